@@ -1,0 +1,58 @@
+package main
+
+import (
+	"os"
+
+	"github.com/sirupsen/logrus"
+	"github.com/spf13/cobra"
+
+	"github.com/quorate/quorate/coordinator"
+	"github.com/quorate/quorate/pkg/options"
+)
+
+func sidecar() *cobra.Command {
+	o := options.NewSidecar()
+	cmd := &cobra.Command{
+		Use:   "sidecar",
+		Short: "Take part in the election, and roll the pods while elected",
+		Long: `Runs beside an etcd member, in every pod of the StatefulSet. One of the sidecars is
+elected and rolls outdated pods, one at a time: members that do not serve first, then
+followers, the leader last and only after it has handed leadership over. It never takes
+the serving voters below quorum.
+
+Wrong flags end it with exit code 2. Anything that can be mended while it runs (etcd or
+the Kubernetes API out of reach, a missing permission, a StatefulSet that does not exist
+yet) is logged with its reason and retried: a sidecar that gave up would only make its
+pod unready. On SIGTERM it releases its lock and ends with exit code 0.`,
+		Example: `  # As a container of an etcd-druid pod (POD_NAME and POD_NAMESPACE are set there):
+  quorate sidecar --endpoints=https://etcd-main-local:2379 \
+    --cacert=/var/etcd/ssl/ca/bundle.crt --cert=/var/etcd/ssl/client/tls.crt --key=/var/etcd/ssl/client/tls.key
+
+  # From anywhere that reaches the members and the API, for instance as a Job:
+  quorate sidecar -e http://etcd-main-client:2379 --namespace=garden --statefulset=etcd-main`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if err := cobra.NoArgs(cmd, args); err != nil {
+				return badInput{err}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.Complete(os.Getenv)
+			if err := o.Validate(); err != nil {
+				return badInput{err}
+			}
+			log := logrus.NewEntry(o.Log.Logger())
+			cfg, err := o.Config("quorate/"+version(), log)
+			if err != nil {
+				return badInput{err}
+			}
+			c, err := coordinator.New(cfg)
+			if err != nil {
+				return badInput{err}
+			}
+			return c.Run(cmd.Context())
+		},
+	}
+	o.AddFlags(cmd.Flags())
+	return cmd
+}

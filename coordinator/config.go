@@ -1,0 +1,132 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/quorate/quorate/membership"
+	"github.com/quorate/quorate/pkg/rollout"
+	"github.com/quorate/quorate/pkg/workload"
+)
+
+// Defaults of a [Config], each with its reason.
+const (
+	// DefaultLockTTL is how long the lock of a coordinator that died outlives it.
+	// Nothing is unsafe meanwhile, the rollout only stands still; ten seconds ride out
+	// a defragmentation or a change of etcd's leader without a needless change of
+	// coordinator.
+	DefaultLockTTL = 10 * time.Second
+	// DefaultProbeTimeout bounds each question to a member. A healthy member answers
+	// in milliseconds; two seconds tell slow from dead across zones and under load.
+	DefaultProbeTimeout = 2 * time.Second
+	// DefaultRequestTimeout bounds each request to the Kubernetes API.
+	DefaultRequestTimeout = 10 * time.Second
+	// DefaultInterval is the pace of cycles during a rollout, for what no watch
+	// reports: a member that recovers, an age that passes.
+	DefaultInterval = time.Second
+	// DefaultMaxEvidenceAge is the oldest evidence a removal may rest on.
+	DefaultMaxEvidenceAge = 5 * time.Second
+)
+
+// Config is what a host hands over. Fields without a default are required.
+type Config struct {
+	// Namespace and StatefulSet name the workload.
+	Namespace, StatefulSet string
+	// PodName is the coordinator's own pod, so that it goes last. Empty outside a
+	// member's pod (a Job, a laptop).
+	PodName string
+
+	// Dial opens etcd clients. The host owns TLS, its rotation and authentication.
+	Dial membership.Dial
+	// Endpoints are URLs of any members of the cluster; the others are found
+	// through the member list.
+	Endpoints []string
+
+	// StatefulSets and Pods are the Kubernetes API for Namespace.
+	StatefulSets workload.StatefulSets
+	Pods         workload.Pods
+	// Names tie pods to containers and members; the zero value means etcd-druid's.
+	Names workload.Names
+
+	// Policy is what the operator chose; the zero value means [rollout.DefaultPolicy].
+	Policy rollout.Policy
+	// Gates returns the host's own checks; nil means none. It is asked once per
+	// cycle of a rollout, with the cycle's context.
+	Gates func(ctx context.Context) []rollout.Gate
+
+	// LockTTL is the time to live of the coordinator's lock in etcd, at least two
+	// seconds (etcd raises anything shorter to 1.5 election timeouts).
+	LockTTL time.Duration
+	// ProbeTimeout bounds each question to an etcd member.
+	ProbeTimeout time.Duration
+	// RequestTimeout bounds each request to the Kubernetes API.
+	RequestTimeout time.Duration
+	// Interval is the time between cycles during a rollout when nothing is reported.
+	Interval time.Duration
+	// MaxEvidenceAge bounds the time from the begin of an observation to the end of
+	// the removal that rests on it.
+	MaxEvidenceAge time.Duration
+
+	// Log receives one line per change of decision; nil discards them.
+	Log *logrus.Entry
+}
+
+// complete fills in defaults and reports everything that is missing or wrong, with
+// the field's name and value.
+func (c Config) complete() (Config, error) {
+	setDefault(&c.LockTTL, DefaultLockTTL)
+	setDefault(&c.ProbeTimeout, DefaultProbeTimeout)
+	setDefault(&c.RequestTimeout, DefaultRequestTimeout)
+	setDefault(&c.Interval, DefaultInterval)
+	setDefault(&c.MaxEvidenceAge, DefaultMaxEvidenceAge)
+	setDefault(&c.Policy, rollout.DefaultPolicy())
+	if c.Names.EtcdContainer == "" {
+		c.Names.EtcdContainer = workload.DefaultNames().EtcdContainer
+	}
+	if c.Names.SidecarContainer == "" {
+		c.Names.SidecarContainer = workload.DefaultNames().SidecarContainer
+	}
+	if c.Log == nil {
+		silent := logrus.New()
+		silent.SetLevel(logrus.PanicLevel)
+		c.Log = logrus.NewEntry(silent)
+	}
+	c.Log = c.Log.WithField("actor", "quorate")
+
+	var errs []error
+	require := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	require(c.Namespace != "", "Namespace is required")
+	require(c.StatefulSet != "", "StatefulSet is required")
+	require(c.Dial != nil, "Dial is required")
+	require(len(c.Endpoints) > 0, "Endpoints needs at least one URL of an etcd member")
+	require(c.StatefulSets != nil, "StatefulSets is required")
+	require(c.Pods != nil, "Pods is required")
+	require(c.LockTTL >= 2*time.Second, "LockTTL %v is too short: etcd grants no lease below 2s", c.LockTTL)
+	require(c.LockTTL%time.Second == 0, "LockTTL %v is not whole seconds, which is etcd's unit for leases", c.LockTTL)
+	require(c.ProbeTimeout > 0, "ProbeTimeout %v is not positive", c.ProbeTimeout)
+	require(c.RequestTimeout > 0, "RequestTimeout %v is not positive", c.RequestTimeout)
+	require(c.Interval > 0, "Interval %v is not positive", c.Interval)
+	require(c.MaxEvidenceAge > 2*c.ProbeTimeout,
+		"MaxEvidenceAge %v must exceed twice ProbeTimeout %v (the member list and the probes are asked one after the other), or no evidence is ever young enough", c.MaxEvidenceAge, c.ProbeTimeout)
+	require(c.Policy.MaxUnavailable >= 1, "Policy.MaxUnavailable %d is below 1, so nothing could ever be replaced", c.Policy.MaxUnavailable)
+	require(c.Policy.Partition >= 0, "Policy.Partition %d is negative", c.Policy.Partition)
+	require(c.Policy.SettleTimeout > 0, "Policy.SettleTimeout %v is not positive", c.Policy.SettleTimeout)
+	require(c.Policy.DeadAfter >= 0, "Policy.DeadAfter %v is negative", c.Policy.DeadAfter)
+	require(c.Policy.MaxLag > 0, "Policy.MaxLag 0 would let no survivor count as caught up")
+	return c, errors.Join(errs...)
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}

@@ -1,0 +1,138 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
+
+	"github.com/quorate/quorate/membership"
+)
+
+// releaseTimeout bounds the release of the lock: a host that shuts down gives its
+// parts little time, and the lease expires by itself.
+const releaseTimeout = time.Second
+
+var errSessionLost = errors.New("the etcd session ended while waiting for the lock")
+
+// lockPrefix is where the lock of a StatefulSet lives in the etcd it serves.
+func lockPrefix(namespace, statefulSet string) string {
+	return "/quorate/" + namespace + "/" + statefulSet + "/lock"
+}
+
+// tenure is the time during which this process owns the lock.
+type tenure struct {
+	client  *clientv3.Client
+	session *concurrency.Session
+	mutex   *concurrency.Mutex
+	timeout time.Duration
+}
+
+// campaign waits for the lock until it is won or ctx ends.
+//
+// It has a client of its own, because a cancelled Mutex.Lock cleans up with the
+// client's context and hangs when there is no quorum: an abandoned campaign is ended by
+// closing its client.
+func campaign(ctx context.Context, dial membership.Dial, endpoints []string, prefix string, ttl, timeout time.Duration) (*tenure, error) {
+	client, err := dial(endpoints)
+	if err != nil {
+		return nil, err
+	}
+	session, err := newSession(ctx, client, ttl, timeout)
+	if err != nil {
+		return nil, errors.Join(err, client.Close())
+	}
+	t := &tenure{client: client, session: session, mutex: concurrency.NewMutex(session, prefix), timeout: timeout}
+
+	// Without RequireLeader a watch on an isolated member hangs for ever.
+	waiting, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	defer cancel()
+	locked := make(chan error, 1)
+	go func() { locked <- t.mutex.Lock(waiting) }()
+	select {
+	case err = <-locked:
+		if err == nil {
+			return t, nil
+		}
+		t.leave(ctx)
+		return nil, fmt.Errorf("wait for the lock %s: %w", prefix, err)
+	case <-session.Done():
+		// A waiter in Lock does not notice that its own session is gone.
+		err = errSessionLost
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	t.leave(ctx)
+	<-locked
+	return nil, err
+}
+
+// newSession grants the lease with a deadline of its own; concurrency.NewSession
+// would wait for ever without quorum.
+func newSession(ctx context.Context, client *clientv3.Client, ttl, timeout time.Duration) (*concurrency.Session, error) {
+	granting, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	lease, err := client.Grant(granting, int64(ttl/time.Second))
+	if err != nil {
+		return nil, fmt.Errorf("grant a lease for the lock: %w", err)
+	}
+	session, err := concurrency.NewSession(client, concurrency.WithLease(lease.ID))
+	if err != nil {
+		return nil, fmt.Errorf("keep the lock's lease alive: %w", err)
+	}
+	return session, nil
+}
+
+// owns asks etcd, linearizably, whether the lock is still ours. It guards against
+// acting in vain; safety rests on the preconditions of the action itself.
+func (t *tenure) owns(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), t.timeout)
+	defer cancel()
+	resp, err := t.client.Txn(ctx).If(t.mutex.IsOwner()).Commit()
+	if err != nil {
+		return fmt.Errorf("check that the lock is still ours: %w", err)
+	}
+	if !resp.Succeeded {
+		return errors.New("the lock is not ours any more")
+	}
+	return nil
+}
+
+// done is closed when the session has ended. It may lag the lease's expiry.
+func (t *tenure) done() <-chan struct{} { return t.session.Done() }
+
+// release gives the lock back by a transaction that is guarded by our own key's
+// revision (Mutex.Unlock is not), over whichever member answers: on SIGTERM the local
+// etcd usually goes at the same moment. It may be called without harm when the lock is
+// long lost.
+func (t *tenure) release(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	defer cancel()
+	var err error
+	for ctx.Err() == nil {
+		attempt, stop := context.WithTimeout(ctx, releaseTimeout/4)
+		_, err = t.client.Txn(attempt).If(t.mutex.IsOwner()).Then(clientv3.OpDelete(t.mutex.Key())).Commit()
+		stop()
+		if err == nil {
+			break
+		}
+	}
+	t.leave(ctx)
+	if err != nil {
+		return fmt.Errorf("release the lock (it expires by itself): %w", err)
+	}
+	return nil
+}
+
+// leave ends the session and closes the client. Revoking the lease removes our key
+// from the queue at once; where that fails, the lease expires.
+func (t *tenure) leave(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout/4)
+	defer cancel()
+	_, _ = t.client.Revoke(ctx, t.session.Lease())
+	t.session.Orphan()
+	_ = t.client.Close()
+}

@@ -1,0 +1,36 @@
+package coordinator
+
+import (
+	"time"
+
+	"github.com/quorate/quorate/pkg/rollout"
+)
+
+// memory is all that a coordinator keeps between cycles: since when each sighting
+// has been seen without a break, and how many leadership transfers failed. It starts
+// empty with every tenure, which can only make the rollout wait longer. Times are
+// compared on the process's monotonic clock, never with another machine's.
+type memory struct {
+	since           map[rollout.Sighting]time.Time
+	failedTransfers map[uint64]int
+}
+
+func newMemory() *memory {
+	return &memory{since: map[rollout.Sighting]time.Time{}, failedTransfers: map[uint64]int{}}
+}
+
+// ages notes what was seen now, forgets what was not, and returns how long each has
+// been seen.
+func (m *memory) ages(now time.Time, seen []rollout.Sighting) map[rollout.Sighting]time.Duration {
+	since := make(map[rollout.Sighting]time.Time, len(seen))
+	ages := make(map[rollout.Sighting]time.Duration, len(seen))
+	for _, s := range seen {
+		first, ok := m.since[s]
+		if !ok {
+			first = now
+		}
+		since[s], ages[s] = first, now.Sub(first)
+	}
+	m.since = since
+	return ages
+}

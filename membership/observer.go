@@ -1,0 +1,372 @@
+package membership
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quorate/quorate/pkg/rollout"
+)
+
+// Dial opens a client to the given endpoints. The host owns TLS, its rotation, and
+// authentication; a client is closed by whoever dialled it.
+type Dial func(endpoints []string) (*clientv3.Client, error)
+
+// probeKey is read to prove that a member serves. Nobody writes it; with etcd's
+// authentication on, a refusal (PermissionDenied) proves the same.
+const probeKey = "/quorate/probe"
+
+// Observer asks etcd who its members are and how they do. It is used by one
+// goroutine.
+type Observer struct {
+	dial      Dial
+	endpoints []string
+	timeout   time.Duration
+
+	// clients are pinned to one member's URLs each; the key joins the URLs.
+	clients map[string]*clientv3.Client
+	// lastURLs are the members' URLs of the last list. The next list is asked of
+	// them, and of the configured endpoints only when none of them answers.
+	lastURLs [][]string
+}
+
+// NewObserver returns an observer of the cluster behind the endpoints (any of its
+// members). The timeout bounds each single request.
+func NewObserver(dial Dial, endpoints []string, timeout time.Duration) *Observer {
+	return &Observer{dial: dial, endpoints: endpoints, timeout: timeout, clients: map[string]*clientv3.Client{}}
+}
+
+// Close closes all clients.
+func (o *Observer) Close() {
+	for key := range o.clients {
+		o.drop(key)
+	}
+}
+
+// Observe reads the member list and probes every member. It never fails: what could
+// not be read is missing from the result, and why is in the second value.
+func (o *Observer) Observe(ctx context.Context) (rollout.Membership, error) {
+	m, err := o.memberList(ctx)
+	if !m.Known {
+		return m, err
+	}
+	o.remember(m)
+	o.probeAll(ctx, &m)
+	return m, nil
+}
+
+// Discover reads the member list without probing anybody, so that [Observer.Endpoints]
+// names every member, not just the configured ones.
+func (o *Observer) Discover(ctx context.Context) error {
+	m, err := o.memberList(ctx)
+	o.remember(m)
+	return err
+}
+
+func (o *Observer) remember(m rollout.Membership) {
+	o.lastURLs = nil
+	for i := range m.Members {
+		if urls := m.Members[i].ClientURLs; len(urls) > 0 {
+			o.lastURLs = append(o.lastURLs, urls)
+		}
+	}
+}
+
+// Endpoints returns every URL under which a member is known, those of the last
+// member list first.
+func (o *Observer) Endpoints() []string {
+	all := append(slices.Concat(o.lastURLs...), o.endpoints...)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// listAnswer is one member's answer to a request for the member list.
+type listAnswer struct {
+	members      []*pb.Member
+	cluster      uint64
+	linearizable bool
+	term, index  uint64
+	err          error
+}
+
+// memberList asks all known addresses at once. A linearizable list wins at once;
+// otherwise the local list of the most advanced member is taken (highest term, then
+// raft index), because after lost quorum there is nothing better.
+func (o *Observer) memberList(ctx context.Context) (rollout.Membership, error) {
+	if len(o.lastURLs) > 0 {
+		if m, err := o.listFrom(ctx, o.lastURLs); err == nil {
+			return m, nil
+		}
+		o.lastURLs = nil // All of them may have moved.
+	}
+	asked := make([][]string, 0, len(o.endpoints))
+	for _, e := range o.endpoints {
+		asked = append(asked, []string{e})
+	}
+	return o.listFrom(ctx, asked)
+}
+
+func (o *Observer) listFrom(ctx context.Context, asked [][]string) (rollout.Membership, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	answers := make(chan listAnswer, len(asked))
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	var errs []error
+	for _, urls := range asked {
+		client, err := o.pinned(urls)
+		if err != nil {
+			errs = append(errs, err)
+			answers <- listAnswer{err: err}
+			continue
+		}
+		wg.Go(func() { answers <- o.askList(ctx, client) })
+	}
+	best := listAnswer{err: errors.New("no endpoint")}
+	for range asked {
+		a := <-answers
+		switch {
+		case a.err != nil:
+			errs = append(errs, a.err)
+		case a.linearizable:
+			return known(a), nil
+		case best.err != nil, a.term > best.term, a.term == best.term && a.index > best.index:
+			best = a
+		}
+	}
+	if best.err != nil {
+		o.Close() // Dial anew next time: addresses may have changed behind their names.
+		return rollout.Membership{}, fmt.Errorf("no member answered with a member list (asked %s): %w",
+			strings.Join(slices.Concat(asked...), ", "), errors.Join(errs...))
+	}
+	return known(best), nil
+}
+
+// askList prefers consensus. clientv3 has no option for a serializable list in 3.5
+// and another signature in 3.6, so the request goes over the client's connection.
+func (o *Observer) askList(ctx context.Context, client *clientv3.Client) listAnswer {
+	cluster := pb.NewClusterClient(client.ActiveConnection())
+	ask := func(linearizable bool) (*pb.MemberListResponse, error) {
+		ctx, cancel := context.WithTimeout(ctx, o.timeout)
+		defer cancel()
+		return cluster.MemberList(ctx, &pb.MemberListRequest{Linearizable: linearizable})
+	}
+	resp, err := ask(true)
+	if err == nil {
+		return listAnswer{members: resp.Members, cluster: resp.Header.GetClusterId(), linearizable: true}
+	}
+	if ctx.Err() != nil {
+		return listAnswer{err: err}
+	}
+	local, lerr := ask(false)
+	if lerr != nil {
+		return listAnswer{err: fmt.Errorf("%s: %w", strings.Join(client.Endpoints(), ","), err)}
+	}
+	a := listAnswer{members: local.Members, cluster: local.Header.GetClusterId(), term: local.Header.GetRaftTerm()}
+	if st, err := o.status(ctx, client); err == nil {
+		a.index = st.RaftIndex
+	}
+	return a
+}
+
+func known(a listAnswer) rollout.Membership {
+	m := rollout.Membership{Known: true, Linearizable: a.linearizable, ClusterID: a.cluster}
+	for _, x := range a.members {
+		m.Members = append(m.Members, rollout.Member{
+			ID: x.ID, Name: x.Name, PeerURLs: x.PeerURLs, ClientURLs: x.ClientURLs, Learner: x.IsLearner,
+		})
+	}
+	return m
+}
+
+// probeAll probes all members in parallel. A client whose member did not answer is
+// dropped, so that the next probe resolves and connects anew instead of sitting out
+// a connection back-off.
+func (o *Observer) probeAll(ctx context.Context, m *rollout.Membership) {
+	var wg sync.WaitGroup
+	for i := range m.Members {
+		member := &m.Members[i]
+		if len(member.ClientURLs) == 0 {
+			member.Probe = rollout.Probe{Read: rollout.Failed, Detail: "the member has never started"}
+			continue
+		}
+		client, err := o.pinned(member.ClientURLs)
+		if err != nil {
+			// A fault of our own (an unreadable certificate) says nothing about the member.
+			member.Probe = rollout.Probe{Read: rollout.NotAsked, Detail: err.Error()}
+			continue
+		}
+		wg.Go(func() { member.Probe = o.probe(ctx, client, m.ClusterID, member) })
+	}
+	wg.Wait()
+	for i := range m.Members {
+		if p := m.Members[i].Probe; p.Read != rollout.Answered || p.Status == nil {
+			o.drop(key(m.Members[i].ClientURLs))
+		}
+	}
+	for k := range o.clients {
+		if !slices.ContainsFunc(m.Members, func(x rollout.Member) bool { return key(x.ClientURLs) == k }) {
+			o.drop(k)
+		}
+	}
+}
+
+// probe sends a read and a status request to one member at once.
+func (o *Observer) probe(ctx context.Context, client *clientv3.Client, cluster uint64, member *rollout.Member) rollout.Probe {
+	var (
+		wg     sync.WaitGroup
+		status *pb.StatusResponse
+		serr   error
+	)
+	wg.Go(func() { status, serr = o.status(ctx, client) })
+	header, rerr := o.read(ctx, client, member.Learner)
+	wg.Wait()
+
+	var p rollout.Probe
+	if serr == nil {
+		if p.Read, p.Detail = identify(status.Header, cluster, member.ID); p.Read != rollout.Answered {
+			return p
+		}
+		p.Status = &rollout.Status{
+			Leader: status.Leader, Term: status.RaftTerm,
+			Index: status.RaftIndex, Applied: status.RaftAppliedIndex, Version: status.Version,
+			Corrupt: alarmed(status, pb.AlarmType_CORRUPT), NoSpace: alarmed(status, pb.AlarmType_NOSPACE),
+		}
+	}
+	switch {
+	case rerr == nil:
+		p.Read, p.Detail = identify(header, cluster, member.ID)
+	case errors.Is(rerr, rpctypes.ErrPermissionDenied) && serr == nil:
+		// Authorisation is checked after the read has passed consensus; the identity is
+		// vouched for by the status above.
+		p.Read = rollout.Answered
+	default:
+		p.Read, p.Detail = rollout.Failed, "no linearizable read: "+brief(rerr)
+		if member.Learner {
+			p.Detail = "no read: " + brief(rerr)
+		}
+	}
+	if p.Read != rollout.Answered && p.Read != rollout.Failed {
+		p.Status = nil
+	}
+	return p
+}
+
+// read asks for a linearizable read; a learner answers serializable ones only.
+func (o *Observer) read(ctx context.Context, client *clientv3.Client, learner bool) (*pb.ResponseHeader, error) {
+	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	opts := []clientv3.OpOption{clientv3.WithCountOnly()}
+	if learner {
+		opts = append(opts, clientv3.WithSerializable())
+	}
+	resp, err := client.Get(ctx, probeKey, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return resp.Header, nil
+}
+
+// status goes over the pinned connection; clientv3's method dials a new one each time.
+func (o *Observer) status(ctx context.Context, client *clientv3.Client) (*pb.StatusResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	return pb.NewMaintenanceClient(client.ActiveConnection()).Status(ctx, &pb.StatusRequest{})
+}
+
+// identify checks that the answer comes from the member that was asked.
+func identify(h *pb.ResponseHeader, cluster, member uint64) (rollout.ReadResult, string) {
+	switch {
+	case h.GetClusterId() != cluster:
+		return rollout.WrongCluster, fmt.Sprintf("cluster %x answered instead of %x", h.GetClusterId(), cluster)
+	case h.GetMemberId() != member:
+		return rollout.WrongMember, fmt.Sprintf("member %x answered instead of %x", h.GetMemberId(), member)
+	}
+	return rollout.Answered, ""
+}
+
+// alarmed reads alarms from Status, which needs no consensus, unlike AlarmList.
+func alarmed(st *pb.StatusResponse, alarm pb.AlarmType) bool {
+	return slices.ContainsFunc(st.Errors, func(e string) bool { return strings.Contains(e, alarm.String()) })
+}
+
+// MoveLeader asks the leader to hand leadership to another voter, and returns
+// once that member itself says that it leads.
+func (o *Observer) MoveLeader(ctx context.Context, m rollout.Membership, from, to uint64) error {
+	var leader, next *clientv3.Client
+	for i := range m.Members {
+		x := &m.Members[i]
+		if x.ID != from && x.ID != to {
+			continue
+		}
+		client, err := o.pinned(x.ClientURLs)
+		if err != nil {
+			return err
+		}
+		if x.ID == from {
+			leader = client
+		} else {
+			next = client
+		}
+	}
+	if leader == nil || next == nil {
+		return fmt.Errorf("move leadership from %x to %x: not both are in the member list", from, to)
+	}
+	if _, err := leader.MoveLeader(ctx, to); err != nil {
+		return fmt.Errorf("move leadership from %x to %x: %w", from, to, err)
+	}
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		st, err := o.status(ctx, next)
+		if err == nil && st.Leader == to {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("move leadership from %x to %x: accepted, but %x does not lead yet: %w", from, to, to, ctx.Err())
+		case <-tick.C:
+		}
+	}
+}
+
+func key(urls []string) string { return strings.Join(urls, ",") }
+
+func (o *Observer) pinned(urls []string) (*clientv3.Client, error) {
+	if c, ok := o.clients[key(urls)]; ok {
+		return c, nil
+	}
+	c, err := o.dial(urls)
+	if err != nil {
+		return nil, fmt.Errorf("etcd client for %s: %w", key(urls), err)
+	}
+	o.clients[key(urls)] = c
+	return c, nil
+}
+
+func (o *Observer) drop(key string) {
+	if c, ok := o.clients[key]; ok {
+		delete(o.clients, key)
+		_ = c.Close() // Only our own end is closed; there is nothing to save.
+	}
+}
+
+// brief shortens gRPC's chain of errors to what an operator needs.
+func brief(err error) string {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return "timed out"
+	}
+	text := err.Error()
+	if i := strings.LastIndex(text, "desc = "); i >= 0 {
+		text = text[i+len("desc = "):]
+	}
+	return text
+}

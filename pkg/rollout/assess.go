@@ -1,0 +1,237 @@
+package rollout
+
+import (
+	"slices"
+	"strconv"
+	"time"
+)
+
+// Seat is one ordinal of the StatefulSet: its pod, its member, and what is known
+// of the two together.
+type Seat struct {
+	Ordinal int
+	// Name is the name of the ordinal's pod, whether it exists or not.
+	Name string
+	// Pod is nil when the pod is missing or belongs to somebody else.
+	Pod *Pod
+	// Member is nil when the member list does not name it, or is not known.
+	Member *Member
+
+	Evidence Evidence
+	Liveness Liveness
+
+	// Voter is true for a member that counts towards quorum.
+	Voter bool
+	// Leader is true when a majority of the answering members name it.
+	Leader bool
+	// Outdated is true when the pod has another revision than the StatefulSet's
+	// update revision.
+	Outdated bool
+	// Settled: up to date, Pod Ready for minReadySeconds, and its member serving.
+	Settled bool
+	// SidecarSick: the backup-restore container is not ready.
+	SidecarSick bool
+	// Self: the coordinator's own pod.
+	Self bool
+}
+
+// Going is true when the seat's pod is on its way out or not there.
+func (s *Seat) Going() bool { return s.Pod == nil || s.Pod.Terminating }
+
+// Assessment is the state with its facts joined: what the rules reason about.
+type Assessment struct {
+	// Seats are the StatefulSet's own ordinals, lowest first.
+	Seats []Seat
+	// External are the voters without a seat: members elsewhere, or ghosts of an
+	// old scale-in. They count as voters, and as survivors when they serve.
+	External []*Member
+
+	// Voters and Quorum come from etcd's member list, never from spec.replicas.
+	Voters, Quorum int
+	// Serving is how many voters serve.
+	Serving int
+	// HighestIndex is the highest raft log index that any member reports.
+	HighestIndex uint64
+	// Leader is the leader's member ID, 0 when there is none.
+	Leader uint64
+	// Inconsistent names the first fact that contradicts another, empty if none.
+	Inconsistent string
+
+	state  *State
+	policy Policy
+}
+
+// Assess joins the facts of a state. It does not decide anything.
+func Assess(s State, p Policy) *Assessment {
+	a := &Assessment{state: &s, policy: p}
+	members := s.Etcd.Members
+	for i := range members {
+		if !members[i].Learner {
+			a.Voters++
+			if members[i].Probe.Read == Answered {
+				a.Serving++
+			}
+		}
+		if st := members[i].Probe.Status; st != nil {
+			a.HighestIndex = max(a.HighestIndex, st.Index)
+		}
+	}
+	if s.Etcd.Known {
+		a.Quorum = a.Voters/2 + 1
+	}
+	a.Leader = leaderOf(members)
+	a.Inconsistent = contradiction(s)
+
+	taken := make([]*Member, 0, len(members))
+	a.Seats = make([]Seat, 0, s.Set.Replicas)
+	for n := s.Set.Start; n < s.Set.Start+s.Set.Replicas; n++ {
+		seat := a.seat(n)
+		if seat.Member != nil {
+			taken = append(taken, seat.Member)
+		}
+		a.Seats = append(a.Seats, seat)
+	}
+	for i := range members {
+		if m := &members[i]; !m.Learner && !slices.Contains(taken, m) {
+			a.External = append(a.External, m)
+		}
+	}
+	return a
+}
+
+func (a *Assessment) seat(ordinal int) Seat {
+	s := a.state
+	seat := Seat{Ordinal: ordinal, Name: s.Set.Name + "-" + strconv.Itoa(ordinal)}
+	memberName := seat.Name
+	for i := range s.Pods {
+		pod := &s.Pods[i]
+		if pod.Name != seat.Name {
+			continue
+		}
+		memberName = pod.MemberName
+		if pod.Owned {
+			seat.Pod = pod
+		}
+	}
+	if s.Etcd.Known {
+		seat.Member = memberOf(s.Etcd.Members, seat.Name, memberName)
+	}
+	others := a.Serving
+	if m := seat.Member; m != nil {
+		seat.Voter = !m.Learner
+		seat.Leader = m.ID == a.Leader && a.Leader != 0
+		if seat.Voter && m.Probe.Read == Answered {
+			others--
+		}
+	}
+	seat.Evidence = evidenceOf(seat.Pod, seat.Member, s.Etcd.Known, others, a.Quorum)
+	seat.Self = seat.Name == s.Self
+	if pod := seat.Pod; pod != nil {
+		seat.Outdated = pod.Revision != s.Set.UpdateRevision
+		seat.SidecarSick = !pod.Sidecar.Ready
+		if seat.Evidence == Down {
+			seat.Liveness = livenessOf(pod, a.Age(pod.UID, TerminatedSeen) >= a.policy.DeadAfter)
+		}
+		seat.Settled = !seat.Outdated && !pod.Terminating && pod.Ready &&
+			seat.Evidence == Serving && a.Age(pod.UID, ReadySeen) >= s.Set.MinReady
+	}
+	return seat
+}
+
+// Age says how long a condition has been seen without a break.
+func (a *Assessment) Age(uid string, c Condition) time.Duration {
+	return a.state.Ages[Sighting{UID: uid, Condition: c}]
+}
+
+// Sightings lists the conditions that hold in this observation and whose age
+// matters. A caller keeps for each how long it has been listed without a break and
+// passes that back as [State.Ages].
+func (a *Assessment) Sightings() []Sighting {
+	var seen []Sighting
+	if a.Serving == 0 {
+		seen = append(seen, Sighting{Condition: QuorumLostSeen})
+	}
+	for i := range a.Seats {
+		seat := &a.Seats[i]
+		pod := seat.Pod
+		if pod == nil {
+			continue
+		}
+		seen = append(seen, Sighting{pod.UID, PodSeen})
+		if pod.Ready {
+			seen = append(seen, Sighting{pod.UID, ReadySeen})
+		}
+		if pod.Etcd.State == ContainerTerminated {
+			seen = append(seen, Sighting{pod.UID, TerminatedSeen})
+		}
+		if pod.Etcd.State != ContainerRunning {
+			seen = append(seen, Sighting{pod.UID, NotRunningSeen})
+		}
+		if !seat.Outdated && (!pod.Ready || seat.Evidence != Serving) {
+			seen = append(seen, Sighting{pod.UID, UnsettledSeen})
+		}
+	}
+	return seen
+}
+
+// leaderOf returns the ID that a majority of the answering members name at the
+// highest term, or 0.
+func leaderOf(members []Member) uint64 {
+	var term uint64
+	for i := range members {
+		if st := members[i].Probe.Status; st != nil {
+			term = max(term, st.Term)
+		}
+	}
+	answering := 0
+	for i := range members {
+		if st := members[i].Probe.Status; st != nil && st.Term == term {
+			answering++
+		}
+	}
+	for i := range members {
+		votes := 0
+		for j := range members {
+			if st := members[j].Probe.Status; st != nil && st.Term == term && st.Leader == members[i].ID {
+				votes++
+			}
+		}
+		if 2*votes > answering {
+			return members[i].ID
+		}
+	}
+	return 0
+}
+
+// contradiction names the first two facts that cannot both be true. On such
+// input nothing may be decided.
+func contradiction(s State) string {
+	for i := range s.Pods {
+		for j := range i {
+			if s.Pods[i].Owned && s.Pods[j].Owned && s.Pods[i].Ordinal == s.Pods[j].Ordinal {
+				return "two pods of ordinal " + strconv.Itoa(s.Pods[i].Ordinal) + ": " + s.Pods[j].Name + " and " + s.Pods[i].Name
+			}
+		}
+	}
+	members := s.Etcd.Members
+	for i := range members {
+		m := &members[i]
+		if m.Probe.Read == WrongCluster {
+			return "member " + m.Name + " answers for another cluster (" + m.Probe.Detail + ")"
+		}
+		for j := range i {
+			o := &members[j]
+			if m.Name != "" && m.Name == o.Name {
+				return "two members are named " + m.Name
+			}
+			if m.ID == o.ID {
+				return "two members have the ID " + strconv.FormatUint(m.ID, 16)
+			}
+			if a, b := m.Probe.Status, o.Probe.Status; a != nil && b != nil && a.Term == b.Term &&
+				a.Leader != 0 && b.Leader != 0 && a.Leader != b.Leader {
+				return "members " + o.Name + " and " + m.Name + " name different leaders at term " + strconv.FormatUint(a.Term, 10)
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,356 @@
+package rollout
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// Decide returns what may happen next. It tries the rules from the top; the first
+// that applies decides.
+func Decide(s State, p Policy) Decision {
+	a := Assess(s, p)
+	d := decide(a)
+	d.Assessment = a
+	return d
+}
+
+func decide(a *Assessment) Decision {
+	if d, ok := notOurs(a); ok {
+		return d
+	}
+	if d, ok := held(a); ok {
+		return d
+	}
+	if d, ok := complete(a); ok {
+		return d
+	}
+	down := a.candidates(RuleNotServingFirst)
+	if c := firstPassing(down); c != nil {
+		return a.remove(c, down)
+	}
+	if d, ok := updatedSettle(a, down); ok {
+		return d
+	}
+	serving := a.candidates(RuleServing)
+	all := slices.Concat(down, serving)
+	if c := firstPassing(serving); c != nil {
+		if seat := a.seatOf(c.Pod); seat.Leader {
+			if t, ok := a.transfer(seat); ok {
+				return moveLeader(seat, t, all)
+			}
+		}
+		return a.remove(c, all)
+	}
+	return waiting(a, all)
+}
+
+// notOurs is rule 1.
+func notOurs(a *Assessment) (Decision, bool) {
+	set := a.state.Set
+	switch {
+	case set.Deleting:
+		return simple(Idle, RuleNotOurs, "", "the StatefulSet is being deleted"), true
+	case !set.OnDelete:
+		return simple(Idle, RuleNotOurs, "", "updateStrategy is not OnDelete: the StatefulSet controller rolls the pods itself"), true
+	case set.Replicas == 0:
+		return simple(Idle, RuleNotOurs, "", "the StatefulSet has no replicas"), true
+	}
+	return Decision{}, false
+}
+
+// held is rule 2: facts that forbid any decision.
+func held(a *Assessment) (Decision, bool) {
+	set := a.state.Set
+	switch {
+	case set.ObservedGeneration < set.Generation:
+		return simple(Wait, RuleHeld, GuardStaleRevision, "generation %d of the StatefulSet is not observed yet (%d), so updateRevision may be stale", int(set.Generation), int(set.ObservedGeneration)), true
+	case set.UpdateRevision == "":
+		return simple(Wait, RuleHeld, GuardStaleRevision, "the StatefulSet has no updateRevision yet"), true
+	case a.Inconsistent != "":
+		return simple(Hold, RuleHeld, GuardInconsistent, a.Inconsistent), true
+	}
+	for i := range a.state.Etcd.Members {
+		if st := a.state.Etcd.Members[i].Probe.Status; st != nil && st.Corrupt {
+			return simple(Hold, RuleHeld, GuardCorrupt, "a CORRUPT alarm is raised: no update cures it, and reads prove nothing"), true
+		}
+	}
+	if a.cutOff() {
+		return simple(Hold, RuleHeld, GuardCutOff, "no other member answers although their containers are reported ready: this coordinator is the one cut off"), true
+	}
+	return Decision{}, false
+}
+
+// complete is rule 3.
+func complete(a *Assessment) (Decision, bool) {
+	for i := range a.Seats {
+		if s := &a.Seats[i]; s.Ordinal >= a.policy.Partition && !s.Settled {
+			return Decision{}, false
+		}
+	}
+	n := len(a.Seats)
+	return simple(Complete, RuleComplete, "", "%d of %d pods are up to date and settled", n, n), true
+}
+
+// updatedSettle is rule 5: an updated pod that is failing holds the rest. So a
+// broken revision stops after one pod; its fix makes that pod outdated again, and
+// rule 4 replaces it first (kubernetes#67250).
+func updatedSettle(a *Assessment, down []Candidate) (Decision, bool) {
+	for i := range a.Seats {
+		s := &a.Seats[i]
+		if !a.failing(s) {
+			continue
+		}
+		d := Decision{Action: Hold, Rule: RuleUpdatedSettle, Guard: GuardUpdatedFailing, Candidates: down}
+		d.reason = func() string {
+			return fmt.Sprintf("updated pod %s is failing: %s; fix the template, and it is replaced first", s.Name, s.Describe())
+		}
+		return d, true
+	}
+	return Decision{}, false
+}
+
+// candidates lists the outdated pods that a rule considers, best first, with the
+// verdict of every guard of that rule.
+func (a *Assessment) candidates(rule Rule) []Candidate {
+	var seats []*Seat
+	for i := range a.Seats {
+		s := &a.Seats[i]
+		if s.Going() || !s.Outdated {
+			continue
+		}
+		if (s.Evidence == Down) == (rule == RuleNotServingFirst) {
+			seats = append(seats, s)
+		}
+	}
+	slices.SortFunc(seats, a.before)
+
+	guards := notServingGuards
+	followers := 0
+	if rule == RuleServing {
+		guards = servingGuards
+		for _, s := range seats {
+			if !s.Leader && s.Evidence == Serving && s.Ordinal >= a.policy.Partition {
+				followers++
+			}
+		}
+	}
+	out := make([]Candidate, 0, len(seats))
+	for _, s := range seats {
+		c := Candidate{Pod: s.Name, Rule: rule, Verdicts: make([]Verdict, 0, len(guards)+3)}
+		if a.policy.Partition > 0 {
+			c.Verdicts = append(c.Verdicts, verdict(GuardPartition, s.Ordinal >= a.policy.Partition, "ordinal %d, partition %d", s.Ordinal, a.policy.Partition))
+		}
+		c.Verdicts = append(c.Verdicts, votersKnown(a, s))
+		for _, g := range guards {
+			c.Verdicts = append(c.Verdicts, g(a, s))
+		}
+		if rule == RuleServing {
+			c.Verdicts = append(c.Verdicts, leaderLast(s, followers))
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// before is the order in which candidates go. Members that do not serve: dead,
+// then starting, then alive (DEP-07 step 2). Serving ones (DEP-06's preference
+// order): sick sidecar and follower, sick sidecar and leader, follower, leader,
+// and those of unknown health last. Within that the coordinator's own pod last,
+// then the higher ordinal first.
+func (a *Assessment) before(x, y *Seat) int {
+	self := func(s *Seat) int {
+		if s.Self {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(
+		cmp.Compare(x.Liveness, y.Liveness),
+		cmp.Compare(preference(x), preference(y)),
+		cmp.Compare(self(x), self(y)),
+		cmp.Compare(y.Ordinal, x.Ordinal),
+	)
+}
+
+func preference(s *Seat) int {
+	switch {
+	case s.Evidence != Serving:
+		return 4
+	case s.SidecarSick && !s.Leader:
+		return 0
+	case s.SidecarSick:
+		return 1
+	case !s.Leader:
+		return 2
+	}
+	return 3
+}
+
+// transfer picks the best voter to lead instead of the seat's member: settled
+// before outdated, healthy sidecar before sick, then the most caught up. It
+// reports false when no voter can take over or transfers failed too often.
+func (a *Assessment) transfer(from *Seat) (Transfer, bool) {
+	if a.state.FailedTransfers[from.Member.ID] >= MaxTransferFailures {
+		return Transfer{}, false
+	}
+	var best *Seat
+	for i := range a.Seats {
+		s := &a.Seats[i]
+		if s == from || !s.Voter || s.Going() || s.Evidence != Serving {
+			continue
+		}
+		if best == nil || a.leadsBetter(s, best) {
+			best = s
+		}
+	}
+	if best != nil {
+		return Transfer{From: from.Member.ID, To: best.Member.ID, FromName: from.Name, ToName: best.Name}, true
+	}
+	for _, m := range a.External {
+		if m.Probe.Read == Answered {
+			return Transfer{From: from.Member.ID, To: m.ID, FromName: from.Name, ToName: m.Name}, true
+		}
+	}
+	return Transfer{}, false
+}
+
+func (a *Assessment) leadsBetter(x, y *Seat) bool {
+	lag := func(s *Seat) uint64 {
+		n, _ := a.lag(s.Member)
+		return n
+	}
+	yes := func(b bool) int {
+		if b {
+			return 0
+		}
+		return 1
+	}
+	return cmp.Or(
+		cmp.Compare(yes(x.Settled), yes(y.Settled)),
+		cmp.Compare(yes(!x.SidecarSick), yes(!y.SidecarSick)),
+		cmp.Compare(lag(x), lag(y)),
+	) < 0
+}
+
+func (a *Assessment) seatOf(pod string) *Seat {
+	for i := range a.Seats {
+		if a.Seats[i].Name == pod {
+			return &a.Seats[i]
+		}
+	}
+	return nil
+}
+
+func targetOf(s *Seat) *Target {
+	return &Target{Pod: s.Name, UID: s.Pod.UID, ResourceVersion: s.Pod.ResourceVersion, Ordinal: s.Ordinal}
+}
+
+func (a *Assessment) remove(c *Candidate, all []Candidate) Decision {
+	seat := a.seatOf(c.Pod)
+	d := Decision{Action: Remove, Rule: c.Rule, Target: targetOf(seat), Method: RemoveByDelete, Candidates: all}
+	if c.Rule == RuleServing && seat.Evidence == Serving && !seat.SidecarSick {
+		// A PodDisruptionBudget would block the removal of a sick pod exactly where
+		// it is the cure, so only a pod in full health is ever evicted.
+		d.Method = a.policy.Removal
+	}
+	d.reason = func() string {
+		for _, v := range c.Verdicts {
+			if v.Guard == GuardQuorumFloor || v.Guard == GuardMayVote {
+				return seat.Describe() + "; " + v.Detail()
+			}
+		}
+		return seat.Describe()
+	}
+	return d
+}
+
+func moveLeader(seat *Seat, t Transfer, all []Candidate) Decision {
+	d := Decision{Action: MoveLeader, Rule: RuleHandOverLeadership, Target: targetOf(seat), Transfer: &t, Candidates: all}
+	d.reason = func() string {
+		return t.FromName + " leads and is next; " + t.ToName + " takes over first, so that no election is needed"
+	}
+	return d
+}
+
+// waiting names what the rollout waits for, once no rule acts: first what is
+// under way by itself, then the guard that stops the best candidate.
+func waiting(a *Assessment, all []Candidate) Decision {
+	for i := range a.Seats {
+		s := &a.Seats[i]
+		var guard Guard
+		switch {
+		case s.Going():
+			guard = GuardTerminating
+		case !s.Outdated && !s.Settled:
+			guard = GuardUpdatedPending
+		default:
+			continue
+		}
+		d := Decision{Action: Wait, Rule: RuleUpdatedSettle, Guard: guard, Candidates: all}
+		d.reason = func() string { return "waiting for " + s.Name + ": " + s.Describe() }
+		return d
+	}
+	for i := range all {
+		c := &all[i]
+		v := c.failed()
+		d := Decision{Action: Hold, Rule: c.Rule, Guard: v.Guard, Candidates: all}
+		if v.Guard == GuardQuorumPatience || v.Guard == GuardUnavailableBudget || v.Guard == GuardEndpointFloor || v.Guard == GuardCaughtUp {
+			// These clear by themselves when members recover or time passes.
+			d.Action = Wait
+		}
+		d.reason = func() string { return c.Pod + ": " + v.Detail() }
+		return d
+	}
+	return simple(Wait, RuleUpdatedSettle, GuardUpdatedPending, "waiting for the pods to settle")
+}
+
+func firstPassing(cs []Candidate) *Candidate {
+	for i := range cs {
+		if cs[i].Passes() {
+			return &cs[i]
+		}
+	}
+	return nil
+}
+
+func simple(a Action, r Rule, g Guard, format string, n ...int) Decision {
+	v := verdict(g, false, format, n...)
+	return Decision{Action: a, Rule: r, Guard: g, reason: v.Detail}
+}
+
+// Describe says in a few words what is known of the seat.
+func (s *Seat) Describe() string {
+	switch {
+	case s.Pod == nil:
+		return "its pod is missing"
+	case s.Pod.Terminating:
+		return "its pod is terminating"
+	}
+	text := ""
+	switch {
+	case s.Evidence == Down:
+		text = "its member is Down (" + s.Liveness.String()
+		if s.Pod.Etcd.Reason != "" {
+			text += ", " + s.Pod.Etcd.Reason
+		}
+		text += ")"
+	case s.Evidence == Unknown && s.Member != nil && s.Member.Probe.Detail != "":
+		text = "its member is Unknown (" + s.Member.Probe.Detail + ")"
+	case s.Evidence == Unknown:
+		text = "its member is Unknown"
+	case s.Leader:
+		text = "its member serves and leads"
+	case !s.Voter:
+		text = "its member is a learner"
+	default:
+		text = "its member serves"
+	}
+	if s.SidecarSick {
+		text += ", its sidecar is not ready"
+	}
+	if !s.Outdated && !s.Settled && s.Evidence == Serving {
+		text += ", the updated pod has not settled yet"
+	}
+	return text
+}

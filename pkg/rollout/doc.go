@@ -1,0 +1,29 @@
+// Package rollout decides what may happen next to the pods of an etcd
+// StatefulSet that is being changed.
+//
+// [Decide] is a pure function: it takes a [State] (what Kubernetes and etcd
+// said in one observation, and how long some conditions have been seen) and a
+// [Policy], and returns a [Decision]: one action at the most, the rule that
+// chose it, and every guard's verdict for every candidate, with numbers. It does
+// no I/O and reads no clock, so every case can be enumerated in a test.
+//
+// # How a decision is made
+//
+// First the facts are joined ([Assess]): each ordinal of the StatefulSet becomes a seat
+// with its pod and its member, and each member gets its [Evidence] from two
+// witnesses: etcd itself, probed by the coordinator, and the kubelet, as seen in
+// the pod's status. A member is Serving when it answered a linearizable read
+// itself; it is Down only when both witnesses agree; everything else is Unknown.
+//
+// Then the rules are tried from the top: [RuleNotOurs], [RuleHeld],
+// [RuleComplete], [RuleNotServingFirst], [RuleUpdatedSettle], [RuleServing] and
+// [RuleHandOverLeadership] (a single member is a case of the last but one). Each
+// removal must pass a set of named guards; a guard's name is the word used for it
+// in logs, events, metrics and documentation.
+//
+// # What a caller must keep
+//
+// Between two decisions a caller remembers only how long each [Sighting] has been
+// seen without a break, on its own monotonic clock, and how often a leadership
+// transfer failed. Losing both can only make the rollout wait longer.
+package rollout

@@ -1,0 +1,182 @@
+package rollout
+
+import "strings"
+
+// Evidence is what is known of a member.
+type Evidence uint8
+
+// The three values. There is no fourth and never only two: a rule that may take
+// a member away has to say what it does with Unknown.
+const (
+	// Unknown: the two witnesses disagree, or one is missing.
+	Unknown Evidence = iota
+	// Serving: the member itself answered a read in this observation, under its own
+	// member ID and cluster ID.
+	Serving
+	// Down: etcd's probe failed and the kubelet agrees. It does not mean "not
+	// voting", see [GuardMayVote].
+	Down
+)
+
+// String returns the evidence as it is shown to people.
+func (e Evidence) String() string {
+	switch e {
+	case Serving:
+		return "Serving"
+	case Down:
+		return "Down"
+	case Unknown:
+	}
+	return "Unknown"
+}
+
+// Liveness splits Down by the state of the etcd container.
+type Liveness uint8
+
+// The kinds of Down, in the order in which rule 4 replaces them.
+const (
+	// NotDown: the member is not Down, or it has no pod.
+	NotDown Liveness = iota
+	// Dead: the container cannot start or has ended; there is no process to vote.
+	Dead
+	// Starting: the container is still being set up, or ended just now.
+	Starting
+	// Alive: the process runs but is not ready; it may vote for others.
+	Alive
+)
+
+// String returns the liveness as it is shown to people.
+func (l Liveness) String() string {
+	switch l {
+	case Dead:
+		return "dead"
+	case Starting:
+		return "starting"
+	case Alive:
+		return "alive"
+	case NotDown:
+	}
+	return ""
+}
+
+// startingReasons are the waiting reasons of a container that is being set up in
+// the normal course. Every other reason a kubelet gives (CrashLoopBackOff,
+// ImagePullBackOff, ErrImagePull, InvalidImageName, RunContainerError,
+// CreateContainerConfigError, …) says that it tried and failed.
+var startingReasons = map[string]bool{
+	"":                  true,
+	"ContainerCreating": true,
+	"PodInitializing":   true,
+}
+
+// livenessOf says what the kubelet's word on the etcd container means for a
+// member that is Down. A container that has ended counts as dead only after
+// deadAfter: the kubelet is about to restart it.
+func livenessOf(pod *Pod, terminatedLongEnough bool) Liveness {
+	switch pod.Etcd.State {
+	case ContainerRunning:
+		return Alive
+	case ContainerTerminated:
+		if terminatedLongEnough {
+			return Dead
+		}
+		return Starting
+	case ContainerWaiting:
+		if pod.Initialized && !startingReasons[pod.Etcd.Reason] {
+			return Dead
+		}
+		return Starting
+	case ContainerAbsent:
+	}
+	return Starting
+}
+
+// kubeletWitness is the kubelet's word on whether a member is down.
+type kubeletWitness uint8
+
+const (
+	kubeletSaysUp kubeletWitness = iota
+	kubeletSaysDown
+	// nodeLost: the container statuses are stale and only Ready was set false, by
+	// the node controller. It counts as a witness only while a quorum of other
+	// voters serves, because the node controller and our probe can fail through the
+	// same partition.
+	nodeLost
+)
+
+// witnessOf reads the kubelet's word from the readiness of the etcd container
+// alone: Pod Ready would make a sick sidecar look like a dead member.
+func witnessOf(pod *Pod) kubeletWitness {
+	switch {
+	case pod == nil, pod.Terminating, !pod.Etcd.Ready, pod.Etcd.State != ContainerRunning:
+		return kubeletSaysDown
+	case !pod.Ready && pod.ContainersReady && !pod.ReadinessGates:
+		return nodeLost
+	}
+	return kubeletSaysUp
+}
+
+// evidenceOf joins the two witnesses. member is nil when an obtained list does
+// not name it; servingOthers is the number of other voters that serve.
+func evidenceOf(pod *Pod, member *Member, listKnown bool, servingOthers, quorum int) Evidence {
+	etcdSaysDown := false
+	switch {
+	case !listKnown:
+		// No list, so nobody could be probed: only the kubelet speaks. A pod whose
+		// container is dead is the one thing it can say for certain.
+		etcdSaysDown = pod != nil && livenessOf(pod, true) == Dead
+	case member == nil:
+		etcdSaysDown = true
+	case member.Probe.Read == Answered:
+		return Serving
+	case member.Probe.Read == Failed:
+		etcdSaysDown = true
+	}
+	if !etcdSaysDown {
+		return Unknown
+	}
+	switch witnessOf(pod) {
+	case kubeletSaysDown:
+		return Down
+	case nodeLost:
+		if listKnown && servingOthers >= quorum {
+			return Down
+		}
+	case kubeletSaysUp:
+	}
+	return Unknown
+}
+
+// firstLabel returns the first DNS label of a URL's host: the pod's name, where
+// members are addressed by their pods' names.
+func firstLabel(url string) string {
+	if _, rest, ok := strings.Cut(url, "://"); ok {
+		url = rest
+	}
+	end := strings.IndexAny(url, ".:/")
+	if end < 0 {
+		return url
+	}
+	return url[:end]
+}
+
+// memberOf finds the pod's member: by name, and if none has it, by the first DNS
+// label of a peer or client URL (a member that never started has no name yet).
+func memberOf(members []Member, podName, memberName string) *Member {
+	for i := range members {
+		if members[i].Name != "" && members[i].Name == memberName {
+			return &members[i]
+		}
+	}
+	for i := range members {
+		m := &members[i]
+		for _, urls := range [2][]string{m.PeerURLs, m.ClientURLs} {
+			for _, u := range urls {
+				if firstLabel(u) == podName {
+					return m
+				}
+			}
+		}
+	}
+	return nil
+}

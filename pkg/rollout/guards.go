@@ -1,0 +1,363 @@
+package rollout
+
+// Guard is the stable name of a guard: the word for it in logs, events, metrics,
+// explanations and documentation.
+type Guard string
+
+// The guards of a removal.
+const (
+	GuardMayVote           Guard = "MayVote"
+	GuardQuorumPatience    Guard = "QuorumPatience"
+	GuardRevisionSuspect   Guard = "RevisionSuspect"
+	GuardDataSurvives      Guard = "DataSurvives"
+	GuardQuorumFloor       Guard = "QuorumFloor"
+	GuardUnavailableBudget Guard = "UnavailableBudget"
+	GuardCanary            Guard = "Canary"
+	GuardEndpointFloor     Guard = "EndpointFloor"
+	GuardCaughtUp          Guard = "CaughtUp"
+	GuardHostGates         Guard = "HostGates"
+	GuardLeaderLast        Guard = "LeaderLast"
+)
+
+// The guards of the rules that look at the whole cluster.
+const (
+	GuardStaleRevision  Guard = "StaleRevision"
+	GuardCorrupt        Guard = "Corrupt"
+	GuardInconsistent   Guard = "Inconsistent"
+	GuardCutOff         Guard = "CutOff"
+	GuardVotersUnknown  Guard = "VotersUnknown"
+	GuardUpdatedFailing Guard = "UpdatedFailing"
+	GuardUpdatedPending Guard = "UpdatedPending"
+	GuardTerminating    Guard = "Terminating"
+	GuardPartition      Guard = "Partition"
+)
+
+// guardFunc judges one candidate seat.
+type guardFunc func(a *Assessment, c *Seat) Verdict
+
+// notServingGuards protect rule 4, the removal of members that do not serve.
+var notServingGuards = []guardFunc{mayVote, quorumPatience, revisionSuspect, dataSurvives}
+
+// servingGuards protect rule 6, the removal of members that serve or might.
+var servingGuards = []guardFunc{quorumFloor, unavailableBudget, canary, endpointFloor, caughtUp, dataSurvives, hostGates}
+
+// votersKnown: without a member list quorum counts as lost. Only a pod whose
+// container is dead may go then: no process of it can be voting.
+func votersKnown(a *Assessment, c *Seat) Verdict {
+	if a.state.Etcd.Known {
+		return passed(GuardVotersUnknown, "the member list names %d voters", a.Voters)
+	}
+	return verdict(GuardVotersUnknown, c.Liveness == Dead, "no member answers with a member list, so the voters are unknown")
+}
+
+// mayVote: while some member serves, a quorum exists, and it may include members
+// that do not serve us: a broken client listener makes a voting member look dead
+// to both witnesses. Unless the serving voters alone are a quorum, a process goes
+// only if those that are left can still be one (stricter than DEP-07 step 2).
+func mayVote(a *Assessment, c *Seat) Verdict {
+	switch {
+	case a.Serving == 0:
+		return passed(GuardMayVote, "no voter serves, so no quorum can be broken")
+	case !c.Voter:
+		return passed(GuardMayVote, "the member does not vote")
+	case c.Liveness == Dead:
+		return passed(GuardMayVote, "the container is dead, no process votes")
+	}
+	if serving := a.servingWithout(nil); serving >= a.Quorum {
+		return passed(GuardMayVote, "%d of %d voters serve, quorum %d is reached without this one", serving, a.Voters, a.Quorum)
+	}
+	left := len(a.External)
+	for i := range a.Seats {
+		s := &a.Seats[i]
+		if s.Voter && s != c && !s.Going() && s.Liveness != Dead {
+			left++
+		}
+	}
+	return verdict(GuardMayVote, left >= a.Quorum,
+		"%d of %d voters serve, quorum %d: without this process %d could still vote", a.Serving, a.Voters, a.Quorum, left)
+}
+
+// quorumPatience: with quorum lost, a live process rejoins the moment a peer
+// returns; restarting all at once turns a blip into an outage (DEP-07 does that).
+// One goes only when quorum has stayed lost and nothing else is under way.
+func quorumPatience(a *Assessment, c *Seat) Verdict {
+	if a.Serving > 0 {
+		return passed(GuardQuorumPatience, "%d of %d voters serve", a.Serving, a.Voters)
+	}
+	if c.Liveness != Alive {
+		return passed(GuardQuorumPatience, "the process does not run, waiting cannot help it")
+	}
+	patience := int(a.policy.SettleTimeout.Seconds())
+	if lost := a.Age("", QuorumLostSeen); lost < a.policy.SettleTimeout {
+		return verdict(GuardQuorumPatience, false, "quorum is lost for %d s; a live process is left alone for %d s", int(lost.Seconds()), patience)
+	}
+	for i := range a.Seats {
+		s := &a.Seats[i]
+		switch {
+		case s.Going():
+			return verdict(GuardQuorumPatience, false, "quorum is lost and the pod of ordinal %d is still missing or terminating", s.Ordinal)
+		case s.Outdated:
+		case s.Liveness == Dead:
+			return verdict(GuardQuorumPatience, false, "quorum is lost and the updated pod of ordinal %d is dead: the update does not cure it", s.Ordinal)
+		case a.Age(s.Pod.UID, PodSeen) < a.policy.SettleTimeout:
+			return verdict(GuardQuorumPatience, false, "quorum is lost and the updated pod of ordinal %d gets %d s to come up", s.Ordinal, patience)
+		}
+	}
+	return passed(GuardQuorumPatience, "quorum is lost for more than %d s and nothing is coming up", patience)
+}
+
+// revisionSuspect: while an updated pod is failing and none has settled, the new
+// revision itself is suspect. A member whose node just rebooted comes back by
+// itself on the old revision, so only one that stays down is given to the new one.
+func revisionSuspect(a *Assessment, c *Seat) Verdict {
+	failing, settled := 0, 0
+	for i := range a.Seats {
+		if a.failing(&a.Seats[i]) {
+			failing++
+		}
+		if a.Seats[i].Settled {
+			settled++
+		}
+	}
+	if failing == 0 || settled > 0 {
+		return passed(GuardRevisionSuspect, "%d updated pods are failing, %d have settled", failing, settled)
+	}
+	patience := int(a.policy.SettleTimeout.Seconds())
+	if c.Liveness == Alive {
+		return verdict(GuardRevisionSuspect, false, "%d updated pods are failing and none has settled; this process runs", failing)
+	}
+	down := a.Age(c.Pod.UID, NotRunningSeen)
+	return verdict(GuardRevisionSuspect, down >= a.policy.SettleTimeout,
+		"%d updated pods are failing and none has settled; this one is down for %d s of %d s", failing, int(down.Seconds()), patience)
+}
+
+// dataSurvives: where the data dies with the pod, a removal must leave a quorum of
+// voters that hold data. Containers that are dead keep an emptyDir too.
+func dataSurvives(a *Assessment, c *Seat) Verdict {
+	if !a.state.Set.VolatileData {
+		return passed(GuardDataSurvives, "the data volume is persistent")
+	}
+	if a.policy.AllowVolatileData {
+		return passed(GuardDataSurvives, "the data volume is not persistent, which is allowed explicitly")
+	}
+	holding := 0
+	for i := range a.Seats {
+		s := &a.Seats[i]
+		if s.Voter && s != c && !s.Going() && (s.Outdated || s.Evidence == Serving) {
+			holding++
+		}
+	}
+	for _, m := range a.External {
+		if m.Probe.Read == Answered {
+			holding++
+		}
+	}
+	return verdict(GuardDataSurvives, a.Quorum > 0 && holding >= a.Quorum,
+		"the data volume is not persistent: removing this one leaves %d of %d voters with data, quorum %d", holding, a.Voters, a.Quorum)
+}
+
+// quorumFloor: the serving voters without this one and without everything already
+// going must still be a quorum. The voters are etcd's, so ghosts and external
+// members count (OpenShift's quorum protection counts learners too: wrong).
+func quorumFloor(a *Assessment, c *Seat) Verdict {
+	left := a.servingWithout(c)
+	switch {
+	case a.singleMember():
+		return passed(GuardQuorumFloor, "the only member: its removal is the only way to update it")
+	case a.Voters == 2 && c.Voter && c.Evidence == Serving:
+		return verdict(GuardQuorumFloor, false, "2 voters need both: removing one leaves %d, quorum %d; add a third member or make it one", left, a.Quorum)
+	}
+	return verdict(GuardQuorumFloor, left >= a.Quorum,
+		"%d of %d voters serve, quorum %d, removing this one leaves %d", a.Serving, a.Voters, a.Quorum, left)
+}
+
+// unavailableBudget counts our own ordinals only: members that do not serve, pods
+// missing or terminating, and updated pods that have not settled, each once, plus
+// this one. An outdated pod that serves with a sick sidecar does not count, else
+// three sick sidecars would block their own cure (DEP-06, cluster-etcd-operator #994).
+func unavailableBudget(a *Assessment, c *Seat) Verdict {
+	unavailable := 0
+	for i := range a.Seats {
+		if s := &a.Seats[i]; s != c && a.unavailable(s) {
+			unavailable++
+		}
+	}
+	if c.Member != nil && !c.Voter {
+		return verdict(GuardUnavailableBudget, unavailable <= a.policy.MaxUnavailable,
+			"%d of %d members are unavailable, a learner adds none, the budget is %d", unavailable, len(a.Seats), a.policy.MaxUnavailable)
+	}
+	return verdict(GuardUnavailableBudget, unavailable+1 <= a.policy.MaxUnavailable,
+		"%d of %d members are unavailable, with this one %d, the budget is %d", unavailable, len(a.Seats), unavailable+1, a.policy.MaxUnavailable)
+}
+
+// canary: the first pod of a revision goes alone, so that a broken revision costs
+// one member even where the budget would allow more.
+func canary(a *Assessment, c *Seat) Verdict {
+	settled, underWay := 0, 0
+	for i := range a.Seats {
+		s := &a.Seats[i]
+		switch {
+		case s.Settled:
+			settled++
+		case s != c && (s.Going() || !s.Outdated):
+			underWay++
+		}
+	}
+	if settled > 0 {
+		return passed(GuardCanary, "%d pods of the new revision have settled", settled)
+	}
+	return verdict(GuardCanary, underWay == 0, "no pod of the new revision has settled yet and %d are under way", underWay)
+}
+
+// endpointFloor: clients reach etcd through a Service that lists only Ready pods,
+// so removing a Ready one must leave a quorum of replicas Ready. A pod that is not
+// Ready costs no endpoint.
+func endpointFloor(a *Assessment, c *Seat) Verdict {
+	switch {
+	case len(a.Seats) == 1:
+		return passed(GuardEndpointFloor, "the only member: no other endpoint could stay")
+	case !c.Pod.Ready:
+		return passed(GuardEndpointFloor, "the pod is not Ready, so no endpoint is lost")
+	}
+	ready := 0
+	for i := range a.Seats {
+		if s := &a.Seats[i]; s != c && !s.Going() && s.Pod.Ready {
+			ready++
+		}
+	}
+	floor := len(a.Seats)/2 + 1
+	return verdict(GuardEndpointFloor, ready >= floor,
+		"removing this one leaves %d of %d pods Ready, at least %d must stay", ready, len(a.Seats), floor)
+}
+
+// caughtUp: a survivor that lags cannot serve in place of this one soon, so only
+// survivors close to the newest log index count towards the floor.
+func caughtUp(a *Assessment, c *Seat) Verdict {
+	if a.singleMember() {
+		return passed(GuardCaughtUp, "the only member")
+	}
+	close, worst := 0, uint64(0)
+	count := func(m *Member) {
+		lag, known := a.lag(m)
+		if known && lag < a.policy.MaxLag {
+			close++
+		}
+		worst = max(worst, lag)
+	}
+	for i := range a.Seats {
+		if s := &a.Seats[i]; s != c && s.Voter && !s.Going() && s.Evidence == Serving {
+			count(s.Member)
+		}
+	}
+	for _, m := range a.External {
+		if m.Probe.Read == Answered {
+			count(m)
+		}
+	}
+	return verdict(GuardCaughtUp, close >= a.Quorum,
+		"%d serving survivors are less than %d entries behind, quorum %d; the furthest is %d behind", close, int(a.policy.MaxLag), a.Quorum, int(worst))
+}
+
+// hostGates: the host's own checks (DEP-01: postpone disruption while the last
+// backup failed). By default they do not bind a pod whose sidecar is sick.
+func hostGates(a *Assessment, c *Seat) Verdict {
+	applied := 0
+	for _, g := range a.state.Gates {
+		if c.SidecarSick && !g.SickToo {
+			continue
+		}
+		applied++
+		if !g.Pass {
+			return Verdict{Guard: GuardHostGates, text: "gate " + g.Name + ": " + g.Detail}
+		}
+	}
+	return passed(GuardHostGates, "%d of %d gates of the host apply and pass", applied, len(a.state.Gates))
+}
+
+// leaderLast: a healthy leader never goes before a follower that is a candidate,
+// whatever keeps the follower (DEP-07 step 4).
+func leaderLast(c *Seat, followers int) Verdict {
+	if !c.Leader || c.SidecarSick {
+		return passed(GuardLeaderLast, "not a healthy leader")
+	}
+	return verdict(GuardLeaderLast, followers == 0, "%d followers are still candidates; the leader goes after them", followers)
+}
+
+func verdict(g Guard, pass bool, format string, n ...int) Verdict {
+	v := Verdict{Guard: g, Pass: pass, format: format}
+	copy(v.n[:], n)
+	return v
+}
+
+func passed(g Guard, format string, n ...int) Verdict { return verdict(g, true, format, n...) }
+
+// servingWithout counts the serving voters that stay when c goes, and without
+// everything that is already going.
+func (a *Assessment) servingWithout(c *Seat) int {
+	left := 0
+	for i := range a.Seats {
+		if s := &a.Seats[i]; s != c && s.Voter && !s.Going() && s.Evidence == Serving {
+			left++
+		}
+	}
+	for _, m := range a.External {
+		if m.Probe.Read == Answered {
+			left++
+		}
+	}
+	return left
+}
+
+// unavailable is true for a seat that counts against the budget. A learner never
+// does.
+func (a *Assessment) unavailable(s *Seat) bool {
+	if s.Member != nil && !s.Voter {
+		return false
+	}
+	return s.Going() || s.Evidence != Serving || (!s.Outdated && !s.Settled)
+}
+
+// failing is true for an updated pod that will not settle by itself.
+func (a *Assessment) failing(s *Seat) bool {
+	if s.Going() || s.Outdated || s.Settled {
+		return false
+	}
+	return s.Liveness == Dead || a.Age(s.Pod.UID, UnsettledSeen) >= a.policy.SettleTimeout
+}
+
+// cutOff is true when no member but the coordinator's own answers anything, no
+// kubelet says that another's container is dead, and some kubelet says the
+// opposite. (When every kubelet agrees that the others are down, quorum really is
+// lost, and [GuardQuorumPatience] is the rule for that; holding for good would block
+// the cure.)
+func (a *Assessment) cutOff() bool {
+	contradicted := false
+	for i := range a.Seats {
+		s := &a.Seats[i]
+		if s.Self || s.Member == nil {
+			continue
+		}
+		if p := s.Member.Probe; p.Read == Answered || p.Status != nil || s.Liveness == Dead {
+			return false
+		}
+		if s.Member.Probe.Read == Failed && witnessOf(s.Pod) != kubeletSaysDown {
+			contradicted = true
+		}
+	}
+	for _, m := range a.External {
+		if m.Probe.Read == Answered || m.Probe.Status != nil {
+			return false
+		}
+	}
+	return contradicted
+}
+
+// singleMember: exactly one voter and one replica.
+func (a *Assessment) singleMember() bool { return a.Voters == 1 && len(a.Seats) == 1 }
+
+func (a *Assessment) lag(m *Member) (entries uint64, known bool) {
+	if m.Probe.Status == nil {
+		return a.HighestIndex, false
+	}
+	return a.HighestIndex - min(a.HighestIndex, m.Probe.Status.Applied), true
+}

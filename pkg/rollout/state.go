@@ -1,0 +1,260 @@
+package rollout
+
+import "time"
+
+// State is everything a decision rests on: one observation of the StatefulSet,
+// its pods and the etcd cluster, all read live.
+type State struct {
+	Set  Set
+	Pods []Pod
+	Etcd Membership
+
+	// Self is the name of the coordinator's own pod, empty when it runs outside a
+	// member's pod. Its own pod goes last among equals.
+	Self string
+
+	// Ages says how long each sighting has been seen without a break. A missing
+	// entry is an age of zero, which only ever makes a decision wait.
+	Ages map[Sighting]time.Duration
+
+	// FailedTransfers counts the leadership transfers away from a member (by its
+	// ID) that failed in a row.
+	FailedTransfers map[uint64]int
+
+	// Gates are the host's own checks, evaluated for this observation.
+	Gates []Gate
+}
+
+// Set is what matters of the StatefulSet.
+type Set struct {
+	Name, UID string
+
+	// Replicas is spec.replicas; Start is spec.ordinals.start.
+	Replicas, Start int
+
+	// OnDelete is true when updateStrategy.type is OnDelete: only then is the
+	// rollout ours.
+	OnDelete bool
+	Deleting bool
+
+	// ObservedGeneration below Generation means that UpdateRevision still
+	// describes an older template.
+	Generation, ObservedGeneration int64
+
+	// UpdateRevision is status.updateRevision, the revision pods should have.
+	UpdateRevision string
+
+	// MinReady is spec.minReadySeconds.
+	MinReady time.Duration
+
+	// VolatileData is true when the pods' data does not outlive them (no claim
+	// behind the data volume).
+	VolatileData bool
+}
+
+// Pod is what matters of one pod, with the two containers that Quorate knows.
+type Pod struct {
+	Name string
+	// UID and ResourceVersion identify the very object that was observed; a
+	// removal carries both as preconditions.
+	UID, ResourceVersion string
+
+	// Ordinal is the number after the last dash of the name, -1 if there is none.
+	Ordinal int
+	// MemberName is the name its etcd member is expected to have.
+	MemberName string
+	// Revision is the label controller-revision-hash.
+	Revision string
+
+	// Owned is true when the StatefulSet's UID is among the owner references.
+	Owned       bool
+	Terminating bool
+
+	// Ready and ContainersReady are the pod's conditions. ReadinessGates is true
+	// when the pod has gates of its own, which can hold Ready false by themselves.
+	Ready, ContainersReady, ReadinessGates bool
+
+	// Initialized is false while init containers have not finished.
+	Initialized bool
+
+	Etcd, Sidecar Container
+}
+
+// ContainerState is the state a kubelet reports for a container.
+type ContainerState uint8
+
+// The states of a container; ContainerAbsent means that no status was reported
+// (a pending pod, or a container that does not exist).
+const (
+	ContainerAbsent ContainerState = iota
+	ContainerWaiting
+	ContainerRunning
+	ContainerTerminated
+)
+
+// Container is the kubelet's word on one container.
+type Container struct {
+	State ContainerState
+	// Reason is the waiting or terminated reason, such as CrashLoopBackOff.
+	Reason string
+	// Ready is the container's readiness.
+	Ready bool
+	// Restarts is the restart count, shown in explanations.
+	Restarts int
+}
+
+// Membership is what etcd says: the member list and one probe per member.
+type Membership struct {
+	// Known is false when no member list could be had from any member: then the
+	// voters, and with them the quorum, are unknown.
+	Known bool
+	// Linearizable is true when the list was read through consensus; false when
+	// it is the local list of the most advanced reachable member.
+	Linearizable bool
+	ClusterID    uint64
+	Members      []Member
+}
+
+// Member is one entry of etcd's member list with the answer to its probe.
+type Member struct {
+	ID uint64
+	// Name is empty while the member has never started.
+	Name                 string
+	PeerURLs, ClientURLs []string
+	Learner              bool
+	Probe                Probe
+}
+
+// ReadResult is the outcome of the read that was sent to one member.
+type ReadResult uint8
+
+// The outcomes of a probe's read.
+const (
+	// NotAsked: no probe was sent; etcd's witness is missing.
+	NotAsked ReadResult = iota
+	// Answered: the member itself answered (for a voter: a linearizable read),
+	// with the member ID and cluster ID the member list gives it.
+	Answered
+	// Failed: no answer within the probe timeout, or an error.
+	Failed
+	// WrongMember: another member answered under this member's address, as with a
+	// stale DNS record or a reused pod IP. It proves nothing about this member.
+	WrongMember
+	// WrongCluster: a member of another cluster answered.
+	WrongCluster
+)
+
+// Probe is one member's answer.
+type Probe struct {
+	Read ReadResult
+	// Detail says why a read failed, for explanations.
+	Detail string
+	// Status is the member's own status, nil when it did not answer.
+	Status *Status
+}
+
+// Status is what a member says about itself.
+type Status struct {
+	// Leader is the member ID this member takes for the leader, 0 for none.
+	Leader uint64
+	Term   uint64
+	// Index is the raft log index it knows to be committed; Applied is how far it has
+	// applied it.
+	Index, Applied uint64
+	Version        string
+	// Corrupt and NoSpace are the cluster's alarms as this member reports them.
+	Corrupt, NoSpace bool
+}
+
+// Gate is the result of one check of the host's own, such as "the last backup
+// succeeded" (DEP-01 asks to postpone disruption while it did not).
+type Gate struct {
+	Name string
+	Pass bool
+	// Detail says what was found.
+	Detail string
+	// SickToo makes the gate apply to pods whose sidecar is sick as well. By
+	// default it does not: it would block its own cure.
+	SickToo bool
+}
+
+// Condition names something that is worth an age.
+type Condition uint8
+
+// The conditions whose age a decision may ask for.
+const (
+	// ReadySeen: the pod is Ready (spec.minReadySeconds).
+	ReadySeen Condition = iota + 1
+	// UnsettledSeen: an updated pod is not Ready or its member does not serve.
+	UnsettledSeen
+	// TerminatedSeen: the etcd container is in state terminated.
+	TerminatedSeen
+	// NotRunningSeen: the etcd container is dead or starting.
+	NotRunningSeen
+	// QuorumLostSeen: no voter serves. The pod UID is empty.
+	QuorumLostSeen
+	// PodSeen: the pod exists.
+	PodSeen
+)
+
+// Sighting is a condition of one pod (by UID), or of the cluster when UID is empty.
+type Sighting struct {
+	UID       string
+	Condition Condition
+}
+
+// Removal says how a fully healthy pod is removed.
+type Removal uint8
+
+// The two ways to remove a fully healthy pod.
+const (
+	// RemoveByDelete deletes the pod, as the StatefulSet controller itself does.
+	RemoveByDelete Removal = iota
+	// RemoveByEviction goes through the eviction API, so that a
+	// PodDisruptionBudget can refuse.
+	RemoveByEviction
+)
+
+// Policy is what the operator chose. The zero value is not valid; start from
+// [DefaultPolicy].
+type Policy struct {
+	// MaxUnavailable is how many members of the StatefulSet's own may be
+	// unavailable at once during the rollout; at least 1.
+	MaxUnavailable int
+	// Partition protects ordinals below it.
+	Partition int
+	// SettleTimeout is how long an updated pod may take to settle before it counts
+	// as failing, and how long lost quorum is left to recover by itself.
+	SettleTimeout time.Duration
+	// DeadAfter is how long a container may stay terminated before it counts as dead.
+	DeadAfter time.Duration
+	// MaxLag is how many log entries a survivor may be behind.
+	MaxLag uint64
+	// Removal is the method for pods in full health; a sick one is always deleted.
+	Removal Removal
+	// AllowVolatileData permits removals that leave fewer than a quorum of voters
+	// with data, where the data volume is not persistent.
+	AllowVolatileData bool
+}
+
+// MaxTransferFailures is how many leadership transfers away from a pod may fail
+// before it is removed as leader: etcd's own shutdown tries a transfer too.
+const MaxTransferFailures = 2
+
+// DefaultPolicy returns the defaults:
+//
+//   - MaxUnavailable 1: the only value that keeps quorum in a cluster of three.
+//   - SettleTimeout 5 minutes: a member of 8 GiB that has to load its database and
+//     catch up settles within it; a broken revision is then held, not repeated.
+//   - DeadAfter 10 seconds: the first back-off of a kubelet; a container that was
+//     merely restarted is running again by then.
+//   - MaxLag 5000 entries: half of the log that etcd keeps for slow followers
+//     (--snapshot-count was 10000 in 3.6), so that a survivor never needs a snapshot.
+func DefaultPolicy() Policy {
+	return Policy{
+		MaxUnavailable: 1,
+		SettleTimeout:  5 * time.Minute,
+		DeadAfter:      10 * time.Second,
+		MaxLag:         5000,
+	}
+}

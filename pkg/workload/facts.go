@@ -1,0 +1,160 @@
+package workload
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/quorate/quorate/pkg/rollout"
+)
+
+// Names are the names that tie pods to what runs in them.
+type Names struct {
+	// EtcdContainer and SidecarContainer are the names of the two containers that
+	// matter; etcd-druid calls them "etcd" and "backup-restore".
+	EtcdContainer, SidecarContainer string
+	// MemberOf returns the name of the etcd member that runs in a pod; nil means
+	// that members are named like their pods.
+	MemberOf func(pod string) string
+}
+
+// DefaultNames returns the names that etcd-druid gives.
+func DefaultNames() Names {
+	return Names{EtcdContainer: "etcd", SidecarContainer: "backup-restore"}
+}
+
+// SetFacts returns what matters of a StatefulSet.
+func SetFacts(s *appsv1.StatefulSet, names Names) rollout.Set {
+	set := rollout.Set{
+		Name: s.Name, UID: string(s.UID),
+		Replicas:           1, // The API server defaults it; a dump may lack it.
+		OnDelete:           s.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType,
+		Deleting:           s.DeletionTimestamp != nil,
+		Generation:         s.Generation,
+		ObservedGeneration: s.Status.ObservedGeneration,
+		UpdateRevision:     s.Status.UpdateRevision,
+		MinReady:           time.Duration(s.Spec.MinReadySeconds) * time.Second,
+		VolatileData:       volatileData(s, names.EtcdContainer),
+	}
+	if s.Spec.Replicas != nil {
+		set.Replicas = int(*s.Spec.Replicas)
+	}
+	if s.Spec.Ordinals != nil {
+		set.Start = int(s.Spec.Ordinals.Start)
+	}
+	return set
+}
+
+// volatileData is true when no writable volume of the etcd container outlives the
+// pod: then the data goes with it.
+func volatileData(s *appsv1.StatefulSet, container string) bool {
+	i := slices.IndexFunc(s.Spec.Template.Spec.Containers, func(c corev1.Container) bool { return c.Name == container })
+	if i < 0 {
+		return false
+	}
+	for _, mount := range s.Spec.Template.Spec.Containers[i].VolumeMounts {
+		if mount.ReadOnly {
+			continue
+		}
+		if slices.ContainsFunc(s.Spec.VolumeClaimTemplates, func(c corev1.PersistentVolumeClaim) bool { return c.Name == mount.Name }) {
+			return false
+		}
+		for _, v := range s.Spec.Template.Spec.Volumes {
+			if v.Name == mount.Name && outlives(v.VolumeSource) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// outlives is true for volumes that are not made by the kubelet for one pod.
+func outlives(v corev1.VolumeSource) bool {
+	return v.EmptyDir == nil && v.Ephemeral == nil && v.ConfigMap == nil && v.Secret == nil &&
+		v.Projected == nil && v.DownwardAPI == nil
+}
+
+// PodFacts returns what matters of one pod of a StatefulSet.
+func PodFacts(p *corev1.Pod, set rollout.Set, names Names) rollout.Pod {
+	pod := rollout.Pod{
+		Name: p.Name, UID: string(p.UID), ResourceVersion: p.ResourceVersion,
+		Ordinal:        ordinal(p.Name, set.Name),
+		MemberName:     p.Name,
+		Revision:       p.Labels[appsv1.ControllerRevisionHashLabelKey],
+		Terminating:    p.DeletionTimestamp != nil,
+		ReadinessGates: len(p.Spec.ReadinessGates) > 0,
+		Etcd:           container(p, names.EtcdContainer),
+		Sidecar:        container(p, names.SidecarContainer),
+	}
+	if names.MemberOf != nil {
+		pod.MemberName = names.MemberOf(p.Name)
+	}
+	for _, owner := range p.OwnerReferences {
+		if owner.Kind == "StatefulSet" && string(owner.UID) == set.UID {
+			pod.Owned = true
+		}
+	}
+	for _, c := range p.Status.Conditions {
+		holds := c.Status == corev1.ConditionTrue
+		switch c.Type {
+		case corev1.PodReady:
+			pod.Ready = holds
+		case corev1.ContainersReady:
+			pod.ContainersReady = holds
+		case corev1.PodInitialized:
+			pod.Initialized = holds
+		}
+	}
+	if !declares(p, names.SidecarContainer) {
+		pod.Sidecar = rollout.Container{State: rollout.ContainerRunning, Ready: true} // Nothing that could be sick.
+	}
+	return pod
+}
+
+// ordinal returns the ordinal of a pod of the named StatefulSet, -1 for any other
+// name. A leading zero or sign is not how the controller writes it.
+func ordinal(pod, set string) int {
+	digits, ok := strings.CutPrefix(pod, set+"-")
+	if !ok {
+		return -1
+	}
+	n, err := strconv.Atoi(digits)
+	if err != nil || n < 0 || strconv.Itoa(n) != digits {
+		return -1
+	}
+	return n
+}
+
+func declares(p *corev1.Pod, container string) bool {
+	named := func(c corev1.Container) bool { return c.Name == container }
+	return slices.ContainsFunc(p.Spec.Containers, named) || slices.ContainsFunc(p.Spec.InitContainers, named)
+}
+
+// container reads the kubelet's word on one container; a sidecar may also be an
+// init container that keeps running.
+func container(p *corev1.Pod, name string) rollout.Container {
+	for _, statuses := range [][]corev1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses} {
+		for _, s := range statuses {
+			if s.Name != name {
+				continue
+			}
+			c := rollout.Container{Ready: s.Ready, Restarts: int(s.RestartCount)}
+			switch {
+			case s.State.Running != nil:
+				c.State = rollout.ContainerRunning
+			case s.State.Terminated != nil:
+				c.State, c.Reason = rollout.ContainerTerminated, s.State.Terminated.Reason
+			case s.State.Waiting != nil:
+				c.State, c.Reason = rollout.ContainerWaiting, s.State.Waiting.Reason
+			default:
+				c.State = rollout.ContainerWaiting // What an empty state means by the API's definition.
+			}
+			return c
+		}
+	}
+	return rollout.Container{}
+}

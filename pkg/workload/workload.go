@@ -1,0 +1,140 @@
+package workload
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/quorate/quorate/pkg/rollout"
+)
+
+// StatefulSets is what is needed of the API for StatefulSets in one namespace; a
+// clientset's AppsV1().StatefulSets(namespace) satisfies it.
+type StatefulSets interface {
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (*appsv1.StatefulSet, error)
+	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
+}
+
+// Pods is what is needed of the API for pods in one namespace; a clientset's
+// CoreV1().Pods(namespace) satisfies it.
+type Pods interface {
+	List(ctx context.Context, opts metav1.ListOptions) (*corev1.PodList, error)
+	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
+	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
+}
+
+// Workload reads one StatefulSet and its pods, and removes pods.
+type Workload struct {
+	sets  StatefulSets
+	pods  Pods
+	name  string
+	names Names
+}
+
+// New returns the workload of the named StatefulSet.
+func New(sets StatefulSets, pods Pods, statefulSet string, names Names) *Workload {
+	return &Workload{sets: sets, pods: pods, name: statefulSet, names: names}
+}
+
+// Observation is one live reading.
+type Observation struct {
+	Set  rollout.Set
+	Pods []rollout.Pod
+	// Selector is the StatefulSet's label selector, for a watch on its pods.
+	Selector string
+}
+
+// Observe reads the StatefulSet and then its pods, both consistently.
+func (w *Workload) Observe(ctx context.Context) (Observation, error) {
+	set, err := w.sets.Get(ctx, w.name, metav1.GetOptions{})
+	if err != nil {
+		return Observation{}, fmt.Errorf("get StatefulSet %s: %w", w.name, err)
+	}
+	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
+	if err != nil {
+		return Observation{}, fmt.Errorf("StatefulSet %s: spec.selector: %w", w.name, err)
+	}
+	o := Observation{Set: SetFacts(set, w.names), Selector: selector.String()}
+	pods, err := w.pods.List(ctx, metav1.ListOptions{LabelSelector: o.Selector})
+	if err != nil {
+		return Observation{}, fmt.Errorf("list pods of StatefulSet %s: %w", w.name, err)
+	}
+	for i := range pods.Items {
+		o.Pods = append(o.Pods, PodFacts(&pods.Items[i], o.Set, w.names))
+	}
+	return o, nil
+}
+
+// Delete removes the very pod that was observed: the request fails with a conflict
+// when the pod was replaced or changed in any way since. The pod's own grace period
+// applies.
+func (w *Workload) Delete(ctx context.Context, t rollout.Target) error {
+	err := w.pods.Delete(ctx, t.Pod, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: (*types.UID)(&t.UID), ResourceVersion: &t.ResourceVersion},
+	})
+	if err != nil {
+		return fmt.Errorf("delete pod %s (UID %s, resourceVersion %s): %w", t.Pod, t.UID, t.ResourceVersion, err)
+	}
+	return nil
+}
+
+// Refused is true for an answer that says that the pod is not the one that was
+// observed any more.
+func Refused(err error) bool { return apierrors.IsConflict(err) || apierrors.IsNotFound(err) }
+
+// watchRetry is the pause before a watch that ended is opened again, so that a
+// failing API server is not hammered.
+const watchRetry = time.Second
+
+// WatchSet calls changed whenever the StatefulSet may have changed, until ctx ends.
+// It opens one watch on that single object.
+func (w *Workload) WatchSet(ctx context.Context, changed func()) {
+	opts := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", w.name).String()}
+	keepWatching(ctx, func(ctx context.Context) (watch.Interface, error) { return w.sets.Watch(ctx, opts) }, changed)
+}
+
+// WatchPods calls changed whenever a pod behind the selector may have changed,
+// until ctx ends.
+func (w *Workload) WatchPods(ctx context.Context, selector string, changed func()) {
+	opts := metav1.ListOptions{LabelSelector: selector}
+	keepWatching(ctx, func(ctx context.Context) (watch.Interface, error) { return w.pods.Watch(ctx, opts) }, changed)
+}
+
+// keepWatching never looks into an event: it may be old, and a lost one is made up
+// for by the coordinator's timer.
+func keepWatching(ctx context.Context, open func(context.Context) (watch.Interface, error), changed func()) {
+	for ctx.Err() == nil {
+		if events, err := open(ctx); err == nil {
+			drain(ctx, events, changed)
+		}
+		retry := time.NewTimer(watchRetry)
+		select {
+		case <-ctx.Done():
+		case <-retry.C:
+		}
+		retry.Stop()
+	}
+}
+
+func drain(ctx context.Context, events watch.Interface, changed func()) {
+	defer events.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case _, ok := <-events.ResultChan():
+			if !ok {
+				return
+			}
+			changed()
+		}
+	}
+}
