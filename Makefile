@@ -1,0 +1,52 @@
+# Targets for people. `make help` lists them.
+SHELL := /usr/bin/env bash
+.DEFAULT_GOAL := help
+
+# The race detector needs cgo and a C compiler; without one the tests run all the same.
+CC_FOUND := $(shell command -v $${CC:-cc} 2>/dev/null || command -v gcc 2>/dev/null)
+RACE := $(if $(CC_FOUND),-race,)
+GO := CGO_ENABLED=$(if $(CC_FOUND),1,0) go
+
+SCENARIO ?= healthy
+STRATEGY ?= OnDelete
+
+.PHONY: help
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@echo
+	@echo "  make demo SCENARIO=sick-member STRATEGY=RollingUpdate"
+	@echo "                    the same cluster rolled by Kubernetes itself, with one member down"
+
+.PHONY: demo
+demo: ## Roll a real etcd cluster from 3.5 to 3.6 in front of your eyes (first time: some minutes of building)
+	@mkdir -p .build/bin && cd test && CGO_ENABLED=0 go build -trimpath -o ../.build/bin/demo ./cmd/demo
+	@SCENARIO=$(SCENARIO) STRATEGY=$(STRATEGY) exec .build/bin/demo $(DEMO_ARGS)
+
+.PHONY: build
+build: ## Build the quorate binary into .build/bin
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o .build/bin/quorate ./cmd/quorate
+
+.PHONY: test
+test: test-unit test-harness test-scenarios ## Run all tests
+
+.PHONY: test-unit
+test-unit: ## Run the library's tests (seconds)
+	$(GO) test $(RACE) ./...
+
+.PHONY: test-harness
+test-harness: ## Run the harness's own tests (builds Kubernetes and etcd the first time)
+	cd test && $(GO) test $(RACE) -p 1 -timeout 15m ./harness/... ./cmd/...
+
+.PHONY: test-scenarios
+test-scenarios: ## Run real clusters through rollouts
+	cd test && $(GO) test $(RACE) -timeout 40m -v ./scenarios/...
+
+.PHONY: lint
+lint: ## Check formatting and run the linters
+	cd tools && CGO_ENABLED=0 go build -o ../.build/bin/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	.build/bin/golangci-lint run ./...
+	cd test && ../.build/bin/golangci-lint run ./...
+
+.PHONY: clean
+clean: ## Remove what was built here
+	rm -rf .build
