@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -51,7 +52,8 @@ func campaign(ctx context.Context, dial membership.Dial, endpoints []string, pre
 	waiting, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
 	locked := make(chan error, 1)
-	go func() { locked <- t.mutex.Lock(waiting) }()
+	var waiter sync.WaitGroup
+	waiter.Go(func() { locked <- t.mutex.Lock(waiting) })
 	select {
 	case err = <-locked:
 		if err == nil {
@@ -66,7 +68,7 @@ func campaign(ctx context.Context, dial membership.Dial, endpoints []string, pre
 		err = ctx.Err()
 	}
 	t.leave(ctx)
-	<-locked
+	waiter.Wait()
 	return nil, err
 }
 

@@ -289,4 +289,3 @@ func (l *Log) Logger() *logrus.Logger {
 	}
 	return log
 }
-

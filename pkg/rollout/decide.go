@@ -291,8 +291,8 @@ func waiting(a *Assessment, all []Candidate) Decision {
 		d.reason = func() string { return "waiting for " + s.Name + ": " + s.Describe() }
 		return d
 	}
-	for i := range all {
-		c := &all[i]
+	if len(all) > 0 {
+		c := &all[0]
 		v := c.failed()
 		d := Decision{Action: Hold, Rule: c.Rule, Guard: v.Guard, Candidates: all}
 		if v.Guard == GuardQuorumPatience || v.Guard == GuardUnavailableBudget || v.Guard == GuardEndpointFloor || v.Guard == GuardCaughtUp {
@@ -327,7 +327,7 @@ func (s *Seat) Describe() string {
 	case s.Pod.Terminating:
 		return "its pod is terminating"
 	}
-	text := ""
+	var text string
 	switch {
 	case s.Evidence == Down:
 		text = "its member is Down (" + s.Liveness.String()

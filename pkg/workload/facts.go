@@ -107,6 +107,7 @@ func PodFacts(p *corev1.Pod, set rollout.Set, names Names) rollout.Pod {
 			pod.ContainersReady = holds
 		case corev1.PodInitialized:
 			pod.Initialized = holds
+		default: // Nothing that a decision asks for.
 		}
 	}
 	if !declares(p, names.SidecarContainer) {
