@@ -1,0 +1,196 @@
+// Command demo shows an etcd cluster being upgraded by its own sidecars without losing
+// quorum, or by Kubernetes itself with the loss of it. It runs on the harness: a real
+// Kubernetes API and StatefulSet controller, real etcd, the real quorate binary.
+//
+// What is shown is judged as well: the exit code says whether the invariants of
+// Quorate held. See --help.
+//
+// The files: options (flags), run (the course of the demo), monitor (what is known of
+// the cluster just now), view (as a table), screen and plain (on a terminal and
+// without), outcome (what was measured, and the verdict), summary.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/term"
+	"k8s.io/klog/v2"
+
+	"github.com/quorate/quorate/test/harness"
+)
+
+// Exit codes; a signal's is 128 and its number.
+const (
+	exitFailure  = 1
+	exitBadInput = 2
+	exitSignal   = 128
+)
+
+func main() {
+	harness.Launcher()
+	o, err := parse(os.Args[1:], os.Getenv, os.Stdout)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return
+	case err != nil:
+		fail("%v", err)
+		os.Exit(exitBadInput)
+	}
+	if o.network == string(harness.Namespaces) {
+		if err := harness.NamespacesAvailable(); err != nil {
+			fail("--network %q: %v; use %q", o.network, err, harness.Loopback)
+			os.Exit(exitBadInput)
+		}
+		// Outside of its namespaces the program only builds, here without a screen.
+		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+		harness.Enter(ctx, newPlain(os.Stdout, time.Now).Progress)
+		stop()
+	}
+	os.Exit(start(o))
+}
+
+func fail(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "demo: "+format+"\n", args...)
+}
+
+// start runs the demo between a fresh directory and its removal, and returns the
+// exit code.
+func start(o options) int {
+	dir, temporary, err := directory(o.dir)
+	if err != nil {
+		fail("%v", err)
+		return exitFailure
+	}
+	// The libraries' own log would break into the display.
+	logs, err := os.Create(filepath.Join(dir, "demo.log"))
+	if err != nil {
+		fail("%v", err)
+		return exitFailure
+	}
+	defer logs.Close()
+	klog.LogToStderr(false)
+	klog.SetOutput(logs)
+	defer klog.Flush()
+
+	out := newDisplay(o)
+	ctx, interrupted := handleSignals(out, dir, temporary)
+	d := &demo{options: o, display: out, dir: dir, begin: time.Now()}
+	out.Say(introduction(o)...)
+	result, err := d.run(ctx)
+	out.Close()
+	code := conclude(os.Stdout, result, err, interrupted())
+
+	if temporary && !o.keep && code != exitFailure {
+		if err := os.RemoveAll(dir); err != nil {
+			fail("remove the temporary directory: %v", err)
+			return exitFailure
+		}
+		return code
+	}
+	fmt.Printf("Logs of every process, the timeline and the history are in %s\n", dir)
+	return code
+}
+
+// conclude prints how it ended and returns the exit code.
+func conclude(w io.Writer, result *outcome, err error, sig syscall.Signal) int {
+	if sig != 0 {
+		fmt.Fprintln(w, "Interrupted; everything was stopped.")
+		return exitSignal + int(sig)
+	}
+	if err != nil {
+		fail("%v", err)
+		return exitFailure
+	}
+	colour, width := useColour(), mostColumns
+	if onTerminal() {
+		width, _ = terminalSize()
+	}
+	for _, l := range result.summary() {
+		for _, part := range l.fold(width) {
+			fmt.Fprintln(w, part.ansi(colour))
+		}
+	}
+	if !result.judge().ok {
+		return exitFailure
+	}
+	return 0
+}
+
+func directory(named string) (dir string, temporary bool, err error) {
+	if named == "" {
+		dir, err = os.MkdirTemp("", "quorate-demo-")
+		return dir, true, err
+	}
+	if dir, err = filepath.Abs(named); err != nil {
+		return "", false, fmt.Errorf("--dir %q: %w", named, err)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", false, fmt.Errorf("--dir %q: %w", named, err)
+	}
+	return dir, false, nil
+}
+
+// mostColumns stands for no limit.
+const mostColumns = 1 << 20
+
+func onTerminal() bool {
+	return term.IsTerminal(int(os.Stdout.Fd())) && os.Getenv("TERM") != "dumb"
+}
+
+// useColour follows https://no-color.org.
+func useColour() bool { return onTerminal() && os.Getenv("NO_COLOR") == "" }
+
+func newDisplay(o options) display {
+	if o.plain || !onTerminal() {
+		return newPlain(os.Stdout, time.Now)
+	}
+	return newScreen(os.Stdout, terminalSize, time.Now, useColour())
+}
+
+func terminalSize() (columns, rows int) {
+	columns, rows, err := term.GetSize(int(os.Stdout.Fd()))
+	if err != nil || columns <= 0 || rows <= 0 {
+		return 80, 24 // What a terminal that does not tell has always been taken for.
+	}
+	return columns, rows
+}
+
+// handleSignals returns a context that ends at the first signal, and what tells which
+// one it was (0 for none). At the second the program ends at once; the kernel then
+// kills its processes.
+func handleSignals(out display, dir string, temporary bool) (context.Context, func() syscall.Signal) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	var mu sync.Mutex
+	var first syscall.Signal
+	go func() {
+		sig := (<-signals).(syscall.Signal)
+		mu.Lock()
+		first = sig
+		mu.Unlock()
+		out.Say(line{{"interrupted: stopping everything (once more to end at once)", yellow}})
+		cancel(fmt.Errorf("interrupted by %v", sig))
+		sig = (<-signals).(syscall.Signal)
+		out.Close()
+		if temporary {
+			_ = os.RemoveAll(dir) // What still runs may write again; it is a temporary directory.
+		}
+		os.Exit(exitSignal + int(sig))
+	}()
+	return ctx, func() syscall.Signal {
+		mu.Lock()
+		defer mu.Unlock()
+		return first
+	}
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+
+	"github.com/quorate/quorate/test/harness"
+)
+
+// The scenarios.
+const (
+	// healthy: every member is well when the image changes.
+	healthy = "healthy"
+	// sickMember: one follower has been down before the image changes.
+	sickMember = "sick-member"
+)
+
+// The update strategies: Quorate rolls the pods with the first, Kubernetes' own
+// StatefulSet controller with the second.
+const (
+	onDelete      = string(appsv1.OnDeleteStatefulSetStrategyType)
+	rollingUpdate = string(appsv1.RollingUpdateStatefulSetStrategyType)
+)
+
+// Fewer than three members cannot lose one and keep quorum; certificates are made for
+// no more than seven.
+const (
+	fewestReplicas = 3
+	mostReplicas   = 7
+)
+
+type options struct {
+	scenario string
+	strategy string
+	// dir takes all data and logs; empty for a new temporary directory.
+	dir      string
+	keep     bool
+	replicas int
+	network  string
+	// plain asks for plain lines even on a terminal.
+	plain bool
+	// timeout bounds everything but building and starting.
+	timeout time.Duration
+}
+
+const usage = `Shows an etcd cluster being upgraded from 3.5 to 3.6, on a real Kubernetes API, the real
+StatefulSet controller and real etcd, all on this machine and without a container runtime.
+
+Usage: demo [flags]
+
+Flags (SCENARIO and STRATEGY in the environment are the defaults of their flags):
+`
+
+const exitCodes = `
+Exit code: 0 what was to be seen was seen; 1 it was not, or something failed; 2 wrong
+flags; 130 or 143 interrupted. Ctrl-C cleans up; a second one does not wait for it.
+`
+
+// parse reads flags and environment. On --help it prints the usage and returns
+// flag.ErrHelp.
+func parse(args []string, getenv func(string) string, help io.Writer) (options, error) {
+	var o options
+	fs := flag.NewFlagSet("demo", flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	fs.StringVar(&o.scenario, "scenario", cmp.Or(getenv("SCENARIO"), healthy), "`what` is shown: healthy, or sick-member (one follower is down before the image changes)")
+	fs.StringVar(&o.strategy, "strategy", cmp.Or(getenv("STRATEGY"), onDelete), "`who` replaces the pods: OnDelete (Quorate) or RollingUpdate (Kubernetes itself)")
+	fs.IntVar(&o.replicas, "replicas", fewestReplicas, fmt.Sprintf("`number` of members, %d to %d", fewestReplicas, mostReplicas))
+	fs.StringVar(&o.network, "network", string(harness.Loopback), "`how` pods get addresses: loopback (no privileges needed) or namespaces (root: a network namespace per pod)")
+	fs.StringVar(&o.dir, "dir", "", "`directory` for data and logs, new or empty; it is kept (default: a temporary directory, removed unless the demo fails)")
+	fs.BoolVar(&o.keep, "keep", false, "keep the temporary directory")
+	fs.BoolVar(&o.plain, "plain", false, "print plain lines even on a terminal")
+	fs.DurationVar(&o.timeout, "timeout", 10*time.Minute, "`limit` for everything after building and starting")
+	err := fs.Parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Fprint(help, usage)
+		fs.SetOutput(help)
+		fs.PrintDefaults()
+		fmt.Fprint(help, exitCodes)
+		return o, err
+	}
+	if err != nil {
+		return o, err
+	}
+	return o, o.check(fs.Args())
+}
+
+// check returns every bad value, each with its flag and what to do about it.
+func (o options) check(rest []string) error {
+	var errs []error
+	oneOf := func(flag, value string, allowed ...string) {
+		if !slices.Contains(allowed, value) {
+			errs = append(errs, fmt.Errorf("--%s %q: use %s", flag, value, strings.Join(allowed, " or ")))
+		}
+	}
+	if len(rest) > 0 {
+		errs = append(errs, fmt.Errorf("unexpected argument %q: only flags are understood, see --help", rest[0]))
+	}
+	oneOf("scenario", o.scenario, healthy, sickMember)
+	oneOf("strategy", o.strategy, onDelete, rollingUpdate)
+	oneOf("network", o.network, string(harness.Loopback), string(harness.Namespaces))
+	if o.replicas < fewestReplicas || o.replicas > mostReplicas {
+		errs = append(errs, fmt.Errorf("--replicas %d: use %d to %d; fewer cannot lose a member and keep quorum", o.replicas, fewestReplicas, mostReplicas))
+	}
+	if o.timeout <= 0 {
+		errs = append(errs, fmt.Errorf("--timeout %v: give a positive duration such as 10m", o.timeout))
+	}
+	if entries, err := os.ReadDir(o.dir); o.dir != "" && err == nil && len(entries) > 0 {
+		errs = append(errs, fmt.Errorf("--dir %q: is not empty; name a new or empty directory", o.dir))
+	}
+	return errors.Join(errs...)
+}

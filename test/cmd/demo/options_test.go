@@ -1,0 +1,61 @@
+package main
+
+import (
+	"flag"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestOptions(t *testing.T) {
+	none := func(string) string { return "" }
+	env := func(name string) string {
+		return map[string]string{"SCENARIO": sickMember, "STRATEGY": rollingUpdate}[name]
+	}
+
+	t.Run("without anything it is a healthy cluster, rolled by Quorate", func(t *testing.T) {
+		o, err := parse(nil, none, io.Discard)
+		require.NoError(t, err)
+		require.Equal(t, []any{healthy, onDelete, 3, "loopback"}, []any{o.scenario, o.strategy, o.replicas, o.network})
+	})
+	t.Run("the environment chooses, and flags have the last word", func(t *testing.T) {
+		o, err := parse([]string{"--strategy=OnDelete"}, env, io.Discard)
+		require.NoError(t, err)
+		require.Equal(t, sickMember, o.scenario)
+		require.Equal(t, onDelete, o.strategy)
+	})
+	t.Run("help tells the flags and the exit codes", func(t *testing.T) {
+		var b strings.Builder
+		_, err := parse([]string{"--help"}, none, &b)
+		require.ErrorIs(t, err, flag.ErrHelp)
+		require.Contains(t, b.String(), "-strategy")
+		require.Contains(t, b.String(), "Exit code: 0")
+	})
+	full := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(full, "x"), nil, 0o600))
+	for args, want := range map[string]string{
+		"--scenario=ill":     `--scenario "ill": use healthy or sick-member`,
+		"--strategy=ondel":   `--strategy "ondel": use OnDelete or RollingUpdate`,
+		"--network=bridge":   `--network "bridge": use loopback or namespaces`,
+		"--replicas=1":       `--replicas 1: use 3 to 7`,
+		"--timeout=0s":       `--timeout 0s: give a positive duration`,
+		"--dir=" + full:      `is not empty; name a new or empty directory`,
+		"up":                 `unexpected argument "up"`,
+		"--replicas=many":    "replicas",
+		"--no-such-flag=yes": "no-such-flag",
+	} {
+		t.Run("a bad value is named: "+args, func(t *testing.T) {
+			_, err := parse([]string{args}, none, io.Discard)
+			require.ErrorContains(t, err, want)
+		})
+	}
+	t.Run("every bad value is named at once", func(t *testing.T) {
+		_, err := parse([]string{"--scenario=ill", "--strategy=x"}, none, io.Discard)
+		require.ErrorContains(t, err, "--scenario")
+		require.ErrorContains(t, err, "--strategy")
+	})
+}

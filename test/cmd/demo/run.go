@@ -1,0 +1,322 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+
+	"github.com/quorate/quorate/test/harness"
+	"github.com/quorate/quorate/test/harness/build"
+	"github.com/quorate/quorate/test/harness/traffic"
+)
+
+// Limits of the steps. They are far beyond what a slow machine needs, and only keep
+// the demo from waiting for what will never happen.
+const (
+	// startLimit covers the first build, four minutes on two cores.
+	startLimit = 45 * time.Minute
+	readyLimit = 3 * time.Minute
+	faultLimit = time.Minute
+	// rolloutLimit bounds a rollout. Three members take less than a minute.
+	rolloutLimit = 5 * time.Minute
+	// verifyLimit bounds the final reads; without quorum they would wait for it.
+	verifyLimit  = 20 * time.Second
+	cleanupLimit = time.Minute
+)
+
+// baseline is how many writes are acknowledged before anything is done to the cluster,
+// so that the figures show it at peace too.
+const baseline = 100
+
+// demo is one run.
+type demo struct {
+	options
+	display display
+	dir     string
+	begin   time.Time
+
+	env      *harness.Env
+	cluster  *harness.Cluster
+	journal  *harness.Journal
+	ledger   *harness.Ledger
+	client   *traffic.Client
+	observer *traffic.Observer
+	monitor  *monitor
+	fault    *harness.Fault
+	outcome  outcome
+}
+
+// run shows everything and cleans up, whatever happens. The outcome is only worth
+// something without an error.
+func (d *demo) run(ctx context.Context) (_ *outcome, err error) {
+	defer func() {
+		d.display.Progress("stopping everything")
+		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupLimit)
+		defer cancel()
+		err = errors.Join(err, d.close(stopping))
+		d.outcome.total = time.Since(d.begin)
+	}()
+	if err := d.bringUp(ctx); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, d.timeout, fmt.Errorf("the demo's --timeout %v has passed", d.timeout))
+	defer cancel()
+	if err := d.createCluster(ctx); err != nil {
+		return nil, err
+	}
+	if err := d.watch(ctx); err != nil {
+		return nil, err
+	}
+	if d.scenario == sickMember {
+		if err := d.makeSick(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if err := d.rollOut(ctx); err != nil {
+		return nil, err
+	}
+	d.measure(ctx)
+	if interrupted(ctx) {
+		return nil, context.Cause(ctx)
+	}
+	return &d.outcome, nil
+}
+
+// interrupted is true when somebody ended the demo. That a time limit has passed is
+// an outcome, and gets a summary.
+func interrupted(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }
+
+// bringUp builds and starts what the cluster runs on.
+func (d *demo) bringUp(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, startLimit, fmt.Errorf("building and starting took more than %v", startLimit))
+	defer cancel()
+	root, err := build.Root()
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(root, ".build", "bin", string(build.Kube))); err != nil {
+		d.say(normal, firstBuild)
+	}
+	d.display.Progress("building")
+	built := d.begin
+	d.env, err = harness.Start(ctx, harness.Options{
+		Dir: d.dir, Network: harness.Mode(d.network), Nodes: d.replicas,
+		Progress: func(line string) {
+			// Whatever comes after the last word of the build is starting.
+			if isBuildLine(line) {
+				built = time.Now()
+			}
+			d.display.Progress(line)
+		},
+	})
+	if err != nil {
+		return err
+	}
+	d.outcome.building, d.outcome.starting = built.Sub(d.begin), time.Since(built)
+	return nil
+}
+
+func (d *demo) createCluster(ctx context.Context) (err error) {
+	d.say(normal, "creating StatefulSet etcd-main: %d replicas, etcd 3.5.35, mTLS for clients and peers, a sidecar in every pod", d.replicas)
+	began := time.Now()
+	d.cluster, err = d.env.CreateCluster(ctx, harness.Spec{
+		Name: "etcd-main", Replicas: d.replicas, EtcdImage: harness.Etcd35,
+		Strategy: appsv1.StatefulSetUpdateStrategyType(d.strategy),
+	})
+	if err != nil {
+		return err
+	}
+	d.journal = d.cluster.ReadLogs()
+	d.display.Progress("waiting until all pods are Ready")
+	ready, cancel := context.WithTimeoutCause(ctx, readyLimit, fmt.Errorf("this took more than %v", readyLimit))
+	defer cancel()
+	if err := d.cluster.WaitReady(ready); err != nil {
+		return err
+	}
+	d.outcome.starting += time.Since(began)
+	return nil
+}
+
+// watch starts the clients and everything that looks.
+func (d *demo) watch(ctx context.Context) (err error) {
+	d.display.Progress("starting the clients")
+	starting, cancel := context.WithTimeoutCause(ctx, faultLimit, fmt.Errorf("this took more than %v", faultLimit))
+	defer cancel()
+	if d.ledger, err = d.cluster.Watch(context.WithoutCancel(ctx)); err != nil {
+		return err
+	}
+	if d.observer, err = traffic.StartObserver(starting, d.cluster.ObserverConfig()); err != nil {
+		return err
+	}
+	if d.client, err = traffic.Start(starting, d.cluster.TrafficConfig()); err != nil {
+		return err
+	}
+	d.monitor = &monitor{
+		env: d.env, cluster: d.cluster, ledger: d.ledger, journal: d.journal, observer: d.observer, client: d.client,
+		display: d.display, strategy: d.strategy, begin: d.begin,
+	}
+	d.monitor.start()
+	d.say(normal, "all pods are Ready; clients write and read at all members from now on")
+	return until(starting, "the clients have written", func() bool { return d.client.Progress().Acknowledged >= baseline })
+}
+
+// makeSick takes the first follower down for good.
+func (d *demo) makeSick(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, faultLimit, fmt.Errorf("this took more than %v", faultLimit))
+	defer cancel()
+	leader, err := d.cluster.Leader(ctx)
+	if err != nil {
+		return err
+	}
+	pods := d.cluster.Pods()
+	sick := pods[slices.IndexFunc(pods, func(pod string) bool { return pod != leader })]
+	d.say(yellow, "from now on etcd of %s crashes at every start, as with a bug of the old version that only this", sick)
+	d.say(yellow, "member meets (the demo kills the process, its data stays); the new version will be free of it")
+	if d.fault, err = d.cluster.CrashLoop(ctx, sick); err != nil {
+		return err
+	}
+	d.monitor.setSick(sick)
+	d.outcome.sick = sick
+	return until(ctx, sick+" crash-loops", func() bool {
+		return harness.CrashLooping(d.ledger.Pod(sick)) && d.observer.Latest().Serving == d.replicas-1
+	})
+}
+
+// rollOut changes the image and waits for what follows.
+func (d *demo) rollOut(ctx context.Context) (err error) {
+	if d.outcome.leader, err = d.cluster.Leader(ctx); err != nil {
+		return err
+	}
+	d.say(bold, "the image of etcd changes from %s to %s; %s leads", harness.Etcd35, harness.Etcd36, d.outcome.leader)
+	changed := time.Now()
+	d.monitor.rollout(changed)
+	if err := d.cluster.SetImage(ctx, "etcd", harness.Etcd36); err != nil {
+		return err
+	}
+	limited, cancel := context.WithTimeoutCause(ctx, rolloutLimit, fmt.Errorf("this took more than %v", rolloutLimit))
+	defer cancel()
+	err = d.cluster.WaitUpdated(limited)
+	if err == nil && d.strategy == onDelete {
+		last := changed
+		if removals := d.ledger.Removals(); len(removals) > 0 {
+			last = removals[len(removals)-1].At
+		}
+		_, err = d.journal.AwaitComplete(limited, last)
+	}
+	d.outcome.rollout = time.Since(changed)
+	if interrupted(ctx) {
+		return context.Cause(ctx)
+	}
+	if err != nil {
+		d.outcome.unfinished = err
+		d.say(red, "the rollout does not come to its end: %v", err)
+	}
+	return nil
+}
+
+// measure ends the clients and fills in the outcome.
+func (d *demo) measure(ctx context.Context) {
+	d.monitor.stop()
+	d.say(normal, "the rollout is over; reading back what was written")
+	o := &d.outcome
+	o.scenario, o.strategy, o.pods = d.scenario, d.strategy, d.cluster.Pods()
+	o.removals, o.fewestReady = d.ledger.Removals(), d.ledger.FewestReady()
+	observation := d.observer.Stop()
+	// The time limit of the demo must not stop the verification.
+	verifying, cancel := context.WithTimeout(context.WithoutCancel(ctx), verifyLimit)
+	defer cancel()
+	unhook := context.AfterFunc(ctx, func() {
+		if interrupted(ctx) {
+			cancel()
+		}
+	})
+	defer unhook()
+	history, err := d.client.Stop(verifying)
+	o.verification = err
+	o.figures = traffic.NewFigures(history, observation)
+	o.memory = d.monitor.mostMemory()
+	o.raceDetector = os.Getenv(build.RaceVariable) == "1"
+	if err := d.save("history.json", history); err != nil {
+		d.say(yellow, "%v", err)
+	}
+	if err := d.save("observation.json", observation); err != nil {
+		d.say(yellow, "%v", err)
+	}
+}
+
+// save leaves a value beside the logs.
+func (d *demo) save(name string, value any) error {
+	data, err := json.Marshal(value)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(d.dir, name), data, 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("save %s: %w", name, err)
+	}
+	return nil
+}
+
+// close stops whatever runs, in the order in which one part needs another.
+func (d *demo) close(ctx context.Context) error {
+	if d.fault != nil {
+		d.fault.Stop()
+	}
+	if d.observer != nil {
+		d.observer.Stop()
+	}
+	if d.monitor != nil {
+		d.monitor.stop()
+	}
+	if d.client != nil {
+		// Nothing is verified any more: a client that was not stopped yet belongs to
+		// a demo that did not come to its end.
+		ended, cancel := context.WithCancel(ctx)
+		cancel()
+		_, _ = d.client.Stop(ended)
+	}
+	if d.ledger != nil {
+		d.ledger.Stop()
+	}
+	if d.journal != nil {
+		d.journal.Stop()
+	}
+	if d.env != nil {
+		return d.env.Close(ctx)
+	}
+	return nil
+}
+
+// until waits for the condition.
+func until(ctx context.Context, what string, condition func() bool) error {
+	ticker := time.NewTicker(lookEvery / 2)
+	defer ticker.Stop()
+	for !condition() {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait until %s: %w", what, context.Cause(ctx))
+		case <-ticker.C:
+		}
+	}
+	return nil
+}
+
+func (d *demo) say(how style, format string, args ...any) {
+	d.display.Say(event(time.Since(d.begin), "demo", how, fmt.Sprintf(format, args...)))
+}
+
+// isBuildLine tells the build's progress, which begins with a target, from others.
+func isBuildLine(line string) bool {
+	for _, target := range []build.Target{build.Quorate, build.Etcd35, build.Etcd36, build.Kube} {
+		if len(line) > len(target) && line[:len(target)+1] == string(target)+":" {
+			return true
+		}
+	}
+	return false
+}

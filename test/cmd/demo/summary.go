@@ -1,0 +1,115 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// summary renders the outcome, the verdict last.
+func (o *outcome) summary() []line {
+	var lines []line
+	add := func(name, format string, args ...any) {
+		lines = append(lines, line{{"  " + pad(name, 25), normal}, {fmt.Sprintf(format, args...), bold}})
+	}
+	t, c := &o.figures.Traffic, &o.figures.Cluster
+	lines = append(lines, nil, line{{fmt.Sprintf("Summary of SCENARIO=%s STRATEGY=%s", o.scenario, o.strategy), bold}})
+	add("order of replacement", "%s", o.describeOrder())
+	add("leader changes", "%s", o.describeLeaders())
+	add("longest write stall", "%.2f s for one writer; %.2f s without any write", t.LongestWriteStall.Seconds, t.LongestWriteOutage.Seconds)
+	add("fewest serving voters", "%d of %d", c.FewestServing, c.FewestServingAt.Voters)
+	add("fewest Ready pods", "%d of %d", o.fewestReady, len(o.pods))
+	outages := ""
+	if len(c.Outages) > 0 {
+		outages = " (" + count(len(c.Outages), "time") + ")"
+	}
+	add("without quorum", "%.1f s%s", c.WithoutQuorumSeconds, outages)
+	add("acknowledged writes", "%d, lost: %d%s", t.AcknowledgedWrites, t.LostWrites, o.describeVerification())
+	requests := t.Writes.Total + t.Reads.Total + t.SerializableReads.Total
+	failed := t.Writes.Failed + t.Reads.Failed + t.SerializableReads.Failed
+	retried := t.Writes.Retried + t.Reads.Retried + t.SerializableReads.Retried
+	add("failed requests", "%d of %d; %d met a member that was away, and were answered by another", failed, requests, max(0, retried-failed))
+	add("rollout time", "%s", seconds(o.rollout))
+	add("total time", "%s (building %s, starting %s)", seconds(o.total), seconds(o.building), seconds(o.starting))
+	add("memory of a sidecar", "%s", o.describeMemory())
+	return append(append(lines, nil), o.judge().lines()...)
+}
+
+func (j judgement) lines() []line {
+	how := green
+	if !j.ok {
+		how = red
+	}
+	lines := []line{{{j.line, how}}}
+	for _, b := range j.broken {
+		lines = append(lines, line{{"  broken: " + b, red}})
+	}
+	return lines
+}
+
+func (o *outcome) describeOrder() string {
+	if len(o.removals) == 0 {
+		return "none was replaced"
+	}
+	var words []string
+	for _, name := range o.order() {
+		switch name {
+		case o.leader:
+			name += " (led)"
+		case o.sick:
+			name += " (was down)"
+		}
+		words = append(words, name)
+	}
+	return strings.Join(words, ", ")
+}
+
+func (o *outcome) describeLeaders() string {
+	c := &o.figures.Cluster
+	if len(c.Leaders) == 0 {
+		return "no leader was seen"
+	}
+	var names []string
+	for _, l := range c.Leaders {
+		names = append(names, l.Name)
+	}
+	words := fmt.Sprintf("%d (%s; raft terms %d to %d)", c.LeaderChanges, strings.Join(slices.Compact(names), " -> "), c.FirstTerm, c.LastTerm)
+	if c.Reelections > 0 {
+		words += fmt.Sprintf("; the same member elected again: %d", c.Reelections)
+	}
+	return words
+}
+
+func (o *outcome) describeVerification() string {
+	switch t := &o.figures.Traffic; {
+	case o.verification != nil:
+		return " (could not be verified: " + o.verification.Error() + ")"
+	case t.UnverifiedWrites > 0:
+		return fmt.Sprintf(" (%d could not be verified)", t.UnverifiedWrites)
+	}
+	return ""
+}
+
+func (o *outcome) describeMemory() string {
+	words := fmt.Sprintf("%.1f MiB anonymous, %.1f MiB in all, at most; limit %d MiB anonymous", o.memory.AnonymousMiB(), o.memory.ResidentMiB(), anonymousLimit>>20)
+	if o.raceDetector {
+		words += " (not judged: built with the race detector)"
+	}
+	return words
+}
+
+// introduction says what is going to be shown.
+func introduction(o options) []line {
+	who := "Quorate replaces the pods, from inside the sidecars (updateStrategy OnDelete)."
+	if o.strategy == rollingUpdate {
+		who = "Kubernetes itself replaces the pods (updateStrategy RollingUpdate)."
+	}
+	what := fmt.Sprintf("A healthy etcd cluster of %d members is upgraded from 3.5.35 to 3.6.16.", o.replicas)
+	if o.scenario == sickMember {
+		what = fmt.Sprintf("An etcd cluster of %d members, one of them down, is upgraded from 3.5.35 to 3.6.16.", o.replicas)
+	}
+	return []line{{{what + " " + who, bold}}}
+}
+
+// firstBuild warns of the only thing that takes long.
+const firstBuild = "the first build compiles parts of Kubernetes and two versions of etcd, which takes some minutes; later ones take seconds"

@@ -1,0 +1,349 @@
+// Package build compiles the programs that the harness runs: the sidecar under test
+// from the root module, the Kubernetes control plane from test/cmd/kube, and etcd from
+// one small module per version.
+//
+// Go's build cache decides what is rebuilt: when nothing has changed, a call takes
+// seconds and links nothing. The first build of the control plane compiles
+// Kubernetes and takes some minutes.
+//
+// Programs end up in .build/bin at the root of the repository. Several test processes
+// may build at once: they take turns through a lock file, and a program is replaced by
+// a rename, so that whoever starts it meanwhile gets the old one or the new one, whole.
+//
+// With QUORATE_RACE=1 in the environment the sidecar is built with the race detector,
+// if a C compiler is there.
+package build
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/quorate/quorate/test/harness/process"
+)
+
+const (
+	rootModule = "github.com/quorate/quorate"
+
+	// RaceVariable is the environment variable that asks, with the value 1, for a
+	// sidecar built with the race detector.
+	RaceVariable = "QUORATE_RACE"
+
+	// progressEvery keeps a long build from flooding a log: a count of compiled
+	// packages is reported at most this often.
+	progressEvery = 2 * time.Second
+	// lockPoll is how often a waiting builder tries the lock file. flock cannot be
+	// waited for with a deadline.
+	lockPoll = 100 * time.Millisecond
+	// errorLines is how much of the compiler's output an error carries.
+	errorLines = 40
+)
+
+// Target names one program.
+type Target string
+
+// The programs of the harness.
+const (
+	// Quorate is the sidecar under test.
+	Quorate Target = "quorate"
+	// Etcd35 and Etcd36 are etcd servers, one per minor version.
+	Etcd35 Target = "etcd-3.5"
+	Etcd36 Target = "etcd-3.6"
+	// Kube is the Kubernetes control plane.
+	Kube Target = "kube"
+)
+
+// Binaries are absolute paths of programs. A program that was not asked for has an
+// empty path.
+type Binaries struct {
+	Kube, Etcd35, Etcd36, Quorate string
+}
+
+// recipe says how a target is built.
+type recipe struct {
+	dir  string // of the module, relative to the root of the repository
+	pkg  string // of the program, relative to dir
+	path func(*Binaries) *string
+}
+
+var recipes = map[Target]recipe{
+	Quorate: {dir: ".", pkg: "./cmd/quorate", path: func(b *Binaries) *string { return &b.Quorate }},
+	Etcd35:  {dir: "test/etcd/v35", pkg: ".", path: func(b *Binaries) *string { return &b.Etcd35 }},
+	Etcd36:  {dir: "test/etcd/v36", pkg: ".", path: func(b *Binaries) *string { return &b.Etcd36 }},
+	Kube:    {dir: "test", pkg: "./cmd/kube", path: func(b *Binaries) *string { return &b.Kube }},
+}
+
+// All builds everything, the quickest first, so that a mistake in the code at hand
+// shows before Kubernetes is compiled. See [Some].
+func All(ctx context.Context, progress func(line string)) (Binaries, error) {
+	return Some(ctx, progress, Quorate, Etcd35, Etcd36, Kube)
+}
+
+// Some builds the targets in the order given and returns where they are. It tells
+// progress, which may be nil, what it is doing; calls come one at a time.
+//
+// The working directory must be inside a checkout of the repository, as it is in every
+// test. Errors name the target and carry the end of the compiler's output; when ctx
+// ends, the compiler is killed and the error is ctx's.
+func Some(ctx context.Context, progress func(line string), targets ...Target) (Binaries, error) {
+	if progress == nil {
+		progress = func(string) {}
+	}
+	root, err := Root()
+	if err != nil {
+		return Binaries{}, err
+	}
+	goTool, err := exec.LookPath("go")
+	if err != nil {
+		return Binaries{}, fmt.Errorf("find the go command: %w; install Go and put it in PATH", err)
+	}
+	for _, dir := range []string{binDir(root), stageDir(root)} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return Binaries{}, fmt.Errorf("make the build directory: %w", err)
+		}
+	}
+	unlock, err := lock(ctx, filepath.Join(root, ".build", "lock"), progress)
+	if err != nil {
+		return Binaries{}, err
+	}
+	defer unlock()
+
+	var binaries Binaries
+	for _, target := range targets {
+		how, known := recipes[target]
+		if !known {
+			return Binaries{}, fmt.Errorf("build %q: no such target; use one of the constants of this package", target)
+		}
+		b := builder{goTool: goTool, root: root, target: target, recipe: how, progress: progress}
+		path, err := b.build(ctx)
+		if err != nil {
+			return Binaries{}, fmt.Errorf("build %s: %w", target, err)
+		}
+		*how.path(&binaries) = path
+	}
+	return binaries, nil
+}
+
+// Root returns the root directory of the repository: the nearest directory, from the
+// working directory upwards, whose go.mod declares the module of the library.
+func Root() (string, error) {
+	start, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("find the repository: %w", err)
+	}
+	for dir := start; ; dir = filepath.Dir(dir) {
+		content, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+		if err == nil && declares(string(content), rootModule) {
+			return dir, nil
+		}
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return "", fmt.Errorf("find the repository: %w", err)
+		}
+		if dir == filepath.Dir(dir) {
+			return "", fmt.Errorf("find the repository: no go.mod of %s in %s or above; run inside a checkout", rootModule, start)
+		}
+	}
+}
+
+func declares(goMod, module string) bool {
+	for line := range strings.Lines(goMod) {
+		if fields := strings.Fields(line); len(fields) >= 2 && fields[0] == "module" {
+			return strings.Trim(fields[1], `"`) == module
+		}
+	}
+	return false
+}
+
+func binDir(root string) string   { return filepath.Join(root, ".build", "bin") }
+func stageDir(root string) string { return filepath.Join(root, ".build", "stage") }
+
+type builder struct {
+	goTool, root string
+	target       Target
+	recipe       recipe
+	progress     func(string)
+}
+
+func (b *builder) build(ctx context.Context) (string, error) {
+	name, cgo, flags := string(b.target), "0", []string(nil)
+	if b.target == Quorate && os.Getenv(RaceVariable) == "1" {
+		if compiler, ok := b.cCompiler(ctx); ok {
+			// A name of its own, so that switching back and forth links nothing.
+			name, cgo, flags = name+"-race", "1", []string{"-race"}
+		} else {
+			b.report("%s=1 has no effect: C compiler %q not found", RaceVariable, compiler)
+		}
+	}
+	stage, bin := filepath.Join(stageDir(b.root), name), filepath.Join(binDir(b.root), name)
+	dir := filepath.Join(b.root, b.recipe.dir)
+
+	// -buildvcs=false: stamping the commit would relink everything at every commit.
+	// -v names the packages as they are compiled, for the progress.
+	args := append([]string{"build", "-v", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", stage}, flags...)
+	args = append(args, b.recipe.pkg)
+	output := &output{report: func(packages int) { b.report("packages compiled: %d", packages) }}
+	started := time.Now()
+	before, _ := os.Stat(stage)
+	compiler, err := process.Start(process.Spec{
+		Name: "go build " + name, Path: b.goTool, Args: args, Dir: dir, Log: output,
+		// Each module is built with its own go.mod, whatever workspace surrounds it.
+		Env: append(os.Environ(), "PWD="+dir, "CGO_ENABLED="+cgo, "GOWORK=off"),
+	})
+	if err != nil {
+		return "", err
+	}
+	select {
+	case <-compiler.Done():
+	case <-ctx.Done():
+		// The whole process group goes, compilers included; half a result is left
+		// nowhere, because the go command writes its cache atomically.
+		return "", errors.Join(ctx.Err(), compiler.Stop(ctx, 0))
+	}
+	if code := compiler.ExitCode(); code != 0 {
+		return "", fmt.Errorf("go %s in %s: exit code %d\n%s", strings.Join(args, " "), dir, code, output.tail())
+	}
+	after, err := os.Stat(stage)
+	if err != nil {
+		return "", err
+	}
+	if err := publish(stage, bin); err != nil {
+		return "", err
+	}
+	if before != nil && os.SameFile(before, after) {
+		b.report("up to date")
+	} else {
+		b.report("built in %s", time.Since(started).Round(100*time.Millisecond))
+	}
+	return bin, nil
+}
+
+func (b *builder) report(format string, args ...any) {
+	b.progress(string(b.target) + ": " + fmt.Sprintf(format, args...))
+}
+
+// cCompiler returns the C compiler that cgo would use and whether it is there.
+func (b *builder) cCompiler(ctx context.Context) (string, bool) {
+	out, err := exec.CommandContext(ctx, b.goTool, "env", "CC").Output()
+	fields := strings.Fields(string(out))
+	if err != nil || len(fields) == 0 {
+		return "CC", false
+	}
+	_, err = exec.LookPath(fields[0])
+	return fields[0], err == nil
+}
+
+// publish makes bin the same file as stage. The go command needs the stage to see what
+// is up to date, but may write it in place; bin changes only by a rename.
+func publish(stage, bin string) error {
+	staged, err := os.Stat(stage)
+	if err != nil {
+		return err
+	}
+	if published, err := os.Stat(bin); err == nil && os.SameFile(staged, published) {
+		return nil
+	}
+	fresh := bin + ".new"
+	if err := os.Remove(fresh); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err := os.Link(stage, fresh); err != nil {
+		return err
+	}
+	return os.Rename(fresh, bin)
+}
+
+// lock takes the lock file, which the kernel frees when its holder ends in whatever
+// way.
+func lock(ctx context.Context, path string, progress func(string)) (unlock func(), err error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("open the lock of the build directory: %w", err)
+	}
+	ticker := time.NewTicker(lockPoll)
+	defer ticker.Stop()
+	for waiting := false; ; waiting = true {
+		err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return func() { _ = file.Close() }, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			_ = file.Close()
+			return nil, fmt.Errorf("lock %s: %w", path, err)
+		}
+		if !waiting {
+			progress("waiting for another process that is building")
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			_ = file.Close()
+			return nil, fmt.Errorf("wait for another build to release %s: %w", path, ctx.Err())
+		}
+	}
+}
+
+// output reads what "go build -v" prints: names of packages, which it counts, and
+// everything else, of which it keeps the end.
+type output struct {
+	report func(packages int)
+
+	mu       sync.Mutex
+	partial  []byte
+	packages int
+	reported time.Time
+	lines    []string
+}
+
+var _ io.Writer = (*output)(nil)
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.partial = append(o.partial, p...)
+	for {
+		advance, line, _ := bufio.ScanLines(o.partial, false)
+		if advance == 0 {
+			return len(p), nil
+		}
+		text := string(line)
+		o.partial = o.partial[advance:]
+		o.take(text)
+	}
+}
+
+func (o *output) take(line string) {
+	if !isPackage(line) {
+		o.lines = append(o.lines, line)
+		if len(o.lines) > errorLines {
+			o.lines = o.lines[1:]
+		}
+		return
+	}
+	o.packages++
+	if time.Since(o.reported) >= progressEvery {
+		o.reported = time.Now()
+		o.report(o.packages)
+	}
+}
+
+// isPackage tells the import path of a compiled package from a message: messages have
+// spaces or name a place in a file.
+func isPackage(line string) bool {
+	return line != "" && !strings.ContainsAny(line, " \t:")
+}
+
+func (o *output) tail() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return strings.Join(append(o.lines, string(o.partial)), "\n")
+}

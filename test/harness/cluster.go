@@ -1,0 +1,335 @@
+package harness
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/yaml"
+
+	"github.com/quorate/quorate/test/harness/build"
+	"github.com/quorate/quorate/test/harness/pki"
+	"github.com/quorate/quorate/test/harness/traffic"
+)
+
+// Cluster is an etcd cluster in an Env.
+type Cluster struct {
+	Spec Spec
+	env  *Env
+	tls  *tls.Config
+}
+
+// CreateCluster creates the StatefulSet and all that belongs to it: the ServiceAccount
+// with the Role that Quorate ships, certificates, services and a PodDisruptionBudget. It
+// does not wait for the pods.
+func (e *Env) CreateCluster(ctx context.Context, s Spec) (*Cluster, error) {
+	s = s.complete()
+	c := &Cluster{Spec: s, env: e}
+	secrets, ca, err := e.certificates(s)
+	if err != nil {
+		return nil, fmt.Errorf("certificates of %s: %w", s.Name, err)
+	}
+	if !s.PlainText {
+		if c.tls, err = clientTLS(ca, secrets); err != nil {
+			return nil, err
+		}
+	}
+	core := e.Client.CoreV1()
+	meta := func(suffix string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Name: s.Name + suffix, Namespace: Namespace}
+	}
+	create := metav1.CreateOptions{}
+	var errs []error
+	try := func(err error) { errs = append(errs, err) }
+
+	_, err = core.ServiceAccounts(Namespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: meta("")}, create)
+	try(err)
+	try(e.grant(ctx, s))
+	_, err = core.Secrets(Namespace).Create(ctx, &corev1.Secret{ObjectMeta: meta("-tls"), Data: secrets}, create)
+	try(err)
+	_, err = core.ConfigMaps(Namespace).Create(ctx, &corev1.ConfigMap{
+		ObjectMeta: meta("-kube"),
+		Data:       map[string]string{"kubeconfig": e.kubeconfig(), "ca.crt": string(e.Plane.CAPEM())},
+	}, create)
+	try(err)
+	for _, svc := range s.services() {
+		_, err = core.Services(Namespace).Create(ctx, svc, create)
+		try(err)
+	}
+	_, err = e.Client.PolicyV1().PodDisruptionBudgets(Namespace).Create(ctx, s.disruptionBudget(), create)
+	try(err)
+	_, err = e.Client.AppsV1().StatefulSets(Namespace).Create(ctx, e.statefulSet(s), create)
+	try(err)
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("create cluster %s: %w", s.Name, err)
+	}
+	e.Timeline.Note("harness", "created StatefulSet %s: %d replicas, %s, %s, %s", s.Name, s.Replicas, s.EtcdImage, s.SidecarImage, s.Strategy)
+	return c, nil
+}
+
+// grant applies exactly the Role and binding that Quorate ships, renamed for the
+// cluster.
+func (e *Env) grant(ctx context.Context, s Spec) error {
+	root, err := build.Root()
+	if err != nil {
+		return err
+	}
+	data, err := os.ReadFile(filepath.Join(root, "deploy", "rbac.yaml"))
+	if err != nil {
+		return err
+	}
+	role, binding, ok := strings.Cut(strings.ReplaceAll(string(data), "etcd-main", s.Name), "\n---\n")
+	if !ok {
+		return errors.New("deploy/rbac.yaml: expected a Role and a RoleBinding")
+	}
+	var r rbacv1.Role
+	var b rbacv1.RoleBinding
+	if err := errors.Join(yaml.UnmarshalStrict([]byte(role), &r), yaml.UnmarshalStrict([]byte(binding), &b)); err != nil {
+		return fmt.Errorf("deploy/rbac.yaml: %w", err)
+	}
+	for i := range b.Subjects {
+		b.Subjects[i].Namespace = Namespace
+	}
+	_, rerr := e.Client.RbacV1().Roles(Namespace).Create(ctx, &r, metav1.CreateOptions{})
+	_, berr := e.Client.RbacV1().RoleBindings(Namespace).Create(ctx, &b, metav1.CreateOptions{})
+	return errors.Join(rerr, berr)
+}
+
+func clientTLS(ca *pki.CA, secrets map[string][]byte) (*tls.Config, error) {
+	pair, err := tls.X509KeyPair(secrets["client.crt"], secrets["client.key"])
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(ca.CertPEM())
+	return &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
+}
+
+// Pods are the names of the cluster's pods, lowest ordinal first.
+func (c *Cluster) Pods() []string {
+	names := make([]string, c.Spec.Replicas)
+	for n := range names {
+		names[n] = c.Spec.podName(n)
+	}
+	return names
+}
+
+// Endpoint is a member's client URL as the harness reaches it: by address, because
+// names resolve only inside pods.
+func (c *Cluster) Endpoint(pod string) string {
+	return fmt.Sprintf("%s://%s:2379", c.Spec.scheme(), c.env.Network.AddressOf(Namespace, pod))
+}
+
+// Endpoints are the client URLs of all members.
+func (c *Cluster) Endpoints() []string {
+	var urls []string
+	for _, pod := range c.Pods() {
+		urls = append(urls, c.Endpoint(pod))
+	}
+	return urls
+}
+
+// Dial opens an etcd client to one member.
+func (c *Cluster) Dial(pod string) (*clientv3.Client, error) {
+	return clientv3.New(clientv3.Config{Endpoints: []string{c.Endpoint(pod)}, TLS: c.tls, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+}
+
+// poll is how often the waits below look.
+const poll = 100 * time.Millisecond
+
+// waitFor waits until done says so; the error of a wait that ran out carries the last
+// word of done.
+func waitFor(ctx context.Context, what string, done func(context.Context) (ok bool, state string, err error)) error {
+	state := ""
+	err := wait.PollUntilContextCancel(ctx, poll, true, func(ctx context.Context) (bool, error) {
+		ok, now, err := done(ctx)
+		state = now
+		if ctx.Err() != nil {
+			return false, nil //nolint:nilerr // The poll reports the end of its context itself.
+		}
+		return ok, err
+	})
+	if err != nil {
+		return fmt.Errorf("wait until %s (last seen: %s): %w", what, state, err)
+	}
+	return nil
+}
+
+// WaitReady waits until every pod exists and is Ready.
+func (c *Cluster) WaitReady(ctx context.Context) error {
+	return c.waitPods(ctx, "all pods of "+c.Spec.Name+" are Ready", func(*appsv1.StatefulSet, *corev1.Pod) bool { return true })
+}
+
+// WaitUpdated waits until every pod is Ready at the StatefulSet's update revision.
+func (c *Cluster) WaitUpdated(ctx context.Context) error {
+	return c.waitPods(ctx, "all pods of "+c.Spec.Name+" are updated and Ready", func(set *appsv1.StatefulSet, p *corev1.Pod) bool {
+		return set.Status.ObservedGeneration >= set.Generation && Revision(p) == set.Status.UpdateRevision
+	})
+}
+
+func (c *Cluster) waitPods(ctx context.Context, what string, good func(*appsv1.StatefulSet, *corev1.Pod) bool) error {
+	return waitFor(ctx, what, func(ctx context.Context) (bool, string, error) {
+		set, err := c.env.Client.AppsV1().StatefulSets(Namespace).Get(ctx, c.Spec.Name, metav1.GetOptions{})
+		if err != nil {
+			return false, err.Error(), nil
+		}
+		pods, err := c.ListPods(ctx)
+		if err != nil {
+			return false, err.Error(), nil
+		}
+		n := 0
+		for i := range pods {
+			if p := &pods[i]; p.DeletionTimestamp == nil && IsReady(p) && good(set, p) {
+				n++
+			}
+		}
+		return n == int(*set.Spec.Replicas), fmt.Sprintf("%d of %d", n, *set.Spec.Replicas), nil
+	})
+}
+
+// ListPods reads the cluster's pods.
+func (c *Cluster) ListPods(ctx context.Context) ([]corev1.Pod, error) {
+	list, err := c.env.Client.CoreV1().Pods(Namespace).List(ctx, metav1.ListOptions{LabelSelector: labelSelector(c.Spec)})
+	if err != nil {
+		return nil, err
+	}
+	return list.Items, nil
+}
+
+func labelSelector(s Spec) string {
+	return metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: s.labels()})
+}
+
+// IsReady is the pod's Ready condition.
+func IsReady(p *corev1.Pod) bool {
+	for _, cond := range p.Status.Conditions {
+		if cond.Type == corev1.PodReady {
+			return cond.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// Revision is the pod's revision.
+func Revision(p *corev1.Pod) string { return p.Labels[appsv1.ControllerRevisionHashLabelKey] }
+
+// Update changes the StatefulSet, as etcd-druid would.
+func (c *Cluster) Update(ctx context.Context, why string, change func(*appsv1.StatefulSet)) error {
+	c.env.Timeline.Note("operator", "%s", why)
+	sets := c.env.Client.AppsV1().StatefulSets(Namespace)
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		set, err := sets.Get(ctx, c.Spec.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		change(set)
+		_, err = sets.Update(ctx, set, metav1.UpdateOptions{})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", why, err)
+	}
+	return nil
+}
+
+// SetImage changes the image of a container.
+func (c *Cluster) SetImage(ctx context.Context, container, image string) error {
+	return c.Update(ctx, "set the image of "+container+" to "+image, func(set *appsv1.StatefulSet) {
+		for i := range set.Spec.Template.Spec.Containers {
+			if set.Spec.Template.Spec.Containers[i].Name == container {
+				set.Spec.Template.Spec.Containers[i].Image = image
+			}
+		}
+	})
+}
+
+// SetStrategy changes the update strategy.
+func (c *Cluster) SetStrategy(ctx context.Context, t appsv1.StatefulSetUpdateStrategyType) error {
+	return c.Update(ctx, "set the update strategy to "+string(t), func(set *appsv1.StatefulSet) {
+		set.Spec.UpdateStrategy = appsv1.StatefulSetUpdateStrategy{Type: t}
+	})
+}
+
+// Leader returns the pod whose member leads, once one does.
+func (c *Cluster) Leader(ctx context.Context) (string, error) {
+	leader := ""
+	err := waitFor(ctx, "a member of "+c.Spec.Name+" leads", func(ctx context.Context) (bool, string, error) {
+		for _, pod := range c.Pods() {
+			ok, err := c.leads(ctx, pod)
+			if err == nil && ok {
+				leader = pod
+				return true, "", nil
+			}
+		}
+		return false, "none leads", nil
+	})
+	return leader, err
+}
+
+func (c *Cluster) leads(ctx context.Context, pod string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	client, err := c.Dial(pod)
+	if err != nil {
+		return false, err
+	}
+	defer client.Close()
+	st, err := client.Status(ctx, c.Endpoint(pod))
+	if err != nil {
+		return false, err
+	}
+	return st.Leader == st.Header.MemberId, nil
+}
+
+// MoveLeader makes the pod's member lead.
+func (c *Cluster) MoveLeader(ctx context.Context, to string) error {
+	from, err := c.Leader(ctx)
+	if err != nil || from == to {
+		return err
+	}
+	next, err := c.Dial(to)
+	if err != nil {
+		return err
+	}
+	defer next.Close()
+	st, err := next.Status(ctx, c.Endpoint(to))
+	if err != nil {
+		return err
+	}
+	leader, err := c.Dial(from)
+	if err != nil {
+		return err
+	}
+	defer leader.Close()
+	if _, err := leader.MoveLeader(ctx, st.Header.MemberId); err != nil {
+		return fmt.Errorf("move leadership from %s to %s: %w", from, to, err)
+	}
+	return waitFor(ctx, to+" leads", func(ctx context.Context) (bool, string, error) {
+		ok, err := c.leads(ctx, to)
+		return ok, fmt.Sprint(err), nil
+	})
+}
+
+// TrafficConfig is the configuration of a traffic client for this cluster.
+func (c *Cluster) TrafficConfig() traffic.Config {
+	return traffic.Config{Endpoints: traffic.Static(c.Endpoints()...), TLS: c.tls}
+}
+
+// ObserverConfig is the configuration of a traffic observer for this cluster.
+func (c *Cluster) ObserverConfig() traffic.ObserverConfig {
+	return traffic.ObserverConfig{Endpoints: traffic.Static(c.Endpoints()...), TLS: c.tls}
+}

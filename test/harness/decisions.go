@@ -1,0 +1,255 @@
+package harness
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// LogEntry is one line of a sidecar's log. The fields from Action to Quorum are those
+// of a decision; on other lines they are empty.
+type LogEntry struct {
+	// At is when the sidecar logged it, by its own clock, which is the machine's.
+	At time.Time
+	// Pod is the pod whose sidecar logged it.
+	Pod string
+	// Level is logrus's: "info", "warning", "error".
+	Level string
+	// Message is the line's text; of a decision it is the reason. Error is the error
+	// that belongs to it, if any.
+	Message, Error string
+
+	// Action, Rule and Guard are the decision's stable names (see package rollout).
+	Action, Rule, Guard string
+	// Target is the pod that the decision is about, empty if it is about none.
+	Target string
+	// Serving and Voters are the members that served and voted, and Quorum how many
+	// have to; 0 when etcd was not asked.
+	Serving, Voters, Quorum int
+}
+
+// IsDecision is true for a line that reports a decision.
+func (e LogEntry) IsDecision() bool { return e.Action != "" }
+
+// String is the entry in one line, without its time.
+func (e LogEntry) String() string {
+	text := e.Pod + ": "
+	if e.IsDecision() {
+		text += e.Action
+		if e.Target != "" {
+			text += " " + e.Target
+		}
+		text += ": "
+	}
+	text += e.Message
+	if e.Error != "" {
+		text += ": " + e.Error
+	}
+	return text
+}
+
+// Journal collects what the sidecars of a cluster log, those of pods that are gone
+// included.
+type Journal struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+
+	mu sync.Mutex
+	// entries are in the order in which they were read.
+	entries []LogEntry
+	// changed is closed, and replaced, when entries are added.
+	changed chan struct{}
+}
+
+// sidecarContainer is the name of the container that runs the sidecar.
+const sidecarContainer = "backup-restore"
+
+// ReadLogs starts a journal from the first line of every sidecar of the cluster on.
+// Every entry is noted in the timeline too. Stop it in the end.
+func (c *Cluster) ReadLogs() *Journal {
+	logs := map[string]string{}
+	for _, pod := range c.Pods() {
+		logs[pod] = filepath.Join(c.env.Agent.LogDir(pod), "*-"+sidecarContainer+"-*.log")
+	}
+	return readLogs(logs, func(e LogEntry) { c.env.Timeline.Note("sidecar", "%s", e) })
+}
+
+// readLogs follows the files that match the patterns, by pod.
+func readLogs(patterns map[string]string, note func(LogEntry)) *Journal {
+	ctx, cancel := context.WithCancel(context.Background())
+	j := &Journal{cancel: cancel, done: make(chan struct{}), changed: make(chan struct{})}
+	go func() {
+		defer close(j.done)
+		tails := map[string]*tail{}
+		ticker := time.NewTicker(poll)
+		defer ticker.Stop()
+		for {
+			// A last look after the end, so that a journal that is stopped has
+			// everything that was logged before.
+			ended := ctx.Err() != nil
+			j.look(patterns, tails, note)
+			if ended {
+				return
+			}
+			select {
+			case <-ctx.Done():
+			case <-ticker.C:
+			}
+		}
+	}()
+	return j
+}
+
+func (j *Journal) look(patterns map[string]string, tails map[string]*tail, note func(LogEntry)) {
+	var fresh []LogEntry
+	for pod, pattern := range patterns {
+		paths, _ := filepath.Glob(pattern) // Only a malformed pattern is an error.
+		for _, path := range paths {
+			t := tails[path]
+			if t == nil {
+				t = &tail{path: path}
+				tails[path] = t
+			}
+			for _, line := range t.lines() {
+				if e, ok := parseLogLine(pod, line); ok {
+					fresh = append(fresh, e)
+				}
+			}
+		}
+	}
+	if len(fresh) == 0 {
+		return
+	}
+	slices.SortStableFunc(fresh, byTime)
+	for _, e := range fresh {
+		note(e)
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.entries = append(j.entries, fresh...)
+	close(j.changed)
+	j.changed = make(chan struct{})
+}
+
+func byTime(a, b LogEntry) int { return a.At.Compare(b.At) }
+
+// tail reads a file that grows.
+type tail struct {
+	path   string
+	offset int64
+}
+
+// lines returns the complete lines that were added since the last call. A file that
+// cannot be read has none: it is tried again at the next call.
+func (t *tail) lines() [][]byte {
+	file, err := os.Open(t.path)
+	if err != nil {
+		return nil
+	}
+	defer file.Close()
+	size, err := file.Seek(0, 2)
+	if err != nil || size <= t.offset {
+		return nil
+	}
+	data := make([]byte, size-t.offset)
+	n, _ := file.ReadAt(data, t.offset)
+	end := bytes.LastIndexByte(data[:n], '\n') + 1
+	t.offset += int64(end)
+	var lines [][]byte
+	for line := range bytes.Lines(data[:end]) {
+		lines = append(lines, bytes.TrimRight(line, "\n"))
+	}
+	return lines
+}
+
+// parseLogLine reads a line of JSON. Any other line (a panic, a race report) becomes
+// an entry with its text, so that nothing that a sidecar says is overlooked.
+func parseLogLine(pod string, line []byte) (LogEntry, bool) {
+	text := strings.TrimSpace(string(line))
+	if text == "" {
+		return LogEntry{}, false
+	}
+	var fields struct {
+		Time                    time.Time
+		Level, Msg, Error       string
+		Action, Rule, Guard     string
+		Target                  string
+		Serving, Voters, Quorum int
+	}
+	if err := json.Unmarshal(line, &fields); err != nil || fields.Time.IsZero() {
+		return LogEntry{At: time.Now(), Pod: pod, Level: "error", Message: text}, true
+	}
+	return LogEntry{
+		At: fields.Time, Pod: pod, Level: fields.Level, Message: fields.Msg, Error: fields.Error,
+		Action: fields.Action, Rule: fields.Rule, Guard: fields.Guard, Target: fields.Target,
+		Serving: fields.Serving, Voters: fields.Voters, Quorum: fields.Quorum,
+	}, true
+}
+
+// Entries are all entries so far, in the order of their times.
+func (j *Journal) Entries() []LogEntry {
+	entries, _ := j.Since(0)
+	slices.SortStableFunc(entries, byTime)
+	return entries
+}
+
+// Since returns the entries after the first n, in the order in which they were read,
+// and the n for the next call. It is for those who tell entries as they come.
+func (j *Journal) Since(n int) (fresh []LogEntry, next int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.Clone(j.entries[n:]), len(j.entries)
+}
+
+// Decisions are the entries so far that report a decision, in the order of their times.
+func (j *Journal) Decisions() []LogEntry {
+	return slices.DeleteFunc(j.Entries(), func(e LogEntry) bool { return !e.IsDecision() })
+}
+
+// Await waits for an entry that matches, and returns the first. What the entry is,
+// in words, is for the error, which carries the last decision seen.
+func (j *Journal) Await(ctx context.Context, what string, match func(LogEntry) bool) (LogEntry, error) {
+	for {
+		j.mu.Lock()
+		changed := j.changed
+		i := slices.IndexFunc(j.entries, match)
+		var found LogEntry
+		if i >= 0 {
+			found = j.entries[i]
+		}
+		j.mu.Unlock()
+		if i >= 0 {
+			return found, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			last := "none"
+			if all := j.Decisions(); len(all) > 0 {
+				last = all[len(all)-1].String()
+			}
+			return LogEntry{}, fmt.Errorf("wait until a sidecar logs %s (last decision: %s): %w", what, last, context.Cause(ctx))
+		}
+	}
+}
+
+// AwaitComplete waits until a sidecar reports, after the given time, that the rollout
+// is complete.
+func (j *Journal) AwaitComplete(ctx context.Context, after time.Time) (LogEntry, error) {
+	return j.Await(ctx, "that the rollout is complete", func(e LogEntry) bool {
+		return e.Action == "Complete" && e.At.After(after)
+	})
+}
+
+// Stop ends the journal after a last look at the logs.
+func (j *Journal) Stop() {
+	j.cancel()
+	<-j.done
+}

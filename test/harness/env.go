@@ -1,0 +1,202 @@
+// Package harness runs etcd clusters with Quorate's sidecars on real parts, on one
+// Linux machine: a real kube-apiserver with the real StatefulSet controller, real etcd
+// processes, and the real quorate binary with its real Role and TLS.
+//
+// [Start] brings up an [Env]: the control plane, a network that gives every pod an
+// address, and a node agent that runs pods as local processes. [Env.CreateCluster]
+// creates a StatefulSet like etcd-druid's in it. A [Cluster] can be changed as an
+// operator would, watched ([Cluster.Watch] records what its pods did and when) and put
+// under load ([Cluster.Load]).
+//
+// A program that uses the harness calls [Launcher] first thing in main or TestMain, and
+// [Enter] if it wants [Namespaces].
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/quorate/quorate/test/harness/build"
+	"github.com/quorate/quorate/test/harness/controlplane"
+	"github.com/quorate/quorate/test/harness/network"
+	"github.com/quorate/quorate/test/harness/node"
+)
+
+// Mode is how pods get their addresses.
+type Mode string
+
+// The network modes.
+const (
+	// Loopback gives every pod an address in 127.0.0.0/8. It needs no privileges; pod
+	// names do not resolve and links cannot be cut.
+	Loopback Mode = "loopback"
+	// Namespaces gives every pod a network namespace and a hosts file of its own, so
+	// that per-pod names resolve and links can be cut. It needs root.
+	Namespaces Mode = "namespaces"
+)
+
+// The images that pods can have; each is a local binary.
+const (
+	Etcd35 = "etcd:3.5.35"
+	Etcd36 = "etcd:3.6.16"
+	// Sidecar is the quorate binary of this checkout. SidecarNext is the same binary
+	// under another tag, as a new release would be.
+	Sidecar     = "quorate:current"
+	SidecarNext = "quorate:next"
+	// Missing is an image that no registry has.
+	Missing = "etcd:missing"
+)
+
+// Options say what to start.
+type Options struct {
+	// Dir takes all data and logs. Required; it is left behind by Close.
+	Dir string
+	// Network is Loopback when empty.
+	Network Mode
+	// Nodes is how many nodes there are, one for each ordinal. Default 3.
+	Nodes int
+	// FeatureGates are Kubernetes' feature gates for API server and controllers.
+	FeatureGates map[string]bool
+	// Progress is told what is being done; nil for silence.
+	Progress func(line string)
+}
+
+// Env is a running control plane with nodes.
+type Env struct {
+	Dir      string
+	Binaries build.Binaries
+	Plane    *controlplane.ControlPlane
+	Network  network.Network
+	Agent    *node.Agent
+	// Client acts as cluster administrator.
+	Client   kubernetes.Interface
+	Timeline *Timeline
+
+	mode Mode
+	// closers undo what Start did, last first.
+	closers []func(context.Context) error
+}
+
+// Start builds what is not built yet and starts everything. On failure nothing is
+// left running.
+func Start(ctx context.Context, o Options) (env *Env, err error) {
+	say := o.Progress
+	if say == nil {
+		say = func(string) {}
+	}
+	if o.Nodes == 0 {
+		o.Nodes = 3
+	}
+	if o.Dir, err = filepath.Abs(o.Dir); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
+		return nil, err
+	}
+	e := &Env{Dir: o.Dir, Timeline: NewTimeline(), mode: o.Network}
+	defer func() {
+		if err != nil {
+			stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+			defer cancel()
+			err = errors.Join(err, e.Close(stopping))
+			env = nil
+		}
+	}()
+
+	if e.Binaries, err = build.All(ctx, say); err != nil {
+		return nil, fmt.Errorf("build the binaries: %w", err)
+	}
+	if e.mode == Namespaces {
+		e.Network, err = network.NewNamespaces(filepath.Join(o.Dir, "network"))
+	} else {
+		e.Network, err = network.NewLoopback()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make the network: %w", err)
+	}
+	e.onClose(func(context.Context) error { return e.Network.Close() })
+
+	say("starting kube-apiserver, its etcd and the controllers")
+	e.Plane, err = controlplane.Start(ctx, controlplane.Config{
+		Dir: filepath.Join(o.Dir, "control-plane"), Binaries: e.Binaries,
+		BindAddress: e.Network.HubAddress(), FeatureGates: o.FeatureGates,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("start the control plane: %w", err)
+	}
+	e.onClose(e.Plane.Close)
+	if e.Client, err = kubernetes.NewForConfig(e.Plane.AdminConfig()); err != nil {
+		return nil, err
+	}
+
+	say("starting the nodes")
+	nodes := make([]string, o.Nodes)
+	for i := range nodes {
+		nodes[i] = fmt.Sprintf("node-%d", i)
+	}
+	e.Agent, err = node.Start(ctx, node.Config{
+		Client: e.Client, Network: e.Network, Nodes: nodes,
+		Dir: filepath.Join(o.Dir, "nodes"),
+		Images: map[string]string{
+			Etcd35: e.Binaries.Etcd35, Etcd36: e.Binaries.Etcd36,
+			Sidecar: e.Binaries.Quorate, SidecarNext: e.Binaries.Quorate,
+		},
+		OnEvent: func(ev node.Event) { e.Timeline.Note("node", "%s %s", ev.Pod, ev) },
+	})
+	if err != nil {
+		return nil, fmt.Errorf("start the nodes: %w", err)
+	}
+	e.onClose(e.Agent.Close)
+	return e, nil
+}
+
+func (e *Env) onClose(f func(context.Context) error) { e.closers = append(e.closers, f) }
+
+// Close stops everything, last started first, and writes the timeline to
+// Dir/timeline.log. No process is left behind.
+func (e *Env) Close(ctx context.Context) error {
+	var errs []error
+	for len(e.closers) > 0 {
+		last := len(e.closers) - 1
+		errs = append(errs, e.closers[last](ctx))
+		e.closers = e.closers[:last]
+	}
+	errs = append(errs, os.WriteFile(filepath.Join(e.Dir, "timeline.log"), []byte(e.Timeline.String()), 0o644))
+	return errors.Join(errs...)
+}
+
+// Timeline is what happened, in order, as told by all parts.
+type Timeline struct {
+	start time.Time
+	mu    sync.Mutex
+	lines []string
+}
+
+// NewTimeline starts a timeline now.
+func NewTimeline() *Timeline { return &Timeline{start: time.Now()} }
+
+// Note adds a line.
+func (t *Timeline) Note(who, format string, args ...any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	line := fmt.Sprintf("%8.3fs  %-9s %s", time.Since(t.start).Seconds(), who, fmt.Sprintf(format, args...))
+	t.lines = append(t.lines, line)
+}
+
+// String returns all lines.
+func (t *Timeline) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	text := ""
+	for _, l := range t.lines {
+		text += l + "\n"
+	}
+	return text
+}

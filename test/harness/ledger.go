@@ -1,0 +1,168 @@
+package harness
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Removal is one pod that began to terminate or vanished.
+type Removal struct {
+	At  time.Time
+	Pod string
+	UID string
+	// Revision is the revision of the pod that was removed.
+	Revision string
+	// OthersReady is how many other pods were Ready at that moment, OthersAway how
+	// many ordinals had no pod or a terminating one.
+	OthersReady, OthersAway int
+}
+
+// Ledger records what the pods of a cluster did, from a watch of its own, independent
+// of Quorate.
+type Ledger struct {
+	cluster *Cluster
+	cancel  context.CancelFunc
+	done    chan struct{}
+
+	mu          sync.Mutex
+	pods        map[string]*corev1.Pod // by name, as last seen
+	removals    []Removal
+	fewestReady int
+}
+
+// Watch starts a ledger. All pods must be Ready when it starts. Stop it in the end.
+func (c *Cluster) Watch(ctx context.Context) (*Ledger, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	l := &Ledger{cluster: c, cancel: cancel, done: make(chan struct{}), pods: map[string]*corev1.Pod{}, fewestReady: c.Spec.Replicas}
+	selector := labelSelector(c.Spec)
+	pods := c.env.Client.CoreV1().Pods(Namespace)
+	lw := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.LabelSelector = selector
+			return pods.List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.LabelSelector = selector
+			return pods.Watch(ctx, o)
+		},
+	}
+	_, informer := cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: lw, ObjectType: &corev1.Pod{},
+		Handler: cache.ResourceEventHandlerDetailedFuncs{
+			AddFunc:    func(o any, initial bool) { l.seen(o.(*corev1.Pod), initial) },
+			UpdateFunc: func(_, o any) { l.seen(o.(*corev1.Pod), false) },
+			DeleteFunc: func(o any) {
+				if d, ok := o.(cache.DeletedFinalStateUnknown); ok {
+					o = d.Obj
+				}
+				l.gone(o.(*corev1.Pod))
+			},
+		},
+	})
+	go func() {
+		defer close(l.done)
+		informer.RunWithContext(ctx)
+	}()
+	if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+		cancel()
+		<-l.done
+		return nil, fmt.Errorf("watch the pods of %s: %w", c.Spec.Name, ctx.Err())
+	}
+	return l, nil
+}
+
+func (l *Ledger) seen(p *corev1.Pod, initial bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	old := l.pods[p.Name]
+	l.pods[p.Name] = p
+	if initial {
+		return
+	}
+	if p.DeletionTimestamp != nil && (old == nil || old.UID != p.UID || old.DeletionTimestamp == nil) {
+		l.removed(p)
+	}
+	l.count()
+}
+
+func (l *Ledger) gone(p *corev1.Pod) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if old := l.pods[p.Name]; old != nil && old.UID == p.UID {
+		if old.DeletionTimestamp == nil {
+			l.removed(p) // Removed without a grace period.
+		}
+		delete(l.pods, p.Name)
+	}
+	l.count()
+}
+
+func (l *Ledger) removed(p *corev1.Pod) {
+	r := Removal{At: time.Now(), Pod: p.Name, UID: string(p.UID), Revision: Revision(p)}
+	for _, name := range l.cluster.Pods() {
+		other := l.pods[name]
+		switch {
+		case name == p.Name:
+		case other == nil || other.DeletionTimestamp != nil:
+			r.OthersAway++
+		case IsReady(other):
+			r.OthersReady++
+		}
+	}
+	l.removals = append(l.removals, r)
+	l.cluster.env.Timeline.Note("api", "%s terminating (%d others Ready, %d away)", p.Name, r.OthersReady, r.OthersAway)
+}
+
+func (l *Ledger) count() {
+	ready := 0
+	for _, p := range l.pods {
+		if p.DeletionTimestamp == nil && IsReady(p) {
+			ready++
+		}
+	}
+	l.fewestReady = min(l.fewestReady, ready)
+}
+
+// Removals are all removals so far, in order.
+func (l *Ledger) Removals() []Removal {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]Removal(nil), l.removals...)
+}
+
+// Order is the names of the removed pods, in order.
+func (l *Ledger) Order() []string {
+	var names []string
+	for _, r := range l.Removals() {
+		names = append(names, r.Pod)
+	}
+	return names
+}
+
+// FewestReady is the fewest pods that were Ready, and not terminating, at once.
+func (l *Ledger) FewestReady() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.fewestReady
+}
+
+// Pod returns the pod as last seen, nil when it is missing.
+func (l *Ledger) Pod(name string) *corev1.Pod {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.pods[name].DeepCopy()
+}
+
+// Stop ends the watch.
+func (l *Ledger) Stop() {
+	l.cancel()
+	<-l.done
+}

@@ -1,0 +1,286 @@
+package harness
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/quorate/quorate/test/harness/pki"
+)
+
+// Spec describes a cluster. The zero value of every field but Name is what etcd-druid
+// would choose for three members, made faster.
+type Spec struct {
+	// Name of the StatefulSet and, with its suffixes, of everything else.
+	Name string
+	// Replicas is 3 by default.
+	Replicas int
+	// EtcdImage is Etcd35 by default, SidecarImage Sidecar.
+	EtcdImage, SidecarImage string
+	// Strategy is OnDelete by default.
+	Strategy appsv1.StatefulSetUpdateStrategyType
+	// PlainText turns mTLS for clients and peers off.
+	PlainText bool
+	// SidecarArgs are added to the sidecar's.
+	SidecarArgs []string
+	// EtcdArgs are added to etcd's.
+	EtcdArgs []string
+}
+
+func (s Spec) complete() Spec {
+	if s.Replicas == 0 {
+		s.Replicas = 3
+	}
+	if s.EtcdImage == "" {
+		s.EtcdImage = Etcd35
+	}
+	if s.SidecarImage == "" {
+		s.SidecarImage = Sidecar
+	}
+	if s.Strategy == "" {
+		s.Strategy = appsv1.OnDeleteStatefulSetStrategyType
+	}
+	return s
+}
+
+// Namespace is where all clusters live.
+const Namespace = "default"
+
+func (s Spec) scheme() string {
+	if s.PlainText {
+		return "http"
+	}
+	return "https"
+}
+
+func (s Spec) podName(ordinal int) string { return fmt.Sprintf("%s-%d", s.Name, ordinal) }
+
+func (s Spec) labels() map[string]string {
+	return map[string]string{
+		"app.kubernetes.io/name":       s.Name,
+		"app.kubernetes.io/component":  "etcd-statefulset",
+		"app.kubernetes.io/managed-by": "etcd-druid",
+		"app.kubernetes.io/part-of":    s.Name,
+	}
+}
+
+// host is how a pod is addressed: by its DNS name where names resolve.
+func (e *Env) host(s Spec, pod string) string {
+	if e.mode == Namespaces {
+		return fmt.Sprintf("%s.%s-peer.%s.svc", pod, s.Name, Namespace)
+	}
+	return e.Network.AddressOf(Namespace, pod)
+}
+
+// ownHost is the same, as the pod's own containers write it.
+func (e *Env) ownHost(s Spec) string {
+	if e.mode == Namespaces {
+		return fmt.Sprintf("$(POD_NAME).%s-peer.%s.svc", s.Name, Namespace)
+	}
+	return "$(POD_IP)"
+}
+
+// maxReplicas is how many ordinals certificates are made for, so that a cluster can
+// be scaled out.
+const maxReplicas = 7
+
+// certificates are for all members: one that serves clients, one for peers, and one for
+// the client side.
+func (e *Env) certificates(s Spec) (map[string][]byte, *pki.CA, error) {
+	ca, err := pki.NewCA(s.Name)
+	if err != nil {
+		return nil, nil, err
+	}
+	names := []string{"localhost", s.Name + "-local", fmt.Sprintf("%s-client.%s.svc", s.Name, Namespace)}
+	ips := []net.IP{net.IPv4(127, 0, 0, 1)}
+	for n := range maxReplicas {
+		pod := s.podName(n)
+		names = append(names, fmt.Sprintf("%s.%s-peer.%s.svc", pod, s.Name, Namespace))
+		ips = append(ips, net.ParseIP(e.Network.AddressOf(Namespace, pod)))
+	}
+	data := map[string][]byte{"ca.crt": ca.CertPEM()}
+	for _, c := range []struct {
+		name string
+		req  pki.Request
+	}{
+		{"server", pki.Request{CommonName: s.Name + "-server", DNSNames: names, IPs: ips, Server: true, Client: true}},
+		{"peer", pki.Request{CommonName: s.Name + "-peer", DNSNames: names, IPs: ips, Server: true, Client: true}},
+		{"client", pki.Request{CommonName: s.Name + "-client", Client: true}},
+	} {
+		cert, key, err := ca.Issue(c.req)
+		if err != nil {
+			return nil, nil, err
+		}
+		data[c.name+".crt"], data[c.name+".key"] = cert, key
+	}
+	return data, ca, nil
+}
+
+// Paths in the containers.
+const (
+	dataPath = "/var/etcd/data"
+	tlsPath  = "/var/etcd/ssl"
+	kubePath = "/var/run/quorate"
+)
+
+func (e *Env) statefulSet(s Spec) *appsv1.StatefulSet {
+	replicas := int32(s.Replicas)
+	grace := int64(30)
+	return &appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Name: s.Name, Namespace: Namespace, Labels: s.labels()},
+		Spec: appsv1.StatefulSetSpec{
+			Replicas:            &replicas,
+			ServiceName:         s.Name + "-peer",
+			PodManagementPolicy: appsv1.ParallelPodManagement,
+			UpdateStrategy:      appsv1.StatefulSetUpdateStrategy{Type: s.Strategy},
+			Selector:            &metav1.LabelSelector{MatchLabels: s.labels()},
+			VolumeClaimTemplates: []corev1.PersistentVolumeClaim{{
+				ObjectMeta: metav1.ObjectMeta{Name: s.Name},
+				Spec: corev1.PersistentVolumeClaimSpec{
+					AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+					Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+				},
+			}},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: s.labels()},
+				Spec: corev1.PodSpec{
+					ServiceAccountName:            s.Name,
+					TerminationGracePeriodSeconds: &grace,
+					HostAliases:                   []corev1.HostAlias{{IP: "127.0.0.1", Hostnames: []string{s.Name + "-local"}}},
+					Containers:                    []corev1.Container{e.etcdContainer(s), e.sidecarContainer(s)},
+					Volumes: []corev1.Volume{
+						{Name: "tls", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: s.Name + "-tls"}}},
+						{Name: "kube", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+							{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}},
+							{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: s.Name + "-kube"}}},
+						}}}},
+					},
+				},
+			},
+		},
+	}
+}
+
+func fieldEnv(name, path string) corev1.EnvVar {
+	return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: path}}}
+}
+
+var podEnv = []corev1.EnvVar{
+	fieldEnv("POD_NAME", "metadata.name"),
+	fieldEnv("POD_NAMESPACE", "metadata.namespace"),
+	fieldEnv("POD_IP", "status.podIP"),
+}
+
+func (e *Env) etcdContainer(s Spec) corev1.Container {
+	own := e.ownHost(s)
+	var initial []string
+	for n := range s.Replicas {
+		pod := s.podName(n)
+		initial = append(initial, fmt.Sprintf("%s=%s://%s:2380", pod, s.scheme(), e.host(s, pod)))
+	}
+	args := []string{
+		"--name=$(POD_NAME)",
+		"--data-dir=" + dataPath + "/new.etcd",
+		"--listen-client-urls=" + s.scheme() + "://$(POD_IP):2379",
+		"--advertise-client-urls=" + s.scheme() + "://" + own + ":2379",
+		"--listen-peer-urls=" + s.scheme() + "://$(POD_IP):2380",
+		"--initial-advertise-peer-urls=" + s.scheme() + "://" + own + ":2380",
+		"--listen-metrics-urls=http://$(POD_IP):9095",
+		"--initial-cluster=" + strings.Join(initial, ","),
+		"--initial-cluster-state=new",
+		"--initial-cluster-token=" + s.Name,
+		"--log-level=info",
+	}
+	if !s.PlainText {
+		args = append(args,
+			"--client-cert-auth", "--trusted-ca-file="+tlsPath+"/ca.crt", "--cert-file="+tlsPath+"/server.crt", "--key-file="+tlsPath+"/server.key",
+			"--peer-client-cert-auth", "--peer-trusted-ca-file="+tlsPath+"/ca.crt", "--peer-cert-file="+tlsPath+"/peer.crt", "--peer-key-file="+tlsPath+"/peer.key")
+	}
+	return corev1.Container{
+		Name: "etcd", Image: s.EtcdImage, Args: append(args, s.EtcdArgs...), Env: podEnv,
+		Ports: []corev1.ContainerPort{{Name: "client", ContainerPort: 2379}, {Name: "server", ContainerPort: 2380}},
+		VolumeMounts: []corev1.VolumeMount{
+			{Name: s.Name, MountPath: dataPath},
+			{Name: "tls", MountPath: tlsPath, ReadOnly: true},
+		},
+		// The same endpoint and semantics as etcd-druid's; a period of 1 s for its 5.
+		ReadinessProbe: &corev1.Probe{
+			ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/readyz", Port: intstr.FromInt32(9095), Scheme: corev1.URISchemeHTTP}},
+			PeriodSeconds: 1, FailureThreshold: 5, TimeoutSeconds: 5,
+		},
+	}
+}
+
+func (e *Env) sidecarContainer(s Spec) corev1.Container {
+	args := []string{
+		"sidecar",
+		"--endpoints=" + s.scheme() + "://" + e.ownHost(s) + ":2379",
+		"--kubeconfig=" + kubePath + "/kubeconfig",
+		"--log-format=json",
+	}
+	if !s.PlainText {
+		args = append(args, "--cacert="+tlsPath+"/ca.crt", "--cert="+tlsPath+"/client.crt", "--key="+tlsPath+"/client.key")
+	}
+	return corev1.Container{
+		Name: "backup-restore", Image: s.SidecarImage, Args: append(args, s.SidecarArgs...), Env: podEnv,
+		Ports: []corev1.ContainerPort{{Name: "server", ContainerPort: 8080}},
+		VolumeMounts: []corev1.VolumeMount{
+			{Name: "tls", MountPath: tlsPath, ReadOnly: true},
+			{Name: "kube", MountPath: kubePath, ReadOnly: true},
+		},
+	}
+}
+
+// kubeconfig points a pod at the API server with its projected token.
+func (e *Env) kubeconfig() string {
+	return fmt.Sprintf(`apiVersion: v1
+kind: Config
+clusters:
+- name: cluster
+  cluster: {server: %q, certificate-authority: ca.crt}
+users:
+- name: sidecar
+  user: {tokenFile: token}
+contexts:
+- name: sidecar
+  context: {cluster: cluster, user: sidecar}
+current-context: sidecar
+`, e.Plane.URL())
+}
+
+func (s Spec) services() []*corev1.Service {
+	meta := func(name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Name: name, Namespace: Namespace, Labels: s.labels()}
+	}
+	client := corev1.ServicePort{Name: "client", Port: 2379}
+	peer := corev1.ServicePort{Name: "peer", Port: 2380}
+	return []*corev1.Service{
+		{ObjectMeta: meta(s.Name + "-client"), Spec: corev1.ServiceSpec{Selector: s.labels(), Ports: []corev1.ServicePort{client}}},
+		{ObjectMeta: meta(s.Name + "-peer"), Spec: corev1.ServiceSpec{
+			ClusterIP: corev1.ClusterIPNone, PublishNotReadyAddresses: true,
+			Selector: s.labels(), Ports: slices.Concat([]corev1.ServicePort{client}, []corev1.ServicePort{peer}),
+		}},
+	}
+}
+
+func (s Spec) disruptionBudget() *policyv1.PodDisruptionBudget {
+	least := intstr.FromInt32(0)
+	if s.Replicas > 1 {
+		least = intstr.FromInt32(int32(s.Replicas/2 + 1))
+	}
+	return &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: s.Name, Namespace: Namespace, Labels: s.labels()},
+		Spec: policyv1.PodDisruptionBudgetSpec{
+			MinAvailable: &least,
+			Selector:     &metav1.LabelSelector{MatchLabels: s.labels()},
+		},
+	}
+}

@@ -1,0 +1,104 @@
+package network
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// clusterDomain is the usual DNS domain of a cluster.
+const clusterDomain = "cluster.local"
+
+// hostsOf returns a pod's hosts file: localhost, all published pods with every name
+// under which a pod of its namespace can look them up (the resolver's search list of
+// a cluster is written out here), and its own aliases.
+func hostsOf(self Pod, published map[Pod]netip.Addr, aliases map[string]string) string {
+	lines := make([]string, 0, len(published)+len(aliases))
+	for pod, address := range published {
+		names := []string{}
+		if pod.Hostname != "" && pod.Subdomain != "" {
+			service := pod.Hostname + "." + pod.Subdomain
+			names = append(names,
+				service+"."+pod.Namespace+".svc."+clusterDomain,
+				service+"."+pod.Namespace+".svc",
+				service+"."+pod.Namespace)
+			if pod.Namespace == self.Namespace {
+				names = append(names, service)
+			}
+		}
+		if pod == self {
+			hostname := pod.Hostname
+			if hostname == "" {
+				hostname = pod.Name
+			}
+			names = append(names, hostname)
+		}
+		if len(names) > 0 {
+			lines = append(lines, address.String()+"\t"+strings.Join(names, " "))
+		}
+	}
+	slices.Sort(lines)
+	extra := make([]string, 0, len(aliases))
+	for name, address := range aliases {
+		extra = append(extra, address+"\t"+name)
+	}
+	slices.Sort(extra)
+	return "127.0.0.1\tlocalhost\n::1\tlocalhost\n" + strings.Join(append(lines, extra...), "\n") + "\n"
+}
+
+// podFiles are the files that a pod sees instead of the host's.
+type podFiles struct {
+	dir string
+	// hosts stays open: a running pod has the file mounted, so its content has to
+	// change in place.
+	hosts *os.File
+	// content is what the file holds.
+	content string
+}
+
+const (
+	// Names come from the hosts file alone. Any other name does not exist, at
+	// once, instead of after the timeouts of a resolver that cannot be reached.
+	nsswitchContent = "hosts: files\n"
+	// For programs that do not read nsswitch.conf: without a server they ask
+	// their own loopback address, which refuses at once.
+	resolvContent = "# Names are in /etc/hosts.\noptions attempts:1 timeout:1\n"
+)
+
+func newPodFiles(dir string) (*podFiles, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	for name, content := range map[string]string{"nsswitch.conf": nsswitchContent, "resolv.conf": resolvContent} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
+			return nil, err
+		}
+	}
+	hosts, err := os.OpenFile(filepath.Join(dir, "hosts"), os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	return &podFiles{dir: dir, hosts: hosts}, nil
+}
+
+func (f *podFiles) write(content string) error {
+	if content == f.content {
+		return nil
+	}
+	if _, err := f.hosts.WriteAt([]byte(content), 0); err != nil {
+		return fmt.Errorf("write %s: %w", f.hosts.Name(), err)
+	}
+	if err := f.hosts.Truncate(int64(len(content))); err != nil {
+		return fmt.Errorf("write %s: %w", f.hosts.Name(), err)
+	}
+	f.content = content
+	return nil
+}
+
+func (f *podFiles) remove() error {
+	f.hosts.Close()
+	return os.RemoveAll(f.dir)
+}

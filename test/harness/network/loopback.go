@@ -1,0 +1,129 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"sync"
+	"syscall"
+)
+
+// loopbackTries bounds the search for a free range. Each try hits one of about
+// 60,000 ranges at random, so even a machine that runs hundreds of harnesses finds
+// one at the first or second.
+const loopbackTries = 64
+
+// Loopback is the [Network] without privileges: addresses of 127.0.0.0/8, which
+// Linux routes to lo without any set-up.
+//
+// It resolves no names and keeps nothing apart: the addresses go into arguments,
+// configuration and certificates, and SetHosts has no effect. A pod's own
+// connections come from 127.0.0.1 unless it binds them, so whoever listens cannot
+// tell pods by address.
+type Loopback struct {
+	addresses *allocator
+	claim     net.Listener
+
+	mu       sync.Mutex
+	attached map[string]Pod
+}
+
+var _ Network = (*Loopback)(nil)
+
+// NewLoopback picks a random free 127.A.B.0/24; the hub is .1. Other harnesses on the
+// machine do not pick the same until Close.
+//
+// The ports are those on which pods and hub are going to listen: a server of the
+// machine that listens on all addresses (0.0.0.0 or ::) has taken its port in every
+// range. The error names such a port.
+func NewLoopback(ports ...int) (*Loopback, error) {
+	for range loopbackTries {
+		// 127.0.x.y is where machines keep services of their own.
+		a, b := byte(1+rand.IntN(254)), byte(rand.IntN(255))
+		claim, err := claimRange(a, b)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("claim loopback range 127.%d.%d.0/24: %w", a, b, err)
+		}
+		l := &Loopback{addresses: newAllocator(127, a, b), claim: claim, attached: map[string]Pod{}}
+		if err := l.checkPorts(ports); err != nil {
+			claim.Close()
+			return nil, err
+		}
+		return l, nil
+	}
+	return nil, fmt.Errorf("no free range in 127.0.0.0/8 after %d tries; are other harnesses left running?", loopbackTries)
+}
+
+// claimRange takes the range for this process: the name of an abstract socket exists
+// once in a network namespace, and the kernel frees it when the process ends.
+func claimRange(a, b byte) (net.Listener, error) {
+	return net.Listen("unix", fmt.Sprintf("@quorate-harness-127.%d.%d", a, b))
+}
+
+func (l *Loopback) checkPorts(ports []int) error {
+	for _, port := range ports {
+		listener, err := net.Listen("tcp", net.JoinHostPort(l.HubAddress(), strconv.Itoa(port)))
+		if err != nil {
+			return fmt.Errorf("port %d cannot be used on loopback addresses: %w; stop the server that listens on it, or run as root with network namespaces", port, err)
+		}
+		listener.Close()
+	}
+	return nil
+}
+
+// HubAddress implements [Network].
+func (l *Loopback) HubAddress() string { return l.addresses.hub().String() }
+
+// AddressOf implements [Network].
+func (l *Loopback) AddressOf(namespace, podName string) string {
+	address, ok := l.addresses.of(key(namespace, podName))
+	if !ok {
+		return ""
+	}
+	return address.String()
+}
+
+// Attach implements [Network].
+func (l *Loopback) Attach(_ context.Context, pod Pod) (Attachment, error) {
+	address, ok := l.addresses.of(key(pod.Namespace, pod.Name))
+	if !ok {
+		return Attachment{}, errNoAddress(pod)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if other, ok := l.attached[key(pod.Namespace, pod.Name)]; ok && other.UID != pod.UID {
+		return Attachment{}, errStillAttached(pod, other)
+	}
+	l.attached[key(pod.Namespace, pod.Name)] = pod
+	return Attachment{IP: address.String(), Dial: (&net.Dialer{}).DialContext}, nil
+}
+
+// Detach implements [Network].
+func (l *Loopback) Detach(_ context.Context, pod Pod) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.attached[key(pod.Namespace, pod.Name)].UID == pod.UID {
+		delete(l.attached, key(pod.Namespace, pod.Name))
+	}
+	return nil
+}
+
+// SetHosts implements [Network]. It has no effect: there are no names in loopback mode.
+func (l *Loopback) SetHosts(string, string, map[string]string) {}
+
+// Close implements [Network].
+func (l *Loopback) Close() error { return l.claim.Close() }
+
+func errNoAddress(pod Pod) error {
+	return fmt.Errorf("attach pod %s: all %d addresses of the range are given to other pod names", key(pod.Namespace, pod.Name), lastPod-firstPod+1)
+}
+
+func errStillAttached(pod, other Pod) error {
+	return fmt.Errorf("attach pod %s (UID %s): its name is still attached for UID %s; detach that one first", key(pod.Namespace, pod.Name), pod.UID, other.UID)
+}

@@ -1,0 +1,166 @@
+package network
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestAllocator(t *testing.T) {
+	t.Run("an ordinal gives .10 plus the ordinal", func(t *testing.T) {
+		a := newAllocator(10, 1, 2)
+		for name, want := range map[string]string{"ns/etcd-main-0": "10.1.2.10", "ns/etcd-main-2": "10.1.2.12", "ns/etcd-main-1": "10.1.2.11"} {
+			got, ok := a.of(name)
+			require.True(t, ok)
+			require.Equal(t, want, got.String(), name)
+		}
+	})
+	t.Run("a name keeps its address whatever comes later", func(t *testing.T) {
+		a := newAllocator(10, 1, 2)
+		first, _ := a.of("ns/a-0")
+		other, _ := a.of("ns/b-0")
+		again, _ := a.of("ns/a-0")
+		require.Equal(t, first, again)
+		require.NotEqual(t, first, other)
+	})
+	t.Run("no two names share an address and the end of the range is reported", func(t *testing.T) {
+		a := newAllocator(10, 1, 2)
+		seen := map[netip.Addr]string{a.hub(): "hub"}
+		for i := range lastPod - firstPod + 1 {
+			// Odd names first-come, even names by an ordinal that others want too.
+			name := fmt.Sprintf("ns/pod-%d", i/2)
+			if i%2 == 1 {
+				name = "ns/" + strings.Repeat("x", i)
+			}
+			address, ok := a.of(name)
+			require.True(t, ok, name)
+			require.NotContains(t, seen, address, name)
+			seen[address] = name
+		}
+		_, ok := a.of("ns/one-too-many")
+		require.False(t, ok)
+	})
+	t.Run("ordinals outside the range get a free address", func(t *testing.T) {
+		a := newAllocator(10, 1, 2)
+		for _, name := range []string{"ns/a-244", "ns/a-255", "ns/a-100000", "ns/a--1", "ns/a-"} {
+			address, ok := a.of(name)
+			require.True(t, ok, name)
+			require.GreaterOrEqual(t, address.As4()[3], byte(firstPod), name)
+			require.LessOrEqual(t, address.As4()[3], byte(lastPod), name)
+		}
+	})
+}
+
+func TestHosts(t *testing.T) {
+	self := Pod{Namespace: "ns", Name: "etcd-0", UID: "1", Hostname: "etcd-0", Subdomain: "etcd-peer"}
+	peer := Pod{Namespace: "ns", Name: "etcd-1", UID: "2", Hostname: "etcd-1", Subdomain: "etcd-peer"}
+	foreign := Pod{Namespace: "other", Name: "etcd-0", UID: "3", Hostname: "etcd-0", Subdomain: "etcd-peer"}
+	plain := Pod{Namespace: "ns", Name: "job", UID: "4"}
+	content := hostsOf(self, map[Pod]netip.Addr{
+		self:    netip.MustParseAddr("10.0.0.10"),
+		peer:    netip.MustParseAddr("10.0.0.11"),
+		foreign: netip.MustParseAddr("10.0.0.12"),
+		plain:   netip.MustParseAddr("10.0.0.13"),
+	}, map[string]string{"etcd-local": "127.0.0.1"})
+	names := map[string][]string{}
+	for line := range strings.Lines(content) {
+		fields := strings.Fields(line)
+		for _, name := range fields[1:] {
+			names[name] = append(names[name], fields[0])
+		}
+	}
+	for name, want := range map[string][]string{
+		"localhost":                             {"127.0.0.1", "::1"},
+		"etcd-1.etcd-peer.ns.svc.cluster.local": {"10.0.0.11"},
+		"etcd-1.etcd-peer.ns.svc":               {"10.0.0.11"},
+		"etcd-1.etcd-peer.ns":                   {"10.0.0.11"},
+		"etcd-1.etcd-peer":                      {"10.0.0.11"},
+		"etcd-1":                                nil, // only a pod's own hostname stands alone
+		"etcd-0":                                {"10.0.0.10"},
+		"etcd-0.etcd-peer":                      {"10.0.0.10"}, // not the other namespace's
+		"etcd-0.etcd-peer.other.svc":            {"10.0.0.12"},
+		"job":                                   nil, // has no subdomain
+		"etcd-local":                            {"127.0.0.1"},
+	} {
+		t.Run(fmt.Sprintf("%s resolves to %v", name, want), func(t *testing.T) {
+			require.Equal(t, want, names[name])
+		})
+	}
+}
+
+func TestLoopback(t *testing.T) {
+	newLoopback := func(t *testing.T, ports ...int) *Loopback {
+		l, err := NewLoopback(ports...)
+		require.NoError(t, err)
+		t.Cleanup(func() { l.Close() })
+		return l
+	}
+	t.Run("every pod can listen on the same port at its own address", func(t *testing.T) {
+		l := newLoopback(t)
+		hub, err := net.Listen("tcp", net.JoinHostPort(l.HubAddress(), "0"))
+		require.NoError(t, err)
+		defer hub.Close()
+		_, port, _ := net.SplitHostPort(hub.Addr().String())
+		for i := range 3 {
+			name := fmt.Sprintf("etcd-%d", i)
+			attachment, err := l.Attach(context.Background(), Pod{Namespace: "ns", Name: name, UID: name})
+			require.NoError(t, err)
+			require.Equal(t, l.AddressOf("ns", name), attachment.IP)
+			require.Empty(t, attachment.Launcher)
+			listener, err := net.Listen("tcp", net.JoinHostPort(attachment.IP, port))
+			require.NoError(t, err)
+			defer listener.Close()
+			conn, err := attachment.Dial(context.Background(), "tcp", listener.Addr().String())
+			require.NoError(t, err)
+			conn.Close()
+		}
+	})
+	t.Run("two harnesses never have the same range", func(t *testing.T) {
+		l := newLoopback(t)
+		base := l.addresses.base
+		_, err := claimRange(base[1], base[2])
+		require.Error(t, err)
+		require.NoError(t, l.Close())
+		claim, err := claimRange(base[1], base[2])
+		require.NoError(t, err, "free again after Close")
+		claim.Close()
+	})
+	t.Run("a port that is taken on all addresses is named", func(t *testing.T) {
+		everywhere, err := net.Listen("tcp4", "0.0.0.0:0")
+		require.NoError(t, err)
+		defer everywhere.Close()
+		port := everywhere.Addr().(*net.TCPAddr).Port
+		_, err = NewLoopback(port)
+		require.ErrorContains(t, err, "port "+strconv.Itoa(port))
+	})
+	t.Run("a pod's name cannot be attached twice at a time", func(t *testing.T) {
+		testOneUIDAtATime(t, newLoopback(t))
+	})
+}
+
+// testOneUIDAtATime holds for every Network.
+func testOneUIDAtATime(t *testing.T, n Network) {
+	ctx := context.Background()
+	old, new := Pod{Namespace: "ns", Name: "etcd-0", UID: "old"}, Pod{Namespace: "ns", Name: "etcd-0", UID: "new"}
+	first, err := n.Attach(ctx, old)
+	require.NoError(t, err)
+	again, err := n.Attach(ctx, old)
+	require.NoError(t, err, "attaching again is no error")
+	require.Equal(t, first.IP, again.IP)
+	_, err = n.Attach(ctx, new)
+	require.ErrorContains(t, err, "UID old")
+	require.NoError(t, n.Detach(ctx, new), "not attached: nothing to do")
+	_, err = n.Attach(ctx, new)
+	require.Error(t, err, "the old one is still there")
+	require.NoError(t, n.Detach(ctx, old))
+	second, err := n.Attach(ctx, new)
+	require.NoError(t, err)
+	require.Equal(t, first.IP, second.IP)
+	require.NoError(t, n.Detach(ctx, new))
+}

@@ -1,0 +1,387 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/flowcontrol"
+
+	"github.com/quorate/quorate/test/harness/network"
+)
+
+// Config says what an agent runs, and where.
+type Config struct {
+	// Client needs the rights of a scheduler, a kubelet and the node controller; an
+	// administrator's will do. Its rate limit should be off. Required.
+	Client kubernetes.Interface
+	// Network gives the pods their addresses. Required.
+	Network network.Network
+	// Images maps images, as pods name them, to the absolute path of the one program
+	// that each of them has. An image that is not here cannot be pulled.
+	Images map[string]string
+	// Dir takes logs (logs/<pod>/<uid>-<container>-<restart>.log), the data of claims
+	// and, while they exist, the other files of pods. It is created when missing.
+	// Required.
+	Dir string
+	// Nodes are the names of the nodes. At least one.
+	Nodes []string
+	// Env is added to the environment of every container whose spec does not set the
+	// same variable.
+	Env map[string]string
+	// BackoffBase and BackoffCap are the first and the longest wait before a container
+	// is restarted, or its image looked up again. 1 s and 8 s by default; a kubelet's
+	// are 10 s and 300 s.
+	BackoffBase, BackoffCap time.Duration
+	// VolumeSync is how often secrets, config maps and tokens in volumes are brought
+	// up to date. 5 s by default; a kubelet takes about a minute.
+	VolumeSync time.Duration
+	// OnEvent is told what happens, one event at a time. It must return soon and must
+	// not call the agent. Optional.
+	OnEvent func(Event)
+}
+
+func (c Config) complete() (Config, error) {
+	switch {
+	case c.Client == nil:
+		return c, errors.New("node.Config.Client is missing")
+	case c.Network == nil:
+		return c, errors.New("node.Config.Network is missing")
+	case c.Dir == "":
+		return c, errors.New("node.Config.Dir is empty; name a directory for logs and volumes")
+	case len(c.Nodes) == 0:
+		return c, errors.New("node.Config.Nodes is empty; name at least one node")
+	case c.BackoffBase < 0 || c.BackoffCap < 0 || c.VolumeSync < 0:
+		return c, fmt.Errorf("node.Config: BackoffBase (%s), BackoffCap (%s) and VolumeSync (%s) must not be negative", c.BackoffBase, c.BackoffCap, c.VolumeSync)
+	}
+	for image, binary := range c.Images {
+		if !filepath.IsAbs(binary) {
+			return c, fmt.Errorf("node.Config.Images[%q]: %q is not an absolute path", image, binary)
+		}
+	}
+	dir, err := filepath.Abs(c.Dir)
+	if err != nil {
+		return c, fmt.Errorf("node.Config.Dir %q: %w", c.Dir, err)
+	}
+	c.Dir = dir
+	byDefault := func(value *time.Duration, d time.Duration) {
+		if *value == 0 {
+			*value = d
+		}
+	}
+	byDefault(&c.BackoffBase, time.Second)
+	byDefault(&c.BackoffCap, max(c.BackoffBase, 8*time.Second))
+	byDefault(&c.VolumeSync, 5*time.Second)
+	return c, nil
+}
+
+// Agent is a running node agent. Its methods may be called from any goroutine.
+//
+// Where a method takes a pod, it is a name, or namespace/name when the name exists in
+// several namespaces.
+type Agent struct {
+	config     Config
+	ctx        context.Context // ends with Close
+	cancel     context.CancelFunc
+	group      sync.WaitGroup
+	eventMutex sync.Mutex
+	informers  informers.SharedInformerFactory
+	store      cache.Store // the pods as the API server has shown them
+
+	// The rest belongs to the goroutine of loop; others use do.
+	requests chan func()
+	nodes    map[string]Loss
+	slots    map[string]*slot // by namespace/name
+	binding  map[types.UID]bool
+}
+
+// slot is the place of the pods of one name.
+type slot struct {
+	worker *worker // nil when none is at work
+	// finished is the UID of the last one, until the API server says that it has been
+	// deleted: it is not to be started again.
+	finished types.UID
+}
+
+// Start registers the nodes and begins to run pods; pods that exist already and are bound
+// to one of the nodes are taken over as after a restart of their node. It returns when the
+// agent has seen all pods. The context bounds the start only: the agent runs until Close.
+func Start(ctx context.Context, config Config) (*Agent, error) {
+	config, err := config.complete()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(config.Dir, 0o755); err != nil {
+		return nil, fmt.Errorf("node agent: %w", err)
+	}
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	a := &Agent{
+		config: config, ctx: running, cancel: cancel,
+		informers: informers.NewSharedInformerFactory(config.Client, 0),
+		requests:  make(chan func()),
+		nodes:     map[string]Loss{},
+		slots:     map[string]*slot{},
+		binding:   map[types.UID]bool{},
+	}
+	for _, name := range config.Nodes {
+		a.nodes[name] = NotLost
+		if err := a.setNode(ctx, name, NotLost); err != nil {
+			cancel()
+			return nil, fmt.Errorf("register node %s: %w", name, err)
+		}
+	}
+	informer := a.informers.Core().V1().Pods().Informer()
+	a.store = informer.GetStore()
+	a.group.Go(a.loop)
+	err = a.watch(ctx, informer)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("node agent: watch pods: %w", err), a.Close(ctx))
+	}
+	return a, nil
+}
+
+func (a *Agent) watch(ctx context.Context, informer cache.SharedIndexInformer) error {
+	// An API server that is away is nothing to complain about here; whoever looks at
+	// the cluster notices anyway.
+	if err := informer.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}); err != nil {
+		return err
+	}
+	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(object any) { a.post(func() { a.observe(object.(*corev1.Pod)) }) },
+		UpdateFunc: func(_, object any) { a.post(func() { a.observe(object.(*corev1.Pod)) }) },
+		DeleteFunc: func(object any) {
+			if unknown, ok := object.(cache.DeletedFinalStateUnknown); ok {
+				object = unknown.Obj
+			}
+			if pod, ok := object.(*corev1.Pod); ok {
+				a.post(func() { a.forget(pod) })
+			}
+		},
+	})
+	if err != nil {
+		return err
+	}
+	a.informers.StartWithContext(a.ctx)
+	if !cache.WaitForCacheSync(ctx.Done(), registration.HasSynced) {
+		return ctx.Err()
+	}
+	return nil
+}
+
+// Close kills all processes with SIGKILL, detaches the pods from the network and removes
+// their files, but for logs and the data of claims. The API server is not told: to it,
+// the nodes are as they were. When the context ends before, the error says so; what is
+// left then ends with the harness at the latest.
+func (a *Agent) Close(ctx context.Context) error {
+	a.cancel()
+	done := make(chan struct{})
+	go func() {
+		a.informers.Shutdown()
+		a.group.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("close node agent: some pods have not ended: %w", ctx.Err())
+	}
+}
+
+// loop owns nodes and slots.
+func (a *Agent) loop() {
+	for {
+		select {
+		case f := <-a.requests:
+			f()
+		case <-a.ctx.Done():
+			return
+		}
+	}
+}
+
+// post lets a function run in the loop. It returns false when the agent closes.
+func (a *Agent) post(f func()) bool {
+	select {
+	case a.requests <- f:
+		return true
+	case <-a.ctx.Done():
+		return false
+	}
+}
+
+var errClosed = errors.New("the node agent is closed")
+
+// do is post, and waits for the function's result.
+func (a *Agent) do(f func() error) error {
+	result := make(chan error, 1)
+	if !a.post(func() { result <- f() }) {
+		return errClosed
+	}
+	return <-result
+}
+
+// observe takes a pod into account as it is now.
+func (a *Agent) observe(pod *corev1.Pod) {
+	if pod.Spec.NodeName == "" {
+		a.bind(pod)
+		return
+	}
+	loss, ours := a.nodes[pod.Spec.NodeName]
+	if !ours || loss != NotLost {
+		// A lost node sees nothing; RestoreNode catches up.
+		return
+	}
+	s := a.slots[podKey(pod)]
+	if s == nil {
+		s = &slot{}
+		a.slots[podKey(pod)] = s
+	}
+	switch {
+	case s.worker == nil && s.finished != pod.UID:
+		a.start(s, pod)
+	case s.worker != nil && s.worker.uid == pod.UID:
+		worker := s.worker
+		worker.post(func() { worker.update(pod) })
+	case s.worker != nil:
+		// A successor means that the API object of this one is gone. It is started
+		// when this one has ended.
+		s.worker.post(s.worker.vanish)
+	}
+}
+
+// forget takes into account that a pod does not exist any more.
+func (a *Agent) forget(pod *corev1.Pod) {
+	s := a.slots[podKey(pod)]
+	if s == nil || a.nodes[pod.Spec.NodeName] != NotLost {
+		return
+	}
+	if s.worker != nil && s.worker.uid == pod.UID {
+		s.worker.post(s.worker.vanish)
+	}
+	if s.worker == nil && s.finished == pod.UID {
+		delete(a.slots, podKey(pod))
+	}
+}
+
+func (a *Agent) start(s *slot, pod *corev1.Pod) {
+	w := newWorker(a, pod)
+	s.worker = w
+	a.group.Go(func() {
+		w.run()
+		a.post(func() { a.ended(s, w) })
+	})
+}
+
+// ended makes room for the next pod of the name, which may be there already.
+func (a *Agent) ended(s *slot, w *worker) {
+	s.worker, s.finished = nil, w.uid
+	object, exists, err := a.store.GetByKey(w.key)
+	if err != nil || !exists {
+		delete(a.slots, w.key)
+		return
+	}
+	if pod := object.(*corev1.Pod); pod.UID != w.uid {
+		a.observe(pod)
+	}
+}
+
+// catchUp takes into account what a node has missed.
+func (a *Agent) catchUp() {
+	for _, object := range a.store.List() {
+		a.observe(object.(*corev1.Pod))
+	}
+}
+
+// find returns the worker of a pod.
+func (a *Agent) find(pod string) (*worker, error) {
+	var found []string
+	var w *worker
+	err := a.do(func() error {
+		for key, s := range a.slots {
+			if s.worker != nil && (key == pod || strings.HasSuffix(key, "/"+pod)) {
+				found, w = append(found, key), s.worker
+			}
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case len(found) == 0:
+		return nil, fmt.Errorf("pod %q is on none of the nodes", pod)
+	case len(found) > 1:
+		slices.Sort(found)
+		return nil, fmt.Errorf("pod %q is ambiguous (%s); give namespace/name", pod, strings.Join(found, ", "))
+	}
+	return w, nil
+}
+
+// KillContainer sends a signal to all processes of a container. SIGKILL and SIGTERM end
+// it, and it is restarted by the pod's policy; SIGSTOP halts it, so that it neither works
+// nor answers, until SIGCONT. It is an error when the container does not run.
+func (a *Agent) KillContainer(pod, containerName string, sig syscall.Signal) error {
+	w, err := a.find(pod)
+	if err != nil {
+		return err
+	}
+	err = fmt.Errorf("pod %s has just ended", pod)
+	w.call(func() {
+		var c *container
+		if c, err = w.container(containerName); err == nil {
+			err = c.signal(sig)
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("signal %s to %s/%s: %w", sig, pod, containerName, err)
+	}
+	return nil
+}
+
+// PID returns the process ID of a container, or false when it does not run.
+func (a *Agent) PID(pod, container string) (pid int, running bool) {
+	w, err := a.find(pod)
+	if err != nil {
+		return 0, false
+	}
+	w.call(func() {
+		if c, err := w.container(container); err == nil && c.process != nil {
+			pid, running = c.process.PID(), true
+		}
+	})
+	return pid, running
+}
+
+// ClaimDir returns the directory with the data of a persistent volume claim. It is made
+// when a pod uses the claim for the first time, and nobody removes it.
+func (a *Agent) ClaimDir(namespace, claim string) string {
+	return filepath.Join(a.config.Dir, "volumes", namespace, claim)
+}
+
+// LogDir returns the directory with the logs of the pods of a name, one file for every
+// run of a container: <first 8 characters of the UID>-<container>-<restart>.log.
+func (a *Agent) LogDir(pod string) string {
+	return filepath.Join(a.config.Dir, "logs", pod)
+}
+
+func (a *Agent) logPath(pod *corev1.Pod, container string, run int32) string {
+	return filepath.Join(a.LogDir(pod.Name), fmt.Sprintf("%s-%s-%d.log", shortUID(pod.UID), container, run))
+}
+
+func shortUID(uid types.UID) string { return string(uid[:min(8, len(uid))]) }
+
+func (a *Agent) newBackoff() *flowcontrol.Backoff {
+	return flowcontrol.NewBackOff(a.config.BackoffBase, a.config.BackoffCap)
+}

@@ -1,0 +1,381 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/distribution/reference"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/quorate/quorate/test/harness/process"
+)
+
+const (
+	// showBackOff is after how long the status of a container that has ended, or whose
+	// image cannot be had, changes to the back-off reason (or after a quarter of the
+	// back-off, if that is shorter). A kubelet does so when it looks at the pod again.
+	showBackOff = time.Second
+	// retryConfig is how often it is tried again to put together a container whose
+	// configuration is incomplete, such as a secret that is missing.
+	retryConfig = time.Second
+)
+
+// container is one container of a pod. It belongs to the pod's worker.
+type container struct {
+	spec *corev1.Container
+	init bool
+
+	process  *process.Process // nil while it does not run
+	starting bool             // its command line is being put together
+	waiting  *corev1.ContainerStateWaiting
+	exit     *corev1.ContainerStateTerminated // its last end
+	before   *corev1.ContainerStateTerminated // the end before
+	restarts int32
+	runs     int32 // how many times it was started, for names
+	id       string
+	imageID  string
+
+	ready     bool
+	line      commandLine        // what it runs, for exec probes
+	stopProbe context.CancelFunc // nil without a probe
+
+	// ranWhenLost: it ran when its node lost power.
+	ranWhenLost bool
+	// ended is when the last run, or try to run, ended; the back-off counts from it.
+	// It is cleared when the next one may start.
+	ended time.Time
+	// pullFailed is when the image was not found.
+	pullFailed time.Time
+	// notBefore puts off the next try after an error of the configuration.
+	notBefore time.Time
+}
+
+func (c *container) view() containerView {
+	v := containerView{
+		name: c.spec.Name, image: c.spec.Image, imageID: c.imageID, id: c.id, restarts: c.restarts,
+		waiting: c.waiting, exit: c.exit, before: c.before, ready: c.ready,
+	}
+	if c.process != nil {
+		v.startedAt = c.process.Started()
+	}
+	for _, m := range c.spec.VolumeMounts {
+		status := corev1.VolumeMountStatus{Name: m.Name, MountPath: m.MountPath, ReadOnly: m.ReadOnly}
+		if m.ReadOnly {
+			disabled := corev1.RecursiveReadOnlyDisabled
+			status.RecursiveReadOnly = &disabled
+		}
+		v.volumeMounts = append(v.volumeMounts, status)
+	}
+	return v
+}
+
+// done reports whether the container has ended for good.
+func (c *container) done(policy corev1.RestartPolicy) bool {
+	return c.process == nil && c.waiting == nil && c.exit != nil && !restartable(policy, c.init, c.exit.ExitCode)
+}
+
+// unsupported names what of a container's spec the agent does not do.
+func unsupported(spec *corev1.Container, isInit bool) string {
+	switch {
+	case spec.LivenessProbe != nil:
+		return "livenessProbe"
+	case spec.StartupProbe != nil:
+		return "startupProbe"
+	case spec.Lifecycle != nil && (spec.Lifecycle.PostStart != nil || spec.Lifecycle.PreStop != nil):
+		return "lifecycle"
+	case spec.ReadinessProbe != nil && spec.ReadinessProbe.GRPC != nil:
+		return "readinessProbe.grpc"
+	case isInit && spec.RestartPolicy != nil:
+		return "restartPolicy of an init container"
+	default:
+		return ""
+	}
+}
+
+// drive does the next step of a container that does not run: wait, or start it.
+func (w *worker) drive(c *container, now time.Time) {
+	if c.process != nil || c.starting || c.done(w.pod.Spec.RestartPolicy) {
+		return
+	}
+	if now.Before(c.notBefore) {
+		w.wakeAt(c.notBefore)
+		return
+	}
+	if !c.ended.IsZero() {
+		name := c.spec.Name
+		if w.backoff.IsInBackOffSince(name, c.ended) {
+			wait := w.backoff.Get(name)
+			w.wakeAt(c.ended.Add(wait))
+			if show := c.ended.Add(min(showBackOff, wait/4)); now.Before(show) {
+				w.wakeAt(show)
+			} else if c.waiting == nil || c.waiting.Reason != reasonCrashLoopBackOff {
+				w.wait(c, reasonCrashLoopBackOff, fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)",
+					wait, name, w.pod.Name, w.pod.Namespace, w.pod.UID))
+			}
+			return
+		}
+		w.backoff.Next(name, c.ended)
+		c.ended = time.Time{}
+	}
+	if what := unsupported(c.spec, c.init); what != "" {
+		w.wait(c, reasonConfigError, what+" is not supported by the node agent of the harness")
+		return
+	}
+	binary, ok := w.pull(c, now)
+	if !ok {
+		return
+	}
+	c.starting = true
+	pod := w.pod
+	w.build(func() {
+		line, err := w.commandLine(pod, c.spec, binary)
+		w.post(func() { w.launch(c, binary, line, err) })
+	})
+}
+
+// wait lets a container wait for a reason.
+func (w *worker) wait(c *container, reason, message string) {
+	if c.waiting != nil && c.waiting.Reason == reason && c.waiting.Message == message {
+		return
+	}
+	c.waiting = &corev1.ContainerStateWaiting{Reason: reason, Message: message}
+	w.emit(c, Waiting, "%s: %s", reason, message)
+}
+
+// pull looks up the image's binary. A missing image is looked up again with the back-off
+// of a kubelet's pulls.
+func (w *worker) pull(c *container, now time.Time) (string, bool) {
+	image := c.spec.Image
+	if _, err := reference.ParseNormalizedNamed(image); err != nil {
+		w.wait(c, reasonInvalidImageName, fmt.Sprintf("Failed to apply default image tag %q: couldn't parse image name %q: %v", image, image, err))
+		return "", false
+	}
+	if binary, ok := w.agent.config.Images[image]; ok {
+		return binary, true
+	}
+	key := c.spec.Name + "/" + image
+	if !w.backoff.IsInBackOffSinceUpdate(key, now) {
+		w.backoff.Next(key, now)
+		c.pullFailed = now
+		w.wait(c, reasonErrImagePull, fmt.Sprintf("image %q is not among the images of the node agent", image))
+	}
+	wait := w.backoff.Get(key)
+	w.wakeAt(c.pullFailed.Add(wait))
+	if show := c.pullFailed.Add(min(showBackOff, wait/4)); now.Before(show) {
+		w.wakeAt(show)
+	} else {
+		w.wait(c, reasonImagePullBackOff, fmt.Sprintf("Back-off pulling image %q", image))
+	}
+	return "", false
+}
+
+// commandLine puts together what a container runs. It may wait for the API server, so it
+// runs outside of the worker; what it reads of the worker does not change any more.
+func (w *worker) commandLine(pod *corev1.Pod, spec *corev1.Container, binary string) (commandLine, error) {
+	env, err := resolveEnv(pod, spec, w.hostIP, w.attachment.IP, w.objects)
+	if err != nil {
+		return commandLine{}, err
+	}
+	mounts, err := w.volumes.mounts(pod, spec, env)
+	if err != nil {
+		return commandLine{}, err
+	}
+	line := newCommandLine(pod, spec, env, newRewriter(mounts), surroundings{
+		binary:  binary,
+		scratch: filepath.Join(w.podDir, "containers", spec.Name),
+		env:     w.agent.config.Env,
+	})
+	if err := os.MkdirAll(line.scratch, 0o755); err != nil {
+		return commandLine{}, err
+	}
+	if err := os.MkdirAll(line.dir, 0o755); err != nil {
+		return commandLine{}, fmt.Errorf("workingDir: %w", err)
+	}
+	return line, nil
+}
+
+// launch starts a container whose command line is known.
+func (w *worker) launch(c *container, binary string, line commandLine, err error) {
+	c.starting = false
+	if w.ending() || w.lost == PowerLoss {
+		return
+	}
+	now := time.Now()
+	if err != nil {
+		c.notBefore = now.Add(retryConfig)
+		if transient(err) {
+			w.trouble("container %s: %v", c.spec.Name, err)
+			return
+		}
+		w.wait(c, reasonConfigError, err.Error())
+		return
+	}
+	number := c.runs
+	c.runs++
+	if number > 0 {
+		c.restarts++
+	}
+	c.id = fmt.Sprintf("process://%s-%s-%d", w.pod.UID, c.spec.Name, number)
+	c.imageID = "local://" + binary
+	c.ready = false
+	started, err := process.Start(process.Spec{
+		Name: w.pod.Name + "/" + c.spec.Name,
+		Path: line.argv[0], Args: line.argv[1:], Env: line.env, Dir: line.dir,
+		Launcher: w.attachment.Launcher,
+		LogPath:  w.agent.logPath(w.pod, c.spec.Name, number),
+	})
+	if err != nil {
+		at := metav1.NewTime(now)
+		w.ended(c, &corev1.ContainerStateTerminated{
+			ExitCode: 128, Reason: reasonStartError, Message: err.Error(), StartedAt: at, FinishedAt: at, ContainerID: c.id,
+		})
+		w.wait(c, reasonRunError, err.Error())
+		return
+	}
+	c.process, c.waiting, c.line = started, nil, line
+	c.ready = c.spec.ReadinessProbe == nil
+	w.emit(c, Started, "pid %d", started.PID())
+	w.group.Go(func() {
+		<-started.Done()
+		w.post(func() { w.exited(c, started) })
+	})
+	if !c.init && c.spec.ReadinessProbe != nil {
+		w.startProbe(c, started)
+	}
+}
+
+// transient reports whether an error may be over without anybody's doing.
+func transient(err error) bool {
+	var network *url.Error
+	if errors.As(err, &network) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return true
+	}
+	return apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsInternalError(err) ||
+		apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err)
+}
+
+func (w *worker) startProbe(c *container, running *process.Process) {
+	ctx, cancel := context.WithCancel(w.ctx)
+	c.stopProbe = cancel
+	line := c.line
+	launcher := w.attachment.Launcher
+	p := prober{
+		container: c.spec,
+		podIP:     w.attachment.IP,
+		dial:      w.attachment.Dial,
+		exec: func(ctx context.Context) (int, string, error) {
+			return runInContainer(ctx, "readiness probe of "+running.Name(), launcher, line)
+		},
+	}
+	w.group.Go(func() {
+		p.watch(ctx, func(ready bool, message string) {
+			w.post(func() {
+				if c.process != running {
+					return
+				}
+				c.ready = ready
+				if ready {
+					w.emit(c, Ready, "")
+				} else {
+					w.emit(c, NotReady, "%s", message)
+				}
+			})
+		})
+	})
+}
+
+// exited takes note of the end of a container's process.
+func (w *worker) exited(c *container, ended *process.Process) {
+	if c.process != ended {
+		return
+	}
+	if c.stopProbe != nil {
+		c.stopProbe()
+		c.stopProbe = nil
+	}
+	wasReady := c.ready && c.spec.ReadinessProbe != nil
+	c.process, c.ready = nil, false
+	exit := &corev1.ContainerStateTerminated{
+		ExitCode: int32(ended.ExitCode()), Reason: reasonCompleted,
+		StartedAt: metav1.NewTime(ended.Started()), FinishedAt: metav1.NewTime(ended.Ended()), ContainerID: c.id,
+	}
+	detail := ""
+	if exit.ExitCode != 0 {
+		exit.Reason = reasonError
+	}
+	if sig := ended.ExitSignal(); sig != 0 {
+		detail = ", signal " + strings.ToUpper(sig.String())
+	}
+	w.ended(c, exit)
+	w.emit(c, Exited, "exit code %d (%s)%s", exit.ExitCode, exit.Reason, detail)
+	if wasReady {
+		w.emit(c, NotReady, "the container has ended")
+	}
+}
+
+// ended records an end.
+func (w *worker) ended(c *container, exit *corev1.ContainerStateTerminated) {
+	c.before, c.exit, c.waiting = c.exit, exit, nil
+	c.ended = exit.FinishedAt.Time
+}
+
+// signal sends a signal to a running container.
+func (c *container) signal(sig syscall.Signal) error {
+	if c.process == nil {
+		reason := "it has not been started yet"
+		switch {
+		case c.waiting != nil:
+			reason = "it is waiting: " + c.waiting.Reason
+		case c.exit != nil:
+			reason = fmt.Sprintf("it has ended with exit code %d", c.exit.ExitCode)
+		}
+		return fmt.Errorf("container %s does not run: %s", c.spec.Name, reason)
+	}
+	return c.process.Signal(sig)
+}
+
+// reboot makes a container what it is after its node has been restarted: if it ran, it
+// has ended, and nobody knows how.
+func (c *container) reboot(policy corev1.RestartPolicy, hasInit bool) {
+	if c.ranWhenLost {
+		c.exit.ExitCode, c.exit.Reason = 255, reasonUnknown
+	}
+	c.ranWhenLost = false
+	c.ended, c.pullFailed, c.notBefore = time.Time{}, time.Time{}, time.Time{}
+	if c.waiting != nil && c.waiting.Reason == reasonCrashLoopBackOff {
+		c.waiting = nil
+	}
+	if hasInit && c.exit != nil && policy != corev1.RestartPolicyNever {
+		// The pod's sandbox is new, so its init containers run again first.
+		c.waiting = &corev1.ContainerStateWaiting{Reason: reasonPodInitializing}
+	}
+}
+
+// adopt takes over what the API server says of a container that an earlier agent ran.
+func (c *container) adopt(status corev1.ContainerStatus, now time.Time) {
+	c.restarts, c.id, c.imageID = status.RestartCount, status.ContainerID, status.ImageID
+	switch {
+	case status.State.Running != nil:
+		c.before = status.LastTerminationState.Terminated
+		c.exit = &corev1.ContainerStateTerminated{
+			StartedAt: status.State.Running.StartedAt, FinishedAt: metav1.NewTime(now), ContainerID: status.ContainerID,
+		}
+		c.ranWhenLost = true
+	case status.State.Terminated != nil:
+		c.exit, c.before = status.State.Terminated, status.LastTerminationState.Terminated
+	default:
+		c.exit = status.LastTerminationState.Terminated
+	}
+	if c.exit != nil {
+		c.runs = c.restarts + 1
+	}
+}

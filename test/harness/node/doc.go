@@ -1,0 +1,58 @@
+// Package node is the node agent of the harness: it plays the scheduler, the kubelets of
+// several nodes, and of the node controller just what happens when a node is lost. A
+// pod's containers run as local processes.
+//
+// # What it does as a kubelet does
+//
+//   - It reports phases, container states and conditions with the kubelet's reasons:
+//     ContainerCreating, PodInitializing, ErrImagePull and ImagePullBackOff for an image
+//     that is not in [Config.Images], InvalidImageName, CreateContainerConfigError,
+//     RunContainerError, CrashLoopBackOff; Completed and Error with exit codes; restart
+//     counts; conditions whose transition time changes with their status only.
+//   - Init containers run in order, then all containers start. They are restarted by the
+//     pod's restart policy: the first time at once, then with a back-off that doubles up
+//     to a cap and starts anew after a run of twice the cap. A kubelet waits 10 seconds to
+//     5 minutes; the default here is 1 to 8 seconds, so that tests do not spend their time
+//     waiting ([Config.BackoffBase], [Config.BackoffCap]).
+//   - Environment: values with $(VAR) references, fieldRef, configMapKeyRef, secretKeyRef,
+//     envFrom. Volumes: persistentVolumeClaim, emptyDir, secret, configMap, downwardAPI and
+//     projected, with ServiceAccount tokens that are bound to the pod and renewed in time.
+//     Secrets and config maps are updated in place.
+//   - Readiness probes: httpGet, exec, tcpSocket. A container is not ready before its
+//     probe has succeeded, and never while it does not run.
+//   - Deletion: SIGTERM to all containers, SIGKILL after the grace period, a last status
+//     in a terminal phase, and only when no process is left the API object is deleted,
+//     with grace period 0 and the UID as precondition. A pod that is deleted by force is
+//     stopped in the same way. A pod of the same name waits for its predecessor's end.
+//   - It outlives an API server that is away: containers go on, are restarted and probed,
+//     and their states are reported when it is back.
+//
+// # What is different
+//
+//   - There is no isolation: no file system, PID or user namespaces, no resource limits;
+//     securityContext and resources have no effect. Therefore, wherever the mountPath of a
+//     volume occurs as a path in a container's command, arguments, environment or exec
+//     probe, the local directory of the volume takes its place. Paths inside of files are
+//     left alone.
+//   - An image is one program, which runs instead of the entry point and under any name
+//     that command[0] gives it. The one other program that every image has is a shell: sh
+//     or /bin/sh as command[0] is the machine's own.
+//   - Pods are bound by ordinal: pod N to node N modulo the number of nodes. Nothing else
+//     matters; a claim's data is a directory ([Agent.ClaimDir]) that every node has.
+//   - A node has one kubelet after the other at most, and its heartbeat is not written:
+//     run no node lifecycle controller beside this agent. See [Agent.LoseNode].
+//   - Service variables (KUBERNETES_SERVICE_HOST and such) are not set.
+//   - What is not supported makes a container wait with CreateContainerConfigError and a
+//     message, rather than being ignored: liveness and startup probes, gRPC probes,
+//     lifecycle hooks, restartable init containers, resourceFieldRef, other volumes.
+//
+// # Why not virtual-kubelet
+//
+// github.com/virtual-kubelet/virtual-kubelet v1.11.0 (node.PodController) was considered.
+// It deletes the API object of a terminating pod when the grace period is over, whether or
+// not its processes have ended (it logs "Force deleting pod in running state"), and at once
+// when no container is running, which includes one in CrashLoopBackOff. A kubelet does
+// neither, and it is what Quorate's users rely on: a pod that is still there may still
+// write to its volume. The rest of what is needed (supervision, probes, volumes, back-off)
+// it leaves to its providers.
+package node

@@ -1,0 +1,431 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// fakeObjects are the secrets and config maps of a namespace.
+type fakeObjects struct {
+	secrets    map[string]map[string]string
+	configMaps map[string]map[string]string
+	err        error // of every read
+}
+
+func (f *fakeObjects) secret(name string) (*corev1.Secret, error) {
+	if f.err != nil {
+		return nil, f.err
+	}
+	data, ok := f.secrets[name]
+	if !ok {
+		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "secrets"}, name)
+	}
+	secret := &corev1.Secret{Data: map[string][]byte{}}
+	for key, value := range data {
+		secret.Data[key] = []byte(value)
+	}
+	return secret, nil
+}
+
+func (f *fakeObjects) configMap(name string) (*corev1.ConfigMap, error) {
+	if f.err != nil {
+		return nil, f.err
+	}
+	data, ok := f.configMaps[name]
+	if !ok {
+		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "configmaps"}, name)
+	}
+	return &corev1.ConfigMap{Data: data}, nil
+}
+
+var examplePod = &corev1.Pod{
+	ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "etcd-0", UID: "uid-1", Labels: map[string]string{"app": "etcd"}, Annotations: map[string]string{"note": "hello"}},
+	Spec:       corev1.PodSpec{NodeName: "node-0", ServiceAccountName: "etcd"},
+}
+
+func field(name, path string) corev1.EnvVar {
+	return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: path}}}
+}
+
+func fromSecret(name, secret, key string, optional *bool) corev1.EnvVar {
+	return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: secret}, Key: key, Optional: optional}}}
+}
+
+func fromConfigMap(name, configMap, key string, optional *bool) corev1.EnvVar {
+	return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: configMap}, Key: key, Optional: optional}}}
+}
+
+func TestEnvironment(t *testing.T) {
+	yes := true
+	objects := &fakeObjects{
+		secrets:    map[string]map[string]string{"tls": {"password": "pa$(ss)"}},
+		configMaps: map[string]map[string]string{"settings": {"LEVEL": "debug", "MODE": "a"}},
+	}
+	resolve := func(container corev1.Container) (map[string]string, error) {
+		env, err := resolveEnv(examplePod, &container, "10.0.0.1", "10.0.0.10", objects)
+		if err != nil {
+			return nil, err
+		}
+		require.Len(t, env.names, len(env.values))
+		return env.values, nil
+	}
+	for _, x := range []struct {
+		name string
+		env  []corev1.EnvVar
+		from []corev1.EnvFromSource
+		want map[string]string
+	}{
+		{"a plain value", []corev1.EnvVar{{Name: "A", Value: "1"}}, nil, map[string]string{"A": "1"}},
+		{"a value refers to variables before it", []corev1.EnvVar{{Name: "A", Value: "1"}, {Name: "B", Value: "$(A)-$(A)"}}, nil, map[string]string{"A": "1", "B": "1-1"}},
+		{"a reference to a later or unknown variable stays as it is", []corev1.EnvVar{{Name: "B", Value: "$(A)"}, {Name: "A", Value: "1"}}, nil, map[string]string{"A": "1", "B": "$(A)"}},
+		{"a doubled dollar is one dollar and no reference", []corev1.EnvVar{{Name: "A", Value: "1"}, {Name: "B", Value: "$$(A)"}}, nil, map[string]string{"A": "1", "B": "$(A)"}},
+		{"fields of the pod", []corev1.EnvVar{field("N", "metadata.name"), field("NS", "metadata.namespace"), field("U", "metadata.uid"), field("L", "metadata.labels['app']"), field("AN", "metadata.annotations['note']"), field("IP", "status.podIP"), field("H", "status.hostIP"), field("NODE", "spec.nodeName"), field("SA", "spec.serviceAccountName")}, nil,
+			map[string]string{"N": "etcd-0", "NS": "ns", "U": "uid-1", "L": "etcd", "AN": "hello", "IP": "10.0.0.10", "H": "10.0.0.1", "NODE": "node-0", "SA": "etcd"}},
+		{"a secret's value is not expanded", []corev1.EnvVar{{Name: "ss", Value: "x"}, fromSecret("P", "tls", "password", nil)}, nil, map[string]string{"ss": "x", "P": "pa$(ss)"}},
+		{"a config map's key", []corev1.EnvVar{fromConfigMap("M", "settings", "MODE", nil)}, nil, map[string]string{"M": "a"}},
+		{"what is optional and missing is left out", []corev1.EnvVar{fromSecret("P", "none", "password", &yes), fromSecret("Q", "tls", "none", &yes), fromConfigMap("R", "none", "x", &yes), fromConfigMap("S", "settings", "none", &yes)}, nil, map[string]string{}},
+		{"env overrides envFrom, and may refer to it", []corev1.EnvVar{{Name: "X_MODE", Value: "$(X_LEVEL)"}}, []corev1.EnvFromSource{{Prefix: "X_", ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}}}}, map[string]string{"X_LEVEL": "debug", "X_MODE": "debug"}},
+		{"envFrom a secret, and one that is optional and missing", nil, []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "tls"}}}, {SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "none"}, Optional: &yes}}}, map[string]string{"password": "pa$(ss)"}},
+		{"the last of two variables of one name counts", []corev1.EnvVar{{Name: "A", Value: "1"}, {Name: "A", Value: "2"}}, nil, map[string]string{"A": "2"}},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			got, err := resolve(corev1.Container{Env: x.env, EnvFrom: x.from})
+			require.NoError(t, err)
+			require.Equal(t, x.want, got)
+		})
+	}
+	for _, x := range []struct {
+		name, message string
+		env           corev1.EnvVar
+	}{
+		{"a missing secret is named", `"none"`, fromSecret("P", "none", "password", nil)},
+		{"a missing key is named", "key none in Secret ns/tls", fromSecret("P", "tls", "none", nil)},
+		{"a missing key of a config map is named", "key none in ConfigMap ns/settings", fromConfigMap("P", "settings", "none", nil)},
+		{"an unknown field is named", "spec.nonsense", field("P", "spec.nonsense")},
+		{"an unsupported source says so", "not supported", corev1.EnvVar{Name: "P", ValueFrom: &corev1.EnvVarSource{ResourceFieldRef: &corev1.ResourceFieldSelector{}}}},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			_, err := resolve(corev1.Container{Env: []corev1.EnvVar{x.env}})
+			require.ErrorContains(t, err, x.message)
+			require.ErrorContains(t, err, "env P")
+			require.False(t, transient(err))
+		})
+	}
+	t.Run("an API server that is away is not a mistake of the spec", func(t *testing.T) {
+		objects.err = &url.Error{Op: "Get", Err: errors.New("connection refused")}
+		_, err := resolve(corev1.Container{Env: []corev1.EnvVar{fromSecret("P", "tls", "password", &yes)}})
+		require.True(t, transient(err))
+	})
+}
+
+func TestMountPaths(t *testing.T) {
+	r := newRewriter([]mount{{"/var/etcd", "/local/a"}, {"/var/etcd/data", "/local/b"}, {"/x", "/var/etcd/deep"}})
+	for text, want := range map[string]string{
+		"/var/etcd":                              "/local/a",
+		"/var/etcd/":                             "/local/a/",
+		"/var/etcd/ssl/ca.crt":                   "/local/a/ssl/ca.crt",
+		"/var/etcd/data/new.etcd":                "/local/b/new.etcd",
+		"--data-dir=/var/etcd/data":              "--data-dir=/local/b",
+		"a=/var/etcd,b=/var/etcd/data:c":         "a=/local/a,b=/local/b:c",
+		`{"dir": "/var/etcd/data"}`:              `{"dir": "/local/b"}`,
+		"cat /var/etcd/f > /var/etcd/data/g; ls": "cat /local/a/f > /local/b/g; ls",
+		"file:///var/etcd/data/x":                "file:///local/b/x",
+		"/var/etcdata":                           "/var/etcdata",
+		"/var/etcd-old":                          "/var/etcd-old",
+		"/var/etcd.d":                            "/var/etcd.d",
+		"/mnt/var/etcd":                          "/mnt/var/etcd",
+		"./var/etcd":                             "./var/etcd",
+		"http://host/var/etcd":                   "http://host/var/etcd",
+		"//var/etcd":                             "//var/etcd",
+		"/x":                                     "/var/etcd/deep", // not rewritten once more
+		"":                                       "",
+		"https://etcd-0.etcd-peer.ns.svc:2379/äö": "https://etcd-0.etcd-peer.ns.svc:2379/äö",
+	} {
+		t.Run(fmt.Sprintf("%q becomes %q", text, want), func(t *testing.T) {
+			require.Equal(t, want, r.rewrite(text))
+		})
+	}
+}
+
+func TestCommandLine(t *testing.T) {
+	container := corev1.Container{
+		Command: []string{"/usr/local/bin/etcd", "--name=$(NAME)"},
+		Args:    []string{"--data-dir=$(DATA)/new.etcd", "--x=$$(DATA)", "--y=$(NONE)"},
+		Env:     []corev1.EnvVar{{Name: "NAME", Value: "etcd-0"}, {Name: "DATA", Value: "/var/data"}, {Name: "HOME", Value: "/var/data/home"}},
+		ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{
+			Command: []string{"sh", "-c", "test -f /var/data/ready-$(NAME)-$(IP)"},
+		}}},
+	}
+	container.Env = append(container.Env, field("IP", "status.podIP"))
+	env, err := resolveEnv(examplePod, &container, "10.0.0.1", "10.0.0.10", &fakeObjects{})
+	require.NoError(t, err)
+	r := newRewriter([]mount{{"/var/data", "/local"}})
+	line := newCommandLine(examplePod, &container, env, r, surroundings{binary: "/bin/real-etcd", scratch: "/scratch", env: map[string]string{"GOTRACEBACK": "all", "NAME": "overridden"}})
+
+	t.Run("the image's program runs under whatever name", func(t *testing.T) {
+		require.Equal(t, "/bin/real-etcd", line.argv[0])
+	})
+	t.Run("references are expanded and paths rewritten", func(t *testing.T) {
+		require.Equal(t, []string{"--name=etcd-0", "--data-dir=/local/new.etcd", "--x=$(DATA)", "--y=$(NONE)"}, line.argv[1:])
+	})
+	t.Run("the spec's environment goes before the agent's and the runtime's", func(t *testing.T) {
+		got := map[string]string{}
+		for _, variable := range line.env {
+			name, value, _ := strings.Cut(variable, "=")
+			require.NotContains(t, got, name, "set twice")
+			got[name] = value
+		}
+		require.Equal(t, "etcd-0", got["NAME"])
+		require.Equal(t, "/local", got["DATA"])
+		require.Equal(t, "/local/home", got["HOME"])
+		require.Equal(t, "all", got["GOTRACEBACK"])
+		require.Equal(t, "etcd-0", got["HOSTNAME"])
+		require.Equal(t, "/scratch", got["TMPDIR"])
+		require.NotEmpty(t, got["PATH"])
+	})
+	t.Run("a probe's command knows only plain variables, and the shell", func(t *testing.T) {
+		require.Equal(t, []string{"/bin/sh", "-c", "test -f /local/ready-etcd-0-$(IP)"}, line.probe)
+	})
+	t.Run("without a command the image's program gets the arguments", func(t *testing.T) {
+		line := newCommandLine(examplePod, &corev1.Container{Args: []string{"a"}}, &resolvedEnv{}, nil, surroundings{binary: "/bin/x"})
+		require.Equal(t, []string{"/bin/x", "a"}, line.argv)
+	})
+	t.Run("the working directory is a volume's, or one of the container's own", func(t *testing.T) {
+		for dir, want := range map[string]string{"/var/data/sub": "/local/sub", "/home/etcd": "/scratch/home/etcd", "": "/scratch", "../..": "/scratch"} {
+			line := newCommandLine(examplePod, &corev1.Container{WorkingDir: dir}, &resolvedEnv{}, r, surroundings{scratch: "/scratch"})
+			require.Equal(t, want, line.dir, dir)
+		}
+	})
+}
+
+func newTestVolumes(t *testing.T, objects objectSource) *volumes {
+	dir := t.TempDir()
+	return &volumes{
+		podDir:   filepath.Join(dir, "pod"),
+		claimDir: func(claim string) string { return filepath.Join(dir, "claims", claim) },
+		objects:  objects,
+	}
+}
+
+func TestVolumes(t *testing.T) {
+	yes := true
+	mode := int32(0o400)
+	objects := &fakeObjects{
+		secrets:    map[string]map[string]string{"tls": {"tls.crt": "cert", "tls.key": "key"}},
+		configMaps: map[string]map[string]string{"conf": {"kubeconfig": "config"}},
+	}
+	read := func(t *testing.T, v *volumes, volume, path string) string {
+		content, err := os.ReadFile(filepath.Join(v.podDir, "volumes", volume, path))
+		require.NoError(t, err)
+		return string(content)
+	}
+	podWith := func(volumes ...corev1.Volume) *corev1.Pod {
+		pod := examplePod.DeepCopy()
+		pod.Spec.Volumes = volumes
+		return pod
+	}
+	secretVolume := corev1.Volume{Name: "tls", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "tls", DefaultMode: &mode}}}
+
+	t.Run("a secret's keys are files with the mode of the volume", func(t *testing.T) {
+		v := newTestVolumes(t, objects)
+		require.NoError(t, v.prepare(podWith(secretVolume)))
+		require.Equal(t, "key", read(t, v, "tls", "tls.key"))
+		info, err := os.Stat(filepath.Join(v.podDir, "volumes", "tls", "tls.key"))
+		require.NoError(t, err)
+		require.Equal(t, os.FileMode(0o400), info.Mode().Perm())
+	})
+	t.Run("chosen keys can be put into directories", func(t *testing.T) {
+		v := newTestVolumes(t, objects)
+		require.NoError(t, v.prepare(podWith(corev1.Volume{Name: "c", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+			LocalObjectReference: corev1.LocalObjectReference{Name: "conf"}, Items: []corev1.KeyToPath{{Key: "kubeconfig", Path: "a/b"}},
+		}}})))
+		require.Equal(t, "config", read(t, v, "c", "a/b"))
+	})
+	t.Run("what is missing is named, unless it is optional", func(t *testing.T) {
+		v := newTestVolumes(t, objects)
+		missing := func(source corev1.VolumeSource) corev1.Volume { return corev1.Volume{Name: "m", VolumeSource: source} }
+		require.ErrorContains(t, v.prepare(podWith(missing(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "none"}}))), `"none"`)
+		require.ErrorContains(t, v.prepare(podWith(missing(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "tls", Items: []corev1.KeyToPath{{Key: "nokey", Path: "x"}}}}))), `"nokey"`)
+		require.ErrorContains(t, v.prepare(podWith(missing(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}))), "supports")
+		require.NoError(t, v.prepare(podWith(missing(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "none", Optional: &yes}}))))
+	})
+	t.Run("a change replaces all files at once and removes those that are gone", func(t *testing.T) {
+		objects := &fakeObjects{secrets: map[string]map[string]string{"tls": {"tls.crt": "1", "tls.key": "1"}}}
+		v := newTestVolumes(t, objects)
+		pod := podWith(secretVolume)
+		require.NoError(t, v.prepare(pod))
+		version := func() string {
+			link, err := os.Readlink(filepath.Join(v.podDir, "volumes", "tls", "..data"))
+			require.NoError(t, err)
+			return link
+		}
+		first := version()
+		require.NoError(t, v.refresh(pod))
+		require.Equal(t, first, version(), "nothing changed, so nothing is written")
+		objects.secrets["tls"] = map[string]string{"tls.crt": "2", "ca.crt": "2"}
+		require.NoError(t, v.refresh(pod))
+		require.NotEqual(t, first, version())
+		require.Equal(t, "2", read(t, v, "tls", "tls.crt"))
+		require.Equal(t, "2", read(t, v, "tls", "ca.crt"))
+		entries, err := os.ReadDir(filepath.Join(v.podDir, "volumes", "tls"))
+		require.NoError(t, err)
+		require.Len(t, entries, 4, "two links, ..data and one version: %v", entries)
+		objects.err = errors.New("away")
+		require.Error(t, v.refresh(pod))
+		require.Equal(t, "2", read(t, v, "tls", "tls.crt"), "what cannot be read now stays")
+	})
+	t.Run("a path that leads out of the volume is refused", func(t *testing.T) {
+		v := newTestVolumes(t, objects)
+		for _, path := range []string{"../x", "/x", "..data"} {
+			require.ErrorContains(t, v.prepare(podWith(corev1.Volume{Name: "c", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+				LocalObjectReference: corev1.LocalObjectReference{Name: "conf"}, Items: []corev1.KeyToPath{{Key: "kubeconfig", Path: path}},
+			}}})), "leads out", path)
+		}
+	})
+	t.Run("the downward API follows the pod's labels", func(t *testing.T) {
+		v := newTestVolumes(t, objects)
+		pod := podWith(corev1.Volume{Name: "d", VolumeSource: corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{{Path: "labels", FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.labels"}}}}}})
+		require.NoError(t, v.prepare(pod))
+		require.Equal(t, `app="etcd"`, strings.TrimSpace(read(t, v, "d", "labels")))
+		pod.Labels = map[string]string{"app": "other"}
+		require.NoError(t, v.refresh(pod))
+		require.Equal(t, `app="other"`, strings.TrimSpace(read(t, v, "d", "labels")))
+	})
+	t.Run("mounts: a claim outside of the pod's directory, a subPath that is made", func(t *testing.T) {
+		v := newTestVolumes(t, objects)
+		pod := podWith(
+			corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data-etcd-0"}}},
+			corev1.Volume{Name: "tmp", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+		)
+		require.NoError(t, v.prepare(pod))
+		mounts, err := v.mounts(pod, &corev1.Container{VolumeMounts: []corev1.VolumeMount{
+			{Name: "data", MountPath: "/data/"}, {Name: "tmp", MountPath: "/tmp/x", SubPathExpr: "$(NAME)"},
+		}}, &resolvedEnv{values: map[string]string{"NAME": "sub"}})
+		require.NoError(t, err)
+		require.Equal(t, []mount{{"/data", v.claimDir("data-etcd-0")}, {"/tmp/x", filepath.Join(v.podDir, "volumes/tmp/sub")}}, mounts)
+		for _, m := range mounts {
+			require.DirExists(t, m.local)
+		}
+		_, err = v.mounts(pod, &corev1.Container{VolumeMounts: []corev1.VolumeMount{{Name: "none", MountPath: "/x"}}}, nil)
+		require.ErrorContains(t, err, `"none"`)
+		_, err = v.mounts(pod, &corev1.Container{VolumeMounts: []corev1.VolumeMount{{Name: "tmp", MountPath: "/x", SubPath: "../y"}}}, nil)
+		require.ErrorContains(t, err, "leads out")
+	})
+}
+
+func TestTokens(t *testing.T) {
+	audience, expiration := "quorate", int64(600)
+	pod := examplePod.DeepCopy()
+	volume := corev1.Volume{Name: "kube", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+		{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token", Audience: audience, ExpirationSeconds: &expiration}},
+		{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "conf"}}},
+	}}}}
+	v := newTestVolumes(t, &fakeObjects{configMaps: map[string]map[string]string{"conf": {"kubeconfig": "tokenFile: token"}}})
+	begin := time.Now()
+	now := begin
+	var requests []*authenticationv1.TokenRequest
+	var fail error
+	v.requests = func(account string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
+		require.Equal(t, "etcd", account)
+		if fail != nil {
+			return nil, fail
+		}
+		requests = append(requests, request)
+		answer := request.DeepCopy()
+		answer.Status.Token = fmt.Sprintf("token-%d", len(requests))
+		answer.Status.ExpirationTimestamp = metav1.NewTime(now.Add(time.Duration(*request.Spec.ExpirationSeconds) * time.Second))
+		return answer, nil
+	}
+	tokenAt := func(t *testing.T, age time.Duration) string {
+		now = begin.Add(age)
+		files, err := v.payload(pod, &volume, now)
+		require.NoError(t, err)
+		require.Equal(t, "tokenFile: token", string(files["kubeconfig"].data))
+		return string(files["token"].data)
+	}
+	t.Run("a pod without its first token cannot start", func(t *testing.T) {
+		fail = errors.New("away")
+		_, err := v.payload(pod, &volume, now)
+		require.ErrorContains(t, err, `ServiceAccount "etcd"`)
+		fail = nil
+	})
+	t.Run("the token is bound to the pod, its audience and its life", func(t *testing.T) {
+		require.Equal(t, "token-1", tokenAt(t, 0))
+		spec := requests[0].Spec
+		require.Equal(t, []string{audience}, spec.Audiences)
+		require.Equal(t, expiration, *spec.ExpirationSeconds)
+		require.Equal(t, pod.UID, spec.BoundObjectRef.UID)
+		require.Equal(t, "Pod", spec.BoundObjectRef.Kind)
+	})
+	t.Run("it is renewed after four fifths of its life, not before", func(t *testing.T) {
+		require.Equal(t, "token-1", tokenAt(t, 479*time.Second))
+		require.Equal(t, "token-2", tokenAt(t, 481*time.Second))
+	})
+	t.Run("an old token stays while no new one can be had", func(t *testing.T) {
+		fail = errors.New("away")
+		require.Equal(t, "token-2", tokenAt(t, time.Hour))
+		fail = nil
+		require.Equal(t, "token-3", tokenAt(t, time.Hour))
+	})
+}
+
+func TestThreshold(t *testing.T) {
+	for name, x := range map[string]struct {
+		success, failure int32
+		results          string // + and -
+		states           string // after each result
+	}{
+		"ready at the first success, not ready at the third failure":  {1, 3, "-+--+---+", "-++++++-+"},
+		"several successes in a row are needed":                       {2, 1, "+-+-++-++", "-----+--+"},
+		"zero means the defaults of the API server":                   {0, 0, "+--+---", "++++++-"},
+		"a container that was never ready stays so whatever the rest": {1, 5, "-------", "-------"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			state := newThreshold(&corev1.Probe{SuccessThreshold: x.success, FailureThreshold: x.failure})
+			before, got := false, ""
+			for _, result := range x.results {
+				changed := state.add(result == '+')
+				require.Equal(t, changed, before != state.ready, "a change is reported, and only a change")
+				before = state.ready
+				got += map[bool]string{true: "+", false: "-"}[state.ready]
+			}
+			require.Equal(t, x.states, got)
+		})
+	}
+}
+
+func TestAssign(t *testing.T) {
+	nodes := []string{"a", "b", "c"}
+	for pod, want := range map[string]string{"etcd-0": "a", "etcd-1": "b", "etcd-2": "c", "etcd-3": "a", "x-y-10": "b"} {
+		require.Equal(t, want, assign(pod, nodes), pod)
+	}
+	require.Contains(t, nodes, assign("job", nodes))
+	require.Equal(t, assign("job-abc", nodes), assign("job-abc", nodes), "always the same")
+	require.Contains(t, nodes, assign("etcd-99999999999999999999", nodes))
+}
+
+func TestConfig(t *testing.T) {
+	for _, x := range []struct {
+		config Config
+		field  string
+	}{
+		{Config{}, "Client"},
+	} {
+		_, err := Start(context.Background(), x.config)
+		require.ErrorContains(t, err, x.field)
+	}
+}

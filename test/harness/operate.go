@@ -1,0 +1,155 @@
+package harness
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/quorate/quorate/test/harness/build"
+	"github.com/quorate/quorate/test/harness/network"
+)
+
+// Launcher must be the first thing a program does that uses the harness: pods'
+// processes are started through it when they have namespaces of their own.
+func Launcher() { network.MaybeRunLauncher() }
+
+// Enter moves a program that uses Namespaces into namespaces of its own, by running it
+// again in there; outside it does not return. The binaries are built before, because
+// inside there is no network to fetch modules from. Where namespaces cannot be had it
+// does nothing.
+func Enter(ctx context.Context, progress func(line string)) {
+	if NamespacesAvailable() != nil {
+		return
+	}
+	if !network.InNamespace() {
+		if _, err := build.All(ctx, progress); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	if err := network.ReexecInNamespace(); err != nil {
+		fmt.Fprintln(os.Stderr, "enter a network namespace:", err)
+		os.Exit(1)
+	}
+}
+
+// NamespacesAvailable says why network namespaces cannot be had, nil if they can.
+func NamespacesAvailable() error { return network.NamespacesAvailable() }
+
+// Delete removes the cluster and waits until its pods, and so their processes, are gone.
+func (c *Cluster) Delete(ctx context.Context) error {
+	background := metav1.DeletePropagationBackground
+	err := c.env.Client.AppsV1().StatefulSets(Namespace).Delete(ctx, c.Spec.Name, metav1.DeleteOptions{PropagationPolicy: &background})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete cluster %s: %w", c.Spec.Name, err)
+	}
+	return waitFor(ctx, "all pods of "+c.Spec.Name+" are gone", func(ctx context.Context) (bool, string, error) {
+		pods, err := c.ListPods(ctx)
+		return err == nil && len(pods) == 0, fmt.Sprintf("%d left (%v)", len(pods), err), nil
+	})
+}
+
+// Signal sends a signal to a pod's container.
+func (c *Cluster) Signal(pod, container string, sig syscall.Signal) error {
+	c.env.Timeline.Note("fault", "%v to %s of %s", sig, container, pod)
+	return c.env.Agent.KillContainer(pod, container, sig)
+}
+
+// Kill ends a pod's container at once.
+func (c *Cluster) Kill(pod, container string) error { return c.Signal(pod, container, syscall.SIGKILL) }
+
+// WaitNotReady waits until the pod is not Ready.
+func (c *Cluster) WaitNotReady(ctx context.Context, pod string) error {
+	return waitFor(ctx, pod+" is not Ready", func(ctx context.Context) (bool, string, error) {
+		p, err := c.env.Client.CoreV1().Pods(Namespace).Get(ctx, pod, metav1.GetOptions{})
+		if err != nil {
+			return false, err.Error(), nil
+		}
+		return !IsReady(p), string(p.Status.Phase), nil
+	})
+}
+
+// EtcdVersion is the version that the pod's member reports, or the error.
+func (c *Cluster) EtcdVersion(ctx context.Context, pod string) string {
+	client, err := c.Dial(pod)
+	if err != nil {
+		return err.Error()
+	}
+	defer client.Close()
+	st, err := client.Status(ctx, c.Endpoint(pod))
+	if err != nil {
+		return err.Error()
+	}
+	return st.Version
+}
+
+// RevokeDelete takes the permission to delete pods away from the sidecars.
+func (c *Cluster) RevokeDelete(ctx context.Context) error {
+	roles := c.env.Client.RbacV1().Roles(Namespace)
+	role, err := roles.Get(ctx, c.Spec.Name+"-quorate", metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	kept := role.Rules[:0]
+	for _, rule := range role.Rules {
+		if !strings.Contains(strings.Join(rule.Verbs, ","), "delete") {
+			kept = append(kept, rule)
+		}
+	}
+	role.Rules = kept
+	_, err = roles.Update(ctx, role, metav1.UpdateOptions{})
+	return err
+}
+
+// Memory is what a process occupies, in bytes.
+type Memory struct {
+	// Anonymous is what it allocated itself; Resident also counts pages of its
+	// binary, which all processes of it share.
+	Anonymous, Resident int64
+}
+
+// AnonymousMiB is Anonymous in MiB.
+func (m Memory) AnonymousMiB() float64 { return float64(m.Anonymous) / (1 << 20) }
+
+// ResidentMiB is Resident in MiB.
+func (m Memory) ResidentMiB() float64 { return float64(m.Resident) / (1 << 20) }
+
+// Memory reads what a pod's container occupies now.
+func (c *Cluster) Memory(pod, container string) (Memory, error) {
+	pid, ok := c.env.Agent.PID(pod, container)
+	if !ok {
+		return Memory{}, fmt.Errorf("container %s of %s does not run", container, pod)
+	}
+	status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	if err != nil {
+		return Memory{}, err
+	}
+	anonymous, aerr := kibibytes(status, "RssAnon:")
+	resident, rerr := kibibytes(status, "VmRSS:")
+	return Memory{Anonymous: anonymous << 10, Resident: resident << 10}, errors.Join(aerr, rerr)
+}
+
+func kibibytes(status []byte, field string) (int64, error) {
+	for line := range bytes.Lines(status) {
+		if rest, ok := strings.CutPrefix(string(line), field); ok {
+			return strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
+		}
+	}
+	return 0, fmt.Errorf("no %s in the status of the process", field)
+}
+
+// WaitRemovals waits until n pods have been removed.
+func (l *Ledger) WaitRemovals(ctx context.Context, n int) error {
+	return waitFor(ctx, fmt.Sprintf("%d pods are removed", n), func(context.Context) (bool, string, error) {
+		order := l.Order()
+		return len(order) >= n, fmt.Sprint(order), nil
+	})
+}
