@@ -118,6 +118,10 @@ func (c *Coordinator) lead(ctx context.Context, t *tenure) {
 	l.rolling = true
 	for ctx.Err() == nil {
 		again, err := l.cycle(ctx)
+		if errors.Is(err, errNotOurs) {
+			c.log.Warn("the lock was taken away")
+			return
+		}
 		if err != nil && ctx.Err() == nil {
 			again = c.faults.note(c.log, "this cycle failed", explain(err))
 		}
@@ -296,8 +300,11 @@ func (l *leader) unfollow() {
 	}
 }
 
+// endRollout forgets what was seen: from here on nobody looks, so that it could not be
+// said of anything that it was seen without a break.
 func (l *leader) endRollout() {
 	l.rolling = false
+	l.memory = newMemory()
 	l.unfollow()
 	l.members.Close()
 }

@@ -17,7 +17,14 @@ import (
 // parts little time, and the lease expires by itself.
 const releaseTimeout = time.Second
 
-var errSessionLost = errors.New("the etcd session ended while waiting for the lock")
+// releaseRetry is the pause between two attempts to release the lock.
+const releaseRetry = releaseTimeout / 40
+
+var (
+	errSessionLost = errors.New("the etcd session ended while waiting for the lock")
+	// errNotOurs ends a tenure: a lock key that is gone does not come back.
+	errNotOurs = errors.New("the lock is not ours any more")
+)
 
 // lockPrefix is where the lock of a StatefulSet lives in the etcd it serves.
 func lockPrefix(namespace, statefulSet string) string {
@@ -98,7 +105,7 @@ func (t *tenure) owns(ctx context.Context) error {
 		return fmt.Errorf("check that the lock is still ours: %w", err)
 	}
 	if !resp.Succeeded {
-		return errors.New("the lock is not ours any more")
+		return errNotOurs
 	}
 	return nil
 }
@@ -111,16 +118,18 @@ func (t *tenure) done() <-chan struct{} { return t.session.Done() }
 // etcd usually goes at the same moment. It may be called without harm when the lock is
 // long lost.
 func (t *tenure) release(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	ctx = context.WithoutCancel(ctx)
+	trying, cancel := context.WithTimeout(ctx, releaseTimeout*3/4)
 	defer cancel()
 	var err error
-	for ctx.Err() == nil {
-		attempt, stop := context.WithTimeout(ctx, releaseTimeout/4)
+	for {
+		attempt, stop := context.WithTimeout(trying, releaseTimeout/4)
 		_, err = t.client.Txn(attempt).If(t.mutex.IsOwner()).Then(clientv3.OpDelete(t.mutex.Key())).Commit()
 		stop()
-		if err == nil {
+		if err == nil || trying.Err() != nil {
 			break
 		}
+		wait(trying, releaseRetry, nil) // A member that is going refuses at once.
 	}
 	t.leave(ctx)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -12,12 +13,17 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/quorate/quorate/pkg/rollout"
 )
 
 // Dial opens a client to the given endpoints. The host owns TLS, its rotation, and
-// authentication; a client is closed by whoever dialled it.
+// authentication; a client is closed by whoever dialled it. It is called for several
+// members at once. With a user name, clientv3.New asks the member for a token and so
+// fails when the member is down: such an error (a gRPC status, or a deadline) is the
+// member's, any other counts as the host's own.
 type Dial func(endpoints []string) (*clientv3.Client, error)
 
 // probeKey is read to prove that a member serves. Nobody writes it; with etcd's
@@ -31,7 +37,9 @@ type Observer struct {
 	endpoints []string
 	timeout   time.Duration
 
-	// clients are pinned to one member's URLs each; the key joins the URLs.
+	// clients are pinned to one member's URLs each; the key joins the URLs. The lock is
+	// for the map alone: the members are dialled in parallel.
+	mu      sync.Mutex
 	clients map[string]*clientv3.Client
 	// lastURLs are the members' URLs of the last list. The next list is asked of
 	// them, and of the configured endpoints only when none of them answers.
@@ -46,7 +54,7 @@ func NewObserver(dial Dial, endpoints []string, timeout time.Duration) *Observer
 
 // Close closes all clients.
 func (o *Observer) Close() {
-	for key := range o.clients {
+	for _, key := range o.keys() {
 		o.drop(key)
 	}
 }
@@ -80,12 +88,16 @@ func (o *Observer) remember(m rollout.Membership) {
 	}
 }
 
-// Endpoints returns every URL under which a member is known, those of the last
-// member list first.
+// Endpoints returns every URL under which a member is known, each once, those of the
+// last member list first.
 func (o *Observer) Endpoints() []string {
-	all := append(slices.Concat(o.lastURLs...), o.endpoints...)
-	slices.Sort(all)
-	return slices.Compact(all)
+	var all []string
+	for _, url := range append(slices.Concat(o.lastURLs...), o.endpoints...) {
+		if !slices.Contains(all, url) {
+			all = append(all, url)
+		}
+	}
+	return all
 }
 
 // listAnswer is one member's answer to a request for the member list.
@@ -122,13 +134,14 @@ func (o *Observer) listFrom(ctx context.Context, asked [][]string) (rollout.Memb
 	defer cancel()
 	var errs []error
 	for _, urls := range asked {
-		client, err := o.pinned(urls)
-		if err != nil {
-			errs = append(errs, err)
-			answers <- listAnswer{err: err}
-			continue
-		}
-		wg.Go(func() { answers <- o.askList(ctx, client) })
+		wg.Go(func() {
+			client, err := o.pinned(urls)
+			if err != nil {
+				answers <- listAnswer{err: err}
+				return
+			}
+			answers <- o.askList(ctx, client)
+		})
 	}
 	best := listAnswer{err: errors.New("no endpoint")}
 	for range asked {
@@ -150,31 +163,39 @@ func (o *Observer) listFrom(ctx context.Context, asked [][]string) (rollout.Memb
 	return known(best), nil
 }
 
-// askList prefers consensus. clientv3 has no option for a serializable list in 3.5
-// and another signature in 3.6, so the request goes over the client's connection.
+// askList asks for the list through consensus and for the member's own at the same
+// time, so that a member without quorum costs one timeout, not two: the evidence has to
+// stay young. clientv3 has no option for a serializable list in 3.5 and another
+// signature in 3.6, so the requests go over the client's connection.
 func (o *Observer) askList(ctx context.Context, client *clientv3.Client) listAnswer {
+	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
 	cluster := pb.NewClusterClient(client.ActiveConnection())
-	ask := func(linearizable bool) (*pb.MemberListResponse, error) {
-		ctx, cancel := context.WithTimeout(ctx, o.timeout)
-		defer cancel()
-		return cluster.MemberList(ctx, &pb.MemberListRequest{Linearizable: linearizable})
-	}
-	resp, err := ask(true)
+	local := listAnswer{err: errors.New("not asked")}
+	heard := make(chan struct{})
+	wg.Go(func() {
+		defer close(heard)
+		resp, err := cluster.MemberList(ctx, &pb.MemberListRequest{Linearizable: false})
+		if err != nil {
+			local.err = err
+			return
+		}
+		local = listAnswer{members: resp.Members, cluster: resp.Header.GetClusterId(), term: resp.Header.GetRaftTerm()}
+		if st, err := o.status(ctx, client); err == nil {
+			local.index = st.RaftIndex
+		}
+	})
+	resp, err := cluster.MemberList(ctx, &pb.MemberListRequest{Linearizable: true})
 	if err == nil {
 		return listAnswer{members: resp.Members, cluster: resp.Header.GetClusterId(), linearizable: true}
 	}
-	if ctx.Err() != nil {
-		return listAnswer{err: err}
-	}
-	local, lerr := ask(false)
-	if lerr != nil {
+	<-heard
+	if local.err != nil {
 		return listAnswer{err: fmt.Errorf("%s: %w", strings.Join(client.Endpoints(), ","), err)}
 	}
-	a := listAnswer{members: local.Members, cluster: local.Header.GetClusterId(), term: local.Header.GetRaftTerm()}
-	if st, err := o.status(ctx, client); err == nil {
-		a.index = st.RaftIndex
-	}
-	return a
+	return local
 }
 
 func known(a listAnswer) rollout.Membership {
@@ -198,13 +219,18 @@ func (o *Observer) probeAll(ctx context.Context, m *rollout.Membership) {
 			member.Probe = rollout.Probe{Read: rollout.Failed, Detail: "the member has never started"}
 			continue
 		}
-		client, err := o.pinned(member.ClientURLs)
-		if err != nil {
-			// A fault of our own (an unreadable certificate) says nothing about the member.
-			member.Probe = rollout.Probe{Read: rollout.NotAsked, Detail: err.Error()}
-			continue
-		}
-		wg.Go(func() { member.Probe = o.probe(ctx, client, m.ClusterID, member) })
+		wg.Go(func() {
+			client, err := o.pinned(member.ClientURLs)
+			switch {
+			case err == nil:
+				member.Probe = o.probe(ctx, client, m.ClusterID, member)
+			case unreachable(err):
+				member.Probe = rollout.Probe{Read: rollout.Failed, Detail: "no connection: " + brief(err)}
+			default:
+				// A fault of our own (an unreadable certificate) says nothing about the member.
+				member.Probe = rollout.Probe{Read: rollout.NotAsked, Detail: err.Error()}
+			}
+		})
 	}
 	wg.Wait()
 	for i := range m.Members {
@@ -212,7 +238,7 @@ func (o *Observer) probeAll(ctx context.Context, m *rollout.Membership) {
 			o.drop(key(m.Members[i].ClientURLs))
 		}
 	}
-	for k := range o.clients {
+	for _, k := range o.keys() {
 		if !slices.ContainsFunc(m.Members, func(x rollout.Member) bool { return key(x.ClientURLs) == k }) {
 			o.drop(k)
 		}
@@ -260,17 +286,17 @@ func (o *Observer) probe(ctx context.Context, client *clientv3.Client, cluster u
 	return p
 }
 
-// read asks for a linearizable read; a learner answers serializable ones only.
+// read asks for a linearizable read; a learner answers serializable ones only. It goes
+// over the pinned connection as well: clientv3's Get keeps trying a member that refuses
+// connections until the timeout, and then knows no better reason than that.
 func (o *Observer) read(ctx context.Context, client *clientv3.Client, learner bool) (*pb.ResponseHeader, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
-	opts := []clientv3.OpOption{clientv3.WithCountOnly()}
-	if learner {
-		opts = append(opts, clientv3.WithSerializable())
-	}
-	resp, err := client.Get(ctx, probeKey, opts...)
+	resp, err := pb.NewKVClient(client.ActiveConnection()).Range(ctx, &pb.RangeRequest{
+		Key: []byte(probeKey), CountOnly: true, Serializable: learner,
+	})
 	if err != nil {
-		return nil, err
+		return nil, rpctypes.Error(err)
 	}
 	return resp.Header, nil
 }
@@ -340,33 +366,63 @@ func (o *Observer) MoveLeader(ctx context.Context, m rollout.Membership, from, t
 
 func key(urls []string) string { return strings.Join(urls, ",") }
 
+// keys returns the keys of all clients.
+func (o *Observer) keys() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Collect(maps.Keys(o.clients))
+}
+
 func (o *Observer) pinned(urls []string) (*clientv3.Client, error) {
-	if c, ok := o.clients[key(urls)]; ok {
+	o.mu.Lock()
+	c, ok := o.clients[key(urls)]
+	o.mu.Unlock()
+	if ok {
 		return c, nil
 	}
 	c, err := o.dial(urls)
 	if err != nil {
 		return nil, fmt.Errorf("etcd client for %s: %w", key(urls), err)
 	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if first, ok := o.clients[key(urls)]; ok { // Two members with the same URLs.
+		_ = c.Close()
+		return first, nil
+	}
 	o.clients[key(urls)] = c
 	return c, nil
 }
 
 func (o *Observer) drop(key string) {
-	if c, ok := o.clients[key]; ok {
-		delete(o.clients, key)
+	o.mu.Lock()
+	c, ok := o.clients[key]
+	delete(o.clients, key)
+	o.mu.Unlock()
+	if ok {
 		_ = c.Close() // Only our own end is closed; there is nothing to save.
 	}
 }
 
+// unreachable is true for an error of dialling that is the member's: it was asked for
+// a token and did not answer.
+func unreachable(err error) bool {
+	code := status.Code(err)
+	var known rpctypes.EtcdError // It names its code by itself.
+	if errors.As(err, &known) {
+		code = known.Code()
+	}
+	return errors.Is(err, context.DeadlineExceeded) || code == codes.Unavailable || code == codes.DeadlineExceeded
+}
+
 // brief shortens gRPC's chain of errors to what an operator needs.
 func brief(err error) string {
-	if errors.Is(err, context.DeadlineExceeded) {
+	if errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.DeadlineExceeded {
 		return "timed out"
 	}
 	text := err.Error()
 	if i := strings.LastIndex(text, "desc = "); i >= 0 {
-		text = text[i+len("desc = "):]
+		text = strings.Trim(text[i+len("desc = "):], `"`)
 	}
 	return text
 }

@@ -19,6 +19,9 @@ type Seat struct {
 
 	Evidence Evidence
 	Liveness Liveness
+	// ContainerDead: whatever etcd says, no process of this member runs, and the
+	// kubelet's own attempts to start one have failed.
+	ContainerDead bool
 
 	// Voter is true for a member that counts towards quorum.
 	Voter bool
@@ -27,7 +30,12 @@ type Seat struct {
 	// Outdated is true when the pod has another revision than the StatefulSet's
 	// update revision.
 	Outdated bool
-	// Settled: up to date, Pod Ready for minReadySeconds, and its member serving.
+	// Lag is how many log entries the member has still to apply, as far as known;
+	// CaughtUp is true when that is known to be less than the policy's MaxLag.
+	Lag      uint64
+	CaughtUp bool
+	// Settled: up to date, Pod Ready for minReadySeconds, and its member a voter that
+	// serves and has caught up, or a learner that answers.
 	Settled bool
 	// SidecarSick: the backup-restore container is not ready.
 	SidecarSick bool
@@ -63,7 +71,7 @@ type Assessment struct {
 
 // Assess joins the facts of a state. It does not decide anything.
 func Assess(s State, p Policy) *Assessment {
-	a := &Assessment{state: &s, policy: p}
+	a := &Assessment{state: &s, policy: p.under(s.Controls, s.Set.Replicas)}
 	members := s.Etcd.Members
 	for i := range members {
 		if !members[i].Learner {
@@ -123,20 +131,28 @@ func (a *Assessment) seat(ordinal int) Seat {
 		if seat.Voter && m.Probe.Read == Answered {
 			others--
 		}
+		lag, known := a.lag(m)
+		seat.Lag, seat.CaughtUp = lag, known && lag < a.policy.MaxLag
 	}
 	seat.Evidence = evidenceOf(seat.Pod, seat.Member, s.Etcd.Known, others, a.Quorum)
 	seat.Self = seat.Name == s.Self
 	if pod := seat.Pod; pod != nil {
 		seat.Outdated = pod.Revision != s.Set.UpdateRevision
 		seat.SidecarSick = !pod.Sidecar.Ready
+		liveness := livenessOf(pod, a.Age(pod.UID, TerminatedSeen) >= a.policy.DeadAfter)
+		seat.ContainerDead = liveness == Dead
 		if seat.Evidence == Down {
-			seat.Liveness = livenessOf(pod, a.Age(pod.UID, TerminatedSeen) >= a.policy.DeadAfter)
+			seat.Liveness = liveness
 		}
-		seat.Settled = !seat.Outdated && !pod.Terminating && pod.Ready &&
-			seat.Evidence == Serving && a.Age(pod.UID, ReadySeen) >= s.Set.MinReady
+		seat.Settled = !seat.Outdated && !pod.Terminating && pod.Ready && seat.useful() &&
+			a.Age(pod.UID, ReadySeen) >= s.Set.MinReady
 	}
 	return seat
 }
+
+// useful is true for a voter that serves and has caught up, so that another may go,
+// and for a learner that answers.
+func (s *Seat) useful() bool { return s.Evidence == Serving && (s.CaughtUp || !s.Voter) }
 
 // Age says how long a condition has been seen without a break.
 func (a *Assessment) Age(uid string, c Condition) time.Duration {
@@ -167,7 +183,7 @@ func (a *Assessment) Sightings() []Sighting {
 		if pod.Etcd.State != ContainerRunning {
 			seen = append(seen, Sighting{pod.UID, NotRunningSeen})
 		}
-		if !seat.Outdated && (!pod.Ready || seat.Evidence != Serving) {
+		if !seat.Outdated && (!pod.Ready || !seat.useful()) {
 			seen = append(seen, Sighting{pod.UID, UnsettledSeen})
 		}
 	}
@@ -208,7 +224,7 @@ func leaderOf(members []Member) uint64 {
 func contradiction(s State) string {
 	for i := range s.Pods {
 		for j := range i {
-			if s.Pods[i].Owned && s.Pods[j].Owned && s.Pods[i].Ordinal == s.Pods[j].Ordinal {
+			if s.Pods[i].Owned && s.Pods[j].Owned && s.Pods[i].Ordinal >= 0 && s.Pods[i].Ordinal == s.Pods[j].Ordinal {
 				return "two pods of ordinal " + strconv.Itoa(s.Pods[i].Ordinal) + ": " + s.Pods[j].Name + " and " + s.Pods[i].Name
 			}
 		}

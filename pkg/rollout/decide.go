@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Decide returns what may happen next. It tries the rules from the top; the first
@@ -61,21 +62,25 @@ func notOurs(a *Assessment) (Decision, bool) {
 
 // held is rule 2: facts that forbid any decision.
 func held(a *Assessment) (Decision, bool) {
-	set := a.state.Set
+	set, controls := a.state.Set, a.state.Controls
 	switch {
+	case len(controls.Bad) > 0:
+		return told(Hold, RuleHeld, GuardBadControl, "a control cannot be read: "+strings.Join(controls.Bad, "; ")), true
+	case controls.Paused:
+		return simple(Hold, RuleHeld, GuardPaused, "the rollout is paused by "+ControlPaused+" on the Lease"), true
 	case set.ObservedGeneration < set.Generation:
 		return simple(Wait, RuleHeld, GuardStaleRevision, "generation %d of the StatefulSet is not observed yet (%d), so updateRevision may be stale", int(set.Generation), int(set.ObservedGeneration)), true
 	case set.UpdateRevision == "":
 		return simple(Wait, RuleHeld, GuardStaleRevision, "the StatefulSet has no updateRevision yet"), true
 	case a.Inconsistent != "":
-		return simple(Hold, RuleHeld, GuardInconsistent, a.Inconsistent), true
+		return told(Hold, RuleHeld, GuardInconsistent, a.Inconsistent), true
 	}
 	for i := range a.state.Etcd.Members {
-		if st := a.state.Etcd.Members[i].Probe.Status; st != nil && st.Corrupt {
+		if st := a.state.Etcd.Members[i].Probe.Status; st != nil && st.Corrupt && !a.overridden(GuardCorrupt) {
 			return simple(Hold, RuleHeld, GuardCorrupt, "a CORRUPT alarm is raised: no update cures it, and reads prove nothing"), true
 		}
 	}
-	if a.cutOff() {
+	if a.cutOff() && !a.overridden(GuardCutOff) {
 		return simple(Hold, RuleHeld, GuardCutOff, "no other member answers although their containers are reported ready: this coordinator is the one cut off"), true
 	}
 	return Decision{}, false
@@ -88,14 +93,25 @@ func complete(a *Assessment) (Decision, bool) {
 			return Decision{}, false
 		}
 	}
-	n := len(a.Seats)
-	return simple(Complete, RuleComplete, "", "%d of %d pods are up to date and settled", n, n), true
+	settled := 0
+	for i := range a.Seats {
+		if a.Seats[i].Settled {
+			settled++
+		}
+	}
+	if a.policy.Partition > 0 {
+		return simple(Complete, RuleComplete, "", "%d of %d pods are up to date and settled, those below partition %d may stay behind", settled, len(a.Seats), a.policy.Partition), true
+	}
+	return simple(Complete, RuleComplete, "", "%d of %d pods are up to date and settled", settled, len(a.Seats)), true
 }
 
 // updatedSettle is rule 5: an updated pod that is failing holds the rest. So a
 // broken revision stops after one pod; its fix makes that pod outdated again, and
 // rule 4 replaces it first (kubernetes#67250).
 func updatedSettle(a *Assessment, down []Candidate) (Decision, bool) {
+	if a.overridden(GuardUpdatedFailing) {
+		return Decision{}, false
+	}
 	for i := range a.Seats {
 		s := &a.Seats[i]
 		if !a.failing(s) {
@@ -123,7 +139,7 @@ func (a *Assessment) candidates(rule Rule) []Candidate {
 			seats = append(seats, s)
 		}
 	}
-	slices.SortFunc(seats, a.before)
+	slices.SortFunc(seats, before)
 
 	guards := notServingGuards
 	followers := 0
@@ -141,12 +157,12 @@ func (a *Assessment) candidates(rule Rule) []Candidate {
 		if a.policy.Partition > 0 {
 			c.Verdicts = append(c.Verdicts, verdict(GuardPartition, s.Ordinal >= a.policy.Partition, "ordinal %d, partition %d", s.Ordinal, a.policy.Partition))
 		}
-		c.Verdicts = append(c.Verdicts, votersKnown(a, s))
+		c.Verdicts = append(c.Verdicts, a.judge(votersKnown(a, s)))
 		for _, g := range guards {
-			c.Verdicts = append(c.Verdicts, g(a, s))
+			c.Verdicts = append(c.Verdicts, a.judge(g(a, s)))
 		}
 		if rule == RuleServing {
-			c.Verdicts = append(c.Verdicts, leaderLast(s, followers))
+			c.Verdicts = append(c.Verdicts, a.judge(leaderLast(s, followers)))
 		}
 		out = append(out, c)
 	}
@@ -154,18 +170,15 @@ func (a *Assessment) candidates(rule Rule) []Candidate {
 }
 
 // before is the order in which candidates go. Members that do not serve: dead,
-// then starting, then alive (DEP-07 step 2). Serving ones (DEP-06's preference
-// order): sick sidecar and follower, sick sidecar and leader, follower, leader,
-// and those of unknown health last. Within that the coordinator's own pod last,
-// then the higher ordinal first.
-func (a *Assessment) before(x, y *Seat) int {
-	self := func(s *Seat) int {
-		if s.Self {
-			return 1
-		}
-		return 0
-	}
+// then starting, then alive (DEP-07 step 2), learners after the voters. Serving ones
+// (DEP-06's preference order): sick sidecar and follower, sick sidecar and leader,
+// follower, leader, and those of unknown health last. Within that the coordinator's
+// own pod last, then the higher ordinal first.
+func before(x, y *Seat) int {
+	downLearner := func(s *Seat) int { return btoi(s.Evidence == Down && s.Member != nil && s.Member.Learner) }
+	self := func(s *Seat) int { return btoi(s.Self) }
 	return cmp.Or(
+		cmp.Compare(downLearner(x), downLearner(y)),
 		cmp.Compare(x.Liveness, y.Liveness),
 		cmp.Compare(preference(x), preference(y)),
 		cmp.Compare(self(x), self(y)),
@@ -200,7 +213,7 @@ func (a *Assessment) transfer(from *Seat) (Transfer, bool) {
 		if s == from || !s.Voter || s.Going() || s.Evidence != Serving {
 			continue
 		}
-		if best == nil || a.leadsBetter(s, best) {
+		if best == nil || leadsBetter(s, best) {
 			best = s
 		}
 	}
@@ -215,22 +228,20 @@ func (a *Assessment) transfer(from *Seat) (Transfer, bool) {
 	return Transfer{}, false
 }
 
-func (a *Assessment) leadsBetter(x, y *Seat) bool {
-	lag := func(s *Seat) uint64 {
-		n, _ := a.lag(s.Member)
-		return n
-	}
-	yes := func(b bool) int {
-		if b {
-			return 0
-		}
+func leadsBetter(x, y *Seat) bool {
+	return cmp.Or(
+		cmp.Compare(btoi(!x.Settled), btoi(!y.Settled)),
+		cmp.Compare(btoi(x.SidecarSick), btoi(y.SidecarSick)),
+		cmp.Compare(x.Lag, y.Lag),
+	) < 0
+}
+
+// btoi sorts false before true.
+func btoi(b bool) int {
+	if b {
 		return 1
 	}
-	return cmp.Or(
-		cmp.Compare(yes(x.Settled), yes(y.Settled)),
-		cmp.Compare(yes(!x.SidecarSick), yes(!y.SidecarSick)),
-		cmp.Compare(lag(x), lag(y)),
-	) < 0
+	return 0
 }
 
 func (a *Assessment) seatOf(pod string) *Seat {
@@ -292,10 +303,11 @@ func waiting(a *Assessment, all []Candidate) Decision {
 		return d
 	}
 	if len(all) > 0 {
-		c := &all[0]
+		// A pod below the partition is the reason only when there is no other.
+		c := &all[max(0, slices.IndexFunc(all, func(c Candidate) bool { return c.failed().Guard != GuardPartition }))]
 		v := c.failed()
 		d := Decision{Action: Hold, Rule: c.Rule, Guard: v.Guard, Candidates: all}
-		if v.Guard == GuardQuorumPatience || v.Guard == GuardUnavailableBudget || v.Guard == GuardEndpointFloor || v.Guard == GuardCaughtUp {
+		if v.Guard == GuardQuorumPatience || v.Guard == GuardUnavailableBudget || v.Guard == GuardEndpointFloor || v.Guard == GuardCaughtUp || v.Guard == GuardCanary {
 			// These clear by themselves when members recover or time passes.
 			d.Action = Wait
 		}
@@ -317,6 +329,11 @@ func firstPassing(cs []Candidate) *Candidate {
 func simple(a Action, r Rule, g Guard, format string, n ...int) Decision {
 	v := verdict(g, false, format, n...)
 	return Decision{Action: a, Rule: r, Guard: g, reason: v.Detail}
+}
+
+// told is for reasons that quote somebody else's words, which are no format.
+func told(a Action, r Rule, g Guard, text string) Decision {
+	return Decision{Action: a, Rule: r, Guard: g, reason: func() string { return text }}
 }
 
 // Describe says in a few words what is known of the seat.
@@ -345,6 +362,9 @@ func (s *Seat) Describe() string {
 		text = "its member is a learner"
 	default:
 		text = "its member serves"
+	}
+	if s.Evidence == Serving && !s.useful() {
+		text += fmt.Sprintf(", %d log entries behind", s.Lag)
 	}
 	if s.SidecarSick {
 		text += ", its sidecar is not ready"

@@ -70,6 +70,8 @@ type Transfer struct {
 type Verdict struct {
 	Guard Guard
 	Pass  bool
+	// Overridden: the guard would hold, but the operator overrides it.
+	Overridden bool
 
 	format string
 	n      [4]int
@@ -78,14 +80,18 @@ type Verdict struct {
 
 // Detail explains the verdict with its numbers.
 func (v Verdict) Detail() string {
-	if v.text != "" {
-		return v.text
+	text := v.text
+	if text == "" {
+		args := make([]any, 0, len(v.n))
+		for i := range min(strings.Count(v.format, "%d"), len(v.n)) {
+			args = append(args, v.n[i])
+		}
+		text = fmt.Sprintf(v.format, args...)
 	}
-	args := make([]any, 0, len(v.n))
-	for i := range min(strings.Count(v.format, "%d"), len(v.n)) {
-		args = append(args, v.n[i])
+	if v.Overridden {
+		text += " (OVERRIDDEN by " + ControlOverrideGuards + ")"
 	}
-	return fmt.Sprintf(v.format, args...)
+	return text
 }
 
 // Candidate is an outdated pod that a rule considered, with all its verdicts.

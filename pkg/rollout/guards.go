@@ -1,5 +1,7 @@
 package rollout
 
+import "slices"
+
 // Guard is the stable name of a guard: the word for it in logs, events, metrics,
 // explanations and documentation.
 type Guard string
@@ -21,6 +23,8 @@ const (
 
 // The guards of the rules that look at the whole cluster.
 const (
+	GuardPaused         Guard = "Paused"
+	GuardBadControl     Guard = "BadControl"
 	GuardStaleRevision  Guard = "StaleRevision"
 	GuardCorrupt        Guard = "Corrupt"
 	GuardInconsistent   Guard = "Inconsistent"
@@ -69,7 +73,7 @@ func mayVote(a *Assessment, c *Seat) Verdict {
 	left := len(a.External)
 	for i := range a.Seats {
 		s := &a.Seats[i]
-		if s.Voter && s != c && !s.Going() && s.Liveness != Dead {
+		if s.Voter && s != c && !s.Going() && !s.ContainerDead {
 			left++
 		}
 	}
@@ -97,7 +101,7 @@ func quorumPatience(a *Assessment, c *Seat) Verdict {
 		case s.Going():
 			return verdict(GuardQuorumPatience, false, "quorum is lost and the pod of ordinal %d is still missing or terminating", s.Ordinal)
 		case s.Outdated:
-		case s.Liveness == Dead:
+		case s.ContainerDead:
 			return verdict(GuardQuorumPatience, false, "quorum is lost and the updated pod of ordinal %d is dead: the update does not cure it", s.Ordinal)
 		case a.Age(s.Pod.UID, PodSeen) < a.policy.SettleTimeout:
 			return verdict(GuardQuorumPatience, false, "quorum is lost and the updated pod of ordinal %d gets %d s to come up", s.Ordinal, patience)
@@ -230,14 +234,13 @@ func endpointFloor(a *Assessment, c *Seat) Verdict {
 		"removing this one leaves %d of %d pods Ready, at least %d must stay", ready, len(a.Seats), floor)
 }
 
-// caughtUp: a survivor that lags cannot serve in place of this one soon, so only
-// survivors close to the newest log index count towards the floor.
+// caughtUp: a survivor that lags cannot serve in place of this one soon, so the
+// survivors that make up the floor must be close to the newest log index. That there
+// are too few of them altogether is for [GuardQuorumFloor] to say.
 func caughtUp(a *Assessment, c *Seat) Verdict {
-	if a.singleMember() {
-		return passed(GuardCaughtUp, "the only member")
-	}
-	close, worst := 0, uint64(0)
+	left, close, worst := 0, 0, uint64(0)
 	count := func(m *Member) {
+		left++
 		lag, known := a.lag(m)
 		if known && lag < a.policy.MaxLag {
 			close++
@@ -254,7 +257,7 @@ func caughtUp(a *Assessment, c *Seat) Verdict {
 			count(m)
 		}
 	}
-	return verdict(GuardCaughtUp, close >= a.Quorum,
+	return verdict(GuardCaughtUp, close >= min(left, a.Quorum),
 		"%d serving survivors are less than %d entries behind, quorum %d; the furthest is %d behind", close, int(a.policy.MaxLag), a.Quorum, int(worst))
 }
 
@@ -281,6 +284,18 @@ func leaderLast(c *Seat, followers int) Verdict {
 		return passed(GuardLeaderLast, "not a healthy leader")
 	}
 	return verdict(GuardLeaderLast, followers == 0, "%d followers are still candidates; the leader goes after them", followers)
+}
+
+// overridden is true when the operator said that this guard shall not hold.
+func (a *Assessment) overridden(g Guard) bool { return slices.Contains(a.state.Controls.Override, g) }
+
+// judge asks one guard, and lets the candidate pass all the same where the operator
+// overrides it. The verdict says so: an override is never silent.
+func (a *Assessment) judge(v Verdict) Verdict {
+	if !v.Pass && a.overridden(v.Guard) {
+		v.Pass, v.Overridden = true, true
+	}
+	return v
 }
 
 func verdict(g Guard, pass bool, format string, n ...int) Verdict {
@@ -322,7 +337,7 @@ func (a *Assessment) failing(s *Seat) bool {
 	if s.Going() || s.Outdated || s.Settled {
 		return false
 	}
-	return s.Liveness == Dead || a.Age(s.Pod.UID, UnsettledSeen) >= a.policy.SettleTimeout
+	return s.ContainerDead || a.Age(s.Pod.UID, UnsettledSeen) >= a.policy.SettleTimeout
 }
 
 // cutOff is true when no member but the coordinator's own answers anything, no
@@ -337,7 +352,7 @@ func (a *Assessment) cutOff() bool {
 		if s.Self || s.Member == nil {
 			continue
 		}
-		if p := s.Member.Probe; p.Read == Answered || p.Status != nil || s.Liveness == Dead {
+		if p := s.Member.Probe; p.Read == Answered || p.Status != nil || s.ContainerDead {
 			return false
 		}
 		if s.Member.Probe.Read == Failed && witnessOf(s.Pod) != kubeletSaysDown {

@@ -23,6 +23,9 @@ type State struct {
 
 	// Gates are the host's own checks, evaluated for this observation.
 	Gates []Gate
+
+	// Controls are what the operator set on the record's Lease.
+	Controls Controls
 }
 
 // Set is what matters of the StatefulSet.
@@ -185,7 +188,8 @@ type Condition uint8
 const (
 	// ReadySeen: the pod is Ready (spec.minReadySeconds).
 	ReadySeen Condition = iota + 1
-	// UnsettledSeen: an updated pod is not Ready or its member does not serve.
+	// UnsettledSeen: an updated pod is not Ready, or its member does not serve or has
+	// not caught up.
 	UnsettledSeen
 	// TerminatedSeen: the etcd container is in state terminated.
 	TerminatedSeen
@@ -257,4 +261,12 @@ func DefaultPolicy() Policy {
 		DeadAfter:      10 * time.Second,
 		MaxLag:         5000,
 	}
+}
+
+// String returns the method's stable name.
+func (r Removal) String() string {
+	if r == RemoveByEviction {
+		return "evict"
+	}
+	return "delete"
 }

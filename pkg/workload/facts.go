@@ -72,10 +72,11 @@ func volatileData(s *appsv1.StatefulSet, container string) bool {
 	return true
 }
 
-// outlives is true for volumes that are not made by the kubelet for one pod.
+// outlives is true for volumes that are not made for one pod. An inline CSI volume is
+// (a persistent one comes through a claim).
 func outlives(v corev1.VolumeSource) bool {
 	return v.EmptyDir == nil && v.Ephemeral == nil && v.ConfigMap == nil && v.Secret == nil &&
-		v.Projected == nil && v.DownwardAPI == nil
+		v.Projected == nil && v.DownwardAPI == nil && v.CSI == nil && v.GitRepo == nil && v.Image == nil
 }
 
 // PodFacts returns what matters of one pod of a StatefulSet.
@@ -117,17 +118,19 @@ func PodFacts(p *corev1.Pod, set rollout.Set, names Names) rollout.Pod {
 }
 
 // ordinal returns the ordinal of a pod of the named StatefulSet, -1 for any other
-// name. A leading zero or sign is not how the controller writes it.
+// name. Digits are read as the StatefulSet controller reads them, which takes
+// "etcd-main-01" for ordinal 1 as well; two pods that share an ordinal are a
+// contradiction to hold on ([rollout.GuardInconsistent]).
 func ordinal(pod, set string) int {
 	digits, ok := strings.CutPrefix(pod, set+"-")
 	if !ok {
 		return -1
 	}
-	n, err := strconv.Atoi(digits)
-	if err != nil || n < 0 || strconv.Itoa(n) != digits {
+	n, err := strconv.ParseUint(digits, 10, 31)
+	if err != nil {
 		return -1
 	}
-	return n
+	return int(n)
 }
 
 func declares(p *corev1.Pod, container string) bool {

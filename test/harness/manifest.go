@@ -5,6 +5,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -33,6 +34,10 @@ type Spec struct {
 	SidecarArgs []string
 	// EtcdArgs are added to etcd's.
 	EtcdArgs []string
+	// StartDelay is how long a pod takes before its containers start, as scheduling,
+	// attaching the volume and pulling the image take in a cluster. None by default:
+	// tests do not wait for what they do not test.
+	StartDelay time.Duration
 }
 
 func (s Spec) complete() Spec {
@@ -155,6 +160,7 @@ func (e *Env) statefulSet(s Spec) *appsv1.StatefulSet {
 					ServiceAccountName:            s.Name,
 					TerminationGracePeriodSeconds: &grace,
 					HostAliases:                   []corev1.HostAlias{{IP: "127.0.0.1", Hostnames: []string{s.Name + "-local"}}},
+					InitContainers:                s.initContainers(),
 					Containers:                    []corev1.Container{e.etcdContainer(s), e.sidecarContainer(s)},
 					Volumes: []corev1.Volume{
 						{Name: "tls", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: s.Name + "-tls"}}},
@@ -167,6 +173,17 @@ func (e *Env) statefulSet(s Spec) *appsv1.StatefulSet {
 			},
 		},
 	}
+}
+
+// initContainers is one that waits, where there is something to wait for.
+func (s Spec) initContainers() []corev1.Container {
+	if s.StartDelay == 0 {
+		return nil
+	}
+	return []corev1.Container{{
+		Name: "start-delay", Image: s.SidecarImage,
+		Command: []string{"sh", "-c", fmt.Sprintf("exec sleep %g", s.StartDelay.Seconds())},
+	}}
 }
 
 func fieldEnv(name, path string) corev1.EnvVar {

@@ -41,8 +41,8 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) int {
-	dir := *logs
-	if dir == "" {
+	dir, keep := *logs, *logs != ""
+	if !keep {
 		var err error
 		if dir, err = os.MkdirTemp("", "quorate-scenarios-"); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -64,7 +64,7 @@ func run(m *testing.M) int {
 	}
 	if code != 0 {
 		fmt.Fprintf(os.Stderr, "logs of every process and the timelines are in %s\n", dir)
-	} else {
+	} else if !keep {
 		_ = os.RemoveAll(dir)
 	}
 	return code

@@ -179,7 +179,7 @@ func TestPlainLines(t *testing.T) {
 		d.Show(v)
 		require.Empty(t, took())
 		v.pods[2].what = "updated"
-		now = now.Add(1500 * time.Millisecond)
+		v.at = 1500 * time.Millisecond
 		d.Show(v)
 		require.Equal(t, "1.5s    etcd-main-2   -         -             etcd -       down    not Ready  updated\n", took())
 	})

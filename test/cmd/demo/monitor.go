@@ -19,6 +19,10 @@ const faultText = "crashes at every start; only the update cures it"
 // lookEvery is the pace of the display and of all that is sampled for it.
 const lookEvery = 200 * time.Millisecond
 
+// newsDelay is how long news are held back. A log is read later than the API tells what
+// followed from it, and nobody understands an effect before its cause.
+const newsDelay = 300 * time.Millisecond
+
 // monitor watches the cluster for the display: it puts together what the API, the
 // observer, the clients and the sidecars' logs say.
 type monitor struct {
@@ -52,7 +56,9 @@ type monitor struct {
 	leader      string
 	lost        time.Time // since when nobody serves
 	stall       time.Duration
-	news        []news
+	// news and views are not shown yet.
+	news  []news
+	views []view
 }
 
 // news is a line to be told, and when it happened.
@@ -73,6 +79,7 @@ func (m *monitor) start() {
 			ended := ctx.Err() != nil
 			m.look(context.WithoutCancel(ctx))
 			if ended {
+				m.tell(time.Now())
 				return
 			}
 			select {
@@ -117,8 +124,8 @@ func (m *monitor) look(ctx context.Context) {
 	m.tellSidecars()
 	m.tellRemovals()
 	m.tellEtcd(sample)
-	m.flush()
-	m.display.Show(m.view(sample))
+	m.views = append(m.views, m.view(sample))
+	m.tell(time.Now().Add(-newsDelay))
 }
 
 func (m *monitor) weigh() {
@@ -151,16 +158,21 @@ func (m *monitor) say(at time.Time, who string, how style, format string, args .
 	m.news = append(m.news, news{at, event(at.Sub(m.begin), who, how, fmt.Sprintf(format, args...))})
 }
 
-// flush tells the news of one look in the order in which they happened.
-func (m *monitor) flush() {
+// tell shows everything up to then: the news in the order in which they happened, and
+// the newest view.
+func (m *monitor) tell(until time.Time) {
 	slices.SortStableFunc(m.news, func(a, b news) int { return a.at.Compare(b.at) })
 	var lines []line
-	for _, n := range m.news {
-		lines = append(lines, n.line)
+	for len(m.news) > 0 && !m.news[0].at.After(until) {
+		lines = append(lines, m.news[0].line)
+		m.news = m.news[1:]
 	}
-	m.news = nil
 	if len(lines) > 0 {
 		m.display.Say(lines...)
+	}
+	for len(m.views) > 0 && !m.begin.Add(m.views[0].at).After(until) {
+		m.display.Show(m.views[0])
+		m.views = m.views[1:]
 	}
 }
 
@@ -213,7 +225,7 @@ func sidecarText(e *harness.LogEntry) string {
 func (m *monitor) tellRemovals() {
 	all := m.ledger.Removals()
 	for _, r := range all[m.removals:] {
-		m.say(r.At, "kubernetes", normal, "pod %s is terminating; %d others are Ready", r.Pod, r.OthersReady)
+		m.say(r.At, "kubernetes", normal, "pod %s is terminating (other pods that are Ready: %d)", r.Pod, r.OthersReady)
 	}
 	m.removals = len(all)
 }
@@ -242,7 +254,7 @@ func (m *monitor) view(s traffic.Sample) view {
 	if !progress.LastAcknowledged.IsZero() {
 		m.stall = max(m.stall, time.Since(progress.LastAcknowledged))
 	}
-	v := view{serving: s.Serving, quorum: len(m.cluster.Pods())/2 + 1, stall: m.stall, writes: progress.Acknowledged}
+	v := view{at: time.Since(m.begin), serving: s.Serving, quorum: len(m.cluster.Pods())/2 + 1, stall: m.stall, writes: progress.Acknowledged}
 	if !changed.IsZero() {
 		v.elapsed = time.Since(changed)
 	}

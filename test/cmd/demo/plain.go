@@ -70,14 +70,13 @@ func withoutNumbers(s string) string {
 func (d *plainDisplay) Show(v view) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	at := d.now().Sub(d.start)
 	for _, p := range v.pods {
 		row := p.plain()
 		if d.rows[p.name] == row {
 			continue
 		}
 		d.rows[p.name] = row
-		d.print(line{{text: fmt.Sprintf("%s%s", pad(seconds(at), 8), row)}})
+		d.print(line{{text: fmt.Sprintf("%s%s", pad(seconds(v.at), 8), row)}})
 	}
 }
 

@@ -35,6 +35,11 @@ const (
 // so that the figures show it at peace too.
 const baseline = 100
 
+// startDelay is less than a volume and an image usually take, and enough to see what
+// the absence of a member means: local processes alone start in half a second, in
+// which an etcd without quorum would hardly be noticed.
+const startDelay = 3 * time.Second
+
 // demo is one run.
 type demo struct {
 	options
@@ -125,10 +130,11 @@ func (d *demo) bringUp(ctx context.Context) (err error) {
 
 func (d *demo) createCluster(ctx context.Context) (err error) {
 	d.say(normal, "creating StatefulSet etcd-main: %d replicas, etcd 3.5.35, mTLS for clients and peers, a sidecar in every pod", d.replicas)
+	d.say(normal, "every pod waits %v before it starts, as it would for its volume and its image in a cluster", startDelay)
 	began := time.Now()
 	d.cluster, err = d.env.CreateCluster(ctx, harness.Spec{
 		Name: "etcd-main", Replicas: d.replicas, EtcdImage: harness.Etcd35,
-		Strategy: appsv1.StatefulSetUpdateStrategyType(d.strategy),
+		Strategy: appsv1.StatefulSetUpdateStrategyType(d.strategy), StartDelay: startDelay,
 	})
 	if err != nil {
 		return err
@@ -177,8 +183,8 @@ func (d *demo) makeSick(ctx context.Context) (err error) {
 	}
 	pods := d.cluster.Pods()
 	sick := pods[slices.IndexFunc(pods, func(pod string) bool { return pod != leader })]
-	d.say(yellow, "from now on etcd of %s crashes at every start, as with a bug of the old version that only this", sick)
-	d.say(yellow, "member meets (the demo kills the process, its data stays); the new version will be free of it")
+	d.say(yellow, "from now on etcd of %s crashes at every start, as with a bug of the old version that only this member meets "+
+		"(the demo kills the process, its data stays); the new version will be free of it", sick)
 	if d.fault, err = d.cluster.CrashLoop(ctx, sick); err != nil {
 		return err
 	}
@@ -241,6 +247,7 @@ func (d *demo) measure(ctx context.Context) {
 	history, err := d.client.Stop(verifying)
 	o.verification = err
 	o.figures = traffic.NewFigures(history, observation)
+	o.patience = observation.Timeout
 	o.memory = d.monitor.mostMemory()
 	o.raceDetector = os.Getenv(build.RaceVariable) == "1"
 	if err := d.save("history.json", history); err != nil {

@@ -29,6 +29,8 @@ type podView struct {
 
 // view is the cluster at one moment.
 type view struct {
+	// at is when it was, since the start of the demo.
+	at   time.Duration
 	pods []podView
 	// quorum is how many voters must serve, serving how many do.
 	serving, quorum int

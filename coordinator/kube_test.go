@@ -1,0 +1,212 @@
+package coordinator
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/quorate/quorate/internal/etcdtest"
+)
+
+// kube plays the Kubernetes API, the StatefulSet controller and the kubelets for one
+// StatefulSet whose members are those of an etcdtest cluster. It runs on the clock
+// of a bubble: a removed pod takes termination to go, and its successor startup to
+// serve.
+type kube struct {
+	etcd *etcdtest.Cluster
+	wg   sync.WaitGroup
+
+	mu       sync.Mutex
+	set      *appsv1.StatefulSet
+	pods     []*corev1.Pod
+	version  int
+	watchers []*watch.RaceFreeFakeWatcher
+
+	// events are what happened, in order.
+	events []string
+	// err, where not nil, is the answer to every read; deleteErr that to a delete.
+	err, deleteErr error
+	// slow is how long a list of pods takes.
+	slow time.Duration
+	// lists counts the lists of pods.
+	lists int
+	// stuck keeps successors from ever becoming ready.
+	stuck bool
+}
+
+const (
+	termination = 3 * time.Second
+	startup     = 7 * time.Second
+)
+
+func newKube(t *testing.T, replicas int, etcd *etcdtest.Cluster) *kube {
+	n := int32(replicas)
+	k := &kube{etcd: etcd, set: &appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Name: "etcd", Namespace: "ns", UID: "set-uid", Generation: 1},
+		Spec: appsv1.StatefulSetSpec{
+			Replicas: &n, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "etcd"}},
+			UpdateStrategy: appsv1.StatefulSetUpdateStrategy{Type: appsv1.OnDeleteStatefulSetStrategyType},
+		},
+		Status: appsv1.StatefulSetStatus{ObservedGeneration: 1, UpdateRevision: "rev-1"},
+	}}
+	for i := range replicas {
+		k.pods = append(k.pods, k.newPod(i))
+		k.setReady(k.pods[i], true)
+	}
+	t.Cleanup(k.wg.Wait)
+	return k
+}
+
+func (k *kube) newPod(ordinal int) *corev1.Pod {
+	k.version++
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: fmt.Sprint("etcd-", ordinal), UID: types.UID(fmt.Sprint("uid-", k.version)), ResourceVersion: fmt.Sprint(k.version),
+			Labels:          map[string]string{"controller-revision-hash": k.set.Status.UpdateRevision},
+			OwnerReferences: []metav1.OwnerReference{{Kind: "StatefulSet", UID: k.set.UID}},
+		},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "etcd"}, {Name: "backup-restore"}}},
+	}
+}
+
+func (k *kube) setReady(p *corev1.Pod, ready bool) {
+	status := corev1.ConditionFalse
+	if ready {
+		status = corev1.ConditionTrue
+	}
+	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
+	p.Status = corev1.PodStatus{
+		Conditions: []corev1.PodCondition{
+			{Type: corev1.PodInitialized, Status: corev1.ConditionTrue},
+			{Type: corev1.ContainersReady, Status: status}, {Type: corev1.PodReady, Status: status},
+		},
+		ContainerStatuses: []corev1.ContainerStatus{{Name: "etcd", Ready: ready, State: running}, {Name: "backup-restore", Ready: ready, State: running}},
+	}
+	k.version++
+	p.ResourceVersion = fmt.Sprint(k.version)
+}
+
+// update changes the pod template: every pod is outdated from now on.
+func (k *kube) update(revision string) {
+	k.change(func() {
+		k.set.Generation++
+		k.set.Status.ObservedGeneration++
+		k.set.Status.UpdateRevision = revision
+	})
+}
+
+// change changes anything, and tells the watches.
+func (k *kube) change(f func()) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	f()
+	for _, w := range k.watchers {
+		if !w.IsStopped() {
+			w.Modify(&corev1.Pod{})
+		}
+	}
+}
+
+func (k *kube) happened(format string, args ...any) { k.events = append(k.events, fmt.Sprintf(format, args...)) }
+
+// story returns what happened so far.
+func (k *kube) story() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return strings.Join(k.events, ", ")
+}
+
+// settled is true when every pod has the revision and is ready.
+func (k *kube) settled(revision string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return !slices.ContainsFunc(k.pods, func(p *corev1.Pod) bool {
+		return p.Labels["controller-revision-hash"] != revision || p.DeletionTimestamp != nil || !p.Status.ContainerStatuses[0].Ready
+	})
+}
+
+func (k *kube) Get(context.Context, string, metav1.GetOptions) (*appsv1.StatefulSet, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.set.DeepCopy(), k.err
+}
+
+func (k *kube) Watch(context.Context, metav1.ListOptions) (watch.Interface, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	w := watch.NewRaceFreeFake()
+	k.watchers = append(k.watchers, w)
+	return w, nil
+}
+
+// kubePods is the part for pods; both kinds have a Watch.
+type kubePods struct{ *kube }
+
+func (k kubePods) List(ctx context.Context, _ metav1.ListOptions) (*corev1.PodList, error) {
+	k.mu.Lock()
+	k.lists++
+	list, err, slow := &corev1.PodList{}, k.err, k.slow
+	for _, p := range k.pods {
+		list.Items = append(list.Items, *p.DeepCopy())
+	}
+	k.mu.Unlock()
+	wait(ctx, slow, ready(slow))
+	return list, err
+}
+
+// ready is a channel that does not wait when there is nothing to wait for.
+func ready(d time.Duration) chan struct{} {
+	c := make(chan struct{})
+	if d == 0 {
+		close(c)
+	}
+	return c
+}
+
+func (k kubePods) Delete(_ context.Context, name string, opts metav1.DeleteOptions) error {
+	resource := schema.GroupResource{Resource: "pods"}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.deleteErr != nil {
+		return k.deleteErr
+	}
+	i := slices.IndexFunc(k.pods, func(p *corev1.Pod) bool { return p.Name == name })
+	p := k.pods[i]
+	if p.UID != *opts.Preconditions.UID || p.ResourceVersion != *opts.Preconditions.ResourceVersion {
+		k.happened("refused %s", name)
+		return apierrors.NewConflict(resource, name, fmt.Errorf("precondition failed"))
+	}
+	k.happened("deleted %s", name)
+	k.version++
+	p.DeletionTimestamp, p.ResourceVersion = &metav1.Time{Time: time.Now()}, fmt.Sprint(k.version)
+	k.wg.Go(func() { k.replace(i) })
+	return nil
+}
+
+// replace lets a terminating pod go, and its successor come.
+func (k *kube) replace(i int) {
+	member := func(up bool) {
+		k.etcd.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[i].Hung = !up })
+	}
+	<-time.After(termination)
+	member(false)
+	k.change(func() { k.pods[i] = k.newPod(i); k.setReady(k.pods[i], false) })
+	if k.stuck {
+		return
+	}
+	<-time.After(startup)
+	member(true)
+	k.change(func() { k.setReady(k.pods[i], true) })
+}

@@ -1,0 +1,339 @@
+// Package etcdtest is etcd in miniature, for unit tests that need a member to answer
+// wrongly, late, or not at all, which real ones do not do on demand.
+//
+// A [Cluster] speaks etcd's own gRPC API over the members' own addresses, so that
+// production code talks to it through a real clientv3.Client. It holds keys, leases,
+// watches on single keys, a member list and a leader, with no more of each than the
+// tests of this module need; what it does not know it refuses. Nothing in it expires or
+// fails unless a test says so. What etcd really does is tested against etcd
+// itself.
+package etcdtest
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+)
+
+// ID is the cluster's ID; member n (from 0) has the ID 0xa0+n and the name etcd-n.
+const ID = 0xc1
+
+// Cluster is a cluster of members that share one state. Its zero value is of no use;
+// see [Start].
+type Cluster struct {
+	mu      sync.Mutex
+	members []*Member
+	store   store
+
+	leader   uint64
+	term     uint64
+	noQuorum bool
+
+	inMemory map[string]*bufconn.Listener
+	dials    [][]string
+}
+
+// Member is one member. Its fields are changed through [Cluster.Set] only.
+type Member struct {
+	ID   uint64
+	Name string // Empty for a member that has never started.
+	// URL is where it answers, as the member list says. Empty for a member that has
+	// never started.
+	URL     string
+	Learner bool
+
+	// Hung: it accepts connections and answers nothing.
+	Hung bool
+	// As and OfCluster, where not 0, are the IDs it claims in its answers.
+	As, OfCluster uint64
+	// ReadErr is the answer to its reads, StatusErr to its status requests, ListErr to
+	// requests for its member list, TxnErr to transactions.
+	ReadErr, StatusErr, ListErr, TxnErr error
+	// Term and Index, where not 0, are what it believes; else the cluster's term and 100.
+	Term, Index uint64
+	// Leader, where not 0, is whom it takes for the leader.
+	Leader uint64
+	// Alarms are what its status reports, such as "memberID:160 alarm:CORRUPT".
+	Alarms []string
+	// MoveLeaderErr refuses a change of leadership; MoveLeaderIdle accepts it and lets
+	// nothing happen.
+	MoveLeaderErr  error
+	MoveLeaderIdle bool
+	// List, where not nil, is the member list it knows by itself.
+	List []*pb.Member
+
+	// Txns, Moves and LocalLists count the requests that arrived: transactions, changes
+	// of leadership, and for the member list without consensus.
+	Txns, Moves, LocalLists int
+
+	server *grpc.Server
+}
+
+// Start starts n members on loopback addresses. They stop with the test.
+func Start(tb testing.TB, n int) *Cluster { return start(tb, n, false) }
+
+// StartInMemory starts n members whose connections never leave the process, so that
+// they can live in a bubble of testing/synctest.
+func StartInMemory(tb testing.TB, n int) *Cluster { return start(tb, n, true) }
+
+func start(tb testing.TB, n int, inMemory bool) *Cluster {
+	tb.Helper()
+	c := &Cluster{term: 2, leader: 0xa0, inMemory: map[string]*bufconn.Listener{}}
+	c.store.init()
+	for i := range n {
+		m := &Member{ID: 0xa0 + uint64(i), Name: fmt.Sprint("etcd-", i)}
+		var listener net.Listener
+		if inMemory {
+			l := bufconn.Listen(64 << 10)
+			c.inMemory[m.Name+":2379"], listener = l, l
+			m.URL = "http://" + m.Name + ":2379"
+		} else {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				tb.Fatal(err)
+			}
+			listener, m.URL = l, "http://"+l.Addr().String()
+		}
+		c.members = append(c.members, m)
+		c.serve(tb, m, listener)
+	}
+	return c
+}
+
+func (c *Cluster) serve(tb testing.TB, m *Member, listener net.Listener) {
+	s := &service{cluster: c, member: m}
+	m.server = grpc.NewServer(grpc.UnaryInterceptor(s.gate))
+	pb.RegisterKVServer(m.server, kvService{service: s})
+	pb.RegisterClusterServer(m.server, clusterService{service: s})
+	pb.RegisterMaintenanceServer(m.server, maintenanceService{service: s})
+	pb.RegisterLeaseServer(m.server, leaseService{service: s})
+	pb.RegisterWatchServer(m.server, watchService{service: s})
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = m.server.Serve(listener) // It ends with Stop.
+	}()
+	tb.Cleanup(func() {
+		m.server.Stop()
+		<-served
+	})
+}
+
+// Set changes members and the cluster between, never during, two requests.
+func (c *Cluster) Set(change func(c *Cluster, members []*Member)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change(c, c.members)
+}
+
+// SetLeader makes a member the leader, 0 nobody, at a new term.
+func (c *Cluster) SetLeader(id uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.leader, c.term = id, c.term+1
+}
+
+// LoseQuorum makes everything hang that needs consensus, until [Cluster.RegainQuorum].
+func (c *Cluster) LoseQuorum() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.noQuorum = true
+}
+
+// RegainQuorum ends what [Cluster.LoseQuorum] began, for new requests.
+func (c *Cluster) RegainQuorum() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.noQuorum = false
+}
+
+// Stop ends a member's process: connections are refused from now on.
+func (c *Cluster) Stop(i int) { c.members[i].server.Stop() }
+
+// Add adds a member that has no process of its own to the list, such as one that has
+// never started.
+func (c *Cluster) Add(m Member) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.members = append(c.members, &m)
+}
+
+// URL returns a member's client URL.
+func (c *Cluster) URL(i int) string { return c.members[i].URL }
+
+// URLs returns the client URLs of all members.
+func (c *Cluster) URLs() []string {
+	var urls []string
+	for _, m := range c.members {
+		urls = append(urls, m.URL)
+	}
+	return urls
+}
+
+// Dial opens a client, and remembers to which endpoints.
+func (c *Cluster) Dial(endpoints []string) (*clientv3.Client, error) {
+	c.mu.Lock()
+	c.dials = append(c.dials, slices.Clone(endpoints))
+	c.mu.Unlock()
+	cfg := clientv3.Config{Endpoints: endpoints, Logger: zap.NewNop()}
+	if len(c.inMemory) > 0 {
+		cfg.DialOptions = append(cfg.DialOptions, grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			l := c.inMemory[strings.TrimPrefix(address, "passthrough:///")]
+			if l == nil {
+				return nil, fmt.Errorf("no such host: %s", address)
+			}
+			return l.DialContext(ctx)
+		}))
+	}
+	return clientv3.New(cfg)
+}
+
+// Dials returns how many clients were opened to exactly these endpoints.
+func (c *Cluster) Dials(endpoints ...string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := 0
+	for _, d := range c.dials {
+		if slices.Equal(d, endpoints) {
+			n++
+		}
+	}
+	return n
+}
+
+// service is what the parts of one member's API share.
+type service struct {
+	cluster *Cluster
+	member  *Member
+}
+
+// gate lets no request through to a member that hangs.
+func (s *service) gate(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	s.cluster.mu.Lock()
+	hung := s.member.Hung
+	s.cluster.mu.Unlock()
+	if hung {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return handler(ctx, req)
+}
+
+// consensus blocks while there is no quorum, as etcd does, and then takes the
+// cluster's lock for the request.
+func (s *service) consensus(ctx context.Context) (unlock func(), err error) {
+	s.cluster.mu.Lock()
+	if s.cluster.noQuorum {
+		s.cluster.mu.Unlock()
+		<-ctx.Done()
+		return nil, rpctypes.ErrGRPCTimeout
+	}
+	return s.cluster.mu.Unlock, nil
+}
+
+// header must be called with the cluster's lock held.
+func (s *service) header() *pb.ResponseHeader {
+	h := &pb.ResponseHeader{ClusterId: ID, MemberId: s.member.ID, Revision: s.cluster.store.revision, RaftTerm: s.cluster.term}
+	if s.member.As != 0 {
+		h.MemberId = s.member.As
+	}
+	if s.member.OfCluster != 0 {
+		h.ClusterId = s.member.OfCluster
+	}
+	if s.member.Term != 0 {
+		h.RaftTerm = s.member.Term
+	}
+	return h
+}
+
+// errLearner is spelt out, because clients of 3.5 and 3.6 name it differently.
+var errLearner = status.Error(codes.Unavailable, "etcdserver: rpc not supported for learner")
+
+type clusterService struct {
+	*pb.UnimplementedClusterServer
+	*service
+}
+
+func (s clusterService) MemberList(ctx context.Context, req *pb.MemberListRequest) (*pb.MemberListResponse, error) {
+	unlock := s.cluster.mu.Unlock
+	if req.Linearizable {
+		var err error
+		if unlock, err = s.consensus(ctx); err != nil {
+			return nil, err
+		}
+	} else {
+		s.cluster.mu.Lock()
+		s.member.LocalLists++
+	}
+	defer unlock()
+	switch {
+	case s.member.ListErr != nil:
+		return nil, s.member.ListErr
+	case s.member.Learner:
+		return nil, errLearner
+	}
+	resp := &pb.MemberListResponse{Header: s.header(), Members: s.member.List}
+	if resp.Members == nil {
+		for _, m := range s.cluster.members {
+			x := &pb.Member{ID: m.ID, Name: m.Name, IsLearner: m.Learner, PeerURLs: []string{"http://" + m.Name + ":2380"}}
+			if m.URL != "" {
+				x.ClientURLs = []string{m.URL}
+			}
+			resp.Members = append(resp.Members, x)
+		}
+	}
+	return resp, nil
+}
+
+type maintenanceService struct {
+	*pb.UnimplementedMaintenanceServer
+	*service
+}
+
+func (s maintenanceService) Status(context.Context, *pb.StatusRequest) (*pb.StatusResponse, error) {
+	s.cluster.mu.Lock()
+	defer s.cluster.mu.Unlock()
+	if s.member.StatusErr != nil {
+		return nil, s.member.StatusErr
+	}
+	h := s.header()
+	resp := &pb.StatusResponse{
+		Header: h, Version: "3.5.35", Leader: s.cluster.leader, RaftTerm: h.RaftTerm, IsLearner: s.member.Learner,
+		RaftIndex: 100, RaftAppliedIndex: 100, Errors: s.member.Alarms,
+	}
+	if s.member.Index != 0 {
+		resp.RaftIndex, resp.RaftAppliedIndex = s.member.Index, s.member.Index
+	}
+	if s.member.Leader != 0 {
+		resp.Leader = s.member.Leader
+	}
+	return resp, nil
+}
+
+func (s maintenanceService) MoveLeader(_ context.Context, req *pb.MoveLeaderRequest) (*pb.MoveLeaderResponse, error) {
+	s.cluster.mu.Lock()
+	defer s.cluster.mu.Unlock()
+	s.member.Moves++
+	switch {
+	case s.member.MoveLeaderErr != nil:
+		return nil, s.member.MoveLeaderErr
+	case s.cluster.leader != s.member.ID:
+		return nil, rpctypes.ErrGRPCNotLeader
+	case !s.member.MoveLeaderIdle:
+		s.cluster.leader, s.cluster.term = req.TargetID, s.cluster.term+1
+	}
+	return &pb.MoveLeaderResponse{Header: s.header()}, nil
+}

@@ -1,0 +1,340 @@
+package etcdtest
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// store is the state that consensus is about. Its methods need the cluster's lock.
+type store struct {
+	revision int64
+	keys     map[string]*mvccpb.KeyValue
+	history  []*mvccpb.Event
+	leases   map[int64]bool
+	next     int64
+	// changed is closed and replaced at every change, for watches and keep-alives.
+	changed chan struct{}
+}
+
+func (s *store) init() {
+	s.revision, s.keys, s.leases, s.changed = 1, map[string]*mvccpb.KeyValue{}, map[int64]bool{}, make(chan struct{})
+}
+
+func (s *store) notify() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+func (s *store) put(key string, value []byte, lease int64) {
+	s.revision++
+	kv := &mvccpb.KeyValue{Key: []byte(key), Value: value, Lease: lease, CreateRevision: s.revision, ModRevision: s.revision, Version: 1}
+	if old := s.keys[key]; old != nil {
+		kv.CreateRevision, kv.Version = old.CreateRevision, old.Version+1
+	}
+	s.keys[key] = kv
+	s.history = append(s.history, &mvccpb.Event{Type: mvccpb.PUT, Kv: kv})
+	s.notify()
+}
+
+func (s *store) delete(key string) bool {
+	if s.keys[key] == nil {
+		return false
+	}
+	s.revision++
+	delete(s.keys, key)
+	s.history = append(s.history, &mvccpb.Event{Type: mvccpb.DELETE, Kv: &mvccpb.KeyValue{Key: []byte(key), ModRevision: s.revision}})
+	s.notify()
+	return true
+}
+
+func (s *store) revoke(lease int64) {
+	delete(s.leases, lease)
+	for key, kv := range s.keys {
+		if kv.Lease == lease {
+			s.delete(key)
+		}
+	}
+	s.notify()
+}
+
+func (s *store) get(r *pb.RangeRequest) []*mvccpb.KeyValue {
+	var found []*mvccpb.KeyValue
+	for key, kv := range s.keys {
+		in := key == string(r.Key)
+		if len(r.RangeEnd) > 0 {
+			in = key >= string(r.Key) && key < string(r.RangeEnd)
+		}
+		if in && (r.MaxCreateRevision == 0 || kv.CreateRevision <= r.MaxCreateRevision) {
+			found = append(found, kv)
+		}
+	}
+	slices.SortFunc(found, func(a, b *mvccpb.KeyValue) int {
+		order := strings.Compare(string(a.Key), string(b.Key))
+		if r.SortTarget == pb.RangeRequest_CREATE {
+			order = int(a.CreateRevision - b.CreateRevision)
+		}
+		if r.SortOrder == pb.RangeRequest_DESCEND {
+			order = -order
+		}
+		return order
+	})
+	if r.Limit > 0 && int64(len(found)) > r.Limit {
+		found = found[:r.Limit]
+	}
+	return found
+}
+
+// Keys returns the keys that exist, in order.
+func (c *Cluster) Keys() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var keys []string
+	for key := range c.store.keys {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// Put writes a key without a lease.
+func (c *Cluster) Put(key, value string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.store.put(key, []byte(value), 0)
+}
+
+// Delete deletes a key.
+func (c *Cluster) Delete(key string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.store.delete(key)
+}
+
+// ExpireLeases ends all leases and deletes their keys.
+func (c *Cluster) ExpireLeases() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for lease := range c.store.leases {
+		c.store.revoke(lease)
+	}
+}
+
+// Leases returns how many leases there are.
+func (c *Cluster) Leases() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.store.leases)
+}
+
+type kvService struct {
+	*pb.UnimplementedKVServer
+	*service
+}
+
+func (s kvService) Range(ctx context.Context, req *pb.RangeRequest) (*pb.RangeResponse, error) {
+	unlock := s.cluster.mu.Unlock
+	if req.Serializable {
+		s.cluster.mu.Lock()
+	} else {
+		s.cluster.mu.Lock()
+		learner := s.member.Learner
+		s.cluster.mu.Unlock()
+		if learner {
+			return nil, errLearner
+		}
+		var err error
+		if unlock, err = s.consensus(ctx); err != nil {
+			return nil, err
+		}
+	}
+	defer unlock()
+	if s.member.ReadErr != nil {
+		return nil, s.member.ReadErr
+	}
+	found := s.cluster.store.get(req)
+	return &pb.RangeResponse{Header: s.header(), Kvs: found, Count: int64(len(found))}, nil
+}
+
+func (s kvService) Txn(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse, error) {
+	s.cluster.mu.Lock()
+	s.member.Txns++
+	s.cluster.mu.Unlock()
+	unlock, err := s.consensus(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if s.member.TxnErr != nil {
+		return nil, s.member.TxnErr
+	}
+	st := &s.cluster.store
+	resp := &pb.TxnResponse{Succeeded: true}
+	for _, c := range req.Compare {
+		if c.Target != pb.Compare_CREATE || c.Result != pb.Compare_EQUAL || len(c.RangeEnd) > 0 {
+			return nil, status.Errorf(codes.Unimplemented, "compare %v", c)
+		}
+		var revision int64
+		if kv := st.keys[string(c.Key)]; kv != nil {
+			revision = kv.CreateRevision
+		}
+		resp.Succeeded = resp.Succeeded && revision == c.GetCreateRevision()
+	}
+	ops := req.Success
+	if !resp.Succeeded {
+		ops = req.Failure
+	}
+	for _, op := range ops {
+		var r pb.ResponseOp
+		switch {
+		case op.GetRequestPut() != nil:
+			p := op.GetRequestPut()
+			if p.Lease != 0 && !st.leases[p.Lease] {
+				return nil, rpctypes.ErrGRPCLeaseNotFound
+			}
+			st.put(string(p.Key), p.Value, p.Lease)
+			r.Response = &pb.ResponseOp_ResponsePut{ResponsePut: &pb.PutResponse{Header: s.header()}}
+		case op.GetRequestRange() != nil:
+			found := st.get(op.GetRequestRange())
+			r.Response = &pb.ResponseOp_ResponseRange{ResponseRange: &pb.RangeResponse{Header: s.header(), Kvs: found, Count: int64(len(found))}}
+		case op.GetRequestDeleteRange() != nil && len(op.GetRequestDeleteRange().RangeEnd) == 0:
+			st.delete(string(op.GetRequestDeleteRange().Key))
+			r.Response = &pb.ResponseOp_ResponseDeleteRange{ResponseDeleteRange: &pb.DeleteRangeResponse{Header: s.header()}}
+		default:
+			return nil, status.Errorf(codes.Unimplemented, "operation %v", op)
+		}
+		resp.Responses = append(resp.Responses, &r)
+	}
+	resp.Header = s.header()
+	return resp, nil
+}
+
+type leaseService struct {
+	*pb.UnimplementedLeaseServer
+	*service
+}
+
+func (s leaseService) LeaseGrant(ctx context.Context, req *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
+	unlock, err := s.consensus(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	st := &s.cluster.store
+	st.next++
+	st.leases[st.next] = true
+	return &pb.LeaseGrantResponse{Header: s.header(), ID: st.next, TTL: req.TTL}, nil
+}
+
+func (s leaseService) LeaseRevoke(ctx context.Context, req *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResponse, error) {
+	unlock, err := s.consensus(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if !s.cluster.store.leases[req.ID] {
+		return nil, rpctypes.ErrGRPCLeaseNotFound
+	}
+	s.cluster.store.revoke(req.ID)
+	return &pb.LeaseRevokeResponse{Header: s.header()}, nil
+}
+
+// LeaseKeepAlive answers every request; a lease that is gone has a TTL of 0.
+func (s leaseService) LeaseKeepAlive(stream pb.Lease_LeaseKeepAliveServer) error {
+	for {
+		req, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		s.cluster.mu.Lock()
+		resp := &pb.LeaseKeepAliveResponse{Header: s.header(), ID: req.ID}
+		if s.cluster.store.leases[req.ID] {
+			resp.TTL = 10
+		}
+		s.cluster.mu.Unlock()
+		if err := stream.Send(resp); err != nil {
+			return err
+		}
+	}
+}
+
+type watchService struct {
+	*pb.UnimplementedWatchServer
+	*service
+}
+
+// Watch serves watches on single keys, one stream for many.
+func (s watchService) Watch(stream pb.Watch_WatchServer) error {
+	requests := make(chan *pb.WatchRequest)
+	ended := make(chan error, 1)
+	go func() {
+		for {
+			req, err := stream.Recv()
+			if err != nil {
+				ended <- err
+				return
+			}
+			select {
+			case requests <- req:
+			case <-stream.Context().Done():
+			}
+		}
+	}()
+	type watched struct {
+		key  string
+		from int64
+	}
+	watches := map[int64]*watched{}
+	var next int64
+	for {
+		s.cluster.mu.Lock()
+		header, changed, history := s.header(), s.cluster.store.changed, s.cluster.store.history
+		s.cluster.mu.Unlock()
+		for id, w := range watches {
+			resp := &pb.WatchResponse{Header: header, WatchId: id}
+			for _, e := range history {
+				if string(e.Kv.Key) == w.key && e.Kv.ModRevision >= w.from {
+					resp.Events = append(resp.Events, e)
+					w.from = e.Kv.ModRevision + 1
+				}
+			}
+			if len(resp.Events) > 0 {
+				if err := stream.Send(resp); err != nil {
+					return err
+				}
+			}
+		}
+		select {
+		case <-changed:
+		case err := <-ended:
+			return err
+		case req := <-requests:
+			resp := &pb.WatchResponse{Header: header}
+			switch {
+			case req.GetCreateRequest() != nil:
+				create := req.GetCreateRequest()
+				from := create.StartRevision
+				if from == 0 {
+					from = header.Revision + 1
+				}
+				next++
+				watches[next] = &watched{string(create.Key), from}
+				resp.WatchId, resp.Created = next, true
+			case req.GetCancelRequest() != nil:
+				delete(watches, req.GetCancelRequest().WatchId)
+				resp.WatchId, resp.Canceled = req.GetCancelRequest().WatchId, true
+			default:
+				continue
+			}
+			if err := stream.Send(resp); err != nil {
+				return err
+			}
+		}
+	}
+}

@@ -1,0 +1,211 @@
+// Package report renders what is going on and why, for people and for programs.
+package report
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/quorate/quorate/pkg/rollout"
+)
+
+// Plan is a decision with everything it rests on.
+type Plan struct {
+	// Action is Idle, Hold, Wait, Complete, MoveLeader or Remove.
+	Action string `json:"action"`
+	// Target is the pod that is removed, or, for MoveLeader, that hands leadership over.
+	Target string `json:"target,omitempty"`
+	// To is the pod that takes leadership over.
+	To string `json:"to,omitempty"`
+	// Method is how the target is removed: delete or evict.
+	Method string `json:"method,omitempty"`
+	// Rule chose the action; Guard is the guard that holds the rollout, if one does.
+	Rule       string      `json:"rule"`
+	Guard      string      `json:"guard,omitempty"`
+	Reason     string      `json:"reason"`
+	Members    []Member    `json:"members"`
+	Voters     int         `json:"voters"`
+	Quorum     int         `json:"quorum"`
+	Serving    int         `json:"serving"`
+	Candidates []Candidate `json:"candidates"`
+}
+
+// Member is one ordinal of the StatefulSet, or a voter without a pod of ours.
+type Member struct {
+	Pod    string `json:"pod"`
+	Member string `json:"member"`
+	// ID is the member ID in hexadecimal, as etcd prints it; empty when there is none.
+	ID string `json:"id"`
+	// Role is leader, follower or learner; empty when it is not a member.
+	Role  string `json:"role"`
+	Voter bool   `json:"voter"`
+	// Evidence is Serving, Down, Unknown, or Learner for a learner that answers.
+	Evidence string `json:"evidence"`
+	Detail   string `json:"detail"`
+	Outdated bool   `json:"outdated"`
+	Settled  bool   `json:"settled"`
+}
+
+// Candidate is an outdated pod with every guard's verdict.
+type Candidate struct {
+	Pod    string  `json:"pod"`
+	Guards []Guard `json:"guards"`
+}
+
+// Guard is one guard's verdict.
+type Guard struct {
+	Name   string `json:"name"`
+	Pass   bool   `json:"pass"`
+	Detail string `json:"detail"`
+}
+
+// NewPlan renders a decision.
+func NewPlan(d rollout.Decision) Plan {
+	a := d.Assessment
+	p := Plan{
+		Action: d.Action.String(), Rule: string(d.Rule), Guard: string(d.Guard), Reason: d.Reason(),
+		Voters: a.Voters, Quorum: a.Quorum, Serving: a.Serving,
+		Members: []Member{}, Candidates: []Candidate{},
+	}
+	if d.Target != nil {
+		p.Target = d.Target.Pod
+	}
+	if d.Transfer != nil {
+		p.To = d.Transfer.ToName
+	}
+	if d.Action == rollout.Remove {
+		p.Method = d.Method.String()
+	}
+	for i := range a.Seats {
+		p.Members = append(p.Members, memberOf(&a.Seats[i]))
+	}
+	for _, m := range a.External {
+		p.Members = append(p.Members, externalOf(m, a.Leader))
+	}
+	for i := range d.Candidates {
+		c := Candidate{Pod: d.Candidates[i].Pod, Guards: []Guard{}}
+		for _, v := range d.Candidates[i].Verdicts {
+			c.Guards = append(c.Guards, Guard{Name: string(v.Guard), Pass: v.Pass, Detail: v.Detail()})
+		}
+		p.Candidates = append(p.Candidates, c)
+	}
+	return p
+}
+
+func memberOf(s *rollout.Seat) Member {
+	m := Member{
+		Pod: s.Name, Voter: s.Voter, Evidence: s.Evidence.String(), Detail: s.Describe(),
+		Outdated: s.Outdated, Settled: s.Settled,
+	}
+	if s.Member == nil {
+		return m
+	}
+	m.Member, m.ID, m.Role = s.Member.Name, strconv.FormatUint(s.Member.ID, 16), role(s.Member.Learner, s.Leader)
+	if s.Member.Learner && s.Evidence == rollout.Serving {
+		m.Evidence = "Learner"
+	}
+	return m
+}
+
+func externalOf(x *rollout.Member, leader uint64) Member {
+	m := Member{
+		Member: x.Name, ID: strconv.FormatUint(x.ID, 16), Role: role(x.Learner, x.ID == leader), Voter: true,
+		Evidence: rollout.Unknown.String(), Detail: "a voter without a pod of this StatefulSet",
+	}
+	if x.Probe.Read == rollout.Answered {
+		m.Evidence = rollout.Serving.String()
+	}
+	return m
+}
+
+func role(learner, leader bool) string {
+	switch {
+	case learner:
+		return "learner"
+	case leader:
+		return "leader"
+	}
+	return "follower"
+}
+
+// Table writes the plan for a person: first what happens and why, then the members,
+// then, for every candidate, what the guards say.
+func (p Plan) Table(w io.Writer) error {
+	var b strings.Builder
+	headline := p.Action
+	switch {
+	case p.To != "":
+		headline = fmt.Sprintf("%s %s → %s", p.Action, p.Target, p.To)
+	case p.Target != "":
+		headline = fmt.Sprintf("%s %s (%s)", p.Action, p.Target, p.Method)
+	case p.Guard != "":
+		headline = fmt.Sprintf("%s: %s", p.Action, p.Guard)
+	}
+	fmt.Fprintf(&b, "%s\n  %s\n  rule %s", headline, p.Reason, p.Rule)
+	if p.Voters > 0 {
+		fmt.Fprintf(&b, "; %d of %d voters serve, quorum %d", p.Serving, p.Voters, p.Quorum)
+	}
+	b.WriteString("\n\n")
+
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "POD\tMEMBER\tID\tROLE\tEVIDENCE\tREVISION\tSETTLED\tDETAIL")
+	for _, m := range p.Members {
+		revision := "updated"
+		if m.Outdated {
+			revision = "outdated"
+		}
+		if m.Pod == "" {
+			revision = "-"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", dash(m.Pod), dash(m.Member), dash(m.ID), dash(m.Role), m.Evidence, revision, yes(m.Settled), m.Detail)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, c := range p.Candidates {
+		fmt.Fprintf(&b, "\n%s\n", c.Pod)
+		t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+		for _, g := range c.Guards {
+			verdict := "holds"
+			if g.Pass {
+				verdict = "passes"
+			}
+			fmt.Fprintf(t, "  %s\t%s\t%s\n", g.Name, verdict, g.Detail)
+		}
+		if err := t.Flush(); err != nil {
+			return err
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func yes(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
+// Order writes a predicted rollout, one line a step.
+func Order(w io.Writer, plans []Plan) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "STEP\tACTION\tPOD\tRULE\tWHY")
+	for i, p := range plans {
+		pod := dash(p.Target)
+		if p.To != "" {
+			pod += " → " + p.To
+		}
+		fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%s\n", i+1, p.Action, pod, p.Rule, p.Reason)
+	}
+	return t.Flush()
+}

@@ -1,0 +1,168 @@
+package rollout
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// The annotations by which an operator controls a rollout. They stand on the
+// record's Lease (quorate-<statefulset>): a flag in the pod template would itself start
+// a rollout, and etcd-druid replaces the StatefulSet's metadata at every reconcile.
+const (
+	// ControlPaused holds the rollout while it is "true".
+	ControlPaused = "quorate.dev/paused"
+	// ControlPartition protects the ordinals below its value. It cannot bind a crash:
+	// under OnDelete every recreated pod gets the new revision.
+	ControlPartition = "quorate.dev/partition"
+	// ControlMaxUnavailable is a number of members or a percentage of replicas, rounded
+	// down, at least 1 (KEP-961).
+	ControlMaxUnavailable = "quorate.dev/max-unavailable"
+	// ControlOverrideGuards names guards that are not to hold a removal, separated by
+	// commas: the escape hatch of an operator who knows better.
+	ControlOverrideGuards = "quorate.dev/override-guards"
+)
+
+// Controls are what an operator set on the record's Lease.
+type Controls struct {
+	Paused bool
+	// Partition and MaxUnavailable replace the policy's; nil when not set.
+	Partition      *int
+	MaxUnavailable *Amount
+	// Override are the guards that do not hold.
+	Override []Guard
+	// Bad names every control that cannot be read, with its value and what is
+	// allowed. A bad control holds the rollout: it is never guessed at.
+	Bad []string
+}
+
+// Amount is a number of members, or a percentage of them.
+type Amount struct {
+	Number  int
+	Percent bool
+}
+
+// Of returns how many of n members the amount is: rounded down, at least 1, because
+// with 0 nothing could ever be replaced.
+func (a Amount) Of(n int) int {
+	if a.Percent {
+		return max(1, n*a.Number/100)
+	}
+	return max(1, a.Number)
+}
+
+// ParseAmount reads "2" or "40%".
+func ParseAmount(s string) (Amount, error) {
+	digits, percent := strings.CutSuffix(s, "%")
+	n, err := strconv.Atoi(digits)
+	switch {
+	case err != nil || strconv.Itoa(n) != digits:
+		return Amount{}, fmt.Errorf("%q is neither a number nor a percentage such as 40%%", s)
+	case n < 1:
+		return Amount{}, fmt.Errorf("%q is below 1, so nothing could ever be replaced", s)
+	case percent && n > 100:
+		return Amount{}, fmt.Errorf("%q is above 100%%", s)
+	}
+	return Amount{Number: n, Percent: percent}, nil
+}
+
+// ParseControls reads the controls among a Lease's annotations. Unknown annotations
+// of ours are bad as well: a misspelt pause must not be taken for none.
+func ParseControls(annotations map[string]string) Controls {
+	var c Controls
+	for _, key := range sortedKeys(annotations) {
+		value := strings.TrimSpace(annotations[key])
+		bad := func(allowed string) {
+			c.Bad = append(c.Bad, fmt.Sprintf("%s: %q: %s", key, value, allowed))
+		}
+		switch key {
+		case ControlPaused:
+			switch value {
+			case "true":
+				c.Paused = true
+			case "false":
+			default:
+				bad(`use "true" or "false"`)
+			}
+		case ControlPartition:
+			n, err := strconv.Atoi(value)
+			if err != nil || n < 0 {
+				bad("use an ordinal, 0 or higher")
+				continue
+			}
+			c.Partition = &n
+		case ControlMaxUnavailable:
+			a, err := ParseAmount(value)
+			if err != nil {
+				bad("use a number of members or a percentage, at least 1")
+				continue
+			}
+			c.MaxUnavailable = &a
+		case ControlOverrideGuards:
+			c.Override = overrides(value, bad)
+		default:
+			if misspelt(key) {
+				bad("is not a control; use " + strings.Join(controlNames, ", "))
+			}
+		}
+	}
+	return c
+}
+
+var controlNames = []string{ControlPaused, ControlPartition, ControlMaxUnavailable, ControlOverrideGuards}
+
+// misspelt is true for a key that differs from a control only in letter case, dashes
+// or a final "d" or "s". Other keys under quorate.dev/ are the record's own.
+func misspelt(key string) bool {
+	return slices.ContainsFunc(controlNames, func(name string) bool { return plain(key) == plain(name) })
+}
+
+func plain(key string) string {
+	key = strings.ToLower(strings.NewReplacer("-", "", "_", "", ".", "").Replace(key))
+	return strings.TrimRight(key, "ds")
+}
+
+func overrides(value string, bad func(string)) []Guard {
+	var names []Guard
+	for name := range strings.SplitSeq(value, ",") {
+		name = strings.TrimSpace(name)
+		switch g := Guard(name); {
+		case name == "":
+		case slices.Contains(overridable, g):
+			names = append(names, g)
+		default:
+			bad(fmt.Sprintf("%q is not a guard that can be overridden", name))
+		}
+	}
+	return names
+}
+
+// overridable are the guards an operator may override. What makes the facts
+// themselves unusable (StaleRevision, Inconsistent) is not among them.
+var overridable = []Guard{
+	GuardMayVote, GuardQuorumPatience, GuardRevisionSuspect, GuardDataSurvives,
+	GuardQuorumFloor, GuardUnavailableBudget, GuardCanary, GuardEndpointFloor,
+	GuardCaughtUp, GuardHostGates, GuardLeaderLast, GuardVotersUnknown,
+	GuardUpdatedFailing, GuardCutOff, GuardCorrupt,
+}
+
+// under returns the policy as the controls change it.
+func (p Policy) under(c Controls, replicas int) Policy {
+	if c.Partition != nil {
+		p.Partition = *c.Partition
+	}
+	if c.MaxUnavailable != nil {
+		p.MaxUnavailable = c.MaxUnavailable.Of(replicas)
+	}
+	return p
+}
+
+func sortedKeys(m map[string]string) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

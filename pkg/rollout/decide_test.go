@@ -1,0 +1,524 @@
+package rollout_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quorate/quorate/pkg/rollout"
+)
+
+const patience = 5 * time.Minute // DefaultPolicy().SettleTimeout
+
+// A whole rollout, decision by decision. Between a removal and the successor's
+// settling nothing else may happen.
+func TestRolloutsFromBeginToEnd(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		world *world
+		steps []string
+	}{
+		{"a healthy cluster rolls followers, the highest ordinal first, and its leader last, after it handed over", cluster(3), []string{
+			"delete etcd-2", "delete etcd-1", "move leadership from etcd-0 to etcd-1", "delete etcd-0", "complete"}},
+		{"a leader in the middle goes last all the same", cluster(3, leads(1)), []string{
+			"delete etcd-2", "delete etcd-0", "move leadership from etcd-1 to etcd-0", "delete etcd-1", "complete"}},
+		{"a cluster of five has one leader change", cluster(5, leads(4)), []string{
+			"delete etcd-3", "delete etcd-2", "delete etcd-1", "delete etcd-0", "move leadership from etcd-4 to etcd-0", "delete etcd-4", "complete"}},
+		{"the coordinator's own pod is the last follower", cluster(3, self(2)), []string{
+			"delete etcd-1", "delete etcd-2", "move leadership from etcd-0 to etcd-1", "delete etcd-0", "complete"}},
+		{"a member that is down goes first", cluster(3, dead(1)), []string{
+			"delete etcd-1", "delete etcd-2", "move leadership from etcd-0 to etcd-1", "delete etcd-0", "complete"}},
+		{"a leader that is down goes first, as soon as the others have elected another", cluster(3, leads(2), dead(0)), []string{
+			"delete etcd-0", "delete etcd-1", "move leadership from etcd-2 to etcd-0", "delete etcd-2", "complete"}},
+		{"pods with sick sidecars go before healthy ones, a sick leader before healthy followers", cluster(5, sick(0, 2)), []string{
+			"delete etcd-2", "move leadership from etcd-0 to etcd-2", "delete etcd-0", "delete etcd-4", "delete etcd-3", "delete etcd-1", "complete"}},
+		{"three sick sidecars do not block their own cure", cluster(3, sick(0, 1, 2)), []string{
+			"delete etcd-2", "delete etcd-1", "move leadership from etcd-0 to etcd-1", "delete etcd-0", "complete"}},
+		{"a single member is deleted, and its return awaited", cluster(1), []string{"delete etcd-0", "complete"}},
+		{"ordinals that start at three", cluster(6, leads(3), replicas(3), func(w *world) {
+			w.state.Set.Start = 3
+			w.state.Pods, w.state.Etcd.Members = w.state.Pods[3:], w.state.Etcd.Members[3:]
+		}), []string{"delete etcd-5", "delete etcd-4", "move leadership from etcd-3 to etcd-4", "delete etcd-3", "complete"}},
+		{"a partition leaves the ordinals below it", cluster(3, partition(1)), []string{"delete etcd-2", "delete etcd-1", "complete"}},
+		{"a partition that protects the followers lets the leader go", cluster(3, leads(2), partition(2)), []string{
+			"move leadership from etcd-2 to etcd-0", "delete etcd-2", "complete"}},
+		{"an up-to-date leader keeps the leadership", cluster(3, updated(0)), []string{"delete etcd-2", "delete etcd-1", "complete"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var steps []string
+			for range 20 {
+				d := tc.world.decide()
+				steps = append(steps, say(d))
+				if !d.Acts() {
+					break
+				}
+				tc.world.apply(t, d, func(stage string, d rollout.Decision) {
+					if d.Action != rollout.Wait {
+						t.Errorf("%s: %s instead of wait: %s", stage, say(d), d.Reason())
+					}
+				})
+			}
+			if !slices.Equal(steps, tc.steps) {
+				t.Errorf("decisions:\n got %s\nwant %s", strings.Join(steps, ", "), strings.Join(tc.steps, ", "))
+			}
+		})
+	}
+}
+
+func TestDecisions(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		world *world
+		want  string
+		rule  rollout.Rule
+	}{
+		// Rule 1.
+		{"nothing is ours unless the strategy is OnDelete", cluster(3, func(w *world) { w.state.Set.OnDelete = false }), "idle", rollout.RuleNotOurs},
+		{"nothing is ours while the StatefulSet is being deleted", cluster(3, func(w *world) { w.state.Set.Deleting = true }), "idle", rollout.RuleNotOurs},
+		{"nothing is ours without replicas", cluster(3, replicas(0)), "idle", rollout.RuleNotOurs},
+
+		// Rule 2.
+		{"a generation that is not observed yet waits", cluster(3, func(w *world) { w.state.Set.Generation++ }), "wait StaleRevision", rollout.RuleHeld},
+		{"no update revision waits", cluster(3, func(w *world) { w.state.Set.UpdateRevision = "" }), "wait StaleRevision", rollout.RuleHeld},
+		{"a CORRUPT alarm of any member holds", cluster(3, func(w *world) { w.member(2).Probe.Status.Corrupt = true }), "hold Corrupt", rollout.RuleHeld},
+		{"a CORRUPT alarm holds even what is dead", cluster(3, dead(1), func(w *world) { w.member(2).Probe.Status.Corrupt = true }), "hold Corrupt", rollout.RuleHeld},
+		{"a NOSPACE alarm does not hold", cluster(3, func(w *world) { w.member(2).Probe.Status.NoSpace = true }), "delete etcd-2", rollout.RuleServing},
+		{"two pods of one ordinal hold", cluster(3, func(w *world) {
+			twin := healthyPod(1, oldRev, 9)
+			twin.Name = "etcd-01"
+			w.state.Pods = append(w.state.Pods, twin)
+		}), "hold Inconsistent", rollout.RuleHeld},
+		{"two pods of one ordinal do not hold when one belongs to somebody else", cluster(3, func(w *world) {
+			twin := healthyPod(1, oldRev, 9)
+			twin.Name, twin.Owned = "etcd-01", false
+			w.state.Pods = append([]rollout.Pod{twin}, w.state.Pods...)
+		}), "delete etcd-2", rollout.RuleServing},
+		{"two pods without an ordinal are no contradiction", cluster(3, func(w *world) {
+			for _, n := range []string{"etcd-x", "etcd-y"} {
+				odd := healthyPod(0, oldRev, 9)
+				odd.Name, odd.Ordinal = n, -1
+				w.state.Pods = append(w.state.Pods, odd)
+			}
+		}), "delete etcd-2", rollout.RuleServing},
+		{"two members of one name hold", cluster(3, func(w *world) { w.member(2).Name = name(1) }), "hold Inconsistent", rollout.RuleHeld},
+		{"two members without a name do not hold", cluster(3, alive(1, 2), func(w *world) { w.member(1).Name, w.member(2).Name = "", "" }), "delete etcd-2", rollout.RuleNotServingFirst},
+		{"two members of one ID hold", cluster(3, func(w *world) { w.member(2).ID = id(1) }), "hold Inconsistent", rollout.RuleHeld},
+		{"two leaders at one term hold", cluster(3, func(w *world) { w.member(2).Probe.Status.Leader = id(2) }), "hold Inconsistent", rollout.RuleHeld},
+		{"two leaders at different terms do not hold: an election just passed", cluster(3, func(w *world) {
+			w.member(2).Probe.Status.Leader, w.member(2).Probe.Status.Term = id(2), term-1
+		}), "delete etcd-2", rollout.RuleServing},
+		{"a member that knows no leader contradicts nobody", cluster(3, func(w *world) { w.member(2).Probe.Status.Leader = 0 }), "delete etcd-2", rollout.RuleServing},
+		{"an answer from another cluster holds everything", cluster(3, func(w *world) { w.member(1).Probe = rollout.Probe{Read: rollout.WrongCluster} }), "hold Inconsistent", rollout.RuleHeld},
+		{"an answer from another member holds only what it leaves unknown", cluster(5, func(w *world) { w.member(1).Probe = rollout.Probe{Read: rollout.WrongMember} }, maxUnavailable(2)), "delete etcd-4", rollout.RuleServing},
+		{"a coordinator that reaches nobody else, whose containers are ready, is the one cut off", cluster(3, self(0), unknown(1, 2)), "hold CutOff", rollout.RuleHeld},
+		{"outside a member's pod it is the same", cluster(3, unknown(0, 1, 2)), "hold CutOff", rollout.RuleHeld},
+		{"one container that is dead proves that it is not the coordinator that is cut off", cluster(3, self(0), unknown(1), dead(2)), "delete etcd-2", rollout.RuleNotServingFirst},
+		{"a status from one other member proves it too", cluster(3, self(0), unknown(2), func(w *world) { w.member(1).Probe.Read = rollout.Failed }), "hold QuorumFloor", rollout.RuleServing},
+		{"an answer from a member elsewhere proves it too", cluster(3, self(0), unknown(1, 2), outsiders(1)), "hold QuorumFloor", rollout.RuleServing},
+		{"with every kubelet agreeing that the others are down nobody is cut off", cluster(3, self(0), alive(1, 2)), "delete etcd-2", rollout.RuleNotServingFirst},
+
+		// Rule 3.
+		{"it is complete when every pod is up to date and settled", cluster(3, allUpdated()), "complete", rollout.RuleComplete},
+		{"it is complete with a ghost in the member list", cluster(3, allUpdated(), ghosts(1)), "complete", rollout.RuleComplete},
+		{"it is not complete while a pod is missing", cluster(3, allUpdated(), missing(1)), "wait Terminating", rollout.RuleUpdatedSettle},
+		{"it is not complete while a pod is terminating", cluster(3, allUpdated(), terminating(1)), "wait Terminating", rollout.RuleUpdatedSettle},
+		{"it is not complete while a pod is not Ready", cluster(3, allUpdated(), sick(1)), "wait UpdatedPending", rollout.RuleUpdatedSettle},
+		{"it is not complete while a member lags", cluster(3, allUpdated(), behind(5000, 1)), "wait UpdatedPending", rollout.RuleUpdatedSettle},
+		{"it is complete with a member just close enough", cluster(3, allUpdated(), behind(4999, 1)), "complete", rollout.RuleComplete},
+		{"it is not complete while a member's lag is not known", cluster(3, allUpdated(), func(w *world) { w.member(1).Probe.Status = nil }), "wait UpdatedPending", rollout.RuleUpdatedSettle},
+		{"a learner that answers is settled however far behind it is", cluster(3, allUpdated(), learner(2), behind(9000, 2)), "complete", rollout.RuleComplete},
+		{"it is not complete before minReadySeconds have passed", cluster(3, allUpdated(), func(w *world) { w.state.Set.MinReady = 10 * time.Second }, aged(rollout.ReadySeen, 10*time.Second, 0, 1), aged(rollout.ReadySeen, 9*time.Second, 2)), "wait UpdatedPending", rollout.RuleUpdatedSettle},
+		{"it is complete once minReadySeconds have passed", cluster(3, allUpdated(), func(w *world) { w.state.Set.MinReady = 10 * time.Second }, aged(rollout.ReadySeen, 10*time.Second, 0, 1, 2)), "complete", rollout.RuleComplete},
+
+		// Rule 4: the order.
+		{"dead goes before starting and alive", cluster(7, alive(6), starting(5), dead(4)), "delete etcd-4", rollout.RuleNotServingFirst},
+		{"starting goes before alive", cluster(5, alive(4), starting(3)), "delete etcd-3", rollout.RuleNotServingFirst},
+		{"among equals the higher ordinal goes first", cluster(5, dead(1, 3)), "delete etcd-3", rollout.RuleNotServingFirst},
+		{"among equals the coordinator's own pod goes last", cluster(5, self(3), dead(1, 3)), "delete etcd-1", rollout.RuleNotServingFirst},
+		{"a learner goes after the voters that do not serve", cluster(5, alive(1), dead(4), learner(4)), "delete etcd-1", rollout.RuleNotServingFirst},
+		{"a learner that does not serve goes before any that serves", cluster(5, dead(4), learner(4)), "delete etcd-4", rollout.RuleNotServingFirst},
+		{"what is down goes while another is still on its way", cluster(5, dead(2), terminating(4)), "delete etcd-2", rollout.RuleNotServingFirst},
+		{"what is down goes while an updated pod settles", cluster(5, updated(4), starting(4), dead(2)), "delete etcd-2", rollout.RuleNotServingFirst},
+		{"what is down but up to date is left alone", cluster(3, updated(2), dead(2)), "hold UpdatedFailing", rollout.RuleUpdatedSettle},
+		{"what is down below the partition is left alone", cluster(5, dead(0), leads(1), partition(1)), "wait UnavailableBudget", rollout.RuleServing},
+		{"a member that never started and has no name goes first", cluster(3, starting(2), func(w *world) { w.member(2).Name = "" }), "delete etcd-2", rollout.RuleNotServingFirst},
+		{"a member that the list does not name goes first", cluster(3, alive(2), func(w *world) { w.state.Etcd.Members = w.state.Etcd.Members[:2] }), "delete etcd-2", rollout.RuleNotServingFirst},
+		{"what is down is deleted even where healthy pods are evicted", cluster(3, dead(2), func(w *world) { w.policy.Removal = rollout.RemoveByEviction }), "delete etcd-2", rollout.RuleNotServingFirst},
+		{"without a member list a dead pod goes", cluster(3, dead(1), noMemberList()), "delete etcd-1", rollout.RuleNotServingFirst},
+		{"without a member list nothing else goes", cluster(3, alive(1), noMemberList()), "hold VotersUnknown", rollout.RuleServing},
+
+		// Rule 5.
+		{"an updated pod that is coming up waits", cluster(3, updated(2), starting(2)), "wait UpdatedPending", rollout.RuleUpdatedSettle},
+		{"an updated pod that serves but is not Ready waits", cluster(3, updated(2), sick(2)), "wait UpdatedPending", rollout.RuleUpdatedSettle},
+		{"an updated pod whose member cannot be judged waits", cluster(3, updated(2), unknown(2)), "wait UpdatedPending", rollout.RuleUpdatedSettle},
+		{"an updated pod that is dead holds the rest", cluster(3, updated(2), dead(2)), "hold UpdatedFailing", rollout.RuleUpdatedSettle},
+		{"an updated pod that has not settled in time holds the rest", cluster(3, updated(2), alive(2), aged(rollout.UnsettledSeen, patience, 2)), "hold UpdatedFailing", rollout.RuleUpdatedSettle},
+		{"an updated pod that may still settle in time waits", cluster(3, updated(2), alive(2), aged(rollout.UnsettledSeen, patience-1, 2)), "wait UpdatedPending", rollout.RuleUpdatedSettle},
+		{"an updated pod with a sick sidecar holds the rest when it stays sick", cluster(5, updated(4), sick(4), aged(rollout.UnsettledSeen, patience, 4), maxUnavailable(2)), "hold UpdatedFailing", rollout.RuleUpdatedSettle},
+		{"the fix of a failing pod replaces it first", cluster(5, dead(4), func(w *world) { w.pod(4).Revision = "rev-broken" }), "delete etcd-4", rollout.RuleNotServingFirst},
+		{"a failing pod below the partition holds too", cluster(3, updated(0), dead(0), leads(1), partition(1)), "hold UpdatedFailing", rollout.RuleUpdatedSettle},
+
+		// Rule 6: order, method, and who is no candidate.
+		{"a follower with a sick sidecar goes first", cluster(3, sick(1)), "delete etcd-1", rollout.RuleServing},
+		{"a leader with a sick sidecar goes before healthy followers, after handing over", cluster(3, sick(0)), "move leadership from etcd-0 to etcd-1", rollout.RuleHandOverLeadership},
+		{"a member of unknown health goes last", cluster(5, updated(0, 1, 2, 3), unknown(4)), "delete etcd-4", rollout.RuleServing},
+		{"a member of unknown health goes after the leader", cluster(5, updated(0, 1, 3), leads(2), unknown(4), maxUnavailable(2)), "move leadership from etcd-2 to etcd-0", rollout.RuleHandOverLeadership},
+		{"a learner is replaced like a follower", cluster(5, learner(4)), "delete etcd-4", rollout.RuleServing},
+		{"a terminating pod is waited for", cluster(3, terminating(1)), "wait Terminating", rollout.RuleUpdatedSettle},
+		{"a missing pod is waited for", cluster(3, missing(1)), "wait Terminating", rollout.RuleUpdatedSettle},
+		{"a pod that belongs to somebody else is no candidate", cluster(3, func(w *world) { w.pod(2).Owned = false }), "wait Terminating", rollout.RuleUpdatedSettle},
+		{"a pod that is being scaled away is no candidate", cluster(4, replicas(3)), "delete etcd-2", rollout.RuleServing},
+		{"a pod that is being scaled away is no candidate even when it is down", cluster(5, dead(4), replicas(4)), "delete etcd-3", rollout.RuleServing},
+		{"a pod below the first ordinal is no candidate", cluster(5, dead(0), leads(2), replicas(4), func(w *world) { w.state.Set.Start = 1 }), "delete etcd-4", rollout.RuleServing},
+		{"a healthy pod is evicted where the policy says so", cluster(3, func(w *world) { w.policy.Removal = rollout.RemoveByEviction }), "evict etcd-2", rollout.RuleServing},
+		{"a pod with a sick sidecar is deleted all the same", cluster(3, sick(2), func(w *world) { w.policy.Removal = rollout.RemoveByEviction }), "delete etcd-2", rollout.RuleServing},
+		{"a member of unknown health is deleted all the same", cluster(5, updated(0, 1, 2, 3), unknown(4), func(w *world) { w.policy.Removal = rollout.RemoveByEviction }), "delete etcd-4", rollout.RuleServing},
+		{"a second pod goes while the first settles, once the revision has proved itself", cluster(5, updated(3, 4), sick(4), maxUnavailable(2)), "delete etcd-2", rollout.RuleServing},
+		{"a pod held at the partition is not what the standstill is blamed on", cluster(5, partition(1), sick(0), gate("backup", false, false)), "hold HostGates", rollout.RuleServing},
+
+		// Rule 8 and odd sizes.
+		{"two voters hold", cluster(2), "hold QuorumFloor", rollout.RuleServing},
+		{"two voters hold for one replica too", cluster(1, outsiders(1)), "hold QuorumFloor", rollout.RuleServing},
+		{"one of two voters that is down is replaced", cluster(2, dead(1)), "delete etcd-1", rollout.RuleNotServingFirst},
+		{"a single member that is down is replaced", cluster(1, dead(0)), "delete etcd-0", rollout.RuleNotServingFirst},
+		{"a single member that only hangs gets time", cluster(1, alive(0)), "wait QuorumPatience", rollout.RuleNotServingFirst},
+		{"a scale-out from one to three waits for the new pods", cluster(3, updated(1, 2), starting(1, 2), func(w *world) { w.state.Etcd.Members = w.state.Etcd.Members[:1] }), "wait UpdatedPending", rollout.RuleUpdatedSettle},
+		{"a scale-out from one to three waits until the new members vote", cluster(3, updated(1, 2), learner(1, 2)), "hold QuorumFloor", rollout.RuleServing},
+		{"a scale-out from one to three goes on once they vote", cluster(3, updated(1, 2)), "move leadership from etcd-0 to etcd-1", rollout.RuleHandOverLeadership},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			d := tc.world.decide()
+			if got := say(d); got != tc.want || d.Rule != tc.rule {
+				t.Errorf("got %s by rule %s, want %s by rule %s\nreason: %s", got, d.Rule, tc.want, tc.rule, d.Reason())
+			}
+			if d.Reason() == "" {
+				t.Error("there is no reason")
+			}
+			if d.Assessment == nil {
+				t.Error("there is no assessment")
+			}
+		})
+	}
+}
+
+// Every guard of a removal: a row without holds passes them all, a row with holds
+// fails that one alone.
+func TestGuardsOfACandidate(t *testing.T) {
+	const none = rollout.Guard("")
+	failingAndNoneSettled := func(changes ...change) *world { // etcd-4 is updated and fails; quorum is fine.
+		return cluster(5, updated(4), dead(4)).with(changes...)
+	}
+	for _, tc := range []struct {
+		name  string
+		world *world
+		pod   string
+		holds rollout.Guard
+	}{
+		// Rule 4.
+		{"MayVote passes while the serving voters alone are a quorum", cluster(3, alive(2)), "etcd-2", none},
+		{"MayVote passes for a dead container", cluster(3, dead(1, 2)), "etcd-2", none},
+		{"MayVote holds what may vote when too few others could", cluster(3, dead(1), alive(2)), "etcd-2", rollout.GuardMayVote},
+		{"MayVote holds what is only starting in the same way", cluster(3, dead(1), starting(2)), "etcd-2", rollout.GuardMayVote},
+		{"MayVote passes while enough others may vote", cluster(5, alive(2, 3, 4)), "etcd-4", none},
+		{"MayVote does not count what is already going", cluster(5, alive(2, 3, 4), terminating(2, 3)), "etcd-4", rollout.GuardMayVote},
+		{"MayVote counts voters elsewhere, which nobody knows to be dead", cluster(3, dead(1), alive(2), outsiders(2)), "etcd-2", none},
+		{"MayVote passes for a learner", cluster(4, dead(1, 2), alive(3), learner(3)), "etcd-3", none},
+		{"MayVote passes when nobody serves", cluster(3, starting(0, 1, 2)), "etcd-2", none},
+
+		{"QuorumPatience leaves a live process alone at first", cluster(3, alive(0, 1, 2)), "etcd-2", rollout.GuardQuorumPatience},
+		{"QuorumPatience leaves it alone until the last moment", cluster(3, alive(0, 1, 2), quorumLostFor(patience-1)), "etcd-2", rollout.GuardQuorumPatience},
+		{"QuorumPatience ends after settleTimeout", cluster(3, alive(0, 1, 2), quorumLostFor(patience)), "etcd-2", none},
+		{"QuorumPatience does not bind what is starting", cluster(3, alive(0, 1), starting(2)), "etcd-2", none},
+		{"QuorumPatience does not bind what is dead", cluster(3, alive(0, 1), dead(2)), "etcd-2", none},
+		{"QuorumPatience waits for a terminating pod", cluster(3, alive(0, 1, 2), terminating(0), quorumLostFor(patience)), "etcd-2", rollout.GuardQuorumPatience},
+		{"QuorumPatience waits for a missing pod", cluster(3, alive(0, 1, 2), missing(0), quorumLostFor(patience)), "etcd-2", rollout.GuardQuorumPatience},
+		{"QuorumPatience gives an updated pod time", cluster(3, alive(0, 1, 2), updated(0), quorumLostFor(patience), aged(rollout.PodSeen, patience-1, 0)), "etcd-2", rollout.GuardQuorumPatience},
+		{"QuorumPatience gives an updated pod no more than that", cluster(3, alive(0, 1, 2), updated(0), quorumLostFor(patience), aged(rollout.PodSeen, patience, 0)), "etcd-2", none},
+
+		{"QuorumPatience holds while an updated pod is dead: the update is no cure", cluster(4, learner(3), updated(0, 3), dead(0), alive(1, 2), quorumLostFor(patience), aged(rollout.PodSeen, patience, 0, 3)), "etcd-2", rollout.GuardQuorumPatience},
+
+		{"RevisionSuspect holds what runs while the revision is in doubt", failingAndNoneSettled(alive(3)), "etcd-3", rollout.GuardRevisionSuspect},
+		{"RevisionSuspect holds what went down just now", failingAndNoneSettled(dead(3)), "etcd-3", rollout.GuardRevisionSuspect},
+		{"RevisionSuspect holds until the last moment", failingAndNoneSettled(starting(3), aged(rollout.NotRunningSeen, patience-1, 3)), "etcd-3", rollout.GuardRevisionSuspect},
+		{"RevisionSuspect lets go what stayed dead", failingAndNoneSettled(dead(3), aged(rollout.NotRunningSeen, patience, 3)), "etcd-3", none},
+		{"RevisionSuspect lets go what stayed starting", failingAndNoneSettled(starting(3), aged(rollout.NotRunningSeen, patience, 3)), "etcd-3", none},
+		{"RevisionSuspect ends when a pod of the revision has settled", failingAndNoneSettled(alive(3), updated(1)), "etcd-3", none},
+		{"RevisionSuspect has no doubt while the updated pod may still settle", cluster(5, updated(4), starting(4), alive(3)), "etcd-3", none},
+
+		{"DataSurvives passes with persistent data", cluster(1), "etcd-0", none},
+		{"DataSurvives holds a single member with volatile data", cluster(1, volatileData()), "etcd-0", rollout.GuardDataSurvives},
+		{"DataSurvives holds a single member with volatile data that is dead", cluster(1, volatileData(), dead(0)), "etcd-0", rollout.GuardDataSurvives},
+		{"DataSurvives passes when that is allowed", cluster(1, volatileData(), func(w *world) { w.policy.AllowVolatileData = true }), "etcd-0", none},
+		{"DataSurvives passes while the others hold a quorum of data", cluster(3, volatileData()), "etcd-2", none},
+		{"DataSurvives counts the data of dead containers", cluster(3, volatileData(), dead(0, 1, 2)), "etcd-2", none},
+		{"DataSurvives does not count what comes up empty", cluster(3, volatileData(), dead(1, 2), updated(1), aged(rollout.NotRunningSeen, patience, 2)), "etcd-2", rollout.GuardDataSurvives},
+		{"DataSurvives does not count a ghost", cluster(3, volatileData(), starting(2), ghosts(2)), "etcd-2", rollout.GuardDataSurvives},
+		{"DataSurvives counts voters elsewhere that answer", cluster(3, volatileData(), dead(2), outsiders(2)), "etcd-2", none},
+		{"DataSurvives holds when the voters are not known", cluster(3, volatileData(), dead(2), noMemberList()), "etcd-2", rollout.GuardDataSurvives},
+
+		{"VotersUnknown holds what is not dead", cluster(1, noMemberList(), func(w *world) {
+			w.with(notReady(0))
+			w.pod(0).Etcd.State = rollout.ContainerTerminated
+		}), "etcd-0", rollout.GuardVotersUnknown},
+		{"VotersUnknown passes for what stayed terminated", cluster(1, noMemberList(), aged(rollout.TerminatedSeen, 10*time.Second, 0), func(w *world) {
+			w.with(notReady(0))
+			w.pod(0).Etcd.State = rollout.ContainerTerminated
+		}), "etcd-0", none},
+		{"VotersUnknown closes rule 6", cluster(1, noMemberList()), "etcd-0", rollout.GuardVotersUnknown},
+
+		// Rule 6.
+		{"QuorumFloor passes in a healthy cluster of three", cluster(3), "etcd-2", none},
+		{"QuorumFloor passes with one ghost among four voters", cluster(3, outsiders(1)), "etcd-2", none},
+		{"QuorumFloor counts ghosts as voters", cluster(3, ghosts(1)), "etcd-2", rollout.GuardQuorumFloor},
+		{"QuorumFloor counts voters elsewhere as survivors when they answer", cluster(3, outsiders(2)), "etcd-2", none},
+		{"QuorumFloor does not count learners as voters", cluster(5, learner(3, 4)), "etcd-2", none},
+		{"QuorumFloor does not count learners as survivors", cluster(4, learner(3), ghosts(1)), "etcd-2", rollout.GuardQuorumFloor},
+		{"QuorumFloor holds two voters", cluster(3, learner(2)), "etcd-1", rollout.GuardQuorumFloor},
+		{"QuorumFloor lets a learner of two voters go", cluster(3, learner(2)), "etcd-2", none},
+		{"QuorumFloor exempts a single member", cluster(1), "etcd-0", none},
+		{"QuorumFloor does not exempt the only voter of three replicas", cluster(3, updated(1, 2), learner(1, 2)), "etcd-0", rollout.GuardQuorumFloor},
+		{"QuorumFloor does not count on what is already going", cluster(5, updated(0, 1), maxUnavailable(4), terminating(4), ghosts(1)), "etcd-3", rollout.GuardQuorumFloor},
+		{"QuorumFloor counts a member of unknown health as if it served", cluster(3, unknown(2), updated(0, 1)), "etcd-2", none},
+
+		{"UnavailableBudget holds while another is unknown", cluster(5, unknown(4)), "etcd-3", rollout.GuardUnavailableBudget},
+		{"UnavailableBudget holds while another is missing", cluster(5, updated(0), missing(4)), "etcd-3", rollout.GuardUnavailableBudget},
+		{"UnavailableBudget holds while another is terminating", cluster(5, updated(0), terminating(4)), "etcd-3", rollout.GuardUnavailableBudget},
+		{"UnavailableBudget holds while an updated pod settles", cluster(5, updated(0, 4), sick(4)), "etcd-3", rollout.GuardUnavailableBudget},
+		{"UnavailableBudget passes within a larger budget", cluster(5, updated(0, 4), sick(4), maxUnavailable(2)), "etcd-3", none},
+		{"UnavailableBudget does not count an outdated pod with a sick sidecar", cluster(5, sick(4)), "etcd-3", none},
+		{"UnavailableBudget does not count ghosts", cluster(5, ghosts(1)), "etcd-4", none},
+		{"UnavailableBudget does not count learners", cluster(5, updated(2, 4), learner(4), unknown(4)), "etcd-3", none},
+		{"UnavailableBudget lets a learner go without a share", cluster(5, updated(0, 3), sick(3), learner(4)), "etcd-4", none},
+
+		{"Canary holds the second pod of a revision", cluster(5, updated(4), sick(4), maxUnavailable(2)), "etcd-3", rollout.GuardCanary},
+		{"Canary holds while the first one is still on its way out", cluster(5, terminating(4), maxUnavailable(2)), "etcd-3", rollout.GuardCanary},
+		{"Canary passes for the first", cluster(5, maxUnavailable(2)), "etcd-4", none},
+		{"Canary passes once one has settled", cluster(5, updated(3, 4), sick(4), maxUnavailable(2)), "etcd-2", none},
+
+		{"EndpointFloor holds the last Ready pods", cluster(3, sick(0, 1)), "etcd-2", rollout.GuardEndpointFloor},
+		{"EndpointFloor lets a pod go that is not Ready", cluster(3, sick(0, 1)), "etcd-1", none},
+		{"EndpointFloor passes while a quorum stays Ready", cluster(5, sick(0, 1)), "etcd-1", none},
+		{"EndpointFloor exempts a single member", cluster(1), "etcd-0", none},
+
+		{"CaughtUp holds while a survivor that is needed lags", cluster(3, behind(5000, 1)), "etcd-2", rollout.GuardCaughtUp},
+		{"CaughtUp passes just below the limit", cluster(3, behind(4999, 1)), "etcd-2", none},
+		{"CaughtUp passes while enough others are close", cluster(5, behind(6000, 1)), "etcd-4", none},
+		{"CaughtUp lets the one that lags go", cluster(3, behind(6000, 2)), "etcd-2", none},
+		{"CaughtUp does not trust a survivor without a status", cluster(3, func(w *world) { w.member(1).Probe.Status = nil }), "etcd-2", rollout.GuardCaughtUp},
+		{"CaughtUp exempts a single member", cluster(1, behind(6000, 0)), "etcd-0", none},
+
+		{"HostGates holds on a gate that fails", cluster(3, gate("backup", false, false)), "etcd-2", rollout.GuardHostGates},
+		{"HostGates passes when all gates do", cluster(3, gate("backup", true, false), gate("maintenance", true, true)), "etcd-2", none},
+		{"HostGates does not bind a pod with a sick sidecar", cluster(3, sick(2), gate("backup", false, false)), "etcd-2", none},
+		{"HostGates binds it when the gate says so", cluster(3, sick(2), gate("maintenance", false, true)), "etcd-2", rollout.GuardHostGates},
+
+		{"LeaderLast holds a healthy leader while followers are candidates", cluster(3), "etcd-0", rollout.GuardLeaderLast},
+		{"LeaderLast passes when they are done", cluster(3, updated(1, 2)), "etcd-0", none},
+		{"LeaderLast does not bind a leader with a sick sidecar", cluster(3, sick(0)), "etcd-0", none},
+		{"LeaderLast does not wait for followers below the partition", cluster(3, leads(2), partition(2)), "etcd-2", none},
+		{"LeaderLast does not wait for what is unknown", cluster(5, updated(0, 1, 2), leads(3), unknown(4), maxUnavailable(2)), "etcd-3", none},
+
+		{"Partition holds what is below it", cluster(3, leads(2), partition(1)), "etcd-0", rollout.GuardPartition},
+		{"Partition passes at it", cluster(3, leads(2), partition(1)), "etcd-1", none},
+		{"Partition holds what is below it even when it is dead", cluster(3, leads(2), partition(1), dead(0)), "etcd-0", rollout.GuardPartition},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			d := tc.world.decide()
+			failed, considered := failedGuards(d, tc.pod)
+			if !considered {
+				t.Fatalf("%s was not a candidate: %s: %s", tc.pod, say(d), d.Reason())
+			}
+			var want []rollout.Guard
+			if tc.holds != none {
+				want = []rollout.Guard{tc.holds}
+			}
+			if !slices.Equal(failed, want) {
+				t.Errorf("%s fails %v, want %v", tc.pod, failed, want)
+				for _, g := range failed {
+					t.Logf("%s: %s", g, detailOf(d, tc.pod, g))
+				}
+			}
+			if tc.holds != none && d.Target != nil && d.Target.Pod == tc.pod {
+				t.Errorf("and yet: %s", say(d))
+			}
+		})
+	}
+}
+
+func TestALeaderHandsOverToTheBestVoter(t *testing.T) {
+	// Five outdated voters, of which etcd-4 leads and is next; a learner has settled.
+	onlyOutdatedVoters := func(c change) *world {
+		return cluster(6, learner(5), updated(5), leads(4), sick(4), maxUnavailable(2), c)
+	}
+	lastOne := func(changes ...change) *world { return cluster(5, updated(1, 2, 3, 4)).with(changes...) }
+	for _, tc := range []struct {
+		name  string
+		world *world
+		want  string
+	}{
+		{"settled before outdated", cluster(3, leads(2), sick(2), updated(1)), "move leadership from etcd-2 to etcd-1"},
+		{"a healthy sidecar before a sick one", cluster(5, sick(0, 1, 2), leads(2), updated(3, 4), sick(3), func(w *world) { w.policy.MaxUnavailable = 2 }), "delete etcd-1"},
+		{"a healthy sidecar before a sick one, among outdated ones", cluster(5, leads(4), sick(0, 4), partition(1)), "move leadership from etcd-4 to etcd-1"},
+		{"the most caught up among equals", lastOne(behind(30, 1), behind(20, 2), behind(10, 3), behind(20, 4)), "move leadership from etcd-0 to etcd-3"},
+		{"settled before more caught up", cluster(3, updated(1), learner(1), sick(2), leads(2)), "hold QuorumFloor"},
+		{"never a learner", cluster(5, updated(1, 2, 3, 4), learner(1), behind(10, 2, 3, 4)), "move leadership from etcd-0 to etcd-2"},
+		{"never a member that is unknown", onlyOutdatedVoters(func(w *world) { w.member(0).Probe.Read = rollout.Failed }), "move leadership from etcd-4 to etcd-1"},
+		{"never one on its way out", onlyOutdatedVoters(terminating(0)), "move leadership from etcd-4 to etcd-1"},
+		{"a voter elsewhere when there is no other", cluster(1, outsiders(2)), "move leadership from etcd-0 to ghost-0"},
+		{"one failed transfer is tried again", lastOne(func(w *world) { w.state.FailedTransfers[id(0)] = 1 }), "move leadership from etcd-0 to etcd-1"},
+		{"two failed transfers let it go as leader", lastOne(func(w *world) { w.state.FailedTransfers[id(0)] = 2 }), "delete etcd-0"},
+		{"failed transfers of another member do not count", lastOne(func(w *world) { w.state.FailedTransfers[id(3)] = 2 }), "move leadership from etcd-0 to etcd-1"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			d := tc.world.decide()
+			if got := say(d); got != tc.want {
+				t.Errorf("got %s, want %s: %s", got, tc.want, d.Reason())
+			}
+			if d.Action == rollout.MoveLeader && (d.Target == nil || d.Target.Pod != d.Transfer.FromName) {
+				t.Errorf("the target is %+v, want the pod that leads, %s", d.Target, d.Transfer.FromName)
+			}
+		})
+	}
+}
+
+// What a removal targets is the very object that was observed.
+func TestARemovalNamesTheObservedPod(t *testing.T) {
+	d := cluster(3, func(w *world) { w.pod(2).UID, w.pod(2).ResourceVersion = "the-uid", "4711" }).decide()
+	if want := (rollout.Target{Pod: "etcd-2", UID: "the-uid", ResourceVersion: "4711", Ordinal: 2}); d.Target == nil || *d.Target != want {
+		t.Errorf("target %+v, want %+v", d.Target, want)
+	}
+}
+
+// The decision is the same whatever the order in which pods and members are listed,
+// and deciding changes nothing in its input.
+func TestTheOrderOfTheFactsDoesNotMatter(t *testing.T) {
+	for _, w := range []*world{
+		cluster(3), cluster(5, dead(1), alive(3)), cluster(5, sick(1, 2), leads(3)), cluster(3, ghosts(2)), cluster(3, updated(1, 2)),
+	} {
+		first := w.decide()
+		reversed := rollout.State(w.state)
+		reversed.Pods = slices.Clone(w.state.Pods)
+		reversed.Etcd.Members = slices.Clone(w.state.Etcd.Members)
+		slices.Reverse(reversed.Pods)
+		slices.Reverse(reversed.Etcd.Members)
+		second := rollout.Decide(reversed, w.policy)
+		if say(first) != say(second) || first.Reason() != second.Reason() {
+			t.Errorf("%s (%s), with the facts reversed %s (%s)", say(first), first.Reason(), say(second), second.Reason())
+		}
+		if again := w.decide(); say(again) != say(first) || again.Reason() != first.Reason() {
+			t.Errorf("%s, and then from the same facts %s", say(first), say(again))
+		}
+	}
+}
+
+func TestReasonsCarryTheirNumbers(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		world *world
+		want  string
+	}{
+		{"quorum", cluster(3), "its member serves; 3 of 3 voters serve, quorum 2, removing this one leaves 2"},
+		{"down", cluster(3, dead(2)), "its member is Down (dead, CrashLoopBackOff); the container is dead, no process votes"},
+		{"down and alive", cluster(5, alive(4)), "its member is Down (alive); 4 of 5 voters serve, quorum 3 is reached without this one"},
+		{"hand-over", cluster(3, updated(1, 2)), "etcd-0 leads and is next; etcd-1 takes over first, so that no election is needed"},
+		{"complete", cluster(5, allUpdated()), "5 of 5 pods are up to date and settled"},
+		{"complete with a partition", cluster(3, updated(2), partition(2)), "1 of 3 pods are up to date and settled, those below partition 2 may stay behind"},
+		{"generation", cluster(3, func(w *world) { w.state.Set.Generation = 8 }), "generation 8 of the StatefulSet is not observed yet (3), so updateRevision may be stale"},
+		{"two voters", cluster(2), "etcd-1: 2 voters need both: removing one leaves 1, quorum 2; add a third member or make it one"},
+		{"budget", cluster(5, leads(4), unknown(0), partition(1)), "etcd-3: 1 of 5 members are unavailable, with this one 2, the budget is 1"},
+		{"lag", cluster(3, behind(6000, 0)), "etcd-2: 1 serving survivors are less than 5000 entries behind, quorum 2; the furthest is 6000 behind"},
+		{"gate", cluster(3, gate("backup", false, false)), "etcd-2: gate backup: the last backup failed 7 minutes ago"},
+		{"may vote", cluster(3, dead(1), alive(2), partition(2)), "etcd-2: 1 of 3 voters serve, quorum 2: without this process 1 could still vote"},
+		{"patience", cluster(3, alive(0, 1, 2), quorumLostFor(90*time.Second)), "etcd-2: quorum is lost for 90 s; a live process is left alone for 300 s"},
+		{"missing", cluster(3, missing(1)), "waiting for etcd-1: its pod is missing"},
+		{"terminating", cluster(3, terminating(1)), "waiting for etcd-1: its pod is terminating"},
+		{"settling", cluster(3, updated(2), sick(2)), "waiting for etcd-2: its member serves, its sidecar is not ready, the updated pod has not settled yet"},
+		{"catching up", cluster(3, updated(2), behind(7000, 2)), "waiting for etcd-2: its member serves, 7000 log entries behind, the updated pod has not settled yet"},
+		{"failing", cluster(3, updated(2), dead(2)), "updated pod etcd-2 is failing: its member is Down (dead, CrashLoopBackOff); fix the template, and it is replaced first"},
+		{"unknown", cluster(3, updated(2), unknown(2)), "waiting for etcd-2: its member is Unknown (no linearizable read: timed out)"},
+		{"a name with a percent sign", cluster(3, func(w *world) { w.member(1).Name, w.member(2).Name = "a%d", "a%d" }), "two members are named a%d"},
+		{"another cluster", cluster(3, func(w *world) {
+			w.member(1).Probe = rollout.Probe{Read: rollout.WrongCluster, Detail: "cluster c2 answered instead of c1"}
+		}), "member etcd-1 answers for another cluster (cluster c2 answered instead of c1)"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			d := tc.world.decide()
+			if got := d.Reason(); got != tc.want {
+				t.Errorf("%s:\n got %q\nwant %q", say(d), got, tc.want)
+			}
+		})
+	}
+	if (&rollout.Decision{}).Reason() != "" {
+		t.Error("a decision without a reason has one")
+	}
+}
+
+func TestVerdictsCarryTheirNumbers(t *testing.T) {
+	for _, tc := range []struct {
+		world *world
+		pod   string
+		guard rollout.Guard
+		want  string
+	}{
+		{cluster(3, dead(1), alive(2)), "etcd-2", rollout.GuardMayVote, "1 of 3 voters serve, quorum 2: without this process 1 could still vote"},
+		{cluster(3, alive(0, 1, 2), quorumLostFor(time.Second)), "etcd-1", rollout.GuardQuorumPatience, "quorum is lost for 1 s; a live process is left alone for 300 s"},
+		{cluster(3, alive(0, 1, 2), missing(0), quorumLostFor(patience)), "etcd-1", rollout.GuardQuorumPatience, "quorum is lost and the pod of ordinal 0 is still missing or terminating"},
+		{cluster(5, updated(4), dead(3, 4), aged(rollout.NotRunningSeen, 17*time.Second, 3)), "etcd-3", rollout.GuardRevisionSuspect, "1 updated pods are failing and none has settled; this one is down for 17 s of 300 s"},
+		{cluster(1, volatileData()), "etcd-0", rollout.GuardDataSurvives, "the data volume is not persistent: removing this one leaves 0 of 1 voters with data, quorum 1"},
+		{cluster(3, ghosts(1)), "etcd-2", rollout.GuardQuorumFloor, "3 of 4 voters serve, quorum 3, removing this one leaves 2"},
+		{cluster(5, unknown(4)), "etcd-3", rollout.GuardUnavailableBudget, "1 of 5 members are unavailable, with this one 2, the budget is 1"},
+		{cluster(5, learner(4)), "etcd-4", rollout.GuardUnavailableBudget, "0 of 5 members are unavailable, a learner adds none, the budget is 1"},
+		{cluster(5, terminating(4), maxUnavailable(2)), "etcd-3", rollout.GuardCanary, "no pod of the new revision has settled yet and 1 are under way"},
+		{cluster(3, sick(0, 1)), "etcd-2", rollout.GuardEndpointFloor, "removing this one leaves 0 of 3 pods Ready, at least 2 must stay"},
+		{cluster(3, behind(6000, 1)), "etcd-2", rollout.GuardCaughtUp, "1 serving survivors are less than 5000 entries behind, quorum 2; the furthest is 6000 behind"},
+		{cluster(3, gate("a", true, false), gate("b", true, true), sick(2)), "etcd-2", rollout.GuardHostGates, "1 of 2 gates of the host apply and pass"},
+		{cluster(3), "etcd-0", rollout.GuardLeaderLast, "2 followers are still candidates; the leader goes after them"},
+		{cluster(3, partition(2)), "etcd-1", rollout.GuardPartition, "ordinal 1, partition 2"},
+		{cluster(3, ghosts(1)), "etcd-2", rollout.GuardVotersUnknown, "the member list names 4 voters"},
+	} {
+		t.Run(string(tc.guard), func(t *testing.T) {
+			if got := detailOf(tc.world.decide(), tc.pod, tc.guard); got != tc.want {
+				t.Errorf("\n got %q\nwant %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// A decision carries every guard of every candidate, not just the first that fails.
+func TestADecisionCarriesAllGuardsOfAllCandidates(t *testing.T) {
+	// Everything is outdated; only what is down is at the partition, and may vote.
+	d := cluster(5, alive(4), terminating(3), dead(1, 2), partition(4)).decide()
+	var got []string
+	for _, c := range d.Candidates {
+		got = append(got, c.Pod)
+		want := []rollout.Guard{rollout.GuardPartition, rollout.GuardVotersUnknown, rollout.GuardMayVote, rollout.GuardQuorumPatience, rollout.GuardRevisionSuspect, rollout.GuardDataSurvives}
+		if c.Rule == rollout.RuleServing {
+			want = []rollout.Guard{rollout.GuardPartition, rollout.GuardVotersUnknown, rollout.GuardQuorumFloor, rollout.GuardUnavailableBudget, rollout.GuardCanary,
+				rollout.GuardEndpointFloor, rollout.GuardCaughtUp, rollout.GuardDataSurvives, rollout.GuardHostGates, rollout.GuardLeaderLast}
+		}
+		var guards []rollout.Guard
+		for _, v := range c.Verdicts {
+			guards = append(guards, v.Guard)
+		}
+		if !slices.Equal(guards, want) {
+			t.Errorf("%s: guards %v, want %v", c.Pod, guards, want)
+		}
+	}
+	if want := []string{"etcd-2", "etcd-1", "etcd-4", "etcd-0"}; !slices.Equal(got, want) {
+		t.Errorf("candidates %v, want %v: %s", got, want, d.Reason())
+	}
+}
+
+func TestNamesAreStable(t *testing.T) {
+	for want, got := range map[string]string{
+		"Idle": rollout.Idle.String(), "Hold": rollout.Hold.String(), "Wait": rollout.Wait.String(),
+		"Complete": rollout.Complete.String(), "MoveLeader": rollout.MoveLeader.String(), "Remove": rollout.Remove.String(),
+		"Unknown": rollout.Unknown.String(), "Serving": rollout.Serving.String(), "Down": rollout.Down.String(),
+		"dead": rollout.Dead.String(), "starting": rollout.Starting.String(), "alive": rollout.Alive.String(), "": rollout.NotDown.String(),
+	} {
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
