@@ -9,6 +9,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/quorate/quorate/membership"
+	"github.com/quorate/quorate/pkg/record"
 	"github.com/quorate/quorate/pkg/rollout"
 	"github.com/quorate/quorate/pkg/workload"
 )
@@ -49,6 +50,9 @@ type Config struct {
 	// StatefulSets and Pods are the Kubernetes API for Namespace.
 	StatefulSets workload.StatefulSets
 	Pods         workload.Pods
+	// Leases is the Kubernetes API for Leases in Namespace: the operator's controls
+	// stand on the Lease quorate-<statefulset>.
+	Leases record.Leases
 	// Names tie pods to containers and members; the zero value means etcd-druid's.
 	Names workload.Names
 
@@ -109,6 +113,7 @@ func (c Config) complete() (Config, error) {
 	require(len(c.Endpoints) > 0, "Endpoints needs at least one URL of an etcd member")
 	require(c.StatefulSets != nil, "StatefulSets is required")
 	require(c.Pods != nil, "Pods is required")
+	require(c.Leases != nil, "Leases is required")
 	require(c.LockTTL >= 2*time.Second, "LockTTL %v is too short: etcd grants no lease below 2s", c.LockTTL)
 	require(c.LockTTL%time.Second == 0, "LockTTL %v is not whole seconds, which is etcd's unit for leases", c.LockTTL)
 	require(c.ProbeTimeout > 0, "ProbeTimeout %v is not positive", c.ProbeTimeout)

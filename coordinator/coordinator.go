@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/quorate/quorate/membership"
+	"github.com/quorate/quorate/pkg/record"
 	"github.com/quorate/quorate/pkg/rollout"
 	"github.com/quorate/quorate/pkg/workload"
 )
@@ -253,12 +254,21 @@ func (l *leader) observe(ctx context.Context) (rollout.State, string, error) {
 	}
 	l.rolling = true
 	if o.Set.OnDelete {
+		lease, err := record.Read(reading, l.cfg.Leases, l.cfg.StatefulSet)
+		if err != nil {
+			return rollout.State{}, "", err
+		}
+		state.Controls = record.Controls(lease)
 		var merr error
 		if state.Etcd, merr = l.members.Observe(ctx); merr != nil {
 			l.log.WithError(merr).Debug("no member list")
 		}
 		if l.cfg.Gates != nil {
 			state.Gates = l.cfg.Gates(ctx)
+		}
+		// Probes that failed because we are ending say nothing about the members.
+		if err := ctx.Err(); err != nil {
+			return rollout.State{}, "", err
 		}
 	}
 	state.Ages = l.memory.ages(time.Now(), rollout.Assess(state, l.cfg.Policy).Sightings())
@@ -327,7 +337,11 @@ func (l *leader) act(ctx context.Context, begin time.Time, m rollout.Membership,
 		l.log.WithField("from", d.Transfer.FromName).WithField("to", d.Transfer.ToName).Info("leadership moved")
 		return nil
 	}
-	err := l.workload.Delete(ctx, *d.Target)
+	err := l.remove(ctx, d)
+	if workload.Blocked(err) {
+		l.log.WithError(err).Info("a PodDisruptionBudget refuses the eviction for now")
+		return nil
+	}
 	if workload.Refused(err) {
 		// The pod is not the one that was decided on any more: decide anew.
 		l.log.WithError(err).Info("the removal was refused")
@@ -337,6 +351,13 @@ func (l *leader) act(ctx context.Context, begin time.Time, m rollout.Membership,
 		l.log.WithFields(logrus.Fields{"pod": d.Target.Pod, "uid": d.Target.UID}).Info("pod removed")
 	}
 	return err
+}
+
+func (l *leader) remove(ctx context.Context, d rollout.Decision) error {
+	if d.Method == rollout.RemoveByEviction {
+		return l.workload.Evict(ctx, *d.Target)
+	}
+	return l.workload.Delete(ctx, *d.Target)
 }
 
 // report logs a decision when it differs from the last one in more than its numbers.

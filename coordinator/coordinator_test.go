@@ -1,27 +1,47 @@
 package coordinator
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/sirupsen/logrus"
 	"go.uber.org/goleak"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/quorate/quorate/internal/etcdtest"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// The tests of the loop run production code, a real etcd client and all, in a bubble
+// whose clock jumps; only the servers are small. All times are the bubble's.
+
 func config(k *kube, changes ...func(*Config)) Config {
 	cfg := Config{
 		Namespace: "ns", StatefulSet: "etcd", Dial: k.etcd.Dial, Endpoints: []string{k.etcd.URL(0)},
-		StatefulSets: k, Pods: kubePods{k},
+		StatefulSets: k, Pods: kubePods{k}, Leases: kubeLeases{},
 	}
 	for _, change := range changes {
 		change(&cfg)
 	}
 	return cfg
+}
+
+// logTo makes the log readable in a test.
+func logTo(b *bytes.Buffer) func(*Config) {
+	return func(c *Config) {
+		l := logrus.New()
+		l.SetOutput(b)
+		c.Log = logrus.NewEntry(l)
+	}
 }
 
 // run starts a coordinator; the function that it returns ends it and waits.
@@ -43,16 +63,421 @@ func run(t *testing.T, cfg Config) (stop func()) {
 	}
 }
 
-func TestTmp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
-		k.update("rev-2")
-		b := time.Now()
-		stop := run(t, config(k))
-		for i := 0; i < 300 && !k.settled("rev-2"); i++ {
-			<-time.After(time.Second)
+// within waits until something holds, at most for d.
+func within(t *testing.T, d time.Duration, what string, holds func() bool) {
+	t.Helper()
+	for begin := time.Now(); !holds(); <-time.After(20 * time.Millisecond) {
+		if time.Since(begin) > d {
+			t.Fatalf("%s: not within %v", what, d)
 		}
-		t.Log(k.story(), time.Since(b))
-		stop()
+	}
+}
+
+func (k *kube) expect(t *testing.T, want ...string) {
+	t.Helper()
+	if got := k.story(); got != strings.Join(want, ", ") {
+		t.Errorf("what happened:\n got %s\nwant %s", got, strings.Join(want, ", "))
+	}
+}
+
+func (k *kube) requests() (lists int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.lists
+}
+
+func moves(c *etcdtest.Cluster) (n int) {
+	c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) {
+		for _, m := range ms {
+			n += m.Moves
+		}
+	})
+	return n
+}
+
+func TestTheLoop(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		test func(t *testing.T)
+	}{
+		{"rolls a healthy cluster with one leader change, and leaves nothing behind", func(t *testing.T) {
+			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+			stop := run(t, config(k))
+			k.update("rev-2")
+			within(t, time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
+			k.expect(t, "deleted etcd-2", "deleted etcd-1", "deleted etcd-0")
+			if n := moves(k.etcd); n != 1 {
+				t.Errorf("%d leader changes, want 1", n)
+			}
+			stop()
+			if keys, leases := k.etcd.Keys(), k.etcd.Leases(); len(keys) != 0 || leases != 0 {
+				t.Errorf("left behind: keys %v, %d leases", keys, leases)
+			}
+		}},
+		{"picks up a rollout that was under way when it began", func(t *testing.T) {
+			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+			k.update("rev-2")
+			k.change(func() { k.pods[1].Labels["controller-revision-hash"] = "rev-2" })
+			defer run(t, config(k))()
+			within(t, time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
+			k.expect(t, "deleted etcd-2", "deleted etcd-0")
+		}},
+		{"asks nobody anything while nothing is outdated", func(t *testing.T) {
+			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+			defer run(t, config(k))()
+			<-time.After(time.Minute)
+			lists, dials := k.requests(), k.etcd.Dials(k.etcd.URL(2))
+			<-time.After(30 * time.Minute)
+			if n := k.requests() - lists; n != 0 {
+				t.Errorf("%d lists of pods while idle", n)
+			}
+			if n := k.etcd.Dials(k.etcd.URL(2)) - dials; n != 0 {
+				t.Errorf("%d connections to a member while idle", n)
+			}
+			k.update("rev-2")
+			within(t, time.Minute, "the rollout after it", func() bool { return k.settled("rev-2") })
+		}},
+		{"does nothing unless the strategy is OnDelete, and begins when it becomes that", func(t *testing.T) {
+			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+			onDelete := k.set.Spec.UpdateStrategy.Type
+			k.set.Spec.UpdateStrategy.Type = "RollingUpdate"
+			k.update("rev-2")
+			defer run(t, config(k))()
+			<-time.After(10 * time.Minute)
+			k.expect(t)
+			k.change(func() { k.set.Spec.UpdateStrategy.Type = onDelete })
+			within(t, time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
+		}},
+		{"holds with two voters for as long as it takes", func(t *testing.T) {
+			k := newKube(t, 2, etcdtest.StartInMemory(t, 2))
+			k.update("rev-2")
+			defer run(t, config(k))()
+			<-time.After(10 * time.Minute)
+			k.expect(t)
+		}},
+		{"rolls a single member whose lock goes with it", func(t *testing.T) {
+			k := newKube(t, 1, etcdtest.StartInMemory(t, 1))
+			k.update("rev-2")
+			defer run(t, config(k))()
+			within(t, time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
+			k.expect(t, "deleted etcd-0")
+		}},
+		{"stops after one pod of a broken revision, and replaces it first when it is mended", func(t *testing.T) {
+			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+			k.stuck = true
+			k.update("rev-broken")
+			defer run(t, config(k))()
+			<-time.After(10 * time.Minute)
+			k.expect(t, "deleted etcd-2")
+			k.change(func() { k.stuck = false })
+			k.update("rev-3")
+			within(t, time.Minute, "the rollout", func() bool { return k.settled("rev-3") })
+			k.expect(t, "deleted etcd-2", "deleted etcd-2", "deleted etcd-1", "deleted etcd-0")
+		}},
+		{"decides anew when its removal is refused", func(t *testing.T) {
+			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+			k.update("rev-2")
+			cfg := config(k, func(c *Config) {
+				c.Gates = func(context.Context) []rollout.Gate { // Something touches the pod after it was read, twice.
+					if k.story() != "refused etcd-2, refused etcd-2" && !strings.Contains(k.story(), "deleted") {
+						k.change(func() { k.setReady(k.pods[2], true) })
+					}
+					return nil
+				}
+			})
+			defer run(t, cfg)()
+			within(t, time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
+			k.expect(t, "refused etcd-2", "refused etcd-2", "deleted etcd-2", "deleted etcd-1", "deleted etcd-0")
+		}},
+		{"respects a gate of the host until it opens", func(t *testing.T) {
+			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+			k.update("rev-2")
+			begin := time.Now()
+			defer run(t, config(k, func(c *Config) {
+				c.Gates = func(context.Context) []rollout.Gate {
+					return []rollout.Gate{{Name: "backup", Pass: time.Since(begin) > 10*time.Minute}}
+				}
+			}))()
+			<-time.After(10 * time.Minute)
+			k.expect(t)
+			within(t, time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
+		}},
+		{"never removes on evidence older than MaxEvidenceAge", func(t *testing.T) {
+			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+			k.slow = DefaultMaxEvidenceAge
+			k.update("rev-2")
+			defer run(t, config(k))()
+			<-time.After(10 * time.Minute)
+			k.expect(t)
+			k.change(func() { k.slow = DefaultMaxEvidenceAge - time.Second })
+			within(t, 2*time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
+		}},
+		{"lets a leader go whose leadership cannot be moved", func(t *testing.T) {
+			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+			k.etcd.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[0].MoveLeaderErr = errors.New("no") })
+			k.update("rev-2")
+			defer run(t, config(k))()
+			within(t, time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
+			k.expect(t, "deleted etcd-2", "deleted etcd-1", "deleted etcd-0")
+			if n := moves(k.etcd); n != rollout.MaxTransferFailures {
+				t.Errorf("%d transfers were tried, want %d", n, rollout.MaxTransferFailures)
+			}
+		}},
+		{"waits out the Kubernetes API, and logs the same fault once a minute", func(t *testing.T) {
+			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+			var log bytes.Buffer
+			k.err = errors.New("connection refused")
+			stop := run(t, config(k, logTo(&log)))
+			<-time.After(10 * time.Minute)
+			k.change(func() { k.err = nil })
+			k.update("rev-2")
+			within(t, time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
+			stop()
+			if n := strings.Count(log.String(), "this cycle failed"); n < 9 || n > 11 {
+				t.Errorf("logged %d times in ten minutes:\n%s", n, log.String())
+			}
+		}},
+		{"says what to do about a missing permission", func(t *testing.T) {
+			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+			var log bytes.Buffer
+			k.deleteErr = apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "etcd-2", errors.New("not yours"))
+			k.update("rev-2")
+			stop := run(t, config(k, logTo(&log)))
+			<-time.After(time.Minute)
+			stop()
+			if !strings.Contains(log.String(), "delete pod etcd-2") || !strings.Contains(log.String(), "see deploy/rbac.yaml") {
+				t.Errorf("log:\n%s", log.String())
+			}
+		}},
+		{"waits for a member that is down by itself no longer than a rollout needs", func(t *testing.T) {
+			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+			k.etcd.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[1].Hung = true })
+			k.change(func() { k.setReady(k.pods[1], false) })
+			k.update("rev-2")
+			defer run(t, config(k))()
+			within(t, 2*time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
+			k.expect(t, "deleted etcd-1", "deleted etcd-2", "deleted etcd-0")
+		}},
+		{"forgets between two rollouts what it saw in the first", func(t *testing.T) {
+			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+			var log bytes.Buffer
+			k.stuck = true
+			k.update("rev-2")
+			stop := run(t, config(k, logTo(&log)))
+			<-time.After(time.Minute) // etcd-2 has not settled, but not for long.
+			k.expect(t, "deleted etcd-2")
+			onDelete := k.set.Spec.UpdateStrategy.Type
+			k.change(func() { k.set.Spec.UpdateStrategy.Type = "RollingUpdate" })
+			<-time.After(10 * time.Minute)
+			k.change(func() { k.set.Spec.UpdateStrategy.Type = onDelete })
+			<-time.After(time.Minute) // Nobody has seen it unsettled for five minutes.
+			stop()
+			if strings.Contains(log.String(), string(rollout.GuardUpdatedFailing)) {
+				t.Errorf("what was not looked at counts as seen:\n%s", log.String())
+			}
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) { synctest.Test(t, tc.test) })
+	}
+}
+
+const lock = "/quorate/ns/etcd/lock/"
+
+func holders(k *kube) int { return len(k.etcd.Keys()) }
+
+func TestTheElection(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		test func(t *testing.T)
+	}{
+		{"begins anew when the lease of the coordinator expires", func(t *testing.T) {
+			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+			defer run(t, config(k))()
+			within(t, time.Minute, "the lock", func() bool { return holders(k) == 1 })
+			old := k.etcd.Keys()
+			k.etcd.ExpireLeases()
+			within(t, time.Minute, "another lock", func() bool { return holders(k) == 1 && !slices.Equal(k.etcd.Keys(), old) })
+		}},
+		{"begins anew when somebody deletes the lock's key", func(t *testing.T) {
+			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+			defer run(t, config(k))()
+			within(t, time.Minute, "the lock", func() bool { return holders(k) == 1 })
+			k.etcd.Delete(k.etcd.Keys()[0])
+			k.update("rev-2")
+			within(t, time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
+			if holders(k) != 1 {
+				t.Errorf("keys %v", k.etcd.Keys())
+			}
+		}},
+		{"goes on when quorum returns", func(t *testing.T) {
+			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+			k.etcd.LoseQuorum()
+			k.update("rev-2")
+			defer run(t, config(k))()
+			<-time.After(10 * time.Minute)
+			k.expect(t)
+			k.etcd.RegainQuorum()
+			within(t, 2*time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
+		}},
+		{"ends within its time when quorum is lost while it coordinates", func(t *testing.T) {
+			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+			stop := run(t, config(k))
+			within(t, time.Minute, "the lock", func() bool { return holders(k) == 1 })
+			k.etcd.LoseQuorum()
+			begin := time.Now()
+			stop()
+			if d := time.Since(begin); d > releaseTimeout {
+				t.Errorf("Run took %v to end", d)
+			}
+		}},
+		{"ends within its time when no member can be reached", func(t *testing.T) {
+			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+			stop := run(t, config(k))
+			within(t, time.Minute, "the lock", func() bool { return holders(k) == 1 })
+			for i := range 3 {
+				k.etcd.Stop(i)
+			}
+			begin := time.Now()
+			stop()
+			if d := time.Since(begin); d > releaseTimeout {
+				t.Errorf("Run took %v to end", d)
+			}
+		}},
+		{"releases over another member when its own is gone", func(t *testing.T) {
+			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+			stop := run(t, config(k))
+			within(t, time.Minute, "the lock", func() bool { return holders(k) == 1 })
+			k.etcd.Stop(0) // The only one that was configured.
+			stop()
+			if keys := k.etcd.Keys(); len(keys) != 0 {
+				t.Errorf("keys %v were left behind", keys)
+			}
+		}},
+		{"does not hammer a member that refuses the release", func(t *testing.T) {
+			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+			stop := run(t, config(k))
+			within(t, time.Minute, "the lock", func() bool { return holders(k) == 1 })
+			var txns int
+			count := func() (n int) {
+				k.etcd.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) {
+					for _, m := range ms {
+						m.TxnErr = errors.New("going away")
+						n += m.Txns
+					}
+				})
+				return n
+			}
+			txns = count()
+			stop()
+			if n := count() - txns; n < 2 || n > 40 {
+				t.Errorf("%d attempts to release the lock, want a few", n)
+			}
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) { synctest.Test(t, tc.test) })
+	}
+}
+
+// A waiter watches the key before it, and clientv3's watches do not work in a bubble (a
+// channel of theirs is global). So these run on the machine's clock, and assert no times.
+func TestTheQueue(t *testing.T) {
+	const generous = time.Minute
+	soon := func(c *Config) { c.Interval = 20 * time.Millisecond }
+	quick := func(t *testing.T) *kube {
+		k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+		k.termination, k.startup = 10*time.Millisecond, 10*time.Millisecond
+		return k
+	}
+	for _, tc := range []struct {
+		name string
+		test func(t *testing.T)
+	}{
+		{"lets one of three act", func(t *testing.T) {
+			k := quick(t)
+			for range 3 {
+				defer run(t, config(k, soon))()
+			}
+			within(t, generous, "three in the queue", func() bool { return holders(k) == 3 })
+			k.update("rev-2")
+			within(t, generous, "the rollout", func() bool { return k.settled("rev-2") })
+			k.expect(t, "deleted etcd-2", "deleted etcd-1", "deleted etcd-0")
+			for _, key := range k.etcd.Keys() {
+				if !strings.HasPrefix(key, lock) {
+					t.Errorf("key %s is not under %s", key, lock)
+				}
+			}
+		}},
+		{"passes to the next when the first is asked to stop", func(t *testing.T) {
+			k := quick(t)
+			first := run(t, config(k, soon))
+			within(t, generous, "the first", func() bool { return holders(k) == 1 })
+			defer run(t, config(k, soon))()
+			within(t, generous, "the second", func() bool { return holders(k) == 2 })
+			k.update("rev-2")
+			within(t, generous, "the first removal", func() bool { return k.story() != "" })
+			first()
+			if holders(k) != 1 {
+				t.Errorf("keys %v", k.etcd.Keys())
+			}
+			within(t, generous, "the rollout", func() bool { return k.settled("rev-2") })
+			k.expect(t, "deleted etcd-2", "deleted etcd-1", "deleted etcd-0")
+		}},
+		{"begins anew when the lease of a waiter expires", func(t *testing.T) {
+			k := quick(t)
+			k.etcd.Put(lock+"someone", "") // Without a lease: it stays.
+			defer run(t, config(k, soon))()
+			within(t, generous, "in the queue", func() bool { return holders(k) == 2 })
+			old := k.etcd.Keys()
+			k.etcd.ExpireLeases()
+			within(t, generous, "in the queue again", func() bool { return holders(k) == 2 && !slices.Equal(k.etcd.Keys(), old) })
+			k.etcd.Delete(lock + "someone")
+			k.update("rev-2")
+			within(t, generous, "the rollout", func() bool { return k.settled("rev-2") })
+		}},
+		{"does not act for one who has lost the lock", func(t *testing.T) {
+			k := quick(t)
+			defer run(t, config(k, soon))()
+			within(t, generous, "the lock", func() bool { return holders(k) == 1 })
+			k.etcd.Put(lock+"other", "")
+			k.etcd.Delete(k.etcd.Keys()[0])
+			k.update("rev-2")
+			within(t, generous, "in the queue again", func() bool { return holders(k) == 2 })
+			k.expect(t)
+			k.etcd.Delete(lock + "other")
+			within(t, generous, "the rollout", func() bool { return k.settled("rev-2") })
+		}},
+		{"ends when quorum is lost while it waits", func(t *testing.T) {
+			k := quick(t)
+			k.etcd.Put(lock+"someone", "")
+			stop := run(t, config(k, soon))
+			within(t, generous, "in the queue", func() bool { return holders(k) == 2 })
+			k.etcd.LoseQuorum()
+			stop()
+		}},
+	} {
+		t.Run(tc.name, tc.test)
+	}
+}
+
+// A stranger's key is never deleted, whatever our own claims.
+func TestAReleaseIsGuardedByTheRevisionOfItsOwnKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := etcdtest.StartInMemory(t, 1)
+		tenure, err := campaign(t.Context(), c.Dial, c.URLs(), "/lock", 10*time.Second, time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		key := c.Keys()[0]
+		c.Delete(key)
+		c.Put(key, "somebody else's")
+		if err := tenure.owns(t.Context()); !errors.Is(err, errNotOurs) {
+			t.Errorf("owns: %v", err)
+		}
+		if err := tenure.release(t.Context()); err != nil {
+			t.Errorf("release: %v", err)
+		}
+		if keys := c.Keys(); !slices.Equal(keys, []string{key}) {
+			t.Errorf("keys %v, want the one that is not ours", keys)
+		}
 	})
 }

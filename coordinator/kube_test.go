@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,7 +11,9 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -21,9 +24,8 @@ import (
 )
 
 // kube plays the Kubernetes API, the StatefulSet controller and the kubelets for one
-// StatefulSet whose members are those of an etcdtest cluster. It runs on the clock
-// of a bubble: a removed pod takes termination to go, and its successor startup to
-// serve.
+// StatefulSet whose members are those of an etcdtest cluster. A removed pod takes
+// termination to go, and its successor startup to serve.
 type kube struct {
 	etcd *etcdtest.Cluster
 	wg   sync.WaitGroup
@@ -34,6 +36,7 @@ type kube struct {
 	version  int
 	watchers []*watch.RaceFreeFakeWatcher
 
+	termination, startup time.Duration
 	// events are what happened, in order.
 	events []string
 	// err, where not nil, is the answer to every read; deleteErr that to a delete.
@@ -46,14 +49,9 @@ type kube struct {
 	stuck bool
 }
 
-const (
-	termination = 3 * time.Second
-	startup     = 7 * time.Second
-)
-
 func newKube(t *testing.T, replicas int, etcd *etcdtest.Cluster) *kube {
 	n := int32(replicas)
-	k := &kube{etcd: etcd, set: &appsv1.StatefulSet{
+	k := &kube{etcd: etcd, termination: 3 * time.Second, startup: 7 * time.Second, set: &appsv1.StatefulSet{
 		ObjectMeta: metav1.ObjectMeta{Name: "etcd", Namespace: "ns", UID: "set-uid", Generation: 1},
 		Spec: appsv1.StatefulSetSpec{
 			Replicas: &n, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "etcd"}},
@@ -119,7 +117,9 @@ func (k *kube) change(f func()) {
 	}
 }
 
-func (k *kube) happened(format string, args ...any) { k.events = append(k.events, fmt.Sprintf(format, args...)) }
+func (k *kube) happened(format string, args ...any) {
+	k.events = append(k.events, fmt.Sprintf(format, args...))
+}
 
 // story returns what happened so far.
 func (k *kube) story() string {
@@ -175,6 +175,15 @@ func ready(d time.Duration) chan struct{} {
 	return c
 }
 
+func (k kubePods) EvictV1(context.Context, *policyv1.Eviction) error { return errors.ErrUnsupported }
+
+// kubeLeases has no Lease: no control is set.
+type kubeLeases struct{}
+
+func (kubeLeases) Get(_ context.Context, name string, _ metav1.GetOptions) (*coordinationv1.Lease, error) {
+	return nil, apierrors.NewNotFound(coordinationv1.Resource("leases"), name)
+}
+
 func (k kubePods) Delete(_ context.Context, name string, opts metav1.DeleteOptions) error {
 	resource := schema.GroupResource{Resource: "pods"}
 	k.mu.Lock()
@@ -199,14 +208,17 @@ func (k kubePods) Delete(_ context.Context, name string, opts metav1.DeleteOptio
 func (k *kube) replace(i int) {
 	member := func(up bool) {
 		k.etcd.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[i].Hung = !up })
+		if id := k.etcd.ID(i); !up && k.etcd.Leader() == id {
+			k.etcd.SetLeader(k.etcd.ID((i + 1) % len(k.pods))) // The others elect another.
+		}
 	}
-	<-time.After(termination)
+	<-time.After(k.termination)
 	member(false)
 	k.change(func() { k.pods[i] = k.newPod(i); k.setReady(k.pods[i], false) })
 	if k.stuck {
 		return
 	}
-	<-time.After(startup)
+	<-time.After(k.startup)
 	member(true)
 	k.change(func() { k.setReady(k.pods[i], true) })
 }

@@ -5,12 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
 )
 
 // Exit codes.
@@ -23,11 +25,18 @@ const (
 type badInput struct{ error }
 
 func main() {
+	// client-go logs through klog, in a format of its own and about things that come
+	// back as errors anyhow.
+	klog.LogToStderr(false)
+	klog.SetOutput(io.Discard)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := root().ExecuteContext(ctx)
 	stop()
 	if err == nil {
 		return
+	}
+	if errors.Is(err, errWaiting) {
+		os.Exit(exitWaiting)
 	}
 	fmt.Fprintln(os.Stderr, "quorate:", err)
 	var bad badInput
@@ -48,14 +57,22 @@ lock in the very etcd they serve. The coordinator asks etcd who is healthy and w
 leads, and replaces outdated pods in a safe order. The StatefulSet's update strategy
 must be OnDelete; with any other Quorate does nothing.
 
-Exit codes: 0 done or asked to stop, 1 failure, 2 bad input.`,
+Exit codes: 0 done or asked to stop, 1 failure, 2 bad input, 3 a plan
+that holds or waits.`,
 		Version:       version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return badInput{err} })
-	cmd.AddCommand(sidecar())
+	cmd.AddCommand(sidecar(), plan())
 	return cmd
+}
+
+func noArgs(cmd *cobra.Command, args []string) error {
+	if err := cobra.NoArgs(cmd, args); err != nil {
+		return badInput{err}
+	}
+	return nil
 }
 
 // version is the module's version where it was built from one.

@@ -30,12 +30,7 @@ pod unready. On SIGTERM it releases its lock and ends with exit code 0.`,
 
   # From anywhere that reaches the members and the API, for instance as a Job:
   quorate sidecar -e http://etcd-main-client:2379 --namespace=garden --statefulset=etcd-main`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if err := cobra.NoArgs(cmd, args); err != nil {
-				return badInput{err}
-			}
-			return nil
-		},
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Complete(os.Getenv)
 			if err := o.Validate(); err != nil {

@@ -55,7 +55,7 @@ type Member struct {
 	URL     string
 	Learner bool
 
-	// Hung: it accepts connections and answers nothing.
+	// Hung: it accepts connections and answers nothing, like a process that is stopped.
 	Hung bool
 	// As and OfCluster, where not 0, are the IDs it claims in its answers.
 	As, OfCluster uint64
@@ -137,6 +137,7 @@ func (c *Cluster) Set(change func(c *Cluster, members []*Member)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	change(c, c.members)
+	c.store.notify()
 }
 
 // SetLeader makes a member the leader, 0 nobody, at a new term.
@@ -144,6 +145,13 @@ func (c *Cluster) SetLeader(id uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.leader, c.term = id, c.term+1
+}
+
+// Leader returns the ID of the leader.
+func (c *Cluster) Leader() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.leader
 }
 
 // LoseQuorum makes everything hang that needs consensus, until [Cluster.RegainQuorum].
@@ -170,6 +178,9 @@ func (c *Cluster) Add(m Member) {
 	defer c.mu.Unlock()
 	c.members = append(c.members, &m)
 }
+
+// ID returns a member's ID.
+func (c *Cluster) ID(i int) uint64 { return c.members[i].ID }
 
 // URL returns a member's client URL.
 func (c *Cluster) URL(i int) string { return c.members[i].URL }
@@ -220,16 +231,21 @@ type service struct {
 	member  *Member
 }
 
-// gate lets no request through to a member that hangs.
+// gate lets no request through to a member while it hangs.
 func (s *service) gate(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	s.cluster.mu.Lock()
-	hung := s.member.Hung
-	s.cluster.mu.Unlock()
-	if hung {
-		<-ctx.Done()
-		return nil, ctx.Err()
+	for {
+		s.cluster.mu.Lock()
+		hung, changed := s.member.Hung, s.cluster.store.changed
+		s.cluster.mu.Unlock()
+		if !hung {
+			return handler(ctx, req)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	}
-	return handler(ctx, req)
 }
 
 // consensus blocks while there is no quorum, as etcd does, and then takes the

@@ -4,10 +4,13 @@
 package options
 
 import (
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/url"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,6 +20,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	appsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
+	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -90,6 +94,8 @@ func (o *Sidecar) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.Kubernetes.PodName, "pod-name", "", "name of the pod this sidecar runs in (default: $POD_NAME); none outside a member's pod")
 
 	fs.IntVar(&o.Policy.MaxUnavailable, "max-unavailable", o.Policy.MaxUnavailable, "how many members may be unavailable at once during a rollout; quorum is kept whatever this says")
+	fs.Var((*removal)(&o.Policy.Removal), "removal", "how a fully healthy pod is removed: delete, as the StatefulSet controller does it, or evict, so that a PodDisruptionBudget can refuse; a sick one is always deleted")
+	fs.BoolVar(&o.Policy.AllowVolatileData, "allow-volatile-data", false, "permit removals that leave fewer than a quorum of voters with data where the data volume is not persistent")
 	fs.DurationVar(&o.Policy.SettleTimeout, "settle-timeout", o.Policy.SettleTimeout, "how long an updated pod may take to settle before it counts as failing and holds the rollout; also how long lost quorum is left to recover by itself")
 	fs.DurationVar(&o.Policy.DeadAfter, "dead-after", o.Policy.DeadAfter, "how long an etcd container may stay terminated before its member counts as dead")
 	fs.Uint64Var(&o.Policy.MaxLag, "max-lag", o.Policy.MaxLag, "how many log entries a surviving member may be behind when another is removed")
@@ -101,6 +107,23 @@ func (o *Sidecar) AddFlags(fs *pflag.FlagSet) {
 
 	fs.StringVar(&o.Log.Level, "log-level", o.Log.Level, "one of panic, fatal, error, warn, info, debug, trace")
 	fs.StringVar(&o.Log.Format, "log-format", o.Log.Format, "text or json")
+}
+
+// removal reads --removal.
+type removal rollout.Removal
+
+func (r *removal) String() string { return rollout.Removal(*r).String() }
+
+func (r *removal) Type() string { return "delete|evict" }
+
+func (r *removal) Set(s string) error {
+	for _, method := range []rollout.Removal{rollout.RemoveByDelete, rollout.RemoveByEviction} {
+		if s == method.String() {
+			*r = removal(method)
+			return nil
+		}
+	}
+	return errors.New("use delete or evict")
 }
 
 // Complete fills in what follows from the environment and from other values.
@@ -115,7 +138,9 @@ func (o *Sidecar) Complete(getenv func(string) string) {
 	fill(&k.Namespace, getenv("POD_NAMESPACE"))
 	fill(&k.PodName, getenv("POD_NAME"))
 	if i := strings.LastIndexByte(k.PodName, '-'); i > 0 {
-		fill(&k.StatefulSet, k.PodName[:i])
+		if _, err := strconv.ParseUint(k.PodName[i+1:], 10, 31); err == nil {
+			fill(&k.StatefulSet, k.PodName[:i])
+		}
 	}
 }
 
@@ -142,6 +167,12 @@ func (o *Sidecar) Validate() error {
 			bad("%s: %q: %w", f.flag, f.path, err)
 		}
 	}
+	if o.Etcd.CACert != "" && len(errs) == 0 {
+		// etcd's own reader takes a file without any certificate for an empty list.
+		if pem, err := os.ReadFile(o.Etcd.CACert); err == nil && !x509.NewCertPool().AppendCertsFromPEM(pem) {
+			bad("--cacert: %q: holds no certificate in PEM", o.Etcd.CACert)
+		}
+	}
 	if len(errs) == 0 {
 		if _, err := o.Etcd.tlsInfo().ClientConfig(); err != nil {
 			bad("--cacert %q, --cert %q, --key %q: %w", o.Etcd.CACert, o.Etcd.Cert, o.Etcd.Key, err)
@@ -150,12 +181,16 @@ func (o *Sidecar) Validate() error {
 	if o.Etcd.Password != "" && o.Etcd.Username == "" {
 		bad("--etcd-password: is set without --etcd-username")
 	}
+	if o.Etcd.Username != "" && o.Etcd.Password == "" {
+		bad("--etcd-username: %q: is set without --etcd-password", o.Etcd.Username)
+	}
 	if o.Kubernetes.Namespace == "" {
 		bad("--namespace: is required (or set POD_NAMESPACE)")
 	}
 	if o.Kubernetes.StatefulSet == "" {
 		bad("--statefulset: is required (or set --pod-name or POD_NAME to a name that ends in an ordinal, such as etcd-main-0; it is %q)", o.Kubernetes.PodName)
 	}
+	o.validateNumbers(bad)
 	if _, err := logrus.ParseLevel(o.Log.Level); err != nil {
 		bad("--log-level: %q: use panic, fatal, error, warn, info, debug or trace", o.Log.Level)
 	}
@@ -165,19 +200,56 @@ func (o *Sidecar) Validate() error {
 	return errors.Join(errs...)
 }
 
+// validateNumbers repeats the rules of [coordinator.Config], so that an operator reads
+// the names of the flags and not those of a host's fields.
+func (o *Sidecar) validateNumbers(bad func(format string, args ...any)) {
+	for _, d := range []struct {
+		flag  string
+		value time.Duration
+	}{
+		{"--probe-timeout", o.ProbeTimeout}, {"--request-timeout", o.RequestTimeout},
+		{"--interval", o.Interval}, {"--settle-timeout", o.Policy.SettleTimeout},
+	} {
+		if d.value <= 0 {
+			bad("%s: %v: must be positive", d.flag, d.value)
+		}
+	}
+	if o.LockTTL < 2*time.Second || o.LockTTL%time.Second != 0 {
+		bad("--lock-ttl: %v: must be whole seconds, at least 2s", o.LockTTL)
+	}
+	if o.MaxEvidenceAge <= 2*o.ProbeTimeout {
+		bad("--max-evidence-age: %v: must exceed twice --probe-timeout (%v), or no evidence is ever young enough", o.MaxEvidenceAge, o.ProbeTimeout)
+	}
+	if o.Policy.DeadAfter < 0 {
+		bad("--dead-after: %v: must not be negative", o.Policy.DeadAfter)
+	}
+	if o.Policy.MaxLag == 0 {
+		bad("--max-lag: 0: must be positive, or no member ever counts as caught up")
+	}
+}
+
 func validEndpoint(e string) error {
 	u, err := url.Parse(e)
 	switch {
-	case err != nil:
-		return err
+	case err != nil && strings.Contains(e, "://"):
+		return errors.Unwrap(err) // The URL is in the message already.
+	case err != nil, !strings.Contains(e, "://"):
+		return errors.New("not a client URL such as https://etcd-main-0.etcd-main-peer.ns.svc:2379")
 	case u.Scheme != "http" && u.Scheme != "https":
 		return errors.New("not a client URL such as https://etcd-main-0.etcd-main-peer.ns.svc:2379")
 	case u.Hostname() == "" || u.Port() == "":
 		return errors.New("needs a host and a port, such as https://127.0.0.1:2379")
+	case !validPort(u.Port()):
+		return fmt.Errorf("port %s is not between 1 and 65535", u.Port())
 	case u.Path != "" && u.Path != "/":
 		return fmt.Errorf("must not have a path (%q)", u.Path)
 	}
 	return nil
+}
+
+func validPort(port string) bool {
+	n, err := strconv.ParseUint(port, 10, 16)
+	return err == nil && n > 0
 }
 
 // firstOf returns the only entry of a kubeconfig path list; a longer list is left to
@@ -216,7 +288,7 @@ func (o *Etcd) Dial(timeout time.Duration) membership.Dial {
 			DialTimeout: timeout, DialKeepAliveTime: timeout, DialKeepAliveTimeout: timeout,
 			Logger: zap.NewNop(), // Whatever matters comes back as an error.
 		}
-		if strings.HasPrefix(endpoints[0], "https://") {
+		if slices.ContainsFunc(endpoints, func(e string) bool { return strings.HasPrefix(e, "https://") }) {
 			tls, err := o.tlsInfo().ClientConfig()
 			if err != nil {
 				return nil, fmt.Errorf("TLS for etcd: %w", err)
@@ -266,10 +338,15 @@ func (o *Sidecar) Config(userAgent string, log *logrus.Entry) (coordinator.Confi
 	if err != nil {
 		return coordinator.Config{}, err
 	}
+	coordination, err := coordinationv1.NewForConfigAndClient(rc, client)
+	if err != nil {
+		return coordinator.Config{}, err
+	}
 	return coordinator.Config{
 		Namespace: o.Kubernetes.Namespace, StatefulSet: o.Kubernetes.StatefulSet, PodName: o.Kubernetes.PodName,
 		Dial: o.Etcd.Dial(o.ProbeTimeout), Endpoints: o.Etcd.Endpoints,
 		StatefulSets: apps.StatefulSets(o.Kubernetes.Namespace), Pods: core.Pods(o.Kubernetes.Namespace),
+		Leases: coordination.Leases(o.Kubernetes.Namespace),
 		Policy: o.Policy, LockTTL: o.LockTTL, ProbeTimeout: o.ProbeTimeout,
 		RequestTimeout: o.RequestTimeout, Interval: o.Interval, MaxEvidenceAge: o.MaxEvidenceAge,
 		Log: log,

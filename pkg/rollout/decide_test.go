@@ -397,7 +397,7 @@ func TestTheOrderOfTheFactsDoesNotMatter(t *testing.T) {
 		cluster(3), cluster(5, dead(1), alive(3)), cluster(5, sick(1, 2), leads(3)), cluster(3, ghosts(2)), cluster(3, updated(1, 2)),
 	} {
 		first := w.decide()
-		reversed := rollout.State(w.state)
+		reversed := w.state
 		reversed.Pods = slices.Clone(w.state.Pods)
 		reversed.Etcd.Members = slices.Clone(w.state.Etcd.Members)
 		slices.Reverse(reversed.Pods)

@@ -2,11 +2,13 @@ package workload
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -29,6 +31,8 @@ type Pods interface {
 	List(ctx context.Context, opts metav1.ListOptions) (*corev1.PodList, error)
 	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
 	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
+	// EvictV1 is needed for [rollout.RemoveByEviction] only.
+	EvictV1(ctx context.Context, eviction *policyv1.Eviction) error
 }
 
 // Workload reads one StatefulSet and its pods, and removes pods.
@@ -52,25 +56,46 @@ type Observation struct {
 	Selector string
 }
 
-// Observe reads the StatefulSet and then its pods, both consistently.
-func (w *Workload) Observe(ctx context.Context) (Observation, error) {
+// Read reads the StatefulSet and then its pods, both consistently.
+func (w *Workload) Read(ctx context.Context) (*appsv1.StatefulSet, []corev1.Pod, error) {
 	set, err := w.sets.Get(ctx, w.name, metav1.GetOptions{})
 	if err != nil {
-		return Observation{}, fmt.Errorf("get StatefulSet %s: %w", w.name, err)
+		return nil, nil, fmt.Errorf("get StatefulSet %s: %w", w.name, err)
 	}
-	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
+	selector, err := selectorOf(set)
 	if err != nil {
-		return Observation{}, fmt.Errorf("StatefulSet %s: spec.selector: %w", w.name, err)
+		return nil, nil, err
 	}
-	o := Observation{Set: SetFacts(set, w.names), Selector: selector.String()}
-	pods, err := w.pods.List(ctx, metav1.ListOptions{LabelSelector: o.Selector})
+	pods, err := w.pods.List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
-		return Observation{}, fmt.Errorf("list pods of StatefulSet %s: %w", w.name, err)
+		return nil, nil, fmt.Errorf("list pods of StatefulSet %s: %w", w.name, err)
 	}
-	for i := range pods.Items {
-		o.Pods = append(o.Pods, PodFacts(&pods.Items[i], o.Set, w.names))
+	return set, pods.Items, nil
+}
+
+// Observe reads the same as facts.
+func (w *Workload) Observe(ctx context.Context) (Observation, error) {
+	set, pods, err := w.Read(ctx)
+	if err != nil {
+		return Observation{}, err
+	}
+	selector, err := selectorOf(set)
+	if err != nil {
+		return Observation{}, err
+	}
+	o := Observation{Set: SetFacts(set, w.names), Selector: selector}
+	for i := range pods {
+		o.Pods = append(o.Pods, PodFacts(&pods[i], o.Set, w.names))
 	}
 	return o, nil
+}
+
+func selectorOf(set *appsv1.StatefulSet) (string, error) {
+	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
+	if err != nil {
+		return "", fmt.Errorf("StatefulSet %s: spec.selector: %w", set.Name, err)
+	}
+	return selector.String(), nil
 }
 
 // Delete removes the very pod that was observed: the request fails with a conflict
@@ -78,13 +103,46 @@ func (w *Workload) Observe(ctx context.Context) (Observation, error) {
 // applies.
 func (w *Workload) Delete(ctx context.Context, t rollout.Target) error {
 	err := w.pods.Delete(ctx, t.Pod, metav1.DeleteOptions{
-		Preconditions: &metav1.Preconditions{UID: (*types.UID)(&t.UID), ResourceVersion: &t.ResourceVersion},
+		Preconditions: preconditions(t),
 	})
 	if err != nil {
 		return fmt.Errorf("delete pod %s (UID %s, resourceVersion %s): %w", t.Pod, t.UID, t.ResourceVersion, err)
 	}
 	return nil
 }
+
+// Evict asks for the removal of the very pod that was observed, so that a
+// PodDisruptionBudget can refuse it (see [Blocked]). A budget is charged even when a
+// precondition fails afterwards, hence the pod is read once more just before.
+func (w *Workload) Evict(ctx context.Context, t rollout.Target) error {
+	list, err := w.pods.List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", t.Pod).String()})
+	if err != nil {
+		return fmt.Errorf("read pod %s before its eviction: %w", t.Pod, err)
+	}
+	for i := range list.Items {
+		p := &list.Items[i]
+		if p.Name != t.Pod || string(p.UID) != t.UID || p.ResourceVersion != t.ResourceVersion {
+			continue
+		}
+		err := w.pods.EvictV1(ctx, &policyv1.Eviction{
+			ObjectMeta:    metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace},
+			DeleteOptions: &metav1.DeleteOptions{Preconditions: preconditions(t)},
+		})
+		if err != nil {
+			return fmt.Errorf("evict pod %s (UID %s, resourceVersion %s): %w", t.Pod, t.UID, t.ResourceVersion, err)
+		}
+		return nil
+	}
+	return apierrors.NewConflict(corev1.Resource("pods"), t.Pod, errors.New("it changed since it was observed"))
+}
+
+func preconditions(t rollout.Target) *metav1.Preconditions {
+	return &metav1.Preconditions{UID: (*types.UID)(&t.UID), ResourceVersion: &t.ResourceVersion}
+}
+
+// Blocked is true for an answer by which a PodDisruptionBudget refuses an eviction for
+// now.
+func Blocked(err error) bool { return apierrors.IsTooManyRequests(err) }
 
 // Refused is true for an answer that says that the pod is not the one that was
 // observed any more.

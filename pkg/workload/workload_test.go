@@ -11,6 +11,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -72,6 +73,8 @@ func (p podAPI) List(_ context.Context, opts metav1.ListOptions) (*corev1.PodLis
 	p.lists = append(p.lists, opts)
 	return &corev1.PodList{Items: p.pods}, p.err
 }
+
+func (p podAPI) EvictV1(context.Context, *policyv1.Eviction) error { return errors.ErrUnsupported }
 
 func (p podAPI) Delete(_ context.Context, name string, opts metav1.DeleteOptions) error {
 	p.deleted, p.deletes = append(p.deleted, name), append(p.deletes, opts)

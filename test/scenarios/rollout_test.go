@@ -147,15 +147,21 @@ func TestTheStrategyCanBeSwitchedMidRollout(t *testing.T) {
 		require.Equal(t, s.Pods()[2], o.order[0], "Kubernetes begins with the highest ordinal")
 	})
 	t.Run("and back, Quorate lets go and Kubernetes ends it", func(t *testing.T) {
+		var switched time.Time
 		o := s.during(ctx, func(l *harness.Ledger) {
 			s.touch(ctx, "to-rollingupdate")
 			require.NoError(t, l.WaitRemovals(ctx, 1))
 			require.NoError(t, s.SetStrategy(ctx, appsv1.RollingUpdateStatefulSetStrategyType))
+			switched = time.Now()
 			require.NoError(t, s.WaitUpdated(ctx))
 		})
+		// Kubernetes may take a second pod while the first still terminates: with Parallel
+		// pod management it does, and quorum with it. That is not asserted here.
 		o.lostNothing(t)
-		o.oneAtATime(t)
 		require.Len(t, o.order, 3, "no pod is replaced twice")
+		for _, e := range s.journal.Decisions() {
+			require.False(t, e.Action == "Remove" && e.At.After(switched), "after the switch Quorate still removed %s", e.Target)
+		}
 	})
 }
 

@@ -7,7 +7,7 @@
 //
 // The files: options (flags), run (the course of the demo), monitor (what is known of
 // the cluster just now), view (as a table), screen and plain (on a terminal and
-// without), outcome (what was measured, and the verdict), summary.
+// without), signals, outcome (what was measured, and the verdict), summary.
 package main
 
 import (
@@ -16,10 +16,11 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
-	"sync"
+	"strings"
 	"syscall"
 	"time"
 
@@ -60,12 +61,15 @@ func main() {
 }
 
 func fail(format string, args ...any) {
-	fmt.Fprintf(os.Stderr, "demo: "+format+"\n", args...)
+	for l := range strings.Lines(fmt.Sprintf(format, args...)) {
+		fmt.Fprintln(os.Stderr, "demo:", strings.TrimRight(l, "\n"))
+	}
 }
 
 // start runs the demo between a fresh directory and its removal, and returns the
 // exit code.
 func start(o options) int {
+	signals := takeSignals()
 	dir, temporary, err := directory(o.dir)
 	if err != nil {
 		fail("%v", err)
@@ -78,19 +82,21 @@ func start(o options) int {
 		return exitFailure
 	}
 	defer logs.Close()
-	klog.LogToStderr(false)
-	klog.SetOutput(logs)
-	defer klog.Flush()
+	klog.SetSlogLogger(slog.New(slog.NewTextHandler(logs, nil)))
 
-	out := newDisplay(o)
-	ctx, interrupted := handleSignals(out, dir, temporary)
+	out := newDisplay(o, signals.watch(os.Stdout))
+	ctx := signals.handle(out, func() {
+		if temporary {
+			_ = os.RemoveAll(dir) // What still runs may write again.
+		}
+	})
 	d := &demo{options: o, display: out, dir: dir, begin: time.Now()}
 	out.Say(introduction(o)...)
 	result, err := d.run(ctx)
 	out.Close()
-	code := conclude(os.Stdout, result, err, interrupted())
+	code := conclude(os.Stdout, result, err, d.notStopped, signals.first())
 
-	if temporary && !o.keep && code != exitFailure {
+	if temporary && !o.keep && (code != exitFailure || !hasLogs(dir)) {
 		if err := os.RemoveAll(dir); err != nil {
 			fail("remove the temporary directory: %v", err)
 			return exitFailure
@@ -102,12 +108,15 @@ func start(o options) int {
 }
 
 // conclude prints how it ended and returns the exit code.
-func conclude(w io.Writer, result *outcome, err error, sig syscall.Signal) int {
-	if sig != 0 {
+func conclude(w io.Writer, result *outcome, err, notStopped error, sig syscall.Signal) int {
+	switch {
+	case notStopped != nil:
+		fail("%v", errors.Join(err, fmt.Errorf("not everything could be stopped: %w", notStopped)))
+		return exitFailure
+	case sig != 0:
 		fmt.Fprintln(w, "Interrupted; everything was stopped.")
 		return exitSignal + int(sig)
-	}
-	if err != nil {
+	case err != nil:
 		fail("%v", err)
 		return exitFailure
 	}
@@ -143,6 +152,12 @@ func directory(named string) (dir string, temporary bool, err error) {
 // mostColumns stands for no limit.
 const mostColumns = 1 << 20
 
+// hasLogs is true when the directory holds more than the demo's own log.
+func hasLogs(dir string) bool {
+	entries, err := os.ReadDir(dir)
+	return err != nil || len(entries) > 1
+}
+
 func onTerminal() bool {
 	return term.IsTerminal(int(os.Stdout.Fd())) && os.Getenv("TERM") != "dumb"
 }
@@ -150,11 +165,11 @@ func onTerminal() bool {
 // useColour follows https://no-color.org.
 func useColour() bool { return onTerminal() && os.Getenv("NO_COLOR") == "" }
 
-func newDisplay(o options) display {
+func newDisplay(o options, w io.Writer) display {
 	if o.plain || !onTerminal() {
-		return newPlain(os.Stdout, time.Now)
+		return newPlain(w, time.Now)
 	}
-	return newScreen(os.Stdout, terminalSize, time.Now, useColour())
+	return newScreen(w, terminalSize, time.Now, useColour())
 }
 
 func terminalSize() (columns, rows int) {
@@ -163,34 +178,4 @@ func terminalSize() (columns, rows int) {
 		return 80, 24 // What a terminal that does not tell has always been taken for.
 	}
 	return columns, rows
-}
-
-// handleSignals returns a context that ends at the first signal, and what tells which
-// one it was (0 for none). At the second the program ends at once; the kernel then
-// kills its processes.
-func handleSignals(out display, dir string, temporary bool) (context.Context, func() syscall.Signal) {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	var mu sync.Mutex
-	var first syscall.Signal
-	go func() {
-		sig := (<-signals).(syscall.Signal)
-		mu.Lock()
-		first = sig
-		mu.Unlock()
-		out.Say(line{{"interrupted: stopping everything (once more to end at once)", yellow}})
-		cancel(fmt.Errorf("interrupted by %v", sig))
-		sig = (<-signals).(syscall.Signal)
-		out.Close()
-		if temporary {
-			_ = os.RemoveAll(dir) // What still runs may write again; it is a temporary directory.
-		}
-		os.Exit(exitSignal + int(sig))
-	}()
-	return ctx, func() syscall.Signal {
-		mu.Lock()
-		defer mu.Unlock()
-		return first
-	}
 }

@@ -39,12 +39,15 @@ type monitor struct {
 
 	cancel context.CancelFunc
 	done   sync.WaitGroup
+	// stopped belongs to whoever started and stopped the monitor.
+	stopped bool
 
 	mu sync.Mutex
 	// changed is when the image changed, before which pods had the revision old.
 	changed time.Time
 	sick    string
 	memory  harness.Memory
+	news    []news // not told yet
 
 	// What follows belongs to the goroutine.
 	since       time.Time // the start of the monitor
@@ -56,9 +59,7 @@ type monitor struct {
 	leader      string
 	lost        time.Time // since when nobody serves
 	stall       time.Duration
-	// news and views are not shown yet.
-	news  []news
-	views []view
+	views       []view // not shown yet
 }
 
 // news is a line to be told, and when it happened.
@@ -94,6 +95,7 @@ func (m *monitor) start() {
 func (m *monitor) stop() {
 	m.cancel()
 	m.done.Wait()
+	m.stopped = true
 }
 
 // rollout says that the image has changed now.
@@ -154,19 +156,24 @@ func (m *monitor) readRevision(ctx context.Context) {
 	m.update = set.Status.UpdateRevision
 }
 
+// say tells something that happened, in its turn.
 func (m *monitor) say(at time.Time, who string, how style, format string, args ...any) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.news = append(m.news, news{at, event(at.Sub(m.begin), who, how, fmt.Sprintf(format, args...))})
 }
 
 // tell shows everything up to then: the news in the order in which they happened, and
 // the newest view.
 func (m *monitor) tell(until time.Time) {
+	m.mu.Lock()
 	slices.SortStableFunc(m.news, func(a, b news) int { return a.at.Compare(b.at) })
 	var lines []line
 	for len(m.news) > 0 && !m.news[0].at.After(until) {
 		lines = append(lines, m.news[0].line)
 		m.news = m.news[1:]
 	}
+	m.mu.Unlock()
 	if len(lines) > 0 {
 		m.display.Say(lines...)
 	}
@@ -238,8 +245,8 @@ func (m *monitor) tellEtcd(s traffic.Sample) {
 	}
 	switch {
 	case s.Serving == 0 && m.lost.IsZero():
-		m.lost = now
-		m.say(now, "etcd", red, "QUORUM IS LOST: no member answers a linearizable read")
+		m.lost = now.Add(-patience)
+		m.say(now, "etcd", red, "QUORUM IS LOST: for %v no member has answered a linearizable read", patience)
 	case s.Serving > 0 && !m.lost.IsZero():
 		m.say(now, "etcd", green, "quorum is back after %s", seconds(now.Sub(m.lost)))
 		m.lost = time.Time{}

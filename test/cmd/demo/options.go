@@ -110,6 +110,9 @@ func (o options) check(rest []string) error {
 	if o.replicas < fewestReplicas || o.replicas > mostReplicas {
 		errs = append(errs, fmt.Errorf("--replicas %d: use %d to %d; fewer cannot lose a member and keep quorum", o.replicas, fewestReplicas, mostReplicas))
 	}
+	if quorum := o.replicas/2 + 1; o.scenario == sickMember && o.strategy == rollingUpdate && o.replicas-2 >= quorum {
+		errs = append(errs, fmt.Errorf("--replicas %d: with --scenario %s and --strategy %s use 3 or 4; of more, one can be down and another be replaced without loss", o.replicas, sickMember, rollingUpdate))
+	}
 	if o.timeout <= 0 {
 		errs = append(errs, fmt.Errorf("--timeout %v: give a positive duration such as 10m", o.timeout))
 	}

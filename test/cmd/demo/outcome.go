@@ -26,8 +26,6 @@ type outcome struct {
 	removals    []harness.Removal
 	fewestReady int
 	figures     traffic.Figures
-	// patience is how long no member has to answer until quorum counts as lost.
-	patience time.Duration
 	// verification is why the history could not be verified, nil if it was.
 	verification error
 	// unfinished is why the rollout did not come to its end, nil if it did.
@@ -131,7 +129,7 @@ func (o *outcome) judgeLostQuorum() judgement {
 	c := &o.figures.Cluster
 	if c.WithoutQuorumSeconds == 0 {
 		return judgement{line: "NOT SEEN: Kubernetes' RollingUpdate was expected to cost quorum while a member is down, and did not.",
-			broken: []string{fmt.Sprintf("quorum is lost for longer than %v: fewest serving voters were %d", o.patience, c.FewestServing)}}
+			broken: []string{fmt.Sprintf("quorum is lost for longer than %v: fewest serving voters were %d", patience, c.FewestServing)}}
 	}
 	what := fmt.Sprintf("AS EXPECTED: with %s down, Kubernetes' RollingUpdate removed members that served: no quorum for %.1f s.", o.sick, c.WithoutQuorumSeconds)
 	if o.unfinished != nil {
@@ -148,7 +146,7 @@ func (o *outcome) judgeRollingUpdate() judgement {
 	c := &o.figures.Cluster
 	return judgement{ok: true, line: fmt.Sprintf(
 		"DONE: Kubernetes' RollingUpdate updated all %d members, from the highest ordinal down, whoever leads: %s, %.1f s without quorum.",
-		len(o.pods), count(c.LeaderChanges+c.Reelections, "election"), c.WithoutQuorumSeconds)}
+		len(o.pods), count(c.LeaderChanges+c.Reelections, "leader change"), c.WithoutQuorumSeconds)}
 }
 
 func count(n int, thing string) string {

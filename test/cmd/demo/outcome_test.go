@@ -108,7 +108,7 @@ func TestKubernetesIsNotJudgedByQuoratesInvariants(t *testing.T) {
 	t.Run("a rolling update of a healthy cluster is only reported", func(t *testing.T) {
 		j := rolled().judge()
 		require.True(t, j.ok)
-		require.Contains(t, j.line, "2 elections, 0.0 s without quorum")
+		require.Contains(t, j.line, "2 leader changes, 0.0 s without quorum")
 	})
 	t.Run("a rolling update of a healthy cluster has to come to its end", func(t *testing.T) {
 		o := rolled()

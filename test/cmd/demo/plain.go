@@ -6,11 +6,10 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode"
 )
 
-// progressEvery is how often plain output repeats a progress in which only numbers
-// changed, so that a long build says that it is alive and does not fill a log.
+// progressEvery is how often plain output repeats a progress in which only the number
+// at its end changed, so that a long build says that it is alive and does not fill a log.
 const progressEvery = 15 * time.Second
 
 // plainDisplay prints a line whenever something changes, for logs and pipes.
@@ -49,7 +48,7 @@ func (d *plainDisplay) Progress(text string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := d.now()
-	words := withoutNumbers(text)
+	words := withoutNumber(text)
 	if words == d.progress && now.Sub(d.told) < progressEvery {
 		return
 	}
@@ -57,14 +56,7 @@ func (d *plainDisplay) Progress(text string) {
 	d.print(event(now.Sub(d.start), "demo", normal, text))
 }
 
-func withoutNumbers(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsDigit(r) {
-			return -1
-		}
-		return r
-	}, s)
-}
+func withoutNumber(s string) string { return strings.TrimRight(s, "0123456789") }
 
 // Show prints the rows that changed.
 func (d *plainDisplay) Show(v view) {

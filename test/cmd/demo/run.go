@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -35,6 +36,10 @@ const (
 // so that the figures show it at peace too.
 const baseline = 100
 
+// patience is how long no member has to answer until quorum counts as lost: etcd's
+// election timeout, far longer than a planned change of leader takes.
+const patience = time.Second
+
 // startDelay is less than a volume and an image usually take, and enough to see what
 // the absence of a member means: local processes alone start in half a second, in
 // which an etcd without quorum would hardly be noticed.
@@ -56,6 +61,8 @@ type demo struct {
 	monitor  *monitor
 	fault    *harness.Fault
 	outcome  outcome
+	// notStopped is what went wrong when everything was stopped.
+	notStopped error
 }
 
 // run shows everything and cleans up, whatever happens. The outcome is only worth
@@ -65,7 +72,7 @@ func (d *demo) run(ctx context.Context) (_ *outcome, err error) {
 		d.display.Progress("stopping everything")
 		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupLimit)
 		defer cancel()
-		err = errors.Join(err, d.close(stopping))
+		d.notStopped = d.close(stopping)
 		d.outcome.total = time.Since(d.begin)
 	}()
 	if err := d.bringUp(ctx); err != nil {
@@ -158,7 +165,9 @@ func (d *demo) watch(ctx context.Context) (err error) {
 	if d.ledger, err = d.cluster.Watch(context.WithoutCancel(ctx)); err != nil {
 		return err
 	}
-	if d.observer, err = traffic.StartObserver(starting, d.cluster.ObserverConfig()); err != nil {
+	observing := d.cluster.ObserverConfig()
+	observing.Timeout = patience
+	if d.observer, err = traffic.StartObserver(starting, observing); err != nil {
 		return err
 	}
 	if d.client, err = traffic.Start(starting, d.cluster.TrafficConfig()); err != nil {
@@ -221,6 +230,9 @@ func (d *demo) rollOut(ctx context.Context) (err error) {
 		return context.Cause(ctx)
 	}
 	if err != nil {
+		if limited.Err() != nil {
+			err = fmt.Errorf("%w: %w", context.Cause(limited), err)
+		}
 		d.outcome.unfinished = err
 		d.say(red, "the rollout does not come to its end: %v", err)
 	}
@@ -247,9 +259,8 @@ func (d *demo) measure(ctx context.Context) {
 	history, err := d.client.Stop(verifying)
 	o.verification = err
 	o.figures = traffic.NewFigures(history, observation)
-	o.patience = observation.Timeout
 	o.memory = d.monitor.mostMemory()
-	o.raceDetector = os.Getenv(build.RaceVariable) == "1"
+	o.raceDetector = strings.HasSuffix(d.env.Binaries.Quorate, "-race")
 	if err := d.save("history.json", history); err != nil {
 		d.say(yellow, "%v", err)
 	}
@@ -314,7 +325,12 @@ func until(ctx context.Context, what string, condition func() bool) error {
 	return nil
 }
 
+// say tells what the demo does; while the monitor runs, in order with everything else.
 func (d *demo) say(how style, format string, args ...any) {
+	if d.monitor != nil && !d.monitor.stopped {
+		d.monitor.say(time.Now(), "demo", how, format, args...)
+		return
+	}
 	d.display.Say(event(time.Since(d.begin), "demo", how, fmt.Sprintf(format, args...)))
 }
 

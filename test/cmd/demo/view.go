@@ -94,10 +94,10 @@ func (v view) table(width int) []line {
 
 // status is the line of figures under the table.
 func (v view) status() line {
-	serving := span{fmt.Sprintf("%d of %d serve", v.serving, len(v.pods)), green}
+	serving := span{fmt.Sprintf("%d of %d serve, quorum %d", v.serving, len(v.pods), v.quorum), green}
 	switch {
 	case v.serving < v.quorum:
-		serving = span{serving.text + " - NO QUORUM", red}
+		serving = span{serving.text + ": NO QUORUM", red}
 	case v.serving < len(v.pods):
 		serving.style = yellow
 	}
@@ -107,7 +107,7 @@ func (v view) status() line {
 	}
 	return line{
 		{rollout + " | ", normal}, serving,
-		{fmt.Sprintf(" (quorum %d) | longest pause of writes so far %.2fs | %d writes", v.quorum, v.stall.Seconds(), v.writes), normal},
+		{fmt.Sprintf(" | longest write pause %.2fs | %d writes", v.stall.Seconds(), v.writes), normal},
 	}
 }
 

@@ -39,7 +39,7 @@ func TestTheTable(t *testing.T) {
 etcd-main-0  leader    6b8f9c5d old  3.5.35  yes     yes    outdated; waits for its turn
 etcd-main-1  follower  6b8f9c5d old  3.5.35  yes     yes    outdated; waits for its turn
 etcd-main-2  -         -             -       no      no     gone; the StatefulSet controller creates it anew
-rollout 12.0s | 2 of 3 serve (quorum 2) | longest pause of writes so far 0.25s | 1234 writes
+rollout 12.0s | 2 of 3 serve, quorum 2 | longest write pause 0.25s | 1234 writes
 last decision: etcd-main-1: Wait (UpdatedSettle, Terminating): waiting for etcd-main-2: its pod is missing
 `, rendered(sample().table(120)))
 	})
@@ -57,7 +57,7 @@ last decision: etcd-main-1: Wait (UpdatedSettle, Terminating): waiting for etcd-
 	t.Run("says so when quorum is lost", func(t *testing.T) {
 		v := sample()
 		v.serving = 1
-		require.Contains(t, rendered(v.table(120)), "1 of 3 serve - NO QUORUM")
+		require.Contains(t, rendered(v.table(120)), "1 of 3 serve, quorum 2: NO QUORUM")
 	})
 }
 

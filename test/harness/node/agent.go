@@ -93,18 +93,20 @@ func (c Config) complete() (Config, error) {
 // several namespaces.
 type Agent struct {
 	config     Config
-	ctx        context.Context // ends with Close
+	ctx        context.Context //nolint:containedctx // The life of the agent; ends with Close.
 	cancel     context.CancelFunc
 	group      sync.WaitGroup
 	eventMutex sync.Mutex
 	informers  informers.SharedInformerFactory
-	store      cache.Store // the pods as the API server has shown them
 
 	// The rest belongs to the goroutine of loop; others use do.
 	requests chan func()
 	nodes    map[string]Loss
-	slots    map[string]*slot // by namespace/name
-	binding  map[types.UID]bool
+	// pods are all pods by namespace/name, as told by the watch so far. The informer's
+	// own store runs ahead of what it tells, and old news would look new.
+	pods    map[string]*corev1.Pod
+	slots   map[string]*slot // by namespace/name
+	binding map[types.UID]bool
 }
 
 // slot is the place of the pods of one name.
@@ -132,6 +134,7 @@ func Start(ctx context.Context, config Config) (*Agent, error) {
 		informers: informers.NewSharedInformerFactory(config.Client, 0),
 		requests:  make(chan func()),
 		nodes:     map[string]Loss{},
+		pods:      map[string]*corev1.Pod{},
 		slots:     map[string]*slot{},
 		binding:   map[types.UID]bool{},
 	}
@@ -143,7 +146,6 @@ func Start(ctx context.Context, config Config) (*Agent, error) {
 		}
 	}
 	informer := a.informers.Core().V1().Pods().Informer()
-	a.store = informer.GetStore()
 	a.group.Go(a.loop)
 	err = a.watch(ctx, informer)
 	if err != nil {
@@ -159,8 +161,8 @@ func (a *Agent) watch(ctx context.Context, informer cache.SharedIndexInformer) e
 		return err
 	}
 	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(object any) { a.post(func() { a.observe(object.(*corev1.Pod)) }) },
-		UpdateFunc: func(_, object any) { a.post(func() { a.observe(object.(*corev1.Pod)) }) },
+		AddFunc:    func(object any) { a.post(func() { a.learn(object.(*corev1.Pod)) }) },
+		UpdateFunc: func(_, object any) { a.post(func() { a.learn(object.(*corev1.Pod)) }) },
 		DeleteFunc: func(object any) {
 			if unknown, ok := object.(cache.DeletedFinalStateUnknown); ok {
 				object = unknown.Obj
@@ -233,7 +235,13 @@ func (a *Agent) do(f func() error) error {
 	return <-result
 }
 
-// observe takes a pod into account as it is now.
+// learn takes news of a pod into account.
+func (a *Agent) learn(pod *corev1.Pod) {
+	a.pods[podKey(pod)] = pod
+	a.observe(pod)
+}
+
+// observe does what a pod, as it is now, needs.
 func (a *Agent) observe(pod *corev1.Pod) {
 	if pod.Spec.NodeName == "" {
 		a.bind(pod)
@@ -264,15 +272,17 @@ func (a *Agent) observe(pod *corev1.Pod) {
 
 // forget takes into account that a pod does not exist any more.
 func (a *Agent) forget(pod *corev1.Pod) {
-	s := a.slots[podKey(pod)]
-	if s == nil || a.nodes[pod.Spec.NodeName] != NotLost {
-		return
+	key := podKey(pod)
+	if known := a.pods[key]; known != nil && known.UID == pod.UID {
+		delete(a.pods, key)
 	}
-	if s.worker != nil && s.worker.uid == pod.UID {
+	s := a.slots[key]
+	switch {
+	case s == nil:
+	case s.worker == nil:
+		delete(a.slots, key)
+	case s.worker.uid == pod.UID && a.nodes[s.worker.node] == NotLost:
 		s.worker.post(s.worker.vanish)
-	}
-	if s.worker == nil && s.finished == pod.UID {
-		delete(a.slots, podKey(pod))
 	}
 }
 
@@ -288,20 +298,18 @@ func (a *Agent) start(s *slot, pod *corev1.Pod) {
 // ended makes room for the next pod of the name, which may be there already.
 func (a *Agent) ended(s *slot, w *worker) {
 	s.worker, s.finished = nil, w.uid
-	object, exists, err := a.store.GetByKey(w.key)
-	if err != nil || !exists {
+	switch pod := a.pods[w.key]; {
+	case pod == nil:
 		delete(a.slots, w.key)
-		return
-	}
-	if pod := object.(*corev1.Pod); pod.UID != w.uid {
+	case pod.UID != w.uid:
 		a.observe(pod)
 	}
 }
 
 // catchUp takes into account what a node has missed.
 func (a *Agent) catchUp() {
-	for _, object := range a.store.List() {
-		a.observe(object.(*corev1.Pod))
+	for _, pod := range a.pods {
+		a.observe(pod)
 	}
 }
 

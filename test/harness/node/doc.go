@@ -39,8 +39,8 @@
 //     or /bin/sh as command[0] is the machine's own.
 //   - Pods are bound by ordinal: pod N to node N modulo the number of nodes. Nothing else
 //     matters; a claim's data is a directory ([Agent.ClaimDir]) that every node has.
-//   - A node has one kubelet after the other at most, and its heartbeat is not written:
-//     run no node lifecycle controller beside this agent. See [Agent.LoseNode].
+//   - Nodes have no heartbeat: run no node lifecycle controller beside this agent, or it
+//     takes them all for lost. See [Agent.LoseNode] for a node that is.
 //   - Service variables (KUBERNETES_SERVICE_HOST and such) are not set.
 //   - What is not supported makes a container wait with CreateContainerConfigError and a
 //     message, rather than being ignored: liveness and startup probes, gRPC probes,

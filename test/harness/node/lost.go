@@ -22,7 +22,9 @@ type Loss int
 const (
 	// NotLost is a node that works.
 	NotLost Loss = iota
-	// PowerLoss ends all processes of the node at once, with SIGKILL.
+	// PowerLoss ends all processes of the node at once, with SIGKILL. Its pods' addresses
+	// stay: connections are refused. To let packets vanish, as they do when a machine is
+	// gone, isolate the pods as well (network.Namespaces.Isolate).
 	PowerLoss
 	// Partition separates the kubelet from the API server: containers go on and are
 	// still restarted and probed, but nobody hears of it. What the pods themselves
@@ -128,11 +130,7 @@ func (a *Agent) RestoreNode(ctx context.Context, node string) error {
 // newest returns the worker's pod as the API server has it, or nil when it has been
 // deleted.
 func (a *Agent) newest(w *worker) *corev1.Pod {
-	object, exists, err := a.store.GetByKey(w.key)
-	if err != nil || !exists {
-		return nil
-	}
-	if pod := object.(*corev1.Pod); pod.UID == w.uid {
+	if pod := a.pods[w.key]; pod != nil && pod.UID == w.uid {
 		return pod
 	}
 	return nil

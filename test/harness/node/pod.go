@@ -47,8 +47,9 @@ type worker struct {
 	node   string
 	podDir string
 	hostIP string
+	place  network.Pod // how the network knows the pod
 
-	ctx    context.Context // ends when the worker ends
+	ctx    context.Context //nolint:containedctx // The life of the worker.
 	cancel context.CancelFunc
 	inbox  chan func()
 	done   chan struct{}  // closed when nothing of the worker is left
@@ -56,7 +57,7 @@ type worker struct {
 
 	// What is being built for the pod (volumes, network, command lines) is given up
 	// when the pod is to end. Only then are its remains removed.
-	building     context.Context
+	building     context.Context //nolint:containedctx // The life of the pod, up to its end.
 	stopBuilding context.CancelFunc
 	builders     sync.WaitGroup
 
@@ -92,7 +93,11 @@ func newWorker(a *Agent, pod *corev1.Pod) *worker {
 		agent: a, key: podKey(pod), uid: pod.UID, node: pod.Spec.NodeName,
 		podDir: filepath.Join(a.config.Dir, "pods", string(pod.UID)),
 		hostIP: a.config.Network.HubAddress(),
-		ctx:    ctx, cancel: cancel, inbox: make(chan func()), done: make(chan struct{}),
+		place: network.Pod{
+			Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID),
+			Hostname: pod.Spec.Hostname, Subdomain: pod.Spec.Subdomain,
+		},
+		ctx: ctx, cancel: cancel, inbox: make(chan func()), done: make(chan struct{}),
 		building: building, stopBuilding: stopBuilding,
 		pod: pod, status: *pod.Status.DeepCopy(), stale: true, accepted: time.Now(),
 		backoff: a.newBackoff(),
@@ -268,6 +273,7 @@ func (w *worker) vanish() { w.gone = true }
 func (w *worker) lose(how Loss) []*process.Process {
 	w.stopWriter()
 	w.lost = how
+	w.objects.offline.Store(true)
 	var killed []*process.Process
 	if how == PowerLoss {
 		for _, c := range w.containers() {
@@ -285,6 +291,7 @@ func (w *worker) lose(how Loss) []*process.Process {
 func (w *worker) restore(newest *corev1.Pod) {
 	how := w.lost
 	w.lost = NotLost
+	w.objects.offline.Store(false)
 	if newest == nil {
 		w.gone = true
 	} else {
@@ -296,6 +303,10 @@ func (w *worker) restore(newest *corev1.Pod) {
 		w.backoff = w.agent.newBackoff()
 		w.terminated, w.killed = false, false
 		for _, c := range w.containers() {
+			if c.process != nil {
+				// It was killed; the news has just not arrived yet.
+				w.exited(c, c.process)
+			}
 			c.reboot(w.pod.Spec.RestartPolicy, len(w.init) > 0)
 		}
 	}
@@ -410,6 +421,9 @@ func (w *worker) keepVolumes(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
+		if w.objects.offline.Load() {
+			continue
+		}
 		err := w.volumes.refresh(w.latest.Load())
 		switch {
 		case err == nil:
@@ -438,10 +452,6 @@ func retryConfigured(ctx context.Context, try func() error) error {
 	}
 }
 
-func (w *worker) networkPod(pod *corev1.Pod) network.Pod {
-	return network.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID), Hostname: pod.Spec.Hostname, Subdomain: pod.Spec.Subdomain}
-}
-
 func (w *worker) attach(ctx context.Context, pod *corev1.Pod) (network.Attachment, error) {
 	aliases := map[string]string{}
 	for _, alias := range pod.Spec.HostAliases {
@@ -450,12 +460,12 @@ func (w *worker) attach(ctx context.Context, pod *corev1.Pod) (network.Attachmen
 		}
 	}
 	w.agent.config.Network.SetHosts(pod.Namespace, pod.Name, aliases)
-	return w.agent.config.Network.Attach(ctx, w.networkPod(pod))
+	return w.agent.config.Network.Attach(ctx, w.place)
 }
 
 // remove takes away everything of the pod but the data of its claims.
 func (w *worker) remove(ctx context.Context) error {
-	err := w.agent.config.Network.Detach(ctx, w.networkPod(w.pod))
+	err := w.agent.config.Network.Detach(ctx, w.place)
 	return errors.Join(err, os.RemoveAll(w.podDir))
 }
 

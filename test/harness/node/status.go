@@ -135,17 +135,17 @@ func containerStatus(c containerView, waitFor string, stopping bool) corev1.Cont
 	return cs
 }
 
-// initialized reports whether the pod got past its init containers.
+// initialized reports whether the pod ever got past its init containers.
 func initialized(status corev1.PodStatus) bool {
-	if allDone(status.InitContainerStatuses) {
-		return true
-	}
-	return anyStarted(status)
+	return allDone(status.InitContainerStatuses) || slices.ContainsFunc(status.ContainerStatuses, func(cs corev1.ContainerStatus) bool {
+		return cs.State.Waiting == nil || cs.LastTerminationState.Terminated != nil
+	})
 }
 
+// anyStarted reports whether a container has been started since the init containers ran.
 func anyStarted(status corev1.PodStatus) bool {
 	return slices.ContainsFunc(status.ContainerStatuses, func(cs corev1.ContainerStatus) bool {
-		return cs.State.Running != nil || cs.State.Terminated != nil || cs.LastTerminationState.Terminated != nil
+		return cs.State.Running != nil || cs.State.Terminated != nil
 	})
 }
 

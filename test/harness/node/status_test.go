@@ -59,7 +59,7 @@ func TestStatus(t *testing.T) {
 		{"an init container is done", podView{pod: always, init: []containerView{{name: "i", exit: ended(0, reasonCompleted)}}, app: []containerView{{name: "a"}}},
 			corev1.PodPending, conditionValues{yes, no, no}, reasonCompleted, reasonPodInitializing},
 		{"init containers run again after a reboot", podView{pod: always, init: []containerView{{name: "i", exit: ended(0, reasonCompleted), waiting: waits(reasonPodInitializing)}}, app: []containerView{{name: "a", exit: ended(255, reasonUnknown), waiting: waits(reasonPodInitializing)}}},
-			corev1.PodPending, conditionValues{yes, no, no}, reasonPodInitializing, reasonPodInitializing},
+			corev1.PodPending, conditionValues{no, no, no}, reasonPodInitializing, reasonPodInitializing},
 		{"an image cannot be pulled", podView{pod: always, app: []containerView{{name: "a", waiting: waits(reasonErrImagePull)}, running("b", true)}},
 			corev1.PodPending, conditionValues{yes, no, no}, "", reasonErrImagePull},
 		{"all run, one is not ready", podView{pod: always, app: []containerView{running("a", true), running("b", false)}},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -17,6 +18,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/quorate/quorate/test/harness/network"
 )
 
 // fakeObjects are the secrets and config maps of a namespace.
@@ -419,13 +424,32 @@ func TestAssign(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
-	for _, x := range []struct {
-		config Config
-		field  string
-	}{
-		{Config{}, "Client"},
+	client, err := kubernetes.NewForConfig(&rest.Config{})
+	require.NoError(t, err)
+	loopback, err := network.NewLoopback()
+	require.NoError(t, err)
+	defer loopback.Close()
+	for field, breakIt := range map[string]func(*Config){
+		"Client":      func(c *Config) { c.Client = nil },
+		"Network":     func(c *Config) { c.Network = nil },
+		"Dir":         func(c *Config) { c.Dir = "" },
+		"Nodes":       func(c *Config) { c.Nodes = nil },
+		"BackoffBase": func(c *Config) { c.BackoffBase = -1 },
+		`Images["x"]`: func(c *Config) { c.Images = map[string]string{"x": "relative"} },
 	} {
-		_, err := Start(context.Background(), x.config)
-		require.ErrorContains(t, err, x.field)
+		t.Run("a bad "+field+" is named", func(t *testing.T) {
+			config := Config{Client: client, Network: loopback, Dir: t.TempDir(), Nodes: []string{"node-0"}}
+			breakIt(&config)
+			_, err := Start(context.Background(), config)
+			require.ErrorContains(t, err, field)
+		})
 	}
+	t.Run("an API server that cannot be reached ends the start with the context", func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+		defer cancel()
+		away, err := kubernetes.NewForConfig(&rest.Config{Host: "http://" + net.JoinHostPort(loopback.HubAddress(), "1")})
+		require.NoError(t, err)
+		_, err = Start(ctx, Config{Client: away, Network: loopback, Dir: t.TempDir(), Nodes: []string{"node-0"}})
+		require.ErrorContains(t, err, "register node node-0")
+	})
 }

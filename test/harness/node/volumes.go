@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -27,12 +28,16 @@ import (
 // how long it lives.
 const defaultTokenExpiration = 3600
 
+// errOffline is the answer of a kubelet that does not reach the API server.
+var errOffline = fmt.Errorf("the node is partitioned from the API server: %w", context.DeadlineExceeded)
+
 // podObjects reads secrets and config maps of a pod's namespace. What has been read once
 // is used again when the API server is away, so that a container can be restarted then.
 type podObjects struct {
-	ctx       context.Context
+	ctx       context.Context //nolint:containedctx // The life of the pod.
 	client    kubernetes.Interface
 	namespace string
+	offline   atomic.Bool // the node is lost: nothing can be read
 
 	mu     sync.Mutex
 	cached map[string]any
@@ -57,7 +62,11 @@ func (o *podObjects) configMap(name string) (*corev1.ConfigMap, error) {
 func cachedGet[T any](o *podObjects, id string, get func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(o.ctx, requestTimeout)
 	defer cancel()
-	object, err := get(ctx)
+	var object T
+	err := errOffline
+	if !o.offline.Load() {
+		object, err = get(ctx)
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if err == nil {

@@ -1,0 +1,235 @@
+package coordinator
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/quorate/quorate/pkg/rollout"
+	"github.com/quorate/quorate/pkg/workload"
+)
+
+// minimal returns a configuration with the required fields alone.
+func minimal() Config {
+	k := &kube{}
+	return Config{
+		Namespace: "ns", StatefulSet: "etcd", Endpoints: []string{"http://127.0.0.1:2379"},
+		Dial:         func([]string) (*clientv3.Client, error) { return nil, errors.New("not in this test") },
+		StatefulSets: k, Pods: kubePods{k}, Leases: kubeLeases{},
+	}
+}
+
+func TestAConfigNeedsNoMoreThanItsRequiredFields(t *testing.T) {
+	c, err := minimal().complete()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.LockTTL != DefaultLockTTL || c.ProbeTimeout != DefaultProbeTimeout || c.RequestTimeout != DefaultRequestTimeout ||
+		c.Interval != DefaultInterval || c.MaxEvidenceAge != DefaultMaxEvidenceAge || c.Policy != rollout.DefaultPolicy() {
+		t.Errorf("defaults: %+v", c)
+	}
+	if c.Names.EtcdContainer != "etcd" || c.Names.SidecarContainer != "backup-restore" {
+		t.Errorf("names: %+v", c.Names)
+	}
+	c.Log.Error("nobody hears this, and nothing breaks")
+	if c.Log.Data["actor"] != "quorate" {
+		t.Errorf("log fields %v", c.Log.Data)
+	}
+}
+
+func TestAConfigKeepsWhatItIsGiven(t *testing.T) {
+	in := minimal()
+	in.LockTTL, in.ProbeTimeout, in.RequestTimeout, in.Interval, in.MaxEvidenceAge = 3*time.Second, time.Second, 4*time.Second, 5*time.Second, 6*time.Second
+	in.Policy = rollout.DefaultPolicy()
+	in.Policy.MaxUnavailable = 2
+	in.Names = workload.Names{EtcdContainer: "db"}
+	c, err := in.complete()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.LockTTL != in.LockTTL || c.ProbeTimeout != in.ProbeTimeout || c.RequestTimeout != in.RequestTimeout ||
+		c.Interval != in.Interval || c.MaxEvidenceAge != in.MaxEvidenceAge || c.Policy != in.Policy {
+		t.Errorf("got %+v", c)
+	}
+	if c.Names.EtcdContainer != "db" || c.Names.SidecarContainer != "backup-restore" {
+		t.Errorf("names: %+v", c.Names)
+	}
+}
+
+func TestABadConfigNamesTheFieldAndItsValue(t *testing.T) {
+	policy := func(change func(*rollout.Policy)) func(*Config) {
+		return func(c *Config) {
+			c.Policy = rollout.DefaultPolicy()
+			change(&c.Policy)
+		}
+	}
+	for _, tc := range []struct {
+		change func(*Config)
+		want   string
+	}{
+		{func(c *Config) { c.Namespace = "" }, "Namespace is required"},
+		{func(c *Config) { c.StatefulSet = "" }, "StatefulSet is required"},
+		{func(c *Config) { c.Dial = nil }, "Dial is required"},
+		{func(c *Config) { c.Endpoints = nil }, "Endpoints needs at least one URL"},
+		{func(c *Config) { c.StatefulSets = nil }, "StatefulSets is required"},
+		{func(c *Config) { c.Pods = nil }, "Pods is required"},
+		{func(c *Config) { c.Leases = nil }, "Leases is required"},
+		{func(c *Config) { c.LockTTL = time.Second }, "LockTTL 1s is too short"},
+		{func(c *Config) { c.LockTTL = -time.Second }, "LockTTL -1s is too short"},
+		{func(c *Config) { c.LockTTL = 2500 * time.Millisecond }, "LockTTL 2.5s is not whole seconds"},
+		{func(c *Config) { c.ProbeTimeout = -1 }, "ProbeTimeout -1ns is not positive"},
+		{func(c *Config) { c.RequestTimeout = -1 }, "RequestTimeout -1ns is not positive"},
+		{func(c *Config) { c.Interval = -1 }, "Interval -1ns is not positive"},
+		{func(c *Config) { c.MaxEvidenceAge = 4 * time.Second }, "MaxEvidenceAge 4s must exceed twice ProbeTimeout 2s"},
+		{policy(func(p *rollout.Policy) { p.Partition = -1 }), "Policy.Partition -1 is negative"},
+		{policy(func(p *rollout.Policy) { p.SettleTimeout = 0 }), "Policy.SettleTimeout 0s is not positive"},
+		{policy(func(p *rollout.Policy) { p.DeadAfter = -1 }), "Policy.DeadAfter -1ns is negative"},
+		{policy(func(p *rollout.Policy) { p.MaxLag = 0 }), "Policy.MaxLag 0 would let"},
+	} {
+		t.Run(tc.want, func(t *testing.T) {
+			cfg := minimal()
+			tc.change(&cfg)
+			_, err := New(cfg)
+			if err == nil || !strings.HasPrefix(err.Error(), "coordinator: "+tc.want) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	_, err := New(Config{})
+	for _, field := range []string{"Namespace", "StatefulSet", "Dial", "Endpoints", "StatefulSets", "Pods"} {
+		if err == nil || !strings.Contains(err.Error(), field+" ") {
+			t.Errorf("an empty configuration does not name %s: %v", field, err)
+		}
+	}
+}
+
+func TestAgesGrowWhileASightingLasts(t *testing.T) {
+	a, b := rollout.Sighting{UID: "a", Condition: rollout.ReadySeen}, rollout.Sighting{UID: "b", Condition: rollout.ReadySeen}
+	other := rollout.Sighting{UID: "a", Condition: rollout.UnsettledSeen}
+	m, now := newMemory(), time.Unix(1000, 0)
+	for _, step := range []struct {
+		after time.Duration
+		seen  []rollout.Sighting
+		want  map[rollout.Sighting]time.Duration
+	}{
+		{0, []rollout.Sighting{a}, map[rollout.Sighting]time.Duration{a: 0}},
+		{time.Second, []rollout.Sighting{a, b}, map[rollout.Sighting]time.Duration{a: time.Second, b: 0}},
+		{time.Minute, []rollout.Sighting{a, b, other}, map[rollout.Sighting]time.Duration{a: 61 * time.Second, b: time.Minute, other: 0}},
+		{time.Second, []rollout.Sighting{b}, map[rollout.Sighting]time.Duration{b: 61 * time.Second}},
+		{time.Second, []rollout.Sighting{a, b}, map[rollout.Sighting]time.Duration{a: 0, b: 62 * time.Second}}, // a was gone in between.
+		{time.Second, nil, map[rollout.Sighting]time.Duration{}},
+	} {
+		now = now.Add(step.after)
+		if got := m.ages(now, step.seen); !maps.Equal(got, step.want) {
+			t.Errorf("at %v: got %v, want %v", now.Unix(), got, step.want)
+		}
+	}
+}
+
+func TestFaultsAreLoggedOnceAMinuteAndRetriedEverMoreSlowly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		l := logrus.New()
+		l.SetOutput(&out)
+		log := logrus.NewEntry(l)
+		lines := func() int {
+			n := strings.Count(out.String(), "\n")
+			out.Reset()
+			return n
+		}
+		var f faults
+		var pauses []time.Duration
+		for range 7 {
+			pauses = append(pauses, f.note(log, "it broke", errors.New("at the seam")))
+		}
+		want := []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 10 * time.Second, 10 * time.Second}
+		if !reflect.DeepEqual(pauses, want) {
+			t.Errorf("pauses %v, want %v", pauses, want)
+		}
+		if text := out.String(); !strings.Contains(text, "it broke; retrying") || !strings.Contains(text, "at the seam") {
+			t.Errorf("log %s", text)
+		}
+		if n := lines(); n != 1 {
+			t.Errorf("the same fault was logged %d times", n)
+		}
+		<-time.After(time.Minute - time.Nanosecond)
+		f.note(log, "it broke", errors.New("at the seam"))
+		if n := lines(); n != 0 {
+			t.Error("the same fault was logged again within a minute")
+		}
+		<-time.After(time.Nanosecond)
+		f.note(log, "it broke", errors.New("at the seam"))
+		if n := lines(); n != 1 {
+			t.Error("the same fault was not logged again after a minute")
+		}
+		f.note(log, "it broke", errors.New("elsewhere"))
+		f.note(log, "something else broke", errors.New("elsewhere"))
+		if n := lines(); n != 2 {
+			t.Errorf("two other faults were logged %d times", n)
+		}
+		f.note(log, "slow", fmt.Errorf("get a: %w", context.DeadlineExceeded))
+		f.note(log, "slow", fmt.Errorf("get b: %w", context.DeadlineExceeded))
+		if n := lines(); n != 1 {
+			t.Errorf("a deadline, however it is worded, was logged %d times", n)
+		}
+		f.clear()
+		if pause := f.note(log, "slow", context.DeadlineExceeded); pause != 500*time.Millisecond || lines() != 1 {
+			t.Errorf("after a success it begins anew: pause %v", pause)
+		}
+	})
+}
+
+func TestErrorsOfKubernetesSayWhatToDo(t *testing.T) {
+	r := schema.GroupResource{Group: "apps", Resource: "statefulsets"}
+	for _, tc := range []struct {
+		err  error
+		want string
+	}{
+		{apierrors.NewForbidden(r, "etcd", errors.New("x")), "see deploy/rbac.yaml"},
+		{apierrors.NewUnauthorized("x"), "ServiceAccount token"},
+		{apierrors.NewNotFound(r, "etcd"), "check --namespace and --statefulset"},
+	} {
+		err := explain(fmt.Errorf("get StatefulSet etcd: %w", tc.err))
+		if !strings.Contains(err.Error(), tc.want) || !errors.Is(err, tc.err) {
+			t.Errorf("got %v, want it to say %q", err, tc.want)
+		}
+	}
+	if err := errors.New("anything else"); explain(err) != err {
+		t.Errorf("got %v", explain(err))
+	}
+}
+
+func TestWaitEndsWithWhateverComesFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		took := func(ctx context.Context, d time.Duration, changed <-chan struct{}) time.Duration {
+			begin := time.Now()
+			wait(ctx, d, changed)
+			return time.Since(begin)
+		}
+		if d := took(t.Context(), time.Second, nil); d != time.Second {
+			t.Errorf("its time: %v", d)
+		}
+		changed := make(chan struct{}, 1)
+		changed <- struct{}{}
+		if d := took(t.Context(), time.Second, changed); d != 0 {
+			t.Errorf("a change: %v", d)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if d := took(ctx, 0, changed); d != time.Hour {
+			t.Errorf("no time, no change: %v", d)
+		}
+	})
+}
