@@ -177,7 +177,8 @@ func TestTheLoop(t *testing.T) {
 		{"decides anew when its removal is refused", func(t *testing.T) {
 			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
 			k.update("rev-2")
-			cfg := config(k, func(c *Config) {
+			var log bytes.Buffer
+			cfg := config(k, logTo(&log), func(c *Config) {
 				c.Gates = func(context.Context) []rollout.Gate { // Something touches the pod after it was read, twice.
 					if k.story() != "refused etcd-2, refused etcd-2" && !strings.Contains(k.story(), "deleted") {
 						k.change(func() { k.setReady(k.pods[2], true) })
@@ -185,8 +186,12 @@ func TestTheLoop(t *testing.T) {
 					return nil
 				}
 			})
-			defer run(t, cfg)()
+			stop := run(t, cfg)
 			within(t, time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
+			stop()
+			if n := strings.Count(log.String(), "the removal was refused"); n != 2 || strings.Contains(log.String(), "this cycle failed") {
+				t.Errorf("a refusal is no fault, and it was logged %d times:\n%s", n, log.String())
+			}
 			k.expect(t, "refused etcd-2", "refused etcd-2", "deleted etcd-2", "deleted etcd-1", "deleted etcd-0")
 		}},
 		{"respects a gate of the host until it opens", func(t *testing.T) {

@@ -62,6 +62,14 @@ that holds or waits.`,
 		Version:       version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		// Without these an unknown command would not count as bad input.
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return badInput{fmt.Errorf("unknown command %q; see %s --help", args[0], cmd.CommandPath())}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return badInput{err} })
 	cmd.AddCommand(sidecar(), plan())

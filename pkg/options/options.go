@@ -220,6 +220,9 @@ func (o *Sidecar) validateNumbers(bad func(format string, args ...any)) {
 	if o.MaxEvidenceAge <= 2*o.ProbeTimeout {
 		bad("--max-evidence-age: %v: must exceed twice --probe-timeout (%v), or no evidence is ever young enough", o.MaxEvidenceAge, o.ProbeTimeout)
 	}
+	if o.Policy.MaxUnavailable < 1 {
+		bad("--max-unavailable: %d: must be at least 1, or nothing could ever be replaced", o.Policy.MaxUnavailable)
+	}
 	if o.Policy.DeadAfter < 0 {
 		bad("--dead-after: %v: must not be negative", o.Policy.DeadAfter)
 	}

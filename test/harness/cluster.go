@@ -153,15 +153,12 @@ const poll = 100 * time.Millisecond
 
 // waitFor waits until done says so; the error of a wait that ran out carries the last
 // word of done.
-func waitFor(ctx context.Context, what string, done func(context.Context) (ok bool, state string, err error)) error {
+func waitFor(ctx context.Context, what string, done func(context.Context) (ok bool, state string)) error {
 	state := ""
 	err := wait.PollUntilContextCancel(ctx, poll, true, func(ctx context.Context) (bool, error) {
-		ok, now, err := done(ctx)
+		ok, now := done(ctx)
 		state = now
-		if ctx.Err() != nil {
-			return false, nil //nolint:nilerr // The poll reports the end of its context itself.
-		}
-		return ok, err
+		return ok, nil
 	})
 	if err != nil {
 		return fmt.Errorf("wait until %s (last seen: %s): %w", what, state, err)
@@ -182,14 +179,14 @@ func (c *Cluster) WaitUpdated(ctx context.Context) error {
 }
 
 func (c *Cluster) waitPods(ctx context.Context, what string, good func(*appsv1.StatefulSet, *corev1.Pod) bool) error {
-	return waitFor(ctx, what, func(ctx context.Context) (bool, string, error) {
+	return waitFor(ctx, what, func(ctx context.Context) (bool, string) {
 		set, err := c.env.Client.AppsV1().StatefulSets(Namespace).Get(ctx, c.Spec.Name, metav1.GetOptions{})
 		if err != nil {
-			return false, err.Error(), nil
+			return false, err.Error()
 		}
 		pods, err := c.ListPods(ctx)
 		if err != nil {
-			return false, err.Error(), nil
+			return false, err.Error()
 		}
 		n := 0
 		for i := range pods {
@@ -197,7 +194,7 @@ func (c *Cluster) waitPods(ctx context.Context, what string, good func(*appsv1.S
 				n++
 			}
 		}
-		return n == int(*set.Spec.Replicas), fmt.Sprintf("%d of %d", n, *set.Spec.Replicas), nil
+		return n == int(*set.Spec.Replicas), fmt.Sprintf("%d of %d", n, *set.Spec.Replicas)
 	})
 }
 
@@ -267,15 +264,15 @@ func (c *Cluster) SetStrategy(ctx context.Context, t appsv1.StatefulSetUpdateStr
 // Leader returns the pod whose member leads, once one does.
 func (c *Cluster) Leader(ctx context.Context) (string, error) {
 	leader := ""
-	err := waitFor(ctx, "a member of "+c.Spec.Name+" leads", func(ctx context.Context) (bool, string, error) {
+	err := waitFor(ctx, "a member of "+c.Spec.Name+" leads", func(ctx context.Context) (bool, string) {
 		for _, pod := range c.Pods() {
 			ok, err := c.leads(ctx, pod)
 			if err == nil && ok {
 				leader = pod
-				return true, "", nil
+				return true, ""
 			}
 		}
-		return false, "none leads", nil
+		return false, "none leads"
 	})
 	return leader, err
 }
@@ -318,9 +315,9 @@ func (c *Cluster) MoveLeader(ctx context.Context, to string) error {
 	if _, err := leader.MoveLeader(ctx, st.Header.MemberId); err != nil {
 		return fmt.Errorf("move leadership from %s to %s: %w", from, to, err)
 	}
-	return waitFor(ctx, to+" leads", func(ctx context.Context) (bool, string, error) {
+	return waitFor(ctx, to+" leads", func(ctx context.Context) (bool, string) {
 		ok, err := c.leads(ctx, to)
-		return ok, fmt.Sprint(err), nil
+		return ok, fmt.Sprint(err)
 	})
 }
 

@@ -51,9 +51,9 @@ func (c *Cluster) Delete(ctx context.Context) error {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete cluster %s: %w", c.Spec.Name, err)
 	}
-	return waitFor(ctx, "all pods of "+c.Spec.Name+" are gone", func(ctx context.Context) (bool, string, error) {
+	return waitFor(ctx, "all pods of "+c.Spec.Name+" are gone", func(ctx context.Context) (bool, string) {
 		pods, err := c.ListPods(ctx)
-		return err == nil && len(pods) == 0, fmt.Sprintf("%d left (%v)", len(pods), err), nil
+		return err == nil && len(pods) == 0, fmt.Sprintf("%d left (%v)", len(pods), err)
 	})
 }
 
@@ -68,12 +68,12 @@ func (c *Cluster) Kill(pod, container string) error { return c.Signal(pod, conta
 
 // WaitNotReady waits until the pod is not Ready.
 func (c *Cluster) WaitNotReady(ctx context.Context, pod string) error {
-	return waitFor(ctx, pod+" is not Ready", func(ctx context.Context) (bool, string, error) {
+	return waitFor(ctx, pod+" is not Ready", func(ctx context.Context) (bool, string) {
 		p, err := c.env.Client.CoreV1().Pods(Namespace).Get(ctx, pod, metav1.GetOptions{})
 		if err != nil {
-			return false, err.Error(), nil
+			return false, err.Error()
 		}
-		return !IsReady(p), string(p.Status.Phase), nil
+		return !IsReady(p), string(p.Status.Phase)
 	})
 }
 
@@ -148,8 +148,8 @@ func kibibytes(status []byte, field string) (int64, error) {
 
 // WaitRemovals waits until n pods have been removed.
 func (l *Ledger) WaitRemovals(ctx context.Context, n int) error {
-	return waitFor(ctx, fmt.Sprintf("%d pods are removed", n), func(context.Context) (bool, string, error) {
+	return waitFor(ctx, fmt.Sprintf("%d pods are removed", n), func(context.Context) (bool, string) {
 		order := l.Order()
-		return len(order) >= n, fmt.Sprint(order), nil
+		return len(order) >= n, fmt.Sprint(order)
 	})
 }

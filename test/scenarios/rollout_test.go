@@ -1,7 +1,6 @@
 package scenarios
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -169,7 +168,7 @@ func TestWhatIsWrongIsSaidInOneLine(t *testing.T) {
 	ctx, s := newCluster(t, harness.Loopback, harness.Spec{Name: "wrong", PlainText: true})
 
 	t.Run("a StatefulSet that does not exist is named, and waited for", func(t *testing.T) {
-		line, sidecar := s.outside(ctx, "does not exist", "--statefulset=absent")
+		line, sidecar := s.outside("does not exist", "--statefulset=absent")
 		require.Contains(t, line, "get StatefulSet absent")
 		require.Contains(t, line, "check --namespace and --statefulset")
 		require.NoError(t, sidecar.Stop(ctx, 5*time.Second))
@@ -194,7 +193,7 @@ func TestWhatIsWrongIsSaidInOneLine(t *testing.T) {
 
 // outside runs a sidecar outside any pod until it has logged a fault, and returns that
 // line.
-func (s *scene) outside(ctx context.Context, name string, args ...string) (string, *process.Process) {
+func (s *scene) outside(name string, args ...string) (string, *process.Process) {
 	s.t.Helper()
 	log := filepath.Join(s.t.TempDir(), name+".log")
 	sidecar, err := process.Start(process.Spec{

@@ -345,13 +345,15 @@ func (a *Agent) KillContainer(pod, containerName string, sig syscall.Signal) err
 	if err != nil {
 		return err
 	}
-	err = fmt.Errorf("pod %s has just ended", pod)
-	w.call(func() {
+	called := w.call(func() {
 		var c *container
 		if c, err = w.container(containerName); err == nil {
 			err = c.signal(sig)
 		}
 	})
+	if !called {
+		err = errors.New("the pod has just ended")
+	}
 	if err != nil {
 		return fmt.Errorf("signal %s to %s/%s: %w", sig, pod, containerName, err)
 	}

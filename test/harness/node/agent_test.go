@@ -564,10 +564,10 @@ func TestContainersThatDoNotRun(t *testing.T) {
 	t.Run("its waits double from the base to the cap", func(t *testing.T) {
 		var starts, ends []time.Time
 		for _, e := range f.eventsOf("crash-0") {
-			switch e.Kind {
-			case node.Started:
+			if e.Kind == node.Started {
 				starts = append(starts, e.Time)
-			case node.Exited:
+			}
+			if e.Kind == node.Exited {
 				ends = append(ends, e.Time)
 			}
 		}
@@ -585,7 +585,7 @@ func TestContainersThatDoNotRun(t *testing.T) {
 		require.Contains(t, pod.Status.ContainerStatuses[0].State.Waiting.Message, "etcd:3.99")
 		f.awaitPod("image-1", "tries again", func(p *corev1.Pod) bool { return waitingFor(p, "ErrImagePull") })
 	})
-	t.Run("an image that is no name", func(t *testing.T) {
+	t.Run("an image that is no name", func(*testing.T) {
 		f.create(shellPod("image-2", "", func(p *corev1.Pod) { p.Spec.Containers[0].Image = "Not A Name" }))
 		f.awaitPod("image-2", "is refused", func(p *corev1.Pod) bool { return waitingFor(p, "InvalidImageName") })
 	})
@@ -661,7 +661,7 @@ func TestProbes(t *testing.T) {
 	for _, pod := range []*corev1.Pod{exec, tcp, slow} {
 		f.create(pod)
 	}
-	t.Run("tcpSocket", func(t *testing.T) {
+	t.Run("tcpSocket", func(*testing.T) {
 		f.awaitReady("tcp-0")
 	})
 	t.Run("exec, in the container's volumes", func(t *testing.T) {
@@ -706,15 +706,15 @@ func TestDeletion(t *testing.T) {
 		f.create(shellPod("mixed-0", deaf, func(p *corev1.Pod) {
 			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "quick", Image: shell, Args: []string{"-c", forever}})
 		}))
-		pod := f.awaitReady("mixed-0")
+		f.awaitReady("mixed-0")
 		f.remove("mixed-0", 60)
-		pod = f.awaitPod("mixed-0", "has one container less", func(p *corev1.Pod) bool {
+		pod := f.awaitPod("mixed-0", "has one container less", func(p *corev1.Pod) bool {
 			return p.Status.ContainerStatuses[1].State.Terminated != nil
 		})
 		require.NotNil(t, pod.Status.ContainerStatuses[0].State.Running)
 		require.Equal(t, corev1.PodRunning, pod.Status.Phase)
 		require.Zero(t, pod.Status.ContainerStatuses[1].RestartCount, "nothing is restarted any more")
-		t.Run("and a shorter grace period takes effect", func(t *testing.T) {
+		t.Run("and a shorter grace period takes effect", func(*testing.T) {
 			f.remove("mixed-0", 2)
 			f.awaitGone("mixed-0", pod.UID)
 		})
@@ -731,8 +731,7 @@ func TestDeletion(t *testing.T) {
 		require.False(t, alive(pid))
 		var order []string
 		for _, e := range f.eventsOf("force-0") {
-			switch e.Kind {
-			case node.Started, node.Exited, node.Gone:
+			if slices.Contains([]node.EventKind{node.Started, node.Exited, node.Gone}, e.Kind) {
 				order = append(order, fmt.Sprintf("%s %s", map[types.UID]string{first.UID: "first", second.UID: "second"}[e.UID], e.Kind))
 			}
 		}
@@ -749,9 +748,9 @@ func TestDeletion(t *testing.T) {
 	})
 	t.Run("a pod with a finalizer stays, and is not started again", func(t *testing.T) {
 		f.create(shellPod("final-0", forever, func(p *corev1.Pod) { p.Finalizers = []string{"quorate.dev/test"} }))
-		pod := f.awaitReady("final-0")
+		f.awaitReady("final-0")
 		f.remove("final-0", 5)
-		pod = f.awaitPod("final-0", "has ended", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodSucceeded })
+		pod := f.awaitPod("final-0", "has ended", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodSucceeded })
 		_, err := f.client.CoreV1().Pods(f.namespace).Patch(t.Context(), "final-0", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 		require.NoError(t, err)
 		f.awaitGone("final-0", pod.UID)

@@ -50,7 +50,6 @@ type containerView struct {
 	waiting      *corev1.ContainerStateWaiting    // why it does not run
 	exit, before *corev1.ContainerStateTerminated // its last end, and the one before that
 	ready        bool
-	everStarted  bool
 	volumeMounts []corev1.VolumeMountStatus
 }
 

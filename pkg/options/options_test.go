@@ -1,0 +1,390 @@
+package options
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/spf13/pflag"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/quorate/quorate/coordinator"
+	"github.com/quorate/quorate/pkg/rollout"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func environment(env map[string]string) func(string) string {
+	return func(key string) string { return env[key] }
+}
+
+// parse does with a command line what the command does.
+func parse(t *testing.T, env map[string]string, args ...string) *Sidecar {
+	t.Helper()
+	o := NewSidecar()
+	fs := pflag.NewFlagSet("sidecar", pflag.ContinueOnError)
+	o.AddFlags(fs)
+	if err := fs.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	o.Complete(environment(env))
+	return o
+}
+
+var inAPod = map[string]string{"POD_NAME": "etcd-main-1", "POD_NAMESPACE": "garden"}
+
+func TestEveryFlagHasHelpAndTheNameThatEtcdBackupRestoreGivesIt(t *testing.T) {
+	fs := pflag.NewFlagSet("sidecar", pflag.ContinueOnError)
+	NewSidecar().AddFlags(fs)
+	fs.VisitAll(func(f *pflag.Flag) {
+		if f.Usage == "" {
+			t.Errorf("--%s has no help", f.Name)
+		}
+		if f.Name != strings.ToLower(f.Name) || strings.Contains(f.Name, "_") {
+			t.Errorf("--%s is not in kebab case", f.Name)
+		}
+		if f.Changed {
+			t.Errorf("--%s has changed before it was given", f.Name)
+		}
+	})
+	for _, name := range []string{"endpoints", "cacert", "cert", "key", "insecure-skip-tls-verify", "etcd-username", "etcd-password", "kubeconfig", "namespace", "statefulset", "pod-name"} {
+		if fs.Lookup(name) == nil {
+			t.Errorf("there is no --%s", name)
+		}
+	}
+	if f := fs.ShorthandLookup("e"); f == nil || f.Name != "endpoints" {
+		t.Error("-e is not --endpoints")
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	o := parse(t, inAPod)
+	if err := o.Validate(); err != nil {
+		t.Fatalf("the defaults in a pod are refused: %v", err)
+	}
+	if o.Policy != rollout.DefaultPolicy() {
+		t.Errorf("policy %+v", o.Policy)
+	}
+	if o.LockTTL != coordinator.DefaultLockTTL || o.ProbeTimeout != coordinator.DefaultProbeTimeout || o.RequestTimeout != coordinator.DefaultRequestTimeout ||
+		o.Interval != coordinator.DefaultInterval || o.MaxEvidenceAge != coordinator.DefaultMaxEvidenceAge {
+		t.Errorf("timing %+v", o)
+	}
+	if !slices.Equal(o.Etcd.Endpoints, []string{"http://127.0.0.1:2379"}) || o.Log.Level != "info" || o.Log.Format != "text" {
+		t.Errorf("got %+v", o)
+	}
+}
+
+func TestFlagsReachTheirOptions(t *testing.T) {
+	o := parse(t, inAPod, "-e", "https://a:2379,https://b:2379", "--endpoints", "https://c:2379", "--insecure-skip-tls-verify", "--etcd-username=u", "--etcd-password=p",
+		"--max-unavailable=2", "--settle-timeout=1m", "--dead-after=2s", "--max-lag=7", "--lock-ttl=4s", "--probe-timeout=1s", "--request-timeout=3s", "--interval=5s",
+		"--max-evidence-age=6s", "--log-level=debug", "--log-format=json", "--cacert=ca", "--cert=c", "--key=k")
+	want := NewSidecar()
+	want.Etcd = Etcd{Endpoints: []string{"https://a:2379", "https://b:2379", "https://c:2379"}, CACert: "ca", Cert: "c", Key: "k", InsecureSkipVerify: true, Username: "u", Password: "p"}
+	want.Kubernetes = Kubernetes{Namespace: "garden", PodName: "etcd-main-1", StatefulSet: "etcd-main"}
+	want.Log = Log{Level: "debug", Format: "json"}
+	want.Policy.MaxUnavailable, want.Policy.SettleTimeout, want.Policy.DeadAfter, want.Policy.MaxLag = 2, time.Minute, 2*time.Second, 7
+	want.LockTTL, want.ProbeTimeout, want.RequestTimeout, want.Interval, want.MaxEvidenceAge = 4*time.Second, time.Second, 3*time.Second, 5*time.Second, 6*time.Second
+	if !slices.Equal(o.Etcd.Endpoints, want.Etcd.Endpoints) {
+		t.Errorf("endpoints %v", o.Etcd.Endpoints)
+	}
+	o.Etcd.Endpoints, want.Etcd.Endpoints = nil, nil
+	if o.Kubernetes != want.Kubernetes || o.Log != want.Log || o.Policy != want.Policy {
+		t.Errorf("\n got %+v\nwant %+v", o, want)
+	}
+	if o.LockTTL != want.LockTTL || o.ProbeTimeout != want.ProbeTimeout || o.RequestTimeout != want.RequestTimeout || o.Interval != want.Interval || o.MaxEvidenceAge != want.MaxEvidenceAge {
+		t.Errorf("\n got %+v\nwant %+v", o, want)
+	}
+	if o.Etcd.CACert != "ca" || o.Etcd.Cert != "c" || o.Etcd.Key != "k" || !o.Etcd.InsecureSkipVerify || o.Etcd.Username != "u" || o.Etcd.Password != "p" {
+		t.Errorf("etcd %+v", o.Etcd)
+	}
+}
+
+func TestTheEnvironmentFillsInWhatNoFlagSays(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		env  map[string]string
+		args []string
+		want Kubernetes
+	}{
+		{"a pod knows itself", inAPod, nil, Kubernetes{Namespace: "garden", PodName: "etcd-main-1", StatefulSet: "etcd-main"}},
+		{"flags win", inAPod, []string{"--namespace=n", "--pod-name=etcd-events-0", "--kubeconfig=k"}, Kubernetes{Namespace: "n", PodName: "etcd-events-0", StatefulSet: "etcd-events", Kubeconfig: "k"}},
+		{"a StatefulSet that is named wins over the pod's name", inAPod, []string{"--statefulset=other"}, Kubernetes{Namespace: "garden", PodName: "etcd-main-1", StatefulSet: "other"}},
+		{"KUBECONFIG", map[string]string{"KUBECONFIG": "/k"}, []string{"--namespace=n", "--statefulset=s"}, Kubernetes{Kubeconfig: "/k", Namespace: "n", StatefulSet: "s"}},
+		{"an ordinal of two digits", map[string]string{"POD_NAME": "etcd-10"}, nil, Kubernetes{PodName: "etcd-10", StatefulSet: "etcd"}},
+		{"a pod of a Job belongs to no StatefulSet", map[string]string{"POD_NAME": "quorate-x7k2p"}, nil, Kubernetes{PodName: "quorate-x7k2p"}},
+		{"a name without an ordinal", map[string]string{"POD_NAME": "etcd"}, nil, Kubernetes{PodName: "etcd"}},
+		{"a name of an ordinal alone", map[string]string{"POD_NAME": "-1"}, nil, Kubernetes{PodName: "-1"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := parse(t, tc.env, tc.args...).Kubernetes; got != tc.want {
+				t.Errorf("got %+v, want %+v", got, tc.want)
+			}
+		})
+	}
+}
+
+// files are certificates and the like, in one directory.
+type files struct{ ca, cert, key, otherKey, garbage, empty, missing, directory string }
+
+func makeFiles(t *testing.T) files {
+	t.Helper()
+	dir := t.TempDir()
+	write := func(name string, data []byte) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	newKey := func() (*ecdsa.PrivateKey, []byte) {
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		der, err := x509.MarshalECPrivateKey(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return key, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})
+	}
+	key, keyPEM := newKey()
+	_, otherPEM := newKey()
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	return files{
+		ca: write("ca.crt", certPEM), cert: write("tls.crt", certPEM), key: write("tls.key", keyPEM), otherKey: write("other.key", otherPEM),
+		garbage: write("garbage", []byte("not PEM")), empty: write("empty", nil), missing: filepath.Join(dir, "missing"), directory: dir,
+	}
+}
+
+func TestBadInputNamesTheFlagAndItsValueInOneLine(t *testing.T) {
+	f := makeFiles(t)
+	for _, tc := range []struct {
+		name string
+		args []string
+		want []string
+	}{
+		{"no endpoints", []string{"--endpoints="}, []string{"--endpoints: is empty"}},
+		{"an endpoint without a scheme", []string{"-e", "127.0.0.1:2379"}, []string{`--endpoints: "127.0.0.1:2379": not a client URL such as https://`}},
+		{"an endpoint that is a host name", []string{"-e", "etcd-main-local:2379"}, []string{`--endpoints: "etcd-main-local:2379": not a client URL such as https://`}},
+		{"an endpoint of another scheme", []string{"-e", "tcp://etcd:2379"}, []string{`--endpoints: "tcp://etcd:2379": not a client URL`}},
+		{"an endpoint without a port", []string{"-e", "https://etcd"}, []string{`--endpoints: "https://etcd": needs a host and a port`}},
+		{"an endpoint without a host", []string{"-e", "https://:2379"}, []string{`--endpoints: "https://:2379": needs a host and a port`}},
+		{"an endpoint with a port beyond all", []string{"-e", "https://etcd:70000"}, []string{`--endpoints: "https://etcd:70000": port 70000 is not between 1 and 65535`}},
+		{"an endpoint with a port of letters", []string{"-e", "https://etcd:http"}, []string{`--endpoints: "https://etcd:http": invalid port ":http" after host`}},
+		{"an endpoint with a path", []string{"-e", "https://etcd:2379/v3"}, []string{`--endpoints: "https://etcd:2379/v3": must not have a path ("/v3")`}},
+		{"an endpoint with an open bracket", []string{"-e", "http://[::1:2379"}, []string{`--endpoints: "http://[::1:2379": missing ']' in host`}},
+		{"one bad endpoint among good ones", []string{"-e", "http://a:1,b,http://c:2"}, []string{`--endpoints: "b": not a client URL`}},
+		{"a key without a certificate", []string{"--key", f.key}, []string{`--cert "" and --key "` + f.key + `": give both or neither`}},
+		{"a certificate without a key", []string{"--cert", f.cert}, []string{`--cert "` + f.cert + `" and --key "": give both or neither`}},
+		{"a CA that does not exist", []string{"--cacert", f.missing}, []string{`--cacert: "` + f.missing + `": no such file or directory`}},
+		{"a certificate that does not exist", []string{"--cert", f.missing, "--key", f.key}, []string{`--cert: "` + f.missing + `": no such file or directory`}},
+		{"a key that does not exist", []string{"--cert", f.cert, "--key", f.missing}, []string{`--key: "` + f.missing + `": no such file or directory`}},
+		{"a CA without a certificate", []string{"--cacert", f.garbage}, []string{`--cacert: "` + f.garbage + `": holds no certificate in PEM`}},
+		{"a CA that is empty", []string{"--cacert", f.empty}, []string{`--cacert: "` + f.empty + `": holds no certificate in PEM`}},
+		{"a CA that is a directory", []string{"--cacert", f.directory}, []string{`--cacert "` + f.directory + `"`, "is a directory"}},
+		{"a certificate that is none", []string{"--cert", f.garbage, "--key", f.key}, []string{`--cert "` + f.garbage + `"`, "failed to find any PEM data"}},
+		{"a key of another certificate", []string{"--cert", f.cert, "--key", f.otherKey}, []string{`--key "` + f.otherKey + `"`, "private key does not match public key"}},
+		{"a password without a name", []string{"--etcd-password=secret"}, []string{"--etcd-password: is set without --etcd-username"}},
+		{"a name without a password", []string{"--etcd-username=root"}, []string{`--etcd-username: "root": is set without --etcd-password`}},
+		{"a kubeconfig that does not exist", []string{"--kubeconfig", f.missing}, []string{`--kubeconfig: "` + f.missing + `": no such file or directory`}},
+		{"a log level", []string{"--log-level=loud"}, []string{`--log-level: "loud": use panic, fatal`}},
+		{"a log format", []string{"--log-format=xml"}, []string{`--log-format: "xml": use text or json`}},
+		{"no member may be unavailable", []string{"--max-unavailable=0"}, []string{"--max-unavailable: 0: must be at least 1"}},
+		{"a probe timeout of nothing", []string{"--probe-timeout=0s"}, []string{"--probe-timeout: 0s: must be positive"}},
+		{"a request timeout of less", []string{"--request-timeout=-1s"}, []string{"--request-timeout: -1s: must be positive"}},
+		{"an interval of nothing", []string{"--interval=0s"}, []string{"--interval: 0s: must be positive"}},
+		{"a settle timeout of nothing", []string{"--settle-timeout=0s"}, []string{"--settle-timeout: 0s: must be positive"}},
+		{"a time to be dead of less than nothing", []string{"--dead-after=-1s"}, []string{"--dead-after: -1s: must not be negative"}},
+		{"no lag at all", []string{"--max-lag=0"}, []string{"--max-lag: 0: must be positive"}},
+		{"a lock that is too short", []string{"--lock-ttl=1s"}, []string{"--lock-ttl: 1s: must be whole seconds, at least 2s"}},
+		{"a lock of broken seconds", []string{"--lock-ttl=2500ms"}, []string{"--lock-ttl: 2.5s: must be whole seconds, at least 2s"}},
+		{"evidence that could never be young enough", []string{"--max-evidence-age=4s"}, []string{"--max-evidence-age: 4s: must exceed twice --probe-timeout (2s)"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			err := parse(t, inAPod, tc.args...).Validate()
+			if err == nil {
+				t.Fatal("accepted")
+			}
+			for _, want := range tc.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("got %q, want it to say %q", err, want)
+				}
+			}
+			if strings.Contains(err.Error(), "\n") {
+				t.Errorf("more than one line: %q", err)
+			}
+			if strings.Contains(err.Error(), "secret") {
+				t.Errorf("the password is in the message: %q", err)
+			}
+		})
+	}
+}
+
+func TestWhatIsMissingIsNamed(t *testing.T) {
+	err := parse(t, map[string]string{"POD_NAME": "job-abc"}).Validate()
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	want := []string{
+		"--namespace: is required (or set POD_NAMESPACE)",
+		`--statefulset: is required (or set --pod-name or POD_NAME to a name that ends in an ordinal, such as etcd-main-0; it is "job-abc")`,
+	}
+	if got := strings.Split(err.Error(), "\n"); !slices.Equal(got, want) {
+		t.Errorf("got %q, want one line each: %q", got, want)
+	}
+}
+
+func TestGoodInputIsAccepted(t *testing.T) {
+	f := makeFiles(t)
+	for _, args := range [][]string{
+		{"-e", "http://127.0.0.1:2379"},
+		{"-e", "https://[::1]:2379/"},
+		{"-e", "https://etcd-main-local:2379", "--cacert", f.ca, "--cert", f.cert, "--key", f.key},
+		{"-e", "https://etcd-main-local:2379", "--insecure-skip-tls-verify"},
+		{"--etcd-username=root", "--etcd-password=secret"},
+		{"--kubeconfig", f.missing + string(os.PathListSeparator) + f.empty}, // A list is client-go's to judge.
+		{"--lock-ttl=2s", "--dead-after=0s", "--max-evidence-age=4001ms"},
+	} {
+		if err := parse(t, inAPod, args...).Validate(); err != nil {
+			t.Errorf("%v: %v", args, err)
+		}
+	}
+}
+
+const kubeconfig = `{apiVersion: v1, kind: Config, current-context: c,
+clusters: [{name: c, cluster: {server: "https://127.0.0.1:6443"}}],
+users: [{name: u, user: {token: t}}],
+contexts: [{name: c, context: {cluster: c, user: u}}]}`
+
+func TestAConfigForTheCoordinatorFollowsTheOptions(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(path, []byte(kubeconfig), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := parse(t, inAPod, "--kubeconfig", path, "--interval=7s")
+	cfg, err := o.Config("quorate/test", logrus.NewEntry(o.Log.Logger()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := coordinator.New(cfg); err != nil {
+		t.Errorf("the coordinator refuses it: %v", err)
+	}
+	if cfg.Namespace != "garden" || cfg.StatefulSet != "etcd-main" || cfg.PodName != "etcd-main-1" || cfg.Interval != 7*time.Second || cfg.Policy != o.Policy {
+		t.Errorf("got %+v", cfg)
+	}
+	rc, err := o.Kubernetes.restConfig("quorate/test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rc.QPS != -1 || rc.UserAgent != "quorate/test" || rc.Host != "https://127.0.0.1:6443" {
+		t.Errorf("got QPS %v, user agent %q, host %q", rc.QPS, rc.UserAgent, rc.Host)
+	}
+}
+
+func TestAConfigWithoutKubernetesSaysHowToGetOne(t *testing.T) {
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	broken := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(broken, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "--kubeconfig: is not set, nor is KUBECONFIG, and this is not a pod"},
+		{[]string{"--kubeconfig", broken}, `--kubeconfig: "` + broken + `": `},
+	} {
+		if _, err := parse(t, inAPod, tc.args...).Config("quorate/test", nil); err == nil || !strings.HasPrefix(err.Error(), tc.want) {
+			t.Errorf("%v: got %v, want %s", tc.args, err, tc.want)
+		}
+	}
+}
+
+// A client dials whatever its endpoints say, with the certificates as they are now.
+func TestDial(t *testing.T) {
+	f := makeFiles(t)
+	pair, err := tls.LoadX509KeyPair(f.cert, f.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAnyClientCert})))
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = server.Serve(listener) // It ends with Stop.
+	}()
+	defer func() {
+		server.Stop()
+		<-served
+	}()
+	o := Etcd{CACert: f.ca, Cert: f.cert, Key: f.key}
+	answer := func(endpoints ...string) string {
+		client, err := o.Dial(10 * time.Second)(endpoints)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = client.Close() }()
+		_, err = client.MemberList(t.Context())
+		return err.Error() // The server knows no such service, which is answer enough.
+	}
+	if got := answer("https://" + listener.Addr().String()); !strings.Contains(got, "unknown service") {
+		t.Errorf("over TLS: %s", got)
+	}
+	o.CACert = f.missing
+	if _, err := o.Dial(time.Second)([]string{"http://127.0.0.1:1", "https://127.0.0.1:2"}); err == nil || !strings.HasPrefix(err.Error(), "TLS for etcd: ") {
+		t.Errorf("one https endpoint among others: %v", err)
+	}
+	client, err := o.Dial(time.Second)([]string{"http://127.0.0.1:1"})
+	if err != nil {
+		t.Fatalf("plain http needs no certificates: %v", err)
+	}
+	_ = client.Close()
+}
+
+func TestTheLoggerFollowsTheFlags(t *testing.T) {
+	var out bytes.Buffer
+	l := (&Log{Level: "warn", Format: "json"}).Logger()
+	l.SetOutput(&out)
+	l.Info("not this")
+	l.Warn("this")
+	if got := out.String(); !strings.HasPrefix(got, "{") || !strings.Contains(got, `"msg":"this"`) || strings.Contains(got, "not this") {
+		t.Errorf("got %s", got)
+	}
+	out.Reset()
+	l = (&Log{Level: "debug", Format: "text"}).Logger()
+	l.SetOutput(&out)
+	l.Debug("that")
+	if got := out.String(); !strings.Contains(got, "msg=that") || !strings.Contains(got, "level=debug") {
+		t.Errorf("got %s", got)
+	}
+}
