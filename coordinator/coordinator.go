@@ -80,9 +80,13 @@ func (c *Coordinator) preflight(ctx context.Context) {
 
 func (c *Coordinator) campaign(ctx context.Context) (*tenure, error) {
 	// With every member's URL at hand the loss of one, our own among them, does not
-	// cost the session. Without a list the configured ones have to do.
-	_ = c.members.Discover(ctx)
-	return campaign(ctx, c.cfg.Dial, c.members.Endpoints(), lockPrefix(c.cfg.Namespace, c.cfg.StatefulSet), c.cfg.LockTTL, c.cfg.ProbeTimeout)
+	// cost the session; one that hangs already would only swallow requests. Where none
+	// serves, all that are known have to do.
+	endpoints, _ := c.members.Discover(ctx)
+	if len(endpoints) == 0 {
+		endpoints = c.members.Endpoints()
+	}
+	return campaign(ctx, c.cfg.Dial, endpoints, lockPrefix(c.cfg.Namespace, c.cfg.StatefulSet), c.cfg.LockTTL, c.cfg.ProbeTimeout)
 }
 
 // lead runs cycles until the session or ctx ends.

@@ -259,7 +259,14 @@ func TestTheLoop(t *testing.T) {
 			k.etcd.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[1].Hung = true })
 			k.change(func() { k.setReady(k.pods[1], false) })
 			k.update("rev-2")
-			defer run(t, config(k))()
+			var log bytes.Buffer
+			stop := run(t, config(k, logTo(&log)))
+			defer func() {
+				stop()
+				if t.Failed() {
+					t.Logf("log:\n%s", log.String())
+				}
+			}()
 			within(t, 2*time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
 			k.expect(t, "deleted etcd-1", "deleted etcd-2", "deleted etcd-0")
 		}},

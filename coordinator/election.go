@@ -61,22 +61,71 @@ func campaign(ctx context.Context, dial membership.Dial, endpoints []string, pre
 	locked := make(chan error, 1)
 	var waiter sync.WaitGroup
 	waiter.Go(func() { locked <- t.mutex.Lock(waiting) })
-	select {
-	case err = <-locked:
-		if err == nil {
-			return t, nil
+	queue := time.NewTicker(ttl)
+	defer queue.Stop()
+	place := waiterPlace{client: client, prefix: prefix + "/", lease: session.Lease(), timeout: timeout}
+wait:
+	for {
+		select {
+		case err = <-locked:
+			if err == nil {
+				return t, nil
+			}
+			t.leave(ctx)
+			return nil, fmt.Errorf("wait for the lock %s: %w", prefix, err)
+		case <-session.Done():
+			// A waiter in Lock does not notice that its own session is gone.
+			err = errSessionLost
+			break wait
+		case <-queue.C:
+			if err = place.check(ctx); err != nil {
+				break wait
+			}
+		case <-ctx.Done():
+			err = ctx.Err()
+			break wait
 		}
-		t.leave(ctx)
-		return nil, fmt.Errorf("wait for the lock %s: %w", prefix, err)
-	case <-session.Done():
-		// A waiter in Lock does not notice that its own session is gone.
-		err = errSessionLost
-	case <-ctx.Done():
-		err = ctx.Err()
 	}
 	t.leave(ctx)
 	waiter.Wait()
 	return nil, err
+}
+
+// waiterPlace looks after a waiter's place in the queue. Mutex.Lock has no deadline: a
+// request that a hung member took never returns, and a watch there never tells. So
+// once per TTL the waiter asks whether it stands in the queue, and whether it is its turn.
+type waiterPlace struct {
+	client  *clientv3.Client
+	prefix  string
+	lease   clientv3.LeaseID
+	timeout time.Duration
+	// first is true when our key was the first at the last look already.
+	first bool
+}
+
+// check returns an error when waiting on is of no use: our key is not there, or it has
+// been our turn for a whole TTL. What could not be asked is no reason to give up.
+func (w *waiterPlace) check(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), w.timeout)
+	defer cancel()
+	key := fmt.Sprintf("%s%x", w.prefix, w.lease)
+	resp, err := w.client.Txn(ctx).Then(
+		clientv3.OpGet(key, clientv3.WithKeysOnly()),
+		clientv3.OpGet(w.prefix, append(clientv3.WithFirstCreate(), clientv3.WithKeysOnly())...),
+	).Commit()
+	if err != nil {
+		return nil //nolint:nilerr // The session tells when etcd stays away.
+	}
+	if len(resp.Responses[0].GetResponseRange().Kvs) == 0 {
+		return errors.New("the request for the lock got lost")
+	}
+	owners := resp.Responses[1].GetResponseRange().Kvs
+	mine := len(owners) > 0 && string(owners[0].Key) == key
+	if mine && w.first {
+		return errors.New("the lock is free, but its watch does not tell")
+	}
+	w.first = mine
+	return nil
 }
 
 // newSession grants the lease with a deadline of its own; concurrency.NewSession

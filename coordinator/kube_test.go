@@ -147,6 +147,9 @@ func (k *kube) Watch(context.Context, metav1.ListOptions) (watch.Interface, erro
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	w := watch.NewRaceFreeFake()
+	// Without a resource version a watch begins with what there is, so that nothing that
+	// happened before it was open is missed.
+	w.Add(&corev1.Pod{})
 	k.watchers = append(k.watchers, w)
 	return w, nil
 }

@@ -71,12 +71,20 @@ func (o *Observer) Observe(ctx context.Context) (rollout.Membership, error) {
 	return m, nil
 }
 
-// Discover reads the member list without probing anybody, so that [Observer.Endpoints]
-// names every member, not just the configured ones.
-func (o *Observer) Discover(ctx context.Context) error {
-	m, err := o.memberList(ctx)
-	o.remember(m)
-	return err
+// Discover returns the client URLs of the voters that serve now, so that whoever needs
+// one client for all of them does not wait for a member that hangs. It returns an error
+// when there is no member list; without any serving voter the result is empty. Its own
+// connections are closed: it is for the time outside a rollout.
+func (o *Observer) Discover(ctx context.Context) ([]string, error) {
+	defer o.Close()
+	m, err := o.Observe(ctx)
+	var serving []string
+	for i := range m.Members {
+		if x := &m.Members[i]; !x.Learner && x.Probe.Read == rollout.Answered {
+			serving = append(serving, x.ClientURLs...)
+		}
+	}
+	return serving, err
 }
 
 func (o *Observer) remember(m rollout.Membership) {

@@ -196,8 +196,9 @@ func TestOneConfiguredEndpointIsEnough(t *testing.T) {
 	if got := o.Endpoints(); !slices.Equal(got, []string{c.URL(1)}) {
 		t.Errorf("endpoints %v before anything was read", got)
 	}
-	if err := o.Discover(t.Context()); err != nil {
-		t.Fatal(err)
+	serving, err := o.Discover(t.Context())
+	if err != nil || !slices.Equal(serving, c.URLs()) {
+		t.Fatalf("%v serve (%v), want every member's URL, %v", serving, err, c.URLs())
 	}
 	if got := o.Endpoints(); !slices.Equal(got, c.URLs()) {
 		t.Errorf("endpoints %v, want every member's, each once, %v", got, c.URLs())
@@ -377,7 +378,7 @@ func TestADialFunctionThatFailsIsNamed(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	o = membership.NewObserver(nil, nil, generous)
-	if err := o.Discover(t.Context()); err == nil || !strings.Contains(err.Error(), "no member answered") {
+	if _, err := o.Discover(t.Context()); err == nil || !strings.Contains(err.Error(), "no member answered") {
 		t.Errorf("got %v", err)
 	}
 }

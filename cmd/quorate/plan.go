@@ -98,6 +98,9 @@ func (f *planFlags) state(ctx context.Context, o *options.Sidecar) (rollout.Stat
 		err  error
 	)
 	if len(f.files) > 0 {
+		if err = o.ValidateNumbers(); err != nil {
+			return rollout.State{}, badInput{err}
+		}
 		if etcd, err = f.offline(&dump); err != nil {
 			return rollout.State{}, badInput{err}
 		}

@@ -200,6 +200,14 @@ func (o *Sidecar) Validate() error {
 	return errors.Join(errs...)
 }
 
+// ValidateNumbers returns every bad number and duration: all that matters where nothing
+// is reached, as for a plan from files.
+func (o *Sidecar) ValidateNumbers() error {
+	var errs []error
+	o.validateNumbers(func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) })
+	return errors.Join(errs...)
+}
+
 // validateNumbers repeats the rules of [coordinator.Config], so that an operator reads
 // the names of the flags and not those of a host's fields.
 func (o *Sidecar) validateNumbers(bad func(format string, args ...any)) {

@@ -90,11 +90,18 @@ func Assess(s State, p Policy) *Assessment {
 	a.Leader = leaderOf(members)
 	a.Inconsistent = contradiction(s)
 
+	if !s.Set.plausible() {
+		return a // It holds, and there are no ordinals to speak of.
+	}
 	taken := make([]*Member, 0, len(members))
 	a.Seats = make([]Seat, 0, s.Set.Replicas)
 	for n := s.Set.Start; n < s.Set.Start+s.Set.Replicas; n++ {
 		seat := a.seat(n)
 		if seat.Member != nil {
+			// Counted twice, one serving member would make up for one that does not.
+			if i := slices.Index(taken, seat.Member); i >= 0 && a.Inconsistent == "" {
+				a.Inconsistent = "member " + strconv.FormatUint(seat.Member.ID, 16) + " matches more than one pod, by its name or its URLs: " + seat.Name + " is the second"
+			}
 			taken = append(taken, seat.Member)
 		}
 		a.Seats = append(a.Seats, seat)
@@ -109,7 +116,7 @@ func Assess(s State, p Policy) *Assessment {
 
 func (a *Assessment) seat(ordinal int) Seat {
 	s := a.state
-	seat := Seat{Ordinal: ordinal, Name: s.Set.Name + "-" + strconv.Itoa(ordinal)}
+	seat := Seat{Ordinal: ordinal, Name: s.Set.podName(ordinal)}
 	memberName := seat.Name
 	for i := range s.Pods {
 		pod := &s.Pods[i]
@@ -219,10 +226,31 @@ func leaderOf(members []Member) uint64 {
 	return 0
 }
 
+// maxReplicas is far more than any etcd cluster has; a number above it is an error,
+// and would only take memory and time.
+const maxReplicas = 1000
+
+// plausible is false for numbers that no API server would store or no etcd cluster have.
+func (s *Set) plausible() bool {
+	return s.Replicas >= 0 && s.Replicas <= maxReplicas && s.Start >= 0
+}
+
+func (s *Set) podName(ordinal int) string { return s.Name + "-" + strconv.Itoa(ordinal) }
+
 // contradiction names the first two facts that cannot both be true. On such
 // input nothing may be decided.
 func contradiction(s State) string {
+	set := s.Set
+	if !set.plausible() {
+		return "the StatefulSet has " + strconv.Itoa(set.Replicas) + " replicas from ordinal " + strconv.Itoa(set.Start) + " on"
+	}
 	for i := range s.Pods {
+		switch pod := &s.Pods[i]; {
+		case pod.Owned && pod.Ordinal < 0:
+			return "pod " + pod.Name + " belongs to the StatefulSet and has no ordinal"
+		case !pod.Owned && pod.Ordinal >= set.Start && pod.Ordinal < set.Start+set.Replicas && pod.Name == set.podName(pod.Ordinal):
+			return "pod " + pod.Name + " stands where one of the StatefulSet's belongs, and is not its own"
+		}
 		for j := range i {
 			if s.Pods[i].Owned && s.Pods[j].Owned && s.Pods[i].Ordinal >= 0 && s.Pods[i].Ordinal == s.Pods[j].Ordinal {
 				return "two pods of ordinal " + strconv.Itoa(s.Pods[i].Ordinal) + ": " + s.Pods[j].Name + " and " + s.Pods[i].Name

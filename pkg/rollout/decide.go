@@ -363,7 +363,11 @@ func (s *Seat) Describe() string {
 	default:
 		text = "its member serves"
 	}
-	if s.Evidence == Serving && !s.useful() {
+	switch {
+	case s.Evidence != Serving || s.useful():
+	case s.Member.Probe.Status == nil:
+		text += ", how far it is behind is not known"
+	default:
 		text += fmt.Sprintf(", %d log entries behind", s.Lag)
 	}
 	if s.SidecarSick {

@@ -94,13 +94,25 @@ func TestDecisions(t *testing.T) {
 			twin.Name, twin.Owned = "etcd-01", false
 			w.state.Pods = append([]rollout.Pod{twin}, w.state.Pods...)
 		}), "delete etcd-2", rollout.RuleServing},
-		{"two pods without an ordinal are no contradiction", cluster(3, func(w *world) {
+		{"a pod of the StatefulSet's own without an ordinal holds", cluster(3, func(w *world) {
+			odd := healthyPod(0, oldRev, 9)
+			odd.Name, odd.Ordinal = "etcd-x", -1
+			w.state.Pods = append(w.state.Pods, odd)
+		}), "hold Inconsistent", rollout.RuleHeld},
+		{"pods without an ordinal that belong to somebody else are no contradiction", cluster(3, func(w *world) {
 			for _, n := range []string{"etcd-x", "etcd-y"} {
 				odd := healthyPod(0, oldRev, 9)
-				odd.Name, odd.Ordinal = n, -1
+				odd.Name, odd.Ordinal, odd.Owned = n, -1, false
 				w.state.Pods = append(w.state.Pods, odd)
 			}
 		}), "delete etcd-2", rollout.RuleServing},
+		{"a negative number of replicas holds", cluster(3, replicas(-1)), "hold Inconsistent", rollout.RuleHeld},
+		{"a number of replicas that no etcd cluster has holds", cluster(3, replicas(1<<31-1)), "hold Inconsistent", rollout.RuleHeld},
+		{"a negative first ordinal holds", cluster(3, func(w *world) { w.state.Set.Start = -1 }), "hold Inconsistent", rollout.RuleHeld},
+		{"one member that matches two pods holds: it would count twice", cluster(3, func(w *world) {
+			w.member(1).Name, w.member(1).PeerURLs, w.member(1).ClientURLs = "elsewhere", nil, nil
+			w.member(2).PeerURLs = []string{"http://etcd-1.peer:2380"}
+		}), "hold Inconsistent", rollout.RuleHeld},
 		{"two members of one name hold", cluster(3, func(w *world) { w.member(2).Name = name(1) }), "hold Inconsistent", rollout.RuleHeld},
 		{"two members without a name do not hold", cluster(3, alive(1, 2), func(w *world) { w.member(1).Name, w.member(2).Name = "", "" }), "delete etcd-2", rollout.RuleNotServingFirst},
 		{"two members of one ID hold", cluster(3, func(w *world) { w.member(2).ID = id(1) }), "hold Inconsistent", rollout.RuleHeld},
@@ -167,7 +179,7 @@ func TestDecisions(t *testing.T) {
 		{"a learner is replaced like a follower", cluster(5, learner(4)), "delete etcd-4", rollout.RuleServing},
 		{"a terminating pod is waited for", cluster(3, terminating(1)), "wait Terminating", rollout.RuleUpdatedSettle},
 		{"a missing pod is waited for", cluster(3, missing(1)), "wait Terminating", rollout.RuleUpdatedSettle},
-		{"a pod that belongs to somebody else is no candidate", cluster(3, func(w *world) { w.pod(2).Owned = false }), "wait Terminating", rollout.RuleUpdatedSettle},
+		{"a pod of somebody else in the place of ours holds", cluster(3, func(w *world) { w.pod(2).Owned = false }), "hold Inconsistent", rollout.RuleHeld},
 		{"a pod that is being scaled away is no candidate", cluster(4, replicas(3)), "delete etcd-2", rollout.RuleServing},
 		{"a pod that is being scaled away is no candidate even when it is down", cluster(5, dead(4), replicas(4)), "delete etcd-3", rollout.RuleServing},
 		{"a pod below the first ordinal is no candidate", cluster(5, dead(0), leads(2), replicas(4), func(w *world) { w.state.Set.Start = 1 }), "delete etcd-4", rollout.RuleServing},
@@ -265,7 +277,6 @@ func TestGuardsOfACandidate(t *testing.T) {
 			w.with(notReady(0))
 			w.pod(0).Etcd.State = rollout.ContainerTerminated
 		}), "etcd-0", none},
-		{"VotersUnknown closes rule 6", cluster(1, noMemberList()), "etcd-0", rollout.GuardVotersUnknown},
 
 		// Rule 6.
 		{"QuorumFloor passes in a healthy cluster of three", cluster(3), "etcd-2", none},
@@ -520,5 +531,13 @@ func TestNamesAreStable(t *testing.T) {
 		if got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
+	}
+}
+
+// An operator who overrides VotersUnknown has not said that there is a quorum to spare.
+func TestVotersUnknownCloseRule6(t *testing.T) {
+	failed, considered := failedGuards(cluster(1, noMemberList()).decide(), "etcd-0")
+	if want := []rollout.Guard{rollout.GuardVotersUnknown, rollout.GuardQuorumFloor}; !considered || !slices.Equal(failed, want) {
+		t.Errorf("etcd-0 fails %v, want %v", failed, want)
 	}
 }

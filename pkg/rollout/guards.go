@@ -166,6 +166,8 @@ func dataSurvives(a *Assessment, c *Seat) Verdict {
 func quorumFloor(a *Assessment, c *Seat) Verdict {
 	left := a.servingWithout(c)
 	switch {
+	case a.Quorum == 0:
+		return verdict(GuardQuorumFloor, false, "the voters are unknown, so there is no quorum to be sure of")
 	case a.singleMember():
 		return passed(GuardQuorumFloor, "the only member: its removal is the only way to update it")
 	case a.Voters == 2 && c.Voter && c.Evidence == Serving:

@@ -64,7 +64,15 @@ func (d *Dump) add(object map[string]any) error {
 	case "StatefulSet":
 		return convert(object, &d.StatefulSets)
 	case "Pod":
-		return convert(object, &d.Pods)
+		if err := convert(object, &d.Pods); err != nil {
+			return err
+		}
+		// The API server gives every pod a phase. A manifest has none, and a pod
+		// without a status would look as if nothing of it ran.
+		if p := &d.Pods[len(d.Pods)-1]; p.Status.Phase == "" {
+			return fmt.Errorf("Pod %s has no status; give what 'kubectl get -o yaml' or '-o json' prints, not a manifest", p.Name)
+		}
+		return nil
 	case "Lease":
 		return convert(object, &d.Leases)
 	case "":
@@ -135,10 +143,11 @@ func (d *Dump) Facts(s *appsv1.StatefulSet, names Names) Observation {
 // timestamp is missing the age is zero, which only makes a decision wait.
 func (d *Dump) Ages(s *appsv1.StatefulSet, names Names, now time.Time) map[rollout.Sighting]time.Duration {
 	ages := map[rollout.Sighting]time.Duration{}
+	set := SetFacts(s, names)
 	lost := time.Duration(-1)
 	for i := range d.Pods {
 		p := &d.Pods[i]
-		if p.Namespace != s.Namespace {
+		if p.Namespace != s.Namespace || !PodFacts(p, set, names).Owned {
 			continue
 		}
 		note := func(c rollout.Condition, since time.Time) {
@@ -149,6 +158,7 @@ func (d *Dump) Ages(s *appsv1.StatefulSet, names Names, now time.Time) map[rollo
 		note(rollout.PodSeen, p.CreationTimestamp.Time)
 		if at, holds := condition(p, corev1.PodReady); holds {
 			note(rollout.ReadySeen, at)
+			lost = 0
 		} else {
 			note(rollout.UnsettledSeen, at)
 			if !at.IsZero() && (lost < 0 || now.Sub(at) < lost) {
@@ -162,7 +172,8 @@ func (d *Dump) Ages(s *appsv1.StatefulSet, names Names, now time.Time) map[rollo
 		}
 		note(rollout.NotRunningSeen, since)
 	}
-	// Quorum has been lost no longer than the pod that became unready last.
+	// Quorum has been lost no longer than the pod that became unready last: while it is
+	// there, readiness is. So with a pod that is Ready still, it was lost only just now.
 	if lost > 0 {
 		ages[rollout.Sighting{Condition: rollout.QuorumLostSeen}] = lost
 	}

@@ -472,6 +472,9 @@ func (w *worker) remove(ctx context.Context) error {
 // end stops the containers, cleans up, and has the API object deleted.
 func (w *worker) end(now time.Time) {
 	w.terminate(now)
+	if w.running() > 0 {
+		return
+	}
 	switch w.stage {
 	case unprepared, preparing, prepared:
 		w.stage = cleaning

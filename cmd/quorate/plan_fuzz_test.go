@@ -1,0 +1,88 @@
+package main
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+
+	"github.com/quorate/quorate/membership"
+	"github.com/quorate/quorate/pkg/record"
+	"github.com/quorate/quorate/pkg/report"
+	"github.com/quorate/quorate/pkg/rollout"
+	"github.com/quorate/quorate/pkg/workload"
+)
+
+// FuzzPlan reads anything as a dump: it never panics, and a decision that acts rests on
+// facts that do not contradict each other and names a pod that is ours to remove.
+func FuzzPlan(f *testing.F) {
+	for _, s := range situations {
+		files := s.make().files(f)
+		f.Add(files["objects.yaml"], files["member-list.json"], files["endpoint-status.json"], files["endpoint-health.json"])
+	}
+	f.Add([]byte("kind: StatefulSet\nspec: {replicas: -1, ordinals: {start: -3}, updateStrategy: {type: OnDelete}}\nstatus: {updateRevision: x}\n"), []byte(`{"members":[{}]}`), []byte("null"), []byte("[]"))
+	f.Add([]byte("kind: StatefulSet\nspec: {replicas: 2147483647, updateStrategy: {type: OnDelete}}\nstatus: {updateRevision: x}\n"), []byte("{"), []byte("{}"), []byte(""))
+	f.Fuzz(func(t *testing.T, objects, list, status, health []byte) {
+		var dump workload.Dump
+		if dump.Read(bytes.NewReader(objects)) != nil {
+			return
+		}
+		set, err := dump.Select("", "")
+		if err != nil {
+			return
+		}
+		etcd, err := membership.Dump{MemberList: list, EndpointStatus: status, EndpointHealth: health}.Membership()
+		if err != nil {
+			return
+		}
+		names := workload.DefaultNames()
+		facts := dump.Facts(set, names)
+		state := rollout.State{
+			Set: facts.Set, Pods: facts.Pods, Etcd: etcd,
+			Controls: record.Controls(dump.Lease(set.Namespace, record.Name(set.Name))), Ages: dump.Ages(set, names, now),
+		}
+		for i, d := range rollout.Predict(state, rollout.DefaultPolicy()) {
+			if err := report.NewPlan(d).Table(new(bytes.Buffer)); err != nil {
+				t.Fatal(err)
+			}
+			if d.Reason() == "" && !d.Acts() {
+				t.Errorf("%s without a reason", d.Action)
+			}
+			if i == 0 && d.Acts() {
+				mayAct(t, state, d)
+			}
+		}
+	})
+}
+
+func mayAct(t *testing.T, s rollout.State, d rollout.Decision) {
+	t.Helper()
+	i := slices.IndexFunc(s.Pods, func(p rollout.Pod) bool { return p.UID == d.Target.UID && p.Name == d.Target.Pod })
+	if i < 0 {
+		t.Fatalf("the target %+v is no pod of the dump", *d.Target)
+	}
+	switch p := s.Pods[i]; {
+	case !p.Owned, p.Terminating, p.Revision == s.Set.UpdateRevision, p.Ordinal < s.Set.Start, p.Ordinal >= s.Set.Start+s.Set.Replicas:
+		t.Errorf("%s of a pod that is not a candidate: %+v", d.Action, p)
+	}
+	ordinals, names, ids, leaders := map[int]bool{}, map[string]bool{}, map[uint64]bool{}, map[uint64]uint64{}
+	for _, p := range s.Pods {
+		if p.Owned && (p.Ordinal < 0 || ordinals[p.Ordinal]) {
+			t.Errorf("%s although %s has no ordinal of its own", d.Action, p.Name)
+		}
+		ordinals[p.Ordinal] = ordinals[p.Ordinal] || p.Owned
+	}
+	for _, m := range s.Etcd.Members {
+		if ids[m.ID] || m.Name != "" && names[m.Name] {
+			t.Errorf("%s although member %x %q is listed twice", d.Action, m.ID, m.Name)
+		}
+		ids[m.ID], names[m.Name] = true, true
+		st := m.Probe.Status
+		if st == nil || st.Leader == 0 {
+			continue
+		}
+		if l, ok := leaders[st.Term]; ok && l != st.Leader {
+			t.Errorf("%s although term %d has two leaders", d.Action, st.Term)
+		}
+		leaders[st.Term] = st.Leader
+	}
+}
