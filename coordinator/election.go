@@ -114,7 +114,7 @@ func (w *waiterPlace) check(ctx context.Context) error {
 		clientv3.OpGet(w.prefix, append(clientv3.WithFirstCreate(), clientv3.WithKeysOnly())...),
 	).Commit()
 	if err != nil {
-		return nil //nolint:nilerr // The session tells when etcd stays away.
+		return nil // The session tells when etcd stays away.
 	}
 	if len(resp.Responses[0].GetResponseRange().Kvs) == 0 {
 		return errors.New("the request for the lock got lost")

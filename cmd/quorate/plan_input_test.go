@@ -56,7 +56,7 @@ func TestBadInputOfAPlan(t *testing.T) {
 		{"a field of the wrong type", []string{"-f", path("wrong-type.yaml")}, 2, []string{"wrong-type.yaml", "document 1", "StatefulSet"}},
 		{"an item that is no object", []string{"-f", path("items.yaml")}, 2, []string{"items[0] is not an object"}},
 		{"an object without a kind", []string{"-f", path("no-kind.yaml")}, 2, []string{"without a kind", "kubectl get -o yaml"}},
-		{"a pod without a status", []string{"-f", path("bare.yaml")}, 2, []string{"items[2]", "Pod etcd-main-1 has no status", "kubectl get"}},
+		{"a pod without a status", []string{"-f", path("bare.yaml")}, 2, []string{"items[2]", "pod etcd-main-1 has no status", "kubectl get"}},
 		{"malformed member list", append(slices.Clone(good), "--member-list", path("malformed.json")), 2, []string{"etcdctl member list -w json", "unexpected end"}},
 		{"a member list with hexadecimal IDs", append(slices.Clone(good), "--member-list", path("hex.json")), 2, []string{"etcdctl member list -w json", "cluster_id"}},
 		{"a member list that is something else", append(slices.Clone(good), "--member-list", path("other.json")), 2, []string{"names no member"}},

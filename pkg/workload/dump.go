@@ -70,7 +70,7 @@ func (d *Dump) add(object map[string]any) error {
 		// The API server gives every pod a phase. A manifest has none, and a pod
 		// without a status would look as if nothing of it ran.
 		if p := &d.Pods[len(d.Pods)-1]; p.Status.Phase == "" {
-			return fmt.Errorf("Pod %s has no status; give what 'kubectl get -o yaml' or '-o json' prints, not a manifest", p.Name)
+			return fmt.Errorf("pod %s has no status; give what 'kubectl get -o yaml' or '-o json' prints, not a manifest", p.Name)
 		}
 		return nil
 	case "Lease":

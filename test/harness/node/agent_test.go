@@ -707,7 +707,7 @@ func TestDeletion(t *testing.T) {
 			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "quick", Image: shell, Args: []string{"-c", forever}})
 		}))
 		f.awaitReady("mixed-0")
-		f.remove("mixed-0", 60)
+		f.remove("mixed-0", int64(10*patience.Seconds()))
 		pod := f.awaitPod("mixed-0", "has one container less", func(p *corev1.Pod) bool {
 			return p.Status.ContainerStatuses[1].State.Terminated != nil
 		})
