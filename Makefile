@@ -37,7 +37,6 @@ test-unit: ## Run the library's tests (two minutes, most of them for every combi
 
 .PHONY: test-harness
 test-harness: ## Run the harness's own tests (builds Kubernetes and etcd the first time)
-	cd test && CGO_ENABLED=0 GOFLAGS=-trimpath go test -timeout 10m ./cmd/kube/...
 	cd test && $(GO) test $(RACE) -p 1 -timeout 20m ./harness/... ./cmd/demo/...
 
 .PHONY: test-scenarios
