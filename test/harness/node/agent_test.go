@@ -94,7 +94,6 @@ func run(m *testing.M) (code int) {
 	defer os.RemoveAll(dir)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	// On all addresses, so that pods of both networks reach it.
 	if plane, err = controlplane.Start(ctx, controlplane.Config{Dir: dir, Binaries: binaries, BindAddress: "127.0.0.1"}); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

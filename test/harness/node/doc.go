@@ -51,8 +51,9 @@
 // github.com/virtual-kubelet/virtual-kubelet v1.11.0 (node.PodController) was considered.
 // It deletes the API object of a terminating pod when the grace period is over, whether or
 // not its processes have ended (it logs "Force deleting pod in running state"), and at once
-// when no container is running, which includes one in CrashLoopBackOff. A kubelet does
-// neither, and it is what Quorate's users rely on: a pod that is still there may still
-// write to its volume. The rest of what is needed (supervision, probes, volumes, back-off)
-// it leaves to its providers.
+// when the statuses in the API show no running container, as between two runs of one that
+// crash-loops, although the next run may have begun. A kubelet deletes the object only when
+// it knows that nothing runs any more, and that is what Quorate's users rely on: a pod that
+// is still there may still write to its volume. The rest of what is needed (supervision,
+// probes, volumes, back-off) it leaves to its providers.
 package node
