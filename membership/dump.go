@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
 	"github.com/quorate/quorate/pkg/rollout"
 )
 
@@ -100,13 +102,16 @@ func dumpProbe(m rollout.Member, cluster uint64, status []dumpStatus, health []d
 		if s.Status == nil {
 			continue
 		}
-		own := hasEndpoint(m.ClientURLs, s.Endpoint)
-		switch {
-		case own && cluster != 0 && s.Status.Header.ClusterID != cluster:
-			return rollout.Probe{Read: rollout.WrongCluster, Detail: fmt.Sprintf("cluster %x answered instead of %x", s.Status.Header.ClusterID, cluster)}
-		case own && s.Status.Header.MemberID != m.ID:
-			return rollout.Probe{Read: rollout.WrongMember, Detail: fmt.Sprintf("member %x answered instead of %x", s.Status.Header.MemberID, m.ID)}
-		case s.Status.Header.MemberID != m.ID:
+		header := &pb.ResponseHeader{ClusterId: s.Status.Header.ClusterID, MemberId: s.Status.Header.MemberID}
+		if hasEndpoint(m.ClientURLs, s.Endpoint) {
+			expected := cluster
+			if expected == 0 { // The member list was printed without its header.
+				expected = header.ClusterId
+			}
+			if read, detail := identify(header, expected, m.ID); read != rollout.Answered {
+				return rollout.Probe{Read: read, Detail: detail}
+			}
+		} else if header.MemberId != m.ID {
 			continue
 		}
 		// The endpoint may have been named otherwise than in the member list.
@@ -114,8 +119,7 @@ func dumpProbe(m rollout.Member, cluster uint64, status []dumpStatus, health []d
 		p.Status = &rollout.Status{
 			Leader: s.Status.Leader, Term: s.Status.RaftTerm, Index: s.Status.RaftIndex, Applied: s.Status.RaftAppliedIndex,
 			Version: s.Status.Version,
-			Corrupt: slices.ContainsFunc(s.Status.Errors, func(e string) bool { return strings.Contains(e, "CORRUPT") }),
-			NoSpace: slices.ContainsFunc(s.Status.Errors, func(e string) bool { return strings.Contains(e, "NOSPACE") }),
+			Corrupt: alarmed(s.Status.Errors, pb.AlarmType_CORRUPT), NoSpace: alarmed(s.Status.Errors, pb.AlarmType_NOSPACE),
 		}
 	}
 	if m.Name == "" && len(m.ClientURLs) == 0 {

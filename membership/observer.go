@@ -272,7 +272,7 @@ func (o *Observer) probe(ctx context.Context, client *clientv3.Client, cluster u
 		p.Status = &rollout.Status{
 			Leader: status.Leader, Term: status.RaftTerm,
 			Index: status.RaftIndex, Applied: status.RaftAppliedIndex, Version: status.Version,
-			Corrupt: alarmed(status, pb.AlarmType_CORRUPT), NoSpace: alarmed(status, pb.AlarmType_NOSPACE),
+			Corrupt: alarmed(status.Errors, pb.AlarmType_CORRUPT), NoSpace: alarmed(status.Errors, pb.AlarmType_NOSPACE),
 		}
 	}
 	switch {
@@ -328,8 +328,8 @@ func identify(h *pb.ResponseHeader, cluster, member uint64) (rollout.ReadResult,
 }
 
 // alarmed reads alarms from Status, which needs no consensus, unlike AlarmList.
-func alarmed(st *pb.StatusResponse, alarm pb.AlarmType) bool {
-	return slices.ContainsFunc(st.Errors, func(e string) bool { return strings.Contains(e, alarm.String()) })
+func alarmed(said []string, alarm pb.AlarmType) bool {
+	return slices.ContainsFunc(said, func(e string) bool { return strings.Contains(e, alarm.String()) })
 }
 
 // MoveLeader asks the leader to hand leadership to another voter, and returns

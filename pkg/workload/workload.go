@@ -58,28 +58,13 @@ type Observation struct {
 
 // Read reads the StatefulSet and then its pods, both consistently.
 func (w *Workload) Read(ctx context.Context) (*appsv1.StatefulSet, []corev1.Pod, error) {
-	set, err := w.sets.Get(ctx, w.name, metav1.GetOptions{})
-	if err != nil {
-		return nil, nil, fmt.Errorf("get StatefulSet %s: %w", w.name, err)
-	}
-	selector, err := selectorOf(set)
-	if err != nil {
-		return nil, nil, err
-	}
-	pods, err := w.pods.List(ctx, metav1.ListOptions{LabelSelector: selector})
-	if err != nil {
-		return nil, nil, fmt.Errorf("list pods of StatefulSet %s: %w", w.name, err)
-	}
-	return set, pods.Items, nil
+	set, pods, _, err := w.read(ctx)
+	return set, pods, err
 }
 
 // Observe reads the same as facts.
 func (w *Workload) Observe(ctx context.Context) (Observation, error) {
-	set, pods, err := w.Read(ctx)
-	if err != nil {
-		return Observation{}, err
-	}
-	selector, err := selectorOf(set)
+	set, pods, selector, err := w.read(ctx)
 	if err != nil {
 		return Observation{}, err
 	}
@@ -90,12 +75,20 @@ func (w *Workload) Observe(ctx context.Context) (Observation, error) {
 	return o, nil
 }
 
-func selectorOf(set *appsv1.StatefulSet) (string, error) {
+func (w *Workload) read(ctx context.Context) (*appsv1.StatefulSet, []corev1.Pod, string, error) {
+	set, err := w.sets.Get(ctx, w.name, metav1.GetOptions{})
+	if err != nil {
+		return nil, nil, "", fmt.Errorf("get StatefulSet %s: %w", w.name, err)
+	}
 	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
 	if err != nil {
-		return "", fmt.Errorf("StatefulSet %s: spec.selector: %w", set.Name, err)
+		return nil, nil, "", fmt.Errorf("StatefulSet %s: spec.selector: %w", set.Name, err)
 	}
-	return selector.String(), nil
+	pods, err := w.pods.List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
+	if err != nil {
+		return nil, nil, "", fmt.Errorf("list pods of StatefulSet %s: %w", w.name, err)
+	}
+	return set, pods.Items, selector.String(), nil
 }
 
 // Delete removes the very pod that was observed: the request fails with a conflict
