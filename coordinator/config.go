@@ -31,6 +31,15 @@ const (
 	DefaultInterval = time.Second
 	// DefaultMaxEvidenceAge is the oldest evidence a removal may rest on.
 	DefaultMaxEvidenceAge = 5 * time.Second
+	// DefaultFallbackAfter is how long an outdated pod waits for a coordinator with a
+	// lock before the sidecars go on without one. It is short, because safety does not
+	// depend on it, and a cluster without quorum waits for us: the first removal shall
+	// follow the change of the template within five seconds, and to look takes up to two.
+	DefaultFallbackAfter = 2 * time.Second
+	// DefaultRecordDuration is how long the record of a coordinator that died stands in
+	// the way of one without a lock. With the lock nobody waits for it. It is renewed
+	// every third of that during a rollout.
+	DefaultRecordDuration = 15 * time.Second
 )
 
 // Config is what a host hands over. Fields without a default are required.
@@ -50,8 +59,8 @@ type Config struct {
 	// StatefulSets and Pods are the Kubernetes API for Namespace.
 	StatefulSets workload.StatefulSets
 	Pods         workload.Pods
-	// Leases is the Kubernetes API for Leases in Namespace: the operator's controls
-	// stand on the Lease quorate-<statefulset>.
+	// Leases is the Kubernetes API for Leases in Namespace: the record and the
+	// operator's controls stand on the Lease quorate-<statefulset>.
 	Leases record.Leases
 	// Names tie pods to containers and members; the zero value means etcd-druid's.
 	Names workload.Names
@@ -75,6 +84,15 @@ type Config struct {
 	// the removal that rests on it.
 	MaxEvidenceAge time.Duration
 
+	// FallbackAfter is how long an outdated pod waits, while no etcd session can be had,
+	// before the record is claimed by the clock.
+	FallbackAfter time.Duration
+	// RecordDuration is how long the record may stand unrenewed before another
+	// coordinator without a lock may claim it; whole seconds, at least three.
+	RecordDuration time.Duration
+	// Version is what the host calls its own version; the sidecars tell each other.
+	Version string
+
 	// Log receives one line per change of decision; nil discards them.
 	Log *logrus.Entry
 }
@@ -87,6 +105,8 @@ func (c Config) complete() (Config, error) {
 	setDefault(&c.RequestTimeout, DefaultRequestTimeout)
 	setDefault(&c.Interval, DefaultInterval)
 	setDefault(&c.MaxEvidenceAge, DefaultMaxEvidenceAge)
+	setDefault(&c.FallbackAfter, DefaultFallbackAfter)
+	setDefault(&c.RecordDuration, DefaultRecordDuration)
 	setDefault(&c.Policy, rollout.DefaultPolicy())
 	if c.Names.EtcdContainer == "" {
 		c.Names.EtcdContainer = workload.DefaultNames().EtcdContainer
@@ -119,9 +139,12 @@ func (c Config) complete() (Config, error) {
 	require(c.ProbeTimeout > 0, "ProbeTimeout %v is not positive", c.ProbeTimeout)
 	require(c.RequestTimeout > 0, "RequestTimeout %v is not positive", c.RequestTimeout)
 	require(c.Interval > 0, "Interval %v is not positive", c.Interval)
+	require(c.FallbackAfter > 0, "FallbackAfter %v is not positive", c.FallbackAfter)
+	require(c.RecordDuration >= 3*time.Second && c.RecordDuration%time.Second == 0,
+		"RecordDuration %v must be whole seconds and at least 3s: it is renewed every third of that", c.RecordDuration)
 	require(c.MaxEvidenceAge > 2*c.ProbeTimeout,
 		"MaxEvidenceAge %v must exceed twice ProbeTimeout %v (the member list and the probes are asked one after the other), or no evidence is ever young enough", c.MaxEvidenceAge, c.ProbeTimeout)
-	require(c.Policy.MaxUnavailable >= 1, "Policy.MaxUnavailable %d is below 1, so nothing could ever be replaced", c.Policy.MaxUnavailable)
+	require(c.Policy.MaxUnavailable.Number >= 1, "Policy.MaxUnavailable %v is below 1, so nothing could ever be replaced", c.Policy.MaxUnavailable)
 	require(c.Policy.Partition >= 0, "Policy.Partition %d is negative", c.Policy.Partition)
 	require(c.Policy.SettleTimeout > 0, "Policy.SettleTimeout %v is not positive", c.Policy.SettleTimeout)
 	require(c.Policy.DeadAfter >= 0, "Policy.DeadAfter %v is negative", c.Policy.DeadAfter)

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func config(k *kube, changes ...func(*Config)) Config {
 	cfg := Config{
 		Namespace: "ns", StatefulSet: "etcd", Dial: k.etcd.Dial, Endpoints: []string{k.etcd.URL(0)},
-		StatefulSets: k, Pods: kubePods{k}, Leases: kubeLeases{},
+		StatefulSets: k, Pods: kubePods{k}, Leases: kubeLeases{k},
 	}
 	for _, change := range changes {
 		change(&cfg)
@@ -189,7 +189,7 @@ func TestTheLoop(t *testing.T) {
 			stop := run(t, cfg)
 			within(t, time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
 			stop()
-			if n := strings.Count(log.String(), "the removal was refused"); n != 2 || strings.Contains(log.String(), "this cycle failed") {
+			if n := strings.Count(log.String(), "the removal was refused"); n != 2 || strings.Contains(log.String(), "retrying") {
 				t.Errorf("a refusal is no fault, and it was logged %d times:\n%s", n, log.String())
 			}
 			k.expect(t, "refused etcd-2", "refused etcd-2", "deleted etcd-2", "deleted etcd-1", "deleted etcd-0")
@@ -238,7 +238,7 @@ func TestTheLoop(t *testing.T) {
 			k.update("rev-2")
 			within(t, time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
 			stop()
-			if n := strings.Count(log.String(), "this cycle failed"); n < 9 || n > 11 {
+			if n := strings.Count(log.String(), "the workload cannot be read"); n < 9 || n > 11 {
 				t.Errorf("logged %d times in ten minutes:\n%s", n, log.String())
 			}
 		}},
@@ -295,7 +295,12 @@ func TestTheLoop(t *testing.T) {
 
 const lock = "/quorate/ns/etcd/lock/"
 
-func holders(k *kube) int { return len(k.etcd.Keys()) }
+// queue returns the keys of those who have the lock or wait for it.
+func queue(k *kube) []string {
+	return slices.DeleteFunc(k.etcd.Keys(), func(key string) bool { return !strings.HasPrefix(key, lock) })
+}
+
+func holders(k *kube) int { return len(queue(k)) }
 
 func TestTheElection(t *testing.T) {
 	for _, tc := range []struct {
@@ -306,19 +311,19 @@ func TestTheElection(t *testing.T) {
 			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
 			defer run(t, config(k))()
 			within(t, time.Minute, "the lock", func() bool { return holders(k) == 1 })
-			old := k.etcd.Keys()
+			old := queue(k)
 			k.etcd.ExpireLeases()
-			within(t, time.Minute, "another lock", func() bool { return holders(k) == 1 && !slices.Equal(k.etcd.Keys(), old) })
+			within(t, time.Minute, "another lock", func() bool { return holders(k) == 1 && !slices.Equal(queue(k), old) })
 		}},
 		{"begins anew when somebody deletes the lock's key", func(t *testing.T) {
 			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
 			defer run(t, config(k))()
 			within(t, time.Minute, "the lock", func() bool { return holders(k) == 1 })
-			k.etcd.Delete(k.etcd.Keys()[0])
+			k.etcd.Delete(queue(k)[0])
 			k.update("rev-2")
 			within(t, time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
 			if holders(k) != 1 {
-				t.Errorf("keys %v", k.etcd.Keys())
+				t.Errorf("keys %v", queue(k))
 			}
 		}},
 		{"goes on when quorum returns", func(t *testing.T) {
@@ -361,7 +366,7 @@ func TestTheElection(t *testing.T) {
 			within(t, time.Minute, "the lock", func() bool { return holders(k) == 1 })
 			k.etcd.Stop(0) // The only one that was configured.
 			stop()
-			if keys := k.etcd.Keys(); len(keys) != 0 {
+			if keys := queue(k); len(keys) != 0 {
 				t.Errorf("keys %v were left behind", keys)
 			}
 		}},
@@ -414,8 +419,8 @@ func TestTheQueue(t *testing.T) {
 			within(t, generous, "the rollout", func() bool { return k.settled("rev-2") })
 			k.expect(t, "deleted etcd-2", "deleted etcd-1", "deleted etcd-0")
 			for _, key := range k.etcd.Keys() {
-				if !strings.HasPrefix(key, lock) {
-					t.Errorf("key %s is not under %s", key, lock)
+				if !strings.HasPrefix(key, "/quorate/ns/etcd/") {
+					t.Errorf("key %s is not under our own", key)
 				}
 			}
 		}},
@@ -429,19 +434,19 @@ func TestTheQueue(t *testing.T) {
 			within(t, generous, "the first removal", func() bool { return k.story() != "" })
 			first()
 			if holders(k) != 1 {
-				t.Errorf("keys %v", k.etcd.Keys())
+				t.Errorf("keys %v", queue(k))
 			}
 			within(t, generous, "the rollout", func() bool { return k.settled("rev-2") })
 			k.expect(t, "deleted etcd-2", "deleted etcd-1", "deleted etcd-0")
 		}},
 		{"begins anew when the lease of a waiter expires", func(t *testing.T) {
 			k := quick(t)
-			k.etcd.Put(lock+"someone", "") // Without a lease: it stays.
+			k.etcd.Hold(lock + "someone")
 			defer run(t, config(k, soon))()
 			within(t, generous, "in the queue", func() bool { return holders(k) == 2 })
-			old := k.etcd.Keys()
+			old := queue(k)
 			k.etcd.ExpireLeases()
-			within(t, generous, "in the queue again", func() bool { return holders(k) == 2 && !slices.Equal(k.etcd.Keys(), old) })
+			within(t, generous, "in the queue again", func() bool { return holders(k) == 2 && !slices.Equal(queue(k), old) })
 			k.etcd.Delete(lock + "someone")
 			k.update("rev-2")
 			within(t, generous, "the rollout", func() bool { return k.settled("rev-2") })
@@ -450,8 +455,8 @@ func TestTheQueue(t *testing.T) {
 			k := quick(t)
 			defer run(t, config(k, soon))()
 			within(t, generous, "the lock", func() bool { return holders(k) == 1 })
-			k.etcd.Put(lock+"other", "")
-			k.etcd.Delete(k.etcd.Keys()[0])
+			k.etcd.Hold(lock + "other")
+			k.etcd.Delete(queue(k)[0])
 			k.update("rev-2")
 			within(t, generous, "in the queue again", func() bool { return holders(k) == 2 })
 			k.expect(t)
@@ -460,7 +465,7 @@ func TestTheQueue(t *testing.T) {
 		}},
 		{"ends when quorum is lost while it waits", func(t *testing.T) {
 			k := quick(t)
-			k.etcd.Put(lock+"someone", "")
+			k.etcd.Hold(lock + "someone")
 			stop := run(t, config(k, soon))
 			within(t, generous, "in the queue", func() bool { return holders(k) == 2 })
 			k.etcd.LoseQuorum()
@@ -475,7 +480,11 @@ func TestTheQueue(t *testing.T) {
 func TestAReleaseIsGuardedByTheRevisionOfItsOwnKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := etcdtest.StartInMemory(t, 1)
-		tenure, err := campaign(t.Context(), c.Dial, c.URLs(), "/lock", 10*time.Second, time.Second)
+		s, err := openSession(t.Context(), c.Dial, c.URLs(), keysOf("ns", "etcd"), 10*time.Second, time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tenure, err := s.wait(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

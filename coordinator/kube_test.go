@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -39,8 +40,15 @@ type kube struct {
 	termination, startup time.Duration
 	// events are what happened, in order.
 	events []string
-	// err, where not nil, is the answer to every read; deleteErr that to a delete.
-	err, deleteErr error
+	// err, where not nil, is the answer to every read; deleteErr that to a delete,
+	// leaseErr that to every write of the Lease.
+	err, deleteErr, leaseErr error
+	// lease is the record's; holders are its holders and epochs in turn, writes counts
+	// the writes, fenced are the pods that were changed.
+	lease   *coordinationv1.Lease
+	holders []string
+	writes  int
+	fenced  []string
 	// slow is how long a list of pods takes.
 	slow time.Duration
 	// lists counts the lists of pods.
@@ -180,11 +188,115 @@ func ready(d time.Duration) chan struct{} {
 
 func (k kubePods) EvictV1(context.Context, *policyv1.Eviction) error { return errors.ErrUnsupported }
 
-// kubeLeases has no Lease: no control is set.
-type kubeLeases struct{}
+// kubeLeases holds the one Lease of the record.
+type kubeLeases struct{ *kube }
 
-func (kubeLeases) Get(_ context.Context, name string, _ metav1.GetOptions) (*coordinationv1.Lease, error) {
-	return nil, apierrors.NewNotFound(coordinationv1.Resource("leases"), name)
+var leases = schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
+
+func (k kubeLeases) Get(_ context.Context, name string, _ metav1.GetOptions) (*coordinationv1.Lease, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.err != nil {
+		return nil, k.err
+	}
+	if k.lease == nil {
+		return nil, apierrors.NewNotFound(leases, name)
+	}
+	return k.lease.DeepCopy(), nil
+}
+
+func (k kubeLeases) Create(_ context.Context, lease *coordinationv1.Lease, _ metav1.CreateOptions) (*coordinationv1.Lease, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.leaseErr != nil {
+		return nil, k.leaseErr
+	}
+	if k.lease != nil {
+		return nil, apierrors.NewAlreadyExists(leases, lease.Name)
+	}
+	k.lease = lease.DeepCopy()
+	k.written()
+	return k.lease.DeepCopy(), nil
+}
+
+func (k kubeLeases) Patch(_ context.Context, name string, _ types.PatchType, data []byte, _ metav1.PatchOptions, _ ...string) (*coordinationv1.Lease, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.leaseErr != nil {
+		return nil, k.leaseErr
+	}
+	if k.lease == nil {
+		return nil, apierrors.NewNotFound(leases, name)
+	}
+	patched := merge(k.lease, data)
+	if patched.ResourceVersion != k.lease.ResourceVersion {
+		return nil, apierrors.NewConflict(leases, name, errors.New("it was modified"))
+	}
+	k.lease = patched
+	k.written()
+	return k.lease.DeepCopy(), nil
+}
+
+// written notes a write of the record: who holds it now, at which epoch.
+func (k *kube) written() {
+	k.version++
+	k.lease.ResourceVersion = fmt.Sprint(k.version)
+	holder, _, _ := strings.Cut(*k.lease.Spec.HolderIdentity, "_")
+	if entry := fmt.Sprintf("%s %d", holder, *k.lease.Spec.LeaseTransitions); len(k.holders) == 0 || k.holders[len(k.holders)-1] != entry {
+		k.holders = append(k.holders, entry)
+	}
+	k.writes++
+}
+
+// merge applies a merge patch (RFC 7386).
+func merge[T any](to *T, patch []byte) *T {
+	before, err := json.Marshal(to)
+	var object, change map[string]any
+	if err = errors.Join(err, json.Unmarshal(before, &object), json.Unmarshal(patch, &change)); err != nil {
+		panic(err)
+	}
+	after, err := json.Marshal(merged(object, change))
+	patched := new(T)
+	if err = errors.Join(err, json.Unmarshal(after, patched)); err != nil {
+		panic(err)
+	}
+	return patched
+}
+
+func merged(object, change map[string]any) map[string]any {
+	if object == nil {
+		object = map[string]any{}
+	}
+	for key, value := range change {
+		switch value := value.(type) {
+		case nil:
+			delete(object, key)
+		case map[string]any:
+			inner, _ := object[key].(map[string]any)
+			object[key] = merged(inner, value)
+		default:
+			object[key] = value
+		}
+	}
+	return object
+}
+
+func (k kubePods) Patch(_ context.Context, name string, _ types.PatchType, data []byte, _ metav1.PatchOptions, _ ...string) (*corev1.Pod, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	i := slices.IndexFunc(k.pods, func(p *corev1.Pod) bool { return p.Name == name })
+	if i < 0 {
+		return nil, apierrors.NewNotFound(corev1.Resource("pods"), name)
+	}
+	patched := merge(k.pods[i], data)
+	if patched.UID != k.pods[i].UID {
+		return nil, apierrors.NewConflict(corev1.Resource("pods"), name, errors.New("another UID"))
+	}
+	k.version++
+	patched.ResourceVersion = fmt.Sprint(k.version)
+	k.pods[i] = patched
+	k.fenced = append(k.fenced, name)
+	return patched.DeepCopy(), nil
 }
 
 func (k kubePods) Delete(_ context.Context, name string, opts metav1.DeleteOptions) error {

@@ -13,10 +13,12 @@ import (
 type memory struct {
 	since           map[rollout.Sighting]time.Time
 	failedTransfers map[uint64]int
+	// unknownSince is since when a seat has been Unknown without a break.
+	unknownSince map[string]time.Time
 }
 
 func newMemory() *memory {
-	return &memory{since: map[rollout.Sighting]time.Time{}, failedTransfers: map[uint64]int{}}
+	return &memory{since: map[rollout.Sighting]time.Time{}, failedTransfers: map[uint64]int{}, unknownSince: map[string]time.Time{}}
 }
 
 // ages notes what was seen now, forgets what was not, and returns how long each has
@@ -33,4 +35,26 @@ func (m *memory) ages(now time.Time, seen []rollout.Sighting) map[rollout.Sighti
 	}
 	m.since = since
 	return ages
+}
+
+// unknown returns the pod that has been Unknown for longer than the patience, if any.
+func (m *memory) unknown(now time.Time, a *rollout.Assessment) string {
+	since := map[string]time.Time{}
+	longest := ""
+	for i := range a.Seats {
+		s := &a.Seats[i]
+		if s.Evidence != rollout.Unknown || s.Going() {
+			continue
+		}
+		first, ok := m.unknownSince[s.Name]
+		if !ok {
+			first = now
+		}
+		since[s.Name] = first
+		if now.Sub(first) >= unknownPatience {
+			longest = s.Name
+		}
+	}
+	m.unknownSince = since
+	return longest
 }

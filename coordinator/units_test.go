@@ -53,7 +53,7 @@ func TestAConfigKeepsWhatItIsGiven(t *testing.T) {
 	in := minimal()
 	in.LockTTL, in.ProbeTimeout, in.RequestTimeout, in.Interval, in.MaxEvidenceAge = 3*time.Second, time.Second, 4*time.Second, 5*time.Second, 6*time.Second
 	in.Policy = rollout.DefaultPolicy()
-	in.Policy.MaxUnavailable = 2
+	in.Policy.MaxUnavailable.Number = 2
 	in.Names = workload.Names{EtcdContainer: "db"}
 	c, err := in.complete()
 	if err != nil {

@@ -195,7 +195,8 @@ func (o *Observer) askList(ctx context.Context, client *clientv3.Client) listAns
 			local.index = st.RaftIndex
 		}
 	})
-	resp, err := cluster.MemberList(ctx, &pb.MemberListRequest{Linearizable: true})
+	// A member that knows no leader says so at once when a leader is required.
+	resp, err := cluster.MemberList(clientv3.WithRequireLeader(ctx), &pb.MemberListRequest{Linearizable: true})
 	if err == nil {
 		return listAnswer{members: resp.Members, cluster: resp.Header.GetClusterId(), linearizable: true}
 	}

@@ -60,8 +60,8 @@ type Member struct {
 	// As and OfCluster, where not 0, are the IDs it claims in its answers.
 	As, OfCluster uint64
 	// ReadErr is the answer to its reads, StatusErr to its status requests, ListErr to
-	// requests for its member list, TxnErr to transactions.
-	ReadErr, StatusErr, ListErr, TxnErr error
+	// requests for its member list, TxnErr to transactions, PutErr to writes of one key.
+	ReadErr, StatusErr, ListErr, TxnErr, PutErr error
 	// Term and Index, where not 0, are what it believes; else the cluster's term and 100.
 	Term, Index uint64
 	// Leader, where not 0, is whom it takes for the leader.

@@ -103,6 +103,16 @@ func (c *Cluster) Keys() []string {
 	return keys
 }
 
+// foreign is a lease of somebody else's, which never expires.
+const foreign = 1 << 40
+
+// Hold writes a key with a lease that somebody else keeps alive.
+func (c *Cluster) Hold(key string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.store.put(key, nil, foreign)
+}
+
 // Put writes a key without a lease.
 func (c *Cluster) Put(key, value string) {
 	c.mu.Lock()
@@ -162,6 +172,22 @@ func (s kvService) Range(ctx context.Context, req *pb.RangeRequest) (*pb.RangeRe
 	return &pb.RangeResponse{Header: s.header(), Kvs: found, Count: int64(len(found))}, nil
 }
 
+func (s kvService) Put(ctx context.Context, req *pb.PutRequest) (*pb.PutResponse, error) {
+	unlock, err := s.consensus(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if s.member.PutErr != nil {
+		return nil, s.member.PutErr
+	}
+	if req.Lease != 0 && !s.cluster.store.leases[req.Lease] {
+		return nil, rpctypes.ErrGRPCLeaseNotFound
+	}
+	s.cluster.store.put(string(req.Key), req.Value, req.Lease)
+	return &pb.PutResponse{Header: s.header()}, nil
+}
+
 func (s kvService) Txn(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse, error) {
 	s.cluster.mu.Lock()
 	s.member.Txns++
@@ -177,14 +203,17 @@ func (s kvService) Txn(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse
 	st := &s.cluster.store
 	resp := &pb.TxnResponse{Succeeded: true}
 	for _, c := range req.Compare {
-		if c.Target != pb.Compare_CREATE || c.Result != pb.Compare_EQUAL || len(c.RangeEnd) > 0 {
+		if c.Target != pb.Compare_CREATE && c.Target != pb.Compare_MOD || c.Result != pb.Compare_EQUAL || len(c.RangeEnd) > 0 {
 			return nil, status.Errorf(codes.Unimplemented, "compare %v", c)
 		}
 		var revision int64
 		if kv := st.keys[string(c.Key)]; kv != nil {
 			revision = kv.CreateRevision
+			if c.Target == pb.Compare_MOD {
+				revision = kv.ModRevision
+			}
 		}
-		resp.Succeeded = resp.Succeeded && revision == c.GetCreateRevision()
+		resp.Succeeded = resp.Succeeded && revision == max(c.GetCreateRevision(), c.GetModRevision())
 	}
 	ops := req.Success
 	if !resp.Succeeded {
@@ -230,6 +259,19 @@ func (s leaseService) LeaseGrant(ctx context.Context, req *pb.LeaseGrantRequest)
 	st.next++
 	st.leases[st.next] = true
 	return &pb.LeaseGrantResponse{Header: s.header(), ID: st.next, TTL: req.TTL}, nil
+}
+
+func (s leaseService) LeaseTimeToLive(ctx context.Context, req *pb.LeaseTimeToLiveRequest) (*pb.LeaseTimeToLiveResponse, error) {
+	unlock, err := s.consensus(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	resp := &pb.LeaseTimeToLiveResponse{Header: s.header(), ID: req.ID, TTL: -1}
+	if req.ID == foreign || s.cluster.store.leases[req.ID] {
+		resp.TTL = 1
+	}
+	return resp, nil
 }
 
 func (s leaseService) LeaseRevoke(ctx context.Context, req *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResponse, error) {

@@ -39,6 +39,8 @@ type Sidecar struct {
 
 	Policy         rollout.Policy
 	LockTTL        time.Duration
+	FallbackAfter  time.Duration
+	RecordDuration time.Duration
 	ProbeTimeout   time.Duration
 	RequestTimeout time.Duration
 	Interval       time.Duration
@@ -71,6 +73,8 @@ func NewSidecar() *Sidecar {
 		Log:            Log{Level: "info", Format: "text"},
 		Policy:         rollout.DefaultPolicy(),
 		LockTTL:        coordinator.DefaultLockTTL,
+		FallbackAfter:  coordinator.DefaultFallbackAfter,
+		RecordDuration: coordinator.DefaultRecordDuration,
 		ProbeTimeout:   coordinator.DefaultProbeTimeout,
 		RequestTimeout: coordinator.DefaultRequestTimeout,
 		Interval:       coordinator.DefaultInterval,
@@ -93,12 +97,14 @@ func (o *Sidecar) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.Kubernetes.StatefulSet, "statefulset", "", "name of the StatefulSet (default: the pod name less its ordinal)")
 	fs.StringVar(&o.Kubernetes.PodName, "pod-name", "", "name of the pod this sidecar runs in (default: $POD_NAME); none outside a member's pod")
 
-	fs.IntVar(&o.Policy.MaxUnavailable, "max-unavailable", o.Policy.MaxUnavailable, "how many members may be unavailable at once during a rollout; quorum is kept whatever this says")
+	fs.Var((*amount)(&o.Policy.MaxUnavailable), "max-unavailable", "how many members, or what percentage of the replicas (rounded down, at least 1), may be unavailable at once during a rollout; quorum is kept whatever this says")
 	fs.Var((*removal)(&o.Policy.Removal), "removal", "how a fully healthy pod is removed: delete, as the StatefulSet controller does it, or evict, so that a PodDisruptionBudget can refuse; a sick one is always deleted")
 	fs.BoolVar(&o.Policy.AllowVolatileData, "allow-volatile-data", false, "permit removals that leave fewer than a quorum of voters with data where the data volume is not persistent")
 	fs.DurationVar(&o.Policy.SettleTimeout, "settle-timeout", o.Policy.SettleTimeout, "how long an updated pod may take to settle before it counts as failing and holds the rollout; also how long lost quorum is left to recover by itself")
 	fs.DurationVar(&o.Policy.DeadAfter, "dead-after", o.Policy.DeadAfter, "how long an etcd container may stay terminated before its member counts as dead")
 	fs.Uint64Var(&o.Policy.MaxLag, "max-lag", o.Policy.MaxLag, "how many log entries a surviving member may be behind when another is removed")
+	fs.DurationVar(&o.FallbackAfter, "fallback-after", o.FallbackAfter, "how long an outdated pod waits for a coordinator with a lock in etcd before the sidecars go on without one (they agree on the Lease instead)")
+	fs.DurationVar(&o.RecordDuration, "record-duration", o.RecordDuration, "how long the Lease may stand unrenewed before a coordinator without a lock may claim it (whole seconds, at least 3s)")
 	fs.DurationVar(&o.LockTTL, "lock-ttl", o.LockTTL, "how long the lock of a coordinator that died outlives it (whole seconds, at least 2s)")
 	fs.DurationVar(&o.ProbeTimeout, "probe-timeout", o.ProbeTimeout, "how long an etcd member may take to answer before it counts as not serving")
 	fs.DurationVar(&o.RequestTimeout, "request-timeout", o.RequestTimeout, "how long a request to the Kubernetes API may take")
@@ -124,6 +130,21 @@ func (r *removal) Set(s string) error {
 		}
 	}
 	return errors.New("use delete or evict")
+}
+
+// amount reads --max-unavailable.
+type amount rollout.Amount
+
+func (a *amount) String() string { return rollout.Amount(*a).String() }
+
+func (a *amount) Type() string { return "number|percentage" }
+
+func (a *amount) Set(s string) error {
+	parsed, err := rollout.ParseAmount(s)
+	if err == nil {
+		*a = amount(parsed)
+	}
+	return err
 }
 
 // Complete fills in what follows from the environment and from other values.
@@ -225,11 +246,11 @@ func (o *Sidecar) validateNumbers(bad func(format string, args ...any)) {
 	if o.LockTTL < 2*time.Second || o.LockTTL%time.Second != 0 {
 		bad("--lock-ttl: %v: must be whole seconds, at least 2s", o.LockTTL)
 	}
+	if o.RecordDuration < 3*time.Second || o.RecordDuration%time.Second != 0 {
+		bad("--record-duration: %v: must be whole seconds, at least 3s", o.RecordDuration)
+	}
 	if o.MaxEvidenceAge <= 2*o.ProbeTimeout {
 		bad("--max-evidence-age: %v: must exceed twice --probe-timeout (%v), or no evidence is ever young enough", o.MaxEvidenceAge, o.ProbeTimeout)
-	}
-	if o.Policy.MaxUnavailable < 1 {
-		bad("--max-unavailable: %d: must be at least 1, or nothing could ever be replaced", o.Policy.MaxUnavailable)
 	}
 	if o.Policy.DeadAfter < 0 {
 		bad("--dead-after: %v: must not be negative", o.Policy.DeadAfter)
@@ -358,7 +379,7 @@ func (o *Sidecar) Config(userAgent string, log *logrus.Entry) (coordinator.Confi
 		Dial: o.Etcd.Dial(o.ProbeTimeout), Endpoints: o.Etcd.Endpoints,
 		StatefulSets: apps.StatefulSets(o.Kubernetes.Namespace), Pods: core.Pods(o.Kubernetes.Namespace),
 		Leases: coordination.Leases(o.Kubernetes.Namespace),
-		Policy: o.Policy, LockTTL: o.LockTTL, ProbeTimeout: o.ProbeTimeout,
+		Policy: o.Policy, LockTTL: o.LockTTL, FallbackAfter: o.FallbackAfter, RecordDuration: o.RecordDuration, ProbeTimeout: o.ProbeTimeout,
 		RequestTimeout: o.RequestTimeout, Interval: o.Interval, MaxEvidenceAge: o.MaxEvidenceAge,
 		Log: log,
 	}, nil

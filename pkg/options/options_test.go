@@ -98,7 +98,7 @@ func TestFlagsReachTheirOptions(t *testing.T) {
 	want.Etcd = Etcd{Endpoints: []string{"https://a:2379", "https://b:2379", "https://c:2379"}, CACert: "ca", Cert: "c", Key: "k", InsecureSkipVerify: true, Username: "u", Password: "p"}
 	want.Kubernetes = Kubernetes{Namespace: "garden", PodName: "etcd-main-1", StatefulSet: "etcd-main"}
 	want.Log = Log{Level: "debug", Format: "json"}
-	want.Policy.MaxUnavailable, want.Policy.SettleTimeout, want.Policy.DeadAfter, want.Policy.MaxLag = 2, time.Minute, 2*time.Second, 7
+	want.Policy.MaxUnavailable, want.Policy.SettleTimeout, want.Policy.DeadAfter, want.Policy.MaxLag = rollout.Amount{Number: 2}, time.Minute, 2*time.Second, 7
 	want.LockTTL, want.ProbeTimeout, want.RequestTimeout, want.Interval, want.MaxEvidenceAge = 4*time.Second, time.Second, 3*time.Second, 5*time.Second, 6*time.Second
 	if !slices.Equal(o.Etcd.Endpoints, want.Etcd.Endpoints) {
 		t.Errorf("endpoints %v", o.Etcd.Endpoints)
@@ -112,6 +112,33 @@ func TestFlagsReachTheirOptions(t *testing.T) {
 	}
 	if o.Etcd.CACert != "ca" || o.Etcd.Cert != "c" || o.Etcd.Key != "k" || !o.Etcd.InsecureSkipVerify || o.Etcd.Username != "u" || o.Etcd.Password != "p" {
 		t.Errorf("etcd %+v", o.Etcd)
+	}
+}
+
+func TestMaxUnavailableIsANumberOrAPercentage(t *testing.T) {
+	for _, tc := range []struct {
+		value string
+		want  rollout.Amount
+		err   string
+	}{
+		{"2", rollout.Amount{Number: 2}, ""},
+		{"40%", rollout.Amount{Number: 40, Percent: true}, ""},
+		{"0", rollout.Amount{}, `"0" is below 1, so nothing could ever be replaced`},
+		{"101%", rollout.Amount{}, `"101%" is above 100%`},
+		{"many", rollout.Amount{}, `"many" is neither a number nor a percentage such as 40%`},
+	} {
+		t.Run(tc.value, func(t *testing.T) {
+			o := NewSidecar()
+			fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
+			o.AddFlags(fs)
+			err := fs.Parse([]string{"--max-unavailable=" + tc.value})
+			switch {
+			case tc.err == "" && (err != nil || o.Policy.MaxUnavailable != tc.want):
+				t.Errorf("got %v (%v), want %v", o.Policy.MaxUnavailable, err, tc.want)
+			case tc.err != "" && (err == nil || !strings.Contains(err.Error(), tc.err)):
+				t.Errorf("got %v, want an error that says %s", err, tc.err)
+			}
+		})
 	}
 }
 
@@ -215,7 +242,6 @@ func TestBadInputNamesTheFlagAndItsValueInOneLine(t *testing.T) {
 		{"a kubeconfig that does not exist", []string{"--kubeconfig", f.missing}, []string{`--kubeconfig: "` + f.missing + `": no such file or directory`}},
 		{"a log level", []string{"--log-level=loud"}, []string{`--log-level: "loud": use panic, fatal`}},
 		{"a log format", []string{"--log-format=xml"}, []string{`--log-format: "xml": use text or json`}},
-		{"no member may be unavailable", []string{"--max-unavailable=0"}, []string{"--max-unavailable: 0: must be at least 1"}},
 		{"a probe timeout of nothing", []string{"--probe-timeout=0s"}, []string{"--probe-timeout: 0s: must be positive"}},
 		{"a request timeout of less", []string{"--request-timeout=-1s"}, []string{"--request-timeout: -1s: must be positive"}},
 		{"an interval of nothing", []string{"--interval=0s"}, []string{"--interval: 0s: must be positive"}},

@@ -2,6 +2,7 @@ package workload
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/quorate/quorate/pkg/record"
 	"github.com/quorate/quorate/pkg/rollout"
 )
 
@@ -31,6 +33,8 @@ type Pods interface {
 	List(ctx context.Context, opts metav1.ListOptions) (*corev1.PodList, error)
 	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
 	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
+	// Patch changes an annotation, so that an old removal is refused.
+	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (*corev1.Pod, error)
 	// EvictV1 is needed for [rollout.RemoveByEviction] only.
 	EvictV1(ctx context.Context, eviction *policyv1.Eviction) error
 }
@@ -91,46 +95,116 @@ func (w *Workload) read(ctx context.Context) (*appsv1.StatefulSet, []corev1.Pod,
 	return set, pods.Items, selector.String(), nil
 }
 
-// Delete removes the very pod that was observed: the request fails with a conflict
-// when the pod was replaced or changed in any way since. The pod's own grace period
-// applies.
-func (w *Workload) Delete(ctx context.Context, t rollout.Target) error {
-	err := w.pods.Delete(ctx, t.Pod, metav1.DeleteOptions{
-		Preconditions: preconditions(t),
-	})
-	if err != nil {
-		return fmt.Errorf("delete pod %s (UID %s, resourceVersion %s): %w", t.Pod, t.UID, t.ResourceVersion, err)
+// Remove carries out a removal that stands on record: it takes effect only on the very
+// pod that was observed, and is refused when that pod was replaced or changed in any way
+// since. The pod's own grace period applies.
+func (w *Workload) Remove(ctx context.Context, i record.Intent) error {
+	if i.Operation == record.Evict {
+		return w.evict(ctx, i)
+	}
+	if err := w.pods.Delete(ctx, i.Pod, metav1.DeleteOptions{Preconditions: preconditions(i)}); err != nil {
+		return fmt.Errorf("delete pod %s (UID %s, resourceVersion %s): %w", i.Pod, i.UID, i.ResourceVersion, err)
 	}
 	return nil
 }
 
-// Evict asks for the removal of the very pod that was observed, so that a
-// PodDisruptionBudget can refuse it (see [Blocked]). A budget is charged even when a
-// precondition fails afterwards, hence the pod is read once more just before.
-func (w *Workload) Evict(ctx context.Context, t rollout.Target) error {
-	list, err := w.pods.List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", t.Pod).String()})
+// evict asks for the removal, so that a PodDisruptionBudget can refuse it (see
+// [Blocked]). A budget is charged even when a precondition fails afterwards, hence the
+// pod is read once more just before.
+func (w *Workload) evict(ctx context.Context, i record.Intent) error {
+	p, err := w.pod(ctx, i.Pod)
 	if err != nil {
-		return fmt.Errorf("read pod %s before its eviction: %w", t.Pod, err)
+		return fmt.Errorf("before its eviction: %w", err)
 	}
-	for i := range list.Items {
-		p := &list.Items[i]
-		if p.Name != t.Pod || string(p.UID) != t.UID || p.ResourceVersion != t.ResourceVersion {
-			continue
-		}
-		err := w.pods.EvictV1(ctx, &policyv1.Eviction{
-			ObjectMeta:    metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace},
-			DeleteOptions: &metav1.DeleteOptions{Preconditions: preconditions(t)},
-		})
-		if err != nil {
-			return fmt.Errorf("evict pod %s (UID %s, resourceVersion %s): %w", t.Pod, t.UID, t.ResourceVersion, err)
-		}
-		return nil
+	if p == nil || string(p.UID) != i.UID || p.ResourceVersion != i.ResourceVersion {
+		return apierrors.NewConflict(corev1.Resource("pods"), i.Pod, errors.New("it changed since it was observed"))
 	}
-	return apierrors.NewConflict(corev1.Resource("pods"), t.Pod, errors.New("it changed since it was observed"))
+	err = w.pods.EvictV1(ctx, &policyv1.Eviction{
+		ObjectMeta:    metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace},
+		DeleteOptions: &metav1.DeleteOptions{Preconditions: preconditions(i)},
+	})
+	if err != nil {
+		return fmt.Errorf("evict pod %s (UID %s, resourceVersion %s): %w", i.Pod, i.UID, i.ResourceVersion, err)
+	}
+	return nil
 }
 
-func preconditions(t rollout.Target) *metav1.Preconditions {
-	return &metav1.Preconditions{UID: (*types.UID)(&t.UID), ResourceVersion: &t.ResourceVersion}
+// pod reads one pod, nil if there is none. It is a list, which needs no permission that
+// the sidecar does not have anyway.
+func (w *Workload) pod(ctx context.Context, name string) (*corev1.Pod, error) {
+	list, err := w.pods.List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", name).String()})
+	if err != nil {
+		return nil, fmt.Errorf("read pod %s: %w", name, err)
+	}
+	for i := range list.Items {
+		if list.Items[i].Name == name {
+			return &list.Items[i], nil
+		}
+	}
+	return nil, nil //nolint:nilnil // No pod is an answer.
+}
+
+// Self returns what a coordinator has to know of its own pod: UID and revision. ok is
+// false when there is no such pod, or it is none of the StatefulSet's.
+func (w *Workload) Self(ctx context.Context, name string) (pod rollout.Pod, ok bool, err error) {
+	o, err := w.Observe(ctx)
+	if err != nil {
+		return rollout.Pod{}, false, err
+	}
+	for i := range o.Pods {
+		if o.Pods[i].Name == name && o.Pods[i].Owned {
+			return o.Pods[i], true, nil
+		}
+	}
+	return rollout.Pod{}, false, nil
+}
+
+// Fenceable lists the pods that a removal could still reach: those that are there and
+// not on their way out.
+func (w *Workload) Fenceable(ctx context.Context) ([]record.Pod, error) {
+	_, pods, err := w.Read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []record.Pod
+	for i := range pods {
+		if p := &pods[i]; p.DeletionTimestamp == nil {
+			out = append(out, record.Pod{Name: p.Name, UID: string(p.UID), ResourceVersion: p.ResourceVersion})
+		}
+	}
+	return out, nil
+}
+
+// Fence changes the very pod, so that every removal that was decided before is refused,
+// and returns its new resourceVersion. The error is a [Refused] one if that pod is gone.
+func (w *Workload) Fence(ctx context.Context, p record.Pod, value string) (string, error) {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid":         p.UID,
+		"annotations": map[string]string{record.FencedAnnotation: value},
+	}})
+	if err != nil {
+		return "", fmt.Errorf("encode the patch of pod %s: %w", p.Name, err)
+	}
+	patched, err := w.pods.Patch(ctx, p.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	switch {
+	case err == nil:
+		return patched.ResourceVersion, nil
+	case apierrors.IsConflict(err), apierrors.IsInvalid(err):
+		// Another UID is answered with either; so may be something else.
+		now, rerr := w.pod(ctx, p.Name)
+		if rerr != nil {
+			return "", rerr
+		}
+		if now == nil || string(now.UID) != p.UID {
+			return "", apierrors.NewNotFound(corev1.Resource("pods"), p.Name)
+		}
+		return "", apierrors.NewInternalError(fmt.Errorf("pod %s could not be changed: %w", p.Name, err))
+	}
+	return "", fmt.Errorf("change pod %s (UID %s): %w", p.Name, p.UID, err)
+}
+
+func preconditions(i record.Intent) *metav1.Preconditions {
+	return &metav1.Preconditions{UID: (*types.UID)(&i.UID), ResourceVersion: &i.ResourceVersion}
 }
 
 // Blocked is true for an answer by which a PodDisruptionBudget refuses an eviction for

@@ -1,0 +1,559 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/quorate/quorate/membership"
+	"github.com/quorate/quorate/pkg/record"
+	"github.com/quorate/quorate/pkg/rollout"
+	"github.com/quorate/quorate/pkg/workload"
+	"github.com/quorate/quorate/selfupdate"
+)
+
+const (
+	// unfitAfter is after how many failures in a row a coordinator lets another try.
+	unfitAfter = 5
+	// unfitFor is how long it then stays away, the first time; it doubles each time.
+	// What is forbidden is not allowed again by itself.
+	unfitFor, forbiddenFor, longestUnfit = 10 * time.Second, 5 * time.Minute, 30 * time.Minute
+	// unknownPatience is how long a coordinator looks at a member that it cannot reach,
+	// although its kubelet finds it well, before it lets another look.
+	unknownPatience = 30 * time.Second
+	// leastRest keeps a burst of news from becoming a burst of observations.
+	leastRest = 50 * time.Millisecond
+	// slowdown is for what waits for an operator: a hold, or a partition.
+	slowdown = 5
+)
+
+// leader watches over the rollouts of one tenure, or of one fallback.
+type leader struct {
+	*Coordinator
+	right   record.Right
+	tenure  *tenure // nil in the fallback
+	members *membership.Observer
+	memory  *memory
+	faults  faults
+	changed chan struct{}
+
+	// first is true until the first look: a rollout may be under way that this process
+	// has not seen begin.
+	first bool
+	// since is when an outdated pod was first seen.
+	since time.Time
+
+	watchPods func(ctx context.Context, selector string)
+	watched   string
+	unwatch   context.CancelFunc
+
+	// etcd and decision are those of the last observation.
+	etcd     rollout.Membership
+	decision rollout.Decision
+	reported string
+
+	// over ends it; heir is who goes on, unfit why we cannot, and for how long.
+	over     bool
+	heir     *selfupdate.Peer
+	unfit    string
+	unfitFor time.Duration
+}
+
+func (c *Coordinator) leader(right record.Right, t *tenure) *leader {
+	return &leader{
+		Coordinator: c, right: right, tenure: t, members: c.observer(), memory: newMemory(),
+		changed: make(chan struct{}, 1), first: true,
+	}
+}
+
+// lead waits for rollouts and carries them out, until ctx ends or another shall go on.
+func (l *leader) lead(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	var watches sync.WaitGroup
+	defer watches.Wait()
+	defer cancel()
+	trigger := func() {
+		select {
+		case l.changed <- struct{}{}:
+		default: // A look is due already.
+		}
+	}
+	watches.Go(func() { l.workload.WatchSet(ctx, trigger) })
+	l.watchPods = func(ctx context.Context, selector string) {
+		watches.Go(func() { l.workload.WatchPods(ctx, selector, trigger) })
+	}
+	defer l.rest()
+	for ctx.Err() == nil && !l.over {
+		due, err := l.look(ctx)
+		switch {
+		case err != nil:
+			l.fail(ctx, "the workload cannot be read", err)
+		case !due:
+			l.faults.clear()
+			l.since = time.Time{}
+			wait(ctx, 0, l.changed)
+		default:
+			if left := l.tooEarly(); left > 0 {
+				wait(ctx, left, l.changed)
+				continue
+			}
+			l.roll(ctx)
+		}
+	}
+}
+
+// look is cheap: it tells from what Kubernetes says alone whether a rollout is due or
+// under way, so that an idle cluster costs etcd nothing.
+func (l *leader) look(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.cfg.RequestTimeout)
+	defer cancel()
+	o, err := l.workload.Observe(ctx)
+	if err != nil {
+		return false, err
+	}
+	due := outdated(o)
+	if !due && l.first && o.Set.OnDelete {
+		lease, err := record.Read(ctx, l.cfg.Leases, l.cfg.StatefulSet)
+		if err != nil {
+			return false, err
+		}
+		r := record.Parse(lease)
+		due = r.Holder != "" || r.Intent.Operation != record.None
+	}
+	if !due {
+		l.first = false
+	}
+	return due, nil
+}
+
+// tooEarly is how long an outdated pod still has to wait for a coordinator with a lock.
+func (l *leader) tooEarly() time.Duration {
+	if l.right == record.ByLock {
+		return 0
+	}
+	if l.since.IsZero() {
+		l.since = time.Now()
+	}
+	return l.cfg.FallbackAfter - time.Since(l.since)
+}
+
+// outdated is true when a rollout of ours begins.
+func outdated(o workload.Observation) bool {
+	if !o.Set.OnDelete || o.Set.Deleting {
+		return false
+	}
+	if o.Set.ObservedGeneration < o.Set.Generation {
+		return true
+	}
+	for i := range o.Pods {
+		if o.Pods[i].Owned && o.Pods[i].Revision != o.Set.UpdateRevision {
+			return true
+		}
+	}
+	return false
+}
+
+// roll carries out what the record's protocol asks for, from the claim to its end.
+// While nothing is under way it can be stopped.
+func (l *leader) roll(ctx context.Context) {
+	state, effect := l.protocol.Step(l.record, record.Start{Right: l.right}, l.now())
+	stopped := false
+	for {
+		if end, ok := effect.(record.End); ok {
+			l.record = state
+			l.rest()
+			l.ended(ctx, end)
+			return
+		}
+		var event record.Event = record.Stop{}
+		if stop := ctx.Err() != nil || l.unfit != ""; !stop || stopped {
+			event = l.do(ctx, effect)
+		} else {
+			stopped = true
+		}
+		claimed := state.Claimed()
+		state, effect = l.protocol.Step(state, event, l.now())
+		if state.Claimed() && !claimed {
+			l.log.WithFields(logrus.Fields{"by": l.right.String(), "epoch": state.Epoch}).Info("this sidecar coordinates now")
+		}
+	}
+}
+
+// rest forgets what was seen: from here on nobody looks, so that it could not be said
+// of anything that it was seen without a break.
+func (l *leader) rest() {
+	l.memory = newMemory()
+	l.unfollow()
+	l.remember(l.members.Endpoints())
+	l.members.Close()
+}
+
+// ended says what becomes of us after a claim has ended.
+func (l *leader) ended(ctx context.Context, end record.End) {
+	switch end.Ended {
+	case record.Finished:
+		l.first = false
+		l.faults.clear()
+		l.Coordinator.unfit = 0
+		wait(ctx, 0, l.changed)
+	case record.HandedOver, record.Stopped:
+		l.over = true
+	case record.Lost:
+		l.log.Infof("%s; this sidecar drops what it was about to do", end.Detail)
+		l.pause(ctx, l.cfg.Interval)
+	case record.NoRight:
+		if l.tenure == nil {
+			l.log.Debug(end.Detail)
+			l.pause(ctx, l.cfg.Interval)
+			return
+		}
+		if err := l.tenure.owns(ctx); errors.Is(err, errNotOurs) {
+			l.log.Warn("the lock was taken away")
+			l.over = true
+		} else if err != nil {
+			l.fail(ctx, "etcd does not say whether the lock is ours", err)
+		}
+	case record.Unwritable:
+		// What failed has been noted where it did.
+		l.pause(ctx, max(l.faults.pause, firstPause))
+	case record.Newer:
+		if l.tenure != nil {
+			l.giveUp(end.Detail, forbiddenFor)
+			return
+		}
+		l.faults.note(l.log, "the record is not ours to write", errors.New(end.Detail))
+		l.pause(ctx, longestPause)
+	}
+}
+
+// do carries out one effect.
+func (l *leader) do(ctx context.Context, effect record.Effect) record.Event {
+	switch e := effect.(type) {
+	case record.ReadLease:
+		begun := l.now()
+		reading, cancel := context.WithTimeout(ctx, l.cfg.RequestTimeout)
+		defer cancel()
+		lease, err := record.Read(reading, l.cfg.Leases, l.cfg.StatefulSet)
+		return record.LeaseRead{Outcome: l.read(ctx, "the record cannot be read", err), Lease: record.Parse(lease), Begun: begun}
+	case record.CheckRight:
+		return record.RightChecked{Held: l.tenure.owns(ctx) == nil}
+	case record.WriteLease:
+		return l.write(ctx, e.Lease)
+	case record.ListPods:
+		reading, cancel := context.WithTimeout(ctx, l.cfg.RequestTimeout)
+		defer cancel()
+		pods, err := l.workload.Fenceable(reading)
+		return record.PodsListed{Outcome: l.read(ctx, "the pods cannot be listed", err), Pods: pods}
+	case record.FencePod:
+		return l.fence(ctx, e)
+	case record.Observe:
+		return l.observe(ctx)
+	case record.Remove:
+		return record.Removed{Outcome: l.remove(ctx, e)}
+	case record.MoveLeader:
+		return record.Moved{Outcome: l.moveLeader(ctx, e.Deadline)}
+	case record.Rest:
+		l.wait(ctx, e.Failed)
+		return record.Woken{}
+	}
+	panic(fmt.Sprintf("the record's protocol asks for %T, which nobody knows", effect))
+}
+
+// read notes a failed reading.
+func (l *leader) read(ctx context.Context, what string, err error) record.Outcome {
+	if err == nil {
+		return record.Done
+	}
+	l.note(ctx, what, err)
+	return record.Failed
+}
+
+// write writes the record. The last write of a claim happens when ctx has ended
+// already, and has to be quick.
+func (l *leader) write(ctx context.Context, r record.Lease) record.LeaseWritten {
+	timeout := min(l.cfg.RequestTimeout, l.cfg.MaxEvidenceAge)
+	if ctx.Err() != nil {
+		ctx, timeout = context.WithoutCancel(ctx), releaseTimeout/4
+	}
+	writing, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	version, err := record.Write(writing, l.cfg.Leases, l.cfg.StatefulSet, r)
+	outcome := record.OutcomeOf(err)
+	switch outcome {
+	case record.Done:
+	case record.Refused:
+		l.log.WithError(err).Debug("somebody else has written the record")
+	case record.Failed, record.Unclear:
+		l.note(ctx, "the record cannot be written", err)
+	}
+	return record.LeaseWritten{Outcome: outcome, ResourceVersion: version}
+}
+
+func (l *leader) fence(ctx context.Context, e record.FencePod) record.PodFenced {
+	writing, cancel := context.WithTimeout(ctx, l.cfg.RequestTimeout)
+	defer cancel()
+	version, err := l.workload.Fence(writing, e.Pod, e.Value)
+	outcome := record.OutcomeOf(err)
+	switch outcome {
+	case record.Done:
+		l.log.WithField("pod", e.Pod.Name).Info("an earlier removal of this pod has no effect from here on")
+	case record.Refused:
+		l.log.WithField("pod", e.Pod.Name).Info("an earlier removal of this pod has taken effect")
+	case record.Failed, record.Unclear:
+		l.note(ctx, "an earlier removal cannot be ruled out", err)
+	}
+	return record.PodFenced{Outcome: outcome, ResourceVersion: version}
+}
+
+// observe reads everything live, and decides.
+func (l *leader) observe(ctx context.Context) record.Observed {
+	begun := l.now()
+	state, r, selector, err := l.gather(ctx)
+	if err != nil {
+		l.note(ctx, "the workload cannot be read", err)
+		return record.Observed{Outcome: record.Failed}
+	}
+	l.follow(ctx, selector)
+	d := rollout.Decide(state, l.cfg.Policy)
+	l.etcd, l.decision = state.Etcd, d
+	o := l.plan(ctx, record.Observed{Outcome: record.Done, Begun: begun, Lease: r}, state.Set.UpdateRevision)
+	if o.Plan != record.PlanHandOver {
+		l.report(d)
+	}
+	if o.Plan != record.PlanRemove {
+		l.faults.clear() // A removal has yet to succeed.
+	}
+	return o
+}
+
+// plan says what the last decision asks of the record's protocol.
+func (l *leader) plan(ctx context.Context, o record.Observed, revision string) record.Observed {
+	d := l.decision
+	if l.yields(ctx, d) {
+		o.Plan = record.PlanHandOver
+		return o
+	}
+	switch d.Action {
+	case rollout.Idle:
+		o.Plan = record.PlanFinish
+	case rollout.Complete:
+		// Pods below the partition stay outdated until it is lowered, and nothing
+		// reports that.
+		if !outdatedSeat(d.Assessment) {
+			o.Plan = record.PlanFinish
+		}
+	case rollout.Remove:
+		o.Plan = record.PlanRemove
+		o.Intent = record.Intent{
+			Operation: record.Delete, Pod: d.Target.Pod, UID: d.Target.UID, ResourceVersion: d.Target.ResourceVersion, Revision: revision,
+		}
+		if d.Method == rollout.RemoveByEviction {
+			o.Intent.Operation = record.Evict
+		}
+	case rollout.MoveLeader:
+		o.Plan = record.PlanMoveLeader
+	case rollout.Hold, rollout.Wait:
+	}
+	return o
+}
+
+func outdatedSeat(a *rollout.Assessment) bool {
+	for i := range a.Seats {
+		if a.Seats[i].Outdated {
+			return true
+		}
+	}
+	return false
+}
+
+// yields is true when another sidecar shall go on. Without a lock there is nothing to
+// hand over.
+func (l *leader) yields(ctx context.Context, d rollout.Decision) bool {
+	if l.tenure == nil || l.self.Pod == "" {
+		return false
+	}
+	unknown := l.memory.unknown(time.Now(), d.Assessment)
+	peers, err := l.tenure.peers(ctx)
+	if err != nil {
+		l.log.WithError(err).Debug("nobody to hand over to")
+		return false
+	}
+	if choice := selfupdate.Choose(d, peers); choice.To != nil {
+		l.heir = choice.To
+		l.log.WithField("to", choice.To.Pod).Infof("handing over: %s", choice.Reason)
+		return true
+	}
+	if unknown != "" && selfupdate.Anybody(peers) {
+		l.giveUp(fmt.Sprintf("%s has been Unknown to this sidecar for %v", unknown, unknownPatience), unfitFor)
+	}
+	return false
+}
+
+// gather reads everything live: the record, the workload, etcd.
+func (l *leader) gather(ctx context.Context) (rollout.State, record.Lease, string, error) {
+	reading, cancel := context.WithTimeout(ctx, l.cfg.RequestTimeout)
+	defer cancel()
+	lease, err := record.Read(reading, l.cfg.Leases, l.cfg.StatefulSet)
+	if err != nil {
+		return rollout.State{}, record.Lease{}, "", err
+	}
+	o, err := l.workload.Observe(reading)
+	if err != nil {
+		return rollout.State{}, record.Lease{}, "", err
+	}
+	state := rollout.State{
+		Set: o.Set, Pods: o.Pods, Self: l.self.Pod, FailedTransfers: l.memory.failedTransfers, Controls: record.Controls(lease),
+	}
+	if o.Set.OnDelete {
+		var merr error
+		if state.Etcd, merr = l.members.Observe(ctx); merr != nil {
+			l.log.WithError(merr).Debug("no member list")
+		}
+		if l.cfg.Gates != nil {
+			state.Gates = l.cfg.Gates(ctx)
+		}
+	}
+	// Probes that failed because we are ending say nothing about the members.
+	if err := ctx.Err(); err != nil {
+		return rollout.State{}, record.Lease{}, "", err
+	}
+	state.Ages = l.memory.ages(time.Now(), rollout.Assess(state, l.cfg.Policy).Sightings())
+	return state, record.Parse(lease), o.Selector, nil
+}
+
+// remove sends a removal that stands on record.
+func (l *leader) remove(ctx context.Context, e record.Remove) record.Outcome {
+	ctx, cancel := context.WithDeadline(ctx, l.started.Add(e.Deadline))
+	defer cancel()
+	err := l.workload.Remove(ctx, e.Intent)
+	outcome := record.OutcomeOf(err)
+	log := l.log.WithFields(logrus.Fields{"pod": e.Intent.Pod, "uid": e.Intent.UID})
+	switch {
+	case err == nil:
+		l.faults.clear()
+		log.Info("pod removed")
+	case outcome == record.Refused:
+		// It is not the pod that was decided on any more: decide anew.
+		log.WithError(err).Info("the removal was refused")
+	case workload.Blocked(err):
+		l.faults.note(log, "a PodDisruptionBudget refuses the eviction for now", err)
+	default:
+		l.note(ctx, "the pod cannot be removed", err)
+	}
+	return outcome
+}
+
+// moveLeader counts what fails: after two failures the pod goes anyway.
+func (l *leader) moveLeader(ctx context.Context, deadline record.Instant) record.Outcome {
+	ctx, cancel := context.WithDeadline(ctx, l.started.Add(deadline))
+	defer cancel()
+	t := l.decision.Transfer
+	if err := l.members.MoveLeader(ctx, l.etcd, t.From, t.To); err != nil {
+		l.memory.failedTransfers[t.From]++
+		l.faults.note(l.log, "leadership was not moved", err)
+		return record.Failed
+	}
+	delete(l.memory.failedTransfers, t.From)
+	l.log.WithField("from", t.FromName).WithField("to", t.ToName).Info("leadership moved")
+	return record.Done
+}
+
+// wait waits for news, or until it is time to look or to try again.
+func (l *leader) wait(ctx context.Context, failed bool) {
+	if failed {
+		l.pause(ctx, max(l.faults.pause, firstPause))
+		return
+	}
+	l.pause(ctx, leastRest)
+	interval := l.cfg.Interval
+	if a := l.decision.Action; a == rollout.Hold || a == rollout.Complete {
+		interval *= slowdown
+	}
+	// The record has to be renewed in time.
+	wait(ctx, min(interval, l.cfg.RecordDuration/3), l.changed)
+}
+
+// fail notes a fault and waits until it is time to try again.
+func (l *leader) fail(ctx context.Context, what string, err error) {
+	if ctx.Err() == nil {
+		l.note(ctx, what, err)
+		l.pause(ctx, l.faults.pause)
+	}
+}
+
+// note logs a fault. When it will not go away here, and somebody else waits for the
+// lock, that one shall try.
+func (l *leader) note(ctx context.Context, what string, err error) {
+	if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return // We are ending.
+	}
+	l.faults.note(l.log, what, explain(err))
+	if l.tenure == nil {
+		return
+	}
+	forbidden := apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)
+	if !forbidden && l.faults.row < unfitAfter {
+		return
+	}
+	peers, perr := l.tenure.peers(ctx)
+	if perr != nil || !selfupdate.Anybody(peers) {
+		return
+	}
+	if forbidden {
+		l.giveUp(fmt.Sprintf("%s: %v", what, err), forbiddenFor)
+	} else {
+		l.giveUp(fmt.Sprintf("%s, %d times in a row: %v", what, l.faults.row, err), unfitFor)
+	}
+}
+
+// giveUp lets another coordinator go on.
+func (l *leader) giveUp(why string, least time.Duration) {
+	l.unfit, l.unfitFor, l.over = why, least, true
+}
+
+// follow keeps one watch on the pods during a rollout.
+func (l *leader) follow(ctx context.Context, selector string) {
+	if l.watched == selector && l.unwatch != nil {
+		return
+	}
+	l.unfollow()
+	watching, cancel := context.WithCancel(ctx)
+	l.watched, l.unwatch = selector, cancel
+	l.watchPods(watching, selector)
+}
+
+func (l *leader) unfollow() {
+	if l.unwatch != nil {
+		l.unwatch()
+		l.unwatch = nil
+	}
+}
+
+// report logs a decision when it differs from the last one in more than its numbers.
+func (l *leader) report(d rollout.Decision) {
+	target := ""
+	if d.Target != nil {
+		target = d.Target.Pod
+	}
+	text := fmt.Sprint(d.Action, d.Rule, d.Guard, target)
+	if text == l.reported {
+		return
+	}
+	l.reported = text
+	fields := logrus.Fields{"action": d.Action.String(), "rule": string(d.Rule)}
+	if a := d.Assessment; a.Voters > 0 {
+		fields["serving"], fields["voters"], fields["quorum"] = a.Serving, a.Voters, a.Quorum
+	}
+	if d.Guard != "" {
+		fields["guard"] = string(d.Guard)
+	}
+	if target != "" {
+		fields["target"] = target
+	}
+	l.log.WithFields(fields).Info(d.Reason())
+}

@@ -1,0 +1,122 @@
+package record
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Getter reads Leases in one namespace.
+type Getter interface {
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (*coordinationv1.Lease, error)
+}
+
+// Leases is what is needed of the API for Leases in one namespace; a clientset's
+// CoordinationV1().Leases(namespace) satisfies it.
+type Leases interface {
+	Getter
+	Create(ctx context.Context, lease *coordinationv1.Lease, opts metav1.CreateOptions) (*coordinationv1.Lease, error)
+	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (*coordinationv1.Lease, error)
+}
+
+// Read returns the Lease of a StatefulSet, nil when there is none.
+func Read(ctx context.Context, leases Getter, statefulSet string) (*coordinationv1.Lease, error) {
+	lease, err := leases.Get(ctx, Name(statefulSet), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil //nolint:nilnil // No Lease is no fault: then no control is set.
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get Lease %s: %w", Name(statefulSet), err)
+	}
+	return lease, nil
+}
+
+// Write writes the record if the Lease still has l's resourceVersion, and creates the
+// Lease when that is empty. It returns the new resourceVersion.
+//
+// It is a patch of the fields that are ours alone: whatever else stands on the Lease,
+// from operators or from a newer version, is not touched. A patch that carries a
+// resourceVersion is refused like any other write when that has moved.
+func Write(ctx context.Context, leases Leases, statefulSet string, l Lease) (string, error) {
+	name := Name(statefulSet)
+	if !l.Exists() {
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{}}}
+		for key, value := range l.annotations() {
+			if value != nil {
+				lease.Annotations[key] = *value
+			}
+		}
+		lease.Spec = l.spec()
+		created, err := leases.Create(ctx, lease, metav1.CreateOptions{})
+		if err != nil {
+			return "", fmt.Errorf("create Lease %s: %w", name, err)
+		}
+		return created.ResourceVersion, nil
+	}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"resourceVersion": l.ResourceVersion, "annotations": l.annotations()},
+		"spec":     l.spec(),
+	})
+	if err != nil {
+		return "", fmt.Errorf("encode Lease %s: %w", name, err)
+	}
+	written, err := leases.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		return "", fmt.Errorf("patch Lease %s (resourceVersion %s): %w", name, l.ResourceVersion, err)
+	}
+	return written.ResourceVersion, nil
+}
+
+// annotations are those that are ours; nil removes one.
+func (l Lease) annotations() map[string]*string {
+	schema := strconv.Itoa(l.Schema)
+	ours := map[string]*string{SchemaAnnotation: &schema, IntentAnnotation: nil}
+	if l.Intent.Operation != None {
+		text, _ := json.Marshal(l.Intent) // Strings and numbers always encode.
+		s := string(text)
+		ours[IntentAnnotation] = &s
+	}
+	return ours
+}
+
+// spec has the time of the writing for whoever looks at the Lease; nobody decides
+// anything by it, because it is another machine's clock.
+func (l Lease) spec() coordinationv1.LeaseSpec {
+	now := metav1.NewMicroTime(time.Now())
+	seconds := int32(max(l.Duration/time.Second, 1)) //nolint:gosec // Minutes at most.
+	epoch := int32(l.Epoch)                          //nolint:gosec // Counted up from one.
+	return coordinationv1.LeaseSpec{
+		HolderIdentity: &l.Holder, LeaseDurationSeconds: &seconds, LeaseTransitions: &epoch, RenewTime: &now,
+	}
+}
+
+// OutcomeOf says what an answer of the API server means for a request that changes
+// something: every 2xx and 4xx is its last word, anything else (a timeout, a reset
+// connection, a 5xx) leaves it open.
+func OutcomeOf(err error) Outcome {
+	if err == nil {
+		return Done
+	}
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return Unclear
+	}
+	switch code := status.Status().Code; {
+	case code == http.StatusConflict, code == http.StatusNotFound:
+		return Refused
+	case code == http.StatusRequestTimeout:
+		return Unclear
+	case code >= 400 && code < 500:
+		return Failed
+	}
+	return Unclear
+}
