@@ -134,6 +134,10 @@ func (c *Coordinator) elect(ctx context.Context) (*tenure, error) {
 	}
 }
 
+// ownPodGoes is how long a coordinator that has removed its own pod waits for its end: as
+// long as a pod has by default.
+const ownPodGoes = 30 * time.Second
+
 // longestWithoutSession bounds how long the fallback goes on after the lock works again.
 const longestWithoutSession = 2 * time.Second
 
@@ -206,6 +210,9 @@ func (c *Coordinator) coordinate(ctx context.Context, t *tenure) {
 		c.log.WithError(err).Warn("the lock was not released")
 	} else {
 		c.log.Info("this sidecar does not coordinate any more")
+	}
+	if l.leaving {
+		c.pause(ctx, ownPodGoes)
 	}
 	if l.unfit != "" {
 		c.abstain(ctx, l.unfit, l.unfitFor)

@@ -63,7 +63,7 @@ func openSession(ctx context.Context, dial membership.Dial, endpoints []string, 
 	if err != nil {
 		return nil, err
 	}
-	granting, cancel := context.WithTimeout(ctx, timeout)
+	granting, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), timeout)
 	defer cancel()
 	lease, err := client.Grant(granting, int64(ttl/time.Second))
 	if err != nil {

@@ -49,6 +49,11 @@ type kube struct {
 	holders []string
 	writes  int
 	fenced  []string
+	// removedBy says which holder of the record removed which pod.
+	removedBy []string
+	// gone and back, where set, are called when a pod has gone and when its successor
+	// runs.
+	gone, back func(ordinal int)
 	// slow is how long a list of pods takes.
 	slow time.Duration
 	// lists counts the lists of pods.
@@ -313,6 +318,10 @@ func (k kubePods) Delete(_ context.Context, name string, opts metav1.DeleteOptio
 		return apierrors.NewConflict(resource, name, fmt.Errorf("precondition failed"))
 	}
 	k.happened("deleted %s", name)
+	if k.lease != nil {
+		holder, _, _ := strings.Cut(*k.lease.Spec.HolderIdentity, "_")
+		k.removedBy = append(k.removedBy, name+" by "+holder)
+	}
 	k.version++
 	p.DeletionTimestamp, p.ResourceVersion = &metav1.Time{Time: time.Now()}, fmt.Sprint(k.version)
 	k.wg.Go(func() { k.replace(i) })
@@ -329,6 +338,9 @@ func (k *kube) replace(i int) {
 	}
 	<-time.After(k.termination)
 	member(false)
+	if k.gone != nil {
+		k.gone(i)
+	}
 	k.change(func() { k.pods[i] = k.newPod(i); k.setReady(k.pods[i], false) })
 	if k.stuck {
 		return
@@ -336,4 +348,33 @@ func (k *kube) replace(i int) {
 	<-time.After(k.startup)
 	member(true)
 	k.change(func() { k.setReady(k.pods[i], true) })
+	if k.back != nil {
+		k.back(i)
+	}
+}
+
+func crashLoop() *corev1.ContainerStateWaiting {
+	return &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}
+}
+
+func (k *kube) revisionOf(pod string) string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, p := range k.pods {
+		if p.Name == pod {
+			return p.Labels["controller-revision-hash"]
+		}
+	}
+	return ""
+}
+
+// forbiddenLeases can be read and not written.
+type forbiddenLeases struct{ kubeLeases }
+
+func (forbiddenLeases) Create(_ context.Context, lease *coordinationv1.Lease, _ metav1.CreateOptions) (*coordinationv1.Lease, error) {
+	return nil, apierrors.NewForbidden(leases, lease.Name, errors.New("not allowed"))
+}
+
+func (forbiddenLeases) Patch(_ context.Context, name string, _ types.PatchType, _ []byte, _ metav1.PatchOptions, _ ...string) (*coordinationv1.Lease, error) {
+	return nil, apierrors.NewForbidden(leases, name, errors.New("not allowed"))
 }

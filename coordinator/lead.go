@@ -57,8 +57,10 @@ type leader struct {
 	decision rollout.Decision
 	reported string
 
-	// over ends it; heir is who goes on, unfit why we cannot, and for how long.
+	// over ends it; heir is who goes on, unfit why we cannot, and for how long; leaving
+	// is true when our own pod has been removed.
 	over     bool
+	leaving  bool
 	heir     *selfupdate.Peer
 	unfit    string
 	unfitFor time.Duration
@@ -171,7 +173,7 @@ func (l *leader) roll(ctx context.Context) {
 			return
 		}
 		var event record.Event = record.Stop{}
-		if stop := ctx.Err() != nil || l.unfit != ""; !stop || stopped {
+		if stop := ctx.Err() != nil || l.over; !stop || stopped {
 			event = l.do(ctx, effect)
 		} else {
 			stopped = true
@@ -313,7 +315,12 @@ func (l *leader) fence(ctx context.Context, e record.FencePod) record.PodFenced 
 // observe reads everything live, and decides.
 func (l *leader) observe(ctx context.Context) record.Observed {
 	begun := l.now()
+	// Asked at the same time, so that a member that hangs does not age the evidence twice.
+	var asked sync.WaitGroup
+	var peers []selfupdate.Peer
+	asked.Go(func() { peers = l.peers(ctx) })
 	state, r, selector, err := l.gather(ctx)
+	asked.Wait()
 	if err != nil {
 		l.note(ctx, "the workload cannot be read", err)
 		return record.Observed{Outcome: record.Failed}
@@ -321,7 +328,7 @@ func (l *leader) observe(ctx context.Context) record.Observed {
 	l.follow(ctx, selector)
 	d := rollout.Decide(state, l.cfg.Policy)
 	l.etcd, l.decision = state.Etcd, d
-	o := l.plan(ctx, record.Observed{Outcome: record.Done, Begun: begun, Lease: r}, state.Set.UpdateRevision)
+	o := l.plan(record.Observed{Outcome: record.Done, Begun: begun, Lease: r}, state.Set.UpdateRevision, peers)
 	if o.Plan != record.PlanHandOver {
 		l.report(d)
 	}
@@ -332,9 +339,9 @@ func (l *leader) observe(ctx context.Context) record.Observed {
 }
 
 // plan says what the last decision asks of the record's protocol.
-func (l *leader) plan(ctx context.Context, o record.Observed, revision string) record.Observed {
+func (l *leader) plan(o record.Observed, revision string, peers []selfupdate.Peer) record.Observed {
 	d := l.decision
-	if l.yields(ctx, d) {
+	if l.yields(d, peers) {
 		o.Plan = record.PlanHandOver
 		return o
 	}
@@ -371,24 +378,27 @@ func outdatedSeat(a *rollout.Assessment) bool {
 	return false
 }
 
-// yields is true when another sidecar shall go on. Without a lock there is nothing to
-// hand over.
-func (l *leader) yields(ctx context.Context, d rollout.Decision) bool {
+// peers are the other sidecars that take part in the election. Without a lock there is
+// nothing to hand over, and outside a member's pod no need to.
+func (l *leader) peers(ctx context.Context) []selfupdate.Peer {
 	if l.tenure == nil || l.self.Pod == "" {
-		return false
+		return nil
 	}
-	unknown := l.memory.unknown(time.Now(), d.Assessment)
 	peers, err := l.tenure.peers(ctx)
 	if err != nil {
 		l.log.WithError(err).Debug("nobody to hand over to")
-		return false
 	}
+	return peers
+}
+
+// yields is true when another sidecar shall go on.
+func (l *leader) yields(d rollout.Decision, peers []selfupdate.Peer) bool {
 	if choice := selfupdate.Choose(d, peers); choice.To != nil {
 		l.heir = choice.To
 		l.log.WithField("to", choice.To.Pod).Infof("handing over: %s", choice.Reason)
 		return true
 	}
-	if unknown != "" && selfupdate.Anybody(peers) {
+	if unknown := l.memory.unknown(time.Now(), d.Assessment); unknown != "" && selfupdate.Anybody(peers) {
 		l.giveUp(fmt.Sprintf("%s has been Unknown to this sidecar for %v", unknown, unknownPatience), unfitFor)
 	}
 	return false
@@ -437,6 +447,9 @@ func (l *leader) remove(ctx context.Context, e record.Remove) record.Outcome {
 	case err == nil:
 		l.faults.clear()
 		log.Info("pod removed")
+		// Our own pod takes the etcd with it over which the lock can be released.
+		l.leaving = e.Intent.Pod == l.self.Pod
+		l.over = l.leaving
 	case outcome == record.Refused:
 		// It is not the pod that was decided on any more: decide anew.
 		log.WithError(err).Info("the removal was refused")
@@ -500,8 +513,7 @@ func (l *leader) note(ctx context.Context, what string, err error) {
 	if !forbidden && l.faults.row < unfitAfter {
 		return
 	}
-	peers, perr := l.tenure.peers(ctx)
-	if perr != nil || !selfupdate.Anybody(peers) {
+	if !selfupdate.Anybody(l.peers(ctx)) {
 		return
 	}
 	if forbidden {

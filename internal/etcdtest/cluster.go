@@ -24,6 +24,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 )
@@ -60,8 +61,9 @@ type Member struct {
 	// As and OfCluster, where not 0, are the IDs it claims in its answers.
 	As, OfCluster uint64
 	// ReadErr is the answer to its reads, StatusErr to its status requests, ListErr to
-	// requests for its member list, TxnErr to transactions, PutErr to writes of one key.
-	ReadErr, StatusErr, ListErr, TxnErr, PutErr error
+	// requests for its member list, TxnErr to transactions, PutErr to writes of one key, GrantErr to
+	// requests for a lease.
+	ReadErr, StatusErr, ListErr, TxnErr, PutErr, GrantErr error
 	// Term and Index, where not 0, are what it believes; else the cluster's term and 100.
 	Term, Index uint64
 	// Leader, where not 0, is whom it takes for the leader.
@@ -248,12 +250,15 @@ func (s *service) gate(ctx context.Context, req any, _ *grpc.UnaryServerInfo, ha
 	}
 }
 
-// consensus blocks while there is no quorum, as etcd does, and then takes the
-// cluster's lock for the request.
+// consensus blocks while there is no quorum, as etcd does, unless the request requires a
+// leader, and then takes the cluster's lock for the request.
 func (s *service) consensus(ctx context.Context) (unlock func(), err error) {
 	s.cluster.mu.Lock()
 	if s.cluster.noQuorum {
 		s.cluster.mu.Unlock()
+		if md, _ := metadata.FromIncomingContext(ctx); len(md.Get(rpctypes.MetadataRequireLeaderKey)) > 0 {
+			return nil, rpctypes.ErrGRPCNoLeader
+		}
 		<-ctx.Done()
 		return nil, rpctypes.ErrGRPCTimeout
 	}

@@ -103,6 +103,19 @@ func (c *Cluster) Keys() []string {
 	return keys
 }
 
+// Values returns the values of the keys under a prefix, in the order of the keys.
+func (c *Cluster) Values(prefix string) []string {
+	var values []string
+	for _, key := range c.Keys() {
+		c.mu.Lock()
+		if kv := c.store.keys[key]; kv != nil && strings.HasPrefix(key, prefix) {
+			values = append(values, string(kv.Value))
+		}
+		c.mu.Unlock()
+	}
+	return values
+}
+
 // foreign is a lease of somebody else's, which never expires.
 const foreign = 1 << 40
 
@@ -255,6 +268,9 @@ func (s leaseService) LeaseGrant(ctx context.Context, req *pb.LeaseGrantRequest)
 		return nil, err
 	}
 	defer unlock()
+	if s.member.GrantErr != nil {
+		return nil, s.member.GrantErr
+	}
 	st := &s.cluster.store
 	st.next++
 	st.leases[st.next] = true

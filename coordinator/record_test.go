@@ -1,0 +1,390 @@
+package coordinator
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/quorate/quorate/internal/etcdtest"
+	"github.com/quorate/quorate/pkg/record"
+)
+
+// as runs the coordinator in a member's pod.
+func as(pod string) func(*Config) { return func(c *Config) { c.PodName = pod } }
+
+// held gives the record to somebody else.
+func (k *kube) held(annotations map[string]string) {
+	holder, epoch, seconds := "somebody_else", int32(7), int32(15)
+	k.version++
+	k.lease = &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: "quorate-etcd", ResourceVersion: fmt.Sprint(k.version), Annotations: annotations},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseTransitions: &epoch, LeaseDurationSeconds: &seconds},
+	}
+}
+
+// renew lets the other holder show that it lives.
+func (k *kube) renew() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.version++
+	k.lease.ResourceVersion = fmt.Sprint(k.version)
+}
+
+func (k *kube) annotate(key, value string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.lease.Annotations == nil {
+		k.lease.Annotations = map[string]string{}
+	}
+	k.lease.Annotations[key] = value
+	k.version++
+	k.lease.ResourceVersion = fmt.Sprint(k.version)
+}
+
+// seen returns a copy of what the fake noted.
+func seen[T any](k *kube, what *[]T) []T {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Clone(*what)
+}
+
+func (k *kube) leaseWrites() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.writes
+}
+
+func expectAll(t *testing.T, what string, got []string, want ...string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s:\n got %q\nwant %q", what, got, want)
+	}
+}
+
+func noSpace(on bool) func(*etcdtest.Cluster, []*etcdtest.Member) {
+	return func(_ *etcdtest.Cluster, ms []*etcdtest.Member) {
+		for _, m := range ms {
+			if m.GrantErr, m.PutErr = nil, nil; on {
+				m.GrantErr, m.PutErr = rpctypes.ErrGRPCNoSpace, rpctypes.ErrGRPCNoSpace
+			}
+		}
+	}
+}
+
+func TestTheRecord(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		test func(t *testing.T)
+	}{
+		{"is claimed when a rollout begins and given back when it ends", func(t *testing.T) {
+			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+			k.held(nil)
+			*k.lease.Spec.HolderIdentity = ""
+			defer run(t, config(k, as("etcd-0")))()
+			<-time.After(time.Minute)
+			expectAll(t, "holders while idle", seen(k, &k.holders))
+			k.update("rev-2")
+			within(t, time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
+			<-time.After(time.Minute)
+			expectAll(t, "holders", seen(k, &k.holders), "etcd-0 8", " 8")
+			writes := k.leaseWrites()
+			<-time.After(time.Hour)
+			if n := k.leaseWrites() - writes; n != 0 {
+				t.Errorf("%d writes of the Lease while idle", n)
+			}
+		}},
+		{"is renewed while a rollout waits", func(t *testing.T) {
+			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+			k.held(map[string]string{"quorate.dev/paused": "true"})
+			k.update("rev-2")
+			defer run(t, config(k))()
+			<-time.After(time.Minute)
+			before := k.leaseWrites()
+			<-time.After(time.Minute)
+			if n := k.leaseWrites() - before; n < 11 || n > 13 {
+				t.Errorf("%d renewals a minute, want one every third of %v", n, DefaultRecordDuration)
+			}
+			k.expect(t)
+			k.annotate("quorate.dev/paused", "false")
+			within(t, time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
+		}},
+		{"holds below a partition until it is lowered", func(t *testing.T) {
+			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+			k.held(map[string]string{"quorate.dev/partition": "2"})
+			k.update("rev-2")
+			defer run(t, config(k))()
+			<-time.After(10 * time.Minute)
+			k.expect(t, "deleted etcd-2")
+			k.annotate("quorate.dev/partition", "0")
+			within(t, time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
+		}},
+		{"that names a removal has it ruled out before anything else", func(t *testing.T) {
+			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+			p := k.pods[1]
+			k.held(map[string]string{
+				"example.com/foreign":   "stays",
+				record.SchemaAnnotation: "1",
+				record.IntentAnnotation: fmt.Sprintf(`{"operation":"delete","pod":"etcd-1","uid":%q,"resourceVersion":%q,"epoch":7}`, p.UID, p.ResourceVersion),
+			})
+			stop := run(t, config(k))
+			within(t, time.Minute, "the fence", func() bool { return len(seen(k, &k.fenced)) > 0 })
+			k.expect(t)
+			if err := (kubePods{k}).Delete(t.Context(), "etcd-1", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &p.UID, ResourceVersion: &p.ResourceVersion}}); !apierrors.IsConflict(err) {
+				t.Errorf("the old removal is answered %v", err)
+			}
+			k.update("rev-2")
+			within(t, time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
+			stop()
+			expectAll(t, "fenced", seen(k, &k.fenced), "etcd-1")
+			if k.lease.Annotations["example.com/foreign"] != "stays" || k.lease.Annotations[record.IntentAnnotation] != "" {
+				t.Errorf("annotations %v", k.lease.Annotations)
+			}
+		}},
+		{"that has to be created fences every pod, and once more when it is deleted", func(t *testing.T) {
+			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+			k.update("rev-2")
+			defer run(t, config(k))()
+			within(t, time.Minute, "a removal", func() bool { return k.story() != "" })
+			expectAll(t, "fenced", seen(k, &k.fenced), "etcd-0", "etcd-1", "etcd-2")
+			k.change(func() { k.lease, k.fenced = nil, nil })
+			within(t, time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
+			expectAll(t, "fenced again, all but the one that is going", seen(k, &k.fenced), "etcd-0", "etcd-1")
+			k.expect(t, "deleted etcd-2", "deleted etcd-1", "deleted etcd-0")
+		}},
+		{"of a newer version is left alone", func(t *testing.T) {
+			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+			k.held(map[string]string{record.SchemaAnnotation: "2"})
+			k.update("rev-2")
+			var log bytes.Buffer
+			stop := run(t, config(k, logTo(&log)))
+			<-time.After(20 * time.Minute)
+			stop()
+			k.expect(t)
+			if k.leaseWrites() != 0 || !strings.Contains(log.String(), "schema 2") {
+				t.Errorf("%d writes; log:\n%s", k.leaseWrites(), log.String())
+			}
+		}},
+		{"that cannot be written keeps everything as it is", func(t *testing.T) {
+			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+			k.leaseErr = apierrors.NewForbidden(leases, "quorate-etcd", nil)
+			k.update("rev-2")
+			var log bytes.Buffer
+			stop := run(t, config(k, logTo(&log)))
+			<-time.After(10 * time.Minute)
+			k.expect(t)
+			k.change(func() { k.leaseErr = nil })
+			within(t, time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
+			stop()
+			if !strings.Contains(log.String(), "see deploy/rbac.yaml") {
+				t.Errorf("log:\n%s", log.String())
+			}
+		}},
+		{"is taken over by whoever owns the lock, however fresh it is", func(t *testing.T) {
+			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+			k.held(nil)
+			k.update("rev-2")
+			defer run(t, config(k, as("etcd-1")))()
+			within(t, time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
+			expectAll(t, "holders", seen(k, &k.holders)[:1], "etcd-1 8")
+		}},
+		{"that another claims is not fought over without the lock", func(t *testing.T) {
+			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+			k.etcd.Set(noSpace(true))
+			k.held(nil)
+			*k.lease.Spec.HolderIdentity = ""
+			k.update("rev-2")
+			k.stuck = true
+			defer run(t, config(k, as("etcd-1")))()
+			within(t, time.Minute, "a removal", func() bool { return k.story() != "" })
+			k.change(func() { k.held(nil); k.stuck = false })
+			for range 20 {
+				<-time.After(10 * time.Second)
+				k.renew()
+			}
+			k.expect(t, "deleted etcd-2")
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) { synctest.Test(t, tc.test) })
+	}
+}
+
+func TestTheFallback(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		test func(t *testing.T)
+	}{
+		{"rolls when etcd serves but grants no lease, and ends when it does", func(t *testing.T) {
+			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+			k.etcd.Set(noSpace(true))
+			var log bytes.Buffer
+			stop := run(t, config(k, as("etcd-0"), logTo(&log)))
+			<-time.After(time.Minute)
+			expectAll(t, "holders while idle", seen(k, &k.holders))
+			k.update("rev-2")
+			within(t, time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
+			k.etcd.Set(noSpace(false))
+			within(t, time.Minute, "the lock", func() bool { return holders(k) == 1 })
+			k.update("rev-3")
+			within(t, time.Minute, "the next rollout", func() bool { return k.settled("rev-3") })
+			stop()
+			if !strings.Contains(log.String(), "by=fallback") || !strings.Contains(log.String(), "by=lock") {
+				t.Errorf("log:\n%s", log.String())
+			}
+		}},
+		{"begins within five seconds of the change of the template", func(t *testing.T) {
+			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+			k.etcd.LoseQuorum()
+			defer run(t, config(k))()
+			<-time.After(time.Minute)
+			// Two members are in a crash loop, and no member has a quorum.
+			k.change(func() {
+				for _, i := range []int{1, 2} {
+					k.setReady(k.pods[i], false)
+					s := &k.pods[i].Status.ContainerStatuses[0]
+					s.State.Running, s.State.Waiting = nil, crashLoop()
+				}
+				k.setReady(k.pods[0], false)
+			})
+			k.etcd.Stop(1)
+			k.etcd.Stop(2)
+			k.update("rev-2")
+			within(t, 5*time.Second, "the first removal", func() bool { return k.story() != "" })
+			k.expect(t, "deleted etcd-2")
+		}},
+		{"waits for a holder that renews, and takes over when it has been silent for the duration", func(t *testing.T) {
+			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+			k.etcd.Set(noSpace(true))
+			k.held(nil)
+			k.update("rev-2")
+			defer run(t, config(k, as("etcd-0")))()
+			for range 20 {
+				<-time.After(10 * time.Second)
+				k.renew()
+			}
+			k.expect(t)
+			begin := time.Now()
+			within(t, time.Minute, "a removal", func() bool { return k.story() != "" })
+			if d := time.Since(begin); d < 15*time.Second {
+				t.Errorf("it took over after %v", d)
+			}
+		}},
+		{"takes its own record back at once after a restart", func(t *testing.T) {
+			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+			k.etcd.Set(noSpace(true))
+			k.held(nil)
+			*k.lease.Spec.HolderIdentity = "etcd-0_" + string(k.pods[0].UID)
+			k.update("rev-2")
+			defer run(t, config(k, as("etcd-0")))()
+			within(t, 10*time.Second, "a removal", func() bool { return k.story() != "" })
+		}},
+		{"ends within its time when it is asked to", func(t *testing.T) {
+			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+			k.etcd.Set(noSpace(true))
+			k.stuck = true
+			k.update("rev-2")
+			stop := run(t, config(k))
+			within(t, time.Minute, "a removal", func() bool { return k.story() != "" })
+			begin := time.Now()
+			stop()
+			if d := time.Since(begin); d > releaseTimeout {
+				t.Errorf("Run took %v to end", d)
+			}
+			if h := *k.lease.Spec.HolderIdentity; h != "" {
+				t.Errorf("the record is still held by %s", h)
+			}
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) { synctest.Test(t, tc.test) })
+	}
+}
+
+// fleet runs a sidecar in every pod, which ends and begins with it.
+func fleet(t *testing.T, k *kube, changes ...func(*Config)) (stop func()) {
+	var mu sync.Mutex
+	running := map[int]func(){}
+	start := func(i int) {
+		mu.Lock()
+		defer mu.Unlock()
+		running[i] = run(t, config(k, append([]func(*Config){as(fmt.Sprint("etcd-", i))}, changes...)...))
+	}
+	end := func(i int) {
+		mu.Lock()
+		stop := running[i]
+		delete(running, i)
+		mu.Unlock()
+		if stop != nil {
+			stop()
+		}
+	}
+	k.gone, k.back = end, start
+	for i := range k.pods {
+		start(i)
+	}
+	return func() {
+		for i := range k.pods {
+			end(i)
+		}
+	}
+}
+
+func TestTheHandover(t *testing.T) {
+	const generous = time.Minute
+	soon := func(c *Config) { c.Interval = 20 * time.Millisecond }
+	quick := func(t *testing.T) *kube {
+		k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+		k.termination, k.startup = 10*time.Millisecond, 10*time.Millisecond
+		return k
+	}
+	t.Run("lets updated code finish, changes the coordinator once, and nobody removes its own pod", func(t *testing.T) {
+		k := quick(t)
+		defer fleet(t, k, soon)()
+		within(t, generous, "three in the queue", func() bool { return holders(k) == 3 })
+		k.update("rev-2")
+		within(t, generous, "the rollout", func() bool { return k.settled("rev-2") })
+		within(t, generous, "the end", func() bool { return len(seen(k, &k.holders)) >= 4 })
+		got := seen(k, &k.holders)
+		if len(got) != 4 || !strings.HasSuffix(got[0], " 1") || got[1] != " 1" || !strings.HasSuffix(got[2], " 2") || got[3] != " 2" {
+			t.Errorf("holders %q, want two claims", got)
+		}
+		for _, r := range seen(k, &k.removedBy) {
+			pod, by, _ := strings.Cut(r, " by ")
+			if pod == by {
+				t.Errorf("%s removed its own pod", pod)
+			}
+		}
+	})
+	t.Run("never goes to a peer that is unfit", func(t *testing.T) {
+		k := quick(t)
+		// Whoever runs the updated code may not write the record.
+		forbid := func(c *Config) {
+			if k.revisionOf(c.PodName) == "rev-2" {
+				c.Leases = forbiddenLeases{kubeLeases{k}}
+			}
+		}
+		defer fleet(t, k, soon, forbid)()
+		within(t, generous, "three in the queue", func() bool { return holders(k) == 3 })
+		k.update("rev-2")
+		within(t, generous, "the rollout", func() bool { return k.settled("rev-2") })
+		within(t, generous, "a sidecar that says why it is unfit", func() bool {
+			return slices.ContainsFunc(k.etcd.Values("/quorate/ns/etcd/presence/"), func(v string) bool { return strings.Contains(v, "not allowed") })
+		})
+		k.expect(t, "deleted etcd-2", "deleted etcd-1", "deleted etcd-0")
+	})
+}
+
+func TestALockKeyThatNoLeaseWillRemoveDoesNotBlock(t *testing.T) {
+	k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+	k.etcd.Put(lock+"restored", "")
+	defer run(t, config(k))()
+	within(t, time.Minute, "the lock", func() bool { return holders(k) == 1 && !slices.Contains(queue(k), lock+"restored") })
+}
