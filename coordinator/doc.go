@@ -18,11 +18,25 @@
 // A cycle observes (Kubernetes and etcd, live), decides ([rollout.Decide]) and acts
 // on the decision: it moves leadership or removes one pod, never two. Watches and a
 // timer only start cycles. Everything is recomputed from scratch; what is kept between
-// cycles (ages and counts of failed transfers) can be lost without harm.
+// cycles (ages and counts of failed transfers) can be lost without harm. In which order a
+// claim, an observation, a removal and whatever may go wrong with them follow each other
+// is the business of package record, whose effects this package carries out.
+//
+// # Who coordinates
+//
+// The sidecars line up for a lock in etcd, and each tells the others who it is. The
+// owner of the lock claims the record when a rollout begins and gives it back when that
+// has ended. As soon as an updated pod has settled and its sidecar waits for the lock, an
+// outdated coordinator hands over to it (package selfupdate). A coordinator that fails
+// again and again, while another waits, lets that one try and stays away for a while.
+//
+// Where no session can be had (quorum lost, a NOSPACE alarm), a stand-in goes on without
+// the lock: it claims a record that nobody holds or that has stood still for its duration
+// on our own clock. The decision is the same, on the same evidence. A session ends it.
 //
 // # What the lock guarantees, and what not
 //
 // The etcd lock is a preference: it says who should try. A holder can be paused past
-// its lease and wake up, so a removal also carries the UID and resourceVersion of the
-// pod that was decided on, and the API server refuses it when the pod has changed.
+// its lease and wake up; no safety rests on it, nor on any clock but our own. What keeps
+// two coordinators from removing two pods is the record: see package record.
 package coordinator
