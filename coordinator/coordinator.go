@@ -38,7 +38,7 @@ type Coordinator struct {
 	unfit time.Duration
 
 	mu        sync.Mutex
-	endpoints []string // every URL under which a member was ever known
+	endpoints []string // the configured ones, and those of the members on the last list
 }
 
 // New checks the configuration and returns a coordinator that [Coordinator.Run]
@@ -148,9 +148,9 @@ func (c *Coordinator) join(ctx context.Context, self selfupdate.Presence) (*sess
 	// serves, all that are known have to do.
 	members := c.observer()
 	endpoints, _ := members.Discover(ctx)
-	c.remember(members.Endpoints())
+	c.remember(members)
 	if len(endpoints) == 0 {
-		endpoints = members.Endpoints()
+		endpoints = c.addresses()
 	}
 	s, err := openSession(ctx, c.cfg.Dial, endpoints, keysOf(c.cfg.Namespace, c.cfg.StatefulSet), c.cfg.LockTTL, c.cfg.ProbeTimeout)
 	if err != nil {
@@ -166,20 +166,31 @@ func (c *Coordinator) join(ctx context.Context, self selfupdate.Presence) (*sess
 	return s, nil
 }
 
-// observer knows every address that a member ever had: with quorum lost, the configured
-// one alone may be of a member that is gone.
+// observer asks the configured endpoints and the members of the last list: with quorum
+// lost, the configured one may be of a member that is gone.
 func (c *Coordinator) observer() *membership.Observer {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return membership.NewObserver(c.cfg.Dial, c.endpoints, c.cfg.ProbeTimeout)
+	return membership.NewObserver(c.cfg.Dial, c.addresses(), c.cfg.ProbeTimeout)
 }
 
-func (c *Coordinator) remember(endpoints []string) {
+func (c *Coordinator) addresses() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(endpoints) > 0 {
-		c.endpoints = slices.Clone(endpoints)
+	return slices.Clone(c.endpoints)
+}
+
+func (c *Coordinator) remember(members *membership.Observer) {
+	urls := members.MemberURLs()
+	if len(urls) == 0 {
+		return
 	}
+	for _, e := range c.cfg.Endpoints {
+		if !slices.Contains(urls, e) {
+			urls = append(urls, e)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.endpoints = urls
 }
 
 // coordinate leads for as long as the lock is ours, and gives it back.

@@ -191,7 +191,7 @@ func (l *leader) roll(ctx context.Context) {
 func (l *leader) rest() {
 	l.memory = newMemory()
 	l.unfollow()
-	l.remember(l.members.Endpoints())
+	l.remember(l.members)
 	l.members.Close()
 }
 
@@ -341,8 +341,15 @@ func (l *leader) observe(ctx context.Context) record.Observed {
 // plan says what the last decision asks of the record's protocol.
 func (l *leader) plan(o record.Observed, revision string, peers []selfupdate.Peer) record.Observed {
 	d := l.decision
-	if l.yields(d, peers) {
+	choice := l.choose(d, peers)
+	switch {
+	case choice.To != nil:
+		l.heir = choice.To
+		l.log.WithField("to", choice.To.Pod).Infof("handing over: %s", choice.Reason)
 		o.Plan = record.PlanHandOver
+		return o
+	case choice.Await != "":
+		l.log.Debug(choice.Reason)
 		return o
 	}
 	switch d.Action {
@@ -391,17 +398,16 @@ func (l *leader) peers(ctx context.Context) []selfupdate.Peer {
 	return peers
 }
 
-// yields is true when another sidecar shall go on.
-func (l *leader) yields(d rollout.Decision, peers []selfupdate.Peer) bool {
-	if choice := selfupdate.Choose(d, peers); choice.To != nil {
-		l.heir = choice.To
-		l.log.WithField("to", choice.To.Pod).Infof("handing over: %s", choice.Reason)
-		return true
-	}
-	if unknown := l.memory.unknown(time.Now(), d.Assessment); unknown != "" && selfupdate.Anybody(peers) {
+// choose says who goes on. Whoever cannot see a member for long lets another look.
+func (l *leader) choose(d rollout.Decision, peers []selfupdate.Peer) selfupdate.Choice {
+	now := time.Now()
+	if unknown := l.memory.unknown(now, d.Assessment); unknown != "" && selfupdate.Anybody(peers) {
 		l.giveUp(fmt.Sprintf("%s has been Unknown to this sidecar for %v", unknown, unknownPatience), unfitFor)
 	}
-	return false
+	if l.tenure == nil {
+		return selfupdate.Choice{} // Without a lock there is nothing to hand over.
+	}
+	return selfupdate.Choose(d, peers, l.memory.ownPodNext(now, selfupdate.OwnPodNext(d)))
 }
 
 // gather reads everything live: the record, the workload, etcd.

@@ -15,6 +15,8 @@ type memory struct {
 	failedTransfers map[uint64]int
 	// unknownSince is since when a seat has been Unknown without a break.
 	unknownSince map[string]time.Time
+	// ownNextSince is since when our own pod has been the next to go.
+	ownNextSince time.Time
 }
 
 func newMemory() *memory {
@@ -57,4 +59,16 @@ func (m *memory) unknown(now time.Time, a *rollout.Assessment) string {
 	}
 	m.unknownSince = since
 	return longest
+}
+
+// ownPodNext returns for how long our own pod has been the next to go.
+func (m *memory) ownPodNext(now time.Time, next bool) time.Duration {
+	if !next {
+		m.ownNextSince = time.Time{}
+		return 0
+	}
+	if m.ownNextSince.IsZero() {
+		m.ownNextSince = now
+	}
+	return now.Sub(m.ownNextSince)
 }

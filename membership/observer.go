@@ -96,17 +96,9 @@ func (o *Observer) remember(m rollout.Membership) {
 	}
 }
 
-// Endpoints returns every URL under which a member is known, each once, those of the
-// last member list first.
-func (o *Observer) Endpoints() []string {
-	var all []string
-	for _, url := range append(slices.Concat(o.lastURLs...), o.endpoints...) {
-		if !slices.Contains(all, url) {
-			all = append(all, url)
-		}
-	}
-	return all
-}
+// MemberURLs returns the client URLs of the members on the last list, none when there is
+// no list.
+func (o *Observer) MemberURLs() []string { return slices.Concat(o.lastURLs...) }
 
 // listAnswer is one member's answer to a request for the member list.
 type listAnswer struct {

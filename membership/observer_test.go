@@ -193,15 +193,15 @@ func TestAMemberThatCannotBeDialledDelaysNobodyElse(t *testing.T) {
 func TestOneConfiguredEndpointIsEnough(t *testing.T) {
 	c := etcdtest.Start(t, 3)
 	o := newObserver(t, c, generous, c.URL(1))
-	if got := o.Endpoints(); !slices.Equal(got, []string{c.URL(1)}) {
-		t.Errorf("endpoints %v before anything was read", got)
+	if got := o.MemberURLs(); len(got) != 0 {
+		t.Errorf("URLs %v before anything was read", got)
 	}
 	serving, err := o.Discover(t.Context())
 	if err != nil || !slices.Equal(serving, c.URLs()) {
 		t.Fatalf("%v serve (%v), want every member's URL, %v", serving, err, c.URLs())
 	}
-	if got := o.Endpoints(); !slices.Equal(got, c.URLs()) {
-		t.Errorf("endpoints %v, want every member's, each once, %v", got, c.URLs())
+	if got := o.MemberURLs(); !slices.Equal(got, c.URLs()) {
+		t.Errorf("URLs %v, want every member's, each once, %v", got, c.URLs())
 	}
 	// Its own member may go: the others are known by now.
 	c.Stop(1)
@@ -264,8 +264,8 @@ func TestAMemberThatLeftIsNotDialledAnyMore(t *testing.T) {
 	if m := observe(t, o); len(m.Members) != 2 {
 		t.Fatalf("%d members", len(m.Members))
 	}
-	if got := o.Endpoints(); !slices.Equal(got, []string{c.URL(0), c.URL(1)}) {
-		t.Errorf("endpoints %v", got)
+	if got := o.MemberURLs(); !slices.Equal(got, []string{c.URL(0), c.URL(1)}) {
+		t.Errorf("URLs %v", got)
 	}
 }
 

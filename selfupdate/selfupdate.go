@@ -13,6 +13,7 @@ package selfupdate
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/quorate/quorate/pkg/rollout"
 )
@@ -42,17 +43,24 @@ type Peer struct {
 	Queued int64
 }
 
+// LineUp is how long the sidecar of an updated pod that has settled may take to line up
+// for the lock, before the coordinator's own pod is let go without it: a pod is Ready a
+// moment before its sidecar has found the others.
+const LineUp = 5 * time.Second
+
 // Choice is who coordinates from here on.
 type Choice struct {
 	// To is the peer to hand over to; nil means to stay.
 	To *Peer
+	// Await is the pod whose sidecar may still line up: until then nothing is done.
+	Await string
 	// Reason is a sentence for the log.
 	Reason string
 }
 
 // Choose decides who coordinates after a decision. The decision's own pod is the one
-// that it was made with as State.Self.
-func Choose(d rollout.Decision, peers []Peer) Choice {
+// that it was made with as State.Self; waited is for how long that pod has been next.
+func Choose(d rollout.Decision, peers []Peer, waited time.Duration) Choice {
 	switch d.Action {
 	case rollout.Idle, rollout.Complete:
 		return Choice{} // There is nothing left to hand over.
@@ -67,12 +75,37 @@ func Choose(d rollout.Decision, peers []Peer) Choice {
 			return Choice{To: p, Reason: fmt.Sprintf("%s runs the updated code, has settled and waits for the lock", p.Pod)}
 		}
 	}
-	if d.Action == rollout.Remove && d.Target.Pod == own.Name {
+	if OwnPodNext(d) {
+		if late := latecomer(d.Assessment, peers); late != "" && waited < LineUp {
+			return Choice{Await: late, Reason: fmt.Sprintf("%s is next, and the sidecar of %s has yet to line up", own.Name, late)}
+		}
 		if p := best(d.Assessment, peers, able); p != nil {
 			return Choice{To: p, Reason: fmt.Sprintf("%s is next, and %s can replace it", own.Name, p.Pod)}
 		}
 	}
 	return Choice{}
+}
+
+// OwnPodNext is true when the decision is to remove the coordinator's own pod.
+func OwnPodNext(d rollout.Decision) bool {
+	own := self(d.Assessment)
+	return own != nil && d.Action == rollout.Remove && d.Target.Pod == own.Name
+}
+
+// latecomer returns an updated pod that has settled and whose sidecar neither waits for
+// the lock nor says that it does not want it.
+func latecomer(a *rollout.Assessment, peers []Peer) string {
+	for i := range a.Seats {
+		s := &a.Seats[i]
+		if s.Self || s.Going() || s.Outdated || !s.Settled {
+			continue
+		}
+		here := func(p Peer) bool { return p.UID == s.Pod.UID && (p.Waiting || p.Unfit != "") }
+		if !slices.ContainsFunc(peers, here) {
+			return s.Name
+		}
+	}
+	return ""
 }
 
 // Anybody is true when some fit peer waits for the lock, whatever it runs: a coordinator
