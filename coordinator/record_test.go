@@ -147,7 +147,7 @@ func TestTheRecord(t *testing.T) {
 			within(t, time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
 			stop()
 			expectAll(t, "fenced", seen(k, &k.fenced), "etcd-1")
-			if k.lease.Annotations["example.com/foreign"] != "stays" || k.lease.Annotations[record.IntentAnnotation] != "" {
+			if k.lease.Annotations["example.com/foreign"] != "stays" || record.Parse(k.lease).Intent.Operation != record.None {
 				t.Errorf("annotations %v", k.lease.Annotations)
 			}
 		}},

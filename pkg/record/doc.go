@@ -24,7 +24,8 @@
 // B's claim, B has read the intent and resolved it before O2: D1 has either taken effect,
 // and O2 shows it, or never will. If it came after B's claim, it failed, because the
 // claim had changed the Lease. A Lease that somebody deleted takes its intent with it:
-// the one that is created in its place is born with the intent to fence every pod.
+// whoever made the one in its place, an operator perhaps, the first claim on a Lease
+// without a record carries the intent to fence every pod.
 // No clock is compared, and no lock is believed, anywhere in this argument.
 //
 // What it does not promise: that a member which fails by itself, after the observation

@@ -13,7 +13,9 @@ import (
 
 // Annotations of the Lease, beside the operator's controls.
 const (
-	// IntentAnnotation holds the one removal under way, as JSON (see [Intent]).
+	// IntentAnnotation holds the one removal under way, as JSON (see [Intent]). A claimed
+	// Lease always has it, so that one from which it was deleted by hand is not taken
+	// for one with nothing under way.
 	IntentAnnotation = "quorate.dev/intent"
 	// SchemaAnnotation holds the version of this format.
 	SchemaAnnotation = "quorate.dev/schema"
@@ -94,11 +96,14 @@ func Parse(lease *coordinationv1.Lease) Lease {
 	if text, ok := lease.Annotations[SchemaAnnotation]; ok {
 		l.Schema = parseSchema(text)
 	}
-	if text, ok := lease.Annotations[IntentAnnotation]; ok {
+	if text, ok := lease.Annotations[IntentAnnotation]; ok || l.Schema > 0 {
 		l.Intent = parseIntent(text)
 	}
 	return l
 }
+
+// nothing is how an intent about nothing is written.
+const nothing = `{"operation":"none"}`
 
 // parseSchema takes what is not a number for a newer version: this one wrote numbers.
 func parseSchema(text string) int {
@@ -110,6 +115,9 @@ func parseSchema(text string) int {
 }
 
 func parseIntent(text string) Intent {
+	if text == nothing {
+		return Intent{}
+	}
 	var i Intent
 	if err := json.Unmarshal([]byte(text), &i); err != nil {
 		return Intent{Operation: FenceAll}

@@ -155,7 +155,8 @@ type (
 		Plan   Plan
 		Intent Intent
 	}
-	// Removed answers [Remove].
+	// Removed answers [Remove]. Done and Refused are the last word on every attempt: a pod
+	// that is gone or has changed stays so.
 	Removed struct{ Outcome Outcome }
 	// Moved answers [MoveLeader]. However it ended, a change of leadership is no
 	// removal, and the next observation shows it: nothing has to be resolved.
@@ -295,11 +296,14 @@ func (c Config) Step(s State, e Event, now Instant) (State, Effect) {
 		}
 	case Removed:
 		if s.Phase == acting {
-			if e.Outcome == Unclear {
-				return c.resolve(s) // It may arrive at any time, unless its pod changes first.
-			}
 			s.Pausing = e.Outcome == Failed
-			return c.clear(s)
+			if e.Outcome == Done || e.Outcome == Refused {
+				return c.clear(s)
+			}
+			// It may arrive at any time, unless its pod changes first. One that failed as
+			// well: a client repeats a request by itself (client-go does after a 503 with
+			// Retry-After), and only of its last attempt the answer is known.
+			return c.resolve(s)
 		}
 	case Moved:
 		if s.Phase == moving {
@@ -383,9 +387,10 @@ func (c Config) claim(s State) (State, Effect) {
 	next := s.Lease
 	next.Schema, next.Holder, next.Duration = Schema, c.Identity, c.Duration
 	next.Epoch++
-	if !next.Exists() {
-		// Whatever a deleted Lease knew of is lost. That is on record from the Lease's
-		// first moment, so that no crash can part the one from the other.
+	if s.Lease.Schema == 0 {
+		// There is no Lease, or one that an operator made for a control. A deleted one may
+		// have been there before, and whatever it knew of is lost. That is on record from
+		// the first claim on, so that no crash can part the one from the other.
 		next.Intent = Intent{Operation: FenceAll, Epoch: next.Epoch}
 	}
 	s.Lease, s.Epoch = next, next.Epoch
@@ -400,14 +405,18 @@ func (c Config) lost(s State, l Lease) (State, Effect) {
 	if !l.Exists() {
 		return c.end(s, Lost, "the Lease was deleted")
 	}
+	if l.Schema == 0 {
+		return c.end(s, Lost, "the record on the Lease was replaced")
+	}
 	if l.Holder == "" {
 		return c.end(s, Lost, fmt.Sprintf("the record was released (epoch %d)", l.Epoch))
 	}
 	return c.end(s, Lost, fmt.Sprintf("%s has claimed the record (epoch %d)", l.Holder, l.Epoch))
 }
 
+// ours: a Lease without the schema that we wrote has lost our intent as well.
 func (c Config) ours(s State, l Lease) bool {
-	return l.Exists() && l.Holder == c.Identity && l.Epoch == s.Epoch
+	return l.Exists() && l.Holder == c.Identity && l.Epoch == s.Epoch && l.Schema == Schema
 }
 
 // Writes --------------------------------------------------------------------------

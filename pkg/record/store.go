@@ -49,12 +49,7 @@ func Read(ctx context.Context, leases Getter, statefulSet string) (*coordination
 func Write(ctx context.Context, leases Leases, statefulSet string, l Lease) (string, error) {
 	name := Name(statefulSet)
 	if !l.Exists() {
-		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{}}}
-		for key, value := range l.annotations() {
-			if value != nil {
-				lease.Annotations[key] = *value
-			}
-		}
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: l.annotations()}}
 		lease.Spec = l.spec()
 		created, err := leases.Create(ctx, lease, metav1.CreateOptions{})
 		if err != nil {
@@ -76,16 +71,14 @@ func Write(ctx context.Context, leases Leases, statefulSet string, l Lease) (str
 	return written.ResourceVersion, nil
 }
 
-// annotations are those that are ours; nil removes one.
-func (l Lease) annotations() map[string]*string {
-	schema := strconv.Itoa(l.Schema)
-	ours := map[string]*string{SchemaAnnotation: &schema, IntentAnnotation: nil}
+// annotations are those that are ours.
+func (l Lease) annotations() map[string]string {
+	intent := nothing
 	if l.Intent.Operation != None {
 		text, _ := json.Marshal(l.Intent) // Strings and numbers always encode.
-		s := string(text)
-		ours[IntentAnnotation] = &s
+		intent = string(text)
 	}
-	return ours
+	return map[string]string{SchemaAnnotation: strconv.Itoa(l.Schema), IntentAnnotation: intent}
 }
 
 // spec has the time of the writing for whoever looks at the Lease; nobody decides

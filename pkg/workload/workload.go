@@ -159,16 +159,17 @@ func (w *Workload) Self(ctx context.Context, name string) (pod rollout.Pod, ok b
 	return rollout.Pod{}, false, nil
 }
 
-// Fenceable lists the pods that a removal could still reach: those that are there and
-// not on their way out.
+// Fenceable lists the pods that a removal could still reach: those of an ordinal that are
+// not on their way out. No removal of ours ever names another pod, and to change one that
+// the selector merely happens to match may not be allowed.
 func (w *Workload) Fenceable(ctx context.Context) ([]record.Pod, error) {
-	_, pods, err := w.Read(ctx)
+	set, pods, err := w.Read(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var out []record.Pod
 	for i := range pods {
-		if p := &pods[i]; p.DeletionTimestamp == nil {
+		if p := &pods[i]; p.DeletionTimestamp == nil && ordinal(p.Name, set.Name) >= 0 {
 			out = append(out, record.Pod{Name: p.Name, UID: string(p.UID), ResourceVersion: p.ResourceVersion})
 		}
 	}
@@ -176,7 +177,8 @@ func (w *Workload) Fenceable(ctx context.Context) ([]record.Pod, error) {
 }
 
 // Fence changes the very pod, so that every removal that was decided before is refused,
-// and returns its new resourceVersion. The error is a [Refused] one if that pod is gone.
+// and returns its new resourceVersion. The error is a [Refused] one if that pod is gone,
+// and only then.
 func (w *Workload) Fence(ctx context.Context, p record.Pod, value string) (string, error) {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid":         p.UID,
@@ -186,19 +188,18 @@ func (w *Workload) Fence(ctx context.Context, p record.Pod, value string) (strin
 		return "", fmt.Errorf("encode the patch of pod %s: %w", p.Name, err)
 	}
 	patched, err := w.pods.Patch(ctx, p.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-	switch {
-	case err == nil:
+	if err == nil {
 		return patched.ResourceVersion, nil
-	case apierrors.IsConflict(err), apierrors.IsInvalid(err):
-		// Another UID is answered with either; so may be something else.
-		now, rerr := w.pod(ctx, p.Name)
-		if rerr != nil {
-			return "", rerr
-		}
-		if now == nil || string(now.UID) != p.UID {
-			return "", apierrors.NewNotFound(corev1.Resource("pods"), p.Name)
-		}
-		return "", apierrors.NewInternalError(fmt.Errorf("pod %s could not be changed: %w", p.Name, err))
+	}
+	// Whether that pod is gone is not told by the answer: another UID is an invalid change
+	// (422), unless an admission webhook says something else before, and "not found" may
+	// be a proxy's own word.
+	now, rerr := w.pod(ctx, p.Name)
+	switch {
+	case rerr == nil && (now == nil || string(now.UID) != p.UID):
+		return "", apierrors.NewNotFound(corev1.Resource("pods"), p.Name)
+	case Refused(err):
+		return "", apierrors.NewInternalError(fmt.Errorf("pod %s (UID %s) could not be changed: %w", p.Name, p.UID, err))
 	}
 	return "", fmt.Errorf("change pod %s (UID %s): %w", p.Name, p.UID, err)
 }

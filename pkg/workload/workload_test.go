@@ -15,11 +15,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"go.uber.org/goleak"
 
-	"github.com/quorate/quorate/pkg/rollout"
 	"github.com/quorate/quorate/pkg/workload"
 )
 
@@ -34,8 +34,6 @@ type api struct {
 	gets     []metav1.GetOptions
 	lists    []metav1.ListOptions
 	watches  []metav1.ListOptions
-	deletes  []metav1.DeleteOptions
-	deleted  []string
 	opened   []*watch.FakeWatcher
 	watchErr error
 }
@@ -76,9 +74,12 @@ func (p podAPI) List(_ context.Context, opts metav1.ListOptions) (*corev1.PodLis
 
 func (p podAPI) EvictV1(context.Context, *policyv1.Eviction) error { return errors.ErrUnsupported }
 
-func (p podAPI) Delete(_ context.Context, name string, opts metav1.DeleteOptions) error {
-	p.deleted, p.deletes = append(p.deleted, name), append(p.deletes, opts)
-	return p.err
+func (p podAPI) Delete(context.Context, string, metav1.DeleteOptions) error {
+	return errors.ErrUnsupported
+}
+
+func (p podAPI) Patch(context.Context, string, types.PatchType, []byte, metav1.PatchOptions, ...string) (*corev1.Pod, error) {
+	return nil, errors.ErrUnsupported
 }
 
 func newWorkload(a *api) *workload.Workload {
@@ -121,48 +122,6 @@ func TestObserveSaysWhatItCouldNotRead(t *testing.T) {
 			_, err := newWorkload(tc.api).Observe(t.Context())
 			if err == nil || !strings.HasPrefix(err.Error(), tc.want) {
 				t.Errorf("got %v, want %s", err, tc.want)
-			}
-		})
-	}
-}
-
-func TestDeleteNamesTheObservedPodAndNoGracePeriod(t *testing.T) {
-	a := &api{}
-	if err := newWorkload(a).Delete(t.Context(), rollout.Target{Pod: "etcd-main-1", UID: "the-uid", ResourceVersion: "4711"}); err != nil {
-		t.Fatal(err)
-	}
-	if len(a.deleted) != 1 || a.deleted[0] != "etcd-main-1" {
-		t.Fatalf("deleted %v", a.deleted)
-	}
-	opts := a.deletes[0]
-	if p := opts.Preconditions; p == nil || p.UID == nil || *p.UID != "the-uid" || p.ResourceVersion == nil || *p.ResourceVersion != "4711" {
-		t.Errorf("preconditions %+v, want UID and resourceVersion of what was observed", p)
-	}
-	if opts.GracePeriodSeconds != nil || opts.PropagationPolicy != nil || len(opts.DryRun) != 0 {
-		t.Errorf("options %+v: the pod's own grace period applies", opts)
-	}
-}
-
-func TestARefusalSaysThatThePodIsNotTheOneThatWasObserved(t *testing.T) {
-	r := schema.GroupResource{Resource: "pods"}
-	for _, tc := range []struct {
-		name    string
-		err     error
-		refused bool
-	}{
-		{"a conflict is one", apierrors.NewConflict(r, "etcd-main-1", errors.New("the UID in the precondition does not match")), true},
-		{"not found is one", apierrors.NewNotFound(r, "etcd-main-1"), true},
-		{"forbidden is not", apierrors.NewForbidden(r, "etcd-main-1", errors.New("no")), false},
-		{"a timeout is not: nobody knows what happened", apierrors.NewTimeoutError("slow", 1), false},
-		{"success is not", nil, false},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			err := newWorkload(&api{err: tc.err}).Delete(t.Context(), rollout.Target{Pod: "etcd-main-1", UID: "the-uid", ResourceVersion: "4711"})
-			if workload.Refused(err) != tc.refused {
-				t.Errorf("%v: refused %v, want %v", err, !tc.refused, tc.refused)
-			}
-			if err != nil && !strings.HasPrefix(err.Error(), "delete pod etcd-main-1 (UID the-uid, resourceVersion 4711): ") {
-				t.Errorf("the error does not name the target: %v", err)
 			}
 		})
 	}
