@@ -68,7 +68,7 @@ func TestExitCodes(t *testing.T) {
 		{"an unknown flag is bad input", nil, []string{"sidecar", "--loud"}, 2, "", "quorate: unknown flag: --loud"},
 		{"an unknown flag before any command is bad input", nil, []string{"--loud"}, 2, "", "quorate: unknown flag: --loud"},
 		{"an argument too many is bad input", pod, []string{"sidecar", "etcd-main"}, 2, "", `quorate: unknown command "etcd-main" for "quorate sidecar"`},
-		{"a value of the wrong kind is bad input", pod, []string{"sidecar", "--max-unavailable=many"}, 2, "", `quorate: invalid argument "many" for "--max-unavailable" flag: strconv.ParseInt: parsing "many": invalid syntax`},
+		{"a value of the wrong kind is bad input", pod, []string{"sidecar", "--max-unavailable=many"}, 2, "", `quorate: invalid argument "many" for "--max-unavailable" flag: "many" is neither a number nor a percentage such as 40%`},
 		{"a bad value is bad input", pod, []string{"sidecar", "-e", "etcd"}, 2, "", `quorate: --endpoints: "etcd": not a client URL such as https://etcd-main-0.etcd-main-peer.ns.svc:2379`},
 		{"a bad duration is bad input", pod, []string{"sidecar", "--lock-ttl=1s"}, 2, "", "quorate: --lock-ttl: 1s: must be whole seconds, at least 2s"},
 		{"a missing name is bad input", []string{"POD_NAMESPACE=garden"}, []string{"sidecar"}, 2, "", `quorate: --statefulset: is required (or set --pod-name or POD_NAME to a name that ends in an ordinal, such as etcd-main-0; it is "")`},
@@ -93,7 +93,7 @@ func TestExitCodes(t *testing.T) {
 // What can be mended while it runs is retried; only a signal ends the sidecar, with
 // exit code 0.
 func TestASidecarRunsUntilItIsAskedToStop(t *testing.T) {
-	// Nobody listens where etcd and the Kubernetes API should be.
+	// Nobody listens where etcd should be, and in one case the Kubernetes API.
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -108,9 +108,16 @@ contexts: [{name: c, context: {cluster: c, user: u}}]}`), 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
-		t.Run(signal.String(), func(t *testing.T) {
-			cmd, stdout, _ := command(t, []string{"POD_NAME=etcd-main-0", "POD_NAMESPACE=garden"}, "sidecar", "-e", "http://"+address, "--kubeconfig", kubeconfig, "--log-format=json")
+	for _, tc := range []struct {
+		signal     syscall.Signal
+		kubeconfig string
+		says       []string
+	}{
+		{syscall.SIGTERM, kubeconfig, []string{"the workload cannot be read", "get StatefulSet etcd-main"}},
+		{syscall.SIGINT, apiServer(t, with(3, func(w *world) { w.settled(0, 1, 2) })()), []string{"no etcd session"}},
+	} {
+		t.Run(tc.signal.String(), func(t *testing.T) {
+			cmd, stdout, _ := command(t, []string{"POD_NAME=etcd-main-0", "POD_NAMESPACE=garden"}, "sidecar", "-e", "http://"+address, "--kubeconfig", tc.kubeconfig, "--log-format=json")
 			log, err := os.Create(filepath.Join(t.TempDir(), "log"))
 			if err != nil {
 				t.Fatal(err)
@@ -127,21 +134,21 @@ contexts: [{name: c, context: {cluster: c, user: u}}]}`), 0o600)
 				return string(text)
 			}
 			deadline := time.After(30 * time.Second)
-			for !strings.Contains(logged(), "cannot take part in the election") {
+			for !strings.Contains(logged(), tc.says[0]) {
 				select {
 				case <-deadline:
 					_ = cmd.Process.Kill()
-					t.Fatalf("it says nothing of an etcd that is not there:\n%s", logged())
+					t.Fatalf("it does not say: %s\n%s", tc.says[0], logged())
 				case <-time.After(10 * time.Millisecond):
 				}
 			}
-			if err := cmd.Process.Signal(signal); err != nil {
+			if err := cmd.Process.Signal(tc.signal); err != nil {
 				t.Fatal(err)
 			}
 			if code := exitCode(t, cmd.Wait()); code != 0 {
 				t.Errorf("exit code %d, want 0", code)
 			}
-			for _, want := range []string{`"actor":"quorate"`, `"statefulset":"garden/etcd-main"`, "the workload cannot be read", "get StatefulSet etcd-main"} {
+			for _, want := range append([]string{`"actor":"quorate"`, `"statefulset":"garden/etcd-main"`}, tc.says...) {
 				if !strings.Contains(logged(), want) {
 					t.Errorf("the log does not say %s:\n%s", want, logged())
 				}

@@ -56,14 +56,20 @@ member. Offline, it reads what standard tools print:
 A file that is not given means that this witness is missing. Ages come from the objects'
 timestamps; --now makes them reproducible.
 
-Exit codes: 0 something to do, complete or idle; 3 holding or waiting; 2 bad input;
-1 failure.`,
+With --all it shows every step of the rollout from here, assuming that every replaced pod
+settles and nothing else happens.
+
+Exit codes:
+  0  something to do, complete, or nothing of Quorate's (idle)
+  1  failure: the Kubernetes API cannot be read
+  2  bad input: a flag, a file, or what is in it
+  3  holding or waiting: the first line says for what (with --all: the first step)`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.output != "table" && f.output != "json" {
 				return badInput{fmt.Errorf("--output: %q: use table or json", f.output)}
 			}
-			state, err := f.state(cmd.Context(), o)
+			state, err := f.state(cmd.Context(), o, cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
@@ -76,7 +82,7 @@ Exit codes: 0 something to do, complete or idle; 3 holding or waiting; 2 bad inp
 	fs.StringVar(&f.memberList, "member-list", "", "file with the output of etcdctl member list -w json")
 	fs.StringVar(&f.endpointStatus, "endpoint-status", "", "file with the output of etcdctl endpoint status -w json")
 	fs.StringVar(&f.endpointHealth, "endpoint-health", "", "file with the output of etcdctl endpoint health -w json")
-	fs.StringVar(&f.self, "self", "", "the coordinator's own pod, which goes last among equals")
+	fs.StringVar(&f.self, "self", "", "the coordinator's own pod, which goes last among equals (default: live, $POD_NAME; with --filename, none)")
 	fs.StringVar(&f.now, "now", "", "the time to reckon ages from, in RFC 3339 (default: the current time)")
 	fs.StringVarP(&f.output, "output", "o", "table", "table or json")
 	fs.BoolVar(&f.all, "all", false, "show the whole predicted order, assuming that every replaced pod settles")
@@ -84,7 +90,7 @@ Exit codes: 0 something to do, complete or idle; 3 holding or waiting; 2 bad inp
 }
 
 // state reads one observation, from files or live.
-func (f *planFlags) state(ctx context.Context, o *options.Sidecar) (rollout.State, error) {
+func (f *planFlags) state(ctx context.Context, o *options.Sidecar, warnings io.Writer) (rollout.State, error) {
 	now := time.Now()
 	if f.now != "" {
 		var err error
@@ -108,8 +114,11 @@ func (f *planFlags) state(ctx context.Context, o *options.Sidecar) (rollout.Stat
 		if f.memberList+f.endpointStatus+f.endpointHealth != "" {
 			return rollout.State{}, badInput{errors.New("--member-list, --endpoint-status and --endpoint-health go with --filename: give the objects as well")}
 		}
-		if etcd, err = live(ctx, o, &dump); err != nil {
+		if etcd, err = live(ctx, o, &dump, warnings); err != nil {
 			return rollout.State{}, err
+		}
+		if f.self == "" {
+			f.self = o.Kubernetes.PodName
 		}
 	}
 	set, err := dump.Select(o.Kubernetes.Namespace, o.Kubernetes.StatefulSet)
@@ -164,7 +173,7 @@ func readObjects(name string, dump *workload.Dump) error {
 }
 
 // live reads the same from the cluster itself.
-func live(ctx context.Context, o *options.Sidecar, dump *workload.Dump) (rollout.Membership, error) {
+func live(ctx context.Context, o *options.Sidecar, dump *workload.Dump, warnings io.Writer) (rollout.Membership, error) {
 	o.Complete(os.Getenv)
 	if err := o.Validate(); err != nil {
 		return rollout.Membership{}, badInput{err}
@@ -183,7 +192,7 @@ func live(ctx context.Context, o *options.Sidecar, dump *workload.Dump) (rollout
 	// Without a member list there is still a plan: it says that the voters are unknown.
 	etcd, err := members.Observe(ctx)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "quorate:", err)
+		fmt.Fprintln(warnings, "quorate:", err)
 	}
 	return etcd, nil
 }

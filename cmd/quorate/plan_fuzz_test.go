@@ -14,6 +14,10 @@ import (
 
 // FuzzPlan reads anything as a dump: it never panics, and a decision that acts rests on
 // facts that do not contradict each other and names a pod that is ours to remove.
+//
+// Run it with -fuzzminimizetime=1x: shrinking what is interesting takes a minute for each
+// input otherwise, and no other is tried meanwhile. What is decided once the facts are read
+// is fuzzed a hundred times as fast by FuzzDecide in pkg/rollout.
 func FuzzPlan(f *testing.F) {
 	for _, s := range situations {
 		files := s.make().files(f)

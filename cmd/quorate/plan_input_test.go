@@ -71,7 +71,7 @@ func TestBadInputOfAPlan(t *testing.T) {
 		{"an output that is none", append(slices.Clone(good), "-o", "yaml"), 2, []string{"--output", "yaml", "table or json"}},
 		{"etcd's files without objects", []string{"--member-list", path("member-list.json")}, 2, []string{"--filename"}},
 		{"an argument", append(slices.Clone(good), "etcd-main"), 2, []string{"etcd-main"}},
-		{"a policy of zero", append(slices.Clone(good), "--max-unavailable", "0"), 2, []string{"--max-unavailable", "0"}},
+		{"a policy of zero", append(slices.Clone(good), "--max-unavailable", "0"), 2, []string{"--max-unavailable", `"0" is below 1`}},
 		{"a live plan of nothing named", nil, 2, []string{"--statefulset"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -236,6 +236,20 @@ func (w *world) control(key, value string) {
 	w.lease.Annotations[key] = value
 }
 
+// evicted: the node ran short of something, and its kubelet ended the pod. The pod object
+// stays until the StatefulSet controller deletes it.
+func (w *world) evicted(i int, d time.Duration) {
+	w.silent(i, d)
+	p := w.pods[i]
+	p.Status.Phase, p.Status.Reason = corev1.PodFailed, "Evicted"
+	p.Status.Message = "The node was low on resource: ephemeral-storage."
+	for j := range p.Status.ContainerStatuses {
+		c := &p.Status.ContainerStatuses[j]
+		c.Ready = false
+		c.State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "Error", StartedAt: ago(2 * day), FinishedAt: ago(d)}}
+	}
+}
+
 func (w *world) removePod(i int) { w.pods = slices.Delete(w.pods, i, i+1) }
 
 // files returns the dumps by file name, as the tools print them.
@@ -518,6 +532,21 @@ var situations = []situation{
 	})},
 	{"corrupt-alarm", "Hold - Corrupt Held", 3, nil, with(3, func(w *world) {
 		w.members[1].errors = []string{"memberID:11489104893193199006 alarm:CORRUPT "}
+	})},
+	{"nospace-alarm", "Remove etcd-main-2 - Serving", 0, nil, with(3, func(w *world) {
+		for _, m := range w.members {
+			m.errors = []string{"memberID:11489104893193199006 alarm:NOSPACE "}
+		}
+	})},
+	{"evicted-pod", "Remove etcd-main-1 - NotServingFirst", 0, nil, with(3, func(w *world) { w.evicted(1, 2*time.Minute) })},
+	{"evicted-updated-pod", "Hold - UpdatedFailing UpdatedSettle", 3, nil, with(3, func(w *world) {
+		w.updated(2, 20*time.Minute)
+		w.evicted(2, time.Minute)
+	})},
+	{"leader-not-known", "Wait - LeaderLast Serving", 3, nil, with(3, func(w *world) {
+		for _, m := range w.members {
+			m.leader = 0
+		}
 	})},
 	{"two-leaders-at-one-term", "Hold - Inconsistent Held", 3, nil, with(3, func(w *world) { w.members[2].leader = w.members[2].id })},
 	{"deposed-leader-at-an-older-term", "Remove etcd-main-2 - Serving", 0, nil, with(3, func(w *world) {

@@ -35,11 +35,12 @@ func Name(statefulSet string) string { return "quorate-" + statefulSet }
 type Operation string
 
 const (
-	// None: nothing is under way.
+	// None says: nothing is under way.
 	None Operation = ""
-	// Delete and Evict remove one pod.
+	// Delete removes one pod.
 	Delete Operation = "delete"
-	Evict  Operation = "evict"
+	// Evict removes one pod through the eviction API.
+	Evict Operation = "evict"
 	// FenceAll is no removal: any pod may still be the target of one that is not on
 	// record any more.
 	FenceAll Operation = "fence-all"

@@ -13,9 +13,9 @@ type Instant = time.Duration
 type Right int
 
 const (
-	// ByLock: it owns the lock in etcd.
+	// ByLock says: it owns the lock in etcd.
 	ByLock Right = iota
-	// ByClock: no lock can be had. It may claim a record that nobody holds, that it
+	// ByClock says: no lock can be had. It may claim a record that nobody holds, that it
 	// holds itself, or that has not changed for its duration on its own clock.
 	ByClock
 )
@@ -101,13 +101,13 @@ type Effect interface{ effect() }
 type Outcome int
 
 const (
-	// Done: it took effect.
+	// Done says: it took effect.
 	Done Outcome = iota
-	// Refused: it did not and will not take effect, because something had changed.
+	// Refused says: it did not and will not take effect, because something had changed.
 	Refused
-	// Failed: it did not and will not take effect, for a reason that lies elsewhere.
+	// Failed says: it was not allowed, and did not take effect.
 	Failed
-	// Unclear: it may have taken effect, or may do so later.
+	// Unclear says: it may have taken effect, or may do so later.
 	Unclear
 )
 
@@ -140,7 +140,7 @@ type (
 		Pods    []Pod
 	}
 	// PodFenced answers [FencePod]. Done: ResourceVersion is the pod's new one.
-	// Refused: the very pod is gone.
+	// Refused says: the very pod is gone.
 	PodFenced struct {
 		Outcome         Outcome
 		ResourceVersion string
@@ -167,15 +167,15 @@ type (
 type Plan int
 
 const (
-	// PlanRest: nothing can be done now.
+	// PlanRest says: nothing can be done now.
 	PlanRest Plan = iota
-	// PlanRemove: remove the pod that the intent names.
+	// PlanRemove says: remove the pod that the intent names.
 	PlanRemove
-	// PlanMoveLeader: move etcd's leadership.
+	// PlanMoveLeader says: move etcd's leadership.
 	PlanMoveLeader
-	// PlanHandOver: let another coordinator go on.
+	// PlanHandOver says: let another coordinator go on.
 	PlanHandOver
-	// PlanFinish: the rollout is over.
+	// PlanFinish says: the rollout is over.
 	PlanFinish
 )
 
@@ -208,7 +208,7 @@ type (
 	// Rest waits for news or for time to pass. Failed: something failed and is to be
 	// tried again.
 	Rest struct{ Failed bool }
-	// End: there is no claim any more.
+	// End says: there is no claim any more.
 	End struct {
 		Ended  Ended
 		Detail string
@@ -219,19 +219,19 @@ type (
 type Ended int
 
 const (
-	// Finished: the rollout is over.
+	// Finished says: the rollout is over.
 	Finished Ended = iota
-	// HandedOver: another coordinator shall go on.
+	// HandedOver says: another coordinator shall go on.
 	HandedOver
-	// Stopped: it was told to stop.
+	// Stopped says: it was told to stop.
 	Stopped
-	// Lost: another coordinator has claimed the record.
+	// Lost says: another coordinator has claimed the record.
 	Lost
-	// NoRight: it may not be claimed now.
+	// NoRight says: it may not be claimed now.
 	NoRight
-	// Unwritable: it could not be read or claimed.
+	// Unwritable says: it could not be read or claimed.
 	Unwritable
-	// Newer: the record was written by a newer version.
+	// Newer says: the record was written by a newer version.
 	Newer
 )
 
@@ -292,7 +292,7 @@ func (c Config) Step(s State, e Event, now Instant) (State, Effect) {
 		}
 	case Observed:
 		if s.Phase == observing {
-			return c.observed(s, e, now)
+			return c.observed(s, e)
 		}
 	case Removed:
 		if s.Phase == acting {
@@ -535,7 +535,7 @@ func (c Config) podFenced(s State, e PodFenced) (State, Effect) {
 
 // Act -----------------------------------------------------------------------------
 
-func (c Config) observed(s State, e Observed, now Instant) (State, Effect) {
+func (c Config) observed(s State, e Observed) (State, Effect) {
 	if e.Outcome != Done {
 		return c.to(s, resting, Rest{Failed: true})
 	}

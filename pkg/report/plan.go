@@ -46,6 +46,9 @@ type Member struct {
 	Detail   string `json:"detail"`
 	Outdated bool   `json:"outdated"`
 	Settled  bool   `json:"settled"`
+
+	// missing: the pod does not exist, so it has no revision.
+	missing bool
 }
 
 // Candidate is an outdated pod with every guard's verdict.
@@ -59,6 +62,8 @@ type Guard struct {
 	Name   string `json:"name"`
 	Pass   bool   `json:"pass"`
 	Detail string `json:"detail"`
+
+	overridden bool
 }
 
 // NewPlan renders a decision.
@@ -87,7 +92,7 @@ func NewPlan(d rollout.Decision) Plan {
 	for i := range d.Candidates {
 		c := Candidate{Pod: d.Candidates[i].Pod, Guards: []Guard{}}
 		for _, v := range d.Candidates[i].Verdicts {
-			c.Guards = append(c.Guards, Guard{Name: string(v.Guard), Pass: v.Pass, Detail: v.Detail()})
+			c.Guards = append(c.Guards, Guard{Name: string(v.Guard), Pass: v.Pass, Detail: v.Detail(), overridden: v.Overridden})
 		}
 		p.Candidates = append(p.Candidates, c)
 	}
@@ -97,7 +102,7 @@ func NewPlan(d rollout.Decision) Plan {
 func memberOf(s *rollout.Seat) Member {
 	m := Member{
 		Pod: s.Name, Voter: s.Voter, Evidence: s.Evidence.String(), Detail: s.Describe(),
-		Outdated: s.Outdated, Settled: s.Settled,
+		Outdated: s.Outdated, Settled: s.Settled, missing: s.Pod == nil,
 	}
 	if s.Member == nil {
 		return m
@@ -147,6 +152,9 @@ func (p Plan) Table(w io.Writer) error {
 	if p.Voters > 0 {
 		fmt.Fprintf(&b, "; %d of %d voters serve, quorum %d", p.Serving, p.Voters, p.Quorum)
 	}
+	if do := p.whatToDo(); do != "" {
+		fmt.Fprintf(&b, "\n  what to do: %s", do)
+	}
 	b.WriteString("\n\n")
 
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -156,7 +164,7 @@ func (p Plan) Table(w io.Writer) error {
 		if m.Outdated {
 			revision = "outdated"
 		}
-		if m.Pod == "" {
+		if m.Pod == "" || m.missing {
 			revision = "-"
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", dash(m.Pod), dash(m.Member), dash(m.ID), dash(m.Role), m.Evidence, revision, yes(m.Settled), m.Detail)
@@ -172,6 +180,9 @@ func (p Plan) Table(w io.Writer) error {
 			if g.Pass {
 				verdict = "passes"
 			}
+			if g.overridden {
+				verdict = "OVERRIDDEN"
+			}
 			fmt.Fprintf(t, "  %s\t%s\t%s\n", g.Name, verdict, g.Detail)
 		}
 		if err := t.Flush(); err != nil {
@@ -180,6 +191,16 @@ func (p Plan) Table(w io.Writer) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// whatToDo is what the reference page advises about the guard that holds the rollout.
+func (p Plan) whatToDo() string {
+	for _, e := range rollout.Guards {
+		if e.Name == p.Guard {
+			return e.Do
+		}
+	}
+	return ""
 }
 
 func dash(s string) string {

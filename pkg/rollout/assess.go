@@ -71,7 +71,7 @@ type Assessment struct {
 
 // Assess joins the facts of a state. It does not decide anything.
 func Assess(s State, p Policy) *Assessment {
-	a := &Assessment{state: &s, policy: p.under(s.Controls, s.Set.Replicas)}
+	a := &Assessment{state: &s, policy: p.under(s.Controls)}
 	members := s.Etcd.Members
 	for i := range members {
 		if !members[i].Learner {
@@ -189,6 +189,9 @@ func (a *Assessment) Sightings() []Sighting {
 		}
 		if pod.Etcd.State != ContainerRunning {
 			seen = append(seen, Sighting{pod.UID, NotRunningSeen})
+		}
+		if pod.Etcd.Restarts > 0 && !pod.Etcd.Ready {
+			seen = append(seen, Sighting{pod.UID, RestartingSeen})
 		}
 		if !seat.Outdated && (!pod.Ready || !seat.useful()) {
 			seen = append(seen, Sighting{pod.UID, UnsettledSeen})

@@ -52,6 +52,14 @@ func (a Amount) Of(n int) int {
 	return max(1, a.Number)
 }
 
+// String returns what [ParseAmount] reads.
+func (a Amount) String() string {
+	if a.Percent {
+		return strconv.Itoa(a.Number) + "%"
+	}
+	return strconv.Itoa(a.Number)
+}
+
 // ParseAmount reads "2" or "40%".
 func ParseAmount(s string) (Amount, error) {
 	digits, percent := strings.CutSuffix(s, "%")
@@ -148,12 +156,12 @@ var overridable = []Guard{
 }
 
 // under returns the policy as the controls change it.
-func (p Policy) under(c Controls, replicas int) Policy {
+func (p Policy) under(c Controls) Policy {
 	if c.Partition != nil {
 		p.Partition = *c.Partition
 	}
 	if c.MaxUnavailable != nil {
-		p.MaxUnavailable = c.MaxUnavailable.Of(replicas)
+		p.MaxUnavailable = *c.MaxUnavailable
 	}
 	return p
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -67,7 +68,7 @@ func held(a *Assessment) (Decision, bool) {
 	case len(controls.Bad) > 0:
 		return told(Hold, RuleHeld, GuardBadControl, "a control cannot be read: "+strings.Join(controls.Bad, "; ")), true
 	case controls.Paused:
-		return simple(Hold, RuleHeld, GuardPaused, "the rollout is paused by "+ControlPaused+" on the Lease"), true
+		return told(Hold, RuleHeld, GuardPaused, "the rollout is paused by "+ControlPaused+" on the Lease quorate-"+set.Name), true
 	case set.ObservedGeneration < set.Generation:
 		return simple(Wait, RuleHeld, GuardStaleRevision, "generation %d of the StatefulSet is not observed yet (%d), so updateRevision may be stale", int(set.Generation), int(set.ObservedGeneration)), true
 	case set.UpdateRevision == "":
@@ -77,11 +78,11 @@ func held(a *Assessment) (Decision, bool) {
 	}
 	for i := range a.state.Etcd.Members {
 		if st := a.state.Etcd.Members[i].Probe.Status; st != nil && st.Corrupt && !a.overridden(GuardCorrupt) {
-			return simple(Hold, RuleHeld, GuardCorrupt, "a CORRUPT alarm is raised: no update cures it, and reads prove nothing"), true
+			return simple(Hold, RuleHeld, GuardCorrupt, "a CORRUPT alarm is raised: the members' data differ, no update cures that, and reads prove nothing"), true
 		}
 	}
 	if a.cutOff() && !a.overridden(GuardCutOff) {
-		return simple(Hold, RuleHeld, GuardCutOff, "no other member answers although their containers are reported ready: this coordinator is the one cut off"), true
+		return simple(Hold, RuleHeld, GuardCutOff, "no other member answers although their containers are reported ready: it is this coordinator that is cut off"), true
 	}
 	return Decision{}, false
 }
@@ -162,7 +163,7 @@ func (a *Assessment) candidates(rule Rule) []Candidate {
 			c.Verdicts = append(c.Verdicts, a.judge(g(a, s)))
 		}
 		if rule == RuleServing {
-			c.Verdicts = append(c.Verdicts, a.judge(leaderLast(s, followers)))
+			c.Verdicts = append(c.Verdicts, a.judge(a.leaderLast(s, followers)))
 		}
 		out = append(out, c)
 	}
@@ -307,7 +308,7 @@ func waiting(a *Assessment, all []Candidate) Decision {
 		c := &all[max(0, slices.IndexFunc(all, func(c Candidate) bool { return c.failed().Guard != GuardPartition }))]
 		v := c.failed()
 		d := Decision{Action: Hold, Rule: c.Rule, Guard: v.Guard, Candidates: all}
-		if v.Guard == GuardQuorumPatience || v.Guard == GuardUnavailableBudget || v.Guard == GuardEndpointFloor || v.Guard == GuardCaughtUp || v.Guard == GuardCanary {
+		if v.Guard == GuardQuorumPatience || v.Guard == GuardUnavailableBudget || v.Guard == GuardEndpointFloor || v.Guard == GuardCaughtUp || v.Guard == GuardCanary || v.Guard == GuardLeaderLast {
 			// These clear by themselves when members recover or time passes.
 			d.Action = Wait
 		}
@@ -351,6 +352,9 @@ func (s *Seat) Describe() string {
 		if s.Pod.Etcd.Reason != "" {
 			text += ", " + s.Pod.Etcd.Reason
 		}
+		if n := s.Pod.Etcd.Restarts; n > 0 {
+			text += ", restarts: " + strconv.Itoa(n)
+		}
 		text += ")"
 	case s.Evidence == Unknown && s.Member != nil && s.Member.Probe.Detail != "":
 		text = "its member is Unknown (" + s.Member.Probe.Detail + ")"
@@ -368,7 +372,10 @@ func (s *Seat) Describe() string {
 	case s.Member.Probe.Status == nil:
 		text += ", how far it is behind is not known"
 	default:
-		text += fmt.Sprintf(", %d log entries behind", s.Lag)
+		text += ", " + strconv.FormatUint(s.Lag, 10) + " log entries behind"
+	}
+	if s.Member != nil && s.Member.Probe.Status != nil && s.Member.Probe.Status.NoSpace {
+		text += ", alarm NOSPACE"
 	}
 	if s.SidecarSick {
 		text += ", its sidecar is not ready"

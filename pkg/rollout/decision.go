@@ -74,7 +74,7 @@ type Verdict struct {
 	Overridden bool
 
 	format string
-	n      [4]int
+	n      [5]int
 	text   string
 }
 

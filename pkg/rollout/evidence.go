@@ -116,6 +116,11 @@ func witnessOf(pod *Pod) kubeletWitness {
 	return kubeletSaysUp
 }
 
+// runs is true when the kubelet says that the etcd process runs, and can know.
+func runs(pod *Pod) bool {
+	return pod.Etcd.State == ContainerRunning && witnessOf(pod) != nodeLost
+}
+
 // evidenceOf joins the two witnesses. member is nil when an obtained list does
 // not name it; servingOthers is the number of other voters that serve.
 func evidenceOf(pod *Pod, member *Member, listKnown bool, servingOthers, quorum int) Evidence {

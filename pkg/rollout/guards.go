@@ -49,7 +49,7 @@ var servingGuards = []guardFunc{quorumFloor, unavailableBudget, canary, endpoint
 // container is dead may go then: no process of it can be voting.
 func votersKnown(a *Assessment, c *Seat) Verdict {
 	if a.state.Etcd.Known {
-		return passed(GuardVotersUnknown, "the member list names %d voters", a.Voters)
+		return passed(GuardVotersUnknown, "voters in the member list: %d", a.Voters)
 	}
 	return verdict(GuardVotersUnknown, c.Liveness == Dead, "no member answers with a member list, so the voters are unknown")
 }
@@ -57,23 +57,25 @@ func votersKnown(a *Assessment, c *Seat) Verdict {
 // mayVote: while some member serves, a quorum exists, and it may include members
 // that do not serve us: a broken client listener makes a voting member look dead
 // to both witnesses. Unless the serving voters alone are a quorum, a process goes
-// only if those that are left can still be one (stricter than DEP-07 step 2).
+// only if those that are left can still be one (stricter than DEP-07 step 2). What is
+// starting may have started since and is spared like a process; but it is not counted
+// among those that are left, and neither is a ghost, for then a quorum that votes now
+// would go for one that may come.
 func mayVote(a *Assessment, c *Seat) Verdict {
 	switch {
 	case a.Serving == 0:
 		return passed(GuardMayVote, "no voter serves, so no quorum can be broken")
-	case !c.Voter:
+	case c.Member != nil && !c.Voter, c.Member == nil && len(a.External) == 0:
 		return passed(GuardMayVote, "the member does not vote")
 	case c.Liveness == Dead:
 		return passed(GuardMayVote, "the container is dead, no process votes")
 	}
-	if serving := a.servingWithout(nil); serving >= a.Quorum {
+	if serving := a.servingWithout(c); serving >= a.Quorum {
 		return passed(GuardMayVote, "%d of %d voters serve, quorum %d is reached without this one", serving, a.Voters, a.Quorum)
 	}
-	left := len(a.External)
+	left := a.servingElsewhere(c)
 	for i := range a.Seats {
-		s := &a.Seats[i]
-		if s.Voter && s != c && !s.Going() && !s.ContainerDead {
+		if s := &a.Seats[i]; s.Voter && s != c && !s.Going() && (s.Evidence == Serving || runs(s.Pod)) {
 			left++
 		}
 	}
@@ -93,7 +95,7 @@ func quorumPatience(a *Assessment, c *Seat) Verdict {
 	}
 	patience := int(a.policy.SettleTimeout.Seconds())
 	if lost := a.Age("", QuorumLostSeen); lost < a.policy.SettleTimeout {
-		return verdict(GuardQuorumPatience, false, "quorum is lost for %d s; a live process is left alone for %d s", int(lost.Seconds()), patience)
+		return verdict(GuardQuorumPatience, false, "quorum has been lost for %d s; a live process is left alone for %d s, it rejoins when a peer returns", int(lost.Seconds()), patience)
 	}
 	for i := range a.Seats {
 		s := &a.Seats[i]
@@ -107,7 +109,7 @@ func quorumPatience(a *Assessment, c *Seat) Verdict {
 			return verdict(GuardQuorumPatience, false, "quorum is lost and the updated pod of ordinal %d gets %d s to come up", s.Ordinal, patience)
 		}
 	}
-	return passed(GuardQuorumPatience, "quorum is lost for more than %d s and nothing is coming up", patience)
+	return passed(GuardQuorumPatience, "quorum has been lost for more than %d s and nothing is coming up", patience)
 }
 
 // revisionSuspect: while an updated pod is failing and none has settled, the new
@@ -124,19 +126,26 @@ func revisionSuspect(a *Assessment, c *Seat) Verdict {
 		}
 	}
 	if failing == 0 || settled > 0 {
-		return passed(GuardRevisionSuspect, "%d updated pods are failing, %d have settled", failing, settled)
+		return passed(GuardRevisionSuspect, "updated pods failing: %d, settled: %d", failing, settled)
 	}
 	patience := int(a.policy.SettleTimeout.Seconds())
 	if c.Liveness == Alive {
-		return verdict(GuardRevisionSuspect, false, "%d updated pods are failing and none has settled; this process runs", failing)
+		return verdict(GuardRevisionSuspect, false, "the new revision is suspect (updated pods failing: %d, settled: 0), and this process runs", failing)
 	}
 	down := a.Age(c.Pod.UID, NotRunningSeen)
+	if c.Liveness == Dead {
+		// A crash loop runs for a moment between its restarts, and backs off for at most as
+		// long as settleTimeout: it would never be old enough.
+		down = max(down, a.Age(c.Pod.UID, RestartingSeen))
+	}
 	return verdict(GuardRevisionSuspect, down >= a.policy.SettleTimeout,
-		"%d updated pods are failing and none has settled; this one is down for %d s of %d s", failing, int(down.Seconds()), patience)
+		"the new revision is suspect (updated pods failing: %d, settled: 0); this one has been down for %d s of %d s", failing, int(down.Seconds()), patience)
 }
 
 // dataSurvives: where the data dies with the pod, a removal must leave a quorum of
-// voters that hold data. Containers that are dead keep an emptyDir too.
+// voters that hold data. Containers that are dead keep an emptyDir too, but a pod that
+// never became ready may have come up empty: a fix of a broken update makes it outdated,
+// not full.
 func dataSurvives(a *Assessment, c *Seat) Verdict {
 	if !a.state.Set.VolatileData {
 		return passed(GuardDataSurvives, "the data volume is persistent")
@@ -147,15 +156,11 @@ func dataSurvives(a *Assessment, c *Seat) Verdict {
 	holding := 0
 	for i := range a.Seats {
 		s := &a.Seats[i]
-		if s.Voter && s != c && !s.Going() && (s.Outdated || s.Evidence == Serving) {
+		if s.Voter && s != c && !s.Going() && (s.Evidence == Serving || s.Outdated && !s.Pod.NeverReady) {
 			holding++
 		}
 	}
-	for _, m := range a.External {
-		if m.Probe.Read == Answered {
-			holding++
-		}
-	}
+	holding += a.servingElsewhere(c)
 	return verdict(GuardDataSurvives, a.Quorum > 0 && holding >= a.Quorum,
 		"the data volume is not persistent: removing this one leaves %d of %d voters with data, quorum %d", holding, a.Voters, a.Quorum)
 }
@@ -182,18 +187,18 @@ func quorumFloor(a *Assessment, c *Seat) Verdict {
 // this one. An outdated pod that serves with a sick sidecar does not count, else
 // three sick sidecars would block their own cure (DEP-06, cluster-etcd-operator #994).
 func unavailableBudget(a *Assessment, c *Seat) Verdict {
-	unavailable := 0
+	unavailable, budget := 0, a.policy.MaxUnavailable.Of(len(a.Seats))
 	for i := range a.Seats {
 		if s := &a.Seats[i]; s != c && a.unavailable(s) {
 			unavailable++
 		}
 	}
 	if c.Member != nil && !c.Voter {
-		return verdict(GuardUnavailableBudget, unavailable <= a.policy.MaxUnavailable,
-			"%d of %d members are unavailable, a learner adds none, the budget is %d", unavailable, len(a.Seats), a.policy.MaxUnavailable)
+		return verdict(GuardUnavailableBudget, unavailable <= budget,
+			"%d of %d members unavailable, a learner adds none, at most %d allowed", unavailable, len(a.Seats), budget)
 	}
-	return verdict(GuardUnavailableBudget, unavailable+1 <= a.policy.MaxUnavailable,
-		"%d of %d members are unavailable, with this one %d, the budget is %d", unavailable, len(a.Seats), unavailable+1, a.policy.MaxUnavailable)
+	return verdict(GuardUnavailableBudget, unavailable+1 <= budget,
+		"%d of %d members unavailable, %d with this one, at most %d allowed", unavailable, len(a.Seats), unavailable+1, budget)
 }
 
 // canary: the first pod of a revision goes alone, so that a broken revision costs
@@ -210,9 +215,12 @@ func canary(a *Assessment, c *Seat) Verdict {
 		}
 	}
 	if settled > 0 {
-		return passed(GuardCanary, "%d pods of the new revision have settled", settled)
+		return passed(GuardCanary, "settled pods of the new revision: %d", settled)
 	}
-	return verdict(GuardCanary, underWay == 0, "no pod of the new revision has settled yet and %d are under way", underWay)
+	if underWay == 0 {
+		return passed(GuardCanary, "the first pod of the new revision")
+	}
+	return verdict(GuardCanary, false, "the first pod of the new revision goes alone and has not settled yet (under way: %d)", underWay)
 }
 
 // endpointFloor: clients reach etcd through a Service that lists only Ready pods,
@@ -240,32 +248,48 @@ func endpointFloor(a *Assessment, c *Seat) Verdict {
 // survivors that make up the floor must be close to the newest log index. That there
 // are too few of them altogether is for [GuardQuorumFloor] to say.
 func caughtUp(a *Assessment, c *Seat) Verdict {
-	left, close, worst := 0, 0, uint64(0)
+	close, unknown, worst := 0, 0, uint64(0)
 	count := func(m *Member) {
-		left++
 		lag, known := a.lag(m)
-		if known && lag < a.policy.MaxLag {
+		switch {
+		case !known:
+			unknown++
+			return
+		case lag < a.policy.MaxLag:
 			close++
 		}
 		worst = max(worst, lag)
-	}
-	for i := range a.Seats {
-		if s := &a.Seats[i]; s != c && s.Voter && !s.Going() && s.Evidence == Serving {
-			count(s.Member)
-		}
 	}
 	for _, m := range a.External {
 		if m.Probe.Read == Answered {
 			count(m)
 		}
 	}
-	return verdict(GuardCaughtUp, close >= min(left, a.Quorum),
-		"%d serving survivors are less than %d entries behind, quorum %d; the furthest is %d behind", close, int(a.policy.MaxLag), a.Quorum, int(worst))
+	close = max(0, close-a.strays(c)) // The ones that go may be the ones that are close.
+	for i := range a.Seats {
+		if s := &a.Seats[i]; s != c && s.Voter && !s.Going() && s.Evidence == Serving {
+			count(s.Member)
+		}
+	}
+	left := a.servingWithout(c)
+	switch pass := close >= min(left, a.Quorum); {
+	case left == 0:
+		return passed(GuardCaughtUp, "no other voter serves, so none could lag")
+	case unknown > 0:
+		return verdict(GuardCaughtUp, pass, "%d of %d voters that would stay are known to be less than %d entries behind, quorum %d; no status of %d",
+			close, left, int(a.policy.MaxLag), a.Quorum, unknown)
+	default:
+		return verdict(GuardCaughtUp, pass, "%d of %d voters that would stay are less than %d entries behind, quorum %d; the furthest is %d behind",
+			close, left, int(a.policy.MaxLag), a.Quorum, int(worst))
+	}
 }
 
 // hostGates: the host's own checks (DEP-01: postpone disruption while the last
 // backup failed). By default they do not bind a pod whose sidecar is sick.
 func hostGates(a *Assessment, c *Seat) Verdict {
+	if len(a.state.Gates) == 0 {
+		return passed(GuardHostGates, "the host has no gates")
+	}
 	applied := 0
 	for _, g := range a.state.Gates {
 		if c.SidecarSick && !g.SickToo {
@@ -276,16 +300,27 @@ func hostGates(a *Assessment, c *Seat) Verdict {
 			return Verdict{Guard: GuardHostGates, text: "gate " + g.Name + ": " + g.Detail}
 		}
 	}
-	return passed(GuardHostGates, "%d of %d gates of the host apply and pass", applied, len(a.state.Gates))
+	return passed(GuardHostGates, "gates of the host that apply: %d of %d; all pass", applied, len(a.state.Gates))
 }
 
 // leaderLast: a healthy leader never goes before a follower that is a candidate,
-// whatever keeps the follower (DEP-07 step 4).
-func leaderLast(c *Seat, followers int) Verdict {
-	if !c.Leader || c.SidecarSick {
-		return passed(GuardLeaderLast, "not a healthy leader")
+// whatever keeps the follower (DEP-07 step 4). While the answering members name no
+// leader, as in the midst of an election, every voter may be it: taken for a follower it
+// would go without handing over. A leader whose pod is not Ready is not in health: if it
+// waited for followers that [GuardEndpointFloor] keeps on its account, nobody would ever go.
+func (a *Assessment) leaderLast(c *Seat, followers int) Verdict {
+	if a.Leader == 0 && c.Voter && !a.singleMember() {
+		return verdict(GuardLeaderLast, false, "the members that answer agree on no leader, so this one may be it")
 	}
-	return verdict(GuardLeaderLast, followers == 0, "%d followers are still candidates; the leader goes after them", followers)
+	switch {
+	case !c.Leader:
+		return passed(GuardLeaderLast, "does not lead")
+	case c.SidecarSick || !c.Pod.Ready:
+		return passed(GuardLeaderLast, "leads, and is not in health: followers do not come first")
+	case followers == 0:
+		return passed(GuardLeaderLast, "leads, and no follower is left to go first")
+	}
+	return verdict(GuardLeaderLast, false, "leads, and goes after the followers (left: %d)", followers)
 }
 
 // overridden is true when the operator said that this guard shall not hold.
@@ -317,12 +352,31 @@ func (a *Assessment) servingWithout(c *Seat) int {
 			left++
 		}
 	}
+	return left + a.servingElsewhere(c)
+}
+
+// servingElsewhere counts the voters without a seat that serve and stay when c goes.
+func (a *Assessment) servingElsewhere(c *Seat) int {
+	serving := 0
 	for _, m := range a.External {
 		if m.Probe.Read == Answered {
-			left++
+			serving++
 		}
 	}
-	return left
+	return max(0, serving-a.strays(c))
+}
+
+// strays counts the pods among c and those terminating to which no member could be
+// matched, by name or URL. Each may run one of the voters without a seat, which is then no
+// survivor of its own pod. (A pod that is missing runs nothing.)
+func (a *Assessment) strays(c *Seat) int {
+	n := 0
+	for i := range a.Seats {
+		if s := &a.Seats[i]; s.Member == nil && s.Pod != nil && (s == c || s.Pod.Terminating) {
+			n++
+		}
+	}
+	return n
 }
 
 // unavailable is true for a seat that counts against the budget. A learner never

@@ -79,6 +79,10 @@ type Pod struct {
 
 	// Initialized is false while init containers have not finished.
 	Initialized bool
+	// NeverReady is true when the pod's own history shows that its containers have never
+	// been ready: then nothing proves that its member ever held data in it. False when it
+	// was ready once, or when that is not known.
+	NeverReady bool
 
 	Etcd, Sidecar Container
 }
@@ -195,6 +199,9 @@ const (
 	TerminatedSeen
 	// NotRunningSeen: the etcd container is dead or starting.
 	NotRunningSeen
+	// RestartingSeen: the etcd container has restarted and is not ready. Unlike
+	// NotRunningSeen it outlasts the moments for which a crash loop runs.
+	RestartingSeen
 	// QuorumLostSeen: no voter serves. The pod UID is empty.
 	QuorumLostSeen
 	// PodSeen: the pod exists.
@@ -222,9 +229,10 @@ const (
 // Policy is what the operator chose. The zero value is not valid; start from
 // [DefaultPolicy].
 type Policy struct {
-	// MaxUnavailable is how many members of the StatefulSet's own may be
+	// MaxUnavailable is how many members of the StatefulSet's own, or which percentage of
+	// its replicas (rounded down, at least 1: KEP-961 rounds the same way), may be
 	// unavailable at once during the rollout; at least 1.
-	MaxUnavailable int
+	MaxUnavailable Amount
 	// Partition protects ordinals below it.
 	Partition int
 	// SettleTimeout is how long an updated pod may take to settle before it counts
@@ -256,7 +264,7 @@ const MaxTransferFailures = 2
 //     (--snapshot-count was 10000 in 3.6), so that a survivor never needs a snapshot.
 func DefaultPolicy() Policy {
 	return Policy{
-		MaxUnavailable: 1,
+		MaxUnavailable: Amount{Number: 1},
 		SettleTimeout:  5 * time.Minute,
 		DeadAfter:      10 * time.Second,
 		MaxLag:         5000,

@@ -186,6 +186,37 @@ func leads(ordinal int) change {
 	}
 }
 
+// noLeader: the members answer, and none knows who leads.
+func noLeader() change {
+	return func(w *world) {
+		for i := range w.state.Etcd.Members {
+			if st := w.state.Etcd.Members[i].Probe.Status; st != nil {
+				st.Leader = 0
+			}
+		}
+	}
+}
+
+// unmatched: nothing ties the members to their pods, as with a wrong mapping of names.
+func unmatched(ordinals ...int) change {
+	return each(ordinals, func(w *world, o int) {
+		m := w.member(o)
+		m.Name, m.PeerURLs, m.ClientURLs = fmt.Sprint("unheard-of-", o), nil, nil
+	})
+}
+
+func neverReady(ordinals ...int) change {
+	return each(ordinals, func(w *world, o int) { w.pod(o).NeverReady = true })
+}
+
+func restarted(ordinals ...int) change {
+	return each(ordinals, func(w *world, o int) { w.pod(o).Etcd.Restarts = 3 })
+}
+
+func overriding(guards ...rollout.Guard) change {
+	return func(w *world) { w.state.Controls.Override = guards }
+}
+
 func self(ordinal int) change { return func(w *world) { w.state.Self = name(ordinal) } }
 
 func aged(c rollout.Condition, age time.Duration, ordinals ...int) change {
@@ -198,7 +229,9 @@ func quorumLostFor(age time.Duration) change {
 	return func(w *world) { w.state.Ages[rollout.Sighting{Condition: rollout.QuorumLostSeen}] = age }
 }
 
-func maxUnavailable(n int) change { return func(w *world) { w.policy.MaxUnavailable = n } }
+func maxUnavailable(n int) change {
+	return func(w *world) { w.policy.MaxUnavailable = rollout.Amount{Number: n} }
+}
 
 func partition(n int) change { return func(w *world) { w.policy.Partition = n } }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -28,9 +29,12 @@ import (
 
 // Cluster is an etcd cluster in an Env.
 type Cluster struct {
+	// Spec is what the cluster was created with.
 	Spec Spec
 	env  *Env
 	tls  *tls.Config
+	// replicas are as many as there are to be now.
+	replicas atomic.Int32
 }
 
 // CreateCluster creates the StatefulSet and all that belongs to it: the ServiceAccount
@@ -39,6 +43,16 @@ type Cluster struct {
 func (e *Env) CreateCluster(ctx context.Context, s Spec) (*Cluster, error) {
 	s = s.complete()
 	c := &Cluster{Spec: s, env: e}
+	c.replicas.Store(int32(s.Replicas))
+	if s.OwnNodes {
+		nodes := make([]string, maxReplicas)
+		for n := range nodes {
+			nodes[n] = fmt.Sprintf("%s-node-%d", s.Name, n)
+		}
+		if err := e.Agent.AddPool(ctx, s.Name, nodes...); err != nil {
+			return nil, err
+		}
+	}
 	secrets, ca, err := e.certificates(s)
 	if err != nil {
 		return nil, fmt.Errorf("certificates of %s: %w", s.Name, err)
@@ -63,7 +77,7 @@ func (e *Env) CreateCluster(ctx context.Context, s Spec) (*Cluster, error) {
 	try(err)
 	_, err = core.ConfigMaps(Namespace).Create(ctx, &corev1.ConfigMap{
 		ObjectMeta: meta("-kube"),
-		Data:       map[string]string{"kubeconfig": e.kubeconfig(), "ca.crt": string(e.Plane.CAPEM())},
+		Data:       map[string]string{"kubeconfig": e.kubeconfig(), "ca.crt": string(e.API.CAPEM())},
 	}, create)
 	try(err)
 	for _, svc := range s.services() {
@@ -121,7 +135,7 @@ func clientTLS(ca *pki.CA, secrets map[string][]byte) (*tls.Config, error) {
 
 // Pods are the names of the cluster's pods, lowest ordinal first.
 func (c *Cluster) Pods() []string {
-	names := make([]string, c.Spec.Replicas)
+	names := make([]string, c.replicas.Load())
 	for n := range names {
 		names[n] = c.Spec.podName(n)
 	}
@@ -148,8 +162,12 @@ func (c *Cluster) Dial(pod string) (*clientv3.Client, error) {
 	return clientv3.New(clientv3.Config{Endpoints: []string{c.Endpoint(pod)}, TLS: c.tls, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
 }
 
-// poll is how often the waits below look.
-const poll = 100 * time.Millisecond
+const (
+	// poll is how often the waits below look.
+	poll = 100 * time.Millisecond
+	// leaderPoll is shorter than what a coordinator does between two of its actions.
+	leaderPoll = 5 * time.Millisecond
+)
 
 // waitFor waits until done says so; the error of a wait that ran out carries the last
 // word of done.
@@ -243,6 +261,15 @@ func (c *Cluster) Update(ctx context.Context, why string, change func(*appsv1.St
 	return nil
 }
 
+// Template reads the pod template.
+func (c *Cluster) Template(ctx context.Context) (*corev1.PodTemplateSpec, error) {
+	set, err := c.env.Client.AppsV1().StatefulSets(Namespace).Get(ctx, c.Spec.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return &set.Spec.Template, nil
+}
+
 // SetImage changes the image of a container.
 func (c *Cluster) SetImage(ctx context.Context, container, image string) error {
 	return c.Update(ctx, "set the image of "+container+" to "+image, func(set *appsv1.StatefulSet) {
@@ -292,6 +319,29 @@ func (c *Cluster) leads(ctx context.Context, pod string) (bool, error) {
 	return st.Leader == st.Header.MemberId, nil
 }
 
+// WaitLeaderOtherThan waits until another member leads, and returns within milliseconds of
+// it. The pod's own member must answer.
+func (c *Cluster) WaitLeaderOtherThan(ctx context.Context, pod string) error {
+	client, err := c.Dial(pod)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	ticker := time.NewTicker(leaderPoll)
+	defer ticker.Stop()
+	for {
+		st, err := client.Status(ctx, c.Endpoint(pod))
+		if err == nil && st.Leader != 0 && st.Leader != st.Header.MemberId {
+			return nil
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return fmt.Errorf("wait until another member than that of %s leads: %w", pod, context.Cause(ctx))
+		}
+	}
+}
+
 // MoveLeader makes the pod's member lead.
 func (c *Cluster) MoveLeader(ctx context.Context, to string) error {
 	from, err := c.Leader(ctx)
@@ -323,10 +373,10 @@ func (c *Cluster) MoveLeader(ctx context.Context, to string) error {
 
 // TrafficConfig is the configuration of a traffic client for this cluster.
 func (c *Cluster) TrafficConfig() traffic.Config {
-	return traffic.Config{Endpoints: traffic.Static(c.Endpoints()...), TLS: c.tls}
+	return traffic.Config{Endpoints: c.Endpoints, TLS: c.tls}
 }
 
 // ObserverConfig is the configuration of a traffic observer for this cluster.
 func (c *Cluster) ObserverConfig() traffic.ObserverConfig {
-	return traffic.ObserverConfig{Endpoints: traffic.Static(c.Endpoints()...), TLS: c.tls}
+	return traffic.ObserverConfig{Endpoints: c.Endpoints, TLS: c.tls}
 }

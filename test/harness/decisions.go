@@ -33,6 +33,14 @@ type LogEntry struct {
 	// Serving and Voters are the members that served and voted, and Quorum how many
 	// have to; 0 when etcd was not asked.
 	Serving, Voters, Quorum int
+
+	// Subject is the pod that a line is about which reports no decision ("pod removed"),
+	// and To the one to which something is handed over.
+	Subject, To string
+	// By is what made a sidecar coordinator, "lock" or "fallback", and Epoch the number
+	// of its claim.
+	By    string
+	Epoch int64
 }
 
 // IsDecision is true for a line that reports a decision.
@@ -75,7 +83,8 @@ const sidecarContainer = "backup-restore"
 // Every entry is noted in the timeline too. Stop it in the end.
 func (c *Cluster) ReadLogs() *Journal {
 	logs := map[string]string{}
-	for _, pod := range c.Pods() {
+	for n := range maxReplicas {
+		pod := c.Spec.podName(n)
 		logs[pod] = filepath.Join(c.env.Agent.LogDir(pod), "*-"+sidecarContainer+"-*.log")
 	}
 	return readLogs(logs, func(e LogEntry) { c.env.Timeline.Note("sidecar", "%s", e) })
@@ -182,6 +191,9 @@ func parseLogLine(pod string, line []byte) (LogEntry, bool) {
 		Action, Rule, Guard     string
 		Target                  string
 		Serving, Voters, Quorum int
+		Subject                 string `json:"pod"`
+		To, By                  string
+		Epoch                   int64
 	}
 	if err := json.Unmarshal(line, &fields); err != nil || fields.Time.IsZero() {
 		return LogEntry{At: time.Now(), Pod: pod, Level: "error", Message: text}, true
@@ -190,6 +202,7 @@ func parseLogLine(pod string, line []byte) (LogEntry, bool) {
 		At: fields.Time, Pod: pod, Level: fields.Level, Message: fields.Msg, Error: fields.Error,
 		Action: fields.Action, Rule: fields.Rule, Guard: fields.Guard, Target: fields.Target,
 		Serving: fields.Serving, Voters: fields.Voters, Quorum: fields.Quorum,
+		Subject: fields.Subject, To: fields.To, By: fields.By, Epoch: fields.Epoch,
 	}, true
 }
 

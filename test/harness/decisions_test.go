@@ -39,6 +39,18 @@ func TestALogLineIsRead(t *testing.T) {
 		require.Equal(t, "error", e.Level)
 		require.Equal(t, "panic: index out of range", e.Message)
 	})
+	t.Run("who coordinates, and to whom it hands over", func(t *testing.T) {
+		e, ok := parseLogLine("etcd-main-1", []byte(`{"level":"info","msg":"this sidecar coordinates now","by":"fallback","epoch":7,"time":"2026-01-02T03:04:05Z"}`))
+		require.True(t, ok)
+		require.False(t, e.IsDecision())
+		require.Equal(t, "fallback", e.By)
+		require.EqualValues(t, 7, e.Epoch)
+		e, ok = parseLogLine("etcd-main-1", []byte(`{"level":"info","msg":"handing over to the updated code","to":"etcd-main-2","pod":"x","time":"2026-01-02T03:04:05Z"}`))
+		require.True(t, ok)
+		require.Equal(t, "etcd-main-2", e.To)
+		require.Equal(t, "x", e.Subject)
+		require.Equal(t, "etcd-main-1", e.Pod)
+	})
 	t.Run("an empty line is nothing", func(t *testing.T) {
 		_, ok := parseLogLine("etcd-main-1", []byte("  "))
 		require.False(t, ok)

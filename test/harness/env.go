@@ -5,8 +5,12 @@
 // [Start] brings up an [Env]: the control plane, a network that gives every pod an
 // address, and a node agent that runs pods as local processes. [Env.CreateCluster]
 // creates a StatefulSet like etcd-druid's in it. A [Cluster] can be changed as an
-// operator would, watched ([Cluster.Watch] records what its pods did and when) and put
-// under load ([Cluster.Load]).
+// operator would, broken in many ways, watched ([Cluster.Watch] records what its pods did
+// and when, [Cluster.WatchRecord] what the record went through) and put under load
+// ([Cluster.TrafficConfig]).
+//
+// All sidecars talk to the API server through [Env.API], which counts what they ask and
+// lets a test get in the way of a single request (see package apiproxy).
 //
 // A program that uses the harness calls [Launcher] first thing in main or TestMain, and
 // [Enter] if it wants [Namespaces].
@@ -23,6 +27,7 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/quorate/quorate/test/harness/apiproxy"
 	"github.com/quorate/quorate/test/harness/build"
 	"github.com/quorate/quorate/test/harness/controlplane"
 	"github.com/quorate/quorate/test/harness/network"
@@ -73,8 +78,10 @@ type Env struct {
 	Dir      string
 	Binaries build.Binaries
 	Plane    *controlplane.ControlPlane
-	Network  network.Network
-	Agent    *node.Agent
+	// API is what all sidecars talk to instead of the API server itself.
+	API     *apiproxy.Proxy
+	Network network.Network
+	Agent   *node.Agent
 	// Client acts as cluster administrator.
 	Client   kubernetes.Interface
 	Timeline *Timeline
@@ -135,6 +142,19 @@ func Start(ctx context.Context, o Options) (env *Env, err error) {
 	if e.Client, err = kubernetes.NewForConfig(e.Plane.AdminConfig()); err != nil {
 		return nil, err
 	}
+
+	e.API, err = apiproxy.Start(apiproxy.Config{
+		BindAddress: e.Network.HubAddress(), Upstream: e.Plane.URL(), UpstreamCA: e.Plane.CAPEM(),
+		OnAnswer: func(r apiproxy.Record) {
+			if r.Mutates() {
+				e.Timeline.Note("api", "%s", r)
+			}
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	e.onClose(e.API.Close)
 
 	say("starting the nodes")
 	nodes := make([]string, o.Nodes)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -12,6 +13,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/quorate/quorate/test/harness/network"
+	"github.com/quorate/quorate/test/harness/node"
 )
 
 // faultPeriod is how often the fault looks for a new process. An etcd needs longer
@@ -91,4 +95,83 @@ func CrashLooping(p *corev1.Pod) bool {
 		}
 	}
 	return false
+}
+
+// nodeOf is the node on which a pod of the cluster runs.
+func (c *Cluster) nodeOf(pod string) string {
+	ordinal := pod[strings.LastIndexByte(pod, '-')+1:]
+	if c.Spec.OwnNodes {
+		return c.Spec.Name + "-node-" + ordinal
+	}
+	return "node-" + ordinal
+}
+
+// LoseNode loses the node of a pod to a power loss: its processes end, and all that the API
+// server hears is what the node controller says after a while, see [node.Agent.LoseNode].
+// Where names resolve its packets vanish too. The cluster must have nodes of its own.
+func (c *Cluster) LoseNode(ctx context.Context, pod string) error {
+	if !c.Spec.OwnNodes {
+		return fmt.Errorf("lose the node of %s: others have pods there; set Spec.OwnNodes", pod)
+	}
+	c.env.Timeline.Note("fault", "%s is lost", c.nodeOf(pod))
+	if n, ok := c.env.Network.(*network.Namespaces); ok {
+		if err := n.Isolate(Namespace + "/" + pod); err != nil {
+			return err
+		}
+	}
+	return c.env.Agent.LoseNode(ctx, c.nodeOf(pod), node.PowerLoss)
+}
+
+// RestoreNode brings the node back.
+func (c *Cluster) RestoreNode(ctx context.Context, pod string) error {
+	c.env.Timeline.Note("fault", "%s is back", c.nodeOf(pod))
+	if n, ok := c.env.Network.(*network.Namespaces); ok {
+		if err := n.Rejoin(Namespace + "/" + pod); err != nil {
+			return err
+		}
+	}
+	return c.env.Agent.RestoreNode(ctx, c.nodeOf(pod))
+}
+
+// CutOff silently drops all that goes between a pod and the cluster's other pods, in both
+// directions. The API server and the harness still reach it. It needs Namespaces.
+func (c *Cluster) CutOff(pod string) error {
+	c.env.Timeline.Note("fault", "%s is cut off from its peers", pod)
+	return c.links(pod, (*network.Namespaces).Cut)
+}
+
+// Reconnect undoes CutOff.
+func (c *Cluster) Reconnect(pod string) error {
+	c.env.Timeline.Note("fault", "%s is connected again", pod)
+	return c.links(pod, (*network.Namespaces).Heal)
+}
+
+func (c *Cluster) links(pod string, change func(n *network.Namespaces, a, b string) error) error {
+	n, ok := c.env.Network.(*network.Namespaces)
+	if !ok {
+		return fmt.Errorf("change the links of %s: pods have no network of their own here; use Namespaces", pod)
+	}
+	var errs []error
+	for _, other := range c.Pods() {
+		if other != pod {
+			errs = append(errs, change(n, Namespace+"/"+pod, Namespace+"/"+other))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Misdirect lets the DNS name of a pod lead to another pod, everywhere in the cluster; to
+// itself, it is as it was. It needs Namespaces. (Programs may remember a name for some
+// seconds, and keep connections that they have.)
+func (c *Cluster) Misdirect(pod, to string) error {
+	n, ok := c.env.Network.(*network.Namespaces)
+	if !ok {
+		return fmt.Errorf("misdirect %s: names do not resolve here; use Namespaces", pod)
+	}
+	c.env.Timeline.Note("fault", "the name of %s leads to %s", pod, to)
+	address := ""
+	if pod != to {
+		address = c.env.Network.AddressOf(Namespace, to)
+	}
+	return n.Redirect(c.env.host(c.Spec, pod), address)
 }

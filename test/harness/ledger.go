@@ -8,9 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/cache"
 )
 
 // Removal is one pod that began to terminate or vanished.
@@ -29,8 +26,7 @@ type Removal struct {
 // of Quorate.
 type Ledger struct {
 	cluster *Cluster
-	cancel  context.CancelFunc
-	done    chan struct{}
+	stop    func()
 
 	mu          sync.Mutex
 	pods        map[string]*corev1.Pod // by name, as last seen
@@ -40,42 +36,14 @@ type Ledger struct {
 
 // Watch starts a ledger. All pods must be Ready when it starts. Stop it in the end.
 func (c *Cluster) Watch(ctx context.Context) (*Ledger, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	l := &Ledger{cluster: c, cancel: cancel, done: make(chan struct{}), pods: map[string]*corev1.Pod{}, fewestReady: c.Spec.Replicas}
-	selector := labelSelector(c.Spec)
+	l := &Ledger{cluster: c, pods: map[string]*corev1.Pod{}, fewestReady: len(c.Pods())}
 	pods := c.env.Client.CoreV1().Pods(Namespace)
-	lw := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.LabelSelector = selector
-			return pods.List(ctx, o)
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.LabelSelector = selector
-			return pods.Watch(ctx, o)
-		},
+	ours := func(o *metav1.ListOptions) { o.LabelSelector = labelSelector(c.Spec) }
+	stop, err := follow(ctx, c.env.Client, pods.List, pods.Watch, ours, &corev1.Pod{}, handler[*corev1.Pod]{seen: l.seen, gone: l.gone})
+	if err != nil {
+		return nil, fmt.Errorf("watch the pods of %s: %w", c.Spec.Name, err)
 	}
-	_, informer := cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: lw, ObjectType: &corev1.Pod{},
-		Handler: cache.ResourceEventHandlerDetailedFuncs{
-			AddFunc:    func(o any, initial bool) { l.seen(o.(*corev1.Pod), initial) },
-			UpdateFunc: func(_, o any) { l.seen(o.(*corev1.Pod), false) },
-			DeleteFunc: func(o any) {
-				if d, ok := o.(cache.DeletedFinalStateUnknown); ok {
-					o = d.Obj
-				}
-				l.gone(o.(*corev1.Pod))
-			},
-		},
-	})
-	go func() {
-		defer close(l.done)
-		informer.RunWithContext(ctx)
-	}()
-	if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
-		cancel()
-		<-l.done
-		return nil, fmt.Errorf("watch the pods of %s: %w", c.Spec.Name, ctx.Err())
-	}
+	l.stop = stop
 	return l, nil
 }
 
@@ -162,7 +130,4 @@ func (l *Ledger) Pod(name string) *corev1.Pod {
 }
 
 // Stop ends the watch.
-func (l *Ledger) Stop() {
-	l.cancel()
-	<-l.done
-}
+func (l *Ledger) Stop() { l.stop() }

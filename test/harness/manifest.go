@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/quorate/quorate/test/harness/node"
 	"github.com/quorate/quorate/test/harness/pki"
 )
 
@@ -38,6 +39,9 @@ type Spec struct {
 	// attaching the volume and pulling the image take in a cluster. None by default:
 	// tests do not wait for what they do not test.
 	StartDelay time.Duration
+	// OwnNodes gives the cluster nodes of its own, one for each ordinal, so that one can
+	// be lost without another cluster's pods on it.
+	OwnNodes bool
 }
 
 func (s Spec) complete() Spec {
@@ -157,6 +161,7 @@ func (e *Env) statefulSet(s Spec) *appsv1.StatefulSet {
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: s.labels()},
 				Spec: corev1.PodSpec{
+					NodeSelector:                  s.nodeSelector(),
 					ServiceAccountName:            s.Name,
 					TerminationGracePeriodSeconds: &grace,
 					HostAliases:                   []corev1.HostAlias{{IP: "127.0.0.1", Hostnames: []string{s.Name + "-local"}}},
@@ -173,6 +178,13 @@ func (e *Env) statefulSet(s Spec) *appsv1.StatefulSet {
 			},
 		},
 	}
+}
+
+func (s Spec) nodeSelector() map[string]string {
+	if !s.OwnNodes {
+		return nil
+	}
+	return map[string]string{node.PoolLabel: s.Name}
 }
 
 // initContainers is one that waits, where there is something to wait for.
@@ -196,13 +208,27 @@ var podEnv = []corev1.EnvVar{
 	fieldEnv("POD_IP", "status.podIP"),
 }
 
+// Flags of etcd that change when a cluster is scaled.
+const (
+	initialCluster = "--initial-cluster="
+	initialState   = "--initial-cluster-state="
+)
+
+func (e *Env) initialCluster(s Spec, replicas int) string {
+	members := make([]string, replicas)
+	for n := range members {
+		pod := s.podName(n)
+		members[n] = pod + "=" + e.peerURL(s, pod)
+	}
+	return strings.Join(members, ",")
+}
+
+func (e *Env) peerURL(s Spec, pod string) string {
+	return fmt.Sprintf("%s://%s:2380", s.scheme(), e.host(s, pod))
+}
+
 func (e *Env) etcdContainer(s Spec) corev1.Container {
 	own := e.ownHost(s)
-	var initial []string
-	for n := range s.Replicas {
-		pod := s.podName(n)
-		initial = append(initial, fmt.Sprintf("%s=%s://%s:2380", pod, s.scheme(), e.host(s, pod)))
-	}
 	args := []string{
 		"--name=$(POD_NAME)",
 		"--data-dir=" + dataPath + "/new.etcd",
@@ -211,8 +237,8 @@ func (e *Env) etcdContainer(s Spec) corev1.Container {
 		"--listen-peer-urls=" + s.scheme() + "://$(POD_IP):2380",
 		"--initial-advertise-peer-urls=" + s.scheme() + "://" + own + ":2380",
 		"--listen-metrics-urls=http://$(POD_IP):9095",
-		"--initial-cluster=" + strings.Join(initial, ","),
-		"--initial-cluster-state=new",
+		initialCluster + e.initialCluster(s, s.Replicas),
+		initialState + "new",
 		"--initial-cluster-token=" + s.Name,
 		"--log-level=info",
 	}
@@ -256,7 +282,7 @@ func (e *Env) sidecarContainer(s Spec) corev1.Container {
 	}
 }
 
-// kubeconfig points a pod at the API server with its projected token.
+// kubeconfig points a pod at the API server, through the proxy, with its projected token.
 func (e *Env) kubeconfig() string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Config
@@ -270,7 +296,7 @@ contexts:
 - name: sidecar
   context: {cluster: cluster, user: sidecar}
 current-context: sidecar
-`, e.Plane.URL())
+`, e.API.URL())
 }
 
 func (s Spec) services() []*corev1.Service {

@@ -6,12 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/quorate/quorate/test/harness/build"
 	"github.com/quorate/quorate/test/harness/network"
@@ -77,6 +80,45 @@ func (c *Cluster) WaitNotReady(ctx context.Context, pod string) error {
 	})
 }
 
+// WaitWaiting waits until a container of the pod waits for the reason.
+func (c *Cluster) WaitWaiting(ctx context.Context, pod, container, reason string) error {
+	return waitFor(ctx, container+" of "+pod+" waits with "+reason, func(ctx context.Context) (bool, string) {
+		p, err := c.env.Client.CoreV1().Pods(Namespace).Get(ctx, pod, metav1.GetOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		for i := range p.Status.ContainerStatuses {
+			if s := &p.Status.ContainerStatuses[i]; s.Name == container {
+				return s.State.Waiting != nil && s.State.Waiting.Reason == reason && p.DeletionTimestamp == nil, s.State.String()
+			}
+		}
+		return false, "no status yet"
+	})
+}
+
+// DeletePod deletes a pod as an operator does, whatever that does to quorum.
+func (c *Cluster) DeletePod(ctx context.Context, pod string) error {
+	c.env.Timeline.Note("operator", "delete pod %s", pod)
+	return c.env.Client.CoreV1().Pods(Namespace).Delete(ctx, pod, metav1.DeleteOptions{})
+}
+
+// SetMinAvailable changes the cluster's PodDisruptionBudget, and waits until it counts.
+func (c *Cluster) SetMinAvailable(ctx context.Context, n int) error {
+	c.env.Timeline.Note("operator", "set minAvailable of %s to %d", c.Spec.Name, n)
+	budgets := c.env.Client.PolicyV1().PodDisruptionBudgets(Namespace)
+	changed, err := budgets.Patch(ctx, c.Spec.Name, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"minAvailable":%d}}`, n), metav1.PatchOptions{})
+	if err != nil {
+		return err
+	}
+	return waitFor(ctx, "the controller has seen the budget of "+c.Spec.Name, func(ctx context.Context) (bool, string) {
+		budget, err := budgets.Get(ctx, c.Spec.Name, metav1.GetOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		return budget.Status.ObservedGeneration >= changed.Generation, fmt.Sprint(budget.Status.ObservedGeneration)
+	})
+}
+
 // EtcdVersion is the version that the pod's member reports, or the error.
 func (c *Cluster) EtcdVersion(ctx context.Context, pod string) string {
 	client, err := c.Dial(pod)
@@ -98,13 +140,10 @@ func (c *Cluster) RevokeDelete(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	kept := role.Rules[:0]
-	for _, rule := range role.Rules {
-		if !strings.Contains(strings.Join(rule.Verbs, ","), "delete") {
-			kept = append(kept, rule)
-		}
+	for i := range role.Rules {
+		role.Rules[i].Verbs = slices.DeleteFunc(role.Rules[i].Verbs, func(verb string) bool { return verb == "delete" })
 	}
-	role.Rules = kept
+	role.Rules = slices.DeleteFunc(role.Rules, func(rule rbacv1.PolicyRule) bool { return len(rule.Verbs) == 0 })
 	_, err = roles.Update(ctx, role, metav1.UpdateOptions{})
 	return err
 }

@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -15,34 +14,6 @@ import (
 	"github.com/quorate/quorate/test/harness/process"
 )
 
-func TestAHealthyClusterIsUpgradedFollowersFirstAndTheLeaderLast(t *testing.T) {
-	ctx, s := newCluster(t, harness.Loopback, harness.Spec{Name: "healthy"})
-
-	t.Run("an upgrade from etcd 3.5 to 3.6 over mTLS", func(t *testing.T) {
-		leader, err := s.Leader(ctx)
-		require.NoError(t, err)
-		o := s.during(ctx, func(*harness.Ledger) {
-			s.upgrade(ctx, harness.Etcd36)
-			s.complete(ctx)
-		})
-		healthyRollout(t, o, leader)
-		for _, pod := range s.Pods() {
-			require.Equal(t, "3.6.16", s.EtcdVersion(ctx, pod), pod)
-			require.Less(t, s.memory(pod), 16.0, "anonymous resident memory of the sidecar of %s in MiB", pod)
-		}
-	})
-	for _, leader := range s.Pods() {
-		t.Run("a change of the template while "+leader+" leads", func(t *testing.T) {
-			require.NoError(t, s.MoveLeader(ctx, leader))
-			o := s.during(ctx, func(*harness.Ledger) {
-				s.touch(ctx, leader)
-				s.complete(ctx)
-			})
-			healthyRollout(t, o, leader)
-		})
-	}
-}
-
 // memory is the anonymous resident memory of a pod's sidecar in MiB.
 func (s *scene) memory(pod string) float64 {
 	s.t.Helper()
@@ -52,21 +23,8 @@ func (s *scene) memory(pod string) float64 {
 	return m.AnonymousMiB()
 }
 
-// healthyRollout: every pod once, the leader last, one planned change of leader, no
-// member away while another goes, nothing lost.
-func healthyRollout(t *testing.T, o outcome, leader string) {
-	t.Helper()
-	o.lostNothing(t)
-	o.keptQuorum(t)
-	o.oneAtATime(t)
-	require.Len(t, o.order, 3, "each pod is replaced once")
-	require.Equal(t, leader, o.order[2], "the leader goes last, order %v", o.order)
-	require.GreaterOrEqual(t, o.fewestReady, 2, "fewest Ready pods")
-	require.Equal(t, 1, o.Cluster.LeaderChanges, "leader changes: %v", o.Cluster.Leaders)
-	require.Equal(t, o.Cluster.FirstTerm+1, o.Cluster.LastTerm, "one term more: a handover and no further election")
-}
-
 func TestPodsAreReachedByTheirNamesInNamespacesOfTheirOwn(t *testing.T) {
+	t.Parallel()
 	ctx, s := newCluster(t, harness.Namespaces, harness.Spec{Name: "named"})
 	leader, err := s.Leader(ctx)
 	require.NoError(t, err)
@@ -74,10 +32,11 @@ func TestPodsAreReachedByTheirNamesInNamespacesOfTheirOwn(t *testing.T) {
 		s.upgrade(ctx, harness.Etcd36)
 		s.complete(ctx)
 	})
-	healthyRollout(t, o, leader)
+	healthyRollout(t, o, s.Pods(), leader)
 }
 
 func TestASickMemberGoesFirst(t *testing.T) {
+	t.Parallel()
 	ctx, s := newCluster(t, harness.Loopback, harness.Spec{Name: "sick"})
 	// The lowest ordinal: Kubernetes' own order would take it last.
 	sick, leader := s.Pods()[0], s.Pods()[1]
@@ -98,41 +57,12 @@ func TestASickMemberGoesFirst(t *testing.T) {
 	require.Equal(t, 1, o.Cluster.LeaderChanges)
 }
 
-func TestASingleMemberIsReplacedByItsOwnSidecar(t *testing.T) {
-	ctx, s := newCluster(t, harness.Loopback, harness.Spec{Name: "single", Replicas: 1})
-	o := s.during(ctx, func(*harness.Ledger) {
-		s.upgrade(ctx, harness.Etcd36)
-		s.complete(ctx)
-	})
-	o.lostNothing(t)
-	require.Equal(t, s.Pods(), o.order)
-}
-
-func TestACoordinatorKilledMidRolloutIsReplacedAndTheRolloutEnds(t *testing.T) {
-	ctx, s := newCluster(t, harness.Loopback, harness.Spec{Name: "killed"})
-	leader, err := s.Leader(ctx)
-	require.NoError(t, err)
-	o := s.during(ctx, func(l *harness.Ledger) {
-		s.touch(ctx, "killed")
-		require.NoError(t, l.WaitRemovals(ctx, 1))
-		removal, err := s.journal.Await(ctx, "a removal", func(e harness.LogEntry) bool {
-			return e.Action == "Remove" && e.At.After(s.changed)
-		})
-		require.NoError(t, err)
-		require.NoError(t, s.Signal(removal.Pod, "backup-restore", syscall.SIGKILL))
-		s.complete(ctx)
-	})
-	o.lostNothing(t)
-	o.keptQuorum(t)
-	o.oneAtATime(t)
-	require.Len(t, o.order, 3, "each pod is replaced once")
-	require.Equal(t, leader, o.order[2], "the leader goes last, order %v", o.order)
-}
-
 func TestTheStrategyCanBeSwitchedMidRollout(t *testing.T) {
+	t.Parallel()
 	ctx, s := newCluster(t, harness.Loopback, harness.Spec{Name: "switched", Strategy: appsv1.RollingUpdateStatefulSetStrategyType})
 
 	t.Run("from RollingUpdate to OnDelete, Quorate goes on where Kubernetes stopped", func(t *testing.T) {
+		s := s.in(t)
 		o := s.during(ctx, func(l *harness.Ledger) {
 			s.touch(ctx, "to-ondelete")
 			require.NoError(t, l.WaitRemovals(ctx, 1))
@@ -146,6 +76,7 @@ func TestTheStrategyCanBeSwitchedMidRollout(t *testing.T) {
 		require.Equal(t, s.Pods()[2], o.order[0], "Kubernetes begins with the highest ordinal")
 	})
 	t.Run("and back, Quorate lets go and Kubernetes ends it", func(t *testing.T) {
+		s := s.in(t)
 		var switched time.Time
 		o := s.during(ctx, func(l *harness.Ledger) {
 			s.touch(ctx, "to-rollingupdate")
@@ -165,9 +96,11 @@ func TestTheStrategyCanBeSwitchedMidRollout(t *testing.T) {
 }
 
 func TestWhatIsWrongIsSaidInOneLine(t *testing.T) {
+	t.Parallel()
 	ctx, s := newCluster(t, harness.Loopback, harness.Spec{Name: "wrong", PlainText: true})
 
 	t.Run("a StatefulSet that does not exist is named, and waited for", func(t *testing.T) {
+		s := s.in(t)
 		line, sidecar := s.outside("does not exist", "--statefulset=absent")
 		require.Contains(t, line, "get StatefulSet absent")
 		require.Contains(t, line, "check --namespace and --statefulset")
@@ -175,6 +108,7 @@ func TestWhatIsWrongIsSaidInOneLine(t *testing.T) {
 		require.Zero(t, sidecar.ExitCode(), "it waits, and ends in peace when asked to")
 	})
 	t.Run("a missing permission is named with its verb and resource, and nothing is removed", func(t *testing.T) {
+		s := s.in(t)
 		require.NoError(t, s.RevokeDelete(ctx))
 		o := s.during(ctx, func(*harness.Ledger) {
 			s.touch(ctx, "forbidden")

@@ -14,8 +14,9 @@ const clusterDomain = "cluster.local"
 
 // hostsOf returns a pod's hosts file: localhost, all published pods with every name
 // under which a pod of its namespace can look them up (the resolver's search list of
-// a cluster is written out here), and its own aliases.
-func hostsOf(self Pod, published map[Pod]netip.Addr, aliases map[string]string) string {
+// a cluster is written out here), and its own aliases. A name that is
+// redirected leads where it is redirected to, and nowhere else.
+func hostsOf(self Pod, published map[Pod]netip.Addr, aliases, redirected map[string]string) string {
 	lines := make([]string, 0, len(published)+len(aliases))
 	for pod, address := range published {
 		names := []string{}
@@ -29,6 +30,7 @@ func hostsOf(self Pod, published map[Pod]netip.Addr, aliases map[string]string) 
 				names = append(names, service)
 			}
 		}
+		names = slices.DeleteFunc(names, func(name string) bool { _, is := redirected[name]; return is })
 		if pod == self {
 			hostname := pod.Hostname
 			if hostname == "" {
@@ -41,9 +43,11 @@ func hostsOf(self Pod, published map[Pod]netip.Addr, aliases map[string]string) 
 		}
 	}
 	slices.Sort(lines)
-	extra := make([]string, 0, len(aliases))
-	for name, address := range aliases {
-		extra = append(extra, address+"\t"+name)
+	extra := make([]string, 0, len(aliases)+len(redirected))
+	for _, names := range []map[string]string{aliases, redirected} {
+		for name, address := range names {
+			extra = append(extra, address+"\t"+name)
+		}
 	}
 	slices.Sort(extra)
 	return "127.0.0.1\tlocalhost\n::1\tlocalhost\n" + strings.Join(append(lines, extra...), "\n") + "\n"

@@ -46,7 +46,9 @@ type Namespaces struct {
 	hub     *station
 	pods    map[string]*attachedPod
 	aliases map[string]map[string]string
-	cuts    cuts
+	// redirected leads names astray, in all pods.
+	redirected map[string]string
+	cuts       cuts
 }
 
 var _ Network = (*Namespaces)(nil)
@@ -94,8 +96,8 @@ func NewNamespaces(dir string) (*Namespaces, error) {
 		dir:     dir,
 		program: program,
 		pods:    map[string]*attachedPod{},
-		aliases: map[string]map[string]string{},
-		cuts:    newCuts(),
+		aliases: map[string]map[string]string{}, redirected: map[string]string{},
+		cuts: newCuts(),
 	}
 	if err := n.createBridge(handle); err != nil {
 		handle.Close()
@@ -358,6 +360,20 @@ func (n *Namespaces) SetHosts(namespace, podName string, aliases map[string]stri
 	_ = n.writeHosts()
 }
 
+// Redirect makes a name lead to an address, in all pods and in place of its own address,
+// as stale DNS does; an empty address undoes it. Programs may remember a name for some
+// seconds, and keep the connections that they have.
+func (n *Namespaces) Redirect(name, address string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if address == "" {
+		delete(n.redirected, name)
+	} else {
+		n.redirected[name] = address
+	}
+	return n.writeHosts()
+}
+
 // writeHosts brings the hosts files of all pods up to date.
 func (n *Namespaces) writeHosts() error {
 	published := make(map[Pod]netip.Addr, len(n.pods))
@@ -366,7 +382,7 @@ func (n *Namespaces) writeHosts() error {
 	}
 	var errs []error
 	for podKey, attached := range n.pods {
-		errs = append(errs, attached.files.write(hostsOf(attached.pod, published, n.aliases[podKey])))
+		errs = append(errs, attached.files.write(hostsOf(attached.pod, published, n.aliases[podKey], n.redirected)))
 	}
 	return errors.Join(errs...)
 }

@@ -281,6 +281,19 @@ func TestNamesInPods(t *testing.T) {
 		require.Equal(t, "127.0.0.1", a.ask("/resolve", "name", "etcd-local"))
 		require.Equal(t, "not found", b.ask("/resolve", "name", "etcd-local"))
 	})
+	t.Run("a redirected name leads astray everywhere, also after its pod is attached again, until it is undone", func(t *testing.T) {
+		require.NoError(t, n.Redirect(b.peerName(), a.attachment.IP))
+		n.SetHosts("ns", "etcd-1", nil) // what the node agent does for every new pod
+		for _, pod := range []*testPod{a, b} {
+			require.Eventually(t, func() bool {
+				return pod.ask("/resolve", "name", b.peerName()) == a.attachment.IP
+			}, time.Minute, 50*time.Millisecond)
+		}
+		require.NoError(t, n.Redirect(b.peerName(), ""))
+		require.Eventually(t, func() bool {
+			return a.ask("/resolve", "name", b.peerName()) == b.attachment.IP
+		}, time.Minute, 50*time.Millisecond)
+	})
 	t.Run("the host's own hosts file is untouched", func(t *testing.T) {
 		content, err := os.ReadFile("/etc/hosts")
 		require.NoError(t, err)

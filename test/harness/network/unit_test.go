@@ -67,7 +67,7 @@ func TestHosts(t *testing.T) {
 		peer:    netip.MustParseAddr("10.0.0.11"),
 		foreign: netip.MustParseAddr("10.0.0.12"),
 		plain:   netip.MustParseAddr("10.0.0.13"),
-	}, map[string]string{"etcd-local": "127.0.0.1"})
+	}, map[string]string{"etcd-local": "127.0.0.1"}, map[string]string{"etcd-1.etcd-peer.ns.svc": "10.0.0.10"})
 	names := map[string][]string{}
 	for line := range strings.Lines(content) {
 		fields := strings.Fields(line)
@@ -78,7 +78,7 @@ func TestHosts(t *testing.T) {
 	for name, want := range map[string][]string{
 		"localhost":                             {"127.0.0.1", "::1"},
 		"etcd-1.etcd-peer.ns.svc.cluster.local": {"10.0.0.11"},
-		"etcd-1.etcd-peer.ns.svc":               {"10.0.0.11"},
+		"etcd-1.etcd-peer.ns.svc":               {"10.0.0.10"}, // redirected
 		"etcd-1.etcd-peer.ns":                   {"10.0.0.11"},
 		"etcd-1.etcd-peer":                      {"10.0.0.11"},
 		"etcd-1":                                nil, // only a pod's own hostname stands alone

@@ -102,6 +102,8 @@ type Agent struct {
 	// The rest belongs to the goroutine of loop; others use do.
 	requests chan func()
 	nodes    map[string]Loss
+	// pools are the nodes of every pool; those of Config.Nodes belong to the pool "".
+	pools map[string][]string
 	// pods are all pods by namespace/name, as told by the watch so far. The informer's
 	// own store runs ahead of what it tells, and old news would look new.
 	pods    map[string]*corev1.Pod
@@ -134,13 +136,14 @@ func Start(ctx context.Context, config Config) (*Agent, error) {
 		informers: informers.NewSharedInformerFactory(config.Client, 0),
 		requests:  make(chan func()),
 		nodes:     map[string]Loss{},
+		pools:     map[string][]string{"": config.Nodes},
 		pods:      map[string]*corev1.Pod{},
 		slots:     map[string]*slot{},
 		binding:   map[types.UID]bool{},
 	}
 	for _, name := range config.Nodes {
 		a.nodes[name] = NotLost
-		if err := a.setNode(ctx, name, NotLost); err != nil {
+		if err := a.setNode(ctx, name, "", NotLost); err != nil {
 			cancel()
 			return nil, fmt.Errorf("register node %s: %w", name, err)
 		}

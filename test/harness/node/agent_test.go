@@ -882,6 +882,32 @@ func TestLostNode(t *testing.T) {
 	})
 }
 
+func TestAPoolHasNodesOfItsOwn(t *testing.T) {
+	f := setUp(t)
+	own := []string{f.namespace + "-pool-0", f.namespace + "-pool-1"}
+	f.nodes = append(f.nodes, own...) // to be deleted in the end
+	for _, name := range []string{"own-0", "own-1", "own-2"} {
+		pod := shellPod(name, forever)
+		pod.Spec.NodeSelector = map[string]string{node.PoolLabel: f.namespace}
+		f.create(pod)
+	}
+	f.create(shellPod("other-1", forever))
+	require.Equal(t, f.config.Nodes[1], f.awaitReady("other-1").Spec.NodeName)
+	require.Empty(t, f.get("own-1").Spec.NodeName, "it waits for its pool")
+
+	require.NoError(t, f.agent.AddPool(t.Context(), f.namespace, own...))
+	for i, name := range []string{"own-0", "own-1", "own-2"} {
+		require.Equal(t, own[i%2], f.awaitReady(name).Spec.NodeName)
+	}
+	require.NoError(t, f.agent.LoseNode(t.Context(), own[1], node.PowerLoss))
+	require.False(t, ready(f.get("own-1")))
+	require.True(t, ready(f.get("other-1")), "others have not lost their node")
+	require.NoError(t, f.agent.RestoreNode(t.Context(), own[1]))
+	f.awaitReady("own-1")
+	require.ErrorContains(t, f.agent.AddPool(t.Context(), f.namespace, own[0]), "already")
+	require.ErrorContains(t, f.agent.AddPool(t.Context(), ""), "name the pool")
+}
+
 func TestVolumesAndTokens(t *testing.T) {
 	f := setUp(t)
 	ctx := t.Context()

@@ -85,7 +85,7 @@ func (a *Agent) LoseNode(ctx context.Context, node string, how Loss) error {
 		}
 	}
 	a.emit(Event{Node: node, Kind: NodeLost, Detail: how.String()})
-	if err := errors.Join(a.setNode(ctx, node, how), a.markPodsNotReady(ctx, node)); err != nil {
+	if err := errors.Join(a.setNode(ctx, node, "", how), a.markPodsNotReady(ctx, node)); err != nil {
 		return fmt.Errorf("lose node %s: %w", node, err)
 	}
 	return nil
@@ -107,7 +107,7 @@ func (a *Agent) RestoreNode(ctx context.Context, node string) error {
 	})
 	if err == nil {
 		// The node is ready before its pods can be.
-		err = a.setNode(ctx, node, NotLost)
+		err = a.setNode(ctx, node, "", NotLost)
 	}
 	if err == nil {
 		err = a.do(func() error {
@@ -149,16 +149,18 @@ func (a *Agent) workersOn(node string) []*worker {
 // unreachable is the taint of a node that is lost.
 const unreachable = corev1.TaintNodeUnreachable
 
-// setNode writes the node's object as a kubelet, or the node controller, does.
-func (a *Agent) setNode(ctx context.Context, name string, loss Loss) error {
+// setNode writes the node's object as a kubelet, or the node controller, does. The pool
+// matters for a node that does not exist yet.
+func (a *Agent) setNode(ctx context.Context, name, pool string, loss Loss) error {
 	nodes := a.config.Client.CoreV1().Nodes()
 	return retry(ctx, nil, func(ctx context.Context) error {
 		object, err := nodes.Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
-			object, err = nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{
-				Name:   name,
-				Labels: map[string]string{corev1.LabelHostname: name, corev1.LabelOSStable: "linux"},
-			}}, metav1.CreateOptions{})
+			labels := map[string]string{corev1.LabelHostname: name, corev1.LabelOSStable: "linux"}
+			if pool != "" {
+				labels[PoolLabel] = pool
+			}
+			object, err = nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}, metav1.CreateOptions{})
 		}
 		if err != nil {
 			return err

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"fmt"
 	"hash/fnv"
 	"strconv"
 	"strings"
@@ -10,6 +11,45 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
+
+// PoolLabel is the label of nodes that were added with [Agent.AddPool]. A pod that selects
+// by it is bound to a node of that pool.
+const PoolLabel = "harness.quorate.dev/pool"
+
+// AddPool adds nodes for the pods that select the pool by its label: nodes that can be lost
+// without anybody else's pods on them. Pods that wait for the pool are bound.
+func (a *Agent) AddPool(ctx context.Context, pool string, nodes ...string) error {
+	if pool == "" || len(nodes) == 0 {
+		return fmt.Errorf("add pool %q with nodes %v: name the pool and at least one node", pool, nodes)
+	}
+	err := a.do(func() error {
+		for _, name := range nodes {
+			if _, known := a.nodes[name]; known {
+				return fmt.Errorf("there is a node %s already", name)
+			}
+		}
+		for _, name := range nodes {
+			a.nodes[name] = NotLost
+		}
+		return nil
+	})
+	for _, name := range nodes {
+		if err == nil {
+			err = a.setNode(ctx, name, pool, NotLost)
+		}
+	}
+	if err == nil {
+		err = a.do(func() error {
+			a.pools[pool] = append(a.pools[pool], nodes...)
+			a.catchUp()
+			return nil
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("add pool %s: %w", pool, err)
+	}
+	return nil
+}
 
 // assign returns the node for a pod: by its ordinal, so that a StatefulSet's pod always
 // comes back to the same node, and two pods share one only if there are too few.
@@ -27,7 +67,11 @@ func assign(podName string, nodes []string) string {
 // bind gives a pod to its node. While the node is lost the pod stays pending, as one does
 // whose volume can be reached from one node only.
 func (a *Agent) bind(pod *corev1.Pod) {
-	node := assign(pod.Name, a.config.Nodes)
+	nodes := a.pools[pod.Spec.NodeSelector[PoolLabel]]
+	if len(nodes) == 0 {
+		return // Unschedulable, until the pool is added.
+	}
+	node := assign(pod.Name, nodes)
 	if a.binding[pod.UID] || a.nodes[node] != NotLost || pod.DeletionTimestamp != nil || len(pod.Spec.SchedulingGates) > 0 || !ourScheduler(pod) {
 		return
 	}

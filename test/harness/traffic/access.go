@@ -245,6 +245,10 @@ func outcomeOf(err error, sent bool) Outcome {
 	}
 	var refused rpctypes.EtcdError
 	if errors.As(err, &refused) {
+		if errors.Is(err, rpctypes.ErrNoSpace) {
+			// A write that the quota has no room for any more is applied and refused.
+			return Unknown
+		}
 		switch refused.Code() {
 		case codes.InvalidArgument, codes.FailedPrecondition, codes.OutOfRange, codes.ResourceExhausted,
 			codes.PermissionDenied, codes.Unauthenticated, codes.NotFound, codes.Unimplemented:

@@ -19,18 +19,18 @@ func TestOnlyACertainFailureIsAFailure(t *testing.T) {
 		sent bool
 		want Outcome
 	}{
-		"an answer":                         {nil, true, OK},
-		"never sent":                        {status.Error(codes.Unavailable, "connection refused"), false, Failed},
-		"deadline before anything was sent": {context.DeadlineExceeded, false, Failed},
-		"deadline after it was sent":        {context.DeadlineExceeded, true, Unknown},
-		"connection lost":                   {status.Error(codes.Unavailable, "error reading from server: EOF"), true, Unknown},
-		"no leader":                         {rpctypes.ErrNoLeader, true, Unknown},
-		"timed out in etcd":                 {rpctypes.ErrTimeoutDueToLeaderFail, true, Unknown},
-		"etcd stopping":                     {rpctypes.ErrStopped, true, Unknown},
-		"no space":                          {rpctypes.ErrNoSpace, true, Failed},
-		"too many requests":                 {rpctypes.ErrTooManyRequests, true, Failed},
-		"no permission":                     {rpctypes.ErrPermissionDenied, true, Failed},
-		"a learner":                         {rpctypes.Error(rpctypes.ErrGRPCNotSupportedForLearner), true, Failed},
+		"an answer":                                {nil, true, OK},
+		"never sent":                               {status.Error(codes.Unavailable, "connection refused"), false, Failed},
+		"deadline before anything was sent":        {context.DeadlineExceeded, false, Failed},
+		"deadline after it was sent":               {context.DeadlineExceeded, true, Unknown},
+		"connection lost":                          {status.Error(codes.Unavailable, "error reading from server: EOF"), true, Unknown},
+		"no leader":                                {rpctypes.ErrNoLeader, true, Unknown},
+		"timed out in etcd":                        {rpctypes.ErrTimeoutDueToLeaderFail, true, Unknown},
+		"etcd stopping":                            {rpctypes.ErrStopped, true, Unknown},
+		"no space, perhaps for the next":           {rpctypes.ErrNoSpace, true, Unknown},
+		"too many requests":                        {rpctypes.ErrTooManyRequests, true, Failed},
+		"no permission":                            {rpctypes.ErrPermissionDenied, true, Failed},
+		"a learner":                                {rpctypes.Error(rpctypes.ErrGRPCNotSupportedForLearner), true, Failed},
 		"gRPC's own refusal, which may come later": {status.Error(codes.ResourceExhausted, "enhance your calm"), true, Unknown},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,0 +1,88 @@
+package apiproxy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Record is one request and what became of it.
+type Record struct {
+	Request
+	// At is when it came.
+	At time.Time
+	// Status is the code that the client was answered, 0 while it waits or when it never
+	// was. For a watch it is that of its beginning.
+	Status int
+	// Ended is when the answer had been given, or given up; zero while it is awaited, and
+	// while a watch is open.
+	Ended time.Time
+}
+
+// Open tells whether the request is under way.
+func (r Record) Open() bool { return r.Ended.IsZero() }
+
+// String is the record in one line.
+func (r Record) String() string {
+	switch {
+	case r.Status != 0:
+		return fmt.Sprintf("%s: %d", r.Request.String(), r.Status)
+	case r.Open():
+		return r.Request.String() + ": no answer yet"
+	default:
+		return r.Request.String() + ": no answer"
+	}
+}
+
+func (p *Proxy) begin(request *Request) *Record {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	record := &Record{Request: *request, At: time.Now()}
+	p.records = append(p.records, record)
+	return record
+}
+
+func (p *Proxy) answered(record *Record, status int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	record.Status = status
+}
+
+func (p *Proxy) end(record *Record) {
+	p.mu.Lock()
+	record.Ended = time.Now()
+	done := *record
+	p.mu.Unlock()
+	if p.config.OnAnswer != nil {
+		p.config.OnAnswer(done)
+	}
+}
+
+// Records are the requests that match, in the order in which they came; nil matches all.
+func (p *Proxy) Records(match Match) []Record {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var found []Record
+	for _, record := range p.records {
+		if match == nil || match(&record.Request) {
+			found = append(found, *record)
+		}
+	}
+	return found
+}
+
+// Count counts records by what they ask, as "list pods": for messages and assertions.
+func Count(records []Record) map[string]int {
+	counts := map[string]int{}
+	for i := range records {
+		r := &records[i]
+		counts[strings.TrimSpace(r.Verb+" "+r.Resource+strings.TrimSuffix("/"+r.Subresource, "/"))]++
+	}
+	return counts
+}
+
+// Since leaves the records of requests that came at that time or later.
+func Since(records []Record, at time.Time) []Record {
+	return slices.DeleteFunc(records, func(r Record) bool { return r.At.Before(at) })
+}

@@ -1,0 +1,294 @@
+package harness
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// keyPrefix is where Quorate keeps its keys in the etcd it serves.
+func (c *Cluster) keyPrefix() string { return "/quorate/" + Namespace + "/" + c.Spec.Name + "/" }
+
+// etcd runs a function with a client of all members.
+func (c *Cluster) etcd(f func(*clientv3.Client) error) error {
+	client, err := clientv3.New(clientv3.Config{Endpoints: c.Endpoints(), TLS: c.tls, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	return f(client)
+}
+
+// LockQueue are the pods whose sidecars wait for the lock, the owner first. A key whose
+// sidecar is not present is named by the key's last element.
+func (c *Cluster) LockQueue(ctx context.Context) ([]string, error) {
+	var queue []string
+	err := c.etcd(func(client *clientv3.Client) error {
+		response, err := client.Get(ctx, c.keyPrefix(), clientv3.WithPrefix())
+		if err != nil {
+			return err
+		}
+		present := map[string]string{} // pod by the last element of the key
+		slices.SortFunc(response.Kvs, func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.CreateRevision, b.CreateRevision) })
+		for _, kv := range response.Kvs {
+			if id, ok := strings.CutPrefix(string(kv.Key), c.keyPrefix()+"presence/"); ok {
+				var presence struct{ Pod string }
+				if err := json.Unmarshal(kv.Value, &presence); err != nil {
+					return fmt.Errorf("%s: %q: %w", kv.Key, kv.Value, err)
+				}
+				present[id] = presence.Pod
+			}
+		}
+		for _, kv := range response.Kvs {
+			if id, ok := strings.CutPrefix(string(kv.Key), c.keyPrefix()+"lock/"); ok {
+				queue = append(queue, cmp.Or(present[id], id))
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the lock of %s: %w", c.Spec.Name, err)
+	}
+	return queue, nil
+}
+
+// LockOwner waits until a sidecar has the lock and as many sidecars as there are pods are
+// in the queue, and returns the owner's pod.
+func (c *Cluster) LockOwner(ctx context.Context) (string, error) {
+	owner := ""
+	err := waitFor(ctx, "all sidecars of "+c.Spec.Name+" are in the queue for the lock", func(ctx context.Context) (bool, string) {
+		queue, err := c.LockQueue(ctx)
+		pods := 0
+		for _, pod := range queue {
+			if c.owns(pod) {
+				pods++
+			}
+		}
+		if err == nil && pods == len(c.Pods()) && c.owns(queue[0]) {
+			owner = queue[0]
+		}
+		return owner != "", fmt.Sprint(queue, err)
+	})
+	return owner, err
+}
+
+// PutStaleLock writes a lock key that belongs to no lease, as one does that was restored
+// from a backup.
+func (c *Cluster) PutStaleLock(ctx context.Context) error {
+	c.env.Timeline.Note("fault", "a lock key of %s without a lease", c.Spec.Name)
+	return c.etcd(func(client *clientv3.Client) error {
+		_, err := client.Put(ctx, c.keyPrefix()+"lock/694d8c0ffee00000", "")
+		return err
+	})
+}
+
+// AddGhosts adds voters that nobody ever starts. Etcd refuses this unless it runs with
+// --strict-reconfig-check=false.
+func (c *Cluster) AddGhosts(ctx context.Context, n int) error {
+	return c.etcd(func(client *clientv3.Client) error {
+		for i := range n {
+			url := fmt.Sprintf("%s://ghost-%d.invalid:2380", c.Spec.scheme(), i)
+			c.env.Timeline.Note("fault", "a voter %s that never starts", url)
+			if _, err := client.MemberAdd(ctx, []string{url}); err != nil {
+				return fmt.Errorf("add ghost %s: %w", url, err)
+			}
+		}
+		return nil
+	})
+}
+
+// RemoveGhosts removes the members that have never started.
+func (c *Cluster) RemoveGhosts(ctx context.Context) error {
+	return c.removeMembers(ctx, func(name string) bool { return name == "" })
+}
+
+// RemoveMembers removes the members of the pods.
+func (c *Cluster) RemoveMembers(ctx context.Context, pods ...string) error {
+	return c.removeMembers(ctx, func(name string) bool { return slices.Contains(pods, name) })
+}
+
+func (c *Cluster) removeMembers(ctx context.Context, which func(name string) bool) error {
+	return c.etcd(func(client *clientv3.Client) error {
+		list, err := client.MemberList(ctx)
+		if err != nil {
+			return err
+		}
+		for _, m := range list.Members {
+			if !which(m.Name) {
+				continue
+			}
+			c.env.Timeline.Note("operator", "remove member %x %s %v", m.ID, m.Name, m.PeerURLs)
+			if _, err := client.MemberRemove(ctx, m.ID); err != nil {
+				return fmt.Errorf("remove member %x %s: %w", m.ID, m.Name, err)
+			}
+		}
+		return nil
+	})
+}
+
+// Scale changes the number of replicas, and the pod template with it: etcd's flags name
+// all members, and change may change more. New pods join as learners, one for each, as
+// they do with etcd-druid; see Promote. (Etcd allows one learner; 3.6 has --max-learners
+// for more.) The members of pods that are scaled away stay in
+// the member list; see RemoveMembers.
+func (c *Cluster) Scale(ctx context.Context, replicas int, change func(*corev1.PodTemplateSpec)) error {
+	err := c.etcd(func(client *clientv3.Client) error {
+		for n := len(c.Pods()); n < replicas; n++ {
+			url := c.env.peerURL(c.Spec, c.Spec.podName(n))
+			if _, err := client.MemberAddAsLearner(ctx, []string{url}); err != nil {
+				return fmt.Errorf("add learner %s: %w", url, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	c.replicas.Store(int32(replicas))
+	return c.Update(ctx, fmt.Sprintf("scale %s to %d", c.Spec.Name, replicas), func(set *appsv1.StatefulSet) {
+		*set.Spec.Replicas = int32(replicas)
+		args := etcdContainerOf(&set.Spec.Template).Args
+		for i := range args {
+			switch {
+			case strings.HasPrefix(args[i], initialCluster):
+				args[i] = initialCluster + c.env.initialCluster(c.Spec, replicas)
+			case strings.HasPrefix(args[i], initialState):
+				args[i] = initialState + "existing"
+			}
+		}
+		if change != nil {
+			change(&set.Spec.Template)
+		}
+	})
+}
+
+func etcdContainerOf(template *corev1.PodTemplateSpec) *corev1.Container {
+	for i := range template.Spec.Containers {
+		if template.Spec.Containers[i].Name == "etcd" {
+			return &template.Spec.Containers[i]
+		}
+	}
+	panic("the template has no container etcd") // The harness itself has made it.
+}
+
+// Promote makes the member of a pod a voter as soon as etcd takes it for caught up.
+func (c *Cluster) Promote(ctx context.Context, pod string) error {
+	return waitFor(ctx, "the member of "+pod+" is a voter", func(ctx context.Context) (bool, string) {
+		err := c.etcd(func(client *clientv3.Client) error {
+			list, err := client.MemberList(ctx)
+			if err != nil {
+				return err
+			}
+			for _, m := range list.Members {
+				switch {
+				case m.Name != pod:
+				case m.IsLearner:
+					_, err := client.MemberPromote(ctx, m.ID)
+					return err
+				default:
+					return nil
+				}
+			}
+			return errors.New("it has not started")
+		})
+		return err == nil, fmt.Sprint(err)
+	})
+}
+
+// Fill writes until etcd raises the alarm NOSPACE: give it a small
+// --quota-backend-bytes.
+func (c *Cluster) Fill(ctx context.Context) error {
+	c.env.Timeline.Note("fault", "fill the quota of %s", c.Spec.Name)
+	value := string(bytes.Repeat([]byte("x"), 512<<10))
+	return c.etcd(func(client *clientv3.Client) error {
+		for n := 0; ; n++ {
+			_, err := client.Put(ctx, fmt.Sprintf("/fill/%d", n), value)
+			if errors.Is(err, rpctypes.ErrNoSpace) {
+				return nil
+			}
+			if err != nil {
+				return fmt.Errorf("fill the quota: %w", err)
+			}
+		}
+	})
+}
+
+// DisarmAlarms ends all alarms.
+func (c *Cluster) DisarmAlarms(ctx context.Context) error {
+	c.env.Timeline.Note("operator", "disarm the alarms of %s", c.Spec.Name)
+	return c.etcd(func(client *clientv3.Client) error {
+		_, err := client.AlarmDisarm(ctx, &clientv3.AlarmMember{})
+		return err
+	})
+}
+
+// EtcdMessages counts what the pod's member has received from clients since its process
+// started, by service and method ("KV/Range"). Every message of a stream counts, so a
+// keepalive is one.
+func (c *Cluster) EtcdMessages(ctx context.Context, pod string) (map[string]int, error) {
+	url := "http://" + net.JoinHostPort(c.env.Network.AddressOf(Namespace, pod), "9095") + "/metrics"
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("GET %s: %s", url, response.Status)
+	}
+	return parseMessages(response.Body)
+}
+
+// parseMessages reads grpc_server_msg_received_total of Prometheus' text format.
+func parseMessages(metrics io.Reader) (map[string]int, error) {
+	counts := map[string]int{}
+	lines := bufio.NewScanner(metrics)
+	for lines.Scan() {
+		labels, ok := strings.CutPrefix(lines.Text(), "grpc_server_msg_received_total{")
+		if !ok {
+			continue
+		}
+		labels, value, ok := strings.Cut(labels, "} ")
+		if !ok {
+			return nil, fmt.Errorf("metric without a value: %q", lines.Text())
+		}
+		n, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			return nil, fmt.Errorf("%q: %w", lines.Text(), err)
+		}
+		service := label(labels, "grpc_service")
+		if n > 0 {
+			counts[service[strings.LastIndexByte(service, '.')+1:]+"/"+label(labels, "grpc_method")] += int(n)
+		}
+	}
+	return counts, lines.Err()
+}
+
+// label reads one of a metric's labels; none of gRPC's holds a quote.
+func label(labels, name string) string {
+	_, rest, _ := strings.Cut(labels, name+`="`)
+	value, _, _ := strings.Cut(rest, `"`)
+	return value
+}

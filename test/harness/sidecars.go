@@ -1,0 +1,132 @@
+package harness
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/quorate/quorate/test/harness/apiproxy"
+	"github.com/quorate/quorate/test/harness/process"
+)
+
+// owns tells whether a name is that of one of the cluster's pods, scaled away or not.
+func (c *Cluster) owns(pod string) bool {
+	for n := range maxReplicas {
+		if pod == c.Spec.podName(n) {
+			return true
+		}
+	}
+	return false
+}
+
+// Requests are what the sidecar of a pod has asked of the API server since then: that of
+// every pod of this name.
+func (c *Cluster) Requests(pod string, since time.Time) []apiproxy.Record {
+	return apiproxy.Since(c.env.API.Records(func(r *apiproxy.Request) bool { return r.Pod == pod }), since)
+}
+
+// Removing chooses the requests that are to remove pods of this cluster, whoever asks.
+func (c *Cluster) Removing(r *apiproxy.Request) bool { return r.Removes() && c.owns(r.Name) }
+
+// WritingRecord chooses the requests that are to write this cluster's record.
+func (c *Cluster) WritingRecord(r *apiproxy.Request) bool {
+	return r.Is("leases", "create", "update", "patch") && r.Name == c.RecordName()
+}
+
+// WritingIntent chooses those of them that put the removal of a pod on record.
+func (c *Cluster) WritingIntent(r *apiproxy.Request) bool {
+	text, _ := r.Annotation(IntentAnnotation)
+	var intent Intent
+	return c.WritingRecord(r) && json.Unmarshal([]byte(text), &intent) == nil && intent.Pod != ""
+}
+
+// RemovalRequests are all requests of sidecars since then to remove a pod of this
+// cluster, granted or not, in order.
+func (c *Cluster) RemovalRequests(since time.Time) []apiproxy.Record {
+	return apiproxy.Since(c.env.API.Records(c.Removing), since)
+}
+
+// SelfRemovals are those of them in which a sidecar asked to remove its own pod, and not a
+// predecessor or successor of the same name.
+func SelfRemovals(requests []apiproxy.Record) []apiproxy.Record {
+	return slices.DeleteFunc(slices.Clone(requests), func(r apiproxy.Record) bool {
+		if r.Name != r.Pod {
+			return true
+		}
+		p := r.Preconditions()
+		return p != nil && p.UID != nil && *p.UID != r.UID
+	})
+}
+
+// CreateServiceAccount creates a ServiceAccount that may do, of all that a sidecar may,
+// only what has one of the verbs.
+func (c *Cluster) CreateServiceAccount(ctx context.Context, name string, verbs ...string) error {
+	_, err := c.env.Client.CoreV1().ServiceAccounts(Namespace).Create(ctx, &corev1.ServiceAccount{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: Namespace},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	roles := c.env.Client.RbacV1().Roles(Namespace)
+	role, err := roles.Get(ctx, c.Spec.Name+"-quorate", metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	role.ObjectMeta = metav1.ObjectMeta{Name: name, Namespace: Namespace}
+	for i := range role.Rules {
+		role.Rules[i].Verbs = slices.DeleteFunc(role.Rules[i].Verbs, func(verb string) bool { return !slices.Contains(verbs, verb) })
+	}
+	role.Rules = slices.DeleteFunc(role.Rules, func(rule rbacv1.PolicyRule) bool { return len(rule.Verbs) == 0 })
+	if _, err := roles.Create(ctx, role, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	_, err = c.env.Client.RbacV1().RoleBindings(Namespace).Create(ctx, &rbacv1.RoleBinding{
+		ObjectMeta: role.ObjectMeta,
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: name, Namespace: Namespace}},
+	}, metav1.CreateOptions{})
+	return err
+}
+
+// StartOutside runs a sidecar outside of any pod, as a Job or a laptop does, with the
+// rights of the cluster's ServiceAccount. It goes by the members' addresses, so the
+// cluster must be reachable by these. Its certificates, kubeconfig and log
+// (sidecar.log) are in the directory. Stop it in the end.
+func (c *Cluster) StartOutside(ctx context.Context, dir string, args ...string) (*process.Process, error) {
+	token, err := c.env.Client.CoreV1().ServiceAccounts(Namespace).CreateToken(ctx, c.Spec.Name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("token for a sidecar outside of %s: %w", c.Spec.Name, err)
+	}
+	files := map[string][]byte{"kubeconfig": []byte(c.env.kubeconfig()), "ca.crt": c.env.API.CAPEM(), "token": []byte(token.Status.Token)}
+	given := []string{
+		"sidecar", "--namespace=" + Namespace, "--statefulset=" + c.Spec.Name, "--log-format=json",
+		"--kubeconfig=" + filepath.Join(dir, "kubeconfig"), "--endpoints=" + strings.Join(c.Endpoints(), ","),
+	}
+	if !c.Spec.PlainText {
+		secret, err := c.env.Client.CoreV1().Secrets(Namespace).Get(ctx, c.Spec.Name+"-tls", metav1.GetOptions{})
+		if err != nil {
+			return nil, err
+		}
+		files["etcd-ca.crt"], files["client.crt"], files["client.key"] = secret.Data["ca.crt"], secret.Data["client.crt"], secret.Data["client.key"]
+		given = append(given, "--cacert="+filepath.Join(dir, "etcd-ca.crt"), "--cert="+filepath.Join(dir, "client.crt"), "--key="+filepath.Join(dir, "client.key"))
+	}
+	for name, content := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			return nil, err
+		}
+	}
+	return process.Start(process.Spec{
+		Name: "sidecar outside of " + c.Spec.Name, Path: c.env.Binaries.Quorate, Args: append(given, args...),
+		Env: []string{}, LogPath: filepath.Join(dir, "sidecar.log"),
+	})
+}

@@ -1,0 +1,161 @@
+package scenarios
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/quorate/quorate/test/harness"
+)
+
+// Two of three members crash at every start, because of a flag; the cure is the next
+// template (DEP-06, scenario 3).
+func TestLostQuorumWhoseCureIsTheUpdate(t *testing.T) {
+	t.Parallel()
+	ctx, s := newCluster(t, harness.Loopback, harness.Spec{Name: "cured", PlainText: true})
+	good, err := s.Template(ctx)
+	require.NoError(t, err)
+	dead, survivor := s.Pods()[:2], s.Pods()[2]
+
+	// lose makes the two with the lower ordinals crash.
+	lose := func(s *scene, l *harness.Ledger) {
+		require.NoError(s.t, s.MoveLeader(ctx, survivor))
+		s.change(ctx, "give etcd a flag that it does not know", withFlag("etcd", unknownFlag))
+		require.NoError(s.t, l.WaitRemovals(ctx, 1))
+		first := l.Order()[0]
+		require.Contains(s.t, dead, first, "a follower goes first")
+		require.NoError(s.t, s.WaitWaiting(ctx, first, "etcd", "CrashLoopBackOff"))
+		second := s.others(survivor, first)[0]
+		require.NoError(s.t, s.DeletePod(ctx, second))
+		require.NoError(s.t, s.WaitWaiting(ctx, second, "etcd", "CrashLoopBackOff"))
+		s.withoutQuorum(ctx)
+		require.NotContains(s.t, l.Order(), survivor, "the last live member stays")
+	}
+	cure := func(value string) func(*corev1.PodTemplateSpec) {
+		return func(template *corev1.PodTemplateSpec) {
+			*template = *good.DeepCopy()
+			touched(value)(template)
+		}
+	}
+
+	t.Run("Quorate replaces the dead ones at once and without waiting for each other, and the survivor when quorum is back", func(t *testing.T) {
+		s := s.in(t)
+		before := 0
+		o := s.during(ctx, func(l *harness.Ledger) {
+			lose(s, l)
+			before = len(l.Order())
+			s.change(ctx, "the cure", cure("cured"))
+			require.NoError(t, l.WaitRemovals(ctx, before+1))
+			first := l.Removals()[before]
+			took := first.At.Sub(s.changed)
+			t.Logf("the first removal, of %s, came %v after the change", first.Pod, took)
+			require.LessOrEqual(t, took, 5*time.Second)
+			s.complete(ctx)
+		})
+		o.lostNothing(t)
+		after := o.removals[before:]
+		require.Len(t, after, 3)
+		require.ElementsMatch(t, dead, []string{after[0].Pod, after[1].Pod}, "dead ones first")
+		require.Equal(t, survivor, after[2].Pod)
+		require.Equal(t, 2, after[2].OthersReady, "the survivor is not touched before quorum is back")
+		require.True(t, slices.ContainsFunc(s.journal.Entries(), func(e harness.LogEntry) bool {
+			return e.Message == coordinatesNow && e.By == "fallback" && e.At.After(s.changed)
+		}), "there was no lock to be had")
+	})
+	t.Run("RollingUpdate does not recover: it replaces the survivor and waits for ever", func(t *testing.T) {
+		s := s.in(t)
+		before := 0
+		o := s.during(ctx, func(l *harness.Ledger) {
+			lose(s, l)
+			before = len(l.Order())
+			require.NoError(t, s.Update(ctx, "the cure, with RollingUpdate", func(set *appsv1.StatefulSet) {
+				set.Spec.UpdateStrategy.Type = appsv1.RollingUpdateStatefulSetStrategyType
+				cure("rolled")(&set.Spec.Template)
+			}))
+			require.NoError(t, l.WaitRemovals(ctx, before+1))
+			s.pass(ctx, 30*time.Second)
+			after := l.Order()[before:]
+			t.Logf("RollingUpdate in half a minute: removed %v; no quorum, %v crash on", after, dead)
+			require.Equal(t, []string{survivor}, after, "the only live member, and nobody else")
+			s.withoutQuorum(ctx)
+
+			// Quorate still can.
+			s.changed = time.Now()
+			require.NoError(t, s.SetStrategy(ctx, appsv1.OnDeleteStatefulSetStrategyType))
+			s.complete(ctx)
+		})
+		o.lostNothing(t)
+		require.ElementsMatch(t, dead, o.order[before+1:], "what was dead; the survivor is up to date")
+	})
+}
+
+// withoutQuorum waits until a linearizable read is answered by nobody.
+func (s *scene) withoutQuorum(ctx context.Context) {
+	s.t.Helper()
+	require.Eventually(s.t, func() bool {
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		_, err := s.LockQueue(ctx)
+		return err != nil
+	}, time.Minute, 100*time.Millisecond)
+}
+
+func TestTheLockCannotBeHadOrIsHeldByNobody(t *testing.T) {
+	t.Parallel()
+	const quota = "--quota-backend-bytes="
+	ctx, s := newCluster(t, harness.Loopback, harness.Spec{Name: "locked", PlainText: true, EtcdArgs: []string{quota + "16777216"}})
+
+	t.Run("a lock key without a lease, restored from a backup, blocks nobody", func(t *testing.T) {
+		s := s.in(t)
+		require.NoError(t, s.PutStaleLock(ctx))
+		s.coordinator(ctx)
+		for _, pod := range s.Pods() {
+			s.signal(pod, syscall.SIGKILL)
+		}
+		o := s.during(ctx, func(*harness.Ledger) {
+			s.touch(ctx, "stale-lock")
+			s.complete(ctx)
+		})
+		o.lostNothing(t)
+		o.keptQuorum(t)
+		o.oneAtATime(t)
+		o.replacedOnce(t, s.Pods()...)
+		queue, err := s.LockQueue(ctx)
+		require.NoError(t, err)
+		require.ElementsMatch(t, s.Pods(), queue)
+	})
+	t.Run("no space: the change that raises the quota proceeds without a lock", func(t *testing.T) {
+		s := s.in(t)
+		o := s.during(ctx, func(*harness.Ledger) {
+			require.NoError(t, s.Fill(ctx))
+			// A lease that is there can be kept alive; a new one cannot be had.
+			for _, pod := range s.Pods() {
+				s.signal(pod, syscall.SIGKILL)
+			}
+			s.pass(ctx, lockTTL)
+			s.change(ctx, "raise the quota", func(template *corev1.PodTemplateSpec) {
+				etcd := container(template, "etcd")
+				etcd.Args = slices.DeleteFunc(etcd.Args, func(arg string) bool { return strings.HasPrefix(arg, quota) })
+			})
+			s.complete(ctx)
+			require.NoError(t, s.DisarmAlarms(ctx))
+			s.coordinator(ctx)
+		})
+		o.lostNothing(t)
+		o.keptQuorum(t)
+		o.oneAtATime(t)
+		require.ElementsMatch(t, s.Pods(), o.order)
+		for _, e := range s.journal.Entries() {
+			if e.Message == coordinatesNow && e.At.After(s.changed) {
+				require.Equal(t, "fallback", e.By, "%s", e)
+			}
+		}
+	})
+}
