@@ -165,6 +165,10 @@ func (d *Dump) Ages(s *appsv1.StatefulSet, names Names, now time.Time) map[rollo
 				lost = now.Sub(at)
 			}
 		}
+		if c := container(p, names.EtcdContainer); c.Restarts > 0 && !c.Ready {
+			unready, _ := condition(p, corev1.ContainersReady)
+			note(rollout.RestartingSeen, unready)
+		}
 		since := stoppedSince(p, names.EtcdContainer)
 		note(rollout.TerminatedSeen, since)
 		if since.IsZero() {

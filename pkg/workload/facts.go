@@ -49,12 +49,12 @@ func SetFacts(s *appsv1.StatefulSet, names Names) rollout.Set {
 	return set
 }
 
-// volatileData is true when no writable volume of the etcd container outlives the
-// pod: then the data goes with it.
+// volatileData is true when no writable volume of the etcd container is known to outlive
+// the pod: then the data goes with it.
 func volatileData(s *appsv1.StatefulSet, container string) bool {
 	i := slices.IndexFunc(s.Spec.Template.Spec.Containers, func(c corev1.Container) bool { return c.Name == container })
 	if i < 0 {
-		return false
+		return true // Nobody knows where its data is.
 	}
 	for _, mount := range s.Spec.Template.Spec.Containers[i].VolumeMounts {
 		if mount.ReadOnly {
@@ -111,10 +111,19 @@ func PodFacts(p *corev1.Pod, set rollout.Set, names Names) rollout.Pod {
 		default: // Nothing that a decision asks for.
 		}
 	}
+	pod.NeverReady = neverReady(p)
 	if !declares(p, names.SidecarContainer) {
 		pod.Sidecar = rollout.Container{State: rollout.ContainerRunning, Ready: true} // Nothing that could be sick.
 	}
 	return pod
+}
+
+// neverReady is true when the containers have been unready since the pod was initialized:
+// had they been ready in between, that condition would have changed later.
+func neverReady(p *corev1.Pod) bool {
+	initialized, done := condition(p, corev1.PodInitialized)
+	since, ready := condition(p, corev1.ContainersReady)
+	return !ready && (!done || !since.IsZero() && !initialized.IsZero() && !since.After(initialized))
 }
 
 // ordinal returns the ordinal of a pod of the named StatefulSet, -1 for any other
@@ -141,6 +150,11 @@ func declares(p *corev1.Pod, container string) bool {
 // container reads the kubelet's word on one container; a sidecar may also be an
 // init container that keeps running.
 func container(p *corev1.Pod, name string) rollout.Container {
+	if p.Status.Phase == corev1.PodFailed {
+		// Nothing of it runs any more, and nothing will: an evicted pod keeps its last
+		// container statuses, or has none at all.
+		return rollout.Container{State: rollout.ContainerTerminated, Reason: p.Status.Reason}
+	}
 	for _, statuses := range [][]corev1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses} {
 		for _, s := range statuses {
 			if s.Name != name {

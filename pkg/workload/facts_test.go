@@ -107,6 +107,7 @@ func TestDataIsVolatileWhenNoWritableVolumeOutlivesThePod(t *testing.T) {
 		{"what only the sidecar mounts does not count", func(s *appsv1.StatefulSet) {
 			s.Spec.Template.Spec.Containers[0].VolumeMounts = nil
 		}, true},
+		{"data is volatile where the etcd container is not found", func(s *appsv1.StatefulSet) { s.Spec.Template.Spec.Containers[0].Name = "other" }, true},
 		{"no mounts at all are volatile", func(s *appsv1.StatefulSet) {
 			s.Spec.Template.Spec.Containers[0].VolumeMounts, s.Spec.VolumeClaimTemplates = nil, nil
 		}, true},
@@ -159,6 +160,14 @@ func TestFactsOfAPod(t *testing.T) {
 			p.Status.ContainerStatuses[0] = corev1.ContainerStatus{Name: "etcd", State: s}
 		}
 	}
+	// unready is a pod whose containers turned unready so long after it was initialized.
+	unready := func(after time.Duration) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+			p.Status.Conditions[0].LastTransitionTime = metav1.NewTime(began)
+			p.Status.Conditions[1].Status, p.Status.Conditions[1].LastTransitionTime = corev1.ConditionFalse, metav1.NewTime(began.Add(after))
+		}
+	}
 	condition := func(i int, s corev1.ConditionStatus) func(*corev1.Pod) {
 		return func(p *corev1.Pod) { p.Status.Conditions[i].Status = s }
 	}
@@ -181,7 +190,17 @@ func TestFactsOfAPod(t *testing.T) {
 		{"Ready that is unknown", condition(2, corev1.ConditionUnknown), func(f *rollout.Pod) { f.Ready = false }},
 		{"containers that are not ready", condition(1, corev1.ConditionFalse), func(f *rollout.Pod) { f.ContainersReady = false }},
 		{"init containers that have not finished", condition(0, corev1.ConditionFalse), func(f *rollout.Pod) { f.Initialized = false }},
-		{"no conditions yet", func(p *corev1.Pod) { p.Status.Conditions = nil }, func(f *rollout.Pod) { f.Ready, f.ContainersReady, f.Initialized = false, false, false }},
+		{"no conditions yet", func(p *corev1.Pod) { p.Status.Conditions = nil }, func(f *rollout.Pod) {
+			f.Ready, f.ContainersReady, f.Initialized, f.NeverReady = false, false, false, true
+		}},
+		{"containers that have not been ready since the pod was initialized", unready(0), func(f *rollout.Pod) { f.ContainersReady, f.NeverReady = false, true }},
+		{"containers that were ready in between", unready(time.Minute), func(f *rollout.Pod) { f.ContainersReady = false }},
+		{"an evicted pod, whatever its containers said last", func(p *corev1.Pod) {
+			p.Status.Phase, p.Status.Reason = corev1.PodFailed, "Evicted"
+		}, func(f *rollout.Pod) {
+			f.Etcd = rollout.Container{State: rollout.ContainerTerminated, Reason: "Evicted"}
+			f.Sidecar = f.Etcd
+		}},
 		{"readiness gates", func(p *corev1.Pod) { p.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: "x"}} }, func(f *rollout.Pod) { f.ReadinessGates = true }},
 		{"a container that waits", etcdIs(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}), func(f *rollout.Pod) {
 			f.Etcd = rollout.Container{State: rollout.ContainerWaiting, Reason: "CrashLoopBackOff"}
@@ -251,6 +270,31 @@ func TestOrdinalsAreReadAsTheControllerReadsThem(t *testing.T) {
 		got := workload.PodFacts(pod(func(p *corev1.Pod) { p.Name = name }), rollout.Set{Name: "etcd-main"}, workload.DefaultNames()).Ordinal
 		if got != want {
 			t.Errorf("%s: ordinal %d, want %d", name, got, want)
+		}
+	}
+}
+
+func TestAgesOfADumpAreThoseOfTheObjects(t *testing.T) {
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	ago := func(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(-d)) }
+	p := pod(func(p *corev1.Pod) {
+		p.CreationTimestamp = ago(time.Hour)
+		for i := range p.Status.Conditions[1:] {
+			c := &p.Status.Conditions[i+1]
+			c.Status, c.LastTransitionTime = corev1.ConditionFalse, ago(20*time.Minute)
+		}
+		// A crash loop: it has ended just now, and has not been ready for long.
+		p.Status.ContainerStatuses[0] = corev1.ContainerStatus{Name: "etcd", RestartCount: 7, State: corev1.ContainerState{
+			Terminated: &corev1.ContainerStateTerminated{Reason: "Error", FinishedAt: ago(3 * time.Second)},
+		}}
+	})
+	d := workload.Dump{Pods: []corev1.Pod{*p}}
+	ages := d.Ages(statefulSet(func(*appsv1.StatefulSet) {}), workload.DefaultNames(), now)
+	for condition, want := range map[rollout.Condition]time.Duration{
+		rollout.PodSeen: time.Hour, rollout.TerminatedSeen: 3 * time.Second, rollout.RestartingSeen: 20 * time.Minute, rollout.UnsettledSeen: 20 * time.Minute,
+	} {
+		if got := ages[rollout.Sighting{UID: string(p.UID), Condition: condition}]; got != want {
+			t.Errorf("%v has lasted %v, want %v", condition, got, want)
 		}
 	}
 }

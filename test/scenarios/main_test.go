@@ -127,9 +127,10 @@ func ownEnvironment(t *testing.T, name string) *harness.Env {
 const (
 	// scenarioTimeout bounds every scenario; the slowest takes half of it on two cores.
 	scenarioTimeout = 8 * time.Minute
-	// lockTTL and recordDuration are short, so that a change of coordinator is.
+	// lockTTL and recordDuration are short, so that a change of coordinator is. The record
+	// has to outlast a cycle in which members hang: two probe timeouts.
 	lockTTL        = 3 * time.Second
-	recordDuration = 3 * time.Second
+	recordDuration = 6 * time.Second
 )
 
 // quick are the sidecar's flags of every cluster whose spec does not say otherwise.
