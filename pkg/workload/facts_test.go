@@ -288,8 +288,10 @@ func TestAgesOfADumpAreThoseOfTheObjects(t *testing.T) {
 			Terminated: &corev1.ContainerStateTerminated{Reason: "Error", FinishedAt: ago(3 * time.Second)},
 		}}
 	})
+	set := statefulSet(func(*appsv1.StatefulSet) {})
+	p.Namespace, p.OwnerReferences[0].UID = set.Namespace, set.UID
 	d := workload.Dump{Pods: []corev1.Pod{*p}}
-	ages := d.Ages(statefulSet(func(*appsv1.StatefulSet) {}), workload.DefaultNames(), now)
+	ages := d.Ages(set, workload.DefaultNames(), now)
 	for condition, want := range map[rollout.Condition]time.Duration{
 		rollout.PodSeen: time.Hour, rollout.TerminatedSeen: 3 * time.Second, rollout.RestartingSeen: 20 * time.Minute, rollout.UnsettledSeen: 20 * time.Minute,
 	} {
