@@ -142,6 +142,9 @@ func (c Config) complete() (Config, error) {
 	require(c.FallbackAfter > 0, "FallbackAfter %v is not positive", c.FallbackAfter)
 	require(c.RecordDuration >= 3*time.Second && c.RecordDuration%time.Second == 0,
 		"RecordDuration %v must be whole seconds and at least 3s: it is renewed every third of that", c.RecordDuration)
+	require(2*c.RecordDuration >= 3*(2*c.ProbeTimeout+c.Interval),
+		"RecordDuration %v is too short: with members that hang a cycle takes twice ProbeTimeout %v and Interval %v, and two thirds of RecordDuration have to cover that, or the record lapses while its holder lives",
+		c.RecordDuration, c.ProbeTimeout, c.Interval)
 	require(c.MaxEvidenceAge > 2*c.ProbeTimeout,
 		"MaxEvidenceAge %v must exceed twice ProbeTimeout %v (the member list and the probes are asked one after the other), or no evidence is ever young enough", c.MaxEvidenceAge, c.ProbeTimeout)
 	require(c.Policy.MaxUnavailable.Number >= 1, "Policy.MaxUnavailable %v is below 1, so nothing could ever be replaced", c.Policy.MaxUnavailable)

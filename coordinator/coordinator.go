@@ -121,6 +121,7 @@ func (c *Coordinator) elect(ctx context.Context) (*tenure, error) {
 			dismiss()
 			standIn.Wait()
 			c.faults.clear()
+			defer c.keepAddresses(ctx, s)()
 			return s.wait(ctx)
 		}
 		if ctx.Err() != nil {
@@ -148,7 +149,7 @@ func (c *Coordinator) join(ctx context.Context, self selfupdate.Presence) (*sess
 	// serves, all that are known have to do.
 	members := c.observer()
 	endpoints, _ := members.Discover(ctx)
-	c.remember(members)
+	c.remember(members.MemberURLs())
 	if len(endpoints) == 0 {
 		endpoints = c.addresses()
 	}
@@ -163,7 +164,40 @@ func (c *Coordinator) join(ctx context.Context, self selfupdate.Presence) (*sess
 		s.close(ctx)
 		return nil, err
 	}
+	s.addresses = c.addresses
 	return s, nil
+}
+
+// addressesEvery is how often a sidecar that idles asks where the members are: seldom,
+// because it is for the day on which quorum is lost and nobody can be asked any more.
+const addressesEvery = time.Minute
+
+// keepAddresses keeps the addresses of the members fresh for as long as a session is in use:
+// when it began, members may not have been started yet. It returns a function that ends
+// it.
+func (c *Coordinator) keepAddresses(ctx context.Context, s *session) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var following sync.WaitGroup
+	following.Go(func() {
+		for every := c.cfg.LockTTL; ; every = addressesEvery {
+			c.pause(ctx, every)
+			if ctx.Err() != nil {
+				return
+			}
+			asking, done := s.bounded(ctx)
+			list, err := s.client.MemberList(asking)
+			done()
+			if err != nil {
+				continue // What is known stays.
+			}
+			var urls []string
+			for _, m := range list.Members {
+				urls = append(urls, m.ClientURLs...)
+			}
+			c.remember(urls)
+		}
+	})
+	return func() { cancel(); following.Wait() }
 }
 
 // observer asks the configured endpoints and the members of the last list: with quorum
@@ -178,8 +212,7 @@ func (c *Coordinator) addresses() []string {
 	return slices.Clone(c.endpoints)
 }
 
-func (c *Coordinator) remember(members *membership.Observer) {
-	urls := members.MemberURLs()
+func (c *Coordinator) remember(urls []string) {
 	if len(urls) == 0 {
 		return
 	}
@@ -206,9 +239,11 @@ func (c *Coordinator) coordinate(ctx context.Context, t *tenure) {
 		case <-leading.Done():
 		}
 	})
+	stop := c.keepAddresses(leading, t.session)
 	l := c.leader(record.ByLock, t)
 	l.lead(leading)
 	cancel()
+	stop()
 	session.Wait()
 
 	var err error

@@ -50,7 +50,7 @@ type session struct {
 	*concurrency.Session
 	client    *clientv3.Client
 	dial      membership.Dial
-	endpoints []string
+	addresses func() []string
 	keys      keys
 	ttl       time.Duration
 	timeout   time.Duration
@@ -73,7 +73,10 @@ func openSession(ctx context.Context, dial membership.Dial, endpoints []string, 
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("keep the lock's lease alive: %w", err), client.Close())
 	}
-	return &session{Session: s, client: client, dial: dial, endpoints: endpoints, keys: k, ttl: ttl, timeout: timeout}, nil
+	return &session{
+		Session: s, client: client, dial: dial, keys: k, ttl: ttl, timeout: timeout,
+		addresses: func() []string { return endpoints },
+	}, nil
 }
 
 // bounded gives a request its deadline. Without RequireLeader it hangs on a member that
@@ -333,7 +336,7 @@ func (t *tenure) giveBack(ctx context.Context, over func(context.Context, *clien
 	answers := make(chan error)
 	var asked sync.WaitGroup
 	asked.Go(func() { answers <- insist(t.client) })
-	for _, endpoint := range slices.Compact(slices.Sorted(slices.Values(t.endpoints))) {
+	for _, endpoint := range slices.Compact(slices.Sorted(slices.Values(t.addresses()))) {
 		asked.Go(func() {
 			client, err := t.dial([]string{endpoint})
 			if err == nil {

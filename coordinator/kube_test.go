@@ -69,6 +69,10 @@ func newKube(t *testing.T, replicas int, etcd *etcdtest.Cluster) *kube {
 		Spec: appsv1.StatefulSetSpec{
 			Replicas: &n, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "etcd"}},
 			UpdateStrategy: appsv1.StatefulSetUpdateStrategy{Type: appsv1.OnDeleteStatefulSetStrategyType},
+			Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{
+				{Name: "etcd", VolumeMounts: []corev1.VolumeMount{{Name: "data"}}}, {Name: "backup-restore"},
+			}}},
+			VolumeClaimTemplates: []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}}},
 		},
 		Status: appsv1.StatefulSetStatus{ObservedGeneration: 1, UpdateRevision: "rev-1"},
 	}}

@@ -172,6 +172,12 @@ func (l *leader) roll(ctx context.Context) {
 			l.ended(ctx, end)
 			return
 		}
+		if l.leaving && l.tenure != nil {
+			// Our own pod goes. The record stays as it is, as after a crash: so whoever has
+			// the lock next knows that a rollout is under way, and ends it.
+			l.rest()
+			return
+		}
 		var event record.Event = record.Stop{}
 		if stop := ctx.Err() != nil || l.over; !stop || stopped {
 			event = l.do(ctx, effect)
@@ -191,7 +197,7 @@ func (l *leader) roll(ctx context.Context) {
 func (l *leader) rest() {
 	l.memory = newMemory()
 	l.unfollow()
-	l.remember(l.members)
+	l.remember(l.members.MemberURLs())
 	l.members.Close()
 }
 

@@ -91,13 +91,13 @@ func TestTheRecord(t *testing.T) {
 			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
 			k.held(nil)
 			*k.lease.Spec.HolderIdentity = ""
-			defer run(t, config(k, as("etcd-0")))()
+			defer run(t, config(k))()
 			<-time.After(time.Minute)
 			expectAll(t, "holders while idle", seen(k, &k.holders))
 			k.update("rev-2")
 			within(t, time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
 			<-time.After(time.Minute)
-			expectAll(t, "holders", seen(k, &k.holders), "etcd-0 8", " 8")
+			expectAll(t, "holders", seen(k, &k.holders), "outside 8", " 8")
 			writes := k.leaseWrites()
 			<-time.After(time.Hour)
 			if n := k.leaseWrites() - writes; n != 0 {

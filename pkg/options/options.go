@@ -249,6 +249,12 @@ func (o *Sidecar) validateNumbers(bad func(format string, args ...any)) {
 	if o.RecordDuration < 3*time.Second || o.RecordDuration%time.Second != 0 {
 		bad("--record-duration: %v: must be whole seconds, at least 3s", o.RecordDuration)
 	}
+	if cycle := 2*o.ProbeTimeout + o.Interval; 2*o.RecordDuration < 3*cycle {
+		bad("--record-duration: %v: two thirds of it must cover a cycle with members that hang, %v (twice --probe-timeout and --interval)", o.RecordDuration, cycle)
+	}
+	if o.FallbackAfter <= 0 {
+		bad("--fallback-after: %v: must be positive", o.FallbackAfter)
+	}
 	if o.MaxEvidenceAge <= 2*o.ProbeTimeout {
 		bad("--max-evidence-age: %v: must exceed twice --probe-timeout (%v), or no evidence is ever young enough", o.MaxEvidenceAge, o.ProbeTimeout)
 	}

@@ -244,6 +244,9 @@ func TestBadInputNamesTheFlagAndItsValueInOneLine(t *testing.T) {
 		{"a log format", []string{"--log-format=xml"}, []string{`--log-format: "xml": use text or json`}},
 		{"a probe timeout of nothing", []string{"--probe-timeout=0s"}, []string{"--probe-timeout: 0s: must be positive"}},
 		{"a request timeout of less", []string{"--request-timeout=-1s"}, []string{"--request-timeout: -1s: must be positive"}},
+		{"a record that lapses during a cycle", []string{"--record-duration=7s"}, []string{"--record-duration: 7s: two thirds of it must cover a cycle with members that hang, 5s"}},
+		{"a record of broken seconds", []string{"--record-duration=8500ms"}, []string{"--record-duration: 8.5s: must be whole seconds, at least 3s"}},
+		{"no patience before the fallback", []string{"--fallback-after=0s"}, []string{"--fallback-after: 0s: must be positive"}},
 		{"an interval of nothing", []string{"--interval=0s"}, []string{"--interval: 0s: must be positive"}},
 		{"a settle timeout of nothing", []string{"--settle-timeout=0s"}, []string{"--settle-timeout: 0s: must be positive"}},
 		{"a time to be dead of less than nothing", []string{"--dead-after=-1s"}, []string{"--dead-after: -1s: must not be negative"}},
@@ -313,7 +316,7 @@ func TestAConfigForTheCoordinatorFollowsTheOptions(t *testing.T) {
 	if err := os.WriteFile(path, []byte(kubeconfig), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	o := parse(t, inAPod, "--kubeconfig", path, "--interval=7s")
+	o := parse(t, inAPod, "--kubeconfig", path, "--interval=6s")
 	cfg, err := o.Config("quorate/test", logrus.NewEntry(o.Log.Logger()))
 	if err != nil {
 		t.Fatal(err)
@@ -321,7 +324,7 @@ func TestAConfigForTheCoordinatorFollowsTheOptions(t *testing.T) {
 	if _, err := coordinator.New(cfg); err != nil {
 		t.Errorf("the coordinator refuses it: %v", err)
 	}
-	if cfg.Namespace != "garden" || cfg.StatefulSet != "etcd-main" || cfg.PodName != "etcd-main-1" || cfg.Interval != 7*time.Second || cfg.Policy != o.Policy {
+	if cfg.Namespace != "garden" || cfg.StatefulSet != "etcd-main" || cfg.PodName != "etcd-main-1" || cfg.Interval != 6*time.Second || cfg.Policy != o.Policy {
 		t.Errorf("got %+v", cfg)
 	}
 	rc, err := o.Kubernetes.restConfig("quorate/test")

@@ -61,6 +61,9 @@ func recordState(lease *coordinationv1.Lease) (RecordState, error) {
 		if err := json.Unmarshal([]byte(text), s.Intent); err != nil {
 			return s, fmt.Errorf("annotation %s: %q: %w", IntentAnnotation, text, err)
 		}
+		if s.Intent.Operation == "none" {
+			s.Intent = nil // Nothing is under way, and the record says so.
+		}
 	}
 	return s, nil
 }

@@ -84,7 +84,7 @@ func TestQuorumIsLostForAMomentWhileAnUpdateIsPending(t *testing.T) {
 		}
 		s.pass(ctx, 3*time.Second)
 		require.Empty(t, l.Order(), "no live process is removed")
-		s.holds(ctx, "QuorumPatience")
+		s.says(ctx, "that the rollout is held", func(e harness.LogEntry) bool { return e.Action == "Hold" })
 		back = time.Now()
 		for _, pod := range stopped {
 			require.NoError(t, s.Signal(pod, "etcd", syscall.SIGCONT))

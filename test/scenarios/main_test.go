@@ -130,7 +130,7 @@ const (
 	// lockTTL and recordDuration are short, so that a change of coordinator is. The record
 	// has to outlast a cycle in which members hang: two probe timeouts.
 	lockTTL        = 3 * time.Second
-	recordDuration = 6 * time.Second
+	recordDuration = 8 * time.Second
 )
 
 // quick are the sidecar's flags of every cluster whose spec does not say otherwise.
