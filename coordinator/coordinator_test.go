@@ -396,15 +396,21 @@ func TestTheElection(t *testing.T) {
 }
 
 // A waiter watches the key before it, and clientv3's watches do not work in a bubble (a
-// channel of theirs is global). So these run on the machine's clock, and assert no times.
+// channel of theirs is global). So tests with a queue run on the machine's clock, with all
+// that takes time made short, and assert no times.
+
+const generous = time.Minute
+
+func soon(c *Config) { c.Interval = 20 * time.Millisecond }
+
+func quick(t *testing.T) *kube {
+	t.Helper()
+	k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+	k.termination, k.startup = 10*time.Millisecond, 10*time.Millisecond
+	return k
+}
+
 func TestTheQueue(t *testing.T) {
-	const generous = time.Minute
-	soon := func(c *Config) { c.Interval = 20 * time.Millisecond }
-	quick := func(t *testing.T) *kube {
-		k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
-		k.termination, k.startup = 10*time.Millisecond, 10*time.Millisecond
-		return k
-	}
 	for _, tc := range []struct {
 		name string
 		test func(t *testing.T)

@@ -339,13 +339,6 @@ func fleet(t *testing.T, k *kube, changes ...func(*Config)) (stop func()) {
 }
 
 func TestTheHandover(t *testing.T) {
-	const generous = time.Minute
-	soon := func(c *Config) { c.Interval = 20 * time.Millisecond }
-	quick := func(t *testing.T) *kube {
-		k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
-		k.termination, k.startup = 10*time.Millisecond, 10*time.Millisecond
-		return k
-	}
 	t.Run("lets updated code finish, changes the coordinator once, and nobody removes its own pod", func(t *testing.T) {
 		k := quick(t)
 		var log bytes.Buffer

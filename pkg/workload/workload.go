@@ -177,8 +177,8 @@ func (w *Workload) Fenceable(ctx context.Context) ([]record.Pod, error) {
 }
 
 // Fence changes the very pod, so that every removal that was decided before is refused,
-// and returns its new resourceVersion. The error is a [Refused] one if that pod is gone,
-// and only then.
+// and returns its new resourceVersion. The error's outcome is [record.Refused] if that pod is
+// gone, and only then.
 func (w *Workload) Fence(ctx context.Context, p record.Pod, value string) (string, error) {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid":         p.UID,
@@ -198,7 +198,7 @@ func (w *Workload) Fence(ctx context.Context, p record.Pod, value string) (strin
 	switch {
 	case rerr == nil && (now == nil || string(now.UID) != p.UID):
 		return "", apierrors.NewNotFound(corev1.Resource("pods"), p.Name)
-	case Refused(err):
+	case record.OutcomeOf(err) == record.Refused:
 		return "", apierrors.NewInternalError(fmt.Errorf("pod %s (UID %s) could not be changed: %w", p.Name, p.UID, err))
 	}
 	return "", fmt.Errorf("change pod %s (UID %s): %w", p.Name, p.UID, err)
@@ -211,10 +211,6 @@ func preconditions(i record.Intent) *metav1.Preconditions {
 // Blocked is true for an answer by which a PodDisruptionBudget refuses an eviction for
 // now.
 func Blocked(err error) bool { return apierrors.IsTooManyRequests(err) }
-
-// Refused is true for an answer that says that the pod is not the one that was
-// observed any more.
-func Refused(err error) bool { return apierrors.IsConflict(err) || apierrors.IsNotFound(err) }
 
 // watchRetry is the pause before a watch that ended is opened again, so that a
 // failing API server is not hammered.
