@@ -42,8 +42,9 @@ type leader struct {
 	faults  faults
 	changed chan struct{}
 
-	// first is true until the first look: a rollout may be under way that this process
-	// has not seen begin.
+	// first is true until it has seen that nothing is to be done, and again when it could
+	// not finish what was: the record may say that a rollout is under way of which the
+	// pods show nothing any more.
 	first bool
 	// since is when an outdated pod was first seen.
 	since time.Time
@@ -125,7 +126,7 @@ func (l *leader) look(ctx context.Context) (bool, error) {
 			return false, err
 		}
 		r := record.Parse(lease)
-		due = r.Holder != "" || r.Intent.Operation != record.None
+		due = r.Rolling || r.Holder != "" || r.Intent.Operation != record.None
 	}
 	if !due {
 		l.first = false
@@ -203,9 +204,9 @@ func (l *leader) rest() {
 
 // ended says what becomes of us after a claim has ended.
 func (l *leader) ended(ctx context.Context, end record.End) {
+	l.first = end.Ended != record.Finished
 	switch end.Ended {
 	case record.Finished:
-		l.first = false
 		l.faults.clear()
 		l.Coordinator.unfit = 0
 		wait(ctx, 0, l.changed)
@@ -358,37 +359,8 @@ func (l *leader) plan(o record.Observed, revision string, peers []selfupdate.Pee
 		l.log.Debug(choice.Reason)
 		return o
 	}
-	switch d.Action {
-	case rollout.Idle:
-		o.Plan = record.PlanFinish
-	case rollout.Complete:
-		// Pods below the partition stay outdated until it is lowered, and nothing
-		// reports that.
-		if !outdatedSeat(d.Assessment) {
-			o.Plan = record.PlanFinish
-		}
-	case rollout.Remove:
-		o.Plan = record.PlanRemove
-		o.Intent = record.Intent{
-			Operation: record.Delete, Pod: d.Target.Pod, UID: d.Target.UID, ResourceVersion: d.Target.ResourceVersion, Revision: revision,
-		}
-		if d.Method == rollout.RemoveByEviction {
-			o.Intent.Operation = record.Evict
-		}
-	case rollout.MoveLeader:
-		o.Plan = record.PlanMoveLeader
-	case rollout.Hold, rollout.Wait:
-	}
+	o.Plan, o.Intent = record.PlanOf(d, revision)
 	return o
-}
-
-func outdatedSeat(a *rollout.Assessment) bool {
-	for i := range a.Seats {
-		if a.Seats[i].Outdated {
-			return true
-		}
-	}
-	return false
 }
 
 // peers are the other sidecars that take part in the election. Without a lock there is

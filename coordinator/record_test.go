@@ -104,6 +104,17 @@ func TestTheRecord(t *testing.T) {
 				t.Errorf("%d writes of the Lease while idle", n)
 			}
 		}},
+		{"says that a rollout is under way until every pod has settled, whoever sees that", func(t *testing.T) {
+			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+			k.held(map[string]string{record.SchemaAnnotation: "1", record.IntentAnnotation: `{"operation":"none"}`, record.RolloutAnnotation: "under way"})
+			*k.lease.Spec.HolderIdentity = "" // Its coordinator was told to stop before the last pod had settled.
+			defer run(t, config(k))()
+			<-time.After(time.Minute)
+			expectAll(t, "holders", seen(k, &k.holders), "outside 8", " 8")
+			if said := k.lease.Annotations[record.RolloutAnnotation]; said != "none" {
+				t.Errorf("the record says: %q", said)
+			}
+		}},
 		{"is renewed while a rollout waits", func(t *testing.T) {
 			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
 			k.held(map[string]string{"quorate.dev/paused": "true"})

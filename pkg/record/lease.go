@@ -19,6 +19,10 @@ const (
 	IntentAnnotation = "quorate.dev/intent"
 	// SchemaAnnotation holds the version of this format.
 	SchemaAnnotation = "quorate.dev/schema"
+	// RolloutAnnotation says whether a rollout is under way: from the first claim on, until a
+	// coordinator has seen every pod settled. One that ends before that, even though
+	// nothing is outdated any more, leaves it to the next one to see that.
+	RolloutAnnotation = "quorate.dev/rollout"
 	// FencedAnnotation is written to a pod to change its resourceVersion, so that an
 	// old removal is refused. Its value only has to be new.
 	FencedAnnotation = "quorate.dev/fenced"
@@ -71,7 +75,9 @@ type Lease struct {
 	// Duration is how long the holder may go without renewing before another may claim
 	// the record without the lock.
 	Duration time.Duration
-	Intent   Intent
+	// Rolling: a rollout is under way.
+	Rolling bool
+	Intent  Intent
 }
 
 // Exists is true when there is a Lease.
@@ -97,14 +103,19 @@ func Parse(lease *coordinationv1.Lease) Lease {
 	if text, ok := lease.Annotations[SchemaAnnotation]; ok {
 		l.Schema = parseSchema(text)
 	}
+	l.Rolling = lease.Annotations[RolloutAnnotation] == underWay
 	if text, ok := lease.Annotations[IntentAnnotation]; ok || l.Schema > 0 {
 		l.Intent = parseIntent(text)
 	}
 	return l
 }
 
-// nothing is how an intent about nothing is written.
-const nothing = `{"operation":"none"}`
+// How an intent about nothing, a rollout that is under way and one that is not are written.
+const (
+	nothing   = `{"operation":"none"}`
+	underWay  = "under way"
+	noRollout = "none"
+)
 
 // parseSchema takes what is not a number for a newer version: this one wrote numbers.
 func parseSchema(text string) int {

@@ -386,6 +386,7 @@ func (c Config) patience(l Lease) time.Duration {
 func (c Config) claim(s State) (State, Effect) {
 	next := s.Lease
 	next.Schema, next.Holder, next.Duration = Schema, c.Identity, c.Duration
+	next.Rolling = true
 	next.Epoch++
 	if s.Lease.Schema == 0 {
 		// There is no Lease, or one that an operator made for a control. A deleted one may
@@ -580,6 +581,7 @@ func (c Config) woken(s State, now Instant) (State, Effect) {
 func (c Config) release(s State, how Ended) (State, Effect) {
 	s.Ending = how
 	s.Lease.Holder = ""
+	s.Lease.Rolling = how != Finished
 	return c.to(s, releasing, WriteLease{Lease: s.Lease})
 }
 

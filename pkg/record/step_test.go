@@ -22,12 +22,20 @@ func theirs() record.Lease {
 }
 
 func mine(version string, i record.Intent) record.Lease {
-	return record.Lease{ResourceVersion: version, Schema: record.Schema, Holder: me, Epoch: 7, Duration: 15 * time.Second, Intent: i}
+	return record.Lease{ResourceVersion: version, Schema: record.Schema, Holder: me, Epoch: 7, Duration: 15 * time.Second, Rolling: true, Intent: i}
 }
 
 func released(version string, i record.Intent) record.Lease {
 	l := mine(version, i)
 	l.Holder = ""
+	return l
+}
+
+// finished is the record after a rollout; one that was merely released says that the
+// rollout is still under way.
+func finished(version string) record.Lease {
+	l := released(version, nothing)
+	l.Rolling = false
 	return l
 }
 
@@ -314,16 +322,16 @@ func TestACoordinator(t *testing.T) {
 
 		// End.
 		{"gives the record back when the rollout is over", append(looking(),
-			turn{event: saw(mine("11", nothing), record.PlanFinish), want: write(released("11", nothing))},
+			turn{event: saw(mine("11", nothing), record.PlanFinish), want: write(finished("11"))},
 			turn{event: written("12"), want: ends(record.Finished)})},
 		{"gives the record back when another shall go on", append(looking(),
 			turn{event: saw(mine("11", nothing), record.PlanHandOver), want: write(released("11", nothing))},
 			turn{event: written("12"), want: ends(record.HandedOver)})},
 		{"has ended even if the record could not be given back", append(looking(),
-			turn{event: saw(mine("11", nothing), record.PlanFinish), want: write(released("11", nothing))},
+			turn{event: saw(mine("11", nothing), record.PlanFinish), want: write(finished("11"))},
 			turn{event: notWritten(record.Refused), want: ends(record.Finished)})},
 		{"has ended even if nobody knows whether the record was given back", append(looking(),
-			turn{event: saw(mine("11", nothing), record.PlanFinish), want: write(released("11", nothing))},
+			turn{event: saw(mine("11", nothing), record.PlanFinish), want: write(finished("11"))},
 			turn{event: notWritten(record.Unclear), want: ends(record.Finished)})},
 	} {
 		t.Run(tc.name, func(t *testing.T) { run(t, record.State{}, tc.turns...) })
@@ -400,7 +408,7 @@ func places() []place {
 		{"renewing before leadership is moved", moving()[:len(moving())-1], written("12"), gives(released("11", nothing)), true},
 		{"moving leadership", moving(), record.Moved{}, gives(released("12", nothing)), true},
 		{"resting", resting(), record.Woken{}, gives(released("11", nothing)), true},
-		{"releasing", append(looking(), turn{event: saw(mine("11", nothing), record.PlanFinish), want: write(released("11", nothing))}), written("12"), stopped, true},
+		{"releasing", append(looking(), turn{event: saw(mine("11", nothing), record.PlanFinish), want: write(finished("11"))}), written("12"), stopped, true},
 	}
 }
 

@@ -78,7 +78,11 @@ func (l Lease) annotations() map[string]string {
 		text, _ := json.Marshal(l.Intent) // Strings and numbers always encode.
 		intent = string(text)
 	}
-	return map[string]string{SchemaAnnotation: strconv.Itoa(l.Schema), IntentAnnotation: intent}
+	rollout := noRollout
+	if l.Rolling {
+		rollout = underWay
+	}
+	return map[string]string{SchemaAnnotation: strconv.Itoa(l.Schema), IntentAnnotation: intent, RolloutAnnotation: rollout}
 }
 
 // spec has the time of the writing for whoever looks at the Lease; nobody decides

@@ -218,7 +218,7 @@ func TestAWriteTouchesNothingThatIsNotOurs(t *testing.T) {
 	}
 	want := stored()
 	merge(want, object{
-		"metadata": object{"resourceVersion": "11", "annotations": object{"quorate.dev/intent": `{"operation":"none"}`}},
+		"metadata": object{"resourceVersion": "11", "annotations": object{"quorate.dev/intent": `{"operation":"none"}`, "quorate.dev/rollout": "under way"}},
 		"spec":     object{"holderIdentity": me, "leaseTransitions": 7.0, "leaseDurationSeconds": 15.0, "renewTime": field(a.lease, "spec", "renewTime")},
 	})
 	if !reflect.DeepEqual(a.lease, want) {
@@ -268,7 +268,7 @@ func TestALeaseIsCreatedWithItsIntent(t *testing.T) {
 	if _, err := record.Write(t.Context(), leases, "etcd", mine("", fenceAll(7))); err != nil {
 		t.Fatal(err)
 	}
-	want := object{record.SchemaAnnotation: "1", record.IntentAnnotation: `{"operation":"fence-all","epoch":7}`}
+	want := object{record.SchemaAnnotation: "1", record.IntentAnnotation: `{"operation":"fence-all","epoch":7}`, record.RolloutAnnotation: "under way"}
 	if got := field(a.bodies[0], "metadata", "annotations"); len(a.asked) != 1 || !reflect.DeepEqual(got, want) {
 		t.Errorf("%q with %v, want %v", a.asked, got, want)
 	}
