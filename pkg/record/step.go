@@ -155,8 +155,8 @@ type (
 		Plan   Plan
 		Intent Intent
 	}
-	// Removed answers [Remove]. Done and Refused are the last word on every attempt: a pod
-	// that is gone or has changed stays so.
+	// Removed answers [Remove]. Done, and Refused for a delete, are the last word on every
+	// attempt: a pod that is gone or has changed stays so.
 	Removed struct{ Outcome Outcome }
 	// Moved answers [MoveLeader]. However it ended, a change of leadership is no
 	// removal, and the next observation shows it: nothing has to be resolved.
@@ -296,13 +296,15 @@ func (c Config) Step(s State, e Event, now Instant) (State, Effect) {
 		}
 	case Removed:
 		if s.Phase == acting {
-			s.Pausing = e.Outcome == Failed
-			if e.Outcome == Done || e.Outcome == Refused {
+			s.Pausing = e.Outcome == Failed || e.Outcome == Unclear
+			if e.Outcome == Done || e.Outcome == Refused && s.Lease.Intent.Operation == Delete {
 				return c.clear(s)
 			}
 			// It may arrive at any time, unless its pod changes first. One that failed as
 			// well: a client repeats a request by itself (client-go does after a 503 with
-			// Retry-After), and only of its last attempt the answer is known.
+			// Retry-After), and only of its last attempt the answer is known. An eviction that
+			// was refused, too: its own first attempt may have changed the pod, and be about
+			// to delete what it has changed.
 			return c.resolve(s)
 		}
 	case Moved:
