@@ -195,8 +195,10 @@ func (c class) representativeOfUpdated() class {
 	if c.sick && c.etcd == runsReady && c.answer == otherAnswers {
 		c.etcd = runsNotReady
 	}
-	if c.etcd != runsReady {
-		c.answer = silent // Both witnesses say Down, or one says nothing: unavailable either way.
+	if c.etcd != runsReady && !(c.voter() && c.etcd == runsNotReady) {
+		// Both witnesses say Down, or one says nothing: unavailable either way. Only of a voter
+		// whose process runs it matters, because then it may vote.
+		c.answer = silent
 	}
 	c.sick = false
 	return c
@@ -280,9 +282,9 @@ func (c class) isGoing() bool { return c.pod == goingPod || c.pod == absent }
 // survives: a serving voter that stays.
 func (c class) survives() bool { return c.servingVoter() && !c.isGoing() }
 
-// votes: a voter that serves and stays, or whose process is known to run.
+// votes: a voter that serves and stays, or that is Down while its process is known to run.
 func (c class) votes() bool {
-	return c.voter() && !c.isGoing() && (c.answer == serves || c.pod == present && runs(c))
+	return c.voter() && !c.isGoing() && (c.answer == serves || c.pod == present && c.etcd == runsNotReady && c.answer == silent)
 }
 
 // hasNoProcess: nothing of it can vote.

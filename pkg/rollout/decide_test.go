@@ -245,6 +245,8 @@ func TestGuardsOfACandidate(t *testing.T) {
 		{"MayVote does not count on what is only starting", cluster(3, updated(1), starting(1), alive(2)), "etcd-2", rollout.GuardMayVote},
 		{"MayVote does not count on a ghost", cluster(3, alive(2), ghosts(1)), "etcd-2", rollout.GuardMayVote},
 		{"MayVote does not count on what ran on a node that is lost", cluster(3, noAnswer(1), alive(2), func(w *world) { w.pod(1).Ready = false }), "etcd-2", rollout.GuardMayVote},
+		{"MayVote does not count on what is Unknown: it may hang, and its kubelet not know it yet", cluster(3, noAnswer(1), alive(2)), "etcd-2", rollout.GuardMayVote},
+		{"MayVote counts what is Down and runs: it may be just as deaf", cluster(3, alive(1, 2)), "etcd-2", none},
 		{"MayVote lets go what is starting when those that run are enough", cluster(3, alive(1), starting(2)), "etcd-2", none},
 		{"MayVote holds a pod that may run a voter that could not be matched", cluster(3, dead(1), notReady(2), unmatched(2)), "etcd-2", rollout.GuardMayVote},
 		{"MayVote passes for it while the others alone are a quorum", cluster(3, notReady(2), unmatched(2)), "etcd-2", none},

@@ -60,7 +60,8 @@ func votersKnown(a *Assessment, c *Seat) Verdict {
 // only if those that are left can still be one (stricter than DEP-07 step 2). What is
 // starting may have started since and is spared like a process; but it is not counted
 // among those that are left, and neither is a ghost, for then a quorum that votes now
-// would go for one that may come.
+// would go for one that may come. Nor is an Unknown member: its process may have ended or
+// hung, and its kubelet not have noticed yet.
 func mayVote(a *Assessment, c *Seat) Verdict {
 	switch {
 	case a.Serving == 0:
@@ -75,7 +76,7 @@ func mayVote(a *Assessment, c *Seat) Verdict {
 	}
 	left := a.servingElsewhere(c)
 	for i := range a.Seats {
-		if s := &a.Seats[i]; s.Voter && s != c && !s.Going() && (s.Evidence == Serving || runs(s.Pod)) {
+		if s := &a.Seats[i]; s.Voter && s != c && !s.Going() && (s.Evidence == Serving || s.Evidence == Down && runs(s.Pod)) {
 			left++
 		}
 	}
