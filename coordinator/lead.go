@@ -46,6 +46,8 @@ type leader struct {
 	// not finish what was: the record may say that a rollout is under way of which the
 	// pods show nothing any more.
 	first bool
+	// renewed is when the record was last written by us.
+	renewed record.Instant
 	// since is when an outdated pod was first seen.
 	since time.Time
 
@@ -187,6 +189,7 @@ func (l *leader) roll(ctx context.Context) {
 		}
 		claimed := state.Claimed()
 		state, effect = l.protocol.Step(state, event, l.now())
+		l.renewed = state.Renewed
 		if state.Claimed() && !claimed {
 			l.log.WithFields(logrus.Fields{"by": l.right.String(), "epoch": state.Epoch}).Info("this sidecar coordinates now")
 		}
@@ -422,9 +425,9 @@ func (l *leader) gather(ctx context.Context) (rollout.State, record.Lease, strin
 
 // remove sends a removal that stands on record.
 func (l *leader) remove(ctx context.Context, e record.Remove) record.Outcome {
-	ctx, cancel := context.WithDeadline(ctx, l.started.Add(e.Deadline))
+	removing, cancel := context.WithDeadline(ctx, l.started.Add(e.Deadline))
 	defer cancel()
-	err := l.workload.Remove(ctx, e.Intent)
+	err := l.workload.Remove(removing, e.Intent)
 	outcome := record.OutcomeOf(err)
 	log := l.log.WithFields(logrus.Fields{"pod": e.Intent.Pod, "uid": e.Intent.UID})
 	switch {
@@ -471,8 +474,11 @@ func (l *leader) wait(ctx context.Context, failed bool) {
 	if a := l.decision.Action; a == rollout.Hold || a == rollout.Complete {
 		interval *= slowdown
 	}
-	// The record has to be renewed in time.
-	wait(ctx, min(interval, l.cfg.RecordDuration/3), l.changed)
+	// The record has to be renewed in time: when the renewal is due, a cycle in which members
+	// hang may still be to come before it is.
+	if due := l.renewed + l.cfg.RecordDuration/3 - l.now(); due > 0 {
+		wait(ctx, min(interval, due), l.changed)
+	}
 }
 
 // fail notes a fault and waits until it is time to try again.

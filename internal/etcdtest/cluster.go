@@ -13,6 +13,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -42,6 +43,9 @@ type Cluster struct {
 	leader   uint64
 	term     uint64
 	noQuorum bool
+
+	// intercept, where not nil, answers requests; see [Cluster.Intercept].
+	intercept func(ctx context.Context, method string, do func() (any, error)) (any, error)
 
 	inMemory map[string]*bufconn.Listener
 	dialing  sync.Mutex
@@ -143,6 +147,15 @@ func (c *Cluster) Set(change func(c *Cluster, members []*Member)) {
 	c.store.notify()
 }
 
+// Intercept hands every request but streams to answer, which sees it by its method's
+// name, such as LeaseGrant, and may delay, lose or refuse it; do carries it out. A request to
+// a member that hangs does not get that far.
+func (c *Cluster) Intercept(answer func(ctx context.Context, method string, do func() (any, error)) (any, error)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.intercept = answer
+}
+
 // SetLeader makes a member the leader, 0 nobody, at a new term.
 func (c *Cluster) SetLeader(id uint64) {
 	c.mu.Lock()
@@ -240,13 +253,16 @@ type service struct {
 }
 
 // gate lets no request through to a member while it hangs.
-func (s *service) gate(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+func (s *service) gate(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	for {
 		s.cluster.mu.Lock()
-		hung, changed := s.member.Hung, s.cluster.store.changed
+		hung, changed, intercept := s.member.Hung, s.cluster.store.changed, s.cluster.intercept
 		s.cluster.mu.Unlock()
-		if !hung {
+		switch {
+		case !hung && intercept == nil:
 			return handler(ctx, req)
+		case !hung:
+			return intercept(ctx, path.Base(info.FullMethod), func() (any, error) { return handler(ctx, req) })
 		}
 		select {
 		case <-changed:

@@ -1,0 +1,1237 @@
+package coordinator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quorate/quorate/internal/etcdtest"
+	"github.com/quorate/quorate/pkg/record"
+	"github.com/quorate/quorate/pkg/rollout"
+	"github.com/quorate/quorate/selfupdate"
+)
+
+// These tests are about time alone: when the loop asks, how long it waits for an answer,
+// when it asks again, and in which order it ends. In a bubble nothing but waiting takes
+// time, so instants are exact.
+
+// stage is a kube whose requests, and etcd's, are noted with their instants, and can be
+// delayed, lost or refused.
+type stage struct {
+	*kube
+
+	noting sync.Mutex
+	zero   time.Time
+	notes  []note
+	// answer, where not nil, answers a request; send carries it out.
+	answer func(ctx context.Context, request string, send func() error) error
+}
+
+// note is a request or a line of the log.
+type note struct {
+	what string
+	at   time.Duration
+}
+
+// newStage returns a stage on which nobody has ever claimed a removal, so that a claim
+// has nothing to fence.
+func newStage(t *testing.T, replicas int) *stage {
+	s := &stage{kube: newKube(t, replicas, etcdtest.StartInMemory(t, replicas)), zero: time.Now()}
+	s.held(map[string]string{record.SchemaAnnotation: "1", record.IntentAnnotation: `{"operation":"none"}`})
+	*s.lease.Spec.HolderIdentity = ""
+	s.etcd.Intercept(func(ctx context.Context, method string, do func() (any, error)) (any, error) {
+		return through(ctx, s, method, do)
+	})
+	return s
+}
+
+// config runs a coordinator on the stage.
+func (s *stage) config(changes ...func(*Config)) Config {
+	logger := logrus.New()
+	logger.SetOutput(s)
+	logger.SetFormatter(plain{})
+	return config(s.kube, append([]func(*Config){func(c *Config) {
+		c.StatefulSets, c.Pods, c.Leases = stageSets{s.kube, s}, stagePods{kubePods{s.kube}, s}, stageLeases{kubeLeases{s.kube}, s}
+		c.Log = logrus.NewEntry(logger)
+	}}, changes...)...)
+}
+
+// plain writes what is said, with the guard that it is about.
+type plain struct{}
+
+func (plain) Format(e *logrus.Entry) ([]byte, error) {
+	if guard, ok := e.Data["guard"]; ok {
+		return fmt.Appendf(nil, "says %v: %s", guard, e.Message), nil
+	}
+	return []byte("says " + e.Message), nil
+}
+
+// Write takes a line of the log. With the coordinator who steps aside the one that waits
+// goes as well: to line up behind it, a watch would be needed.
+func (s *stage) Write(line []byte) (int, error) {
+	s.note(string(line))
+	if strings.HasPrefix(string(line), "says unfit") || strings.HasPrefix(string(line), "says handing over") {
+		s.etcd.Delete(presence + peer)
+		s.etcd.Delete(lock + peer)
+	}
+	return len(line), nil
+}
+
+func (s *stage) note(what string) {
+	s.noting.Lock()
+	defer s.noting.Unlock()
+	s.notes = append(s.notes, note{what, time.Since(s.zero)})
+}
+
+// begin forgets what was noted and counts time from now on.
+func (s *stage) begin() {
+	s.noting.Lock()
+	defer s.noting.Unlock()
+	s.zero, s.notes = time.Now(), nil
+}
+
+// answering changes how requests are answered; nil lets them all pass.
+func (s *stage) answering(answer func(ctx context.Context, request string, send func() error) error) {
+	s.noting.Lock()
+	defer s.noting.Unlock()
+	s.answer = answer
+}
+
+// at returns the instants at which something happened that begins like this, each once.
+func (s *stage) at(what string) []time.Duration {
+	s.noting.Lock()
+	defer s.noting.Unlock()
+	var at []time.Duration
+	for _, n := range s.notes {
+		if strings.HasPrefix(n.what, what) {
+			at = append(at, n.at)
+		}
+	}
+	return slices.Compact(at)
+}
+
+// order returns which of these happened, in the order in which they first did.
+func (s *stage) order(of ...string) []string {
+	s.noting.Lock()
+	defer s.noting.Unlock()
+	var what []string
+	for _, n := range s.notes {
+		if slices.Contains(of, n.what) && !slices.Contains(what, n.what) {
+			what = append(what, n.what)
+		}
+	}
+	return what
+}
+
+func through[T any](ctx context.Context, s *stage, request string, do func() (T, error)) (answer T, err error) {
+	s.note(request)
+	s.noting.Lock()
+	f := s.answer
+	s.noting.Unlock()
+	send := func() (err error) {
+		if err = ctx.Err(); err != nil {
+			return err // As a client of Kubernetes or etcd: nothing is sent after the deadline.
+		}
+		answer, err = do()
+		return err
+	}
+	if f == nil {
+		return answer, send()
+	}
+	if err = f(ctx, request, send); err != nil {
+		var none T
+		return none, err
+	}
+	return answer, nil
+}
+
+type answerFunc = func(ctx context.Context, request string, send func() error) error
+
+// failing answers these requests with an error.
+func failing(err error, requests ...string) answerFunc {
+	return func(_ context.Context, request string, send func() error) error {
+		if slices.Contains(requests, request) {
+			return err
+		}
+		return send()
+	}
+}
+
+// hanging never answers these requests.
+func hanging(requests ...string) answerFunc {
+	return func(ctx context.Context, request string, send func() error) error {
+		if slices.Contains(requests, request) {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		return send()
+	}
+}
+
+// slowly carries these requests out at once and answers after d, whatever the deadline.
+func slowly(d time.Duration, requests ...string) answerFunc {
+	return func(_ context.Context, request string, send func() error) error {
+		err := send()
+		if slices.Contains(requests, request) {
+			<-time.After(d)
+		}
+		return err
+	}
+}
+
+// Names of requests. Those of etcd are its methods' own.
+const (
+	getSet, listPods, readPod, getLease = "get the StatefulSet", "list the pods", "read a pod", "get the Lease"
+	// What a write of the Lease is for.
+	claims, records, clears, renews, releases = "claim the record", "record a removal", "clear the removal", "renew the record", "release the record"
+)
+
+type stageSets struct {
+	*kube
+	stage *stage
+}
+
+func (s stageSets) Get(ctx context.Context, name string, o metav1.GetOptions) (*appsv1.StatefulSet, error) {
+	return through(ctx, s.stage, getSet, func() (*appsv1.StatefulSet, error) { return s.kube.Get(ctx, name, o) })
+}
+
+type stagePods struct {
+	kubePods
+	stage *stage
+}
+
+func (s stagePods) List(ctx context.Context, o metav1.ListOptions) (*corev1.PodList, error) {
+	request := listPods
+	if o.FieldSelector != "" {
+		request = readPod
+	}
+	return through(ctx, s.stage, request, func() (*corev1.PodList, error) { return s.kubePods.List(ctx, o) })
+}
+
+func (s stagePods) Patch(ctx context.Context, name string, pt types.PatchType, data []byte, o metav1.PatchOptions, sub ...string) (*corev1.Pod, error) {
+	return through(ctx, s.stage, "fence "+name, func() (*corev1.Pod, error) { return s.kubePods.Patch(ctx, name, pt, data, o, sub...) })
+}
+
+func (s stagePods) Delete(ctx context.Context, name string, o metav1.DeleteOptions) error {
+	_, err := through(ctx, s.stage, "delete "+name, func() (any, error) { return nil, s.kubePods.Delete(ctx, name, o) })
+	return err
+}
+
+func (s stagePods) EvictV1(ctx context.Context, e *policyv1.Eviction) error {
+	_, err := through(ctx, s.stage, "evict "+e.Name, func() (any, error) { return nil, s.kubePods.Delete(ctx, e.Name, *e.DeleteOptions) })
+	return err
+}
+
+type stageLeases struct {
+	kubeLeases
+	stage *stage
+}
+
+func (s stageLeases) Get(ctx context.Context, name string, o metav1.GetOptions) (*coordinationv1.Lease, error) {
+	return through(ctx, s.stage, getLease, func() (*coordinationv1.Lease, error) { return s.kubeLeases.Get(ctx, name, o) })
+}
+
+func (s stageLeases) Create(ctx context.Context, lease *coordinationv1.Lease, o metav1.CreateOptions) (*coordinationv1.Lease, error) {
+	return through(ctx, s.stage, claims, func() (*coordinationv1.Lease, error) { return s.kubeLeases.Create(ctx, lease, o) })
+}
+
+func (s stageLeases) Patch(ctx context.Context, name string, pt types.PatchType, data []byte, o metav1.PatchOptions, sub ...string) (*coordinationv1.Lease, error) {
+	return through(ctx, s.stage, s.purpose(data), func() (*coordinationv1.Lease, error) { return s.kubeLeases.Patch(ctx, name, pt, data, o, sub...) })
+}
+
+// purpose tells from a patch of the Lease what it is for.
+func (s stageLeases) purpose(patch []byte) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before, after := record.Parse(s.lease), record.Parse(merge(s.lease, patch))
+	switch {
+	case after.Holder == "":
+		return releases
+	case after.Epoch != before.Epoch:
+		return claims
+	case after.Intent == before.Intent:
+		return renews
+	case after.Intent.Operation == record.None:
+		return clears
+	}
+	return records
+}
+
+const presence, peer = "/quorate/ns/etcd/presence/", "ffff"
+
+// waits lets a sidecar line up behind us that says this of itself.
+func (s *stage) waits(p selfupdate.Presence) {
+	text, err := json.Marshal(p)
+	if err != nil {
+		panic(err)
+	}
+	s.etcd.Put(presence+peer, string(text))
+	s.etcd.Hold(lock + peer)
+}
+
+func fit(pod string) selfupdate.Presence { return selfupdate.Presence{Pod: pod, UID: "uid-of-" + pod} }
+
+func expectTimes(t *testing.T, what string, got []time.Duration, want ...time.Duration) {
+	t.Helper()
+	if len(got) > len(want) {
+		got = got[:len(want)]
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%s:\n got %v\nwant %v", what, got, want)
+	}
+}
+
+// gaps are the times between instants.
+func gaps(at []time.Duration) []time.Duration {
+	var between []time.Duration
+	for i := 1; i < len(at); i++ {
+		between = append(between, at[i]-at[i-1])
+	}
+	return between
+}
+
+// repeated are the instants of something that takes a time and is followed by pauses.
+func repeated(takes time.Duration, pauses ...time.Duration) []time.Duration {
+	at := []time.Duration{0}
+	for _, p := range pauses {
+		at = append(at, at[len(at)-1]+takes+p)
+	}
+	return at
+}
+
+const ms = time.Millisecond
+
+// growing are the pauses after failures in a row.
+var growing = []time.Duration{500 * ms, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 10 * time.Second, 10 * time.Second, 10 * time.Second}
+
+var growingToTwo = []time.Duration{500 * ms, time.Second, 2 * time.Second, 2 * time.Second, 2 * time.Second, 2 * time.Second}
+
+var errRefused = errors.New("connection refused")
+
+func forbiddenPod() error {
+	return apierrors.NewForbidden(corev1.Resource("pods"), "etcd-2", errors.New("not yours"))
+}
+
+// after lets an answer begin once something has been noted.
+func (s *stage) after(what string, then answerFunc) answerFunc {
+	return func(ctx context.Context, request string, send func() error) error {
+		if len(s.at(what)) == 0 {
+			return send()
+		}
+		return then(ctx, request, send)
+	}
+}
+
+func TestWhatFailsIsTriedAgainEverMoreSlowlyAndWhatHangsIsGivenUp(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		request string
+		// since, where set, is what has to happen before the request fails.
+		since string
+		// given is how long an answer is waited for.
+		given  time.Duration
+		pauses []time.Duration
+		// idle: there is nothing to roll.
+		idle  bool
+		scene func(*stage)
+		err   error
+	}{
+		{name: "the first look at the workload", request: getSet, given: DefaultRequestTimeout, pauses: growing},
+		{name: "a look of whoever has the lock", request: listPods, since: "Txn", given: DefaultRequestTimeout, pauses: growing},
+		{name: "the reading of the record before a claim", request: getLease, given: DefaultRequestTimeout, pauses: growing},
+		{name: "a claim", request: claims, given: DefaultMaxEvidenceAge, pauses: growing},
+		{name: "the list of the pods to be fenced", request: listPods, since: claims, given: DefaultRequestTimeout, pauses: growing,
+			scene: func(s *stage) { s.lease = nil }},
+		{name: "the change of a pod that fences it", request: "fence etcd-0", given: DefaultRequestTimeout, pauses: growing,
+			scene: func(s *stage) { s.lease = nil }},
+		{name: "an observation", request: getSet, since: claims, given: DefaultRequestTimeout, pauses: growing},
+		{name: "the swap of an intent", request: records, given: DefaultMaxEvidenceAge, pauses: growing},
+		{name: "a removal that is not allowed", request: "delete etcd-2", pauses: growing, err: forbiddenPod()},
+		{name: "a removal of which nobody knows", request: "delete etcd-2", pauses: growing, err: apierrors.NewInternalError(errors.New("failed calling webhook"))},
+		// Two seconds at most, because so long the fallback goes on when the lock works again.
+		{name: "the grant of a session's lease", request: "LeaseGrant", given: DefaultProbeTimeout, idle: true, pauses: growingToTwo, err: rpctypes.ErrGRPCNoSpace},
+		{name: "the announcement of a sidecar", request: "Put", given: DefaultProbeTimeout, idle: true, pauses: growingToTwo, err: rpctypes.ErrGRPCNoSpace},
+	} {
+		play := func(t *testing.T, answer answerFunc, takes time.Duration) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t, 3)
+				if !tc.idle {
+					s.update("rev-2")
+				}
+				if tc.scene != nil {
+					tc.scene(s)
+				}
+				if tc.since != "" {
+					answer = s.after(tc.since, answer)
+				}
+				s.answering(answer)
+				stop := run(t, s.config())
+				want := repeated(takes, tc.pauses...)
+				<-time.After(want[len(want)-1] + time.Second)
+				expectTimes(t, tc.request, s.at(tc.request), want...)
+				s.answering(nil)
+				s.update("rev-2")
+				within(t, time.Minute, "the rollout", func() bool { return s.settled("rev-2") })
+				stop()
+			})
+		}
+		err := tc.err
+		if err == nil {
+			err = errRefused
+		}
+		t.Run(tc.name+", when it fails", func(t *testing.T) { play(t, failing(err, tc.request), 0) })
+		if tc.given > 0 {
+			t.Run(tc.name+", when it hangs", func(t *testing.T) { play(t, hanging(tc.request), tc.given) })
+		}
+	}
+}
+
+func TestAfterASuccessWhatFailsIsTriedAgainQuickly(t *testing.T) {
+	for _, tc := range []struct {
+		name, request string
+		err           error
+	}{
+		{"the first look at the workload", getSet, errRefused},
+		{"the reading of the record before a claim", getLease, errRefused},
+		{"a claim", claims, errRefused},
+		{"the swap of an intent", records, errRefused},
+		{"a removal that is not allowed", "delete etcd-2", forbiddenPod()},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t, 3)
+				s.update("rev-2")
+				s.answering(failing(tc.err, tc.request))
+				defer run(t, s.config())()
+				<-time.After(time.Minute)
+				s.answering(nil)
+				within(t, time.Minute, "the rollout", func() bool { return s.settled("rev-2") })
+				<-time.After(time.Minute)
+				s.answering(failing(tc.err, tc.request))
+				s.begin()
+				s.update("rev-3")
+				<-time.After(time.Minute)
+				expectTimes(t, tc.request, s.at(tc.request), repeated(0, growing[:5]...)...)
+			})
+		})
+	}
+}
+
+func TestAfterAGoodObservationWhatFailsIsTriedAgainQuickly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 3)
+		s.waiting()
+		defer run(t, s.config())()
+		for range 2 {
+			s.answering(nil)
+			<-time.After(time.Minute)
+			s.next(t, getSet)
+			s.answering(failing(errRefused, getSet))
+			<-time.After(time.Minute)
+			expectTimes(t, "observations", gaps(s.at(getSet)), growing[:5]...)
+		}
+	})
+}
+
+// A coordinator whose cycles fail steps aside for a fit one that waits: this one's cannot
+// read the workload any more once it has claimed the record.
+func TestACoordinatorThatFailsStepsAside(t *testing.T) {
+	const fifth = 7500 * ms // After four pauses.
+	forbidden := apierrors.NewForbidden(appsv1.Resource("statefulsets"), "etcd", errors.New("not yours"))
+	for _, tc := range []struct {
+		name string
+		err  error
+		// peer, where not nil, is who waits for the lock when it fails.
+		peer *selfupdate.Presence
+		// takes is after how long it gives up, and away how long it then stays out.
+		takes time.Duration
+		away  []time.Duration
+	}{
+		{"at the fifth failure in a row, for 10 s, then for ever longer, 30 min at most", errRefused, &selfupdate.Presence{Pod: "etcd-1", UID: "u"}, fifth,
+			[]time.Duration{10 * time.Second, 20 * time.Second, 40 * time.Second, 80 * time.Second, 160 * time.Second, 320 * time.Second, 640 * time.Second, 1280 * time.Second, 30 * time.Minute, 30 * time.Minute}},
+		{"at once when it is not allowed, for 5 min, then for ever longer, 30 min at most", forbidden, &selfupdate.Presence{Pod: "etcd-1", UID: "u"}, 0,
+			[]time.Duration{5 * time.Minute, 10 * time.Minute, 20 * time.Minute, 30 * time.Minute, 30 * time.Minute}},
+		{"not while nobody waits for the lock", errRefused, nil, 0, nil},
+		{"not when it is not allowed, while nobody waits for the lock", forbidden, nil, 0, nil},
+		{"not while the one that waits is unfit itself", errRefused, &selfupdate.Presence{Pod: "etcd-1", UID: "u", Unfit: "forbidden"}, 0, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t, 3)
+				s.update("rev-2")
+				s.annotate(rollout.ControlPaused, "true")
+				defer run(t, s.config(as("etcd-0")))()
+				for i := range max(len(tc.away), 1) {
+					within(t, time.Minute, "the lock", func() bool { return holders(s.kube) == 1 })
+					<-time.After(time.Second) // It has claimed the record and holds.
+					if tc.peer != nil {
+						s.waits(*tc.peer)
+					}
+					s.answering(failing(tc.err, getSet))
+					if len(tc.away) == 0 {
+						<-time.After(10 * time.Minute)
+						if at := s.at("says unfit"); len(at) > 0 {
+							t.Errorf("it stepped aside after %v", at)
+						}
+						return
+					}
+					s.begin()
+					within(t, time.Minute, "that it steps aside", func() bool { return len(s.at("says unfit")) == 1 })
+					stepped := s.at("says unfit")[0]
+					if took := stepped - s.at(getSet)[0]; took != tc.takes {
+						t.Errorf("it stepped aside %v after the first failure, want %v", took, tc.takes)
+					}
+					expectAll(t, "the record and then the lock", s.order(releases, "LeaseRevoke"), releases, "LeaseRevoke")
+					s.answering(nil)
+					within(t, time.Hour, "its return", func() bool { return holders(s.kube) == 1 })
+					said := s.at("Put") // That it is unfit, and that it is not any more.
+					expectTimes(t, fmt.Sprintf("what it says of itself, round %d", i+1), said, stepped, stepped+tc.away[i])
+				}
+			})
+		})
+	}
+}
+
+// rolled ends a rollout, so that a test can go on from what it left behind.
+func (s *stage) rolled(t *testing.T, revision string) {
+	t.Helper()
+	s.answering(nil)
+	s.update(revision)
+	within(t, time.Hour, "the rollout to "+revision, func() bool { return s.settled(revision) })
+	<-time.After(time.Minute)
+}
+
+func TestACoordinatorThatHasFinishedARolloutIsFitAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 3)
+		defer run(t, s.config(as("etcd-0")))()
+		for _, revision := range []string{"rev-2", "rev-3", "rev-4"} {
+			s.annotate(rollout.ControlPaused, "true")
+			s.update(revision)
+			within(t, time.Hour, "the lock", func() bool { return holders(s.kube) == 1 })
+			<-time.After(time.Second)
+			s.waits(fit("etcd-1"))
+			s.answering(failing(errRefused, getSet))
+			s.begin()
+			within(t, time.Minute, "that it steps aside", func() bool { return len(s.at("says unfit")) == 1 })
+			s.annotate(rollout.ControlPaused, "false")
+			s.rolled(t, revision)
+			if away := gaps(s.at("Put")); away[0] != unfitFor {
+				t.Errorf("it stayed out for %v, want %v", away[0], unfitFor)
+			}
+		}
+	})
+}
+
+// unreachable makes a member hang although its kubelet finds it well.
+func (s *stage) unreachable(ordinal int, on bool) {
+	s.etcd.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[ordinal].Hung = on })
+}
+
+// next waits for the next time that something happens, and begins to count there.
+func (s *stage) next(t *testing.T, what string) {
+	t.Helper()
+	s.begin()
+	within(t, time.Minute, what, func() bool { return len(s.at(what)) > 0 })
+	s.begin()
+}
+
+// Cycles without news: resting is that of a rollout that waits for its pods, and held that
+// of one that waits for an operator.
+const resting, held = leastRest + DefaultInterval, leastRest + slowdown*DefaultInterval
+
+func TestACoordinatorWhoseRemovalsHangStepsAside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 3)
+		stop := run(t, s.config(as("etcd-0")))
+		<-time.After(time.Minute)
+		s.waits(fit("etcd-1"))
+		s.answering(hanging("delete etcd-2"))
+		s.begin()
+		s.update("rev-2")
+		within(t, 10*time.Minute, "that it steps aside", func() bool { return len(s.at("says unfit")) == 1 })
+		if n := len(s.at("delete etcd-2")); n != unfitAfter {
+			t.Errorf("after %d removals", n)
+		}
+		stop()
+	})
+}
+
+func TestACoordinatorThatCannotSeeAMemberLetsAnotherLook(t *testing.T) {
+	const cycle = DefaultProbeTimeout + held
+	for _, tc := range []struct {
+		name  string
+		scene func(s *stage)
+		// want is after how long without seeing the member it steps aside, 0 for never.
+		want time.Duration
+	}{
+		{"after the first cycle in which it has been so for 30 s", func(s *stage) { s.waits(fit("etcd-0")) }, 5 * cycle},
+		{"not for nobody", func(*stage) {}, 0},
+		{"not for one that is unfit", func(s *stage) { s.waits(selfupdate.Presence{Unfit: "forbidden"}) }, 0},
+		{"for one that comes later, at once", func(s *stage) {
+			<-time.After(20*cycle + time.Second)
+			s.waits(fit("etcd-0"))
+		}, 20 * cycle},
+		{"not before it has been so without a break", func(s *stage) {
+			s.waits(fit("etcd-0"))
+			<-time.After(held + 4*cycle + time.Second)
+			s.unreachable(1, false)
+			<-time.After(cycle)
+			s.unreachable(1, true)
+			<-time.After(3 * cycle)
+			s.unreachable(1, false)
+		}, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t, 3)
+				s.annotate(rollout.ControlPaused, "true")
+				s.update("rev-2")
+				stop := run(t, s.config(as("etcd-2"), neverDue, func(c *Config) {
+					c.Dial = func(endpoints []string) (*clientv3.Client, error) { // The lock's client talks to one that answers.
+						return s.etcd.Dial(endpoints[:1])
+					}
+				}))
+				<-time.After(time.Minute)
+				s.next(t, getSet)
+				s.unreachable(1, true)
+				tc.scene(s)
+				<-time.After(10*time.Minute - time.Since(s.zero))
+				first, aside := s.at(getSet)[0]+DefaultProbeTimeout, s.at("says unfit: etcd-1 has been Unknown")
+				if got := s.at(releases); tc.want == 0 && len(got) > 0 || tc.want > 0 && (len(got) == 0 || got[0]-first != tc.want) {
+					t.Errorf("it first did not see it at %v, and stepped aside at %v; want %v", first, got, tc.want)
+				}
+				if tc.want > 0 && len(aside) != 1 {
+					t.Errorf("it said why at %v", aside)
+				}
+				stop()
+			})
+		})
+	}
+}
+
+// waiting begins a rollout that waits for its first pod, whose member serves.
+func (s *stage) waiting() {
+	s.change(func() { s.set.Spec.MinReadySeconds = 24 * 3600 })
+	s.update("rev-2")
+}
+
+// neverDue is a record that does not have to be renewed.
+func neverDue(c *Config) { c.RecordDuration = 24 * time.Hour }
+
+func TestHowOftenIsLooked(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		test func(t *testing.T, s *stage)
+	}{
+		{"once an Interval while a rollout waits", func(t *testing.T, s *stage) {
+			s.waiting()
+			defer run(t, s.config(neverDue))()
+			<-time.After(time.Minute)
+			s.next(t, getSet)
+			<-time.After(time.Minute)
+			expectTimes(t, "looks", gaps(s.at(getSet)), slices.Repeat([]time.Duration{resting}, 20)...)
+		}},
+		{"every five Intervals while it is paused, and so it goes on at the next look", func(t *testing.T, s *stage) {
+			s.annotate(rollout.ControlPaused, "true")
+			s.update("rev-2")
+			defer run(t, s.config(neverDue))()
+			<-time.After(time.Minute)
+			s.next(t, getSet)
+			<-time.After(time.Minute)
+			s.annotate(rollout.ControlPaused, "false")
+			<-time.After(held)
+			looks := s.at(getSet)
+			expectTimes(t, "looks", gaps(looks), slices.Repeat([]time.Duration{held}, 10)...)
+			expectTimes(t, "the first removal", s.at("delete etcd-2"), looks[11])
+		}},
+		{"every five Intervals at a partition, and so it goes on at the next look", func(t *testing.T, s *stage) {
+			s.annotate(rollout.ControlPartition, "3")
+			s.update("rev-2")
+			defer run(t, s.config(neverDue))()
+			<-time.After(time.Minute)
+			s.next(t, getSet)
+			<-time.After(time.Minute)
+			s.annotate(rollout.ControlPartition, "0")
+			<-time.After(held)
+			looks := s.at(getSet)
+			expectTimes(t, "looks", gaps(looks), slices.Repeat([]time.Duration{held}, 10)...)
+			expectTimes(t, "the first removal", s.at("delete etcd-2"), looks[11])
+		}},
+		{"in a hold as often as the record has to be renewed", func(t *testing.T, s *stage) {
+			s.annotate(rollout.ControlPaused, "true")
+			s.update("rev-2")
+			defer run(t, s.config(func(c *Config) { c.RecordDuration = 13 * time.Second }))()
+			<-time.After(time.Minute)
+			s.next(t, renews)
+			<-time.After(time.Minute)
+			expectTimes(t, "renewals", gaps(s.at(renews)), slices.Repeat([]time.Duration{13 * time.Second / 3}, 10)...)
+		}},
+		{"once in 50 ms in a burst of news", func(t *testing.T, s *stage) {
+			s.waiting()
+			defer run(t, s.config(neverDue))()
+			<-time.After(time.Minute)
+			s.next(t, getSet)
+			for range 1000 {
+				s.change(func() {})
+				<-time.After(ms)
+			}
+			if between := gaps(s.at(getSet)); len(between) < 15 || slices.Min(between) < leastRest {
+				t.Errorf("%d looks in a second, the closest within %v", len(between), slices.Min(between))
+			}
+		}},
+		{"at once after news, but not twice within 50 ms", func(t *testing.T, s *stage) {
+			s.waiting()
+			defer run(t, s.config(neverDue))()
+			<-time.After(time.Minute)
+			s.next(t, getSet)
+			<-time.After(500 * ms)
+			news := time.Since(s.zero)
+			s.change(func() {})
+			<-time.After(10 * ms)
+			s.change(func() {})
+			<-time.After(400 * ms)
+			expectTimes(t, "looks", s.at(getSet), news, news+leastRest)
+		}},
+		{"as often as the slowest member lets: one that hangs costs the probe's timeout once", func(t *testing.T, s *stage) {
+			s.annotate(rollout.ControlPaused, "true")
+			s.update("rev-2")
+			defer run(t, s.config(neverDue))()
+			<-time.After(time.Minute)
+			s.unreachable(1, true)
+			<-time.After(time.Minute)
+			s.next(t, getSet)
+			<-time.After(time.Minute)
+			expectTimes(t, "looks", gaps(s.at(getSet)), slices.Repeat([]time.Duration{DefaultProbeTimeout + held}, 5)...)
+		}},
+		{"where the members are: when a session is a LockTTL old, and then once a minute", func(t *testing.T, s *stage) {
+			defer run(t, s.config(neverDue))()
+			<-time.After(5 * time.Minute)
+			expectTimes(t, "member lists", s.at("MemberList"), 0, DefaultLockTTL, DefaultLockTTL+time.Minute, DefaultLockTTL+2*time.Minute, DefaultLockTTL+3*time.Minute, DefaultLockTTL+4*time.Minute)
+		}},
+		{"the same when nobody answers", func(t *testing.T, s *stage) {
+			defer run(t, s.config(neverDue))()
+			<-time.After(time.Second)
+			s.answering(hanging("MemberList"))
+			<-time.After(5 * time.Minute)
+			const again = addressesEvery + DefaultProbeTimeout
+			expectTimes(t, "member lists", s.at("MemberList"), 0, DefaultLockTTL, DefaultLockTTL+again, DefaultLockTTL+2*again)
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { tc.test(t, newStage(t, 3)) })
+		})
+	}
+}
+
+func TestTheRecordIsRenewed(t *testing.T) {
+	const third = DefaultRecordDuration / 3
+	for _, tc := range []struct {
+		name string
+		test func(t *testing.T, s *stage)
+	}{
+		{"every third of its duration", func(t *testing.T, s *stage) {
+			s.waiting()
+			defer run(t, s.config())()
+			<-time.After(time.Minute)
+			s.next(t, renews)
+			<-time.After(time.Minute)
+			expectTimes(t, "renewals", gaps(s.at(renews)), slices.Repeat([]time.Duration{third}, 10)...)
+		}},
+		{"before it lapses, although members hang", func(t *testing.T, s *stage) {
+			s.waiting()
+			defer run(t, s.config())()
+			<-time.After(time.Minute)
+			s.unreachable(0, true)
+			s.unreachable(1, true)
+			s.next(t, renews)
+			<-time.After(10 * time.Minute)
+			if between := gaps(s.at(renews)); len(between) < 60 || slices.Max(between) >= DefaultRecordDuration {
+				t.Errorf("%d renewals, the furthest apart %v", len(between), slices.Max(between))
+			}
+		}},
+		{"before it lapses, although members hang just when it is due and it is short", func(t *testing.T, s *stage) {
+			const short = 8 * time.Second
+			s.annotate(rollout.ControlPaused, "true")
+			s.update("rev-2")
+			defer run(t, s.config(func(c *Config) { c.RecordDuration = short }))()
+			<-time.After(time.Minute)
+			s.next(t, renews)
+			<-time.After(short/3 - 50*ms)
+			s.unreachable(0, true)
+			s.unreachable(1, true)
+			s.unreachable(2, true)
+			s.change(func() {})
+			s.next(t, renews)
+			<-time.After(time.Minute)
+			if between := gaps(s.at(renews)); len(between) == 0 || slices.Max(between) >= short {
+				t.Errorf("%d renewals, the furthest apart %v", len(between), slices.Max(between))
+			}
+		}},
+		{"not for a third of its duration after anything else was written", func(t *testing.T, s *stage) {
+			s.startup = 6 * time.Second // Not in step with the renewals.
+			defer run(t, s.config())()
+			<-time.After(time.Minute)
+			s.begin()
+			s.update("rev-2")
+			within(t, time.Minute, "the rollout", func() bool { return s.settled("rev-2") })
+			<-time.After(time.Minute)
+			last := time.Duration(0)
+			for i, n := range s.notes {
+				switch n.what {
+				case renews:
+					// Leadership is moved only after a swap.
+					if n.at-last < third && s.notes[i+1].what != "MoveLeader" {
+						t.Errorf("renewed at %v, %v after another write", n.at, n.at-last)
+					}
+					last = n.at
+				case claims, records, clears:
+					last = n.at
+				}
+			}
+		}},
+		{"not any more when the rollout is over", func(t *testing.T, s *stage) {
+			defer run(t, s.config())()
+			<-time.After(time.Minute)
+			s.rolled(t, "rev-2")
+			s.begin()
+			<-time.After(time.Hour)
+			if at := slices.Concat(s.at(renews), s.at(getLease)); len(at) > 0 {
+				t.Errorf("at %v", at)
+			}
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { tc.test(t, newStage(t, 3)) })
+		})
+	}
+}
+
+// one returns the only instant of something, and fails the test if there is another.
+func (s *stage) one(t *testing.T, what string) time.Duration {
+	t.Helper()
+	at := s.at(what)
+	if len(at) != 1 {
+		t.Fatalf("%s: at %v, want once", what, at)
+	}
+	return at[0]
+}
+
+// expectLook: something happens at the first look after it is due; to look takes a time.
+func expectLook(t *testing.T, what string, got, due, cycle time.Duration) {
+	t.Helper()
+	if got < due || got >= due+cycle {
+		t.Errorf("%s at %v, want at the first look after %v", what, got, due)
+	}
+}
+
+// taken gives the record to somebody else, who promises to renew it within so many seconds.
+func (s *stage) taken(seconds int32) {
+	s.change(func() {
+		*s.lease.Spec.HolderIdentity, *s.lease.Spec.LeaseDurationSeconds = "somebody_else", seconds
+		s.written()
+	})
+}
+
+func TestPatience(t *testing.T) {
+	// comes is how long a removed pod takes to be Ready again.
+	const comes = 10 * time.Second
+	for _, tc := range []struct {
+		name string
+		test func(t *testing.T, s *stage)
+	}{
+		{"the fallback begins two seconds after the first outdated pod is seen, whatever else is seen", func(t *testing.T, s *stage) {
+			s.etcd.Set(noSpace(true))
+			defer run(t, s.config())()
+			<-time.After(time.Minute)
+			s.begin()
+			s.update("rev-2")
+			<-time.After(time.Second)
+			s.update("rev-3")
+			<-time.After(time.Minute)
+			expectTimes(t, "claims", s.at(claims), DefaultFallbackAfter)
+			expectTimes(t, "the first removal", s.at("delete etcd-2"), DefaultFallbackAfter)
+		}},
+		{"and begins to count anew when there was none for a moment", func(t *testing.T, s *stage) {
+			s.etcd.Set(noSpace(true))
+			defer run(t, s.config())()
+			<-time.After(time.Minute)
+			s.begin()
+			s.update("rev-2")
+			<-time.After(time.Second)
+			s.update("rev-1")
+			<-time.After(4 * time.Second)
+			s.update("rev-2")
+			<-time.After(time.Minute)
+			expectTimes(t, "the first removal", s.at("delete etcd-2"), 5*time.Second+DefaultFallbackAfter)
+		}},
+		{"the lock is not waited for by whoever has it", func(t *testing.T, s *stage) {
+			defer run(t, s.config())()
+			<-time.After(time.Minute)
+			s.begin()
+			s.update("rev-2")
+			<-time.After(time.Minute)
+			expectTimes(t, "the first removal", s.at("delete etcd-2"), 0)
+		}},
+		{"a record that another holds is claimed by the clock when it has stood for what its holder promised, from our first reading on", func(t *testing.T, s *stage) {
+			s.etcd.Set(noSpace(true))
+			defer run(t, s.config())()
+			<-time.After(time.Minute)
+			s.begin()
+			s.taken(40)
+			s.update("rev-2")
+			<-time.After(2 * time.Minute)
+			expectTimes(t, "claims", s.at(claims), DefaultFallbackAfter+40*time.Second)
+		}},
+		{"for our own duration where its holder promised nothing", func(t *testing.T, s *stage) {
+			s.etcd.Set(noSpace(true))
+			defer run(t, s.config(func(c *Config) { c.RecordDuration = 20 * time.Second }))()
+			<-time.After(time.Minute)
+			s.begin()
+			s.taken(0)
+			s.update("rev-2")
+			<-time.After(2 * time.Minute)
+			expectTimes(t, "claims", s.at(claims), DefaultFallbackAfter+20*time.Second)
+		}},
+		{"and anew from the first reading of a renewal on", func(t *testing.T, s *stage) {
+			s.etcd.Set(noSpace(true))
+			defer run(t, s.config())()
+			<-time.After(time.Minute)
+			s.begin()
+			s.taken(15)
+			s.update("rev-2")
+			<-time.After(10500 * ms)
+			s.renew()
+			<-time.After(2 * time.Minute)
+			expectTimes(t, "claims", s.at(claims), 11*time.Second+15*time.Second)
+		}},
+		{"our own pod goes when the sidecars of settled pods have had LineUp to line up", func(t *testing.T, s *stage) {
+			defer run(t, s.config(as("etcd-0")))()
+			<-time.After(time.Minute)
+			s.update("rev-2")
+			<-time.After(5 * time.Minute)
+			expectLook(t, "the own pod's removal", s.one(t, "delete etcd-0")-s.one(t, "delete etcd-1")-comes, 5*time.Second, resting)
+		}},
+		{"and not by its own sidecar when one of them does", func(t *testing.T, s *stage) {
+			defer run(t, s.config(as("etcd-0")))()
+			<-time.After(time.Minute)
+			s.update("rev-2")
+			within(t, time.Minute, "the last but one", func() bool { return len(s.at("delete etcd-1")) > 0 })
+			<-time.After(comes + selfupdate.LineUp/2)
+			s.begin()
+			s.waits(selfupdate.Presence{Pod: "etcd-2", UID: string(s.pods[2].UID)})
+			<-time.After(resting)
+			expectLook(t, "the handover", s.one(t, "says handing over"), 0, resting)
+			expectAll(t, "the record and then the lock", s.order(releases, "LeaseRevoke"), releases, "LeaseRevoke")
+			s.expect(t, "deleted etcd-2", "deleted etcd-1")
+		}},
+		{"the next pod goes when the one before has been Ready for minReadySeconds", func(t *testing.T, s *stage) {
+			s.change(func() { s.set.Spec.MinReadySeconds = 60 })
+			defer run(t, s.config())()
+			<-time.After(time.Minute)
+			s.update("rev-2")
+			<-time.After(10 * time.Minute)
+			expectLook(t, "the second removal", s.one(t, "delete etcd-1")-s.one(t, "delete etcd-2")-comes, time.Minute, resting)
+			expectLook(t, "the third removal", s.one(t, "delete etcd-0")-s.one(t, "delete etcd-1")-comes, time.Minute, resting)
+		}},
+		{"an updated pod is failing when it has not settled for settleTimeout", func(t *testing.T, s *stage) {
+			s.stuck = true
+			defer run(t, s.config())()
+			<-time.After(time.Minute)
+			s.update("rev-2")
+			<-time.After(7 * time.Minute)
+			seen := s.one(t, "delete etcd-2") + s.termination + DefaultProbeTimeout
+			expectLook(t, "the hold", s.one(t, "says UpdatedFailing")-seen, rollout.DefaultPolicy().SettleTimeout, DefaultProbeTimeout+resting)
+		}},
+		{"with quorum lost, a process that runs goes when it has been so for settleTimeout, and no second one", func(t *testing.T, s *stage) {
+			s.etcd.LoseQuorum()
+			s.stuck = true
+			defer run(t, s.config())()
+			<-time.After(time.Minute)
+			s.begin()
+			s.change(func() {
+				for _, p := range s.pods {
+					s.setReady(p, false)
+				}
+			})
+			s.update("rev-2")
+			<-time.After(12 * time.Minute)
+			seen := DefaultFallbackAfter + DefaultProbeTimeout
+			expectLook(t, "the removal", s.one(t, "delete ")-seen, rollout.DefaultPolicy().SettleTimeout, DefaultProbeTimeout+resting)
+		}},
+		{"a change of leadership that does not come about is waited for until its evidence is too old, twice", func(t *testing.T, s *stage) {
+			s.etcd.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[0].MoveLeaderIdle = true })
+			defer run(t, s.config())()
+			<-time.After(time.Minute)
+			s.update("rev-2")
+			<-time.After(5 * time.Minute)
+			moved := s.at("MoveLeader")
+			expectTimes(t, "transfers and what is between them", gaps(append(moved, s.one(t, "delete etcd-0"))),
+				DefaultMaxEvidenceAge+firstPause, DefaultMaxEvidenceAge+firstPause)
+		}},
+		{"whoever has removed its own pod waits 30 s for its end, and lines up again", func(t *testing.T, s *stage) {
+			defer run(t, s.config(as("etcd-0")))()
+			<-time.After(time.Minute)
+			s.update("rev-2")
+			within(t, 5*time.Minute, "the end", func() bool { return len(s.at("delete etcd-0")) > 0 })
+			s.begin()
+			<-time.After(time.Minute)
+			if at := s.at("LeaseGrant"); len(at) != 1 || at[0] <= ownPodGoes-time.Second || at[0] > ownPodGoes {
+				t.Errorf("it lined up at %v, want %v after the removal", at, ownPodGoes)
+			}
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { tc.test(t, newStage(t, 3)) })
+		})
+	}
+}
+
+func TestARemovalEndsBeforeItsEvidenceIsTooOld(t *testing.T) {
+	const age = DefaultMaxEvidenceAge
+	both := func(first, second answerFunc) answerFunc {
+		return func(ctx context.Context, request string, send func() error) error {
+			return first(ctx, request, func() error { return second(ctx, request, send) })
+		}
+	}
+	evict := func(c *Config) { c.Policy = rollout.DefaultPolicy(); c.Policy.Removal = rollout.RemoveByEviction }
+	story := []string{records, "delete etcd-2", "evict etcd-2", "fence etcd-2", clears}
+	for _, tc := range []struct {
+		name   string
+		answer answerFunc
+		change func(*Config)
+		// order is what happens first, and at when the last of it does, from the begin of
+		// the observation.
+		order []string
+		at    time.Duration
+		// removed is what became of it.
+		removed string
+	}{
+		{"one that hangs is given up at that age, ruled out, and then cleared", hanging("delete etcd-2"), nil,
+			[]string{records, "delete etcd-2", "fence etcd-2", clears}, age, ""},
+		{"the time that the observation took counts", both(slowly(3*time.Second, listPods), hanging("delete etcd-2")), nil,
+			[]string{records, "delete etcd-2", "fence etcd-2", clears}, age, ""},
+		{"the time that the swap of its intent took counts", both(slowly(4*time.Second, records), hanging("delete etcd-2")), nil,
+			[]string{records, "delete etcd-2", "fence etcd-2", clears}, age, ""},
+		{"it is sent after a swap that ends just before that age", slowly(age-ms, records), nil, []string{records, "delete etcd-2"}, age - ms, "deleted etcd-2"},
+		{"it is not sent after a swap that ends at that age, by a coordinator that was paused, say", slowly(age, records), nil, []string{records, clears}, age, ""},
+		{"an eviction is not sent by a coordinator that was paused after the swap", slowly(age+ms, readPod), evict,
+			[]string{records, "evict etcd-2", "fence etcd-2", clears}, age + ms, ""},
+		{"an eviction is sent just before that age", slowly(age-ms, readPod), evict, []string{records, "evict etcd-2"}, age - ms, "deleted etcd-2"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t, 3)
+				changes := []func(*Config){}
+				if tc.change != nil {
+					changes = append(changes, tc.change)
+				}
+				defer run(t, s.config(changes...))()
+				<-time.After(time.Minute)
+				s.begin()
+				// The look before the claim is not disturbed.
+				s.answering(s.after(claims, tc.answer))
+				s.update("rev-2")
+				last := tc.order[len(tc.order)-1]
+				within(t, time.Minute, last, func() bool { return len(s.at(last)) > 0 })
+				happened := s.order(story...)
+				expectAll(t, "what happened first", happened[:min(len(tc.order), len(happened))], tc.order...)
+				if got := s.at(last)[0]; got != tc.at {
+					t.Errorf("%s at %v, want %v", last, got, tc.at)
+				}
+				if got := s.story(); got != tc.removed {
+					t.Errorf("removed: %q, want %q", got, tc.removed)
+				}
+			})
+		})
+	}
+}
+
+// TestTheEnd: asked to stop, whatever is under way, a coordinator first gives the record
+// back, then the lock, and then goes, all within its time.
+func TestTheEnd(t *testing.T) {
+	everything := []string{getSet, listPods, readPod, getLease, claims, records, clears, renews, releases, "delete etcd-2", "fence etcd-2"}
+	etcd := []string{"Txn", "Range", "Put", "Status", "MemberList", "LeaseGrant", "LeaseRevoke", "LeaseTimeToLive", "MoveLeader"}
+	rolling := func(s *stage) { s.update("rev-2") }
+	// In a rollout the end comes while the first pod is on its way out and its member serves.
+	for _, tc := range []struct {
+		name string
+		// scene is what happens after a minute of idling, and when for how long before the end.
+		scene func(s *stage)
+		when  time.Duration
+		// at the end this hangs.
+		hangs []string
+		takes time.Duration
+		// released: the record is nobody's in the end, unlocked: the lock.
+		released, unlocked bool
+	}{
+		{"while nothing is to be done", func(*stage) {}, 0, nil, 0, true, true},
+		{"in a rollout", rolling, time.Second, nil, 0, true, true},
+		{"while it is paused", func(s *stage) { s.annotate(rollout.ControlPaused, "true"); rolling(s) }, 7 * time.Second, nil, 0, true, true},
+		{"while the Kubernetes API hangs", rolling, time.Second, everything, releaseTimeout / 4, false, true},
+		{"while etcd hangs", rolling, time.Second, etcd, 3 * releaseTimeout / 4, true, false},
+		{"while all hang", rolling, time.Second, slices.Concat(everything, etcd), releaseTimeout, false, false},
+		{"while all hang and nothing is to be done", func(*stage) {}, 0, slices.Concat(everything, etcd), 3 * releaseTimeout / 4, true, false},
+		{"while the record's release hangs", rolling, time.Second, []string{releases}, releaseTimeout / 4, false, true},
+		{"while the lock's release hangs", rolling, time.Second, []string{"Txn"}, releaseTimeout / 2, true, true},
+		{"while its lease cannot be revoked", rolling, time.Second, []string{"LeaseRevoke"}, releaseTimeout / 4, true, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t, 3)
+				stop := run(t, s.config(as("etcd-0")))
+				<-time.After(time.Minute)
+				tc.scene(s)
+				<-time.After(tc.when)
+				s.answering(hanging(tc.hangs...))
+				s.begin()
+				stop()
+				if took := time.Since(s.zero); took != tc.takes {
+					t.Errorf("it took %v, want %v", took, tc.takes)
+				}
+				want := []string{releases, "Txn", "LeaseRevoke"}
+				if s.lease.Spec.RenewTime == nil {
+					want = want[1:] // It was never claimed.
+				}
+				expectAll(t, "in this order", s.order(want...), want...)
+				if holder := *s.lease.Spec.HolderIdentity; (holder == "") != tc.released {
+					t.Errorf("the record's holder is %q", holder)
+				}
+				if n := holders(s.kube); (n == 0) != tc.unlocked {
+					t.Errorf("%d keys of the lock", n)
+				}
+			})
+		})
+	}
+}
+
+// Whatever hangs when the end comes, it does not keep the process for longer than its time.
+func TestTheEndDoesNotWaitForWhatHangs(t *testing.T) {
+	for _, tc := range []struct{ request, since string }{
+		{getSet, ""}, {listPods, ""}, {"LeaseGrant", ""}, {"Put", ""}, {"MemberList", ""}, {"Range", ""}, {"Status", ""}, {"Txn", ""},
+		{getLease, ""}, {claims, ""}, {getSet, claims}, {listPods, claims}, {getLease, claims}, {"Range", claims}, {"MemberList", claims}, {"Txn", claims},
+		{records, ""}, {"delete etcd-2", ""}, {clears, ""}, {renews, ""}, {"MoveLeader", ""},
+	} {
+		for _, fallback := range []bool{false, true} {
+			name := tc.request
+			if tc.since != "" {
+				name += " after the claim"
+			}
+			if fallback {
+				name += ", in the fallback"
+			}
+			t.Run(name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := newStage(t, 3)
+					s.etcd.Set(noSpace(fallback))
+					s.update("rev-2")
+					answer := hanging(tc.request)
+					if tc.since != "" {
+						answer = s.after(tc.since, answer)
+					}
+					s.answering(answer)
+					stop := run(t, s.config(as("etcd-0")))
+					<-time.After(100 * ms)
+					for range 60 {
+						<-time.After(time.Second) // It hangs, or is waited for.
+						if at := s.at(tc.request); len(at) > 0 && at[len(at)-1] > time.Since(s.zero)-2*time.Second {
+							break
+						}
+					}
+					begin := time.Now()
+					stop()
+					if took := time.Since(begin); took > releaseTimeout {
+						t.Errorf("it took %v", took)
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestARemovalUnderWayAtTheEnd(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		answer answerFunc
+		// removed is what became of it, intent what the record says of it.
+		removed string
+		intent  record.Operation
+	}{
+		{"stays on record when nobody knows what became of it", hanging("delete etcd-2"), "", record.Delete},
+		{"is not sent when the end comes while it is put on record, and is taken off", slowly(2*time.Second, records), "", record.None},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t, 3)
+				stop := run(t, s.config())
+				<-time.After(time.Minute)
+				s.answering(tc.answer)
+				s.update("rev-2")
+				<-time.After(time.Second)
+				stop()
+				if got := s.story(); got != tc.removed {
+					t.Errorf("removed %q", got)
+				}
+				if l := record.Parse(s.lease); l.Holder != "" || l.Intent.Operation != tc.intent {
+					t.Errorf("the record: %+v", l)
+				}
+			})
+		})
+	}
+}
+
+// A waiter looks after its place once per LockTTL, because Mutex.Lock has no deadline.
+func TestAWaiterDoesNotWaitForWhatIsLost(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		// carriedOut: the request for the lock takes effect, its answer is lost.
+		carriedOut bool
+		// again is when it begins anew.
+		again time.Duration
+	}{
+		{"a request for the lock that got lost is given up at the first look", false, DefaultLockTTL},
+		{"a lock that has been ours without our knowing is given up at the second look", true, 2 * DefaultLockTTL},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t, 3)
+				s.answering(func(ctx context.Context, request string, send func() error) error {
+					if request != "Txn" || len(s.at("Txn")) > 1 {
+						return send()
+					}
+					if tc.carriedOut {
+						_ = send()
+					}
+					<-ctx.Done()
+					return ctx.Err()
+				})
+				stop := run(t, s.config())
+				<-time.After(time.Minute)
+				expectTimes(t, "the end of the first session", s.at("LeaseRevoke"), tc.again)
+				if n := holders(s.kube); n != 1 {
+					t.Errorf("%d keys of the lock, want our own", n)
+				}
+				stop()
+			})
+		})
+	}
+}
