@@ -1,0 +1,49 @@
+// Package explorer walks through everything that can happen to a few coordinators that
+// roll one etcd cluster, and checks after every step that nothing happened that must not.
+//
+// The coordinators are the production ones: every step is taken by [record.Config.Step],
+// every decision by [rollout.Decide], and what a decision asks of the protocol is said by
+// [record.PlanOf]. Around them is a model of what they talk to:
+//
+//   - The API server: one Lease and the pods, each with a resourceVersion. A request
+//     lands once, twice (clients repeat requests by themselves), late, or never; its
+//     answer may be lost whatever happened to it. The resourceVersions of two pods that
+//     follow each other under one name may be equal: only the UID tells them apart.
+//   - The StatefulSet controller and the kubelets: a pod that was deleted ends, is
+//     recreated from the newest template, and comes up.
+//   - etcd: who votes, whether there is a quorum, who leads. Its lock lies: whoever asks
+//     may be told that it owns it (no safety may be derived from that). In another world
+//     it tells the truth, to see that nobody claims by a right that is gone.
+//   - Processes that pause anywhere, crash, start again, are told to stop. Their clocks
+//     run at speeds that have nothing to do with each other.
+//   - Members that fail by themselves, or only seem to; somebody else who deletes pods, and
+//     deletes or edits the Lease; a template that changes in the midst of it all.
+//
+// An observation is not a moment: the Lease is read first, then the StatefulSet and the
+// pods, then etcd, and anything may happen in between.
+//
+// # What is checked
+//
+// After every step (see invariants.go):
+//
+//   - No removal takes effect that was decided in ignorance of another removal of ours.
+//   - Never more than maxUnavailable members that served are down because of us.
+//   - No removal of ours takes the voters that run below quorum. Two things are excused,
+//     and counted: a member that failed by itself after the pods were looked at, and a
+//     quorum that was lost when etcd was asked, and has come back by itself since.
+//   - Nothing is removed whose UID was not decided on.
+//   - While there is a record, every removal that can still take effect stands on it, and
+//     none that does is overwritten.
+//   - Nobody writes to a record that it does not hold, claims by a lock that it had lost
+//     before its owner claimed, or claims by the clock what was renewed in time.
+//   - A removal is only sent while its evidence is young.
+//
+// # What is abstracted
+//
+// Time comes in ticks of each process's own clock: evidence is old after one tick, the
+// record is due for renewal after one and stands unchanged for long enough after three.
+// The ages that a decision asks for are either zero or beyond every timeout, and every
+// decision is taken with both. resourceVersions and epochs are renamed in order, so that
+// only what equals what, and what came after what, tells two worlds apart; so are UIDs, of
+// which only the one of the pod that is there matters.
+package explorer

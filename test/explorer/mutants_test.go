@@ -1,0 +1,253 @@
+package explorer
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/quorate/quorate/pkg/record"
+	"github.com/quorate/quorate/pkg/rollout"
+)
+
+// before lets a mutant change what the protocol is told.
+func before(change func(*record.State, *record.Event)) func(*Model) {
+	return func(m *Model) {
+		step := m.Step
+		m.Step = func(c record.Config, s record.State, e record.Event, now record.Instant) (record.State, record.Effect) {
+			change(&s, &e)
+			return step(c, s, e, now)
+		}
+	}
+}
+
+// instead lets a mutant answer an effect itself: then nothing is sent.
+func instead(answer func(record.Effect) record.Event) func(*Model) {
+	return func(m *Model) {
+		step := m.Step
+		m.Step = func(c record.Config, s record.State, e record.Event, now record.Instant) (record.State, record.Effect) {
+			s, effect := step(c, s, e, now)
+			for {
+				e := answer(effect)
+				if e == nil {
+					return s, effect
+				}
+				s, effect = step(c, s, e, now)
+			}
+		}
+	}
+}
+
+// sees lets a mutant see something else than there is.
+func sees(change func(*rollout.State)) func(*Model) {
+	return func(m *Model) {
+		decide := m.Decide
+		m.Decide = func(s rollout.State, p rollout.Policy) rollout.Decision {
+			change(&s)
+			return decide(s, p)
+		}
+	}
+}
+
+// without lets a mutant go without a guard.
+func without(g rollout.Guard) func(*Model) {
+	return sees(func(s *rollout.State) { s.Controls.Override = append(s.Controls.Override, g) })
+}
+
+func weak(change func(*Weakness)) func(*Model) {
+	return func(m *Model) { change(&m.Weak) }
+}
+
+// takes lets a mutant take one outcome for another.
+func takes(change func(s *record.State, e *record.Event)) func(*Model) { return before(change) }
+
+// A mutant is the production code without one of its guards.
+type mutant struct {
+	name   string
+	mutate func(*Model)
+	world  Params
+	// broken is what is wrong with it.
+	broken string
+}
+
+const (
+	ignorance = "in ignorance of another removal"
+	notOnFile = "is not on record"
+)
+
+func mutants() []mutant {
+	two := func(f Faults) Params { return Params{Members: 3, Coordinators: 2, Faults: f} }
+	one := func(f Faults) Params { f.Starts = 1; return Params{Members: 3, Coordinators: 1, Faults: f} }
+	trueLock := func(p Params) Params { p.TrueLock = true; return p }
+	clocks := func(p Params) Params { p.Clocks = true; return p }
+	fine := func(p Params) Params { p.Fine = true; return p }
+	ghosts := func(n int, p Params) Params { p.Ghosts = n; return p }
+	of := func(members int, p Params) Params { p.Members = members; return p }
+	return []mutant{
+		// The record.
+		{"no UID precondition", weak(func(w *Weakness) { w.NoUID = true }), two(Faults{Starts: 2, Crashes: 1}), "is another, by its UID"},
+		{"no resourceVersion precondition", weak(func(w *Weakness) { w.NoVersion = true }), two(Faults{Starts: 2, Crashes: 1}), notOnFile},
+		{"clear without bump", instead(func(e record.Effect) record.Event {
+			if _, ok := e.(record.FencePod); ok {
+				return record.PodFenced{ResourceVersion: "255"}
+			}
+			return nil
+		}), two(Faults{Starts: 2, Crashes: 1}), notOnFile},
+		{"bump that does not change the resourceVersion", func(m *Model) {
+			step := m.Step
+			m.Step = func(c record.Config, s record.State, e record.Event, now record.Instant) (record.State, record.Effect) {
+				if fenced, ok := e.(record.PodFenced); ok {
+					fenced.ResourceVersion = "255"
+					e = fenced
+				}
+				s, effect := step(c, s, e, now)
+				if fence, ok := effect.(record.FencePod); ok {
+					fence.Value = "epoch 0, resourceVersion 0"
+					effect = fence
+				}
+				return s, effect
+			}
+		}, two(Faults{Starts: 2, Crashes: 1}), notOnFile},
+		{"created Lease without bump", instead(func(e record.Effect) record.Event {
+			if _, ok := e.(record.ListPods); ok {
+				return record.PodsListed{}
+			}
+			return nil
+		}), two(Faults{Starts: 2, Edits: 1}), notOnFile},
+		{"a Lease whose annotations were replaced is taken as it is", before(func(_ *record.State, e *record.Event) {
+			if read, ok := (*e).(record.LeaseRead); ok && read.Lease.Exists() {
+				read.Lease.Schema = record.Schema
+				*e = read
+			}
+		}), two(Faults{Starts: 2, Edits: 1}), notOnFile},
+		{"claim without CAS", weak(func(w *Weakness) { w.NoSwap = true }), two(Faults{Starts: 2}), ""},
+		{"claim without a new epoch", func(m *Model) {
+			step := m.Step
+			m.Step = func(c record.Config, s record.State, e record.Event, now record.Instant) (record.State, record.Effect) {
+				s, effect := step(c, s, e, now)
+				if write, ok := effect.(record.WriteLease); ok && !s.Claimed() {
+					s.Epoch--
+					s.Lease.Epoch--
+					write.Lease.Epoch--
+					effect = write
+				}
+				return s, effect
+			}
+		}, two(Faults{Starts: 2}), "writes to the record"},
+		{"right checked before the Lease is read", checksFirst, trueLock(two(Faults{Starts: 2})), "a right that was gone"},
+		{"claim by the clock of a record that is renewed", before(func(s *record.State, e *record.Event) {
+			if _, ok := (*e).(record.LeaseRead); ok {
+				s.SeenSince = 0
+				s.Seen = (*e).(record.LeaseRead).Lease.ResourceVersion
+			}
+		}), clocks(two(Faults{Starts: 2})), "renewed in time"},
+		{"decide on a cached snapshot", weak(func(w *Weakness) { w.Cached = true }), one(Faults{Failures: 1}), "voters run then"},
+		{"observe before the claim", weak(func(w *Weakness) { w.Early = true }), two(Faults{Starts: 2}), ""},
+		{"no evidence age after the CAS", before(func(s *record.State, e *record.Event) {
+			if _, ok := (*e).(record.LeaseWritten); ok {
+				s.Begun = now
+			}
+		}), two(Faults{Starts: 1}), "evidence that is too old"},
+		{"an intent that is found is overwritten", before(func(s *record.State, e *record.Event) {
+			switch answer := (*e).(type) {
+			case record.LeaseWritten:
+				if !s.Claimed() && answer.Outcome == record.Done {
+					s.Lease.Intent = record.Intent{}
+				}
+			case record.Observed:
+				answer.Lease.Intent = record.Intent{}
+				*e = answer
+			}
+		}), two(Faults{Starts: 2, Crashes: 1}), ""},
+		{"a removal whose answer is lost is taken for done", takes(func(_ *record.State, e *record.Event) {
+			if removed, ok := (*e).(record.Removed); ok && removed.Outcome == record.Unclear {
+				*e = record.Removed{}
+			}
+		}), two(Faults{Starts: 1, Lost: 1}), notOnFile},
+		{"a removal whose last attempt failed is taken for done", takes(func(_ *record.State, e *record.Event) {
+			if removed, ok := (*e).(record.Removed); ok && removed.Outcome == record.Failed {
+				*e = record.Removed{}
+			}
+		}), two(Faults{Starts: 1, Lost: 1}), notOnFile},
+		{"a bump whose answer is lost is taken for done", takes(func(s *record.State, e *record.Event) {
+			if fenced, ok := (*e).(record.PodFenced); ok && fenced.Outcome == record.Unclear {
+				*e = record.PodFenced{ResourceVersion: "255"}
+			}
+		}), two(Faults{Starts: 2, Crashes: 1, Lost: 1}), notOnFile},
+		{"a write of the intent whose answer is lost is taken for done", takes(func(s *record.State, e *record.Event) {
+			if written, ok := (*e).(record.LeaseWritten); ok && s.Claimed() && written.Outcome == record.Unclear {
+				*e = record.LeaseWritten{ResourceVersion: s.Lease.ResourceVersion}
+			}
+		}), two(Faults{Starts: 1, Lost: 1}), notOnFile},
+		{"a write of the intent that is refused is taken for done", takes(func(s *record.State, e *record.Event) {
+			if written, ok := (*e).(record.LeaseWritten); ok && s.Claimed() && written.Outcome == record.Refused {
+				*e = record.LeaseWritten{ResourceVersion: s.Lease.ResourceVersion}
+			}
+		}), two(Faults{Starts: 2}), notOnFile},
+
+		// The decision.
+		{"treat Unknown as serving", sees(func(s *rollout.State) {
+			for i := range s.Etcd.Members {
+				if p := &s.Etcd.Members[i].Probe; i < len(s.Pods) && s.Pods[i].Etcd.Ready && p.Read == rollout.Failed {
+					p.Read = rollout.Answered
+					p.Status = &rollout.Status{Leader: 1, Term: 1, Index: 100, Applied: 100}
+				}
+			}
+		}), fine(one(Faults{Failures: 1})), "voters run then"},
+		{"quorum from replicas instead of voters", sees(func(s *rollout.State) {
+			s.Etcd.Members = s.Etcd.Members[:min(len(s.Etcd.Members), s.Set.Replicas)]
+		}), ghosts(1, one(Faults{})), "voters run then"},
+		{"settle not required", sees(func(s *rollout.State) {
+			for i := range s.Pods {
+				if p := &s.Pods[i]; p.Revision == newRevision && !p.Terminating {
+					p.Ready, p.ContainersReady, p.Etcd, p.Sidecar = true, true, rollout.Container{State: rollout.ContainerRunning, Ready: true}, rollout.Container{State: rollout.ContainerRunning, Ready: true}
+					s.Etcd.Members[p.Ordinal].Probe = rollout.Probe{Read: rollout.Answered, Status: &rollout.Status{Leader: 1, Term: 1, Index: 100, Applied: 100}}
+				}
+			}
+		}), one(Faults{}), "voters run then"},
+		{"no QuorumFloor", without(rollout.GuardQuorumFloor), ghosts(1, one(Faults{})), "voters run then"},
+		{"no MayVote", without(rollout.GuardMayVote), one(Faults{Deafness: 1}), "voters run then"},
+		{"no UnavailableBudget", without(rollout.GuardUnavailableBudget), of(5, one(Faults{})), "down because of us"},
+	}
+}
+
+// checksFirst asks who owns the lock before it reads the Lease.
+func checksFirst(m *Model) {
+	step := m.Step
+	m.Step = func(c record.Config, s record.State, e record.Event, now record.Instant) (record.State, record.Effect) {
+		switch answer := e.(type) {
+		case record.Start:
+			s, _ = step(c, s, e, now)
+			return s, record.CheckRight{}
+		case record.RightChecked:
+			if !answer.Held {
+				return record.State{}, record.End{Ended: record.NoRight}
+			}
+			return s, record.ReadLease{}
+		}
+		s, effect := step(c, s, e, now)
+		if _, ok := effect.(record.CheckRight); ok {
+			return step(c, s, record.RightChecked{Held: true}, now)
+		}
+		return s, effect
+	}
+}
+
+func TestEveryMutantIsCaught(t *testing.T) {
+	for _, mu := range mutants() {
+		t.Run(mu.name, func(t *testing.T) {
+			p := mu.world
+			m := New(p)
+			mu.mutate(m)
+			r := m.Search(t.Context(), *most)
+			if r.Broken == "" {
+				t.Fatalf("not caught: %s", r)
+			}
+			if !strings.Contains(r.Broken, mu.broken) {
+				t.Errorf("caught by another rule than %q:", mu.broken)
+			}
+			t.Logf("caught after %d states, %d moves: %s", r.States, len(r.Path), r.Broken)
+			if testing.Verbose() {
+				t.Log("\n" + m.Story(r.Path))
+			}
+		})
+	}
+}

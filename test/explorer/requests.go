@@ -1,0 +1,374 @@
+package explorer
+
+import (
+	"fmt"
+
+	"github.com/quorate/quorate/pkg/record"
+)
+
+// stages of an observation, each a moment of its own.
+const (
+	lookAtLease uint8 = iota
+	lookAtSet
+	lookAtPods
+	lookAtEtcd
+)
+
+// decides is true when an observation's next moment is its last.
+func (m *Model) decides(w *World, r *request) bool {
+	switch {
+	case r.stage == lookAtEtcd:
+		return true
+	case m.Fine:
+		return false
+	}
+	return r.stage == lookAtPods || r.stage == lookAtSet && w.left.Templates == 0
+}
+
+// goOn lets a coordinator's request land and hands it the answer. With twice, the client
+// has repeated the request by itself, and the answer is that to the second one.
+func (m *Model) goOn(w *World, i, how uint8, twice bool) string {
+	c := &w.coordinators[i]
+	r := &c.request
+	switch r.kind {
+	case rest:
+		return m.step(w, i, record.Woken{})
+	case readLease:
+		m.note("%s reads the Lease: %s", m.name(w, i), w.lease)
+		return m.step(w, i, record.LeaseRead{Lease: w.lease.to(), Begun: now - record.Instant(r.age)*tick})
+	case checkRight:
+		held := how == 0
+		if m.TrueLock {
+			held = w.owner == i+1
+		}
+		m.note("%s is told that the lock is its own: %v", m.name(w, i), held)
+		return m.step(w, i, record.RightChecked{Held: held})
+	case writeLease:
+		outcome, broken := m.write(w, i, r.lease, false)
+		m.note("%s writes the Lease (%s): %s%s", m.name(w, i), r.lease, outcomes[outcome], again(twice))
+		if broken != "" {
+			return broken
+		}
+		if twice {
+			outcome = record.Refused // By its own first attempt, if by nothing else.
+		}
+		return m.step(w, i, record.LeaseWritten{Outcome: outcome, ResourceVersion: version(w.lease.rv)})
+	case listPods:
+		m.note("%s lists the pods", m.name(w, i))
+		return m.step(w, i, record.PodsListed{Pods: m.fenceable(w)})
+	case fencePod:
+		answer := m.fence(w, r)
+		m.note("%s changes %s: %s%s", m.name(w, i), r.ref, outcomes[answer.Outcome], again(twice))
+		return m.step(w, i, answer)
+	case observe:
+		return m.observe(w, i, how == 1)
+	case removePod:
+		outcome, done, broken := m.remove(w, r)
+		m.note("%s's removal of %s: %s%s%s", m.name(w, i), r.ref, outcomes[outcome], begun(done), again(twice))
+		if broken != "" {
+			return broken
+		}
+		if !done && !twice {
+			return ""
+		}
+		if !done {
+			w.orphan(*r)
+		}
+		if twice {
+			outcome = record.Refused
+		}
+		return m.step(w, i, record.Removed{Outcome: outcome})
+	case moveLeader:
+		outcome := record.Failed
+		if h := int(c.heir); how == 0 && h > 0 && h <= m.Members && m.votes(w, h-1) && m.hasQuorum(w) {
+			outcome, w.leader, c.failed = record.Done, c.heir, 0
+			m.note("%s moves the leadership to %s", m.name(w, i), names[h-1])
+		} else {
+			c.failed = min(c.failed+1, 2)
+			m.note("%s cannot move the leadership", m.name(w, i))
+		}
+		return m.step(w, i, record.Moved{Outcome: outcome})
+	}
+	panic(fmt.Sprintf("no such request: %d", r.kind))
+}
+
+func again(twice bool) string {
+	if twice {
+		return ", and its client repeats the request"
+	}
+	return ""
+}
+
+func begun(done bool) string {
+	if !done {
+		return " (the eviction has changed the pod and will delete it)"
+	}
+	return ""
+}
+
+// desert: a coordinator gives up on the answer.
+func (m *Model) desert(w *World, i, how uint8) string {
+	c := &w.coordinators[i]
+	r := c.request
+	m.note("%s gets no answer, and gives up on its request (%s)", m.name(w, i), r)
+	var e record.Event
+	switch r.kind {
+	case readLease:
+		return m.step(w, i, record.LeaseRead{Outcome: record.Failed})
+	case listPods:
+		return m.step(w, i, record.PodsListed{Outcome: record.Failed})
+	case observe:
+		return m.step(w, i, record.Observed{Outcome: record.Failed})
+	case writeLease:
+		e = record.LeaseWritten{Outcome: record.Unclear}
+	case fencePod:
+		e = record.PodFenced{Outcome: record.Unclear}
+	case removePod:
+		e = record.Removed{Outcome: record.Unclear}
+		if how == 1 { // The last of several attempts was refused for good, the first may land.
+			e = record.Removed{Outcome: record.Failed}
+		}
+	default:
+		panic(fmt.Sprintf("nobody waits for an answer to %s", r))
+	}
+	w.orphan(r)
+	return m.step(w, i, e)
+}
+
+// landLate lets a request land that nobody waits for.
+func (m *Model) landLate(w *World, k uint8) string {
+	r := w.orphans[k]
+	w.orphans[k] = request{}
+	who := identityNames[1+r.by]
+	switch r.kind {
+	case writeLease:
+		outcome, broken := m.write(w, r.by, r.lease, true)
+		m.note("a late write of %s lands (%s): %s", who, r.lease, outcomes[outcome])
+		return broken
+	case fencePod:
+		m.note("a late change of %s by %s lands: %s", r.ref, who, outcomes[m.fence(w, &r).Outcome])
+	case removePod:
+		before := m.counts.Removals
+		outcome, done, broken := m.remove(w, &r)
+		m.counts.Late += m.counts.Removals - before
+		m.note("a late removal of %s by %s: %s%s", r.ref, who, outcomes[outcome], begun(done))
+		if !done {
+			w.orphans[k] = r
+		}
+		return broken
+	}
+	return ""
+}
+
+var outcomes = map[record.Outcome]string{record.Done: "done", record.Refused: "refused", record.Failed: "failed", record.Unclear: "unclear"}
+
+// step lets the protocol take its next step, and sends what it asks for.
+func (m *Model) step(w *World, i uint8, e record.Event) string {
+	c := &w.coordinators[i]
+	s, effect := m.Step(m.config(i, c.boots), c.to(), e, now)
+	if m.verify {
+		m.mustNotMatter(i, c, e, s, effect)
+	}
+	c.state = m.stateOf(s)
+	if end, ok := effect.(record.End); ok {
+		m.note("    %s ends: %s", m.name(w, i), end.Detail)
+		*c = coordinator{state: c.state, boots: c.boots, cache: c.cache}
+		return ""
+	}
+	first := c.phase
+	c.request = m.requestOf(i, effect)
+	switch c.request.kind {
+	case removePod:
+		c.request.knowledge, c.request.age = c.seen, c.age
+		if c.age >= evidenceTicks {
+			return fmt.Sprintf("%s sends the removal of %s on evidence that is too old", m.name(w, i), c.request.ref)
+		}
+	case observe:
+		if m.Weak.Early && c.cache.kind == observe {
+			c.request, c.cache = c.cache, request{}
+		}
+	case readLease:
+		if m.Weak.Early && first != 0 {
+			m.peek(w, &c.cache)
+		}
+	}
+	return ""
+}
+
+// write is how the API server answers: it swaps, or refuses.
+func (m *Model) write(w *World, by uint8, l lease, late bool) (record.Outcome, string) {
+	have := w.lease
+	claim := l.epoch == have.epoch+1
+	if have.rv != l.rv && (!m.Weak.NoSwap || !claim) {
+		return record.Refused, ""
+	}
+	who := identityNames[l.holder]
+	if !claim && (have.holder == 0 || l.epoch != have.epoch || l.holder != have.holder && l.holder != 0) {
+		return record.Done, fmt.Sprintf("%q writes to the record of %q", who, identityNames[have.holder])
+	}
+	if have.intent.named() && l.intent.named() && (have.intent.op != l.intent.op || have.intent.ref != l.intent.ref) {
+		return record.Done, fmt.Sprintf("the record of a removal of %s, which is not resolved, is overwritten by one of %s", have.intent.ref, l.intent.ref)
+	}
+	if claim {
+		m.counts.Claims++
+		if m.TrueLock && !m.Clocks {
+			if w.tenure != 0 && w.tenure != by+1 {
+				return record.Done, fmt.Sprintf("%s claims by a right that was gone before the record was claimed by the lock's owner", who)
+			}
+			if w.tenure = 0; w.owner == by+1 {
+				w.tenure = by + 1
+			}
+		}
+		if c := &w.coordinators[by]; !late && m.Clocks && record.Right(c.right) == record.ByClock &&
+			have.holder != 0 && have.holder != l.holder && w.unchanged[by] < patienceTicks {
+			return record.Done, fmt.Sprintf("%s claims by the clock a record that was renewed in time", who)
+		}
+	}
+	w.changeLease(l)
+	return record.Done, ""
+}
+
+func (m *Model) fenceable(w *World) []record.Pod {
+	var pods []record.Pod
+	for i := range m.Members {
+		if p := &w.pods[i]; p.phase == starting || p.phase == up {
+			pods = append(pods, ref{pod: uint8(i), current: true, rv: p.rv}.toPod())
+		}
+	}
+	return pods
+}
+
+func (m *Model) fence(w *World, r *request) record.PodFenced {
+	p := &w.pods[r.ref.pod]
+	if !r.ref.current || p.phase == missing {
+		return record.PodFenced{Outcome: record.Refused}
+	}
+	if p.fenced != r.value { // A write that changes nothing leaves the resourceVersion as it is.
+		p.fenced = r.value
+		w.touch(r.ref.pod)
+		m.counts.Fences++
+	}
+	return record.PodFenced{ResourceVersion: version(p.rv)}
+}
+
+// observe takes an observation one moment further, and in the last decides.
+func (m *Model) observe(w *World, i uint8, old bool) string {
+	c := &w.coordinators[i]
+	r := &c.request
+	switch r.stage {
+	case lookAtLease:
+		r.lease = w.lease
+		m.note("%s looks at the Lease: %s", m.name(w, i), w.lease)
+	case lookAtSet:
+		r.revision = w.revision
+		m.note("%s looks at the StatefulSet: revision %d", m.name(w, i), w.revision)
+		if w.left.Templates == 0 { // It cannot change before the pods are looked at.
+			r.stage++
+			return m.observe(w, i, old)
+		}
+	case lookAtPods:
+		m.lookAtPods(w, r)
+		m.note("%s looks at the pods", m.name(w, i))
+		if !m.Fine {
+			r.stage++
+			return m.observe(w, i, old)
+		}
+	case lookAtEtcd:
+		m.askEtcd(w, r)
+		if m.Weak.Cached {
+			m.useCache(c)
+		}
+		return m.conclude(w, i, old)
+	}
+	r.stage++
+	return ""
+}
+
+func (m *Model) lookAtPods(w *World, r *request) {
+	for k := range m.Members {
+		p := &w.pods[k]
+		r.views[k] = view{look: m.look(w, k), current: p.phase != missing, rv: p.rv, revision: p.revision}
+	}
+	r.knowledge = knowledge{}
+}
+
+func (m *Model) askEtcd(w *World, r *request) {
+	r.etcd = etcdView{}
+	for k := range m.Members {
+		if m.answers(w, k) {
+			r.etcd.answering |= 1 << k
+		}
+	}
+	if r.etcd.answering != 0 {
+		r.etcd.leader = w.leader
+	}
+	r.lost = !m.hasQuorum(w)
+}
+
+// useCache is a mutant's: it decides on what it saw the last time.
+func (m *Model) useCache(c *coordinator) {
+	fresh := c.request
+	if c.cache.kind == observe {
+		c.request.views, c.request.etcd, c.request.ignorant = c.cache.views, c.cache.etcd, c.cache.ignorant
+	}
+	c.cache = fresh
+}
+
+// peek is what a mutant sees before its time.
+func (m *Model) peek(w *World, r *request) {
+	*r = request{kind: observe, stage: lookAtEtcd, lease: w.lease, revision: w.revision}
+	m.lookAtPods(w, r)
+}
+
+// conclude decides on what was seen.
+func (m *Model) conclude(w *World, i uint8, old bool) string {
+	c := &w.coordinators[i]
+	r := &c.request
+	q := question{etcdView: r.etcd, transfers: c.failed, old: old}
+	for k := range m.Members {
+		v := &r.views[k]
+		q.looks[k] = v.look
+		if v.look != looksMissing && v.revision != r.revision {
+			q.looks[k] |= outdatedBit
+		}
+	}
+	a := m.decide(q)
+	e := record.Observed{Begun: now - record.Instant(r.age)*tick, Lease: r.lease.to(), Plan: a.plan}
+	if m.Weak.Early {
+		e.Lease = w.lease.to()
+	}
+	target := ref{}
+	if a.plan == record.PlanRemove {
+		v := &r.views[a.target]
+		target = ref{pod: a.target, current: v.current, rv: v.rv}
+		e.Intent = intent{op: a.op, ref: target}.to()
+	}
+	c.seen, c.age, c.heir = r.knowledge, r.age, a.heir
+	m.note("%s has asked etcd and decides: %s", m.name(w, i), describe(a, target))
+	return m.step(w, i, e)
+}
+
+// remove is how the API server carries a removal out. An eviction first changes the pod
+// and then deletes what it has changed: not done.
+func (m *Model) remove(w *World, r *request) (outcome record.Outcome, done bool, broken string) {
+	if !m.reaches(w, r) {
+		m.counts.Refused++
+		return record.Refused, true, ""
+	}
+	if r.op == evict && r.stage == 0 {
+		w.touch(r.ref.pod)
+		r.stage, r.value.rv = 1, w.pods[r.ref.pod].rv
+		return record.Done, false, ""
+	}
+	return record.Done, true, m.takesEffect(w, r)
+}
+
+// reaches is true while a removal's preconditions hold.
+func (m *Model) reaches(w *World, r *request) bool {
+	p := &w.pods[r.ref.pod]
+	rv := r.ref.rv
+	if r.stage == 1 {
+		rv = r.value.rv
+	}
+	return (p.phase == starting || p.phase == up) && (r.ref.current || m.Weak.NoUID) && (rv == p.rv || m.Weak.NoVersion)
+}

@@ -1,0 +1,127 @@
+package explorer
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/quorate/quorate/pkg/record"
+)
+
+func (i intent) String() string {
+	switch i.op {
+	case remove:
+		return "remove " + i.ref.String()
+	case evict:
+		return "evict " + i.ref.String()
+	case fenceAll:
+		return "fence every pod"
+	}
+	return "nothing"
+}
+
+func (r ref) String() string {
+	if !r.current {
+		return "an earlier " + names[r.pod]
+	}
+	return fmt.Sprintf("%s at version %d", names[r.pod], r.rv)
+}
+
+func (l lease) String() string {
+	if l.rv == 0 {
+		return "no Lease"
+	}
+	holder := identityNames[l.holder]
+	if holder == "" {
+		holder = "nobody"
+	}
+	return fmt.Sprintf("version %d, epoch %d, held by %s, intent: %s", l.rv, l.epoch, holder, l.intent)
+}
+
+func (r request) String() string {
+	switch r.kind {
+	case readLease:
+		return "read the Lease"
+	case checkRight:
+		return "ask who owns the lock"
+	case writeLease:
+		return "write the Lease: " + r.lease.String()
+	case listPods:
+		return "list the pods"
+	case fencePod:
+		return "change " + r.ref.String()
+	case observe:
+		return "observe"
+	case removePod:
+		return "remove " + r.ref.String()
+	case moveLeader:
+		return "move the leadership"
+	case rest:
+		return "rest"
+	}
+	return "nothing"
+}
+
+func describe(a answer, target ref) string {
+	switch a.plan {
+	case record.PlanRemove:
+		if a.op == evict {
+			return "evict " + target.String()
+		}
+		return "remove " + target.String()
+	case record.PlanMoveLeader:
+		return fmt.Sprintf("move the leadership to member %d", int(a.heir)-1)
+	case record.PlanFinish:
+		return "the rollout is over"
+	case record.PlanHandOver:
+		return "hand over"
+	case record.PlanRest:
+	}
+	return "wait"
+}
+
+// state of the cluster, in a line.
+func (m *Model) describe(w *World) string {
+	var b strings.Builder
+	for i := range m.Members {
+		p := &w.pods[i]
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(&b, "%s %s", names[i], [...]string{"missing", "starting", "up", "terminating"}[p.phase])
+		if p.phase == up && p.health != healthy {
+			fmt.Fprintf(&b, " but %s", [...]string{"", "crashed", "hung", "deaf", "deaf and not ready"}[p.health])
+		}
+		if p.phase != missing && p.revision != w.revision {
+			b.WriteString(" (outdated)")
+		}
+	}
+	return b.String()
+}
+
+// Story tells how a path of moves goes.
+func (m *Model) Story(path []Move) string {
+	told := m.clone()
+	w := told.First()
+	var b strings.Builder
+	fmt.Fprintf(&b, "At first: %s\n", told.describe(&w))
+	for n, mv := range path {
+		var lines []string
+		told.tell = func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+		next, broken := told.Apply(w, mv)
+		for k, line := range lines {
+			if k == 0 {
+				fmt.Fprintf(&b, "%4d. %s\n", n+1, line)
+			} else {
+				fmt.Fprintf(&b, "      %s\n", strings.TrimSpace(line))
+			}
+		}
+		if now, before := told.describe(&next), told.describe(&w); now != before {
+			fmt.Fprintf(&b, "      now: %s\n", now)
+		}
+		if broken != "" {
+			fmt.Fprintf(&b, "BROKEN: %s\n", broken)
+		}
+		w = next
+	}
+	return b.String()
+}

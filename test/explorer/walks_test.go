@@ -1,0 +1,118 @@
+package explorer
+
+import (
+	"sync"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// steps of a walk, at most.
+const steps = 300
+
+// Bigger clusters have too many worlds to visit them all: they are walked through at
+// random. A walk that breaks a rule is shortened to the moves that it takes; -rapid.seed
+// takes the same walks again, and -rapid.checks says how many to take.
+func TestRandomWalksThroughBiggerClusters(t *testing.T) {
+	var counts Counts
+	var mutex sync.Mutex
+	walks, moved := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		m, path := New(bigger(t)), []Move(nil)
+		m.verify = true
+		w := m.First()
+		m.normalise(&w)
+		// Numbers and no moves: whatever is left out, the others still mean something. To leave
+		// one out is to make it zero.
+		for _, n := range rapid.SliceOfN(rapid.IntRange(0, 1<<20), steps, steps).Draw(t, "moves") {
+			if n == 0 {
+				continue
+			}
+			mv, ok := m.pick(&w, n)
+			if !ok {
+				break
+			}
+			path = append(path, mv)
+			next, broken := m.Apply(w, mv)
+			if broken != "" {
+				t.Fatalf("%s\n%s\n%s", broken, m.Params, m.Story(path))
+			}
+			w = next
+		}
+		mutex.Lock()
+		defer mutex.Unlock()
+		walks, moved = walks+1, moved+len(path)
+		counts.add(m.counts)
+	})
+	t.Logf("%d walks, %d moves: %+v", walks, moved, counts)
+	if counts.Removals < walks || counts.Refused == 0 || counts.Late == 0 || counts.Fences == 0 {
+		t.Error("that proves little")
+	}
+}
+
+// bigger draws a cluster.
+func bigger(t *rapid.T) Params {
+	upTo := func(n int, what string) uint8 { return uint8(rapid.IntRange(0, n).Draw(t, what)) }
+	p := Params{
+		Members:      rapid.SampledFrom([]int{3, 4, 5, 6, 7}).Draw(t, "members"),
+		Ghosts:       rapid.SampledFrom([]int{0, 0, 0, 1, 2}).Draw(t, "ghosts"),
+		Coordinators: rapid.IntRange(1, 3).Draw(t, "coordinators"),
+		Evict:        rapid.Bool().Draw(t, "evict"),
+		Clocks:       rapid.Bool().Draw(t, "fallback"),
+		Fresh:        rapid.Bool().Draw(t, "no Lease"),
+		Fine:         rapid.Bool().Draw(t, "fine"),
+		Faults: Faults{
+			Starts: 12, Lost: upTo(4, "lost"), Crashes: upTo(3, "crashes"), Stops: upTo(2, "stops"),
+			Failures: upTo(3, "failures"), Deletions: upTo(1, "deletions"), Deafness: upTo(2, "deaf"),
+			Edits: upTo(2, "edits"), Templates: upTo(2, "templates"), Reports: upTo(3, "reports"),
+		},
+	}
+	p.Learners = rapid.IntRange(0, p.Members-3).Draw(t, "learners")
+	p.MaxUnavailable = rapid.IntRange(1, 3).Draw(t, "unavailable at most")
+	p.Leader = rapid.IntRange(0, p.Members-p.Learners-1).Draw(t, "leader")
+	return p
+}
+
+// pick is the move that a number stands for. Most of the time somebody gets further, for
+// else nothing would ever come about.
+func (m *Model) pick(w *World, n int) (Move, bool) {
+	moves := m.Moves(w, nil)
+	var further []Move
+	for _, mv := range moves {
+		if mv.what == goOn || mv.what == begin || mv.what == kubelet {
+			further = append(further, mv)
+		}
+	}
+	if n%8 > 0 && len(further) > 0 {
+		moves = further
+	}
+	if len(moves) == 0 {
+		return Move{}, false
+	}
+	return moves[(n/8)%len(moves)], true
+}
+
+// A walk that is broken on purpose is found, and shortened.
+func TestARandomWalkFindsAMutant(t *testing.T) {
+	for seed := range 200_000 {
+		m := New(Params{Members: 5, Coordinators: 2, MaxUnavailable: 1, Faults: Faults{Starts: 12, Lost: 2}})
+		m.Weak.NoVersion = true
+		w := m.First()
+		m.normalise(&w)
+		n := uint64(seed)*0x9e3779b97f4a7c15 + 1
+		for range 200 {
+			n = n*6364136223846793005 + 1442695040888963407
+			mv, ok := m.pick(&w, int(n>>40))
+			if !ok {
+				break
+			}
+			next, broken := m.Apply(w, mv)
+			if broken != "" {
+				t.Logf("found in walk %d: %s", seed+1, broken)
+				return
+			}
+			w = next
+		}
+	}
+	t.Error("not found")
+}

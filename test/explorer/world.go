@@ -1,0 +1,471 @@
+package explorer
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/quorate/quorate/pkg/record"
+)
+
+const (
+	maxMembers      = 7
+	maxCoordinators = 3
+	maxOrphans      = 3
+)
+
+// A World is everything there is at one moment. It consists of bytes only, so that it is
+// copied by assignment, compared with == and hashed as it lies in memory.
+type World struct {
+	pods         [maxMembers]pod
+	lease        lease
+	coordinators [maxCoordinators]coordinator
+	// orphans are requests that nobody waits for any more and that may still land.
+	orphans [maxOrphans]request
+	// revision is the newest of the template.
+	revision uint8
+	// leader of etcd: an ordinal and one, 0 is none.
+	leader uint8
+	// owner of the lock where that is modelled, and tenure: who claimed the record while
+	// it owned the lock that it still owns. Both are numbers and one.
+	owner, tenure uint8
+	// unchanged is how long the Lease has been as it is, by everybody's clock.
+	unchanged [maxCoordinators]uint8
+	// left is what may still go wrong.
+	left Faults
+}
+
+// Faults are the numbers of things that may go wrong.
+type Faults struct {
+	// Starts are how often a coordinator may come to believe that it is its turn.
+	Starts uint8
+	// Lost requests or answers: given up on, landing later, twice or never.
+	Lost uint8
+	// Crashes of coordinators.
+	Crashes uint8
+	// Stops are orders to stop, as by SIGTERM.
+	Stops uint8
+	// Failures of members; Deletions of pods by somebody else.
+	Failures, Deletions uint8
+	// Deafness: members that serve and do not answer us.
+	Deafness uint8
+	// Edits of the Lease by somebody else: deleted, created, replaced, changed.
+	Edits uint8
+	// Templates are changes of the pod template.
+	Templates uint8
+	// Reports are changes of a pod's status that mean nothing.
+	Reports uint8
+}
+
+// phases of a pod.
+const (
+	missing uint8 = iota
+	starting
+	up
+	terminating
+)
+
+// health of a member whose pod is up.
+const (
+	healthy uint8 = iota
+	// crashed: its container cannot be started; there is no process.
+	crashed
+	// hung: it does not vote any more, and its kubelet has not noticed.
+	hung
+	// deaf: it votes and does not answer us; its kubelet has it ready.
+	deaf
+	// deafUnready: it votes and answers neither us nor its kubelet, as with an expired
+	// certificate of its client listener.
+	deafUnready
+)
+
+type pod struct {
+	phase, health uint8
+	// rv is the resourceVersion; that of a pod that follows another begins anew.
+	rv       uint8
+	revision uint8
+	// fenced is what stands in its annotation, see fenceValue.
+	fenced fenceValue
+	// ours: it served when we removed it, and has not come up again since.
+	ours bool
+}
+
+// ref names a pod as a request does. current is false for one that is gone, whatever its
+// UID was.
+type ref struct {
+	pod     uint8
+	current bool
+	rv      uint8
+}
+
+type fenceValue struct{ epoch, rv uint8 }
+
+type intent struct {
+	op    uint8 // none, remove, evict, fenceAll
+	ref   ref
+	epoch uint8
+}
+
+// named is true for the intent of a removal.
+func (i intent) named() bool { return i.op == remove || i.op == evict }
+
+const (
+	none uint8 = iota
+	remove
+	evict
+	fenceAll
+)
+
+type lease struct {
+	// rv is 0 when there is no Lease.
+	rv     uint8
+	schema uint8
+	holder uint8 // an identity, 0 is nobody
+	epoch  uint8
+	// timed: it says how long it may stand unrenewed.
+	timed bool
+	// rolling: a rollout is under way.
+	rolling bool
+	intent  intent
+}
+
+// blank: none of us has written to it.
+func (l *lease) blank() bool { return l.rv == 0 || l.schema == 0 }
+
+// kinds of requests, one for each effect of the protocol.
+const (
+	nothing uint8 = iota
+	readLease
+	checkRight
+	writeLease
+	listPods
+	fencePod
+	observe
+	removePod
+	moveLeader
+	rest
+)
+
+// request is what a coordinator waits for, or an orphan.
+type request struct {
+	kind, stage uint8
+	by          uint8
+	// age is by the sender's clock: since it was sent; for a removal since its observation
+	// began.
+	age uint8
+	// lease is what is to be written, or what has been read so far.
+	lease lease
+	// op and ref are of the removal or the fence.
+	op    uint8
+	ref   ref
+	value fenceValue
+	// revision and views are what an observation has seen so far, and what etcd has
+	// answered in the end.
+	revision uint8
+	views    [maxMembers]view
+	etcd     etcdView
+	knowledge
+}
+
+// knowledge is what an observation does not know, and what it leads to neither.
+type knowledge struct {
+	// ignorant of a removal of ours; unaware of a member that failed by itself; lost: when
+	// etcd was asked, there was no quorum that a removal could have taken away.
+	ignorant, unaware, lost bool
+}
+
+// view is what was seen of a pod.
+type view struct {
+	look     uint8
+	current  bool
+	rv       uint8
+	revision uint8
+}
+
+// etcdView is what etcd has answered: a bit for each member, and the leader and one.
+type etcdView struct{ answering, leader uint8 }
+
+// looks of a pod, to its kubelet.
+const (
+	looksMissing uint8 = iota
+	looksStarting
+	looksReady
+	looksUnready
+	looksCrashed
+	looksTerminating
+)
+
+type coordinator struct {
+	state
+	request request
+	// boots of its pod: the identity is another after each.
+	boots uint8
+	// seen is what the last observation did not know, and age since when it began, whatever
+	// the protocol thinks.
+	seen knowledge
+	age  uint8
+	// failed changes of leadership, and to whom the last decision wants it moved.
+	failed, heir uint8
+	// cache is only used by mutants that look at what they saw earlier.
+	cache request
+}
+
+// state is the protocol's own, see convert.go.
+type state struct {
+	phase, right            uint8
+	lease                   lease
+	epoch                   uint8
+	seenRV                  uint8
+	seenAge, begun, renewed uint8
+	unfenced                [maxMembers]ref
+	unfencedN               uint8
+	ending                  uint8
+	pausing                 bool
+}
+
+// Params are the size of a world.
+type Params struct {
+	// Members are the replicas; Learners of them, those with the highest ordinals, do not
+	// vote; Ghosts vote and have no pod.
+	Members, Learners, Ghosts int
+	MaxUnavailable            int
+	Coordinators              int
+	// Leader is the ordinal of the first leader.
+	Leader int
+	// Evict pods in full health instead of deleting them.
+	Evict bool
+	// Clocks let coordinators claim by the clock as well.
+	Clocks bool
+	// TrueLock: etcd's lock has one owner, and does not lie.
+	TrueLock bool
+	// Fresh: there is no Lease yet. Else there is one that nobody holds.
+	Fresh bool
+	// Fine takes everything apart that happens at different moments. Else the pods and etcd
+	// are looked at in one moment, a pod is recreated when it is gone, and what is only
+	// read is always answered.
+	Fine bool
+	// Over: the faults are over. The lock stays with its owner, who may start as often as
+	// it has to.
+	Over   bool
+	Faults Faults
+}
+
+func (p Params) String() string {
+	text := fmt.Sprintf("%d members, %d coordinators, leader %d", p.Members, p.Coordinators, p.Leader)
+	for _, more := range []struct {
+		n    int
+		what string
+	}{{p.Learners, "learners"}, {p.Ghosts, "ghosts"}, {p.MaxUnavailable, "unavailable at most"}} {
+		if more.n > 0 {
+			text += fmt.Sprintf(", %d %s", more.n, more.what)
+		}
+	}
+	for _, more := range []struct {
+		yes  bool
+		what string
+	}{{p.Evict, "evictions"}, {p.Clocks, "fallback"}, {p.TrueLock, "a true lock"}, {p.Fresh, "no Lease"}, {p.Fine, "fine"}} {
+		if more.yes {
+			text += ", " + more.what
+		}
+	}
+	return text + "; " + p.Faults.String()
+}
+
+func (f Faults) String() string {
+	var text []string
+	for _, fault := range []struct {
+		n    uint8
+		what string
+	}{
+		{f.Starts, "starts"}, {f.Lost, "lost"}, {f.Crashes, "crashes"}, {f.Stops, "stops"}, {f.Failures, "failures"}, {f.Deletions, "deletions"},
+		{f.Deafness, "deaf"}, {f.Edits, "edits"}, {f.Templates, "templates"}, {f.Reports, "reports"},
+	} {
+		if fault.n > 0 {
+			text = append(text, fmt.Sprintf("%s %d", fault.what, fault.n))
+		}
+	}
+	return strings.Join(text, ", ")
+}
+
+// First is the world before anything has happened: every member serves and every pod is
+// outdated.
+func (m *Model) First() World {
+	w := World{revision: 2, leader: uint8(m.Leader) + 1, left: m.Faults} //nolint:gosec // A handful.
+	for i := range m.Members {
+		w.pods[i] = pod{phase: up, rv: 1, revision: 1}
+	}
+	if !m.Fresh {
+		w.lease = lease{rv: 1, schema: record.Schema, epoch: 1, timed: true}
+	}
+	if m.TrueLock {
+		w.owner = 1
+	}
+	return w
+}
+
+// votes is true for a member whose process runs and votes.
+func (m *Model) votes(w *World, i int) bool {
+	return i < m.Members-m.Learners && w.pods[i].phase == up && w.pods[i].health != crashed && w.pods[i].health != hung
+}
+
+// voting counts the processes that vote.
+func (m *Model) voting(w *World) int {
+	n := 0
+	for i := range m.Members {
+		if m.votes(w, i) {
+			n++
+		}
+	}
+	return n
+}
+
+func (m *Model) quorum() int { return (m.Members-m.Learners+m.Ghosts)/2 + 1 }
+
+func (m *Model) hasQuorum(w *World) bool { return m.voting(w) >= m.quorum() }
+
+// elect keeps the leader while it can lead, else the lowest voter follows.
+func (m *Model) elect(w *World) {
+	if !m.hasQuorum(w) {
+		w.leader = 0
+		return
+	}
+	if w.leader > 0 && m.votes(w, int(w.leader)-1) {
+		return
+	}
+	for i := range m.Members {
+		if m.votes(w, i) {
+			w.leader = uint8(i) + 1
+			return
+		}
+	}
+}
+
+// answers is true for a member that answers our reads.
+func (m *Model) answers(w *World, i int) bool {
+	return w.pods[i].phase == up && w.pods[i].health == healthy && m.hasQuorum(w)
+}
+
+// look is what a kubelet reports.
+func (m *Model) look(w *World, i int) uint8 {
+	p := &w.pods[i]
+	switch p.phase {
+	case starting:
+		return looksStarting
+	case terminating:
+		return looksTerminating
+	case up:
+		switch {
+		case p.health == crashed:
+			return looksCrashed
+		case p.health == deafUnready || !m.hasQuorum(w):
+			return looksUnready
+		}
+		return looksReady
+	}
+	return looksMissing
+}
+
+// updated is true when the rollout has reached its end.
+func (m *Model) updated(w *World) bool {
+	for i := range m.Members {
+		if p := &w.pods[i]; p.phase != up || p.health != healthy || p.revision != w.revision {
+			return false
+		}
+	}
+	return true
+}
+
+// forget makes every mention of a pod one of a pod that is gone.
+func (w *World) forget(i uint8) {
+	w.eachRef(func(r *ref) {
+		if r.pod == i {
+			r.current = false
+		}
+	})
+	w.eachViews(func(views *[maxMembers]view) { views[i].current = false })
+}
+
+// eachRef visits everything that names a pod by UID and resourceVersion.
+func (w *World) eachRef(visit func(*ref)) {
+	ofLease := func(l *lease) {
+		if l.intent.named() {
+			visit(&l.intent.ref)
+		}
+	}
+	ofRequest := func(r *request) {
+		if r.kind == nothing {
+			return
+		}
+		ofLease(&r.lease)
+		if r.kind == fencePod || r.kind == removePod {
+			visit(&r.ref)
+		}
+	}
+	ofLease(&w.lease)
+	for i := range w.coordinators {
+		c := &w.coordinators[i]
+		ofLease(&c.lease)
+		for k := range c.unfencedN {
+			visit(&c.unfenced[k])
+		}
+		ofRequest(&c.request)
+		ofRequest(&c.cache)
+	}
+	for i := range w.orphans {
+		ofRequest(&w.orphans[i])
+	}
+}
+
+// eachViews visits everything that was seen of the pods.
+func (w *World) eachViews(visit func(*[maxMembers]view)) {
+	for i := range w.coordinators {
+		c := &w.coordinators[i]
+		if c.request.kind == observe {
+			visit(&c.request.views)
+		}
+		if c.cache.kind == observe {
+			visit(&c.cache.views)
+		}
+	}
+}
+
+// eachLease visits the Lease and everybody's idea of it.
+func (w *World) eachLease(visit func(*lease)) {
+	visit(&w.lease)
+	for i := range w.coordinators {
+		c := &w.coordinators[i]
+		visit(&c.lease)
+		visit(&c.request.lease)
+		visit(&c.cache.lease)
+	}
+	for i := range w.orphans {
+		visit(&w.orphans[i].lease)
+	}
+}
+
+// changeLease stores what the Lease is from now on.
+func (w *World) changeLease(l lease) {
+	newest := uint8(0)
+	w.eachLease(func(l *lease) { newest = max(newest, l.rv) })
+	for i := range w.coordinators {
+		newest = max(newest, w.coordinators[i].seenRV)
+	}
+	l.rv = newest + 1
+	w.lease, w.unchanged = l, [maxCoordinators]uint8{}
+}
+
+// deleteLease takes with it who had claimed it: whoever reads that there is none, may
+// create one.
+func (w *World) deleteLease() { w.lease, w.unchanged, w.tenure = lease{}, [maxCoordinators]uint8{}, 0 }
+
+// touch gives a pod a resourceVersion that nobody has seen.
+func (w *World) touch(i uint8) { w.pods[i].rv++ }
+
+// orphan keeps a request that may still land. When there is no room for it, it never
+// does: that too can happen.
+func (w *World) orphan(r request) {
+	r.views, r.etcd, r.revision = [maxMembers]view{}, etcdView{}, 0
+	if i := slices.IndexFunc(w.orphans[:], func(o request) bool { return o.kind == nothing }); i >= 0 {
+		w.orphans[i] = r
+	}
+}
