@@ -1,0 +1,86 @@
+package disk_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/quorate/quorate/test/harness/disk"
+	"github.com/quorate/quorate/test/harness/network"
+)
+
+func TestMain(m *testing.M) {
+	network.MaybeRunLauncher()
+	if network.NamespacesAvailable() == nil {
+		if err := network.ReexecInNamespace(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	os.Exit(m.Run())
+}
+
+func mounted(t *testing.T, slow bool) (*disk.Disk, string) {
+	t.Helper()
+	if err := network.NamespacesAvailable(); err != nil {
+		require.Empty(t, os.Getenv("QUORATE_REQUIRE_NAMESPACES"), "mounts are required but not available: %v", err)
+		t.Skipf("needs mounts: %v", err)
+	}
+	if _, err := os.Stat("/dev/fuse"); slow && err != nil {
+		t.Skipf("needs FUSE: %v", err)
+	}
+	dir := filepath.Join(t.TempDir(), "data")
+	d, err := disk.New(dir, 8<<20, slow)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, d.Close()) })
+	return d, dir
+}
+
+func TestAFullDiskTakesNothingUntilItIsFreed(t *testing.T) {
+	for _, slow := range []bool{false, true} {
+		t.Run(fmt.Sprintf("with FUSE: %v", slow), func(t *testing.T) {
+			d, dir := mounted(t, slow)
+			path := filepath.Join(dir, "file")
+			page := make([]byte, 64<<10)
+			require.NoError(t, os.WriteFile(path, page, 0o600))
+			require.NoError(t, d.Fill())
+			require.ErrorIs(t, os.WriteFile(path+".more", page, 0o600), unix.ENOSPC)
+			require.NoError(t, d.Free())
+			require.NoError(t, os.WriteFile(path+".more", page, 0o600))
+			require.NoError(t, d.Free(), "freeing twice does nothing")
+			content, err := os.ReadFile(path)
+			require.NoError(t, err)
+			require.Equal(t, page, content)
+		})
+	}
+}
+
+func TestASlowDiskLetsEverySyncWaitAndNothingElse(t *testing.T) {
+	d, dir := mounted(t, true)
+	require.True(t, d.CanBeSlow())
+	const delay = 700 * time.Millisecond
+	file, err := os.Create(filepath.Join(dir, "file"))
+	require.NoError(t, err)
+	defer file.Close()
+	sync := func() time.Duration {
+		_, err := file.WriteString("x")
+		require.NoError(t, err)
+		began := time.Now()
+		require.NoError(t, unix.Fdatasync(int(file.Fd())))
+		return time.Since(began)
+	}
+	d.SetDelay(delay)
+	require.GreaterOrEqual(t, sync(), delay)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	d.SetDelay(0)
+	for sync() >= delay {
+		require.NoError(t, ctx.Err(), "it stays slow")
+	}
+}
