@@ -147,17 +147,49 @@ func (c *Cluster) Reconnect(pod string) error {
 }
 
 func (c *Cluster) links(pod string, change func(n *network.Namespaces, a, b string) error) error {
+	return c.network(pod, func(n *network.Namespaces) error {
+		var errs []error
+		for _, other := range c.Pods() {
+			if other != pod {
+				errs = append(errs, change(n, Namespace+"/"+pod, Namespace+"/"+other))
+			}
+		}
+		return errors.Join(errs...)
+	})
+}
+
+// Separate silently drops all that goes between two pods, in both directions. Others reach
+// both. It needs Namespaces.
+func (c *Cluster) Separate(a, b string) error {
+	c.env.Timeline.Note("fault", "%s and %s are cut off from each other", a, b)
+	return c.network(a, func(n *network.Namespaces) error { return n.Cut(Namespace+"/"+a, Namespace+"/"+b) })
+}
+
+// Reunite undoes Separate.
+func (c *Cluster) Reunite(a, b string) error {
+	c.env.Timeline.Note("fault", "%s and %s are connected again", a, b)
+	return c.network(a, func(n *network.Namespaces) error { return n.Heal(Namespace+"/"+a, Namespace+"/"+b) })
+}
+
+// Isolate silently drops all that goes between a pod and anybody else: other pods, the API
+// server, clients. Its kubelet reaches both the pod and the API server. It needs Namespaces.
+func (c *Cluster) Isolate(pod string) error {
+	c.env.Timeline.Note("fault", "%s is cut off from everybody", pod)
+	return c.network(pod, func(n *network.Namespaces) error { return n.Isolate(Namespace + "/" + pod) })
+}
+
+// Rejoin undoes Isolate.
+func (c *Cluster) Rejoin(pod string) error {
+	c.env.Timeline.Note("fault", "%s is connected again", pod)
+	return c.network(pod, func(n *network.Namespaces) error { return n.Rejoin(Namespace + "/" + pod) })
+}
+
+func (c *Cluster) network(pod string, change func(*network.Namespaces) error) error {
 	n, ok := c.env.Network.(*network.Namespaces)
 	if !ok {
 		return fmt.Errorf("change the links of %s: pods have no network of their own here; use Namespaces", pod)
 	}
-	var errs []error
-	for _, other := range c.Pods() {
-		if other != pod {
-			errs = append(errs, change(n, Namespace+"/"+pod, Namespace+"/"+other))
-		}
-	}
-	return errors.Join(errs...)
+	return change(n)
 }
 
 // Misdirect lets the DNS name of a pod lead to another pod, everywhere in the cluster; to

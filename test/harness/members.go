@@ -153,7 +153,8 @@ func (c *Cluster) Scale(ctx context.Context, replicas int, change func(*corev1.P
 	err := c.etcd(func(client *clientv3.Client) error {
 		for n := len(c.Pods()); n < replicas; n++ {
 			url := c.env.peerURL(c.Spec, c.Spec.podName(n))
-			if _, err := client.MemberAddAsLearner(ctx, []string{url}); err != nil {
+			// It may be there from an attempt whose answer was lost.
+			if _, err := client.MemberAddAsLearner(ctx, []string{url}); err != nil && !errors.Is(err, rpctypes.ErrPeerURLExist) {
 				return fmt.Errorf("add learner %s: %w", url, err)
 			}
 		}

@@ -14,9 +14,10 @@ type Held struct {
 	proxy *Proxy
 	match Match
 
-	// reached is closed when a request has been caught; the three are set before.
+	// reached is closed when a request has been caught; the four are set before.
 	reached  chan struct{}
 	request  *Request
+	record   *Record
 	incoming *http.Request
 	// gone is closed when the client has given up.
 	gone <-chan struct{}
@@ -43,7 +44,7 @@ func (p *Proxy) Hold(ctx context.Context, match Match) *Held {
 
 // serve keeps the request until there is a verdict. It goes on when the client has gone.
 func (h *Held) serve(w http.ResponseWriter, r *http.Request, request *Request, record *Record) {
-	h.request, h.incoming, h.gone = request, r, r.Context().Done()
+	h.request, h.record, h.incoming, h.gone = request, record, r, r.Context().Done()
 	close(h.reached)
 	select {
 	case a := <-h.verdict:
@@ -89,7 +90,7 @@ func (h *Held) Forward(ctx context.Context) (int, error) {
 	if h.forwarded != nil {
 		return 0, errors.New("the request has been forwarded already")
 	}
-	a, err := h.proxy.forward(ctx, h.incoming, request.Body)
+	a, err := h.proxy.forward(ctx, h.incoming, h.record)
 	if err != nil {
 		return 0, fmt.Errorf("forward the request that was held (%s): %w", request, err)
 	}

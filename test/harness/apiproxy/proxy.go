@@ -76,9 +76,10 @@ type Proxy struct {
 // Match chooses requests. It must not change the request.
 type Match func(*Request) bool
 
-// rule refuses every request that matches.
+// rule gets in the way of every request that matches: it delays it, or refuses it.
 type rule struct {
 	match  Match
+	delay  time.Duration // 0: it is refused
 	status int
 }
 
@@ -165,7 +166,17 @@ func (p *Proxy) Close(ctx context.Context) error {
 // stop is called. The status is an HTTP status code; 0 breaks the connection instead, as
 // an API server does that is gone.
 func (p *Proxy) Refuse(match Match, status int) (stop func()) {
-	r := &rule{match: match, status: status}
+	return p.rule(&rule{match: match, status: status})
+}
+
+// Delay keeps every request that matches for a while before it is forwarded, until stop is
+// called. As on a slow network, a request goes on its way even if its client has given up
+// meanwhile.
+func (p *Proxy) Delay(match Match, delay time.Duration) (stop func()) {
+	return p.rule(&rule{match: match, delay: delay})
+}
+
+func (p *Proxy) rule(r *rule) (stop func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.rules = append(p.rules, r)
@@ -201,20 +212,36 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request) {
 	record := p.begin(request)
 	defer p.end(record)
 
-	held, refused := p.route(request)
+	held, rule := p.route(request)
+	ctx := r.Context()
+	if rule != nil && rule.delay > 0 {
+		p.keep(rule.delay)
+		ctx = context.WithoutCancel(ctx)
+	}
 	switch {
 	case held != nil:
 		held.serve(w, r, request, record)
-	case refused != nil:
-		p.write(w, record, refusal(refused.status))
+	case rule != nil && rule.delay == 0:
+		p.write(w, record, refusal(rule.status))
 	case request.Verb == "watch":
 		p.stream(w, r, record)
 	default:
-		a, err := p.forward(r.Context(), r, body)
+		a, err := p.forward(ctx, r, record)
 		if err != nil {
 			panic(http.ErrAbortHandler) // As if the client had asked the API server itself.
 		}
 		p.write(w, record, a)
+	}
+}
+
+// keep waits, and gives up the request when the proxy closes.
+func (p *Proxy) keep(delay time.Duration) {
+	timer := time.NewTimer(delay)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-p.closing:
+		panic(http.ErrAbortHandler)
 	}
 }
 
@@ -266,12 +293,14 @@ func (p *Proxy) outgoing(ctx context.Context, r *http.Request, body []byte) *htt
 }
 
 // forward asks the API server and reads its whole answer.
-func (p *Proxy) forward(ctx context.Context, r *http.Request, body []byte) (answer, error) {
-	response, err := p.transport.RoundTrip(p.outgoing(ctx, r, body))
+func (p *Proxy) forward(ctx context.Context, r *http.Request, record *Record) (answer, error) {
+	p.passing(record)
+	response, err := p.transport.RoundTrip(p.outgoing(ctx, r, record.Body))
 	if err != nil {
 		return answer{}, err
 	}
 	defer response.Body.Close()
+	p.judged(record, response.StatusCode)
 	content, err := io.ReadAll(response.Body)
 	if err != nil {
 		return answer{}, err
@@ -294,11 +323,13 @@ func (p *Proxy) write(w http.ResponseWriter, record *Record, a answer) {
 
 // stream passes a watch on, event by event.
 func (p *Proxy) stream(w http.ResponseWriter, r *http.Request, record *Record) {
+	p.passing(record)
 	response, err := p.transport.RoundTrip(p.outgoing(r.Context(), r, nil))
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
 	defer response.Body.Close()
+	p.judged(record, response.StatusCode)
 	p.answered(record, response.StatusCode)
 	for name, values := range response.Header {
 		w.Header()[name] = values

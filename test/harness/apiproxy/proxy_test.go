@@ -194,6 +194,9 @@ func TestAnAnswerCanBeKeptBackChangedOrLost(t *testing.T) {
 			c.decide(held)
 			c.check(t, <-done)
 			require.Len(t, s.requests(), 1)
+			record := p.Records(removes)[0]
+			require.Equal(t, 200, record.Verdict, "whatever the client was told")
+			require.False(t, record.Forwarded.Before(record.At))
 		})
 	}
 }
@@ -210,6 +213,7 @@ func TestARequestOutlivesItsClient(t *testing.T) {
 	require.Error(t, <-done)
 	require.NoError(t, held.Gone(ctx))
 	require.Empty(t, s.requests())
+	require.Zero(t, p.Records(removes)[0].Forwarded)
 	status, err := held.Forward(ctx)
 	require.NoError(t, err)
 	require.Equal(t, 200, status)
@@ -247,6 +251,27 @@ func TestRequestsAreRefusedUntilTheRuleIsLifted(t *testing.T) {
 			require.Equal(t, status, p.Records(removes)[0].Status)
 		})
 	}
+}
+
+func TestRequestsAreLateUntilTheRuleIsLifted(t *testing.T) {
+	const delay = 300 * time.Millisecond
+	ctx, s, p := start(t)
+	client := sidecar(t, p, "main-1")
+	lift := p.Delay(removes, delay)
+	require.NoError(t, getLease(ctx, client), "it does not match")
+	require.NoError(t, removePod(ctx, client, "main-2"))
+	late := p.Records(removes)[0]
+	require.GreaterOrEqual(t, late.Forwarded.Sub(late.At), delay)
+
+	hasty, cancel := context.WithTimeout(ctx, delay/10)
+	defer cancel()
+	require.ErrorIs(t, removePod(hasty, client, "main-2"), context.DeadlineExceeded)
+	require.Eventually(t, func() bool { return len(s.requests()) == 3 }, 10*time.Second, time.Millisecond, "it arrives all the same")
+
+	lift()
+	require.NoError(t, removePod(ctx, client, "main-2"))
+	prompt := p.Records(removes)[2]
+	require.Less(t, prompt.Forwarded.Sub(prompt.At), delay)
 }
 
 func TestAWatchIsPassedOnEventByEventAndIsOpenUntilItEnds(t *testing.T) {

@@ -18,6 +18,12 @@ type Record struct {
 	// Ended is when the answer had been given, or given up; zero while it is awaited, and
 	// while a watch is open.
 	Ended time.Time
+	// Forwarded is when it was passed on to the API server; zero when it has not been. A
+	// request that is held or delayed is passed on later than it came, or never.
+	Forwarded time.Time
+	// Verdict is the status code of the API server's own answer, whatever the client was
+	// told; 0 when there is none (yet).
+	Verdict int
 }
 
 // Open tells whether the request is under way.
@@ -41,6 +47,20 @@ func (p *Proxy) begin(request *Request) *Record {
 	record := &Record{Request: *request, At: time.Now()}
 	p.records = append(p.records, record)
 	return record
+}
+
+// passing notes that the request goes to the API server now.
+func (p *Proxy) passing(record *Record) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	record.Forwarded = time.Now()
+}
+
+// judged notes the API server's answer.
+func (p *Proxy) judged(record *Record, status int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	record.Verdict = status
 }
 
 func (p *Proxy) answered(record *Record, status int) {

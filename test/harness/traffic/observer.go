@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -337,6 +338,20 @@ func (o *Observer) Latest() Sample {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.MaxFunc(o.samples, func(a, b Sample) int { return cmp.Compare(a.At, b.At) })
+}
+
+// Snapshot is what has been seen so far. A sample in which a member hangs is missing until
+// a Timeout after it began.
+func (o *Observer) Snapshot() *Observation {
+	duration := time.Since(o.start)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	samples := slices.Clone(o.samples)
+	slices.SortFunc(samples, func(a, b Sample) int { return cmp.Compare(a.At, b.At) })
+	return &Observation{
+		Start: o.start, Duration: duration, Period: o.cfg.Period, Timeout: o.cfg.Timeout,
+		Cluster: o.cluster, Names: maps.Clone(o.names), Samples: samples,
+	}
 }
 
 // Stop ends the observation. It waits for the answers that are still awaited, at most
