@@ -1,0 +1,288 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/quorate/quorate/test/harness"
+	"github.com/quorate/quorate/test/harness/apiproxy"
+)
+
+const (
+	// breath is how long after the end of one fault the next of its lane may begin: a
+	// crashed container is back then more often than not.
+	breath = 4 * time.Second
+	// mendWithin bounds the end of a fault. It waits, for example, for an API server that
+	// another fault has stopped.
+	mendWithin = time.Minute
+	// injectWithin bounds its beginning, for the same reason.
+	injectWithin = 10 * time.Second
+
+	etcd, sidecar = "etcd", "backup-restore"
+)
+
+// needsNamespaces are the faults that need a network, or mounts, of the harness's own.
+var needsNamespaces = []FaultKind{CutOff, Separate, Isolate, FullDisk, SlowDisk}
+
+// play plays the lanes of a round, each when its moments come, until all are over or the
+// context ends. When it returns every fault has ended.
+func (l *life) play(ctx context.Context, lanes [][]Fault, since time.Time) {
+	var playing sync.WaitGroup
+	for _, lane := range lanes {
+		playing.Go(func() {
+			for i, f := range lane {
+				if i > 0 {
+					pass(ctx, breath)
+				}
+				l.playOne(ctx, f, since)
+			}
+		})
+	}
+	playing.Wait()
+}
+
+func (l *life) playOne(ctx context.Context, f Fault, since time.Time) {
+	if !l.audit.awaitRemovals(ctx, since, f.Removals) {
+		return
+	}
+	if pass(ctx, f.Delay); ctx.Err() != nil {
+		return
+	}
+	if slices.Contains(needsNamespaces, f.Kind) && l.mode != harness.Namespaces {
+		l.figures.missed(f.Kind)
+		return
+	}
+	switch f.Kind {
+	case HoldRemoval:
+		l.hold(ctx, f, l.cluster.Removing)
+	case HoldIntent:
+		l.hold(ctx, f, l.cluster.WritingIntent)
+	default:
+		l.hit(ctx, f, l.victims(f, since))
+	}
+}
+
+// victims resolves whom a fault hits, as things are now.
+func (l *life) victims(f Fault, since time.Time) []string {
+	pods := l.cluster.Pods()
+	var names []string
+	for _, v := range f.Victims {
+		name := ""
+		switch v {
+		case TheLeader:
+			name = l.leader()
+		case TheCoordinator:
+			name = l.audit.holder()
+		case TheNewest:
+			name = l.audit.newest(since)
+		default:
+			n, _ := strconv.Atoi(string(v)) // The script has made it.
+			name = pods[n%len(pods)]
+		}
+		if !slices.Contains(pods, name) {
+			name = pods[0] // There is none yet, or it has been scaled away.
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+// leader is the pod whose member leads, empty if none does.
+func (l *life) leader() string {
+	s := l.observer.Latest()
+	for _, p := range s.Probes {
+		if name := p.Names[s.Leader]; name != "" {
+			return name
+		}
+	}
+	return ""
+}
+
+// hit begins a fault at all victims at once, lets it last, and ends it.
+func (l *life) hit(ctx context.Context, f Fault, victims []string) {
+	if len(victims) == 0 {
+		victims = []string{""}
+	}
+	var hitting sync.WaitGroup
+	for _, pod := range victims {
+		hitting.Go(func() { l.hitOne(ctx, f, pod) })
+	}
+	hitting.Wait()
+}
+
+func (l *life) hitOne(ctx context.Context, f Fault, pod string) {
+	text := strings.TrimSpace(string(f.Kind) + " " + pod)
+	ended := l.audit.fault(text)
+	defer ended()
+	injecting, cancel := context.WithTimeout(ctx, injectWithin)
+	mend, err := l.inject(injecting, f, pod)
+	cancel()
+	l.note("%s%s", text, map[bool]string{true: fmt.Sprintf(": %v", err)}[err != nil])
+	if err != nil {
+		l.figures.missed(f.Kind)
+	} else {
+		l.figures.hit(f.Kind)
+	}
+	if mend == nil {
+		return
+	}
+	if err == nil {
+		pass(ctx, f.For)
+	}
+	l.mend(ctx, text, mend)
+}
+
+// mend ends a fault, whatever has ended meanwhile, and tries until it can.
+func (l *life) mend(ctx context.Context, what string, mend func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), mendWithin)
+	defer cancel()
+	for {
+		err := mend(ctx)
+		if err == nil {
+			l.note("over: %s", what)
+			return
+		}
+		if pass(ctx, again); ctx.Err() != nil {
+			l.broken(fmt.Errorf("end of the fault %q: %w", what, err))
+			return
+		}
+	}
+}
+
+// inject begins a fault. The function that it returns ends it; nil if it is over at once. It
+// may return both an end and an error: then it has begun in part.
+func (l *life) inject(ctx context.Context, f Fault, pod string) (mend func(context.Context) error, err error) {
+	c := l.cluster
+	signal := func(sig syscall.Signal, containers ...string) error {
+		for _, name := range containers {
+			if e := c.Signal(pod, name, sig); e != nil && err == nil {
+				err = e
+			}
+		}
+		return err
+	}
+	// A container that has been replaced meanwhile is none that was halted.
+	resume := func(containers ...string) func(context.Context) error {
+		return func(context.Context) error {
+			for _, name := range containers {
+				_ = c.Signal(pod, name, syscall.SIGCONT)
+			}
+			return nil
+		}
+	}
+	local := func(undo func(string) error) func(context.Context) error {
+		return func(context.Context) error { return undo(pod) }
+	}
+	lift := func(stop func()) func(context.Context) error {
+		return func(context.Context) error { stop(); return nil }
+	}
+	asks := func(r *apiproxy.Request) bool { return r.Pod == pod }
+	switch f.Kind {
+	case KillEtcd:
+		return nil, signal(syscall.SIGKILL, etcd)
+	case KillSidecar:
+		return nil, signal(syscall.SIGKILL, sidecar)
+	case KillBoth:
+		return nil, signal(syscall.SIGKILL, etcd, sidecar)
+	case StopEtcd:
+		return resume(etcd), signal(syscall.SIGSTOP, etcd)
+	case StopSidecar:
+		return resume(sidecar), signal(syscall.SIGSTOP, sidecar)
+	case StopBoth:
+		return resume(etcd, sidecar), signal(syscall.SIGSTOP, etcd, sidecar)
+	case CutOff:
+		return local(c.Reconnect), c.CutOff(pod)
+	case Isolate:
+		return local(c.Rejoin), c.Isolate(pod)
+	case Separate:
+		pods := c.Pods()
+		other := pods[(slices.Index(pods, pod)+1)%len(pods)]
+		return func(context.Context) error { return c.Reunite(pod, other) }, c.Separate(pod, other)
+	case LoseNode:
+		return func(ctx context.Context) error { return c.RestoreNode(ctx, pod) }, c.LoseNode(ctx, pod)
+	case DeletePod:
+		uid := types.UID(l.audit.uid(pod))
+		l.audit.deleted(Deletion{At: time.Now(), Pod: pod, UID: string(uid)})
+		return nil, l.env.Client.CoreV1().Pods(harness.Namespace).Delete(ctx, pod, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	case FullDisk:
+		d := l.disks[pod]
+		return func(context.Context) error { return d.Free() }, d.Fill()
+	case SlowDisk:
+		d := l.disks[pod]
+		d.SetDelay(f.By)
+		return lift(func() { d.SetDelay(0) }), nil
+	case NoAPI:
+		return lift(l.env.API.Refuse(asks, 0)), nil
+	case SlowAPI:
+		return lift(l.env.API.Delay(asks, f.By)), nil
+	case StopAPI:
+		return l.env.Plane.StartAPIServer, l.env.Plane.StopAPIServer(ctx)
+	case PauseAPI:
+		// Another fault may have killed it meanwhile, and so ended this one.
+		return func(context.Context) error { _ = l.env.Plane.ResumeAPIServer(); return nil }, l.env.Plane.PauseAPIServer()
+	default:
+		return nil, fmt.Errorf("fault %q is not injected like this", f.Kind)
+	}
+}
+
+// hold catches the next request of a kind and does with it what the script says.
+func (l *life) hold(ctx context.Context, f Fault, match apiproxy.Match) {
+	waiting, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel() // What is held in the end is dropped.
+	held := l.env.API.Hold(waiting, match)
+	request, err := held.Reached(ctx)
+	if err != nil {
+		return // Nobody asked any more.
+	}
+	text := fmt.Sprintf("%s (%s)", f.Kind, request)
+	ended := l.audit.fault(text)
+	defer ended()
+	l.figures.hit(f.Kind)
+	l.note("%s", text)
+	at := f.Outcome == AnswerLost || f.Outcome == Failed
+	if at {
+		l.forward(ctx, held.Forward)
+	}
+	var meanwhile sync.WaitGroup
+	if f.While != nil {
+		meanwhile.Go(func() {
+			victims := l.victims(*f.While, time.Time{})
+			if f.While.Victims[0] == TheCoordinator {
+				victims = []string{request.Pod}
+			} else if pods := l.cluster.Pods(); victims[0] == request.Name {
+				victims[0] = pods[(slices.Index(pods, victims[0])+1)%len(pods)]
+			}
+			if victims[0] != "" {
+				l.hit(ctx, *f.While, victims)
+			}
+		})
+	}
+	pass(ctx, f.For)
+	switch f.Outcome {
+	case Released:
+		l.forward(ctx, held.Release)
+	case Failed:
+		held.Refuse(500)
+	case AnswerLost, Lost:
+		held.Drop()
+	}
+	l.note("over: %s, %s", text, f.Outcome)
+	meanwhile.Wait()
+}
+
+// forward lets a held request go on. The API server may be away; then it is lost.
+func (l *life) forward(ctx context.Context, forward func(context.Context) (int, error)) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), injectWithin)
+	defer cancel()
+	status, err := forward(ctx)
+	l.note("the request that was held: %d%s", status, map[bool]string{true: fmt.Sprintf(" (%v)", err)}[err != nil])
+}

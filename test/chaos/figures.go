@@ -1,0 +1,175 @@
+package chaos
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"github.com/quorate/quorate/test/harness/traffic"
+)
+
+// Figures are the numbers of a run, all seeds together. The zero value is ready to use.
+type Figures struct {
+	mu sync.Mutex
+
+	// Seeds are how many lives came to their end; Chaos is how long all rounds took.
+	Seeds int
+	Chaos time.Duration
+	// Changes counts the completed rollouts by what was changed; QuorumTaken those in which
+	// quorum was taken away on purpose.
+	Changes     map[ChangeKind]int
+	QuorumTaken int
+	// Slowest is the longest round.
+	Slowest time.Duration
+	// Faults counts those that hit, Missed those that could not: nothing was there to be
+	// hit, or the machine has no means.
+	Faults, Missed map[FaultKind]int
+
+	// Writes are the acknowledged ones, Reads the answered linearizable ones.
+	Writes, Reads int
+	Lost          int
+	// Keys and Operations are what porcupine judged, Unknown the keys for which its time
+	// did not suffice.
+	Keys, Operations, Unknown int
+
+	// Removals counts the removed pods by who removed them; Ours those by sidecars, Served
+	// those of ours whose member served, Residues those of them that are excused.
+	Removals               map[string]int
+	Ours, Served, Residues int
+	Violations             int
+
+	// WithoutQuorum is the longest time without it; Outages are how many there were, and
+	// OursOut those that no fault of the script explains.
+	WithoutQuorum    time.Duration
+	Outages, OursOut int
+}
+
+func count[K comparable](m *map[K]int, key K) {
+	if *m == nil {
+		*m = map[K]int{}
+	}
+	(*m)[key]++
+}
+
+func sum[K comparable](m map[K]int) int {
+	n := 0
+	for _, v := range m {
+		n += v
+	}
+	return n
+}
+
+func (f *Figures) hit(k FaultKind) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	count(&f.Faults, k)
+}
+
+func (f *Figures) missed(k FaultKind) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	count(&f.Missed, k)
+}
+
+func (f *Figures) faults() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return sum(f.Faults)
+}
+
+// round takes a round in.
+func (f *Figures) round(r Round, judgements []Judgement, took time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	count(&f.Changes, r.Change.Kind)
+	if r.QuorumLost {
+		f.QuorumTaken++
+	}
+	f.Chaos += took
+	f.Slowest = max(f.Slowest, took)
+	for _, j := range judgements {
+		by := j.By
+		if j.Ours {
+			by = "sidecars"
+			f.Ours++
+		}
+		count(&f.Removals, by)
+		if j.Ours && j.Served {
+			f.Served++
+		}
+		if len(j.Residue) > 0 {
+			f.Residues++
+		}
+		f.Violations += len(j.Violations)
+	}
+}
+
+// life takes the traffic of a whole life in.
+func (f *Figures) life(t traffic.Figures, l Linearizability, e *Evidence) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.Seeds++
+	f.Writes += t.Traffic.AcknowledgedWrites
+	f.Reads += t.Traffic.Reads.Answered
+	f.Lost += t.Traffic.LostWrites
+	f.Violations += len(t.Traffic.Violations) + len(l.Illegal)
+	f.Keys += l.Keys
+	f.Operations += l.Operations
+	f.Unknown += len(l.Unknown)
+	for _, o := range t.Cluster.Outages {
+		f.Outages++
+		f.WithoutQuorum = max(f.WithoutQuorum, time.Duration(o.Seconds*float64(time.Second)))
+		// A fault that follows within a moment is what the samples saw the beginning of.
+		if !e.faultBetween(o.From, o.From.Add(certainty)) {
+			f.OursOut++
+		}
+	}
+}
+
+// told is the traffic of a life in a few words.
+func told(t traffic.Figures, l Linearizability) string {
+	return fmt.Sprintf("%d writes acknowledged, %d lost; %d linearizable reads, %d stale; %d keys linearizable, %d not, %d unknown; without quorum %.1f s in all",
+		t.Traffic.AcknowledgedWrites, t.Traffic.LostWrites, t.Traffic.Reads.Answered, t.Traffic.StaleReads,
+		l.Keys-len(l.Illegal)-len(l.Unknown), len(l.Illegal), len(l.Unknown), t.Cluster.WithoutQuorumSeconds)
+}
+
+// String is a table.
+func (f *Figures) String() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var b strings.Builder
+	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(table, "%s\t"+format+"\n", append([]any{name}, args...)...)
+	}
+	line("chaos", "%.1f minutes in seeds: %d", f.Chaos.Minutes(), f.Seeds)
+	line("rollouts completed", "%d (%s), the slowest round %.0f s; quorum taken away on purpose in %d", sum(f.Changes), listed(f.Changes), f.Slowest.Seconds(), f.QuorumTaken)
+	line("faults", "%d (%s)", sum(f.Faults), listed(f.Faults))
+	if len(f.Missed) > 0 {
+		line("faults that missed", "%d (%s)", sum(f.Missed), listed(f.Missed))
+	}
+	line("writes acknowledged", "%d, lost: %d", f.Writes, f.Lost)
+	line("linearizable reads", "%d", f.Reads)
+	line("linearizable, says porcupine", "%d operations on %d keys; not decided in time: %d", f.Operations, f.Keys, f.Unknown)
+	line("removals", "%d (%s)", sum(f.Removals), listed(f.Removals))
+	line("removals of ours of serving members", "%d of %d, excused: %d", f.Served, f.Ours, f.Residues)
+	line("longest time without quorum", "%.1f s; outages: %d, without a fault of the script near: %d", f.WithoutQuorum.Seconds(), f.Outages, f.OursOut)
+	line("violations", "%d", f.Violations)
+	_ = table.Flush() // A strings.Builder takes everything.
+	return b.String()
+}
+
+// listed is what was counted, the most frequent first.
+func listed[K ~string](m map[K]int) string {
+	keys := slices.SortedFunc(maps.Keys(m), func(a, b K) int { return cmp.Or(cmp.Compare(m[b], m[a]), cmp.Compare(a, b)) })
+	parts := make([]string, len(keys))
+	for i, k := range keys {
+		parts[i] = fmt.Sprintf("%s %d", k, m[k])
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,419 @@
+package chaos
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quorate/quorate/test/harness"
+)
+
+// Script is one life of a cluster: what is done to it, and when. It follows from its seed
+// alone.
+type Script struct {
+	Seed uint64
+	// Replicas and Image are what the cluster begins with.
+	Replicas int
+	Image    string
+	// PlainText turns mTLS off.
+	PlainText bool
+	// SlowDisk is the ordinal whose disk can be slow.
+	SlowDisk int
+	Rounds   []Round
+}
+
+// Round is one change of the workload, and the faults meanwhile.
+type Round struct {
+	Change Change
+	// QuorumLost is true when the round takes quorum away on purpose.
+	QuorumLost bool
+	// Lanes are run side by side. The faults of one lane come one after another, each with
+	// a breath after the last: those that take a member away share as many lanes as
+	// members may be away.
+	Lanes [][]Fault
+}
+
+// Change is what an operator does to the StatefulSet.
+type Change struct {
+	Kind ChangeKind
+	// Breakage is what a bad revision breaks.
+	Breakage Breakage
+	// Patience is how long a bad revision is left alone once it has failed, and how long a
+	// template lasts that is taken back.
+	Patience time.Duration
+}
+
+// ChangeKind names a change.
+type ChangeKind string
+
+// The changes.
+const (
+	Upgrade     ChangeKind = "upgrade etcd from 3.5 to 3.6"
+	NewSidecar  ChangeKind = "another tag of the sidecar's image"
+	Touch       ChangeKind = "touch the template"
+	TouchTwice  ChangeKind = "touch the template, and again while it rolls"
+	Rollback    ChangeKind = "touch the template, and roll it back while it rolls"
+	BadRevision ChangeKind = "a bad revision, and its fix"
+	ScaleOut    ChangeKind = "scale from 3 to 5"
+	ScaleIn     ChangeKind = "scale from 5 to 3"
+)
+
+// Breakage names what is wrong with a bad revision.
+type Breakage string
+
+// The breakages.
+const (
+	BadEtcd    Breakage = "etcd crashes at every start"
+	BadSidecar Breakage = "the sidecar crashes at every start"
+	NoImage    Breakage = "etcd's image does not exist"
+)
+
+func (c Change) String() string {
+	if c.Kind == BadRevision {
+		return fmt.Sprintf("%s (%s)", c.Kind, c.Breakage)
+	}
+	return string(c.Kind)
+}
+
+// FaultKind names a fault.
+type FaultKind string
+
+// The faults. Those of the first group can take a member away.
+const (
+	KillEtcd  FaultKind = "SIGKILL to etcd"
+	KillBoth  FaultKind = "SIGKILL to etcd and sidecar"
+	StopEtcd  FaultKind = "SIGSTOP to etcd"
+	StopBoth  FaultKind = "SIGSTOP to etcd and sidecar"
+	CutOff    FaultKind = "cut off from its peers"
+	Separate  FaultKind = "cut off from one peer"
+	Isolate   FaultKind = "cut off from everybody"
+	LoseNode  FaultKind = "node lost"
+	DeletePod FaultKind = "pod deleted by an operator"
+	FullDisk  FaultKind = "disk full"
+	SlowDisk  FaultKind = "disk slow"
+
+	KillSidecar FaultKind = "SIGKILL to the sidecar"
+	StopSidecar FaultKind = "SIGSTOP to the sidecar"
+	NoAPI       FaultKind = "sidecar cut off from the API server"
+	SlowAPI     FaultKind = "sidecar's requests delayed"
+	HoldRemoval FaultKind = "next removal held"
+	HoldIntent  FaultKind = "next intent held"
+	StopAPI     FaultKind = "API server killed"
+	PauseAPI    FaultKind = "API server halted"
+)
+
+// Fault is one fault.
+type Fault struct {
+	Kind FaultKind
+	// Removals and Delay say when: so long after so many pods have been removed since the
+	// change.
+	Removals int
+	Delay    time.Duration
+	// Victims are whom it hits; all at once. None for what hits all alike.
+	Victims []Victim
+	// For is how long it lasts, where it does not end by itself.
+	For time.Duration
+	// By is by how much a disk or a request is slower.
+	By time.Duration
+	// Outcome is what becomes of a request that is held.
+	Outcome Outcome
+	// While, if any, is another fault that hits while a request is held. Its victim is
+	// never the pod that is to be removed.
+	While *Fault
+}
+
+// Victim chooses a pod.
+type Victim string
+
+// Victims that depend on the moment. Any other is an ordinal.
+const (
+	TheLeader      Victim = "the leader"
+	TheCoordinator Victim = "the coordinator"
+	// TheNewest is the pod that was replaced last.
+	TheNewest Victim = "the newest"
+)
+
+// Outcome is what becomes of a held request.
+type Outcome string
+
+// The outcomes.
+const (
+	// Released: it is forwarded and answered, late.
+	Released Outcome = "then released"
+	// AnswerLost: it takes effect at once, and its client never hears of it.
+	AnswerLost Outcome = "done, its answer lost"
+	// Lost: it never arrives.
+	Lost Outcome = "then lost"
+	// Failed: it takes effect at once, and its client hears of an error of the server's.
+	Failed Outcome = "done, answered with 500"
+)
+
+func (f Fault) String() string {
+	var b strings.Builder
+	b.WriteString(string(f.Kind))
+	if len(f.Victims) > 0 {
+		names := make([]string, len(f.Victims))
+		for i, v := range f.Victims {
+			names[i] = string(v)
+		}
+		fmt.Fprintf(&b, " of %s", strings.Join(names, " and "))
+	}
+	if f.By > 0 {
+		fmt.Fprintf(&b, " by %v", f.By)
+	}
+	if f.For > 0 {
+		fmt.Fprintf(&b, " for %v", f.For)
+	}
+	if f.Outcome != "" {
+		fmt.Fprintf(&b, ", %s", f.Outcome)
+	}
+	if f.While != nil {
+		fmt.Fprintf(&b, ", meanwhile %s", *f.While)
+	}
+	if f.Delay > 0 || f.Removals > 0 {
+		fmt.Fprintf(&b, " (+%v", f.Delay)
+		if f.Removals > 0 {
+			fmt.Fprintf(&b, " after removal %d", f.Removals)
+		}
+		b.WriteString(")")
+	}
+	return b.String()
+}
+
+const (
+	// fewestRounds and mostRounds are how many a life has: enough for the traces of one
+	// round to matter in the next, few enough that many lives fit into an hour.
+	fewestRounds, mostRounds = 4, 6
+	// stream keeps the random numbers of a script apart from any other use of the seed.
+	stream = 0x71756f72617465
+)
+
+// weighted is one of several choices.
+type weighted[T any] struct {
+	weight int
+	value  T
+}
+
+type dice struct{ *rand.Rand }
+
+func pick[T any](d dice, choices ...weighted[T]) T {
+	total := 0
+	for _, c := range choices {
+		total += c.weight
+	}
+	n := d.IntN(total)
+	for _, c := range choices {
+		if n -= c.weight; n < 0 {
+			return c.value
+		}
+	}
+	panic("unreachable") // n is less than the sum of the weights.
+}
+
+// between draws a duration in steps of 100 ms, so that it reads well.
+func (d dice) between(from, to time.Duration) time.Duration {
+	const step = 100 * time.Millisecond
+	return from + step*time.Duration(d.IntN(int((to-from)/step)+1))
+}
+
+func (d dice) chance(oneIn int) bool { return d.IntN(oneIn) == 0 }
+
+// Draw draws the script of a seed.
+func Draw(seed uint64) Script {
+	d := dice{rand.New(rand.NewPCG(seed, stream))}
+	s := Script{
+		Seed:     seed,
+		Replicas: pick(d, weighted[int]{5, 3}, weighted[int]{1, 5}),
+		Image:    pick(d, weighted[string]{3, harness.Etcd35}, weighted[string]{1, harness.Etcd36}),
+	}
+	s.PlainText = !d.chance(3)
+	s.SlowDisk = d.IntN(3)
+	now := state{replicas: s.Replicas, upgraded: s.Image == harness.Etcd36}
+	for range fewestRounds + d.IntN(mostRounds-fewestRounds+1) {
+		s.Rounds = append(s.Rounds, drawRound(d, s, &now))
+	}
+	return s
+}
+
+// state is what the script knows of the cluster between two rounds.
+type state struct {
+	replicas         int
+	upgraded, scaled bool
+}
+
+func drawRound(d dice, s Script, now *state) Round {
+	r := Round{Change: drawChange(d, now)}
+	// Who scales needs a quorum for every step: there, faults are spared the rest.
+	scaling := r.Change.Kind == ScaleOut || r.Change.Kind == ScaleIn
+	members := min(now.replicas, s.replicasAfter(r.Change, now.replicas))
+	switch r.QuorumLost = !scaling && d.chance(4); {
+	case r.QuorumLost:
+		r.Lanes = append(r.Lanes, []Fault{drawOutage(d, members)})
+	default:
+		lanes := make([][]Fault, (members-1)/2)
+		for range 1 + d.IntN(2*len(lanes)) {
+			lane := d.IntN(len(lanes))
+			lanes[lane] = append(lanes[lane], drawMemberFault(d, s, members))
+		}
+		r.Lanes = slices.DeleteFunc(lanes, func(lane []Fault) bool { return len(lane) == 0 })
+	}
+	for range 1 + d.IntN(4) {
+		r.Lanes = append(r.Lanes, []Fault{drawOtherFault(d, s, members)})
+	}
+	now.replicas = s.replicasAfter(r.Change, now.replicas)
+	return r
+}
+
+func (Script) replicasAfter(c Change, before int) int {
+	switch c.Kind {
+	case ScaleOut:
+		return 5
+	case ScaleIn:
+		return 3
+	default:
+		return before
+	}
+}
+
+func drawChange(d dice, now *state) Change {
+	choices := []weighted[ChangeKind]{{4, Touch}, {3, NewSidecar}, {2, TouchTwice}, {3, Rollback}, {4, BadRevision}}
+	if !now.upgraded {
+		// Only ever upwards: etcd does not go back a minor version.
+		choices = append(choices, weighted[ChangeKind]{6, Upgrade})
+	}
+	if !now.scaled {
+		// Once in a life: a member's data outlives its removal, and a removed member's data
+		// does not start again.
+		choices = append(choices, weighted[ChangeKind]{2, map[int]ChangeKind{3: ScaleOut, 5: ScaleIn}[now.replicas]})
+	}
+	c := Change{Kind: pick(d, choices...)}
+	switch c.Kind {
+	case Upgrade:
+		now.upgraded = true
+	case ScaleOut, ScaleIn:
+		now.scaled = true
+	case BadRevision:
+		c.Breakage = pick(d, weighted[Breakage]{2, BadEtcd}, weighted[Breakage]{2, BadSidecar}, weighted[Breakage]{1, NoImage})
+		c.Patience = d.between(2*time.Second, 6*time.Second)
+	case TouchTwice, Rollback:
+		c.Patience = d.between(0, 4*time.Second)
+	case NewSidecar, Touch:
+	}
+	return c
+}
+
+// moment draws when: mostly soon after one of the removals but the last, because that is
+// when a second loss hurts.
+func (d dice) moment(f *Fault, members int) {
+	if !d.chance(4) {
+		f.Removals = d.IntN(members)
+	}
+	f.Delay = d.between(0, 5*time.Second)
+}
+
+func (d dice) victim(members int) Victim {
+	return pick(d, weighted[Victim]{2, TheLeader}, weighted[Victim]{2, TheCoordinator}, weighted[Victim]{1, TheNewest},
+		weighted[Victim]{4, Victim(fmt.Sprint(d.IntN(members)))})
+}
+
+func drawMemberFault(d dice, s Script, members int) Fault {
+	f := Fault{Victims: []Victim{d.victim(members)}}
+	f.Kind = pick(d, weighted[FaultKind]{4, KillEtcd}, weighted[FaultKind]{2, KillBoth}, weighted[FaultKind]{4, StopEtcd},
+		weighted[FaultKind]{2, StopBoth}, weighted[FaultKind]{3, CutOff}, weighted[FaultKind]{2, Separate}, weighted[FaultKind]{3, Isolate},
+		weighted[FaultKind]{3, LoseNode}, weighted[FaultKind]{1, DeletePod}, weighted[FaultKind]{3, FullDisk}, weighted[FaultKind]{3, SlowDisk})
+	switch f.Kind {
+	case KillEtcd, KillBoth, DeletePod:
+	case SlowDisk:
+		f.Victims = []Victim{Victim(fmt.Sprint(s.SlowDisk))}
+		f.By, f.For = d.between(200*time.Millisecond, 1500*time.Millisecond), d.between(3*time.Second, 12*time.Second)
+	default:
+		f.For = d.between(time.Second, 12*time.Second)
+	}
+	d.moment(&f, members)
+	return f
+}
+
+// drawOutage draws a fault that takes a majority away at once.
+func drawOutage(d dice, members int) Fault {
+	f := Fault{Kind: pick(d, weighted[FaultKind]{2, KillEtcd}, weighted[FaultKind]{1, KillBoth}, weighted[FaultKind]{3, StopEtcd},
+		weighted[FaultKind]{2, StopBoth}, weighted[FaultKind]{2, Isolate}, weighted[FaultKind]{2, LoseNode}, weighted[FaultKind]{2, FullDisk})}
+	for _, ordinal := range d.Perm(members)[:members/2+1] {
+		f.Victims = append(f.Victims, Victim(fmt.Sprint(ordinal)))
+	}
+	if f.Kind != KillEtcd && f.Kind != KillBoth {
+		f.For = d.between(3*time.Second, 15*time.Second)
+	}
+	d.moment(&f, members)
+	return f
+}
+
+func drawOtherFault(d dice, s Script, members int) Fault {
+	f := Fault{Kind: pick(d, weighted[FaultKind]{3, KillSidecar}, weighted[FaultKind]{4, StopSidecar}, weighted[FaultKind]{3, NoAPI},
+		weighted[FaultKind]{3, SlowAPI}, weighted[FaultKind]{5, HoldRemoval}, weighted[FaultKind]{2, HoldIntent},
+		weighted[FaultKind]{2, StopAPI}, weighted[FaultKind]{2, PauseAPI})}
+	switch f.Kind {
+	case KillSidecar, StopSidecar, NoAPI, SlowAPI:
+		f.Victims = []Victim{pick(d, weighted[Victim]{3, TheCoordinator}, weighted[Victim]{2, Victim(fmt.Sprint(d.IntN(members)))})}
+	default:
+	}
+	switch f.Kind {
+	case KillSidecar:
+	case HoldRemoval, HoldIntent:
+		f.Outcome = pick(d, weighted[Outcome]{4, Released}, weighted[Outcome]{2, AnswerLost}, weighted[Outcome]{1, Lost}, weighted[Outcome]{1, Failed})
+		f.For = d.between(100*time.Millisecond, pick(d, weighted[time.Duration]{2, 2 * time.Second}, weighted[time.Duration]{1, 12 * time.Second}))
+		if f.Kind == HoldRemoval && d.chance(3) {
+			f.While = drawMeanwhile(d, s, members)
+		}
+	case SlowAPI:
+		f.By, f.For = d.between(100*time.Millisecond, 4*time.Second), d.between(3*time.Second, 12*time.Second)
+	case StopAPI, PauseAPI:
+		f.For = d.between(500*time.Millisecond, 8*time.Second)
+	default:
+		f.For = d.between(time.Second, 12*time.Second)
+	}
+	d.moment(&f, members)
+	return f
+}
+
+// drawMeanwhile draws what happens between the moment at which a removal is sent and the
+// one at which it arrives.
+func drawMeanwhile(d dice, _ Script, members int) *Fault {
+	f := &Fault{Kind: pick(d, weighted[FaultKind]{2, KillSidecar}, weighted[FaultKind]{2, StopSidecar}, weighted[FaultKind]{2, KillEtcd}, weighted[FaultKind]{1, StopEtcd})}
+	switch f.Kind {
+	case KillSidecar, StopSidecar:
+		f.Victims = []Victim{TheCoordinator}
+	default:
+		f.Victims = []Victim{Victim(fmt.Sprint(d.IntN(members)))}
+	}
+	if f.Kind == StopSidecar || f.Kind == StopEtcd {
+		f.For = d.between(time.Second, 10*time.Second)
+	}
+	return f
+}
+
+// String is the script as it is told before it is played.
+func (s Script) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "seed %d: %d members, %s, %s, rounds: %d\n", s.Seed, s.Replicas, s.Image, map[bool]string{true: "plain text", false: "mTLS"}[s.PlainText], len(s.Rounds))
+	for i, r := range s.Rounds {
+		fmt.Fprintf(&b, "  round %d: %s\n", i+1, r)
+	}
+	return b.String()
+}
+
+func (r Round) String() string {
+	text := r.Change.String()
+	if r.QuorumLost {
+		text += " [quorum taken away]"
+	}
+	for _, lane := range r.Lanes {
+		parts := make([]string, len(lane))
+		for i, f := range lane {
+			parts[i] = f.String()
+		}
+		text += "; " + strings.Join(parts, ", then ")
+	}
+	return text
+}

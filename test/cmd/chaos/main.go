@@ -1,0 +1,130 @@
+// Command chaos rolls real etcd clusters while everything fails around them, and fails
+// itself when Quorate broke a promise. See package chaos for what is done and checked.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/quorate/quorate/test/chaos"
+	"github.com/quorate/quorate/test/harness"
+)
+
+// mostLines bounds how much of the timeline a failure prints.
+const mostLines = 150
+
+func main() {
+	harness.Launcher()
+	var o chaos.Options
+	flag.Uint64Var(&o.Seed, "seed", 1, "the first seed; the next ones follow")
+	flag.DurationVar(&o.Duration, "duration", 10*time.Minute, fmt.Sprintf("after how long no new round begins; the last one ends within %v after that, normally within one minute", chaos.LastRound))
+	flag.StringVar(&o.Dir, "dir", "", "directory for data and logs (default: a new temporary one, kept after a failure)")
+	network := flag.String("network", "", "namespaces or loopback (default: namespaces where they can be had; loopback leaves out partitions and full or slow disks)")
+	only := flag.Bool("script", false, "print the script of the seed and do nothing")
+	flag.Parse()
+	if *only {
+		fmt.Print(chaos.Draw(o.Seed))
+		return
+	}
+	say := func(line string) { fmt.Println(line) }
+	problem := harness.NamespacesAvailable()
+	switch o.Network = harness.Mode(*network); {
+	case o.Network == "" && problem != nil:
+		o.Network = harness.Loopback
+		say(fmt.Sprintf("without partitions and disk faults: %v", problem))
+	case o.Network == "":
+		o.Network = harness.Namespaces
+	case o.Network == harness.Namespaces && problem != nil:
+		exit(2, "--network %q: %v", *network, problem)
+	case o.Network != harness.Namespaces && o.Network != harness.Loopback:
+		exit(2, "--network %q is neither %q nor %q", *network, harness.Namespaces, harness.Loopback)
+	}
+	if flag.NArg() > 0 || o.Duration <= 0 {
+		exit(2, "unexpected arguments %q, or --duration %v is not positive", flag.Args(), o.Duration)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	if o.Network == harness.Namespaces {
+		harness.Enter(ctx, say)
+	}
+	// The second signal ends it at once; the kernel then kills its processes.
+	context.AfterFunc(ctx, func() {
+		say("interrupted: stopping everything (once more to end at once)")
+		stop()
+	})
+	o.Say = say
+	os.Exit(run(ctx, o))
+}
+
+func exit(code int, format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "chaos: "+format+"\n", args...)
+	os.Exit(code)
+}
+
+func run(ctx context.Context, o chaos.Options) int {
+	temporary := o.Dir == ""
+	if temporary {
+		dir, err := os.MkdirTemp("", "quorate-chaos-")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "chaos:", err)
+			return 1
+		}
+		o.Dir = dir
+	}
+	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
+		fmt.Fprintln(os.Stderr, "chaos:", err)
+		return 1
+	}
+	// The libraries' own log would break into the lines.
+	logs, err := os.Create(filepath.Join(o.Dir, "chaos.log"))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "chaos:", err)
+		return 1
+	}
+	defer logs.Close()
+	klog.SetSlogLogger(slog.New(slog.NewTextHandler(logs, nil)))
+
+	figures, err := chaos.Run(ctx, o)
+	fmt.Printf("\n%s", figures)
+	switch {
+	case err == nil, ctx.Err() != nil:
+		if temporary {
+			if err := os.RemoveAll(o.Dir); err != nil {
+				fmt.Fprintln(os.Stderr, "chaos:", err)
+				return 1
+			}
+		}
+		if err != nil {
+			fmt.Println("interrupted; everything was stopped")
+			return 130
+		}
+		return 0
+	}
+	var failure *chaos.Failure
+	if errors.As(err, &failure) {
+		fmt.Printf("\nthe end of the timeline:\n%s", tail(filepath.Join(o.Dir, fmt.Sprintf("seed-%d", failure.Seed), "timeline.log")))
+		fmt.Printf("\nagain: make chaos SEED=%d\n", failure.Seed)
+	}
+	fmt.Printf("FAILED: %v\nscript, timeline, evidence, history and the logs of all processes are in %s\n", err, o.Dir)
+	return 1
+}
+
+// tail is the end of a file.
+func tail(path string) string {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error() + "\n"
+	}
+	lines := strings.SplitAfter(string(data), "\n")
+	return strings.Join(lines[max(0, len(lines)-mostLines):], "")
+}
