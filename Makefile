@@ -9,6 +9,8 @@ GO := CGO_ENABLED=$(if $(CC_FOUND),1,0) go
 
 SCENARIO ?= healthy
 STRATEGY ?= OnDelete
+DURATION ?= 10m
+SEED ?= 1
 
 .PHONY: help
 help: ## Show this list
@@ -16,18 +18,26 @@ help: ## Show this list
 	@echo
 	@echo "  make demo SCENARIO=sick-member STRATEGY=RollingUpdate"
 	@echo "                    the same cluster rolled by Kubernetes itself, with one member down"
+	@echo "  make chaos DURATION=10m SEED=1"
+	@echo "                    seeds 1, 2, … (these are the defaults); no round begins after DURATION, and"
+	@echo "                    the last one ends a minute later, or ten where nothing recovers"
 
 .PHONY: demo
 demo: ## Roll a real etcd cluster from 3.5 to 3.6 in front of your eyes (first time: some minutes of building)
 	@mkdir -p .build/bin && cd test && CGO_ENABLED=0 go build -trimpath -o ../.build/bin/demo ./cmd/demo
 	@SCENARIO=$(SCENARIO) STRATEGY=$(STRATEGY) exec .build/bin/demo $(DEMO_ARGS)
 
+.PHONY: chaos
+chaos: ## Roll real clusters while everything fails around them, for DURATION, from SEED on
+	@mkdir -p .build/bin && cd test && CGO_ENABLED=0 go build -trimpath -o ../.build/bin/chaos ./cmd/chaos
+	@exec .build/bin/chaos --duration=$(DURATION) --seed=$(SEED) $(CHAOS_ARGS)
+
 .PHONY: build
 build: ## Build the quorate binary into .build/bin
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o .build/bin/quorate ./cmd/quorate
 
 .PHONY: test
-test: test-unit test-harness test-scenarios ## Run all tests
+test: test-unit test-harness test-scenarios test-chaos ## Run all tests
 
 .PHONY: test-unit
 test-unit: ## Run the library's tests (two minutes, most of them for every combination of members)
@@ -42,6 +52,11 @@ test-harness: ## Run the harness's own tests (builds Kubernetes and etcd the fir
 .PHONY: test-scenarios
 test-scenarios: ## Run real clusters through rollouts
 	cd test && $(GO) test $(RACE) -timeout 40m -v ./scenarios/...
+
+.PHONY: test-chaos
+test-chaos: ## Test the chaos tests, and play the first seeds for three minutes
+	cd test && $(GO) test $(RACE) ./chaos/...
+	$(MAKE) --no-print-directory chaos DURATION=150s SEED=1
 
 .PHONY: lint
 lint: ## Check formatting and run the linters

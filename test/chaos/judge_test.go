@@ -1,0 +1,245 @@
+package chaos
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// story is made-up evidence. Times are since its beginning.
+type story struct {
+	*Evidence
+	begin   time.Time
+	version int64
+}
+
+const (
+	lasts  = 60 * time.Second
+	sample = 200 * time.Millisecond
+	second = time.Second
+)
+
+// tell begins a story of so many members that all serve all the time.
+func tell(members int) *story {
+	s := &story{begin: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), Evidence: &Evidence{
+		MaxEvidenceAge: 5 * second, Readings: map[string][]Reading{},
+	}}
+	s.Scalings = []Scaling{{At: s.at(0), Replicas: members}}
+	for t := time.Duration(0); t < lasts; t += sample {
+		s.Votings = append(s.Votings, Voting{At: s.at(t), Voters: members})
+		for n := range members {
+			pod := fmt.Sprintf("main-%d", n)
+			s.Readings[pod] = append(s.Readings[pod], Reading{Asked: s.at(t), Answered: s.at(t + 5*time.Millisecond)})
+		}
+	}
+	for n := range members {
+		s.pod(0, PodChange{Pod: fmt.Sprintf("main-%d", n), UID: "old", Ready: true})
+	}
+	return s
+}
+
+func (s *story) at(t time.Duration) time.Time { return s.begin.Add(t) }
+
+func (s *story) next() int64 {
+	s.version++
+	return s.version
+}
+
+func (s *story) pod(t time.Duration, c PodChange) *story {
+	c.At, c.Version = s.at(t), s.next()
+	s.Pods = append(s.Pods, c)
+	return s
+}
+
+// silent: the member answers nothing that it is asked in that time.
+func (s *story) silent(pod string, from, to time.Duration) *story {
+	for i := range s.Readings[pod] {
+		if r := &s.Readings[pod][i]; !r.Asked.Before(s.at(from)) && r.Asked.Before(s.at(to)) {
+			r.Answered = time.Time{}
+		}
+	}
+	return s
+}
+
+func (s *story) intent(t time.Duration, pod, uid string) *story {
+	s.Lease = append(s.Lease, LeaseChange{At: s.at(t), Version: s.next(), Holder: "main-0", Intent: Intent{pod, uid}})
+	s.Requests = append(s.Requests, Request{By: "main-0", At: s.at(t), Forwarded: s.at(t), Answered: s.at(t), Verdict: 200, Intent: Intent{pod, uid}})
+	return s
+}
+
+// request: a sidecar asks, and the API server answers at once.
+func (s *story) request(t time.Duration, pod, uid string, verdict int) *story {
+	s.Requests = append(s.Requests, Request{
+		Removal: true, By: "main-0", At: s.at(t), Forwarded: s.at(t), Answered: s.at(t + 5*time.Millisecond), Verdict: verdict, Intent: Intent{pod, uid},
+	})
+	return s
+}
+
+// terminates, without a word on who asked for it.
+func (s *story) terminates(t time.Duration, pod, uid string) *story {
+	return s.pod(t+10*time.Millisecond, PodChange{Pod: pod, UID: uid, Terminates: true})
+}
+
+// removed: as the product does it.
+func (s *story) removed(t time.Duration, pod, uid string) *story {
+	return s.intent(t-50*time.Millisecond, pod, uid).request(t, pod, uid, 200).terminates(t, pod, uid)
+}
+
+// replaced: its member is silent until the successor has come back after a while.
+func (s *story) replaced(t, takes time.Duration, pod, uid, successor string) *story {
+	return s.removed(t, pod, uid).silent(pod, t+100*time.Millisecond, t+takes).
+		pod(t+takes/4, PodChange{Pod: pod, UID: uid, Terminates: true, Gone: true}).
+		pod(t+takes/3, PodChange{Pod: pod, UID: successor}).
+		pod(t+takes, PodChange{Pod: pod, UID: successor, Ready: true})
+}
+
+func (s *story) fault(from, to time.Duration) *story {
+	s.Faults = append(s.Faults, Window{Fault: "SIGKILL to etcd", From: s.at(from), To: s.at(to)})
+	return s
+}
+
+func TestAnAuditorsJudgement(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		story *story
+		// by is who removed each pod, and wrong what each violation begins with or contains.
+		by       []string
+		wrong    []string
+		residues int
+	}{
+		{"one after the other, each after the last has come back, is as it should be",
+			tell(3).replaced(5*second, 4*second, "main-2", "old", "new").replaced(12*second, 4*second, "main-1", "old", "new"),
+			[]string{"the sidecar of main-0", "the sidecar of main-0"}, nil, 0},
+		{"the second goes while the first is terminating",
+			tell(3).removed(5*second, "main-2", "old").silent("main-2", 5*second, lasts).removed(8*second, "main-1", "old").silent("main-1", 8*second, lasts).silent("main-0", 8*second, lasts),
+			nil, []string{"main-1 served and was removed while main-2, which we had removed, was terminating", "1 of the 2 other voters served: quorum is 2"}, 0},
+		{"the second goes at once, before the first has fallen silent",
+			tell(3).removed(5*second, "main-2", "old").removed(5*second+100*time.Millisecond, "main-1", "old"),
+			nil, []string{"was terminating"}, 0},
+		{"the second goes while the first is missing",
+			tell(3).removed(5*second, "main-2", "old").silent("main-2", 5*second, lasts).
+				pod(6*second, PodChange{Pod: "main-2", UID: "old", Gone: true}).removed(8*second, "main-1", "old"),
+			nil, []string{"was missing", "quorum is 2"}, 0},
+		{"the second goes while the first is there again but has not answered yet",
+			tell(3).removed(5*second, "main-2", "old").silent("main-2", 5*second, lasts).
+				pod(6*second, PodChange{Pod: "main-2", UID: "old", Gone: true}).pod(7*second, PodChange{Pod: "main-2", UID: "new"}).removed(12*second, "main-1", "old"),
+			nil, []string{"had not come back", "quorum is 2"}, 0},
+		{"of five, the second goes while the first is terminating: a quorum is left, but only one may be away",
+			tell(5).removed(5*second, "main-2", "old").silent("main-2", 5*second, lasts).removed(8*second, "main-1", "old"),
+			nil, []string{"was terminating"}, 0},
+		{"what does not serve may go while another is away",
+			tell(3).removed(5*second, "main-2", "old").silent("main-2", 5*second, lasts).silent("main-1", 6*second, lasts).removed(8*second, "main-1", "old"),
+			nil, nil, 0},
+		{"one goes while another has been silent for long",
+			tell(3).silent("main-2", second, lasts).fault(second, 2*second).removed(20*second, "main-1", "old"),
+			nil, []string{"1 of the 2 other voters served: quorum is 2 (silent: [main-2])"}, 0},
+		{"one goes just after a fault has silenced another: excused and counted",
+			tell(3).fault(18*second, 30*second).silent("main-2", 18*second, lasts).removed(20*second, "main-1", "old"),
+			nil, nil, 1},
+		{"one goes just after another fell silent by itself: not excused",
+			tell(3).silent("main-2", 18*second, lasts).removed(20*second, "main-1", "old"),
+			nil, []string{"quorum is 2"}, 0},
+		{"one goes a little later than evidence may be old after a fault has silenced another",
+			tell(3).fault(12*second, 30*second).silent("main-2", 12*second, lasts).removed(20*second, "main-1", "old"),
+			nil, []string{"quorum is 2"}, 0},
+		{"a request that was under way for long is judged by when it was sent",
+			func() *story {
+				s := tell(3).fault(12*second, 30*second).silent("main-2", 12*second, lasts).intent(9*second, "main-1", "old")
+				s.Requests = append(s.Requests, Request{
+					Removal: true, By: "main-0", At: s.at(10 * second), Forwarded: s.at(20 * second), Answered: s.at(21 * second), Verdict: 200, Intent: Intent{"main-1", "old"},
+				})
+				return s.terminates(20*second, "main-1", "old")
+			}(), nil, nil, 1},
+		{"a few late answers are no proof",
+			tell(3).silent("main-2", 19*second, 20*second+500*time.Millisecond).removed(20*second, "main-1", "old"),
+			nil, nil, 0},
+		{"a learner is no survivor",
+			func() *story {
+				s := tell(3).removed(20*second, "main-1", "old").silent("main-2", second, lasts)
+				for _, r := range s.Readings["main-0"] {
+					r.Learner = true
+					s.Readings["main-3"] = append(s.Readings["main-3"], r)
+				}
+				return s
+			}(), nil, []string{"1 of the 2 other voters served"}, 0},
+		{"without an intent", tell(3).request(5*second, "main-2", "old", 200).terminates(5*second, "main-2", "old"),
+			nil, []string{"without an intent on record"}, 0},
+		{"with the intent written after it",
+			tell(3).request(5*second, "main-2", "old", 200).terminates(5*second, "main-2", "old").intent(6*second, "main-2", "old"),
+			nil, []string{"without an intent on record"}, 0},
+		{"with an intent that has been cleared",
+			tell(3).intent(4*second, "main-2", "old").intent(5*second, "", "").request(6*second, "main-2", "old", 200).terminates(6*second, "main-2", "old"),
+			nil, []string{"without an intent on record"}, 0},
+		{"with an intent for another pod of that name",
+			tell(3).intent(4*second, "main-2", "older").request(5*second, "main-2", "old", 200).terminates(5*second, "main-2", "old"),
+			nil, []string{"names another pod of that name"}, 0},
+		{"with an intent that only the proxy saw, in an outage of the API server",
+			func() *story {
+				s := tell(3).removed(5*second, "main-2", "old")
+				s.Lease = nil
+				return s
+			}(), nil, nil, 0},
+		{"by a request that was refused, that is: by nobody known",
+			tell(3).intent(4*second, "main-2", "old").request(5*second, "main-2", "old", 409).terminates(5*second, "main-2", "old"),
+			[]string{byNobody}, []string{"nobody is known"}, 0},
+		{"by a request that was never answered",
+			tell(3).intent(4*second, "main-2", "old").request(5*second, "main-2", "old", 0).terminates(5*second, "main-2", "old"),
+			[]string{"the sidecar of main-0"}, nil, 0},
+		{"by a request for another pod of that name, that is: by nobody known",
+			tell(3).intent(4*second, "main-2", "old").request(5*second, "main-2", "older", 200).terminates(5*second, "main-2", "old"),
+			[]string{byNobody}, []string{"nobody is known"}, 0},
+		{"by the harness",
+			func() *story {
+				s := tell(3).terminates(5*second, "main-2", "old")
+				s.Deletions = []Deletion{{At: s.at(5 * second), Pod: "main-2", UID: "old"}}
+				return s
+			}(), []string{byHarness}, nil, 0},
+		{"by the StatefulSet controller, once it is scaled away",
+			func() *story {
+				s := tell(5).terminates(5*second, "main-4", "old")
+				s.Scalings = append(s.Scalings, Scaling{At: s.at(4 * second), Replicas: 3})
+				return s
+			}(), []string{byController}, nil, 0},
+		{"an end that the watch has missed is found all the same",
+			tell(3).intent(4*second, "main-2", "old").request(5*second, "main-2", "old", 200).pod(9*second, PodChange{Pod: "main-2", UID: "new", Relisted: true}),
+			[]string{"the sidecar of main-0"}, nil, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var by, wrong []string
+			residues := 0
+			for _, j := range c.story.Judge() {
+				by = append(by, j.By)
+				wrong = append(wrong, j.Violations...)
+				residues += min(1, len(j.Residue))
+			}
+			if c.by != nil {
+				require.Equal(t, c.by, by)
+			}
+			require.Len(t, wrong, len(c.wrong), "%q", wrong)
+			for i, want := range c.wrong {
+				require.Contains(t, wrong[i], want)
+			}
+			require.Equal(t, c.residues, residues, "excused")
+		})
+	}
+}
+
+// An auditor that is told late must come to the same end: the order in the watch is what
+// counts, not when it was heard of.
+func TestAJudgementDoesNotDependOnWhenTheWatchWasHeard(t *testing.T) {
+	s := tell(3).replaced(5*second, 4*second, "main-2", "old", "new").replaced(12*second, 4*second, "main-1", "old", "new")
+	for i := range s.Pods {
+		s.Pods[i].At = s.Pods[i].At.Add(700 * time.Millisecond)
+	}
+	for _, j := range s.Judge() {
+		require.Empty(t, j.Violations)
+	}
+	bad := tell(3).removed(5*second, "main-2", "old").silent("main-2", 5*second, lasts).removed(8*second, "main-1", "old")
+	for i := range bad.Pods {
+		bad.Pods[i].At = bad.Pods[i].At.Add(700 * time.Millisecond)
+	}
+	require.True(t, slices.ContainsFunc(bad.Judge(), func(j Judgement) bool { return len(j.Violations) > 0 }))
+}
