@@ -369,14 +369,8 @@ func (a *auditor) newest(since time.Time) string {
 	return newest
 }
 
-// removed counts the pods that began to terminate since then.
+// removed counts the pods that began to terminate since then. The caller holds the mutex.
 func (a *auditor) removed(since time.Time) int {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.removedLocked(since)
-}
-
-func (a *auditor) removedLocked(since time.Time) int {
 	ended := map[string]bool{}
 	n := 0
 	for _, c := range a.pods {
@@ -395,7 +389,7 @@ func (a *auditor) removedLocked(since time.Time) int {
 func (a *auditor) awaitRemovals(ctx context.Context, since time.Time, n int) bool {
 	for {
 		a.mu.Lock()
-		done, changed := a.removedLocked(since) >= n, a.changed
+		done, changed := a.removed(since) >= n, a.changed
 		a.mu.Unlock()
 		if done {
 			return true

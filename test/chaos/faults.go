@@ -76,7 +76,7 @@ func (l *life) victims(f Fault, since time.Time) []string {
 	pods := l.cluster.Pods()
 	var names []string
 	for _, v := range f.Victims {
-		name := ""
+		var name string
 		switch v {
 		case TheLeader:
 			name = l.leader()

@@ -64,14 +64,12 @@ func New(dir string, size int64, slow bool) (*Disk, error) {
 
 // serve mounts the file system that can be slow.
 func (d *Disk) serve() error {
-	root := &fs.LoopbackRoot{Path: d.backing}
-	root.NewNode = func(data *fs.LoopbackRoot, _ *fs.Inode, _ string, _ *syscall.Stat_t) fs.InodeEmbedder {
-		return &node{LoopbackNode: fs.LoopbackNode{RootData: data}, disk: d}
-	}
-	root.RootNode = root.NewNode(root, nil, "", nil)
+	data := &fs.LoopbackRoot{Path: d.backing}
+	root := &node{LoopbackNode: &fs.LoopbackNode{RootData: data}, disk: d}
+	data.RootNode = root
 	cache := time.Second
 	var err error
-	d.server, err = fs.Mount(d.dir, root.RootNode, &fs.Options{
+	d.server, err = fs.Mount(d.dir, root, &fs.Options{
 		EntryTimeout: &cache, AttrTimeout: &cache,
 		// No helper program is needed: the harness is root.
 		MountOptions: fuse.MountOptions{DirectMountStrict: true, FsName: "slow-disk", Name: "quorate"},
@@ -81,11 +79,19 @@ func (d *Disk) serve() error {
 
 // node is a file or directory.
 type node struct {
-	fs.LoopbackNode
+	*fs.LoopbackNode
 	disk *Disk
 }
 
-var _ fs.NodeFsyncer = (*node)(nil)
+var (
+	_ fs.NodeFsyncer     = (*node)(nil)
+	_ fs.NodeWrapChilder = (*node)(nil)
+)
+
+// WrapChild makes a node of what a directory holds.
+func (n *node) WrapChild(_ context.Context, child fs.InodeEmbedder) fs.InodeEmbedder {
+	return &node{LoopbackNode: child.(*fs.LoopbackNode), disk: n.disk}
+}
 
 // Fsync is fsync and fdatasync. What waits here cannot even be killed, so a delay has an
 // end of its own, as that of a disk.
