@@ -8,6 +8,7 @@
 // machine's timing differs from run to run. It draws
 //
 //   - the cluster: 3 members, sometimes 5; etcd 3.5, sometimes 3.6; plain text or mTLS;
+//     the default settle timeout, or a short one;
 //   - four to six rounds, each with one change: etcd from 3.5 to 3.6 (never back), another
 //     tag of the sidecar's image, a touch of the template, two touches of which the second
 //     comes while the first rolls, a touch that is rolled back while it rolls, a bad revision

@@ -320,8 +320,11 @@ func (e *Evidence) checkQuorum(j *Judgement, request *Request, from, to time.Tim
 	j.Voters = e.voters(from, to)
 	var silent []string
 	for pod := range e.Readings {
+		s := seats[pod]
 		switch {
 		case pod == j.Pod || e.learns(pod, from):
+		case s != nil && s.ours && (s.gone || s.terminates):
+			silent = append(silent, pod) // It is going, whatever it has answered a moment ago.
 		case e.answered(pod, from.Add(-certainty), to.Add(certainty)):
 			j.Others++
 		default:

@@ -118,7 +118,7 @@ func TestAnAuditorsJudgement(t *testing.T) {
 			nil, []string{"main-1 served and was removed while main-2, which we had removed, was terminating", "1 of the 2 other voters served: quorum is 2"}, 0},
 		{"the second goes at once, before the first has fallen silent",
 			tell(3).removed(5*second, "main-2", "old").removed(5*second+100*time.Millisecond, "main-1", "old"),
-			nil, []string{"was terminating"}, 0},
+			nil, []string{"was terminating", "1 of the 2 other voters served: quorum is 2 (silent: [main-2])"}, 0},
 		{"the second goes while the first is missing",
 			tell(3).removed(5*second, "main-2", "old").silent("main-2", 5*second, lasts).
 				pod(6*second, PodChange{Pod: "main-2", UID: "old", Gone: true}).removed(8*second, "main-1", "old"),

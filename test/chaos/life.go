@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -158,7 +159,8 @@ func (l *life) start(ctx context.Context) (err error) {
 	ctx, cancel = context.WithTimeout(ctx, readyLimit)
 	defer cancel()
 	l.cluster, err = l.env.CreateCluster(ctx, harness.Spec{
-		Name: clusterName, Replicas: l.script.Replicas, EtcdImage: l.script.Image, PlainText: l.script.PlainText, SidecarArgs: flags, OwnNodes: true,
+		Name: clusterName, Replicas: l.script.Replicas, EtcdImage: l.script.Image, PlainText: l.script.PlainText, OwnNodes: true,
+		SidecarArgs: append(slices.Clone(flags), "--settle-timeout="+l.script.SettleTimeout.String()),
 	})
 	if err != nil {
 		return err

@@ -19,6 +19,9 @@ type Script struct {
 	Image    string
 	// PlainText turns mTLS off.
 	PlainText bool
+	// SettleTimeout is the sidecars' --settle-timeout: the default, which no round outlasts,
+	// or one that lost quorum can outlast.
+	SettleTimeout time.Duration
 	// SlowDisk is the ordinal whose disk can be slow.
 	SlowDisk int
 	Rounds   []Round
@@ -229,6 +232,7 @@ func Draw(seed uint64) Script {
 		Image:    pick(d, weighted[string]{3, harness.Etcd35}, weighted[string]{1, harness.Etcd36}),
 	}
 	s.PlainText = !d.chance(3)
+	s.SettleTimeout = pick(d, weighted[time.Duration]{3, 5 * time.Minute}, weighted[time.Duration]{1, 20 * time.Second})
 	s.SlowDisk = d.IntN(3)
 	now := state{replicas: s.Replicas, upgraded: s.Image == harness.Etcd36}
 	for range fewestRounds + d.IntN(mostRounds-fewestRounds+1) {
@@ -310,7 +314,7 @@ func (d dice) moment(f *Fault, members int) {
 	if !d.chance(4) {
 		f.Removals = d.IntN(members)
 	}
-	f.Delay = d.between(0, 5*time.Second)
+	f.Delay = d.between(0, pick(d, weighted[time.Duration]{1, time.Second}, weighted[time.Duration]{1, 5 * time.Second}))
 }
 
 func (d dice) victim(members int) Victim {
@@ -363,7 +367,7 @@ func drawOtherFault(d dice, s Script, members int) Fault {
 	case HoldRemoval, HoldIntent:
 		f.Outcome = pick(d, weighted[Outcome]{4, Released}, weighted[Outcome]{2, AnswerLost}, weighted[Outcome]{1, Lost}, weighted[Outcome]{1, Failed})
 		f.For = d.between(100*time.Millisecond, pick(d, weighted[time.Duration]{2, 2 * time.Second}, weighted[time.Duration]{1, 12 * time.Second}))
-		if f.Kind == HoldRemoval && d.chance(3) {
+		if f.Kind == HoldRemoval && d.chance(2) {
 			f.While = drawMeanwhile(d, s, members)
 		}
 	case SlowAPI:
@@ -396,7 +400,8 @@ func drawMeanwhile(d dice, _ Script, members int) *Fault {
 // String is the script as it is told before it is played.
 func (s Script) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %d members, %s, %s, rounds: %d\n", s.Seed, s.Replicas, s.Image, map[bool]string{true: "plain text", false: "mTLS"}[s.PlainText], len(s.Rounds))
+	fmt.Fprintf(&b, "seed %d: %d members, %s, %s, settle timeout %v, rounds: %d\n",
+		s.Seed, s.Replicas, s.Image, map[bool]string{true: "plain text", false: "mTLS"}[s.PlainText], s.SettleTimeout, len(s.Rounds))
 	for i, r := range s.Rounds {
 		fmt.Fprintf(&b, "  round %d: %s\n", i+1, r)
 	}
