@@ -211,6 +211,9 @@ func (l *life) inject(ctx context.Context, f Fault, pod string) (mend func(conte
 		return func(ctx context.Context) error { return c.RestoreNode(ctx, pod) }, c.LoseNode(ctx, pod)
 	case DeletePod:
 		uid := types.UID(l.audit.uid(pod))
+		if uid == "" {
+			return nil, fmt.Errorf("there is no pod %s that could be deleted", pod)
+		}
 		l.audit.deleted(Deletion{At: time.Now(), Pod: pod, UID: string(uid)})
 		return nil, l.env.Client.CoreV1().Pods(harness.Namespace).Delete(ctx, pod, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 	case FullDisk:

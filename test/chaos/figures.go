@@ -158,7 +158,7 @@ func (f *Figures) String() string {
 	line("linearizable, says porcupine", "%d operations on %d keys; not decided in time: %d", f.Operations, f.Keys, f.Unknown)
 	line("removals", "%d (%s)", sum(f.Removals), listed(f.Removals))
 	line("removals of ours of serving members", "%d of %d, excused: %d", f.Served, f.Ours, f.Residues)
-	line("longest time without quorum", "%.1f s; outages: %d, without a fault of the script near: %d", f.WithoutQuorum.Seconds(), f.Outages, f.OursOut)
+	line("longest time without quorum", "%.1f s; outages: %d, of which no fault of the script explains: %d", f.WithoutQuorum.Seconds(), f.Outages, f.OursOut)
 	line("violations", "%d", f.Violations)
 	_ = table.Flush() // A strings.Builder takes everything.
 	return b.String()
