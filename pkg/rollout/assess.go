@@ -34,8 +34,9 @@ type Seat struct {
 	// CaughtUp is true when that is known to be less than the policy's MaxLag.
 	Lag      uint64
 	CaughtUp bool
-	// Settled: up to date, Pod Ready for minReadySeconds, and its member a voter that
-	// serves and has caught up, or a learner that answers.
+	// Settled: up to date, Pod Ready for minReadySeconds (and for a while longer if one of
+	// its containers has restarted), and its member a voter that serves and has caught up,
+	// or a learner that answers.
 	Settled bool
 	// SidecarSick: the backup-restore container is not ready.
 	SidecarSick bool
@@ -152,9 +153,24 @@ func (a *Assessment) seat(ordinal int) Seat {
 			seat.Liveness = liveness
 		}
 		seat.Settled = !seat.Outdated && !pod.Terminating && pod.Ready && seat.useful() &&
-			a.Age(pod.UID, ReadySeen) >= s.Set.MinReady
+			a.Age(pod.UID, ReadySeen) >= max(s.Set.MinReady, pod.probation())
 	}
 	return seat
+}
+
+// steadyAfter is how long a pod of which a container has restarted has to be Ready before
+// that counts: the first back-off of a kubelet, within which a crash loop shows again.
+const steadyAfter = 10 * time.Second
+
+// probation is how long the pod has to prove that it stays up. A container without a
+// readiness probe, as druid's sidecar is, counts as ready from the moment at which it runs:
+// one that crashes at every start makes its pod Ready each time, for a second or so, and
+// the next pod would get the broken revision too.
+func (p *Pod) probation() time.Duration {
+	if p.Etcd.Restarts > 0 || p.Sidecar.Restarts > 0 {
+		return steadyAfter
+	}
+	return 0
 }
 
 // useful is true for a voter that serves and has caught up, so that another may go,

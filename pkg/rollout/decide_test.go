@@ -141,6 +141,10 @@ func TestDecisions(t *testing.T) {
 		{"it is not complete while a member's lag is not known", cluster(3, allUpdated(), func(w *world) { w.member(1).Probe.Status = nil }), "wait UpdatedPending", rollout.RuleUpdatedSettle},
 		{"a learner that answers is settled however far behind it is", cluster(3, allUpdated(), learner(2), behind(9000, 2)), "complete", rollout.RuleComplete},
 		{"it is not complete before minReadySeconds have passed", cluster(3, allUpdated(), func(w *world) { w.state.Set.MinReady = 10 * time.Second }, aged(rollout.ReadySeen, 10*time.Second, 0, 1), aged(rollout.ReadySeen, 9*time.Second, 2)), "wait UpdatedPending", rollout.RuleUpdatedSettle},
+		{"a container of an updated pod has restarted: being Ready for a moment proves nothing", cluster(3, updated(2), restarted(2), aged(rollout.ReadySeen, 9*time.Second, 2)), "wait UpdatedPending", rollout.RuleUpdatedSettle},
+		{"its sidecar has restarted: being Ready for a moment proves nothing", cluster(3, updated(2), sidecarRestarted(2), aged(rollout.ReadySeen, 9*time.Second, 2)), "wait UpdatedPending", rollout.RuleUpdatedSettle},
+		{"its sidecar has restarted, and it has stayed Ready since", cluster(3, updated(2), sidecarRestarted(2), aged(rollout.ReadySeen, 10*time.Second, 2)), "delete etcd-1", rollout.RuleServing},
+		{"a container of an outdated pod has restarted: that holds nobody", cluster(3, restarted(2)), "delete etcd-2", rollout.RuleServing},
 		{"it is complete once minReadySeconds have passed", cluster(3, allUpdated(), func(w *world) { w.state.Set.MinReady = 10 * time.Second }, aged(rollout.ReadySeen, 10*time.Second, 0, 1, 2)), "complete", rollout.RuleComplete},
 
 		// Rule 4: the order.

@@ -213,6 +213,10 @@ func restarted(ordinals ...int) change {
 	return each(ordinals, func(w *world, o int) { w.pod(o).Etcd.Restarts = 3 })
 }
 
+func sidecarRestarted(ordinals ...int) change {
+	return each(ordinals, func(w *world, o int) { w.pod(o).Sidecar.Restarts = 3 })
+}
+
 func overriding(guards ...rollout.Guard) change {
 	return func(w *world) { w.state.Controls.Override = guards }
 }
