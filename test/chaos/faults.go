@@ -112,6 +112,9 @@ func (l *life) hit(ctx context.Context, f Fault, victims []string) {
 	if len(victims) == 0 {
 		victims = []string{""}
 	}
+	if len(victims) > 1 {
+		l.figures.outage() // Only a majority is hit together.
+	}
 	var hitting sync.WaitGroup
 	for _, pod := range victims {
 		hitting.Go(func() { l.hitOne(ctx, f, pod) })

@@ -20,8 +20,8 @@ type Figures struct {
 	// Seeds are how many lives came to their end; Chaos is how long all rounds took.
 	Seeds int
 	Chaos time.Duration
-	// Changes counts the completed rollouts by what was changed; QuorumTaken those in which
-	// quorum was taken away on purpose.
+	// Changes counts the completed rollouts by what was changed; QuorumTaken is how often a
+	// majority was hit at once.
 	Changes     map[ChangeKind]int
 	QuorumTaken int
 	// Slowest is the longest round.
@@ -70,6 +70,12 @@ func (f *Figures) hit(k FaultKind) {
 	count(&f.Faults, k)
 }
 
+func (f *Figures) outage() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.QuorumTaken++
+}
+
 func (f *Figures) missed(k FaultKind) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -87,9 +93,6 @@ func (f *Figures) round(r Round, judgements []Judgement, took time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	count(&f.Changes, r.Change.Kind)
-	if r.QuorumLost {
-		f.QuorumTaken++
-	}
 	f.Chaos += took
 	f.Slowest = max(f.Slowest, took)
 	for _, j := range judgements {
@@ -148,7 +151,7 @@ func (f *Figures) String() string {
 		fmt.Fprintf(table, "%s\t"+format+"\n", append([]any{name}, args...)...)
 	}
 	line("chaos", "%.1f minutes in seeds: %d", f.Chaos.Minutes(), f.Seeds)
-	line("rollouts completed", "%d (%s), the slowest round %.0f s; quorum taken away on purpose in %d", sum(f.Changes), listed(f.Changes), f.Slowest.Seconds(), f.QuorumTaken)
+	line("rollouts completed", "%d (%s), the slowest round %.0f s; quorum taken away on purpose: %d times", sum(f.Changes), listed(f.Changes), f.Slowest.Seconds(), f.QuorumTaken)
 	line("faults", "%d (%s)", sum(f.Faults), listed(f.Faults))
 	if len(f.Missed) > 0 {
 		line("faults that missed", "%d (%s)", sum(f.Missed), listed(f.Missed))
