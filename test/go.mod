@@ -5,8 +5,8 @@ go 1.26.0
 require (
 	github.com/anishathalye/porcupine v1.3.1
 	github.com/distribution/reference v0.6.0
-	github.com/quorate/quorate v0.0.0
 	github.com/hanwen/go-fuse/v2 v2.9.0
+	github.com/quorate/quorate v0.0.0
 	github.com/stretchr/testify v1.11.1
 	github.com/vishvananda/netlink v1.3.1
 	github.com/vishvananda/netns v0.0.5
