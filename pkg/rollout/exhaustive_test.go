@@ -98,6 +98,8 @@ type scene struct {
 	state     rollout.State
 	policy    rollout.Policy
 	decisions int
+	// mutate is a mutant's: it decides on something else than there is.
+	mutate func(*rollout.State)
 }
 
 func newScene(c *catalogue, e environment, n int) *scene {
@@ -118,7 +120,11 @@ func newScene(c *catalogue, e environment, n int) *scene {
 
 func (s *scene) decide(members []int, leader int, quorumLongLost bool) rollout.Decision {
 	s.decisions++
-	return rollout.Decide(s.world(members, leader, quorumLongLost), s.policy)
+	st := s.world(members, leader, quorumLongLost)
+	if s.mutate != nil {
+		s.mutate(&st)
+	}
+	return rollout.Decide(st, s.policy)
 }
 
 // world is that of the given classes (by number), until the next one; leader is an
@@ -457,6 +463,16 @@ func list(members []class) string {
 // first problem.
 func sweep(t *testing.T, classes, n int, arrangements bool, take func(members []int) bool, worker func() (check func(members []int) string, decisions *int)) {
 	t.Helper()
+	begin := time.Now()
+	problem, worlds, decisions := firstProblem(classes, n, arrangements, take, worker)
+	if problem != "" {
+		t.Fatal(problem)
+	}
+	t.Logf("%d worlds of %d members from %d classes, %d decisions, %v", worlds, n, classes, decisions, time.Since(begin).Round(time.Millisecond))
+}
+
+// firstProblem is empty when there is none.
+func firstProblem(classes, n int, arrangements bool, take func(members []int) bool, worker func() (check func(members []int) string, decisions *int)) (string, int64, int64) {
 	var (
 		next           atomic.Int64
 		failed         atomic.Bool
@@ -464,7 +480,6 @@ func sweep(t *testing.T, classes, n int, arrangements bool, take func(members []
 		problem        string
 		once           sync.Once
 		workers        sync.WaitGroup
-		begin          = time.Now()
 	)
 	for range runtime.GOMAXPROCS(0) {
 		workers.Go(func() {
@@ -516,10 +531,7 @@ func sweep(t *testing.T, classes, n int, arrangements bool, take func(members []
 		})
 	}
 	workers.Wait()
-	if problem != "" {
-		t.Fatal(problem)
-	}
-	t.Logf("%d worlds of %d members from %d classes, %d decisions, %v", worlds.Load(), n, classes, checks.Load(), time.Since(begin).Round(time.Millisecond))
+	return problem, worlds.Load(), checks.Load()
 }
 
 func TestNoCombinationOfMembersLeadsToAnUnsafeDecision(t *testing.T) {
