@@ -37,13 +37,19 @@ build: ## Build the quorate binary into .build/bin
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o .build/bin/quorate ./cmd/quorate
 
 .PHONY: test
-test: test-unit test-harness test-scenarios test-chaos ## Run all tests
+test: test-unit test-explorer test-harness test-scenarios test-chaos ## Run all tests
 
 .PHONY: test-unit
 test-unit: ## Run the library's tests (two minutes, most of them for every combination of members)
 	$(GO) test $(RACE) ./...
 	# Every combination of members; the race detector has nothing to find in a pure function.
 	CGO_ENABLED=0 go test -run 'Combination' ./pkg/rollout
+
+.PHONY: test-explorer
+test-explorer: ## Walk every interleaving of small worlds with the production code, and kill every mutant
+	# The race detector sees a part of them; all of them with it would take far too long.
+	cd test && $(GO) test $(RACE) -short ./explorer
+	cd test && CGO_ENABLED=0 go test -timeout 30m -v ./explorer -rapid.checks=20000
 
 .PHONY: test-harness
 test-harness: ## Run the harness's own tests (builds Kubernetes and etcd the first time)

@@ -7,9 +7,25 @@ import (
 )
 
 var (
-	larger = flag.Bool("larger", false, "search the larger worlds instead: half an hour and 8 GiB")
-	most   = flag.Int("most", 0, "cut a search short after so many states (0 is never)")
+	larger  = flag.Bool("larger", false, "search the larger worlds instead: half an hour and 8 GiB")
+	stories = flag.Bool("stories", false, "tell how each mutant is caught")
+	most    = flag.Int("most", 0, "cut a search short after so many states (0 is never)")
 )
+
+// limit is how many states of a world are visited.
+func limit() int {
+	if testing.Short() {
+		return 2_000
+	}
+	return *most
+}
+
+// notInShort is for tests in which one goroutine works for long.
+func notInShort(t *testing.T) {
+	if testing.Short() {
+		t.Skip("there is nothing here for the race detector")
+	}
+}
 
 // The worlds of CI. What is not about the number of starts has as few of them as make the
 // faults meet: one coordinator that goes wrong, one that comes in its place, and the
@@ -88,7 +104,7 @@ func TestNoInterleavingBreaksARule(t *testing.T) {
 	for _, p := range searched {
 		t.Run(p.String(), func(t *testing.T) {
 			m := New(p)
-			r := m.Search(t.Context(), *most)
+			r := m.Search(t.Context(), limit())
 			t.Log(r)
 			if r.Broken != "" {
 				t.Fatalf("%s\n%s", r.Broken, m.Story(r.Path))
@@ -103,6 +119,7 @@ func TestNoInterleavingBreaksARule(t *testing.T) {
 }
 
 func TestTheExplorerKeepsAllThatTheProtocolKnows(t *testing.T) {
+	notInShort(t)
 	for _, p := range worlds() {
 		m := New(p)
 		m.verify = true
@@ -133,10 +150,11 @@ func liveWorlds() []Params {
 }
 
 func TestFromEveryStateTheRolloutCanStillEnd(t *testing.T) {
+	notInShort(t)
 	for _, p := range liveWorlds() {
 		t.Run(p.String(), func(t *testing.T) {
 			m := New(p)
-			l := m.Live(t.Context(), *most)
+			l := m.Live(t.Context(), limit())
 			t.Log(l)
 			if l.Broken != "" {
 				t.Fatal(l.Broken) // How, is told by the search of such a world.

@@ -56,9 +56,6 @@ func weak(change func(*Weakness)) func(*Model) {
 	return func(m *Model) { change(&m.Weak) }
 }
 
-// takes lets a mutant take one outcome for another.
-func takes(change func(s *record.State, e *record.Event)) func(*Model) { return before(change) }
-
 // A mutant is the production code without one of its guards.
 type mutant struct {
 	name   string
@@ -78,6 +75,7 @@ func mutants() []mutant {
 	one := func(f Faults) Params { f.Starts = 1; return Params{Members: 3, Coordinators: 1, Faults: f} }
 	trueLock := func(p Params) Params { p.TrueLock = true; return p }
 	clocks := func(p Params) Params { p.Clocks = true; return p }
+	evict := func(p Params) Params { p.Evict = true; return p }
 	fine := func(p Params) Params { p.Fine = true; return p }
 	ghosts := func(n int, p Params) Params { p.Ghosts = n; return p }
 	of := func(members int, p Params) Params { p.Members = members; return p }
@@ -157,27 +155,32 @@ func mutants() []mutant {
 				*e = answer
 			}
 		}), two(Faults{Starts: 2, Crashes: 1}), ""},
-		{"a removal whose answer is lost is taken for done", takes(func(_ *record.State, e *record.Event) {
+		{"a removal whose answer is lost is taken for done", before(func(_ *record.State, e *record.Event) {
 			if removed, ok := (*e).(record.Removed); ok && removed.Outcome == record.Unclear {
 				*e = record.Removed{}
 			}
 		}), two(Faults{Starts: 1, Lost: 1}), notOnFile},
-		{"a removal whose last attempt failed is taken for done", takes(func(_ *record.State, e *record.Event) {
+		{"a removal whose last attempt failed is taken for done", before(func(_ *record.State, e *record.Event) {
 			if removed, ok := (*e).(record.Removed); ok && removed.Outcome == record.Failed {
 				*e = record.Removed{}
 			}
 		}), two(Faults{Starts: 1, Lost: 1}), notOnFile},
-		{"a bump whose answer is lost is taken for done", takes(func(s *record.State, e *record.Event) {
+		{"an eviction that was refused is taken for settled, whoever it was refused by", before(func(s *record.State, e *record.Event) {
+			if removed, ok := (*e).(record.Removed); ok && removed.Outcome == record.Refused {
+				*e = record.Removed{}
+			}
+		}), evict(two(Faults{Starts: 1, Lost: 1})), notOnFile},
+		{"a bump whose answer is lost is taken for done", before(func(s *record.State, e *record.Event) {
 			if fenced, ok := (*e).(record.PodFenced); ok && fenced.Outcome == record.Unclear {
 				*e = record.PodFenced{ResourceVersion: "255"}
 			}
 		}), two(Faults{Starts: 2, Crashes: 1, Lost: 1}), notOnFile},
-		{"a write of the intent whose answer is lost is taken for done", takes(func(s *record.State, e *record.Event) {
+		{"a write of the intent whose answer is lost is taken for done", before(func(s *record.State, e *record.Event) {
 			if written, ok := (*e).(record.LeaseWritten); ok && s.Claimed() && written.Outcome == record.Unclear {
 				*e = record.LeaseWritten{ResourceVersion: s.Lease.ResourceVersion}
 			}
 		}), two(Faults{Starts: 1, Lost: 1}), notOnFile},
-		{"a write of the intent that is refused is taken for done", takes(func(s *record.State, e *record.Event) {
+		{"a write of the intent that is refused is taken for done", before(func(s *record.State, e *record.Event) {
 			if written, ok := (*e).(record.LeaseWritten); ok && s.Claimed() && written.Outcome == record.Refused {
 				*e = record.LeaseWritten{ResourceVersion: s.Lease.ResourceVersion}
 			}
@@ -232,6 +235,7 @@ func checksFirst(m *Model) {
 }
 
 func TestEveryMutantIsCaught(t *testing.T) {
+	notInShort(t)
 	for _, mu := range mutants() {
 		t.Run(mu.name, func(t *testing.T) {
 			p := mu.world
@@ -244,8 +248,8 @@ func TestEveryMutantIsCaught(t *testing.T) {
 			if !strings.Contains(r.Broken, mu.broken) {
 				t.Errorf("caught by another rule than %q:", mu.broken)
 			}
-			t.Logf("caught after %d states, %d moves: %s", r.States, len(r.Path), r.Broken)
-			if testing.Verbose() {
+			t.Logf("caught by the explorer, after %d states, %d moves: %s", r.States, len(r.Path), r.Broken)
+			if *stories {
 				t.Log("\n" + m.Story(r.Path))
 			}
 		})

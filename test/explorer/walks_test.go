@@ -14,6 +14,7 @@ const steps = 300
 // random. A walk that breaks a rule is shortened to the moves that it takes; -rapid.seed
 // takes the same walks again, and -rapid.checks says how many to take.
 func TestRandomWalksThroughBiggerClusters(t *testing.T) {
+	notInShort(t)
 	var counts Counts
 	var mutex sync.Mutex
 	walks, moved := 0, 0
@@ -94,6 +95,7 @@ func (m *Model) pick(w *World, n int) (Move, bool) {
 
 // A walk that is broken on purpose is found, and shortened.
 func TestARandomWalkFindsAMutant(t *testing.T) {
+	notInShort(t)
 	for seed := range 200_000 {
 		m := New(Params{Members: 5, Coordinators: 2, MaxUnavailable: 1, Faults: Faults{Starts: 12, Lost: 2}})
 		m.Weak.NoVersion = true
