@@ -195,7 +195,7 @@ func (c class) representativeOfUpdated() class {
 	if c.sick && c.etcd == runsReady && c.answer == otherAnswers {
 		c.etcd = runsNotReady
 	}
-	if c.etcd != runsReady && !(c.voter() && c.etcd == runsNotReady) {
+	if c.etcd != runsReady && (c.etcd != runsNotReady || !c.voter()) {
 		// Both witnesses say Down, or one says nothing: unavailable either way. Only of a voter
 		// whose process runs it matters, because then it may vote.
 		c.answer = silent
