@@ -155,8 +155,7 @@ type (
 		Plan   Plan
 		Intent Intent
 	}
-	// Removed answers [Remove]. Done, and Refused for a delete, are the last word on every
-	// attempt: a pod that is gone or has changed stays so.
+	// Removed answers [Remove]. Only Done is the last word on every attempt.
 	Removed struct{ Outcome Outcome }
 	// Moved answers [MoveLeader]. However it ended, a change of leadership is no
 	// removal, and the next observation shows it: nothing has to be resolved.
@@ -297,14 +296,14 @@ func (c Config) Step(s State, e Event, now Instant) (State, Effect) {
 	case Removed:
 		if s.Phase == acting {
 			s.Pausing = e.Outcome == Failed || e.Outcome == Unclear
-			if e.Outcome == Done || e.Outcome == Refused && s.Lease.Intent.Operation == Delete {
+			if e.Outcome == Done {
 				return c.clear(s)
 			}
-			// It may arrive at any time, unless its pod changes first. One that failed as
-			// well: a client repeats a request by itself (client-go does after a 503 with
-			// Retry-After), and only of its last attempt the answer is known. An eviction that
-			// was refused, too: its own first attempt may have changed the pod, and be about
-			// to delete what it has changed.
+			// It may arrive at any time, unless its pod changes first. One that failed or was
+			// refused as well: a client repeats a request by itself (client-go does after a 503
+			// with Retry-After), and only of its last attempt the answer is known. That may even
+			// have been refused because of an earlier one: an eviction changes its pod, and is
+			// still about to delete what it has changed.
 			return c.resolve(s)
 		}
 	case Moved:
@@ -419,7 +418,7 @@ func (c Config) lost(s State, l Lease) (State, Effect) {
 
 // ours: a Lease without the schema that we wrote has lost our intent as well.
 func (c Config) ours(s State, l Lease) bool {
-	return l.Exists() && l.Holder == c.Identity && l.Epoch == s.Epoch && l.Schema == Schema
+	return l.Holder == c.Identity && l.Epoch == s.Epoch && l.Schema == Schema
 }
 
 // Writes --------------------------------------------------------------------------

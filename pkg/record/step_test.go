@@ -140,16 +140,6 @@ func recording() []turn {
 
 func acting() []turn { return append(recording(), turn{event: written("12"), want: removeOurs}) }
 
-// deleting is acting by a delete instead of an eviction.
-func deleting() []turn {
-	delete := func(i record.Intent) record.Intent { i.Operation = record.Delete; return i }
-	observed := saw(mine("11", nothing), record.PlanRemove).(record.Observed)
-	observed.Intent = delete(observed.Intent)
-	return append(looking(),
-		turn{event: observed, want: write(mine("11", delete(ourOp)))},
-		turn{event: written("12"), want: record.Remove{Intent: delete(ourOp), Deadline: 105 * time.Second}})
-}
-
 func moving() []turn {
 	return append(looking(),
 		turn{event: saw(mine("11", nothing), record.PlanMoveLeader), want: write(mine("11", nothing))},
@@ -241,10 +231,7 @@ func TestACoordinator(t *testing.T) {
 		{"removes a pod only when the removal stands on record, clears it, and looks again", append(acting(),
 			turn{event: record.Removed{}, want: write(mine("12", nothing))},
 			turn{event: written("13"), want: record.Observe{}})},
-		{"decides anew when the pod has changed", append(deleting(),
-			turn{event: record.Removed{Outcome: record.Refused}, want: write(mine("12", nothing))},
-			turn{event: written("13"), want: record.Observe{}})},
-		{"fences the pod of an eviction that was refused: an earlier attempt of its own may have changed it", append(acting(),
+		{"fences the pod when it has changed, for an earlier attempt may have changed it, and decides anew", append(acting(),
 			turn{event: record.Removed{Outcome: record.Refused}, want: fenceOurs},
 			turn{event: fenced("14"), want: write(mine("12", nothing))},
 			turn{event: written("13"), want: record.Observe{}})},

@@ -193,6 +193,7 @@ func TestDecisions(t *testing.T) {
 		{"a second pod goes while the first settles, once the revision has proved itself", cluster(5, updated(3, 4), sick(4), maxUnavailable(2)), "delete etcd-2", rollout.RuleServing},
 		{"a pod held at the partition is not what the standstill is blamed on", cluster(5, partition(1), sick(0), gate("backup", false, false)), "hold HostGates", rollout.RuleServing},
 
+		{"a leader that does not answer us is the one that goes, and hands over first", cluster(3, noAnswer(0)), "move leadership from etcd-0 to etcd-1", rollout.RuleHandOverLeadership},
 		{"while nobody knows who leads, nothing that votes goes: it may be the leader", cluster(3, noLeader()), "wait LeaderLast", rollout.RuleServing},
 		{"while nobody knows who leads, a learner goes all the same", cluster(5, learner(4), noLeader()), "delete etcd-4", rollout.RuleServing},
 		{"while nobody knows who leads, what is down goes all the same", cluster(3, dead(2), noLeader()), "delete etcd-2", rollout.RuleNotServingFirst},
@@ -353,6 +354,7 @@ func TestGuardsOfACandidate(t *testing.T) {
 		{"LeaderLast holds what may be the leader", cluster(3, noLeader()), "etcd-2", rollout.GuardLeaderLast},
 		{"LeaderLast passes for what is no voter", cluster(5, learner(4), noLeader()), "etcd-4", none},
 		{"LeaderLast does not bind a leader whose pod is not Ready", cluster(3, notReady(0)), "etcd-0", none},
+		{"LeaderLast does not bind a leader that does not answer us: no follower could ever go before it", cluster(3, noAnswer(0)), "etcd-0", none},
 		{"LeaderLast passes when they are done", cluster(3, updated(1, 2)), "etcd-0", none},
 		{"LeaderLast does not bind a leader with a sick sidecar", cluster(3, sick(0)), "etcd-0", none},
 		{"LeaderLast does not wait for followers below the partition", cluster(3, leads(2), partition(2)), "etcd-2", none},

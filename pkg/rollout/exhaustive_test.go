@@ -385,7 +385,7 @@ func (w *reckoning) unsafeWhenServing(o, surviving int) string {
 		return "too few endpoints stay"
 	case !single && t.voter() && w.leader == w.n:
 		return "a voter goes although nobody knows who leads"
-	case w.leader == o && t.podReady() && w.outdatedServing-btoi(t.answer == serves) > 0:
+	case w.leader == o && t.podReady() && t.answer == serves && w.outdatedServing-btoi(t.answer == serves) > 0:
 		return "a healthy leader goes before a follower"
 	}
 	return ""

@@ -307,8 +307,9 @@ func hostGates(a *Assessment, c *Seat) Verdict {
 // leaderLast: a healthy leader never goes before a follower that is a candidate,
 // whatever keeps the follower (DEP-07 step 4). While the answering members name no
 // leader, as in the midst of an election, every voter may be it: taken for a follower it
-// would go without handing over. A leader whose pod is not Ready is not in health: if it
-// waited for followers that [GuardEndpointFloor] keeps on its account, nobody would ever go.
+// would go without handing over. A leader whose pod is not Ready, or that does not answer
+// us, is not in health: if it waited for followers that [GuardEndpointFloor] or
+// [GuardQuorumFloor] keep on its account, nobody would ever go.
 func (a *Assessment) leaderLast(c *Seat, followers int) Verdict {
 	if a.Leader == 0 && c.Voter && !a.singleMember() {
 		return verdict(GuardLeaderLast, false, "the members that answer agree on no leader, so this one may be it")
@@ -316,7 +317,7 @@ func (a *Assessment) leaderLast(c *Seat, followers int) Verdict {
 	switch {
 	case !c.Leader:
 		return passed(GuardLeaderLast, "does not lead")
-	case c.SidecarSick || !c.Pod.Ready:
+	case c.SidecarSick || !c.Pod.Ready || c.Evidence != Serving:
 		return passed(GuardLeaderLast, "leads, and is not in health: followers do not come first")
 	case followers == 0:
 		return passed(GuardLeaderLast, "leads, and no follower is left to go first")
