@@ -28,15 +28,16 @@
 //
 //   - No removal takes effect that was decided in ignorance of another removal of ours.
 //   - Never more than maxUnavailable members that served are down because of us.
-//   - No removal of ours takes the voters that run below quorum. Two things are excused,
-//     and counted: a member that failed by itself after the pods were looked at, and a
-//     quorum that was lost when etcd was asked, and has come back by itself since.
+//   - No removal of ours takes the voters that run below quorum.
 //   - Nothing is removed whose UID was not decided on.
 //   - While there is a record, every removal that can still take effect stands on it, and
 //     none that does is overwritten.
 //   - Nobody writes to a record that it does not hold, claims by a lock that it had lost
 //     before its owner claimed, or claims by the clock what was renewed in time.
 //   - A removal is only sent while its evidence is young.
+//
+// Of the second and the third, what nobody could have seen is excused, and counted: see
+// takesEffect.
 //
 // # What is abstracted
 //
@@ -46,4 +47,7 @@
 // decision is taken with both. resourceVersions and epochs are renamed in order, so that
 // only what equals what, and what came after what, tells two worlds apart; so are UIDs, of
 // which only the one of the pod that is there matters.
+//
+// Left out are: controls, a coordinator that hands over (to be told to stop is the same to the
+// record), and the deadline of a removal once it is sent, which is as if it were late.
 package explorer

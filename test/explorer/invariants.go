@@ -2,11 +2,11 @@ package explorer
 
 import "fmt"
 
-// takesEffect removes a pod, and returns the rule that this breaks. Two things excuse a
-// lost quorum, and nothing else: a member that failed by itself after the pods were looked
-// at, and a quorum that was lost when etcd was asked, and has come back by itself since.
-// The property is about members that serve. One that votes and serves nobody may go while
-// enough other processes run (MayVote); which of those hang, nobody can tell.
+// takesEffect removes a pod, and returns the rule that this breaks. What excuses a broken
+// promise, and is counted, is what nobody could have seen: a member that failed by itself
+// after the pods were looked at (Residues); one that did not vote when it was looked at, or a
+// quorum that was lost then, and that has come back by itself since (Returned). And where
+// several members run and serve nobody, it is a guess which of them vote (Guesses).
 func (m *Model) takesEffect(w *World, r *request) string {
 	i := r.ref.pod
 	p := &w.pods[i]
@@ -18,37 +18,43 @@ func (m *Model) takesEffect(w *World, r *request) string {
 		return fmt.Sprintf("%s is removed in ignorance of another removal of ours", names[i])
 	}
 	voting, votes := m.voting(w), m.votes(w, int(i))
-	served := votes && m.answers(w, int(i)) // A learner is outside quorum and budget.
-	if votes && voting >= m.quorum() && voting-1 < m.quorum() && (m.Members > 1 || voting > 1) {
+	if votes && voting == m.quorum() && (m.Members > 1 || voting > 1) {
 		switch {
 		case r.unaware:
 			m.counts.Residues++
-		case r.lost:
+		case r.lost, !r.voted:
 			m.counts.Returned++
-		case !served && m.running(w)-1 >= m.quorum():
+		case !r.served && m.running(w)-1 >= m.quorum():
 			m.counts.Guesses++
 		default:
 			return fmt.Sprintf("%s is removed, %d of %d voters run then, and quorum is %d", names[i], voting-1, m.Members-m.Learners+m.Ghosts, m.quorum())
 		}
 		if r.age >= evidenceTicks {
-			m.counts.ResiduesLate++
+			m.counts.ExcusedLate++
 		}
 	}
-	if served {
-		away := 1
-		for k := range m.Members {
-			if w.pods[k].ours {
-				away++
-			}
-		}
-		if away > max(1, m.MaxUnavailable) {
+	serves := votes && m.answers(w, int(i)) // A learner is outside quorum and budget.
+	if away := m.away(w) + 1; serves && away > max(1, m.MaxUnavailable) {
+		if r.served {
 			return fmt.Sprintf("%s is removed, and then %d members that served are down because of us", names[i], away)
 		}
+		m.counts.Returned++
 	}
-	p.phase, p.health, p.ours = terminating, healthy, p.ours || served
+	p.phase, p.health, p.ours = terminating, healthy, p.ours || serves
 	w.touch(i)
 	m.ignorant(w)
 	return ""
+}
+
+// away counts the members that are down because of us.
+func (m *Model) away(w *World) int {
+	n := 0
+	for i := range m.Members {
+		if w.pods[i].ours {
+			n++
+		}
+	}
+	return n
 }
 
 // running counts the voters' processes that run, those that hang as well.

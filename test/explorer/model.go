@@ -50,13 +50,9 @@ type Counts struct {
 	Fences int
 	// Claims that stood.
 	Claims int
-	// Residues: removals excused because a member had failed by itself after the
-	// observation; Returned: because a quorum that was lost then had come back by itself.
-	// ResiduesLate of both landed when the evidence was old already.
-	Residues, Returned, ResiduesLate int
-	// Guesses: removals of a member that served nobody and was needed all the same, because
-	// another that seemed to be just like it hung.
-	Guesses int
+	// Residues, Returned and Guesses are what was excused, see takesEffect; ExcusedLate of
+	// them landed when the evidence was old already.
+	Residues, Returned, Guesses, ExcusedLate int
 }
 
 func (c *Counts) add(o Counts) {
@@ -66,9 +62,9 @@ func (c *Counts) add(o Counts) {
 	c.Fences += o.Fences
 	c.Claims += o.Claims
 	c.Residues += o.Residues
-	c.Guesses += o.Guesses
 	c.Returned += o.Returned
-	c.ResiduesLate += o.ResiduesLate
+	c.Guesses += o.Guesses
+	c.ExcusedLate += o.ExcusedLate
 }
 
 // New returns the model of a world in which the production code runs.

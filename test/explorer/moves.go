@@ -61,7 +61,9 @@ func (m *Model) Moves(w *World, to []Move) []Move {
 			add(kubelet, i, 0)
 		case up:
 			if p.health != healthy {
-				add(recovers, i, 0)
+				if !m.Stay || p.revision == w.revision {
+					add(recovers, i, 0)
+				}
 				break
 			}
 			if w.left.Failures > 0 {
@@ -156,7 +158,9 @@ func (m *Model) movesOf(w *World, i int, add func(what moveKind, who int, how in
 			add(desert, i, 1)
 		}
 		add(repeat, i, 0)
-	case readLease, listPods, observe:
+	case listPods:
+		add(desert, i, 0)
+	case readLease, observe:
 		if m.Fine {
 			add(desert, i, 0)
 		}
@@ -227,8 +231,8 @@ func (m *Model) apply(w *World, mv Move) string {
 			m.note("the member of %s stops answering, and still votes (ready: %v)", names[mv.who], p.health == deaf)
 		}
 	case recovers:
+		// Its kubelet reports that later, if there is anything to report: see report.
 		w.pods[mv.who].health = healthy
-		w.touch(mv.who)
 		m.note("the member of %s is well again", names[mv.who])
 	case report:
 		w.left.Reports--
@@ -372,7 +376,6 @@ func (m *Model) kubelet(w *World, i uint8) {
 		m.note("%s is recreated, revision %d", names[i], p.revision)
 	case starting:
 		p.phase, p.ours = up, false
-		w.touch(i)
 		m.note("%s is up", names[i])
 	}
 }

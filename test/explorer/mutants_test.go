@@ -75,6 +75,7 @@ func mutants() []mutant {
 	one := func(f Faults) Params { f.Starts = 1; return Params{Members: 3, Coordinators: 1, Faults: f} }
 	trueLock := func(p Params) Params { p.TrueLock = true; return p }
 	clocks := func(p Params) Params { p.Clocks = true; return p }
+	fresh := func(p Params) Params { p.Fresh = true; return p }
 	evict := func(p Params) Params { p.Evict = true; return p }
 	fine := func(p Params) Params { p.Fine = true; return p }
 	ghosts := func(n int, p Params) Params { p.Ghosts = n; return p }
@@ -116,6 +117,17 @@ func mutants() []mutant {
 				*e = read
 			}
 		}), two(Faults{Starts: 2, Edits: 1}), notOnFile},
+		{"a list of pods that failed is taken for empty", before(func(_ *record.State, e *record.Event) {
+			if listed, ok := (*e).(record.PodsListed); ok && listed.Outcome != record.Done {
+				*e = record.PodsListed{}
+			}
+		}), fresh(two(Faults{Starts: 2, Lost: 1, Edits: 1})), notOnFile},
+		{"another's claim goes unnoticed", before(func(s *record.State, e *record.Event) {
+			if seen, ok := (*e).(record.Observed); ok {
+				seen.Lease.Holder, seen.Lease.Epoch = s.Lease.Holder, s.Epoch
+				*e = seen
+			}
+		}), two(Faults{Starts: 2}), ""},
 		{"claim without CAS", weak(func(w *Weakness) { w.NoSwap = true }), two(Faults{Starts: 2}), ""},
 		{"claim without a new epoch", func(m *Model) {
 			step := m.Step
@@ -231,6 +243,45 @@ func checksFirst(m *Model) {
 			return step(c, s, record.RightChecked{Held: true}, now)
 		}
 		return s, effect
+	}
+}
+
+// What never ends is found as well.
+func TestAMutantThatGetsStuckIsCaught(t *testing.T) {
+	notInShort(t)
+	for _, mu := range []mutant{
+		{name: "a bump that changes nothing is noticed, and repeated for ever", mutate: func(m *Model) {
+			step := m.Step
+			m.Step = func(c record.Config, s record.State, e record.Event, now record.Instant) (record.State, record.Effect) {
+				s, effect := step(c, s, e, now)
+				if fence, ok := effect.(record.FencePod); ok {
+					fence.Value = "epoch 0, resourceVersion 0"
+					effect = fence
+				}
+				return s, effect
+			}
+		}},
+		{name: "the record is not given back", mutate: func(m *Model) {
+			step := m.Step
+			m.Step = func(c record.Config, s record.State, e record.Event, now record.Instant) (record.State, record.Effect) {
+				s, effect := step(c, s, e, now)
+				if write, ok := effect.(record.WriteLease); ok && write.Lease.Holder == "" {
+					write.Lease.Holder = c.Identity
+					effect = write
+				}
+				return s, effect
+			}
+		}},
+	} {
+		t.Run(mu.name, func(t *testing.T) {
+			m := New(Params{Members: 3, Coordinators: 1, TrueLock: true, Faults: Faults{Starts: 1, Lost: 1}})
+			mu.mutate(m)
+			l := m.Live(t.Context(), *most)
+			if l.Stuck == 0 {
+				t.Fatalf("not caught: %s", l)
+			}
+			t.Logf("caught by the explorer: stuck in %d states", l.Stuck)
+		})
 	}
 }
 

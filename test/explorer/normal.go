@@ -116,7 +116,8 @@ func (m *Model) dropOrphans(w *World) {
 			continue
 		case writeLease:
 			claim := r.lease.epoch == w.lease.epoch+1
-			idle = r.lease.rv != w.lease.rv && (!m.Weak.NoSwap || !claim)
+			// One that creates the Lease lands when somebody has deleted it again.
+			idle = r.lease.rv != w.lease.rv && r.lease.rv != 0 && (!m.Weak.NoSwap || !claim)
 		case fencePod:
 			idle = !r.ref.current || w.pods[r.ref.pod].fenced == r.value
 		case removePod:

@@ -39,7 +39,7 @@ func (m *Model) goOn(w *World, i, how uint8, twice bool) string {
 	case checkRight:
 		held := how == 0
 		if m.TrueLock {
-			held = w.owner == i+1
+			held = w.owner == i+1 && m.hasQuorum(w)
 		}
 		m.note("%s is told that the lock is its own: %v", m.name(w, i), held)
 		return m.step(w, i, record.RightChecked{Held: held})
@@ -198,11 +198,17 @@ func (m *Model) step(w *World, i uint8, e record.Event) string {
 // write is how the API server answers: it swaps, or refuses.
 func (m *Model) write(w *World, by uint8, l lease, late bool) (record.Outcome, string) {
 	have := w.lease
+	if l.schema == 0 {
+		return record.Done, fmt.Sprintf("%s writes what is no record", identityNames[l.holder])
+	}
 	claim := l.epoch == have.epoch+1
 	if have.rv != l.rv && (!m.Weak.NoSwap || !claim) {
 		return record.Refused, ""
 	}
 	who := identityNames[l.holder]
+	if writer := identity(by, w.coordinators[by].boots); !claim && !late && have.holder != writer {
+		return record.Done, fmt.Sprintf("%s writes to the record of %q", identityNames[writer], identityNames[have.holder])
+	}
 	if !claim && (have.holder == 0 || l.epoch != have.epoch || l.holder != have.holder && l.holder != 0) {
 		return record.Done, fmt.Sprintf("%q writes to the record of %q", who, identityNames[have.holder])
 	}
@@ -289,7 +295,12 @@ func (m *Model) lookAtPods(w *World, r *request) {
 		p := &w.pods[k]
 		r.views[k] = view{look: m.look(w, k), current: p.phase != missing, rv: p.rv, revision: p.revision}
 	}
-	r.knowledge = knowledge{}
+	r.knowledge, r.voting = knowledge{lost: !m.hasQuorum(w)}, 0
+	for k := range m.Members {
+		if m.votes(w, k) {
+			r.voting |= 1 << k
+		}
+	}
 }
 
 func (m *Model) askEtcd(w *World, r *request) {
@@ -302,7 +313,7 @@ func (m *Model) askEtcd(w *World, r *request) {
 	if r.etcd.answering != 0 {
 		r.etcd.leader = w.leader
 	}
-	r.lost = !m.hasQuorum(w)
+	r.lost = r.lost || !m.hasQuorum(w)
 }
 
 // useCache is a mutant's: it decides on what it saw the last time.
@@ -344,6 +355,8 @@ func (m *Model) conclude(w *World, i uint8, old bool) string {
 		e.Intent = intent{op: a.op, ref: target}.to()
 	}
 	c.seen, c.age, c.heir = r.knowledge, r.age, a.heir
+	c.seen.voted = a.plan == record.PlanRemove && r.voting&(1<<a.target) != 0 && m.votes(w, int(a.target))
+	c.seen.served = a.plan == record.PlanRemove && r.etcd.answering&(1<<a.target) != 0
 	m.note("%s has asked etcd and decides: %s", m.name(w, i), describe(a, target))
 	return m.step(w, i, e)
 }

@@ -32,9 +32,9 @@ func (r *Result) String() string {
 	if r.Params.Members > 0 {
 		what = r.Params.String()
 	}
-	text := fmt.Sprintf("%s: %d states, %d moves, depth %d, %v, %d MiB; removals %d (%d landed late), refused %d, fences %d, claims %d; excused %d for a member that failed and %d for a quorum that came back (%d of them late); guessed wrong %d",
+	text := fmt.Sprintf("%s: %d states, %d moves, depth %d, %v, %d MiB; removals %d (%d landed late), refused %d, fences %d, claims %d; excused: %d failed, %d came back, %d guesses (%d of all late)",
 		what, r.States, r.Moves, r.Depth, r.Time.Round(time.Millisecond), r.Bytes>>20,
-		r.Counts.Removals, r.Counts.Late, r.Counts.Refused, r.Counts.Fences, r.Counts.Claims, r.Counts.Residues, r.Counts.Returned, r.Counts.ResiduesLate, r.Counts.Guesses)
+		r.Counts.Removals, r.Counts.Late, r.Counts.Refused, r.Counts.Fences, r.Counts.Claims, r.Counts.Residues, r.Counts.Returned, r.Counts.Guesses, r.Counts.ExcusedLate)
 	if r.Cut {
 		text += "; CUT SHORT"
 	}
@@ -111,6 +111,9 @@ func (m *Model) Search(ctx context.Context, most int) *Result {
 	}
 	// Once more, for a story in which nobody changes names.
 	again := m.search(ctx, 8*r.States)
+	if again.Broken == "" {
+		return r // Without a story, but broken it is.
+	}
 	again.States, again.Moves, again.Time = r.States, r.Moves, again.Time+r.Time
 	return again
 }

@@ -93,7 +93,7 @@ func (m *Model) pick(w *World, n int) (Move, bool) {
 	return moves[(n/8)%len(moves)], true
 }
 
-// A walk that is broken on purpose is found, and shortened.
+// A walk finds what is broken on purpose.
 func TestARandomWalkFindsAMutant(t *testing.T) {
 	notInShort(t)
 	for seed := range 200_000 {

@@ -164,14 +164,18 @@ type request struct {
 	revision uint8
 	views    [maxMembers]view
 	etcd     etcdView
+	// voting are the members that voted when the pods were looked at, a bit for each.
+	voting uint8
 	knowledge
 }
 
 // knowledge is what an observation does not know, and what it leads to neither.
 type knowledge struct {
-	// ignorant of a removal of ours; unaware of a member that failed by itself; lost: when
-	// etcd was asked, there was no quorum that a removal could have taken away.
-	ignorant, unaware, lost bool
+	// ignorant of a removal of ours; unaware of a member that failed by itself.
+	ignorant, unaware bool
+	// When the pods were looked at and when etcd was asked, there was a quorum that a removal
+	// could take away (else lost) and the target voted; and in the end it served.
+	lost, voted, served bool
 }
 
 // view is what was seen of a pod.
@@ -244,6 +248,8 @@ type Params struct {
 	// are looked at in one moment, a pod is recreated when it is gone, and what is only
 	// read is always answered.
 	Fine bool
+	// Stay: a member that failed does not come back by itself. The update is its cure.
+	Stay bool
 	// Over: the faults are over. The lock stays with its owner, who may start as often as
 	// it has to.
 	Over   bool
@@ -263,7 +269,7 @@ func (p Params) String() string {
 	for _, more := range []struct {
 		yes  bool
 		what string
-	}{{p.Evict, "evictions"}, {p.Clocks, "fallback"}, {p.TrueLock, "a true lock"}, {p.Fresh, "no Lease"}, {p.Fine, "fine"}} {
+	}{{p.Evict, "evictions"}, {p.Clocks, "fallback"}, {p.TrueLock, "a true lock"}, {p.Fresh, "no Lease"}, {p.Fine, "fine"}, {p.Stay, "no recovery"}} {
 		if more.yes {
 			text += ", " + more.what
 		}
@@ -464,7 +470,7 @@ func (w *World) touch(i uint8) { w.pods[i].rv++ }
 // orphan keeps a request that may still land. When there is no room for it, it never
 // does: that too can happen.
 func (w *World) orphan(r request) {
-	r.views, r.etcd, r.revision = [maxMembers]view{}, etcdView{}, 0
+	r.views, r.etcd, r.voting, r.revision = [maxMembers]view{}, etcdView{}, 0, 0
 	if i := slices.IndexFunc(w.orphans[:], func(o request) bool { return o.kind == nothing }); i >= 0 {
 		w.orphans[i] = r
 	}
