@@ -31,6 +31,8 @@ const (
 	// kubelet: a pod gets one step further on its way from being deleted to being up.
 	kubelet
 	fail
+	// notice: a kubelet notices that a member hangs.
+	notice
 	recovers
 	report
 	deletePod
@@ -63,6 +65,9 @@ func (m *Model) Moves(w *World, to []Move) []Move {
 			if p.health != healthy {
 				if !m.Stay || p.revision == w.revision {
 					add(recovers, i, 0)
+				}
+				if m.Stay && p.health == hung {
+					add(notice, i, 0)
 				}
 				break
 			}
@@ -230,6 +235,9 @@ func (m *Model) apply(w *World, mv Move) string {
 			w.left.Deafness--
 			m.note("the member of %s stops answering, and still votes (ready: %v)", names[mv.who], p.health == deaf)
 		}
+	case notice:
+		w.pods[mv.who].health = hungUnready
+		m.note("the kubelet notices that the member of %s hangs", names[mv.who])
 	case recovers:
 		// Its kubelet reports that later, if there is anything to report: see report.
 		w.pods[mv.who].health = healthy

@@ -89,7 +89,7 @@ func (m *Model) describe(w *World) string {
 		}
 		fmt.Fprintf(&b, "%s %s", names[i], [...]string{"missing", "starting", "up", "terminating"}[p.phase])
 		if p.phase == up && p.health != healthy {
-			fmt.Fprintf(&b, " but %s", [...]string{"", "crashed", "hung", "deaf", "deaf and not ready"}[p.health])
+			fmt.Fprintf(&b, " but %s", [...]string{"", "crashed", "hung", "deaf", "deaf and not ready", "hung and not ready"}[p.health])
 		}
 		if p.phase != missing && p.revision != w.revision {
 			b.WriteString(" (outdated)")

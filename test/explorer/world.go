@@ -77,6 +77,8 @@ const (
 	// deafUnready: it votes and answers neither us nor its kubelet, as with an expired
 	// certificate of its client listener.
 	deafUnready
+	// hungUnready: it hangs, and its kubelet has noticed.
+	hungUnready
 )
 
 type pod struct {
@@ -311,7 +313,14 @@ func (m *Model) First() World {
 
 // votes is true for a member whose process runs and votes.
 func (m *Model) votes(w *World, i int) bool {
-	return i < m.Members-m.Learners && w.pods[i].phase == up && w.pods[i].health != crashed && w.pods[i].health != hung
+	if i >= m.Members-m.Learners || w.pods[i].phase != up {
+		return false
+	}
+	switch w.pods[i].health {
+	case crashed, hung, hungUnready:
+		return false
+	}
+	return true
 }
 
 // voting counts the processes that vote.
@@ -363,7 +372,7 @@ func (m *Model) look(w *World, i int) uint8 {
 		switch {
 		case p.health == crashed:
 			return looksCrashed
-		case p.health == deafUnready || !m.hasQuorum(w):
+		case p.health == deafUnready, p.health == hungUnready, !m.hasQuorum(w):
 			return looksUnready
 		}
 		return looksReady
