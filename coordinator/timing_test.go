@@ -638,6 +638,23 @@ func (s *stage) waiting() {
 // neverDue is a record that does not have to be renewed.
 func neverDue(c *Config) { c.RecordDuration = 24 * time.Hour }
 
+// heldBy is a rollout that a control holds until it is changed.
+func heldBy(control, holds, lets string) func(t *testing.T, s *stage) {
+	return func(t *testing.T, s *stage) {
+		s.annotate(control, holds)
+		s.update("rev-2")
+		defer run(t, s.config(neverDue))()
+		<-time.After(time.Minute)
+		s.next(t, getSet)
+		<-time.After(time.Minute)
+		s.annotate(control, lets)
+		<-time.After(held)
+		looks := s.at(getSet)
+		expectTimes(t, "looks", gaps(looks), slices.Repeat([]time.Duration{held}, 10)...)
+		expectTimes(t, "the first removal", s.at("delete etcd-2"), looks[11])
+	}
+}
+
 func TestHowOftenIsLooked(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -651,32 +668,8 @@ func TestHowOftenIsLooked(t *testing.T) {
 			<-time.After(time.Minute)
 			expectTimes(t, "looks", gaps(s.at(getSet)), slices.Repeat([]time.Duration{resting}, 20)...)
 		}},
-		{"every five Intervals while it is paused, and so it goes on at the next look", func(t *testing.T, s *stage) {
-			s.annotate(rollout.ControlPaused, "true")
-			s.update("rev-2")
-			defer run(t, s.config(neverDue))()
-			<-time.After(time.Minute)
-			s.next(t, getSet)
-			<-time.After(time.Minute)
-			s.annotate(rollout.ControlPaused, "false")
-			<-time.After(held)
-			looks := s.at(getSet)
-			expectTimes(t, "looks", gaps(looks), slices.Repeat([]time.Duration{held}, 10)...)
-			expectTimes(t, "the first removal", s.at("delete etcd-2"), looks[11])
-		}},
-		{"every five Intervals at a partition, and so it goes on at the next look", func(t *testing.T, s *stage) {
-			s.annotate(rollout.ControlPartition, "3")
-			s.update("rev-2")
-			defer run(t, s.config(neverDue))()
-			<-time.After(time.Minute)
-			s.next(t, getSet)
-			<-time.After(time.Minute)
-			s.annotate(rollout.ControlPartition, "0")
-			<-time.After(held)
-			looks := s.at(getSet)
-			expectTimes(t, "looks", gaps(looks), slices.Repeat([]time.Duration{held}, 10)...)
-			expectTimes(t, "the first removal", s.at("delete etcd-2"), looks[11])
-		}},
+		{"every five Intervals while it is paused, and so it goes on at the next look", heldBy(rollout.ControlPaused, "true", "false")},
+		{"every five Intervals at a partition, and so it goes on at the next look", heldBy(rollout.ControlPartition, "3", "0")},
 		{"in a hold as often as the record has to be renewed", func(t *testing.T, s *stage) {
 			s.annotate(rollout.ControlPaused, "true")
 			s.update("rev-2")

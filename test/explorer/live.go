@@ -3,7 +3,6 @@ package explorer
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"time"
 )
 
@@ -117,9 +116,7 @@ func (m *Model) Live(ctx context.Context, most int) *Liveness {
 		result.Stuck = len(stuck)
 		result.Story = reached.Story(all.path(graph.from[stuck[0]], first))
 	}
-	var memory runtime.MemStats
-	runtime.ReadMemStats(&memory)
-	result.Bytes, result.Time = memory.HeapAlloc, time.Since(start)
+	result.Bytes, result.Time = inUse(), time.Since(start)
 	return result
 }
 

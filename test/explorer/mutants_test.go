@@ -19,6 +19,26 @@ func before(change func(*record.State, *record.Event)) func(*Model) {
 	}
 }
 
+// after lets a mutant change what the protocol asks for.
+func after(change func(record.Config, *record.State, *record.Effect)) func(*Model) {
+	return func(m *Model) {
+		step := m.Step
+		m.Step = func(c record.Config, s record.State, e record.Event, now record.Instant) (record.State, record.Effect) {
+			s, effect := step(c, s, e, now)
+			change(c, &s, &effect)
+			return s, effect
+		}
+	}
+}
+
+// fencesInVain writes the same to a pod each time.
+func fencesInVain(_ record.Config, _ *record.State, effect *record.Effect) {
+	if fence, ok := (*effect).(record.FencePod); ok {
+		fence.Value = "epoch 0, resourceVersion 0"
+		*effect = fence
+	}
+}
+
 // instead lets a mutant answer an effect itself: then nothing is sent.
 func instead(answer func(record.Effect) record.Event) func(*Model) {
 	return func(m *Model) {
@@ -65,10 +85,7 @@ type mutant struct {
 	broken string
 }
 
-const (
-	ignorance = "in ignorance of another removal"
-	notOnFile = "is not on record"
-)
+const notOnFile = "is not on record"
 
 func mutants() []mutant {
 	two := func(f Faults) Params { return Params{Members: 3, Coordinators: 2, Faults: f} }
@@ -91,19 +108,13 @@ func mutants() []mutant {
 			return nil
 		}), two(Faults{Starts: 2, Crashes: 1}), notOnFile},
 		{"bump that does not change the resourceVersion", func(m *Model) {
-			step := m.Step
-			m.Step = func(c record.Config, s record.State, e record.Event, now record.Instant) (record.State, record.Effect) {
-				if fenced, ok := e.(record.PodFenced); ok {
+			after(fencesInVain)(m)
+			before(func(_ *record.State, e *record.Event) {
+				if fenced, ok := (*e).(record.PodFenced); ok {
 					fenced.ResourceVersion = "255"
-					e = fenced
+					*e = fenced
 				}
-				s, effect := step(c, s, e, now)
-				if fence, ok := effect.(record.FencePod); ok {
-					fence.Value = "epoch 0, resourceVersion 0"
-					effect = fence
-				}
-				return s, effect
-			}
+			})(m)
 		}, two(Faults{Starts: 2, Crashes: 1}), notOnFile},
 		{"created Lease without bump", instead(func(e record.Effect) record.Event {
 			if _, ok := e.(record.ListPods); ok {
@@ -129,19 +140,14 @@ func mutants() []mutant {
 			}
 		}), two(Faults{Starts: 2}), ""},
 		{"claim without CAS", weak(func(w *Weakness) { w.NoSwap = true }), two(Faults{Starts: 2}), ""},
-		{"claim without a new epoch", func(m *Model) {
-			step := m.Step
-			m.Step = func(c record.Config, s record.State, e record.Event, now record.Instant) (record.State, record.Effect) {
-				s, effect := step(c, s, e, now)
-				if write, ok := effect.(record.WriteLease); ok && !s.Claimed() {
-					s.Epoch--
-					s.Lease.Epoch--
-					write.Lease.Epoch--
-					effect = write
-				}
-				return s, effect
+		{"claim without a new epoch", after(func(_ record.Config, s *record.State, effect *record.Effect) {
+			if write, ok := (*effect).(record.WriteLease); ok && !s.Claimed() {
+				s.Epoch--
+				s.Lease.Epoch--
+				write.Lease.Epoch--
+				*effect = write
 			}
-		}, two(Faults{Starts: 2}), "writes to the record"},
+		}), two(Faults{Starts: 2}), "writes to the record"},
 		{"right checked before the Lease is read", checksFirst, trueLock(two(Faults{Starts: 2})), "a right that was gone"},
 		{"claim by the clock of a record that is renewed", before(func(s *record.State, e *record.Event) {
 			if _, ok := (*e).(record.LeaseRead); ok {
@@ -250,28 +256,13 @@ func checksFirst(m *Model) {
 func TestAMutantThatGetsStuckIsCaught(t *testing.T) {
 	notInShort(t)
 	for _, mu := range []mutant{
-		{name: "a bump that changes nothing is noticed, and repeated for ever", mutate: func(m *Model) {
-			step := m.Step
-			m.Step = func(c record.Config, s record.State, e record.Event, now record.Instant) (record.State, record.Effect) {
-				s, effect := step(c, s, e, now)
-				if fence, ok := effect.(record.FencePod); ok {
-					fence.Value = "epoch 0, resourceVersion 0"
-					effect = fence
-				}
-				return s, effect
+		{name: "a bump that changes nothing is noticed, and repeated for ever", mutate: after(fencesInVain)},
+		{name: "the record is not given back", mutate: after(func(c record.Config, _ *record.State, effect *record.Effect) {
+			if write, ok := (*effect).(record.WriteLease); ok && write.Lease.Holder == "" {
+				write.Lease.Holder = c.Identity
+				*effect = write
 			}
-		}},
-		{name: "the record is not given back", mutate: func(m *Model) {
-			step := m.Step
-			m.Step = func(c record.Config, s record.State, e record.Event, now record.Instant) (record.State, record.Effect) {
-				s, effect := step(c, s, e, now)
-				if write, ok := effect.(record.WriteLease); ok && write.Lease.Holder == "" {
-					write.Lease.Holder = c.Identity
-					effect = write
-				}
-				return s, effect
-			}
-		}},
+		})},
 	} {
 		t.Run(mu.name, func(t *testing.T) {
 			m := New(Params{Members: 3, Coordinators: 1, TrueLock: true, Faults: Faults{Starts: 1, Lost: 1}})

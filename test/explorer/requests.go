@@ -175,7 +175,6 @@ func (m *Model) step(w *World, i uint8, e record.Event) string {
 		*c = coordinator{state: c.state, boots: c.boots, cache: c.cache}
 		return ""
 	}
-	first := c.phase
 	c.request = m.requestOf(i, effect)
 	switch c.request.kind {
 	case removePod:
@@ -188,7 +187,7 @@ func (m *Model) step(w *World, i uint8, e record.Event) string {
 			c.request, c.cache = c.cache, request{}
 		}
 	case readLease:
-		if m.Weak.Early && first != 0 {
+		if m.Weak.Early {
 			m.peek(w, &c.cache)
 		}
 	}
@@ -291,12 +290,10 @@ func (m *Model) observe(w *World, i uint8, old bool) string {
 }
 
 func (m *Model) lookAtPods(w *World, r *request) {
+	r.knowledge, r.voting = knowledge{lost: !m.hasQuorum(w)}, 0
 	for k := range m.Members {
 		p := &w.pods[k]
 		r.views[k] = view{look: m.look(w, k), current: p.phase != missing, rv: p.rv, revision: p.revision}
-	}
-	r.knowledge, r.voting = knowledge{lost: !m.hasQuorum(w)}, 0
-	for k := range m.Members {
 		if m.votes(w, k) {
 			r.voting |= 1 << k
 		}

@@ -164,10 +164,15 @@ func (m *Model) search(ctx context.Context, most int) *Result {
 		result.Moves += wk.moves
 		result.Counts.add(wk.counts)
 	}
+	result.Bytes, result.Time = inUse(), time.Since(start)
+	return result
+}
+
+// inUse is how much memory is.
+func inUse() uint64 {
 	var memory runtime.MemStats
 	runtime.ReadMemStats(&memory)
-	result.Bytes, result.Time = memory.HeapAlloc, time.Since(start)
-	return result
+	return memory.HeapAlloc
 }
 
 // worker is one goroutine's part of a search.
