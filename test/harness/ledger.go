@@ -3,6 +3,7 @@ package harness
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,6 +21,12 @@ type Removal struct {
 	// OthersReady is how many other pods were Ready at that moment, OthersAway how
 	// many ordinals had no pod or a terminating one.
 	OthersReady, OthersAway int
+
+	// asked is when the API server was asked for it, by its own clock and in whole seconds;
+	// zero when that is not known.
+	asked metav1.Time
+	// away are the ordinals in OthersAway.
+	away []string
 }
 
 // Ledger records what the pods of a cluster did, from a watch of its own, independent
@@ -55,6 +62,9 @@ func (l *Ledger) seen(p *corev1.Pod, initial bool) {
 	if initial {
 		return
 	}
+	if old == nil || old.UID != p.UID {
+		l.wasThere(p)
+	}
 	if p.DeletionTimestamp != nil && (old == nil || old.UID != p.UID || old.DeletionTimestamp == nil) {
 		l.removed(p)
 	}
@@ -75,18 +85,35 @@ func (l *Ledger) gone(p *corev1.Pod) {
 
 func (l *Ledger) removed(p *corev1.Pod) {
 	r := Removal{At: time.Now(), Pod: p.Name, UID: string(p.UID), Revision: Revision(p)}
+	if p.DeletionTimestamp != nil && p.DeletionGracePeriodSeconds != nil {
+		r.asked = metav1.NewTime(p.DeletionTimestamp.Add(-time.Duration(*p.DeletionGracePeriodSeconds) * time.Second))
+	}
 	for _, name := range l.cluster.Pods() {
 		other := l.pods[name]
 		switch {
 		case name == p.Name:
 		case other == nil || other.DeletionTimestamp != nil:
 			r.OthersAway++
+			r.away = append(r.away, name)
 		case IsReady(other):
 			r.OthersReady++
 		}
 	}
 	l.removals = append(l.removals, r)
 	l.cluster.env.Timeline.Note("api", "%s terminating (%d others Ready, %d away)", p.Name, r.OthersReady, r.OthersAway)
+}
+
+// wasThere corrects the removals for a pod that is seen for the first time although it was
+// created before them. A watch that comes back after the API server was gone brings what
+// changed meanwhile in the order of the names.
+func (l *Ledger) wasThere(p *corev1.Pod) {
+	for i := range l.removals {
+		r := &l.removals[i]
+		if at := slices.Index(r.away, p.Name); at >= 0 && p.CreationTimestamp.Before(&r.asked) {
+			r.away = slices.Delete(r.away, at, at+1)
+			r.OthersAway--
+		}
+	}
 }
 
 func (l *Ledger) count() {

@@ -93,7 +93,9 @@ func TestQuorumIsLostForAMomentWhileAnUpdateIsPending(t *testing.T) {
 	})
 	o.lostNothing(t)
 	o.oneAtATime(t)
-	o.replacedOnce(t, s.Pods()...)
+	// Who coordinates is chance, and without a lock a coordinator may be the first that
+	// goes (there is nobody to hand over to).
+	require.ElementsMatch(t, s.Pods(), o.order, "each pod is replaced once")
 	for _, outage := range o.Cluster.Outages {
 		require.True(t, outage.From.Before(back), "quorum was lost again at %v", outage.From)
 	}
