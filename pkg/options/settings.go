@@ -112,19 +112,16 @@ func readValues(path string) (map[string]any, error) {
 	if err != nil {
 		return nil, errors.Unwrap(err) // The path is in the message already.
 	}
-	// Whatever follows the first document would be ignored without a word.
-	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
-	if _, err = documents.Read(); err == nil {
-		if _, err = documents.Read(); err == nil {
-			return nil, errors.New("has more than one YAML document")
-		}
-	}
-	if !errors.Is(err, io.EOF) {
+	document, err := onlyDocument(data)
+	if err != nil {
 		return nil, err
 	}
 	var content any
 	numbersAsWritten := func(d *json.Decoder) *json.Decoder { d.UseNumber(); return d }
-	if err := yaml.UnmarshalStrict(data, &content, numbersAsWritten); err != nil {
+	if err := yaml.UnmarshalStrict(document, &content, numbersAsWritten); err != nil {
+		if cause := errors.Unwrap(err); cause != nil {
+			err = cause // What it was converted to on the way is nobody's concern.
+		}
 		return nil, errors.New(strings.Join(strings.Fields(err.Error()), " ")) // In one line.
 	}
 	switch content := content.(type) {
@@ -134,6 +131,30 @@ func readValues(path string) (map[string]any, error) {
 		return content, nil
 	}
 	return nil, errors.New("must be keys with values, such as lock-ttl: 10s")
+}
+
+// onlyDocument returns the one document that says anything: the others would be ignored
+// without a word. Its lines keep their numbers.
+func onlyDocument(data []byte) ([]byte, error) {
+	var only []byte
+	for documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data))); ; {
+		document, err := documents.Read()
+		if errors.Is(err, io.EOF) {
+			return only, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		var content any
+		if err := yaml.Unmarshal(document, &content); err == nil && content == nil {
+			continue // Comments at most.
+		}
+		if only != nil {
+			return nil, errors.New("has more than one YAML document")
+		}
+		before := max(bytes.Index(data, document), 0)
+		only = append(bytes.Repeat([]byte("\n"), bytes.Count(data[:before], []byte("\n"))), document...)
+	}
 }
 
 // setValue sets a flag from what YAML makes of its value.
