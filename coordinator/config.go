@@ -5,10 +5,12 @@ import (
 	"errors"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
 
 	"github.com/quorate/quorate/membership"
 	"github.com/quorate/quorate/pkg/record"
+	"github.com/quorate/quorate/pkg/report"
 	"github.com/quorate/quorate/pkg/rollout"
 	"github.com/quorate/quorate/pkg/workload"
 )
@@ -91,6 +93,19 @@ type Config struct {
 	RecordDuration time.Duration
 	// Version is what the host calls its own version; the sidecars tell each other.
 	Version string
+
+	// Events is the Kubernetes API for events in Namespace, where every removal, change of
+	// leader, hand-over, hold that lasts, override and completion is told; nil means none.
+	Events report.Events
+	// Metrics is where the host collects metrics: [New] registers them and the end of
+	// [Coordinator.Run] takes them out again. nil means none; nothing is ever registered
+	// globally.
+	Metrics prometheus.Registerer
+	// PromoteCurrentRevision sets the StatefulSet's status.currentRevision when a rollout is
+	// complete. Before Kubernetes 1.37 nobody does under OnDelete (kubernetes#73492), and
+	// etcd-druid takes that for a rollout which goes on. It needs the permission to patch
+	// statefulsets/status.
+	PromoteCurrentRevision bool
 
 	// Log receives one line per change of decision; nil discards them.
 	Log *logrus.Entry

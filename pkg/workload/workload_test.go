@@ -20,6 +20,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/quorate/quorate/pkg/record"
 	"github.com/quorate/quorate/pkg/workload"
 )
 
@@ -27,6 +28,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // api records what is asked of the Kubernetes API, and answers from its fields.
 type api struct {
+	// patches are those of the StatefulSet, with their subresource.
+	patches []string
+
 	mu       sync.Mutex
 	set      *appsv1.StatefulSet
 	pods     []corev1.Pod
@@ -62,6 +66,11 @@ func (a *api) watching() (opened []*watch.FakeWatcher, asked []metav1.ListOption
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.opened, a.watches
+}
+
+func (a *api) Patch(_ context.Context, _ string, _ types.PatchType, data []byte, _ metav1.PatchOptions, subresources ...string) (*appsv1.StatefulSet, error) {
+	a.patches = append(a.patches, strings.Join(subresources, "/")+" "+string(data))
+	return a.set, a.err
 }
 
 // podAPI is the part for pods; both kinds have a Watch.
@@ -134,9 +143,9 @@ func TestWatches(t *testing.T) {
 		run  func(ctx context.Context, w *workload.Workload, changed func())
 		want metav1.ListOptions
 	}{
-		{"the StatefulSet", func(ctx context.Context, w *workload.Workload, changed func()) { w.WatchSet(ctx, changed) },
+		{"the StatefulSet", func(ctx context.Context, w *workload.Workload, changed func()) { w.WatchSet(ctx, changed, nil) },
 			metav1.ListOptions{FieldSelector: "metadata.name=etcd-main"}},
-		{"its pods", func(ctx context.Context, w *workload.Workload, changed func()) { w.WatchPods(ctx, "a=b", changed) },
+		{"its pods", func(ctx context.Context, w *workload.Workload, changed func()) { w.WatchPods(ctx, "a=b", changed, nil) },
 			metav1.ListOptions{LabelSelector: "a=b"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -190,9 +199,35 @@ func TestAWatchThatCannotBeOpenedIsTriedAgainUntilItsContextEnds(t *testing.T) {
 		a := &api{watchErr: errors.New("connection refused")}
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second+time.Millisecond)
 		defer cancel()
-		newWorkload(a).WatchSet(ctx, func() { t.Error("nothing was reported") })
+		var said []string
+		newWorkload(a).WatchSet(ctx, func() { t.Error("nothing was reported") }, func(err error) { said = append(said, err.Error()) })
 		if _, asked := a.watching(); len(asked) != 11 {
 			t.Errorf("%d attempts in ten seconds, want 11", len(asked))
 		}
+		if len(said) != 11 || said[0] != "watch StatefulSet etcd-main: connection refused" {
+			t.Errorf("said %q", said)
+		}
 	})
+}
+
+func TestPromotionSetsTheCurrentRevisionOfTheVeryStatefulSetThatWasSeen(t *testing.T) {
+	a := &api{set: statefulSet(func(s *appsv1.StatefulSet) {
+		s.UID, s.ResourceVersion, s.Status.UpdateRevision, s.Status.CurrentRevision = "u", "7", "new", "old"
+	})}
+	w := newWorkload(a)
+	o, err := w.Observe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Promote(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	want := `status {"metadata":{"resourceVersion":"7","uid":"u"},"status":{"currentRevision":"new"}}`
+	if len(a.patches) != 1 || a.patches[0] != want {
+		t.Errorf("patches %q, want %q", a.patches, want)
+	}
+	a.err = apierrors.NewConflict(schema.GroupResource{Resource: "statefulsets"}, "etcd-main", errors.New("it has changed"))
+	if err := w.Promote(t.Context(), o); record.OutcomeOf(err) != record.Refused || !strings.HasPrefix(err.Error(), "patch the status of StatefulSet etcd-main: ") {
+		t.Errorf("got %v", err)
+	}
 }
