@@ -3,7 +3,6 @@ package coordinator
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -137,9 +136,9 @@ func (c Config) complete() (Config, error) {
 	c.Log = c.Log.WithField("actor", "quorate")
 
 	var errs []error
-	require := func(ok bool, format string, args ...any) {
+	require := func(ok bool, message string) {
 		if !ok {
-			errs = append(errs, fmt.Errorf(format, args...))
+			errs = append(errs, errors.New(message))
 		}
 	}
 	require(c.Namespace != "", "Namespace is required")

@@ -62,7 +62,7 @@ func (o *Sidecar) Complete(getenv func(string) string) error {
 // and what to do about it.
 func (o *Sidecar) Validate() error {
 	name := o.settings.name
-	errs := []error{o.Etcd.validate(name), o.Kubernetes.validate(name), o.Rollout.validate(name)}
+	errs := []error{o.Etcd.validate(name), o.Kubernetes.validate(name), o.validate(name)}
 	if err := validListenAddress(o.ListenAddress); err != nil {
 		errs = append(errs, fmt.Errorf("%s: %q: %w", name("listen-address"), o.ListenAddress, err))
 	}
