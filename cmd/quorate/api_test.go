@@ -46,10 +46,10 @@ func (a *api) written() []string {
 // apiServer answers for the objects of a world.
 func apiServer(t *testing.T, w *world) (kubeconfig string) {
 	t.Helper()
-	return serve(t, &api{world: w})
+	return answering(t, &api{world: w})
 }
 
-func serve(t *testing.T, a *api) (kubeconfig string) {
+func answering(t *testing.T, a *api) (kubeconfig string) {
 	t.Helper()
 	a.asked = make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {

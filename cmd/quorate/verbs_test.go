@@ -122,7 +122,7 @@ func TestStatusInDEP01sShape(t *testing.T) {
 // It is what kubectl rollout status would be, if that knew OnDelete.
 func TestWatchEndsWhenTheRolloutIsComplete(t *testing.T) {
 	a := &api{world: told(t, 3, second)}
-	kubeconfig := serve(t, a)
+	kubeconfig := answering(t, a)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -160,7 +160,7 @@ func TestWatchThatDoesNotEndWell(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			a := &api{world: tc.make(t)}
-			cmd, _, stderr := command(t, nil, append([]string{"status", "etcd-main", "--watch", "--every=100ms", "--kubeconfig", serve(t, a)}, tc.args...)...)
+			cmd, _, stderr := command(t, nil, append([]string{"status", "etcd-main", "--watch", "--every=100ms", "--kubeconfig", answering(t, a)}, tc.args...)...)
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
@@ -202,7 +202,7 @@ func TestWithoutANameTheOnlyStatefulSetIsMeant(t *testing.T) {
 			if !tc.set {
 				w.set = nil
 			}
-			stdout, stderr, code := invoke(t, "quorate", serve(t, &api{world: w, others: tc.others}), "status")
+			stdout, stderr, code := invoke(t, "quorate", answering(t, &api{world: w, others: tc.others}), "status")
 			if code != tc.code || !strings.Contains(stdout+stderr, tc.says) {
 				t.Errorf("exit code %d, want %d, and %q in\n%s%s", code, tc.code, tc.says, stdout, stderr)
 			}
@@ -253,7 +253,7 @@ func TestControls(t *testing.T) {
 			if a.lease != nil {
 				before = a.lease.Annotations[report.StatusAnnotation]
 			}
-			stdout, stderr, code := invoke(t, "quorate", serve(t, a), strings.Fields(tc.args)...)
+			stdout, stderr, code := invoke(t, "quorate", answering(t, a), strings.Fields(tc.args)...)
 			if code != tc.code {
 				t.Errorf("exit code %d, want %d", code, tc.code)
 			}
