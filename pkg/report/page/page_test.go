@@ -216,20 +216,11 @@ func TestNobodyElseWritesThePage(t *testing.T) {
 	}
 }
 
-func get(t *testing.T, h http.Handler, method, path string) *http.Response {
+func get(t *testing.T, h http.Handler, method, path string) *httptest.ResponseRecorder {
 	t.Helper()
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), method, path, nil))
-	return w.Result()
-}
-
-func body(t *testing.T, r *http.Response) string {
-	t.Helper()
-	var b bytes.Buffer
-	if _, err := b.ReadFrom(r.Body); err != nil {
-		t.Fatal(err)
-	}
-	return b.String()
+	return w
 }
 
 func TestWhatIsServed(t *testing.T) {
@@ -260,8 +251,8 @@ func TestWhatIsServed(t *testing.T) {
 			mounted.Handle("/deep/below/", http.StripPrefix("/deep/below", h))
 			for prefix, h := range map[string]http.Handler{"": h, "/deep/below": mounted} {
 				r := get(t, h, tc.method, prefix+tc.path)
-				if got := body(t, r); r.StatusCode != tc.code || !strings.Contains(got, tc.says) {
-					t.Errorf("%s: %d, want %d, and %q in\n%s", prefix+tc.path, r.StatusCode, tc.code, tc.says, got)
+				if got := r.Body.String(); r.Code != tc.code || !strings.Contains(got, tc.says) {
+					t.Errorf("%s: %d, want %d, and %q in\n%s", prefix+tc.path, r.Code, tc.code, tc.says, got)
 				}
 			}
 		})
@@ -272,12 +263,12 @@ func TestThePageLoadsNothingAndIsNotKept(t *testing.T) {
 	h := Handler(Config{Source: &source{report: situations[2].report}, Gatherer: prometheus.NewRegistry()}).ServeHTTP
 	r := get(t, http.HandlerFunc(h), "GET", "/")
 	for key, want := range map[string]string{"Content-Security-Policy": "default-src 'none'", "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Content-Type": "text/html"} {
-		if got := r.Header.Get(key); !strings.Contains(got, want) {
+		if got := r.Header().Get(key); !strings.Contains(got, want) {
 			t.Errorf("%s: %q", key, got)
 		}
 	}
 	// Below a prefix a link from the root would lead elsewhere.
-	if page := body(t, r); !strings.Contains(page, `href="metrics"`) || strings.Contains(page, `href="/`) {
+	if page := r.Body.String(); !strings.Contains(page, `href="metrics"`) || strings.Contains(page, `href="/`) {
 		t.Error("its links are not relative")
 	}
 }
