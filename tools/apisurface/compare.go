@@ -55,9 +55,9 @@ func (d difference) String() string {
 		for _, lines := range d.changed {
 			fmt.Fprintf(&b, "  - %s\n  + %s\n", lines[0], lines[1])
 		}
-		b.WriteString("A host that uses these may not compile any more. Put them back; or, while the version\n" +
-			"is below v1.0.0, run \"make api-update\" and say under Unreleased in CHANGELOG.md what a\n" +
-			"host has to change. The next version is then a new minor one.\n")
+		b.WriteString("A host that uses these may no longer compile, or do something else. Put them back; or,\n" +
+			"while the version is below v1.0.0, run \"make api-update\" and say under Unreleased in\n" +
+			"CHANGELOG.md what a host has to change. The next version is then a new minor one.\n")
 	}
 	if len(d.added) > 0 {
 		fmt.Fprintf(&b, "Added, %d:\n", len(d.added))
