@@ -317,7 +317,7 @@ func wait(ctx context.Context, d time.Duration, changed <-chan struct{}) {
 func explain(err error) error {
 	switch {
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%w (grant it to the sidecar's ServiceAccount, see deploy/rbac.yaml)", err)
+		return fmt.Errorf("%w (grant it to the sidecar's ServiceAccount, see deploy/base/role.yaml)", err)
 	case apierrors.IsUnauthorized(err):
 		return fmt.Errorf("%w (the API server does not accept the ServiceAccount token)", err)
 	case apierrors.IsNotFound(err):

@@ -88,9 +88,9 @@ func (l *leader) lead(ctx context.Context) {
 		default: // A look is due already.
 		}
 	}
-	watches.Go(func() { l.workload.WatchSet(ctx, trigger) })
+	watches.Go(func() { l.workload.WatchSet(ctx, trigger, l.unwatchable("the StatefulSet")) })
 	l.watchPods = func(ctx context.Context, selector string) {
-		watches.Go(func() { l.workload.WatchPods(ctx, selector, trigger) })
+		watches.Go(func() { l.workload.WatchPods(ctx, selector, trigger, l.unwatchable("the pods")) })
 	}
 	defer l.rest()
 	for ctx.Err() == nil && !l.over {
@@ -511,6 +511,14 @@ func (l *leader) note(ctx context.Context, what string, err error) {
 	} else {
 		l.giveUp(fmt.Sprintf("%s, %d times in a row: %v", what, l.faults.row, err), unfitFor)
 	}
+}
+
+// unwatchable logs that something cannot be watched. It is no reason to give up, since the
+// watch is tried again; but without that of the StatefulSet a rollout is not noticed, and
+// somebody should know why.
+func (l *leader) unwatchable(what string) func(error) {
+	var seen faults // Its own: a watch has a goroutine of its own.
+	return func(err error) { seen.note(l.log, what+" cannot be watched", explain(err)) }
 }
 
 // giveUp lets another coordinator go on.

@@ -197,7 +197,7 @@ func TestErrorsOfKubernetesSayWhatToDo(t *testing.T) {
 		err  error
 		want string
 	}{
-		{apierrors.NewForbidden(r, "etcd", errors.New("x")), "see deploy/rbac.yaml"},
+		{apierrors.NewForbidden(r, "etcd", errors.New("x")), "see deploy/base/role.yaml"},
 		{apierrors.NewUnauthorized("x"), "ServiceAccount token"},
 		{apierrors.NewNotFound(r, "etcd"), "check --namespace and --statefulset"},
 	} {

@@ -217,25 +217,27 @@ func Blocked(err error) bool { return apierrors.IsTooManyRequests(err) }
 const watchRetry = time.Second
 
 // WatchSet calls changed whenever the StatefulSet may have changed, until ctx ends.
-// It opens one watch on that single object.
-func (w *Workload) WatchSet(ctx context.Context, changed func()) {
+// It opens one watch on that single object, and calls failed whenever it cannot.
+func (w *Workload) WatchSet(ctx context.Context, changed func(), failed func(error)) {
 	opts := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", w.name).String()}
-	keepWatching(ctx, func(ctx context.Context) (watch.Interface, error) { return w.sets.Watch(ctx, opts) }, changed)
+	keepWatching(ctx, func(ctx context.Context) (watch.Interface, error) { return w.sets.Watch(ctx, opts) }, changed, failed)
 }
 
 // WatchPods calls changed whenever a pod behind the selector may have changed,
-// until ctx ends.
-func (w *Workload) WatchPods(ctx context.Context, selector string, changed func()) {
+// until ctx ends, and failed whenever the watch cannot be opened.
+func (w *Workload) WatchPods(ctx context.Context, selector string, changed func(), failed func(error)) {
 	opts := metav1.ListOptions{LabelSelector: selector}
-	keepWatching(ctx, func(ctx context.Context) (watch.Interface, error) { return w.pods.Watch(ctx, opts) }, changed)
+	keepWatching(ctx, func(ctx context.Context) (watch.Interface, error) { return w.pods.Watch(ctx, opts) }, changed, failed)
 }
 
 // keepWatching never looks into an event: it may be old, and a lost one is made up
 // for by the coordinator's timer.
-func keepWatching(ctx context.Context, open func(context.Context) (watch.Interface, error), changed func()) {
+func keepWatching(ctx context.Context, open func(context.Context) (watch.Interface, error), changed func(), failed func(error)) {
 	for ctx.Err() == nil {
 		if events, err := open(ctx); err == nil {
 			drain(ctx, events, changed)
+		} else if ctx.Err() == nil {
+			failed(err)
 		}
 		retry := time.NewTimer(watchRetry)
 		select {
