@@ -112,7 +112,7 @@ func less(rules []rbacv1.PolicyRule, missing func(rule rbacv1.PolicyRule, verb s
 func (c *Cluster) awaitAccess(ctx context.Context, p Permission, allowed bool) error {
 	resource, subresource, _ := strings.Cut(p.Resource, "/")
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-		User: "system:serviceaccount:" + Namespace + ":" + c.Spec.Name,
+		User: serviceAccountUser(c.Spec.Name),
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
 			Namespace: Namespace, Verb: p.Verb, Group: p.Group, Resource: resource, Subresource: subresource, Name: p.Name,
 		},
