@@ -513,12 +513,18 @@ func (l *leader) note(ctx context.Context, what string, err error) {
 	}
 }
 
-// unwatchable logs that something cannot be watched. It is no reason to give up, since the
-// watch is tried again; but without that of the StatefulSet a rollout is not noticed, and
-// somebody should know why.
+// unwatchable logs that the API server refuses a watch. It is no reason to give up, since
+// the watch is tried again; but without that of the StatefulSet no rollout is noticed, and
+// somebody should know why. That the API server does not answer at all is noted by whoever
+// asks it for more than news.
 func (l *leader) unwatchable(what string) func(error) {
 	var seen faults // Its own: a watch has a goroutine of its own.
-	return func(err error) { seen.note(l.log, what+" cannot be watched", explain(err)) }
+	return func(err error) {
+		var answer apierrors.APIStatus
+		if errors.As(err, &answer) {
+			seen.note(l.log, what+" cannot be watched", explain(err))
+		}
+	}
 }
 
 // giveUp lets another coordinator go on.
