@@ -7,6 +7,9 @@ CC_FOUND := $(shell command -v $${CC:-cc} 2>/dev/null || command -v gcc 2>/dev/n
 RACE := $(if $(CC_FOUND),-race,)
 GO := CGO_ENABLED=$(if $(CC_FOUND),1,0) go
 
+BUILDAH ?= buildah
+IMAGE ?= quorate
+
 SCENARIO ?= healthy
 STRATEGY ?= OnDelete
 DURATION ?= 10m
@@ -35,6 +38,14 @@ chaos: ## Roll real clusters while everything fails around them, for DURATION, f
 .PHONY: build
 build: ## Build the quorate binary into .build/bin
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o .build/bin/quorate ./cmd/quorate
+
+.PHONY: image
+image: build ## Build the image IMAGE (quorate) with buildah; no registry is asked for anything
+	$(BUILDAH) build -f Dockerfile -t $(IMAGE) .build/bin
+
+.PHONY: test-image
+test-image: ## Build the image and check what is in it; says so where buildah does not work
+	.ci/image
 
 .PHONY: test
 test: test-unit test-tools test-explorer test-harness test-scenarios test-chaos ## Run all tests

@@ -243,7 +243,9 @@ func TestAnOverrideIsLoud(t *testing.T) {
 		s := newStage(t, 3)
 		registry := prometheus.NewRegistry()
 		defer run(t, s.config(telling(s.kube, registry), func(c *Config) {
-			c.Gates = func(context.Context) []rollout.Gate { return []rollout.Gate{{Name: report.GateBackup, Detail: "the last upload failed"}} }
+			c.Gates = func(context.Context) []rollout.Gate {
+				return []rollout.Gate{{Name: report.GateBackup, Detail: "the last upload failed"}}
+			}
 		}))()
 		s.update("rev-2")
 		within(t, time.Minute, "that the gate holds", func() bool { r, _ := s.published(t); return r.Guard == "HostGates" })
