@@ -38,8 +38,8 @@ func config(k *Kubernetes, e *Etcd, r *Rollout, userAgent string, log *logrus.En
 		Namespace: k.Namespace, StatefulSet: k.StatefulSet, PodName: k.PodName,
 		Dial: e.Dial(r.ProbeTimeout), Endpoints: e.Endpoints,
 		StatefulSets: apps.StatefulSets(k.Namespace), Pods: core.Pods(k.Namespace),
-		Leases: coordination.Leases(k.Namespace),
-		Log:    log,
+		Leases: coordination.Leases(k.Namespace), Events: core.Events(k.Namespace),
+		Log: log,
 	}
 	r.ApplyTo(&cfg)
 	return cfg, nil

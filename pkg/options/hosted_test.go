@@ -3,14 +3,18 @@ package options
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/spf13/pflag"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/quorate/quorate/coordinator"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 // host does with a command line what a host does, and returns the first error.
@@ -83,23 +87,33 @@ func TestEveryNumberThatIsCheckedHasAFlag(t *testing.T) {
 }
 
 func TestWhatAHostSetsReachesTheCoordinator(t *testing.T) {
-	o, err := host("--enable-quorum-aware-pod-updates", "--pod-update-max-unavailable=40%", "--pod-update-lock-ttl=20s", "--pod-update-events=false", "--pod-update-promote-current-revision", "--lock-ttl=1s")
+	const on = "--enable-quorum-aware-pod-updates"
+	// Each field has a value of its own, so that none can stand in for another.
+	o, err := host(on, "--pod-update-max-unavailable=40%", "--pod-update-lock-ttl=20s", "--pod-update-fallback-after=21s", "--pod-update-record-duration=22s",
+		"--pod-update-probe-timeout=3s", "--pod-update-request-timeout=23s", "--pod-update-interval=4s", "--pod-update-max-evidence-age=24s",
+		"--pod-update-promote-current-revision", "--lock-ttl=1s")
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := coordinator.Config{Namespace: "kept"}
-	o.ApplyTo(&cfg)
+	events := corev1.NewForConfigOrDie(&rest.Config{}).Events("garden")
+	got := coordinator.Config{Namespace: "garden", Events: events}
+	o.ApplyTo(&got)
 	want := coordinator.Config{
-		Namespace: "kept", Policy: o.Policy, LockTTL: 20 * time.Second,
-		FallbackAfter: o.FallbackAfter, RecordDuration: o.RecordDuration, ProbeTimeout: o.ProbeTimeout,
-		RequestTimeout: o.RequestTimeout, Interval: o.Interval, MaxEvidenceAge: o.MaxEvidenceAge,
+		Namespace: "garden", Events: events, Policy: rollout.DefaultPolicy(), LockTTL: 20 * time.Second, FallbackAfter: 21 * time.Second, RecordDuration: 22 * time.Second,
+		ProbeTimeout: 3 * time.Second, RequestTimeout: 23 * time.Second, Interval: 4 * time.Second, MaxEvidenceAge: 24 * time.Second,
+		PromoteCurrentRevision: true,
 	}
-	if cfg.Policy != want.Policy || cfg.LockTTL != want.LockTTL || cfg.FallbackAfter != want.FallbackAfter || cfg.RecordDuration != want.RecordDuration ||
-		cfg.ProbeTimeout != want.ProbeTimeout || cfg.RequestTimeout != want.RequestTimeout || cfg.Interval != want.Interval || cfg.MaxEvidenceAge != want.MaxEvidenceAge || cfg.Namespace != "kept" {
-		t.Errorf("\n got %+v\nwant %+v", cfg, want)
+	want.Policy.MaxUnavailable = rollout.Amount{Number: 40, Percent: true}
+	if !o.Enabled || !reflect.DeepEqual(got, want) {
+		t.Errorf("\n got %+v\nwant %+v", got, want)
 	}
-	if !o.Enabled || o.Policy.MaxUnavailable.String() != "40%" || o.Events || !o.PromoteCurrentRevision {
-		t.Errorf("got %+v", o)
+
+	if o, err = host(on, "--pod-update-events=false"); err != nil {
+		t.Fatal(err)
+	}
+	o.ApplyTo(&got)
+	if got.Events != nil || got.PromoteCurrentRevision {
+		t.Errorf("got %+v", got)
 	}
 }
 

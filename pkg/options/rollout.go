@@ -117,12 +117,17 @@ func (o *Rollout) validate(name namer) error {
 	})
 }
 
-// ApplyTo hands the options to a coordinator's configuration.
+// ApplyTo hands the options to a coordinator's configuration. It takes the API for events
+// away when they are off; a host sets it before.
 func (o *Rollout) ApplyTo(cfg *coordinator.Config) {
 	cfg.Policy = o.Policy
 	cfg.LockTTL, cfg.FallbackAfter, cfg.RecordDuration = o.LockTTL, o.FallbackAfter, o.RecordDuration
 	cfg.ProbeTimeout, cfg.RequestTimeout = o.ProbeTimeout, o.RequestTimeout
 	cfg.Interval, cfg.MaxEvidenceAge = o.Interval, o.MaxEvidenceAge
+	cfg.PromoteCurrentRevision = o.PromoteCurrentRevision
+	if !o.Events {
+		cfg.Events = nil
+	}
 }
 
 // removal reads --removal.

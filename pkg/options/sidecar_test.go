@@ -342,6 +342,13 @@ func TestAConfigForTheCoordinatorFollowsTheOptions(t *testing.T) {
 	if cfg.Namespace != "garden" || cfg.StatefulSet != "etcd-main" || cfg.PodName != "etcd-main-1" || cfg.Interval != 6*time.Second || cfg.Policy != o.Policy {
 		t.Errorf("got %+v", cfg)
 	}
+	if cfg.Events == nil {
+		t.Error("events are on by default, but cannot be written")
+	}
+	o.Events = false
+	if quiet, err := o.Config("quorate/test", nil); err != nil || quiet.Events != nil {
+		t.Errorf("events are off: got %v (%v)", quiet.Events, err)
+	}
 	rc, err := o.Kubernetes.RESTConfig("quorate/test")
 	if err != nil {
 		t.Fatal(err)
