@@ -101,6 +101,7 @@ func (l *leader) lead(ctx context.Context) {
 		watches.Go(func() { l.workload.WatchPods(ctx, selector, trigger, failed) })
 	}
 	defer l.account.rests()
+	defer l.faults.clear() // Whoever leads next counts its own.
 	defer l.rest()
 	for ctx.Err() == nil && !l.over {
 		due, err := l.look(ctx)
