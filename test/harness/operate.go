@@ -6,12 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -131,21 +129,6 @@ func (c *Cluster) EtcdVersion(ctx context.Context, pod string) string {
 		return err.Error()
 	}
 	return st.Version
-}
-
-// RevokeDelete takes the permission to delete pods away from the sidecars.
-func (c *Cluster) RevokeDelete(ctx context.Context) error {
-	roles := c.env.Client.RbacV1().Roles(Namespace)
-	role, err := roles.Get(ctx, c.Spec.Name+"-quorate", metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
-	for i := range role.Rules {
-		role.Rules[i].Verbs = slices.DeleteFunc(role.Rules[i].Verbs, func(verb string) bool { return verb == "delete" })
-	}
-	role.Rules = slices.DeleteFunc(role.Rules, func(rule rbacv1.PolicyRule) bool { return len(rule.Verbs) == 0 })
-	_, err = roles.Update(ctx, role, metav1.UpdateOptions{})
-	return err
 }
 
 // Memory is what a process occupies, in bytes.
