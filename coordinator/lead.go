@@ -100,6 +100,7 @@ func (l *leader) lead(ctx context.Context) {
 		watches.Go(func() { l.workload.WatchPods(ctx, selector, trigger, l.unwatchable("the pods")) })
 	}
 	defer l.account.rests()
+	defer l.faults.clear() // Whoever leads next counts its own.
 	defer l.rest()
 	for ctx.Err() == nil && !l.over {
 		due, err := l.look(ctx)
