@@ -48,13 +48,28 @@ test-image: ## Build the image and check what is in it; says so where buildah do
 	.ci/image
 
 .PHONY: test
-test: test-unit test-explorer test-harness test-scenarios test-chaos ## Run all tests
+test: test-unit test-tools test-explorer test-harness test-scenarios test-chaos ## Run all tests
 
 .PHONY: test-unit
 test-unit: ## Run the library's tests (two minutes, most of them for every combination of members)
 	$(GO) test $(RACE) ./...
 	# Every combination of members; the race detector has nothing to find in a pure function.
 	CGO_ENABLED=0 go test -run 'Combination' ./pkg/rollout
+
+.PHONY: test-newest
+test-newest: ## Run the library's tests with the newest etcd client and Kubernetes modules
+	@# go.mod with newer versions, and nothing else: there is no second list to keep.
+	@mkdir -p .build && cp go.mod .build/newest.mod && cp go.sum .build/newest.sum
+	@go get -modfile=.build/newest.mod $$(awk '/^[^#]/ && $$3 != "-" {print $$1 "@" $$3}' tools/versions.txt)
+	@go mod tidy -modfile=.build/newest.mod
+	go list -modfile=.build/newest.mod -m $$(awk '/^[^#]/ && $$3 != "-" {print $$1}' tools/versions.txt)
+	CGO_ENABLED=0 go build -modfile=.build/newest.mod ./...
+	# What the combinations test depends on none of these modules.
+	CGO_ENABLED=0 go test -modfile=.build/newest.mod -skip Combination ./...
+
+.PHONY: test-tools
+test-tools: ## Test the project's own tools
+	cd tools && CGO_ENABLED=0 go test ./...
 
 .PHONY: test-explorer
 test-explorer: ## Walk every interleaving of small worlds with the production code, and kill every mutant
@@ -81,6 +96,31 @@ lint: ## Check formatting and run the linters
 	.build/bin/golangci-lint run ./...
 	# The same settings as those of the build: Kubernetes is not compiled a second time.
 	cd test && CGO_ENABLED=0 GOFLAGS=-trimpath ../.build/bin/golangci-lint run ./...
+	cd tools && CGO_ENABLED=0 ../.build/bin/golangci-lint run ./...
+
+.PHONY: versions
+versions: ## Check that the library asks for no newer dependencies than its hosts have
+	tools/versions
+
+.PHONY: api
+api: ## Check the exported API against docs/api.txt
+	@cd tools && CGO_ENABLED=0 go build -o ../.build/bin/apisurface ./apisurface
+	.build/bin/apisurface -record docs/api.txt ./...
+
+.PHONY: api-update
+api-update: ## Write the exported API to docs/api.txt
+	@cd tools && CGO_ENABLED=0 go build -o ../.build/bin/apisurface ./apisurface
+	.build/bin/apisurface -record docs/api.txt -update ./...
+
+.PHONY: licences
+licences: ## Check the licences of all dependencies, of the library and of the tests
+	@cd tools && CGO_ENABLED=0 go build -o ../.build/bin/go-licenses github.com/google/go-licenses/v2
+	tools/licences .build/bin/go-licenses
+
+.PHONY: vuln
+vuln: ## Look for known vulnerabilities, where their database answers
+	@cd tools && CGO_ENABLED=0 go build -o ../.build/bin/govulncheck golang.org/x/vuln/cmd/govulncheck
+	tools/vuln .build/bin/govulncheck
 
 .PHONY: clean
 clean: ## Remove what was built here

@@ -3,13 +3,14 @@ package coordinator
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
 
 	"github.com/quorate/quorate/membership"
 	"github.com/quorate/quorate/pkg/record"
+	"github.com/quorate/quorate/pkg/report"
 	"github.com/quorate/quorate/pkg/rollout"
 	"github.com/quorate/quorate/pkg/workload"
 )
@@ -93,6 +94,19 @@ type Config struct {
 	// Version is what the host calls its own version; the sidecars tell each other.
 	Version string
 
+	// Events is the Kubernetes API for events in Namespace, where every removal, change of
+	// leader, hand-over, hold that lasts, override and completion is told; nil means none.
+	Events report.Events
+	// Metrics is where the host collects metrics: [New] registers them and the end of
+	// [Coordinator.Run] takes them out again. nil means none; nothing is ever registered
+	// globally.
+	Metrics prometheus.Registerer
+	// PromoteCurrentRevision sets the StatefulSet's status.currentRevision when a rollout is
+	// complete. Before Kubernetes 1.37 nobody does under OnDelete (kubernetes#73492), and
+	// etcd-druid takes that for a rollout which goes on. It needs the permission to patch
+	// statefulsets/status.
+	PromoteCurrentRevision bool
+
 	// Log receives one line per change of decision; nil discards them.
 	Log *logrus.Entry
 }
@@ -122,9 +136,9 @@ func (c Config) complete() (Config, error) {
 	c.Log = c.Log.WithField("actor", "quorate")
 
 	var errs []error
-	require := func(ok bool, format string, args ...any) {
+	require := func(ok bool, message string) {
 		if !ok {
-			errs = append(errs, fmt.Errorf(format, args...))
+			errs = append(errs, errors.New(message))
 		}
 	}
 	require(c.Namespace != "", "Namespace is required")
@@ -134,25 +148,7 @@ func (c Config) complete() (Config, error) {
 	require(c.StatefulSets != nil, "StatefulSets is required")
 	require(c.Pods != nil, "Pods is required")
 	require(c.Leases != nil, "Leases is required")
-	require(c.LockTTL >= 2*time.Second, "LockTTL %v is too short: etcd grants no lease below 2s", c.LockTTL)
-	require(c.LockTTL%time.Second == 0, "LockTTL %v is not whole seconds, which is etcd's unit for leases", c.LockTTL)
-	require(c.ProbeTimeout > 0, "ProbeTimeout %v is not positive", c.ProbeTimeout)
-	require(c.RequestTimeout > 0, "RequestTimeout %v is not positive", c.RequestTimeout)
-	require(c.Interval > 0, "Interval %v is not positive", c.Interval)
-	require(c.FallbackAfter > 0, "FallbackAfter %v is not positive", c.FallbackAfter)
-	require(c.RecordDuration >= 3*time.Second && c.RecordDuration%time.Second == 0,
-		"RecordDuration %v must be whole seconds and at least 3s: it is renewed every third of that", c.RecordDuration)
-	require(2*c.RecordDuration >= 3*(2*c.ProbeTimeout+c.Interval),
-		"RecordDuration %v is too short: with members that hang a cycle takes twice ProbeTimeout %v and Interval %v, and two thirds of RecordDuration have to cover that, or the record lapses while its holder lives",
-		c.RecordDuration, c.ProbeTimeout, c.Interval)
-	require(c.MaxEvidenceAge > 2*c.ProbeTimeout,
-		"MaxEvidenceAge %v must exceed twice ProbeTimeout %v (the member list and the probes are asked one after the other), or no evidence is ever young enough", c.MaxEvidenceAge, c.ProbeTimeout)
-	require(c.Policy.MaxUnavailable.Number >= 1, "Policy.MaxUnavailable %v is below 1, so nothing could ever be replaced", c.Policy.MaxUnavailable)
-	require(c.Policy.Partition >= 0, "Policy.Partition %d is negative", c.Policy.Partition)
-	require(c.Policy.SettleTimeout > 0, "Policy.SettleTimeout %v is not positive", c.Policy.SettleTimeout)
-	require(c.Policy.DeadAfter >= 0, "Policy.DeadAfter %v is negative", c.Policy.DeadAfter)
-	require(c.Policy.MaxLag > 0, "Policy.MaxLag 0 would let no survivor count as caught up")
-	return c, errors.Join(errs...)
+	return c, errors.Join(append(errs, c.CheckNumbers(nil))...)
 }
 
 func setDefault[T comparable](field *T, value T) {

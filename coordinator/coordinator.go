@@ -5,8 +5,10 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/quorate/quorate/membership"
 	"github.com/quorate/quorate/pkg/record"
+	"github.com/quorate/quorate/pkg/report"
 	"github.com/quorate/quorate/pkg/workload"
 	"github.com/quorate/quorate/selfupdate"
 )
@@ -24,6 +27,10 @@ type Coordinator struct {
 	workload *workload.Workload
 	log      *logrus.Entry
 	faults   faults
+	account  account
+	running  atomic.Bool
+	// eventFaults are those of the events, which a goroutine of its own writes.
+	eventFaults sharedFaults
 
 	// started is the origin of all instants.
 	started time.Time
@@ -34,6 +41,8 @@ type Coordinator struct {
 	// record is what was seen of the record. It is used by whoever leads, by the lock
 	// or in the fallback, never by both at once.
 	record record.State
+	// notPromoted is the revision that we may not write to the StatefulSet's status.
+	notPromoted string
 	// unfit is how long to stay away from the election the next time.
 	unfit time.Duration
 
@@ -48,13 +57,30 @@ func New(cfg Config) (*Coordinator, error) {
 	if err != nil {
 		return nil, fmt.Errorf("coordinator: %w", err)
 	}
-	return &Coordinator{
+	c := &Coordinator{
 		cfg:       cfg,
 		workload:  workload.New(cfg.StatefulSets, cfg.Pods, cfg.StatefulSet, cfg.Names),
 		log:       cfg.Log.WithField("statefulset", cfg.Namespace+"/"+cfg.StatefulSet),
 		protocol:  record.Config{Duration: cfg.RecordDuration, MaxEvidenceAge: cfg.MaxEvidenceAge},
 		endpoints: cfg.Endpoints,
-	}, nil
+	}
+	c.account.log = c.log
+	if cfg.Metrics != nil {
+		if c.account.metrics, err = report.NewMetrics(cfg.Metrics, cfg.Namespace, cfg.StatefulSet); err != nil {
+			return nil, fmt.Errorf("coordinator: Metrics: %w", err)
+		}
+	}
+	c.faults.metrics, c.faults.at = c.account.metrics, report.AtElection
+	if cfg.Events != nil {
+		instance := cfg.PodName
+		if instance == "" {
+			instance, _ = os.Hostname()
+		}
+		c.account.events = report.NewRecorder(cfg.Events, instance, cfg.RequestTimeout, func(err error) {
+			c.eventFaults.note(c.log, "an event could not be written", explain(err))
+		})
+	}
+	return c, nil
 }
 
 // Run takes part until ctx ends, and returns nil after the lock was released. Faults
@@ -62,6 +88,14 @@ func New(cfg Config) (*Coordinator, error) {
 // a sidecar that gives up would only make its pod unready.
 func (c *Coordinator) Run(ctx context.Context) error {
 	c.started = time.Now()
+	defer c.account.metrics.Unregister()
+	c.running.Store(true)
+	defer c.running.Store(false)
+	var events sync.WaitGroup
+	defer events.Wait()
+	writing, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop() // Not before the rest: how it ends is told as well.
+	events.Go(func() { c.account.events.Run(writing) })
 	for ctx.Err() == nil && !c.known {
 		if err := c.introduce(ctx); err != nil && ctx.Err() == nil {
 			// Who cannot read the workload cannot coordinate either: it stays out of the
@@ -203,7 +237,9 @@ func (c *Coordinator) keepAddresses(ctx context.Context, s *session) (stop func(
 // observer asks the configured endpoints and the members of the last list: with quorum
 // lost, the configured one may be of a member that is gone.
 func (c *Coordinator) observer() *membership.Observer {
-	return membership.NewObserver(c.cfg.Dial, c.addresses(), c.cfg.ProbeTimeout)
+	o := membership.NewObserver(c.cfg.Dial, c.addresses(), c.cfg.ProbeTimeout)
+	o.Probed = c.account.metrics.Probe
+	return o
 }
 
 func (c *Coordinator) addresses() []string {
@@ -225,6 +261,11 @@ func (c *Coordinator) remember(urls []string) {
 	defer c.mu.Unlock()
 	c.endpoints = urls
 }
+
+// Running is true from the begin of [Coordinator.Run] to its end. It is all that a liveness
+// probe should ask: whatever else fails is retried, and a restart would only cost the pod its
+// readiness.
+func (c *Coordinator) Running() bool { return c.running.Load() }
 
 // coordinate leads for as long as the lock is ours, and gives it back.
 func (c *Coordinator) coordinate(ctx context.Context, t *tenure) {
@@ -274,6 +315,7 @@ func (c *Coordinator) standIn(ctx context.Context) {
 func (c *Coordinator) abstain(ctx context.Context, why string, least time.Duration) {
 	c.unfit = min(max(2*c.unfit, least), longestUnfit)
 	c.log.WithField("for", c.unfit.String()).Warnf("unfit: %s", why)
+	c.account.events.Fault(why)
 	ctx, cancel := context.WithTimeout(ctx, c.unfit)
 	defer cancel()
 	self := c.self
@@ -342,10 +384,15 @@ type faults struct {
 	last   string
 	logged time.Time
 	pause  time.Duration
+
+	// metrics gets the length of the row, as that of at.
+	metrics *report.Metrics
+	at      string
 }
 
 func (f *faults) note(log *logrus.Entry, what string, err error) time.Duration {
 	f.row++
+	f.metrics.Failures(f.at, f.row)
 	f.pause = min(max(2*f.pause, firstPause), longestPause)
 	text := what + err.Error()
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -358,4 +405,19 @@ func (f *faults) note(log *logrus.Entry, what string, err error) time.Duration {
 	return f.pause
 }
 
-func (f *faults) clear() { *f = faults{} }
+func (f *faults) clear() {
+	*f = faults{metrics: f.metrics, at: f.at}
+	f.metrics.Failures(f.at, 0)
+}
+
+// sharedFaults are those that more than one goroutine notes. Nobody waits for what failed.
+type sharedFaults struct {
+	mu sync.Mutex
+	faults
+}
+
+func (f *sharedFaults) note(log *logrus.Entry, what string, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.faults.note(log, what, err)
+}

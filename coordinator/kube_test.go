@@ -58,6 +58,11 @@ type kube struct {
 	slow time.Duration
 	// lists counts the lists of pods.
 	lists int
+	// promotions counts the patches of the StatefulSet's status; promoteErr is the answer.
+	promotions int
+	promoteErr error
+	// told are the Kubernetes events, in order.
+	told []string
 	// stuck keeps successors from ever becoming ready.
 	stuck bool
 }
@@ -158,6 +163,21 @@ func (k *kube) Get(context.Context, string, metav1.GetOptions) (*appsv1.Stateful
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.set.DeepCopy(), k.err
+}
+
+func (k *kube) Patch(_ context.Context, _ string, _ types.PatchType, data []byte, _ metav1.PatchOptions, subresources ...string) (*appsv1.StatefulSet, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.promotions++
+	if k.promoteErr != nil {
+		return nil, k.promoteErr
+	}
+	var patch appsv1.StatefulSet
+	if err := json.Unmarshal(data, &patch); err != nil || !slices.Equal(subresources, []string{"status"}) {
+		return nil, fmt.Errorf("patch of %v: %w", subresources, err)
+	}
+	k.set.Status.CurrentRevision = patch.Status.CurrentRevision
+	return k.set, nil
 }
 
 func (k *kube) Watch(context.Context, metav1.ListOptions) (watch.Interface, error) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/quorate/quorate/membership"
 	"github.com/quorate/quorate/pkg/record"
+	"github.com/quorate/quorate/pkg/report"
 	"github.com/quorate/quorate/pkg/rollout"
 	"github.com/quorate/quorate/pkg/workload"
 	"github.com/quorate/quorate/selfupdate"
@@ -28,6 +29,8 @@ const (
 	unknownPatience = 30 * time.Second
 	// leastRest keeps a burst of news from becoming a burst of observations.
 	leastRest = 50 * time.Millisecond
+	// newsEvery bounds how often the Lease is written only to tell its readers something.
+	newsEvery = time.Second
 	// slowdown is for what waits for an operator: a hold, or a partition.
 	slowdown = 5
 )
@@ -55,10 +58,13 @@ type leader struct {
 	watched   string
 	unwatch   context.CancelFunc
 
-	// etcd and decision are those of the last observation.
+	// seen, etcd and decision are those of the last observation.
+	seen     workload.Observation
 	etcd     rollout.Membership
 	decision rollout.Decision
-	reported string
+	// epoch is that of our claim, underWay the removal on record.
+	epoch    int
+	underWay record.Intent
 
 	// over ends it; heir is who goes on, unfit why we cannot, and for how long; leaving
 	// is true when our own pod has been removed.
@@ -73,6 +79,7 @@ func (c *Coordinator) leader(right record.Right, t *tenure) *leader {
 	return &leader{
 		Coordinator: c, right: right, tenure: t, members: c.observer(), memory: newMemory(),
 		changed: make(chan struct{}, 1), first: true,
+		faults: faults{metrics: c.account.metrics, at: report.AtRollout},
 	}
 }
 
@@ -92,6 +99,7 @@ func (l *leader) lead(ctx context.Context) {
 	l.watchPods = func(ctx context.Context, selector string) {
 		watches.Go(func() { l.workload.WatchPods(ctx, selector, trigger, l.unwatchable("the pods")) })
 	}
+	defer l.account.rests()
 	defer l.rest()
 	for ctx.Err() == nil && !l.over {
 		due, err := l.look(ctx)
@@ -121,7 +129,7 @@ func (l *leader) look(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	due := outdated(o)
+	due := outdated(o) || l.unpromoted(o)
 	if !due && l.first && o.Set.OnDelete {
 		lease, err := record.Read(ctx, l.cfg.Leases, l.cfg.StatefulSet)
 		if err != nil {
@@ -189,8 +197,9 @@ func (l *leader) roll(ctx context.Context) {
 		}
 		claimed := state.Claimed()
 		state, effect = l.protocol.Step(state, event, l.now())
-		l.renewed = state.Renewed
+		l.renewed, l.epoch, l.underWay = state.Renewed, state.Epoch, state.Lease.Intent
 		if state.Claimed() && !claimed {
+			l.account.coordinates(state.Epoch)
 			l.log.WithFields(logrus.Fields{"by": l.right.String(), "epoch": state.Epoch}).Info("this sidecar coordinates now")
 		}
 	}
@@ -208,6 +217,9 @@ func (l *leader) rest() {
 // ended says what becomes of us after a claim has ended.
 func (l *leader) ended(ctx context.Context, end record.End) {
 	l.first = end.Ended != record.Finished
+	if l.first || l.tenure == nil {
+		l.account.rests()
+	}
 	switch end.Ended {
 	case record.Finished:
 		l.faults.clear()
@@ -251,6 +263,9 @@ func (l *leader) do(ctx context.Context, effect record.Effect) record.Event {
 		reading, cancel := context.WithTimeout(ctx, l.cfg.RequestTimeout)
 		defer cancel()
 		lease, err := record.Read(reading, l.cfg.Leases, l.cfg.StatefulSet)
+		if lease != nil {
+			l.account.recall(lease.Annotations)
+		}
 		return record.LeaseRead{Outcome: l.read(ctx, "the record cannot be read", err), Lease: record.Parse(lease), Begun: begun}
 	case record.CheckRight:
 		return record.RightChecked{Held: l.tenure.owns(ctx) == nil}
@@ -294,7 +309,7 @@ func (l *leader) write(ctx context.Context, r record.Lease) record.LeaseWritten 
 	}
 	writing, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	version, err := record.Write(writing, l.cfg.Leases, l.cfg.StatefulSet, r)
+	version, err := record.Write(writing, l.cfg.Leases, l.cfg.StatefulSet, r, l.account.notes())
 	outcome := record.OutcomeOf(err)
 	switch outcome {
 	case record.Done:
@@ -314,8 +329,12 @@ func (l *leader) fence(ctx context.Context, e record.FencePod) record.PodFenced 
 	switch outcome {
 	case record.Done:
 		l.log.WithField("pod", e.Pod.Name).Info("an earlier removal of this pod has no effect from here on")
+		l.account.stale()
 	case record.Refused:
 		l.log.WithField("pod", e.Pod.Name).Info("an earlier removal of this pod has taken effect")
+		if l.underWay.UID == e.Pod.UID {
+			l.account.foundRemoved(l.underWay)
+		}
 	case record.Failed, record.Unclear:
 		l.note(ctx, "an earlier removal cannot be ruled out", err)
 	}
@@ -339,9 +358,17 @@ func (l *leader) observe(ctx context.Context) record.Observed {
 	d := rollout.Decide(state, l.cfg.Policy)
 	l.etcd, l.decision = state.Etcd, d
 	o := l.plan(record.Observed{Outcome: record.Done, Begun: begun, Lease: r}, state.Set.UpdateRevision, peers)
-	if o.Plan != record.PlanHandOver {
-		l.report(d)
+	if o.Plan == record.PlanFinish && d.Action == rollout.Complete {
+		if err := l.promote(ctx); err != nil {
+			l.note(ctx, "status.currentRevision was not set", err)
+			return record.Observed{Outcome: record.Failed}
+		}
 	}
+	if o.Plan != record.PlanHandOver {
+		l.tell(state)
+	}
+	// Not in every cycle: what flickers is told once a second.
+	o.News = l.account.hasNews() && l.now()-l.renewed >= newsEvery
 	if o.Plan != record.PlanRemove {
 		l.faults.clear() // A removal has yet to succeed.
 	}
@@ -356,6 +383,7 @@ func (l *leader) plan(o record.Observed, revision string, peers []selfupdate.Pee
 	case choice.To != nil:
 		l.heir = choice.To
 		l.log.WithField("to", choice.To.Pod).Infof("handing over: %s", choice.Reason)
+		l.account.handsOver(choice.To.Pod, choice.Reason)
 		o.Plan = record.PlanHandOver
 		return o
 	case choice.Await != "":
@@ -403,8 +431,10 @@ func (l *leader) gather(ctx context.Context) (rollout.State, record.Lease, strin
 	if err != nil {
 		return rollout.State{}, record.Lease{}, "", err
 	}
+	l.seen = o
 	state := rollout.State{
 		Set: o.Set, Pods: o.Pods, Self: l.self.Pod, FailedTransfers: l.memory.failedTransfers, Controls: record.Controls(lease),
+		RefusedEvictions: l.memory.refused(time.Now()),
 	}
 	if o.Set.OnDelete {
 		var merr error
@@ -429,6 +459,7 @@ func (l *leader) remove(ctx context.Context, e record.Remove) record.Outcome {
 	defer cancel()
 	err := l.workload.Remove(removing, e.Intent)
 	outcome := record.OutcomeOf(err)
+	l.account.removed(l.decision, e.Intent, err)
 	log := l.log.WithFields(logrus.Fields{"pod": e.Intent.Pod, "uid": e.Intent.UID})
 	switch {
 	case err == nil:
@@ -441,7 +472,9 @@ func (l *leader) remove(ctx context.Context, e record.Remove) record.Outcome {
 		// It is not the pod that was decided on any more: decide anew.
 		log.WithError(err).Info("the removal was refused")
 	case workload.Blocked(err):
-		l.faults.note(log, "a PodDisruptionBudget refuses the eviction for now", err)
+		// No fault of ours: the decision says what it waits for, and asks again in a while.
+		l.memory.refuse(time.Now(), e.Intent.UID, words(err))
+		log.WithError(err).Debug("the eviction was refused")
 	default:
 		l.note(ctx, "the pod cannot be removed", err)
 	}
@@ -453,7 +486,9 @@ func (l *leader) moveLeader(ctx context.Context, deadline record.Instant) record
 	ctx, cancel := context.WithDeadline(ctx, l.started.Add(deadline))
 	defer cancel()
 	t := l.decision.Transfer
-	if err := l.members.MoveLeader(ctx, l.etcd, t.From, t.To); err != nil {
+	err := l.members.MoveLeader(ctx, l.etcd, t.From, t.To)
+	l.account.moved(l.decision, err)
+	if err != nil {
 		l.memory.failedTransfers[t.From]++
 		l.faults.note(l.log, "leadership was not moved", err)
 		return record.Failed
@@ -461,6 +496,35 @@ func (l *leader) moveLeader(ctx context.Context, deadline record.Instant) record
 	delete(l.memory.failedTransfers, t.From)
 	l.log.WithField("from", t.FromName).WithField("to", t.ToName).Info("leadership moved")
 	return record.Done
+}
+
+// promote sets status.currentRevision, where that is asked for and still to be done. It is
+// a service for others and no reason to hold a rollout: what is not allowed is said, and left
+// until the next one. An error means that it is worth another try.
+func (l *leader) promote(ctx context.Context) error {
+	if !l.unpromoted(l.seen) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, l.cfg.RequestTimeout)
+	defer cancel()
+	err := l.workload.Promote(ctx, l.seen)
+	switch record.OutcomeOf(err) {
+	case record.Done:
+		l.log.WithField("revision", l.seen.Set.UpdateRevision).Info("status.currentRevision set: the rollout is over for Kubernetes as well")
+		return nil
+	case record.Failed:
+		l.Coordinator.notPromoted = l.seen.Set.UpdateRevision
+		l.faults.note(l.log, "status.currentRevision may not be set", explain(err))
+		return nil
+	case record.Refused, record.Unclear:
+	}
+	return err
+}
+
+// unpromoted is true when status.currentRevision is behind, and we are to set it.
+func (l *leader) unpromoted(o workload.Observation) bool {
+	return l.cfg.PromoteCurrentRevision && o.Set.OnDelete && !o.Set.Deleting && o.Set.UpdateRevision != "" &&
+		o.CurrentRevision != o.Set.UpdateRevision && l.Coordinator.notPromoted != o.Set.UpdateRevision
 }
 
 // wait waits for news, or until it is time to look or to try again.
@@ -550,26 +614,38 @@ func (l *leader) unfollow() {
 	}
 }
 
-// report logs a decision when it differs from the last one in more than its numbers.
-func (l *leader) report(d rollout.Decision) {
-	target := ""
-	if d.Target != nil {
-		target = d.Target.Pod
-	}
-	text := fmt.Sprint(d.Action, d.Rule, d.Guard, target)
-	if text == l.reported {
+// tell says what was seen and decided. An eviction that is tried again after it was refused
+// does not end the wait for it.
+func (l *leader) tell(state rollout.State) {
+	if d := l.decision; d.Action == rollout.Remove && l.memory.wasRefused(d.Target.UID) {
 		return
 	}
-	l.reported = text
-	fields := logrus.Fields{"action": d.Action.String(), "rule": string(d.Rule)}
-	if a := d.Assessment; a.Voters > 0 {
-		fields["serving"], fields["voters"], fields["quorum"] = a.Serving, a.Voters, a.Quorum
+	l.account.decided(report.Sight{
+		Namespace: l.cfg.Namespace, StatefulSet: l.cfg.StatefulSet, At: time.Now().UTC().Truncate(time.Millisecond),
+		State: state, Decision: l.decision,
+		Coordinator: l.name(), Epoch: l.epoch, Fallback: l.right == record.ByClock,
+	}, state.Set.UID)
+}
+
+// name is how people know this coordinator: by its pod, where it has one.
+func (l *leader) name() string {
+	if l.self.Pod != "" {
+		return l.self.Pod
 	}
-	if d.Guard != "" {
-		fields["guard"] = string(d.Guard)
+	return l.protocol.Identity
+}
+
+// words are what the API server said, without what client-go says around it.
+func words(err error) string {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		text := status.Status().Message
+		if d := status.Status().Details; d != nil {
+			for _, cause := range d.Causes {
+				text += " " + cause.Message
+			}
+		}
+		return text
 	}
-	if target != "" {
-		fields["target"] = target
-	}
-	l.log.WithFields(fields).Info(d.Reason())
+	return err.Error()
 }

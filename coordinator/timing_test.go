@@ -26,6 +26,7 @@ import (
 
 	"github.com/quorate/quorate/internal/etcdtest"
 	"github.com/quorate/quorate/pkg/record"
+	"github.com/quorate/quorate/pkg/report"
 	"github.com/quorate/quorate/pkg/rollout"
 	"github.com/quorate/quorate/selfupdate"
 )
@@ -202,7 +203,7 @@ func slowly(d time.Duration, requests ...string) answerFunc {
 const (
 	getSet, listPods, readPod, getLease = "get the StatefulSet", "list the pods", "read a pod", "get the Lease"
 	// What a write of the Lease is for.
-	claims, records, clears, renews, releases = "claim the record", "record a removal", "clear the removal", "renew the record", "release the record"
+	claims, records, clears, renews, tells, releases = "claim the record", "record a removal", "clear the removal", "renew the record", "tell news", "release the record"
 )
 
 type stageSets struct {
@@ -269,6 +270,10 @@ func (s stageLeases) purpose(patch []byte) string {
 	case after.Epoch != before.Epoch:
 		return claims
 	case after.Intent == before.Intent:
+		was, _, _ := report.FromNotes(s.lease.Annotations)
+		if is, _, _ := report.FromNotes(merge(s.lease, patch).Annotations); is.Key() != was.Key() {
+			return tells
+		}
 		return renews
 	case after.Intent.Operation == record.None:
 		return clears
@@ -797,7 +802,7 @@ func TestTheRecordIsRenewed(t *testing.T) {
 						t.Errorf("renewed at %v, %v after another write", n.at, n.at-last)
 					}
 					last = n.at
-				case claims, records, clears:
+				case claims, records, clears, tells:
 					last = n.at
 				}
 			}
@@ -943,8 +948,9 @@ func TestPatience(t *testing.T) {
 			<-time.After(time.Minute)
 			s.update("rev-2")
 			<-time.After(10 * time.Minute)
-			expectLook(t, "the second removal", s.one(t, "delete etcd-1")-s.one(t, "delete etcd-2")-comes, time.Minute, resting)
-			expectLook(t, "the third removal", s.one(t, "delete etcd-0")-s.one(t, "delete etcd-1")-comes, time.Minute, resting)
+			// That it is Ready is seen after the rest that follows the look before.
+			expectLook(t, "the second removal", s.one(t, "delete etcd-1")-s.one(t, "delete etcd-2")-comes, time.Minute, resting+leastRest)
+			expectLook(t, "the third removal", s.one(t, "delete etcd-0")-s.one(t, "delete etcd-1")-comes, time.Minute, resting+leastRest)
 		}},
 		{"an updated pod is failing when it has not settled for settleTimeout", func(t *testing.T, s *stage) {
 			s.stuck = true

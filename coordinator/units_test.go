@@ -86,17 +86,25 @@ func TestABadConfigNamesTheFieldAndItsValue(t *testing.T) {
 		{func(c *Config) { c.StatefulSets = nil }, "StatefulSets is required"},
 		{func(c *Config) { c.Pods = nil }, "Pods is required"},
 		{func(c *Config) { c.Leases = nil }, "Leases is required"},
-		{func(c *Config) { c.LockTTL = time.Second }, "LockTTL 1s is too short"},
-		{func(c *Config) { c.LockTTL = -time.Second }, "LockTTL -1s is too short"},
-		{func(c *Config) { c.LockTTL = 2500 * time.Millisecond }, "LockTTL 2.5s is not whole seconds"},
-		{func(c *Config) { c.ProbeTimeout = -1 }, "ProbeTimeout -1ns is not positive"},
-		{func(c *Config) { c.RequestTimeout = -1 }, "RequestTimeout -1ns is not positive"},
-		{func(c *Config) { c.Interval = -1 }, "Interval -1ns is not positive"},
-		{func(c *Config) { c.MaxEvidenceAge = 4 * time.Second }, "MaxEvidenceAge 4s must exceed twice ProbeTimeout 2s"},
-		{policy(func(p *rollout.Policy) { p.Partition = -1 }), "Policy.Partition -1 is negative"},
-		{policy(func(p *rollout.Policy) { p.SettleTimeout = 0 }), "Policy.SettleTimeout 0s is not positive"},
-		{policy(func(p *rollout.Policy) { p.DeadAfter = -1 }), "Policy.DeadAfter -1ns is negative"},
-		{policy(func(p *rollout.Policy) { p.MaxLag = 0 }), "Policy.MaxLag 0 would let"},
+		{func(c *Config) { c.LockTTL = time.Second }, "LockTTL: 1s: must be whole seconds, at least 2s"},
+		{func(c *Config) { c.LockTTL = -time.Second }, "LockTTL: -1s: must be whole seconds, at least 2s"},
+		{func(c *Config) { c.LockTTL = 3500 * time.Millisecond }, "LockTTL: 3.5s: must be whole seconds, at least 2s"},
+		{func(c *Config) { c.LockTTL = 2 * time.Second }, "LockTTL: 2s: two thirds of it must cover ProbeTimeout (2s)"},
+		{func(c *Config) { c.ProbeTimeout = -1 }, "ProbeTimeout: -1ns: must be positive"},
+		{func(c *Config) { c.RequestTimeout = -1 }, "RequestTimeout: -1ns: must be positive"},
+		{func(c *Config) { c.Interval = -1 }, "Interval: -1ns: must be positive"},
+		{func(c *Config) { c.FallbackAfter = -1 }, "FallbackAfter: -1ns: must be positive"},
+		{func(c *Config) { c.RecordDuration = 2 * time.Second }, "RecordDuration: 2s: must be whole seconds, at least 3s"},
+		{func(c *Config) { c.RecordDuration = 8500 * time.Millisecond }, "RecordDuration: 8.5s: must be whole seconds, at least 3s"},
+		{func(c *Config) { c.RecordDuration = 7 * time.Second }, "RecordDuration: 7s: two thirds of it must cover 5s, a cycle with members that hang (twice ProbeTimeout and Interval)"},
+		{func(c *Config) { c.MaxEvidenceAge = 4 * time.Second }, "MaxEvidenceAge: 4s: must exceed twice ProbeTimeout (2s)"},
+		{policy(func(p *rollout.Policy) { p.MaxUnavailable.Number = 0 }), "Policy.MaxUnavailable: 0: must be at least 1"},
+		{policy(func(p *rollout.Policy) { p.Partition = -1 }), "Policy.Partition: -1: must not be negative"},
+		{policy(func(p *rollout.Policy) { p.SettleTimeout = 0 }), "Policy.SettleTimeout: 0s: must be positive"},
+		{policy(func(p *rollout.Policy) { p.SettleTimeout, p.DeadAfter = 5*time.Second, time.Second }), "Policy.SettleTimeout: 5s: must exceed 5s, a cycle with members that hang (twice ProbeTimeout and Interval)"},
+		{policy(func(p *rollout.Policy) { p.DeadAfter = -1 }), "Policy.DeadAfter: -1ns: must not be negative"},
+		{policy(func(p *rollout.Policy) { p.DeadAfter = p.SettleTimeout }), "Policy.DeadAfter: 5m0s: must be below Policy.SettleTimeout (5m0s)"},
+		{policy(func(p *rollout.Policy) { p.MaxLag = 0 }), "Policy.MaxLag: 0: must be positive"},
 	} {
 		t.Run(tc.want, func(t *testing.T) {
 			cfg := minimal()
@@ -104,6 +112,8 @@ func TestABadConfigNamesTheFieldAndItsValue(t *testing.T) {
 			_, err := New(cfg)
 			if err == nil || !strings.HasPrefix(err.Error(), "coordinator: "+tc.want) {
 				t.Errorf("got %v", err)
+			} else if strings.Contains(err.Error(), "\n") {
+				t.Errorf("one fault has more than one line: %v", err)
 			}
 		})
 	}

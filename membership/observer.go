@@ -33,6 +33,10 @@ const probeKey = "/quorate/probe"
 // Observer asks etcd who its members are and how they do. It is used by one
 // goroutine.
 type Observer struct {
+	// Probed, if not nil, gets how long each member took to answer a probe, and whether it
+	// did. It is called for several members at once.
+	Probed func(took time.Duration, answered bool)
+
 	dial      Dial
 	endpoints []string
 	timeout   time.Duration
@@ -221,7 +225,13 @@ func (o *Observer) probeAll(ctx context.Context, m *rollout.Membership) {
 			continue
 		}
 		wg.Go(func() {
+			begin := time.Now()
 			client, err := o.pinned(member.ClientURLs)
+			defer func() {
+				if o.Probed != nil && member.Probe.Read != rollout.NotAsked {
+					o.Probed(time.Since(begin), member.Probe.Read == rollout.Answered)
+				}
+			}()
 			switch {
 			case err == nil:
 				member.Probe = o.probe(ctx, client, m.ClusterID, member)

@@ -70,9 +70,14 @@ func TestExitCodes(t *testing.T) {
 		{"an argument too many is bad input", pod, []string{"sidecar", "etcd-main"}, 2, "", `quorate: unknown command "etcd-main" for "quorate sidecar"`},
 		{"a value of the wrong kind is bad input", pod, []string{"sidecar", "--max-unavailable=many"}, 2, "", `quorate: invalid argument "many" for "--max-unavailable" flag: "many" is neither a number nor a percentage such as 40%`},
 		{"a bad value is bad input", pod, []string{"sidecar", "-e", "etcd"}, 2, "", `quorate: --endpoints: "etcd": not a client URL such as https://etcd-main-0.etcd-main-peer.ns.svc:2379`},
-		{"a bad duration is bad input", pod, []string{"sidecar", "--lock-ttl=1s"}, 2, "", "quorate: --lock-ttl: 1s: must be whole seconds, at least 2s"},
+		{"a bad duration is bad input", pod, []string{"sidecar", "--lock-ttl=1s"}, 2, "", "quorate: --lock-ttl: 1s: must be whole seconds, at least 2s: etcd counts leases in seconds and grants none below"},
+		{"a file that is not there is bad input", pod, []string{"sidecar", "--config=/nowhere"}, 2, "", `quorate: --config: "/nowhere": no such file or directory`},
+		{"a plan reads its file as well", nil, []string{"plan", "-f", "-", "--config=/nowhere"}, 2, "", `quorate: --config: "/nowhere": no such file or directory`},
+		{"help has headings", nil, []string{"sidecar", "--help"}, 0, "\n\nTiming flags:\n", ""},
 		{"a missing name is bad input", []string{"POD_NAMESPACE=garden"}, []string{"sidecar"}, 2, "", `quorate: --statefulset: is required (or set --pod-name or POD_NAME to a name that ends in an ordinal, such as etcd-main-0; it is "")`},
 		{"no way to Kubernetes is bad input", pod, []string{"sidecar"}, 2, "", "quorate: --kubeconfig: is not set, nor is KUBECONFIG, and this is not a pod: unable to load in-cluster configuration, KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT must be defined"},
+		{"a plan without a cluster is bad input", []string{"HOME=/nobody"}, []string{"plan", "--statefulset=etcd-main"}, 2, "", "quorate: --kubeconfig: is not set, nor is KUBECONFIG, there is no /nobody/.kube/config, and this is not a pod: name the cluster with one of them"},
+		{"a plan knows kubectl's contexts", []string{"HOME=/nobody"}, []string{"plan", "--statefulset=etcd-main", "--context=mars"}, 2, "", `quorate: --kubeconfig: "/nobody/.kube/config": context "mars" does not exist`},
 		{"KUBECONFIG is read", append(pod, "KUBECONFIG=/nowhere"), []string{"sidecar"}, 2, "", `quorate: --kubeconfig: "/nowhere": no such file or directory`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

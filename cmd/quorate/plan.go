@@ -34,7 +34,7 @@ type planFlags struct {
 }
 
 func plan() *cobra.Command {
-	o := options.NewSidecar()
+	o := options.NewClient()
 	var f planFlags
 	cmd := &cobra.Command{
 		Use:   "plan",
@@ -43,8 +43,8 @@ func plan() *cobra.Command {
 is known of it, and every guard's verdict for every pod that is a candidate. It changes
 nothing.
 
-Live, it reads the StatefulSet, its pods and the record's Lease, and asks every etcd
-member. Offline, it reads what standard tools print:
+Live, it reads the StatefulSet, its pods and the record's Lease, from a laptop with
+kubectl's flags and context or in a pod, and asks every etcd member. Offline, it reads what standard tools print:
 
   kubectl get statefulset,pods,lease -n garden -o yaml > objects.yaml
   etcdctl member list -w json > members.json
@@ -76,8 +76,11 @@ Exit codes:
 			return f.show(cmd.OutOrStdout(), state, o.Policy)
 		},
 	}
-	o.AddFlags(cmd.Flags())
+	cmd.SetUsageFunc(usage)
 	fs := cmd.Flags()
+	o.AddFlags(fs)
+	o.AddEtcdFlags(fs)
+	o.AddRolloutFlags(fs)
 	fs.StringSliceVarP(&f.files, "filename", "f", nil, "file with the StatefulSet, its pods and, if there is one, the record's Lease, as kubectl get -o yaml or -o json prints them; - for standard input; may be repeated")
 	fs.StringVar(&f.memberList, "member-list", "", "file with the output of etcdctl member list -w json")
 	fs.StringVar(&f.endpointStatus, "endpoint-status", "", "file with the output of etcdctl endpoint status -w json")
@@ -90,7 +93,7 @@ Exit codes:
 }
 
 // state reads one observation, from files or live.
-func (f *planFlags) state(ctx context.Context, o *options.Sidecar, warnings io.Writer) (rollout.State, error) {
+func (f *planFlags) state(ctx context.Context, o *options.Client, warnings io.Writer) (rollout.State, error) {
 	now := time.Now()
 	if f.now != "" {
 		var err error
@@ -104,7 +107,7 @@ func (f *planFlags) state(ctx context.Context, o *options.Sidecar, warnings io.W
 		err  error
 	)
 	if len(f.files) > 0 {
-		if err = o.ValidateNumbers(); err != nil {
+		if err = errors.Join(o.Load(), o.ValidateRollout()); err != nil {
 			return rollout.State{}, badInput{err}
 		}
 		if etcd, err = f.offline(&dump); err != nil {
@@ -173,8 +176,10 @@ func readObjects(name string, dump *workload.Dump) error {
 }
 
 // live reads the same from the cluster itself.
-func live(ctx context.Context, o *options.Sidecar, dump *workload.Dump, warnings io.Writer) (rollout.Membership, error) {
-	o.Complete(os.Getenv)
+func live(ctx context.Context, o *options.Client, dump *workload.Dump, warnings io.Writer) (rollout.Membership, error) {
+	if err := o.Complete(os.Getenv); err != nil {
+		return rollout.Membership{}, badInput{err}
+	}
 	if err := o.Validate(); err != nil {
 		return rollout.Membership{}, badInput{err}
 	}

@@ -58,11 +58,11 @@ func TestALivePlan(t *testing.T) {
 	}{
 		{"its own pod goes last among equals", "etcd-main-2", nil, "etcd-main-1 etcd-main-0 etcd-main-2"},
 		{"--self wins", "etcd-main-2", []string{"--self=etcd-main-1"}, "etcd-main-2 etcd-main-0 etcd-main-1"},
-		{"outside a pod there is none", "", nil, "etcd-main-2 etcd-main-1 etcd-main-0"},
+		{"outside a pod there is none", "", []string{"-n", "garden"}, "etcd-main-2 etcd-main-1 etcd-main-0"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Setenv("POD_NAME", tc.podName)
-			t.Setenv("POD_NAMESPACE", "garden")
+			t.Setenv("POD_NAMESPACE", map[bool]string{true: "garden"}[tc.podName != ""])
 			cmd := root()
 			var stdout, stderr bytes.Buffer
 			cmd.SetOut(&stdout)

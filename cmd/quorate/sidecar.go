@@ -20,6 +20,11 @@ elected and rolls outdated pods, one at a time: members that do not serve first,
 followers, the leader last and only after it has handed leadership over. It never takes
 the serving voters below quorum.
 
+Every flag but --config may stand in the file that --config names, without its dashes:
+
+  lock-ttl: 20s
+  endpoints: [https://etcd-main-local:2379]
+
 Wrong flags end it with exit code 2. Anything that can be mended while it runs (etcd or
 the Kubernetes API out of reach, a missing permission, a StatefulSet that does not exist
 yet) is logged with its reason and retried: a sidecar that gave up would only make its
@@ -32,7 +37,9 @@ pod unready. On SIGTERM it releases its lock and ends with exit code 0.`,
   quorate sidecar -e http://etcd-main-client:2379 --namespace=garden --statefulset=etcd-main`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o.Complete(os.Getenv)
+			if err := o.Complete(os.Getenv); err != nil {
+				return badInput{err}
+			}
 			if err := o.Validate(); err != nil {
 				return badInput{err}
 			}
@@ -49,5 +56,6 @@ pod unready. On SIGTERM it releases its lock and ends with exit code 0.`,
 		},
 	}
 	o.AddFlags(cmd.Flags())
+	cmd.SetUsageFunc(usage)
 	return cmd
 }

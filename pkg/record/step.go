@@ -154,6 +154,8 @@ type (
 		// Plan is the decision; Intent is set for PlanRemove.
 		Plan   Plan
 		Intent Intent
+		// News: there is something to tell whoever reads the Lease. It is renewed for that.
+		News bool
 	}
 	// Removed answers [Remove]. Only Done is the last word on every attempt.
 	Removed struct{ Outcome Outcome }
@@ -564,6 +566,9 @@ func (c Config) observed(s State, e Observed) (State, Effect) {
 	case PlanFinish:
 		return c.release(s, Finished)
 	case PlanRest:
+	}
+	if e.News {
+		return c.to(s, renewing, WriteLease{Lease: s.Lease})
 	}
 	return c.to(s, resting, Rest{})
 }

@@ -121,6 +121,12 @@ func saw(l record.Lease, p record.Plan) record.Event {
 	return o
 }
 
+func news(e record.Event) record.Event {
+	o := e.(record.Observed)
+	o.News = true
+	return o
+}
+
 // The ways into the protocol, each as far as its name says.
 func claimed(found record.Intent) []turn {
 	return []turn{
@@ -303,6 +309,12 @@ func TestACoordinator(t *testing.T) {
 			turn{event: record.Woken{}, want: record.Observe{}, at: begin + 2*config.Duration/3 - 1},
 			turn{event: saw(mine("12", nothing), record.PlanRest), want: record.Rest{}},
 			turn{event: record.Woken{}, want: write(mine("12", nothing)), at: begin + 2*config.Duration/3})},
+		{"renews the record at once when there is news for its readers", append(looking(),
+			turn{event: news(saw(mine("11", nothing), record.PlanRest)), want: write(mine("11", nothing))},
+			turn{event: written("12"), want: record.Observe{}},
+			turn{event: saw(mine("12", nothing), record.PlanRest), want: record.Rest{}})},
+		{"removes without a detour when there is news for its readers", append(looking(),
+			turn{event: news(saw(mine("11", nothing), record.PlanRemove)), want: write(mine("11", ourOp))})},
 		{"reads the record when it cannot be renewed", append(resting(),
 			turn{event: record.Woken{}, want: write(mine("11", nothing)), at: begin + config.Duration/3},
 			turn{event: notWritten(record.Refused), want: record.ReadLease{}},

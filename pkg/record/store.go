@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"strconv"
 	"time"
@@ -46,10 +47,13 @@ func Read(ctx context.Context, leases Getter, statefulSet string) (*coordination
 // It is a patch of the fields that are ours alone: whatever else stands on the Lease,
 // from operators or from a newer version, is not touched. A patch that carries a
 // resourceVersion is refused like any other write when that has moved.
-func Write(ctx context.Context, leases Leases, statefulSet string, l Lease) (string, error) {
+//
+// The notes are annotations for whoever reads the Lease; the protocol ignores them, and
+// they never replace its own.
+func Write(ctx context.Context, leases Leases, statefulSet string, l Lease, notes map[string]string) (string, error) {
 	name := Name(statefulSet)
 	if !l.Exists() {
-		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: l.annotations()}}
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: l.annotations(notes)}}
 		lease.Spec = l.spec()
 		created, err := leases.Create(ctx, lease, metav1.CreateOptions{})
 		if err != nil {
@@ -58,7 +62,7 @@ func Write(ctx context.Context, leases Leases, statefulSet string, l Lease) (str
 		return created.ResourceVersion, nil
 	}
 	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"resourceVersion": l.ResourceVersion, "annotations": l.annotations()},
+		"metadata": map[string]any{"resourceVersion": l.ResourceVersion, "annotations": l.annotations(notes)},
 		"spec":     l.spec(),
 	})
 	if err != nil {
@@ -72,7 +76,7 @@ func Write(ctx context.Context, leases Leases, statefulSet string, l Lease) (str
 }
 
 // annotations are those that are ours.
-func (l Lease) annotations() map[string]string {
+func (l Lease) annotations(notes map[string]string) map[string]string {
 	intent := nothing
 	if l.Intent.Operation != None {
 		text, _ := json.Marshal(l.Intent) // Strings and numbers always encode.
@@ -82,7 +86,12 @@ func (l Lease) annotations() map[string]string {
 	if l.Rolling {
 		rollout = underWay
 	}
-	return map[string]string{SchemaAnnotation: strconv.Itoa(l.Schema), IntentAnnotation: intent, RolloutAnnotation: rollout}
+	all := maps.Clone(notes)
+	if all == nil {
+		all = map[string]string{}
+	}
+	all[SchemaAnnotation], all[IntentAnnotation], all[RolloutAnnotation] = strconv.Itoa(l.Schema), intent, rollout
+	return all
 }
 
 // spec has the time of the writing for whoever looks at the Lease; nobody decides

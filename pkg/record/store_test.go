@@ -188,7 +188,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 				if found != nil {
 					l.ResourceVersion = "10"
 				}
-				version, err := record.Write(t.Context(), leases, "etcd", l)
+				version, err := record.Write(t.Context(), leases, "etcd", l, nil)
 				if err != nil || version != "11" {
 					t.Fatalf("version %q, %v", version, err)
 				}
@@ -213,7 +213,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 
 func TestAWriteTouchesNothingThatIsNotOurs(t *testing.T) {
 	a, leases := newLeaseAPI(t, stored())
-	if _, err := record.Write(t.Context(), leases, "etcd", mine("10", record.Intent{})); err != nil {
+	if _, err := record.Write(t.Context(), leases, "etcd", mine("10", record.Intent{}), nil); err != nil {
 		t.Fatal(err)
 	}
 	want := stored()
@@ -226,9 +226,25 @@ func TestAWriteTouchesNothingThatIsNotOurs(t *testing.T) {
 	}
 }
 
+func TestNotesForReadersStandBesideTheRecordAndNeverReplaceIt(t *testing.T) {
+	a, leases := newLeaseAPI(t, stored())
+	notes := map[string]string{"quorate.dev/status": "all is well", record.IntentAnnotation: "mine", record.SchemaAnnotation: "9"}
+	if _, err := record.Write(t.Context(), leases, "etcd", mine("10", record.Intent{}), notes); err != nil {
+		t.Fatal(err)
+	}
+	for key, want := range map[string]string{"quorate.dev/status": "all is well", record.IntentAnnotation: `{"operation":"none"}`, record.SchemaAnnotation: "1"} {
+		if got := field(a.lease, "metadata", "annotations").(object)[key]; got != want {
+			t.Errorf("%s: %v, want %s", key, got, want)
+		}
+	}
+	if len(notes) != 3 || notes[record.IntentAnnotation] != "mine" {
+		t.Errorf("the caller's notes were changed: %v", notes)
+	}
+}
+
 func TestARecordThatIsGivenBackHasNoHolder(t *testing.T) {
 	a, leases := newLeaseAPI(t, stored())
-	if _, err := record.Write(t.Context(), leases, "etcd", released("10", theirOp)); err != nil {
+	if _, err := record.Write(t.Context(), leases, "etcd", released("10", theirOp), nil); err != nil {
 		t.Fatal(err)
 	}
 	if holder := field(a.lease, "spec", "holderIdentity"); holder != "" {
@@ -249,7 +265,7 @@ func TestAWriteIsACompareAndSwap(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			a, leases := newLeaseAPI(t, tc.found)
-			_, err := record.Write(t.Context(), leases, "etcd", tc.write)
+			_, err := record.Write(t.Context(), leases, "etcd", tc.write, nil)
 			if record.OutcomeOf(err) != record.Refused || !strings.Contains(err.Error(), "Lease quorate-etcd") {
 				t.Errorf("answer %v", err)
 			}
@@ -265,7 +281,7 @@ func TestAWriteIsACompareAndSwap(t *testing.T) {
 
 func TestALeaseIsCreatedWithItsIntent(t *testing.T) {
 	a, leases := newLeaseAPI(t, nil)
-	if _, err := record.Write(t.Context(), leases, "etcd", mine("", fenceAll(7))); err != nil {
+	if _, err := record.Write(t.Context(), leases, "etcd", mine("", fenceAll(7)), nil); err != nil {
 		t.Fatal(err)
 	}
 	want := object{record.SchemaAnnotation: "1", record.IntentAnnotation: `{"operation":"fence-all","epoch":7}`, record.RolloutAnnotation: "under way"}
@@ -327,7 +343,7 @@ func TestTheOutcomeOfAWrite(t *testing.T) {
 				ctx, cancel = context.WithTimeout(ctx, 50*time.Millisecond)
 				defer cancel()
 			}
-			_, err := record.Write(ctx, leases, "etcd", mine("10", record.Intent{}))
+			_, err := record.Write(ctx, leases, "etcd", mine("10", record.Intent{}), nil)
 			if got := record.OutcomeOf(err); got != tc.want {
 				t.Errorf("%v is outcome %d, want %d", err, got, tc.want)
 			}
@@ -340,7 +356,7 @@ func TestTheOutcomeOfAWrite(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = record.Write(t.Context(), client.Leases("garden"), "etcd", mine("10", record.Intent{}))
+		_, err = record.Write(t.Context(), client.Leases("garden"), "etcd", mine("10", record.Intent{}), nil)
 		if record.OutcomeOf(err) != record.Unclear {
 			t.Error(err)
 		}

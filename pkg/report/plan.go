@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/quorate/quorate/pkg/rollout"
 )
@@ -22,14 +23,16 @@ type Plan struct {
 	// Method is how the target is removed: delete or evict.
 	Method string `json:"method,omitempty"`
 	// Rule chose the action; Guard is the guard that holds the rollout, if one does.
-	Rule       string      `json:"rule"`
-	Guard      string      `json:"guard,omitempty"`
-	Reason     string      `json:"reason"`
+	Rule   string `json:"rule"`
+	Guard  string `json:"guard,omitempty"`
+	Reason string `json:"reason"`
+	// Do is what an operator can do about the guard.
+	Do         string      `json:"do,omitempty"`
 	Members    []Member    `json:"members"`
 	Voters     int         `json:"voters"`
 	Quorum     int         `json:"quorum"`
 	Serving    int         `json:"serving"`
-	Candidates []Candidate `json:"candidates"`
+	Candidates []Candidate `json:"candidates,omitzero"`
 }
 
 // Member is one ordinal of the StatefulSet, or a voter without a pod of ours.
@@ -44,12 +47,22 @@ type Member struct {
 	// Evidence is Serving, Down, Unknown, or Learner for a learner that answers.
 	Evidence string `json:"evidence"`
 	Detail   string `json:"detail"`
+	// Revision is the pod's; Outdated says that it is not the one it should have.
+	Revision string `json:"revision,omitempty"`
 	Outdated bool   `json:"outdated"`
 	Settled  bool   `json:"settled"`
-
-	// missing: the pod does not exist, so it has no revision.
-	missing bool
+	// Lag is how many log entries it has still to apply; nil when that is not known.
+	Lag *uint64 `json:"lag,omitempty"`
+	// Sidecar is ready or sick; empty without a pod.
+	Sidecar string `json:"sidecar,omitempty"`
+	// Version is etcd's own, as the member reports it.
+	Version string `json:"version,omitempty"`
+	// Since is since when the evidence has been what it is; zero in a plan.
+	Since time.Time `json:"since,omitzero"`
 }
+
+// missing: the pod does not exist, so it has no revision.
+func (m *Member) missing() bool { return m.Revision == "" }
 
 // Candidate is an outdated pod with every guard's verdict.
 type Candidate struct {
@@ -62,8 +75,8 @@ type Guard struct {
 	Name   string `json:"name"`
 	Pass   bool   `json:"pass"`
 	Detail string `json:"detail"`
-
-	overridden bool
+	// Overridden: it would not pass, but the operator says that it shall not hold.
+	Overridden bool `json:"overridden,omitempty"`
 }
 
 // NewPlan renders a decision.
@@ -83,6 +96,7 @@ func NewPlan(d rollout.Decision) Plan {
 	if d.Action == rollout.Remove {
 		p.Method = d.Method.String()
 	}
+	p.Do = whatToDo(p.Guard)
 	for i := range a.Seats {
 		p.Members = append(p.Members, memberOf(&a.Seats[i]))
 	}
@@ -92,7 +106,7 @@ func NewPlan(d rollout.Decision) Plan {
 	for i := range d.Candidates {
 		c := Candidate{Pod: d.Candidates[i].Pod, Guards: []Guard{}}
 		for _, v := range d.Candidates[i].Verdicts {
-			c.Guards = append(c.Guards, Guard{Name: string(v.Guard), Pass: v.Pass, Detail: v.Detail(), overridden: v.Overridden})
+			c.Guards = append(c.Guards, Guard{Name: string(v.Guard), Pass: v.Pass, Detail: v.Detail(), Overridden: v.Overridden})
 		}
 		p.Candidates = append(p.Candidates, c)
 	}
@@ -102,10 +116,19 @@ func NewPlan(d rollout.Decision) Plan {
 func memberOf(s *rollout.Seat) Member {
 	m := Member{
 		Pod: s.Name, Voter: s.Voter, Evidence: s.Evidence.String(), Detail: s.Describe(),
-		Outdated: s.Outdated, Settled: s.Settled, missing: s.Pod == nil,
+		Outdated: s.Outdated, Settled: s.Settled,
+	}
+	if s.Pod != nil {
+		m.Revision, m.Sidecar = s.Pod.Revision, "ready"
+		if s.SidecarSick {
+			m.Sidecar = "sick"
+		}
 	}
 	if s.Member == nil {
 		return m
+	}
+	if st := s.Member.Probe.Status; st != nil {
+		m.Lag, m.Version = &s.Lag, st.Version
 	}
 	m.Member, m.ID, m.Role = s.Member.Name, strconv.FormatUint(s.Member.ID, 16), role(s.Member.Learner, s.Leader)
 	if s.Member.Learner && s.Evidence == rollout.Serving {
@@ -152,8 +175,8 @@ func (p Plan) Table(w io.Writer) error {
 	if p.Voters > 0 {
 		fmt.Fprintf(&b, "; %d of %d voters serve, quorum %d", p.Serving, p.Voters, p.Quorum)
 	}
-	if do := p.whatToDo(); do != "" {
-		fmt.Fprintf(&b, "\n  what to do: %s", do)
+	if p.Do != "" {
+		fmt.Fprintf(&b, "\n  what to do: %s", p.Do)
 	}
 	b.WriteString("\n\n")
 
@@ -164,7 +187,7 @@ func (p Plan) Table(w io.Writer) error {
 		if m.Outdated {
 			revision = "outdated"
 		}
-		if m.Pod == "" || m.missing {
+		if m.Pod == "" || m.missing() {
 			revision = "-"
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", dash(m.Pod), dash(m.Member), dash(m.ID), dash(m.Role), m.Evidence, revision, yes(m.Settled), m.Detail)
@@ -180,7 +203,7 @@ func (p Plan) Table(w io.Writer) error {
 			if g.Pass {
 				verdict = "passes"
 			}
-			if g.overridden {
+			if g.Overridden {
 				verdict = "OVERRIDDEN"
 			}
 			fmt.Fprintf(t, "  %s\t%s\t%s\n", g.Name, verdict, g.Detail)
@@ -193,10 +216,10 @@ func (p Plan) Table(w io.Writer) error {
 	return err
 }
 
-// whatToDo is what the reference page advises about the guard that holds the rollout.
-func (p Plan) whatToDo() string {
+// whatToDo is what the reference page advises about a guard.
+func whatToDo(guard string) string {
 	for _, e := range rollout.Guards {
-		if e.Name == p.Guard {
+		if e.Name == guard {
 			return e.Do
 		}
 	}

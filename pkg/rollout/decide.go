@@ -154,7 +154,7 @@ func (a *Assessment) candidates(rule Rule) []Candidate {
 	}
 	out := make([]Candidate, 0, len(seats))
 	for _, s := range seats {
-		c := Candidate{Pod: s.Name, Rule: rule, Verdicts: make([]Verdict, 0, len(guards)+3)}
+		c := Candidate{Pod: s.Name, Rule: rule, Verdicts: make([]Verdict, 0, len(guards)+4)}
 		if a.policy.Partition > 0 {
 			c.Verdicts = append(c.Verdicts, verdict(GuardPartition, s.Ordinal >= a.policy.Partition, "ordinal %d, partition %d", s.Ordinal, a.policy.Partition))
 		}
@@ -164,6 +164,9 @@ func (a *Assessment) candidates(rule Rule) []Candidate {
 		}
 		if rule == RuleServing {
 			c.Verdicts = append(c.Verdicts, a.judge(a.leaderLast(s, followers)))
+			if a.method(s) == RemoveByEviction {
+				c.Verdicts = append(c.Verdicts, a.disruptionBudget(s))
+			}
 		}
 		out = append(out, c)
 	}
@@ -260,12 +263,7 @@ func targetOf(s *Seat) *Target {
 
 func (a *Assessment) remove(c *Candidate, all []Candidate) Decision {
 	seat := a.seatOf(c.Pod)
-	d := Decision{Action: Remove, Rule: c.Rule, Target: targetOf(seat), Method: RemoveByDelete, Candidates: all}
-	if c.Rule == RuleServing && seat.Evidence == Serving && !seat.SidecarSick {
-		// A PodDisruptionBudget would block the removal of a sick pod exactly where
-		// it is the cure, so only a pod in full health is ever evicted.
-		d.Method = a.policy.Removal
-	}
+	d := Decision{Action: Remove, Rule: c.Rule, Target: targetOf(seat), Method: a.method(seat), Candidates: all}
 	d.reason = func() string {
 		for _, v := range c.Verdicts {
 			if v.Guard == GuardQuorumFloor || v.Guard == GuardMayVote {
@@ -275,6 +273,15 @@ func (a *Assessment) remove(c *Candidate, all []Candidate) Decision {
 		return seat.Describe()
 	}
 	return d
+}
+
+// method is how a pod is removed. A PodDisruptionBudget would block the removal of a sick
+// pod exactly where it is the cure, so only one in full health is ever evicted.
+func (a *Assessment) method(s *Seat) Removal {
+	if s.Evidence == Serving && !s.SidecarSick {
+		return a.policy.Removal
+	}
+	return RemoveByDelete
 }
 
 func moveLeader(seat *Seat, t Transfer, all []Candidate) Decision {
@@ -308,7 +315,7 @@ func waiting(a *Assessment, all []Candidate) Decision {
 		c := &all[max(0, slices.IndexFunc(all, func(c Candidate) bool { return c.failed().Guard != GuardPartition }))]
 		v := c.failed()
 		d := Decision{Action: Hold, Rule: c.Rule, Guard: v.Guard, Candidates: all}
-		if v.Guard == GuardQuorumPatience || v.Guard == GuardUnavailableBudget || v.Guard == GuardEndpointFloor || v.Guard == GuardCaughtUp || v.Guard == GuardCanary || v.Guard == GuardLeaderLast {
+		if v.Guard == GuardQuorumPatience || v.Guard == GuardUnavailableBudget || v.Guard == GuardEndpointFloor || v.Guard == GuardCaughtUp || v.Guard == GuardCanary || v.Guard == GuardLeaderLast || v.Guard == GuardDisruptionBudget {
 			// These clear by themselves when members recover or time passes.
 			d.Action = Wait
 		}

@@ -19,6 +19,7 @@ const (
 	GuardCaughtUp          Guard = "CaughtUp"
 	GuardHostGates         Guard = "HostGates"
 	GuardLeaderLast        Guard = "LeaderLast"
+	GuardDisruptionBudget  Guard = "DisruptionBudget"
 )
 
 // The guards of the rules that look at the whole cluster.
@@ -323,6 +324,15 @@ func (a *Assessment) leaderLast(c *Seat, followers int) Verdict {
 		return passed(GuardLeaderLast, "leads, and no follower is left to go first")
 	}
 	return verdict(GuardLeaderLast, false, "leads, and goes after the followers (left: %d)", followers)
+}
+
+// disruptionBudget: a PodDisruptionBudget has refused the eviction. It is asked for again
+// after a while, not in every cycle: a budget is not more likely to allow it for that.
+func (a *Assessment) disruptionBudget(c *Seat) Verdict {
+	if words, refused := a.state.RefusedEvictions[c.Pod.UID]; refused {
+		return Verdict{Guard: GuardDisruptionBudget, text: "the eviction was refused: " + words}
+	}
+	return passed(GuardDisruptionBudget, "no refused eviction is known; the eviction API has the last word")
 }
 
 // overridden is true when the operator said that this guard shall not hold.

@@ -115,7 +115,6 @@ func TestDEP06Scenario3APermanentLossOfQuorumDoesNotHaltTheUpdate(t *testing.T) 
 }
 
 func TestDEP06PreferenceOrder(t *testing.T) {
-	evict := func(w *world) { w.policy.Removal = rollout.RemoveByEviction }
 	for _, tc := range []struct {
 		name  string
 		world *world

@@ -21,6 +21,10 @@ type State struct {
 	// ID) that failed in a row.
 	FailedTransfers map[uint64]int
 
+	// RefusedEvictions are the eviction API's last words on pods (by UID) that it has refused
+	// to evict just now: nobody asks again before a while has passed.
+	RefusedEvictions map[string]string
+
 	// Gates are the host's own checks, evaluated for this observation.
 	Gates []Gate
 

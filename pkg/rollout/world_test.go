@@ -365,3 +365,16 @@ func (w *world) apply(t *testing.T, d rollout.Decision, between func(stage strin
 		t.Fatalf("nothing to apply: %s: %s", say(d), d.Reason())
 	}
 }
+
+// evict: healthy pods go through the eviction API.
+func evict(w *world) { w.policy.Removal = rollout.RemoveByEviction }
+
+// refusedEviction: the eviction API has just refused to evict these.
+func refusedEviction(ordinals ...int) change {
+	return func(w *world) {
+		w.state.RefusedEvictions = map[string]string{}
+		for _, n := range ordinals {
+			w.state.RefusedEvictions[w.pod(n).UID] = "the budget etcd needs 2 healthy pods and has 2"
+		}
+	}
+}

@@ -25,6 +25,8 @@ import (
 type StatefulSets interface {
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (*appsv1.StatefulSet, error)
 	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
+	// Patch is needed for [Workload.Promote] only.
+	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (*appsv1.StatefulSet, error)
 }
 
 // Pods is what is needed of the API for pods in one namespace; a clientset's
@@ -56,6 +58,9 @@ func New(sets StatefulSets, pods Pods, statefulSet string, names Names) *Workloa
 type Observation struct {
 	Set  rollout.Set
 	Pods []rollout.Pod
+	// CurrentRevision and ResourceVersion are the StatefulSet's status.currentRevision and
+	// its own resourceVersion.
+	CurrentRevision, ResourceVersion string
 	// Selector is the StatefulSet's label selector, for a watch on its pods.
 	Selector string
 }
@@ -72,7 +77,7 @@ func (w *Workload) Observe(ctx context.Context) (Observation, error) {
 	if err != nil {
 		return Observation{}, err
 	}
-	o := Observation{Set: SetFacts(set, w.names), Selector: selector}
+	o := Observation{Set: SetFacts(set, w.names), Selector: selector, CurrentRevision: set.Status.CurrentRevision, ResourceVersion: set.ResourceVersion}
 	for i := range pods {
 		o.Pods = append(o.Pods, PodFacts(&pods[i], o.Set, w.names))
 	}
@@ -202,6 +207,23 @@ func (w *Workload) Fence(ctx context.Context, p record.Pod, value string) (strin
 		return "", apierrors.NewInternalError(fmt.Errorf("pod %s (UID %s) could not be changed: %w", p.Name, p.UID, err))
 	}
 	return "", fmt.Errorf("change pod %s (UID %s): %w", p.Name, p.UID, err)
+}
+
+// Promote sets status.currentRevision to the update revision, on the very StatefulSet that
+// was observed. Before Kubernetes 1.37 the StatefulSet controller does so for RollingUpdate
+// only (kubernetes#73492). The error's outcome is [record.Refused] when it has changed since.
+func (w *Workload) Promote(ctx context.Context, o Observation) error {
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": o.Set.UID, "resourceVersion": o.ResourceVersion},
+		"status":   map[string]any{"currentRevision": o.Set.UpdateRevision},
+	})
+	if err != nil {
+		return fmt.Errorf("encode the patch of StatefulSet %s: %w", w.name, err)
+	}
+	if _, err := w.sets.Patch(ctx, w.name, types.MergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
+		return fmt.Errorf("patch the status of StatefulSet %s: %w", w.name, err)
+	}
+	return nil
 }
 
 func preconditions(i record.Intent) *metav1.Preconditions {

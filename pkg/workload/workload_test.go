@@ -20,6 +20,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/quorate/quorate/pkg/record"
 	"github.com/quorate/quorate/pkg/workload"
 )
 
@@ -27,6 +28,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // api records what is asked of the Kubernetes API, and answers from its fields.
 type api struct {
+	// patches are those of the StatefulSet, with their subresource.
+	patches []string
+
 	mu       sync.Mutex
 	set      *appsv1.StatefulSet
 	pods     []corev1.Pod
@@ -62,6 +66,11 @@ func (a *api) watching() (opened []*watch.FakeWatcher, asked []metav1.ListOption
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.opened, a.watches
+}
+
+func (a *api) Patch(_ context.Context, _ string, _ types.PatchType, data []byte, _ metav1.PatchOptions, subresources ...string) (*appsv1.StatefulSet, error) {
+	a.patches = append(a.patches, strings.Join(subresources, "/")+" "+string(data))
+	return a.set, a.err
 }
 
 // podAPI is the part for pods; both kinds have a Watch.
@@ -203,4 +212,26 @@ func TestAWatchThatCannotBeOpenedIsReportedAndTriedAgainUntilItsContextEnds(t *t
 			t.Errorf("reported %v, want each of 11 attempts with %v", reported, a.watchErr)
 		}
 	})
+}
+
+func TestPromotionSetsTheCurrentRevisionOfTheVeryStatefulSetThatWasSeen(t *testing.T) {
+	a := &api{set: statefulSet(func(s *appsv1.StatefulSet) {
+		s.UID, s.ResourceVersion, s.Status.UpdateRevision, s.Status.CurrentRevision = "u", "7", "new", "old"
+	})}
+	w := newWorkload(a)
+	o, err := w.Observe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Promote(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	want := `status {"metadata":{"resourceVersion":"7","uid":"u"},"status":{"currentRevision":"new"}}`
+	if len(a.patches) != 1 || a.patches[0] != want {
+		t.Errorf("patches %q, want %q", a.patches, want)
+	}
+	a.err = apierrors.NewConflict(schema.GroupResource{Resource: "statefulsets"}, "etcd-main", errors.New("it has changed"))
+	if err := w.Promote(t.Context(), o); record.OutcomeOf(err) != record.Refused || !strings.HasPrefix(err.Error(), "patch the status of StatefulSet etcd-main: ") {
+		t.Errorf("got %v", err)
+	}
 }

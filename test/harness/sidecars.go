@@ -69,30 +69,52 @@ func SelfRemovals(requests []apiproxy.Record) []apiproxy.Record {
 // cluster must be reachable by these. Its certificates, kubeconfig and log
 // (sidecar.log) are in the directory. Stop it in the end.
 func (c *Cluster) StartOutside(ctx context.Context, dir string, args ...string) (*process.Process, error) {
-	token, err := c.token(ctx, c.Spec.Name)
+	a, err := c.WriteAccess(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
-	files := map[string][]byte{"kubeconfig": []byte(c.env.kubeconfig()), "ca.crt": c.env.API.CAPEM(), "token": []byte(token)}
 	given := []string{
 		"sidecar", "--namespace=" + Namespace, "--statefulset=" + c.Spec.Name, "--log-format=json",
-		"--kubeconfig=" + filepath.Join(dir, "kubeconfig"), "--endpoints=" + strings.Join(c.Endpoints(), ","),
+		"--kubeconfig=" + a.Kubeconfig, "--endpoints=" + strings.Join(a.Endpoints, ","),
 	}
-	if !c.Spec.PlainText {
-		secret, err := c.env.Client.CoreV1().Secrets(Namespace).Get(ctx, c.Spec.Name+"-tls", metav1.GetOptions{})
-		if err != nil {
-			return nil, err
-		}
-		files["etcd-ca.crt"], files["client.crt"], files["client.key"] = secret.Data["ca.crt"], secret.Data["client.crt"], secret.Data["client.key"]
-		given = append(given, "--cacert="+filepath.Join(dir, "etcd-ca.crt"), "--cert="+filepath.Join(dir, "client.crt"), "--key="+filepath.Join(dir, "client.key"))
-	}
-	for name, content := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
-			return nil, err
-		}
+	if a.CA != "" {
+		given = append(given, "--cacert="+a.CA, "--cert="+a.Cert, "--key="+a.Key)
 	}
 	return process.Start(process.Spec{
 		Name: "sidecar outside of " + c.Spec.Name, Path: c.env.Binaries.Quorate, Args: append(given, args...),
 		Env: []string{}, LogPath: filepath.Join(dir, "sidecar.log"),
 	})
+}
+
+// Access is what a process outside of any pod needs to reach the API server, with the rights
+// of the cluster's ServiceAccount, and the members.
+type Access struct {
+	Kubeconfig string
+	Endpoints  []string
+	// CA, Cert and Key are files for etcd; empty without TLS.
+	CA, Cert, Key string
+}
+
+// WriteAccess writes the files of an [Access] into a directory.
+func (c *Cluster) WriteAccess(ctx context.Context, dir string) (Access, error) {
+	token, err := c.token(ctx, c.Spec.Name)
+	if err != nil {
+		return Access{}, err
+	}
+	a := Access{Kubeconfig: filepath.Join(dir, "kubeconfig"), Endpoints: c.Endpoints()}
+	files := map[string][]byte{a.Kubeconfig: []byte(c.env.kubeconfig()), filepath.Join(dir, "ca.crt"): c.env.API.CAPEM(), filepath.Join(dir, "token"): []byte(token)}
+	if !c.Spec.PlainText {
+		secret, err := c.env.Client.CoreV1().Secrets(Namespace).Get(ctx, c.Spec.Name+"-tls", metav1.GetOptions{})
+		if err != nil {
+			return Access{}, err
+		}
+		a.CA, a.Cert, a.Key = filepath.Join(dir, "etcd-ca.crt"), filepath.Join(dir, "client.crt"), filepath.Join(dir, "client.key")
+		files[a.CA], files[a.Cert], files[a.Key] = secret.Data["ca.crt"], secret.Data["client.crt"], secret.Data["client.key"]
+	}
+	for path, content := range files {
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			return Access{}, err
+		}
+	}
+	return a, nil
 }

@@ -43,7 +43,9 @@ func parse(t *testing.T, env map[string]string, args ...string) *Sidecar {
 	if err := fs.Parse(args); err != nil {
 		t.Fatal(err)
 	}
-	o.Complete(environment(env))
+	if err := o.Complete(environment(env)); err != nil {
+		t.Fatal(err)
+	}
 	return o
 }
 
@@ -78,12 +80,14 @@ func TestDefaults(t *testing.T) {
 	if err := o.Validate(); err != nil {
 		t.Fatalf("the defaults in a pod are refused: %v", err)
 	}
-	if o.Policy != rollout.DefaultPolicy() {
-		t.Errorf("policy %+v", o.Policy)
+	want := Rollout{
+		Policy: rollout.DefaultPolicy(), LockTTL: coordinator.DefaultLockTTL, FallbackAfter: coordinator.DefaultFallbackAfter,
+		RecordDuration: coordinator.DefaultRecordDuration, ProbeTimeout: coordinator.DefaultProbeTimeout,
+		RequestTimeout: coordinator.DefaultRequestTimeout, Interval: coordinator.DefaultInterval,
+		MaxEvidenceAge: coordinator.DefaultMaxEvidenceAge, Events: true,
 	}
-	if o.LockTTL != coordinator.DefaultLockTTL || o.ProbeTimeout != coordinator.DefaultProbeTimeout || o.RequestTimeout != coordinator.DefaultRequestTimeout ||
-		o.Interval != coordinator.DefaultInterval || o.MaxEvidenceAge != coordinator.DefaultMaxEvidenceAge {
-		t.Errorf("timing %+v", o)
+	if o.Rollout != want || o.ListenAddress != "" {
+		t.Errorf("got %+v, want %+v", o, want)
 	}
 	if !slices.Equal(o.Etcd.Endpoints, []string{"http://127.0.0.1:2379"}) || o.Log.Level != "info" || o.Log.Format != "text" {
 		t.Errorf("got %+v", o)
@@ -93,21 +97,22 @@ func TestDefaults(t *testing.T) {
 func TestFlagsReachTheirOptions(t *testing.T) {
 	o := parse(t, inAPod, "-e", "https://a:2379,https://b:2379", "--endpoints", "https://c:2379", "--insecure-skip-tls-verify", "--etcd-username=u", "--etcd-password=p",
 		"--max-unavailable=2", "--settle-timeout=1m", "--dead-after=2s", "--max-lag=7", "--lock-ttl=4s", "--probe-timeout=1s", "--request-timeout=3s", "--interval=5s",
-		"--max-evidence-age=6s", "--log-level=debug", "--log-format=json", "--cacert=ca", "--cert=c", "--key=k")
+		"--max-evidence-age=6s", "--fallback-after=9s", "--record-duration=30s", "--events=false", "--promote-current-revision", "--removal=evict", "--allow-volatile-data",
+		"--listen-address=:8090", "--log-level=debug", "--log-format=json", "--cacert=ca", "--cert=c", "--key=k")
 	want := NewSidecar()
 	want.Etcd = Etcd{Endpoints: []string{"https://a:2379", "https://b:2379", "https://c:2379"}, CACert: "ca", Cert: "c", Key: "k", InsecureSkipVerify: true, Username: "u", Password: "p"}
 	want.Kubernetes = Kubernetes{Namespace: "garden", PodName: "etcd-main-1", StatefulSet: "etcd-main"}
 	want.Log = Log{Level: "debug", Format: "json"}
-	want.Policy.MaxUnavailable, want.Policy.SettleTimeout, want.Policy.DeadAfter, want.Policy.MaxLag = rollout.Amount{Number: 2}, time.Minute, 2*time.Second, 7
+	want.Policy = rollout.Policy{
+		MaxUnavailable: rollout.Amount{Number: 2}, SettleTimeout: time.Minute, DeadAfter: 2 * time.Second, MaxLag: 7,
+		Removal: rollout.RemoveByEviction, AllowVolatileData: true,
+	}
 	want.LockTTL, want.ProbeTimeout, want.RequestTimeout, want.Interval, want.MaxEvidenceAge = 4*time.Second, time.Second, 3*time.Second, 5*time.Second, 6*time.Second
+	want.FallbackAfter, want.RecordDuration, want.Events, want.PromoteCurrentRevision = 9*time.Second, 30*time.Second, false, true
 	if !slices.Equal(o.Etcd.Endpoints, want.Etcd.Endpoints) {
 		t.Errorf("endpoints %v", o.Etcd.Endpoints)
 	}
-	o.Etcd.Endpoints, want.Etcd.Endpoints = nil, nil
-	if o.Kubernetes != want.Kubernetes || o.Log != want.Log || o.Policy != want.Policy {
-		t.Errorf("\n got %+v\nwant %+v", o, want)
-	}
-	if o.LockTTL != want.LockTTL || o.ProbeTimeout != want.ProbeTimeout || o.RequestTimeout != want.RequestTimeout || o.Interval != want.Interval || o.MaxEvidenceAge != want.MaxEvidenceAge {
+	if o.Kubernetes != want.Kubernetes || o.Log != want.Log || o.Rollout != want.Rollout || o.ListenAddress != ":8090" {
 		t.Errorf("\n got %+v\nwant %+v", o, want)
 	}
 	if o.Etcd.CACert != "ca" || o.Etcd.Cert != "c" || o.Etcd.Key != "k" || !o.Etcd.InsecureSkipVerify || o.Etcd.Username != "u" || o.Etcd.Password != "p" {
@@ -244,7 +249,7 @@ func TestBadInputNamesTheFlagAndItsValueInOneLine(t *testing.T) {
 		{"a log format", []string{"--log-format=xml"}, []string{`--log-format: "xml": use text or json`}},
 		{"a probe timeout of nothing", []string{"--probe-timeout=0s"}, []string{"--probe-timeout: 0s: must be positive"}},
 		{"a request timeout of less", []string{"--request-timeout=-1s"}, []string{"--request-timeout: -1s: must be positive"}},
-		{"a record that lapses during a cycle", []string{"--record-duration=7s"}, []string{"--record-duration: 7s: two thirds of it must cover a cycle with members that hang, 5s"}},
+		{"a record that lapses during a cycle", []string{"--record-duration=7s"}, []string{"--record-duration: 7s: two thirds of it must cover 5s, a cycle with members that hang (twice --probe-timeout and --interval)"}},
 		{"a record of broken seconds", []string{"--record-duration=8500ms"}, []string{"--record-duration: 8.5s: must be whole seconds, at least 3s"}},
 		{"no patience before the fallback", []string{"--fallback-after=0s"}, []string{"--fallback-after: 0s: must be positive"}},
 		{"an interval of nothing", []string{"--interval=0s"}, []string{"--interval: 0s: must be positive"}},
@@ -252,7 +257,16 @@ func TestBadInputNamesTheFlagAndItsValueInOneLine(t *testing.T) {
 		{"a time to be dead of less than nothing", []string{"--dead-after=-1s"}, []string{"--dead-after: -1s: must not be negative"}},
 		{"no lag at all", []string{"--max-lag=0"}, []string{"--max-lag: 0: must be positive"}},
 		{"a lock that is too short", []string{"--lock-ttl=1s"}, []string{"--lock-ttl: 1s: must be whole seconds, at least 2s"}},
-		{"a lock of broken seconds", []string{"--lock-ttl=2500ms"}, []string{"--lock-ttl: 2.5s: must be whole seconds, at least 2s"}},
+		{"a lock of broken seconds", []string{"--lock-ttl=3500ms"}, []string{"--lock-ttl: 3.5s: must be whole seconds, at least 2s"}},
+		{"a lock that a slow member would lose", []string{"--lock-ttl=2s"}, []string{"--lock-ttl: 2s: two thirds of it must cover --probe-timeout (2s)"}},
+		{"patience that ends at the second look", []string{"--settle-timeout=5s", "--dead-after=1s"}, []string{"--settle-timeout: 5s: must exceed 5s, a cycle with members that hang (twice --probe-timeout and --interval)"}},
+		{"patience that ends before a member is dead", []string{"--settle-timeout=10s"}, []string{"--dead-after: 10s: must be below --settle-timeout (10s)"}},
+		{"an address without a port", []string{"--listen-address=127.0.0.1"}, []string{`--listen-address: "127.0.0.1": needs a host and a port, such as 127.0.0.1:8090`}},
+		{"an address with too many colons", []string{"--listen-address=::1:8090"}, []string{`--listen-address: "::1:8090": needs a host and a port`}},
+		{"an address that is a URL", []string{"--listen-address=http://localhost"}, []string{`--listen-address: "http://localhost": port "//localhost" is not`}},
+		{"an address with a port beyond all", []string{"--listen-address=:70000"}, []string{`--listen-address: ":70000": port "70000" is not between 1 and 65535`}},
+		{"an address with port 0", []string{"--listen-address=:0"}, []string{`--listen-address: ":0": port "0" is not between 1 and 65535`}},
+		{"an address of no host", []string{"--listen-address=my_host:8090"}, []string{`--listen-address: "my_host:8090": "my_host" is neither an IP address nor a host name`}},
 		{"evidence that could never be young enough", []string{"--max-evidence-age=4s"}, []string{"--max-evidence-age: 4s: must exceed twice --probe-timeout (2s)"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -298,7 +312,8 @@ func TestGoodInputIsAccepted(t *testing.T) {
 		{"-e", "https://etcd-main-local:2379", "--insecure-skip-tls-verify"},
 		{"--etcd-username=root", "--etcd-password=secret"},
 		{"--kubeconfig", f.missing + string(os.PathListSeparator) + f.empty}, // A list is client-go's to judge.
-		{"--lock-ttl=2s", "--dead-after=0s", "--max-evidence-age=4001ms"},
+		{"--listen-address=:8090"}, {"--listen-address=[::1]:8090"}, {"--listen-address=localhost:1"}, {"--listen-address=0.0.0.0:65535"},
+		{"--lock-ttl=3s", "--record-duration=8s", "--dead-after=0s", "--max-evidence-age=4001ms"},
 	} {
 		if err := parse(t, inAPod, args...).Validate(); err != nil {
 			t.Errorf("%v: %v", args, err)
@@ -327,7 +342,14 @@ func TestAConfigForTheCoordinatorFollowsTheOptions(t *testing.T) {
 	if cfg.Namespace != "garden" || cfg.StatefulSet != "etcd-main" || cfg.PodName != "etcd-main-1" || cfg.Interval != 6*time.Second || cfg.Policy != o.Policy {
 		t.Errorf("got %+v", cfg)
 	}
-	rc, err := o.Kubernetes.restConfig("quorate/test")
+	if cfg.Events == nil {
+		t.Error("events are on by default, but cannot be written")
+	}
+	o.Events = false
+	if quiet, err := o.Config("quorate/test", nil); err != nil || quiet.Events != nil {
+		t.Errorf("events are off: got %v (%v)", quiet.Events, err)
+	}
+	rc, err := o.Kubernetes.RESTConfig("quorate/test")
 	if err != nil {
 		t.Fatal(err)
 	}

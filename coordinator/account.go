@@ -1,0 +1,213 @@
+package coordinator
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/quorate/quorate/pkg/record"
+	"github.com/quorate/quorate/pkg/report"
+	"github.com/quorate/quorate/pkg/rollout"
+	"github.com/quorate/quorate/pkg/workload"
+)
+
+// account is what this process tells of itself, in every way: log, Lease, events,
+// metrics, page. Nothing is ever decided by it.
+type account struct {
+	log     *logrus.Entry
+	metrics *report.Metrics
+	events  *report.Recorder
+
+	mu      sync.Mutex
+	leading bool
+	last    report.Report
+	history report.History
+	// logged is the key of the last decision that was logged, and news true while the
+	// Lease does not say it yet.
+	logged string
+	news   bool
+}
+
+// recall takes over what the last coordinator has told, so that times and history go on.
+// What cannot be read is dropped: it decides nothing.
+func (a *account) recall(annotations map[string]string) {
+	last, history, err := report.FromNotes(annotations)
+	if err != nil {
+		a.log.WithError(err).Debug("what the last coordinator told cannot be read")
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.leading {
+		a.last, a.history = last, history
+	}
+}
+
+// coordinates says that the record has been claimed.
+func (a *account) coordinates(epoch int) {
+	a.metrics.Coordinates(epoch)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.leading, a.logged, a.news = true, "", false
+}
+
+// rests says that somebody else may coordinate from here on.
+func (a *account) rests() {
+	a.metrics.Rests()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.leading = false
+}
+
+// decided tells of a decision. It is logged when it differs from the last one in more than
+// its numbers.
+func (a *account) decided(s report.Sight, setUID string) {
+	a.mu.Lock()
+	last := a.last
+	now := report.New(s, last)
+	a.last = now
+	changed := now.Key() != a.logged
+	a.logged = now.Key()
+	a.news = a.news || changed
+	a.mu.Unlock()
+
+	a.events.About(now.Namespace, now.StatefulSet, setUID)
+	a.metrics.Show(now)
+	a.events.Show(now)
+	if !slices.Equal(now.Overrides, last.Overrides) {
+		a.events.Override(now.Overrides)
+	}
+	if changed {
+		a.line(now)
+	}
+	if last.Rolling() && !now.Rolling() && !now.Ended.IsZero() {
+		a.done(report.Entry{What: report.Completed, Rule: now.Rule, Revision: now.UpdateRevision, Reason: now.Reason}, "")
+	}
+}
+
+// line is the log's renderer of a report.
+func (a *account) line(r report.Report) {
+	fields := logrus.Fields{"action": r.Action, "rule": r.Rule}
+	if r.Voters > 0 {
+		fields["serving"], fields["voters"], fields["quorum"] = r.Serving, r.Voters, r.Quorum
+	}
+	if r.Guard != "" {
+		fields["guard"] = r.Guard
+	}
+	if r.Target != "" {
+		fields["target"] = r.Target
+	}
+	if len(r.Overrides) > 0 {
+		fields["overridden"] = r.Overrides
+	}
+	a.log.WithFields(fields).Info(r.Reason)
+}
+
+// done tells of something that was done. The rest of the entry is what the last report says.
+func (a *account) done(e report.Entry, podUID string) {
+	a.mu.Lock()
+	e.At, e.By, e.Epoch = time.Now().UTC().Truncate(time.Millisecond), a.last.Coordinator, a.last.Epoch
+	if e.Revision == "" {
+		e.Revision = a.last.UpdateRevision
+	}
+	a.history = a.history.Add(e)
+	a.news = true
+	a.mu.Unlock()
+	a.events.Tell(e, podUID)
+}
+
+// removed tells how a removal ended.
+func (a *account) removed(d rollout.Decision, i record.Intent, err error) {
+	outcome := report.OutcomeDone
+	switch o := record.OutcomeOf(err); {
+	case err == nil:
+	case workload.Blocked(err):
+		outcome = report.OutcomeBlocked
+	case o == record.Refused:
+		outcome = report.OutcomeRefused
+	case o == record.Failed:
+		outcome = report.OutcomeFailed
+	default:
+		outcome = report.OutcomeUnclear
+	}
+	a.metrics.Removal(string(d.Rule), outcome)
+	if err == nil {
+		now := a.report()
+		a.done(report.Entry{What: report.Removed, Pod: i.Pod, Rule: string(d.Rule), Revision: i.Revision, Reason: d.Reason(), Overridden: now.Overridden()}, i.UID)
+	}
+}
+
+// foundRemoved tells that a removal has taken effect whose end nobody saw.
+func (a *account) foundRemoved(i record.Intent) {
+	a.done(report.Entry{
+		What: report.Removed, Pod: i.Pod, Revision: i.Revision,
+		Reason: fmt.Sprintf("its removal stood on record (epoch %d) and the pod is gone; nobody saw it happen", i.Epoch),
+	}, "")
+}
+
+// moved tells how a change of leadership ended.
+func (a *account) moved(d rollout.Decision, err error) {
+	a.metrics.LeaderMove(err)
+	if err == nil {
+		a.done(report.Entry{What: report.LeaderMoved, Pod: d.Transfer.FromName, To: d.Transfer.ToName, Rule: string(d.Rule), Reason: d.Reason()}, d.Target.UID)
+	}
+}
+
+// handsOver tells who coordinates from here on.
+func (a *account) handsOver(to, reason string) {
+	a.metrics.HandOver()
+	a.done(report.Entry{What: report.HandedOver, Pod: a.report().Coordinator, To: to, Reason: reason}, "")
+}
+
+// stale tells that an earlier removal has no effect any more.
+func (a *account) stale() { a.metrics.StaleRefused() }
+
+// notes are what the next write of the Lease shall tell its readers.
+func (a *account) notes() map[string]string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.last.At.IsZero() {
+		return nil // Nothing has been seen, and the last coordinator's word stays.
+	}
+	a.news = false
+	return report.Notes(a.last, a.history)
+}
+
+// hasNews is true when the Lease does not say yet what there is to say.
+func (a *account) hasNews() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.news
+}
+
+func (a *account) report() report.Report {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.last
+}
+
+// Report returns what is going on and the last things that were done: this process's own
+// word while it coordinates, else what the coordinator has written to the Lease. The zero
+// report says that none has told anything yet.
+func (c *Coordinator) Report(ctx context.Context) (report.Report, report.History, error) {
+	c.account.mu.Lock()
+	leading, last, history := c.account.leading, c.account.last, c.account.history
+	c.account.mu.Unlock()
+	if leading && !last.At.IsZero() {
+		return last, history, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.RequestTimeout)
+	defer cancel()
+	lease, err := record.Read(ctx, c.cfg.Leases, c.cfg.StatefulSet)
+	if err != nil || lease == nil {
+		return report.Report{}, nil, err
+	}
+	last, history, err = report.FromNotes(lease.Annotations)
+	if err != nil {
+		return report.Report{}, nil, fmt.Errorf("Lease %s: %w", record.Name(c.cfg.StatefulSet), err)
+	}
+	return last, history, nil
+}

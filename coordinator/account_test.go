@@ -1,0 +1,338 @@
+package coordinator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/quorate/quorate/pkg/report"
+	"github.com/quorate/quorate/pkg/rollout"
+)
+
+// kubeEvents notes the Kubernetes events.
+type kubeEvents struct{ *kube }
+
+func (k kubeEvents) Create(_ context.Context, e *corev1.Event, _ metav1.CreateOptions) (*corev1.Event, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.told = append(k.told, fmt.Sprintf("%s %s %s %s", e.Type, e.InvolvedObject.Name, e.Reason, e.Message))
+	return e, nil
+}
+
+func (k kubeEvents) Patch(_ context.Context, name string, _ types.PatchType, data []byte, _ metav1.PatchOptions, _ ...string) (*corev1.Event, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.told = append(k.told, "again "+name+" "+string(data))
+	return &corev1.Event{}, nil
+}
+
+// telling hands over everything by which a coordinator tells of itself.
+func telling(k *kube, r prometheus.Registerer) func(*Config) {
+	return func(c *Config) { c.Events, c.Metrics, c.PodName = kubeEvents{k}, r, "etcd-0" }
+}
+
+// metric returns the sum of a metric's samples that have all these label values.
+func metric(t *testing.T, g prometheus.Gatherer, name string, values ...string) float64 {
+	t.Helper()
+	families, err := g.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := 0.0
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, l.GetValue())
+			}
+			if !slices.ContainsFunc(values, func(v string) bool { return !slices.Contains(labels, v) }) {
+				sum += m.GetGauge().GetValue() + m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			}
+		}
+	}
+	return sum
+}
+
+// published is what the Lease tells its readers.
+func (k *kube) published(t *testing.T) (report.Report, report.History) {
+	t.Helper()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.lease == nil {
+		return report.Report{}, nil
+	}
+	r, h, err := report.FromNotes(k.lease.Annotations)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, h
+}
+
+func (k *kube) toldOf(words ...string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.ContainsFunc(k.told, func(e string) bool {
+		return !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(e, w) })
+	})
+}
+
+func TestARolloutIsToldInEveryWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 3)
+		registry := prometheus.NewRegistry()
+		stop := run(t, s.config(telling(s.kube, registry)))
+		<-time.After(time.Minute)
+		s.update("rev-2")
+		within(t, 20*time.Second, "a rollout in the metrics", func() bool { return metric(t, registry, "quorate_rollout_in_progress") == 1 })
+		if got := metric(t, registry, "quorate_coordinator", "ns", "etcd"); got != 1 {
+			t.Errorf("quorate_coordinator %v", got)
+		}
+		within(t, 5*time.Minute, "the rollout", func() bool { return s.settled("rev-2") })
+		<-time.After(time.Minute)
+
+		r, h := s.published(t)
+		if r.Action != "Complete" || r.Rolling() || r.Ended.IsZero() || r.Progress != (report.Progress{Pods: 3, Settled: 3}) || r.Coordinator != "etcd-0" {
+			t.Errorf("the Lease tells %+v", r)
+		}
+		var happened []string
+		for _, e := range h {
+			happened = append(happened, strings.TrimSpace(e.What+" "+e.Pod+" "+e.To))
+			if e.By != "etcd-0" || e.Epoch == 0 || e.Revision != "rev-2" || e.Reason == "" || e.At.IsZero() {
+				t.Errorf("entry %+v", e)
+			}
+		}
+		want := []string{"Removed etcd-2", "Removed etcd-1", "LeaderMoved etcd-0 etcd-1", "Removed etcd-0", "Completed"}
+		// Its own pod goes last, and in this world it outlives it.
+		if !slices.Equal(happened, want) {
+			t.Errorf("the history tells %q, want %q", happened, want)
+		}
+		for _, words := range [][]string{
+			{"Normal etcd Serving Removed etcd-2 for revision rev-2", "3 of 3 voters serve, quorum 2"},
+			{"Normal etcd-2 Serving Removed etcd-2"},
+			{"Normal etcd HandOverLeadership Moved etcd's leadership from etcd-0 to etcd-1"},
+			{"Normal etcd Complete The rollout of revision rev-2 is complete: 3 of 3"},
+		} {
+			if !s.toldOf(words...) {
+				t.Errorf("no event tells %q:\n%s", words, strings.Join(s.told, "\n"))
+			}
+		}
+		for _, m := range []struct {
+			name   string
+			labels []string
+			want   float64
+		}{
+			{"quorate_removals_total", []string{"Serving", "done"}, 3},
+			{"quorate_removals_total", []string{"refused"}, 0},
+			{"quorate_leader_moves_total", []string{"done"}, 1},
+			{"quorate_rollout_in_progress", nil, 0},
+			{"quorate_rollout_pods", []string{"settled"}, 3},
+			{"quorate_rollout_state", []string{"Complete"}, 1},
+			{"quorate_rollout_state", nil, 1},
+			{"quorate_record_epoch", nil, float64(r.Epoch)},
+			{"quorate_failures_in_a_row", nil, 0},
+		} {
+			if got := metric(t, registry, m.name, m.labels...); got != m.want {
+				t.Errorf("%s%q: %v, want %v", m.name, m.labels, got, m.want)
+			}
+		}
+		if metric(t, registry, "quorate_probe_duration_seconds", "answered") < 10 || metric(t, registry, "quorate_hold_seconds_total", "Terminating") < 2 {
+			t.Error("probes and waits are not counted")
+		}
+		stop()
+		if families, _ := registry.Gather(); len(families) > 0 {
+			t.Errorf("%d metrics are left in the host's registry", len(families))
+		}
+	})
+}
+
+func TestAHoldIsToldToTheLeasesReadersWithinSecondsAndBecomesAnEventWhenItLasts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 3)
+		registry := prometheus.NewRegistry()
+		defer run(t, s.config(telling(s.kube, registry)))()
+		<-time.After(time.Minute)
+		s.stuck = true
+		s.update("rev-2")
+		within(t, 30*time.Second, "a first removal", func() bool { return strings.Contains(s.story(), "etcd-2") })
+		s.annotate(rollout.ControlPaused, "true")
+		begin := time.Now()
+		within(t, 7*time.Second, "the Lease to tell of the pause", func() bool { r, _ := s.published(t); return r.Guard == "Paused" })
+		if s.toldOf("Paused") {
+			t.Errorf("an event at once: %q", s.told)
+		}
+		within(t, time.Minute, "an event", func() bool {
+			return s.toldOf("Warning etcd Paused Hold for 3", rollout.ControlPaused, "What to do: ")
+		})
+		if took := time.Since(begin); took < report.HoldLasts {
+			t.Errorf("an event after %v", took)
+		}
+		r, _ := s.published(t)
+		since := r.Since
+		<-time.After(10 * time.Minute)
+		n := 0
+		for _, e := range s.told {
+			if strings.Contains(e, " Paused ") {
+				n++
+			}
+		}
+		if n != 1 {
+			t.Errorf("%d events of one hold in ten minutes", n)
+		}
+		if r, _ := s.published(t); !r.Since.Equal(since) || r.At.Sub(r.Since) < 10*time.Minute || !r.Rolling() {
+			t.Errorf("since %v, was %v, at %v", r.Since, since, r.At)
+		}
+		if held := metric(t, registry, "quorate_hold_seconds_total", "Paused"); held < 600 || held > 660 {
+			t.Errorf("held for %v s", held)
+		}
+		if got := metric(t, registry, "quorate_rollout_state", "Hold", "Held", "Paused"); got != 1 {
+			t.Errorf("quorate_rollout_state %v", got)
+		}
+	})
+}
+
+func TestWhatIsToldGoesOnAcrossAChangeOfTheCoordinator(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 3)
+		stop := run(t, s.config(telling(s.kube, prometheus.NewRegistry())))
+		s.stuck = true
+		s.update("rev-2")
+		within(t, 30*time.Second, "a first removal", func() bool { return strings.Contains(s.story(), "etcd-2") })
+		s.annotate(rollout.ControlPaused, "true")
+		<-time.After(time.Minute)
+		first, _ := s.published(t)
+		stop()
+
+		outside, err := New(s.config(func(c *Config) { c.PodName = "" }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r, h, err := outside.Report(t.Context()); err != nil || r.Guard != "Paused" || len(h) != 1 {
+			t.Errorf("who does not coordinate tells %+v, %v, %v", r, h, err)
+		}
+		defer run(t, s.config(func(c *Config) { c.PodName = "etcd-1" }))()
+		<-time.After(time.Minute)
+		second, h := s.published(t)
+		if second.Coordinator != "etcd-1" || second.Epoch <= first.Epoch || !second.Since.Equal(first.Since) || !second.Started.Equal(first.Started) {
+			t.Errorf("first %+v\nthen %+v", first, second)
+		}
+		if len(h) != 1 || h[0].Pod != "etcd-2" || h[0].Epoch != first.Epoch {
+			t.Errorf("history %+v", h)
+		}
+	})
+}
+
+func TestAnOverrideIsLoud(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 3)
+		registry := prometheus.NewRegistry()
+		defer run(t, s.config(telling(s.kube, registry), func(c *Config) {
+			c.Gates = func(context.Context) []rollout.Gate {
+				return []rollout.Gate{{Name: report.GateBackup, Detail: "the last upload failed"}}
+			}
+		}))()
+		s.update("rev-2")
+		within(t, time.Minute, "that the gate holds", func() bool { r, _ := s.published(t); return r.Guard == "HostGates" })
+		if r, _ := s.published(t); r.Backup == nil || r.Backup.Ready || r.Backup.Detail != "the last upload failed" {
+			t.Errorf("backup %+v", r.Backup)
+		}
+		s.annotate(rollout.ControlOverrideGuards, "HostGates")
+		within(t, time.Minute, "a removal", func() bool { return s.story() != "" })
+		<-time.After(5 * time.Second)
+		if !s.toldOf("Warning etcd GuardsOverridden HostGates") || !s.toldOf("Warning etcd HostGates HostGates would have held this", "Removed etcd-2") {
+			t.Errorf("events:\n%s", strings.Join(s.told, "\n"))
+		}
+		if got := metric(t, registry, "quorate_override", "HostGates"); got != 1 {
+			t.Errorf("quorate_override %v", got)
+		}
+		if r, h := s.published(t); !slices.Equal(r.Overrides, []string{"HostGates"}) || len(h) == 0 || !slices.Equal(h[0].Overridden, []string{"HostGates"}) {
+			t.Errorf("the Lease tells %v, %+v", r.Overrides, h)
+		}
+	})
+}
+
+func TestTheCurrentRevisionIsPromotedWhenARolloutIsOver(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		promote bool
+		err     error
+		current string
+		calls   int
+	}{
+		{"never, if nobody asks for it", false, nil, "rev-1", 0},
+		{"once", true, nil, "rev-2", 1},
+		{"once per revision where it may not, which holds nothing", true, apierrors.NewForbidden(schema.GroupResource{Resource: "statefulsets/status"}, "etcd", errors.New("no")), "rev-1", 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t, 3)
+				s.set.Status.CurrentRevision, s.promoteErr = "rev-1", tc.err
+				defer run(t, s.config(func(c *Config) { c.PromoteCurrentRevision = tc.promote }))()
+				<-time.After(time.Minute)
+				s.update("rev-2")
+				within(t, 5*time.Minute, "the rollout", func() bool { return s.settled("rev-2") })
+				<-time.After(10 * time.Minute)
+				if s.set.Status.CurrentRevision != tc.current || s.promotions != tc.calls {
+					t.Errorf("currentRevision %q after %d attempts, want %q after %d", s.set.Status.CurrentRevision, s.promotions, tc.current, tc.calls)
+				}
+				if r, _ := s.published(t); r.Action != "Complete" {
+					t.Errorf("%s: %s", r.Action, r.Reason)
+				}
+			})
+		})
+	}
+}
+
+func TestTheMetricsFollowTheConventions(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	m, err := report.NewMetrics(registry, "ns", "etcd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Show(report.Report{At: time.Now(), Overrides: []string{"Canary"}})
+	m.Probe(time.Second, true)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	problems, err := promlint.NewWithMetricFamilies(families).Lint()
+	if err != nil || len(problems) > 0 {
+		t.Errorf("%v, %+v", err, problems)
+	}
+	if _, err := report.NewMetrics(registry, "ns", "etcd"); err == nil {
+		t.Error("registered twice for one StatefulSet")
+	}
+	if _, err := report.NewMetrics(registry, "ns", "events"); err != nil {
+		t.Errorf("two StatefulSets in one process: %v", err)
+	}
+}
+
+func TestTheLeaseStaysSmall(t *testing.T) {
+	var h report.History
+	for i := range 2 * report.HistoryLength {
+		h = h.Add(report.Entry{At: time.Now(), What: report.Removed, Pod: fmt.Sprint("etcd-main-", i), Rule: "Serving", Reason: strings.Repeat("x", 200)})
+	}
+	if len(h) != report.HistoryLength || h[0].Pod != fmt.Sprint("etcd-main-", report.HistoryLength) {
+		t.Errorf("%d entries from %s on", len(h), h[0].Pod)
+	}
+	text, err := json.Marshal(report.Notes(report.Report{}, h))
+	if err != nil || len(text) > 32<<10 {
+		t.Errorf("%d bytes, %v", len(text), err)
+	}
+}

@@ -1,0 +1,62 @@
+package coordinator
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// CheckNumbers returns an error for every number and duration that is out of bounds by
+// itself or against another one, one line each. It looks at the fields as they are: zero
+// is a value, not a default. [New] checks the same after it has filled in the defaults.
+//
+// Each line begins with what name makes of the field's name, such as LockTTL or
+// Policy.DeadAfter, and then has its value. So a host whose users set flags or keys of a
+// file can name those. Nil leaves the names as they are.
+func (c Config) CheckNumbers(name func(field string) string) error {
+	if name == nil {
+		name = func(field string) string { return field }
+	}
+	var errs []error
+	require := func(ok bool, field string, value any, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("%s: %v: %s", name(field), value, fmt.Sprintf(format, args...)))
+		}
+	}
+	probe, interval, settle := name("ProbeTimeout"), name("Interval"), name("Policy.SettleTimeout")
+	// A cycle asks for the member list and then probes; either takes a whole timeout when
+	// a member hangs.
+	cycle := 2*c.ProbeTimeout + c.Interval
+
+	require(c.Policy.MaxUnavailable.Number >= 1, "Policy.MaxUnavailable", c.Policy.MaxUnavailable, "must be at least 1, or nothing could ever be replaced")
+	require(c.Policy.Partition >= 0, "Policy.Partition", c.Policy.Partition, "must not be negative")
+	// Two looks are the least: with less, whatever has not settled at the first look
+	// would count as failing at the second and hold the rollout.
+	require(c.Policy.SettleTimeout > 0, "Policy.SettleTimeout", c.Policy.SettleTimeout, "must be positive")
+	require(c.Policy.SettleTimeout <= 0 || c.Policy.SettleTimeout > cycle, "Policy.SettleTimeout", c.Policy.SettleTimeout,
+		"must exceed %v, a cycle with members that hang (twice %s and %s), or a pod would count as failing at the second look", cycle, probe, interval)
+	require(c.Policy.DeadAfter >= 0, "Policy.DeadAfter", c.Policy.DeadAfter, "must not be negative")
+	require(c.Policy.SettleTimeout <= 0 || c.Policy.DeadAfter < c.Policy.SettleTimeout, "Policy.DeadAfter", c.Policy.DeadAfter,
+		"must be below %s (%v), or patience ends before a container that ended counts as dead", settle, c.Policy.SettleTimeout)
+	require(c.Policy.MaxLag > 0, "Policy.MaxLag", c.Policy.MaxLag, "must be positive, or no survivor ever counts as caught up")
+
+	require(c.LockTTL >= 2*time.Second && c.LockTTL%time.Second == 0, "LockTTL", c.LockTTL,
+		"must be whole seconds, at least 2s: etcd counts leases in seconds and grants none below")
+	// A keep-alive follows the last answer after a third of the TTL, so two thirds are
+	// left for its own. With less than a probe's timeout a member that answers slowly, but
+	// still counts as serving, would lose the lock of whoever is connected to it, again
+	// and again. Safety does not depend on it, only progress.
+	require(c.LockTTL < 2*time.Second || 2*c.LockTTL >= 3*c.ProbeTimeout, "LockTTL", c.LockTTL,
+		"two thirds of it must cover %s (%v), or keep-alives over a slow member come too late and the lock is lost", probe, c.ProbeTimeout)
+	require(c.ProbeTimeout > 0, "ProbeTimeout", c.ProbeTimeout, "must be positive")
+	require(c.RequestTimeout > 0, "RequestTimeout", c.RequestTimeout, "must be positive")
+	require(c.Interval > 0, "Interval", c.Interval, "must be positive")
+	require(c.FallbackAfter > 0, "FallbackAfter", c.FallbackAfter, "must be positive")
+	// It is renewed every third of that, so two thirds are left for a cycle.
+	require(c.RecordDuration >= 3*time.Second && c.RecordDuration%time.Second == 0, "RecordDuration", c.RecordDuration, "must be whole seconds, at least 3s")
+	require(c.RecordDuration < 3*time.Second || 2*c.RecordDuration >= 3*cycle, "RecordDuration", c.RecordDuration,
+		"two thirds of it must cover %v, a cycle with members that hang (twice %s and %s), or the record lapses while its holder lives", cycle, probe, interval)
+	require(c.MaxEvidenceAge > 2*c.ProbeTimeout, "MaxEvidenceAge", c.MaxEvidenceAge,
+		"must exceed twice %s (%v): the member list and the probes are asked one after the other, and no evidence would ever be young enough", probe, c.ProbeTimeout)
+	return errors.Join(errs...)
+}

@@ -1,0 +1,88 @@
+package options
+
+import (
+	"errors"
+
+	"github.com/sirupsen/logrus"
+	"github.com/spf13/pflag"
+
+	"github.com/quorate/quorate/coordinator"
+)
+
+// Client holds the flags of a command that looks at a cluster from wherever a person
+// sits: kubectl's, and as many of a sidecar's as the command has use for. Use
+// [NewClient], then AddFlags and what else is wanted, Complete, Validate and Config.
+// What is not registered keeps its default.
+type Client struct {
+	Etcd       Etcd
+	Kubernetes Kubernetes
+	Rollout
+	settings settings
+}
+
+// NewClient returns the defaults.
+func NewClient() *Client {
+	return &Client{Etcd: newEtcd(), Kubernetes: newPerson(), Rollout: NewRollout()}
+}
+
+// AddFlags registers what every such command needs: kubectl's flags, --statefulset (or
+// set Kubernetes.StatefulSet from an argument) and --request-timeout.
+func (o *Client) AddFlags(fs *pflag.FlagSet) {
+	o.settings.add(fs, titleKubernetes, o.Kubernetes.addFlags)
+	o.settings.add(fs, titleKubernetes, o.addRequestTimeout)
+}
+
+// AddEtcdFlags registers the flags for a command that asks etcd as well. They are named
+// as the sidecar's.
+func (o *Client) AddEtcdFlags(fs *pflag.FlagSet) {
+	o.settings.add(fs, titleEtcd, o.Etcd.addFlags)
+	o.settings.add(fs, titleEtcd, o.addProbeTimeout)
+}
+
+// AddRolloutFlags registers the flags for a command that decides as a sidecar does, and
+// --config: a sidecar's file may be given, and keys that are of no use here are skipped.
+func (o *Client) AddRolloutFlags(fs *pflag.FlagSet) {
+	o.settings.add(fs, titlePolicy, o.addPolicy)
+	o.settings.addFile(fs, titleGeneral)
+	sidecar := pflag.NewFlagSet("", pflag.ContinueOnError)
+	NewSidecar().AddFlags(sidecar)
+	o.settings.foreign = func(key string) bool { return key != "config" && sidecar.Lookup(key) != nil }
+}
+
+// Load reads the file that --config names, if any; Complete does so as well. Its error
+// has one line for every bad key.
+func (o *Client) Load() error { return o.settings.load() }
+
+// Complete reads the file and fills in what follows from the environment, the kubeconfig
+// and other values.
+func (o *Client) Complete(getenv func(string) string) error {
+	if err := o.Load(); err != nil {
+		return err
+	}
+	o.Kubernetes.complete(getenv)
+	return nil
+}
+
+// Validate returns every bad value, one line each, with its flag and what to do about it.
+func (o *Client) Validate() error {
+	name := o.settings.name
+	return errors.Join(o.Etcd.validate(name), o.Kubernetes.validate(name), o.ValidateRollout())
+}
+
+// ValidateRollout does so for the policy and the timeouts alone: all that matters where
+// nothing is reached, as for a plan from files.
+func (o *Client) ValidateRollout() error {
+	// How long a person far away waits for an answer has no bearing on a sidecar's
+	// policy, so each is judged by itself.
+	policy := NewRollout()
+	policy.Policy, policy.ProbeTimeout, policy.Interval = o.Policy, 1, 1
+	timeouts := NewRollout()
+	timeouts.ProbeTimeout, timeouts.RequestTimeout = min(o.ProbeTimeout, timeouts.ProbeTimeout), o.RequestTimeout
+	return errors.Join(policy.validate(o.settings.name), timeouts.validate(o.settings.name))
+}
+
+// Config returns what reaches the cluster, in the form that a coordinator takes. Call it
+// after Complete and Validate.
+func (o *Client) Config(userAgent string, log *logrus.Entry) (coordinator.Config, error) {
+	return config(&o.Kubernetes, &o.Etcd, &o.Rollout, userAgent, log)
+}

@@ -1,0 +1,46 @@
+package options
+
+import (
+	"fmt"
+
+	"github.com/sirupsen/logrus"
+	appsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
+	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/quorate/quorate/coordinator"
+)
+
+// config joins what reaches the cluster with what is to be done there.
+func config(k *Kubernetes, e *Etcd, r *Rollout, userAgent string, log *logrus.Entry) (coordinator.Config, error) {
+	rc, err := k.RESTConfig(userAgent)
+	if err != nil {
+		return coordinator.Config{}, err
+	}
+	client, err := rest.HTTPClientFor(rc)
+	if err != nil {
+		return coordinator.Config{}, fmt.Errorf("--kubeconfig: %q: %w", k.Kubeconfig, err)
+	}
+	apps, err := appsv1.NewForConfigAndClient(rc, client)
+	if err != nil {
+		return coordinator.Config{}, err
+	}
+	core, err := corev1.NewForConfigAndClient(rc, client)
+	if err != nil {
+		return coordinator.Config{}, err
+	}
+	coordination, err := coordinationv1.NewForConfigAndClient(rc, client)
+	if err != nil {
+		return coordinator.Config{}, err
+	}
+	cfg := coordinator.Config{
+		Namespace: k.Namespace, StatefulSet: k.StatefulSet, PodName: k.PodName,
+		Dial: e.Dial(r.ProbeTimeout), Endpoints: e.Endpoints,
+		StatefulSets: apps.StatefulSets(k.Namespace), Pods: core.Pods(k.Namespace),
+		Leases: coordination.Leases(k.Namespace), Events: core.Events(k.Namespace),
+		Log: log,
+	}
+	r.ApplyTo(&cfg)
+	return cfg, nil
+}

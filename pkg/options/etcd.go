@@ -1,0 +1,148 @@
+package options
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/quorate/quorate/membership"
+)
+
+// Etcd says how to reach etcd.
+type Etcd struct {
+	Endpoints          []string
+	CACert, Cert, Key  string
+	InsecureSkipVerify bool
+	Username, Password string
+	// Optional permits that there is no endpoint, for a command that can do without etcd.
+	Optional bool
+}
+
+func newEtcd() Etcd {
+	// In a pod of etcd's own the nearest member is this one, and etcd's default address.
+	return Etcd{Endpoints: []string{"http://127.0.0.1:2379"}}
+}
+
+func (o *Etcd) addFlags(fs *pflag.FlagSet) {
+	fs.StringSliceVarP(&o.Endpoints, "endpoints", "e", o.Endpoints, "comma-separated client URLs of any members of the etcd cluster; the others are found through the member list")
+	fs.StringVar(&o.CACert, "cacert", o.CACert, "file with the CA certificates that sign etcd's server certificates (PEM)")
+	fs.StringVar(&o.Cert, "cert", o.Cert, "file with the client certificate for etcd (PEM); read anew for every connection, so that it can be rotated")
+	fs.StringVar(&o.Key, "key", o.Key, "file with the key of the client certificate (PEM)")
+	fs.BoolVar(&o.InsecureSkipVerify, "insecure-skip-tls-verify", o.InsecureSkipVerify, "do not verify etcd's server certificates")
+	fs.StringVar(&o.Username, "etcd-username", o.Username, "user for etcd's authentication")
+	fs.StringVar(&o.Password, "etcd-password", o.Password, "password for etcd's authentication; better kept in a file, because others can see a command line")
+	fs.Lookup("etcd-password").Annotations = map[string][]string{secret: {"true"}}
+}
+
+func (o *Etcd) validate(name namer) error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+
+	if len(o.Endpoints) == 0 && !o.Optional {
+		bad("%s: is empty; name the client URL of at least one etcd member", name("endpoints"))
+	}
+	for _, e := range o.Endpoints {
+		if err := validEndpoint(e); err != nil {
+			bad("%s: %q: %w", name("endpoints"), e, err)
+		}
+	}
+	if (o.Cert == "") != (o.Key == "") {
+		bad("%s %q and %s %q: give both or neither", name("cert"), o.Cert, name("key"), o.Key)
+	}
+	for _, f := range []struct{ flag, path string }{{"cacert", o.CACert}, {"cert", o.Cert}, {"key", o.Key}} {
+		if err := readable(f.path); err != nil {
+			bad("%s: %q: %w", name(f.flag), f.path, err)
+		}
+	}
+	if o.CACert != "" && len(errs) == 0 {
+		// etcd's own reader takes a file without any certificate for an empty list.
+		if pem, err := os.ReadFile(o.CACert); err == nil && !x509.NewCertPool().AppendCertsFromPEM(pem) {
+			bad("%s: %q: holds no certificate in PEM", name("cacert"), o.CACert)
+		}
+	}
+	if len(errs) == 0 {
+		if _, err := o.tlsInfo().ClientConfig(); err != nil {
+			bad("%s %q, %s %q, %s %q: %w", name("cacert"), o.CACert, name("cert"), o.Cert, name("key"), o.Key, err)
+		}
+	}
+	if o.Password != "" && o.Username == "" {
+		bad("%s: is set without %s", name("etcd-password"), name("etcd-username"))
+	}
+	if o.Username != "" && o.Password == "" {
+		bad("%s: %q: is set without %s", name("etcd-username"), o.Username, name("etcd-password"))
+	}
+	return errors.Join(errs...)
+}
+
+func validEndpoint(e string) error {
+	u, err := url.Parse(e)
+	switch {
+	case err != nil && strings.Contains(e, "://"):
+		return errors.Unwrap(err) // The URL is in the message already.
+	case err != nil, !strings.Contains(e, "://"):
+		return errors.New("not a client URL such as https://etcd-main-0.etcd-main-peer.ns.svc:2379")
+	case u.Scheme != "http" && u.Scheme != "https":
+		return errors.New("not a client URL such as https://etcd-main-0.etcd-main-peer.ns.svc:2379")
+	case u.Hostname() == "" || u.Port() == "":
+		return errors.New("needs a host and a port, such as https://127.0.0.1:2379")
+	case !validPort(u.Port()):
+		return fmt.Errorf("port %s is not between 1 and 65535", u.Port())
+	case u.Path != "" && u.Path != "/":
+		return fmt.Errorf("must not have a path (%q)", u.Path)
+	}
+	return nil
+}
+
+func validPort(port string) bool {
+	n, err := strconv.ParseUint(port, 10, 16)
+	return err == nil && n > 0
+}
+
+func readable(path string) error {
+	if path == "" {
+		return nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return errors.Unwrap(err) // The path is in the message already.
+	}
+	return f.Close()
+}
+
+func (o *Etcd) tlsInfo() transport.TLSInfo {
+	return transport.TLSInfo{
+		TrustedCAFile: o.CACert, CertFile: o.Cert, KeyFile: o.Key,
+		InsecureSkipVerify: o.InsecureSkipVerify,
+	}
+}
+
+// Dial returns the function that opens etcd clients. The certificate files are
+// read anew for every client and every handshake, so that they can be rotated.
+func (o *Etcd) Dial(timeout time.Duration) membership.Dial {
+	return func(endpoints []string) (*clientv3.Client, error) {
+		cfg := clientv3.Config{
+			Endpoints: endpoints, Username: o.Username, Password: o.Password,
+			DialTimeout: timeout, DialKeepAliveTime: timeout, DialKeepAliveTimeout: timeout,
+			Logger: zap.NewNop(), // Whatever matters comes back as an error.
+		}
+		if slices.ContainsFunc(endpoints, func(e string) bool { return strings.HasPrefix(e, "https://") }) {
+			tls, err := o.tlsInfo().ClientConfig()
+			if err != nil {
+				return nil, fmt.Errorf("TLS for etcd: %w", err)
+			}
+			cfg.TLS = tls
+		}
+		return clientv3.New(cfg)
+	}
+}

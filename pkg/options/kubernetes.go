@@ -1,0 +1,145 @@
+package options
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/homedir"
+)
+
+// Kubernetes says which workload is ours and how to reach the API. It comes in two
+// kinds: a sidecar knows its pod and its ServiceAccount; a person has a kubeconfig with
+// contexts, and kubectl's flags for it.
+type Kubernetes struct {
+	Kubeconfig, Namespace, StatefulSet, PodName string
+
+	// person has the values of kubectl's flags. Nil makes this a sidecar's.
+	person *clientcmd.ConfigOverrides
+}
+
+func newPerson() Kubernetes { return Kubernetes{person: &clientcmd.ConfigOverrides{}} }
+
+// addFlags registers the flags of this kind.
+func (o *Kubernetes) addFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.StatefulSet, "statefulset", o.StatefulSet, "name of the StatefulSet (default: the pod name less its ordinal, in a pod)")
+	if o.person == nil {
+		fs.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "kubeconfig file (default: $KUBECONFIG, else the pod's own ServiceAccount)")
+		fs.StringVarP(&o.Namespace, "namespace", "n", o.Namespace, "namespace of the StatefulSet (default: $POD_NAMESPACE)")
+		fs.StringVar(&o.PodName, "pod-name", o.PodName, "name of the pod this sidecar runs in (default: $POD_NAME); none outside a member's pod")
+		return
+	}
+	fs.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "kubeconfig file (default: $KUBECONFIG, else ~/.kube/config, else the pod's own ServiceAccount)")
+	fs.StringVarP(&o.Namespace, "namespace", "n", o.Namespace, "namespace of the StatefulSet (default: $POD_NAMESPACE in a pod, else that of the kubeconfig's context)")
+	names := clientcmd.RecommendedConfigOverrideFlags("")
+	names.ClusterOverrideFlags.APIServer.ShortName = "s" // As kubectl has it.
+	// Namespace and timeout are ours already; the last one is etcd's by that name, and a
+	// kubeconfig can say the same of its cluster. API servers know no passwords any more.
+	for _, taken := range []*clientcmd.FlagInfo{
+		&names.ContextOverrideFlags.Namespace, &names.Timeout, &names.ClusterOverrideFlags.InsecureSkipTLSVerify,
+		&names.AuthOverrideFlags.Username, &names.AuthOverrideFlags.Password,
+	} {
+		taken.LongName = ""
+	}
+	clientcmd.BindOverrideFlags(o.person, fs, names)
+}
+
+// complete fills in what follows from the environment and from other values.
+func (o *Kubernetes) complete(getenv func(string) string) {
+	fill := func(field *string, value string) {
+		if *field == "" {
+			*field = value
+		}
+	}
+	fill(&o.Kubeconfig, getenv("KUBECONFIG"))
+	fill(&o.Namespace, getenv("POD_NAMESPACE"))
+	fill(&o.PodName, getenv("POD_NAME"))
+	if i := strings.LastIndexByte(o.PodName, '-'); i > 0 {
+		if _, err := strconv.ParseUint(o.PodName[i+1:], 10, 31); err == nil {
+			fill(&o.StatefulSet, o.PodName[:i])
+		}
+	}
+	if o.person != nil && o.Namespace == "" {
+		// What is wrong with the kubeconfig comes to light in validate.
+		o.Namespace, _, _ = o.loader().Namespace()
+	}
+}
+
+func (o *Kubernetes) validate(name namer) error {
+	var errs []error
+	unreadable := readable(firstOf(o.Kubeconfig))
+	if unreadable != nil {
+		errs = append(errs, fmt.Errorf("%s: %q: %w", name("kubeconfig"), o.Kubeconfig, unreadable))
+	}
+	if o.person != nil && unreadable == nil {
+		if _, err := o.RESTConfig(""); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if o.Namespace == "" && o.person == nil {
+		errs = append(errs, fmt.Errorf("%s: is required (or set POD_NAMESPACE)", name("namespace")))
+	}
+	switch {
+	case o.StatefulSet != "":
+	case o.person != nil:
+		errs = append(errs, fmt.Errorf("%s: is required", name("statefulset")))
+	default:
+		errs = append(errs, fmt.Errorf("%s: is required (or set %s or POD_NAME to a name that ends in an ordinal, such as etcd-main-0; it is %q)", name("statefulset"), name("pod-name"), o.PodName))
+	}
+	return errors.Join(errs...)
+}
+
+// firstOf returns the only entry of a kubeconfig path list; a longer list is left to
+// client-go, which skips what is missing.
+func firstOf(list string) string {
+	if strings.ContainsRune(list, os.PathListSeparator) {
+		return ""
+	}
+	return list
+}
+
+// home is where a person's kubeconfig is when nothing else says so.
+func home() string {
+	return filepath.Join(homedir.HomeDir(), clientcmd.RecommendedHomeDir, clientcmd.RecommendedFileName)
+}
+
+// loader reads the kubeconfig, and where that says nothing the pod's own ServiceAccount.
+func (o *Kubernetes) loader() clientcmd.ClientConfig {
+	rules := &clientcmd.ClientConfigLoadingRules{Precedence: filepath.SplitList(o.Kubeconfig)}
+	if o.person != nil && o.Kubeconfig == "" {
+		rules.Precedence = []string{home()}
+	}
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, o.person)
+}
+
+// RESTConfig returns how to reach the API. Call it after Complete; it reads files and
+// asks nobody.
+func (o *Kubernetes) RESTConfig(userAgent string) (*rest.Config, error) {
+	var cfg *rest.Config
+	var err error
+	if o.person == nil && o.Kubeconfig == "" {
+		if cfg, err = rest.InClusterConfig(); err != nil {
+			return nil, fmt.Errorf("--kubeconfig: is not set, nor is KUBECONFIG, and this is not a pod: %w", err)
+		}
+	} else if cfg, err = o.loader().ClientConfig(); err != nil {
+		switch {
+		case o.Kubeconfig != "":
+			return nil, fmt.Errorf("--kubeconfig: %q: %w", o.Kubeconfig, err)
+		case clientcmd.IsEmptyConfig(err):
+			return nil, fmt.Errorf("--kubeconfig: is not set, nor is KUBECONFIG, there is no %s, and this is not a pod: name the cluster with one of them", home())
+		}
+		return nil, fmt.Errorf("--kubeconfig: %q: %w", home(), err)
+	}
+	cfg.UserAgent = userAgent
+	cfg.ContentType = "application/vnd.kubernetes.protobuf"
+	// Cycles are few and each must not queue behind the last: never throttle here, the
+	// API server's own priority and fairness does.
+	cfg.QPS = -1
+	return cfg, nil
+}

@@ -1,0 +1,163 @@
+package options
+
+import (
+	"errors"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/quorate/quorate/coordinator"
+	"github.com/quorate/quorate/pkg/rollout"
+)
+
+// Rollout is everything about rollouts that can be chosen, and nothing about how etcd
+// and Kubernetes are reached.
+type Rollout struct {
+	Policy rollout.Policy
+
+	// The fields of the same names of [coordinator.Config].
+	LockTTL, FallbackAfter, RecordDuration, ProbeTimeout time.Duration
+	RequestTimeout, Interval, MaxEvidenceAge             time.Duration
+
+	// Events says whether Kubernetes events are written. They are on by default, because
+	// they are where operators look first, and few.
+	Events bool
+	// PromoteCurrentRevision says whether status.currentRevision is set when a rollout
+	// completes. It is off by default, because it needs a permission on
+	// statefulsets/status, and Kubernetes 1.37 does it by itself (kubernetes#73492).
+	PromoteCurrentRevision bool
+}
+
+// NewRollout returns the defaults.
+func NewRollout() Rollout {
+	return Rollout{
+		Policy:         rollout.DefaultPolicy(),
+		LockTTL:        coordinator.DefaultLockTTL,
+		FallbackAfter:  coordinator.DefaultFallbackAfter,
+		RecordDuration: coordinator.DefaultRecordDuration,
+		ProbeTimeout:   coordinator.DefaultProbeTimeout,
+		RequestTimeout: coordinator.DefaultRequestTimeout,
+		Interval:       coordinator.DefaultInterval,
+		MaxEvidenceAge: coordinator.DefaultMaxEvidenceAge,
+		Events:         true,
+	}
+}
+
+// flagOf names the flag of every field that [coordinator.Config.CheckNumbers] names.
+var flagOf = map[string]string{
+	"Policy.MaxUnavailable": "max-unavailable",
+	"Policy.SettleTimeout":  "settle-timeout",
+	"Policy.DeadAfter":      "dead-after",
+	"Policy.MaxLag":         "max-lag",
+	"LockTTL":               "lock-ttl",
+	"FallbackAfter":         "fallback-after",
+	"RecordDuration":        "record-duration",
+	"ProbeTimeout":          "probe-timeout",
+	"RequestTimeout":        "request-timeout",
+	"Interval":              "interval",
+	"MaxEvidenceAge":        "max-evidence-age",
+}
+
+// addPolicy registers what decides about a removal. No text names another flag, because
+// a host shows them under a prefix.
+func (o *Rollout) addPolicy(fs *pflag.FlagSet) {
+	fs.Var((*amount)(&o.Policy.MaxUnavailable), "max-unavailable", "how many members, or what percentage of the replicas (rounded down, at least 1), may be unavailable at once during a rollout; one is all that three members can spare, and quorum is kept whatever this says")
+	fs.Var((*removal)(&o.Policy.Removal), "removal", "how a fully healthy pod is removed: delete, as the StatefulSet controller does it, because the guards know more than a PodDisruptionBudget; or evict, so that a budget can refuse; a sick one is always deleted")
+	fs.BoolVar(&o.Policy.AllowVolatileData, "allow-volatile-data", o.Policy.AllowVolatileData, "permit removals that leave fewer than a quorum of voters with data where the data volume is not persistent; off, because that is how data is lost")
+	fs.DurationVar(&o.Policy.SettleTimeout, "settle-timeout", o.Policy.SettleTimeout, "how long an updated pod may take to settle before it counts as failing and holds the rollout (enough to load 8 GiB and catch up); also how long lost quorum is left to recover by itself")
+	fs.DurationVar(&o.Policy.DeadAfter, "dead-after", o.Policy.DeadAfter, "how long an etcd container may stay terminated before its member counts as dead (a kubelet's first back-off: what merely restarted is running again by then)")
+	fs.Uint64Var(&o.Policy.MaxLag, "max-lag", o.Policy.MaxLag, "how many log entries a surviving member may be behind when another is removed (half of what etcd keeps for slow followers, so that none needs a snapshot)")
+}
+
+// addTimeouts registers how long an answer may take.
+func (o *Rollout) addTimeouts(fs *pflag.FlagSet) {
+	o.addProbeTimeout(fs)
+	o.addRequestTimeout(fs)
+}
+
+func (o *Rollout) addProbeTimeout(fs *pflag.FlagSet) {
+	fs.DurationVar(&o.ProbeTimeout, "probe-timeout", o.ProbeTimeout, "how long an etcd member may take to answer before it counts as not serving (a healthy one takes milliseconds; this tells slow from dead across zones and under load)")
+}
+
+func (o *Rollout) addRequestTimeout(fs *pflag.FlagSet) {
+	fs.DurationVar(&o.RequestTimeout, "request-timeout", o.RequestTimeout, "how long a request to the Kubernetes API may take (a busy API server answers within it; a dead one does not hold a cycle for long)")
+}
+
+// addTiming registers when a coordinator looks, and how long one that died is waited for.
+func (o *Rollout) addTiming(fs *pflag.FlagSet) {
+	fs.DurationVar(&o.LockTTL, "lock-ttl", o.LockTTL, "how long the lock of a coordinator that died outlives it (whole seconds, at least 2s; long enough for a defragmentation or a new etcd leader, and nothing is unsafe meanwhile)")
+	fs.DurationVar(&o.FallbackAfter, "fallback-after", o.FallbackAfter, "how long an outdated pod waits for a coordinator with a lock in etcd before the sidecars go on without one and agree on the Lease instead (short: a cluster without quorum waits for it, and safety does not depend on it)")
+	fs.DurationVar(&o.RecordDuration, "record-duration", o.RecordDuration, "how long the Lease may stand unrenewed before a coordinator without a lock may claim it (whole seconds, at least 3s; it is renewed every third of that, and with the lock nobody waits for it)")
+	fs.DurationVar(&o.Interval, "interval", o.Interval, "time between two looks at the cluster during a rollout when no watch reports a change (for what none reports: a member that recovers, an age that passes)")
+	fs.DurationVar(&o.MaxEvidenceAge, "max-evidence-age", o.MaxEvidenceAge, "the oldest evidence a removal may rest on (a look over members that hang takes two probe timeouts; what fails within this age by itself is not noticed)")
+}
+
+// addReporting registers what is told to others.
+func (o *Rollout) addReporting(fs *pflag.FlagSet) {
+	fs.BoolVar(&o.Events, "events", o.Events, "write Kubernetes events on the StatefulSet and its pods: removals, leader moves, hand-overs, holds that last, completion (needs create and patch on events)")
+	fs.BoolVar(&o.PromoteCurrentRevision, "promote-current-revision", o.PromoteCurrentRevision, "set status.currentRevision when a rollout completes, which Kubernetes before 1.37 never does under OnDelete (needs patch on statefulsets/status, hence off)")
+}
+
+func (o *Rollout) addAll(fs *pflag.FlagSet) {
+	o.addPolicy(fs)
+	o.addTimeouts(fs)
+	o.addTiming(fs)
+	o.addReporting(fs)
+}
+
+// validate lets the coordinator's own rules judge, under the names of the flags.
+func (o *Rollout) validate(name namer) error {
+	var cfg coordinator.Config
+	o.ApplyTo(&cfg)
+	return cfg.CheckNumbers(func(field string) string {
+		if flag, ok := flagOf[field]; ok {
+			return name(flag)
+		}
+		return field
+	})
+}
+
+// ApplyTo hands the options to a coordinator's configuration. It takes the API for events
+// away when they are off; a host sets it before.
+func (o *Rollout) ApplyTo(cfg *coordinator.Config) {
+	cfg.Policy = o.Policy
+	cfg.LockTTL, cfg.FallbackAfter, cfg.RecordDuration = o.LockTTL, o.FallbackAfter, o.RecordDuration
+	cfg.ProbeTimeout, cfg.RequestTimeout = o.ProbeTimeout, o.RequestTimeout
+	cfg.Interval, cfg.MaxEvidenceAge = o.Interval, o.MaxEvidenceAge
+	cfg.PromoteCurrentRevision = o.PromoteCurrentRevision
+	if !o.Events {
+		cfg.Events = nil
+	}
+}
+
+// removal reads --removal.
+type removal rollout.Removal
+
+func (r *removal) String() string { return rollout.Removal(*r).String() }
+
+func (r *removal) Type() string { return "delete|evict" }
+
+func (r *removal) Set(s string) error {
+	for _, method := range []rollout.Removal{rollout.RemoveByDelete, rollout.RemoveByEviction} {
+		if s == method.String() {
+			*r = removal(method)
+			return nil
+		}
+	}
+	return errors.New("use delete or evict")
+}
+
+// amount reads --max-unavailable.
+type amount rollout.Amount
+
+func (a *amount) String() string { return rollout.Amount(*a).String() }
+
+func (a *amount) Type() string { return "number|percentage" }
+
+func (a *amount) Set(s string) error {
+	parsed, err := rollout.ParseAmount(s)
+	if err == nil {
+		*a = amount(parsed)
+	}
+	return err
+}

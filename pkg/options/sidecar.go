@@ -1,0 +1,91 @@
+package options
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/sirupsen/logrus"
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/quorate/quorate/coordinator"
+)
+
+// Sidecar holds the flags of a sidecar. Use [NewSidecar], then AddFlags, Complete,
+// Validate and Config, in this order.
+type Sidecar struct {
+	Etcd       Etcd
+	Kubernetes Kubernetes
+	Log        Log
+	Rollout
+
+	// ListenAddress is where /healthz, /metrics and the status page are served, as
+	// host:port. Empty, the default, serves nothing: they need no authentication.
+	ListenAddress string
+
+	settings settings
+}
+
+// NewSidecar returns the defaults.
+func NewSidecar() *Sidecar {
+	return &Sidecar{Etcd: newEtcd(), Log: Log{Level: "info", Format: "text"}, Rollout: NewRollout()}
+}
+
+// AddFlags registers the flags.
+func (o *Sidecar) AddFlags(fs *pflag.FlagSet) {
+	o.settings.add(fs, titleKubernetes, o.Kubernetes.addFlags)
+	o.settings.add(fs, titleEtcd, o.Etcd.addFlags)
+	o.settings.add(fs, titlePolicy, o.addPolicy)
+	o.settings.add(fs, titleTiming, o.addTimeouts)
+	o.settings.add(fs, titleTiming, o.addTiming)
+	o.settings.add(fs, titleReporting, o.addReporting)
+	o.settings.add(fs, titleReporting, o.Log.addFlags)
+	o.settings.add(fs, titleReporting, func(fs *pflag.FlagSet) {
+		fs.StringVar(&o.ListenAddress, "listen-address", o.ListenAddress, "host:port to serve /healthz, /metrics and a status page on, over plain HTTP; :8090 is every address of the pod (default: off, because nobody is asked for a password there)")
+	})
+	o.settings.addFile(fs, titleGeneral)
+}
+
+// Complete reads the file that --config names, if any, and fills in what follows from
+// the environment and from other values. Its error has one line for every bad key.
+func (o *Sidecar) Complete(getenv func(string) string) error {
+	if err := o.settings.load(); err != nil {
+		return err
+	}
+	o.Kubernetes.complete(getenv)
+	return nil
+}
+
+// Validate returns every bad value, one line each, with its flag or its key in the file
+// and what to do about it.
+func (o *Sidecar) Validate() error {
+	name := o.settings.name
+	errs := []error{o.Etcd.validate(name), o.Kubernetes.validate(name), o.validate(name)}
+	if err := validListenAddress(o.ListenAddress); err != nil {
+		errs = append(errs, fmt.Errorf("%s: %q: %w", name("listen-address"), o.ListenAddress, err))
+	}
+	return errors.Join(append(errs, o.Log.validate(name))...)
+}
+
+func validListenAddress(address string) error {
+	if address == "" {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(address)
+	switch {
+	case err != nil:
+		return errors.New("needs a host and a port, such as 127.0.0.1:8090, or :8090 for every address")
+	case host != "" && net.ParseIP(host) == nil && len(validation.IsDNS1123Subdomain(strings.ToLower(host))) > 0:
+		return fmt.Errorf("%q is neither an IP address nor a host name", host)
+	case !validPort(port):
+		return fmt.Errorf("port %q is not between 1 and 65535", port)
+	}
+	return nil
+}
+
+// Config returns what a coordinator needs. Call it after Complete and Validate.
+func (o *Sidecar) Config(userAgent string, log *logrus.Entry) (coordinator.Config, error) {
+	return config(&o.Kubernetes, &o.Etcd, &o.Rollout, userAgent, log)
+}

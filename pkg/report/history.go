@@ -1,0 +1,92 @@
+package report
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// Annotations of the record's Lease for whoever reads it. They are written with the
+// record; nothing is ever decided by them.
+const (
+	// StatusAnnotation holds the coordinator's last [Report], less the candidates, as JSON.
+	StatusAnnotation = "quorate.dev/status"
+	// HistoryAnnotation holds the last entries of the [History], oldest first, as JSON.
+	HistoryAnnotation = "quorate.dev/history"
+)
+
+// HistoryLength is how many entries are kept: two rollouts of the largest cluster that
+// etcd recommends, with a change of leader and of coordinator each.
+const HistoryLength = 32
+
+// Entry is one thing that was done.
+type Entry struct {
+	At time.Time `json:"at"`
+	// What is one of the constants below.
+	What string `json:"what"`
+	// Pod is the pod that was removed, or that gave leadership or the lock away; To is who
+	// got it.
+	Pod string `json:"pod,omitempty"`
+	To  string `json:"to,omitempty"`
+	// Rule chose it; Revision is the one that the rollout goes to.
+	Rule     string `json:"rule,omitempty"`
+	Revision string `json:"revision,omitempty"`
+	// By is the coordinator, with the epoch of its claim.
+	By    string `json:"by,omitempty"`
+	Epoch int    `json:"epoch,omitempty"`
+	// Reason is the sentence that explained it; Overridden are the guards that would have
+	// held it.
+	Reason     string   `json:"reason,omitempty"`
+	Overridden []string `json:"overridden,omitempty"`
+}
+
+// What an entry is about.
+const (
+	// Removed says: a pod was deleted or evicted.
+	Removed = "Removed"
+	// LeaderMoved says: etcd's leadership moved on our request.
+	LeaderMoved = "LeaderMoved"
+	// HandedOver says: the coordinator let another one go on.
+	HandedOver = "HandedOver"
+	// Completed says: a rollout ended with every pod settled.
+	Completed = "Completed"
+)
+
+// History is the last entries, oldest first.
+type History []Entry
+
+// Add appends an entry and drops the oldest ones beyond [HistoryLength].
+func (h History) Add(e Entry) History {
+	h = append(h[:len(h):len(h)], e)
+	return h[max(0, len(h)-HistoryLength):]
+}
+
+// Notes are the annotations for a report and a history.
+func Notes(r Report, h History) map[string]string {
+	// The verdicts of all guards would fill the Lease; plan shows them.
+	r.Candidates = nil
+	notes := map[string]string{}
+	for key, value := range map[string]any{StatusAnnotation: r, HistoryAnnotation: h} {
+		if text, err := json.Marshal(value); err == nil {
+			notes[key] = string(text)
+		}
+	}
+	return notes
+}
+
+// FromNotes reads what [Notes] wrote. What is missing is zero; an error names the annotation
+// that cannot be read.
+func FromNotes(annotations map[string]string) (Report, History, error) {
+	var r Report
+	var h History
+	for key, into := range map[string]any{StatusAnnotation: &r, HistoryAnnotation: &h} {
+		text, ok := annotations[key]
+		if !ok {
+			continue
+		}
+		if err := json.Unmarshal([]byte(text), into); err != nil {
+			return Report{}, nil, fmt.Errorf("annotation %s: %w", key, err)
+		}
+	}
+	return r, h, nil
+}
