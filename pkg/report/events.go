@@ -126,7 +126,8 @@ func (r *Recorder) Tell(e Entry, podUID string) {
 	if r == nil {
 		return
 	}
-	reason, message := e.Rule, ""
+	reason := e.Rule
+	var message string
 	switch e.What {
 	case Removed:
 		message = fmt.Sprintf("Removed %s for revision %s: %s", e.Pod, e.Revision, e.Reason)
