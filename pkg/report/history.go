@@ -105,7 +105,7 @@ func (h History) Table(w io.Writer, now time.Time) error {
 			epoch = strconv.Itoa(e.Epoch)
 		}
 		fmt.Fprintln(t, strings.Join([]string{
-			e.At.UTC().Format(time.RFC3339), ago(now, e.At), e.What, dash(e.Pod), dash(e.To), dash(e.Rule), dash(e.Revision), dash(e.By), epoch, e.Why(),
+			e.At.UTC().Format(time.RFC3339), Ago(now, e.At), e.What, dash(e.Pod), dash(e.To), dash(e.Rule), dash(e.Revision), dash(e.By), epoch, e.Why(),
 		}, "\t"))
 	}
 	return t.Flush()

@@ -242,7 +242,7 @@ func (s *Status) fromKubernetes(o Outside, fresh bool) {
 	case fresh:
 		s.Reason += "; " + o.Last.Coordinator + " coordinates, and has not told of this revision yet"
 	case o.Lease.Rolling && !o.Last.At.IsZero():
-		s.Reason += fmt.Sprintf("; nobody coordinates: %s was the last to tell, %s ago (%s)", o.Last.Coordinator, ago(s.Now, o.Last.At), o.Last.Headline())
+		s.Reason += fmt.Sprintf("; nobody coordinates: %s was the last to tell, %s ago (%s)", o.Last.Coordinator, Ago(s.Now, o.Last.At), o.Last.Headline())
 	case outdated > 0:
 		s.Reason += ", and no coordinator has taken that up yet"
 	}
@@ -349,7 +349,7 @@ func (r *Report) Rows(pods map[string]Pod, now time.Time) []Row {
 			}
 		}
 		if !m.Since.IsZero() {
-			row.Since = ago(now, m.Since)
+			row.Since = Ago(now, m.Since)
 		}
 		rows = append(rows, row)
 	}
@@ -366,8 +366,8 @@ func (m *Member) revision() string {
 	return "updated"
 }
 
-// ago is how long ago it was, as kubectl writes ages. Another clock may be ahead of ours.
-func ago(now, then time.Time) string { return duration.HumanDuration(max(now.Sub(then), 0)) }
+// Ago is how long ago it was, as kubectl writes ages. Another clock may be ahead of ours.
+func Ago(now, then time.Time) string { return duration.HumanDuration(max(now.Sub(then), 0)) }
 
 // Paint colours a text for a terminal; the zero value does not.
 type Paint bool
@@ -421,9 +421,9 @@ func (s Status) Table(w io.Writer, paint Paint) error {
 		text := s.Progress.String()
 		switch {
 		case s.Rolling() && s.Started.Before(s.Now):
-			text += ", under way for " + ago(s.Now, s.Started)
+			text += ", under way for " + Ago(s.Now, s.Started)
 		case !s.Ended.IsZero():
-			text += ", ended " + ago(s.Now, s.Ended) + " ago"
+			text += ", ended " + Ago(s.Now, s.Ended) + " ago"
 		}
 		head("Progress", "%s %s", paint.as(good, s.Progress.Bar(barWidth)), text)
 	}
@@ -440,7 +440,7 @@ func (s Status) Table(w io.Writer, paint Paint) error {
 
 	fmt.Fprintf(&b, "\n%s", paint.as(s.colour(), s.Headline()))
 	if !s.Since.IsZero() && s.Since.Before(s.Now) {
-		fmt.Fprintf(&b, ", since %s", ago(s.Now, s.Since))
+		fmt.Fprintf(&b, ", since %s", Ago(s.Now, s.Since))
 	}
 	if s.nobodyActs() {
 		b.WriteString("\n  nobody coordinates: this is what a coordinator would do next")
@@ -475,7 +475,7 @@ func (s Status) Table(w io.Writer, paint Paint) error {
 
 // who says who coordinates, and since when nothing has been heard of it.
 func (s *Status) who() string {
-	told := ", told " + ago(s.Now, s.Last.At) + " ago"
+	told := ", told " + Ago(s.Now, s.Last.At) + " ago"
 	switch {
 	case s.Current:
 		return s.Last.Coordinators() + told
