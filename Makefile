@@ -7,6 +7,9 @@ CC_FOUND := $(shell command -v $${CC:-cc} 2>/dev/null || command -v gcc 2>/dev/n
 RACE := $(if $(CC_FOUND),-race,)
 GO := CGO_ENABLED=$(if $(CC_FOUND),1,0) go
 
+BUILDAH ?= buildah
+IMAGE ?= quorate
+
 SCENARIO ?= healthy
 STRATEGY ?= OnDelete
 DURATION ?= 10m
@@ -36,14 +39,42 @@ chaos: ## Roll real clusters while everything fails around them, for DURATION, f
 build: ## Build the quorate binary into .build/bin
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o .build/bin/quorate ./cmd/quorate
 
+.PHONY: image
+image: build ## Build the image IMAGE (quorate) with buildah; no registry is asked for anything
+	$(BUILDAH) build -f Dockerfile -t $(IMAGE) .build/bin
+
+.PHONY: test-image
+test-image: ## Build the image and check what is in it; says so where buildah does not work
+	.ci/image
+
 .PHONY: test
-test: test-unit test-explorer test-harness test-scenarios test-chaos ## Run all tests
+test: test-unit test-tools test-monitoring test-explorer test-harness test-scenarios test-chaos ## Run all tests
 
 .PHONY: test-unit
 test-unit: ## Run the library's tests (two minutes, most of them for every combination of members)
 	$(GO) test $(RACE) ./...
 	# Every combination of members; the race detector has nothing to find in a pure function.
 	CGO_ENABLED=0 go test -run 'Combination' ./pkg/rollout
+
+.PHONY: test-newest
+test-newest: ## Run the library's tests with the newest etcd client and Kubernetes modules
+	@# go.mod with newer versions, and nothing else: there is no second list to keep.
+	@mkdir -p .build && cp go.mod .build/newest.mod && cp go.sum .build/newest.sum
+	@go get -modfile=.build/newest.mod $$(awk '/^[^#]/ && $$3 != "-" {print $$1 "@" $$3}' tools/versions.txt)
+	@go mod tidy -modfile=.build/newest.mod
+	go list -modfile=.build/newest.mod -m $$(awk '/^[^#]/ && $$3 != "-" {print $$1}' tools/versions.txt)
+	CGO_ENABLED=0 go build -modfile=.build/newest.mod ./...
+	# What the combinations test depends on none of these modules.
+	CGO_ENABLED=0 go test -modfile=.build/newest.mod -skip Combination ./...
+
+.PHONY: test-tools
+test-tools: ## Test the project's own tools
+	cd tools && CGO_ENABLED=0 go test ./...
+
+.PHONY: test-monitoring
+test-monitoring: ## Test the alerts, the dashboard and every expression of them against the real metrics
+	test/monitoring/tools .build/monitoring
+	cd test && $(GO) test $(RACE) -count=1 ./monitoring $(UPDATE)
 
 .PHONY: test-explorer
 test-explorer: ## Walk every interleaving of small worlds with the production code, and kill every mutant
@@ -57,6 +88,7 @@ test-harness: ## Run the harness's own tests (builds Kubernetes and etcd the fir
 
 .PHONY: test-scenarios
 test-scenarios: ## Run real clusters through rollouts
+	test/monitoring/tools .build/monitoring
 	cd test && $(GO) test $(RACE) -timeout 40m -v ./scenarios/...
 
 .PHONY: test-chaos
@@ -70,6 +102,31 @@ lint: ## Check formatting and run the linters
 	.build/bin/golangci-lint run ./...
 	# The same settings as those of the build: Kubernetes is not compiled a second time.
 	cd test && CGO_ENABLED=0 GOFLAGS=-trimpath ../.build/bin/golangci-lint run ./...
+	cd tools && CGO_ENABLED=0 ../.build/bin/golangci-lint run ./...
+
+.PHONY: versions
+versions: ## Check that the library asks for no newer dependencies than its hosts have
+	tools/versions
+
+.PHONY: api
+api: ## Check the exported API against docs/api.txt
+	@cd tools && CGO_ENABLED=0 go build -o ../.build/bin/apisurface ./apisurface
+	.build/bin/apisurface -record docs/api.txt ./...
+
+.PHONY: api-update
+api-update: ## Write the exported API to docs/api.txt
+	@cd tools && CGO_ENABLED=0 go build -o ../.build/bin/apisurface ./apisurface
+	.build/bin/apisurface -record docs/api.txt -update ./...
+
+.PHONY: licences
+licences: ## Check the licences of all dependencies, of the library and of the tests
+	@cd tools && CGO_ENABLED=0 go build -o ../.build/bin/go-licenses github.com/google/go-licenses/v2
+	tools/licences .build/bin/go-licenses
+
+.PHONY: vuln
+vuln: ## Look for known vulnerabilities, where their database answers
+	@cd tools && CGO_ENABLED=0 go build -o ../.build/bin/govulncheck golang.org/x/vuln/cmd/govulncheck
+	tools/vuln .build/bin/govulncheck
 
 .PHONY: clean
 clean: ## Remove what was built here

@@ -104,6 +104,9 @@ func TestARolloutIsToldInEveryWay(t *testing.T) {
 		if got := metric(t, registry, "quorate_coordinator", "ns", "etcd"); got != 1 {
 			t.Errorf("quorate_coordinator %v", got)
 		}
+		if started := metric(t, registry, "quorate_rollout_started_timestamp_seconds"); time.Since(time.UnixMilli(int64(started*1000))) > 20*time.Second {
+			t.Errorf("quorate_rollout_started_timestamp_seconds %v", started)
+		}
 		within(t, 5*time.Minute, "the rollout", func() bool { return s.settled("rev-2") })
 		<-time.After(time.Minute)
 
@@ -142,6 +145,7 @@ func TestARolloutIsToldInEveryWay(t *testing.T) {
 			{"quorate_removals_total", []string{"refused"}, 0},
 			{"quorate_leader_moves_total", []string{"done"}, 1},
 			{"quorate_rollout_in_progress", nil, 0},
+			{"quorate_rollout_started_timestamp_seconds", nil, 0},
 			{"quorate_rollout_pods", []string{"settled"}, 3},
 			{"quorate_rollout_state", []string{"Complete"}, 1},
 			{"quorate_rollout_state", nil, 1},
@@ -243,7 +247,9 @@ func TestAnOverrideIsLoud(t *testing.T) {
 		s := newStage(t, 3)
 		registry := prometheus.NewRegistry()
 		defer run(t, s.config(telling(s.kube, registry), func(c *Config) {
-			c.Gates = func(context.Context) []rollout.Gate { return []rollout.Gate{{Name: report.GateBackup, Detail: "the last upload failed"}} }
+			c.Gates = func(context.Context) []rollout.Gate {
+				return []rollout.Gate{{Name: report.GateBackup, Detail: "the last upload failed"}}
+			}
 		}))()
 		s.update("rev-2")
 		within(t, time.Minute, "that the gate holds", func() bool { r, _ := s.published(t); return r.Guard == "HostGates" })

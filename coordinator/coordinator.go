@@ -29,9 +29,8 @@ type Coordinator struct {
 	faults   faults
 	account  account
 	running  atomic.Bool
-	// sideFaults are those of the watches and of the events' writer, which are goroutines of
-	// their own.
-	sideFaults sharedFaults
+	// eventFaults are those of the events, which a goroutine of its own writes.
+	eventFaults sharedFaults
 
 	// started is the origin of all instants.
 	started time.Time
@@ -78,7 +77,7 @@ func New(cfg Config) (*Coordinator, error) {
 			instance, _ = os.Hostname()
 		}
 		c.account.events = report.NewRecorder(cfg.Events, instance, cfg.RequestTimeout, func(err error) {
-			c.sideFaults.note(c.log, "an event could not be written", explain(err))
+			c.eventFaults.note(c.log, "an event could not be written", explain(err))
 		})
 	}
 	return c, nil
@@ -317,6 +316,8 @@ func (c *Coordinator) abstain(ctx context.Context, why string, least time.Durati
 	c.unfit = min(max(2*c.unfit, least), longestUnfit)
 	c.log.WithField("for", c.unfit.String()).Warnf("unfit: %s", why)
 	c.account.events.Fault(why)
+	c.account.metrics.Unfit(true)
+	defer c.account.metrics.Unfit(false)
 	ctx, cancel := context.WithTimeout(ctx, c.unfit)
 	defer cancel()
 	self := c.self
@@ -357,10 +358,13 @@ func wait(ctx context.Context, d time.Duration, changed <-chan struct{}) {
 }
 
 // explain adds to an error from Kubernetes what an operator can do about it.
-func explain(err error) error {
+func explain(err error) error { return explainFor(err, "deploy/base/role.yaml") }
+
+// explainFor is explain where another file of ours grants what is needed.
+func explainFor(err error, grantedBy string) error {
 	switch {
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%w (grant it to the sidecar's ServiceAccount, see deploy/rbac.yaml)", err)
+		return fmt.Errorf("%w (grant it to the sidecar's ServiceAccount, see %s)", err, grantedBy)
 	case apierrors.IsUnauthorized(err):
 		return fmt.Errorf("%w (the API server does not accept the ServiceAccount token)", err)
 	case apierrors.IsNotFound(err):
@@ -411,7 +415,7 @@ func (f *faults) clear() {
 	f.metrics.Failures(f.at, 0)
 }
 
-// sharedFaults are those of what goes on beside the loop. Nobody waits for it.
+// sharedFaults are those that more than one goroutine notes. Nobody waits for what failed.
 type sharedFaults struct {
 	mu sync.Mutex
 	faults

@@ -250,7 +250,7 @@ func TestTheLoop(t *testing.T) {
 			stop := run(t, config(k, logTo(&log)))
 			<-time.After(time.Minute)
 			stop()
-			if !strings.Contains(log.String(), "delete pod etcd-2") || !strings.Contains(log.String(), "see deploy/rbac.yaml") {
+			if !strings.Contains(log.String(), "delete pod etcd-2") || !strings.Contains(log.String(), "see deploy/base/role.yaml") {
 				t.Errorf("log:\n%s", log.String())
 			}
 		}},

@@ -95,12 +95,12 @@ func (l *leader) lead(ctx context.Context) {
 		default: // A look is due already.
 		}
 	}
-	failed := func(err error) { l.sideFaults.note(l.log, "changes are seen late", explain(err)) }
-	watches.Go(func() { l.workload.WatchSet(ctx, trigger, failed) })
+	watches.Go(func() { l.workload.WatchSet(ctx, trigger, l.unwatchable("the StatefulSet")) })
 	l.watchPods = func(ctx context.Context, selector string) {
-		watches.Go(func() { l.workload.WatchPods(ctx, selector, trigger, failed) })
+		watches.Go(func() { l.workload.WatchPods(ctx, selector, trigger, l.unwatchable("the pods")) })
 	}
 	defer l.account.rests()
+	defer l.faults.clear() // Whoever leads next counts its own.
 	defer l.rest()
 	for ctx.Err() == nil && !l.over {
 		due, err := l.look(ctx)
@@ -514,8 +514,8 @@ func (l *leader) promote(ctx context.Context) error {
 		l.log.WithField("revision", l.seen.Set.UpdateRevision).Info("status.currentRevision set: the rollout is over for Kubernetes as well")
 		return nil
 	case record.Failed:
-		l.Coordinator.notPromoted = l.seen.Set.UpdateRevision
-		l.faults.note(l.log, "status.currentRevision may not be set", explain(err))
+		l.notPromoted = l.seen.Set.UpdateRevision
+		l.faults.note(l.log, "status.currentRevision may not be set", explainFor(err, "deploy/components/promote-current-revision"))
 		return nil
 	case record.Refused, record.Unclear:
 	}
@@ -525,7 +525,7 @@ func (l *leader) promote(ctx context.Context) error {
 // unpromoted is true when status.currentRevision is behind, and we are to set it.
 func (l *leader) unpromoted(o workload.Observation) bool {
 	return l.cfg.PromoteCurrentRevision && o.Set.OnDelete && !o.Set.Deleting && o.Set.UpdateRevision != "" &&
-		o.CurrentRevision != o.Set.UpdateRevision && l.Coordinator.notPromoted != o.Set.UpdateRevision
+		o.CurrentRevision != o.Set.UpdateRevision && l.notPromoted != o.Set.UpdateRevision
 }
 
 // wait waits for news, or until it is time to look or to try again.
@@ -575,6 +575,20 @@ func (l *leader) note(ctx context.Context, what string, err error) {
 		l.giveUp(fmt.Sprintf("%s: %v", what, err), forbiddenFor)
 	} else {
 		l.giveUp(fmt.Sprintf("%s, %d times in a row: %v", what, l.faults.row, err), unfitFor)
+	}
+}
+
+// unwatchable logs that the API server refuses a watch. It is no reason to give up, since
+// the watch is tried again; but without that of the StatefulSet no rollout is noticed, and
+// somebody should know why. That the API server does not answer at all is noted by whoever
+// asks it for more than news.
+func (l *leader) unwatchable(what string) func(error) {
+	var seen faults // Its own: a watch has a goroutine of its own.
+	return func(err error) {
+		var answer apierrors.APIStatus
+		if errors.As(err, &answer) {
+			seen.note(l.log, what+" cannot be watched", explain(err))
+		}
 	}
 }
 

@@ -197,7 +197,7 @@ func TestTheRecord(t *testing.T) {
 			k.change(func() { k.leaseErr = nil })
 			within(t, time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
 			stop()
-			if !strings.Contains(log.String(), "see deploy/rbac.yaml") {
+			if !strings.Contains(log.String(), "see deploy/base/role.yaml") {
 				t.Errorf("log:\n%s", log.String())
 			}
 		}},

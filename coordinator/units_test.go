@@ -201,13 +201,37 @@ func TestFaultsAreLoggedOnceAMinuteAndRetriedEverMoreSlowly(t *testing.T) {
 	})
 }
 
+func TestARefusedWatchIsLoggedOnceAMinuteAndAnOutageNotAtAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		logger := logrus.New()
+		logger.SetOutput(&out)
+		l := &leader{Coordinator: &Coordinator{log: logrus.NewEntry(logger)}}
+		failed := l.unwatchable("the StatefulSet")
+		forbidden := apierrors.NewForbidden(schema.GroupResource{Group: "apps", Resource: "statefulsets"}, "", errors.New("x"))
+		for range 60 { // One attempt a second.
+			failed(forbidden)
+			failed(fmt.Errorf("stream error %v", time.Now()))
+			<-time.After(time.Second)
+		}
+		text := out.String()
+		if strings.Count(text, "\n") != 1 || !strings.Contains(text, "the StatefulSet cannot be watched; retrying") || !strings.Contains(text, "see deploy/base/role.yaml") {
+			t.Errorf("log of a minute: %s", text)
+		}
+		failed(forbidden)
+		if n := strings.Count(out.String(), "\n"); n != 2 {
+			t.Errorf("%d lines after a minute, want 2", n)
+		}
+	})
+}
+
 func TestErrorsOfKubernetesSayWhatToDo(t *testing.T) {
 	r := schema.GroupResource{Group: "apps", Resource: "statefulsets"}
 	for _, tc := range []struct {
 		err  error
 		want string
 	}{
-		{apierrors.NewForbidden(r, "etcd", errors.New("x")), "see deploy/rbac.yaml"},
+		{apierrors.NewForbidden(r, "etcd", errors.New("x")), "see deploy/base/role.yaml"},
 		{apierrors.NewUnauthorized("x"), "ServiceAccount token"},
 		{apierrors.NewNotFound(r, "etcd"), "check --namespace and --statefulset"},
 	} {

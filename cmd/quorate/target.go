@@ -181,7 +181,7 @@ func outside(dump *workload.Dump, set *appsv1.StatefulSet, etcd rollout.Membersh
 	}
 	var err error
 	if o.Last, o.History, err = report.FromNotes(lease.Annotations); err != nil {
-		err = fmt.Errorf("read Lease %s: %w", lease.Name, err)
+		err = fmt.Errorf("what the Lease %s tells: %w", lease.Name, err)
 	}
 	return o, err
 }

@@ -123,11 +123,11 @@ func start(tb testing.TB, n int, inMemory bool) *Cluster {
 func (c *Cluster) serve(tb testing.TB, m *Member, listener net.Listener) {
 	s := &service{cluster: c, member: m}
 	m.server = grpc.NewServer(grpc.UnaryInterceptor(s.gate))
-	pb.RegisterKVServer(m.server, kvService{service: s})
-	pb.RegisterClusterServer(m.server, clusterService{service: s})
-	pb.RegisterMaintenanceServer(m.server, maintenanceService{service: s})
-	pb.RegisterLeaseServer(m.server, leaseService{service: s})
-	pb.RegisterWatchServer(m.server, watchService{service: s})
+	pb.RegisterKVServer(m.server, &kvService{service: s})
+	pb.RegisterClusterServer(m.server, &clusterService{service: s})
+	pb.RegisterMaintenanceServer(m.server, &maintenanceService{service: s})
+	pb.RegisterLeaseServer(m.server, &leaseService{service: s})
+	pb.RegisterWatchServer(m.server, &watchService{service: s})
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
@@ -306,7 +306,7 @@ func (s *service) header() *pb.ResponseHeader {
 var errLearner = status.Error(codes.Unavailable, "etcdserver: rpc not supported for learner")
 
 type clusterService struct {
-	*pb.UnimplementedClusterServer
+	pb.UnimplementedClusterServer
 	*service
 }
 
@@ -342,7 +342,7 @@ func (s clusterService) MemberList(ctx context.Context, req *pb.MemberListReques
 }
 
 type maintenanceService struct {
-	*pb.UnimplementedMaintenanceServer
+	pb.UnimplementedMaintenanceServer
 	*service
 }
 

@@ -157,7 +157,7 @@ func (c *Cluster) Leases() int {
 }
 
 type kvService struct {
-	*pb.UnimplementedKVServer
+	pb.UnimplementedKVServer
 	*service
 }
 
@@ -258,7 +258,7 @@ func (s kvService) Txn(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse
 }
 
 type leaseService struct {
-	*pb.UnimplementedLeaseServer
+	pb.UnimplementedLeaseServer
 	*service
 }
 
@@ -323,7 +323,7 @@ func (s leaseService) LeaseKeepAlive(stream pb.Lease_LeaseKeepAliveServer) error
 }
 
 type watchService struct {
-	*pb.UnimplementedWatchServer
+	pb.UnimplementedWatchServer
 	*service
 }
 

@@ -239,18 +239,17 @@ func Blocked(err error) bool { return apierrors.IsTooManyRequests(err) }
 const watchRetry = time.Second
 
 // WatchSet calls changed whenever the StatefulSet may have changed, until ctx ends.
-// It opens one watch on that single object. failed, if not nil, gets the error of every attempt to open
-// one that failed.
+// It opens one watch on that single object, and calls failed whenever it cannot.
 func (w *Workload) WatchSet(ctx context.Context, changed func(), failed func(error)) {
 	opts := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", w.name).String()}
-	keepWatching(ctx, func(ctx context.Context) (watch.Interface, error) { return w.sets.Watch(ctx, opts) }, changed, about("watch StatefulSet "+w.name, failed))
+	keepWatching(ctx, func(ctx context.Context) (watch.Interface, error) { return w.sets.Watch(ctx, opts) }, changed, failed)
 }
 
 // WatchPods calls changed whenever a pod behind the selector may have changed,
-// until ctx ends; failed as for WatchSet.
+// until ctx ends, and failed whenever the watch cannot be opened.
 func (w *Workload) WatchPods(ctx context.Context, selector string, changed func(), failed func(error)) {
 	opts := metav1.ListOptions{LabelSelector: selector}
-	keepWatching(ctx, func(ctx context.Context) (watch.Interface, error) { return w.pods.Watch(ctx, opts) }, changed, about("watch the pods of StatefulSet "+w.name, failed))
+	keepWatching(ctx, func(ctx context.Context) (watch.Interface, error) { return w.pods.Watch(ctx, opts) }, changed, failed)
 }
 
 // keepWatching never looks into an event: it may be old, and a lost one is made up
@@ -268,14 +267,6 @@ func keepWatching(ctx context.Context, open func(context.Context) (watch.Interfa
 		case <-retry.C:
 		}
 		retry.Stop()
-	}
-}
-
-func about(what string, failed func(error)) func(error) {
-	return func(err error) {
-		if failed != nil {
-			failed(fmt.Errorf("%s: %w", what, err))
-		}
 	}
 }
 

@@ -140,12 +140,16 @@ func TestObserveSaysWhatItCouldNotRead(t *testing.T) {
 func TestWatches(t *testing.T) {
 	for _, tc := range []struct {
 		name string
-		run  func(ctx context.Context, w *workload.Workload, changed func())
+		run  func(ctx context.Context, w *workload.Workload, changed func(), failed func(error))
 		want metav1.ListOptions
 	}{
-		{"the StatefulSet", func(ctx context.Context, w *workload.Workload, changed func()) { w.WatchSet(ctx, changed, nil) },
+		{"the StatefulSet", func(ctx context.Context, w *workload.Workload, changed func(), failed func(error)) {
+			w.WatchSet(ctx, changed, failed)
+		},
 			metav1.ListOptions{FieldSelector: "metadata.name=etcd-main"}},
-		{"its pods", func(ctx context.Context, w *workload.Workload, changed func()) { w.WatchPods(ctx, "a=b", changed, nil) },
+		{"its pods", func(ctx context.Context, w *workload.Workload, changed func(), failed func(error)) {
+			w.WatchPods(ctx, "a=b", changed, failed)
+		},
 			metav1.ListOptions{LabelSelector: "a=b"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -156,7 +160,7 @@ func TestWatches(t *testing.T) {
 				ended := make(chan struct{})
 				go func() {
 					defer close(ended)
-					tc.run(ctx, newWorkload(a), func() { changes <- struct{}{} })
+					tc.run(ctx, newWorkload(a), func() { changes <- struct{}{} }, func(err error) { t.Errorf("a watch failed: %v", err) })
 				}()
 
 				synctest.Wait()
@@ -194,18 +198,18 @@ func TestWatches(t *testing.T) {
 	}
 }
 
-func TestAWatchThatCannotBeOpenedIsTriedAgainUntilItsContextEnds(t *testing.T) {
+func TestAWatchThatCannotBeOpenedIsReportedAndTriedAgainUntilItsContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &api{watchErr: errors.New("connection refused")}
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second+time.Millisecond)
 		defer cancel()
-		var said []string
-		newWorkload(a).WatchSet(ctx, func() { t.Error("nothing was reported") }, func(err error) { said = append(said, err.Error()) })
+		var reported []error
+		newWorkload(a).WatchSet(ctx, func() { t.Error("nothing was reported") }, func(err error) { reported = append(reported, err) })
 		if _, asked := a.watching(); len(asked) != 11 {
 			t.Errorf("%d attempts in ten seconds, want 11", len(asked))
 		}
-		if len(said) != 11 || said[0] != "watch StatefulSet etcd-main: connection refused" {
-			t.Errorf("said %q", said)
+		if len(reported) != 11 || !errors.Is(reported[0], a.watchErr) {
+			t.Errorf("reported %v, want each of 11 attempts with %v", reported, a.watchErr)
 		}
 	})
 }

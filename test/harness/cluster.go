@@ -6,9 +6,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -16,13 +13,10 @@ import (
 	"go.uber.org/zap"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
-	"sigs.k8s.io/yaml"
 
-	"github.com/quorate/quorate/test/harness/build"
 	"github.com/quorate/quorate/test/harness/pki"
 	"github.com/quorate/quorate/test/harness/traffic"
 )
@@ -98,28 +92,12 @@ func (e *Env) CreateCluster(ctx context.Context, s Spec) (*Cluster, error) {
 // grant applies exactly the Role and binding that Quorate ships, renamed for the
 // cluster.
 func (e *Env) grant(ctx context.Context, s Spec) error {
-	root, err := build.Root()
+	role, binding, err := access(s.Name, s.Components...)
 	if err != nil {
 		return err
 	}
-	data, err := os.ReadFile(filepath.Join(root, "deploy", "rbac.yaml"))
-	if err != nil {
-		return err
-	}
-	role, binding, ok := strings.Cut(strings.ReplaceAll(string(data), "etcd-main", s.Name), "\n---\n")
-	if !ok {
-		return errors.New("deploy/rbac.yaml: expected a Role and a RoleBinding")
-	}
-	var r rbacv1.Role
-	var b rbacv1.RoleBinding
-	if err := errors.Join(yaml.UnmarshalStrict([]byte(role), &r), yaml.UnmarshalStrict([]byte(binding), &b)); err != nil {
-		return fmt.Errorf("deploy/rbac.yaml: %w", err)
-	}
-	for i := range b.Subjects {
-		b.Subjects[i].Namespace = Namespace
-	}
-	_, rerr := e.Client.RbacV1().Roles(Namespace).Create(ctx, &r, metav1.CreateOptions{})
-	_, berr := e.Client.RbacV1().RoleBindings(Namespace).Create(ctx, &b, metav1.CreateOptions{})
+	_, rerr := e.Client.RbacV1().Roles(Namespace).Create(ctx, role, metav1.CreateOptions{})
+	_, berr := e.Client.RbacV1().RoleBindings(Namespace).Create(ctx, binding, metav1.CreateOptions{})
 	return errors.Join(rerr, berr)
 }
 

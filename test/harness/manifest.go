@@ -35,6 +35,8 @@ type Spec struct {
 	SidecarArgs []string
 	// EtcdArgs are added to etcd's.
 	EtcdArgs []string
+	// Components are those of deploy/components that are granted beside the base.
+	Components []string
 	// StartDelay is how long a pod takes before its containers start, as scheduling,
 	// attaching the volume and pulling the image take in a cluster. None by default:
 	// tests do not wait for what they do not test.

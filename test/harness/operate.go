@@ -11,9 +11,9 @@ import (
 	"strings"
 	"syscall"
 
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/quorate/quorate/test/harness/build"
@@ -64,6 +64,11 @@ func (c *Cluster) Delete(ctx context.Context) error {
 func (c *Cluster) Signal(pod, container string, sig syscall.Signal) error {
 	c.env.Timeline.Note("fault", "%v to %s of %s", sig, container, pod)
 	return c.env.Agent.KillContainer(pod, container, sig)
+}
+
+// Exec runs the program of a container's image once more in it, as kubectl exec does.
+func (c *Cluster) Exec(ctx context.Context, pod, container string, args ...string) (code int, output string, err error) {
+	return c.env.Agent.Exec(ctx, pod, container, args...)
 }
 
 // Kill ends a pod's container at once.
@@ -119,6 +124,24 @@ func (c *Cluster) SetMinAvailable(ctx context.Context, n int) error {
 	})
 }
 
+// WaitEvent waits until there is an event about the StatefulSet with the reason, and with the
+// text in its message.
+func (c *Cluster) WaitEvent(ctx context.Context, reason, text string) error {
+	about := fields.Set{"involvedObject.kind": "StatefulSet", "involvedObject.name": c.Spec.Name, "reason": reason}.String()
+	return waitFor(ctx, fmt.Sprintf("an event %s about %s says %q", reason, c.Spec.Name, text), func(ctx context.Context) (bool, string) {
+		events, err := c.env.Client.CoreV1().Events(Namespace).List(ctx, metav1.ListOptions{FieldSelector: about})
+		if err != nil {
+			return false, err.Error()
+		}
+		var messages []string
+		for i := range events.Items {
+			messages = append(messages, events.Items[i].Message)
+		}
+		said := slices.ContainsFunc(messages, func(m string) bool { return strings.Contains(m, text) })
+		return said, fmt.Sprintf("%q", messages)
+	})
+}
+
 // EtcdVersion is the version that the pod's member reports, or the error.
 func (c *Cluster) EtcdVersion(ctx context.Context, pod string) string {
 	client, err := c.Dial(pod)
@@ -131,21 +154,6 @@ func (c *Cluster) EtcdVersion(ctx context.Context, pod string) string {
 		return err.Error()
 	}
 	return st.Version
-}
-
-// RevokeDelete takes the permission to delete pods away from the sidecars.
-func (c *Cluster) RevokeDelete(ctx context.Context) error {
-	roles := c.env.Client.RbacV1().Roles(Namespace)
-	role, err := roles.Get(ctx, c.Spec.Name+"-quorate", metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
-	for i := range role.Rules {
-		role.Rules[i].Verbs = slices.DeleteFunc(role.Rules[i].Verbs, func(verb string) bool { return verb == "delete" })
-	}
-	role.Rules = slices.DeleteFunc(role.Rules, func(rule rbacv1.PolicyRule) bool { return len(rule.Verbs) == 0 })
-	_, err = roles.Update(ctx, role, metav1.UpdateOptions{})
-	return err
 }
 
 // Memory is what a process occupies, in bytes.

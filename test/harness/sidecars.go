@@ -3,16 +3,12 @@ package harness
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
-	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/quorate/quorate/test/harness/apiproxy"
@@ -68,65 +64,57 @@ func SelfRemovals(requests []apiproxy.Record) []apiproxy.Record {
 	})
 }
 
-// CreateServiceAccount creates a ServiceAccount that may do, of all that a sidecar may,
-// only what has one of the verbs.
-func (c *Cluster) CreateServiceAccount(ctx context.Context, name string, verbs ...string) error {
-	_, err := c.env.Client.CoreV1().ServiceAccounts(Namespace).Create(ctx, &corev1.ServiceAccount{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: Namespace},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		return err
-	}
-	roles := c.env.Client.RbacV1().Roles(Namespace)
-	role, err := roles.Get(ctx, c.Spec.Name+"-quorate", metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
-	role.ObjectMeta = metav1.ObjectMeta{Name: name, Namespace: Namespace}
-	for i := range role.Rules {
-		role.Rules[i].Verbs = slices.DeleteFunc(role.Rules[i].Verbs, func(verb string) bool { return !slices.Contains(verbs, verb) })
-	}
-	role.Rules = slices.DeleteFunc(role.Rules, func(rule rbacv1.PolicyRule) bool { return len(rule.Verbs) == 0 })
-	if _, err := roles.Create(ctx, role, metav1.CreateOptions{}); err != nil {
-		return err
-	}
-	_, err = c.env.Client.RbacV1().RoleBindings(Namespace).Create(ctx, &rbacv1.RoleBinding{
-		ObjectMeta: role.ObjectMeta,
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: name, Namespace: Namespace}},
-	}, metav1.CreateOptions{})
-	return err
-}
-
 // StartOutside runs a sidecar outside of any pod, as a Job or a laptop does, with the
 // rights of the cluster's ServiceAccount. It goes by the members' addresses, so the
 // cluster must be reachable by these. Its certificates, kubeconfig and log
 // (sidecar.log) are in the directory. Stop it in the end.
 func (c *Cluster) StartOutside(ctx context.Context, dir string, args ...string) (*process.Process, error) {
-	token, err := c.env.Client.CoreV1().ServiceAccounts(Namespace).CreateToken(ctx, c.Spec.Name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	a, err := c.WriteAccess(ctx, dir)
 	if err != nil {
-		return nil, fmt.Errorf("token for a sidecar outside of %s: %w", c.Spec.Name, err)
+		return nil, err
 	}
-	files := map[string][]byte{"kubeconfig": []byte(c.env.kubeconfig()), "ca.crt": c.env.API.CAPEM(), "token": []byte(token.Status.Token)}
 	given := []string{
 		"sidecar", "--namespace=" + Namespace, "--statefulset=" + c.Spec.Name, "--log-format=json",
-		"--kubeconfig=" + filepath.Join(dir, "kubeconfig"), "--endpoints=" + strings.Join(c.Endpoints(), ","),
+		"--kubeconfig=" + a.Kubeconfig, "--endpoints=" + strings.Join(a.Endpoints, ","),
 	}
-	if !c.Spec.PlainText {
-		secret, err := c.env.Client.CoreV1().Secrets(Namespace).Get(ctx, c.Spec.Name+"-tls", metav1.GetOptions{})
-		if err != nil {
-			return nil, err
-		}
-		files["etcd-ca.crt"], files["client.crt"], files["client.key"] = secret.Data["ca.crt"], secret.Data["client.crt"], secret.Data["client.key"]
-		given = append(given, "--cacert="+filepath.Join(dir, "etcd-ca.crt"), "--cert="+filepath.Join(dir, "client.crt"), "--key="+filepath.Join(dir, "client.key"))
-	}
-	for name, content := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
-			return nil, err
-		}
+	if a.CA != "" {
+		given = append(given, "--cacert="+a.CA, "--cert="+a.Cert, "--key="+a.Key)
 	}
 	return process.Start(process.Spec{
 		Name: "sidecar outside of " + c.Spec.Name, Path: c.env.Binaries.Quorate, Args: append(given, args...),
 		Env: []string{}, LogPath: filepath.Join(dir, "sidecar.log"),
 	})
+}
+
+// Access is what a process outside of any pod needs to reach the API server, with the rights
+// of the cluster's ServiceAccount, and the members.
+type Access struct {
+	Kubeconfig string
+	Endpoints  []string
+	// CA, Cert and Key are files for etcd; empty without TLS.
+	CA, Cert, Key string
+}
+
+// WriteAccess writes the files of an [Access] into a directory.
+func (c *Cluster) WriteAccess(ctx context.Context, dir string) (Access, error) {
+	token, err := c.token(ctx, c.Spec.Name)
+	if err != nil {
+		return Access{}, err
+	}
+	a := Access{Kubeconfig: filepath.Join(dir, "kubeconfig"), Endpoints: c.Endpoints()}
+	files := map[string][]byte{a.Kubeconfig: []byte(c.env.kubeconfig()), filepath.Join(dir, "ca.crt"): c.env.API.CAPEM(), filepath.Join(dir, "token"): []byte(token)}
+	if !c.Spec.PlainText {
+		secret, err := c.env.Client.CoreV1().Secrets(Namespace).Get(ctx, c.Spec.Name+"-tls", metav1.GetOptions{})
+		if err != nil {
+			return Access{}, err
+		}
+		a.CA, a.Cert, a.Key = filepath.Join(dir, "etcd-ca.crt"), filepath.Join(dir, "client.crt"), filepath.Join(dir, "client.key")
+		files[a.CA], files[a.Cert], files[a.Key] = secret.Data["ca.crt"], secret.Data["client.crt"], secret.Data["client.key"]
+	}
+	for path, content := range files {
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			return Access{}, err
+		}
+	}
+	return a, nil
 }

@@ -42,6 +42,9 @@ var logs = flag.String("logs", "", "directory for data and logs of all processes
 
 func TestMain(m *testing.M) {
 	harness.Launcher()
+	if config := os.Getenv(hostConfig); config != "" {
+		os.Exit(host(config)) // This process is the host program of a test.
+	}
 	if err := flag.Set("test.parallel", lanes); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

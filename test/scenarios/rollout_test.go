@@ -109,7 +109,7 @@ func TestWhatIsWrongIsSaidInOneLine(t *testing.T) {
 	})
 	t.Run("a missing permission is named with its verb and resource, and nothing is removed", func(t *testing.T) {
 		s := s.in(t)
-		require.NoError(t, s.RevokeDelete(ctx))
+		require.NoError(t, s.Revoke(ctx, harness.Permission{Verb: "delete", Resource: "pods"}))
 		o := s.during(ctx, func(*harness.Ledger) {
 			s.touch(ctx, "forbidden")
 			entry, err := s.journal.Await(ctx, "what is forbidden", func(e harness.LogEntry) bool {
@@ -117,7 +117,7 @@ func TestWhatIsWrongIsSaidInOneLine(t *testing.T) {
 			})
 			require.NoError(t, err)
 			require.Contains(t, entry.Error, `cannot delete resource "pods"`)
-			require.Contains(t, entry.Error, "deploy/rbac.yaml")
+			require.Contains(t, entry.Error, "deploy/base/role.yaml")
 		})
 		o.lostNothing(t)
 		require.Empty(t, o.order, "nothing is removed")

@@ -1,0 +1,165 @@
+package harness
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"sigs.k8s.io/yaml"
+
+	"github.com/quorate/quorate/pkg/options"
+	"github.com/quorate/quorate/pkg/record"
+)
+
+func TestWhatIsShippedCanBeBuiltAndIsOfOneName(t *testing.T) {
+	const promote = "promote-current-revision"
+	base := granted(t, "etcd-main", "base")
+	promoting := append([]string{base[0], "apps/statefulsets/status patch [etcd-main]"}, base[1:]...)
+	for _, tc := range []struct {
+		name       string
+		set        string
+		folder     string
+		components []string
+		want       []string
+	}{
+		{"the base", "etcd-main", "base", nil, base},
+		{"the base, promoting the revision: one rule more, of the same StatefulSet", "etcd-main", "base", []string{promote}, promoting},
+		{"the example for another StatefulSet: the base in every word, but for the name", "etcd-events", "overlays/etcd-events", nil, renamed(base)},
+		{"that one promoting, too: the component takes the name that it finds", "etcd-events", "overlays/etcd-events", []string{promote}, renamed(promoting)},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			require.Equal(t, tc.want, granted(t, tc.set, tc.folder, tc.components...))
+		})
+	}
+}
+
+func TestTheShippedRoleNamesTheLeaseAndThePodsOfItsStatefulSet(t *testing.T) {
+	role, _, err := access("etcd-main")
+	require.NoError(t, err)
+	var pods []string
+	for n := range maxReplicas {
+		pods = append(pods, fmt.Sprintf("etcd-main-%d", n))
+	}
+	want := map[string][]string{
+		"apps/statefulsets": {"etcd-main"}, "/pods": pods, "/pods/eviction": pods,
+		"coordination.k8s.io/leases": {record.Name("etcd-main")},
+	}
+	named := map[string][]string{}
+	for _, rule := range role.Rules {
+		for _, verb := range rule.Verbs {
+			require.NotContains(t, []string{"*", "update", "deletecollection", "escalate", "bind", "impersonate"}, verb)
+		}
+		if len(rule.ResourceNames) > 0 {
+			named[rule.APIGroups[0]+"/"+rule.Resources[0]] = rule.ResourceNames
+			continue
+		}
+		// What no name can be pinned to: a list, a name that does not exist yet.
+		for _, verb := range rule.Verbs {
+			require.Contains(t, []string{"list pods", "watch pods", "create leases", "create events", "patch events"}, verb+" "+rule.Resources[0])
+		}
+	}
+	require.Equal(t, want, named)
+}
+
+func TestOperatorsCannotTouchPodsAndOnlyOneLease(t *testing.T) {
+	viewer, operator, err := operators("etcd-main")
+	require.NoError(t, err)
+	for _, rule := range viewer.Rules {
+		require.Equal(t, []string{"get", "list", "watch"}, rule.Verbs, "%v", rule.Resources)
+	}
+	require.Equal(t, []string{
+		"coordination.k8s.io/leases get,patch [" + record.Name("etcd-main") + "]",
+		"coordination.k8s.io/leases create []",
+	}, lines(operator.Rules))
+}
+
+func TestTheSidecarOfThePatchKnowsItsFlagsAndJoinsThePod(t *testing.T) {
+	documents, err := documentsOf("sidecar-patch.yaml")
+	require.NoError(t, err)
+	require.Len(t, documents, 1)
+	var patch appsv1.StatefulSet
+	require.NoError(t, yaml.UnmarshalStrict([]byte(documents[0]), &patch))
+	require.Equal(t, "etcd-main", patch.Name)
+
+	// The StatefulSet of a cluster of the harness is like etcd-druid's.
+	original, err := yaml.Marshal((&Env{mode: Namespaces}).statefulSet(Spec{Name: "etcd-main", PlainText: true, Replicas: 1}.complete()))
+	require.NoError(t, err)
+	before, err := yaml.YAMLToJSON(original)
+	require.NoError(t, err)
+	change, err := yaml.YAMLToJSON([]byte(documents[0]))
+	require.NoError(t, err)
+	after, err := strategicpatch.StrategicMergePatch(before, change, appsv1.StatefulSet{})
+	require.NoError(t, err)
+	var patched appsv1.StatefulSet
+	require.NoError(t, yaml.UnmarshalStrict(after, &patched))
+	var names []string
+	for _, c := range patched.Spec.Template.Spec.Containers {
+		names = append(names, c.Name)
+	}
+	require.ElementsMatch(t, []string{"etcd", "backup-restore", "quorate"}, names)
+
+	container := patch.Spec.Template.Spec.Containers[0]
+	require.Equal(t, "sidecar", container.Args[0])
+	o, flags := options.NewSidecar(), pflag.NewFlagSet("sidecar", pflag.ContinueOnError)
+	o.AddFlags(flags)
+	require.NoError(t, flags.Parse(container.Args[1:]))
+	fields := map[string]string{"metadata.name": "etcd-main-0", "metadata.namespace": "garden"}
+	require.NoError(t, o.Complete(func(name string) string {
+		for _, v := range container.Env {
+			if v.Name == name {
+				return fields[v.ValueFrom.FieldRef.FieldPath]
+			}
+		}
+		return ""
+	}))
+	require.Equal(t, "etcd-main", o.Kubernetes.StatefulSet)
+	require.Equal(t, "garden", o.Kubernetes.Namespace)
+	require.Equal(t, "etcd-main-0", o.Kubernetes.PodName)
+	// Every file that a flag names is in one of the volumes.
+	for _, file := range []string{o.Etcd.CACert, o.Etcd.Cert, o.Etcd.Key} {
+		mounted := false
+		for _, m := range container.VolumeMounts {
+			mounted = mounted || filepath.Dir(file) == m.MountPath
+		}
+		require.True(t, mounted, "%s is in no volume", file)
+	}
+}
+
+// granted are the rules of what is built, one a line, after everything else about it has
+// been checked against the StatefulSet's name.
+func granted(t *testing.T, set, folder string, components ...string) []string {
+	t.Helper()
+	m, err := manifests(folder, components...)
+	require.NoError(t, err)
+	text, err := m.AsYaml()
+	require.NoError(t, err)
+	role, binding, err := parseAccess(string(text))
+	require.NoError(t, err)
+	require.Equal(t, set+"-quorate", role.Name)
+	require.Equal(t, set+"-quorate", binding.Name)
+	require.Equal(t, rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name}, binding.RoleRef)
+	require.Equal(t, []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: set}}, binding.Subjects)
+	require.Empty(t, role.Namespace+binding.Namespace, "the namespace is the operator's to choose")
+	if set != shippedName {
+		require.NotContains(t, string(text), shippedName)
+	}
+	return lines(role.Rules)
+}
+
+func lines(rules []rbacv1.PolicyRule) []string {
+	var out []string
+	for _, r := range rules {
+		out = append(out, fmt.Sprintf("%s/%s %s %v", r.APIGroups[0], strings.Join(r.Resources, ","), strings.Join(r.Verbs, ","), r.ResourceNames))
+	}
+	return out
+}
+
+func renamed(rules []string) []string {
+	return strings.Split(strings.ReplaceAll(strings.Join(rules, "\n"), "etcd-main", "etcd-events"), "\n")
+}

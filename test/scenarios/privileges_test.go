@@ -1,0 +1,317 @@
+package scenarios
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/quorate/quorate/test/harness"
+)
+
+// lack is how one permission comes to be missed.
+type lack struct {
+	// before brings the cluster to where the permission is needed at the next rollout.
+	before func(s *scene, ctx context.Context)
+	// after does what is needed between the revocation and the rollout.
+	after func(s *scene, ctx context.Context)
+	// end undoes what keeps the rollout besides.
+	end func(s *scene, ctx context.Context)
+	// grantedBy is the file that grants it, if not the base.
+	grantedBy string
+}
+
+// lacks has a row for every permission of the shipped Role: with it missing, a rollout is
+// begun.
+var lacks = map[string]lack{
+	"get statefulsets": {},
+	// A watch that is open stays open. Without it a rollout is not noticed, but by then the
+	// log has said why.
+	"watch statefulsets":        {after: (*scene).restartSidecar},
+	"patch statefulsets/status": {grantedBy: "deploy/components/promote-current-revision"},
+	"list pods":                 {},
+	"watch pods":                {},
+	"delete pods":               {},
+	// A record that has to be made anew has lost what was under way, so all pods are
+	// patched first.
+	"patch pods": {before: (*scene).forget},
+	// From here on pods are evicted.
+	"create pods/eviction": {before: (*scene).evict},
+	"get leases":           {},
+	"patch leases":         {},
+	"create leases":        {before: (*scene).forget},
+	"create events":        {},
+	// What was told before is only counted.
+	"patch events": {before: (*scene).tellOverrides, after: (*scene).tellOverridesAgain, end: (*scene).letGo},
+}
+
+// Each permission of the shipped Role is needed, its absence is named in the log, and with
+// it the rollout goes on. One member is enough: nobody else could take over.
+func TestEveryPermissionThatIsMissingIsNamed(t *testing.T) {
+	t.Parallel()
+	ctx, s := newCluster(t, harness.Loopback, harness.Spec{
+		Name: "lacking", Replicas: 1, PlainText: true,
+		Components: []string{"promote-current-revision"}, SidecarArgs: []string{"--promote-current-revision"},
+	})
+	shipped, err := s.Permissions()
+	require.NoError(t, err)
+	tried := map[string]bool{}
+	for i, p := range shipped {
+		require.False(t, tried[p.String()], "%s is shipped twice", p)
+		tried[p.String()] = true
+		row, ok := lacks[p.String()]
+		require.True(t, ok, "%s is shipped, and no row says how it comes to be missed", p)
+		t.Run("without "+p.String(), func(t *testing.T) {
+			s := s.in(t)
+			if row.before != nil {
+				row.before(s, ctx)
+			}
+			s.changed = time.Now()
+			require.NoError(t, s.Revoke(ctx, p))
+			if row.after != nil {
+				row.after(s, ctx)
+			}
+			revoked := s.changed
+			s.touch(ctx, fmt.Sprintf("lacking-%d", i))
+			missing := fmt.Sprintf("cannot %s resource %q in API group %q", p.Verb, p.Resource, p.Group)
+			e, err := s.journal.Await(ctx, missing, func(e harness.LogEntry) bool {
+				return e.At.After(revoked) && strings.Contains(e.Error, missing)
+			})
+			require.NoError(t, err)
+			require.Equal(t, "warning", e.Level)
+			grantedBy := cmp.Or(row.grantedBy, "deploy/base/role.yaml")
+			require.Contains(t, e.Error, "grant it to the sidecar's ServiceAccount, see "+grantedBy)
+			t.Logf("%s: %s", e.Message, e.Error)
+			require.NoError(t, s.Restore(ctx))
+			if row.end != nil {
+				row.end(s, ctx)
+			}
+			s.complete(ctx)
+		})
+	}
+	for permission := range lacks {
+		require.True(t, tried[permission], "%s is not shipped any more", permission)
+	}
+}
+
+// restartSidecar ends the only sidecar, and so its watches.
+func (s *scene) restartSidecar(context.Context) {
+	s.t.Helper()
+	s.signal(s.Pods()[0], syscall.SIGKILL)
+}
+
+// forget deletes the record.
+func (s *scene) forget(ctx context.Context) {
+	s.t.Helper()
+	require.NoError(s.t, s.DeleteRecord(ctx))
+}
+
+// evict has pods evicted from now on.
+func (s *scene) evict(ctx context.Context) {
+	s.t.Helper()
+	s.change(ctx, "give the sidecars --removal=evict", func(template *corev1.PodTemplateSpec) {
+		for i := range template.Spec.Containers {
+			if c := &template.Spec.Containers[i]; c.Name == "backup-restore" {
+				c.Args = append(c.Args, "--removal=evict")
+			}
+		}
+	})
+	s.complete(ctx)
+}
+
+// tellOverrides pauses a rollout and overrides two guards, one after the other, each of which
+// is told by an event.
+func (s *scene) tellOverrides(ctx context.Context) {
+	s.t.Helper()
+	require.NoError(s.t, s.Annotate(ctx, harness.PausedAnnotation, "true"))
+	s.touch(ctx, "paused")
+	s.holds(ctx, "Paused")
+	for _, guard := range []string{"Canary", "CaughtUp"} {
+		require.NoError(s.t, s.Annotate(ctx, harness.OverrideAnnotation, guard))
+		require.NoError(s.t, s.WaitEvent(ctx, "GuardsOverridden", guard+" will not hold this rollout"))
+	}
+}
+
+// tellOverridesAgain overrides the first one again.
+func (s *scene) tellOverridesAgain(ctx context.Context) {
+	s.t.Helper()
+	require.NoError(s.t, s.Annotate(ctx, harness.OverrideAnnotation, "Canary"))
+}
+
+// letGo lets the rollout go on.
+func (s *scene) letGo(ctx context.Context) {
+	s.t.Helper()
+	require.NoError(s.t, s.Annotate(ctx, harness.OverrideAnnotation, ""))
+	require.NoError(s.t, s.Annotate(ctx, harness.PausedAnnotation, ""))
+}
+
+// Asked of the API server itself, with a token that it has issued: what is not granted is
+// refused, however well meant, and what is granted goes through.
+func TestATokenOfASidecarReachesNothingButItsOwn(t *testing.T) {
+	t.Parallel()
+	ctx, s := newCluster(t, harness.Loopback, harness.Spec{Name: "own", Replicas: 1, PlainText: true})
+	const foreign, pod = "not-its-own-0", "own-0"
+	s.touch(ctx, "so that there is a record")
+	s.complete(ctx)
+	admin := s.env.Client
+	_, err := admin.CoreV1().Pods(harness.Namespace).Create(ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: foreign},
+		Spec: corev1.PodSpec{
+			NodeSelector: map[string]string{"no": "node"},
+			Containers:   []corev1.Container{{Name: "etcd", Image: harness.Etcd35}},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	defer func() {
+		require.NoError(t, admin.CoreV1().Pods(harness.Namespace).Delete(context.WithoutCancel(ctx), foreign, metav1.DeleteOptions{}))
+	}()
+	_, err = admin.CoordinationV1().Leases(harness.Namespace).Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: foreign}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	defer func() {
+		require.NoError(t, admin.CoordinationV1().Leases(harness.Namespace).Delete(context.WithoutCancel(ctx), foreign, metav1.DeleteOptions{}))
+	}()
+
+	sidecar, err := s.As(ctx, "own")
+	require.NoError(t, err)
+	require.NoError(t, s.CreateOperator(ctx, "own-operator"))
+	operator, err := s.As(ctx, "own-operator")
+	require.NoError(t, err)
+
+	// An object is changed in earnest; only what is granted and would hurt is a dry run,
+	// which is authorized and admitted like any other.
+	annotation := []byte(`{"metadata":{"annotations":{"tried":"yes"}}}`)
+	dryRun := metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}
+	for _, tc := range []struct {
+		name    string
+		allowed bool
+		do      func() error
+	}{
+		{"its own pod may be removed", true, func() error {
+			return sidecar.CoreV1().Pods(harness.Namespace).Delete(ctx, pod, dryRun)
+		}},
+		{"its own pod may be evicted", true, func() error {
+			return sidecar.PolicyV1().Evictions(harness.Namespace).Evict(ctx, eviction(pod, &dryRun))
+		}},
+		{"its own pod may be patched", true, func() error {
+			_, err := sidecar.CoreV1().Pods(harness.Namespace).Patch(ctx, pod, types.MergePatchType, annotation, metav1.PatchOptions{})
+			return err
+		}},
+		{"its own record may be patched", true, func() error {
+			_, err := sidecar.CoordinationV1().Leases(harness.Namespace).Patch(ctx, s.RecordName(), types.MergePatchType, annotation, metav1.PatchOptions{})
+			return err
+		}},
+		{"another pod cannot be removed", false, func() error {
+			return sidecar.CoreV1().Pods(harness.Namespace).Delete(ctx, foreign, metav1.DeleteOptions{})
+		}},
+		{"another pod cannot be evicted", false, func() error {
+			return sidecar.PolicyV1().Evictions(harness.Namespace).Evict(ctx, eviction(foreign, nil))
+		}},
+		{"another pod cannot be patched", false, func() error {
+			_, err := sidecar.CoreV1().Pods(harness.Namespace).Patch(ctx, foreign, types.MergePatchType, annotation, metav1.PatchOptions{})
+			return err
+		}},
+		{"pods cannot be removed by their labels", false, func() error {
+			return sidecar.CoreV1().Pods(harness.Namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=own"})
+		}},
+		{"a pod cannot be created", false, func() error {
+			_, err := sidecar.CoreV1().Pods(harness.Namespace).Create(ctx, &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Name: "own-1"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "etcd", Image: harness.Etcd35}}},
+			}, metav1.CreateOptions{})
+			return err
+		}},
+		{"another Lease cannot be read", false, func() error {
+			_, err := sidecar.CoordinationV1().Leases(harness.Namespace).Get(ctx, foreign, metav1.GetOptions{})
+			return err
+		}},
+		{"another Lease cannot be patched", false, func() error {
+			_, err := sidecar.CoordinationV1().Leases(harness.Namespace).Patch(ctx, foreign, types.MergePatchType, annotation, metav1.PatchOptions{})
+			return err
+		}},
+		{"another Lease cannot be deleted, nor its own", false, func() error {
+			return sidecar.CoordinationV1().Leases(harness.Namespace).Delete(ctx, s.RecordName(), metav1.DeleteOptions{})
+		}},
+		{"its StatefulSet cannot be patched", false, func() error {
+			_, err := sidecar.AppsV1().StatefulSets(harness.Namespace).Patch(ctx, "own", types.MergePatchType, annotation, metav1.PatchOptions{})
+			return err
+		}},
+		{"its StatefulSet cannot be updated", false, func() error {
+			_, err := sidecar.AppsV1().StatefulSets(harness.Namespace).Update(ctx, &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "own"}}, metav1.UpdateOptions{})
+			return err
+		}},
+		{"its StatefulSet cannot be scaled", false, func() error {
+			_, err := sidecar.AppsV1().StatefulSets(harness.Namespace).UpdateScale(ctx, "own", &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: "own"}}, metav1.UpdateOptions{})
+			return err
+		}},
+		{"its StatefulSet's status cannot be patched, unless the component for it is added", false, func() error {
+			_, err := sidecar.AppsV1().StatefulSets(harness.Namespace).Patch(ctx, "own", types.MergePatchType, []byte(`{"status":{"currentRevision":"x"}}`), metav1.PatchOptions{}, "status")
+			return err
+		}},
+		{"its StatefulSet cannot be deleted", false, func() error {
+			return sidecar.AppsV1().StatefulSets(harness.Namespace).Delete(ctx, "own", metav1.DeleteOptions{})
+		}},
+		{"secrets cannot be read", false, func() error {
+			_, err := sidecar.CoreV1().Secrets(harness.Namespace).Get(ctx, "own-tls", metav1.GetOptions{})
+			return err
+		}},
+		{"its Role cannot be widened", false, func() error {
+			_, err := sidecar.RbacV1().Roles(harness.Namespace).Update(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "own-quorate"}}, metav1.UpdateOptions{})
+			return err
+		}},
+
+		{"an operator may read the pods", true, func() error {
+			_, err := operator.CoreV1().Pods(harness.Namespace).List(ctx, metav1.ListOptions{})
+			return err
+		}},
+		{"an operator may read the StatefulSet", true, func() error {
+			_, err := operator.AppsV1().StatefulSets(harness.Namespace).Get(ctx, "own", metav1.GetOptions{})
+			return err
+		}},
+		{"an operator may pause", true, func() error {
+			_, err := operator.CoordinationV1().Leases(harness.Namespace).Patch(ctx, s.RecordName(), types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+harness.PausedAnnotation+`":"true"}}}`), metav1.PatchOptions{})
+			return err
+		}},
+		{"an operator may pause before there is a record", true, func() error {
+			_, err := operator.CoordinationV1().Leases(harness.Namespace).Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "quorate-later"}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			return err
+		}},
+		{"an operator cannot touch another Lease", false, func() error {
+			_, err := operator.CoordinationV1().Leases(harness.Namespace).Patch(ctx, foreign, types.MergePatchType, annotation, metav1.PatchOptions{})
+			return err
+		}},
+		{"an operator cannot remove pods", false, func() error {
+			return operator.CoreV1().Pods(harness.Namespace).Delete(ctx, pod, metav1.DeleteOptions{})
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			err := tc.do()
+			if tc.allowed {
+				require.NoError(t, err)
+				return
+			}
+			require.True(t, apierrors.IsForbidden(err), "%v", err)
+		})
+	}
+
+	left, err := admin.CoreV1().Pods(harness.Namespace).Get(ctx, foreign, metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Nil(t, left.DeletionTimestamp)
+	require.Empty(t, left.Annotations)
+}
+
+func eviction(pod string, options *metav1.DeleteOptions) *policyv1.Eviction {
+	return &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: pod, Namespace: harness.Namespace}, DeleteOptions: options}
+}
