@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/duration"
@@ -381,11 +380,11 @@ const (
 	strong  = "1"
 )
 
-func (p Paint) as(colour, text string) string {
-	if !p {
-		return text
+func (p Paint) as(colour, text string) painted {
+	if text = clean(text); !p {
+		return painted(text)
 	}
-	return "\x1b[" + colour + "m" + text + "\x1b[0m"
+	return painted("\x1b[" + colour + "m" + text + "\x1b[0m")
 }
 
 func (p Plan) colour() string {
@@ -411,7 +410,8 @@ const barWidth = 30
 func (s Status) Table(w io.Writer, paint Paint) error {
 	var b strings.Builder
 	head := func(key, format string, args ...any) {
-		fmt.Fprintf(&b, "%-12s %s\n", key, fmt.Sprintf(format, args...))
+		printf(&b, "%-12s ", key)
+		printf(&b, format+"\n", args...)
 	}
 	head("StatefulSet", "%s/%s", s.Namespace, s.StatefulSet)
 	if s.UpdateRevision != "" {
@@ -438,33 +438,32 @@ func (s Status) Table(w io.Writer, paint Paint) error {
 		head("OVERRIDDEN", "%s", paint.as(alarm, strings.Join(slices.Sorted(slices.Values(s.Overrides)), ", ")+" will not hold this rollout"))
 	}
 
-	fmt.Fprintf(&b, "\n%s", paint.as(s.colour(), s.Headline()))
+	printf(&b, "\n%s", paint.as(s.colour(), s.Headline()))
 	if !s.Since.IsZero() && s.Since.Before(s.Now) {
-		fmt.Fprintf(&b, ", since %s", Ago(s.Now, s.Since))
+		printf(&b, ", since %s", Ago(s.Now, s.Since))
 	}
 	if s.nobodyActs() {
 		b.WriteString("\n  nobody coordinates: this is what a coordinator would do next")
 	}
-	fmt.Fprintf(&b, "\n  %s\n", s.Reason)
+	printf(&b, "\n  %s\n", s.Reason)
 	if s.Do != "" && s.Waits() {
-		fmt.Fprintf(&b, "  what to do: %s\n", s.Do)
+		printf(&b, "  what to do: %s\n", s.Do)
 	}
 	if s.Rule != "" {
-		fmt.Fprintf(&b, "  rule %s", s.Rule)
+		printf(&b, "  rule %s", s.Rule)
 		if s.Voters > 0 {
 			b.WriteString("; " + s.votersInWords())
 		}
 		b.WriteString("\n")
 	}
 	if s.Backup != nil {
-		fmt.Fprintf(&b, "  backup ready: %s (%s)\n", yes(s.Backup.Ready), s.Backup.Detail)
+		printf(&b, "  backup ready: %s (%s)\n", yes(s.Backup.Ready), s.Backup.Detail)
 	}
 	b.WriteString("\n")
 
-	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "POD\tMEMBER\tROLE\tREVISION\tEVIDENCE\tSINCE\tLAG\tSIDECAR\tREADY\tAGE")
+	t := newTable(&b, "POD", "MEMBER", "ROLE", "REVISION", "EVIDENCE", "SINCE", "LAG", "SIDECAR", "READY", "AGE")
 	for _, r := range s.Rows(s.Pods, s.Now) {
-		fmt.Fprintln(t, strings.Join([]string{r.Pod, r.Member, r.Role, r.Revision, r.Evidence, r.Since, r.Lag, r.Sidecar, r.Ready, r.Age}, "\t"))
+		t.row(r.Pod, r.Member, r.Role, r.Revision, r.Evidence, r.Since, r.Lag, r.Sidecar, r.Ready, r.Age)
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -505,5 +504,5 @@ func (s *Status) Line() string {
 	if len(s.Overrides) > 0 {
 		text += "  OVERRIDDEN: " + strings.Join(s.Overrides, ", ")
 	}
-	return text
+	return clean(text)
 }
