@@ -76,7 +76,8 @@ type dashboard struct {
 		Title   string `json:"title"`
 		GridPos struct{ X, Y, W, H int }
 		Targets []struct {
-			Expr string `json:"expr"`
+			Expr         string `json:"expr"`
+			LegendFormat string `json:"legendFormat"`
 		} `json:"targets"`
 	} `json:"panels"`
 	Templating struct {
