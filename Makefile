@@ -88,6 +88,7 @@ test-harness: ## Run the harness's own tests (builds Kubernetes and etcd the fir
 
 .PHONY: test-scenarios
 test-scenarios: ## Run real clusters through rollouts
+	test/monitoring/tools .build/monitoring
 	cd test && $(GO) test $(RACE) -timeout 40m -v ./scenarios/...
 
 .PHONY: test-chaos

@@ -207,7 +207,7 @@ func (c *Coordinator) Report(ctx context.Context) (report.Report, report.History
 	}
 	last, history, err = report.FromNotes(lease.Annotations)
 	if err != nil {
-		return report.Report{}, nil, fmt.Errorf("Lease %s: %w", record.Name(c.cfg.StatefulSet), err)
+		return report.Report{}, nil, fmt.Errorf("what the Lease %s tells: %w", record.Name(c.cfg.StatefulSet), err)
 	}
 	return last, history, nil
 }

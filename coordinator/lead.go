@@ -514,8 +514,8 @@ func (l *leader) promote(ctx context.Context) error {
 		l.log.WithField("revision", l.seen.Set.UpdateRevision).Info("status.currentRevision set: the rollout is over for Kubernetes as well")
 		return nil
 	case record.Failed:
-		l.Coordinator.notPromoted = l.seen.Set.UpdateRevision
-		l.faults.note(l.log, "status.currentRevision may not be set", explain(err))
+		l.notPromoted = l.seen.Set.UpdateRevision
+		l.faults.note(l.log, "status.currentRevision may not be set", explainFor(err, "deploy/components/promote-current-revision"))
 		return nil
 	case record.Refused, record.Unclear:
 	}
@@ -525,7 +525,7 @@ func (l *leader) promote(ctx context.Context) error {
 // unpromoted is true when status.currentRevision is behind, and we are to set it.
 func (l *leader) unpromoted(o workload.Observation) bool {
 	return l.cfg.PromoteCurrentRevision && o.Set.OnDelete && !o.Set.Deleting && o.Set.UpdateRevision != "" &&
-		o.CurrentRevision != o.Set.UpdateRevision && l.Coordinator.notPromoted != o.Set.UpdateRevision
+		o.CurrentRevision != o.Set.UpdateRevision && l.notPromoted != o.Set.UpdateRevision
 }
 
 // wait waits for news, or until it is time to look or to try again.
@@ -623,7 +623,7 @@ func (l *leader) tell(state rollout.State) {
 	}
 	l.account.decided(report.Sight{
 		Namespace: l.cfg.Namespace, StatefulSet: l.cfg.StatefulSet, At: time.Now().UTC().Truncate(time.Millisecond),
-		State: state, Decision: l.decision,
+		State: state, Decision: l.decision, Policy: &l.cfg.Policy,
 		Coordinator: l.name(), Epoch: l.epoch, Fallback: l.right == record.ByClock,
 	}, state.Set.UID)
 }

@@ -61,12 +61,15 @@ const (
 	Etcd36 Target = "etcd-3.6"
 	// Kube is the Kubernetes control plane.
 	Kube Target = "kube"
+	// Kubectl and Etcdctl are what people type.
+	Kubectl Target = "kubectl"
+	Etcdctl Target = "etcdctl"
 )
 
 // Binaries are absolute paths of programs. A program that was not asked for has an
 // empty path.
 type Binaries struct {
-	Kube, Etcd35, Etcd36, Quorate string
+	Kube, Etcd35, Etcd36, Quorate, Kubectl, Etcdctl string
 }
 
 // recipe says how a target is built.
@@ -81,10 +84,12 @@ var recipes = map[Target]recipe{
 	Etcd35:  {dir: "test/etcd/v35", pkg: ".", path: func(b *Binaries) *string { return &b.Etcd35 }},
 	Etcd36:  {dir: "test/etcd/v36", pkg: ".", path: func(b *Binaries) *string { return &b.Etcd36 }},
 	Kube:    {dir: "test", pkg: "./cmd/kube", path: func(b *Binaries) *string { return &b.Kube }},
+	Kubectl: {dir: "test/kubectl", pkg: ".", path: func(b *Binaries) *string { return &b.Kubectl }},
+	Etcdctl: {dir: "test/etcd/v36", pkg: "go.etcd.io/etcd/etcdctl/v3", path: func(b *Binaries) *string { return &b.Etcdctl }},
 }
 
-// All builds everything, the quickest first, so that a mistake in the code at hand
-// shows before Kubernetes is compiled. See [Some].
+// All builds everything that clusters run on, the quickest first, so that a mistake in the
+// code at hand shows before Kubernetes is compiled. See [Some].
 func All(ctx context.Context, progress func(line string)) (Binaries, error) {
 	return Some(ctx, progress, Quorate, Etcd35, Etcd36, Kube)
 }
