@@ -29,16 +29,13 @@ var (
 	built   = filepath.Join("..", "..", ".build", "monitoring")
 )
 
-// tool is a program of Prometheus' that ./tools has unpacked, or that the machine has.
+// tool is a program of Prometheus' that ./tools has fetched.
 func tool(t *testing.T, name string) string {
 	t.Helper()
-	if path, err := filepath.Abs(filepath.Join(built, "prometheus", "usr", "bin", name)); err == nil {
-		if _, err := os.Stat(path); err == nil {
-			return path
-		}
-	}
-	path, err := exec.LookPath(name)
-	require.NoError(t, err, "%s is neither in .build/monitoring nor on PATH: run make test-monitoring, which fetches it", name)
+	path, err := filepath.Abs(filepath.Join(built, "prometheus", "usr", "bin", name))
+	require.NoError(t, err)
+	_, err = os.Stat(path)
+	require.NoError(t, err, "run make test-monitoring, which fetches it")
 	return path
 }
 
@@ -76,7 +73,8 @@ type dashboard struct {
 		Title   string `json:"title"`
 		GridPos struct{ X, Y, W, H int }
 		Targets []struct {
-			Expr string `json:"expr"`
+			Expr         string `json:"expr"`
+			LegendFormat string `json:"legendFormat"`
 		} `json:"targets"`
 	} `json:"panels"`
 	Templating struct {

@@ -245,6 +245,8 @@ var fill = strings.NewReplacer("$__rate_interval", "10s", "$__range", "1m", "$na
 
 var labelValues = regexp.MustCompile(`^label_values\((.+), (\w+)\)$`)
 
+var legendLabels = regexp.MustCompile(`{{(\w+)}}`)
+
 func TestEveryExpressionWorksOnTheRealMetrics(t *testing.T) {
 	p := startPrometheus(t)
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
@@ -261,6 +263,9 @@ func TestEveryExpressionWorksOnTheRealMetrics(t *testing.T) {
 				require.NotEmpty(t, seen, "%s shows nothing: %s", panel.Title, target.Expr)
 				for _, s := range seen {
 					require.NotEqual(t, "NaN", s.Value[1], "%s: %s", panel.Title, target.Expr)
+				}
+				for _, label := range legendLabels.FindAllStringSubmatch(target.LegendFormat, -1) {
+					require.Contains(t, seen[0].Metric, label[1], "%s: its legend %s, of %s", panel.Title, target.LegendFormat, target.Expr)
 				}
 			}
 		}
