@@ -32,10 +32,11 @@ const (
 // the reader's clock is another one.
 const FreshFor = 30 * time.Second
 
-// Fresh is true for a word that may be taken for what is going on now: its coordinator
-// holds the record, and has told it within FreshFor or twice the record's duration.
+// Fresh is true for a word that may be taken for what is going on now: the record says that
+// a rollout is under way, and it was told within FreshFor or twice the record's duration.
+// Who told it may just have handed over.
 func (r *Report) Fresh(now time.Time, lease record.Lease) bool {
-	return !r.At.IsZero() && lease.Holder != "" && now.Sub(r.At) <= max(FreshFor, 2*lease.Duration)
+	return !r.At.IsZero() && lease.Rolling && now.Sub(r.At) <= max(FreshFor, 2*lease.Duration)
 }
 
 // Outside is what somebody sees who does not coordinate.
@@ -132,6 +133,11 @@ func Look(o Outside) Status {
 		s.fromKubernetes(o, fresh)
 	}
 	s.onlyKnownTimes()
+	// Its coordinator has let go, because nothing is to be done any more; what it saw at the
+	// end is good for a moment, as long as Kubernetes agrees.
+	if same && s.Action == o.Last.Action && s.Action == rollout.Complete.String() && s.Now.Sub(o.Last.At) <= FreshFor {
+		s.Word, s.Report = CoordinatorsWord, o.Last
+	}
 	return s
 }
 
