@@ -76,7 +76,11 @@ func (a *account) decided(s report.Sight, setUID string) {
 
 	a.events.About(now.Namespace, now.StatefulSet, setUID)
 	a.metrics.Show(now)
-	a.events.Show(now)
+	if a.events.Show(now) {
+		a.mu.Lock()
+		a.last.Told = now.At
+		a.mu.Unlock()
+	}
 	if !slices.Equal(now.Overrides, last.Overrides) {
 		a.events.Override(now.Overrides)
 	}

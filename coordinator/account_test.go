@@ -230,8 +230,17 @@ func TestWhatIsToldGoesOnAcrossAChangeOfTheCoordinator(t *testing.T) {
 		if r, h, err := outside.Report(t.Context()); err != nil || r.Guard != "Paused" || len(h) != 1 {
 			t.Errorf("who does not coordinate tells %+v, %v, %v", r, h, err)
 		}
-		defer run(t, s.config(func(c *Config) { c.PodName = "etcd-1" }))()
+		defer run(t, s.config(telling(s.kube, prometheus.NewRegistry()), func(c *Config) { c.PodName = "etcd-1" }))()
 		<-time.After(time.Minute)
+		held := 0
+		for _, e := range s.told {
+			if strings.Contains(e, " Paused ") {
+				held++
+			}
+		}
+		if held != 1 {
+			t.Errorf("%d events of one hold, by two coordinators", held)
+		}
 		second, h := s.published(t)
 		if second.Coordinator != "etcd-1" || second.Epoch <= first.Epoch || !second.Since.Equal(first.Since) || !second.Started.Equal(first.Started) {
 			t.Errorf("first %+v\nthen %+v", first, second)

@@ -32,11 +32,11 @@ const (
 // the reader's clock is another one.
 const FreshFor = 30 * time.Second
 
-// Fresh is true for a word that may be taken for what is going on now: the record says that
-// a rollout is under way, and it was told within FreshFor or twice the record's duration.
-// Who told it may just have handed over.
+// Fresh is true for a word that may be taken for what is going on now: its coordinator
+// holds the record, or has just given it back in the midst of a rollout for another to go on,
+// and has told it within FreshFor or twice the record's duration.
 func (r *Report) Fresh(now time.Time, lease record.Lease) bool {
-	return !r.At.IsZero() && lease.Rolling && now.Sub(r.At) <= max(FreshFor, 2*lease.Duration)
+	return !r.At.IsZero() && (lease.Holder != "" || lease.Rolling) && now.Sub(r.At) <= max(FreshFor, 2*lease.Duration)
 }
 
 // Outside is what somebody sees who does not coordinate.
@@ -482,6 +482,8 @@ func (s Status) Table(w io.Writer, paint Paint) error {
 func (s *Status) who() string {
 	told := ", told " + Ago(s.Now, s.Last.At) + " ago"
 	switch {
+	case s.Current && s.Holder == "":
+		return s.Last.Coordinators() + told + ", and lets another one go on"
 	case s.Current:
 		return s.Last.Coordinators() + told
 	case s.Holder != "":

@@ -187,23 +187,25 @@ func TestDEP01sShape(t *testing.T) {
 
 func TestAWordIsFreshWhileItsCoordinatorTells(t *testing.T) {
 	for _, tc := range []struct {
-		name  string
-		age   time.Duration
-		lease record.Lease
-		want  bool
+		name    string
+		age     time.Duration
+		holder  string
+		lasts   time.Duration
+		rolling bool
+		want    bool
 	}{
-		{"just now", 0, record.Lease{Rolling: true, Holder: "etcd-0_u", Duration: 15 * time.Second}, true},
-		{"a renewal or two ago", 20 * time.Second, record.Lease{Rolling: true, Holder: "etcd-0_u", Duration: 15 * time.Second}, true},
-		{"long ago", 31 * time.Second, record.Lease{Rolling: true, Holder: "etcd-0_u", Duration: 15 * time.Second}, false},
-		{"long ago, but it need not renew often", 100 * time.Second, record.Lease{Rolling: true, Holder: "etcd-0_u", Duration: time.Minute}, true},
-		{"from a clock that is ahead", -time.Minute, record.Lease{Rolling: true, Holder: "etcd-0_u", Duration: 15 * time.Second}, true},
-		{"just now, and it hands over", 0, record.Lease{Rolling: true, Duration: 15 * time.Second}, true},
-		{"long ago, and nobody took over", time.Minute, record.Lease{Rolling: true, Duration: 15 * time.Second}, false},
-		{"just now, and the rollout is over", 0, record.Lease{Duration: 15 * time.Second}, false},
+		{"just now", 0, "etcd-0_u", 15 * time.Second, true, true},
+		{"a renewal or two ago", 20 * time.Second, "etcd-0_u", 15 * time.Second, true, true},
+		{"long ago", 31 * time.Second, "etcd-0_u", 15 * time.Second, true, false},
+		{"long ago, but it need not renew often", 100 * time.Second, "etcd-0_u", time.Minute, true, true},
+		{"from a clock that is ahead", -time.Minute, "etcd-0_u", 15 * time.Second, true, true},
+		{"just now, for another to go on", 0, "", 15 * time.Second, true, true},
+		{"long ago, and nobody went on", 31 * time.Second, "", 15 * time.Second, true, false},
+		{"just now, but the rollout is over", 0, "", 15 * time.Second, false, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := report.Report{At: noon.Add(-tc.age)}
-			if got := r.Fresh(noon, tc.lease); got != tc.want {
+			if got := r.Fresh(noon, record.Lease{Holder: tc.holder, Duration: tc.lasts, Rolling: tc.rolling}); got != tc.want {
 				t.Errorf("fresh: %v", got)
 			}
 		})
