@@ -25,7 +25,7 @@ type api struct {
 	others []appsv1.StatefulSet
 	// writes are the requests that changed something.
 	writes []string
-	// asked is closed when somebody has read the StatefulSet for the second time.
+	// asked is closed when the StatefulSet is read for the fourth time.
 	reads int
 	asked chan struct{}
 }
@@ -78,7 +78,7 @@ func (a *api) answer(t *testing.T, r *http.Request) (answer any, code int) {
 	}
 	switch path := r.URL.Path; {
 	case strings.HasSuffix(path, "/namespaces/garden/statefulsets/etcd-main"):
-		if a.reads++; a.reads == 2 {
+		if a.reads++; a.reads == 4 {
 			close(a.asked)
 		}
 		return a.set, http.StatusOK

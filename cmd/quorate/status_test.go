@@ -163,6 +163,17 @@ var statusSituations = []struct {
 		w.tells(t, now.Add(-day))
 		return w
 	}},
+	{"complete a moment ago", "Complete - coordinator", false, func(t testing.TB) *world {
+		w := with(3, func(w *world) { w.settled(0, 1, 2) })()
+		w.tells(t, now.Add(-3*time.Second))
+		return w
+	}},
+	{"complete a moment ago, and a pod has gone since", "Wait Terminating kubernetes", false, func(t testing.TB) *world {
+		w := with(3, func(w *world) { w.settled(0, 1, 2) })()
+		w.tells(t, now.Add(-3*time.Second))
+		w.removePod(1)
+		return w
+	}},
 	{"complete without a Lease", "Complete - kubernetes", false, func(testing.TB) *world {
 		return with(3, func(w *world) { w.settled(0, 1, 2) })()
 	}},

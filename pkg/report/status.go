@@ -133,6 +133,11 @@ func Look(o Outside) Status {
 		s.fromKubernetes(o, fresh)
 	}
 	s.onlyKnownTimes()
+	// Its coordinator has let go, because nothing is to be done any more; what it saw at the
+	// end is good for a moment, as long as Kubernetes agrees.
+	if same && s.Action == o.Last.Action && s.Action == rollout.Complete.String() && s.Now.Sub(o.Last.At) <= FreshFor {
+		s.Word, s.Report = CoordinatorsWord, o.Last
+	}
 	return s
 }
 

@@ -98,7 +98,7 @@ var past = report.History{
 	{At: noon.Add(-8 * time.Minute), What: report.LeaderMoved, Pod: "etcd-main-0", To: "etcd-main-2", By: "etcd-main-2", Epoch: 4, Reason: "etcd-main-0 leads and is next; etcd-main-2 takes over first, so that no election is needed"},
 }
 
-const hostile = `<script>alert("1")</script>" onload='x' &`
+const hostile = "`<script>alert(\"1\")</script>`\" onload='x' & `"
 
 var situations = []struct {
 	name string
