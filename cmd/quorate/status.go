@@ -37,9 +37,9 @@ nothing.
 
 Without --endpoints it asks Kubernetes alone: what the coordinator last told on the Lease,
 as long as that is fresh, and the StatefulSet and its pods. A coordinator that has stopped
-telling is not believed, and said to be silent (so the clocks have to agree within half a
-minute). With --endpoints it asks every etcd member
-itself and decides as quorate plan does.
+telling is not believed, and said to be silent (so your clock has to agree with its clock
+within half a minute). With --endpoints it asks every etcd member itself and decides as
+quorate plan does.
 
 With --watch it shows every change, and ends with exit code 0 when the rollout is
 complete: what kubectl rollout status refuses to do under OnDelete. Complete means: the

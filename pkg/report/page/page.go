@@ -205,7 +205,7 @@ func (p *pages) view(a answer, now time.Time) view {
 	switch {
 	case v.Stale:
 		v.Word, v.Tone = fmt.Sprintf("The last word of %s, %s ago. It may be wrong by now.", r.Coordinators(), age), "hold"
-	case p.PodName != "" && r.Coordinator == p.PodName:
+	case p.PodName != "" && r.Coordinator == p.PodName && v.Then == "":
 		v.Word = fmt.Sprintf("This sidecar coordinates: %s. Told %s ago.", r.Coordinators(), age)
 	case r.Rolling():
 		v.Word = fmt.Sprintf("Told by the coordinator %s, %s ago.", r.Coordinators(), age)

@@ -134,6 +134,9 @@ var situations = []struct {
 		"Hold: UpdatedFailing since 3m", "fix the template, and it is replaced first", "What to do: See why the pod fails", "OVERRIDDEN, and will not hold this rollout: Canary, EndpointFloor",
 		"partition 2, max-unavailable 40%", "not ready: the last full snapshot failed at 11:50", "Told by the coordinator etcd-main-1",
 	}, nil, "2"},
+	{"complete, and told by this sidecar", "etcd-main-2", answer{report: told(state(0, 1, 2), noon.Add(-time.Hour), "etcd-main-2")}, []string{
+		"The last coordinator was etcd-main-2, epoch 4; it told this 60m ago. Nobody looks while nothing is to be done.",
+	}, []string{"This sidecar coordinates"}, "30"},
 	{"complete", "etcd-main-0", answer{report: told(state(0, 1, 2), noon.Add(-time.Hour), "etcd-main-2"), history: past}, []string{
 		"Complete since 63m", "3 of 3 settled, ended 63m ago", "The last coordinator was etcd-main-2, epoch 4; it told this 60m ago.",
 		"Members, as they were 60m ago",
@@ -176,7 +179,7 @@ func TestThePageSaysWhatTheStatusSays(t *testing.T) {
 				t.Fatal(err)
 			}
 			if *pagesDir != "" {
-				if err := os.WriteFile(filepath.Join(*pagesDir, strings.ReplaceAll(tc.name, " ", "-")+".html"), b.Bytes(), 0o644); err != nil {
+				if err := os.WriteFile(filepath.Join(*pagesDir, strings.NewReplacer(" ", "-", ",", "").Replace(tc.name)+".html"), b.Bytes(), 0o644); err != nil {
 					t.Fatal(err)
 				}
 			}
