@@ -61,7 +61,7 @@ func TestAHostEmbedsTheLibraryForTwoClustersInOneProcess(t *testing.T) {
 			require.NoError(t, s.WaitUpdated(ctx))
 		}
 		require.Eventually(t, func() bool {
-			answer, err := http.Get("http://" + spec.Listen) //nolint:noctx // Loopback.
+			answer, err := http.Get("http://" + spec.Listen)
 			if err != nil {
 				return false
 			}
