@@ -24,6 +24,8 @@ type account struct {
 
 	mu      sync.Mutex
 	leading bool
+	// epoch is that of our last claim.
+	epoch   int
 	last    report.Report
 	history report.History
 	// logged is the key of the last decision that was logged, and news true while the
@@ -32,16 +34,16 @@ type account struct {
 	news   bool
 }
 
-// recall takes over what the last coordinator has told, so that times and history go on.
-// What cannot be read is dropped: it decides nothing.
-func (a *account) recall(annotations map[string]string) {
+// recall takes over what another coordinator has told since our own last claim, so that times
+// and history go on. What cannot be read is dropped: it decides nothing.
+func (a *account) recall(annotations map[string]string, epoch int) {
 	last, history, err := report.FromNotes(annotations)
 	if err != nil {
 		a.log.WithError(err).Debug("what the last coordinator told cannot be read")
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !a.leading {
+	if !a.leading || epoch != a.epoch {
 		a.last, a.history = last, history
 	}
 }
@@ -51,7 +53,7 @@ func (a *account) coordinates(epoch int) {
 	a.metrics.Coordinates(epoch)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.leading, a.logged, a.news = true, "", false
+	a.leading, a.epoch, a.logged, a.news = true, epoch, "", false
 }
 
 // rests says that somebody else may coordinate from here on.
@@ -176,8 +178,14 @@ func (a *account) notes() map[string]string {
 	if a.last.At.IsZero() {
 		return nil // Nothing has been seen, and the last coordinator's word stays.
 	}
-	a.news = false
 	return report.Notes(a.last, a.history)
+}
+
+// written says that the Lease tells it now.
+func (a *account) written() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.news = false
 }
 
 // hasNews is true when the Lease does not say yet what there is to say.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -348,4 +349,31 @@ func TestTheLeaseStaysSmall(t *testing.T) {
 	if err != nil || len(text) > 32<<10 {
 		t.Errorf("%d bytes, %v", len(text), err)
 	}
+}
+
+func TestWhatAnotherCoordinatorHasDoneMeanwhileIsNotForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 3)
+		defer run(t, s.config())()
+		<-time.After(time.Minute)
+		s.update("rev-2")
+		within(t, 5*time.Minute, "the rollout", func() bool { return s.settled("rev-2") })
+		<-time.After(time.Minute)
+		// Another one, which had no session with etcd, has claimed the record and given it back.
+		last, history := s.published(t)
+		notes := report.Notes(last, history.Add(report.Entry{What: report.Removed, Pod: "etcd-1", By: "etcd-9"}))
+		s.change(func() {
+			*s.lease.Spec.LeaseTransitions++
+			s.version++
+			s.lease.ResourceVersion = fmt.Sprint(s.version)
+			maps.Copy(s.lease.Annotations, notes)
+		})
+		s.update("rev-3")
+		within(t, 5*time.Minute, "the rollout", func() bool { return s.settled("rev-3") })
+		<-time.After(time.Minute)
+		_, now := s.published(t)
+		if !slices.ContainsFunc(now, func(e report.Entry) bool { return e.By == "etcd-9" }) || len(now) < 2*len(history) {
+			t.Errorf("the history tells %+v", now)
+		}
+	})
 }

@@ -265,7 +265,7 @@ func (l *leader) do(ctx context.Context, effect record.Effect) record.Event {
 		defer cancel()
 		lease, err := record.Read(reading, l.cfg.Leases, l.cfg.StatefulSet)
 		if lease != nil {
-			l.account.recall(lease.Annotations)
+			l.account.recall(lease.Annotations, record.Parse(lease).Epoch)
 		}
 		return record.LeaseRead{Outcome: l.read(ctx, "the record cannot be read", err), Lease: record.Parse(lease), Begun: begun}
 	case record.CheckRight:
@@ -314,6 +314,7 @@ func (l *leader) write(ctx context.Context, r record.Lease) record.LeaseWritten 
 	outcome := record.OutcomeOf(err)
 	switch outcome {
 	case record.Done:
+		l.account.written()
 	case record.Refused:
 		l.log.WithError(err).Debug("somebody else has written the record")
 	case record.Failed, record.Unclear:

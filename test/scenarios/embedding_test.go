@@ -22,8 +22,9 @@ import (
 
 func TestAHostEmbedsTheLibraryForTwoClustersInOneProcess(t *testing.T) {
 	t.Parallel()
-	ctx, three := newCluster(t, harness.Loopback, harness.Spec{Name: "embed3"})
-	_, one := newCluster(t, harness.Loopback, harness.Spec{Name: "embed1", Replicas: 1, PlainText: true})
+	promotion := []string{"promote-current-revision"}
+	ctx, three := newCluster(t, harness.Loopback, harness.Spec{Name: "embed3", Components: promotion})
+	_, one := newCluster(t, harness.Loopback, harness.Spec{Name: "embed1", Replicas: 1, PlainText: true, Components: promotion})
 	scenes := []*scene{three, one}
 
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -94,6 +95,11 @@ func TestAHostEmbedsTheLibraryForTwoClustersInOneProcess(t *testing.T) {
 		events, err := s.env.Client.CoreV1().Events(harness.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + s.Spec.Name + ",reason=Complete"})
 		require.NoError(t, err)
 		require.Len(t, events.Items, 1)
+		// The StatefulSet controller, which has seen it, leaves it as it is.
+		require.Eventually(t, func() bool {
+			set, err := s.env.Client.AppsV1().StatefulSets(harness.Namespace).Get(ctx, s.Spec.Name, metav1.GetOptions{})
+			return err == nil && set.Status.CurrentRevision == set.Status.UpdateRevision && set.Status.CurrentReplicas == set.Status.Replicas
+		}, time.Minute, 200*time.Millisecond, "status.currentRevision is promoted, and the controller counts by it")
 	}
 
 	ended = true

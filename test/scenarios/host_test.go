@@ -116,7 +116,8 @@ func embedded(ctx context.Context, name string, access harness.Access, clientset
 		StatefulSets: clientset.AppsV1().StatefulSets(harness.Namespace), Pods: clientset.CoreV1().Pods(harness.Namespace),
 		Leases: clientset.CoordinationV1().Leases(harness.Namespace), Events: clientset.CoreV1().Events(harness.Namespace),
 		Gates: backups, LockTTL: lockTTL, RecordDuration: recordDuration,
-		Metrics: registry, Log: log,
+		PromoteCurrentRevision: true,
+		Metrics:                registry, Log: log,
 	})
 	if err != nil {
 		return err
