@@ -356,10 +356,13 @@ func wait(ctx context.Context, d time.Duration, changed <-chan struct{}) {
 }
 
 // explain adds to an error from Kubernetes what an operator can do about it.
-func explain(err error) error {
+func explain(err error) error { return explainFor(err, "deploy/base/role.yaml") }
+
+// explainFor is explain where another file of ours grants what is needed.
+func explainFor(err error, grantedBy string) error {
 	switch {
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%w (grant it to the sidecar's ServiceAccount, see deploy/base/role.yaml)", err)
+		return fmt.Errorf("%w (grant it to the sidecar's ServiceAccount, see %s)", err, grantedBy)
 	case apierrors.IsUnauthorized(err):
 		return fmt.Errorf("%w (the API server does not accept the ServiceAccount token)", err)
 	case apierrors.IsNotFound(err):

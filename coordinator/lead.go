@@ -514,7 +514,7 @@ func (l *leader) promote(ctx context.Context) error {
 		return nil
 	case record.Failed:
 		l.Coordinator.notPromoted = l.seen.Set.UpdateRevision
-		l.faults.note(l.log, "status.currentRevision may not be set", explain(err))
+		l.faults.note(l.log, "status.currentRevision may not be set", explainFor(err, "deploy/components/promote-current-revision"))
 		return nil
 	case record.Refused, record.Unclear:
 	}

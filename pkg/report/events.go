@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
@@ -198,11 +199,12 @@ func (r *Recorder) write(ctx context.Context, e *corev1.Event) {
 		return
 	}
 	var written *corev1.Event
-	if known.Event.Count > 1 && len(known.Patch) > 0 {
+	repeated := known.Event.Count > 1 && len(known.Patch) > 0
+	if repeated {
 		written, err = r.events.Patch(ctx, known.Event.Name, types.StrategicMergePatchType, known.Patch, metav1.PatchOptions{})
 	}
-	if written == nil || err != nil {
-		// The one to be counted up may be forgotten already.
+	// The one to be counted up may be forgotten already.
+	if !repeated || apierrors.IsNotFound(err) {
 		known.Event.ResourceVersion = ""
 		written, err = r.events.Create(ctx, known.Event, metav1.CreateOptions{})
 	}

@@ -30,9 +30,6 @@ func (p Permission) is(rule rbacv1.PolicyRule, verb string) bool {
 	return verb == p.Verb && slices.Contains(rule.Resources, p.Resource)
 }
 
-// roleName is that of the Role that Quorate ships.
-func (c *Cluster) roleName() string { return c.Spec.Name + "-quorate" }
-
 // Permissions are all that the shipped Role grants the cluster's sidecars, in its order.
 func (c *Cluster) Permissions() ([]Permission, error) {
 	role, _, err := access(c.Spec.Name, c.Spec.Components...)

@@ -219,21 +219,25 @@ func (d *Druid) reconcile(ctx context.Context) {
 	ticker := time.NewTicker(druidEvery)
 	defer ticker.Stop()
 	for {
-		for what, reset := range map[string]func(context.Context) (bool, error){"StatefulSet": d.resetSet, "Role": d.resetRole} {
-			changed, err := reset(ctx)
-			if err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) {
-				d.cluster.env.Timeline.Note("druid", "cannot reset the %s: %v", what, err)
-			}
-			if changed {
-				d.cluster.env.Timeline.Note("druid", "reset the %s", what)
-			}
-		}
+		d.reset(ctx, "StatefulSet", d.resetSet)
+		d.reset(ctx, "Role", d.resetRole)
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
 		case <-d.look:
 		}
+	}
+}
+
+// reset tells the timeline what became of it. What failed is tried again at the next look.
+func (d *Druid) reset(ctx context.Context, what string, reset func(context.Context) (bool, error)) {
+	changed, err := reset(ctx)
+	switch {
+	case changed:
+		d.cluster.env.Timeline.Note("druid", "reset the %s", what)
+	case err != nil && ctx.Err() == nil:
+		d.cluster.env.Timeline.Note("druid", "cannot reset the %s: %v", what, err)
 	}
 }
 

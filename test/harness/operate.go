@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/quorate/quorate/test/harness/build"
@@ -114,6 +116,24 @@ func (c *Cluster) SetMinAvailable(ctx context.Context, n int) error {
 			return false, err.Error()
 		}
 		return budget.Status.ObservedGeneration >= changed.Generation, fmt.Sprint(budget.Status.ObservedGeneration)
+	})
+}
+
+// WaitEvent waits until there is an event about the StatefulSet with the reason, and with the
+// text in its message.
+func (c *Cluster) WaitEvent(ctx context.Context, reason, text string) error {
+	about := fields.Set{"involvedObject.kind": "StatefulSet", "involvedObject.name": c.Spec.Name, "reason": reason}.String()
+	return waitFor(ctx, fmt.Sprintf("an event %s about %s says %q", reason, c.Spec.Name, text), func(ctx context.Context) (bool, string) {
+		events, err := c.env.Client.CoreV1().Events(Namespace).List(ctx, metav1.ListOptions{FieldSelector: about})
+		if err != nil {
+			return false, err.Error()
+		}
+		var messages []string
+		for i := range events.Items {
+			messages = append(messages, events.Items[i].Message)
+		}
+		said := slices.ContainsFunc(messages, func(m string) bool { return strings.Contains(m, text) })
+		return said, fmt.Sprintf("%q", messages)
 	})
 }
 
