@@ -12,6 +12,7 @@ require (
 	go.etcd.io/etcd/client/v3 v3.5.23
 	go.uber.org/goleak v1.3.0
 	go.uber.org/zap v1.17.0
+	golang.org/x/term v0.37.0
 	google.golang.org/grpc v1.71.1
 	k8s.io/api v0.35.5
 	k8s.io/apimachinery v0.35.5
@@ -55,7 +56,6 @@ require (
 	golang.org/x/net v0.47.0 // indirect
 	golang.org/x/oauth2 v0.30.0 // indirect
 	golang.org/x/sys v0.38.0 // indirect
-	golang.org/x/term v0.37.0 // indirect
 	golang.org/x/text v0.31.0 // indirect
 	golang.org/x/time v0.9.0 // indirect
 	google.golang.org/genproto/googleapis/api v0.0.0-20250106144421-5f5ef82da422 // indirect

@@ -622,7 +622,7 @@ func (l *leader) tell(state rollout.State) {
 	}
 	l.account.decided(report.Sight{
 		Namespace: l.cfg.Namespace, StatefulSet: l.cfg.StatefulSet, At: time.Now().UTC().Truncate(time.Millisecond),
-		State: state, Decision: l.decision,
+		State: state, Decision: l.decision, Policy: &l.cfg.Policy,
 		Coordinator: l.name(), Epoch: l.epoch, Fallback: l.right == record.ByClock,
 	}, state.Set.UID)
 }

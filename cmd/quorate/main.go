@@ -8,7 +8,8 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"runtime/debug"
+	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -30,7 +31,8 @@ func main() {
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := root().ExecuteContext(ctx)
+	cmd := rootOf(os.Args[0])
+	err := cmd.ExecuteContext(ctx)
 	stop()
 	if err == nil {
 		return
@@ -38,13 +40,29 @@ func main() {
 	if errors.Is(err, errWaiting) {
 		os.Exit(exitWaiting)
 	}
-	fmt.Fprintln(os.Stderr, "quorate:", err)
+	fmt.Fprintln(os.Stderr, name(cmd)+":", err)
 	var bad badInput
 	if errors.As(err, &bad) {
 		os.Exit(exitBadInput)
 	}
 	os.Exit(exitFailure)
 }
+
+// plugin is the name under which kubectl finds the command as a plugin.
+const plugin = "kubectl-quorate"
+
+// rootOf is the command under the name that it was called by: to who calls a plugin it is
+// kubectl quorate.
+func rootOf(called string) *cobra.Command {
+	cmd := root()
+	if strings.TrimSuffix(filepath.Base(called), ".exe") == plugin {
+		cmd.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl quorate"}
+	}
+	return cmd
+}
+
+// name is how the command is called.
+func name(cmd *cobra.Command) string { return cmd.Root().DisplayName() }
 
 func root() *cobra.Command {
 	cmd := &cobra.Command{
@@ -57,7 +75,9 @@ lock in the very etcd they serve. The coordinator asks etcd who is healthy and w
 leads, and replaces outdated pods in a safe order. The StatefulSet's update strategy
 must be OnDelete; with any other Quorate does nothing.
 
-Exit codes: 0 done or asked to stop, 1 failure, 2 bad input, 3 a plan
+Named kubectl-quorate and in the PATH, it is kubectl's plugin: kubectl quorate status.
+
+Exit codes: 0 done or asked to stop, 1 failure, 2 bad input, 3 a plan or status
 that holds or waits.`,
 		Version:       version(),
 		SilenceUsage:  true,
@@ -72,8 +92,14 @@ that holds or waits.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return badInput{err} })
-	cmd.AddCommand(sidecar(), plan())
+	cmd.AddCommand(status(), plan(), history(), pause(), resume(), override(), sidecar(), versionCommand())
 	return cmd
+}
+
+// completeOutput offers the values of --output to the shell.
+func completeOutput(cmd *cobra.Command, values ...string) {
+	// It fails only for a flag that does not exist.
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }
 
 func noArgs(cmd *cobra.Command, args []string) error {
@@ -81,12 +107,4 @@ func noArgs(cmd *cobra.Command, args []string) error {
 		return badInput{err}
 	}
 	return nil
-}
-
-// version is the module's version where it was built from one.
-func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "(devel)"
 }

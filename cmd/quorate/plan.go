@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,10 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/quorate/quorate/coordinator"
 	"github.com/quorate/quorate/membership"
 	"github.com/quorate/quorate/pkg/options"
-	"github.com/quorate/quorate/pkg/record"
 	"github.com/quorate/quorate/pkg/report"
 	"github.com/quorate/quorate/pkg/rollout"
 	"github.com/quorate/quorate/pkg/workload"
@@ -37,14 +34,17 @@ func plan() *cobra.Command {
 	o := options.NewClient()
 	var f planFlags
 	cmd := &cobra.Command{
-		Use:   "plan",
+		Use:   "plan [STATEFULSET]",
 		Short: "Show what would happen next, and why, with every guard's numbers",
 		Long: `Shows what Quorate would do next and why: the rule that decides, every member with what
 is known of it, and every guard's verdict for every pod that is a candidate. It changes
 nothing.
 
 Live, it reads the StatefulSet, its pods and the record's Lease, from a laptop with
-kubectl's flags and context or in a pod, and asks every etcd member. Offline, it reads what standard tools print:
+kubectl's flags and context or in a pod, and asks every etcd member. While a coordinator
+tells on the Lease what it does, its policy and its memory count (since when a pod fails,
+which eviction was refused), so that plan names the same guard; give a policy flag to see
+what another policy would do. Offline, it reads what standard tools print:
 
   kubectl get statefulset,pods,lease -n garden -o yaml > objects.yaml
   etcdctl member list -w json > members.json
@@ -64,16 +64,17 @@ Exit codes:
   1  failure: the Kubernetes API cannot be read
   2  bad input: a flag, a file, or what is in it
   3  holding or waiting: the first line says for what (with --all: the first step)`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Args:              oneStatefulSet,
+		ValidArgsFunction: completeStatefulSet(o),
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.output != "table" && f.output != "json" {
 				return badInput{fmt.Errorf("--output: %q: use table or json", f.output)}
 			}
-			state, err := f.state(cmd.Context(), o, cmd.ErrOrStderr())
+			state, policy, err := f.state(cmd, o, args)
 			if err != nil {
 				return err
 			}
-			return f.show(cmd.OutOrStdout(), state, o.Policy)
+			return f.show(cmd.OutOrStdout(), state, policy)
 		},
 	}
 	cmd.SetUsageFunc(usage)
@@ -85,55 +86,70 @@ Exit codes:
 	fs.StringVar(&f.memberList, "member-list", "", "file with the output of etcdctl member list -w json")
 	fs.StringVar(&f.endpointStatus, "endpoint-status", "", "file with the output of etcdctl endpoint status -w json")
 	fs.StringVar(&f.endpointHealth, "endpoint-health", "", "file with the output of etcdctl endpoint health -w json")
-	fs.StringVar(&f.self, "self", "", "the coordinator's own pod, which goes last among equals (default: live, $POD_NAME; with --filename, none)")
+	fs.StringVar(&f.self, "self", "", "the coordinator's own pod, which goes last among equals (default: live, $POD_NAME; else the coordinator's while it tells; else none)")
 	fs.StringVar(&f.now, "now", "", "the time to reckon ages from, in RFC 3339 (default: the current time)")
 	fs.StringVarP(&f.output, "output", "o", "table", "table or json")
 	fs.BoolVar(&f.all, "all", false, "show the whole predicted order, assuming that every replaced pod settles")
 	return cmd
 }
 
-// state reads one observation, from files or live.
-func (f *planFlags) state(ctx context.Context, o *options.Client, warnings io.Writer) (rollout.State, error) {
+// state reads one observation, from files or live, and the policy to decide it with.
+func (f *planFlags) state(cmd *cobra.Command, o *options.Client, args []string) (rollout.State, rollout.Policy, error) {
+	fail := func(err error) (rollout.State, rollout.Policy, error) { return rollout.State{}, rollout.Policy{}, err }
 	now := time.Now()
 	if f.now != "" {
 		var err error
 		if now, err = time.Parse(time.RFC3339, f.now); err != nil {
-			return rollout.State{}, badInput{fmt.Errorf("--now: %q is not a time such as 2026-01-02T15:04:05Z", f.now)}
+			return fail(badInput{fmt.Errorf("--now: %q is not a time such as 2026-01-02T15:04:05Z", f.now)})
 		}
 	}
-	var (
-		dump workload.Dump
-		etcd rollout.Membership
-		err  error
-	)
-	if len(f.files) > 0 {
-		if err = errors.Join(o.Load(), o.ValidateRollout()); err != nil {
-			return rollout.State{}, badInput{err}
-		}
-		if etcd, err = f.offline(&dump); err != nil {
-			return rollout.State{}, badInput{err}
-		}
-	} else {
-		if f.memberList+f.endpointStatus+f.endpointHealth != "" {
-			return rollout.State{}, badInput{errors.New("--member-list, --endpoint-status and --endpoint-health go with --filename: give the objects as well")}
-		}
-		if etcd, err = live(ctx, o, &dump, warnings); err != nil {
-			return rollout.State{}, err
-		}
-		if f.self == "" {
-			f.self = o.Kubernetes.PodName
-		}
+	dump, etcd, err := f.read(cmd, o, args)
+	if err != nil {
+		return fail(err)
 	}
 	set, err := dump.Select(o.Kubernetes.Namespace, o.Kubernetes.StatefulSet)
 	if err != nil {
-		return rollout.State{}, badInput{fmt.Errorf("--filename: %w", err)}
+		return fail(badInput{fmt.Errorf("--filename: %w", err)})
 	}
-	names := workload.DefaultNames()
-	facts := dump.Facts(set, names)
-	return rollout.State{
-		Set: facts.Set, Pods: facts.Pods, Etcd: etcd, Self: f.self,
-		Controls: record.Controls(dump.Lease(set.Namespace, record.Name(set.Name))), Ages: dump.Ages(set, names, now),
-	}, nil
+	seen, err := outside(dump, set, etcd, now)
+	if err != nil {
+		complain(cmd, err)
+	}
+	state := seen.State
+	state.Self = f.self
+	if seen.Last.Fresh(now, seen.Lease) && seen.Last.Memory.Recall(&state) && f.self == "" {
+		state.Self = seen.Last.Coordinator
+	}
+	return state, policy(cmd, o, &seen), nil
+}
+
+// read reads the objects and what etcd says.
+func (f *planFlags) read(cmd *cobra.Command, o *options.Client, args []string) (*workload.Dump, rollout.Membership, error) {
+	if len(f.files) > 0 {
+		if len(args) > 0 {
+			o.Kubernetes.StatefulSet = args[0]
+		}
+		if err := errors.Join(o.Load(), o.ValidateRollout()); err != nil {
+			return nil, rollout.Membership{}, badInput{err}
+		}
+		dump := &workload.Dump{}
+		etcd, err := f.offline(dump)
+		if err != nil {
+			return nil, rollout.Membership{}, badInput{err}
+		}
+		return dump, etcd, nil
+	}
+	if f.memberList+f.endpointStatus+f.endpointHealth != "" {
+		return nil, rollout.Membership{}, badInput{errors.New("--member-list, --endpoint-status and --endpoint-health go with --filename: give the objects as well")}
+	}
+	cfg, err := reach(cmd.Context(), o, args)
+	if err != nil {
+		return nil, rollout.Membership{}, err
+	}
+	if f.self == "" {
+		f.self = cfg.PodName
+	}
+	return look(cmd.Context(), cmd, cfg, true)
 }
 
 func (f *planFlags) offline(dump *workload.Dump) (rollout.Membership, error) {
@@ -173,51 +189,6 @@ func readObjects(name string, dump *workload.Dump) error {
 	}
 	defer file.Close()
 	return dump.Read(file)
-}
-
-// live reads the same from the cluster itself.
-func live(ctx context.Context, o *options.Client, dump *workload.Dump, warnings io.Writer) (rollout.Membership, error) {
-	if err := o.Complete(os.Getenv); err != nil {
-		return rollout.Membership{}, badInput{err}
-	}
-	if err := o.Validate(); err != nil {
-		return rollout.Membership{}, badInput{err}
-	}
-	cfg, err := o.Config("quorate/"+version(), nil)
-	if err != nil {
-		return rollout.Membership{}, badInput{err}
-	}
-	reading, cancel := context.WithTimeout(ctx, o.RequestTimeout)
-	defer cancel()
-	if err := readLive(reading, cfg, dump); err != nil {
-		return rollout.Membership{}, err
-	}
-	members := membership.NewObserver(cfg.Dial, cfg.Endpoints, cfg.ProbeTimeout)
-	defer members.Close()
-	// Without a member list there is still a plan: it says that the voters are unknown.
-	etcd, err := members.Observe(ctx)
-	if err != nil {
-		fmt.Fprintln(warnings, "quorate:", err)
-	}
-	return etcd, nil
-}
-
-// readLive fills the dump as kubectl would.
-func readLive(ctx context.Context, cfg coordinator.Config, dump *workload.Dump) error {
-	set, pods, err := workload.New(cfg.StatefulSets, cfg.Pods, cfg.StatefulSet, cfg.Names).Read(ctx)
-	if err != nil {
-		return err
-	}
-	lease, err := record.Read(ctx, cfg.Leases, cfg.StatefulSet)
-	if err != nil {
-		return err
-	}
-	dump.StatefulSets = append(dump.StatefulSets, *set)
-	dump.Pods = append(dump.Pods, pods...)
-	if lease != nil {
-		dump.Leases = append(dump.Leases, *lease)
-	}
-	return nil
 }
 
 func (f *planFlags) show(w io.Writer, state rollout.State, policy rollout.Policy) error {

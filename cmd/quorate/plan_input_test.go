@@ -70,7 +70,8 @@ func TestBadInputOfAPlan(t *testing.T) {
 		{"a time that is none", append(slices.Clone(good), "--now", "yesterday"), 2, []string{"--now", "yesterday", "2026-01-02T15:04:05Z"}},
 		{"an output that is none", append(slices.Clone(good), "-o", "yaml"), 2, []string{"--output", "yaml", "table or json"}},
 		{"etcd's files without objects", []string{"--member-list", path("member-list.json")}, 2, []string{"--filename"}},
-		{"an argument", append(slices.Clone(good), "etcd-main"), 2, []string{"etcd-main"}},
+		{"the StatefulSet as the argument", append(slices.Clone(good), "etcd-main"), 0, nil},
+		{"two arguments", append(slices.Clone(good), "etcd-main", "etcd-events"), 2, []string{"one StatefulSet", "etcd-events"}},
 		{"a policy of zero", append(slices.Clone(good), "--max-unavailable", "0"), 2, []string{"--max-unavailable", `"0" is below 1`}},
 		{"a live plan of nothing named", nil, 2, []string{"--statefulset"}},
 	} {

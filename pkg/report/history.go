@@ -3,6 +3,10 @@ package report
 import (
 	"encoding/json"
 	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
 	"time"
 )
 
@@ -89,4 +93,28 @@ func FromNotes(annotations map[string]string) (Report, History, error) {
 		}
 	}
 	return r, h, nil
+}
+
+// Table writes the history for a person, oldest first.
+func (h History) Table(w io.Writer, now time.Time) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "TIME\tAGO\tWHAT\tPOD\tTO\tRULE\tREVISION\tBY\tEPOCH\tWHY")
+	for _, e := range h {
+		epoch := "-"
+		if e.Epoch > 0 {
+			epoch = strconv.Itoa(e.Epoch)
+		}
+		fmt.Fprintln(t, strings.Join([]string{
+			e.At.UTC().Format(time.RFC3339), ago(now, e.At), e.What, dash(e.Pod), dash(e.To), dash(e.Rule), dash(e.Revision), dash(e.By), epoch, e.Why(),
+		}, "\t"))
+	}
+	return t.Flush()
+}
+
+// Why is the reason, with the guards that were overridden for it.
+func (e Entry) Why() string {
+	if len(e.Overridden) == 0 {
+		return dash(e.Reason)
+	}
+	return "OVERRIDDEN " + strings.Join(e.Overridden, ", ") + ": " + e.Reason
 }

@@ -158,22 +158,26 @@ func role(learner, leader bool) string {
 	return "follower"
 }
 
+// Headline says in a few words what happens, or what holds it.
+func (p Plan) Headline() string {
+	switch {
+	case p.To != "":
+		return fmt.Sprintf("%s %s → %s", p.Action, p.Target, p.To)
+	case p.Target != "":
+		return fmt.Sprintf("%s %s (%s)", p.Action, p.Target, p.Method)
+	case p.Guard != "":
+		return fmt.Sprintf("%s: %s", p.Action, p.Guard)
+	}
+	return p.Action
+}
+
 // Table writes the plan for a person: first what happens and why, then the members,
 // then, for every candidate, what the guards say.
 func (p Plan) Table(w io.Writer) error {
 	var b strings.Builder
-	headline := p.Action
-	switch {
-	case p.To != "":
-		headline = fmt.Sprintf("%s %s → %s", p.Action, p.Target, p.To)
-	case p.Target != "":
-		headline = fmt.Sprintf("%s %s (%s)", p.Action, p.Target, p.Method)
-	case p.Guard != "":
-		headline = fmt.Sprintf("%s: %s", p.Action, p.Guard)
-	}
-	fmt.Fprintf(&b, "%s\n  %s\n  rule %s", headline, p.Reason, p.Rule)
+	fmt.Fprintf(&b, "%s\n  %s\n  rule %s", p.Headline(), p.Reason, p.Rule)
 	if p.Voters > 0 {
-		fmt.Fprintf(&b, "; %d of %d voters serve, quorum %d", p.Serving, p.Voters, p.Quorum)
+		b.WriteString("; " + p.votersInWords())
 	}
 	if p.Do != "" {
 		fmt.Fprintf(&b, "\n  what to do: %s", p.Do)

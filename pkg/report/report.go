@@ -35,11 +35,17 @@ type Report struct {
 	// UpdateRevision is the revision that the pods should have.
 	UpdateRevision string   `json:"updateRevision,omitempty"`
 	Progress       Progress `json:"progress"`
-	// Overrides are the guards that the operator keeps from holding.
-	Overrides []string `json:"overrides,omitempty"`
+	// Overrides are the guards that the operator keeps from holding. Paused, Partition and
+	// MaxUnavailable are the other controls, as far as they are set.
+	Overrides      []string `json:"overrides,omitempty"`
+	Paused         bool     `json:"paused,omitempty"`
+	Partition      *int     `json:"partition,omitempty"`
+	MaxUnavailable string   `json:"maxUnavailable,omitempty"`
 	// Backup is the host's word on its backups, nil when it says nothing (a gate of the
 	// name [GateBackup]).
 	Backup *Backup `json:"backup,omitempty"`
+	// Memory is what the coordinator knows beyond what can be seen; nil from outside.
+	Memory *Memory `json:"memory,omitempty"`
 
 	Plan
 }
@@ -70,6 +76,8 @@ type Sight struct {
 	At       time.Time
 	State    rollout.State
 	Decision rollout.Decision
+	// Policy is the one that was decided with; nil from outside.
+	Policy *rollout.Policy
 	// Coordinator, Epoch and Fallback say who reports; empty from outside.
 	Coordinator string
 	Epoch       int
@@ -83,7 +91,11 @@ func New(s Sight, last Report) Report {
 		Namespace: s.Namespace, StatefulSet: s.StatefulSet, At: s.At, Since: s.At,
 		Coordinator: s.Coordinator, Epoch: s.Epoch, Fallback: s.Fallback,
 		UpdateRevision: s.State.Set.UpdateRevision, Started: last.Started, Ended: last.Ended,
-		Plan: NewPlan(s.Decision),
+		Plan: NewPlan(s.Decision), Memory: memoryOf(s),
+		Paused: s.State.Controls.Paused, Partition: s.State.Controls.Partition,
+	}
+	if m := s.State.Controls.MaxUnavailable; m != nil {
+		r.MaxUnavailable = m.String()
 	}
 	if r.Key() == last.Key() && last.Since.Before(r.Since) && !last.Since.IsZero() {
 		r.Since = last.Since

@@ -155,6 +155,16 @@ var overridable = []Guard{
 	GuardUpdatedFailing, GuardCutOff, GuardCorrupt,
 }
 
+// Overridable are the names of the guards that an operator may override, in their order.
+func Overridable() []string {
+	names := make([]string, 0, len(overridable))
+	for _, g := range overridable {
+		names = append(names, string(g))
+	}
+	slices.Sort(names)
+	return names
+}
+
 // under returns the policy as the controls change it.
 func (p Policy) under(c Controls) Policy {
 	if c.Partition != nil {

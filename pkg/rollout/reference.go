@@ -2,7 +2,6 @@ package rollout
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 )
 
@@ -76,7 +75,7 @@ pass all guards of its rule. The names below are the words in logs and in the ou
 	b.WriteString("## Guards\n\n")
 	section(&b, Guards)
 	fmt.Fprintf(&b, "## Overriding\n\nThe annotation `%s` on the Lease `quorate-<statefulset>` names guards, separated by\ncommas, that are not to hold: %s. The others make the facts themselves unusable, or have a control of their own.\n",
-		ControlOverrideGuards, strings.Join(overridableNames(), ", "))
+		ControlOverrideGuards, strings.Join(Overridable(), ", "))
 	return b.String()
 }
 
@@ -88,13 +87,4 @@ func section(b *strings.Builder, entries []Entry) {
 		}
 		fmt.Fprintf(b, "- **What to do:** %s\n\n", e.Do)
 	}
-}
-
-func overridableNames() []string {
-	names := make([]string, 0, len(overridable))
-	for _, g := range overridable {
-		names = append(names, string(g))
-	}
-	slices.Sort(names)
-	return names
 }

@@ -212,6 +212,15 @@ const (
 	PodSeen
 )
 
+// String returns the condition's stable name.
+func (c Condition) String() string {
+	names := [...]string{"", "ReadySeen", "UnsettledSeen", "TerminatedSeen", "NotRunningSeen", "RestartingSeen", "QuorumLostSeen", "PodSeen"}
+	if int(c) >= len(names) {
+		return ""
+	}
+	return names[c]
+}
+
 // Sighting is a condition of one pod (by UID), or of the cluster when UID is empty.
 type Sighting struct {
 	UID       string

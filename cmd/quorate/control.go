@@ -1,0 +1,268 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/spf13/cobra"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/quorate/quorate/coordinator"
+	"github.com/quorate/quorate/pkg/options"
+	"github.com/quorate/quorate/pkg/record"
+	"github.com/quorate/quorate/pkg/rollout"
+)
+
+const controlsLong = `
+
+Controls stand on the Lease quorate-STATEFULSET, as annotations: a flag in the pod template
+would itself start a rollout, and etcd-druid replaces a StatefulSet's metadata. The Lease is
+made if there is none; nothing else on it is touched. kubectl does the same:
+
+  kubectl annotate lease quorate-STATEFULSET --overwrite %s
+
+The annotations quorate.dev/partition (only ordinals from this one on) and
+quorate.dev/max-unavailable (a number or a percentage) are set in the same way.`
+
+func pause() *cobra.Command {
+	return control(options.NewClient(), &cobra.Command{
+		Use:   "pause [STATEFULSET]",
+		Short: "Hold a rollout",
+		Long: `Holds a rollout: no pod is removed and no leader moved until quorate resume. A removal that
+was sent already still takes effect. A pod that crashes or is deleted by somebody else
+comes back with the new revision all the same, because that is how OnDelete works.` +
+			fmt.Sprintf(controlsLong, rollout.ControlPaused+"=true"),
+	}, func(cmd *cobra.Command, cfg coordinator.Config, before rollout.Controls) error {
+		yes := "true"
+		lease, err := annotate(cmd.Context(), cfg, rollout.ControlPaused, &yes)
+		if err != nil {
+			return err
+		}
+		was := "is paused"
+		if before.Paused {
+			was = "was paused already"
+		}
+		return say(cmd, lease, "%s/%s %s: nothing is removed until: %s resume%s", cfg.Namespace, cfg.StatefulSet, was, name(cmd), arguments(cfg))
+	})
+}
+
+func resume() *cobra.Command {
+	return control(options.NewClient(), &cobra.Command{
+		Use:   "resume [STATEFULSET]",
+		Short: "Let a paused rollout go on",
+		Long:  `Lets a paused rollout go on. Other controls stay as they are.` + fmt.Sprintf(controlsLong, rollout.ControlPaused+"-"),
+	}, func(cmd *cobra.Command, cfg coordinator.Config, before rollout.Controls) error {
+		lease, err := annotate(cmd.Context(), cfg, rollout.ControlPaused, nil)
+		if err != nil {
+			return err
+		}
+		was := "goes on"
+		if !before.Paused {
+			was = "was not paused"
+		}
+		return say(cmd, lease, "%s/%s %s; to hold it again: %s pause%s", cfg.Namespace, cfg.StatefulSet, was, name(cmd), arguments(cfg))
+	})
+}
+
+func override() *cobra.Command {
+	o := options.NewClient()
+	var guards []string
+	var clearAll, yes bool
+	cmd := control(o, &cobra.Command{
+		Use:   "override [STATEFULSET] {GUARD[,GUARD…] | --clear}",
+		Short: "Keep guards from holding a rollout: the escape hatch, at your own risk",
+		Long: `Keeps the named guards from holding this rollout, and only these: what was overridden
+before and is not named any more holds again. Everything that an overridden guard protects
+is then in your hands; it is told loudly in status, events and metrics for as long as it
+lasts. Undo it with --clear as soon as it is over.
+
+Guards that can be overridden: ` + strings.Join(rollout.Overridable(), ", ") + `.
+What each of them protects is on the page docs/reference.md.` +
+			fmt.Sprintf(controlsLong, rollout.ControlOverrideGuards+"=GUARD,GUARD"),
+		Args: func(_ *cobra.Command, args []string) error {
+			// A StatefulSet has no capital letter in its name, and every guard has one.
+			var err error
+			guards, err = guardsOf(args)
+			if err != nil {
+				return err
+			}
+			switch {
+			case clearAll && len(guards) > 0:
+				return badInput{errors.New("--clear: ends every override, and takes no guard")}
+			case !clearAll && len(guards) == 0:
+				return badInput{fmt.Errorf("name at least one guard (%s), or give --clear", strings.Join(rollout.Overridable(), ", "))}
+			case len(args)-countGuards(args) > 1:
+				return badInput{fmt.Errorf("one StatefulSet at most, not %q", args)}
+			}
+			return nil
+		},
+	}, func(cmd *cobra.Command, cfg coordinator.Config, before rollout.Controls) error {
+		if clearAll {
+			lease, err := annotate(cmd.Context(), cfg, rollout.ControlOverrideGuards, nil)
+			if err != nil {
+				return err
+			}
+			return say(cmd, lease, "%s/%s: no guard is overridden any more (before: %s)", cfg.Namespace, cfg.StatefulSet, listOf(before.Override))
+		}
+		warn(cmd.ErrOrStderr(), cfg, guards)
+		if !yes {
+			if err := confirm(cmd.InOrStdin(), cmd.ErrOrStderr(), cfg.StatefulSet); err != nil {
+				return err
+			}
+		}
+		list := strings.Join(guards, ",")
+		lease, err := annotate(cmd.Context(), cfg, rollout.ControlOverrideGuards, &list)
+		if err != nil {
+			return err
+		}
+		return say(cmd, lease, "%s/%s: OVERRIDDEN %s (before: %s); undo it as soon as it is over: %s override%s --clear", cfg.Namespace, cfg.StatefulSet, list, listOf(before.Override), name(cmd), arguments(cfg))
+	})
+	cmd.Flags().BoolVar(&clearAll, "clear", false, "end every override")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do it without asking")
+	statefulSets := cmd.ValidArgsFunction
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+		if begun != "" && unicode.IsUpper(rune(begun[0])) || len(args) > 0 {
+			return rollout.Overridable(), cobra.ShellCompDirectiveNoFileComp
+		}
+		return statefulSets(cmd, args, begun)
+	}
+	return cmd
+}
+
+// control completes a command that sets controls.
+func control(o *options.Client, cmd *cobra.Command, run func(*cobra.Command, coordinator.Config, rollout.Controls) error) *cobra.Command {
+	if cmd.Args == nil {
+		cmd.Args = oneStatefulSet
+	}
+	cmd.ValidArgsFunction = completeStatefulSet(o)
+	cmd.SetUsageFunc(usage)
+	o.AddFlags(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		cfg, err := reach(cmd.Context(), o, slices.DeleteFunc(slices.Clone(args), isGuard))
+		if err != nil {
+			return err
+		}
+		before, err := existing(cmd.Context(), cfg)
+		if err != nil {
+			return err
+		}
+		return run(cmd, cfg, before)
+	}
+	return cmd
+}
+
+// existing sees to it that no control is set for a StatefulSet that does not exist, where
+// nobody would ever read it, and returns the controls there are.
+func existing(ctx context.Context, cfg coordinator.Config) (rollout.Controls, error) {
+	ctx, cancel := context.WithTimeout(ctx, cfg.RequestTimeout)
+	defer cancel()
+	if _, err := cfg.StatefulSets.Get(ctx, cfg.StatefulSet, metav1.GetOptions{}); err != nil {
+		if apierrors.IsNotFound(err) {
+			return rollout.Controls{}, badInput{fmt.Errorf("there is no StatefulSet %s in namespace %s", cfg.StatefulSet, cfg.Namespace)}
+		}
+		return rollout.Controls{}, fmt.Errorf("get StatefulSet %s: %w", cfg.StatefulSet, err)
+	}
+	lease, err := record.Read(ctx, cfg.Leases, cfg.StatefulSet)
+	return record.Controls(lease), err
+}
+
+func annotate(ctx context.Context, cfg coordinator.Config, key string, value *string) (*coordinationv1.Lease, error) {
+	ctx, cancel := context.WithTimeout(ctx, cfg.RequestTimeout)
+	defer cancel()
+	return record.Control(ctx, cfg.Leases, cfg.StatefulSet, map[string]*string{key: value})
+}
+
+// say tells what was done, and what holds the rollout all the same.
+func say(cmd *cobra.Command, lease *coordinationv1.Lease, format string, args ...any) error {
+	if _, err := fmt.Fprintf(cmd.OutOrStdout(), format+"\n", args...); err != nil {
+		return err
+	}
+	for _, bad := range record.Controls(lease).Bad {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: the rollout is held all the same, by a control that cannot be read: %s\n", name(cmd), bad)
+	}
+	return nil
+}
+
+// arguments are those that name this StatefulSet again.
+func arguments(cfg coordinator.Config) string { return " -n " + cfg.Namespace + " " + cfg.StatefulSet }
+
+func isGuard(arg string) bool { return strings.ContainsFunc(arg, unicode.IsUpper) }
+
+func countGuards(args []string) int {
+	n := 0
+	for _, arg := range args {
+		if isGuard(arg) {
+			n++
+		}
+	}
+	return n
+}
+
+// guardsOf takes the guards out of the arguments; one that cannot be overridden is an
+// error that names those that can.
+func guardsOf(args []string) ([]string, error) {
+	var guards []string
+	for _, arg := range args {
+		if !isGuard(arg) {
+			continue
+		}
+		for guard := range strings.SplitSeq(arg, ",") {
+			switch guard = strings.TrimSpace(guard); {
+			case guard == "" || slices.Contains(guards, guard):
+			case !slices.Contains(rollout.Overridable(), guard):
+				return nil, badInput{fmt.Errorf("%q is not a guard that can be overridden; use %s", guard, strings.Join(rollout.Overridable(), ", "))}
+			default:
+				guards = append(guards, guard)
+			}
+		}
+	}
+	return guards, nil
+}
+
+func listOf(guards []rollout.Guard) string {
+	if len(guards) == 0 {
+		return "none"
+	}
+	names := make([]string, len(guards))
+	for i, g := range guards {
+		names[i] = string(g)
+	}
+	return strings.Join(names, ",")
+}
+
+// warn says what each guard protects.
+func warn(w io.Writer, cfg coordinator.Config, guards []string) {
+	fmt.Fprintf(w, "WARNING: these guards will not hold the rollout of %s/%s any more, and data or quorum may be lost:\n", cfg.Namespace, cfg.StatefulSet)
+	for _, guard := range guards {
+		for _, e := range rollout.Guards {
+			if e.Name == guard {
+				fmt.Fprintf(w, "\n  %s protects this: %s\n", guard, e.Protects)
+			}
+		}
+	}
+	fmt.Fprintln(w)
+}
+
+// confirm asks for the StatefulSet's name. Where nobody can be asked, --yes is needed.
+func confirm(in io.Reader, out io.Writer, statefulSet string) error {
+	if !isTerminal(in) {
+		return badInput{errors.New("--yes: is required where nobody can be asked")}
+	}
+	fmt.Fprintf(out, "Type the name of the StatefulSet (%s) to go on: ", statefulSet)
+	answer, err := bufio.NewReader(in).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if strings.TrimSpace(answer) != statefulSet {
+		return errors.New("nothing was changed")
+	}
+	return nil
+}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quorate/quorate/pkg/options"
+	"github.com/quorate/quorate/pkg/record"
+	"github.com/quorate/quorate/pkg/report"
+)
+
+func history() *cobra.Command {
+	o := options.NewClient()
+	var output string
+	cmd := &cobra.Command{
+		Use:   "history [STATEFULSET]",
+		Short: "Show the last removals, leader moves, hand-overs and completions",
+		Long: fmt.Sprintf(`Shows what coordinators have done last, oldest first: pods removed, leadership moved, the
+rollout handed over to another sidecar, rollouts completed. The last %d entries are kept,
+on the Lease quorate-STATEFULSET (annotation %s).`, report.HistoryLength, report.HistoryAnnotation),
+		Args:              oneStatefulSet,
+		ValidArgsFunction: completeStatefulSet(o),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkOutput(output, "table", "json", "yaml"); err != nil {
+				return err
+			}
+			cfg, err := reach(cmd.Context(), o, args)
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), cfg.RequestTimeout)
+			defer cancel()
+			lease, err := record.Read(ctx, cfg.Leases, cfg.StatefulSet)
+			if err != nil {
+				return err
+			}
+			h := report.History{}
+			if lease != nil {
+				if _, h, err = report.FromNotes(lease.Annotations); err != nil {
+					return fmt.Errorf("Lease %s: %w", lease.Name, err)
+				}
+			}
+			if output != "table" {
+				return encode(cmd.OutOrStdout(), output, h)
+			}
+			if len(h) == 0 {
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s: nothing has been done to %s/%s yet\n", name(cmd), cfg.Namespace, cfg.StatefulSet)
+				return nil
+			}
+			return h.Table(cmd.OutOrStdout(), time.Now())
+		},
+	}
+	cmd.SetUsageFunc(usage)
+	o.AddFlags(cmd.Flags())
+	cmd.Flags().StringVarP(&output, "output", "o", "table", "table, json or yaml")
+	completeOutput(cmd, "table", "json", "yaml")
+	return cmd
+}

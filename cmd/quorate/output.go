@@ -1,0 +1,50 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/term"
+	"sigs.k8s.io/yaml"
+
+	"github.com/quorate/quorate/pkg/report"
+)
+
+// checkOutput is for the value of --output.
+func checkOutput(value string, allowed ...string) error {
+	if slices.Contains(allowed, value) {
+		return nil
+	}
+	last := len(allowed) - 1
+	return badInput{fmt.Errorf("--output: %q: use %s or %s", value, strings.Join(allowed[:last], ", "), allowed[last])}
+}
+
+// encode writes a value for programs.
+func encode(w io.Writer, output string, value any) error {
+	if output == "yaml" {
+		text, err := yaml.Marshal(value)
+		if err != nil {
+			return err
+		}
+		_, err = w.Write(text)
+		return err
+	}
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(value)
+}
+
+// isTerminal is true where a person reads what is written.
+func isTerminal(w any) bool {
+	file, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd())) //nolint:gosec // File descriptors are small.
+}
+
+// paint colours on terminals only, and not where NO_COLOR is set (no-color.org).
+func paint(w io.Writer) report.Paint {
+	return report.Paint(isTerminal(w) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb")
+}

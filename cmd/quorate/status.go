@@ -1,0 +1,223 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quorate/quorate/coordinator"
+	"github.com/quorate/quorate/pkg/options"
+	"github.com/quorate/quorate/pkg/report"
+	"github.com/quorate/quorate/pkg/rollout"
+)
+
+type statusFlags struct {
+	output  string
+	watch   bool
+	timeout time.Duration
+	every   time.Duration
+}
+
+func status() *cobra.Command {
+	o := options.NewClient()
+	// Whoever names no member of etcd gets to know what the coordinator has told.
+	o.Etcd.Endpoints, o.Etcd.Optional = nil, true
+	var f statusFlags
+	cmd := &cobra.Command{
+		Use:   "status [STATEFULSET]",
+		Short: "Show how far a rollout is, what it waits for, since when, and what to do",
+		Long: `Shows how far a rollout is, what happens or what keeps it, since when, what to do about
+it, who coordinates, which controls are set, and every pod with its member. It changes
+nothing.
+
+Without --endpoints it asks Kubernetes alone: what the coordinator last told on the Lease,
+as long as that is fresh, and the StatefulSet and its pods. A coordinator that has stopped
+telling is not believed, and said to be silent. With --endpoints it asks every etcd member
+itself and decides as quorate plan does.
+
+With --watch it shows every change, and ends with exit code 0 when the rollout is
+complete: what kubectl rollout status refuses to do under OnDelete. Complete means: the
+StatefulSet controller has seen the newest template, every pod in range (at or above the
+partition) is up to date and Ready for minReadySeconds, and the coordinator, or etcd if it
+is asked, says so too.
+
+With -o json or yaml it has the shape of DEP-01's status of an Etcd resource (conditions
+Ready, AllMembersReady, BackupReady when the host says something of it, and Updated;
+members), with the whole report under rollout.
+
+Without STATEFULSET it takes the only one in the namespace with update strategy OnDelete
+and an etcd container.
+
+Exit codes:
+  0  something is being done, complete, or nothing of Quorate's (idle); with --watch:
+     complete
+  1  failure: the Kubernetes API cannot be read; with --watch: also the --timeout, an
+     interrupt, or a StatefulSet that is not Quorate's to roll
+  2  bad input: a flag, its value, or a StatefulSet that is not named
+  3  holding or waiting (without --watch)`,
+		Example: `  # What is going on? (from a laptop, by kubectl's context)
+  quorate status -n garden etcd-main
+
+  # Wait for the end of a rollout, for half an hour at most:
+  quorate status -n garden etcd-main --watch --timeout=30m`,
+		Args:              oneStatefulSet,
+		ValidArgsFunction: completeStatefulSet(o),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := errors.Join(checkOutput(f.output, "table", "json", "yaml"), f.check()); err != nil {
+				return badInput{err}
+			}
+			cfg, err := reach(cmd.Context(), o, args)
+			if err != nil {
+				return err
+			}
+			look := func(ctx context.Context) (report.Status, error) { return f.look(ctx, cmd, o, cfg) }
+			if f.watch {
+				return f.follow(cmd.Context(), cmd, look)
+			}
+			s, err := look(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if err := f.show(cmd.OutOrStdout(), s); err != nil {
+				return err
+			}
+			if s.Waits() {
+				return errWaiting
+			}
+			return nil
+		},
+	}
+	cmd.SetUsageFunc(usage)
+	fs := cmd.Flags()
+	o.AddFlags(fs)
+	o.AddEtcdFlags(fs)
+	o.AddRolloutFlags(fs)
+	fs.StringVarP(&f.output, "output", "o", "table", "table, json or yaml")
+	fs.BoolVarP(&f.watch, "watch", "w", false, "show every change until the rollout is complete")
+	fs.DurationVar(&f.timeout, "timeout", 0, "with --watch: end with exit code 1 when the rollout is not complete after this long (0: never)")
+	fs.DurationVar(&f.every, "every", 2*time.Second, "with --watch: how often to look (a rollout's steps take seconds)")
+	completeOutput(cmd, "table", "json", "yaml")
+	return cmd
+}
+
+func (f *statusFlags) check() error {
+	switch {
+	case f.timeout < 0:
+		return fmt.Errorf("--timeout: %v: must not be negative", f.timeout)
+	case f.timeout > 0 && !f.watch:
+		return fmt.Errorf("--timeout: %v: goes with --watch", f.timeout)
+	case f.every < time.Second/10:
+		return fmt.Errorf("--every: %v: must be at least 100ms", f.every)
+	case f.watch && f.output != "table":
+		return fmt.Errorf("--output: %q: --watch shows a table", f.output)
+	}
+	return nil
+}
+
+// look makes a status of what can be seen now.
+func (f *statusFlags) look(ctx context.Context, cmd *cobra.Command, o *options.Client, cfg coordinator.Config) (report.Status, error) {
+	ask := len(cfg.Endpoints) > 0
+	dump, etcd, err := look(ctx, cmd, cfg, ask)
+	if err != nil {
+		return report.Status{}, err
+	}
+	seen, err := outside(dump, &dump.StatefulSets[0], etcd, time.Now())
+	if err != nil {
+		complain(cmd, err)
+	}
+	seen.Asked, seen.Policy, seen.State.Self = ask, policy(cmd, o, &seen), cfg.PodName
+	return report.Look(seen), nil
+}
+
+func (f *statusFlags) show(w io.Writer, s report.Status) error {
+	if f.output == "table" {
+		return s.Table(w, paint(w))
+	}
+	return encode(w, f.output, s.Etcd())
+}
+
+// follow shows every change until the rollout is complete. A terminal is drawn anew, and
+// anything else gets one line for each.
+func (f *statusFlags) follow(ctx context.Context, cmd *cobra.Command, look func(context.Context) (report.Status, error)) error {
+	if f.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, f.timeout)
+		defer cancel()
+	}
+	ticks := time.NewTicker(f.every)
+	defer ticks.Stop()
+	var last report.Status
+	said, failed := "", ""
+	for first := true; ; first = false {
+		s, err := look(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return f.ended(ctx, last, failed)
+		case err != nil && first:
+			return err
+		case err != nil:
+			if failed != err.Error() {
+				complain(cmd, fmt.Errorf("%w; looking again", err))
+			}
+			failed = err.Error()
+		default:
+			last, failed = s, ""
+			if err := draw(cmd.OutOrStdout(), s, &said); err != nil {
+				return err
+			}
+			switch s.Action {
+			case rollout.Complete.String():
+				return nil
+			case rollout.Idle.String():
+				return fmt.Errorf("nothing to wait for: %s", s.Reason)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return f.ended(ctx, last, failed)
+		case <-ticks.C:
+		}
+	}
+}
+
+// ended says what the rollout was still waiting for.
+func (f *statusFlags) ended(ctx context.Context, last report.Status, failed string) error {
+	why := "stopped"
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		why = fmt.Sprintf("--timeout: not complete after %v", f.timeout)
+	}
+	switch {
+	case failed != "":
+		return fmt.Errorf("%s: %s", why, failed)
+	case last.Action == "":
+		return errors.New(why)
+	}
+	return fmt.Errorf("%s: %s; %s: %s", why, last.Progress, last.Headline(), last.Reason)
+}
+
+// clear moves to the upper left corner and erases everything.
+const clearScreen = "\x1b[H\x1b[2J"
+
+func draw(w io.Writer, s report.Status, said *string) error {
+	if isTerminal(w) {
+		var screen bytes.Buffer
+		screen.WriteString(clearScreen)
+		if err := s.Table(&screen, paint(w)); err != nil {
+			return err
+		}
+		_, err := screen.WriteTo(w)
+		return err
+	}
+	key := s.Key() + s.Progress.String()
+	if key == *said {
+		return nil
+	}
+	*said = key
+	_, err := fmt.Fprintln(w, s.Line())
+	return err
+}

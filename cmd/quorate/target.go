@@ -1,0 +1,200 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	typedappsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
+
+	"github.com/quorate/quorate/coordinator"
+	"github.com/quorate/quorate/membership"
+	"github.com/quorate/quorate/pkg/options"
+	"github.com/quorate/quorate/pkg/record"
+	"github.com/quorate/quorate/pkg/report"
+	"github.com/quorate/quorate/pkg/rollout"
+	"github.com/quorate/quorate/pkg/workload"
+)
+
+// reach completes the options of a command that a person runs, and returns what reaches
+// the cluster. The StatefulSet is the argument, if there is one, else the one of the flag
+// or of the pod, else the only one that there can be.
+func reach(ctx context.Context, o *options.Client, args []string) (coordinator.Config, error) {
+	if len(args) > 0 {
+		if named := o.Kubernetes.StatefulSet; named != "" && named != args[0] {
+			return coordinator.Config{}, badInput{fmt.Errorf("--statefulset: %q: the argument names %q; give one of them", named, args[0])}
+		}
+		o.Kubernetes.StatefulSet = args[0]
+	}
+	if err := o.Complete(os.Getenv); err != nil {
+		return coordinator.Config{}, badInput{err}
+	}
+	if o.Kubernetes.StatefulSet == "" {
+		names, err := candidates(ctx, o)
+		var bad badInput
+		switch {
+		case errors.As(err, &bad):
+			return coordinator.Config{}, badInput{o.Validate()}
+		case err != nil:
+			return coordinator.Config{}, fmt.Errorf("no StatefulSet is named, and they cannot be listed: %w", err)
+		case len(names) == 0:
+			return coordinator.Config{}, badInput{fmt.Errorf("--statefulset: is required: in namespace %q no StatefulSet has the update strategy OnDelete and an etcd container", o.Kubernetes.Namespace)}
+		case len(names) > 1:
+			return coordinator.Config{}, badInput{fmt.Errorf("--statefulset: is required: in namespace %q there are %s", o.Kubernetes.Namespace, strings.Join(names, ", "))}
+		}
+		o.Kubernetes.StatefulSet = names[0]
+	}
+	if err := o.Validate(); err != nil {
+		return coordinator.Config{}, badInput{err}
+	}
+	cfg, err := o.Config("quorate/"+version(), nil)
+	if err != nil {
+		return coordinator.Config{}, badInput{err}
+	}
+	return cfg, nil
+}
+
+// candidates are the names of the StatefulSets of the namespace that Quorate may roll.
+func candidates(ctx context.Context, o *options.Client) ([]string, error) {
+	rc, err := o.Kubernetes.RESTConfig("quorate/" + version())
+	if err != nil {
+		return nil, badInput{err}
+	}
+	client, err := typedappsv1.NewForConfig(rc)
+	if err != nil {
+		return nil, badInput{err}
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.RequestTimeout)
+	defer cancel()
+	list, err := client.StatefulSets(o.Kubernetes.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for i := range list.Items {
+		if ours(&list.Items[i]) {
+			names = append(names, list.Items[i].Name)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+func ours(s *appsv1.StatefulSet) bool {
+	if s.Spec.UpdateStrategy.Type != appsv1.OnDeleteStatefulSetStrategyType {
+		return false
+	}
+	for _, c := range s.Spec.Template.Spec.Containers {
+		if c.Name == workload.DefaultNames().EtcdContainer {
+			return true
+		}
+	}
+	return false
+}
+
+// oneStatefulSet permits one argument.
+func oneStatefulSet(cmd *cobra.Command, args []string) error {
+	if len(args) > 1 {
+		return badInput{fmt.Errorf("%s takes one StatefulSet, not %q", cmd.CommandPath(), args)}
+	}
+	return nil
+}
+
+// completeStatefulSet offers the names to the shell.
+func completeStatefulSet(o *options.Client) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 || o.Complete(os.Getenv) != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		names, err := candidates(cmd.Context(), o)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveError
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// complain says on standard error what cannot be read, and does not end the command.
+func complain(cmd *cobra.Command, err error) { fmt.Fprintln(cmd.ErrOrStderr(), name(cmd)+":", err) }
+
+// look reads one observation from the cluster. Etcd is asked where that is wanted; what it
+// does not answer is said on standard error.
+func look(ctx context.Context, cmd *cobra.Command, cfg coordinator.Config, ask bool) (*workload.Dump, rollout.Membership, error) {
+	dump := &workload.Dump{}
+	reading, cancel := context.WithTimeout(ctx, cfg.RequestTimeout)
+	defer cancel()
+	if err := readLive(reading, cfg, dump); err != nil {
+		return nil, rollout.Membership{}, err
+	}
+	if !ask {
+		return dump, rollout.Membership{}, nil
+	}
+	members := membership.NewObserver(cfg.Dial, cfg.Endpoints, cfg.ProbeTimeout)
+	defer members.Close()
+	// Without a member list there is still something to say: that the voters are unknown.
+	etcd, err := members.Observe(ctx)
+	if err != nil {
+		complain(cmd, err)
+	}
+	return dump, etcd, nil
+}
+
+// readLive fills the dump as kubectl would.
+func readLive(ctx context.Context, cfg coordinator.Config, dump *workload.Dump) error {
+	set, pods, err := workload.New(cfg.StatefulSets, cfg.Pods, cfg.StatefulSet, cfg.Names).Read(ctx)
+	if err != nil {
+		return err
+	}
+	lease, err := record.Read(ctx, cfg.Leases, cfg.StatefulSet)
+	if err != nil {
+		return err
+	}
+	dump.StatefulSets = append(dump.StatefulSets, *set)
+	dump.Pods = append(dump.Pods, pods...)
+	if lease != nil {
+		dump.Leases = append(dump.Leases, *lease)
+	}
+	return nil
+}
+
+// outside joins what was read of one StatefulSet.
+func outside(dump *workload.Dump, set *appsv1.StatefulSet, etcd rollout.Membership, now time.Time) (report.Outside, error) {
+	names := workload.DefaultNames()
+	facts := dump.Facts(set, names)
+	lease := dump.Lease(set.Namespace, record.Name(set.Name))
+	o := report.Outside{
+		Namespace: set.Namespace, StatefulSet: set.Name, At: now,
+		State: rollout.State{
+			Set: facts.Set, Pods: facts.Pods, Etcd: etcd, Controls: record.Controls(lease), Ages: dump.Ages(set, names, now),
+		},
+		Lease: record.Parse(lease),
+	}
+	if lease == nil {
+		return o, nil
+	}
+	var err error
+	if o.Last, o.History, err = report.FromNotes(lease.Annotations); err != nil {
+		err = fmt.Errorf("Lease %s: %w", lease.Name, err)
+	}
+	return o, err
+}
+
+// policyFlags are those by which a person decides otherwise than the coordinator.
+var policyFlags = []string{"config", "max-unavailable", "removal", "allow-volatile-data", "settle-timeout", "dead-after", "max-lag"}
+
+// policy is the one of the flags where any is set, else the coordinator's while it tells,
+// else the default: so that who looks from outside comes to the coordinator's decision.
+func policy(cmd *cobra.Command, o *options.Client, seen *report.Outside) rollout.Policy {
+	chosen := slices.ContainsFunc(policyFlags, func(name string) bool { return cmd.Flags().Changed(name) })
+	if !chosen && seen.Last.Memory != nil && seen.Last.Fresh(seen.At, seen.Lease) {
+		return seen.Last.Memory.Policy.Of()
+	}
+	return o.Policy
+}

@@ -1,0 +1,509 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/quorate/quorate/pkg/record"
+	"github.com/quorate/quorate/pkg/rollout"
+)
+
+// Word says whose word a report is.
+type Word string
+
+// Whose word it can be.
+const (
+	// OwnWord is that of whoever asks: etcd has been asked just now.
+	OwnWord Word = "own"
+	// CoordinatorsWord is what the coordinator wrote to the Lease a moment ago.
+	CoordinatorsWord Word = "coordinator"
+	// KubernetesWord is what Kubernetes alone says; of etcd nothing is known.
+	KubernetesWord Word = "kubernetes"
+)
+
+// FreshFor is for how long a coordinator's word is believed during a rollout: it is
+// written anew every third of the record's duration, which is five seconds by default, and
+// the reader's clock is another one.
+const FreshFor = 30 * time.Second
+
+// Fresh is true for a word that may be taken for what is going on now: its coordinator
+// holds the record, and has told it within FreshFor or twice the record's duration.
+func (r *Report) Fresh(now time.Time, lease record.Lease) bool {
+	return !r.At.IsZero() && lease.Holder != "" && now.Sub(r.At) <= max(FreshFor, 2*lease.Duration)
+}
+
+// Outside is what somebody sees who does not coordinate.
+type Outside struct {
+	Namespace, StatefulSet string
+	// At is when it was seen.
+	At time.Time
+	// State is what Kubernetes says, and what etcd says if it was asked. Its ages come
+	// from the objects' own timestamps.
+	State  rollout.State
+	Asked  bool
+	Policy rollout.Policy
+	// Lease is the record; Last and History are what its coordinator has told.
+	Lease   record.Lease
+	Last    Report
+	History History
+}
+
+// Status is a report, seen from outside, with what Kubernetes says besides.
+type Status struct {
+	Report
+	// Now is when it was seen; the report may be a little older.
+	Now time.Time
+	// Word says whose word the report is.
+	Word Word
+	// Last is the coordinator's last word, however old it is; Holder has the record, and
+	// Claims is how often it was claimed. Current: the holder still tells.
+	Last    Report
+	Holder  string
+	Claims  int
+	Current bool
+	Pods    map[string]Pod
+	History History
+	Bad     []string
+}
+
+// Pod is what Kubernetes says of one.
+type Pod struct {
+	Ready bool
+	// Age is since when it exists; zero if that is not known.
+	Age time.Duration
+}
+
+// Look makes of what is seen from outside the best report there can be: one's own when
+// etcd has told who its members are; else the coordinator's, but only a fresh one; else
+// what Kubernetes says alone.
+func Look(o Outside) Status {
+	fresh := o.Last.Fresh(o.At, o.Lease)
+	s := Status{
+		Now: o.At, Last: o.Last, Holder: o.Lease.Holder, Claims: o.Lease.Epoch, Current: fresh, History: o.History,
+		Pods: map[string]Pod{}, Bad: o.State.Controls.Bad,
+	}
+	for i := range o.State.Pods {
+		if p := &o.State.Pods[i]; p.Owned {
+			s.Pods[p.Name] = Pod{Ready: p.Ready, Age: o.State.Ages[rollout.Sighting{UID: p.UID, Condition: rollout.PodSeen}]}
+		}
+	}
+	same := o.Last.UpdateRevision == o.State.Set.UpdateRevision
+	// A word that is too old says nothing of how long the present has lasted, but when the
+	// rollout began.
+	last := o.Last
+	if !fresh && (o.Lease.Rolling || !same) {
+		last = Report{}
+		if o.Lease.Rolling {
+			last.Started = o.Last.Started
+		}
+	}
+	sight := Sight{Namespace: o.Namespace, StatefulSet: o.StatefulSet, At: o.At, State: o.State}
+	if o.Asked && o.State.Etcd.Known {
+		if fresh {
+			o.Last.Memory.Recall(&sight.State)
+		}
+		sight.Decision = rollout.Decide(sight.State, o.Policy)
+		s.Word, s.Report = OwnWord, New(sight, last)
+		s.onlyKnownTimes()
+		return s
+	}
+	// Without a member these two rules say all the same what they always do.
+	sight.State.Etcd = rollout.Membership{}
+	sight.Decision = rollout.Decide(sight.State, o.Policy)
+	certain := sight.Decision.Rule == rollout.RuleNotOurs || sight.Decision.Rule == rollout.RuleHeld
+	mine := New(sight, last)
+	if fresh && same {
+		s.Word, s.Report = CoordinatorsWord, o.Last
+		s.Overrides, s.Paused, s.Partition, s.MaxUnavailable = mine.Overrides, mine.Paused, mine.Partition, mine.MaxUnavailable
+		if certain && mine.Key() != o.Last.Key() {
+			s.tells(&mine)
+		}
+		return s
+	}
+	s.Word, s.Report = KubernetesWord, mine
+	s.forget(o)
+	if !certain {
+		s.fromKubernetes(o, fresh)
+	}
+	s.onlyKnownTimes()
+	return s
+}
+
+// onlyKnownTimes takes out what seems to begin just now only because nobody has told when
+// it began.
+func (s *Status) onlyKnownTimes() {
+	times := []*time.Time{&s.Started, &s.Ended}
+	for i := range s.Members {
+		times = append(times, &s.Members[i].Since)
+	}
+	for _, t := range times {
+		if t.Equal(s.At) {
+			*t = time.Time{}
+		}
+	}
+}
+
+// tells replaces the decision by a newer one.
+func (s *Status) tells(newer *Report) {
+	s.Action, s.Rule, s.Guard, s.Reason, s.Do = newer.Action, newer.Rule, newer.Guard, newer.Reason, newer.Do
+	s.Target, s.To, s.Method, s.Since = "", "", "", newer.At
+}
+
+// forget takes out what only etcd could know, and settles the pods by Kubernetes' word:
+// with every member taken for well, what is left to judge is the pods.
+func (s *Status) forget(o Outside) {
+	state := o.State
+	state.Etcd = rollout.Membership{Known: true, Linearizable: true}
+	for i := range state.Pods {
+		id := uint64(i + 1) //nolint:gosec // A handful.
+		state.Etcd.Members = append(state.Etcd.Members, rollout.Member{ID: id, Name: state.Pods[i].MemberName, Probe: rollout.Probe{
+			Read: rollout.Answered, Status: &rollout.Status{Leader: 1, Term: 1, Index: 1, Applied: 1},
+		}})
+	}
+	a := rollout.Assess(state, o.Policy)
+	s.Voters, s.Quorum, s.Serving, s.Candidates = 0, 0, 0, nil
+	s.Progress.Settled = 0
+	for i := range s.Members {
+		m, seat := &s.Members[i], &a.Seats[i]
+		m.Member, m.ID, m.Role, m.Evidence, m.Voter, m.Lag, m.Since = "", "", "", "", false, nil, time.Time{}
+		m.Settled = seat.Settled
+		switch {
+		case seat.Pod == nil:
+			m.Detail = "its pod is missing"
+		case seat.Pod.Terminating:
+			m.Detail = "its pod is terminating"
+		case seat.ContainerDead:
+			m.Detail = "its etcd container does not run (" + seat.Pod.Etcd.Reason + ")"
+		case !seat.Pod.Ready:
+			m.Detail = "its pod is not Ready"
+		case !seat.Outdated && !seat.Settled:
+			m.Detail = "its pod has not been Ready for long enough"
+		default:
+			m.Detail = "its pod is Ready"
+		}
+		if m.Settled {
+			s.Progress.Settled++
+		}
+	}
+}
+
+// fromKubernetes says how far the rollout is by what Kubernetes alone knows. It is complete
+// when the pods are, unless a coordinator began the rollout and has not said so yet.
+func (s *Status) fromKubernetes(o Outside, fresh bool) {
+	partition := o.Policy.Partition
+	if s.Partition != nil {
+		partition = *s.Partition
+	}
+	outdated, waitsFor := 0, -1
+	for i := range s.Members {
+		switch m, protected := &s.Members[i], o.State.Set.Start+i < partition; {
+		case protected || m.Settled:
+		case m.Outdated && !m.missing():
+			outdated++
+		case waitsFor < 0:
+			waitsFor = i
+		}
+	}
+	finished := o.Last.Action == rollout.Complete.String() && o.Last.UpdateRevision == o.State.Set.UpdateRevision
+	s.Action, s.Rule, s.Guard, s.Target, s.To, s.Method = rollout.Wait.String(), "", "", "", "", ""
+	s.Do = "If it lasts: see whether the sidecars run, and what they log. With --endpoints you learn what etcd says."
+	s.Since, s.Ended = s.At, time.Time{}
+	switch {
+	case outdated > 0:
+		s.Reason = fmt.Sprintf("%d of %d pods are outdated", outdated, s.Progress.Pods)
+	case waitsFor >= 0:
+		m := s.Members[waitsFor]
+		s.Guard = string(rollout.GuardUpdatedPending)
+		if o.going(m.Pod) {
+			s.Guard = string(rollout.GuardTerminating)
+		}
+		s.Reason, s.Do = "waiting for "+m.Pod+": "+m.Detail, whatToDo(s.Guard)
+	case o.Lease.Rolling && !finished:
+		s.Reason = "every pod is up to date and Ready, but no coordinator has said yet that its member serves"
+	default:
+		s.Action, s.Rule, s.Do = rollout.Complete.String(), string(rollout.RuleComplete), ""
+		s.Reason = fmt.Sprintf("%d of %d pods are up to date and Ready", s.Progress.Settled, s.Progress.Pods)
+		if partition > 0 {
+			s.Reason += fmt.Sprintf(", those below partition %d may stay behind", partition)
+		}
+		if s.Started = (time.Time{}); finished {
+			s.Since, s.Ended = o.Last.Since, o.Last.Ended
+		}
+		return
+	}
+	switch {
+	case fresh:
+		s.Reason += "; " + o.Last.Coordinator + " coordinates, and has not told of this revision yet"
+	case o.Lease.Rolling && !o.Last.At.IsZero():
+		s.Reason += fmt.Sprintf("; nobody coordinates: %s was the last to tell, %s ago (%s)", o.Last.Coordinator, ago(s.Now, o.Last.At), o.Last.Headline())
+	case outdated > 0:
+		s.Reason += ", and no coordinator has taken that up yet"
+	}
+}
+
+// going is true for a pod that is on its way out or not there.
+func (o *Outside) going(pod string) bool {
+	for i := range o.State.Pods {
+		if p := &o.State.Pods[i]; p.Owned && p.Name == pod {
+			return p.Terminating
+		}
+	}
+	return true
+}
+
+// Waits is true while the rollout holds, waits, or has nobody to act.
+func (s *Status) Waits() bool { return s.Plan.Waits() || s.nobodyActs() }
+
+// nobodyActs is true when there is something to do and nobody who coordinates.
+func (s *Status) nobodyActs() bool {
+	return s.Word == OwnWord && !s.Current && (s.Action == rollout.Remove.String() || s.Action == rollout.MoveLeader.String())
+}
+
+func (p Plan) votersInWords() string {
+	return fmt.Sprintf("%d of %d voters serve, quorum %d", p.Serving, p.Voters, p.Quorum)
+}
+
+// Waits is true while the rollout holds or waits for something.
+func (p Plan) Waits() bool {
+	return p.Action == rollout.Hold.String() || p.Action == rollout.Wait.String()
+}
+
+// Bar draws the progress in so many characters: settled, then what is between, then
+// outdated.
+func (p Progress) Bar(width int) string {
+	if p.Pods <= 0 {
+		return ""
+	}
+	settled := min(p.Settled*width/p.Pods, width)
+	outdated := min(p.Outdated*width/p.Pods, width-settled)
+	return strings.Repeat("█", settled) + strings.Repeat("▒", width-settled-outdated) + strings.Repeat("░", outdated)
+}
+
+// Other is how many pods are unsettled: missing, going, coming up or failing.
+func (p Progress) Other() int { return max(p.Pods-p.Settled-p.Outdated, 0) }
+
+// String is the progress in words.
+func (p Progress) String() string {
+	text := fmt.Sprintf("%d of %d settled", p.Settled, p.Pods)
+	if p.Outdated > 0 {
+		text += fmt.Sprintf(", %d outdated", p.Outdated)
+	}
+	if n := p.Other(); n > 0 {
+		text += fmt.Sprintf(", %d unsettled", n)
+	}
+	return text
+}
+
+// Coordinators says who reports, with the number of its claim.
+func (r *Report) Coordinators() string {
+	text := fmt.Sprintf("%s, epoch %d", r.Coordinator, r.Epoch)
+	if r.Fallback {
+		text += ", in the fallback: without the lock, because etcd cannot hand one out"
+	}
+	return text
+}
+
+// Sets are the controls that are set, but for the overrides, in words.
+func (r *Report) Sets() []string {
+	var sets []string
+	if r.Paused {
+		sets = append(sets, "paused")
+	}
+	if r.Partition != nil {
+		sets = append(sets, "partition "+strconv.Itoa(*r.Partition))
+	}
+	if r.MaxUnavailable != "" {
+		sets = append(sets, "max-unavailable "+r.MaxUnavailable)
+	}
+	return sets
+}
+
+// Row is a line of the table of members; a dash is what is not known.
+type Row struct {
+	Pod, Member, Role, Revision, Evidence, Lag, Sidecar, Ready, Age, Since string
+	Detail                                                                 string
+}
+
+// Rows are the members' lines; pods may be nil.
+func (r *Report) Rows(pods map[string]Pod, now time.Time) []Row {
+	rows := make([]Row, 0, len(r.Members))
+	for _, m := range r.Members {
+		row := Row{
+			Pod: dash(m.Pod), Member: dash(m.Member), Role: dash(m.Role), Evidence: dash(m.Evidence), Sidecar: dash(m.Sidecar),
+			Revision: m.revision(), Lag: "-", Ready: "-", Age: "-", Since: "-", Detail: m.Detail,
+		}
+		if m.Lag != nil {
+			row.Lag = strconv.FormatUint(*m.Lag, 10)
+		}
+		if p, ok := pods[m.Pod]; ok {
+			row.Ready = yes(p.Ready)
+			if p.Age > 0 {
+				row.Age = duration.HumanDuration(p.Age)
+			}
+		}
+		if !m.Since.IsZero() {
+			row.Since = ago(now, m.Since)
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+func (m *Member) revision() string {
+	switch {
+	case m.Pod == "" || m.missing():
+		return "-"
+	case m.Outdated:
+		return "outdated"
+	}
+	return "updated"
+}
+
+// ago is how long ago it was, as kubectl writes ages. Another clock may be ahead of ours.
+func ago(now, then time.Time) string { return duration.HumanDuration(max(now.Sub(then), 0)) }
+
+// Paint colours a text for a terminal; the zero value does not.
+type Paint bool
+
+// The colours, by what they say.
+const (
+	good    = "32"
+	busy    = "36"
+	waiting = "33"
+	alarm   = "1;31"
+	strong  = "1"
+)
+
+func (p Paint) as(colour, text string) string {
+	if !p {
+		return text
+	}
+	return "\x1b[" + colour + "m" + text + "\x1b[0m"
+}
+
+func (p Plan) colour() string {
+	switch p.Action {
+	case rollout.Complete.String():
+		return good
+	case rollout.Hold.String():
+		return alarm
+	case rollout.Wait.String():
+		return waiting
+	case rollout.Idle.String():
+		return strong
+	}
+	return busy
+}
+
+// barWidth is the bar's in characters: divisible by one to five members, so that each is
+// as long as the others.
+const barWidth = 30
+
+// Table writes the status for a person: how far, what, why, since when, what to do, who
+// says so, and the members.
+func (s Status) Table(w io.Writer, paint Paint) error {
+	var b strings.Builder
+	head := func(key, format string, args ...any) {
+		fmt.Fprintf(&b, "%-12s %s\n", key, fmt.Sprintf(format, args...))
+	}
+	head("StatefulSet", "%s/%s", s.Namespace, s.StatefulSet)
+	if s.UpdateRevision != "" {
+		head("Revision", "%s", s.UpdateRevision)
+	}
+	if s.Action != rollout.Idle.String() {
+		text := s.Progress.String()
+		switch {
+		case s.Rolling() && s.Started.Before(s.Now):
+			text += ", under way for " + ago(s.Now, s.Started)
+		case !s.Ended.IsZero():
+			text += ", ended " + ago(s.Now, s.Ended) + " ago"
+		}
+		head("Progress", "%s %s", paint.as(good, s.Progress.Bar(barWidth)), text)
+	}
+	head("Coordinator", "%s", s.who())
+	if sets := s.Sets(); len(sets) > 0 {
+		head("Controls", "%s", paint.as(waiting, strings.Join(sets, ", ")))
+	}
+	for _, bad := range s.Bad {
+		head("BAD CONTROL", "%s", paint.as(alarm, bad))
+	}
+	if len(s.Overrides) > 0 {
+		head("OVERRIDDEN", "%s", paint.as(alarm, strings.Join(slices.Sorted(slices.Values(s.Overrides)), ", ")+" will not hold this rollout"))
+	}
+
+	fmt.Fprintf(&b, "\n%s", paint.as(s.colour(), s.Headline()))
+	if !s.Since.IsZero() && s.Since.Before(s.Now) {
+		fmt.Fprintf(&b, ", since %s", ago(s.Now, s.Since))
+	}
+	if s.nobodyActs() {
+		b.WriteString("\n  nobody coordinates: this is what a coordinator would do next")
+	}
+	fmt.Fprintf(&b, "\n  %s\n", s.Reason)
+	if s.Do != "" && s.Waits() {
+		fmt.Fprintf(&b, "  what to do: %s\n", s.Do)
+	}
+	if s.Rule != "" {
+		fmt.Fprintf(&b, "  rule %s", s.Rule)
+		if s.Voters > 0 {
+			b.WriteString("; " + s.votersInWords())
+		}
+		b.WriteString("\n")
+	}
+	if s.Backup != nil {
+		fmt.Fprintf(&b, "  backup ready: %s (%s)\n", yes(s.Backup.Ready), s.Backup.Detail)
+	}
+	b.WriteString("\n")
+
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "POD\tMEMBER\tROLE\tREVISION\tEVIDENCE\tSINCE\tLAG\tSIDECAR\tREADY\tAGE")
+	for _, r := range s.Rows(s.Pods, s.Now) {
+		fmt.Fprintln(t, strings.Join([]string{r.Pod, r.Member, r.Role, r.Revision, r.Evidence, r.Since, r.Lag, r.Sidecar, r.Ready, r.Age}, "\t"))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// who says who coordinates, and since when nothing has been heard of it.
+func (s *Status) who() string {
+	told := ", told " + ago(s.Now, s.Last.At) + " ago"
+	switch {
+	case s.Current:
+		return s.Last.Coordinators() + told
+	case s.Holder != "":
+		text := fmt.Sprintf("SILENT: %s holds the record (epoch %d)", podOf(s.Holder), s.Claims)
+		if !s.Last.At.IsZero() {
+			text += told
+		}
+		return text
+	case s.Last.Coordinator != "":
+		return "none now; the last was " + s.Last.Coordinators() + told
+	}
+	return "none has told anything yet"
+}
+
+// podOf is the pod of an identity on the record, where it has one.
+func podOf(identity string) string {
+	if pod, _, ok := strings.Cut(identity, "_"); ok && pod != "outside" {
+		return pod
+	}
+	return identity
+}
+
+// Line is the status in one line, for a log.
+func (s *Status) Line() string {
+	text := fmt.Sprintf("%s  %s  %s: %s", s.Now.UTC().Format(time.RFC3339), s.Progress, s.Headline(), s.Reason)
+	if len(s.Overrides) > 0 {
+		text += "  OVERRIDDEN: " + strings.Join(s.Overrides, ", ")
+	}
+	return text
+}
