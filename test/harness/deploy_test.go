@@ -110,14 +110,14 @@ func TestTheSidecarOfThePatchKnowsItsFlagsAndJoinsThePod(t *testing.T) {
 	o.AddFlags(flags)
 	require.NoError(t, flags.Parse(container.Args[1:]))
 	fields := map[string]string{"metadata.name": "etcd-main-0", "metadata.namespace": "garden"}
-	o.Complete(func(name string) string {
+	require.NoError(t, o.Complete(func(name string) string {
 		for _, v := range container.Env {
 			if v.Name == name {
 				return fields[v.ValueFrom.FieldRef.FieldPath]
 			}
 		}
 		return ""
-	})
+	}))
 	require.Equal(t, "etcd-main", o.Kubernetes.StatefulSet)
 	require.Equal(t, "garden", o.Kubernetes.Namespace)
 	require.Equal(t, "etcd-main-0", o.Kubernetes.PodName)
