@@ -48,7 +48,7 @@ test-image: ## Build the image and check what is in it; says so where buildah do
 	.ci/image
 
 .PHONY: test
-test: test-unit test-tools test-explorer test-harness test-scenarios test-chaos ## Run all tests
+test: test-unit test-tools test-monitoring test-explorer test-harness test-scenarios test-chaos ## Run all tests
 
 .PHONY: test-unit
 test-unit: ## Run the library's tests (two minutes, most of them for every combination of members)
@@ -71,6 +71,11 @@ test-newest: ## Run the library's tests with the newest etcd client and Kubernet
 test-tools: ## Test the project's own tools
 	cd tools && CGO_ENABLED=0 go test ./...
 
+.PHONY: test-monitoring
+test-monitoring: ## Test the alerts, the dashboard and every expression of them against the real metrics
+	test/monitoring/tools .build/monitoring
+	cd test && $(GO) test $(RACE) -count=1 ./monitoring $(UPDATE)
+
 .PHONY: test-explorer
 test-explorer: ## Walk every interleaving of small worlds with the production code, and kill every mutant
 	# The race detector sees a part of them; all of them with it would take far too long.
@@ -83,6 +88,7 @@ test-harness: ## Run the harness's own tests (builds Kubernetes and etcd the fir
 
 .PHONY: test-scenarios
 test-scenarios: ## Run real clusters through rollouts
+	test/monitoring/tools .build/monitoring
 	cd test && $(GO) test $(RACE) -timeout 40m -v ./scenarios/...
 
 .PHONY: test-chaos

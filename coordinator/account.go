@@ -76,7 +76,11 @@ func (a *account) decided(s report.Sight, setUID string) {
 
 	a.events.About(now.Namespace, now.StatefulSet, setUID)
 	a.metrics.Show(now)
-	a.events.Show(now)
+	if a.events.Show(now) {
+		a.mu.Lock()
+		a.last.Told = now.At
+		a.mu.Unlock()
+	}
 	if !slices.Equal(now.Overrides, last.Overrides) {
 		a.events.Override(now.Overrides)
 	}
@@ -207,7 +211,7 @@ func (c *Coordinator) Report(ctx context.Context) (report.Report, report.History
 	}
 	last, history, err = report.FromNotes(lease.Annotations)
 	if err != nil {
-		return report.Report{}, nil, fmt.Errorf("Lease %s: %w", record.Name(c.cfg.StatefulSet), err)
+		return report.Report{}, nil, fmt.Errorf("what the Lease %s tells: %w", record.Name(c.cfg.StatefulSet), err)
 	}
 	return last, history, nil
 }

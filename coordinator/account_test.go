@@ -104,6 +104,9 @@ func TestARolloutIsToldInEveryWay(t *testing.T) {
 		if got := metric(t, registry, "quorate_coordinator", "ns", "etcd"); got != 1 {
 			t.Errorf("quorate_coordinator %v", got)
 		}
+		if started := metric(t, registry, "quorate_rollout_started_timestamp_seconds"); time.Since(time.UnixMilli(int64(started*1000))) > 20*time.Second {
+			t.Errorf("quorate_rollout_started_timestamp_seconds %v", started)
+		}
 		within(t, 5*time.Minute, "the rollout", func() bool { return s.settled("rev-2") })
 		<-time.After(time.Minute)
 
@@ -142,6 +145,7 @@ func TestARolloutIsToldInEveryWay(t *testing.T) {
 			{"quorate_removals_total", []string{"refused"}, 0},
 			{"quorate_leader_moves_total", []string{"done"}, 1},
 			{"quorate_rollout_in_progress", nil, 0},
+			{"quorate_rollout_started_timestamp_seconds", nil, 0},
 			{"quorate_rollout_pods", []string{"settled"}, 3},
 			{"quorate_rollout_state", []string{"Complete"}, 1},
 			{"quorate_rollout_state", nil, 1},
@@ -226,8 +230,17 @@ func TestWhatIsToldGoesOnAcrossAChangeOfTheCoordinator(t *testing.T) {
 		if r, h, err := outside.Report(t.Context()); err != nil || r.Guard != "Paused" || len(h) != 1 {
 			t.Errorf("who does not coordinate tells %+v, %v, %v", r, h, err)
 		}
-		defer run(t, s.config(func(c *Config) { c.PodName = "etcd-1" }))()
+		defer run(t, s.config(telling(s.kube, prometheus.NewRegistry()), func(c *Config) { c.PodName = "etcd-1" }))()
 		<-time.After(time.Minute)
+		held := 0
+		for _, e := range s.told {
+			if strings.Contains(e, " Paused ") {
+				held++
+			}
+		}
+		if held != 1 {
+			t.Errorf("%d events of one hold, by two coordinators", held)
+		}
 		second, h := s.published(t)
 		if second.Coordinator != "etcd-1" || second.Epoch <= first.Epoch || !second.Since.Equal(first.Since) || !second.Started.Equal(first.Started) {
 			t.Errorf("first %+v\nthen %+v", first, second)

@@ -316,6 +316,8 @@ func (c *Coordinator) abstain(ctx context.Context, why string, least time.Durati
 	c.unfit = min(max(2*c.unfit, least), longestUnfit)
 	c.log.WithField("for", c.unfit.String()).Warnf("unfit: %s", why)
 	c.account.events.Fault(why)
+	c.account.metrics.Unfit(true)
+	defer c.account.metrics.Unfit(false)
 	ctx, cancel := context.WithTimeout(ctx, c.unfit)
 	defer cancel()
 	self := c.self

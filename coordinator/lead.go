@@ -100,6 +100,7 @@ func (l *leader) lead(ctx context.Context) {
 		watches.Go(func() { l.workload.WatchPods(ctx, selector, trigger, l.unwatchable("the pods")) })
 	}
 	defer l.account.rests()
+	defer l.faults.clear() // Whoever leads next counts its own.
 	defer l.rest()
 	for ctx.Err() == nil && !l.over {
 		due, err := l.look(ctx)
@@ -513,7 +514,7 @@ func (l *leader) promote(ctx context.Context) error {
 		l.log.WithField("revision", l.seen.Set.UpdateRevision).Info("status.currentRevision set: the rollout is over for Kubernetes as well")
 		return nil
 	case record.Failed:
-		l.Coordinator.notPromoted = l.seen.Set.UpdateRevision
+		l.notPromoted = l.seen.Set.UpdateRevision
 		l.faults.note(l.log, "status.currentRevision may not be set", explainFor(err, "deploy/components/promote-current-revision"))
 		return nil
 	case record.Refused, record.Unclear:
@@ -524,7 +525,7 @@ func (l *leader) promote(ctx context.Context) error {
 // unpromoted is true when status.currentRevision is behind, and we are to set it.
 func (l *leader) unpromoted(o workload.Observation) bool {
 	return l.cfg.PromoteCurrentRevision && o.Set.OnDelete && !o.Set.Deleting && o.Set.UpdateRevision != "" &&
-		o.CurrentRevision != o.Set.UpdateRevision && l.Coordinator.notPromoted != o.Set.UpdateRevision
+		o.CurrentRevision != o.Set.UpdateRevision && l.notPromoted != o.Set.UpdateRevision
 }
 
 // wait waits for news, or until it is time to look or to try again.

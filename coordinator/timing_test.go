@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -484,7 +485,14 @@ func TestACoordinatorThatFailsStepsAside(t *testing.T) {
 				s := newStage(t, 3)
 				s.update("rev-2")
 				s.annotate(rollout.ControlPaused, "true")
-				defer run(t, s.config(as("etcd-0")))()
+				registry := prometheus.NewRegistry()
+				defer run(t, s.config(telling(s.kube, registry)))()
+				expectMetrics := func(unfit, failures float64) {
+					t.Helper()
+					if is, row := metric(t, registry, "quorate_unfit"), metric(t, registry, "quorate_failures_in_a_row", report.AtRollout); is != unfit || row != failures {
+						t.Errorf("quorate_unfit %v and %v failures in a row, want %v and %v", is, row, unfit, failures)
+					}
+				}
 				for i := range max(len(tc.away), 1) {
 					within(t, time.Minute, "the lock", func() bool { return holders(s.kube) == 1 })
 					<-time.After(time.Second) // It has claimed the record and holds.
@@ -492,22 +500,25 @@ func TestACoordinatorThatFailsStepsAside(t *testing.T) {
 						s.waits(*tc.peer)
 					}
 					s.answering(failing(tc.err, getSet))
+					s.begin()
 					if len(tc.away) == 0 {
 						<-time.After(10 * time.Minute)
 						if at := s.at("says unfit"); len(at) > 0 {
 							t.Errorf("it stepped aside after %v", at)
 						}
+						expectMetrics(0, float64(len(s.at(getSet))))
 						return
 					}
-					s.begin()
 					within(t, time.Minute, "that it steps aside", func() bool { return len(s.at("says unfit")) == 1 })
 					stepped := s.at("says unfit")[0]
 					if took := stepped - s.at(getSet)[0]; took != tc.takes {
 						t.Errorf("it stepped aside %v after the first failure, want %v", took, tc.takes)
 					}
 					expectAll(t, "the record and then the lock", s.order(releases, "LeaseRevoke"), releases, "LeaseRevoke")
+					expectMetrics(1, 0)
 					s.answering(nil)
 					within(t, time.Hour, "its return", func() bool { return holders(s.kube) == 1 })
+					expectMetrics(0, 0)
 					said := s.at("Put") // That it is unfit, and that it is not any more.
 					expectTimes(t, fmt.Sprintf("what it says of itself, round %d", i+1), said, stepped, stepped+tc.away[i])
 				}

@@ -84,8 +84,9 @@ before and is not named any more holds again. Everything that an overridden guar
 is then in your hands; it is told loudly in status, events and metrics for as long as it
 lasts. Undo it with --clear as soon as it is over.
 
-Guards that can be overridden: ` + strings.Join(rollout.Overridable(), ", ") + `.
-What each of them protects is on the page docs/reference.md.` +
+Guards that can be overridden (docs/reference.md says what each of them protects):
+
+  ` + strings.Join(rollout.Overridable(), "\n  ") +
 			fmt.Sprintf(controlsLong, rollout.ControlOverrideGuards+"=GUARD,GUARD"),
 		Args: func(_ *cobra.Command, args []string) error {
 			// A StatefulSet has no capital letter in its name, and every guard has one.

@@ -40,7 +40,7 @@ on the Lease quorate-STATEFULSET (annotation %s).`, report.HistoryLength, report
 			h := report.History{}
 			if lease != nil {
 				if _, h, err = report.FromNotes(lease.Annotations); err != nil {
-					return fmt.Errorf("Lease %s: %w", lease.Name, err)
+					return fmt.Errorf("what the Lease %s tells: %w", lease.Name, err)
 				}
 			}
 			if output != "table" {

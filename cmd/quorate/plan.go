@@ -111,10 +111,8 @@ func (f *planFlags) state(cmd *cobra.Command, o *options.Client, args []string) 
 	if err != nil {
 		return fail(badInput{fmt.Errorf("--filename: %w", err)})
 	}
-	seen, err := outside(dump, set, etcd, now)
-	if err != nil {
-		complain(cmd, err)
-	}
+	seen, complaint := outside(dump, set, etcd, now)
+	complain(cmd, complaint)
 	state := seen.State
 	state.Self = f.self
 	if seen.Last.Fresh(now, seen.Lease) && seen.Last.Memory.Recall(&state) && f.self == "" {
@@ -149,7 +147,9 @@ func (f *planFlags) read(cmd *cobra.Command, o *options.Client, args []string) (
 	if f.self == "" {
 		f.self = cfg.PodName
 	}
-	return look(cmd.Context(), cmd, cfg, true)
+	dump, etcd, complaint, err := look(cmd.Context(), cfg, true)
+	complain(cmd, complaint)
+	return dump, etcd, err
 }
 
 func (f *planFlags) offline(dump *workload.Dump) (rollout.Membership, error) {

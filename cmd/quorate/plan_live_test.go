@@ -3,49 +3,12 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"net/http"
-	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/quorate/quorate/pkg/report"
 )
-
-// apiServer answers for the objects of a world, which has no Lease.
-func apiServer(t *testing.T, w *world) (kubeconfig string) {
-	t.Helper()
-	pods := corev1.PodList{}
-	pods.APIVersion, pods.Kind = "v1", "PodList"
-	for _, p := range w.pods {
-		pods.Items = append(pods.Items, *p)
-	}
-	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		var answer any
-		switch {
-		case strings.HasSuffix(r.URL.Path, "/statefulsets/etcd-main"):
-			answer = w.set
-		case strings.HasSuffix(r.URL.Path, "/pods"):
-			answer = pods
-		}
-		rw.Header().Set("Content-Type", "application/json")
-		if answer == nil {
-			rw.WriteHeader(http.StatusNotFound)
-			answer = map[string]any{"apiVersion": "v1", "kind": "Status", "status": "Failure", "reason": "NotFound", "code": http.StatusNotFound}
-		}
-		if err := json.NewEncoder(rw).Encode(answer); err != nil {
-			t.Error(err)
-		}
-	}))
-	t.Cleanup(server.Close)
-	dir := t.TempDir()
-	writeFiles(t, dir, map[string][]byte{"kubeconfig": []byte(`{"apiVersion":"v1","kind":"Config","current-context":"c",
-"contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],"users":[{"name":"u","user":{}}],
-"clusters":[{"name":"c","cluster":{"server":"` + server.URL + `"}}]}`)})
-	return filepath.Join(dir, "kubeconfig")
-}
 
 // A live plan knows the pod it runs in, and says on standard error what it cannot read;
 // standard output is the plan alone.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/quorate/quorate/coordinator"
 	"github.com/quorate/quorate/pkg/options"
+	"github.com/quorate/quorate/pkg/report/page"
 )
 
 func sidecar() *cobra.Command {
@@ -28,7 +29,9 @@ Every flag but --config may stand in the file that --config names, without its d
 Wrong flags end it with exit code 2. Anything that can be mended while it runs (etcd or
 the Kubernetes API out of reach, a missing permission, a StatefulSet that does not exist
 yet) is logged with its reason and retried: a sidecar that gave up would only make its
-pod unready. On SIGTERM it releases its lock and ends with exit code 0.`,
+pod unready. With --listen-address it serves /healthz for a liveness probe (it never fails
+because of etcd or Kubernetes), /metrics for Prometheus, and a status page at /; a port
+that cannot be had ends it with exit code 1. On SIGTERM it releases its lock and ends with exit code 0.`,
 		Example: `  # As a container of an etcd-druid pod (POD_NAME and POD_NAMESPACE are set there):
   quorate sidecar --endpoints=https://etcd-main-local:2379 \
     --cacert=/var/etcd/ssl/ca/bundle.crt --cert=/var/etcd/ssl/client/tls.crt --key=/var/etcd/ssl/client/tls.key
@@ -48,10 +51,26 @@ pod unready. On SIGTERM it releases its lock and ends with exit code 0.`,
 			if err != nil {
 				return badInput{err}
 			}
+			if o.ListenAddress == "" {
+				c, err := coordinator.New(cfg)
+				if err != nil {
+					return badInput{err}
+				}
+				return c.Run(cmd.Context())
+			}
+			registry := newRegistry()
+			cfg.Metrics = registry
 			c, err := coordinator.New(cfg)
 			if err != nil {
 				return badInput{err}
 			}
+			listener, err := listen(o.ListenAddress)
+			if err != nil {
+				return err
+			}
+			defer serve(listener, page.Handler(page.Config{
+				Source: c, Gatherer: registry, Namespace: cfg.Namespace, StatefulSet: cfg.StatefulSet, PodName: cfg.PodName, Version: version(),
+			}), log.WithField("actor", "quorate"))()
 			return c.Run(cmd.Context())
 		},
 	}

@@ -37,8 +37,9 @@ nothing.
 
 Without --endpoints it asks Kubernetes alone: what the coordinator last told on the Lease,
 as long as that is fresh, and the StatefulSet and its pods. A coordinator that has stopped
-telling is not believed, and said to be silent. With --endpoints it asks every etcd member
-itself and decides as quorate plan does.
+telling is not believed, and said to be silent (so your clock has to agree with its clock
+within half a minute). With --endpoints it asks every etcd member itself and decides as
+quorate plan does.
 
 With --watch it shows every change, and ends with exit code 0 when the rollout is
 complete: what kubectl rollout status refuses to do under OnDelete. Complete means: the
@@ -75,14 +76,15 @@ Exit codes:
 			if err != nil {
 				return err
 			}
-			look := func(ctx context.Context) (report.Status, error) { return f.look(ctx, cmd, o, cfg) }
+			look := func(ctx context.Context) (report.Status, error, error) { return f.look(ctx, cmd, o, cfg) }
 			if f.watch {
 				return f.follow(cmd.Context(), cmd, look)
 			}
-			s, err := look(cmd.Context())
+			s, complaint, err := look(cmd.Context())
 			if err != nil {
 				return err
 			}
+			complain(cmd, complaint)
 			if err := f.show(cmd.OutOrStdout(), s); err != nil {
 				return err
 			}
@@ -119,19 +121,16 @@ func (f *statusFlags) check() error {
 	return nil
 }
 
-// look makes a status of what can be seen now.
-func (f *statusFlags) look(ctx context.Context, cmd *cobra.Command, o *options.Client, cfg coordinator.Config) (report.Status, error) {
+// look makes a status of what can be seen now, with a complaint about what cannot.
+func (f *statusFlags) look(ctx context.Context, cmd *cobra.Command, o *options.Client, cfg coordinator.Config) (s report.Status, complaint, err error) {
 	ask := len(cfg.Endpoints) > 0
-	dump, etcd, err := look(ctx, cmd, cfg, ask)
+	dump, etcd, noEtcd, err := look(ctx, cfg, ask)
 	if err != nil {
-		return report.Status{}, err
+		return s, nil, err
 	}
-	seen, err := outside(dump, &dump.StatefulSets[0], etcd, time.Now())
-	if err != nil {
-		complain(cmd, err)
-	}
+	seen, unreadable := outside(dump, &dump.StatefulSets[0], etcd, time.Now())
 	seen.Asked, seen.Policy, seen.State.Self = ask, policy(cmd, o, &seen), cfg.PodName
-	return report.Look(seen), nil
+	return report.Look(seen), errors.Join(noEtcd, unreadable), nil
 }
 
 func (f *statusFlags) show(w io.Writer, s report.Status) error {
@@ -143,7 +142,7 @@ func (f *statusFlags) show(w io.Writer, s report.Status) error {
 
 // follow shows every change until the rollout is complete. A terminal is drawn anew, and
 // anything else gets one line for each.
-func (f *statusFlags) follow(ctx context.Context, cmd *cobra.Command, look func(context.Context) (report.Status, error)) error {
+func (f *statusFlags) follow(ctx context.Context, cmd *cobra.Command, look func(context.Context) (s report.Status, complaint, err error)) error {
 	if f.timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, f.timeout)
@@ -154,7 +153,7 @@ func (f *statusFlags) follow(ctx context.Context, cmd *cobra.Command, look func(
 	var last report.Status
 	said, failed := "", ""
 	for first := true; ; first = false {
-		s, err := look(ctx)
+		s, complaint, err := look(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return f.ended(ctx, last, failed)
@@ -167,8 +166,12 @@ func (f *statusFlags) follow(ctx context.Context, cmd *cobra.Command, look func(
 			failed = err.Error()
 		default:
 			last, failed = s, ""
-			if err := draw(cmd.OutOrStdout(), s, &said); err != nil {
+			drawn, err := draw(cmd.OutOrStdout(), s, &said)
+			if err != nil {
 				return err
+			}
+			if drawn {
+				complain(cmd, complaint)
 			}
 			switch s.Action {
 			case rollout.Complete.String():
@@ -200,24 +203,25 @@ func (f *statusFlags) ended(ctx context.Context, last report.Status, failed stri
 	return fmt.Errorf("%s: %s; %s: %s", why, last.Progress, last.Headline(), last.Reason)
 }
 
-// clear moves to the upper left corner and erases everything.
+// clearScreen moves to the upper left corner and erases everything.
 const clearScreen = "\x1b[H\x1b[2J"
 
-func draw(w io.Writer, s report.Status, said *string) error {
+// draw shows a status, and reports false where it would repeat what was said.
+func draw(w io.Writer, s report.Status, said *string) (bool, error) {
 	if isTerminal(w) {
 		var screen bytes.Buffer
 		screen.WriteString(clearScreen)
 		if err := s.Table(&screen, paint(w)); err != nil {
-			return err
+			return false, err
 		}
 		_, err := screen.WriteTo(w)
-		return err
+		return true, err
 	}
 	key := s.Key() + s.Progress.String()
 	if key == *said {
-		return nil
+		return false, nil
 	}
 	*said = key
 	_, err := fmt.Fprintln(w, s.Line())
-	return err
+	return true, err
 }

@@ -122,28 +122,27 @@ func completeStatefulSet(o *options.Client) cobra.CompletionFunc {
 }
 
 // complain says on standard error what cannot be read, and does not end the command.
-func complain(cmd *cobra.Command, err error) { fmt.Fprintln(cmd.ErrOrStderr(), name(cmd)+":", err) }
+func complain(cmd *cobra.Command, err error) {
+	if err != nil {
+		fmt.Fprintln(cmd.ErrOrStderr(), name(cmd)+":", err)
+	}
+}
 
 // look reads one observation from the cluster. Etcd is asked where that is wanted; what it
-// does not answer is said on standard error.
-func look(ctx context.Context, cmd *cobra.Command, cfg coordinator.Config, ask bool) (*workload.Dump, rollout.Membership, error) {
-	dump := &workload.Dump{}
+// does not answer is a complaint, and no reason to say nothing.
+func look(ctx context.Context, cfg coordinator.Config, ask bool) (dump *workload.Dump, etcd rollout.Membership, complaint, err error) {
+	dump = &workload.Dump{}
 	reading, cancel := context.WithTimeout(ctx, cfg.RequestTimeout)
 	defer cancel()
 	if err := readLive(reading, cfg, dump); err != nil {
-		return nil, rollout.Membership{}, err
+		return nil, etcd, nil, err
 	}
-	if !ask {
-		return dump, rollout.Membership{}, nil
+	if ask {
+		members := membership.NewObserver(cfg.Dial, cfg.Endpoints, cfg.ProbeTimeout)
+		defer members.Close()
+		etcd, complaint = members.Observe(ctx)
 	}
-	members := membership.NewObserver(cfg.Dial, cfg.Endpoints, cfg.ProbeTimeout)
-	defer members.Close()
-	// Without a member list there is still something to say: that the voters are unknown.
-	etcd, err := members.Observe(ctx)
-	if err != nil {
-		complain(cmd, err)
-	}
-	return dump, etcd, nil
+	return dump, etcd, complaint, nil
 }
 
 // readLive fills the dump as kubectl would.
@@ -181,7 +180,7 @@ func outside(dump *workload.Dump, set *appsv1.StatefulSet, etcd rollout.Membersh
 	}
 	var err error
 	if o.Last, o.History, err = report.FromNotes(lease.Annotations); err != nil {
-		err = fmt.Errorf("Lease %s: %w", lease.Name, err)
+		err = fmt.Errorf("what the Lease %s tells: %w", lease.Name, err)
 	}
 	return o, err
 }

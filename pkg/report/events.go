@@ -52,9 +52,7 @@ type Recorder struct {
 	timeout    time.Duration
 	failed     func(error)
 
-	set    corev1.ObjectReference
-	told   string
-	toldAt time.Time
+	set corev1.ObjectReference
 }
 
 // NewRecorder returns a recorder that says who it is with instance (the coordinator's pod).
@@ -101,15 +99,12 @@ func (r *Recorder) Run(ctx context.Context) {
 }
 
 // Show says, when one guard has kept the rollout for long, which, with its numbers and the
-// way out. Not to be called by two goroutines at once, and nor are the others below.
-func (r *Recorder) Show(report Report) {
-	if r == nil || report.Guard == "" || report.At.Sub(report.Since) < HoldLasts {
-		return
+// way out, and returns true if it did. Not to be called by two goroutines at once, and nor are the
+// others below.
+func (r *Recorder) Show(report Report) bool {
+	if r == nil || report.Guard == "" || report.At.Sub(report.Since) < HoldLasts || report.At.Sub(report.Told) < HoldAgain {
+		return false
 	}
-	if key := report.Key(); key == r.told && report.At.Sub(r.toldAt) < HoldAgain {
-		return
-	}
-	r.told, r.toldAt = report.Key(), report.At
 	kind := corev1.EventTypeNormal
 	if report.Action == rollout.Hold.String() {
 		kind = corev1.EventTypeWarning
@@ -119,6 +114,7 @@ func (r *Recorder) Show(report Report) {
 		message += " What to do: " + report.Do
 	}
 	r.add(r.set, kind, report.Guard, message)
+	return true
 }
 
 // Tell says what was done. pod is the UID of the pod that the entry is about, if any.
@@ -126,7 +122,8 @@ func (r *Recorder) Tell(e Entry, podUID string) {
 	if r == nil {
 		return
 	}
-	reason, message := e.Rule, ""
+	reason := e.Rule
+	var message string
 	switch e.What {
 	case Removed:
 		message = fmt.Sprintf("Removed %s for revision %s: %s", e.Pod, e.Revision, e.Reason)

@@ -6,7 +6,6 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 )
 
@@ -97,16 +96,13 @@ func FromNotes(annotations map[string]string) (Report, History, error) {
 
 // Table writes the history for a person, oldest first.
 func (h History) Table(w io.Writer, now time.Time) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "TIME\tAGO\tWHAT\tPOD\tTO\tRULE\tREVISION\tBY\tEPOCH\tWHY")
+	t := newTable(w, "TIME", "AGO", "WHAT", "POD", "TO", "RULE", "REVISION", "BY", "EPOCH", "WHY")
 	for _, e := range h {
 		epoch := "-"
 		if e.Epoch > 0 {
 			epoch = strconv.Itoa(e.Epoch)
 		}
-		fmt.Fprintln(t, strings.Join([]string{
-			e.At.UTC().Format(time.RFC3339), ago(now, e.At), e.What, dash(e.Pod), dash(e.To), dash(e.Rule), dash(e.Revision), dash(e.By), epoch, e.Why(),
-		}, "\t"))
+		t.row(e.At.UTC().Format(time.RFC3339), Ago(now, e.At), e.What, dash(e.Pod), dash(e.To), dash(e.Rule), dash(e.Revision), dash(e.By), epoch, e.Why())
 	}
 	return t.Flush()
 }

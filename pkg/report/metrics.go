@@ -14,6 +14,8 @@ import (
 // are present at the coordinator only, so that an alert never fires on an old word.
 type Metrics struct {
 	coordinator, epoch, inProgress prometheus.Gauge
+	unfit                          prometheus.Gauge
+	started                        *prometheus.GaugeVec
 	pods, voters                   *prometheus.GaugeVec
 	state, since, override         *prometheus.GaugeVec
 	failures                       *prometheus.GaugeVec
@@ -63,6 +65,8 @@ func NewMetrics(registerer prometheus.Registerer, namespace, statefulSet string)
 	m.coordinator = gauge("quorate_coordinator", "1 while this sidecar coordinates, with the lock or in the fallback.")
 	m.epoch = gauge("quorate_record_epoch", "The number of the last claim that this sidecar has made on the record; 0 when it has made none.")
 	m.inProgress = gauge("quorate_rollout_in_progress", "1 while the coordinator has seen that a rollout is under way, whatever keeps it.")
+	m.unfit = gauge("quorate_unfit", "1 while this sidecar stays out of the election, because it could not coordinate when it was its turn.")
+	m.started = gauges("quorate_rollout_started_timestamp_seconds", "When the rollout under way was first seen, by the clock of who coordinated then; coordinator only, and only while a rollout is under way.")
 	m.pods = gauges("quorate_rollout_pods", "Pods of the StatefulSet by state: outdated, settled, or other (missing, going, coming up); coordinator only.", "state")
 	m.voters = gauges("quorate_voters", "Voters in etcd's member list by kind: all, serving, and the quorum that is needed; coordinator only.", "kind")
 	m.state = gauges("quorate_rollout_state", "1 for the current action, with the rule that chose it and the guard that holds it; coordinator only.", "action", "rule", "guard")
@@ -141,6 +145,9 @@ func (m *Metrics) Show(r Report) {
 	m.last = r
 	m.forget()
 	m.inProgress.Set(number(r.Rolling()))
+	if r.Rolling() {
+		m.started.WithLabelValues().Set(seconds(r.Started))
+	}
 	m.pods.WithLabelValues("outdated").Set(float64(r.Progress.Outdated))
 	m.pods.WithLabelValues("settled").Set(float64(r.Progress.Settled))
 	m.pods.WithLabelValues("other").Set(float64(r.Progress.Pods - r.Progress.Outdated - r.Progress.Settled))
@@ -148,7 +155,7 @@ func (m *Metrics) Show(r Report) {
 	m.voters.WithLabelValues("serving").Set(float64(r.Serving))
 	m.voters.WithLabelValues("quorum").Set(float64(r.Quorum))
 	m.state.WithLabelValues(r.Action, r.Rule, r.Guard).Set(1)
-	m.since.WithLabelValues(r.Action, r.Rule, r.Guard).Set(float64(r.Since.UnixMilli()) / 1000)
+	m.since.WithLabelValues(r.Action, r.Rule, r.Guard).Set(seconds(r.Since))
 	for _, guard := range r.Overrides {
 		m.override.WithLabelValues(guard).Set(1)
 	}
@@ -180,7 +187,7 @@ func (m *Metrics) Rests() {
 }
 
 func (m *Metrics) forget() {
-	for _, v := range []*prometheus.GaugeVec{m.pods, m.voters, m.state, m.since, m.override} {
+	for _, v := range []*prometheus.GaugeVec{m.started, m.pods, m.voters, m.state, m.since, m.override} {
 		v.Reset()
 	}
 }
@@ -225,6 +232,13 @@ func (m *Metrics) Failures(at string, row int) {
 	}
 }
 
+// Unfit says whether this sidecar stays out of the election.
+func (m *Metrics) Unfit(unfit bool) {
+	if m != nil {
+		m.unfit.Set(number(unfit))
+	}
+}
+
 // Probe counts one probe of a member.
 func (m *Metrics) Probe(d time.Duration, answered bool) {
 	if m == nil {
@@ -243,3 +257,6 @@ func number(b bool) float64 {
 	}
 	return 0
 }
+
+// seconds is an instant as Prometheus writes it.
+func seconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }

@@ -1,4 +1,10 @@
-// Package report renders what is going on and why, for people and for programs.
+// Package report is one value, [Report], of what is going on in a StatefulSet and why, since
+// when and what would help; and its renderers for people and for programs: the table of
+// status and that of plan, DEP-01's shape, events, metrics, the annotations of the Lease.
+// Package page below it serves it over HTTP.
+//
+// A coordinator makes a report of every decision ([New]). Whoever looks from outside makes
+// a [Status] of what can be seen ([Look]), which never takes an old word for a new one.
 package report
 
 import (
@@ -6,7 +12,6 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/quorate/quorate/pkg/rollout"
@@ -175,33 +180,25 @@ func (p Plan) Headline() string {
 // then, for every candidate, what the guards say.
 func (p Plan) Table(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n  %s\n  rule %s", p.Headline(), p.Reason, p.Rule)
+	printf(&b, "%s\n  %s\n  rule %s", p.Headline(), p.Reason, p.Rule)
 	if p.Voters > 0 {
 		b.WriteString("; " + p.votersInWords())
 	}
 	if p.Do != "" {
-		fmt.Fprintf(&b, "\n  what to do: %s", p.Do)
+		printf(&b, "\n  what to do: %s", p.Do)
 	}
 	b.WriteString("\n\n")
 
-	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "POD\tMEMBER\tID\tROLE\tEVIDENCE\tREVISION\tSETTLED\tDETAIL")
+	t := newTable(&b, "POD", "MEMBER", "ID", "ROLE", "EVIDENCE", "REVISION", "SETTLED", "DETAIL")
 	for _, m := range p.Members {
-		revision := "updated"
-		if m.Outdated {
-			revision = "outdated"
-		}
-		if m.Pod == "" || m.missing() {
-			revision = "-"
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", dash(m.Pod), dash(m.Member), dash(m.ID), dash(m.Role), m.Evidence, revision, yes(m.Settled), m.Detail)
+		t.row(dash(m.Pod), dash(m.Member), dash(m.ID), dash(m.Role), m.Evidence, m.revision(), yes(m.Settled), m.Detail)
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
 	for _, c := range p.Candidates {
-		fmt.Fprintf(&b, "\n%s\n", c.Pod)
-		t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+		printf(&b, "\n%s\n", c.Pod)
+		t := newTable(&b)
 		for _, g := range c.Guards {
 			verdict := "holds"
 			if g.Pass {
@@ -210,7 +207,7 @@ func (p Plan) Table(w io.Writer) error {
 			if g.Overridden {
 				verdict = "OVERRIDDEN"
 			}
-			fmt.Fprintf(t, "  %s\t%s\t%s\n", g.Name, verdict, g.Detail)
+			t.row("  "+g.Name, verdict, g.Detail)
 		}
 		if err := t.Flush(); err != nil {
 			return err
@@ -246,14 +243,13 @@ func yes(b bool) string {
 
 // Order writes a predicted rollout, one line a step.
 func Order(w io.Writer, plans []Plan) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "STEP\tACTION\tPOD\tRULE\tWHY")
+	t := newTable(w, "STEP", "ACTION", "POD", "RULE", "WHY")
 	for i, p := range plans {
 		pod := dash(p.Target)
 		if p.To != "" {
 			pod += " → " + p.To
 		}
-		fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%s\n", i+1, p.Action, pod, p.Rule, p.Reason)
+		t.row(strconv.Itoa(i+1), p.Action, pod, p.Rule, p.Reason)
 	}
 	return t.Flush()
 }

@@ -19,6 +19,8 @@ type Report struct {
 	// Since is since when action, rule, guard and target have been what they are, across
 	// changes of the coordinator.
 	Since time.Time `json:"since"`
+	// Told is when an event has last told of what keeps the rollout; zero when none has.
+	Told time.Time `json:"told,omitzero"`
 	// Started is when the rollout under way was first seen, Ended when the last one was
 	// complete; zero otherwise.
 	Started time.Time `json:"started,omitzero"`
@@ -98,7 +100,7 @@ func New(s Sight, last Report) Report {
 		r.MaxUnavailable = m.String()
 	}
 	if r.Key() == last.Key() && last.Since.Before(r.Since) && !last.Since.IsZero() {
-		r.Since = last.Since
+		r.Since, r.Told = last.Since, last.Told
 	}
 	r.Progress.Pods = s.State.Set.Replicas
 	for i := range r.Members {

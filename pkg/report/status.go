@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/duration"
@@ -34,9 +33,10 @@ const (
 const FreshFor = 30 * time.Second
 
 // Fresh is true for a word that may be taken for what is going on now: its coordinator
-// holds the record, and has told it within FreshFor or twice the record's duration.
+// holds the record, or has just given it back in the midst of a rollout for another to go on,
+// and has told it within FreshFor or twice the record's duration.
 func (r *Report) Fresh(now time.Time, lease record.Lease) bool {
-	return !r.At.IsZero() && lease.Holder != "" && now.Sub(r.At) <= max(FreshFor, 2*lease.Duration)
+	return !r.At.IsZero() && (lease.Holder != "" || lease.Rolling) && now.Sub(r.At) <= max(FreshFor, 2*lease.Duration)
 }
 
 // Outside is what somebody sees who does not coordinate.
@@ -133,6 +133,11 @@ func Look(o Outside) Status {
 		s.fromKubernetes(o, fresh)
 	}
 	s.onlyKnownTimes()
+	// Its coordinator has let go, because nothing is to be done any more; what it saw at the
+	// end is good for a moment, as long as Kubernetes agrees.
+	if same && s.Action == o.Last.Action && s.Action == rollout.Complete.String() && s.Now.Sub(o.Last.At) <= FreshFor {
+		s.Word, s.Report = CoordinatorsWord, o.Last
+	}
 	return s
 }
 
@@ -242,7 +247,7 @@ func (s *Status) fromKubernetes(o Outside, fresh bool) {
 	case fresh:
 		s.Reason += "; " + o.Last.Coordinator + " coordinates, and has not told of this revision yet"
 	case o.Lease.Rolling && !o.Last.At.IsZero():
-		s.Reason += fmt.Sprintf("; nobody coordinates: %s was the last to tell, %s ago (%s)", o.Last.Coordinator, ago(s.Now, o.Last.At), o.Last.Headline())
+		s.Reason += fmt.Sprintf("; nobody coordinates: %s was the last to tell, %s ago (%s)", o.Last.Coordinator, Ago(s.Now, o.Last.At), o.Last.Headline())
 	case outdated > 0:
 		s.Reason += ", and no coordinator has taken that up yet"
 	}
@@ -349,7 +354,7 @@ func (r *Report) Rows(pods map[string]Pod, now time.Time) []Row {
 			}
 		}
 		if !m.Since.IsZero() {
-			row.Since = ago(now, m.Since)
+			row.Since = Ago(now, m.Since)
 		}
 		rows = append(rows, row)
 	}
@@ -366,8 +371,8 @@ func (m *Member) revision() string {
 	return "updated"
 }
 
-// ago is how long ago it was, as kubectl writes ages. Another clock may be ahead of ours.
-func ago(now, then time.Time) string { return duration.HumanDuration(max(now.Sub(then), 0)) }
+// Ago is how long ago it was, as kubectl writes ages. Another clock may be ahead of ours.
+func Ago(now, then time.Time) string { return duration.HumanDuration(max(now.Sub(then), 0)) }
 
 // Paint colours a text for a terminal; the zero value does not.
 type Paint bool
@@ -381,11 +386,11 @@ const (
 	strong  = "1"
 )
 
-func (p Paint) as(colour, text string) string {
-	if !p {
-		return text
+func (p Paint) as(colour, text string) painted {
+	if text = clean(text); !p {
+		return painted(text)
 	}
-	return "\x1b[" + colour + "m" + text + "\x1b[0m"
+	return painted("\x1b[" + colour + "m" + text + "\x1b[0m")
 }
 
 func (p Plan) colour() string {
@@ -411,7 +416,8 @@ const barWidth = 30
 func (s Status) Table(w io.Writer, paint Paint) error {
 	var b strings.Builder
 	head := func(key, format string, args ...any) {
-		fmt.Fprintf(&b, "%-12s %s\n", key, fmt.Sprintf(format, args...))
+		printf(&b, "%-12s ", key)
+		printf(&b, format+"\n", args...)
 	}
 	head("StatefulSet", "%s/%s", s.Namespace, s.StatefulSet)
 	if s.UpdateRevision != "" {
@@ -421,9 +427,9 @@ func (s Status) Table(w io.Writer, paint Paint) error {
 		text := s.Progress.String()
 		switch {
 		case s.Rolling() && s.Started.Before(s.Now):
-			text += ", under way for " + ago(s.Now, s.Started)
+			text += ", under way for " + Ago(s.Now, s.Started)
 		case !s.Ended.IsZero():
-			text += ", ended " + ago(s.Now, s.Ended) + " ago"
+			text += ", ended " + Ago(s.Now, s.Ended) + " ago"
 		}
 		head("Progress", "%s %s", paint.as(good, s.Progress.Bar(barWidth)), text)
 	}
@@ -438,33 +444,32 @@ func (s Status) Table(w io.Writer, paint Paint) error {
 		head("OVERRIDDEN", "%s", paint.as(alarm, strings.Join(slices.Sorted(slices.Values(s.Overrides)), ", ")+" will not hold this rollout"))
 	}
 
-	fmt.Fprintf(&b, "\n%s", paint.as(s.colour(), s.Headline()))
+	printf(&b, "\n%s", paint.as(s.colour(), s.Headline()))
 	if !s.Since.IsZero() && s.Since.Before(s.Now) {
-		fmt.Fprintf(&b, ", since %s", ago(s.Now, s.Since))
+		printf(&b, ", since %s", Ago(s.Now, s.Since))
 	}
 	if s.nobodyActs() {
 		b.WriteString("\n  nobody coordinates: this is what a coordinator would do next")
 	}
-	fmt.Fprintf(&b, "\n  %s\n", s.Reason)
+	printf(&b, "\n  %s\n", s.Reason)
 	if s.Do != "" && s.Waits() {
-		fmt.Fprintf(&b, "  what to do: %s\n", s.Do)
+		printf(&b, "  what to do: %s\n", s.Do)
 	}
 	if s.Rule != "" {
-		fmt.Fprintf(&b, "  rule %s", s.Rule)
+		printf(&b, "  rule %s", s.Rule)
 		if s.Voters > 0 {
 			b.WriteString("; " + s.votersInWords())
 		}
 		b.WriteString("\n")
 	}
 	if s.Backup != nil {
-		fmt.Fprintf(&b, "  backup ready: %s (%s)\n", yes(s.Backup.Ready), s.Backup.Detail)
+		printf(&b, "  backup ready: %s (%s)\n", yes(s.Backup.Ready), s.Backup.Detail)
 	}
 	b.WriteString("\n")
 
-	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "POD\tMEMBER\tROLE\tREVISION\tEVIDENCE\tSINCE\tLAG\tSIDECAR\tREADY\tAGE")
+	t := newTable(&b, "POD", "MEMBER", "ROLE", "REVISION", "EVIDENCE", "SINCE", "LAG", "SIDECAR", "READY", "AGE")
 	for _, r := range s.Rows(s.Pods, s.Now) {
-		fmt.Fprintln(t, strings.Join([]string{r.Pod, r.Member, r.Role, r.Revision, r.Evidence, r.Since, r.Lag, r.Sidecar, r.Ready, r.Age}, "\t"))
+		t.row(r.Pod, r.Member, r.Role, r.Revision, r.Evidence, r.Since, r.Lag, r.Sidecar, r.Ready, r.Age)
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -475,8 +480,10 @@ func (s Status) Table(w io.Writer, paint Paint) error {
 
 // who says who coordinates, and since when nothing has been heard of it.
 func (s *Status) who() string {
-	told := ", told " + ago(s.Now, s.Last.At) + " ago"
+	told := ", told " + Ago(s.Now, s.Last.At) + " ago"
 	switch {
+	case s.Current && s.Holder == "":
+		return s.Last.Coordinators() + told + ", and lets another one go on"
 	case s.Current:
 		return s.Last.Coordinators() + told
 	case s.Holder != "":
@@ -505,5 +512,5 @@ func (s *Status) Line() string {
 	if len(s.Overrides) > 0 {
 		text += "  OVERRIDDEN: " + strings.Join(s.Overrides, ", ")
 	}
-	return text
+	return clean(text)
 }

@@ -70,6 +70,11 @@ func (c *Cluster) Signal(pod, container string, sig syscall.Signal) error {
 	return c.env.Agent.KillContainer(pod, container, sig)
 }
 
+// Exec runs the program of a container's image once more in it, as kubectl exec does.
+func (c *Cluster) Exec(ctx context.Context, pod, container string, args ...string) (code int, output string, err error) {
+	return c.env.Agent.Exec(ctx, pod, container, args...)
+}
+
 // Kill ends a pod's container at once.
 func (c *Cluster) Kill(pod, container string) error { return c.Signal(pod, container, syscall.SIGKILL) }
 

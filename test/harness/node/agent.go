@@ -369,6 +369,37 @@ func (a *Agent) KillContainer(pod, containerName string, sig syscall.Signal) err
 	return nil
 }
 
+// Exec runs the program of a container's image once more, as kubectl exec does: with the
+// container's environment, network and volumes. It returns the exit code and what the program
+// has printed, both outputs as one; it is killed when ctx ends.
+func (a *Agent) Exec(ctx context.Context, pod, containerName string, args ...string) (code int, output string, err error) {
+	w, err := a.find(pod)
+	if err != nil {
+		return 0, "", err
+	}
+	var line commandLine
+	err = errors.New("the pod has just ended")
+	w.call(func() {
+		var c *container
+		if c, err = w.container(containerName); err == nil && c.process == nil {
+			err = errors.New("the container does not run")
+		}
+		if err == nil {
+			line = c.line
+		}
+	})
+	if err != nil {
+		return 0, "", fmt.Errorf("exec in %s/%s: %w", pod, containerName, err)
+	}
+	printed := &head{limit: execOutput}
+	line.probe = []string{line.argv[0]}
+	for _, word := range args {
+		line.probe = append(line.probe, line.rewrite.rewrite(word))
+	}
+	code, err = runInContainer(ctx, "exec in "+pod+"/"+containerName, w.attachment.Launcher, line, printed)
+	return code, printed.String(), err
+}
+
 // PID returns the process ID of a container, or false when it does not run.
 func (a *Agent) PID(pod, container string) (pid int, running bool) {
 	w, err := a.find(pod)

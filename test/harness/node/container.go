@@ -278,7 +278,9 @@ func (w *worker) startProbe(c *container, running *process.Process) {
 		podIP:     w.attachment.IP,
 		dial:      w.attachment.Dial,
 		exec: func(ctx context.Context) (int, string, error) {
-			return runInContainer(ctx, "readiness probe of "+running.Name(), launcher, line)
+			output := &head{limit: probeOutput}
+			code, err := runInContainer(ctx, "readiness probe of "+running.Name(), launcher, line, output)
+			return code, output.String(), err
 		},
 	}
 	w.group.Go(func() {

@@ -213,6 +213,7 @@ type commandLine struct {
 	dir     string
 	scratch string
 	probe   []string // the command of an exec probe
+	rewrite rewriter // of the paths of its volumes
 }
 
 // surroundings is what a container gets without its spec's doing.
@@ -279,7 +280,7 @@ func newCommandLine(pod *corev1.Pod, container *corev1.Container, env *resolvedE
 		given["HOSTNAME"] = pod.Spec.Hostname
 	}
 	maps.Copy(given, s.env)
-	line := commandLine{argv: append(command, expand(container.Args)...), dir: s.scratch, scratch: s.scratch}
+	line := commandLine{argv: append(command, expand(container.Args)...), dir: s.scratch, scratch: s.scratch, rewrite: r}
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if _, ok := env.values[name]; !ok {
 			line.env = append(line.env, name+"="+given[name])

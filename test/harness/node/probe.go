@@ -23,6 +23,9 @@ import (
 // probeOutput is how much of an exec probe's output is kept for messages, in bytes.
 const probeOutput = 1 << 10
 
+// execOutput is the same for [Agent.Exec]: more than anybody prints.
+const execOutput = 1 << 20
+
 // prober asks one running container whether it is ready.
 type prober struct {
 	container *corev1.Container
@@ -166,16 +169,15 @@ func atLeast(value, byDefault int) int {
 	return value
 }
 
-// runInContainer runs the command of an exec probe: with the container's environment
-// and network, killed when the context ends.
-func runInContainer(ctx context.Context, name string, launcher []string, line commandLine) (int, string, error) {
-	output := &head{limit: probeOutput}
+// runInContainer runs a command: with the container's environment and network, killed when
+// the context ends.
+func runInContainer(ctx context.Context, name string, launcher []string, line commandLine, output *head) (int, error) {
 	p, err := process.Start(process.Spec{
 		Name: name, Path: line.probe[0], Args: line.probe[1:], Env: line.env, Dir: line.dir,
 		Launcher: launcher, Log: output,
 	})
 	if err != nil {
-		return 0, "", err
+		return 0, err
 	}
 	select {
 	case <-p.Done():
@@ -183,7 +185,7 @@ func runInContainer(ctx context.Context, name string, launcher []string, line co
 		_ = p.Signal(syscall.SIGKILL)
 		<-p.Done()
 	}
-	return p.ExitCode(), output.String(), nil
+	return p.ExitCode(), nil
 }
 
 // head keeps the first bytes that are written to it.

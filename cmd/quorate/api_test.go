@@ -1,0 +1,126 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+)
+
+// api is an API server with the objects of a world.
+type api struct {
+	mu sync.Mutex
+	*world
+	// others are StatefulSets beside the world's own.
+	others []appsv1.StatefulSet
+	// writes are the requests that changed something.
+	writes []string
+	// asked is closed when the StatefulSet is read for the fourth time.
+	reads int
+	asked chan struct{}
+}
+
+// change changes the world between two requests.
+func (a *api) change(do func(*world)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	do(a.world)
+}
+
+func (a *api) written() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.writes
+}
+
+// apiServer answers for the objects of a world.
+func apiServer(t *testing.T, w *world) (kubeconfig string) {
+	t.Helper()
+	return answering(t, &api{world: w})
+}
+
+func answering(t *testing.T, a *api) (kubeconfig string) {
+	t.Helper()
+	a.asked = make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		answer, code := a.answer(t, r)
+		rw.Header().Set("Content-Type", "application/json")
+		rw.WriteHeader(code)
+		if err := json.NewEncoder(rw).Encode(answer); err != nil {
+			t.Error(err)
+		}
+	}))
+	t.Cleanup(server.Close)
+	dir := t.TempDir()
+	writeFiles(t, dir, map[string][]byte{"kubeconfig": []byte(`{"apiVersion":"v1","kind":"Config","current-context":"c",
+"contexts":[{"name":"c","context":{"cluster":"c","user":"u","namespace":"garden"}}],"users":[{"name":"u","user":{}}],
+"clusters":[{"name":"c","cluster":{"server":"` + server.URL + `"}}]}`)})
+	return filepath.Join(dir, "kubeconfig")
+}
+
+func (a *api) answer(t *testing.T, r *http.Request) (answer any, code int) {
+	missing := map[string]any{"apiVersion": "v1", "kind": "Status", "status": "Failure", "reason": "NotFound", "message": "not found", "code": http.StatusNotFound}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Error(err)
+	}
+	switch path := r.URL.Path; {
+	case strings.HasSuffix(path, "/namespaces/garden/statefulsets/etcd-main"):
+		if a.reads++; a.reads == 4 {
+			close(a.asked)
+		}
+		return a.set, http.StatusOK
+	case strings.HasSuffix(path, "/namespaces/garden/statefulsets"):
+		list := appsv1.StatefulSetList{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSetList"}, Items: a.others}
+		if a.set != nil {
+			list.Items = append([]appsv1.StatefulSet{*a.set}, a.others...)
+		}
+		return list, http.StatusOK
+	case strings.HasSuffix(path, "/namespaces/garden/pods"):
+		list := corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}}
+		for _, p := range a.pods {
+			list.Items = append(list.Items, *p)
+		}
+		return list, http.StatusOK
+	case r.Method == http.MethodPost && strings.HasSuffix(path, "/namespaces/garden/leases"):
+		object, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
+		if err != nil {
+			t.Error(err)
+		}
+		a.lease = object.(*coordinationv1.Lease)
+		a.lease.APIVersion, a.lease.Kind = "coordination.k8s.io/v1", "Lease"
+		a.writes = append(a.writes, "create")
+		return a.lease, http.StatusCreated
+	case a.lease != nil && strings.HasSuffix(path, "/namespaces/garden/leases/quorate-etcd-main"):
+		if r.Method == http.MethodPatch {
+			a.writes = append(a.writes, string(body))
+			var patch struct {
+				Metadata struct {
+					Annotations map[string]*string `json:"annotations"`
+				} `json:"metadata"`
+			}
+			if err := json.Unmarshal(body, &patch); err != nil {
+				t.Error(err)
+			}
+			for key, value := range patch.Metadata.Annotations {
+				if delete(a.lease.Annotations, key); value != nil {
+					a.control(key, *value)
+				}
+			}
+		}
+		return a.lease, http.StatusOK
+	}
+	return missing, http.StatusNotFound
+}

@@ -1,0 +1,374 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/quorate/quorate/pkg/report"
+	"github.com/quorate/quorate/pkg/rollout"
+)
+
+// invoke runs the real command in this process.
+func invoke(t *testing.T, called, kubeconfig string, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	for _, v := range []string{"POD_NAME", "POD_NAMESPACE"} {
+		t.Setenv(v, "")
+	}
+	t.Setenv("KUBECONFIG", kubeconfig)
+	cmd := rootOf(called)
+	var out, errs bytes.Buffer
+	cmd.SetOut(&out)
+	cmd.SetErr(&errs)
+	cmd.SetIn(strings.NewReader(""))
+	cmd.SetArgs(args)
+	err := cmd.ExecuteContext(t.Context())
+	if err != nil {
+		errs.WriteString(err.Error())
+	}
+	return out.String(), errs.String(), codeOf(err)
+}
+
+// told is a world whose coordinator has told a moment ago.
+func told(t *testing.T, n int, change func(*world)) *world {
+	w := with(n, change)()
+	w.tells(t, time.Now().Add(-time.Second))
+	return w
+}
+
+func complete(w *world) { w.settled(0, 1, 2) }
+
+func TestExitCodesOfStatus(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		make func(*testing.T) *world
+		args []string
+		code int
+		says string
+	}{
+		{"something is being done", func(t *testing.T) *world { return told(t, 3, func(*world) {}) }, nil, 0, "Remove etcd-main-2 (delete)"},
+		{"complete", func(*testing.T) *world { return with(3, complete)() }, nil, 0, "Complete"},
+		{"idle", func(*testing.T) *world {
+			return with(3, func(w *world) { w.set.Spec.UpdateStrategy.Type = appsv1.RollingUpdateStatefulSetStrategyType })()
+		}, nil, 0, "Idle"},
+		{"holding", func(t *testing.T) *world { return told(t, 3, broken) }, nil, 3, "Hold: UpdatedFailing, since 3m"},
+		{"waiting", func(t *testing.T) *world { return told(t, 3, second) }, nil, 3, "Wait: UpdatedPending, since 3m"},
+		{"waiting for a coordinator", func(*testing.T) *world { return with(3, func(*world) {})() }, nil, 3, "no coordinator has taken that up yet"},
+		{"the StatefulSet need not be named when there is one only", func(*testing.T) *world { return with(3, complete)() }, []string{"status"}, 0, "garden/etcd-main"},
+		{"etcd that is asked in vain is said, and the coordinator's word is good", func(t *testing.T) *world { return told(t, 3, broken) }, []string{"status", "etcd-main", "-e", "http://127.0.0.1:1", "--probe-timeout=300ms"}, 3, "Hold: UpdatedFailing, since 3m"},
+		{"a word that cannot be read is said, and not believed", func(t *testing.T) *world {
+			w := told(t, 3, broken)
+			w.control(report.StatusAnnotation, "{")
+			return w
+		}, nil, 3, "annotation quorate.dev/status"},
+		{"another StatefulSet is a failure", func(*testing.T) *world { return newWorld(3) }, []string{"status", "etcd-other"}, 1, "etcd-other"},
+		{"two of them are bad input", func(*testing.T) *world { return newWorld(3) }, []string{"status", "a", "b"}, 2, `quorate status takes one StatefulSet, not ["a" "b"]`},
+		{"two names are bad input", func(*testing.T) *world { return newWorld(3) }, []string{"status", "a", "--statefulset=b"}, 2, `--statefulset: "b": the argument names "a"`},
+		{"an output that is none is bad input", func(*testing.T) *world { return newWorld(3) }, []string{"status", "-o", "xml"}, 2, `--output: "xml": use table, json or yaml`},
+		{"a timeout needs --watch", func(*testing.T) *world { return newWorld(3) }, []string{"status", "--timeout=1m"}, 2, "--timeout: 1m0s: goes with --watch"},
+		{"nobody can look all the time", func(*testing.T) *world { return newWorld(3) }, []string{"status", "--watch", "--every=1ms"}, 2, "--every: 1ms: must be at least 100ms"},
+		{"programs do not watch", func(*testing.T) *world { return newWorld(3) }, []string{"status", "--watch", "-o", "json"}, 2, `--output: "json": --watch shows a table`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			args := tc.args
+			if args == nil {
+				args = []string{"status", "etcd-main"}
+			}
+			stdout, stderr, code := invoke(t, "quorate", apiServer(t, tc.make(t)), args...)
+			if code != tc.code || !strings.Contains(stdout+stderr, tc.says) {
+				t.Errorf("exit code %d, want %d, and %q in\n%s%s", code, tc.code, tc.says, stdout, stderr)
+			}
+			if strings.Contains(stdout, "\x1b") {
+				t.Errorf("colour where no terminal is: %q", stdout)
+			}
+			if code == exitBadInput && stdout != "" {
+				t.Errorf("it shows a status all the same: %s", stdout)
+			}
+		})
+	}
+}
+
+func TestStatusInDEP01sShape(t *testing.T) {
+	kubeconfig := apiServer(t, told(t, 3, broken))
+	for _, output := range []string{"json", "yaml"} {
+		stdout, stderr, code := invoke(t, "quorate", kubeconfig, "status", "etcd-main", "-o", output)
+		if code != exitWaiting || stderr != errWaiting.Error() {
+			t.Errorf("exit code %d, %s", code, stderr)
+		}
+		for _, want := range []string{"UpdatedFailing", "Quorate", "NotAllMembersReady", "etcd-main-2", "clusterSize"} {
+			if !strings.Contains(stdout, want) {
+				t.Errorf("%s lacks %s:\n%s", output, want, stdout)
+			}
+		}
+		if output == "json" {
+			var s report.EtcdStatus
+			if err := json.Unmarshal([]byte(stdout), &s); err != nil || s.Rollout.Guard != "UpdatedFailing" || len(s.Members) != 3 {
+				t.Errorf("%v %+v", err, s)
+			}
+		}
+	}
+}
+
+// It is what kubectl rollout status would be, if that knew OnDelete.
+func TestWatchEndsWhenTheRolloutIsComplete(t *testing.T) {
+	a := &api{world: told(t, 3, second)}
+	kubeconfig := answering(t, a)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		<-a.asked
+		a.change(func(w *world) {
+			lease := w.lease
+			*w = *with(3, complete)()
+			w.lease = lease
+			w.tells(t, time.Now())
+		})
+	}()
+	cmd, stdout, stderr := command(t, nil, "status", "etcd-main", "--watch", "--every=100ms", "--kubeconfig", kubeconfig)
+	if code := exitCode(t, cmd.Run()); code != 0 {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+	<-done
+	lines := strings.Split(strings.TrimSpace(stdout.String()), "\n")
+	if len(lines) != 2 || !strings.Contains(lines[0], "1 of 3 settled, 1 outdated, 1 unsettled  Wait: UpdatedPending: waiting for etcd-main-1") || !strings.Contains(lines[1], "3 of 3 settled  Complete: ") {
+		t.Errorf("one line for each change, not\n%s", stdout)
+	}
+}
+
+func TestWatchThatDoesNotEndWell(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		make func(*testing.T) *world
+		args []string
+		says string
+	}{
+		{"time is up", func(t *testing.T) *world { return told(t, 3, broken) }, []string{"--timeout=1s"}, "quorate: --timeout: not complete after 1s: 0 of 3 settled, 2 outdated, 1 unsettled; Hold: UpdatedFailing: updated pod etcd-main-2 is failing"},
+		{"interrupted", func(t *testing.T) *world { return told(t, 3, second) }, nil, "quorate: stopped: 1 of 3 settled, 1 outdated, 1 unsettled; Wait: UpdatedPending: waiting for etcd-main-1"},
+		{"nothing of ours", func(*testing.T) *world {
+			return with(3, func(w *world) { w.set.Spec.UpdateStrategy.Type = appsv1.RollingUpdateStatefulSetStrategyType })()
+		}, nil, "quorate: nothing to wait for: updateStrategy is not OnDelete"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			a := &api{world: tc.make(t)}
+			cmd, _, stderr := command(t, nil, append([]string{"status", "etcd-main", "--watch", "--every=100ms", "--kubeconfig", answering(t, a)}, tc.args...)...)
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if tc.name == "interrupted" {
+				<-a.asked
+				if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if code := exitCode(t, cmd.Wait()); code != exitFailure || !strings.Contains(stderr.String(), tc.says) {
+				t.Errorf("exit code %d, standard error\n%s, want\n%s", code, stderr, tc.says)
+			}
+		})
+	}
+}
+
+func TestWithoutANameTheOnlyStatefulSetIsMeant(t *testing.T) {
+	another := func(name string, change func(*appsv1.StatefulSet)) appsv1.StatefulSet {
+		s := *newWorld(1).set.DeepCopy()
+		s.Name = name
+		change(&s)
+		return s
+	}
+	for _, tc := range []struct {
+		name   string
+		set    bool
+		others []appsv1.StatefulSet
+		code   int
+		says   string
+	}{
+		{"the only one", true, nil, 0, "garden/etcd-main"},
+		{"the only one under OnDelete", true, []appsv1.StatefulSet{another("db", func(s *appsv1.StatefulSet) { s.Spec.UpdateStrategy.Type = "RollingUpdate" })}, 0, "garden/etcd-main"},
+		{"the only one with an etcd", true, []appsv1.StatefulSet{another("db", func(s *appsv1.StatefulSet) { s.Spec.Template.Spec.Containers = []corev1.Container{{Name: "postgres"}} })}, 0, "garden/etcd-main"},
+		{"of two none", true, []appsv1.StatefulSet{another("etcd-events", func(*appsv1.StatefulSet) {})}, 2, `--statefulset: is required: in namespace "garden" there are etcd-events, etcd-main`},
+		{"there is none", false, nil, 2, `--statefulset: is required: in namespace "garden" no StatefulSet has the update strategy OnDelete and an etcd container`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := with(3, complete)()
+			if !tc.set {
+				w.set = nil
+			}
+			stdout, stderr, code := invoke(t, "quorate", answering(t, &api{world: w, others: tc.others}), "status")
+			if code != tc.code || !strings.Contains(stdout+stderr, tc.says) {
+				t.Errorf("exit code %d, want %d, and %q in\n%s%s", code, tc.code, tc.says, stdout, stderr)
+			}
+		})
+	}
+}
+
+// Controls are patched alone: nothing else of the Lease is in the request.
+func TestControls(t *testing.T) {
+	none := func(t *testing.T) *world { return with(3, second)() }
+	const overrides = `{"metadata":{"annotations":{"quorate.dev/override-guards":"QuorumFloor,Canary"}}}`
+	const unset = `{"metadata":{"annotations":{"quorate.dev/override-guards":null}}}`
+	for _, tc := range []struct {
+		name   string
+		make   func(*testing.T) *world
+		args   string
+		code   int
+		writes []string
+		says   []string
+		want   func(rollout.Controls) bool
+	}{
+		{"pause makes the Lease", none, "pause etcd-main", 0, []string{"create"}, []string{"garden/etcd-main is paused: nothing is removed until: quorate resume -n garden etcd-main"}, func(c rollout.Controls) bool { return c.Paused }},
+		{"pause patches a record", func(t *testing.T) *world { return told(t, 3, second) }, "pause", 0, []string{`{"metadata":{"annotations":{"quorate.dev/paused":"true"}}}`}, []string{"is paused"}, func(c rollout.Controls) bool { return c.Paused }},
+		{"pause once more", func(*testing.T) *world { return with(3, func(w *world) { w.control("quorate.dev/paused", "true") })() }, "pause", 0, nil, []string{"was paused already"}, func(c rollout.Controls) bool { return c.Paused }},
+		{"pause with another control that is bad", func(*testing.T) *world { return with(3, func(w *world) { w.control("quorate.dev/partition", "-1") })() }, "pause", 0, nil, []string{`the rollout is held all the same, by a control that cannot be read: quorate.dev/partition: "-1"`}, func(c rollout.Controls) bool { return c.Paused }},
+		{"resume removes the annotation", func(*testing.T) *world { return with(3, func(w *world) { w.control("quorate.dev/paused", "true") })() }, "resume", 0, []string{`{"metadata":{"annotations":{"quorate.dev/paused":null}}}`}, []string{"goes on; to hold it again: quorate pause -n garden etcd-main"}, func(c rollout.Controls) bool { return !c.Paused }},
+		{"resume of what is not paused", none, "resume", 0, []string{}, []string{"was not paused"}, func(c rollout.Controls) bool { return !c.Paused }},
+		{"override warns of what is lost", func(t *testing.T) *world { return told(t, 3, second) }, "override etcd-main QuorumFloor,Canary --yes", 0, []string{overrides}, []string{
+			"WARNING", "QuorumFloor protects this: The serving voters that stay", "Canary protects this: The first pod", "OVERRIDDEN QuorumFloor,Canary", "quorate override -n garden etcd-main --clear",
+		}, func(c rollout.Controls) bool { return len(c.Override) == 2 }},
+		{"override replaces what was overridden", func(*testing.T) *world {
+			return with(3, func(w *world) { w.control("quorate.dev/override-guards", "CaughtUp") })()
+		}, "override QuorumFloor Canary -y", 0, []string{overrides}, []string{"(before: CaughtUp)"}, func(c rollout.Controls) bool { return len(c.Override) == 2 }},
+		{"override --clear", func(*testing.T) *world {
+			return with(3, func(w *world) { w.control("quorate.dev/override-guards", "CaughtUp") })()
+		}, "override --clear", 0, []string{unset}, []string{"no guard is overridden any more (before: CaughtUp)"}, func(c rollout.Controls) bool { return len(c.Override) == 0 }},
+		{"override asks", none, "override QuorumFloor", 2, []string{}, []string{"--yes: is required where nobody can be asked"}, nil},
+		{"override of what cannot be", none, "override Paused --yes", 2, []string{}, []string{`"Paused" is not a guard that can be overridden; use Canary, CaughtUp, `}, nil},
+		{"override of a misspelt guard", none, "override QuorumFlor --yes", 2, []string{}, []string{`"QuorumFlor" is not a guard`}, nil},
+		{"override of nothing", none, "override etcd-main --yes", 2, []string{}, []string{"name at least one guard (Canary, CaughtUp, "}, nil},
+		{"override and clear", none, "override QuorumFloor --clear", 2, []string{}, []string{"--clear: ends every override"}, nil},
+		{"override of two StatefulSets", none, "override a b QuorumFloor", 2, []string{}, []string{`one StatefulSet at most, not ["a" "b" "QuorumFloor"]`}, nil},
+		{"a StatefulSet that is not there gets no Lease", none, "pause etcd-mian", 2, []string{}, []string{"there is no StatefulSet etcd-mian in namespace garden"}, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			a := &api{world: tc.make(t)}
+			before := ""
+			if a.lease != nil {
+				before = a.lease.Annotations[report.StatusAnnotation]
+			}
+			stdout, stderr, code := invoke(t, "quorate", answering(t, a), strings.Fields(tc.args)...)
+			if code != tc.code {
+				t.Errorf("exit code %d, want %d", code, tc.code)
+			}
+			for _, want := range tc.says {
+				if !strings.Contains(stdout+stderr, want) {
+					t.Errorf("%q is not in\n%s%s", want, stdout, stderr)
+				}
+			}
+			if writes := a.written(); tc.writes != nil && !slices.Equal(writes, tc.writes) {
+				t.Errorf("writes %q, want %q", writes, tc.writes)
+			}
+			if tc.want == nil {
+				return
+			}
+			if c := controlsOf(a); !tc.want(c) {
+				t.Errorf("controls %+v", c)
+			}
+			if a.lease != nil && a.lease.Annotations[report.StatusAnnotation] != before {
+				t.Error("the record was changed")
+			}
+		})
+	}
+}
+
+func controlsOf(a *api) rollout.Controls {
+	if a.lease == nil {
+		return rollout.Controls{}
+	}
+	return rollout.ParseControls(a.lease.Annotations)
+}
+
+func TestHistory(t *testing.T) {
+	w := told(t, 3, second)
+	for _, tc := range []struct {
+		name string
+		w    *world
+		args []string
+		want []string
+	}{
+		{"a table", w, nil, []string{"TIME", "WHAT", "Removed  etcd-main-2", "Serving", "etcd-main-1  4", "its member serves"}},
+		{"JSON", w, []string{"-o", "json"}, []string{`"what": "Removed"`, `"pod": "etcd-main-2"`}},
+		{"YAML", w, []string{"-o", "yaml"}, []string{"what: Removed"}},
+		{"of nothing", newWorld(3), nil, []string{"nothing has been done to garden/etcd-main yet"}},
+		{"of nothing, for programs", newWorld(3), []string{"-o", "json"}, []string{"[]"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			stdout, stderr, code := invoke(t, "quorate", apiServer(t, tc.w), append([]string{"history"}, tc.args...)...)
+			if code != 0 {
+				t.Errorf("exit code %d: %s", code, stderr)
+			}
+			for _, want := range tc.want {
+				if !strings.Contains(stdout+stderr, want) {
+					t.Errorf("%q is not in\n%s%s", want, stdout, stderr)
+				}
+			}
+		})
+	}
+}
+
+func TestVersion(t *testing.T) {
+	stdout, _, code := invoke(t, "quorate", "", "version")
+	if code != 0 || stdout != "quorate "+version()+" ("+runtime.Version()+", "+runtime.GOOS+"/"+runtime.GOARCH+")\n" {
+		t.Errorf("exit code %d: %s", code, stdout)
+	}
+	stdout, _, _ = invoke(t, "quorate", "", "version", "-o", "json")
+	var b build
+	if err := json.Unmarshal([]byte(stdout), &b); err != nil || b != newBuild() {
+		t.Errorf("%v %s", err, stdout)
+	}
+}
+
+// kubectl finds a plugin by its name, and its users call it kubectl quorate.
+func TestAsAPluginOfKubectl(t *testing.T) {
+	stdout, _, _ := invoke(t, "/usr/local/bin/kubectl-quorate", "", "status", "--help")
+	if !strings.Contains(stdout, "kubectl quorate status [STATEFULSET] [flags]") {
+		t.Errorf("usage:\n%s", stdout)
+	}
+	_, stderr, code := invoke(t, "kubectl-quorate", "", "sidekick")
+	if code != exitBadInput || stderr != `unknown command "sidekick"; see kubectl quorate --help` {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+	plugin := filepath.Join(t.TempDir(), "kubectl-quorate")
+	if err := os.Symlink(os.Args[0], plugin); err != nil {
+		t.Fatal(err)
+	}
+	cmd, _, errs := command(t, nil, "--loud")
+	cmd.Path, cmd.Args[0] = plugin, plugin
+	if code := exitCode(t, cmd.Run()); code != exitBadInput || errs.String() != "kubectl quorate: unknown flag: --loud\n" {
+		t.Errorf("exit code %d: %s", code, errs)
+	}
+}
+
+func TestShellCompletion(t *testing.T) {
+	kubeconfig := apiServer(t, newWorld(3))
+	for _, tc := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"status", ""}, "etcd-main\n:4"},
+		{[]string{"pause", ""}, "etcd-main\n:4"},
+		{[]string{"pause", "etcd-main", ""}, ":4"},
+		{[]string{"override", ""}, "etcd-main\n:4"},
+		{[]string{"override", "etcd-main", ""}, "Canary\nCaughtUp\n"},
+		{[]string{"override", "Q"}, "Canary\nCaughtUp\n"},
+		{[]string{"status", "-o", ""}, "table\njson\nyaml\n:4"},
+		{[]string{"version", "-o", ""}, "text\njson\nyaml\n:4"},
+	} {
+		stdout, stderr, code := invoke(t, "quorate", kubeconfig, append([]string{"__complete"}, tc.args...)...)
+		if code != 0 || !strings.HasPrefix(stdout, tc.want) {
+			t.Errorf("%q: exit code %d\n%s%s", tc.args, code, stdout, stderr)
+		}
+	}
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		if stdout, stderr, code := invoke(t, "quorate", "", "completion", shell); code != 0 || !strings.Contains(stdout, "quorate") {
+			t.Errorf("%s: exit code %d %s", shell, code, stderr)
+		}
+	}
+}

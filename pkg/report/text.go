@@ -1,0 +1,53 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"unicode"
+)
+
+// clean makes one line of printable characters of a text. Much of what is shown was written
+// by others (members name themselves, hosts explain their gates), and none of them shall
+// write to a terminal, or begin a line of its own.
+func clean(text string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, text)
+}
+
+// painted is a text that is clean and has its colour.
+type painted string
+
+// printf is fmt's, with clean arguments.
+func printf(b *strings.Builder, format string, args ...any) {
+	for i, arg := range args {
+		if text, ok := arg.(string); ok {
+			args[i] = clean(text)
+		}
+	}
+	fmt.Fprintf(b, format, args...)
+}
+
+// table aligns clean cells.
+type table struct{ *tabwriter.Writer }
+
+func newTable(w io.Writer, head ...string) table {
+	t := table{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
+	if len(head) > 0 {
+		t.row(head...)
+	}
+	return t
+}
+
+func (t table) row(cells ...string) {
+	for i := range cells {
+		cells[i] = clean(cells[i])
+	}
+	// What cannot be written comes back from Flush.
+	_, _ = io.WriteString(t.Writer, strings.Join(cells, "\t")+"\n")
+}

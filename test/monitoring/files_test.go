@@ -1,0 +1,233 @@
+// Package monitoring tests what deploy/monitoring ships: that each alert fires when it should
+// and says what to do, that the dashboard is one that Grafana understands, and that every
+// expression of both works on the metrics that a sidecar really exports.
+package monitoring
+
+import (
+	"encoding/json"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+	"sigs.k8s.io/yaml"
+)
+
+var update = flag.Bool("update", false, "write deploy/monitoring/prometheusrule.yaml anew")
+
+// What is tested, and where ./tools puts what it is tested with.
+var (
+	shipped = filepath.Join("..", "..", "deploy", "monitoring")
+	docs    = filepath.Join("..", "..", "docs")
+	built   = filepath.Join("..", "..", ".build", "monitoring")
+)
+
+// tool is a program of Prometheus' that ./tools has unpacked, or that the machine has.
+func tool(t *testing.T, name string) string {
+	t.Helper()
+	if path, err := filepath.Abs(filepath.Join(built, "prometheus", "usr", "bin", name)); err == nil {
+		if _, err := os.Stat(path); err == nil {
+			return path
+		}
+	}
+	path, err := exec.LookPath(name)
+	require.NoError(t, err, "%s is neither in .build/monitoring nor on PATH: run make test-monitoring, which fetches it", name)
+	return path
+}
+
+func read(t *testing.T, path ...string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(path...))
+	require.NoError(t, err)
+	return string(text)
+}
+
+// ruleFile is what is needed of alerts.yaml.
+type ruleFile struct {
+	Groups []struct {
+		Name  string `json:"name"`
+		Rules []struct {
+			Alert       string            `json:"alert"`
+			Expr        string            `json:"expr"`
+			Labels      map[string]string `json:"labels"`
+			Annotations map[string]string `json:"annotations"`
+		} `json:"rules"`
+	} `json:"groups"`
+}
+
+func alerts(t *testing.T) ruleFile {
+	t.Helper()
+	var f ruleFile
+	require.NoError(t, yaml.Unmarshal([]byte(read(t, shipped, "alerts.yaml")), &f))
+	return f
+}
+
+// dashboard is what is needed of dashboard.json.
+type dashboard struct {
+	Panels []struct {
+		Type    string `json:"type"`
+		Title   string `json:"title"`
+		GridPos struct{ X, Y, W, H int }
+		Targets []struct {
+			Expr string `json:"expr"`
+		} `json:"targets"`
+	} `json:"panels"`
+	Templating struct {
+		List []struct {
+			Name  string `json:"name"`
+			Query any    `json:"query"`
+		} `json:"list"`
+	} `json:"templating"`
+}
+
+func board(t *testing.T) dashboard {
+	t.Helper()
+	var d dashboard
+	require.NoError(t, json.Unmarshal([]byte(read(t, shipped, "dashboard.json")), &d))
+	return d
+}
+
+// variables are the queries of the dashboard's variables, by their names.
+func (d dashboard) variables() map[string]string {
+	queries := map[string]string{}
+	for _, v := range d.Templating.List {
+		if q, ok := v.Query.(map[string]any); ok {
+			queries[v.Name], _ = q["query"].(string)
+		}
+	}
+	return queries
+}
+
+func TestAlertsFireWhenTheyShouldAndNotWhenTheyShouldNot(t *testing.T) {
+	for _, args := range [][]string{
+		{"check", "rules", "--lint-fatal", filepath.Join(shipped, "alerts.yaml")},
+		{"test", "rules", "alerts_test.yaml"},
+	} {
+		out, err := exec.CommandContext(t.Context(), tool(t, "promtool"), args...).CombinedOutput()
+		require.NoError(t, err, "promtool %s:\n%s", strings.Join(args, " "), out)
+	}
+}
+
+func TestEveryAlertIsTested(t *testing.T) {
+	tests := read(t, "alerts_test.yaml")
+	for _, g := range alerts(t).Groups {
+		for _, r := range g.Rules {
+			require.Contains(t, tests, `alertname="`+r.Alert+`"`, "alerts_test.yaml has no test in which it fires")
+		}
+	}
+}
+
+func TestTheOperatorsManifestHasTheSameRules(t *testing.T) {
+	want := `# Made of alerts.yaml for the Prometheus operator; change it there and run
+#   make test-monitoring UPDATE=-update
+apiVersion: monitoring.coreos.com/v1
+kind: PrometheusRule
+metadata:
+  name: quorate
+spec:
+`
+	for line := range strings.Lines(read(t, shipped, "alerts.yaml")) {
+		if strings.TrimSpace(line) != "" {
+			line = "  " + line
+		}
+		want += line
+	}
+	path := filepath.Join(shipped, "prometheusrule.yaml")
+	if *update {
+		require.NoError(t, os.WriteFile(path, []byte(want), 0o644))
+	}
+	require.Equal(t, want, read(t, path), "run make test-monitoring UPDATE=-update")
+
+	var manifest struct {
+		Spec ruleFile `json:"spec"`
+	}
+	require.NoError(t, yaml.Unmarshal([]byte(want), &manifest))
+	require.Equal(t, alerts(t), manifest.Spec)
+}
+
+func TestTheKustomizationHasTheRulesAndTheDashboard(t *testing.T) {
+	made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), shipped)
+	require.NoError(t, err)
+	var got []string
+	for _, r := range made.Resources() {
+		got = append(got, r.GetKind()+"/"+r.GetName())
+		if r.GetKind() == "ConfigMap" {
+			require.Equal(t, map[string]string{"quorate.json": read(t, shipped, "dashboard.json")}, r.GetDataMap())
+			require.Equal(t, map[string]string{"grafana_dashboard": "1"}, r.GetLabels())
+		}
+	}
+	slices.Sort(got)
+	require.Equal(t, []string{"ConfigMap/quorate-dashboard", "PrometheusRule/quorate"}, got)
+}
+
+// With each release Grafana publishes the types that its frontend reads dashboards by; so the
+// TypeScript compiler is the judge.
+func TestGrafanaKnowsEverythingInTheDashboard(t *testing.T) {
+	schema := filepath.Join(built, "schema")
+	compiler := filepath.Join("node_modules", "typescript", "bin", "tsc")
+	_, err := os.Stat(filepath.Join(schema, compiler))
+	require.NoError(t, err, "Grafana's types are not there: run make test-monitoring, which fetches them")
+
+	source := read(t, "schema", "dashboard.ts") + "const dashboard: Dashboard = " + read(t, shipped, "dashboard.json") + ";\nvoid dashboard;\n"
+	require.NoError(t, os.WriteFile(filepath.Join(schema, "dashboard.ts"), []byte(source), 0o644))
+	check := exec.CommandContext(t.Context(), "node", compiler, "--noEmit", "--strict", "--target", "esnext", "--module", "preserve", "dashboard.ts")
+	check.Dir = schema
+	out, err := check.CombinedOutput()
+	require.NoError(t, err, "the dashboard, in .build/monitoring/schema/dashboard.ts:\n%s", out)
+}
+
+func TestPanelsDoNotOverlap(t *testing.T) {
+	taken := map[[2]int]string{}
+	for _, p := range board(t).Panels {
+		g := p.GridPos
+		require.LessOrEqual(t, g.X+g.W, 24, "%s is wider than Grafana's grid", p.Title)
+		for x := g.X; x < g.X+g.W; x++ {
+			for y := g.Y; y < g.Y+g.H; y++ {
+				require.Empty(t, taken[[2]int{x, y}], "%s lies on it", p.Title)
+				taken[[2]int{x, y}] = p.Title
+			}
+		}
+	}
+}
+
+var metricNames = regexp.MustCompile(`\bquorate_\w+`)
+
+func TestEveryMetricIsLookedAtAndNoOtherIs(t *testing.T) {
+	names, err := exported(t)
+	require.NoError(t, err)
+	used := map[string]bool{}
+	look := func(expr string) {
+		for _, name := range metricNames.FindAllString(expr, -1) {
+			for _, suffix := range []string{"_bucket", "_count", "_sum"} {
+				if base := strings.TrimSuffix(name, suffix); slices.Contains(names, base) {
+					name = base
+				}
+			}
+			require.Contains(t, names, name, "no sidecar exports it: %s", expr)
+			used[name] = true
+		}
+	}
+	for _, g := range alerts(t).Groups {
+		for _, r := range g.Rules {
+			look(r.Expr)
+		}
+	}
+	for _, p := range board(t).Panels {
+		for _, target := range p.Targets {
+			look(target.Expr)
+		}
+	}
+	for _, query := range board(t).variables() {
+		look(query)
+	}
+	for _, name := range names {
+		require.True(t, used[name], "neither an alert nor a panel looks at %s: use it, or do not export it", name)
+	}
+}

@@ -1,0 +1,330 @@
+package monitoring
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
+
+	"github.com/quorate/quorate/pkg/report"
+	"github.com/quorate/quorate/pkg/rollout"
+)
+
+// scrapes is how often everything has been scraped before anything is asked.
+const scrapes = 3
+
+// patience is for machines that do a lot else.
+const patience = time.Minute
+
+// sidecar is one whose metrics are the real ones; goes is what happens in it before each scrape.
+type sidecar struct {
+	pod, set string
+	goes     func(m *report.Metrics, now time.Time)
+}
+
+// shows makes a coordinator show that it has done something for long.
+func shows(epoch int, action rollout.Action, rule rollout.Rule, guard rollout.Guard, since, started time.Duration) func(*report.Metrics, time.Time) {
+	return func(m *report.Metrics, now time.Time) {
+		m.Coordinates(epoch)
+		m.Show(report.Report{
+			At: now, Since: now.Add(-since), Started: now.Add(-started), Progress: report.Progress{Pods: 3, Outdated: 2, Settled: 1},
+			Plan: report.Plan{Action: action.String(), Rule: string(rule), Guard: string(guard), Voters: 3, Serving: 3, Quorum: 2},
+		})
+	}
+}
+
+// sidecars are in every trouble that there is an alert for.
+var sidecars = []sidecar{
+	{"etcd-0", "etcd", func(m *report.Metrics, now time.Time) {
+		m.Coordinates(3)
+		m.Show(report.Report{
+			At: now, Since: now.Add(-time.Hour), Started: now.Add(-3 * time.Hour), Overrides: []string{string(rollout.GuardCanary)},
+			Progress: report.Progress{Pods: 3, Outdated: 1, Settled: 1},
+			Plan:     report.Plan{Action: rollout.Hold.String(), Rule: string(rollout.RuleServing), Guard: string(rollout.GuardQuorumFloor), Voters: 3, Serving: 1, Quorum: 2},
+		})
+		m.Removal(string(rollout.RuleServing), report.OutcomeDone)
+		m.Removal(string(rollout.RuleNotServingFirst), report.OutcomeUnclear)
+		m.LeaderMove(nil)
+		m.LeaderMove(errors.New("no"))
+		m.HandOver()
+		m.StaleRefused()
+		m.Probe(3*time.Millisecond, true)
+		m.Probe(time.Second, false)
+	}},
+	{"etcd-1", "etcd", func(m *report.Metrics, _ time.Time) { m.Failures(report.AtElection, 7) }},
+	{"etcd-2", "etcd", func(m *report.Metrics, _ time.Time) { m.Unfit(true) }},
+	{"waits-0", "waits", shows(1, rollout.Wait, rollout.RuleServing, rollout.GuardDisruptionBudget, time.Hour, time.Hour)},
+	{"paused-0", "paused", shows(1, rollout.Hold, rollout.RuleHeld, rollout.GuardPaused, 5*time.Hour, 5*time.Hour)},
+	{"left-0", "left", func(m *report.Metrics, _ time.Time) { m.Rests() }},
+}
+
+// export serves a sidecar's metrics.
+func export(t *testing.T, s sidecar) http.Handler {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	m, err := report.NewMetrics(registry, "ns", s.set)
+	require.NoError(t, err)
+	pages := promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.goes(m, time.Now())
+		pages.ServeHTTP(w, r)
+	})
+}
+
+// exported are the names of all metrics that a sidecar exports.
+func exported(t *testing.T) ([]string, error) {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	m, err := report.NewMetrics(registry, "ns", "etcd")
+	require.NoError(t, err)
+	for range 2 { // What holds is counted from the second look on.
+		sidecars[0].goes(m, time.Now())
+	}
+	families, err := registry.Gather()
+	var names []string
+	for _, f := range families {
+		names = append(names, f.GetName())
+	}
+	return names, err
+}
+
+// stateMetrics is what kube-state-metrics says of the StatefulSet that nobody rolls.
+const stateMetrics = `kube_statefulset_replicas{namespace="ns", statefulset="left"} 3
+kube_statefulset_status_replicas_updated{namespace="ns", statefulset="left"} 1
+`
+
+// server is a Prometheus that scrapes everything each second and judges the alerts at once,
+// however long they should last.
+type server struct{ url string }
+
+var listening = regexp.MustCompile(`msg="Listening on" address=(\S+)`)
+
+func startPrometheus(t *testing.T) *server {
+	t.Helper()
+	mux := http.NewServeMux()
+	target := httptest.NewServer(mux)
+	t.Cleanup(target.Close)
+	address := strings.TrimPrefix(target.URL, "http://")
+	mux.HandleFunc("/state", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, stateMetrics) })
+	jobs := []map[string]any{{"job_name": "state", "metrics_path": "/state", "honor_labels": true, "static_configs": []any{map[string]any{"targets": []string{address}}}}}
+	for _, s := range sidecars {
+		mux.Handle("/"+s.pod, export(t, s))
+		jobs = append(jobs, map[string]any{"job_name": s.pod, "metrics_path": "/" + s.pod, "static_configs": []any{
+			map[string]any{"targets": []string{address}, "labels": map[string]string{"pod": s.pod}},
+		}})
+	}
+
+	dir := t.TempDir()
+	write := func(name string, content any) string {
+		text, err := yaml.Marshal(content)
+		require.NoError(t, err)
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, text, 0o644))
+		return path
+	}
+	var rules map[string]any
+	require.NoError(t, yaml.Unmarshal([]byte(read(t, shipped, "alerts.yaml")), &rules))
+	for _, g := range rules["groups"].([]any) {
+		for _, r := range g.(map[string]any)["rules"].([]any) {
+			delete(r.(map[string]any), "for")
+		}
+	}
+	write("rules.yaml", rules)
+	config := write("prometheus.yaml", map[string]any{
+		"global":         map[string]string{"scrape_interval": "1s", "evaluation_interval": "1s"},
+		"rule_files":     []string{"rules.yaml"},
+		"scrape_configs": jobs,
+	})
+
+	cmd := exec.CommandContext(t.Context(), tool(t, "prometheus"),
+		"--config.file="+config, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address=127.0.0.1:0")
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = patience
+	log, err := cmd.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	listens := make(chan string, 1)
+	ended := make(chan struct{})
+	var said strings.Builder
+	go func() {
+		defer close(ended)
+		for lines := bufio.NewScanner(log); lines.Scan(); {
+			said.WriteString(lines.Text() + "\n")
+			if found := listening.FindStringSubmatch(lines.Text()); found != nil {
+				listens <- found[1]
+			}
+		}
+	}()
+	// The test's context ends before this is called, and Prometheus with it.
+	t.Cleanup(func() { <-ended; _ = cmd.Wait() })
+	select {
+	case address := <-listens:
+		return &server{"http://" + address}
+	case <-ended:
+		require.Fail(t, "Prometheus does not start", said.String())
+	case <-time.After(patience):
+		require.Fail(t, "Prometheus does not listen")
+	}
+	return nil
+}
+
+// get asks the HTTP API.
+func (s *server) get(ctx context.Context, path string, parameters url.Values, into any) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+"/api/v1/"+path+"?"+parameters.Encode(), nil)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	answer := struct {
+		Status, Error string
+		Data          any
+	}{Data: into}
+	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
+		return err
+	}
+	if answer.Status != "success" {
+		return errors.New(answer.Error)
+	}
+	return nil
+}
+
+// sample is one of an instant vector.
+type sample struct {
+	Metric map[string]string `json:"metric"`
+	Value  [2]any            `json:"value"`
+}
+
+func (s *server) query(ctx context.Context, expr string) ([]sample, error) {
+	var answer struct {
+		Result []sample `json:"result"`
+	}
+	err := s.get(ctx, "query", url.Values{"query": {expr}}, &answer)
+	return answer.Result, err
+}
+
+type alert struct {
+	State               string
+	Labels, Annotations map[string]string
+}
+
+func (s *server) firing(ctx context.Context) (map[string][]alert, error) {
+	var answer struct{ Alerts []alert }
+	err := s.get(ctx, "alerts", nil, &answer)
+	firing := map[string][]alert{}
+	for _, a := range answer.Alerts {
+		if a.State == "firing" {
+			firing[a.Labels["alertname"]] = append(firing[a.Labels["alertname"]], a)
+		}
+	}
+	return firing, err
+}
+
+// fill puts values in the place of Grafana's variables.
+var fill = strings.NewReplacer("$__rate_interval", "10s", "$__range", "1m", "$namespace", "ns", "$statefulset", ".*")
+
+var labelValues = regexp.MustCompile(`^label_values\((.+), (\w+)\)$`)
+
+func TestEveryExpressionWorksOnTheRealMetrics(t *testing.T) {
+	p := startPrometheus(t)
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		seen, err := p.query(t.Context(), fmt.Sprintf("sum_over_time(up[5m]) >= %d", scrapes))
+		require.NoError(c, err)
+		require.Len(c, seen, len(sidecars)+1)
+	}, patience, 200*time.Millisecond, "not everything is scraped")
+
+	t.Run("panels", func(t *testing.T) {
+		for _, panel := range board(t).Panels {
+			for _, target := range panel.Targets {
+				seen, err := p.query(t.Context(), fill.Replace(target.Expr))
+				require.NoError(t, err, "%s: %s", panel.Title, target.Expr)
+				require.NotEmpty(t, seen, "%s shows nothing: %s", panel.Title, target.Expr)
+				for _, s := range seen {
+					require.NotEqual(t, "NaN", s.Value[1], "%s: %s", panel.Title, target.Expr)
+				}
+			}
+		}
+	})
+	t.Run("variables", func(t *testing.T) {
+		for name, query := range board(t).variables() {
+			parts := labelValues.FindStringSubmatch(query)
+			require.NotNil(t, parts, "the variable %s: %s", name, query)
+			seen, err := p.query(t.Context(), fmt.Sprintf("group by (%s) (%s)", parts[2], fill.Replace(parts[1])))
+			require.NoError(t, err, query)
+			require.NotEmpty(t, seen, query)
+			for _, s := range seen {
+				require.NotEmpty(t, s.Metric[name], "%s offers nothing to choose from: %s", name, query)
+			}
+		}
+	})
+	t.Run("alerts", func(t *testing.T) {
+		var want []string
+		for _, g := range alerts(t).Groups {
+			for _, r := range g.Rules {
+				want = append(want, r.Alert)
+			}
+		}
+		require.EventuallyWithT(t, func(c *assert.CollectT) {
+			firing, err := p.firing(t.Context())
+			require.NoError(c, err)
+			for _, name := range want {
+				require.NotEmpty(c, firing[name], "%s does not fire", name)
+			}
+		}, patience, 200*time.Millisecond)
+		firing, err := p.firing(t.Context())
+		require.NoError(t, err)
+		for name, all := range firing {
+			for _, a := range all {
+				tellsWhatToDo(t, name, a)
+			}
+		}
+	})
+}
+
+// tellsWhatToDo checks what a person gets of an alert.
+func tellsWhatToDo(t *testing.T, name string, a alert) {
+	t.Helper()
+	for _, label := range []string{"namespace", "statefulset", "severity"} {
+		require.NotEmpty(t, a.Labels[label], "%s has no label %s", name, label)
+	}
+	for _, part := range []string{"summary", "description", "runbook_url"} {
+		require.NotEmpty(t, a.Annotations[part], "%s has no %s", name, part)
+		require.NotRegexp(t, `<error|<no value>|%!`, a.Annotations[part], "%s: its %s cannot be rendered", name, part)
+	}
+	require.Contains(t, a.Annotations["summary"], a.Labels["namespace"]+"/"+a.Labels["statefulset"], name)
+
+	page, anchor, found := strings.Cut(a.Annotations["runbook_url"], "#")
+	page, ours := strings.CutPrefix(page, "https://github.com/quorate/quorate/blob/main/docs/")
+	require.True(t, found && ours, "%s leads to %s", name, a.Annotations["runbook_url"])
+	guard := a.Labels["guard"]
+	if guard != "" {
+		require.Contains(t, a.Annotations["summary"], guard, name)
+	}
+	if a.Labels["rule"] != "" && guard != "" { // It is about what keeps the rollout.
+		require.Equal(t, "reference.md#"+strings.ToLower(guard), page+"#"+anchor, "%s leads past its guard", name)
+		require.Contains(t, read(t, docs, page), "\n### "+guard+"\n", "the page has no section on it")
+		return
+	}
+	require.Equal(t, "operations.md#"+strings.ToLower(name), page+"#"+anchor, "%s leads past its section", name)
+	require.Contains(t, read(t, docs, page), "\n### "+name+"\n", "the page has no section on it")
+}
