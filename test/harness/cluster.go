@@ -32,8 +32,8 @@ type Cluster struct {
 }
 
 // CreateCluster creates the StatefulSet and all that belongs to it: the ServiceAccount
-// with the Role that Quorate ships, certificates, services and a PodDisruptionBudget. It
-// does not wait for the pods.
+// with the Role that Quorate ships (but for [Spec.Bare]), certificates, services and a
+// PodDisruptionBudget. It does not wait for the pods.
 func (e *Env) CreateCluster(ctx context.Context, s Spec) (*Cluster, error) {
 	s = s.complete()
 	c := &Cluster{Spec: s, env: e}
@@ -66,9 +66,16 @@ func (e *Env) CreateCluster(ctx context.Context, s Spec) (*Cluster, error) {
 
 	_, err = core.ServiceAccounts(Namespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: meta("")}, create)
 	try(err)
-	try(e.grant(ctx, s))
-	_, err = core.Secrets(Namespace).Create(ctx, &corev1.Secret{ObjectMeta: meta("-tls"), Data: secrets}, create)
-	try(err)
+	given := []*corev1.Secret{{ObjectMeta: meta("-tls"), Data: secrets}}
+	if s.Bare {
+		given = append(given, s.clientSecrets(secrets)...)
+	} else {
+		try(e.grant(ctx, s))
+	}
+	for _, secret := range given {
+		_, err = core.Secrets(Namespace).Create(ctx, secret, create)
+		try(err)
+	}
 	_, err = core.ConfigMaps(Namespace).Create(ctx, &corev1.ConfigMap{
 		ObjectMeta: meta("-kube"),
 		Data:       map[string]string{"kubeconfig": e.kubeconfig(), "ca.crt": string(e.API.CAPEM())},

@@ -163,7 +163,8 @@ func Start(ctx context.Context, o Options) (env *Env, err error) {
 	}
 	e.Agent, err = node.Start(ctx, node.Config{
 		Client: e.Client, Network: e.Network, Nodes: nodes,
-		Dir: filepath.Join(o.Dir, "nodes"),
+		Dir:       filepath.Join(o.Dir, "nodes"),
+		APIServer: e.API.URL(), APIServerCA: e.API.CAPEM(),
 		Images: map[string]string{
 			Etcd35: e.Binaries.Etcd35, Etcd36: e.Binaries.Etcd36,
 			Sidecar: e.Binaries.Quorate, SidecarNext: e.Binaries.Quorate,

@@ -41,6 +41,12 @@ type Spec struct {
 	// attaching the volume and pulling the image take in a cluster. None by default:
 	// tests do not wait for what they do not test.
 	StartDelay time.Duration
+	// Bare leaves Quorate out, as in a cluster of etcd-druid's to which it is yet to come:
+	// there is no Role, and the container backup-restore has nothing of it. What
+	// deploy/sidecar-patch.yaml builds upon is there: the volumes etcd-ca and
+	// etcd-client-tls, and an etcd that listens on the pod's loopback address too. That
+	// needs Namespaces and TLS.
+	Bare bool
 	// OwnNodes gives the cluster nodes of its own, one for each ordinal, so that one can
 	// be lost without another cluster's pods on it.
 	OwnNodes bool
@@ -135,6 +141,25 @@ func (e *Env) certificates(s Spec) (map[string][]byte, *pki.CA, error) {
 	return data, ca, nil
 }
 
+// clientSecrets are what etcd-druid is given for the clients of a cluster, in its layout.
+func (s Spec) clientSecrets(data map[string][]byte) []*corev1.Secret {
+	return []*corev1.Secret{
+		{ObjectMeta: metav1.ObjectMeta{Name: s.Name + "-ca"}, Data: map[string][]byte{"bundle.crt": data["ca.crt"]}},
+		{
+			ObjectMeta: metav1.ObjectMeta{Name: s.Name + "-client-tls"}, Type: corev1.SecretTypeTLS,
+			Data: map[string][]byte{corev1.TLSCertKey: data["client.crt"], corev1.TLSPrivateKeyKey: data["client.key"]},
+		},
+	}
+}
+
+// clientVolumes are where the pods have them.
+func (s Spec) clientVolumes() []corev1.Volume {
+	secret := func(volume, name string) corev1.Volume {
+		return corev1.Volume{Name: volume, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: name}}}
+	}
+	return []corev1.Volume{secret("etcd-ca", s.Name+"-ca"), secret("etcd-client-tls", s.Name+"-client-tls")}
+}
+
 // Paths in the containers.
 const (
 	dataPath = "/var/etcd/data"
@@ -145,7 +170,7 @@ const (
 func (e *Env) statefulSet(s Spec) *appsv1.StatefulSet {
 	replicas := int32(s.Replicas)
 	grace := int64(30)
-	return &appsv1.StatefulSet{
+	set := &appsv1.StatefulSet{
 		ObjectMeta: metav1.ObjectMeta{Name: s.Name, Namespace: Namespace, Labels: s.labels()},
 		Spec: appsv1.StatefulSetSpec{
 			Replicas:            &replicas,
@@ -180,6 +205,10 @@ func (e *Env) statefulSet(s Spec) *appsv1.StatefulSet {
 			},
 		},
 	}
+	if s.Bare {
+		set.Spec.Template.Spec.Volumes = append(set.Spec.Template.Spec.Volumes, s.clientVolumes()...)
+	}
+	return set
 }
 
 func (s Spec) nodeSelector() map[string]string {
@@ -231,10 +260,14 @@ func (e *Env) peerURL(s Spec, pod string) string {
 
 func (e *Env) etcdContainer(s Spec) corev1.Container {
 	own := e.ownHost(s)
+	listen := s.scheme() + "://$(POD_IP):2379"
+	if s.Bare {
+		listen += "," + s.scheme() + "://127.0.0.1:2379"
+	}
 	args := []string{
 		"--name=$(POD_NAME)",
 		"--data-dir=" + dataPath + "/new.etcd",
-		"--listen-client-urls=" + s.scheme() + "://$(POD_IP):2379",
+		"--listen-client-urls=" + listen,
 		"--advertise-client-urls=" + s.scheme() + "://" + own + ":2379",
 		"--listen-peer-urls=" + s.scheme() + "://$(POD_IP):2380",
 		"--initial-advertise-peer-urls=" + s.scheme() + "://" + own + ":2380",
@@ -265,6 +298,9 @@ func (e *Env) etcdContainer(s Spec) corev1.Container {
 }
 
 func (e *Env) sidecarContainer(s Spec) corev1.Container {
+	if s.Bare {
+		return corev1.Container{Name: "backup-restore", Image: s.SidecarImage, Command: []string{"sh", "-c", "exec sleep infinity"}}
+	}
 	args := []string{
 		"sidecar",
 		"--endpoints=" + s.scheme() + "://" + e.ownHost(s) + ":2379",

@@ -25,15 +25,19 @@ import (
 func Launcher() { network.MaybeRunLauncher() }
 
 // Enter moves a program that uses Namespaces into namespaces of its own, by running it
-// again in there; outside it does not return. The binaries are built before, because
-// inside there is no network to fetch modules from. Where namespaces cannot be had it
-// does nothing.
-func Enter(ctx context.Context, progress func(line string)) {
+// again in there; outside it does not return. The binaries are built before, and others that
+// the program will use, because inside there is no network to fetch modules from. Where
+// namespaces cannot be had it does nothing.
+func Enter(ctx context.Context, progress func(line string), others ...build.Target) {
 	if NamespacesAvailable() != nil {
 		return
 	}
 	if !network.InNamespace() {
-		if _, err := build.All(ctx, progress); err != nil {
+		_, err := build.All(ctx, progress)
+		if err == nil {
+			_, err = build.Some(ctx, progress, others...)
+		}
+		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

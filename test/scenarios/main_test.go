@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 	}
 	flag.Parse()
 	if !testing.Short() {
-		harness.Enter(context.Background(), say)
+		harness.Enter(context.Background(), say, typed...)
 	}
 	os.Exit(run(m))
 }

@@ -36,6 +36,7 @@ import (
 	"k8s.io/kubernetes/pkg/controller/disruption"
 	"k8s.io/kubernetes/pkg/controller/endpointslice"
 	"k8s.io/kubernetes/pkg/controller/garbagecollector"
+	"k8s.io/kubernetes/pkg/controller/job"
 	"k8s.io/kubernetes/pkg/controller/namespace"
 	"k8s.io/kubernetes/pkg/controller/nodelifecycle"
 	"k8s.io/kubernetes/pkg/controller/serviceaccount"
@@ -49,6 +50,7 @@ const (
 	statefulSetWorkers      = 5
 	garbageCollectorWorkers = 20
 	namespaceWorkers        = 10
+	jobWorkers              = 5
 	endpointSliceWorkers    = 5
 
 	garbageCollectorSync  = 30 * time.Second
@@ -90,6 +92,7 @@ var constructors = map[string]constructor{
 	"statefulset":            newStatefulSet,
 	"disruption":             newDisruption,
 	"garbagecollector":       newGarbageCollector,
+	"job":                    newJob,
 	"serviceaccount":         newServiceAccount,
 	"root-ca-cert-publisher": newRootCAPublisher,
 	"namespace":              newNamespace,
@@ -355,6 +358,19 @@ func newGarbageCollector(ctx context.Context, env *environment) (run, error) {
 		go controller.Sync(ctx, discoveryClient, garbageCollectorSync)
 		controller.Run(ctx, garbageCollectorWorkers, garbageCollectorSync)
 	}, nil
+}
+
+func newJob(ctx context.Context, env *environment) (run, error) {
+	client, err := env.clients.Client("job-controller")
+	if err != nil {
+		return nil, err
+	}
+	// The last two are for a feature that is off by default (WorkloadWithJob).
+	controller, err := job.NewController(ctx, client, env.informers.Core().V1().Pods(), env.informers.Batch().V1().Jobs(), nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) { controller.Run(ctx, jobWorkers) }, nil
 }
 
 func newServiceAccount(ctx context.Context, env *environment) (run, error) {

@@ -83,7 +83,7 @@ type Config struct {
 	// Kubernetes' defaults.
 	FeatureGates map[string]bool
 	// Controllers selects controllers as kube-controller-manager's --controllers does
-	// ("*", "name", "-name"). Empty means "*": statefulset, disruption,
+	// ("*", "name", "-name"). Empty means "*": statefulset, job, disruption,
 	// garbagecollector, serviceaccount, root-ca-cert-publisher, namespace,
 	// pvc-protection and endpointslice. "nodelifecycle" is there too but off: without
 	// node heartbeats (Leases in kube-node-lease) it takes every node for lost.

@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -121,6 +122,37 @@ func TestStatefulSetController(t *testing.T) {
 		now := awaitPods(t, client, namespace, 3)
 		require.Equal(t, old[0].UID, now[0].UID)
 		require.Equal(t, old[2].UID, now[2].UID)
+	})
+}
+
+func TestJob(t *testing.T) {
+	client, namespace := setUp(t)
+	ctx := t.Context()
+	podsOf := func(want int) []corev1.Pod {
+		t.Helper()
+		var pods *corev1.PodList
+		eventually(t, fmt.Sprintf("the Job has %d pods", want), func(ctx context.Context) (_ bool, err error) {
+			pods, err = client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: batchv1.JobNameLabel + "=once"})
+			return err == nil && len(pods.Items) == want, err
+		})
+		return pods.Items
+	}
+	_, err := client.BatchV1().Jobs(namespace).Create(ctx, &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Name: "once"},
+		Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
+			RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "main", Image: "image:1"}},
+		}}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	pod := podsOf(1)[0]
+	t.Run("its pod is the template's", func(t *testing.T) {
+		require.Equal(t, "image:1", pod.Spec.Containers[0].Image)
+		require.True(t, metav1.IsControlledBy(&pod, &metav1.ObjectMeta{UID: pod.OwnerReferences[0].UID}))
+	})
+	t.Run("which goes with it", func(t *testing.T) {
+		background := metav1.DeletePropagationBackground
+		require.NoError(t, client.BatchV1().Jobs(namespace).Delete(ctx, "once", metav1.DeleteOptions{PropagationPolicy: &background}))
+		podsOf(0)
 	})
 }
 

@@ -41,6 +41,12 @@ type Config struct {
 	// Env is added to the environment of every container whose spec does not set the
 	// same variable.
 	Env map[string]string
+	// APIServer is the URL under which pods reach the API server, and APIServerCA has the
+	// certificates (PEM) of who signs for it. With a URL, containers that have their
+	// ServiceAccount's token mounted where Kubernetes mounts it get a kubeconfig with it, in
+	// KUBECONFIG. Optional.
+	APIServer   string
+	APIServerCA []byte
 	// BackoffBase and BackoffCap are the first and the longest wait before a container
 	// is restarted, or its image looked up again. 1 s and 8 s by default; a kubelet's
 	// are 10 s and 300 s.

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -29,6 +30,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/quorate/quorate/test/harness/build"
 	"github.com/quorate/quorate/test/harness/controlplane"
@@ -909,7 +911,7 @@ func TestAPoolHasNodesOfItsOwn(t *testing.T) {
 }
 
 func TestVolumesAndTokens(t *testing.T) {
-	f := setUp(t)
+	f := setUp(t, func(c *node.Config) { c.APIServer, c.APIServerCA = plane.URL(), plane.CAPEM() })
 	ctx := t.Context()
 	_, err := f.client.CoreV1().ServiceAccounts(f.namespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "sidecar"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -924,12 +926,14 @@ func TestVolumesAndTokens(t *testing.T) {
 	secret, err := secrets.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "tls"}, StringData: map[string]string{"tls.crt": "old"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 
-	pod := shellPod("main-0", "echo $$ >/tmp/x/pid; cp /kube/token /data/token; "+forever,
+	pod := shellPod("main-0", "echo $$ >/tmp/x/pid; cp /kube/token /data/token; cp $KUBECONFIG /data/kubeconfig; "+forever,
 		with(claim("tokens"), "/data"),
 		with(corev1.Volume{Name: "tmp", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}, "/tmp/x"),
 		with(corev1.Volume{Name: "tls", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "tls"}}}, "/tls"),
 		with(corev1.Volume{Name: "kube", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}}}}}}, "/kube"),
-		func(p *corev1.Pod) { p.Spec.ServiceAccountName = "sidecar" })
+		func(p *corev1.Pod) {
+			p.Spec.ServiceAccountName, p.Spec.AutomountServiceAccountToken = "sidecar", nil
+		})
 	pod = f.create(pod)
 	f.awaitReady("main-0")
 	volume := func(name, file string) string {
@@ -955,6 +959,18 @@ func TestVolumesAndTokens(t *testing.T) {
 		require.NoError(t, err)
 		_, err = client.CoreV1().Pods(f.namespace).List(ctx, metav1.ListOptions{})
 		require.True(t, apierrors.IsForbidden(err), "%v", err)
+	})
+	t.Run("the kubeconfig has the token that admission mounts in every container", func(t *testing.T) {
+		path := filepath.Join(f.agent.ClaimDir(f.namespace, "tokens"), "kubeconfig")
+		f.await("the kubeconfig", read(path))
+		config, err := clientcmd.BuildConfigFromFlags("", path)
+		require.NoError(t, err)
+		client, err := kubernetes.NewForConfig(config)
+		require.NoError(t, err)
+		who, err := client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		require.Equal(t, "system:serviceaccount:"+f.namespace+":sidecar", who.Status.UserInfo.Username)
+		require.Equal(t, authenticationv1.ExtraValue{"main-0"}, who.Status.UserInfo.Extra["authentication.kubernetes.io/pod-name"])
 	})
 	t.Run("a changed secret reaches the running pod", func(t *testing.T) {
 		secret.StringData = map[string]string{"tls.crt": "new"}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -189,14 +190,18 @@ func (w *worker) commandLine(pod *corev1.Pod, spec *corev1.Container, binary str
 	if err != nil {
 		return commandLine{}, err
 	}
-	line := newCommandLine(pod, spec, env, newRewriter(mounts), surroundings{
+	s := surroundings{
 		binary:  binary,
 		scratch: filepath.Join(w.podDir, "containers", spec.Name),
-		env:     w.agent.config.Env,
-	})
-	if err := os.MkdirAll(line.scratch, 0o755); err != nil {
+		env:     maps.Clone(w.agent.config.Env),
+	}
+	if err := os.MkdirAll(s.scratch, 0o755); err != nil {
 		return commandLine{}, err
 	}
+	if err := s.addKubeconfig(w.agent.config, pod.Namespace, mounts); err != nil {
+		return commandLine{}, err
+	}
+	line := newCommandLine(pod, spec, env, newRewriter(mounts), s)
 	if err := os.MkdirAll(line.dir, 0o755); err != nil {
 		return commandLine{}, fmt.Errorf("workingDir: %w", err)
 	}

@@ -41,7 +41,11 @@
 //     they may select ([Agent.AddPool]). Nothing else matters; a claim's data is a directory ([Agent.ClaimDir]) that every node has.
 //   - Nodes have no heartbeat: run no node lifecycle controller beside this agent, or it
 //     takes them all for lost. See [Agent.LoseNode] for a node that is.
-//   - Service variables (KUBERNETES_SERVICE_HOST and such) are not set.
+//   - Service variables (KUBERNETES_SERVICE_HOST and such) are not set, and there is no
+//     /var/run/secrets/kubernetes.io/serviceaccount, although the API server's admission
+//     mounts a token there in every container: programs have that path built in, and it
+//     would be the machine's own. Instead KUBECONFIG names a kubeconfig with this very
+//     token, if the spec does not set it ([Config.APIServer]).
 //   - What is not supported makes a container wait with CreateContainerConfigError and a
 //     message, rather than being ignored: liveness and startup probes, gRPC probes,
 //     lifecycle hooks, restartable init containers, resourceFieldRef, other volumes.

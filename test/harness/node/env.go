@@ -9,6 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/kubernetes/pkg/fieldpath"
 	"k8s.io/kubernetes/third_party/forked/golang/expansion"
 )
@@ -219,6 +221,34 @@ type surroundings struct {
 	binary  string            // the program of the image
 	scratch string            // a directory of the container's own
 	env     map[string]string // of the agent's configuration
+}
+
+// serviceAccountPath is where a container has its ServiceAccount's token: the API server's
+// admission mounts it there.
+const serviceAccountPath = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+// addKubeconfig gives a container with a token a kubeconfig with it. The file refers to that
+// of the token, which is renewed.
+func (s *surroundings) addKubeconfig(config Config, namespace string, mounts []mount) error {
+	i := slices.IndexFunc(mounts, func(m mount) bool { return m.path == serviceAccountPath })
+	if i < 0 || config.APIServer == "" {
+		return nil
+	}
+	const name = "pod"
+	path := filepath.Join(s.scratch, "kubeconfig")
+	if err := clientcmd.WriteToFile(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{name: {Server: config.APIServer, CertificateAuthorityData: config.APIServerCA}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{name: {TokenFile: filepath.Join(mounts[i].local, corev1.ServiceAccountTokenKey)}},
+		Contexts:       map[string]*clientcmdapi.Context{name: {Cluster: name, AuthInfo: name, Namespace: namespace}},
+		CurrentContext: name,
+	}, path); err != nil {
+		return err
+	}
+	if s.env == nil {
+		s.env = map[string]string{}
+	}
+	s.env["KUBECONFIG"] = path
+	return nil
 }
 
 // newCommandLine puts together a container's command. References are expanded with the

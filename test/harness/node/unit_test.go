@@ -202,6 +202,18 @@ func TestCommandLine(t *testing.T) {
 		require.Equal(t, "/scratch", got["TMPDIR"])
 		require.NotEmpty(t, got["PATH"])
 	})
+	t.Run("a kubeconfig is for containers with a token, where there is an API server to reach", func(t *testing.T) {
+		token := []mount{{serviceAccountPath, "/local"}}
+		for _, x := range []struct {
+			api    string
+			mounts []mount
+			want   bool
+		}{{"https://api:6443", token, true}, {"https://api:6443", []mount{{"/var/data", "/local"}}, false}, {"", token, false}} {
+			s := surroundings{scratch: t.TempDir()}
+			require.NoError(t, s.addKubeconfig(Config{APIServer: x.api}, "ns", x.mounts))
+			require.Equal(t, x.want, s.env["KUBECONFIG"] != "", "%+v", x)
+		}
+	})
 	t.Run("a probe's command knows only plain variables, and the shell", func(t *testing.T) {
 		require.Equal(t, []string{"/bin/sh", "-c", "test -f /local/ready-etcd-0-$(IP)"}, line.probe)
 	})

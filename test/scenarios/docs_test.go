@@ -1,0 +1,387 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/quorate/quorate/test/harness"
+	"github.com/quorate/quorate/test/harness/build"
+	"github.com/quorate/quorate/test/harness/network"
+	"github.com/quorate/quorate/test/harness/process"
+)
+
+// typed are the programs, beside those of every machine and Go, that the documentation tells
+// people to type.
+var typed = []build.Target{build.Kubectl, build.Etcdctl}
+
+// What people do by the page is done as it stands there, with the real kubectl and etcdctl,
+// and after every part the cluster is as the page says.
+func TestGettingStartedCanBeFollowedWordForWord(t *testing.T) {
+	t.Parallel()
+	ctx, main := newCluster(t, harness.Namespaces, harness.Spec{Name: "etcd-main", Bare: true, Strategy: appsv1.RollingUpdateStatefulSetStrategyType})
+	_, events := newCluster(t, harness.Namespaces, harness.Spec{Name: "etcd-events", Bare: true})
+	before := main.traces(ctx)
+	sh := newShell(t, ctx, main.env, "IMAGE="+harness.Sidecar, "OPERATORS=etcd-operators")
+	leader := ""
+
+	sh.follow(ctx, "docs/getting-started.md", []part{
+		{heading: "Install the plugin", check: func(t *testing.T, _ outcome, said string) {
+			require.Contains(t, said, "go1.", "the version names the toolchain")
+		}},
+		{heading: "Grant the permissions", check: func(t *testing.T, _ outcome, said string) {
+			require.Equal(t, "yes", lastLine(said))
+		}},
+		{heading: "Bring the sidecar into the pods", on: main, check: func(t *testing.T, o outcome, _ string) {
+			o.rolledByKubernetes(t, main)
+			main.haveSidecars(ctx, t, true)
+		}},
+		{heading: "Switch to OnDelete", on: main, check: func(t *testing.T, o outcome, said string) {
+			require.Empty(t, o.order)
+			require.Contains(t, said, "etcd-main-0")
+			var err error
+			leader, err = main.Leader(ctx)
+			require.NoError(t, err)
+		}},
+		{heading: "Roll", on: main, load: true, check: func(t *testing.T, o outcome, said string) {
+			healthyRollout(t, o, main.Pods(), leader)
+			o.rolledByQuorate(t, main)
+			for _, pod := range main.Pods() {
+				require.Regexp(t, `Removed +`+pod+` +- +Serving`, said, "history")
+				require.Contains(t, said, "Removed "+pod+" for revision", "events")
+			}
+		}},
+		{heading: "Ask etcd itself", on: main, check: func(t *testing.T, o outcome, said string) {
+			require.Empty(t, o.order)
+			require.Equal(t, 3, strings.Count(said, "is healthy"))
+			require.Contains(t, said, "Complete")
+			var err error
+			leader, err = main.Leader(ctx)
+			require.NoError(t, err)
+		}},
+		{heading: "Pause and resume", on: main, check: func(t *testing.T, o outcome, said string) {
+			o.rolledByQuorate(t, main)
+			require.Equal(t, leader, o.order[2], "the leader goes last")
+			require.Regexp(t, `(?s)Hold: Paused.*\nexit code 3\n`, said, "status")
+			require.Regexp(t, `4 +Remove +`+leader+` `, said, "plan: two followers, a change of leader, and the leader")
+		}},
+		{heading: "Another way: a Job that rolls the first time", on: events, load: true, check: func(t *testing.T, o outcome, _ string) {
+			o.lostNothing(t)
+			o.keptQuorum(t)
+			o.rolledByQuorate(t, events)
+			for _, r := range o.granted() {
+				require.True(t, strings.HasPrefix(r.Pod, "etcd-events-quorate-bootstrap-"), "the Job's, not %s", r)
+			}
+			events.haveSidecars(ctx, t, true)
+		}},
+		{heading: "Turn it off", on: main, check: func(t *testing.T, o outcome, said string) {
+			o.rolledByKubernetes(t, main)
+			main.haveSidecars(ctx, t, false)
+			require.Equal(t, before, main.in(t).traces(ctx), "nothing is left behind")
+			require.Contains(t, said, "nothing is left\n")
+		}},
+	})
+}
+
+// watching is during without load, and so without its figures.
+func (s *scene) watching(ctx context.Context, body func(*harness.Ledger)) outcome {
+	s.t.Helper()
+	began := time.Now()
+	ledger, err := s.Watch(ctx)
+	require.NoError(s.t, err)
+	defer ledger.Stop()
+	body(ledger)
+	return outcome{removals: ledger.Removals(), order: ledger.Order(), fewestReady: ledger.FewestReady(), requests: s.RemovalRequests(began)}
+}
+
+// rolledByKubernetes: each pod was replaced once, as RollingUpdate does it, and nobody of
+// ours has had a hand in it.
+func (o outcome) rolledByKubernetes(t *testing.T, s *scene) {
+	t.Helper()
+	require.Equal(t, s.others(), o.order, "the highest ordinal first")
+	require.Empty(t, o.requests, "Quorate looks on")
+	o.oneAtATime(t)
+	require.Equal(t, len(s.Pods())-1, o.fewestReady, "fewest Ready pods")
+}
+
+// rolledByQuorate: each pod was replaced once, one at a time, and every removal was asked for
+// by a sidecar.
+func (o outcome) rolledByQuorate(t *testing.T, s *scene) {
+	t.Helper()
+	o.replacedOnce(t, s.Pods()...)
+	o.oneAtATime(t)
+	require.Equal(t, len(s.Pods())-1, o.fewestReady, "fewest Ready pods")
+	var granted []string
+	for _, r := range o.granted() {
+		granted = append(granted, r.Name)
+	}
+	require.Equal(t, o.order, granted, "who was removed, and whose removal sidecars have asked for")
+}
+
+// haveSidecars: every pod has the container quorate, or none has.
+func (s *scene) haveSidecars(ctx context.Context, t *testing.T, want bool) {
+	t.Helper()
+	pods, err := s.ListPods(ctx)
+	require.NoError(t, err)
+	require.Len(t, pods, len(s.Pods()))
+	for i := range pods {
+		has := slices.ContainsFunc(pods[i].Spec.Containers, func(c corev1.Container) bool { return c.Name == "quorate" })
+		require.Equal(t, want, has, "%s has a container quorate", pods[i].Name)
+		require.Empty(t, pods[i].Annotations["quorate.dev/fenced"])
+	}
+}
+
+// traces are what of Quorate's is in a cluster: the objects of the kinds that it or its users
+// make for it, by name, and what runs.
+type traces struct {
+	objects []string
+	spec    appsv1.StatefulSetSpec
+}
+
+func (s *scene) traces(ctx context.Context) traces {
+	s.t.Helper()
+	var found traces
+	client, list := s.env.Client, metav1.ListOptions{}
+	for kind, read := range map[string]func() (runtime.Object, error){
+		"Lease": func() (runtime.Object, error) {
+			return client.CoordinationV1().Leases(harness.Namespace).List(ctx, list)
+		},
+		"Job":         func() (runtime.Object, error) { return client.BatchV1().Jobs(harness.Namespace).List(ctx, list) },
+		"Role":        func() (runtime.Object, error) { return client.RbacV1().Roles(harness.Namespace).List(ctx, list) },
+		"RoleBinding": func() (runtime.Object, error) { return client.RbacV1().RoleBindings(harness.Namespace).List(ctx, list) },
+		"ClusterRole": func() (runtime.Object, error) { return client.RbacV1().ClusterRoles().List(ctx, list) },
+	} {
+		objects, err := read()
+		require.NoError(s.t, err)
+		require.NoError(s.t, meta.EachListItem(objects, func(o runtime.Object) error {
+			object, err := meta.Accessor(o)
+			if err == nil && (strings.Contains(object.GetName(), s.Spec.Name) || strings.HasPrefix(object.GetName(), "quorate-viewer")) {
+				found.objects = append(found.objects, kind+" "+object.GetName())
+			}
+			return err
+		}))
+	}
+	slices.Sort(found.objects)
+	set, err := client.AppsV1().StatefulSets(harness.Namespace).Get(ctx, s.Spec.Name, metav1.GetOptions{})
+	require.NoError(s.t, err)
+	require.Empty(s.t, set.Annotations)
+	found.spec = set.Spec
+	found.spec.Template.Annotations = nil // That of kubectl rollout restart.
+	return found
+}
+
+// part is a section of a page.
+type part struct {
+	// heading is its heading.
+	heading string
+	// on is the cluster that is changed, nil for none, and load puts it under load meanwhile.
+	// Under load an etcd takes seven seconds to end, so not all parts are.
+	on   *scene
+	load bool
+	// check tells whether all is as the page says, from what happened to that cluster and
+	// from what the commands have printed.
+	check func(t *testing.T, o outcome, said string)
+}
+
+// block is a sequence of commands on a page.
+type block struct {
+	heading, text string
+	// line is where it begins.
+	line int
+}
+
+// blocks are the commands of a page: its blocks of code that are marked sh. What is marked
+// otherwise (text, console, yaml) is not for typing.
+func blocks(page string) []block {
+	var all []block
+	heading, inside := "", ""
+	for n, line := range strings.Split(page, "\n") {
+		fence, isFence := strings.CutPrefix(line, "```")
+		switch {
+		case isFence && inside != "":
+			inside = ""
+		case isFence:
+			inside = "```" + fence
+			if fence == "sh" {
+				all = append(all, block{heading: heading, line: n + 2})
+			}
+		case inside == "```sh":
+			all[len(all)-1].text += line + "\n"
+		case inside == "" && strings.HasPrefix(line, "#"):
+			heading = strings.TrimLeft(line, "# ")
+		}
+	}
+	return all
+}
+
+// shell is where somebody types: a machine that reaches the pods by their names, with kubectl
+// configured, and the working directory in a checkout. A block does not see the variables of
+// those before it that were not exported, nor their functions.
+type shell struct {
+	t        *testing.T
+	checkout string
+	env      []string
+	launcher []string
+	// state are the exported variables, after every block.
+	state string
+	logs  string
+}
+
+// newShell prepares a machine. The variables are those that the page tells its readers to
+// set.
+func newShell(t *testing.T, ctx context.Context, env *harness.Env, variables ...string) *shell {
+	t.Helper()
+	binaries, err := build.Some(ctx, say, typed...)
+	require.NoError(t, err)
+	root, err := build.Root()
+	require.NoError(t, err)
+	dir := t.TempDir()
+	s := &shell{t: t, checkout: filepath.Join(dir, "checkout"), state: filepath.Join(dir, "state"), logs: filepath.Join(env.Dir, "docs")}
+	require.NoError(t, copyCheckout(root, s.checkout))
+
+	home, programs := filepath.Join(dir, "home"), filepath.Join(dir, "bin")
+	require.NoError(t, os.MkdirAll(filepath.Join(home, ".kube"), 0o700))
+	require.NoError(t, os.MkdirAll(programs, 0o755))
+	kubeconfig, err := os.ReadFile(env.Plane.KubeconfigPath())
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(home, ".kube", "config"), kubeconfig, 0o600))
+	require.NoError(t, os.Symlink(binaries.Kubectl, filepath.Join(programs, "kubectl")))
+	require.NoError(t, os.Symlink(binaries.Etcdctl, filepath.Join(programs, "etcdctl")))
+	s.env = append(variables, "HOME="+home, "PATH="+strings.Join([]string{filepath.Join(home, ".local", "bin"), programs, os.Getenv("PATH")}, ":"))
+	// Go's caches are those of this machine: a new home has none, and the network is
+	// another one.
+	for _, variable := range []string{"GOMODCACHE", "GOCACHE"} {
+		value, err := exec.CommandContext(ctx, "go", "env", variable).Output()
+		require.NoError(t, err)
+		s.env = append(s.env, variable+"="+strings.TrimSpace(string(value)))
+	}
+
+	pod := network.Pod{Namespace: harness.Namespace, Name: "workstation", UID: "workstation"}
+	attachment, err := env.Network.Attach(ctx, pod)
+	require.NoError(t, err)
+	s.launcher = attachment.Launcher
+	t.Cleanup(func() { require.NoError(t, env.Network.Detach(context.WithoutCancel(ctx), pod)) })
+	return s
+}
+
+// copyCheckout copies the repository without its history and what was built.
+func copyCheckout(root, to string) error {
+	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		relative, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		target := filepath.Join(to, relative)
+		switch {
+		case relative == ".git" || relative == ".build":
+			if entry.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		case entry.IsDir():
+			return os.MkdirAll(target, 0o755)
+		case !entry.Type().IsRegular():
+			return nil
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(target, data, info.Mode().Perm())
+	})
+}
+
+// follow types all commands of a page in their order, and checks every part of it. Each part
+// with commands needs its check, and each check its part.
+func (s *shell) follow(ctx context.Context, page string, parts []part) {
+	s.t.Helper()
+	text, err := os.ReadFile(filepath.Join(s.checkout, page))
+	require.NoError(s.t, err)
+	commands := blocks(string(text))
+	var headings, checked []string
+	for _, b := range commands {
+		if !slices.Contains(headings, b.heading) {
+			headings = append(headings, b.heading)
+		}
+	}
+	for _, p := range parts {
+		checked = append(checked, p.heading)
+	}
+	require.Equal(s.t, headings, checked, "the parts of %s that have commands, and those that are checked here", page)
+	for _, p := range parts {
+		done := s.t.Run(p.heading, func(t *testing.T) {
+			var said strings.Builder
+			body := func(*harness.Ledger) {
+				for _, b := range commands {
+					if b.heading == p.heading {
+						said.WriteString(s.run(ctx, t, page, b))
+					}
+				}
+			}
+			var o outcome
+			switch {
+			case p.on == nil:
+				body(nil)
+			case p.load:
+				o = p.on.in(t).during(ctx, body)
+			default:
+				o = p.on.in(t).watching(ctx, body)
+			}
+			p.check(t, o, said.String())
+		})
+		require.True(s.t, done, "the rest of %s builds on this part", page)
+	}
+}
+
+// run types the commands of a block and returns what they have printed. The first that fails
+// fails the test.
+func (s *shell) run(ctx context.Context, t *testing.T, page string, b block) string {
+	t.Helper()
+	where := fmt.Sprintf("%s:%d", page, b.line)
+	name := filepath.Join(s.logs, strings.ReplaceAll(where, "/", "_"))
+	require.NoError(t, os.MkdirAll(s.logs, 0o755))
+	script := fmt.Sprintf("set -euo pipefail\n[ ! -e %[1]q ] || . %[1]q\n%[2]s\nexport -p >%[1]q\n", s.state, b.text)
+	require.NoError(t, os.WriteFile(name+".sh", []byte(script), 0o600))
+	began := time.Now()
+	bash, err := process.Start(process.Spec{
+		Name: where, Path: "bash", Args: []string{name + ".sh"}, Dir: s.checkout, Env: s.env,
+		Launcher: s.launcher, LogPath: name + ".log",
+	})
+	require.NoError(t, err)
+	select {
+	case <-bash.Done():
+	case <-ctx.Done():
+		require.NoError(t, bash.Stop(context.WithoutCancel(ctx), 0))
+	}
+	printed, err := os.ReadFile(name + ".log")
+	require.NoError(t, err)
+	t.Logf("%s (%s)\n%s\n%s", where, time.Since(began).Round(100*time.Millisecond), b.text, printed)
+	require.Zero(t, bash.ExitCode(), "%s: a command failed", where)
+	return string(printed)
+}
+
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return lines[len(lines)-1]
+}
