@@ -58,8 +58,9 @@ func TestGettingStartedCanBeFollowedWordForWord(t *testing.T) {
 			require.NoError(t, err)
 		}},
 		{heading: "Roll", on: main, load: true, check: func(t *testing.T, o outcome, said string) {
-			healthyRollout(t, o, main.Pods(), leader)
+			o.lostNothing(t)
 			o.rolledByQuorate(t, main)
+			require.Equal(t, leader, o.order[2], "the leader goes last")
 			for _, pod := range main.Pods() {
 				require.Regexp(t, `Removed +`+pod+` +- +Serving`, said, "history")
 				require.Contains(t, said, "Removed "+pod+" for revision", "events")
@@ -81,7 +82,6 @@ func TestGettingStartedCanBeFollowedWordForWord(t *testing.T) {
 		}},
 		{heading: "Another way: a Job that rolls the first time", on: events, load: true, check: func(t *testing.T, o outcome, _ string) {
 			o.lostNothing(t)
-			o.keptQuorum(t)
 			o.rolledByQuorate(t, events)
 			for _, r := range o.granted() {
 				require.True(t, strings.HasPrefix(r.Pod, "etcd-events-quorate-bootstrap-"), "the Job's, not %s", r)
@@ -118,8 +118,9 @@ func (o outcome) rolledByKubernetes(t *testing.T, s *scene) {
 	require.Equal(t, len(s.Pods())-1, o.fewestReady, "fewest Ready pods")
 }
 
-// rolledByQuorate: each pod was replaced once, one at a time, and every removal was asked for
-// by a sidecar.
+// rolledByQuorate: each pod was replaced once, while all others were Ready, and every removal
+// was asked for by a sidecar. What that costs in seconds is for the scenarios that do nothing
+// else meanwhile: here a stall of the machine would be taken for one of etcd.
 func (o outcome) rolledByQuorate(t *testing.T, s *scene) {
 	t.Helper()
 	o.replacedOnce(t, s.Pods()...)
