@@ -390,7 +390,8 @@ func (s *shell) run(ctx context.Context, t *testing.T, page string, b block) str
 	require.NoError(t, os.WriteFile(name+".sh", []byte(script), 0o600))
 	began := time.Now()
 	bash, err := process.Start(process.Spec{
-		Name: where, Path: "bash", Args: []string{name + ".sh"}, Dir: s.checkout, Env: s.env,
+		// Nice, because a compiler may be among the commands, and other scenarios run beside.
+		Name: where, Path: "nice", Args: []string{"bash", name + ".sh"}, Dir: s.checkout, Env: s.env,
 		Launcher: s.launcher, LogPath: name + ".log",
 	})
 	require.NoError(t, err)
