@@ -24,7 +24,8 @@ type account struct {
 
 	mu      sync.Mutex
 	leading bool
-	// epoch is that of our last claim.
+	// name and epoch are those of our last claim.
+	name    string
 	epoch   int
 	last    report.Report
 	history report.History
@@ -49,11 +50,11 @@ func (a *account) recall(annotations map[string]string, epoch int) {
 }
 
 // coordinates says that the record has been claimed.
-func (a *account) coordinates(epoch int) {
+func (a *account) coordinates(name string, epoch int) {
 	a.metrics.Coordinates(epoch)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.leading, a.epoch, a.logged, a.news = true, epoch, "", false
+	a.leading, a.name, a.epoch, a.logged, a.news = true, name, epoch, "", false
 }
 
 // rests says that somebody else may coordinate from here on.
@@ -64,9 +65,22 @@ func (a *account) rests() {
 	a.leading = false
 }
 
+// finished says that a rollout is over, and that nothing is seen any more until the next.
+func (a *account) finished() {
+	a.metrics.Idles()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.leading = false
+}
+
+// about says what the events are about.
+func (a *account) about(namespace string, set rollout.Set) {
+	a.events.About(namespace, set.Name, set.UID)
+}
+
 // decided tells of a decision. It is logged when it differs from the last one in more than
 // its numbers.
-func (a *account) decided(s report.Sight, setUID string) {
+func (a *account) decided(s report.Sight) {
 	a.mu.Lock()
 	last := a.last
 	now := report.New(s, last)
@@ -76,14 +90,13 @@ func (a *account) decided(s report.Sight, setUID string) {
 	a.news = a.news || changed
 	a.mu.Unlock()
 
-	a.events.About(now.Namespace, now.StatefulSet, setUID)
 	a.metrics.Show(now)
 	if a.events.Show(now) {
 		a.mu.Lock()
 		a.last.Told = now.At
 		a.mu.Unlock()
 	}
-	if !slices.Equal(now.Overrides, last.Overrides) {
+	if began := now.Rolling() && !last.Rolling(); began || !slices.Equal(now.Overrides, last.Overrides) {
 		a.events.Override(now.Overrides)
 	}
 	if changed {
@@ -115,7 +128,7 @@ func (a *account) line(r report.Report) {
 // done tells of something that was done. The rest of the entry is what the last report says.
 func (a *account) done(e report.Entry, podUID string) {
 	a.mu.Lock()
-	e.At, e.By, e.Epoch = time.Now().UTC().Truncate(time.Millisecond), a.last.Coordinator, a.last.Epoch
+	e.At, e.By, e.Epoch = time.Now().UTC().Truncate(time.Millisecond), a.name, a.epoch
 	if e.Revision == "" {
 		e.Revision = a.last.UpdateRevision
 	}
@@ -141,8 +154,7 @@ func (a *account) removed(d rollout.Decision, i record.Intent, err error) {
 	}
 	a.metrics.Removal(string(d.Rule), outcome)
 	if err == nil {
-		now := a.report()
-		a.done(report.Entry{What: report.Removed, Pod: i.Pod, Rule: string(d.Rule), Revision: i.Revision, Reason: d.Reason(), Overridden: now.Overridden()}, i.UID)
+		a.done(report.Entry{What: report.Removed, Pod: i.Pod, Rule: string(d.Rule), Revision: i.Revision, Reason: d.Reason(), Overridden: report.Overridden(d)}, i.UID)
 	}
 }
 
@@ -165,7 +177,7 @@ func (a *account) moved(d rollout.Decision, err error) {
 // handsOver tells who coordinates from here on.
 func (a *account) handsOver(to, reason string) {
 	a.metrics.HandOver()
-	a.done(report.Entry{What: report.HandedOver, Pod: a.report().Coordinator, To: to, Reason: reason}, "")
+	a.done(report.Entry{What: report.HandedOver, Pod: a.name, To: to, Reason: reason}, "")
 }
 
 // stale tells that an earlier removal has no effect any more.
@@ -193,12 +205,6 @@ func (a *account) hasNews() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.news
-}
-
-func (a *account) report() report.Report {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.last
 }
 
 // Report returns what is going on and the last things that were done: this process's own

@@ -22,6 +22,7 @@ import (
 
 	"github.com/quorate/quorate/pkg/report"
 	"github.com/quorate/quorate/pkg/rollout"
+	"github.com/quorate/quorate/selfupdate"
 )
 
 // kubeEvents notes the Kubernetes events.
@@ -152,6 +153,9 @@ func TestARolloutIsToldInEveryWay(t *testing.T) {
 			{"quorate_rollout_state", nil, 1},
 			{"quorate_record_epoch", nil, float64(r.Epoch)},
 			{"quorate_failures_in_a_row", nil, 0},
+			{"quorate_coordinator", nil, 0},
+			{"quorate_voters", nil, 0},
+			{"quorate_stale_removals_refused_total", nil, 0},
 		} {
 			if got := metric(t, registry, m.name, m.labels...); got != m.want {
 				t.Errorf("%s%q: %v, want %v", m.name, m.labels, got, m.want)
@@ -275,6 +279,10 @@ func TestAnOverrideIsLoud(t *testing.T) {
 		if got := metric(t, registry, "quorate_override", "HostGates"); got != 1 {
 			t.Errorf("quorate_override %v", got)
 		}
+		defer func() {
+			s.annotate(rollout.ControlOverrideGuards, "")
+			within(t, 5*time.Minute, "that it ends, or holds again", func() bool { return metric(t, registry, "quorate_override") == 0 })
+		}()
 		if r, h := s.published(t); !slices.Equal(r.Overrides, []string{"HostGates"}) || len(h) == 0 || !slices.Equal(h[0].Overridden, []string{"HostGates"}) {
 			t.Errorf("the Lease tells %v, %+v", r.Overrides, h)
 		}
@@ -375,5 +383,62 @@ func TestWhatAnotherCoordinatorHasDoneMeanwhileIsNotForgotten(t *testing.T) {
 		if !slices.ContainsFunc(now, func(e report.Entry) bool { return e.By == "etcd-9" }) || len(now) < 2*len(history) {
 			t.Errorf("the history tells %+v", now)
 		}
+	})
+}
+
+// The record counts; what is told gives way.
+func TestARolloutIsNeverHeldByWhatThereIsToTell(t *testing.T) {
+	long := strings.Repeat("x", 130<<10)
+	for _, tc := range []struct {
+		name   string
+		change func(s *stage, c *Config)
+	}{
+		{"a gate that says very much", func(_ *stage, c *Config) {
+			c.Gates = func(context.Context) []rollout.Gate {
+				return []rollout.Gate{{Name: report.GateBackup, Pass: true, Detail: long}}
+			}
+		}},
+		{"annotations of others that leave no room", func(s *stage, _ *Config) {
+			s.annotate("example.org/notes", long+long[:125<<10])
+		}},
+		{"notes of another version", func(s *stage, _ *Config) {
+			s.annotate(report.StatusAnnotation, `{"progress":"none"}`)
+			s.annotate(report.HistoryAnnotation, "[")
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t, 3)
+				cfg := s.config(telling(s.kube, prometheus.NewRegistry()))
+				tc.change(s, &cfg)
+				defer run(t, cfg)()
+				<-time.After(time.Minute)
+				s.update("rev-2")
+				within(t, 5*time.Minute, "the rollout", func() bool { return s.settled("rev-2") })
+			})
+		})
+	}
+}
+
+func TestWhoHandsOverIsNamedThoughItHasDecidedNothingYet(t *testing.T) {
+	var a account
+	a.recall(report.Notes(report.Report{At: time.Now(), Coordinator: "etcd-2", Epoch: 4}, nil), 4)
+	a.coordinates("etcd-1", 5)
+	a.handsOver("etcd-0", "it runs the updated code")
+	_, h, err := report.FromNotes(a.notes())
+	if err != nil || len(h) != 1 || h[0].Pod != "etcd-1" || h[0].By != "etcd-1" || h[0].Epoch != 5 || h[0].To != "etcd-0" {
+		t.Errorf("%v, the history tells %+v", err, h)
+	}
+}
+
+func TestASidecarThatMayNotWriteTheRecordSaysSoInAnEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 3)
+		defer run(t, s.config(telling(s.kube, prometheus.NewRegistry()), as("etcd-0")))()
+		<-time.After(time.Minute)
+		s.waits(selfupdate.Presence{Pod: "etcd-2", UID: string(s.pods[2].UID)})
+		s.leaseErr = apierrors.NewForbidden(leases, "quorate-etcd", errors.New("no"))
+		s.update("rev-2")
+		within(t, time.Minute, "an event", func() bool { return s.toldOf("Warning etcd CoordinatorUnfit etcd-0:", "forbidden") })
 	})
 }

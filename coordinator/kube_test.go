@@ -258,6 +258,13 @@ func (k kubeLeases) Patch(_ context.Context, name string, _ types.PatchType, dat
 		return nil, apierrors.NewNotFound(leases, name)
 	}
 	patched := merge(k.lease, data)
+	size := 0
+	for key, value := range patched.Annotations {
+		size += len(key) + len(value)
+	}
+	if size > 256<<10 { // As the API server counts.
+		return nil, apierrors.NewInvalid(schema.GroupKind{Kind: "Lease"}, name, nil)
+	}
 	if patched.ResourceVersion != k.lease.ResourceVersion {
 		return nil, apierrors.NewConflict(leases, name, errors.New("it was modified"))
 	}

@@ -62,9 +62,11 @@ type leader struct {
 	seen     workload.Observation
 	etcd     rollout.Membership
 	decision rollout.Decision
-	// epoch is that of our claim, underWay the removal on record.
+	// epoch is that of our claim, underWay the removal on record, and unclear says that
+	// nobody knows how our own last one ended.
 	epoch    int
 	underWay record.Intent
+	unclear  bool
 
 	// over ends it; heir is who goes on, unfit why we cannot, and for how long; leaving
 	// is true when our own pod has been removed.
@@ -130,6 +132,7 @@ func (l *leader) look(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	l.account.about(l.cfg.Namespace, o.Set)
 	due := outdated(o) || l.unpromoted(o)
 	if !due && l.first && o.Set.OnDelete {
 		lease, err := record.Read(ctx, l.cfg.Leases, l.cfg.StatefulSet)
@@ -200,7 +203,7 @@ func (l *leader) roll(ctx context.Context) {
 		state, effect = l.protocol.Step(state, event, l.now())
 		l.renewed, l.epoch, l.underWay = state.Renewed, state.Epoch, state.Lease.Intent
 		if state.Claimed() && !claimed {
-			l.account.coordinates(state.Epoch)
+			l.account.coordinates(l.name(), state.Epoch)
 			l.log.WithFields(logrus.Fields{"by": l.right.String(), "epoch": state.Epoch}).Info("this sidecar coordinates now")
 		}
 	}
@@ -220,6 +223,8 @@ func (l *leader) ended(ctx context.Context, end record.End) {
 	l.first = end.Ended != record.Finished
 	if l.first || l.tenure == nil {
 		l.account.rests()
+	} else {
+		l.account.finished()
 	}
 	switch end.Ended {
 	case record.Finished:
@@ -311,6 +316,11 @@ func (l *leader) write(ctx context.Context, r record.Lease) record.LeaseWritten 
 	writing, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	version, err := record.Write(writing, l.cfg.Leases, l.cfg.StatefulSet, r, l.account.notes())
+	if apierrors.IsInvalid(err) || apierrors.IsRequestEntityTooLargeError(err) {
+		// Annotations of others may leave no room for what we tell. It is the record that counts.
+		l.log.WithError(err).Debug("the Lease takes no notes")
+		version, err = record.Write(writing, l.cfg.Leases, l.cfg.StatefulSet, r, nil)
+	}
 	outcome := record.OutcomeOf(err)
 	switch outcome {
 	case record.Done:
@@ -330,8 +340,16 @@ func (l *leader) fence(ctx context.Context, e record.FencePod) record.PodFenced 
 	outcome := record.OutcomeOf(err)
 	switch outcome {
 	case record.Done:
-		l.log.WithField("pod", e.Pod.Name).Info("an earlier removal of this pod has no effect from here on")
-		l.account.stale()
+		const told = "an earlier removal of this pod has no effect from here on"
+		switch {
+		case l.underWay.UID != e.Pod.UID: // Nobody knows whether there was one at all.
+			l.log.WithField("pod", e.Pod.Name).Info(told)
+		case l.underWay.Epoch != l.epoch || l.unclear:
+			l.log.WithField("pod", e.Pod.Name).Info(told)
+			l.account.stale()
+		default: // The API server has said no, and only to be sure is it ruled out.
+			l.log.WithField("pod", e.Pod.Name).Debug(told)
+		}
 	case record.Refused:
 		l.log.WithField("pod", e.Pod.Name).Info("an earlier removal of this pod has taken effect")
 		if l.underWay.UID == e.Pod.UID {
@@ -434,6 +452,7 @@ func (l *leader) gather(ctx context.Context) (rollout.State, record.Lease, strin
 		return rollout.State{}, record.Lease{}, "", err
 	}
 	l.seen = o
+	l.account.about(l.cfg.Namespace, o.Set)
 	state := rollout.State{
 		Set: o.Set, Pods: o.Pods, Self: l.self.Pod, FailedTransfers: l.memory.failedTransfers, Controls: record.Controls(lease),
 		RefusedEvictions: l.memory.refused(time.Now()),
@@ -461,6 +480,7 @@ func (l *leader) remove(ctx context.Context, e record.Remove) record.Outcome {
 	defer cancel()
 	err := l.workload.Remove(removing, e.Intent)
 	outcome := record.OutcomeOf(err)
+	l.unclear = outcome == record.Unclear
 	l.account.removed(l.decision, e.Intent, err)
 	log := l.log.WithFields(logrus.Fields{"pod": e.Intent.Pod, "uid": e.Intent.UID})
 	switch {
@@ -515,6 +535,9 @@ func (l *leader) promote(ctx context.Context) error {
 		l.log.WithField("revision", l.seen.Set.UpdateRevision).Info("status.currentRevision set: the rollout is over for Kubernetes as well")
 		return nil
 	case record.Failed:
+		if apierrors.IsTooManyRequests(err) {
+			return err
+		}
 		l.notPromoted = l.seen.Set.UpdateRevision
 		l.faults.note(l.log, "status.currentRevision may not be set", explainFor(err, "deploy/components/promote-current-revision"))
 		return nil
@@ -626,7 +649,7 @@ func (l *leader) tell(state rollout.State) {
 		Namespace: l.cfg.Namespace, StatefulSet: l.cfg.StatefulSet, At: time.Now().UTC().Truncate(time.Millisecond),
 		State: state, Decision: l.decision, Policy: &l.cfg.Policy,
 		Coordinator: l.name(), Epoch: l.epoch, Fallback: l.right == record.ByClock,
-	}, state.Set.UID)
+	})
 }
 
 // name is how people know this coordinator: by its pod, where it has one.

@@ -102,7 +102,11 @@ func (r *Recorder) Run(ctx context.Context) {
 // way out, and returns true if it did. Not to be called by two goroutines at once, and nor are the
 // others below.
 func (r *Recorder) Show(report Report) bool {
-	if r == nil || report.Guard == "" || report.At.Sub(report.Since) < HoldLasts || report.At.Sub(report.Told) < HoldAgain {
+	if r == nil || report.Guard == "" || report.At.Sub(report.Since) < HoldLasts {
+		return false
+	}
+	// One from the future is another clock's: it says nothing.
+	if ago := report.At.Sub(report.Told); ago >= 0 && ago < HoldAgain {
 		return false
 	}
 	kind := corev1.EventTypeNormal
@@ -113,8 +117,7 @@ func (r *Recorder) Show(report Report) bool {
 	if report.Do != "" {
 		message += " What to do: " + report.Do
 	}
-	r.add(r.set, kind, report.Guard, message)
-	return true
+	return r.add(r.set, kind, report.Guard, message)
 }
 
 // Tell says what was done. pod is the UID of the pod that the entry is about, if any.
@@ -164,12 +167,13 @@ func (r *Recorder) Override(guards []string) {
 		return
 	}
 	list := strings.Join(slices.Sorted(slices.Values(guards)), ", ")
-	r.add(r.set, corev1.EventTypeWarning, "GuardsOverridden", fmt.Sprintf("%s will not hold this rollout, by %s on the Lease. What to do: remove the annotation when it is over.", list, rollout.ControlOverrideGuards))
+	r.add(r.set, corev1.EventTypeWarning, "GuardsOverridden", fmt.Sprintf("%s will not hold this rollout, nor any later one, by %s on the Lease. What to do: quorate override --clear when it is over.", list, rollout.ControlOverrideGuards))
 }
 
-func (r *Recorder) add(about corev1.ObjectReference, kind, reason, message string) {
+// add queues an event, and returns true if it did.
+func (r *Recorder) add(about corev1.ObjectReference, kind, reason, message string) bool {
 	if about.UID == "" {
-		return // Nothing has been seen of it yet.
+		return false // Nothing has been seen of it yet.
 	}
 	if len(message) > longestMessage {
 		message = strings.ToValidUTF8(message[:longestMessage-len("…")], "") + "…"
@@ -183,8 +187,10 @@ func (r *Recorder) add(about corev1.ObjectReference, kind, reason, message strin
 	}
 	select {
 	case r.queue <- e:
+		return true
 	default:
 		r.failed(errors.New("events come faster than they can be written; one is dropped: " + message))
+		return false
 	}
 }
 

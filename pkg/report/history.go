@@ -1,7 +1,9 @@
 package report
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -64,34 +66,90 @@ func (h History) Add(e Entry) History {
 	return h[max(0, len(h)-HistoryLength):]
 }
 
-// Notes are the annotations for a report and a history.
+// Kubernetes bounds all annotations of an object together to 256 KiB. Ours take a part of
+// that whatever a host's gates or an API server say: a Lease that cannot be written would hold
+// the rollout.
+const (
+	longestText = 1 << 10
+	largestNote = 48 << 10
+)
+
+// Notes are the annotations for a report and a history. Long texts are cut; where that is not
+// enough, what a reader could do without is left out.
 func Notes(r Report, h History) map[string]string {
 	// The verdicts of all guards would fill the Lease; plan shows them.
 	r.Candidates = nil
-	notes := map[string]string{}
-	for key, value := range map[string]any{StatusAnnotation: r, HistoryAnnotation: h} {
-		if text, err := json.Marshal(value); err == nil {
-			notes[key] = string(text)
-		}
+	status := note(r)
+	if len(status) > largestNote {
+		r.Memory, r.Members = nil, nil
+		status = note(r)
 	}
-	return notes
+	history := note(h)
+	for len(history) > largestNote {
+		h = h[(len(h)+1)/2:]
+		history = note(h)
+	}
+	return map[string]string{StatusAnnotation: status, HistoryAnnotation: history}
 }
 
-// FromNotes reads what [Notes] wrote. What is missing is zero; an error names the annotation
-// that cannot be read.
+// note is a value as JSON, with its texts cut.
+func note(value any) string {
+	text, _ := json.Marshal(value) // Strings, numbers and times always encode.
+	if len(text) <= longestText {
+		return string(text)
+	}
+	var tree any
+	numbers := json.NewDecoder(bytes.NewReader(text))
+	numbers.UseNumber()
+	if numbers.Decode(&tree) == nil {
+		text, _ = json.Marshal(cut(tree))
+	}
+	return string(text)
+}
+
+// cut shortens every text in what was decoded.
+func cut(tree any) any {
+	switch v := tree.(type) {
+	case string:
+		if len(v) > longestText {
+			return strings.ToValidUTF8(v[:longestText], "") + "…"
+		}
+	case []any:
+		for i := range v {
+			v[i] = cut(v[i])
+		}
+	case map[string]any:
+		for key := range v {
+			v[key] = cut(v[key])
+		}
+	}
+	return tree
+}
+
+// FromNotes reads what [Notes] wrote. What is missing is zero, and so is what cannot be read:
+// the error names it, and the other one counts all the same.
 func FromNotes(annotations map[string]string) (Report, History, error) {
 	var r Report
 	var h History
-	for key, into := range map[string]any{StatusAnnotation: &r, HistoryAnnotation: &h} {
+	var errs []error
+	read := func(key string, into any) bool {
 		text, ok := annotations[key]
 		if !ok {
-			continue
+			return true
 		}
-		if err := json.Unmarshal([]byte(text), into); err != nil {
-			return Report{}, nil, fmt.Errorf("annotation %s: %w", key, err)
+		err := json.Unmarshal([]byte(text), into)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("annotation %s: %w", key, err))
 		}
+		return err == nil
 	}
-	return r, h, nil
+	if !read(StatusAnnotation, &r) {
+		r = Report{}
+	}
+	if !read(HistoryAnnotation, &h) {
+		h = nil
+	}
+	return r, h, errors.Join(errs...)
 }
 
 // Table writes the history for a person, oldest first.

@@ -62,7 +62,7 @@ func NewMetrics(registerer prometheus.Registerer, namespace, statefulSet string)
 		return keep(m, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels))
 	}
 
-	m.coordinator = gauge("quorate_coordinator", "1 while this sidecar coordinates, with the lock or in the fallback.")
+	m.coordinator = gauge("quorate_coordinator", "1 while this sidecar coordinates a rollout, with the lock or in the fallback.")
 	m.epoch = gauge("quorate_record_epoch", "The number of the last claim that this sidecar has made on the record; 0 when it has made none.")
 	m.inProgress = gauge("quorate_rollout_in_progress", "1 while the coordinator has seen that a rollout is under way, whatever keeps it.")
 	m.unfit = gauge("quorate_unfit", "1 while this sidecar stays out of the election, because it could not coordinate when it was its turn.")
@@ -170,6 +170,19 @@ func (m *Metrics) account(until time.Time) {
 	if d := until.Sub(m.last.At); d > 0 && d < time.Minute {
 		m.held.WithLabelValues(m.last.Guard).Add(d.Seconds())
 	}
+}
+
+// Idles says that the rollout is over: what was seen in it is old from here on, but for how it
+// ended.
+func (m *Metrics) Idles() {
+	if m == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.coordinator.Set(0)
+	m.voters.Reset()
+	m.override.Reset()
 }
 
 // Rests says that this sidecar does not coordinate any more: it has nothing to tell of the

@@ -147,12 +147,12 @@ func (r Report) Key() string { return r.Action + "/" + r.Rule + "/" + r.Guard + 
 func (r Report) Rolling() bool { return !r.Started.IsZero() }
 
 // Overridden are the guards that would have held the removal which is decided on.
-func (r Report) Overridden() []string {
+func Overridden(d rollout.Decision) []string {
 	var names []string
-	for _, c := range r.Candidates {
-		for _, g := range c.Guards {
-			if c.Pod == r.Target && g.Overridden && !slices.Contains(names, g.Name) {
-				names = append(names, g.Name)
+	for _, c := range d.Candidates {
+		for _, v := range c.Verdicts {
+			if d.Target != nil && c.Pod == d.Target.Pod && v.Overridden && !slices.Contains(names, string(v.Guard)) {
+				names = append(names, string(v.Guard))
 			}
 		}
 	}

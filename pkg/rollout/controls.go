@@ -81,8 +81,12 @@ func ParseControls(annotations map[string]string) Controls {
 	var c Controls
 	for _, key := range sortedKeys(annotations) {
 		value := strings.TrimSpace(annotations[key])
+		said := false
 		bad := func(allowed string) {
-			c.Bad = append(c.Bad, fmt.Sprintf("%s: %q: %s", key, value, allowed))
+			if !said { // Once for each: a long list may have many faults.
+				c.Bad = append(c.Bad, fmt.Sprintf("%s: %s: %s", key, quoted(value), allowed))
+			}
+			said = true
 		}
 		switch key {
 		case ControlPaused:
@@ -118,6 +122,15 @@ func ParseControls(annotations map[string]string) Controls {
 	return c
 }
 
+// quoted is a value as it is told: what is not ours may be of any length.
+func quoted(value string) string {
+	const longest = 64
+	if len(value) <= longest {
+		return strconv.Quote(value)
+	}
+	return strconv.Quote(strings.ToValidUTF8(value[:longest], "")) + "…"
+}
+
 var controlNames = []string{ControlPaused, ControlPartition, ControlMaxUnavailable, ControlOverrideGuards}
 
 // misspelt is true for a key that differs from a control only in letter case, dashes
@@ -140,7 +153,7 @@ func overrides(value string, bad func(string)) []Guard {
 		case slices.Contains(overridable, g):
 			names = append(names, g)
 		default:
-			bad(fmt.Sprintf("%q is not a guard that can be overridden", name))
+			bad(quoted(name) + " is not a guard that can be overridden")
 		}
 	}
 	return names

@@ -80,7 +80,7 @@ func TestAHostEmbedsTheLibraryForTwoClustersInOneProcess(t *testing.T) {
 		`quorate_removals_total{namespace="default",outcome="done",rule="Serving",statefulset="embed3"} 3`,
 		`quorate_removals_total{namespace="default",outcome="done",rule="Serving",statefulset="embed1"} 1`,
 		`quorate_leader_moves_total{namespace="default",outcome="done",statefulset="embed3"} 1`,
-		`quorate_coordinator{namespace="default",statefulset="embed3"} 1`,
+		`quorate_record_epoch{namespace="default",statefulset="embed3"} 1`,
 	} {
 		require.Contains(t, metrics, want)
 	}
