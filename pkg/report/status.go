@@ -34,9 +34,16 @@ const FreshFor = 30 * time.Second
 
 // Fresh is true for a word that may be taken for what is going on now: its coordinator
 // holds the record, or has just given it back in the midst of a rollout for another to go on,
-// and has told it within FreshFor or twice the record's duration.
+// and has told it within FreshFor or twice the record's duration, by a clock that is ahead
+// by FreshFor at most.
 func (r *Report) Fresh(now time.Time, lease record.Lease) bool {
-	return !r.At.IsZero() && (lease.Holder != "" || lease.Rolling) && now.Sub(r.At) <= max(FreshFor, 2*lease.Duration)
+	return !r.At.IsZero() && (lease.Holder != "" || lease.Rolling) && r.told(now, max(FreshFor, 2*lease.Duration))
+}
+
+// told is true for a report of the last so long. One from the future is as good as its clock:
+// beyond FreshFor it would be believed for hours after its coordinator has died.
+func (r *Report) told(now time.Time, last time.Duration) bool {
+	return now.Sub(r.At) <= last && r.At.Sub(now) <= FreshFor
 }
 
 // Outside is what somebody sees who does not coordinate.
