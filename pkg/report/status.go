@@ -88,8 +88,9 @@ type Pod struct {
 }
 
 // Look makes of what is seen from outside the best report there can be: one's own when
-// etcd has told who its members are; else the coordinator's, but only a fresh one; else
-// what Kubernetes says alone.
+// etcd has told who its members are; else the coordinator's, but only a fresh one of the
+// present revision and controls, and complete only if Kubernetes agrees; else what Kubernetes
+// says alone.
 func Look(o Outside) Status {
 	fresh := o.Last.Fresh(o.At, o.Lease)
 	s := Status{
@@ -126,26 +127,44 @@ func Look(o Outside) Status {
 	sight.Decision = rollout.Decide(sight.State, o.Policy)
 	certain := sight.Decision.Rule == rollout.RuleNotOurs || sight.Decision.Rule == rollout.RuleHeld
 	mine := New(sight, last)
-	if fresh && same {
+	believed := same && (certain || o.Last.obeys(&mine))
+	fromKubernetes := s
+	fromKubernetes.Word, fromKubernetes.Report = KubernetesWord, mine
+	fromKubernetes.forget(o)
+	if !certain {
+		fromKubernetes.fromKubernetes(o, fresh)
+	}
+	fromKubernetes.onlyKnownTimes()
+	done := rollout.Complete.String()
+	switch {
+	case o.Last.Action == done && fromKubernetes.Action != done && !certain:
+		return fromKubernetes
+	case fresh && believed:
 		s.Word, s.Report = CoordinatorsWord, o.Last
 		s.Overrides, s.Paused, s.Partition, s.MaxUnavailable = mine.Overrides, mine.Paused, mine.Partition, mine.MaxUnavailable
 		if certain && mine.Key() != o.Last.Key() {
 			s.tells(&mine)
 		}
 		return s
-	}
-	s.Word, s.Report = KubernetesWord, mine
-	s.forget(o)
-	if !certain {
-		s.fromKubernetes(o, fresh)
-	}
-	s.onlyKnownTimes()
 	// Its coordinator has let go, because nothing is to be done any more; what it saw at the
 	// end is good for a moment, as long as Kubernetes agrees.
-	if same && s.Action == o.Last.Action && s.Action == rollout.Complete.String() && s.Now.Sub(o.Last.At) <= FreshFor {
+	case believed && o.Last.Action == done && fromKubernetes.Action == done && o.Last.told(o.At, FreshFor):
 		s.Word, s.Report = CoordinatorsWord, o.Last
+		return s
 	}
-	return s
+	return fromKubernetes
+}
+
+// obeys is true for a word that was told of the controls that are set now, and is not about
+// what Kubernetes alone would hold or leave alone, which it does no more.
+func (r *Report) obeys(now *Report) bool {
+	switch {
+	case r.Rule == string(rollout.RuleNotOurs), r.Guard == string(rollout.GuardBadControl), r.Guard == string(rollout.GuardStaleRevision):
+		return false
+	case (r.Partition == nil) != (now.Partition == nil), r.Partition != nil && *r.Partition != *now.Partition:
+		return false
+	}
+	return r.Paused == now.Paused && r.MaxUnavailable == now.MaxUnavailable && slices.Equal(r.Overrides, now.Overrides)
 }
 
 // onlyKnownTimes takes out what seems to begin just now only because nobody has told when
@@ -252,7 +271,7 @@ func (s *Status) fromKubernetes(o Outside, fresh bool) {
 	}
 	switch {
 	case fresh:
-		s.Reason += "; " + o.Last.Coordinator + " coordinates, and has not told of this revision yet"
+		s.Reason += "; " + o.Last.Coordinator + " coordinates, and has not told of this yet"
 	case o.Lease.Rolling && !o.Last.At.IsZero():
 		s.Reason += fmt.Sprintf("; nobody coordinates: %s was the last to tell, %s ago (%s)", o.Last.Coordinator, Ago(s.Now, o.Last.At), o.Last.Headline())
 	case outdated > 0:
