@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -307,13 +308,15 @@ func (p Plan) Waits() bool {
 }
 
 // Bar draws the progress in so many characters: settled, then what is between, then
-// outdated.
+// outdated. The numbers may be anybody's, because the Lease can be written by others; there
+// is no bar for more pods than a StatefulSet can have.
 func (p Progress) Bar(width int) string {
-	if p.Pods <= 0 {
+	if p.Pods <= 0 || p.Pods > math.MaxInt32 {
 		return ""
 	}
-	settled := min(p.Settled*width/p.Pods, width)
-	outdated := min(p.Outdated*width/p.Pods, width-settled)
+	part := func(n int) int { return int(int64(min(max(n, 0), p.Pods)) * int64(width) / int64(p.Pods)) }
+	settled := part(p.Settled)
+	outdated := min(part(p.Outdated), width-settled)
 	return strings.Repeat("█", settled) + strings.Repeat("▒", width-settled-outdated) + strings.Repeat("░", outdated)
 }
 
