@@ -177,7 +177,7 @@ func (f *statusFlags) follow(ctx context.Context, cmd *cobra.Command, look func(
 			case rollout.Complete.String():
 				return nil
 			case rollout.Idle.String():
-				return fmt.Errorf("nothing to wait for: %s", s.Reason)
+				return fmt.Errorf("nothing to wait for: %s", report.Clean(s.Reason))
 			}
 		}
 		select {
@@ -200,7 +200,7 @@ func (f *statusFlags) ended(ctx context.Context, last report.Status, failed stri
 	case last.Action == "":
 		return errors.New(why)
 	}
-	return fmt.Errorf("%s: %s; %s: %s", why, last.Progress, last.Headline(), last.Reason)
+	return fmt.Errorf("%s: %s; %s", why, last.Progress, report.Clean(last.Headline()+": "+last.Reason))
 }
 
 // clearScreen moves to the upper left corner and erases everything.

@@ -124,7 +124,7 @@ func completeStatefulSet(o *options.Client) cobra.CompletionFunc {
 // complain says on standard error what cannot be read, and does not end the command.
 func complain(cmd *cobra.Command, err error) {
 	if err != nil {
-		fmt.Fprintln(cmd.ErrOrStderr(), name(cmd)+":", err)
+		fmt.Fprintln(cmd.ErrOrStderr(), name(cmd)+":", text(err))
 	}
 }
 

@@ -177,6 +177,46 @@ func TestWatchThatDoesNotEndWell(t *testing.T) {
 	}
 }
 
+// Errors repeat what others wrote to the Lease.
+func TestNoErrorWritesToTheTerminal(t *testing.T) {
+	const hostile = "\x1b]0;title\a\x1b[2J\nquorate: all is well\r\u202e"
+	says := func(change func(*report.Report)) *world {
+		w := told(t, 3, second)
+		r, h, err := report.FromNotes(w.lease.Annotations)
+		if err != nil {
+			t.Fatal(err)
+		}
+		change(&r)
+		for key, value := range report.Notes(r, h) {
+			w.lease.Annotations[key] = value
+		}
+		return w
+	}
+	unreadable := told(t, 3, second)
+	unreadable.control(report.StatusAnnotation, `{"at": "`+hostile[:5]+`"}`)
+	for _, tc := range []struct {
+		name  string
+		world *world
+		args  []string
+		lines int
+	}{
+		{"time is up", says(func(r *report.Report) { r.Reason, r.Guard = hostile, hostile }), []string{"status", "etcd-main", "--watch", "--timeout=1s"}, 1},
+		{"nothing to wait for", says(func(r *report.Report) { r.Action, r.Reason = rollout.Idle.String(), hostile }), []string{"status", "etcd-main", "--watch"}, 1},
+		{"a complaint", unreadable, []string{"status", "etcd-main"}, 1},
+		{"bad input", newWorld(3), []string{"status", "etcd-main", "--statefulset=" + hostile[:12]}, 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			cmd, stdout, stderr := command(t, nil, append(tc.args, "--kubeconfig", apiServer(t, tc.world))...)
+			if code := exitCode(t, cmd.Run()); code == 0 {
+				t.Error("exit code 0")
+			}
+			if strings.ContainsAny(stdout.String()+stderr.String(), "\x1b\a\r\u202e") || strings.Count(stderr.String(), "\n") != tc.lines {
+				t.Errorf("%q\n%q", stdout, stderr)
+			}
+		})
+	}
+}
+
 func TestWithoutANameTheOnlyStatefulSetIsMeant(t *testing.T) {
 	another := func(name string, change func(*appsv1.StatefulSet)) appsv1.StatefulSet {
 		s := *newWorld(1).set.DeepCopy()
