@@ -124,11 +124,11 @@ func (f *planFlags) state(cmd *cobra.Command, o *options.Client, args []string) 
 // read reads the objects and what etcd says.
 func (f *planFlags) read(cmd *cobra.Command, o *options.Client, args []string) (*workload.Dump, rollout.Membership, error) {
 	if len(f.files) > 0 {
-		if len(args) > 0 {
-			o.Kubernetes.StatefulSet = args[0]
-		}
 		if err := errors.Join(o.Load(), o.ValidateRollout()); err != nil {
 			return nil, rollout.Membership{}, badInput{err}
+		}
+		if len(args) > 0 {
+			o.Kubernetes.StatefulSet = args[0]
 		}
 		dump := &workload.Dump{}
 		etcd, err := f.offline(dump)

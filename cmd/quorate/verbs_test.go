@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -212,6 +213,38 @@ func TestNoErrorWritesToTheTerminal(t *testing.T) {
 			}
 			if strings.ContainsAny(stdout.String()+stderr.String(), "\x1b\a\r\u202e") || strings.Count(stderr.String(), "\n") != tc.lines {
 				t.Errorf("%q\n%q", stdout, stderr)
+			}
+		})
+	}
+}
+
+func TestAnErrorKeepsItsLines(t *testing.T) {
+	if got := text(errors.Join(errors.New("a\x1b[2J"), errors.New("b\rc"))); got != "a [2J\nb c" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestTheArgumentWinsOverTheFile(t *testing.T) {
+	dir := t.TempDir()
+	writeFiles(t, dir, map[string][]byte{"config.yaml": []byte("statefulset: etcd-events\n")})
+	writeFiles(t, dir, with(3, complete)().files(t))
+	config := "--config=" + filepath.Join(dir, "config.yaml")
+	for _, tc := range []struct {
+		name string
+		args []string
+		code int
+		says string
+	}{
+		{"status", []string{"status", "etcd-main", config}, 0, "garden/etcd-main"},
+		{"plan", []string{"plan", "etcd-main", config, "-e", "http://127.0.0.1:1", "--probe-timeout=300ms"}, 3, "Wait"},
+		{"plan from files", []string{"plan", "etcd-main", config, "-f", filepath.Join(dir, "objects.yaml")}, 3, "Wait"},
+		{"without an argument the file is good", []string{"status", config}, 1, "etcd-events"},
+		{"and the flag wins as well", []string{"status", "--statefulset=etcd-main", config}, 0, "garden/etcd-main"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			stdout, stderr, code := invoke(t, "quorate", apiServer(t, with(3, complete)()), tc.args...)
+			if code != tc.code || !strings.Contains(stdout+stderr, tc.says) {
+				t.Errorf("exit code %d, want %d, and %q in\n%s%s", code, tc.code, tc.says, stdout, stderr)
 			}
 		})
 	}
