@@ -115,7 +115,7 @@ Guards that can be overridden (docs/reference.md says what each of them protects
 		}
 		warn(cmd.ErrOrStderr(), cfg, guards)
 		if !yes {
-			if err := confirm(cmd.InOrStdin(), cmd.ErrOrStderr(), cfg.StatefulSet); err != nil {
+			if err := confirm(cmd.Context(), cmd.InOrStdin(), cmd.ErrOrStderr(), cfg.StatefulSet); err != nil {
 				return err
 			}
 		}
@@ -253,17 +253,37 @@ func warn(w io.Writer, cfg coordinator.Config, guards []string) {
 }
 
 // confirm asks for the StatefulSet's name. Where nobody can be asked, --yes is needed.
-func confirm(in io.Reader, out io.Writer, statefulSet string) error {
+func confirm(ctx context.Context, in io.Reader, out io.Writer, statefulSet string) error {
 	if !isTerminal(in) {
 		return badInput{errors.New("--yes: is required where nobody can be asked")}
 	}
+	return ask(ctx, in, out, statefulSet)
+}
+
+// ask waits for the StatefulSet's name, or an interrupt.
+func ask(ctx context.Context, in io.Reader, out io.Writer, statefulSet string) error {
 	fmt.Fprintf(out, "Type the name of the StatefulSet (%s) to go on: ", statefulSet)
-	answer, err := bufio.NewReader(in).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return err
+	type line struct {
+		text string
+		err  error
 	}
-	if strings.TrimSpace(answer) != statefulSet {
-		return errors.New("nothing was changed")
+	lines := make(chan line, 1)
+	// Nothing interrupts reading from a terminal: after an interrupt it ends with the process.
+	go func() {
+		text, err := bufio.NewReader(in).ReadString('\n')
+		lines <- line{text, err}
+	}()
+	select {
+	case <-ctx.Done():
+		fmt.Fprintln(out)
+		return errors.New("interrupted; nothing was changed")
+	case answer := <-lines:
+		switch {
+		case answer.err != nil && !errors.Is(answer.err, io.EOF):
+			return answer.err
+		case ctx.Err() != nil || strings.TrimSpace(answer.text) != statefulSet:
+			return errors.New("nothing was changed")
+		}
+		return nil
 	}
-	return nil
 }

@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -349,6 +351,32 @@ func TestControls(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestOverrideAsksForTheName(t *testing.T) {
+	for _, tc := range []struct{ name, answer, says string }{
+		{"the name", "etcd-main\n", ""},
+		{"the name and the end", "etcd-main", ""},
+		{"another one", "etcd-events\n", "nothing was changed"},
+		{"nothing", "", "nothing was changed"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var out bytes.Buffer
+			err := ask(t.Context(), strings.NewReader(tc.answer), &out, "etcd-main")
+			if (err == nil) != (tc.says == "") || err != nil && err.Error() != tc.says || !strings.Contains(out.String(), "(etcd-main)") {
+				t.Errorf("%v %q", err, &out)
+			}
+		})
+	}
+	t.Run("an interrupt", func(t *testing.T) {
+		in, typing := io.Pipe()
+		defer typing.Close()
+		ctx, interrupt := context.WithCancel(t.Context())
+		interrupt()
+		if err := ask(ctx, in, io.Discard, "etcd-main"); err == nil || err.Error() != "interrupted; nothing was changed" {
+			t.Error(err)
+		}
+	})
 }
 
 func controlsOf(a *api) rollout.Controls {
