@@ -11,6 +11,7 @@ import (
 	"unicode"
 
 	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,9 +39,10 @@ func pause() *cobra.Command {
 		Short: "Hold a rollout",
 		Long: `Holds a rollout: no pod is removed and no leader moved until quorate resume. A removal that
 was sent already still takes effect. A pod that crashes or is deleted by somebody else
-comes back with the new revision all the same, because that is how OnDelete works.` +
+comes back with the new revision all the same, because that is how OnDelete works. With
+another update strategy the StatefulSet controller rolls, and no pause of Quorate's holds it.` +
 			fmt.Sprintf(controlsLong, rollout.ControlPaused+"=true"),
-	}, func(cmd *cobra.Command, cfg coordinator.Config, before rollout.Controls) error {
+	}, func(cmd *cobra.Command, cfg coordinator.Config, before found) error {
 		yes := "true"
 		lease, err := annotate(cmd.Context(), cfg, rollout.ControlPaused, &yes)
 		if err != nil {
@@ -49,6 +51,10 @@ comes back with the new revision all the same, because that is how OnDelete work
 		was := "is paused"
 		if before.Paused {
 			was = "was paused already"
+		}
+		if before.strategy != appsv1.OnDeleteStatefulSetStrategyType {
+			fmt.Fprintf(cmd.ErrOrStderr(), "WARNING: the update strategy of %s/%s is %s, not OnDelete: the StatefulSet controller itself replaces its pods, and no pause of Quorate's holds it\n", cfg.Namespace, cfg.StatefulSet, before.strategy)
+			return say(cmd, lease, "%s/%s %s for Quorate alone; to end that: %s resume%s", cfg.Namespace, cfg.StatefulSet, was, name(cmd), arguments(cfg))
 		}
 		return say(cmd, lease, "%s/%s %s: nothing is removed until: %s resume%s", cfg.Namespace, cfg.StatefulSet, was, name(cmd), arguments(cfg))
 	})
@@ -59,7 +65,7 @@ func resume() *cobra.Command {
 		Use:   "resume [STATEFULSET]",
 		Short: "Let a paused rollout go on",
 		Long:  `Lets a paused rollout go on. Other controls stay as they are.` + fmt.Sprintf(controlsLong, rollout.ControlPaused+"-"),
-	}, func(cmd *cobra.Command, cfg coordinator.Config, before rollout.Controls) error {
+	}, func(cmd *cobra.Command, cfg coordinator.Config, before found) error {
 		lease, err := annotate(cmd.Context(), cfg, rollout.ControlPaused, nil)
 		if err != nil {
 			return err
@@ -105,7 +111,7 @@ Guards that can be overridden (docs/reference.md says what each of them protects
 			}
 			return nil
 		},
-	}, func(cmd *cobra.Command, cfg coordinator.Config, before rollout.Controls) error {
+	}, func(cmd *cobra.Command, cfg coordinator.Config, before found) error {
 		if clearAll {
 			lease, err := annotate(cmd.Context(), cfg, rollout.ControlOverrideGuards, nil)
 			if err != nil {
@@ -139,7 +145,7 @@ Guards that can be overridden (docs/reference.md says what each of them protects
 }
 
 // control completes a command that sets controls.
-func control(o *options.Client, cmd *cobra.Command, run func(*cobra.Command, coordinator.Config, rollout.Controls) error) *cobra.Command {
+func control(o *options.Client, cmd *cobra.Command, run func(*cobra.Command, coordinator.Config, found) error) *cobra.Command {
 	if cmd.Args == nil {
 		cmd.Args = oneStatefulSet
 	}
@@ -160,19 +166,26 @@ func control(o *options.Client, cmd *cobra.Command, run func(*cobra.Command, coo
 	return cmd
 }
 
+// found is what there was before a control is set.
+type found struct {
+	rollout.Controls
+	strategy appsv1.StatefulSetUpdateStrategyType
+}
+
 // existing sees to it that no control is set for a StatefulSet that does not exist, where
-// nobody would ever read it, and returns the controls there are.
-func existing(ctx context.Context, cfg coordinator.Config) (rollout.Controls, error) {
+// nobody would ever read it, and returns what there is.
+func existing(ctx context.Context, cfg coordinator.Config) (found, error) {
 	ctx, cancel := context.WithTimeout(ctx, cfg.RequestTimeout)
 	defer cancel()
-	if _, err := cfg.StatefulSets.Get(ctx, cfg.StatefulSet, metav1.GetOptions{}); err != nil {
-		if apierrors.IsNotFound(err) {
-			return rollout.Controls{}, badInput{fmt.Errorf("there is no StatefulSet %s in namespace %s", cfg.StatefulSet, cfg.Namespace)}
-		}
-		return rollout.Controls{}, fmt.Errorf("get StatefulSet %s: %w", cfg.StatefulSet, err)
+	set, err := cfg.StatefulSets.Get(ctx, cfg.StatefulSet, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return found{}, badInput{fmt.Errorf("there is no StatefulSet %s in namespace %s", cfg.StatefulSet, cfg.Namespace)}
+	case err != nil:
+		return found{}, fmt.Errorf("get StatefulSet %s: %w", cfg.StatefulSet, err)
 	}
 	lease, err := record.Read(ctx, cfg.Leases, cfg.StatefulSet)
-	return record.Controls(lease), err
+	return found{record.Controls(lease), set.Spec.UpdateStrategy.Type}, err
 }
 
 func annotate(ctx context.Context, cfg coordinator.Config, key string, value *string) (*coordinationv1.Lease, error) {

@@ -302,6 +302,11 @@ func TestControls(t *testing.T) {
 		{"pause makes the Lease", none, "pause etcd-main", 0, []string{"create"}, []string{"garden/etcd-main is paused: nothing is removed until: quorate resume -n garden etcd-main"}, func(c rollout.Controls) bool { return c.Paused }},
 		{"pause patches a record", func(t *testing.T) *world { return told(t, 3, second) }, "pause", 0, []string{`{"metadata":{"annotations":{"quorate.dev/paused":"true"}}}`}, []string{"is paused"}, func(c rollout.Controls) bool { return c.Paused }},
 		{"pause once more", func(*testing.T) *world { return with(3, func(w *world) { w.control("quorate.dev/paused", "true") })() }, "pause", 0, nil, []string{"was paused already"}, func(c rollout.Controls) bool { return c.Paused }},
+		{"pause of what the StatefulSet controller rolls", func(*testing.T) *world {
+			return with(3, func(w *world) { w.set.Spec.UpdateStrategy.Type = appsv1.RollingUpdateStatefulSetStrategyType })()
+		}, "pause etcd-main", 0, []string{"create"}, []string{
+			"WARNING: the update strategy of garden/etcd-main is RollingUpdate, not OnDelete", "garden/etcd-main is paused for Quorate alone",
+		}, func(c rollout.Controls) bool { return c.Paused }},
 		{"pause with another control that is bad", func(*testing.T) *world { return with(3, func(w *world) { w.control("quorate.dev/partition", "-1") })() }, "pause", 0, nil, []string{`the rollout is held all the same, by a control that cannot be read: quorate.dev/partition: "-1"`}, func(c rollout.Controls) bool { return c.Paused }},
 		{"resume removes the annotation", func(*testing.T) *world { return with(3, func(w *world) { w.control("quorate.dev/paused", "true") })() }, "resume", 0, []string{`{"metadata":{"annotations":{"quorate.dev/paused":null}}}`}, []string{"goes on; to hold it again: quorate pause -n garden etcd-main"}, func(c rollout.Controls) bool { return !c.Paused }},
 		{"resume of what is not paused", none, "resume", 0, []string{}, []string{"was not paused"}, func(c rollout.Controls) bool { return !c.Paused }},
