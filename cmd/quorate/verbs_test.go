@@ -180,6 +180,30 @@ func TestWatchThatDoesNotEndWell(t *testing.T) {
 	}
 }
 
+func TestWatchEndsWithWhatItWatches(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		change func(*api)
+		says   string
+	}{
+		{"deleted", func(a *api) { a.set = nil }, "quorate: nothing to wait for any more: get StatefulSet etcd-main: not found\n"},
+		{"forbidden", func(a *api) { a.forbidden = true }, "quorate: nothing to wait for any more: get StatefulSet etcd-main: forbidden\n"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			a := &api{world: told(t, 3, second)}
+			cmd, _, stderr := command(t, nil, "status", "etcd-main", "--watch", "--every=100ms", "--kubeconfig", answering(t, a))
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			<-a.asked
+			a.change(func(*world) { tc.change(a) })
+			if code := exitCode(t, cmd.Wait()); code != exitFailure || stderr.String() != tc.says {
+				t.Errorf("exit code %d: %s", code, stderr)
+			}
+		})
+	}
+}
+
 // Errors repeat what others wrote to the Lease.
 func TestNoErrorWritesToTheTerminal(t *testing.T) {
 	const hostile = "\x1b]0;title\a\x1b[2J\nquorate: all is well\r\u202e"
