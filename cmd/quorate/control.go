@@ -85,10 +85,11 @@ func override() *cobra.Command {
 	cmd := control(o, &cobra.Command{
 		Use:   "override [STATEFULSET] {GUARD[,GUARD…] | --clear}",
 		Short: "Keep guards from holding a rollout: the escape hatch, at your own risk",
-		Long: `Keeps the named guards from holding this rollout, and only these: what was overridden
-before and is not named any more holds again. Everything that an overridden guard protects
-is then in your hands; it is told loudly in status, events and metrics for as long as it
-lasts. Undo it with --clear as soon as it is over.
+		Long: `Keeps the named guards from holding this rollout and every later one until they are
+cleared, and only these: what was overridden before and is not named any more holds again.
+Everything that an overridden guard protects is then in your hands; it is told loudly in
+status, events and metrics for as long as it lasts. The end of a rollout does not end it:
+undo it with --clear as soon as it is over.
 
 Guards that can be overridden (docs/reference.md says what each of them protects):
 
@@ -130,7 +131,7 @@ Guards that can be overridden (docs/reference.md says what each of them protects
 		if err != nil {
 			return err
 		}
-		return say(cmd, lease, "%s/%s: OVERRIDDEN %s (before: %s); undo it as soon as it is over: %s override%s --clear", cfg.Namespace, cfg.StatefulSet, list, listOf(before.Override), name(cmd), arguments(cfg))
+		return say(cmd, lease, "%s/%s: OVERRIDDEN %s (before: %s), for every later rollout as well; undo it as soon as this one is over: %s override%s --clear", cfg.Namespace, cfg.StatefulSet, list, listOf(before.Override), name(cmd), arguments(cfg))
 	})
 	cmd.Flags().BoolVar(&clearAll, "clear", false, "end every override")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do it without asking")
@@ -254,7 +255,7 @@ func listOf(guards []rollout.Guard) string {
 
 // warn says what each guard protects.
 func warn(w io.Writer, cfg coordinator.Config, guards []string) {
-	fmt.Fprintf(w, "WARNING: these guards will not hold the rollout of %s/%s any more, and data or quorum may be lost:\n", cfg.Namespace, cfg.StatefulSet)
+	fmt.Fprintf(w, "WARNING: these guards will not hold this or any later rollout of %s/%s until they are cleared, and data or quorum may be lost:\n", cfg.Namespace, cfg.StatefulSet)
 	for _, guard := range guards {
 		for _, e := range rollout.Guards {
 			if e.Name == guard {

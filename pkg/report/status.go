@@ -470,7 +470,7 @@ func (s Status) Table(w io.Writer, paint Paint) error {
 		head("BAD CONTROL", "%s", paint.as(alarm, bad))
 	}
 	if len(s.Overrides) > 0 {
-		head("OVERRIDDEN", "%s", paint.as(alarm, strings.Join(slices.Sorted(slices.Values(s.Overrides)), ", ")+" will not hold this rollout"))
+		head("OVERRIDDEN", "%s", paint.as(alarm, strings.Join(slices.Sorted(slices.Values(s.Overrides)), ", ")+" will not hold this rollout, nor any later one, until cleared"))
 	}
 
 	printf(&b, "\n%s", paint.as(s.colour(), s.Headline()))
