@@ -271,6 +271,8 @@ func (s *Status) fromKubernetes(o Outside, fresh bool) {
 		return
 	}
 	switch {
+	case fresh && o.Last.UpdateRevision != o.State.Set.UpdateRevision:
+		s.Reason += "; " + o.Last.Coordinator + " coordinates, and has not told of this revision yet"
 	case fresh:
 		s.Reason += "; " + o.Last.Coordinator + " coordinates, and has not told of this yet"
 	case o.Lease.Rolling && !o.Last.At.IsZero():
