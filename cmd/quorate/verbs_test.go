@@ -497,7 +497,9 @@ func TestShellCompletion(t *testing.T) {
 		}
 	}
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
-		if stdout, stderr, code := invoke(t, "quorate", "", "completion", shell); code != 0 || !strings.Contains(stdout, "quorate") {
+		// Cobra binds its standard output early, so it is the process's own.
+		cmd, stdout, stderr := command(t, nil, "completion", shell)
+		if code := exitCode(t, cmd.Run()); code != 0 || !strings.Contains(stdout.String(), "quorate") {
 			t.Errorf("%s: exit code %d %s", shell, code, stderr)
 		}
 	}
