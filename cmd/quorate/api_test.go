@@ -23,6 +23,8 @@ type api struct {
 	*world
 	// others are StatefulSets beside the world's own.
 	others []appsv1.StatefulSet
+	// forbidden: the StatefulSet may not be read.
+	forbidden bool
 	// writes are the requests that changed something.
 	writes []string
 	// asked is closed when the StatefulSet is read for the fourth time.
@@ -80,6 +82,12 @@ func (a *api) answer(t *testing.T, r *http.Request) (answer any, code int) {
 	case strings.HasSuffix(path, "/namespaces/garden/statefulsets/etcd-main"):
 		if a.reads++; a.reads == 4 {
 			close(a.asked)
+		}
+		if a.forbidden {
+			return map[string]any{"apiVersion": "v1", "kind": "Status", "status": "Failure", "reason": "Forbidden", "message": "forbidden", "code": http.StatusForbidden}, http.StatusForbidden
+		}
+		if a.set == nil {
+			return missing, http.StatusNotFound
 		}
 		return a.set, http.StatusOK
 	case strings.HasSuffix(path, "/namespaces/garden/statefulsets"):

@@ -11,6 +11,7 @@ import (
 	"unicode"
 
 	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,9 +39,10 @@ func pause() *cobra.Command {
 		Short: "Hold a rollout",
 		Long: `Holds a rollout: no pod is removed and no leader moved until quorate resume. A removal that
 was sent already still takes effect. A pod that crashes or is deleted by somebody else
-comes back with the new revision all the same, because that is how OnDelete works.` +
+comes back with the new revision all the same, because that is how OnDelete works. With
+another update strategy the StatefulSet controller rolls, and no pause of Quorate's holds it.` +
 			fmt.Sprintf(controlsLong, rollout.ControlPaused+"=true"),
-	}, func(cmd *cobra.Command, cfg coordinator.Config, before rollout.Controls) error {
+	}, func(cmd *cobra.Command, cfg coordinator.Config, before found) error {
 		yes := "true"
 		lease, err := annotate(cmd.Context(), cfg, rollout.ControlPaused, &yes)
 		if err != nil {
@@ -49,6 +51,10 @@ comes back with the new revision all the same, because that is how OnDelete work
 		was := "is paused"
 		if before.Paused {
 			was = "was paused already"
+		}
+		if before.strategy != appsv1.OnDeleteStatefulSetStrategyType {
+			fmt.Fprintf(cmd.ErrOrStderr(), "WARNING: the update strategy of %s/%s is %s, not OnDelete: the StatefulSet controller itself replaces its pods, and no pause of Quorate's holds it\n", cfg.Namespace, cfg.StatefulSet, before.strategy)
+			return say(cmd, lease, "%s/%s %s for Quorate alone; to end that: %s resume%s", cfg.Namespace, cfg.StatefulSet, was, name(cmd), arguments(cfg))
 		}
 		return say(cmd, lease, "%s/%s %s: nothing is removed until: %s resume%s", cfg.Namespace, cfg.StatefulSet, was, name(cmd), arguments(cfg))
 	})
@@ -59,7 +65,7 @@ func resume() *cobra.Command {
 		Use:   "resume [STATEFULSET]",
 		Short: "Let a paused rollout go on",
 		Long:  `Lets a paused rollout go on. Other controls stay as they are.` + fmt.Sprintf(controlsLong, rollout.ControlPaused+"-"),
-	}, func(cmd *cobra.Command, cfg coordinator.Config, before rollout.Controls) error {
+	}, func(cmd *cobra.Command, cfg coordinator.Config, before found) error {
 		lease, err := annotate(cmd.Context(), cfg, rollout.ControlPaused, nil)
 		if err != nil {
 			return err
@@ -79,10 +85,11 @@ func override() *cobra.Command {
 	cmd := control(o, &cobra.Command{
 		Use:   "override [STATEFULSET] {GUARD[,GUARD…] | --clear}",
 		Short: "Keep guards from holding a rollout: the escape hatch, at your own risk",
-		Long: `Keeps the named guards from holding this rollout, and only these: what was overridden
-before and is not named any more holds again. Everything that an overridden guard protects
-is then in your hands; it is told loudly in status, events and metrics for as long as it
-lasts. Undo it with --clear as soon as it is over.
+		Long: `Keeps the named guards from holding this rollout and every later one until they are
+cleared, and only these: what was overridden before and is not named any more holds again.
+Everything that an overridden guard protects is then in your hands; it is told loudly in
+status, events and metrics for as long as it lasts. The end of a rollout does not end it:
+undo it with --clear as soon as it is over.
 
 Guards that can be overridden (docs/reference.md says what each of them protects):
 
@@ -105,7 +112,7 @@ Guards that can be overridden (docs/reference.md says what each of them protects
 			}
 			return nil
 		},
-	}, func(cmd *cobra.Command, cfg coordinator.Config, before rollout.Controls) error {
+	}, func(cmd *cobra.Command, cfg coordinator.Config, before found) error {
 		if clearAll {
 			lease, err := annotate(cmd.Context(), cfg, rollout.ControlOverrideGuards, nil)
 			if err != nil {
@@ -115,7 +122,7 @@ Guards that can be overridden (docs/reference.md says what each of them protects
 		}
 		warn(cmd.ErrOrStderr(), cfg, guards)
 		if !yes {
-			if err := confirm(cmd.InOrStdin(), cmd.ErrOrStderr(), cfg.StatefulSet); err != nil {
+			if err := confirm(cmd.Context(), cmd.InOrStdin(), cmd.ErrOrStderr(), cfg.StatefulSet); err != nil {
 				return err
 			}
 		}
@@ -124,7 +131,7 @@ Guards that can be overridden (docs/reference.md says what each of them protects
 		if err != nil {
 			return err
 		}
-		return say(cmd, lease, "%s/%s: OVERRIDDEN %s (before: %s); undo it as soon as it is over: %s override%s --clear", cfg.Namespace, cfg.StatefulSet, list, listOf(before.Override), name(cmd), arguments(cfg))
+		return say(cmd, lease, "%s/%s: OVERRIDDEN %s (before: %s), for every later rollout as well; undo it as soon as this one is over: %s override%s --clear", cfg.Namespace, cfg.StatefulSet, list, listOf(before.Override), name(cmd), arguments(cfg))
 	})
 	cmd.Flags().BoolVar(&clearAll, "clear", false, "end every override")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do it without asking")
@@ -139,7 +146,7 @@ Guards that can be overridden (docs/reference.md says what each of them protects
 }
 
 // control completes a command that sets controls.
-func control(o *options.Client, cmd *cobra.Command, run func(*cobra.Command, coordinator.Config, rollout.Controls) error) *cobra.Command {
+func control(o *options.Client, cmd *cobra.Command, run func(*cobra.Command, coordinator.Config, found) error) *cobra.Command {
 	if cmd.Args == nil {
 		cmd.Args = oneStatefulSet
 	}
@@ -160,19 +167,26 @@ func control(o *options.Client, cmd *cobra.Command, run func(*cobra.Command, coo
 	return cmd
 }
 
+// found is what there was before a control is set.
+type found struct {
+	rollout.Controls
+	strategy appsv1.StatefulSetUpdateStrategyType
+}
+
 // existing sees to it that no control is set for a StatefulSet that does not exist, where
-// nobody would ever read it, and returns the controls there are.
-func existing(ctx context.Context, cfg coordinator.Config) (rollout.Controls, error) {
+// nobody would ever read it, and returns what there is.
+func existing(ctx context.Context, cfg coordinator.Config) (found, error) {
 	ctx, cancel := context.WithTimeout(ctx, cfg.RequestTimeout)
 	defer cancel()
-	if _, err := cfg.StatefulSets.Get(ctx, cfg.StatefulSet, metav1.GetOptions{}); err != nil {
-		if apierrors.IsNotFound(err) {
-			return rollout.Controls{}, badInput{fmt.Errorf("there is no StatefulSet %s in namespace %s", cfg.StatefulSet, cfg.Namespace)}
-		}
-		return rollout.Controls{}, fmt.Errorf("get StatefulSet %s: %w", cfg.StatefulSet, err)
+	set, err := cfg.StatefulSets.Get(ctx, cfg.StatefulSet, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return found{}, badInput{fmt.Errorf("there is no StatefulSet %s in namespace %s", cfg.StatefulSet, cfg.Namespace)}
+	case err != nil:
+		return found{}, fmt.Errorf("get StatefulSet %s: %w", cfg.StatefulSet, err)
 	}
 	lease, err := record.Read(ctx, cfg.Leases, cfg.StatefulSet)
-	return record.Controls(lease), err
+	return found{record.Controls(lease), set.Spec.UpdateStrategy.Type}, err
 }
 
 func annotate(ctx context.Context, cfg coordinator.Config, key string, value *string) (*coordinationv1.Lease, error) {
@@ -241,7 +255,7 @@ func listOf(guards []rollout.Guard) string {
 
 // warn says what each guard protects.
 func warn(w io.Writer, cfg coordinator.Config, guards []string) {
-	fmt.Fprintf(w, "WARNING: these guards will not hold the rollout of %s/%s any more, and data or quorum may be lost:\n", cfg.Namespace, cfg.StatefulSet)
+	fmt.Fprintf(w, "WARNING: these guards will not hold this or any later rollout of %s/%s until they are cleared, and data or quorum may be lost:\n", cfg.Namespace, cfg.StatefulSet)
 	for _, guard := range guards {
 		for _, e := range rollout.Guards {
 			if e.Name == guard {
@@ -253,17 +267,37 @@ func warn(w io.Writer, cfg coordinator.Config, guards []string) {
 }
 
 // confirm asks for the StatefulSet's name. Where nobody can be asked, --yes is needed.
-func confirm(in io.Reader, out io.Writer, statefulSet string) error {
+func confirm(ctx context.Context, in io.Reader, out io.Writer, statefulSet string) error {
 	if !isTerminal(in) {
 		return badInput{errors.New("--yes: is required where nobody can be asked")}
 	}
+	return ask(ctx, in, out, statefulSet)
+}
+
+// ask waits for the StatefulSet's name, or an interrupt.
+func ask(ctx context.Context, in io.Reader, out io.Writer, statefulSet string) error {
 	fmt.Fprintf(out, "Type the name of the StatefulSet (%s) to go on: ", statefulSet)
-	answer, err := bufio.NewReader(in).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return err
+	type line struct {
+		text string
+		err  error
 	}
-	if strings.TrimSpace(answer) != statefulSet {
-		return errors.New("nothing was changed")
+	lines := make(chan line, 1)
+	// Nothing interrupts reading from a terminal: after an interrupt it ends with the process.
+	go func() {
+		text, err := bufio.NewReader(in).ReadString('\n')
+		lines <- line{text, err}
+	}()
+	select {
+	case <-ctx.Done():
+		fmt.Fprintln(out)
+		return errors.New("interrupted; nothing was changed")
+	case answer := <-lines:
+		switch {
+		case answer.err != nil && !errors.Is(answer.err, io.EOF):
+			return answer.err
+		case ctx.Err() != nil || strings.TrimSpace(answer.text) != statefulSet:
+			return errors.New("nothing was changed")
+		}
+		return nil
 	}
-	return nil
 }

@@ -40,7 +40,7 @@ func main() {
 	if errors.Is(err, errWaiting) {
 		os.Exit(exitWaiting)
 	}
-	fmt.Fprintln(os.Stderr, name(cmd)+":", err)
+	fmt.Fprintln(os.Stderr, name(cmd)+":", text(err))
 	var bad badInput
 	if errors.As(err, &bad) {
 		os.Exit(exitBadInput)
@@ -93,6 +93,15 @@ that holds or waits.`,
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return badInput{err} })
 	cmd.AddCommand(status(), plan(), history(), pause(), resume(), override(), sidecar(), versionCommand())
+	// Cobra's own commands take a word too many for a failure.
+	cmd.InitDefaultCompletionCmd()
+	for _, c := range cmd.Commands() {
+		if c.Name() == "completion" {
+			for _, shell := range c.Commands() {
+				shell.Args = noArgs
+			}
+		}
+	}
 	return cmd
 }
 

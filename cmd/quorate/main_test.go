@@ -67,6 +67,7 @@ func TestExitCodes(t *testing.T) {
 		{"an unknown command is bad input", nil, []string{"sidekick"}, 2, "", `quorate: unknown command "sidekick"; see quorate --help`},
 		{"an unknown flag is bad input", nil, []string{"sidecar", "--loud"}, 2, "", "quorate: unknown flag: --loud"},
 		{"an unknown flag before any command is bad input", nil, []string{"--loud"}, 2, "", "quorate: unknown flag: --loud"},
+		{"an argument too many for a shell's completion is bad input", nil, []string{"completion", "bash", "extra"}, 2, "", `quorate: unknown command "extra" for "quorate completion bash"`},
 		{"an argument too many is bad input", pod, []string{"sidecar", "etcd-main"}, 2, "", `quorate: unknown command "etcd-main" for "quorate sidecar"`},
 		{"a value of the wrong kind is bad input", pod, []string{"sidecar", "--max-unavailable=many"}, 2, "", `quorate: invalid argument "many" for "--max-unavailable" flag: "many" is neither a number nor a percentage such as 40%`},
 		{"a bad value is bad input", pod, []string{"sidecar", "-e", "etcd"}, 2, "", `quorate: --endpoints: "etcd": not a client URL such as https://etcd-main-0.etcd-main-peer.ns.svc:2379`},

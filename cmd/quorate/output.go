@@ -38,6 +38,16 @@ func encode(w io.Writer, output string, value any) error {
 	return encoder.Encode(value)
 }
 
+// text is an error as a person may see it. It may have several lines, and repeat what others
+// wrote: the annotations of the Lease, names of members.
+func text(err error) string {
+	lines := strings.Split(err.Error(), "\n")
+	for i := range lines {
+		lines[i] = report.Clean(lines[i])
+	}
+	return strings.Join(lines, "\n")
+}
+
 // isTerminal is true where a person reads what is written.
 func isTerminal(w any) bool {
 	file, ok := w.(*os.File)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -67,8 +66,8 @@ Exit codes:
 		Args:              oneStatefulSet,
 		ValidArgsFunction: completeStatefulSet(o),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if f.output != "table" && f.output != "json" {
-				return badInput{fmt.Errorf("--output: %q: use table or json", f.output)}
+			if err := checkOutput(f.output, "table", "json", "yaml"); err != nil {
+				return err
 			}
 			state, policy, err := f.state(cmd, o, args)
 			if err != nil {
@@ -88,7 +87,8 @@ Exit codes:
 	fs.StringVar(&f.endpointHealth, "endpoint-health", "", "file with the output of etcdctl endpoint health -w json")
 	fs.StringVar(&f.self, "self", "", "the coordinator's own pod, which goes last among equals (default: live, $POD_NAME; else the coordinator's while it tells; else none)")
 	fs.StringVar(&f.now, "now", "", "the time to reckon ages from, in RFC 3339 (default: the current time)")
-	fs.StringVarP(&f.output, "output", "o", "table", "table or json")
+	fs.StringVarP(&f.output, "output", "o", "table", "table, json or yaml")
+	completeOutput(cmd, "table", "json", "yaml")
 	fs.BoolVar(&f.all, "all", false, "show the whole predicted order, assuming that every replaced pod settles")
 	return cmd
 }
@@ -124,11 +124,11 @@ func (f *planFlags) state(cmd *cobra.Command, o *options.Client, args []string) 
 // read reads the objects and what etcd says.
 func (f *planFlags) read(cmd *cobra.Command, o *options.Client, args []string) (*workload.Dump, rollout.Membership, error) {
 	if len(f.files) > 0 {
-		if len(args) > 0 {
-			o.Kubernetes.StatefulSet = args[0]
-		}
 		if err := errors.Join(o.Load(), o.ValidateRollout()); err != nil {
 			return nil, rollout.Membership{}, badInput{err}
+		}
+		if len(args) > 0 {
+			o.Kubernetes.StatefulSet = args[0]
 		}
 		dump := &workload.Dump{}
 		etcd, err := f.offline(dump)
@@ -210,15 +210,12 @@ func (f *planFlags) show(w io.Writer, state rollout.State, policy rollout.Policy
 }
 
 func render(w io.Writer, output string, all bool, plans []report.Plan) error {
-	if output == "json" {
-		encoder := json.NewEncoder(w)
-		encoder.SetIndent("", "  ")
-		if all {
-			return encoder.Encode(plans)
-		}
-		return encoder.Encode(plans[0])
-	}
-	if all {
+	switch {
+	case output != "table" && all:
+		return encode(w, output, plans)
+	case output != "table":
+		return encode(w, output, plans[0])
+	case all:
 		return report.Order(w, plans)
 	}
 	return plans[0].Table(w)

@@ -68,7 +68,7 @@ func TestBadInputOfAPlan(t *testing.T) {
 		{"another StatefulSet", append(slices.Clone(good), "--statefulset", "etcd-other"), 2, []string{"etcd-other", "garden/etcd-main"}},
 		{"another namespace", append(slices.Clone(good), "--namespace", "shoot"), 2, []string{"shoot/", "garden/etcd-main"}},
 		{"a time that is none", append(slices.Clone(good), "--now", "yesterday"), 2, []string{"--now", "yesterday", "2026-01-02T15:04:05Z"}},
-		{"an output that is none", append(slices.Clone(good), "-o", "yaml"), 2, []string{"--output", "yaml", "table or json"}},
+		{"an output that is none", append(slices.Clone(good), "-o", "xml"), 2, []string{"--output", "xml", "table, json or yaml"}},
 		{"etcd's files without objects", []string{"--member-list", path("member-list.json")}, 2, []string{"--filename"}},
 		{"the StatefulSet as the argument", append(slices.Clone(good), "etcd-main"), 0, nil},
 		{"two arguments", append(slices.Clone(good), "etcd-main", "etcd-events"), 2, []string{"one StatefulSet", "etcd-events"}},

@@ -7,9 +7,13 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"sigs.k8s.io/yaml"
 
 	"github.com/quorate/quorate/pkg/report"
 )
@@ -89,6 +93,29 @@ func TestPlanOfEverySituation(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A plan is the same in YAML and in JSON, one step or all of them.
+func TestAPlanInYAML(t *testing.T) {
+	args := dumpArgs(filepath.Join("testdata", "plan", "healthy-first-pod"))
+	for _, all := range [][]string{nil, {"--all"}} {
+		text, err := runPlan(t, append(append(slices.Clone(args), all...), "-o", "json")...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := runPlan(t, append(append(slices.Clone(args), all...), "-o", "yaml")...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		asJSON, err := yaml.YAMLToJSON([]byte(got))
+		if err != nil || got == text {
+			t.Fatalf("%v\n%s", err, got)
+		}
+		var a, b any
+		if err := errors.Join(json.Unmarshal([]byte(text), &a), json.Unmarshal(asJSON, &b)); err != nil || !reflect.DeepEqual(a, b) {
+			t.Errorf("%v: %s is not\n%s", err, got, text)
+		}
 	}
 }
 

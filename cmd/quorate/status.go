@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/quorate/quorate/coordinator"
 	"github.com/quorate/quorate/pkg/options"
@@ -58,7 +59,8 @@ Exit codes:
   0  something is being done, complete, or nothing of Quorate's (idle); with --watch:
      complete
   1  failure: the Kubernetes API cannot be read; with --watch: also the --timeout, an
-     interrupt, or a StatefulSet that is not Quorate's to roll
+     interrupt, or a StatefulSet that is not Quorate's to roll, or is deleted or forbidden
+     to be read meanwhile (whatever else cannot be read is tried again)
   2  bad input: a flag, its value, or a StatefulSet that is not named
   3  holding or waiting (without --watch)`,
 		Example: `  # What is going on? (from a laptop, by kubectl's context)
@@ -159,6 +161,9 @@ func (f *statusFlags) follow(ctx context.Context, cmd *cobra.Command, look func(
 			return f.ended(ctx, last, failed)
 		case err != nil && first:
 			return err
+		case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
+			// Nothing that could be waited for mends that.
+			return fmt.Errorf("nothing to wait for any more: %w", err)
 		case err != nil:
 			if failed != err.Error() {
 				complain(cmd, fmt.Errorf("%w; looking again", err))
@@ -177,7 +182,7 @@ func (f *statusFlags) follow(ctx context.Context, cmd *cobra.Command, look func(
 			case rollout.Complete.String():
 				return nil
 			case rollout.Idle.String():
-				return fmt.Errorf("nothing to wait for: %s", s.Reason)
+				return fmt.Errorf("nothing to wait for: %s", report.Clean(s.Reason))
 			}
 		}
 		select {
@@ -200,7 +205,7 @@ func (f *statusFlags) ended(ctx context.Context, last report.Status, failed stri
 	case last.Action == "":
 		return errors.New(why)
 	}
-	return fmt.Errorf("%s: %s; %s: %s", why, last.Progress, last.Headline(), last.Reason)
+	return fmt.Errorf("%s: %s; %s", why, last.Progress, report.Clean(last.Headline()+": "+last.Reason))
 }
 
 // clearScreen moves to the upper left corner and erases everything.

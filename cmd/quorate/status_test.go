@@ -81,6 +81,12 @@ func (w *world) tells(t testing.TB, at time.Time, changes ...func(*report.Sight)
 	}
 }
 
+// held: its coordinator has not given the record back yet.
+func (w *world) held() {
+	holder := "etcd-main-1_uid"
+	w.lease.Spec.HolderIdentity = &holder
+}
+
 // second is a rollout whose first pod has settled, and whose second is coming up.
 func second(w *world) {
 	w.settled(2)
@@ -126,6 +132,47 @@ var statusSituations = []struct {
 		w := with(3, second)()
 		w.tells(t, now.Add(-3*time.Second))
 		w.control("quorate.dev/paused", "true")
+		return w
+	}},
+	{"a resumption that the coordinator has not seen yet", "Wait - kubernetes", false, func(t testing.TB) *world {
+		w := with(3, func(w *world) {
+			second(w)
+			w.control("quorate.dev/paused", "true")
+		})()
+		w.tells(t, now.Add(-3*time.Second))
+		delete(w.lease.Annotations, "quorate.dev/paused")
+		return w
+	}},
+	{"a bad control that the coordinator has not seen mended yet", "Wait - kubernetes", false, func(t testing.TB) *world {
+		w := with(3, func(w *world) {
+			second(w)
+			w.control("quorate.dev/paused", "yes")
+		})()
+		w.tells(t, now.Add(-3*time.Second))
+		delete(w.lease.Annotations, "quorate.dev/paused")
+		return w
+	}},
+	{"complete below a partition that has been lifted since", "Wait - kubernetes", false, func(t testing.TB) *world {
+		w := with(3, func(w *world) {
+			w.settled(2)
+			w.control("quorate.dev/partition", "2")
+		})()
+		w.tells(t, now.Add(-3*time.Second))
+		w.held()
+		delete(w.lease.Annotations, "quorate.dev/partition")
+		return w
+	}},
+	{"complete, by who holds the record still, and a pod has gone since", "Wait Terminating kubernetes", false, func(t testing.TB) *world {
+		w := with(3, func(w *world) { w.settled(0, 1, 2) })()
+		w.tells(t, now.Add(-3*time.Second))
+		w.held()
+		w.removePod(1)
+		return w
+	}},
+	{"complete, by who holds the record still", "Complete - coordinator", false, func(t testing.TB) *world {
+		w := with(3, func(w *world) { w.settled(0, 1, 2) })()
+		w.tells(t, now.Add(-3*time.Second))
+		w.held()
 		return w
 	}},
 	{"every control, two of them bad, and nobody who coordinates", "Hold BadControl kubernetes", false, func(testing.TB) *world {

@@ -24,17 +24,17 @@ import (
 )
 
 // reach completes the options of a command that a person runs, and returns what reaches
-// the cluster. The StatefulSet is the argument, if there is one, else the one of the flag
-// or of the pod, else the only one that there can be.
+// the cluster. The StatefulSet is the argument, if there is one, else the one of the
+// flag, the file or the pod, else the only one that there can be.
 func reach(ctx context.Context, o *options.Client, args []string) (coordinator.Config, error) {
-	if len(args) > 0 {
-		if named := o.Kubernetes.StatefulSet; named != "" && named != args[0] {
-			return coordinator.Config{}, badInput{fmt.Errorf("--statefulset: %q: the argument names %q; give one of them", named, args[0])}
-		}
-		o.Kubernetes.StatefulSet = args[0]
+	if named := o.Kubernetes.StatefulSet; len(args) > 0 && named != "" && named != args[0] {
+		return coordinator.Config{}, badInput{fmt.Errorf("--statefulset: %q: the argument names %q; give one of them", named, args[0])}
 	}
 	if err := o.Complete(os.Getenv); err != nil {
 		return coordinator.Config{}, badInput{err}
+	}
+	if len(args) > 0 {
+		o.Kubernetes.StatefulSet = args[0]
 	}
 	if o.Kubernetes.StatefulSet == "" {
 		names, err := candidates(ctx, o)
@@ -124,7 +124,7 @@ func completeStatefulSet(o *options.Client) cobra.CompletionFunc {
 // complain says on standard error what cannot be read, and does not end the command.
 func complain(cmd *cobra.Command, err error) {
 	if err != nil {
-		fmt.Fprintln(cmd.ErrOrStderr(), name(cmd)+":", err)
+		fmt.Fprintln(cmd.ErrOrStderr(), name(cmd)+":", text(err))
 	}
 }
 

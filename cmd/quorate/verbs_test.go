@@ -2,7 +2,10 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -177,6 +180,102 @@ func TestWatchThatDoesNotEndWell(t *testing.T) {
 	}
 }
 
+func TestWatchEndsWithWhatItWatches(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		change func(*api)
+		says   string
+	}{
+		{"deleted", func(a *api) { a.set = nil }, "quorate: nothing to wait for any more: get StatefulSet etcd-main: not found\n"},
+		{"forbidden", func(a *api) { a.forbidden = true }, "quorate: nothing to wait for any more: get StatefulSet etcd-main: forbidden\n"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			a := &api{world: told(t, 3, second)}
+			cmd, _, stderr := command(t, nil, "status", "etcd-main", "--watch", "--every=100ms", "--kubeconfig", answering(t, a))
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			<-a.asked
+			a.change(func(*world) { tc.change(a) })
+			if code := exitCode(t, cmd.Wait()); code != exitFailure || stderr.String() != tc.says {
+				t.Errorf("exit code %d: %s", code, stderr)
+			}
+		})
+	}
+}
+
+// Errors repeat what others wrote to the Lease.
+func TestNoErrorWritesToTheTerminal(t *testing.T) {
+	const hostile = "\x1b]0;title\a\x1b[2J\nquorate: all is well\r\u202e"
+	says := func(change func(*report.Report)) *world {
+		w := told(t, 3, second)
+		r, h, err := report.FromNotes(w.lease.Annotations)
+		if err != nil {
+			t.Fatal(err)
+		}
+		change(&r)
+		for key, value := range report.Notes(r, h) {
+			w.lease.Annotations[key] = value
+		}
+		return w
+	}
+	unreadable := told(t, 3, second)
+	unreadable.control(report.StatusAnnotation, `{"at": "`+hostile[:5]+`"}`)
+	for _, tc := range []struct {
+		name  string
+		world *world
+		args  []string
+		lines int
+	}{
+		{"time is up", says(func(r *report.Report) { r.Reason, r.Guard = hostile, hostile }), []string{"status", "etcd-main", "--watch", "--timeout=1s"}, 1},
+		{"nothing to wait for", says(func(r *report.Report) { r.Action, r.Reason = rollout.Idle.String(), hostile }), []string{"status", "etcd-main", "--watch"}, 1},
+		{"a complaint", unreadable, []string{"status", "etcd-main"}, 1},
+		{"bad input", newWorld(3), []string{"status", "etcd-main", "--statefulset=" + hostile[:12]}, 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			cmd, stdout, stderr := command(t, nil, append(tc.args, "--kubeconfig", apiServer(t, tc.world))...)
+			if code := exitCode(t, cmd.Run()); code == 0 {
+				t.Error("exit code 0")
+			}
+			if strings.ContainsAny(stdout.String()+stderr.String(), "\x1b\a\r\u202e") || strings.Count(stderr.String(), "\n") != tc.lines {
+				t.Errorf("%q\n%q", stdout, stderr)
+			}
+		})
+	}
+}
+
+func TestAnErrorKeepsItsLines(t *testing.T) {
+	if got := text(errors.Join(errors.New("a\x1b[2J"), errors.New("b\rc"))); got != "a [2J\nb c" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestTheArgumentWinsOverTheFile(t *testing.T) {
+	dir := t.TempDir()
+	writeFiles(t, dir, map[string][]byte{"config.yaml": []byte("statefulset: etcd-events\n")})
+	writeFiles(t, dir, with(3, complete)().files(t))
+	config := "--config=" + filepath.Join(dir, "config.yaml")
+	for _, tc := range []struct {
+		name string
+		args []string
+		code int
+		says string
+	}{
+		{"status", []string{"status", "etcd-main", config}, 0, "garden/etcd-main"},
+		{"plan", []string{"plan", "etcd-main", config, "-e", "http://127.0.0.1:1", "--probe-timeout=300ms"}, 3, "Wait"},
+		{"plan from files", []string{"plan", "etcd-main", config, "-f", filepath.Join(dir, "objects.yaml")}, 3, "Wait"},
+		{"without an argument the file is good", []string{"status", config}, 1, "etcd-events"},
+		{"and the flag wins as well", []string{"status", "--statefulset=etcd-main", config}, 0, "garden/etcd-main"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			stdout, stderr, code := invoke(t, "quorate", apiServer(t, with(3, complete)()), tc.args...)
+			if code != tc.code || !strings.Contains(stdout+stderr, tc.says) {
+				t.Errorf("exit code %d, want %d, and %q in\n%s%s", code, tc.code, tc.says, stdout, stderr)
+			}
+		})
+	}
+}
+
 func TestWithoutANameTheOnlyStatefulSetIsMeant(t *testing.T) {
 	another := func(name string, change func(*appsv1.StatefulSet)) appsv1.StatefulSet {
 		s := *newWorld(1).set.DeepCopy()
@@ -227,6 +326,11 @@ func TestControls(t *testing.T) {
 		{"pause makes the Lease", none, "pause etcd-main", 0, []string{"create"}, []string{"garden/etcd-main is paused: nothing is removed until: quorate resume -n garden etcd-main"}, func(c rollout.Controls) bool { return c.Paused }},
 		{"pause patches a record", func(t *testing.T) *world { return told(t, 3, second) }, "pause", 0, []string{`{"metadata":{"annotations":{"quorate.dev/paused":"true"}}}`}, []string{"is paused"}, func(c rollout.Controls) bool { return c.Paused }},
 		{"pause once more", func(*testing.T) *world { return with(3, func(w *world) { w.control("quorate.dev/paused", "true") })() }, "pause", 0, nil, []string{"was paused already"}, func(c rollout.Controls) bool { return c.Paused }},
+		{"pause of what the StatefulSet controller rolls", func(*testing.T) *world {
+			return with(3, func(w *world) { w.set.Spec.UpdateStrategy.Type = appsv1.RollingUpdateStatefulSetStrategyType })()
+		}, "pause etcd-main", 0, []string{"create"}, []string{
+			"WARNING: the update strategy of garden/etcd-main is RollingUpdate, not OnDelete", "garden/etcd-main is paused for Quorate alone",
+		}, func(c rollout.Controls) bool { return c.Paused }},
 		{"pause with another control that is bad", func(*testing.T) *world { return with(3, func(w *world) { w.control("quorate.dev/partition", "-1") })() }, "pause", 0, nil, []string{`the rollout is held all the same, by a control that cannot be read: quorate.dev/partition: "-1"`}, func(c rollout.Controls) bool { return c.Paused }},
 		{"resume removes the annotation", func(*testing.T) *world { return with(3, func(w *world) { w.control("quorate.dev/paused", "true") })() }, "resume", 0, []string{`{"metadata":{"annotations":{"quorate.dev/paused":null}}}`}, []string{"goes on; to hold it again: quorate pause -n garden etcd-main"}, func(c rollout.Controls) bool { return !c.Paused }},
 		{"resume of what is not paused", none, "resume", 0, []string{}, []string{"was not paused"}, func(c rollout.Controls) bool { return !c.Paused }},
@@ -276,6 +380,32 @@ func TestControls(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestOverrideAsksForTheName(t *testing.T) {
+	for _, tc := range []struct{ name, answer, says string }{
+		{"the name", "etcd-main\n", ""},
+		{"the name and the end", "etcd-main", ""},
+		{"another one", "etcd-events\n", "nothing was changed"},
+		{"nothing", "", "nothing was changed"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var out bytes.Buffer
+			err := ask(t.Context(), strings.NewReader(tc.answer), &out, "etcd-main")
+			if (err == nil) != (tc.says == "") || err != nil && err.Error() != tc.says || !strings.Contains(out.String(), "(etcd-main)") {
+				t.Errorf("%v %q", err, &out)
+			}
+		})
+	}
+	t.Run("an interrupt", func(t *testing.T) {
+		in, typing := io.Pipe()
+		defer typing.Close()
+		ctx, interrupt := context.WithCancel(t.Context())
+		interrupt()
+		if err := ask(ctx, in, io.Discard, "etcd-main"); err == nil || err.Error() != "interrupted; nothing was changed" {
+			t.Error(err)
+		}
+	})
 }
 
 func controlsOf(a *api) rollout.Controls {
@@ -367,7 +497,9 @@ func TestShellCompletion(t *testing.T) {
 		}
 	}
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
-		if stdout, stderr, code := invoke(t, "quorate", "", "completion", shell); code != 0 || !strings.Contains(stdout, "quorate") {
+		// Cobra binds its standard output early, so it is the process's own.
+		cmd, stdout, stderr := command(t, nil, "completion", shell)
+		if code := exitCode(t, cmd.Run()); code != 0 || !strings.Contains(stdout.String(), "quorate") {
 			t.Errorf("%s: exit code %d %s", shell, code, stderr)
 		}
 	}

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,9 +35,16 @@ const FreshFor = 30 * time.Second
 
 // Fresh is true for a word that may be taken for what is going on now: its coordinator
 // holds the record, or has just given it back in the midst of a rollout for another to go on,
-// and has told it within FreshFor or twice the record's duration.
+// and has told it within FreshFor or twice the record's duration, by a clock that is ahead
+// by FreshFor at most.
 func (r *Report) Fresh(now time.Time, lease record.Lease) bool {
-	return !r.At.IsZero() && (lease.Holder != "" || lease.Rolling) && now.Sub(r.At) <= max(FreshFor, 2*lease.Duration)
+	return !r.At.IsZero() && (lease.Holder != "" || lease.Rolling) && r.told(now, max(FreshFor, 2*lease.Duration))
+}
+
+// told is true for a report of the last so long. One from the future is as good as its clock:
+// beyond FreshFor it would be believed for hours after its coordinator has died.
+func (r *Report) told(now time.Time, last time.Duration) bool {
+	return now.Sub(r.At) <= last && r.At.Sub(now) <= FreshFor
 }
 
 // Outside is what somebody sees who does not coordinate.
@@ -81,8 +89,9 @@ type Pod struct {
 }
 
 // Look makes of what is seen from outside the best report there can be: one's own when
-// etcd has told who its members are; else the coordinator's, but only a fresh one; else
-// what Kubernetes says alone.
+// etcd has told who its members are; else the coordinator's, but only a fresh one of the
+// present revision and controls, and complete only if Kubernetes agrees; else what Kubernetes
+// says alone.
 func Look(o Outside) Status {
 	fresh := o.Last.Fresh(o.At, o.Lease)
 	s := Status{
@@ -119,26 +128,44 @@ func Look(o Outside) Status {
 	sight.Decision = rollout.Decide(sight.State, o.Policy)
 	certain := sight.Decision.Rule == rollout.RuleNotOurs || sight.Decision.Rule == rollout.RuleHeld
 	mine := New(sight, last)
-	if fresh && same {
+	believed := same && (certain || o.Last.obeys(&mine))
+	fromKubernetes := s
+	fromKubernetes.Word, fromKubernetes.Report = KubernetesWord, mine
+	fromKubernetes.forget(o)
+	if !certain {
+		fromKubernetes.fromKubernetes(o, fresh)
+	}
+	fromKubernetes.onlyKnownTimes()
+	done := rollout.Complete.String()
+	switch {
+	case o.Last.Action == done && fromKubernetes.Action != done && !certain:
+		return fromKubernetes
+	case fresh && believed:
 		s.Word, s.Report = CoordinatorsWord, o.Last
 		s.Overrides, s.Paused, s.Partition, s.MaxUnavailable = mine.Overrides, mine.Paused, mine.Partition, mine.MaxUnavailable
 		if certain && mine.Key() != o.Last.Key() {
 			s.tells(&mine)
 		}
 		return s
-	}
-	s.Word, s.Report = KubernetesWord, mine
-	s.forget(o)
-	if !certain {
-		s.fromKubernetes(o, fresh)
-	}
-	s.onlyKnownTimes()
 	// Its coordinator has let go, because nothing is to be done any more; what it saw at the
 	// end is good for a moment, as long as Kubernetes agrees.
-	if same && s.Action == o.Last.Action && s.Action == rollout.Complete.String() && s.Now.Sub(o.Last.At) <= FreshFor {
+	case believed && o.Last.Action == done && fromKubernetes.Action == done && o.Last.told(o.At, FreshFor):
 		s.Word, s.Report = CoordinatorsWord, o.Last
+		return s
 	}
-	return s
+	return fromKubernetes
+}
+
+// obeys is true for a word that was told of the controls that are set now, and is not about
+// what Kubernetes alone would hold or leave alone, which it does no more.
+func (r *Report) obeys(now *Report) bool {
+	switch {
+	case r.Rule == string(rollout.RuleNotOurs), r.Guard == string(rollout.GuardBadControl), r.Guard == string(rollout.GuardStaleRevision):
+		return false
+	case (r.Partition == nil) != (now.Partition == nil), r.Partition != nil && *r.Partition != *now.Partition:
+		return false
+	}
+	return r.Paused == now.Paused && r.MaxUnavailable == now.MaxUnavailable && slices.Equal(r.Overrides, now.Overrides)
 }
 
 // onlyKnownTimes takes out what seems to begin just now only because nobody has told when
@@ -244,8 +271,10 @@ func (s *Status) fromKubernetes(o Outside, fresh bool) {
 		return
 	}
 	switch {
-	case fresh:
+	case fresh && o.Last.UpdateRevision != o.State.Set.UpdateRevision:
 		s.Reason += "; " + o.Last.Coordinator + " coordinates, and has not told of this revision yet"
+	case fresh:
+		s.Reason += "; " + o.Last.Coordinator + " coordinates, and has not told of this yet"
 	case o.Lease.Rolling && !o.Last.At.IsZero():
 		s.Reason += fmt.Sprintf("; nobody coordinates: %s was the last to tell, %s ago (%s)", o.Last.Coordinator, Ago(s.Now, o.Last.At), o.Last.Headline())
 	case outdated > 0:
@@ -281,13 +310,15 @@ func (p Plan) Waits() bool {
 }
 
 // Bar draws the progress in so many characters: settled, then what is between, then
-// outdated.
+// outdated. The numbers may be anybody's, because the Lease can be written by others; there
+// is no bar for more pods than a StatefulSet can have.
 func (p Progress) Bar(width int) string {
-	if p.Pods <= 0 {
+	if p.Pods <= 0 || p.Pods > math.MaxInt32 {
 		return ""
 	}
-	settled := min(p.Settled*width/p.Pods, width)
-	outdated := min(p.Outdated*width/p.Pods, width-settled)
+	part := func(n int) int { return int(int64(min(max(n, 0), p.Pods)) * int64(width) / int64(p.Pods)) }
+	settled := part(p.Settled)
+	outdated := min(part(p.Outdated), width-settled)
 	return strings.Repeat("█", settled) + strings.Repeat("▒", width-settled-outdated) + strings.Repeat("░", outdated)
 }
 
@@ -441,7 +472,7 @@ func (s Status) Table(w io.Writer, paint Paint) error {
 		head("BAD CONTROL", "%s", paint.as(alarm, bad))
 	}
 	if len(s.Overrides) > 0 {
-		head("OVERRIDDEN", "%s", paint.as(alarm, strings.Join(slices.Sorted(slices.Values(s.Overrides)), ", ")+" will not hold this rollout"))
+		head("OVERRIDDEN", "%s", paint.as(alarm, strings.Join(slices.Sorted(slices.Values(s.Overrides)), ", ")+" will not hold this rollout, nor any later one, until cleared"))
 	}
 
 	printf(&b, "\n%s", paint.as(s.colour(), s.Headline()))

@@ -2,6 +2,7 @@ package report_test
 
 import (
 	"bytes"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -198,7 +199,9 @@ func TestAWordIsFreshWhileItsCoordinatorTells(t *testing.T) {
 		{"a renewal or two ago", 20 * time.Second, "etcd-0_u", 15 * time.Second, true, true},
 		{"long ago", 31 * time.Second, "etcd-0_u", 15 * time.Second, true, false},
 		{"long ago, but it need not renew often", 100 * time.Second, "etcd-0_u", time.Minute, true, true},
-		{"from a clock that is ahead", -time.Minute, "etcd-0_u", 15 * time.Second, true, true},
+		{"from a clock that is a little ahead", -10 * time.Second, "etcd-0_u", 15 * time.Second, true, true},
+		{"from a clock that is far ahead", -time.Minute, "etcd-0_u", 15 * time.Second, true, false},
+		{"from a clock that is far ahead, and it need not renew often", -time.Minute, "etcd-0_u", time.Hour, true, false},
 		{"just now, for another to go on", 0, "", 15 * time.Second, true, true},
 		{"long ago, and nobody went on", 31 * time.Second, "", 15 * time.Second, true, false},
 		{"just now, but the rollout is over", 0, "", 15 * time.Second, false, false},
@@ -275,6 +278,11 @@ func TestTheBarIsAsLongAsTheRollout(t *testing.T) {
 		{report.Progress{Pods: 3, Outdated: 3}, "░░░░░░", "0 of 3 settled, 3 outdated"},
 		{report.Progress{Pods: 5, Settled: 2, Outdated: 2}, "██▒▒░░", "2 of 5 settled, 2 outdated, 1 unsettled"},
 		{report.Progress{}, "", "0 of 0 settled"},
+		{report.Progress{Pods: 3, Settled: -1, Outdated: -5}, "▒▒▒▒▒▒", "-1 of 3 settled, 9 unsettled"},
+		{report.Progress{Pods: 3, Settled: math.MaxInt, Outdated: 3}, "██████", "9223372036854775807 of 3 settled, 3 outdated"},
+		{report.Progress{Pods: -3, Settled: 1}, "", "1 of -3 settled"},
+		{report.Progress{Pods: math.MaxInt, Settled: math.MaxInt / 2}, "", "4611686018427387903 of 9223372036854775807 settled, 4611686018427387904 unsettled"},
+		{report.Progress{Pods: math.MaxInt32, Settled: math.MaxInt32}, "██████", "2147483647 of 2147483647 settled"},
 	} {
 		if got := tc.progress.Bar(6); got != tc.want || tc.progress.String() != tc.words {
 			t.Errorf("%+v: %s %s", tc.progress, got, tc.progress)

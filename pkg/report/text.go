@@ -20,6 +20,9 @@ func clean(text string) string {
 	}, text)
 }
 
+// Clean makes one harmless line of a text for who writes to a terminal elsewhere.
+func Clean(text string) string { return clean(text) }
+
 // painted is a text that is clean and has its colour.
 type painted string
 

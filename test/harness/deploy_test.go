@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"sigs.k8s.io/yaml"
@@ -121,6 +122,11 @@ func TestTheSidecarOfThePatchKnowsItsFlagsAndJoinsThePod(t *testing.T) {
 	require.Equal(t, "etcd-main", o.Kubernetes.StatefulSet)
 	require.Equal(t, "garden", o.Kubernetes.Namespace)
 	require.Equal(t, "etcd-main-0", o.Kubernetes.PodName)
+	// What it serves is found by the port's name.
+	require.Len(t, container.Ports, 1)
+	require.Equal(t, "quorate", container.Ports[0].Name)
+	require.Equal(t, fmt.Sprintf(":%d", container.Ports[0].ContainerPort), o.ListenAddress)
+	require.Equal(t, corev1.SeccompProfileTypeRuntimeDefault, container.SecurityContext.SeccompProfile.Type)
 	// Every file that a flag names is in one of the volumes.
 	for _, file := range []string{o.Etcd.CACert, o.Etcd.Cert, o.Etcd.Key} {
 		mounted := false

@@ -131,7 +131,7 @@ var situations = []struct {
 		s.Gates = []rollout.Gate{{Name: report.GateBackup, Detail: "the last full snapshot failed at 11:50"}}
 		return answer{report: told(s, noon.Add(-4*time.Second), "etcd-main-1"), history: past}
 	}(), []string{
-		"Hold: UpdatedFailing since 3m", "fix the template, and it is replaced first", "What to do: See why the pod fails", "OVERRIDDEN, and will not hold this rollout: Canary, EndpointFloor",
+		"Hold: UpdatedFailing since 3m", "fix the template, and it is replaced first", "What to do: See why the pod fails", "OVERRIDDEN, and will hold neither this rollout nor any later one until cleared: Canary, EndpointFloor",
 		"partition 2, max-unavailable 40%", "not ready: the last full snapshot failed at 11:50", "Told by the coordinator etcd-main-1",
 	}, nil, "2"},
 	{"complete, and told by this sidecar", "etcd-main-2", answer{report: told(state(0, 1, 2), noon.Add(-time.Hour), "etcd-main-2")}, []string{
