@@ -142,7 +142,7 @@ func (s *scene) tellOverrides(ctx context.Context) {
 	s.holds(ctx, "Paused")
 	for _, guard := range []string{"Canary", "CaughtUp"} {
 		require.NoError(s.t, s.Annotate(ctx, harness.OverrideAnnotation, guard))
-		require.NoError(s.t, s.WaitEvent(ctx, "GuardsOverridden", guard+" will not hold this rollout"))
+		require.NoError(s.t, s.WaitEvent(ctx, "GuardsOverridden", guard+" will not hold this rollout, nor any later one"))
 	}
 }
 
