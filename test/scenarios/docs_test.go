@@ -43,7 +43,7 @@ func TestNoPageHasCommandsThatNobodyRuns(t *testing.T) {
 		for _, page := range pages {
 			text, err := os.ReadFile(page)
 			require.NoError(t, err)
-			if len(blocks(string(text))) > 0 {
+			if len(blocks(string(text), "sh")) > 0 {
 				relative, err := filepath.Rel(root, page)
 				require.NoError(t, err)
 				found = append(found, relative)
@@ -51,6 +51,25 @@ func TestNoPageHasCommandsThatNobodyRuns(t *testing.T) {
 		}
 	}
 	require.Equal(t, []string{gettingStarted}, found, "pages with blocks marked sh, and those that are followed by a test; mark what is not to be run console")
+}
+
+// What operators are told to type is what the other page tells, where it is run.
+func TestOperationsTellsOfNoCommandThatIsNotRun(t *testing.T) {
+	t.Parallel()
+	root, err := build.Root()
+	require.NoError(t, err)
+	lines := func(page, mark string) []string {
+		text, err := os.ReadFile(filepath.Join(root, page))
+		require.NoError(t, err)
+		var all []string
+		for _, b := range blocks(string(text), mark) {
+			all = append(all, strings.Split(strings.TrimSpace(b.text), "\n")...)
+		}
+		return all
+	}
+	told := lines("docs/operations.md", "console")
+	require.NotEmpty(t, told)
+	require.Subset(t, lines(gettingStarted, "sh"), told)
 }
 
 // What people do by the page is done as it stands there, with the real kubectl and etcdctl,
@@ -231,7 +250,7 @@ type block struct {
 
 // blocks are the commands of a page: its blocks of code that are marked sh. What is marked
 // otherwise (text, console, yaml) is not for typing.
-func blocks(page string) []block {
+func blocks(page, mark string) []block {
 	var all []block
 	heading, inside := "", ""
 	for n, line := range strings.Split(page, "\n") {
@@ -241,10 +260,10 @@ func blocks(page string) []block {
 			inside = ""
 		case isFence:
 			inside = "```" + fence
-			if fence == "sh" {
+			if fence == mark {
 				all = append(all, block{heading: heading, line: n + 2})
 			}
-		case inside == "```sh":
+		case inside == "```"+mark:
 			all[len(all)-1].text += line + "\n"
 		case inside == "" && strings.HasPrefix(line, "#"):
 			heading = strings.TrimLeft(line, "# ")
@@ -343,7 +362,7 @@ func (s *shell) follow(ctx context.Context, page string, parts []part) {
 	s.t.Helper()
 	text, err := os.ReadFile(filepath.Join(s.checkout, page))
 	require.NoError(s.t, err)
-	commands := blocks(string(text))
+	commands := blocks(string(text), "sh")
 	var headings, checked []string
 	for _, b := range commands {
 		if !slices.Contains(headings, b.heading) {
