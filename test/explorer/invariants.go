@@ -6,7 +6,8 @@ import "fmt"
 // promise, and is counted, is what nobody could have seen: a member that failed by itself
 // after the pods were looked at (Residues); one that did not vote when it was looked at, or a
 // quorum that was lost then, and that has come back by itself since (Returned). And where
-// several members run and serve nobody, it is a guess which of them vote (Guesses).
+// several members run and serve nobody, it is a guess which of them vote, and whether there is
+// a quorum at all that serves nobody (Guesses).
 func (m *Model) takesEffect(w *World, r *request) string {
 	i := r.ref.pod
 	p := &w.pods[i]
@@ -24,7 +25,7 @@ func (m *Model) takesEffect(w *World, r *request) string {
 			m.counts.Residues++
 		case r.lost, !r.voted:
 			m.counts.Returned++
-		case !r.served && m.running(w)-1 >= m.quorum():
+		case !r.served && (r.silent || m.running(w)-1 >= m.quorum()):
 			m.counts.Guesses++
 		default:
 			return fmt.Sprintf("%s is removed, %d of %d voters run then, and quorum is %d", names[i], voting-1, m.Members-m.Learners+m.Ghosts, m.quorum())

@@ -354,6 +354,7 @@ func (m *Model) conclude(w *World, i uint8, old bool) string {
 	c.seen, c.age, c.heir = r.knowledge, r.age, a.heir
 	c.seen.voted = a.plan == record.PlanRemove && r.voting&(1<<a.target) != 0 && m.votes(w, int(a.target))
 	c.seen.served = a.plan == record.PlanRemove && r.etcd.answering&(1<<a.target) != 0
+	c.seen.silent = a.plan == record.PlanRemove && r.etcd.answering&(1<<(m.Members-m.Learners)-1) == 0
 	m.note("%s has asked etcd and decides: %s", m.name(w, i), describe(a, target))
 	return m.step(w, i, e)
 }

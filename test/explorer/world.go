@@ -176,8 +176,9 @@ type knowledge struct {
 	// ignorant of a removal of ours; unaware of a member that failed by itself.
 	ignorant, unaware bool
 	// When the pods were looked at and when etcd was asked, there was a quorum that a removal
-	// could take away (else lost) and the target voted; and in the end it served.
-	lost, voted, served bool
+	// could take away (else lost) and the target voted; in the end it served, or no voter did
+	// (silent).
+	lost, voted, served, silent bool
 }
 
 // view is what was seen of a pod.
