@@ -220,12 +220,11 @@ func (c *Coordinator) Report(ctx context.Context) (report.Report, report.History
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.RequestTimeout)
 	defer cancel()
 	lease, err := record.Read(ctx, c.cfg.Leases, c.cfg.StatefulSet)
-	if err != nil || lease == nil {
+	if err != nil {
 		return report.Report{}, nil, err
 	}
-	last, history, err = report.FromNotes(lease.Annotations)
-	if err != nil {
-		return report.Report{}, nil, fmt.Errorf("what the Lease %s tells: %w", record.Name(c.cfg.StatefulSet), err)
+	if last, history, err = report.Told(lease); err != nil {
+		return report.Report{}, nil, err
 	}
 	return last, history, nil
 }

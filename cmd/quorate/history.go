@@ -37,11 +37,12 @@ on the Lease quorate-STATEFULSET (annotation %s).`, report.HistoryLength, report
 			if err != nil {
 				return err
 			}
-			h := report.History{}
-			if lease != nil {
-				if _, h, err = report.FromNotes(lease.Annotations); err != nil {
-					return fmt.Errorf("what the Lease %s tells: %w", lease.Name, err)
-				}
+			_, h, err := report.Told(lease)
+			if err != nil {
+				return err
+			}
+			if h == nil {
+				h = report.History{} // An empty list, not null.
 			}
 			if output != "table" {
 				return encode(cmd.OutOrStdout(), output, h)

@@ -175,13 +175,8 @@ func outside(dump *workload.Dump, set *appsv1.StatefulSet, etcd rollout.Membersh
 		},
 		Lease: record.Parse(lease),
 	}
-	if lease == nil {
-		return o, nil
-	}
 	var err error
-	if o.Last, o.History, err = report.FromNotes(lease.Annotations); err != nil {
-		err = fmt.Errorf("what the Lease %s tells: %w", lease.Name, err)
-	}
+	o.Last, o.History, err = report.Told(lease)
 	return o, err
 }
 

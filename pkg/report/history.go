@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
 )
 
 // Annotations of the record's Lease for whoever reads it. They are written with the
@@ -150,6 +152,19 @@ func FromNotes(annotations map[string]string) (Report, History, error) {
 		h = nil
 	}
 	return r, h, errors.Join(errs...)
+}
+
+// Told is what the coordinator has written to a Lease; of none (nil) it is nothing. The error
+// of [FromNotes] names the Lease as well.
+func Told(lease *coordinationv1.Lease) (Report, History, error) {
+	if lease == nil {
+		return Report{}, nil, nil
+	}
+	r, h, err := FromNotes(lease.Annotations)
+	if err != nil {
+		err = fmt.Errorf("what the Lease %s tells: %w", lease.Name, err)
+	}
+	return r, h, err
 }
 
 // Table writes the history for a person, oldest first.
