@@ -1,0 +1,119 @@
+package result
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// The files of a run's directory. Every trial has a file of its own that is written when it
+// ends, so that a run which is interrupted has lost nothing.
+const (
+	headerFile = "run.json"
+	trialsDir  = "trials"
+	trialsEnd  = ".json.gz"
+)
+
+// Part is everything of a [Run] but its trials: each is one file of the directory.
+type Part string
+
+// The parts.
+const (
+	Failovers Part = "failovers.json"
+	Idles     Part = "idle.json"
+	Embeddeds Part = "embedded.json"
+	Fleets    Part = "fleets.json"
+	Micro     Part = "micro.txt"
+)
+
+// WriteHeader writes the header of the run in the directory.
+func WriteHeader(dir string, h Header) error { return write(filepath.Join(dir, headerFile), h) }
+
+// WritePart writes one part of a run: the slice of the same name in [Run], or for [Micro] the text.
+func WritePart(dir string, p Part, value any) error {
+	if p == Micro {
+		return os.WriteFile(filepath.Join(dir, string(p)), []byte(value.(string)), 0o644)
+	}
+	return write(filepath.Join(dir, string(p)), value)
+}
+
+// WriteTrial writes a trial with its series.
+func WriteTrial(dir string, t Trial) (err error) {
+	name := fmt.Sprintf("%03d-%s-%s%s", t.Position, t.Case, t.Arm, trialsEnd)
+	if err := os.MkdirAll(filepath.Join(dir, trialsDir), 0o755); err != nil {
+		return err
+	}
+	f, err := os.Create(filepath.Join(dir, trialsDir, name))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	z := gzip.NewWriter(f)
+	return errors.Join(json.NewEncoder(z).Encode(t), z.Close())
+}
+
+// Read reads a run, the series of its trials included.
+func Read(dir string) (*Run, error) {
+	r := &Run{}
+	for file, value := range map[string]any{
+		headerFile: &r.Header, string(Failovers): &r.Failovers, string(Idles): &r.Idle,
+		string(Embeddeds): &r.Embedded, string(Fleets): &r.Fleets,
+	} {
+		data, err := os.ReadFile(filepath.Join(dir, file))
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && file != headerFile:
+			continue
+		case err != nil:
+			return nil, fmt.Errorf("%s holds no run of the benchmarks: %w", dir, err)
+		}
+		if err := json.Unmarshal(data, value); err != nil {
+			return nil, fmt.Errorf("%s: %w", filepath.Join(dir, file), err)
+		}
+	}
+	if micro, err := os.ReadFile(filepath.Join(dir, string(Micro))); err == nil {
+		r.Micro = string(micro)
+	}
+	files, err := os.ReadDir(filepath.Join(dir, trialsDir))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	for _, f := range files {
+		if !strings.HasSuffix(f.Name(), trialsEnd) {
+			continue
+		}
+		t, err := readTrial(filepath.Join(dir, trialsDir, f.Name()))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", filepath.Join(dir, trialsDir, f.Name()), err)
+		}
+		r.Trials = append(r.Trials, t)
+	}
+	slices.SortFunc(r.Trials, func(a, b Trial) int { return a.Position - b.Position })
+	return r, nil
+}
+
+func readTrial(path string) (t Trial, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return t, err
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		return t, err
+	}
+	return t, json.NewDecoder(z).Decode(&t)
+}
+
+func write(path string, value any) error {
+	data, err := json.MarshalIndent(value, "", " ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(data, '\n'), 0o644)
+}

@@ -1,0 +1,255 @@
+// Package result is what the benchmarks measure: plain values that are written as JSON while
+// they run and read again for the report. Times are seconds unless a name says otherwise,
+// and counted from the change of the pod template.
+package result
+
+import "time"
+
+// Run is everything that one call of the benchmarks has measured. Whatever was left out is
+// empty.
+type Run struct {
+	Header    Header     `json:"header"`
+	Trials    []Trial    `json:"trials,omitempty"`
+	Failovers []Failover `json:"failovers,omitempty"`
+	Idle      []Idle     `json:"idle,omitempty"`
+	Embedded  []Embedded `json:"embedded,omitempty"`
+	Fleets    []Fleet    `json:"fleets,omitempty"`
+	// Micro is the output of the micro-benchmarks, as go test prints it.
+	Micro string `json:"micro,omitempty"`
+}
+
+// Header says where and how it was measured.
+type Header struct {
+	Began   time.Time `json:"began"`
+	Seconds float64   `json:"seconds"`
+	// Version is the commit of the checkout, with "-dirty" where it differs from it.
+	Version string `json:"version"`
+	// CPU is the processor's model, Cores how many of it there are.
+	CPU   string `json:"cpu"`
+	Cores int    `json:"cores"`
+	// MemoryMiB is the machine's memory.
+	MemoryMiB int64 `json:"memoryMiB"`
+	// Kernel, Go, Kubernetes and Etcd are versions; of etcd those before and after the update.
+	Kernel     string   `json:"kernel"`
+	Go         string   `json:"go"`
+	Kubernetes string   `json:"kubernetes"`
+	Etcd       []string `json:"etcd"`
+	// Network is the harness's network mode, Seed what the order was drawn from.
+	Network string `json:"network"`
+	Seed    uint64 `json:"seed"`
+	// StartDelay is how long a pod takes before its containers start, ReadinessPeriod the time
+	// between two readiness probes.
+	StartDelay      float64 `json:"startDelay"`
+	ReadinessPeriod float64 `json:"readinessPeriod"`
+	// Short is true for a run that only shows that the benchmarks work.
+	Short bool `json:"short,omitempty"`
+}
+
+// Trial is one update of one cluster by one arm in one case.
+type Trial struct {
+	// Case and Arm are their stable names, such as "healthy-3" and "quorate".
+	Case string `json:"case"`
+	Arm  string `json:"arm"`
+	// Round counts the repetitions of the whole plan from 1, Position the trials of the run.
+	Round    int `json:"round"`
+	Position int `json:"position"`
+	// Members is the number of replicas, Leader the ordinal that led when the template was
+	// changed (-1: nobody did).
+	Members int `json:"members"`
+	Leader  int `json:"leader"`
+	// Began is when the template was changed; all seconds below count from here.
+	Began time.Time `json:"began"`
+
+	// Completed is true if every pod was Ready at the new revision within Limit seconds.
+	// Seconds is when the last one was; of a trial that did not complete, how long it was watched.
+	Completed bool    `json:"completed"`
+	Seconds   float64 `json:"seconds"`
+	Limit     float64 `json:"limit"`
+	// Downs are the times for which pods were down because they were replaced, in the order of
+	// the removals.
+	Downs []Down `json:"downs,omitempty"`
+	// DownSeconds is the sum of those, which one at a time cannot be faster than; Ratio is
+	// Seconds divided by it. Both are 0 where a pod did not come back.
+	DownSeconds float64 `json:"downSeconds,omitempty"`
+	Ratio       float64 `json:"ratio,omitempty"`
+	// FirstAction is when the first pod was removed or the first change of leader was asked
+	// for; -1 if nothing was done.
+	FirstAction float64 `json:"firstAction"`
+	// Gaps are the seconds from a replaced pod's settling (it is Ready, and its member serves)
+	// to the next removal, where one at a time is replaced.
+	Gaps []float64 `json:"gaps,omitempty"`
+
+	// WithoutQuorum is for how many seconds no write and no linearizable read was possible,
+	// QuorumBack when that ended for the last time (0: quorum was never lost; -1: never).
+	WithoutQuorum float64 `json:"withoutQuorum"`
+	QuorumBack    float64 `json:"quorumBack,omitempty"`
+	// FewestServing and FewestReady are the fewest voters that served and pods that were Ready
+	// at once, a member that the case itself takes down included.
+	FewestServing int `json:"fewestServing"`
+	FewestReady   int `json:"fewestReady"`
+	// WriteStall is the longest time without an acknowledged write of one writer.
+	WriteStall float64 `json:"writeStall"`
+	// Writes counts the writes; Failed those that no member acknowledged, Retried those that
+	// needed another member. Lost were acknowledged and are not there; Unverified is the number
+	// of those of which nobody knows.
+	Writes     int `json:"writes"`
+	Failed     int `json:"failed"`
+	Retried    int `json:"retried"`
+	Lost       int `json:"lost"`
+	Unverified int `json:"unverified,omitempty"`
+	// MedianLatency and P99Latency are those of acknowledged writes during the update, from
+	// the first attempt on.
+	MedianLatency float64 `json:"medianLatency"`
+	P99Latency    float64 `json:"p99Latency"`
+	// Planned changes of leader were handed over by the old leader, Unplanned ones won by a
+	// member whose election timeout had passed. Both are read from etcd's own logs.
+	Planned   int `json:"planned"`
+	Unplanned int `json:"unplanned"`
+
+	// Requests are what sidecars asked of the API server, by verb and resource ("list pods");
+	// for a watch that is its beginning.
+	Requests map[string]int `json:"requests,omitempty"`
+	// Usage is that of the sidecars of all pods together, while the update went on.
+	Usage Usage `json:"usage"`
+
+	// Note is what the case did beside the change of the template, in words.
+	Note string `json:"note,omitempty"`
+	// Trouble is why the trial could not be measured as it should; such a trial counts for
+	// nothing and is reported.
+	Trouble string `json:"trouble,omitempty"`
+
+	// Series are left out of the summary and kept in the trial's own file.
+	Series *Series `json:"series,omitempty"`
+}
+
+// Down is one pod's absence because of its replacement.
+type Down struct {
+	Pod string `json:"pod"`
+	// Removed is when it began to terminate, Ready when its successor was Ready, -1 if it never was.
+	Removed float64 `json:"removed"`
+	Ready   float64 `json:"ready"`
+}
+
+// Series is what a plot is made from.
+type Series struct {
+	// Writes are all writes, in the order of their beginnings.
+	Writes []Write `json:"writes"`
+	// Serving is the number of serving voters, from a moment on.
+	Serving []Step `json:"serving"`
+	// Leaders are the changes of leader, as they were seen.
+	Leaders []Change `json:"leaders,omitempty"`
+}
+
+// Write is one write, whatever the number of its attempts.
+type Write struct {
+	At float64 `json:"at"`
+	// Took is how long it took until it was acknowledged or given up.
+	Took   float64 `json:"took"`
+	Failed bool    `json:"failed,omitempty"`
+}
+
+// Step says that from At on the number of serving voters was another.
+type Step struct {
+	At      float64 `json:"at"`
+	Serving int     `json:"serving"`
+	Voters  int     `json:"voters"`
+}
+
+// Change is a leader that was seen for the first time, -1 where its pod is not known.
+type Change struct {
+	At     float64 `json:"at"`
+	Leader int     `json:"leader"`
+}
+
+// Usage is what processes needed.
+type Usage struct {
+	// Processes is of how many processes it is the sum or the highest.
+	Processes int `json:"processes"`
+	// CPUSeconds is the sum.
+	CPUSeconds float64 `json:"cpuSeconds"`
+	// Anonymous and Resident are the most that one process occupied, in MiB: what it allocated
+	// itself, and with the pages of its binary.
+	Anonymous float64 `json:"anonymousMiB"`
+	Resident  float64 `json:"residentMiB"`
+}
+
+// Failover is one change of coordinator in the middle of a rollout.
+type Failover struct {
+	// How is "graceful" (SIGTERM) or "SIGKILL".
+	How   string `json:"how"`
+	Round int    `json:"round"`
+	// LockTTL is the sidecars' --lock-ttl.
+	LockTTL float64 `json:"lockTTL"`
+	// Seconds is the time from the signal until another sidecar holds the record and has
+	// decided.
+	Seconds float64 `json:"seconds"`
+}
+
+// Idle is one sidecar while there is nothing to do.
+type Idle struct {
+	// Role is "holder" (of the lock) or "waiter".
+	Role    string  `json:"role"`
+	Members int     `json:"members"`
+	Seconds float64 `json:"seconds"`
+	// Kubernetes and Etcd are requests a minute, by kind; an open watch is none.
+	Kubernetes map[string]float64 `json:"kubernetes,omitempty"`
+	// Etcd is what members received from all sidecars together.
+	Etcd map[string]float64 `json:"etcd,omitempty"`
+	// Watches is how many watches of the API server were open.
+	Watches int `json:"watches"`
+	// CPUPercent is that of one core.
+	CPUPercent float64 `json:"cpuPercent"`
+	Usage      Usage   `json:"usage"`
+}
+
+// Embedded is the host program with and without the library.
+type Embedded struct {
+	// When is "idle" or "rollout".
+	When string `json:"when"`
+	// Without and With are the host's anonymous resident memory in MiB.
+	Without float64 `json:"withoutMiB"`
+	With    float64 `json:"withMiB"`
+	Round   int     `json:"round"`
+}
+
+// Fleet is many StatefulSets under one way to roll them.
+type Fleet struct {
+	// Arm is "quorate" or "central".
+	Arm string `json:"arm"`
+	// Workers is how many StatefulSets the central controller rolls at a time.
+	Workers  int `json:"workers,omitempty"`
+	Clusters int `json:"clusters"`
+	Members  int `json:"members"`
+	// PodDown is for how many seconds a replaced pod was down.
+	PodDown float64 `json:"podDown"`
+	// IdleSeconds is how long the idle fleet was watched, IdleRequests what was asked of the API
+	// server in that time, by verb and resource; Watches are those open at its end.
+	IdleSeconds  float64        `json:"idleSeconds"`
+	IdleRequests map[string]int `json:"idleRequests,omitempty"`
+	IdleCPU      float64        `json:"idleCPUSeconds"`
+	Watches      int            `json:"watches"`
+	// MemoryMiB is the process's anonymous memory when idle, BaseMiB that without any cluster;
+	// PeakMiB the most during the rollout.
+	BaseMiB   float64 `json:"baseMiB"`
+	MemoryMiB float64 `json:"memoryMiB"`
+	PeakMiB   float64 `json:"peakMiB"`
+	// Seconds is how long it took to roll all, Rolled how many were rolled in that time, and
+	// Requests what was asked.
+	Seconds  float64        `json:"seconds"`
+	Rolled   int            `json:"rolled"`
+	Requests map[string]int `json:"requests,omitempty"`
+	CPU      float64        `json:"cpuSeconds"`
+	// FirstAction are quantiles of the seconds from the change of a template to the first
+	// removal in that cluster, Done of those to its last pod's being Ready.
+	FirstAction Quantiles `json:"firstAction"`
+	Done        Quantiles `json:"done"`
+	// Note says what else has to be known.
+	Note string `json:"note,omitempty"`
+}
+
+// Quantiles of many values.
+type Quantiles struct {
+	Median float64 `json:"median"`
+	P99    float64 `json:"p99"`
+	Most   float64 `json:"most"`
+}
