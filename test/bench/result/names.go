@@ -1,0 +1,100 @@
+package result
+
+import "slices"
+
+// Arm is one way to update the pods, as a user could choose it. Its name is in the files of
+// a run and in every table and plot; it is never changed.
+type Arm struct {
+	Name string
+	// Title is for tables and plots, short.
+	Title string
+	// About says in a sentence what is done, for the report.
+	About string
+	// Quorate is true where Quorate removes the pods, false where the StatefulSet controller does.
+	Quorate bool
+	// OneAtATime is true where no second pod is removed before the first is back.
+	OneAtATime bool
+}
+
+// The arms' names.
+const (
+	OrderedReady   = "ordered-ready"
+	Parallel       = "parallel"
+	MaxUnavailable = "max-unavailable"
+	Quorate        = "quorate"
+	QuorateMax     = "quorate-max"
+	QuorateTwo     = "quorate-2"
+	QuorateEvict   = "quorate-evict"
+)
+
+// Arms are all arms, in the order of the report. The first are Kubernetes' own.
+var Arms = []Arm{
+	{OrderedReady, "RollingUpdate, OrderedReady", "the StatefulSet controller, podManagementPolicy OrderedReady: from the highest ordinal down, each pod after the one before is Ready", false, true},
+	{Parallel, "RollingUpdate, Parallel", "the StatefulSet controller, podManagementPolicy Parallel", false, true},
+	{MaxUnavailable, "RollingUpdate, maxUnavailable", "the StatefulSet controller with as many pods unavailable at once as the cluster can lose members (3 members: 1, 5: 2, 7: 3; feature gate MaxUnavailableStatefulSet)", false, false},
+	{Quorate, "Quorate", "updateStrategy OnDelete, and Quorate removes one pod at a time", true, true},
+	{QuorateMax, "Quorate, maxUnavailable", "Quorate with as many pods unavailable at once as the cluster can lose members (5 members: 2, 7: 3)", true, false},
+	{QuorateTwo, "Quorate, maxUnavailable 2", "Quorate with two pods unavailable at once (7 members)", true, false},
+	{QuorateEvict, "Quorate, evict", "Quorate, one at a time, by the eviction API", true, true},
+}
+
+// Case is what the cluster is in when its pod template changes, or what happens to it then.
+type Case struct {
+	Name  string
+	Title string
+	// About says in a sentence what happens.
+	About string
+	// Members is the number of replicas.
+	Members int
+	// Healthy is true where nothing is broken: every leader's ordinal is a trial of its own.
+	Healthy bool
+	// Completes is true where the update itself makes the cluster whole or finds it whole, so
+	// that an arm which does not complete has failed. Where it is false nothing can complete.
+	Completes bool
+}
+
+// The cases' names.
+const (
+	Healthy3       = "healthy-3"
+	Healthy5       = "healthy-5"
+	Healthy7       = "healthy-7"
+	OneDown        = "one-down"
+	SecondFails    = "second-fails"
+	QuorumLoss     = "quorum-loss"
+	NodeLost       = "node-lost"
+	GhostVoters    = "ghost-voters"
+	BrokenRevision = "broken-revision"
+	BrokenSidecar  = "broken-sidecar"
+	SlowStart      = "slow-start"
+)
+
+// Cases are all cases, in the order of the report.
+var Cases = []Case{
+	{Healthy3, "Healthy, 3 members", "every member serves; each ordinal leads once in every round", 3, true, true},
+	{Healthy5, "Healthy, 5 members", "every member serves; each ordinal leads once in every round", 5, true, true},
+	{Healthy7, "Healthy, 7 members", "every member serves; each ordinal leads once in every round", 7, true, true},
+	{OneDown, "One member down", "one member does not start on the old revision, and the update cures it", 3, false, true},
+	{SecondFails, "A second member fails", "one member does not start on the old revision, and another one fails during the update; the update cures both", 3, false, true},
+	{QuorumLoss, "Quorum lost", "two of three members do not start on the old revision, and the update cures them", 3, false, true},
+	{NodeLost, "A node lost", "the node of one pod is gone", 3, false, false},
+	{GhostVoters, "Two ghost voters", "the membership lists two voters that no longer exist, of an old scale-in", 3, false, true},
+	{BrokenRevision, "Broken revision", "etcd does not start on the new revision", 3, false, false},
+	{BrokenSidecar, "Broken sidecar", "the sidecar does not become ready on the new revision", 3, false, false},
+	{SlowStart, "Slow-starting members", "a new pod's etcd takes long until it serves", 3, false, true},
+}
+
+// ArmOf returns the arm of that name; of an unknown one the name is the title too.
+func ArmOf(name string) Arm {
+	if i := slices.IndexFunc(Arms, func(a Arm) bool { return a.Name == name }); i >= 0 {
+		return Arms[i]
+	}
+	return Arm{Name: name, Title: name}
+}
+
+// CaseOf returns the case of that name; of an unknown one the name is the title too.
+func CaseOf(name string) Case {
+	if i := slices.IndexFunc(Cases, func(c Case) bool { return c.Name == name }); i >= 0 {
+		return Cases[i]
+	}
+	return Case{Name: name, Title: name}
+}
