@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Removal is one pod that began to terminate or vanished.
@@ -29,21 +30,39 @@ type Removal struct {
 	away []string
 }
 
+// Return is one pod that was Ready, for the first time since it was created.
+type Return struct {
+	At  time.Time
+	Pod string
+	UID string
+	// Revision is the pod's.
+	Revision string
+}
+
+// readyStep says that from then on another number of pods was Ready, and not terminating.
+type readyStep struct {
+	at    time.Time
+	ready int
+}
+
 // Ledger records what the pods of a cluster did, from a watch of its own, independent
 // of Quorate.
 type Ledger struct {
 	cluster *Cluster
 	stop    func()
 
-	mu          sync.Mutex
-	pods        map[string]*corev1.Pod // by name, as last seen
-	removals    []Removal
-	fewestReady int
+	mu         sync.Mutex
+	pods       map[string]*corev1.Pod // by name, as last seen
+	removals   []Removal
+	returns    []Return
+	readySteps []readyStep
+	// initial are the pods that were there at the beginning.
+	initial map[types.UID]bool
 }
 
 // Watch starts a ledger. All pods must be Ready when it starts. Stop it in the end.
 func (c *Cluster) Watch(ctx context.Context) (*Ledger, error) {
-	l := &Ledger{cluster: c, pods: map[string]*corev1.Pod{}, fewestReady: len(c.Pods())}
+	l := newLedger(c)
 	pods := c.env.Client.CoreV1().Pods(Namespace)
 	ours := func(o *metav1.ListOptions) { o.LabelSelector = labelSelector(c.Spec) }
 	stop, err := follow(ctx, c.env.Client, pods.List, pods.Watch, ours, &corev1.Pod{}, handler[*corev1.Pod]{seen: l.seen, gone: l.gone})
@@ -54,12 +73,20 @@ func (c *Cluster) Watch(ctx context.Context) (*Ledger, error) {
 	return l, nil
 }
 
+func newLedger(c *Cluster) *Ledger {
+	return &Ledger{
+		cluster: c, pods: map[string]*corev1.Pod{}, initial: map[types.UID]bool{},
+		readySteps: []readyStep{{at: time.Now(), ready: len(c.Pods())}},
+	}
+}
+
 func (l *Ledger) seen(p *corev1.Pod, initial bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	old := l.pods[p.Name]
 	l.pods[p.Name] = p
 	if initial {
+		l.initial[p.UID] = true
 		return
 	}
 	if old == nil || old.UID != p.UID {
@@ -68,7 +95,15 @@ func (l *Ledger) seen(p *corev1.Pod, initial bool) {
 	if p.DeletionTimestamp != nil && (old == nil || old.UID != p.UID || old.DeletionTimestamp == nil) {
 		l.removed(p)
 	}
+	if IsReady(p) && (old == nil || old.UID != p.UID || !IsReady(old)) && !l.returned(p) {
+		l.returns = append(l.returns, Return{At: time.Now(), Pod: p.Name, UID: string(p.UID), Revision: Revision(p)})
+	}
 	l.count()
+}
+
+// returned is true for a pod that was Ready before.
+func (l *Ledger) returned(p *corev1.Pod) bool {
+	return l.initial[p.UID] || slices.ContainsFunc(l.returns, func(r Return) bool { return r.UID == string(p.UID) })
 }
 
 func (l *Ledger) gone(p *corev1.Pod) {
@@ -123,7 +158,9 @@ func (l *Ledger) count() {
 			ready++
 		}
 	}
-	l.fewestReady = min(l.fewestReady, ready)
+	if l.readySteps[len(l.readySteps)-1].ready != ready {
+		l.readySteps = append(l.readySteps, readyStep{at: time.Now(), ready: ready})
+	}
 }
 
 // Removals are all removals so far, in order.
@@ -142,11 +179,29 @@ func (l *Ledger) Order() []string {
 	return names
 }
 
-// FewestReady is the fewest pods that were Ready, and not terminating, at once.
-func (l *Ledger) FewestReady() int {
+// Returns are all pods that were created since the beginning and have been Ready, in the
+// order in which they first were.
+func (l *Ledger) Returns() []Return {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.fewestReady
+	return slices.Clone(l.returns)
+}
+
+// FewestReady is the fewest pods that were Ready, and not terminating, at once.
+func (l *Ledger) FewestReady() int { return l.FewestReadySince(time.Time{}) }
+
+// FewestReadySince is the same since then.
+func (l *Ledger) FewestReadySince(since time.Time) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	fewest := len(l.cluster.Pods())
+	for i, step := range l.readySteps {
+		// A step lasts until the next one.
+		if over := i+1 < len(l.readySteps) && l.readySteps[i+1].at.Before(since); !over {
+			fewest = min(fewest, step.ready)
+		}
+	}
+	return fewest
 }
 
 // Pod returns the pod as last seen, nil when it is missing.

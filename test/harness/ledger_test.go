@@ -34,7 +34,7 @@ func TestTheLedgerCountsWhoWasAwayAtARemoval(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			_, c := fakeCluster(t)
 			c.replicas.Store(3)
-			l := &Ledger{cluster: c, pods: map[string]*corev1.Pod{}}
+			l := newLedger(c)
 			for _, p := range []*corev1.Pod{zero, one, two} {
 				l.seen(p, true)
 			}
@@ -46,4 +46,35 @@ func TestTheLedgerCountsWhoWasAwayAtARemoval(t *testing.T) {
 			require.Equal(t, tc.away, removals[len(removals)-1].OthersAway)
 		})
 	}
+}
+
+func TestTheLedgerTellsWhenAReplacementWasReadyAndHowFewWere(t *testing.T) {
+	_, c := fakeCluster(t)
+	c.replicas.Store(3)
+	l := newLedger(c)
+	pod := func(name, uid string, ready corev1.ConditionStatus) *corev1.Pod {
+		return &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(uid)},
+			Status:     corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: ready}}},
+		}
+	}
+	for _, p := range []*corev1.Pod{pod("main-0", "a", corev1.ConditionTrue), pod("main-1", "b", corev1.ConditionTrue), pod("main-2", "c", corev1.ConditionTrue)} {
+		l.seen(p, true)
+	}
+	l.seen(pod("main-1", "b", corev1.ConditionFalse), false)
+	l.gone(pod("main-2", "c", corev1.ConditionTrue))
+	l.seen(pod("main-2", "d", corev1.ConditionFalse), false)
+	require.Empty(t, l.Returns(), "it is not Ready yet")
+	l.seen(pod("main-1", "b", corev1.ConditionTrue), false)
+	require.Empty(t, l.Returns(), "it is the pod that was there before")
+	between := time.Now()
+	l.seen(pod("main-2", "d", corev1.ConditionTrue), false)
+	l.seen(pod("main-2", "d", corev1.ConditionFalse), false)
+	l.seen(pod("main-2", "d", corev1.ConditionTrue), false)
+	require.Len(t, l.Returns(), 1, "a pod returns once, whatever its readiness does later")
+	require.Equal(t, "d", l.Returns()[0].UID)
+
+	require.Equal(t, 1, l.FewestReady())
+	require.Equal(t, 2, l.FewestReadySince(between))
+	require.Equal(t, 3, l.FewestReadySince(time.Now()))
 }

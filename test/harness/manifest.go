@@ -29,6 +29,11 @@ type Spec struct {
 	EtcdImage, SidecarImage string
 	// Strategy is OnDelete by default.
 	Strategy appsv1.StatefulSetUpdateStrategyType
+	// Ordered is podManagementPolicy OrderedReady, for Parallel.
+	Ordered bool
+	// RollingUnavailable is RollingUpdate's own maxUnavailable; none when 0. It needs the
+	// feature gate MaxUnavailableStatefulSet.
+	RollingUnavailable int
 	// PlainText turns mTLS for clients and peers off.
 	PlainText bool
 	// SidecarArgs are added to the sidecar's.
@@ -204,6 +209,13 @@ func (e *Env) statefulSet(s Spec) *appsv1.StatefulSet {
 				},
 			},
 		},
+	}
+	if s.Ordered {
+		set.Spec.PodManagementPolicy = appsv1.OrderedReadyPodManagement
+	}
+	if s.RollingUnavailable > 0 {
+		most := intstr.FromInt(s.RollingUnavailable)
+		set.Spec.UpdateStrategy.RollingUpdate = &appsv1.RollingUpdateStatefulSetStrategy{MaxUnavailable: &most}
 	}
 	if s.Bare {
 		set.Spec.Template.Spec.Volumes = append(set.Spec.Template.Spec.Volumes, s.clientVolumes()...)
