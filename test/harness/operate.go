@@ -179,6 +179,11 @@ func (c *Cluster) Memory(pod, container string) (Memory, error) {
 	if !ok {
 		return Memory{}, fmt.Errorf("container %s of %s does not run", container, pod)
 	}
+	return MemoryOf(pid)
+}
+
+// MemoryOf reads what a process occupies now.
+func MemoryOf(pid int) (Memory, error) {
 	status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {
 		return Memory{}, err
