@@ -38,6 +38,8 @@ type Coordinator struct {
 	self     selfupdate.Presence
 	protocol record.Config
 	known    bool
+	// member is the name of the etcd member in our own pod; empty outside of a member's pod.
+	member string
 	// record is what was seen of the record. It is used by whoever leads, by the lock
 	// or in the fallback, never by both at once.
 	record record.State
@@ -138,6 +140,7 @@ func (c *Coordinator) introduce(ctx context.Context) error {
 		return nil
 	}
 	c.self.Pod, c.self.UID, c.self.Revision = pod.Name, pod.UID, pod.Revision
+	c.member = pod.MemberName
 	c.protocol.Identity = pod.Name + "_" + pod.UID
 	return nil
 }
@@ -178,18 +181,13 @@ const longestWithoutSession = 2 * time.Second
 
 // join opens a session and says who we are.
 func (c *Coordinator) join(ctx context.Context, self selfupdate.Presence) (*session, error) {
-	// With every member's URL at hand the loss of one, our own among them, does not
-	// cost the session; one that hangs already would only swallow requests. Where none
-	// serves, all that are known have to do.
-	members := c.observer()
-	endpoints, _ := members.Discover(ctx)
-	c.remember(members.MemberURLs())
-	if len(endpoints) == 0 {
-		endpoints = c.addresses()
-	}
+	endpoints, home := c.sessionEndpoints(ctx)
 	s, err := openSession(ctx, c.cfg.Dial, endpoints, keysOf(c.cfg.Namespace, c.cfg.StatefulSet), c.cfg.LockTTL, c.cfg.ProbeTimeout)
 	if err != nil {
 		return nil, err
+	}
+	if home {
+		s.leaveHome(c.addresses)
 	}
 	if err = s.announce(ctx, self); err == nil {
 		err = s.evictOrphans(ctx)
@@ -200,6 +198,40 @@ func (c *Coordinator) join(ctx context.Context, self selfupdate.Presence) (*sess
 	}
 	s.addresses = c.addresses
 	return s, nil
+}
+
+// sessionEndpoints returns where a session is to live, and whether that is at home: at the
+// member of our own pod.
+//
+// A session holds streams as long as it lives, and a member that is asked to end waits for
+// the streams of its clients, for up to seven seconds (etcd's request timeout). At home they
+// end together with the member. Anywhere else our session would keep another pod down for
+// longer than it needs. So a sidecar that has just started, as after a replacement of its
+// pod, gives its own member the time that a lost lock costs to come up. Later, or where no
+// other member serves either, nothing is gained by waiting.
+//
+// With every member's URL at hand the loss of one does not cost the session; one that hangs
+// already would only swallow requests. Where none serves, all that are known have to do.
+func (c *Coordinator) sessionEndpoints(ctx context.Context) (endpoints []string, home bool) {
+	for {
+		members := c.observer()
+		serving, _ := members.Discover(ctx)
+		c.remember(members.MemberURLs())
+		endpoints = nil
+		for i := range serving {
+			if c.member != "" && serving[i].Name == c.member {
+				return serving[i].ClientURLs, true
+			}
+			endpoints = append(endpoints, serving[i].ClientURLs...)
+		}
+		switch {
+		case len(endpoints) == 0:
+			return c.addresses(), false
+		case c.member == "" || time.Since(c.started) > c.cfg.LockTTL || ctx.Err() != nil:
+			return endpoints, false
+		}
+		c.pause(ctx, c.cfg.Interval/2)
+	}
 }
 
 // addressesEvery is how often a sidecar that idles asks where the members are: seldom,

@@ -17,6 +17,7 @@ import (
 
 	"github.com/quorate/quorate/internal/etcdtest"
 	"github.com/quorate/quorate/pkg/rollout"
+	"github.com/quorate/quorate/selfupdate"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -90,6 +91,19 @@ func moves(c *etcdtest.Cluster) (n int) {
 	c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) {
 		for _, m := range ms {
 			n += m.Moves
+		}
+	})
+	return n
+}
+
+func inPod(name string) func(*Config) { return func(c *Config) { c.PodName = name } }
+
+// txns are the transactions that each member was asked for.
+func txns(c *etcdtest.Cluster) []int {
+	var n []int
+	c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) {
+		for _, m := range ms {
+			n = append(n, m.Txns)
 		}
 	})
 	return n
@@ -336,6 +350,40 @@ func TestTheElection(t *testing.T) {
 			k.etcd.RegainQuorum()
 			within(t, 2*time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
 		}},
+		{"lives at the member of its own pod, so that no other member waits for its streams", func(t *testing.T) {
+			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+			defer run(t, config(k, inPod("etcd-1")))()
+			within(t, time.Minute, "the lock", func() bool { return holders(k) == 1 })
+			if got := txns(k.etcd); got[0]+got[2] > 0 || got[1] == 0 {
+				t.Errorf("transactions by member: %v", got)
+			}
+		}},
+		{"waits for its own member when it has just started", func(t *testing.T) {
+			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+			starting := func(err error) {
+				k.etcd.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[1].ReadErr = err })
+			}
+			starting(errors.New("still loading"))
+			defer run(t, config(k, inPod("etcd-1")))()
+			<-time.After(DefaultLockTTL / 2)
+			if n := holders(k); n != 0 {
+				t.Errorf("%d in the queue before its own member serves", n)
+			}
+			starting(nil)
+			within(t, time.Minute, "the lock", func() bool { return holders(k) == 1 })
+			if got := txns(k.etcd); got[0]+got[2] > 0 {
+				t.Errorf("transactions by member: %v", got)
+			}
+		}},
+		{"does without its own member when that does not come up", func(t *testing.T) {
+			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+			k.etcd.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[1].ReadErr = errors.New("broken") })
+			defer run(t, config(k, inPod("etcd-1")))()
+			within(t, DefaultLockTTL+time.Second, "the lock", func() bool { return holders(k) == 1 })
+			if got := txns(k.etcd); got[1] > 0 {
+				t.Errorf("transactions by member: %v", got)
+			}
+		}},
 		{"ends within its time when quorum is lost while it coordinates", func(t *testing.T) {
 			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
 			stop := run(t, config(k))
@@ -480,6 +528,26 @@ func TestTheQueue(t *testing.T) {
 	} {
 		t.Run(tc.name, tc.test)
 	}
+}
+
+func TestASessionGoesOnElsewhereWhenTheMemberItLivesAtIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := etcdtest.StartInMemory(t, 3)
+		s, err := openSession(t.Context(), c.Dial, []string{c.URL(1)}, keysOf("ns", "etcd"), 10*time.Second, time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.close(t.Context())
+		s.leaveHome(c.URLs)
+		if err := s.announce(t.Context(), selfupdate.Presence{Pod: "etcd-1"}); err != nil {
+			t.Fatal(err)
+		}
+		c.Stop(1)
+		within(t, time.Minute, "an answer of another member", func() bool {
+			_, err := s.peers(t.Context())
+			return err == nil
+		})
+	})
 }
 
 // A stranger's key is never deleted, whatever our own claims.

@@ -12,6 +12,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
+	"google.golang.org/grpc/connectivity"
 
 	"github.com/quorate/quorate/membership"
 	"github.com/quorate/quorate/selfupdate"
@@ -54,6 +55,8 @@ type session struct {
 	keys      keys
 	ttl       time.Duration
 	timeout   time.Duration
+	// following is what follows the connection; it ends with the client.
+	following sync.WaitGroup
 }
 
 // openSession grants the lease with a deadline of its own; concurrency.NewSession would
@@ -77,6 +80,20 @@ func openSession(ctx context.Context, dial membership.Dial, endpoints []string, 
 		Session: s, client: client, dial: dial, keys: k, ttl: ttl, timeout: timeout,
 		addresses: func() []string { return endpoints },
 	}, nil
+}
+
+// leaveHome lets a session that lives at one member go on at all of them as soon as the
+// connection to that one is lost, so that a member's crash does not cost the session.
+func (s *session) leaveHome(elsewhere func() []string) {
+	s.following.Go(func() {
+		connection := s.client.ActiveConnection()
+		for state := connection.GetState(); state != connectivity.TransientFailure; state = connection.GetState() {
+			if !connection.WaitForStateChange(s.client.Ctx(), state) {
+				return // The session has been closed.
+			}
+		}
+		s.client.SetEndpoints(elsewhere()...)
+	})
 }
 
 // bounded gives a request its deadline. Without RequireLeader it hangs on a member that
@@ -256,6 +273,7 @@ func (s *session) close(ctx context.Context) {
 	_, _ = s.client.Revoke(ctx, s.Lease())
 	s.Orphan()
 	_ = s.client.Close()
+	s.following.Wait()
 }
 
 // tenure is the time during which this process owns the lock.

@@ -75,20 +75,14 @@ func (o *Observer) Observe(ctx context.Context) (rollout.Membership, error) {
 	return m, nil
 }
 
-// Discover returns the client URLs of the voters that serve now, so that whoever needs
-// one client for all of them does not wait for a member that hangs. It returns an error
-// when there is no member list; without any serving voter the result is empty. Its own
-// connections are closed: it is for the time outside a rollout.
-func (o *Observer) Discover(ctx context.Context) ([]string, error) {
+// Discover returns the voters that serve now, so that whoever needs a client for more than
+// a moment does not wait for a member that hangs. It returns an error when there is no
+// member list; without any serving voter the result is empty. Its own connections are
+// closed: it is for the time outside a rollout.
+func (o *Observer) Discover(ctx context.Context) ([]rollout.Member, error) {
 	defer o.Close()
 	m, err := o.Observe(ctx)
-	var serving []string
-	for i := range m.Members {
-		if x := &m.Members[i]; !x.Learner && x.Probe.Read == rollout.Answered {
-			serving = append(serving, x.ClientURLs...)
-		}
-	}
-	return serving, err
+	return slices.DeleteFunc(m.Members, func(x rollout.Member) bool { return x.Learner || x.Probe.Read != rollout.Answered }), err
 }
 
 func (o *Observer) remember(m rollout.Membership) {

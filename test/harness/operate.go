@@ -64,6 +64,47 @@ func (c *Cluster) Delete(ctx context.Context) error {
 	})
 }
 
+// MakeOrdered puts the pods, as they are, under a StatefulSet with podManagementPolicy
+// OrderedReady. An etcd cluster cannot be created under one: the first member is not Ready
+// before there is a quorum.
+func (c *Cluster) MakeOrdered(ctx context.Context) error {
+	c.env.Timeline.Note("operator", "replace StatefulSet %s by one that is OrderedReady", c.Spec.Name)
+	sets := c.env.Client.AppsV1().StatefulSets(Namespace)
+	orphan := metav1.DeletePropagationOrphan
+	if err := sets.Delete(ctx, c.Spec.Name, metav1.DeleteOptions{PropagationPolicy: &orphan}); err != nil {
+		return fmt.Errorf("replace StatefulSet %s: %w", c.Spec.Name, err)
+	}
+	err := waitFor(ctx, "StatefulSet "+c.Spec.Name+" is gone", func(ctx context.Context) (bool, string) {
+		_, err := sets.Get(ctx, c.Spec.Name, metav1.GetOptions{})
+		return apierrors.IsNotFound(err), fmt.Sprint(err)
+	})
+	if err != nil {
+		return err
+	}
+	c.Spec.Ordered = true
+	set, err := sets.Create(ctx, c.env.statefulSet(c.Spec), metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("replace StatefulSet %s: %w", c.Spec.Name, err)
+	}
+	return waitFor(ctx, "the pods belong to the new StatefulSet "+c.Spec.Name, func(ctx context.Context) (bool, string) {
+		now, err := sets.Get(ctx, c.Spec.Name, metav1.GetOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		pods, err := c.ListPods(ctx)
+		if err != nil {
+			return false, err.Error()
+		}
+		adopted := 0
+		for i := range pods {
+			if p := &pods[i]; metav1.IsControlledBy(p, set) && Revision(p) == now.Status.UpdateRevision && IsReady(p) {
+				adopted++
+			}
+		}
+		return adopted == len(c.Pods()) && int(now.Status.ReadyReplicas) == adopted, fmt.Sprintf("%d of %d", adopted, len(c.Pods()))
+	})
+}
+
 // Signal sends a signal to a pod's container.
 func (c *Cluster) Signal(pod, container string, sig syscall.Signal) error {
 	c.env.Timeline.Note("fault", "%v to %s of %s", sig, container, pod)

@@ -66,6 +66,7 @@ const (
 	BrokenRevision = "broken-revision"
 	BrokenSidecar  = "broken-sidecar"
 	SlowStart      = "slow-start"
+	Quiet          = "quiet"
 )
 
 // Cases are all cases, in the order of the report.
@@ -76,11 +77,12 @@ var Cases = []Case{
 	{OneDown, "One member down", "one member does not start on the old revision, and the update cures it", 3, false, true},
 	{SecondFails, "A second member fails", "one member does not start on the old revision, and another one fails during the update; the update cures both", 3, false, true},
 	{QuorumLoss, "Quorum lost", "two of three members do not start on the old revision, and the update cures them", 3, false, true},
-	{NodeLost, "A node lost", "the node of one pod is gone", 3, false, false},
-	{GhostVoters, "Two ghost voters", "the membership lists two voters that no longer exist, of an old scale-in", 3, false, true},
-	{BrokenRevision, "Broken revision", "etcd does not start on the new revision", 3, false, false},
-	{BrokenSidecar, "Broken sidecar", "the sidecar does not become ready on the new revision", 3, false, false},
-	{SlowStart, "Slow-starting members", "a new pod's etcd takes long until it serves", 3, false, true},
+	{NodeLost, "A node lost", "the node of ordinal 0 is gone when the template changes, and comes back later", 3, false, true},
+	{GhostVoters, "Two ghost voters", "the member list has two voters that never start, until the operator removes them", 3, false, true},
+	{BrokenRevision, "Broken revision", "etcd's image of the new revision cannot be had, until the operator corrects it", 3, false, true},
+	{BrokenSidecar, "Broken sidecar", "the sidecar's image of the new revision cannot be had, until the operator corrects it", 3, false, true},
+	{SlowStart, "Slow-starting members", "a new pod takes long until its containers start", 3, false, true},
+	{Quiet, "No clients", "every member serves, and nobody but the sidecars asks etcd for anything", 3, false, true},
 }
 
 // ArmOf returns the arm of that name; of an unknown one the name is the title too.

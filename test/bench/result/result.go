@@ -109,6 +109,10 @@ type Trial struct {
 	// Requests are what sidecars asked of the API server, by verb and resource ("list pods");
 	// for a watch that is its beginning.
 	Requests map[string]int `json:"requests,omitempty"`
+	// Etcd is what all members received meanwhile, by service and method ("KV/Range"), where
+	// the case has no clients. What a member received in the last tenth of a second before its
+	// process ended is not counted.
+	Etcd map[string]int `json:"etcd,omitempty"`
 	// Usage is that of the sidecars of all pods together, while the update went on.
 	Usage Usage `json:"usage"`
 

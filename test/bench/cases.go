@@ -1,0 +1,151 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/quorate/quorate/test/bench/result"
+	"github.com/quorate/quorate/test/harness"
+)
+
+// setting is what a case is.
+type setting struct {
+	members int
+	// arms are compared in it.
+	arms []string
+	// rounds is in how many rounds it takes part, 0 for all: large clusters take long.
+	rounds int
+	// everyLeader lets every ordinal lead once in a round; else leader leads.
+	everyLeader bool
+	leader      int
+	// spec changes the cluster.
+	spec func(*harness.Spec)
+	// image is etcd's on the new revision, Etcd36 if empty.
+	image string
+	// sidecar is the sidecar's, if that changes instead.
+	sidecar string
+	// prepare does to the cluster what is done before the change, and waits until it shows.
+	prepare func(context.Context, *stage) error
+	// meanwhile does what is done after the change; it ends with the context.
+	meanwhile func(context.Context, *stage) error
+	// quiet leaves clients and observers out, to count what the members are asked otherwise.
+	quiet bool
+	// limit is how long a trial is watched.
+	limit time.Duration
+}
+
+var (
+	// kubernetes are the arms without Quorate, with one at a time.
+	rolling = []string{result.OrderedReady, result.Parallel, result.MaxUnavailable}
+	faulty  = append(append([]string{}, rolling...), result.Quorate)
+)
+
+// The moments of what an operator does, after the change: long enough for every arm to have done
+// all that it does by itself.
+const (
+	nodeBack     = 20 * time.Second
+	ghostsGone   = 15 * time.Second
+	corrected    = 15 * time.Second
+	slowStart    = 8 * time.Second
+	healthyLimit = 3 * time.Minute
+	faultyLimit  = 45 * time.Second
+)
+
+var settings = map[string]setting{
+	// With three members RollingUpdate's maxUnavailable could only be one, which it is anyway.
+	result.Healthy3: {members: 3, everyLeader: true, arms: []string{result.OrderedReady, result.Parallel, result.Quorate, result.QuorateEvict}, limit: healthyLimit},
+	result.Healthy5: {
+		members: 5, everyLeader: true, rounds: 2, limit: healthyLimit,
+		arms: []string{result.Parallel, result.MaxUnavailable, result.Quorate, result.QuorateMax},
+	},
+	result.Healthy7: {
+		members: 7, everyLeader: true, rounds: 1, limit: healthyLimit,
+		arms: []string{result.Parallel, result.MaxUnavailable, result.Quorate, result.QuorateTwo, result.QuorateMax},
+	},
+	result.OneDown: {
+		members: 3, leader: 1, limit: faultyLimit, arms: append(append([]string{}, faulty...), result.QuorateEvict),
+		prepare: func(ctx context.Context, s *stage) error { return s.crashLoop(ctx, 0) },
+	},
+	result.SecondFails: {
+		members: 3, leader: 2, arms: faulty, limit: faultyLimit,
+		prepare: func(ctx context.Context, s *stage) error { return s.crashLoop(ctx, 0) },
+		meanwhile: func(ctx context.Context, s *stage) error {
+			if err := s.ledger.WaitRemovals(ctx, 1); err != nil {
+				return err
+			}
+			return s.breakEtcd(ctx, 1)
+		},
+	},
+	result.QuorumLoss: {
+		members: 3, leader: 2, arms: faulty, limit: faultyLimit,
+		prepare: func(ctx context.Context, s *stage) error {
+			if err := s.crashLoop(ctx, 0); err != nil {
+				return err
+			}
+			return s.crashLoop(ctx, 1)
+		},
+	},
+	result.NodeLost: {
+		members: 3, leader: 1, arms: faulty, limit: nodeBack + faultyLimit,
+		spec: func(s *harness.Spec) { s.OwnNodes = true },
+		prepare: func(ctx context.Context, s *stage) error {
+			return s.cluster.LoseNode(ctx, s.pod(0))
+		},
+		meanwhile: func(ctx context.Context, s *stage) error {
+			if err := s.pass(ctx, nodeBack); err != nil {
+				return err
+			}
+			return s.cluster.RestoreNode(ctx, s.pod(0))
+		},
+	},
+	result.GhostVoters: {
+		members: 3, leader: 1, arms: faulty, limit: ghostsGone + faultyLimit,
+		spec:    func(s *harness.Spec) { s.EtcdArgs = []string{"--strict-reconfig-check=false"} },
+		prepare: func(ctx context.Context, s *stage) error { return s.cluster.AddGhosts(ctx, 2) },
+		meanwhile: func(ctx context.Context, s *stage) error {
+			if err := s.pass(ctx, ghostsGone); err != nil {
+				return err
+			}
+			return s.retry(ctx, s.cluster.RemoveGhosts)
+		},
+	},
+	result.BrokenRevision: {
+		members: 3, leader: 1, arms: faulty, limit: corrected + faultyLimit, image: harness.Missing,
+		meanwhile: func(ctx context.Context, s *stage) error {
+			if err := s.pass(ctx, corrected); err != nil {
+				return err
+			}
+			return s.cluster.SetImage(ctx, "etcd", harness.Etcd36)
+		},
+	},
+	result.BrokenSidecar: {
+		members: 3, leader: 1, arms: faulty, limit: corrected + faultyLimit, sidecar: harness.Missing,
+		meanwhile: func(ctx context.Context, s *stage) error {
+			if err := s.pass(ctx, corrected); err != nil {
+				return err
+			}
+			return s.cluster.SetImage(ctx, "backup-restore", harness.SidecarNext)
+		},
+	},
+	result.SlowStart: {
+		members: 3, leader: 1, arms: []string{result.Parallel, result.Quorate}, limit: healthyLimit,
+		spec: func(s *harness.Spec) { s.StartDelay = slowStart },
+	},
+	result.Quiet: {members: 3, leader: 1, arms: []string{result.Quorate}, limit: healthyLimit, quiet: true},
+}
+
+// note says what the case does beside the change, with its moments.
+func (s setting) note(name string) string {
+	switch name {
+	case result.NodeLost:
+		return fmt.Sprintf("the node is back %v after the change", nodeBack)
+	case result.GhostVoters:
+		return fmt.Sprintf("the ghosts are removed %v after the change, or as soon as etcd can", ghostsGone)
+	case result.BrokenRevision, result.BrokenSidecar:
+		return fmt.Sprintf("the revision is corrected %v after the change", corrected)
+	case result.SlowStart:
+		return fmt.Sprintf("a pod takes %v before its containers start", slowStart)
+	}
+	return ""
+}

@@ -1,0 +1,219 @@
+package bench
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/quorate/quorate/test/bench/result"
+	"github.com/quorate/quorate/test/harness"
+	"github.com/quorate/quorate/test/harness/traffic"
+)
+
+// measurement is everything that was seen in a trial.
+type measurement struct {
+	trial         *result.Trial
+	began, finish time.Time
+	pods          []string
+	oneAtATime    bool
+
+	removals    []harness.Removal
+	returns     []harness.Return
+	elections   []election
+	history     *traffic.History
+	observation *traffic.Observation
+}
+
+// fill fills in the trial.
+func (m *measurement) fill() {
+	m.pace()
+	m.leaders()
+	if m.history == nil {
+		return
+	}
+	m.trial.Series = &result.Series{}
+	m.availability()
+	m.writes()
+}
+
+// seconds is a moment in the trial's time.
+func (m *measurement) seconds(at time.Time) float64 { return at.Sub(m.began).Seconds() }
+
+// pace is how fast the pods were replaced.
+func (m *measurement) pace() {
+	t := m.trial
+	t.Seconds = m.seconds(m.finish)
+	last, whole := 0.0, true
+	for i, r := range m.removals {
+		if r.At.Before(m.began) {
+			continue
+		}
+		down := result.Down{Pod: r.Pod, Removed: m.seconds(r.At), Ready: -1}
+		for _, back := range m.returns {
+			if back.Pod == r.Pod && back.At.After(r.At) {
+				// Its successor's, if it was Ready before that was removed itself.
+				again := slices.IndexFunc(m.removals[i+1:], func(next harness.Removal) bool { return next.Pod == r.Pod && next.At.Before(back.At) })
+				if again < 0 {
+					down.Ready = m.seconds(back.At)
+				}
+				break
+			}
+		}
+		if down.Ready < 0 {
+			whole = false
+		} else {
+			t.DownSeconds += down.Ready - down.Removed
+			last = max(last, down.Ready)
+		}
+		t.Downs = append(t.Downs, down)
+	}
+	if t.Completed && last > 0 {
+		// The harness looks ten times a second, the ledger is told at once.
+		t.Seconds = last
+	}
+	if !whole || !t.Completed {
+		t.DownSeconds = 0
+	}
+	if t.DownSeconds > 0 {
+		t.Ratio = t.Seconds / t.DownSeconds
+	}
+	if len(t.Downs) > 0 {
+		t.FirstAction = t.Downs[0].Removed
+	}
+	if !m.oneAtATime {
+		return
+	}
+	for i := 1; i < len(t.Downs); i++ {
+		if settled := t.Downs[i-1].Ready; settled >= 0 && settled < t.Downs[i].Removed {
+			t.Gaps = append(t.Gaps, t.Downs[i].Removed-settled)
+		}
+	}
+}
+
+// leaders is how leadership went.
+func (m *measurement) leaders() {
+	for _, e := range m.elections {
+		at := m.seconds(e.at)
+		switch {
+		case at < 0:
+			continue
+		case e.planned:
+			m.trial.Planned++
+		default:
+			m.trial.Unplanned++
+		}
+		if e.planned && (m.trial.FirstAction < 0 || at < m.trial.FirstAction) {
+			m.trial.FirstAction = at
+		}
+	}
+}
+
+// availability is what the observer saw.
+func (m *measurement) availability() {
+	t, f := m.trial, m.observation.Figures()
+	t.FewestServing = t.Members
+	for i, step := range f.Serving {
+		at := m.seconds(step.At)
+		if over := i+1 < len(f.Serving) && f.Serving[i+1].At.Before(m.began); !over {
+			t.FewestServing = min(t.FewestServing, step.Serving)
+		}
+		t.Series.Serving = append(t.Series.Serving, result.Step{At: at, Serving: step.Serving, Voters: step.Voters})
+	}
+	for _, o := range f.Outages {
+		from := max(0, m.seconds(o.From))
+		to := m.seconds(o.From) + o.Seconds
+		if to <= from {
+			continue
+		}
+		t.WithoutQuorum += to - from
+		if t.QuorumBack = to; !m.observation.Start.Add(m.observation.Duration).After(o.From.Add(time.Duration(o.Seconds * float64(time.Second)))) {
+			t.QuorumBack = -1 // It lasted as long as anybody looked.
+		}
+	}
+	for _, l := range f.Leaders {
+		t.Series.Leaders = append(t.Series.Leaders, result.Change{At: m.seconds(l.At), Leader: slices.Index(m.pods, l.Name)})
+	}
+}
+
+// writes is what the clients' writes went through.
+func (m *measurement) writes() {
+	t, figures := m.trial, m.history.Figures()
+	t.Lost, t.Unverified = figures.LostWrites, figures.UnverifiedWrites
+	type request struct {
+		client string
+		number int
+	}
+	type write struct {
+		from, to        time.Duration
+		failed, retried bool
+	}
+	requests := map[request]*write{}
+	acknowledged := map[string][]float64{} // by writer
+	for i := range m.history.Writers {
+		acknowledged[writerName(i)] = nil
+	}
+	for _, op := range m.history.Operations {
+		if op.Kind != traffic.Put && op.Kind != traffic.Txn {
+			continue
+		}
+		if _, writer := acknowledged[op.Client]; !writer {
+			continue // The verification's own.
+		}
+		key := request{op.Client, op.Request}
+		w := requests[key]
+		if w == nil {
+			w = &write{from: op.Call}
+			requests[key] = w
+		}
+		// Attempts are in the order of their calls.
+		w.to, w.failed, w.retried = op.Return, op.Outcome != traffic.OK, w.retried || op.Attempt > 0
+		if op.Wrote() {
+			acknowledged[op.Client] = append(acknowledged[op.Client], m.seconds(m.history.Start.Add(op.Return)))
+		}
+	}
+	end := m.seconds(m.history.Start.Add(m.history.Duration))
+	var latencies []float64
+	for _, w := range slices.SortedFunc(maps.Values(requests), func(a, b *write) int { return cmp.Compare(a.from, b.from) }) {
+		at := m.seconds(m.history.Start.Add(w.from))
+		took := (w.to - w.from).Seconds()
+		t.Series.Writes = append(t.Series.Writes, result.Write{At: at, Took: took, Failed: w.failed})
+		// A write counts that was under way in the trial.
+		if at+took < 0 || at > t.Seconds {
+			continue
+		}
+		t.Writes++
+		if w.retried {
+			t.Retried++
+		}
+		if w.failed {
+			t.Failed++
+		} else {
+			latencies = append(latencies, took)
+		}
+	}
+	slices.Sort(latencies)
+	t.MedianLatency, t.P99Latency = quantile(latencies, 0.5), quantile(latencies, 0.99)
+	for _, times := range acknowledged {
+		slices.Sort(times)
+		previous := 0.0
+		for _, at := range append(times, end) {
+			if at > 0 {
+				t.WriteStall = max(t.WriteStall, at-previous)
+				previous = at
+			}
+		}
+	}
+}
+
+// writerName is the name of a writer in a history.
+func writerName(n int) string { return fmt.Sprintf("writer-%d", n) }
+
+// quantile of sorted values, by the nearest rank; 0 of none.
+func quantile(sorted []float64, q float64) float64 {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
+}

@@ -1,0 +1,70 @@
+package bench
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/quorate/quorate/test/bench/result"
+)
+
+// planned is a trial to be done.
+type planned struct {
+	name     string
+	setting  setting
+	arm      string
+	leader   int
+	round    int
+	position int
+}
+
+// plan is what a run does, in its order: round after round, in each the cases and leaders in
+// random order, and for each the arms in random order. Nil for cases or arms means all.
+func plan(rounds int, cases, arms []string, seed uint64) []planned {
+	dice := rand.New(rand.NewPCG(seed, 0))
+	var all []planned
+	for round := 1; round <= rounds; round++ {
+		var groups [][]planned
+		for _, c := range result.Cases {
+			s, known := settings[c.Name]
+			if !known || (cases != nil && !slices.Contains(cases, c.Name)) || round > cmp.Or(s.rounds, rounds) {
+				continue
+			}
+			leaders := []int{s.leader}
+			if s.everyLeader {
+				leaders = nil
+				for n := range s.members {
+					leaders = append(leaders, n)
+				}
+			}
+			for _, leader := range leaders {
+				var group []planned
+				for _, arm := range s.arms {
+					if arms == nil || slices.Contains(arms, arm) {
+						group = append(group, planned{name: c.Name, setting: s, arm: arm, leader: leader, round: round})
+					}
+				}
+				dice.Shuffle(len(group), func(i, j int) { group[i], group[j] = group[j], group[i] })
+				groups = append(groups, group)
+			}
+		}
+		dice.Shuffle(len(groups), func(i, j int) { groups[i], groups[j] = groups[j], groups[i] })
+		all = append(all, slices.Concat(groups...)...)
+	}
+	for i := range all {
+		all[i].position = i + 1
+	}
+	return all
+}
+
+// short is the plan that only shows that everything works.
+func short(seed uint64) []planned {
+	all := slices.Concat(
+		plan(1, []string{result.Healthy3}, []string{result.OrderedReady, result.Quorate}, seed)[:2],
+		plan(1, []string{result.OneDown}, []string{result.Parallel, result.Quorate}, seed),
+	)
+	for i := range all {
+		all[i].position = i + 1
+	}
+	return all
+}

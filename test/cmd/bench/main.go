@@ -1,0 +1,266 @@
+// Command bench measures what an update of an etcd cluster costs, by Quorate and by what
+// else a user could choose, and what Quorate itself costs. See docs/benchmarks.md.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/quorate/quorate/test/bench"
+	"github.com/quorate/quorate/test/bench/report"
+	"github.com/quorate/quorate/test/bench/result"
+	"github.com/quorate/quorate/test/harness"
+)
+
+const usage = `bench measures, on real parts and in one run, what an update of an etcd cluster costs.
+
+  bench [flags]                measure, and write the report
+  bench [flags] report DIR     write the report again, of the run in the directory
+
+Parts of a run: trials (updates by every arm in every case), cost (what a sidecar costs),
+fleet (a thousand StatefulSets), micro (micro-benchmarks). The whole takes about two hours
+and wants a machine for itself; --parts, --cases and --rounds make it shorter.
+
+Flags:
+`
+
+// options are the flags.
+type options struct {
+	bench.Options
+	parts []string
+	out   string
+}
+
+func main() {
+	harness.Launcher()
+	o, arguments, err := parse(os.Args[1:])
+	if err != nil {
+		exit(2, "%v", err)
+	}
+	if len(arguments) > 0 {
+		if err := again(arguments, o.out); err != nil {
+			exit(1, "%v", err)
+		}
+		return
+	}
+	o.Say = func(l string) { fmt.Println(l) }
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	if o.Network == harness.Namespaces {
+		harness.Enter(ctx, o.Say, targets...)
+	}
+	// The second signal ends it at once; the kernel then kills its processes.
+	context.AfterFunc(ctx, func() {
+		fmt.Println("interrupted: stopping everything (once more to end at once)")
+		stop()
+	})
+	if err := run(ctx, o); err != nil {
+		if ctx.Err() != nil {
+			fmt.Printf("interrupted; everything was stopped, what was measured is in %s\n", o.Dir)
+			os.Exit(130)
+		}
+		exit(1, "%v\nwhat was measured is in %s", err, o.Dir)
+	}
+}
+
+func exit(code int, format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "bench: "+format+"\n", args...)
+	os.Exit(code)
+}
+
+// allParts in the order in which they are measured.
+var allParts = []string{"trials", "cost", "fleet", "micro"}
+
+func parse(args []string) (options, []string, error) {
+	var o options
+	flags := flag.NewFlagSet("bench", flag.ExitOnError)
+	flags.Usage = func() {
+		fmt.Fprint(flags.Output(), usage)
+		flags.PrintDefaults()
+	}
+	flags.BoolVar(&o.Short, "short", false, "measure just enough to show that everything works, in three minutes; the figures mean nothing")
+	flags.IntVar(&o.Rounds, "rounds", 3, "how often every case is played by every arm (those of 5 members at most 2 times, of 7 once)")
+	cases := flags.String("cases", "", "only these cases, separated by commas: "+strings.Join(names(result.Cases, func(c result.Case) string { return c.Name }), ","))
+	arms := flags.String("arms", "", "only these arms: "+strings.Join(names(result.Arms, func(a result.Arm) string { return a.Name }), ","))
+	parts := flags.String("parts", strings.Join(allParts, ","), "what to measure")
+	flags.DurationVar(&o.For, "for", 0, "after how long no new trial begins (default: no limit)")
+	flags.Uint64Var(&o.Seed, "seed", 1, "what the order of the trials is drawn from")
+	flags.StringVar(&o.Dir, "dir", "", "directory for the raw data and the report (default: a new one in .build/bench); that of an earlier run is refused")
+	flags.StringVar(&o.out, "out", "", "directory for the report (default: that of the raw data)")
+	network := flags.String("network", "", "namespaces or loopback (default: namespaces where they can be had)")
+	if err := flags.Parse(args); err != nil {
+		return o, nil, err
+	}
+	if o.Rounds < 1 {
+		return o, nil, fmt.Errorf("--rounds %d: at least 1 is needed", o.Rounds)
+	}
+	var err error
+	if o.Cases, err = list("cases", *cases, names(result.Cases, func(c result.Case) string { return c.Name })); err != nil {
+		return o, nil, err
+	}
+	if o.Arms, err = list("arms", *arms, names(result.Arms, func(a result.Arm) string { return a.Name })); err != nil {
+		return o, nil, err
+	}
+	if o.parts, err = list("parts", *parts, allParts); err != nil {
+		return o, nil, err
+	}
+	o.Network, err = mode(*network)
+	return o, flags.Args(), err
+}
+
+func mode(network string) (harness.Mode, error) {
+	problem := harness.NamespacesAvailable()
+	switch m := harness.Mode(network); {
+	case m == "" && problem != nil:
+		return harness.Loopback, nil
+	case m == "":
+		return harness.Namespaces, nil
+	case m == harness.Namespaces && problem != nil:
+		return "", fmt.Errorf("--network %q: %w", network, problem)
+	case m != harness.Namespaces && m != harness.Loopback:
+		return "", fmt.Errorf("--network %q is neither %q nor %q", network, harness.Namespaces, harness.Loopback)
+	default:
+		return m, nil
+	}
+}
+
+// list reads a flag's list; nil when it is empty.
+func list(name, text string, known []string) ([]string, error) {
+	if text == "" {
+		return nil, nil
+	}
+	given := strings.Split(text, ",")
+	for _, v := range given {
+		if !slices.Contains(known, v) {
+			return nil, fmt.Errorf("--%s %q: %q is none of %s", name, text, v, strings.Join(known, ", "))
+		}
+	}
+	return given, nil
+}
+
+func names[T any](all []T, name func(T) string) []string {
+	var list []string
+	for _, v := range all {
+		list = append(list, name(v))
+	}
+	return list
+}
+
+// again writes the report of an earlier run.
+func again(arguments []string, out string) error {
+	if len(arguments) != 2 || arguments[0] != "report" {
+		return fmt.Errorf("unexpected arguments %q; see --help", arguments)
+	}
+	r, err := result.Read(arguments[1])
+	if err != nil {
+		return err
+	}
+	if out == "" {
+		out = arguments[1]
+	}
+	return write(r, out)
+}
+
+func write(r *result.Run, out string) error {
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		return err
+	}
+	if err := report.Write(r, out); err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	fmt.Printf("the report is %s\n", filepath.Join(out, "results.md"))
+	return nil
+}
+
+// run measures and reports. What was measured before an error is kept, and reported where
+// the run was not interrupted.
+func run(ctx context.Context, o options) error {
+	began := time.Now()
+	if err := o.directory(began); err != nil {
+		return err
+	}
+	// The libraries' own log would break into the lines.
+	logs, err := os.Create(filepath.Join(o.Dir, "bench.log"))
+	if err != nil {
+		return err
+	}
+	defer logs.Close()
+	klog.SetSlogLogger(slog.New(slog.NewTextHandler(logs, nil)))
+
+	h, err := header(ctx, o)
+	if err != nil {
+		return err
+	}
+	h.Began = began.UTC().Truncate(time.Second)
+	if err := result.WriteHeader(o.Dir, h); err != nil {
+		return err
+	}
+	failed := measure(ctx, o)
+	h.Seconds = time.Since(began).Seconds()
+	if err := result.WriteHeader(o.Dir, h); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	r, err := result.Read(o.Dir)
+	if err != nil {
+		return err
+	}
+	out := o.out
+	if out == "" {
+		out = o.Dir
+	}
+	if err := write(r, out); err != nil {
+		return err
+	}
+	if failed == nil && o.Short {
+		failed = verdict(r)
+	}
+	return failed
+}
+
+// directory makes the run's.
+func (o *options) directory(began time.Time) (err error) {
+	if o.Dir == "" {
+		root, err := root()
+		if err != nil {
+			return err
+		}
+		o.Dir = filepath.Join(root, ".build", "bench", began.Format("20060102-150405"))
+	}
+	if o.Dir, err = filepath.Abs(o.Dir); err != nil {
+		return fmt.Errorf("--dir %q: %w", o.Dir, err)
+	}
+	if entries, err := os.ReadDir(o.Dir); err == nil && len(entries) > 0 {
+		return fmt.Errorf("--dir %s holds something already; name a new directory", o.Dir)
+	}
+	return os.MkdirAll(o.Dir, 0o755)
+}
+
+// verdict is what a short run has to show: every trial could be measured, and Quorate kept
+// its word in its own.
+func verdict(r *result.Run) error {
+	for _, t := range r.Trials {
+		switch {
+		case t.Trouble != "":
+			return fmt.Errorf("%s by %s could not be measured: %s", t.Case, t.Arm, t.Trouble)
+		case !result.ArmOf(t.Arm).Quorate:
+		case !t.Completed:
+			return fmt.Errorf("%s by %s did not come to its end", t.Case, t.Arm)
+		case t.WithoutQuorum > 0 || t.Lost > 0:
+			return fmt.Errorf("%s by %s was without quorum for %.1f s and lost %d writes", t.Case, t.Arm, t.WithoutQuorum, t.Lost)
+		}
+	}
+	return nil
+}
