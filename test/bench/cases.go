@@ -31,6 +31,8 @@ type setting struct {
 	meanwhile func(context.Context, *stage) error
 	// quiet leaves clients and observers out, to count what the members are asked otherwise.
 	quiet bool
+	// watched lets the clients watch as well.
+	watched bool
 	// limit is how long a trial is watched.
 	limit time.Duration
 }
@@ -132,7 +134,8 @@ var settings = map[string]setting{
 		members: 3, leader: 1, arms: []string{result.Parallel, result.Quorate}, limit: healthyLimit,
 		spec: func(s *harness.Spec) { s.StartDelay = slowStart },
 	},
-	result.Quiet: {members: 3, leader: 1, arms: []string{result.Quorate}, limit: healthyLimit, quiet: true},
+	result.Watched: {members: 3, leader: 1, arms: []string{result.Parallel, result.Quorate}, limit: healthyLimit, watched: true},
+	result.Quiet:   {members: 3, leader: 1, arms: []string{result.Quorate}, limit: healthyLimit, quiet: true},
 }
 
 // note says what the case does beside the change, with its moments.

@@ -66,6 +66,7 @@ const (
 	BrokenRevision = "broken-revision"
 	BrokenSidecar  = "broken-sidecar"
 	SlowStart      = "slow-start"
+	Watched        = "watched"
 	Quiet          = "quiet"
 )
 
@@ -82,6 +83,7 @@ var Cases = []Case{
 	{BrokenRevision, "Broken revision", "etcd's image of the new revision cannot be had, until the operator corrects it", 3, false, true},
 	{BrokenSidecar, "Broken sidecar", "the sidecar's image of the new revision cannot be had, until the operator corrects it", 3, false, true},
 	{SlowStart, "Slow-starting members", "a new pod takes long until its containers start", 3, false, true},
+	{Watched, "Clients that watch", "every member serves, and clients watch at every member, so that etcd takes up to seven seconds to end", 3, false, true},
 	{Quiet, "No clients", "every member serves, and nobody but the sidecars asks etcd for anything", 3, false, true},
 }
 

@@ -60,6 +60,10 @@ type Config struct {
 	// more than one, so that a writer stuck at one member does not hide that others
 	// get through. A negative number means none.
 	Writers, Readers int
+	// NoWatches leaves the watches out, and with them all that only they can show. A member
+	// that is asked to end waits up to seven seconds for the watches of its clients, so
+	// that with them every replacement takes that much longer.
+	NoWatches bool
 	// Prefix is where the client's keys live. It must be the client's own: Start
 	// refuses a prefix under which there are keys. Default "/traffic/" and a random
 	// name, so that clients can follow one another on the same cluster.
@@ -152,7 +156,7 @@ func Start(ctx context.Context, cfg Config) (*Client, error) {
 
 	// Watches first, so that members that are named later are treated like these.
 	c.pool.mu.Lock()
-	c.pool.added = c.watch
+	c.pool.added = c.watch // Which does nothing where there are to be none.
 	known := make([]*member, 0, len(c.pool.members))
 	for _, m := range c.pool.members {
 		known = append(known, m)
@@ -355,7 +359,7 @@ func (c *Client) finish(ctx context.Context) (*History, error) {
 
 	h := &History{
 		Start: c.start, Duration: time.Since(c.start), Prefix: c.cfg.Prefix,
-		Writers: c.cfg.Writers, Readers: c.cfg.Readers,
+		Writers: c.cfg.Writers, Readers: c.cfg.Readers, NoWatches: c.cfg.NoWatches,
 	}
 	last, err := c.lastWrite(ctx)
 	if err == nil {
