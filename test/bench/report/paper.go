@@ -36,7 +36,7 @@ N = %d clusters. Per cluster, the figures of that fleet are taken as they are:
 * requests a second, rolling = N × requests / (rolled clusters × time to roll all);
 * time behind one API server = that, but at least N × requests / (rolled clusters × R). R = %s requests a
   second is the most that the API server answered in a measured fleet. It may be able to do more; and
-  nobody has 100,000 clusters behind one, so that this is the worst that can be expected.
+  nobody has so many clusters behind one, so that this is the worst that can be expected.
 
 It assumes that the cost of a cluster does not depend on how many others there are, that a central
 controller's workers are never short of CPU or of requests, and that its work is spread evenly among them.

@@ -135,6 +135,14 @@ func (s Spread) counts() string {
 	return s.with(0)
 }
 
+// in is [Spread.String] with a unit, which never has none of.
+func (s Spread) in(unit string) string {
+	if s.Least == never {
+		return s.String()
+	}
+	return s.String() + " " + unit
+}
+
 // times returns the spread in another unit.
 func (s Spread) times(factor Number) Spread {
 	return Spread{N: s.N, Median: s.Median * factor, Least: s.Least * factor, Most: s.Most * factor}

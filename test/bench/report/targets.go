@@ -124,14 +124,27 @@ func verdict(measured int, holds bool) Verdict {
 }
 
 // beside says what Kubernetes' own arms did.
-func beside(trials []result.Trial, c result.Case, unit string, figure func(result.Trial) Number) string {
+func beside(trials []result.Trial, c result.Case, figure func(result.Trial) Number, text func(Spread) string) string {
 	var parts []string
 	for _, base := range bases {
 		if s := spread(counted(of(trials, c.Name, base)), figure); s.N > 0 {
-			parts = append(parts, fmt.Sprintf("`%s` %s%s", base, s, unit))
+			parts = append(parts, fmt.Sprintf("`%s` %s", base, text(s)))
 		}
 	}
 	return strings.Join(parts, ", ")
+}
+
+// seconds writes a spread of seconds, milliseconds one of those.
+func seconds(s Spread) string      { return s.in("s") }
+func milliseconds(s Spread) string { return s.times(1000).in("ms") }
+
+// stuck says how many trials did not complete, because one in which nothing happens harms nobody.
+func stuck(trials []result.Trial) string {
+	n := len(filter(trials, func(t result.Trial) bool { return !t.Completed }))
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %d of them did not complete", n)
 }
 
 // changes is the number of all changes of leader.
@@ -143,7 +156,7 @@ func leaderChanges(all []result.Trial, c result.Case) Target {
 	target := Target{
 		What:   c.Title + ": changes of leader",
 		Wanted: "exactly 1, none by an election timeout, whichever ordinal leads",
-		From:   from, Beside: beside(all, c, "", changes),
+		From:   from, Beside: beside(all, c, changes, Spread.counts),
 	}
 	bad := filter(trials, func(t result.Trial) bool { return t.Planned != 1 || t.Unplanned != 0 })
 	led := map[int]bool{}
@@ -185,17 +198,17 @@ func noQuorumLost(all []result.Trial, c result.Case) Target {
 	trials, from := quorates(all, c)
 	target := Target{
 		What: c.Title + ": without quorum", Wanted: "0 s", From: from,
-		Beside: beside(all, c, " s", withoutQuorum),
+		Beside: beside(all, c, withoutQuorum, seconds),
 	}
 	bad := filter(trials, func(t result.Trial) bool { return withoutQuorum(t) > 0 })
 	target.Verdict = verdict(len(trials), len(bad) == 0)
 	switch {
 	case len(trials) == 0:
 	case len(bad) == 0:
-		target.Measured = fmt.Sprintf("0 s in all %s", plural(len(trials), "trial"))
+		target.Measured = fmt.Sprintf("0 s in all %s", plural(len(trials), "trial")) + stuck(trials)
 	default:
-		target.Measured = fmt.Sprintf("%s s; more than 0 in %d of %s, first in %s", spread(trials, withoutQuorum), len(bad),
-			plural(len(trials), "trial"), where(bad[0]))
+		target.Measured = fmt.Sprintf("%s; more than 0 in %d of %s, first in %s", seconds(spread(trials, withoutQuorum)), len(bad),
+			plural(len(trials), "trial"), where(bad[0])) + stuck(trials)
 	}
 	return target
 }
@@ -207,7 +220,7 @@ func readyPods(all []result.Trial, c result.Case) Target {
 	quorum := func(t result.Trial) int { return t.Members/2 + 1 }
 	target := Target{
 		What: c.Title + ": fewest Ready pods", Wanted: fmt.Sprintf("never fewer than %d of %d", c.Members/2+1, c.Members),
-		From: from, Beside: beside(all, c, "", fewest),
+		From: from, Beside: beside(all, c, fewest, Spread.counts),
 	}
 	bad := filter(trials, func(t result.Trial) bool { return t.FewestReady < quorum(t) })
 	target.Verdict = verdict(len(trials), len(bad) == 0)
@@ -228,7 +241,7 @@ func stalls(all []result.Trial, c result.Case) Target {
 		What:   c.Title + ": longest write stall",
 		Wanted: fmt.Sprintf("median of the paired ratios to RollingUpdate at most %g, for each policy", stallRatio),
 		From:   fromTrials(of(all, c.Name, result.Quorate)),
-		Beside: beside(all, c, " ms", func(t result.Trial) Number { return 1000 * writeStall(t) }),
+		Beside: beside(all, c, writeStall, milliseconds),
 	}
 	holds, pairs := true, 0
 	var parts []string
@@ -268,17 +281,17 @@ func quorumBack(all []result.Trial) Target {
 		return Number(t.QuorumBack)
 	}
 	target := Target{
-		What: c.Title + ": until quorum is back", From: from, Beside: beside(all, c, " s", back),
+		What: c.Title + ": until quorum is back", From: from, Beside: beside(all, c, back, seconds),
 		Wanted: fmt.Sprintf("a pod's restart + %d s after the change of the template, every time", quorumBackWithin),
 	}
 	switch s := spread(trials, back); {
 	case s.N == 0:
 		target.Verdict = NotMeasured
 	case len(downs) == 0:
-		target.Measured = s.String() + " s, but no healthy trial tells how long a restart takes"
+		target.Measured = seconds(s) + ", but no healthy trial tells how long a restart takes"
 		target.Verdict = NotMeasured
 	default:
-		target.Measured = fmt.Sprintf("%s s, with a restart of %s s (median of %s in `%s`)", s, written(restart, 2),
+		target.Measured = fmt.Sprintf("%s, with a restart of %s s (median of %s in `%s`)", seconds(s), written(restart, 2),
 			plural(len(downs), "pod"), result.Healthy3)
 		target.Verdict = verdict(s.N, s.Most <= restart+quorumBackWithin)
 	}
@@ -299,7 +312,7 @@ func oneAtATime(all []result.Trial, c result.Case) Target {
 	target := Target{
 		What:   c.Title + ": rollout time, one at a time",
 		Wanted: fmt.Sprintf("median at most %g of the sum of the pods' down-times", downRatio),
-		From:   fromTrials(of(all, c.Name, result.Quorate)), Beside: beside(all, c, "", ratio),
+		From:   fromTrials(of(all, c.Name, result.Quorate)), Beside: beside(all, c, ratio, func(s Spread) string { return s.with(3) }),
 		Verdict: verdict(s.N, s.Median <= downRatio),
 	}
 	if s.N > 0 {
@@ -352,7 +365,7 @@ func failover(all []result.Failover, how, wanted string, below func(result.Failo
 		Verdict: verdict(len(those), len(late) == 0),
 	}
 	if len(those) > 0 {
-		target.Measured = fmt.Sprintf("%s s, in time %d of %d", spread(those, failoverSeconds), len(those)-len(late), len(those))
+		target.Measured = fmt.Sprintf("%s, in time %d of %d", seconds(spread(those, failoverSeconds)), len(those)-len(late), len(those))
 		if how == "SIGKILL" {
 			target.Measured += fmt.Sprintf(", TTL %s s", spread(those, func(f result.Failover) Number { return Number(f.LockTTL) }).counts())
 		}
@@ -389,7 +402,7 @@ func idle(all []result.Idle, what, wanted string, below Number, unit string, fig
 		What: what, Wanted: wanted, From: plural(len(all), "idle sidecar"), Verdict: verdict(s.N, s.Most < below),
 	}
 	if s.N > 0 {
-		target.Measured = s.String() + " " + unit
+		target.Measured = s.in(unit)
 	}
 	return target
 }
