@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -321,11 +322,13 @@ func requests(p *page, rows []Row) {
 	}
 	p.head(2, "Requests of a rollout")
 	p.line("Medians of what all sidecars of a cluster asked of the Kubernetes API in one trial; of a watch it is its beginning.\n")
+	p.line("<details><summary>By verb and resource</summary>\n")
 	var cells [][]string
 	for _, row := range rows {
 		cells = append(cells, []string{result.CaseOf(row.Case).Title, result.ArmOf(row.Arm).Title, kindsOf(row.Kinds)})
 	}
 	p.table(3, []string{"Case", "Arm", "Requests"}, cells)
+	p.line("</details>")
 }
 
 // kindsOf writes requests by their kind, in the order of the alphabet.
@@ -424,17 +427,17 @@ func fleets(p *page, r *Report) {
 	for _, f := range r.Run.Fleets {
 		name := fleetName(f.Arm, f.Workers)
 		idle = append(idle, []string{
-			name, fmt.Sprint(f.Clusters), fmt.Sprint(f.Members), perSecond(sum(f.IdleRequests), f.IdleSeconds), fmt.Sprint(f.Watches),
+			name, grouped(f.Clusters), fmt.Sprint(f.Members), perSecond(sum(f.IdleRequests), f.IdleSeconds), fmt.Sprint(f.Watches),
 			fmt.Sprintf("%.1f", f.MemoryMiB), fmt.Sprintf("%.1f", f.BaseMiB), fmt.Sprintf("%.1f", 1024*(f.MemoryMiB-f.BaseMiB)/float64(max(f.Clusters, 1))),
 			three(Number(f.IdleCPU)), kindsOf(f.IdleRequests),
 		})
 		rolling = append(rolling, []string{
-			name, fmt.Sprint(f.Clusters), fmt.Sprintf("%g", f.PodDown), fmt.Sprintf("%d in %s", f.Rolled, three(Number(f.Seconds))),
+			name, grouped(f.Clusters), fmt.Sprintf("%g", f.PodDown), fmt.Sprintf("%d in %s", f.Rolled, three(Number(f.Seconds))),
 			perSecond(sum(f.Requests), f.Seconds), fmt.Sprintf("%.1f", float64(sum(f.Requests))/float64(max(f.Rolled, 1))), quantiles(f.FirstAction), quantiles(f.Done),
 			fmt.Sprintf("%.1f", f.PeakMiB), three(Number(f.CPU)), kindsOf(f.Requests),
 		})
 		if f.Note != "" {
-			notes = append(notes, fmt.Sprintf("* %s, %s: %s", name, plural(f.Clusters, "cluster"), f.Note))
+			notes = append(notes, fmt.Sprintf("* %s, %s: %s", name, grouped(f.Clusters)+" clusters", f.Note))
 		}
 	}
 	p.line("Idle:\n")
@@ -452,15 +455,15 @@ func fleets(p *page, r *Report) {
 
 // paper renders the estimate and how it is computed.
 func paper(p *page, r *Report) {
-	p.head(3, fmt.Sprintf("On paper: %d clusters", paperClusters))
+	p.head(3, "On paper: "+grouped(paperClusters)+" clusters")
 	if len(r.Estimates) == 0 {
 		p.line("Not computed: no fleet of this run was watched idle and rolled.")
 		return
 	}
-	p.line(paperText, paperClusters, written(answered(r.Run.Fleets), 0))
+	p.line(paperText, grouped(paperClusters), written(answered(r.Run.Fleets), 0))
 	var rows [][]string
 	for _, e := range r.Estimates {
-		from := fmt.Sprintf("%d clusters", e.Measured)
+		from := grouped(e.Measured) + " clusters"
 		if e.MeasuredWorkers > 0 {
 			from += fmt.Sprintf(", %s", plural(e.MeasuredWorkers, "worker"))
 		}
@@ -492,9 +495,17 @@ func three(n Number) string {
 	case n == never:
 		return "never"
 	case n >= 100:
-		return fmt.Sprintf("%.0f", float64(n))
+		return grouped(int(math.Round(float64(n))))
 	}
 	return fmt.Sprintf("%.3g", float64(n))
+}
+
+// grouped writes a number with its digits in groups where there are many.
+func grouped(n int) string {
+	if n < 10_000 {
+		return fmt.Sprint(n)
+	}
+	return fmt.Sprintf("%s,%03d", grouped(n/1000), n%1000)
 }
 
 // duration writes seconds as people say them.

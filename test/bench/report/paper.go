@@ -22,7 +22,7 @@ var paperWorkers = []int{10, 100, 1000}
 
 // paperText says how [estimatesOf] computes, with the names of the measured figures.
 const paperText = `Nothing in this table was measured: it is computed from the largest fleet of each kind above, for
-N = %d clusters. Per cluster, the figures of that fleet are taken as they are:
+N = %s clusters. Per cluster, the figures of that fleet are taken as they are:
 
 * requests a second, idle = N × idle requests / (idle seconds × clusters);
 * open watches of Quorate = N × watches / clusters; those of a central controller do not grow, because

@@ -28,7 +28,7 @@ type Report struct {
 	Run       *result.Run `json:"run"`
 }
 
-// of computes everything from a run, which it leaves as it is. The trials of the report have
+// reportOf computes everything from a run, which it leaves as it is. The trials of the report have
 // no series: those are in their own files.
 func reportOf(run *result.Run) *Report {
 	short := *run
