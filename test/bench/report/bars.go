@@ -71,7 +71,7 @@ func bars(rows []Row) ([]byte, error) {
 	p.X.Min, p.X.Max = 0, max(most*1.22, 1)
 	p.Y.Min, p.Y.Max = at, 0
 	p.Y.Tick.Marker = plot.ConstantTicks(ticks)
-	p.Y.Tick.LineStyle.Width = 0
+	p.Y.Tick.Width = 0
 	p.X.Label.Text = "seconds without quorum"
 	p.Add(painter(func(c draw.Canvas, p *plot.Plot) {
 		x, y := p.Transforms(&c)

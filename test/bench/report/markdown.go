@@ -22,7 +22,10 @@ func (p *page) line(format string, args ...any) { fmt.Fprintf(p, format+"\n", ar
 
 // head begins a section.
 func (p *page) head(level int, title string) {
-	fmt.Fprintf(p, "\n%s %s\n\n", strings.Repeat("#", level), title)
+	if !strings.HasSuffix(p.String(), "\n\n") {
+		p.line("")
+	}
+	p.line("%s %s\n", strings.Repeat("#", level), title)
 }
 
 // table writes a table whose first columns, as many as text says, are words and aligned to

@@ -35,8 +35,9 @@ N = %s clusters. Per cluster, the figures of that fleet are taken as they are:
   measured seconds × measured workers / rolled clusters;
 * requests a second, rolling = N × requests / (rolled clusters × time to roll all);
 * time behind one API server = that, but at least N × requests / (rolled clusters × R). R = %s requests a
-  second is the most that the API server answered in a measured fleet. It may be able to do more; and
-  nobody has so many clusters behind one, so that this is the worst that can be expected.
+  second is the most that the API server answered in a measured fleet, and it may be able to do more.
+  Nobody has so many clusters behind one; but the time before assumes that every request is answered at
+  once, however many there are, and this is the other extreme.
 
 It assumes that the cost of a cluster does not depend on how many others there are, that a central
 controller's workers are never short of CPU or of requests, and that its work is spread evenly among them.

@@ -176,7 +176,7 @@ func leaderChanges(all []result.Trial, c result.Case) Target {
 	case len(bad) == 0:
 		target.Measured = fmt.Sprintf("1 handed over and 0 by timeout in all %s", plural(len(trials), "trial"))
 	default:
-		target.Measured = fmt.Sprintf("otherwise in %d of %s: handed over %s, by timeout %s; first in %s", len(bad),
+		target.Measured = fmt.Sprintf("not so in %d of %s: handed over %s, by timeout %s; first in %s", len(bad),
 			plural(len(trials), "trial"), spread(trials, planned).counts(), spread(trials, unplanned).counts(), where(bad[0]))
 	}
 	if len(missing) > 0 {

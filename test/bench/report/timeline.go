@@ -161,6 +161,9 @@ func heading(c draw.Canvas, left, right vg.Length, t result.Trial) {
 	y := c.Min.Y + 6
 	words(c, style(10, black, true), draw.XLeft, left, y, result.ArmOf(t.Arm).Title)
 	var parts []string
+	if t.Leader >= 0 {
+		parts = append(parts, fmt.Sprintf("at first %d leads", t.Leader))
+	}
 	switch {
 	case t.QuorumBack < 0:
 		parts = append(parts, "quorum lost for good")
