@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -200,22 +199,23 @@ func TestTheTrialWithTheMedianRolloutStandsForItsArm(t *testing.T) {
 }
 
 func TestNoExtremeIsLostWhereWritesAreDrawnTogether(t *testing.T) {
-	run := synthetic(1, result.Healthy3)
-	trial := run.Trials[0]
-	for i := 0; i < len(trial.Series.Writes); i += 97 {
-		trial.Series.Writes[i].Took = 0.4 + float64(i)/1e5
-	}
-	s := scalesOf([]result.Trial{trial})
-	p := latencyPlot(s, trial)
-	p.X.Min, p.X.Max = s.from, s.to
-	canvas := sheet(200)
-	drawn := peaks(canvas.Canvas, p, trial.Series.Writes)
-	for i := 0; i < len(trial.Series.Writes); i += 97 {
-		if w := trial.Series.Writes[i]; w.At > s.from && w.At < s.to {
-			require.True(t, slices.ContainsFunc(drawn, func(v float64) bool { return v >= w.Took }), "the write at %g s", w.At)
+	// A thousand writes a second, and ten seconds on the canvas: many share a bucket.
+	var writes []result.Write
+	for i := range 10_000 {
+		w := result.Write{At: float64(i) / 1000, Took: 0.0005}
+		if i%1000 == 100 {
+			w.Took = 0.009
 		}
+		writes = append(writes, w)
 	}
-	require.Less(t, len(drawn), len(trial.Series.Writes))
+	p := axes()
+	p.X.Min, p.X.Max = 0, 10
+	drawn := peaks(sheet(200).Canvas, p, writes)
+	require.Less(t, len(drawn), len(writes)/10)
+	for second := range 10 {
+		at := int((float64(second) + 0.1) / 10 * float64(len(drawn)))
+		require.Equal(t, 0.009, drawn[at], "the slow write of second %d, among faster ones of the same moment", second)
+	}
 }
 
 // TestLook is for people: it writes what -look asks for.
