@@ -46,6 +46,8 @@ var (
 // The moments of what an operator does, after the change: long enough for every arm to have done
 // all that it does by itself.
 const (
+	// longLost is longer than the lock's time to live.
+	longLost     = 15 * time.Second
 	nodeBack     = 20 * time.Second
 	ghostsGone   = 15 * time.Second
 	corrected    = 15 * time.Second
@@ -85,7 +87,10 @@ var settings = map[string]setting{
 			if err := s.crashLoop(ctx, 0); err != nil {
 				return err
 			}
-			return s.crashLoop(ctx, 1)
+			if err := s.crashLoop(ctx, 1); err != nil {
+				return err
+			}
+			return s.pass(ctx, longLost)
 		},
 	},
 	result.NodeLost: {

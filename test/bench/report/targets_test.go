@@ -1,0 +1,290 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorate/quorate/test/bench/result"
+)
+
+// good returns a run that reaches every target, in two rounds.
+func good() *result.Run {
+	run := &result.Run{}
+	trial := func(round int, c result.Case, arm string, leader int, seconds float64) {
+		t := result.Trial{
+			Case: c.Name, Arm: arm, Round: round, Position: len(run.Trials) + 1, Members: c.Members, Leader: leader,
+			Completed: true, Seconds: seconds, DownSeconds: seconds, Ratio: 1.03, Limit: 60,
+			FewestServing: c.Members/2 + 1, FewestReady: c.Members/2 + 1, WriteStall: 0.020, Planned: 1,
+		}
+		switch c.Name {
+		case result.Healthy3:
+			t.Downs = []result.Down{{Pod: "etcd-0", Removed: 1, Ready: 4}}
+		case result.QuorumLoss:
+			t.WithoutQuorum, t.QuorumBack, t.Leader, t.FewestReady = 8, 8, -1, 0
+		}
+		if arm == result.Quorate {
+			t.Gaps = []float64{0.149}
+		}
+		run.Trials = append(run.Trials, t)
+	}
+	for round := 1; round <= 2; round++ {
+		for _, c := range result.Cases {
+			leaders := 1
+			if c.Healthy {
+				leaders = c.Members
+			}
+			for leader := range leaders {
+				trial(round, c, result.OrderedReady, leader, 10)
+				trial(round, c, result.Parallel, leader, 10)
+				trial(round, c, result.Quorate, leader, 10)
+				trial(round, c, result.QuorateMax, leader, map[int]float64{3: 10, 5: 6.5, 7: 5}[c.Members])
+			}
+		}
+		run.Failovers = append(run.Failovers, result.Failover{How: "graceful", Seconds: 0.499, LockTTL: 10}, result.Failover{How: "SIGKILL", Seconds: 11.9, LockTTL: 10})
+		run.Embedded = append(run.Embedded, result.Embedded{When: "idle", Without: 8, With: 11.9}, result.Embedded{When: "rollout", Without: 8, With: 30})
+	}
+	run.Idle = []result.Idle{
+		{Role: "holder", Kubernetes: map[string]float64{"get leases": 6}, CPUPercent: 0.19, Usage: result.Usage{Anonymous: 15.9}},
+		{Role: "waiter", CPUPercent: 0.19, Usage: result.Usage{Anonymous: 15.9}},
+	}
+	return run
+}
+
+// verdicts returns how many targets have each verdict, and those that are not reached by name.
+func verdicts(targets []Target) (number map[Verdict]int, missed, open []string) {
+	number = map[Verdict]int{}
+	for _, t := range targets {
+		number[t.Verdict]++
+		switch t.Verdict {
+		case NotReached:
+			missed = append(missed, t.What)
+		case NotMeasured:
+			open = append(open, t.What)
+		}
+	}
+	return number, missed, open
+}
+
+func TestEveryTargetOfAGoodRunIsReached(t *testing.T) {
+	targets := targetsOf(good())
+	_, missed, open := verdicts(targets)
+	require.Empty(t, missed)
+	require.Empty(t, open)
+	for _, target := range targets {
+		require.NotEmpty(t, target.Measured, target.What)
+		require.NotEmpty(t, target.Wanted, target.What)
+		require.NotContains(t, target.From, "no trial", target.What)
+	}
+}
+
+func TestNothingIsReachedThatWasNotMeasured(t *testing.T) {
+	targets := targetsOf(&result.Run{})
+	number, _, _ := verdicts(targets)
+	require.Equal(t, map[Verdict]int{NotMeasured: len(targets)}, number)
+	for _, target := range targets {
+		require.Empty(t, target.Measured, target.What)
+	}
+}
+
+func TestATargetIsMissedByWhatItForbidsAndByNothingElse(t *testing.T) {
+	// every calls change for each trial of the case and arm; one for the first of them only.
+	every := func(name, arm string, change func(*result.Trial)) func(*result.Run) {
+		return func(run *result.Run) {
+			for i := range run.Trials {
+				if run.Trials[i].Case == name && run.Trials[i].Arm == arm {
+					change(&run.Trials[i])
+				}
+			}
+		}
+	}
+	one := func(name, arm string, change func(*result.Trial)) func(*result.Run) {
+		done := false
+		return every(name, arm, func(t *result.Trial) {
+			if !done {
+				change(t)
+			}
+			done = true
+		})
+	}
+	type test struct {
+		spoil  func(*result.Run)
+		missed string
+	}
+	tests := map[string]test{
+		"a second change of leader, once":              {one(result.Healthy5, result.Quorate, func(t *result.Trial) { t.Planned = 2 }), "Healthy, 5 members: changes of leader"},
+		"no change of leader at all":                   {one(result.Healthy3, result.Quorate, func(t *result.Trial) { t.Planned = 0 }), "Healthy, 3 members: changes of leader"},
+		"an election instead of the handover":          {one(result.Healthy7, result.QuorateMax, func(t *result.Trial) { t.Planned, t.Unplanned = 0, 1 }), "Healthy, 7 members: changes of leader"},
+		"a moment without quorum in a healthy cluster": {one(result.Healthy3, result.Quorate, func(t *result.Trial) { t.WithoutQuorum = 0.01 }), "Healthy, 3 members: without quorum"},
+		"stalls a fifth longer": {every(result.Healthy5, result.Quorate, func(t *result.Trial) { t.WriteStall *= 1.2 }),
+			"Healthy, 5 members: longest write stall"},
+		"stalls longer than with the first policy only": {every(result.Healthy5, result.OrderedReady, func(t *result.Trial) { t.WriteStall /= 1.2 }),
+			"Healthy, 5 members: longest write stall"},
+		"stalls longer than with the second policy only": {every(result.Healthy5, result.Parallel, func(t *result.Trial) { t.WriteStall /= 1.2 }),
+			"Healthy, 5 members: longest write stall"},
+		"quorum that comes later than a restart and 5 s": {one(result.QuorumLoss, result.Quorate, func(t *result.Trial) { t.QuorumBack = 8.01 }),
+			"Quorum lost: until quorum is back"},
+		"quorum that does not come back": {one(result.QuorumLoss, result.QuorateMax, func(t *result.Trial) { t.QuorumBack = -1 }),
+			"Quorum lost: until quorum is back"},
+		"time lost between the pods": {every(result.Healthy7, result.Quorate, func(t *result.Trial) { t.Ratio = 1.031 }),
+			"Healthy, 7 members: rollout time, one at a time"},
+		"rollouts that do not end": {every(result.Healthy3, result.Quorate, func(t *result.Trial) { t.Completed, t.Ratio = false, 0 }),
+			"Healthy, 3 members: rollout time, one at a time"},
+		"two of five at once that are hardly faster": {every(result.Healthy5, result.QuorateMax, func(t *result.Trial) { t.Seconds = 6.6 }),
+			"Healthy, 5 members: rollout time, maxUnavailable 2"},
+		"three of seven at once that do not end": {every(result.Healthy7, result.QuorateMax, func(t *result.Trial) { t.Completed = false }),
+			"Healthy, 7 members: rollout time, maxUnavailable 3"},
+		"gaps of 150 ms": {func(run *result.Run) {
+			for i := range run.Trials {
+				run.Trials[i].Gaps = []float64{0.15}
+			}
+		}, "Healthy: from a pod's settling to the next removal"},
+		"one slow graceful failover": {func(run *result.Run) { run.Failovers[0].Seconds = 0.5 }, "Failover of the coordinator, graceful"},
+		"a failover that never ends": {func(run *result.Run) { run.Failovers[0].Seconds = -1 }, "Failover of the coordinator, graceful"},
+		"one slow failover":          {func(run *result.Run) { run.Failovers[1].Seconds = 12 }, "Failover of the coordinator, SIGKILL"},
+		"a waiter that asks Kubernetes": {func(run *result.Run) { run.Idle[1].Kubernetes = map[string]float64{"get pods": 0.5} },
+			"Idle sidecar without the lock: Kubernetes requests"},
+		"a holder that needs CPU":            {func(run *result.Run) { run.Idle[0].CPUPercent = 0.2 }, "Idle sidecar: CPU"},
+		"a waiter that needs memory":         {func(run *result.Run) { run.Idle[1].Usage.Anonymous = 16 }, "Idle sidecar: anonymous resident memory"},
+		"a library that needs 4 MiB, always": {func(run *result.Run) { run.Embedded[0].With, run.Embedded[2].With = 12, 12 }, "Embedded and idle: anonymous resident memory"},
+	}
+	for _, name := range []string{result.OneDown, result.NodeLost, result.GhostVoters, result.BrokenRevision, result.BrokenSidecar} {
+		title := result.CaseOf(name).Title
+		tests["quorum lost once: "+name] = test{one(name, result.Quorate, func(t *result.Trial) { t.WithoutQuorum, t.QuorumBack = 0.1, 3 }), title + ": without quorum"}
+		tests["quorum lost for good: "+name] = test{one(name, result.QuorateMax, func(t *result.Trial) { t.QuorumBack = -1 }), title + ": without quorum"}
+		tests["too few pods: "+name] = test{one(name, result.Quorate, func(t *result.Trial) { t.FewestReady = 1 }), title + ": fewest Ready pods"}
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			run := good()
+			tc.spoil(run)
+			_, missed, open := verdicts(targetsOf(run))
+			// A rollout that never ends also has no time to compare with.
+			missed = slices.DeleteFunc(missed, func(what string) bool { return what != tc.missed && strings.Contains(tc.missed, what) })
+			require.Equal(t, []string{tc.missed}, missed)
+			require.Empty(t, open)
+		})
+	}
+}
+
+func TestWhatIsNotForbiddenMissesNothing(t *testing.T) {
+	for name, spoil := range map[string]func(*result.Run){
+		"what Kubernetes' own arms do": func(run *result.Run) {
+			for i := range run.Trials {
+				if t := &run.Trials[i]; slices.Contains(bases, t.Arm) {
+					t.Planned, t.Unplanned, t.WithoutQuorum, t.QuorumBack, t.FewestReady = 3, 2, 6, 9, 0
+				}
+			}
+		},
+		"a trial with trouble": func(run *result.Run) {
+			bad := run.Trials[2]
+			bad.Trouble, bad.Unplanned, bad.WithoutQuorum, bad.WriteStall, bad.Ratio, bad.Round = "x", 5, 5, 5, 5, 3
+			run.Trials = append(run.Trials, bad)
+		},
+		"one slow pair among many": func(run *result.Run) {
+			for i := range run.Trials {
+				if t := &run.Trials[i]; t.Case == result.Healthy3 && t.Arm == result.Quorate {
+					t.WriteStall = 1
+					return
+				}
+			}
+		},
+		"what the library costs during a rollout": func(run *result.Run) { run.Embedded[1].With = 100 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := good()
+			spoil(run)
+			_, missed, open := verdicts(targetsOf(run))
+			require.Empty(t, missed)
+			require.Empty(t, open)
+		})
+	}
+}
+
+func TestHalfMeasuredIsNotReached(t *testing.T) {
+	drop := func(run *result.Run, gone func(result.Trial) bool) {
+		run.Trials = slices.DeleteFunc(run.Trials, gone)
+	}
+	for name, tc := range map[string]struct {
+		drop func(*result.Run)
+		open []string
+	}{
+		"an ordinal that never led": {
+			func(run *result.Run) {
+				drop(run, func(t result.Trial) bool { return t.Case == result.Healthy5 && t.Leader == 3 })
+			},
+			[]string{"Healthy, 5 members: changes of leader"},
+		},
+		"no healthy trial tells what a restart is": {
+			func(run *result.Run) {
+				for i := range run.Trials {
+					run.Trials[i].Downs = nil
+				}
+			},
+			[]string{"Quorum lost: until quorum is back"},
+		},
+		"a case of lost quorum that did not lose it": {
+			func(run *result.Run) {
+				for i := range run.Trials {
+					run.Trials[i].QuorumBack = 0
+				}
+			},
+			[]string{"Quorum lost: until quorum is back"},
+		},
+		"only trials with trouble": {
+			func(run *result.Run) {
+				for i := range run.Trials {
+					if run.Trials[i].Case == result.NodeLost {
+						run.Trials[i].Trouble = "x"
+					}
+				}
+			},
+			[]string{"A node lost: without quorum", "A node lost: fewest Ready pods"},
+		},
+		"nothing to compare with": {
+			func(run *result.Run) {
+				drop(run, func(t result.Trial) bool { return t.Case == result.Healthy3 && slices.Contains(bases, t.Arm) })
+			},
+			[]string{"Healthy, 3 members: longest write stall"},
+		},
+		"no idle waiter": {func(run *result.Run) { run.Idle = run.Idle[:1] }, []string{"Idle sidecar without the lock: Kubernetes requests"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := good()
+			tc.drop(run)
+			_, missed, open := verdicts(targetsOf(run))
+			require.Empty(t, missed)
+			require.Equal(t, tc.open, open)
+		})
+	}
+}
+
+func TestTrialsThatDidNothingAreNamedBesideWhatTheyDidNotHarm(t *testing.T) {
+	run := good()
+	for i := range run.Trials {
+		if run.Trials[i].Case == result.OneDown && run.Trials[i].Round == 1 {
+			run.Trials[i].Completed = false
+		}
+	}
+	for _, target := range targetsOf(run) {
+		if target.What == "One member down: without quorum" {
+			require.Equal(t, "0 s in all 4 trials; 2 of them did not complete", target.Measured)
+			return
+		}
+	}
+	require.Fail(t, "there is no such target")
+}
+
+func TestALeaderOfTheWrongOrdinalIsNamed(t *testing.T) {
+	run := good()
+	for i := range run.Trials {
+		if trial := &run.Trials[i]; trial.Case == result.Healthy3 && trial.Arm == result.Quorate && trial.Leader == 1 {
+			trial.Unplanned = 1
+			require.Contains(t, targetsOf(run)[0].Measured, fmt.Sprintf("trial %d (`quorate`, round 1, leader 1)", trial.Position))
+			return
+		}
+	}
+}
