@@ -15,7 +15,7 @@ STRATEGY ?= OnDelete
 DURATION ?= 10m
 SEED ?= 1
 BENCH_COUNT ?= 6
-BENCH_TIME ?= 200ms
+BENCH_TIME ?= 100ms
 
 .PHONY: help
 help: ## Show this list

@@ -1,16 +1,17 @@
 package bench
 
 import (
-	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
-	"time"
+
+	"github.com/quorate/quorate/test/harness/process"
 )
 
 // microbenchmarks are the runs of go test that make them up: the library's own, and the explorer's,
@@ -23,7 +24,7 @@ var microbenchmarks = []struct{ dir, packages string }{
 // How often and how long each micro-benchmark runs: six runs are the fewest of which benchstat
 // gives an interval, and everything takes about two minutes. Short runs each once.
 const (
-	microCount, microTime           = "6", "200ms"
+	microCount, microTime           = "6", "100ms"
 	microCountShort, microTimeShort = "1", "1x"
 )
 
@@ -49,44 +50,54 @@ func Micro(ctx context.Context, root string, short bool, say func(string)) (stri
 	return out.String(), nil
 }
 
-func goTest(ctx context.Context, dir string, args []string, out *strings.Builder, say func(string)) error {
-	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Dir = dir
-	// As the other programs of the benchmarks are built, so that cgo's cost is in no figure.
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	// The go command's children end with it: they are what takes the time.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = 5 * time.Second
-	var complaints strings.Builder
-	cmd.Stderr = &complaints
-	lines, err := cmd.StdoutPipe()
+func goTest(ctx context.Context, dir string, args []string, out io.Writer, say func(string)) error {
+	goTool, err := exec.LookPath("go")
+	if err != nil {
+		return fmt.Errorf("the micro-benchmarks need the go command: %w", err)
+	}
+	both := &benchLog{out: out, say: say}
+	p, err := process.Start(process.Spec{
+		Name: "go test", Path: goTool, Args: args, Dir: dir, Log: both,
+		// As the sidecar is built.
+		Env: append(os.Environ(), "CGO_ENABLED=0"),
+	})
 	if err != nil {
 		return err
 	}
-	if err := cmd.Start(); err != nil {
-		return err
+	select {
+	case <-p.Done():
+	case <-ctx.Done():
+		// Nothing of it is worth waiting for; the benchmarks are children of the go command and
+		// end with it.
+		return errors.Join(ctx.Err(), p.Stop(context.WithoutCancel(ctx), 0))
 	}
-	scanner := bufio.NewScanner(lines)
-	for scanner.Scan() {
-		line := scanner.Text()
-		out.WriteString(line + "\n")
-		if pkg, ok := strings.CutPrefix(line, "pkg: "); ok {
-			say("micro-benchmarks of " + pkg)
-		}
-	}
-	err = errors.Join(scanner.Err(), cmd.Wait())
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	if err != nil {
-		return fmt.Errorf("go %s: %w: %s", strings.Join(args, " "), err, tail(out.String()+complaints.String()))
+	if code := p.ExitCode(); code != 0 {
+		return fmt.Errorf("go %s: exit code %d:\n%s", strings.Join(args, " "), code, both.end)
 	}
 	return nil
 }
 
-// tail is the end of a long output, where go test says what failed.
-func tail(text string) string {
-	const most = 2000
-	return text[max(0, len(text)-most):]
+// benchLog passes the output on, says which package it is about, and keeps its end, where go test
+// says what failed.
+type benchLog struct {
+	out io.Writer
+	say func(string)
+	// line is what has come of the current line.
+	line, end []byte
+}
+
+func (l *benchLog) Write(p []byte) (int, error) {
+	const kept = 2000
+	l.end = append(l.end, p...)
+	l.end = l.end[max(0, len(l.end)-kept):]
+	for line := range bytes.Lines(p) {
+		if l.line = append(l.line, line...); !bytes.HasSuffix(l.line, []byte("\n")) {
+			break
+		}
+		if pkg, ok := bytes.CutPrefix(l.line, []byte("pkg: ")); ok {
+			l.say("micro-benchmarks of " + string(bytes.TrimSpace(pkg)))
+		}
+		l.line = l.line[:0]
+	}
+	return l.out.Write(p)
 }
