@@ -55,8 +55,8 @@ func TestMicroSaysWhatFailed(t *testing.T) {
 func TestMicroEndsWithItsContextAndLeavesNoProcess(t *testing.T) {
 	// The benchmark never ends by itself; it writes down who it is.
 	mark := filepath.Join(t.TempDir(), "pid")
-	root := module(t, "package a\n\nimport (\n\t\"os\"\n\t\"strconv\"\n\t\"testing\"\n)\n\nfunc BenchmarkIt(b *testing.B) {\n\t_ = os.WriteFile("+
-		"os.Getenv(\"MARK\"), []byte(strconv.Itoa(os.Getpid())), 0o644)\n\tselect {}\n}\n")
+	root := module(t, "package a\n\nimport (\n\t\"os\"\n\t\"strconv\"\n\t\"testing\"\n\t\"time\"\n)\n\nfunc BenchmarkIt(b *testing.B) {\n\t_ = os.WriteFile("+
+		"os.Getenv(\"MARK\"), []byte(strconv.Itoa(os.Getpid())), 0o644)\n\t<-time.After(time.Hour)\n}\n")
 	t.Setenv("MARK", mark)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
