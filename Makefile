@@ -14,6 +14,8 @@ SCENARIO ?= healthy
 STRATEGY ?= OnDelete
 DURATION ?= 10m
 SEED ?= 1
+BENCH_COUNT ?= 6
+BENCH_TIME ?= 100ms
 
 .PHONY: help
 help: ## Show this list
@@ -95,6 +97,11 @@ test-scenarios: ## Run real clusters through rollouts
 test-chaos: ## Test the chaos tests, and play the first seeds for three minutes
 	cd test && $(GO) test $(RACE) ./chaos/...
 	$(MAKE) --no-print-directory chaos DURATION=150s SEED=1
+
+.PHONY: bench-micro
+bench-micro: ## Run the micro-benchmarks for benchstat (two minutes; BENCH_COUNT=1 BENCH_TIME=1x only shows that they run)
+	@CGO_ENABLED=0 go test -run '^$$' -bench . -benchmem -count $(BENCH_COUNT) -benchtime $(BENCH_TIME) ./...
+	@cd test && CGO_ENABLED=0 go test -run '^$$' -bench . -benchmem -count $(BENCH_COUNT) -benchtime $(BENCH_TIME) ./explorer
 
 .PHONY: lint
 lint: ## Check formatting and run the linters

@@ -67,7 +67,7 @@ type kube struct {
 	stuck bool
 }
 
-func newKube(t *testing.T, replicas int, etcd *etcdtest.Cluster) *kube {
+func newKube(tb testing.TB, replicas int, etcd *etcdtest.Cluster) *kube {
 	n := int32(replicas)
 	k := &kube{etcd: etcd, termination: 3 * time.Second, startup: 7 * time.Second, set: &appsv1.StatefulSet{
 		ObjectMeta: metav1.ObjectMeta{Name: "etcd", Namespace: "ns", UID: "set-uid", Generation: 1},
@@ -85,7 +85,7 @@ func newKube(t *testing.T, replicas int, etcd *etcdtest.Cluster) *kube {
 		k.pods = append(k.pods, k.newPod(i))
 		k.setReady(k.pods[i], true)
 	}
-	t.Cleanup(k.wg.Wait)
+	tb.Cleanup(k.wg.Wait)
 	return k
 }
 
