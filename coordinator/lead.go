@@ -27,7 +27,8 @@ const (
 	// unknownPatience is how long a coordinator looks at a member that it cannot reach,
 	// although its kubelet finds it well, before it lets another look.
 	unknownPatience = 30 * time.Second
-	// leastRest keeps a burst of news from becoming a burst of observations.
+	// leastRest is the shortest time from the begin of one observation to that of the next: it
+	// keeps a burst of news from becoming a burst of observations.
 	leastRest = 50 * time.Millisecond
 	// newsEvery bounds how often the Lease is written only to tell its readers something.
 	newsEvery = time.Second
@@ -58,7 +59,8 @@ type leader struct {
 	watched   string
 	unwatch   context.CancelFunc
 
-	// seen, etcd and decision are those of the last observation.
+	// begun, seen, etcd and decision are those of the last observation.
+	begun    record.Instant
 	seen     workload.Observation
 	etcd     rollout.Membership
 	decision rollout.Decision
@@ -363,7 +365,7 @@ func (l *leader) fence(ctx context.Context, e record.FencePod) record.PodFenced 
 
 // observe reads everything live, and decides.
 func (l *leader) observe(ctx context.Context) record.Observed {
-	begun := l.now()
+	l.begun = l.now()
 	// Asked at the same time, so that a member that hangs does not age the evidence twice.
 	var asked sync.WaitGroup
 	var peers []selfupdate.Peer
@@ -377,7 +379,7 @@ func (l *leader) observe(ctx context.Context) record.Observed {
 	l.follow(ctx, selector)
 	d := rollout.Decide(state, l.cfg.Policy)
 	l.etcd, l.decision = state.Etcd, d
-	o := l.plan(record.Observed{Outcome: record.Done, Begun: begun, Lease: r}, state.Set.UpdateRevision, peers)
+	o := l.plan(record.Observed{Outcome: record.Done, Begun: l.begun, Lease: r}, state.Set.UpdateRevision, peers)
 	if o.Plan == record.PlanFinish && d.Action == rollout.Complete {
 		if err := l.promote(ctx); err != nil {
 			l.note(ctx, "status.currentRevision was not set", err)
@@ -558,7 +560,9 @@ func (l *leader) wait(ctx context.Context, failed bool) {
 		l.pause(ctx, max(l.faults.pause, firstPause))
 		return
 	}
-	l.pause(ctx, leastRest)
+	if rest := l.begun + leastRest - l.now(); rest > 0 {
+		l.pause(ctx, rest)
+	}
 	interval := l.cfg.Interval
 	if a := l.decision.Action; a == rollout.Hold || a == rollout.Complete {
 		interval *= slowdown

@@ -30,6 +30,9 @@ type Dial func(endpoints []string) (*clientv3.Client, error)
 // authentication on, a refusal (PermissionDenied) proves the same.
 const probeKey = "/quorate/probe"
 
+// movePoll is how often the next leader is asked whether it leads.
+const movePoll = 10 * time.Millisecond
+
 // Observer asks etcd who its members are and how they do. It is used by one
 // goroutine.
 type Observer struct {
@@ -351,10 +354,19 @@ func (o *Observer) MoveLeader(ctx context.Context, m rollout.Membership, from, t
 	if leader == nil || next == nil {
 		return fmt.Errorf("move leadership from %x to %x: not both are in the member list", from, to)
 	}
-	if _, err := leader.MoveLeader(ctx, to); err != nil {
-		return fmt.Errorf("move leadership from %x to %x: %w", from, to, err)
-	}
-	tick := time.NewTicker(20 * time.Millisecond)
+	// The answer comes a tick of etcd's (100 ms) after the change, which takes a few
+	// milliseconds; the next leader itself knows at once.
+	asking, cancel := context.WithCancel(ctx)
+	answer := make(chan error, 1)
+	var asked sync.WaitGroup
+	defer asked.Wait()
+	defer cancel()
+	asked.Go(func() {
+		_, err := leader.MoveLeader(asking, to)
+		answer <- err
+	})
+	accepted := "asked for"
+	tick := time.NewTicker(movePoll)
 	defer tick.Stop()
 	for {
 		st, err := o.status(ctx, next)
@@ -363,7 +375,12 @@ func (o *Observer) MoveLeader(ctx context.Context, m rollout.Membership, from, t
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("move leadership from %x to %x: accepted, but %x does not lead yet: %w", from, to, to, ctx.Err())
+			return fmt.Errorf("move leadership from %x to %x: %s, but %x does not lead yet: %w", from, to, accepted, to, ctx.Err())
+		case err := <-answer:
+			if err != nil {
+				return fmt.Errorf("move leadership from %x to %x: %w", from, to, err)
+			}
+			accepted = "accepted"
 		case <-tick.C:
 		}
 	}
