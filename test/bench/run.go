@@ -29,6 +29,8 @@ type Options struct {
 	Seed uint64
 	// Short leaves as much as shows that everything works.
 	Short bool
+	// Keep leaves the data and logs of all processes in the directory.
+	Keep bool
 	// Network is harness.Namespaces or harness.Loopback.
 	Network harness.Mode
 	// Dir takes the results. Data and logs of a trial are there while it runs, and stay after
@@ -48,7 +50,7 @@ func Trials(ctx context.Context, o Options) error {
 		return fmt.Errorf("no trial matches cases %q and arms %q; the cases are %q, the arms %q", o.Cases, o.Arms, names(result.Cases, func(c result.Case) string { return c.Name }), names(result.Arms, func(a result.Arm) string { return a.Name }))
 	}
 	began := time.Now()
-	l := &environments{options: o, open: map[string]*environment{}}
+	l := &environments{options: o, open: map[string]*environment{}, keep: o.Keep}
 	var err error
 	for i, p := range todo {
 		if o.For > 0 && time.Since(began) > o.For {

@@ -97,6 +97,7 @@ func parse(args []string) (options, []string, error) {
 	flags.Uint64Var(&o.Seed, "seed", 1, "what the order of the trials is drawn from")
 	flags.StringVar(&o.Dir, "dir", "", "directory for the raw data and the report (default: a new one in .build/bench); that of an earlier run is refused")
 	flags.StringVar(&o.out, "out", "", "directory for the report (default: that of the raw data)")
+	flags.BoolVar(&o.Keep, "keep", false, "keep the data and logs of all processes (some GB)")
 	network := flags.String("network", "", "namespaces or loopback (default: namespaces where they can be had)")
 	if err := flags.Parse(args); err != nil {
 		return o, nil, err
