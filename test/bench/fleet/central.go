@@ -176,6 +176,7 @@ func (c *central) reconcile(ctx context.Context, key types.NamespacedName) (bool
 		return true, err
 	}
 
+	slices.SortFunc(pods, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
 	updated := func(p *corev1.Pod) bool {
 		return p.Labels[appsv1.StatefulSetRevisionLabel] == set.Status.UpdateRevision
 	}

@@ -1,15 +1,13 @@
 package fleet_test
 
 import (
-	"os"
+	"context"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/quorate/quorate/test/bench/fleet"
-	"github.com/quorate/quorate/test/bench/result"
 	"github.com/quorate/quorate/test/harness/process"
 )
 
@@ -18,24 +16,53 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction(process.SpawnerGoroutine))
 }
 
-func TestAFleetIsRolledOnceByEachWay(t *testing.T) {
+func TestEveryPodOfAFleetIsReplacedOnceAndOneAtATimeByBothWays(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it starts a control plane")
 	}
-	began := time.Now()
-	var results []result.Fleet
-	var err error
-	results, err = fleet.Run(t.Context(), fleet.Options{Short: true, Dir: logs(t), Seed: 1, Say: func(line string) { t.Logf("%5.1f %s", time.Since(began).Seconds(), line) }})
-	require.NoError(t, err)
+	const clusters, members = 8, 3
+	results, err := fleet.Run(t.Context(), fleet.Options{
+		Short: true, Clusters: clusters, Members: members, Dir: t.TempDir(), Seed: 1, Say: func(line string) { t.Log(line) },
+	})
+	require.NoError(t, err) // It says which pod was replaced twice, or which two were away at once.
+	require.Len(t, results, 2)
 	for _, r := range results {
-		t.Logf("%+v", r)
+		require.Equal(t, clusters, r.Rolled, r.Arm)
+		require.Empty(t, r.IdleRequests, "%s asks for something while nothing happens", r.Arm)
+		require.Greater(t, r.MemoryMiB, r.BaseMiB, r.Arm)
+		require.GreaterOrEqual(t, r.PeakMiB, r.BaseMiB, r.Arm)
+		require.Positive(t, r.CPU, r.Arm)
+		require.Positive(t, r.FirstAction.Median, r.Arm)
+		require.Less(t, r.FirstAction.Most, r.Done.Most, r.Arm)
+		require.GreaterOrEqual(t, r.Seconds, members*r.PodDown, "%s was faster than the pods", r.Arm)
 	}
+	coordinators, central := results[0], results[1]
+	require.Equal(t, "quorate", coordinators.Arm)
+	require.Equal(t, clusters, coordinators.Watches, "one for each holder of a lock, none for those who wait for it")
+	require.GreaterOrEqual(t, coordinators.Requests["delete pods"], clusters*members, "one may be refused and decided anew")
+	require.Equal(t, "central", central.Arm)
+	require.Equal(t, 3, central.Watches)
+	require.Equal(t, map[string]int{"delete pods": clusters * members}, central.Requests)
 }
 
-// logs is a directory that stays when QUORATE_LOGS names it.
-func logs(t *testing.T) string {
-	if dir := os.Getenv("QUORATE_LOGS"); dir != "" {
-		return dir
+func TestAFleetThatIsGivenUpLeavesNothingBehind(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it starts a control plane")
 	}
-	return t.TempDir()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	_, err := fleet.Run(ctx, fleet.Options{Short: true, Clusters: 3, Dir: t.TempDir(), Say: func(line string) {
+		if t.Log(line); line == "changing all templates" {
+			cancel()
+		}
+	}})
+	require.ErrorIs(t, err, context.Canceled)
+	// That no process and no goroutine is left is checked after all tests.
+}
+
+func TestBadOptionsAreNamedBeforeAnythingIsStarted(t *testing.T) {
+	_, err := fleet.Run(t.Context(), fleet.Options{Clusters: -1, Members: 10, Workers: []int{0}})
+	for _, want := range []string{"Dir is empty", "Clusters is -1", "Members is 10", "Workers has 0"} {
+		require.ErrorContains(t, err, want)
+	}
 }
