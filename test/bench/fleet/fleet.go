@@ -493,10 +493,6 @@ func (f *fleet) roll(ctx context.Context, h *hostProcess, r *result.Fleet) error
 	}
 	f.Say("changing all templates")
 	began := time.Now()
-	if err := f.update(ctx); err != nil {
-		return err
-	}
-	changed := time.Since(began)
 	rolling, cancel := context.WithDeadline(ctx, began.Add(f.Limit))
 	defer cancel()
 	sampling, stop := context.WithCancel(rolling)
@@ -509,7 +505,11 @@ func (f *fleet) roll(ctx context.Context, h *hostProcess, r *result.Fleet) error
 			pause(sampling, sample)
 		}
 	})
-	err = f.until(rolling, "all are rolled", (*ledger).complete)
+	var changed time.Duration
+	if err = f.update(ctx); err == nil {
+		changed = time.Since(began)
+		err = f.until(rolling, "all are rolled", (*ledger).complete)
+	}
 	r.Seconds = time.Since(began).Seconds()
 	stop()
 	peak.Wait()
@@ -554,11 +554,16 @@ func (f *fleet) roll(ctx context.Context, h *hostProcess, r *result.Fleet) error
 	return errors.Join(faults...)
 }
 
-// update changes every template.
+// update changes every template, one after the other where that takes its time.
 func (f *fleet) update(ctx context.Context) error {
 	f.revision++
 	patch := fmt.Appendf(nil, `{"spec":{"template":{"metadata":{"annotations":{"fleet/revision":"%d"}}}}}`, f.revision)
+	began := time.Now()
+	for _, c := range f.clusters {
+		c.ledger.begin(time.Time{}) // Not complete, whatever the last rollout was.
+	}
 	return f.each(ctx, func(ctx context.Context, i int) error {
+		pause(ctx, time.Until(began.Add(f.Over*time.Duration(i)/time.Duration(f.Clusters))))
 		f.clusters[i].ledger.begin(time.Now())
 		_, err := f.client.AppsV1().StatefulSets(namespace(i)).Patch(ctx, setName, types.MergePatchType, patch, metav1.PatchOptions{})
 		return err

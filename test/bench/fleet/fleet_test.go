@@ -3,6 +3,7 @@ package fleet_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -61,8 +62,8 @@ func TestAFleetThatIsGivenUpLeavesNothingBehind(t *testing.T) {
 }
 
 func TestBadOptionsAreNamedBeforeAnythingIsStarted(t *testing.T) {
-	_, err := fleet.Run(t.Context(), fleet.Options{Clusters: -1, Members: 10, Workers: []int{0}})
-	for _, want := range []string{"Dir is empty", "Clusters is -1", "Members is 10", "Workers has 0"} {
+	_, err := fleet.Run(t.Context(), fleet.Options{Clusters: -1, Members: 10, Workers: []int{0}, Over: time.Hour})
+	for _, want := range []string{"Dir is empty", "Clusters is -1", "Members is 10", "Workers has 0", "Over is 1h0m0s"} {
 		require.ErrorContains(t, err, want)
 	}
 }

@@ -32,6 +32,11 @@ type Options struct {
 	PodDown time.Duration
 	// IdleFor is for how long the idle fleet is watched, default one minute (short: 5 s).
 	IdleFor time.Duration
+	// Over spreads the changes of the templates over this time. The default is 0: all change at
+	// once. Every coordinator of the fleet shares the cores of this machine with the API server,
+	// which no real fleet does; where they cannot keep up, leases expire for want of a processor
+	// and the figures are those of the machine. Then the fleet has to be smaller, or slower.
+	Over time.Duration
 	// Workers are the numbers of workers for which the central controller is measured, default
 	// 3, which is etcd-druid's own default, and 50 (short: 3).
 	Workers []int
@@ -86,6 +91,7 @@ func (o Options) complete() (Options, error) {
 	require(o.Dir != "", "Options.Dir is empty; name a directory for data and logs")
 	require(o.Clusters > 0 && o.Clusters <= mostClusters, "Options.Clusters is %d; give 1 to %d", o.Clusters, mostClusters)
 	require(o.Members > 0 && o.Members <= 9, "Options.Members is %d; give 1 to 9", o.Members)
+	require(o.Over >= 0 && o.Over < o.Limit, "Options.Over is %v; give a time from 0 to below Options.Limit, which is %v", o.Over, o.Limit)
 	require(o.PodDown > 0 && o.IdleFor > 0 && o.Limit > 0, "Options.PodDown is %v, IdleFor %v, Limit %v; give times above zero", o.PodDown, o.IdleFor, o.Limit)
 	for _, n := range o.Workers {
 		require(n > 0, "Options.Workers has %d; give numbers above zero", n)
