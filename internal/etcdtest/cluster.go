@@ -4,8 +4,8 @@
 // A [Cluster] speaks etcd's own gRPC API over the members' own addresses, so that
 // production code talks to it through a real clientv3.Client. It holds keys, leases,
 // watches on single keys, a member list and a leader, with no more of each than the
-// tests of this module need; what it does not know it refuses. Nothing in it expires or
-// fails unless a test says so. What etcd really does is tested against etcd
+// tests and benchmarks of this project need; what it does not know it refuses. Nothing in
+// it expires or fails unless somebody says so. What etcd really does is tested against etcd
 // itself.
 package etcdtest
 
@@ -18,6 +18,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -25,18 +26,20 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 )
 
-// ID is the cluster's ID; member n (from 0) has the ID 0xa0+n and the name etcd-n.
+// ID is the ID of a cluster that is started for a test; member n (from 0) has the ID 0xa0+n and the name etcd-n.
 const ID = 0xc1
 
 // Cluster is a cluster of members that share one state. Its zero value is of no use;
 // see [Start].
 type Cluster struct {
 	mu      sync.Mutex
+	id      uint64
 	members []*Member
 	store   store
 
@@ -98,45 +101,64 @@ func StartInMemory(tb testing.TB, n int) *Cluster { return start(tb, n, true) }
 
 func start(tb testing.TB, n int, inMemory bool) *Cluster {
 	tb.Helper()
-	c := &Cluster{term: 2, leader: 0xa0, inMemory: map[string]*bufconn.Listener{}}
-	c.store.init()
+	urls := make([]string, n)
+	listeners := make([]net.Listener, n)
+	conns := map[string]*bufconn.Listener{}
 	for i := range n {
-		m := &Member{ID: 0xa0 + uint64(i), Name: fmt.Sprint("etcd-", i)}
-		var listener net.Listener
 		if inMemory {
-			l := bufconn.Listen(64 << 10)
-			c.inMemory[m.Name+":2379"], listener = l, l
-			m.URL = "http://" + m.Name + ":2379"
-		} else {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				tb.Fatal(err)
-			}
-			listener, m.URL = l, "http://"+l.Addr().String()
+			l, address := bufconn.Listen(64<<10), fmt.Sprintf("etcd-%d:2379", i)
+			conns[address], listeners[i], urls[i] = l, l, "http://"+address
+			continue
 		}
-		c.members = append(c.members, m)
-		c.serve(tb, m, listener)
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			tb.Fatal(err)
+		}
+		listeners[i], urls[i] = l, "http://"+l.Addr().String()
+	}
+	c := New(ID, urls...)
+	c.inMemory = conns
+	for i, l := range listeners {
+		tb.Cleanup(c.Serve(i, l))
 	}
 	return c
 }
 
-func (c *Cluster) serve(tb testing.TB, m *Member, listener net.Listener) {
+// New returns a cluster with an ID of its own and one member at each of the client URLs,
+// none of which answers before [Cluster.Serve].
+func New(id uint64, urls ...string) *Cluster {
+	c := &Cluster{id: id, term: 2, leader: 0xa0}
+	c.store.init()
+	for i, url := range urls {
+		c.members = append(c.members, &Member{ID: 0xa0 + uint64(i), Name: fmt.Sprint("etcd-", i), URL: url})
+	}
+	return c
+}
+
+// Serve lets a member answer whoever connects to the listener, until stop is called: then
+// its connections break, as those of a process that ends. It may be served again afterwards,
+// over another listener.
+func (c *Cluster) Serve(i int, listener net.Listener) (stop func()) {
+	m := c.members[i]
 	s := &service{cluster: c, member: m}
-	m.server = grpc.NewServer(grpc.UnaryInterceptor(s.gate))
-	pb.RegisterKVServer(m.server, &kvService{service: s})
-	pb.RegisterClusterServer(m.server, &clusterService{service: s})
-	pb.RegisterMaintenanceServer(m.server, &maintenanceService{service: s})
-	pb.RegisterLeaseServer(m.server, &leaseService{service: s})
-	pb.RegisterWatchServer(m.server, &watchService{service: s})
+	// etcd puts up with pings this often; gRPC's own default is minutes.
+	pings := keepalive.EnforcementPolicy{MinTime: 5 * time.Second}
+	server := grpc.NewServer(grpc.UnaryInterceptor(s.gate), grpc.KeepaliveEnforcementPolicy(pings))
+	pb.RegisterKVServer(server, &kvService{service: s})
+	pb.RegisterClusterServer(server, &clusterService{service: s})
+	pb.RegisterMaintenanceServer(server, &maintenanceService{service: s})
+	pb.RegisterLeaseServer(server, &leaseService{service: s})
+	pb.RegisterWatchServer(server, &watchService{service: s})
+	m.server = server
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		_ = m.server.Serve(listener) // It ends with Stop.
+		_ = server.Serve(listener) // It ends with Stop.
 	}()
-	tb.Cleanup(func() {
-		m.server.Stop()
+	return func() {
+		server.Stop()
 		<-served
-	})
+	}
 }
 
 // Set changes members and the cluster between, never during, two requests.
@@ -289,7 +311,7 @@ func (s *service) consensus(ctx context.Context) (unlock func(), err error) {
 
 // header must be called with the cluster's lock held.
 func (s *service) header() *pb.ResponseHeader {
-	h := &pb.ResponseHeader{ClusterId: ID, MemberId: s.member.ID, Revision: s.cluster.store.revision, RaftTerm: s.cluster.term}
+	h := &pb.ResponseHeader{ClusterId: s.cluster.id, MemberId: s.member.ID, Revision: s.cluster.store.revision, RaftTerm: s.cluster.term}
 	if s.member.As != 0 {
 		h.MemberId = s.member.As
 	}

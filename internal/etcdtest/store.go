@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -17,14 +18,21 @@ type store struct {
 	revision int64
 	keys     map[string]*mvccpb.KeyValue
 	history  []*mvccpb.Event
-	leases   map[int64]bool
-	next     int64
+	// leases are those that live, with the time of their last keep-alive.
+	leases map[int64]time.Time
+	next   int64
 	// changed is closed and replaced at every change, for watches and keep-alives.
 	changed chan struct{}
 }
 
 func (s *store) init() {
-	s.revision, s.keys, s.leases, s.changed = 1, map[string]*mvccpb.KeyValue{}, map[int64]bool{}, make(chan struct{})
+	s.revision, s.keys, s.leases, s.changed = 1, map[string]*mvccpb.KeyValue{}, map[int64]time.Time{}, make(chan struct{})
+}
+
+// lives is true for a lease that was granted and has not ended.
+func (s *store) lives(lease int64) bool {
+	_, ok := s.leases[lease]
+	return ok
 }
 
 func (s *store) notify() {
@@ -149,6 +157,17 @@ func (c *Cluster) ExpireLeases() {
 	}
 }
 
+// ExpireOverdue ends the leases that were not kept alive for ttl, and deletes their keys.
+func (c *Cluster) ExpireOverdue(ttl time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for lease, kept := range c.store.leases {
+		if time.Since(kept) > ttl {
+			c.store.revoke(lease)
+		}
+	}
+}
+
 // Leases returns how many leases there are.
 func (c *Cluster) Leases() int {
 	c.mu.Lock()
@@ -194,7 +213,7 @@ func (s kvService) Put(ctx context.Context, req *pb.PutRequest) (*pb.PutResponse
 	if s.member.PutErr != nil {
 		return nil, s.member.PutErr
 	}
-	if req.Lease != 0 && !s.cluster.store.leases[req.Lease] {
+	if req.Lease != 0 && !s.cluster.store.lives(req.Lease) {
 		return nil, rpctypes.ErrGRPCLeaseNotFound
 	}
 	s.cluster.store.put(string(req.Key), req.Value, req.Lease)
@@ -237,7 +256,7 @@ func (s kvService) Txn(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse
 		switch {
 		case op.GetRequestPut() != nil:
 			p := op.GetRequestPut()
-			if p.Lease != 0 && !st.leases[p.Lease] {
+			if p.Lease != 0 && !st.lives(p.Lease) {
 				return nil, rpctypes.ErrGRPCLeaseNotFound
 			}
 			st.put(string(p.Key), p.Value, p.Lease)
@@ -273,7 +292,7 @@ func (s leaseService) LeaseGrant(ctx context.Context, req *pb.LeaseGrantRequest)
 	}
 	st := &s.cluster.store
 	st.next++
-	st.leases[st.next] = true
+	st.leases[st.next] = time.Now()
 	return &pb.LeaseGrantResponse{Header: s.header(), ID: st.next, TTL: req.TTL}, nil
 }
 
@@ -284,7 +303,7 @@ func (s leaseService) LeaseTimeToLive(ctx context.Context, req *pb.LeaseTimeToLi
 	}
 	defer unlock()
 	resp := &pb.LeaseTimeToLiveResponse{Header: s.header(), ID: req.ID, TTL: -1}
-	if req.ID == foreign || s.cluster.store.leases[req.ID] {
+	if req.ID == foreign || s.cluster.store.lives(req.ID) {
 		resp.TTL = 1
 	}
 	return resp, nil
@@ -296,7 +315,7 @@ func (s leaseService) LeaseRevoke(ctx context.Context, req *pb.LeaseRevokeReques
 		return nil, err
 	}
 	defer unlock()
-	if !s.cluster.store.leases[req.ID] {
+	if !s.cluster.store.lives(req.ID) {
 		return nil, rpctypes.ErrGRPCLeaseNotFound
 	}
 	s.cluster.store.revoke(req.ID)
@@ -312,7 +331,8 @@ func (s leaseService) LeaseKeepAlive(stream pb.Lease_LeaseKeepAliveServer) error
 		}
 		s.cluster.mu.Lock()
 		resp := &pb.LeaseKeepAliveResponse{Header: s.header(), ID: req.ID}
-		if s.cluster.store.leases[req.ID] {
+		if s.cluster.store.lives(req.ID) {
+			s.cluster.store.leases[req.ID] = time.Now()
 			resp.TTL = 10
 		}
 		s.cluster.mu.Unlock()

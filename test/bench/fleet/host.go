@@ -1,0 +1,306 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/rpc"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/sirupsen/logrus"
+	appsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
+	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/quorate/quorate/coordinator"
+	"github.com/quorate/quorate/pkg/options"
+	"github.com/quorate/quorate/test/harness/process"
+)
+
+// hostVariable makes a program the host of the coordinators; its value is a hostConfig.
+const hostVariable = "QUORATE_FLEET_HOST"
+
+// hostService is the name of the host's remote procedures.
+const hostService = "Host"
+
+// hostConfig is what the host has to know.
+type hostConfig struct {
+	// Socket is the Unix socket over which the host is told what to do. It ends with the
+	// connection.
+	Socket string
+	// Kubeconfig reaches the API server, EtcdPort is the port of all members.
+	Kubeconfig string
+	EtcdPort   int
+	Members    int
+}
+
+// MaybeHost makes this process the host of a fleet if [Run] has started it as such, and does not
+// return then. A program that calls Run calls it first of all in main or TestMain.
+func MaybeHost() {
+	text, asked := os.LookupEnv(hostVariable)
+	if !asked {
+		return
+	}
+	if err := serveHost(text); err != nil {
+		fmt.Fprintln(os.Stderr, "fleet host:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func serveHost(text string) error {
+	var config hostConfig
+	if err := json.Unmarshal([]byte(text), &config); err != nil {
+		return fmt.Errorf("%s: %w", hostVariable, err)
+	}
+	rc, err := (&options.Kubernetes{Kubeconfig: config.Kubeconfig}).RESTConfig("quorate/fleet")
+	if err != nil {
+		return err
+	}
+	conn, err := net.Dial("unix", config.Socket)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	h := &host{ctx: ctx, config: config, rc: rc, counter: newCounter(), running: map[int]*sidecar{}}
+	server := rpc.NewServer()
+	if err := server.RegisterName(hostService, h); err != nil {
+		cancel()
+		return err
+	}
+	server.ServeConn(conn)
+	cancel()
+	h.wg.Wait()
+	return nil
+}
+
+// host is the process that is measured. Its exported methods are remote procedures; places are
+// numbers of pods, counted through all clusters.
+type host struct {
+	ctx     context.Context //nolint:containedctx // That of the process.
+	config  hostConfig
+	rc      *rest.Config
+	counter *counter
+	wg      sync.WaitGroup
+
+	mu      sync.Mutex
+	running map[int]*sidecar
+}
+
+// sidecar is one coordinator.
+type sidecar struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+// Run starts the coordinator of a pod, after the last one of its name has ended.
+func (h *host) Run(place int, _ *struct{}) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	last := h.running[place]
+	ctx, cancel := context.WithCancel(h.ctx)
+	now := &sidecar{cancel: cancel, done: make(chan struct{})}
+	h.running[place] = now
+	h.wg.Go(func() {
+		defer close(now.done)
+		if last != nil {
+			<-last.done
+		}
+		if err := h.coordinate(ctx, place/h.config.Members, place%h.config.Members); err != nil {
+			logrus.WithError(err).Error("a coordinator ended")
+		}
+	})
+	return nil
+}
+
+// End ends the coordinator of a pod, and returns when it has ended.
+func (h *host) End(place int, _ *struct{}) error {
+	h.mu.Lock()
+	s := h.running[place]
+	h.mu.Unlock()
+	if s != nil {
+		s.cancel()
+		<-s.done
+	}
+	return nil
+}
+
+// Read returns what has been asked of the API server.
+func (h *host) Read(_ int, figures *Figures) error {
+	*figures = h.counter.read()
+	return nil
+}
+
+// Control starts the central controller, and returns when it knows the fleet.
+func (h *host) Control(workers int, _ *struct{}) error {
+	client, end, err := h.counter.client(h.rc)
+	if err != nil {
+		return err
+	}
+	c, err := newCentral(h.rc, client)
+	if err != nil {
+		return err
+	}
+	h.wg.Go(func() {
+		defer end()
+		c.run(h.ctx, workers)
+	})
+	return c.synced(h.ctx)
+}
+
+// coordinate runs what the sidecar of a pod runs, with the same clients and defaults (see
+// options.Sidecar.Config), but for the transport that counts.
+func (h *host) coordinate(ctx context.Context, cluster, ordinal int) error {
+	client, end, err := h.counter.client(h.rc)
+	if err != nil {
+		return err
+	}
+	defer end()
+	ns := namespace(cluster)
+	apps, err := appsv1.NewForConfigAndClient(h.rc, client)
+	if err != nil {
+		return err
+	}
+	core, err := corev1.NewForConfigAndClient(h.rc, client)
+	if err != nil {
+		return err
+	}
+	coordination, err := coordinationv1.NewForConfigAndClient(h.rc, client)
+	if err != nil {
+		return err
+	}
+	etcd := options.Etcd{Endpoints: []string{clientURL(cluster, ordinal, h.config.EtcdPort)}}
+	c, err := coordinator.New(coordinator.Config{
+		Namespace: ns, StatefulSet: setName, PodName: podName(ordinal), Version: "quorate/fleet",
+		Dial: etcd.Dial(coordinator.DefaultProbeTimeout), Endpoints: etcd.Endpoints,
+		StatefulSets: apps.StatefulSets(ns), Pods: core.Pods(ns), Leases: coordination.Leases(ns), Events: core.Events(ns),
+		Metrics: prometheus.NewRegistry(), Log: logrus.WithField("pod", podName(ordinal)),
+	})
+	if err != nil {
+		return err
+	}
+	return c.Run(ctx)
+}
+
+// hostProcess is the host as the fleet sees it.
+type hostProcess struct {
+	process *process.Process
+	client  *rpc.Client
+	members int
+}
+
+// startHost starts this program again as the host; see [MaybeHost].
+func startHost(ctx context.Context, log string, config hostConfig) (*hostProcess, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find own program: %w", err)
+	}
+	// A Unix socket's path may not be long.
+	dir, err := os.MkdirTemp("", "fleet-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	config.Socket = filepath.Join(dir, "host.sock")
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: config.Socket, Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	defer listener.Close()
+	defer context.AfterFunc(ctx, func() { _ = listener.Close() })()
+	text, err := json.Marshal(config)
+	if err != nil {
+		return nil, err
+	}
+	p, err := process.Start(process.Spec{
+		Name: "fleet host", Path: program, LogPath: log,
+		Env: append(os.Environ(), hostVariable+"="+string(text)),
+	})
+	if err != nil {
+		return nil, err
+	}
+	_ = listener.SetDeadline(time.Now().Add(hostStarts))
+	conn, err := listener.Accept()
+	if err != nil {
+		err = fmt.Errorf("the host of the fleet does not connect (its log is %s; the program has to call fleet.MaybeHost first): %w", log, err)
+		return nil, errors.Join(err, ctx.Err(), p.Stop(context.WithoutCancel(ctx), 0))
+	}
+	return &hostProcess{process: p, client: rpc.NewClient(conn), members: config.Members}, nil
+}
+
+const (
+	// hostStarts bounds the start of the host, hostEnds its end, after which it is killed:
+	// coordinators release their locks within a second, many of them at once in some more.
+	hostStarts = 30 * time.Second
+	hostEnds   = 30 * time.Second
+)
+
+// stop lets the host end in order; when ctx has ended, it is killed.
+func (h *hostProcess) stop(ctx context.Context) error {
+	_ = h.client.Close()
+	t := time.NewTimer(hostEnds)
+	defer t.Stop()
+	select {
+	case <-h.process.Done():
+	case <-ctx.Done():
+	case <-t.C:
+	}
+	return h.process.Stop(context.WithoutCancel(ctx), 0)
+}
+
+// call calls a remote procedure; its end, or that of the host, is not waited for when ctx ends.
+func (h *hostProcess) call(ctx context.Context, method string, argument int, reply any) error {
+	if reply == nil {
+		reply = &struct{}{}
+	}
+	select {
+	case call := <-h.client.Go(hostService+"."+method, argument, reply, make(chan *rpc.Call, 1)).Done:
+		return call.Error
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (h *hostProcess) run(ctx context.Context, cluster, ordinal int) error {
+	return h.call(ctx, "Run", cluster*h.members+ordinal, nil)
+}
+
+func (h *hostProcess) end(ctx context.Context, cluster, ordinal int) error {
+	return h.call(ctx, "End", cluster*h.members+ordinal, nil)
+}
+
+// reading is all figures of the host at one time.
+type reading struct {
+	Figures
+	cpu, anonymous float64
+}
+
+func (h *hostProcess) read(ctx context.Context) (r reading, err error) {
+	if err := h.call(ctx, "Read", 0, &r.Figures); err != nil {
+		return r, fmt.Errorf("read the host's figures: %w", err)
+	}
+	r.cpu, err = cpuSeconds(h.process.PID())
+	if err != nil {
+		return r, err
+	}
+	r.anonymous, err = anonymousMiB(h.process.PID())
+	return r, err
+}
+
+// since is what was asked between two readings.
+func (r reading) since(before reading) map[string]int {
+	asked := map[string]int{}
+	for name, n := range r.Requests {
+		if n -= before.Requests[name]; n > 0 {
+			asked[name] = n
+		}
+	}
+	return asked
+}

@@ -1,0 +1,359 @@
+package fleet
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
+	k8stesting "k8s.io/client-go/testing"
+
+	"github.com/quorate/quorate/internal/etcdtest"
+	"github.com/quorate/quorate/test/bench/result"
+)
+
+// patience bounds every wait of these tests; nothing is expected to take that long.
+const patience = time.Minute
+
+// story is what a kubelet did, in order.
+type story struct {
+	told chan string
+	// goes lets what runs in a pod end.
+	goes chan struct{}
+}
+
+func newStory() *story { return &story{told: make(chan string, 100), goes: make(chan struct{})} }
+
+func (s *story) run(context.Context, int, int) { s.told <- "run" }
+
+func (s *story) end(ctx context.Context, _, _ int) {
+	s.told <- "end"
+	select {
+	case <-s.goes:
+	case <-ctx.Done():
+	}
+}
+
+// write tells of the kubelet's writes, and lets them happen.
+func (s *story) write(a k8stesting.Action) (bool, runtime.Object, error) {
+	switch a.GetVerb() {
+	case "patch":
+		s.told <- "report"
+	case "delete":
+		s.told <- "remove"
+	}
+	return false, nil, nil
+}
+
+func (s *story) expect(t *testing.T, want ...string) {
+	t.Helper()
+	for _, w := range want {
+		select {
+		case got := <-s.told:
+			require.Equal(t, w, got)
+		case <-time.After(patience):
+			t.Fatalf("no %q happens", w)
+		}
+	}
+	require.Empty(t, s.told, "more happened than was expected")
+}
+
+// startKubelet starts a kubelet for one cluster of three pods.
+func startKubelet(t *testing.T, s *story, startup time.Duration) (*fake.Clientset, *ledger) {
+	client := fake.NewClientset()
+	client.PrependReactor("*", "pods", s.write)
+	k := &kubelet{client: client, pods: s, ledgers: map[string]*ledger{namespace(0): newLedger(0, 3)}}
+	k.startup.Store(int64(startup))
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(func() { cancel(); k.wait() })
+	require.NoError(t, k.watch(ctx))
+	return client, k.ledgers[namespace(0)]
+}
+
+func newPod(ordinal int, uid, revision string) *corev1.Pod {
+	template := statefulSet(3).Spec.Template
+	labels := map[string]string{appsv1.StatefulSetRevisionLabel: revision}
+	for k, v := range template.Labels {
+		labels[k] = v
+	}
+	controls := true
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace(0), Name: podName(ordinal), UID: types.UID(uid), Labels: labels,
+			OwnerReferences: []metav1.OwnerReference{{Kind: "StatefulSet", Name: setName, Controller: &controls}},
+		},
+		Spec: template.Spec,
+	}
+}
+
+func TestANewPodRunsHalfWayAndIsReadyAtTheEnd(t *testing.T) {
+	s := newStory()
+	client, l := startKubelet(t, s, 10*time.Millisecond)
+	_, err := client.CoreV1().Pods(namespace(0)).Create(t.Context(), newPod(0, "a", "new"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { l.mu.Lock(); defer l.mu.Unlock(); return l.up[0] }, patience, time.Millisecond)
+	s.expect(t, "report", "run", "report", "report")
+	pod, err := client.CoreV1().Pods(namespace(0)).Get(t.Context(), podName(0), metav1.GetOptions{})
+	require.NoError(t, err)
+	require.True(t, ready(pod) && participates(pod))
+	require.False(t, l.settled(), "two of three are missing")
+}
+
+func TestATerminatingPodGoesWhenWhatRanInItHasEndedAndNotBefore(t *testing.T) {
+	s := newStory()
+	client, l := startKubelet(t, s, 0)
+	pods := client.CoreV1().Pods(namespace(0))
+	_, err := pods.Create(t.Context(), newPod(0, "a", "old"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { l.mu.Lock(); defer l.mu.Unlock(); return l.up[0] }, patience, time.Millisecond)
+	s.expect(t, "report", "run", "report", "report")
+	pod, err := pods.Get(t.Context(), podName(0), metav1.GetOptions{})
+	require.NoError(t, err)
+	now := metav1.Now()
+	pod.DeletionTimestamp = &now
+	_, err = pods.Update(t.Context(), pod, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return len(s.told) > 0 }, patience, time.Millisecond)
+	s.expect(t, "end")
+	close(s.goes)
+	s.expect(t, "remove")
+}
+
+func TestAPodThatIsRemovedWhileItStartsIsNeverReady(t *testing.T) {
+	s := newStory()
+	close(s.goes)
+	client, l := startKubelet(t, s, time.Hour)
+	pods := client.CoreV1().Pods(namespace(0))
+	pod, err := pods.Create(t.Context(), newPod(0, "a", "old"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return len(s.told) > 0 }, patience, time.Millisecond)
+	now := metav1.Now()
+	pod.DeletionTimestamp = &now
+	_, err = pods.Update(t.Context(), pod, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	s.expect(t, "report", "end", "remove")
+	require.False(t, l.up[0])
+}
+
+func TestTheLedgerFindsWhatBreaksTheRuleOfOnePodAtATime(t *testing.T) {
+	at := time.Now()
+	for _, tc := range []struct {
+		name  string
+		story func(l *ledger)
+		want  string
+		done  bool
+	}{
+		{"one after the other is well", func(l *ledger) {
+			for i := range 3 {
+				l.removed(i, at)
+				l.ready(i, at.Add(time.Second))
+			}
+		}, "", true},
+		{"two at once are not", func(l *ledger) { l.removed(0, at); l.removed(1, at) }, "2 pods were away at once", false},
+		{"the same pod twice is not", func(l *ledger) {
+			for range 2 {
+				l.removed(2, at)
+				l.ready(2, at)
+			}
+		}, "pod 2 was removed 2 times", false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l := newLedger(0, 3)
+			for i := range 3 {
+				l.ready(i, at) // The first of their names.
+			}
+			l.begin(at)
+			tc.story(l)
+			if tc.want == "" {
+				require.NoError(t, l.fault())
+			} else {
+				require.ErrorContains(t, l.fault(), tc.want)
+			}
+			require.Equal(t, tc.done, l.complete())
+		})
+	}
+}
+
+func TestEachMemberAnswersAtItsOwnAddressWhileItIsUp(t *testing.T) {
+	m, err := listenForMembers()
+	require.NoError(t, err)
+	defer m.close()
+	var stops []func()
+	clusters := make([]*etcdtest.Cluster, 2)
+	for i := range clusters {
+		clusters[i] = etcdtest.New(uint64(i)+1, clientURL(i, 0, m.port), clientURL(i, 1, m.port))
+		for n := range 2 {
+			stops = append(stops, clusters[i].Serve(n, m.listen(address(i, n))))
+		}
+	}
+	defer func() {
+		for _, stop := range stops {
+			stop()
+		}
+	}()
+	ask := func(i, n int) (*clientv3.StatusResponse, error) {
+		url := clientURL(i, n, m.port)
+		client, err := clientv3.New(clientv3.Config{Endpoints: []string{url}, Logger: zap.NewNop()})
+		require.NoError(t, err)
+		defer client.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		return client.Status(ctx, url)
+	}
+	for i := range clusters {
+		for n := range 2 {
+			st, err := ask(i, n)
+			require.NoError(t, err)
+			require.Equal(t, uint64(i)+1, st.Header.ClusterId)
+			require.Equal(t, clusters[i].ID(n), st.Header.MemberId)
+		}
+	}
+	stops[1]()
+	_, err = ask(0, 1)
+	require.Error(t, err)
+	stops[1] = clusters[0].Serve(1, m.listen(address(0, 1)))
+	_, err = ask(0, 1)
+	require.NoError(t, err)
+}
+
+func TestNoTwoMembersOfTheLargestFleetShareAnAddress(t *testing.T) {
+	seen := map[string]bool{}
+	for i := range mostClusters {
+		for n := range 9 {
+			seen[address(i, n)] = true
+		}
+	}
+	require.Len(t, seen, mostClusters*9)
+}
+
+func TestRequestsAreCountedByKindAndWatchesWhileTheyAreOpen(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }))
+	defer server.Close()
+	counter := newCounter()
+	client, end, err := counter.client(&rest.Config{Host: server.URL})
+	require.NoError(t, err)
+	defer end()
+	send := func(method, path string) *http.Response {
+		address, err := url.Parse(server.URL + path)
+		require.NoError(t, err)
+		resp, err := client.Do((&http.Request{Method: method, URL: address}).WithContext(t.Context()))
+		require.NoError(t, err)
+		return resp
+	}
+	for _, r := range [][2]string{
+		{"GET", "/api/v1/namespaces/n/pods?labelSelector=a"}, {"DELETE", "/api/v1/namespaces/n/pods/etcd-0"},
+		{"PATCH", "/apis/apps/v1/namespaces/n/statefulsets/etcd/status"}, {"GET", "/version"},
+	} {
+		resp := send(r[0], r[1])
+		_, _ = io.Copy(io.Discard, resp.Body)
+		require.NoError(t, resp.Body.Close())
+	}
+	watch := send("GET", "/apis/apps/v1/namespaces/n/statefulsets?watch=true")
+	require.Equal(t, Figures{Watches: 1, Requests: map[string]int{
+		"list pods": 1, "delete pods": 1, "patch statefulsets/status": 1, "get /version": 1, "watch statefulsets": 1,
+	}}, counter.read())
+	require.NoError(t, watch.Body.Close())
+	require.NoError(t, watch.Body.Close())
+	require.Zero(t, counter.read().Watches)
+}
+
+// in brings a pod to a stage.
+func in(p *corev1.Pod, s stage) *corev1.Pod {
+	p.Status = podStatus(p, metav1.Now(), s)
+	return p
+}
+
+func terminating(p *corev1.Pod) *corev1.Pod {
+	now := metav1.Now()
+	p.DeletionTimestamp = &now
+	return p
+}
+
+func TestTheCentralControllerDeletesWhatTheDocumentSaysNext(t *testing.T) {
+	old := func(i int, s stage) *corev1.Pod { return in(newPod(i, "old-"+podName(i), "old"), s) }
+	updated := func(i int, s stage) *corev1.Pod { return in(newPod(i, "new-"+podName(i), "new"), s) }
+	for _, tc := range []struct {
+		name   string
+		pods   []*corev1.Pod
+		leader int
+		want   string
+	}{
+		{"nothing when all are up to date", []*corev1.Pod{updated(0, serving), updated(1, serving), updated(2, creating)}, 0, ""},
+		{"a follower before the leader", []*corev1.Pod{old(0, serving), old(1, serving), old(2, serving)}, 0, podName(1)},
+		{"the leader last", []*corev1.Pod{updated(0, serving), old(1, serving), updated(2, serving)}, 1, podName(1)},
+		{"what does not participate before all else", []*corev1.Pod{old(0, serving), old(1, serving), old(2, running)}, 0, podName(2)},
+		{"what starts before what runs", []*corev1.Pod{old(0, serving), old(1, running), old(2, creating)}, 0, podName(2)},
+		{"nothing while an updated one starts", []*corev1.Pod{old(0, serving), old(1, serving), updated(2, running)}, 0, ""},
+		{"nothing while one terminates", []*corev1.Pod{old(0, serving), old(1, serving), terminating(old(2, serving))}, 0, ""},
+		{"nothing while one is missing", []*corev1.Pod{old(0, serving), old(1, serving)}, 0, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c, client := newModel(t, tc.leader, tc.pods)
+			key := types.NamespacedName{Namespace: namespace(0), Name: setName}
+			_, err := c.reconcile(t.Context(), key)
+			require.NoError(t, err)
+			require.Equal(t, tc.want, deletions(client))
+			// Until its cache shows the deletion, it deletes nothing more.
+			_, err = c.reconcile(t.Context(), key)
+			require.NoError(t, err)
+			require.Equal(t, tc.want, deletions(client))
+		})
+	}
+}
+
+// newModel is a central controller whose caches have a cluster. The API server has it as well.
+func newModel(t *testing.T, leader int, pods []*corev1.Pod) (*central, *fake.Clientset) {
+	client := fake.NewClientset()
+	c := centralFor(client)
+	t.Cleanup(c.queue.ShutDown)
+	set := statefulSet(3)
+	set.Namespace, set.Status.UpdateRevision = namespace(0), "new"
+	require.NoError(t, c.factory.Apps().V1().StatefulSets().Informer().GetIndexer().Add(set))
+	for _, p := range pods {
+		require.NoError(t, client.Tracker().Add(p))
+		require.NoError(t, c.factory.Core().V1().Pods().Informer().GetIndexer().Add(p))
+	}
+	for i := range 3 {
+		holder := "a" + memberRole
+		if i == leader {
+			holder = "a" + leaderRole
+		}
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace(0), Name: podName(i)}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder}}
+		require.NoError(t, c.factory.Coordination().V1().Leases().Informer().GetIndexer().Add(lease))
+	}
+	return c, client
+}
+
+// deletions are the names of the pods that were deleted, one after the other.
+func deletions(client *fake.Clientset) (names string) {
+	for _, a := range client.Actions() {
+		if d, ok := a.(k8stesting.DeleteAction); ok {
+			names += d.GetName()
+		}
+	}
+	return names
+}
+
+func TestQuantilesAreTheNearestRanks(t *testing.T) {
+	var times []time.Duration
+	for i := range 200 {
+		times = append(times, time.Duration(200-i)*time.Second)
+	}
+	require.Equal(t, result.Quantiles{Median: 100, P99: 198, Most: 200}, quantiles(times))
+	require.Equal(t, result.Quantiles{Median: 7, P99: 7, Most: 7}, quantiles([]time.Duration{7 * time.Second}))
+	require.Zero(t, quantiles(nil))
+}
