@@ -4,6 +4,7 @@
 //   - [Failover]: how long a rollout is without a coordinator when that one ends.
 //   - [Embedded]: how much memory the library adds to a host program.
 //
-// Each returns what it has measured even when it fails half-way. A [Sampler] follows the
-// sidecars of a cluster through whatever else is measured.
+// Each makes a cluster of its own name and so can be called once for a harness, and returns what
+// it has measured even when it fails half-way. A [Sampler] follows the sidecars of a cluster
+// through whatever else is measured.
 package cost
