@@ -81,3 +81,15 @@ func TestTheEvidenceOnSevenMembersTakesFewerThan40Allocations(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// Every observation reads the controls, so what that leaves behind is what the garbage
+// collector has to do in a rollout.
+func TestReadingTheControlsOfARecordTakesFewerThan100Allocations(t *testing.T) {
+	annotations := map[string]string{rollout.ControlPaused: "false", rollout.ControlMaxUnavailable: "50%"}
+	for _, own := range []string{"intent", "schema", "rollout", "fenced", "status", "history"} {
+		annotations["quorate.dev/"+own] = ""
+	}
+	if n := testing.AllocsPerRun(100, func() { rollout.ParseControls(annotations) }); n >= 100 {
+		t.Errorf("%v allocations", n)
+	}
+}

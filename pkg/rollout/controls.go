@@ -136,11 +136,16 @@ var controlNames = []string{ControlPaused, ControlPartition, ControlMaxUnavailab
 // misspelt is true for a key that differs from a control only in letter case, dashes
 // or a final "d" or "s". Other keys under quorate.dev/ are the record's own.
 func misspelt(key string) bool {
-	return slices.ContainsFunc(controlNames, func(name string) bool { return plain(key) == plain(name) })
+	key = plain(key)
+	return slices.ContainsFunc(controlNames, func(name string) bool { return key == plain(name) })
 }
 
+// separators is made once: every observation reads the controls, and to make it takes more
+// memory than all else in a decision.
+var separators = strings.NewReplacer("-", "", "_", "", ".", "")
+
 func plain(key string) string {
-	key = strings.ToLower(strings.NewReplacer("-", "", "_", "", ".", "").Replace(key))
+	key = strings.ToLower(separators.Replace(key))
 	return strings.TrimRight(key, "ds")
 }
 

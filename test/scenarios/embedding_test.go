@@ -1,7 +1,6 @@
 package scenarios
 
 import (
-	"encoding/json"
 	"io"
 	"net"
 	"net/http"
@@ -17,7 +16,6 @@ import (
 	"github.com/quorate/quorate/pkg/record"
 	"github.com/quorate/quorate/pkg/report"
 	"github.com/quorate/quorate/test/harness"
-	"github.com/quorate/quorate/test/harness/process"
 )
 
 func TestAHostEmbedsTheLibraryForTwoClustersInOneProcess(t *testing.T) {
@@ -29,17 +27,18 @@ func TestAHostEmbedsTheLibraryForTwoClustersInOneProcess(t *testing.T) {
 
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	spec := hostSpec{Listen: listener.Addr().String(), Clusters: map[string]harness.Access{}}
+	spec := harness.Host{
+		Listen: listener.Addr().String(), Embed: true, Clusters: map[string]harness.Access{},
+		LockTTL: lockTTL, RecordDuration: recordDuration, Promote: true,
+	}
 	require.NoError(t, listener.Close())
 	for _, s := range scenes {
 		access, err := s.WriteAccess(ctx, t.TempDir())
 		require.NoError(t, err)
 		spec.Clusters[s.Spec.Name] = access
 	}
-	config, err := json.Marshal(spec)
-	require.NoError(t, err)
 	log := filepath.Join(t.TempDir(), "host.log")
-	program, err := process.Start(process.Spec{Name: "host program", Path: os.Args[0], Env: []string{hostConfig + "=" + string(config)}, LogPath: log})
+	program, err := harness.StartHost(ctx, spec, log, say)
 	require.NoError(t, err)
 	ended := false
 	defer func() {
@@ -126,5 +125,5 @@ func TestAHostEmbedsTheLibraryForTwoClustersInOneProcess(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(text), `"actor":"quorate"`)
 	require.Contains(t, string(text), `"host":"backup"`, "the host's own fields")
-	require.Zero(t, program.ExitCode(), "how the host ended (%d: something was left behind)\n%s", hostLeaks, text)
+	require.Zero(t, program.ExitCode(), "how the host ended (%d: something was left behind)\n%s", harness.HostLeaks, text)
 }

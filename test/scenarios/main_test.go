@@ -21,6 +21,7 @@ import (
 
 	"github.com/quorate/quorate/test/harness"
 	"github.com/quorate/quorate/test/harness/apiproxy"
+	"github.com/quorate/quorate/test/harness/build"
 	"github.com/quorate/quorate/test/harness/traffic"
 )
 
@@ -42,16 +43,13 @@ var logs = flag.String("logs", "", "directory for data and logs of all processes
 
 func TestMain(m *testing.M) {
 	harness.Launcher()
-	if config := os.Getenv(hostConfig); config != "" {
-		os.Exit(host(config)) // This process is the host program of a test.
-	}
 	if err := flag.Set("test.parallel", lanes); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	flag.Parse()
 	if !testing.Short() {
-		harness.Enter(context.Background(), say, typed...)
+		harness.Enter(context.Background(), say, append(typed, build.Host)...)
 	}
 	os.Exit(run(m))
 }

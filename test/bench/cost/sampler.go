@@ -31,15 +31,18 @@ type Sampler struct {
 // StartSampler starts a sampler, which has had its first look when this returns. It ends with
 // the context or by [Sampler.Stop].
 func StartSampler(ctx context.Context, env *harness.Env, cluster *harness.Cluster, container string) *Sampler {
-	return startSampler(ctx, func() map[string]int {
-		pids := map[string]int{}
-		for _, pod := range cluster.Pods() {
-			if pid, ok := env.Agent.PID(pod, container); ok {
-				pids[pod] = pid
-			}
+	return startSampler(ctx, func() map[string]int { return processes(env, container, cluster.Pods()...) })
+}
+
+// processes are those that the container of each pod runs now.
+func processes(env *harness.Env, container string, pods ...string) map[string]int {
+	pids := map[string]int{}
+	for _, pod := range pods {
+		if pid, ok := env.Agent.PID(pod, container); ok {
+			pids[pod] = pid
 		}
-		return pids
-	})
+	}
+	return pids
 }
 
 // startSampler follows the processes that find names, one for each name at a time.

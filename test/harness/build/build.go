@@ -64,12 +64,14 @@ const (
 	// Kubectl and Etcdctl are what people type.
 	Kubectl Target = "kubectl"
 	Etcdctl Target = "etcdctl"
+	// Host is a program that embeds the library.
+	Host Target = "host"
 )
 
 // Binaries are absolute paths of programs. A program that was not asked for has an
 // empty path.
 type Binaries struct {
-	Kube, Etcd35, Etcd36, Quorate, Kubectl, Etcdctl string
+	Kube, Etcd35, Etcd36, Quorate, Kubectl, Etcdctl, Host string
 }
 
 // recipe says how a target is built.
@@ -86,6 +88,7 @@ var recipes = map[Target]recipe{
 	Kube:    {dir: "test", pkg: "./cmd/kube", path: func(b *Binaries) *string { return &b.Kube }},
 	Kubectl: {dir: "test/kubectl", pkg: ".", path: func(b *Binaries) *string { return &b.Kubectl }},
 	Etcdctl: {dir: "test/etcd/v36", pkg: "go.etcd.io/etcd/etcdctl/v3", path: func(b *Binaries) *string { return &b.Etcdctl }},
+	Host:    {dir: "test", pkg: "./cmd/host", path: func(b *Binaries) *string { return &b.Host }},
 }
 
 // All builds everything that clusters run on, the quickest first, so that a mistake in the
