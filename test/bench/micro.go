@@ -50,6 +50,18 @@ func Micro(ctx context.Context, root string, short bool, say func(string)) (stri
 	return out.String(), nil
 }
 
+// CompileMicro compiles the micro-benchmarks and fetches what they need. Micro does so itself where
+// modules can be fetched.
+func CompileMicro(ctx context.Context, root string, say func(string)) error {
+	for _, m := range microbenchmarks {
+		dir := filepath.Join(root, m.dir)
+		if err := goTest(ctx, dir, []string{"test", "-run", "^$", m.packages}, io.Discard, say); err != nil {
+			return fmt.Errorf("compile the micro-benchmarks in %s (%s): %w", dir, m.packages, err)
+		}
+	}
+	return nil
+}
+
 func goTest(ctx context.Context, dir string, args []string, out io.Writer, say func(string)) error {
 	goTool, err := exec.LookPath("go")
 	if err != nil {

@@ -19,10 +19,11 @@ type planned struct {
 }
 
 // plan is what a run does, in its order: round after round, in each the cases and leaders in
-// random order, and for each the arms in random order. Nil for cases or arms means all.
-func plan(rounds int, cases, arms []string, seed uint64) []planned {
+// random order, and for each a group of pairs, the arms in random order. Nil for cases or arms
+// means all.
+func plan(rounds int, cases, arms []string, seed uint64) [][]planned {
 	dice := rand.New(rand.NewPCG(seed, 0))
-	var all []planned
+	var all [][]planned
 	for round := 1; round <= rounds; round++ {
 		var groups [][]planned
 		for _, c := range result.Cases {
@@ -45,26 +46,31 @@ func plan(rounds int, cases, arms []string, seed uint64) []planned {
 					}
 				}
 				dice.Shuffle(len(group), func(i, j int) { group[i], group[j] = group[j], group[i] })
-				groups = append(groups, group)
+				if len(group) > 0 {
+					groups = append(groups, group)
+				}
 			}
 		}
 		dice.Shuffle(len(groups), func(i, j int) { groups[i], groups[j] = groups[j], groups[i] })
-		all = append(all, slices.Concat(groups...)...)
+		all = append(all, groups...)
 	}
-	for i := range all {
-		all[i].position = i + 1
+	return numbered(all)
+}
+
+// numbered gives the trials their positions.
+func numbered(groups [][]planned) [][]planned {
+	n := 0
+	for _, group := range groups {
+		for i := range group {
+			n++
+			group[i].position = n
+		}
 	}
-	return all
+	return groups
 }
 
 // short is the plan that only shows that everything works.
-func short(seed uint64) []planned {
-	all := slices.Concat(
-		plan(1, []string{result.Healthy3}, []string{result.OrderedReady, result.Quorate}, seed)[:2],
-		plan(1, []string{result.OneDown}, []string{result.Parallel, result.Quorate}, seed),
-	)
-	for i := range all {
-		all[i].position = i + 1
-	}
-	return all
+func short(seed uint64) [][]planned {
+	healthy := plan(1, []string{result.Healthy3}, []string{result.OrderedReady, result.Quorate}, seed)[:1]
+	return numbered(slices.Concat(healthy, plan(1, []string{result.OneDown}, []string{result.Parallel, result.Quorate}, seed)))
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/quorate/quorate/test/bench/result"
@@ -16,6 +17,9 @@ import (
 // perEnvironment is how many trials share a control plane and nodes. An API server that has
 // seen many clusters is slower than one that has not, and so would be the later trials.
 const perEnvironment = 12
+
+// closeLimit bounds the end of a control plane and of all that runs on it.
+const closeLimit = 2 * time.Minute
 
 // Options say what to measure.
 type Options struct {
@@ -29,6 +33,9 @@ type Options struct {
 	Seed uint64
 	// Short leaves as much as shows that everything works.
 	Short bool
+	// Lanes is how many trials run at a time. One is right where stalls of milliseconds count: the
+	// cases for which they do run alone whatever this says. Two on two cores save time.
+	Lanes int
 	// Keep leaves the data and logs of all processes in the directory.
 	Keep bool
 	// Network is harness.Namespaces or harness.Loopback.
@@ -49,29 +56,102 @@ func Trials(ctx context.Context, o Options) error {
 	if len(todo) == 0 {
 		return fmt.Errorf("no trial matches cases %q and arms %q; the cases are %q, the arms %q", o.Cases, o.Arms, names(result.Cases, func(c result.Case) string { return c.Name }), names(result.Arms, func(a result.Arm) string { return a.Name }))
 	}
-	began := time.Now()
-	l := &environments{options: o, open: map[string]*environment{}, keep: o.Keep}
-	var err error
-	for i, p := range todo {
-		if o.For > 0 && time.Since(began) > o.For {
-			o.Say(fmt.Sprintf("%v have passed: %d of %d trials are left out", o.For, len(todo)-i, len(todo)))
-			break
-		}
-		var t result.Trial
-		if t, err = p.do(ctx, l); err != nil {
-			break
-		}
-		if err = result.WriteTrial(o.Dir, t); err != nil {
-			break
-		}
-		o.Say(fmt.Sprintf("%3d of %d  %s", i+1, len(todo), line(t)))
-		if t.Trouble != "" {
-			l.keep = true
+	r := &run{options: o, began: time.Now()}
+	var alone, beside [][]planned
+	for _, group := range todo {
+		r.total += len(group)
+		if o.Lanes > 1 && !group[0].setting.alone {
+			beside = append(beside, group)
+		} else {
+			alone = append(alone, group)
 		}
 	}
-	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Minute)
+	err := r.lanes(ctx, alone, 1)
+	if err == nil {
+		err = r.lanes(ctx, beside, o.Lanes)
+	}
+	if left := r.total - r.done; err == nil && left > 0 {
+		o.Say(fmt.Sprintf("%v have passed: %d of %d trials are left out", o.For, left, r.total))
+	}
+	return err
+}
+
+// run is what the lanes have in common.
+type run struct {
+	options Options
+	began   time.Time
+	total   int
+
+	mu   sync.Mutex
+	done int
+	// keep leaves the logs, because a trial could not be measured.
+	keep bool
+}
+
+// lanes does the groups, so many at a time. Each lane has control planes of its own.
+func (r *run) lanes(ctx context.Context, groups [][]planned, n int) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	queue := make(chan []planned, len(groups))
+	for _, group := range groups {
+		queue <- group
+	}
+	close(queue)
+	errs := make([]error, n)
+	var lanes sync.WaitGroup
+	for lane := range n {
+		lanes.Go(func() {
+			if errs[lane] = r.lane(ctx, queue); errs[lane] != nil {
+				cancel()
+			}
+		})
+	}
+	lanes.Wait()
+	return errors.Join(errs...)
+}
+
+func (r *run) lane(ctx context.Context, queue <-chan []planned) error {
+	l := &environments{run: r, open: map[string]*environment{}}
+	err := r.groups(ctx, queue, l)
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
 	defer cancel()
 	return errors.Join(err, l.close(closing))
+}
+
+func (r *run) groups(ctx context.Context, queue <-chan []planned, l lab) error {
+	for group := range queue {
+		for _, p := range group {
+			if o := r.options; o.For > 0 && time.Since(r.began) > o.For {
+				return nil
+			}
+			t, err := p.do(ctx, l)
+			if err != nil {
+				return err
+			}
+			if err := result.WriteTrial(r.options.Dir, t); err != nil {
+				return err
+			}
+			r.finished(t)
+		}
+	}
+	return nil
+}
+
+func (r *run) finished(t result.Trial) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.done++
+	r.keep = r.keep || t.Trouble != ""
+	r.options.Say(fmt.Sprintf("%3d of %d  %s", r.done, r.total, line(t)))
+}
+
+// directory is a new one for a control plane.
+func (r *run) directory() (string, error) {
+	work := filepath.Join(r.options.Dir, "work")
+	if err := os.MkdirAll(work, 0o755); err != nil {
+		return "", err
+	}
+	return os.MkdirTemp(work, "")
 }
 
 func names[T any](all []T, name func(T) string) []string {
@@ -107,11 +187,8 @@ func line(t result.Trial) string {
 
 // environments are the control planes in use, one for each set of feature gates.
 type environments struct {
-	options Options
-	open    map[string]*environment
-	count   int
-	// keep leaves the logs.
-	keep bool
+	run  *run
+	open map[string]*environment
 }
 
 type environment struct {
@@ -131,13 +208,15 @@ func (l *environments) env(ctx context.Context, gates map[string]bool) (*harness
 		e = nil
 	}
 	if e == nil {
-		l.count++
-		dir := filepath.Join(l.options.Dir, "work", fmt.Sprint(l.count))
+		dir, err := l.run.directory()
+		if err != nil {
+			return nil, err
+		}
 		most := 0
 		for _, s := range settings {
 			most = max(most, s.members)
 		}
-		env, err := harness.Start(ctx, harness.Options{Dir: dir, Network: l.options.Network, Nodes: most, FeatureGates: maps.Clone(gates), Progress: func(string) {}})
+		env, err := harness.Start(ctx, harness.Options{Dir: dir, Network: l.run.options.Network, Nodes: most, FeatureGates: maps.Clone(gates)})
 		if err != nil {
 			return nil, err
 		}
@@ -150,7 +229,9 @@ func (l *environments) env(ctx context.Context, gates map[string]bool) (*harness
 
 func (l *environments) shut(ctx context.Context, e *environment) error {
 	err := e.Close(ctx)
-	if l.keep {
+	l.run.mu.Lock()
+	defer l.run.mu.Unlock()
+	if l.run.keep || l.run.options.Keep {
 		return err
 	}
 	return errors.Join(err, os.RemoveAll(e.dir))

@@ -34,6 +34,8 @@ type Header struct {
 	Go         string   `json:"go"`
 	Kubernetes string   `json:"kubernetes"`
 	Etcd       []string `json:"etcd"`
+	// Lanes is how many trials ran at a time, but for those that always run alone.
+	Lanes int `json:"lanes"`
 	// Network is the harness's network mode, Seed what the order was drawn from.
 	Network string `json:"network"`
 	Seed    uint64 `json:"seed"`

@@ -21,7 +21,7 @@ import (
 func header(ctx context.Context, o options) (result.Header, error) {
 	h := result.Header{
 		Cores: runtime.NumCPU(), CPU: field("/proc/cpuinfo", "model name"), Go: runtime.Version(),
-		Network: string(o.Network), Seed: o.Seed, Short: o.Short, Kubernetes: "unknown",
+		Lanes: o.Lanes, Network: string(o.Network), Seed: o.Seed, Short: o.Short, Kubernetes: "unknown",
 		Etcd:       []string{tag(harness.Etcd35), tag(harness.Etcd36)},
 		StartDelay: bench.StartDelay.Seconds(), ReadinessPeriod: bench.ReadinessPeriod.Seconds(),
 	}

@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/quorate/quorate/test/bench"
+	"github.com/quorate/quorate/test/bench/fleet"
 	"github.com/quorate/quorate/test/bench/report"
 	"github.com/quorate/quorate/test/bench/result"
 	"github.com/quorate/quorate/test/harness"
@@ -40,10 +42,12 @@ type options struct {
 	bench.Options
 	parts []string
 	out   string
+	fleet fleet.Options
 }
 
 func main() {
 	harness.Launcher()
+	fleet.MaybeHost()
 	o, arguments, err := parse(os.Args[1:])
 	if err != nil {
 		exit(2, "%v", err)
@@ -57,6 +61,9 @@ func main() {
 	o.Say = func(l string) { fmt.Println(l) }
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	if o.Network == harness.Namespaces {
+		if err := fetch(ctx, o); err != nil {
+			exit(1, "%v", err)
+		}
 		harness.Enter(ctx, o.Say, targets...)
 	}
 	// The second signal ends it at once; the kernel then kills its processes.
@@ -97,6 +104,10 @@ func parse(args []string) (options, []string, error) {
 	flags.Uint64Var(&o.Seed, "seed", 1, "what the order of the trials is drawn from")
 	flags.StringVar(&o.Dir, "dir", "", "directory for the raw data and the report (default: a new one in .build/bench); that of an earlier run is refused")
 	flags.StringVar(&o.out, "out", "", "directory for the report (default: that of the raw data)")
+	flags.IntVar(&o.Lanes, "lanes", 1, "how many trials run at a time, but for those in which milliseconds count; two save time on two cores")
+	flags.IntVar(&o.fleet.Clusters, "fleet-clusters", 1000, "how many StatefulSets the fleet has")
+	flags.DurationVar(&o.fleet.Over, "fleet-over", 4*time.Minute, "the time over which all of them change; everything shares this machine's cores, and two of them do not carry a thousand rollouts at once")
+	workers := flags.String("fleet-workers", "3,50", "the numbers of workers of the central controller beside it")
 	flags.BoolVar(&o.Keep, "keep", false, "keep the data and logs of all processes (some GB)")
 	network := flags.String("network", "", "namespaces or loopback (default: namespaces where they can be had)")
 	if err := flags.Parse(args); err != nil {
@@ -114,6 +125,16 @@ func parse(args []string) (options, []string, error) {
 	}
 	if o.parts, err = list("parts", *parts, allParts); err != nil {
 		return o, nil, err
+	}
+	for _, text := range strings.Split(*workers, ",") {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 {
+			return o, nil, fmt.Errorf("--fleet-workers %q: %q is no number of workers", *workers, text)
+		}
+		o.fleet.Workers = append(o.fleet.Workers, n)
+	}
+	if o.Lanes < 1 {
+		return o, nil, fmt.Errorf("--lanes %d: at least 1 is needed", o.Lanes)
 	}
 	o.Network, err = mode(*network)
 	return o, flags.Args(), err

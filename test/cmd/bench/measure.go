@@ -3,26 +3,109 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/quorate/quorate/test/bench"
+	"github.com/quorate/quorate/test/bench/cost"
+	"github.com/quorate/quorate/test/bench/fleet"
+	"github.com/quorate/quorate/test/bench/result"
+	"github.com/quorate/quorate/test/harness"
 	"github.com/quorate/quorate/test/harness/build"
+	"github.com/quorate/quorate/test/harness/network"
 )
 
 // targets are the binaries that are needed beside the harness's.
-var targets []build.Target
+var targets = []build.Target{build.Host}
+
+// fleetLimit is how long after the last change of a template a fleet is watched, closeLimit
+// bounds the end of a harness.
+const (
+	fleetLimit = 5 * time.Minute
+	closeLimit = 2 * time.Minute
+)
 
 // root is the checkout's.
 func root() (string, error) { return build.Root() }
 
+// fetch compiles the micro-benchmarks: from within namespaces no module can be fetched.
+func fetch(ctx context.Context, o options) error {
+	if network.InNamespace() || !slices.Contains(o.parts, "micro") {
+		return nil
+	}
+	dir, err := root()
+	if err != nil {
+		return err
+	}
+	return bench.CompileMicro(ctx, dir, o.Say)
+}
+
 // measure measures all parts. One that fails does not keep the others from being measured.
 func measure(ctx context.Context, o options) error {
 	var errs []error
-	part := func(name string, do func() error) {
-		if slices.Contains(o.parts, name) && ctx.Err() == nil {
-			errs = append(errs, do())
+	part := func(name string, do func(context.Context, options) error) {
+		if !slices.Contains(o.parts, name) || ctx.Err() != nil {
+			return
+		}
+		if err := do(ctx, o); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", name, err))
 		}
 	}
-	part("trials", func() error { return bench.Trials(ctx, o.Options) })
+	part("trials", func(ctx context.Context, o options) error { return bench.Trials(ctx, o.Options) })
+	part("cost", measureCost)
+	part("fleet", measureFleet)
+	part("micro", measureMicro)
 	return errors.Join(errs...)
+}
+
+// measureCost measures what a sidecar costs. What one of its parts has found is kept when
+// another fails.
+func measureCost(ctx context.Context, o options) (err error) {
+	dir := filepath.Join(o.Dir, "work", "cost")
+	env, err := harness.Start(ctx, harness.Options{Dir: dir, Network: o.Network, Progress: func(string) {}})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
+		defer cancel()
+		err = errors.Join(err, env.Close(closing))
+		if err == nil && !o.Keep {
+			err = os.RemoveAll(dir)
+		}
+	}()
+	c := cost.Options{Env: env, Short: o.Short, Say: o.Say}
+	idle, err := cost.Idle(ctx, c)
+	errs := []error{err, result.WritePart(o.Dir, result.Idles, idle)}
+	failovers, err := cost.Failover(ctx, c)
+	errs = append(errs, err, result.WritePart(o.Dir, result.Failovers, failovers))
+	embedded, err := cost.Embedded(ctx, c)
+	return errors.Join(append(errs, err, result.WritePart(o.Dir, result.Embeddeds, embedded))...)
+}
+
+func measureFleet(ctx context.Context, o options) error {
+	f := o.fleet
+	f.Dir, f.Seed, f.Say, f.Short = filepath.Join(o.Dir, "work", "fleet"), o.Seed, o.Say, o.Short
+	f.Limit = f.Over + fleetLimit
+	if f.Short {
+		// The defaults of a short one.
+		f = fleet.Options{Dir: f.Dir, Seed: f.Seed, Say: f.Say, Short: true}
+	}
+	fleets, err := fleet.Run(ctx, f)
+	if err == nil && !o.Keep {
+		err = os.RemoveAll(f.Dir)
+	}
+	return errors.Join(err, result.WritePart(o.Dir, result.Fleets, fleets))
+}
+
+func measureMicro(ctx context.Context, o options) error {
+	dir, err := root()
+	if err != nil {
+		return err
+	}
+	text, err := bench.Micro(ctx, dir, o.Short, o.Say)
+	return errors.Join(err, result.WritePart(o.Dir, result.Micro, text))
 }
