@@ -238,7 +238,7 @@ func (s *stage) prepare(ctx context.Context, p planned, t *result.Trial) (err er
 			return err
 		}
 		clients := s.cluster.TrafficConfig()
-		clients.NoWatches = !p.setting.watched
+		clients.LateWatches = !p.setting.watched
 		if s.client, err = traffic.Start(ctx, clients); err != nil {
 			return err
 		}

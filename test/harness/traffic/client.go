@@ -60,10 +60,10 @@ type Config struct {
 	// more than one, so that a writer stuck at one member does not hide that others
 	// get through. A negative number means none.
 	Writers, Readers int
-	// NoWatches leaves the watches out, and with them all that only they can show. A member
-	// that is asked to end waits up to seven seconds for the watches of its clients, so
-	// that with them every replacement takes that much longer.
-	NoWatches bool
+	// LateWatches opens the watches when writers and readers have ended; they are told then
+	// what happened before. A member that is asked to end waits up to seven seconds for the
+	// watches of its clients, so that with them every replacement takes that much longer.
+	LateWatches bool
 	// Prefix is where the client's keys live. It must be the client's own: Start
 	// refuses a prefix under which there are keys. Default "/traffic/" and a random
 	// name, so that clients can follow one another on the same cluster.
@@ -154,9 +154,22 @@ func Start(ctx context.Context, cfg Config) (*Client, error) {
 	// Only now: while the cluster comes up nobody waits for a write.
 	c.start = time.Now()
 
-	// Watches first, so that members that are named later are treated like these.
+	if !cfg.LateWatches {
+		c.watchAll() // First, so that nothing is missed.
+	}
+	for i := range cfg.Writers {
+		c.workers.Go(func() { c.write(i) })
+	}
+	for i := range cfg.Readers {
+		c.workers.Go(func() { c.read(i) })
+	}
+	return c, nil
+}
+
+// watchAll watches at every member that is known, and from now on at those that are named later.
+func (c *Client) watchAll() {
 	c.pool.mu.Lock()
-	c.pool.added = c.watch // Which does nothing where there are to be none.
+	c.pool.added = c.watch
 	known := make([]*member, 0, len(c.pool.members))
 	for _, m := range c.pool.members {
 		known = append(known, m)
@@ -166,13 +179,6 @@ func Start(ctx context.Context, cfg Config) (*Client, error) {
 	for _, m := range known {
 		c.watch(m)
 	}
-	for i := range cfg.Writers {
-		c.workers.Go(func() { c.write(i) })
-	}
-	for i := range cfg.Readers {
-		c.workers.Go(func() { c.read(i) })
-	}
-	return c, nil
 }
 
 // readBase looks under the prefix until a member answers.
@@ -359,7 +365,10 @@ func (c *Client) finish(ctx context.Context) (*History, error) {
 
 	h := &History{
 		Start: c.start, Duration: time.Since(c.start), Prefix: c.cfg.Prefix,
-		Writers: c.cfg.Writers, Readers: c.cfg.Readers, NoWatches: c.cfg.NoWatches,
+		Writers: c.cfg.Writers, Readers: c.cfg.Readers,
+	}
+	if c.cfg.LateWatches {
+		c.watchAll()
 	}
 	last, err := c.lastWrite(ctx)
 	if err == nil {

@@ -313,6 +313,22 @@ func TestAHealthyClusterKeepsItsWord(t *testing.T) {
 	})
 }
 
+func TestWatchesThatComeLateAreToldEverythingAllTheSame(t *testing.T) {
+	c := startCluster(t, 3)
+	client := startTraffic(t, traffic.Config{Endpoints: c.endpoints, RequestTimeout: 10 * time.Second, LateWatches: true})
+	observer := startObserver(t, traffic.ObserverConfig{Endpoints: c.endpoints, Timeout: 10 * time.Second})
+	writes(t, client, 150)
+	history, _, figures := finish(t, client, observer)
+
+	require.True(t, figures.Traffic.Verified)
+	require.Zero(t, figures.Traffic.UnverifiedWrites)
+	require.Len(t, history.Logs, 3)
+	for _, log := range history.Logs {
+		require.True(t, log.Complete, log.Member)
+		require.GreaterOrEqual(t, len(log.Events), figures.Traffic.AcknowledgedWrites)
+	}
+}
+
 func TestALeaderThatIsKilledIsReplacedAndNothingIsLost(t *testing.T) {
 	c := startCluster(t, 3)
 	client := startTraffic(t, traffic.Config{Endpoints: c.endpoints})

@@ -168,8 +168,6 @@ type History struct {
 	// Writers and Readers are the numbers of clients of each kind.
 	Writers int `json:"writers"`
 	Readers int `json:"readers"`
-	// NoWatches is true if there were to be no watches.
-	NoWatches bool `json:"noWatches,omitempty"`
 	// Operations are all attempts in the order of their calls.
 	Operations []Operation `json:"operations"`
 	// Logs are what the watches delivered, one for every member ever named.
@@ -180,8 +178,7 @@ type History struct {
 }
 
 // Verified tells whether at least one member answered the final read and one watch
-// reached the end (if there were any), so that [History.Check] can speak for every
-// acknowledged write.
+// reached the end, so that [History.Check] can speak for every acknowledged write.
 func (h *History) Verified() bool {
 	read, watched := false, false
 	for i := range h.Finals {
@@ -190,7 +187,7 @@ func (h *History) Verified() bool {
 	for i := range h.Logs {
 		watched = watched || h.Logs[i].Complete
 	}
-	return read && (watched || h.NoWatches)
+	return read && watched
 }
 
 // Write writes the history as JSON, for a look at it after a failure. See

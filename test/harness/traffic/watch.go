@@ -19,9 +19,6 @@ type eventLog struct {
 // watch follows everything under the prefix at one member, from the client's first
 // revision until the client ends, over any number of interruptions.
 func (c *Client) watch(m *member) {
-	if c.cfg.NoWatches {
-		return
-	}
 	log := &eventLog{log: EventLog{Member: m.endpoint, From: c.first, To: c.first - 1}}
 	c.mu.Lock()
 	c.logs = append(c.logs, log)
