@@ -50,7 +50,7 @@ test-image: ## Build the image and check what is in it; says so where buildah do
 	.ci/image
 
 .PHONY: test
-test: test-unit test-tools test-monitoring test-explorer test-harness test-scenarios test-chaos ## Run all tests
+test: test-unit test-tools test-monitoring test-explorer test-harness test-scenarios test-chaos test-bench ## Run all tests
 
 .PHONY: test-unit
 test-unit: ## Run the library's tests (two minutes, most of them for every combination of members)
@@ -98,10 +98,20 @@ test-chaos: ## Test the chaos tests, and play the first seeds for three minutes
 	cd test && $(GO) test $(RACE) ./chaos/...
 	$(MAKE) --no-print-directory chaos DURATION=150s SEED=1
 
+.PHONY: bench
+bench: ## Measure Quorate beside Kubernetes' own RollingUpdate (hours; BENCH_ARGS=--help, BENCH_ARGS=--short)
+	@mkdir -p .build/bin && cd test && CGO_ENABLED=0 go build -trimpath -o ../.build/bin/bench ./cmd/bench
+	@exec .build/bin/bench $(BENCH_ARGS)
+
 .PHONY: bench-micro
 bench-micro: ## Run the micro-benchmarks for benchstat (two minutes; BENCH_COUNT=1 BENCH_TIME=1x only shows that they run)
 	@CGO_ENABLED=0 go test -run '^$$' -bench . -benchmem -count $(BENCH_COUNT) -benchtime $(BENCH_TIME) ./...
 	@cd test && CGO_ENABLED=0 go test -run '^$$' -bench . -benchmem -count $(BENCH_COUNT) -benchtime $(BENCH_TIME) ./explorer
+
+.PHONY: test-bench
+test-bench: ## Test the benchmarks, and let each part of them run once (the figures mean nothing)
+	cd test && $(GO) test $(RACE) -short ./bench/... ./cmd/bench/...
+	$(MAKE) --no-print-directory bench BENCH_ARGS=--short
 
 .PHONY: lint
 lint: ## Check formatting and run the linters
