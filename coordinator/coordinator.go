@@ -213,7 +213,7 @@ func (c *Coordinator) join(ctx context.Context, self selfupdate.Presence) (*sess
 // With every member's URL at hand the loss of one does not cost the session; one that hangs
 // already would only swallow requests. Where none serves, all that are known have to do.
 func (c *Coordinator) sessionEndpoints(ctx context.Context) (endpoints []string, home bool) {
-	for {
+	for pause := firstOwnLook; ; pause = min(2*pause, c.cfg.Interval) {
 		members := c.observer()
 		serving, _ := members.Discover(ctx)
 		c.remember(members.MemberURLs())
@@ -230,9 +230,13 @@ func (c *Coordinator) sessionEndpoints(ctx context.Context) (endpoints []string,
 		case c.member == "" || time.Since(c.started) > c.cfg.LockTTL || ctx.Err() != nil:
 			return endpoints, false
 		}
-		c.pause(ctx, c.cfg.Interval/2)
+		c.pause(ctx, pause)
 	}
 }
+
+// firstOwnLook is how soon a sidecar looks again whether its own member serves: a member that
+// has little to load does within half a second.
+const firstOwnLook = 100 * time.Millisecond
 
 // addressesEvery is how often a sidecar that idles asks where the members are: seldom,
 // because it is for the day on which quorum is lost and nobody can be asked any more.

@@ -30,6 +30,9 @@ const (
 	// leastRest is the shortest time from the begin of one observation to that of the next: it
 	// keeps a burst of news from becoming a burst of observations.
 	leastRest = 50 * time.Millisecond
+	// lineUpEvery is how often a coordinator that waits for nothing but a sidecar to hand over to
+	// looks whether it has lined up: no watch tells of it.
+	lineUpEvery = 100 * time.Millisecond
 	// newsEvery bounds how often the Lease is written only to tell its readers something.
 	newsEvery = time.Second
 	// slowdown is for what waits for an operator: a hold, or a partition.
@@ -64,6 +67,8 @@ type leader struct {
 	seen     workload.Observation
 	etcd     rollout.Membership
 	decision rollout.Decision
+	// awaits is true while only the sidecar is missing to which we would hand over.
+	awaits bool
 	// epoch is that of our claim, underWay the removal on record, and unclear says that
 	// nobody knows how our own last one ended.
 	epoch    int
@@ -400,6 +405,7 @@ func (l *leader) observe(ctx context.Context) record.Observed {
 // plan says what the last decision asks of the record's protocol.
 func (l *leader) plan(o record.Observed, revision string, peers []selfupdate.Peer) record.Observed {
 	d := l.decision
+	l.awaits = false
 	choice := l.choose(d, peers)
 	switch {
 	case choice.To != nil:
@@ -410,6 +416,7 @@ func (l *leader) plan(o record.Observed, revision string, peers []selfupdate.Pee
 		return o
 	case choice.Await != "":
 		l.log.Debug(choice.Reason)
+		l.awaits = true
 		return o
 	}
 	o.Plan, o.Intent = record.PlanOf(d, revision)
@@ -566,6 +573,9 @@ func (l *leader) wait(ctx context.Context, failed bool) {
 	interval := l.cfg.Interval
 	if a := l.decision.Action; a == rollout.Hold || a == rollout.Complete {
 		interval *= slowdown
+	}
+	if l.awaits {
+		interval = min(interval, lineUpEvery)
 	}
 	// The record has to be renewed in time: when the renewal is due, a cycle in which members
 	// hang may still be to come before it is.

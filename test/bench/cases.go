@@ -55,7 +55,7 @@ const (
 	corrected    = 15 * time.Second
 	slowStart    = 8 * time.Second
 	healthyLimit = 3 * time.Minute
-	faultyLimit  = 45 * time.Second
+	faultyLimit  = 35 * time.Second
 )
 
 var settings = map[string]setting{
