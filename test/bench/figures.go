@@ -52,8 +52,9 @@ func (m *measurement) pace() {
 		}
 		down := result.Down{Pod: r.Pod, Removed: m.seconds(r.At), Ready: -1}
 		for _, back := range m.returns {
-			if back.Pod == r.Pod && back.At.After(r.At) {
-				// Its successor's, if it was Ready before that was removed itself.
+			if back.Pod == r.Pod && back.UID != r.UID && back.At.After(r.At) {
+				// Its successor's (it can become Ready itself while it ends), if that was Ready
+				// before it was removed in its turn.
 				again := slices.IndexFunc(m.removals[i+1:], func(next harness.Removal) bool { return next.Pod == r.Pod && next.At.Before(back.At) })
 				if again < 0 {
 					down.Ready = m.seconds(back.At)
@@ -85,10 +86,13 @@ func (m *measurement) pace() {
 	if !m.oneAtATime {
 		return
 	}
-	for i := 1; i < len(t.Downs); i++ {
-		if settled := t.Downs[i-1].Ready; settled >= 0 && settled < t.Downs[i].Removed {
-			t.Gaps = append(t.Gaps, t.Downs[i].Removed-settled)
+	// Pods that do not serve may be removed together; what comes next waits for all of them.
+	settled := 0.0
+	for i, down := range t.Downs {
+		if i > 0 && t.Downs[i-1].Ready >= 0 && settled < down.Removed {
+			t.Gaps = append(t.Gaps, down.Removed-settled)
 		}
+		settled = max(settled, down.Ready)
 	}
 }
 
