@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -125,6 +126,7 @@ func (m *measurement) availability() {
 		}
 		t.Series.Serving = append(t.Series.Serving, result.Step{At: at, Serving: step.Serving, Voters: step.Voters})
 	}
+	end := m.observation.Start.Add(m.observation.Duration)
 	for _, o := range f.Outages {
 		from := max(0, m.seconds(o.From))
 		to := m.seconds(o.From) + o.Seconds
@@ -132,7 +134,9 @@ func (m *measurement) availability() {
 			continue
 		}
 		t.WithoutQuorum += to - from
-		if t.QuorumBack = to; !m.observation.Start.Add(m.observation.Duration).After(o.From.Add(time.Duration(o.Seconds * float64(time.Second)))) {
+		// Rounded: seconds do not hold every nanosecond exactly.
+		lasted := time.Duration(math.Round(o.Seconds * float64(time.Second)))
+		if t.QuorumBack = to; !o.From.Add(lasted).Before(end) {
 			t.QuorumBack = -1 // It lasted as long as anybody looked.
 		}
 	}
