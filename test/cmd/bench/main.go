@@ -113,8 +113,15 @@ func parse(args []string) (options, []string, error) {
 	if err := flags.Parse(args); err != nil {
 		return o, nil, err
 	}
-	if o.Rounds < 1 {
-		return o, nil, fmt.Errorf("--rounds %d: at least 1 is needed", o.Rounds)
+	for name, n := range map[string]int{"rounds": o.Rounds, "lanes": o.Lanes, "fleet-clusters": o.fleet.Clusters} {
+		if n < 1 {
+			return o, nil, fmt.Errorf("--%s %d: at least 1 is needed", name, n)
+		}
+	}
+	for name, d := range map[string]time.Duration{"for": o.For, "fleet-over": o.fleet.Over} {
+		if d < 0 {
+			return o, nil, fmt.Errorf("--%s %v: a time is not negative", name, d)
+		}
 	}
 	var err error
 	if o.Cases, err = list("cases", *cases, names(result.Cases, func(c result.Case) string { return c.Name })); err != nil {
@@ -126,15 +133,15 @@ func parse(args []string) (options, []string, error) {
 	if o.parts, err = list("parts", *parts, allParts); err != nil {
 		return o, nil, err
 	}
+	if o.parts == nil {
+		return o, nil, fmt.Errorf("--parts \"\": name at least one of %s", strings.Join(allParts, ", "))
+	}
 	for _, text := range strings.Split(*workers, ",") {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 {
 			return o, nil, fmt.Errorf("--fleet-workers %q: %q is no number of workers", *workers, text)
 		}
 		o.fleet.Workers = append(o.fleet.Workers, n)
-	}
-	if o.Lanes < 1 {
-		return o, nil, fmt.Errorf("--lanes %d: at least 1 is needed", o.Lanes)
 	}
 	o.Network, err = mode(*network)
 	return o, flags.Args(), err
