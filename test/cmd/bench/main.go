@@ -88,6 +88,9 @@ func exit(code int, format string, args ...any) {
 // allParts in the order in which they are measured.
 var allParts = []string{"trials", "cost", "fleet", "micro"}
 
+// fixed are the flags of which a short run has values of its own.
+var fixed = []string{"rounds", "cases", "arms", "fleet-clusters", "fleet-over", "fleet-workers"}
+
 func parse(args []string) (options, []string, error) {
 	var o options
 	flags := flag.NewFlagSet("bench", flag.ExitOnError)
@@ -124,6 +127,14 @@ func parse(args []string) (options, []string, error) {
 		}
 	}
 	var err error
+	flags.Visit(func(f *flag.Flag) {
+		if o.Short && slices.Contains(fixed, f.Name) {
+			err = fmt.Errorf("--%s %s has no effect with --short: leave one of them out", f.Name, f.Value)
+		}
+	})
+	if err != nil {
+		return o, nil, err
+	}
 	if o.Cases, err = list("cases", *cases, names(result.Cases, func(c result.Case) string { return c.Name })); err != nil {
 		return o, nil, err
 	}

@@ -99,6 +99,16 @@ func TestABadFlagIsRefusedByItsNameAndValue(t *testing.T) {
 	}
 }
 
+func TestAShortRunRefusesWhatItWouldIgnore(t *testing.T) {
+	o, _, err := parse([]string{"--short", "--parts=cost", "--seed=2", "--keep", loopback})
+	require.NoError(t, err)
+	require.True(t, o.Short)
+	for _, flag := range []string{"--rounds=2", "--cases=quiet", "--arms=quorate", "--fleet-clusters=5", "--fleet-over=1s", "--fleet-workers=1"} {
+		_, _, err := parse([]string{"--short", flag, loopback})
+		require.ErrorContains(t, err, "has no effect with --short", flag)
+	}
+}
+
 func TestTheNetworkIsOfNamespacesWhereTheyCanBeHad(t *testing.T) {
 	problem := harness.NamespacesAvailable()
 	got, err := mode("")
