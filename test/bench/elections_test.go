@@ -19,7 +19,7 @@ const (
 // What raft says.
 const (
 	asked        = "3d7452e5b8a913fa [term 4] received MsgTimeoutNow from 902cb9f8406f3191 and starts an election to get leadership."
-	ignored      = "3d7452e5b8a913fa [term 4 state StateLeader] ignored MsgTimeoutNow from 902cb9f8406f3191"
+	ignored      = "3d7452e5b8a913fa [term 5 state StateCandidate] ignored MsgTimeoutNow from 902cb9f8406f3191"
 	cannot       = "3d7452e5b8a913fa cannot campaign at term 4 since there are still pending configuration changes to apply"
 	starting     = "3d7452e5b8a913fa is starting a new election at term 4"
 	preCandidate = "3d7452e5b8a913fa became pre-candidate at term 4"
@@ -77,8 +77,8 @@ func TestAChangeOfLeaderIsPlannedIfTheOldLeaderAskedForIt(t *testing.T) {
 		"a leader asks another member": {
 			[]string{asks, follower6}, nil,
 		},
-		"a leader ignores that it is asked itself": {
-			[]string{ignored, asks, follower5, starting, preCandidate, candidate6, leader6}, []won{{6, 6, false}},
+		"a member is asked when it stands already, and ignores it": {
+			[]string{starting, preCandidate, candidate, ignored, leader5}, []won{{4, 5, false}},
 		},
 		"a member wins twice, asked the first time": {
 			[]string{asked, candidate, leader5, asks, follower6, preCandidate, candidate7, leader7}, []won{{2, 5, true}, {7, 7, false}},

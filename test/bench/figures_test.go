@@ -76,11 +76,11 @@ func TestThePaceIsReadFromRemovalsAndReturns(t *testing.T) {
 			downs{{Pod: "p2", Removed: 1, Ready: 3}, {Pod: "p1", Removed: 4, Ready: 6}},
 			6, 4, 1, []float64{1},
 		},
-		"a pod that is replaced twice is down twice": {
-			removals{removed("p2/a", 1), removed("p2/b", 4)},
-			returns{back("p2/b", 3), back("p2/c", 7)}, 7, true,
-			downs{{Pod: "p2", Removed: 1, Ready: 3}, {Pod: "p2", Removed: 4, Ready: 7}},
-			7, 5, 1, []float64{1},
+		"a pod that is replaced again and again is down as often": {
+			removals{removed("p2/a", 1), removed("p2/b", 4), removed("p2/c", 7.25)},
+			returns{back("p2/b", 3), back("p2/c", 7), back("p2/d", 9.25)}, 9.5, true,
+			downs{{Pod: "p2", Removed: 1, Ready: 3}, {Pod: "p2", Removed: 4, Ready: 7}, {Pod: "p2", Removed: 7.25, Ready: 9.25}},
+			9.25, 7, 1, []float64{1, 0.25},
 		},
 		"a successor that is replaced before it is Ready never was, and there is no ratio": {
 			removals{removed("p2/a", 1), removed("p2/b", 4), removed("p1/a", 7.5)},
@@ -107,6 +107,12 @@ func TestThePaceIsReadFromRemovalsAndReturns(t *testing.T) {
 		},
 		"nothing was removed": {
 			nil, nil, 45, false, nil, 45, 0, -1, nil,
+		},
+		"two at once: it is done when both are Ready": {
+			removals{removed("p0/a", 0.25), removed("p1/a", 0.5)},
+			returns{back("p1/b", 4), back("p0/b", 5)}, 5.25, true,
+			downs{{Pod: "p0", Removed: 0.25, Ready: 5}, {Pod: "p1", Removed: 0.5, Ready: 4}},
+			5, 8.25, 0.25, nil,
 		},
 		"two at once: what is removed next waits for both": {
 			removals{removed("p0/a", 0.25), removed("p1/a", 0.5), removed("p2/a", 5.25)},
@@ -311,7 +317,7 @@ func TestWritesThatWereUnderWayInTheTrialCount(t *testing.T) {
 		"one that was under way at the end counts":                    {[]wrote{first(ok(3.75, 4.5))}, 1, 0, 0, 0.75},
 		"one that began after the end does not count":                 {[]wrote{first(ok(4.25, 4.5))}, 0, 0, 0, 0},
 		"a transaction counts as well":                                {[]wrote{first(attempt{1, 1.5, traffic.OK, traffic.Txn, false})}, 1, 0, 0, 0.5},
-		"a read does not count":                                       {[]wrote{first(ok(1, 1.25)), {"reader-0", []attempt{{1, 3, traffic.Failed, traffic.Get, false}}}}, 1, 0, 0, 0.25},
+		"a read does not count":                                       {[]wrote{first(ok(1, 1.25)), {"reader-0", []attempt{{1, 3, traffic.Failed, traffic.Get, false}}}, first(attempt{2, 3, traffic.OK, traffic.Get, false})}, 1, 0, 0, 0.25},
 		"what the verification writes does not count":                 {[]wrote{first(ok(1, 1.25)), {"final", []attempt{unknown(2, 3), failed(3, 3.5)}}}, 1, 0, 0, 0.25},
 		"a request is a client's and a number":                        {[]wrote{first(ok(1, 1.25)), second(ok(1, 1.75)), first(ok(2, 2.5))}, 3, 0, 0, 0.5},
 		"none":                                                        {nil, 0, 0, 0, 0},

@@ -77,7 +77,11 @@ func TestAPlanHasEveryCaseByEveryArmUnderEveryLeaderOnceInARound(t *testing.T) {
 					}
 				}
 			}
-			require.ElementsMatch(t, want, slotsOf(plan(c.rounds, c.cases, c.arms, 1)))
+			groups := plan(c.rounds, c.cases, c.arms, 1)
+			require.ElementsMatch(t, want, slotsOf(groups))
+			for _, group := range groups {
+				require.NotEmpty(t, group)
+			}
 		})
 	}
 }
@@ -192,6 +196,7 @@ func TestAnArmIsWhatTheReportSays(t *testing.T) {
 		{result.OrderedReady, 3, harness.Spec{Strategy: rolling, Ordered: true}},
 		{result.Parallel, 3, harness.Spec{Strategy: rolling}},
 		{result.MaxUnavailable, 3, harness.Spec{Strategy: rolling, RollingUnavailable: 1}},
+		{result.MaxUnavailable, 4, harness.Spec{Strategy: rolling, RollingUnavailable: 1}},
 		{result.MaxUnavailable, 5, harness.Spec{Strategy: rolling, RollingUnavailable: 2}},
 		{result.MaxUnavailable, 7, harness.Spec{Strategy: rolling, RollingUnavailable: 3}},
 		{result.Quorate, 3, harness.Spec{Strategy: onDelete}},
