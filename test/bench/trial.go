@@ -166,11 +166,10 @@ func (s *stage) play(ctx context.Context, p planned, t *result.Trial) (err error
 	sampler := cost.StartSampler(ctx, s.env, s.cluster, "backup-restore")
 	defer sampler.Stop()
 	t.Began = time.Now()
-	finish := t.Began
 	if err := s.change(ctx, p, t); err != nil {
 		return err
 	}
-	finish = time.Now()
+	finish := time.Now()
 	t.Usage = sampler.Stop()
 	if messages != nil {
 		t.Etcd = messages.stop()

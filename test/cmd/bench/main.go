@@ -160,18 +160,18 @@ func parse(args []string) (options, []string, error) {
 
 func mode(network string) (harness.Mode, error) {
 	problem := harness.NamespacesAvailable()
-	switch m := harness.Mode(network); {
-	case m == "" && problem != nil:
-		return harness.Loopback, nil
+	m := harness.Mode(network)
+	switch {
 	case m == "":
-		return harness.Namespaces, nil
+		if m = harness.Namespaces; problem != nil {
+			m = harness.Loopback
+		}
 	case m == harness.Namespaces && problem != nil:
 		return "", fmt.Errorf("--network %q: %w", network, problem)
 	case m != harness.Namespaces && m != harness.Loopback:
 		return "", fmt.Errorf("--network %q is neither %q nor %q", network, harness.Namespaces, harness.Loopback)
-	default:
-		return m, nil
 	}
+	return m, nil
 }
 
 // list reads a flag's list; nil when it is empty.

@@ -12,10 +12,10 @@ import (
 	"github.com/quorate/quorate/test/harness"
 )
 
-// loopback spares the tests to find out whether this machine has namespaces.
+// loopback can be had on every machine.
 const loopback = "--network=loopback"
 
-func TestByDefaultEverythingIsMeasuredByTheFiguresOfTheDocumentation(t *testing.T) {
+func TestByDefaultEverythingIsMeasured(t *testing.T) {
 	o, arguments, err := parse([]string{loopback})
 	require.NoError(t, err)
 	require.Empty(t, arguments)
