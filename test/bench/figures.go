@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -52,8 +53,9 @@ func (m *measurement) pace() {
 		}
 		down := result.Down{Pod: r.Pod, Removed: m.seconds(r.At), Ready: -1}
 		for _, back := range m.returns {
-			if back.Pod == r.Pod && back.At.After(r.At) {
-				// Its successor's, if it was Ready before that was removed itself.
+			if back.Pod == r.Pod && back.UID != r.UID && back.At.After(r.At) {
+				// Its successor's (it can become Ready itself while it ends), if that was Ready
+				// before it was removed in its turn.
 				again := slices.IndexFunc(m.removals[i+1:], func(next harness.Removal) bool { return next.Pod == r.Pod && next.At.Before(back.At) })
 				if again < 0 {
 					down.Ready = m.seconds(back.At)
@@ -85,10 +87,13 @@ func (m *measurement) pace() {
 	if !m.oneAtATime {
 		return
 	}
-	for i := 1; i < len(t.Downs); i++ {
-		if settled := t.Downs[i-1].Ready; settled >= 0 && settled < t.Downs[i].Removed {
-			t.Gaps = append(t.Gaps, t.Downs[i].Removed-settled)
+	// Pods that do not serve may be removed together; what comes next waits for all of them.
+	settled := 0.0
+	for i, down := range t.Downs {
+		if i > 0 && t.Downs[i-1].Ready >= 0 && settled < down.Removed {
+			t.Gaps = append(t.Gaps, down.Removed-settled)
 		}
+		settled = max(settled, down.Ready)
 	}
 }
 
@@ -121,6 +126,7 @@ func (m *measurement) availability() {
 		}
 		t.Series.Serving = append(t.Series.Serving, result.Step{At: at, Serving: step.Serving, Voters: step.Voters})
 	}
+	end := m.observation.Start.Add(m.observation.Duration)
 	for _, o := range f.Outages {
 		from := max(0, m.seconds(o.From))
 		to := m.seconds(o.From) + o.Seconds
@@ -128,7 +134,9 @@ func (m *measurement) availability() {
 			continue
 		}
 		t.WithoutQuorum += to - from
-		if t.QuorumBack = to; !m.observation.Start.Add(m.observation.Duration).After(o.From.Add(time.Duration(o.Seconds * float64(time.Second)))) {
+		// Rounded: seconds do not hold every nanosecond exactly.
+		lasted := time.Duration(math.Round(o.Seconds * float64(time.Second)))
+		if t.QuorumBack = to; !o.From.Add(lasted).Before(end) {
 			t.QuorumBack = -1 // It lasted as long as anybody looked.
 		}
 	}
@@ -194,7 +202,7 @@ func (m *measurement) writes() {
 		}
 	}
 	slices.Sort(latencies)
-	t.MedianLatency, t.P99Latency = quantile(latencies, 0.5), quantile(latencies, 0.99)
+	t.MedianLatency, t.P99Latency = quantile(latencies, 50), quantile(latencies, 99)
 	for _, times := range acknowledged {
 		slices.Sort(times)
 		previous := 0.0
@@ -211,9 +219,9 @@ func (m *measurement) writes() {
 func writerName(n int) string { return fmt.Sprintf("writer-%d", n) }
 
 // quantile of sorted values, by the nearest rank; 0 of none.
-func quantile(sorted []float64, q float64) float64 {
+func quantile(sorted []float64, percent int) float64 {
 	if len(sorted) == 0 {
 		return 0
 	}
-	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
+	return sorted[(len(sorted)*percent+99)/100-1]
 }

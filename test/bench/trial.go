@@ -166,11 +166,10 @@ func (s *stage) play(ctx context.Context, p planned, t *result.Trial) (err error
 	sampler := cost.StartSampler(ctx, s.env, s.cluster, "backup-restore")
 	defer sampler.Stop()
 	t.Began = time.Now()
-	finish := t.Began
 	if err := s.change(ctx, p, t); err != nil {
 		return err
 	}
-	finish = time.Now()
+	finish := time.Now()
 	t.Usage = sampler.Stop()
 	if messages != nil {
 		t.Etcd = messages.stop()
@@ -341,10 +340,7 @@ func countMessages(ctx context.Context, c *harness.Cluster) *messages {
 	m := &messages{cancel: cancel, done: make(chan struct{}), total: map[string]int{}, last: map[string]map[string]int{}}
 	for _, pod := range c.Pods() {
 		if now, err := c.EtcdMessages(ctx, pod); err == nil {
-			m.last[pod] = now
-			for what, n := range now {
-				m.total[what] -= n
-			}
+			m.begin(pod, now)
 		}
 	}
 	go func() {
@@ -367,6 +363,14 @@ func countMessages(ctx context.Context, c *harness.Cluster) *messages {
 		}
 	}()
 	return m
+}
+
+// begin takes in what a member had received before.
+func (m *messages) begin(pod string, now map[string]int) {
+	m.last[pod] = now
+	for what, n := range now {
+		m.total[what] -= n
+	}
 }
 
 // note takes in what a member has received. What has become less belongs to another process.

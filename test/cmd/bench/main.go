@@ -88,6 +88,9 @@ func exit(code int, format string, args ...any) {
 // allParts in the order in which they are measured.
 var allParts = []string{"trials", "cost", "fleet", "micro"}
 
+// fixed are the flags of which a short run has values of its own.
+var fixed = []string{"rounds", "cases", "arms", "fleet-clusters", "fleet-over", "fleet-workers"}
+
 func parse(args []string) (options, []string, error) {
 	var o options
 	flags := flag.NewFlagSet("bench", flag.ExitOnError)
@@ -113,10 +116,25 @@ func parse(args []string) (options, []string, error) {
 	if err := flags.Parse(args); err != nil {
 		return o, nil, err
 	}
-	if o.Rounds < 1 {
-		return o, nil, fmt.Errorf("--rounds %d: at least 1 is needed", o.Rounds)
+	for name, n := range map[string]int{"rounds": o.Rounds, "lanes": o.Lanes, "fleet-clusters": o.fleet.Clusters} {
+		if n < 1 {
+			return o, nil, fmt.Errorf("--%s %d: at least 1 is needed", name, n)
+		}
+	}
+	for name, d := range map[string]time.Duration{"for": o.For, "fleet-over": o.fleet.Over} {
+		if d < 0 {
+			return o, nil, fmt.Errorf("--%s %v: a time is not negative", name, d)
+		}
 	}
 	var err error
+	flags.Visit(func(f *flag.Flag) {
+		if o.Short && slices.Contains(fixed, f.Name) {
+			err = fmt.Errorf("--%s %s has no effect with --short: leave one of them out", f.Name, f.Value)
+		}
+	})
+	if err != nil {
+		return o, nil, err
+	}
 	if o.Cases, err = list("cases", *cases, names(result.Cases, func(c result.Case) string { return c.Name })); err != nil {
 		return o, nil, err
 	}
@@ -126,6 +144,9 @@ func parse(args []string) (options, []string, error) {
 	if o.parts, err = list("parts", *parts, allParts); err != nil {
 		return o, nil, err
 	}
+	if o.parts == nil {
+		return o, nil, fmt.Errorf("--parts \"\": name at least one of %s", strings.Join(allParts, ", "))
+	}
 	for _, text := range strings.Split(*workers, ",") {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 {
@@ -133,27 +154,24 @@ func parse(args []string) (options, []string, error) {
 		}
 		o.fleet.Workers = append(o.fleet.Workers, n)
 	}
-	if o.Lanes < 1 {
-		return o, nil, fmt.Errorf("--lanes %d: at least 1 is needed", o.Lanes)
-	}
 	o.Network, err = mode(*network)
 	return o, flags.Args(), err
 }
 
 func mode(network string) (harness.Mode, error) {
 	problem := harness.NamespacesAvailable()
-	switch m := harness.Mode(network); {
-	case m == "" && problem != nil:
-		return harness.Loopback, nil
+	m := harness.Mode(network)
+	switch {
 	case m == "":
-		return harness.Namespaces, nil
+		if m = harness.Namespaces; problem != nil {
+			m = harness.Loopback
+		}
 	case m == harness.Namespaces && problem != nil:
 		return "", fmt.Errorf("--network %q: %w", network, problem)
 	case m != harness.Namespaces && m != harness.Loopback:
 		return "", fmt.Errorf("--network %q is neither %q nor %q", network, harness.Namespaces, harness.Loopback)
-	default:
-		return m, nil
 	}
+	return m, nil
 }
 
 // list reads a flag's list; nil when it is empty.
