@@ -284,7 +284,7 @@ func second(attempts ...attempt) wrote { return wrote{"writer-1", attempts} }
 
 // history is what clients did, until the given second.
 func history(writers int, end float64, requests ...wrote) *traffic.History {
-	h := &traffic.History{Start: at(-early), Duration: span(early + end), Writers: writers, NoWatches: true}
+	h := &traffic.History{Start: at(-early), Duration: span(early + end), Writers: writers}
 	numbers := map[string]int{}
 	for n, r := range requests {
 		numbers[r.client]++
