@@ -215,7 +215,7 @@ func (c *Coordinator) join(ctx context.Context, self selfupdate.Presence) (*sess
 func (c *Coordinator) sessionEndpoints(ctx context.Context) (endpoints []string, home bool) {
 	for pause := firstOwnLook; ; pause = min(2*pause, c.cfg.Interval) {
 		members := c.observer()
-		serving, _ := members.Discover(ctx)
+		serving, err := members.Discover(ctx)
 		c.remember(members.MemberURLs())
 		endpoints = nil
 		for i := range serving {
@@ -225,6 +225,9 @@ func (c *Coordinator) sessionEndpoints(ctx context.Context) (endpoints []string,
 			endpoints = append(endpoints, serving[i].ClientURLs...)
 		}
 		switch {
+		case err != nil && time.Since(c.started) < c.cfg.FallbackAfter && ctx.Err() == nil:
+			// Not even a member list: where our own member is the only one configured, there
+			// is nobody else to ask as long as it starts.
 		case len(endpoints) == 0:
 			return c.addresses(), false
 		case c.member == "" || time.Since(c.started) > c.cfg.LockTTL || ctx.Err() != nil:
