@@ -181,14 +181,15 @@ const longestWithoutSession = 2 * time.Second
 
 // join opens a session and says who we are.
 func (c *Coordinator) join(ctx context.Context, self selfupdate.Presence) (*session, error) {
-	endpoints, home := c.sessionEndpoints(ctx)
+	endpoints, err := c.sessionEndpoints(ctx)
+	if err != nil {
+		return nil, err
+	}
 	s, err := openSession(ctx, c.cfg.Dial, endpoints, keysOf(c.cfg.Namespace, c.cfg.StatefulSet), c.cfg.LockTTL, c.cfg.ProbeTimeout)
 	if err != nil {
 		return nil, err
 	}
-	if home {
-		s.leaveHome(c.addresses)
-	}
+	s.leaveHome(c.addresses)
 	if err = s.announce(ctx, self); err == nil {
 		err = s.evictOrphans(ctx)
 	}
@@ -200,46 +201,59 @@ func (c *Coordinator) join(ctx context.Context, self selfupdate.Presence) (*sess
 	return s, nil
 }
 
-// sessionEndpoints returns where a session is to live, and whether that is at home: at the
-// member of our own pod.
+// sessionEndpoints returns where a session is to live: at the member of our own pod, if that
+// serves. Its error is that of ctx.
 //
 // A session holds streams as long as it lives, and a member that is asked to end waits for
 // the streams of its clients, for up to seven seconds (etcd's request timeout). At home they
 // end together with the member. Anywhere else our session would keep another pod down for
 // longer than it needs. So a sidecar that has just started, as after a replacement of its
-// pod, gives its own member the time that a lost lock costs to come up. Later, or where no
-// other member serves either, nothing is gained by waiting.
+// pod, gives its own member the time that a lost lock costs to come up, while others serve.
 //
-// With every member's URL at hand the loss of one does not cost the session; one that hangs
-// already would only swallow requests. Where none serves, all that are known have to do.
-func (c *Coordinator) sessionEndpoints(ctx context.Context) (endpoints []string, home bool) {
+// Otherwise every member that serves will do, so that the loss of one does not cost the
+// session; one that hangs already would only swallow requests. Where none serves, all that
+// are known have to do.
+func (c *Coordinator) sessionEndpoints(ctx context.Context) ([]string, error) {
 	for pause := firstOwnLook; ; pause = min(2*pause, c.cfg.Interval) {
 		members := c.observer()
 		serving, err := members.Discover(ctx)
 		c.remember(members.MemberURLs())
-		endpoints = nil
+		var endpoints []string
 		for i := range serving {
 			if c.member != "" && serving[i].Name == c.member {
-				return serving[i].ClientURLs, true
+				return serving[i].ClientURLs, nil
 			}
 			endpoints = append(endpoints, serving[i].ClientURLs...)
 		}
+		age := time.Since(c.started)
 		switch {
-		case err != nil && time.Since(c.started) < c.cfg.FallbackAfter && ctx.Err() == nil:
-			// Not even a member list: where our own member is the only one configured, there
-			// is nobody else to ask as long as it starts.
+		case c.member != "" && err != nil && age < listPatience:
+			// Where our own member is the only one configured there is nobody else to ask
+			// while it starts.
 		case len(endpoints) == 0:
-			return c.addresses(), false
-		case c.member == "" || time.Since(c.started) > c.cfg.LockTTL || ctx.Err() != nil:
-			return endpoints, false
+			return c.addresses(), nil
+		case c.member == "":
+			return endpoints, nil
+		case age > c.cfg.LockTTL:
+			c.log.WithField("member", c.member).Info("the member of this pod does not serve; the session lives at the others")
+			return endpoints, nil
 		}
 		c.pause(ctx, pause)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
 	}
 }
 
-// firstOwnLook is how soon a sidecar looks again whether its own member serves: a member that
-// has little to load does within half a second.
-const firstOwnLook = 100 * time.Millisecond
+const (
+	// firstOwnLook is how soon a sidecar looks again whether its own member serves: a member
+	// that has little to load does within half a second.
+	firstOwnLook = 100 * time.Millisecond
+	// listPatience is how long a sidecar that has just started waits for the first member list
+	// before it takes its endpoints as they are. It is short, because without a session the
+	// fallback begins, and quorum may wait for that.
+	listPatience = time.Second
+)
 
 // addressesEvery is how often a sidecar that idles asks where the members are: seldom,
 // because it is for the day on which quorum is lost and nobody can be asked any more.

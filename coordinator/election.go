@@ -82,8 +82,9 @@ func openSession(ctx context.Context, dial membership.Dial, endpoints []string, 
 	}, nil
 }
 
-// leaveHome lets a session that lives at one member go on at all of them as soon as the
-// connection to that one is lost, so that a member's crash does not cost the session.
+// leaveHome lets a session go on at all members as soon as none of those that it began with
+// can be reached, so that a member's crash does not cost the session. It does not come back
+// as long as it lives: nobody is the worse for it but a member that is asked to end.
 func (s *session) leaveHome(elsewhere func() []string) {
 	s.following.Go(func() {
 		connection := s.client.ActiveConnection()

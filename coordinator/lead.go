@@ -28,11 +28,13 @@ const (
 	// although its kubelet finds it well, before it lets another look.
 	unknownPatience = 30 * time.Second
 	// leastRest is the shortest time from the begin of one observation to that of the next: it
-	// keeps a burst of news from becoming a burst of observations.
+	// keeps a burst of news from becoming a burst of observations. After one that took longer
+	// there is shortRest, so that a slow API server is never asked without a pause.
 	leastRest = 50 * time.Millisecond
-	// lineUpEvery is how often a coordinator that waits for nothing but a sidecar to hand over to
-	// looks whether it has lined up: no watch tells of it.
-	lineUpEvery = 100 * time.Millisecond
+	shortRest = 10 * time.Millisecond
+	// firstLineUpLook is how soon a coordinator that waits for nothing but a sidecar to hand over
+	// to looks again whether it has lined up, and then after twice that: no watch tells of it.
+	firstLineUpLook = 100 * time.Millisecond
 	// newsEvery bounds how often the Lease is written only to tell its readers something.
 	newsEvery = time.Second
 	// slowdown is for what waits for an operator: a hold, or a partition.
@@ -67,8 +69,9 @@ type leader struct {
 	seen     workload.Observation
 	etcd     rollout.Membership
 	decision rollout.Decision
-	// awaits is true while only the sidecar is missing to which we would hand over.
-	awaits bool
+	// awaits counts the looks in a row in which only the sidecar was missing to which we would
+	// hand over.
+	awaits int
 	// epoch is that of our claim, underWay the removal on record, and unclear says that
 	// nobody knows how our own last one ended.
 	epoch    int
@@ -405,7 +408,6 @@ func (l *leader) observe(ctx context.Context) record.Observed {
 // plan says what the last decision asks of the record's protocol.
 func (l *leader) plan(o record.Observed, revision string, peers []selfupdate.Peer) record.Observed {
 	d := l.decision
-	l.awaits = false
 	choice := l.choose(d, peers)
 	switch {
 	case choice.To != nil:
@@ -416,9 +418,10 @@ func (l *leader) plan(o record.Observed, revision string, peers []selfupdate.Pee
 		return o
 	case choice.Await != "":
 		l.log.Debug(choice.Reason)
-		l.awaits = true
+		l.awaits++
 		return o
 	}
+	l.awaits = 0
 	o.Plan, o.Intent = record.PlanOf(d, revision)
 	return o
 }
@@ -567,15 +570,13 @@ func (l *leader) wait(ctx context.Context, failed bool) {
 		l.pause(ctx, max(l.faults.pause, firstPause))
 		return
 	}
-	if rest := l.begun + leastRest - l.now(); rest > 0 {
-		l.pause(ctx, rest)
-	}
+	l.pause(ctx, max(l.begun+leastRest-l.now(), shortRest))
 	interval := l.cfg.Interval
 	if a := l.decision.Action; a == rollout.Hold || a == rollout.Complete {
 		interval *= slowdown
 	}
-	if l.awaits {
-		interval = min(interval, lineUpEvery)
+	if l.awaits > 0 {
+		interval = min(interval, firstLineUpLook<<min(l.awaits-1, 10))
 	}
 	// The record has to be renewed in time: when the renewal is due, a cycle in which members
 	// hang may still be to come before it is.

@@ -593,8 +593,7 @@ func TestACoordinatorWhoseRemovalsHangStepsAside(t *testing.T) {
 }
 
 func TestACoordinatorThatCannotSeeAMemberLetsAnotherLook(t *testing.T) {
-	// A look that takes so long needs no rest after it.
-	const cycle = DefaultProbeTimeout + slowdown*DefaultInterval
+	const cycle = DefaultProbeTimeout + shortRest + slowdown*DefaultInterval
 	for _, tc := range []struct {
 		name  string
 		scene func(s *stage)
@@ -731,7 +730,7 @@ func TestHowOftenIsLooked(t *testing.T) {
 			<-time.After(time.Minute)
 			s.next(t, getSet)
 			<-time.After(time.Minute)
-			expectTimes(t, "looks", gaps(s.at(getSet)), slices.Repeat([]time.Duration{DefaultProbeTimeout + slowdown*DefaultInterval}, 5)...)
+			expectTimes(t, "looks", gaps(s.at(getSet)), slices.Repeat([]time.Duration{DefaultProbeTimeout + shortRest + slowdown*DefaultInterval}, 5)...)
 		}},
 		{"where the members are: when a session is a LockTTL old, and then once a minute", func(t *testing.T, s *stage) {
 			defer run(t, s.config(neverDue))()

@@ -378,6 +378,10 @@ func (o *Observer) MoveLeader(ctx context.Context, m rollout.Membership, from, t
 			return fmt.Errorf("move leadership from %x to %x: %s, but %x does not lead yet: %w", from, to, accepted, to, ctx.Err())
 		case err := <-answer:
 			if err != nil {
+				// It may have been asked in vain because it is done already.
+				if st, failed := o.status(ctx, next); failed == nil && st.Leader == to {
+					return nil
+				}
 				return fmt.Errorf("move leadership from %x to %x: %w", from, to, err)
 			}
 			accepted = "accepted"

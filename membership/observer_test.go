@@ -447,6 +447,32 @@ func TestMoveLeader(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	t.Run("is over when the new leader leads, however long the answer takes", func(t *testing.T) {
+		c, o, m := prepare(t, generous)
+		c.Intercept(func(ctx context.Context, method string, do func() (any, error)) (any, error) {
+			answer, err := do()
+			if method == "MoveLeader" {
+				<-ctx.Done()
+			}
+			return answer, err
+		})
+		if err := o.MoveLeader(t.Context(), m, 0xa0, 0xa2); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("whose answer is lost has been done all the same, if the new leader leads", func(t *testing.T) {
+		c, o, m := prepare(t, generous)
+		c.Intercept(func(_ context.Context, method string, do func() (any, error)) (any, error) {
+			answer, err := do()
+			if method == "MoveLeader" {
+				return nil, errors.New("connection reset")
+			}
+			return answer, err
+		})
+		if err := o.MoveLeader(t.Context(), m, 0xa0, 0xa2); err != nil {
+			t.Error(err)
+		}
+	})
 	t.Run("that is refused says why", func(t *testing.T) {
 		c, o, m := prepare(t, generous)
 		c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) {

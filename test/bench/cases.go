@@ -40,20 +40,25 @@ type setting struct {
 }
 
 var (
-	// kubernetes are the arms without Quorate, with one at a time.
+	// rolling are the arms without Quorate.
 	rolling = []string{result.OrderedReady, result.Parallel, result.MaxUnavailable}
 	faulty  = append(append([]string{}, rolling...), result.Quorate)
 )
 
-// The moments of what an operator does, after the change: long enough for every arm to have done
-// all that it does by itself.
 const (
 	// longLost is longer than the lock's time to live.
-	longLost     = 15 * time.Second
-	nodeBack     = 20 * time.Second
-	ghostsGone   = 15 * time.Second
-	corrected    = 15 * time.Second
-	slowStart    = 8 * time.Second
+	longLost = 15 * time.Second
+
+	// The moments of what an operator does, after the change: long enough for every arm to have
+	// done all that it does by itself.
+	nodeBack   = 20 * time.Second
+	ghostsGone = 15 * time.Second
+	corrected  = 15 * time.Second
+
+	// slowStart is how long a pod takes before its containers start, in that case.
+	slowStart = 8 * time.Second
+
+	// Limits of a trial.
 	healthyLimit = 3 * time.Minute
 	faultyLimit  = 35 * time.Second
 )

@@ -33,8 +33,8 @@ type Options struct {
 	Seed uint64
 	// Short leaves as much as shows that everything works.
 	Short bool
-	// Lanes is how many trials run at a time. One is right where stalls of milliseconds count: the
-	// cases for which they do run alone whatever this says. Two on two cores save time.
+	// Lanes is how many trials run at a time. One is right where milliseconds count: healthy
+	// clusters of three members run alone whatever this says. Two on two cores save time.
 	Lanes int
 	// Keep leaves the data and logs of all processes in the directory.
 	Keep bool
@@ -201,8 +201,7 @@ func (l *environments) env(ctx context.Context, gates map[string]bool) (*harness
 	key := fmt.Sprint(gates)
 	e := l.open[key]
 	if e != nil && e.used >= perEnvironment {
-		delete(l.open, key)
-		if err := l.shut(ctx, e); err != nil {
+		if err := l.drop(ctx, gates); err != nil {
 			return nil, err
 		}
 		e = nil
@@ -225,6 +224,13 @@ func (l *environments) env(ctx context.Context, gates map[string]bool) (*harness
 	}
 	e.used++
 	return e.Env, nil
+}
+
+func (l *environments) drop(ctx context.Context, gates map[string]bool) error {
+	key := fmt.Sprint(gates)
+	e := l.open[key]
+	delete(l.open, key)
+	return l.shut(ctx, e)
 }
 
 func (l *environments) shut(ctx context.Context, e *environment) error {

@@ -109,6 +109,8 @@ func (s *stage) crashLoop(ctx context.Context, ordinal int) error {
 // lab is what trials are done in, for one set of feature gates.
 type lab interface {
 	env(ctx context.Context, gates map[string]bool) (*harness.Env, error)
+	// drop ends the environment with these gates; the next trial gets a new one.
+	drop(ctx context.Context, gates map[string]bool) error
 }
 
 // do does one trial. An error ends the run; what goes wrong with the trial itself is in its
@@ -131,7 +133,11 @@ func (p planned) do(ctx context.Context, l lab) (result.Trial, error) {
 	}
 	clearing, cancel := context.WithTimeout(ctx, clearLimit)
 	defer cancel()
-	return t, s.clear(clearing)
+	if err := s.clear(clearing); err != nil {
+		// What was measured stands; what is left must not run beside the next trial.
+		return t, l.drop(ctx, arms[p.arm].gates)
+	}
+	return t, nil
 }
 
 // play creates the cluster, plays the case on it, and fills in the trial.
@@ -160,7 +166,9 @@ func (s *stage) play(ctx context.Context, p planned, t *result.Trial) (err error
 
 	var messages *messages
 	if p.setting.quiet {
-		messages = countMessages(ctx, s.cluster)
+		if messages, err = countMessages(ctx, s.cluster); err != nil {
+			return err
+		}
 		defer messages.stop()
 	}
 	sampler := cost.StartSampler(ctx, s.env, s.cluster, "backup-restore")
@@ -335,13 +343,16 @@ type messages struct {
 	last  map[string]map[string]int
 }
 
-func countMessages(ctx context.Context, c *harness.Cluster) *messages {
+func countMessages(ctx context.Context, c *harness.Cluster) (*messages, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	m := &messages{cancel: cancel, done: make(chan struct{}), total: map[string]int{}, last: map[string]map[string]int{}}
 	for _, pod := range c.Pods() {
-		if now, err := c.EtcdMessages(ctx, pod); err == nil {
-			m.begin(pod, now)
+		now, err := c.EtcdMessages(ctx, pod)
+		if err != nil {
+			cancel()
+			return nil, fmt.Errorf("ask the member of %s what it has received: %w", pod, err)
 		}
+		m.begin(pod, now)
 	}
 	go func() {
 		defer close(m.done)
@@ -362,7 +373,7 @@ func countMessages(ctx context.Context, c *harness.Cluster) *messages {
 			}
 		}
 	}()
-	return m
+	return m, nil
 }
 
 // begin takes in what a member had received before.

@@ -2,6 +2,7 @@ package cost
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"syscall"
 	"time"
@@ -58,12 +59,18 @@ func Failover(ctx context.Context, o Options) (failovers []result.Failover, err 
 		}
 		for round := range rounds {
 			for _, k := range kinds {
+				f := result.Failover{How: k.how, Round: round + 1, LockTTL: lockTTL.Seconds(), Seconds: -1}
 				took, err := failover(ctx, cluster, journal, record, k.signal)
 				if err != nil {
+					// What did not happen counts too, if the coordinator was ended at all.
+					if !errors.Is(err, errNotEnded) {
+						failovers = append(failovers, f)
+					}
 					return fmt.Errorf("failover %s, round %d: %w", k.how, round+1, err)
 				}
 				o.say("failover: %s, round %d of %d: %.0f ms", k.how, round+1, rounds, 1000*took.Seconds())
-				failovers = append(failovers, result.Failover{How: k.how, Round: round + 1, LockTTL: lockTTL.Seconds(), Seconds: took.Seconds()})
+				f.Seconds = took.Seconds()
+				failovers = append(failovers, f)
 			}
 		}
 		return nil
@@ -100,24 +107,27 @@ func beginAndStandStill(ctx context.Context, cluster *harness.Cluster, journal *
 	return err
 }
 
+// errNotEnded is what failed before a coordinator was ended.
+var errNotEnded = errors.New("no coordinator was ended")
+
 // failover ends the coordinator and returns how long it took until another one was there.
 func failover(ctx context.Context, cluster *harness.Cluster, journal *harness.Journal, record *harness.RecordHistory, signal syscall.Signal) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, failoverLimit)
 	defer cancel()
 	if err := cluster.WaitReady(ctx); err != nil {
-		return 0, err
+		return 0, errors.Join(errNotEnded, err)
 	}
 	owner, err := cluster.LockOwner(ctx)
 	if err != nil {
-		return 0, err
+		return 0, errors.Join(errNotEnded, err)
 	}
 	holds := func(s harness.RecordState) bool { return s.Holder == owner }
 	if _, err := record.Await(ctx, "that "+owner+" holds it", time.Time{}, holds); err != nil {
-		return 0, err
+		return 0, errors.Join(errNotEnded, err)
 	}
 	ended := time.Now()
 	if err := cluster.Signal(owner, sidecar, signal); err != nil {
-		return 0, err
+		return 0, errors.Join(errNotEnded, err)
 	}
 	claimed, err := record.Await(ctx, "that another than "+owner+" holds it", ended, func(s harness.RecordState) bool {
 		return s.Holder != "" && s.Holder != owner

@@ -83,7 +83,10 @@ func Run(ctx context.Context, o Options) (results []result.Fleet, err error) {
 			return results, fmt.Errorf("fleet: %s: %w", r.Arm, err)
 		}
 		results = append(results, r)
-		if err := f.mend(ctx); err != nil {
+		mending, cancel := bounded(ctx, "rolling the rest")
+		err = f.mend(mending)
+		cancel()
+		if err != nil {
 			return results, fmt.Errorf("fleet: roll what %s has left: %w", r.Arm, err)
 		}
 	}
@@ -163,7 +166,16 @@ func start(ctx context.Context, o Options) (f *fleet, err error) {
 	if err := f.each(ctx, f.create); err != nil {
 		return f, err
 	}
-	return f, f.until(ctx, "all pods are Ready", (*ledger).settled)
+	starting, cancel := bounded(ctx, "starting the pods")
+	defer cancel()
+	return f, f.until(starting, "all pods are Ready", (*ledger).settled)
+}
+
+// bounded gives what only a broken fleet does not come to the end of a limit far beyond what the
+// largest one needs.
+func bounded(ctx context.Context, what string) (context.Context, context.CancelFunc) {
+	const limit = 20 * time.Minute
+	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s took more than %v", what, limit))
 }
 
 // close ends everything, whatever was started of it.
@@ -346,8 +358,8 @@ func (f *fleet) end(ctx context.Context, i, ordinal int) {
 	}
 	etcd.Wait()
 	if f.writesLeases.Load() {
-		// The sidecars do so with their next heartbeat; here it is at once.
-		f.told(f.writeLeases(ctx, i))
+		// The sidecars do so with their next heartbeat; here it is at once, and no pod waits for it.
+		f.beside.Go(func() { f.told(f.writeLeases(ctx, i)) })
 	}
 }
 
@@ -386,7 +398,7 @@ func (c *cluster) others(ordinal int) []bool {
 // measure rolls the fleet once: with the coordinators, or, where workers is not 0, with the
 // central controller.
 func (f *fleet) measure(ctx context.Context, workers int) (r result.Fleet, err error) {
-	r = result.Fleet{Arm: quorate, Workers: workers, Clusters: f.Clusters, Members: f.Members, PodDown: f.PodDown.Seconds()}
+	r = result.Fleet{Arm: quorate, Workers: workers, Clusters: f.Clusters, Members: f.Members, PodDown: f.PodDown.Seconds(), Over: f.Over.Seconds()}
 	if workers > 0 {
 		r.Arm = controller
 	}
@@ -415,7 +427,9 @@ func (f *fleet) measure(ctx context.Context, workers int) (r result.Fleet, err e
 	} else {
 		f.Say(fmt.Sprintf("starting %d coordinators", f.Clusters*f.Members))
 		f.host.Store(h)
-		err = f.each(ctx, func(ctx context.Context, i int) error { return f.campaign(ctx, h, i) })
+		starting, cancel := bounded(ctx, "starting the coordinators")
+		defer cancel()
+		err = f.each(starting, func(ctx context.Context, i int) error { return f.campaign(ctx, h, i) })
 	}
 	if err != nil {
 		return r, err

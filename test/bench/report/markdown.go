@@ -92,6 +92,7 @@ func header(p *page, run *result.Run) {
 		{"Machine", fmt.Sprintf("%s, %s, %d MiB memory, Linux %s", h.CPU, plural(h.Cores, "core"), h.MemoryMiB, h.Kernel)},
 		{"Versions", fmt.Sprintf("Kubernetes %s, etcd %s, %s", h.Kubernetes, strings.Join(h.Etcd, " → "), h.Go)},
 		{"Network", h.Network},
+		{"Trials at a time", fmt.Sprintf("%d, but for the cases that always run alone", max(h.Lanes, 1))},
 		{"A pod's containers start after", fmt.Sprintf("%g s", h.StartDelay)},
 		{"Readiness probe every", fmt.Sprintf("%g s", h.ReadinessPeriod)},
 		{"Trials", fmt.Sprintf("%d in %s, in an order drawn from seed %d; %d of them not counted",
@@ -423,8 +424,8 @@ func fleets(p *page, r *Report) {
 		return
 	}
 	p.head(2, "A fleet")
-	p.line("Many StatefulSets on one API server, idle and when the templates of all change at once. Memory is anonymous, of the")
-	p.line("one process that hosts all coordinators or the central controller.\n")
+	p.line("Many StatefulSets on one API server, idle and when the templates of all change, at once or over a time. Memory is")
+	p.line("anonymous, of the one process that hosts all coordinators or the central controller.\n")
 	var idle, rolling [][]string
 	notes := []string{}
 	for _, f := range r.Run.Fleets {
@@ -435,7 +436,7 @@ func fleets(p *page, r *Report) {
 			three(Number(f.IdleCPU)), kindsOf(f.IdleRequests),
 		})
 		rolling = append(rolling, []string{
-			name, grouped(f.Clusters), fmt.Sprintf("%g", f.PodDown), fmt.Sprintf("%d in %s", f.Rolled, three(Number(f.Seconds))),
+			name, grouped(f.Clusters), templates(f), fmt.Sprintf("%g", f.PodDown), fmt.Sprintf("%d in %s", f.Rolled, three(Number(f.Seconds))),
 			perSecond(sum(f.Requests), f.Seconds), fmt.Sprintf("%.1f", float64(sum(f.Requests))/float64(max(f.Rolled, 1))), quantiles(f.FirstAction), quantiles(f.Done),
 			fmt.Sprintf("%.1f", f.PeakMiB), three(Number(f.CPU)), kindsOf(f.Requests),
 		})
@@ -445,15 +446,23 @@ func fleets(p *page, r *Report) {
 	}
 	p.line("Idle:\n")
 	p.table(1, []string{"Arm", "clusters", "members each", "requests/s", "open watches", "memory (MiB)", "without clusters (MiB)", "per cluster (KiB)", "CPU (s)", "requests"}, idle)
-	p.line("All roll at once:\n")
+	p.line("All roll. Requests a second are those of the whole time, and times are those of the clusters that got there:\n")
 	p.table(1, []string{
-		"Arm", "clusters", "a pod is down for (s)", "rolled (clusters in s)", "requests/s", "requests per cluster", "first action: median, p99, most (s)",
+		"Arm", "clusters", "templates change", "a pod is down for (s)", "rolled (clusters in s)", "requests/s", "requests per cluster", "first action: median, p99, most (s)",
 		"done: median, p99, most (s)", "peak memory (MiB)", "CPU (s)", "requests",
 	}, rolling)
 	if len(notes) > 0 {
 		p.line("%s\n", strings.Join(notes, "\n"))
 	}
 	paper(p, r)
+}
+
+// templates says when the templates of a fleet change.
+func templates(f result.Fleet) string {
+	if f.Over == 0 {
+		return "at once"
+	}
+	return fmt.Sprintf("over %g s", f.Over)
 }
 
 // paper renders the estimate and how it is computed.
@@ -467,9 +476,6 @@ func paper(p *page, r *Report) {
 	var rows [][]string
 	for _, e := range r.Estimates {
 		from := grouped(e.Measured) + " clusters"
-		if e.MeasuredWorkers > 0 {
-			from += fmt.Sprintf(", %s", plural(e.MeasuredWorkers, "worker"))
-		}
 		rows = append(rows, []string{
 			fleetName(e.Arm, e.Workers), from, three(e.IdleRequests), three(e.Watches), three(e.MemoryMiB), three(e.PeakMiB),
 			duration(e.Roll), three(e.RollRequests), duration(e.RollShared),

@@ -17,7 +17,7 @@ var (
 	}
 	central = result.Fleet{
 		Arm: "central", Workers: 5, Clusters: 1000, Members: 3, IdleSeconds: 60, IdleRequests: map[string]int{"list pods": 6}, Watches: 2,
-		BaseMiB: 10, MemoryMiB: 60, PeakMiB: 70, Seconds: 1000, Rolled: 500, Requests: map[string]int{"delete pods": 1500},
+		BaseMiB: 10, MemoryMiB: 60, PeakMiB: 70, Seconds: 1000, Rolled: 1000, Requests: map[string]int{"delete pods": 3000}, Done: result.Quantiles{Median: 11, P99: 13, Most: 14},
 	}
 )
 
@@ -30,21 +30,23 @@ func TestAHundredThousandClustersAreComputedFromTheMeasuredFleet(t *testing.T) {
 		Roll: 16, RollRequests: 143_750, RollShared: 2000,
 	}, got[0], "all at once, as long as API servers answer")
 	require.Equal(t, Estimate{
-		Arm: "central", Workers: 5, Clusters: 100_000, Measured: 1000, MeasuredWorkers: 5,
+		Arm: "central", Workers: 5, Clusters: 100_000, Measured: 1000,
 		IdleRequests: 10, Watches: 2, MemoryMiB: 5000, PeakMiB: 6000,
-		Roll: 200_000, RollRequests: 1.5, RollShared: 200_000,
-	}, got[1], "one cluster took 10 s of a worker")
-	workers := []int{}
-	for _, e := range got[1:] {
-		workers = append(workers, e.Workers)
-	}
-	require.Equal(t, []int{5, 10, 100, 1000}, workers)
-	require.Equal(t, Number(1000), got[4].Roll)
+		Roll: 3000, RollRequests: 100, RollShared: 3000,
+	}, got[1], "three requests a cluster, a hundred a second")
+	require.Len(t, got, 2)
 }
 
-func TestAWorkerMoreThanClustersBringsNothing(t *testing.T) {
-	got := estimatesOf([]result.Fleet{central}, 3)
-	require.Equal(t, Number(10), got[len(got)-1].Roll)
+func TestACentralControllerIsNoFasterThanItsSlowestCluster(t *testing.T) {
+	require.Equal(t, Number(14), estimatesOf([]result.Fleet{central}, 3)[0].Roll)
+}
+
+func TestThePeakIsThatOfTheFleetOfWhichMostRolledAtATime(t *testing.T) {
+	atOnce := thousand
+	atOnce.Clusters, atOnce.Rolled, atOnce.PeakMiB = 100, 100, 10+100
+	e := estimatesOf([]result.Fleet{thousand, atOnce}, 100_000)[0]
+	require.Equal(t, 1000, e.Measured)
+	require.Equal(t, Number(100_000), e.PeakMiB)
 }
 
 func TestTheLargestFleetIsWhatTheEstimateIsComputedFrom(t *testing.T) {
@@ -74,5 +76,6 @@ func TestWhatWasNotMeasuredIsNotEstimated(t *testing.T) {
 func TestAFleetThatWasNotRolledWholeHasNoSlowestCluster(t *testing.T) {
 	f := thousand
 	f.Rolled = 999
-	require.Equal(t, never, estimatesOf([]result.Fleet{f}, 100_000)[0].Roll)
+	e := estimatesOf([]result.Fleet{f}, 100_000)[0]
+	require.Equal(t, []Number{never, never, 0}, []Number{e.Roll, e.RollShared, e.RollRequests})
 }

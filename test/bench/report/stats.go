@@ -62,6 +62,15 @@ type together struct {
 	Leader int
 }
 
+// togetherOf is that of a trial. Only in a healthy case is the leader one that was chosen: where
+// members are down it is what was seen last.
+func togetherOf(t result.Trial) together {
+	if !result.CaseOf(t.Case).Healthy {
+		t.Leader = 0
+	}
+	return together{t.Round, t.Case, t.Leader}
+}
+
 // paired returns the ratios of a figure of one arm's trials to that of the other arm's, pair by
 // pair. What an arm never reached is for ever; a pair of which both never did, or both need
 // nothing, has no ratio.
@@ -69,12 +78,12 @@ func paired(trials []result.Trial, arm, base string, figure func(result.Trial) N
 	bases := map[together]Number{}
 	for _, t := range trials {
 		if t.Arm == base {
-			bases[together{t.Round, t.Case, t.Leader}] = figure(t)
+			bases[togetherOf(t)] = figure(t)
 		}
 	}
 	var ratios []Number
 	for _, t := range trials {
-		b, found := bases[together{t.Round, t.Case, t.Leader}]
+		b, found := bases[togetherOf(t)]
 		if t.Arm != arm || !found {
 			continue
 		}

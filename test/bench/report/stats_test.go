@@ -45,18 +45,26 @@ func TestNeverIsAWordInJSON(t *testing.T) {
 	require.JSONEq(t, `{"n": 2, "median": "never", "least": 1, "most": "never"}`, string(text))
 }
 
+func TestTheLeaderMattersOnlyWhereItWasChosen(t *testing.T) {
+	trials := []result.Trial{
+		{Arm: "a", Case: result.QuorumLoss, Leader: -1, WriteStall: 2}, {Arm: "b", Case: result.QuorumLoss, Leader: 2, WriteStall: 1},
+	}
+	require.Equal(t, []Number{2}, paired(trials, "a", "b", func(t result.Trial) Number { return Number(t.WriteStall) }))
+}
+
 func TestOnlyTrialsOfOneRoundCaseAndLeaderAreCompared(t *testing.T) {
 	trial := func(arm string, round int, name string, leader int, stall float64) result.Trial {
 		return result.Trial{Arm: arm, Round: round, Case: name, Leader: leader, WriteStall: stall}
 	}
 	stall := func(t result.Trial) Number { return Number(t.WriteStall) }
+	const x, y = result.Healthy3, result.Healthy5
 	trials := []result.Trial{
-		trial("a", 1, "x", 0, 2), trial("b", 1, "x", 0, 4),
-		trial("b", 2, "x", 0, 1), trial("a", 2, "x", 0, 3),
-		trial("a", 2, "x", 1, 100), trial("b", 2, "x", 2, 1),
-		trial("a", 3, "x", 0, 100), trial("b", 4, "x", 0, 1),
-		trial("a", 5, "x", 0, 100), trial("b", 5, "y", 0, 1),
-		trial("c", 1, "x", 0, 100),
+		trial("a", 1, x, 0, 2), trial("b", 1, x, 0, 4),
+		trial("b", 2, x, 0, 1), trial("a", 2, x, 0, 3),
+		trial("a", 2, x, 1, 100), trial("b", 2, x, 2, 1),
+		trial("a", 3, x, 0, 100), trial("b", 4, x, 0, 1),
+		trial("a", 5, x, 0, 100), trial("b", 5, y, 0, 1),
+		trial("c", 1, x, 0, 100),
 	}
 	require.Equal(t, []Number{0.5, 3}, paired(trials, "a", "b", stall))
 	require.Equal(t, spreadOf([]Number{0.5, 3}), spreadOf(paired(trials, "a", "b", stall)))

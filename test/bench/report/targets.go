@@ -91,8 +91,13 @@ func healthyCases() []result.Case {
 // quorates returns the counted trials of every arm of Quorate in a case, and how to call
 // them: what is said of Quorate has to be true of all of them.
 func quorates(trials []result.Trial, c result.Case) (kept []result.Trial, from string) {
-	all := filter(in(trials, c.Name), func(t result.Trial) bool { return result.ArmOf(t.Arm).Quorate })
+	all := ofQuorate(trials, c)
 	return counted(all), fromTrials(all)
+}
+
+// ofQuorate are the trials of a case in which Quorate removes the pods.
+func ofQuorate(trials []result.Trial, c result.Case) []result.Trial {
+	return filter(in(trials, c.Name), func(t result.Trial) bool { return result.ArmOf(t.Arm).Quorate })
 }
 
 // fromTrials says what a figure was read from, and what was left out.
@@ -110,6 +115,15 @@ func fromTrials(all []result.Trial) string {
 		text += fmt.Sprintf(" (%d not counted)", excluded)
 	}
 	return text
+}
+
+// unless turns Reached into NotMeasured where a trial of Quorate could not be counted: it may
+// have failed because of Quorate.
+func unless(all []result.Trial, v Verdict) Verdict {
+	if v == Reached && len(counted(all)) < len(all) {
+		return NotMeasured
+	}
+	return v
 }
 
 // verdict is what holds or not; without anything measured it is neither.
@@ -169,7 +183,7 @@ func leaderChanges(all []result.Trial, c result.Case) Target {
 			missing = append(missing, fmt.Sprint(ordinal))
 		}
 	}
-	target.Verdict = verdict(len(trials), len(bad) == 0)
+	target.Verdict = unless(ofQuorate(all, c), verdict(len(trials), len(bad) == 0))
 	switch {
 	case len(trials) == 0:
 		return target
@@ -201,7 +215,7 @@ func noQuorumLost(all []result.Trial, c result.Case) Target {
 		Beside: beside(all, c, withoutQuorum, seconds),
 	}
 	bad := filter(trials, func(t result.Trial) bool { return withoutQuorum(t) > 0 })
-	target.Verdict = verdict(len(trials), len(bad) == 0)
+	target.Verdict = unless(ofQuorate(all, c), verdict(len(trials), len(bad) == 0))
 	switch {
 	case len(trials) == 0:
 	case len(bad) == 0:
@@ -223,7 +237,7 @@ func readyPods(all []result.Trial, c result.Case) Target {
 		From: from, Beside: beside(all, c, fewest, Spread.counts),
 	}
 	bad := filter(trials, func(t result.Trial) bool { return t.FewestReady < quorum(t) })
-	target.Verdict = verdict(len(trials), len(bad) == 0)
+	target.Verdict = unless(ofQuorate(all, c), verdict(len(trials), len(bad) == 0))
 	switch {
 	case len(trials) == 0:
 	case len(bad) == 0:
@@ -239,7 +253,7 @@ func readyPods(all []result.Trial, c result.Case) Target {
 func stalls(all []result.Trial, c result.Case) Target {
 	target := Target{
 		What:   c.Title + ": longest write stall",
-		Wanted: fmt.Sprintf("median of the paired ratios to RollingUpdate at most %g, for each policy", stallRatio),
+		Wanted: fmt.Sprintf("median of the paired ratios to RollingUpdate at most %g, for each policy in the run", stallRatio),
 		From:   fromTrials(of(all, c.Name, result.Quorate)),
 		Beside: beside(all, c, writeStall, milliseconds),
 	}
@@ -253,7 +267,7 @@ func stalls(all []result.Trial, c result.Case) Target {
 		}
 	}
 	target.Measured = strings.Join(parts, "; ")
-	target.Verdict = verdict(pairs, holds)
+	target.Verdict = unless(of(all, c.Name, result.Quorate), verdict(pairs, holds))
 	return target
 }
 
@@ -293,7 +307,7 @@ func quorumBack(all []result.Trial) Target {
 	default:
 		target.Measured = fmt.Sprintf("%s, with a restart of %s s (median of %s in `%s`)", seconds(s), written(restart, 2),
 			plural(len(downs), "pod"), result.Healthy3)
-		target.Verdict = verdict(s.N, s.Most <= restart+quorumBackWithin)
+		target.Verdict = unless(ofQuorate(all, c), verdict(s.N, s.Most <= restart+quorumBackWithin))
 	}
 	return target
 }
@@ -313,7 +327,7 @@ func oneAtATime(all []result.Trial, c result.Case) Target {
 		What:   c.Title + ": rollout time, one at a time",
 		Wanted: fmt.Sprintf("median at most %g of the sum of the pods' down-times", downRatio),
 		From:   fromTrials(of(all, c.Name, result.Quorate)), Beside: beside(all, c, ratio, func(s Spread) string { return s.with(3) }),
-		Verdict: verdict(s.N, s.Median <= downRatio),
+		Verdict: unless(of(all, c.Name, result.Quorate), verdict(s.N, s.Median <= downRatio)),
 	}
 	if s.N > 0 {
 		target.Measured = s.with(3)
@@ -328,7 +342,7 @@ func atOnce(all []result.Trial, c result.Case, pods int, most Number) Target {
 		What:    fmt.Sprintf("%s: rollout time, maxUnavailable %d", c.Title, pods),
 		Wanted:  fmt.Sprintf("median of the paired ratios to one at a time at most %g", most),
 		From:    fromTrials(of(all, c.Name, result.QuorateMax)),
-		Verdict: verdict(s.N, s.Median <= most),
+		Verdict: unless(of(all, c.Name, result.QuorateMax), verdict(s.N, s.Median <= most)),
 	}
 	if s.N > 0 {
 		target.Measured = fmt.Sprintf("%s (%s)", s.with(2), plural(s.N, "pair"))

@@ -179,11 +179,6 @@ func TestWhatIsNotForbiddenMissesNothing(t *testing.T) {
 				}
 			}
 		},
-		"a trial with trouble": func(run *result.Run) {
-			bad := run.Trials[2]
-			bad.Trouble, bad.Unplanned, bad.WithoutQuorum, bad.WriteStall, bad.Ratio, bad.Round = "x", 5, 5, 5, 5, 3
-			run.Trials = append(run.Trials, bad)
-		},
 		"one slow pair among many": func(run *result.Run) {
 			for i := range run.Trials {
 				if t := &run.Trials[i]; t.Case == result.Healthy3 && t.Arm == result.Quorate {
@@ -202,6 +197,19 @@ func TestWhatIsNotForbiddenMissesNothing(t *testing.T) {
 			require.Empty(t, open)
 		})
 	}
+}
+
+func TestATrialThatCouldNotBeCountedLeavesItsTargetsOpen(t *testing.T) {
+	run := good()
+	bad := run.Trials[slices.IndexFunc(run.Trials, func(t result.Trial) bool { return t.Case == result.Healthy3 && t.Arm == result.Quorate })]
+	bad.Trouble, bad.Unplanned, bad.WithoutQuorum, bad.Round = "x", 5, 5, 3
+	run.Trials = append(run.Trials, bad)
+	_, missed, open := verdicts(targetsOf(run))
+	require.Empty(t, missed)
+	title := result.CaseOf(result.Healthy3).Title
+	require.ElementsMatch(t, []string{
+		title + ": changes of leader", title + ": without quorum", title + ": longest write stall", title + ": rollout time, one at a time",
+	}, open)
 }
 
 func TestHalfMeasuredIsNotReached(t *testing.T) {

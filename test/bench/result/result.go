@@ -74,11 +74,11 @@ type Trial struct {
 	// Seconds divided by it. Both are 0 where a pod did not come back.
 	DownSeconds float64 `json:"downSeconds,omitempty"`
 	Ratio       float64 `json:"ratio,omitempty"`
-	// FirstAction is when the first pod was removed or the first change of leader was asked
-	// for; -1 if nothing was done.
+	// FirstAction is when the first pod was removed or the first planned change of leader was
+	// made; -1 if nothing was done.
 	FirstAction float64 `json:"firstAction"`
-	// Gaps are the seconds from a replaced pod's settling (it is Ready, and its member serves)
-	// to the next removal, where one at a time is replaced.
+	// Gaps are the seconds from a replaced pod's being Ready, which etcd's own readiness only is
+	// when its member serves, to the next removal, where one at a time is replaced.
 	Gaps []float64 `json:"gaps,omitempty"`
 
 	// WithoutQuorum is for how many seconds no write and no linearizable read was possible,
@@ -228,6 +228,8 @@ type Fleet struct {
 	Members  int `json:"members"`
 	// PodDown is for how many seconds a replaced pod was down.
 	PodDown float64 `json:"podDown"`
+	// Over is the time over which the templates changed, 0 if all did at once.
+	Over float64 `json:"over,omitempty"`
 	// IdleSeconds is how long the idle fleet was watched, IdleRequests what was asked of the API
 	// server in that time, by verb and resource; Watches are those open at its end.
 	IdleSeconds  float64        `json:"idleSeconds"`
@@ -246,7 +248,8 @@ type Fleet struct {
 	Requests map[string]int `json:"requests,omitempty"`
 	CPU      float64        `json:"cpuSeconds"`
 	// FirstAction are quantiles of the seconds from the change of a template to the first
-	// removal in that cluster, Done of those to its last pod's being Ready.
+	// removal in that cluster, Done of those to its last pod's being Ready; of the clusters that
+	// got there.
 	FirstAction Quantiles `json:"firstAction"`
 	Done        Quantiles `json:"done"`
 	// Note says what else has to be known.

@@ -86,19 +86,29 @@ func measureCost(ctx context.Context, o options) (err error) {
 	return errors.Join(append(errs, err, result.WritePart(o.Dir, result.Embeddeds, embedded))...)
 }
 
+// measureFleet measures a large fleet that changes over a time and a small one that changes at
+// once, and in short one of the size that is its default then.
 func measureFleet(ctx context.Context, o options) error {
-	f := o.fleet
-	f.Dir, f.Seed, f.Say, f.Short = filepath.Join(o.Dir, "work", "fleet"), o.Seed, o.Say, o.Short
-	f.Limit = f.Over + fleetLimit
-	if f.Short {
-		// The defaults of a short one.
-		f = fleet.Options{Dir: f.Dir, Seed: f.Seed, Say: f.Say, Short: true}
+	large, small := o.fleet, o.fleet
+	large.Limit = large.Over + fleetLimit
+	small.Clusters, small.Over, small.Limit = o.atOnce, 0, fleetLimit
+	all := []fleet.Options{large, small}
+	if o.Short {
+		all = []fleet.Options{{Short: true}}
 	}
-	fleets, err := fleet.Run(ctx, f)
-	if err == nil && !o.Keep {
-		err = os.RemoveAll(f.Dir)
+	var measured []result.Fleet
+	for n, f := range all {
+		f.Dir, f.Seed, f.Say = filepath.Join(o.Dir, "work", fmt.Sprintf("fleet-%d", n+1)), o.Seed, o.Say
+		those, err := fleet.Run(ctx, f)
+		measured = append(measured, those...)
+		if err == nil && !o.Keep {
+			err = os.RemoveAll(f.Dir)
+		}
+		if err = errors.Join(err, result.WritePart(o.Dir, result.Fleets, measured)); err != nil {
+			return err
+		}
 	}
-	return errors.Join(err, result.WritePart(o.Dir, result.Fleets, fleets))
+	return nil
 }
 
 func measureMicro(ctx context.Context, o options) error {
