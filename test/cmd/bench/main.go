@@ -100,7 +100,7 @@ func parse(args []string) (options, []string, error) {
 		fmt.Fprint(flags.Output(), usage)
 		flags.PrintDefaults()
 	}
-	flags.BoolVar(&o.Short, "short", false, "measure just enough to show that everything works, in three minutes; the figures mean nothing")
+	flags.BoolVar(&o.Short, "short", false, "measure just enough to show that everything works, in some minutes; the figures mean nothing")
 	flags.IntVar(&o.Rounds, "rounds", 3, "how often every case is played by every arm (those of 5 members at most 2 times, of 7 once)")
 	cases := flags.String("cases", "", "only these cases, separated by commas: "+strings.Join(names(result.Cases, func(c result.Case) string { return c.Name }), ","))
 	arms := flags.String("arms", "", "only these arms: "+strings.Join(names(result.Arms, func(a result.Arm) string { return a.Name }), ","))
