@@ -73,6 +73,9 @@ func main() {
 		fmt.Println("interrupted: stopping everything (once more to end at once)")
 		stop()
 	})
+	if err := o.directory(time.Now()); err != nil {
+		exit(1, "%v", err)
+	}
 	if err := run(ctx, o); err != nil {
 		if ctx.Err() != nil {
 			fmt.Printf("interrupted; everything was stopped, what was measured is in %s\n", o.Dir)
@@ -229,9 +232,6 @@ func write(r *result.Run, out string) error {
 // the run was not interrupted.
 func run(ctx context.Context, o options) error {
 	began := time.Now()
-	if err := o.directory(began); err != nil {
-		return err
-	}
 	// The libraries' own log would break into the lines.
 	logs, err := os.Create(filepath.Join(o.Dir, "bench.log"))
 	if err != nil {
