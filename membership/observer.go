@@ -368,19 +368,18 @@ func (o *Observer) MoveLeader(ctx context.Context, m rollout.Membership, from, t
 	accepted := "asked for"
 	tick := time.NewTicker(movePoll)
 	defer tick.Stop()
-	for {
+	leads := func() bool {
 		st, err := o.status(ctx, next)
-		if err == nil && st.Leader == to {
-			return nil
-		}
+		return err == nil && st.Leader == to
+	}
+	for !leads() {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("move leadership from %x to %x: %s, but %x does not lead yet: %w", from, to, accepted, to, ctx.Err())
 		case err := <-answer:
 			if err != nil {
-				// It may have been asked in vain because it is done already.
-				if st, failed := o.status(ctx, next); failed == nil && st.Leader == to {
-					return nil
+				if leads() {
+					return nil // It was asked in vain, or the answer was lost: it is done.
 				}
 				return fmt.Errorf("move leadership from %x to %x: %w", from, to, err)
 			}
@@ -388,6 +387,7 @@ func (o *Observer) MoveLeader(ctx context.Context, m rollout.Membership, from, t
 		case <-tick.C:
 		}
 	}
+	return nil
 }
 
 func key(urls []string) string { return strings.Join(urls, ",") }

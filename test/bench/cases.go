@@ -97,7 +97,7 @@ var settings = map[string]setting{
 			if err := s.crashLoop(ctx, 1); err != nil {
 				return err
 			}
-			return s.pass(ctx, longLost)
+			return harness.Pass(ctx, longLost)
 		},
 	},
 	result.NodeLost: {
@@ -107,7 +107,7 @@ var settings = map[string]setting{
 			return s.cluster.LoseNode(ctx, s.pod(0))
 		},
 		meanwhile: func(ctx context.Context, s *stage) error {
-			if err := s.pass(ctx, nodeBack); err != nil {
+			if err := harness.Pass(ctx, nodeBack); err != nil {
 				return err
 			}
 			return s.cluster.RestoreNode(ctx, s.pod(0))
@@ -118,7 +118,7 @@ var settings = map[string]setting{
 		spec:    func(s *harness.Spec) { s.EtcdArgs = []string{"--strict-reconfig-check=false"} },
 		prepare: func(ctx context.Context, s *stage) error { return s.cluster.AddGhosts(ctx, 2) },
 		meanwhile: func(ctx context.Context, s *stage) error {
-			if err := s.pass(ctx, ghostsGone); err != nil {
+			if err := harness.Pass(ctx, ghostsGone); err != nil {
 				return err
 			}
 			return s.retry(ctx, s.cluster.RemoveGhosts)
@@ -127,7 +127,7 @@ var settings = map[string]setting{
 	result.BrokenRevision: {
 		members: 3, leader: 1, arms: faulty, limit: corrected + faultyLimit, image: harness.Missing,
 		meanwhile: func(ctx context.Context, s *stage) error {
-			if err := s.pass(ctx, corrected); err != nil {
+			if err := harness.Pass(ctx, corrected); err != nil {
 				return err
 			}
 			return s.cluster.SetImage(ctx, "etcd", harness.Etcd36)
@@ -136,7 +136,7 @@ var settings = map[string]setting{
 	result.BrokenSidecar: {
 		members: 3, leader: 1, arms: faulty, limit: corrected + faultyLimit, sidecar: harness.Missing,
 		meanwhile: func(ctx context.Context, s *stage) error {
-			if err := s.pass(ctx, corrected); err != nil {
+			if err := harness.Pass(ctx, corrected); err != nil {
 				return err
 			}
 			return s.cluster.SetImage(ctx, "backup-restore", harness.SidecarNext)

@@ -202,7 +202,7 @@ func (m *measurement) writes() {
 		}
 	}
 	slices.Sort(latencies)
-	t.MedianLatency, t.P99Latency = quantile(latencies, 50), quantile(latencies, 99)
+	t.MedianLatency, t.P99Latency = result.Quantile(latencies, 50), result.Quantile(latencies, 99)
 	for _, times := range acknowledged {
 		slices.Sort(times)
 		previous := 0.0
@@ -217,11 +217,3 @@ func (m *measurement) writes() {
 
 // writerName is the name of a writer in a history.
 func writerName(n int) string { return fmt.Sprintf("writer-%d", n) }
-
-// quantile of sorted values, by the nearest rank; 0 of none.
-func quantile(sorted []float64, percent int) float64 {
-	if len(sorted) == 0 {
-		return 0
-	}
-	return sorted[(len(sorted)*percent+99)/100-1]
-}

@@ -401,7 +401,7 @@ func TestAQuantileIsTheNearestRank(t *testing.T) {
 		{hundred[:99], 99, 99},
 		{hundred[:51], 50, 26},
 	} {
-		require.Equal(t, c.want, quantile(c.sorted, c.percent), "%d%% of %v", c.percent, c.sorted)
+		require.Equal(t, c.want, result.Quantile(c.sorted, c.percent), "%d%% of %v", c.percent, c.sorted)
 	}
 }
 

@@ -54,7 +54,7 @@ func Trials(ctx context.Context, o Options) error {
 		todo = short(o.Seed)
 	}
 	if len(todo) == 0 {
-		return fmt.Errorf("no trial matches cases %q and arms %q; the cases are %q, the arms %q", o.Cases, o.Arms, names(result.Cases, func(c result.Case) string { return c.Name }), names(result.Arms, func(a result.Arm) string { return a.Name }))
+		return fmt.Errorf("no trial matches cases %q and arms %q; the cases are %q, the arms %q", o.Cases, o.Arms, result.CaseNames(), result.ArmNames())
 	}
 	r := &run{options: o, began: time.Now()}
 	var alone, beside [][]planned
@@ -152,14 +152,6 @@ func (r *run) directory() (string, error) {
 		return "", err
 	}
 	return os.MkdirTemp(work, "")
-}
-
-func names[T any](all []T, name func(T) string) []string {
-	list := make([]string, len(all))
-	for i, v := range all {
-		list[i] = name(v)
-	}
-	return list
 }
 
 // line is a trial in a line.

@@ -52,22 +52,10 @@ type stage struct {
 
 func (s *stage) pod(ordinal int) string { return s.cluster.Pods()[ordinal] }
 
-// pass lets time pass.
-func (s *stage) pass(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
 // until waits for the condition.
 func (s *stage) until(ctx context.Context, what string, condition func() bool) error {
 	for !condition() {
-		if err := s.pass(ctx, 50*time.Millisecond); err != nil {
+		if err := harness.Pass(ctx, 50*time.Millisecond); err != nil {
 			return fmt.Errorf("wait until %s: %w", what, err)
 		}
 	}
@@ -83,7 +71,7 @@ func (s *stage) retry(ctx context.Context, do func(context.Context) error) error
 		if err == nil {
 			return nil
 		}
-		if passed := s.pass(ctx, 500*time.Millisecond); passed != nil {
+		if passed := harness.Pass(ctx, 500*time.Millisecond); passed != nil {
 			return errors.Join(passed, err)
 		}
 	}
@@ -190,7 +178,7 @@ func (s *stage) play(ctx context.Context, p planned, t *result.Trial) (err error
 			t.Requests[what] += n
 		}
 	}
-	if err := s.pass(ctx, after); err != nil {
+	if err := harness.Pass(ctx, after); err != nil {
 		return err
 	}
 	measured := measurement{trial: t, began: t.Began, finish: finish, pods: s.cluster.Pods(), oneAtATime: result.ArmOf(p.arm).OneAtATime}
@@ -255,7 +243,7 @@ func (s *stage) prepare(ctx context.Context, p planned, t *result.Trial) (err er
 			return err
 		}
 	}
-	if err := s.pass(ctx, before); err != nil {
+	if err := harness.Pass(ctx, before); err != nil {
 		return err
 	}
 	if p.setting.quiet {

@@ -143,14 +143,7 @@ func observe(
 }
 
 // pass waits for d or until the context ends.
-func pass(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
+func pass(ctx context.Context, d time.Duration) { _ = harness.Pass(ctx, d) }
 
 func (a *auditor) problem(err error) {
 	if err == nil {

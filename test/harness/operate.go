@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -221,6 +222,19 @@ func (c *Cluster) Memory(pod, container string) (Memory, error) {
 		return Memory{}, fmt.Errorf("container %s of %s does not run", container, pod)
 	}
 	return MemoryOf(pid)
+}
+
+// Pass lets time pass, in which something is measured, has to be endured, or must not happen.
+// Its error is the context's, if that ends before.
+func Pass(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // MemoryOf reads what a process occupies now.

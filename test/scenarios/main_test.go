@@ -224,13 +224,7 @@ func (s *scene) complete(ctx context.Context) {
 // pass lets time pass in which something has to be endured, or must not happen.
 func (s *scene) pass(ctx context.Context, d time.Duration) {
 	s.t.Helper()
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-		require.NoError(s.t, ctx.Err())
-	}
+	require.NoError(s.t, harness.Pass(ctx, d))
 }
 
 // says waits until a sidecar has logged something since the last change of the template.

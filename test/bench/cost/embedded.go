@@ -96,7 +96,7 @@ func pair(ctx context.Context, o Options, cluster *harness.Cluster, round int, i
 		measured = append(measured, result.Embedded{When: when, Without: a.Anonymous, With: b.Anonymous, Round: round})
 		return nil
 	}
-	if err := measure("idle", func() error { return pass(ctx, idle) }); err != nil {
+	if err := measure("idle", func() error { return harness.Pass(ctx, idle) }); err != nil {
 		return measured, err
 	}
 	return measured, measure("rollout", func() error { return roll(ctx, cluster, fmt.Sprintf("round-%d", round)) })

@@ -29,7 +29,7 @@ func Idle(ctx context.Context, o Options) (idle []result.Idle, err error) {
 			samplers[pod] = startSampler(ctx, func() map[string]int { return processes(o.Env, sidecar, pod) })
 		}
 		began := time.Now()
-		perr := pass(ctx, window)
+		perr := harness.Pass(ctx, window)
 		usages := map[string]result.Usage{}
 		for pod, s := range samplers {
 			usages[pod] = s.Stop()

@@ -76,18 +76,6 @@ func (o Options) with(ctx context.Context, spec harness.Spec, f func(context.Con
 	return f(ctx, cluster)
 }
 
-// pass lets time pass in which something is measured.
-func pass(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
 // calm waits until the start is over: all sidecars stand in the queue, and none has asked the
 // API server for anything for a while. It returns the pod whose sidecar has the lock.
 func calm(ctx context.Context, cluster *harness.Cluster) (holder string, err error) {
@@ -105,7 +93,7 @@ func calm(ctx context.Context, cluster *harness.Cluster) (holder string, err err
 			return holder, nil
 		}
 		asked = now
-		if err := pass(ctx, calmFor); err != nil {
+		if err := harness.Pass(ctx, calmFor); err != nil {
 			return "", err
 		}
 	}

@@ -100,7 +100,7 @@ func (l *tally) look(first bool) {
 		if program, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "exe")); err != nil || program == l.launcher {
 			continue
 		}
-		cpu, err := processorTime(pid)
+		cpu, err := harness.ProcessorTime(pid)
 		if err != nil {
 			continue // It has just ended.
 		}

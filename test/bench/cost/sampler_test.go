@@ -27,8 +27,8 @@ func spend() {
 			block[i] = 1
 		}
 		kept = append(kept, block)
-		began, _ := processorTime(os.Getpid())
-		for now := began; now-began < 50*time.Millisecond; now, _ = processorTime(os.Getpid()) {
+		began, _ := harness.ProcessorTime(os.Getpid())
+		for now := began; now-began < 50*time.Millisecond; now, _ = harness.ProcessorTime(os.Getpid()) {
 		}
 	}
 }
@@ -76,7 +76,7 @@ func (s *spender) end() {
 // spent is the processor time of the process.
 func (s *spender) spent() float64 {
 	s.t.Helper()
-	d, err := processorTime(s.pid())
+	d, err := harness.ProcessorTime(s.pid())
 	require.NoError(s.t, err)
 	return d.Seconds()
 }

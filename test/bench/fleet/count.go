@@ -1,12 +1,9 @@
 package fleet
 
 import (
-	"fmt"
 	"io"
 	"maps"
 	"net/http"
-	"os"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -103,43 +100,4 @@ type watchBody struct {
 func (b *watchBody) Close() error {
 	b.ended()
 	return b.ReadCloser.Close()
-}
-
-// anonymousMiB is what a process has allocated itself and occupies now.
-func anonymousMiB(pid int) (float64, error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(status)) {
-		if rest, ok := strings.CutPrefix(line, "RssAnon:"); ok {
-			kib, err := strconv.ParseFloat(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 64)
-			return kib / 1024, err
-		}
-	}
-	return 0, fmt.Errorf("no RssAnon in /proc/%d/status", pid)
-}
-
-// ticksPerSecond is the unit of CPU time in /proc (USER_HZ), the same on all of Linux's
-// architectures that Go runs on.
-const ticksPerSecond = 100
-
-// cpuSeconds is the CPU time that a process has used so far.
-func cpuSeconds(pid int) (float64, error) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, err
-	}
-	// The name in the second field may have spaces; user and system time are the 14th and 15th.
-	_, rest, _ := strings.Cut(string(stat), ") ")
-	fields := strings.Fields(rest)
-	if len(fields) < 13 {
-		return 0, fmt.Errorf("/proc/%d/stat is too short: %q", pid, stat)
-	}
-	user, uerr := strconv.ParseFloat(fields[11], 64)
-	system, serr := strconv.ParseFloat(fields[12], 64)
-	if uerr != nil || serr != nil {
-		return 0, fmt.Errorf("/proc/%d/stat has no times: %q", pid, stat)
-	}
-	return (user + system) / ticksPerSecond, nil
 }

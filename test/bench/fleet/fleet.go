@@ -24,6 +24,7 @@ import (
 	"github.com/quorate/quorate/coordinator"
 	"github.com/quorate/quorate/internal/etcdtest"
 	"github.com/quorate/quorate/test/bench/result"
+	"github.com/quorate/quorate/test/harness"
 	"github.com/quorate/quorate/test/harness/build"
 	"github.com/quorate/quorate/test/harness/controlplane"
 )
@@ -486,7 +487,7 @@ func (f *fleet) idle(ctx context.Context, h *hostProcess, r *result.Fleet) error
 		return err
 	}
 	r.IdleSeconds = time.Since(began).Seconds()
-	r.IdleRequests, r.IdleCPU = after.since(before), after.cpu-before.cpu
+	r.IdleRequests, r.IdleCPU = after.since(before), (after.cpu - before.cpu).Seconds()
 	r.Watches, r.MemoryMiB = after.Watches, after.anonymous
 	f.Say(fmt.Sprintf("idle: %d requests, %.1f CPU seconds, %d watches, %.0f MiB", total(r.IdleRequests), r.IdleCPU, r.Watches, r.MemoryMiB))
 	return nil
@@ -501,7 +502,7 @@ func (f *fleet) roll(ctx context.Context, h *hostProcess, r *result.Fleet) error
 		return err
 	}
 	server := f.plane.PIDs()["kube-apiserver"]
-	serverBefore, err := cpuSeconds(server)
+	serverBefore, err := harness.ProcessorTime(server)
 	if err != nil {
 		return err
 	}
@@ -513,8 +514,8 @@ func (f *fleet) roll(ctx context.Context, h *hostProcess, r *result.Fleet) error
 	var peak sync.WaitGroup
 	peak.Go(func() {
 		for sampling.Err() == nil {
-			if mib, err := anonymousMiB(h.process.PID()); err == nil {
-				r.PeakMiB = max(r.PeakMiB, mib)
+			if memory, err := harness.MemoryOf(h.process.PID()); err == nil {
+				r.PeakMiB = max(r.PeakMiB, memory.AnonymousMiB())
 			}
 			pause(sampling, sample)
 		}
@@ -538,11 +539,11 @@ func (f *fleet) roll(ctx context.Context, h *hostProcess, r *result.Fleet) error
 	if err != nil {
 		return err
 	}
-	serverAfter, err := cpuSeconds(server)
+	serverAfter, err := harness.ProcessorTime(server)
 	if err != nil {
 		return err
 	}
-	r.Requests, r.CPU, r.PeakMiB = after.since(before), after.cpu-before.cpu, max(r.PeakMiB, after.anonymous)
+	r.Requests, r.CPU, r.PeakMiB = after.since(before), (after.cpu - before.cpu).Seconds(), max(r.PeakMiB, after.anonymous)
 	var first, done, downs []time.Duration
 	var faults []error
 	for _, c := range f.clusters {
@@ -559,7 +560,7 @@ func (f *fleet) roll(ctx context.Context, h *hostProcess, r *result.Fleet) error
 	}
 	r.FirstAction, r.Done = quantiles(first), quantiles(done)
 	r.Note = fmt.Sprintf("pods were down for %.1f s in the median; to change all templates took %.1f s; kube-apiserver used %.0f CPU seconds in the rollout",
-		quantiles(downs).Median, changed.Seconds(), serverAfter-serverBefore)
+		quantiles(downs).Median, changed.Seconds(), (serverAfter - serverBefore).Seconds())
 	if r.Arm == controller {
 		r.Note += fmt.Sprintf("; the client's limit is %d requests a second, %d at once", centralQPS, centralBurst)
 	}
@@ -626,10 +627,7 @@ func total(requests map[string]int) (n int) {
 
 // quantiles of some times, by the nearest rank; zeros of none.
 func quantiles(times []time.Duration) result.Quantiles {
-	if len(times) == 0 {
-		return result.Quantiles{}
-	}
 	slices.Sort(times)
-	rank := func(percent int) float64 { return times[(len(times)*percent+99)/100-1].Seconds() }
+	rank := func(percent int) float64 { return result.Quantile(times, percent).Seconds() }
 	return result.Quantiles{Median: rank(50), P99: rank(99), Most: rank(100)}
 }

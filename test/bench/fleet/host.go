@@ -21,6 +21,7 @@ import (
 
 	"github.com/quorate/quorate/coordinator"
 	"github.com/quorate/quorate/pkg/options"
+	"github.com/quorate/quorate/test/harness"
 	"github.com/quorate/quorate/test/harness/process"
 )
 
@@ -279,18 +280,20 @@ func (h *hostProcess) end(ctx context.Context, cluster, ordinal int) error {
 // reading is all figures of the host at one time.
 type reading struct {
 	Figures
-	cpu, anonymous float64
+	cpu time.Duration
+	// anonymous is in MiB.
+	anonymous float64
 }
 
 func (h *hostProcess) read(ctx context.Context) (r reading, err error) {
 	if err := h.call(ctx, "Read", 0, &r.Figures); err != nil {
 		return r, fmt.Errorf("read the host's figures: %w", err)
 	}
-	r.cpu, err = cpuSeconds(h.process.PID())
-	if err != nil {
+	if r.cpu, err = harness.ProcessorTime(h.process.PID()); err != nil {
 		return r, err
 	}
-	r.anonymous, err = anonymousMiB(h.process.PID())
+	memory, err := harness.MemoryOf(h.process.PID())
+	r.anonymous = memory.AnonymousMiB()
 	return r, err
 }
 

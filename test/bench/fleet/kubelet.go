@@ -18,6 +18,8 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/quorate/quorate/test/harness"
 )
 
 // retry is the pause before a request is sent again that failed.
@@ -218,17 +220,7 @@ func ordinalOf(pod string) int {
 }
 
 // pause waits for d or until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
-}
+func pause(ctx context.Context, d time.Duration) { _ = harness.Pass(ctx, d) }
 
 // ledger is what has happened to the pods of one cluster, in the order of the API server.
 type ledger struct {

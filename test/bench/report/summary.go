@@ -127,12 +127,8 @@ func filter[T any](items []T, keep func(T) bool) []T {
 
 // casesOf returns the cases of the trials in the order of [result.Cases], unknown ones last.
 func casesOf(trials []result.Trial) []result.Case {
-	var names []string
-	for _, c := range result.Cases {
-		names = append(names, c.Name)
-	}
 	var cases []result.Case
-	for _, name := range ordered(trials, names, func(t result.Trial) string { return t.Case }) {
+	for _, name := range ordered(trials, result.CaseNames(), func(t result.Trial) string { return t.Case }) {
 		cases = append(cases, result.CaseOf(name))
 	}
 	return cases
@@ -140,12 +136,8 @@ func casesOf(trials []result.Trial) []result.Case {
 
 // armsOf returns the arms of the trials in the order of [result.Arms], unknown ones last.
 func armsOf(trials []result.Trial) []result.Arm {
-	var names []string
-	for _, a := range result.Arms {
-		names = append(names, a.Name)
-	}
 	var arms []result.Arm
-	for _, name := range ordered(trials, names, func(t result.Trial) string { return t.Arm }) {
+	for _, name := range ordered(trials, result.ArmNames(), func(t result.Trial) string { return t.Arm }) {
 		arms = append(arms, result.ArmOf(name))
 	}
 	return arms

@@ -84,6 +84,24 @@ var Cases = []Case{
 	{Quiet, "No clients", "every member serves, and nobody but the sidecars asks etcd for anything", 3, false},
 }
 
+// ArmNames are the names of all arms, in the order of the report.
+func ArmNames() []string {
+	var names []string
+	for _, a := range Arms {
+		names = append(names, a.Name)
+	}
+	return names
+}
+
+// CaseNames are the names of all cases, in the order of the report.
+func CaseNames() []string {
+	var names []string
+	for _, c := range Cases {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
 // ArmOf returns the arm of that name; of an unknown one the name is the title too.
 func ArmOf(name string) Arm {
 	if i := slices.IndexFunc(Arms, func(a Arm) bool { return a.Name == name }); i >= 0 {

@@ -262,3 +262,11 @@ type Quantiles struct {
 	P99    float64 `json:"p99"`
 	Most   float64 `json:"most"`
 }
+
+// Quantile of sorted values, by the nearest rank; zero of none.
+func Quantile[T any](sorted []T, percent int) (value T) {
+	if len(sorted) > 0 {
+		value = sorted[(len(sorted)*percent+99)/100-1]
+	}
+	return value
+}

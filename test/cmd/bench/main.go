@@ -105,8 +105,8 @@ func parse(args []string) (options, []string, error) {
 	}
 	flags.BoolVar(&o.Short, "short", false, "measure just enough to show that everything works, in some minutes; the figures mean nothing")
 	flags.IntVar(&o.Rounds, "rounds", 3, "how often every case is played by every arm (those of 5 members at most 2 times, of 7 once)")
-	cases := flags.String("cases", "", "only these cases, separated by commas: "+strings.Join(names(result.Cases, func(c result.Case) string { return c.Name }), ","))
-	arms := flags.String("arms", "", "only these arms: "+strings.Join(names(result.Arms, func(a result.Arm) string { return a.Name }), ","))
+	cases := flags.String("cases", "", "only these cases, separated by commas: "+strings.Join(result.CaseNames(), ","))
+	arms := flags.String("arms", "", "only these arms: "+strings.Join(result.ArmNames(), ","))
 	parts := flags.String("parts", strings.Join(allParts, ","), "what to measure")
 	flags.DurationVar(&o.For, "for", 0, "after how long no new trial begins (default: no limit)")
 	flags.Uint64Var(&o.Seed, "seed", 1, "what the order of the trials is drawn from")
@@ -141,10 +141,10 @@ func parse(args []string) (options, []string, error) {
 	if err != nil {
 		return o, nil, err
 	}
-	if o.Cases, err = list("cases", *cases, names(result.Cases, func(c result.Case) string { return c.Name })); err != nil {
+	if o.Cases, err = list("cases", *cases, result.CaseNames()); err != nil {
 		return o, nil, err
 	}
-	if o.Arms, err = list("arms", *arms, names(result.Arms, func(a result.Arm) string { return a.Name })); err != nil {
+	if o.Arms, err = list("arms", *arms, result.ArmNames()); err != nil {
 		return o, nil, err
 	}
 	if o.parts, err = list("parts", *parts, allParts); err != nil {
@@ -192,14 +192,6 @@ func list(name, text string, known []string) ([]string, error) {
 		}
 	}
 	return given, nil
-}
-
-func names[T any](all []T, name func(T) string) []string {
-	var list []string
-	for _, v := range all {
-		list = append(list, name(v))
-	}
-	return list
 }
 
 // again writes the report of an earlier run.

@@ -1,4 +1,4 @@
-package cost
+package harness
 
 import (
 	"fmt"
@@ -7,10 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processorTime is the time for which all threads of a process have run, those that have ended
+// ProcessorTime is the time for which all threads of a process have run, those that have ended
 // included. It is the kernel's clock of that process, in nanoseconds: what /proc/PID/stat has
 // is the same in hundredths of a second, too coarse for a sidecar that has nothing to do.
-func processorTime(pid int) (time.Duration, error) {
+func ProcessorTime(pid int) (time.Duration, error) {
 	// The clock's number as clock_getcpuclockid(3) makes it: the kernel's macro
 	// MAKE_PROCESS_CPUCLOCK with CPUCLOCK_SCHED.
 	const sched = 2
