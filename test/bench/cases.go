@@ -67,11 +67,11 @@ var settings = map[string]setting{
 	// With three members RollingUpdate's maxUnavailable could only be one, which it is anyway.
 	result.Healthy3: {members: 3, everyLeader: true, alone: true, arms: []string{result.OrderedReady, result.Parallel, result.Quorate, result.QuorateEvict}, limit: healthyLimit},
 	result.Healthy5: {
-		members: 5, everyLeader: true, rounds: 2, limit: healthyLimit,
+		members: 5, everyLeader: true, rounds: 1, alone: true, limit: healthyLimit,
 		arms: []string{result.Parallel, result.MaxUnavailable, result.Quorate, result.QuorateMax},
 	},
 	result.Healthy7: {
-		members: 7, everyLeader: true, rounds: 1, limit: healthyLimit,
+		members: 7, everyLeader: true, rounds: 1, alone: true, limit: healthyLimit,
 		arms: []string{result.Parallel, result.MaxUnavailable, result.Quorate, result.QuorateTwo, result.QuorateMax},
 	},
 	result.OneDown: {

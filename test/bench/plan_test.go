@@ -50,7 +50,7 @@ func TestAPlanHasEveryCaseByEveryArmUnderEveryLeaderOnceInARound(t *testing.T) {
 			{healthy3, 3, []int{0, 1, 2}, []string{ordered, parallel, quorate, evict}},
 		}},
 		"large clusters take part in fewer rounds": {3, []string{healthy5, healthy7}, nil, []part{
-			{healthy5, 2, []int{0, 1, 2, 3, 4}, []string{parallel, most, quorate, quorateMost}},
+			{healthy5, 1, []int{0, 1, 2, 3, 4}, []string{parallel, most, quorate, quorateMost}},
 			{healthy7, 1, []int{0, 1, 2, 3, 4, 5, 6}, []string{parallel, most, quorate, twice, quorateMost}},
 		}},
 		"nothing takes part in more rounds than there are": {1, []string{healthy5}, []string{quorate}, []part{
@@ -114,6 +114,22 @@ func TestTheArmsOfAPairFollowEachOther(t *testing.T) {
 		}
 		require.ElementsMatch(t, group[0].setting.arms, arms, "%s under leader %d, round %d", group[0].name, group[0].leader, group[0].round)
 	}
+}
+
+func TestRoundsFollowEachOtherAndInEachWhatWantsTheMachineForItselfComesFirst(t *testing.T) {
+	todo := plan(3, nil, nil, 1)
+	require.Equal(t, []turn{{1, todo}}, turns(todo, 1), "with one lane, nothing shares the machine")
+
+	var again [][]planned
+	for i, turn := range turns(todo, 2) {
+		again = append(again, turn.groups...)
+		require.Equal(t, 1+i%2, turn.lanes)
+		for _, group := range turn.groups {
+			require.Equal(t, 1+i/2, group[0].round)
+			require.Equal(t, turn.lanes == 1, group[0].setting.alone, group[0].name)
+		}
+	}
+	require.ElementsMatch(t, slotsOf(todo), slotsOf(again))
 }
 
 func TestPositionsCountTheTrials(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -34,7 +35,7 @@ type Options struct {
 	// Short leaves as much as shows that everything works.
 	Short bool
 	// Lanes is how many trials run at a time. One is right where milliseconds count: healthy
-	// clusters of three members run alone whatever this says. Two on two cores save time.
+	// clusters run alone whatever this says. Two on two cores save time.
 	Lanes int
 	// Keep leaves the data and logs of all processes in the directory.
 	Keep bool
@@ -56,24 +57,46 @@ func Trials(ctx context.Context, o Options) error {
 	if len(todo) == 0 {
 		return fmt.Errorf("no trial matches cases %q and arms %q; the cases are %q, the arms %q", o.Cases, o.Arms, result.CaseNames(), result.ArmNames())
 	}
-	r := &run{options: o, began: time.Now()}
-	var alone, beside [][]planned
-	for _, group := range todo {
-		r.total += len(group)
-		if o.Lanes > 1 && !group[0].setting.alone {
-			beside = append(beside, group)
-		} else {
-			alone = append(alone, group)
+	r := &run{options: o, began: time.Now(), total: len(slices.Concat(todo...))}
+	var err error
+	for _, turn := range turns(todo, o.Lanes) {
+		if err = r.lanes(ctx, turn); err != nil {
+			break
 		}
-	}
-	err := r.lanes(ctx, alone, 1)
-	if err == nil {
-		err = r.lanes(ctx, beside, o.Lanes)
 	}
 	if left := r.total - r.done; err == nil && left > 0 {
 		o.Say(fmt.Sprintf("%v have passed: %d of %d trials are left out", o.For, left, r.total))
 	}
 	return err
+}
+
+// turn is what so many lanes do before anything else is done.
+type turn struct {
+	lanes  int
+	groups [][]planned
+}
+
+// turns are those of a run, round after round, so that a limit of time costs the last rounds
+// and no case. In each round come first those that want the machine for themselves.
+func turns(todo [][]planned, lanes int) []turn {
+	if lanes <= 1 {
+		return []turn{{1, todo}}
+	}
+	var all []turn
+	for len(todo) > 0 {
+		alone, beside := turn{lanes: 1}, turn{lanes: lanes}
+		round := todo[0][0].round
+		for len(todo) > 0 && todo[0][0].round == round {
+			if todo[0][0].setting.alone {
+				alone.groups = append(alone.groups, todo[0])
+			} else {
+				beside.groups = append(beside.groups, todo[0])
+			}
+			todo = todo[1:]
+		}
+		all = append(all, alone, beside)
+	}
+	return all
 }
 
 // run is what the lanes have in common.
@@ -88,18 +111,18 @@ type run struct {
 	keep bool
 }
 
-// lanes does the groups, so many at a time. Each lane has control planes of its own.
-func (r *run) lanes(ctx context.Context, groups [][]planned, n int) error {
+// lanes takes a turn. Each lane has control planes of its own.
+func (r *run) lanes(ctx context.Context, t turn) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	queue := make(chan []planned, len(groups))
-	for _, group := range groups {
+	queue := make(chan []planned, len(t.groups))
+	for _, group := range t.groups {
 		queue <- group
 	}
 	close(queue)
-	errs := make([]error, n)
+	errs := make([]error, t.lanes)
 	var lanes sync.WaitGroup
-	for lane := range n {
+	for lane := range t.lanes {
 		lanes.Go(func() {
 			if errs[lane] = r.lane(ctx, queue); errs[lane] != nil {
 				cancel()

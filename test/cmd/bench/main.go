@@ -104,7 +104,7 @@ func parse(args []string) (options, []string, error) {
 		flags.PrintDefaults()
 	}
 	flags.BoolVar(&o.Short, "short", false, "measure just enough to show that everything works, in some minutes; the figures mean nothing")
-	flags.IntVar(&o.Rounds, "rounds", 3, "how often every case is played by every arm (those of 5 members at most 2 times, of 7 once)")
+	flags.IntVar(&o.Rounds, "rounds", 3, "how often every case is played by every arm (those of 5 and 7 members once)")
 	cases := flags.String("cases", "", "only these cases, separated by commas: "+strings.Join(result.CaseNames(), ","))
 	arms := flags.String("arms", "", "only these arms: "+strings.Join(result.ArmNames(), ","))
 	parts := flags.String("parts", strings.Join(allParts, ","), "what to measure")
@@ -112,7 +112,7 @@ func parse(args []string) (options, []string, error) {
 	flags.Uint64Var(&o.Seed, "seed", 1, "what the order of the trials is drawn from")
 	flags.StringVar(&o.Dir, "dir", "", "directory for the raw data and the report (default: a new one in .build/bench); that of an earlier run is refused")
 	flags.StringVar(&o.out, "out", "", "directory for the report (default: that of the raw data)")
-	flags.IntVar(&o.Lanes, "lanes", 1, "how many trials run at a time, but for healthy clusters of three members, whose milliseconds count; two save time on two cores")
+	flags.IntVar(&o.Lanes, "lanes", 1, "how many trials run at a time, but for healthy clusters, whose milliseconds count; two save time on two cores")
 	flags.IntVar(&o.fleet.Clusters, "fleet-clusters", 1000, "how many StatefulSets the large fleet has")
 	flags.DurationVar(&o.fleet.Over, "fleet-over", 6*time.Minute, "the time over which all of them change; everything shares this machine's cores, and two of them do not carry a thousand rollouts at once")
 	flags.IntVar(&o.atOnce, "fleet-at-once", 200, "how many StatefulSets the small fleet has, which all change at once")
