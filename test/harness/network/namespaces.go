@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -20,6 +21,9 @@ import (
 // maxNetworks is how many Namespaces can exist in one harness at a time; each takes a
 // /24 of 10.244.0.0/16.
 const maxNetworks = 255
+
+// nameLingers is for how long the name of a pod that has gone still resolves.
+const nameLingers = 5 * time.Second
 
 // podInterface is the name of a pod's interface, as in a cluster.
 const podInterface = "eth0"
@@ -35,6 +39,12 @@ const podInterface = "eth0"
 // ([Namespaces.SetHosts]). The file changes in place as pods come and go. Programs may
 // remember it for a while, Go's resolver for five seconds. Every other name fails at once.
 //
+// A pod that has gone leaves its name behind for a while (nameLingers), as in the caches of
+// a cluster's DNS. Its successor has the same address, so that a name never leads astray.
+// Without this, a program that asked in the moment between the two would find
+// the name missing for the five seconds that it remembers it, and whatever waits for the
+// successor would be measured by that.
+//
 // The hub and the harness itself do not see these names.
 type Namespaces struct {
 	dir       string
@@ -42,9 +52,11 @@ type Namespaces struct {
 	program   string
 	addresses *allocator
 
-	mu      sync.Mutex
-	hub     *station
-	pods    map[string]*attachedPod
+	mu   sync.Mutex
+	hub  *station
+	pods map[string]*attachedPod
+	// gone are the pods whose names linger.
+	gone    map[string]gonePod
 	aliases map[string]map[string]string
 	// redirected leads names astray, in all pods.
 	redirected map[string]string
@@ -59,6 +71,13 @@ type station struct {
 	link   netlink.Link
 	// deaf holds the addresses that are cut off from here at the moment.
 	deaf map[netip.Addr]bool
+}
+
+type gonePod struct {
+	pod     Pod
+	address netip.Addr
+	// forget takes the name away when its time has come.
+	forget *time.Timer
 }
 
 type attachedPod struct {
@@ -96,6 +115,7 @@ func NewNamespaces(dir string) (*Namespaces, error) {
 		dir:     dir,
 		program: program,
 		pods:    map[string]*attachedPod{},
+		gone:    map[string]gonePod{},
 		aliases: map[string]map[string]string{}, redirected: map[string]string{},
 		cuts: newCuts(),
 	}
@@ -185,6 +205,7 @@ func (n *Namespaces) Attach(_ context.Context, pod Pod) (Attachment, error) {
 			return Attachment{}, fmt.Errorf("attach pod %s: %w", podKey, err)
 		}
 		n.pods[podKey] = attached
+		n.forget(podKey)
 		err = errors.Join(n.applyCuts(), n.writeHosts())
 		if err != nil {
 			delete(n.pods, podKey)
@@ -340,10 +361,30 @@ func (n *Namespaces) Detach(_ context.Context, pod Pod) error {
 		return nil
 	}
 	delete(n.pods, podKey)
+	n.gone[podKey] = gonePod{attached.pod, attached.address, time.AfterFunc(nameLingers, func() { n.expire(podKey, pod.UID) })}
 	if err := errors.Join(n.disconnect(attached), n.writeHosts()); err != nil {
 		return fmt.Errorf("detach pod %s: %w", podKey, err)
 	}
 	return nil
+}
+
+// expire takes the name of a pod away that has gone, unless a successor has it by now.
+func (n *Namespaces) expire(podKey, uid string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.gone[podKey].pod.UID != uid {
+		return
+	}
+	delete(n.gone, podKey)
+	_ = n.writeHosts() // As in SetHosts.
+}
+
+// forget ends the lingering of a name.
+func (n *Namespaces) forget(podKey string) {
+	if g, ok := n.gone[podKey]; ok {
+		g.forget.Stop()
+		delete(n.gone, podKey)
+	}
 }
 
 // SetHosts implements [Network].
@@ -376,7 +417,10 @@ func (n *Namespaces) Redirect(name, address string) error {
 
 // writeHosts brings the hosts files of all pods up to date.
 func (n *Namespaces) writeHosts() error {
-	published := make(map[Pod]netip.Addr, len(n.pods))
+	published := make(map[Pod]netip.Addr, len(n.pods)+len(n.gone))
+	for _, g := range n.gone {
+		published[g.pod] = g.address
+	}
 	for _, attached := range n.pods {
 		published[attached.pod] = attached.address
 	}
@@ -398,6 +442,9 @@ func (n *Namespaces) Close() error {
 	for podKey, attached := range n.pods {
 		errs = append(errs, n.disconnect(attached))
 		delete(n.pods, podKey)
+	}
+	for podKey := range n.gone {
+		n.forget(podKey)
 	}
 	errs = append(errs, n.hub.handle.LinkDel(n.hub.link))
 	n.hub.handle.Close()

@@ -299,9 +299,12 @@ func TestNamesInPods(t *testing.T) {
 		require.NoError(t, err)
 		require.NotContains(t, string(content), "etcd-peer")
 	})
-	t.Run("the name of a pod that has gone does not exist", func(t *testing.T) {
+	t.Run("the name of a pod that has gone lingers, and then does not exist", func(t *testing.T) {
 		require.NoError(t, b.process.Stop(context.Background(), 0))
 		require.NoError(t, n.Detach(context.Background(), b.pod))
+		hosts, err := os.ReadFile(filepath.Join(n.dir, a.pod.Namespace, a.pod.Name, "hosts"))
+		require.NoError(t, err)
+		require.Contains(t, string(hosts), b.peerName())
 		require.Eventually(t, func() bool {
 			return a.ask("/resolve", "name", b.peerName()) == "not found"
 		}, time.Minute, 50*time.Millisecond)
