@@ -550,6 +550,47 @@ func TestASessionGoesOnElsewhereWhenTheMemberItLivesAtIsLost(t *testing.T) {
 	})
 }
 
+// New connections to all members are made only where the session's own does not answer.
+func TestALockIsGivenBackOverTheSessionsOwnConnectionUnlessItsMemberGoesToo(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		gone  bool
+		dials int // to another member
+	}{
+		{"its member answers", false, 0},
+		{"its member goes at the same moment", true, 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := etcdtest.StartInMemory(t, 3)
+				s, err := openSession(t.Context(), c.Dial, []string{c.URL(1)}, keysOf("ns", "etcd"), 10*time.Second, time.Second)
+				if err != nil {
+					t.Fatal(err)
+				}
+				s.addresses = c.URLs
+				tenure, err := s.wait(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if tc.gone {
+					c.Stop(1)
+				}
+				if err := tenure.release(t.Context()); err != nil {
+					t.Errorf("release: %v", err)
+				}
+				for _, key := range c.Keys() {
+					if strings.HasPrefix(key, lock) {
+						t.Errorf("%s is still there", key)
+					}
+				}
+				if n := c.Dials(c.URL(0)); n != tc.dials {
+					t.Errorf("%d connections to another member, want %d", n, tc.dials)
+				}
+			})
+		})
+	}
+}
+
 // A stranger's key is never deleted, whatever our own claims.
 func TestAReleaseIsGuardedByTheRevisionOfItsOwnKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -25,6 +25,11 @@ const releaseTimeout = time.Second
 // releaseRetry is the pause between two attempts to release the lock.
 const releaseRetry = releaseTimeout / 10
 
+// headStart is for how long only the session's own connection is tried, which answers at once
+// unless its member goes at the same moment: new connections to all members cost them, and
+// whoever waits for the lock, more than that.
+const headStart = releaseTimeout / 20
+
 var (
 	errSessionLost = errors.New("the etcd session ended while waiting for the lock")
 	// errNotOurs ends a tenure: a lock key that is gone does not come back.
@@ -334,8 +339,8 @@ func (t *tenure) handOver(ctx context.Context, to selfupdate.Peer) error {
 	})
 }
 
-// giveBack sends a transaction over every member at once, each over a connection of
-// its own, and then ends the session. On SIGTERM the local etcd goes at the same moment,
+// giveBack sends a transaction, after a moment over every member at once, each over a
+// connection of its own, and then ends the session. On SIGTERM the local etcd goes at the same moment,
 // and a client that has seen members come and go may be waiting to connect again. The
 // transaction has to have the same effect once or several times.
 func (t *tenure) giveBack(ctx context.Context, over func(context.Context, *clientv3.Client) error) error {
@@ -355,16 +360,22 @@ func (t *tenure) giveBack(ctx context.Context, over func(context.Context, *clien
 	answers := make(chan error)
 	var asked sync.WaitGroup
 	asked.Go(func() { answers <- insist(t.client) })
-	for _, endpoint := range slices.Compact(slices.Sorted(slices.Values(t.addresses()))) {
-		asked.Go(func() {
-			client, err := t.dial([]string{endpoint})
-			if err == nil {
-				err = insist(client)
-				_ = client.Close() // Only our own end.
-			}
-			answers <- err
-		})
-	}
+	asked.Go(func() {
+		wait(trying, headStart, nil)
+		if trying.Err() != nil {
+			return
+		}
+		for _, endpoint := range slices.Compact(slices.Sorted(slices.Values(t.addresses()))) {
+			asked.Go(func() {
+				client, err := t.dial([]string{endpoint})
+				if err == nil {
+					err = insist(client)
+					_ = client.Close() // Only our own end.
+				}
+				answers <- err
+			})
+		}
+	})
 	go func() { asked.Wait(); close(answers) }()
 	var failed error
 	done := false
