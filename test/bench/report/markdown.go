@@ -250,7 +250,7 @@ func caseSection(p *page, r *Report, c result.Case, pictures []picture) {
 			row.P99Latency.times(1000).String(), row.Planned.counts(), row.Unplanned.counts(), row.FewestServing.counts(), row.FewestReady.counts(),
 		})
 		rollouts = append(rollouts, []string{
-			arm, fmt.Sprintf("%d of %d", row.Completed, row.Trials), row.Rollout.String(), row.Ratio.with(3), row.Gap.times(1000).with(0),
+			arm, fmt.Sprintf("%d of %d", row.Completed, row.Trials), row.Rollout.String(), row.Ratio.with(3), row.Beyond.with(2), row.Gap.times(1000).with(0),
 			row.FirstAction.String(), row.Requests.counts(), row.CPU.String(), row.Anonymous.String(), row.Resident.String(),
 		})
 	}
@@ -258,10 +258,11 @@ func caseSection(p *page, r *Report, c result.Case, pictures []picture) {
 		"Arm", "without quorum (s)", "longest write stall (ms)", "writes failed", "retried", "lost (sum)", "p99 write latency (ms)",
 		"leader changes: planned", "unplanned", "fewest serving voters", "fewest Ready pods",
 	}, clients)
-	p.line("How the rollout went. The ratio is that of the rollout time to the sum of the pods' own down-times; requests are the")
-	p.line("sidecars' to Kubernetes, CPU that of all sidecars together, memory that of the largest one:\n")
+	p.line("How the rollout went. The ratio is that of the rollout time to the sum of the pods' own down-times, beyond is")
+	p.line("their difference where pods are not down together; requests are the sidecars' to Kubernetes, CPU that of all sidecars")
+	p.line("together, memory that of the largest one:\n")
 	p.table(1, []string{
-		"Arm", "completed", "rollout (s)", "ratio", "settled → next removal (ms)", "first action (s)",
+		"Arm", "completed", "rollout (s)", "ratio", "beyond (s)", "settled → next removal (ms)", "first action (s)",
 		"requests", "CPU (s)", "anonymous memory (MiB)", "resident (MiB)",
 	}, rollouts)
 	if c.Healthy {

@@ -33,8 +33,11 @@ type Row struct {
 	FewestReady   Spread `json:"fewestReady"`
 
 	// Rollout is never where a trial did not complete, FirstAction where nothing was done.
-	Rollout     Spread `json:"rollout"`
-	Ratio       Spread `json:"ratio"`
+	Rollout Spread `json:"rollout"`
+	Ratio   Spread `json:"ratio"`
+	// Beyond is the rollout time less the sum of the pods' own down-times, where those did not
+	// overlap.
+	Beyond      Spread `json:"beyond"`
 	FirstAction Spread `json:"firstAction"`
 	// Gap is that of all gaps of all trials.
 	Gap Spread `json:"gap"`
@@ -181,7 +184,7 @@ func rowOf(c result.Case, arm result.Arm, all []result.Trial) Row {
 		Rollout:       spread(trials, rollout),
 		FirstAction:   spread(trials, firstAction),
 	}
-	var ratios, gaps []Number
+	var ratios, beyond, gaps []Number
 	kinds := map[string]bool{}
 	for _, t := range trials {
 		if t.Completed {
@@ -189,6 +192,9 @@ func rowOf(c result.Case, arm result.Arm, all []result.Trial) Row {
 		}
 		if t.Ratio > 0 {
 			ratios = append(ratios, Number(t.Ratio))
+			if t.Seconds > t.DownSeconds {
+				beyond = append(beyond, Number(t.Seconds-t.DownSeconds))
+			}
 		}
 		for _, gap := range t.Gaps {
 			gaps = append(gaps, Number(gap))
@@ -200,7 +206,7 @@ func rowOf(c result.Case, arm result.Arm, all []result.Trial) Row {
 		row.Unverified += t.Unverified
 		row.Sidecars = max(row.Sidecars, t.Usage.Processes)
 	}
-	row.Ratio, row.Gap = spreadOf(ratios), spreadOf(gaps)
+	row.Ratio, row.Beyond, row.Gap = spreadOf(ratios), spreadOf(beyond), spreadOf(gaps)
 	if row.Sidecars > 0 {
 		row.Requests = spread(trials, func(t result.Trial) Number { return Number(sum(t.Requests)) })
 		row.CPU = spread(trials, func(t result.Trial) Number { return Number(t.Usage.CPUSeconds) })
