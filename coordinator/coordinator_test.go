@@ -530,13 +530,29 @@ func TestTheQueue(t *testing.T) {
 	}
 }
 
+// opened is a session at these endpoints, and owner the tenure of one that has got the lock.
+func opened(t *testing.T, c *etcdtest.Cluster, endpoints ...string) *session {
+	t.Helper()
+	s, err := openSession(t.Context(), c.Dial, endpoints, keysOf("ns", "etcd"), 10*time.Second, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func owner(t *testing.T, c *etcdtest.Cluster, endpoints ...string) *tenure {
+	t.Helper()
+	held, err := opened(t, c, endpoints...).wait(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return held
+}
+
 func TestASessionGoesOnElsewhereWhenTheMemberItLivesAtIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := etcdtest.StartInMemory(t, 3)
-		s, err := openSession(t.Context(), c.Dial, []string{c.URL(1)}, keysOf("ns", "etcd"), 10*time.Second, time.Second)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := opened(t, c, c.URL(1))
 		defer s.close(t.Context())
 		s.leaveHome(c.URLs)
 		if err := s.announce(t.Context(), selfupdate.Presence{Pod: "etcd-1"}); err != nil {
@@ -563,15 +579,8 @@ func TestALockIsGivenBackOverTheSessionsOwnConnectionUnlessItsMemberGoesToo(t *t
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := etcdtest.StartInMemory(t, 3)
-				s, err := openSession(t.Context(), c.Dial, []string{c.URL(1)}, keysOf("ns", "etcd"), 10*time.Second, time.Second)
-				if err != nil {
-					t.Fatal(err)
-				}
-				s.addresses = c.URLs
-				tenure, err := s.wait(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
+				tenure := owner(t, c, c.URL(1))
+				tenure.addresses = c.URLs
 				if tc.gone {
 					c.Stop(1)
 				}
@@ -595,14 +604,7 @@ func TestALockIsGivenBackOverTheSessionsOwnConnectionUnlessItsMemberGoesToo(t *t
 func TestAReleaseIsGuardedByTheRevisionOfItsOwnKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := etcdtest.StartInMemory(t, 1)
-		s, err := openSession(t.Context(), c.Dial, c.URLs(), keysOf("ns", "etcd"), 10*time.Second, time.Second)
-		if err != nil {
-			t.Fatal(err)
-		}
-		tenure, err := s.wait(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		tenure := owner(t, c, c.URLs()...)
 		key := c.Keys()[0]
 		c.Delete(key)
 		c.Put(key, "somebody else's")

@@ -339,10 +339,11 @@ func (t *tenure) handOver(ctx context.Context, to selfupdate.Peer) error {
 	})
 }
 
-// giveBack sends a transaction, after a moment over every member at once, each over a
-// connection of its own, and then ends the session. On SIGTERM the local etcd goes at the same moment,
-// and a client that has seen members come and go may be waiting to connect again. The
-// transaction has to have the same effect once or several times.
+// giveBack sends a transaction over the session's own connection and, where that has not
+// answered after headStart, over every member at once, each over a connection of its own; and
+// then ends the session. On SIGTERM the local etcd goes at the same moment, and a client that
+// has seen members come and go may be waiting to connect again. The transaction has to have
+// the same effect once or several times.
 func (t *tenure) giveBack(ctx context.Context, over func(context.Context, *clientv3.Client) error) error {
 	trying, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout/2)
 	defer cancel()

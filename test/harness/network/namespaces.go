@@ -41,9 +41,9 @@ const podInterface = "eth0"
 //
 // A pod that has gone leaves its name behind for a while (nameLingers), as in the caches of
 // a cluster's DNS. Its successor has the same address, so that a name never leads astray.
-// Without this, a program that asked in the moment between the two would find
-// the name missing for the five seconds that it remembers it, and whatever waits for the
-// successor would be measured by that.
+// Without this, a program that asked in the moment between the two would find the name
+// missing for the five seconds that it remembers it, and whatever waits for the successor
+// would be measured by that.
 //
 // The hub and the harness itself do not see these names.
 type Namespaces struct {
@@ -362,7 +362,7 @@ func (n *Namespaces) Detach(_ context.Context, pod Pod) error {
 	}
 	delete(n.pods, podKey)
 	n.gone[podKey] = gonePod{attached.pod, attached.address, time.AfterFunc(nameLingers, func() { n.expire(podKey, pod.UID) })}
-	if err := errors.Join(n.disconnect(attached), n.writeHosts()); err != nil {
+	if err := n.disconnect(attached); err != nil {
 		return fmt.Errorf("detach pod %s: %w", podKey, err)
 	}
 	return nil
