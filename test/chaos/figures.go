@@ -89,12 +89,18 @@ func (f *Figures) faults() int {
 }
 
 // round takes a round in.
-func (f *Figures) round(r Round, judgements []Judgement, took time.Duration) {
+func (f *Figures) round(r Round, took time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	count(&f.Changes, r.Change.Kind)
 	f.Chaos += took
 	f.Slowest = max(f.Slowest, took)
+}
+
+// judged takes judgements in.
+func (f *Figures) judged(judgements []Judgement) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	for _, j := range judgements {
 		by := j.By
 		if j.Ours {
