@@ -56,8 +56,11 @@ type kube struct {
 	gone, back func(ordinal int)
 	// slow is how long a list of pods takes.
 	slow time.Duration
-	// lists counts the lists of pods.
-	lists int
+	// lists counts the lists of pods; recordLast is true if the record was read after the
+	// last of them. A look reads the record first: what it then sees includes whatever a
+	// removal did that had left the record by then.
+	lists      int
+	recordLast bool
 	// promotions counts the patches of the StatefulSet's status; promoteErr is the answer.
 	promotions int
 	promoteErr error
@@ -197,6 +200,7 @@ type kubePods struct{ *kube }
 func (k kubePods) List(ctx context.Context, _ metav1.ListOptions) (*corev1.PodList, error) {
 	k.mu.Lock()
 	k.lists++
+	k.recordLast = false
 	list, err, slow := &corev1.PodList{}, k.err, k.slow
 	for _, p := range k.pods {
 		list.Items = append(list.Items, *p.DeepCopy())
@@ -225,6 +229,7 @@ var leases = schema.GroupResource{Group: "coordination.k8s.io", Resource: "lease
 func (k kubeLeases) Get(_ context.Context, name string, _ metav1.GetOptions) (*coordinationv1.Lease, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.recordLast = true
 	if k.err != nil {
 		return nil, k.err
 	}
@@ -349,6 +354,9 @@ func (k kubePods) Delete(_ context.Context, name string, opts metav1.DeleteOptio
 		return apierrors.NewConflict(resource, name, fmt.Errorf("precondition failed"))
 	}
 	k.happened("deleted %s", name)
+	if k.recordLast {
+		k.happened("that was decided on a look which read the record after the pods")
+	}
 	if k.lease != nil {
 		holder, _, _ := strings.Cut(*k.lease.Spec.HolderIdentity, "_")
 		k.removedBy = append(k.removedBy, name+" by "+holder)

@@ -454,7 +454,8 @@ func (l *leader) choose(d rollout.Decision, peers []selfupdate.Peer) selfupdate.
 	return selfupdate.Choose(d, peers, l.memory.ownPodNext(now, selfupdate.OwnPodNext(d)))
 }
 
-// gather reads everything live: the record, the workload, etcd.
+// gather reads everything live: the record, the workload, etcd. The record comes first: a
+// removal that it does not name any more has had its effect by then, and the pods show it.
 func (l *leader) gather(ctx context.Context) (rollout.State, record.Lease, string, error) {
 	reading, cancel := context.WithTimeout(ctx, l.cfg.RequestTimeout)
 	defer cancel()
