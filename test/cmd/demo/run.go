@@ -230,9 +230,6 @@ func (d *demo) rollOut(ctx context.Context) (err error) {
 		return context.Cause(ctx)
 	}
 	if err != nil {
-		if limited.Err() != nil {
-			err = fmt.Errorf("%w: %w", context.Cause(limited), err)
-		}
 		d.outcome.unfinished = err
 		d.say(red, "the rollout does not come to its end: %v", err)
 	}
