@@ -83,7 +83,7 @@ func (e *Env) CreateCluster(ctx context.Context, s Spec) (*Cluster, error) {
 		Data:       map[string]string{"kubeconfig": e.kubeconfig(), "ca.crt": string(e.API.CAPEM())},
 	}, create)
 	try(err)
-	for _, svc := range s.services() {
+	for _, svc := range e.services(s) {
 		_, err = core.Services(Namespace).Create(ctx, svc, create)
 		try(err)
 	}
@@ -132,7 +132,7 @@ func (c *Cluster) Pods() []string {
 // Endpoint is a member's client URL as the harness reaches it: by address, because
 // names resolve only inside pods.
 func (c *Cluster) Endpoint(pod string) string {
-	return fmt.Sprintf("%s://%s:2379", c.Spec.scheme(), c.env.Network.AddressOf(Namespace, pod))
+	return fmt.Sprintf("%s://%s:%d", c.Spec.scheme(), c.env.Network.AddressOf(Namespace, pod), c.env.ports.client)
 }
 
 // Endpoints are the client URLs of all members.

@@ -86,10 +86,17 @@ type Env struct {
 	Client   kubernetes.Interface
 	Timeline *Timeline
 
-	mode Mode
+	mode  Mode
+	ports ports
 	// closers undo what Start did, last first.
 	closers []func(context.Context) error
 }
+
+// ports are those on which every etcd listens at its pod's address.
+type ports struct{ client, peer, metrics int }
+
+// druidPorts are etcd-druid's.
+var druidPorts = ports{client: 2379, peer: 2380, metrics: 9095}
 
 // Start builds what is not built yet and starts everything. On failure nothing is
 // left running.
@@ -120,12 +127,7 @@ func Start(ctx context.Context, o Options) (env *Env, err error) {
 	if e.Binaries, err = build.All(ctx, say); err != nil {
 		return nil, fmt.Errorf("build the binaries: %w", err)
 	}
-	if e.mode == Namespaces {
-		e.Network, err = network.NewNamespaces(filepath.Join(o.Dir, "network"))
-	} else {
-		e.Network, err = network.NewLoopback()
-	}
-	if err != nil {
+	if err := e.makeNetwork(); err != nil {
 		return nil, fmt.Errorf("make the network: %w", err)
 	}
 	e.onClose(func(context.Context) error { return e.Network.Close() })
@@ -176,6 +178,29 @@ func Start(ctx context.Context, o Options) (env *Env, err error) {
 	}
 	e.onClose(e.Agent.Close)
 	return e, nil
+}
+
+// makeNetwork makes the network, and finds the ports that are free in it: all of them where
+// every pod has a network of its own.
+func (e *Env) makeNetwork() (err error) {
+	e.ports = druidPorts
+	if e.mode == Namespaces {
+		e.Network, err = network.NewNamespaces(filepath.Join(e.Dir, "network"))
+		return err
+	}
+	loopback, err := network.NewLoopback()
+	if err != nil {
+		return err
+	}
+	free, err := loopback.Ports(druidPorts.client, druidPorts.peer, druidPorts.metrics)
+	if err != nil {
+		return errors.Join(err, loopback.Close())
+	}
+	e.Network, e.ports = loopback, ports{client: free[0], peer: free[1], metrics: free[2]}
+	if e.ports != druidPorts {
+		e.Timeline.Note("harness", "another server of the machine has a port of etcd's: %+v in the place of %+v", e.ports, druidPorts)
+	}
+	return nil
 }
 
 func (e *Env) onClose(f func(context.Context) error) { e.closers = append(e.closers, f) }
