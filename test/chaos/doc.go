@@ -70,5 +70,6 @@
 // Lost disks, wrong clocks and a store of Kubernetes that loses data are not drawn, nor is an
 // operator who deletes the record or the pods of a majority. Without root there are no
 // network namespaces and no mounts: partitions and disk faults are left out then, and counted
-// as missed. Pods are never deleted by force.
+// as missed. Without /dev/fuse that holds for slow disks alone. Pods are never deleted by
+// force.
 package chaos

@@ -62,12 +62,14 @@ var flags = []string{"--lock-ttl=3s", "--record-duration=8s", "--max-evidence-ag
 
 // life is one cluster's life by its script.
 type life struct {
-	script  Script
-	mode    harness.Mode
-	dir     string
-	say     func(string)
-	figures *Figures
-	began   time.Time
+	script Script
+	mode   harness.Mode
+	// slowDisks is true if the disk of one member can be made slow.
+	slowDisks bool
+	dir       string
+	say       func(string)
+	figures   *Figures
+	began     time.Time
 
 	env      *harness.Env
 	cluster  *harness.Cluster
@@ -189,7 +191,7 @@ func (l *life) makeDisks() error {
 	}
 	for n := range mostMembers {
 		pod := fmt.Sprintf("%s-%d", clusterName, n)
-		d, err := disk.New(l.env.Agent.ClaimDir(harness.Namespace, clusterName+"-"+pod), diskSize, n == l.script.SlowDisk)
+		d, err := disk.New(l.env.Agent.ClaimDir(harness.Namespace, clusterName+"-"+pod), diskSize, l.slowDisks && n == l.script.SlowDisk)
 		if err != nil {
 			return err
 		}
