@@ -22,7 +22,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
@@ -83,7 +82,8 @@ type Env struct {
 	Network network.Network
 	Agent   *node.Agent
 	// Client acts as cluster administrator.
-	Client   kubernetes.Interface
+	Client kubernetes.Interface
+	// Timeline is Dir/timeline.log.
 	Timeline *Timeline
 
 	mode  Mode
@@ -114,7 +114,10 @@ func Start(ctx context.Context, o Options) (env *Env, err error) {
 	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
 		return nil, err
 	}
-	e := &Env{Dir: o.Dir, Timeline: NewTimeline(), mode: o.Network}
+	e := &Env{Dir: o.Dir, mode: o.Network}
+	if e.Timeline, err = startTimeline(filepath.Join(o.Dir, "timeline.log")); err != nil {
+		return nil, err
+	}
 	defer func() {
 		if err != nil {
 			stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
@@ -205,8 +208,8 @@ func (e *Env) makeNetwork() (err error) {
 
 func (e *Env) onClose(f func(context.Context) error) { e.closers = append(e.closers, f) }
 
-// Close stops everything, last started first, and writes the timeline to
-// Dir/timeline.log. No process is left behind.
+// Close stops everything, last started first, and ends the timeline. No process is left
+// behind.
 func (e *Env) Close(ctx context.Context) error {
 	var errs []error
 	for len(e.closers) > 0 {
@@ -214,35 +217,5 @@ func (e *Env) Close(ctx context.Context) error {
 		errs = append(errs, e.closers[last](ctx))
 		e.closers = e.closers[:last]
 	}
-	errs = append(errs, os.WriteFile(filepath.Join(e.Dir, "timeline.log"), []byte(e.Timeline.String()), 0o644))
-	return errors.Join(errs...)
-}
-
-// Timeline is what happened, in order, as told by all parts.
-type Timeline struct {
-	start time.Time
-	mu    sync.Mutex
-	lines []string
-}
-
-// NewTimeline starts a timeline now.
-func NewTimeline() *Timeline { return &Timeline{start: time.Now()} }
-
-// Note adds a line.
-func (t *Timeline) Note(who, format string, args ...any) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	line := fmt.Sprintf("%8.3fs  %-9s %s", time.Since(t.start).Seconds(), who, fmt.Sprintf(format, args...))
-	t.lines = append(t.lines, line)
-}
-
-// String returns all lines.
-func (t *Timeline) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	text := ""
-	for _, l := range t.lines {
-		text += l + "\n"
-	}
-	return text
+	return errors.Join(append(errs, e.Timeline.close())...)
 }
