@@ -56,11 +56,24 @@ func (e LogEntry) String() string {
 		}
 		text += ": "
 	}
-	text += e.Message
+	text += e.Told()
 	if e.Error != "" {
 		text += ": " + e.Error
 	}
 	return text
+}
+
+// Told is the message, and the pod that it is about where the message does not name it
+// itself: "pod removed (etcd-main-2)".
+func (e LogEntry) Told() string {
+	switch {
+	case e.Subject != "" && !strings.Contains(e.Message, e.Subject):
+		return e.Message + " (" + e.Subject + ")"
+	case e.To != "" && !strings.Contains(e.Message, e.To):
+		return e.Message + " (to " + e.To + ")"
+	default:
+		return e.Message
+	}
 }
 
 // Journal collects what the sidecars of a cluster log, those of pods that are gone
