@@ -76,6 +76,7 @@ test-tools: ## Test the project's own tools
 .PHONY: test-monitoring
 test-monitoring: ## Test the alerts, the dashboard and every expression of them against the real metrics
 	test/monitoring/tools .build/monitoring
+	cd test && $(GO) test $(RACE) ./monitoring/fetched
 	cd test && $(GO) test $(RACE) -count=1 ./monitoring $(UPDATE)
 
 .PHONY: test-explorer
@@ -90,7 +91,7 @@ test-harness: ## Run the harness's own tests (builds Kubernetes and etcd the fir
 
 .PHONY: test-scenarios
 test-scenarios: ## Run real clusters through rollouts
-	test/monitoring/tools .build/monitoring
+	test/monitoring/tools .build/monitoring prometheus
 	cd test && $(GO) test $(RACE) -timeout 40m -v ./scenarios/...
 
 .PHONY: test-chaos
