@@ -43,6 +43,7 @@
 //   - None takes a serving member while another pod that we removed is away.
 //   - Every removal of ours stood on record with the pod's UID when it took effect.
 //   - A bad revision takes at most one pod that served, and never all pods.
+//   - A sidecar that is built with the race detector reports no data race.
 //   - The rollout completes within a bound after the last fault, with every member serving
 //     and the record at rest.
 //

@@ -88,13 +88,14 @@ func (f *Figures) faults() int {
 	return sum(f.Faults)
 }
 
-// round takes a round in.
-func (f *Figures) round(r Round, judgements []Judgement, took time.Duration) {
+// round takes a round in: what became of its removals, and the data races.
+func (f *Figures) round(r Round, judgements []Judgement, races []string, took time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	count(&f.Changes, r.Change.Kind)
 	f.Chaos += took
 	f.Slowest = max(f.Slowest, took)
+	f.Violations += len(races)
 	for _, j := range judgements {
 		by := j.By
 		if j.Ours {

@@ -276,10 +276,15 @@ func (l *life) round(ctx context.Context, n int, r Round) error {
 	if err := l.audit.err(); err != nil {
 		return fmt.Errorf("the auditor did not see everything: %w", err)
 	}
+	raced, err := judgeLogs(l.cluster.SidecarLogs())
+	if err != nil {
+		return err
+	}
+	wrong = append(wrong, raced...)
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
-	l.figures.round(r, judgements, time.Since(began))
+	l.figures.round(r, judgements, raced, time.Since(began))
 	l.tell("  %s", l.outcome(judgements, before, time.Since(began)))
 	if len(wrong) > 0 {
 		return &Failure{Seed: l.script.Seed, Round: n, What: wrong}

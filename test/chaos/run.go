@@ -39,8 +39,12 @@ const LastRound = faultPhase + 2*recoverWithin + verifyLimit + linearLimit + clo
 // those of all that was played. An error is a [Failure] where a promise was not kept.
 func Run(ctx context.Context, o Options) (*Figures, error) {
 	figures := &Figures{}
-	if _, err := build.All(ctx, o.Say); err != nil {
+	binaries, err := build.All(ctx, o.Say)
+	if err != nil {
 		return figures, fmt.Errorf("build the binaries: %w", err)
+	}
+	if binaries.Race() {
+		o.Say("with the race detector in the sidecars")
 	}
 	slowDisks := o.Network == harness.Namespaces
 	if err := disk.SlowAvailable(); slowDisks && err != nil {

@@ -95,12 +95,29 @@ const sidecarContainer = "backup-restore"
 // ReadLogs starts a journal from the first line of every sidecar of the cluster on.
 // Every entry is noted in the timeline too. Stop it in the end.
 func (c *Cluster) ReadLogs() *Journal {
+	return readLogs(c.sidecarLogs(), func(e LogEntry) { c.env.Timeline.Note("sidecar", "%s", e) })
+}
+
+// SidecarLogs are the paths of the logs of all sidecars of the cluster so far, those of pods
+// that are gone included.
+func (c *Cluster) SidecarLogs() []string {
+	var paths []string
+	for _, pattern := range c.sidecarLogs() {
+		matches, _ := filepath.Glob(pattern) // Only a malformed pattern is an error.
+		paths = append(paths, matches...)
+	}
+	slices.Sort(paths)
+	return paths
+}
+
+// sidecarLogs are the patterns that the logs of the sidecars match, by pod.
+func (c *Cluster) sidecarLogs() map[string]string {
 	logs := map[string]string{}
 	for n := range maxReplicas {
 		pod := c.Spec.podName(n)
 		logs[pod] = filepath.Join(c.env.Agent.LogDir(pod), "*-"+sidecarContainer+"-*.log")
 	}
-	return readLogs(logs, func(e LogEntry) { c.env.Timeline.Note("sidecar", "%s", e) })
+	return logs
 }
 
 // readLogs follows the files that match the patterns, by pod.

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -257,7 +256,7 @@ func (d *demo) measure(ctx context.Context) {
 	o.verification = err
 	o.figures = traffic.NewFigures(history, observation)
 	o.memory = d.monitor.mostMemory()
-	o.raceDetector = strings.HasSuffix(d.env.Binaries.Quorate, "-race")
+	o.raceDetector = d.env.Binaries.Race()
 	if err := d.save("history.json", history); err != nil {
 		d.say(yellow, "%v", err)
 	}
