@@ -136,7 +136,11 @@ func (c *Coordinator) introduce(ctx context.Context) error {
 		// Outside a member's pod (a Job, a laptop) there is no name that only one process
 		// at a time can have.
 		c.protocol.Identity = "outside_" + rand.Text()
-		c.log.WithField("identity", c.protocol.Identity).Info("this process runs outside the StatefulSet's pods")
+		text := "this process runs outside the StatefulSet's pods"
+		if c.cfg.PodName != "" {
+			text += ": " + c.cfg.PodName + " is none of them"
+		}
+		c.log.WithField("identity", c.protocol.Identity).Info(text)
 		return nil
 	}
 	c.self.Pod, c.self.UID, c.self.Revision = pod.Name, pod.UID, pod.Revision
@@ -181,12 +185,16 @@ const longestWithoutSession = 2 * time.Second
 
 // join opens a session and says who we are.
 func (c *Coordinator) join(ctx context.Context, self selfupdate.Presence) (*session, error) {
-	endpoints, err := c.sessionEndpoints(ctx)
+	endpoints, nobody, err := c.sessionEndpoints(ctx)
 	if err != nil {
 		return nil, err
 	}
 	s, err := openSession(ctx, c.cfg.Dial, endpoints, keysOf(c.cfg.Namespace, c.cfg.StatefulSet), c.cfg.LockTTL, c.cfg.ProbeTimeout)
-	if err != nil {
+	switch {
+	case err != nil && nobody != nil:
+		// clientv3 keeps trying, and then knows no better reason than that the time ran out.
+		return nil, fmt.Errorf("%w (%w)", err, nobody)
+	case err != nil:
 		return nil, err
 	}
 	s.leaveHome(c.addresses)
@@ -202,7 +210,7 @@ func (c *Coordinator) join(ctx context.Context, self selfupdate.Presence) (*sess
 }
 
 // sessionEndpoints returns where a session is to live: at the member of our own pod, if that
-// serves. Its error is that of ctx.
+// serves. Where no member is known to serve, nobody says why. The error is that of ctx.
 //
 // A session holds streams as long as it lives, and a member that is asked to end waits for
 // the streams of its clients, for up to seven seconds (etcd's request timeout). At home they
@@ -213,34 +221,37 @@ func (c *Coordinator) join(ctx context.Context, self selfupdate.Presence) (*sess
 // Otherwise every member that serves will do, so that the loss of one does not cost the
 // session; one that hangs already would only swallow requests. Where none serves, all that
 // are known have to do.
-func (c *Coordinator) sessionEndpoints(ctx context.Context) ([]string, error) {
+func (c *Coordinator) sessionEndpoints(ctx context.Context) (endpoints []string, nobody, err error) {
 	for pause := firstOwnLook; ; pause = min(2*pause, c.cfg.Interval) {
 		members := c.observer()
-		serving, err := members.Discover(ctx)
+		serving, unlisted := members.Discover(ctx)
 		c.remember(members.MemberURLs())
-		var endpoints []string
+		endpoints = nil
 		for i := range serving {
 			if c.member != "" && serving[i].Name == c.member {
-				return serving[i].ClientURLs, nil
+				return serving[i].ClientURLs, nil, nil
 			}
 			endpoints = append(endpoints, serving[i].ClientURLs...)
 		}
 		age := time.Since(c.started)
 		switch {
-		case c.member != "" && err != nil && age < listPatience:
+		case c.member != "" && unlisted != nil && age < listPatience:
 			// Where our own member is the only one configured there is nobody else to ask
 			// while it starts.
 		case len(endpoints) == 0:
-			return c.addresses(), nil
+			if unlisted == nil {
+				unlisted = errors.New("no voter on the member list answers a read")
+			}
+			return c.addresses(), unlisted, nil
 		case c.member == "":
-			return endpoints, nil
+			return endpoints, nil, nil
 		case age > c.cfg.LockTTL:
 			c.log.WithField("member", c.member).Info("the member of this pod does not serve; the session lives at the others")
-			return endpoints, nil
+			return endpoints, nil, nil
 		}
 		c.pause(ctx, pause)
 		if ctx.Err() != nil {
-			return nil, ctx.Err()
+			return nil, nil, ctx.Err()
 		}
 	}
 }
@@ -346,9 +357,10 @@ func (c *Coordinator) coordinate(ctx context.Context, t *tenure) {
 	} else {
 		err = t.release(ctx)
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		c.log.WithError(err).Warn("the lock was not released")
-	} else {
+	case l.coordinated:
 		c.log.Info("this sidecar does not coordinate any more")
 	}
 	if l.leaving {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -547,6 +548,56 @@ func owner(t *testing.T, c *etcdtest.Cluster, endpoints ...string) *tenure {
 		t.Fatal(err)
 	}
 	return held
+}
+
+func TestOnlyWhoHasCoordinatedSaysThatItDoesNotAnyMore(t *testing.T) {
+	for _, updates := range []bool{false, true} {
+		t.Run(fmt.Sprint("something to do: ", updates), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+				var log bytes.Buffer
+				stop := run(t, config(k, logTo(&log)))
+				within(t, time.Minute, "the lock", func() bool { return holders(k) == 1 })
+				if updates {
+					k.update("rev-2")
+					within(t, time.Minute, "the rollout", func() bool { return len(k.story()) > 0 })
+				}
+				stop()
+				for _, message := range []string{"coordinates now", "does not coordinate any more"} {
+					if said := strings.Contains(log.String(), message); said != updates {
+						t.Errorf("%q: %v\n%s", message, said, log.String())
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestTheLogSaysWhereNoSessionCouldBeHadAndWhy(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		lose func(c *etcdtest.Cluster)
+		why  string
+	}{
+		{"no connection to any member", func(c *etcdtest.Cluster) { c.Stop(0) }, "connection error"},
+		{"quorum is lost", (*etcdtest.Cluster).LoseQuorum, "no voter on the member list answers a read"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := newKube(t, 1, etcdtest.StartInMemory(t, 1))
+				tc.lose(k.etcd)
+				var log bytes.Buffer
+				stop := run(t, config(k, logTo(&log)))
+				<-time.After(10 * time.Second)
+				stop()
+				for _, want := range []string{"no etcd session; retrying", "grant a lease for the lock at " + k.etcd.URL(0) + ": ", tc.why} {
+					if !strings.Contains(log.String(), want) {
+						t.Errorf("the log does not say %q:\n%s", want, log.String())
+					}
+				}
+			})
+		})
+	}
 }
 
 func TestASessionGoesOnElsewhereWhenTheMemberItLivesAtIsLost(t *testing.T) {

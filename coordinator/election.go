@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -75,7 +76,7 @@ func openSession(ctx context.Context, dial membership.Dial, endpoints []string, 
 	defer cancel()
 	lease, err := client.Grant(granting, int64(ttl/time.Second))
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("grant a lease for the lock: %w", err), client.Close())
+		return nil, errors.Join(fmt.Errorf("grant a lease for the lock at %s: %w", strings.Join(endpoints, ", "), err), client.Close())
 	}
 	s, err := concurrency.NewSession(client, concurrency.WithLease(lease.ID))
 	if err != nil {

@@ -72,6 +72,8 @@ type leader struct {
 	// awaits counts the looks in a row in which only the sidecar was missing to which we would
 	// hand over.
 	awaits int
+	// coordinated is true once the record has been claimed.
+	coordinated bool
 	// epoch is that of our claim, underWay the removal on record, and unclear says that
 	// nobody knows how our own last one ended.
 	epoch    int
@@ -213,6 +215,7 @@ func (l *leader) roll(ctx context.Context) {
 		state, effect = l.protocol.Step(state, event, l.now())
 		l.renewed, l.epoch, l.underWay = state.Renewed, state.Epoch, state.Lease.Intent
 		if state.Claimed() && !claimed {
+			l.coordinated = true
 			l.account.coordinates(l.name(), state.Epoch)
 			l.log.WithFields(logrus.Fields{"by": l.right.String(), "epoch": state.Epoch}).Info("this sidecar coordinates now")
 		}

@@ -69,12 +69,13 @@ func (o *Observer) Close() {
 // Observe reads the member list and probes every member. It never fails: what could
 // not be read is missing from the result, and why is in the second value.
 func (o *Observer) Observe(ctx context.Context) (rollout.Membership, error) {
+	earlier := o.keys()
 	m, err := o.memberList(ctx)
 	if !m.Known {
 		return m, err
 	}
 	o.remember(m)
-	o.probeAll(ctx, &m)
+	o.probeAll(ctx, &m, earlier)
 	return m, nil
 }
 
@@ -212,8 +213,8 @@ func known(a listAnswer) rollout.Membership {
 
 // probeAll probes all members in parallel. A client whose member did not answer is
 // dropped, so that the next probe resolves and connects anew instead of sitting out
-// a connection back-off.
-func (o *Observer) probeAll(ctx context.Context, m *rollout.Membership) {
+// a connection back-off. Earlier are the keys of the clients that an earlier look has left.
+func (o *Observer) probeAll(ctx context.Context, m *rollout.Membership, earlier []string) {
 	var wg sync.WaitGroup
 	for i := range m.Members {
 		member := &m.Members[i]
@@ -223,20 +224,9 @@ func (o *Observer) probeAll(ctx context.Context, m *rollout.Membership) {
 		}
 		wg.Go(func() {
 			begin := time.Now()
-			client, err := o.pinned(member.ClientURLs)
-			defer func() {
-				if o.Probed != nil && member.Probe.Read != rollout.NotAsked {
-					o.Probed(time.Since(begin), member.Probe.Read == rollout.Answered)
-				}
-			}()
-			switch {
-			case err == nil:
-				member.Probe = o.probe(ctx, client, m.ClusterID, member)
-			case unreachable(err):
-				member.Probe = rollout.Probe{Read: rollout.Failed, Detail: "no connection: " + brief(err)}
-			default:
-				// A fault of our own (an unreadable certificate) says nothing about the member.
-				member.Probe = rollout.Probe{Read: rollout.NotAsked, Detail: err.Error()}
+			member.Probe = o.ask(ctx, m.ClusterID, member, slices.Contains(earlier, key(member.ClientURLs)))
+			if o.Probed != nil && member.Probe.Read != rollout.NotAsked {
+				o.Probed(time.Since(begin), member.Probe.Read == rollout.Answered)
 			}
 		})
 	}
@@ -253,8 +243,39 @@ func (o *Observer) probeAll(ctx context.Context, m *rollout.Membership) {
 	}
 }
 
-// probe sends a read and a status request to one member at once.
-func (o *Observer) probe(ctx context.Context, client *clientv3.Client, cluster uint64, member *rollout.Member) rollout.Probe {
+// ask probes one member. Where nothing comes back over a connection that an earlier look has
+// left, that says nothing of the member: the connection may have broken since, and fails at
+// once for as long as its back-off lasts, however well a restarted member serves by now; or its
+// other end has vanished without a word, and it swallows what is sent. (The chaos tests found a
+// coordinator that had waited for an answer for some seconds, and then took a member for down
+// that had been back for half a second.) So the first kind is asked again over a new
+// connection, and the second next time: to wait twice would make the evidence too old.
+func (o *Observer) ask(ctx context.Context, cluster uint64, member *rollout.Member, earlier bool) rollout.Probe {
+	client, err := o.pinned(member.ClientURLs)
+	if err == nil {
+		p, unheard := o.probe(ctx, client, cluster, member)
+		switch {
+		case unheard == nil || !earlier:
+			return p
+		case status.Code(unheard) == codes.DeadlineExceeded:
+			return rollout.Probe{Read: rollout.NotAsked, Detail: "no answer over an old connection: " + brief(unheard)}
+		}
+		o.drop(key(member.ClientURLs))
+		if client, err = o.pinned(member.ClientURLs); err == nil {
+			p, _ = o.probe(ctx, client, cluster, member)
+			return p
+		}
+	}
+	if unreachable(err) {
+		return rollout.Probe{Read: rollout.Failed, Detail: "no connection: " + brief(err)}
+	}
+	// A fault of our own (an unreadable certificate) says nothing about the member.
+	return rollout.Probe{Read: rollout.NotAsked, Detail: err.Error()}
+}
+
+// probe sends a read and a status request to one member at once. Unheard is why neither was
+// answered.
+func (o *Observer) probe(ctx context.Context, client *clientv3.Client, cluster uint64, member *rollout.Member) (p rollout.Probe, unheard error) {
 	var (
 		wg     sync.WaitGroup
 		status *pb.StatusResponse
@@ -264,10 +285,12 @@ func (o *Observer) probe(ctx context.Context, client *clientv3.Client, cluster u
 	header, rerr := o.read(ctx, client, member.Learner)
 	wg.Wait()
 
-	var p rollout.Probe
+	if serr != nil && rerr != nil {
+		unheard = serr
+	}
 	if serr == nil {
 		if p.Read, p.Detail = identify(status.Header, cluster, member.ID); p.Read != rollout.Answered {
-			return p
+			return p, nil
 		}
 		p.Status = &rollout.Status{
 			Leader: status.Leader, Term: status.RaftTerm,
@@ -291,7 +314,7 @@ func (o *Observer) probe(ctx context.Context, client *clientv3.Client, cluster u
 	if p.Read != rollout.Answered && p.Read != rollout.Failed {
 		p.Status = nil
 	}
-	return p
+	return p, unheard
 }
 
 // read asks for a linearizable read; a learner answers serializable ones only. It goes

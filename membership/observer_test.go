@@ -3,6 +3,7 @@ package membership_test
 import (
 	"context"
 	"errors"
+	"net"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -14,6 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 
 	"github.com/quorate/quorate/internal/etcdtest"
@@ -251,6 +253,62 @@ func TestAMemberThatDidNotAnswerIsDialledAnew(t *testing.T) {
 	for i, want := range []int{1, 2, 1} {
 		if n := c.Dials(c.URL(i)); n != want {
 			t.Errorf("member %d was dialled %d times, want %d", i, n, want)
+		}
+	}
+}
+
+// A coordinator may have waited between two looks, for an answer that came late. What its
+// connections have learnt meanwhile is older than the look that is to be decided on.
+func TestAMemberThatHasRestartedBetweenTwoLooksIsAskedOverANewConnection(t *testing.T) {
+	listen := func(address string) net.Listener {
+		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	steady, restarted := listen("127.0.0.1:0"), listen("127.0.0.1:0")
+	address := restarted.Addr().String()
+	c := etcdtest.New(etcdtest.ID, "http://"+steady.Addr().String(), "http://"+address)
+	defer c.Serve(0, steady)()
+	stop := c.Serve(1, restarted)
+	var client *clientv3.Client // to the one that restarts
+	dial := func(endpoints []string) (*clientv3.Client, error) {
+		dialled, err := c.Dial(endpoints)
+		if endpoints[0] == c.URL(1) {
+			client = dialled
+		}
+		return dialled, err
+	}
+	o := membership.NewObserver(dial, []string{c.URL(0)}, generous)
+	t.Cleanup(o.Close)
+	if got := reads(observe(t, o)); !slices.Equal(got, []rollout.ReadResult{rollout.Answered, rollout.Answered}) {
+		t.Fatal(got)
+	}
+	stop()
+	waiting, cancel := context.WithTimeout(t.Context(), generous)
+	defer cancel()
+	connection := client.ActiveConnection()
+	for state := connection.GetState(); state != connectivity.TransientFailure; state = connection.GetState() {
+		connection.Connect()
+		if !connection.WaitForStateChange(waiting, state) {
+			t.Fatal("the connection did not fail")
+		}
+	}
+	defer c.Serve(1, listen(address))()
+	if m := observe(t, o); m.Members[1].Probe.Read != rollout.Answered || m.Members[1].Probe.Status == nil {
+		t.Errorf("it serves, but: %+v", m.Members[1].Probe)
+	}
+}
+
+func TestSilenceOverAnOldConnectionIsNoWitness(t *testing.T) {
+	c := etcdtest.Start(t, 3)
+	o := newObserver(t, c, impatient)
+	observe(t, o)
+	c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[1].Hung = true })
+	for _, want := range []rollout.ReadResult{rollout.NotAsked, rollout.Failed, rollout.Failed} {
+		if got := reads(observe(t, o)); got[1] != want || got[0] != rollout.Answered || got[2] != rollout.Answered {
+			t.Errorf("got %v, want %v in the middle", got, want)
 		}
 	}
 }

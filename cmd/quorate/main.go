@@ -40,7 +40,7 @@ func main() {
 	if errors.Is(err, errWaiting) {
 		os.Exit(exitWaiting)
 	}
-	fmt.Fprintln(os.Stderr, name(cmd)+":", text(err))
+	complain(cmd, err)
 	var bad badInput
 	if errors.As(err, &bad) {
 		os.Exit(exitBadInput)

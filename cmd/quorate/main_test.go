@@ -79,7 +79,10 @@ func TestExitCodes(t *testing.T) {
 		{"no way to Kubernetes is bad input", pod, []string{"sidecar"}, 2, "", "quorate: --kubeconfig: is not set, nor is KUBECONFIG, and this is not a pod: unable to load in-cluster configuration, KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT must be defined"},
 		{"a plan without a cluster is bad input", []string{"HOME=/nobody"}, []string{"plan", "--statefulset=etcd-main"}, 2, "", "quorate: --kubeconfig: is not set, nor is KUBECONFIG, there is no /nobody/.kube/config, and this is not a pod: name the cluster with one of them"},
 		{"a plan knows kubectl's contexts", []string{"HOME=/nobody"}, []string{"plan", "--statefulset=etcd-main", "--context=mars"}, 2, "", `quorate: --kubeconfig: "/nobody/.kube/config": context "mars" does not exist`},
-		{"KUBECONFIG is read", append(pod, "KUBECONFIG=/nowhere"), []string{"sidecar"}, 2, "", `quorate: --kubeconfig: "/nowhere": no such file or directory`},
+		{"KUBECONFIG is read", append(pod, "KUBECONFIG=/nowhere"), []string{"sidecar"}, 2, "", `quorate: KUBECONFIG: "/nowhere": no such file or directory`},
+		{"every bad value has a line of its own", pod, []string{"sidecar", "--namespace=a/b", "--lock-ttl=1s", "--kubeconfig=/nowhere"}, 2, "", `quorate: --kubeconfig: "/nowhere": no such file or directory
+quorate: --namespace: "a/b": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character
+quorate: --lock-ttl: 1s: must be whole seconds, at least 2s: etcd counts leases in seconds and grants none below`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cmd, stdout, stderr := command(t, tc.env, tc.args...)

@@ -121,10 +121,12 @@ func completeStatefulSet(o *options.Client) cobra.CompletionFunc {
 	}
 }
 
-// complain says on standard error what cannot be read, and does not end the command.
+// complain says on standard error what is wrong, every line under the command's name. It does
+// not end the command.
 func complain(cmd *cobra.Command, err error) {
 	if err != nil {
-		fmt.Fprintln(cmd.ErrOrStderr(), name(cmd)+":", text(err))
+		prefix := name(cmd) + ": "
+		fmt.Fprintln(cmd.ErrOrStderr(), prefix+strings.ReplaceAll(text(err), "\n", "\n"+prefix))
 	}
 }
 

@@ -1,8 +1,6 @@
 package options
 
 import (
-	"fmt"
-
 	"github.com/sirupsen/logrus"
 	appsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
@@ -20,19 +18,19 @@ func config(k *Kubernetes, e *Etcd, r *Rollout, userAgent string, log *logrus.En
 	}
 	client, err := rest.HTTPClientFor(rc)
 	if err != nil {
-		return coordinator.Config{}, fmt.Errorf("--kubeconfig: %q: %w", k.Kubeconfig, err)
+		return coordinator.Config{}, k.badKubeconfig(err)
 	}
 	apps, err := appsv1.NewForConfigAndClient(rc, client)
 	if err != nil {
-		return coordinator.Config{}, err
+		return coordinator.Config{}, k.badKubeconfig(err)
 	}
 	core, err := corev1.NewForConfigAndClient(rc, client)
 	if err != nil {
-		return coordinator.Config{}, err
+		return coordinator.Config{}, k.badKubeconfig(err)
 	}
 	coordination, err := coordinationv1.NewForConfigAndClient(rc, client)
 	if err != nil {
-		return coordinator.Config{}, err
+		return coordinator.Config{}, k.badKubeconfig(err)
 	}
 	cfg := coordinator.Config{
 		Namespace: k.Namespace, StatefulSet: k.StatefulSet, PodName: k.PodName,

@@ -1,6 +1,7 @@
 package options
 
 import (
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -54,7 +55,7 @@ func (o *Etcd) validate(name namer) error {
 	}
 	for _, e := range o.Endpoints {
 		if err := validEndpoint(e); err != nil {
-			bad("%s: %q: %w", name("endpoints"), e, err)
+			bad("%s: %q: %w", name("endpoints"), withoutUser(e), err)
 		}
 	}
 	if (o.Cert == "") != (o.Key == "") {
@@ -71,6 +72,11 @@ func (o *Etcd) validate(name namer) error {
 			bad("%s: %q: holds no certificate in PEM", name("cacert"), o.CACert)
 		}
 	}
+	if o.Cert != "" && len(errs) == 0 {
+		if _, err := tls.LoadX509KeyPair(o.Cert, o.Key); err != nil {
+			bad("%s %q and %s %q: %w", name("cert"), o.Cert, name("key"), o.Key, err)
+		}
+	}
 	if len(errs) == 0 {
 		if _, err := o.tlsInfo().ClientConfig(); err != nil {
 			bad("%s %q, %s %q, %s %q: %w", name("cacert"), o.CACert, name("cert"), o.Cert, name("key"), o.Key, err)
@@ -85,9 +91,23 @@ func (o *Etcd) validate(name namer) error {
 	return errors.Join(errs...)
 }
 
+// withoutUser is an endpoint as it may be printed: a user and a password have no place in it,
+// but some people try.
+func withoutUser(e string) string {
+	scheme, rest, _ := strings.Cut(e, "://")
+	if i := strings.LastIndexByte(rest, '@'); i >= 0 {
+		return scheme + "://…" + rest[i:]
+	}
+	return e
+}
+
 func validEndpoint(e string) error {
 	u, err := url.Parse(e)
 	switch {
+	case strings.TrimSpace(e) != e:
+		return errors.New("has a space in front or behind; separate URLs by a comma alone")
+	case strings.Contains(e, "@"):
+		return errors.New("must not have a user; use --etcd-username and --etcd-password")
 	case err != nil && strings.Contains(e, "://"):
 		return errors.Unwrap(err) // The URL is in the message already.
 	case err != nil, !strings.Contains(e, "://"):
@@ -100,6 +120,8 @@ func validEndpoint(e string) error {
 		return fmt.Errorf("port %s is not between 1 and 65535", u.Port())
 	case u.Path != "" && u.Path != "/":
 		return fmt.Errorf("must not have a path (%q)", u.Path)
+	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
+		return errors.New("must end after the port, without a query or fragment")
 	}
 	return nil
 }
@@ -117,7 +139,11 @@ func readable(path string) error {
 	if err != nil {
 		return errors.Unwrap(err) // The path is in the message already.
 	}
-	return f.Close()
+	defer f.Close()
+	if info, err := f.Stat(); err == nil && info.IsDir() {
+		return errors.New("is a directory, not a file")
+	}
+	return nil
 }
 
 func (o *Etcd) tlsInfo() transport.TLSInfo {
@@ -137,11 +163,11 @@ func (o *Etcd) Dial(timeout time.Duration) membership.Dial {
 			Logger: zap.NewNop(), // Whatever matters comes back as an error.
 		}
 		if slices.ContainsFunc(endpoints, func(e string) bool { return strings.HasPrefix(e, "https://") }) {
-			tls, err := o.tlsInfo().ClientConfig()
+			config, err := o.tlsInfo().ClientConfig()
 			if err != nil {
 				return nil, fmt.Errorf("TLS for etcd: %w", err)
 			}
-			cfg.TLS = tls
+			cfg.TLS = config
 		}
 		return clientv3.New(cfg)
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/homedir"
@@ -20,6 +21,8 @@ import (
 type Kubernetes struct {
 	Kubeconfig, Namespace, StatefulSet, PodName string
 
+	// fromEnvironment is true where $KUBECONFIG names the kubeconfig, and no flag.
+	fromEnvironment bool
 	// person has the values of kubectl's flags. Nil makes this a sidecar's.
 	person *clientcmd.ConfigOverrides
 }
@@ -57,7 +60,9 @@ func (o *Kubernetes) complete(getenv func(string) string) {
 			*field = value
 		}
 	}
-	fill(&o.Kubeconfig, getenv("KUBECONFIG"))
+	if file := getenv("KUBECONFIG"); o.Kubeconfig == "" && file != "" {
+		o.Kubeconfig, o.fromEnvironment = file, true
+	}
 	fill(&o.Namespace, getenv("POD_NAMESPACE"))
 	fill(&o.PodName, getenv("POD_NAME"))
 	if i := strings.LastIndexByte(o.PodName, '-'); i > 0 {
@@ -73,9 +78,15 @@ func (o *Kubernetes) complete(getenv func(string) string) {
 
 func (o *Kubernetes) validate(name namer) error {
 	var errs []error
+	bad := func(flag, value string, err error) {
+		errs = append(errs, fmt.Errorf("%s: %q: %w", name(flag), value, err))
+	}
 	unreadable := readable(firstOf(o.Kubeconfig))
-	if unreadable != nil {
-		errs = append(errs, fmt.Errorf("%s: %q: %w", name("kubeconfig"), o.Kubeconfig, unreadable))
+	switch {
+	case unreadable != nil && o.fromEnvironment:
+		errs = append(errs, o.badKubeconfig(unreadable))
+	case unreadable != nil:
+		bad("kubeconfig", o.Kubeconfig, unreadable)
 	}
 	if o.person != nil && unreadable == nil {
 		if _, err := o.RESTConfig(""); err != nil {
@@ -84,6 +95,20 @@ func (o *Kubernetes) validate(name namer) error {
 	}
 	if o.Namespace == "" && o.person == nil {
 		errs = append(errs, fmt.Errorf("%s: is required (or set POD_NAMESPACE)", name("namespace")))
+	}
+	for _, n := range []struct {
+		flag, value string
+		wrong       func(string) []string
+	}{
+		{"namespace", o.Namespace, validation.IsDNS1123Label},
+		{"pod-name", o.PodName, validation.IsDNS1123Subdomain},
+		{"statefulset", o.StatefulSet, validation.IsDNS1123Subdomain},
+	} {
+		// What no object can be called would be looked for in vain, for ever.
+		if wrong := n.wrong(n.value); n.value != "" && len(wrong) > 0 {
+			rule, _, _ := strings.Cut(wrong[0], " (e.g. ")
+			bad(n.flag, n.value, errors.New(rule))
+		}
 	}
 	switch {
 	case o.StatefulSet != "":
@@ -118,6 +143,19 @@ func (o *Kubernetes) loader() clientcmd.ClientConfig {
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, o.person)
 }
 
+// badKubeconfig names where the way to the API was read from.
+func (o *Kubernetes) badKubeconfig(err error) error {
+	switch {
+	case o.Kubeconfig != "" && o.fromEnvironment:
+		return fmt.Errorf("KUBECONFIG: %q: %w", o.Kubeconfig, err)
+	case o.Kubeconfig == "" && o.person != nil:
+		return fmt.Errorf("--kubeconfig: %q: %w", home(), err)
+	case o.Kubeconfig == "":
+		return fmt.Errorf("the pod's ServiceAccount: %w", err)
+	}
+	return fmt.Errorf("--kubeconfig: %q: %w", o.Kubeconfig, err)
+}
+
 // RESTConfig returns how to reach the API. Call it after Complete; it reads files and
 // asks nobody.
 func (o *Kubernetes) RESTConfig(userAgent string) (*rest.Config, error) {
@@ -129,12 +167,17 @@ func (o *Kubernetes) RESTConfig(userAgent string) (*rest.Config, error) {
 		}
 	} else if cfg, err = o.loader().ClientConfig(); err != nil {
 		switch {
-		case o.Kubeconfig != "":
-			return nil, fmt.Errorf("--kubeconfig: %q: %w", o.Kubeconfig, err)
-		case clientcmd.IsEmptyConfig(err):
+		case clientcmd.IsEmptyConfig(err) && o.Kubeconfig == "":
 			return nil, fmt.Errorf("--kubeconfig: is not set, nor is KUBECONFIG, there is no %s, and this is not a pod: name the cluster with one of them", home())
+		case clientcmd.IsEmptyConfig(err):
+			err = errors.New("names no cluster: it is empty, or not there")
+		case strings.Contains(err.Error(), "couldn't get version/kind"):
+			err = errors.New("is no kubeconfig") // What client-go adds is about its own types.
 		}
-		return nil, fmt.Errorf("--kubeconfig: %q: %w", home(), err)
+		return nil, o.badKubeconfig(err)
+	}
+	if _, _, err := rest.DefaultServerUrlFor(cfg); err != nil {
+		return nil, o.badKubeconfig(fmt.Errorf("server %q: %w", cfg.Host, err))
 	}
 	cfg.UserAgent = userAgent
 	cfg.ContentType = "application/vnd.kubernetes.protobuf"

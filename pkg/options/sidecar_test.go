@@ -9,6 +9,8 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"fmt"
+	"maps"
 	"math/big"
 	"net"
 	"os"
@@ -157,7 +159,7 @@ func TestTheEnvironmentFillsInWhatNoFlagSays(t *testing.T) {
 		{"a pod knows itself", inAPod, nil, Kubernetes{Namespace: "garden", PodName: "etcd-main-1", StatefulSet: "etcd-main"}},
 		{"flags win", inAPod, []string{"--namespace=n", "--pod-name=etcd-events-0", "--kubeconfig=k"}, Kubernetes{Namespace: "n", PodName: "etcd-events-0", StatefulSet: "etcd-events", Kubeconfig: "k"}},
 		{"a StatefulSet that is named wins over the pod's name", inAPod, []string{"--statefulset=other"}, Kubernetes{Namespace: "garden", PodName: "etcd-main-1", StatefulSet: "other"}},
-		{"KUBECONFIG", map[string]string{"KUBECONFIG": "/k"}, []string{"--namespace=n", "--statefulset=s"}, Kubernetes{Kubeconfig: "/k", Namespace: "n", StatefulSet: "s"}},
+		{"KUBECONFIG", map[string]string{"KUBECONFIG": "/k"}, []string{"--namespace=n", "--statefulset=s"}, Kubernetes{Kubeconfig: "/k", Namespace: "n", StatefulSet: "s", fromEnvironment: true}},
 		{"an ordinal of two digits", map[string]string{"POD_NAME": "etcd-10"}, nil, Kubernetes{PodName: "etcd-10", StatefulSet: "etcd"}},
 		{"a pod of a Job belongs to no StatefulSet", map[string]string{"POD_NAME": "quorate-x7k2p"}, nil, Kubernetes{PodName: "quorate-x7k2p"}},
 		{"a name without an ordinal", map[string]string{"POD_NAME": "etcd"}, nil, Kubernetes{PodName: "etcd"}},
@@ -231,6 +233,10 @@ func TestBadInputNamesTheFlagAndItsValueInOneLine(t *testing.T) {
 		{"an endpoint with a port of letters", []string{"-e", "https://etcd:http"}, []string{`--endpoints: "https://etcd:http": invalid port ":http" after host`}},
 		{"an endpoint with a path", []string{"-e", "https://etcd:2379/v3"}, []string{`--endpoints: "https://etcd:2379/v3": must not have a path ("/v3")`}},
 		{"an endpoint with an open bracket", []string{"-e", "http://[::1:2379"}, []string{`--endpoints: "http://[::1:2379": missing ']' in host`}},
+		{"an endpoint with a query", []string{"-e", "https://etcd:2379?x=1"}, []string{`--endpoints: "https://etcd:2379?x=1": must end after the port`}},
+		{"an endpoint with a fragment", []string{"-e", "https://etcd:2379#x"}, []string{`--endpoints: "https://etcd:2379#x": must end after the port`}},
+		{"an endpoint with a password", []string{"-e", "https://root:secret@etcd:2379"}, []string{`--endpoints: "https://…@etcd:2379": must not have a user; use --etcd-username`}},
+		{"an endpoint after a space", []string{"-e", "http://a:1, http://b:2"}, []string{`--endpoints: " http://b:2": has a space in front`}},
 		{"one bad endpoint among good ones", []string{"-e", "http://a:1,b,http://c:2"}, []string{`--endpoints: "b": not a client URL`}},
 		{"a key without a certificate", []string{"--key", f.key}, []string{`--cert "" and --key "` + f.key + `": give both or neither`}},
 		{"a certificate without a key", []string{"--cert", f.cert}, []string{`--cert "` + f.cert + `" and --key "": give both or neither`}},
@@ -239,11 +245,15 @@ func TestBadInputNamesTheFlagAndItsValueInOneLine(t *testing.T) {
 		{"a key that does not exist", []string{"--cert", f.cert, "--key", f.missing}, []string{`--key: "` + f.missing + `": no such file or directory`}},
 		{"a CA without a certificate", []string{"--cacert", f.garbage}, []string{`--cacert: "` + f.garbage + `": holds no certificate in PEM`}},
 		{"a CA that is empty", []string{"--cacert", f.empty}, []string{`--cacert: "` + f.empty + `": holds no certificate in PEM`}},
-		{"a CA that is a directory", []string{"--cacert", f.directory}, []string{`--cacert "` + f.directory + `"`, "is a directory"}},
-		{"a certificate that is none", []string{"--cert", f.garbage, "--key", f.key}, []string{`--cert "` + f.garbage + `"`, "failed to find any PEM data"}},
+		{"a CA that is a directory", []string{"--cacert", f.directory}, []string{`--cacert: "` + f.directory + `": is a directory, not a file`}},
+		{"a certificate that is none", []string{"--cacert", f.ca, "--cert", f.garbage, "--key", f.key}, []string{`--cert "` + f.garbage + `" and --key "` + f.key + `": `, "failed to find any PEM data"}},
 		{"a key of another certificate", []string{"--cert", f.cert, "--key", f.otherKey}, []string{`--key "` + f.otherKey + `"`, "private key does not match public key"}},
 		{"a password without a name", []string{"--etcd-password=secret"}, []string{"--etcd-password: is set without --etcd-username"}},
 		{"a name without a password", []string{"--etcd-username=root"}, []string{`--etcd-username: "root": is set without --etcd-password`}},
+		{"a kubeconfig that is a directory", []string{"--kubeconfig", f.directory}, []string{`--kubeconfig: "` + f.directory + `": is a directory`}},
+		{"a namespace that no namespace can be called", []string{"--namespace=a_b"}, []string{`--namespace: "a_b": a lowercase RFC 1123 label must consist of`}},
+		{"a StatefulSet that no StatefulSet can be called", []string{"--statefulset=a/b"}, []string{`--statefulset: "a/b": a lowercase RFC 1123 subdomain must consist of`}},
+		{"a pod that no pod can be called", []string{"--pod-name=etcd_main-0", "--statefulset=s"}, []string{`--pod-name: "etcd_main-0": a lowercase RFC 1123 subdomain must consist of`}},
 		{"a kubeconfig that does not exist", []string{"--kubeconfig", f.missing}, []string{`--kubeconfig: "` + f.missing + `": no such file or directory`}},
 		{"a log level", []string{"--log-level=loud"}, []string{`--log-level: "loud": use panic, fatal`}},
 		{"a log format", []string{"--log-format=xml"}, []string{`--log-format: "xml": use text or json`}},
@@ -360,19 +370,30 @@ func TestAConfigForTheCoordinatorFollowsTheOptions(t *testing.T) {
 
 func TestAConfigWithoutKubernetesSaysHowToGetOne(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
-	broken := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(broken, []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	_, err := parse(t, inAPod).Config("quorate/test", nil)
+	if want := "--kubeconfig: is not set, nor is KUBECONFIG, and this is not a pod"; err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("got %v, want %s", err, want)
 	}
-	for _, tc := range []struct {
-		args []string
-		want string
-	}{
-		{nil, "--kubeconfig: is not set, nor is KUBECONFIG, and this is not a pod"},
-		{[]string{"--kubeconfig", broken}, `--kubeconfig: "` + broken + `": `},
+	for content, want := range map[string]string{
+		"{":       "error loading config file",
+		"":        "names no cluster: it is empty, or not there",
+		"garbage": "is no kubeconfig",
+		strings.Replace(kubeconfig, "https://127.0.0.1:6443", "http://::bad", 1): `server "http://::bad": host must be a URL`,
 	} {
-		if _, err := parse(t, inAPod, tc.args...).Config("quorate/test", nil); err == nil || !strings.HasPrefix(err.Error(), tc.want) {
-			t.Errorf("%v: got %v, want %s", tc.args, err, tc.want)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		fromEnvironment := maps.Clone(inAPod)
+		fromEnvironment["KUBECONFIG"] = path
+		for from, o := range map[string]*Sidecar{
+			"--kubeconfig": parse(t, inAPod, "--kubeconfig", path),
+			"KUBECONFIG":   parse(t, fromEnvironment),
+		} {
+			whole := fmt.Sprintf("%s: %q: %s", from, path, want)
+			if _, err := o.Config("quorate/test", nil); err == nil || !strings.HasPrefix(err.Error(), whole) {
+				t.Errorf("got %v, want %s", err, whole)
+			}
 		}
 	}
 }

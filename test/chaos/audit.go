@@ -338,14 +338,14 @@ func (a *auditor) holder() string {
 	return ""
 }
 
-// record is the record as last seen.
-func (a *auditor) record() LeaseChange {
+// record is the record as last seen, nil when there has been none.
+func (a *auditor) record() *LeaseChange {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.lease) == 0 {
-		return LeaseChange{}
+		return nil
 	}
-	return a.lease[len(a.lease)-1]
+	return &a.lease[len(a.lease)-1]
 }
 
 // newest is the pod that was created last since then, empty when none was.

@@ -88,14 +88,26 @@ func (f *Figures) faults() int {
 	return sum(f.Faults)
 }
 
-// round takes a round in: what became of its removals, and the data races.
-func (f *Figures) round(r Round, judgements []Judgement, races []string, took time.Duration) {
+// round takes a round in.
+func (f *Figures) round(r Round, took time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	count(&f.Changes, r.Change.Kind)
 	f.Chaos += took
 	f.Slowest = max(f.Slowest, took)
-	f.Violations += len(races)
+}
+
+// raced takes data races in.
+func (f *Figures) raced(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.Violations += n
+}
+
+// judged takes judgements in.
+func (f *Figures) judged(judgements []Judgement) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	for _, j := range judgements {
 		by := j.By
 		if j.Ours {

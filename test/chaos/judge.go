@@ -268,6 +268,39 @@ func (e *Evidence) attribute(j *Judgement) *Request {
 	return nil
 }
 
+// Overlooked says what the evidence does not show although it is so. Before and after are the
+// names of the pods that there were at the beginning of a round and at its end, by UID; at the
+// end every member served. An auditor that sees nothing finds nothing wrong, and must not pass.
+func (e *Evidence) Overlooked(before, after map[string]string, from, to time.Time) []string {
+	var missing []string
+	add := func(format string, args ...any) { missing = append(missing, fmt.Sprintf(format, args...)) }
+	there, judged := map[string]bool{}, map[string]bool{}
+	for _, c := range e.Pods {
+		there[c.UID] = !c.Gone && !c.Terminates
+	}
+	for _, j := range e.Judge() {
+		judged[j.UID] = true
+	}
+	for uid, pod := range before {
+		if after[uid] == "" && !judged[uid] {
+			add("pod %s (%s) has gone, and its removal was not judged", pod, uid)
+		}
+	}
+	for uid, pod := range after {
+		if !there[uid] {
+			add("pod %s (%s) is there, and the watch does not show it", pod, uid)
+		}
+		if !e.answered(pod, from, to) {
+			add("the member of pod %s serves, and was not seen to answer", pod)
+		}
+	}
+	if len(e.Lease) == 0 {
+		add("the rollout is over, and nobody was seen to write the record")
+	}
+	slices.Sort(missing)
+	return missing
+}
+
 func (j *Judgement) violation(format string, args ...any) {
 	j.Violations = append(j.Violations, fmt.Sprintf(format, args...))
 }
@@ -337,7 +370,10 @@ func (e *Evidence) checkAway(j *Judgement, to time.Time, seats map[string]*seat)
 
 // checkQuorum: the voters that served besides the target were a quorum.
 func (e *Evidence) checkQuorum(j *Judgement, request *Request, from, to time.Time, seats map[string]*seat) {
-	j.Voters = e.voters(from, to)
+	if j.Voters = e.voters(from, to); j.Voters == 0 {
+		j.violation("%s served and was removed, and nobody has seen how many voters there were", j.Pod)
+		return
+	}
 	var silent []string
 	for pod := range e.Readings {
 		s := seats[pod]

@@ -167,6 +167,12 @@ func TestAnAuditorsJudgement(t *testing.T) {
 				}
 				return s
 			}(), nil, []string{"1 of the 2 other voters served"}, 0},
+		{"one goes when nobody has seen how many voters there are",
+			func() *story {
+				s := tell(3).removed(5*second, "main-2", "old")
+				s.Votings = nil
+				return s
+			}(), nil, []string{"nobody has seen how many voters there were"}, 0},
 		{"without an intent", tell(3).request(5*second, "main-2", "old", 200).terminates(5*second, "main-2", "old"),
 			nil, []string{"without an intent on record"}, 0},
 		{"with the intent written after it",
@@ -266,4 +272,41 @@ func TestAJudgementDoesNotDependOnWhenTheWatchWasHeard(t *testing.T) {
 		bad.Pods[i].At = bad.Pods[i].At.Add(700 * time.Millisecond)
 	}
 	require.True(t, slices.ContainsFunc(bad.Judge(), func(j Judgement) bool { return len(j.Violations) > 0 }))
+}
+
+func TestAnAuditorThatSeesTooLittleIsFoundOut(t *testing.T) {
+	before := map[string]string{"old-0": "main-0", "old-1": "main-1"}
+	after := map[string]string{"old-0": "main-0", "new-1": "main-1"}
+	rolled := func() *story {
+		s := tell(2)
+		s.Pods = nil
+		return s.pod(0, PodChange{Pod: "main-0", UID: "old-0", Ready: true}).pod(0, PodChange{Pod: "main-1", UID: "old-1", Ready: true}).
+			replaced(5*second, 4*second, "main-1", "old-1", "new-1")
+	}
+	for _, c := range []struct {
+		name  string
+		blind func(s *story)
+		want  []string
+	}{
+		{"what sees everything passes", func(*story) {}, nil},
+		{"no pod", func(s *story) { s.Pods = nil }, []string{
+			"pod main-0 (old-0) is there, and the watch does not show it", "pod main-1 (new-1) is there, and the watch does not show it", "pod main-1 (old-1) has gone, and its removal was not judged",
+		}},
+		{"no end of a pod", func(s *story) { s.Pods = s.Pods[:2] }, []string{
+			"pod main-1 (new-1) is there, and the watch does not show it", "pod main-1 (old-1) has gone, and its removal was not judged",
+		}},
+		{"not that the successor has come", func(s *story) { s.Pods = s.Pods[:4] }, []string{"pod main-1 (new-1) is there, and the watch does not show it"}},
+		{"no answer of a member", func(s *story) { s.silent("main-0", 0, lasts) }, []string{"the member of pod main-0 serves, and was not seen to answer"}},
+		{"answers of somebody else", func(s *story) { s.Readings = map[string][]Reading{"http://main-0:2379": s.Readings["main-0"]} }, []string{
+			"the member of pod main-0 serves, and was not seen to answer", "the member of pod main-1 serves, and was not seen to answer",
+		}},
+		{"an answer of an earlier round", func(s *story) { s.silent("main-0", 2*second, lasts) }, []string{"the member of pod main-0 serves, and was not seen to answer"}},
+		{"no write of the record", func(s *story) { s.Lease = nil }, []string{"the rollout is over, and nobody was seen to write the record"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := rolled()
+			c.blind(s)
+			require.Equal(t, c.want, s.Overlooked(before, after, s.at(3*second), s.at(lasts)))
+		})
+	}
 }

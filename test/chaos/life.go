@@ -50,6 +50,8 @@ const (
 	verifyLimit = time.Minute
 	linearLimit = time.Minute
 	closeLimit  = 2 * time.Minute
+	// watchLag is how long the auditor's watch may be behind at the end of a round.
+	watchLag = 10 * time.Second
 
 	look         = 250 * time.Millisecond
 	tellEvery    = 20 * time.Second
@@ -231,7 +233,11 @@ func (l *life) close(ctx context.Context) error {
 func (l *life) round(ctx context.Context, n int, r Round) error {
 	l.tell("seed %d round %d/%d: %s", l.script.Seed, n, len(l.script.Rounds), r)
 	began := time.Now()
-	before := l.figures.faults()
+	faults := l.figures.faults()
+	before, err := l.pods(ctx)
+	if err != nil {
+		return err
+	}
 	o := &operation{life: l, change: r.Change, began: began, begun: make(chan struct{})}
 
 	// Faults end when the rollout is complete, so that the next one can begin.
@@ -267,16 +273,17 @@ func (l *life) round(ctx context.Context, n int, r Round) error {
 		wrong = append(wrong, fmt.Sprintf("not complete %v after the last fault: %s", limit, state))
 	}
 	pass(ctx, 2*certainty) // The samples after the last removal count too.
-	judgements := l.judge()
-	wrong = append(wrong, o.judge(judgements)...)
-	for _, j := range judgements {
-		l.note("audit: %s", j)
-		wrong = append(wrong, j.Violations...)
+	if state == "" {
+		if err := l.oversee(ctx, before, began); err != nil {
+			return err
+		}
 	}
+	judgements, violations := l.judge()
+	wrong = append(append(wrong, o.judge(judgements)...), violations...)
 	if err := l.audit.err(); err != nil {
 		return fmt.Errorf("the auditor did not see everything: %w", err)
 	}
-	raced, err := judgeLogs(l.cluster.SidecarLogs())
+	raced, err := l.races()
 	if err != nil {
 		return err
 	}
@@ -284,8 +291,8 @@ func (l *life) round(ctx context.Context, n int, r Round) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
-	l.figures.round(r, judgements, raced, time.Since(began))
-	l.tell("  %s", l.outcome(judgements, before, time.Since(began)))
+	l.figures.round(r, time.Since(began))
+	l.tell("  %s", l.outcome(judgements, faults, time.Since(began)))
 	if len(wrong) > 0 {
 		return &Failure{Seed: l.script.Seed, Round: n, What: wrong}
 	}
@@ -362,6 +369,9 @@ func (l *life) complete(ctx context.Context) (bool, string) {
 	}
 	want := int(*set.Spec.Replicas)
 	sample, record := l.observer.Latest(), l.audit.record()
+	if record == nil {
+		return false, "nobody has written the record yet"
+	}
 	state := fmt.Sprintf("%d of %d pods updated and Ready, %d of %d voters serve, record held by %q", updated, want, sample.Serving, sample.Voters, record.Holder)
 	observed := set.Status.ObservedGeneration >= set.Generation
 	return observed && updated == want && len(pods) == want && sample.Serving == want && sample.Voters == want &&
@@ -372,12 +382,54 @@ func (l *life) set(ctx context.Context) (*appsv1.StatefulSet, error) {
 	return l.env.Client.AppsV1().StatefulSets(harness.Namespace).Get(ctx, clusterName, metav1.GetOptions{})
 }
 
-// judge returns the judgements that are new.
-func (l *life) judge() []Judgement {
+// pods are the names of the pods that there are, by UID.
+func (l *life) pods(ctx context.Context) (map[string]string, error) {
+	list, err := l.cluster.ListPods(ctx)
+	names := map[string]string{}
+	for i := range list {
+		names[string(list[i].UID)] = list[i].Name
+	}
+	return names, err
+}
+
+// oversee waits until the auditor has seen all there was to see in a round that is complete,
+// for as long as a watch may lag.
+func (l *life) oversee(ctx context.Context, before map[string]string, began time.Time) error {
+	after, err := l.pods(ctx)
+	if err != nil {
+		return err
+	}
+	for until := time.Now().Add(watchLag); ; pass(ctx, again) {
+		missing := l.audit.evidence().Overlooked(before, after, began, time.Now())
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case len(missing) == 0:
+			return nil
+		case time.Now().After(until):
+			return fmt.Errorf("the auditor did not see everything: %s", strings.Join(missing, "; "))
+		}
+	}
+}
+
+// judge returns the judgements that are new, and what is wrong with them.
+func (l *life) judge() (fresh []Judgement, wrong []string) {
 	all := l.audit.evidence().Judge()
-	fresh := all[min(l.judged, len(all)):]
+	fresh = all[min(l.judged, len(all)):]
 	l.judged = len(all)
-	return fresh
+	l.figures.judged(fresh)
+	for _, j := range fresh {
+		l.note("audit: %s", j)
+		wrong = append(wrong, j.Violations...)
+	}
+	return fresh, wrong
+}
+
+// races are the data races that the sidecars have reported so far.
+func (l *life) races() ([]string, error) {
+	wrong, err := judgeLogs(l.cluster.SidecarLogs())
+	l.figures.raced(len(wrong))
+	return wrong, err
 }
 
 // verify ends the traffic and checks its history.
@@ -407,6 +459,12 @@ func (l *life) verify(ctx context.Context) error {
 	for _, key := range linear.Illegal {
 		wrong = append(wrong, fmt.Sprintf("%s is not linearizable", key))
 	}
+	_, late := l.judge() // What was removed since the last round.
+	raced, err := l.races()
+	if err != nil {
+		return err
+	}
+	wrong = append(append(wrong, late...), raced...)
 	l.figures.life(figures, linear, l.audit.evidence())
 	l.tell("  seed %d: %s", l.script.Seed, told(figures, linear))
 	if len(wrong) > 0 {
