@@ -76,6 +76,7 @@ test-tools: ## Test the project's own tools
 .PHONY: test-monitoring
 test-monitoring: ## Test the alerts, the dashboard and every expression of them against the real metrics
 	test/monitoring/tools .build/monitoring
+	cd test && $(GO) test $(RACE) ./monitoring/fetched
 	cd test && $(GO) test $(RACE) -count=1 ./monitoring $(UPDATE)
 
 .PHONY: test-explorer
@@ -90,13 +91,14 @@ test-harness: ## Run the harness's own tests (builds Kubernetes and etcd the fir
 
 .PHONY: test-scenarios
 test-scenarios: ## Run real clusters through rollouts
-	test/monitoring/tools .build/monitoring
+	test/monitoring/tools .build/monitoring prometheus
 	cd test && $(GO) test $(RACE) -timeout 40m -v ./scenarios/...
 
 .PHONY: test-chaos
 test-chaos: ## Test the chaos tests, and play the first seeds for three minutes
 	cd test && $(GO) test $(RACE) ./chaos/...
-	$(MAKE) --no-print-directory chaos DURATION=150s SEED=1
+	@# The sidecars too, where that is possible: their logs are judged.
+	QUORATE_RACE=$(if $(CC_FOUND),1,0) $(MAKE) --no-print-directory chaos DURATION=150s SEED=1
 
 .PHONY: bench
 bench: ## Measure Quorate beside Kubernetes' own RollingUpdate (three hours; BENCH_ARGS=--help, BENCH_ARGS=--short)

@@ -30,8 +30,24 @@ const (
 	etcd, sidecar = "etcd", "backup-restore"
 )
 
-// needsNamespaces are the faults that need a network, or mounts, of the harness's own.
-var needsNamespaces = []FaultKind{CutOff, Separate, Isolate, FullDisk, SlowDisk}
+// needsNamespaces are the faults that need a network, or mounts, of the harness's own, and
+// needsFUSE those that need a mount of FUSE.
+var (
+	needsNamespaces = []FaultKind{CutOff, Separate, Isolate, FullDisk, SlowDisk}
+	needsFUSE       = []FaultKind{SlowDisk}
+)
+
+// unplayable are the faults that the machine has no means for.
+func unplayable(mode harness.Mode, slowDisks bool) []FaultKind {
+	switch {
+	case mode != harness.Namespaces:
+		return needsNamespaces
+	case !slowDisks:
+		return needsFUSE
+	default:
+		return nil
+	}
+}
 
 // play plays the lanes of a round, each when its moments come, until all are over or the
 // context ends. When it returns every fault has ended.
@@ -57,7 +73,7 @@ func (l *life) playOne(ctx context.Context, f Fault, since time.Time) {
 	if pass(ctx, f.Delay); ctx.Err() != nil {
 		return
 	}
-	if slices.Contains(needsNamespaces, f.Kind) && l.mode != harness.Namespaces {
+	if slices.Contains(unplayable(l.mode, l.slowDisks), f.Kind) {
 		l.figures.missed(f.Kind)
 		return
 	}

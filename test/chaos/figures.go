@@ -97,6 +97,13 @@ func (f *Figures) round(r Round, took time.Duration) {
 	f.Slowest = max(f.Slowest, took)
 }
 
+// raced takes data races in.
+func (f *Figures) raced(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.Violations += n
+}
+
 // judged takes judgements in.
 func (f *Figures) judged(judgements []Judgement) {
 	f.mu.Lock()

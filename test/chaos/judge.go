@@ -1,7 +1,9 @@
 package chaos
 
 import (
+	"bytes"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -106,6 +108,24 @@ type Evidence struct {
 	Readings map[string][]Reading
 	Votings  []Voting
 	Faults   []Window
+}
+
+// raceReport is how the race detector begins a report. A sidecar that is built with it (see
+// [build.RaceVariable]) prints one and goes on, so that only its log tells.
+const raceReport = "WARNING: DATA RACE"
+
+// judgeLogs are the violations that the logs of sidecars themselves show.
+func judgeLogs(paths []string) (violations []string, err error) {
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("look for data races: %w", err)
+		}
+		if n := bytes.Count(text, []byte(raceReport)); n > 0 {
+			violations = append(violations, fmt.Sprintf("data races that a sidecar reports in %s: %d", path, n))
+		}
+	}
+	return violations, nil
 }
 
 // Judgement is one removal of a pod, who did it, and what is to be said of it.

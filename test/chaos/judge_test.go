@@ -2,6 +2,8 @@ package chaos
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -231,6 +233,28 @@ func TestAnAuditorsJudgement(t *testing.T) {
 			require.Equal(t, c.residues, residues, "excused")
 		})
 	}
+}
+
+func TestADataRaceInASidecarIsAViolation(t *testing.T) {
+	dir := t.TempDir()
+	log := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		return path
+	}
+	const line = `{"level":"info","msg":"this sidecar coordinates now"}` + "\n"
+	const report = "==================\nWARNING: DATA RACE\nWrite at 0x00c000014108 by goroutine 7:\n  main.main.func1()\n==================\n"
+	clean := log("aaaaaaaa-backup-restore-0.log", line+"panic: what else a sidecar says is judged by others\n")
+	raced := log("bbbbbbbb-backup-restore-1.log", line+report+line+report)
+
+	violations, err := judgeLogs([]string{clean, raced})
+	require.NoError(t, err)
+	require.Equal(t, []string{"data races that a sidecar reports in " + raced + ": 2"}, violations)
+	violations, err = judgeLogs([]string{clean})
+	require.NoError(t, err)
+	require.Empty(t, violations)
+	_, err = judgeLogs([]string{filepath.Join(dir, "cccccccc-backup-restore-0.log")})
+	require.ErrorIs(t, err, os.ErrNotExist, "what cannot be read is not clean")
 }
 
 // An auditor that is told late must come to the same end: the order in the watch is what

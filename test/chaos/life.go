@@ -64,12 +64,14 @@ var flags = []string{"--lock-ttl=3s", "--record-duration=8s", "--max-evidence-ag
 
 // life is one cluster's life by its script.
 type life struct {
-	script  Script
-	mode    harness.Mode
-	dir     string
-	say     func(string)
-	figures *Figures
-	began   time.Time
+	script Script
+	mode   harness.Mode
+	// slowDisks is true if the disk of one member can be made slow.
+	slowDisks bool
+	dir       string
+	say       func(string)
+	figures   *Figures
+	began     time.Time
 
 	env      *harness.Env
 	cluster  *harness.Cluster
@@ -191,7 +193,7 @@ func (l *life) makeDisks() error {
 	}
 	for n := range mostMembers {
 		pod := fmt.Sprintf("%s-%d", clusterName, n)
-		d, err := disk.New(l.env.Agent.ClaimDir(harness.Namespace, clusterName+"-"+pod), diskSize, n == l.script.SlowDisk)
+		d, err := disk.New(l.env.Agent.ClaimDir(harness.Namespace, clusterName+"-"+pod), diskSize, l.slowDisks && n == l.script.SlowDisk)
 		if err != nil {
 			return err
 		}
@@ -281,6 +283,11 @@ func (l *life) round(ctx context.Context, n int, r Round) error {
 	if err := l.audit.err(); err != nil {
 		return fmt.Errorf("the auditor did not see everything: %w", err)
 	}
+	raced, err := l.races()
+	if err != nil {
+		return err
+	}
+	wrong = append(wrong, raced...)
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
@@ -418,6 +425,13 @@ func (l *life) judge() (fresh []Judgement, wrong []string) {
 	return fresh, wrong
 }
 
+// races are the data races that the sidecars have reported so far.
+func (l *life) races() ([]string, error) {
+	wrong, err := judgeLogs(l.cluster.SidecarLogs())
+	l.figures.raced(len(wrong))
+	return wrong, err
+}
+
 // verify ends the traffic and checks its history.
 func (l *life) verify(ctx context.Context) error {
 	verifying, cancel := context.WithTimeout(ctx, verifyLimit)
@@ -446,7 +460,11 @@ func (l *life) verify(ctx context.Context) error {
 		wrong = append(wrong, fmt.Sprintf("%s is not linearizable", key))
 	}
 	_, late := l.judge() // What was removed since the last round.
-	wrong = append(wrong, late...)
+	raced, err := l.races()
+	if err != nil {
+		return err
+	}
+	wrong = append(append(wrong, late...), raced...)
 	l.figures.life(figures, linear, l.audit.evidence())
 	l.tell("  seed %d: %s", l.script.Seed, told(figures, linear))
 	if len(wrong) > 0 {

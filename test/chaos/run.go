@@ -10,6 +10,7 @@ import (
 
 	"github.com/quorate/quorate/test/harness"
 	"github.com/quorate/quorate/test/harness/build"
+	"github.com/quorate/quorate/test/harness/disk"
 )
 
 // Options say how long to go on, and with what.
@@ -20,7 +21,8 @@ type Options struct {
 	// minute, and [LastRound] at the very worst.
 	Duration time.Duration
 	// Network is harness.Namespaces or harness.Loopback. Without namespaces the faults
-	// that need them are left out, and counted as missed.
+	// that need them are left out, and counted as missed; without FUSE slow disks are, unless
+	// QUORATE_REQUIRE_NAMESPACES is set in the environment.
 	Network harness.Mode
 	// Dir takes data and logs, in a directory for each seed. Those of a seed that came to
 	// a good end are removed.
@@ -37,13 +39,25 @@ const LastRound = faultPhase + 2*recoverWithin + verifyLimit + linearLimit + clo
 // those of all that was played. An error is a [Failure] where a promise was not kept.
 func Run(ctx context.Context, o Options) (*Figures, error) {
 	figures := &Figures{}
-	if _, err := build.All(ctx, o.Say); err != nil {
+	binaries, err := build.All(ctx, o.Say)
+	if err != nil {
 		return figures, fmt.Errorf("build the binaries: %w", err)
+	}
+	if binaries.Race() {
+		o.Say("with the race detector in the sidecars")
+	}
+	slowDisks := o.Network == harness.Namespaces
+	if err := disk.SlowAvailable(); slowDisks && err != nil {
+		if os.Getenv("QUORATE_REQUIRE_NAMESPACES") != "" {
+			return figures, err
+		}
+		o.Say(fmt.Sprintf("without slow disks: %v", err))
+		slowDisks = false
 	}
 	until := time.Now().Add(o.Duration)
 	for seed := o.Seed; ctx.Err() == nil && time.Now().Before(until); seed++ {
 		dir := filepath.Join(o.Dir, fmt.Sprintf("seed-%d", seed))
-		l := &life{script: Draw(seed), mode: o.Network, dir: dir, say: o.Say, figures: figures}
+		l := &life{script: Draw(seed), mode: o.Network, slowDisks: slowDisks, dir: dir, say: o.Say, figures: figures}
 		if err := l.run(ctx, until); err != nil {
 			if ctx.Err() != nil {
 				return figures, errors.Join(context.Cause(ctx), os.RemoveAll(dir))

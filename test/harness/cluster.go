@@ -6,6 +6,8 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -81,7 +83,7 @@ func (e *Env) CreateCluster(ctx context.Context, s Spec) (*Cluster, error) {
 		Data:       map[string]string{"kubeconfig": e.kubeconfig(), "ca.crt": string(e.API.CAPEM())},
 	}, create)
 	try(err)
-	for _, svc := range s.services() {
+	for _, svc := range e.services(s) {
 		_, err = core.Services(Namespace).Create(ctx, svc, create)
 		try(err)
 	}
@@ -130,7 +132,7 @@ func (c *Cluster) Pods() []string {
 // Endpoint is a member's client URL as the harness reaches it: by address, because
 // names resolve only inside pods.
 func (c *Cluster) Endpoint(pod string) string {
-	return fmt.Sprintf("%s://%s:2379", c.Spec.scheme(), c.env.Network.AddressOf(Namespace, pod))
+	return fmt.Sprintf("%s://%s:%d", c.Spec.scheme(), c.env.Network.AddressOf(Namespace, pod), c.env.ports.client)
 }
 
 // Endpoints are the client URLs of all members.
@@ -155,16 +157,18 @@ const (
 )
 
 // waitFor waits until done says so; the error of a wait that ran out carries the last
-// word of done.
+// word of done, and why it ran out.
 func waitFor(ctx context.Context, what string, done func(context.Context) (ok bool, state string)) error {
-	state := ""
+	state := "nothing"
 	err := wait.PollUntilContextCancel(ctx, poll, true, func(ctx context.Context) (bool, error) {
 		ok, now := done(ctx)
-		state = now
+		if ctx.Err() == nil { // A look that was cut short says only that it was.
+			state = now
+		}
 		return ok, nil
 	})
 	if err != nil {
-		return fmt.Errorf("wait until %s (last seen: %s): %w", what, state, err)
+		return fmt.Errorf("wait until %s (last seen: %s): %w", what, state, context.Cause(ctx))
 	}
 	return nil
 }
@@ -181,7 +185,7 @@ func (c *Cluster) WaitUpdated(ctx context.Context) error {
 	})
 }
 
-func (c *Cluster) waitPods(ctx context.Context, what string, good func(*appsv1.StatefulSet, *corev1.Pod) bool) error {
+func (c *Cluster) waitPods(ctx context.Context, what string, updated func(*appsv1.StatefulSet, *corev1.Pod) bool) error {
 	return waitFor(ctx, what, func(ctx context.Context) (bool, string) {
 		set, err := c.env.Client.AppsV1().StatefulSets(Namespace).Get(ctx, c.Spec.Name, metav1.GetOptions{})
 		if err != nil {
@@ -191,14 +195,45 @@ func (c *Cluster) waitPods(ctx context.Context, what string, good func(*appsv1.S
 		if err != nil {
 			return false, err.Error()
 		}
-		n := 0
+		lacks := map[string]string{}
+		for n := range int(*set.Spec.Replicas) {
+			lacks[c.Spec.podName(n)] = "missing"
+		}
+		good := 0
 		for i := range pods {
-			if p := &pods[i]; p.DeletionTimestamp == nil && IsReady(p) && good(set, p) {
-				n++
+			p := &pods[i]
+			lack := unready(p)
+			if lack == "" && !updated(set, p) {
+				lack = "not updated"
+			}
+			if lacks[p.Name] = lack; lack == "" {
+				good++
 			}
 		}
-		return n == int(*set.Spec.Replicas), fmt.Sprintf("%d of %d", n, *set.Spec.Replicas)
+		state := fmt.Sprintf("%d of %d", good, *set.Spec.Replicas)
+		for _, name := range slices.Sorted(maps.Keys(lacks)) {
+			if lacks[name] != "" {
+				state += ", " + name + " " + lacks[name]
+			}
+		}
+		return good == int(*set.Spec.Replicas), state
 	})
+}
+
+// unready is why a pod is not Ready, in a few words; empty if it is.
+func unready(p *corev1.Pod) string {
+	switch {
+	case p.DeletionTimestamp != nil:
+		return "terminating"
+	case IsReady(p):
+		return ""
+	}
+	for _, status := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		if w := status.State.Waiting; w != nil {
+			return fmt.Sprintf("not Ready (%s: %s)", status.Name, w.Reason)
+		}
+	}
+	return "not Ready"
 }
 
 // ListPods reads the cluster's pods.

@@ -56,11 +56,24 @@ func (e LogEntry) String() string {
 		}
 		text += ": "
 	}
-	text += e.Message
+	text += e.Told()
 	if e.Error != "" {
 		text += ": " + e.Error
 	}
 	return text
+}
+
+// Told is the message, and the pod that it is about where the message does not name it
+// itself: "pod removed (etcd-main-2)".
+func (e LogEntry) Told() string {
+	switch {
+	case e.Subject != "" && !strings.Contains(e.Message, e.Subject):
+		return e.Message + " (" + e.Subject + ")"
+	case e.To != "" && !strings.Contains(e.Message, e.To):
+		return e.Message + " (to " + e.To + ")"
+	default:
+		return e.Message
+	}
 }
 
 // Journal collects what the sidecars of a cluster log, those of pods that are gone
@@ -82,12 +95,29 @@ const sidecarContainer = "backup-restore"
 // ReadLogs starts a journal from the first line of every sidecar of the cluster on.
 // Every entry is noted in the timeline too. Stop it in the end.
 func (c *Cluster) ReadLogs() *Journal {
+	return readLogs(c.sidecarLogs(), func(e LogEntry) { c.env.Timeline.Note("sidecar", "%s", e) })
+}
+
+// SidecarLogs are the paths of the logs of all sidecars of the cluster so far, those of pods
+// that are gone included.
+func (c *Cluster) SidecarLogs() []string {
+	var paths []string
+	for _, pattern := range c.sidecarLogs() {
+		matches, _ := filepath.Glob(pattern) // Only a malformed pattern is an error.
+		paths = append(paths, matches...)
+	}
+	slices.Sort(paths)
+	return paths
+}
+
+// sidecarLogs are the patterns that the logs of the sidecars match, by pod.
+func (c *Cluster) sidecarLogs() map[string]string {
 	logs := map[string]string{}
 	for n := range maxReplicas {
 		pod := c.Spec.podName(n)
 		logs[pod] = filepath.Join(c.env.Agent.LogDir(pod), "*-"+sidecarContainer+"-*.log")
 	}
-	return readLogs(logs, func(e LogEntry) { c.env.Timeline.Note("sidecar", "%s", e) })
+	return logs
 }
 
 // readLogs follows the files that match the patterns, by pod.

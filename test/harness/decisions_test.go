@@ -51,6 +51,18 @@ func TestALogLineIsRead(t *testing.T) {
 		require.Equal(t, "x", e.Subject)
 		require.Equal(t, "etcd-main-1", e.Pod)
 	})
+	t.Run("the pod that it is about is told once", func(t *testing.T) {
+		for line, want := range map[string]string{
+			`"msg":"pod removed","pod":"etcd-main-2"`:                                    "etcd-main-1: pod removed (etcd-main-2)",
+			`"msg":"the removal was refused","pod":"etcd-main-2","error":"gone"`:         "etcd-main-1: the removal was refused (etcd-main-2): gone",
+			`"msg":"leadership moved","from":"etcd-main-0","to":"etcd-main-2"`:           "etcd-main-1: leadership moved (to etcd-main-2)",
+			`"msg":"handing over: etcd-main-2 runs the updated code","to":"etcd-main-2"`: "etcd-main-1: handing over: etcd-main-2 runs the updated code",
+		} {
+			e, ok := parseLogLine("etcd-main-1", []byte(`{"level":"info","time":"2026-01-02T03:04:05Z",`+line+`}`))
+			require.True(t, ok)
+			require.Equal(t, want, e.String())
+		}
+	})
 	t.Run("an empty line is nothing", func(t *testing.T) {
 		_, ok := parseLogLine("etcd-main-1", []byte("  "))
 		require.False(t, ok)

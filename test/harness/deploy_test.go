@@ -89,7 +89,7 @@ func TestTheSidecarOfThePatchKnowsItsFlagsAndJoinsThePod(t *testing.T) {
 	require.Equal(t, "etcd-main", patch.Name)
 
 	// The StatefulSet of a cluster of the harness is like etcd-druid's.
-	original, err := yaml.Marshal((&Env{mode: Namespaces}).statefulSet(Spec{Name: "etcd-main", PlainText: true, Replicas: 1}.complete()))
+	original, err := yaml.Marshal((&Env{mode: Namespaces, ports: druidPorts}).statefulSet(Spec{Name: "etcd-main", PlainText: true, Replicas: 1}.complete()))
 	require.NoError(t, err)
 	before, err := yaml.YAMLToJSON(original)
 	require.NoError(t, err)

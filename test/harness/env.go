@@ -22,7 +22,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
@@ -83,13 +82,21 @@ type Env struct {
 	Network network.Network
 	Agent   *node.Agent
 	// Client acts as cluster administrator.
-	Client   kubernetes.Interface
+	Client kubernetes.Interface
+	// Timeline is Dir/timeline.log.
 	Timeline *Timeline
 
-	mode Mode
+	mode  Mode
+	ports ports
 	// closers undo what Start did, last first.
 	closers []func(context.Context) error
 }
+
+// ports are those on which every etcd listens at its pod's address.
+type ports struct{ client, peer, metrics int }
+
+// druidPorts are etcd-druid's.
+var druidPorts = ports{client: 2379, peer: 2380, metrics: 9095}
 
 // Start builds what is not built yet and starts everything. On failure nothing is
 // left running.
@@ -107,7 +114,10 @@ func Start(ctx context.Context, o Options) (env *Env, err error) {
 	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
 		return nil, err
 	}
-	e := &Env{Dir: o.Dir, Timeline: NewTimeline(), mode: o.Network}
+	e := &Env{Dir: o.Dir, mode: o.Network}
+	if e.Timeline, err = startTimeline(filepath.Join(o.Dir, "timeline.log")); err != nil {
+		return nil, err
+	}
 	defer func() {
 		if err != nil {
 			stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
@@ -120,12 +130,7 @@ func Start(ctx context.Context, o Options) (env *Env, err error) {
 	if e.Binaries, err = build.All(ctx, say); err != nil {
 		return nil, fmt.Errorf("build the binaries: %w", err)
 	}
-	if e.mode == Namespaces {
-		e.Network, err = network.NewNamespaces(filepath.Join(o.Dir, "network"))
-	} else {
-		e.Network, err = network.NewLoopback()
-	}
-	if err != nil {
+	if err := e.makeNetwork(); err != nil {
 		return nil, fmt.Errorf("make the network: %w", err)
 	}
 	e.onClose(func(context.Context) error { return e.Network.Close() })
@@ -178,10 +183,33 @@ func Start(ctx context.Context, o Options) (env *Env, err error) {
 	return e, nil
 }
 
+// makeNetwork makes the network, and finds the ports that are free in it: all of them where
+// every pod has a network of its own.
+func (e *Env) makeNetwork() (err error) {
+	e.ports = druidPorts
+	if e.mode == Namespaces {
+		e.Network, err = network.NewNamespaces(filepath.Join(e.Dir, "network"))
+		return err
+	}
+	loopback, err := network.NewLoopback()
+	if err != nil {
+		return err
+	}
+	free, err := loopback.Ports(druidPorts.client, druidPorts.peer, druidPorts.metrics)
+	if err != nil {
+		return errors.Join(err, loopback.Close())
+	}
+	e.Network, e.ports = loopback, ports{client: free[0], peer: free[1], metrics: free[2]}
+	if e.ports != druidPorts {
+		e.Timeline.Note("harness", "another server of the machine has a port of etcd's: %+v in the place of %+v", e.ports, druidPorts)
+	}
+	return nil
+}
+
 func (e *Env) onClose(f func(context.Context) error) { e.closers = append(e.closers, f) }
 
-// Close stops everything, last started first, and writes the timeline to
-// Dir/timeline.log. No process is left behind.
+// Close stops everything, last started first, and ends the timeline. No process is left
+// behind.
 func (e *Env) Close(ctx context.Context) error {
 	var errs []error
 	for len(e.closers) > 0 {
@@ -189,35 +217,5 @@ func (e *Env) Close(ctx context.Context) error {
 		errs = append(errs, e.closers[last](ctx))
 		e.closers = e.closers[:last]
 	}
-	errs = append(errs, os.WriteFile(filepath.Join(e.Dir, "timeline.log"), []byte(e.Timeline.String()), 0o644))
-	return errors.Join(errs...)
-}
-
-// Timeline is what happened, in order, as told by all parts.
-type Timeline struct {
-	start time.Time
-	mu    sync.Mutex
-	lines []string
-}
-
-// NewTimeline starts a timeline now.
-func NewTimeline() *Timeline { return &Timeline{start: time.Now()} }
-
-// Note adds a line.
-func (t *Timeline) Note(who, format string, args ...any) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	line := fmt.Sprintf("%8.3fs  %-9s %s", time.Since(t.start).Seconds(), who, fmt.Sprintf(format, args...))
-	t.lines = append(t.lines, line)
-}
-
-// String returns all lines.
-func (t *Timeline) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	text := ""
-	for _, l := range t.lines {
-		text += l + "\n"
-	}
-	return text
+	return errors.Join(append(errs, e.Timeline.close())...)
 }

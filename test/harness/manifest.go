@@ -267,23 +267,24 @@ func (e *Env) initialCluster(s Spec, replicas int) string {
 }
 
 func (e *Env) peerURL(s Spec, pod string) string {
-	return fmt.Sprintf("%s://%s:2380", s.scheme(), e.host(s, pod))
+	return fmt.Sprintf("%s://%s:%d", s.scheme(), e.host(s, pod), e.ports.peer)
 }
 
 func (e *Env) etcdContainer(s Spec) corev1.Container {
-	own := e.ownHost(s)
-	listen := s.scheme() + "://$(POD_IP):2379"
+	url := func(host string, port int) string { return fmt.Sprintf("%s://%s:%d", s.scheme(), host, port) }
+	own, client, peer := e.ownHost(s), e.ports.client, e.ports.peer
+	listen := url("$(POD_IP)", client)
 	if s.Bare {
-		listen += "," + s.scheme() + "://127.0.0.1:2379"
+		listen += "," + url("127.0.0.1", client)
 	}
 	args := []string{
 		"--name=$(POD_NAME)",
 		"--data-dir=" + dataPath + "/new.etcd",
 		"--listen-client-urls=" + listen,
-		"--advertise-client-urls=" + s.scheme() + "://" + own + ":2379",
-		"--listen-peer-urls=" + s.scheme() + "://$(POD_IP):2380",
-		"--initial-advertise-peer-urls=" + s.scheme() + "://" + own + ":2380",
-		"--listen-metrics-urls=http://$(POD_IP):9095",
+		"--advertise-client-urls=" + url(own, client),
+		"--listen-peer-urls=" + url("$(POD_IP)", peer),
+		"--initial-advertise-peer-urls=" + url(own, peer),
+		fmt.Sprintf("--listen-metrics-urls=http://$(POD_IP):%d", e.ports.metrics),
 		initialCluster + e.initialCluster(s, s.Replicas),
 		initialState + "new",
 		"--initial-cluster-token=" + s.Name,
@@ -296,14 +297,14 @@ func (e *Env) etcdContainer(s Spec) corev1.Container {
 	}
 	return corev1.Container{
 		Name: "etcd", Image: s.EtcdImage, Args: append(args, s.EtcdArgs...), Env: podEnv,
-		Ports: []corev1.ContainerPort{{Name: "client", ContainerPort: 2379}, {Name: "server", ContainerPort: 2380}},
+		Ports: []corev1.ContainerPort{{Name: "client", ContainerPort: int32(client)}, {Name: "server", ContainerPort: int32(peer)}},
 		VolumeMounts: []corev1.VolumeMount{
 			{Name: s.Name, MountPath: dataPath},
 			{Name: "tls", MountPath: tlsPath, ReadOnly: true},
 		},
 		// The same endpoint and semantics as etcd-druid's; a period of 1 s for its 5.
 		ReadinessProbe: &corev1.Probe{
-			ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/readyz", Port: intstr.FromInt32(9095), Scheme: corev1.URISchemeHTTP}},
+			ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/readyz", Port: intstr.FromInt(e.ports.metrics), Scheme: corev1.URISchemeHTTP}},
 			PeriodSeconds: 1, FailureThreshold: 5, TimeoutSeconds: 5,
 		},
 	}
@@ -315,7 +316,7 @@ func (e *Env) sidecarContainer(s Spec) corev1.Container {
 	}
 	args := []string{
 		"sidecar",
-		"--endpoints=" + s.scheme() + "://" + e.ownHost(s) + ":2379",
+		fmt.Sprintf("--endpoints=%s://%s:%d", s.scheme(), e.ownHost(s), e.ports.client),
 		"--kubeconfig=" + kubePath + "/kubeconfig",
 		"--log-format=json",
 	}
@@ -349,12 +350,12 @@ current-context: sidecar
 `, e.API.URL())
 }
 
-func (s Spec) services() []*corev1.Service {
+func (e *Env) services(s Spec) []*corev1.Service {
 	meta := func(name string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Name: name, Namespace: Namespace, Labels: s.labels()}
 	}
-	client := corev1.ServicePort{Name: "client", Port: 2379}
-	peer := corev1.ServicePort{Name: "peer", Port: 2380}
+	client := corev1.ServicePort{Name: "client", Port: int32(e.ports.client)}
+	peer := corev1.ServicePort{Name: "peer", Port: int32(e.ports.peer)}
 	return []*corev1.Service{
 		{ObjectMeta: meta(s.Name + "-client"), Spec: corev1.ServiceSpec{Selector: s.labels(), Ports: []corev1.ServicePort{client}}},
 		{ObjectMeta: meta(s.Name + "-peer"), Spec: corev1.ServiceSpec{

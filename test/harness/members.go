@@ -245,7 +245,7 @@ func (c *Cluster) DisarmAlarms(ctx context.Context) error {
 // started, by service and method ("KV/Range"). Every message of a stream counts, so a
 // keepalive is one.
 func (c *Cluster) EtcdMessages(ctx context.Context, pod string) (map[string]int, error) {
-	url := "http://" + net.JoinHostPort(c.env.Network.AddressOf(Namespace, pod), "9095") + "/metrics"
+	url := "http://" + net.JoinHostPort(c.env.Network.AddressOf(Namespace, pod), strconv.Itoa(c.env.ports.metrics)) + "/metrics"
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err

@@ -21,7 +21,7 @@ func fakeCluster(t *testing.T) (context.Context, *Cluster) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	t.Cleanup(cancel)
-	return ctx, &Cluster{Spec: Spec{Name: "main"}.complete(), env: &Env{Client: fake.NewClientset(), Timeline: NewTimeline()}}
+	return ctx, &Cluster{Spec: Spec{Name: "main"}.complete(), env: &Env{Client: fake.NewClientset(), Timeline: &Timeline{}}}
 }
 
 // write makes the record say something.

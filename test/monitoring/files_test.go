@@ -18,26 +18,17 @@ import (
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
+
+	"github.com/quorate/quorate/test/monitoring/fetched"
 )
 
 var update = flag.Bool("update", false, "write deploy/monitoring/prometheusrule.yaml anew")
 
-// What is tested, and where ./tools puts what it is tested with.
+// What is tested, and what must agree with it.
 var (
 	shipped = filepath.Join("..", "..", "deploy", "monitoring")
 	docs    = filepath.Join("..", "..", "docs")
-	built   = filepath.Join("..", "..", ".build", "monitoring")
 )
-
-// tool is a program of Prometheus' that ./tools has fetched.
-func tool(t *testing.T, name string) string {
-	t.Helper()
-	path, err := filepath.Abs(filepath.Join(built, "prometheus", "usr", "bin", name))
-	require.NoError(t, err)
-	_, err = os.Stat(path)
-	require.NoError(t, err, "run make test-monitoring, which fetches it")
-	return path
-}
 
 func read(t *testing.T, path ...string) string {
 	t.Helper()
@@ -104,11 +95,12 @@ func (d dashboard) variables() map[string]string {
 }
 
 func TestAlertsFireWhenTheyShouldAndNotWhenTheyShouldNot(t *testing.T) {
+	promtool := fetched.Prometheus(t, "promtool")
 	for _, args := range [][]string{
 		{"check", "rules", "--lint-fatal", filepath.Join(shipped, "alerts.yaml")},
 		{"test", "rules", "alerts_test.yaml"},
 	} {
-		out, err := exec.CommandContext(t.Context(), tool(t, "promtool"), args...).CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), promtool, args...).CombinedOutput()
 		require.NoError(t, err, "promtool %s:\n%s", strings.Join(args, " "), out)
 	}
 }
@@ -168,11 +160,7 @@ func TestTheKustomizationHasTheRulesAndTheDashboard(t *testing.T) {
 // With each release Grafana publishes the types that its frontend reads dashboards by; so the
 // TypeScript compiler is the judge.
 func TestGrafanaKnowsEverythingInTheDashboard(t *testing.T) {
-	schema := filepath.Join(built, "schema")
-	compiler := filepath.Join("node_modules", "typescript", "bin", "tsc")
-	_, err := os.Stat(filepath.Join(schema, compiler))
-	require.NoError(t, err, "Grafana's types are not there: run make test-monitoring, which fetches them")
-
+	schema, compiler := fetched.Grafana(t), fetched.Grafana(t, "node_modules", "typescript", "bin", "tsc")
 	source := read(t, "schema", "dashboard.ts") + "const dashboard: Dashboard = " + read(t, shipped, "dashboard.json") + ";\nvoid dashboard;\n"
 	require.NoError(t, os.WriteFile(filepath.Join(schema, "dashboard.ts"), []byte(source), 0o644))
 	check := exec.CommandContext(t.Context(), "node", compiler, "--noEmit", "--strict", "--target", "esnext", "--module", "preserve", "dashboard.ts")

@@ -25,6 +25,7 @@ import (
 
 	"github.com/quorate/quorate/pkg/report"
 	"github.com/quorate/quorate/pkg/rollout"
+	"github.com/quorate/quorate/test/monitoring/fetched"
 )
 
 // scrapes is how often everything has been scraped before anything is asked.
@@ -153,7 +154,7 @@ func startPrometheus(t *testing.T) *server {
 		"scrape_configs": jobs,
 	})
 
-	cmd := exec.CommandContext(t.Context(), tool(t, "prometheus"),
+	cmd := exec.CommandContext(t.Context(), fetched.Prometheus(t, "prometheus"),
 		"--config.file="+config, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address=127.0.0.1:0")
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = patience

@@ -25,6 +25,7 @@ import (
 	"github.com/quorate/quorate/pkg/report"
 	"github.com/quorate/quorate/pkg/rollout"
 	"github.com/quorate/quorate/test/harness"
+	"github.com/quorate/quorate/test/monitoring/fetched"
 )
 
 // A rollout that does not move: whatever an operator looks at names the same guard, and the
@@ -128,7 +129,7 @@ func TestAStuckRolloutSaysTheSameEverywhere(t *testing.T) {
 
 			samples := op.scrape(ctx)
 			require.Equal(t, []string{tc.action + " " + tc.guard}, samples.states())
-			op.fires(ctx, samples, tc.alert, tc.guard, tc.after)
+			t.Run("and the alert fires", func(t *testing.T) { op.in(t).fires(ctx, samples, tc.alert, tc.guard, tc.after) })
 		})
 		require.True(t, ok, "the next case goes on from here")
 	}
@@ -272,11 +273,7 @@ func (o *operator) fires(ctx context.Context, samples scraped, alert, guard stri
 	root := filepath.Join("..", "..")
 	rules, err := filepath.Abs(filepath.Join(root, "deploy", "monitoring", "alerts.yaml"))
 	require.NoError(o.t, err)
-	promtool := filepath.Join(root, ".build", "monitoring", "prometheus", "usr", "bin", "promtool")
-	if _, err := os.Stat(promtool); err != nil {
-		promtool, err = exec.LookPath("promtool")
-		require.NoError(o.t, err, "promtool is missing: make test-scenarios fetches it")
-	}
+	promtool := fetched.Prometheus(o.t, "promtool")
 	var began float64
 	for _, families := range samples {
 		for _, m := range families["quorate_rollout_state_since_timestamp_seconds"].GetMetric() {

@@ -44,19 +44,19 @@ func main() {
 	problem := harness.NamespacesAvailable()
 	switch o.Network = harness.Mode(*network); {
 	case o.Network == "" && problem != nil && os.Getenv(requireVariable) != "":
-		exit(2, "%s is set, but network namespaces are not available: %v", requireVariable, problem)
+		refuse("%s is set, but network namespaces are not available: %v", requireVariable, problem)
 	case o.Network == "" && problem != nil:
 		o.Network = harness.Loopback
 		say(fmt.Sprintf("without partitions and disk faults: %v", problem))
 	case o.Network == "":
 		o.Network = harness.Namespaces
 	case o.Network == harness.Namespaces && problem != nil:
-		exit(2, "--network %q: %v", *network, problem)
+		refuse("--network %q: %v", *network, problem)
 	case o.Network != harness.Namespaces && o.Network != harness.Loopback:
-		exit(2, "--network %q is neither %q nor %q", *network, harness.Namespaces, harness.Loopback)
+		refuse("--network %q is neither %q nor %q", *network, harness.Namespaces, harness.Loopback)
 	}
 	if flag.NArg() > 0 || o.Duration <= 0 {
-		exit(2, "unexpected arguments %q, or --duration %v is not positive", flag.Args(), o.Duration)
+		refuse("unexpected arguments %q, or --duration %v is not positive", flag.Args(), o.Duration)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	if o.Network == harness.Namespaces {
@@ -71,9 +71,10 @@ func main() {
 	os.Exit(run(ctx, o))
 }
 
-func exit(code int, format string, args ...any) {
+// refuse ends the command where it is asked for what it cannot do.
+func refuse(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "chaos: "+format+"\n", args...)
-	os.Exit(code)
+	os.Exit(2)
 }
 
 func run(ctx context.Context, o chaos.Options) int {

@@ -211,7 +211,7 @@ func (m *monitor) tellSidecars() {
 
 // sidecarText is an entry as it is told beside the name of its pod.
 func sidecarText(e *harness.LogEntry) string {
-	text := e.Message
+	text := e.Told()
 	if e.IsDecision() {
 		text = e.Action
 		if e.Target != "" {

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -230,9 +229,6 @@ func (d *demo) rollOut(ctx context.Context) (err error) {
 		return context.Cause(ctx)
 	}
 	if err != nil {
-		if limited.Err() != nil {
-			err = fmt.Errorf("%w: %w", context.Cause(limited), err)
-		}
 		d.outcome.unfinished = err
 		d.say(red, "the rollout does not come to its end: %v", err)
 	}
@@ -260,7 +256,7 @@ func (d *demo) measure(ctx context.Context) {
 	o.verification = err
 	o.figures = traffic.NewFigures(history, observation)
 	o.memory = d.monitor.mostMemory()
-	o.raceDetector = strings.HasSuffix(d.env.Binaries.Quorate, "-race")
+	o.raceDetector = d.env.Binaries.Race()
 	if err := d.save("history.json", history); err != nil {
 		d.say(yellow, "%v", err)
 	}

@@ -39,6 +39,8 @@ const (
 	// sidecar built with the race detector.
 	RaceVariable = "QUORATE_RACE"
 
+	raceSuffix = "-race"
+
 	// progressEvery keeps a long build from flooding a log: a count of compiled
 	// packages is reported at most this often.
 	progressEvery = 2 * time.Second
@@ -73,6 +75,9 @@ const (
 type Binaries struct {
 	Kube, Etcd35, Etcd36, Quorate, Kubectl, Etcdctl, Host string
 }
+
+// Race tells whether the sidecar is built with the race detector.
+func (b Binaries) Race() bool { return strings.HasSuffix(b.Quorate, raceSuffix) }
 
 // recipe says how a target is built.
 type recipe struct {
@@ -187,7 +192,7 @@ func (b *builder) build(ctx context.Context) (string, error) {
 	if b.target == Quorate && os.Getenv(RaceVariable) == "1" {
 		if compiler, ok := b.cCompiler(ctx); ok {
 			// A name of its own, so that switching back and forth links nothing.
-			name, cgo, flags = name+"-race", "1", []string{"-race"}
+			name, cgo, flags = name+raceSuffix, "1", []string{"-race"}
 		} else {
 			b.report("%s=1 has no effect: C compiler %q not found", RaceVariable, compiler)
 		}

@@ -35,11 +35,24 @@ type Disk struct {
 	delay        atomic.Int64
 }
 
+// fuseDevice is what FUSE is opened by.
+const fuseDevice = "/dev/fuse"
+
+// SlowAvailable returns nil when disks can be made slow here, else an error that says what
+// the machine lacks. Containers of root often have no such device.
+func SlowAvailable() error {
+	device, err := os.OpenFile(fuseDevice, os.O_RDWR, 0)
+	if err != nil {
+		return fmt.Errorf("slow disks need FUSE: %w", err)
+	}
+	return device.Close()
+}
+
 // New mounts a disk of size bytes at dir, which is created when missing. Memory is taken
 // only for what is written. A pod's processes see it if they are started later.
 //
-// With slow the disk can be made slow; it is a little slower all the time then. The error
-// says what the machine lacks, most likely /dev/fuse.
+// With slow the disk can be made slow; it is a little slower all the time then. That needs
+// more than mounts: see [SlowAvailable].
 func New(dir string, size int64, slow bool) (*Disk, error) {
 	d := &Disk{dir: dir, backing: dir}
 	if slow {

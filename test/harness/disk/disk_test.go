@@ -32,8 +32,9 @@ func mounted(t *testing.T, slow bool) (*disk.Disk, string) {
 		require.Empty(t, os.Getenv("QUORATE_REQUIRE_NAMESPACES"), "mounts are required but not available: %v", err)
 		t.Skipf("needs mounts: %v", err)
 	}
-	if _, err := os.Stat("/dev/fuse"); slow && err != nil {
-		t.Skipf("needs FUSE: %v", err)
+	if err := disk.SlowAvailable(); slow && err != nil {
+		require.Empty(t, os.Getenv("QUORATE_REQUIRE_NAMESPACES"), "%v", err)
+		t.Skip(err)
 	}
 	dir := filepath.Join(t.TempDir(), "data")
 	d, err := disk.New(dir, 8<<20, slow)

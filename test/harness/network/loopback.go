@@ -35,11 +35,7 @@ var _ Network = (*Loopback)(nil)
 
 // NewLoopback picks a random free 127.A.B.0/24; the hub is .1. Other harnesses on the
 // machine do not pick the same until Close.
-//
-// The ports are those on which pods and hub are going to listen: a server of the
-// machine that listens on all addresses (0.0.0.0 or ::) has taken its port in every
-// range. The error names such a port.
-func NewLoopback(ports ...int) (*Loopback, error) {
+func NewLoopback() (*Loopback, error) {
 	for range loopbackTries {
 		// 127.0.x.y is where machines keep services of their own.
 		a, b := byte(1+rand.IntN(254)), byte(rand.IntN(255))
@@ -50,12 +46,7 @@ func NewLoopback(ports ...int) (*Loopback, error) {
 		if err != nil {
 			return nil, fmt.Errorf("claim loopback range 127.%d.%d.0/24: %w", a, b, err)
 		}
-		l := &Loopback{addresses: newAllocator(127, a, b), claim: claim, attached: map[string]Pod{}}
-		if err := l.checkPorts(ports); err != nil {
-			claim.Close()
-			return nil, err
-		}
-		return l, nil
+		return &Loopback{addresses: newAllocator(127, a, b), claim: claim, attached: map[string]Pod{}}, nil
 	}
 	return nil, fmt.Errorf("no free range in 127.0.0.0/8 after %d tries; are other harnesses left running?", loopbackTries)
 }
@@ -66,15 +57,28 @@ func claimRange(a, b byte) (net.Listener, error) {
 	return net.Listen("unix", fmt.Sprintf("@quorate-harness-127.%d.%d", a, b))
 }
 
-func (l *Loopback) checkPorts(ports []int) error {
-	for _, port := range ports {
-		listener, err := net.Listen("tcp", net.JoinHostPort(l.HubAddress(), strconv.Itoa(port)))
+// Ports returns ports on which every pod can listen at its own address: those that are
+// wanted, and a free one in the place of each that cannot be had. A server of the machine
+// that listens on all addresses (0.0.0.0 or ::) has taken its port in every range. No port
+// is returned twice.
+func (l *Loopback) Ports(wanted ...int) ([]int, error) {
+	ports := make([]int, len(wanted))
+	for i, port := range wanted {
+		listener, err := l.listen(port)
 		if err != nil {
-			return fmt.Errorf("port %d cannot be used on loopback addresses: %w; stop the server that listens on it, or run as root with network namespaces", port, err)
+			listener, err = l.listen(0)
 		}
-		listener.Close()
+		if err != nil {
+			return nil, fmt.Errorf("find a free port on loopback addresses in the place of %d: %w", port, err)
+		}
+		defer listener.Close() // Not before the others are found: they must be other ones.
+		ports[i] = listener.Addr().(*net.TCPAddr).Port
 	}
-	return nil
+	return ports, nil
+}
+
+func (l *Loopback) listen(port int) (net.Listener, error) {
+	return net.Listen("tcp", net.JoinHostPort(l.HubAddress(), strconv.Itoa(port)))
 }
 
 // HubAddress implements [Network].

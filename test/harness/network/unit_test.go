@@ -95,8 +95,8 @@ func TestHosts(t *testing.T) {
 }
 
 func TestLoopback(t *testing.T) {
-	newLoopback := func(t *testing.T, ports ...int) *Loopback {
-		l, err := NewLoopback(ports...)
+	newLoopback := func(t *testing.T) *Loopback {
+		l, err := NewLoopback()
 		require.NoError(t, err)
 		t.Cleanup(func() { l.Close() })
 		return l
@@ -131,13 +131,27 @@ func TestLoopback(t *testing.T) {
 		require.NoError(t, err, "free again after Close")
 		claim.Close()
 	})
-	t.Run("a port that is taken on all addresses is named", func(t *testing.T) {
+	t.Run("a port that is taken on all addresses has another one in its place", func(t *testing.T) {
+		l := newLoopback(t)
+		free, err := l.Ports(0)
+		require.NoError(t, err)
 		everywhere, err := net.Listen("tcp4", "0.0.0.0:0")
 		require.NoError(t, err)
 		defer everywhere.Close()
-		port := everywhere.Addr().(*net.TCPAddr).Port
-		_, err = NewLoopback(port)
-		require.ErrorContains(t, err, "port "+strconv.Itoa(port))
+		taken := everywhere.Addr().(*net.TCPAddr).Port
+
+		ports, err := l.Ports(taken, free[0], free[0])
+		require.NoError(t, err)
+		require.Equal(t, free[0], ports[1], "what is free is had")
+		for _, port := range []int{ports[0], ports[2]} {
+			require.NotContains(t, []int{taken, free[0]}, port)
+		}
+		require.NotEqual(t, ports[0], ports[2])
+		for i, port := range ports {
+			listener, err := net.Listen("tcp", net.JoinHostPort(l.AddressOf("ns", fmt.Sprintf("etcd-%d", i)), strconv.Itoa(port)))
+			require.NoError(t, err, "a pod can listen on it")
+			defer listener.Close()
+		}
 	})
 	t.Run("a pod's name cannot be attached twice at a time", func(t *testing.T) {
 		testOneUIDAtATime(t, newLoopback(t))

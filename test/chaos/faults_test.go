@@ -1,0 +1,35 @@
+package chaos
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorate/quorate/test/harness"
+)
+
+func TestAFaultThatTheMachineHasNoMeansForIsCountedAsMissed(t *testing.T) {
+	for _, tc := range []struct {
+		name      string
+		mode      harness.Mode
+		slowDisks bool
+		missed    []FaultKind
+	}{
+		{"without namespaces", harness.Loopback, false, []FaultKind{CutOff, Separate, Isolate, FullDisk, SlowDisk}},
+		{"without FUSE", harness.Namespaces, false, []FaultKind{SlowDisk}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			figures := &Figures{}
+			l := &life{mode: tc.mode, slowDisks: tc.slowDisks, figures: figures, audit: &auditor{}}
+			want := map[FaultKind]int{}
+			for _, kind := range tc.missed {
+				want[kind] = 1
+				l.playOne(t.Context(), Fault{Kind: kind, Victims: []Victim{"0"}}, time.Now())
+			}
+			require.Equal(t, want, figures.Missed)
+			require.Empty(t, figures.Faults)
+		})
+	}
+	require.Empty(t, unplayable(harness.Namespaces, true))
+}
