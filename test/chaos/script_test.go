@@ -1,6 +1,9 @@
 package chaos
 
 import (
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"testing"
@@ -81,3 +84,30 @@ func TestAScriptDoesEverythingSomeTimeAndNothingImpossible(t *testing.T) {
 
 // hurtful are the faults that can take a member away.
 var hurtful = []FaultKind{KillEtcd, KillBoth, StopEtcd, StopBoth, CutOff, Separate, Isolate, LoseNode, DeletePod, FullDisk, SlowDisk}
+
+// CI has time for about four rounds.
+func TestTheFirstRoundsThatCIPlaysHaveEverySortOfFault(t *testing.T) {
+	makefile, err := os.ReadFile(filepath.Join("..", "..", "Makefile"))
+	require.NoError(t, err)
+	found := regexp.MustCompile(`chaos DURATION=150s SEED=(\d+)`).FindSubmatch(makefile)
+	require.Len(t, found, 2, "the Makefile plays no seed")
+	seed, err := strconv.ParseUint(string(found[1]), 10, 64)
+	require.NoError(t, err)
+	faults, changes := map[FaultKind]bool{}, map[ChangeKind]bool{}
+	for _, r := range Draw(seed).Rounds[:4] {
+		changes[r.Change.Kind] = true
+		for _, lane := range r.Lanes {
+			for _, f := range lane {
+				faults[f.Kind] = true
+			}
+		}
+	}
+	for _, kind := range []FaultKind{
+		KillEtcd, StopEtcd, Isolate, LoseNode, DeletePod, FullDisk, SlowDisk, KillSidecar, StopSidecar, NoAPI, SlowAPI, HoldRemoval, HoldIntent, StopAPI,
+	} {
+		require.True(t, faults[kind], "%s", kind)
+	}
+	for _, kind := range []ChangeKind{Upgrade, Touch, BadRevision, ScaleOut} {
+		require.True(t, changes[kind], "%s", kind)
+	}
+}
