@@ -11,7 +11,8 @@ import (
 
 const (
 	// certainty is for how long before and after a removal a member must have been silent
-	// to count as not serving, and how recently one must have answered to count as serving.
+	// to count as not serving, and how recently one must have answered to count as serving,
+	// with no fault that has hit it since.
 	// A single late answer proves nothing on a machine that is busy.
 	certainty = time.Second
 	// aftermath is how long after its end a fault may still be the reason that a member
@@ -230,7 +231,7 @@ func (e *Evidence) judge(change PodChange, uid string, seats map[string]*seat) J
 	if to.Before(from) {
 		to = from
 	}
-	if !e.answered(j.Pod, from.Add(-certainty), from) {
+	if last := e.lastAnswer(j.Pod, from); last.Before(from.Add(-certainty)) || e.hit(j.Pod, last, from) {
 		return j // It did not serve, or not certainly.
 	}
 	j.Served = true
@@ -435,15 +436,23 @@ func (e *Evidence) answered(pod string, from, to time.Time) bool {
 	})
 }
 
-// lastAnswer is when the pod's member last answered before then.
+// lastAnswer is when the pod's member last answered as a voter before then.
 func (e *Evidence) lastAnswer(pod string, before time.Time) time.Time {
 	var last time.Time
 	for _, r := range e.Readings[pod] {
-		if !r.Answered.IsZero() && r.Answered.Before(before) && r.Answered.After(last) {
+		if !r.Learner && r.Answered.Before(before) && r.Answered.After(last) {
 			last = r.Answered
 		}
 	}
 	return last
+}
+
+// hit tells whether a fault of the script began in that time of which this pod was the victim:
+// it may have stopped serving since it last answered.
+func (e *Evidence) hit(pod string, from, to time.Time) bool {
+	return slices.ContainsFunc(e.Faults, func(w Window) bool {
+		return strings.HasSuffix(w.Fault, " "+pod) && !w.From.Before(from) && !w.From.After(to)
+	})
 }
 
 // learns tells whether the pod's member was no voter when last asked.

@@ -98,8 +98,8 @@ func (s *story) replaced(t, takes time.Duration, pod, uid, successor string) *st
 		pod(t+takes, PodChange{Pod: pod, UID: successor, Ready: true})
 }
 
-func (s *story) fault(from, to time.Duration) *story {
-	s.Faults = append(s.Faults, Window{Fault: "SIGKILL to etcd", From: s.at(from), To: s.at(to)})
+func (s *story) fault(from, to time.Duration, victim string) *story {
+	s.Faults = append(s.Faults, Window{Fault: "SIGKILL to etcd " + victim, From: s.at(from), To: s.at(to)})
 	return s
 }
 
@@ -135,21 +135,33 @@ func TestAnAuditorsJudgement(t *testing.T) {
 		{"what does not serve may go while another is away",
 			tell(3).removed(5*second, "main-2", "old").silent("main-2", 5*second, lasts).silent("main-1", 6*second, lasts).removed(8*second, "main-1", "old"),
 			nil, nil, 0},
+		{"what a fault has silenced since it last answered may go while another is away",
+			tell(3).removed(5*second, "main-2", "old").silent("main-2", 5*second, lasts).
+				fault(8*second-50*time.Millisecond, 9*second, "main-1").silent("main-1", 8*second, lasts).removed(8*second, "main-1", "old"),
+			nil, nil, 0},
+		{"what a fault had silenced, and serves again, may not",
+			tell(3).removed(5*second, "main-2", "old").silent("main-2", 5*second, lasts).
+				fault(6*second, 6*second, "main-1").silent("main-1", 6*second, 7*second+500*time.Millisecond).removed(8*second, "main-1", "old"),
+			nil, []string{"was terminating", "1 of the 2 other voters served: quorum is 2"}, 0},
+		{"nor may one that serves while a fault hits another",
+			tell(3).removed(5*second, "main-2", "old").silent("main-2", 5*second, lasts).
+				fault(8*second-50*time.Millisecond, 9*second, "main-0").removed(8*second, "main-1", "old"),
+			nil, []string{"was terminating", "1 of the 2 other voters served: quorum is 2"}, 0},
 		{"one goes while another has been silent for long",
-			tell(3).silent("main-2", second, lasts).fault(second, 2*second).removed(20*second, "main-1", "old"),
+			tell(3).silent("main-2", second, lasts).fault(second, 2*second, "main-2").removed(20*second, "main-1", "old"),
 			nil, []string{"1 of the 2 other voters served: quorum is 2 (silent: [main-2])"}, 0},
 		{"one goes just after a fault has silenced another: excused and counted",
-			tell(3).fault(18*second, 30*second).silent("main-2", 18*second, lasts).removed(20*second, "main-1", "old"),
+			tell(3).fault(18*second, 30*second, "main-2").silent("main-2", 18*second, lasts).removed(20*second, "main-1", "old"),
 			nil, nil, 1},
 		{"one goes just after another fell silent by itself: not excused",
 			tell(3).silent("main-2", 18*second, lasts).removed(20*second, "main-1", "old"),
 			nil, []string{"quorum is 2"}, 0},
 		{"one goes a little later than evidence may be old after a fault has silenced another",
-			tell(3).fault(12*second, 30*second).silent("main-2", 12*second, lasts).removed(20*second, "main-1", "old"),
+			tell(3).fault(12*second, 30*second, "main-2").silent("main-2", 12*second, lasts).removed(20*second, "main-1", "old"),
 			nil, []string{"quorum is 2"}, 0},
 		{"a request that was under way for long is judged by when it was sent",
 			func() *story {
-				s := tell(3).fault(12*second, 30*second).silent("main-2", 12*second, lasts).intent(9*second, "main-1", "old")
+				s := tell(3).fault(12*second, 30*second, "main-2").silent("main-2", 12*second, lasts).intent(9*second, "main-1", "old")
 				s.Requests = append(s.Requests, Request{
 					Removal: true, By: "main-0", At: s.at(10 * second), Forwarded: s.at(20 * second), Answered: s.at(21 * second), Verdict: 200, Intent: Intent{"main-1", "old"},
 				})
