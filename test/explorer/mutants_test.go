@@ -85,7 +85,10 @@ type mutant struct {
 	broken string
 }
 
-const notOnFile = "is not on record"
+const (
+	notOnFile  = "is not on record"
+	notDecided = "what it has decided is"
+)
 
 func mutants() []mutant {
 	two := func(f Faults) Params { return Params{Members: 3, Coordinators: 2, Faults: f} }
@@ -203,6 +206,18 @@ func mutants() []mutant {
 				*e = record.LeaseWritten{ResourceVersion: s.Lease.ResourceVersion}
 			}
 		}), two(Faults{Starts: 2}), notOnFile},
+		{"removes another pod than the one decided on", before(func(_ *record.State, e *record.Event) {
+			if seen, ok := (*e).(record.Observed); ok && seen.Intent.Pod == names[2] {
+				seen.Intent.Pod = names[1]
+				*e = seen
+			}
+		}), two(Faults{Starts: 1}), notDecided},
+		{"evicts where a delete was decided", before(func(_ *record.State, e *record.Event) {
+			if seen, ok := (*e).(record.Observed); ok && seen.Intent.Operation == record.Delete {
+				seen.Intent.Operation = record.Evict
+				*e = seen
+			}
+		}), two(Faults{Starts: 1}), notDecided},
 
 		// The decision.
 		{"treat Unknown as serving", sees(func(s *rollout.State) {

@@ -179,6 +179,9 @@ func (m *Model) step(w *World, i uint8, e record.Event) string {
 	switch c.request.kind {
 	case removePod:
 		c.request.knowledge, c.request.age = c.seen, c.age
+		if sent := (intent{op: c.request.op, ref: c.request.ref}); sent != c.decided {
+			return fmt.Sprintf("%s sends this: %s; what it has decided is: %s", m.name(w, i), sent, c.decided)
+		}
 		if c.age >= evidenceTicks {
 			return fmt.Sprintf("%s sends the removal of %s on evidence that is too old", m.name(w, i), c.request.ref)
 		}
@@ -345,17 +348,20 @@ func (m *Model) conclude(w *World, i uint8, old bool) string {
 	if m.Weak.Early {
 		e.Lease = w.lease.to()
 	}
-	target := ref{}
+	c.decided = intent{}
 	if a.plan == record.PlanRemove {
 		v := &r.views[a.target]
-		target = ref{pod: a.target, current: v.current, rv: v.rv}
-		e.Intent = intent{op: a.op, ref: target}.to()
+		c.decided = intent{op: a.op, ref: ref{pod: a.target, current: v.current, rv: v.rv}}
+		e.Intent = c.decided.to()
 	}
 	c.seen, c.age, c.heir = r.knowledge, r.age, a.heir
 	c.seen.voted = a.plan == record.PlanRemove && r.voting&(1<<a.target) != 0 && m.votes(w, int(a.target))
 	c.seen.served = a.plan == record.PlanRemove && r.etcd.answering&(1<<a.target) != 0
 	c.seen.silent = a.plan == record.PlanRemove && r.etcd.answering&(1<<(m.Members-m.Learners)-1) == 0
-	m.note("%s has asked etcd and decides: %s", m.name(w, i), describe(a, target))
+	m.note("%s has asked etcd and decides: %s", m.name(w, i), describe(a, c.decided))
+	if a.astray {
+		return fmt.Sprintf("%s asks the protocol for something else than it has decided", m.name(w, i))
+	}
 	return m.step(w, i, e)
 }
 

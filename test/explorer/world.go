@@ -211,6 +211,9 @@ type coordinator struct {
 	// the protocol thinks.
 	seen knowledge
 	age  uint8
+	// decided is the removal that the last decision asks for, without an epoch: what the
+	// decision said itself, whatever was made of it since.
+	decided intent
 	// failed changes of leadership, and to whom the last decision wants it moved.
 	failed, heir uint8
 	// cache is only used by mutants that look at what they saw earlier.
@@ -421,6 +424,9 @@ func (w *World) eachRef(visit func(*ref)) {
 	for i := range w.coordinators {
 		c := &w.coordinators[i]
 		ofLease(&c.lease)
+		if c.decided.named() {
+			visit(&c.decided.ref)
+		}
 		for k := range c.unfencedN {
 			visit(&c.unfenced[k])
 		}
