@@ -37,7 +37,8 @@
 //   - A removal is only sent while its evidence is young.
 //
 // Of the second and the third, what nobody could have seen is excused, and counted: see
-// takesEffect.
+// excuseOf. What a removal may be excused by is settled when it is decided on. A wrong guess is
+// excused in random walks alone: where every world is visited, there is none.
 //
 // # What is abstracted
 //

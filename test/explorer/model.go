@@ -20,6 +20,8 @@ type Model struct {
 	verify bool
 	// symmetric: it does not matter who of the coordinators is who.
 	symmetric bool
+	// mayGuess: a wrong guess is excused, and counted. Where every world is visited there is none.
+	mayGuess bool
 
 	policy rollout.Policy
 	memo   map[question]answer
@@ -50,8 +52,9 @@ type Counts struct {
 	Fences int
 	// Claims that stood.
 	Claims int
-	// Residues, Returned and Guesses are what was excused, see takesEffect; ExcusedLate of
-	// them landed when the evidence was old already.
+	// Residues, Returned and Guesses are what was excused, see excuseOf: a member that had
+	// failed since, one or a quorum that had come back since, a wrong guess. ExcusedLate of them
+	// landed when the evidence was old already.
 	Residues, Returned, Guesses, ExcusedLate int
 }
 

@@ -283,23 +283,21 @@ func (m *Model) observe(w *World, i uint8, old bool) string {
 		}
 	case lookAtEtcd:
 		m.askEtcd(w, r)
+		seen := *r // Whatever it decides on.
 		if m.Weak.Cached {
 			m.useCache(c)
 		}
-		return m.conclude(w, i, old)
+		return m.conclude(w, i, &seen, old)
 	}
 	r.stage++
 	return ""
 }
 
 func (m *Model) lookAtPods(w *World, r *request) {
-	r.knowledge, r.voting = knowledge{lost: !m.hasQuorum(w)}, 0
+	r.knowledge, r.lost = knowledge{}, !m.hasQuorum(w)
 	for k := range m.Members {
 		p := &w.pods[k]
 		r.views[k] = view{look: m.look(w, k), current: p.phase != missing, rv: p.rv, revision: p.revision}
-		if m.votes(w, k) {
-			r.voting |= 1 << k
-		}
 	}
 }
 
@@ -313,7 +311,6 @@ func (m *Model) askEtcd(w *World, r *request) {
 	if r.etcd.answering != 0 {
 		r.etcd.leader = w.leader
 	}
-	r.lost = r.lost || !m.hasQuorum(w)
 }
 
 // useCache is a mutant's: it decides on what it saw the last time.
@@ -331,8 +328,8 @@ func (m *Model) peek(w *World, r *request) {
 	m.lookAtPods(w, r)
 }
 
-// conclude decides on what was seen.
-func (m *Model) conclude(w *World, i uint8, old bool) string {
+// conclude decides on what was seen, which is what excuses the decision.
+func (m *Model) conclude(w *World, i uint8, seen *request, old bool) string {
 	c := &w.coordinators[i]
 	r := &c.request
 	q := question{etcdView: r.etcd, transfers: c.failed, old: old}
@@ -355,9 +352,10 @@ func (m *Model) conclude(w *World, i uint8, old bool) string {
 		e.Intent = c.decided.to()
 	}
 	c.seen, c.age, c.heir = r.knowledge, r.age, a.heir
-	c.seen.voted = a.plan == record.PlanRemove && r.voting&(1<<a.target) != 0 && m.votes(w, int(a.target))
-	c.seen.served = a.plan == record.PlanRemove && r.etcd.answering&(1<<a.target) != 0
-	c.seen.silent = a.plan == record.PlanRemove && r.etcd.answering&(1<<(m.Members-m.Learners)-1) == 0
+	if a.plan == record.PlanRemove {
+		c.seen.served = seen.etcd.answering&(1<<a.target) != 0
+		c.seen.excuse = m.excuseOf(w, seen, int(a.target))
+	}
 	m.note("%s has asked etcd and decides: %s", m.name(w, i), describe(a, c.decided))
 	if a.astray {
 		return fmt.Sprintf("%s asks the protocol for something else than it has decided", m.name(w, i))
