@@ -22,6 +22,9 @@ type Model struct {
 	symmetric bool
 	// mayGuess: a wrong guess is excused, and counted. Where every world is visited there is none.
 	mayGuess bool
+	// effectsOnly: how the record is kept is not looked at, only what is removed. That is for
+	// mutants: they shall not break the record's rules alone, but what those are for.
+	effectsOnly bool
 
 	policy rollout.Policy
 	memo   map[question]answer

@@ -188,7 +188,7 @@ func (m *Model) due(w *World) bool {
 // Apply returns the world after a move, and which rule it has broken.
 func (m *Model) Apply(w World, mv Move) (World, string) {
 	broken := m.apply(&w, mv)
-	if broken == "" {
+	if broken == "" && !m.effectsOnly {
 		broken = m.uncovered(&w)
 	}
 	m.elect(&w)

@@ -199,41 +199,51 @@ func (m *Model) step(w *World, i uint8, e record.Event) string {
 
 // write is how the API server answers: it swaps, or refuses.
 func (m *Model) write(w *World, by uint8, l lease, late bool) (record.Outcome, string) {
-	have := w.lease
-	if l.schema == 0 {
-		return record.Done, fmt.Sprintf("%s writes what is no record", identityNames[l.holder])
-	}
-	claim := l.epoch == have.epoch+1
-	if have.rv != l.rv && (!m.Weak.NoSwap || !claim) {
+	claim := l.epoch == w.lease.epoch+1
+	if w.lease.rv != l.rv && (!m.Weak.NoSwap || !claim || l.schema == 0) {
 		return record.Refused, ""
 	}
-	who := identityNames[l.holder]
-	if writer := identity(by, w.coordinators[by].boots); !claim && !late && have.holder != writer {
-		return record.Done, fmt.Sprintf("%s writes to the record of %q", identityNames[writer], identityNames[have.holder])
-	}
-	if !claim && (have.holder == 0 || l.epoch != have.epoch || l.holder != have.holder && l.holder != 0) {
-		return record.Done, fmt.Sprintf("%q writes to the record of %q", who, identityNames[have.holder])
-	}
-	if have.intent.named() && l.intent.named() && (have.intent.op != l.intent.op || have.intent.ref != l.intent.ref) {
-		return record.Done, fmt.Sprintf("the record of a removal of %s, which is not resolved, is overwritten by one of %s", have.intent.ref, l.intent.ref)
+	if broken := m.misuse(w, by, l, late); broken != "" && !m.effectsOnly {
+		return record.Done, broken
 	}
 	if claim {
 		m.counts.Claims++
-		if m.TrueLock && !m.Clocks {
-			if w.tenure != 0 && w.tenure != by+1 {
-				return record.Done, fmt.Sprintf("%s claims by a right that was gone before the record was claimed by the lock's owner", who)
-			}
-			if w.tenure = 0; w.owner == by+1 {
-				w.tenure = by + 1
-			}
-		}
-		if c := &w.coordinators[by]; !late && m.Clocks && record.Right(c.right) == record.ByClock &&
-			have.holder != 0 && have.holder != l.holder && w.unchanged[by] < patienceTicks {
-			return record.Done, fmt.Sprintf("%s claims by the clock a record that was renewed in time", who)
+		if w.tenure = 0; m.TrueLock && !m.Clocks && w.owner == by+1 {
+			w.tenure = by + 1
 		}
 	}
 	w.changeLease(l)
 	return record.Done, ""
+}
+
+// misuse returns the rule of the record that is broken when it becomes this.
+func (m *Model) misuse(w *World, by uint8, l lease, late bool) string {
+	have := w.lease
+	who := identityNames[l.holder]
+	if l.schema == 0 {
+		return fmt.Sprintf("%s writes what is no record", who)
+	}
+	claim := l.epoch == have.epoch+1
+	if writer := identity(by, w.coordinators[by].boots); !claim && !late && have.holder != writer {
+		return fmt.Sprintf("%s writes to the record of %q", identityNames[writer], identityNames[have.holder])
+	}
+	if !claim && (have.holder == 0 || l.epoch != have.epoch || l.holder != have.holder && l.holder != 0) {
+		return fmt.Sprintf("%q writes to the record of %q", who, identityNames[have.holder])
+	}
+	if have.intent.named() && l.intent.named() && (have.intent.op != l.intent.op || have.intent.ref != l.intent.ref) {
+		return fmt.Sprintf("the record of a removal of %s, which is not resolved, is overwritten by one of %s", have.intent.ref, l.intent.ref)
+	}
+	if !claim {
+		return ""
+	}
+	if m.TrueLock && !m.Clocks && w.tenure != 0 && w.tenure != by+1 {
+		return fmt.Sprintf("%s claims by a right that was gone before the record was claimed by the lock's owner", who)
+	}
+	if c := &w.coordinators[by]; !late && m.Clocks && record.Right(c.right) == record.ByClock &&
+		have.holder != 0 && have.holder != l.holder && w.unchanged[by] < patienceTicks {
+		return fmt.Sprintf("%s claims by the clock a record that was renewed in time", who)
+	}
+	return ""
 }
 
 func (m *Model) fenceable(w *World) []record.Pod {
