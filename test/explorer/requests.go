@@ -199,8 +199,11 @@ func (m *Model) step(w *World, i uint8, e record.Event) string {
 
 // write is how the API server answers: it swaps, or refuses.
 func (m *Model) write(w *World, by uint8, l lease, late bool) (record.Outcome, string) {
+	if l.schema == 0 {
+		return record.Done, fmt.Sprintf("%s writes what is no record", identityNames[l.holder])
+	}
 	claim := l.epoch == w.lease.epoch+1
-	if w.lease.rv != l.rv && (!m.Weak.NoSwap || !claim || l.schema == 0) {
+	if w.lease.rv != l.rv && (!m.Weak.NoSwap || !claim) {
 		return record.Refused, ""
 	}
 	if broken := m.misuse(w, by, l, late); broken != "" && !m.effectsOnly {
@@ -218,11 +221,7 @@ func (m *Model) write(w *World, by uint8, l lease, late bool) (record.Outcome, s
 
 // misuse returns the rule of the record that is broken when it becomes this.
 func (m *Model) misuse(w *World, by uint8, l lease, late bool) string {
-	have := w.lease
-	who := identityNames[l.holder]
-	if l.schema == 0 {
-		return fmt.Sprintf("%s writes what is no record", who)
-	}
+	have, who := w.lease, identityNames[l.holder]
 	claim := l.epoch == have.epoch+1
 	if writer := identity(by, w.coordinators[by].boots); !claim && !late && have.holder != writer {
 		return fmt.Sprintf("%s writes to the record of %q", identityNames[writer], identityNames[have.holder])
