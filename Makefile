@@ -84,6 +84,8 @@ test-explorer: ## Walk every interleaving of small worlds with the production co
 	# The race detector sees a part of them; all of them with it would take far too long.
 	cd test && $(GO) test $(RACE) -short ./explorer
 	cd test && CGO_ENABLED=0 go test -timeout 30m -v ./explorer -rapid.checks=20000
+	# The decision's mutants, and what catches each of them.
+	CGO_ENABLED=0 go test -v -run EveryMutant ./pkg/rollout
 
 .PHONY: test-harness
 test-harness: ## Run the harness's own tests (builds Kubernetes and etcd the first time)

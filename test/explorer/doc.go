@@ -29,7 +29,8 @@
 //   - No removal takes effect that was decided in ignorance of another removal of ours.
 //   - Never more than maxUnavailable members that served are down because of us.
 //   - No removal of ours takes the voters that run below quorum.
-//   - Nothing is removed whose UID was not decided on.
+//   - Nothing is removed whose UID was not decided on. A removal is only sent of the pod and the
+//     version that was decided on, and in that way.
 //   - While there is a record, every removal that can still take effect stands on it, and
 //     none that does is overwritten.
 //   - Nobody writes to a record that it does not hold, claims by a lock that it had lost
@@ -37,7 +38,8 @@
 //   - A removal is only sent while its evidence is young.
 //
 // Of the second and the third, what nobody could have seen is excused, and counted: see
-// takesEffect.
+// excuseOf. What a removal may be excused by is settled when it is decided on. A wrong guess is
+// excused in random walks alone: where every world is visited, there is none.
 //
 // # What is abstracted
 //

@@ -105,9 +105,7 @@ func TestNoInterleavingBreaksARule(t *testing.T) {
 			if r.Broken != "" {
 				t.Fatalf("%s\n%s", r.Broken, m.Story(r.Path))
 			}
-			total.States += r.States
-			total.Moves += r.Moves
-			total.Counts.add(r.Counts)
+			total.add(r)
 		})
 	}
 	total.Time = time.Since(start)

@@ -3,6 +3,7 @@ package explorer
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"time"
 )
 
@@ -20,8 +21,9 @@ type Liveness struct {
 	// Broken is a rule that was broken on the way.
 	Broken string
 	Time   time.Duration
-	Bytes  uint64
-	Cut    bool
+	// Bytes is the memory in use, at most, garbage included.
+	Bytes uint64
+	Cut   bool
 }
 
 func (l *Liveness) String() string {
@@ -55,8 +57,14 @@ func (m *Model) ended(w *World) bool {
 // are over: members that failed come back, the lock's owner starts as often as it has to,
 // requests land or do not. So whoever is scheduled fairly gets there.
 func (m *Model) Live(ctx context.Context, most int) *Liveness {
+	runtime.GC()
 	start := time.Now()
 	result := &Liveness{Params: m.Params}
+	weigh := func(n int) {
+		if n%100_000 == 0 {
+			result.Bytes = max(result.Bytes, inUse())
+		}
+	}
 	reached := m.clone()
 	reached.symmetric = true
 	after := m.clone()
@@ -76,6 +84,7 @@ func (m *Model) Live(ctx context.Context, most int) *Liveness {
 			result.Cut = true
 			break
 		}
+		weigh(n)
 		w, k := queue[n], all.key(&queue[n])
 		queue[n] = World{} // The garbage collector cannot take a part of it.
 		o := w.over()
@@ -97,6 +106,7 @@ func (m *Model) Live(ctx context.Context, most int) *Liveness {
 
 	// Then everything that can come of it when nothing goes wrong any more.
 	for n := 0; n < len(graph.worlds); n++ {
+		weigh(n)
 		w := graph.worlds[n]
 		if after.ended(&w) {
 			graph.ends = append(graph.ends, int32(n)) //nolint:gosec // Millions.
@@ -116,7 +126,7 @@ func (m *Model) Live(ctx context.Context, most int) *Liveness {
 		result.Stuck = len(stuck)
 		result.Story = reached.Story(all.path(graph.from[stuck[0]], first))
 	}
-	result.Bytes, result.Time = inUse(), time.Since(start)
+	result.Bytes, result.Time = max(result.Bytes, inUse()), time.Since(start)
 	return result
 }
 

@@ -20,6 +20,11 @@ type Model struct {
 	verify bool
 	// symmetric: it does not matter who of the coordinators is who.
 	symmetric bool
+	// mayGuess: a wrong guess is excused, and counted. Where every world is visited there is none.
+	mayGuess bool
+	// effectsOnly: how the record is kept is not looked at, only what is removed. That is for
+	// mutants: they shall not break the record's rules alone, but what those are for.
+	effectsOnly bool
 
 	policy rollout.Policy
 	memo   map[question]answer
@@ -50,8 +55,9 @@ type Counts struct {
 	Fences int
 	// Claims that stood.
 	Claims int
-	// Residues, Returned and Guesses are what was excused, see takesEffect; ExcusedLate of
-	// them landed when the evidence was old already.
+	// Residues, Returned and Guesses are what was excused, see excuseOf: a member that had
+	// failed since, one or a quorum that had come back since, a wrong guess. ExcusedLate of them
+	// landed when the evidence was old already.
 	Residues, Returned, Guesses, ExcusedLate int
 }
 
@@ -99,6 +105,8 @@ type answer struct {
 	op     uint8
 	target uint8
 	heir   uint8 // an ordinal and one
+	// astray: the protocol is asked for another removal than was decided.
+	astray bool
 }
 
 const outdatedBit = 0x80
@@ -121,11 +129,14 @@ func (m *Model) decide(q question) answer {
 	if d.Target != nil {
 		a.target = uint8(d.Target.Ordinal) //nolint:gosec // A handful.
 	}
-	if plan == record.PlanRemove {
+	if d.Action == rollout.Remove {
 		a.op = remove
-		if i.Operation == record.Evict {
+		if d.Method == rollout.RemoveByEviction {
 			a.op = evict
 		}
+		// See observation for what tells the pods apart there.
+		name := names[a.target]
+		a.astray = i != record.Intent{Operation: operations[a.op], Pod: name, UID: name, ResourceVersion: numbers[a.target+1]}
 	}
 	if d.Transfer != nil {
 		a.heir = uint8(d.Transfer.To) //nolint:gosec // IDs are ordinals and one.
@@ -153,7 +164,7 @@ func (m *Model) observation(q question) rollout.State {
 			continue
 		}
 		p := rollout.Pod{
-			Name: names[i], UID: names[i], ResourceVersion: "1", Ordinal: i, MemberName: names[i], Revision: newRevision,
+			Name: names[i], UID: names[i], ResourceVersion: numbers[i+1], Ordinal: i, MemberName: names[i], Revision: newRevision,
 			Owned: true, Initialized: true, Terminating: look == looksTerminating,
 			Sidecar: rollout.Container{State: rollout.ContainerRunning, Ready: true},
 		}

@@ -188,7 +188,7 @@ func (m *Model) due(w *World) bool {
 // Apply returns the world after a move, and which rule it has broken.
 func (m *Model) Apply(w World, mv Move) (World, string) {
 	broken := m.apply(&w, mv)
-	if broken == "" {
+	if broken == "" && !m.effectsOnly {
 		broken = m.uncovered(&w)
 	}
 	m.elect(&w)
@@ -229,7 +229,6 @@ func (m *Model) apply(w *World, mv Move) string {
 		p := &w.pods[mv.who]
 		if p.health = mv.how; p.health == crashed || p.health == hung {
 			w.left.Failures--
-			m.unaware(w)
 			m.note("the member of %s fails (its kubelet has noticed: %v)", names[mv.who], p.health == crashed)
 		} else {
 			w.left.Deafness--
@@ -250,7 +249,6 @@ func (m *Model) apply(w *World, mv Move) string {
 		w.left.Deletions--
 		w.pods[mv.who].phase, w.pods[mv.who].health = terminating, healthy
 		w.touch(mv.who)
-		m.unaware(w)
 		m.note("somebody else deletes %s", names[mv.who])
 	case deleteLease:
 		w.left.Edits--
@@ -288,9 +286,6 @@ func (m *Model) note(format string, args ...any) {
 func (m *Model) name(w *World, i uint8) string {
 	return identityNames[identity(i, w.coordinators[i].boots)]
 }
-
-// unaware: nothing that was seen so far shows that a member has failed.
-func (m *Model) unaware(w *World) { w.eachKnowledge(func(k *knowledge) { k.unaware = true }) }
 
 // ignorant: nothing that was seen so far shows a removal.
 func (m *Model) ignorant(w *World) { w.eachKnowledge(func(k *knowledge) { k.ignorant = true }) }

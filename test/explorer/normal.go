@@ -14,7 +14,7 @@ func (m *Model) normalise(w *World) {
 	for i := range m.Coordinators {
 		c := &w.coordinators[i]
 		if c.request.kind != writeLease { // Then nothing is about to be done on what was seen.
-			c.seen, c.age, c.begun = knowledge{}, 0, evidenceTicks
+			c.seen, c.age, c.begun, c.decided = knowledge{}, 0, evidenceTicks, intent{}
 		}
 		if !c.hasTransfer() {
 			c.heir = 0

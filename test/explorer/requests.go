@@ -179,6 +179,9 @@ func (m *Model) step(w *World, i uint8, e record.Event) string {
 	switch c.request.kind {
 	case removePod:
 		c.request.knowledge, c.request.age = c.seen, c.age
+		if sent := (intent{op: c.request.op, ref: c.request.ref}); sent != c.decided {
+			return fmt.Sprintf("%s sends this: %s; what it has decided is: %s", m.name(w, i), sent, c.decided)
+		}
 		if c.age >= evidenceTicks {
 			return fmt.Sprintf("%s sends the removal of %s on evidence that is too old", m.name(w, i), c.request.ref)
 		}
@@ -196,41 +199,50 @@ func (m *Model) step(w *World, i uint8, e record.Event) string {
 
 // write is how the API server answers: it swaps, or refuses.
 func (m *Model) write(w *World, by uint8, l lease, late bool) (record.Outcome, string) {
-	have := w.lease
 	if l.schema == 0 {
 		return record.Done, fmt.Sprintf("%s writes what is no record", identityNames[l.holder])
 	}
-	claim := l.epoch == have.epoch+1
-	if have.rv != l.rv && (!m.Weak.NoSwap || !claim) {
+	claim := l.epoch == w.lease.epoch+1
+	if w.lease.rv != l.rv && (!m.Weak.NoSwap || !claim) {
 		return record.Refused, ""
 	}
-	who := identityNames[l.holder]
-	if writer := identity(by, w.coordinators[by].boots); !claim && !late && have.holder != writer {
-		return record.Done, fmt.Sprintf("%s writes to the record of %q", identityNames[writer], identityNames[have.holder])
-	}
-	if !claim && (have.holder == 0 || l.epoch != have.epoch || l.holder != have.holder && l.holder != 0) {
-		return record.Done, fmt.Sprintf("%q writes to the record of %q", who, identityNames[have.holder])
-	}
-	if have.intent.named() && l.intent.named() && (have.intent.op != l.intent.op || have.intent.ref != l.intent.ref) {
-		return record.Done, fmt.Sprintf("the record of a removal of %s, which is not resolved, is overwritten by one of %s", have.intent.ref, l.intent.ref)
+	if broken := m.misuse(w, by, l, late); broken != "" && !m.effectsOnly {
+		return record.Done, broken
 	}
 	if claim {
 		m.counts.Claims++
-		if m.TrueLock && !m.Clocks {
-			if w.tenure != 0 && w.tenure != by+1 {
-				return record.Done, fmt.Sprintf("%s claims by a right that was gone before the record was claimed by the lock's owner", who)
-			}
-			if w.tenure = 0; w.owner == by+1 {
-				w.tenure = by + 1
-			}
-		}
-		if c := &w.coordinators[by]; !late && m.Clocks && record.Right(c.right) == record.ByClock &&
-			have.holder != 0 && have.holder != l.holder && w.unchanged[by] < patienceTicks {
-			return record.Done, fmt.Sprintf("%s claims by the clock a record that was renewed in time", who)
+		if w.tenure = 0; m.TrueLock && !m.Clocks && w.owner == by+1 {
+			w.tenure = by + 1
 		}
 	}
 	w.changeLease(l)
 	return record.Done, ""
+}
+
+// misuse returns the rule of the record that is broken when it becomes this.
+func (m *Model) misuse(w *World, by uint8, l lease, late bool) string {
+	have, who := w.lease, identityNames[l.holder]
+	claim := l.epoch == have.epoch+1
+	if writer := identity(by, w.coordinators[by].boots); !claim && !late && have.holder != writer {
+		return fmt.Sprintf("%s writes to the record of %q", identityNames[writer], identityNames[have.holder])
+	}
+	if !claim && (have.holder == 0 || l.epoch != have.epoch || l.holder != have.holder && l.holder != 0) {
+		return fmt.Sprintf("%q writes to the record of %q", who, identityNames[have.holder])
+	}
+	if have.intent.named() && l.intent.named() && (have.intent.op != l.intent.op || have.intent.ref != l.intent.ref) {
+		return fmt.Sprintf("the record of a removal of %s, which is not resolved, is overwritten by one of %s", have.intent.ref, l.intent.ref)
+	}
+	if !claim {
+		return ""
+	}
+	if m.TrueLock && !m.Clocks && w.tenure != 0 && w.tenure != by+1 {
+		return fmt.Sprintf("%s claims by a right that was gone before the record was claimed by the lock's owner", who)
+	}
+	if c := &w.coordinators[by]; !late && m.Clocks && record.Right(c.right) == record.ByClock &&
+		have.holder != 0 && have.holder != l.holder && w.unchanged[by] < patienceTicks {
+		return fmt.Sprintf("%s claims by the clock a record that was renewed in time", who)
+	}
+	return ""
 }
 
 func (m *Model) fenceable(w *World) []record.Pod {
@@ -280,23 +292,21 @@ func (m *Model) observe(w *World, i uint8, old bool) string {
 		}
 	case lookAtEtcd:
 		m.askEtcd(w, r)
+		seen := *r // Whatever it decides on.
 		if m.Weak.Cached {
 			m.useCache(c)
 		}
-		return m.conclude(w, i, old)
+		return m.conclude(w, i, &seen, old)
 	}
 	r.stage++
 	return ""
 }
 
 func (m *Model) lookAtPods(w *World, r *request) {
-	r.knowledge, r.voting = knowledge{lost: !m.hasQuorum(w)}, 0
+	r.knowledge, r.lost = knowledge{}, !m.hasQuorum(w)
 	for k := range m.Members {
 		p := &w.pods[k]
 		r.views[k] = view{look: m.look(w, k), current: p.phase != missing, rv: p.rv, revision: p.revision}
-		if m.votes(w, k) {
-			r.voting |= 1 << k
-		}
 	}
 }
 
@@ -310,7 +320,6 @@ func (m *Model) askEtcd(w *World, r *request) {
 	if r.etcd.answering != 0 {
 		r.etcd.leader = w.leader
 	}
-	r.lost = r.lost || !m.hasQuorum(w)
 }
 
 // useCache is a mutant's: it decides on what it saw the last time.
@@ -328,8 +337,8 @@ func (m *Model) peek(w *World, r *request) {
 	m.lookAtPods(w, r)
 }
 
-// conclude decides on what was seen.
-func (m *Model) conclude(w *World, i uint8, old bool) string {
+// conclude decides on what was seen, which is what excuses the decision.
+func (m *Model) conclude(w *World, i uint8, seen *request, old bool) string {
 	c := &w.coordinators[i]
 	r := &c.request
 	q := question{etcdView: r.etcd, transfers: c.failed, old: old}
@@ -345,17 +354,21 @@ func (m *Model) conclude(w *World, i uint8, old bool) string {
 	if m.Weak.Early {
 		e.Lease = w.lease.to()
 	}
-	target := ref{}
+	c.decided = intent{}
 	if a.plan == record.PlanRemove {
 		v := &r.views[a.target]
-		target = ref{pod: a.target, current: v.current, rv: v.rv}
-		e.Intent = intent{op: a.op, ref: target}.to()
+		c.decided = intent{op: a.op, ref: ref{pod: a.target, current: v.current, rv: v.rv}}
+		e.Intent = c.decided.to()
 	}
 	c.seen, c.age, c.heir = r.knowledge, r.age, a.heir
-	c.seen.voted = a.plan == record.PlanRemove && r.voting&(1<<a.target) != 0 && m.votes(w, int(a.target))
-	c.seen.served = a.plan == record.PlanRemove && r.etcd.answering&(1<<a.target) != 0
-	c.seen.silent = a.plan == record.PlanRemove && r.etcd.answering&(1<<(m.Members-m.Learners)-1) == 0
-	m.note("%s has asked etcd and decides: %s", m.name(w, i), describe(a, target))
+	if a.plan == record.PlanRemove {
+		c.seen.served = seen.etcd.answering&(1<<a.target) != 0
+		c.seen.excuse = m.excuseOf(w, seen, int(a.target))
+	}
+	m.note("%s has asked etcd and decides: %s", m.name(w, i), describe(a, c.decided))
+	if a.astray {
+		return fmt.Sprintf("%s asks the protocol for something else than it has decided", m.name(w, i))
+	}
 	return m.step(w, i, e)
 }
 

@@ -18,7 +18,7 @@ type Result struct {
 	States, Moves, Depth int
 	Counts               Counts
 	Time                 time.Duration
-	// Bytes is the memory in use at the end.
+	// Bytes is the memory in use, at most: after each level, and what is garbage by then as well.
 	Bytes uint64
 	// Broken is the rule that was broken, with the shortest path to it; else empty.
 	Broken string
@@ -114,11 +114,12 @@ func (m *Model) Search(ctx context.Context, most int) *Result {
 	if again.Broken == "" {
 		return r // Without a story, but broken it is.
 	}
-	again.States, again.Moves, again.Time = r.States, r.Moves, again.Time+r.Time
+	again.States, again.Moves, again.Bytes, again.Time = r.States, r.Moves, max(r.Bytes, again.Bytes), again.Time+r.Time
 	return again
 }
 
 func (m *Model) search(ctx context.Context, most int) *Result {
+	runtime.GC() // What an earlier search has left behind is not this one's.
 	start := time.Now()
 	result := &Result{Params: m.Params}
 	all := newSeen()
@@ -156,6 +157,7 @@ func (m *Model) search(ctx context.Context, most int) *Result {
 			}
 		}
 		result.States += size
+		result.Bytes = max(result.Bytes, inUse())
 		if size > 0 {
 			result.Depth++
 		}
@@ -164,8 +166,18 @@ func (m *Model) search(ctx context.Context, most int) *Result {
 		result.Moves += wk.moves
 		result.Counts.add(wk.counts)
 	}
-	result.Bytes, result.Time = inUse(), time.Since(start)
+	result.Time = time.Since(start)
 	return result
+}
+
+// add makes it the result of both searches: all that they visited, and the most that one of
+// them needed.
+func (r *Result) add(o *Result) {
+	r.States += o.States
+	r.Moves += o.Moves
+	r.Depth = max(r.Depth, o.Depth)
+	r.Bytes = max(r.Bytes, o.Bytes)
+	r.Counts.add(o.Counts)
 }
 
 // inUse is how much memory is.

@@ -61,13 +61,10 @@ func (r request) String() string {
 	return "nothing"
 }
 
-func describe(a answer, target ref) string {
+func describe(a answer, decided intent) string {
 	switch a.plan {
 	case record.PlanRemove:
-		if a.op == evict {
-			return "evict " + target.String()
-		}
-		return "remove " + target.String()
+		return decided.String()
 	case record.PlanMoveLeader:
 		return fmt.Sprintf("move the leadership to member %d", int(a.heir)-1)
 	case record.PlanFinish:

@@ -20,7 +20,7 @@ func TestRandomWalksThroughBiggerClusters(t *testing.T) {
 	walks, moved := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		m, path := New(bigger(t)), []Move(nil)
-		m.verify = true
+		m.verify, m.mayGuess = true, true
 		w := m.First()
 		m.normalise(&w)
 		// Numbers and no moves: whatever is left out, the others still mean something. To leave

@@ -166,20 +166,33 @@ type request struct {
 	revision uint8
 	views    [maxMembers]view
 	etcd     etcdView
-	// voting are the members that voted when the pods were looked at, a bit for each.
-	voting uint8
+	// lost: there was no quorum when the pods were looked at.
+	lost bool
 	knowledge
 }
 
-// knowledge is what an observation does not know, and what it leads to neither.
+// knowledge is what an observation does not know, and what is known of the removal that was
+// decided on it.
 type knowledge struct {
-	// ignorant of a removal of ours; unaware of a member that failed by itself.
-	ignorant, unaware bool
-	// When the pods were looked at and when etcd was asked, there was a quorum that a removal
-	// could take away (else lost) and the target voted; in the end it served, or no voter did
-	// (silent).
-	lost, voted, served, silent bool
+	// ignorant of a removal of ours.
+	ignorant bool
+	// served: the target answered etcd's reads.
+	served bool
+	// excuse is what can excuse the removal if it takes the voters below quorum, see excuseOf.
+	excuse uint8
 }
+
+// excuses of a removal that takes the voters below quorum.
+const (
+	noExcuse uint8 = iota
+	// enough others answered for a quorum without the target: one of them has failed since.
+	enough
+	// cameBack: the target had no process or did not vote, or there was no quorum to lose, and
+	// nothing has answered that says otherwise.
+	cameBack
+	// guessed which of the silent members vote.
+	guessed
+)
 
 // view is what was seen of a pod.
 type view struct {
@@ -211,6 +224,9 @@ type coordinator struct {
 	// the protocol thinks.
 	seen knowledge
 	age  uint8
+	// decided is the removal that the last decision asks for, without an epoch: what the
+	// decision said itself, whatever was made of it since.
+	decided intent
 	// failed changes of leadership, and to whom the last decision wants it moved.
 	failed, heir uint8
 	// cache is only used by mutants that look at what they saw earlier.
@@ -421,6 +437,9 @@ func (w *World) eachRef(visit func(*ref)) {
 	for i := range w.coordinators {
 		c := &w.coordinators[i]
 		ofLease(&c.lease)
+		if c.decided.named() {
+			visit(&c.decided.ref)
+		}
 		for k := range c.unfencedN {
 			visit(&c.unfenced[k])
 		}
@@ -480,7 +499,7 @@ func (w *World) touch(i uint8) { w.pods[i].rv++ }
 // orphan keeps a request that may still land. When there is no room for it, it never
 // does: that too can happen.
 func (w *World) orphan(r request) {
-	r.views, r.etcd, r.voting, r.revision = [maxMembers]view{}, etcdView{}, 0, 0
+	r.views, r.etcd, r.revision = [maxMembers]view{}, etcdView{}, 0
 	if i := slices.IndexFunc(w.orphans[:], func(o request) bool { return o.kind == nothing }); i >= 0 {
 		w.orphans[i] = r
 	}
