@@ -91,19 +91,22 @@ func healthyRollout(t *testing.T, o outcome, pods []string, leader string) {
 }
 
 // ledByNewCode: the rollout changed hands once, from the pods that were there before to
-// an updated one, as soon as there was one.
+// an updated one, as soon as there was one whose sidecar waited for the lock. That may come so
+// late on a busy machine that one more pod has gone: until its own is next, a coordinator waits
+// for nobody. (At which look it hands over is tested on fake time, in package coordinator.)
 func (o outcome) ledByNewCode(t *testing.T, old map[string]types.UID) {
 	t.Helper()
 	require.Len(t, o.intents, len(o.order), "one intent for each removal: %v", o.intents)
-	epochs := make([]int64, len(o.intents))
-	for i, intent := range o.intents {
-		epochs[i] = intent.Epoch
-	}
-	require.Len(t, slices.Compact(slices.Clone(epochs)), 2, "the epoch changes once: %v", epochs)
-	require.Equal(t, epochs[0]+1, epochs[len(epochs)-1])
-	require.Less(t, epochs[0], epochs[1], "it changes after the first pod")
-	for i, r := range o.granted() {
-		require.Equal(t, i > 0, r.UID != old[r.Pod], "removal %d was asked for by the updated code: %s", i, r)
+	granted := o.granted()
+	first := slices.IndexFunc(granted, func(r apiproxy.Record) bool { return r.UID != old[r.Pod] })
+	require.Contains(t, []int{1, 2}, first, "the first removal by the updated code: %v", granted)
+	for i, r := range granted {
+		require.Equal(t, i >= first, r.UID != old[r.Pod], "removal %d was asked for by the updated code: %s", i, r)
+		epoch := o.intents[0].Epoch
+		if i >= first {
+			epoch++
+		}
+		require.Equal(t, epoch, o.intents[i].Epoch, "the epoch of removal %d: it changes once", i)
 	}
 }
 
