@@ -100,7 +100,7 @@ test-scenarios: ## Run real clusters through rollouts
 test-chaos: ## Test the chaos tests, and play fixed seeds for three minutes
 	cd test && $(GO) test $(RACE) ./chaos/...
 	@# The sidecars too, where that is possible: their logs are judged. A test knows the seed.
-	QUORATE_RACE=$(if $(CC_FOUND),1,0) $(MAKE) --no-print-directory chaos DURATION=150s SEED=1313
+	QUORATE_RACE=$(if $(CC_FOUND),1,0) $(MAKE) --no-print-directory chaos DURATION=180s SEED=1313
 
 .PHONY: bench
 bench: ## Measure Quorate beside Kubernetes' own RollingUpdate (three hours; BENCH_ARGS=--help, BENCH_ARGS=--short)

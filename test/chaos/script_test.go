@@ -89,7 +89,7 @@ var hurtful = []FaultKind{KillEtcd, KillBoth, StopEtcd, StopBoth, CutOff, Separa
 func TestTheFirstRoundsThatCIPlaysHaveEverySortOfFault(t *testing.T) {
 	makefile, err := os.ReadFile(filepath.Join("..", "..", "Makefile"))
 	require.NoError(t, err)
-	found := regexp.MustCompile(`chaos DURATION=150s SEED=(\d+)`).FindSubmatch(makefile)
+	found := regexp.MustCompile(`chaos DURATION=180s SEED=(\d+)`).FindSubmatch(makefile)
 	require.Len(t, found, 2, "the Makefile plays no seed")
 	seed, err := strconv.ParseUint(string(found[1]), 10, 64)
 	require.NoError(t, err)
