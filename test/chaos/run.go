@@ -22,7 +22,7 @@ type Options struct {
 	Duration time.Duration
 	// Network is harness.Namespaces or harness.Loopback. Without namespaces the faults
 	// that need them are left out, and counted as missed; without FUSE slow disks are, unless
-	// QUORATE_REQUIRE_NAMESPACES is set in the environment.
+	// [harness.RequireNamespaces] is set in the environment.
 	Network harness.Mode
 	// Dir takes data and logs, in a directory for each seed. Those of a seed that came to
 	// a good end are removed.
@@ -48,7 +48,7 @@ func Run(ctx context.Context, o Options) (*Figures, error) {
 	}
 	slowDisks := o.Network == harness.Namespaces
 	if err := disk.SlowAvailable(); slowDisks && err != nil {
-		if os.Getenv("QUORATE_REQUIRE_NAMESPACES") != "" {
+		if os.Getenv(harness.RequireNamespaces) != "" {
 			return figures, err
 		}
 		o.Say(fmt.Sprintf("without slow disks: %v", err))

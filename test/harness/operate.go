@@ -49,6 +49,9 @@ func Enter(ctx context.Context, progress func(line string), others ...build.Targ
 	}
 }
 
+// RequireNamespaces is the environment variable that makes it a failure where there are none.
+const RequireNamespaces = network.RequireVariable
+
 // NamespacesAvailable says why network namespaces cannot be had, nil if they can.
 func NamespacesAvailable() error { return network.NamespacesAvailable() }
 

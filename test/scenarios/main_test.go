@@ -93,7 +93,7 @@ func environment(t *testing.T, mode harness.Mode) *harness.Env {
 	}
 	if mode == harness.Namespaces {
 		if err := harness.NamespacesAvailable(); err != nil {
-			require.Empty(t, os.Getenv("QUORATE_REQUIRE_NAMESPACES"), "network namespaces are required but not available: %v", err)
+			require.Empty(t, os.Getenv(harness.RequireNamespaces), "network namespaces are required but not available: %v", err)
 			t.Skipf("needs network namespaces: %v", err)
 		}
 	}

@@ -21,9 +21,6 @@ import (
 	"github.com/quorate/quorate/test/harness"
 )
 
-// requireVariable makes it an error that there are no network namespaces, as in the tests.
-const requireVariable = "QUORATE_REQUIRE_NAMESPACES"
-
 // mostLines bounds how much of the timeline a failure prints.
 const mostLines = 150
 
@@ -43,8 +40,8 @@ func main() {
 	say := func(line string) { fmt.Println(line) }
 	problem := harness.NamespacesAvailable()
 	switch o.Network = harness.Mode(*network); {
-	case o.Network == "" && problem != nil && os.Getenv(requireVariable) != "":
-		refuse("%s is set, but network namespaces are not available: %v", requireVariable, problem)
+	case o.Network == "" && problem != nil && os.Getenv(harness.RequireNamespaces) != "":
+		refuse("%s is set, but network namespaces are not available: %v", harness.RequireNamespaces, problem)
 	case o.Network == "" && problem != nil:
 		o.Network = harness.Loopback
 		say(fmt.Sprintf("without partitions and disk faults: %v", problem))

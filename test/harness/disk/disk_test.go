@@ -29,11 +29,11 @@ func TestMain(m *testing.M) {
 func mounted(t *testing.T, slow bool) (*disk.Disk, string) {
 	t.Helper()
 	if err := network.NamespacesAvailable(); err != nil {
-		require.Empty(t, os.Getenv("QUORATE_REQUIRE_NAMESPACES"), "mounts are required but not available: %v", err)
+		require.Empty(t, os.Getenv(network.RequireVariable), "mounts are required but not available: %v", err)
 		t.Skipf("needs mounts: %v", err)
 	}
 	if err := disk.SlowAvailable(); slow && err != nil {
-		require.Empty(t, os.Getenv("QUORATE_REQUIRE_NAMESPACES"), "%v", err)
+		require.Empty(t, os.Getenv(network.RequireVariable), "%v", err)
 		t.Skip(err)
 	}
 	dir := filepath.Join(t.TempDir(), "data")

@@ -32,8 +32,6 @@ import (
 const (
 	// roleVariable makes the test binary play one of the roles below.
 	roleVariable = "QUORATE_TEST_ROLE"
-	// requireVariable turns a skip into a failure, for CI.
-	requireVariable = "QUORATE_REQUIRE_NAMESPACES"
 )
 
 var roles = map[string]func(){
@@ -61,8 +59,8 @@ func TestMain(m *testing.M) {
 func needNamespaces(t *testing.T) {
 	t.Helper()
 	err := NamespacesAvailable()
-	if err != nil && os.Getenv(requireVariable) != "" {
-		t.Fatalf("%s is set, but: %v", requireVariable, err)
+	if err != nil && os.Getenv(RequireVariable) != "" {
+		t.Fatalf("%s is set, but: %v", RequireVariable, err)
 	}
 	if err != nil {
 		t.Skipf("needs network namespaces: %v", err)

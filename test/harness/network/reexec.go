@@ -43,6 +43,10 @@ func InNamespace() bool {
 	return now[0] != outside[0] && now[1] != outside[1]
 }
 
+// RequireVariable is the environment variable that makes it a failure, for CI, where what needs
+// namespaces or mounts of its own would be skipped.
+const RequireVariable = "QUORATE_REQUIRE_NAMESPACES"
+
 // NamespacesAvailable returns nil when [ReexecInNamespace] and [NewNamespaces] can
 // work here, else an error that says what is missing: root, the right to create
 // namespaces, or the kernel's bridge and veth devices. It tries them out in a

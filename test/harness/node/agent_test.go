@@ -44,8 +44,6 @@ const (
 	patience = 2 * time.Minute
 	// serverVariable makes the test binary a pod's program.
 	serverVariable = "QUORATE_TEST_SERVER"
-	// requireVariable turns the skip of tests that need namespaces into a failure.
-	requireVariable = "QUORATE_REQUIRE_NAMESPACES"
 
 	shell  = "shell:1"  // /bin/sh
 	server = "server:1" // the test binary
@@ -1131,8 +1129,8 @@ func TestPodsInNamespaces(t *testing.T) {
 		t.Skip("needs a control plane; run without -short")
 	}
 	if err := network.NamespacesAvailable(); err != nil {
-		if os.Getenv(requireVariable) != "" {
-			t.Fatalf("%s is set, but: %v", requireVariable, err)
+		if os.Getenv(network.RequireVariable) != "" {
+			t.Fatalf("%s is set, but: %v", network.RequireVariable, err)
 		}
 		t.Skipf("needs network namespaces: %v", err)
 	}
