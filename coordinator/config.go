@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"reflect"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -121,7 +122,9 @@ func (c Config) complete() (Config, error) {
 	setDefault(&c.MaxEvidenceAge, DefaultMaxEvidenceAge)
 	setDefault(&c.FallbackAfter, DefaultFallbackAfter)
 	setDefault(&c.RecordDuration, DefaultRecordDuration)
-	setDefault(&c.Policy, rollout.DefaultPolicy())
+	if reflect.ValueOf(c.Policy).IsZero() {
+		c.Policy = rollout.DefaultPolicy()
+	}
 	if c.Names.EtcdContainer == "" {
 		c.Names.EtcdContainer = workload.DefaultNames().EtcdContainer
 	}

@@ -54,6 +54,11 @@ type Set struct {
 	// MinReady is spec.minReadySeconds.
 	MinReady time.Duration
 
+	// OrderedReady is true when podManagementPolicy is OrderedReady, the API's default: the
+	// controller then recreates a pod only when every lower ordinal is Running, Ready,
+	// available and not terminating.
+	OrderedReady bool
+
 	// VolatileData is true when the pods' data does not outlive them (no claim
 	// behind the data volume).
 	VolatileData bool
@@ -89,6 +94,10 @@ type Pod struct {
 	NeverReady bool
 
 	Etcd, Sidecar Container
+
+	// NoEtcdContainer is true when the pod declares no container of the expected name: then
+	// its kubelet tells nothing about its member.
+	NoEtcdContainer bool
 }
 
 // ContainerState is the state a kubelet reports for a container.
@@ -122,8 +131,11 @@ type Membership struct {
 	// Linearizable is true when the list was read through consensus; false when
 	// it is the local list of the most advanced reachable member.
 	Linearizable bool
-	ClusterID    uint64
-	Members      []Member
+	// Agreeing is how many voters of the list returned the same voters when they were asked
+	// for their own list. It is counted where the list is not linearizable.
+	Agreeing  int
+	ClusterID uint64
+	Members   []Member
 }
 
 // Member is one entry of etcd's member list with the answer to its probe.
@@ -158,6 +170,10 @@ const (
 // Probe is one member's answer.
 type Probe struct {
 	Read ReadResult
+	// ReadTerm is the raft term in the header of the answered read, 0 when it was not answered.
+	// A member that was paused may answer one read from before the pause (etcd before 3.5.28
+	// and 3.6.9, etcd-io/etcd#20418); its term shows it.
+	ReadTerm uint64
 	// Detail says why a read failed, for explanations.
 	Detail string
 	// Status is the member's own status, nil when it did not answer.
@@ -255,6 +271,9 @@ type Policy struct {
 	DeadAfter time.Duration
 	// MaxLag is how many log entries a survivor may be behind.
 	MaxLag uint64
+	// TrustedMembers are the names of voters without a pod in our ordinals that may be relied
+	// on as survivors. Nobody asks us before they go; so by default none is.
+	TrustedMembers []string
 	// Removal is the method for pods in full health; a sick one is always deleted.
 	Removal Removal
 	// AllowVolatileData permits removals that leave fewer than a quorum of voters
