@@ -37,7 +37,7 @@ func TestAConfigNeedsNoMoreThanItsRequiredFields(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c.LockTTL != DefaultLockTTL || c.ProbeTimeout != DefaultProbeTimeout || c.RequestTimeout != DefaultRequestTimeout ||
-		c.Interval != DefaultInterval || c.MaxEvidenceAge != DefaultMaxEvidenceAge || c.Policy != rollout.DefaultPolicy() {
+		c.Interval != DefaultInterval || c.MaxEvidenceAge != DefaultMaxEvidenceAge || !reflect.DeepEqual(c.Policy, rollout.DefaultPolicy()) {
 		t.Errorf("defaults: %+v", c)
 	}
 	if c.Names.EtcdContainer != "etcd" || c.Names.SidecarContainer != "backup-restore" {
@@ -60,7 +60,7 @@ func TestAConfigKeepsWhatItIsGiven(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c.LockTTL != in.LockTTL || c.ProbeTimeout != in.ProbeTimeout || c.RequestTimeout != in.RequestTimeout ||
-		c.Interval != in.Interval || c.MaxEvidenceAge != in.MaxEvidenceAge || c.Policy != in.Policy {
+		c.Interval != in.Interval || c.MaxEvidenceAge != in.MaxEvidenceAge || !reflect.DeepEqual(c.Policy, in.Policy) {
 		t.Errorf("got %+v", c)
 	}
 	if c.Names.EtcdContainer != "db" || c.Names.SidecarContainer != "backup-restore" {

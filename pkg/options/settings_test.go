@@ -3,6 +3,7 @@ package options
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -68,8 +69,8 @@ log-level: debug
 		{"a choice", all, nil, func(o *Sidecar) bool { return o.Policy.Removal == rollout.RemoveByEviction }},
 		{"a duration", all, nil, func(o *Sidecar) bool { return o.Policy.SettleTimeout == 90*time.Second }},
 		{"what is not in it keeps its default", all, nil, func(o *Sidecar) bool { return o.LockTTL == NewRollout().LockTTL }},
-		{"nothing but a comment", "# nothing yet\n", nil, func(o *Sidecar) bool { return o.Rollout == NewRollout() }},
-		{"an empty file", "", nil, func(o *Sidecar) bool { return o.Rollout == NewRollout() }},
+		{"nothing but a comment", "# nothing yet\n", nil, func(o *Sidecar) bool { return reflect.DeepEqual(o.Rollout, NewRollout()) }},
+		{"an empty file", "", nil, func(o *Sidecar) bool { return reflect.DeepEqual(o.Rollout, NewRollout()) }},
 		{"JSON is YAML", `{"lock-ttl": "20s"}`, nil, func(o *Sidecar) bool { return o.LockTTL == 20*time.Second }},
 		{"comments and marks around it", "# quorate\n---\nlock-ttl: 20s\n---\n# the end\n", nil, func(o *Sidecar) bool { return o.LockTTL == 20*time.Second }},
 		{"a document may be marked", "---\nlock-ttl: 20s\n", nil, func(o *Sidecar) bool { return o.LockTTL == 20*time.Second }},

@@ -15,6 +15,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -88,7 +89,7 @@ func TestDefaults(t *testing.T) {
 		RequestTimeout: coordinator.DefaultRequestTimeout, Interval: coordinator.DefaultInterval,
 		MaxEvidenceAge: coordinator.DefaultMaxEvidenceAge, Events: true,
 	}
-	if o.Rollout != want || o.ListenAddress != "" {
+	if !reflect.DeepEqual(o.Rollout, want) || o.ListenAddress != "" {
 		t.Errorf("got %+v, want %+v", o, want)
 	}
 	if !slices.Equal(o.Etcd.Endpoints, []string{"http://127.0.0.1:2379"}) || o.Log.Level != "info" || o.Log.Format != "text" {
@@ -114,7 +115,7 @@ func TestFlagsReachTheirOptions(t *testing.T) {
 	if !slices.Equal(o.Etcd.Endpoints, want.Etcd.Endpoints) {
 		t.Errorf("endpoints %v", o.Etcd.Endpoints)
 	}
-	if o.Kubernetes != want.Kubernetes || o.Log != want.Log || o.Rollout != want.Rollout || o.ListenAddress != ":8090" {
+	if o.Kubernetes != want.Kubernetes || o.Log != want.Log || !reflect.DeepEqual(o.Rollout, want.Rollout) || o.ListenAddress != ":8090" {
 		t.Errorf("\n got %+v\nwant %+v", o, want)
 	}
 	if o.Etcd.CACert != "ca" || o.Etcd.Cert != "c" || o.Etcd.Key != "k" || !o.Etcd.InsecureSkipVerify || o.Etcd.Username != "u" || o.Etcd.Password != "p" {
@@ -349,7 +350,7 @@ func TestAConfigForTheCoordinatorFollowsTheOptions(t *testing.T) {
 	if _, err := coordinator.New(cfg); err != nil {
 		t.Errorf("the coordinator refuses it: %v", err)
 	}
-	if cfg.Namespace != "garden" || cfg.StatefulSet != "etcd-main" || cfg.PodName != "etcd-main-1" || cfg.Interval != 6*time.Second || cfg.Policy != o.Policy {
+	if cfg.Namespace != "garden" || cfg.StatefulSet != "etcd-main" || cfg.PodName != "etcd-main-1" || cfg.Interval != 6*time.Second || !reflect.DeepEqual(cfg.Policy, o.Policy) {
 		t.Errorf("got %+v", cfg)
 	}
 	if cfg.Events == nil {

@@ -38,7 +38,7 @@ func TestAMemoryOutlivesTheLease(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got\n%+v, want\n%+v", got, want)
 	}
-	if r.Memory.Policy.Of() != policy {
+	if !reflect.DeepEqual(r.Memory.Policy.Of(), policy) {
 		t.Errorf("policy %+v, want %+v", r.Memory.Policy.Of(), policy)
 	}
 }
