@@ -79,6 +79,8 @@ type leader struct {
 	epoch    int
 	underWay record.Intent
 	unclear  bool
+	// stopping is true while the record is given back because we were told to stop.
+	stopping bool
 
 	// over ends it; heir is who goes on, unfit why we cannot, and for how long; leaving
 	// is true when our own pod has been removed.
@@ -191,8 +193,8 @@ func outdated(o workload.Observation) bool {
 // While nothing is under way it can be stopped.
 func (l *leader) roll(ctx context.Context) {
 	state, effect := l.protocol.Step(l.record, record.Start{Right: l.right}, l.now())
-	stopped := false
-	for {
+	carrying := ctx
+	for l.stopping = false; ; {
 		if end, ok := effect.(record.End); ok {
 			l.record = state
 			l.rest()
@@ -206,10 +208,13 @@ func (l *leader) roll(ctx context.Context) {
 			return
 		}
 		var event record.Event = record.Stop{}
-		if stop := ctx.Err() != nil || l.over; !stop || stopped {
-			event = l.do(ctx, effect)
+		if stop := ctx.Err() != nil || l.over; !stop || l.stopping {
+			event = l.do(carrying, effect)
 		} else {
-			stopped = true
+			var done context.CancelFunc
+			carrying, done = l.toTheEnd(ctx)
+			defer done()
+			l.stopping = true
 		}
 		claimed := state.Claimed()
 		state, effect = l.protocol.Step(state, event, l.now())
@@ -220,6 +225,17 @@ func (l *leader) roll(ctx context.Context) {
 			l.log.WithFields(logrus.Fields{"by": l.right.String(), "epoch": state.Epoch}).Info("this sidecar coordinates now")
 		}
 	}
+}
+
+// toTheEnd is the context in which the record is given back by whoever was told to stop. When
+// ctx ends, that has to be quick: the lock is to be given back as well.
+func (l *leader) toTheEnd(ctx context.Context) (context.Context, context.CancelFunc) {
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.cfg.RequestTimeout)
+	forget := context.AfterFunc(ctx, func() {
+		wait(ending, releaseTimeout/4, nil)
+		cancel()
+	})
+	return ending, func() { forget(); cancel() }
 }
 
 // rest forgets what was seen: from here on nobody looks, so that it could not be said
@@ -291,6 +307,7 @@ func (l *leader) do(ctx context.Context, effect record.Effect) record.Event {
 	case record.WriteLease:
 		return l.write(ctx, e.Lease)
 	case record.ListPods:
+		l.log.Info("the record does not say what was under way before: every pod is changed once, so that a removal that nobody knows of has no effect any more")
 		reading, cancel := context.WithTimeout(ctx, l.cfg.RequestTimeout)
 		defer cancel()
 		pods, err := l.workload.Fenceable(reading)
@@ -319,14 +336,9 @@ func (l *leader) read(ctx context.Context, what string, err error) record.Outcom
 	return record.Failed
 }
 
-// write writes the record. The last write of a claim happens when ctx has ended
-// already, and has to be quick.
+// write writes the record.
 func (l *leader) write(ctx context.Context, r record.Lease) record.LeaseWritten {
-	timeout := min(l.cfg.RequestTimeout, l.cfg.MaxEvidenceAge)
-	if ctx.Err() != nil {
-		ctx, timeout = context.WithoutCancel(ctx), releaseTimeout/4
-	}
-	writing, cancel := context.WithTimeout(ctx, timeout)
+	writing, cancel := context.WithTimeout(ctx, min(l.cfg.RequestTimeout, l.cfg.MaxEvidenceAge))
 	defer cancel()
 	version, err := record.Write(writing, l.cfg.Leases, l.cfg.StatefulSet, r, l.account.notes())
 	if apierrors.IsInvalid(err) || apierrors.IsRequestEntityTooLargeError(err) {
@@ -341,6 +353,10 @@ func (l *leader) write(ctx context.Context, r record.Lease) record.LeaseWritten 
 	case record.Refused:
 		l.log.WithError(err).Debug("somebody else has written the record")
 	case record.Failed, record.Unclear:
+		if l.stopping {
+			l.log.WithError(explain(err)).Warn("the record could not be given back; whoever has the lock does not wait for that, without a lock another may claim it after its duration")
+			break
+		}
 		l.note(ctx, "the record cannot be written", err)
 	}
 	return record.LeaseWritten{Outcome: outcome, ResourceVersion: version}
@@ -356,7 +372,7 @@ func (l *leader) fence(ctx context.Context, e record.FencePod) record.PodFenced 
 		const told = "an earlier removal of this pod has no effect from here on"
 		switch {
 		case l.underWay.UID != e.Pod.UID: // Nobody knows whether there was one at all.
-			l.log.WithField("pod", e.Pod.Name).Info(told)
+			l.log.WithField("pod", e.Pod.Name).Debug("a removal of this pod, if there was one, has no effect from here on")
 		case l.underWay.Epoch != l.epoch || l.unclear:
 			l.log.WithField("pod", e.Pod.Name).Info(told)
 			l.account.stale()
@@ -364,10 +380,12 @@ func (l *leader) fence(ctx context.Context, e record.FencePod) record.PodFenced 
 			l.log.WithField("pod", e.Pod.Name).Debug(told)
 		}
 	case record.Refused:
-		l.log.WithField("pod", e.Pod.Name).Info("an earlier removal of this pod has taken effect")
-		if l.underWay.UID == e.Pod.UID {
-			l.account.foundRemoved(l.underWay)
+		if l.underWay.UID != e.Pod.UID {
+			l.log.WithField("pod", e.Pod.Name).Debug("this pod has gone, by whatever hand")
+			break
 		}
+		l.log.WithField("pod", e.Pod.Name).Info("an earlier removal of this pod has taken effect")
+		l.account.foundRemoved(l.underWay)
 	case record.Failed, record.Unclear:
 		l.note(ctx, "an earlier removal cannot be ruled out", err)
 	}
@@ -411,10 +429,11 @@ func (l *leader) observe(ctx context.Context) record.Observed {
 // plan says what the last decision asks of the record's protocol.
 func (l *leader) plan(o record.Observed, revision string, peers []selfupdate.Peer) record.Observed {
 	d := l.decision
+	l.heir = nil
 	choice := l.choose(d, peers)
 	switch {
 	case choice.To != nil:
-		l.heir = choice.To
+		l.heir = choice.To // Until the next look, if the record cannot be given back.
 		l.log.WithField("to", choice.To.Pod).Infof("handing over: %s", choice.Reason)
 		l.account.handsOver(choice.To.Pod, choice.Reason)
 		o.Plan = record.PlanHandOver
@@ -570,6 +589,10 @@ func (l *leader) unpromoted(o workload.Observation) bool {
 
 // wait waits for news, or until it is time to look or to try again.
 func (l *leader) wait(ctx context.Context, failed bool) {
+	if l.stopping {
+		l.pause(ctx, releaseRetry)
+		return
+	}
 	if failed {
 		l.pause(ctx, max(l.faults.pause, firstPause))
 		return

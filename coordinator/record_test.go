@@ -2,6 +2,8 @@ package coordinator
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -228,6 +230,94 @@ func TestTheRecord(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) { synctest.Test(t, tc.test) })
 	}
+}
+
+// once answers the first of these requests with an error, and does not carry it out.
+func once(err error, request string) answerFunc {
+	answered := false
+	return func(_ context.Context, is string, send func() error) error {
+		if is != request || answered {
+			return send()
+		}
+		answered = true
+		return err
+	}
+}
+
+func TestTheEndOfARolloutIsNotLost(t *testing.T) {
+	conflict := apierrors.NewConflict(leases, "quorate-etcd", errors.New("it was modified"))
+	lost := apierrors.NewInternalError(errors.New("the connection was reset"))
+	for _, tc := range []struct {
+		name   string
+		answer func() answerFunc
+	}{
+		{"when its last write is refused once", func() answerFunc { return once(conflict, releases) }},
+		{"when its last write is lost on its way", func() answerFunc { return once(lost, releases) }},
+		{"when its last write is carried out and the answer lost", func() answerFunc {
+			answered := false
+			return func(_ context.Context, is string, send func() error) error {
+				if err := send(); is != releases || answered {
+					return err
+				}
+				answered = true
+				return lost
+			}
+		}},
+		{"when its last write is not allowed for a while", func() answerFunc {
+			return failing(apierrors.NewForbidden(leases, "quorate-etcd", nil), releases)
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t, 3)
+				s.answering(tc.answer())
+				defer run(t, s.config())()
+				s.update("rev-2")
+				within(t, 2*time.Minute, "the rollout", func() bool { return s.settled("rev-2") })
+				<-time.After(time.Minute)
+				s.answering(nil)
+				<-time.After(time.Minute)
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				if r := record.Parse(s.lease); r.Holder != "" || r.Rolling {
+					t.Errorf("the record says: %+v", r)
+				}
+			})
+		})
+	}
+}
+
+// Told to stop, a coordinator gives back a record that an operator has changed just before.
+func TestTheRecordIsGivenBackAtTheEndAlthoughItHasJustChanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 3)
+		s.waiting()
+		stop := run(t, s.config())
+		<-time.After(time.Minute)
+		s.answering(once(apierrors.NewConflict(leases, "quorate-etcd", errors.New("it was modified")), releases))
+		begin := time.Now()
+		stop()
+		if took := time.Since(begin); took > releaseTimeout {
+			t.Errorf("it took %v", took)
+		}
+		if r := record.Parse(s.lease); r.Holder != "" || !r.Rolling {
+			t.Errorf("the record says: %+v", r)
+		}
+	})
+}
+
+func TestTheFirstClaimOfAllTellsOfNoRemovalThatNeverWas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+		k.update("rev-2")
+		var log bytes.Buffer
+		stop := run(t, config(k, logTo(&log)))
+		within(t, time.Minute, "a removal", func() bool { return k.story() != "" })
+		stop()
+		if said := log.String(); strings.Contains(said, "an earlier removal") || strings.Count(said, "does not say what was under way before") != 1 {
+			t.Errorf("log:\n%s", said)
+		}
+	})
 }
 
 func TestTheFallback(t *testing.T) {

@@ -2,6 +2,7 @@ package record
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"time"
 )
@@ -83,7 +84,10 @@ type State struct {
 	Renewed Instant
 	// Ending is how it ends after the release.
 	Ending Ended
-	// Pausing: the removal failed for a reason that will not go away at once.
+	// Stopping: it was told to stop. All that is still to be done is to give the record back.
+	Stopping bool
+	// Pausing: what was decided could not be done, for a reason that will not go away at once.
+	// The answer to a write sets it when the evidence had grown too old by then.
 	Pausing bool
 }
 
@@ -116,7 +120,7 @@ type (
 	// Start asks for a claim.
 	Start struct{ Right Right }
 	// Stop ends the claim in an orderly way. It is given instead of carrying out an
-	// effect, so nothing is under way.
+	// effect, so nothing is under way. The effects that follow give the record back.
 	Stop struct{}
 	// Woken follows a [Rest].
 	Woken struct{}
@@ -347,7 +351,10 @@ func (c Config) end(s State, how Ended, detail string) (State, Effect) {
 
 func (c Config) leaseRead(s State, e LeaseRead, now Instant) (State, Effect) {
 	if e.Outcome != Done {
-		if s.Phase == rereading {
+		switch {
+		case s.Stopping: // There is no time to wait for a better answer.
+			return c.end(s, Stopped, "")
+		case s.Phase == rereading:
 			return c.to(s, resting, Rest{Failed: true})
 		}
 		return c.end(s, Unwritable, "the Lease could not be read")
@@ -355,13 +362,17 @@ func (c Config) leaseRead(s State, e LeaseRead, now Instant) (State, Effect) {
 	if e.Lease.ResourceVersion != s.Seen {
 		s.Seen, s.SeenSince = e.Lease.ResourceVersion, now
 	}
-	if e.Lease.Schema > Schema {
+	switch {
+	case s.Stopping && !c.ours(s, e.Lease):
+		return c.end(s, Stopped, "") // There is nothing left to give back.
+	case s.Stopping:
+		s.Lease = e.Lease
+		return c.release(s, Stopped)
+	case e.Lease.Schema > Schema:
 		return c.newer(s, e.Lease)
-	}
-	if s.Phase == rereading {
-		if !c.ours(s, e.Lease) {
-			return c.lost(s, e.Lease)
-		}
+	case s.Phase == rereading && !c.ours(s, e.Lease):
+		return c.lost(s, e.Lease)
+	case s.Phase == rereading:
 		s.Lease = e.Lease
 		return c.proceed(s, now)
 	}
@@ -377,11 +388,16 @@ func (c Config) leaseRead(s State, e LeaseRead, now Instant) (State, Effect) {
 	return c.claim(s)
 }
 
+// LongestDuration bounds how long a record is waited for whose Lease promises more, unless our
+// own duration is longer still: whatever stands there, the fallback does not wait for ever. No
+// safety rests on a holder's being waited for.
+const LongestDuration = 5 * time.Minute
+
 // patience is how long the record has to stand unchanged before it may be claimed by
 // the clock: what its holder promised, our own value where it promised nothing.
 func (c Config) patience(l Lease) time.Duration {
 	if l.Duration > 0 {
-		return l.Duration
+		return min(l.Duration, max(LongestDuration, c.Duration))
 	}
 	return c.Duration
 }
@@ -390,7 +406,7 @@ func (c Config) claim(s State) (State, Effect) {
 	next := s.Lease
 	next.Schema, next.Holder, next.Duration = Schema, c.Identity, c.Duration
 	next.Rolling = true
-	next.Epoch++
+	next.Epoch = nextEpoch(s.Lease.Epoch)
 	if s.Lease.Schema == 0 {
 		// There is no Lease, or one that an operator made for a control. A deleted one may
 		// have been there before, and whatever it knew of is lost. That is on record from
@@ -399,6 +415,16 @@ func (c Config) claim(s State) (State, Effect) {
 	}
 	s.Lease, s.Epoch = next, next.Epoch
 	return c.to(s, claiming, WriteLease{Lease: next})
+}
+
+// nextEpoch begins again at one where somebody has written a number behind which there is no
+// other. That does no harm: a fence's value names the pod's resourceVersion as well, which no
+// pod ever has twice, and every write is a swap.
+func nextEpoch(epoch int) int {
+	if epoch < 0 || epoch >= math.MaxInt32 {
+		return 1
+	}
+	return epoch + 1
 }
 
 func (c Config) newer(s State, l Lease) (State, Effect) {
@@ -431,22 +457,24 @@ func (c Config) leaseWritten(s State, e LeaseWritten, now Instant) (State, Effec
 	default:
 		return c.end(s, Unwritable, "a write was answered that nobody asked for")
 	}
-	if s.Phase == releasing {
-		return c.end(s, s.Ending, "")
-	}
 	if e.Outcome != Done {
 		return c.notWritten(s, e.Outcome)
+	}
+	if s.Phase == releasing {
+		return c.end(s, s.Ending, "")
 	}
 	s.Lease.ResourceVersion, s.Renewed = e.ResourceVersion, now
 	switch s.Phase {
 	case recording:
 		if now-s.Begun >= c.MaxEvidenceAge {
+			s.Pausing = true
 			return c.clear(s) // Never sent, so there is nothing to resolve.
 		}
 		return c.to(s, acting, Remove{Intent: s.Lease.Intent, Deadline: s.Begun + c.MaxEvidenceAge})
 	case permitting:
 		if now-s.Begun >= c.MaxEvidenceAge {
-			return c.proceed(s, now)
+			s.Pausing = true
+			return c.to(s, resting, Rest{Failed: true})
 		}
 		return c.to(s, moving, MoveLeader{Deadline: s.Begun + c.MaxEvidenceAge})
 	default:
@@ -470,8 +498,11 @@ func (c Config) notWritten(s State, o Outcome) (State, Effect) {
 		}
 		return c.end(s, Unwritable, "the Lease could not be written")
 	}
-	if o == Refused {
+	switch {
+	case o == Refused:
 		return c.to(s, rereading, ReadLease{})
+	case s.Stopping && o == Failed: // It is not allowed, and there is no time to wait until it is.
+		return c.end(s, Stopped, "")
 	}
 	return c.to(s, resting, Rest{Failed: true})
 }
@@ -576,7 +607,8 @@ func (c Config) observed(s State, e Observed) (State, Effect) {
 // woken reads the Lease again when the last thing that happened was a failure: an
 // unclear write may have landed.
 func (c Config) woken(s State, now Instant) (State, Effect) {
-	if s.Lease.Intent.Operation != None {
+	s.Pausing = false
+	if s.Stopping || s.Lease.Intent.Operation != None {
 		return c.to(s, rereading, ReadLease{})
 	}
 	return c.proceed(s, now)
@@ -584,17 +616,27 @@ func (c Config) woken(s State, now Instant) (State, Effect) {
 
 // release gives the record back, so that the next coordinator need not wait. An intent
 // that is not resolved stays on it.
+//
+// Only a write that was answered ends the claim. After any other answer the record may still
+// be ours, and nobody else would end what it says: so we look again, at the world where there
+// is time for that, else at the record alone.
 func (c Config) release(s State, how Ended) (State, Effect) {
 	s.Ending = how
-	s.Lease.Holder = ""
-	s.Lease.Rolling = how != Finished
-	return c.to(s, releasing, WriteLease{Lease: s.Lease})
+	given := s.Lease
+	given.Holder = ""
+	given.Rolling = how != Finished
+	return c.to(s, releasing, WriteLease{Lease: given})
 }
 
 func (c Config) stop(s State) (State, Effect) {
+	s.Stopping = true
 	switch s.Phase {
-	case out, reading, checking, claiming, rereading, releasing:
+	case out, reading, checking, claiming:
 		return c.end(s, Stopped, "")
+	case rereading: // Whether there is something to give back is what we are about to read.
+		return c.to(s, rereading, ReadLease{})
+	case releasing:
+		return c.release(s, s.Ending)
 	case acting: // Its intent stands on record, and it is not sent.
 		s.Lease.Intent = Intent{}
 	case recording: // Not written.

@@ -2,6 +2,7 @@ package record_test
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -156,6 +157,14 @@ func resting() []turn {
 	return append(looking(), turn{event: saw(mine("11", nothing), record.PlanRest), want: record.Rest{}})
 }
 
+func finishing() []turn {
+	return append(looking(), turn{event: saw(mine("11", nothing), record.PlanFinish), want: write(finished("11"))})
+}
+
+func stopping() []turn {
+	return append(looking(), turn{event: record.Stop{}, want: write(released("11", nothing))})
+}
+
 func resolving() []turn {
 	return append(claimed(theirOp), turn{event: written("11"), want: fenceTheirs})
 }
@@ -182,6 +191,17 @@ func TestACoordinator(t *testing.T) {
 			{event: record.LeaseRead{Outcome: record.Failed}, want: ends(record.Unwritable)},
 		}},
 		{"leaves the record to another who was faster", append(claimed(nothing), turn{event: notWritten(record.Refused), want: ends(record.Lost)})},
+		{"counts anew where the number of the claims cannot grow", []turn{
+			{event: start, want: record.ReadLease{}},
+			{event: read(with(theirs(), func(l *record.Lease) { l.Epoch = math.MaxInt32 })), want: record.CheckRight{}},
+			{event: held, want: write(with(mine("10", nothing), func(l *record.Lease) { l.Epoch = 1 }))},
+			{event: written("11"), want: record.Observe{}},
+		}},
+		{"counts up to the greatest number that a Lease can have", []turn{
+			{event: start, want: record.ReadLease{}},
+			{event: read(with(theirs(), func(l *record.Lease) { l.Epoch = math.MaxInt32 - 1 })), want: record.CheckRight{}},
+			{event: held, want: write(with(mine("10", nothing), func(l *record.Lease) { l.Epoch = math.MaxInt32 }))},
+		}},
 		{"does not act on a claim that may not be written", append(claimed(nothing), turn{event: notWritten(record.Failed), want: ends(record.Unwritable)})},
 		{"does not act on a claim of which nobody knows whether it stands", append(claimed(nothing), turn{event: notWritten(record.Unclear), want: ends(record.Unwritable)})},
 		{"leaves a record alone that a newer version has written", []turn{
@@ -251,9 +271,11 @@ func TestACoordinator(t *testing.T) {
 			turn{event: fenced("14"), want: write(mine("12", nothing))},
 			turn{event: written("15"), want: record.Rest{Failed: true}},
 			turn{event: record.Woken{}, want: record.Observe{}})},
-		{"removes nothing on evidence that has grown old meanwhile", append(recording(),
+		{"removes nothing on evidence that has grown old meanwhile, waits, and looks again", append(recording(),
 			turn{event: written("12"), want: write(mine("12", nothing)), at: begin + config.MaxEvidenceAge},
-			turn{event: written("13"), want: record.Observe{}})},
+			turn{event: written("13"), want: record.Rest{Failed: true}},
+			turn{event: record.Woken{}, want: write(mine("13", nothing)), at: begin + 2*config.MaxEvidenceAge},
+			turn{event: written("14"), want: record.Observe{}})},
 		{"removes on evidence that is just young enough", append(recording(),
 			turn{event: written("12"), want: removeOurs, at: begin + config.MaxEvidenceAge - 1})},
 		{"removes nothing when its intent was not written, and looks what is on record", append(recording(),
@@ -328,7 +350,8 @@ func TestACoordinator(t *testing.T) {
 			turn{event: record.Woken{}, want: record.Observe{}})},
 		{"does not move leadership on evidence that has grown old", append(looking(),
 			turn{event: saw(mine("11", nothing), record.PlanMoveLeader), want: write(mine("11", nothing))},
-			turn{event: written("12"), want: record.Observe{}, at: begin + config.MaxEvidenceAge})},
+			turn{event: written("12"), want: record.Rest{Failed: true}, at: begin + config.MaxEvidenceAge},
+			turn{event: record.Woken{}, want: record.Observe{}})},
 		{"does not move leadership when another has claimed the record", append(looking(),
 			turn{event: saw(mine("11", nothing), record.PlanMoveLeader), want: write(mine("11", nothing))},
 			turn{event: notWritten(record.Refused), want: record.ReadLease{}},
@@ -341,12 +364,66 @@ func TestACoordinator(t *testing.T) {
 		{"gives the record back when another shall go on", append(looking(),
 			turn{event: saw(mine("11", nothing), record.PlanHandOver), want: write(released("11", nothing))},
 			turn{event: written("12"), want: ends(record.HandedOver)})},
-		{"has ended even if the record could not be given back", append(looking(),
+		{"looks again when the end of the rollout was not written because somebody else has written", append(finishing(),
+			turn{event: notWritten(record.Refused), want: record.ReadLease{}},
+			turn{event: read(mine("15", nothing)), want: record.Observe{}},
+			turn{event: saw(mine("15", nothing), record.PlanFinish), want: write(finished("15"))},
+			turn{event: written("16"), want: ends(record.Finished)})},
+		{"and goes on with the rollout if there is something to do again", append(finishing(),
+			turn{event: notWritten(record.Refused), want: record.ReadLease{}},
+			turn{event: read(mine("15", nothing)), want: record.Observe{}},
+			turn{event: saw(mine("15", nothing), record.PlanRemove), want: write(mine("15", ourOp))})},
+		{"looks again when nobody knows whether the end was written, and it was not", append(finishing(),
+			turn{event: notWritten(record.Unclear), want: record.Rest{Failed: true}},
+			turn{event: record.Woken{}, want: record.Observe{}},
 			turn{event: saw(mine("11", nothing), record.PlanFinish), want: write(finished("11"))},
-			turn{event: notWritten(record.Refused), want: ends(record.Finished)})},
-		{"has ended even if nobody knows whether the record was given back", append(looking(),
-			turn{event: saw(mine("11", nothing), record.PlanFinish), want: write(finished("11"))},
-			turn{event: notWritten(record.Unclear), want: ends(record.Finished)})},
+			turn{event: written("12"), want: ends(record.Finished)})},
+		{"finds that it was", append(finishing(),
+			turn{event: notWritten(record.Unclear), want: record.Rest{Failed: true}},
+			turn{event: record.Woken{}, want: record.Observe{}},
+			turn{event: saw(finished("12"), record.PlanFinish), want: ends(record.Lost)})},
+		{"holds on to the record in the meantime", append(finishing(),
+			turn{event: notWritten(record.Unclear), want: record.Rest{Failed: true}},
+			turn{event: record.Woken{}, want: write(mine("11", nothing)), at: begin + config.Duration})},
+		{"tries the end again that was not allowed", append(finishing(),
+			turn{event: notWritten(record.Failed), want: record.Rest{Failed: true}},
+			turn{event: record.Woken{}, want: record.Observe{}})},
+		{"leaves the end to another who has claimed the record meanwhile", append(finishing(),
+			turn{event: notWritten(record.Refused), want: record.ReadLease{}},
+			turn{event: read(with(theirs(), func(l *record.Lease) { l.Epoch = 8 })), want: ends(record.Lost)})},
+		{"looks again when the record could not be given back for another to go on", append(looking(),
+			turn{event: saw(mine("11", nothing), record.PlanHandOver), want: write(released("11", nothing))},
+			turn{event: notWritten(record.Refused), want: record.ReadLease{}},
+			turn{event: read(mine("15", nothing)), want: record.Observe{}})},
+
+		// Stop.
+		{"told to stop, gives back a record that somebody else has changed meanwhile", append(stopping(),
+			turn{event: notWritten(record.Refused), want: record.ReadLease{}},
+			turn{event: read(mine("15", nothing)), want: write(released("15", nothing))},
+			turn{event: written("16"), want: ends(record.Stopped)})},
+		{"told to stop, reads whether the record was given back when nobody knows, and it was", append(stopping(),
+			turn{event: notWritten(record.Unclear), want: record.Rest{Failed: true}},
+			turn{event: record.Woken{}, want: record.ReadLease{}},
+			turn{event: read(released("12", nothing)), want: ends(record.Stopped)})},
+		{"told to stop, gives the record back if it was not", append(stopping(),
+			turn{event: notWritten(record.Unclear), want: record.Rest{Failed: true}},
+			turn{event: record.Woken{}, want: record.ReadLease{}},
+			turn{event: read(mine("11", nothing)), want: write(released("11", nothing))},
+			turn{event: written("12"), want: ends(record.Stopped)})},
+		{"told to stop, does not wait until the record may be written", append(stopping(),
+			turn{event: notWritten(record.Failed), want: ends(record.Stopped)})},
+		{"told to stop, does not wait until the record can be read", append(stopping(),
+			turn{event: notWritten(record.Refused), want: record.ReadLease{}},
+			turn{event: record.LeaseRead{Outcome: record.Failed}, want: ends(record.Stopped)})},
+		{"told to stop, leaves a record alone that another has claimed", append(stopping(),
+			turn{event: notWritten(record.Refused), want: record.ReadLease{}},
+			turn{event: read(with(theirs(), func(l *record.Lease) { l.Epoch = 8 })), want: ends(record.Stopped)})},
+		{"told to stop, leaves on record what another write of its own has put there, unresolved", append(recording(),
+			turn{event: notWritten(record.Unclear), want: record.Rest{Failed: true}},
+			turn{event: record.Stop{}, want: write(released("11", ourOp))},
+			turn{event: notWritten(record.Refused), want: record.ReadLease{}},
+			turn{event: read(mine("12", ourOp)), want: write(released("12", ourOp))},
+			turn{event: written("13"), want: ends(record.Stopped)})},
 	} {
 		t.Run(tc.name, func(t *testing.T) { run(t, record.State{}, tc.turns...) })
 	}
@@ -354,10 +431,13 @@ func TestACoordinator(t *testing.T) {
 
 func TestByTheClockARecordIsClaimed(t *testing.T) {
 	const second = time.Second
+	promising := func(d time.Duration) record.Lease {
+		return with(theirs(), func(l *record.Lease) { l.Duration = d })
+	}
 	for _, tc := range []struct {
 		name string
 		// first is what is read at 100 s, second what is read from begun on, with the
-		// answer at 200 s.
+		// answer at 500 s.
 		first, second record.Lease
 		begun         time.Duration
 		want          bool
@@ -367,12 +447,15 @@ func TestByTheClockARecordIsClaimed(t *testing.T) {
 		{"when it is our own", theirs(), mine("11", nothing), 101 * second, true},
 		{"when it stood unchanged for as long as its holder said", theirs(), theirs(), 120 * second, true},
 		{"not a moment earlier, however late the answer comes", theirs(), theirs(), 120*second - 1, false},
-		{"not when it has changed since", theirs(), with(theirs(), func(l *record.Lease) { l.ResourceVersion = "11" }), 199 * second, false},
-		{"not when it was first seen just now", record.Lease{}, theirs(), 199 * second, false},
+		{"not when it has changed since", theirs(), with(theirs(), func(l *record.Lease) { l.ResourceVersion = "11" }), 499 * second, false},
+		{"not when it was first seen just now", record.Lease{}, theirs(), 499 * second, false},
 		{"after our own duration when its holder said none", with(theirs(), func(l *record.Lease) { l.Duration = 0 }),
 			with(theirs(), func(l *record.Lease) { l.Duration = 0 }), 115 * second, true},
 		{"but not earlier", with(theirs(), func(l *record.Lease) { l.Duration = 0 }),
 			with(theirs(), func(l *record.Lease) { l.Duration = 0 }), 115*second - 1, false},
+		{"after our own duration when what it says makes no sense", promising(-time.Hour), promising(-time.Hour), 115 * second, true},
+		{"after five minutes at the latest, whatever its holder said", promising(68 * 365 * 24 * time.Hour), promising(68 * 365 * 24 * time.Hour), 400 * second, true},
+		{"but not earlier, if it said so", promising(time.Hour), promising(time.Hour), 400*second - 1, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			// The first reading ends a claim or not; what it saw outlives that.
@@ -381,7 +464,7 @@ func TestByTheClockARecordIsClaimed(t *testing.T) {
 			s, _ = config.Step(s, record.Stop{}, begin)
 
 			s, _ = config.Step(s, startClock, begin)
-			_, effect := config.Step(s, record.LeaseRead{Lease: tc.second, Begun: tc.begun}, 200*second)
+			_, effect := config.Step(s, record.LeaseRead{Lease: tc.second, Begun: tc.begun}, 500*second)
 			if _, claims := effect.(record.WriteLease); claims != tc.want {
 				t.Errorf("%s", shown(effect))
 			}
@@ -410,7 +493,7 @@ func places() []place {
 		{"reading the Lease", claimed(nothing)[:1], read(theirs()), stopped, false},
 		{"checking the right", claimed(nothing)[:2], held, stopped, false},
 		{"claiming", claimed(nothing), written("11"), stopped, false},
-		{"reading the Lease again", rereading, read(mine("12", nothing)), stopped, true},
+		{"reading the Lease again", rereading, read(mine("12", nothing)), record.ReadLease{}, true},
 		{"listing pods", append(creating(), turn{event: written("11"), want: record.ListPods{}}), record.PodsListed{},
 			gives(with(released("11", fenceAll(1)), func(l *record.Lease) { l.Epoch = 1 })), true},
 		{"fencing", resolving(), fenced("6"), gives(released("11", theirOp)), true},
@@ -422,7 +505,7 @@ func places() []place {
 		{"renewing before leadership is moved", moving()[:len(moving())-1], written("12"), gives(released("11", nothing)), true},
 		{"moving leadership", moving(), record.Moved{}, gives(released("12", nothing)), true},
 		{"resting", resting(), record.Woken{}, gives(released("11", nothing)), true},
-		{"releasing", append(looking(), turn{event: saw(mine("11", nothing), record.PlanFinish), want: write(finished("11"))}), written("12"), stopped, true},
+		{"releasing", finishing(), written("12"), gives(finished("11")), true},
 	}
 }
 
@@ -458,8 +541,15 @@ func TestAStopGivesTheRecordBack(t *testing.T) {
 		t.Run(p.name, func(t *testing.T) {
 			s := run(t, record.State{}, p.turns...)
 			s = run(t, s, turn{event: record.Stop{}, want: p.stop})
-			if _, ok := p.stop.(record.WriteLease); ok {
-				s = run(t, s, turn{event: written("20"), want: ends(record.Stopped)})
+			if _, ok := p.stop.(record.ReadLease); ok {
+				s = run(t, s, turn{event: read(mine("19", theirOp)), want: write(released("19", theirOp))})
+			}
+			if s.Claimed() {
+				ended := record.Stopped
+				if p.name == "releasing" { // It ends as it was about to.
+					ended = record.Finished
+				}
+				s = run(t, s, turn{event: written("20"), want: ends(ended)})
 			}
 			if s.Claimed() {
 				t.Error("there still is a claim")

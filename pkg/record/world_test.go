@@ -156,6 +156,9 @@ func (w *world) step(c *coordinator, e record.Event) {
 	c.state, c.effect = c.config.Step(c.state, e, w.instant(c))
 	if end, ok := c.effect.(record.End); ok {
 		w.count(fmt.Sprintf("ended %d", end.Ended))
+		if w.lease != nil && w.lease.Holder == c.config.Identity && (end.Ended == record.Finished || end.Ended == record.HandedOver) {
+			w.breaks("%s ends, and the record still says that it holds it", c.name)
+		}
 		w.tell("%s ends: %s (%d)", c.name, end.Detail, end.Ended)
 		c.effect = nil
 	}

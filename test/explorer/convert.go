@@ -138,7 +138,7 @@ func (s *state) to() record.State {
 		Phase: record.Phase(s.phase), Right: record.Right(s.right), Lease: s.lease.to(), Epoch: int(s.epoch),
 		Seen: version(s.seenRV), SeenSince: now - record.Instant(s.seenAge)*tick,
 		Begun: now - record.Instant(s.begun)*tick, Renewed: now - record.Instant(s.renewed)*tick,
-		Ending: record.Ended(s.ending), Pausing: s.pausing,
+		Ending: record.Ended(s.ending), Stopping: s.stopping, Pausing: s.pausing,
 	}
 	for _, r := range s.unfenced[:s.unfencedN] {
 		out.Unfenced = append(out.Unfenced, r.toPod())
@@ -155,7 +155,7 @@ func (m *Model) stateOf(s record.State) state {
 	out := state{
 		phase: uint8(s.Phase), right: uint8(s.Right), lease: leaseOf(s.Lease), epoch: uint8(s.Epoch), //nolint:gosec // Small.
 		begun: age(s.Begun, evidenceTicks), renewed: age(s.Renewed, renewTicks),
-		ending: uint8(s.Ending), pausing: s.Pausing, //nolint:gosec // Small.
+		ending: uint8(s.Ending), stopping: s.Stopping, pausing: s.Pausing, //nolint:gosec // Small.
 	}
 	if m.Clocks { // Only a claim by the clock looks at these.
 		out.seenRV, out.seenAge = number(s.Seen), age(s.SeenSince, patienceTicks)

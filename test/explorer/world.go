@@ -243,7 +243,7 @@ type state struct {
 	unfenced                [maxMembers]ref
 	unfencedN               uint8
 	ending                  uint8
-	pausing                 bool
+	stopping, pausing       bool
 }
 
 // Params are the size of a world.
