@@ -35,6 +35,8 @@ type Policy struct {
 	MaxLag            uint64 `json:"maxLag"`
 	Removal           string `json:"removal"`
 	AllowVolatileData bool   `json:"allowVolatileData,omitempty"`
+	// TrustedMembers are those that the coordinator was told to rely on.
+	TrustedMembers []string `json:"trustedMembers,omitempty"`
 }
 
 // Age says for how many seconds a condition of a pod (of the cluster, without a UID) has
@@ -63,6 +65,7 @@ func memoryOf(s Sight) *Memory {
 		Policy: Policy{
 			MaxUnavailable: p.MaxUnavailable.String(), Partition: p.Partition, SettleTimeout: p.SettleTimeout.String(), DeadAfter: p.DeadAfter.String(),
 			MaxLag: p.MaxLag, Removal: p.Removal.String(), AllowVolatileData: p.AllowVolatileData,
+			TrustedMembers: p.TrustedMembers,
 		},
 		RefusedEvictions: maps.Clone(s.State.RefusedEvictions),
 	}
@@ -132,5 +135,6 @@ func (p Policy) Of() rollout.Policy {
 		policy.Removal = rollout.RemoveByEviction
 	}
 	policy.Partition, policy.AllowVolatileData = p.Partition, p.AllowVolatileData
+	policy.TrustedMembers = p.TrustedMembers
 	return policy
 }

@@ -14,6 +14,7 @@ func TestAMemoryOutlivesTheLease(t *testing.T) {
 	policy := rollout.Policy{
 		MaxUnavailable: rollout.Amount{Number: 40, Percent: true}, Partition: 1, SettleTimeout: 90 * time.Second, DeadAfter: 3 * time.Second,
 		MaxLag: 77, Removal: rollout.RemoveByEviction, AllowVolatileData: true,
+		TrustedMembers: []string{"etcd-other-0"},
 	}
 	s := sight(0, outdated(1))
 	s.Policy = &policy
