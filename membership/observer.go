@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -24,6 +23,9 @@ import (
 // members at once. With a user name, clientv3.New asks the member for a token and so
 // fails when the member is down: such an error (a gRPC status, or a deadline) is the
 // member's, any other counts as the host's own.
+//
+// It should return within a deadline of its own, such as clientv3.Config's DialTimeout. An
+// [Observer] does not wait for it beyond a probe's time, and closes a client that comes later.
 type Dial func(endpoints []string) (*clientv3.Client, error)
 
 // probeKey is read to prove that a member serves. Nobody writes it; with etcd's
@@ -40,43 +42,51 @@ type Observer struct {
 	// did. It is called for several members at once.
 	Probed func(took time.Duration, answered bool)
 
-	dial      Dial
 	endpoints []string
 	timeout   time.Duration
+	clients   *clients
 
-	// clients are pinned to one member's URLs each; the key joins the URLs. The lock is
-	// for the map alone: the members are dialled in parallel.
-	mu      sync.Mutex
-	clients map[string]*clientv3.Client
-	// lastURLs are the members' URLs of the last list. The next list is asked of
-	// them, and of the configured endpoints only when none of them answers.
+	// lastURLs are the members' URLs of the last list. The next list is asked of them first.
 	lastURLs [][]string
 }
 
 // NewObserver returns an observer of the cluster behind the endpoints (any of its
-// members). The timeout bounds each single request.
+// members). The timeout bounds each of the two steps of [Observer.Observe].
 func NewObserver(dial Dial, endpoints []string, timeout time.Duration) *Observer {
-	return &Observer{dial: dial, endpoints: endpoints, timeout: timeout, clients: map[string]*clientv3.Client{}}
+	return &Observer{endpoints: endpoints, timeout: timeout, clients: newClients(dial)}
 }
 
-// Close closes all clients.
+// Close closes all clients, and waits for calls of [Dial] that are under way, for no longer
+// than the timeout: a Dial that takes more outlives it, and then closes its client itself.
 func (o *Observer) Close() {
-	for _, key := range o.keys() {
-		o.drop(key)
-	}
+	o.clients.dropAll()
+	o.clients.settle(o.timeout)
 }
 
-// Observe reads the member list and probes every member. It never fails: what could
-// not be read is missing from the result, and why is in the second value.
+// Observe reads the member list, and then probes every member. Each of the two steps takes at
+// most the timeout, dialling included, so that a look takes at most twice the timeout whoever
+// hangs: whatever is decided on it has to fit into the age of evidence with the rest.
+//
+// It never fails: what could not be read is missing from the result, and why is in the
+// second value.
 func (o *Observer) Observe(ctx context.Context) (rollout.Membership, error) {
-	earlier := o.keys()
-	m, err := o.memberList(ctx)
+	earlier := o.clients.beginLook()
+	m, term, err := o.memberList(ctx)
 	if !m.Known {
 		return m, err
 	}
 	o.remember(m)
 	o.probeAll(ctx, &m, earlier)
+	m.Linearizable = m.Linearizable && !overtaken(m, term)
 	return m, nil
+}
+
+// overtaken is true when a voter has answered a read at a later term than that at which the
+// list was read: whoever gave the list may have been paused since (etcd-io/etcd#20418).
+func overtaken(m rollout.Membership, term uint64) bool {
+	return slices.ContainsFunc(m.Members, func(x rollout.Member) bool {
+		return !x.Learner && x.Probe.Read == rollout.Answered && x.Probe.ReadTerm > term
+	})
 }
 
 // Discover returns the voters that serve now, so that whoever needs a client for more than
@@ -102,103 +112,217 @@ func (o *Observer) remember(m rollout.Membership) {
 // no list.
 func (o *Observer) MemberURLs() []string { return slices.Concat(o.lastURLs...) }
 
+// headStart is for how long the best source is asked alone: consensus before a member's own
+// list, the members' own URLs before the configured endpoints. In a cluster that is well the
+// rest is never asked.
+const headStart = 100 * time.Millisecond
+
 // listAnswer is one member's answer to a request for the member list.
 type listAnswer struct {
 	members      []*pb.Member
 	cluster      uint64
+	member       uint64 // whose answer it is
 	linearizable bool
 	term, index  uint64
 	err          error
 }
 
-// memberList asks all known addresses at once. A linearizable list wins at once;
-// otherwise the local list of the most advanced member is taken (highest term, then
-// raft index), because after lost quorum there is nothing better.
-func (o *Observer) memberList(ctx context.Context) (rollout.Membership, error) {
-	if len(o.lastURLs) > 0 {
-		if m, err := o.listFrom(ctx, o.lastURLs); err == nil {
-			return m, nil
-		}
-		o.lastURLs = nil // All of them may have moved.
-	}
-	asked := make([][]string, 0, len(o.endpoints))
+// memberList asks all known addresses. A linearizable list wins at once; otherwise the local
+// list of the most advanced member is taken (highest term, then raft index), because after
+// lost quorum there is nothing better. The configured endpoints are asked as well as soon as
+// the URLs of the last list do not answer at once: the members may all have moved, and the
+// timeout is one for all of them. It returns the term of the list, too.
+func (o *Observer) memberList(ctx context.Context) (rollout.Membership, uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	first, rest := o.lastURLs, [][]string(nil)
 	for _, e := range o.endpoints {
-		asked = append(asked, []string{e})
+		if !slices.ContainsFunc(first, func(urls []string) bool { return key(urls) == e }) {
+			rest = append(rest, []string{e})
+		}
 	}
-	return o.listFrom(ctx, asked)
-}
-
-func (o *Observer) listFrom(ctx context.Context, asked [][]string) (rollout.Membership, error) {
-	ctx, cancel := context.WithCancel(ctx)
+	asked := slices.Concat(first, rest)
+	if len(first) == 0 {
+		first, rest = rest, nil
+	}
 	answers := make(chan listAnswer, len(asked))
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
-	var errs []error
-	for _, urls := range asked {
-		wg.Go(func() {
-			client, err := o.pinned(urls)
-			if err != nil {
-				answers <- listAnswer{err: err}
-				return
-			}
-			answers <- o.askList(ctx, client)
-		})
+	ask := func(addresses [][]string) int {
+		for _, urls := range addresses {
+			wg.Go(func() { answers <- o.listFrom(ctx, urls) })
+		}
+		return len(addresses)
 	}
-	best := listAnswer{err: errors.New("no endpoint")}
-	for range asked {
-		a := <-answers
-		switch {
-		case a.err != nil:
-			errs = append(errs, a.err)
-		case a.linearizable:
-			return known(a), nil
-		case best.err != nil, a.term > best.term, a.term == best.term && a.index > best.index:
+	late := time.NewTimer(headStart)
+	defer late.Stop()
+	var heard []listAnswer
+	var errs []error
+	for awaited := ask(first); awaited > 0; {
+		select {
+		case a := <-answers:
+			awaited--
+			switch {
+			case a.err != nil:
+				errs = append(errs, a.err)
+			case a.linearizable:
+				return known(a), a.term, nil
+			default:
+				heard = append(heard, a)
+			}
+		case <-late.C:
+			awaited, rest = awaited+ask(rest), nil
+		}
+		if awaited == 0 {
+			awaited, rest = ask(rest), nil
+		}
+	}
+	if len(heard) == 0 {
+		o.lastURLs = nil    // All of them may have moved.
+		o.clients.dropAll() // Dial anew next time: addresses may have changed behind their names.
+		if len(asked) == 0 {
+			errs = []error{errors.New("no endpoint")}
+		}
+		var m rollout.Membership
+		if slices.ContainsFunc(errs, denied) {
+			m.Detail = listDenied
+		}
+		return m, 0, fmt.Errorf("no member answered with a member list (asked %s): %w",
+			strings.Join(slices.Concat(asked...), ", "), errors.Join(errs...))
+	}
+	best := heard[0]
+	for _, a := range heard[1:] {
+		if a.term > best.term || a.term == best.term && a.index > best.index {
 			best = a
 		}
 	}
-	if best.err != nil {
-		o.Close() // Dial anew next time: addresses may have changed behind their names.
-		return rollout.Membership{}, fmt.Errorf("no member answered with a member list (asked %s): %w",
-			strings.Join(slices.Concat(asked...), ", "), errors.Join(errs...))
-	}
-	return known(best), nil
+	m := known(best)
+	m.Agreeing = agreeing(best, heard)
+	return m, best.term, nil
 }
 
-// askList asks for the list through consensus and for the member's own at the same
-// time, so that a member without quorum costs one timeout, not two: the evidence has to
-// stay young. clientv3 has no option for a serializable list in 3.5 and another
-// signature in 3.6, so the requests go over the client's connection.
+// agreeing is how many voters of a list have returned a list of the same voters.
+func agreeing(list listAnswer, heard []listAnswer) int {
+	voters := votersOf(list)
+	agree := map[uint64]bool{}
+	for _, a := range heard {
+		if a.cluster == list.cluster && slices.Contains(voters, a.member) && slices.Equal(votersOf(a), voters) {
+			agree[a.member] = true
+		}
+	}
+	return len(agree)
+}
+
+// votersOf returns the IDs of the voters on a list, in order.
+func votersOf(a listAnswer) []uint64 {
+	var ids []uint64
+	for _, m := range a.members {
+		if !m.IsLearner {
+			ids = append(ids, m.ID)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+func (o *Observer) listFrom(ctx context.Context, urls []string) listAnswer {
+	client, err := o.clients.get(ctx, urls)
+	if err != nil {
+		return listAnswer{err: err}
+	}
+	return o.askList(ctx, client)
+}
+
+// askList asks for the list through consensus, and for the member's own list as soon as that
+// does not answer at once: without quorum a question to consensus ends only with its timeout,
+// and the evidence has to stay young. clientv3 has no option for a serializable list in 3.5
+// and another signature in 3.6, so the requests go over the client's connection.
 func (o *Observer) askList(ctx context.Context, client *clientv3.Client) listAnswer {
-	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
-	cluster := pb.NewClusterClient(client.ActiveConnection())
-	local := listAnswer{err: errors.New("not asked")}
-	heard := make(chan struct{})
-	wg.Go(func() {
-		defer close(heard)
-		resp, err := cluster.MemberList(ctx, &pb.MemberListRequest{Linearizable: false})
-		if err != nil {
-			local.err = err
-			return
+	agreed := make(chan listAnswer, 1)
+	wg.Go(func() { agreed <- o.agreedList(ctx, client) })
+	late := time.NewTimer(headStart)
+	defer late.Stop()
+	var a listAnswer
+	select {
+	case a = <-agreed:
+		if a.err == nil {
+			return a
 		}
-		local = listAnswer{members: resp.Members, cluster: resp.Header.GetClusterId(), term: resp.Header.GetRaftTerm()}
-		if st, err := o.status(ctx, client); err == nil {
-			local.index = st.RaftIndex
-		}
-	})
+	case <-late.C:
+	}
+	own := o.ownList(ctx, client)
+	if a.err == nil {
+		a = <-agreed
+	}
+	if a.err == nil || own.err != nil {
+		return a
+	}
+	return own
+}
+
+// agreedList returns the list that a quorum has agreed on. A member of etcd 3.4 ignores the
+// wish for it and returns its own list. That is the agreed one, or a newer one, when it was
+// asked for after a linearizable read that the same member has answered. So it is with every
+// version, and nothing else is relied on where the version is not known.
+func (o *Observer) agreedList(ctx context.Context, client *clientv3.Client) listAnswer {
 	// A member that knows no leader says so at once when a leader is required.
-	resp, err := cluster.MemberList(clientv3.WithRequireLeader(ctx), &pb.MemberListRequest{Linearizable: true})
-	if err == nil {
-		return listAnswer{members: resp.Members, cluster: resp.Header.GetClusterId(), linearizable: true}
+	ctx = clientv3.WithRequireLeader(ctx)
+	var wg sync.WaitGroup
+	var status *pb.StatusResponse // Nil where there is no answer.
+	wg.Go(func() { status, _ = o.status(ctx, client) })
+	a := o.list(ctx, client, true)
+	wg.Wait()
+	a.linearizable = true
+	if a.err != nil || status != nil && status.Header.GetMemberId() == a.member && readsListsThroughConsensus(status.Version) {
+		return a
 	}
-	<-heard
-	if local.err != nil {
-		return listAnswer{err: fmt.Errorf("%s: %w", strings.Join(client.Endpoints(), ","), err)}
+	header, err := o.read(ctx, client, false)
+	by := readBy(header, err, status)
+	if by == nil {
+		return listAnswer{err: fmt.Errorf("%s: no read before its list: %w", strings.Join(client.Endpoints(), ","), err)}
 	}
-	return local
+	a = o.list(ctx, client, true)
+	if a.err == nil && (a.member != by.MemberId || a.cluster != by.ClusterId) {
+		a.err = fmt.Errorf("%s: member %x answered with its list after a read of member %x", strings.Join(client.Endpoints(), ","), a.member, by.MemberId)
+	}
+	// The list is as fresh as the read before it.
+	a.linearizable, a.term = true, min(a.term, by.RaftTerm)
+	return a
+}
+
+// ownList returns the list that a member knows by itself, with how far it has got.
+func (o *Observer) ownList(ctx context.Context, client *clientv3.Client) listAnswer {
+	a := o.list(ctx, client, false)
+	if a.err != nil {
+		return a
+	}
+	if st, err := o.status(ctx, client); err == nil {
+		a.index = st.RaftIndex
+	}
+	return a
+}
+
+func (o *Observer) list(ctx context.Context, client *clientv3.Client, linearizable bool) listAnswer {
+	resp, err := pb.NewClusterClient(client.ActiveConnection()).MemberList(ctx, &pb.MemberListRequest{Linearizable: linearizable})
+	if err != nil {
+		return listAnswer{err: fmt.Errorf("%s: %w", strings.Join(client.Endpoints(), ","), named(rpctypes.Error(err), listDenied))}
+	}
+	h := resp.Header
+	return listAnswer{members: resp.Members, cluster: h.GetClusterId(), member: h.GetMemberId(), term: h.GetRaftTerm()}
+}
+
+// readsListsThroughConsensus is true for the versions of etcd that do so when they are asked
+// to: 3.5 and newer. False where the version cannot be read.
+func readsListsThroughConsensus(version string) bool {
+	var major, minor int
+	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err != nil {
+		return false
+	}
+	return major > 3 || major == 3 && minor >= 5
 }
 
 func known(a listAnswer) rollout.Membership {
@@ -211,10 +335,12 @@ func known(a listAnswer) rollout.Membership {
 	return m
 }
 
-// probeAll probes all members in parallel. A client whose member did not answer is
+// probeAll probes all members in parallel, each within the timeout. A client whose member did not answer is
 // dropped, so that the next probe resolves and connects anew instead of sitting out
 // a connection back-off. Earlier are the keys of the clients that an earlier look has left.
 func (o *Observer) probeAll(ctx context.Context, m *rollout.Membership, earlier []string) {
+	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
 	var wg sync.WaitGroup
 	for i := range m.Members {
 		member := &m.Members[i]
@@ -233,12 +359,12 @@ func (o *Observer) probeAll(ctx context.Context, m *rollout.Membership, earlier 
 	wg.Wait()
 	for i := range m.Members {
 		if p := m.Members[i].Probe; p.Read != rollout.Answered || p.Status == nil {
-			o.drop(key(m.Members[i].ClientURLs))
+			o.clients.drop(key(m.Members[i].ClientURLs))
 		}
 	}
-	for _, k := range o.keys() {
+	for _, k := range o.clients.keys() {
 		if !slices.ContainsFunc(m.Members, func(x rollout.Member) bool { return key(x.ClientURLs) == k }) {
-			o.drop(k)
+			o.clients.drop(k)
 		}
 	}
 }
@@ -251,17 +377,17 @@ func (o *Observer) probeAll(ctx context.Context, m *rollout.Membership, earlier 
 // that had been back for half a second.) So the first kind is asked again over a new
 // connection, and the second next time: to wait twice would make the evidence too old.
 func (o *Observer) ask(ctx context.Context, cluster uint64, member *rollout.Member, earlier bool) rollout.Probe {
-	client, err := o.pinned(member.ClientURLs)
+	client, err := o.clients.get(ctx, member.ClientURLs)
 	if err == nil {
 		p, unheard := o.probe(ctx, client, cluster, member)
 		switch {
 		case unheard == nil || !earlier:
 			return p
-		case status.Code(unheard) == codes.DeadlineExceeded:
+		case status.Code(unheard) == codes.DeadlineExceeded, ctx.Err() != nil:
 			return rollout.Probe{Read: rollout.NotAsked, Detail: "no answer over an old connection: " + brief(unheard)}
 		}
-		o.drop(key(member.ClientURLs))
-		if client, err = o.pinned(member.ClientURLs); err == nil {
+		o.clients.drop(key(member.ClientURLs))
+		if client, err = o.clients.get(ctx, member.ClientURLs); err == nil {
 			p, _ = o.probe(ctx, client, cluster, member)
 			return p
 		}
@@ -285,7 +411,7 @@ func (o *Observer) probe(ctx context.Context, client *clientv3.Client, cluster u
 	header, rerr := o.read(ctx, client, member.Learner)
 	wg.Wait()
 
-	if serr != nil && rerr != nil {
+	if serr != nil && rerr != nil && !denied(rerr) {
 		unheard = serr
 	}
 	if serr == nil {
@@ -298,21 +424,25 @@ func (o *Observer) probe(ctx context.Context, client *clientv3.Client, cluster u
 			Corrupt: alarmed(status.Errors, pb.AlarmType_CORRUPT), NoSpace: alarmed(status.Errors, pb.AlarmType_NOSPACE),
 		}
 	}
-	switch {
-	case rerr == nil:
-		p.Read, p.Detail = identify(header, cluster, member.ID)
-	case errors.Is(rerr, rpctypes.ErrPermissionDenied) && serr == nil:
-		// Authorisation is checked after the read has passed consensus; the identity is
-		// vouched for by the status above.
-		p.Read = rollout.Answered
+	switch by := readBy(header, rerr, status); {
+	case by != nil:
+		if p.Read, p.Detail = identify(by, cluster, member.ID); p.Read != rollout.Answered {
+			p.Status = nil
+			break
+		}
+		p.ReadTerm = by.RaftTerm
+		if serr != nil {
+			p.Detail = "no status: " + refusal(serr, statusDenied)
+		}
+	case denied(rerr):
+		// Somebody at this address has passed the read through consensus. Who it was cannot
+		// be told.
+		p.Read, p.Detail = rollout.NotAsked, readDenied+"; no status: "+refusal(serr, statusDenied)
 	default:
 		p.Read, p.Detail = rollout.Failed, "no linearizable read: "+brief(rerr)
 		if member.Learner {
 			p.Detail = "no read: " + brief(rerr)
 		}
-	}
-	if p.Read != rollout.Answered && p.Read != rollout.Failed {
-		p.Status = nil
 	}
 	return p, unheard
 }
@@ -364,7 +494,7 @@ func (o *Observer) MoveLeader(ctx context.Context, m rollout.Membership, from, t
 		if x.ID != from && x.ID != to {
 			continue
 		}
-		client, err := o.pinned(x.ClientURLs)
+		client, err := o.clients.get(ctx, x.ClientURLs)
 		if err != nil {
 			return err
 		}
@@ -404,53 +534,13 @@ func (o *Observer) MoveLeader(ctx context.Context, m rollout.Membership, from, t
 				if leads() {
 					return nil // It was asked in vain, or the answer was lost: it is done.
 				}
-				return fmt.Errorf("move leadership from %x to %x: %w", from, to, err)
+				return fmt.Errorf("move leadership from %x to %x: %w", from, to, named(err, moveDenied))
 			}
 			accepted = "accepted"
 		case <-tick.C:
 		}
 	}
 	return nil
-}
-
-func key(urls []string) string { return strings.Join(urls, ",") }
-
-// keys returns the keys of all clients.
-func (o *Observer) keys() []string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return slices.Collect(maps.Keys(o.clients))
-}
-
-func (o *Observer) pinned(urls []string) (*clientv3.Client, error) {
-	o.mu.Lock()
-	c, ok := o.clients[key(urls)]
-	o.mu.Unlock()
-	if ok {
-		return c, nil
-	}
-	c, err := o.dial(urls)
-	if err != nil {
-		return nil, fmt.Errorf("etcd client for %s: %w", key(urls), err)
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if first, ok := o.clients[key(urls)]; ok { // Two members with the same URLs.
-		_ = c.Close()
-		return first, nil
-	}
-	o.clients[key(urls)] = c
-	return c, nil
-}
-
-func (o *Observer) drop(key string) {
-	o.mu.Lock()
-	c, ok := o.clients[key]
-	delete(o.clients, key)
-	o.mu.Unlock()
-	if ok {
-		_ = c.Close() // Only our own end is closed; there is nothing to save.
-	}
 }
 
 // unreachable is true for an error of dialling that is the member's: it was asked for

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -69,11 +70,17 @@ func TestAHealthyClusterAnswersForItself(t *testing.T) {
 		if x.ID != 0xa0+uint64(i) || x.Name == "" || x.Learner || len(x.PeerURLs) != 1 || len(x.ClientURLs) != 1 {
 			t.Errorf("member %d: %+v", i, x)
 		}
+		if x.Probe.ReadTerm != 2 {
+			t.Errorf("member %d: read at term %d, want 2", i, x.Probe.ReadTerm)
+		}
 		if x.Probe.Read != rollout.Answered || x.Probe.Detail != "" || x.Probe.Status == nil || *x.Probe.Status != want {
 			t.Errorf("member %d: probe %+v, status %+v", i, x.Probe, x.Probe.Status)
 		}
 	}
 }
+
+const statusDenied = "etcd refuses Status (permission denied): grant its user the role root (etcdctl user grant-role USER root)," +
+	" or use a patch release that does not ask for it, 3.5.32 or 3.6.12 or newer"
 
 func TestWhatAProbeProves(t *testing.T) {
 	denied := status.Error(codes.PermissionDenied, "etcdserver: permission denied")
@@ -87,9 +94,11 @@ func TestWhatAProbeProves(t *testing.T) {
 	}{
 		{"a read that answers is an answer", func(*etcdtest.Member) {}, rollout.Answered, true, ""},
 		{"PermissionDenied proves the same", func(m *etcdtest.Member) { m.ReadErr = denied }, rollout.Answered, true, ""},
-		{"PermissionDenied of nobody knows whom proves nothing", func(m *etcdtest.Member) { m.ReadErr, m.StatusErr = denied, broken }, rollout.Failed, false, "no linearizable read: etcdserver: permission denied"},
+		{"PermissionDenied of nobody knows whom proves nothing, neither that it serves nor that it does not", func(m *etcdtest.Member) { m.ReadErr, m.StatusErr = denied, broken }, rollout.NotAsked, false, "etcd refuses to read /quorate/probe (permission denied): grant its user's role that (etcdctl role grant-permission ROLE --prefix=true readwrite /quorate/); no status: etcdserver: something broke"},
+		{"where nothing is allowed, both are named", func(m *etcdtest.Member) { m.ReadErr, m.StatusErr = denied, denied }, rollout.NotAsked, false, "etcd refuses to read /quorate/probe (permission denied): grant its user's role that (etcdctl role grant-permission ROLE --prefix=true readwrite /quorate/); no status: " + statusDenied},
+		{"a status that is refused says what to grant", func(m *etcdtest.Member) { m.StatusErr = denied }, rollout.Answered, false, "no status: " + statusDenied},
 		{"an error is a failure, and the status is kept", func(m *etcdtest.Member) { m.ReadErr = broken }, rollout.Failed, true, "no linearizable read: etcdserver: something broke"},
-		{"a read without a status is an answer", func(m *etcdtest.Member) { m.StatusErr = broken }, rollout.Answered, false, ""},
+		{"a read without a status is an answer", func(m *etcdtest.Member) { m.StatusErr = broken }, rollout.Answered, false, "no status: etcdserver: something broke"},
 		{"another member's answer proves nothing", func(m *etcdtest.Member) { m.As = 0xbb }, rollout.WrongMember, false, "member bb answered instead of a1"},
 		{"another member's answer proves nothing even without a status", func(m *etcdtest.Member) { m.As, m.StatusErr = 0xbb, broken }, rollout.WrongMember, false, "member bb answered instead of a1"},
 		{"another member's refusal proves nothing", func(m *etcdtest.Member) { m.As, m.ReadErr = 0xbb, denied }, rollout.WrongMember, false, "member bb answered instead of a1"},
@@ -128,22 +137,24 @@ func TestAlarmsComeFromTheStatus(t *testing.T) {
 }
 
 func TestAMemberThatHangsDelaysNobodyElse(t *testing.T) {
-	c := etcdtest.Start(t, 3)
-	c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[1].Hung = true })
-	m := observe(t, newObserver(t, c, impatient))
-	if got := reads(m); !slices.Equal(got, []rollout.ReadResult{rollout.Answered, rollout.Failed, rollout.Answered}) {
-		t.Errorf("reads %v", got)
-	}
-	if d := m.Members[1].Probe.Detail; d != "no linearizable read: timed out" {
-		t.Errorf("detail %q", d)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		c := etcdtest.StartInMemory(t, 3)
+		c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[1].Hung = true })
+		m := observe(t, newObserver(t, c, impatient))
+		if got := reads(m); !slices.Equal(got, []rollout.ReadResult{rollout.Answered, rollout.Failed, rollout.Answered}) {
+			t.Errorf("reads %v", got)
+		}
+		if d := m.Members[1].Probe.Detail; d != "no linearizable read: timed out" {
+			t.Errorf("detail %q", d)
+		}
 
-	// The probes run at once: one after the other, every member but the first would
-	// find the deadline passed.
-	c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[0].Hung, ms[1].Hung = true, false })
-	if got := reads(observe(t, newObserver(t, c, impatient))); !slices.Equal(got, []rollout.ReadResult{rollout.Failed, rollout.Answered, rollout.Answered}) {
-		t.Errorf("reads %v", got)
-	}
+		// The probes run at once: one after the other, every member but the first would
+		// find the deadline passed.
+		c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[0].Hung, ms[1].Hung = true, false })
+		if got := reads(observe(t, newObserver(t, c, impatient))); !slices.Equal(got, []rollout.ReadResult{rollout.Failed, rollout.Answered, rollout.Answered}) {
+			t.Errorf("reads %v", got)
+		}
+	})
 }
 
 // A dial function that blocks, as clientv3.New does with a user name when the member
@@ -241,20 +252,22 @@ func TestEveryMemberIsAskedUnderItsOwnAddress(t *testing.T) {
 }
 
 func TestAMemberThatDidNotAnswerIsDialledAnew(t *testing.T) {
-	c := etcdtest.Start(t, 3)
-	o := newObserver(t, c, impatient)
-	observe(t, o)
-	c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[1].Hung = true })
-	observe(t, o)
-	c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[1].Hung = false })
-	if got := reads(observe(t, o)); !slices.Equal(got, []rollout.ReadResult{rollout.Answered, rollout.Answered, rollout.Answered}) {
-		t.Errorf("reads %v after it came back", got)
-	}
-	for i, want := range []int{1, 2, 1} {
-		if n := c.Dials(c.URL(i)); n != want {
-			t.Errorf("member %d was dialled %d times, want %d", i, n, want)
+	synctest.Test(t, func(t *testing.T) {
+		c := etcdtest.StartInMemory(t, 3)
+		o := newObserver(t, c, impatient)
+		observe(t, o)
+		c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[1].Hung = true })
+		observe(t, o)
+		c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[1].Hung = false })
+		if got := reads(observe(t, o)); !slices.Equal(got, []rollout.ReadResult{rollout.Answered, rollout.Answered, rollout.Answered}) {
+			t.Errorf("reads %v after it came back", got)
 		}
-	}
+		for i, want := range []int{1, 2, 1} {
+			if n := c.Dials(c.URL(i)); n != want {
+				t.Errorf("member %d was dialled %d times, want %d", i, n, want)
+			}
+		}
+	})
 }
 
 // A coordinator may have waited between two looks, for an answer that came late. What its
@@ -302,15 +315,17 @@ func TestAMemberThatHasRestartedBetweenTwoLooksIsAskedOverANewConnection(t *test
 }
 
 func TestSilenceOverAnOldConnectionIsNoWitness(t *testing.T) {
-	c := etcdtest.Start(t, 3)
-	o := newObserver(t, c, impatient)
-	observe(t, o)
-	c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[1].Hung = true })
-	for _, want := range []rollout.ReadResult{rollout.NotAsked, rollout.Failed, rollout.Failed} {
-		if got := reads(observe(t, o)); got[1] != want || got[0] != rollout.Answered || got[2] != rollout.Answered {
-			t.Errorf("got %v, want %v in the middle", got, want)
+	synctest.Test(t, func(t *testing.T) {
+		c := etcdtest.StartInMemory(t, 3)
+		o := newObserver(t, c, impatient)
+		observe(t, o)
+		c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[1].Hung = true })
+		for _, want := range []rollout.ReadResult{rollout.NotAsked, rollout.Failed, rollout.Failed} {
+			if got := reads(observe(t, o)); got[1] != want || got[0] != rollout.Answered || got[2] != rollout.Answered {
+				t.Errorf("got %v, want %v in the middle", got, want)
+			}
 		}
-	}
+	})
 }
 
 func TestAMemberThatLeftIsNotDialledAnyMore(t *testing.T) {
@@ -352,31 +367,33 @@ func TestWithoutConsensusTheMostAdvancedMembersListCounts(t *testing.T) {
 		{"a member that hangs is not waited for beyond its time", func(ms []*etcdtest.Member) { ms[0].Hung, ms[1].Index = true, 300 }, 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c := etcdtest.Start(t, 3)
-			c.LoseQuorum()
-			c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) {
-				for i, m := range ms { // Each knows another list, told apart by its first name.
-					m.List = []*pb.Member{{ID: m.ID, Name: "first-of-" + m.Name, ClientURLs: []string{m.URL}}}
-					for j, o := range ms {
-						if i != j {
-							m.List = append(m.List, &pb.Member{ID: o.ID, Name: o.Name, ClientURLs: []string{o.URL}})
+			synctest.Test(t, func(t *testing.T) {
+				c := etcdtest.StartInMemory(t, 3)
+				c.LoseQuorum()
+				c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) {
+					for i, m := range ms { // Each knows another list, told apart by its first name.
+						m.List = []*pb.Member{{ID: m.ID, Name: "first-of-" + m.Name, ClientURLs: []string{m.URL}}}
+						for j, o := range ms {
+							if i != j {
+								m.List = append(m.List, &pb.Member{ID: o.ID, Name: o.Name, ClientURLs: []string{o.URL}})
+							}
 						}
 					}
+					tc.change(ms)
+				})
+				m := observe(t, newObserver(t, c, impatient))
+				if !m.Known || m.Linearizable {
+					t.Fatalf("known %v, linearizable %v; want a list of one member's own", m.Known, m.Linearizable)
 				}
-				tc.change(ms)
+				if want := "first-of-" + []string{"etcd-0", "etcd-1", "etcd-2"}[tc.want]; m.Members[0].Name != want {
+					t.Errorf("list of %s, want %s", m.Members[0].Name, want)
+				}
+				for _, x := range m.Members {
+					if x.Probe.Read != rollout.Failed {
+						t.Errorf("%s: %v without quorum", x.Name, x.Probe.Read)
+					}
+				}
 			})
-			m := observe(t, newObserver(t, c, impatient))
-			if !m.Known || m.Linearizable {
-				t.Fatalf("known %v, linearizable %v; want a list of one member's own", m.Known, m.Linearizable)
-			}
-			if want := "first-of-" + []string{"etcd-0", "etcd-1", "etcd-2"}[tc.want]; m.Members[0].Name != want {
-				t.Errorf("list of %s, want %s", m.Members[0].Name, want)
-			}
-			for _, x := range m.Members {
-				if x.Probe.Read != rollout.Failed {
-					t.Errorf("%s: %v without quorum", x.Name, x.Probe.Read)
-				}
-			}
 		})
 	}
 }
@@ -421,7 +438,7 @@ func TestWithNobodyAnsweringTheVotersAreUnknown(t *testing.T) {
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, want := range []string{"no member answered with a member list", c.URL(0), c.URL(1), "connection refused"} {
+	for _, want := range []string{"no member answered with a member list", c.URL(0), c.URL(1), "connect: connection re"} { // …fused, or …set
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not say %q: %v", want, err)
 		}
@@ -431,6 +448,28 @@ func TestWithNobodyAnsweringTheVotersAreUnknown(t *testing.T) {
 	}
 	if n := c.Dials(c.URL(0)); n != 2 {
 		t.Errorf("dialled %d times, want anew for each observation", n)
+	}
+}
+
+// Exactly 3.5.28 and 3.6.9 refuse it to whoever is not root.
+func TestAMemberListThatIsRefusedSaysWhatToGrant(t *testing.T) {
+	c := etcdtest.Start(t, 2)
+	c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) {
+		for _, m := range ms {
+			m.ListErr = rpctypes.ErrGRPCPermissionDenied
+		}
+	})
+	const want = "etcd refuses the member list (permission denied): grant its user the role root (etcdctl user grant-role USER root)," +
+		" or use another patch release than 3.5.28 and 3.6.9, which ask for it"
+	o := newObserver(t, c, generous)
+	m, err := o.Observe(t.Context())
+	if m.Known || m.Detail != want || err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %+v, %v", m, err)
+	}
+	// In the midst of a rollout to one of those versions another member still tells.
+	c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[1].ListErr = nil })
+	if m := observe(t, o); !m.Linearizable || m.Detail != "" {
+		t.Errorf("got %+v", m)
 	}
 }
 
@@ -538,6 +577,16 @@ func TestMoveLeader(t *testing.T) {
 		})
 		err := o.MoveLeader(t.Context(), m, 0xa0, 0xa2)
 		if err == nil || !strings.HasPrefix(err.Error(), "move leadership from a0 to a2: ") || !errors.Is(err, rpctypes.ErrBadLeaderTransferee) {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("that needs a permission names it", func(t *testing.T) {
+		c, o, m := prepare(t, generous)
+		c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) {
+			ms[0].MoveLeaderErr = rpctypes.ErrGRPCPermissionDenied
+		})
+		err := o.MoveLeader(t.Context(), m, 0xa0, 0xa2)
+		if err == nil || !strings.Contains(err.Error(), "etcd refuses to move leadership (permission denied): grant its user the role root (etcdctl user grant-role USER root), which 3.5.28 and newer and all of 3.6 ask for") {
 			t.Errorf("got %v", err)
 		}
 	})

@@ -10,6 +10,7 @@
 package etcdtest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -74,6 +75,12 @@ type Member struct {
 	ReadErr, StatusErr, ListErr, TxnErr, PutErr, GrantErr error
 	// Term and Index, where not 0, are what it believes; else the cluster's term and 100.
 	Term, Index uint64
+	// ReadTerm, where not 0, is the term in its answers to reads, as of a member that was
+	// paused and answers what it was asked before.
+	ReadTerm uint64
+	// Version is what it says it is, 3.5.35 where empty. One of 3.4 gives the member list that it
+	// knows by itself whatever is asked for.
+	Version string
 	// Leader, where not 0, is whom it takes for the leader.
 	Leader uint64
 	// Alarms are what its status reports, such as "memberID:160 alarm:CORRUPT".
@@ -289,7 +296,7 @@ func (s *service) gate(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return nil, status.FromContextError(ctx.Err()).Err()
 		}
 	}
 }
@@ -334,7 +341,10 @@ type clusterService struct {
 
 func (s clusterService) MemberList(ctx context.Context, req *pb.MemberListRequest) (*pb.MemberListResponse, error) {
 	unlock := s.cluster.mu.Unlock
-	if req.Linearizable {
+	s.cluster.mu.Lock()
+	old := strings.HasPrefix(s.member.Version, "3.4.")
+	s.cluster.mu.Unlock()
+	if req.Linearizable && !old {
 		var err error
 		if unlock, err = s.consensus(ctx); err != nil {
 			return nil, err
@@ -376,7 +386,7 @@ func (s maintenanceService) Status(context.Context, *pb.StatusRequest) (*pb.Stat
 	}
 	h := s.header()
 	resp := &pb.StatusResponse{
-		Header: h, Version: "3.5.35", Leader: s.cluster.leader, RaftTerm: h.RaftTerm, IsLearner: s.member.Learner,
+		Header: h, Version: cmp.Or(s.member.Version, "3.5.35"), Leader: s.cluster.leader, RaftTerm: h.RaftTerm, IsLearner: s.member.Learner,
 		RaftIndex: 100, RaftAppliedIndex: 100, Errors: s.member.Alarms,
 	}
 	if s.member.Index != 0 {

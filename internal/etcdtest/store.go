@@ -1,6 +1,7 @@
 package etcdtest
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -201,7 +202,9 @@ func (s kvService) Range(ctx context.Context, req *pb.RangeRequest) (*pb.RangeRe
 		return nil, s.member.ReadErr
 	}
 	found := s.cluster.store.get(req)
-	return &pb.RangeResponse{Header: s.header(), Kvs: found, Count: int64(len(found))}, nil
+	header := s.header()
+	header.RaftTerm = cmp.Or(s.member.ReadTerm, header.RaftTerm)
+	return &pb.RangeResponse{Header: header, Kvs: found, Count: int64(len(found))}, nil
 }
 
 func (s kvService) Put(ctx context.Context, req *pb.PutRequest) (*pb.PutResponse, error) {

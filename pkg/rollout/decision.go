@@ -75,19 +75,17 @@ type Verdict struct {
 
 	format string
 	n      [5]int
-	text   string
+	// text is said after what the format says.
+	text string
 }
 
 // Detail explains the verdict with its numbers.
 func (v Verdict) Detail() string {
-	text := v.text
-	if text == "" {
-		args := make([]any, 0, len(v.n))
-		for i := range min(strings.Count(v.format, "%d"), len(v.n)) {
-			args = append(args, v.n[i])
-		}
-		text = fmt.Sprintf(v.format, args...)
+	args := make([]any, 0, len(v.n))
+	for i := range min(strings.Count(v.format, "%d"), len(v.n)) {
+		args = append(args, v.n[i])
 	}
+	text := fmt.Sprintf(v.format, args...) + v.text
 	if v.Overridden {
 		text += " (OVERRIDDEN by " + ControlOverrideGuards + ")"
 	}

@@ -52,7 +52,11 @@ func votersKnown(a *Assessment, c *Seat) Verdict {
 	if a.state.Etcd.Known {
 		return passed(GuardVotersUnknown, "voters in the member list: %d", a.Voters)
 	}
-	return verdict(GuardVotersUnknown, c.Liveness == Dead, "no member answers with a member list, so the voters are unknown")
+	v := verdict(GuardVotersUnknown, c.Liveness == Dead, "no member answers with a member list, so the voters are unknown")
+	if why := a.state.Etcd.Detail; why != "" {
+		v.text = "; " + why
+	}
+	return v
 }
 
 // mayVote: while some member serves, a quorum exists, and it may include members
@@ -278,8 +282,10 @@ func caughtUp(a *Assessment, c *Seat) Verdict {
 	case left == 0:
 		return passed(GuardCaughtUp, "no other voter serves, so none could lag")
 	case unknown > 0:
-		return verdict(GuardCaughtUp, pass, "%d of %d voters that would stay are known to be less than %d entries behind, quorum %d; no status of %d",
+		v := verdict(GuardCaughtUp, pass, "%d of %d voters that would stay are known to be less than %d entries behind, quorum %d; no status of %d",
 			close, left, int(a.policy.MaxLag), a.Quorum, unknown)
+		v.text = a.withoutStatus()
+		return v
 	default:
 		return verdict(GuardCaughtUp, pass, "%d of %d voters that would stay are less than %d entries behind, quorum %d; the furthest is %d behind",
 			close, left, int(a.policy.MaxLag), a.Quorum, int(worst))
@@ -313,7 +319,9 @@ func hostGates(a *Assessment, c *Seat) Verdict {
 // [GuardQuorumFloor] keep on its account, nobody would ever go.
 func (a *Assessment) leaderLast(c *Seat, followers int) Verdict {
 	if a.Leader == 0 && c.Voter && !a.singleMember() {
-		return verdict(GuardLeaderLast, false, "the members that answer agree on no leader, so this one may be it")
+		v := verdict(GuardLeaderLast, false, "the members that answer agree on no leader, so this one may be it")
+		v.text = a.withoutStatus()
+		return v
 	}
 	switch {
 	case !c.Leader:
@@ -324,6 +332,17 @@ func (a *Assessment) leaderLast(c *Seat, followers int) Verdict {
 		return passed(GuardLeaderLast, "leads, and no follower is left to go first")
 	}
 	return verdict(GuardLeaderLast, false, "leads, and goes after the followers (left: %d)", followers)
+}
+
+// withoutStatus says why the first member that serves has told nothing about itself: with an
+// etcd user who may not ask, that is how it stays.
+func (a *Assessment) withoutStatus() string {
+	for i := range a.state.Etcd.Members {
+		if m := &a.state.Etcd.Members[i]; m.Probe.Read == Answered && m.Probe.Status == nil && m.Probe.Detail != "" {
+			return "; " + m.Name + ": " + m.Probe.Detail
+		}
+	}
+	return ""
 }
 
 // disruptionBudget: a PodDisruptionBudget has refused the eviction. It is asked for again

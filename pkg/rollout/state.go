@@ -133,7 +133,9 @@ type Membership struct {
 	Linearizable bool
 	// Agreeing is how many voters of the list returned the same voters when they were asked
 	// for their own list. It is counted where the list is not linearizable.
-	Agreeing  int
+	Agreeing int
+	// Detail says why there is no list, where somebody can mend it: a permission that is missing.
+	Detail    string
 	ClusterID uint64
 	Members   []Member
 }
@@ -174,7 +176,7 @@ type Probe struct {
 	// A member that was paused may answer one read from before the pause (etcd before 3.5.28
 	// and 3.6.9, etcd-io/etcd#20418); its term shows it.
 	ReadTerm uint64
-	// Detail says why a read failed, for explanations.
+	// Detail says why a read failed, or why there is no status, for explanations.
 	Detail string
 	// Status is the member's own status, nil when it did not answer.
 	Status *Status

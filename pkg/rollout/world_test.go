@@ -186,6 +186,14 @@ func leads(ordinal int) change {
 	}
 }
 
+// noStatus: the members answer reads and tell nothing about themselves.
+func noStatus(why string, ordinals ...int) change {
+	return each(ordinals, func(w *world, o int) {
+		p := &w.member(o).Probe
+		p.Status, p.Detail = nil, why
+	})
+}
+
 // noLeader: the members answer, and none knows who leads.
 func noLeader() change {
 	return func(w *world) {

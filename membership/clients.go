@@ -1,0 +1,162 @@
+package membership
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// mostLate is how many calls of Dial for one address may be out that were given up. It is far
+// above what a Dial with a deadline of its own reaches: it bounds what one without costs.
+const mostLate = 16
+
+// errGivenUp is what a dial comes to that nobody waits for any more.
+var errGivenUp = errors.New("given up")
+
+// clients are pinned to one member's URLs each; the key joins the URLs.
+//
+// [Dial] has no context, and may block for as long as a member does not answer: with a user
+// name, clientv3.New asks for a token. So each call runs aside, and whoever needs its client
+// waits for it only as long as its own context lasts. A call that is given up closes the
+// client that it comes back with.
+type clients struct {
+	dial Dial
+
+	mu   sync.Mutex
+	open map[string]*dialled
+	// out are the calls of Dial that have not returned.
+	out map[*dialled]struct{}
+}
+
+// dialled is one call of Dial. The lock of its clients is for all but done.
+type dialled struct {
+	key    string
+	done   chan struct{} // Closed as the last thing.
+	client *clientv3.Client
+	err    error
+}
+
+func newClients(dial Dial) *clients {
+	return &clients{dial: dial, open: map[string]*dialled{}, out: map[*dialled]struct{}{}}
+}
+
+func key(urls []string) string { return strings.Join(urls, ",") }
+
+// keys returns the keys of all clients.
+func (c *clients) keys() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Collect(maps.Keys(c.open))
+}
+
+// beginLook gives up the calls of Dial that are still out, because what they have learnt is
+// older than the look that begins, and returns the keys of the clients that are open.
+func (c *clients) beginLook() []string {
+	c.mu.Lock()
+	maps.DeleteFunc(c.open, func(_ string, d *dialled) bool { return d.client == nil })
+	c.mu.Unlock()
+	return c.keys()
+}
+
+// get returns the client for the URLs, and dials where there is none. When ctx ends before
+// Dial does, the error is that of ctx.
+func (c *clients) get(ctx context.Context, urls []string) (*clientv3.Client, error) {
+	k := key(urls)
+	c.mu.Lock()
+	d, ok := c.open[k]
+	if !ok {
+		if n := c.late(k); n >= mostLate {
+			c.mu.Unlock()
+			return nil, fmt.Errorf("etcd client for %s: %d calls of Dial have not returned; give it a deadline", k, n)
+		}
+		d = &dialled{key: k, done: make(chan struct{})}
+		c.open[k], c.out[d] = d, struct{}{}
+		go c.run(d, slices.Clone(urls))
+	}
+	c.mu.Unlock()
+	select {
+	case <-d.done:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("etcd client for %s: Dial has not returned: %w", k, ctx.Err())
+	}
+	if d.err != nil {
+		return nil, fmt.Errorf("etcd client for %s: %w", k, d.err)
+	}
+	return d.client, nil
+}
+
+// run dials, and keeps what comes of it unless it was given up meanwhile.
+func (c *clients) run(d *dialled, urls []string) {
+	defer close(d.done)
+	client, err := c.dial(urls)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.out, d)
+	switch {
+	case c.open[d.key] != d:
+		d.err = errGivenUp
+		if err == nil {
+			_ = client.Close()
+		}
+	case err != nil:
+		d.err = err
+		delete(c.open, d.key)
+	default:
+		d.client = client
+	}
+}
+
+// late is how many calls of Dial are out for a key.
+func (c *clients) late(key string) (n int) {
+	for d := range c.out {
+		if d.key == key {
+			n++
+		}
+	}
+	return n
+}
+
+// drop closes a client, and gives up the call of Dial that is to bring it.
+func (c *clients) drop(key string) {
+	c.mu.Lock()
+	d, ok := c.open[key]
+	delete(c.open, key)
+	c.mu.Unlock()
+	if ok && d.client != nil {
+		_ = d.client.Close() // Only our own end is closed; there is nothing to save.
+	}
+}
+
+// dropAll closes all clients.
+func (c *clients) dropAll() {
+	for _, key := range c.keys() {
+		c.drop(key)
+	}
+}
+
+// settle waits until every call of Dial has returned, and no longer than patience for all
+// of them.
+func (c *clients) settle(patience time.Duration) {
+	c.mu.Lock()
+	out := slices.Collect(maps.Keys(c.out))
+	c.mu.Unlock()
+	if len(out) == 0 {
+		return
+	}
+	over := time.NewTimer(patience)
+	defer over.Stop()
+	for _, d := range out {
+		select {
+		case <-d.done:
+		case <-over.C:
+			return
+		}
+	}
+}

@@ -1,0 +1,58 @@
+package membership
+
+import (
+	"errors"
+	"fmt"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+)
+
+// What etcd's authentication asks of the user depends on the version; docs/versions.md has the
+// table, and how it was tried.
+const (
+	grantRoot = "grant its user the role root (etcdctl user grant-role USER root)"
+
+	listDenied = "etcd refuses the member list (permission denied): " + grantRoot +
+		", or use another patch release than 3.5.28 and 3.6.9, which ask for it"
+	statusDenied = "etcd refuses Status (permission denied): " + grantRoot +
+		", or use a patch release that does not ask for it, 3.5.32 or 3.6.12 or newer"
+	moveDenied = "etcd refuses to move leadership (permission denied): " + grantRoot +
+		", which 3.5.28 and newer and all of 3.6 ask for"
+	readDenied = "etcd refuses to read " + probeKey + " (permission denied): grant its user's role that" +
+		" (etcdctl role grant-permission ROLE --prefix=true readwrite /quorate/)"
+)
+
+// denied is true where etcd knows its user, and does not allow what was asked for.
+func denied(err error) bool { return errors.Is(rpctypes.Error(err), rpctypes.ErrPermissionDenied) }
+
+// named puts what is to be granted in the place of a bare "permission denied".
+func named(err error, grant string) error {
+	if denied(err) {
+		return fmt.Errorf("%s: %w", grant, err)
+	}
+	return err
+}
+
+// refusal is the same as text.
+func refusal(err error, grant string) string {
+	if denied(err) {
+		return grant
+	}
+	return brief(err)
+}
+
+// readBy is the header of a linearizable read that has come back: its own or, where the user
+// may not read the key, that of a status which the member has answered at the same time.
+// etcd asks for permission only after the read has passed consensus, so a refusal proves
+// as much as an answer; but it does not say whose it is. Nil where nobody is known to
+// have answered.
+func readBy(header *pb.ResponseHeader, err error, status *pb.StatusResponse) *pb.ResponseHeader {
+	switch {
+	case err == nil:
+		return header
+	case denied(err) && status != nil:
+		return status.Header
+	}
+	return nil
+}
