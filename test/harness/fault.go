@@ -133,6 +133,23 @@ func (c *Cluster) RestoreNode(ctx context.Context, pod string) error {
 	return c.env.Agent.RestoreNode(ctx, c.nodeOf(pod))
 }
 
+// CutPower ends everything on the node of a pod, for a time that is too short for the node
+// controller: nobody hears of it before PowerOn. The cluster must have nodes of its own.
+func (c *Cluster) CutPower(ctx context.Context, pod string) error {
+	if !c.Spec.OwnNodes {
+		return fmt.Errorf("cut the power of the node of %s: others have pods there; set Spec.OwnNodes", pod)
+	}
+	c.env.Timeline.Note("fault", "%s has no power", c.nodeOf(pod))
+	return c.env.Agent.LoseNode(ctx, c.nodeOf(pod), node.PowerCut)
+}
+
+// PowerOn boots the node again. Its containers are reported as terminated, and start by
+// themselves after a while.
+func (c *Cluster) PowerOn(ctx context.Context, pod string, starts time.Duration) error {
+	c.env.Timeline.Note("fault", "%s boots, and starts its containers in %v", c.nodeOf(pod), starts)
+	return c.env.Agent.Reboot(ctx, c.nodeOf(pod), starts)
+}
+
 // CutOff silently drops all that goes between a pod and the cluster's other pods, in both
 // directions. The API server and the harness still reach it. It needs Namespaces.
 func (c *Cluster) CutOff(pod string) error {

@@ -46,6 +46,9 @@ type Spec struct {
 	// attaching the volume and pulling the image take in a cluster. None by default:
 	// tests do not wait for what they do not test.
 	StartDelay time.Duration
+	// StopDelay is how long etcd goes on serving once its pod terminates, by a preStop hook.
+	// Whole seconds; none by default.
+	StopDelay time.Duration
 	// Bare leaves Quorate out, as in a cluster of etcd-druid's to which it is yet to come:
 	// there is no Role, and the container backup-restore has nothing of it. What
 	// deploy/sidecar-patch.yaml builds upon is there: the volumes etcd-ca and
@@ -296,7 +299,7 @@ func (e *Env) etcdContainer(s Spec) corev1.Container {
 			"--peer-client-cert-auth", "--peer-trusted-ca-file="+tlsPath+"/ca.crt", "--peer-cert-file="+tlsPath+"/peer.crt", "--peer-key-file="+tlsPath+"/peer.key")
 	}
 	return corev1.Container{
-		Name: "etcd", Image: s.EtcdImage, Args: append(args, s.EtcdArgs...), Env: podEnv,
+		Name: "etcd", Image: s.EtcdImage, Args: append(args, s.EtcdArgs...), Env: podEnv, Lifecycle: s.lifecycle(),
 		Ports: []corev1.ContainerPort{{Name: "client", ContainerPort: int32(client)}, {Name: "server", ContainerPort: int32(peer)}},
 		VolumeMounts: []corev1.VolumeMount{
 			{Name: s.Name, MountPath: dataPath},
@@ -308,6 +311,14 @@ func (e *Env) etcdContainer(s Spec) corev1.Container {
 			PeriodSeconds: 1, FailureThreshold: 5, TimeoutSeconds: 5,
 		},
 	}
+}
+
+// lifecycle is etcd's, where it is to stop slowly.
+func (s Spec) lifecycle() *corev1.Lifecycle {
+	if s.StopDelay == 0 {
+		return nil
+	}
+	return &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: int64(s.StopDelay / time.Second)}}}
 }
 
 func (e *Env) sidecarContainer(s Spec) corev1.Container {

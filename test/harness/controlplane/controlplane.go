@@ -394,6 +394,14 @@ func (cp *ControlPlane) StopControllers(ctx context.Context) error {
 // Starting running ones does nothing.
 func (cp *ControlPlane) StartControllers(ctx context.Context) error { return cp.controllers.start(ctx) }
 
+// PauseControllers stops all controllers with SIGSTOP, the disruption controller among them:
+// what is deleted is not recreated, and no PodDisruptionBudget's status follows. The error says
+// that they do not run.
+func (cp *ControlPlane) PauseControllers() error { return cp.controllers.signal(syscall.SIGSTOP) }
+
+// ResumeControllers lets paused controllers go on where they were.
+func (cp *ControlPlane) ResumeControllers() error { return cp.controllers.signal(syscall.SIGCONT) }
+
 // Failed returns a channel that closes when a process of the control plane has ended
 // although nobody stopped it. Err says which.
 func (cp *ControlPlane) Failed() <-chan struct{} { return cp.failed }

@@ -444,7 +444,14 @@ func TestControllersOutage(t *testing.T) {
 	// Pods are listed after the deletion was acknowledged, and nobody is there to
 	// create one.
 	require.Equal(t, []string{"main-0"}, names(awaitPods(t, client, namespace, 1)))
+	require.Error(t, shared.PauseControllers(), "pausing what does not run")
 	require.NoError(t, shared.StartControllers(ctx))
+	awaitPods(t, client, namespace, 2)
+
+	require.NoError(t, shared.PauseControllers())
+	require.NoError(t, client.CoreV1().Pods(namespace).Delete(ctx, "main-1", metav1.DeleteOptions{}))
+	require.Equal(t, []string{"main-0"}, names(awaitPods(t, client, namespace, 1)))
+	require.NoError(t, shared.ResumeControllers())
 	awaitPods(t, client, namespace, 2)
 }
 

@@ -736,6 +736,51 @@ func TestDeletion(t *testing.T) {
 		}
 		require.Equal(t, []string{"first Started", "first Exited", "first Gone", "second Started"}, order)
 	})
+	hook := func(h corev1.LifecycleHandler) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &h} }
+	}
+	kinds := func(pod string) []node.EventKind {
+		var kinds []node.EventKind
+		for _, e := range f.eventsOf(pod) {
+			if slices.Contains([]node.EventKind{node.Terminating, node.PreStop, node.Killed, node.Exited, node.Gone}, e.Kind) {
+				kinds = append(kinds, e.Kind)
+			}
+		}
+		return kinds
+	}
+	t.Run("a preStop hook comes before SIGTERM, and the container goes on meanwhile", func(t *testing.T) {
+		f.create(shellPod("hook-0", forever, with(claim("hook"), "/data"),
+			hook(corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"sh", "-c", "until test -e /data/go; do sleep 0.05; done"}}})))
+		pod := f.awaitReady("hook-0")
+		pid := f.pid("hook-0", "main")
+		f.remove("hook-0", 60)
+		f.await("the hook", func(context.Context) error {
+			if !slices.Contains(kinds("hook-0"), node.PreStop) {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+		require.True(t, alive(pid))
+		require.True(t, ready(f.get("hook-0")), "it serves on")
+		require.NoError(t, os.WriteFile(filepath.Join(f.agent.ClaimDir(f.namespace, "hook"), "go"), nil, 0o644))
+		f.awaitGone("hook-0", pod.UID)
+		require.Equal(t, []node.EventKind{node.Terminating, node.PreStop, node.Exited, node.Gone}, kinds("hook-0"))
+	})
+	t.Run("a preStop hook that takes the whole grace period is ended, and SIGTERM follows", func(t *testing.T) {
+		f.create(shellPod("sleep-0", forever, hook(corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 3}}),
+			func(p *corev1.Pod) { *p.Spec.TerminationGracePeriodSeconds = 3600 }))
+		pod := f.awaitReady("sleep-0")
+		begin := time.Now()
+		f.remove("sleep-0", 3600)
+		f.awaitGone("sleep-0", pod.UID)
+		require.GreaterOrEqual(t, time.Since(begin), 3*time.Second, "it has slept")
+		f.create(shellPod("long-0", forever, hook(corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 3600}}),
+			func(p *corev1.Pod) { *p.Spec.TerminationGracePeriodSeconds = 3600 }))
+		pod = f.awaitReady("long-0")
+		f.remove("long-0", 2)
+		f.awaitGone("long-0", pod.UID)
+		require.Equal(t, []node.EventKind{node.Terminating, node.PreStop, node.Exited, node.Gone}, kinds("long-0"), "SIGTERM was enough")
+	})
 	t.Run("a halted process does not react to SIGTERM", func(t *testing.T) {
 		f.create(shellPod("halted-0", forever))
 		pod := f.awaitReady("halted-0")
@@ -832,6 +877,24 @@ func TestLostNode(t *testing.T) {
 		last := pod.Status.ContainerStatuses[0].LastTerminationState.Terminated
 		require.EqualValues(t, 255, last.ExitCode)
 		require.Equal(t, "Unknown", last.Reason)
+	})
+	t.Run("power cut: nobody hears of it; then containers are terminated, and start by themselves after a while", func(t *testing.T) {
+		before := f.get("main-0")
+		pid := f.pid("main-0", "main")
+		require.NoError(t, f.agent.LoseNode(t.Context(), f.nodes[0], node.PowerCut))
+		require.False(t, alive(pid))
+		require.Equal(t, before.Status, f.get("main-0").Status)
+		require.Equal(t, corev1.ConditionTrue, nodeReady(f.nodes[0]).Status)
+		require.NoError(t, f.agent.Reboot(t.Context(), f.nodes[0], 2*time.Second))
+		ended := f.awaitPod("main-0", "has been seen to have ended", func(p *corev1.Pod) bool {
+			return p.Status.ContainerStatuses[0].State.Terminated != nil
+		})
+		require.EqualValues(t, 255, ended.Status.ContainerStatuses[0].State.Terminated.ExitCode)
+		require.Equal(t, before.Status.ContainerStatuses[0].RestartCount, ended.Status.ContainerStatuses[0].RestartCount)
+		again := f.awaitPod("main-0", "is back", func(p *corev1.Pod) bool {
+			return ready(p) && p.Status.ContainerStatuses[0].RestartCount == before.Status.ContainerStatuses[0].RestartCount+1
+		})
+		require.Equal(t, before.UID, again.UID)
 	})
 	t.Run("partition: processes go on, nothing is heard of them, deletions are not seen", func(t *testing.T) {
 		pid := f.pid("main-2", "main")

@@ -91,8 +91,10 @@ func unsupported(spec *corev1.Container, isInit bool) string {
 		return "livenessProbe"
 	case spec.StartupProbe != nil:
 		return "startupProbe"
-	case spec.Lifecycle != nil && (spec.Lifecycle.PostStart != nil || spec.Lifecycle.PreStop != nil):
-		return "lifecycle"
+	case spec.Lifecycle != nil && spec.Lifecycle.PostStart != nil:
+		return "lifecycle.postStart"
+	case spec.Lifecycle != nil && spec.Lifecycle.PreStop != nil && spec.Lifecycle.PreStop.HTTPGet != nil:
+		return "lifecycle.preStop.httpGet"
 	case spec.ReadinessProbe != nil && spec.ReadinessProbe.GRPC != nil:
 		return "readinessProbe.grpc"
 	case isInit && spec.RestartPolicy != nil:
@@ -211,7 +213,7 @@ func (w *worker) commandLine(pod *corev1.Pod, spec *corev1.Container, binary str
 // launch starts a container whose command line is known.
 func (w *worker) launch(c *container, binary string, line commandLine, err error) {
 	c.starting = false
-	if w.ending() || w.lost == PowerLoss {
+	if w.ending() || w.lost.off() {
 		return
 	}
 	now := time.Now()
@@ -333,6 +335,71 @@ func (w *worker) exited(c *container, ended *process.Process) {
 func (w *worker) ended(c *container, exit *corev1.ContainerStateTerminated) {
 	c.before, c.exit, c.waiting = c.exit, exit, nil
 	c.ended = exit.FinishedAt.Time
+}
+
+// stop begins the end of a running container: its preStop hook runs, if it has one, and then
+// it gets SIGTERM. It goes on working meanwhile.
+func (w *worker) stop(c *container) {
+	if c.process == nil {
+		return
+	}
+	if c.spec.Lifecycle == nil || c.spec.Lifecycle.PreStop == nil {
+		// An error means that it has just ended.
+		_ = c.signal(syscall.SIGTERM)
+		return
+	}
+	hook, running, line, launcher := c.spec.Lifecycle.PreStop, c.process, c.line, w.attachment.Launcher
+	ctx, cancel := context.WithCancel(w.ctx)
+	w.hooks = append(w.hooks, cancel)
+	w.hooking++
+	w.emit(c, PreStop, "")
+	w.group.Go(func() {
+		select {
+		case <-running.Done():
+			cancel() // There is nothing left to wait for.
+		case <-ctx.Done():
+		}
+	})
+	w.group.Go(func() {
+		defer cancel()
+		message := runHook(ctx, hook, line, "preStop hook of "+running.Name(), launcher)
+		w.post(func() {
+			w.hooking--
+			if message != "" {
+				w.emit(c, Trouble, "preStop hook: %s", message)
+			}
+			if c.process == running {
+				_ = c.signal(syscall.SIGTERM)
+			}
+		})
+	})
+}
+
+// runHook runs a hook until it has ended or the context does. It returns what went wrong.
+func runHook(ctx context.Context, hook *corev1.LifecycleHandler, line commandLine, name string, launcher []string) string {
+	switch {
+	case hook.Sleep != nil:
+		timer := time.NewTimer(time.Duration(hook.Sleep.Seconds) * time.Second)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	case hook.Exec != nil:
+		line.probe = nil
+		for _, word := range hook.Exec.Command {
+			line.probe = append(line.probe, line.rewrite.rewrite(word))
+		}
+		output := &head{limit: probeOutput}
+		code, err := runInContainer(ctx, name, launcher, line, output)
+		if err != nil {
+			return err.Error()
+		}
+		if code != 0 && ctx.Err() == nil {
+			return fmt.Sprintf("exit code %d: %s", code, output)
+		}
+	}
+	return ""
 }
 
 // signal sends a signal to a running container.

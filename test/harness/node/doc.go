@@ -20,7 +20,8 @@
 //     Secrets and config maps are updated in place.
 //   - Readiness probes: httpGet, exec, tcpSocket. A container is not ready before its
 //     probe has succeeded, and never while it does not run.
-//   - Deletion: SIGTERM to all containers, SIGKILL after the grace period, a last status
+//   - Deletion: preStop hooks (exec and sleep) while the containers still work, SIGTERM to
+//     all containers, SIGKILL after the grace period, which includes the hooks, a last status
 //     in a terminal phase, and only when no process is left the API object is deleted,
 //     with grace period 0 and the UID as precondition. A pod that is deleted by force is
 //     stopped in the same way. A pod of the same name waits for its predecessor's end.
@@ -48,7 +49,8 @@
 //     token, if the spec does not set it ([Config.APIServer]).
 //   - What is not supported makes a container wait with CreateContainerConfigError and a
 //     message, rather than being ignored: liveness and startup probes, gRPC probes,
-//     lifecycle hooks, restartable init containers, resourceFieldRef, other volumes.
+//     postStart hooks, preStop hooks by HTTP, restartable init containers, resourceFieldRef,
+//     other volumes.
 //
 // # Why not virtual-kubelet
 //

@@ -30,6 +30,8 @@ const (
 	NotReady EventKind = "NotReady"
 	// Terminating: the node has seen that the pod is being deleted.
 	Terminating EventKind = "Terminating"
+	// PreStop: a container's preStop hook has begun.
+	PreStop EventKind = "PreStop"
 	// Killed: the grace period was over, and the containers got SIGKILL.
 	Killed EventKind = "Killed"
 	// Gone: nothing is left of the pod on its node.

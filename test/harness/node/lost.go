@@ -30,7 +30,13 @@ const (
 	// still restarted and probed, but nobody hears of it. What the pods themselves
 	// reach is the network's business.
 	Partition
+	// PowerCut is a PowerLoss that is over before the node controller says anything, as when
+	// a node reboots.
+	PowerCut
 )
+
+// off tells whether the node does not run.
+func (l Loss) off() bool { return l == PowerLoss || l == PowerCut }
 
 // String names the loss.
 func (l Loss) String() string {
@@ -41,6 +47,8 @@ func (l Loss) String() string {
 		return "power loss"
 	case Partition:
 		return "partition"
+	case PowerCut:
+		return "power cut"
 	default:
 		return fmt.Sprintf("Loss(%d)", int(l))
 	}
@@ -50,13 +58,15 @@ func (l Loss) String() string {
 // while: the node's Ready condition becomes Unknown, it is tainted as unreachable, and
 // the Ready condition of its pods becomes false. All else in the pods' statuses stays as
 // it was, ContainersReady and container states included. Deletions on the node are not
-// finished. Pods that belong there by their ordinal stay pending. Nobody evicts pods.
+// finished. Pods that belong there by their ordinal stay pending. Nobody evicts pods. Of a
+// PowerCut the node controller says nothing.
 //
-// When it returns, the node's processes have ended (PowerLoss) and the API server knows.
+// When it returns, the node's processes have ended (but for a Partition) and the API server
+// knows what it is to know.
 // An error of the API server leaves the node lost all the same.
 func (a *Agent) LoseNode(ctx context.Context, node string, how Loss) error {
-	if how != PowerLoss && how != Partition {
-		return fmt.Errorf("lose node %s: %s is no way to lose it; use PowerLoss or Partition", node, how)
+	if how != PowerLoss && how != Partition && how != PowerCut {
+		return fmt.Errorf("lose node %s: %s is no way to lose it; use PowerLoss, Partition or PowerCut", node, how)
 	}
 	var workers []*worker
 	err := a.do(func() error {
@@ -85,6 +95,9 @@ func (a *Agent) LoseNode(ctx context.Context, node string, how Loss) error {
 		}
 	}
 	a.emit(Event{Node: node, Kind: NodeLost, Detail: how.String()})
+	if how == PowerCut {
+		return nil
+	}
 	if err := errors.Join(a.setNode(ctx, node, "", how), a.markPodsNotReady(ctx, node)); err != nil {
 		return fmt.Errorf("lose node %s: %w", node, err)
 	}
@@ -92,10 +105,16 @@ func (a *Agent) LoseNode(ctx context.Context, node string, how Loss) error {
 }
 
 // RestoreNode brings a lost node back: it becomes Ready, statuses are reported again,
-// deletions are finished, pods that waited for it are bound. After a PowerLoss the
-// containers are started anew, as after a reboot: they have ended with exit code 255 and
+// deletions are finished, pods that waited for it are bound. After a PowerLoss or a PowerCut
+// the containers are started anew, as after a reboot: they have ended with exit code 255 and
 // reason Unknown, and init containers run again.
 func (a *Agent) RestoreNode(ctx context.Context, node string) error {
+	return a.Reboot(ctx, node, 0)
+}
+
+// Reboot is RestoreNode, but containers that ran before are reported as terminated for a while
+// before they are started anew, as they are while a kubelet makes their pods' sandboxes.
+func (a *Agent) Reboot(ctx context.Context, node string, starts time.Duration) error {
 	err := a.do(func() error {
 		switch loss, known := a.nodes[node]; {
 		case !known:
@@ -114,7 +133,7 @@ func (a *Agent) RestoreNode(ctx context.Context, node string) error {
 			a.nodes[node] = NotLost
 			for _, w := range a.workersOn(node) {
 				newest := a.newest(w)
-				w.post(func() { w.restore(newest) })
+				w.post(func() { w.restore(newest, starts) })
 			}
 			a.catchUp()
 			return nil

@@ -79,11 +79,14 @@ type worker struct {
 	removing   bool             // the writer has been told to remove the API object
 	removed    bool             // and it has done so
 
-	terminated bool // SIGTERM has been sent
-	killed     bool // SIGKILL, too
-	killAt     time.Time
-	wake       time.Time
-	finished   bool
+	terminated bool // the containers have been told to end, by their hook or SIGTERM
+	killed     bool // SIGKILL has been sent, too
+	// hooks end the preStop hooks, of which so many run.
+	hooks    []context.CancelFunc
+	hooking  int
+	killAt   time.Time
+	wake     time.Time
+	finished bool
 }
 
 func newWorker(a *Agent, pod *corev1.Pod) *worker {
@@ -275,7 +278,8 @@ func (w *worker) lose(how Loss) []*process.Process {
 	w.lost = how
 	w.objects.offline.Store(true)
 	var killed []*process.Process
-	if how == PowerLoss {
+	if how.off() {
+		w.endHooks()
 		for _, c := range w.containers() {
 			if c.process != nil {
 				c.ranWhenLost = true
@@ -287,8 +291,17 @@ func (w *worker) lose(how Loss) []*process.Process {
 	return killed
 }
 
-// restore undoes lose. The agent hands over the newest object next.
-func (w *worker) restore(newest *corev1.Pod) {
+// endHooks ends the preStop hooks that still run.
+func (w *worker) endHooks() {
+	for _, end := range w.hooks {
+		end()
+	}
+	w.hooks = nil
+}
+
+// restore undoes lose. Containers that are started anew are so after a while. The agent hands
+// over the newest object next.
+func (w *worker) restore(newest *corev1.Pod, after time.Duration) {
 	how := w.lost
 	w.lost = NotLost
 	w.objects.offline.Store(false)
@@ -298,7 +311,7 @@ func (w *worker) restore(newest *corev1.Pod) {
 		w.pod = newest
 		w.latest.Store(newest)
 	}
-	if how == PowerLoss {
+	if how.off() {
 		w.status = *w.pod.Status.DeepCopy()
 		w.backoff = w.agent.newBackoff()
 		w.terminated, w.killed = false, false
@@ -308,6 +321,7 @@ func (w *worker) restore(newest *corev1.Pod) {
 				w.exited(c, c.process)
 			}
 			c.reboot(w.pod.Spec.RestartPolicy, len(w.init) > 0)
+			c.notBefore = time.Now().Add(after)
 		}
 	}
 	w.startWriter()
@@ -329,7 +343,7 @@ func (w *worker) running() int {
 // reconcile does whatever can be done now, and reports.
 func (w *worker) reconcile(now time.Time) {
 	switch {
-	case w.lost == PowerLoss:
+	case w.lost.off():
 		// Nobody is there to do anything.
 		return
 	case w.ending():
@@ -496,8 +510,9 @@ func (w *worker) end(now time.Time) {
 	}
 }
 
-// terminate signals the containers that run: SIGTERM when the end begins, SIGKILL when
-// the grace period is over. A grace period can become shorter meanwhile, never longer.
+// terminate ends the containers that run: by their preStop hooks and SIGTERM when the end
+// begins, by SIGKILL when the grace period is over. A hook that has taken all of it is ended,
+// and the least grace period follows. A grace period can become shorter meanwhile, never longer.
 func (w *worker) terminate(now time.Time) {
 	deadline := now.Add(w.grace())
 	if !w.terminated {
@@ -505,8 +520,7 @@ func (w *worker) terminate(now time.Time) {
 		w.killAt = deadline
 		w.emit(nil, Terminating, "grace period %s", w.grace())
 		for _, c := range w.containers() {
-			// An error means that it has just ended.
-			_ = c.signal(syscall.SIGTERM)
+			w.stop(c)
 		}
 	}
 	if deadline.Before(w.killAt) {
@@ -516,6 +530,12 @@ func (w *worker) terminate(now time.Time) {
 		return
 	}
 	if now.Before(w.killAt) {
+		w.wakeAt(w.killAt)
+		return
+	}
+	if w.hooking > 0 && len(w.hooks) > 0 {
+		w.endHooks()
+		w.killAt = now.Add(leastGrace)
 		w.wakeAt(w.killAt)
 		return
 	}
