@@ -73,8 +73,9 @@ type Config struct {
 	// cycle of a rollout, with the cycle's context.
 	Gates func(ctx context.Context) []rollout.Gate
 
-	// LockTTL is the time to live of the coordinator's lock in etcd, at least two
-	// seconds (etcd raises anything shorter to 1.5 election timeouts).
+	// LockTTL is how long the lock of a coordinator that died outlives it: whole seconds, at
+	// least two. The other sidecars measure it by what is left of its lease. etcd itself ends
+	// the lease a day later, so that none expires while a backup is replayed.
 	LockTTL time.Duration
 	// ProbeTimeout bounds each question to an etcd member.
 	ProbeTimeout time.Duration

@@ -38,6 +38,8 @@ type Coordinator struct {
 	self     selfupdate.Presence
 	protocol record.Config
 	known    bool
+	// joined: this process has had a session.
+	joined bool
 	// member is the name of the etcd member in our own pod; empty outside of a member's pod.
 	member string
 	// record is what was seen of the record. It is used by whoever leads, by the lock
@@ -189,7 +191,8 @@ func (c *Coordinator) join(ctx context.Context, self selfupdate.Presence) (*sess
 	if err != nil {
 		return nil, err
 	}
-	s, err := openSession(ctx, c.cfg.Dial, endpoints, keysOf(c.cfg.Namespace, c.cfg.StatefulSet), c.cfg.LockTTL, c.cfg.ProbeTimeout)
+	s, err := openSession(ctx, c.cfg.Dial, endpoints, keysOf(c.cfg.Namespace, c.cfg.StatefulSet), c.cfg.LockTTL,
+		min(c.cfg.LockTTL/3, c.cfg.FallbackAfter), c.cfg.ProbeTimeout)
 	switch {
 	case err != nil && nobody != nil:
 		// clientv3 keeps trying, and then knows no better reason than that the time ran out.
@@ -199,13 +202,13 @@ func (c *Coordinator) join(ctx context.Context, self selfupdate.Presence) (*sess
 	}
 	s.leaveHome(c.addresses)
 	if err = s.announce(ctx, self); err == nil {
-		err = s.evictOrphans(ctx)
+		err = s.tidy(ctx, self, !c.joined)
 	}
 	if err != nil {
 		s.close(ctx)
 		return nil, err
 	}
-	s.addresses = c.addresses
+	s.addresses, c.joined = c.addresses, true
 	return s, nil
 }
 

@@ -496,7 +496,7 @@ func TestTheQueue(t *testing.T) {
 		}},
 		{"begins anew when the lease of a waiter expires", func(t *testing.T) {
 			k := quick(t)
-			k.etcd.Hold(lock + "someone")
+			k.etcd.Hold(lock+"someone", "")
 			defer run(t, config(k, soon))()
 			within(t, generous, "in the queue", func() bool { return holders(k) == 2 })
 			old := queue(k)
@@ -510,7 +510,7 @@ func TestTheQueue(t *testing.T) {
 			k := quick(t)
 			defer run(t, config(k, soon))()
 			within(t, generous, "the lock", func() bool { return holders(k) == 1 })
-			k.etcd.Hold(lock + "other")
+			k.etcd.Hold(lock+"other", "")
 			k.etcd.Delete(queue(k)[0])
 			k.update("rev-2")
 			within(t, generous, "in the queue again", func() bool { return holders(k) == 2 })
@@ -520,7 +520,7 @@ func TestTheQueue(t *testing.T) {
 		}},
 		{"ends when quorum is lost while it waits", func(t *testing.T) {
 			k := quick(t)
-			k.etcd.Hold(lock + "someone")
+			k.etcd.Hold(lock+"someone", "")
 			stop := run(t, config(k, soon))
 			within(t, generous, "in the queue", func() bool { return holders(k) == 2 })
 			k.etcd.LoseQuorum()
@@ -534,7 +534,7 @@ func TestTheQueue(t *testing.T) {
 // opened is a session at these endpoints, and owner the tenure of one that has got the lock.
 func opened(t *testing.T, c *etcdtest.Cluster, endpoints ...string) *session {
 	t.Helper()
-	s, err := openSession(t.Context(), c.Dial, endpoints, keysOf("ns", "etcd"), 10*time.Second, time.Second)
+	s, err := openSession(t.Context(), c.Dial, endpoints, keysOf("ns", "etcd"), 10*time.Second, 2*time.Second, time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -658,7 +658,7 @@ func TestAReleaseIsGuardedByTheRevisionOfItsOwnKey(t *testing.T) {
 		tenure := owner(t, c, c.URLs()...)
 		key := c.Keys()[0]
 		c.Delete(key)
-		c.Put(key, "somebody else's")
+		c.Hold(key, "somebody else's")
 		if err := tenure.owns(t.Context()); !errors.Is(err, errNotOurs) {
 			t.Errorf("owns: %v", err)
 		}

@@ -24,7 +24,8 @@
 //
 // # Who coordinates
 //
-// The sidecars line up for a lock in etcd, and each tells the others who it is. The
+// The sidecars line up for a lock in etcd, and each tells the others who it is. Each looks
+// whether the one before it still lives, and removes what is left of one that does not. The
 // owner of the lock claims the record when a rollout begins and gives it back when that
 // has ended. As soon as an updated pod has settled and its sidecar waits for the lock, an
 // outdated coordinator hands over to it (package selfupdate). A coordinator that fails

@@ -176,8 +176,8 @@ func (c *Cluster) Set(change func(c *Cluster, members []*Member)) {
 	c.store.notify()
 }
 
-// Intercept hands every request but streams to answer, which sees it by its method's
-// name, such as LeaseGrant, and may delay, lose or refuse it; do carries it out. A request to
+// Intercept hands every request but watches to answer, which sees it by its method's
+// name, such as LeaseGrant or, for each keep-alive of a stream, LeaseKeepAlive, and may delay, lose or refuse it; do carries it out. A request to
 // a member that hangs does not get that far.
 func (c *Cluster) Intercept(answer func(ctx context.Context, method string, do func() (any, error)) (any, error)) {
 	c.mu.Lock()

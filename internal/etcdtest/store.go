@@ -10,6 +10,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
@@ -19,16 +20,24 @@ type store struct {
 	revision int64
 	keys     map[string]*mvccpb.KeyValue
 	history  []*mvccpb.Event
-	// leases are those that live, with the time of their last keep-alive.
-	leases map[int64]time.Time
-	next   int64
+	leases   map[int64]*lease // those that live
+	next     int64
 	// changed is closed and replaced at every change, for watches and keep-alives.
 	changed chan struct{}
 }
 
 func (s *store) init() {
-	s.revision, s.keys, s.leases, s.changed = 1, map[string]*mvccpb.KeyValue{}, map[int64]time.Time{}, make(chan struct{})
+	s.revision, s.keys, s.leases, s.changed = 1, map[string]*mvccpb.KeyValue{}, map[int64]*lease{}, make(chan struct{})
 }
+
+// lease is one that was granted for so many seconds, and when it was last kept alive.
+type lease struct {
+	ttl  int64
+	kept time.Time
+}
+
+// left is the time until the lease ends, if it is not kept alive before.
+func (l *lease) left() time.Duration { return time.Duration(l.ttl)*time.Second - time.Since(l.kept) }
 
 // lives is true for a lease that was granted and has not ended.
 func (s *store) lives(lease int64) bool {
@@ -61,6 +70,12 @@ func (s *store) delete(key string) bool {
 	s.history = append(s.history, &mvccpb.Event{Type: mvccpb.DELETE, Kv: &mvccpb.KeyValue{Key: []byte(key), ModRevision: s.revision}})
 	s.notify()
 	return true
+}
+
+func (s *store) grant(ttl int64) (id int64) {
+	s.next++
+	s.leases[s.next] = &lease{ttl: ttl, kept: time.Now()}
+	return s.next
 }
 
 func (s *store) revoke(lease int64) {
@@ -129,10 +144,10 @@ func (c *Cluster) Values(prefix string) []string {
 const foreign = 1 << 40
 
 // Hold writes a key with a lease that somebody else keeps alive.
-func (c *Cluster) Hold(key string) {
+func (c *Cluster) Hold(key, value string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.store.put(key, nil, foreign)
+	c.store.put(key, []byte(value), foreign)
 }
 
 // Put writes a key without a lease.
@@ -158,15 +173,28 @@ func (c *Cluster) ExpireLeases() {
 	}
 }
 
-// ExpireOverdue ends the leases that were not kept alive for ttl, and deletes their keys.
-func (c *Cluster) ExpireOverdue(ttl time.Duration) {
+// ExpireOverdue ends the leases that were not kept alive for as long as they were granted, and
+// deletes their keys.
+func (c *Cluster) ExpireOverdue() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for lease, kept := range c.store.leases {
-		if time.Since(kept) > ttl {
-			c.store.revoke(lease)
+	for id, l := range c.store.leases {
+		if l.left() < 0 {
+			c.store.revoke(id)
 		}
 	}
+}
+
+// Grant grants a lease that nobody keeps alive, such as one that has come back from a backup,
+// and writes keys with it.
+func (c *Cluster) Grant(ttl time.Duration, keys map[string]string) (id int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	id = c.store.grant(int64(ttl / time.Second))
+	for key, value := range keys {
+		c.store.put(key, []byte(value), id)
+	}
+	return id
 }
 
 // Leases returns how many leases there are.
@@ -293,10 +321,7 @@ func (s leaseService) LeaseGrant(ctx context.Context, req *pb.LeaseGrantRequest)
 	if s.member.GrantErr != nil {
 		return nil, s.member.GrantErr
 	}
-	st := &s.cluster.store
-	st.next++
-	st.leases[st.next] = time.Now()
-	return &pb.LeaseGrantResponse{Header: s.header(), ID: st.next, TTL: req.TTL}, nil
+	return &pb.LeaseGrantResponse{Header: s.header(), ID: s.cluster.store.grant(req.TTL), TTL: req.TTL}, nil
 }
 
 func (s leaseService) LeaseTimeToLive(ctx context.Context, req *pb.LeaseTimeToLiveRequest) (*pb.LeaseTimeToLiveResponse, error) {
@@ -306,8 +331,10 @@ func (s leaseService) LeaseTimeToLive(ctx context.Context, req *pb.LeaseTimeToLi
 	}
 	defer unlock()
 	resp := &pb.LeaseTimeToLiveResponse{Header: s.header(), ID: req.ID, TTL: -1}
-	if req.ID == foreign || s.cluster.store.lives(req.ID) {
-		resp.TTL = 1
+	if l := s.cluster.store.leases[req.ID]; l != nil {
+		resp.GrantedTTL, resp.TTL = l.ttl, int64(max(0, l.left())/time.Second)
+	} else if req.ID == foreign {
+		resp.GrantedTTL, resp.TTL = 10, 10
 	}
 	return resp, nil
 }
@@ -325,21 +352,31 @@ func (s leaseService) LeaseRevoke(ctx context.Context, req *pb.LeaseRevokeReques
 	return &pb.LeaseRevokeResponse{Header: s.header()}, nil
 }
 
-// LeaseKeepAlive answers every request; a lease that is gone has a TTL of 0.
+// LeaseKeepAlive answers every request of a stream as if it were one by itself; a lease that is
+// gone has a TTL of 0. A stream ends with the first request that is refused.
 func (s leaseService) LeaseKeepAlive(stream pb.Lease_LeaseKeepAliveServer) error {
+	method := &grpc.UnaryServerInfo{FullMethod: "LeaseKeepAlive"}
 	for {
 		req, err := stream.Recv()
 		if err != nil {
 			return err
 		}
-		s.cluster.mu.Lock()
-		resp := &pb.LeaseKeepAliveResponse{Header: s.header(), ID: req.ID}
-		if s.cluster.store.lives(req.ID) {
-			s.cluster.store.leases[req.ID] = time.Now()
-			resp.TTL = 10
+		resp, err := s.gate(stream.Context(), req, method, func(ctx context.Context, _ any) (any, error) {
+			unlock, err := s.consensus(ctx)
+			if err != nil {
+				return nil, err
+			}
+			defer unlock()
+			resp := &pb.LeaseKeepAliveResponse{Header: s.header(), ID: req.ID}
+			if l := s.cluster.store.leases[req.ID]; l != nil {
+				l.kept, resp.TTL = time.Now(), l.ttl
+			}
+			return resp, nil
+		})
+		if err != nil {
+			return err
 		}
-		s.cluster.mu.Unlock()
-		if err := stream.Send(resp); err != nil {
+		if err := stream.Send(resp.(*pb.LeaseKeepAliveResponse)); err != nil {
 			return err
 		}
 	}

@@ -85,7 +85,7 @@ func (o *Rollout) addRequestTimeout(fs *pflag.FlagSet) {
 
 // addTiming registers when a coordinator looks, and how long one that died is waited for.
 func (o *Rollout) addTiming(fs *pflag.FlagSet) {
-	fs.DurationVar(&o.LockTTL, "lock-ttl", o.LockTTL, "how long the lock of a coordinator that died outlives it (whole seconds, at least 2s; long enough for a defragmentation or a new etcd leader, and nothing is unsafe meanwhile)")
+	fs.DurationVar(&o.LockTTL, "lock-ttl", o.LockTTL, "how long the lock of a coordinator that died outlives it (whole seconds, at least 2s; long enough for a defragmentation or a new etcd leader, and nothing is unsafe meanwhile; the sidecars measure it themselves, and the lease in etcd is a day longer, so that none expires while a backup is replayed)")
 	fs.DurationVar(&o.FallbackAfter, "fallback-after", o.FallbackAfter, "how long an outdated pod waits for a coordinator with a lock in etcd before the sidecars go on without one and agree on the Lease instead (short: a cluster without quorum waits for it, and safety does not depend on it)")
 	fs.DurationVar(&o.RecordDuration, "record-duration", o.RecordDuration, "how long the Lease may stand unrenewed before a coordinator without a lock may claim it (whole seconds, at least 3s; it is renewed every third of that, and with the lock nobody waits for it)")
 	fs.DurationVar(&o.Interval, "interval", o.Interval, "time between two looks at the cluster during a rollout when no watch reports a change (for what none reports: a member that recovers, an age that passes)")

@@ -21,7 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/quorate/quorate/coordinator"
 	"github.com/quorate/quorate/internal/etcdtest"
 	"github.com/quorate/quorate/test/bench/result"
 	"github.com/quorate/quorate/test/harness"
@@ -211,7 +210,7 @@ func (f *fleet) expire(ctx context.Context) {
 	for ctx.Err() == nil {
 		pause(ctx, time.Second)
 		for _, c := range f.clusters {
-			c.etcd.ExpireOverdue(coordinator.DefaultLockTTL)
+			c.etcd.ExpireOverdue()
 		}
 	}
 }
