@@ -491,11 +491,8 @@ var situations = []situation{
 			m.noStatus, m.unhealthy = true, true
 		}
 	})},
-	{"serving-external-voter", "Remove etcd-main-2 - Serving", 0, nil, with(3, func(w *world) {
-		m := w.addMember(3, "migration-0")
-		m.host = "migration-0.other.svc"
-		w.lead(0)
-	})},
+	{"serving-external-voter", "Hold - QuorumFloor Serving", 3, nil, with(3, externalVoter)},
+	{"serving-external-voter-trusted", "Remove etcd-main-2 - Serving", 0, []string{"--trusted-members=migration-0"}, with(3, externalVoter)},
 	{"learner-goes-as-a-follower", "Remove etcd-main-3 - Serving", 0, nil, with(4, func(w *world) { w.members[3].learner = true })},
 	{"paused", "Hold - Paused Held", 3, nil, with(3, func(w *world) { w.control("quorate.dev/paused", "true") })},
 	{"bad-control", "Hold - BadControl Held", 3, nil, with(3, func(w *world) { w.control("quorate.dev/max-unavailable", "half") })},
@@ -566,9 +563,26 @@ var situations = []situation{
 		p.Name, p.UID = "etcd-main--1", "7f1c1d5e-0000-4000-8000-000000000099"
 		w.pods = append(w.pods, p)
 	})},
-	{"pod-being-scaled-away", "Remove etcd-main-2 - Serving", 0, nil, with(3, func(w *world) {
+	{"pod-being-scaled-away", "Hold - QuorumFloor Serving", 3, nil, with(4, scaledIn)},
+	{"pod-being-scaled-away-terminating", "Hold - QuorumFloor Serving", 3, nil, with(4, func(w *world) {
+		scaledIn(w)
+		w.terminating(3, 5*time.Second)
+	})},
+	{"pods-being-scaled-away-from-5-to-3", "Hold - QuorumFloor Serving", 3, nil, with(5, scaledIn)},
+	{"pod-being-scaled-away-named-as-trusted", "Hold - QuorumFloor Serving", 3, []string{"--trusted-members=etcd-main-3"}, with(4, scaledIn)},
+	{"pod-scaled-away-without-a-member", "Remove etcd-main-2 - Serving", 0, nil, with(3, func(w *world) {
 		p := newPod(3)
 		w.pods = append(w.pods, p)
+	})},
+	{"member-names-that-match-no-pod", "Hold - QuorumFloor Serving", 3, nil, with(3, func(w *world) {
+		for i, m := range w.members {
+			m.name, m.host = "member-"+strconv.Itoa(i), "10.0.0."+strconv.Itoa(i+1)
+		}
+	})},
+	{"etcd-container-of-another-name", "Hold - Inconsistent Held", 3, nil, with(3, func(w *world) {
+		for _, p := range w.pods {
+			p.Spec.Containers[0].Name, etcdOf(p).Name = "member", "member"
+		}
 	})},
 	{"member-list-missing", "Hold - VotersUnknown Serving", 3, nil, with(3, func(w *world) { w.noList = true })},
 	{"member-list-missing-dead-pod", "Remove etcd-main-1 - NotServingFirst", 0, nil, with(3, func(w *world) {
@@ -621,6 +635,15 @@ var situations = []situation{
 			m.name = "shoot--dev-" + m.name
 		}
 	})},
+}
+
+// scaledIn: three replicas are wanted, and the pods beyond are still there.
+func scaledIn(w *world) { *w.set.Spec.Replicas = 3 }
+
+func externalVoter(w *world) {
+	m := w.addMember(3, "migration-0")
+	m.host = "migration-0.other.svc"
+	w.lead(0)
 }
 
 func emptyDir(w *world) {

@@ -183,7 +183,7 @@ func outside(dump *workload.Dump, set *appsv1.StatefulSet, etcd rollout.Membersh
 }
 
 // policyFlags are those by which a person decides otherwise than the coordinator.
-var policyFlags = []string{"config", "max-unavailable", "removal", "allow-volatile-data", "settle-timeout", "dead-after", "max-lag"}
+var policyFlags = []string{"config", "max-unavailable", "removal", "allow-volatile-data", "settle-timeout", "dead-after", "max-lag", "trusted-members"}
 
 // policy is the one of the flags where any is set, else the coordinator's while it tells,
 // else the default: so that who looks from outside comes to the coordinator's decision.

@@ -100,7 +100,7 @@ func TestDefaults(t *testing.T) {
 func TestFlagsReachTheirOptions(t *testing.T) {
 	o := parse(t, inAPod, "-e", "https://a:2379,https://b:2379", "--endpoints", "https://c:2379", "--insecure-skip-tls-verify", "--etcd-username=u", "--etcd-password=p",
 		"--max-unavailable=2", "--settle-timeout=1m", "--dead-after=2s", "--max-lag=7", "--lock-ttl=4s", "--probe-timeout=1s", "--request-timeout=3s", "--interval=5s",
-		"--max-evidence-age=6s", "--fallback-after=9s", "--record-duration=30s", "--events=false", "--promote-current-revision", "--removal=evict", "--allow-volatile-data",
+		"--max-evidence-age=6s", "--fallback-after=9s", "--record-duration=30s", "--events=false", "--promote-current-revision", "--removal=evict", "--allow-volatile-data", "--trusted-members=b-0,c-0",
 		"--listen-address=:8090", "--log-level=debug", "--log-format=json", "--cacert=ca", "--cert=c", "--key=k")
 	want := NewSidecar()
 	want.Etcd = Etcd{Endpoints: []string{"https://a:2379", "https://b:2379", "https://c:2379"}, CACert: "ca", Cert: "c", Key: "k", InsecureSkipVerify: true, Username: "u", Password: "p"}
@@ -108,7 +108,7 @@ func TestFlagsReachTheirOptions(t *testing.T) {
 	want.Log = Log{Level: "debug", Format: "json"}
 	want.Policy = rollout.Policy{
 		MaxUnavailable: rollout.Amount{Number: 2}, SettleTimeout: time.Minute, DeadAfter: 2 * time.Second, MaxLag: 7,
-		Removal: rollout.RemoveByEviction, AllowVolatileData: true,
+		TrustedMembers: []string{"b-0", "c-0"}, Removal: rollout.RemoveByEviction, AllowVolatileData: true,
 	}
 	want.LockTTL, want.ProbeTimeout, want.RequestTimeout, want.Interval, want.MaxEvidenceAge = 4*time.Second, time.Second, 3*time.Second, 5*time.Second, 6*time.Second
 	want.FallbackAfter, want.RecordDuration, want.Events, want.PromoteCurrentRevision = 9*time.Second, 30*time.Second, false, true

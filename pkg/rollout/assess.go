@@ -47,12 +47,17 @@ type Seat struct {
 // Going is true when the seat's pod is on its way out or not there.
 func (s *Seat) Going() bool { return s.Pod == nil || s.Pod.Terminating }
 
+// survives is true for a serving voter that is not on its way out.
+func (s *Seat) survives() bool { return s.Voter && !s.Going() && s.Evidence == Serving }
+
 // Assessment is the state with its facts joined: what the rules reason about.
 type Assessment struct {
 	// Seats are the StatefulSet's own ordinals, lowest first.
 	Seats []Seat
-	// External are the voters without a seat: members elsewhere, or ghosts of an
-	// old scale-in. They count as voters, and as survivors when they serve.
+	// External are the voters without a pod in our ordinals: members elsewhere, ghosts of an
+	// old scale-in, and members whose pods are being scaled away. They always count as voters,
+	// and never as survivors, because somebody else may take them at any time without asking
+	// us; [Policy.TrustedMembers] says which may be relied on all the same.
 	External []*Member
 
 	// Voters and Quorum come from etcd's member list, never from spec.replicas.
@@ -66,29 +71,53 @@ type Assessment struct {
 	// Inconsistent names the first fact that contradicts another, empty if none.
 	Inconsistent string
 
+	// survivors are the serving voters that nobody is known to take: of our own seats, and
+	// the trusted ones elsewhere. Every rule that asks who stays asks here.
+	survivors []*Member
+	// trusted are the voters elsewhere that serve and may be relied on; of untrusted, which
+	// serve as well, nobody may.
+	trusted   []*Member
+	untrusted int
+	// unmatched counts our pods in range that no member could be matched to.
+	unmatched int
+	// readTerm is the highest raft term among the answers to linearizable reads.
+	readTerm uint64
+	// trial says how far the new revision has proved itself.
+	trial trial
+
 	state  *State
 	policy Policy
 }
+
+// trial counts the pods that run the new revision, or will in place of what is going. Those
+// under way have not settled, and some of them are failing.
+type trial struct{ settled, underWay, failing int }
 
 // Assess joins the facts of a state. It does not decide anything.
 func Assess(s State, p Policy) *Assessment {
 	a := &Assessment{state: &s, policy: p.under(s.Controls)}
 	members := s.Etcd.Members
 	for i := range members {
-		if !members[i].Learner {
+		m := &members[i]
+		if !m.Learner {
 			a.Voters++
-			if members[i].Probe.Read == Answered {
-				a.Serving++
+			if m.Probe.Read == Answered {
+				a.readTerm = max(a.readTerm, m.Probe.ReadTerm)
 			}
 		}
-		if st := members[i].Probe.Status; st != nil {
-			a.HighestIndex = max(a.HighestIndex, st.Index)
+		if m.Probe.Status != nil {
+			a.HighestIndex = max(a.HighestIndex, m.Probe.Status.Index)
+		}
+	}
+	for i := range members {
+		if m := &members[i]; !m.Learner && a.serves(m) {
+			a.Serving++
 		}
 	}
 	if s.Etcd.Known {
 		a.Quorum = a.Voters/2 + 1
 	}
-	a.Leader = leaderOf(members)
+	a.Leader = a.leader()
 	a.Inconsistent = contradiction(s)
 
 	if !s.Set.plausible() {
@@ -112,7 +141,67 @@ func Assess(s State, p Policy) *Assessment {
 			a.External = append(a.External, m)
 		}
 	}
+	a.count()
 	return a
+}
+
+// count sums up the seats and the voters elsewhere.
+func (a *Assessment) count() {
+	a.survivors = make([]*Member, 0, a.Serving)
+	for i := range a.Seats {
+		s := &a.Seats[i]
+		if s.survives() {
+			a.survivors = append(a.survivors, s.Member)
+		}
+		if s.Pod != nil && s.Member == nil && a.state.Etcd.Known {
+			a.unmatched++
+		}
+		switch {
+		case s.Settled:
+			a.trial.settled++
+		case s.Going() || !s.Outdated:
+			// What is going comes back with the new revision, whoever has taken it.
+			a.trial.underWay++
+			if a.failing(s) {
+				a.trial.failing++
+			}
+		}
+	}
+	for _, m := range a.External {
+		switch {
+		case !a.serves(m):
+		case a.trusts(m):
+			a.trusted = append(a.trusted, m)
+		default:
+			a.untrusted++
+		}
+	}
+	a.survivors = append(a.survivors, a.trusted...)
+}
+
+// trusts is true for a voter elsewhere that the operator relies on. One whose pod is ours and
+// out of range is being scaled away, whatever the operator says. And while some pod of ours
+// matches no member, any voter elsewhere may be the one that runs in it.
+func (a *Assessment) trusts(m *Member) bool {
+	if a.unmatched > 0 || m.Name == "" || !slices.Contains(a.policy.TrustedMembers, m.Name) {
+		return false
+	}
+	for i := range a.state.Pods {
+		p := &a.state.Pods[i]
+		if p.Owned && !a.state.Set.has(p.Ordinal) && (m.named(p.MemberName) || m.livesAt(p.Name)) {
+			return false
+		}
+	}
+	return true
+}
+
+// serves is true for a member that itself answered a read in this observation. Of a voter's,
+// which is linearizable, the term must be the highest among all such answers: a member that
+// was paused may answer one read from before the pause (etcd before 3.5.28 and 3.6.9,
+// etcd-io/etcd#20418). The highest itself always serves, so that a member behind never makes
+// quorum look lost. A term of zero is not known, and says nothing.
+func (a *Assessment) serves(m *Member) bool {
+	return m.Probe.Read == Answered && (m.Learner || m.Probe.ReadTerm == 0 || m.Probe.ReadTerm == a.readTerm)
 }
 
 func (a *Assessment) seat(ordinal int) Seat {
@@ -130,19 +219,25 @@ func (a *Assessment) seat(ordinal int) Seat {
 		}
 	}
 	if s.Etcd.Known {
-		seat.Member = memberOf(s.Etcd.Members, seat.Name, memberName)
+		var second *Member
+		seat.Member, second = memberOf(s.Etcd.Members, seat.Name, memberName)
+		if second != nil && a.Inconsistent == "" {
+			a.Inconsistent = "pod " + seat.Name + " matches more than one member by the first label of their URLs: " +
+				seat.Member.label() + " and " + second.label()
+		}
 	}
-	others := a.Serving
+	others, serves := a.Serving, false
 	if m := seat.Member; m != nil {
 		seat.Voter = !m.Learner
 		seat.Leader = m.ID == a.Leader && a.Leader != 0
-		if seat.Voter && m.Probe.Read == Answered {
+		serves = a.serves(m)
+		if seat.Voter && serves {
 			others--
 		}
 		lag, known := a.lag(m)
 		seat.Lag, seat.CaughtUp = lag, known && lag < a.policy.MaxLag
 	}
-	seat.Evidence = evidenceOf(seat.Pod, seat.Member, s.Etcd.Known, others, a.Quorum)
+	seat.Evidence = evidenceOf(seat.Pod, seat.Member, s.Etcd.Known, serves, others, a.Quorum)
 	seat.Self = seat.Name == s.Self
 	if pod := seat.Pod; pod != nil {
 		seat.Outdated = pod.Revision != s.Set.UpdateRevision
@@ -216,25 +311,34 @@ func (a *Assessment) Sightings() []Sighting {
 	return seen
 }
 
-// leaderOf returns the ID that a majority of the answering members name at the
-// highest term, or 0.
-func leaderOf(members []Member) uint64 {
+// leader returns the ID that a majority of the answering members name at the
+// highest term, or 0. Where some serve, only they are asked: one that is cut off from its
+// peers answers for its own status, and without pre-vote, as in etcd 3.4, it raises its own
+// term without end.
+func (a *Assessment) leader() uint64 {
+	members := a.state.Etcd.Members
+	status := func(m *Member) *Status {
+		if a.Serving > 0 && !a.serves(m) {
+			return nil
+		}
+		return m.Probe.Status
+	}
 	var term uint64
 	for i := range members {
-		if st := members[i].Probe.Status; st != nil {
+		if st := status(&members[i]); st != nil {
 			term = max(term, st.Term)
 		}
 	}
 	answering := 0
 	for i := range members {
-		if st := members[i].Probe.Status; st != nil && st.Term == term {
+		if st := status(&members[i]); st != nil && st.Term == term {
 			answering++
 		}
 	}
 	for i := range members {
 		votes := 0
 		for j := range members {
-			if st := members[j].Probe.Status; st != nil && st.Term == term && st.Leader == members[i].ID {
+			if st := status(&members[j]); st != nil && st.Term == term && st.Leader == members[i].ID {
 				votes++
 			}
 		}
@@ -254,6 +358,9 @@ func (s *Set) plausible() bool {
 	return s.Replicas >= 0 && s.Replicas <= maxReplicas && s.Start >= 0
 }
 
+// has is true for the ordinals that pods of the StatefulSet should have.
+func (s *Set) has(ordinal int) bool { return ordinal >= s.Start && ordinal < s.Start+s.Replicas }
+
 func (s *Set) podName(ordinal int) string { return s.Name + "-" + strconv.Itoa(ordinal) }
 
 // contradiction names the first two facts that cannot both be true. On such
@@ -267,8 +374,10 @@ func contradiction(s State) string {
 		switch pod := &s.Pods[i]; {
 		case pod.Owned && pod.Ordinal < 0:
 			return "pod " + pod.Name + " belongs to the StatefulSet and has no ordinal"
-		case !pod.Owned && pod.Ordinal >= set.Start && pod.Ordinal < set.Start+set.Replicas && pod.Name == set.podName(pod.Ordinal):
+		case !pod.Owned && set.has(pod.Ordinal) && pod.Name == set.podName(pod.Ordinal):
 			return "pod " + pod.Name + " stands where one of the StatefulSet's belongs, and is not its own"
+		case pod.Owned && pod.NoEtcdContainer && set.has(pod.Ordinal):
+			return "pod " + pod.Name + " has no container of the name that etcd's is expected to have, so its kubelet tells nothing about its member"
 		}
 		for j := range i {
 			if s.Pods[i].Owned && s.Pods[j].Owned && s.Pods[i].Ordinal >= 0 && s.Pods[i].Ordinal == s.Pods[j].Ordinal {

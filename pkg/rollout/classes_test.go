@@ -46,6 +46,7 @@ const (
 	crashLoops
 	isStarting
 	hasExited
+	hasBeenExited // for longer than deadAfter, and for less than any patience
 	noEtcd
 )
 
@@ -72,8 +73,10 @@ func (c class) observable() bool {
 		return false // Containers are reported of pods that exist, and only of those.
 	case c.pod == absent && (c.outdated || c.sick || c.long || c.empty):
 		return false // There is no revision, no sidecar, nothing to have an age.
-	case c.answer == serves && (c.etcd == crashLoops || c.etcd == isStarting || c.etcd == hasExited):
+	case c.answer == serves && (c.etcd == crashLoops || c.etcd == isStarting || c.exited()):
 		return false // Only a process that runs answers. (One may outlive its pod object.)
+	case c.etcd == hasBeenExited && c.long:
+		return false // That is what has exited for long.
 	case c.pod == lostNode && (c.etcd != runsReady || c.sick):
 		return false // The statuses of a lost node are those of good days.
 	case c.lags && c.answer != serves:
@@ -108,12 +111,12 @@ func (c class) representative() class {
 		// whether a process can be known to vote. What is left is a pod that is not Ready.
 		c.pod, c.etcd = present, runsNotReady
 	}
-	if c.etcd == hasExited {
-		// For a while it counts as starting, then as dead.
-		c.etcd = isStarting
-		if c.long {
-			c.etcd = crashLoops
-		}
+	switch {
+	case c.etcd == hasExited && !c.long:
+		c.etcd = isStarting // For a moment it counts as that, and then as dead.
+	case c.etcd == hasExited, c.etcd == hasBeenExited && (!c.outdated || c.answer != silent):
+		// Whether its kubelet backs off from it matters only where it may come back.
+		c.etcd = crashLoops
 	}
 	switch {
 	case c.answer == serves:
@@ -208,7 +211,7 @@ func (c class) String() string {
 	words := []string{
 		[]string{"", "terminating", "missing", "on a lost node", "of another owner"}[c.pod],
 		map[bool]string{true: "outdated", false: "updated"}[c.outdated],
-		[]string{"ready", "not ready", "crash-looping", "starting", "exited", ""}[c.etcd],
+		[]string{"ready", "not ready", "crash-looping", "starting", "exited", "exited a while ago", ""}[c.etcd],
 		[]string{"serves", "silent", "another answers"}[c.answer],
 		[]string{"", "learner", "unlisted"}[c.role],
 	}
@@ -289,7 +292,15 @@ func (c class) votes() bool {
 
 // hasNoProcess: nothing of it can vote.
 func (c class) hasNoProcess() bool {
-	return c.pod == absent || c.etcd == crashLoops || c.etcd == hasExited && c.long
+	return c.pod == absent || c.etcd == crashLoops || c.etcd == hasBeenExited || c.etcd == hasExited && c.long
+}
+
+func (c class) exited() bool { return c.etcd == hasExited || c.etcd == hasBeenExited }
+
+// comesBack: it is not given up. Its process runs, or is being started, or has ended without
+// that its kubelet backs off, as on a node that reboots.
+func (c class) comesBack() bool {
+	return runs(c) || !c.long && (c.etcd == isStarting || c.exited())
 }
 
 // runs: its process does, as far as the kubelet knows.
@@ -336,6 +347,9 @@ func ages(classes []class, ordinals int, quorumLost time.Duration) map[rollout.S
 				if c.long {
 					ages[rollout.Sighting{UID: c.uid(o), Condition: condition}] = long
 				}
+			}
+			if c.etcd == hasBeenExited {
+				ages[rollout.Sighting{UID: c.uid(o), Condition: rollout.TerminatedSeen}] = rollout.DefaultPolicy().DeadAfter
 			}
 		}
 	}
@@ -384,7 +398,7 @@ func (c class) podOf(ordinal int) rollout.Pod {
 		p.Etcd = rollout.Container{State: rollout.ContainerWaiting, Reason: "CrashLoopBackOff"}
 	case isStarting:
 		p.Etcd = rollout.Container{State: rollout.ContainerWaiting, Reason: "ContainerCreating"}
-	case hasExited:
+	case hasExited, hasBeenExited:
 		p.Etcd = rollout.Container{State: rollout.ContainerTerminated, Reason: "Error"}
 	case noEtcd:
 	}
@@ -397,7 +411,7 @@ func TestTheClassesOfMembersAreWhatCanBeObserved(t *testing.T) {
 	observable, told := observableClasses(), allClasses(false)
 	t.Logf("%d combinations of properties can be observed, the rules tell %d apart (%d of voters), with the data in the pods %d",
 		len(observable), len(told), len(votersOf(told)), len(allClasses(true)))
-	if len(told) < 70 || len(told) > 100 {
+	if len(told) < 70 || len(told) > 110 {
 		t.Errorf("%d classes: the filter lets through too much or too little", len(told))
 	}
 	for _, c := range []class{
@@ -408,6 +422,7 @@ func TestTheClassesOfMembersAreWhatCanBeObserved(t *testing.T) {
 		{outdated: true, answer: otherAnswers},
 		{outdated: true, etcd: runsNotReady, answer: silent},
 		{outdated: true, etcd: isStarting, answer: silent, long: true},
+		{outdated: true, etcd: hasBeenExited, answer: silent},
 		{etcd: crashLoops, answer: silent},
 		{outdated: true, role: isLearner},
 		{outdated: true, role: unlisted, answer: silent},

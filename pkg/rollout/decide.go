@@ -94,12 +94,7 @@ func complete(a *Assessment) (Decision, bool) {
 			return Decision{}, false
 		}
 	}
-	settled := 0
-	for i := range a.Seats {
-		if a.Seats[i].Settled {
-			settled++
-		}
-	}
+	settled := a.trial.settled
 	if a.policy.Partition > 0 {
 		return simple(Complete, RuleComplete, "", "%d of %d pods are up to date and settled, those below partition %d may stay behind", settled, len(a.Seats), a.policy.Partition), true
 	}
@@ -214,7 +209,7 @@ func (a *Assessment) transfer(from *Seat) (Transfer, bool) {
 	var best *Seat
 	for i := range a.Seats {
 		s := &a.Seats[i]
-		if s == from || !s.Voter || s.Going() || s.Evidence != Serving {
+		if s == from || !s.survives() {
 			continue
 		}
 		if best == nil || leadsBetter(s, best) {
@@ -224,10 +219,9 @@ func (a *Assessment) transfer(from *Seat) (Transfer, bool) {
 	if best != nil {
 		return Transfer{From: from.Member.ID, To: best.Member.ID, FromName: from.Name, ToName: best.Name}, true
 	}
-	for _, m := range a.External {
-		if m.Probe.Read == Answered {
-			return Transfer{From: from.Member.ID, To: m.ID, FromName: from.Name, ToName: m.Name}, true
-		}
+	if len(a.trusted) > 0 {
+		m := a.trusted[0]
+		return Transfer{From: from.Member.ID, To: m.ID, FromName: from.Name, ToName: m.Name}, true
 	}
 	return Transfer{}, false
 }
@@ -363,6 +357,8 @@ func (s *Seat) Describe() string {
 			text += ", restarts: " + strconv.Itoa(n)
 		}
 		text += ")"
+	case s.Evidence == Unknown && s.Member != nil && s.Member.Probe.Read == Answered:
+		text = "its member is Unknown (it answered a read of raft term " + strconv.FormatUint(s.Member.Probe.ReadTerm, 10) + ", and another one of a later term)"
 	case s.Evidence == Unknown && s.Member != nil && s.Member.Probe.Detail != "":
 		text = "its member is Unknown (" + s.Member.Probe.Detail + ")"
 	case s.Evidence == Unknown:

@@ -107,6 +107,17 @@ func TestDecisions(t *testing.T) {
 			}
 		}), "delete etcd-2", rollout.RuleServing},
 		{"a negative number of replicas holds", cluster(3, replicas(-1)), "hold Inconsistent", rollout.RuleHeld},
+		{"a pod without the container that etcd should run in holds: its kubelet tells nothing of the member", cluster(5, unknown(2, 3), func(w *world) {
+			for _, o := range []int{2, 3} {
+				w.pod(o).Etcd, w.pod(o).NoEtcdContainer = rollout.Container{}, true
+			}
+		}), "hold Inconsistent", rollout.RuleHeld},
+		{"a pod out of range without that container does not", cluster(4, replicas(3), learner(3), func(w *world) { w.pod(3).NoEtcdContainer = true }), "delete etcd-2", rollout.RuleServing},
+		{"two members that match one pod by the first label of their URLs hold: the first may be the wrong one", cluster(3, func(w *world) {
+			w.member(1).Name, w.member(2).Name = "a", "b"
+			w.member(1).PeerURLs, w.member(2).PeerURLs = []string{"http://etcd-2.one:2380"}, []string{"http://etcd-2.two:2380"}
+			w.member(1).ClientURLs, w.member(2).ClientURLs = nil, nil
+		}), "hold Inconsistent", rollout.RuleHeld},
 		{"a number of replicas that no etcd cluster has holds", cluster(3, replicas(1<<31-1)), "hold Inconsistent", rollout.RuleHeld},
 		{"a negative first ordinal holds", cluster(3, func(w *world) { w.state.Set.Start = -1 }), "hold Inconsistent", rollout.RuleHeld},
 		{"one member that matches two pods holds: it would count twice", cluster(3, func(w *world) {
@@ -184,9 +195,20 @@ func TestDecisions(t *testing.T) {
 		{"a terminating pod is waited for", cluster(3, terminating(1)), "wait Terminating", rollout.RuleUpdatedSettle},
 		{"a missing pod is waited for", cluster(3, missing(1)), "wait Terminating", rollout.RuleUpdatedSettle},
 		{"a pod of somebody else in the place of ours holds", cluster(3, func(w *world) { w.pod(2).Owned = false }), "hold Inconsistent", rollout.RuleHeld},
-		{"a pod that is being scaled away is no candidate", cluster(4, replicas(3)), "delete etcd-2", rollout.RuleServing},
-		{"a pod that is being scaled away is no candidate even when it is down", cluster(5, dead(4), replicas(4)), "delete etcd-3", rollout.RuleServing},
-		{"a pod below the first ordinal is no candidate", cluster(5, dead(0), leads(2), replicas(4), func(w *world) { w.state.Set.Start = 1 }), "delete etcd-4", rollout.RuleServing},
+		{"a pod that is being scaled away is no candidate, even when it is down", cluster(4, dead(3), replicas(3), learner(3)), "delete etcd-2", rollout.RuleServing},
+		{"a pod below the first ordinal is no candidate", cluster(4, dead(0), leads(2), learner(0), replicas(3), startAt(1)), "delete etcd-3", rollout.RuleServing},
+		{"scaled in from five to three with a new template: who is scaled away is no survivor", cluster(5, replicas(3)), "hold QuorumFloor", rollout.RuleServing},
+		{"nor while its pod terminates", cluster(5, terminating(3, 4), replicas(3)), "hold QuorumFloor", rollout.RuleServing},
+		{"nor when its pod is gone, and the member is still listed", cluster(5, missing(3, 4), replicas(3)), "hold QuorumFloor", rollout.RuleServing},
+		{"scaled in from four to three with a new template", cluster(4, replicas(3)), "hold QuorumFloor", rollout.RuleServing},
+		{"scaled in from four to three, the pod terminating", cluster(4, terminating(3), replicas(3)), "hold QuorumFloor", rollout.RuleServing},
+		{"the ordinals move from 0 to 1: the lowest is scaled away", cluster(4, replicas(3), startAt(1)), "hold QuorumFloor", rollout.RuleServing},
+		{"the ordinals move from 0 to 1, the lowest terminating", cluster(4, terminating(0), replicas(3), startAt(1)), "hold QuorumFloor", rollout.RuleServing},
+		{"once the members that were scaled away are off the list, the rollout goes on", cluster(5, missing(3, 4), replicas(3), func(w *world) { w.state.Etcd.Members = w.state.Etcd.Members[:3] }), "delete etcd-2", rollout.RuleServing},
+		{"scaled in from five to three: what is dead goes first all the same", cluster(5, dead(1), replicas(3)), "delete etcd-1", rollout.RuleNotServingFirst},
+		{"leadership never goes to a member that is scaled away", cluster(4, leads(0), behind(10, 1, 2), updated(1, 2), replicas(3), overriding(rollout.GuardQuorumFloor)), "move leadership from etcd-0 to etcd-1", rollout.RuleHandOverLeadership},
+		{"one etcd cluster in three StatefulSets: each holds", cluster(1, outsiders(2)), "hold QuorumFloor", rollout.RuleServing},
+		{"one etcd cluster in three StatefulSets: the one that trusts the others' members goes on", cluster(1, outsiders(2), trusting("ghost-0", "ghost-1")), "move leadership from etcd-0 to ghost-0", rollout.RuleHandOverLeadership},
 		{"a healthy pod is evicted where the policy says so", cluster(3, func(w *world) { w.policy.Removal = rollout.RemoveByEviction }), "evict etcd-2", rollout.RuleServing},
 		{"a pod whose eviction was refused is not asked for again at once: the next one is", cluster(3, evict, refusedEviction(2)), "evict etcd-1", rollout.RuleServing},
 		{"where all evictions were refused, the rollout waits", cluster(3, evict, refusedEviction(1, 2)), "wait DisruptionBudget", rollout.RuleServing},
@@ -248,10 +270,10 @@ func TestGuardsOfACandidate(t *testing.T) {
 		{"MayVote holds what may vote when too few others could", cluster(3, dead(1), alive(2)), "etcd-2", rollout.GuardMayVote},
 		{"MayVote holds what is only starting in the same way", cluster(3, dead(1), starting(2)), "etcd-2", rollout.GuardMayVote},
 		{"MayVote passes while enough others may vote", cluster(5, alive(2, 3, 4)), "etcd-4", none},
-		{"MayVote does not count what is already going", cluster(5, alive(2, 3, 4), terminating(2, 3)), "etcd-4", rollout.GuardMayVote},
+		{"MayVote does not count what is already going", cluster(5, alive(2, 3, 4), terminating(2, 3), settledLearner()), "etcd-4", rollout.GuardMayVote},
 		{"MayVote counts voters elsewhere, which nobody knows to be dead", cluster(3, dead(1), alive(2), outsiders(2)), "etcd-2", none},
 		{"MayVote passes for a learner", cluster(4, dead(1, 2), alive(3), learner(3)), "etcd-3", none},
-		{"MayVote does not count on what is only starting", cluster(3, updated(1), starting(1), alive(2)), "etcd-2", rollout.GuardMayVote},
+		{"MayVote does not count on what is only starting", cluster(3, updated(1), starting(1), alive(2), settledLearner()), "etcd-2", rollout.GuardMayVote},
 		{"MayVote does not count on a ghost", cluster(3, alive(2), ghosts(1)), "etcd-2", rollout.GuardMayVote},
 		{"MayVote does not count on what ran on a node that is lost", cluster(3, noAnswer(1), alive(2), func(w *world) { w.pod(1).Ready = false }), "etcd-2", rollout.GuardMayVote},
 		{"MayVote does not count on what is Unknown: it may hang, and its kubelet not know it yet", cluster(3, noAnswer(1), alive(2)), "etcd-2", rollout.GuardMayVote},
@@ -266,10 +288,10 @@ func TestGuardsOfACandidate(t *testing.T) {
 		{"QuorumPatience ends after settleTimeout", cluster(3, alive(0, 1, 2), quorumLostFor(patience)), "etcd-2", none},
 		{"QuorumPatience does not bind what is starting", cluster(3, alive(0, 1), starting(2)), "etcd-2", none},
 		{"QuorumPatience does not bind what is dead", cluster(3, alive(0, 1), dead(2)), "etcd-2", none},
-		{"QuorumPatience waits for a terminating pod", cluster(3, alive(0, 1, 2), terminating(0), quorumLostFor(patience)), "etcd-2", rollout.GuardQuorumPatience},
-		{"QuorumPatience waits for a missing pod", cluster(3, alive(0, 1, 2), missing(0), quorumLostFor(patience)), "etcd-2", rollout.GuardQuorumPatience},
-		{"QuorumPatience gives an updated pod time", cluster(3, alive(0, 1, 2), updated(0), quorumLostFor(patience), aged(rollout.PodSeen, patience-1, 0)), "etcd-2", rollout.GuardQuorumPatience},
-		{"QuorumPatience gives an updated pod no more than that", cluster(3, alive(0, 1, 2), updated(0), quorumLostFor(patience), aged(rollout.PodSeen, patience, 0)), "etcd-2", none},
+		{"QuorumPatience waits for a terminating pod", cluster(3, alive(0, 1, 2), terminating(0), settledLearner(), quorumLostFor(patience)), "etcd-2", rollout.GuardQuorumPatience},
+		{"QuorumPatience waits for a missing pod", cluster(3, alive(0, 1, 2), missing(0), settledLearner(), quorumLostFor(patience)), "etcd-2", rollout.GuardQuorumPatience},
+		{"QuorumPatience gives an updated pod time", cluster(3, alive(0, 1, 2), updated(0), settledLearner(), quorumLostFor(patience), aged(rollout.PodSeen, patience-1, 0)), "etcd-2", rollout.GuardQuorumPatience},
+		{"QuorumPatience gives an updated pod no more than that", cluster(3, alive(0, 1, 2), updated(0), settledLearner(), quorumLostFor(patience), aged(rollout.PodSeen, patience, 0, 3)), "etcd-2", none},
 
 		{"QuorumPatience holds while an updated pod is dead: the update is no cure", cluster(4, learner(3), updated(0, 3), dead(0), alive(1, 2), quorumLostFor(patience), aged(rollout.PodSeen, patience, 0, 3)), "etcd-2", rollout.GuardQuorumPatience},
 
@@ -281,7 +303,19 @@ func TestGuardsOfACandidate(t *testing.T) {
 		{"RevisionSuspect lets go what has crash-looped for as long, though it ran in between", failingAndNoneSettled(dead(3), restarted(3), aged(rollout.RestartingSeen, patience, 3)), "etcd-3", none},
 		{"RevisionSuspect holds what starts anew after long trouble: it may be its node that was rebooted", failingAndNoneSettled(starting(3), restarted(3), aged(rollout.RestartingSeen, patience, 3)), "etcd-3", rollout.GuardRevisionSuspect},
 		{"RevisionSuspect ends when a pod of the revision has settled", failingAndNoneSettled(alive(3), updated(1)), "etcd-3", none},
-		{"RevisionSuspect has no doubt while the updated pod may still settle", cluster(5, updated(4), starting(4), alive(3)), "etcd-3", none},
+		{"RevisionSuspect holds what stopped, as in a reboot, without that its kubelet backs off", failingAndNoneSettled(exited(3), restarted(3), aged(rollout.RestartingSeen, patience, 3)), "etcd-3", rollout.GuardRevisionSuspect},
+		{"RevisionSuspect keeps a member that starts while the first updated one comes up: its node may have rebooted", cluster(5, updated(4), starting(4), starting(3)), "etcd-3", rollout.GuardRevisionSuspect},
+		{"RevisionSuspect keeps it while the first one terminates", cluster(5, terminating(4), starting(3)), "etcd-3", rollout.GuardRevisionSuspect},
+		{"RevisionSuspect keeps it while the first one is missing", cluster(5, missing(4), starting(3)), "etcd-3", rollout.GuardRevisionSuspect},
+		{"RevisionSuspect keeps it while the first one serves and is not Ready yet", cluster(5, updated(4), notReady(4), starting(3)), "etcd-3", rollout.GuardRevisionSuspect},
+		{"RevisionSuspect keeps what has ended, though it counts as dead, while the first one comes up", cluster(5, updated(4), starting(4), exited(3)), "etcd-3", rollout.GuardRevisionSuspect},
+		{"RevisionSuspect keeps what has started again and is not Ready yet", cluster(5, updated(4), starting(4), alive(3)), "etcd-3", rollout.GuardRevisionSuspect},
+		{"RevisionSuspect keeps a second one after a power cut", cluster(3, starting(0, 1, 2), updated(2)), "etcd-1", rollout.GuardRevisionSuspect},
+		{"RevisionSuspect lets one go after a power cut", cluster(3, starting(0, 1, 2)), "etcd-2", none},
+		{"RevisionSuspect lets go what has been starting for long", cluster(5, updated(4), starting(4), starting(3), aged(rollout.NotRunningSeen, patience, 3)), "etcd-3", none},
+		{"RevisionSuspect lets go what its kubelet backs off from, at once: it does not come back by itself", cluster(3, updated(2), starting(2), dead(0, 1)), "etcd-1", none},
+		{"RevisionSuspect does not stand in the way of a fix: what runs the broken revision is outdated then", cluster(3, alive(2), func(w *world) { w.pod(2).Revision = "rev-broken" }), "etcd-2", none},
+		{"RevisionSuspect has no doubt once a pod of the revision has settled", cluster(5, updated(0, 4), starting(4), starting(3)), "etcd-3", none},
 
 		{"DataSurvives passes with persistent data", cluster(1), "etcd-0", none},
 		{"DataSurvives holds a single member with volatile data", cluster(1, volatileData()), "etcd-0", rollout.GuardDataSurvives},
@@ -294,7 +328,8 @@ func TestGuardsOfACandidate(t *testing.T) {
 		{"DataSurvives counts what serves, whatever its pod went through", cluster(3, volatileData(), sick(1), neverReady(1), dead(2)), "etcd-2", none},
 		{"DataSurvives does not count a voter that may run in the very pod", cluster(3, volatileData(), dead(1), neverReady(1), notReady(2), unmatched(2), overriding(rollout.GuardMayVote)), "etcd-2", rollout.GuardDataSurvives},
 		{"DataSurvives does not count a ghost", cluster(3, volatileData(), starting(2), ghosts(2), overriding(rollout.GuardMayVote)), "etcd-2", rollout.GuardDataSurvives},
-		{"DataSurvives counts voters elsewhere that answer", cluster(3, volatileData(), dead(2), outsiders(2)), "etcd-2", none},
+		{"DataSurvives does not count voters elsewhere that answer: they may go at any time", cluster(3, volatileData(), dead(2), outsiders(2)), "etcd-2", rollout.GuardDataSurvives},
+		{"DataSurvives counts those that are trusted", cluster(3, volatileData(), dead(2), outsiders(2), trusting("ghost-0")), "etcd-2", none},
 		{"DataSurvives holds when the voters are not known", cluster(3, volatileData(), dead(2), noMemberList()), "etcd-2", rollout.GuardDataSurvives},
 
 		{"VotersUnknown holds what is not dead", cluster(1, noMemberList(), func(w *world) {
@@ -308,9 +343,15 @@ func TestGuardsOfACandidate(t *testing.T) {
 
 		// Rule 6.
 		{"QuorumFloor passes in a healthy cluster of three", cluster(3), "etcd-2", none},
-		{"QuorumFloor passes with one ghost among four voters", cluster(3, outsiders(1)), "etcd-2", none},
+		{"QuorumFloor does not count a voter elsewhere as a survivor, though it answers", cluster(3, outsiders(1)), "etcd-2", rollout.GuardQuorumFloor},
+		{"QuorumFloor counts a trusted one", cluster(3, outsiders(1), trusting("ghost-0")), "etcd-2", none},
+		{"QuorumFloor does not count a trusted one that does not answer", cluster(3, ghosts(1), trusting("ghost-0")), "etcd-2", rollout.GuardQuorumFloor},
+		{"QuorumFloor counts nobody who is not named", cluster(3, outsiders(1), trusting("ghost-1", "")), "etcd-2", rollout.GuardQuorumFloor},
+		{"QuorumFloor does not count one whose pod is ours and out of range, named or not", cluster(4, replicas(3), trusting("etcd-3")), "etcd-2", rollout.GuardQuorumFloor},
+		{"QuorumFloor does not count it when it is named otherwise than its pod", cluster(4, replicas(3), func(w *world) { w.member(3).Name = "three" }, trusting("three")), "etcd-2", rollout.GuardQuorumFloor},
+		{"QuorumFloor counts nobody elsewhere while a pod of ours matches no member", cluster(5, unmatched(4), outsiders(2), maxUnavailable(3), trusting("ghost-0", "ghost-1", "unheard-of-4"), overriding(rollout.GuardVotersUnknown)), "etcd-3", rollout.GuardQuorumFloor},
 		{"QuorumFloor counts ghosts as voters", cluster(3, ghosts(1)), "etcd-2", rollout.GuardQuorumFloor},
-		{"QuorumFloor counts voters elsewhere as survivors when they answer", cluster(3, outsiders(2)), "etcd-2", none},
+		{"QuorumFloor counts a quorum of trusted ones", cluster(3, outsiders(2), trusting("ghost-1", "ghost-0")), "etcd-2", none},
 		{"QuorumFloor does not count learners as voters", cluster(5, learner(3, 4)), "etcd-2", none},
 		{"QuorumFloor does not count learners as survivors", cluster(4, learner(3), ghosts(1)), "etcd-2", rollout.GuardQuorumFloor},
 		{"QuorumFloor holds two voters", cluster(3, learner(2)), "etcd-1", rollout.GuardQuorumFloor},
@@ -320,6 +361,13 @@ func TestGuardsOfACandidate(t *testing.T) {
 		{"QuorumFloor does not count on what is already going", cluster(5, updated(0, 1), maxUnavailable(4), terminating(4), ghosts(1)), "etcd-3", rollout.GuardQuorumFloor},
 		{"QuorumFloor does not count a voter that may run in the very pod", cluster(3, unmatched(0, 1, 2), noAnswer(0), maxUnavailable(3)), "etcd-2", rollout.GuardQuorumFloor},
 		{"QuorumFloor does not count a voter that may run in a pod that is going", cluster(5, updated(0), unmatched(4), terminating(4), noAnswer(1), maxUnavailable(3)), "etcd-3", rollout.GuardQuorumFloor},
+		{"QuorumFloor does not count a member whose answer is from before a pause", cluster(5, answeredAt(term-1, 1, 2), maxUnavailable(3)), "etcd-3", rollout.GuardQuorumFloor},
+		{"QuorumFloor does not judge by terms that are not known", cluster(3, answeredAt(0, 1)), "etcd-2", none},
+
+		{"VotersUnknown holds a serving member on a list that only one member has", cluster(3, localList(1)), "etcd-2", rollout.GuardVotersUnknown},
+		{"VotersUnknown passes where a quorum of voters return the same", cluster(3, localList(2)), "etcd-2", none},
+		{"VotersUnknown lets go what is down on a local list", cluster(3, localList(0), dead(2)), "etcd-2", none},
+		{"VotersUnknown holds what is Unknown on a local list", cluster(3, localList(1), unknown(2), updated(0, 1)), "etcd-2", rollout.GuardVotersUnknown},
 		{"QuorumFloor counts a member of unknown health as if it served", cluster(3, unknown(2), updated(0, 1)), "etcd-2", none},
 
 		{"UnavailableBudget holds while another is unknown", cluster(5, unknown(4)), "etcd-3", rollout.GuardUnavailableBudget},
@@ -410,7 +458,9 @@ func TestALeaderHandsOverToTheBestVoter(t *testing.T) {
 		{"never a learner", cluster(5, updated(1, 2, 3, 4), learner(1), behind(10, 2, 3, 4)), "move leadership from etcd-0 to etcd-2"},
 		{"never a member that is unknown", onlyOutdatedVoters(func(w *world) { w.member(0).Probe.Read = rollout.Failed }), "move leadership from etcd-4 to etcd-1"},
 		{"never one on its way out", onlyOutdatedVoters(terminating(0)), "move leadership from etcd-4 to etcd-1"},
-		{"a voter elsewhere when there is no other", cluster(1, outsiders(2)), "move leadership from etcd-0 to ghost-0"},
+		{"a trusted voter elsewhere when there is no other", cluster(1, outsiders(4), trusting("ghost-1", "ghost-2", "ghost-3")), "move leadership from etcd-0 to ghost-1"},
+		{"never a voter elsewhere that nobody trusts", cluster(1, outsiders(2), overriding(rollout.GuardQuorumFloor)), "delete etcd-0"},
+		{"never a member whose answer is from before a pause", lastOne(answeredAt(term-1, 1), maxUnavailable(2)), "move leadership from etcd-0 to etcd-2"},
 		{"one failed transfer is tried again", lastOne(func(w *world) { w.state.FailedTransfers[id(0)] = 1 }), "move leadership from etcd-0 to etcd-1"},
 		{"two failed transfers let it go as leader", lastOne(func(w *world) { w.state.FailedTransfers[id(0)] = 2 }), "delete etcd-0"},
 		{"failed transfers of another member do not count", lastOne(func(w *world) { w.state.FailedTransfers[id(3)] = 2 }), "move leadership from etcd-0 to etcd-1"},
@@ -472,6 +522,15 @@ func TestReasonsCarryTheirNumbers(t *testing.T) {
 		{"complete", cluster(5, allUpdated()), "5 of 5 pods are up to date and settled"},
 		{"complete with a partition", cluster(3, updated(2), partition(2)), "1 of 3 pods are up to date and settled, those below partition 2 may stay behind"},
 		{"generation", cluster(3, func(w *world) { w.state.Set.Generation = 8 }), "generation 8 of the StatefulSet is not observed yet (3), so updateRevision may be stale"},
+		{"voters elsewhere", cluster(3, outsiders(1)), "etcd-2: 4 of 4 voters serve, quorum 3, removing this one leaves 2; voters without a pod in our ordinals, which may go at any time, are not counted on: 1"},
+		{"a mapping of pods to members that has failed", cluster(3, unmatched(0, 1, 2)), "etcd-2: 3 of 3 voters serve, quorum 2, removing this one leaves 0; the mapping has failed: pods of ours that match no member: 3, so no member elsewhere is counted on"},
+		{"no container of the name", cluster(3, func(w *world) { w.pod(1).NoEtcdContainer = true }), "pod etcd-1 has no container of the name that etcd's is expected to have, so its kubelet tells nothing about its member"},
+		{"two members for one pod", cluster(3, func(w *world) {
+			w.member(1).Name, w.member(2).Name = "a", ""
+			w.member(1).PeerURLs, w.member(2).PeerURLs = []string{"http://etcd-2.one:2380"}, []string{"http://etcd-2.two:2380"}
+		}), "pod etcd-2 matches more than one member by the first label of their URLs: a and 3"},
+		{"an answer from before a pause", cluster(5, updated(4), answeredAt(term-1, 4)), "waiting for etcd-4: its member is Unknown (it answered a read of raft term 6, and another one of a later term)"},
+		{"a local list", cluster(3, localList(1)), "etcd-2: the member list is one member's own, and 1 of its 3 voters return the same voters, quorum 2"},
 		{"two voters", cluster(2), "etcd-1: 2 voters need both: removing one leaves 1, quorum 2; add a third member or make it one"},
 		{"budget", cluster(5, leads(4), unknown(0), partition(1)), "etcd-3: 1 of 5 members unavailable, 2 with this one, at most 1 allowed"},
 		{"lag", cluster(3, behind(6000, 0)), "etcd-2: 1 of 2 voters that would stay are less than 5000 entries behind, quorum 2; the furthest is 6000 behind"},
@@ -512,6 +571,8 @@ func TestVerdictsCarryTheirNumbers(t *testing.T) {
 		{cluster(3, alive(0, 1, 2), quorumLostFor(time.Second)), "etcd-1", rollout.GuardQuorumPatience, "quorum has been lost for 1 s; a live process is left alone for 300 s, it rejoins when a peer returns"},
 		{cluster(3, alive(0, 1, 2), missing(0), quorumLostFor(patience)), "etcd-1", rollout.GuardQuorumPatience, "quorum is lost and the pod of ordinal 0 is still missing or terminating"},
 		{cluster(5, updated(4), dead(3, 4), aged(rollout.NotRunningSeen, 17*time.Second, 3)), "etcd-3", rollout.GuardRevisionSuspect, "the new revision is suspect (updated pods failing: 1, settled: 0); this one has been down for 17 s of 300 s"},
+		{cluster(5, updated(4), starting(4), starting(3), aged(rollout.NotRunningSeen, 17*time.Second, 3)), "etcd-3", rollout.GuardRevisionSuspect, "no pod of the new revision has settled yet (under way: 1); this one may come back by itself, and has been down for 17 s of 300 s"},
+		{cluster(5, updated(4), starting(4), alive(3)), "etcd-3", rollout.GuardRevisionSuspect, "no pod of the new revision has settled yet (under way: 1), and this process runs"},
 		{cluster(1, volatileData()), "etcd-0", rollout.GuardDataSurvives, "the data volume is not persistent: removing this one leaves 0 of 1 voters with data, quorum 1"},
 		{cluster(3, ghosts(1)), "etcd-2", rollout.GuardQuorumFloor, "3 of 4 voters serve, quorum 3, removing this one leaves 2"},
 		{cluster(5, unknown(4)), "etcd-3", rollout.GuardUnavailableBudget, "1 of 5 members unavailable, 2 with this one, at most 1 allowed"},

@@ -1,6 +1,9 @@
 package rollout
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+)
 
 // Evidence is what is known of a member.
 type Evidence uint8
@@ -122,8 +125,9 @@ func runs(pod *Pod) bool {
 }
 
 // evidenceOf joins the two witnesses. member is nil when an obtained list does
-// not name it; servingOthers is the number of other voters that serve.
-func evidenceOf(pod *Pod, member *Member, listKnown bool, servingOthers, quorum int) Evidence {
+// not name it; serves is etcd's word that it does, and servingOthers the number of other
+// voters that serve.
+func evidenceOf(pod *Pod, member *Member, listKnown, serves bool, servingOthers, quorum int) Evidence {
 	etcdSaysDown := false
 	switch {
 	case !listKnown:
@@ -132,7 +136,7 @@ func evidenceOf(pod *Pod, member *Member, listKnown bool, servingOthers, quorum 
 		etcdSaysDown = pod != nil && livenessOf(pod, true) == Dead
 	case member == nil:
 		etcdSaysDown = true
-	case member.Probe.Read == Answered:
+	case serves:
 		return Serving
 	case member.Probe.Read == Failed:
 		etcdSaysDown = true
@@ -166,22 +170,44 @@ func firstLabel(url string) string {
 }
 
 // memberOf finds the pod's member: by name, and if none has it, by the first DNS
-// label of a peer or client URL (a member that never started has no name yet).
-func memberOf(members []Member, podName, memberName string) *Member {
+// label of a peer or client URL (a member that never started has no name yet). A second
+// one that matches as well is a contradiction: the first is as likely to be the wrong one.
+func memberOf(members []Member, podName, memberName string) (member, second *Member) {
 	for i := range members {
-		if members[i].Name != "" && members[i].Name == memberName {
-			return &members[i]
+		if members[i].named(memberName) {
+			return &members[i], nil // Two members of one name hold anyway.
 		}
 	}
 	for i := range members {
-		m := &members[i]
-		for _, urls := range [2][]string{m.PeerURLs, m.ClientURLs} {
-			for _, u := range urls {
-				if firstLabel(u) == podName {
-					return m
-				}
+		switch m := &members[i]; {
+		case !m.livesAt(podName):
+		case member == nil:
+			member = m
+		default:
+			return member, m
+		}
+	}
+	return member, nil
+}
+
+func (m *Member) named(name string) bool { return m.Name != "" && m.Name == name }
+
+// livesAt is true when a peer or client URL of the member begins with the pod's name.
+func (m *Member) livesAt(podName string) bool {
+	for _, urls := range [2][]string{m.PeerURLs, m.ClientURLs} {
+		for _, u := range urls {
+			if firstLabel(u) == podName {
+				return true
 			}
 		}
 	}
-	return nil
+	return false
+}
+
+// label is how a member is told to people: by its name, or its ID while it has none.
+func (m *Member) label() string {
+	if m.Name != "" {
+		return m.Name
+	}
+	return strconv.FormatUint(m.ID, 16)
 }

@@ -37,8 +37,10 @@ type environment struct {
 	volatile       bool
 	// self is the coordinator's own ordinal, -1 for none.
 	self int
-	// outsiders are voters elsewhere that serve, ghosts such that do not.
+	// outsiders are voters elsewhere that serve, ghosts such that do not. Trusted: the
+	// operator relies on those elsewhere.
 	outsiders, ghosts int
+	trusted           bool
 	// noList: nobody answers with a member list.
 	noList bool
 }
@@ -50,7 +52,7 @@ func (e environment) String() string {
 		word string
 	}{
 		{e.volatile, "volatile data"}, {e.self >= 0, fmt.Sprintf("coordinator %d", e.self)},
-		{e.outsiders > 0, fmt.Sprintf("%d voters elsewhere", e.outsiders)}, {e.ghosts > 0, fmt.Sprintf("%d ghosts", e.ghosts)},
+		{e.outsiders > 0, fmt.Sprintf("%d voters elsewhere", e.outsiders)}, {e.trusted, "trusted"}, {e.ghosts > 0, fmt.Sprintf("%d ghosts", e.ghosts)},
 		{e.noList, "no member list"},
 	} {
 		if p.is {
@@ -110,7 +112,12 @@ func newScene(c *catalogue, e environment, n int) *scene {
 			Name: "etcd", UID: "set", Replicas: n, OnDelete: true, VolatileData: e.volatile,
 			Generation: 1, ObservedGeneration: 1, UpdateRevision: newRev,
 		},
-		Etcd: rollout.Membership{Known: !e.noList, ClusterID: clusterID},
+		Etcd: rollout.Membership{Known: !e.noList, Linearizable: !e.noList, ClusterID: clusterID},
+	}
+	if e.trusted {
+		for i := range e.outsiders + e.ghosts {
+			s.policy.TrustedMembers = append(s.policy.TrustedMembers, elsewhere(i))
+		}
 	}
 	if e.self >= 0 {
 		s.state.Self = name(e.self)
@@ -127,6 +134,9 @@ func (s *scene) decide(members []int, leader int, quorumLongLost bool) rollout.D
 	return rollout.Decide(st, s.policy)
 }
 
+// elsewhere is the name of a voter without a pod in our ordinals.
+func elsewhere(i int) string { return fmt.Sprint("elsewhere-", i) }
+
 // world is that of the given classes (by number), until the next one; leader is an
 // ordinal, or n for none.
 func (s *scene) world(members []int, leader int, quorumLongLost bool) rollout.State {
@@ -141,7 +151,7 @@ func (s *scene) world(members []int, leader int, quorumLongLost bool) rollout.St
 		}
 	}
 	for i := range s.outsiders + s.ghosts {
-		m := rollout.Member{ID: 0x900 + uint64(i), Probe: rollout.Probe{Read: rollout.Failed}}
+		m := rollout.Member{ID: 0x900 + uint64(i), Name: elsewhere(i), Probe: rollout.Probe{Read: rollout.Failed}}
 		if i < s.outsiders {
 			status := &rollout.Status{Term: term, Index: index, Applied: index}
 			if leader < s.n {
@@ -202,7 +212,9 @@ type reckoning struct {
 	voters, quorum, serving, surviving, mayVote int
 	settled, failing, underWay, going           int
 	outdatedServing, unavailable, ready         int
-	inconsistent                                bool
+	// reliable are the voters elsewhere that count as survivors.
+	reliable     int
+	inconsistent bool
 }
 
 func newReckoning(s *scene, members []int) *reckoning {
@@ -224,6 +236,10 @@ func newReckoning(s *scene, members []int) *reckoning {
 		w.inconsistent = w.inconsistent || c.pod == foreign
 	}
 	w.quorum = w.voters/2 + 1
+	// While a pod of ours matches no member, a voter elsewhere may be the one that runs in it.
+	if s.trusted && !slices.ContainsFunc(w.members, func(c class) bool { return c.role == unlisted && c.pod != absent }) {
+		w.reliable = s.outsiders
+	}
 	if s.noList {
 		w.voters, w.quorum, w.serving, w.surviving = 0, 0, 0, 0
 	}
@@ -296,7 +312,7 @@ func (w *reckoning) wrong(d *rollout.Decision) string {
 		return "the target is not the observed pod"
 	case w.rank(o, rule) > w.rank(best, rule):
 		return "the best candidate is another"
-	case leads != (d.Action == rollout.MoveLeader) && w.surviving-btoi(w.members[o].survives())+w.outsiders > 0:
+	case leads != (d.Action == rollout.MoveLeader) && w.surviving-btoi(w.members[o].survives())+w.reliable > 0:
 		return "a leader goes without handing over, or one that does not lead hands over"
 	case d.Action == rollout.MoveLeader:
 		return w.wrongTransfer(d.Transfer)
@@ -309,15 +325,16 @@ func (w *reckoning) wrong(d *rollout.Decision) string {
 // unsafe returns what makes the removal of an ordinal wrong.
 func (w *reckoning) unsafe(o int, rule rollout.Rule) string {
 	t := w.members[o]
-	// A voter elsewhere may run in a pod that no member could be matched to.
-	elsewhere := w.outsiders
+	// A voter elsewhere votes as long as it serves, unless it runs in a pod that no member
+	// could be matched to.
+	voting := w.outsiders
 	for i, c := range w.members {
 		if c.role == unlisted && (i == o || c.pod == goingPod) {
-			elsewhere = max(0, elsewhere-1)
+			voting = max(0, voting-1)
 		}
 	}
-	surviving := w.surviving - btoi(t.survives()) + elsewhere
-	mayVote := w.mayVote - btoi(t.votes()) + elsewhere
+	surviving := w.surviving - btoi(t.survives()) + w.reliable
+	mayVote := w.mayVote - btoi(t.votes()) + voting
 	down := t.saysDown(w.serving-btoi(t.servingVoter()), w.quorum)
 	if w.noList {
 		down = t.hasNoProcess() && !t.podReady()
@@ -331,7 +348,7 @@ func (w *reckoning) unsafe(o int, rule rollout.Rule) string {
 		return "the wrong rule considers it"
 	case w.noList && !t.hasNoProcess():
 		return "nobody knows who votes, and a process goes"
-	case w.volatile && w.dataWithout(o)+elsewhere < max(1, w.quorum):
+	case w.volatile && w.dataWithout(o)+w.reliable < max(1, w.quorum):
 		return "too few voters with data stay"
 	case down:
 		return w.unsafeWhenDown(t, surviving, mayVote)
@@ -346,6 +363,8 @@ func (w *reckoning) unsafeWhenDown(t class, surviving, mayVote int) string {
 		return fmt.Sprintf("a process that may vote goes, %d others could vote, quorum %d", mayVote, w.quorum)
 	case w.failing > 0 && w.settled == 0 && (!t.long || runs(t)):
 		return "the new revision is suspect, and it gets what may come back by itself"
+	case w.underWay > 0 && w.settled == 0 && t.comesBack():
+		return "a broken revision may cost a second member that would have come back by itself"
 	case w.serving > 0 || !runs(t):
 		return ""
 	case !w.longLost || w.going > 0:
@@ -438,7 +457,7 @@ func (w *reckoning) wrongTransfer(t *rollout.Transfer) string {
 	switch {
 	case t.From != id(w.leader):
 		return "leadership is taken from one that does not lead"
-	case best < 0 && t.To >= 0x900 && int(t.To-0x900) < w.outsiders:
+	case best < 0 && t.To >= 0x900 && int(t.To-0x900) < w.reliable:
 		return ""
 	case to < 0 || to >= len(w.members) || to == w.leader || !w.members[to].survives():
 		return "leadership goes to a member that does not serve or is going"
@@ -566,8 +585,8 @@ func TestNoCombinationOfMembersLeadsToAnUnsafeDecision(t *testing.T) {
 			round{n, podClasses(), false, with(func(e *environment) { e.noList = true })},
 			round{n, all, false, with(func(e *environment) { e.ghosts = 1; e.maxUnavailable = 2 })},
 			round{n, all, false, with(func(e *environment) { e.outsiders = 1; e.maxUnavailable = 3 })},
-			round{n, all, false, with(func(e *environment) { e.outsiders = 2; e.maxUnavailable = 3 })},
-			round{n, withData, false, with(func(e *environment) { e.outsiders, e.ghosts, e.volatile = 1, 1, true })},
+			round{n, all, false, with(func(e *environment) { e.outsiders, e.trusted = 2, true; e.maxUnavailable = 3 })},
+			round{n, withData, false, with(func(e *environment) { e.outsiders, e.ghosts, e.volatile, e.trusted = 1, 1, true, true })},
 		)
 	}
 	if !testing.Short() && !raceDetector {
@@ -614,7 +633,7 @@ func TestNoRuleTellsAClassFromItsRepresentative(t *testing.T) {
 		stand[c] = i
 	}
 	for _, e := range []environment{
-		{maxUnavailable: 1, self: noSelf}, {maxUnavailable: 2, self: 0, outsiders: 1, volatile: true},
+		{maxUnavailable: 1, self: noSelf}, {maxUnavailable: 2, self: 0, outsiders: 1, trusted: true, volatile: true},
 		{maxUnavailable: 1, self: noSelf, ghosts: 1, volatile: true},
 	} {
 		for n := 1; n <= 3; n++ {

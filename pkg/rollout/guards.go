@@ -47,16 +47,23 @@ var notServingGuards = []guardFunc{mayVote, quorumPatience, revisionSuspect, dat
 var servingGuards = []guardFunc{quorumFloor, unavailableBudget, canary, endpointFloor, caughtUp, dataSurvives, hostGates}
 
 // votersKnown: without a member list quorum counts as lost. Only a pod whose
-// container is dead may go then: no process of it can be voting.
+// container is dead may go then: no process of it can be voting. A list that one member
+// keeps may be an old one: it is good enough for what is down, but a member that serves goes
+// only when a quorum of the voters that it names have the same.
 func votersKnown(a *Assessment, c *Seat) Verdict {
-	if a.state.Etcd.Known {
-		return passed(GuardVotersUnknown, "voters in the member list: %d", a.Voters)
+	etcd := &a.state.Etcd
+	switch {
+	case !etcd.Known:
+		v := verdict(GuardVotersUnknown, c.Liveness == Dead, "no member answers with a member list, so the voters are unknown")
+		if etcd.Detail != "" {
+			v.text = "; " + etcd.Detail
+		}
+		return v
+	case !etcd.Linearizable && c.Evidence != Down:
+		return verdict(GuardVotersUnknown, etcd.Agreeing >= a.Quorum,
+			"the member list is one member's own, and %d of its %d voters return the same voters, quorum %d", etcd.Agreeing, a.Voters, a.Quorum)
 	}
-	v := verdict(GuardVotersUnknown, c.Liveness == Dead, "no member answers with a member list, so the voters are unknown")
-	if why := a.state.Etcd.Detail; why != "" {
-		v.text = "; " + why
-	}
-	return v
+	return passed(GuardVotersUnknown, "voters in the member list: %d", a.Voters)
 }
 
 // mayVote: while some member serves, a quorum exists, and it may include members
@@ -76,12 +83,12 @@ func mayVote(a *Assessment, c *Seat) Verdict {
 	case c.Liveness == Dead:
 		return passed(GuardMayVote, "the container is dead, no process votes")
 	}
-	if serving := a.servingWithout(c); serving >= a.Quorum {
-		return passed(GuardMayVote, "%d of %d voters serve, quorum %d is reached without this one", serving, a.Voters, a.Quorum)
+	if left := a.survivorsWithout(c); left >= a.Quorum {
+		return passed(GuardMayVote, "%d of %d voters serve, quorum %d is reached without this one", left, a.Voters, a.Quorum)
 	}
-	left := a.servingElsewhere(c)
+	left := a.votingElsewhere(c)
 	for i := range a.Seats {
-		if s := &a.Seats[i]; s.Voter && s != c && !s.Going() && (s.Evidence == Serving || s.Evidence == Down && runs(s.Pod)) {
+		if s := &a.Seats[i]; s != c && (s.survives() || s.Voter && !s.Going() && s.Evidence == Down && runs(s.Pod)) {
 			left++
 		}
 	}
@@ -118,34 +125,38 @@ func quorumPatience(a *Assessment, c *Seat) Verdict {
 	return passed(GuardQuorumPatience, "quorum has been lost for more than %d s and nothing is coming up", patience)
 }
 
-// revisionSuspect: while an updated pod is failing and none has settled, the new
-// revision itself is suspect. A member whose node just rebooted comes back by
-// itself on the old revision, so only one that stays down is given to the new one.
+// revisionSuspect: until one pod of the new revision has settled, nothing is known in its
+// favour, and while one of them is failing it is suspect. A member whose node just rebooted
+// comes back by itself on the old revision. So as long as a pod is under way to the new one,
+// none follows that may come back: no process that runs, and nothing that has been down for
+// less than settleTimeout. A broken revision then costs at most one member that served or
+// would have come back. What a kubelet has tried to start and backs off from does not come
+// back by itself; it waits only while the revision fails.
 func revisionSuspect(a *Assessment, c *Seat) Verdict {
-	failing, settled := 0, 0
-	for i := range a.Seats {
-		if a.failing(&a.Seats[i]) {
-			failing++
-		}
-		if a.Seats[i].Settled {
-			settled++
-		}
+	t, backsOff := a.trial, c.Liveness == Dead && c.Pod.Etcd.State == ContainerWaiting
+	switch {
+	case t.underWay == 0 || t.settled > 0:
+		return passed(GuardRevisionSuspect, "pods of the new revision under way: %d, settled: %d", t.underWay, t.settled)
+	case t.failing == 0 && backsOff:
+		return passed(GuardRevisionSuspect, "no pod of the new revision has settled yet (under way: %d), but this one does not come back by itself", t.underWay)
+	case t.failing == 0 && c.Liveness == Alive:
+		return verdict(GuardRevisionSuspect, false, "no pod of the new revision has settled yet (under way: %d), and this process runs", t.underWay)
+	case c.Liveness == Alive:
+		return verdict(GuardRevisionSuspect, false, "the new revision is suspect (updated pods failing: %d, settled: 0), and this process runs", t.failing)
 	}
-	if failing == 0 || settled > 0 {
-		return passed(GuardRevisionSuspect, "updated pods failing: %d, settled: %d", failing, settled)
-	}
-	patience := int(a.policy.SettleTimeout.Seconds())
-	if c.Liveness == Alive {
-		return verdict(GuardRevisionSuspect, false, "the new revision is suspect (updated pods failing: %d, settled: 0), and this process runs", failing)
-	}
-	down := a.Age(c.Pod.UID, NotRunningSeen)
-	if c.Liveness == Dead {
+	down, patience := a.Age(c.Pod.UID, NotRunningSeen), int(a.policy.SettleTimeout.Seconds())
+	if backsOff {
 		// A crash loop runs for a moment between its restarts, and backs off for at most as
 		// long as settleTimeout: it would never be old enough.
 		down = max(down, a.Age(c.Pod.UID, RestartingSeen))
 	}
+	if t.failing == 0 {
+		return verdict(GuardRevisionSuspect, down >= a.policy.SettleTimeout,
+			"no pod of the new revision has settled yet (under way: %d); this one may come back by itself, and has been down for %d s of %d s",
+			t.underWay, int(down.Seconds()), patience)
+	}
 	return verdict(GuardRevisionSuspect, down >= a.policy.SettleTimeout,
-		"the new revision is suspect (updated pods failing: %d, settled: 0); this one has been down for %d s of %d s", failing, int(down.Seconds()), patience)
+		"the new revision is suspect (updated pods failing: %d, settled: 0); this one has been down for %d s of %d s", t.failing, int(down.Seconds()), patience)
 }
 
 // dataSurvives: where the data dies with the pod, a removal must leave a quorum of
@@ -166,16 +177,17 @@ func dataSurvives(a *Assessment, c *Seat) Verdict {
 			holding++
 		}
 	}
-	holding += a.servingElsewhere(c)
+	holding += len(a.trusted)
 	return verdict(GuardDataSurvives, a.Quorum > 0 && holding >= a.Quorum,
 		"the data volume is not persistent: removing this one leaves %d of %d voters with data, quorum %d", holding, a.Voters, a.Quorum)
 }
 
 // quorumFloor: the serving voters without this one and without everything already
-// going must still be a quorum. The voters are etcd's, so ghosts and external
-// members count (OpenShift's quorum protection counts learners too: wrong).
+// going must still be a quorum. The voters are etcd's, so ghosts and members elsewhere
+// count among them (OpenShift's quorum protection counts learners too: wrong); who stays is
+// only who is ours to keep, or trusted: a voter elsewhere may be taken at the same moment.
 func quorumFloor(a *Assessment, c *Seat) Verdict {
-	left := a.servingWithout(c)
+	left := a.survivorsWithout(c)
 	switch {
 	case a.Quorum == 0:
 		return verdict(GuardQuorumFloor, false, "the voters are unknown, so there is no quorum to be sure of")
@@ -184,8 +196,17 @@ func quorumFloor(a *Assessment, c *Seat) Verdict {
 	case a.Voters == 2 && c.Voter && c.Evidence == Serving:
 		return verdict(GuardQuorumFloor, false, "2 voters need both: removing one leaves %d, quorum %d; add a third member or make it one", left, a.Quorum)
 	}
-	return verdict(GuardQuorumFloor, left >= a.Quorum,
-		"%d of %d voters serve, quorum %d, removing this one leaves %d", a.Serving, a.Voters, a.Quorum, left)
+	format := "%d of %d voters serve, quorum %d, removing this one leaves %d"
+	switch {
+	case left >= a.Quorum || a.untrusted == 0:
+	case a.unmatched > 0:
+		return verdict(GuardQuorumFloor, false, format+"; the mapping has failed: pods of ours that match no member: %d, "+
+			"so no member elsewhere is counted on", a.Serving, a.Voters, a.Quorum, left, a.unmatched)
+	default:
+		return verdict(GuardQuorumFloor, false, format+"; voters without a pod in our ordinals, which may go at any time, are not counted on: %d",
+			a.Serving, a.Voters, a.Quorum, left, a.untrusted)
+	}
+	return verdict(GuardQuorumFloor, left >= a.Quorum, format, a.Serving, a.Voters, a.Quorum, left)
 }
 
 // unavailableBudget counts our own ordinals only: members that do not serve, pods
@@ -209,24 +230,15 @@ func unavailableBudget(a *Assessment, c *Seat) Verdict {
 
 // canary: the first pod of a revision goes alone, so that a broken revision costs
 // one member even where the budget would allow more.
-func canary(a *Assessment, c *Seat) Verdict {
-	settled, underWay := 0, 0
-	for i := range a.Seats {
-		s := &a.Seats[i]
-		switch {
-		case s.Settled:
-			settled++
-		case s != c && (s.Going() || !s.Outdated):
-			underWay++
-		}
-	}
-	if settled > 0 {
-		return passed(GuardCanary, "settled pods of the new revision: %d", settled)
-	}
-	if underWay == 0 {
+func canary(a *Assessment, _ *Seat) Verdict {
+	switch t := a.trial; {
+	case t.settled > 0:
+		return passed(GuardCanary, "settled pods of the new revision: %d", t.settled)
+	case t.underWay == 0:
 		return passed(GuardCanary, "the first pod of the new revision")
+	default:
+		return verdict(GuardCanary, false, "the first pod of the new revision goes alone and has not settled yet (under way: %d)", t.underWay)
 	}
-	return verdict(GuardCanary, false, "the first pod of the new revision goes alone and has not settled yet (under way: %d)", underWay)
 }
 
 // endpointFloor: clients reach etcd through a Service that lists only Ready pods,
@@ -255,32 +267,24 @@ func endpointFloor(a *Assessment, c *Seat) Verdict {
 // are too few of them altogether is for [GuardQuorumFloor] to say.
 func caughtUp(a *Assessment, c *Seat) Verdict {
 	close, unknown, worst := 0, 0, uint64(0)
-	count := func(m *Member) {
+	for _, m := range a.survivors {
+		if m == c.Member {
+			continue
+		}
 		lag, known := a.lag(m)
 		switch {
 		case !known:
 			unknown++
-			return
+			continue
 		case lag < a.policy.MaxLag:
 			close++
 		}
 		worst = max(worst, lag)
 	}
-	for _, m := range a.External {
-		if m.Probe.Read == Answered {
-			count(m)
-		}
-	}
-	close = max(0, close-a.strays(c)) // The ones that go may be the ones that are close.
-	for i := range a.Seats {
-		if s := &a.Seats[i]; s != c && s.Voter && !s.Going() && s.Evidence == Serving {
-			count(s.Member)
-		}
-	}
-	left := a.servingWithout(c)
+	left := a.survivorsWithout(c)
 	switch pass := close >= min(left, a.Quorum); {
 	case left == 0:
-		return passed(GuardCaughtUp, "no other voter serves, so none could lag")
+		return passed(GuardCaughtUp, "no other voter that serves is counted on, so none could lag")
 	case unknown > 0:
 		v := verdict(GuardCaughtUp, pass, "%d of %d voters that would stay are known to be less than %d entries behind, quorum %d; no status of %d",
 			close, left, int(a.policy.MaxLag), a.Quorum, unknown)
@@ -374,40 +378,21 @@ func verdict(g Guard, pass bool, format string, n ...int) Verdict {
 
 func passed(g Guard, format string, n ...int) Verdict { return verdict(g, true, format, n...) }
 
-// servingWithout counts the serving voters that stay when c goes, and without
-// everything that is already going.
-func (a *Assessment) servingWithout(c *Seat) int {
-	left := 0
-	for i := range a.Seats {
-		if s := &a.Seats[i]; s != c && s.Voter && !s.Going() && s.Evidence == Serving {
-			left++
-		}
-	}
-	return left + a.servingElsewhere(c)
-}
+// survivorsWithout counts the survivors that stay when c goes.
+func (a *Assessment) survivorsWithout(c *Seat) int { return len(a.survivors) - btoi(c.survives()) }
 
-// servingElsewhere counts the voters without a seat that serve and stay when c goes.
-func (a *Assessment) servingElsewhere(c *Seat) int {
-	serving := 0
-	for _, m := range a.External {
-		if m.Probe.Read == Answered {
-			serving++
-		}
-	}
-	return max(0, serving-a.strays(c))
-}
-
-// strays counts the pods among c and those terminating to which no member could be
-// matched, by name or URL. Each may run one of the voters without a seat, which is then no
-// survivor of its own pod. (A pod that is missing runs nothing.)
-func (a *Assessment) strays(c *Seat) int {
-	n := 0
+// votingElsewhere counts the voters without a seat that serve, and so vote, when c goes:
+// whether they may be relied on for longer is another question. c and every pod that
+// terminates may run one of them where no member could be matched to it. (A pod that is
+// missing runs nothing.)
+func (a *Assessment) votingElsewhere(c *Seat) int {
+	voting := len(a.trusted) + a.untrusted
 	for i := range a.Seats {
 		if s := &a.Seats[i]; s.Member == nil && s.Pod != nil && (s == c || s.Pod.Terminating) {
-			n++
+			voting--
 		}
 	}
-	return n
+	return max(0, voting)
 }
 
 // unavailable is true for a seat that counts against the budget. A learner never

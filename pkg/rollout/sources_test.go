@@ -148,7 +148,8 @@ func TestDEP07TheStepsOfACycle(t *testing.T) {
 		{"step 2, first: dead, of every kind", cluster(7, waitingFor("ImagePullBackOff", 4), starting(5), alive(6)), "delete etcd-4"},
 		{"step 2, second: transient or starting", cluster(7, starting(5), alive(6)), "delete etcd-5"},
 		{"step 2, third: alive but not ready", cluster(7, alive(6)), "delete etcd-6"},
-		{"step 2 does not wait for the one replaced before", cluster(7, updated(4), starting(4), alive(6)), "delete etcd-6"},
+		{"step 2 does not wait for the one replaced before", cluster(7, updated(4), starting(4), dead(6)), "delete etcd-6"},
+		{"step 2 waits before a process that runs gets a revision of which nothing has settled", cluster(7, updated(4), starting(4), alive(6)), "wait UpdatedPending"},
 		{"step 2 never selects what is updated", cluster(7, updated(4), dead(4)), "hold UpdatedFailing"},
 		{"step 3: an updated pod that does not participate yet", cluster(3, updated(2), starting(2)), "wait UpdatedPending"},
 		{"step 4, first: a follower", cluster(3, leads(2)), "delete etcd-1"},
@@ -187,7 +188,7 @@ func TestDEP07DepartureMayVoteKeepsTheMemberThatMakesTheQuorum(t *testing.T) {
 		voting   int
 	}{
 		{"it is kept, and two of three vote", overriding(), []string{"delete etcd-1", "wait UpdatedPending"}, 2},
-		{"overridden it goes, and one of three votes: quorum is lost", overriding(rollout.GuardMayVote), []string{"delete etcd-1", "delete etcd-2", "wait UpdatedPending"}, 1},
+		{"overridden it goes, and one of three votes: quorum is lost", overriding(rollout.GuardMayVote, rollout.GuardRevisionSuspect), []string{"delete etcd-1", "delete etcd-2", "wait UpdatedPending"}, 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := cluster(3, dead(1), alive(2), tc.override)
@@ -224,7 +225,7 @@ func TestDEP07DepartureQuorumPatienceLetsABlipEndByItself(t *testing.T) {
 		running  int
 	}{
 		{"every process outlives the blip and serves when it ends", overriding(), 3},
-		{"overridden none is left: the blip has become an outage", overriding(rollout.GuardQuorumPatience), 0},
+		{"overridden none is left: the blip has become an outage", overriding(rollout.GuardQuorumPatience, rollout.GuardRevisionSuspect), 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := cluster(3, alive(0, 1, 2), tc.override)

@@ -145,6 +145,15 @@ func waitingFor(reason string, ordinals ...int) change {
 
 func dead(ordinals ...int) change { return waitingFor("CrashLoopBackOff", ordinals...) }
 
+// exited: the container has ended, for longer than deadAfter.
+func exited(ordinals ...int) change {
+	return func(w *world) {
+		w.with(alive(ordinals...), aged(rollout.TerminatedSeen, w.policy.DeadAfter, ordinals...), each(ordinals, func(w *world, o int) {
+			w.pod(o).Etcd.State, w.pod(o).Etcd.Reason = rollout.ContainerTerminated, "Error"
+		}))
+	}
+}
+
 func starting(ordinals ...int) change { return waitingFor("ContainerCreating", ordinals...) }
 
 // unknown: etcd does not answer, but the kubelet says that all is well.
@@ -171,6 +180,42 @@ func missing(ordinals ...int) change {
 func learner(ordinals ...int) change {
 	return each(ordinals, func(w *world, o int) { w.member(o).Learner = true })
 }
+
+// settledLearner adds an updated learner that has settled: so the new revision is not in doubt.
+func settledLearner() change {
+	return func(w *world) {
+		o := len(w.state.Pods)
+		for w.state.Set.Replicas > o {
+			o++
+		}
+		w.state.Set.Replicas = o + 1
+		w.state.Pods = append(w.state.Pods, healthyPod(o, newRev, 1))
+		w.state.Etcd.Members = append(w.state.Etcd.Members, rollout.Member{
+			ID: id(o), Name: name(o), Learner: true, Probe: rollout.Probe{Read: rollout.Answered, Status: &rollout.Status{Term: term, Index: index, Applied: index}},
+		})
+	}
+}
+
+// answeredAt: these answered their reads at the raft term, the others at the newest.
+func answeredAt(at uint64, ordinals ...int) change {
+	return func(w *world) {
+		for i := range w.state.Etcd.Members {
+			w.state.Etcd.Members[i].Probe.ReadTerm = term
+		}
+		w.with(each(ordinals, func(w *world, o int) { w.member(o).Probe.ReadTerm = at }))
+	}
+}
+
+// localList: the list is one member's own, and so many voters have the same.
+func localList(agreeing int) change {
+	return func(w *world) { w.state.Etcd.Linearizable, w.state.Etcd.Agreeing = false, agreeing }
+}
+
+func trusting(members ...string) change {
+	return func(w *world) { w.policy.TrustedMembers = members }
+}
+
+func startAt(ordinal int) change { return func(w *world) { w.state.Set.Start = ordinal } }
 
 func behind(entries uint64, ordinals ...int) change {
 	return each(ordinals, func(w *world, o int) { w.member(o).Probe.Status.Applied = index - entries })

@@ -112,6 +112,7 @@ func PodFacts(p *corev1.Pod, set rollout.Set, names Names) rollout.Pod {
 		}
 	}
 	pod.NeverReady = neverReady(p)
+	pod.NoEtcdContainer = !declares(p, names.EtcdContainer)
 	if !declares(p, names.SidecarContainer) {
 		pod.Sidecar = rollout.Container{State: rollout.ContainerRunning, Ready: true} // Nothing that could be sick.
 	}

@@ -156,7 +156,7 @@ func (m *Model) observation(q question) rollout.State {
 		Set: rollout.Set{
 			Name: "etcd", UID: "set", Replicas: m.Members, OnDelete: true, Generation: 1, ObservedGeneration: 1, UpdateRevision: newRevision,
 		},
-		Etcd: rollout.Membership{ClusterID: 1},
+		Etcd: rollout.Membership{ClusterID: 1, Linearizable: true},
 	}
 	for i := range m.Members {
 		look := q.looks[i] &^ outdatedBit
