@@ -12,7 +12,6 @@ import (
 	"github.com/quorate/quorate/pkg/record"
 	"github.com/quorate/quorate/pkg/report"
 	"github.com/quorate/quorate/pkg/rollout"
-	"github.com/quorate/quorate/pkg/workload"
 )
 
 // account is what this process tells of itself, in every way: log, Lease, events,
@@ -139,23 +138,27 @@ func (a *account) done(e report.Entry, podUID string) {
 }
 
 // removed tells how a removal ended.
-func (a *account) removed(d rollout.Decision, i record.Intent, err error) {
-	outcome := report.OutcomeDone
-	switch o := record.OutcomeOf(err); {
-	case err == nil:
-	case workload.Blocked(err):
+func (a *account) removed(d rollout.Decision, i record.Intent, o record.Outcome, blocked bool) {
+	outcome := report.OutcomeUnclear
+	switch {
+	case blocked:
 		outcome = report.OutcomeBlocked
+	case o == record.Done:
+		outcome = report.OutcomeDone
 	case o == record.Refused:
 		outcome = report.OutcomeRefused
 	case o == record.Failed:
 		outcome = report.OutcomeFailed
-	default:
-		outcome = report.OutcomeUnclear
 	}
 	a.metrics.Removal(string(d.Rule), outcome)
-	if err == nil {
+	if o == record.Done {
 		a.done(report.Entry{What: report.Removed, Pod: i.Pod, Rule: string(d.Rule), Revision: i.Revision, Reason: d.Reason(), Overridden: report.Overridden(d)}, i.UID)
 	}
+}
+
+// blocked counts an eviction that a PodDisruptionBudget refuses before it is sent.
+func (a *account) blocked(d rollout.Decision) {
+	a.metrics.Removal(string(d.Rule), report.OutcomeBlocked)
 }
 
 // foundRemoved tells that a removal has taken effect whose end nobody saw.

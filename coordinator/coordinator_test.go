@@ -26,8 +26,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // The tests of the loop run production code, a real etcd client and all, in a bubble
 // whose clock jumps; only the servers are small. All times are the bubble's.
 
+// Pods are deleted, which is one request; what is about evictions says so.
 func config(k *kube, changes ...func(*Config)) Config {
+	policy := rollout.DefaultPolicy()
+	policy.Removal = rollout.RemoveByDelete
 	cfg := Config{
+		Policy:    policy,
 		Namespace: "ns", StatefulSet: "etcd", Dial: k.etcd.Dial, Endpoints: []string{k.etcd.URL(0)},
 		StatefulSets: k, Pods: kubePods{k}, Leases: kubeLeases{k},
 	}

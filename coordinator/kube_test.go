@@ -66,6 +66,8 @@ type kube struct {
 	promoteErr error
 	// told are the Kubernetes events, in order.
 	told []string
+	// budget, where set, answers for a PodDisruptionBudget; nil allows the eviction.
+	budget func() error
 	// stuck keeps successors from ever becoming ready.
 	stuck bool
 }
@@ -219,7 +221,21 @@ func ready(d time.Duration) chan struct{} {
 	return c
 }
 
-func (k kubePods) EvictV1(context.Context, *policyv1.Eviction) error { return errors.ErrUnsupported }
+// EvictV1 asks the budget, if there is one. A dry run ends there.
+func (k kubePods) EvictV1(ctx context.Context, e *policyv1.Eviction) error {
+	k.mu.Lock()
+	budget := k.budget
+	k.mu.Unlock()
+	if budget != nil {
+		if err := budget(); err != nil {
+			return err
+		}
+	}
+	if len(e.DeleteOptions.DryRun) > 0 {
+		return nil
+	}
+	return k.Delete(ctx, e.Name, *e.DeleteOptions)
+}
 
 // kubeLeases holds the one Lease of the record.
 type kubeLeases struct{ *kube }

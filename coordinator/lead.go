@@ -407,6 +407,13 @@ func (l *leader) observe(ctx context.Context) record.Observed {
 	}
 	l.follow(ctx, selector)
 	d := rollout.Decide(state, l.cfg.Policy)
+	if d.Action == rollout.Remove && d.Method == rollout.RemoveByEviction {
+		if state.RefusedEviction, err = l.askBudget(ctx, d); err != nil {
+			l.note(ctx, "the pod cannot be evicted", err)
+			return record.Observed{Outcome: record.Failed}
+		}
+		d = rollout.Decide(state, l.cfg.Policy)
+	}
 	l.etcd, l.decision = state.Etcd, d
 	o := l.plan(record.Observed{Outcome: record.Done, Begun: l.begun, Lease: r}, state.Set.UpdateRevision, peers)
 	if o.Plan == record.PlanFinish && d.Action == rollout.Complete {
@@ -490,7 +497,6 @@ func (l *leader) gather(ctx context.Context) (rollout.State, record.Lease, strin
 	l.account.about(l.cfg.Namespace, o.Set)
 	state := rollout.State{
 		Set: o.Set, Pods: o.Pods, Self: l.self.Pod, FailedTransfers: l.memory.failedTransfers, Controls: record.Controls(lease),
-		RefusedEvictions: l.memory.refused(time.Now()),
 	}
 	if o.Set.OnDelete {
 		var merr error
@@ -506,36 +512,69 @@ func (l *leader) gather(ctx context.Context) (rollout.State, record.Lease, strin
 		return rollout.State{}, record.Lease{}, "", err
 	}
 	state.Ages = l.memory.ages(time.Now(), rollout.Assess(state, l.cfg.Policy).Sightings())
+	state.RefusedEviction = l.memory.refused(time.Now())
 	return state, record.Parse(lease), o.Selector, nil
+}
+
+// askBudget is part of the observation: it asks whether the eviction that was decided on would
+// be granted. So an eviction that is refused, and tried again and again, never stands on record
+// and changes no pod. An error says that nobody may evict; what else keeps the answer from us
+// shows when the eviction is sent.
+func (l *leader) askBudget(ctx context.Context, d rollout.Decision) (rollout.Refusal, error) {
+	t := d.Target
+	err := l.workload.AskBudget(ctx, l.seen, t.Pod, t.UID, t.ResourceVersion)
+	if refusal, refused := workload.RefusalOf(err, l.seen.Set.Replicas); refused {
+		l.log.WithError(err).Debug("an eviction would be refused")
+		l.account.blocked(d)
+		return l.memory.refuse(time.Now(), refusal), nil
+	}
+	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+		return rollout.Refusal{}, err
+	}
+	return rollout.Refusal{}, nil
 }
 
 // remove sends a removal that stands on record.
 func (l *leader) remove(ctx context.Context, e record.Remove) record.Outcome {
 	removing, cancel := context.WithDeadline(ctx, l.started.Add(e.Deadline))
 	defer cancel()
-	err := l.workload.Remove(removing, e.Intent)
+	err := l.workload.Remove(removing, l.seen, e.Intent)
 	outcome := record.OutcomeOf(err)
+	refusal, refused := workload.RefusalOf(err, l.seen.Set.Replicas)
+	if refused {
+		outcome = record.Failed // Also where the API server says so by a 500.
+	}
 	l.unclear = outcome == record.Unclear
-	l.account.removed(l.decision, e.Intent, err)
+	l.account.removed(l.decision, e.Intent, outcome, refused)
 	log := l.log.WithFields(logrus.Fields{"pod": e.Intent.Pod, "uid": e.Intent.UID})
 	switch {
 	case err == nil:
 		l.faults.clear()
+		l.memory.evicted()
 		log.Info("pod removed")
 		// Our own pod takes the etcd with it over which the lock can be released.
 		l.leaving = e.Intent.Pod == l.self.Pod
 		l.over = l.leaving
+	case refused:
+		// No fault of ours: the decision says what it waits for, and asks again in a while.
+		l.memory.refuse(time.Now(), refusal)
+		log.WithError(err).Debug("the eviction was refused")
 	case outcome == record.Refused:
 		// It is not the pod that was decided on any more: decide anew.
 		log.WithError(err).Info("the removal was refused")
-	case workload.Blocked(err):
-		// No fault of ours: the decision says what it waits for, and asks again in a while.
-		l.memory.refuse(time.Now(), e.Intent.UID, words(err))
-		log.WithError(err).Debug("the eviction was refused")
+		l.charged(e.Intent)
 	default:
+		l.charged(e.Intent)
 		l.note(ctx, "the pod cannot be removed", err)
 	}
 	return outcome
+}
+
+// charged notes that a budget may be charged for an eviction of which no effect is known.
+func (l *leader) charged(i record.Intent) {
+	if i.Operation == record.Evict {
+		l.memory.charged = time.Now()
+	}
 }
 
 // moveLeader counts what fails: after two failures the pod goes anyway.
@@ -604,6 +643,9 @@ func (l *leader) wait(ctx context.Context, failed bool) {
 	}
 	if l.awaits > 0 {
 		interval = min(interval, firstLineUpLook<<min(l.awaits-1, 10))
+	}
+	if r := l.memory.refusal; r != nil && l.decision.Guard == rollout.GuardDisruptionBudget {
+		interval = max(min(interval, time.Until(r.until)), shortRest)
 	}
 	// The record has to be renewed in time: when the renewal is due, a cycle in which members
 	// hang may still be to come before it is.
@@ -681,10 +723,14 @@ func (l *leader) unfollow() {
 	}
 }
 
-// tell says what was seen and decided. An eviction that is tried again after it was refused
-// does not end the wait for it.
+// tell says what was seen and decided, but not that an eviction is refused for a moment, as
+// happens when the budget has not noticed yet that a pod has become Ready. Nor does an eviction
+// that is tried again end the wait for it.
 func (l *leader) tell(state rollout.State) {
-	if d := l.decision; d.Action == rollout.Remove && l.memory.wasRefused(d.Target.UID) {
+	switch d := l.decision; {
+	case d.Guard == rollout.GuardDisruptionBudget && !l.memory.refusedForLong():
+		return
+	case d.Action == rollout.Remove && d.Method == rollout.RemoveByEviction && l.memory.refusedForLong():
 		return
 	}
 	l.account.decided(report.Sight{
@@ -700,19 +746,4 @@ func (l *leader) name() string {
 		return l.self.Pod
 	}
 	return l.protocol.Identity
-}
-
-// words are what the API server said, without what client-go says around it.
-func words(err error) string {
-	var status apierrors.APIStatus
-	if errors.As(err, &status) {
-		text := status.Status().Message
-		if d := status.Status().Details; d != nil {
-			for _, cause := range d.Causes {
-				text += " " + cause.Message
-			}
-		}
-		return text
-	}
-	return err.Error()
 }

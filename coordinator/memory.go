@@ -15,14 +15,16 @@ type memory struct {
 	failedTransfers map[uint64]int
 	// unknownSince is since when a seat has been Unknown without a break.
 	unknownSince map[string]time.Time
-	// refusals are the evictions that were refused, by the pod's UID.
-	refusals map[string]refusal
+	// refusal is the last eviction that was refused, nil while nothing is known against one.
+	refusal *refusal
+	// charged is when an eviction of ours last failed in a way that may have charged a budget.
+	charged time.Time
 	// ownNextSince is since when our own pod has been the next to go.
 	ownNextSince time.Time
 }
 
 func newMemory() *memory {
-	return &memory{since: map[rollout.Sighting]time.Time{}, failedTransfers: map[uint64]int{}, unknownSince: map[string]time.Time{}, refusals: map[string]refusal{}}
+	return &memory{since: map[rollout.Sighting]time.Time{}, failedTransfers: map[uint64]int{}, unknownSince: map[string]time.Time{}}
 }
 
 // ages notes what was seen now, forgets what was not, and returns how long each has
@@ -41,39 +43,71 @@ func (m *memory) ages(now time.Time, seen []rollout.Sighting) map[rollout.Sighti
 	return ages
 }
 
-// refusal is an eviction that was refused, and until when it is not asked for again.
+// refusal is an eviction that was refused, and until when none is asked for again.
 type refusal struct {
-	words string
-	until time.Time
-	pause time.Duration
+	rollout.Refusal
+	at, until time.Time
+	pause     time.Duration
 }
 
 // An eviction that was refused is asked for again after a while, which doubles: a budget
-// frees within seconds when pods come back, and within minutes when people do.
+// frees within seconds when pods come back, and within minutes when people do. Where a pod has
+// just become Ready, the disruption controller frees it a moment later.
 const (
-	evictAgain        = 2 * time.Second
-	longestEvictAgain = 30 * time.Second
+	evictSoon, justReady = 100 * time.Millisecond, 5 * time.Second
+	evictAgain           = 2 * time.Second
+	longestEvictAgain    = 30 * time.Second
+	// chargedFor is how long a budget stays charged for an eviction that had no effect
+	// (DeletionTimeout in Kubernetes' disruption controller).
+	chargedFor = 2 * time.Minute
 )
 
-func (m *memory) refuse(now time.Time, uid, words string) {
-	pause := min(max(2*m.refusals[uid].pause, evictAgain), longestEvictAgain)
-	m.refusals[uid] = refusal{words: words, until: now.Add(pause), pause: pause}
+// refuse notes a refusal, and returns what there is to say of it.
+func (m *memory) refuse(now time.Time, said rollout.Refusal) rollout.Refusal {
+	pause := evictAgain
+	switch {
+	case m.refusal != nil:
+		pause = min(2*m.refusal.pause, longestEvictAgain)
+	case now.Sub(m.lastReady()) < justReady:
+		pause = evictSoon
+	}
+	if !said.Lasting && !m.charged.IsZero() && now.Sub(m.charged) < chargedFor {
+		said.Words += " (it may still be charged for an eviction of ours that had no effect; that ends within two minutes)"
+	}
+	m.refusal = &refusal{Refusal: said, at: now, until: now.Add(pause), pause: pause}
+	return said
 }
 
-// refused are the last words on the pods that are not to be evicted again yet.
-func (m *memory) refused(now time.Time) map[string]string {
-	words := map[string]string{}
-	for uid, r := range m.refusals {
-		if now.Before(r.until) {
-			words[uid] = r.words
+// refused is what was said last, while it is too early to ask again. It is void once another
+// pod has become Ready.
+func (m *memory) refused(now time.Time) rollout.Refusal {
+	switch {
+	case m.refusal == nil:
+	case m.lastReady().After(m.refusal.at):
+		m.refusal = nil
+	case now.Before(m.refusal.until):
+		return m.refusal.Refusal
+	}
+	return rollout.Refusal{}
+}
+
+// evicted notes that an eviction has taken effect.
+func (m *memory) evicted() { m.refusal, m.charged = nil, time.Time{} }
+
+// refusedForLong is false while a refusal may be over in a moment: then it is not worth a word.
+func (m *memory) refusedForLong() bool {
+	return m.refusal != nil && (m.refusal.Lasting || m.refusal.pause >= evictAgain)
+}
+
+// lastReady is when the last pod was first seen to be Ready.
+func (m *memory) lastReady() time.Time {
+	var last time.Time
+	for seen, since := range m.since {
+		if seen.Condition == rollout.ReadySeen && since.After(last) {
+			last = since
 		}
 	}
-	return words
-}
-
-func (m *memory) wasRefused(uid string) bool {
-	_, ok := m.refusals[uid]
-	return ok
+	return last
 }
 
 // unknown returns the pod that has been Unknown for longer than the patience, if any.

@@ -203,6 +203,7 @@ func slowly(d time.Duration, requests ...string) answerFunc {
 // Names of requests. Those of etcd are its methods' own.
 const (
 	getSet, listPods, readPod, getLease = "get the StatefulSet", "list the pods", "read a pod", "get the Lease"
+	asksBudget                          = "ask the budget"
 	// What a write of the Lease is for.
 	claims, records, clears, renews, tells, releases = "claim the record", "record a removal", "clear the removal", "renew the record", "tell news", "release the record"
 )
@@ -239,7 +240,11 @@ func (s stagePods) Delete(ctx context.Context, name string, o metav1.DeleteOptio
 }
 
 func (s stagePods) EvictV1(ctx context.Context, e *policyv1.Eviction) error {
-	_, err := through(ctx, s.stage, "evict "+e.Name, func() (any, error) { return nil, s.kubePods.Delete(ctx, e.Name, *e.DeleteOptions) })
+	request := "evict " + e.Name
+	if len(e.DeleteOptions.DryRun) > 0 {
+		request = asksBudget
+	}
+	_, err := through(ctx, s.stage, request, func() (any, error) { return nil, s.kubePods.EvictV1(ctx, e) })
 	return err
 }
 

@@ -396,8 +396,8 @@ var situations = []situation{
 	{"complete", "Complete - - Complete", 0, nil, with(3, func(w *world) { w.settled(0, 1, 2) })},
 	{"whole-order", "Remove etcd-main-2 - Serving", 0, []string{"--all"}, with(3, func(*world) {})},
 	{"own-pod-last-among-followers", "Remove etcd-main-1 - Serving", 0, []string{"--self=etcd-main-2"}, with(3, func(*world) {})},
-	{"evict-a-healthy-pod", "Remove etcd-main-2 - Serving", 0, []string{"--removal=evict"}, with(3, func(*world) {})},
-	{"evict-never-a-sick-pod", "Remove etcd-main-1 - Serving", 0, []string{"--removal=evict"}, with(3, func(w *world) { w.sick(1) })},
+	{"delete-a-healthy-pod", "Remove etcd-main-2 - Serving", 0, []string{"--removal=delete"}, with(3, func(*world) {})},
+	{"evict-never-a-sick-pod", "Remove etcd-main-1 - Serving", 0, nil, with(3, func(w *world) { w.sick(1) })},
 	{"crash-looping-outdated-pod", "Remove etcd-main-1 - NotServingFirst", 0, nil, with(3, func(w *world) {
 		w.stopped(1, time.Hour, "CrashLoopBackOff")
 	})},

@@ -291,10 +291,7 @@ var statusSituations = []struct {
 // evictionsRefused: a PodDisruptionBudget refuses every eviction.
 func evictionsRefused(s *report.Sight) {
 	s.Policy.Removal = rollout.RemoveByEviction
-	s.State.RefusedEvictions = map[string]string{}
-	for _, p := range s.State.Pods {
-		s.State.RefusedEvictions[p.UID] = "Cannot evict pod as it would violate the pod's disruption budget."
-	}
+	s.State.RefusedEviction = rollout.Refusal{Words: "Cannot evict pod as it would violate the pod's disruption budget."}
 }
 
 func TestStatusOfEverySituation(t *testing.T) {

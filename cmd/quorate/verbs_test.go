@@ -59,7 +59,7 @@ func TestExitCodesOfStatus(t *testing.T) {
 		code int
 		says string
 	}{
-		{"something is being done", func(t *testing.T) *world { return told(t, 3, func(*world) {}) }, nil, 0, "Remove etcd-main-2 (delete)"},
+		{"something is being done", func(t *testing.T) *world { return told(t, 3, func(*world) {}) }, nil, 0, "Remove etcd-main-2 (evict)"},
 		{"complete", func(*testing.T) *world { return with(3, complete)() }, nil, 0, "Complete"},
 		{"idle", func(*testing.T) *world {
 			return with(3, func(w *world) { w.set.Spec.UpdateStrategy.Type = appsv1.RollingUpdateStatefulSetStrategyType })()

@@ -2,7 +2,6 @@ package report
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -17,8 +16,8 @@ type Memory struct {
 	Policy Policy `json:"policy"`
 	// Ages are how long things have been seen without a break.
 	Ages []Age `json:"ages,omitempty"`
-	// RefusedEvictions are the eviction API's last words on pods, by UID.
-	RefusedEvictions map[string]string `json:"refusedEvictions,omitempty"`
+	// RefusedEviction is what the eviction API has said when it refused one just now.
+	RefusedEviction *Refusal `json:"refusedEviction,omitempty"`
 	// FailedTransfers counts leadership transfers that failed in a row, by the member's
 	// ID in hexadecimal.
 	FailedTransfers map[string]int `json:"failedTransfers,omitempty"`
@@ -47,6 +46,12 @@ type Age struct {
 	Seconds   float64 `json:"seconds"`
 }
 
+// Refusal is a [rollout.Refusal].
+type Refusal struct {
+	Words   string `json:"words"`
+	Lasting bool   `json:"lasting,omitempty"`
+}
+
 // Gate is a [rollout.Gate].
 type Gate struct {
 	Name    string `json:"name"`
@@ -67,7 +72,9 @@ func memoryOf(s Sight) *Memory {
 			MaxLag: p.MaxLag, Removal: p.Removal.String(), AllowVolatileData: p.AllowVolatileData,
 			TrustedMembers: p.TrustedMembers,
 		},
-		RefusedEvictions: maps.Clone(s.State.RefusedEvictions),
+	}
+	if r := Refusal(s.State.RefusedEviction); r.Words != "" {
+		m.RefusedEviction = &r
 	}
 	for seen, age := range s.State.Ages {
 		m.Ages = append(m.Ages, Age{UID: seen.UID, Condition: seen.Condition.String(), Seconds: age.Round(time.Millisecond).Seconds()})
@@ -102,7 +109,10 @@ func (m *Memory) Recall(s *rollout.State) bool {
 			s.Ages[rollout.Sighting{UID: a.UID, Condition: c}] = time.Duration(a.Seconds * float64(time.Second))
 		}
 	}
-	s.RefusedEvictions = m.RefusedEvictions
+	s.RefusedEviction = rollout.Refusal{}
+	if m.RefusedEviction != nil {
+		s.RefusedEviction = rollout.Refusal(*m.RefusedEviction)
+	}
 	s.FailedTransfers = map[uint64]int{}
 	for id, n := range m.FailedTransfers {
 		if member, err := strconv.ParseUint(id, 16, 64); err == nil {
@@ -131,8 +141,8 @@ func (p Policy) Of() rollout.Policy {
 	if p.MaxLag > 0 {
 		policy.MaxLag = p.MaxLag
 	}
-	if p.Removal == rollout.RemoveByEviction.String() {
-		policy.Removal = rollout.RemoveByEviction
+	if p.Removal == rollout.RemoveByDelete.String() {
+		policy.Removal = rollout.RemoveByDelete
 	}
 	policy.Partition, policy.AllowVolatileData = p.Partition, p.AllowVolatileData
 	policy.TrustedMembers = p.TrustedMembers

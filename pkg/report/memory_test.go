@@ -13,7 +13,7 @@ import (
 func TestAMemoryOutlivesTheLease(t *testing.T) {
 	policy := rollout.Policy{
 		MaxUnavailable: rollout.Amount{Number: 40, Percent: true}, Partition: 1, SettleTimeout: 90 * time.Second, DeadAfter: 3 * time.Second,
-		MaxLag: 77, Removal: rollout.RemoveByEviction, AllowVolatileData: true,
+		MaxLag: 77, Removal: rollout.RemoveByDelete, AllowVolatileData: true,
 		TrustedMembers: []string{"etcd-other-0"},
 	}
 	s := sight(0, outdated(1))
@@ -23,7 +23,7 @@ func TestAMemoryOutlivesTheLease(t *testing.T) {
 		s.State.Ages[rollout.Sighting{UID: "u1", Condition: c}] = time.Duration(c) * 1500 * time.Millisecond
 	}
 	s.State.Ages[rollout.Sighting{Condition: rollout.QuorumLostSeen}] = time.Minute
-	s.State.RefusedEvictions = map[string]string{"u1": "not now"}
+	s.State.RefusedEviction = rollout.Refusal{Words: "never", Lasting: true}
 	s.State.FailedTransfers = map[uint64]int{0x8e9e05c52164694d: 1}
 	s.State.Gates = []rollout.Gate{{Name: "Backup", Pass: true, Detail: "d", SickToo: true}}
 
@@ -35,7 +35,7 @@ func TestAMemoryOutlivesTheLease(t *testing.T) {
 	if !r.Memory.Recall(&got) {
 		t.Fatal("no memory")
 	}
-	want := rollout.State{Ages: s.State.Ages, RefusedEvictions: s.State.RefusedEvictions, FailedTransfers: s.State.FailedTransfers, Gates: s.State.Gates}
+	want := rollout.State{Ages: s.State.Ages, RefusedEviction: s.State.RefusedEviction, FailedTransfers: s.State.FailedTransfers, Gates: s.State.Gates}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got\n%+v, want\n%+v", got, want)
 	}

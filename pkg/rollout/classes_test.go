@@ -282,6 +282,9 @@ func (c class) servingVoter() bool { return c.voter() && c.answer == serves }
 
 func (c class) isGoing() bool { return c.pod == goingPod || c.pod == absent }
 
+// healthy: it serves, its sidecar is well and its pod is Ready.
+func (c class) healthy() bool { return c.answer == serves && !c.sick && c.podReady() }
+
 // survives: a serving voter that stays.
 func (c class) survives() bool { return c.servingVoter() && !c.isGoing() }
 

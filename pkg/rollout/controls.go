@@ -170,7 +170,7 @@ var overridable = []Guard{
 	GuardMayVote, GuardQuorumPatience, GuardRevisionSuspect, GuardDataSurvives,
 	GuardQuorumFloor, GuardUnavailableBudget, GuardCanary, GuardEndpointFloor,
 	GuardCaughtUp, GuardHostGates, GuardLeaderLast, GuardVotersUnknown,
-	GuardUpdatedFailing, GuardCutOff, GuardCorrupt,
+	GuardUpdatedFailing, GuardCutOff, GuardCorrupt, GuardDisruptionBudget,
 }
 
 // Overridable are the names of the guards that an operator may override, in their order.

@@ -159,8 +159,8 @@ func (a *Assessment) candidates(rule Rule) []Candidate {
 		}
 		if rule == RuleServing {
 			c.Verdicts = append(c.Verdicts, a.judge(a.leaderLast(s, followers)))
-			if a.method(s) == RemoveByEviction {
-				c.Verdicts = append(c.Verdicts, a.disruptionBudget(s))
+			if a.policy.Removal == RemoveByEviction && healthy(s) {
+				c.Verdicts = append(c.Verdicts, a.judge(a.disruptionBudget()))
 			}
 		}
 		out = append(out, c)
@@ -272,11 +272,15 @@ func (a *Assessment) remove(c *Candidate, all []Candidate) Decision {
 // method is how a pod is removed. A PodDisruptionBudget would block the removal of a sick
 // pod exactly where it is the cure, so only one in full health is ever evicted.
 func (a *Assessment) method(s *Seat) Removal {
-	if s.Evidence == Serving && !s.SidecarSick {
+	if healthy(s) && !a.overridden(GuardDisruptionBudget) {
 		return a.policy.Removal
 	}
 	return RemoveByDelete
 }
+
+// healthy is true for what a PodDisruptionBudget counts as healthy, and is: one that is not
+// Ready may be evicted only while enough others are, so its cure would have to wait for them.
+func healthy(s *Seat) bool { return s.Evidence == Serving && !s.SidecarSick && s.Pod.Ready }
 
 func moveLeader(seat *Seat, t Transfer, all []Candidate) Decision {
 	d := Decision{Action: MoveLeader, Rule: RuleHandOverLeadership, Target: targetOf(seat), Transfer: &t, Candidates: all}
@@ -309,7 +313,7 @@ func waiting(a *Assessment, all []Candidate) Decision {
 		c := &all[max(0, slices.IndexFunc(all, func(c Candidate) bool { return c.failed().Guard != GuardPartition }))]
 		v := c.failed()
 		d := Decision{Action: Hold, Rule: c.Rule, Guard: v.Guard, Candidates: all}
-		if v.Guard == GuardQuorumPatience || v.Guard == GuardUnavailableBudget || v.Guard == GuardEndpointFloor || v.Guard == GuardCaughtUp || v.Guard == GuardCanary || v.Guard == GuardLeaderLast || v.Guard == GuardDisruptionBudget {
+		if v.Guard == GuardQuorumPatience || v.Guard == GuardUnavailableBudget || v.Guard == GuardEndpointFloor || v.Guard == GuardCaughtUp || v.Guard == GuardCanary || v.Guard == GuardLeaderLast || v.Guard == GuardDisruptionBudget && !v.lasting {
 			// These clear by themselves when members recover or time passes.
 			d.Action = Wait
 		}

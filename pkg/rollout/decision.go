@@ -72,6 +72,8 @@ type Verdict struct {
 	Pass  bool
 	// Overridden: the guard would hold, but the operator overrides it.
 	Overridden bool
+	// lasting: this one does not clear by itself, although its guard mostly does.
+	lasting bool
 
 	format string
 	n      [5]int

@@ -316,8 +316,8 @@ func (w *reckoning) wrong(d *rollout.Decision) string {
 		return "a leader goes without handing over, or one that does not lead hands over"
 	case d.Action == rollout.MoveLeader:
 		return w.wrongTransfer(d.Transfer)
-	case d.Method != rollout.RemoveByDelete:
-		return "it does not delete"
+	case (d.Method == rollout.RemoveByEviction) != w.members[o].healthy():
+		return "what is in full health is not evicted, or what is not is"
 	}
 	return ""
 }

@@ -349,11 +349,20 @@ func (a *Assessment) withoutStatus() string {
 	return ""
 }
 
-// disruptionBudget: a PodDisruptionBudget has refused the eviction. It is asked for again
+// disruptionBudget: a PodDisruptionBudget has refused an eviction. One is asked for again
 // after a while, not in every cycle: a budget is not more likely to allow it for that.
-func (a *Assessment) disruptionBudget(c *Seat) Verdict {
-	if words, refused := a.state.RefusedEvictions[c.Pod.UID]; refused {
-		return Verdict{Guard: GuardDisruptionBudget, text: "the eviction was refused: " + words}
+func (a *Assessment) disruptionBudget() Verdict {
+	switch r := a.state.RefusedEviction; {
+	case a.overridden(GuardDisruptionBudget):
+		return verdict(GuardDisruptionBudget, false, "no budget is asked: the pod is deleted")
+	case r.Lasting:
+		return Verdict{
+			Guard: GuardDisruptionBudget, lasting: true,
+			text: "the eviction was refused, and waiting does not help: " + r.Words +
+				" (let one budget match the pods, and let it allow one of them to go; or remove with --removal=delete)",
+		}
+	case r.Words != "":
+		return Verdict{Guard: GuardDisruptionBudget, text: "the eviction was refused: " + r.Words}
 	}
 	return passed(GuardDisruptionBudget, "no refused eviction is known; the eviction API has the last word")
 }

@@ -21,9 +21,9 @@ type State struct {
 	// ID) that failed in a row.
 	FailedTransfers map[uint64]int
 
-	// RefusedEvictions are the eviction API's last words on pods (by UID) that it has refused
-	// to evict just now: nobody asks again before a while has passed.
-	RefusedEvictions map[string]string
+	// RefusedEviction is what the eviction API has said when it refused one just now, for
+	// whichever pod: a budget counts them all. Nobody asks again before a while has passed.
+	RefusedEviction Refusal
 
 	// Gates are the host's own checks, evaluated for this observation.
 	Gates []Gate
@@ -195,6 +195,13 @@ type Status struct {
 	Corrupt, NoSpace bool
 }
 
+// Refusal is what the eviction API says when it refuses. The zero value is none.
+type Refusal struct {
+	Words string
+	// Lasting is true where no waiting helps: as the budgets are, they never allow one.
+	Lasting bool
+}
+
 // Gate is the result of one check of the host's own, such as "the last backup
 // succeeded" (DEP-01 asks to postpone disruption while it did not).
 type Gate struct {
@@ -250,10 +257,12 @@ type Removal uint8
 
 // The two ways to remove a fully healthy pod.
 const (
-	// RemoveByDelete deletes the pod, as the StatefulSet controller itself does.
+	// RemoveByDelete deletes the pod, as the StatefulSet controller itself does. No
+	// PodDisruptionBudget is charged for it, so until the disruption controller has seen it
+	// somebody else's eviction of a second pod passes.
 	RemoveByDelete Removal = iota
-	// RemoveByEviction goes through the eviction API, so that a
-	// PodDisruptionBudget can refuse.
+	// RemoveByEviction goes through the eviction API: what charges a PodDisruptionBudget there
+	// cannot be spent twice.
 	RemoveByEviction
 )
 
@@ -276,7 +285,8 @@ type Policy struct {
 	// TrustedMembers are the names of voters without a pod in our ordinals that may be relied
 	// on as survivors. Nobody asks us before they go; so by default none is.
 	TrustedMembers []string
-	// Removal is the method for pods in full health; a sick one is always deleted.
+	// Removal is the method for pods in full health; a sick one is always deleted, for a
+	// budget would block its cure.
 	Removal Removal
 	// AllowVolatileData permits removals that leave fewer than a quorum of voters
 	// with data, where the data volume is not persistent.
@@ -296,12 +306,14 @@ const MaxTransferFailures = 2
 //     merely restarted is running again by then.
 //   - MaxLag 5000 entries: half of the log that etcd keeps for slow followers
 //     (--snapshot-count was 10000 in 3.6), so that a survivor never needs a snapshot.
+//   - Removal by eviction: a PodDisruptionBudget is the only arbiter between us and a drain.
 func DefaultPolicy() Policy {
 	return Policy{
 		MaxUnavailable: Amount{Number: 1},
 		SettleTimeout:  5 * time.Minute,
 		DeadAfter:      10 * time.Second,
 		MaxLag:         5000,
+		Removal:        RemoveByEviction,
 	}
 }
 

@@ -31,7 +31,8 @@ type world struct {
 // change is one thing that is different from a healthy cluster.
 type change func(w *world)
 
-// cluster returns n outdated pods in full health; etcd-0 leads.
+// cluster returns n outdated pods in full health; etcd-0 leads. Pods are deleted; what is
+// about evictions says so.
 func cluster(n int, changes ...change) *world {
 	w := &world{
 		state: rollout.State{
@@ -45,6 +46,7 @@ func cluster(n int, changes ...change) *world {
 		},
 		policy: rollout.DefaultPolicy(),
 	}
+	w.policy.Removal = rollout.RemoveByDelete
 	for i := range n {
 		w.state.Pods = append(w.state.Pods, healthyPod(i, oldRev, 1))
 		w.state.Etcd.Members = append(w.state.Etcd.Members, rollout.Member{
@@ -422,12 +424,12 @@ func (w *world) apply(t *testing.T, d rollout.Decision, between func(stage strin
 // evict: healthy pods go through the eviction API.
 func evict(w *world) { w.policy.Removal = rollout.RemoveByEviction }
 
-// refusedEviction: the eviction API has just refused to evict these.
-func refusedEviction(ordinals ...int) change {
-	return func(w *world) {
-		w.state.RefusedEvictions = map[string]string{}
-		for _, n := range ordinals {
-			w.state.RefusedEvictions[w.pod(n).UID] = "the budget etcd needs 2 healthy pods and has 2"
-		}
-	}
+// refusedEviction: the eviction API has just refused one.
+func refusedEviction(w *world) {
+	w.state.RefusedEviction = rollout.Refusal{Words: "the budget etcd needs 2 healthy pods and has 2"}
+}
+
+// neverEvicted: it has refused one, and no waiting helps.
+func neverEvicted(w *world) {
+	w.state.RefusedEviction = rollout.Refusal{Words: "the budget etcd needs 3 healthy pods and has 3", Lasting: true}
 }

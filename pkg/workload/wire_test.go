@@ -1,6 +1,7 @@
 package workload_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,6 +28,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/quorate/quorate/pkg/record"
+	"github.com/quorate/quorate/pkg/rollout"
 	"github.com/quorate/quorate/pkg/workload"
 )
 
@@ -131,7 +133,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.remove(w, p, decode(body).(*metav1.DeleteOptions))
 	case verb == "EVICT":
 		e := decode(body).(*policyv1.Eviction)
-		if e.Name != name || e.Namespace != "ns" {
+		if e.Name != name || e.Namespace != "" && e.Namespace != "ns" {
 			answer(w, apierrors.NewBadRequest("name in URL does not match name in Eviction object"))
 			return
 		}
@@ -169,7 +171,9 @@ func (s *server) remove(w http.ResponseWriter, p *corev1.Pod, o *metav1.DeleteOp
 		answer(w, apierrors.NewConflict(podResource, p.Name, errors.New("a precondition does not match")))
 		return
 	}
-	s.drop(p.Name)
+	if len(o.DryRun) == 0 {
+		s.drop(p.Name)
+	}
 	answer(w, &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusSuccess, Code: http.StatusOK}})
 }
 
@@ -183,6 +187,9 @@ func decode(body []byte) runtime.Object {
 }
 
 func answer(w http.ResponseWriter, err *apierrors.StatusError) {
+	if d := err.ErrStatus.Details; d != nil && d.RetryAfterSeconds > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(d.RetryAfterSeconds)))
+	}
 	write(w, int(err.ErrStatus.Code), &err.ErrStatus, schema.GroupVersionKind{Version: "v1", Kind: "Status"})
 }
 
@@ -249,12 +256,13 @@ func TestARemovalCarriesPreconditions(t *testing.T) {
 			s, w := newServer(t)
 			tc.world(s)
 			before := len(s.pods)
-			err := w.Remove(t.Context(), removal(tc.operation))
+			err := w.Remove(t.Context(), workload.Observation{}, removal(tc.operation))
 			if !slices.Equal(s.asked, tc.asked) {
 				t.Errorf("asked\n got %q\nwant %q", s.asked, tc.asked)
 			}
-			if got := record.OutcomeOf(err); got != tc.outcome || workload.Blocked(err) != tc.blocked {
-				t.Errorf("outcome %d, blocked %v: %v", got, workload.Blocked(err), err)
+			_, blocked := workload.RefusalOf(err, 3)
+			if got := record.OutcomeOf(err); got != tc.outcome || blocked != tc.blocked {
+				t.Errorf("outcome %d, blocked %v: %v", got, blocked, err)
 			}
 			if removed := len(s.pods) < before; removed != tc.removed {
 				t.Errorf("removed: %v", removed)
@@ -263,6 +271,119 @@ func TestARemovalCarriesPreconditions(t *testing.T) {
 				t.Errorf("the error does not name the pod: %v", err)
 			}
 		})
+	}
+}
+
+// A grace period of 0 takes the pod from the API while its processes run on.
+func TestNoPodIsRemovedWithoutAGracePeriod(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		grace *int64
+		// asked is the grace period that is asked for; empty: the pod's own.
+		asked string
+	}{
+		{"a pod that asks for none gets a second", ptr(int64(0)), `"gracePeriodSeconds":1`},
+		{"a pod that asks for one gets what it asks for", ptr(int64(1)), ""},
+		{"so does one that asks for more", ptr(int64(30)), ""},
+		{"and one that says nothing, which the API server defaults", nil, ""},
+	} {
+		for _, o := range []record.Operation{record.Delete, record.Evict} {
+			t.Run(tc.name+", by "+string(o), func(t *testing.T) {
+				s, w := newServer(t)
+				s.find("etcd-main-1").Spec.TerminationGracePeriodSeconds = tc.grace
+				seen, err := w.Observe(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := w.Remove(t.Context(), seen, removal(o)); err != nil {
+					t.Fatal(err)
+				}
+				asked := s.asked[len(s.asked)-1]
+				if strings.Contains(asked, "gracePeriodSeconds") != (tc.asked != "") || !strings.Contains(asked, tc.asked) {
+					t.Errorf("asked %s, want %q", asked, tc.asked)
+				}
+			})
+		}
+	}
+}
+
+// Before an eviction stands on record, a budget is asked by a dry run.
+func TestABudgetIsAskedWithoutAnyEffect(t *testing.T) {
+	refused := func(cause string) *apierrors.StatusError {
+		err := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 0)
+		err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: policyv1.DisruptionBudgetCause, Message: cause}}
+		return err
+	}
+	const said = "Cannot evict pod as it would violate the pod's disruption budget. "
+	for _, tc := range []struct {
+		name   string
+		answer *apierrors.StatusError
+		// words and lasting are what is refused; empty: nothing is.
+		words   string
+		lasting bool
+		outcome record.Outcome
+	}{
+		{"a budget that allows one", nil, "", false, record.Done},
+		{"a budget that may allow one when a pod is back", refused("The disruption budget main needs 2 healthy pods and has 2 currently"),
+			said + "The disruption budget main needs 2 healthy pods and has 2 currently", false, record.Failed},
+		{"a budget that needs all pods", refused("The disruption budget main needs 3 healthy pods and has 3 currently"),
+			said + "The disruption budget main needs 3 healthy pods and has 3 currently", true, record.Failed},
+		{"also while one of them is away", refused("The disruption budget main needs 3 healthy pods and has 2 currently"),
+			said + "The disruption budget main needs 3 healthy pods and has 2 currently", true, record.Failed},
+		{"a budget that counts other pods as well", refused("The disruption budget main needs 4 healthy pods and has 4 currently"),
+			said + "The disruption budget main needs 4 healthy pods and has 4 currently", false, record.Failed},
+		{"a budget of which the controller has nothing to say", refused("The disruption budget main does not allow evicting pods currently"),
+			said + "The disruption budget main does not allow evicting pods currently", false, record.Failed},
+		{"two budgets", &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: metav1.StatusFailure, Code: 500, Message: "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+		}}, "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.", true, record.Unclear},
+		{"a budget whose status makes no sense is no missing permission",
+			apierrors.NewForbidden(schema.GroupResource{Group: "policy", Resource: "poddisruptionbudget"}, "main", errors.New("pdb disruptions allowed is negative")),
+			`poddisruptionbudget.policy "main" is forbidden: pdb disruptions allowed is negative`, false, record.Failed},
+		{"a missing permission", apierrors.NewForbidden(podResource, "etcd-main-1", errors.New("no")), "", false, record.Failed},
+		{"a fault of the API server", apierrors.NewInternalError(errors.New("etcd")), "", false, record.Unclear},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s, w := newServer(t)
+			if tc.answer != nil {
+				s.fail["EVICT"] = tc.answer
+			}
+			err := w.AskBudget(t.Context(), workload.Observation{}, "etcd-main-1", "u1", "101")
+			got, refused := workload.RefusalOf(err, 3)
+			if want := (rollout.Refusal{Words: tc.words, Lasting: tc.lasting}); got != want || refused != (tc.words != "") {
+				t.Errorf("refused %v\n got %+v\nwant %+v", refused, got, want)
+			}
+			if o := record.OutcomeOf(err); o != tc.outcome {
+				t.Errorf("outcome %d, want %d: %v", o, tc.outcome, err)
+			}
+			const request = `EVICT etcd-main-1 {"preconditions":{"uid":"u1","resourceVersion":"101"},"dryRun":["All"]}`
+			if tc.answer == nil && !slices.Equal(s.asked, []string{request}) {
+				t.Errorf("asked %q, want %q", s.asked, request)
+			}
+			if s.find("etcd-main-1") == nil {
+				t.Error("the pod is gone")
+			}
+		})
+	}
+}
+
+// A client of Kubernetes keeps an answer with Retry-After to itself and waits: ten seconds for
+// a budget that the disruption controller has not processed yet.
+func TestABudgetThatIsBeingProcessedIsNotWaitedForInVain(t *testing.T) {
+	s, w := newServer(t)
+	s.fail["EVICT"] = apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 10)
+	err := w.AskBudget(t.Context(), workload.Observation{}, "etcd-main-1", "u1", "101")
+	got, refused := workload.RefusalOf(err, 3)
+	if !refused || got.Lasting || !strings.Contains(got.Words, "asks to come back later") {
+		t.Errorf("%v: %+v", err, got)
+	}
+	if len(s.asked) != 1 {
+		t.Errorf("asked %q", s.asked)
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if _, refused := workload.RefusalOf(w.AskBudget(ended, workload.Observation{}, "etcd-main-1", "u1", "101"), 3); refused {
+		t.Error("our own end counts as a refusal")
 	}
 }
 
@@ -343,7 +464,7 @@ func TestAfterAFenceAnOlderRemovalIsRefused(t *testing.T) {
 			if _, err := w.Fence(t.Context(), record.Pod{Name: "etcd-main-1", UID: "u1", ResourceVersion: "101"}, "epoch 7"); err != nil {
 				t.Fatal(err)
 			}
-			if err := w.Remove(t.Context(), removal(o)); record.OutcomeOf(err) != record.Refused || s.find("etcd-main-1") == nil {
+			if err := w.Remove(t.Context(), workload.Observation{}, removal(o)); record.OutcomeOf(err) != record.Refused || s.find("etcd-main-1") == nil {
 				t.Errorf("%v", err)
 			}
 		})

@@ -5,6 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http/httptrace"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -37,7 +42,8 @@ type Pods interface {
 	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
 	// Patch changes an annotation, so that an old removal is refused.
 	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (*corev1.Pod, error)
-	// EvictV1 is needed for [rollout.RemoveByEviction] only.
+	// EvictV1 evicts a pod, or asks by a dry run whether it may be. It is needed for
+	// [rollout.RemoveByEviction] only.
 	EvictV1(ctx context.Context, eviction *policyv1.Eviction) error
 }
 
@@ -63,6 +69,9 @@ type Observation struct {
 	CurrentRevision, ResourceVersion string
 	// Selector is the StatefulSet's label selector, for a watch on its pods.
 	Selector string
+
+	// abrupt are the pods, by UID, whose spec asks for a grace period of 0.
+	abrupt map[string]bool
 }
 
 // Read reads the StatefulSet and then its pods, both consistently.
@@ -77,9 +86,16 @@ func (w *Workload) Observe(ctx context.Context) (Observation, error) {
 	if err != nil {
 		return Observation{}, err
 	}
-	o := Observation{Set: SetFacts(set, w.names), Selector: selector, CurrentRevision: set.Status.CurrentRevision, ResourceVersion: set.ResourceVersion}
+	o := Observation{
+		Set: SetFacts(set, w.names), Selector: selector,
+		CurrentRevision: set.Status.CurrentRevision, ResourceVersion: set.ResourceVersion,
+		abrupt: map[string]bool{},
+	}
 	for i := range pods {
 		o.Pods = append(o.Pods, PodFacts(&pods[i], o.Set, w.names))
+		if grace := pods[i].Spec.TerminationGracePeriodSeconds; grace != nil && *grace == 0 {
+			o.abrupt[string(pods[i].UID)] = true
+		}
 	}
 	return o, nil
 }
@@ -100,23 +116,36 @@ func (w *Workload) read(ctx context.Context) (*appsv1.StatefulSet, []corev1.Pod,
 	return set, pods.Items, selector.String(), nil
 }
 
-// Remove carries out a removal that stands on record: it takes effect only on the very
-// pod that was observed, and is refused when that pod was replaced or changed in any way
-// since. The pod's own grace period applies.
-func (w *Workload) Remove(ctx context.Context, i record.Intent) error {
+// Remove carries out a removal that stands on record and was decided on the observation: it
+// takes effect only on the very pod that was observed, and is refused when that pod was
+// replaced or changed in any way since. The pod's own grace period applies, but never 0: then
+// the pod would be gone while its processes run on, and a second one with the same identity
+// could start.
+func (w *Workload) Remove(ctx context.Context, o Observation, i record.Intent) error {
+	options := o.deleteOptions(i.UID, i.ResourceVersion)
 	if i.Operation == record.Evict {
-		return w.evict(ctx, i)
+		return w.evict(ctx, i, options)
 	}
-	if err := w.pods.Delete(ctx, i.Pod, metav1.DeleteOptions{Preconditions: preconditions(i)}); err != nil {
+	if err := w.pods.Delete(ctx, i.Pod, options); err != nil {
 		return fmt.Errorf("delete pod %s (UID %s, resourceVersion %s): %w", i.Pod, i.UID, i.ResourceVersion, err)
 	}
 	return nil
 }
 
+// deleteOptions name the very pod.
+func (o Observation) deleteOptions(uid, resourceVersion string) metav1.DeleteOptions {
+	options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: (*types.UID)(&uid), ResourceVersion: &resourceVersion}}
+	if o.abrupt[uid] {
+		least := int64(1)
+		options.GracePeriodSeconds = &least
+	}
+	return options
+}
+
 // evict asks for the removal, so that a PodDisruptionBudget can refuse it (see
-// [Blocked]). A budget is charged even when a precondition fails afterwards, hence the
+// [RefusalOf]). A budget is charged even when a precondition fails afterwards, hence the
 // pod is read once more just before.
-func (w *Workload) evict(ctx context.Context, i record.Intent) error {
+func (w *Workload) evict(ctx context.Context, i record.Intent, options metav1.DeleteOptions) error {
 	p, err := w.pod(ctx, i.Pod)
 	if err != nil {
 		return fmt.Errorf("before its eviction: %w", err)
@@ -124,15 +153,42 @@ func (w *Workload) evict(ctx context.Context, i record.Intent) error {
 	if p == nil || string(p.UID) != i.UID || p.ResourceVersion != i.ResourceVersion {
 		return apierrors.NewConflict(corev1.Resource("pods"), i.Pod, errors.New("it changed since it was observed"))
 	}
-	err = w.pods.EvictV1(ctx, &policyv1.Eviction{
-		ObjectMeta:    metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace},
-		DeleteOptions: &metav1.DeleteOptions{Preconditions: preconditions(i)},
-	})
+	err = w.pods.EvictV1(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: i.Pod}, DeleteOptions: &options})
 	if err != nil {
 		return fmt.Errorf("evict pod %s (UID %s, resourceVersion %s): %w", i.Pod, i.UID, i.ResourceVersion, err)
 	}
 	return nil
 }
+
+// AskBudget asks whether an eviction of the observed pod would be granted now, by a dry run:
+// it changes nothing and charges nothing, so nothing has to stand on record for it. A refusal
+// is an error that [RefusalOf] knows.
+func (w *Workload) AskBudget(ctx context.Context, o Observation, pod, uid, resourceVersion string) error {
+	var answered atomic.Bool
+	asking, cancel := context.WithTimeout(ctx, budgetTimeout)
+	defer cancel()
+	asking = httptrace.WithClientTrace(asking, &httptrace.ClientTrace{GotFirstResponseByte: func() { answered.Store(true) }})
+	options := o.deleteOptions(uid, resourceVersion)
+	options.DryRun = []string{metav1.DryRunAll}
+	err := w.pods.EvictV1(asking, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: pod}, DeleteOptions: &options})
+	switch {
+	case err == nil:
+		return nil
+	case answered.Load() && asking.Err() != nil && ctx.Err() == nil:
+		// The client keeps an answer with Retry-After to itself, and waits.
+		return fmt.Errorf("ask whether pod %s may be evicted: %w", pod, apierrors.NewTooManyRequests(unprocessed, 0))
+	}
+	return fmt.Errorf("ask whether pod %s may be evicted (UID %s, resourceVersion %s): %w", pod, uid, resourceVersion, err)
+}
+
+const (
+	// budgetTimeout is how long AskBudget waits: the answer takes a few milliseconds, and what
+	// the removal rests on grows old meanwhile.
+	budgetTimeout = time.Second
+	// unprocessed is what the API server says of a budget that is newer than what the disruption
+	// controller has seen of it, and of a busy API server.
+	unprocessed = "the API server asks to come back later: a PodDisruptionBudget that the disruption controller has not processed yet, or too many requests"
+)
 
 // pod reads one pod, nil if there is none. It is a list, which needs no permission that
 // the sidecar does not have anyway.
@@ -226,13 +282,48 @@ func (w *Workload) Promote(ctx context.Context, o Observation) error {
 	return nil
 }
 
-func preconditions(i record.Intent) *metav1.Preconditions {
-	return &metav1.Preconditions{UID: (*types.UID)(&i.UID), ResourceVersion: &i.ResourceVersion}
+// RefusalOf returns what the eviction API says where it refuses an eviction because of a
+// PodDisruptionBudget, and false for any other answer. Replicas are those of the
+// StatefulSet.
+func RefusalOf(err error, replicas int) (rollout.Refusal, bool) {
+	var answer apierrors.APIStatus
+	if !errors.As(err, &answer) {
+		return rollout.Refusal{}, false
+	}
+	status := answer.Status()
+	words := status.Message
+	if status.Details != nil {
+		for _, cause := range status.Details.Causes {
+			words += " " + cause.Message
+		}
+	}
+	switch {
+	case apierrors.IsTooManyRequests(err):
+		return rollout.Refusal{Words: words, Lasting: neverAllows(words, replicas)}, true
+	case apierrors.IsForbidden(err) && status.Details != nil && status.Details.Kind == "poddisruptionbudget":
+		// Its status makes no sense to the API server. That is no missing permission.
+		return rollout.Refusal{Words: words}, true
+	case strings.Contains(words, "more than one PodDisruptionBudget"):
+		// A 500, and for good.
+		return rollout.Refusal{Words: words, Lasting: true}, true
+	}
+	return rollout.Refusal{}, false
 }
 
-// Blocked is true for an answer by which a PodDisruptionBudget refuses an eviction for
-// now.
-func Blocked(err error) bool { return apierrors.IsTooManyRequests(err) }
+// needsAndHas finds in the API server's words how many healthy pods a budget needs and has.
+var needsAndHas = regexp.MustCompile(`needs (\d+) healthy pods and has (\d+) currently`)
+
+// neverAllows is true when the budget needs as many healthy pods as there can be. Where it has
+// more than the StatefulSet, it counts others as well, and nobody knows.
+func neverAllows(words string, replicas int) bool {
+	found := needsAndHas.FindStringSubmatch(words)
+	if found == nil {
+		return false
+	}
+	needs, nerr := strconv.Atoi(found[1])
+	has, herr := strconv.Atoi(found[2])
+	return nerr == nil && herr == nil && needs >= replicas && has <= replicas
+}
 
 // watchRetry is the pause before a watch that ended is opened again, so that a
 // failing API server is not hammered.

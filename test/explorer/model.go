@@ -78,8 +78,8 @@ func New(p Params) *Model {
 	m := &Model{Params: p, Step: record.Config.Step, Decide: rollout.Decide, memo: map[question]answer{}}
 	m.policy = rollout.DefaultPolicy()
 	m.policy.MaxUnavailable = rollout.Amount{Number: max(1, p.MaxUnavailable)}
-	if p.Evict {
-		m.policy.Removal = rollout.RemoveByEviction
+	if !p.Evict {
+		m.policy.Removal = rollout.RemoveByDelete
 	}
 	return m
 }

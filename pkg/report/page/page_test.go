@@ -120,7 +120,7 @@ var situations = []struct {
 		"Candidates, and what each guard says", "QuorumFloor", "LeaderMoved etcd-main-0 → etcd-main-2 etcd-main-2, epoch 4",
 	}, nil, "2"},
 	{"acting", "etcd-main-1", answer{report: told(state(2), noon.Add(-2*time.Second), "etcd-main-2"), history: past}, []string{
-		"Remove etcd-main-1 (delete)", "Told by the coordinator etcd-main-2, epoch 4, 2s ago.",
+		"Remove etcd-main-1 (evict)", "Told by the coordinator etcd-main-2, epoch 4, 2s ago.",
 	}, []string{"What to do"}, "2"},
 	{"held", "etcd-main-0", func() answer {
 		s := state(2)

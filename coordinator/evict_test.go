@@ -1,0 +1,206 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/quorate/quorate/pkg/rollout"
+)
+
+// evicting lets pods be evicted, as they are by default.
+func evicting(c *Config) { c.Policy.Removal = rollout.RemoveByEviction }
+
+// overBudget is how the eviction API refuses.
+func overBudget(cause string) error {
+	err := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 0)
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: policyv1.DisruptionBudgetCause, Message: cause}}
+	return err
+}
+
+// setBudget changes what the budget answers.
+func (s *stage) setBudget(budget func() error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.budget = budget
+}
+
+// said is the log.
+func (s *stage) said() string {
+	s.noting.Lock()
+	defer s.noting.Unlock()
+	var lines []string
+	for _, n := range s.notes {
+		if strings.HasPrefix(n.what, "says ") {
+			lines = append(lines, n.at.String()+" "+n.what)
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+func refusing(err error) func() error { return func() error { return err } }
+
+var (
+	needsTwo  = overBudget("The disruption budget etcd needs 2 healthy pods and has 2 currently")
+	needsAll  = overBudget("The disruption budget etcd needs 3 healthy pods and has 3 currently")
+	twoOfThem = &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: 500,
+		Message: "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+	}}
+)
+
+// An eviction that is refused costs a question: nothing is put on record, and no pod is
+// changed, however often it is tried again.
+func TestARefusedEvictionIsTriedAgainEverMoreSlowlyAndChangesNothing(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		refuse error
+		// said is what is told, and how often.
+		said  string
+		times int
+		// at are the instants at which the budget is asked.
+		at []time.Duration
+	}{
+		{"by a budget that allows none for now", needsTwo, "says DisruptionBudget: etcd-2: the eviction was refused: Cannot evict", 1,
+			repeated(0, 2*time.Second, 4*time.Second, 8*time.Second, 16*time.Second, 30*time.Second, 30*time.Second)},
+		{"by a budget that never allows one", needsAll, "says DisruptionBudget: etcd-2: the eviction was refused, and waiting does not help: Cannot evict", 1,
+			repeated(0, 2*time.Second, 4*time.Second, 8*time.Second, 16*time.Second, 30*time.Second, 30*time.Second)},
+		{"because of two budgets", twoOfThem, "says DisruptionBudget: etcd-2: the eviction was refused, and waiting does not help: This pod has more than one", 1,
+			repeated(0, 2*time.Second, 4*time.Second, 8*time.Second, 16*time.Second, 30*time.Second, 30*time.Second)},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t, 3)
+				s.setBudget(refusing(tc.refuse))
+				defer run(t, s.config(evicting))()
+				<-time.After(time.Minute)
+				s.annotate(rollout.ControlPaused, "true")
+				s.update("rev-2")
+				<-time.After(time.Minute) // The pods have been seen to be Ready for long.
+				s.annotate(rollout.ControlPaused, "false")
+				within(t, time.Minute, "the first question", func() bool { return len(s.at(asksBudget)) > 0 })
+				first := s.at(asksBudget)[0]
+				<-time.After(2 * time.Minute)
+				var at []time.Duration
+				for _, asked := range s.at(asksBudget) {
+					at = append(at, asked-first)
+				}
+				expectTimes(t, "questions", at, tc.at...)
+				if got := s.at(tc.said); len(got) != tc.times {
+					t.Errorf("it was said at %v, want %d times:\n%s", got, tc.times, s.said())
+				}
+				for _, none := range []string{records, clears, "fence ", "evict ", "says unfit", "says the pod cannot"} {
+					if got := s.at(none); len(got) > 0 {
+						t.Errorf("%q happened at %v", none, got)
+					}
+				}
+				s.setBudget(nil)
+				within(t, 5*time.Minute, "the rollout", func() bool { return s.settled("rev-2") })
+			})
+		})
+	}
+}
+
+// A budget frees a moment after a pod has become Ready. That moment is not waited out for
+// seconds, and nobody hears of it.
+func TestTheMomentAfterAPodHasBecomeReadyIsNoWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const lag, comes = 250 * ms, 10 * time.Second
+		s := newStage(t, 3)
+		var ready time.Time
+		s.setBudget(func() error {
+			if !ready.IsZero() && time.Since(ready) < lag {
+				return needsTwo
+			}
+			return nil
+		})
+		back := s.back
+		s.back = func(ordinal int) {
+			if back != nil {
+				back(ordinal)
+			}
+			ready = time.Now()
+		}
+		defer run(t, s.config(evicting))()
+		<-time.After(time.Minute)
+		s.update("rev-2")
+		within(t, 5*time.Minute, "the rollout", func() bool { return s.settled("rev-2") })
+		for _, next := range []struct{ before, then string }{{"evict etcd-2", "evict etcd-1"}, {"evict etcd-1", "evict etcd-0"}} {
+			waited := s.one(t, next.then) - s.one(t, next.before) - comes
+			if waited < lag || waited > 2*lag+resting {
+				t.Errorf("%s came %v after the pod before was back, want %v to %v", next.then, waited, lag, 2*lag+resting)
+			}
+		}
+		if got := s.at("says DisruptionBudget"); len(got) > 0 {
+			t.Errorf("it was said at %v", got)
+		}
+		// What a removal leaves: the record of it, and nobody had to be fenced.
+		if got := s.at("fence "); len(got) > 0 {
+			t.Errorf("pods were changed at %v", got)
+		}
+	})
+}
+
+// Between the question and the eviction somebody else's may come first.
+func TestAnEvictionThatIsRefusedAfterAllIsRuledOutAndTriedAgain(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		err  error
+		// said is what is told when the budget refuses from then on.
+		said string
+	}{
+		{"because a drain was faster", needsTwo, "needs 2 healthy pods and has 2 currently"},
+		{"because the pod has changed: the budget may be charged all the same, for two minutes",
+			apierrors.NewConflict(corev1.Resource("pods"), "etcd-2", errors.New("the ResourceVersion in the precondition does not match")),
+			"it may still be charged for an eviction of ours that had no effect"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t, 3)
+				defer run(t, s.config(evicting))()
+				<-time.After(time.Minute)
+				s.answering(func(_ context.Context, request string, send func() error) error {
+					if request != "evict etcd-2" || len(s.at("fence etcd-2")) > 0 {
+						return send()
+					}
+					s.setBudget(refusing(needsTwo)) // From now on.
+					return tc.err
+				})
+				s.update("rev-2")
+				within(t, time.Minute, "a word on it", func() bool { return strings.Contains(s.said(), tc.said) })
+				s.setBudget(nil)
+				within(t, 5*time.Minute, "the rollout", func() bool { return s.settled("rev-2") })
+				if got := s.at("fence etcd-2"); len(got) != 1 {
+					t.Errorf("the pod was changed at %v, want once", got)
+				}
+			})
+		})
+	}
+}
+
+func TestAMissingPermissionToEvictIsNamedBeforeAnythingStandsOnRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 3)
+		s.setBudget(refusing(apierrors.NewForbidden(corev1.Resource("pods/eviction"), "etcd-2", errors.New(`cannot create resource "pods/eviction"`))))
+		defer run(t, s.config(evicting))()
+		<-time.After(time.Minute)
+		s.update("rev-2")
+		<-time.After(time.Minute)
+		if got := s.at("says the pod cannot be evicted"); len(got) == 0 {
+			t.Errorf("nobody hears of it:\n%s", s.said())
+		}
+		if got := s.at(records); len(got) > 0 {
+			t.Errorf("it stood on record at %v", got)
+		}
+		s.setBudget(nil)
+		within(t, 5*time.Minute, "the rollout", func() bool { return s.settled("rev-2") })
+	})
+}
