@@ -78,7 +78,8 @@ func newKube(tb testing.TB, replicas int, etcd *etcdtest.Cluster) *kube {
 		ObjectMeta: metav1.ObjectMeta{Name: "etcd", Namespace: "ns", UID: "set-uid", Generation: 1},
 		Spec: appsv1.StatefulSetSpec{
 			Replicas: &n, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "etcd"}},
-			UpdateStrategy: appsv1.StatefulSetUpdateStrategy{Type: appsv1.OnDeleteStatefulSetStrategyType},
+			UpdateStrategy:      appsv1.StatefulSetUpdateStrategy{Type: appsv1.OnDeleteStatefulSetStrategyType},
+			PodManagementPolicy: appsv1.ParallelPodManagement,
 			Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{
 				{Name: "etcd", VolumeMounts: []corev1.VolumeMount{{Name: "data"}}}, {Name: "backup-restore"},
 			}}},

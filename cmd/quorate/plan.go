@@ -111,7 +111,7 @@ func (f *planFlags) state(cmd *cobra.Command, o *options.Client, args []string) 
 	if err != nil {
 		return fail(badInput{fmt.Errorf("--filename: %w", err)})
 	}
-	seen, complaint := outside(dump, set, etcd, now)
+	seen, complaint := outside(dump, set, o.Kubernetes.Names(), etcd, now)
 	complain(cmd, complaint)
 	state := seen.State
 	state.Self = f.self

@@ -72,7 +72,7 @@ func newWorld(n int) *world {
 		Spec: appsv1.StatefulSetSpec{
 			Replicas: &replicas, ServiceName: "etcd-main-peer",
 			Selector:       &metav1.LabelSelector{MatchLabels: map[string]string{"app": "etcd-main"}},
-			UpdateStrategy: appsv1.StatefulSetUpdateStrategy{Type: appsv1.OnDeleteStatefulSetStrategyType},
+			UpdateStrategy: appsv1.StatefulSetUpdateStrategy{Type: appsv1.OnDeleteStatefulSetStrategyType}, PodManagementPolicy: appsv1.ParallelPodManagement,
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "etcd-main"}},
 				Spec:       podSpec(),
@@ -579,10 +579,24 @@ var situations = []situation{
 			m.name, m.host = "member-"+strconv.Itoa(i), "10.0.0."+strconv.Itoa(i+1)
 		}
 	})},
-	{"etcd-container-of-another-name", "Hold - Inconsistent Held", 3, nil, with(3, func(w *world) {
-		for _, p := range w.pods {
-			p.Spec.Containers[0].Name, etcdOf(p).Name = "member", "member"
-		}
+	{"etcd-container-of-another-name", "Hold - Inconsistent Held", 3, nil, with(3, otherContainer)},
+	{"etcd-container-of-another-name-given", "Remove etcd-main-2 - Serving", 0, []string{"--etcd-container=member"}, with(3, otherContainer)},
+	{"ordered-ready-two-dead", "Remove etcd-main-1 - NotServingFirst", 0, nil, with(5, func(w *world) {
+		w.set.Spec.PodManagementPolicy = appsv1.OrderedReadyPodManagement
+		w.stopped(1, 20*time.Minute, "CrashLoopBackOff")
+		w.stopped(3, 20*time.Minute, "CrashLoopBackOff")
+	})},
+	{"ordered-ready-dead-above-live-with-quorum-lost", "Hold - Recreation NotServingFirst", 3, nil, with(3, func(w *world) {
+		w.set.Spec.PodManagementPolicy = appsv1.OrderedReadyPodManagement
+		w.quorumLost(20 * time.Minute)
+		w.stopped(1, 20*time.Minute, "CrashLoopBackOff")
+		w.stopped(2, 20*time.Minute, "CrashLoopBackOff")
+	})},
+	{"restarted-while-the-first-updated-pod-comes-up", "Wait - UpdatedPending UpdatedSettle", 3, nil, with(3, func(w *world) {
+		w.updated(2, 30*time.Second)
+		w.stopped(2, 20*time.Second, "ContainerCreating")
+		w.quorumLost(15 * time.Second)
+		w.stopped(1, 15*time.Second, "PodInitializing")
 	})},
 	{"member-list-missing", "Hold - VotersUnknown Serving", 3, nil, with(3, func(w *world) { w.noList = true })},
 	{"member-list-missing-dead-pod", "Remove etcd-main-1 - NotServingFirst", 0, nil, with(3, func(w *world) {
@@ -644,6 +658,15 @@ func externalVoter(w *world) {
 	m := w.addMember(3, "migration-0")
 	m.host = "migration-0.other.svc"
 	w.lead(0)
+}
+
+func otherContainer(w *world) {
+	for i := range w.set.Spec.Template.Spec.Containers[:1] {
+		w.set.Spec.Template.Spec.Containers[i].Name = "member"
+	}
+	for _, p := range w.pods {
+		p.Spec.Containers[0].Name, etcdOf(p).Name = "member", "member"
+	}
 }
 
 func emptyDir(w *world) {

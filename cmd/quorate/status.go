@@ -130,7 +130,7 @@ func (f *statusFlags) look(ctx context.Context, cmd *cobra.Command, o *options.C
 	if err != nil {
 		return s, nil, err
 	}
-	seen, unreadable := outside(dump, &dump.StatefulSets[0], etcd, time.Now())
+	seen, unreadable := outside(dump, &dump.StatefulSets[0], o.Kubernetes.Names(), etcd, time.Now())
 	seen.Asked, seen.Policy, seen.State.Self = ask, policy(cmd, o, &seen), cfg.PodName
 	return report.Look(seen), errors.Join(noEtcd, unreadable), nil
 }

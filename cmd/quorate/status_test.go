@@ -39,7 +39,7 @@ func (w *world) outside(t testing.TB, at time.Time, asked bool) report.Outside {
 			t.Fatal(err)
 		}
 	}
-	o, err := outside(dump, w.set, etcd, at)
+	o, err := outside(dump, w.set, workload.DefaultNames(), etcd, at)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -79,7 +79,7 @@ func candidates(ctx context.Context, o *options.Client) ([]string, error) {
 	}
 	var names []string
 	for i := range list.Items {
-		if ours(&list.Items[i]) {
+		if ours(&list.Items[i], o.Kubernetes.EtcdContainer) {
 			names = append(names, list.Items[i].Name)
 		}
 	}
@@ -87,12 +87,12 @@ func candidates(ctx context.Context, o *options.Client) ([]string, error) {
 	return names, nil
 }
 
-func ours(s *appsv1.StatefulSet) bool {
+func ours(s *appsv1.StatefulSet, etcdContainer string) bool {
 	if s.Spec.UpdateStrategy.Type != appsv1.OnDeleteStatefulSetStrategyType {
 		return false
 	}
 	for _, c := range s.Spec.Template.Spec.Containers {
-		if c.Name == workload.DefaultNames().EtcdContainer {
+		if c.Name == etcdContainer {
 			return true
 		}
 	}
@@ -166,8 +166,7 @@ func readLive(ctx context.Context, cfg coordinator.Config, dump *workload.Dump) 
 }
 
 // outside joins what was read of one StatefulSet.
-func outside(dump *workload.Dump, set *appsv1.StatefulSet, etcd rollout.Membership, now time.Time) (report.Outside, error) {
-	names := workload.DefaultNames()
+func outside(dump *workload.Dump, set *appsv1.StatefulSet, names workload.Names, etcd rollout.Membership, now time.Time) (report.Outside, error) {
 	facts := dump.Facts(set, names)
 	lease := dump.Lease(set.Namespace, record.Name(set.Name))
 	o := report.Outside{

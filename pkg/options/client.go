@@ -69,7 +69,7 @@ func (o *Client) Validate() error {
 	return errors.Join(o.Etcd.validate(name), o.Kubernetes.validate(name), o.ValidateRollout())
 }
 
-// ValidateRollout does so for the policy and the timeouts alone: all that matters where
+// ValidateRollout does so for the policy, the timeouts and the names of containers alone: all that matters where
 // nothing is reached, as for a plan from files.
 func (o *Client) ValidateRollout() error {
 	// How long a person far away waits for an answer has no bearing on a sidecar's
@@ -78,7 +78,7 @@ func (o *Client) ValidateRollout() error {
 	policy.Policy, policy.ProbeTimeout, policy.Interval = o.Policy, 1, 1
 	timeouts := NewRollout()
 	timeouts.ProbeTimeout, timeouts.RequestTimeout = min(o.ProbeTimeout, timeouts.ProbeTimeout), o.RequestTimeout
-	return errors.Join(policy.validate(o.settings.name), timeouts.validate(o.settings.name))
+	return errors.Join(policy.validate(o.settings.name), timeouts.validate(o.settings.name), o.Kubernetes.validateNames(o.settings.name))
 }
 
 // Config returns what reaches the cluster, in the form that a coordinator takes. Call it

@@ -33,7 +33,7 @@ func config(k *Kubernetes, e *Etcd, r *Rollout, userAgent string, log *logrus.En
 		return coordinator.Config{}, k.badKubeconfig(err)
 	}
 	cfg := coordinator.Config{
-		Namespace: k.Namespace, StatefulSet: k.StatefulSet, PodName: k.PodName,
+		Namespace: k.Namespace, StatefulSet: k.StatefulSet, PodName: k.PodName, Names: k.Names(),
 		Dial: e.Dial(r.ProbeTimeout), Endpoints: e.Endpoints,
 		StatefulSets: apps.StatefulSets(k.Namespace), Pods: core.Pods(k.Namespace),
 		Leases: coordination.Leases(k.Namespace), Events: core.Events(k.Namespace),

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -13,6 +14,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/homedir"
+
+	"github.com/quorate/quorate/pkg/workload"
 )
 
 // Kubernetes says which workload is ours and how to reach the API. It comes in two
@@ -21,17 +24,32 @@ import (
 type Kubernetes struct {
 	Kubeconfig, Namespace, StatefulSet, PodName string
 
+	// EtcdContainer, SidecarContainer and EtcdDataDir are those of [workload.Names].
+	EtcdContainer, SidecarContainer, EtcdDataDir string
+
 	// fromEnvironment is true where $KUBECONFIG names the kubeconfig, and no flag.
 	fromEnvironment bool
 	// person has the values of kubectl's flags. Nil makes this a sidecar's.
 	person *clientcmd.ConfigOverrides
 }
 
-func newPerson() Kubernetes { return Kubernetes{person: &clientcmd.ConfigOverrides{}} }
+func newKubernetes() Kubernetes {
+	names := workload.DefaultNames()
+	return Kubernetes{EtcdContainer: names.EtcdContainer, SidecarContainer: names.SidecarContainer, EtcdDataDir: names.EtcdDataDir}
+}
+
+func newPerson() Kubernetes {
+	o := newKubernetes()
+	o.person = &clientcmd.ConfigOverrides{}
+	return o
+}
 
 // addFlags registers the flags of this kind.
 func (o *Kubernetes) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.StatefulSet, "statefulset", o.StatefulSet, "name of the StatefulSet (default: the pod name less its ordinal, in a pod)")
+	fs.StringVar(&o.EtcdContainer, "etcd-container", o.EtcdContainer, "name of the container that etcd runs in; a pod without it tells nothing about its member, and holds the rollout")
+	fs.StringVar(&o.SidecarContainer, "sidecar-container", o.SidecarContainer, "name of the container whose pod goes first when it is not ready; pods without it have no sidecar that could be sick")
+	fs.StringVar(&o.EtcdDataDir, "etcd-data-dir", o.EtcdDataDir, "etcd's data directory in its container, an absolute path; what is mounted there says whether the data outlives a pod (default: --data-dir or ETCD_DATA_DIR in the pod template, else /var/etcd/data; give it where a configuration file of etcd's own says where)")
 	if o.person == nil {
 		fs.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "kubeconfig file (default: $KUBECONFIG, else the pod's own ServiceAccount)")
 		fs.StringVarP(&o.Namespace, "namespace", "n", o.Namespace, "namespace of the StatefulSet (default: $POD_NAMESPACE)")
@@ -118,6 +136,29 @@ func (o *Kubernetes) validate(name namer) error {
 		errs = append(errs, fmt.Errorf("%s: is required (or set %s or POD_NAME to a name that ends in an ordinal, such as etcd-main-0; it is %q)", name("statefulset"), name("pod-name"), o.PodName))
 	}
 	return errors.Join(errs...)
+}
+
+// validateNames judges what ties pods to what runs in them.
+func (o *Kubernetes) validateNames(name namer) error {
+	var errs []error
+	for _, n := range []struct{ flag, value string }{{"etcd-container", o.EtcdContainer}, {"sidecar-container", o.SidecarContainer}} {
+		if wrong := validation.IsDNS1123Label(n.value); len(wrong) > 0 {
+			rule, _, _ := strings.Cut(wrong[0], " (e.g. ")
+			errs = append(errs, fmt.Errorf("%s: %q: %s", name(n.flag), n.value, rule))
+		}
+	}
+	if o.EtcdContainer == o.SidecarContainer {
+		errs = append(errs, fmt.Errorf("%s: %q: is that of %s too", name("sidecar-container"), o.SidecarContainer, name("etcd-container")))
+	}
+	if o.EtcdDataDir != "" && !path.IsAbs(o.EtcdDataDir) {
+		errs = append(errs, fmt.Errorf("%s: %q: is no absolute path, such as /var/etcd/data", name("etcd-data-dir"), o.EtcdDataDir))
+	}
+	return errors.Join(errs...)
+}
+
+// Names returns what ties pods to what runs in them.
+func (o *Kubernetes) Names() workload.Names {
+	return workload.Names{EtcdContainer: o.EtcdContainer, SidecarContainer: o.SidecarContainer, EtcdDataDir: o.EtcdDataDir}
 }
 
 // firstOf returns the only entry of a kubeconfig path list; a longer list is left to

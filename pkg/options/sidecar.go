@@ -30,7 +30,7 @@ type Sidecar struct {
 
 // NewSidecar returns the defaults.
 func NewSidecar() *Sidecar {
-	return &Sidecar{Etcd: newEtcd(), Log: Log{Level: "info", Format: "text"}, Rollout: NewRollout()}
+	return &Sidecar{Etcd: newEtcd(), Kubernetes: newKubernetes(), Log: Log{Level: "info", Format: "text"}, Rollout: NewRollout()}
 }
 
 // AddFlags registers the flags.
@@ -62,7 +62,7 @@ func (o *Sidecar) Complete(getenv func(string) string) error {
 // and what to do about it.
 func (o *Sidecar) Validate() error {
 	name := o.settings.name
-	errs := []error{o.Etcd.validate(name), o.Kubernetes.validate(name), o.validate(name)}
+	errs := []error{o.Etcd.validate(name), o.Kubernetes.validate(name), o.Kubernetes.validateNames(name), o.validate(name)}
 	if err := validListenAddress(o.ListenAddress); err != nil {
 		errs = append(errs, fmt.Errorf("%s: %q: %w", name("listen-address"), o.ListenAddress, err))
 	}

@@ -101,10 +101,14 @@ func TestFlagsReachTheirOptions(t *testing.T) {
 	o := parse(t, inAPod, "-e", "https://a:2379,https://b:2379", "--endpoints", "https://c:2379", "--insecure-skip-tls-verify", "--etcd-username=u", "--etcd-password=p",
 		"--max-unavailable=2", "--settle-timeout=1m", "--dead-after=2s", "--max-lag=7", "--lock-ttl=4s", "--probe-timeout=1s", "--request-timeout=3s", "--interval=5s",
 		"--max-evidence-age=6s", "--fallback-after=9s", "--record-duration=30s", "--events=false", "--promote-current-revision", "--removal=evict", "--allow-volatile-data", "--trusted-members=b-0,c-0",
+		"--etcd-container=member", "--sidecar-container=agent", "--etcd-data-dir=/data",
 		"--listen-address=:8090", "--log-level=debug", "--log-format=json", "--cacert=ca", "--cert=c", "--key=k")
 	want := NewSidecar()
 	want.Etcd = Etcd{Endpoints: []string{"https://a:2379", "https://b:2379", "https://c:2379"}, CACert: "ca", Cert: "c", Key: "k", InsecureSkipVerify: true, Username: "u", Password: "p"}
-	want.Kubernetes = Kubernetes{Namespace: "garden", PodName: "etcd-main-1", StatefulSet: "etcd-main"}
+	want.Kubernetes = Kubernetes{
+		Namespace: "garden", PodName: "etcd-main-1", StatefulSet: "etcd-main",
+		EtcdContainer: "member", SidecarContainer: "agent", EtcdDataDir: "/data",
+	}
 	want.Log = Log{Level: "debug", Format: "json"}
 	want.Policy = rollout.Policy{
 		MaxUnavailable: rollout.Amount{Number: 2}, SettleTimeout: time.Minute, DeadAfter: 2 * time.Second, MaxLag: 7,
@@ -167,8 +171,10 @@ func TestTheEnvironmentFillsInWhatNoFlagSays(t *testing.T) {
 		{"a name of an ordinal alone", map[string]string{"POD_NAME": "-1"}, nil, Kubernetes{PodName: "-1"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := parse(t, tc.env, tc.args...).Kubernetes; got != tc.want {
-				t.Errorf("got %+v, want %+v", got, tc.want)
+			want := tc.want
+			want.EtcdContainer, want.SidecarContainer = "etcd", "backup-restore"
+			if got := parse(t, tc.env, tc.args...).Kubernetes; got != want {
+				t.Errorf("got %+v, want %+v", got, want)
 			}
 		})
 	}
@@ -256,6 +262,10 @@ func TestBadInputNamesTheFlagAndItsValueInOneLine(t *testing.T) {
 		{"a StatefulSet that no StatefulSet can be called", []string{"--statefulset=a/b"}, []string{`--statefulset: "a/b": a lowercase RFC 1123 subdomain must consist of`}},
 		{"a pod that no pod can be called", []string{"--pod-name=etcd_main-0", "--statefulset=s"}, []string{`--pod-name: "etcd_main-0": a lowercase RFC 1123 subdomain must consist of`}},
 		{"a kubeconfig that does not exist", []string{"--kubeconfig", f.missing}, []string{`--kubeconfig: "` + f.missing + `": no such file or directory`}},
+		{"a container that no container can be called", []string{"--etcd-container=a.b"}, []string{`--etcd-container: "a.b": must not contain dots`}},
+		{"no container", []string{"--sidecar-container="}, []string{`--sidecar-container: "": a lowercase RFC 1123 label must consist of`}},
+		{"one container for both", []string{"--sidecar-container=etcd"}, []string{`--sidecar-container: "etcd": is that of --etcd-container too`}},
+		{"a data directory of nowhere", []string{"--etcd-data-dir=default.etcd"}, []string{`--etcd-data-dir: "default.etcd": is no absolute path, such as /var/etcd/data`}},
 		{"a log level", []string{"--log-level=loud"}, []string{`--log-level: "loud": use panic, fatal`}},
 		{"a log format", []string{"--log-format=xml"}, []string{`--log-format: "xml": use text or json`}},
 		{"a probe timeout of nothing", []string{"--probe-timeout=0s"}, []string{"--probe-timeout: 0s: must be positive"}},

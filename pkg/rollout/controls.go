@@ -168,7 +168,7 @@ func overrides(value string, bad func(string)) []Guard {
 // themselves unusable (StaleRevision, Inconsistent) is not among them.
 var overridable = []Guard{
 	GuardMayVote, GuardQuorumPatience, GuardRevisionSuspect, GuardDataSurvives,
-	GuardQuorumFloor, GuardUnavailableBudget, GuardCanary, GuardEndpointFloor,
+	GuardQuorumFloor, GuardUnavailableBudget, GuardCanary, GuardEndpointFloor, GuardRecreation,
 	GuardCaughtUp, GuardHostGates, GuardLeaderLast, GuardVotersUnknown,
 	GuardUpdatedFailing, GuardCutOff, GuardCorrupt, GuardDisruptionBudget,
 }

@@ -135,7 +135,7 @@ func (a *Assessment) candidates(rule Rule) []Candidate {
 			seats = append(seats, s)
 		}
 	}
-	slices.SortFunc(seats, before)
+	slices.SortFunc(seats, a.before)
 
 	guards := notServingGuards
 	followers := 0
@@ -172,8 +172,13 @@ func (a *Assessment) candidates(rule Rule) []Candidate {
 // then starting, then alive (DEP-07 step 2), learners after the voters. Serving ones
 // (DEP-06's preference order): sick sidecar and follower, sick sidecar and leader,
 // follower, leader, and those of unknown health last. Within that the coordinator's
-// own pod last, then the higher ordinal first.
-func before(x, y *Seat) int {
+// own pod last, then the higher ordinal first. Of those that do not serve the lowest goes
+// first where the StatefulSet controller recreates them in that order ([GuardRecreation]).
+func (a *Assessment) before(x, y *Seat) int {
+	higher := cmp.Compare(y.Ordinal, x.Ordinal)
+	if a.state.Set.OrderedReady && x.Liveness != NotDown {
+		higher = -higher
+	}
 	downLearner := func(s *Seat) int { return btoi(s.Evidence == Down && s.Member != nil && s.Member.Learner) }
 	self := func(s *Seat) int { return btoi(s.Self) }
 	return cmp.Or(
@@ -181,7 +186,7 @@ func before(x, y *Seat) int {
 		cmp.Compare(x.Liveness, y.Liveness),
 		cmp.Compare(preference(x), preference(y)),
 		cmp.Compare(self(x), self(y)),
-		cmp.Compare(y.Ordinal, x.Ordinal),
+		higher,
 	)
 }
 
@@ -290,6 +295,12 @@ func moveLeader(seat *Seat, t Transfer, all []Candidate) Decision {
 	return d
 }
 
+// clearing are the guards that clear by themselves, when members recover or time passes.
+var clearing = []Guard{
+	GuardQuorumPatience, GuardUnavailableBudget, GuardEndpointFloor, GuardRecreation, GuardCaughtUp, GuardCanary,
+	GuardLeaderLast, GuardDisruptionBudget,
+}
+
 // waiting names what the rollout waits for, once no rule acts: first what is
 // under way by itself, then the guard that stops the best candidate.
 func waiting(a *Assessment, all []Candidate) Decision {
@@ -313,8 +324,7 @@ func waiting(a *Assessment, all []Candidate) Decision {
 		c := &all[max(0, slices.IndexFunc(all, func(c Candidate) bool { return c.failed().Guard != GuardPartition }))]
 		v := c.failed()
 		d := Decision{Action: Hold, Rule: c.Rule, Guard: v.Guard, Candidates: all}
-		if v.Guard == GuardQuorumPatience || v.Guard == GuardUnavailableBudget || v.Guard == GuardEndpointFloor || v.Guard == GuardCaughtUp || v.Guard == GuardCanary || v.Guard == GuardLeaderLast || v.Guard == GuardDisruptionBudget && !v.lasting {
-			// These clear by themselves when members recover or time passes.
+		if !v.lasting && slices.Contains(clearing, v.Guard) {
 			d.Action = Wait
 		}
 		d.reason = func() string { return c.Pod + ": " + v.Detail() }

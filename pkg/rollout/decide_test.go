@@ -175,6 +175,16 @@ func TestDecisions(t *testing.T) {
 		{"without a member list a dead pod goes", cluster(3, dead(1), noMemberList()), "delete etcd-1", rollout.RuleNotServingFirst},
 		{"without a member list nothing else goes", cluster(3, alive(1), noMemberList()), "hold VotersUnknown", rollout.RuleServing},
 
+		{"in order, the lowest dead pod goes first", cluster(5, ordered(), dead(1, 3)), "delete etcd-1", rollout.RuleNotServingFirst},
+		{"in order, the lowest of those that start goes first", cluster(5, ordered(), starting(1, 3)), "delete etcd-1", rollout.RuleNotServingFirst},
+		{"in order, a dead pod waits for a lower one that is starting, and goes next", cluster(5, ordered(), starting(1), dead(3)), "delete etcd-1", rollout.RuleNotServingFirst},
+		{"in order, a live pod with quorum lost keeps the dead ones above it, and is kept", cluster(3, ordered(), alive(0), dead(1, 2)), "hold Recreation", rollout.RuleNotServingFirst},
+		{"in order, it is kept for good", cluster(3, ordered(), alive(0), dead(1, 2), quorumLostFor(patience)), "hold Recreation", rollout.RuleNotServingFirst},
+		{"in order, dead pods below a live one go with quorum lost", cluster(3, ordered(), alive(2), dead(0, 1)), "delete etcd-0", rollout.RuleNotServingFirst},
+		{"in order, a missing pod is waited for", cluster(3, ordered(), alive(0), missing(1), dead(2)), "wait Terminating", rollout.RuleUpdatedSettle},
+		{"in order, the higher of the serving ones goes first still: while it is away nothing else is kept away", cluster(3, ordered()), "delete etcd-2", rollout.RuleServing},
+		{"in order, a lower pod that has just become Ready is waited for", cluster(3, ordered(), dead(2), func(w *world) { w.state.Set.MinReady = time.Second }), "wait Recreation", rollout.RuleNotServingFirst},
+
 		// Rule 5.
 		{"an updated pod that is coming up waits", cluster(3, updated(2), starting(2)), "wait UpdatedPending", rollout.RuleUpdatedSettle},
 		{"an updated pod that serves but is not Ready waits", cluster(3, updated(2), sick(2)), "wait UpdatedPending", rollout.RuleUpdatedSettle},
@@ -394,6 +404,20 @@ func TestGuardsOfACandidate(t *testing.T) {
 		{"EndpointFloor passes while a quorum stays Ready", cluster(5, sick(0, 1)), "etcd-1", none},
 		{"EndpointFloor exempts a single member", cluster(1), "etcd-0", none},
 
+		{"Recreation passes with every lower pod Ready", cluster(3, ordered()), "etcd-2", none},
+		{"Recreation holds a dead pod above another that is dead", cluster(5, ordered(), dead(1, 3)), "etcd-3", rollout.GuardRecreation},
+		{"Recreation passes for the lowest of them", cluster(5, ordered(), dead(1, 3)), "etcd-1", none},
+		{"Recreation holds while a lower pod is missing", cluster(5, ordered(), missing(1), dead(3)), "etcd-3", rollout.GuardRecreation},
+		{"Recreation holds while a lower pod terminates", cluster(5, ordered(), terminating(1), dead(3)), "etcd-3", rollout.GuardRecreation},
+		{"Recreation holds while a lower pod is not Ready, its sidecar being sick", cluster(5, ordered(), sick(1)), "etcd-3", rollout.GuardRecreation},
+		{"Recreation holds while a lower pod is Ready for less than minReadySeconds", cluster(5, ordered(), dead(3), func(w *world) { w.state.Set.MinReady = time.Second }), "etcd-3", rollout.GuardRecreation},
+		{"Recreation passes once it is available", cluster(4, ordered(), dead(3), func(w *world) { w.state.Set.MinReady = time.Second }, aged(rollout.ReadySeen, time.Second, 0, 1, 2)), "etcd-3", none},
+		{"Recreation asks nothing of higher pods", cluster(5, ordered(), dead(3), missing(4)), "etcd-3", none},
+		{"Recreation asks nothing of pods below the first ordinal", cluster(5, ordered(), dead(0), dead(4), learner(0), replicas(4), startAt(1)), "etcd-4", none},
+		{"Recreation does not let a live process go to open the way for a dead one", cluster(3, ordered(), alive(0), dead(1, 2), quorumLostFor(patience)), "etcd-0", rollout.GuardRecreation},
+		{"Recreation lets a live process go that does not serve while quorum is there", cluster(5, ordered(), alive(0), dead(3), leads(1)), "etcd-0", none},
+		{"Recreation does not bind Parallel", cluster(5, dead(1, 3)), "etcd-3", none},
+
 		{"CaughtUp holds while a survivor that is needed lags", cluster(3, behind(5000, 1)), "etcd-2", rollout.GuardCaughtUp},
 		{"CaughtUp passes just below the limit", cluster(3, behind(4999, 1)), "etcd-2", none},
 		{"CaughtUp passes while enough others are close", cluster(5, behind(6000, 1)), "etcd-4", none},
@@ -534,6 +558,8 @@ func TestReasonsCarryTheirNumbers(t *testing.T) {
 			w.member(1).PeerURLs, w.member(2).PeerURLs = []string{"http://etcd-2.one:2380"}, []string{"http://etcd-2.two:2380"}
 		}), "pod etcd-2 matches more than one member by the first label of their URLs: a and 3"},
 		{"an answer from before a pause", cluster(5, updated(4), answeredAt(term-1, 4)), "waiting for etcd-4: its member is Unknown (it answered a read of raft term 6, and another one of a later term)"},
+		{"no way in order", cluster(3, ordered(), alive(0), dead(1, 2)), "etcd-1: it would not be recreated before the pod of ordinal 0 is Ready, which runs and is left alone: " +
+			"recreate the StatefulSet with podManagementPolicy Parallel (kubectl delete statefulset --cascade=orphan, which leaves its pods, then apply it again)"},
 		{"a local list", cluster(3, localList(1)), "etcd-2: the member list is one member's own, and 1 of its 3 voters return the same voters, quorum 2"},
 		{"two voters", cluster(2), "etcd-1: 2 voters need both: removing one leaves 1, quorum 2; add a third member or make it one"},
 		{"budget", cluster(5, leads(4), unknown(0), partition(1)), "etcd-3: 1 of 5 members unavailable, 2 with this one, at most 1 allowed"},
@@ -608,10 +634,10 @@ func TestADecisionCarriesAllGuardsOfAllCandidates(t *testing.T) {
 	var got []string
 	for _, c := range d.Candidates {
 		got = append(got, c.Pod)
-		want := []rollout.Guard{rollout.GuardPartition, rollout.GuardVotersUnknown, rollout.GuardMayVote, rollout.GuardQuorumPatience, rollout.GuardRevisionSuspect, rollout.GuardDataSurvives}
+		want := []rollout.Guard{rollout.GuardPartition, rollout.GuardVotersUnknown, rollout.GuardMayVote, rollout.GuardQuorumPatience, rollout.GuardRevisionSuspect, rollout.GuardDataSurvives, rollout.GuardRecreation}
 		if c.Rule == rollout.RuleServing {
 			want = []rollout.Guard{rollout.GuardPartition, rollout.GuardVotersUnknown, rollout.GuardQuorumFloor, rollout.GuardUnavailableBudget, rollout.GuardCanary,
-				rollout.GuardEndpointFloor, rollout.GuardCaughtUp, rollout.GuardDataSurvives, rollout.GuardHostGates, rollout.GuardLeaderLast}
+				rollout.GuardEndpointFloor, rollout.GuardRecreation, rollout.GuardCaughtUp, rollout.GuardDataSurvives, rollout.GuardHostGates, rollout.GuardLeaderLast}
 		}
 		var guards []rollout.Guard
 		for _, v := range c.Verdicts {

@@ -16,6 +16,7 @@ const (
 	GuardUnavailableBudget Guard = "UnavailableBudget"
 	GuardCanary            Guard = "Canary"
 	GuardEndpointFloor     Guard = "EndpointFloor"
+	GuardRecreation        Guard = "Recreation"
 	GuardCaughtUp          Guard = "CaughtUp"
 	GuardHostGates         Guard = "HostGates"
 	GuardLeaderLast        Guard = "LeaderLast"
@@ -41,10 +42,10 @@ const (
 type guardFunc func(a *Assessment, c *Seat) Verdict
 
 // notServingGuards protect rule 4, the removal of members that do not serve.
-var notServingGuards = []guardFunc{mayVote, quorumPatience, revisionSuspect, dataSurvives}
+var notServingGuards = []guardFunc{mayVote, quorumPatience, revisionSuspect, dataSurvives, recreation}
 
 // servingGuards protect rule 6, the removal of members that serve or might.
-var servingGuards = []guardFunc{quorumFloor, unavailableBudget, canary, endpointFloor, caughtUp, dataSurvives, hostGates}
+var servingGuards = []guardFunc{quorumFloor, unavailableBudget, canary, endpointFloor, recreation, caughtUp, dataSurvives, hostGates}
 
 // votersKnown: without a member list quorum counts as lost. Only a pod whose
 // container is dead may go then: no process of it can be voting. A list that one member
@@ -261,6 +262,53 @@ func endpointFloor(a *Assessment, c *Seat) Verdict {
 	return verdict(GuardEndpointFloor, ready >= floor,
 		"removing this one leaves %d of %d pods Ready, at least %d must stay", ready, len(a.Seats), floor)
 }
+
+// recreation: with podManagementPolicy OrderedReady the StatefulSet controller creates a pod
+// only when every lower ordinal is Running, Ready, available and not terminating. Removed
+// before, a pod stays away for as long as a lower one is not. Where that is a live one, which
+// may well be unready only because quorum is lost, nothing of ours can end it: a live pod never
+// goes to open the way for another.
+func recreation(a *Assessment, c *Seat) Verdict {
+	if !a.state.Set.OrderedReady {
+		return passed(GuardRecreation, "podManagementPolicy is Parallel: a removed pod is recreated at once")
+	}
+	var blocks *Seat
+	for i := range a.Seats {
+		s := &a.Seats[i]
+		switch below := s.Ordinal < c.Ordinal; {
+		case below && !a.available(s) && (blocks == nil || stuck(blocks)):
+			blocks = s // The first that is not stuck: that one comes back, or goes, by itself.
+		case !below && a.Serving == 0 && c.Liveness == Alive && s.Outdated && s.ContainerDead && !s.Going():
+			return remedy("it runs, and would be removed only so that the dead pod of ordinal %d can be recreated", s.Ordinal)
+		}
+	}
+	switch {
+	case blocks == nil:
+		return passed(GuardRecreation, "every lower ordinal is Ready, so a removed pod is recreated at once")
+	case stuck(blocks) && c.Liveness == Dead:
+		return remedy("it would not be recreated before the pod of ordinal %d is Ready, which runs and is left alone", blocks.Ordinal)
+	}
+	v := verdict(GuardRecreation, false, "it would not be recreated before the pod of ordinal %d is Ready", blocks.Ordinal)
+	v.lasting = stuck(blocks)
+	return v
+}
+
+// remedy names the way out where podManagementPolicy OrderedReady leaves none.
+func remedy(format string, ordinal int) Verdict {
+	v := verdict(GuardRecreation, false, format+": recreate the StatefulSet with podManagementPolicy Parallel "+
+		"(kubectl delete statefulset --cascade=orphan, which leaves its pods, then apply it again)", ordinal)
+	v.lasting = true
+	return v
+}
+
+// available is what the StatefulSet controller waits for, of a pod.
+func (a *Assessment) available(s *Seat) bool {
+	return !s.Going() && s.Pod.Ready && a.Age(s.Pod.UID, ReadySeen) >= a.state.Set.MinReady
+}
+
+// stuck is true for a pod whose etcd runs, and that is not Ready: nobody knows how long it
+// stays so.
+func stuck(s *Seat) bool { return !s.Going() && s.Pod.Etcd.State == ContainerRunning && !s.Pod.Ready }
 
 // caughtUp: a survivor that lags cannot serve in place of this one soon, so the
 // survivors that make up the floor must be close to the newest log index. That there

@@ -217,6 +217,9 @@ func trusting(members ...string) change {
 	return func(w *world) { w.policy.TrustedMembers = members }
 }
 
+// ordered: the StatefulSet has podManagementPolicy OrderedReady.
+func ordered() change { return func(w *world) { w.state.Set.OrderedReady = true } }
+
 func startAt(ordinal int) change { return func(w *world) { w.state.Set.Start = ordinal } }
 
 func behind(entries uint64, ordinals ...int) change {

@@ -17,6 +17,12 @@ type Names struct {
 	// EtcdContainer and SidecarContainer are the names of the two containers that
 	// matter; etcd-druid calls them "etcd" and "backup-restore".
 	EtcdContainer, SidecarContainer string
+	// EtcdDataDir is etcd's data directory in its container, an absolute path: the volume
+	// that is mounted there says whether the data outlives a pod. Empty means that the
+	// template tells: --data-dir in the arguments of etcd's container, or ETCD_DATA_DIR in its
+	// environment; else those of another container, if etcd's mounts a volume there; else
+	// /var/etcd/data, etcd-druid's. A configuration file of etcd's own cannot be seen.
+	EtcdDataDir string
 	// MemberOf returns the name of the etcd member that runs in a pod; nil means
 	// that members are named like their pods.
 	MemberOf func(pod string) string
@@ -37,8 +43,9 @@ func SetFacts(s *appsv1.StatefulSet, names Names) rollout.Set {
 		Generation:         s.Generation,
 		ObservedGeneration: s.Status.ObservedGeneration,
 		UpdateRevision:     s.Status.UpdateRevision,
+		OrderedReady:       s.Spec.PodManagementPolicy != appsv1.ParallelPodManagement, // The API's default.
 		MinReady:           time.Duration(s.Spec.MinReadySeconds) * time.Second,
-		VolatileData:       volatileData(s, names.EtcdContainer),
+		VolatileData:       volatileData(s, names),
 	}
 	if s.Spec.Replicas != nil {
 		set.Replicas = int(*s.Spec.Replicas)
@@ -47,36 +54,6 @@ func SetFacts(s *appsv1.StatefulSet, names Names) rollout.Set {
 		set.Start = int(s.Spec.Ordinals.Start)
 	}
 	return set
-}
-
-// volatileData is true when no writable volume of the etcd container is known to outlive
-// the pod: then the data goes with it.
-func volatileData(s *appsv1.StatefulSet, container string) bool {
-	i := slices.IndexFunc(s.Spec.Template.Spec.Containers, func(c corev1.Container) bool { return c.Name == container })
-	if i < 0 {
-		return true // Nobody knows where its data is.
-	}
-	for _, mount := range s.Spec.Template.Spec.Containers[i].VolumeMounts {
-		if mount.ReadOnly {
-			continue
-		}
-		if slices.ContainsFunc(s.Spec.VolumeClaimTemplates, func(c corev1.PersistentVolumeClaim) bool { return c.Name == mount.Name }) {
-			return false
-		}
-		for _, v := range s.Spec.Template.Spec.Volumes {
-			if v.Name == mount.Name && outlives(v.VolumeSource) {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-// outlives is true for volumes that are not made for one pod. An inline CSI volume is
-// (a persistent one comes through a claim).
-func outlives(v corev1.VolumeSource) bool {
-	return v.EmptyDir == nil && v.Ephemeral == nil && v.ConfigMap == nil && v.Secret == nil &&
-		v.Projected == nil && v.DownwardAPI == nil && v.CSI == nil && v.GitRepo == nil && v.Image == nil
 }
 
 // PodFacts returns what matters of one pod of a StatefulSet.

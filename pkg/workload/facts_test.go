@@ -19,7 +19,7 @@ func statefulSet(changes ...func(*appsv1.StatefulSet)) *appsv1.StatefulSet {
 	s := &appsv1.StatefulSet{
 		ObjectMeta: metav1.ObjectMeta{Name: "etcd-main", Namespace: "ns", UID: "set-uid", Generation: 4},
 		Spec: appsv1.StatefulSetSpec{
-			Replicas:       ptr(int32(3)),
+			Replicas: ptr(int32(3)), PodManagementPolicy: appsv1.ParallelPodManagement,
 			Selector:       &metav1.LabelSelector{MatchLabels: map[string]string{"component": "etcd-statefulset"}},
 			UpdateStrategy: appsv1.StatefulSetUpdateStrategy{Type: appsv1.OnDeleteStatefulSetStrategyType},
 			Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{
@@ -59,6 +59,10 @@ func TestFactsOfAStatefulSet(t *testing.T) {
 		{"a deletion timestamp means deleting", func(s *appsv1.StatefulSet) {
 			s.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
 		}, func(f *rollout.Set) { f.Deleting = true }},
+		{"OrderedReady recreates pods in order", func(s *appsv1.StatefulSet) {
+			s.Spec.PodManagementPolicy = appsv1.OrderedReadyPodManagement
+		}, func(f *rollout.Set) { f.OrderedReady = true }},
+		{"it is the API's default", func(s *appsv1.StatefulSet) { s.Spec.PodManagementPolicy = "" }, func(f *rollout.Set) { f.OrderedReady = true }},
 		{"minReadySeconds are seconds", func(s *appsv1.StatefulSet) { s.Spec.MinReadySeconds = 12 }, func(f *rollout.Set) { f.MinReady = 12 * time.Second }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -117,6 +121,87 @@ func TestDataIsVolatileWhenNoWritableVolumeOutlivesThePod(t *testing.T) {
 				t.Errorf("got %v, want %v", got, tc.want)
 			}
 		})
+	}
+}
+
+// Only the volume that holds etcd's data counts, whatever else etcd's container mounts.
+func TestTheMountThatCoversTheDataDirectorySaysWhetherTheDataOutlivesThePod(t *testing.T) {
+	claim := func(path string) corev1.VolumeMount { return corev1.VolumeMount{Name: "data", MountPath: path} }
+	scratch := func(path string) corev1.VolumeMount { return corev1.VolumeMount{Name: "scratch", MountPath: path} }
+	node := func(path string) corev1.VolumeMount { return corev1.VolumeMount{Name: "node", MountPath: path} }
+	mounts := func(ms ...corev1.VolumeMount) func(*appsv1.StatefulSet) {
+		return func(s *appsv1.StatefulSet) {
+			s.Spec.Template.Spec.Volumes = []corev1.Volume{
+				{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+				{Name: "node", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/etc/ssl"}}},
+			}
+			s.Spec.Template.Spec.Containers[0].VolumeMounts = ms
+		}
+	}
+	etcd := func(words ...string) func(*appsv1.StatefulSet) {
+		return func(s *appsv1.StatefulSet) { s.Spec.Template.Spec.Containers[0].Command = words }
+	}
+	sidecar := func(args ...string) func(*appsv1.StatefulSet) {
+		return func(s *appsv1.StatefulSet) { s.Spec.Template.Spec.Containers[1].Args = args }
+	}
+	env := func(container int, value string) func(*appsv1.StatefulSet) {
+		return func(s *appsv1.StatefulSet) {
+			s.Spec.Template.Spec.Containers[container].Env = []corev1.EnvVar{{Name: "OTHER", Value: "x"}, {Name: "ETCD_DATA_DIR", Value: value}}
+		}
+	}
+	type changes []func(*appsv1.StatefulSet)
+	for _, tc := range []struct {
+		name     string
+		flag     string
+		changes  changes
+		volatile bool
+	}{
+		{"a directory of the node beside an emptyDir for the data does not count", "", changes{mounts(scratch("/var/etcd/data"), node("/etc/ssl"))}, true},
+		{"nor does a claim for something else", "", changes{mounts(scratch("/var/etcd/data"), claim("/backups"))}, true},
+		{"a claim above the data directory covers it", "", changes{mounts(claim("/var"))}, false},
+		{"the longest path counts", "", changes{mounts(claim("/var/etcd"), scratch("/var/etcd/data"))}, true},
+		{"in any order", "", changes{mounts(scratch("/var"), claim("/var/etcd/data/"))}, false},
+		{"a mount below the data directory does not cover it", "", changes{mounts(claim("/var/etcd/data/member"))}, true},
+		{"nor does one whose name only begins alike", "", changes{mounts(claim("/var/etcd/dat"))}, true},
+
+		{"the flag names the directory", "/data", changes{mounts(claim("/data"), scratch("/var/etcd/data"))}, false},
+		{"what the flag names has the last word", "/data", changes{mounts(claim("/var/etcd/data")), etcd("etcd", "--data-dir=/var/etcd/data")}, true},
+
+		{"etcd's own argument names it", "", changes{mounts(claim("/lib"), scratch("/var/etcd/data")), etcd("etcd", "--name=x", "--data-dir=/lib/etcd")}, false},
+		{"an argument of its own", "", changes{mounts(claim("/lib")), etcd("etcd", "--data-dir", "/lib/etcd")}, false},
+		{"with one dash", "", changes{mounts(claim("/lib")), etcd("etcd", "-data-dir", "/lib/etcd")}, false},
+		{"within a script", "", changes{mounts(claim("/lib")), etcd("/bin/sh", "-ec", "exec etcd --name x \\\n  --data-dir=\"/lib/etcd\" --quota-backend-bytes=1;")}, false},
+		{"the last one counts", "", changes{mounts(claim("/lib")), etcd("etcd", "--data-dir=/lib", "--data-dir=/tmp")}, true},
+		{"what etcd says itself is not covered by what another mount is", "", changes{mounts(claim("/var/etcd/data")), etcd("etcd", "--data-dir=/tmp/etcd")}, true},
+		{"a directory that is relative is known to nobody", "", changes{mounts(claim("/var/etcd/data")), etcd("etcd", "--data-dir=default.etcd")}, true},
+		{"its environment names it", "", changes{mounts(claim("/lib")), env(0, "/lib/etcd")}, false},
+		{"its argument goes before its environment", "", changes{mounts(claim("/lib")), env(0, "/lib/etcd"), etcd("etcd", "--data-dir=/tmp")}, true},
+		{"a flag that only begins alike is another", "", changes{mounts(claim("/var/etcd/data")), etcd("etcd", "--data-dir-x=/tmp")}, false},
+
+		{"the sidecar's argument names it", "", changes{mounts(claim("/lib")), sidecar("server", "--data-dir=/lib/new.etcd")}, false},
+		{"the sidecar's environment names it", "", changes{mounts(scratch("/lib"), claim("/var/etcd/data")), env(1, "/lib/new.etcd")}, true},
+		{"a directory of the sidecar's own is not etcd's", "", changes{mounts(claim("/var/etcd/data")), sidecar("--data-dir=/mine")}, false},
+		{"etcd's own argument goes before the sidecar's", "", changes{mounts(claim("/lib"), scratch("/tmp")), etcd("etcd", "--data-dir=/lib/x"), sidecar("--data-dir=/tmp/x")}, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			names := workload.DefaultNames()
+			names.EtcdDataDir = tc.flag
+			if got := workload.SetFacts(statefulSet(tc.changes...), names).VolatileData; got != tc.volatile {
+				t.Errorf("volatile: %v, want %v", got, tc.volatile)
+			}
+		})
+	}
+}
+
+func TestAPodWithoutTheContainerThatEtcdShouldRunInTellsNothing(t *testing.T) {
+	set := workload.SetFacts(statefulSet(), workload.DefaultNames())
+	if workload.PodFacts(pod(), set, workload.DefaultNames()).NoEtcdContainer {
+		t.Error("it has one")
+	}
+	names := workload.DefaultNames()
+	names.EtcdContainer = "member"
+	if !workload.PodFacts(pod(), set, names).NoEtcdContainer {
+		t.Error("it has none of that name")
 	}
 }
 
