@@ -2,7 +2,9 @@ package coordinator
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -32,6 +34,63 @@ type account struct {
 	// Lease does not say it yet.
 	logged string
 	news   bool
+	// failing is what this sidecar fails at now, by the name of what it is doing.
+	failing map[string]failure
+}
+
+// failure is what fails; told is how it is told.
+type failure struct{ what, told string }
+
+// faults counts the failures at something, and has the account tell of them.
+func (a *account) faults(at string) faults { return faults{account: a, at: at} }
+
+// fails says that something has failed so many times in a row. Until it works again, every
+// report has it.
+func (a *account) fails(at, what string, err error, row int) {
+	if a == nil {
+		return
+	}
+	a.metrics.Failures(at, row)
+	f := failure{what: what, told: what + ": " + err.Error()}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	last, known := a.failing[at]
+	if known && last.what == what && errors.Is(err, context.DeadlineExceeded) {
+		return // Its wording varies; it is the same fault.
+	}
+	if a.failing == nil {
+		a.failing = map[string]failure{}
+	}
+	a.failing[at] = f
+	a.retell()
+}
+
+// works says that it does not fail any more.
+func (a *account) works(at string) {
+	if a == nil {
+		return
+	}
+	a.metrics.Failures(at, 0)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.failing, at)
+	a.retell()
+}
+
+// retell puts the present faults into the last report, so that the Lease gets to say them.
+func (a *account) retell() {
+	if now := a.present(); !slices.Equal(now, a.last.Faults) {
+		a.last.Faults, a.news = now, true
+	}
+}
+
+// present are the faults of now.
+func (a *account) present() []string {
+	var told []string
+	for _, at := range slices.Sorted(maps.Keys(a.failing)) {
+		told = append(told, a.failing[at].told)
+	}
+	return told
 }
 
 // recall takes over what another coordinator has told since our own last claim, so that times
@@ -83,10 +142,11 @@ func (a *account) decided(s report.Sight) {
 	a.mu.Lock()
 	last := a.last
 	now := report.New(s, last)
+	now.Faults = a.present()
 	a.last = now
 	changed := now.Key() != a.logged
 	a.logged = now.Key()
-	a.news = a.news || changed
+	a.news = a.news || changed || !slices.Equal(now.Faults, last.Faults)
 	a.mu.Unlock()
 
 	a.metrics.Show(now)

@@ -261,9 +261,7 @@ func TestAnOverrideIsLoud(t *testing.T) {
 		s := newStage(t, 3)
 		registry := prometheus.NewRegistry()
 		defer run(t, s.config(telling(s.kube, registry), func(c *Config) {
-			c.Gates = func(context.Context) []rollout.Gate {
-				return []rollout.Gate{{Name: report.GateBackup, Detail: "the last upload failed"}}
-			}
+			c.Gates = []Gate{{Name: report.GateBackup, Ask: func(context.Context) (bool, string) { return false, "the last upload failed" }}}
 		}))()
 		s.update("rev-2")
 		within(t, time.Minute, "that the gate holds", func() bool { r, _ := s.published(t); return r.Guard == "HostGates" })
@@ -394,9 +392,7 @@ func TestARolloutIsNeverHeldByWhatThereIsToTell(t *testing.T) {
 		change func(s *stage, c *Config)
 	}{
 		{"a gate that says very much", func(_ *stage, c *Config) {
-			c.Gates = func(context.Context) []rollout.Gate {
-				return []rollout.Gate{{Name: report.GateBackup, Pass: true, Detail: long}}
-			}
+			c.Gates = []Gate{{Name: report.GateBackup, Ask: func(context.Context) (bool, string) { return true, long }}}
 		}},
 		{"annotations of others that leave no room", func(s *stage, _ *Config) {
 			s.annotate("example.org/notes", long+long[:125<<10])

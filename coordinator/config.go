@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"context"
 	"errors"
 	"reflect"
 	"time"
@@ -31,8 +30,10 @@ const (
 	// DefaultInterval is the pace of cycles during a rollout, for what no watch
 	// reports: a member that recovers, an age that passes.
 	DefaultInterval = time.Second
-	// DefaultMaxEvidenceAge is the oldest evidence a removal may rest on.
-	DefaultMaxEvidenceAge = 5 * time.Second
+	// DefaultMaxEvidenceAge is the oldest evidence a removal may rest on: a look over members
+	// that hang takes two probe timeouts, and the six requests to the Kubernetes API that
+	// belong to a removal may take a third of a second each.
+	DefaultMaxEvidenceAge = 6 * time.Second
 	// DefaultFallbackAfter is how long an outdated pod waits for a coordinator with a
 	// lock before the sidecars go on without one. It is short, because safety does not
 	// depend on it, and a cluster without quorum waits for us: the first removal shall
@@ -69,9 +70,9 @@ type Config struct {
 
 	// Policy is what the operator chose; the zero value means [rollout.DefaultPolicy].
 	Policy rollout.Policy
-	// Gates returns the host's own checks; nil means none. It is asked once per
-	// cycle of a rollout, with the cycle's context.
-	Gates func(ctx context.Context) []rollout.Gate
+	// Gates are the host's own checks, which all have to pass before a serving member is
+	// removed; empty means none.
+	Gates []Gate
 
 	// LockTTL is how long the lock of a coordinator that died outlives it: whole seconds, at
 	// least two. The other sidecars measure it by what is left of its lease. etcd itself ends
@@ -152,7 +153,7 @@ func (c Config) complete() (Config, error) {
 	require(c.StatefulSets != nil, "StatefulSets is required")
 	require(c.Pods != nil, "Pods is required")
 	require(c.Leases != nil, "Leases is required")
-	return c, errors.Join(append(errs, c.CheckNumbers(nil))...)
+	return c, errors.Join(append(errs, checkGates(c.Gates), c.CheckNumbers(nil))...)
 }
 
 func setDefault[T comparable](field *T, value T) {

@@ -28,6 +28,7 @@ type Coordinator struct {
 	log      *logrus.Entry
 	faults   faults
 	account  account
+	gates    gates
 	running  atomic.Bool
 	// eventFaults are those of the events, which a goroutine of its own writes.
 	eventFaults sharedFaults
@@ -66,7 +67,7 @@ func New(cfg Config) (*Coordinator, error) {
 		workload:  workload.New(cfg.StatefulSets, cfg.Pods, cfg.StatefulSet, cfg.Names),
 		log:       cfg.Log.WithField("statefulset", cfg.Namespace+"/"+cfg.StatefulSet),
 		protocol:  record.Config{Duration: cfg.RecordDuration, MaxEvidenceAge: cfg.MaxEvidenceAge},
-		endpoints: cfg.Endpoints,
+		endpoints: cfg.Endpoints, gates: newGates(cfg.Gates),
 	}
 	c.account.log = c.log
 	if cfg.Metrics != nil {
@@ -74,7 +75,7 @@ func New(cfg Config) (*Coordinator, error) {
 			return nil, fmt.Errorf("coordinator: Metrics: %w", err)
 		}
 	}
-	c.faults.metrics, c.faults.at = c.account.metrics, report.AtElection
+	c.faults = c.account.faults(report.AtElection)
 	if cfg.Events != nil {
 		instance := cfg.PodName
 		if instance == "" {
@@ -97,6 +98,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	defer c.running.Store(false)
 	var events sync.WaitGroup
 	defer events.Wait()
+	defer c.leaveGates(ctx)()
 	writing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop() // Not before the rest: how it ends is told as well.
 	events.Go(func() { c.account.events.Run(writing) })
@@ -121,6 +123,14 @@ func (c *Coordinator) Run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// leaveGates returns what waits at the end of Run for the host's gates, whose contexts have ended
+// by then: as long as Run has left of its time, but not for long.
+func (c *Coordinator) leaveGates(ctx context.Context) func() {
+	ended := make(chan time.Time, 1)
+	context.AfterFunc(ctx, func() { ended <- time.Now() })
+	return func() { c.gates.end(c.log, min(releaseTimeout/4, releaseTimeout-time.Since(<-ended))) }
 }
 
 // introduce finds out who we are. It also shows a wrong name or a missing permission in
@@ -458,14 +468,14 @@ type faults struct {
 	logged time.Time
 	pause  time.Duration
 
-	// metrics gets the length of the row, as that of at.
-	metrics *report.Metrics
+	// account tells of it, as of what happens at at.
+	account *account
 	at      string
 }
 
 func (f *faults) note(log *logrus.Entry, what string, err error) time.Duration {
 	f.row++
-	f.metrics.Failures(f.at, f.row)
+	f.account.fails(f.at, what, err, f.row)
 	f.pause = min(max(2*f.pause, firstPause), longestPause)
 	text := what + err.Error()
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -479,8 +489,8 @@ func (f *faults) note(log *logrus.Entry, what string, err error) time.Duration {
 }
 
 func (f *faults) clear() {
-	*f = faults{metrics: f.metrics, at: f.at}
-	f.metrics.Failures(f.at, 0)
+	*f = faults{account: f.account, at: f.at}
+	f.account.works(f.at)
 }
 
 // sharedFaults are those that more than one goroutine notes. Nobody waits for what failed.

@@ -13,7 +13,9 @@ import (
 
 	"github.com/sirupsen/logrus"
 	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/quorate/quorate/internal/etcdtest"
@@ -198,12 +200,11 @@ func TestTheLoop(t *testing.T) {
 			k.update("rev-2")
 			var log bytes.Buffer
 			cfg := config(k, logTo(&log), func(c *Config) {
-				c.Gates = func(context.Context) []rollout.Gate { // Something touches the pod after it was read, twice.
+				c.Pods = touchedPods{kubePods{k}, func() { // Something touches the pod after it was read, twice.
 					if k.story() != "refused etcd-2, refused etcd-2" && !strings.Contains(k.story(), "deleted") {
 						k.change(func() { k.setReady(k.pods[2], true) })
 					}
-					return nil
-				}
+				}}
 			})
 			stop := run(t, cfg)
 			within(t, time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
@@ -218,9 +219,7 @@ func TestTheLoop(t *testing.T) {
 			k.update("rev-2")
 			begin := time.Now()
 			defer run(t, config(k, func(c *Config) {
-				c.Gates = func(context.Context) []rollout.Gate {
-					return []rollout.Gate{{Name: "backup", Pass: time.Since(begin) > 10*time.Minute}}
-				}
+				c.Gates = []Gate{{Name: "backup", Ask: func(context.Context) (bool, string) { return time.Since(begin) > 10*time.Minute, "" }}}
 			}))()
 			<-time.After(10 * time.Minute)
 			k.expect(t)
@@ -310,6 +309,17 @@ func TestTheLoop(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) { synctest.Test(t, tc.test) })
 	}
+}
+
+// touchedPods does something whenever the pods have been listed.
+type touchedPods struct {
+	kubePods
+	then func()
+}
+
+func (p touchedPods) List(ctx context.Context, o metav1.ListOptions) (*corev1.PodList, error) {
+	defer p.then()
+	return p.kubePods.List(ctx, o)
 }
 
 const lock = "/quorate/ns/etcd/lock/"

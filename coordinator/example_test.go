@@ -10,7 +10,6 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/quorate/quorate/coordinator"
-	"github.com/quorate/quorate/pkg/rollout"
 )
 
 // dial is the host's own factory of etcd clients: TLS, its rotation and authentication are
@@ -31,9 +30,7 @@ func Example() {
 		Dial: dial, Endpoints: []string{"http://127.0.0.1:2379"},
 		StatefulSets: clientset.AppsV1().StatefulSets("garden"), Pods: clientset.CoreV1().Pods("garden"),
 		Leases: clientset.CoordinationV1().Leases("garden"), Events: clientset.CoreV1().Events("garden"),
-		Gates: func(context.Context) []rollout.Gate {
-			return []rollout.Gate{{Name: "BackupReady", Pass: true, Detail: "the last upload succeeded"}}
-		},
+		Gates: []coordinator.Gate{{Name: "BackupReady", Ask: func(context.Context) (bool, string) { return true, "the last upload succeeded" }}},
 	})
 	if err != nil {
 		fmt.Println(err)

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/quorate/quorate/membership"
@@ -49,6 +52,8 @@ type leader struct {
 	members *membership.Observer
 	memory  *memory
 	faults  faults
+	// aged counts the decisions in a row that were dropped because of their evidence's age.
+	aged    faults
 	changed chan struct{}
 
 	// first is true until it has seen that nothing is to be done, and again when it could
@@ -64,8 +69,10 @@ type leader struct {
 	watched   string
 	unwatch   context.CancelFunc
 
-	// begun, seen, etcd and decision are those of the last observation.
+	// begun, seen, etcd and decision are those of the last observation, and etcdTook is how
+	// long etcd's members took to answer in it.
 	begun    record.Instant
+	etcdTook time.Duration
 	seen     workload.Observation
 	etcd     rollout.Membership
 	decision rollout.Decision
@@ -81,6 +88,8 @@ type leader struct {
 	unclear  bool
 	// stopping is true while the record is given back because we were told to stop.
 	stopping bool
+	// odd is what was last told of what makes no sense on the Lease.
+	odd string
 
 	// over ends it; heir is who goes on, unfit why we cannot, and for how long; leaving
 	// is true when our own pod has been removed.
@@ -95,7 +104,7 @@ func (c *Coordinator) leader(right record.Right, t *tenure) *leader {
 	return &leader{
 		Coordinator: c, right: right, tenure: t, members: c.observer(), memory: newMemory(),
 		changed: make(chan struct{}, 1), first: true,
-		faults: faults{metrics: c.account.metrics, at: report.AtRollout},
+		faults: c.account.faults(report.AtRollout), aged: c.account.faults(report.AtEvidence),
 	}
 }
 
@@ -105,18 +114,14 @@ func (l *leader) lead(ctx context.Context) {
 	var watches sync.WaitGroup
 	defer watches.Wait()
 	defer cancel()
-	trigger := func() {
-		select {
-		case l.changed <- struct{}{}:
-		default: // A look is due already.
-		}
-	}
-	watches.Go(func() { l.workload.WatchSet(ctx, trigger, l.unwatchable("the StatefulSet")) })
+	watches.Go(func() { l.workload.WatchSet(ctx, l.trigger, l.unwatchable("the StatefulSet")) })
 	l.watchPods = func(ctx context.Context, selector string) {
-		watches.Go(func() { l.workload.WatchPods(ctx, selector, trigger, l.unwatchable("the pods")) })
+		watches.Go(func() { l.workload.WatchPods(ctx, selector, l.trigger, l.unwatchable("the pods")) })
 	}
 	defer l.account.rests()
 	defer l.faults.clear() // Whoever leads next counts its own.
+	defer l.aged.clear()
+	defer l.believes()
 	defer l.rest()
 	for ctx.Err() == nil && !l.over {
 		due, err := l.look(ctx)
@@ -137,6 +142,14 @@ func (l *leader) lead(ctx context.Context) {
 	}
 }
 
+// trigger says that there is news, and never waits.
+func (l *leader) trigger() {
+	select {
+	case l.changed <- struct{}{}:
+	default: // A look is due already.
+	}
+}
+
 // look is cheap: it tells from what Kubernetes says alone whether a rollout is due or
 // under way, so that an idle cluster costs etcd nothing.
 func (l *leader) look(ctx context.Context) (bool, error) {
@@ -147,13 +160,14 @@ func (l *leader) look(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	l.account.about(l.cfg.Namespace, o.Set)
+	l.seen = o
 	due := outdated(o) || l.unpromoted(o)
 	if !due && l.first && o.Set.OnDelete {
 		lease, err := record.Read(ctx, l.cfg.Leases, l.cfg.StatefulSet)
 		if err != nil {
 			return false, err
 		}
-		r := record.Parse(lease)
+		r := l.trust(lease)
 		due = r.Rolling || r.Holder != "" || r.Intent.Operation != record.None
 	}
 	if !due {
@@ -216,8 +230,16 @@ func (l *leader) roll(ctx context.Context) {
 			defer done()
 			l.stopping = true
 		}
-		claimed := state.Claimed()
+		claimed, pausing := state.Claimed(), state.Pausing
 		state, effect = l.protocol.Step(state, event, l.now())
+		switch effect.(type) {
+		case record.Remove, record.MoveLeader:
+			l.aged.clear()
+		default:
+			if _, ok := event.(record.LeaseWritten); ok && state.Pausing && !pausing {
+				l.tooOld(ctx)
+			}
+		}
 		l.renewed, l.epoch, l.underWay = state.Renewed, state.Epoch, state.Lease.Intent
 		if state.Claimed() && !claimed {
 			l.coordinated = true
@@ -258,6 +280,7 @@ func (l *leader) ended(ctx context.Context, end record.End) {
 	switch end.Ended {
 	case record.Finished:
 		l.faults.clear()
+		l.believes()
 		l.Coordinator.unfit = 0
 		wait(ctx, 0, l.changed)
 	case record.HandedOver, record.Stopped:
@@ -301,7 +324,7 @@ func (l *leader) do(ctx context.Context, effect record.Effect) record.Event {
 		if lease != nil {
 			l.account.recall(lease.Annotations, record.Parse(lease).Epoch)
 		}
-		return record.LeaseRead{Outcome: l.read(ctx, "the record cannot be read", err), Lease: record.Parse(lease), Begun: begun}
+		return record.LeaseRead{Outcome: l.read(ctx, "the record cannot be read", err), Lease: l.trust(lease), Begun: begun}
 	case record.CheckRight:
 		return record.RightChecked{Held: l.tenure.owns(ctx) == nil}
 	case record.WriteLease:
@@ -480,9 +503,13 @@ func (l *leader) choose(d rollout.Decision, peers []selfupdate.Peer) selfupdate.
 	return selfupdate.Choose(d, peers, l.memory.ownPodNext(now, selfupdate.OwnPodNext(d)))
 }
 
-// gather reads everything live: the record, the workload, etcd. The record comes first: a
-// removal that it does not name any more has had its effect by then, and the pods show it.
+// gather reads everything live: the record, the workload, etcd, one after the other. The record
+// comes first: a removal that it does not name any more has had its effect by then, and the pods
+// show it. The members are asked only when the pods are known, although that takes longer: a pod
+// of ours that is going may still answer, and its successor must not count as serving for that.
 func (l *leader) gather(ctx context.Context) (rollout.State, record.Lease, string, error) {
+	grace := time.Now().Add(answerGrace)
+	asked := l.gates.ask(ctx, l.trigger)
 	reading, cancel := context.WithTimeout(ctx, l.cfg.RequestTimeout)
 	defer cancel()
 	lease, err := record.Read(reading, l.cfg.Leases, l.cfg.StatefulSet)
@@ -500,12 +527,12 @@ func (l *leader) gather(ctx context.Context) (rollout.State, record.Lease, strin
 	}
 	if o.Set.OnDelete {
 		var merr error
+		began := l.now()
 		if state.Etcd, merr = l.members.Observe(ctx); merr != nil {
 			l.log.WithError(merr).Debug("no member list")
 		}
-		if l.cfg.Gates != nil {
-			state.Gates = l.cfg.Gates(ctx)
-		}
+		l.etcdTook = l.now() - began
+		state.Gates = l.gates.answers(ctx, asked, grace)
 	}
 	// Probes that failed because we are ending say nothing about the members.
 	if err := ctx.Err(); err != nil {
@@ -513,7 +540,7 @@ func (l *leader) gather(ctx context.Context) (rollout.State, record.Lease, strin
 	}
 	state.Ages = l.memory.ages(time.Now(), rollout.Assess(state, l.cfg.Policy).Sightings())
 	state.RefusedEviction = l.memory.refused(time.Now())
-	return state, record.Parse(lease), o.Selector, nil
+	return state, l.trust(lease), o.Selector, nil
 }
 
 // askBudget is part of the observation: it asks whether the eviction that was decided on would
@@ -633,7 +660,7 @@ func (l *leader) wait(ctx context.Context, failed bool) {
 		return
 	}
 	if failed {
-		l.pause(ctx, max(l.faults.pause, firstPause))
+		l.pause(ctx, max(l.faults.pause, l.aged.pause, firstPause))
 		return
 	}
 	l.pause(ctx, max(l.begun+leastRest-l.now(), shortRest))
@@ -669,11 +696,17 @@ func (l *leader) note(ctx context.Context, what string, err error) {
 		return // We are ending.
 	}
 	l.faults.note(l.log, what, explain(err))
+	l.letAnotherTry(ctx, what, err, l.faults.row)
+}
+
+// letAnotherTry gives up when something has failed so often that somebody else should try, and
+// there is somebody.
+func (l *leader) letAnotherTry(ctx context.Context, what string, err error, row int) {
 	if l.tenure == nil {
 		return
 	}
 	forbidden := apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)
-	if !forbidden && l.faults.row < unfitAfter {
+	if !forbidden && row < unfitAfter {
 		return
 	}
 	if !selfupdate.Anybody(l.peers(ctx)) {
@@ -682,8 +715,76 @@ func (l *leader) note(ctx context.Context, what string, err error) {
 	if forbidden {
 		l.giveUp(fmt.Sprintf("%s: %v", what, err), forbiddenFor)
 	} else {
-		l.giveUp(fmt.Sprintf("%s, %d times in a row: %v", what, l.faults.row, err), unfitFor)
+		l.giveUp(fmt.Sprintf("%s, %d times in a row: %v", what, row, err), unfitFor)
 	}
+}
+
+// tooOld notes that what was decided had to be dropped. Another sidecar would not be faster where
+// it was a member that hangs for which most of the time was spent.
+func (l *leader) tooOld(ctx context.Context) {
+	const what = "what was decided was dropped, because its evidence had grown too old"
+	age := l.now() - l.begun
+	err := agedError{age: age, etcd: l.etcdTook, most: l.cfg.MaxEvidenceAge}
+	l.aged.note(l.log, what, err)
+	if l.aged.row == unfitAfter {
+		l.account.events.Warn(report.EvidenceTooOld, what+": "+err.Error())
+	}
+	if age-l.etcdTook > l.etcdTook {
+		l.letAnotherTry(ctx, what, err, l.aged.row)
+	}
+}
+
+// agedError says what took the time.
+type agedError struct{ age, etcd, most time.Duration }
+
+func (e agedError) Error() string {
+	return fmt.Sprintf("it took %v to look and to record the intent, %v of that for etcd's members to answer, and --max-evidence-age is %v (if the Kubernetes API is slow for good, raise that)",
+		e.age.Round(time.Millisecond), e.etcd.Round(time.Millisecond), e.most)
+}
+
+// Is says that its wording varies while it is the same fault.
+func (agedError) Is(target error) bool { return target == context.DeadlineExceeded }
+
+// trust reads the record from a Lease. Others may write it as well: what makes no sense there is
+// told, and not believed. An intent that names no pod of ours may stand in the place of one that
+// did; so it counts as one about all of our pods, and the one that it names is left alone.
+func (l *leader) trust(lease *coordinationv1.Lease) record.Lease {
+	r := record.Parse(lease)
+	var odd []string
+	if r.Intent.Pod != "" && !inRange(l.seen.Set, r.Intent.Pod) {
+		odd = append(odd, fmt.Sprintf("the intent to %s names none of our pods; all of ours are changed instead, so that whatever stood there has no effect", r.Intent))
+		r.Intent = record.Intent{Operation: record.FenceAll, Epoch: r.Intent.Epoch}
+	}
+	if r.Epoch < 0 || r.Epoch >= math.MaxInt32 {
+		odd = append(odd, fmt.Sprintf("spec.leaseTransitions is %d; counting begins again at 1", r.Epoch))
+	}
+	if longest := max(record.LongestDuration, l.cfg.RecordDuration); r.Duration < 0 || r.Duration > longest {
+		odd = append(odd, fmt.Sprintf("spec.leaseDurationSeconds is %d; without the lock, a record that is not renewed is waited for no longer than %v", r.Duration/time.Second, longest))
+	}
+	if told := strings.Join(odd, "; "); told != "" && told != l.odd {
+		l.odd = told
+		const what = "the Lease says what makes no sense"
+		l.log.Warnf("%s: %s", what, told)
+		l.account.fails(report.AtRecord, what, errors.New(told), len(odd))
+		l.account.events.Warn(report.OddRecord, what+": "+told)
+	}
+	return r
+}
+
+// inRange is true for the names of the pods that the StatefulSet is to have.
+func inRange(set rollout.Set, pod string) bool {
+	for i := range set.Replicas {
+		if pod == fmt.Sprintf("%s-%d", set.Name, set.Start+i) {
+			return true
+		}
+	}
+	return false
+}
+
+// believes says that what made no sense on the Lease does not concern anybody any more.
+func (l *leader) believes() {
+	l.odd = ""
+	l.account.works(report.AtRecord)
 }
 
 // unwatchable logs that the API server refuses a watch. It is no reason to give up, since

@@ -6,6 +6,12 @@ import (
 	"time"
 )
 
+// apiRoom is what MaxEvidenceAge has to leave, beside a look over members that hang, for the
+// requests to the Kubernetes API: the Lease, the StatefulSet and the pods are read one after
+// the other, the intent is recorded, and an eviction reads its pod before it is sent. Six
+// requests may so take a third of a second each, which a busy API server does.
+const apiRoom = 2 * time.Second
+
 // CheckNumbers returns an error for every number and duration that is out of bounds by
 // itself or against another one, one line each. It looks at the fields as they are: zero
 // is a value, not a default. [New] checks the same after it has filled in the defaults.
@@ -56,7 +62,8 @@ func (c Config) CheckNumbers(name func(field string) string) error {
 	require(c.RecordDuration >= 3*time.Second && c.RecordDuration%time.Second == 0, "RecordDuration", c.RecordDuration, "must be whole seconds, at least 3s")
 	require(c.RecordDuration < 3*time.Second || 2*c.RecordDuration >= 3*cycle, "RecordDuration", c.RecordDuration,
 		"two thirds of it must cover %v, a cycle with members that hang (twice %s and %s), or the record lapses while its holder lives", cycle, probe, interval)
-	require(c.MaxEvidenceAge > 2*c.ProbeTimeout, "MaxEvidenceAge", c.MaxEvidenceAge,
-		"must exceed twice %s (%v): the member list and the probes are asked one after the other, and no evidence would ever be young enough", probe, c.ProbeTimeout)
+	require(c.MaxEvidenceAge >= 2*c.ProbeTimeout+apiRoom, "MaxEvidenceAge", c.MaxEvidenceAge,
+		"must be at least %v: twice %s (%v), since member list and probes are asked one after the other, and %v for the requests to the Kubernetes API before and after; or the evidence could always be too old",
+		2*c.ProbeTimeout+apiRoom, probe, c.ProbeTimeout, apiRoom)
 	return errors.Join(errs...)
 }

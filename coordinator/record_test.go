@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -304,6 +305,61 @@ func TestTheRecordIsGivenBackAtTheEndAlthoughItHasJustChanged(t *testing.T) {
 			t.Errorf("the record says: %+v", r)
 		}
 	})
+}
+
+// What others write on the Lease is not trusted, and does not stop anybody.
+func TestALeaseThatMakesNoSense(t *testing.T) {
+	number := func(n int32) *int32 { return &n }
+	intent := func(s *stage, pod, uid string) {
+		s.annotate(record.IntentAnnotation, fmt.Sprintf(`{"operation":"delete","pod":%q,"uid":%q,"resourceVersion":"1","epoch":7}`, pod, uid))
+	}
+	for _, tc := range []struct {
+		name  string
+		scene func(s *stage)
+		// told is what is said of it, claim the epoch of the first claim, fenced are the pods
+		// that are changed before anything else.
+		told   string
+		claim  int
+		fenced []string
+		// fallback: there is no lock to be had.
+		fallback bool
+	}{
+		{"an intent that names a pod outside our ordinals is no reason to touch that pod; ours are changed instead",
+			func(s *stage) { intent(s, "etcd-3", "u") }, "delete etcd-3 (UID u, resourceVersion 1) names none of our pods", 8, []string{"etcd-0", "etcd-1", "etcd-2"}, false},
+		{"nor is one that names anybody's pod", func(s *stage) { intent(s, "database-0", "u") }, "names none of our pods", 8, []string{"etcd-0", "etcd-1", "etcd-2"}, false},
+		{"one that names a pod of ours is believed", func(s *stage) { intent(s, "etcd-1", string(s.pods[1].UID)) }, "", 8, []string{"etcd-1"}, false},
+		{"where the number of claims cannot grow it begins again", func(s *stage) { s.lease.Spec.LeaseTransitions = number(math.MaxInt32) },
+			"spec.leaseTransitions is 2147483647; counting begins again at 1", 1, nil, false},
+		{"a duration beyond all measure does not keep the fallback for ever", func(s *stage) { s.taken(math.MaxInt32) },
+			"spec.leaseDurationSeconds is 2147483647; without the lock, a record that is not renewed is waited for no longer than 5m0s", 8, nil, true},
+		{"nor does a negative one", func(s *stage) { s.taken(-1) }, "spec.leaseDurationSeconds is -1", 8, nil, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t, 3)
+				s.etcd.Set(noSpace(tc.fallback))
+				tc.scene(s)
+				s.waiting()
+				var log bytes.Buffer
+				stop := run(t, s.config(logTo(&log)))
+				within(t, 6*time.Minute, "the first removal", func() bool { return s.story() != "" })
+				s.expect(t, "deleted etcd-2")
+				expectAll(t, "fenced", seen(s.kube, &s.fenced), tc.fenced...)
+				if r := record.Parse(s.lease); r.Epoch != tc.claim {
+					t.Errorf("claimed as %d, want %d", r.Epoch, tc.claim)
+				}
+				<-time.After(time.Minute)
+				r, _ := s.published(t)
+				stop()
+				if said := log.String(); tc.told != "" && (strings.Count(said, "the Lease says what makes no sense") != 1 || !strings.Contains(said, tc.told)) {
+					t.Errorf("log:\n%s", said)
+				}
+				if told := strings.Join(r.Faults, "\n"); !strings.Contains(told, tc.told) || (tc.told == "") != (told == "") {
+					t.Errorf("status: %q", told)
+				}
+			})
+		})
+	}
 }
 
 func TestTheFirstClaimOfAllTellsOfNoRemovalThatNeverWas(t *testing.T) {

@@ -1084,6 +1084,102 @@ func TestARemovalEndsBeforeItsEvidenceIsTooOld(t *testing.T) {
 	}
 }
 
+// What is decided, and is too old by the time at which it could be done, is a fault with a name.
+func TestEvidenceThatIsAlwaysTooOld(t *testing.T) {
+	const called = "what was decided was dropped, because its evidence had grown too old"
+	slowAPI := func(each time.Duration) answerFunc {
+		return slowly(each, getSet, listPods, readPod, getLease, records, clears, claims, renews, tells)
+	}
+	for _, tc := range []struct {
+		name   string
+		answer answerFunc
+		peer   *selfupdate.Presence
+		// aside: it lets another try.
+		aside bool
+	}{
+		{"is told in log and status, and nothing is removed", slowAPI(2 * time.Second), nil, false},
+		{"a fit sidecar that waits is let try when it is our own looks that take so long", slowAPI(2 * time.Second), &selfupdate.Presence{Pod: "etcd-1", UID: "u"}, true},
+		{"not an unfit one", slowAPI(2 * time.Second), &selfupdate.Presence{Pod: "etcd-1", UID: "u", Unfit: "forbidden"}, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t, 3)
+				registry := prometheus.NewRegistry()
+				defer run(t, s.config(as("etcd-0"), telling(s.kube, registry)))()
+				<-time.After(time.Minute)
+				if tc.peer != nil {
+					s.waits(*tc.peer)
+				}
+				s.answering(tc.answer)
+				s.begin()
+				s.update("rev-2")
+				if tc.aside {
+					within(t, 10*time.Minute, "that it steps aside", func() bool { return len(s.at("says unfit: "+called)) == 1 })
+					if n := len(s.at(records)); n != unfitAfter {
+						t.Errorf("after %d intents, want %d", n, unfitAfter)
+					}
+				} else {
+					<-time.After(10 * time.Minute)
+					if at := s.at("says unfit"); len(at) > 0 {
+						t.Errorf("it stepped aside at %v", at)
+					}
+					if n := metric(t, registry, "quorate_failures_in_a_row", report.AtEvidence); n < unfitAfter {
+						t.Errorf("%v failures in a row", n)
+					}
+					if r, _ := s.published(t); len(r.Faults) != 1 || !strings.HasPrefix(r.Faults[0], called) {
+						t.Errorf("status: %q", r.Faults)
+					}
+					if !s.toldOf("Warning etcd EvidenceTooOld") {
+						t.Errorf("events:\n%s", strings.Join(s.told, "\n"))
+					}
+				}
+				s.expect(t)
+				if at := s.at("says " + called); len(at) == 0 || len(at) > 11 {
+					t.Errorf("the log says so %d times", len(at))
+				}
+				s.answering(nil)
+				s.etcd.Delete(presence + peer)
+				s.etcd.Delete(lock + peer)
+				within(t, 10*time.Minute, "the rollout", func() bool { return s.settled("rev-2") })
+				<-time.After(time.Minute)
+				if n := metric(t, registry, "quorate_failures_in_a_row", report.AtEvidence); n != 0 {
+					t.Errorf("%v failures in a row after it worked", n)
+				}
+			})
+		})
+	}
+}
+
+// crashes lets the kubelet say that an etcd container is in a crash loop.
+func (s *stage) crashes(ordinal int) {
+	s.change(func() {
+		s.setReady(s.pods[ordinal], false)
+		c := &s.pods[ordinal].Status.ContainerStatuses[0]
+		c.State.Running, c.State.Waiting = nil, crashLoop()
+	})
+}
+
+// A member that swallows every request costs a look two probe timeouts; with an API server that
+// takes a third of a second for each request, there still is time.
+func TestThereIsRoomForARemovalBesideAMemberThatHangs(t *testing.T) {
+	for _, removal := range []rollout.Removal{rollout.RemoveByDelete, rollout.RemoveByEviction} {
+		t.Run(removal.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t, 3)
+				policy := rollout.DefaultPolicy()
+				policy.Removal = removal
+				defer run(t, s.config(func(c *Config) { c.Policy = policy }))()
+				<-time.After(time.Minute)
+				s.unreachable(0, true)
+				s.answering(slowly(320*ms, getSet, listPods, readPod, getLease, records, clears, claims, renews, tells))
+				s.crashes(0)
+				s.update("rev-2")
+				within(t, time.Minute, "a removal", func() bool { return s.story() != "" })
+			})
+		})
+	}
+}
+
 // TestTheEnd: asked to stop, whatever is under way, a coordinator first gives the record
 // back, then the lock, and then goes, all within its time.
 func TestTheEnd(t *testing.T) {

@@ -97,7 +97,7 @@ func TestABadConfigNamesTheFieldAndItsValue(t *testing.T) {
 		{func(c *Config) { c.RecordDuration = 2 * time.Second }, "RecordDuration: 2s: must be whole seconds, at least 3s"},
 		{func(c *Config) { c.RecordDuration = 8500 * time.Millisecond }, "RecordDuration: 8.5s: must be whole seconds, at least 3s"},
 		{func(c *Config) { c.RecordDuration = 7 * time.Second }, "RecordDuration: 7s: two thirds of it must cover 5s, a cycle with members that hang (twice ProbeTimeout and Interval)"},
-		{func(c *Config) { c.MaxEvidenceAge = 4 * time.Second }, "MaxEvidenceAge: 4s: must exceed twice ProbeTimeout (2s)"},
+		{func(c *Config) { c.MaxEvidenceAge = 4 * time.Second }, "MaxEvidenceAge: 4s: must be at least 6s: twice ProbeTimeout (2s)"},
 		{policy(func(p *rollout.Policy) { p.MaxUnavailable.Number = 0 }), "Policy.MaxUnavailable: 0: must be at least 1"},
 		{policy(func(p *rollout.Policy) { p.Partition = -1 }), "Policy.Partition: -1: must not be negative"},
 		{policy(func(p *rollout.Policy) { p.SettleTimeout = 0 }), "Policy.SettleTimeout: 0s: must be positive"},

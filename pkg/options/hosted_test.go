@@ -131,7 +131,7 @@ func TestAHostsErrorsNameTheFlagsAsItsUserWroteThem(t *testing.T) {
 		{"the defaults are good", []string{"--enable-quorum-aware-pod-updates"}, ""},
 		{"a value out of bounds", []string{"--enable-quorum-aware-pod-updates", "--pod-update-lock-ttl=1s"}, "--pod-update-lock-ttl: 1s: must be whole seconds, at least 2s"},
 		{"a value of the wrong kind", []string{"--pod-update-max-unavailable=many"}, `invalid argument "many" for "--pod-update-max-unavailable" flag: "many" is neither a number`},
-		{"one against another", []string{"--enable-quorum-aware-pod-updates", "--pod-update-max-evidence-age=1s"}, "--pod-update-max-evidence-age: 1s: must exceed twice --pod-update-probe-timeout (2s)"},
+		{"one against another", []string{"--enable-quorum-aware-pod-updates", "--pod-update-max-evidence-age=1s"}, "--pod-update-max-evidence-age: 1s: must be at least 6s: twice --pod-update-probe-timeout (2s)"},
 		{"zero is no default", []string{"--enable-quorum-aware-pod-updates", "--pod-update-interval=0s"}, "--pod-update-interval: 0s: must be positive"},
 		{"a file that is not there", []string{"--enable-quorum-aware-pod-updates", "--pod-update-config=/nowhere"}, `--pod-update-config: "/nowhere": no such file or directory`},
 		{"a value in the file", []string{"--enable-quorum-aware-pod-updates", "--pod-update-config=" + file}, `lock-ttl in "` + file + `": 1s: must be whole seconds, at least 2s`},

@@ -90,7 +90,7 @@ func (o *Rollout) addTiming(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.FallbackAfter, "fallback-after", o.FallbackAfter, "how long an outdated pod waits for a coordinator with a lock in etcd before the sidecars go on without one and agree on the Lease instead (short: a cluster without quorum waits for it, and safety does not depend on it)")
 	fs.DurationVar(&o.RecordDuration, "record-duration", o.RecordDuration, "how long the Lease may stand unrenewed before a coordinator without a lock may claim it (whole seconds, at least 3s; it is renewed every third of that, and with the lock nobody waits for it)")
 	fs.DurationVar(&o.Interval, "interval", o.Interval, "time between two looks at the cluster during a rollout when no watch reports a change (for what none reports: a member that recovers, an age that passes)")
-	fs.DurationVar(&o.MaxEvidenceAge, "max-evidence-age", o.MaxEvidenceAge, "the oldest evidence a removal may rest on (a look over members that hang takes two probe timeouts; what fails within this age by itself is not noticed)")
+	fs.DurationVar(&o.MaxEvidenceAge, "max-evidence-age", o.MaxEvidenceAge, "the oldest evidence a removal may rest on (a look over members that hang takes two probe timeouts, and the requests to the Kubernetes API need room beside that; what fails within this age by itself is not noticed)")
 }
 
 // addReporting registers what is told to others.

@@ -167,7 +167,7 @@ func TestWhatAFileHasOutOfBoundsIsNamedByItsKey(t *testing.T) {
 		want    string // KEY stands for what follows a key
 	}{
 		{"lock-ttl: 1s", nil, "lock-ttl KEY: 1s: must be whole seconds"},
-		{"probe-timeout: 4s", []string{"--lock-ttl=20s", "--record-duration=20s"}, "--max-evidence-age: 5s: must exceed twice probe-timeout KEY (4s)"},
+		{"probe-timeout: 4s", []string{"--lock-ttl=20s", "--record-duration=20s"}, "--max-evidence-age: 6s: must be at least 10s: twice probe-timeout KEY (4s)"},
 		{"endpoints: [etcd]", nil, `endpoints KEY: "etcd": not a client URL`},
 		{"cacert: /nowhere", nil, `cacert KEY: "/nowhere": no such file or directory`},
 		{"key: /nowhere", []string{"--cert=/nowhere"}, `--cert: "/nowhere": no such file`},

@@ -288,7 +288,7 @@ func TestBadInputNamesTheFlagAndItsValueInOneLine(t *testing.T) {
 		{"an address with a port beyond all", []string{"--listen-address=:70000"}, []string{`--listen-address: ":70000": port "70000" is not between 1 and 65535`}},
 		{"an address with port 0", []string{"--listen-address=:0"}, []string{`--listen-address: ":0": port "0" is not between 1 and 65535`}},
 		{"an address of no host", []string{"--listen-address=my_host:8090"}, []string{`--listen-address: "my_host:8090": "my_host" is neither an IP address nor a host name`}},
-		{"evidence that could never be young enough", []string{"--max-evidence-age=4s"}, []string{"--max-evidence-age: 4s: must exceed twice --probe-timeout (2s)"}},
+		{"evidence that could never be young enough", []string{"--max-evidence-age=4s"}, []string{"--max-evidence-age: 4s: must be at least 6s: twice --probe-timeout (2s), since"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			err := parse(t, inAPod, tc.args...).Validate()
@@ -334,7 +334,7 @@ func TestGoodInputIsAccepted(t *testing.T) {
 		{"--etcd-username=root", "--etcd-password=secret"},
 		{"--kubeconfig", f.missing + string(os.PathListSeparator) + f.empty}, // A list is client-go's to judge.
 		{"--listen-address=:8090"}, {"--listen-address=[::1]:8090"}, {"--listen-address=localhost:1"}, {"--listen-address=0.0.0.0:65535"},
-		{"--lock-ttl=3s", "--record-duration=8s", "--dead-after=0s", "--max-evidence-age=4001ms"},
+		{"--lock-ttl=3s", "--record-duration=8s", "--dead-after=0s", "--max-evidence-age=6s"},
 	} {
 		if err := parse(t, inAPod, args...).Validate(); err != nil {
 			t.Errorf("%v: %v", args, err)

@@ -161,6 +161,19 @@ func (r *Recorder) Fault(message string) {
 	}
 }
 
+// Reasons of events about faults with which a coordinator goes on.
+const (
+	EvidenceTooOld = "EvidenceTooOld"
+	OddRecord      = "OddRecord"
+)
+
+// Warn tells of a fault with which this sidecar goes on.
+func (r *Recorder) Warn(reason, message string) {
+	if r != nil {
+		r.add(r.set, corev1.EventTypeWarning, reason, r.source.Host+": "+message)
+	}
+}
+
 // Override says which guards the operator keeps from holding.
 func (r *Recorder) Override(guards []string) {
 	if r == nil || len(guards) == 0 {

@@ -46,6 +46,8 @@ type Report struct {
 	// Backup is the host's word on its backups, nil when it says nothing (a gate of the
 	// name [GateBackup]).
 	Backup *Backup `json:"backup,omitempty"`
+	// Faults are what the coordinator fails at for now, or does not believe, a sentence each.
+	Faults []string `json:"faults,omitempty"`
 	// Memory is what the coordinator knows beyond what can be seen; nil from outside.
 	Memory *Memory `json:"memory,omitempty"`
 

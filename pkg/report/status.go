@@ -93,6 +93,14 @@ type Pod struct {
 // present revision and controls, and complete only if Kubernetes agrees; else what Kubernetes
 // says alone.
 func Look(o Outside) Status {
+	s := look(o)
+	if s.Faults = nil; s.Current || s.Holder != "" {
+		s.Faults = s.Last.Faults
+	}
+	return s
+}
+
+func look(o Outside) Status {
 	fresh := o.Last.Fresh(o.At, o.Lease)
 	s := Status{
 		Now: o.At, Last: o.Last, Holder: o.Lease.Holder, Claims: o.Lease.Epoch, Current: fresh, History: o.History,
@@ -465,6 +473,9 @@ func (s Status) Table(w io.Writer, paint Paint) error {
 		head("Progress", "%s %s", paint.as(good, s.Progress.Bar(barWidth)), text)
 	}
 	head("Coordinator", "%s", s.who())
+	for _, fault := range s.Faults {
+		head("FAULT", "%s", paint.as(alarm, fault))
+	}
 	if sets := s.Sets(); len(sets) > 0 {
 		head("Controls", "%s", paint.as(waiting, strings.Join(sets, ", ")))
 	}
@@ -542,6 +553,9 @@ func (s *Status) Line() string {
 	text := fmt.Sprintf("%s  %s  %s: %s", s.Now.UTC().Format(time.RFC3339), s.Progress, s.Headline(), s.Reason)
 	if len(s.Overrides) > 0 {
 		text += "  OVERRIDDEN: " + strings.Join(s.Overrides, ", ")
+	}
+	for _, fault := range s.Faults {
+		text += "  FAULT: " + fault
 	}
 	return clean(text)
 }

@@ -26,7 +26,7 @@ const (
 	mostMembers = 5
 	// maxEvidenceAge is the sidecar's default; it is given all the same, so that the
 	// auditor and the sidecars mean the same.
-	maxEvidenceAge = 5 * time.Second
+	maxEvidenceAge = 6 * time.Second
 	// probeTimeout is the sidecar's default. The observer waits as long.
 	probeTimeout = 2 * time.Second
 	// observeEvery is twice as seldom as the observer's default: two cores are few for five

@@ -35,7 +35,6 @@ import (
 
 	"github.com/quorate/quorate/coordinator"
 	"github.com/quorate/quorate/pkg/report"
-	"github.com/quorate/quorate/pkg/rollout"
 )
 
 // Exit codes.
@@ -151,7 +150,7 @@ func (s *spec) embedded(ctx context.Context, name string, a access, clientset ku
 		Dial: a.dial, Endpoints: a.Endpoints,
 		StatefulSets: clientset.AppsV1().StatefulSets(s.Namespace), Pods: clientset.CoreV1().Pods(s.Namespace),
 		Leases: clientset.CoordinationV1().Leases(s.Namespace), Events: clientset.CoreV1().Events(s.Namespace),
-		Gates: backups, LockTTL: s.LockTTL, RecordDuration: s.RecordDuration,
+		Gates: []coordinator.Gate{{Name: report.GateBackup, Ask: backups}}, LockTTL: s.LockTTL, RecordDuration: s.RecordDuration,
 		PromoteCurrentRevision: s.Promote,
 		Metrics:                registry, Log: log,
 	})
@@ -208,6 +207,4 @@ func (a access) dial(endpoints []string) (*clientv3.Client, error) {
 }
 
 // backups is the host's gate.
-func backups(context.Context) []rollout.Gate {
-	return []rollout.Gate{{Name: report.GateBackup, Pass: true, Detail: "the last upload succeeded"}}
-}
+func backups(context.Context) (pass bool, detail string) { return true, "the last upload succeeded" }

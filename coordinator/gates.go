@@ -1,0 +1,169 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/quorate/quorate/pkg/rollout"
+)
+
+// Gate is one of the host's own checks, such as "the last backup succeeded".
+type Gate struct {
+	// Name is how people know it; each gate has its own.
+	Name string
+	// SickToo: it binds a pod whose sidecar is sick as well. By default it does not, or it
+	// would block its own cure.
+	SickToo bool
+	// Ask says whether the gate passes, and in the detail why or why not. It is called once
+	// for every look at a rollout, on a goroutine of its own, and never twice at a time. The
+	// context ends after 30 s, or when this sidecar does not coordinate any more; Ask shall
+	// then return.
+	//
+	// No look waits for an answer that takes long: until it comes, the last one counts if it
+	// is at most 30 s old, and after that the gate does not pass. A gate that ignores its
+	// context is not asked again until it has returned, and so does not pass. Run does not
+	// wait for it either, and leaves its goroutine behind.
+	Ask func(ctx context.Context) (pass bool, detail string)
+}
+
+const (
+	// answerLasts is how old a gate's answer may be, and how long one is waited for before the
+	// gate is asked again.
+	answerLasts = 30 * time.Second
+	// answerGrace is how long a look waits, from its begin, for gates that it has asked itself.
+	// It usually passes while the Kubernetes API is asked.
+	answerGrace = leastRest
+)
+
+// gates asks the host's gates, beside everything else. Their answers outlive a tenure.
+type gates []*asked
+
+// asked is a gate with what is known of it.
+type asked struct {
+	Gate
+
+	mu sync.Mutex
+	// underWay is closed at the end of the call that is under way; nil when there is none.
+	underWay chan struct{}
+	// unanswered is when it was first asked after its last answer, zero when nothing was.
+	unanswered time.Time
+	// pass and detail are the last answer, at when it came; zero when there was none yet.
+	pass   bool
+	detail string
+	at     time.Time
+}
+
+func newGates(all []Gate) gates {
+	var g gates
+	for _, gate := range all {
+		g = append(g, &asked{Gate: gate})
+	}
+	return g
+}
+
+// checkGates returns an error for every gate that cannot be asked or told from another.
+func checkGates(all []Gate) error {
+	var errs []error
+	names := map[string]bool{}
+	for i, g := range all {
+		switch {
+		case g.Name == "":
+			errs = append(errs, fmt.Errorf("Gates[%d].Name is required", i))
+		case names[g.Name]:
+			errs = append(errs, fmt.Errorf("Gates[%d].Name: %q: another gate has that name", i, g.Name))
+		}
+		names[g.Name] = true
+		if g.Ask == nil {
+			errs = append(errs, fmt.Errorf("Gates[%d].Ask is required (%q)", i, g.Name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// ask asks every gate of which no answer is under way, and returns how to know the end of each
+// call. It does not wait. When an answer comes too late for whoever waits for it, late is called.
+func (g gates) ask(ctx context.Context, late func()) (begun []<-chan struct{}) {
+	for _, a := range g {
+		a.mu.Lock()
+		if a.underWay == nil {
+			a.underWay = make(chan struct{})
+			begun = append(begun, a.underWay)
+			if a.unanswered.IsZero() {
+				a.unanswered = time.Now()
+			}
+			go a.call(ctx, time.Now(), late)
+		}
+		a.mu.Unlock()
+	}
+	return begun
+}
+
+func (a *asked) call(ctx context.Context, began time.Time, late func()) {
+	ctx, cancel := context.WithTimeout(ctx, answerLasts)
+	defer cancel()
+	pass, detail := a.Ask(ctx)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if ctx.Err() == nil { // Else it may say no more than that its time has run out.
+		a.pass, a.detail, a.at, a.unanswered = pass, detail, time.Now(), time.Time{}
+	}
+	close(a.underWay)
+	a.underWay = nil
+	if time.Since(began) >= answerGrace {
+		late()
+	}
+}
+
+// answers waits for the calls that have just begun, at most until then, and returns what
+// every gate says.
+func (g gates) answers(ctx context.Context, begun []<-chan struct{}, until time.Time) []rollout.Gate {
+	grace, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	for _, done := range begun {
+		wait(grace, 0, done)
+	}
+	var said []rollout.Gate
+	for _, a := range g {
+		said = append(said, a.says(time.Now()))
+	}
+	return said
+}
+
+// says is what a gate has answered, as long as that lasts.
+func (a *asked) says(now time.Time) rollout.Gate {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r := rollout.Gate{Name: a.Name, SickToo: a.SickToo}
+	if !a.at.IsZero() && now.Sub(a.at) <= answerLasts {
+		r.Pass, r.Detail = a.pass, a.detail
+		return r
+	}
+	r.Detail = fmt.Sprintf("the host has not answered for %v", now.Sub(a.unanswered).Round(time.Second))
+	if !a.at.IsZero() {
+		r.Detail += "; its last answer was: " + a.detail
+	}
+	return r
+}
+
+// end waits a moment for calls whose context has ended, and names those that go on.
+func (g gates) end(log *logrus.Entry, patience time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for _, a := range g {
+		a.mu.Lock()
+		underWay, since := a.underWay, a.unanswered
+		a.mu.Unlock()
+		if underWay == nil {
+			continue
+		}
+		wait(ctx, 0, underWay)
+		if ctx.Err() != nil {
+			log.WithField("gate", a.Name).Warnf("the host's gate does not return, although its context has ended; it was asked %v ago", time.Since(since).Round(time.Second))
+		}
+	}
+}
