@@ -34,6 +34,8 @@ type auditor struct {
 	cluster  *harness.Cluster
 	api      *apiproxy.Proxy
 	observer *traffic.Observer
+	// settleTimeout is the sidecars'.
+	settleTimeout time.Duration
 	// began is when the evidence begins.
 	began  time.Time
 	cancel context.CancelFunc
@@ -43,8 +45,8 @@ type auditor struct {
 	pods      []PodChange
 	present   map[string]PodChange // the last change of each pod that exists, by UID
 	lease     []LeaseChange
-	deletions []Deletion
-	scalings  []Scaling
+	deletions []*Deletion
+	scalings  []*Scaling
 	faults    []*Window
 	problems  []error
 	changed   chan struct{} // closed, and replaced, with every change
@@ -52,12 +54,12 @@ type auditor struct {
 
 // audit starts an auditor. The observer must watch the same cluster, and goes on until
 // after the auditor has stopped.
-func audit(client kubernetes.Interface, api *apiproxy.Proxy, cluster *harness.Cluster, observer *traffic.Observer) *auditor {
+func audit(client kubernetes.Interface, api *apiproxy.Proxy, cluster *harness.Cluster, observer *traffic.Observer, settleTimeout time.Duration) *auditor {
 	ctx, cancel := context.WithCancel(context.Background())
 	a := &auditor{
-		cluster: cluster, api: api, observer: observer, began: time.Now(), cancel: cancel,
+		cluster: cluster, api: api, observer: observer, settleTimeout: settleTimeout, began: time.Now(), cancel: cancel,
 		present: map[string]PodChange{}, changed: make(chan struct{}),
-		scalings: []Scaling{{At: time.Now(), Replicas: len(cluster.Pods())}},
+		scalings: []*Scaling{{At: time.Now(), Done: time.Now(), Replicas: len(cluster.Pods())}},
 	}
 	pods := client.CoreV1().Pods(harness.Namespace)
 	leases := client.CoordinationV1().Leases(harness.Namespace)
@@ -184,8 +186,25 @@ func podChange(pod *corev1.Pod) (PodChange, error) {
 	}
 	return PodChange{
 		At: time.Now(), Version: version, Pod: pod.Name, UID: string(pod.UID),
-		Terminates: pod.DeletionTimestamp != nil, Ready: harness.IsReady(pod),
+		Terminates: pod.DeletionTimestamp != nil, Ready: harness.IsReady(pod), Etcd: etcdState(pod),
 	}, nil
+}
+
+// etcdState is what the kubelet says of the pod's etcd.
+func etcdState(pod *corev1.Pod) Container {
+	for i := range pod.Status.ContainerStatuses {
+		c := &pod.Status.ContainerStatuses[i]
+		switch {
+		case c.Name != etcd:
+		case c.State.Running != nil:
+			return Running
+		case c.State.Terminated != nil:
+			return Terminated
+		case c.State.Waiting != nil && slices.Contains([]string{"CrashLoopBackOff", "ErrImagePull", "ImagePullBackOff"}, c.State.Waiting.Reason):
+			return BacksOff
+		}
+	}
+	return Starting
 }
 
 // addPod takes a change in. The caller holds the mutex.
@@ -287,23 +306,38 @@ func (a *auditor) leasesListed(whole runtime.Object, _ bool) error {
 	return nil
 }
 
-// deleted notes a pod that the harness deletes.
-func (a *auditor) deleted(d Deletion) {
+// deleted notes a pod that the harness deletes or evicts, before it does; the function that it
+// returns, that this was refused.
+func (a *auditor) deleted(d Deletion) (refused func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.deletions = append(a.deletions, d)
+	noted := &d
+	a.deletions = append(a.deletions, noted)
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.deletions = slices.DeleteFunc(a.deletions, func(other *Deletion) bool { return other == noted })
+	}
 }
 
-// scaled notes a number of replicas, before it is changed.
-func (a *auditor) scaled(replicas int) {
+// scaled notes a number of replicas, before it is changed; the function that it returns, that
+// this has been done.
+func (a *auditor) scaled(replicas int) (done func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.scalings = append(a.scalings, Scaling{At: time.Now(), Replicas: replicas})
+	noted := &Scaling{At: time.Now(), Replicas: replicas}
+	a.scalings = append(a.scalings, noted)
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		noted.Done = time.Now()
+	}
 }
 
-// fault notes that a fault begins; the function that it returns, that it has ended.
-func (a *auditor) fault(text string) (ended func()) {
-	w := &Window{Fault: text, From: time.Now()}
+// fault notes that a fault begins, and whether it can silence a member; the function that it
+// returns, that it has ended.
+func (a *auditor) fault(text string, silences bool) (ended func()) {
+	w := &Window{Fault: text, Silences: silences, From: time.Now()}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.faults = append(a.faults, w)
@@ -324,6 +358,14 @@ func (a *auditor) uid(pod string) string {
 		}
 	}
 	return ""
+}
+
+// there tells whether the pod with this UID still exists.
+func (a *auditor) there(uid string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, there := a.present[uid]
+	return there
 }
 
 // holder is the pod that last held the record, empty when none has yet.
@@ -398,7 +440,7 @@ func (a *auditor) awaitRemovals(ctx context.Context, since time.Time, n int) boo
 // evidence is all that has been collected so far.
 func (a *auditor) evidence() *Evidence {
 	o := a.observer.Snapshot()
-	e := &Evidence{MaxEvidenceAge: maxEvidenceAge, Readings: map[string][]Reading{}, Requests: a.requests()}
+	e := &Evidence{MaxEvidenceAge: maxEvidenceAge, SettleTimeout: a.settleTimeout, Readings: map[string][]Reading{}, Requests: a.requests()}
 	pods := map[string]string{}
 	for n := range mostMembers {
 		pod := fmt.Sprintf("%s-%d", a.cluster.Spec.Name, n)
@@ -417,7 +459,12 @@ func (a *auditor) evidence() *Evidence {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	e.Pods, e.Lease = slices.Clone(a.pods), slices.Clone(a.lease)
-	e.Deletions, e.Scalings = slices.Clone(a.deletions), slices.Clone(a.scalings)
+	for _, d := range a.deletions {
+		e.Deletions = append(e.Deletions, *d)
+	}
+	for _, s := range a.scalings {
+		e.Scalings = append(e.Scalings, *s)
+	}
 	for _, w := range a.faults {
 		e.Faults = append(e.Faults, *w)
 	}

@@ -8,25 +8,34 @@
 // machine's timing differs from run to run. It draws
 //
 //   - the cluster: 3 members, sometimes 5; etcd 3.5, sometimes 3.6; plain text or mTLS;
-//     the default settle timeout, or a short one;
+//     the default settle timeout, or a short one; members that stop at once, or serve on for
+//     one to eight seconds while their pods terminate (a preStop hook);
 //   - four to six rounds, each with one change: etcd from 3.5 to 3.6 (never back), another
 //     tag of the sidecar's image, a touch of the template, two touches of which the second
 //     comes while the first rolls, a touch that is rolled back while it rolls, a bad revision
 //     (etcd crashes, the sidecar crashes, no such image) and later its fix, or once in a life
-//     3 members to 5 or 5 to 3;
+//     3 members to 5 or 5 to 3, which is a change of the template, too, and may come while
+//     another rolls; after a scale-in the members stay on the list for a while;
 //   - in every round, faults, and their moments: so long after so many removals, because the
 //     moment after a removal is when a second loss hurts. Faults that take a member away
 //     come one after another: SIGKILL and SIGSTOP of etcd, or of etcd and sidecar;
-//     partitions from one peer, all peers, or everybody; the node lost; the pod deleted by
-//     an operator; the disk full (a tmpfs) or slow (a FUSE file system that lets every fsync
+//     partitions from one peer, all peers, or everybody; the node lost, or rebooted (its
+//     containers are reported as terminated for up to 18 s, and start by themselves, on the
+//     revision that they had); the pod deleted by an operator; the disk full (a tmpfs) or slow (a FUSE file system that lets every fsync
 //     wait, for one member in a life). Beside them: SIGKILL and SIGSTOP of a sidecar; a
-//     sidecar cut off from the API server, or delayed; a removal, or the intent before it,
+//     sidecar cut off from the API server, or delayed; all of them delayed by what is usual
+//     for a busy API server; a sidecar that is refused some verbs with 403; a removal, or the intent before it,
 //     held on its way and then released late, lost, or done with its answer lost or wrong,
-//     sometimes with another fault while it is held; the API server killed or halted.
+//     sometimes with another fault while it is held; the API server killed or halted; the
+//     controllers halted, those of StatefulSets and of PodDisruptionBudgets together; a node
+//     drained, or all of them one after the other: evictions as kubectl drain sends them,
+//     until the budget allows each (but tried more often than kubectl does). What a drain
+//     has taken may come back on the same node at once.
 //
-// A round in four takes quorum away on purpose: the same fault hits a majority at once. In
-// all others at most a minority is hit at a time, and by itself a fault leaves quorum; on
-// top of a member that is being replaced it may not.
+// A round in four takes quorum away on purpose: the same fault hits a majority at once, and a
+// power cut mostly everybody. In all others at most a minority is hit at a time, and by itself
+// a fault leaves quorum; on top of a member that is being replaced, or drained, it may not.
+// While the first pod of a bad revision comes up, a node reboots more often than not.
 //
 // A round ends when the rollout is complete; faults that have not begun then are left out,
 // and those that last are ended.
@@ -37,12 +46,25 @@
 //     ([traffic.History.Check]); and the history of every key is linearizable, says porcupine,
 //     with writes whose effect is not known taken for what they are ([Linearizable]). What
 //     porcupine does not decide in time is reported as unknown.
-//   - Every removal of a pod is attributed: to a sidecar by name, to the harness, or to the
-//     StatefulSet controller at scale-in; to nobody is a violation.
-//   - No removal of ours of a serving member leaves the serving voters below quorum.
-//   - None takes a serving member while another pod that we removed is away.
+//   - Every removal of a pod is attributed: to a sidecar by name, by DELETE or eviction, to a
+//     drain, to another operator, or to the StatefulSet controller at scale-in; to nobody is a
+//     violation.
 //   - Every removal of ours stood on record with the pod's UID when it took effect.
-//   - A bad revision takes at most one pod that served, and never all pods.
+//   - No removal of ours of a serving member leaves the serving voters below quorum. A voter
+//     whose pod is being scaled away counts among the voters and never survives, though it
+//     serves to its last moment.
+//   - None takes a serving member while another pod that we removed is away; nor while one is
+//     away that anybody else had removed, or another voter silent, since before the evidence
+//     can have been gathered.
+//   - No removal of ours of a member that does not serve, but whose etcd runs, leaves the
+//     voters that serve or may vote below quorum: those whose container does not back off, on
+//     pods that do not go. While none serves, one whose etcd runs goes only after nobody has
+//     served for the settle timeout.
+//   - A drain and we together never take more Ready pods than a budget allows that asks for a
+//     quorum: of three, one. It is said of the drain's evictions as well as of ours.
+//   - A bad revision takes, by our hand, at most one pod whose member served or would have come
+//     back by itself (its etcd ran, or had been down for less than the settle timeout without
+//     backing off), and never all pods.
 //   - A sidecar that is built with the race detector reports no data race.
 //   - The rollout completes within a bound after the last fault, with every member serving
 //     and the record at rest.
@@ -56,22 +78,29 @@
 //
 // One thing, and it is counted: a removal whose evidence was true when it was read, and was
 // made false by a fault of the script before the removal took effect. That is a member that
-// served within MaxEvidenceAge before the removal was sent, and fell silent through a fault,
-// not by a removal of ours. (A removal that the script itself holds on its way is judged by
-// when it was sent.)
+// served within MaxEvidenceAge before the removal was sent, and fell silent through a fault
+// that can silence a member, a drain, or a scale-in, not by a removal of ours; or that may have
+// voted then, and whose container has begun to back off since. (A removal that the script itself
+// holds on its way is judged by when it was sent.) What a PodDisruptionBudget arbitrates is
+// never excused.
 //
 // A single observation may be late on a busy machine. So a member counts as silent only if
 // it gave no answer for a second before a removal, and a second after, and as serving only
 // if it gave one within the last second, and no fault has hit it since; what is in doubt is no
-// violation. That hides only
-// what a later sample shows too: a second member that goes while the first is away stays
-// silent for longer than that, and the watch shows it in any case.
+// violation. That hides only what a later sample shows too: a second member that goes while the
+// first is away stays silent for longer than that, and the watch shows it in any case.
+//
+// What a pod was like when it was removed is what the watch told of it last: a removal names
+// the resourceVersion, so that the sidecar has seen the same. Of an end that was not seen but
+// found after an outage of the API server, it is not said whether the process ran or the pod
+// was Ready.
 //
 // # What is not
 //
 // Lost disks, wrong clocks and a store of Kubernetes that loses data are not drawn, nor is an
-// operator who deletes the record or the pods of a majority. Without root there are no
-// network namespaces and no mounts: partitions and disk faults are left out then, and counted
-// as missed. Without /dev/fuse that holds for slow disks alone. Pods are never deleted by
-// force.
+// operator who deletes the record or the pods of a majority. Nodes are drained without a
+// cordon, StatefulSets are Parallel, and the disruption controller is halted only together
+// with the others. Without root there are no network namespaces and no mounts: partitions and
+// disk faults are left out then, and counted as missed. Without /dev/fuse that holds for slow
+// disks alone. Pods are never deleted by force.
 package chaos

@@ -2,7 +2,9 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/quorate/quorate/test/harness"
 	"github.com/quorate/quorate/test/harness/apiproxy"
+	"github.com/quorate/quorate/test/harness/node"
 )
 
 const (
@@ -27,8 +30,18 @@ const (
 	// injectWithin bounds its beginning, for the same reason.
 	injectWithin = 10 * time.Second
 
+	// drainEvery is how long a drain waits between two tries; kubectl waits five seconds. The
+	// more often it tries, the more of the moments that matter it hits.
+	drainEvery = 300 * time.Millisecond
+
 	etcd, sidecar = "etcd", "backup-restore"
 )
+
+// silencing are the faults that can keep a member from answering. (An operator's removals do,
+// too; each is a fault of its own.)
+var silencing = []FaultKind{
+	KillEtcd, KillBoth, StopEtcd, StopBoth, CutOff, Separate, Isolate, LoseNode, Reboot, DeletePod, FullDisk, SlowDisk,
+}
 
 // needsNamespaces are the faults that need a network, or mounts, of the harness's own, and
 // needsFUSE those that need a mount of FUSE.
@@ -82,6 +95,10 @@ func (l *life) playOne(ctx context.Context, f Fault, since time.Time) {
 		l.hold(ctx, f, l.cluster.Removing)
 	case HoldIntent:
 		l.hold(ctx, f, l.cluster.WritingIntent)
+	case Drain:
+		l.drain(ctx, f, l.victims(f, since))
+	case DrainAll:
+		l.drain(ctx, f, l.cluster.Pods())
 	default:
 		l.hit(ctx, f, l.victims(f, since))
 	}
@@ -140,7 +157,7 @@ func (l *life) hit(ctx context.Context, f Fault, victims []string) {
 
 func (l *life) hitOne(ctx context.Context, f Fault, pod string) {
 	text := strings.TrimSpace(string(f.Kind) + " " + pod)
-	ended := l.audit.fault(text)
+	ended := l.audit.fault(text, slices.Contains(silencing, f.Kind))
 	defer ended()
 	injecting, cancel := context.WithTimeout(ctx, injectWithin)
 	mend, err := l.inject(injecting, f, pod)
@@ -227,7 +244,17 @@ func (l *life) inject(ctx context.Context, f Fault, pod string) (mend func(conte
 		other := pods[(slices.Index(pods, pod)+1)%len(pods)]
 		return func(context.Context) error { return c.Reunite(pod, other) }, c.Separate(pod, other)
 	case LoseNode:
-		return func(ctx context.Context) error { return c.RestoreNode(ctx, pod) }, c.LoseNode(ctx, pod)
+		err := c.LoseNode(ctx, pod)
+		if errors.Is(err, node.ErrLost) {
+			return nil, err // Whoever has taken it brings it back.
+		}
+		return func(ctx context.Context) error { return c.RestoreNode(ctx, pod) }, err
+	case Reboot:
+		err := c.CutPower(ctx, pod)
+		if errors.Is(err, node.ErrLost) {
+			return nil, err
+		}
+		return func(ctx context.Context) error { return c.PowerOn(ctx, pod, f.Starts) }, err
 	case DeletePod:
 		uid := types.UID(l.audit.uid(pod))
 		if uid == "" {
@@ -246,6 +273,12 @@ func (l *life) inject(ctx context.Context, f Fault, pod string) (mend func(conte
 		return lift(l.env.API.Refuse(asks, 0)), nil
 	case SlowAPI:
 		return lift(l.env.API.Delay(asks, f.By)), nil
+	case SlowAllAPI:
+		return lift(l.env.API.Delay(func(r *apiproxy.Request) bool { return r.Pod != "" }, f.By)), nil
+	case Forbid:
+		return lift(l.env.API.Refuse(func(r *apiproxy.Request) bool { return asks(r) && f.Refused.denies(r) }, http.StatusForbidden)), nil
+	case PauseControllers:
+		return func(context.Context) error { return l.env.Plane.ResumeControllers() }, l.env.Plane.PauseControllers()
 	case StopAPI:
 		return l.env.Plane.StartAPIServer, l.env.Plane.StopAPIServer(ctx)
 	case PauseAPI:
@@ -254,6 +287,51 @@ func (l *life) inject(ctx context.Context, f Fault, pod string) (mend func(conte
 	default:
 		return nil, fmt.Errorf("fault %q is not injected like this", f.Kind)
 	}
+}
+
+// drain evicts the pods one after the other, as kubectl drain does of one node after the other:
+// each until the eviction is allowed, and then until the pod has gone. It gives up with the
+// context.
+func (l *life) drain(ctx context.Context, f Fault, pods []string) {
+	l.figures.hit(f.Kind)
+	for _, pod := range pods {
+		l.note("drain the node of %s", pod)
+		uid := ""
+		for uid == "" && ctx.Err() == nil {
+			if uid = l.evict(ctx, pod); uid == "" {
+				pass(ctx, drainEvery)
+			}
+		}
+		for ctx.Err() == nil && l.audit.there(uid) {
+			pass(ctx, drainEvery)
+		}
+	}
+}
+
+// evict tries once to evict a pod, and returns the UID of the one that goes; empty while it is
+// not allowed.
+func (l *life) evict(ctx context.Context, pod string) string {
+	uid := l.audit.uid(pod)
+	if uid == "" {
+		return "" // It is on its way already, or not there yet.
+	}
+	ctx, cancel := context.WithTimeout(ctx, injectWithin)
+	defer cancel()
+	// From now on it may have gone by this hand, whatever is heard of it.
+	withdraw := l.audit.deleted(Deletion{At: time.Now(), Pod: pod, UID: uid, Drain: true})
+	refused, err := l.cluster.Evict(ctx, pod)
+	switch {
+	case refused:
+		withdraw()
+		l.figures.refusedEviction()
+		return ""
+	case err != nil:
+		l.note("evict %s: %v", pod, err)
+		return ""
+	}
+	l.note("evicted %s, as a drain does", pod)
+	l.figures.eviction()
+	return uid
 }
 
 // hold catches the next request of a kind and does with it what the script says.
@@ -266,7 +344,7 @@ func (l *life) hold(ctx context.Context, f Fault, match apiproxy.Match) {
 		return // Nobody asked any more.
 	}
 	text := fmt.Sprintf("%s (%s)", f.Kind, request)
-	ended := l.audit.fault(text)
+	ended := l.audit.fault(text, false)
 	defer ended()
 	l.figures.hit(f.Kind)
 	l.note("%s", text)

@@ -13,7 +13,8 @@ import (
 	"github.com/quorate/quorate/test/harness/traffic"
 )
 
-// Figures are the numbers of a run, all seeds together. The zero value is ready to use.
+// Figures are the numbers of a run, all seeds together, or of several. The zero value is ready
+// to use. In JSON they can be kept and added up.
 type Figures struct {
 	mu sync.Mutex
 
@@ -41,12 +42,55 @@ type Figures struct {
 	// those of ours whose member served, Residues those of them that are excused.
 	Removals               map[string]int
 	Ours, Served, Residues int
-	Violations             int
+	// Returning are those of ours that did not serve and would have come back by themselves.
+	Returning int
+	// Evictions are those by drains, Refused how often they were not allowed.
+	Evictions, Refused int
+	Violations         int
 
 	// WithoutQuorum is the longest time without it; Outages are how many there were, and
 	// OursOut those that no fault of the script explains.
 	WithoutQuorum    time.Duration
 	Outages, OursOut int
+}
+
+// Add takes the figures of another run in, which is over.
+func (f *Figures) Add(o *Figures) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	addTo(&f.Changes, o.Changes)
+	addTo(&f.Faults, o.Faults)
+	addTo(&f.Missed, o.Missed)
+	addTo(&f.Removals, o.Removals)
+	f.Seeds += o.Seeds
+	f.Chaos += o.Chaos
+	f.QuorumTaken += o.QuorumTaken
+	f.Slowest = max(f.Slowest, o.Slowest)
+	f.Writes += o.Writes
+	f.Reads += o.Reads
+	f.Lost += o.Lost
+	f.Keys += o.Keys
+	f.Operations += o.Operations
+	f.Unknown += o.Unknown
+	f.Ours += o.Ours
+	f.Served += o.Served
+	f.Returning += o.Returning
+	f.Residues += o.Residues
+	f.Evictions += o.Evictions
+	f.Refused += o.Refused
+	f.Violations += o.Violations
+	f.WithoutQuorum = max(f.WithoutQuorum, o.WithoutQuorum)
+	f.Outages += o.Outages
+	f.OursOut += o.OursOut
+}
+
+func addTo[K comparable](m *map[K]int, more map[K]int) {
+	if *m == nil {
+		*m = map[K]int{}
+	}
+	for k, n := range more {
+		(*m)[k] += n
+	}
 }
 
 func count[K comparable](m *map[K]int, key K) {
@@ -80,6 +124,18 @@ func (f *Figures) missed(k FaultKind) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	count(&f.Missed, k)
+}
+
+func (f *Figures) eviction() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.Evictions++
+}
+
+func (f *Figures) refusedEviction() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.Refused++
 }
 
 func (f *Figures) faults() int {
@@ -117,6 +173,9 @@ func (f *Figures) judged(judgements []Judgement) {
 		count(&f.Removals, by)
 		if j.Ours && j.Served {
 			f.Served++
+		}
+		if j.Ours && j.Returns {
+			f.Returning++
 		}
 		if len(j.Residue) > 0 {
 			f.Residues++
@@ -173,7 +232,8 @@ func (f *Figures) String() string {
 	line("linearizable reads", "%d", f.Reads)
 	line("linearizable, says porcupine", "%d operations on %d keys; not decided in time: %d", f.Operations, f.Keys, f.Unknown)
 	line("removals", "%d (%s)", sum(f.Removals), listed(f.Removals))
-	line("removals of ours of serving members", "%d of %d, excused: %d", f.Served, f.Ours, f.Residues)
+	line("removals of ours", "%d, of members that served: %d, that would have come back by themselves: %d; excused: %d", f.Ours, f.Served, f.Returning, f.Residues)
+	line("evictions by drains", "%d, refused: %d times", f.Evictions, f.Refused)
 	line("longest time without quorum", "%.1f s; outages: %d, of which no fault of the script explains: %d", f.WithoutQuorum.Seconds(), f.Outages, f.OursOut)
 	line("violations", "%d", f.Violations)
 	_ = table.Flush() // A strings.Builder takes everything.

@@ -19,6 +19,11 @@ const (
 	// fails: a container that crashed waits up to 8 s for its restart, and an election
 	// takes some seconds more.
 	aftermath = 20 * time.Second
+	// certainLooks is how often a member must have been asked for its silence to be certain.
+	certainLooks = 3
+	// lookLasts is how much later than the last answer that the observer got a sidecar may have
+	// seen that quorum is lost: a look takes as long as a probe may.
+	lookLasts = probeTimeout + certainty
 )
 
 // PodChange is one event of a watch of pods, in the order of the watch.
@@ -30,10 +35,26 @@ type PodChange struct {
 	Gone       bool
 	Terminates bool
 	Ready      bool
+	// Etcd is what the kubelet says of the member's container.
+	Etcd Container
 	// Relisted is true for what was not seen to change but found changed, after an outage
 	// of the API server: the Version may be a later one than that of the change.
 	Relisted bool
 }
+
+// Container is the state of a container, as the kubelet tells it.
+type Container string
+
+// The states.
+const (
+	Running Container = "running"
+	// Terminated is a container that has ended, and is about to be started again.
+	Terminated Container = "terminated"
+	// Starting is one that has not run yet, for no bad reason.
+	Starting Container = "starting"
+	// BacksOff is one that the kubelet has tried to start, in vain.
+	BacksOff Container = "backs off"
+)
 
 // Intent is a removal as it stands on record.
 type Intent struct{ Pod, UID string }
@@ -65,15 +86,17 @@ type Request struct {
 	Intent Intent
 }
 
-// Deletion is a pod that the harness itself deletes.
+// Deletion is a pod that the harness itself deletes, or evicts as a drain does.
 type Deletion struct {
 	At       time.Time
 	Pod, UID string
+	Drain    bool
 }
 
-// Scaling is a number of replicas from a time on.
+// Scaling is a number of replicas. It is asked for At, and it has been so since Done; zero if
+// that is not known yet.
 type Scaling struct {
-	At       time.Time
+	At, Done time.Time
 	Replicas int
 }
 
@@ -92,19 +115,22 @@ type Voting struct {
 
 // Window is the time of a fault of the script; To is zero while it lasts.
 type Window struct {
-	Fault    string
+	Fault string
+	// Silences is true for what can keep a member from answering. A fault of a sidecar, or of
+	// the API server, cannot.
+	Silences bool
 	From, To time.Time
 }
 
 // Evidence is all that a judgement rests on, none of it from the product.
 type Evidence struct {
-	// MaxEvidenceAge is the sidecars' --max-evidence-age.
-	MaxEvidenceAge time.Duration
-	Pods           []PodChange
-	Lease          []LeaseChange
-	Requests       []Request
-	Deletions      []Deletion
-	Scalings       []Scaling
+	// MaxEvidenceAge and SettleTimeout are the sidecars' flags of these names.
+	MaxEvidenceAge, SettleTimeout time.Duration
+	Pods                          []PodChange
+	Lease                         []LeaseChange
+	Requests                      []Request
+	Deletions                     []Deletion
+	Scalings                      []Scaling
 	// Readings are by pod, in the order of Asked; Votings in that of At.
 	Readings map[string][]Reading
 	Votings  []Voting
@@ -138,8 +164,11 @@ type Judgement struct {
 	By string
 	// Ours is true for a removal by a sidecar.
 	Ours bool
-	// Served is true if the target's member certainly served. The rest is said of such only.
+	// Served is true if it was ours and the target's member certainly served.
 	Served bool
+	// Returns is true for another that would have come back by itself: its process ran, or
+	// had ended just now.
+	Returns bool
 	// Voters and Others are all voters, and those of them that may have served besides the
 	// target.
 	Voters, Others int
@@ -152,8 +181,11 @@ type Judgement struct {
 
 func (j Judgement) String() string {
 	text := fmt.Sprintf("%s removed by %s", j.Pod, j.By)
-	if j.Served {
+	switch {
+	case j.Served:
 		text += fmt.Sprintf(", served, %d of %d other voters did", j.Others, j.Voters-1)
+	case j.Returns:
+		text += ", did not serve, and would have come back by itself"
 	}
 	if len(j.Residue) > 0 {
 		text += fmt.Sprintf(", excused: %s failed just before", strings.Join(j.Residue, ", "))
@@ -167,6 +199,7 @@ func (j Judgement) String() string {
 // Who removes pods, besides the sidecars.
 const (
 	byHarness    = "the harness"
+	byDrain      = "a drain"
 	byController = "the StatefulSet controller"
 	byNobody     = "nobody known"
 )
@@ -175,19 +208,59 @@ const (
 type seat struct {
 	uid     string
 	created time.Time
-	// terminates and gone are of that pod; ready is true if it ever was.
-	terminates, gone, ready bool
-	// ours is true if the last removal under this name was ours.
+	// terminates and gone are of that pod, since ended; ready is true if it ever was, and
+	// readyNow if it was when last seen.
+	terminates, gone, ready, readyNow bool
+	ended                             time.Time
+	// etcd is what the kubelet said last of its member, and down since when it has not said
+	// that it runs; zero while it runs.
+	etcd Container
+	down time.Time
+	// by is who did the last removal under this name, ours whether that was a sidecar.
+	by   string
 	ours bool
+	// charged is true while nothing has become Ready since a Ready pod was removed by a
+	// sidecar or by a drain: what a PodDisruptionBudget counts.
+	charged bool
 }
 
-// Judge attributes every removal and judges ours.
+// leaves tells whether the pod goes, or has gone.
+func (s *seat) leaves() bool { return s != nil && (s.gone || s.terminates) }
+
+// byUs tells whether the pod is away because we removed it.
+func (s *seat) byUs() bool { return s != nil && s.ours && (s.leaves() || !s.ready) }
+
+// learn takes a change of the same pod in.
+func (s *seat) learn(change PodChange) {
+	if (change.Terminates || change.Gone) && !s.leaves() {
+		s.ended = change.At
+	}
+	s.terminates = s.terminates || change.Terminates
+	s.gone = s.gone || change.Gone
+	s.ready = s.ready || change.Ready
+	s.readyNow = change.Ready && !change.Gone
+	if change.Ready && !s.leaves() {
+		s.charged = false
+	}
+	if change.Gone {
+		return
+	}
+	switch s.etcd = change.Etcd; {
+	case s.etcd == Running:
+		s.down = time.Time{}
+	case s.down.IsZero():
+		s.down = change.At
+	}
+}
+
+// Judge attributes every removal, and judges ours and those of drains.
 func (e *Evidence) Judge() []Judgement {
 	var judgements []Judgement
 	seats := map[string]*seat{}
 	remove := func(change PodChange, s *seat) {
-		j := e.judge(change, s.uid, seats)
-		s.ours = j.Ours
+		j := e.judge(change, s, seats)
+		s.by, s.ours = j.By, j.Ours
+		s.charged = s.charged || s.readyNow && !change.Relisted && (j.Ours || j.By == byDrain)
 		judgements = append(judgements, j)
 	}
 	for _, change := range e.Pods {
@@ -197,46 +270,66 @@ func (e *Evidence) Judge() []Judgement {
 			seats[change.Pod] = s
 		}
 		if s.uid != change.UID {
-			if s.uid != "" && !s.terminates && !s.gone {
+			if s.uid != "" && !s.leaves() {
 				// Its end was missed in an outage.
 				ended := change
 				ended.Relisted = true
 				remove(ended, s)
 			}
-			*s = seat{uid: change.UID, created: change.At, ours: s.ours}
+			*s = seat{uid: change.UID, created: change.At, by: s.by, ours: s.ours, charged: s.charged}
 		}
-		if (change.Terminates || change.Gone) && !s.terminates && !s.gone {
+		if (change.Terminates || change.Gone) && !s.leaves() {
 			remove(change, s)
 		}
-		s.terminates = s.terminates || change.Terminates
-		s.gone = s.gone || change.Gone
-		s.ready = s.ready || change.Ready
+		s.learn(change)
 	}
 	return judgements
 }
 
+// span is when a removal was asked for, and the time in which it took effect.
+type span struct{ asked, from, to time.Time }
+
+// oldest is since when something must have been so to be known to whoever asked: the decision
+// may rest on evidence of that age, and the observer looks now and then.
+func (e *Evidence) oldest(t span) time.Time { return t.asked.Add(-e.MaxEvidenceAge - certainty) }
+
 // judge judges one removal. The seats are as they were before it.
-func (e *Evidence) judge(change PodChange, uid string, seats map[string]*seat) Judgement {
-	j := Judgement{At: change.At, Pod: change.Pod, UID: uid}
+func (e *Evidence) judge(change PodChange, target *seat, seats map[string]*seat) Judgement {
+	j := Judgement{At: change.At, Pod: change.Pod, UID: target.uid}
 	request := e.attribute(&j)
+	if target.readyNow && !change.Relisted && (j.Ours || j.By == byDrain) {
+		e.checkTogether(&j, seats)
+	}
 	if request == nil {
 		return j
 	}
 	e.checkIntent(&j, change, request)
 	// It took effect between these two.
-	from, to := request.Forwarded, change.At
-	if !request.Answered.IsZero() && request.Answered.Before(to) {
-		to = request.Answered
+	t := span{asked: request.At, from: request.Forwarded, to: change.At}
+	if !request.Answered.IsZero() && request.Answered.Before(t.to) {
+		t.to = request.Answered
 	}
-	if to.Before(from) {
-		to = from
+	if t.to.Before(t.from) {
+		t.to = t.from
 	}
-	if last := e.lastAnswer(j.Pod, from); last.Before(from.Add(-certainty)) || e.hit(j.Pod, last, from) {
-		return j // It did not serve, or not certainly.
+	if last := e.lastAnswer(j.Pod, t.from); last.Before(t.from.Add(-certainty)) || e.hit(j.Pod, last, t.from) {
+		// It did not serve, or not certainly. The pod is the one that was looked at, by its
+		// resourceVersion, so that what it says is what was known.
+		if change.Relisted {
+			return j
+		}
+		j.Returns = target.etcd == Running || target.etcd != BacksOff && t.asked.Sub(target.down) < e.SettleTimeout-certainty
+		if target.etcd == Running {
+			e.checkVoting(&j, t, seats)
+		}
+		return j
 	}
 	j.Served = true
-	e.checkAway(&j, to, seats)
-	e.checkQuorum(&j, request, from, to, seats)
+	e.checkAway(&j, t, seats)
+	e.checkQuorum(&j, t, seats)
+	if len(j.Violations) == 0 {
+		e.checkSilent(&j, t)
+	}
 	return j
 }
 
@@ -253,12 +346,15 @@ func (e *Evidence) attribute(j *Judgement) *Request {
 			found = r
 		}
 	}
-	harness := slices.ContainsFunc(e.Deletions, func(d Deletion) bool { return d.Pod == j.Pod && d.UID == j.UID })
+	// What was sent after the pod had been seen to go was not it.
+	operator := slices.IndexFunc(e.Deletions, func(d Deletion) bool { return d.Pod == j.Pod && d.UID == j.UID && !d.At.After(j.At) })
 	switch {
-	case found != nil && (found.Verdict != 0 || !harness):
+	case found != nil && (found.Verdict != 0 || operator < 0):
 		j.By, j.Ours = "the sidecar of "+found.By, true
 		return found
-	case harness:
+	case operator >= 0 && e.Deletions[operator].Drain:
+		j.By = byDrain
+	case operator >= 0:
 		j.By = byHarness
 	case e.scaledAway(j.Pod, j.At):
 		j.By = byController
@@ -351,38 +447,84 @@ func (e *Evidence) checkIntent(j *Judgement, change PodChange, request *Request)
 	}
 }
 
-// checkAway: no other pod that we removed was away. The order of events in the watch is the
-// order in which they happened, however late they come.
-func (e *Evidence) checkAway(j *Judgement, to time.Time, seats map[string]*seat) {
+// checkTogether: with this Ready pod, sidecars and drains together have not taken more than a
+// PodDisruptionBudget allows that asks for a quorum: of three members one. It is said of a
+// drain's evictions, too: what a sidecar has taken without charging the budget lets them pass.
+func (e *Evidence) checkTogether(j *Judgement, seats map[string]*seat) {
+	var with []string
+	ours, drained := j.Ours, !j.Ours
 	for pod, s := range seats {
-		if pod == j.Pod || !s.ours {
+		if pod != j.Pod && s.charged && !e.scaledAway(pod, j.At) {
+			with = append(with, pod+" by "+s.by)
+			ours, drained = ours || s.ours, drained || !s.ours
+		}
+	}
+	if allowed := (e.replicas(j.At) - 1) / 2; ours && drained && len(with) >= allowed {
+		slices.Sort(with)
+		j.violation("%s was Ready and removed by %s while others that had been Ready were away (%s): a budget allows %d", j.Pod, j.By, strings.Join(with, ", "), allowed)
+	}
+}
+
+// replicas are how many there are; the larger number while and shortly after it is changed.
+func (e *Evidence) replicas(at time.Time) int {
+	replicas := 0
+	for _, s := range e.Scalings {
+		switch {
+		case s.At.After(at):
+		case !s.Done.IsZero() && s.Done.Add(aftermath).Before(at):
+			replicas = s.Replicas
+		default:
+			replicas = max(replicas, s.Replicas)
+		}
+	}
+	return replicas
+}
+
+// checkAway: no other pod that we removed was away, and none that anybody had removed when the
+// evidence was gathered. The order of events in the watch is the order in which they happened,
+// however late they come.
+func (e *Evidence) checkAway(j *Judgement, t span, seats map[string]*seat) {
+	for pod, s := range seats {
+		if pod == j.Pod || e.scaledAway(pod, t.to) {
 			continue
 		}
 		switch {
-		case s.gone:
+		case s.ours && s.gone:
 			j.violation("%s served and was removed while %s, which we had removed, was missing", j.Pod, pod)
-		case s.terminates:
+		case s.ours && s.terminates:
 			j.violation("%s served and was removed while %s, which we had removed, was terminating", j.Pod, pod)
-		case !s.ready && !e.answered(pod, s.created, to.Add(certainty)):
+		case s.ours && !s.ready && !e.answered(pod, s.created, t.to.Add(certainty)):
 			j.violation("%s served and was removed while %s, which we had removed, had not come back", j.Pod, pod)
+		case s.leaves() && s.ended.Before(e.oldest(t)):
+			j.violation("%s served and was removed while %s, removed by %s for %v, was away", j.Pod, pod, s.by, t.asked.Sub(s.ended).Round(time.Millisecond))
 		}
 	}
 }
 
-// checkQuorum: the voters that served besides the target were a quorum.
-func (e *Evidence) checkQuorum(j *Judgement, request *Request, from, to time.Time, seats map[string]*seat) {
-	if j.Voters = e.voters(from, to); j.Voters == 0 {
+// checkSilent: one member may be unavailable, and the target is that one. No other voter of ours
+// had been silent since before the evidence was gathered.
+func (e *Evidence) checkSilent(j *Judgement, t span) {
+	for pod := range e.Readings {
+		if pod != j.Pod && !e.scaledAway(pod, t.to) && !e.learns(pod, t.from) && e.silent(pod, e.oldest(t), t.to.Add(certainty)) {
+			j.violation("%s served and was removed while the member of %s had been silent since before the evidence was gathered", j.Pod, pod)
+		}
+	}
+}
+
+// checkQuorum: the voters that served besides the target were a quorum. A pod that is being
+// scaled away is no survivor, whatever it answers: its voter counts, and may go at any time.
+func (e *Evidence) checkQuorum(j *Judgement, t span, seats map[string]*seat) {
+	if j.Voters = e.voters(t.from, t.to); j.Voters == 0 {
 		j.violation("%s served and was removed, and nobody has seen how many voters there were", j.Pod)
 		return
 	}
 	var silent []string
 	for pod := range e.Readings {
-		s := seats[pod]
 		switch {
-		case pod == j.Pod || e.learns(pod, from):
-		case s != nil && s.ours && (s.gone || s.terminates):
+		case pod == j.Pod || e.learns(pod, t.from):
+		case seats[pod].leaves(), e.outOfRange(pod, t.from):
 			silent = append(silent, pod) // It is going, whatever it has answered a moment ago.
-		case e.answered(pod, from.Add(-certainty), to.Add(certainty)):
+		case e.answered(pod, t.from.Add(-certainty), t.to.Add(certainty)):
 			j.Others++
 		default:
 			silent = append(silent, pod)
@@ -395,12 +537,7 @@ func (e *Evidence) checkQuorum(j *Judgement, request *Request, from, to time.Tim
 	slices.Sort(silent)
 	var fresh []string
 	for _, pod := range silent {
-		// The decision may rest on evidence of that age, and the observer looks now and then.
-		oldest := request.At.Add(-e.MaxEvidenceAge - certainty)
-		last := e.lastAnswer(pod, from)
-		s := seats[pod]
-		byUs := s != nil && s.ours && (s.gone || s.terminates || !s.ready)
-		if !byUs && !last.IsZero() && !last.Before(oldest) && e.faultBetween(last, from) {
+		if e.fresh(pod, t, seats[pod]) {
 			fresh = append(fresh, pod)
 		}
 	}
@@ -409,6 +546,109 @@ func (e *Evidence) checkQuorum(j *Judgement, request *Request, from, to time.Tim
 		return
 	}
 	j.violation("%s served and was removed when %d of the %d other voters served: quorum is %d (silent: %v)", j.Pod, j.Others, j.Voters-1, quorum, silent)
+}
+
+// fresh tells whether a voter that is no survivor was one when the evidence was gathered, and
+// is none through the script: a fault, a drain, a change of the replicas. What we did is never
+// fresh.
+func (e *Evidence) fresh(pod string, t span, s *seat) bool {
+	oldest := e.oldest(t)
+	last := e.lastAnswer(pod, t.from)
+	switch {
+	case s.byUs(), last.IsZero(), last.Before(oldest):
+		return false
+	case s.leaves():
+		return !s.ended.Before(oldest)
+	case e.outOfRange(pod, t.from):
+		return !e.outOfRange(pod, oldest)
+	default:
+		return e.silencedBetween(last, t.from)
+	}
+}
+
+// checkVoting: a process that runs may vote, whatever it answers us. While some member serves
+// there is a quorum, and it may need this one: the voters that serve, and those that may vote,
+// must be one without it. When none serves, a process that runs goes only after quorum has been
+// lost for SettleTimeout: it rejoins the moment that a peer returns.
+func (e *Evidence) checkVoting(j *Judgement, t span, seats map[string]*seat) {
+	oldest := e.oldest(t)
+	if j.Voters = e.voters(t.from, t.to); j.Voters == 0 {
+		j.violation("%s ran and was removed, and nobody has seen how many voters there were", j.Pod)
+		return
+	}
+	var mayVote, fresh []string
+	looks, last := 0, time.Time{}
+	for pod, readings := range e.Readings {
+		for _, r := range readings {
+			if !r.Asked.Before(oldest) && r.Asked.Before(t.from) {
+				looks++
+			}
+		}
+		if answer := e.lastAnswer(pod, t.from); answer.After(last) {
+			last = answer
+		}
+		s := seats[pod]
+		switch serves := e.answered(pod, oldest, t.to.Add(certainty)); {
+		case s == nil || pod == j.Pod || e.learns(pod, t.from):
+		case !s.leaves() && (serves || s.etcd != BacksOff), !s.byUs() && !s.gone && serves:
+			mayVote = append(mayVote, pod)
+		case !s.byUs() && (s.leaves() && !s.ended.Before(oldest) || !s.leaves() && !s.down.Before(oldest)):
+			fresh = append(fresh, pod)
+		}
+	}
+	slices.Sort(mayVote)
+	slices.Sort(fresh)
+	quorum, lost := j.Voters/2+1, t.asked.Sub(last)
+	switch {
+	case looks < certainLooks, lost >= e.SettleTimeout-lookLasts:
+	case !last.Before(oldest) && len(mayVote) >= quorum:
+	case !last.Before(oldest) && len(mayVote)+len(fresh) >= quorum:
+		j.Residue = fresh
+	case !last.Before(oldest):
+		j.violation("%s ran and was removed when only %v of the %d other voters may have voted: quorum is %d", j.Pod, mayVote, j.Voters-1, quorum)
+	default:
+		j.violation("%s ran and was removed when no member had served for %v: it is to be left alone for %v", j.Pod, lost.Round(time.Millisecond), e.SettleTimeout)
+	}
+}
+
+// costs are what is wrong with the removals of the time in which a bad revision was out.
+func costs(judgements []Judgement, bad Window) []string {
+	var taken []string
+	for _, j := range judgements {
+		if (j.Served || j.Returns) && j.At.After(bad.From) && (bad.To.IsZero() || j.At.Before(bad.To)) {
+			taken = append(taken, j.Pod)
+		}
+	}
+	if len(taken) < 2 {
+		return nil
+	}
+	return []string{fmt.Sprintf("a bad revision took %v, which all served or would have come back by themselves", taken)}
+}
+
+// outOfRange tells whether the pod was certainly being scaled away, or had been, at that time.
+func (e *Evidence) outOfRange(pod string, at time.Time) bool {
+	replicas := ordinal(pod) + 1
+	for _, s := range e.Scalings {
+		switch {
+		case !s.Done.IsZero() && !s.Done.After(at):
+			replicas = s.Replicas
+		case !s.At.After(at):
+			replicas = max(replicas, s.Replicas)
+		}
+	}
+	return ordinal(pod) >= replicas
+}
+
+// silent tells whether the pod's member, which had answered once, answered nothing that it was
+// asked in that time.
+func (e *Evidence) silent(pod string, from, to time.Time) bool {
+	asked := 0
+	for _, r := range e.Readings[pod] {
+		if !r.Asked.Before(from) && !r.Asked.After(to) {
+			asked++
+		}
+	}
+	return asked >= certainLooks && !e.lastAnswer(pod, from).IsZero() && !e.answered(pod, from, to)
 }
 
 // voters is the number of voters then; where two numbers may be meant, the smaller one.
@@ -451,8 +691,13 @@ func (e *Evidence) lastAnswer(pod string, before time.Time) time.Time {
 // it may have stopped serving since it last answered.
 func (e *Evidence) hit(pod string, from, to time.Time) bool {
 	return slices.ContainsFunc(e.Faults, func(w Window) bool {
-		return strings.HasSuffix(w.Fault, " "+pod) && !w.From.Before(from) && !w.From.After(to)
+		return w.Silences && strings.HasSuffix(w.Fault, " "+pod) && !w.From.Before(from) && !w.From.After(to)
 	})
+}
+
+// silencedBetween is faultBetween, of those faults that can silence a member.
+func (e *Evidence) silencedBetween(from, to time.Time) bool {
+	return slices.ContainsFunc(e.Faults, func(w Window) bool { return w.Silences && w.covers(from, to) })
 }
 
 // learns tells whether the pod's member was no voter when last asked.
@@ -467,10 +712,13 @@ func (e *Evidence) learns(pod string, at time.Time) bool {
 	return learns
 }
 
-// faultBetween tells whether a fault of the script can be the reason for what happened in
-// that time.
+// faultBetween tells whether a fault of the script, or an operator's removal, can be the reason
+// for what happened in that time.
 func (e *Evidence) faultBetween(from, to time.Time) bool {
-	return slices.ContainsFunc(e.Faults, func(w Window) bool {
-		return !w.From.After(to) && (w.To.IsZero() || !w.To.Add(aftermath).Before(from))
-	})
+	return slices.ContainsFunc(e.Faults, func(w Window) bool { return w.covers(from, to) }) ||
+		slices.ContainsFunc(e.Deletions, func(d Deletion) bool { return Window{From: d.At, To: d.At}.covers(from, to) })
+}
+
+func (w Window) covers(from, to time.Time) bool {
+	return !w.From.After(to) && (w.To.IsZero() || !w.To.Add(aftermath).Before(from))
 }

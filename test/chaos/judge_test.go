@@ -27,7 +27,7 @@ const (
 // tell begins a story of so many members that all serve all the time.
 func tell(members int) *story {
 	s := &story{begin: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), Evidence: &Evidence{
-		MaxEvidenceAge: 5 * second, Readings: map[string][]Reading{},
+		MaxEvidenceAge: 5 * second, SettleTimeout: 20 * second, Readings: map[string][]Reading{},
 	}}
 	s.Scalings = []Scaling{{At: s.at(0), Replicas: members}}
 	for t := time.Duration(0); t < lasts; t += sample {
@@ -38,7 +38,7 @@ func tell(members int) *story {
 		}
 	}
 	for n := range members {
-		s.pod(0, PodChange{Pod: fmt.Sprintf("main-%d", n), UID: "old", Ready: true})
+		s.pod(0, PodChange{Pod: fmt.Sprintf("main-%d", n), UID: "old", Ready: true, Etcd: Running})
 	}
 	return s
 }
@@ -98,8 +98,38 @@ func (s *story) replaced(t, takes time.Duration, pod, uid, successor string) *st
 		pod(t+takes, PodChange{Pod: pod, UID: successor, Ready: true})
 }
 
+// drained: a drain evicts it.
+func (s *story) drained(t time.Duration, pod, uid string) *story {
+	s.Deletions = append(s.Deletions, Deletion{At: s.at(t), Pod: pod, UID: uid, Drain: true})
+	return s.terminates(t, pod, uid)
+}
+
+// back: its successor is there, and Ready.
+func (s *story) back(t time.Duration, pod, uid, successor string) *story {
+	return s.pod(t-2*second, PodChange{Pod: pod, UID: uid, Terminates: true, Gone: true}).
+		pod(t-second, PodChange{Pod: pod, UID: successor}).
+		pod(t, PodChange{Pod: pod, UID: successor, Ready: true, Etcd: Running})
+}
+
+// etcd: the kubelet says so of its member, from then on.
+func (s *story) etcd(t time.Duration, pod, uid string, state Container) *story {
+	return s.pod(t, PodChange{Pod: pod, UID: uid, Etcd: state})
+}
+
+// scaled: from 5 to 3.
+func (s *story) scaled(at, done time.Duration) *story {
+	s.Scalings = append(s.Scalings, Scaling{At: s.at(at), Done: s.at(done), Replicas: 3})
+	return s
+}
+
 func (s *story) fault(from, to time.Duration, victim string) *story {
-	s.Faults = append(s.Faults, Window{Fault: "SIGKILL to etcd " + victim, From: s.at(from), To: s.at(to)})
+	s.Faults = append(s.Faults, Window{Fault: "SIGKILL to etcd " + victim, Silences: true, From: s.at(from), To: s.at(to)})
+	return s
+}
+
+// harmless is a fault that cannot silence a member.
+func (s *story) harmless(from, to time.Duration, victim string) *story {
+	s.Faults = append(s.Faults, Window{Fault: "SIGKILL to the sidecar " + victim, From: s.at(from), To: s.at(to)})
 	return s
 }
 
@@ -132,12 +162,13 @@ func TestAnAuditorsJudgement(t *testing.T) {
 		{"of five, the second goes while the first is terminating: a quorum is left, but only one may be away",
 			tell(5).removed(5*second, "main-2", "old").silent("main-2", 5*second, lasts).removed(8*second, "main-1", "old"),
 			nil, []string{"was terminating"}, 0},
-		{"what does not serve may go while another is away",
-			tell(3).removed(5*second, "main-2", "old").silent("main-2", 5*second, lasts).silent("main-1", 6*second, lasts).removed(8*second, "main-1", "old"),
+		{"what is dead may go while another is away",
+			tell(3).removed(5*second, "main-2", "old").silent("main-2", 5*second, lasts).silent("main-1", 6*second, lasts).etcd(6*second, "main-1", "old", Terminated).removed(8*second, "main-1", "old"),
 			nil, nil, 0},
 		{"what a fault has silenced since it last answered may go while another is away",
 			tell(3).removed(5*second, "main-2", "old").silent("main-2", 5*second, lasts).
-				fault(8*second-50*time.Millisecond, 9*second, "main-1").silent("main-1", 8*second, lasts).removed(8*second, "main-1", "old"),
+				fault(8*second-50*time.Millisecond, 9*second, "main-1").silent("main-1", 8*second, lasts).
+				etcd(8*second-45*time.Millisecond, "main-1", "old", Terminated).removed(8*second, "main-1", "old"),
 			nil, nil, 0},
 		{"what a fault had silenced, and serves again, may not",
 			tell(3).removed(5*second, "main-2", "old").silent("main-2", 5*second, lasts).
@@ -153,6 +184,13 @@ func TestAnAuditorsJudgement(t *testing.T) {
 		{"one goes just after a fault has silenced another: excused and counted",
 			tell(3).fault(18*second, 30*second, "main-2").silent("main-2", 18*second, lasts).removed(20*second, "main-1", "old"),
 			nil, nil, 1},
+		{"one goes just after another fell silent, and a fault has hit a sidecar: not excused",
+			tell(3).harmless(18*second, 30*second, "main-2").silent("main-2", 18*second, lasts).removed(20*second, "main-1", "old"),
+			nil, []string{"quorum is 2"}, 0},
+		{"nor does a fault of its sidecar make a member one that does not serve",
+			tell(3).removed(5*second, "main-2", "old").silent("main-2", 5*second, lasts).
+				harmless(8*second-50*time.Millisecond, 9*second, "main-1").removed(8*second, "main-1", "old"),
+			nil, []string{"was terminating", "1 of the 2 other voters served: quorum is 2"}, 0},
 		{"one goes just after another fell silent by itself: not excused",
 			tell(3).silent("main-2", 18*second, lasts).removed(20*second, "main-1", "old"),
 			nil, []string{"quorum is 2"}, 0},
@@ -223,6 +261,117 @@ func TestAnAuditorsJudgement(t *testing.T) {
 				s.Scalings = append(s.Scalings, Scaling{At: s.at(4 * second), Replicas: 3})
 				return s
 			}(), []string{byController}, nil, 0},
+		{"by a drain, as often as it likes",
+			tell(3).drained(5*second, "main-2", "old").silent("main-2", 5*second, 9*second).back(9*second, "main-2", "old", "new").drained(10*second, "main-1", "old"),
+			[]string{byDrain, byDrain}, nil, 0},
+		{"by our eviction, which a drain's came too late for",
+			func() *story {
+				s := tell(3).intent(4*second, "main-2", "old").request(5*second, "main-2", "old", 201)
+				s.Deletions = []Deletion{{At: s.at(4 * second), Pod: "main-2", UID: "old", Drain: true}}
+				return s.terminates(5*second, "main-2", "old")
+			}(), []string{"the sidecar of main-0"}, nil, 0},
+		{"by a drain, and our request was never answered",
+			tell(3).intent(4*second, "main-2", "old").request(5*second, "main-2", "old", 0).drained(5*second, "main-2", "old"),
+			[]string{byDrain}, nil, 0},
+		{"by us alone, when an operator's deletion was sent after it had gone",
+			func() *story {
+				s := tell(3).intent(4*second, "main-2", "old").request(5*second, "main-2", "old", 0).terminates(5*second, "main-2", "old")
+				s.Deletions = []Deletion{{At: s.at(6 * second), Pod: "main-2", UID: "old"}}
+				return s
+			}(), []string{"the sidecar of main-0"}, nil, 0},
+
+		{"a drain takes a Ready member while one that we took is away",
+			tell(3).removed(5*second, "main-2", "old").drained(6*second, "main-1", "old"),
+			[]string{"the sidecar of main-0", byDrain}, []string{"main-1 was Ready and removed by a drain while others that had been Ready were away (main-2 by the sidecar of main-0): a budget allows 1"}, 0},
+		{"we take a Ready member while one that a drain took a moment ago is away: evidence may be that old, a budget is not",
+			tell(3).drained(5*second, "main-2", "old").removed(6*second, "main-1", "old"),
+			nil, []string{"(main-2 by a drain): a budget allows 1"}, 1},
+		{"we take a Ready member once the drained one is Ready again",
+			tell(3).drained(5*second, "main-2", "old").silent("main-2", 5*second, 8*second).back(9*second, "main-2", "old", "new").removed(10*second, "main-1", "old"),
+			nil, nil, 0},
+		{"a drain takes a Ready member while one that we took was not Ready",
+			tell(3).pod(second, PodChange{Pod: "main-2", UID: "old", Etcd: Running}).removed(5*second, "main-2", "old").drained(6*second, "main-1", "old"),
+			nil, nil, 0},
+		{"a drain takes one that is not Ready while one that we took is away",
+			tell(3).pod(second, PodChange{Pod: "main-1", UID: "old", Etcd: Running}).removed(5*second, "main-2", "old").drained(6*second, "main-1", "old"),
+			nil, nil, 0},
+		{"we take a Ready member while the drained one's successor is not Ready yet",
+			tell(3).drained(5*second, "main-2", "old").pod(6*second, PodChange{Pod: "main-2", UID: "old", Gone: true}).
+				pod(7*second, PodChange{Pod: "main-2", UID: "new", Etcd: Running}).removed(8*second, "main-1", "old"),
+			nil, []string{"(main-2 by a drain): a budget allows 1"}, 0},
+		{"drains take two Ready members by themselves, which is for the API server to allow",
+			tell(3).drained(5*second, "main-2", "old").drained(6*second, "main-1", "old"),
+			nil, nil, 0},
+		{"of five, a budget allows a drain another one",
+			tell(5).removed(5*second, "main-2", "old").drained(6*second, "main-1", "old"),
+			nil, nil, 0},
+		{"of five, we may not follow when the drain has been known for long",
+			tell(5).drained(5*second, "main-2", "old").removed(15*second, "main-1", "old"),
+			nil, []string{"main-1 served and was removed while main-2, removed by a drain for 9.99s, was away"}, 0},
+		{"of five, one goes while another has been silent for long",
+			tell(5).silent("main-2", second, lasts).fault(second, 2*second, "main-2").removed(20*second, "main-1", "old"),
+			nil, []string{"the member of main-2 had been silent since before the evidence was gathered"}, 0},
+		{"of five, one goes just after another has fallen silent",
+			tell(5).silent("main-2", 16*second, lasts).fault(16*second, 17*second, "main-2").removed(20*second, "main-1", "old"),
+			nil, nil, 0},
+
+		{"who is being scaled away is no survivor, though all five serve",
+			tell(5).scaled(5*second, 5*second).removed(20*second, "main-1", "old"),
+			nil, []string{"2 of the 4 other voters served: quorum is 3 (silent: [main-3 main-4])"}, 0},
+		{"who is being scaled away is no survivor while it terminates and serves",
+			tell(5).scaled(5*second, 5*second).terminates(6*second, "main-3", "old").terminates(6*second, "main-4", "old").removed(20*second, "main-1", "old"),
+			[]string{byController, byController, "the sidecar of main-0"}, []string{"quorum is 3 (silent: [main-3 main-4])"}, 0},
+		{"who was scaled away after the evidence was gathered was a survivor: excused and counted",
+			tell(5).scaled(17*second, 17*second).terminates(18*second, "main-3", "old").terminates(18*second, "main-4", "old").removed(20*second, "main-1", "old"),
+			nil, nil, 1},
+		{"who was scaled away after the evidence was gathered, and does not terminate yet: the same",
+			tell(5).scaled(17*second, 17*second).removed(20*second, "main-1", "old"),
+			nil, nil, 1},
+		{"who is to be scaled away, nobody knows since when, is a survivor",
+			func() *story {
+				s := tell(5).removed(20*second, "main-1", "old")
+				s.Scalings = append(s.Scalings, Scaling{At: s.at(5 * second), Replicas: 3})
+				return s
+			}(), nil, nil, 0},
+
+		{"a process that runs goes, and the others that serve are a quorum",
+			tell(3).silent("main-1", second, lasts).removed(20*second, "main-1", "old"),
+			nil, nil, 0},
+		{"a process that runs goes, and quorum may need it: of three one serves, and the third backs off",
+			tell(3).silent("main-1", second, lasts).silent("main-2", second, lasts).etcd(2*second, "main-2", "old", BacksOff).removed(20*second, "main-1", "old"),
+			nil, []string{"main-1 ran and was removed when only [main-0] of the 2 other voters may have voted: quorum is 2"}, 0},
+		{"a process that runs goes, and the third that is silent may vote as well",
+			tell(3).silent("main-1", second, lasts).silent("main-2", second, lasts).removed(20*second, "main-1", "old"),
+			nil, nil, 0},
+		{"a process that runs goes, and the third is what we have removed",
+			tell(3).removed(10*second, "main-2", "old").silent("main-2", 10*second, lasts).silent("main-1", 12*second, lasts).removed(20*second, "main-1", "old"),
+			nil, []string{"only [main-0] of the 2 other voters may have voted"}, 0},
+		{"a process that runs goes just after the third has begun to back off: excused and counted",
+			tell(3).silent("main-1", second, lasts).silent("main-2", second, lasts).etcd(17*second, "main-2", "old", BacksOff).removed(20*second, "main-1", "old"),
+			nil, nil, 1},
+		{"a container that backs off is no process",
+			tell(3).silent("main-1", second, lasts).silent("main-2", second, lasts).etcd(2*second, "main-2", "old", BacksOff).
+				etcd(2*second, "main-1", "old", BacksOff).removed(20*second, "main-1", "old"),
+			nil, nil, 0},
+		{"without quorum, a process that runs goes too soon",
+			tell(3).silent("main-0", 10*second, lasts).silent("main-1", 10*second, lasts).silent("main-2", 10*second, lasts).removed(20*second, "main-1", "old"),
+			nil, []string{"main-1 ran and was removed when no member had served for 10.1"}, 0},
+		{"without quorum for settleTimeout, a process that runs may go",
+			tell(3).silent("main-0", 10*second, lasts).silent("main-1", 10*second, lasts).silent("main-2", 10*second, lasts).removed(35*second, "main-1", "old"),
+			nil, nil, 0},
+		{"nobody has looked: that a process went too soon is not certain",
+			func() *story {
+				s := tell(3).removed(20*second, "main-1", "old")
+				for pod, readings := range s.Readings {
+					s.Readings[pod] = slices.DeleteFunc(readings, func(r Reading) bool { return r.Asked.After(s.at(10 * second)) })
+				}
+				return s
+			}(), nil, nil, 0},
+
+		{"an end that the watch has missed: that the process ran to the end is not certain",
+			tell(3).silent("main-1", second, lasts).silent("main-2", second, lasts).etcd(2*second, "main-2", "old", BacksOff).
+				intent(19*second, "main-1", "old").request(20*second, "main-1", "old", 200).pod(22*second, PodChange{Pod: "main-1", UID: "new", Relisted: true}),
+			nil, nil, 0},
 		{"an end that the watch has missed is found all the same",
 			tell(3).intent(4*second, "main-2", "old").request(5*second, "main-2", "old", 200).pod(9*second, PodChange{Pod: "main-2", UID: "new", Relisted: true}),
 			[]string{"the sidecar of main-0"}, nil, 0},
@@ -243,6 +392,37 @@ func TestAnAuditorsJudgement(t *testing.T) {
 				require.Contains(t, wrong[i], want)
 			}
 			require.Equal(t, c.residues, residues, "excused")
+		})
+	}
+}
+
+func TestABadRevisionCostsOneMemberThatServedOrWouldHaveComeBack(t *testing.T) {
+	// The first one served, and its successor comes up in vain.
+	begin := func() *story { return tell(3).removed(5*second, "main-2", "old").silent("main-2", 5*second, lasts) }
+	dead := func(state Container) *story {
+		return begin().silent("main-1", 8*second, lasts).silent("main-0", 8*second, lasts).etcd(8*second, "main-1", "old", state)
+	}
+	for _, c := range []struct {
+		name  string
+		story *story
+		want  []string
+	}{
+		{"one", begin(), nil},
+		{"another that served", begin().back(9*second, "main-2", "old", "new").removed(15*second, "main-1", "old"), []string{"[main-2 main-1]"}},
+		{"another whose node had rebooted", dead(Terminated).removed(20*second, "main-1", "old"), []string{"[main-2 main-1]"}},
+		{"another that was being started", dead(Starting).removed(20*second, "main-1", "old"), []string{"[main-2 main-1]"}},
+		{"another that ran without serving", dead(Running).removed(34*second, "main-1", "old"), []string{"[main-2 main-1]"}},
+		{"another that had been down for settleTimeout", dead(Terminated).removed(34*second, "main-1", "old"), nil},
+		{"another that backed off", dead(BacksOff).removed(20*second, "main-1", "old"), nil},
+		{"another by a drain", begin().drained(20*second, "main-1", "old"), nil},
+		{"another after the fix", begin().back(9*second, "main-2", "old", "new").removed(50*second, "main-1", "old"), nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			wrong := costs(c.story.Judge(), Window{From: c.story.at(4 * second), To: c.story.at(40 * second)})
+			require.Len(t, wrong, len(c.want), "%q", wrong)
+			for i, want := range c.want {
+				require.Contains(t, wrong[i], want)
+			}
 		})
 	}
 }

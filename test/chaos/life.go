@@ -59,8 +59,11 @@ const (
 )
 
 // flags are the sidecar's. The lock and the record are short-lived, so that a change of
-// coordinator is; they are the same as in the scenarios.
-var flags = []string{"--lock-ttl=3s", "--record-duration=8s", "--max-evidence-age=" + maxEvidenceAge.String(), "--probe-timeout=" + probeTimeout.String()}
+// coordinator is; they are the same as in the scenarios. Evictions are what a drain and a sidecar
+// can share a PodDisruptionBudget by.
+var flags = []string{
+	"--removal=evict", "--lock-ttl=3s", "--record-duration=8s", "--max-evidence-age=" + maxEvidenceAge.String(), "--probe-timeout=" + probeTimeout.String(),
+}
 
 // life is one cluster's life by its script.
 type life struct {
@@ -164,6 +167,7 @@ func (l *life) start(ctx context.Context) (err error) {
 	defer cancel()
 	l.cluster, err = l.env.CreateCluster(ctx, harness.Spec{
 		Name: clusterName, Replicas: l.script.Replicas, EtcdImage: l.script.Image, PlainText: l.script.PlainText, OwnNodes: true,
+		StopDelay:   l.script.StopDelay,
 		SidecarArgs: append(slices.Clone(flags), "--settle-timeout="+l.script.SettleTimeout.String()),
 	})
 	if err != nil {
@@ -178,7 +182,7 @@ func (l *life) start(ctx context.Context) (err error) {
 	if l.observer, err = traffic.StartObserver(ctx, observing); err != nil {
 		return err
 	}
-	l.audit = audit(l.env.Client, l.env.API, l.cluster, l.observer)
+	l.audit = audit(l.env.Client, l.env.API, l.cluster, l.observer, l.script.SettleTimeout)
 	writing := l.cluster.TrafficConfig()
 	writing.Interval = writeEvery
 	l.client, err = traffic.Start(ctx, writing)
@@ -258,7 +262,7 @@ func (l *life) round(ctx context.Context, n int, r Round) error {
 	})
 
 	limit := recoverWithin
-	if r.Change.Kind == ScaleOut || r.Change.Kind == ScaleIn {
+	if r.Change.Kind.scales() {
 		limit *= 2 // It is several rollouts.
 	}
 	state, err := l.follow(ctx, operated, played, calm, limit)
@@ -526,23 +530,19 @@ func (o *operation) run(ctx context.Context) error {
 	case Touch:
 		return o.first(ctx, o.touch())
 	case TouchTwice, Rollback:
-		if err := o.first(ctx, o.touch()); err != nil {
+		if err := o.rolling(ctx); err != nil {
 			return err
 		}
-		waiting, cancel := context.WithTimeout(ctx, faultPhase)
-		o.audit.awaitRemovals(waiting, o.began, 1)
-		cancel()
-		pass(ctx, o.change.Patience)
 		if o.change.Kind == Rollback {
 			return o.update(ctx, "roll back", func(t *corev1.PodTemplateSpec) { *t = *o.good.DeepCopy() })
 		}
 		return o.update(ctx, "touch again", o.touch())
 	case BadRevision:
 		return o.breakAndFix(ctx)
-	case ScaleOut:
-		return o.scaleOut(ctx)
-	case ScaleIn:
-		return o.scaleIn(ctx)
+	case ScaleOut, RollScaleOut:
+		return o.scaleOut(ctx, o.change.Kind == RollScaleOut)
+	case ScaleIn, RollScaleIn:
+		return o.scaleIn(ctx, o.change.Kind == RollScaleIn)
 	default:
 		return fmt.Errorf("nobody knows how to %q", o.change.Kind)
 	}
@@ -659,35 +659,35 @@ func (o *operation) failed(ctx context.Context) (failed bool, err error) {
 	return failed, nil
 }
 
-// judge: a bad revision takes at most one pod that served, and not all of them.
+// judge: a bad revision takes at most one pod that served or would have come back by itself,
+// and not all of them.
 func (o *operation) judge(judgements []Judgement) []string {
 	if o.change.Kind != BadRevision {
 		return nil
 	}
-	var wrong, served []string
-	for _, j := range judgements {
-		if j.Ours && j.Served && j.At.After(o.bad.From) && (o.bad.To.IsZero() || j.At.Before(o.bad.To)) {
-			served = append(served, j.Pod)
-		}
-	}
-	if len(served) > 1 {
-		wrong = append(wrong, fmt.Sprintf("a bad revision took %v, which all served", served))
-	}
+	wrong := costs(judgements, o.bad)
 	if o.whole {
 		wrong = append(wrong, "a bad revision took all pods")
 	}
 	return wrong
 }
 
-// scaleOut adds one member after the other: an etcd takes one learner at a time.
-func (o *operation) scaleOut(ctx context.Context) error {
-	for n := len(o.cluster.Pods()) + 1; n <= mostMembers; n++ {
-		o.audit.scaled(n)
-		err := o.insist(ctx, func(ctx context.Context) error { return o.cluster.Scale(ctx, n, nil) })
-		if err != nil {
+// scaleOut adds one member after the other: an etcd takes one learner at a time. Roll is true
+// when an earlier template is to be under way.
+func (o *operation) scaleOut(ctx context.Context, roll bool) error {
+	if roll {
+		if err := o.rolling(ctx); err != nil {
 			return err
 		}
-		if n == mostMembers-1 {
+	}
+	if err := o.budget(ctx, mostMembers/2+1); err != nil {
+		return err
+	}
+	for n := len(o.cluster.Pods()) + 1; n <= mostMembers; n++ {
+		if err := o.scale(ctx, n); err != nil {
+			return err
+		}
+		if n == mostMembers-1 && !roll {
 			close(o.begun)
 		}
 		pods := o.cluster.Pods()
@@ -698,14 +698,50 @@ func (o *operation) scaleOut(ctx context.Context) error {
 	return nil
 }
 
-// scaleIn takes the pods away, and then their members.
-func (o *operation) scaleIn(ctx context.Context) error {
+// scaleIn takes the pods away, and after a while their members.
+func (o *operation) scaleIn(ctx context.Context, roll bool) error {
 	away := o.cluster.Pods()[3:]
-	o.audit.scaled(3)
-	err := o.insist(ctx, func(ctx context.Context) error { return o.cluster.Scale(ctx, 3, nil) })
-	if err != nil {
+	if roll {
+		if err := o.rolling(ctx); err != nil {
+			return err
+		}
+	}
+	if err := o.scale(ctx, 3); err != nil {
 		return err
 	}
-	close(o.begun)
-	return o.insist(ctx, func(ctx context.Context) error { return o.cluster.RemoveMembers(ctx, away...) })
+	if !roll {
+		close(o.begun)
+	}
+	pass(ctx, o.change.Patience)
+	if err := o.insist(ctx, func(ctx context.Context) error { return o.cluster.RemoveMembers(ctx, away...) }); err != nil {
+		return err
+	}
+	return o.budget(ctx, 2)
+}
+
+// rolling changes the template, and waits until the first pod has gone for it.
+func (o *operation) rolling(ctx context.Context) error {
+	if err := o.first(ctx, o.touch()); err != nil {
+		return err
+	}
+	waiting, cancel := context.WithTimeout(ctx, faultPhase)
+	o.audit.awaitRemovals(waiting, o.began, 1)
+	cancel()
+	pass(ctx, o.change.Patience)
+	return nil
+}
+
+func (o *operation) scale(ctx context.Context, replicas int) error {
+	scaled := o.audit.scaled(replicas)
+	err := o.insist(ctx, func(ctx context.Context) error { return o.cluster.Scale(ctx, replicas, nil) })
+	if err == nil {
+		scaled()
+	}
+	return err
+}
+
+// budget lets the PodDisruptionBudget ask for so many pods: a quorum of the smaller and the
+// larger cluster while it is scaled, so that a drain takes no more than it may at any time.
+func (o *operation) budget(ctx context.Context, least int) error {
+	return o.insist(ctx, func(ctx context.Context) error { return o.cluster.SetMinAvailable(ctx, least) })
 }

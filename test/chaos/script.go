@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/test/harness"
+	"github.com/quorate/quorate/test/harness/apiproxy"
 )
 
 // Script is one life of a cluster: what is done to it, and when. It follows from its seed
@@ -22,6 +23,9 @@ type Script struct {
 	// SettleTimeout is the sidecars' --settle-timeout: the default, which no round outlasts,
 	// or one that lost quorum can outlast.
 	SettleTimeout time.Duration
+	// StopDelay is how long a member goes on serving once its pod terminates, by a preStop
+	// hook; 0 without one.
+	StopDelay time.Duration
 	// SlowDisk is the ordinal whose disk can be slow.
 	SlowDisk int
 	Rounds   []Round
@@ -43,8 +47,9 @@ type Change struct {
 	Kind ChangeKind
 	// Breakage is what a bad revision breaks.
 	Breakage Breakage
-	// Patience is how long a bad revision is left alone once it has failed, and how long a
-	// template lasts that is taken back.
+	// Patience is how long a bad revision is left alone once it has failed, how long a
+	// template lasts that is taken back, how long after the first removal a rolling cluster is
+	// scaled, and how long after a scale-in the members stay on the list.
 	Patience time.Duration
 }
 
@@ -59,8 +64,12 @@ const (
 	TouchTwice  ChangeKind = "touch the template, and again while it rolls"
 	Rollback    ChangeKind = "touch the template, and roll it back while it rolls"
 	BadRevision ChangeKind = "a bad revision, and its fix"
-	ScaleOut    ChangeKind = "scale from 3 to 5"
-	ScaleIn     ChangeKind = "scale from 5 to 3"
+	// Both are changes of the template, too: it names the members.
+	ScaleOut ChangeKind = "scale from 3 to 5"
+	ScaleIn  ChangeKind = "scale from 5 to 3"
+	// And both of them while an earlier template rolls.
+	RollScaleOut ChangeKind = "touch the template, and scale from 3 to 5 while it rolls"
+	RollScaleIn  ChangeKind = "touch the template, and scale from 5 to 3 while it rolls"
 )
 
 // Breakage names what is wrong with a bad revision.
@@ -93,6 +102,7 @@ const (
 	Separate  FaultKind = "cut off from one peer"
 	Isolate   FaultKind = "cut off from everybody"
 	LoseNode  FaultKind = "node lost"
+	Reboot    FaultKind = "node rebooted"
 	DeletePod FaultKind = "pod deleted by an operator"
 	FullDisk  FaultKind = "disk full"
 	SlowDisk  FaultKind = "disk slow"
@@ -101,10 +111,16 @@ const (
 	StopSidecar FaultKind = "SIGSTOP to the sidecar"
 	NoAPI       FaultKind = "sidecar cut off from the API server"
 	SlowAPI     FaultKind = "sidecar's requests delayed"
+	SlowAllAPI  FaultKind = "all sidecars' requests delayed"
+	Forbid      FaultKind = "sidecar's permission refused"
 	HoldRemoval FaultKind = "next removal held"
 	HoldIntent  FaultKind = "next intent held"
 	StopAPI     FaultKind = "API server killed"
 	PauseAPI    FaultKind = "API server halted"
+	// The controllers: those of StatefulSets and of PodDisruptionBudgets among them.
+	PauseControllers FaultKind = "controllers halted"
+	Drain            FaultKind = "node drained"
+	DrainAll         FaultKind = "all nodes drained, one after the other"
 )
 
 // Fault is one fault.
@@ -120,6 +136,11 @@ type Fault struct {
 	For time.Duration
 	// By is by how much a disk or a request is slower.
 	By time.Duration
+	// Starts is for how long a node that has booted reports its containers as terminated
+	// before it starts them again.
+	Starts time.Duration
+	// Refused is what a sidecar may not do.
+	Refused Permission
 	// Outcome is what becomes of a request that is held.
 	Outcome Outcome
 	// While, if any, is another fault that hits while a request is held. Its victim is
@@ -137,6 +158,45 @@ const (
 	// TheNewest is the pod that was replaced last.
 	TheNewest Victim = "the newest"
 )
+
+// Permission names what a sidecar is refused.
+type Permission string
+
+// The permissions.
+const (
+	ToRemove       Permission = "to remove pods"
+	ToPatchPods    Permission = "to patch pods"
+	ToWriteRecord  Permission = "to write the record"
+	ToReadRecord   Permission = "to read the record"
+	ToReadPods     Permission = "to read pods"
+	ToReadTheSet   Permission = "to read the StatefulSet"
+	ToDoAnything   Permission = "to do anything"
+	ToDoAllButRead Permission = "to do anything but read"
+)
+
+// denied are the verbs on resources, as in RBAC, that make up a permission.
+var denied = map[Permission]map[string][]string{
+	ToRemove:       {"pods": {"delete"}, "pods/eviction": {"create"}},
+	ToPatchPods:    {"pods": {"patch"}},
+	ToWriteRecord:  {"leases": {"create", "update", "patch"}},
+	ToReadRecord:   {"leases": {"get", "list", "watch"}},
+	ToReadPods:     {"pods": {"get", "list", "watch"}},
+	ToReadTheSet:   {"statefulsets": {"get", "list", "watch"}},
+	ToDoAllButRead: {"pods": {"delete", "patch"}, "pods/eviction": {"create"}, "leases": {"create", "update", "patch"}, "events": {"create", "patch"}},
+}
+
+// denies tells whether a permission is needed for a request.
+func (p Permission) denies(r *apiproxy.Request) bool {
+	if p == ToDoAnything {
+		return true
+	}
+	for resource, verbs := range denied[p] {
+		if r.Is(resource, verbs...) {
+			return true
+		}
+	}
+	return false
+}
 
 // Outcome is what becomes of a held request.
 type Outcome string
@@ -163,11 +223,17 @@ func (f Fault) String() string {
 		}
 		fmt.Fprintf(&b, " of %s", strings.Join(names, " and "))
 	}
+	if f.Refused != "" {
+		fmt.Fprintf(&b, " %s", f.Refused)
+	}
 	if f.By > 0 {
 		fmt.Fprintf(&b, " by %v", f.By)
 	}
 	if f.For > 0 {
 		fmt.Fprintf(&b, " for %v", f.For)
+	}
+	if f.Starts > 0 {
+		fmt.Fprintf(&b, ", its containers back %v later", f.Starts)
 	}
 	if f.Outcome != "" {
 		fmt.Fprintf(&b, ", %s", f.Outcome)
@@ -233,6 +299,9 @@ func Draw(seed uint64) Script {
 	}
 	s.PlainText = !d.chance(3)
 	s.SettleTimeout = pick(d, weighted[time.Duration]{3, 5 * time.Minute}, weighted[time.Duration]{1, 20 * time.Second})
+	if d.chance(3) || s.Replicas == 5 && d.chance(2) {
+		s.StopDelay = time.Duration(1+d.IntN(8)) * time.Second
+	}
 	s.SlowDisk = d.IntN(3)
 	now := state{replicas: s.Replicas, upgraded: s.Image == harness.Etcd36}
 	for range fewestRounds + d.IntN(mostRounds-fewestRounds+1) {
@@ -250,16 +319,20 @@ type state struct {
 func drawRound(d dice, s Script, now *state) Round {
 	r := Round{Change: drawChange(d, now)}
 	// Who scales needs a quorum for every step: there, faults are spared the rest.
-	scaling := r.Change.Kind == ScaleOut || r.Change.Kind == ScaleIn
+	scaling := r.Change.Kind.scales()
 	members := min(now.replicas, s.replicasAfter(r.Change, now.replicas))
 	switch r.QuorumLost = !scaling && d.chance(4); {
 	case r.QuorumLost:
-		r.Lanes = append(r.Lanes, []Fault{drawOutage(d, members)})
+		r.Lanes = append(r.Lanes, []Fault{drawOutage(d, members, r.Change.Kind == BadRevision)})
 	default:
 		lanes := make([][]Fault, (members-1)/2)
 		for range 1 + d.IntN(2*len(lanes)) {
 			lane := d.IntN(len(lanes))
 			lanes[lane] = append(lanes[lane], drawMemberFault(d, s, members))
+		}
+		if r.Change.Kind == BadRevision && d.chance(2) {
+			// While the first pod of the bad revision comes up.
+			lanes[0] = slices.Insert(lanes[0], 0, drawReboot(d, members))
 		}
 		r.Lanes = slices.DeleteFunc(lanes, func(lane []Fault) bool { return len(lane) == 0 })
 	}
@@ -272,13 +345,18 @@ func drawRound(d dice, s Script, now *state) Round {
 
 func (Script) replicasAfter(c Change, before int) int {
 	switch c.Kind {
-	case ScaleOut:
+	case ScaleOut, RollScaleOut:
 		return 5
-	case ScaleIn:
+	case ScaleIn, RollScaleIn:
 		return 3
 	default:
 		return before
 	}
+}
+
+// scales tells whether the change is one of the number of members.
+func (k ChangeKind) scales() bool {
+	return slices.Contains([]ChangeKind{ScaleOut, ScaleIn, RollScaleOut, RollScaleIn}, k)
 }
 
 func drawChange(d dice, now *state) Change {
@@ -290,14 +368,19 @@ func drawChange(d dice, now *state) Change {
 	if !now.scaled {
 		// Once in a life: a member's data outlives its removal, and a removed member's data
 		// does not start again.
-		choices = append(choices, weighted[ChangeKind]{2, map[int]ChangeKind{3: ScaleOut, 5: ScaleIn}[now.replicas]})
+		kinds := map[int][2]ChangeKind{3: {ScaleOut, RollScaleOut}, 5: {ScaleIn, RollScaleIn}}[now.replicas]
+		weight := map[int]int{3: 1, 5: 3}[now.replicas] // Few lives begin with five.
+		choices = append(choices, weighted[ChangeKind]{weight, kinds[0]}, weighted[ChangeKind]{weight, kinds[1]})
 	}
 	c := Change{Kind: pick(d, choices...)}
 	switch c.Kind {
 	case Upgrade:
 		now.upgraded = true
-	case ScaleOut, ScaleIn:
+	case ScaleOut:
 		now.scaled = true
+	case ScaleIn, RollScaleOut, RollScaleIn:
+		now.scaled = true
+		c.Patience = d.between(0, 6*time.Second)
 	case BadRevision:
 		c.Breakage = pick(d, weighted[Breakage]{2, BadEtcd}, weighted[Breakage]{2, BadSidecar}, weighted[Breakage]{1, NoImage})
 		c.Patience = d.between(2*time.Second, 6*time.Second)
@@ -326,12 +409,14 @@ func drawMemberFault(d dice, s Script, members int) Fault {
 	f := Fault{Victims: []Victim{d.victim(members)}}
 	f.Kind = pick(d, weighted[FaultKind]{4, KillEtcd}, weighted[FaultKind]{2, KillBoth}, weighted[FaultKind]{4, StopEtcd},
 		weighted[FaultKind]{2, StopBoth}, weighted[FaultKind]{3, CutOff}, weighted[FaultKind]{2, Separate}, weighted[FaultKind]{3, Isolate},
-		weighted[FaultKind]{3, LoseNode}, weighted[FaultKind]{1, DeletePod}, weighted[FaultKind]{3, FullDisk}, weighted[FaultKind]{3, SlowDisk})
+		weighted[FaultKind]{3, LoseNode}, weighted[FaultKind]{3, Reboot}, weighted[FaultKind]{1, DeletePod}, weighted[FaultKind]{3, FullDisk}, weighted[FaultKind]{3, SlowDisk})
 	switch f.Kind {
 	case KillEtcd, KillBoth, DeletePod:
 	case SlowDisk:
 		f.Victims = []Victim{Victim(fmt.Sprint(s.SlowDisk))}
 		f.By, f.For = d.between(200*time.Millisecond, 1500*time.Millisecond), d.between(3*time.Second, 12*time.Second)
+	case Reboot:
+		d.reboot(&f)
 	default:
 		f.For = d.between(time.Second, 12*time.Second)
 	}
@@ -339,31 +424,62 @@ func drawMemberFault(d dice, s Script, members int) Fault {
 	return f
 }
 
-// drawOutage draws a fault that takes a majority away at once.
-func drawOutage(d dice, members int) Fault {
+// reboot draws how long a node has no power, and how long its containers take then: what is
+// terminated counts as dead at some time.
+func (d dice) reboot(f *Fault) {
+	f.For, f.Starts = d.between(500*time.Millisecond, 4*time.Second), d.between(time.Second, 18*time.Second)
+}
+
+// drawReboot draws a reboot soon after the first removal.
+func drawReboot(d dice, members int) Fault {
+	f := Fault{Kind: Reboot, Victims: []Victim{d.victim(members)}, Removals: 1, Delay: d.between(0, 3*time.Second)}
+	d.reboot(&f)
+	return f
+}
+
+// drawOutage draws a fault that takes a majority away at once, or everybody. With a bad
+// revision it is a power cut more often.
+func drawOutage(d dice, members int, badRevision bool) Fault {
+	away := members/2 + 1
+	reboots := map[bool]int{false: 2, true: 12}[badRevision]
 	f := Fault{Kind: pick(d, weighted[FaultKind]{2, KillEtcd}, weighted[FaultKind]{1, KillBoth}, weighted[FaultKind]{3, StopEtcd},
-		weighted[FaultKind]{2, StopBoth}, weighted[FaultKind]{2, Isolate}, weighted[FaultKind]{2, LoseNode}, weighted[FaultKind]{2, FullDisk})}
-	for _, ordinal := range d.Perm(members)[:members/2+1] {
+		weighted[FaultKind]{2, StopBoth}, weighted[FaultKind]{2, Isolate}, weighted[FaultKind]{2, LoseNode}, weighted[FaultKind]{2, FullDisk},
+		weighted[FaultKind]{reboots, Reboot})}
+	if f.Kind == Reboot && !d.chance(3) {
+		away = members
+	}
+	for _, ordinal := range d.Perm(members)[:away] {
 		f.Victims = append(f.Victims, Victim(fmt.Sprint(ordinal)))
 	}
-	if f.Kind != KillEtcd && f.Kind != KillBoth {
+	switch f.Kind {
+	case KillEtcd, KillBoth:
+	case Reboot:
+		d.reboot(&f)
+	default:
 		f.For = d.between(3*time.Second, 15*time.Second)
 	}
 	d.moment(&f, members)
+	if badRevision && d.chance(2) {
+		f.Removals, f.Delay = 1, d.between(0, 3*time.Second)
+	}
 	return f
 }
 
 func drawOtherFault(d dice, s Script, members int) Fault {
 	f := Fault{Kind: pick(d, weighted[FaultKind]{3, KillSidecar}, weighted[FaultKind]{4, StopSidecar}, weighted[FaultKind]{3, NoAPI},
-		weighted[FaultKind]{3, SlowAPI}, weighted[FaultKind]{5, HoldRemoval}, weighted[FaultKind]{2, HoldIntent},
-		weighted[FaultKind]{2, StopAPI}, weighted[FaultKind]{2, PauseAPI})}
+		weighted[FaultKind]{3, SlowAPI}, weighted[FaultKind]{3, SlowAllAPI}, weighted[FaultKind]{4, Forbid},
+		weighted[FaultKind]{5, HoldRemoval}, weighted[FaultKind]{2, HoldIntent},
+		weighted[FaultKind]{2, StopAPI}, weighted[FaultKind]{2, PauseAPI}, weighted[FaultKind]{3, PauseControllers},
+		weighted[FaultKind]{4, Drain}, weighted[FaultKind]{4, DrainAll})}
 	switch f.Kind {
-	case KillSidecar, StopSidecar, NoAPI, SlowAPI:
+	case KillSidecar, StopSidecar, NoAPI, SlowAPI, Forbid:
 		f.Victims = []Victim{pick(d, weighted[Victim]{3, TheCoordinator}, weighted[Victim]{2, Victim(fmt.Sprint(d.IntN(members)))})}
+	case Drain:
+		f.Victims = []Victim{d.victim(members)}
 	default:
 	}
 	switch f.Kind {
-	case KillSidecar:
+	case KillSidecar, Drain, DrainAll:
 	case HoldRemoval, HoldIntent:
 		f.Outcome = pick(d, weighted[Outcome]{4, Released}, weighted[Outcome]{2, AnswerLost}, weighted[Outcome]{1, Lost}, weighted[Outcome]{1, Failed})
 		f.For = d.between(100*time.Millisecond, pick(d, weighted[time.Duration]{2, 2 * time.Second}, weighted[time.Duration]{1, 12 * time.Second}))
@@ -371,7 +487,18 @@ func drawOtherFault(d dice, s Script, members int) Fault {
 			f.While = drawMeanwhile(d, s, members)
 		}
 	case SlowAPI:
-		f.By, f.For = d.between(100*time.Millisecond, 4*time.Second), d.between(3*time.Second, 12*time.Second)
+		// What is usual for a busy API server, or what no timeout expects.
+		f.By = d.between(100*time.Millisecond, pick(d, weighted[time.Duration]{1, 500 * time.Millisecond}, weighted[time.Duration]{1, 4 * time.Second}))
+		f.For = d.between(3*time.Second, 12*time.Second)
+	case SlowAllAPI:
+		f.By, f.For = d.between(100*time.Millisecond, 500*time.Millisecond), d.between(5*time.Second, 30*time.Second)
+	case Forbid:
+		f.Refused = pick(d, weighted[Permission]{3, ToRemove}, weighted[Permission]{2, ToPatchPods}, weighted[Permission]{3, ToWriteRecord},
+			weighted[Permission]{2, ToReadRecord}, weighted[Permission]{2, ToReadPods}, weighted[Permission]{2, ToReadTheSet},
+			weighted[Permission]{1, ToDoAnything}, weighted[Permission]{1, ToDoAllButRead})
+		f.For = d.between(2*time.Second, 20*time.Second)
+	case PauseControllers:
+		f.For = d.between(2*time.Second, 12*time.Second)
 	case StopAPI, PauseAPI:
 		f.For = d.between(500*time.Millisecond, 8*time.Second)
 	default:
@@ -400,8 +527,8 @@ func drawMeanwhile(d dice, _ Script, members int) *Fault {
 // String is the script as it is told before it is played.
 func (s Script) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %d members, %s, %s, settle timeout %v, rounds: %d\n",
-		s.Seed, s.Replicas, s.Image, map[bool]string{true: "plain text", false: "mTLS"}[s.PlainText], s.SettleTimeout, len(s.Rounds))
+	fmt.Fprintf(&b, "seed %d: %d members, %s, %s, settle timeout %v, members serve on for %v when they stop, rounds: %d\n",
+		s.Seed, s.Replicas, s.Image, map[bool]string{true: "plain text", false: "mTLS"}[s.PlainText], s.SettleTimeout, s.StopDelay, len(s.Rounds))
 	for i, r := range s.Rounds {
 		fmt.Fprintf(&b, "  round %d: %s\n", i+1, r)
 	}

@@ -7,10 +7,12 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorate/quorate/test/harness"
+	"github.com/quorate/quorate/test/harness/apiproxy"
 )
 
 const manySeeds = 500
@@ -22,11 +24,13 @@ func TestASeedIsAScript(t *testing.T) {
 
 func TestAScriptDoesEverythingSomeTimeAndNothingImpossible(t *testing.T) {
 	changes, faults, taken := map[ChangeKind]int{}, map[FaultKind]int{}, 0
-	breakages, outcomes := map[Breakage]int{}, map[Outcome]int{}
+	breakages, outcomes, refused := map[Breakage]int{}, map[Outcome]int{}, map[Permission]int{}
+	slow, cut := 0, 0
 	for seed := range uint64(manySeeds) {
 		s := Draw(seed)
 		upgraded, replicas := s.Image == harness.Etcd36, s.Replicas
 		require.NotEmpty(t, s.Rounds)
+		require.Zero(t, s.StopDelay%time.Second)
 		for _, r := range s.Rounds {
 			changes[r.Change.Kind]++
 			least := replicas
@@ -34,12 +38,15 @@ func TestAScriptDoesEverythingSomeTimeAndNothingImpossible(t *testing.T) {
 			case Upgrade:
 				require.False(t, upgraded, "seed %d upgrades twice", seed)
 				upgraded = true
-			case ScaleOut:
+			case ScaleOut, RollScaleOut:
 				require.Equal(t, 3, replicas)
 				replicas = 5
-			case ScaleIn:
+			case ScaleIn, RollScaleIn:
 				require.Equal(t, 5, replicas)
 				replicas, least = 3, 3
+				if s.StopDelay > 0 {
+					slow++
+				}
 			case BadRevision:
 				breakages[r.Change.Breakage]++
 			}
@@ -52,12 +59,22 @@ func TestAScriptDoesEverythingSomeTimeAndNothingImpossible(t *testing.T) {
 				for _, f := range lane {
 					faults[f.Kind]++
 					outcomes[f.Outcome]++
-					hurts = hurts || slices.Contains(hurtful, f.Kind)
+					hurts = hurts || slices.Contains(silencing, f.Kind)
 					require.Less(t, f.Removals, max(least, 5))
 					if len(f.Victims) > 1 {
 						require.True(t, r.QuorumLost)
-						require.Len(t, f.Victims, least/2+1, "a majority")
+						if f.Kind == Reboot && len(f.Victims) == least {
+							cut++
+						} else {
+							require.Len(t, f.Victims, least/2+1, "a majority")
+						}
 					}
+					if f.Kind == Forbid {
+						refused[f.Refused]++
+					} else {
+						require.Empty(t, f.Refused)
+					}
+					require.Equal(t, f.Kind == Reboot, f.Starts > 0)
 					for _, v := range f.Victims {
 						if n, err := strconv.Atoi(string(v)); err == nil {
 							require.Less(t, n, least)
@@ -75,39 +92,67 @@ func TestAScriptDoesEverythingSomeTimeAndNothingImpossible(t *testing.T) {
 			}
 		}
 	}
-	require.Len(t, changes, 8)
-	require.Len(t, faults, len(hurtful)+8)
+	require.Len(t, changes, 10)
+	require.Len(t, faults, len(silencing)+13)
+	require.Len(t, refused, 8)
+	require.Positive(t, slow, "a scale-in in which members stop slowly")
+	require.Positive(t, cut, "a power cut of all")
 	require.Len(t, breakages, 3)
 	require.Len(t, outcomes, 5)
 	require.Positive(t, taken)
 }
 
-// hurtful are the faults that can take a member away.
-var hurtful = []FaultKind{KillEtcd, KillBoth, StopEtcd, StopBoth, CutOff, Separate, Isolate, LoseNode, DeletePod, FullDisk, SlowDisk}
+func TestWhatASidecarIsRefusedIsWhatThePermissionSays(t *testing.T) {
+	ask := func(verb, resource, subresource string) *apiproxy.Request {
+		return &apiproxy.Request{Verb: verb, Resource: resource, Subresource: subresource}
+	}
+	for _, c := range []struct {
+		p       Permission
+		refused []*apiproxy.Request
+		passes  []*apiproxy.Request
+	}{
+		{ToRemove, []*apiproxy.Request{ask("delete", "pods", ""), ask("create", "pods", "eviction")}, []*apiproxy.Request{ask("list", "pods", ""), ask("patch", "pods", "")}},
+		{ToReadPods, []*apiproxy.Request{ask("list", "pods", ""), ask("watch", "pods", "")}, []*apiproxy.Request{ask("delete", "pods", "")}},
+		{ToDoAllButRead, []*apiproxy.Request{ask("update", "leases", ""), ask("patch", "pods", "")}, []*apiproxy.Request{ask("get", "leases", "")}},
+		{ToDoAnything, []*apiproxy.Request{ask("get", "leases", ""), ask("", "", "")}, nil},
+	} {
+		for _, r := range c.refused {
+			require.True(t, c.p.denies(r), "%s: %s", c.p, r)
+		}
+		for _, r := range c.passes {
+			require.False(t, c.p.denies(r), "%s: %s", c.p, r)
+		}
+	}
+}
 
-// CI has time for about four rounds.
+// CI has time for about four rounds of one seed, and for the first of another.
 func TestTheFirstRoundsThatCIPlaysHaveEverySortOfFault(t *testing.T) {
 	makefile, err := os.ReadFile(filepath.Join("..", "..", "Makefile"))
 	require.NoError(t, err)
-	found := regexp.MustCompile(`chaos DURATION=180s SEED=(\d+)`).FindSubmatch(makefile)
-	require.Len(t, found, 2, "the Makefile plays no seed")
-	seed, err := strconv.ParseUint(string(found[1]), 10, 64)
-	require.NoError(t, err)
+	found := regexp.MustCompile(`chaos DURATION=(170s|1s) SEED=(\d+)`).FindAllSubmatch(makefile, -1)
+	require.Len(t, found, 2, "the Makefile plays other seeds")
 	faults, changes := map[FaultKind]bool{}, map[ChangeKind]bool{}
-	for _, r := range Draw(seed).Rounds[:4] {
-		changes[r.Change.Kind] = true
-		for _, lane := range r.Lanes {
-			for _, f := range lane {
-				faults[f.Kind] = true
+	for i, rounds := range []int{4, 1} {
+		seed, err := strconv.ParseUint(string(found[i][2]), 10, 64)
+		require.NoError(t, err)
+		s := Draw(seed)
+		require.Positive(t, s.StopDelay, "members that stop slowly")
+		for _, r := range s.Rounds[:rounds] {
+			changes[r.Change.Kind] = true
+			for _, lane := range r.Lanes {
+				for _, f := range lane {
+					faults[f.Kind] = true
+				}
 			}
 		}
 	}
 	for _, kind := range []FaultKind{
-		KillEtcd, StopEtcd, Isolate, LoseNode, DeletePod, FullDisk, SlowDisk, KillSidecar, StopSidecar, NoAPI, SlowAPI, HoldRemoval, HoldIntent, StopAPI,
+		KillEtcd, StopEtcd, Isolate, LoseNode, Reboot, FullDisk, SlowDisk, StopSidecar, NoAPI, SlowAPI, SlowAllAPI, Forbid,
+		HoldRemoval, HoldIntent, StopAPI, PauseControllers, Drain, DrainAll,
 	} {
 		require.True(t, faults[kind], "%s", kind)
 	}
-	for _, kind := range []ChangeKind{Upgrade, Touch, BadRevision, ScaleOut} {
+	for _, kind := range []ChangeKind{Upgrade, Touch, BadRevision, RollScaleOut, ScaleIn} {
 		require.True(t, changes[kind], "%s", kind)
 	}
 }

@@ -119,7 +119,11 @@ func (c *Cluster) LoseNode(ctx context.Context, pod string) error {
 			return err
 		}
 	}
-	return c.env.Agent.LoseNode(ctx, c.nodeOf(pod), node.PowerLoss)
+	err := c.env.Agent.LoseNode(ctx, c.nodeOf(pod), node.PowerLoss)
+	if n, ok := c.env.Network.(*network.Namespaces); ok && errors.Is(err, node.ErrLost) {
+		err = errors.Join(err, n.Rejoin(Namespace+"/"+pod)) // It is not for this call to bring it back.
+	}
+	return err
 }
 
 // RestoreNode brings the node back.

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -32,7 +33,12 @@ func main() {
 	flag.StringVar(&o.Dir, "dir", "", "directory for data and logs (default: a new temporary one, kept after a failure)")
 	network := flag.String("network", "", "namespaces or loopback (default: namespaces where they can be had; loopback leaves out partitions and full or slow disks)")
 	only := flag.Bool("script", false, "print the script of the seed and do nothing")
+	keep := flag.String("figures", "", "file that takes the figures of the run as JSON, besides the table")
+	add := flag.Bool("add", false, "print the sum of the figures that the arguments, files of --figures, hold, and do nothing")
 	flag.Parse()
+	if *add {
+		os.Exit(sum(flag.Args()))
+	}
 	if *only {
 		fmt.Print(chaos.Draw(o.Seed))
 		return
@@ -65,7 +71,35 @@ func main() {
 		stop()
 	})
 	o.Say = say
-	os.Exit(run(ctx, o))
+	os.Exit(run(ctx, o, *keep))
+}
+
+// sum prints the figures of several runs, added up.
+func sum(files []string) int {
+	total := &chaos.Figures{}
+	for _, name := range files {
+		one := &chaos.Figures{}
+		text, err := os.ReadFile(name)
+		if err == nil {
+			err = json.Unmarshal(text, one)
+		}
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "chaos: figures of %s: %v\n", name, err)
+			return 1
+		}
+		total.Add(one)
+	}
+	fmt.Print(total)
+	return 0
+}
+
+// write keeps the figures in a file.
+func write(name string, figures *chaos.Figures) error {
+	text, err := json.MarshalIndent(figures, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(name, append(text, '\n'), 0o644)
 }
 
 // refuse ends the command where it is asked for what it cannot do.
@@ -74,7 +108,7 @@ func refuse(format string, args ...any) {
 	os.Exit(2)
 }
 
-func run(ctx context.Context, o chaos.Options) int {
+func run(ctx context.Context, o chaos.Options, keep string) int {
 	temporary := o.Dir == ""
 	if temporary {
 		dir, err := os.MkdirTemp("", "quorate-chaos-")
@@ -99,6 +133,12 @@ func run(ctx context.Context, o chaos.Options) int {
 
 	figures, err := chaos.Run(ctx, o)
 	fmt.Printf("\n%s", figures)
+	if keep != "" {
+		if err := write(keep, figures); err != nil {
+			fmt.Fprintln(os.Stderr, "chaos:", err)
+			return 1
+		}
+	}
 	switch {
 	case err == nil, ctx.Err() != nil:
 		if temporary {

@@ -49,7 +49,6 @@ const podInterface = "eth0"
 type Namespaces struct {
 	dir       string
 	index     int
-	program   string
 	addresses *allocator
 
 	mu   sync.Mutex
@@ -97,11 +96,8 @@ func NewNamespaces(dir string) (*Namespaces, error) {
 	if !InNamespace() {
 		return nil, errors.New("network namespaces: the harness runs in the host's own network; call network.ReexecInNamespace at the beginning of main or TestMain")
 	}
-	program, err := os.Executable()
+	dir, err := filepath.Abs(dir)
 	if err != nil {
-		return nil, fmt.Errorf("network namespaces: find own program: %w", err)
-	}
-	if dir, err = filepath.Abs(dir); err != nil {
 		return nil, fmt.Errorf("network namespaces: directory %q: %w", dir, err)
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -113,7 +109,6 @@ func NewNamespaces(dir string) (*Namespaces, error) {
 	}
 	n := &Namespaces{
 		dir:     dir,
-		program: program,
 		pods:    map[string]*attachedPod{},
 		gone:    map[string]gonePod{},
 		aliases: map[string]map[string]string{}, redirected: map[string]string{},
@@ -216,7 +211,7 @@ func (n *Namespaces) Attach(_ context.Context, pod Pod) (Attachment, error) {
 		IP: address.String(),
 		// The harness's descriptor names the namespace, so that it needs no file
 		// that could be left behind.
-		Launcher: []string{n.program, launcherVerb, fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(attached.namespace)), attached.files.dir},
+		Launcher: []string{ownProgram, launcherVerb, fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(attached.namespace)), attached.files.dir},
 		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			return n.dial(ctx, attached, network, address)
 		},

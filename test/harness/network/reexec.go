@@ -19,6 +19,10 @@ import (
 // take the host's network for its own.
 const outsideVariable = "QUORATE_OUTSIDE_NAMESPACES"
 
+// ownProgram is the program that runs, even when its file has been replaced or removed since,
+// as by another build in the same checkout.
+const ownProgram = "/proc/self/exe"
+
 // namespaceIDs identifies the network and mount namespaces of this process.
 func namespaceIDs() (string, error) {
 	var ids []string
@@ -115,17 +119,12 @@ func ReexecInNamespace() error {
 	if err != nil {
 		return fmt.Errorf("read own namespaces: %w", err)
 	}
-	program, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("find own program: %w", err)
-	}
-
 	// From here on this process only waits. The thread must outlive the child, to
 	// which its end would be the death of the parent.
 	runtime.LockOSThread()
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH)
-	cmd := exec.Command(program, os.Args[1:]...)
+	cmd := exec.Command(ownProgram, os.Args[1:]...)
 	cmd.Args[0] = os.Args[0]
 	cmd.Env = append(os.Environ(), outsideVariable+"="+ids)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -137,7 +136,7 @@ func ReexecInNamespace() error {
 	if err := cmd.Start(); err != nil {
 		signal.Stop(signals)
 		runtime.UnlockOSThread()
-		return fmt.Errorf("run %s in new namespaces: %w", program, err)
+		return fmt.Errorf("run %s in new namespaces: %w", os.Args[0], err)
 	}
 	go func() {
 		for s := range signals {
@@ -147,7 +146,7 @@ func ReexecInNamespace() error {
 	err = cmd.Wait()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
-		fmt.Fprintf(os.Stderr, "wait for %s in new namespaces: %v\n", program, err)
+		fmt.Fprintf(os.Stderr, "wait for %s in new namespaces: %v\n", os.Args[0], err)
 		os.Exit(1)
 	}
 	status := cmd.ProcessState.Sys().(syscall.WaitStatus)

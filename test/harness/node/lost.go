@@ -38,6 +38,9 @@ const (
 // off tells whether the node does not run.
 func (l Loss) off() bool { return l == PowerLoss || l == PowerCut }
 
+// ErrLost is that of a node that is lost already, and is left as it was.
+var ErrLost = errors.New("it is lost already")
+
 // String names the loss.
 func (l Loss) String() string {
 	switch l {
@@ -74,7 +77,7 @@ func (a *Agent) LoseNode(ctx context.Context, node string, how Loss) error {
 		case !known:
 			return fmt.Errorf("there is no such node; there are %v", a.config.Nodes)
 		case loss != NotLost:
-			return fmt.Errorf("it is lost already (%s)", loss)
+			return fmt.Errorf("%w (%s)", ErrLost, loss)
 		}
 		a.nodes[node] = how
 		workers = a.workersOn(node)
