@@ -35,7 +35,8 @@ const (
 	goingPod
 	absent
 	lostNode
-	foreign // a pod of the right name that belongs to somebody else
+	foreign  // a pod of the right name that belongs to somebody else
+	nameless // a pod without a container of the name that etcd's is expected to have
 )
 
 type etcdKind uint8
@@ -56,6 +57,9 @@ const (
 	serves answerKind = iota
 	silent
 	otherAnswers
+	// beforePause: the answer to its read may be from before a pause, because others answer
+	// at a later term. It is no class of its own: see [resolve].
+	beforePause
 )
 
 type roleKind uint8
@@ -69,8 +73,10 @@ const (
 // observable is false for what contradicts itself.
 func (c class) observable() bool {
 	switch {
-	case (c.pod == absent) != (c.etcd == noEtcd):
+	case (c.pod == absent || c.pod == nameless) != (c.etcd == noEtcd):
 		return false // Containers are reported of pods that exist, and only of those.
+	case c.pod == nameless && (c.sick || c.long || c.empty):
+		return false // It is held on at once.
 	case c.pod == absent && (c.outdated || c.sick || c.long || c.empty):
 		return false // There is no revision, no sidecar, nothing to have an age.
 	case c.answer == serves && (c.etcd == crashLoops || c.etcd == isStarting || c.exited()):
@@ -93,7 +99,7 @@ func (c class) observable() bool {
 // apart. Why, is said case by case; that it is true is shown by
 // [TestNoRuleTellsAClassFromItsRepresentative].
 func (c class) representative() class {
-	if c.pod == foreign {
+	if c.pod == foreign || c.pod == nameless {
 		// One such pod holds everything, whatever it is like.
 		return class{pod: foreign}
 	}
@@ -209,10 +215,10 @@ func (c class) representativeOfUpdated() class {
 
 func (c class) String() string {
 	words := []string{
-		[]string{"", "terminating", "missing", "on a lost node", "of another owner"}[c.pod],
+		[]string{"", "terminating", "missing", "on a lost node", "of another owner", "without etcd's container"}[c.pod],
 		map[bool]string{true: "outdated", false: "updated"}[c.outdated],
 		[]string{"ready", "not ready", "crash-looping", "starting", "exited", "exited a while ago", ""}[c.etcd],
-		[]string{"serves", "silent", "another answers"}[c.answer],
+		[]string{"serves", "silent", "another answers", "answers as before a pause"}[c.answer],
 		[]string{"", "learner", "unlisted"}[c.role],
 	}
 	for _, p := range []struct {
@@ -229,7 +235,7 @@ func (c class) String() string {
 // observableClasses are all combinations of properties that can be observed.
 func observableClasses() (classes []class) {
 	bools := []bool{false, true}
-	for pod := present; pod <= foreign; pod++ {
+	for pod := present; pod <= nameless; pod++ {
 		for etcd := runsReady; etcd <= noEtcd; etcd++ {
 			for answer := serves; answer <= otherAnswers; answer++ {
 				for role := isVoter; role <= unlisted; role++ {
@@ -268,6 +274,31 @@ func podClasses() (classes []class) {
 		}
 	}
 	return classes
+}
+
+// pausedClasses are voters of whom some were paused, one of each kind that is told apart.
+func pausedClasses() []class {
+	classes := votersOf(allClasses(false))
+	for _, c := range votersOf(allClasses(false)) {
+		if c.answer == serves && !c.lags && c.pod != foreign {
+			c.answer = beforePause
+			classes = append(classes, c)
+		}
+	}
+	return classes
+}
+
+// resolve says what a class comes to beside the others: an answer from before a pause proves
+// nothing where anybody answers at a later term, and is as good as any where nobody does.
+func (c class) resolve(laterTerm bool) class {
+	switch {
+	case c.answer != beforePause:
+	case laterTerm:
+		c.answer = otherAnswers
+	default:
+		c.answer = serves
+	}
+	return c
 }
 
 func votersOf(classes []class) []class {
@@ -372,7 +403,12 @@ func (c class) member(ordinal int, leader uint64) rollout.Member {
 		if c.lags {
 			applied = 0
 		}
-		m.Probe = rollout.Probe{Read: rollout.Answered, Status: &rollout.Status{Leader: leader, Term: term, Index: index, Applied: applied}}
+		m.Probe = rollout.Probe{Read: rollout.Answered, ReadTerm: term, Status: &rollout.Status{Leader: leader, Term: term, Index: index, Applied: applied}}
+		if m.Learner {
+			m.Probe.ReadTerm++ // Its reads are not linearizable: their term says nothing of others.
+		}
+	case beforePause:
+		m.Probe = rollout.Probe{Read: rollout.Answered, ReadTerm: term - 1, Status: &rollout.Status{Leader: leader, Term: term - 1, Index: index, Applied: index}}
 	case silent:
 		m.Probe = rollout.Probe{Read: rollout.Failed}
 	case otherAnswers:
@@ -389,7 +425,7 @@ func (c class) podOf(ordinal int) rollout.Pod {
 	}
 	p := rollout.Pod{
 		Name: name(ordinal), UID: c.uid(ordinal), ResourceVersion: "1", Ordinal: ordinal, MemberName: name(ordinal),
-		Revision: revision, Owned: c.pod != foreign, Terminating: c.pod == goingPod, Initialized: true, NeverReady: c.empty,
+		Revision: revision, Owned: c.pod != foreign, Terminating: c.pod == goingPod, Initialized: true, NeverReady: c.empty, NoEtcdContainer: c.pod == nameless,
 		Sidecar: rollout.Container{State: rollout.ContainerRunning, Ready: !c.sick},
 	}
 	switch c.etcd {
@@ -406,7 +442,7 @@ func (c class) podOf(ordinal int) rollout.Pod {
 	case noEtcd:
 	}
 	p.ContainersReady = p.Etcd.Ready && !c.sick
-	p.Ready = p.ContainersReady && c.pod != lostNode
+	p.Ready = p.ContainersReady && c.pod != lostNode || c.pod == nameless // All that it declares is ready.
 	return p
 }
 

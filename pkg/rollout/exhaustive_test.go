@@ -41,6 +41,13 @@ type environment struct {
 	// operator relies on those elsewhere.
 	outsiders, ghosts int
 	trusted           bool
+	// scaledAway: the voters elsewhere run in pods of ours beyond the last ordinal.
+	scaledAway bool
+	// ordered: podManagementPolicy is OrderedReady.
+	ordered bool
+	// local: the member list is one member's own, and so many voters have the same.
+	local    bool
+	agreeing int
 	// noList: nobody answers with a member list.
 	noList bool
 }
@@ -52,7 +59,8 @@ func (e environment) String() string {
 		word string
 	}{
 		{e.volatile, "volatile data"}, {e.self >= 0, fmt.Sprintf("coordinator %d", e.self)},
-		{e.outsiders > 0, fmt.Sprintf("%d voters elsewhere", e.outsiders)}, {e.trusted, "trusted"}, {e.ghosts > 0, fmt.Sprintf("%d ghosts", e.ghosts)},
+		{e.outsiders > 0, fmt.Sprintf("%d voters elsewhere", e.outsiders)}, {e.trusted, "trusted"}, {e.scaledAway, "being scaled away"}, {e.ordered, "in order"},
+		{e.local, fmt.Sprintf("a list of one member's own that %d have", e.agreeing)}, {e.ghosts > 0, fmt.Sprintf("%d ghosts", e.ghosts)},
 		{e.noList, "no member list"},
 	} {
 		if p.is {
@@ -112,11 +120,12 @@ func newScene(c *catalogue, e environment, n int) *scene {
 			Name: "etcd", UID: "set", Replicas: n, OnDelete: true, VolatileData: e.volatile,
 			Generation: 1, ObservedGeneration: 1, UpdateRevision: newRev,
 		},
-		Etcd: rollout.Membership{Known: !e.noList, Linearizable: !e.noList, ClusterID: clusterID},
+		Etcd: rollout.Membership{Known: !e.noList, Linearizable: !e.noList && !e.local, Agreeing: e.agreeing, ClusterID: clusterID},
 	}
+	s.state.Set.OrderedReady = e.ordered
 	if e.trusted {
 		for i := range e.outsiders + e.ghosts {
-			s.policy.TrustedMembers = append(s.policy.TrustedMembers, elsewhere(i))
+			s.policy.TrustedMembers = append(s.policy.TrustedMembers, s.elsewhere(i))
 		}
 	}
 	if e.self >= 0 {
@@ -135,7 +144,12 @@ func (s *scene) decide(members []int, leader int, quorumLongLost bool) rollout.D
 }
 
 // elsewhere is the name of a voter without a pod in our ordinals.
-func elsewhere(i int) string { return fmt.Sprint("elsewhere-", i) }
+func (s *scene) elsewhere(i int) string {
+	if s.scaledAway {
+		return name(s.n + i)
+	}
+	return fmt.Sprint("elsewhere-", i)
+}
 
 // world is that of the given classes (by number), until the next one; leader is an
 // ordinal, or n for none.
@@ -151,13 +165,18 @@ func (s *scene) world(members []int, leader int, quorumLongLost bool) rollout.St
 		}
 	}
 	for i := range s.outsiders + s.ghosts {
-		m := rollout.Member{ID: 0x900 + uint64(i), Name: elsewhere(i), Probe: rollout.Probe{Read: rollout.Failed}}
+		if s.scaledAway {
+			p := healthyPod(s.n+i, oldRev, 1)
+			p.Terminating = i == 0
+			st.Pods = append(st.Pods, p)
+		}
+		m := rollout.Member{ID: 0x900 + uint64(i), Name: s.elsewhere(i), Probe: rollout.Probe{Read: rollout.Failed}}
 		if i < s.outsiders {
 			status := &rollout.Status{Term: term, Index: index, Applied: index}
 			if leader < s.n {
 				status.Leader = id(leader)
 			}
-			m.Probe = rollout.Probe{Read: rollout.Answered, Status: status}
+			m.Probe = rollout.Probe{Read: rollout.Answered, ReadTerm: term, Status: status}
 		}
 		st.Etcd.Members = append(st.Etcd.Members, m)
 	}
@@ -205,6 +224,8 @@ func (s *scene) checkInOrder(members []int) (problem string, moves bool) {
 // reckoning is what the rules must come to in one world, reckoned from the classes.
 type reckoning struct {
 	*scene
+	// kinds are the classes by number, members what they come to beside each other.
+	kinds    []int
 	members  []class
 	leader   int
 	longLost bool
@@ -218,9 +239,13 @@ type reckoning struct {
 }
 
 func newReckoning(s *scene, members []int) *reckoning {
-	w := &reckoning{scene: s, members: make([]class, 0, 8), voters: s.outsiders + s.ghosts, serving: s.outsiders}
+	w := &reckoning{scene: s, kinds: members, members: make([]class, 0, 8), voters: s.outsiders + s.ghosts, serving: s.outsiders}
+	laterTerm := s.outsiders > 0
 	for _, k := range members {
-		c := s.classes[k]
+		laterTerm = laterTerm || s.classes[k].servingVoter()
+	}
+	for _, k := range members {
+		c := s.classes[k].resolve(laterTerm)
 		w.members = append(w.members, c)
 		w.voters += btoi(c.voter())
 		w.serving += btoi(c.servingVoter())
@@ -233,11 +258,11 @@ func newReckoning(s *scene, members []int) *reckoning {
 		w.outdatedServing += btoi(c.outdated && c.answer == serves && !c.isGoing())
 		w.unavailable += btoi(c.unavailable())
 		w.ready += btoi(c.podReady())
-		w.inconsistent = w.inconsistent || c.pod == foreign
+		w.inconsistent = w.inconsistent || c.pod == foreign || c.pod == nameless
 	}
 	w.quorum = w.voters/2 + 1
 	// While a pod of ours matches no member, a voter elsewhere may be the one that runs in it.
-	if s.trusted && !slices.ContainsFunc(w.members, func(c class) bool { return c.role == unlisted && c.pod != absent }) {
+	if s.trusted && !s.scaledAway && !slices.ContainsFunc(w.members, func(c class) bool { return c.role == unlisted && c.pod != absent }) {
 		w.reliable = s.outsiders
 	}
 	if s.noList {
@@ -270,7 +295,7 @@ func (w *reckoning) mayLead(leader int) bool {
 func (w *reckoning) wrong(d *rollout.Decision) string {
 	if w.inconsistent {
 		if d.Action != rollout.Hold || d.Guard != rollout.GuardInconsistent {
-			return "a pod of somebody else stands where one of ours belongs, and it does not hold"
+			return "a pod of somebody else stands where one of ours belongs, or one tells nothing of its member, and it does not hold"
 		}
 		return ""
 	}
@@ -308,7 +333,7 @@ func (w *reckoning) wrong(d *rollout.Decision) string {
 	}
 	leads := o == w.leader && rule == rollout.RuleServing
 	switch {
-	case d.Target.Pod != name(o) || d.Target.UID != w.members[o].uid(o) || d.Target.ResourceVersion != "1":
+	case d.Target.Pod != name(o) || d.Target.UID != w.classes[w.kinds[o]].uid(o) || d.Target.ResourceVersion != "1":
 		return "the target is not the observed pod"
 	case w.rank(o, rule) > w.rank(best, rule):
 		return "the best candidate is another"
@@ -348,6 +373,14 @@ func (w *reckoning) unsafe(o int, rule rollout.Rule) string {
 		return "the wrong rule considers it"
 	case w.noList && !t.hasNoProcess():
 		return "nobody knows who votes, and a process goes"
+	case w.local && !down && w.agreeing < w.quorum:
+		return "a serving or unknown member goes by a list that no quorum has"
+	case w.ordered && slices.ContainsFunc(w.members[:o], func(c class) bool { return !c.podReady() }):
+		return "it would not be recreated before a lower one is Ready"
+	case w.ordered && w.serving == 0 && down && runs(t) && slices.ContainsFunc(w.members[o+1:], func(c class) bool {
+		return c.outdated && !c.isGoing() && c.hasNoProcess()
+	}):
+		return "a live process goes to open the way for a dead one"
 	case w.volatile && w.dataWithout(o)+w.reliable < max(1, w.quorum):
 		return "too few voters with data stay"
 	case down:
@@ -587,6 +620,12 @@ func TestNoCombinationOfMembersLeadsToAnUnsafeDecision(t *testing.T) {
 			round{n, all, false, with(func(e *environment) { e.outsiders = 1; e.maxUnavailable = 3 })},
 			round{n, all, false, with(func(e *environment) { e.outsiders, e.trusted = 2, true; e.maxUnavailable = 3 })},
 			round{n, withData, false, with(func(e *environment) { e.outsiders, e.ghosts, e.volatile, e.trusted = 1, 1, true, true })},
+			round{n, voters, false, with(func(e *environment) { e.outsiders, e.scaledAway, e.trusted = 2, true, true; e.maxUnavailable = 3 })},
+			round{n, voters, false, with(func(e *environment) { e.local, e.agreeing = true, 1; e.maxUnavailable = 2 })},
+			round{n, voters, false, with(func(e *environment) { e.local, e.agreeing = true, 2; e.maxUnavailable = 2 })},
+			round{n, voters, true, with(func(e *environment) { e.ordered = true; e.maxUnavailable = 2 })},
+			round{n, pausedClasses(), false, with(func(e *environment) { e.maxUnavailable = 3 })},
+			round{n, pausedClasses(), false, with(func(e *environment) { e.outsiders, e.trusted = 1, true; e.maxUnavailable = 3 })},
 		)
 	}
 	if !testing.Short() && !raceDetector {
@@ -635,6 +674,7 @@ func TestNoRuleTellsAClassFromItsRepresentative(t *testing.T) {
 	for _, e := range []environment{
 		{maxUnavailable: 1, self: noSelf}, {maxUnavailable: 2, self: 0, outsiders: 1, trusted: true, volatile: true},
 		{maxUnavailable: 1, self: noSelf, ghosts: 1, volatile: true},
+		{maxUnavailable: 2, self: noSelf, local: true, agreeing: 1},
 	} {
 		for n := 1; n <= 3; n++ {
 			if n == 3 && !*exhaustive {

@@ -1,6 +1,7 @@
 package rollout_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,6 +16,10 @@ type mutant struct {
 	environment
 	// wrong is what it must be convicted of.
 	wrong string
+	// policy, if not nil, changes what the operator is taken to have chosen, and classes are
+	// those to look among instead of all.
+	policy  func(*rollout.Policy)
+	classes func() []class
 }
 
 func without(g rollout.Guard) func(*rollout.State) {
@@ -48,7 +53,65 @@ func mutants() []mutant {
 	ghosts := environment{maxUnavailable: 3, self: noSelf, ghosts: 1}
 	volatile := environment{maxUnavailable: 3, self: noSelf, volatile: true}
 	noList := environment{maxUnavailable: 1, self: noSelf, noList: true}
-	return []mutant{
+	elsewhere := environment{maxUnavailable: 3, self: noSelf, outsiders: 2}
+	scaledAway := environment{maxUnavailable: 3, self: noSelf, outsiders: 2, scaledAway: true, trusted: true}
+	ordered := environment{maxUnavailable: 2, self: noSelf, ordered: true}
+	local := environment{maxUnavailable: 2, self: noSelf, local: true, agreeing: 1}
+	second := "a broken revision may cost a second member"
+	more := []mutant{
+		{name: "voters elsewhere survive", environment: elsewhere, wrong: "voters stay, quorum", policy: func(p *rollout.Policy) {
+			p.TrustedMembers = []string{"elsewhere-0", "elsewhere-1"}
+		}},
+		{name: "who is scaled away survives where it is named", environment: scaledAway, wrong: "voters stay, quorum", mutate: func(s *rollout.State) {
+			s.Pods = slices.DeleteFunc(slices.Clone(s.Pods), func(p rollout.Pod) bool { return p.Ordinal >= s.Set.Replicas })
+		}},
+		{name: "the mapping need not be whole", environment: environment{maxUnavailable: 3, self: noSelf, outsiders: 2, trusted: true}, wrong: "voters stay, quorum", mutate: func(s *rollout.State) {
+			// The pods that match no member are given one each, which does not vote.
+			s.Etcd.Members = slices.Clone(s.Etcd.Members)
+			for i, p := range s.Pods {
+				if !slices.ContainsFunc(s.Etcd.Members, func(m rollout.Member) bool { return m.Name == p.MemberName }) {
+					s.Etcd.Members = append(s.Etcd.Members, rollout.Member{ID: 0x800 + uint64(i), Name: p.MemberName, Learner: true})
+				}
+			}
+		}},
+		{name: "no RevisionSuspect while the first pod comes up", environment: one, wrong: second, mutate: without(rollout.GuardRevisionSuspect)},
+		{name: "what has ended does not come back", environment: one, wrong: second, mutate: eachMember(func(_ *rollout.State, p *rollout.Pod, _ *rollout.Member) {
+			if p.Etcd.State == rollout.ContainerTerminated {
+				p.Etcd.State, p.Etcd.Reason = rollout.ContainerWaiting, "CrashLoopBackOff"
+			}
+		})},
+		{name: "no Recreation", environment: ordered, wrong: "it would not be recreated", mutate: without(rollout.GuardRecreation)},
+		{name: "no Recreation, with quorum lost", environment: ordered, wrong: "to open the way", mutate: without(rollout.GuardRecreation)},
+		{name: "any list will do", environment: local, wrong: "a list that no quorum has", mutate: func(s *rollout.State) { s.Etcd.Linearizable = true }},
+		{name: "any answer proves that a member serves", environment: many, classes: pausedClasses, wrong: "voters stay, quorum", mutate: withoutTerms},
+		{name: "a pod without etcd's container says that etcd is down", environment: many, wrong: "tells nothing of its member", mutate: func(s *rollout.State) {
+			s.Pods = slices.Clone(s.Pods)
+			for i := range s.Pods {
+				s.Pods[i].NoEtcdContainer = false
+			}
+		}, classes: func() []class {
+			return []class{{outdated: true}, {outdated: true, pod: nameless, etcd: noEtcd, answer: silent}, {outdated: true, pod: nameless, etcd: noEtcd}}
+		}},
+	}
+	return append(more, guardless(one, many, ghosts, volatile, noList)...)
+}
+
+// withoutTerms: nobody knows the terms of the reads.
+func withoutTerms(s *rollout.State) {
+	s.Etcd.Members = slices.Clone(s.Etcd.Members)
+	for i := range s.Etcd.Members {
+		s.Etcd.Members[i].Probe.ReadTerm = 0
+	}
+}
+
+// guardless are those without one of the guards, or on other facts than were seen.
+func guardless(one, many, ghosts, volatile, noList environment) []mutant {
+	list := []struct {
+		name   string
+		mutate func(*rollout.State)
+		environment
+		wrong string
+	}{
 		{"no VotersUnknown", without(rollout.GuardVotersUnknown), noList, "the wrong rule considers it"},
 		{"no MayVote", without(rollout.GuardMayVote), one, "a process that may vote goes"},
 		{"no QuorumPatience", without(rollout.GuardQuorumPatience), one, "a live process goes"},
@@ -102,6 +165,11 @@ func mutants() []mutant {
 			}
 		}, one, ""},
 	}
+	out := make([]mutant, 0, len(list))
+	for _, m := range list {
+		out = append(out, mutant{name: m.name, mutate: m.mutate, environment: m.environment, wrong: m.wrong})
+	}
+	return out
 }
 
 func TestEveryMutantIsCaught(t *testing.T) {
@@ -111,11 +179,17 @@ func TestEveryMutantIsCaught(t *testing.T) {
 			if mu.noList {
 				classes = podClasses()
 			}
+			if mu.classes != nil {
+				classes = mu.classes()
+			}
 			for n := 1; n <= 3; n++ {
 				c := newCatalogue(classes, n)
 				problem, worlds, _ := firstProblem(len(classes), n, false, nil, func() (func([]int) string, *int) {
 					s := newScene(c, mu.environment, n)
 					s.mutate = mu.mutate
+					if mu.policy != nil {
+						mu.policy(&s.policy)
+					}
 					return func(members []int) string {
 						if problem := s.check(members); strings.Contains(problem, mu.wrong) {
 							return problem
