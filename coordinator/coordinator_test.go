@@ -548,7 +548,7 @@ func TestTheQueue(t *testing.T) {
 // opened is a session at these endpoints, and owner the tenure of one that has got the lock.
 func opened(t *testing.T, c *etcdtest.Cluster, endpoints ...string) *session {
 	t.Helper()
-	s, err := openSession(t.Context(), c.Dial, endpoints, keysOf("ns", "etcd"), 10*time.Second, 2*time.Second, time.Second)
+	s, err := openSession(t.Context(), c.Dial, endpoints, keysOf("ns", "etcd"), sessionTTL, sessionEvery, sessionTimeout)
 	if err != nil {
 		t.Fatal(err)
 	}

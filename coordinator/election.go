@@ -84,12 +84,12 @@ type session struct {
 // openSession grants the lease and then keeps it alive, once in every. Each request has a
 // deadline of its own: without quorum it would wait for ever.
 func openSession(ctx context.Context, dial membership.Dial, endpoints []string, k keys, ttl, every, timeout time.Duration) (*session, error) {
-	client, err := dial(endpoints)
+	granting, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), timeout)
+	defer cancel()
+	client, err := dialWithin(granting, dial, endpoints)
 	if err != nil {
 		return nil, err
 	}
-	granting, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), timeout)
-	defer cancel()
 	sent := time.Now()
 	lease, err := client.Grant(granting, int64((ttl+reserve)/time.Second))
 	if err != nil {
@@ -103,6 +103,32 @@ func openSession(ctx context.Context, dial membership.Dial, endpoints []string, 
 	}
 	s.beside.Go(func() { s.keepAlive(keeping, every) })
 	return s, nil
+}
+
+// dialWithin waits for Dial no longer than ctx. It has no context of its own, and where there is
+// an etcd user it waits for a token. A client that comes later is closed at once.
+func dialWithin(ctx context.Context, dial membership.Dial, endpoints []string) (*clientv3.Client, error) {
+	type dialled struct {
+		client *clientv3.Client
+		err    error
+	}
+	answer := make(chan dialled)
+	go func() {
+		client, err := dial(endpoints)
+		select {
+		case answer <- dialled{client, err}:
+		case <-ctx.Done():
+			if err == nil {
+				_ = client.Close() // Only our own end.
+			}
+		}
+	}()
+	select {
+	case a := <-answer:
+		return a.client, a.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("connect to etcd at %s: %w", strings.Join(endpoints, ", "), ctx.Err())
+	}
 }
 
 // Done is closed when the session is over: nothing was confirmed for a TTL, etcd does not know
@@ -305,7 +331,10 @@ func (s *session) wait(ctx context.Context) (_ *tenure, err error) {
 			s.beside.Go(s.lookAfterOthers)
 			return t, nil
 		}
-		if err := s.outlive(ctx, ahead, revision); err != nil {
+		watching, stop := context.WithCancel(clientv3.WithRequireLeader(ctx))
+		err = s.outlive(ctx, ahead, s.client.Watch(watching, string(ahead.Key), clientv3.WithRev(revision+1)))
+		stop()
+		if err != nil {
 			return nil, err
 		}
 		asking, cancel := s.bounded(ctx)
@@ -330,13 +359,10 @@ func (t *tenure) ahead(queue []*mvccpb.KeyValue) (ahead *mvccpb.KeyValue, err er
 	return nil, errReordered
 }
 
-// outlive waits until somebody in the queue may be gone, and clears its key away where its
-// owner is. Each looks after the one before it, so that one request at a time is enough for
+// outlive waits until somebody in the queue may be gone: its key changes, the watch on it ends,
+// or its owner has been silent for a TTL and the key is removed. Each looks after the one before it, so that one request at a time is enough for
 // any length of the queue.
-func (s *session) outlive(ctx context.Context, ahead *mvccpb.KeyValue, revision int64) error {
-	watching, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
-	defer cancel()
-	changes := s.client.Watch(watching, string(ahead.Key), clientv3.WithRev(revision+1))
+func (s *session) outlive(ctx context.Context, ahead *mvccpb.KeyValue, changes clientv3.WatchChan) error {
 	for {
 		pause := retryEtcd
 		left, err := s.left(ctx, ahead.Lease)
@@ -610,7 +636,7 @@ func (t *tenure) giveBack(ctx context.Context, over func(context.Context, *clien
 		}
 		for _, endpoint := range slices.Compact(slices.Sorted(slices.Values(t.addresses()))) {
 			asked.Go(func() {
-				client, err := t.dial([]string{endpoint})
+				client, err := dialWithin(trying, t.dial, []string{endpoint})
 				if err == nil {
 					err = insist(client)
 					_ = client.Close() // Only our own end.

@@ -90,14 +90,44 @@ func (c *Cluster) LockOwner(ctx context.Context) (string, error) {
 	return owner, err
 }
 
-// PutStaleLock writes a lock key that belongs to no lease, as one does that was restored
-// from a backup.
-func (c *Cluster) PutStaleLock(ctx context.Context) error {
-	c.env.Timeline.Note("fault", "a lock key of %s without a lease", c.Spec.Name)
+// PutStaleLocks writes keys of the lock and of presence that nobody keeps alive, as they come
+// back from a backup: without a lease, and with one that is granted for so long.
+func (c *Cluster) PutStaleLocks(ctx context.Context, granted time.Duration) error {
+	c.env.Timeline.Note("fault", "keys of %s that nobody keeps alive", c.Spec.Name)
 	return c.etcd(func(client *clientv3.Client) error {
-		_, err := client.Put(ctx, c.keyPrefix()+"lock/694d8c0ffee00000", "")
-		return err
+		lease, err := client.Grant(ctx, int64(granted/time.Second))
+		if err != nil {
+			return err
+		}
+		for id, of := range map[string]clientv3.LeaseID{"694d8c0ffee00000": clientv3.NoLease, "694d8c0ffee00001": lease.ID} {
+			for key, value := range map[string]string{"lock/": "", "presence/": `{"pod":"somebody"}`} {
+				if _, err := client.Put(ctx, c.keyPrefix()+key+id, value, clientv3.WithLease(of)); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
 	})
+}
+
+// Present are the pods whose sidecars say that they are here.
+func (c *Cluster) Present(ctx context.Context) ([]string, error) {
+	var pods []string
+	err := c.etcd(func(client *clientv3.Client) error {
+		response, err := client.Get(ctx, c.keyPrefix()+"presence/", clientv3.WithPrefix())
+		if err != nil {
+			return err
+		}
+		for _, kv := range response.Kvs {
+			var presence struct{ Pod string }
+			if err := json.Unmarshal(kv.Value, &presence); err != nil {
+				return fmt.Errorf("%s: %q: %w", kv.Key, kv.Value, err)
+			}
+			pods = append(pods, presence.Pod)
+		}
+		return nil
+	})
+	return pods, err
 }
 
 // AddGhosts adds voters that nobody ever starts. Etcd refuses this unless it runs with

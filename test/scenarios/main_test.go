@@ -49,7 +49,7 @@ func TestMain(m *testing.M) {
 	}
 	flag.Parse()
 	if !testing.Short() {
-		harness.Enter(context.Background(), say, append(typed, build.Host)...)
+		harness.Enter(context.Background(), say, append(typed, build.Host, build.Etcdutl)...)
 	}
 	os.Exit(run(m))
 }

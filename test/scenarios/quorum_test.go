@@ -112,9 +112,9 @@ func TestTheLockCannotBeHadOrIsHeldByNobody(t *testing.T) {
 	const quota = "--quota-backend-bytes="
 	ctx, s := newCluster(t, harness.Loopback, harness.Spec{Name: "locked", PlainText: true, EtcdArgs: []string{quota + "16777216"}})
 
-	t.Run("a lock key without a lease, restored from a backup, blocks nobody", func(t *testing.T) {
+	t.Run("what came back from a backup, with a lease and without, blocks nobody and goes", func(t *testing.T) {
 		s := s.in(t)
-		require.NoError(t, s.PutStaleLock(ctx))
+		require.NoError(t, s.PutStaleLocks(ctx, 24*time.Hour+lockTTL))
 		s.coordinator(ctx)
 		for _, pod := range s.Pods() {
 			s.signal(pod, syscall.SIGKILL)
@@ -130,6 +130,9 @@ func TestTheLockCannotBeHadOrIsHeldByNobody(t *testing.T) {
 		queue, err := s.LockQueue(ctx)
 		require.NoError(t, err)
 		require.ElementsMatch(t, s.Pods(), queue)
+		present, err := s.Present(ctx)
+		require.NoError(t, err)
+		require.ElementsMatch(t, s.Pods(), present)
 	})
 	t.Run("no space: the change that raises the quota proceeds without a lock", func(t *testing.T) {
 		s := s.in(t)

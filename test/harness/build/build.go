@@ -66,6 +66,8 @@ const (
 	// Kubectl and Etcdctl are what people type.
 	Kubectl Target = "kubectl"
 	Etcdctl Target = "etcdctl"
+	// Etcdutl restores snapshots, for etcd 3.5.
+	Etcdutl Target = "etcdutl"
 	// Host is a program that embeds the library.
 	Host Target = "host"
 )
@@ -73,7 +75,7 @@ const (
 // Binaries are absolute paths of programs. A program that was not asked for has an
 // empty path.
 type Binaries struct {
-	Kube, Etcd35, Etcd36, Quorate, Kubectl, Etcdctl, Host string
+	Kube, Etcd35, Etcd36, Quorate, Kubectl, Etcdctl, Etcdutl, Host string
 }
 
 // Race tells whether the sidecar is built with the race detector.
@@ -93,6 +95,7 @@ var recipes = map[Target]recipe{
 	Kube:    {dir: "test", pkg: "./cmd/kube", path: func(b *Binaries) *string { return &b.Kube }},
 	Kubectl: {dir: "test/kubectl", pkg: ".", path: func(b *Binaries) *string { return &b.Kubectl }},
 	Etcdctl: {dir: "test/etcd/v36", pkg: "go.etcd.io/etcd/etcdctl/v3", path: func(b *Binaries) *string { return &b.Etcdctl }},
+	Etcdutl: {dir: "test/etcd/v35", pkg: "go.etcd.io/etcd/etcdutl/v3", path: func(b *Binaries) *string { return &b.Etcdutl }},
 	Host:    {dir: "test", pkg: "./cmd/host", path: func(b *Binaries) *string { return &b.Host }},
 }
 
