@@ -141,13 +141,13 @@ func Assess(s State, p Policy) *Assessment {
 			a.External = append(a.External, m)
 		}
 	}
+	a.survivors = taken[:0] // What was in it has served.
 	a.count()
 	return a
 }
 
 // count sums up the seats and the voters elsewhere.
 func (a *Assessment) count() {
-	a.survivors = make([]*Member, 0, a.Serving)
 	for i := range a.Seats {
 		s := &a.Seats[i]
 		if s.survives() {
@@ -317,36 +317,39 @@ func (a *Assessment) Sightings() []Sighting {
 // term without end.
 func (a *Assessment) leader() uint64 {
 	members := a.state.Etcd.Members
-	status := func(m *Member) *Status {
-		if a.Serving > 0 && !a.serves(m) {
-			return nil
-		}
-		return m.Probe.Status
-	}
-	var term uint64
+	var term, named uint64
+	answering, votes, lead := 0, 0, 0
 	for i := range members {
-		if st := status(&members[i]); st != nil {
-			term = max(term, st.Term)
+		st := members[i].Probe.Status
+		switch {
+		case st == nil || a.Serving > 0 && !a.serves(&members[i]) || st.Term < term:
+			continue
+		case st.Term > term:
+			term, answering, lead = st.Term, 0, 0
+		}
+		answering++
+		// Whom a majority names is left over when each vote is set off against another.
+		if lead == 0 {
+			named = st.Leader
+		}
+		if st.Leader == named {
+			lead++
+		} else {
+			lead--
 		}
 	}
-	answering := 0
+	listed := false
 	for i := range members {
-		if st := status(&members[i]); st != nil && st.Term == term {
-			answering++
+		m := &members[i]
+		listed = listed || m.ID == named
+		if st := m.Probe.Status; st != nil && st.Term == term && st.Leader == named && (a.Serving == 0 || a.serves(m)) {
+			votes++
 		}
 	}
-	for i := range members {
-		votes := 0
-		for j := range members {
-			if st := status(&members[j]); st != nil && st.Term == term && st.Leader == members[i].ID {
-				votes++
-			}
-		}
-		if 2*votes > answering {
-			return members[i].ID
-		}
+	if !listed || 2*votes <= answering {
+		return 0
 	}
-	return 0
+	return named
 }
 
 // maxReplicas is far more than any etcd cluster has; a number above it is an error,

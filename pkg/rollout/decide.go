@@ -157,6 +157,9 @@ func (a *Assessment) candidates(rule Rule) []Candidate {
 		for _, g := range guards {
 			c.Verdicts = append(c.Verdicts, a.judge(g(a, s)))
 		}
+		if a.state.Set.OrderedReady {
+			c.Verdicts = append(c.Verdicts, a.judge(a.recreation(s)))
+		}
 		if rule == RuleServing {
 			c.Verdicts = append(c.Verdicts, a.judge(a.leaderLast(s, followers)))
 			if a.policy.Removal == RemoveByEviction && healthy(s) {

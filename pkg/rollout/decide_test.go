@@ -634,10 +634,10 @@ func TestADecisionCarriesAllGuardsOfAllCandidates(t *testing.T) {
 	var got []string
 	for _, c := range d.Candidates {
 		got = append(got, c.Pod)
-		want := []rollout.Guard{rollout.GuardPartition, rollout.GuardVotersUnknown, rollout.GuardMayVote, rollout.GuardQuorumPatience, rollout.GuardRevisionSuspect, rollout.GuardDataSurvives, rollout.GuardRecreation}
+		want := []rollout.Guard{rollout.GuardPartition, rollout.GuardVotersUnknown, rollout.GuardMayVote, rollout.GuardQuorumPatience, rollout.GuardRevisionSuspect, rollout.GuardDataSurvives}
 		if c.Rule == rollout.RuleServing {
 			want = []rollout.Guard{rollout.GuardPartition, rollout.GuardVotersUnknown, rollout.GuardQuorumFloor, rollout.GuardUnavailableBudget, rollout.GuardCanary,
-				rollout.GuardEndpointFloor, rollout.GuardRecreation, rollout.GuardCaughtUp, rollout.GuardDataSurvives, rollout.GuardHostGates, rollout.GuardLeaderLast}
+				rollout.GuardEndpointFloor, rollout.GuardCaughtUp, rollout.GuardDataSurvives, rollout.GuardHostGates, rollout.GuardLeaderLast}
 		}
 		var guards []rollout.Guard
 		for _, v := range c.Verdicts {

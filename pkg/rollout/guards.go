@@ -42,10 +42,10 @@ const (
 type guardFunc func(a *Assessment, c *Seat) Verdict
 
 // notServingGuards protect rule 4, the removal of members that do not serve.
-var notServingGuards = []guardFunc{mayVote, quorumPatience, revisionSuspect, dataSurvives, recreation}
+var notServingGuards = []guardFunc{mayVote, quorumPatience, revisionSuspect, dataSurvives}
 
 // servingGuards protect rule 6, the removal of members that serve or might.
-var servingGuards = []guardFunc{quorumFloor, unavailableBudget, canary, endpointFloor, recreation, caughtUp, dataSurvives, hostGates}
+var servingGuards = []guardFunc{quorumFloor, unavailableBudget, canary, endpointFloor, caughtUp, dataSurvives, hostGates}
 
 // votersKnown: without a member list quorum counts as lost. Only a pod whose
 // container is dead may go then: no process of it can be voting. A list that one member
@@ -267,11 +267,8 @@ func endpointFloor(a *Assessment, c *Seat) Verdict {
 // only when every lower ordinal is Running, Ready, available and not terminating. Removed
 // before, a pod stays away for as long as a lower one is not. Where that is a live one, which
 // may well be unready only because quorum is lost, nothing of ours can end it: a live pod never
-// goes to open the way for another.
-func recreation(a *Assessment, c *Seat) Verdict {
-	if !a.state.Set.OrderedReady {
-		return passed(GuardRecreation, "podManagementPolicy is Parallel: a removed pod is recreated at once")
-	}
+// goes to open the way for another. With Parallel there is nothing to ask.
+func (a *Assessment) recreation(c *Seat) Verdict {
 	var blocks *Seat
 	for i := range a.Seats {
 		s := &a.Seats[i]
