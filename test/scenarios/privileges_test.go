@@ -45,12 +45,12 @@ var lacks = map[string]lack{
 	"patch statefulsets/status": {grantedBy: "deploy/components/promote-current-revision"},
 	"list pods":                 {},
 	"watch pods":                {},
-	"delete pods":               {},
+	// Only what is sick is deleted, unless told otherwise.
+	"delete pods": {before: (*scene).deleting, end: (*scene).evicting},
 	// A record that has to be made anew has lost what was under way, so all pods are
 	// patched first.
-	"patch pods": {before: (*scene).forget},
-	// From here on pods are evicted.
-	"create pods/eviction": {before: (*scene).evict},
+	"patch pods":           {before: (*scene).forget},
+	"create pods/eviction": {},
 	"get leases":           {},
 	"patch leases":         {},
 	"create leases":        {before: (*scene).forget},
@@ -120,17 +120,15 @@ func (s *scene) forget(ctx context.Context) {
 	require.NoError(s.t, s.DeleteRecord(ctx))
 }
 
-// evict has pods evicted from now on.
-func (s *scene) evict(ctx context.Context) {
+// deleting has pods deleted, and evicting has them evicted again, by the operator's word.
+func (s *scene) deleting(ctx context.Context) {
 	s.t.Helper()
-	s.change(ctx, "give the sidecars --removal=evict", func(template *corev1.PodTemplateSpec) {
-		for i := range template.Spec.Containers {
-			if c := &template.Spec.Containers[i]; c.Name == "backup-restore" {
-				c.Args = append(c.Args, "--removal=evict")
-			}
-		}
-	})
-	s.complete(ctx)
+	require.NoError(s.t, s.Annotate(ctx, harness.OverrideAnnotation, "DisruptionBudget"))
+}
+
+func (s *scene) evicting(ctx context.Context) {
+	s.t.Helper()
+	require.NoError(s.t, s.Annotate(ctx, harness.OverrideAnnotation, ""))
 }
 
 // tellOverrides pauses a rollout and overrides two guards, one after the other, each of which

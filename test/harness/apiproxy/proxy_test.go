@@ -340,12 +340,14 @@ func TestWhatIsAskedIsUnderstood(t *testing.T) {
 		TypeMeta: metav1.TypeMeta{Kind: "Eviction", APIVersion: "policy/v1"}, ObjectMeta: metav1.ObjectMeta{Name: "main-1"},
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: preconditions},
 	}
+	question := eviction.DeepCopy()
+	question.DeleteOptions.DryRun = []string{metav1.DryRunAll}
 	options := &metav1.DeleteOptions{TypeMeta: metav1.TypeMeta{Kind: "DeleteOptions", APIVersion: "v1"}, Preconditions: preconditions}
 	const leases, pods = "/apis/coordination.k8s.io/v1/namespaces/default/leases", "/api/v1/namespaces/default/pods"
 	for _, c := range []struct {
 		name, method, path, body    string
 		want                        string
-		removes, mutates            bool
+		removes, asks, mutates      bool
 		intent, precondition, whole bool
 	}{
 		{name: "a Lease in protobuf", method: "PUT", path: leases + "/quorate-main", body: inProtobuf(t, lease), want: "update leases quorate-main", mutates: true, intent: true, whole: true},
@@ -356,6 +358,7 @@ func TestWhatIsAskedIsUnderstood(t *testing.T) {
 		{name: "a DELETE", method: "DELETE", path: pods + "/main-1", body: inProtobuf(t, options), want: "delete pods main-1", removes: true, mutates: true, precondition: true},
 		{name: "a DELETE without preconditions", method: "DELETE", path: pods + "/main-1", want: "delete pods main-1", removes: true, mutates: true},
 		{name: "an eviction", method: "POST", path: pods + "/main-1/eviction", body: inProtobuf(t, eviction), want: "create pods/eviction main-1", removes: true, mutates: true, precondition: true},
+		{name: "a dry run of an eviction removes nothing", method: "POST", path: pods + "/main-1/eviction", body: inProtobuf(t, question), want: "create pods/eviction main-1", mutates: true, precondition: true, asks: true},
 		{name: "a LIST", method: "GET", path: pods + "?labelSelector=a%3Db", want: "list pods "},
 		{name: "a watch", method: "GET", path: pods + "?watch=true", want: "watch pods "},
 		{name: "a watch of one object", method: "GET", path: leases + "?watch=true&fieldSelector=metadata.name%3Dquorate-main", want: "watch leases quorate-main"},
@@ -365,6 +368,7 @@ func TestWhatIsAskedIsUnderstood(t *testing.T) {
 			r := newRequest(httptest.NewRequest(c.method, c.path, http.NoBody), []byte(c.body))
 			require.Equal(t, "an outsider asks to "+c.want, r.String())
 			require.Equal(t, c.removes, r.Removes())
+			require.Equal(t, c.asks, r.AsksBudget())
 			require.Equal(t, c.mutates, r.Mutates())
 			value, ok := r.Annotation("quorate.dev/intent")
 			require.Equal(t, c.intent, ok && value == "x")

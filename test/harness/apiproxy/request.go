@@ -114,18 +114,35 @@ func (r *Request) Mutates() bool {
 	return false
 }
 
-// Removes tells whether the request is to remove a pod: a DELETE or an eviction.
-func (r *Request) Removes() bool { return r.Is("pods", "delete") || r.Is("pods/eviction", "create") }
+// Removes tells whether the request is to remove a pod: a DELETE or an eviction, and no dry
+// run of one.
+func (r *Request) Removes() bool {
+	return (r.Is("pods", "delete") || r.Is("pods/eviction", "create")) && !r.DryRun()
+}
+
+// AsksBudget tells whether the request only asks whether an eviction would be granted.
+func (r *Request) AsksBudget() bool { return r.Is("pods/eviction", "create") && r.DryRun() }
+
+// DryRun tells whether a removal is to have no effect.
+func (r *Request) DryRun() bool {
+	o := r.deleteOptions()
+	return o != nil && len(o.DryRun) > 0
+}
 
 // Preconditions are those of a removal; nil when it has none, or is no removal.
 func (r *Request) Preconditions() *metav1.Preconditions {
+	if o := r.deleteOptions(); o != nil {
+		return o.Preconditions
+	}
+	return nil
+}
+
+func (r *Request) deleteOptions() *metav1.DeleteOptions {
 	switch object := r.Object.(type) {
 	case *metav1.DeleteOptions:
-		return object.Preconditions
+		return object
 	case *policyv1.Eviction:
-		if object.DeleteOptions != nil {
-			return object.DeleteOptions.Preconditions
-		}
+		return object.DeleteOptions
 	}
 	return nil
 }

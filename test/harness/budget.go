@@ -1,0 +1,82 @@
+package harness
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// The disruption controller is bound to its role by this, and acts as this user.
+const (
+	disruptionBinding = "system:controller:disruption-controller"
+	disruptionUser    = "system:serviceaccount:kube-system:disruption-controller"
+)
+
+// HaltDisruption lets the disruption controller write no status of a PodDisruptionBudget any
+// more, in the whole environment: it still sees what happens, and nobody hears of it. All other
+// controllers go on. ResumeDisruption ends it.
+func (e *Env) HaltDisruption(ctx context.Context) error {
+	e.Timeline.Note("fault", "the disruption controller is halted")
+	err := e.Client.RbacV1().ClusterRoleBindings().Delete(ctx, disruptionBinding, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("halt the disruption controller: %w", err)
+	}
+	return e.disruptionAllowed(ctx, false)
+}
+
+// ResumeDisruption lets the disruption controller write again.
+func (e *Env) ResumeDisruption(ctx context.Context) error {
+	e.Timeline.Note("fault", "the disruption controller goes on")
+	_, err := e.Client.RbacV1().ClusterRoleBindings().Create(ctx, bindingOfDisruption(), metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("resume the disruption controller: %w", err)
+	}
+	return e.disruptionAllowed(ctx, true)
+}
+
+func bindingOfDisruption() *rbacv1.ClusterRoleBinding {
+	return &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: disruptionBinding},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: disruptionBinding},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: disruptionUser}},
+	}
+}
+
+// disruptionAllowed waits until the authorizer, which reads from a cache, says so.
+func (e *Env) disruptionAllowed(ctx context.Context, allowed bool) error {
+	return waitFor(ctx, fmt.Sprintf("the disruption controller may write: %v", allowed), func(ctx context.Context) (bool, string) {
+		answer, err := e.Client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
+			Spec: authorizationv1.SubjectAccessReviewSpec{User: disruptionUser, ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Namespace: Namespace, Verb: "update", Group: "policy", Resource: "poddisruptionbudgets", Subresource: "status",
+			}},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		return answer.Status.Allowed == allowed, fmt.Sprint(answer.Status.Allowed)
+	})
+}
+
+// WaitBudget waits until the cluster's PodDisruptionBudget allows so many pods to go. The
+// disruption controller retries ever more slowly what failed, so it is given something new.
+func (c *Cluster) WaitBudget(ctx context.Context, allows int32) error {
+	budgets := c.env.Client.PolicyV1().PodDisruptionBudgets(Namespace)
+	nudge := fmt.Appendf(nil, `{"metadata":{"annotations":{"nudged":%q}}}`, time.Now())
+	if _, err := budgets.Patch(ctx, c.Spec.Name, types.MergePatchType, nudge, metav1.PatchOptions{}); err != nil {
+		return err
+	}
+	return waitFor(ctx, fmt.Sprintf("the budget of %s allows %d", c.Spec.Name, allows), func(ctx context.Context) (bool, string) {
+		budget, err := budgets.Get(ctx, c.Spec.Name, metav1.GetOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		s := budget.Status
+		return s.DisruptionsAllowed == allows, fmt.Sprintf("%d, with %d of %d healthy, disrupted: %v", s.DisruptionsAllowed, s.CurrentHealthy, s.DesiredHealthy, s.DisruptedPods)
+	})
+}
