@@ -2,6 +2,9 @@ package options
 
 import (
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -110,12 +113,16 @@ func (o *Rollout) addAll(fs *pflag.FlagSet) {
 func (o *Rollout) validate(name namer) error {
 	var cfg coordinator.Config
 	o.ApplyTo(&cfg)
-	return cfg.CheckNumbers(func(field string) string {
+	err := cfg.CheckNumbers(func(field string) string {
 		if flag, ok := flagOf[field]; ok {
 			return name(flag)
 		}
 		return field
 	})
+	if trusted := o.Policy.TrustedMembers; slices.Contains(trusted, "") {
+		return errors.Join(err, fmt.Errorf("%s: %q: has an empty name; separate names by one comma", name("trusted-members"), strings.Join(trusted, ",")))
+	}
+	return err
 }
 
 // ApplyTo hands the options to a coordinator's configuration. It takes the API for events

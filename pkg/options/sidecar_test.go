@@ -262,6 +262,7 @@ func TestBadInputNamesTheFlagAndItsValueInOneLine(t *testing.T) {
 		{"a StatefulSet that no StatefulSet can be called", []string{"--statefulset=a/b"}, []string{`--statefulset: "a/b": a lowercase RFC 1123 subdomain must consist of`}},
 		{"a pod that no pod can be called", []string{"--pod-name=etcd_main-0", "--statefulset=s"}, []string{`--pod-name: "etcd_main-0": a lowercase RFC 1123 subdomain must consist of`}},
 		{"a kubeconfig that does not exist", []string{"--kubeconfig", f.missing}, []string{`--kubeconfig: "` + f.missing + `": no such file or directory`}},
+		{"a member without a name", []string{"--trusted-members=b-0,,c-0"}, []string{`--trusted-members: "b-0,,c-0": has an empty name`}},
 		{"a container that no container can be called", []string{"--etcd-container=a.b"}, []string{`--etcd-container: "a.b": must not contain dots`}},
 		{"no container", []string{"--sidecar-container="}, []string{`--sidecar-container: "": a lowercase RFC 1123 label must consist of`}},
 		{"one container for both", []string{"--sidecar-container=etcd"}, []string{`--sidecar-container: "etcd": is that of --etcd-container too`}},

@@ -75,6 +75,39 @@ func TestEvidenceNeedsTwoWitnesses(t *testing.T) {
 	}
 }
 
+// etcd-io/etcd#20418: what was paused answers one read from before the pause.
+func TestAReadProvesThatAMemberServesOnlyAtTheNewestTermThatAnyReadHas(t *testing.T) {
+	learnerAhead := func(w *world) {
+		w.with(answeredAt(term), learner(2))
+		w.member(2).Probe.ReadTerm = term + 1
+	}
+	for _, tc := range []struct {
+		name    string
+		world   *world
+		ordinal int
+		want    rollout.Evidence
+		serving int
+	}{
+		{"one at the newest term serves", cluster(3, answeredAt(term-1, 2)), 1, rollout.Serving, 2},
+		{"one behind is Unknown", cluster(3, answeredAt(term-1, 2)), 2, rollout.Unknown, 2},
+		{"it is Unknown also when its kubelet says that it is not ready", cluster(3, answeredAt(term-1, 2), notReady(2)), 2, rollout.Unknown, 2},
+		{"the only one that answers serves: so quorum is never taken for lost", cluster(3, answeredAt(term-1, 0), noAnswer(1, 2)), 0, rollout.Serving, 1},
+		{"a term that is not known says nothing", cluster(3, answeredAt(0, 2)), 2, rollout.Serving, 3},
+		{"the read of a learner is not linearizable: its term counts for nothing", cluster(3, learnerAhead), 1, rollout.Serving, 2},
+		{"nor does that of a status", cluster(3, answeredAt(term), func(w *world) { w.member(2).Probe.Status.Term, w.member(2).Probe.Read = term+9, rollout.Failed }), 1, rollout.Serving, 2},
+		{"a member elsewhere counts", cluster(3, outsiders(1), answeredAt(term-1, 0, 1, 2)), 1, rollout.Unknown, 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := seatOf(tc.world, tc.ordinal).Evidence; got != tc.want {
+				t.Errorf("got %v, want %v", got, tc.want)
+			}
+			if got := rollout.Assess(tc.world.state, tc.world.policy).Serving; got != tc.serving {
+				t.Errorf("%d serve, want %d", got, tc.serving)
+			}
+		})
+	}
+}
+
 func TestALostNodeCountsOnlyWhileAQuorumOfOthersServes(t *testing.T) {
 	lost := func(w *world) {
 		w.with(noAnswer(2))
@@ -198,6 +231,15 @@ func TestTheLeaderIsWhomAMajorityNamesAtTheHighestTerm(t *testing.T) {
 		{"nobody knows a leader", cluster(3, says(0, 0, term), says(1, 0, term), says(2, 0, term)), 0},
 		{"one of two that answer is no majority", cluster(3, noAnswer(2), says(1, 0, term)), 0},
 		{"two of three are", cluster(3, says(2, 0, term)), id(0)},
+		{"a member that is cut off, and raises its own term without end, hides nobody", cluster(3, says(2, 0, term+99), func(w *world) { w.member(2).Probe.Read = rollout.Failed }), id(0)},
+		{"nor does one whose answer is from before a pause", cluster(3, says(2, id(2), term-1), answeredAt(term-1, 2)), id(0)},
+		{"where nobody serves, all are asked", cluster(3, func(w *world) {
+			for o := range 3 {
+				w.member(o).Probe.Read = rollout.Failed
+			}
+		}), id(0)},
+		{"one of three that names another is overruled", cluster(3, says(1, 0, term)), id(0)},
+		{"three that name three agree on none", cluster(3, says(0, id(0), term), says(1, 0, term), says(2, id(2), term)), 0},
 		{"a leader that the list does not name is none", cluster(3, leads(8)), 0},
 		{"nobody answers", cluster(3, noAnswer(0, 1, 2)), 0},
 	} {
