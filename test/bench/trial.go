@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+
 	"github.com/quorate/quorate/test/bench/cost"
 	"github.com/quorate/quorate/test/bench/result"
 	"github.com/quorate/quorate/test/harness"
@@ -214,7 +216,7 @@ func (s *stage) prepare(ctx context.Context, p planned, t *result.Trial) (err er
 		return err
 	}
 	if ordered {
-		if err := s.cluster.MakeOrdered(ctx); err != nil {
+		if err := s.cluster.Recreate(ctx, appsv1.OrderedReadyPodManagement); err != nil {
 			return err
 		}
 	}

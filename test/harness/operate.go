@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -68,25 +69,31 @@ func (c *Cluster) Delete(ctx context.Context) error {
 	})
 }
 
-// MakeOrdered puts the pods, as they are, under a StatefulSet with podManagementPolicy
-// OrderedReady. An etcd cluster cannot be created under one: the first member is not Ready
-// before there is a quorum.
-func (c *Cluster) MakeOrdered(ctx context.Context) error {
-	c.env.Timeline.Note("operator", "replace StatefulSet %s by one that is OrderedReady", c.Spec.Name)
+// Recreate puts the pods, as they are, under a new StatefulSet with the same spec but for the pod
+// management policy, which Kubernetes does not let anybody change. An etcd cluster cannot be created
+// under OrderedReady: the first member is not Ready before there is a quorum.
+func (c *Cluster) Recreate(ctx context.Context, policy appsv1.PodManagementPolicyType) error {
+	c.env.Timeline.Note("operator", "replace StatefulSet %s by one that is %s", c.Spec.Name, policy)
 	sets := c.env.Client.AppsV1().StatefulSets(Namespace)
+	old, err := sets.Get(ctx, c.Spec.Name, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("replace StatefulSet %s: %w", c.Spec.Name, err)
+	}
 	orphan := metav1.DeletePropagationOrphan
 	if err := sets.Delete(ctx, c.Spec.Name, metav1.DeleteOptions{PropagationPolicy: &orphan}); err != nil {
 		return fmt.Errorf("replace StatefulSet %s: %w", c.Spec.Name, err)
 	}
-	err := waitFor(ctx, "StatefulSet "+c.Spec.Name+" is gone", func(ctx context.Context) (bool, string) {
+	err = waitFor(ctx, "StatefulSet "+c.Spec.Name+" is gone", func(ctx context.Context) (bool, string) {
 		_, err := sets.Get(ctx, c.Spec.Name, metav1.GetOptions{})
 		return apierrors.IsNotFound(err), fmt.Sprint(err)
 	})
 	if err != nil {
 		return err
 	}
-	c.Spec.Ordered = true
-	set, err := sets.Create(ctx, c.env.statefulSet(c.Spec), metav1.CreateOptions{})
+	c.Spec.Ordered = policy == appsv1.OrderedReadyPodManagement
+	next := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: old.Name, Labels: old.Labels, Annotations: old.Annotations}, Spec: old.Spec}
+	next.Spec.PodManagementPolicy = policy
+	set, err := sets.Create(ctx, next, metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("replace StatefulSet %s: %w", c.Spec.Name, err)
 	}
@@ -99,13 +106,18 @@ func (c *Cluster) MakeOrdered(ctx context.Context) error {
 		if err != nil {
 			return false, err.Error()
 		}
-		adopted := 0
+		adopted, ready := 0, 0
 		for i := range pods {
-			if p := &pods[i]; metav1.IsControlledBy(p, set) && Revision(p) == now.Status.UpdateRevision && IsReady(p) {
+			if p := &pods[i]; metav1.IsControlledBy(p, set) {
 				adopted++
+				if IsReady(p) {
+					ready++
+				}
 			}
 		}
-		return adopted == len(c.Pods()) && int(now.Status.ReadyReplicas) == adopted, fmt.Sprintf("%d of %d", adopted, len(c.Pods()))
+		// Whoever reads the status next shall find what is so.
+		known := now.Status.UpdateRevision != "" && int(now.Status.ReadyReplicas) == ready
+		return known && adopted == len(c.Pods()), fmt.Sprintf("%d of %d", adopted, len(c.Pods()))
 	})
 }
 

@@ -1,0 +1,92 @@
+package scenarios
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/quorate/quorate/test/harness"
+)
+
+// OrderedReady is the API's default. Its controller recreates a pod only while every lower ordinal
+// is Running, Ready and not terminating. With anything else away, a removal would leave a hole that
+// nobody fills.
+func TestAnOrderedReadyStatefulSetIsRolledAndNeverDeadlocked(t *testing.T) {
+	t.Parallel()
+	ctx, s := newCluster(t, harness.Loopback, harness.Spec{Name: "ordered", PlainText: true})
+	require.NoError(t, s.Recreate(ctx, appsv1.OrderedReadyPodManagement))
+	good, err := s.Template(ctx)
+	require.NoError(t, err)
+
+	t.Run("a healthy cluster is rolled one pod at a time", func(t *testing.T) {
+		s := s.in(t)
+		o := s.during(ctx, func(*harness.Ledger) {
+			s.touch(ctx, "healthy")
+			s.complete(ctx)
+		})
+		o.lostNothing(t)
+		o.keptQuorum(t)
+		o.oneAtATime(t)
+		o.replacedOnce(t, s.Pods()...)
+	})
+	t.Run("the member that is down goes first, where every lower pod is Ready", func(t *testing.T) {
+		s := s.in(t)
+		sick := s.Pods()[1]
+		o := s.during(ctx, func(*harness.Ledger) {
+			require.NoError(t, s.MoveLeader(ctx, s.Pods()[0])) // A leader's crash costs an election.
+			fault, err := s.CrashLoop(ctx, sick)
+			require.NoError(t, err)
+			defer fault.Stop()
+			require.NoError(t, s.WaitWaiting(ctx, sick, "etcd", "CrashLoopBackOff"))
+			s.touch(ctx, "cured")
+			s.complete(ctx)
+		})
+		o.lostNothing(t)
+		o.keptQuorum(t)
+		o.oneAtATime(t)
+		o.replacedOnce(t, s.Pods()...)
+		require.Equal(t, sick, o.order[0])
+	})
+	t.Run("with quorum lost it holds, and goes on under the StatefulSet that the remedy names", func(t *testing.T) {
+		s := s.in(t)
+		survivor, dead := s.Pods()[0], s.Pods()[1:]
+		before := 0
+		o := s.during(ctx, func(l *harness.Ledger) {
+			require.NoError(t, s.MoveLeader(ctx, survivor))
+			// One pod gets a template that kills it, and then the other loses its process too.
+			s.change(ctx, "give etcd a flag that it does not know", withFlag("etcd", unknownFlag))
+			require.NoError(t, l.WaitRemovals(ctx, 1))
+			first := l.Order()[0]
+			require.NoError(t, s.WaitWaiting(ctx, first, "etcd", "CrashLoopBackOff"))
+			second := s.others(survivor, first)[0]
+			fault, err := s.CrashLoop(ctx, second)
+			require.NoError(t, err)
+			defer fault.Stop()
+			require.NoError(t, s.WaitWaiting(ctx, second, "etcd", "CrashLoopBackOff"))
+			s.withoutQuorum(ctx)
+			require.NoError(t, s.WaitNotReady(ctx, survivor))
+			before = len(l.Order())
+
+			s.change(ctx, "the cure", func(template *corev1.PodTemplateSpec) {
+				*template = *good.DeepCopy()
+				touched("the cure")(template)
+			})
+			held := s.holds(ctx, "Recreation")
+			require.Equal(t, "Hold", held.Action)
+			require.Contains(t, held.Message, "recreate the StatefulSet with podManagementPolicy Parallel")
+			s.pass(ctx, 3*time.Second)
+			require.Len(t, l.Order(), before, "nobody would recreate it")
+
+			require.NoError(t, s.Recreate(ctx, appsv1.ParallelPodManagement))
+			s.complete(ctx)
+		})
+		o.lostNothing(t)
+		after := o.order[before:]
+		require.Len(t, after, 3)
+		require.ElementsMatch(t, dead, after[:2], "the dead ones first")
+		require.Equal(t, survivor, after[2])
+	})
+}
