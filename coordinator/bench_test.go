@@ -53,11 +53,17 @@ func waiting(tb testing.TB, members int, change func(*kube), want rollout.Guard)
 	if err := c.introduce(ctx); err != nil {
 		tb.Fatal(err)
 	}
-	t, err := c.elect(ctx)
+	s, err := c.join(ctx, c.self)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	l := c.leader(record.ByLock, t)
+	t, err := s.wait(ctx)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	c.place.enter(s)
+	c.place.own(t)
+	l := c.leader()
 	l.watchPods = func(context.Context, string) {} // What wakes it is no part of a cycle.
 	tb.Cleanup(func() {
 		l.rest()

@@ -88,8 +88,8 @@ type Config struct {
 	// the removal that rests on it.
 	MaxEvidenceAge time.Duration
 
-	// FallbackAfter is how long an outdated pod waits, while no etcd session can be had,
-	// before the record is claimed by the clock.
+	// FallbackAfter is how long an outdated pod waits, while etcd confirms no lock, before the
+	// record is claimed by the clock.
 	FallbackAfter time.Duration
 	// RecordDuration is how long the record may stand unrenewed before another
 	// coordinator without a lock may claim it; whole seconds, at least three.

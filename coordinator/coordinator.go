@@ -30,6 +30,9 @@ type Coordinator struct {
 	account  account
 	gates    gates
 	running  atomic.Bool
+	place    place
+	// changed wakes up whoever leads, or would.
+	changed chan struct{}
 	// eventFaults are those of the events, which a goroutine of its own writes.
 	eventFaults sharedFaults
 
@@ -43,8 +46,7 @@ type Coordinator struct {
 	joined bool
 	// member is the name of the etcd member in our own pod; empty outside of a member's pod.
 	member string
-	// record is what was seen of the record. It is used by whoever leads, by the lock
-	// or in the fallback, never by both at once.
+	// record is what was seen of the record. Whoever leads uses it, and nobody else.
 	record record.State
 	// notPromoted is the revision that we may not write to the StatefulSet's status.
 	notPromoted string
@@ -67,7 +69,7 @@ func New(cfg Config) (*Coordinator, error) {
 		workload:  workload.New(cfg.StatefulSets, cfg.Pods, cfg.StatefulSet, cfg.Names),
 		log:       cfg.Log.WithField("statefulset", cfg.Namespace+"/"+cfg.StatefulSet),
 		protocol:  record.Config{Duration: cfg.RecordDuration, MaxEvidenceAge: cfg.MaxEvidenceAge},
-		endpoints: cfg.Endpoints, gates: newGates(cfg.Gates),
+		endpoints: cfg.Endpoints, gates: newGates(cfg.Gates), changed: make(chan struct{}, 1),
 	}
 	c.account.log = c.log
 	if cfg.Metrics != nil {
@@ -110,18 +112,13 @@ func (c *Coordinator) Run(ctx context.Context) error {
 		}
 	}
 	c.faults.clear()
-	for ctx.Err() == nil {
-		t, err := c.elect(ctx)
-		switch {
-		case err == nil:
-			c.faults.clear()
-			c.coordinate(ctx, t)
-		case errors.Is(err, errReordered):
-			c.log.Debug("lining up again for the lock")
-		case ctx.Err() == nil:
-			c.pause(ctx, c.faults.note(c.log, "cannot take part in the election", err))
-		}
+	if ctx.Err() != nil {
+		return nil
 	}
+	var candidate sync.WaitGroup
+	defer candidate.Wait()
+	candidate.Go(func() { c.candidate(ctx) })
+	c.coordinate(ctx)
 	return nil
 }
 
@@ -159,33 +156,6 @@ func (c *Coordinator) introduce(ctx context.Context) error {
 	c.member = pod.MemberName
 	c.protocol.Identity = pod.Name + "_" + pod.UID
 	return nil
-}
-
-// elect waits for the lock. While no session can be had, a stand-in watches over the
-// rollout without one.
-func (c *Coordinator) elect(ctx context.Context) (*tenure, error) {
-	var standIn sync.WaitGroup
-	standingIn, dismiss := context.WithCancel(ctx)
-	defer standIn.Wait()
-	defer dismiss()
-	for began := false; ; {
-		s, err := c.join(ctx, c.self)
-		if err == nil {
-			dismiss()
-			standIn.Wait()
-			c.faults.clear()
-			defer c.keepAddresses(ctx, s)()
-			return s.wait(ctx)
-		}
-		if ctx.Err() != nil {
-			return nil, err
-		}
-		if !began {
-			began = true
-			standIn.Go(func() { c.standIn(standingIn) })
-		}
-		c.pause(ctx, min(c.faults.note(c.log, "no etcd session", err), longestWithoutSession))
-	}
 }
 
 // ownPodGoes is how long a coordinator that has removed its own pod waits for its end: as
@@ -344,26 +314,48 @@ func (c *Coordinator) remember(urls []string) {
 // readiness.
 func (c *Coordinator) Running() bool { return c.running.Load() }
 
-// coordinate leads for as long as the lock is ours, and gives it back.
-func (c *Coordinator) coordinate(ctx context.Context, t *tenure) {
-	c.log.Debug("this sidecar holds the lock")
-	leading, cancel := context.WithCancel(ctx)
-	var session sync.WaitGroup
-	session.Go(func() {
-		select {
-		case <-t.Done():
-			c.log.Warn("the etcd session ended")
-			cancel()
-		case <-leading.Done():
+// coordinate leads whenever it is our turn: with the lock, or while etcd cannot say whose it is.
+func (c *Coordinator) coordinate(ctx context.Context) {
+	var rested time.Time // Until then no standing in.
+	for ctx.Err() == nil {
+		if c.place.owned() == nil {
+			if left := max(c.place.silent(c.cfg.FallbackAfter), time.Until(rested)); left > 0 {
+				wait(ctx, left, c.changed)
+				continue
+			}
 		}
-	})
-	stop := c.keepAddresses(leading, t.session)
-	l := c.leader(record.ByLock, t)
-	l.lead(leading)
-	cancel()
-	stop()
-	session.Wait()
+		l := c.leader()
+		l.lead(ctx)
+		if c.after(ctx, l); l.unfit != "" {
+			rested = time.Now().Add(c.cfg.RecordDuration)
+		}
+	}
+	c.after(ctx, c.leader()) // The lock may have become ours meanwhile.
+}
 
+// after gives the lock back when somebody else shall have it.
+func (c *Coordinator) after(ctx context.Context, l *leader) {
+	if !l.over && ctx.Err() == nil {
+		return
+	}
+	var away time.Time
+	switch {
+	case l.unfit != "":
+		if c.place.owned() == nil {
+			c.log.Warnf("the record is given back, for another sidecar to try without the lock: %s", l.unfit)
+			return
+		}
+		c.unfit = min(max(2*c.unfit, l.unfitFor), longestUnfit)
+		c.log.WithField("for", c.unfit.String()).Warnf("unfit: %s", l.unfit)
+		c.account.events.Fault(l.unfit)
+		away = time.Now().Add(c.unfit)
+	case l.leaving:
+		away = time.Now().Add(ownPodGoes)
+	}
+	t := c.place.resign(l.unfit, away, ctx.Err() != nil)
+	if t == nil {
+		return
+	}
 	var err error
 	if l.heir != nil {
 		err = t.handOver(ctx, *l.heir)
@@ -376,41 +368,8 @@ func (c *Coordinator) coordinate(ctx context.Context, t *tenure) {
 	case l.coordinated:
 		c.log.Info("this sidecar does not coordinate any more")
 	}
-	if l.leaving {
+	if l.leaving { // Until then no standing in either.
 		c.pause(ctx, ownPodGoes)
-	}
-	if l.unfit != "" {
-		c.abstain(ctx, l.unfit, l.unfitFor)
-	}
-}
-
-// standIn is the fallback: it leads without a lock, until it is dismissed.
-func (c *Coordinator) standIn(ctx context.Context) {
-	c.leader(record.ByClock, nil).lead(ctx)
-}
-
-// abstain stays out of the election for a while, and tells the others why.
-func (c *Coordinator) abstain(ctx context.Context, why string, least time.Duration) {
-	c.unfit = min(max(2*c.unfit, least), longestUnfit)
-	c.log.WithField("for", c.unfit.String()).Warnf("unfit: %s", why)
-	c.account.events.Fault(why)
-	c.account.metrics.Unfit(true)
-	defer c.account.metrics.Unfit(false)
-	ctx, cancel := context.WithTimeout(ctx, c.unfit)
-	defer cancel()
-	self := c.self
-	self.Unfit = why
-	for ctx.Err() == nil {
-		s, err := c.join(ctx, self)
-		if err != nil {
-			c.pause(ctx, longestPause)
-			continue
-		}
-		select {
-		case <-s.Done():
-		case <-ctx.Done():
-		}
-		s.close(ctx)
 	}
 }
 

@@ -31,9 +31,15 @@
 // outdated coordinator hands over to it (package selfupdate). A coordinator that fails
 // again and again, while another waits, lets that one try and stays away for a while.
 //
-// Where no session can be had (quorum lost, a NOSPACE alarm), a stand-in goes on without
-// the lock: it claims a record that nobody holds or that has stood still for its duration
-// on our own clock. The decision is the same, on the same evidence. A session ends it.
+// Where etcd has confirmed no lock for a while (quorum lost, a NOSPACE alarm), each sidecar may
+// stand in without one: it claims a record that nobody holds or that has stood still for its
+// duration on our own clock. The decision is the same, on the same evidence. That a session
+// still lives says nothing, because it outlives quorum; so whoever had the lock is the first
+// who can stand in. A stand-in that fails gives the record back and pauses, for others to try.
+// When the lock works again, its owner claims the record, and that is the end of it.
+//
+// One goroutine always tries to own the lock, and keeps up what this sidecar has in the election;
+// another leads whenever it is its turn by that.
 //
 // # What the lock guarantees, and what not
 //

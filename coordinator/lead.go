@@ -44,17 +44,18 @@ const (
 	slowdown = 5
 )
 
-// leader watches over the rollouts of one tenure, or of one fallback.
+// leader watches over the rollouts for as long as it is our turn. By what right it claims the
+// record is decided anew for each claim; a claim that stands needs neither the lock nor a session,
+// and lasts until another takes the record over.
 type leader struct {
 	*Coordinator
+	// right is that of the last claim.
 	right   record.Right
-	tenure  *tenure // nil in the fallback
 	members *membership.Observer
 	memory  *memory
 	faults  faults
 	// aged counts the decisions in a row that were dropped because of their evidence's age.
-	aged    faults
-	changed chan struct{}
+	aged faults
 
 	// first is true until it has seen that nothing is to be done, and again when it could
 	// not finish what was: the record may say that a rollout is under way of which the
@@ -86,6 +87,12 @@ type leader struct {
 	epoch    int
 	underWay record.Intent
 	unclear  bool
+	// holding is true while the record is ours.
+	holding bool
+	// denied is why the lock could not be shown to be ours, and unanswered is true when that was
+	// because etcd did not answer.
+	denied     error
+	unanswered bool
 	// stopping is true while the record is given back because we were told to stop.
 	stopping bool
 	// odd is what was last told of what makes no sense on the Lease.
@@ -100,10 +107,9 @@ type leader struct {
 	unfitFor time.Duration
 }
 
-func (c *Coordinator) leader(right record.Right, t *tenure) *leader {
+func (c *Coordinator) leader() *leader {
 	return &leader{
-		Coordinator: c, right: right, tenure: t, members: c.observer(), memory: newMemory(),
-		changed: make(chan struct{}, 1), first: true,
+		Coordinator: c, members: c.observer(), memory: newMemory(), first: true,
 		faults: c.account.faults(report.AtRollout), aged: c.account.faults(report.AtEvidence),
 	}
 }
@@ -123,7 +129,7 @@ func (l *leader) lead(ctx context.Context) {
 	defer l.aged.clear()
 	defer l.believes()
 	defer l.rest()
-	for ctx.Err() == nil && !l.over {
+	for ctx.Err() == nil && !l.over && l.ourTurn() {
 		due, err := l.look(ctx)
 		switch {
 		case err != nil:
@@ -131,9 +137,13 @@ func (l *leader) lead(ctx context.Context) {
 		case !due:
 			l.faults.clear()
 			l.since = time.Time{}
-			wait(ctx, 0, l.changed)
+			l.idle(ctx)
 		default:
-			if left := l.tooEarly(); left > 0 {
+			if l.since.IsZero() {
+				l.since = time.Now()
+			}
+			var left time.Duration
+			if l.right, left = l.claims(); left > 0 {
 				wait(ctx, left, l.changed)
 				continue
 			}
@@ -142,12 +152,36 @@ func (l *leader) lead(ctx context.Context) {
 	}
 }
 
-// trigger says that there is news, and never waits.
-func (l *leader) trigger() {
-	select {
-	case l.changed <- struct{}{}:
-	default: // A look is due already.
+// ourTurn: the lock is ours, or etcd does not say whose it is.
+func (l *leader) ourTurn() bool {
+	return l.place.owned() != nil || l.place.silent(l.cfg.FallbackAfter) <= 0
+}
+
+// idle waits for news of a rollout, for as long as it is our turn.
+func (l *leader) idle(ctx context.Context) {
+	look := time.NewTicker(l.cfg.FallbackAfter)
+	defer look.Stop()
+	for l.ourTurn() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.changed:
+			return
+		case <-look.C: // Keep-alives may be answered again.
+		}
 	}
+}
+
+// claims says by what right the record may be claimed, and how long that still has to wait. The
+// lock counts until etcd has confirmed nothing for a while and does not answer for it either.
+// That a session still lives says nothing: it outlives quorum by its time to live.
+func (l *leader) claims() (record.Right, time.Duration) {
+	confirmed := l.place.confirmed()
+	silent := time.Since(confirmed)
+	if l.place.owned() != nil && (!l.unanswered || silent < l.cfg.FallbackAfter) {
+		return record.ByLock, 0
+	}
+	return record.ByClock, l.cfg.FallbackAfter - min(silent, time.Since(l.since))
 }
 
 // look is cheap: it tells from what Kubernetes says alone whether a rollout is due or
@@ -176,17 +210,6 @@ func (l *leader) look(ctx context.Context) (bool, error) {
 	return due, nil
 }
 
-// tooEarly is how long an outdated pod still has to wait for a coordinator with a lock.
-func (l *leader) tooEarly() time.Duration {
-	if l.right == record.ByLock {
-		return 0
-	}
-	if l.since.IsZero() {
-		l.since = time.Now()
-	}
-	return l.cfg.FallbackAfter - time.Since(l.since)
-}
-
 // outdated is true when a rollout of ours begins.
 func outdated(o workload.Observation) bool {
 	if !o.Set.OnDelete || o.Set.Deleting {
@@ -206,7 +229,7 @@ func outdated(o workload.Observation) bool {
 // roll carries out what the record's protocol asks for, from the claim to its end.
 // While nothing is under way it can be stopped.
 func (l *leader) roll(ctx context.Context) {
-	state, effect := l.protocol.Step(l.record, record.Start{Right: l.right}, l.now())
+	state, effect := l.protocol.Step(l.record, record.Start{Right: l.right, Later: l.later()}, l.now())
 	carrying := ctx
 	for l.stopping = false; ; {
 		if end, ok := effect.(record.End); ok {
@@ -215,7 +238,7 @@ func (l *leader) roll(ctx context.Context) {
 			l.ended(ctx, end)
 			return
 		}
-		if l.leaving && l.tenure != nil {
+		if l.leaving && l.place.owned() != nil {
 			// Our own pod goes. The record stays as it is, as after a crash: so whoever has
 			// the lock next knows that a rollout is under way, and ends it.
 			l.rest()
@@ -240,7 +263,7 @@ func (l *leader) roll(ctx context.Context) {
 				l.tooOld(ctx)
 			}
 		}
-		l.renewed, l.epoch, l.underWay = state.Renewed, state.Epoch, state.Lease.Intent
+		l.renewed, l.epoch, l.underWay, l.holding = state.Renewed, state.Epoch, state.Lease.Intent, state.Claimed()
 		if state.Claimed() && !claimed {
 			l.coordinated = true
 			l.account.coordinates(l.name(), state.Epoch)
@@ -272,7 +295,7 @@ func (l *leader) rest() {
 // ended says what becomes of us after a claim has ended.
 func (l *leader) ended(ctx context.Context, end record.End) {
 	l.first = end.Ended != record.Finished
-	if l.first || l.tenure == nil {
+	if l.first || l.place.owned() == nil {
 		l.account.rests()
 	} else {
 		l.account.finished()
@@ -282,29 +305,31 @@ func (l *leader) ended(ctx context.Context, end record.End) {
 		l.faults.clear()
 		l.believes()
 		l.Coordinator.unfit = 0
-		wait(ctx, 0, l.changed)
+		l.idle(ctx)
 	case record.HandedOver, record.Stopped:
 		l.over = true
 	case record.Lost:
 		l.log.Infof("%s; this sidecar drops what it was about to do", end.Detail)
 		l.pause(ctx, l.cfg.Interval)
 	case record.NoRight:
-		if l.tenure == nil {
+		switch {
+		case l.right == record.ByClock:
 			l.log.Debug(end.Detail)
 			l.pause(ctx, l.cfg.Interval)
-			return
-		}
-		if err := l.tenure.owns(ctx); errors.Is(err, errNotOurs) {
+		case errors.Is(l.denied, errNotOurs):
 			l.log.Warn("the lock was taken away")
 			l.over = true
-		} else if err != nil {
-			l.fail(ctx, "etcd does not say whether the lock is ours", err)
+		case l.denied != nil:
+			l.note(ctx, "etcd does not say whether the lock is ours", l.denied)
+			if _, left := l.claims(); left > 0 || l.right == record.ByLock {
+				wait(ctx, max(min(l.faults.pause, l.cfg.FallbackAfter-time.Since(l.place.confirmed())), shortRest), nil)
+			}
 		}
 	case record.Unwritable:
 		// What failed has been noted where it did.
 		l.pause(ctx, max(l.faults.pause, firstPause))
 	case record.Newer:
-		if l.tenure != nil {
+		if l.place.owned() != nil {
 			l.giveUp(end.Detail, forbiddenFor)
 			return
 		}
@@ -326,7 +351,7 @@ func (l *leader) do(ctx context.Context, effect record.Effect) record.Event {
 		}
 		return record.LeaseRead{Outcome: l.read(ctx, "the record cannot be read", err), Lease: l.trust(lease), Begun: begun}
 	case record.CheckRight:
-		return record.RightChecked{Held: l.tenure.owns(ctx) == nil}
+		return record.RightChecked{Held: l.owns(ctx)}
 	case record.WriteLease:
 		return l.write(ctx, e.Lease)
 	case record.ListPods:
@@ -348,6 +373,27 @@ func (l *leader) do(ctx context.Context, effect record.Effect) record.Event {
 		return record.Woken{}
 	}
 	panic(fmt.Sprintf("the record's protocol asks for %T, which nobody knows", effect))
+}
+
+// owns asks etcd whether the lock is ours.
+func (l *leader) owns(ctx context.Context) bool {
+	t := l.place.owned()
+	if t == nil {
+		l.denied = nil // The session has ended meanwhile.
+		return false
+	}
+	l.denied = t.owns(ctx)
+	l.unanswered = l.denied != nil && !errors.Is(l.denied, errNotOurs)
+	return l.denied == nil
+}
+
+// later is for how much longer than others the record has to be free before this sidecar claims
+// it by the clock: who could not go on before lets those try first that could.
+func (l *leader) later() time.Duration {
+	if until, reason := l.place.staysAway(); reason != "" && time.Now().Before(until) {
+		return l.cfg.RecordDuration
+	}
+	return 0
 }
 
 // read notes a failed reading.
@@ -481,10 +527,11 @@ func (l *leader) plan(o record.Observed, revision string, peers []selfupdate.Pee
 // peers are the other sidecars that take part in the election. Without a lock there is
 // nothing to hand over, and outside a member's pod no need to.
 func (l *leader) peers(ctx context.Context) []selfupdate.Peer {
-	if l.tenure == nil || l.self.Pod == "" {
+	t := l.place.owned()
+	if t == nil || l.self.Pod == "" {
 		return nil
 	}
-	peers, err := l.tenure.peers(ctx)
+	peers, err := t.peers(ctx)
 	if err != nil {
 		l.log.WithError(err).Debug("nobody to hand over to")
 	}
@@ -494,10 +541,11 @@ func (l *leader) peers(ctx context.Context) []selfupdate.Peer {
 // choose says who goes on. Whoever cannot see a member for long lets another look.
 func (l *leader) choose(d rollout.Decision, peers []selfupdate.Peer) selfupdate.Choice {
 	now := time.Now()
-	if unknown := l.memory.unknown(now, d.Assessment); unknown != "" && selfupdate.Anybody(peers) {
+	alone := l.place.owned() == nil
+	if unknown := l.memory.unknown(now, d.Assessment); unknown != "" && (alone || selfupdate.Anybody(peers)) {
 		l.giveUp(fmt.Sprintf("%s has been Unknown to this sidecar for %v", unknown, unknownPatience), unfitFor)
 	}
-	if l.tenure == nil {
+	if alone {
 		return selfupdate.Choice{} // Without a lock there is nothing to hand over.
 	}
 	return selfupdate.Choose(d, peers, l.memory.ownPodNext(now, selfupdate.OwnPodNext(d)))
@@ -702,14 +750,12 @@ func (l *leader) note(ctx context.Context, what string, err error) {
 // letAnotherTry gives up when something has failed so often that somebody else should try, and
 // there is somebody.
 func (l *leader) letAnotherTry(ctx context.Context, what string, err error, row int) {
-	if l.tenure == nil {
-		return
-	}
 	forbidden := apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)
 	if !forbidden && row < unfitAfter {
 		return
 	}
-	if !selfupdate.Anybody(l.peers(ctx)) {
+	// Without the lock nobody knows who else is there; so whoever holds the record gives it back.
+	if alone := l.place.owned() == nil; alone && !l.holding || !alone && !selfupdate.Anybody(l.peers(ctx)) {
 		return
 	}
 	if forbidden {
@@ -837,7 +883,7 @@ func (l *leader) tell(state rollout.State) {
 	l.account.decided(report.Sight{
 		Namespace: l.cfg.Namespace, StatefulSet: l.cfg.StatefulSet, At: time.Now().UTC().Truncate(time.Millisecond),
 		State: state, Decision: l.decision, Policy: &l.cfg.Policy,
-		Coordinator: l.name(), Epoch: l.epoch, Fallback: l.right == record.ByClock,
+		Coordinator: l.name(), Epoch: l.epoch, Fallback: l.right == record.ByClock && l.place.owned() == nil,
 	})
 }
 

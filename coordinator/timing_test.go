@@ -1340,3 +1340,111 @@ func TestASidecarDoesNotWaitForARequestForTheLockThatIsLost(t *testing.T) {
 		})
 	}
 }
+
+// losesQuorum lets two of three members crash, which then refuse connections or swallow requests.
+func (s *stage) losesQuorum(hang bool, lost ...int) {
+	s.etcd.LoseQuorum()
+	for i := range s.pods {
+		s.change(func() { s.setReady(s.pods[i], false) })
+	}
+	for _, i := range lost {
+		s.crashes(i)
+		if hang {
+			s.unreachable(i, true)
+		} else {
+			s.etcd.Stop(i)
+		}
+	}
+}
+
+// Quorum is lost when two of three members crash, at whatever moment before the template changes
+// that cures them: the first removal follows the change within FallbackAfter, two probe timeouts
+// and a second, whatever the session says of whoever had the lock then. (Who waits in the queue
+// watches it, which cannot be played in a bubble; the scenarios have that.)
+func TestTheCureComesInTimeWheneverQuorumWasLost(t *testing.T) {
+	const bound = DefaultFallbackAfter + 2*DefaultProbeTimeout + time.Second
+	moments := []time.Duration{time.Minute, DefaultLockTTL, 6 * time.Second, 3 * time.Second, time.Second, 0}
+	for _, before := range moments {
+		for how, hang := range map[string]bool{"refuse connections": false, "swallow requests": true} {
+			for _, lost := range [][]int{{1, 2}, {0, 1}} {
+				t.Run(fmt.Sprintf("%v before the change, and members %v %s", before, lost, how), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						s := newStage(t, 3)
+						defer run(t, s.config(as("etcd-1")))()
+						<-time.After(time.Minute)
+						s.losesQuorum(hang, lost...)
+						<-time.After(before)
+						s.begin()
+						s.update("rev-2")
+						within(t, time.Minute, "a removal", func() bool { return len(s.at("delete ")) > 0 })
+						if first := s.at("delete ")[0]; first > bound {
+							t.Errorf("the first removal came %v after the change, want %v at most", first, bound)
+						} else {
+							t.Logf("the first removal came %v after the change", first)
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
+// Who has shown that it cannot go on stands in as well when quorum is lost, but only after the
+// record was free for one duration longer: so those who can go first.
+func TestWhoAbstainsStandsInAsTheLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 3)
+		defer run(t, s.config(as("etcd-0")))()
+		<-time.After(time.Minute)
+		s.waits(fit("etcd-1"))
+		s.answering(failing(apierrors.NewForbidden(leases, "quorate-etcd", nil), claims))
+		s.update("rev-2")
+		within(t, time.Minute, "that it steps aside", func() bool { return len(s.at("says unfit")) == 1 })
+		s.answering(nil)
+		s.losesQuorum(false, 1, 2)
+		s.begin()
+		<-time.After(time.Minute)
+		expectLook(t, "the first removal", s.at("delete ")[0], DefaultRecordDuration, DefaultRecordDuration)
+	})
+}
+
+// A stand-in that cannot go on gives the record back, for another to try, and pauses.
+func TestAStandInThatFailsGivesTheRecordBack(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		err  error
+		// takes is how long it tries.
+		takes time.Duration
+	}{
+		{"at once when it is not allowed", forbiddenPod(), 0},
+		{"at the fifth failure in a row", apierrors.NewInternalError(errors.New("failed calling webhook")), 7500 * ms},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t, 3)
+				s.etcd.Set(noSpace(true))
+				defer run(t, s.config(as("etcd-0")))()
+				<-time.After(time.Minute)
+				s.answering(func(_ context.Context, request string, send func() error) error {
+					if strings.HasPrefix(request, "delete ") || strings.HasPrefix(request, "evict ") {
+						return tc.err
+					}
+					return send()
+				})
+				s.begin()
+				s.update("rev-2")
+				within(t, time.Minute, "a claim", func() bool { return len(s.at(claims)) > 0 })
+				<-time.After(time.Minute)
+				took := s.at(releases)[0] - s.at(claims)[0]
+				if took != tc.takes {
+					t.Errorf("it gave the record back after %v, want %v", took, tc.takes)
+				}
+				if again := s.at(claims)[1] - s.at(releases)[0]; again != DefaultRecordDuration+DefaultFallbackAfter {
+					t.Errorf("it claimed it again after %v, want %v", again, DefaultRecordDuration+DefaultFallbackAfter)
+				}
+				s.answering(nil)
+				within(t, 2*time.Minute, "the rollout", func() bool { return s.settled("rev-2") })
+			})
+		})
+	}
+}

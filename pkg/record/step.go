@@ -76,6 +76,8 @@ type State struct {
 	// when every reading has returned it. For [ByClock].
 	Seen      string
 	SeenSince Instant
+	// Later is that of [Start].
+	Later time.Duration
 	// Unfenced are the pods that a removal may still reach, the next one first.
 	Unfenced []Pod
 	// Begun is when the observation began that the removal rests on.
@@ -117,8 +119,12 @@ const (
 
 // Events.
 type (
-	// Start asks for a claim.
-	Start struct{ Right Right }
+	// Start asks for a claim. By the clock, a record that is not our own has to have been free for
+	// Later more: for whoever shall let others go first.
+	Start struct {
+		Right Right
+		Later time.Duration
+	}
 	// Stop ends the claim in an orderly way. It is given instead of carrying out an
 	// effect, so nothing is under way. The effects that follow give the record back.
 	Stop struct{}
@@ -270,7 +276,7 @@ func (End) effect()        {}
 func (c Config) Step(s State, e Event, now Instant) (State, Effect) {
 	switch e := e.(type) {
 	case Start:
-		s.Right = e.Right
+		s.Right, s.Later = e.Right, e.Later
 		return c.to(s, reading, ReadLease{})
 	case Stop:
 		return c.stop(s)
@@ -382,8 +388,15 @@ func (c Config) leaseRead(s State, e LeaseRead, now Instant) (State, Effect) {
 		// or makes our own swap fail.
 		return c.to(s, checking, CheckRight{})
 	}
-	if unchanged := e.Begun - s.SeenSince; s.Lease.Holder != "" && s.Lease.Holder != c.Identity && unchanged < c.patience(s.Lease) {
-		return c.end(s, NoRight, fmt.Sprintf("%s holds the record and has renewed it within its %v", s.Lease.Holder, c.patience(s.Lease)))
+	if s.Lease.Holder == c.Identity {
+		return c.claim(s)
+	}
+	unchanged := e.Begun - s.SeenSince
+	switch {
+	case s.Lease.Holder != "" && unchanged < c.patience(s.Lease)+s.Later:
+		return c.end(s, NoRight, fmt.Sprintf("%s holds the record and has renewed it within its %v", s.Lease.Holder, c.patience(s.Lease)+s.Later))
+	case s.Later > 0 && unchanged < s.Later:
+		return c.end(s, NoRight, fmt.Sprintf("the record has not been free for %v", s.Later))
 	}
 	return c.claim(s)
 }

@@ -475,6 +475,36 @@ func TestByTheClockARecordIsClaimed(t *testing.T) {
 	}
 }
 
+// Whoever could not go on before lets others go first.
+func TestByTheClockALatecomerWaitsUntilTheRecordHasBeenFreeForLonger(t *testing.T) {
+	const second = time.Second
+	for _, tc := range []struct {
+		name          string
+		first, second record.Lease
+		begun         time.Duration
+		want          bool
+	}{
+		{"a free record has to have been free for that long", released("11", nothing), released("11", nothing), 115 * second, true},
+		{"not a moment less", released("11", nothing), released("11", nothing), 115*second - 1, false},
+		{"a record that was held meanwhile does not count", theirs(), released("11", nothing), 199 * second, false},
+		{"one that is held has to have lapsed for that long", theirs(), theirs(), 135 * second, true},
+		{"and not a moment less", theirs(), theirs(), 135*second - 1, false},
+		{"our own is ours at once", mine("11", nothing), mine("11", nothing), 100 * second, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			late := record.Start{Right: record.ByClock, Later: 15 * second}
+			s, _ := config.Step(record.State{}, late, begin)
+			s, _ = config.Step(s, record.LeaseRead{Lease: tc.first, Begun: begin}, begin)
+			s, _ = config.Step(s, record.Stop{}, begin)
+			s, _ = config.Step(s, late, begin)
+			_, effect := config.Step(s, record.LeaseRead{Lease: tc.second, Begun: tc.begun}, 200*second)
+			if _, claims := effect.(record.WriteLease); claims != tc.want {
+				t.Errorf("%s", shown(effect))
+			}
+		})
+	}
+}
+
 // place is somewhere in the protocol, what its effect may be answered with, and what a
 // Stop does there.
 type place struct {
