@@ -13,7 +13,7 @@
 //   - four to six rounds, each with one change: etcd from 3.5 to 3.6 (never back), another
 //     tag of the sidecar's image, a touch of the template, two touches of which the second
 //     comes while the first rolls, a touch that is rolled back while it rolls, a bad revision
-//     (etcd crashes, the sidecar crashes, no such image) and later its fix, or once in a life
+//     (etcd crashes or hangs, the sidecar crashes, no such image) and later its fix, or once in a life
 //     3 members to 5 or 5 to 3, which is a change of the template, too, and may come while
 //     another rolls; after a scale-in the members stay on the list for a while;
 //   - in every round, faults, and their moments: so long after so many removals, because the
@@ -21,16 +21,16 @@
 //     come one after another: SIGKILL and SIGSTOP of etcd, or of etcd and sidecar;
 //     partitions from one peer, all peers, or everybody; the node lost, or rebooted (its
 //     containers are reported as terminated for up to 18 s, and start by themselves, on the
-//     revision that they had); the pod deleted by an operator; the disk full (a tmpfs) or slow (a FUSE file system that lets every fsync
-//     wait, for one member in a life). Beside them: SIGKILL and SIGSTOP of a sidecar; a
-//     sidecar cut off from the API server, or delayed; all of them delayed by what is usual
-//     for a busy API server; a sidecar that is refused some verbs with 403; a removal, or the intent before it,
-//     held on its way and then released late, lost, or done with its answer lost or wrong,
-//     sometimes with another fault while it is held; the API server killed or halted; the
-//     controllers halted, those of StatefulSets and of PodDisruptionBudgets together; a node
-//     drained, or all of them one after the other: evictions as kubectl drain sends them,
-//     until the budget allows each (but tried more often than kubectl does). What a drain
-//     has taken may come back on the same node at once.
+//     revision that they had); the pod deleted by an operator; the disk full (a tmpfs) or slow
+//     (a FUSE file system that lets every fsync wait, for one member in a life). Beside them:
+//     SIGKILL and SIGSTOP of a sidecar; a sidecar cut off from the API server, or delayed; all
+//     of them delayed by what is usual for a busy API server; a sidecar that is refused some
+//     verbs with 403; a removal, or the intent before it, held on its way and then released
+//     late, lost, or done with its answer lost or wrong, sometimes with another fault while it
+//     is held; the API server killed or halted; the controllers halted, those of StatefulSets
+//     and of PodDisruptionBudgets together; a node drained, or all of them one after the other:
+//     evictions as kubectl drain sends them, until the budget allows each (but tried more often
+//     than kubectl does). What a drain has taken may come back on the same node at once.
 //
 // A round in four takes quorum away on purpose: the same fault hits a majority at once, and a
 // power cut mostly everybody. In all others at most a minority is hit at a time, and by itself

@@ -59,11 +59,8 @@ const (
 )
 
 // flags are the sidecar's. The lock and the record are short-lived, so that a change of
-// coordinator is; they are the same as in the scenarios. Evictions are what a drain and a sidecar
-// can share a PodDisruptionBudget by.
-var flags = []string{
-	"--removal=evict", "--lock-ttl=3s", "--record-duration=8s", "--max-evidence-age=" + maxEvidenceAge.String(), "--probe-timeout=" + probeTimeout.String(),
-}
+// coordinator is; they are the same as in the scenarios.
+var flags = []string{"--lock-ttl=3s", "--record-duration=8s", "--max-evidence-age=" + maxEvidenceAge.String(), "--probe-timeout=" + probeTimeout.String()}
 
 // life is one cluster's life by its script.
 type life struct {
@@ -603,6 +600,9 @@ func (o *operation) breakAndFix(ctx context.Context) error {
 			c.Args = append(c.Args, "--no-such-flag")
 		case NoImage:
 			container(t, etcd).Image = harness.Missing
+		case HangEtcd:
+			c := container(t, etcd)
+			c.Command, c.Args = []string{"sh", "-c", "exec sleep infinity"}, nil
 		}
 	})
 	if err != nil {
@@ -630,7 +630,7 @@ func (o *operation) breakAndFix(ctx context.Context) error {
 	return err
 }
 
-// failed tells whether a pod of the new revision waits in vain, and notes whether all pods
+// failed tells whether a pod of the new revision waits in vain, or hangs, and notes whether all pods
 // have that revision.
 func (o *operation) failed(ctx context.Context) (failed bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
@@ -651,8 +651,10 @@ func (o *operation) failed(ctx context.Context) (failed bool, err error) {
 		}
 		bad++
 		for j := range p.Status.ContainerStatuses {
-			w := p.Status.ContainerStatuses[j].State.Waiting
-			failed = failed || w != nil && (w.Reason == "CrashLoopBackOff" || w.Reason == "ImagePullBackOff")
+			c := &p.Status.ContainerStatuses[j]
+			w := c.State.Waiting
+			failed = failed || w != nil && (w.Reason == "CrashLoopBackOff" || w.Reason == "ImagePullBackOff") ||
+				o.change.Breakage == HangEtcd && c.Name == etcd && c.State.Running != nil
 		}
 	}
 	o.whole = bad == len(o.cluster.Pods())

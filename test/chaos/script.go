@@ -80,6 +80,8 @@ const (
 	BadEtcd    Breakage = "etcd crashes at every start"
 	BadSidecar Breakage = "the sidecar crashes at every start"
 	NoImage    Breakage = "etcd's image does not exist"
+	// HangEtcd never fails: for as long as a sidecar waits, it may yet come up.
+	HangEtcd Breakage = "etcd hangs at every start"
 )
 
 func (c Change) String() string {
@@ -382,8 +384,8 @@ func drawChange(d dice, now *state) Change {
 		now.scaled = true
 		c.Patience = d.between(0, 6*time.Second)
 	case BadRevision:
-		c.Breakage = pick(d, weighted[Breakage]{2, BadEtcd}, weighted[Breakage]{2, BadSidecar}, weighted[Breakage]{1, NoImage})
-		c.Patience = d.between(2*time.Second, 6*time.Second)
+		c.Breakage = pick(d, weighted[Breakage]{2, BadEtcd}, weighted[Breakage]{2, BadSidecar}, weighted[Breakage]{1, NoImage}, weighted[Breakage]{3, HangEtcd})
+		c.Patience = d.between(2*time.Second, map[bool]time.Duration{false: 6 * time.Second, true: 25 * time.Second}[c.Breakage == HangEtcd])
 	case TouchTwice, Rollback:
 		c.Patience = d.between(0, 4*time.Second)
 	case NewSidecar, Touch:
@@ -430,9 +432,10 @@ func (d dice) reboot(f *Fault) {
 	f.For, f.Starts = d.between(500*time.Millisecond, 4*time.Second), d.between(time.Second, 18*time.Second)
 }
 
-// drawReboot draws a reboot soon after the first removal.
+// drawReboot draws a reboot soon after the first removal, of a node that is likely another.
 func drawReboot(d dice, members int) Fault {
-	f := Fault{Kind: Reboot, Victims: []Victim{d.victim(members)}, Removals: 1, Delay: d.between(0, 3*time.Second)}
+	victim := pick(d, weighted[Victim]{1, TheLeader}, weighted[Victim]{1, TheCoordinator}, weighted[Victim]{2, Victim(fmt.Sprint(d.IntN(members)))})
+	f := Fault{Kind: Reboot, Victims: []Victim{victim}, Removals: 1, Delay: d.between(0, 3*time.Second)}
 	d.reboot(&f)
 	return f
 }
