@@ -48,6 +48,8 @@ var (
 const (
 	// longLost is longer than the lock's time to live.
 	longLost = 15 * time.Second
+	// justLost is shorter: whoever has the lock still has its session.
+	justLost = 2 * time.Second
 
 	// The moments of what an operator does, after the change: long enough for every arm to have
 	// done all that it does by itself.
@@ -98,6 +100,18 @@ var settings = map[string]setting{
 				return err
 			}
 			return harness.Pass(ctx, longLost)
+		},
+	},
+	result.QuorumJustLost: {
+		members: 3, leader: 2, arms: faulty, limit: faultyLimit,
+		prepare: func(ctx context.Context, s *stage) error {
+			if err := s.crashLoop(ctx, 0); err != nil {
+				return err
+			}
+			if err := s.crashLoop(ctx, 1); err != nil {
+				return err
+			}
+			return harness.Pass(ctx, justLost)
 		},
 	},
 	result.NodeLost: {

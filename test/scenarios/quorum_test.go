@@ -12,6 +12,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/quorate/quorate/coordinator"
 	"github.com/quorate/quorate/test/harness"
 )
 
@@ -94,6 +95,42 @@ func TestLostQuorumWhoseCureIsTheUpdate(t *testing.T) {
 		o.lostNothing(t)
 		require.ElementsMatch(t, dead, o.order[before+1:], "what was dead; the survivor is up to date")
 	})
+}
+
+// Quorum is lost a moment before the template changes: shorter than a session lives, so that
+// whoever has the lock still believes in it.
+func TestLostQuorumWhoseCureFollowsAtOnce(t *testing.T) {
+	t.Parallel()
+	ctx, s := newCluster(t, harness.Loopback, harness.Spec{Name: "just-lost", PlainText: true, SidecarArgs: []string{"--lock-ttl=10s"}})
+	good, err := s.Template(ctx)
+	require.NoError(t, err)
+	dead, survivor := s.Pods()[:2], s.Pods()[2]
+	before := 0
+	o := s.during(ctx, func(l *harness.Ledger) {
+		require.NoError(t, s.MoveLeader(ctx, survivor))
+		s.change(ctx, "give etcd a flag that it does not know", withFlag("etcd", unknownFlag))
+		require.NoError(t, l.WaitRemovals(ctx, 1))
+		first := l.Order()[0]
+		require.Contains(t, dead, first, "a follower goes first")
+		require.NoError(t, s.WaitWaiting(ctx, first, "etcd", "CrashLoopBackOff"))
+		second := s.others(survivor, first)[0]
+		require.NoError(t, s.DeletePod(ctx, second))
+		require.NoError(t, s.WaitWaiting(ctx, second, "etcd", "CrashLoopBackOff"))
+		before = len(l.Order())
+		s.change(ctx, "the cure", func(template *corev1.PodTemplateSpec) {
+			*template = *good.DeepCopy()
+			touched("cured")(template)
+		})
+		require.NoError(t, l.WaitRemovals(ctx, before+1))
+		took := l.Removals()[before].At.Sub(s.changed)
+		t.Logf("the first removal, of %s, came %v after the change", l.Removals()[before].Pod, took)
+		require.LessOrEqual(t, took, coordinator.DefaultFallbackAfter+2*coordinator.DefaultProbeTimeout+time.Second)
+		s.complete(ctx)
+	})
+	o.lostNothing(t)
+	after := o.order[before:]
+	require.ElementsMatch(t, dead, after[:2], "dead ones first")
+	require.Equal(t, survivor, after[len(after)-1])
 }
 
 // withoutQuorum waits until a linearizable read is answered by nobody.

@@ -65,7 +65,7 @@ func imagine(random *rand.Rand, c result.Case, arm result.Arm, leader int) resul
 	switch c.Name {
 	case result.OneDown, result.SecondFails:
 		sick[1] = true
-	case result.QuorumLoss:
+	case result.QuorumLoss, result.QuorumJustLost:
 		sick[0], sick[1], t.Leader = true, true, -1
 	case result.NodeLost:
 		sick[0] = true
@@ -147,7 +147,7 @@ func imagine(random *rand.Rand, c result.Case, arm result.Arm, leader int) resul
 	switch c.Name {
 	case result.OneDown, result.SecondFails, result.NodeLost:
 		serving--
-	case result.QuorumLoss:
+	case result.QuorumLoss, result.QuorumJustLost:
 		serving -= 2
 	}
 	series.Serving = []result.Step{{At: -2, Serving: serving, Voters: voters}}

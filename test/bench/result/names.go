@@ -58,6 +58,7 @@ const (
 	OneDown        = "one-down"
 	SecondFails    = "second-fails"
 	QuorumLoss     = "quorum-loss"
+	QuorumJustLost = "quorum-just-lost"
 	NodeLost       = "node-lost"
 	GhostVoters    = "ghost-voters"
 	BrokenRevision = "broken-revision"
@@ -75,6 +76,7 @@ var Cases = []Case{
 	{OneDown, "One member down", "one member does not start on the old revision, and the update cures it", 3, false},
 	{SecondFails, "A second member fails", "one member does not start on the old revision, and another one fails during the update; the update cures both", 3, false},
 	{QuorumLoss, "Quorum lost", "two of three members do not start on the old revision, for longer than a lock lives, and the update cures them", 3, false},
+	{QuorumJustLost, "Quorum just lost", "two of three members do not start on the old revision, for a shorter time than a lock lives, and the update cures them", 3, false},
 	{NodeLost, "A node lost", "the node of ordinal 0 is gone when the template changes, and comes back later", 3, false},
 	{GhostVoters, "Two ghost voters", "the member list has two voters that never start, until the operator removes them", 3, false},
 	{BrokenRevision, "Broken revision", "etcd's image of the new revision cannot be had, until the operator corrects it", 3, false},
