@@ -34,6 +34,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/quorate/quorate/pkg/workload"
 	"github.com/quorate/quorate/test/harness/build"
 	"github.com/quorate/quorate/test/harness/controlplane"
 	"github.com/quorate/quorate/test/harness/process"
@@ -228,6 +229,62 @@ func TestEviction(t *testing.T) {
 		awaitAllowed(1)
 		require.NoError(t, evict("main-1"))
 	})
+}
+
+// What Quorate reads in the words of the eviction API, which no contract fixes, it reads in
+// those of this version.
+func TestWhatAnEvictionIsRefusedWithIsUnderstood(t *testing.T) {
+	client, namespace := setUp(t)
+	createStatefulSet(t, client, namespace, statefulSet("main", 3))
+	for _, pod := range awaitPods(t, client, namespace, 3) {
+		makeReady(t, client, &pod)
+	}
+	budgets := client.PolicyV1().PodDisruptionBudgets(namespace)
+	allow := func(name string, n int32) {
+		t.Helper()
+		most := intstr.FromInt32(n)
+		_, err := budgets.Create(t.Context(), &policyv1.PodDisruptionBudget{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: policyv1.PodDisruptionBudgetSpec{
+				MaxUnavailable: &most, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "main"}},
+			},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		eventually(t, "the disruption controller has seen "+name, func(ctx context.Context) (bool, error) {
+			budget, err := budgets.Get(ctx, name, metav1.GetOptions{})
+			return err == nil && budget.Status.ObservedGeneration == budget.Generation && budget.Status.CurrentHealthy == 3, err
+		})
+	}
+	quorate := workload.New(client.AppsV1().StatefulSets(namespace), client.CoreV1().Pods(namespace), "main", workload.DefaultNames())
+	// ask asks of the pod as it is, which a question does not change.
+	ask := func() error {
+		t.Helper()
+		seen, err := quorate.Observe(t.Context())
+		require.NoError(t, err)
+		p := seen.Pods[1]
+		answer := quorate.AskBudget(t.Context(), seen, p.Name, p.UID, p.ResourceVersion)
+		again, err := quorate.Observe(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, seen.Pods, again.Pods)
+		return answer
+	}
+
+	allow("none", 0)
+	refusal, refused := workload.RefusalOf(ask(), 3)
+	require.True(t, refused)
+	require.True(t, refusal.Lasting, "a budget that needs all pods: %s", refusal.Words)
+	require.Contains(t, refusal.Words, "none needs 3 healthy pods and has 3")
+
+	allow("one", 1)
+	refusal, refused = workload.RefusalOf(ask(), 3)
+	require.True(t, refused)
+	require.True(t, refusal.Lasting, "two budgets: %s", refusal.Words)
+
+	require.NoError(t, budgets.Delete(t.Context(), "none", metav1.DeleteOptions{}))
+	require.Eventually(t, func() bool { return ask() == nil }, time.Minute, 50*time.Millisecond, "one budget that allows one")
+	budget, err := budgets.Get(t.Context(), "one", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Empty(t, budget.Status.DisruptedPods, "a question charges nothing")
 }
 
 func TestServiceAccountTokens(t *testing.T) {
