@@ -70,6 +70,10 @@ test-newest: ## Run the library's tests with the newest etcd client and Kubernet
 	# What the combinations test depends on none of these modules.
 	CGO_ENABLED=0 go test -modfile=.build/newest.mod -skip Combination ./...
 
+.PHONY: test-etcd
+test-etcd: ## Try every release of etcd in docs/versions.md (ten minutes of building the first time)
+	cd test && CGO_ENABLED=0 go test -timeout 40m -count=1 -v ./versions -matrix
+
 .PHONY: test-tools
 test-tools: ## Test the project's own tools
 	cd tools && CGO_ENABLED=0 go test ./...
@@ -89,8 +93,8 @@ test-explorer: ## Walk every interleaving of small worlds with the production co
 	CGO_ENABLED=0 go test -v -run EveryMutant ./pkg/rollout
 
 .PHONY: test-harness
-test-harness: ## Run the harness's own tests (builds Kubernetes and etcd the first time)
-	cd test && $(GO) test $(RACE) -p 1 -timeout 20m ./harness/... ./cmd/demo/...
+test-harness: ## Run the harness's own tests (builds Kubernetes and etcd the first time), and try the newest etcd of each minor version
+	cd test && $(GO) test $(RACE) -p 1 -timeout 20m ./harness/... ./cmd/demo/... ./versions
 
 .PHONY: test-scenarios
 test-scenarios: ## Run real clusters through rollouts

@@ -48,6 +48,7 @@ const (
 
 // The images that pods can have; each is a local binary.
 const (
+	Etcd34 = "etcd:3.4.34"
 	Etcd35 = "etcd:3.5.35"
 	Etcd36 = "etcd:3.6.16"
 	// Sidecar is the quorate binary of this checkout. SidecarNext is the same binary
@@ -171,7 +172,7 @@ func Start(ctx context.Context, o Options) (env *Env, err error) {
 		Dir:       filepath.Join(o.Dir, "nodes"),
 		APIServer: e.API.URL(), APIServerCA: e.API.CAPEM(),
 		Images: map[string]string{
-			Etcd35: e.Binaries.Etcd35, Etcd36: e.Binaries.Etcd36,
+			Etcd34: e.Binaries.Etcd34, Etcd35: e.Binaries.Etcd35, Etcd36: e.Binaries.Etcd36,
 			Sidecar: e.Binaries.Quorate, SidecarNext: e.Binaries.Quorate,
 		},
 		OnEvent: func(ev node.Event) { e.Timeline.Note("node", "%s %s", ev.Pod, ev) },

@@ -332,7 +332,7 @@ func (d *demo) say(how style, format string, args ...any) {
 
 // isBuildLine tells the build's progress, which begins with a target, from others.
 func isBuildLine(line string) bool {
-	for _, target := range []build.Target{build.Quorate, build.Etcd35, build.Etcd36, build.Kube} {
+	for _, target := range []build.Target{build.Quorate, build.Etcd34, build.Etcd35, build.Etcd36, build.Kube} {
 		if len(line) > len(target) && line[:len(target)+1] == string(target)+":" {
 			return true
 		}

@@ -58,7 +58,8 @@ type Target string
 const (
 	// Quorate is the sidecar under test.
 	Quorate Target = "quorate"
-	// Etcd35 and Etcd36 are etcd servers, one per minor version.
+	// Etcd34, Etcd35 and Etcd36 are etcd servers, one per minor version; see also [Etcd].
+	Etcd34 Target = "etcd-3.4"
 	Etcd35 Target = "etcd-3.5"
 	Etcd36 Target = "etcd-3.6"
 	// Kube is the Kubernetes control plane.
@@ -75,7 +76,7 @@ const (
 // Binaries are absolute paths of programs. A program that was not asked for has an
 // empty path.
 type Binaries struct {
-	Kube, Etcd35, Etcd36, Quorate, Kubectl, Etcdctl, Etcdutl, Host string
+	Kube, Etcd34, Etcd35, Etcd36, Quorate, Kubectl, Etcdctl, Etcdutl, Host string
 }
 
 // Race tells whether the sidecar is built with the race detector.
@@ -86,10 +87,13 @@ type recipe struct {
 	dir  string // of the module, relative to the root of the repository
 	pkg  string // of the program, relative to dir
 	path func(*Binaries) *string
+	// ldflags are added to the usual ones.
+	ldflags string
 }
 
 var recipes = map[Target]recipe{
 	Quorate: {dir: ".", pkg: "./cmd/quorate", path: func(b *Binaries) *string { return &b.Quorate }},
+	Etcd34:  {dir: "test/etcd/v34", pkg: ".", path: func(b *Binaries) *string { return &b.Etcd34 }},
 	Etcd35:  {dir: "test/etcd/v35", pkg: ".", path: func(b *Binaries) *string { return &b.Etcd35 }},
 	Etcd36:  {dir: "test/etcd/v36", pkg: ".", path: func(b *Binaries) *string { return &b.Etcd36 }},
 	Kube:    {dir: "test", pkg: "./cmd/kube", path: func(b *Binaries) *string { return &b.Kube }},
@@ -102,7 +106,7 @@ var recipes = map[Target]recipe{
 // All builds everything that clusters run on, the quickest first, so that a mistake in the
 // code at hand shows before Kubernetes is compiled. See [Some].
 func All(ctx context.Context, progress func(line string)) (Binaries, error) {
-	return Some(ctx, progress, Quorate, Etcd35, Etcd36, Kube)
+	return Some(ctx, progress, Quorate, Etcd34, Etcd35, Etcd36, Kube)
 }
 
 // Some builds the targets in the order given and returns where they are. It tells
@@ -112,42 +116,47 @@ func All(ctx context.Context, progress func(line string)) (Binaries, error) {
 // test. Errors name the target and carry the end of the compiler's output; when ctx
 // ends, the compiler is killed and the error is ctx's.
 func Some(ctx context.Context, progress func(line string), targets ...Target) (Binaries, error) {
+	return withBuilder(ctx, progress, func(b *builder) (binaries Binaries, err error) {
+		for _, target := range targets {
+			how, known := recipes[target]
+			if !known {
+				return Binaries{}, fmt.Errorf("build %q: no such target; use one of the constants of this package", target)
+			}
+			b.target, b.recipe = target, how
+			path, err := b.build(ctx)
+			if err != nil {
+				return Binaries{}, fmt.Errorf("build %s: %w", target, err)
+			}
+			*how.path(&binaries) = path
+		}
+		return binaries, nil
+	})
+}
+
+// withBuilder hands a builder to do, alone of all processes.
+func withBuilder[T any](ctx context.Context, progress func(line string), do func(b *builder) (T, error)) (none T, err error) {
 	if progress == nil {
 		progress = func(string) {}
 	}
 	root, err := Root()
 	if err != nil {
-		return Binaries{}, err
+		return none, err
 	}
 	goTool, err := exec.LookPath("go")
 	if err != nil {
-		return Binaries{}, fmt.Errorf("find the go command: %w; install Go and put it in PATH", err)
+		return none, fmt.Errorf("find the go command: %w; install Go and put it in PATH", err)
 	}
 	for _, dir := range []string{binDir(root), stageDir(root)} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return Binaries{}, fmt.Errorf("make the build directory: %w", err)
+			return none, fmt.Errorf("make the build directory: %w", err)
 		}
 	}
 	unlock, err := lock(ctx, filepath.Join(root, ".build", "lock"), progress)
 	if err != nil {
-		return Binaries{}, err
+		return none, err
 	}
 	defer unlock()
-
-	var binaries Binaries
-	for _, target := range targets {
-		how, known := recipes[target]
-		if !known {
-			return Binaries{}, fmt.Errorf("build %q: no such target; use one of the constants of this package", target)
-		}
-		b := builder{goTool: goTool, root: root, target: target, recipe: how, progress: progress}
-		path, err := b.build(ctx)
-		if err != nil {
-			return Binaries{}, fmt.Errorf("build %s: %w", target, err)
-		}
-		*how.path(&binaries) = path
-	}
-	return binaries, nil
+	return do(&builder{goTool: goTool, root: root, progress: progress})
 }
 
 // Root returns the root directory of the repository: the nearest directory, from the
@@ -201,32 +210,14 @@ func (b *builder) build(ctx context.Context) (string, error) {
 		}
 	}
 	stage, bin := filepath.Join(stageDir(b.root), name), filepath.Join(binDir(b.root), name)
-	dir := filepath.Join(b.root, b.recipe.dir)
 
 	// -buildvcs=false: stamping the commit would relink everything at every commit.
 	// -v names the packages as they are compiled, for the progress.
-	args := append([]string{"build", "-v", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", stage}, flags...)
-	args = append(args, b.recipe.pkg)
-	output := &output{report: func(packages int) { b.report("packages compiled: %d", packages) }}
+	args := append([]string{"build", "-v", "-trimpath", "-buildvcs=false", "-ldflags=-s -w" + b.recipe.ldflags, "-o", stage}, flags...)
 	started := time.Now()
 	before, _ := os.Stat(stage)
-	compiler, err := process.Start(process.Spec{
-		Name: "go build " + name, Path: b.goTool, Args: args, Dir: dir, Log: output,
-		// Each module is built with its own go.mod, whatever workspace surrounds it.
-		Env: append(os.Environ(), "PWD="+dir, "CGO_ENABLED="+cgo, "GOWORK=off"),
-	})
-	if err != nil {
+	if err := b.run(ctx, "build "+name, cgo, append(args, b.recipe.pkg)...); err != nil {
 		return "", err
-	}
-	select {
-	case <-compiler.Done():
-	case <-ctx.Done():
-		// The whole process group goes, compilers included; half a result is left
-		// nowhere, because the go command writes its cache atomically.
-		return "", errors.Join(ctx.Err(), compiler.Stop(ctx, 0))
-	}
-	if code := compiler.ExitCode(); code != 0 {
-		return "", fmt.Errorf("go %s in %s: exit code %d\n%s", strings.Join(args, " "), dir, code, output.tail())
 	}
 	after, err := os.Stat(stage)
 	if err != nil {
@@ -241,6 +232,31 @@ func (b *builder) build(ctx context.Context) (string, error) {
 		b.report("built in %s", time.Since(started).Round(100*time.Millisecond))
 	}
 	return bin, nil
+}
+
+// run runs the go command in the module of the recipe.
+func (b *builder) run(ctx context.Context, name, cgo string, args ...string) error {
+	dir := filepath.Join(b.root, b.recipe.dir)
+	output := &output{report: func(packages int) { b.report("packages compiled: %d", packages) }}
+	compiler, err := process.Start(process.Spec{
+		Name: "go " + name, Path: b.goTool, Args: args, Dir: dir, Log: output,
+		// Each module is built with its own go.mod, whatever workspace surrounds it.
+		Env: append(os.Environ(), "PWD="+dir, "CGO_ENABLED="+cgo, "GOWORK=off"),
+	})
+	if err != nil {
+		return err
+	}
+	select {
+	case <-compiler.Done():
+	case <-ctx.Done():
+		// The whole process group goes, compilers included; half a result is left
+		// nowhere, because the go command writes its cache atomically.
+		return errors.Join(ctx.Err(), compiler.Stop(ctx, 0))
+	}
+	if code := compiler.ExitCode(); code != 0 {
+		return fmt.Errorf("go %s in %s: exit code %d\n%s", strings.Join(args, " "), dir, code, output.tail())
+	}
+	return nil
 }
 
 func (b *builder) report(format string, args ...any) {

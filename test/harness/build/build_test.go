@@ -143,9 +143,9 @@ func TestEtcd(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles etcd; run without -short")
 	}
-	binaries, err := build.Some(deadline(t), func(line string) { t.Log(line) }, build.Etcd35, build.Etcd36)
+	binaries, err := build.Some(deadline(t), func(line string) { t.Log(line) }, build.Etcd34, build.Etcd35, build.Etcd36)
 	require.NoError(t, err)
-	for path, version := range map[string]string{binaries.Etcd35: "etcd Version: 3.5.", binaries.Etcd36: "etcd Version: 3.6."} {
+	for path, version := range map[string]string{binaries.Etcd34: "etcd Version: 3.4.", binaries.Etcd35: "etcd Version: 3.5.", binaries.Etcd36: "etcd Version: 3.6."} {
 		out, err := exec.Command(path, "--version").Output()
 		require.NoError(t, err)
 		require.True(t, strings.HasPrefix(string(out), version), "%s: %s", path, out)

@@ -1,0 +1,5 @@
+package main
+
+import "go.etcd.io/etcd/etcdmain"
+
+func main() { etcdmain.Main() }
