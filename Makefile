@@ -106,7 +106,7 @@ test-chaos: ## Test the chaos tests, and play fixed seeds for four minutes
 	cd test && $(GO) test $(RACE) ./chaos/...
 	@# The sidecars too, where that is possible: their logs are judged. A test knows the seeds: a
 	@# life that begins with three members, and the scale-in of one that begins with five.
-	QUORATE_RACE=$(if $(CC_FOUND),1,0) $(MAKE) --no-print-directory chaos DURATION=170s SEED=84142
+	QUORATE_RACE=$(if $(CC_FOUND),1,0) $(MAKE) --no-print-directory chaos DURATION=180s SEED=84142
 	QUORATE_RACE=$(if $(CC_FOUND),1,0) $(MAKE) --no-print-directory chaos DURATION=1s SEED=684241
 
 .PHONY: bench

@@ -129,7 +129,7 @@ func TestWhatASidecarIsRefusedIsWhatThePermissionSays(t *testing.T) {
 func TestTheFirstRoundsThatCIPlaysHaveEverySortOfFault(t *testing.T) {
 	makefile, err := os.ReadFile(filepath.Join("..", "..", "Makefile"))
 	require.NoError(t, err)
-	found := regexp.MustCompile(`chaos DURATION=(170s|1s) SEED=(\d+)`).FindAllSubmatch(makefile, -1)
+	found := regexp.MustCompile(`chaos DURATION=(180s|1s) SEED=(\d+)`).FindAllSubmatch(makefile, -1)
 	require.Len(t, found, 2, "the Makefile plays other seeds")
 	faults, changes := map[FaultKind]bool{}, map[ChangeKind]bool{}
 	for i, rounds := range []int{4, 1} {
