@@ -31,7 +31,7 @@ func TestARemovalIsExcusedByWhatWasSeenWhenItWasDecidedOn(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			m := New(Params{Members: len(tt.members), Ghosts: tt.ghosts, Coordinators: 1})
-			w, r := m.First(), request{kind: observe, stage: lookAtEtcd}
+			w, r := m.First(), request{kind: observe, stage: lookAtEtcd, ordinals: m.First().ordinals}
 			for i, member := range tt.members {
 				w.pods[i].health = member.health
 			}

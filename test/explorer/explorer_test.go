@@ -90,6 +90,76 @@ func largerWorlds() []Params {
 	}
 }
 
+// fieldWorlds have what the field has and a rollout by itself has not: each a kind of its own.
+func fieldWorlds() []Params {
+	one := func(f Faults) Params {
+		f.Starts = 1
+		return Params{Members: 3, Coordinators: 1, Faults: f}
+	}
+	two := func(f Faults) Params {
+		f.Starts = 2
+		return Params{Members: 3, Coordinators: 2, Faults: f}
+	}
+	with := func(p Params, change func(*Params)) Params { change(&p); return p }
+	return []Params{
+		// The StatefulSet is scaled, the member list follows late, pods take their time to go.
+		with(one(Faults{Scales: 1, Lost: 1}), func(p *Params) { p.Members, p.SlowStop = 5, true }),
+		with(one(Faults{Scales: 1}), func(p *Params) { p.Members, p.SlowStop, p.Fine = 4, true, true }),
+		with(one(Faults{Scales: 2}), func(p *Params) { p.Members, p.Ordinals, p.SlowStop = 4, 5, true }),
+		with(two(Faults{Scales: 1, Deletions: 1}), func(p *Params) { p.Ordinals, p.SlowStop = 4, true }),
+		// Voters outside our ordinals go without asking us; others are added and never start.
+		with(two(Faults{Departures: 2}), func(p *Params) { p.External = 2 }),
+		with(one(Faults{Departures: 2, Lost: 1}), func(p *Params) { p.External, p.SlowStop = 2, true }),
+		with(one(Faults{Departures: 2}), func(p *Params) { p.Members, p.External, p.SlowStop = 4, 1, true }),
+		with(two(Faults{Joins: 1}), func(p *Params) {}),
+		// A revision that does not come up, while members restart.
+		with(one(Faults{Restarts: 2, Reports: 1, Lost: 1}), func(p *Params) { p.Broken = true }),
+		with(two(Faults{Restarts: 1, Templates: 1}), func(p *Params) { p.Broken = true }),
+		with(one(Faults{PowerCuts: 1, Templates: 1}), func(p *Params) { p.Broken = true }),
+		with(one(Faults{PowerCuts: 1, Restarts: 1}), func(p *Params) { p.Members, p.MaxUnavailable, p.Broken = 5, 2, true }),
+		with(two(Faults{Restarts: 1, Failures: 1}), func(p *Params) {}),
+		// Coordinators that do not see the same etcd.
+		with(two(Faults{CutOffs: 2, Failures: 1}), func(p *Params) { p.Own = true }),
+		with(one(Faults{CutOffs: 1, Restarts: 1, Failures: 1}), func(p *Params) { p.Own = true }),
+		with(two(Faults{Joins: 1, OldLists: 2}), func(p *Params) {}),
+		with(one(Faults{Joins: 1, OldLists: 1, Failures: 1}), func(p *Params) {}),
+		with(one(Faults{Scales: 1, OldLists: 1}), func(p *Params) { p.Members, p.Ordinals, p.SlowStop = 3, 5, true }),
+		with(two(Faults{WrongIDs: 1, Failures: 1}), func(p *Params) {}),
+		with(two(Faults{OldReads: 1, Failures: 1}), func(p *Params) {}),
+		// Other shapes of a deployment.
+		with(two(Faults{Failures: 1, Deletions: 1}), func(p *Params) { p.Ordered = true }),
+		with(one(Faults{Failures: 1, Deafness: 1, Restarts: 1}), func(p *Params) { p.Ordered, p.Leader = true, 2 }),
+		with(two(Faults{Deafness: 2}), func(p *Params) { p.Members, p.Nameless = 5, true }),
+		with(one(Faults{Deafness: 1, Failures: 1}), func(p *Params) { p.Nameless = true }),
+		with(two(Faults{Failures: 1, Lost: 1}), func(p *Params) { p.Denied = true }),
+		with(two(Faults{Drains: 1}), func(p *Params) { p.Evict, p.Budget = true, true }),
+		with(one(Faults{Drains: 2, Lost: 1}), func(p *Params) { p.Evict, p.Budget, p.SlowStop = true, true, true }),
+		with(one(Faults{Wedges: 1, Failures: 1}), func(p *Params) {}),
+		// Claims that begin when production's loop begins them.
+		with(two(Faults{Lost: 1, Crashes: 1, Templates: 1}), func(p *Params) { p.TrueLock, p.Loop = true, true }),
+		with(two(Faults{Edits: 1, Unfits: 1}), func(p *Params) { p.TrueLock, p.Loop = true, true }),
+		with(one(Faults{Failures: 2, Unfits: 1}), func(p *Params) { p.TrueLock, p.Loop, p.Clocks, p.Coordinators = true, true, true, 2 }),
+	}
+}
+
+func TestNoInterleavingOfTheFieldBreaksARule(t *testing.T) {
+	start := time.Now()
+	total := Result{}
+	for _, p := range fieldWorlds() {
+		t.Run(p.String(), func(t *testing.T) {
+			m := New(p)
+			r := m.Search(t.Context(), limit())
+			t.Log(r)
+			if r.Broken != "" {
+				t.Fatalf("%s\n%s", r.Broken, m.Story(r.Path))
+			}
+			total.add(r)
+		})
+	}
+	total.Time = time.Since(start)
+	t.Log(&total)
+}
+
 func TestNoInterleavingBreaksARule(t *testing.T) {
 	start := time.Now()
 	total := Result{}
@@ -123,35 +193,41 @@ func TestTheExplorerKeepsAllThatTheProtocolKnows(t *testing.T) {
 	}
 }
 
-// The worlds in which every state is also asked whether the rollout can still end.
+// The worlds in which every state is also asked whether the rollout can still end. Claims begin
+// there when production's loop begins one, and at no other time.
 func liveWorlds() []Params {
 	three := func(f Faults) Params {
-		return Params{Members: 3, Coordinators: 2, TrueLock: true, Faults: f}
+		return Params{Members: 3, Coordinators: 2, TrueLock: true, Loop: true, Faults: f}
 	}
+	with := func(p Params, change func(*Params)) Params { change(&p); return p }
 	stay := func(coordinators int, f Faults) Params { // The update is the cure.
-		p := three(f)
-		p.Coordinators, p.Stay = coordinators, true
-		return p
+		return with(three(f), func(p *Params) { p.Coordinators, p.Stay = coordinators, true })
 	}
-	clocks := func(f Faults) Params { // Without quorum there is no lock.
-		p := three(f)
-		p.Coordinators, p.Clocks = 1, true
-		return p
+	clocks := func(coordinators int, f Faults) Params { // Without quorum there is no lock.
+		return with(three(f), func(p *Params) { p.Coordinators, p.Clocks = coordinators, true })
 	}
-	fresh := three(Faults{Starts: 1, Edits: 1})
-	fresh.Fresh = true
-	evict := three(Faults{Starts: 1, Crashes: 1, Lost: 1})
-	evict.Evict = true
 	return []Params{
-		three(Faults{Starts: 2, Lost: 1}),
-		three(Faults{Starts: 1, Crashes: 1, Stops: 1}),
-		three(Faults{Starts: 1, Failures: 1}), three(Faults{Starts: 1, Deafness: 1}),
-		three(Faults{Starts: 1, Templates: 1}),
-		stay(1, Faults{Starts: 1, Failures: 1}), stay(1, Faults{Starts: 1, Deafness: 1}),
-		clocks(Faults{Starts: 1, Failures: 2}),
-		three(Faults{Starts: 1, Edits: 1, Deletions: 1}), fresh, evict,
-		{Members: 5, Coordinators: 1, TrueLock: true, Faults: Faults{Starts: 1, Lost: 1, Failures: 2}},
-		{Members: 1, Coordinators: 2, TrueLock: true, Faults: Faults{Starts: 2, Crashes: 1, Lost: 1}},
+		three(Faults{Lost: 1}), three(Faults{Starts: 1}),
+		three(Faults{Crashes: 1}), three(Faults{Stops: 1}),
+		three(Faults{Failures: 1}), three(Faults{Deafness: 1}),
+		three(Faults{Templates: 1, Lost: 1}),
+		stay(1, Faults{Failures: 1}), stay(1, Faults{Deafness: 1}),
+		clocks(1, Faults{Failures: 2}),
+		three(Faults{Edits: 1, Deletions: 1}),
+		with(three(Faults{Edits: 1}), func(p *Params) { p.Fresh = true }),
+		with(three(Faults{Crashes: 1, Lost: 1}), func(p *Params) { p.Evict = true }),
+		{Members: 5, Coordinators: 1, TrueLock: true, Loop: true, Faults: Faults{Lost: 1, Failures: 2}},
+		{Members: 1, Coordinators: 2, TrueLock: true, Loop: true, Faults: Faults{Crashes: 1, Lost: 1}},
+		// What the field has beside.
+		three(Faults{Unfits: 1, Failures: 1}),
+		with(clocks(1, Faults{Failures: 2, Unfits: 1}), func(p *Params) { p.Stay = true }),
+		with(three(Faults{Wedges: 1, Failures: 1}), func(p *Params) { p.Coordinators, p.Stay = 1, true }),
+		with(three(Faults{Scales: 1, Lost: 1}), func(p *Params) { p.Coordinators, p.Members, p.Ordinals, p.SlowStop = 1, 4, 5, true }),
+		with(three(Faults{Departures: 1}), func(p *Params) { p.Coordinators, p.Members, p.External = 1, 4, 1 }),
+		with(three(Faults{Lost: 1}), func(p *Params) { p.Coordinators, p.External, p.Trusted = 1, 2, true }),
+		with(clocks(1, Faults{Restarts: 1, PowerCuts: 1}), func(p *Params) { p.Broken = true }),
+		with(three(Faults{Failures: 1, Restarts: 1}), func(p *Params) { p.Coordinators, p.Ordered = 1, true }),
+		with(three(Faults{Drains: 2, Lost: 1}), func(p *Params) { p.Coordinators, p.Evict, p.Budget = 1, true, true }),
 	}
 }
 

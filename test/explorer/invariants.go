@@ -14,9 +14,12 @@ func (m *Model) takesEffect(w *World, r *request) string {
 	if r.ignorant {
 		return fmt.Sprintf("%s is removed in ignorance of another removal of ours", names[i])
 	}
-	voting, votes := m.voting(w), m.votes(w, int(i))
-	if votes && voting == m.quorum() && (m.Members > 1 || voting > 1) {
+	voting, staying := m.voting(w)
+	votes, quorum := m.votes(w, int(i)), w.list.quorum()
+	if votes && staying <= quorum && voting >= quorum && (w.ordinals.replicas > 1 || counted(w.list.voters) > 1) {
 		switch {
+		case m.Budget: // The budget is the arbiter, and nothing fails by itself where there is one.
+			return fmt.Sprintf("%s is removed, %d of %d voters run then, and no budget was asked", names[i], staying-1, counted(w.list.voters))
 		case r.excuse == enough:
 			m.counts.Residues++
 		case r.excuse == cameBack:
@@ -24,22 +27,48 @@ func (m *Model) takesEffect(w *World, r *request) string {
 		case r.excuse == guessed && m.mayGuess:
 			m.counts.Guesses++
 		default:
-			return fmt.Sprintf("%s is removed, %d of %d voters run then, and quorum is %d", names[i], voting-1, m.Members-m.Learners+m.Ghosts, m.quorum())
+			return fmt.Sprintf("%s is removed, %d of %d voters run then, and quorum is %d", names[i], staying-1, counted(w.list.voters)+int(w.list.ghosts), quorum)
 		}
 		if r.age >= evidenceTicks {
 			m.counts.ExcusedLate++
 		}
 	}
-	serves := votes && m.answers(w, int(i)) // A learner is outside quorum and budget.
+	// A learner is outside quorum and budget. What does not answer us may serve all others.
+	// What is out of range by now would be gone without us.
+	serves := votes && w.ordinals.has(int(i)) && (m.answers(w, int(i)) || m.look(w, int(i)) == looksReady)
 	if away := m.away(w) + 1; serves && away > max(1, m.MaxUnavailable) {
 		if r.served {
 			return fmt.Sprintf("%s is removed, and then %d members that served are down because of us", names[i], away)
 		}
 		m.counts.Returned++
 	}
-	p.phase, p.health, p.ours = terminating, healthy, p.ours || serves
-	w.touch(i)
+	p.ours = p.ours || serves
+	if m.External > 0 || m.Faults.Scales > 0 || m.Budget {
+		p.risky = p.risky || votes && (m.Budget || r.excuse == noExcuse)
+	}
+	m.terminates(w, i)
 	m.ignorant(w)
+	return m.payToll(w, r)
+}
+
+// spared is true for a member that serves, or that comes back by itself within a moment.
+func (m *Model) spared(w *World, i int) bool {
+	h := w.pods[i].health
+	return w.pods[i].phase == up && (h == ended || h == creating || m.answers(w, i) || h == healthy && !m.hasQuorum(w))
+}
+
+// payToll counts what a broken revision costs: members that served or would have come back by
+// themselves, and got that revision from us. Nobody can tell before the first that it is broken.
+// Of one that was down for as long as a decision waits for that, nobody could say that it
+// would come back.
+func (m *Model) payToll(w *World, r *request) string {
+	if !m.Broken || w.revision != brokenRevision || !r.spared {
+		return ""
+	}
+	w.toll++
+	if w.toll > 1 {
+		return fmt.Sprintf("%s is removed, and is the second that a broken revision has cost", names[r.ref.pod])
+	}
 	return ""
 }
 
@@ -47,8 +76,8 @@ func (m *Model) takesEffect(w *World, r *request) string {
 // if it takes the voters below quorum when it takes effect. What is not said here is no excuse,
 // whatever else fails or comes back.
 //
-//   - Of the members that answered, enough are left without the target. As long as none of them
-//     goes, a quorum is left. One that has gone by then has failed by itself, or was deleted by
+//   - Of the members that answered, enough are left without the target. Only those count that
+//     nobody lets go without us. As long as none of them goes, a quorum is left. One that has gone by then has failed by itself, or was deleted by
 //     somebody else, and after it has answered: a removal of ours makes the observation
 //     ignorant, and for that there is no excuse.
 //   - The target did not answer. It had no process when its pod was looked at, or did not vote
@@ -64,27 +93,27 @@ func (m *Model) excuseOf(w *World, r *request, target int) uint8 {
 		v := &r.views[k]
 		return v.current && (v.look == looksReady || v.look == looksUnready)
 	}
-	voters := m.Members - m.Learners
+	quorum := w.list.quorum()
 	served, running := 0, 0 // Of the other voters.
-	for k := range voters {
+	for k := range m.places() {
 		switch answered := r.etcd.answering&(1<<k) != 0; {
-		case k == target:
-		case answered && r.views[k].current:
+		case k == target || !w.list.voter(k):
+		case answered && m.reliable(r, k):
 			served++
 			running++
 		case runs(k):
 			running++
 		}
 	}
-	answered, silent := r.etcd.answering&(1<<target) != 0, r.etcd.answering&(1<<voters-1) == 0
+	answered, silent := r.etcd.answering&(1<<target) != 0, r.etcd.answering&w.list.voters == 0
 	switch {
-	case served >= m.quorum():
+	case served >= quorum:
 		return enough
 	case answered:
 		return noExcuse
 	case !runs(target) || !m.votes(w, target) || !m.hasQuorum(w):
 		return cameBack
-	case !silent && running < m.quorum():
+	case !silent && running < quorum:
 		return noExcuse
 	case r.lost:
 		return cameBack
@@ -92,10 +121,20 @@ func (m *Model) excuseOf(w *World, r *request, target int) uint8 {
 	return guessed
 }
 
+// reliable is true for a member that nobody lets go without us: one of our ordinals that is not on
+// its way, or one that the operator has said to be such.
+func (m *Model) reliable(r *request, k int) bool {
+	if k >= m.ordinals() {
+		return m.Trusted
+	}
+	v := &r.views[k]
+	return v.current && v.look != looksTerminating && r.ordinals.has(k)
+}
+
 // away counts the members that are down because of us.
 func (m *Model) away(w *World) int {
 	n := 0
-	for i := range m.Members {
+	for i := range m.ordinals() {
 		if w.pods[i].ours {
 			n++
 		}

@@ -42,14 +42,31 @@ func (w *World) over() World {
 	return o
 }
 
-// ended: every pod is up to date and up, nobody coordinates, and the record says so.
+// ended: every pod is up to date and up, nobody coordinates, and the record says so. While a gate
+// does not answer, it is as much that every member serves that an update could cure.
 func (m *Model) ended(w *World) bool {
+	switch {
+	case w.wedged && m.Stay:
+		return m.cured(w)
+	case m.Stay && m.Faults.Unfits > 0 && w.coordinators[0].abstains && m.hasQuorum(w):
+		return true // Another one leads, which is not here.
+	}
 	for i := range m.Coordinators {
 		if w.coordinators[i].request.kind != nothing {
 			return false
 		}
 	}
 	return m.updated(w) && w.lease.holder == 0 && !w.lease.rolling && w.lease.intent.op == none
+}
+
+// cured: every member serves.
+func (m *Model) cured(w *World) bool {
+	for i := range m.ordinals() {
+		if w.ordinals.has(i) && !m.answers(w, i) {
+			return false
+		}
+	}
+	return true
 }
 
 // Live visits every world that can be reached, up to most, and then shows by reverse
@@ -66,9 +83,9 @@ func (m *Model) Live(ctx context.Context, most int) *Liveness {
 		}
 	}
 	reached := m.clone()
-	reached.symmetric = true
+	reached.symmetric = !m.Own
 	after := m.clone()
-	after.symmetric, after.Over = true, true
+	after.symmetric, after.Over = reached.symmetric, true
 
 	// First everything that can be reached.
 	all := newSeen()

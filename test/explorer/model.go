@@ -43,6 +43,9 @@ type Weakness struct {
 	Cached bool
 	// Early: it decides on what was seen before the claim.
 	Early bool
+	// NoStandIn: who abstains does not stand in; Queues: nor does who waits in the queue; Wedges:
+	// a gate that does not answer stops the loop.
+	NoStandIn, Queues, Wedges bool
 }
 
 // Counts say how much of it was about what it is about.
@@ -81,6 +84,11 @@ func New(p Params) *Model {
 	if !p.Evict {
 		m.policy.Removal = rollout.RemoveByDelete
 	}
+	if p.Trusted {
+		for i := range p.External {
+			m.policy.TrustedMembers = append(m.policy.TrustedMembers, m.place(uint8(m.ordinals()+i))) //nolint:gosec // A handful.
+		}
+	}
 	return m
 }
 
@@ -94,10 +102,20 @@ func (m *Model) clone() *Model {
 // question is all that a decision depends on.
 type question struct {
 	looks [maxMembers]uint8 // and whether it is outdated
+	ordinals
 	etcdView
 	transfers uint8
-	old       bool
+	age       uint8
+	self      uint8 // an ordinal and one
+	wedged    bool
 }
+
+// ages of all that is seen: new; older than a container may stay ended; beyond every timeout.
+const (
+	young uint8 = iota
+	beyond
+	middling
+)
 
 // answer is what was decided.
 type answer struct {
@@ -117,10 +135,14 @@ func (m *Model) decide(q question) answer {
 		return a
 	}
 	s := m.observation(q)
-	if q.old {
+	if q.age != young {
+		age := 2 * m.policy.SettleTimeout
+		if q.age == middling {
+			age = 2 * m.policy.DeadAfter
+		}
 		s.Ages = map[rollout.Sighting]time.Duration{}
 		for _, sighting := range rollout.Assess(s, m.policy).Sightings() {
-			s.Ages[sighting] = 2 * m.policy.SettleTimeout
+			s.Ages[sighting] = age
 		}
 	}
 	d := m.Decide(s, m.policy)
@@ -154,66 +176,94 @@ const (
 func (m *Model) observation(q question) rollout.State {
 	s := rollout.State{
 		Set: rollout.Set{
-			Name: "etcd", UID: "set", Replicas: m.Members, OnDelete: true, Generation: 1, ObservedGeneration: 1, UpdateRevision: newRevision,
+			Name: "etcd", UID: "set", Replicas: int(q.replicas), Start: int(q.start), OnDelete: true, OrderedReady: m.Ordered,
+			Generation: 1, ObservedGeneration: 1, UpdateRevision: newRevision,
 		},
-		Etcd: rollout.Membership{ClusterID: 1, Linearizable: true},
 	}
-	for i := range m.Members {
-		look := q.looks[i] &^ outdatedBit
-		if look == looksMissing {
+	if q.self > 0 {
+		s.Self = names[q.self-1]
+	}
+	if m.Faults.Wedges > 0 {
+		s.Gates = []rollout.Gate{{Name: "backup", Pass: !q.wedged, Detail: "it has not answered"}}
+	}
+	for i := range m.ordinals() {
+		if p, ok := m.podOf(i, q.looks[i]); ok {
+			s.Pods = append(s.Pods, p)
+		}
+	}
+	if s.Etcd.Known = q.told > 0; !s.Etcd.Known {
+		return s
+	}
+	s.Etcd.ClusterID, s.Etcd.Linearizable = 1, q.told == byQuorum
+	if !s.Etcd.Linearizable {
+		s.Etcd.Agreeing = int(q.told) - 1
+	}
+	for i := range m.places() {
+		if !q.list.has(i) {
 			continue
 		}
-		p := rollout.Pod{
-			Name: names[i], UID: names[i], ResourceVersion: numbers[i+1], Ordinal: i, MemberName: names[i], Revision: newRevision,
-			Owned: true, Initialized: true, Terminating: look == looksTerminating,
-			Sidecar: rollout.Container{State: rollout.ContainerRunning, Ready: true},
-		}
-		if q.looks[i]&outdatedBit != 0 {
-			p.Revision = oldRevision
-		}
-		switch look {
-		case looksReady, looksTerminating:
-			p.Etcd = rollout.Container{State: rollout.ContainerRunning, Ready: true}
-		case looksUnready:
-			p.Etcd = rollout.Container{State: rollout.ContainerRunning}
-		case looksCrashed:
-			p.Etcd = rollout.Container{State: rollout.ContainerWaiting, Reason: "CrashLoopBackOff", Restarts: 9}
-		case looksStarting:
-			p.Etcd = rollout.Container{State: rollout.ContainerWaiting, Reason: "ContainerCreating"}
-			p.Sidecar = rollout.Container{State: rollout.ContainerWaiting, Reason: "ContainerCreating"}
-			p.NeverReady = true
-		}
-		p.Ready = look == looksReady
-		p.ContainersReady = p.Ready
-		s.Pods = append(s.Pods, p)
-	}
-	voters := m.Members - m.Learners
-	for i := range m.Members + m.Ghosts {
-		member := rollout.Member{ID: uint64(i) + 1, Learner: i >= voters && i < m.Members, Probe: rollout.Probe{Read: rollout.Failed, Detail: "no answer"}} //nolint:gosec // Small.
-		if i < m.Members {
-			member.Name = names[i]
-		} else {
-			member.Name = "ghost-" + numbers[i]
-		}
-		if q.answering&(1<<i) != 0 {
-			s.Etcd.Known = true
-			member.Probe = rollout.Probe{Read: rollout.Answered, Status: &rollout.Status{Leader: uint64(q.leader), Term: 1, Index: 100, Applied: 100}}
+		member := memberOf(i, m.place(uint8(i))) //nolint:gosec // A handful.
+		member.Learner = !q.voter(i)
+		switch place := uint8(1) << i; {
+		case q.wrong&place != 0:
+			member.Probe = rollout.Probe{Read: rollout.WrongMember, Detail: "another member answers"}
+		case q.answering&place != 0:
+			term, leader := uint64(2), uint64(q.leader)
+			if q.old&place != 0 { // It has not heard of the new leader.
+				term, leader = term-1, member.ID
+			}
+			member.Probe = rollout.Probe{Read: rollout.Answered, ReadTerm: term}
+			if !m.Denied {
+				member.Probe.Status = &rollout.Status{Leader: leader, Term: term, Index: 100, Applied: 100}
+			}
 		}
 		s.Etcd.Members = append(s.Etcd.Members, member)
 	}
-	if !s.Etcd.Known && q.leader == 0 {
-		// Without a quorum the members that run still tell their list.
-		for i := range m.Members {
-			if look := q.looks[i] &^ outdatedBit; look == looksUnready {
-				s.Etcd.Known = true
-			}
-		}
-	}
-	if !s.Etcd.Known {
-		s.Etcd.Members = nil
+	for i := range int(q.ghosts) {
+		s.Etcd.Members = append(s.Etcd.Members, memberOf(maxMembers+i, "ghost-"+numbers[i]))
 	}
 	if q.transfers > 0 && q.leader > 0 {
 		s.FailedTransfers = map[uint64]int{uint64(q.leader): int(q.transfers)}
 	}
 	return s
+}
+
+// memberOf is the member of a place, as it is when it does not answer.
+func memberOf(place int, name string) rollout.Member {
+	return rollout.Member{ID: uint64(place) + 1, Name: name, Probe: rollout.Probe{Read: rollout.Failed, Detail: "no answer"}} //nolint:gosec // Small.
+}
+
+// podOf is a pod as its kubelet reports it.
+func (m *Model) podOf(i int, look uint8) (rollout.Pod, bool) {
+	outdated := look&outdatedBit != 0
+	look &^= outdatedBit
+	if look == looksMissing {
+		return rollout.Pod{}, false
+	}
+	runs := rollout.Container{State: rollout.ContainerRunning, Ready: true}
+	p := rollout.Pod{
+		Name: names[i], UID: names[i], ResourceVersion: numbers[i+1], Ordinal: i, MemberName: names[i], Revision: newRevision,
+		Owned: true, Initialized: true, Terminating: look == looksTerminating, Sidecar: runs, Etcd: runs,
+	}
+	if outdated {
+		p.Revision = oldRevision
+	}
+	switch look {
+	case looksUnready:
+		p.Etcd.Ready = false
+	case looksCrashed:
+		p.Etcd = rollout.Container{State: rollout.ContainerWaiting, Reason: "CrashLoopBackOff", Restarts: 9}
+	case looksEnded:
+		p.Etcd = rollout.Container{State: rollout.ContainerTerminated, Reason: "Error", Restarts: 1}
+	case looksCreating, looksStarting:
+		p.Etcd = rollout.Container{State: rollout.ContainerWaiting, Reason: "ContainerCreating"}
+		p.Sidecar = p.Etcd
+		p.NeverReady = look == looksStarting
+	}
+	p.Ready = look == looksReady
+	p.ContainersReady = p.Ready
+	if m.Nameless {
+		p.NoEtcdContainer, p.Etcd = true, rollout.Container{}
+	}
+	return p, true
 }

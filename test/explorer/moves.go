@@ -1,8 +1,6 @@
 package explorer
 
 import (
-	"fmt"
-
 	"github.com/quorate/quorate/pkg/record"
 )
 
@@ -41,6 +39,32 @@ const (
 	editLease
 	changeTemplate
 	giveLock
+	// look: a loop looks whether a rollout is due; returns: who abstained lines up again; giveUp:
+	// a coordinator finds that it is unfit.
+	look
+	returns
+	giveUp
+	// powerCut: every member restarts.
+	powerCut
+	// scale changes what ordinals there are; scaleAway: the controller deletes a pod that is not
+	// among them any more.
+	scale
+	scaleAway
+	// depart: a voter outside our ordinals goes; join: a member is added that does not start;
+	// unlist, promote: the host removes the member of a pod that was scaled away, or lets a new
+	// one vote.
+	depart
+	join
+	unlist
+	promote
+	// drain: somebody evicts a pod; reckon: the disruption controller reckons anew; expire: it
+	// forgets an eviction that had no effect.
+	drain
+	reckon
+	expire
+	// wedge: the gate does not answer any more; unwedge: it does.
+	wedge
+	unwedge
 )
 
 // Moves appends everything that may happen next.
@@ -56,15 +80,33 @@ func (m *Model) Moves(w *World, to []Move) []Move {
 			add(landLate, i, 0)
 		}
 	}
-	for i := range m.Members {
+	for i := range m.places() {
 		p := &w.pods[i]
 		switch p.phase {
-		case missing, starting, terminating:
+		case missing:
+			if m.recreates(w, i) {
+				add(kubelet, i, 0)
+			}
+		case terminating:
 			add(kubelet, i, 0)
+		case starting:
+			if m.comesUp(w, i) {
+				add(kubelet, i, 0)
+			}
+			if m.broken(p) {
+				add(kubelet, i, 1)
+			}
 		case up:
+			if i < m.ordinals() && !w.ordinals.has(i) {
+				add(scaleAway, i, 0)
+			}
 			if p.health != healthy {
-				if !m.Stay || p.revision == w.revision {
+				restarts := p.health == ended || p.health == creating
+				if restarts || (!m.Stay || p.revision == w.revision) && !m.broken(p) {
 					add(recovers, i, 0)
+				}
+				if p.health == ended && w.left.Reports > 0 {
+					add(fail, i, int(creating))
 				}
 				if m.Stay && p.health == hung {
 					add(notice, i, 0)
@@ -73,14 +115,20 @@ func (m *Model) Moves(w *World, to []Move) []Move {
 			}
 			if w.left.Failures > 0 {
 				add(fail, i, int(crashed))
-				add(fail, i, int(hung))
+				if !m.Stay || !m.Clocks { // Live processes that hang without a quorum are held for good.
+					add(fail, i, int(hung))
+				}
 			}
 			if w.left.Deafness > 0 {
 				add(fail, i, int(deaf))
 				add(fail, i, int(deafUnready))
 			}
+			if w.left.Restarts > 0 {
+				add(fail, i, int(ended))
+				add(fail, i, int(creating))
+			}
 		}
-		if p.phase == missing || p.phase == terminating {
+		if p.phase == missing || p.phase == terminating || i >= m.ordinals() {
 			continue
 		}
 		if w.left.Reports > 0 {
@@ -97,17 +145,38 @@ func (m *Model) Moves(w *World, to []Move) []Move {
 		}
 		add(editLease, 0, 0) // Which creates it, if need be.
 	}
-	if w.left.Templates > 0 {
+	if w.left.Templates > 0 || m.Over && m.Broken && w.revision == brokenRevision {
 		add(changeTemplate, 0, 0)
 	}
-	if m.TrueLock && !m.Over {
-		for i := range m.Coordinators {
-			if int(w.owner) != i+1 {
-				add(giveLock, i, 0)
-			}
+	for i := range m.Coordinators {
+		if m.mayOwn(w, i) {
+			add(giveLock, i, 0)
 		}
 	}
+	if w.left.PowerCuts > 0 {
+		add(powerCut, 0, 0)
+	}
+	if w.left.Wedges > 0 && !w.wedged {
+		add(wedge, 0, 0)
+	}
+	if w.wedged && !m.Stay {
+		add(unwedge, 0, 0)
+	}
+	m.movesOfMembers(w, add)
 	return to
+}
+
+// mayOwn is true for a coordinator that can be given the lock.
+func (m *Model) mayOwn(w *World, i int) bool {
+	switch c := &w.coordinators[i]; {
+	case !m.TrueLock || int(w.owner) == i+1:
+		return false
+	case !m.Loop:
+		return !m.Over
+	case c.abstains || !m.hasQuorum(w):
+		return false
+	}
+	return w.owner == 0 || w.left.Starts > 0
 }
 
 func (m *Model) movesOf(w *World, i int, add func(what moveKind, who int, how int)) {
@@ -123,7 +192,11 @@ func (m *Model) movesOf(w *World, i int, add func(what moveKind, who int, how in
 		}
 	}
 	if r.kind == nothing {
-		if (w.left.Starts > 0 || m.Over) && m.due(w) {
+		if m.Loop {
+			m.movesOfLoop(w, i, add)
+			return
+		}
+		if (w.left.Starts > 0 || m.Over) && m.due(w, true) {
 			if !m.TrueLock || int(w.owner) == i+1 {
 				add(begin, i, int(record.ByLock))
 			}
@@ -143,15 +216,15 @@ func (m *Model) movesOf(w *World, i int, add func(what moveKind, who int, how in
 		add(goOn, i, 0)
 		add(goOn, i, 1)
 	case observe:
-		add(goOn, i, 0)
-		if m.decides(w, r) {
-			add(goOn, i, 1)
-		}
+		m.movesOfLook(w, i, add)
 	default:
 		add(goOn, i, 0)
 	}
-	if w.left.Stops > 0 && r.stage == 0 {
+	if (w.left.Stops > 0 || m.Loop && m.dismissed(w, i)) && r.stage == 0 && !c.stopping {
 		add(stop, i, 0)
+	}
+	if w.left.Unfits > 0 && r.stage == 0 && !c.stopping {
+		add(giveUp, i, 0)
 	}
 	if w.left.Lost == 0 {
 		return
@@ -172,26 +245,18 @@ func (m *Model) movesOf(w *World, i int, add func(what moveKind, who int, how in
 	}
 }
 
-// due is when a sidecar that has the right to would claim the record.
-func (m *Model) due(w *World) bool {
-	if w.lease.rolling || w.lease.holder != 0 || w.lease.intent.op != none {
-		return true
-	}
-	for i := range m.Members {
-		if p := &w.pods[i]; p.phase != missing && p.revision != w.revision {
-			return true
-		}
-	}
-	return false
-}
-
 // Apply returns the world after a move, and which rule it has broken.
 func (m *Model) Apply(w World, mv Move) (World, string) {
+	set := w.ordinals
+	pods, revision := w.pods, w.revision
 	broken := m.apply(&w, mv)
 	if broken == "" && !m.effectsOnly {
 		broken = m.uncovered(&w)
 	}
 	m.elect(&w)
+	if m.Loop && (w.pods != pods || w.revision != revision || w.ordinals != set) {
+		m.wake(&w)
+	}
 	m.normalise(&w)
 	return w, broken
 }
@@ -214,8 +279,20 @@ func (m *Model) apply(w *World, mv Move) string {
 		}
 		m.note("%s starts, by the %s", m.name(w, mv.who), record.Right(mv.how))
 		return m.step(w, mv.who, record.Start{Right: record.Right(mv.how)})
+	case look:
+		return m.lookAround(w, mv.who, record.Right(mv.how))
+	case giveUp:
+		w.left.Unfits--
+		w.coordinators[mv.who].abstains = true
+		m.note("%s finds that it is unfit, and gives up", m.name(w, mv.who))
+		return m.step(w, mv.who, record.Stop{})
+	case returns:
+		w.coordinators[mv.who].abstains = false
+		m.note("%s lines up again", m.name(w, mv.who))
 	case stop:
-		w.left.Stops--
+		if w.left.Stops > 0 {
+			w.left.Stops--
+		}
 		m.note("%s is told to stop", m.name(w, mv.who))
 		return m.step(w, mv.who, record.Stop{})
 	case crash:
@@ -224,31 +301,24 @@ func (m *Model) apply(w *World, mv Move) string {
 	case ticks:
 		m.tick(w, mv.who)
 	case kubelet:
-		m.kubelet(w, mv.who)
+		m.kubelet(w, mv.who, mv.how == 1)
 	case fail:
-		p := &w.pods[mv.who]
-		if p.health = mv.how; p.health == crashed || p.health == hung {
-			w.left.Failures--
-			m.note("the member of %s fails (its kubelet has noticed: %v)", names[mv.who], p.health == crashed)
-		} else {
-			w.left.Deafness--
-			m.note("the member of %s stops answering, and still votes (ready: %v)", names[mv.who], p.health == deaf)
-		}
+		m.fail(w, mv.who, mv.how)
 	case notice:
 		w.pods[mv.who].health = hungUnready
 		m.note("the kubelet notices that the member of %s hangs", names[mv.who])
 	case recovers:
 		// Its kubelet reports that later, if there is anything to report: see report.
 		w.pods[mv.who].health = healthy
-		m.note("the member of %s is well again", names[mv.who])
+		w.recovered(mv.who)
+		m.note("the member of %s is well again", m.place(mv.who))
 	case report:
 		w.left.Reports--
 		w.touch(mv.who)
 		m.note("the status of %s changes", names[mv.who])
 	case deletePod:
 		w.left.Deletions--
-		w.pods[mv.who].phase, w.pods[mv.who].health = terminating, healthy
-		w.touch(mv.who)
+		m.terminates(w, mv.who)
 		m.note("somebody else deletes %s", names[mv.who])
 	case deleteLease:
 		w.left.Edits--
@@ -265,16 +335,85 @@ func (m *Model) apply(w *World, mv Move) string {
 		w.changeLease(w.lease)
 		m.note("somebody edits the Lease")
 	case changeTemplate:
-		w.left.Templates--
+		if w.left.Templates > 0 {
+			w.left.Templates--
+		}
 		w.revision++
+		w.toll = 0
 		m.note("the template changes: revision %d", w.revision)
 	case giveLock:
+		if m.Loop && w.owner != 0 {
+			w.left.Starts--
+		}
 		w.owner, w.tenure = mv.who+1, 0
+		if m.Loop {
+			w.coordinators[mv.who].loop = newLoop()
+		}
 		m.note("%s owns the lock", m.name(w, mv.who))
+	case powerCut:
+		w.left.PowerCuts--
+		m.note("the power fails, and comes back: every member restarts")
+		for i := range m.ordinals() {
+			if p := &w.pods[i]; p.phase == up && p.health != crashed {
+				p.health = ended
+			}
+		}
+	case wedge:
+		w.left.Wedges--
+		w.wedged = true
+		m.note("the host's gate does not answer any more")
+	case unwedge:
+		w.wedged = false
+		m.note("the host's gate answers again")
 	default:
-		panic(fmt.Sprintf("no such move: %d", mv.what))
+		return m.applyToMembers(w, mv)
 	}
 	return ""
+}
+
+// fail lets a member fail, or seem to.
+func (m *Model) fail(w *World, i, health uint8) {
+	p := &w.pods[i]
+	before := p.health
+	p.health = health
+	switch health {
+	case crashed, hung:
+		w.left.Failures--
+		m.note("the member of %s fails (its kubelet has noticed: %v)", m.place(i), health == crashed)
+		if health == hung && m.Faults.OldReads > 0 && w.leader == i+1 {
+			w.deposed = w.leader
+		}
+	case ended, creating:
+		if before == ended {
+			w.left.Reports--
+			w.touch(i)
+			m.note("the container of %s is being created anew", m.place(i))
+			return
+		}
+		w.left.Restarts--
+		m.note("the node of %s restarts (container ended: %v)", m.place(i), health == ended)
+	default:
+		w.left.Deafness--
+		m.note("the member of %s stops answering, and still votes (ready: %v)", m.place(i), health == deaf)
+	}
+}
+
+// recovered: a member that is well, or gone, answers no read from before its pause.
+func (w *World) recovered(i uint8) {
+	if w.deposed == i+1 {
+		w.deposed = 0
+	}
+}
+
+// terminates is what a deletion does to a pod. Where that takes its time, its process goes on.
+func (m *Model) terminates(w *World, i uint8) {
+	p := &w.pods[i]
+	p.phase = terminating
+	if !m.SlowStop {
+		p.health = healthy
+	}
+	w.recovered(i)
+	w.touch(i)
 }
 
 func (m *Model) note(format string, args ...any) {
@@ -323,6 +462,9 @@ func (m *Model) crash(w *World, i, replaced uint8) {
 	}
 	*c = coordinator{boots: boots}
 	c.state = m.stateOf(record.State{})
+	if m.Loop && w.owner == i+1 {
+		w.owner, w.tenure = 0, 0
+	}
 }
 
 // tick lets time pass for one process.
@@ -363,22 +505,56 @@ func (m *Model) older(r *request) {
 }
 
 // kubelet takes a pod one step further; between two pods of a name, the StatefulSet
-// controller does.
-func (m *Model) kubelet(w *World, i uint8) {
+// controller does. One that fails comes up, and its container does not.
+func (m *Model) kubelet(w *World, i uint8, fails bool) {
 	p := &w.pods[i]
 	switch p.phase {
 	case terminating:
-		*p = pod{ours: p.ours}
+		*p = pod{ours: p.ours, risky: p.risky}
 		w.forget(i)
-		m.note("%s is gone", names[i])
-		if !m.Fine {
-			m.kubelet(w, i)
+		m.note("%s is gone", m.place(i))
+		if !m.Fine && m.recreates(w, int(i)) {
+			m.kubelet(w, i, false)
 		}
 	case missing:
-		*p = pod{phase: starting, rv: 1, revision: w.revision, ours: p.ours}
-		m.note("%s is recreated, revision %d", names[i], p.revision)
+		*p = pod{phase: starting, rv: 1, revision: w.revision, ours: p.ours, risky: p.risky}
+		m.note("%s is recreated, revision %d", m.place(i), p.revision)
 	case starting:
-		p.phase, p.ours = up, false
-		m.note("%s is up", names[i])
+		p.phase = up
+		if fails {
+			p.health = crashed
+			m.note("%s crashes: its revision is broken", m.place(i))
+			return
+		}
+		p.ours, p.risky = false, false
+		m.enlist(w, i)
+		m.note("%s is up", m.place(i))
 	}
+}
+
+// brokenRevision is the one that does not come up, where there is one.
+const brokenRevision = 2
+
+func (m *Model) broken(p *pod) bool { return m.Broken && p.revision == brokenRevision }
+
+// comesUp is true when a pod that starts gets there.
+func (m *Model) comesUp(w *World, i int) bool {
+	return !m.broken(&w.pods[i]) && (w.list.has(i) || m.hasQuorum(w))
+}
+
+// recreates is true when the controller makes the pod that is missing. An ordered one makes it
+// after all that come before it.
+func (m *Model) recreates(w *World, i int) bool {
+	switch {
+	case i >= m.ordinals():
+		return true // Another's.
+	case !w.ordinals.has(i):
+		return false
+	}
+	for k := int(w.ordinals.start); m.Ordered && k < i; k++ {
+		if w.pods[k].phase != up || m.look(w, k) != looksReady {
+			return false
+		}
+	}
+	return true
 }

@@ -20,7 +20,7 @@ func (m *Model) normalise(w *World) {
 			c.heir = 0
 		}
 	}
-	for i := range m.Members {
+	for i := range m.ordinals() {
 		m.renamePod(w, uint8(i)) //nolint:gosec // Small.
 	}
 	renameEpochs(w)

@@ -32,6 +32,7 @@ func (m *Model) goOn(w *World, i, how uint8, twice bool) string {
 	r := &c.request
 	switch r.kind {
 	case rest:
+		c.awake = false
 		return m.step(w, i, record.Woken{})
 	case readLease:
 		m.note("%s reads the Lease: %s", m.name(w, i), w.lease)
@@ -61,7 +62,7 @@ func (m *Model) goOn(w *World, i, how uint8, twice bool) string {
 		m.note("%s changes %s: %s%s", m.name(w, i), r.ref, outcomes[answer.Outcome], again(twice))
 		return m.step(w, i, answer)
 	case observe:
-		return m.observe(w, i, how == 1)
+		return m.observe(w, i, how)
 	case removePod:
 		outcome, done, broken := m.remove(w, r)
 		m.note("%s's removal of %s: %s%s%s", m.name(w, i), r.ref, outcomes[outcome], begun(done), again(twice))
@@ -80,9 +81,9 @@ func (m *Model) goOn(w *World, i, how uint8, twice bool) string {
 		return m.step(w, i, record.Removed{Outcome: outcome})
 	case moveLeader:
 		outcome := record.Failed
-		if h := int(c.heir); how == 0 && h > 0 && h <= m.Members && m.votes(w, h-1) && m.hasQuorum(w) {
-			outcome, w.leader, c.failed = record.Done, c.heir, 0
-			m.note("%s moves the leadership to %s", m.name(w, i), names[h-1])
+		if h := c.heir; how == 0 && h > 0 && int(h) <= m.places() && m.votes(w, int(h)-1) && m.hasQuorum(w) {
+			outcome, w.leader, c.failed = record.Done, h, 0
+			m.note("%s moves the leadership to %s", m.name(w, i), m.place(h-1))
 		} else {
 			c.failed = min(c.failed+1, 2)
 			m.note("%s cannot move the leadership", m.name(w, i))
@@ -172,7 +173,10 @@ func (m *Model) step(w *World, i uint8, e record.Event) string {
 	c.state = m.stateOf(s)
 	if end, ok := effect.(record.End); ok {
 		m.note("    %s ends: %s", m.name(w, i), end.Detail)
-		*c = coordinator{state: c.state, boots: c.boots, cache: c.cache}
+		*c = coordinator{state: c.state, boots: c.boots, cache: c.cache, loop: c.loop}
+		if m.Loop {
+			m.afterEnd(w, i, end)
+		}
 		return ""
 	}
 	c.request = m.requestOf(i, effect)
@@ -247,7 +251,7 @@ func (m *Model) misuse(w *World, by uint8, l lease, late bool) string {
 
 func (m *Model) fenceable(w *World) []record.Pod {
 	var pods []record.Pod
-	for i := range m.Members {
+	for i := range m.ordinals() {
 		if p := &w.pods[i]; p.phase == starting || p.phase == up {
 			pods = append(pods, ref{pod: uint8(i), current: true, rv: p.rv}.toPod())
 		}
@@ -269,7 +273,7 @@ func (m *Model) fence(w *World, r *request) record.PodFenced {
 }
 
 // observe takes an observation one moment further, and in the last decides.
-func (m *Model) observe(w *World, i uint8, old bool) string {
+func (m *Model) observe(w *World, i, how uint8) string {
 	c := &w.coordinators[i]
 	r := &c.request
 	switch r.stage {
@@ -277,26 +281,27 @@ func (m *Model) observe(w *World, i uint8, old bool) string {
 		r.lease = w.lease
 		m.note("%s looks at the Lease: %s", m.name(w, i), w.lease)
 	case lookAtSet:
-		r.revision = w.revision
+		r.revision, r.ordinals = w.revision, w.ordinals
 		m.note("%s looks at the StatefulSet: revision %d", m.name(w, i), w.revision)
-		if w.left.Templates == 0 { // It cannot change before the pods are looked at.
+		if w.left.Templates == 0 && w.left.Scales == 0 { // It cannot change before the pods are looked at.
 			r.stage++
-			return m.observe(w, i, old)
+			return m.observe(w, i, how)
 		}
 	case lookAtPods:
 		m.lookAtPods(w, r)
 		m.note("%s looks at the pods", m.name(w, i))
 		if !m.Fine {
 			r.stage++
-			return m.observe(w, i, old)
+			return m.observe(w, i, how)
 		}
 	case lookAtEtcd:
 		m.askEtcd(w, r)
 		seen := *r // Whatever it decides on.
+		m.distort(w, i, how/ages)
 		if m.Weak.Cached {
 			m.useCache(c)
 		}
-		return m.conclude(w, i, &seen, old)
+		return m.conclude(w, i, &seen, how%ages)
 	}
 	r.stage++
 	return ""
@@ -304,21 +309,117 @@ func (m *Model) observe(w *World, i uint8, old bool) string {
 
 func (m *Model) lookAtPods(w *World, r *request) {
 	r.knowledge, r.lost = knowledge{}, !m.hasQuorum(w)
-	for k := range m.Members {
+	for k := range m.ordinals() {
 		p := &w.pods[k]
 		r.views[k] = view{look: m.look(w, k), current: p.phase != missing, rv: p.rv, revision: p.revision}
 	}
 }
 
 func (m *Model) askEtcd(w *World, r *request) {
-	r.etcd = etcdView{}
-	for k := range m.Members {
+	r.etcd = etcdView{list: w.list}
+	for k := range m.places() {
 		if m.answers(w, k) {
 			r.etcd.answering |= 1 << k
 		}
 	}
 	if r.etcd.answering != 0 {
-		r.etcd.leader = w.leader
+		r.etcd.leader, r.etcd.told = w.leader, byQuorum
+		return
+	}
+	// Without a quorum the members that run still tell their list.
+	agreeing := uint8(0)
+	for k := range m.places() {
+		if m.runs(w, k) && w.pods[k].phase == up && w.pods[k].health == healthy && w.list.has(k) {
+			r.etcd.told = 1
+			if w.list.voter(k) {
+				agreeing++
+			}
+		}
+	}
+	r.etcd.told += agreeing
+}
+
+// distortions of what etcd answers. The last says which member it is whose address leads to
+// another, and the members after it follow.
+const (
+	undistorted uint8 = iota
+	cutOff
+	oldList
+	oldRead
+	wrongID
+)
+
+// ages of what is seen, for as long as it was: an observation's outcomes are counted with them.
+const ages = 3
+
+// movesOfLook are the outcomes of an observation's next moment: for how long it has seen what it
+// sees, and how what it sees of etcd is distorted.
+func (m *Model) movesOfLook(w *World, i int, add func(what moveKind, who int, how int)) {
+	c := &w.coordinators[i]
+	if m.Weak.Wedges && w.wedged {
+		return
+	}
+	if !m.decides(w, &c.request) {
+		add(goOn, i, 0)
+		return
+	}
+	each := func(distortion uint8) {
+		for age := range uint8(ages) {
+			if age != middling || m.Faults.Restarts > 0 || m.Faults.PowerCuts > 0 { // It is for those alone.
+				add(goOn, i, int(distortion*ages+age))
+			}
+		}
+	}
+	each(undistorted)
+	if w.left.CutOffs > 0 {
+		each(cutOff)
+	}
+	if w.left.OldLists > 0 && w.former != w.list && m.hasQuorum(w) {
+		each(oldList)
+	}
+	if w.left.OldReads > 0 && w.deposed > 0 && w.leader > 0 {
+		each(oldRead)
+	}
+	if w.left.WrongIDs > 0 && m.hasQuorum(w) {
+		for k := range m.ordinals() {
+			if w.list.has(k) {
+				each(wrongID + uint8(k)) //nolint:gosec // A handful.
+			}
+		}
+	}
+}
+
+// distort is what a coordinator's look at etcd may become.
+func (m *Model) distort(w *World, i, how uint8) {
+	etcd := &w.coordinators[i].request.etcd
+	switch how {
+	case undistorted:
+	case cutOff:
+		w.left.CutOffs--
+		m.note("%s reaches no member but its own", m.name(w, i))
+		own := uint8(0)
+		if m.Own {
+			own = 1 << i
+		}
+		if etcd.answering &= own; etcd.answering == 0 {
+			*etcd = etcdView{}
+		}
+	case oldList:
+		w.left.OldLists--
+		m.note("%s sees the list of a member that lags", m.name(w, i))
+		// Whoever lags is not of a quorum: those that have agreed on the change are.
+		etcd.list, etcd.told = w.former, 1+1
+		etcd.answering &= w.former.voters | w.former.learners
+	case oldRead:
+		w.left.OldReads--
+		m.note("%s answers %s a read from before its pause", m.place(w.deposed-1), m.name(w, i))
+		etcd.old |= 1 << (w.deposed - 1)
+		etcd.answering |= etcd.old
+	default:
+		w.left.WrongIDs--
+		m.note("another member answers %s under the address of %s", m.name(w, i), m.place(how-wrongID))
+		etcd.wrong |= 1 << (how - wrongID)
+		etcd.answering &^= etcd.wrong
 	}
 }
 
@@ -333,16 +434,19 @@ func (m *Model) useCache(c *coordinator) {
 
 // peek is what a mutant sees before its time.
 func (m *Model) peek(w *World, r *request) {
-	*r = request{kind: observe, stage: lookAtEtcd, lease: w.lease, revision: w.revision}
+	*r = request{kind: observe, stage: lookAtEtcd, lease: w.lease, revision: w.revision, ordinals: w.ordinals}
 	m.lookAtPods(w, r)
 }
 
 // conclude decides on what was seen, which is what excuses the decision.
-func (m *Model) conclude(w *World, i uint8, seen *request, old bool) string {
+func (m *Model) conclude(w *World, i uint8, seen *request, age uint8) string {
 	c := &w.coordinators[i]
 	r := &c.request
-	q := question{etcdView: r.etcd, transfers: c.failed, old: old}
-	for k := range m.Members {
+	q := question{etcdView: r.etcd, ordinals: r.ordinals, transfers: c.failed, age: age, wedged: w.wedged}
+	if m.Own {
+		q.self = i + 1
+	}
+	for k := range m.ordinals() {
 		v := &r.views[k]
 		q.looks[k] = v.look
 		if v.look != looksMissing && v.revision != r.revision {
@@ -362,8 +466,9 @@ func (m *Model) conclude(w *World, i uint8, seen *request, old bool) string {
 	}
 	c.seen, c.age, c.heir = r.knowledge, r.age, a.heir
 	if a.plan == record.PlanRemove {
-		c.seen.served = seen.etcd.answering&(1<<a.target) != 0
+		c.seen.served = seen.etcd.answering&(1<<a.target) != 0 || seen.views[a.target].look == looksReady
 		c.seen.excuse = m.excuseOf(w, seen, int(a.target))
+		c.seen.spared = m.Broken && age != beyond && m.spared(w, int(a.target))
 	}
 	m.note("%s has asked etcd and decides: %s", m.name(w, i), describe(a, c.decided))
 	if a.astray {
@@ -375,6 +480,10 @@ func (m *Model) conclude(w *World, i uint8, seen *request, old bool) string {
 // remove is how the API server carries a removal out. An eviction first changes the pod
 // and then deletes what it has changed: not done.
 func (m *Model) remove(w *World, r *request) (outcome record.Outcome, done bool, broken string) {
+	if r.op == evict && r.stage == 0 && m.Budget && !m.charge(w, r) {
+		m.counts.Refused++
+		return record.Failed, true, ""
+	}
 	if !m.reaches(w, r) {
 		m.counts.Refused++
 		return record.Refused, true, ""
@@ -395,4 +504,19 @@ func (m *Model) reaches(w *World, r *request) bool {
 		rv = r.value.rv
 	}
 	return (p.phase == starting || p.phase == up) && (r.ref.current || m.Weak.NoUID) && (rv == p.rv || m.Weak.NoVersion)
+}
+
+// charge takes an eviction off the budget, if that still allows one. It is charged although a
+// precondition may fail after it. What is not Ready is not charged for.
+func (m *Model) charge(w *World, r *request) bool {
+	p := &w.pods[r.ref.pod]
+	if p.phase != up || m.look(w, int(r.ref.pod)) != looksReady {
+		return true
+	}
+	if w.allowed == 0 {
+		return false
+	}
+	w.allowed--
+	p.charged = true
+	return true
 }

@@ -104,7 +104,7 @@ const share = 256
 // paths to a broken rule it returns a shortest one.
 func (m *Model) Search(ctx context.Context, most int) *Result {
 	quick := m.clone()
-	quick.symmetric = true
+	quick.symmetric = !m.Own // Else it matters in whose pod a coordinator lives.
 	r := quick.search(ctx, most)
 	if r.Broken == "" {
 		return r

@@ -79,16 +79,26 @@ func describe(a answer, decided intent) string {
 // state of the cluster, in a line.
 func (m *Model) describe(w *World) string {
 	var b strings.Builder
-	for i := range m.Members {
+	for i := range m.places() {
 		p := &w.pods[i]
+		if p.phase == missing && i < m.ordinals() && !w.ordinals.has(i) && !w.list.has(i) {
+			continue
+		}
 		if i > 0 {
 			b.WriteString(", ")
 		}
-		fmt.Fprintf(&b, "%s %s", names[i], [...]string{"missing", "starting", "up", "terminating"}[p.phase])
+		fmt.Fprintf(&b, "%s %s", m.place(uint8(i)), //nolint:gosec // A handful.
+			[...]string{"missing", "starting", "up", "terminating"}[p.phase])
 		if p.phase == up && p.health != healthy {
-			fmt.Fprintf(&b, " but %s", [...]string{"", "crashed", "hung", "deaf", "deaf and not ready", "hung and not ready"}[p.health])
+			fmt.Fprintf(&b, " but %s", [...]string{"", "crashed", "hung", "deaf", "deaf and not ready", "hung and not ready", "restarting", "being created anew"}[p.health])
 		}
-		if p.phase != missing && p.revision != w.revision {
+		switch ours := i < m.ordinals(); {
+		case !w.list.has(i):
+			b.WriteString(" (no member)")
+		case ours && !w.ordinals.has(i):
+			b.WriteString(" (out of range)")
+		}
+		if p.phase != missing && i < m.ordinals() && p.revision != w.revision {
 			b.WriteString(" (outdated)")
 		}
 	}
@@ -99,6 +109,7 @@ func (m *Model) describe(w *World) string {
 func (m *Model) Story(path []Move) string {
 	told := m.clone()
 	w := told.First()
+	told.normalise(&w)
 	var b strings.Builder
 	fmt.Fprintf(&b, "At first: %s\n", told.describe(&w))
 	for n, mv := range path {

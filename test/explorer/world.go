@@ -2,6 +2,7 @@ package explorer
 
 import (
 	"fmt"
+	"math/bits"
 	"slices"
 	"strings"
 
@@ -31,6 +32,19 @@ type World struct {
 	owner, tenure uint8
 	// unchanged is how long the Lease has been as it is, by everybody's clock.
 	unchanged [maxCoordinators]uint8
+	// ordinals are those of the StatefulSet.
+	ordinals
+	// list is etcd's membership, and former the one before the last change of it, where a
+	// coordinator may still see that.
+	list, former list
+	// deposed led when it was paused: a place and one.
+	deposed uint8
+	// toll is how many members a broken revision has cost: see payToll.
+	toll uint8
+	// allowed is how many evictions the budget allows, as it was last reckoned.
+	allowed uint8
+	// wedged: the host's gate does not answer.
+	wedged bool
 	// left is what may still go wrong.
 	left Faults
 }
@@ -55,7 +69,38 @@ type Faults struct {
 	Templates uint8
 	// Reports are changes of a pod's status that mean nothing.
 	Reports uint8
+	// Restarts of single members, as by a reboot of a node, and power cuts: the members come
+	// back by themselves.
+	Restarts, PowerCuts uint8
+	// Scales are changes of replicas and of ordinals.start; Departures are voters outside our
+	// ordinals that go without asking us; Joins are members that somebody adds to the list and
+	// that never start.
+	Scales, Departures, Joins uint8
+	// Distorted looks at etcd: cut off from all members but the own one; a list from before the
+	// last change of the membership; a member that answers under another's address; a read that
+	// a member answers from before its pause.
+	CutOffs, OldLists, WrongIDs, OldReads uint8
+	// Drains evict a pod. Wedges are gates that stop to answer.
+	Drains, Wedges uint8
+	// Unfits are coordinators that give up and abstain.
+	Unfits uint8
 }
+
+// ordinals from start on, as many as there are replicas.
+type ordinals struct{ start, replicas uint8 }
+
+func (o ordinals) has(i int) bool { return i >= int(o.start) && i < int(o.start+o.replicas) }
+
+// list is a membership: bits of places, and how many voters never started.
+type list struct{ voters, learners, ghosts uint8 }
+
+func (l *list) voter(i int) bool { return l.voters&(1<<i) != 0 }
+
+// has is true for a voter and a learner.
+func (l *list) has(i int) bool { return (l.voters|l.learners)&(1<<i) != 0 }
+
+// quorum of its voters.
+func (l *list) quorum() int { return (bits.OnesCount8(l.voters)+int(l.ghosts))/2 + 1 }
 
 // phases of a pod.
 const (
@@ -79,6 +124,10 @@ const (
 	deafUnready
 	// hungUnready: it hangs, and its kubelet has noticed.
 	hungUnready
+	// ended: its container has ended, as by a reboot, and is about to be started again.
+	ended
+	// creating: the same a moment later.
+	creating
 )
 
 type pod struct {
@@ -90,6 +139,10 @@ type pod struct {
 	fenced fenceValue
 	// ours: it served when we removed it, and has not come up again since.
 	ours bool
+	// risky: of ours, and those that stayed and were to be relied on were no quorum.
+	risky bool
+	// charged: an eviction has charged the budget for it.
+	charged bool
 }
 
 // ref names a pod as a request does. current is false for one that is gone, whatever its
@@ -161,11 +214,12 @@ type request struct {
 	op    uint8
 	ref   ref
 	value fenceValue
-	// revision and views are what an observation has seen so far, and what etcd has
+	// revision, ordinals and views are what an observation has seen so far, and what etcd has
 	// answered in the end.
 	revision uint8
-	views    [maxMembers]view
-	etcd     etcdView
+	ordinals
+	views [maxMembers]view
+	etcd  etcdView
 	// lost: there was no quorum when the pods were looked at.
 	lost bool
 	knowledge
@@ -180,6 +234,9 @@ type knowledge struct {
 	served bool
 	// excuse is what can excuse the removal if it takes the voters below quorum, see excuseOf.
 	excuse uint8
+	// spared: the target served or was about to come back by itself, and had not been down for
+	// as long as a decision waits for that.
+	spared bool
 }
 
 // excuses of a removal that takes the voters below quorum.
@@ -203,7 +260,18 @@ type view struct {
 }
 
 // etcdView is what etcd has answered: a bit for each member, and the leader and one.
-type etcdView struct{ answering, leader uint8 }
+type etcdView struct {
+	answering, leader uint8
+	// list is the membership as it was told, by how many voters if not by a quorum (and one),
+	// or by nobody (0). all says that a quorum told it.
+	list
+	told uint8
+	// wrong: another answers under the address of these; old: these answer a read from before
+	// their pause.
+	wrong, old uint8
+}
+
+const byQuorum = 0xff
 
 // looks of a pod, to its kubelet.
 const (
@@ -213,6 +281,8 @@ const (
 	looksUnready
 	looksCrashed
 	looksTerminating
+	looksEnded
+	looksCreating
 )
 
 type coordinator struct {
@@ -220,6 +290,8 @@ type coordinator struct {
 	request request
 	// boots of its pod: the identity is another after each.
 	boots uint8
+	// loop is where its loop is, see loop.go.
+	loop
 	// seen is what the last observation did not know, and age since when it began, whatever
 	// the protocol thinks.
 	seen knowledge
@@ -267,8 +339,30 @@ type Params struct {
 	// are looked at in one moment, a pod is recreated when it is gone, and what is only
 	// read is always answered.
 	Fine bool
-	// Stay: a member that failed does not come back by itself. The update is its cure.
+	// Stay: a member that failed does not come back by itself. The update is its cure. Nor does
+	// a gate that does not answer, or a coordinator that abstains.
 	Stay bool
+	// Loop: claims begin only when production's loop begins one, see loop.go.
+	Loop bool
+	// Own: each coordinator lives in the pod of its number, and knows it.
+	Own bool
+	// SlowStop: a pod that terminates serves until it is gone.
+	SlowStop bool
+	// Ordinals are how many there can ever be, if more than Members.
+	Ordinals int
+	// External voters serve, and have pods that are not ours. Trusted: the policy trusts them.
+	External int
+	Trusted  bool
+	// Broken: the revision that is rolled out first does not come up.
+	Broken bool
+	// Ordered: podManagementPolicy is OrderedReady.
+	Ordered bool
+	// Nameless: no container has the expected name.
+	Nameless bool
+	// Denied: Status is denied to us.
+	Denied bool
+	// Budget: there is a PodDisruptionBudget that lets one pod go.
+	Budget bool
 	// Over: the faults are over. The lock stays with its owner, who may start as often as
 	// it has to.
 	Over   bool
@@ -280,7 +374,7 @@ func (p Params) String() string {
 	for _, more := range []struct {
 		n    int
 		what string
-	}{{p.Learners, "learners"}, {p.Ghosts, "ghosts"}, {p.MaxUnavailable, "unavailable at most"}} {
+	}{{p.Learners, "learners"}, {p.Ghosts, "ghosts"}, {p.External, "external"}, {p.MaxUnavailable, "unavailable at most"}} {
 		if more.n > 0 {
 			text += fmt.Sprintf(", %d %s", more.n, more.what)
 		}
@@ -288,7 +382,9 @@ func (p Params) String() string {
 	for _, more := range []struct {
 		yes  bool
 		what string
-	}{{p.Evict, "evictions"}, {p.Clocks, "fallback"}, {p.TrueLock, "a true lock"}, {p.Fresh, "no Lease"}, {p.Fine, "fine"}, {p.Stay, "no recovery"}} {
+	}{{p.Evict, "evictions"}, {p.Clocks, "fallback"}, {p.TrueLock, "a true lock"}, {p.Fresh, "no Lease"}, {p.Fine, "fine"}, {p.Stay, "no recovery"},
+		{p.Loop, "loop"}, {p.Own, "own pods"}, {p.SlowStop, "slow stops"}, {p.Trusted, "trusted"}, {p.Broken, "a broken revision"}, {p.Ordered, "OrderedReady"},
+		{p.Nameless, "no etcd container"}, {p.Denied, "no status"}, {p.Budget, "a budget"}} {
 		if more.yes {
 			text += ", " + more.what
 		}
@@ -304,6 +400,9 @@ func (f Faults) String() string {
 	}{
 		{f.Starts, "starts"}, {f.Lost, "lost"}, {f.Crashes, "crashes"}, {f.Stops, "stops"}, {f.Failures, "failures"}, {f.Deletions, "deletions"},
 		{f.Deafness, "deaf"}, {f.Edits, "edits"}, {f.Templates, "templates"}, {f.Reports, "reports"},
+		{f.Restarts, "restarts"}, {f.PowerCuts, "power cuts"}, {f.Scales, "scales"}, {f.Departures, "departures"}, {f.Joins, "joins"},
+		{f.CutOffs, "cut off"}, {f.OldLists, "old lists"}, {f.WrongIDs, "wrong IDs"}, {f.OldReads, "old reads"},
+		{f.Drains, "drains"}, {f.Wedges, "wedges"}, {f.Unfits, "unfit"},
 	} {
 		if fault.n > 0 {
 			text = append(text, fmt.Sprintf("%s %d", fault.what, fault.n))
@@ -315,9 +414,21 @@ func (f Faults) String() string {
 // First is the world before anything has happened: every member serves and every pod is
 // outdated.
 func (m *Model) First() World {
-	w := World{revision: 2, leader: uint8(m.Leader) + 1, left: m.Faults} //nolint:gosec // A handful.
-	for i := range m.Members {
+	w := World{revision: 2, leader: uint8(m.Leader) + 1, left: m.Faults, ordinals: ordinals{replicas: uint8(m.Members)}} //nolint:gosec // A handful.
+	for i := range m.places() {
+		if i >= m.Members && i < m.ordinals() {
+			continue // It can only be scaled out.
+		}
 		w.pods[i] = pod{phase: up, rv: 1, revision: 1}
+		if i >= m.Members-m.Learners && i < m.Members {
+			w.list.learners |= 1 << i
+		} else {
+			w.list.voters |= 1 << i
+		}
+	}
+	w.list.ghosts = uint8(m.Ghosts) //nolint:gosec // A handful.
+	if m.Faults.OldLists > 0 {
+		w.former = w.list
 	}
 	if !m.Fresh {
 		w.lease = lease{rv: 1, schema: record.Schema, epoch: 1, timed: true}
@@ -325,35 +436,52 @@ func (m *Model) First() World {
 	if m.TrueLock {
 		w.owner = 1
 	}
+	if m.Loop {
+		w.coordinators[0].loop = newLoop()
+	}
+	if m.Budget {
+		w.allowed = m.reckoned(&w)
+	}
 	return w
 }
 
-// votes is true for a member whose process runs and votes.
-func (m *Model) votes(w *World, i int) bool {
-	if i >= m.Members-m.Learners || w.pods[i].phase != up {
+// ordinals are how many the world may ever have, and places are those and the voters outside.
+func (m *Model) ordinals() int { return max(m.Members, m.Ordinals) }
+func (m *Model) places() int   { return m.ordinals() + m.External }
+
+// runs is true for a member whose process runs and takes part.
+func (m *Model) runs(w *World, i int) bool {
+	p := &w.pods[i]
+	if p.phase != up && (p.phase != terminating || !m.SlowStop) {
 		return false
 	}
-	switch w.pods[i].health {
-	case crashed, hung, hungUnready:
-		return false
+	switch p.health {
+	case healthy, deaf, deafUnready:
+		return true
 	}
-	return true
+	return false
 }
 
-// voting counts the processes that vote.
-func (m *Model) voting(w *World) int {
-	n := 0
-	for i := range m.Members {
+// votes is true for a voter whose process runs and votes.
+func (m *Model) votes(w *World, i int) bool { return w.list.voter(i) && m.runs(w, i) }
+
+// voting counts the processes that vote, and staying those of them that nobody has asked to end.
+func (m *Model) voting(w *World) (voting, staying int) {
+	for i := range m.places() {
 		if m.votes(w, i) {
-			n++
+			voting++
+			if w.pods[i].phase == up {
+				staying++
+			}
 		}
 	}
-	return n
+	return voting, staying
 }
 
-func (m *Model) quorum() int { return (m.Members-m.Learners+m.Ghosts)/2 + 1 }
-
-func (m *Model) hasQuorum(w *World) bool { return m.voting(w) >= m.quorum() }
+func (m *Model) hasQuorum(w *World) bool {
+	voting, _ := m.voting(w)
+	return voting >= w.list.quorum()
+}
 
 // elect keeps the leader while it can lead, else the lowest voter follows.
 func (m *Model) elect(w *World) {
@@ -364,9 +492,9 @@ func (m *Model) elect(w *World) {
 	if w.leader > 0 && m.votes(w, int(w.leader)-1) {
 		return
 	}
-	for i := range m.Members {
+	for i := range m.places() {
 		if m.votes(w, i) {
-			w.leader = uint8(i) + 1
+			w.leader = uint8(i) + 1 //nolint:gosec // A handful.
 			return
 		}
 	}
@@ -374,7 +502,7 @@ func (m *Model) elect(w *World) {
 
 // answers is true for a member that answers our reads.
 func (m *Model) answers(w *World, i int) bool {
-	return w.pods[i].phase == up && w.pods[i].health == healthy && m.hasQuorum(w)
+	return w.list.has(i) && m.runs(w, i) && w.pods[i].health == healthy && m.hasQuorum(w)
 }
 
 // look is what a kubelet reports.
@@ -386,10 +514,17 @@ func (m *Model) look(w *World, i int) uint8 {
 	case terminating:
 		return looksTerminating
 	case up:
-		switch {
-		case p.health == crashed:
+		switch p.health {
+		case crashed:
 			return looksCrashed
-		case p.health == deafUnready, p.health == hungUnready, !m.hasQuorum(w):
+		case ended:
+			return looksEnded
+		case creating:
+			return looksCreating
+		case deafUnready, hungUnready:
+			return looksUnready
+		}
+		if !m.hasQuorum(w) {
 			return looksUnready
 		}
 		return looksReady
@@ -399,8 +534,12 @@ func (m *Model) look(w *World, i int) uint8 {
 
 // updated is true when the rollout has reached its end.
 func (m *Model) updated(w *World) bool {
-	for i := range m.Members {
-		if p := &w.pods[i]; p.phase != up || p.health != healthy || p.revision != w.revision {
+	for i := range m.ordinals() {
+		if p := &w.pods[i]; w.ordinals.has(i) {
+			if p.phase != up || p.health != healthy || p.revision != w.revision || !w.list.voter(i) && i < m.Members-m.Learners {
+				return false
+			}
+		} else if p.phase != missing {
 			return false
 		}
 	}
@@ -499,7 +638,7 @@ func (w *World) touch(i uint8) { w.pods[i].rv++ }
 // orphan keeps a request that may still land. When there is no room for it, it never
 // does: that too can happen.
 func (w *World) orphan(r request) {
-	r.views, r.etcd, r.revision = [maxMembers]view{}, etcdView{}, 0
+	r.views, r.etcd, r.revision, r.ordinals = [maxMembers]view{}, etcdView{}, 0, ordinals{}
 	if i := slices.IndexFunc(w.orphans[:], func(o request) bool { return o.kind == nothing }); i >= 0 {
 		w.orphans[i] = r
 	}

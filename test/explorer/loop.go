@@ -1,0 +1,99 @@
+package explorer
+
+import "github.com/quorate/quorate/pkg/record"
+
+// loop is where a coordinator's loop is, as in coordinator/lead.go. Without a claim it looks at
+// what Kubernetes says alone, and claims the record only when a rollout is due. When none is, it
+// sleeps until the StatefulSet changes; nothing else wakes it, least of all the Lease.
+type loop struct {
+	// awake: it is about to look.
+	awake bool
+	// first: it has not yet seen that nothing is to be done, so it also looks whether the record
+	// says that a rollout is under way.
+	first bool
+	// abstains: it has given up, and is out of the election for a while.
+	abstains bool
+}
+
+// newLoop is that of a tenure that begins.
+func newLoop() loop { return loop{awake: true, first: true} }
+
+// due is what a look tells.
+func (m *Model) due(w *World, first bool) bool {
+	for i := range m.ordinals() {
+		if p := &w.pods[i]; p.phase != missing && p.revision != w.revision {
+			return true
+		}
+	}
+	return first && (w.lease.rolling || w.lease.holder != 0 || w.lease.intent.op != none)
+}
+
+// movesOfLoop are what a coordinator without a claim may do.
+func (m *Model) movesOfLoop(w *World, i int, add func(what moveKind, who int, how int)) {
+	c := &w.coordinators[i]
+	if int(w.owner) == i+1 && c.awake {
+		add(look, i, int(record.ByLock))
+	}
+	if m.standsIn(w, i) {
+		add(look, i, int(record.ByClock))
+	}
+	if c.abstains && !m.Stay {
+		add(returns, i, 0)
+	}
+}
+
+// standsIn is true for a coordinator that would act without a lock: while nobody can have
+// one, all of them, whoever waits in the queue as well. Who abstains does so only after the
+// record was free for one duration longer.
+func (m *Model) standsIn(w *World, i int) bool {
+	c := &w.coordinators[i]
+	switch {
+	case !m.Clocks || m.hasQuorum(w):
+		return false
+	case c.abstains:
+		return !m.Weak.NoStandIn && (w.lease.holder == 0 || w.unchanged[i] >= patienceTicks)
+	}
+	return !m.Weak.Queues
+}
+
+// dismissed: its tenure has ended, or the fallback has. It will notice.
+func (m *Model) dismissed(w *World, i int) bool {
+	if record.Right(w.coordinators[i].right) == record.ByClock {
+		return m.hasQuorum(w)
+	}
+	return int(w.owner) != i+1 || !m.hasQuorum(w)
+}
+
+// look is the loop's, and begins a claim when one is due.
+func (m *Model) lookAround(w *World, i uint8, right record.Right) string {
+	c := &w.coordinators[i]
+	c.awake = false
+	if !m.due(w, c.first) {
+		c.first = false
+		m.note("%s looks, and nothing is due: it waits until the StatefulSet changes", m.name(w, i))
+		return ""
+	}
+	m.note("%s looks, and starts by the %s", m.name(w, i), right)
+	return m.step(w, i, record.Start{Right: right})
+}
+
+// afterEnd is what becomes of the loop when a claim has ended. News that came meanwhile is still
+// news.
+func (m *Model) afterEnd(w *World, i uint8, end record.End) {
+	c := &w.coordinators[i]
+	if c.first = end.Ended != record.Finished; c.first {
+		c.awake = true
+	}
+	if over := end.Ended == record.Stopped || end.Ended == record.HandedOver; over && w.owner == i+1 {
+		w.owner, w.tenure, c.awake = 0, 0, false
+	}
+}
+
+// wake is what a change of the StatefulSet or of its status does.
+func (m *Model) wake(w *World) {
+	for i := range m.Coordinators {
+		if int(w.owner) == i+1 {
+			w.coordinators[i].awake = true
+		}
+	}
+}

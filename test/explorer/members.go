@@ -1,0 +1,211 @@
+package explorer
+
+import (
+	"fmt"
+	"math/bits"
+	"strconv"
+)
+
+// What others do to the cluster: scale it, drain its nodes, add and remove members.
+
+// scalings of a StatefulSet.
+const (
+	inByOne uint8 = iota
+	inByTwo
+	outByOne
+	startUp
+	scalings
+)
+
+func (o ordinals) scaled(how uint8) ordinals {
+	switch how {
+	case inByOne:
+		o.replicas--
+	case inByTwo:
+		o.replicas -= 2
+	case outByOne:
+		o.replicas++
+	case startUp:
+		o.start++
+	}
+	return o
+}
+
+// mayScale is true for what leaves at least one replica, and no more ordinals than there can be.
+func (m *Model) mayScale(w *World, how uint8) bool {
+	switch have := int(w.ordinals.replicas); how {
+	case inByOne:
+		return have > 1
+	case inByTwo:
+		return have > 4 // To 3, as people do. Two are held for good, by name.
+	}
+	to := w.ordinals.scaled(how)
+	return int(to.start+to.replicas) <= m.ordinals()
+}
+
+func (m *Model) movesOfMembers(w *World, add func(what moveKind, who int, how int)) {
+	if w.left.Scales > 0 {
+		for how := range scalings {
+			if m.mayScale(w, how) {
+				add(scale, 0, int(how))
+			}
+		}
+	}
+	quorum := m.hasQuorum(w)
+	for i := range m.places() {
+		p := &w.pods[i]
+		if i >= m.ordinals() {
+			if p.phase == up && w.left.Departures > 0 {
+				add(depart, i, 0)
+			}
+			continue
+		}
+		if quorum && w.list.has(i) && p.phase == missing && !w.ordinals.has(i) {
+			add(unlist, i, 0)
+		}
+		if quorum && w.list.learners&(1<<i) != 0 && i >= m.Members && p.phase == up {
+			add(promote, i, 0)
+		}
+		if w.left.Drains > 0 && p.phase == up && m.look(w, i) == looksReady && w.allowed > 0 {
+			add(drain, i, 0)
+		}
+		if p.charged && !w.evicting(i) {
+			add(expire, i, 0)
+		}
+	}
+	if w.left.Joins > 0 {
+		grown := w.list
+		grown.ghosts++
+		if _, staying := m.voting(w); staying >= grown.quorum() { // Else etcd refuses.
+			add(join, 0, 0)
+		}
+	}
+	if m.Budget && w.allowed != m.reckoned(w) {
+		add(reckon, 0, 0)
+	}
+}
+
+func (m *Model) applyToMembers(w *World, mv Move) string {
+	switch mv.what {
+	case scale:
+		w.left.Scales--
+		w.ordinals = w.ordinals.scaled(mv.how)
+		for i := range m.ordinals() {
+			if p := &w.pods[i]; !w.ordinals.has(i) { // It would be gone without us.
+				p.ours, p.risky = false, false
+			}
+		}
+		m.note("the StatefulSet is scaled: ordinals %d to %d", w.ordinals.start, w.ordinals.start+w.ordinals.replicas-1)
+	case scaleAway:
+		m.note("the controller scales %s away", names[mv.who])
+		return m.goes(w, mv.who, "is scaled away")
+	case depart:
+		w.left.Departures--
+		m.note("%s goes, and asks nobody here", m.place(mv.who))
+		return m.goes(w, mv.who, "goes")
+	case drain:
+		w.left.Drains--
+		w.allowed--
+		w.pods[mv.who].charged = true
+		m.note("somebody drains the node of %s, and the budget allows it", names[mv.who])
+		return m.goes(w, mv.who, "is evicted by a drain")
+	case join:
+		w.left.Joins--
+		m.remember(w)
+		w.list.ghosts++
+		m.note("a member is added, and does not start")
+	case unlist:
+		m.remember(w)
+		w.list.voters &^= 1 << mv.who
+		w.list.learners &^= 1 << mv.who
+		m.note("the member of %s is removed from the list", names[mv.who])
+	case promote:
+		m.remember(w)
+		w.list.voters |= 1 << mv.who
+		w.list.learners &^= 1 << mv.who
+		m.note("the member of %s votes from now on", names[mv.who])
+	case reckon:
+		w.allowed = m.reckoned(w)
+		m.note("the disruption controller reckons that %d may go", w.allowed)
+	case expire:
+		w.pods[mv.who].charged = false
+		m.note("the disruption controller forgets the eviction of %s", names[mv.who])
+	default:
+		panic(fmt.Sprintf("no such move: %d", mv.what))
+	}
+	return ""
+}
+
+// remember keeps the membership from before a change.
+func (m *Model) remember(w *World) {
+	if m.Faults.OldLists > 0 {
+		w.former = w.list
+	}
+}
+
+// enlist: the host adds the member of a new pod as a learner.
+func (m *Model) enlist(w *World, i uint8) {
+	if !w.list.has(int(i)) {
+		m.remember(w)
+		w.list.learners |= 1 << i
+	}
+}
+
+// goes: others let a pod go. If quorum goes with it because one of ours is away that was removed
+// although those that could be relied on were no quorum, that was ours to foresee.
+func (m *Model) goes(w *World, i uint8, how string) string {
+	_, before := m.voting(w)
+	m.terminates(w, i)
+	_, after := m.voting(w)
+	if quorum := w.list.quorum(); before < quorum || after >= quorum {
+		return ""
+	}
+	for k := range m.ordinals() {
+		if w.pods[k].risky {
+			return fmt.Sprintf("%s %s, %d voters are left then, and quorum is %d: %s was removed before, and those that could be relied on were none",
+				m.place(i), how, after, w.list.quorum(), names[k])
+		}
+	}
+	return ""
+}
+
+// reckoned is how many Ready pods the budget lets go: none that leaves fewer than a majority of
+// the replicas.
+func (m *Model) reckoned(w *World) uint8 {
+	ready := 0
+	for i := range m.ordinals() {
+		if w.pods[i].phase == up && m.look(w, i) == looksReady && !w.pods[i].charged {
+			ready++
+		}
+	}
+	return uint8(max(0, ready-(int(w.ordinals.replicas)/2+1))) //nolint:gosec // A handful.
+}
+
+// evicting: an eviction of ours has charged the budget and has yet to delete the pod.
+func (w *World) evicting(i int) bool {
+	of := func(r *request) bool {
+		return r.kind == removePod && r.stage == 1 && int(r.ref.pod) == i && r.ref.current
+	}
+	for k := range w.coordinators {
+		if of(&w.coordinators[k].request) {
+			return true
+		}
+	}
+	for k := range w.orphans {
+		if of(&w.orphans[k]) {
+			return true
+		}
+	}
+	return false
+}
+
+// place is how a member is called: by its pod, if it is ours.
+func (m *Model) place(i uint8) string {
+	if int(i) < m.ordinals() {
+		return names[i]
+	}
+	return "other-" + strconv.Itoa(int(i)-m.ordinals())
+}
+
+// counted are how many places are set.
+func counted(places uint8) int { return bits.OnesCount8(places) }
