@@ -146,7 +146,7 @@ func TestTheLoop(t *testing.T) {
 		{"asks nobody anything while nothing is outdated", func(t *testing.T) {
 			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
 			defer run(t, config(k))()
-			<-time.After(time.Minute)
+			<-time.After(lateWrites + time.Minute)
 			lists, dials := k.requests(), k.etcd.Dials(k.etcd.URL(2))
 			<-time.After(30 * time.Minute)
 			if n := k.requests() - lists; n != 0 {

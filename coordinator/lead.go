@@ -42,6 +42,9 @@ const (
 	newsEvery = time.Second
 	// slowdown is for what waits for an operator: a hold, or a partition.
 	slowdown = 5
+	// lateWrites is for how long a claim may still be written after somebody has given up on it,
+	// or has ended: twice as long as an API server lets a request take.
+	lateWrites = 2 * time.Minute
 )
 
 // leader watches over the rollouts for as long as it is our turn. By what right it claims the
@@ -59,8 +62,11 @@ type leader struct {
 
 	// first is true until it has seen that nothing is to be done, and again when it could
 	// not finish what was: the record may say that a rollout is under way of which the
-	// pods show nothing any more.
+	// pods show nothing any more. Until then a claim of which nobody knows may still be written,
+	// an earlier leader's or our own: what is seen before is not the last word, and no watch tells
+	// of the Lease.
 	first bool
+	until time.Time
 	// renewed is when the record was last written by us.
 	renewed record.Instant
 	// since is when an outdated pod was first seen.
@@ -109,7 +115,7 @@ type leader struct {
 
 func (c *Coordinator) leader() *leader {
 	return &leader{
-		Coordinator: c, members: c.observer(), memory: newMemory(), first: true,
+		Coordinator: c, members: c.observer(), memory: newMemory(), first: true, until: time.Now().Add(lateWrites),
 		faults: c.account.faults(report.AtRollout), aged: c.account.faults(report.AtEvidence),
 	}
 }
@@ -157,7 +163,8 @@ func (l *leader) ourTurn() bool {
 	return l.place.owned() != nil || l.place.silent(l.cfg.FallbackAfter) <= 0
 }
 
-// idle waits for news of a rollout, for as long as it is our turn.
+// idle waits for news of a rollout, for as long as it is our turn. No watch tells of the Lease: while
+// a claim may still land late, it only waits until that is over.
 func (l *leader) idle(ctx context.Context) {
 	look := time.NewTicker(l.cfg.FallbackAfter)
 	defer look.Stop()
@@ -168,6 +175,9 @@ func (l *leader) idle(ctx context.Context) {
 		case <-l.changed:
 			return
 		case <-look.C: // Keep-alives may be answered again.
+			if l.first && !time.Now().Before(l.until) {
+				return // For a last word on what the record says.
+			}
 		}
 	}
 }
@@ -205,7 +215,7 @@ func (l *leader) look(ctx context.Context) (bool, error) {
 		due = r.Rolling || r.Holder != "" || r.Intent.Operation != record.None
 	}
 	if !due {
-		l.first = false
+		l.first = time.Now().Before(l.until)
 	}
 	return due, nil
 }
@@ -327,6 +337,7 @@ func (l *leader) ended(ctx context.Context, end record.End) {
 		}
 	case record.Unwritable:
 		// What failed has been noted where it did.
+		l.until = time.Now().Add(lateWrites)
 		l.pause(ctx, max(l.faults.pause, firstPause))
 	case record.Newer:
 		if l.place.owned() != nil {

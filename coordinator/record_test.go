@@ -288,6 +288,43 @@ func TestTheEndOfARolloutIsNotLost(t *testing.T) {
 	}
 }
 
+// A claim that was given up lands when nothing is to be done any more.
+func TestAClaimThatLandsLateIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 3)
+		var late *coordinationv1.Lease // As the claim makes it.
+		s.answering(func(_ context.Context, is string, send func() error) error {
+			if is != claims || late != nil {
+				return send()
+			}
+			before := s.lease
+			if err := send(); err != nil {
+				return err
+			}
+			late, s.lease = s.lease, before
+			return apierrors.NewInternalError(errors.New("the connection was reset"))
+		})
+		defer run(t, s.config())()
+		<-time.After(time.Minute)
+		s.change(func() { s.set.Status.UpdateRevision = "rev-2" })
+		<-time.After(100 * time.Millisecond)
+		s.change(func() { s.set.Status.UpdateRevision = "rev-1" })
+		<-time.After(time.Minute)
+		if r := record.Parse(s.lease); r.Holder != "" || late == nil {
+			t.Fatalf("the record says before: %+v", r)
+		}
+		s.mu.Lock()
+		s.lease = late // Nobody is told.
+		s.mu.Unlock()
+		<-time.After(lateWrites)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if r := record.Parse(s.lease); r.Holder != "" || r.Rolling {
+			t.Errorf("the record says in the end: %+v", r)
+		}
+	})
+}
+
 // Told to stop, a coordinator gives back a record that an operator has changed just before.
 func TestTheRecordIsGivenBackAtTheEndAlthoughItHasJustChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
