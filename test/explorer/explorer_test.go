@@ -225,7 +225,7 @@ func liveWorlds() []Params {
 		with(three(Faults{Scales: 1, Lost: 1}), func(p *Params) { p.Coordinators, p.Members, p.Ordinals, p.SlowStop = 1, 4, 5, true }),
 		with(three(Faults{Departures: 1}), func(p *Params) { p.Coordinators, p.Members, p.External = 1, 4, 1 }),
 		with(three(Faults{Lost: 1}), func(p *Params) { p.Coordinators, p.External, p.Trusted = 1, 2, true }),
-		with(clocks(1, Faults{Restarts: 1, PowerCuts: 1}), func(p *Params) { p.Broken = true }),
+		with(clocks(1, Faults{Restarts: 1}), func(p *Params) { p.Broken = true }),
 		with(three(Faults{Failures: 1, Restarts: 1}), func(p *Params) { p.Coordinators, p.Ordered = 1, true }),
 		with(three(Faults{Drains: 2, Lost: 1}), func(p *Params) { p.Coordinators, p.Evict, p.Budget = 1, true, true }),
 	}

@@ -145,14 +145,16 @@ func (m *Model) away(w *World) int {
 // uncovered returns the rule that is broken when a removal can take effect that is not on
 // record. Where there is no record, because somebody deleted it, none can be.
 func (m *Model) uncovered(w *World) string {
-	if w.lease.blank() || w.lease.intent.op == fenceAll {
+	// One that names none of our pods counts as one about all of them.
+	believed := m.trust(w.lease, w.ordinals)
+	if w.lease.blank() || believed.intent.op == fenceAll {
 		return ""
 	}
 	check := func(r *request) string {
 		if r.kind != removePod || !r.ref.current || !m.reaches(w, r) {
 			return ""
 		}
-		if on := w.lease.intent; on.named() && on.ref == r.ref {
+		if on := believed.intent; on.named() && on.ref == r.ref {
 			return ""
 		}
 		return fmt.Sprintf("%s's removal of %s can still take effect and is not on record: %s", identityNames[1+r.by], r.ref, w.lease)

@@ -4,28 +4,28 @@ import "github.com/quorate/quorate/pkg/record"
 
 // loop is where a coordinator's loop is, as in coordinator/lead.go. Without a claim it looks at
 // what Kubernetes says alone, and claims the record only when a rollout is due. When none is, it
-// sleeps until the StatefulSet changes; nothing else wakes it, least of all the Lease.
+// sleeps until the StatefulSet changes, and nothing else wakes it. Only for as long as a claim that
+// was given up may land it looks once more; that is modelled where one does, so that nothing else
+// is seen to rely on it.
 type loop struct {
 	// awake: it is about to look.
 	awake bool
-	// first: it has not yet seen that nothing is to be done, so it also looks whether the record
-	// says that a rollout is under way.
-	first bool
 	// abstains: it has given up, and is out of the election for a while.
 	abstains bool
 }
 
 // newLoop is that of a tenure that begins.
-func newLoop() loop { return loop{awake: true, first: true} }
+func newLoop() loop { return loop{awake: true} }
 
-// due is what a look tells.
-func (m *Model) due(w *World, first bool) bool {
+// due is what a look tells: that a pod is outdated, or that the record says that a rollout is under
+// way.
+func (m *Model) due(w *World) bool {
 	for i := range m.ordinals() {
 		if p := &w.pods[i]; p.phase != missing && p.revision != w.revision {
 			return true
 		}
 	}
-	return first && (w.lease.rolling || w.lease.holder != 0 || w.lease.intent.op != none)
+	return w.lease.rolling || w.lease.holder != 0 || w.lease.intent.op != none
 }
 
 // movesOfLoop are what a coordinator without a claim may do.
@@ -68,8 +68,7 @@ func (m *Model) dismissed(w *World, i int) bool {
 func (m *Model) lookAround(w *World, i uint8, right record.Right) string {
 	c := &w.coordinators[i]
 	c.awake = false
-	if !m.due(w, c.first) {
-		c.first = false
+	if !m.due(w) {
 		m.note("%s looks, and nothing is due: it waits until the StatefulSet changes", m.name(w, i))
 		return ""
 	}
@@ -81,7 +80,7 @@ func (m *Model) lookAround(w *World, i uint8, right record.Right) string {
 // news.
 func (m *Model) afterEnd(w *World, i uint8, end record.End) {
 	c := &w.coordinators[i]
-	if c.first = end.Ended != record.Finished; c.first {
+	if end.Ended != record.Finished {
 		c.awake = true
 	}
 	if over := end.Ended == record.Stopped || end.Ended == record.HandedOver; over && w.owner == i+1 {

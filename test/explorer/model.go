@@ -46,6 +46,8 @@ type Weakness struct {
 	// NoStandIn: who abstains does not stand in; Queues: nor does who waits in the queue; Wedges:
 	// a gate that does not answer stops the loop.
 	NoStandIn, Queues, Wedges bool
+	// Trusting: whatever pod an intent on the Lease names is believed to be one of ours.
+	Trusting bool
 }
 
 // Counts say how much of it was about what it is about.
@@ -108,6 +110,7 @@ type question struct {
 	age       uint8
 	self      uint8 // an ordinal and one
 	wedged    bool
+	refused   bool // the eviction that it decided on
 }
 
 // ages of all that is seen: new; older than a container may stay ended; beyond every timeout.
@@ -182,6 +185,9 @@ func (m *Model) observation(q question) rollout.State {
 	}
 	if q.self > 0 {
 		s.Self = names[q.self-1]
+	}
+	if q.refused {
+		s.RefusedEviction = rollout.Refusal{Words: "the budget allows none"}
 	}
 	if m.Faults.Wedges > 0 {
 		s.Gates = []rollout.Gate{{Name: "backup", Pass: !q.wedged, Detail: "it has not answered"}}

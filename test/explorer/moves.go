@@ -37,6 +37,7 @@ const (
 	deleteLease
 	replaceLease
 	editLease
+	forgeLease
 	changeTemplate
 	giveLock
 	// look: a loop looks whether a rollout is due; returns: who abstained lines up again; giveUp:
@@ -142,6 +143,9 @@ func (m *Model) Moves(w *World, to []Move) []Move {
 		if w.lease.rv > 0 {
 			add(deleteLease, 0, 0)
 			add(replaceLease, 0, 0)
+			if m.places() < maxMembers && w.lease.holder != 0 { // Else it is there to stay.
+				add(forgeLease, 0, 0)
+			}
 		}
 		add(editLease, 0, 0) // Which creates it, if need be.
 	}
@@ -196,7 +200,7 @@ func (m *Model) movesOf(w *World, i int, add func(what moveKind, who int, how in
 			m.movesOfLoop(w, i, add)
 			return
 		}
-		if (w.left.Starts > 0 || m.Over) && m.due(w, true) {
+		if (w.left.Starts > 0 || m.Over) && m.due(w) {
 			if !m.TrueLock || int(w.owner) == i+1 {
 				add(begin, i, int(record.ByLock))
 			}
@@ -334,6 +338,12 @@ func (m *Model) apply(w *World, mv Move) string {
 		w.left.Edits--
 		w.changeLease(w.lease)
 		m.note("somebody edits the Lease")
+	case forgeLease:
+		w.left.Edits--
+		l := w.lease
+		l.intent = intent{op: remove, ref: ref{pod: maxMembers - 1}, epoch: l.epoch}
+		w.changeLease(l)
+		m.note("somebody writes an intent to the Lease that names another's pod")
 	case changeTemplate:
 		if w.left.Templates > 0 {
 			w.left.Templates--

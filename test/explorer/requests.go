@@ -6,6 +6,15 @@ import (
 	"github.com/quorate/quorate/pkg/record"
 )
 
+// trust is what a coordinator believes of a Lease that others may write as well: an intent that
+// names none of our pods stands for one about all of them.
+func (m *Model) trust(l lease, ours ordinals) lease {
+	if l.intent.named() && !ours.has(int(l.intent.ref.pod)) && !m.Weak.Trusting {
+		l.intent = intent{op: fenceAll, epoch: l.intent.epoch}
+	}
+	return l
+}
+
 // stages of an observation, each a moment of its own.
 const (
 	lookAtLease uint8 = iota
@@ -36,7 +45,8 @@ func (m *Model) goOn(w *World, i, how uint8, twice bool) string {
 		return m.step(w, i, record.Woken{})
 	case readLease:
 		m.note("%s reads the Lease: %s", m.name(w, i), w.lease)
-		return m.step(w, i, record.LeaseRead{Lease: w.lease.to(), Begun: now - record.Instant(r.age)*tick})
+		read := m.trust(w.lease, w.ordinals)
+		return m.step(w, i, record.LeaseRead{Lease: read.to(), Begun: now - record.Instant(r.age)*tick})
 	case checkRight:
 		held := how == 0
 		if m.TrueLock {
@@ -58,6 +68,9 @@ func (m *Model) goOn(w *World, i, how uint8, twice bool) string {
 		m.note("%s lists the pods", m.name(w, i))
 		return m.step(w, i, record.PodsListed{Pods: m.fenceable(w)})
 	case fencePod:
+		if int(r.ref.pod) >= m.ordinals() {
+			return fmt.Sprintf("%s changes %s, which is none of ours", m.name(w, i), names[r.ref.pod])
+		}
 		answer := m.fence(w, r)
 		m.note("%s changes %s: %s%s", m.name(w, i), r.ref, outcomes[answer.Outcome], again(twice))
 		return m.step(w, i, answer)
@@ -144,6 +157,9 @@ func (m *Model) landLate(w *World, k uint8) string {
 	switch r.kind {
 	case writeLease:
 		outcome, broken := m.write(w, r.by, r.lease, true)
+		if m.Loop {
+			m.wake(w)
+		}
 		m.note("a late write of %s lands (%s): %s", who, r.lease, outcomes[outcome])
 		return broken
 	case fencePod:
@@ -454,7 +470,12 @@ func (m *Model) conclude(w *World, i uint8, seen *request, age uint8) string {
 		}
 	}
 	a := m.decide(q)
-	e := record.Observed{Begun: now - record.Instant(r.age)*tick, Lease: r.lease.to(), Plan: a.plan}
+	if m.Budget && a.op == evict && w.allowed == 0 { // It is asked before anything is put on record.
+		q.refused = true
+		a = m.decide(q)
+	}
+	seenLease := m.trust(r.lease, r.ordinals)
+	e := record.Observed{Begun: now - record.Instant(r.age)*tick, Lease: seenLease.to(), Plan: a.plan}
 	if m.Weak.Early {
 		e.Lease = w.lease.to()
 	}
