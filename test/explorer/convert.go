@@ -19,7 +19,17 @@ const (
 	// evidenceTicks, renewTicks and patienceTicks are ages beyond which nothing changes:
 	// evidence is old, the record is due for renewal, and may be claimed by the clock.
 	evidenceTicks, renewTicks, patienceTicks = 1, 1, 3
+	// laterTicks are how much longer whoever abstains leaves the record to others.
+	laterTicks = 1
 )
+
+// longest is the age beyond which nothing changes for a claim by the clock.
+func (m *Model) longest() uint8 {
+	if m.Faults.Unfits > 0 {
+		return patienceTicks + laterTicks
+	}
+	return patienceTicks
+}
 
 var names = func() (names [maxMembers]string) {
 	for i := range names {
@@ -140,6 +150,9 @@ func (s *state) to() record.State {
 		Begun: now - record.Instant(s.begun)*tick, Renewed: now - record.Instant(s.renewed)*tick,
 		Ending: record.Ended(s.ending), Stopping: s.stopping, Pausing: s.pausing,
 	}
+	if s.later {
+		out.Later = laterTicks * tick
+	}
 	for _, r := range s.unfenced[:s.unfencedN] {
 		out.Unfenced = append(out.Unfenced, r.toPod())
 	}
@@ -155,10 +168,10 @@ func (m *Model) stateOf(s record.State) state {
 	out := state{
 		phase: uint8(s.Phase), right: uint8(s.Right), lease: leaseOf(s.Lease), epoch: uint8(s.Epoch), //nolint:gosec // Small.
 		begun: age(s.Begun, evidenceTicks), renewed: age(s.Renewed, renewTicks),
-		ending: uint8(s.Ending), stopping: s.Stopping, pausing: s.Pausing, //nolint:gosec // Small.
+		ending: uint8(s.Ending), stopping: s.Stopping, pausing: s.Pausing, later: s.Later > 0, //nolint:gosec // Small.
 	}
 	if m.Clocks { // Only a claim by the clock looks at these.
-		out.seenRV, out.seenAge = number(s.Seen), age(s.SeenSince, patienceTicks)
+		out.seenRV, out.seenAge = number(s.Seen), age(s.SeenSince, m.longest())
 	}
 	for _, p := range s.Unfenced {
 		out.unfenced[out.unfencedN] = refOf(p.Name, p.UID, p.ResourceVersion)
@@ -182,7 +195,7 @@ func (m *Model) mustKeep(s record.State, kept *state) {
 	}
 	s.Begun, s.Renewed = old(s.Begun, evidenceTicks), old(s.Renewed, renewTicks)
 	if m.Clocks {
-		s.SeenSince = old(s.SeenSince, patienceTicks)
+		s.SeenSince = old(s.SeenSince, m.longest())
 	}
 	if len(s.Unfenced) == 0 {
 		s.Unfenced = nil

@@ -43,25 +43,16 @@ func (m *Model) movesOfLoop(w *World, i int, add func(what moveKind, who int, ho
 }
 
 // standsIn is true for a coordinator that would act without a lock: while nobody can have
-// one, all of them, whoever waits in the queue as well. Who abstains does so only after the
-// record was free for one duration longer.
+// one, all of them, whoever waits in the queue as well. A claim outlives the lock by which it was
+// made, and the lack of one: it ends when another takes the record over.
 func (m *Model) standsIn(w *World, i int) bool {
-	c := &w.coordinators[i]
 	switch {
 	case !m.Clocks || m.hasQuorum(w):
 		return false
-	case c.abstains:
-		return !m.Weak.NoStandIn && (w.lease.holder == 0 || w.unchanged[i] >= patienceTicks)
+	case w.coordinators[i].abstains:
+		return !m.Weak.NoStandIn
 	}
 	return !m.Weak.Queues
-}
-
-// dismissed: its tenure has ended, or the fallback has. It will notice.
-func (m *Model) dismissed(w *World, i int) bool {
-	if record.Right(w.coordinators[i].right) == record.ByClock {
-		return m.hasQuorum(w)
-	}
-	return int(w.owner) != i+1 || !m.hasQuorum(w)
 }
 
 // look is the loop's, and begins a claim when one is due.
@@ -73,7 +64,11 @@ func (m *Model) lookAround(w *World, i uint8, right record.Right) string {
 		return ""
 	}
 	m.note("%s looks, and starts by the %s", m.name(w, i), right)
-	return m.step(w, i, record.Start{Right: right})
+	start := record.Start{Right: right}
+	if c.abstains {
+		start.Later = laterTicks * tick
+	}
+	return m.step(w, i, start)
 }
 
 // afterEnd is what becomes of the loop when a claim has ended. News that came meanwhile is still

@@ -48,6 +48,8 @@ type Weakness struct {
 	NoStandIn, Queues, Wedges bool
 	// Trusting: whatever pod an intent on the Lease names is believed to be one of ours.
 	Trusting bool
+	// NoLastLook: what is seen of the record counts although a claim may still land late.
+	NoLastLook bool
 }
 
 // Counts say how much of it was about what it is about.

@@ -185,7 +185,7 @@ func (m *Model) mayOwn(w *World, i int) bool {
 
 func (m *Model) movesOf(w *World, i int, add func(what moveKind, who int, how int)) {
 	c := &w.coordinators[i]
-	if c.begun < evidenceTicks || c.renewed < renewTicks || m.Clocks && (c.seenAge < patienceTicks || w.unchanged[i] < patienceTicks || c.request.age < patienceTicks) {
+	if c.begun < evidenceTicks || c.renewed < renewTicks || m.Clocks && (c.seenAge < m.longest() || w.unchanged[i] < m.longest() || c.request.age < m.longest()) {
 		add(ticks, i, 0)
 	}
 	r := &c.request
@@ -224,7 +224,7 @@ func (m *Model) movesOf(w *World, i int, add func(what moveKind, who int, how in
 	default:
 		add(goOn, i, 0)
 	}
-	if (w.left.Stops > 0 || m.Loop && m.dismissed(w, i)) && r.stage == 0 && !c.stopping {
+	if w.left.Stops > 0 && r.stage == 0 && !c.stopping {
 		add(stop, i, 0)
 	}
 	if w.left.Unfits > 0 && r.stage == 0 && !c.stopping {
@@ -294,9 +294,7 @@ func (m *Model) apply(w *World, mv Move) string {
 		w.coordinators[mv.who].abstains = false
 		m.note("%s lines up again", m.name(w, mv.who))
 	case stop:
-		if w.left.Stops > 0 {
-			w.left.Stops--
-		}
+		w.left.Stops--
 		m.note("%s is told to stop", m.name(w, mv.who))
 		return m.step(w, mv.who, record.Stop{})
 	case crash:
@@ -496,8 +494,8 @@ func (m *Model) tick(w *World, i uint8) {
 		}
 	}
 	if m.Clocks {
-		older(&c.seenAge, patienceTicks)
-		older(&w.unchanged[i], patienceTicks)
+		older(&c.seenAge, m.longest())
+		older(&w.unchanged[i], m.longest())
 	}
 }
 
@@ -507,7 +505,7 @@ func (m *Model) older(r *request) {
 	case r.kind == observe || r.kind == removePod:
 		most = evidenceTicks
 	case r.kind == readLease && m.Clocks:
-		most = patienceTicks
+		most = m.longest()
 	}
 	if r.age < most {
 		r.age++

@@ -89,6 +89,7 @@ type mutant struct {
 const (
 	notOnFile  = "is not on record"
 	notDecided = "what it has decided is"
+	reliedOn   = "those that could be relied on were none"
 )
 
 func mutants() []mutant {
@@ -101,6 +102,7 @@ func mutants() []mutant {
 	fine := func(p Params) Params { p.Fine = true; return p }
 	ghosts := func(n int, p Params) Params { p.Ghosts = n; return p }
 	of := func(members int, p Params) Params { p.Members = members; return p }
+	with := func(p Params, change func(*Params)) Params { change(&p); return p }
 	return []mutant{
 		// The record.
 		{"no UID precondition", weak(func(w *Weakness) { w.NoUID = true }), two(Faults{Starts: 2, Crashes: 1}), "is another, by its UID"},
@@ -243,6 +245,55 @@ func mutants() []mutant {
 		{"no QuorumFloor", without(rollout.GuardQuorumFloor), ghosts(1, one(Faults{})), "voters run then"},
 		{"no MayVote", without(rollout.GuardMayVote), one(Faults{Deafness: 1}), "voters run then"},
 		{"no UnavailableBudget", without(rollout.GuardUnavailableBudget), of(5, one(Faults{})), "down because of us"},
+
+		// What the field has beside.
+		{"voters outside our ordinals survive", func(m *Model) {
+			decide := m.Decide
+			m.Decide = func(s rollout.State, p rollout.Policy) rollout.Decision {
+				p.TrustedMembers = []string{m.place(3), m.place(4)}
+				return decide(s, p)
+			}
+		}, with(one(Faults{Departures: 2}), func(p *Params) { p.External = 2 }), reliedOn},
+		{"a pod that is being scaled away survives", sees(func(s *rollout.State) { s.Set.Replicas = 5 }),
+			with(of(5, one(Faults{Scales: 1})), func(p *Params) { p.SlowStop = true }), reliedOn},
+		{"a pod that terminates survives while it answers", sees(func(s *rollout.State) {
+			for i := range s.Pods {
+				if p := &s.Pods[i]; p.Terminating {
+					p.Terminating, p.Ready, p.Revision = false, true, newRevision
+				}
+			}
+		}), with(one(Faults{}), func(p *Params) { p.SlowStop = true }), "voters run then"},
+		{"what restarts gets a revision that has proved nothing", without(rollout.GuardRevisionSuspect),
+			with(one(Faults{Restarts: 1}), func(p *Params) { p.Broken = true }), "a broken revision has cost"},
+		{"what restarts is dead once its container has ended for a while", sees(func(s *rollout.State) {
+			for i := range s.Pods {
+				if c := &s.Pods[i].Etcd; c.State == rollout.ContainerTerminated {
+					*c = rollout.Container{State: rollout.ContainerWaiting, Reason: "CrashLoopBackOff"}
+				}
+			}
+		}), with(one(Faults{Restarts: 1}), func(p *Params) { p.Broken = true }), "a broken revision has cost"},
+		{"a container that is not there is down", sees(func(s *rollout.State) {
+			for i := range s.Pods {
+				s.Pods[i].NoEtcdContainer = false
+			}
+		}), with(of(5, one(Faults{Deafness: 2})), func(p *Params) { p.Nameless = true }), "down because of us"},
+		{"a local list is taken for one that a quorum has told", sees(func(s *rollout.State) { s.Etcd.Linearizable = true }),
+			one(Faults{Joins: 1, OldLists: 1}), "voters run then"},
+		{"an answer under another's address is an answer", sees(func(s *rollout.State) {
+			for i := range s.Etcd.Members {
+				if p := &s.Etcd.Members[i].Probe; p.Read == rollout.WrongMember {
+					*p = rollout.Probe{Read: rollout.Answered, ReadTerm: 2, Status: &rollout.Status{Leader: 1, Term: 2, Index: 100, Applied: 100}}
+				}
+			}
+		}), one(Faults{WrongIDs: 1, Failures: 1}), "voters run then"},
+		{"a read from before a pause is an answer", sees(func(s *rollout.State) {
+			for i := range s.Etcd.Members {
+				s.Etcd.Members[i].Probe.ReadTerm = 2
+			}
+		}), one(Faults{OldReads: 1, Failures: 1}), "voters run then"},
+		{"what is in full health is deleted", func(m *Model) { m.policy.Removal = rollout.RemoveByDelete },
+			with(one(Faults{Drains: 1}), func(p *Params) { p.Evict, p.Budget = true, true }), ""},
+		{"an intent that names another's pod is believed", weak(func(w *Weakness) { w.Trusting = true }), two(Faults{Starts: 2, Edits: 1}), ""},
 	}
 }
 
@@ -250,6 +301,7 @@ func mutants() []mutant {
 func isHarm(broken string) bool {
 	return slices.ContainsFunc([]string{
 		"in ignorance of another removal", "down because of us", "voters run then", "is another, by its UID", notDecided, "evidence that is too old",
+		reliedOn, "a broken revision has cost", "no budget was asked", "which is none of ours",
 	}, func(rule string) bool { return strings.Contains(broken, rule) })
 }
 
@@ -299,11 +351,38 @@ func checksFirst(m *Model) {
 	}
 }
 
+// endsUnwritten takes the last write of a claim for done, whatever is answered.
+func endsUnwritten(m *Model) {
+	step := m.Step
+	m.Step = func(c record.Config, s record.State, e record.Event, now record.Instant) (record.State, record.Effect) {
+		if written, ok := e.(record.LeaseWritten); ok && written.Outcome != record.Done {
+			next, effect := step(c, s, record.LeaseWritten{}, now)
+			if _, ends := effect.(record.End); ends {
+				return next, effect
+			}
+		}
+		return step(c, s, e, now)
+	}
+}
+
 // What never ends is found as well.
 func TestAMutantThatGetsStuckIsCaught(t *testing.T) {
 	notInShort(t)
+	loops := Params{Members: 3, Coordinators: 1, TrueLock: true, Loop: true, Faults: Faults{Lost: 1}}
+	with := func(change func(*Params)) Params { p := loops; change(&p); return p }
 	for _, mu := range []mutant{
 		{name: "a bump that changes nothing is noticed, and repeated for ever", mutate: after(fencesInVain)},
+		{name: "an end that was not written is an end", mutate: endsUnwritten, world: with(func(p *Params) { p.Faults = Faults{Edits: 1} })},
+		{name: "what is seen of the record while a claim may still land is the last word", mutate: weak(func(w *Weakness) { w.NoLastLook = true }),
+			world: with(func(p *Params) { p.Members, p.Coordinators, p.Faults.Crashes = 1, 2, 1 })},
+		{name: "who waits in the queue does not stand in", mutate: weak(func(w *Weakness) { w.Queues = true }),
+			world: with(func(p *Params) { p.Clocks, p.Stay, p.Faults = true, true, Faults{Failures: 2} })},
+		{name: "who abstains does not stand in", mutate: weak(func(w *Weakness) { w.NoStandIn = true }),
+			world: with(func(p *Params) { p.Clocks, p.Stay, p.Faults = true, true, Faults{Failures: 2, Unfits: 1} })},
+		{name: "a gate that does not answer stops the loop", mutate: weak(func(w *Weakness) { w.Wedges = true }),
+			world: with(func(p *Params) { p.Stay, p.Faults = true, Faults{Failures: 1, Wedges: 1} })},
+		{name: "a pod is removed that the controller does not recreate", mutate: sees(func(s *rollout.State) { s.Set.OrderedReady = false }),
+			world: with(func(p *Params) { p.Ordered, p.Faults = true, Faults{Failures: 1, Restarts: 1} })},
 		{name: "the record is not given back", mutate: after(func(c record.Config, _ *record.State, effect *record.Effect) {
 			if write, ok := (*effect).(record.WriteLease); ok && write.Lease.Holder == "" {
 				write.Lease.Holder = c.Identity
@@ -312,7 +391,11 @@ func TestAMutantThatGetsStuckIsCaught(t *testing.T) {
 		})},
 	} {
 		t.Run(mu.name, func(t *testing.T) {
-			m := New(Params{Members: 3, Coordinators: 1, TrueLock: true, Faults: Faults{Starts: 1, Lost: 1}})
+			world := mu.world
+			if world.Members == 0 {
+				world = loops
+			}
+			m := New(world)
 			mu.mutate(m)
 			l := m.Live(t.Context(), *most)
 			if l.Stuck == 0 {

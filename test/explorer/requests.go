@@ -157,7 +157,7 @@ func (m *Model) landLate(w *World, k uint8) string {
 	switch r.kind {
 	case writeLease:
 		outcome, broken := m.write(w, r.by, r.lease, true)
-		if m.Loop {
+		if m.Loop && !m.Weak.NoLastLook {
 			m.wake(w)
 		}
 		m.note("a late write of %s lands (%s): %s", who, r.lease, outcomes[outcome])

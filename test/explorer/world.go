@@ -316,6 +316,7 @@ type state struct {
 	unfencedN               uint8
 	ending                  uint8
 	stopping, pausing       bool
+	later                   bool
 }
 
 // Params are the size of a world.
