@@ -321,11 +321,11 @@ func (a *auditor) deleted(d Deletion) (refused func()) {
 }
 
 // scaled notes a number of replicas, before it is changed; the function that it returns, that
-// this has been done.
-func (a *auditor) scaled(replicas int) (done func()) {
+// this has been done. It begins a rollout if nothing was outdated before.
+func (a *auditor) scaled(replicas int, begins bool) (done func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	noted := &Scaling{At: time.Now(), Replicas: replicas}
+	noted := &Scaling{At: time.Now(), Replicas: replicas, Begins: begins}
 	a.scalings = append(a.scalings, noted)
 	return func() {
 		a.mu.Lock()

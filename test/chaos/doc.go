@@ -79,10 +79,10 @@
 // One thing, and it is counted: a removal whose evidence was true when it was read, and was
 // made false by a fault of the script before the removal took effect. That is a member that
 // served within MaxEvidenceAge before the removal was sent, and fell silent through a fault
-// that can silence a member, a drain, or a scale-in, not by a removal of ours; or that may have
-// voted then, and whose container has begun to back off since. (A removal that the script itself
-// holds on its way is judged by when it was sent.) What a PodDisruptionBudget arbitrates is
-// never excused.
+// that can silence a member, a drain, or a scale-in (but for one that began the rollout: who
+// acts on it has seen it), not by a removal of ours; or that may have voted then, and whose
+// container has begun to back off since. (A removal that the script itself holds on its way is
+// judged by when it was sent.) What a PodDisruptionBudget arbitrates is never excused.
 //
 // A single observation may be late on a busy machine. So a member counts as silent only if
 // it gave no answer for a second before a removal, and a second after, and as serving only

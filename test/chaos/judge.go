@@ -98,6 +98,9 @@ type Deletion struct {
 type Scaling struct {
 	At, Done time.Time
 	Replicas int
+	// Begins is true if the template changed with it, and no pod was outdated before: whoever
+	// removes one then has seen both.
+	Begins bool
 }
 
 // Reading is one linearizable read at one member. Answered is zero if there was no answer
@@ -557,10 +560,10 @@ func (e *Evidence) fresh(pod string, t span, s *seat) bool {
 	switch {
 	case s.byUs(), last.IsZero(), last.Before(oldest):
 		return false
+	case e.outOfRange(pod, t.from):
+		return !e.outOfRange(pod, oldest) && !e.begun(t.asked)
 	case s.leaves():
 		return !s.ended.Before(oldest)
-	case e.outOfRange(pod, t.from):
-		return !e.outOfRange(pod, oldest)
 	default:
 		return e.silencedBetween(last, t.from)
 	}
@@ -637,6 +640,17 @@ func (e *Evidence) outOfRange(pod string, at time.Time) bool {
 		}
 	}
 	return ordinal(pod) >= replicas
+}
+
+// begun tells whether the last change of the replicas, then, was one that began the rollout.
+func (e *Evidence) begun(at time.Time) bool {
+	begun := false
+	for _, s := range e.Scalings {
+		if !s.At.After(at) {
+			begun = s.Begins
+		}
+	}
+	return begun
 }
 
 // silent tells whether the pod's member, which had answered once, answered nothing that it was

@@ -327,6 +327,12 @@ func TestAnAuditorsJudgement(t *testing.T) {
 		{"who was scaled away after the evidence was gathered, and does not terminate yet: the same",
 			tell(5).scaled(17*second, 17*second).removed(20*second, "main-1", "old"),
 			nil, nil, 1},
+		{"who was scaled away by the change that the removal is for: whoever removes has seen it",
+			func() *story {
+				s := tell(5).scaled(17*second, 17*second).terminates(18*second, "main-3", "old").terminates(18*second, "main-4", "old").removed(20*second, "main-1", "old")
+				s.Scalings[1].Begins = true
+				return s
+			}(), nil, []string{"2 of the 4 other voters served: quorum is 3 (silent: [main-3 main-4])"}, 0},
 		{"who is to be scaled away, nobody knows since when, is a survivor",
 			func() *story {
 				s := tell(5).removed(20*second, "main-1", "old")

@@ -686,7 +686,7 @@ func (o *operation) scaleOut(ctx context.Context, roll bool) error {
 		return err
 	}
 	for n := len(o.cluster.Pods()) + 1; n <= mostMembers; n++ {
-		if err := o.scale(ctx, n); err != nil {
+		if err := o.scale(ctx, n, false); err != nil {
 			return err
 		}
 		if n == mostMembers-1 && !roll {
@@ -708,7 +708,7 @@ func (o *operation) scaleIn(ctx context.Context, roll bool) error {
 			return err
 		}
 	}
-	if err := o.scale(ctx, 3); err != nil {
+	if err := o.scale(ctx, 3, !roll); err != nil {
 		return err
 	}
 	if !roll {
@@ -733,8 +733,8 @@ func (o *operation) rolling(ctx context.Context) error {
 	return nil
 }
 
-func (o *operation) scale(ctx context.Context, replicas int) error {
-	scaled := o.audit.scaled(replicas)
+func (o *operation) scale(ctx context.Context, replicas int, begins bool) error {
+	scaled := o.audit.scaled(replicas, begins)
 	err := o.insist(ctx, func(ctx context.Context) error { return o.cluster.Scale(ctx, replicas, nil) })
 	if err == nil {
 		scaled()
