@@ -422,30 +422,36 @@ func TestAKeyIsRemovedOnlyAsItWasSeen(t *testing.T) {
 
 // With an etcd user, clientv3.New waits for a token.
 func TestTheEndDoesNotWaitForADialThatBlocks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, 3)
-		blocks := false
-		stop := run(t, s.config(as("etcd-0"), func(c *Config) {
-			c.Dial = func(endpoints []string) (*clientv3.Client, error) {
-				if blocks {
-					<-time.After(time.Minute)
+	// Later the loop itself is in the midst of a Dial.
+	for _, later := range []time.Duration{0, time.Second, 3 * time.Second} {
+		t.Run(later.String()+" after all members have ended", func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t, 3)
+				blocks := false
+				stop := run(t, s.config(as("etcd-0"), func(c *Config) {
+					c.Dial = func(endpoints []string) (*clientv3.Client, error) {
+						if blocks {
+							<-time.After(time.Minute)
+						}
+						return s.etcd.Dial(endpoints)
+					}
+				}))
+				s.update("rev-2")
+				<-time.After(time.Second)
+				blocks = true
+				for i := range 3 {
+					s.etcd.Stop(i)
 				}
-				return s.etcd.Dial(endpoints)
-			}
-		}))
-		s.update("rev-2")
-		<-time.After(time.Second)
-		blocks = true
-		for i := range 3 {
-			s.etcd.Stop(i)
-		}
-		begin := time.Now()
-		stop()
-		if d := time.Since(begin); d > releaseTimeout {
-			t.Errorf("it took %v", d)
-		}
-		<-time.After(2 * time.Minute) // What nobody waits for ends, too.
-	})
+				<-time.After(later)
+				begin := time.Now()
+				stop()
+				if d := time.Since(begin); d > releaseTimeout {
+					t.Errorf("it took %v", d)
+				}
+				<-time.After(2 * time.Minute) // What nobody waits for ends, too.
+			})
+		})
+	}
 }
 
 // All of the queue ends at once: each looks after the one before it, and the first that lives

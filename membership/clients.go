@@ -141,16 +141,20 @@ func (c *clients) dropAll() {
 	}
 }
 
-// settle waits until every call of Dial has returned, and no longer than patience for all
+// settlePatience is enough for a member that lives, and short, because whoever is told to stop has a
+// second in all.
+const settlePatience = 50 * time.Millisecond
+
+// settle waits until every call of Dial has returned, and no longer than settlePatience for all
 // of them.
-func (c *clients) settle(patience time.Duration) {
+func (c *clients) settle() {
 	c.mu.Lock()
 	out := slices.Collect(maps.Keys(c.out))
 	c.mu.Unlock()
 	if len(out) == 0 {
 		return
 	}
-	over := time.NewTimer(patience)
+	over := time.NewTimer(settlePatience)
 	defer over.Stop()
 	for _, d := range out {
 		select {

@@ -32,6 +32,13 @@ type Dial func(endpoints []string) (*clientv3.Client, error)
 // authentication on, a refusal (PermissionDenied) proves the same.
 const probeKey = "/quorate/probe"
 
+// leaderPatience is how long a read is tried again at a member that knows no leader, and
+// leaderPoll how often. When leadership is moved the others know none for some milliseconds.
+const (
+	leaderPatience = 300 * time.Millisecond
+	leaderPoll     = 25 * time.Millisecond
+)
+
 // movePoll is how often the next leader is asked whether it leads.
 const movePoll = 10 * time.Millisecond
 
@@ -56,11 +63,11 @@ func NewObserver(dial Dial, endpoints []string, timeout time.Duration) *Observer
 	return &Observer{endpoints: endpoints, timeout: timeout, clients: newClients(dial)}
 }
 
-// Close closes all clients, and waits for calls of [Dial] that are under way, for no longer
-// than the timeout: a Dial that takes more outlives it, and then closes its client itself.
+// Close closes all clients, and waits a moment for calls of [Dial] that are
+// under way: a Dial that takes more outlives it, and then closes its client itself.
 func (o *Observer) Close() {
 	o.clients.dropAll()
-	o.clients.settle(o.timeout)
+	o.clients.settle()
 }
 
 // Observe reads the member list, and then probes every member. Each of the two steps takes at
@@ -450,16 +457,34 @@ func (o *Observer) probe(ctx context.Context, client *clientv3.Client, cluster u
 // read asks for a linearizable read; a learner answers serializable ones only. It goes
 // over the pinned connection as well: clientv3's Get keeps trying a member that refuses
 // connections until the timeout, and then knows no better reason than that.
+//
+// A voter that knows no leader says so at once, and is asked again for leaderPatience. The read
+// would otherwise wait for its whole timeout where quorum is lost, and the cure would wait for it.
 func (o *Observer) read(ctx context.Context, client *clientv3.Client, learner bool) (*pb.ResponseHeader, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
-	resp, err := pb.NewKVClient(client.ActiveConnection()).Range(ctx, &pb.RangeRequest{
-		Key: []byte(probeKey), CountOnly: true, Serializable: learner,
-	})
-	if err != nil {
-		return nil, rpctypes.Error(err)
+	if !learner {
+		ctx = clientv3.WithRequireLeader(ctx)
 	}
-	return resp.Header, nil
+	again := time.NewTicker(leaderPoll)
+	defer again.Stop()
+	for begun := time.Now(); ; {
+		resp, err := pb.NewKVClient(client.ActiveConnection()).Range(ctx, &pb.RangeRequest{
+			Key: []byte(probeKey), CountOnly: true, Serializable: learner,
+		})
+		if err == nil {
+			return resp.Header, nil
+		}
+		err = rpctypes.Error(err)
+		if !errors.Is(err, rpctypes.ErrNoLeader) || time.Since(begun) >= leaderPatience {
+			return nil, err
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
 }
 
 // status goes over the pinned connection; clientv3's method dials a new one each time.
