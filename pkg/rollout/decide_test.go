@@ -381,6 +381,7 @@ func TestGuardsOfACandidate(t *testing.T) {
 		{"VotersUnknown holds a serving member on a list that only one member has", cluster(3, localList(1)), "etcd-2", rollout.GuardVotersUnknown},
 		{"VotersUnknown passes where a quorum of voters return the same", cluster(3, localList(2)), "etcd-2", none},
 		{"VotersUnknown lets go what is down on a local list", cluster(3, localList(0), dead(2)), "etcd-2", none},
+		{"VotersUnknown holds what may vote on a local list", cluster(3, localList(1), alive(2)), "etcd-2", rollout.GuardVotersUnknown},
 		{"VotersUnknown holds what is Unknown on a local list", cluster(3, localList(1), unknown(2), updated(0, 1)), "etcd-2", rollout.GuardVotersUnknown},
 		{"QuorumFloor counts a member of unknown health as if it served", cluster(3, unknown(2), updated(0, 1)), "etcd-2", none},
 

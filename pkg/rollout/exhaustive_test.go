@@ -373,8 +373,8 @@ func (w *reckoning) unsafe(o int, rule rollout.Rule) string {
 		return "the wrong rule considers it"
 	case w.noList && !t.hasNoProcess():
 		return "nobody knows who votes, and a process goes"
-	case w.local && !down && w.agreeing < w.quorum:
-		return "a serving or unknown member goes by a list that no quorum has"
+	case w.local && (!down || w.serving > 0 && !t.hasNoProcess()) && w.agreeing < w.quorum:
+		return "a member that serves or may vote goes by a list that no quorum has"
 	case w.ordered && slices.ContainsFunc(w.members[:o], func(c class) bool { return !c.podReady() }):
 		return "it would not be recreated before a lower one is Ready"
 	case w.ordered && w.serving == 0 && down && runs(t) && slices.ContainsFunc(w.members[o+1:], func(c class) bool {

@@ -49,8 +49,9 @@ var servingGuards = []guardFunc{quorumFloor, unavailableBudget, canary, endpoint
 
 // votersKnown: without a member list quorum counts as lost. Only a pod whose
 // container is dead may go then: no process of it can be voting. A list that one member
-// keeps may be an old one: it is good enough for what is down, but a member that serves goes
-// only when a quorum of the voters that it names have the same.
+// keeps may be an old one: it is good enough for what is dead. While there is a quorum, a member
+// that serves, or that may vote, goes only when a quorum of the voters that it names have the
+// same: of more voters than it names, those that are left might be none.
 func votersKnown(a *Assessment, c *Seat) Verdict {
 	etcd := &a.state.Etcd
 	switch {
@@ -60,7 +61,7 @@ func votersKnown(a *Assessment, c *Seat) Verdict {
 			v.text = "; " + etcd.Detail
 		}
 		return v
-	case !etcd.Linearizable && c.Evidence != Down:
+	case !etcd.Linearizable && (c.Evidence != Down || a.Serving > 0 && c.Liveness != Dead):
 		return verdict(GuardVotersUnknown, etcd.Agreeing >= a.Quorum,
 			"the member list is one member's own, and %d of its %d voters return the same voters, quorum %d", etcd.Agreeing, a.Voters, a.Quorum)
 	}
