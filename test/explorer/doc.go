@@ -17,7 +17,18 @@
 //   - Processes that pause anywhere, crash, start again, are told to stop. Their clocks
 //     run at speeds that have nothing to do with each other.
 //   - Members that fail by themselves, or only seem to; somebody else who deletes pods, and
-//     deletes or edits the Lease; a template that changes in the midst of it all.
+//     deletes or edits the Lease, or writes an intent to it that names another's pod; a template
+//     that changes in the midst of it all.
+//   - The field, each part of it in worlds of its own (see fieldWorlds): the StatefulSet is scaled
+//     and its first ordinal moves, the member list follows late, and a pod that terminates
+//     serves until it is gone. Voters outside our ordinals serve, and go without asking us. A
+//     revision does not come up; nodes restart, and the power fails. A coordinator is cut off
+//     from the other members, or sees the list of one that lags, an answer under a wrong address,
+//     a read from before a pause. Others evict pods under a PodDisruptionBudget, which is reckoned
+//     anew late or never. OrderedReady, a container of another name, and a Status that is denied.
+//   - The coordinators' own loop (see loop.go), wherever it is asked whether a rollout ends: a
+//     claim begins when production's loop begins one, and at no other time. A gate may hang, a
+//     coordinator may abstain for good, and who waits for the lock or abstains may stand in.
 //
 // An observation is not a moment: the Lease is read first, then the StatefulSet and the
 // pods, then etcd, and anything may happen in between.
@@ -28,7 +39,10 @@
 //
 //   - No removal takes effect that was decided in ignorance of another removal of ours.
 //   - Never more than maxUnavailable members that served are down because of us.
-//   - No removal of ours takes the voters that run below quorum.
+//   - No removal of ours takes the voters that run and stay below quorum, and nor does what
+//     others may do after it without asking us.
+//   - A revision that does not come up costs at most one member that served or would have come
+//     back by itself.
 //   - Nothing is removed whose UID was not decided on. A removal is only sent of the pod and the
 //     version that was decided on, and in that way.
 //   - While there is a record, every removal that can still take effect stands on it, and
@@ -49,6 +63,10 @@
 // decision is taken with both. resourceVersions and epochs are renamed in order, so that
 // only what equals what, and what came after what, tells two worlds apart; so are UIDs, of
 // which only the one of the pod that is there matters.
+//
+// A coordinator's loop also looks once more when no claim can land late any more. That is modelled
+// as a look after one has landed, so that nothing else is seen to rely on it. A drain evicts pods
+// that are Ready alone, and there is one budget.
 //
 // Left out are: controls, a coordinator that hands over (to be told to stop is the same to the
 // record), and the deadline of a removal once it is sent, which is as if it were late.

@@ -100,6 +100,9 @@ func fieldWorlds() []Params {
 		f.Starts = 2
 		return Params{Members: 3, Coordinators: 2, Faults: f}
 	}
+	loops := func(f Faults) Params {
+		return Params{Members: 3, Coordinators: 2, TrueLock: true, Loop: true, Faults: f}
+	}
 	with := func(p Params, change func(*Params)) Params { change(&p); return p }
 	return []Params{
 		// The StatefulSet is scaled, the member list follows late, pods take their time to go.
@@ -111,34 +114,34 @@ func fieldWorlds() []Params {
 		with(two(Faults{Departures: 2}), func(p *Params) { p.External = 2 }),
 		with(one(Faults{Departures: 2, Lost: 1}), func(p *Params) { p.External, p.SlowStop = 2, true }),
 		with(one(Faults{Departures: 2}), func(p *Params) { p.Members, p.External, p.SlowStop = 4, 1, true }),
-		with(two(Faults{Joins: 1}), func(p *Params) {}),
+		two(Faults{Joins: 1}),
 		// A revision that does not come up, while members restart.
 		with(one(Faults{Restarts: 2, Reports: 1, Lost: 1}), func(p *Params) { p.Broken = true }),
 		with(two(Faults{Restarts: 1, Templates: 1}), func(p *Params) { p.Broken = true }),
 		with(one(Faults{PowerCuts: 1, Templates: 1}), func(p *Params) { p.Broken = true }),
 		with(one(Faults{PowerCuts: 1, Restarts: 1}), func(p *Params) { p.Members, p.MaxUnavailable, p.Broken = 5, 2, true }),
-		with(two(Faults{Restarts: 1, Failures: 1}), func(p *Params) {}),
+		one(Faults{Restarts: 1, Failures: 1, Lost: 1}),
 		// Coordinators that do not see the same etcd.
 		with(two(Faults{CutOffs: 2, Failures: 1}), func(p *Params) { p.Own = true }),
 		with(one(Faults{CutOffs: 1, Restarts: 1, Failures: 1}), func(p *Params) { p.Own = true }),
-		with(two(Faults{Joins: 1, OldLists: 2}), func(p *Params) {}),
-		with(one(Faults{Joins: 1, OldLists: 1, Failures: 1}), func(p *Params) {}),
+		two(Faults{Joins: 1, OldLists: 2}),
+		one(Faults{Joins: 1, OldLists: 1, Failures: 1}),
 		with(one(Faults{Scales: 1, OldLists: 1}), func(p *Params) { p.Members, p.Ordinals, p.SlowStop = 3, 5, true }),
-		with(two(Faults{WrongIDs: 1, Failures: 1}), func(p *Params) {}),
-		with(two(Faults{OldReads: 1, Failures: 1}), func(p *Params) {}),
+		two(Faults{WrongIDs: 1, Failures: 1}),
+		two(Faults{OldReads: 1, Failures: 1}),
 		// Other shapes of a deployment.
-		with(two(Faults{Failures: 1, Deletions: 1}), func(p *Params) { p.Ordered = true }),
+		with(one(Faults{Failures: 1, Deletions: 1}), func(p *Params) { p.Ordered = true }),
 		with(one(Faults{Failures: 1, Deafness: 1, Restarts: 1}), func(p *Params) { p.Ordered, p.Leader = true, 2 }),
 		with(two(Faults{Deafness: 2}), func(p *Params) { p.Members, p.Nameless = 5, true }),
 		with(one(Faults{Deafness: 1, Failures: 1}), func(p *Params) { p.Nameless = true }),
 		with(two(Faults{Failures: 1, Lost: 1}), func(p *Params) { p.Denied = true }),
 		with(two(Faults{Drains: 1}), func(p *Params) { p.Evict, p.Budget = true, true }),
 		with(one(Faults{Drains: 2, Lost: 1}), func(p *Params) { p.Evict, p.Budget, p.SlowStop = true, true, true }),
-		with(one(Faults{Wedges: 1, Failures: 1}), func(p *Params) {}),
+		one(Faults{Wedges: 1, Failures: 1}),
 		// Claims that begin when production's loop begins them.
-		with(two(Faults{Lost: 1, Crashes: 1, Templates: 1}), func(p *Params) { p.TrueLock, p.Loop = true, true }),
-		with(two(Faults{Edits: 1, Unfits: 1}), func(p *Params) { p.TrueLock, p.Loop = true, true }),
-		with(one(Faults{Failures: 2, Unfits: 1}), func(p *Params) { p.TrueLock, p.Loop, p.Clocks, p.Coordinators = true, true, true, 2 }),
+		loops(Faults{Lost: 1, Crashes: 1, Templates: 1}),
+		loops(Faults{Edits: 1, Unfits: 1}),
+		with(loops(Faults{Failures: 2, Unfits: 1}), func(p *Params) { p.Clocks, p.Coordinators = true, 1 }),
 	}
 }
 

@@ -101,7 +101,7 @@ func (m *Model) excuseOf(w *World, r *request, target int) uint8 {
 		case answered && m.reliable(r, k):
 			served++
 			running++
-		case runs(k):
+		case runs(k), answered && r.views[k].look != looksTerminating:
 			running++
 		}
 	}
