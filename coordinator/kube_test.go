@@ -103,7 +103,12 @@ func (k *kube) newPod(ordinal int) *corev1.Pod {
 			Labels:          map[string]string{"controller-revision-hash": k.set.Status.UpdateRevision},
 			OwnerReferences: []metav1.OwnerReference{{Kind: "StatefulSet", UID: k.set.UID}},
 		},
-		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "etcd"}, {Name: "backup-restore"}}},
+		Spec: corev1.PodSpec{
+			Containers: k.set.Spec.Template.Spec.Containers,
+			Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: fmt.Sprint("data-etcd-", ordinal)},
+			}}},
+		},
 	}
 }
 

@@ -127,6 +127,8 @@ func newPod(i int) *corev1.Pod {
 		},
 	}
 	p.Spec.NodeName = "node-" + strconv.Itoa(i)
+	claim := &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data-" + name}
+	p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: claim}}}
 	return p
 }
 
@@ -672,6 +674,9 @@ func otherContainer(w *world) {
 func emptyDir(w *world) {
 	w.set.Spec.VolumeClaimTemplates = nil
 	w.set.Spec.Template.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+	for _, p := range w.pods {
+		p.Spec.Volumes = w.set.Spec.Template.Spec.Volumes
+	}
 }
 
 // stopped2 is a pod that is being set up and whose member may not be listed yet.

@@ -71,9 +71,9 @@ type Assessment struct {
 	// Inconsistent names the first fact that contradicts another, empty if none.
 	Inconsistent string
 
-	// survivors are the serving voters that nobody is known to take: of our own seats, and
-	// the trusted ones elsewhere. Every rule that asks who stays asks here.
-	survivors []*Member
+	// survivors is how many serving voters nobody is known to take: of our own seats, and the
+	// trusted ones elsewhere. Every rule that asks how many stay asks here.
+	survivors int
 	// trusted are the voters elsewhere that serve and may be relied on; of untrusted, which
 	// serve as well, nobody may.
 	trusted   []*Member
@@ -123,7 +123,8 @@ func Assess(s State, p Policy) *Assessment {
 	if !s.Set.plausible() {
 		return a // It holds, and there are no ordinals to speak of.
 	}
-	taken := make([]*Member, 0, len(members))
+	var few [8]*Member // More than most clusters have; so they take no memory of their own.
+	taken := few[:0]
 	a.Seats = make([]Seat, 0, s.Set.Replicas)
 	for n := s.Set.Start; n < s.Set.Start+s.Set.Replicas; n++ {
 		seat := a.seat(n)
@@ -141,7 +142,6 @@ func Assess(s State, p Policy) *Assessment {
 			a.External = append(a.External, m)
 		}
 	}
-	a.survivors = taken[:0] // What was in it has served.
 	a.count()
 	return a
 }
@@ -150,9 +150,7 @@ func Assess(s State, p Policy) *Assessment {
 func (a *Assessment) count() {
 	for i := range a.Seats {
 		s := &a.Seats[i]
-		if s.survives() {
-			a.survivors = append(a.survivors, s.Member)
-		}
+		a.survivors += btoi(s.survives())
 		if s.Pod != nil && s.Member == nil && a.state.Etcd.Known {
 			a.unmatched++
 		}
@@ -176,7 +174,7 @@ func (a *Assessment) count() {
 			a.untrusted++
 		}
 	}
-	a.survivors = append(a.survivors, a.trusted...)
+	a.survivors += len(a.trusted)
 }
 
 // trusts is true for a voter elsewhere that the operator relies on. One whose pod is ours and

@@ -56,7 +56,7 @@ func (t *tape) state() rollout.State {
 		p := rollout.Pod{
 			Name: name(o), UID: fmt.Sprint("uid-", i), ResourceVersion: "1", Ordinal: o, MemberName: name(o),
 			Revision: []string{oldRev, newRev, "rev-0"}[t.pick(3)], Owned: t.mostly(), Terminating: !t.mostly(),
-			Ready: t.mostly(), ContainersReady: t.mostly(), ReadinessGates: !t.mostly(), Initialized: t.mostly(), NeverReady: !t.mostly(),
+			Ready: t.mostly(), ContainersReady: t.mostly(), ReadinessGates: !t.mostly(), Initialized: t.mostly(), NeverReady: !t.mostly(), VolatileData: !t.mostly(),
 			Etcd: t.container(), Sidecar: t.container(),
 		}
 		s.Pods = append(s.Pods, p)

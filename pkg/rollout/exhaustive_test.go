@@ -35,6 +35,8 @@ var (
 type environment struct {
 	maxUnavailable int
 	volatile       bool
+	// migrated: it is the pods whose data is volatile; the template has a persistent volume by now.
+	migrated bool
 	// self is the coordinator's own ordinal, -1 for none.
 	self int
 	// outsiders are voters elsewhere that serve, ghosts such that do not. Trusted: the
@@ -58,7 +60,7 @@ func (e environment) String() string {
 		is   bool
 		word string
 	}{
-		{e.volatile, "volatile data"}, {e.self >= 0, fmt.Sprintf("coordinator %d", e.self)},
+		{e.volatile, "volatile data"}, {e.migrated, "of an older template"}, {e.self >= 0, fmt.Sprintf("coordinator %d", e.self)},
 		{e.outsiders > 0, fmt.Sprintf("%d voters elsewhere", e.outsiders)}, {e.trusted, "trusted"}, {e.scaledAway, "being scaled away"}, {e.ordered, "in order"},
 		{e.local, fmt.Sprintf("a list of one member's own that %d have", e.agreeing)}, {e.ghosts > 0, fmt.Sprintf("%d ghosts", e.ghosts)},
 		{e.noList, "no member list"},
@@ -117,7 +119,7 @@ func newScene(c *catalogue, e environment, n int) *scene {
 	s.policy.MaxUnavailable.Number = e.maxUnavailable
 	s.state = rollout.State{
 		Set: rollout.Set{
-			Name: "etcd", UID: "set", Replicas: n, OnDelete: true, VolatileData: e.volatile,
+			Name: "etcd", UID: "set", Replicas: n, OnDelete: true, VolatileData: e.volatile && !e.migrated,
 			Generation: 1, ObservedGeneration: 1, UpdateRevision: newRev,
 		},
 		Etcd: rollout.Membership{Known: !e.noList, Linearizable: !e.noList && !e.local, Agreeing: e.agreeing, ClusterID: clusterID},
@@ -159,6 +161,7 @@ func (s *scene) world(members []int, leader int, quorumLongLost bool) rollout.St
 	for o, k := range members {
 		if s.classes[k].pod != absent {
 			st.Pods = append(st.Pods, s.pods[k][o])
+			st.Pods[len(st.Pods)-1].VolatileData = s.migrated
 		}
 		if s.classes[k].role != unlisted && !s.noList {
 			st.Etcd.Members = append(st.Etcd.Members, s.members[k][o][leader])
@@ -620,6 +623,7 @@ func TestNoCombinationOfMembersLeadsToAnUnsafeDecision(t *testing.T) {
 			round{n, all, false, with(func(e *environment) { e.outsiders = 1; e.maxUnavailable = 3 })},
 			round{n, all, false, with(func(e *environment) { e.outsiders, e.trusted = 2, true; e.maxUnavailable = 3 })},
 			round{n, withData, false, with(func(e *environment) { e.outsiders, e.ghosts, e.volatile, e.trusted = 1, 1, true, true })},
+			round{n, votersWithData, false, with(func(e *environment) { e.volatile, e.migrated = true, true; e.maxUnavailable = 2 })},
 			round{n, voters, false, with(func(e *environment) { e.outsiders, e.scaledAway, e.trusted = 2, true, true; e.maxUnavailable = 3 })},
 			round{n, voters, false, with(func(e *environment) { e.local, e.agreeing = true, 1; e.maxUnavailable = 2 })},
 			round{n, voters, false, with(func(e *environment) { e.local, e.agreeing = true, 2; e.maxUnavailable = 2 })},

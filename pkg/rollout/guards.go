@@ -164,9 +164,10 @@ func revisionSuspect(a *Assessment, c *Seat) Verdict {
 // dataSurvives: where the data dies with the pod, a removal must leave a quorum of
 // voters that hold data. Containers that are dead keep an emptyDir too, but a pod that
 // never became ready may have come up empty: a fix of a broken update makes it outdated,
-// not full.
+// not full. What its own spec says counts as well: a template that has persistent volumes by
+// now does not save what an older pod keeps elsewhere.
 func dataSurvives(a *Assessment, c *Seat) Verdict {
-	if !a.state.Set.VolatileData {
+	if !a.state.Set.VolatileData && !c.Pod.VolatileData {
 		return passed(GuardDataSurvives, "the data volume is persistent")
 	}
 	if a.policy.AllowVolatileData {
@@ -313,19 +314,22 @@ func stuck(s *Seat) bool { return !s.Going() && s.Pod.Etcd.State == ContainerRun
 // are too few of them altogether is for [GuardQuorumFloor] to say.
 func caughtUp(a *Assessment, c *Seat) Verdict {
 	close, unknown, worst := 0, 0, uint64(0)
-	for _, m := range a.survivors {
-		if m == c.Member {
-			continue
-		}
+	stays := func(m *Member) {
 		lag, known := a.lag(m)
-		switch {
-		case !known:
+		if !known {
 			unknown++
-			continue
-		case lag < a.policy.MaxLag:
-			close++
+			return
 		}
+		close += btoi(lag < a.policy.MaxLag)
 		worst = max(worst, lag)
+	}
+	for i := range a.Seats {
+		if s := &a.Seats[i]; s != c && s.survives() {
+			stays(s.Member)
+		}
+	}
+	for _, m := range a.trusted {
+		stays(m)
 	}
 	left := a.survivorsWithout(c)
 	switch pass := close >= min(left, a.Quorum); {
@@ -434,7 +438,7 @@ func verdict(g Guard, pass bool, format string, n ...int) Verdict {
 func passed(g Guard, format string, n ...int) Verdict { return verdict(g, true, format, n...) }
 
 // survivorsWithout counts the survivors that stay when c goes.
-func (a *Assessment) survivorsWithout(c *Seat) int { return len(a.survivors) - btoi(c.survives()) }
+func (a *Assessment) survivorsWithout(c *Seat) int { return a.survivors - btoi(c.survives()) }
 
 // votingElsewhere counts the voters without a seat that serve, and so vote, when c goes:
 // whether they may be relied on for longer is another question. c and every pod that

@@ -57,6 +57,7 @@ func mutants() []mutant {
 	scaledAway := environment{maxUnavailable: 3, self: noSelf, outsiders: 2, scaledAway: true, trusted: true}
 	ordered := environment{maxUnavailable: 2, self: noSelf, ordered: true}
 	local := environment{maxUnavailable: 2, self: noSelf, local: true, agreeing: 1}
+	migrated := environment{maxUnavailable: 3, self: noSelf, volatile: true, migrated: true}
 	second := "a broken revision may cost a second member"
 	more := []mutant{
 		{name: "voters elsewhere survive", environment: elsewhere, wrong: "voters stay, quorum", policy: func(p *rollout.Policy) {
@@ -79,6 +80,9 @@ func mutants() []mutant {
 			if p.Etcd.State == rollout.ContainerTerminated {
 				p.Etcd.State, p.Etcd.Reason = rollout.ContainerWaiting, "CrashLoopBackOff"
 			}
+		})},
+		{name: "the template says where an older pod's data is", environment: migrated, wrong: "too few voters with data", mutate: eachMember(func(_ *rollout.State, p *rollout.Pod, _ *rollout.Member) {
+			p.VolatileData = false
 		})},
 		{name: "no Recreation", environment: ordered, wrong: "it would not be recreated", mutate: without(rollout.GuardRecreation)},
 		{name: "no Recreation, with quorum lost", environment: ordered, wrong: "to open the way", mutate: without(rollout.GuardRecreation)},

@@ -59,8 +59,8 @@ type Set struct {
 	// available and not terminating.
 	OrderedReady bool
 
-	// VolatileData is true when the pods' data does not outlive them (no claim
-	// behind the data volume).
+	// VolatileData is true when the data of the pods that the template makes does not outlive
+	// them (no claim behind the data volume).
 	VolatileData bool
 }
 
@@ -92,6 +92,9 @@ type Pod struct {
 	// been ready: then nothing proves that its member ever held data in it. False when it
 	// was ready once, or when that is not known.
 	NeverReady bool
+	// VolatileData is true when the data of this very pod does not outlive it, whatever the
+	// template says by now.
+	VolatileData bool
 
 	Etcd, Sidecar Container
 

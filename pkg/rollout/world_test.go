@@ -301,6 +301,11 @@ func replicas(n int) change { return func(w *world) { w.state.Set.Replicas = n }
 
 func volatileData() change { return func(w *world) { w.state.Set.VolatileData = true } }
 
+// ownVolatileData: these pods are of a template that had no persistent volume yet.
+func ownVolatileData(ordinals ...int) change {
+	return each(ordinals, func(w *world, o int) { w.pod(o).VolatileData = true })
+}
+
 // ghosts adds voters that no pod belongs to and that do not answer; outsiders
 // adds such that do.
 func ghosts(n int) change {

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -13,40 +12,49 @@ import (
 const defaultDataDir = "/var/etcd/data"
 
 // volatileData is true unless the volume that holds etcd's data directory is known to outlive
-// the pod: else the data goes with it.
-func volatileData(s *appsv1.StatefulSet, names Names) bool {
-	spec := &s.Spec.Template.Spec
-	containers := slices.Concat(spec.Containers, spec.InitContainers)
-	i := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == names.EtcdContainer })
-	if i < 0 {
+// the pod: else the data goes with it. The spec is that of the pod, or of the template, whose
+// claims are made into volumes of the same names only for the pod.
+func volatileData(spec *corev1.PodSpec, claims []corev1.PersistentVolumeClaim, names Names) bool {
+	etcd := containerOf(spec, names.EtcdContainer)
+	if etcd == nil {
 		return true // Nobody knows where its data is.
 	}
-	mounts := containers[i].VolumeMounts
-	persists := func(m *corev1.VolumeMount) bool { return m != nil && !m.ReadOnly && outlivesPod(s, m.Name) }
+	persists := func(m *corev1.VolumeMount) bool {
+		return m != nil && !m.ReadOnly && outlivesPod(spec, claims, m.Name)
+	}
+	// Without its log the rest of the data is of no use, and the log may lie elsewhere.
+	if wal := dirOf(etcd, "wal-dir", "ETCD_WAL_DIR"); wal != "" && !persists(covering(etcd.VolumeMounts, wal)) {
+		return true
+	}
 	// The operator's word, and then etcd's own, leave no doubt which directory it is.
-	for _, dir := range []string{names.EtcdDataDir, dataDirOf(&containers[i])} {
+	for _, dir := range [2]string{names.EtcdDataDir, dataDirOf(etcd)} {
 		if dir != "" {
-			return !persists(covering(mounts, dir))
+			return !persists(covering(etcd.VolumeMounts, dir))
 		}
 	}
 	// What the other containers call the data directory may be their own; a directory that
 	// etcd's container mounts is one that they share.
 	shared := 0
-	for k := range containers {
-		if m := covering(mounts, dataDirOf(&containers[k])); m != nil {
-			if !persists(m) {
-				return true
+	for _, containers := range [2][]corev1.Container{spec.Containers, spec.InitContainers} {
+		for k := range containers {
+			if m := covering(etcd.VolumeMounts, dataDirOf(&containers[k])); m != nil {
+				if !persists(m) {
+					return true
+				}
+				shared++
 			}
-			shared++
 		}
 	}
-	return shared == 0 && !persists(covering(mounts, defaultDataDir))
+	return shared == 0 && !persists(covering(etcd.VolumeMounts, defaultDataDir))
 }
 
-// dataDirOf is the data directory that a container is given: by the flag --data-dir, also
-// within a script, else by ETCD_DATA_DIR. Empty if there is none, or if it comes from
-// elsewhere (a file of etcd's own, a ConfigMap).
-func dataDirOf(c *corev1.Container) string {
+// dataDirOf is the data directory that a container is given.
+func dataDirOf(c *corev1.Container) string { return dirOf(c, "data-dir", "ETCD_DATA_DIR") }
+
+// dirOf is a directory that a container is given: by a flag, also within a script, else by its
+// environment. Empty if there is none, or if it comes from elsewhere (a file of etcd's own, a
+// ConfigMap).
+func dirOf(c *corev1.Container, flag, variable string) string {
 	var words []string
 	for _, arg := range slices.Concat(c.Command, c.Args) {
 		words = append(words, strings.Fields(arg)...)
@@ -54,7 +62,7 @@ func dataDirOf(c *corev1.Container) string {
 	dir := ""
 	for i, word := range words {
 		name, value, joined := strings.Cut(strings.Trim(word, `"'`), "=")
-		if name != "--data-dir" && name != "-data-dir" {
+		if name != "--"+flag && name != "-"+flag {
 			continue
 		}
 		if !joined && i+1 < len(words) {
@@ -66,7 +74,7 @@ func dataDirOf(c *corev1.Container) string {
 		return dir
 	}
 	for _, e := range c.Env {
-		if e.Name == "ETCD_DATA_DIR" {
+		if e.Name == variable {
 			dir = e.Value
 		}
 	}
@@ -78,29 +86,45 @@ func covering(mounts []corev1.VolumeMount, dir string) *corev1.VolumeMount {
 	if !path.IsAbs(dir) {
 		return nil // Relative to a directory that nobody knows here.
 	}
+	dir = path.Clean(dir)
 	var best *corev1.VolumeMount
 	longest := -1
 	for i := range mounts {
-		at := path.Clean("/" + mounts[i].MountPath)
-		within := strings.HasPrefix(path.Clean(dir)+"/", strings.TrimSuffix(at, "/")+"/")
-		if within && len(at) > longest {
+		at := mounts[i].MountPath
+		if !path.IsAbs(at) {
+			at = "/" + at
+		}
+		if at = path.Clean(at); len(at) > longest && within(dir, at) {
 			best, longest = &mounts[i], len(at)
 		}
 	}
 	return best
 }
 
-// outlivesPod is true for a volume of the template, by its name, that is not made for one pod.
-func outlivesPod(s *appsv1.StatefulSet, volume string) bool {
-	if slices.ContainsFunc(s.Spec.VolumeClaimTemplates, func(c corev1.PersistentVolumeClaim) bool { return c.Name == volume }) {
-		return true
+// within is true for a directory in another one, both of them absolute and clean.
+func within(dir, other string) bool {
+	rest, begins := strings.CutPrefix(dir, other)
+	return begins && (rest == "" || rest[0] == '/' || other == "/")
+}
+
+// outlivesPod is true for a volume, by its name, that is not made for one pod.
+func outlivesPod(spec *corev1.PodSpec, claims []corev1.PersistentVolumeClaim, volume string) bool {
+	for i := range claims {
+		if claims[i].Name == volume {
+			return true
+		}
 	}
-	return slices.ContainsFunc(s.Spec.Template.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == volume && outlives(v.VolumeSource) })
+	for i := range spec.Volumes {
+		if v := &spec.Volumes[i]; v.Name == volume && outlives(&v.VolumeSource) {
+			return true
+		}
+	}
+	return false
 }
 
 // outlives is true for volumes that are not made for one pod. An inline CSI volume is
 // (a persistent one comes through a claim).
-func outlives(v corev1.VolumeSource) bool {
+func outlives(v *corev1.VolumeSource) bool {
 	return v.EmptyDir == nil && v.Ephemeral == nil && v.ConfigMap == nil && v.Secret == nil &&
 		v.Projected == nil && v.DownwardAPI == nil && v.CSI == nil && v.GitRepo == nil && v.Image == nil
 }

@@ -1,7 +1,6 @@
 package workload
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,7 +20,8 @@ type Names struct {
 	// that is mounted there says whether the data outlives a pod. Empty means that the
 	// template tells: --data-dir in the arguments of etcd's container, or ETCD_DATA_DIR in its
 	// environment; else those of another container, if etcd's mounts a volume there; else
-	// /var/etcd/data, etcd-druid's. A configuration file of etcd's own cannot be seen.
+	// /var/etcd/data, etcd-druid's. A log of its own (--wal-dir or ETCD_WAL_DIR) has to outlive
+	// the pod as well. A configuration file of etcd's own cannot be seen.
 	EtcdDataDir string
 	// MemberOf returns the name of the etcd member that runs in a pod; nil means
 	// that members are named like their pods.
@@ -45,7 +45,7 @@ func SetFacts(s *appsv1.StatefulSet, names Names) rollout.Set {
 		UpdateRevision:     s.Status.UpdateRevision,
 		OrderedReady:       s.Spec.PodManagementPolicy != appsv1.ParallelPodManagement, // The API's default.
 		MinReady:           time.Duration(s.Spec.MinReadySeconds) * time.Second,
-		VolatileData:       volatileData(s, names),
+		VolatileData:       volatileData(&s.Spec.Template.Spec, s.Spec.VolumeClaimTemplates, names),
 	}
 	if s.Spec.Replicas != nil {
 		set.Replicas = int(*s.Spec.Replicas)
@@ -89,8 +89,9 @@ func PodFacts(p *corev1.Pod, set rollout.Set, names Names) rollout.Pod {
 		}
 	}
 	pod.NeverReady = neverReady(p)
-	pod.NoEtcdContainer = !declares(p, names.EtcdContainer)
-	if !declares(p, names.SidecarContainer) {
+	pod.VolatileData = volatileData(&p.Spec, nil, names)
+	pod.NoEtcdContainer = containerOf(&p.Spec, names.EtcdContainer) == nil
+	if containerOf(&p.Spec, names.SidecarContainer) == nil {
 		pod.Sidecar = rollout.Container{State: rollout.ContainerRunning, Ready: true} // Nothing that could be sick.
 	}
 	return pod
@@ -120,9 +121,16 @@ func ordinal(pod, set string) int {
 	return int(n)
 }
 
-func declares(p *corev1.Pod, container string) bool {
-	named := func(c corev1.Container) bool { return c.Name == container }
-	return slices.ContainsFunc(p.Spec.Containers, named) || slices.ContainsFunc(p.Spec.InitContainers, named)
+// containerOf is the one of the name, nil for none.
+func containerOf(spec *corev1.PodSpec, name string) *corev1.Container {
+	for _, containers := range [2][]corev1.Container{spec.Containers, spec.InitContainers} {
+		for i := range containers {
+			if containers[i].Name == name {
+				return &containers[i]
+			}
+		}
+	}
+	return nil
 }
 
 // container reads the kubelet's word on one container; a sidecar may also be an

@@ -178,6 +178,10 @@ func TestTheMountThatCoversTheDataDirectorySaysWhetherTheDataOutlivesThePod(t *t
 		{"its argument goes before its environment", "", changes{mounts(claim("/lib")), env(0, "/lib/etcd"), etcd("etcd", "--data-dir=/tmp")}, true},
 		{"a flag that only begins alike is another", "", changes{mounts(claim("/var/etcd/data")), etcd("etcd", "--data-dir-x=/tmp")}, false},
 
+		{"a log of its own on another volume goes with the pod as well", "", changes{mounts(claim("/var/etcd/data"), scratch("/wal")), etcd("etcd", "--wal-dir=/wal/etcd")}, true},
+		{"also where the flag names the data directory", "/var/etcd/data", changes{mounts(claim("/var/etcd/data"), scratch("/wal")), etcd("etcd", "--wal-dir", "/wal")}, true},
+		{"a log of its own that outlives the pod does not", "", changes{mounts(claim("/var/etcd/data")), etcd("etcd", "--wal-dir=/var/etcd/data/wal")}, false},
+
 		{"the sidecar's argument names it", "", changes{mounts(claim("/lib")), sidecar("server", "--data-dir=/lib/new.etcd")}, false},
 		{"the sidecar's environment names it", "", changes{mounts(scratch("/lib"), claim("/var/etcd/data")), env(1, "/lib/new.etcd")}, true},
 		{"a directory of the sidecar's own is not etcd's", "", changes{mounts(claim("/var/etcd/data")), sidecar("--data-dir=/mine")}, false},
@@ -214,7 +218,14 @@ func pod(changes ...func(*corev1.Pod)) *corev1.Pod {
 			Labels:          map[string]string{"controller-revision-hash": "rev-1"},
 			OwnerReferences: []metav1.OwnerReference{{Kind: "StatefulSet", Name: "etcd-main", UID: "set-uid", Controller: ptr(true)}},
 		},
-		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "etcd"}, {Name: "backup-restore"}}},
+		Spec: corev1.PodSpec{
+			Containers: []corev1.Container{
+				{Name: "etcd", VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: "/var/etcd/data"}}}, {Name: "backup-restore"},
+			},
+			Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data-etcd-main-1"},
+			}}},
+		},
 		Status: corev1.PodStatus{
 			Conditions: []corev1.PodCondition{
 				{Type: corev1.PodInitialized, Status: corev1.ConditionTrue},
@@ -286,6 +297,10 @@ func TestFactsOfAPod(t *testing.T) {
 			f.Etcd = rollout.Container{State: rollout.ContainerTerminated, Reason: "Evicted"}
 			f.Sidecar = f.Etcd
 		}},
+		{"data in a volume that is made for the pod", func(p *corev1.Pod) {
+			p.Spec.Volumes[0].VolumeSource = corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
+		}, func(f *rollout.Pod) { f.VolatileData = true }},
+		{"data in no volume at all", func(p *corev1.Pod) { p.Spec.Containers[0].VolumeMounts = nil }, func(f *rollout.Pod) { f.VolatileData = true }},
 		{"readiness gates", func(p *corev1.Pod) { p.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: "x"}} }, func(f *rollout.Pod) { f.ReadinessGates = true }},
 		{"a container that waits", etcdIs(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}), func(f *rollout.Pod) {
 			f.Etcd = rollout.Container{State: rollout.ContainerWaiting, Reason: "CrashLoopBackOff"}
