@@ -86,7 +86,9 @@ func checkGates(all []Gate) error {
 }
 
 // ask asks every gate of which no answer is under way, and returns how to know the end of each
-// call. It does not wait. When an answer comes too late for whoever waits for it, late is called.
+// call. It does not wait. When an answer comes too late for whoever waits for it, and says something
+// new, late is called. One that is the same as before waits for the next look: that asks again, and
+// a slow gate would have one look follow the other without a pause.
 func (g gates) ask(ctx context.Context, late func()) (begun []<-chan struct{}) {
 	for _, a := range g {
 		a.mu.Lock()
@@ -109,12 +111,14 @@ func (a *asked) call(ctx context.Context, began time.Time, late func()) {
 	pass, detail := a.Ask(ctx)
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	news := false
 	if ctx.Err() == nil { // Else it may say no more than that its time has run out.
+		news = pass != a.pass || a.at.IsZero() || time.Since(a.at) > answerLasts
 		a.pass, a.detail, a.at, a.unanswered = pass, detail, time.Now(), time.Time{}
 	}
 	close(a.underWay)
 	a.underWay = nil
-	if time.Since(began) >= answerGrace {
+	if news && time.Since(began) >= answerGrace {
 		late()
 	}
 }

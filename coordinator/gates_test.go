@@ -3,6 +3,7 @@ package coordinator
 import (
 	"bytes"
 	"context"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -42,6 +43,16 @@ func TestAGate(t *testing.T) {
 			if r := record.Parse(s.lease); r.Holder != "" || holders(s.kube) != 0 {
 				t.Errorf("left behind: %+v and %d keys of the lock", r, holders(s.kube))
 			}
+		}},
+		{"that takes a while does not let one look follow the other", func(t *testing.T, s *stage) {
+			slow := func(ctx context.Context) (bool, string) { wait(ctx, 4*answerGrace, nil); return true, "" }
+			s.waiting()
+			defer run(t, s.config(neverDue, gated(Gate{Name: "backup", Ask: slow})))()
+			<-time.After(time.Minute)
+			s.next(t, getSet)
+			<-time.After(time.Minute)
+			// A look waits for the gates that it has asked itself for answerGrace.
+			expectTimes(t, "looks", gaps(s.at(getSet)), slices.Repeat([]time.Duration{answerGrace + shortRest + DefaultInterval}, 20)...)
 		}},
 		{"that ignores its context keeps Run no longer than its time, and is named", func(t *testing.T, s *stage) {
 			var log bytes.Buffer
