@@ -102,7 +102,8 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	defer events.Wait()
 	defer c.leaveGates(ctx)()
 	writing, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer stop() // Not before the rest: how it ends is told as well.
+	defer stop() // Not before the rest, for how it ends is told as well, unless that takes too long.
+	defer context.AfterFunc(ctx, func() { wait(writing, 3*releaseTimeout/4, nil); stop() })()
 	events.Go(func() { c.account.events.Run(writing) })
 	for ctx.Err() == nil && !c.known {
 		if err := c.introduce(ctx); err != nil && ctx.Err() == nil {

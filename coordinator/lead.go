@@ -122,6 +122,9 @@ func (c *Coordinator) leader() *leader {
 
 // lead waits for rollouts and carries them out, until ctx ends or another shall go on.
 func (l *leader) lead(ctx context.Context) {
+	ending, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	defer context.AfterFunc(ctx, func() { wait(ending, releaseTimeout/4, nil); end() })()
 	ctx, cancel := context.WithCancel(ctx)
 	var watches sync.WaitGroup
 	defer watches.Wait()
@@ -153,7 +156,7 @@ func (l *leader) lead(ctx context.Context) {
 				wait(ctx, left, l.changed)
 				continue
 			}
-			l.roll(ctx)
+			l.roll(ctx, ending)
 		}
 	}
 }
@@ -237,10 +240,11 @@ func outdated(o workload.Observation) bool {
 }
 
 // roll carries out what the record's protocol asks for, from the claim to its end.
-// While nothing is under way it can be stopped.
-func (l *leader) roll(ctx context.Context) {
+// While nothing is under way it can be stopped. Ending ends a moment after ctx, for what must not be
+// torn by the end.
+func (l *leader) roll(ctx, ending context.Context) {
 	state, effect := l.protocol.Step(l.record, record.Start{Right: l.right, Later: l.later()}, l.now())
-	carrying := ctx
+	carrying, swapping := ctx, ending
 	for l.stopping = false; ; {
 		if end, ok := effect.(record.End); ok {
 			l.record = state
@@ -256,12 +260,17 @@ func (l *leader) roll(ctx context.Context) {
 		}
 		var event record.Event = record.Stop{}
 		if stop := ctx.Err() != nil || l.over; !stop || l.stopping {
-			event = l.do(carrying, effect)
+			doing := carrying
+			if _, swap := effect.(record.WriteLease); swap {
+				doing = swapping // Of a claim that is torn nobody would know that it has to be given back.
+			}
+			event = l.do(doing, effect)
 		} else {
+			// That has to be quick when ctx ends: the lock is to be given back as well.
 			var done context.CancelFunc
-			carrying, done = l.toTheEnd(ctx)
+			carrying, done = context.WithTimeout(ending, l.cfg.RequestTimeout)
 			defer done()
-			l.stopping = true
+			swapping, l.stopping = carrying, true
 		}
 		claimed, pausing := state.Claimed(), state.Pausing
 		state, effect = l.protocol.Step(state, event, l.now())
@@ -280,17 +289,6 @@ func (l *leader) roll(ctx context.Context) {
 			l.log.WithFields(logrus.Fields{"by": l.right.String(), "epoch": state.Epoch}).Info("this sidecar coordinates now")
 		}
 	}
-}
-
-// toTheEnd is the context in which the record is given back by whoever was told to stop. When
-// ctx ends, that has to be quick: the lock is to be given back as well.
-func (l *leader) toTheEnd(ctx context.Context) (context.Context, context.CancelFunc) {
-	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.cfg.RequestTimeout)
-	forget := context.AfterFunc(ctx, func() {
-		wait(ending, releaseTimeout/4, nil)
-		cancel()
-	})
-	return ending, func() { forget(); cancel() }
 }
 
 // rest forgets what was seen: from here on nobody looks, so that it could not be said
@@ -553,7 +551,14 @@ func (l *leader) peers(ctx context.Context) []selfupdate.Peer {
 func (l *leader) choose(d rollout.Decision, peers []selfupdate.Peer) selfupdate.Choice {
 	now := time.Now()
 	alone := l.place.owned() == nil
-	if unknown := l.memory.unknown(now, d.Assessment); unknown != "" && (alone || selfupdate.Anybody(peers)) {
+	another := selfupdate.Anybody(peers)
+	if alone {
+		// While no voter serves, nobody sees more, unless it is we who are cut off. And whoever
+		// goes on after us has to be patient with live processes from the beginning (guard
+		// QuorumPatience), which takes far longer than our patience here.
+		another = d.Assessment.Serving > 0 || d.Guard == rollout.GuardCutOff
+	}
+	if unknown := l.memory.unknown(now, d.Assessment); unknown != "" && another {
 		l.giveUp(fmt.Sprintf("%s has been Unknown to this sidecar for %v", unknown, unknownPatience), unfitFor)
 	}
 	if alone {

@@ -57,7 +57,10 @@ func (c Config) CheckNumbers(name func(field string) string) error {
 	require(c.ProbeTimeout > 0, "ProbeTimeout", c.ProbeTimeout, "must be positive")
 	require(c.RequestTimeout > 0, "RequestTimeout", c.RequestTimeout, "must be positive")
 	require(c.Interval > 0, "Interval", c.Interval, "must be positive")
-	require(c.FallbackAfter > 0, "FallbackAfter", c.FallbackAfter, "must be positive")
+	// Each sidecar's session is confirmed that often, so less would only be load. A failed
+	// keep-alive is repeated after half a second.
+	require(c.FallbackAfter >= retryEtcd, "FallbackAfter", c.FallbackAfter,
+		"must be at least %v: so often every sidecar has etcd confirm its session, and after twice that without an answer it would go on without the lock", retryEtcd)
 	// It is renewed every third of that, so two thirds are left for a cycle.
 	require(c.RecordDuration >= 3*time.Second && c.RecordDuration%time.Second == 0, "RecordDuration", c.RecordDuration, "must be whole seconds, at least 3s")
 	require(c.RecordDuration < 3*time.Second || 2*c.RecordDuration >= 3*cycle, "RecordDuration", c.RecordDuration,

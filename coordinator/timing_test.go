@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -1281,6 +1282,98 @@ func TestTheEndDoesNotWaitForWhatHangs(t *testing.T) {
 	}
 }
 
+// hangingEvents are never written.
+type hangingEvents struct{}
+
+func (hangingEvents) Create(ctx context.Context, _ *corev1.Event, _ metav1.CreateOptions) (*corev1.Event, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func (hangingEvents) Patch(ctx context.Context, _ string, _ types.PatchType, _ []byte, _ metav1.PatchOptions, _ ...string) (*corev1.Event, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func TestTheEndWaitsNeitherForEventsNorForDialBeyondItsTime(t *testing.T) {
+	everything := []string{getSet, listPods, readPod, getLease, claims, records, clears, renews, releases, "delete etcd-2", "fence etcd-2",
+		"Txn", "Range", "Put", "Status", "MemberList", "LeaseGrant", "LeaseRevoke", "LeaseTimeToLive", "MoveLeader"}
+	for _, tc := range []struct {
+		name string
+		test func(t *testing.T, s *stage, dialling *atomic.Bool)
+	}{
+		{"while the API server and etcd hang, and events are still to be written", func(_ *testing.T, s *stage, _ *atomic.Bool) {
+			s.update("rev-2")
+			<-time.After(time.Second)
+			s.answering(hanging(everything...))
+		}},
+		{"while every Dial waits for a token", func(_ *testing.T, s *stage, dialling *atomic.Bool) {
+			dialling.Store(true)
+			s.update("rev-2")
+			<-time.After(2500 * ms)
+		}},
+		{"while every Dial waits for a token that nobody can issue", func(_ *testing.T, s *stage, dialling *atomic.Bool) {
+			dialling.Store(true)
+			s.losesQuorum(true, 1, 2)
+			<-time.After(time.Minute)
+			s.update("rev-2")
+			<-time.After(2500 * ms)
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t, 3)
+				var dialling atomic.Bool
+				stop := run(t, s.config(telling(s.kube, prometheus.NewRegistry()), func(c *Config) {
+					c.Events = hangingEvents{}
+					c.Dial = func(endpoints []string) (*clientv3.Client, error) {
+						if dialling.Load() {
+							<-time.After(DefaultProbeTimeout)
+							return nil, errors.New("no token")
+						}
+						return s.etcd.Dial(endpoints)
+					}
+				}))
+				<-time.After(time.Minute)
+				tc.test(t, s, &dialling)
+				begin := time.Now()
+				stop()
+				if took := time.Since(begin); took > releaseTimeout {
+					t.Errorf("it took %v", took)
+				}
+				<-time.After(DefaultProbeTimeout) // Until then Dial is out of anybody's hands.
+			})
+		})
+	}
+}
+
+// A claim that is on its way when the end comes may take effect; then the record is given back.
+func TestAClaimUnderWayAtTheEndIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 3)
+		stop := run(t, s.config(as("etcd-0")))
+		<-time.After(time.Minute)
+		s.answering(func(ctx context.Context, request string, send func() error) error {
+			err := send()
+			if request == claims { // It is carried out at once, and the answer takes a while.
+				wait(ctx, 100*ms, nil)
+				err = errors.Join(err, ctx.Err())
+			}
+			return err
+		})
+		s.begin()
+		s.update("rev-2")
+		<-time.After(50 * ms)
+		stop()
+		if n := len(s.at(claims)); n != 1 {
+			t.Errorf("%d claims", n)
+		}
+		if r := record.Parse(s.lease); r.Holder != "" || r.Epoch != 8 {
+			t.Errorf("the record: %+v", r)
+		}
+	})
+}
+
 func TestARemovalUnderWayAtTheEnd(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -1290,7 +1383,7 @@ func TestARemovalUnderWayAtTheEnd(t *testing.T) {
 		intent  record.Operation
 	}{
 		{"stays on record when nobody knows what became of it", hanging("delete etcd-2"), "", record.Delete},
-		{"is not sent when the end comes while it is put on record, and is taken off", slowly(2*time.Second, records), "", record.None},
+		{"is not sent when the end comes while it is put on record, and is taken off", slowly(1100*ms, records), "", record.None},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -1410,6 +1503,50 @@ func TestWhoAbstainsStandsInAsTheLast(t *testing.T) {
 		s.begin()
 		<-time.After(time.Minute)
 		expectLook(t, "the first removal", s.at("delete ")[0], DefaultRecordDuration, DefaultRecordDuration)
+	})
+}
+
+// With quorum lost, a live process is left alone for long, and whoever stands in next would begin
+// to count anew. So a member that nobody can see is no reason to let another look then.
+func TestAStandInIsPatientBesideAMemberThatItCannotSee(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 3)
+		defer run(t, s.config(as("etcd-1")))()
+		<-time.After(time.Minute)
+		s.etcd.LoseQuorum()
+		s.change(func() {
+			s.setReady(s.pods[1], false)
+			s.setReady(s.pods[2], false)
+		})
+		s.unreachable(0, true) // Its node is gone, and nobody has noticed.
+		<-time.After(time.Minute)
+		s.begin()
+		s.update("rev-2")
+		within(t, rollout.DefaultPolicy().SettleTimeout+30*time.Second, "a removal", func() bool { return s.story() != "" })
+		s.expect(t, "deleted etcd-2")
+		if at := s.at("says the record is given back"); len(at) > 0 {
+			t.Errorf("the record was given back at %v", at)
+		}
+	})
+}
+
+// One that sees nobody but itself is cut off, and lets another look.
+func TestAStandInThatIsCutOffGivesTheRecordBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 3)
+		defer run(t, s.config(as("etcd-1")))()
+		<-time.After(time.Minute)
+		s.etcd.LoseQuorum()
+		s.unreachable(0, true)
+		s.unreachable(2, true)
+		<-time.After(time.Minute)
+		s.begin()
+		s.update("rev-2")
+		<-time.After(time.Minute)
+		s.expect(t)
+		if len(s.at("says CutOff")) == 0 || len(s.at("says the record is given back")) == 0 {
+			t.Errorf("holds by CutOff at %v, record given back at %v", s.at("says CutOff"), s.at("says the record is given back"))
+		}
 	})
 }
 

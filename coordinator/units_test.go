@@ -93,7 +93,7 @@ func TestABadConfigNamesTheFieldAndItsValue(t *testing.T) {
 		{func(c *Config) { c.ProbeTimeout = -1 }, "ProbeTimeout: -1ns: must be positive"},
 		{func(c *Config) { c.RequestTimeout = -1 }, "RequestTimeout: -1ns: must be positive"},
 		{func(c *Config) { c.Interval = -1 }, "Interval: -1ns: must be positive"},
-		{func(c *Config) { c.FallbackAfter = -1 }, "FallbackAfter: -1ns: must be positive"},
+		{func(c *Config) { c.FallbackAfter = -1 }, "FallbackAfter: -1ns: must be at least 500ms"},
 		{func(c *Config) { c.RecordDuration = 2 * time.Second }, "RecordDuration: 2s: must be whole seconds, at least 3s"},
 		{func(c *Config) { c.RecordDuration = 8500 * time.Millisecond }, "RecordDuration: 8.5s: must be whole seconds, at least 3s"},
 		{func(c *Config) { c.RecordDuration = 7 * time.Second }, "RecordDuration: 7s: two thirds of it must cover 5s, a cycle with members that hang (twice ProbeTimeout and Interval)"},

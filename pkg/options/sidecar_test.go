@@ -273,7 +273,7 @@ func TestBadInputNamesTheFlagAndItsValueInOneLine(t *testing.T) {
 		{"a request timeout of less", []string{"--request-timeout=-1s"}, []string{"--request-timeout: -1s: must be positive"}},
 		{"a record that lapses during a cycle", []string{"--record-duration=7s"}, []string{"--record-duration: 7s: two thirds of it must cover 5s, a cycle with members that hang (twice --probe-timeout and --interval)"}},
 		{"a record of broken seconds", []string{"--record-duration=8500ms"}, []string{"--record-duration: 8.5s: must be whole seconds, at least 3s"}},
-		{"no patience before the fallback", []string{"--fallback-after=0s"}, []string{"--fallback-after: 0s: must be positive"}},
+		{"no patience before the fallback", []string{"--fallback-after=0s"}, []string{"--fallback-after: 0s: must be at least 500ms"}},
 		{"an interval of nothing", []string{"--interval=0s"}, []string{"--interval: 0s: must be positive"}},
 		{"a settle timeout of nothing", []string{"--settle-timeout=0s"}, []string{"--settle-timeout: 0s: must be positive"}},
 		{"a time to be dead of less than nothing", []string{"--dead-after=-1s"}, []string{"--dead-after: -1s: must not be negative"}},
