@@ -41,7 +41,7 @@ var arms = map[string]arm{
 		s.SidecarArgs = []string{fmt.Sprintf("--max-unavailable=%d", spare(members))}
 	}},
 	result.QuorateTwo: {configure: func(s *harness.Spec, _ int) { s.SidecarArgs = []string{"--max-unavailable=2"} }},
-	result.QuorateEvict: {configure: func(s *harness.Spec, _ int) {
-		s.SidecarArgs = []string{"--removal=evict"}
+	result.QuorateDelete: {configure: func(s *harness.Spec, _ int) {
+		s.SidecarArgs = []string{"--removal=delete"}
 	}},
 }

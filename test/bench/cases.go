@@ -67,7 +67,7 @@ const (
 
 var settings = map[string]setting{
 	// With three members RollingUpdate's maxUnavailable could only be one, which it is anyway.
-	result.Healthy3: {members: 3, everyLeader: true, alone: true, arms: []string{result.OrderedReady, result.Parallel, result.Quorate, result.QuorateEvict}, limit: healthyLimit},
+	result.Healthy3: {members: 3, everyLeader: true, alone: true, arms: []string{result.OrderedReady, result.Parallel, result.Quorate, result.QuorateDelete}, limit: healthyLimit},
 	result.Healthy5: {
 		members: 5, everyLeader: true, rounds: 1, alone: true, limit: healthyLimit,
 		arms: []string{result.Parallel, result.MaxUnavailable, result.Quorate, result.QuorateMax},
@@ -77,7 +77,7 @@ var settings = map[string]setting{
 		arms: []string{result.Parallel, result.MaxUnavailable, result.Quorate, result.QuorateTwo, result.QuorateMax},
 	},
 	result.OneDown: {
-		members: 3, leader: 1, limit: faultyLimit, arms: append(append([]string{}, faulty...), result.QuorateEvict),
+		members: 3, leader: 1, limit: faultyLimit, arms: append(append([]string{}, faulty...), result.QuorateDelete),
 		prepare: func(ctx context.Context, s *stage) error { return s.crashLoop(ctx, 0) },
 	},
 	result.SecondFails: {

@@ -37,7 +37,7 @@ func TestAPlanHasEveryCaseByEveryArmUnderEveryLeaderOnceInARound(t *testing.T) {
 	const (
 		ordered, parallel, most      = result.OrderedReady, result.Parallel, result.MaxUnavailable
 		quorate, quorateMost, twice  = result.Quorate, result.QuorateMax, result.QuorateTwo
-		evict                        = result.QuorateEvict
+		del                          = result.QuorateDelete
 		healthy3, healthy5, healthy7 = result.Healthy3, result.Healthy5, result.Healthy7
 		oneDown, quorumLoss, quiet   = result.OneDown, result.QuorumLoss, result.Quiet
 	)
@@ -47,7 +47,7 @@ func TestAPlanHasEveryCaseByEveryArmUnderEveryLeaderOnceInARound(t *testing.T) {
 		want        []part
 	}{
 		"each of three members leads once": {3, []string{healthy3}, nil, []part{
-			{healthy3, 3, []int{0, 1, 2}, []string{ordered, parallel, quorate, evict}},
+			{healthy3, 3, []int{0, 1, 2}, []string{ordered, parallel, quorate, del}},
 		}},
 		"large clusters take part in fewer rounds": {3, []string{healthy5, healthy7}, nil, []part{
 			{healthy5, 1, []int{0, 1, 2, 3, 4}, []string{parallel, most, quorate, quorateMost}},
@@ -57,7 +57,7 @@ func TestAPlanHasEveryCaseByEveryArmUnderEveryLeaderOnceInARound(t *testing.T) {
 			{healthy5, 1, []int{0, 1, 2, 3, 4}, []string{quorate}},
 		}},
 		"where something is broken one leader is enough": {2, []string{oneDown, quorumLoss}, nil, []part{
-			{oneDown, 2, []int{1}, []string{ordered, parallel, most, quorate, evict}},
+			{oneDown, 2, []int{1}, []string{ordered, parallel, most, quorate, del}},
 			{quorumLoss, 2, []int{2}, []string{ordered, parallel, most, quorate}},
 		}},
 		"a case without any of the arms is left out": {1, []string{oneDown, quiet}, []string{parallel}, []part{
@@ -219,7 +219,7 @@ func TestAnArmIsWhatTheReportSays(t *testing.T) {
 		{result.QuorateMax, 5, harness.Spec{Strategy: onDelete, SidecarArgs: []string{"--max-unavailable=2"}}},
 		{result.QuorateMax, 7, harness.Spec{Strategy: onDelete, SidecarArgs: []string{"--max-unavailable=3"}}},
 		{result.QuorateTwo, 7, harness.Spec{Strategy: onDelete, SidecarArgs: []string{"--max-unavailable=2"}}},
-		{result.QuorateEvict, 3, harness.Spec{Strategy: onDelete, SidecarArgs: []string{"--removal=evict"}}},
+		{result.QuorateDelete, 3, harness.Spec{Strategy: onDelete, SidecarArgs: []string{"--removal=delete"}}},
 	} {
 		var got harness.Spec
 		arms[c.arm].configure(&got, c.members)

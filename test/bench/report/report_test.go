@@ -176,7 +176,7 @@ func TestPicturesAreSmallAndCanBeReadOnAnyPage(t *testing.T) {
 			require.Positive(t, sized)
 		})
 	}
-	for _, arm := range []string{result.OrderedReady, result.Parallel, result.Quorate, result.QuorateEvict} {
+	for _, arm := range []string{result.OrderedReady, result.Parallel, result.Quorate, result.QuorateDelete} {
 		require.Contains(t, string(pictures[0].svg), ">"+result.ArmOf(arm).Title+"<", "every arm has a panel")
 	}
 }

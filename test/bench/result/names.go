@@ -24,7 +24,7 @@ const (
 	Quorate        = "quorate"
 	QuorateMax     = "quorate-max"
 	QuorateTwo     = "quorate-2"
-	QuorateEvict   = "quorate-evict"
+	QuorateDelete   = "quorate-delete"
 )
 
 // Arms are all arms, in the order of the report. The first are Kubernetes' own.
@@ -35,7 +35,7 @@ var Arms = []Arm{
 	{Quorate, "Quorate", "updateStrategy OnDelete, and Quorate removes one pod at a time", true, true},
 	{QuorateMax, "Quorate, maxUnavailable", "Quorate with as many pods unavailable at once as the cluster can lose members (5 members: 2, 7: 3)", true, false},
 	{QuorateTwo, "Quorate, maxUnavailable 2", "Quorate with two pods unavailable at once (7 members)", true, false},
-	{QuorateEvict, "Quorate, evict", "Quorate, one at a time, by the eviction API", true, true},
+	{QuorateDelete, "Quorate, delete", "Quorate, one at a time, each by a DELETE, which no PodDisruptionBudget sees", true, true},
 }
 
 // Case is what the cluster is in when its pod template changes, or what happens to it then.

@@ -162,7 +162,7 @@ func TestAShortRunFailsIfSomethingCouldNotBeMeasuredOrQuorateBrokeItsWord(t *tes
 		"it could not be measured":       {func(t *result.Trial) { t.Trouble = "no leader" }, "one-down by quorate could not be measured: no leader"},
 		"Quorate did not come to an end": {func(t *result.Trial) { t.Completed = false }, "one-down by quorate did not come to its end"},
 		"Quorate lost a write":           {func(t *result.Trial) { t.Lost = 2 }, "one-down by quorate lost 2 writes"},
-		"so it does by eviction":         {func(t *result.Trial) { t.Arm, t.Completed = result.QuorateEvict, false }, "one-down by quorate-evict did not come to its end"},
+		"so it does by eviction":         {func(t *result.Trial) { t.Arm, t.Completed = result.QuorateDelete, false }, "one-down by quorate-delete did not come to its end"},
 		"another arm may do badly": {func(t *result.Trial) {
 			t.Arm, t.Completed, t.WithoutQuorum, t.Lost = result.Parallel, false, 6, 1
 		}, ""},
