@@ -124,7 +124,8 @@ const (
 // lost: two of three members would be down.
 func TestACoordinatorThatIsStoppedAndComesBackRemovesNothing(t *testing.T) {
 	t.Parallel()
-	ctx, s := newCluster(t, harness.Loopback, harness.Spec{Name: "stopped", PlainText: true})
+	// By DELETE, so that it is the record that refuses what comes late, and no budget.
+	ctx, s := newCluster(t, harness.Loopback, harness.Spec{Name: "stopped", PlainText: true, SidecarArgs: []string{"--removal=delete"}})
 
 	for _, c := range []struct {
 		name string

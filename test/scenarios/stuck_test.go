@@ -34,7 +34,7 @@ func TestAStuckRolloutSaysTheSameEverywhere(t *testing.T) {
 	t.Parallel()
 	ctx, s := newCluster(t, harness.Namespaces, harness.Spec{
 		Name: "stuck", PlainText: true, EtcdArgs: []string{"--strict-reconfig-check=false"},
-		SidecarArgs: []string{"--removal=evict", "--listen-address=$(POD_IP):8080"},
+		SidecarArgs: []string{"--listen-address=$(POD_IP):8080"},
 	})
 	ledger, err := s.Watch(ctx)
 	require.NoError(t, err)
@@ -56,10 +56,10 @@ func TestAStuckRolloutSaysTheSameEverywhere(t *testing.T) {
 			s.touch(ctx, "stuck")
 		}, "Hold", "Paused", "QuorateRolloutPaused", 5 * time.Hour},
 
-		{"a PodDisruptionBudget refuses", func() {
+		{"a PodDisruptionBudget that can never allow it refuses", func() {
 			require.NoError(t, s.SetMinAvailable(ctx, 3))
 			op.run(ctx, 0, "resume")
-		}, "Wait", "DisruptionBudget", "QuorateRolloutWaiting", time.Hour},
+		}, "Hold", "DisruptionBudget", "QuorateRolloutHeld", time.Hour},
 
 		{"two ghosts of an old scale-in vote", func() {
 			require.NoError(t, s.AddGhosts(ctx, 2))
@@ -213,7 +213,7 @@ func (o *operator) plan(ctx context.Context) report.Plan {
 	for _, pod := range o.s.Pods() {
 		endpoints = append(endpoints, fmt.Sprintf("http://%s.%s-peer.%s.svc:2379", pod, o.s.Spec.Name, harness.Namespace))
 	}
-	_, printed, err := o.s.Exec(ctx, o.s.Pods()[0], "backup-restore", "plan", o.s.Spec.Name, "-o", "json", "--removal=evict",
+	_, printed, err := o.s.Exec(ctx, o.s.Pods()[0], "backup-restore", "plan", o.s.Spec.Name, "-o", "json",
 		"--kubeconfig=/var/run/quorate/kubeconfig", "--namespace="+harness.Namespace, "--endpoints="+strings.Join(endpoints, ","))
 	require.NoError(o.t, err)
 	var plan report.Plan
