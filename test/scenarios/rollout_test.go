@@ -109,14 +109,14 @@ func TestWhatIsWrongIsSaidInOneLine(t *testing.T) {
 	})
 	t.Run("a missing permission is named with its verb and resource, and nothing is removed", func(t *testing.T) {
 		s := s.in(t)
-		require.NoError(t, s.Revoke(ctx, harness.Permission{Verb: "delete", Resource: "pods"}))
+		require.NoError(t, s.Revoke(ctx, harness.Permission{Verb: "create", Resource: "pods/eviction"}))
 		o := s.during(ctx, func(*harness.Ledger) {
 			s.touch(ctx, "forbidden")
 			entry, err := s.journal.Await(ctx, "what is forbidden", func(e harness.LogEntry) bool {
 				return strings.Contains(e.Error, "forbidden")
 			})
 			require.NoError(t, err)
-			require.Contains(t, entry.Error, `cannot delete resource "pods"`)
+			require.Contains(t, entry.Error, `cannot create resource "pods/eviction"`)
 			require.Contains(t, entry.Error, "deploy/base/role.yaml")
 		})
 		o.lostNothing(t)
