@@ -24,7 +24,7 @@ const (
 	Quorate        = "quorate"
 	QuorateMax     = "quorate-max"
 	QuorateTwo     = "quorate-2"
-	QuorateDelete   = "quorate-delete"
+	QuorateDelete  = "quorate-delete"
 )
 
 // Arms are all arms, in the order of the report. The first are Kubernetes' own.
