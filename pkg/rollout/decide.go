@@ -115,7 +115,13 @@ func updatedSettle(a *Assessment, down []Candidate) (Decision, bool) {
 		}
 		d := Decision{Action: Hold, Rule: RuleUpdatedSettle, Guard: GuardUpdatedFailing, Candidates: down}
 		d.reason = func() string {
-			return fmt.Sprintf("updated pod %s is failing: %s; fix the template, and it is replaced first", s.Name, s.Describe())
+			what := "fix the template, and it is replaced first"
+			if a.Serving == 0 && s.Liveness == Alive && len(down) > 0 {
+				// However right the template is.
+				what = "without quorum nothing settles; if the template is right, it is what keeps the next one that is in the way (" +
+					down[0].Pod + ", " + string(down[0].failed().Guard) + ": " + down[0].failed().Detail() + "); else " + what
+			}
+			return fmt.Sprintf("updated pod %s is failing: %s; %s", s.Name, s.Describe(), what)
 		}
 		return d, true
 	}
@@ -391,6 +397,9 @@ func (s *Seat) Describe() string {
 	case s.Evidence != Serving || s.useful():
 	case s.Member.Probe.Status == nil:
 		text += ", how far it is behind is not known"
+		if why := s.Member.Probe.Detail; why != "" {
+			text += " (" + why + ")"
+		}
 	default:
 		text += ", " + strconv.FormatUint(s.Lag, 10) + " log entries behind"
 	}

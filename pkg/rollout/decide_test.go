@@ -196,6 +196,8 @@ func TestDecisions(t *testing.T) {
 		{"the fix of a failing pod replaces it first", cluster(5, dead(4), func(w *world) { w.pod(4).Revision = "rev-broken" }), "delete etcd-4", rollout.RuleNotServingFirst},
 		{"a failing pod below the partition holds too", cluster(3, updated(0), dead(0), leads(1), partition(1)), "hold UpdatedFailing", rollout.RuleUpdatedSettle},
 
+		{"where quorum is lost and the update is the cure, the next one goes once the guard that the reason names is overridden", hung().with(overriding(rollout.GuardRevisionSuspect)), "delete etcd-1", rollout.RuleNotServingFirst},
+
 		// Rule 6: order, method, and who is no candidate.
 		{"a follower with a sick sidecar goes first", cluster(3, sick(1)), "delete etcd-1", rollout.RuleServing},
 		{"a leader with a sick sidecar goes before healthy followers, after handing over", cluster(3, sick(0)), "move leadership from etcd-0 to etcd-1", rollout.RuleHandOverLeadership},
@@ -564,6 +566,22 @@ func TestReasonsCarryTheirNumbers(t *testing.T) {
 		{"an answer from before a pause", cluster(5, updated(4), answeredAt(term-1, 4)), "waiting for etcd-4: its member is Unknown (it answered a read of raft term 6, and another one of a later term)"},
 		{"no way in order", cluster(3, ordered(), alive(0), dead(1, 2)), "etcd-1: it would not be recreated before the pod of ordinal 0 is Ready, which runs and is left alone: " +
 			"recreate the StatefulSet with podManagementPolicy Parallel (kubectl delete statefulset --cascade=orphan, which leaves its pods, then apply it again)"},
+		{"no way in order for a process that runs either", cluster(3, ordered(), sick(1), alive(2)),
+			"etcd-2: it would not be recreated before the pod of ordinal 1 is Ready, which runs and is left alone: " +
+				"recreate the StatefulSet with podManagementPolicy Parallel (kubectl delete statefulset --cascade=orphan, which leaves its pods, then apply it again)"},
+		{"failing for want of quorum, the next one kept in order", cluster(3, ordered(), updated(0), alive(0), dead(1, 2),
+			aged(rollout.UnsettledSeen, patience, 0), aged(rollout.NotRunningSeen, patience, 1, 2)),
+			"updated pod etcd-0 is failing: its member is Down (alive); without quorum nothing settles; if the template is right, " +
+				"it is what keeps the next one that is in the way (etcd-1, Recreation: it would not be recreated before the pod of ordinal 0 is Ready, " +
+				"which runs and is left alone: recreate the StatefulSet with podManagementPolicy Parallel (kubectl delete statefulset " +
+				"--cascade=orphan, which leaves its pods, then apply it again)); else fix the template, and it is replaced first"},
+		{"failing for want of quorum, the others kept because they run", hung(),
+			"updated pod etcd-2 is failing: its member is Down (alive); without quorum nothing settles; if the template is right, " +
+				"it is what keeps the next one that is in the way (etcd-1, RevisionSuspect: the new revision is suspect " +
+				"(updated pods failing: 1, settled: 0), and this process runs); else fix the template, and it is replaced first"},
+		{"failing because its status is refused", cluster(3, updated(2), noStatus("no status: grant its user the role root", 2), aged(rollout.UnsettledSeen, patience, 2)),
+			"updated pod etcd-2 is failing: its member serves, how far it is behind is not known (no status: grant its user the role root), " +
+				"the updated pod has not settled yet; fix the template, and it is replaced first"},
 		{"a local list", cluster(3, localList(1)), "etcd-2: the member list is one member's own, and 1 of its 3 voters return the same voters, quorum 2"},
 		{"two voters", cluster(2), "etcd-1: 2 voters need both: removing one leaves 1, quorum 2; add a third member or make it one"},
 		{"budget", cluster(5, leads(4), unknown(0), partition(1)), "etcd-3: 1 of 5 members unavailable, 2 with this one, at most 1 allowed"},
@@ -592,6 +610,11 @@ func TestReasonsCarryTheirNumbers(t *testing.T) {
 	if (&rollout.Decision{}).Reason() != "" {
 		t.Error("a decision without a reason has one")
 	}
+}
+
+// hung: every process hangs, for long, and the update that is to cure them has reached one.
+func hung() *world {
+	return cluster(3, updated(2), alive(0, 1, 2), quorumLostFor(patience), aged(rollout.UnsettledSeen, patience, 2), aged(rollout.PodSeen, patience, 2))
 }
 
 func TestVerdictsCarryTheirNumbers(t *testing.T) {

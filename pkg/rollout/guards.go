@@ -284,7 +284,7 @@ func (a *Assessment) recreation(c *Seat) Verdict {
 	switch {
 	case blocks == nil:
 		return passed(GuardRecreation, "every lower ordinal is Ready, so a removed pod is recreated at once")
-	case stuck(blocks) && c.Liveness == Dead:
+	case stuck(blocks) && c.Liveness != NotDown:
 		return remedy("it would not be recreated before the pod of ordinal %d is Ready, which runs and is left alone", blocks.Ordinal)
 	}
 	v := verdict(GuardRecreation, false, "it would not be recreated before the pod of ordinal %d is Ready", blocks.Ordinal)
