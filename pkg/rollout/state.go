@@ -89,8 +89,8 @@ type Pod struct {
 	// Initialized is false while init containers have not finished.
 	Initialized bool
 	// NeverReady is true when the pod's own history shows that its containers have never
-	// been ready: then nothing proves that its member ever held data in it. False when it
-	// was ready once, or when that is not known.
+	// been ready, or that it has failed as a whole: then nothing proves that its member holds
+	// data in it. False when it was ready once, or when that is not known.
 	NeverReady bool
 	// VolatileData is true when the data of this very pod does not outlive it, whatever the
 	// template says by now.

@@ -88,7 +88,8 @@ func PodFacts(p *corev1.Pod, set rollout.Set, names Names) rollout.Pod {
 		default: // Nothing that a decision asks for.
 		}
 	}
-	pod.NeverReady = neverReady(p)
+	// A pod that has failed has lost what was made for it alone, whenever it was ready.
+	pod.NeverReady = neverReady(p) || p.Status.Phase == corev1.PodFailed
 	pod.VolatileData = volatileData(&p.Spec, nil, names)
 	pod.NoEtcdContainer = containerOf(&p.Spec, names.EtcdContainer) == nil
 	if containerOf(&p.Spec, names.SidecarContainer) == nil {

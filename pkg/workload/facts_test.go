@@ -296,6 +296,7 @@ func TestFactsOfAPod(t *testing.T) {
 		}, func(f *rollout.Pod) {
 			f.Etcd = rollout.Container{State: rollout.ContainerTerminated, Reason: "Evicted"}
 			f.Sidecar = f.Etcd
+			f.NeverReady = true // Its kubelet has taken an emptyDir away with it.
 		}},
 		{"data in a volume that is made for the pod", func(p *corev1.Pod) {
 			p.Spec.Volumes[0].VolumeSource = corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
