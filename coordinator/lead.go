@@ -632,6 +632,7 @@ func (l *leader) remove(ctx context.Context, e record.Remove) record.Outcome {
 	err := l.workload.Remove(removing, l.seen, e.Intent)
 	outcome := record.OutcomeOf(err)
 	refusal, refused := workload.RefusalOf(err, l.seen.Set.Replicas)
+	refused = refused && e.Intent.Operation == record.Evict // Nobody asks a budget of a DELETE.
 	if refused {
 		outcome = record.Failed // Also where the API server says so by a 500.
 	}

@@ -378,6 +378,8 @@ func TestWhatFailsIsTriedAgainEverMoreSlowlyAndWhatHangsIsGivenUp(t *testing.T) 
 		{name: "an observation", request: getSet, since: claims, given: DefaultRequestTimeout, pauses: growing},
 		{name: "the swap of an intent", request: records, given: DefaultMaxEvidenceAge, pauses: growing},
 		{name: "a removal that is not allowed", request: "delete etcd-2", pauses: growing, err: forbiddenPod()},
+		{name: "a removal that is no eviction, to which the answer is too many requests", request: "delete etcd-2", pauses: growing,
+			err: apierrors.NewTooManyRequests("an admission webhook says so", 0)},
 		{name: "a removal of which nobody knows", request: "delete etcd-2", pauses: growing, err: apierrors.NewInternalError(errors.New("failed calling webhook"))},
 		// Two seconds at most, because so long the fallback goes on when the lock works again.
 		{name: "the grant of a session's lease", request: "LeaseGrant", given: DefaultProbeTimeout, idle: true, pauses: growingToTwo, err: rpctypes.ErrGRPCNoSpace},
