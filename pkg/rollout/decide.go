@@ -116,7 +116,7 @@ func updatedSettle(a *Assessment, down []Candidate) (Decision, bool) {
 		d := Decision{Action: Hold, Rule: RuleUpdatedSettle, Guard: GuardUpdatedFailing, Candidates: down}
 		d.reason = func() string {
 			what := "fix the template, and it is replaced first"
-			if a.Serving == 0 && s.Liveness == Alive && len(down) > 0 {
+			if a.Serving == 0 && len(down) > 0 {
 				// However right the template is.
 				what = "without quorum nothing settles; if the template is right, it is what keeps the next one that is in the way (" +
 					down[0].Pod + ", " + string(down[0].failed().Guard) + ": " + down[0].failed().Detail() + "); else " + what

@@ -579,6 +579,10 @@ func TestReasonsCarryTheirNumbers(t *testing.T) {
 			"updated pod etcd-2 is failing: its member is Down (alive); without quorum nothing settles; if the template is right, " +
 				"it is what keeps the next one that is in the way (etcd-1, RevisionSuspect: the new revision is suspect " +
 				"(updated pods failing: 1, settled: 0), and this process runs); else fix the template, and it is replaced first"},
+		{"rolled back with quorum lost, the broken one kept because it runs", hung().with(updated(0, 1), dead(0), func(w *world) { w.pod(2).Revision = "rev-broken" }),
+			"updated pod etcd-0 is failing: its member is Down (dead, CrashLoopBackOff); without quorum nothing settles; if the template is right, " +
+				"it is what keeps the next one that is in the way (etcd-2, QuorumPatience: quorum is lost and the updated pod of ordinal 0 is dead: " +
+				"the update does not cure it); else fix the template, and it is replaced first"},
 		{"failing because its status is refused", cluster(3, updated(2), noStatus("no status: grant its user the role root", 2), aged(rollout.UnsettledSeen, patience, 2)),
 			"updated pod etcd-2 is failing: its member serves, how far it is behind is not known (no status: grant its user the role root), " +
 				"the updated pod has not settled yet; fix the template, and it is replaced first"},
