@@ -74,10 +74,10 @@ type Assessment struct {
 	// survivors is how many serving voters nobody is known to take: of our own seats, and the
 	// trusted ones elsewhere. Every rule that asks how many stay asks here.
 	survivors int
-	// trusted are the voters elsewhere that serve and may be relied on; of untrusted, which
-	// serve as well, nobody may.
-	trusted   []*Member
-	untrusted int
+	// trusted are the voters elsewhere that serve and may be relied on; on untrusted, which
+	// serve as well, nobody may. The pods of those that are leaving terminate already.
+	trusted            []*Member
+	untrusted, leaving int
 	// unmatched counts our pods in range that no member could be matched to.
 	unmatched int
 	// readTerm is the highest raft term among the answers to linearizable reads.
@@ -166,31 +166,35 @@ func (a *Assessment) count() {
 		}
 	}
 	for _, m := range a.External {
+		away := a.scaledAway(m)
 		switch {
 		case !a.serves(m):
-		case a.trusts(m):
+		case away == nil && a.trusts(m):
 			a.trusted = append(a.trusted, m)
 		default:
 			a.untrusted++
+			a.leaving += btoi(away != nil && away.Terminating)
 		}
 	}
 	a.survivors += len(a.trusted)
 }
 
-// trusts is true for a voter elsewhere that the operator relies on. One whose pod is ours and
-// out of range is being scaled away, whatever the operator says. And while some pod of ours
+// trusts is true for a voter elsewhere that the operator relies on. While some pod of ours
 // matches no member, any voter elsewhere may be the one that runs in it.
 func (a *Assessment) trusts(m *Member) bool {
-	if a.unmatched > 0 || m.Name == "" || !slices.Contains(a.policy.TrustedMembers, m.Name) {
-		return false
-	}
+	return a.unmatched == 0 && m.Name != "" && slices.Contains(a.policy.TrustedMembers, m.Name)
+}
+
+// scaledAway returns the member's pod where that is ours and out of range: it is being scaled
+// away, whatever the operator says.
+func (a *Assessment) scaledAway(m *Member) *Pod {
 	for i := range a.state.Pods {
 		p := &a.state.Pods[i]
 		if p.Owned && !a.state.Set.has(p.Ordinal) && (m.named(p.MemberName) || m.livesAt(p.Name)) {
-			return false
+			return p
 		}
 	}
-	return true
+	return nil
 }
 
 // serves is true for a member that itself answered a read in this observation. Of a voter's,

@@ -288,6 +288,7 @@ func TestGuardsOfACandidate(t *testing.T) {
 		{"MayVote passes while enough others may vote", cluster(5, alive(2, 3, 4)), "etcd-4", none},
 		{"MayVote does not count what is already going", cluster(5, alive(2, 3, 4), terminating(2, 3), settledLearner()), "etcd-4", rollout.GuardMayVote},
 		{"MayVote counts voters elsewhere, which nobody knows to be dead", cluster(3, dead(1), alive(2), outsiders(2)), "etcd-2", none},
+		{"MayVote does not count a voter out of range whose pod terminates, even while it answers", cluster(4, replicas(3), alive(2), terminating(3)), "etcd-2", rollout.GuardMayVote},
 		{"MayVote passes for a learner", cluster(4, dead(1, 2), alive(3), learner(3)), "etcd-3", none},
 		{"MayVote does not count on what is only starting", cluster(3, updated(1), starting(1), alive(2), settledLearner()), "etcd-2", rollout.GuardMayVote},
 		{"MayVote does not count on a ghost", cluster(3, alive(2), ghosts(1)), "etcd-2", rollout.GuardMayVote},

@@ -354,8 +354,11 @@ func (w *reckoning) wrong(d *rollout.Decision) string {
 func (w *reckoning) unsafe(o int, rule rollout.Rule) string {
 	t := w.members[o]
 	// A voter elsewhere votes as long as it serves, unless it runs in a pod that no member
-	// could be matched to.
+	// could be matched to, or that is ours and terminates, as the first one's does.
 	voting := w.outsiders
+	if w.scaledAway {
+		voting = max(0, voting-1)
+	}
 	for i, c := range w.members {
 		if c.role == unlisted && (i == o || c.pod == goingPod) {
 			voting = max(0, voting-1)

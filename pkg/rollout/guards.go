@@ -441,11 +441,11 @@ func passed(g Guard, format string, n ...int) Verdict { return verdict(g, true, 
 func (a *Assessment) survivorsWithout(c *Seat) int { return a.survivors - btoi(c.survives()) }
 
 // votingElsewhere counts the voters without a seat that serve, and so vote, when c goes:
-// whether they may be relied on for longer is another question. c and every pod that
-// terminates may run one of them where no member could be matched to it. (A pod that is
-// missing runs nothing.)
+// whether they may be relied on for longer is another question, unless their pods
+// terminate. c and every pod that terminates may run one of them where no member could be
+// matched to it. (A pod that is missing runs nothing.)
 func (a *Assessment) votingElsewhere(c *Seat) int {
-	voting := len(a.trusted) + a.untrusted
+	voting := len(a.trusted) + a.untrusted - a.leaving
 	for i := range a.Seats {
 		if s := &a.Seats[i]; s.Member == nil && s.Pod != nil && (s == c || s.Pod.Terminating) {
 			voting--
