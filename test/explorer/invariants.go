@@ -77,8 +77,9 @@ func (m *Model) payToll(w *World, r *request) string {
 // whatever else fails or comes back.
 //
 //   - Of the members that answered, enough are left without the target. Only those count that
-//     nobody lets go without us. As long as none of them goes, a quorum is left. One that has gone by then has failed by itself, or was deleted by
-//     somebody else, and after it has answered: a removal of ours makes the observation
+//     nobody lets go without us. As long as none of them goes and none is added to the list, a
+//     quorum is left. One that has gone by then has failed by itself, or was deleted or scaled
+//     away by somebody else, and after it has answered: a removal of ours makes the observation
 //     ignorant, and for that there is no excuse.
 //   - The target did not answer. It had no process when its pod was looked at, or did not vote
 //     when etcd was asked, or there was no quorum then; and that has come back by itself since.

@@ -396,9 +396,11 @@ func (m *Model) movesOfLook(w *World, i int, add func(what moveKind, who int, ho
 	if w.left.OldReads > 0 && w.deposed > 0 && w.leader > 0 {
 		each(oldRead)
 	}
-	if w.left.WrongIDs > 0 && m.hasQuorum(w) {
+	if w.left.WrongIDs > 0 {
+		var seen request
+		m.askEtcd(w, &seen)
 		for k := range m.ordinals() {
-			if w.list.has(k) {
+			if w.list.has(k) && seen.etcd.answering&w.list.voters&^(1<<k) != 0 { // Another voter has to answer there.
 				each(wrongID + uint8(k)) //nolint:gosec // A handful.
 			}
 		}
