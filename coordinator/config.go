@@ -31,8 +31,8 @@ const (
 	// reports: a member that recovers, an age that passes.
 	DefaultInterval = time.Second
 	// DefaultMaxEvidenceAge is the oldest evidence a removal may rest on: a look over members
-	// that hang takes two probe timeouts, and the six requests to the Kubernetes API that
-	// belong to a removal may take a third of a second each.
+	// that hang takes two probe timeouts, and two seconds are left for the requests to the
+	// Kubernetes API that belong to a removal.
 	DefaultMaxEvidenceAge = 6 * time.Second
 	// DefaultFallbackAfter is how long an outdated pod waits for a coordinator with a
 	// lock before the sidecars go on without one. It is short, because safety does not

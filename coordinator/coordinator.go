@@ -173,7 +173,7 @@ func (c *Coordinator) join(ctx context.Context, self selfupdate.Presence) (*sess
 		return nil, err
 	}
 	s, err := openSession(ctx, c.cfg.Dial, endpoints, keysOf(c.cfg.Namespace, c.cfg.StatefulSet), c.cfg.LockTTL,
-		min(c.cfg.LockTTL/3, c.cfg.FallbackAfter), c.cfg.ProbeTimeout)
+		min(c.cfg.LockTTL/3, c.cfg.FallbackAfter/2), c.cfg.ProbeTimeout)
 	switch {
 	case err != nil && nobody != nil:
 		// clientv3 keeps trying, and then knows no better reason than that the time ran out.

@@ -129,28 +129,42 @@ func (l *leader) lead(ctx context.Context) {
 	var watches sync.WaitGroup
 	defer watches.Wait()
 	defer cancel()
-	watches.Go(func() { l.workload.WatchSet(ctx, l.trigger, l.unwatchable("the StatefulSet")) })
+	watches.Go(func() {
+		changed, failed, ended := l.watching(report.AtWatchSet, "the StatefulSet")
+		defer ended()
+		l.workload.WatchSet(ctx, changed, failed)
+	})
 	l.watchPods = func(ctx context.Context, selector string) {
-		watches.Go(func() { l.workload.WatchPods(ctx, selector, l.trigger, l.unwatchable("the pods")) })
+		watches.Go(func() {
+			changed, failed, ended := l.watching(report.AtWatchPods, "the pods")
+			defer ended()
+			l.workload.WatchPods(ctx, selector, changed, failed)
+		})
 	}
 	defer l.account.rests()
 	defer l.faults.clear() // Whoever leads next counts its own.
 	defer l.aged.clear()
 	defer l.believes()
 	defer l.rest()
-	for ctx.Err() == nil && !l.over && l.ourTurn() {
+	for first := true; ctx.Err() == nil && !l.over && l.ourTurn(); {
 		due, err := l.look(ctx)
 		switch {
 		case err != nil:
 			l.fail(ctx, "the workload cannot be read", err)
 		case !due:
 			l.faults.clear()
-			l.since = time.Time{}
+			l.since, first = time.Time{}, false
 			l.idle(ctx)
 		default:
 			if l.since.IsZero() {
 				l.since = time.Now()
+				if first {
+					// It may have begun long before we looked, and whoever had the lock before etcd
+					// fell silent has had its time.
+					l.since = l.place.silentSince(l.since)
+				}
 			}
+			first = false
 			var left time.Duration
 			if l.right, left = l.claims(); left > 0 {
 				wait(ctx, left, l.changed)
@@ -850,18 +864,28 @@ func (l *leader) believes() {
 	l.account.works(report.AtRecord)
 }
 
-// unwatchable logs that the API server refuses a watch. It is no reason to give up, since
-// the watch is tried again; but without that of the StatefulSet no rollout is noticed, and
-// somebody should know why. That the API server does not answer at all is noted by whoever
-// asks it for more than news.
-func (l *leader) unwatchable(what string) func(error) {
-	var seen faults // Its own: a watch has a goroutine of its own.
-	return func(err error) {
-		var answer apierrors.APIStatus
-		if errors.As(err, &answer) {
-			seen.note(l.log, what+" cannot be watched", explain(err))
+// watching returns what a watch calls, from its own goroutine: for news, whenever the API server
+// refuses it, and at its end. A refusal is no reason to give up, since the watch is tried again; but
+// without that of the StatefulSet no rollout is noticed, and somebody should know why. That the API
+// server does not answer at all is noted by whoever asks it for more than news.
+func (l *leader) watching(at, what string) (changed func(), failed func(error), ended func()) {
+	refused := l.account.faults(at)
+	works := func() {
+		if refused.row > 0 {
+			refused.clear()
 		}
 	}
+	changed = func() {
+		works() // A watch begins with what there is.
+		l.trigger()
+	}
+	failed = func(err error) {
+		var answer apierrors.APIStatus
+		if errors.As(err, &answer) {
+			refused.note(l.log, what+" cannot be watched", explain(err))
+		}
+	}
+	return changed, failed, works
 }
 
 // giveUp lets another coordinator go on.
@@ -900,7 +924,7 @@ func (l *leader) tell(state rollout.State) {
 	l.account.decided(report.Sight{
 		Namespace: l.cfg.Namespace, StatefulSet: l.cfg.StatefulSet, At: time.Now().UTC().Truncate(time.Millisecond),
 		State: state, Decision: l.decision, Policy: &l.cfg.Policy,
-		Coordinator: l.name(), Epoch: l.epoch, Fallback: l.right == record.ByClock && l.place.owned() == nil,
+		Coordinator: l.name(), Epoch: l.epoch, Fallback: l.place.owned() == nil || l.place.silent(l.cfg.FallbackAfter) <= 0,
 	})
 }
 

@@ -7,9 +7,10 @@ import (
 )
 
 // apiRoom is what MaxEvidenceAge has to leave, beside a look over members that hang, for the
-// requests to the Kubernetes API: the Lease, the StatefulSet and the pods are read one after
-// the other, the intent is recorded, and an eviction reads its pod before it is sent. Six
-// requests may so take a third of a second each, which a busy API server does.
+// requests to the Kubernetes API, which are sent one after the other. An eviction takes seven: the
+// Lease, the StatefulSet and the pods are read, a dry run asks whether the eviction would be granted,
+// the intent is recorded, the pod is read once more, and it is evicted. Each of them may so take 280
+// milliseconds, which a busy API server does.
 const apiRoom = 2 * time.Second
 
 // CheckNumbers returns an error for every number and duration that is out of bounds by
@@ -57,10 +58,10 @@ func (c Config) CheckNumbers(name func(field string) string) error {
 	require(c.ProbeTimeout > 0, "ProbeTimeout", c.ProbeTimeout, "must be positive")
 	require(c.RequestTimeout > 0, "RequestTimeout", c.RequestTimeout, "must be positive")
 	require(c.Interval > 0, "Interval", c.Interval, "must be positive")
-	// Each sidecar's session is confirmed that often, so less would only be load. A failed
-	// keep-alive is repeated after half a second.
+	// A failed keep-alive is repeated after half a second.
 	require(c.FallbackAfter >= retryEtcd, "FallbackAfter", c.FallbackAfter,
-		"must be at least %v: so often every sidecar has etcd confirm its session, and after twice that without an answer it would go on without the lock", retryEtcd)
+		"must be at least %v: every sidecar has etcd confirm its session twice as often, "+
+			"and without an answer for that long it may go on without the lock", retryEtcd)
 	// It is renewed every third of that, so two thirds are left for a cycle.
 	require(c.RecordDuration >= 3*time.Second && c.RecordDuration%time.Second == 0, "RecordDuration", c.RecordDuration, "must be whole seconds, at least 3s")
 	require(c.RecordDuration < 3*time.Second || 2*c.RecordDuration >= 3*cycle, "RecordDuration", c.RecordDuration,

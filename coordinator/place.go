@@ -92,10 +92,18 @@ func (p *place) confirmed() time.Time {
 	return p.last
 }
 
+// silentSince is when etcd last confirmed a session of ours, and now if it never did.
+func (p *place) silentSince(now time.Time) time.Time {
+	if last := p.confirmed(); !last.IsZero() {
+		return last
+	}
+	return now
+}
+
 // silent returns after how long etcd will have been silent for too long, if it stays so; it has
 // been where that is not positive. Whoever waits for the lock may then be needed without it.
-// In good health one keep-alive follows the other within a patience; so after two of them one
-// has not been answered for at least one.
+// In good health one keep-alive follows the other within half a patience (see join); so after a
+// whole one, one of them has not been answered for half.
 func (p *place) silent(patience time.Duration) time.Duration {
 	p.mu.Lock()
 	session, failing, last := p.session, p.failing, p.last
@@ -108,7 +116,7 @@ func (p *place) silent(patience time.Duration) time.Duration {
 	case last.IsZero():
 		return patience // The first session is yet to come, or to fail.
 	}
-	return 2*patience - time.Since(last)
+	return patience - time.Since(last)
 }
 
 // candidate takes part in the election until ctx ends, over one session after the other.

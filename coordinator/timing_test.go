@@ -22,6 +22,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -30,6 +31,7 @@ import (
 	"github.com/quorate/quorate/pkg/record"
 	"github.com/quorate/quorate/pkg/report"
 	"github.com/quorate/quorate/pkg/rollout"
+	"github.com/quorate/quorate/pkg/workload"
 	"github.com/quorate/quorate/selfupdate"
 )
 
@@ -1161,25 +1163,132 @@ func (s *stage) crashes(ordinal int) {
 	})
 }
 
-// A member that swallows every request costs a look two probe timeouts; with an API server that
-// takes a third of a second for each request, there still is time.
+// Members that swallow every request cost a look two probe timeouts at most; with an API server that
+// takes as long as apiRoom says for each request, there still is time.
 func TestThereIsRoomForARemovalBesideAMemberThatHangs(t *testing.T) {
-	for _, removal := range []rollout.Removal{rollout.RemoveByDelete, rollout.RemoveByEviction} {
-		t.Run(removal.String(), func(t *testing.T) {
+	for _, tc := range []struct {
+		name, removal string
+		scene         func(s *stage)
+	}{
+		{"of a pod that is dead", "delete etcd-0", func(s *stage) {
+			s.unreachable(0, true)
+			s.crashes(0)
+		}},
+		{"of a pod that is dead, without quorum", "delete etcd-4", func(s *stage) { s.losesQuorum(true, 0, 1, 2, 4) }},
+		{"of a pod that is well, by an eviction", "evict etcd-4", func(s *stage) { s.unreachable(0, true) }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newStage(t, 3)
+				s := newStage(t, 5)
 				policy := rollout.DefaultPolicy()
-				policy.Removal = removal
+				policy.Removal, policy.MaxUnavailable.Number = rollout.RemoveByEviction, 2
 				defer run(t, s.config(func(c *Config) { c.Policy = policy }))()
 				<-time.After(time.Minute)
-				s.unreachable(0, true)
-				s.answering(slowly(320*ms, getSet, listPods, readPod, getLease, records, clears, claims, renews, tells))
-				s.crashes(0)
+				tc.scene(s)
+				s.answering(slowly(280*ms,
+					getSet, listPods, readPod, getLease, asksBudget, records, clears, claims, renews, tells, tc.removal))
 				s.update("rev-2")
 				within(t, time.Minute, "a removal", func() bool { return s.story() != "" })
+				if len(s.at(tc.removal)) != 1 || len(s.at(records)) != 1 {
+					t.Errorf("%s at %v, intents at %v", tc.removal, s.at(tc.removal), s.at(records))
+				}
 			})
 		})
 	}
+}
+
+// Another sidecar would not be faster where it is members that hang for which most of the time goes.
+func TestEvidenceThatAgesBecauseMembersHangIsNoReasonToStepAside(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		// takes is how long an intent takes to be recorded, after a look of more than three seconds.
+		takes time.Duration
+		aside bool
+	}{
+		{"while they take most of the time", 2950 * ms, false},
+		{"but while the API server does", 5 * time.Second, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t, 3)
+				defer run(t, s.config(as("etcd-0")))()
+				<-time.After(time.Minute)
+				s.losesQuorum(true, 1, 2)
+				<-time.After(time.Minute)
+				intents, lists := slowly(tc.takes, records), slowly(1200*ms, "MemberList")
+				s.answering(func(ctx context.Context, request string, send func() error) error {
+					return intents(ctx, request, func() error { return lists(ctx, request, send) })
+				})
+				s.begin()
+				s.update("rev-2")
+				within(t, 30*time.Minute, "enough intents", func() bool { return len(s.at(records)) > unfitAfter+2 })
+				if at := s.at("says the record is given back"); (len(at) > 0) != tc.aside {
+					t.Errorf("it stepped aside at %v", at)
+				}
+				s.expect(t)
+			})
+		})
+	}
+}
+
+// A rollout that goes on without the lock says so, by whatever right the record was claimed.
+func TestTheReportSaysThatThereIsNoLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 3)
+		s.waiting()
+		defer run(t, s.config(as("etcd-0")))()
+		fallback := func() bool { r, _ := s.published(t); return r.Fallback }
+		<-time.After(time.Minute)
+		if fallback() {
+			t.Error("with the lock the report says that there is none")
+		}
+		s.losesQuorum(false, 1)
+		within(t, time.Minute, "that the report says so", fallback)
+		s.etcd.RegainQuorum()
+		within(t, time.Minute, "that the report says that there is one again", func() bool { return !fallback() })
+		if n := len(s.at(claims)); n > 2 {
+			t.Errorf("%d claims", n)
+		}
+	})
+}
+
+// A watch that the API server refuses is a fault like others.
+func TestAWatchThatIsRefusedIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 3)
+		s.waiting()
+		var allowed atomic.Bool
+		registry := prometheus.NewRegistry()
+		defer run(t, s.config(telling(s.kube, registry), func(c *Config) { c.Pods = unwatchedPods{c.Pods, &allowed} }))()
+		<-time.After(time.Minute)
+		if r, _ := s.published(t); len(r.Faults) != 1 || !strings.HasPrefix(r.Faults[0], "the pods cannot be watched: ") {
+			t.Errorf("status: %q", r.Faults)
+		}
+		if n := metric(t, registry, "quorate_failures_in_a_row", report.AtWatchPods); n < 30 {
+			t.Errorf("%v failures in a row", n)
+		}
+		allowed.Store(true)
+		<-time.After(time.Minute)
+		if r, _ := s.published(t); len(r.Faults) != 0 {
+			t.Errorf("status after it worked: %q", r.Faults)
+		}
+		if n := metric(t, registry, "quorate_failures_in_a_row", report.AtWatchPods); n != 0 {
+			t.Errorf("%v failures in a row after it worked", n)
+		}
+	})
+}
+
+// unwatchedPods may not be watched until that is allowed.
+type unwatchedPods struct {
+	workload.Pods
+	allowed *atomic.Bool
+}
+
+func (p unwatchedPods) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	if !p.allowed.Load() {
+		return nil, apierrors.NewForbidden(corev1.Resource("pods"), "", errors.New("not yours"))
+	}
+	return p.Pods.Watch(ctx, o)
 }
 
 // TestTheEnd: asked to stop, whatever is under way, a coordinator first gives the record

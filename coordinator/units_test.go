@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/quorate/quorate/pkg/report"
 	"github.com/quorate/quorate/pkg/rollout"
 	"github.com/quorate/quorate/pkg/workload"
 )
@@ -207,7 +208,7 @@ func TestARefusedWatchIsLoggedOnceAMinuteAndAnOutageNotAtAll(t *testing.T) {
 		logger := logrus.New()
 		logger.SetOutput(&out)
 		l := &leader{Coordinator: &Coordinator{log: logrus.NewEntry(logger)}}
-		failed := l.unwatchable("the StatefulSet")
+		_, failed, _ := l.watching(report.AtWatchSet, "the StatefulSet")
 		forbidden := apierrors.NewForbidden(schema.GroupResource{Group: "apps", Resource: "statefulsets"}, "", errors.New("x"))
 		for range 60 { // One attempt a second.
 			failed(forbidden)

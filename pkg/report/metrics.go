@@ -72,7 +72,7 @@ func NewMetrics(registerer prometheus.Registerer, namespace, statefulSet string)
 	m.state = gauges("quorate_rollout_state", "1 for the current action, with the rule that chose it and the guard that holds it; coordinator only.", "action", "rule", "guard")
 	m.since = gauges("quorate_rollout_state_since_timestamp_seconds", "Since when the current action, rule and guard have stood, by the coordinator's clock; coordinator only.", "action", "rule", "guard")
 	m.override = gauges("quorate_override", "1 for every guard that the operator keeps from holding; coordinator only.", "guard")
-	m.failures = gauges("quorate_failures_in_a_row", "How many times in a row this sidecar has failed at what it does: election, rollout, evidence (what was decided had to be dropped, because by then its evidence was too old), or record (how much on the Lease makes no sense).", "at")
+	m.failures = gauges("quorate_failures_in_a_row", "How many times in a row this sidecar has failed at what it does: election, rollout, evidence (what was decided had to be dropped, because by then its evidence was too old), record (how much on the Lease makes no sense), or watch-statefulset and watch-pods (the API server refuses the watch).", "at")
 	m.held = counters("quorate_hold_seconds_total", "Seconds for which a rollout was held or waited, by the guard that kept it.", "guard")
 	m.removals = counters("quorate_removals_total", "Removals that were asked for, by the rule that chose the pod and the outcome: done, refused (the pod had changed), blocked (by a PodDisruptionBudget), failed, or unclear.", "rule", "outcome")
 	m.refused = counter("quorate_stale_removals_refused_total", "Removals of an earlier coordinator, or of an unclear outcome, that were made to have no effect any more.")
@@ -91,7 +91,7 @@ func NewMetrics(registerer prometheus.Registerer, namespace, statefulSet string)
 	for _, outcome := range []string{OutcomeDone, OutcomeFailed} {
 		m.moves.WithLabelValues(outcome)
 	}
-	for _, at := range []string{AtElection, AtRollout, AtEvidence, AtRecord} {
+	for _, at := range []string{AtElection, AtRollout, AtEvidence, AtRecord, AtWatchSet, AtWatchPods} {
 		m.failures.WithLabelValues(at)
 	}
 	for i, c := range m.all {
@@ -127,6 +127,10 @@ const (
 	AtEvidence = "evidence"
 	// AtRecord is what the Lease says and what makes no sense.
 	AtRecord = "record"
+	// AtWatchSet and AtWatchPods are the watches: without the first no rollout is noticed when it
+	// begins, and without the other none is looked at between two intervals.
+	AtWatchSet  = "watch-statefulset"
+	AtWatchPods = "watch-pods"
 )
 
 // Coordinates says that this sidecar has claimed the record.

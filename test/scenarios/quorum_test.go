@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/quorate/quorate/coordinator"
+	"github.com/quorate/quorate/selfupdate"
 	"github.com/quorate/quorate/test/harness"
 )
 
@@ -132,6 +133,64 @@ func TestLostQuorumWhoseCureFollowsAtOnce(t *testing.T) {
 	after := o.order[before:]
 	require.ElementsMatch(t, dead, after[:2], "dead ones first")
 	require.Equal(t, survivor, after[len(after)-1])
+}
+
+// Whoever had the lock is gone together with its member: a sidecar that waited in the queue begins,
+// as soon as any, and goes on when quorum is back, without waiting for the dead one's lock.
+func TestLostQuorumTogetherWithWhoHadTheLock(t *testing.T) {
+	t.Parallel()
+	spec := harness.Spec{Name: "orphaned", PlainText: true, SidecarArgs: []string{"--lock-ttl=10s"}}
+	ctx, s := newCluster(t, harness.Loopback, spec)
+	owner := s.coordinator(ctx)
+	others := s.others(owner)
+	survivor, second := others[0], others[1]
+	byLock := func(e harness.LogEntry) bool { return e.Message == coordinatesNow && e.By == "lock" }
+	o := s.during(ctx, func(l *harness.Ledger) {
+		require.NoError(t, s.MoveLeader(ctx, survivor))
+		s.signal(owner, syscall.SIGSTOP)
+		for _, pod := range []string{owner, second} {
+			fault, err := s.CrashLoop(ctx, pod)
+			require.NoError(t, err)
+			defer fault.Stop()
+		}
+		for _, pod := range []string{owner, second} {
+			require.NoError(t, s.WaitWaiting(ctx, pod, "etcd", "CrashLoopBackOff"))
+		}
+		s.withoutQuorum(ctx)
+		s.touch(ctx, "cure")
+		require.NoError(t, l.WaitRemovals(ctx, 1))
+		s.signal(owner, syscall.SIGCONT) // So that its pod ends in time.
+		first := l.Removals()[0]
+		took := first.At.Sub(s.changed)
+		t.Logf("the first removal, of %s, came %v after the change", first.Pod, took)
+		// The lost members refuse connections, and the record is free. A second more is for a busy machine.
+		require.LessOrEqual(t, took, coordinator.DefaultFallbackAfter+2*time.Second)
+		standIn := s.says(ctx, "who stands in", func(e harness.LogEntry) bool { return e.Message == coordinatesNow })
+		require.Equal(t, "fallback", standIn.By)
+		require.NotEqual(t, owner, standIn.Pod)
+		s.complete(ctx)
+
+		// What is due when quorum is back waits for nobody's lock.
+		removals := l.Removals()
+		last := removals[len(removals)-1]
+		var back time.Time
+		for _, r := range l.Returns() {
+			if r.At.Before(last.At) && r.At.After(back) {
+				back = r.At
+			}
+		}
+		t.Logf("the last removal, of %s, came %v after the last pod before it was back", last.Pod, last.At.Sub(back))
+		require.Equal(t, survivor, last.Pod)
+		require.Less(t, last.At.Sub(back), selfupdate.LineUp+3*time.Second)
+		for _, e := range s.journal.Entries() {
+			if byLock(e) && e.At.After(s.changed) {
+				t.Logf("%s coordinates by the lock %v after that pod was back", e.Pod, e.At.Sub(back))
+			}
+		}
+	})
+	o.lostNothing(t)
+	require.Len(t, o.order, 3)
+	require.ElementsMatch(t, []string{owner, second}, o.order[:2], "dead ones first")
 }
 
 // withoutQuorum waits until a linearizable read is answered by nobody.

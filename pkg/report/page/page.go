@@ -152,6 +152,8 @@ type view struct {
 	// long ago the members were seen, where that is not now.
 	Word, Then string
 	Stale      bool
+	// Failing are the faults, as long as somebody still tells of them.
+	Failing []string
 
 	SinceText, SpanText string
 	Parts               []part
@@ -190,6 +192,9 @@ func (p *pages) view(a answer, now time.Time) view {
 		for i := range v.Rows {
 			v.Rows[i].Since = "-" // Nobody knows whether it is still so.
 		}
+	}
+	if v.Then == "" {
+		v.Failing = r.Faults
 	}
 	if !r.Since.IsZero() {
 		v.SinceText = report.Ago(now, r.Since)

@@ -110,6 +110,11 @@ var situations = []struct {
 }{
 	{"nothing told", "etcd-main-0", answer{}, []string{"No rollout has been seen yet", "quorate-etcd-main"}, []string{"Members", "What was done"}, "30"},
 	{"not readable", "etcd-main-0", answer{err: errors.New("get Lease quorate-etcd-main: forbidden")}, []string{"Nothing can be said", "get Lease quorate-etcd-main: forbidden"}, []string{"Members"}, "30"},
+	{"a fault", "etcd-main-2", func() answer {
+		r := told(state(2), noon, "etcd-main-2")
+		r.Faults = []string{"the pods cannot be watched: forbidden"}
+		return answer{report: r}
+	}(), []string{"FAULT: the pods cannot be watched: forbidden"}, nil, "2"},
 	{"rolling", "etcd-main-2", func() answer {
 		s := state(2, 1)
 		down(&s, 1, "PodInitializing", 0)
