@@ -259,7 +259,7 @@ func TestTwoMembersAreNotUpgradedUnlessTheOperatorSaysSo(t *testing.T) {
 		s.holds(ctx, "QuorumFloor")
 		s.pass(ctx, 3*time.Second)
 		require.Empty(t, l.Order(), "either of two is needed")
-		require.NoError(t, s.Annotate(ctx, harness.OverrideAnnotation, "QuorumFloor,EndpointFloor"))
+		require.NoError(t, s.Annotate(ctx, harness.OverrideAnnotation, "QuorumFloor,EndpointFloor,DisruptionBudget"))
 		s.complete(ctx)
 	})
 	o.lostNothing(t)
