@@ -66,7 +66,6 @@ func TestNothingOfOursTakesARevisionWhileABackupIsReplayed(t *testing.T) {
 		{"of one with a lease that is as short as the TTL, which takes one", short, 2*3 + 1, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
 			client := restored(ctx, t, tc.snapshot)
 			found, err := client.Get(ctx, "/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
 			require.NoError(t, err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorate/quorate/coordinator"
 	"github.com/quorate/quorate/test/harness"
 	"github.com/quorate/quorate/test/harness/apiproxy"
 )
@@ -75,7 +76,7 @@ func TestACoordinatorIsKilledAtAnyStageAndAnotherFinishes(t *testing.T) {
 			require.NoError(t, err)
 			status, err = removal.Forward(ctx)
 			require.NoError(t, err)
-			require.Equal(t, 200, status)
+			require.Equal(t, 201, status)
 			losses = append(losses, kill(r))
 			removal.Drop()
 			s.complete(ctx)
@@ -176,6 +177,8 @@ func TestACoordinatorThatIsStoppedAndComesBackRemovesNothing(t *testing.T) {
 					require.NoError(t, err)
 					require.Equal(t, 409, status, "what the stopped coordinator had sent is refused")
 				}
+				// By now its evidence is too old for anything that it has not sent yet.
+				s.pass(ctx, coordinator.DefaultMaxEvidenceAge)
 				s.signal(stopped, syscall.SIGCONT)
 				held.Answer()
 				_, err = s.journal.Await(ctx, "that it steps down", func(e harness.LogEntry) bool {
