@@ -16,7 +16,7 @@ func (m *Model) takesEffect(w *World, r *request) string {
 	}
 	voting, staying := m.voting(w)
 	votes, quorum := m.votes(w, int(i)), w.list.quorum()
-	if votes && staying <= quorum && voting >= quorum && (w.ordinals.replicas > 1 || counted(w.list.voters) > 1) {
+	if votes && staying <= quorum && voting >= quorum && (w.replicas > 1 || counted(w.list.voters) > 1) {
 		switch {
 		case m.Budget: // The budget is the arbiter, and nothing fails by itself where there is one.
 			return fmt.Sprintf("%s is removed, %d of %d voters run then, and no budget was asked", names[i], staying-1, counted(w.list.voters))
@@ -35,7 +35,7 @@ func (m *Model) takesEffect(w *World, r *request) string {
 	}
 	// A learner is outside quorum and budget. What does not answer us may serve all others.
 	// What is out of range by now would be gone without us.
-	serves := votes && w.ordinals.has(int(i)) && (m.answers(w, int(i)) || m.look(w, int(i)) == looksReady)
+	serves := votes && w.has(int(i)) && (m.answers(w, int(i)) || m.look(w, int(i)) == looksReady)
 	if away := m.away(w) + 1; serves && away > max(1, m.MaxUnavailable) {
 		if r.served {
 			return fmt.Sprintf("%s is removed, and then %d members that served are down because of us", names[i], away)
@@ -129,7 +129,7 @@ func (m *Model) reliable(r *request, k int) bool {
 		return m.Trusted
 	}
 	v := &r.views[k]
-	return v.current && v.look != looksTerminating && r.ordinals.has(k)
+	return v.current && v.look != looksTerminating && r.has(k)
 }
 
 // away counts the members that are down because of us.

@@ -62,7 +62,7 @@ func (m *Model) ended(w *World) bool {
 // cured: every member serves.
 func (m *Model) cured(w *World) bool {
 	for i := range m.ordinals() {
-		if w.ordinals.has(i) && !m.answers(w, i) {
+		if w.has(i) && !m.answers(w, i) {
 			return false
 		}
 	}

@@ -33,13 +33,13 @@ func (o ordinals) scaled(how uint8) ordinals {
 
 // mayScale is true for what leaves at least one replica, and no more ordinals than there can be.
 func (m *Model) mayScale(w *World, how uint8) bool {
-	switch have := int(w.ordinals.replicas); how {
+	switch have := int(w.replicas); how {
 	case inByOne:
 		return have > 1
 	case inByTwo:
 		return have > 4 // To 3, as people do. Two are held for good, by name.
 	}
-	to := w.ordinals.scaled(how)
+	to := w.scaled(how)
 	return int(to.start+to.replicas) <= m.ordinals()
 }
 
@@ -60,7 +60,7 @@ func (m *Model) movesOfMembers(w *World, add func(what moveKind, who int, how in
 			}
 			continue
 		}
-		if quorum && w.list.has(i) && p.phase == missing && !w.ordinals.has(i) {
+		if quorum && w.list.has(i) && p.phase == missing && !w.has(i) {
 			add(unlist, i, 0)
 		}
 		if quorum && w.list.learners&(1<<i) != 0 && i >= m.Members && p.phase == up {
@@ -89,13 +89,13 @@ func (m *Model) applyToMembers(w *World, mv Move) string {
 	switch mv.what {
 	case scale:
 		w.left.Scales--
-		w.ordinals = w.ordinals.scaled(mv.how)
+		w.ordinals = w.scaled(mv.how)
 		for i := range m.ordinals() {
-			if p := &w.pods[i]; !w.ordinals.has(i) { // It would be gone without us.
+			if p := &w.pods[i]; !w.has(i) { // It would be gone without us.
 				p.ours, p.risky = false, false
 			}
 		}
-		m.note("the StatefulSet is scaled: ordinals %d to %d", w.ordinals.start, w.ordinals.start+w.ordinals.replicas-1)
+		m.note("the StatefulSet is scaled: ordinals %d to %d", w.start, w.start+w.replicas-1)
 	case scaleAway:
 		m.note("the controller scales %s away", names[mv.who])
 		return m.goes(w, mv.who, "is scaled away")
@@ -178,7 +178,7 @@ func (m *Model) reckoned(w *World) uint8 {
 			ready++
 		}
 	}
-	return uint8(max(0, ready-(int(w.ordinals.replicas)/2+1))) //nolint:gosec // A handful.
+	return uint8(max(0, ready-(int(w.replicas)/2+1))) //nolint:gosec // A handful.
 }
 
 // evicting: an eviction of ours has charged the budget and has yet to delete the pod.

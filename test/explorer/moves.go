@@ -98,7 +98,7 @@ func (m *Model) Moves(w *World, to []Move) []Move {
 				add(kubelet, i, 1)
 			}
 		case up:
-			if i < m.ordinals() && !w.ordinals.has(i) {
+			if i < m.ordinals() && !w.has(i) {
 				add(scaleAway, i, 0)
 			}
 			if p.health != healthy {
@@ -556,10 +556,10 @@ func (m *Model) recreates(w *World, i int) bool {
 	switch {
 	case i >= m.ordinals():
 		return true // Another's.
-	case !w.ordinals.has(i):
+	case !w.has(i):
 		return false
 	}
-	for k := int(w.ordinals.start); m.Ordered && k < i; k++ {
+	for k := int(w.start); m.Ordered && k < i; k++ {
 		if w.pods[k].phase != up || m.look(w, k) != looksReady {
 			return false
 		}

@@ -81,7 +81,7 @@ func (m *Model) describe(w *World) string {
 	var b strings.Builder
 	for i := range m.places() {
 		p := &w.pods[i]
-		if p.phase == missing && i < m.ordinals() && !w.ordinals.has(i) && !w.list.has(i) {
+		if p.phase == missing && i < m.ordinals() && !w.has(i) && !w.list.has(i) {
 			continue
 		}
 		if i > 0 {
@@ -95,7 +95,7 @@ func (m *Model) describe(w *World) string {
 		switch ours := i < m.ordinals(); {
 		case !w.list.has(i):
 			b.WriteString(" (no member)")
-		case ours && !w.ordinals.has(i):
+		case ours && !w.has(i):
 			b.WriteString(" (out of range)")
 		}
 		if p.phase != missing && i < m.ordinals() && p.revision != w.revision {

@@ -536,7 +536,7 @@ func (m *Model) look(w *World, i int) uint8 {
 // updated is true when the rollout has reached its end.
 func (m *Model) updated(w *World) bool {
 	for i := range m.ordinals() {
-		if p := &w.pods[i]; w.ordinals.has(i) {
+		if p := &w.pods[i]; w.has(i) {
 			if p.phase != up || p.health != healthy || p.revision != w.revision || !w.list.voter(i) && i < m.Members-m.Learners {
 				return false
 			}
