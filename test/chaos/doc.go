@@ -86,9 +86,10 @@
 //
 // A single observation may be late on a busy machine. So a member counts as silent only if
 // it gave no answer for a second before a removal, and a second after, and as serving only
-// if it gave one within the last second, and no fault has hit it since; what is in doubt is no
-// violation. That hides only what a later sample shows too: a second member that goes while the
-// first is away stays silent for longer than that, and the watch shows it in any case.
+// if it gave one within the last second, and since then no fault has hit it and its kubelet has
+// not said that its process has ended; what is in doubt is no violation. That hides only what a
+// later sample shows too: a second member that goes while the first is away stays silent for
+// longer than that, and the watch shows it in any case.
 //
 // What a pod was like when it was removed is what the watch told of it last: a removal names
 // the resourceVersion, so that the sidecar has seen the same. Of an end that was not seen but

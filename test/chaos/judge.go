@@ -315,7 +315,10 @@ func (e *Evidence) judge(change PodChange, target *seat, seats map[string]*seat)
 	if t.to.Before(t.from) {
 		t.to = t.from
 	}
-	if last := e.lastAnswer(j.Pod, t.from); last.Before(t.from.Add(-certainty)) || e.hit(j.Pod, last, t.from) {
+	last := e.lastAnswer(j.Pod, t.from)
+	// Its kubelet had said by then that its process had ended, and it has not answered since.
+	ended := !change.Relisted && target.etcd != Running && target.down.After(last)
+	if ended || last.Before(t.from.Add(-certainty)) || e.hit(j.Pod, last, t.from) {
 		// It did not serve, or not certainly. The pod is the one that was looked at, by its
 		// resourceVersion, so that what it says is what was known.
 		if change.Relisted {

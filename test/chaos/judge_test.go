@@ -170,6 +170,15 @@ func TestAnAuditorsJudgement(t *testing.T) {
 				fault(8*second-50*time.Millisecond, 9*second, "main-1").silent("main-1", 8*second, lasts).
 				etcd(8*second-45*time.Millisecond, "main-1", "old", Terminated).removed(8*second, "main-1", "old"),
 			nil, nil, 0},
+		{"so may what has ended since it last answered, by its kubelet's word, however long ago the fault began",
+			tell(3).removed(5*second, "main-2", "old").silent("main-2", 5*second, lasts).
+				fault(7*second, 8*second, "main-1").silent("main-1", 7*second+500*time.Millisecond, lasts).
+				etcd(7*second+600*time.Millisecond, "main-1", "old", BacksOff).removed(8*second, "main-1", "old"),
+			nil, nil, 0},
+		{"what has ended by its kubelet's word, and answers after that, may not",
+			tell(3).removed(5*second, "main-2", "old").silent("main-2", 5*second, lasts).
+				etcd(7*second, "main-1", "old", Terminated).removed(8*second, "main-1", "old"),
+			nil, []string{"was terminating", "1 of the 2 other voters served: quorum is 2"}, 0},
 		{"what a fault had silenced, and serves again, may not",
 			tell(3).removed(5*second, "main-2", "old").silent("main-2", 5*second, lasts).
 				fault(6*second, 6*second, "main-1").silent("main-1", 6*second, 7*second+500*time.Millisecond).removed(8*second, "main-1", "old"),
