@@ -257,7 +257,9 @@ func outdated(o workload.Observation) bool {
 // While nothing is under way it can be stopped. Ending ends a moment after ctx, for what must not be
 // torn by the end.
 func (l *leader) roll(ctx, ending context.Context) {
-	state, effect := l.protocol.Step(l.record, record.Start{Right: l.right, Later: l.later()}, l.now())
+	protocol := l.protocol
+	protocol.Later = l.later()
+	state, effect := protocol.Step(l.record, record.Start{Right: l.right}, l.now())
 	carrying, swapping := ctx, ending
 	for l.stopping = false; ; {
 		if end, ok := effect.(record.End); ok {
@@ -287,7 +289,7 @@ func (l *leader) roll(ctx, ending context.Context) {
 			swapping, l.stopping = carrying, true
 		}
 		claimed, pausing := state.Claimed(), state.Pausing
-		state, effect = l.protocol.Step(state, event, l.now())
+		state, effect = protocol.Step(state, event, l.now())
 		switch effect.(type) {
 		case record.Remove, record.MoveLeader:
 			l.aged.clear()

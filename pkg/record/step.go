@@ -39,6 +39,9 @@ type Config struct {
 	// MaxEvidenceAge bounds the time from the begin of an observation to the end of
 	// the removal that rests on it.
 	MaxEvidenceAge time.Duration
+	// Later is for whoever shall let others go first. By the clock, a record that is not our own
+	// has to have been free for so much longer. Alone of all these it may differ from claim to claim.
+	Later time.Duration
 }
 
 // Phase is what a state waits for.
@@ -76,8 +79,6 @@ type State struct {
 	// when every reading has returned it. For [ByClock].
 	Seen      string
 	SeenSince Instant
-	// Later is that of [Start].
-	Later time.Duration
 	// Unfenced are the pods that a removal may still reach, the next one first.
 	Unfenced []Pod
 	// Begun is when the observation began that the removal rests on.
@@ -119,12 +120,8 @@ const (
 
 // Events.
 type (
-	// Start asks for a claim. By the clock, a record that is not our own has to have been free for
-	// Later more: for whoever shall let others go first.
-	Start struct {
-		Right Right
-		Later time.Duration
-	}
+	// Start asks for a claim.
+	Start struct{ Right Right }
 	// Stop ends the claim in an orderly way. It is given instead of carrying out an
 	// effect, so nothing is under way. The effects that follow give the record back.
 	Stop struct{}
@@ -276,7 +273,7 @@ func (End) effect()        {}
 func (c Config) Step(s State, e Event, now Instant) (State, Effect) {
 	switch e := e.(type) {
 	case Start:
-		s.Right, s.Later = e.Right, e.Later
+		s.Right = e.Right
 		return c.to(s, reading, ReadLease{})
 	case Stop:
 		return c.stop(s)
@@ -369,14 +366,14 @@ func (c Config) leaseRead(s State, e LeaseRead, now Instant) (State, Effect) {
 		s.Seen, s.SeenSince = e.Lease.ResourceVersion, now
 	}
 	switch {
-	case s.Stopping && !c.ours(s, e.Lease):
+	case s.Stopping && !c.ours(&s, &e.Lease):
 		return c.end(s, Stopped, "") // There is nothing left to give back.
 	case s.Stopping:
 		s.Lease = e.Lease
 		return c.release(s, Stopped)
 	case e.Lease.Schema > Schema:
 		return c.newer(s, e.Lease)
-	case s.Phase == rereading && !c.ours(s, e.Lease):
+	case s.Phase == rereading && !c.ours(&s, &e.Lease):
 		return c.lost(s, e.Lease)
 	case s.Phase == rereading:
 		s.Lease = e.Lease
@@ -393,10 +390,10 @@ func (c Config) leaseRead(s State, e LeaseRead, now Instant) (State, Effect) {
 	}
 	unchanged := e.Begun - s.SeenSince
 	switch {
-	case s.Lease.Holder != "" && unchanged < c.patience(s.Lease)+s.Later:
-		return c.end(s, NoRight, fmt.Sprintf("%s holds the record and has renewed it within its %v", s.Lease.Holder, c.patience(s.Lease)+s.Later))
-	case s.Later > 0 && unchanged < s.Later:
-		return c.end(s, NoRight, fmt.Sprintf("the record has not been free for %v", s.Later))
+	case s.Lease.Holder != "" && unchanged < c.patience(&s.Lease)+c.Later:
+		return c.end(s, NoRight, fmt.Sprintf("%s holds the record and has renewed it within its %v", s.Lease.Holder, c.patience(&s.Lease)+c.Later))
+	case c.Later > 0 && unchanged < c.Later:
+		return c.end(s, NoRight, fmt.Sprintf("the record has not been free for %v", c.Later))
 	}
 	return c.claim(s)
 }
@@ -408,7 +405,7 @@ const LongestDuration = 5 * time.Minute
 
 // patience is how long the record has to stand unchanged before it may be claimed by
 // the clock: what its holder promised, our own value where it promised nothing.
-func (c Config) patience(l Lease) time.Duration {
+func (c *Config) patience(l *Lease) time.Duration {
 	if l.Duration > 0 {
 		return min(l.Duration, max(LongestDuration, c.Duration))
 	}
@@ -458,7 +455,7 @@ func (c Config) lost(s State, l Lease) (State, Effect) {
 }
 
 // ours: a Lease without the schema that we wrote has lost our intent as well.
-func (c Config) ours(s State, l Lease) bool {
+func (c *Config) ours(s *State, l *Lease) bool {
 	return l.Holder == c.Identity && l.Epoch == s.Epoch && l.Schema == Schema
 }
 
@@ -590,7 +587,7 @@ func (c Config) observed(s State, e Observed) (State, Effect) {
 	if e.Lease.Schema > Schema {
 		return c.newer(s, e.Lease)
 	}
-	if !c.ours(s, e.Lease) {
+	if !c.ours(&s, &e.Lease) {
 		return c.lost(s, e.Lease)
 	}
 	s.Lease = e.Lease

@@ -492,7 +492,9 @@ func TestByTheClockALatecomerWaitsUntilTheRecordHasBeenFreeForLonger(t *testing.
 		{"our own is ours at once", mine("11", nothing), mine("11", nothing), 100 * second, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			late := record.Start{Right: record.ByClock, Later: 15 * second}
+			config := config
+			config.Later = 15 * second
+			late := record.Start{Right: record.ByClock}
 			s, _ := config.Step(record.State{}, late, begin)
 			s, _ = config.Step(s, record.LeaseRead{Lease: tc.first, Begun: begin}, begin)
 			s, _ = config.Step(s, record.Stop{}, begin)

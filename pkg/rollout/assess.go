@@ -118,7 +118,7 @@ func Assess(s State, p Policy) *Assessment {
 		a.Quorum = a.Voters/2 + 1
 	}
 	a.Leader = a.leader()
-	a.Inconsistent = contradiction(s)
+	a.Inconsistent = contradiction(&s)
 
 	if !s.Set.plausible() {
 		return a // It holds, and there are no ordinals to speak of.
@@ -370,8 +370,8 @@ func (s *Set) podName(ordinal int) string { return s.Name + "-" + strconv.Itoa(o
 
 // contradiction names the first two facts that cannot both be true. On such
 // input nothing may be decided.
-func contradiction(s State) string {
-	set := s.Set
+func contradiction(s *State) string {
+	set := &s.Set
 	if !set.plausible() {
 		return "the StatefulSet has " + strconv.Itoa(set.Replicas) + " replicas from ordinal " + strconv.Itoa(set.Start) + " on"
 	}

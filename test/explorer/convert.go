@@ -43,8 +43,12 @@ func identity(c, boots uint8) uint8 { return 1 + c + maxCoordinators*boots }
 
 var identityNames = []string{"", "A", "B", "C", "A'", "B'", "C'"}
 
-func (m *Model) config(c uint8, boots uint8) record.Config {
-	return record.Config{Identity: identityNames[identity(c, boots)], Duration: patienceTicks * tick, MaxEvidenceAge: evidenceTicks * tick}
+func (m *Model) config(i uint8, c *coordinator) record.Config {
+	config := record.Config{Identity: identityNames[identity(i, c.boots)], Duration: patienceTicks * tick, MaxEvidenceAge: evidenceTicks * tick}
+	if c.later {
+		config.Later = laterTicks * tick
+	}
+	return config
 }
 
 var numbers = func() (n [256]string) {
@@ -150,9 +154,6 @@ func (s *state) to() record.State {
 		Begun: now - record.Instant(s.begun)*tick, Renewed: now - record.Instant(s.renewed)*tick,
 		Ending: record.Ended(s.ending), Stopping: s.stopping, Pausing: s.pausing,
 	}
-	if s.later {
-		out.Later = laterTicks * tick
-	}
 	for _, r := range s.unfenced[:s.unfencedN] {
 		out.Unfenced = append(out.Unfenced, r.toPod())
 	}
@@ -168,7 +169,7 @@ func (m *Model) stateOf(s record.State) state {
 	out := state{
 		phase: uint8(s.Phase), right: uint8(s.Right), lease: leaseOf(s.Lease), epoch: uint8(s.Epoch), //nolint:gosec // Small.
 		begun: age(s.Begun, evidenceTicks), renewed: age(s.Renewed, renewTicks),
-		ending: uint8(s.Ending), stopping: s.Stopping, pausing: s.Pausing, later: s.Later > 0, //nolint:gosec // Small.
+		ending: uint8(s.Ending), stopping: s.Stopping, pausing: s.Pausing, //nolint:gosec // Small.
 	}
 	if m.Clocks { // Only a claim by the clock looks at these.
 		out.seenRV, out.seenAge = number(s.Seen), age(s.SeenSince, m.longest())
@@ -213,7 +214,7 @@ func (m *Model) mustNotMatter(i uint8, c *coordinator, e record.Event, want reco
 	for begun := range uint8(evidenceTicks + 1) {
 		other := c.state
 		other.begun = begun
-		got, effect := m.Step(m.config(i, c.boots), other.to(), e, now)
+		got, effect := m.Step(m.config(i, c), other.to(), e, now)
 		if got.Begun != want.Begun { // Then it was kept as it was.
 			got.Begun = want.Begun
 		}

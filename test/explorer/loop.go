@@ -64,11 +64,8 @@ func (m *Model) lookAround(w *World, i uint8, right record.Right) string {
 		return ""
 	}
 	m.note("%s looks, and starts by the %s", m.name(w, i), right)
-	start := record.Start{Right: right}
-	if c.abstains {
-		start.Later = laterTicks * tick
-	}
-	return m.step(w, i, start)
+	c.later = c.abstains
+	return m.step(w, i, record.Start{Right: right})
 }
 
 // afterEnd is what becomes of the loop when a claim has ended. News that came meanwhile is still

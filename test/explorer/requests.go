@@ -182,7 +182,7 @@ var outcomes = map[record.Outcome]string{record.Done: "done", record.Refused: "r
 // step lets the protocol take its next step, and sends what it asks for.
 func (m *Model) step(w *World, i uint8, e record.Event) string {
 	c := &w.coordinators[i]
-	s, effect := m.Step(m.config(i, c.boots), c.to(), e, now)
+	s, effect := m.Step(m.config(i, c), c.to(), e, now)
 	if m.verify {
 		m.mustNotMatter(i, c, e, s, effect)
 	}

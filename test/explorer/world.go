@@ -292,6 +292,8 @@ type coordinator struct {
 	boots uint8
 	// loop is where its loop is, see loop.go.
 	loop
+	// later: it abstained when its claim began, and lets others go first.
+	later bool
 	// seen is what the last observation did not know, and age since when it began, whatever
 	// the protocol thinks.
 	seen knowledge
@@ -316,7 +318,6 @@ type state struct {
 	unfencedN               uint8
 	ending                  uint8
 	stopping, pausing       bool
-	later                   bool
 }
 
 // Params are the size of a world.
