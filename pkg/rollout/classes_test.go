@@ -313,8 +313,8 @@ func (c class) servingVoter() bool { return c.voter() && c.answer == serves }
 
 func (c class) isGoing() bool { return c.pod == goingPod || c.pod == absent }
 
-// healthy: it serves, its sidecar is well and its pod is Ready.
-func (c class) healthy() bool { return c.answer == serves && !c.sick && c.podReady() }
+// available: a PodDisruptionBudget counts it, whatever its member says to us.
+func (c class) available() bool { return c.podReady() }
 
 // survives: a serving voter that stays.
 func (c class) survives() bool { return c.servingVoter() && !c.isGoing() }

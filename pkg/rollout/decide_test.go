@@ -231,7 +231,7 @@ func TestDecisions(t *testing.T) {
 		{"nor a pod that has become sick since", cluster(3, evict, refusedEviction, sick(1)), "delete etcd-1", rollout.RuleServing},
 		{"nor one that is not Ready, which a budget would keep from its cure", cluster(3, evict, refusedEviction, func(w *world) { w.pod(1).Ready = false }), "delete etcd-1", rollout.RuleServing},
 		{"a pod with a sick sidecar is deleted all the same", cluster(3, sick(2), func(w *world) { w.policy.Removal = rollout.RemoveByEviction }), "delete etcd-2", rollout.RuleServing},
-		{"a member of unknown health is deleted all the same", cluster(5, updated(0, 1, 2, 3), unknown(4), func(w *world) { w.policy.Removal = rollout.RemoveByEviction }), "delete etcd-4", rollout.RuleServing},
+		{"a Ready pod of unknown health is evicted: it may serve others", cluster(5, updated(0, 1, 2, 3), unknown(4), func(w *world) { w.policy.Removal = rollout.RemoveByEviction }), "evict etcd-4", rollout.RuleServing},
 		{"a second pod goes while the first settles, once the revision has proved itself", cluster(5, updated(3, 4), sick(4), maxUnavailable(2)), "delete etcd-2", rollout.RuleServing},
 		{"a pod held at the partition is not what the standstill is blamed on", cluster(5, partition(1), sick(0), gate("backup", false, false)), "hold HostGates", rollout.RuleServing},
 

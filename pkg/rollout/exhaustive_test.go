@@ -344,8 +344,8 @@ func (w *reckoning) wrong(d *rollout.Decision) string {
 		return "a leader goes without handing over, or one that does not lead hands over"
 	case d.Action == rollout.MoveLeader:
 		return w.wrongTransfer(d.Transfer)
-	case (d.Method == rollout.RemoveByEviction) != w.members[o].healthy():
-		return "what is in full health is not evicted, or what is not is"
+	case (d.Method == rollout.RemoveByEviction) != w.members[o].available():
+		return "what a budget counts is not evicted, or what it does not count is"
 	}
 	return ""
 }

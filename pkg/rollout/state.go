@@ -255,10 +255,10 @@ type Sighting struct {
 	Condition Condition
 }
 
-// Removal says how a fully healthy pod is removed.
+// Removal says how a Ready pod is removed.
 type Removal uint8
 
-// The two ways to remove a fully healthy pod.
+// The two ways to remove a Ready pod.
 const (
 	// RemoveByDelete deletes the pod, as the StatefulSet controller itself does. No
 	// PodDisruptionBudget is charged for it, so until the disruption controller has seen it
@@ -288,8 +288,8 @@ type Policy struct {
 	// TrustedMembers are the names of voters without a pod in our ordinals that may be relied
 	// on as survivors. Nobody asks us before they go; so by default none is.
 	TrustedMembers []string
-	// Removal is the method for pods in full health; a sick one is always deleted, for a
-	// budget would block its cure.
+	// Removal is the method for Ready pods, which a PodDisruptionBudget counts as available.
+	// Any other, and that of a member that is down, is always deleted: a budget would block its cure.
 	Removal Removal
 	// AllowVolatileData permits removals that leave fewer than a quorum of voters
 	// with data, where the data volume is not persistent.

@@ -329,7 +329,7 @@ type Params struct {
 	Coordinators              int
 	// Leader is the ordinal of the first leader.
 	Leader int
-	// Evict pods in full health instead of deleting them.
+	// Evict Ready pods instead of deleting them.
 	Evict bool
 	// Clocks let coordinators claim by the clock as well.
 	Clocks bool
