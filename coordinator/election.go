@@ -360,8 +360,8 @@ func (t *tenure) ahead(queue []*mvccpb.KeyValue) (ahead *mvccpb.KeyValue, err er
 }
 
 // outlive waits until somebody in the queue may be gone: its key changes, the watch on it ends,
-// or its owner has been silent for a TTL and the key is removed. Each looks after the one before it, so that one request at a time is enough for
-// any length of the queue.
+// or its owner has been silent for a TTL and the key is removed. Each looks after the one before
+// it, so that one request at a time is enough for any length of the queue.
 func (s *session) outlive(ctx context.Context, ahead *mvccpb.KeyValue, changes clientv3.WatchChan) error {
 	for {
 		pause := retryEtcd

@@ -206,11 +206,10 @@ func TestAnIdleClusterCostsNothing(t *testing.T) {
 			require.NotContains(t, method, "LeaseGrant")
 		}
 	}
-	// Every sidecar keeps its lease alive every second (60 a minute), half of what it takes to stand
-	// in, so that one which finds no quorum knows in time. As soon as the one
-	// before it could have been silent for a TTL since it was last asked about, it is asked about
-	// again: after eight to nine seconds (at most 8 a minute). The owner reads who is here and
-	// asks about both others.
+	// Every sidecar keeps its lease alive every second (60 a minute): twice in the time after which
+	// silence makes it stand in for the lock. As soon as the one before it could have been silent for
+	// a TTL since it was last asked about, it is asked about again: after eight to nine seconds (at
+	// most 8 a minute). The owner reads who is here and asks about both others.
 	const expected = 3*60 + 2*8 + 3*8
 	require.LessOrEqual(t, total, expected+3, "requests to etcd in a minute")
 }
