@@ -118,10 +118,10 @@ const (
 // Container is the kubelet's word on one container.
 type Container struct {
 	State ContainerState
-	// Reason is the waiting or terminated reason, such as CrashLoopBackOff.
-	Reason string
 	// Ready is the container's readiness.
 	Ready bool
+	// Reason is the waiting or terminated reason, such as CrashLoopBackOff.
+	Reason string
 	// Restarts is the restart count, shown in explanations.
 	Restarts int
 }

@@ -1,8 +1,8 @@
 package workload
 
 import (
+	"cmp"
 	"path"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,9 +13,8 @@ const defaultDataDir = "/var/etcd/data"
 
 // volatileData is true unless the volume that holds etcd's data directory is known to outlive
 // the pod: else the data goes with it. The spec is that of the pod, or of the template, whose
-// claims are made into volumes of the same names only for the pod.
-func volatileData(spec *corev1.PodSpec, claims []corev1.PersistentVolumeClaim, names Names) bool {
-	etcd := containerOf(spec, names.EtcdContainer)
+// claims are made into volumes of the same names only for the pod; etcd is its container.
+func volatileData(etcd *corev1.Container, spec *corev1.PodSpec, claims []corev1.PersistentVolumeClaim, names Names) bool {
 	if etcd == nil {
 		return true // Nobody knows where its data is.
 	}
@@ -27,25 +26,27 @@ func volatileData(spec *corev1.PodSpec, claims []corev1.PersistentVolumeClaim, n
 		return true
 	}
 	// The operator's word, and then etcd's own, leave no doubt which directory it is.
-	for _, dir := range [2]string{names.EtcdDataDir, dataDirOf(etcd)} {
-		if dir != "" {
-			return !persists(covering(etcd.VolumeMounts, dir))
-		}
+	if dir := cmp.Or(names.EtcdDataDir, dataDirOf(etcd)); dir != "" {
+		return !persists(covering(etcd.VolumeMounts, dir))
 	}
 	// What the other containers call the data directory may be their own; a directory that
 	// etcd's container mounts is one that they share.
-	shared := 0
-	for _, containers := range [2][]corev1.Container{spec.Containers, spec.InitContainers} {
-		for k := range containers {
-			if m := covering(etcd.VolumeMounts, dataDirOf(&containers[k])); m != nil {
+	shared := false
+	others := func(containers []corev1.Container) bool {
+		for i := range containers {
+			if m := covering(etcd.VolumeMounts, dataDirOf(&containers[i])); m != nil {
 				if !persists(m) {
-					return true
+					return false
 				}
-				shared++
+				shared = true
 			}
 		}
+		return true
 	}
-	return shared == 0 && !persists(covering(etcd.VolumeMounts, defaultDataDir))
+	if !others(spec.Containers) || !others(spec.InitContainers) {
+		return true
+	}
+	return !shared && !persists(covering(etcd.VolumeMounts, defaultDataDir))
 }
 
 // dataDirOf is the data directory that a container is given.
@@ -55,27 +56,31 @@ func dataDirOf(c *corev1.Container) string { return dirOf(c, "data-dir", "ETCD_D
 // environment. Empty if there is none, or if it comes from elsewhere (a file of etcd's own, a
 // ConfigMap).
 func dirOf(c *corev1.Container, flag, variable string) string {
-	var words []string
-	for _, arg := range slices.Concat(c.Command, c.Args) {
-		words = append(words, strings.Fields(arg)...)
-	}
-	dir := ""
-	for i, word := range words {
-		name, value, joined := strings.Cut(strings.Trim(word, `"'`), "=")
-		if name != "--"+flag && name != "-"+flag {
-			continue
+	dir, next := "", false // The last one counts, as for every flag.
+	for _, args := range [2][]string{c.Command, c.Args} {
+		for _, arg := range args {
+			for word := range strings.FieldsSeq(arg) {
+				if next {
+					dir, next = strings.Trim(word, `"';`), false
+					continue
+				}
+				name, value, joined := strings.Cut(strings.Trim(word, `"'`), "=")
+				if dashless, ok := strings.CutPrefix(name, "-"); !ok || strings.TrimPrefix(dashless, "-") != flag {
+					continue
+				}
+				next = !joined
+				if joined {
+					dir = strings.Trim(value, `"';`)
+				}
+			}
 		}
-		if !joined && i+1 < len(words) {
-			value = words[i+1]
-		}
-		dir = strings.Trim(value, `"';`) // The last one counts, as for every flag.
 	}
 	if dir != "" {
 		return dir
 	}
-	for _, e := range c.Env {
-		if e.Name == variable {
-			dir = e.Value
+	for i := range c.Env {
+		if c.Env[i].Name == variable {
+			dir = c.Env[i].Value
 		}
 	}
 	return dir
@@ -86,7 +91,7 @@ func covering(mounts []corev1.VolumeMount, dir string) *corev1.VolumeMount {
 	if !path.IsAbs(dir) {
 		return nil // Relative to a directory that nobody knows here.
 	}
-	dir = path.Clean(dir)
+	dir = clean(dir)
 	var best *corev1.VolumeMount
 	longest := -1
 	for i := range mounts {
@@ -94,11 +99,21 @@ func covering(mounts []corev1.VolumeMount, dir string) *corev1.VolumeMount {
 		if !path.IsAbs(at) {
 			at = "/" + at
 		}
-		if at = path.Clean(at); len(at) > longest && within(dir, at) {
+		if at = clean(at); len(at) > longest && within(dir, at) {
 			best, longest = &mounts[i], len(at)
 		}
 	}
 	return best
+}
+
+// clean is [path.Clean] of an absolute path, without the work where it is clean already.
+func clean(dir string) string {
+	for i := 1; i < len(dir); i++ {
+		if dir[i-1] == '/' && (dir[i] == '/' || dir[i] == '.') || dir[i] == '/' && i == len(dir)-1 {
+			return path.Clean(dir)
+		}
+	}
+	return dir
 }
 
 // within is true for a directory in another one, both of them absolute and clean.

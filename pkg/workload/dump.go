@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -184,9 +183,10 @@ func (d *Dump) Ages(s *appsv1.StatefulSet, names Names, now time.Time) map[rollo
 	return ages
 }
 
+// condition is whether a condition of a pod holds, and since when it has been as it is.
 func condition(p *corev1.Pod, t corev1.PodConditionType) (since time.Time, holds bool) {
-	for _, c := range p.Status.Conditions {
-		if c.Type == t {
+	for i := range p.Status.Conditions {
+		if c := &p.Status.Conditions[i]; c.Type == t {
 			return c.LastTransitionTime.Time, c.Status == corev1.ConditionTrue
 		}
 	}
@@ -195,11 +195,11 @@ func condition(p *corev1.Pod, t corev1.PodConditionType) (since time.Time, holds
 
 // stoppedSince is when the container's process last ended, zero if it runs or never ran.
 func stoppedSince(p *corev1.Pod, container string) time.Time {
-	i := slices.IndexFunc(p.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.Name == container })
-	if i < 0 {
+	s := statusOf(p.Status.ContainerStatuses, container)
+	if s == nil {
 		return time.Time{}
 	}
-	switch s := p.Status.ContainerStatuses[i]; {
+	switch {
 	case s.State.Running != nil:
 	case s.State.Terminated != nil:
 		return s.State.Terminated.FinishedAt.Time

@@ -45,8 +45,9 @@ func SetFacts(s *appsv1.StatefulSet, names Names) rollout.Set {
 		UpdateRevision:     s.Status.UpdateRevision,
 		OrderedReady:       s.Spec.PodManagementPolicy != appsv1.ParallelPodManagement, // The API's default.
 		MinReady:           time.Duration(s.Spec.MinReadySeconds) * time.Second,
-		VolatileData:       volatileData(&s.Spec.Template.Spec, s.Spec.VolumeClaimTemplates, names),
 	}
+	spec := &s.Spec.Template.Spec
+	set.VolatileData = volatileData(containerOf(spec, names.EtcdContainer), spec, s.Spec.VolumeClaimTemplates, names)
 	if s.Spec.Replicas != nil {
 		set.Replicas = int(*s.Spec.Replicas)
 	}
@@ -71,39 +72,27 @@ func PodFacts(p *corev1.Pod, set rollout.Set, names Names) rollout.Pod {
 	if names.MemberOf != nil {
 		pod.MemberName = names.MemberOf(p.Name)
 	}
-	for _, owner := range p.OwnerReferences {
-		if owner.Kind == "StatefulSet" && string(owner.UID) == set.UID {
+	for i := range p.OwnerReferences {
+		if owner := &p.OwnerReferences[i]; owner.Kind == "StatefulSet" && string(owner.UID) == set.UID {
 			pod.Owned = true
 		}
 	}
-	for _, c := range p.Status.Conditions {
-		holds := c.Status == corev1.ConditionTrue
-		switch c.Type {
-		case corev1.PodReady:
-			pod.Ready = holds
-		case corev1.ContainersReady:
-			pod.ContainersReady = holds
-		case corev1.PodInitialized:
-			pod.Initialized = holds
-		default: // Nothing that a decision asks for.
-		}
-	}
-	// A pod that has failed has lost what was made for it alone, whenever it was ready.
-	pod.NeverReady = neverReady(p) || p.Status.Phase == corev1.PodFailed
-	pod.VolatileData = volatileData(&p.Spec, nil, names)
-	pod.NoEtcdContainer = containerOf(&p.Spec, names.EtcdContainer) == nil
+	_, pod.Ready = condition(p, corev1.PodReady)
+	since, ready := condition(p, corev1.ContainersReady)
+	initialized, done := condition(p, corev1.PodInitialized)
+	pod.ContainersReady, pod.Initialized = ready, done
+	// The containers have been unready since the pod was initialized: had they been ready in
+	// between, that condition would have changed later. A pod that has failed has lost what was
+	// made for it alone, whenever it was ready.
+	pod.NeverReady = !ready && (!done || !since.IsZero() && !initialized.IsZero() && !since.After(initialized)) ||
+		p.Status.Phase == corev1.PodFailed
+	etcd := containerOf(&p.Spec, names.EtcdContainer)
+	pod.VolatileData = volatileData(etcd, &p.Spec, nil, names)
+	pod.NoEtcdContainer = etcd == nil
 	if containerOf(&p.Spec, names.SidecarContainer) == nil {
 		pod.Sidecar = rollout.Container{State: rollout.ContainerRunning, Ready: true} // Nothing that could be sick.
 	}
 	return pod
-}
-
-// neverReady is true when the containers have been unready since the pod was initialized:
-// had they been ready in between, that condition would have changed later.
-func neverReady(p *corev1.Pod) bool {
-	initialized, done := condition(p, corev1.PodInitialized)
-	since, ready := condition(p, corev1.ContainersReady)
-	return !ready && (!done || !since.IsZero() && !initialized.IsZero() && !since.After(initialized))
 }
 
 // ordinal returns the ordinal of a pod of the named StatefulSet, -1 for any other
@@ -111,8 +100,9 @@ func neverReady(p *corev1.Pod) bool {
 // "etcd-main-01" for ordinal 1 as well; two pods that share an ordinal are a
 // contradiction to hold on ([rollout.GuardInconsistent]).
 func ordinal(pod, set string) int {
-	digits, ok := strings.CutPrefix(pod, set+"-")
-	if !ok {
+	digits, ours := strings.CutPrefix(pod, set)
+	digits, dashed := strings.CutPrefix(digits, "-")
+	if !ours || !dashed {
 		return -1
 	}
 	n, err := strconv.ParseUint(digits, 10, 31)
@@ -124,11 +114,14 @@ func ordinal(pod, set string) int {
 
 // containerOf is the one of the name, nil for none.
 func containerOf(spec *corev1.PodSpec, name string) *corev1.Container {
-	for _, containers := range [2][]corev1.Container{spec.Containers, spec.InitContainers} {
-		for i := range containers {
-			if containers[i].Name == name {
-				return &containers[i]
-			}
+	for i := range spec.Containers {
+		if spec.Containers[i].Name == name {
+			return &spec.Containers[i]
+		}
+	}
+	for i := range spec.InitContainers {
+		if spec.InitContainers[i].Name == name {
+			return &spec.InitContainers[i]
 		}
 	}
 	return nil
@@ -142,24 +135,33 @@ func container(p *corev1.Pod, name string) rollout.Container {
 		// container statuses, or has none at all.
 		return rollout.Container{State: rollout.ContainerTerminated, Reason: p.Status.Reason}
 	}
-	for _, statuses := range [][]corev1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses} {
-		for _, s := range statuses {
-			if s.Name != name {
-				continue
-			}
-			c := rollout.Container{Ready: s.Ready, Restarts: int(s.RestartCount)}
-			switch {
-			case s.State.Running != nil:
-				c.State = rollout.ContainerRunning
-			case s.State.Terminated != nil:
-				c.State, c.Reason = rollout.ContainerTerminated, s.State.Terminated.Reason
-			case s.State.Waiting != nil:
-				c.State, c.Reason = rollout.ContainerWaiting, s.State.Waiting.Reason
-			default:
-				c.State = rollout.ContainerWaiting // What an empty state means by the API's definition.
-			}
-			return c
+	s := statusOf(p.Status.ContainerStatuses, name)
+	if s == nil {
+		s = statusOf(p.Status.InitContainerStatuses, name)
+	}
+	if s == nil {
+		return rollout.Container{}
+	}
+	c := rollout.Container{Ready: s.Ready, Restarts: int(s.RestartCount)}
+	switch {
+	case s.State.Running != nil:
+		c.State = rollout.ContainerRunning
+	case s.State.Terminated != nil:
+		c.State, c.Reason = rollout.ContainerTerminated, s.State.Terminated.Reason
+	case s.State.Waiting != nil:
+		c.State, c.Reason = rollout.ContainerWaiting, s.State.Waiting.Reason
+	default:
+		c.State = rollout.ContainerWaiting // What an empty state means by the API's definition.
+	}
+	return c
+}
+
+// statusOf is the one of the name, nil for none.
+func statusOf(statuses []corev1.ContainerStatus, name string) *corev1.ContainerStatus {
+	for i := range statuses {
+		if statuses[i].Name == name {
+			return &statuses[i]
 		}
 	}
-	return rollout.Container{}
+	return nil
 }
