@@ -90,7 +90,6 @@ func (c *Cluster) Recreate(ctx context.Context, policy appsv1.PodManagementPolic
 	if err != nil {
 		return err
 	}
-	c.Spec.Ordered = policy == appsv1.OrderedReadyPodManagement
 	next := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: old.Name, Labels: old.Labels, Annotations: old.Annotations}, Spec: old.Spec}
 	next.Spec.PodManagementPolicy = policy
 	set, err := sets.Create(ctx, next, metav1.CreateOptions{})
