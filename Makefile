@@ -57,7 +57,7 @@ test: test-unit test-tools test-monitoring test-explorer test-harness test-scena
 test-unit: ## Run the library's tests (two minutes, most of them for every combination of members)
 	$(GO) test $(RACE) ./...
 	# Every combination of members; the race detector has nothing to find in a pure function.
-	CGO_ENABLED=0 go test -run 'Combination' ./pkg/rollout
+	CGO_ENABLED=0 go test -run 'Combination' ./internal/rollout
 
 .PHONY: test-newest
 test-newest: ## Run the library's tests with the newest etcd client and Kubernetes modules
@@ -90,7 +90,7 @@ test-explorer: ## Walk every interleaving of small worlds with the production co
 	cd test && $(GO) test $(RACE) -short ./explorer
 	cd test && CGO_ENABLED=0 go test -timeout 30m -v ./explorer -rapid.checks=20000
 	# The decision's mutants, and what catches each of them.
-	CGO_ENABLED=0 go test -v -run EveryMutant ./pkg/rollout
+	CGO_ENABLED=0 go test -v -run EveryMutant ./internal/rollout
 
 .PHONY: test-harness
 test-harness: ## Run the harness's own tests (builds Kubernetes and etcd the first time), and try the newest etcd of each minor version

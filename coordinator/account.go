@@ -11,9 +11,9 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/quorate/quorate/pkg/record"
-	"github.com/quorate/quorate/pkg/report"
-	"github.com/quorate/quorate/pkg/rollout"
+	"github.com/quorate/quorate/internal/record"
+	"github.com/quorate/quorate/internal/report"
+	"github.com/quorate/quorate/internal/rollout"
 )
 
 // account is what this process tells of itself, in every way: log, Lease, events,

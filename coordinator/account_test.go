@@ -20,9 +20,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/quorate/quorate/pkg/report"
-	"github.com/quorate/quorate/pkg/rollout"
-	"github.com/quorate/quorate/selfupdate"
+	"github.com/quorate/quorate/internal/report"
+	"github.com/quorate/quorate/internal/rollout"
+	"github.com/quorate/quorate/internal/selfupdate"
 )
 
 // kubeEvents notes the Kubernetes events.

@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/quorate/quorate/internal/etcdtest"
-	"github.com/quorate/quorate/pkg/record"
-	"github.com/quorate/quorate/pkg/rollout"
+	"github.com/quorate/quorate/internal/record"
+	"github.com/quorate/quorate/internal/rollout"
 )
 
 // waits are the states in which a rollout spends its time: nothing can be done, and a

@@ -8,11 +8,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
 
+	"github.com/quorate/quorate/internal/record"
+	"github.com/quorate/quorate/internal/report"
+	"github.com/quorate/quorate/internal/rollout"
+	"github.com/quorate/quorate/internal/workload"
 	"github.com/quorate/quorate/membership"
-	"github.com/quorate/quorate/pkg/record"
-	"github.com/quorate/quorate/pkg/report"
-	"github.com/quorate/quorate/pkg/rollout"
-	"github.com/quorate/quorate/pkg/workload"
 )
 
 // Defaults of a [Config], each with its reason.

@@ -19,8 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/quorate/quorate/internal/etcdtest"
-	"github.com/quorate/quorate/pkg/rollout"
-	"github.com/quorate/quorate/selfupdate"
+	"github.com/quorate/quorate/internal/rollout"
+	"github.com/quorate/quorate/internal/selfupdate"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -13,7 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quorate/quorate/internal/etcdtest"
-	"github.com/quorate/quorate/selfupdate"
+	"github.com/quorate/quorate/internal/selfupdate"
 )
 
 // What a session of opened is like.

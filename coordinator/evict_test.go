@@ -13,7 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/quorate/quorate/pkg/rollout"
+	"github.com/quorate/quorate/internal/rollout"
 )
 
 // evicting lets pods be evicted, as they are by default.

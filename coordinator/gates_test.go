@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/etcdtest"
-	"github.com/quorate/quorate/pkg/record"
-	"github.com/quorate/quorate/pkg/rollout"
+	"github.com/quorate/quorate/internal/record"
+	"github.com/quorate/quorate/internal/rollout"
 )
 
 // A host's gate may do what it likes: the rollout waits for it, the loop does not.

@@ -3,7 +3,7 @@ package coordinator
 import (
 	"time"
 
-	"github.com/quorate/quorate/pkg/rollout"
+	"github.com/quorate/quorate/internal/rollout"
 )
 
 // memory is all that a coordinator keeps between cycles: since when each sighting

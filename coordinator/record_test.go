@@ -20,7 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/quorate/quorate/internal/etcdtest"
-	"github.com/quorate/quorate/pkg/record"
+	"github.com/quorate/quorate/internal/record"
 )
 
 // as runs the coordinator in a member's pod.

@@ -28,11 +28,11 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quorate/quorate/internal/etcdtest"
-	"github.com/quorate/quorate/pkg/record"
-	"github.com/quorate/quorate/pkg/report"
-	"github.com/quorate/quorate/pkg/rollout"
-	"github.com/quorate/quorate/pkg/workload"
-	"github.com/quorate/quorate/selfupdate"
+	"github.com/quorate/quorate/internal/record"
+	"github.com/quorate/quorate/internal/report"
+	"github.com/quorate/quorate/internal/rollout"
+	"github.com/quorate/quorate/internal/selfupdate"
+	"github.com/quorate/quorate/internal/workload"
 )
 
 // These tests are about time alone: when the loop asks, how long it waits for an answer,

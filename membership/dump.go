@@ -8,7 +8,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
-	"github.com/quorate/quorate/pkg/rollout"
+	"github.com/quorate/quorate/internal/rollout"
 )
 
 // Dump is what etcdctl printed with -w json. A nil part means that this witness is

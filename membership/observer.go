@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/quorate/quorate/pkg/rollout"
+	"github.com/quorate/quorate/internal/rollout"
 )
 
 // Dial opens a client to the given endpoints. The host owns TLS, its rotation, and

@@ -17,9 +17,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/quorate/quorate/coordinator"
+	"github.com/quorate/quorate/internal/record"
+	"github.com/quorate/quorate/internal/rollout"
 	"github.com/quorate/quorate/pkg/options"
-	"github.com/quorate/quorate/pkg/record"
-	"github.com/quorate/quorate/pkg/rollout"
 )
 
 const controlsLong = `

@@ -7,9 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/quorate/quorate/internal/record"
+	"github.com/quorate/quorate/internal/report"
 	"github.com/quorate/quorate/pkg/options"
-	"github.com/quorate/quorate/pkg/record"
-	"github.com/quorate/quorate/pkg/report"
 )
 
 func history() *cobra.Command {

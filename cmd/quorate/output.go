@@ -11,7 +11,7 @@ import (
 	"golang.org/x/term"
 	"sigs.k8s.io/yaml"
 
-	"github.com/quorate/quorate/pkg/report"
+	"github.com/quorate/quorate/internal/report"
 )
 
 // checkOutput is for the value of --output.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/quorate/quorate/pkg/report"
+	"github.com/quorate/quorate/internal/report"
 )
 
 // A live plan knows the pod it runs in, and says on standard error what it cannot read;

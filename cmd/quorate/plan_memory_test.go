@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorate/quorate/pkg/report"
-	"github.com/quorate/quorate/pkg/rollout"
+	"github.com/quorate/quorate/internal/report"
+	"github.com/quorate/quorate/internal/rollout"
 )
 
 // Whoever runs plan far away names the guard that the coordinator names, although what

@@ -15,7 +15,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/quorate/quorate/pkg/report"
+	"github.com/quorate/quorate/internal/report"
 )
 
 var update = flag.Bool("update", false, "write the dumps and the expected output of the situations anew")

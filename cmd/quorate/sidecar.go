@@ -8,7 +8,7 @@ import (
 
 	"github.com/quorate/quorate/coordinator"
 	"github.com/quorate/quorate/pkg/options"
-	"github.com/quorate/quorate/pkg/report/page"
+	"github.com/quorate/quorate/pkg/page"
 )
 
 func sidecar() *cobra.Command {

@@ -12,9 +12,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/quorate/quorate/coordinator"
+	"github.com/quorate/quorate/internal/report"
+	"github.com/quorate/quorate/internal/rollout"
 	"github.com/quorate/quorate/pkg/options"
-	"github.com/quorate/quorate/pkg/report"
-	"github.com/quorate/quorate/pkg/rollout"
 )
 
 type statusFlags struct {

@@ -18,8 +18,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/quorate/quorate/pkg/report"
-	"github.com/quorate/quorate/pkg/rollout"
+	"github.com/quorate/quorate/internal/report"
+	"github.com/quorate/quorate/internal/rollout"
 )
 
 // invoke runs the real command in this process.

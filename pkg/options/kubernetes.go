@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/homedir"
 
-	"github.com/quorate/quorate/pkg/workload"
+	"github.com/quorate/quorate/internal/workload"
 )
 
 // Kubernetes says which workload is ours and how to reach the API. It comes in two

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/quorate/quorate/coordinator"
-	"github.com/quorate/quorate/pkg/rollout"
+	"github.com/quorate/quorate/internal/rollout"
 )
 
 // Rollout is everything about rollouts that can be chosen, and nothing about how etcd

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/quorate/quorate/pkg/record"
+	"github.com/quorate/quorate/internal/record"
 )
 
 // What the protocol knows is kept in bytes and handed to it in its own types.

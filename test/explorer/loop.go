@@ -1,6 +1,6 @@
 package explorer
 
-import "github.com/quorate/quorate/pkg/record"
+import "github.com/quorate/quorate/internal/record"
 
 // loop is where a coordinator's loop is, as in coordinator/lead.go. Without a claim it looks at
 // what Kubernetes says alone, and claims the record only when a rollout is due. When none is, it

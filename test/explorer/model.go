@@ -3,8 +3,8 @@ package explorer
 import (
 	"time"
 
-	"github.com/quorate/quorate/pkg/record"
-	"github.com/quorate/quorate/pkg/rollout"
+	"github.com/quorate/quorate/internal/record"
+	"github.com/quorate/quorate/internal/rollout"
 )
 
 // A Model is a world's size and the code that runs in it. One goroutine at a time may use

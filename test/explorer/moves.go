@@ -1,7 +1,7 @@
 package explorer
 
 import (
-	"github.com/quorate/quorate/pkg/record"
+	"github.com/quorate/quorate/internal/record"
 )
 
 // A Move is one thing that happens.

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/quorate/quorate/pkg/record"
-	"github.com/quorate/quorate/pkg/rollout"
+	"github.com/quorate/quorate/internal/record"
+	"github.com/quorate/quorate/internal/rollout"
 )
 
 // before lets a mutant change what the protocol is told.

@@ -3,7 +3,7 @@ package explorer
 import (
 	"fmt"
 
-	"github.com/quorate/quorate/pkg/record"
+	"github.com/quorate/quorate/internal/record"
 )
 
 // trust is what a coordinator believes of a Lease that others may write as well: an intent that

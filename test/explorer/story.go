@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/quorate/quorate/pkg/record"
+	"github.com/quorate/quorate/internal/record"
 )
 
 func (i intent) String() string {

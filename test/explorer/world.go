@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/quorate/quorate/pkg/record"
+	"github.com/quorate/quorate/internal/record"
 )
 
 const (

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"sigs.k8s.io/yaml"
 
+	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/pkg/options"
-	"github.com/quorate/quorate/pkg/record"
 )
 
 func TestWhatIsShippedCanBeBuiltAndIsOfOneName(t *testing.T) {

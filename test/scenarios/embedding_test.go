@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/quorate/quorate/pkg/record"
-	"github.com/quorate/quorate/pkg/report"
+	"github.com/quorate/quorate/internal/record"
+	"github.com/quorate/quorate/internal/report"
 	"github.com/quorate/quorate/test/harness"
 )
 

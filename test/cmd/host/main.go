@@ -34,7 +34,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/quorate/quorate/coordinator"
-	"github.com/quorate/quorate/pkg/report"
+	"github.com/quorate/quorate/internal/report"
 )
 
 // Exit codes.

@@ -34,7 +34,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/quorate/quorate/pkg/workload"
+	"github.com/quorate/quorate/internal/workload"
 	"github.com/quorate/quorate/test/harness/build"
 	"github.com/quorate/quorate/test/harness/controlplane"
 	"github.com/quorate/quorate/test/harness/process"

@@ -1,0 +1,232 @@
+package report
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+
+	"github.com/quorate/quorate/internal/rollout"
+)
+
+// Events is what is needed of the API for events in one namespace; a clientset's
+// CoreV1().Events(namespace) satisfies it.
+type Events interface {
+	Create(ctx context.Context, event *corev1.Event, opts metav1.CreateOptions) (*corev1.Event, error)
+	// Patch counts up an event that repeats.
+	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (*corev1.Event, error)
+}
+
+const (
+	// HoldLasts is how long one guard keeps a rollout before that is an event: what clears
+	// by itself in the normal course (a pod that is recreated) has cleared by then.
+	HoldLasts = 30 * time.Second
+	// HoldAgain is how often it is said again, before Kubernetes forgets events after an
+	// hour.
+	HoldAgain = 30 * time.Minute
+	// flushTimeout bounds how long the end of a sidecar waits for its last events.
+	flushTimeout = time.Second / 4
+	// queueLength is far more than a rollout tells; beyond it events are dropped, because
+	// a rollout never waits for its own story.
+	queueLength = 64
+	// longestMessage is what the API server accepts of a message.
+	longestMessage = 1024
+)
+
+// Recorder writes Kubernetes events on the StatefulSet and its pods. Repeated ones are
+// counted, and floods dampened, as client-go does it for all controllers.
+type Recorder struct {
+	events     Events
+	correlator *record.EventCorrelator
+	queue      chan *corev1.Event
+	source     corev1.EventSource
+	timeout    time.Duration
+	failed     func(error)
+
+	set corev1.ObjectReference
+}
+
+// NewRecorder returns a recorder that says who it is with instance (the coordinator's pod).
+// Each request is bounded by timeout, and failed gets what goes wrong. A nil *Recorder
+// records nothing.
+func NewRecorder(events Events, instance string, timeout time.Duration, failed func(error)) *Recorder {
+	return &Recorder{
+		events: events, correlator: record.NewEventCorrelator(clock.RealClock{}), queue: make(chan *corev1.Event, queueLength),
+		source: corev1.EventSource{Component: "quorate", Host: instance}, timeout: timeout, failed: failed,
+	}
+}
+
+// About names the StatefulSet, which the events are about.
+func (r *Recorder) About(namespace, name, uid string) {
+	if r != nil {
+		r.set = corev1.ObjectReference{APIVersion: "apps/v1", Kind: "StatefulSet", Namespace: namespace, Name: name, UID: types.UID(uid)}
+	}
+}
+
+// Run writes until ctx ends, and then what is still to be written, for a moment.
+func (r *Recorder) Run(ctx context.Context) {
+	if r == nil {
+		return
+	}
+	for {
+		select {
+		case e := <-r.queue:
+			r.write(ctx, e)
+			continue
+		case <-ctx.Done():
+		}
+		break
+	}
+	flushing, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
+	defer cancel()
+	for {
+		select {
+		case e := <-r.queue:
+			r.write(flushing, e)
+		default:
+			return
+		}
+	}
+}
+
+// Show says, when one guard has kept the rollout for long, which, with its numbers and the
+// way out, and returns true if it did. Not to be called by two goroutines at once, and nor are the
+// others below.
+func (r *Recorder) Show(report Report) bool {
+	if r == nil || report.Guard == "" || report.At.Sub(report.Since) < HoldLasts {
+		return false
+	}
+	// One from the future is another clock's: it says nothing.
+	if ago := report.At.Sub(report.Told); ago >= 0 && ago < HoldAgain {
+		return false
+	}
+	kind := corev1.EventTypeNormal
+	if report.Action == rollout.Hold.String() {
+		kind = corev1.EventTypeWarning
+	}
+	message := fmt.Sprintf("%s for %s: %s", report.Action, report.At.Sub(report.Since).Round(time.Second), report.Reason)
+	if report.Do != "" {
+		message += " What to do: " + report.Do
+	}
+	return r.add(r.set, kind, report.Guard, message)
+}
+
+// Tell says what was done. pod is the UID of the pod that the entry is about, if any.
+func (r *Recorder) Tell(e Entry, podUID string) {
+	if r == nil {
+		return
+	}
+	reason := e.Rule
+	var message string
+	switch e.What {
+	case Removed:
+		message = fmt.Sprintf("Removed %s for revision %s: %s", e.Pod, e.Revision, e.Reason)
+		if reason == "" {
+			reason = Removed
+		}
+	case LeaderMoved:
+		message = fmt.Sprintf("Moved etcd's leadership from %s to %s: %s", e.Pod, e.To, e.Reason)
+	case HandedOver:
+		reason, message = HandedOver, fmt.Sprintf("%s lets %s coordinate: %s", e.Pod, e.To, e.Reason)
+	case Completed:
+		message = fmt.Sprintf("The rollout of revision %s is complete: %s", e.Revision, e.Reason)
+	default:
+		return
+	}
+	about := []corev1.ObjectReference{r.set}
+	if podUID != "" {
+		about = append(about, corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: r.set.Namespace, Name: e.Pod, UID: types.UID(podUID)})
+	}
+	for _, object := range about {
+		r.add(object, corev1.EventTypeNormal, reason, message)
+		for _, guard := range e.Overridden {
+			r.add(object, corev1.EventTypeWarning, guard, fmt.Sprintf("%s would have held this, and is overridden by %s on the Lease: %s", guard, rollout.ControlOverrideGuards, message))
+		}
+	}
+}
+
+// Fault says that this sidecar cannot go on.
+func (r *Recorder) Fault(message string) {
+	if r != nil {
+		r.add(r.set, corev1.EventTypeWarning, "CoordinatorUnfit", r.source.Host+": "+message)
+	}
+}
+
+// Reasons of events about faults with which a coordinator goes on.
+const (
+	EvidenceTooOld = "EvidenceTooOld"
+	OddRecord      = "OddRecord"
+)
+
+// Warn tells of a fault with which this sidecar goes on.
+func (r *Recorder) Warn(reason, message string) {
+	if r != nil {
+		r.add(r.set, corev1.EventTypeWarning, reason, r.source.Host+": "+message)
+	}
+}
+
+// Override says which guards the operator keeps from holding.
+func (r *Recorder) Override(guards []string) {
+	if r == nil || len(guards) == 0 {
+		return
+	}
+	list := strings.Join(slices.Sorted(slices.Values(guards)), ", ")
+	r.add(r.set, corev1.EventTypeWarning, "GuardsOverridden", fmt.Sprintf("%s will not hold this rollout, nor any later one, by %s on the Lease. What to do: quorate override --clear when it is over.", list, rollout.ControlOverrideGuards))
+}
+
+// add queues an event, and returns true if it did.
+func (r *Recorder) add(about corev1.ObjectReference, kind, reason, message string) bool {
+	if about.UID == "" {
+		return false // Nothing has been seen of it yet.
+	}
+	if len(message) > longestMessage {
+		message = strings.ToValidUTF8(message[:longestMessage-len("…")], "") + "…"
+	}
+	now := metav1.Now()
+	e := &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x", about.Name, now.UnixNano()), Namespace: about.Namespace},
+		InvolvedObject: about, Reason: reason, Message: message, Type: kind,
+		Source: r.source, ReportingController: "quorate.dev/" + r.source.Component, ReportingInstance: r.source.Host,
+		FirstTimestamp: now, LastTimestamp: now, Count: 1,
+	}
+	select {
+	case r.queue <- e:
+		return true
+	default:
+		r.failed(errors.New("events come faster than they can be written; one is dropped: " + message))
+		return false
+	}
+}
+
+func (r *Recorder) write(ctx context.Context, e *corev1.Event) {
+	ctx, cancel := context.WithTimeout(ctx, r.timeout)
+	defer cancel()
+	known, err := r.correlator.EventCorrelate(e)
+	if err != nil || known.Skip {
+		return
+	}
+	var written *corev1.Event
+	repeated := known.Event.Count > 1 && len(known.Patch) > 0
+	if repeated {
+		written, err = r.events.Patch(ctx, known.Event.Name, types.StrategicMergePatchType, known.Patch, metav1.PatchOptions{})
+	}
+	// The one to be counted up may be forgotten already.
+	if !repeated || apierrors.IsNotFound(err) {
+		known.Event.ResourceVersion = ""
+		written, err = r.events.Create(ctx, known.Event, metav1.CreateOptions{})
+	}
+	if err != nil {
+		r.failed(fmt.Errorf("write the event %s about %s %s: %w", e.Reason, e.InvolvedObject.Kind, e.InvolvedObject.Name, err))
+		return
+	}
+	r.correlator.UpdateState(written)
+}

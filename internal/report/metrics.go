@@ -1,0 +1,283 @@
+package report
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/quorate/quorate/internal/rollout"
+)
+
+// Metrics are what one sidecar exports. Every sidecar exports all of them; the rollout's
+// are present at the coordinator only, so that an alert never fires on an old word.
+type Metrics struct {
+	coordinator, epoch, inProgress prometheus.Gauge
+	unfit                          prometheus.Gauge
+	started                        *prometheus.GaugeVec
+	pods, voters                   *prometheus.GaugeVec
+	state, since, override         *prometheus.GaugeVec
+	failures                       *prometheus.GaugeVec
+	held, removals, moves          *prometheus.CounterVec
+	handOvers, refused             prometheus.Counter
+	probes                         *prometheus.HistogramVec
+
+	registerer prometheus.Registerer
+	all        []prometheus.Collector
+
+	mu   sync.Mutex
+	last Report
+}
+
+// Outcomes of a removal, as the label outcome of quorate_removals_total.
+const (
+	OutcomeDone    = "done"
+	OutcomeRefused = "refused"
+	OutcomeBlocked = "blocked"
+	OutcomeFailed  = "failed"
+	OutcomeUnclear = "unclear"
+)
+
+var outcomes = []string{OutcomeDone, OutcomeRefused, OutcomeBlocked, OutcomeFailed, OutcomeUnclear}
+
+// probeBuckets reach from a healthy member in the same zone to the probe timeout.
+var probeBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5}
+
+// NewMetrics registers the metrics of one StatefulSet, which are told apart by the constant
+// labels namespace and statefulset. An error means that the registerer has them already, or
+// others of their names.
+func NewMetrics(registerer prometheus.Registerer, namespace, statefulSet string) (*Metrics, error) {
+	m := &Metrics{registerer: prometheus.WrapRegistererWith(prometheus.Labels{"namespace": namespace, "statefulset": statefulSet}, registerer)}
+	gauge := func(name, help string) prometheus.Gauge {
+		return keep(m, prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help}))
+	}
+	gauges := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		return keep(m, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels))
+	}
+	counter := func(name, help string) prometheus.Counter {
+		return keep(m, prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help}))
+	}
+	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return keep(m, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels))
+	}
+
+	m.coordinator = gauge("quorate_coordinator", "1 while this sidecar coordinates a rollout, with the lock or in the fallback.")
+	m.epoch = gauge("quorate_record_epoch", "The number of the last claim that this sidecar has made on the record; 0 when it has made none.")
+	m.inProgress = gauge("quorate_rollout_in_progress", "1 while the coordinator has seen that a rollout is under way, whatever keeps it.")
+	m.unfit = gauge("quorate_unfit", "1 while this sidecar stays out of the election, because it could not coordinate when it was its turn.")
+	m.started = gauges("quorate_rollout_started_timestamp_seconds", "When the rollout under way was first seen, by the clock of who coordinated then; coordinator only, and only while a rollout is under way.")
+	m.pods = gauges("quorate_rollout_pods", "Pods of the StatefulSet by state: outdated, settled, or other (missing, going, coming up); coordinator only.", "state")
+	m.voters = gauges("quorate_voters", "Voters in etcd's member list by kind: all, serving, and the quorum that is needed; coordinator only.", "kind")
+	m.state = gauges("quorate_rollout_state", "1 for the current action, with the rule that chose it and the guard that holds it; coordinator only.", "action", "rule", "guard")
+	m.since = gauges("quorate_rollout_state_since_timestamp_seconds", "Since when the current action, rule and guard have stood, by the coordinator's clock; coordinator only.", "action", "rule", "guard")
+	m.override = gauges("quorate_override", "1 for every guard that the operator keeps from holding; coordinator only.", "guard")
+	m.failures = gauges("quorate_failures_in_a_row", "How many times in a row this sidecar has failed at what it does: election, rollout, evidence (what was decided had to be dropped, because by then its evidence was too old), record (how much on the Lease makes no sense), or watch-statefulset and watch-pods (the API server refuses the watch).", "at")
+	m.held = counters("quorate_hold_seconds_total", "Seconds for which a rollout was held or waited, by the guard that kept it.", "guard")
+	m.removals = counters("quorate_removals_total", "Removals that were asked for, by the rule that chose the pod and the outcome: done, refused (the pod had changed), blocked (by a PodDisruptionBudget), failed, or unclear.", "rule", "outcome")
+	m.refused = counter("quorate_stale_removals_refused_total", "Removals of an earlier coordinator, or of an unclear outcome, that were made to have no effect any more.")
+	m.moves = counters("quorate_leader_moves_total", "Changes of etcd's leader that were asked for, by outcome: done or failed.", "outcome")
+	m.handOvers = counter("quorate_handovers_total", "Times that this sidecar let another one coordinate.")
+	m.probes = keep(m, prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "quorate_probe_duration_seconds", Help: "How long etcd members took to answer a probe, by result: answered or failed.", Buckets: probeBuckets,
+	}, []string{"result"}))
+
+	// What can be counted is there from the start, so that its first increase is seen.
+	for _, rule := range []rollout.Rule{rollout.RuleNotServingFirst, rollout.RuleServing} {
+		for _, outcome := range outcomes {
+			m.removals.WithLabelValues(string(rule), outcome)
+		}
+	}
+	for _, outcome := range []string{OutcomeDone, OutcomeFailed} {
+		m.moves.WithLabelValues(outcome)
+	}
+	for _, at := range []string{AtElection, AtRollout, AtEvidence, AtRecord, AtWatchSet, AtWatchPods} {
+		m.failures.WithLabelValues(at)
+	}
+	for i, c := range m.all {
+		if err := m.registerer.Register(c); err != nil {
+			m.all = m.all[:i]
+			m.Unregister()
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+func keep[C prometheus.Collector](m *Metrics, c C) C {
+	m.all = append(m.all, c)
+	return c
+}
+
+// Unregister takes the metrics out of the registry again.
+func (m *Metrics) Unregister() {
+	if m == nil {
+		return
+	}
+	for _, c := range m.all {
+		m.registerer.Unregister(c)
+	}
+}
+
+// What a sidecar can fail at, as the label at of quorate_failures_in_a_row.
+const (
+	AtElection = "election"
+	AtRollout  = "rollout"
+	// AtEvidence is what was decided and could not be done, because its evidence had grown too old.
+	AtEvidence = "evidence"
+	// AtRecord is what the Lease says and what makes no sense.
+	AtRecord = "record"
+	// AtWatchSet and AtWatchPods are the watches: without the first no rollout is noticed when it
+	// begins, and without the other none is looked at between two intervals.
+	AtWatchSet  = "watch-statefulset"
+	AtWatchPods = "watch-pods"
+)
+
+// Coordinates says that this sidecar has claimed the record.
+func (m *Metrics) Coordinates(epoch int) {
+	if m == nil {
+		return
+	}
+	m.coordinator.Set(1)
+	m.epoch.Set(float64(epoch))
+}
+
+// Show makes the gauges say what the report says.
+func (m *Metrics) Show(r Report) {
+	if m == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.account(r.At)
+	m.last = r
+	m.forget()
+	m.inProgress.Set(number(r.Rolling()))
+	if r.Rolling() {
+		m.started.WithLabelValues().Set(seconds(r.Started))
+	}
+	m.pods.WithLabelValues("outdated").Set(float64(r.Progress.Outdated))
+	m.pods.WithLabelValues("settled").Set(float64(r.Progress.Settled))
+	m.pods.WithLabelValues("other").Set(float64(r.Progress.Pods - r.Progress.Outdated - r.Progress.Settled))
+	m.voters.WithLabelValues("all").Set(float64(r.Voters))
+	m.voters.WithLabelValues("serving").Set(float64(r.Serving))
+	m.voters.WithLabelValues("quorum").Set(float64(r.Quorum))
+	m.state.WithLabelValues(r.Action, r.Rule, r.Guard).Set(1)
+	m.since.WithLabelValues(r.Action, r.Rule, r.Guard).Set(seconds(r.Since))
+	for _, guard := range r.Overrides {
+		m.override.WithLabelValues(guard).Set(1)
+	}
+}
+
+// account adds the time since the last report to the guard that has kept the rollout. Longer
+// than a minute nobody was looking.
+func (m *Metrics) account(until time.Time) {
+	if m.last.Guard == "" || !slices.Contains([]string{rollout.Hold.String(), rollout.Wait.String()}, m.last.Action) {
+		return
+	}
+	if d := until.Sub(m.last.At); d > 0 && d < time.Minute {
+		m.held.WithLabelValues(m.last.Guard).Add(d.Seconds())
+	}
+}
+
+// Idles says that the rollout is over: what was seen in it is old from here on, but for how it
+// ended.
+func (m *Metrics) Idles() {
+	if m == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.coordinator.Set(0)
+	m.voters.Reset()
+	m.override.Reset()
+}
+
+// Rests says that this sidecar does not coordinate any more: it has nothing to tell of the
+// rollout.
+func (m *Metrics) Rests() {
+	if m == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.last = Report{}
+	m.coordinator.Set(0)
+	m.inProgress.Set(0)
+	m.forget()
+}
+
+func (m *Metrics) forget() {
+	for _, v := range []*prometheus.GaugeVec{m.started, m.pods, m.voters, m.state, m.since, m.override} {
+		v.Reset()
+	}
+}
+
+// Removal counts a removal that was asked for, with one of the outcomes above.
+func (m *Metrics) Removal(rule, outcome string) {
+	if m != nil {
+		m.removals.WithLabelValues(rule, outcome).Inc()
+	}
+}
+
+// LeaderMove counts a change of etcd's leader that was asked for.
+func (m *Metrics) LeaderMove(err error) {
+	if m == nil {
+		return
+	}
+	outcome := OutcomeDone
+	if err != nil {
+		outcome = OutcomeFailed
+	}
+	m.moves.WithLabelValues(outcome).Inc()
+}
+
+// HandOver counts that another sidecar was let coordinate.
+func (m *Metrics) HandOver() {
+	if m != nil {
+		m.handOvers.Inc()
+	}
+}
+
+// StaleRefused counts a removal that has no effect any more.
+func (m *Metrics) StaleRefused() {
+	if m != nil {
+		m.refused.Inc()
+	}
+}
+
+// Failures says how many times in a row something has failed, at one of the constants.
+func (m *Metrics) Failures(at string, row int) {
+	if m != nil {
+		m.failures.WithLabelValues(at).Set(float64(row))
+	}
+}
+
+// Unfit says whether this sidecar stays out of the election.
+func (m *Metrics) Unfit(unfit bool) {
+	if m != nil {
+		m.unfit.Set(number(unfit))
+	}
+}
+
+// Probe counts one probe of a member.
+func (m *Metrics) Probe(d time.Duration, answered bool) {
+	if m == nil {
+		return
+	}
+	result := "failed"
+	if answered {
+		result = "answered"
+	}
+	m.probes.WithLabelValues(result).Observe(d.Seconds())
+}
+
+func number(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// seconds is an instant as Prometheus writes it.
+func seconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }

@@ -1,0 +1,105 @@
+package report_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/quorate/quorate/internal/report"
+)
+
+var update = flag.Bool("update", false, "write the expected files anew")
+
+// everywhere are the labels of all our metrics.
+var everywhere = []string{"namespace", "statefulset"}
+
+const pageBegin = `# Metrics
+
+<!-- Made from internal/report/metrics.go; change it there and run
+     go test ./internal/report -run Metrics -update -->
+
+Every sidecar exports these metrics: the standalone one under ` + "`/metrics`" + ` of its
+` + "`--listen-address`" + `, the library through the host's registry. Scrape all sidecars of a
+StatefulSet, because any of them may coordinate.
+
+All have the labels ` + "`namespace` and `statefulset`" + `, which tell whose rollout it is. Where the
+scraper adds a label ` + "`namespace`" + ` of its own, the pod's, both have the same value. Which
+sidecar exports a metric is in the labels that the scraper adds (` + "`pod`, `instance`" + `).
+
+What is marked *coordinator only* is there at the sidecar that coordinates and vanishes when
+another one takes over: aggregate it, for example with
+` + "`max by (namespace, statefulset, guard) (…)`" + `. Guards and rules are those of [reference.md](reference.md).
+
+The alerts, the dashboard and how to install them are in [deploy/monitoring](../deploy/monitoring);
+what to do about an alert is in [operations.md](operations.md#alerts).
+
+| Metric | Type | Labels | Meaning |
+|---|---|---|---|
+`
+
+// page renders the families of a registry in which every metric has been set.
+func page(t *testing.T, registry *prometheus.Registry) string {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	described := make(chan *prometheus.Desc, 100)
+	registry.Describe(described)
+	if len(families) != len(described) {
+		t.Errorf("%d metrics are registered and %d of them are set: set the others in filled", len(described), len(families))
+	}
+	var b strings.Builder
+	b.WriteString(pageBegin)
+	for _, f := range families {
+		var labels []string
+		for _, l := range f.GetMetric()[0].GetLabel() {
+			if !slices.Contains(everywhere, l.GetName()) {
+				labels = append(labels, "`"+l.GetName()+"`")
+			}
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", f.GetName(), strings.ToLower(f.GetType().String()), strings.Join(labels, ", "), f.GetHelp())
+	}
+	return b.String()
+}
+
+// filled is a registry with every metric of one sidecar.
+func filled(t *testing.T) *prometheus.Registry {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	m, err := report.NewMetrics(registry, "ns", "etcd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	r := report.Report{At: now, Since: now, Started: now, Overrides: []string{"Canary"}, Plan: report.Plan{Action: "Hold", Rule: "Serving", Guard: "QuorumFloor"}}
+	m.Show(r)
+	r.At = now.Add(time.Second)
+	m.Show(r)
+	m.Probe(time.Second, true)
+	return registry
+}
+
+func TestTheMetricsPageIsWhatIsRegistered(t *testing.T) {
+	path := filepath.Join("..", "..", "docs", "metrics.md")
+	want := page(t, filled(t))
+	if *update {
+		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	have, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(have) != want {
+		t.Errorf("%s is out of date; run go test ./internal/report -run Metrics -update", path)
+	}
+}

@@ -1,0 +1,255 @@
+// Package report is one value, [Report], of what is going on in a StatefulSet and why, since
+// when and what would help; and its renderers for people and for programs: the table of
+// status and that of plan, DEP-01's shape, events, metrics, the annotations of the Lease.
+// Package page below it serves it over HTTP.
+//
+// A coordinator makes a report of every decision ([New]). Whoever looks from outside makes
+// a [Status] of what can be seen ([Look]), which never takes an old word for a new one.
+package report
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/quorate/quorate/internal/rollout"
+)
+
+// Plan is a decision with everything it rests on.
+type Plan struct {
+	// Action is Idle, Hold, Wait, Complete, MoveLeader or Remove.
+	Action string `json:"action"`
+	// Target is the pod that is removed, or, for MoveLeader, that hands leadership over.
+	Target string `json:"target,omitempty"`
+	// To is the pod that takes leadership over.
+	To string `json:"to,omitempty"`
+	// Method is how the target is removed: delete or evict.
+	Method string `json:"method,omitempty"`
+	// Rule chose the action; Guard is the guard that holds the rollout, if one does.
+	Rule   string `json:"rule"`
+	Guard  string `json:"guard,omitempty"`
+	Reason string `json:"reason"`
+	// Do is what an operator can do about the guard.
+	Do         string      `json:"do,omitempty"`
+	Members    []Member    `json:"members"`
+	Voters     int         `json:"voters"`
+	Quorum     int         `json:"quorum"`
+	Serving    int         `json:"serving"`
+	Candidates []Candidate `json:"candidates,omitzero"`
+}
+
+// Member is one ordinal of the StatefulSet, or a voter without a pod of ours.
+type Member struct {
+	Pod    string `json:"pod"`
+	Member string `json:"member"`
+	// ID is the member ID in hexadecimal, as etcd prints it; empty when there is none.
+	ID string `json:"id"`
+	// Role is leader, follower or learner; empty when it is not a member.
+	Role  string `json:"role"`
+	Voter bool   `json:"voter"`
+	// Evidence is Serving, Down, Unknown, or Learner for a learner that answers.
+	Evidence string `json:"evidence"`
+	Detail   string `json:"detail"`
+	// Revision is the pod's; Outdated says that it is not the one it should have.
+	Revision string `json:"revision,omitempty"`
+	Outdated bool   `json:"outdated"`
+	Settled  bool   `json:"settled"`
+	// Lag is how many log entries it has still to apply; nil when that is not known.
+	Lag *uint64 `json:"lag,omitempty"`
+	// Sidecar is ready or sick; empty without a pod.
+	Sidecar string `json:"sidecar,omitempty"`
+	// Version is etcd's own, as the member reports it.
+	Version string `json:"version,omitempty"`
+	// Since is since when the evidence has been what it is; zero in a plan.
+	Since time.Time `json:"since,omitzero"`
+}
+
+// missing: the pod does not exist, so it has no revision.
+func (m *Member) missing() bool { return m.Revision == "" }
+
+// Candidate is an outdated pod with every guard's verdict.
+type Candidate struct {
+	Pod    string  `json:"pod"`
+	Guards []Guard `json:"guards"`
+}
+
+// Guard is one guard's verdict.
+type Guard struct {
+	Name   string `json:"name"`
+	Pass   bool   `json:"pass"`
+	Detail string `json:"detail"`
+	// Overridden: it would not pass, but the operator says that it shall not hold.
+	Overridden bool `json:"overridden,omitempty"`
+}
+
+// NewPlan renders a decision.
+func NewPlan(d rollout.Decision) Plan {
+	a := d.Assessment
+	p := Plan{
+		Action: d.Action.String(), Rule: string(d.Rule), Guard: string(d.Guard), Reason: d.Reason(),
+		Voters: a.Voters, Quorum: a.Quorum, Serving: a.Serving,
+		Members: []Member{}, Candidates: []Candidate{},
+	}
+	if d.Target != nil {
+		p.Target = d.Target.Pod
+	}
+	if d.Transfer != nil {
+		p.To = d.Transfer.ToName
+	}
+	if d.Action == rollout.Remove {
+		p.Method = d.Method.String()
+	}
+	p.Do = whatToDo(p.Guard)
+	for i := range a.Seats {
+		p.Members = append(p.Members, memberOf(&a.Seats[i]))
+	}
+	for _, m := range a.External {
+		p.Members = append(p.Members, externalOf(m, a.Leader))
+	}
+	for i := range d.Candidates {
+		c := Candidate{Pod: d.Candidates[i].Pod, Guards: []Guard{}}
+		for _, v := range d.Candidates[i].Verdicts {
+			c.Guards = append(c.Guards, Guard{Name: string(v.Guard), Pass: v.Pass, Detail: v.Detail(), Overridden: v.Overridden})
+		}
+		p.Candidates = append(p.Candidates, c)
+	}
+	return p
+}
+
+func memberOf(s *rollout.Seat) Member {
+	m := Member{
+		Pod: s.Name, Voter: s.Voter, Evidence: s.Evidence.String(), Detail: s.Describe(),
+		Outdated: s.Outdated, Settled: s.Settled,
+	}
+	if s.Pod != nil {
+		m.Revision, m.Sidecar = s.Pod.Revision, "ready"
+		if s.SidecarSick {
+			m.Sidecar = "sick"
+		}
+	}
+	if s.Member == nil {
+		return m
+	}
+	if st := s.Member.Probe.Status; st != nil {
+		m.Lag, m.Version = &s.Lag, st.Version
+	}
+	m.Member, m.ID, m.Role = s.Member.Name, strconv.FormatUint(s.Member.ID, 16), role(s.Member.Learner, s.Leader)
+	if s.Member.Learner && s.Evidence == rollout.Serving {
+		m.Evidence = "Learner"
+	}
+	return m
+}
+
+func externalOf(x *rollout.Member, leader uint64) Member {
+	m := Member{
+		Member: x.Name, ID: strconv.FormatUint(x.ID, 16), Role: role(x.Learner, x.ID == leader), Voter: true,
+		Evidence: rollout.Unknown.String(), Detail: "a voter without a pod of this StatefulSet",
+	}
+	if x.Probe.Read == rollout.Answered {
+		m.Evidence = rollout.Serving.String()
+	}
+	return m
+}
+
+func role(learner, leader bool) string {
+	switch {
+	case learner:
+		return "learner"
+	case leader:
+		return "leader"
+	}
+	return "follower"
+}
+
+// Headline says in a few words what happens, or what holds it.
+func (p Plan) Headline() string {
+	switch {
+	case p.To != "":
+		return fmt.Sprintf("%s %s → %s", p.Action, p.Target, p.To)
+	case p.Target != "":
+		return fmt.Sprintf("%s %s (%s)", p.Action, p.Target, p.Method)
+	case p.Guard != "":
+		return fmt.Sprintf("%s: %s", p.Action, p.Guard)
+	}
+	return p.Action
+}
+
+// Table writes the plan for a person: first what happens and why, then the members,
+// then, for every candidate, what the guards say.
+func (p Plan) Table(w io.Writer) error {
+	var b strings.Builder
+	printf(&b, "%s\n  %s\n  rule %s", p.Headline(), p.Reason, p.Rule)
+	if p.Voters > 0 {
+		b.WriteString("; " + p.votersInWords())
+	}
+	if p.Do != "" {
+		printf(&b, "\n  what to do: %s", p.Do)
+	}
+	b.WriteString("\n\n")
+
+	t := newTable(&b, "POD", "MEMBER", "ID", "ROLE", "EVIDENCE", "REVISION", "SETTLED", "DETAIL")
+	for _, m := range p.Members {
+		t.row(dash(m.Pod), dash(m.Member), dash(m.ID), dash(m.Role), m.Evidence, m.revision(), yes(m.Settled), m.Detail)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, c := range p.Candidates {
+		printf(&b, "\n%s\n", c.Pod)
+		t := newTable(&b)
+		for _, g := range c.Guards {
+			verdict := "holds"
+			if g.Pass {
+				verdict = "passes"
+			}
+			if g.Overridden {
+				verdict = "OVERRIDDEN"
+			}
+			t.row("  "+g.Name, verdict, g.Detail)
+		}
+		if err := t.Flush(); err != nil {
+			return err
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// whatToDo is what the reference page advises about a guard.
+func whatToDo(guard string) string {
+	for _, e := range rollout.Guards {
+		if e.Name == guard {
+			return e.Do
+		}
+	}
+	return ""
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func yes(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
+// Order writes a predicted rollout, one line a step.
+func Order(w io.Writer, plans []Plan) error {
+	t := newTable(w, "STEP", "ACTION", "POD", "RULE", "WHY")
+	for i, p := range plans {
+		pod := dash(p.Target)
+		if p.To != "" {
+			pod += " → " + p.To
+		}
+		t.row(strconv.Itoa(i+1), p.Action, pod, p.Rule, p.Reason)
+	}
+	return t.Flush()
+}

@@ -1,0 +1,170 @@
+package report
+
+import (
+	"slices"
+	"time"
+
+	"github.com/quorate/quorate/internal/rollout"
+)
+
+// Report is what is going on in one StatefulSet, why, since when, and what would help.
+// Status, plan, events, metrics, log line and page are renderers of it.
+//
+// Its times are the reporter's wall clock, for people; nobody decides anything by them.
+type Report struct {
+	Namespace   string `json:"namespace"`
+	StatefulSet string `json:"statefulSet"`
+	// At is when it was made.
+	At time.Time `json:"at"`
+	// Since is since when action, rule, guard and target have been what they are, across
+	// changes of the coordinator.
+	Since time.Time `json:"since"`
+	// Told is when an event has last told of what keeps the rollout; zero when none has.
+	Told time.Time `json:"told,omitzero"`
+	// Started is when the rollout under way was first seen, Ended when the last one was
+	// complete; zero otherwise.
+	Started time.Time `json:"started,omitzero"`
+	Ended   time.Time `json:"ended,omitzero"`
+
+	// Coordinator is the pod (or the identity, outside a pod) that reports; empty when
+	// somebody looks from outside.
+	Coordinator string `json:"coordinator,omitempty"`
+	// Epoch is the number of its claim on the record.
+	Epoch int `json:"epoch,omitempty"`
+	// Fallback: it coordinates without the lock, because etcd cannot hand one out.
+	Fallback bool `json:"fallback,omitempty"`
+
+	// UpdateRevision is the revision that the pods should have.
+	UpdateRevision string   `json:"updateRevision,omitempty"`
+	Progress       Progress `json:"progress"`
+	// Overrides are the guards that the operator keeps from holding. Paused, Partition and
+	// MaxUnavailable are the other controls, as far as they are set.
+	Overrides      []string `json:"overrides,omitempty"`
+	Paused         bool     `json:"paused,omitempty"`
+	Partition      *int     `json:"partition,omitempty"`
+	MaxUnavailable string   `json:"maxUnavailable,omitempty"`
+	// Backup is the host's word on its backups, nil when it says nothing (a gate of the
+	// name [GateBackup]).
+	Backup *Backup `json:"backup,omitempty"`
+	// Faults are what the coordinator fails at for now, or does not believe, a sentence each.
+	Faults []string `json:"faults,omitempty"`
+	// Memory is what the coordinator knows beyond what can be seen; nil from outside.
+	Memory *Memory `json:"memory,omitempty"`
+
+	Plan
+}
+
+// Progress counts the StatefulSet's pods.
+type Progress struct {
+	// Pods is how many there should be.
+	Pods int `json:"pods"`
+	// Outdated have another revision than the update revision; Settled are up to date, and
+	// their members serve again. The rest is missing, going or coming up.
+	Outdated int `json:"outdated"`
+	Settled  int `json:"settled"`
+}
+
+// GateBackup is the name of the host's gate that is shown as DEP-01's condition BackupReady.
+const GateBackup = "BackupReady"
+
+// Backup is the host's word on its backups.
+type Backup struct {
+	Ready  bool   `json:"ready"`
+	Detail string `json:"detail"`
+}
+
+// Sight is one observation, with what was decided on it.
+type Sight struct {
+	Namespace, StatefulSet string
+	// At is when it was made.
+	At       time.Time
+	State    rollout.State
+	Decision rollout.Decision
+	// Policy is the one that was decided with; nil from outside.
+	Policy *rollout.Policy
+	// Coordinator, Epoch and Fallback say who reports; empty from outside.
+	Coordinator string
+	Epoch       int
+	Fallback    bool
+}
+
+// New returns the report of what was seen. What has not changed since the last report
+// keeps its time; the zero Report is none.
+func New(s Sight, last Report) Report {
+	r := Report{
+		Namespace: s.Namespace, StatefulSet: s.StatefulSet, At: s.At, Since: s.At,
+		Coordinator: s.Coordinator, Epoch: s.Epoch, Fallback: s.Fallback,
+		UpdateRevision: s.State.Set.UpdateRevision, Started: last.Started, Ended: last.Ended,
+		Plan: NewPlan(s.Decision), Memory: memoryOf(s),
+		Paused: s.State.Controls.Paused, Partition: s.State.Controls.Partition,
+	}
+	if m := s.State.Controls.MaxUnavailable; m != nil {
+		r.MaxUnavailable = m.String()
+	}
+	if r.Key() == last.Key() && last.Since.Before(r.Since) && !last.Since.IsZero() {
+		r.Since, r.Told = last.Since, last.Told
+	}
+	r.Progress.Pods = s.State.Set.Replicas
+	for i := range r.Members {
+		m := &r.Members[i]
+		m.Since = r.At
+		for _, was := range last.Members {
+			if was.name() == m.name() && was.Evidence == m.Evidence && !was.Since.IsZero() {
+				m.Since = was.Since
+			}
+		}
+		switch {
+		case m.Pod == "" || m.missing():
+		case m.Outdated:
+			r.Progress.Outdated++
+		case m.Settled:
+			r.Progress.Settled++
+		}
+	}
+	switch {
+	case s.Decision.Action == rollout.Idle:
+		r.Started, r.Ended = time.Time{}, time.Time{}
+	case s.Decision.Action != rollout.Complete:
+		if r.Ended = (time.Time{}); r.Started.IsZero() {
+			r.Started = s.At
+		}
+	case !r.Started.IsZero() || r.Ended.IsZero():
+		r.Started, r.Ended = time.Time{}, s.At
+	}
+	for _, g := range s.State.Controls.Override {
+		r.Overrides = append(r.Overrides, string(g))
+	}
+	for _, g := range s.State.Gates {
+		if g.Name == GateBackup {
+			r.Backup = &Backup{Ready: g.Pass, Detail: g.Detail}
+		}
+	}
+	return r
+}
+
+// Key is equal for two reports that say the same but for numbers and times.
+func (r Report) Key() string { return r.Action + "/" + r.Rule + "/" + r.Guard + "/" + r.Target }
+
+// Rolling is true while a rollout is under way, whatever keeps it.
+func (r Report) Rolling() bool { return !r.Started.IsZero() }
+
+// Overridden are the guards that would have held the removal which is decided on.
+func Overridden(d rollout.Decision) []string {
+	var names []string
+	for _, c := range d.Candidates {
+		for _, v := range c.Verdicts {
+			if d.Target != nil && c.Pod == d.Target.Pod && v.Overridden && !slices.Contains(names, string(v.Guard)) {
+				names = append(names, string(v.Guard))
+			}
+		}
+	}
+	return names
+}
+
+// name is the pod's, or, of a voter without a pod of ours, the member's ID.
+func (m *Member) name() string {
+	if m.Pod != "" {
+		return m.Pod
+	}
+	return m.ID
+}

@@ -1,0 +1,561 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/quorate/quorate/internal/record"
+	"github.com/quorate/quorate/internal/rollout"
+)
+
+// Word says whose word a report is.
+type Word string
+
+// Whose word it can be.
+const (
+	// OwnWord is that of whoever asks: etcd has been asked just now.
+	OwnWord Word = "own"
+	// CoordinatorsWord is what the coordinator wrote to the Lease a moment ago.
+	CoordinatorsWord Word = "coordinator"
+	// KubernetesWord is what Kubernetes alone says; of etcd nothing is known.
+	KubernetesWord Word = "kubernetes"
+)
+
+// FreshFor is for how long a coordinator's word is believed during a rollout: it is
+// written anew every third of the record's duration, which is five seconds by default, and
+// the reader's clock is another one.
+const FreshFor = 30 * time.Second
+
+// Fresh is true for a word that may be taken for what is going on now: its coordinator
+// holds the record, or has just given it back in the midst of a rollout for another to go on,
+// and has told it within FreshFor or twice the record's duration, by a clock that is ahead
+// by FreshFor at most.
+func (r *Report) Fresh(now time.Time, lease record.Lease) bool {
+	return !r.At.IsZero() && (lease.Holder != "" || lease.Rolling) && r.told(now, max(FreshFor, 2*lease.Duration))
+}
+
+// told is true for a report of the last so long. One from the future is as good as its clock:
+// beyond FreshFor it would be believed for hours after its coordinator has died.
+func (r *Report) told(now time.Time, last time.Duration) bool {
+	return now.Sub(r.At) <= last && r.At.Sub(now) <= FreshFor
+}
+
+// Outside is what somebody sees who does not coordinate.
+type Outside struct {
+	Namespace, StatefulSet string
+	// At is when it was seen.
+	At time.Time
+	// State is what Kubernetes says, and what etcd says if it was asked. Its ages come
+	// from the objects' own timestamps.
+	State  rollout.State
+	Asked  bool
+	Policy rollout.Policy
+	// Lease is the record; Last and History are what its coordinator has told.
+	Lease   record.Lease
+	Last    Report
+	History History
+}
+
+// Status is a report, seen from outside, with what Kubernetes says besides.
+type Status struct {
+	Report
+	// Now is when it was seen; the report may be a little older.
+	Now time.Time
+	// Word says whose word the report is.
+	Word Word
+	// Last is the coordinator's last word, however old it is; Holder has the record, and
+	// Claims is how often it was claimed. Current: the holder still tells.
+	Last    Report
+	Holder  string
+	Claims  int
+	Current bool
+	Pods    map[string]Pod
+	History History
+	Bad     []string
+}
+
+// Pod is what Kubernetes says of one.
+type Pod struct {
+	Ready bool
+	// Age is since when it exists; zero if that is not known.
+	Age time.Duration
+}
+
+// Look makes of what is seen from outside the best report there can be: one's own when
+// etcd has told who its members are; else the coordinator's, but only a fresh one of the
+// present revision and controls, and complete only if Kubernetes agrees; else what Kubernetes
+// says alone.
+func Look(o Outside) Status {
+	s := look(o)
+	if s.Faults = nil; s.Current || s.Holder != "" {
+		s.Faults = s.Last.Faults
+	}
+	return s
+}
+
+func look(o Outside) Status {
+	fresh := o.Last.Fresh(o.At, o.Lease)
+	s := Status{
+		Now: o.At, Last: o.Last, Holder: o.Lease.Holder, Claims: o.Lease.Epoch, Current: fresh, History: o.History,
+		Pods: map[string]Pod{}, Bad: o.State.Controls.Bad,
+	}
+	for i := range o.State.Pods {
+		if p := &o.State.Pods[i]; p.Owned {
+			s.Pods[p.Name] = Pod{Ready: p.Ready, Age: o.State.Ages[rollout.Sighting{UID: p.UID, Condition: rollout.PodSeen}]}
+		}
+	}
+	same := o.Last.UpdateRevision == o.State.Set.UpdateRevision
+	// A word that is too old says nothing of how long the present has lasted, but when the
+	// rollout began.
+	last := o.Last
+	if !fresh && (o.Lease.Rolling || !same) {
+		last = Report{}
+		if o.Lease.Rolling {
+			last.Started = o.Last.Started
+		}
+	}
+	sight := Sight{Namespace: o.Namespace, StatefulSet: o.StatefulSet, At: o.At, State: o.State}
+	if o.Asked && o.State.Etcd.Known {
+		if fresh {
+			o.Last.Memory.Recall(&sight.State)
+		}
+		sight.Decision = rollout.Decide(sight.State, o.Policy)
+		s.Word, s.Report = OwnWord, New(sight, last)
+		s.onlyKnownTimes()
+		return s
+	}
+	// Without a member these two rules say all the same what they always do.
+	sight.State.Etcd = rollout.Membership{}
+	sight.Decision = rollout.Decide(sight.State, o.Policy)
+	certain := sight.Decision.Rule == rollout.RuleNotOurs || sight.Decision.Rule == rollout.RuleHeld
+	mine := New(sight, last)
+	believed := same && (certain || o.Last.obeys(&mine))
+	fromKubernetes := s
+	fromKubernetes.Word, fromKubernetes.Report = KubernetesWord, mine
+	fromKubernetes.forget(o)
+	if !certain {
+		fromKubernetes.fromKubernetes(o, fresh)
+	}
+	fromKubernetes.onlyKnownTimes()
+	done := rollout.Complete.String()
+	switch {
+	case o.Last.Action == done && fromKubernetes.Action != done && !certain:
+		return fromKubernetes
+	case fresh && believed:
+		s.Word, s.Report = CoordinatorsWord, o.Last
+		s.Overrides, s.Paused, s.Partition, s.MaxUnavailable = mine.Overrides, mine.Paused, mine.Partition, mine.MaxUnavailable
+		if certain && mine.Key() != o.Last.Key() {
+			s.tells(&mine)
+		}
+		return s
+	// Its coordinator has let go, because nothing is to be done any more; what it saw at the
+	// end is good for a moment, as long as Kubernetes agrees.
+	case believed && o.Last.Action == done && fromKubernetes.Action == done && o.Last.told(o.At, FreshFor):
+		s.Word, s.Report = CoordinatorsWord, o.Last
+		return s
+	}
+	return fromKubernetes
+}
+
+// obeys is true for a word that was told of the controls that are set now, and is not about
+// what Kubernetes alone would hold or leave alone, which it does no more.
+func (r *Report) obeys(now *Report) bool {
+	switch {
+	case r.Rule == string(rollout.RuleNotOurs), r.Guard == string(rollout.GuardBadControl), r.Guard == string(rollout.GuardStaleRevision):
+		return false
+	case (r.Partition == nil) != (now.Partition == nil), r.Partition != nil && *r.Partition != *now.Partition:
+		return false
+	}
+	return r.Paused == now.Paused && r.MaxUnavailable == now.MaxUnavailable && slices.Equal(r.Overrides, now.Overrides)
+}
+
+// onlyKnownTimes takes out what seems to begin just now only because nobody has told when
+// it began.
+func (s *Status) onlyKnownTimes() {
+	times := []*time.Time{&s.Started, &s.Ended}
+	for i := range s.Members {
+		times = append(times, &s.Members[i].Since)
+	}
+	for _, t := range times {
+		if t.Equal(s.At) {
+			*t = time.Time{}
+		}
+	}
+}
+
+// tells replaces the decision by a newer one.
+func (s *Status) tells(newer *Report) {
+	s.Action, s.Rule, s.Guard, s.Reason, s.Do = newer.Action, newer.Rule, newer.Guard, newer.Reason, newer.Do
+	s.Target, s.To, s.Method, s.Since = "", "", "", newer.At
+}
+
+// forget takes out what only etcd could know, and settles the pods by Kubernetes' word:
+// with every member taken for well, what is left to judge is the pods.
+func (s *Status) forget(o Outside) {
+	state := o.State
+	state.Etcd = rollout.Membership{Known: true, Linearizable: true}
+	for i := range state.Pods {
+		id := uint64(i + 1) //nolint:gosec // A handful.
+		state.Etcd.Members = append(state.Etcd.Members, rollout.Member{ID: id, Name: state.Pods[i].MemberName, Probe: rollout.Probe{
+			Read: rollout.Answered, Status: &rollout.Status{Leader: 1, Term: 1, Index: 1, Applied: 1},
+		}})
+	}
+	a := rollout.Assess(state, o.Policy)
+	s.Voters, s.Quorum, s.Serving, s.Candidates = 0, 0, 0, nil
+	s.Progress.Settled = 0
+	for i := range s.Members {
+		m, seat := &s.Members[i], &a.Seats[i]
+		m.Member, m.ID, m.Role, m.Evidence, m.Voter, m.Lag, m.Since = "", "", "", "", false, nil, time.Time{}
+		m.Settled = seat.Settled
+		switch {
+		case seat.Pod == nil:
+			m.Detail = "its pod is missing"
+		case seat.Pod.Terminating:
+			m.Detail = "its pod is terminating"
+		case seat.ContainerDead:
+			m.Detail = "its etcd container does not run (" + seat.Pod.Etcd.Reason + ")"
+		case !seat.Pod.Ready:
+			m.Detail = "its pod is not Ready"
+		case !seat.Outdated && !seat.Settled:
+			m.Detail = "its pod has not been Ready for long enough"
+		default:
+			m.Detail = "its pod is Ready"
+		}
+		if m.Settled {
+			s.Progress.Settled++
+		}
+	}
+}
+
+// fromKubernetes says how far the rollout is by what Kubernetes alone knows. It is complete
+// when the pods are, unless a coordinator began the rollout and has not said so yet.
+func (s *Status) fromKubernetes(o Outside, fresh bool) {
+	partition := o.Policy.Partition
+	if s.Partition != nil {
+		partition = *s.Partition
+	}
+	outdated, waitsFor := 0, -1
+	for i := range s.Members {
+		switch m, protected := &s.Members[i], o.State.Set.Start+i < partition; {
+		case protected || m.Settled:
+		case m.Outdated && !m.missing():
+			outdated++
+		case waitsFor < 0:
+			waitsFor = i
+		}
+	}
+	finished := o.Last.Action == rollout.Complete.String() && o.Last.UpdateRevision == o.State.Set.UpdateRevision
+	s.Action, s.Rule, s.Guard, s.Target, s.To, s.Method = rollout.Wait.String(), "", "", "", "", ""
+	s.Do = "If it lasts: see whether the sidecars run, and what they log. With --endpoints you learn what etcd says."
+	s.Since, s.Ended = s.At, time.Time{}
+	switch {
+	case outdated > 0:
+		s.Reason = fmt.Sprintf("%d of %d pods are outdated", outdated, s.Progress.Pods)
+	case waitsFor >= 0:
+		m := s.Members[waitsFor]
+		s.Guard = string(rollout.GuardUpdatedPending)
+		if o.going(m.Pod) {
+			s.Guard = string(rollout.GuardTerminating)
+		}
+		s.Reason, s.Do = "waiting for "+m.Pod+": "+m.Detail, whatToDo(s.Guard)
+	case o.Lease.Rolling && !finished:
+		s.Reason = "every pod is up to date and Ready, but no coordinator has said yet that its member serves"
+	default:
+		s.Action, s.Rule, s.Do = rollout.Complete.String(), string(rollout.RuleComplete), ""
+		s.Reason = fmt.Sprintf("%d of %d pods are up to date and Ready", s.Progress.Settled, s.Progress.Pods)
+		if partition > 0 {
+			s.Reason += fmt.Sprintf(", those below partition %d may stay behind", partition)
+		}
+		if s.Started = (time.Time{}); finished {
+			s.Since, s.Ended = o.Last.Since, o.Last.Ended
+		}
+		return
+	}
+	switch {
+	case fresh && o.Last.UpdateRevision != o.State.Set.UpdateRevision:
+		s.Reason += "; " + o.Last.Coordinator + " coordinates, and has not told of this revision yet"
+	case fresh:
+		s.Reason += "; " + o.Last.Coordinator + " coordinates, and has not told of this yet"
+	case o.Lease.Rolling && !o.Last.At.IsZero():
+		s.Reason += fmt.Sprintf("; nobody coordinates: %s was the last to tell, %s ago (%s)", o.Last.Coordinator, Ago(s.Now, o.Last.At), o.Last.Headline())
+	case outdated > 0:
+		s.Reason += ", and no coordinator has taken that up yet"
+	}
+}
+
+// going is true for a pod that is on its way out or not there.
+func (o *Outside) going(pod string) bool {
+	for i := range o.State.Pods {
+		if p := &o.State.Pods[i]; p.Owned && p.Name == pod {
+			return p.Terminating
+		}
+	}
+	return true
+}
+
+// Waits is true while the rollout holds, waits, or has nobody to act.
+func (s *Status) Waits() bool { return s.Plan.Waits() || s.nobodyActs() }
+
+// nobodyActs is true when there is something to do and nobody who coordinates.
+func (s *Status) nobodyActs() bool {
+	return s.Word == OwnWord && !s.Current && (s.Action == rollout.Remove.String() || s.Action == rollout.MoveLeader.String())
+}
+
+func (p Plan) votersInWords() string {
+	return fmt.Sprintf("%d of %d voters serve, quorum %d", p.Serving, p.Voters, p.Quorum)
+}
+
+// Waits is true while the rollout holds or waits for something.
+func (p Plan) Waits() bool {
+	return p.Action == rollout.Hold.String() || p.Action == rollout.Wait.String()
+}
+
+// Bar draws the progress in so many characters: settled, then what is between, then
+// outdated. The numbers may be anybody's, because the Lease can be written by others; there
+// is no bar for more pods than a StatefulSet can have.
+func (p Progress) Bar(width int) string {
+	if p.Pods <= 0 || p.Pods > math.MaxInt32 {
+		return ""
+	}
+	part := func(n int) int { return int(int64(min(max(n, 0), p.Pods)) * int64(width) / int64(p.Pods)) }
+	settled := part(p.Settled)
+	outdated := min(part(p.Outdated), width-settled)
+	return strings.Repeat("█", settled) + strings.Repeat("▒", width-settled-outdated) + strings.Repeat("░", outdated)
+}
+
+// Other is how many pods are unsettled: missing, going, coming up or failing.
+func (p Progress) Other() int { return max(p.Pods-p.Settled-p.Outdated, 0) }
+
+// String is the progress in words.
+func (p Progress) String() string {
+	text := fmt.Sprintf("%d of %d settled", p.Settled, p.Pods)
+	if p.Outdated > 0 {
+		text += fmt.Sprintf(", %d outdated", p.Outdated)
+	}
+	if n := p.Other(); n > 0 {
+		text += fmt.Sprintf(", %d unsettled", n)
+	}
+	return text
+}
+
+// Coordinators says who reports, with the number of its claim.
+func (r *Report) Coordinators() string {
+	text := fmt.Sprintf("%s, epoch %d", r.Coordinator, r.Epoch)
+	if r.Fallback {
+		text += ", in the fallback: without the lock, because etcd cannot hand one out"
+	}
+	return text
+}
+
+// Sets are the controls that are set, but for the overrides, in words.
+func (r *Report) Sets() []string {
+	var sets []string
+	if r.Paused {
+		sets = append(sets, "paused")
+	}
+	if r.Partition != nil {
+		sets = append(sets, "partition "+strconv.Itoa(*r.Partition))
+	}
+	if r.MaxUnavailable != "" {
+		sets = append(sets, "max-unavailable "+r.MaxUnavailable)
+	}
+	return sets
+}
+
+// Row is a line of the table of members; a dash is what is not known.
+type Row struct {
+	Pod, Member, Role, Revision, Evidence, Lag, Sidecar, Ready, Age, Since string
+	Detail                                                                 string
+}
+
+// Rows are the members' lines; pods may be nil.
+func (r *Report) Rows(pods map[string]Pod, now time.Time) []Row {
+	rows := make([]Row, 0, len(r.Members))
+	for _, m := range r.Members {
+		row := Row{
+			Pod: dash(m.Pod), Member: dash(m.Member), Role: dash(m.Role), Evidence: dash(m.Evidence), Sidecar: dash(m.Sidecar),
+			Revision: m.revision(), Lag: "-", Ready: "-", Age: "-", Since: "-", Detail: m.Detail,
+		}
+		if m.Lag != nil {
+			row.Lag = strconv.FormatUint(*m.Lag, 10)
+		}
+		if p, ok := pods[m.Pod]; ok {
+			row.Ready = yes(p.Ready)
+			if p.Age > 0 {
+				row.Age = duration.HumanDuration(p.Age)
+			}
+		}
+		if !m.Since.IsZero() {
+			row.Since = Ago(now, m.Since)
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+func (m *Member) revision() string {
+	switch {
+	case m.Pod == "" || m.missing():
+		return "-"
+	case m.Outdated:
+		return "outdated"
+	}
+	return "updated"
+}
+
+// Ago is how long ago it was, as kubectl writes ages. Another clock may be ahead of ours.
+func Ago(now, then time.Time) string { return duration.HumanDuration(max(now.Sub(then), 0)) }
+
+// Paint colours a text for a terminal; the zero value does not.
+type Paint bool
+
+// The colours, by what they say.
+const (
+	good    = "32"
+	busy    = "36"
+	waiting = "33"
+	alarm   = "1;31"
+	strong  = "1"
+)
+
+func (p Paint) as(colour, text string) painted {
+	if text = clean(text); !p {
+		return painted(text)
+	}
+	return painted("\x1b[" + colour + "m" + text + "\x1b[0m")
+}
+
+func (p Plan) colour() string {
+	switch p.Action {
+	case rollout.Complete.String():
+		return good
+	case rollout.Hold.String():
+		return alarm
+	case rollout.Wait.String():
+		return waiting
+	case rollout.Idle.String():
+		return strong
+	}
+	return busy
+}
+
+// barWidth is the bar's in characters: divisible by one to five members, so that each is
+// as long as the others.
+const barWidth = 30
+
+// Table writes the status for a person: how far, what, why, since when, what to do, who
+// says so, and the members.
+func (s Status) Table(w io.Writer, paint Paint) error {
+	var b strings.Builder
+	head := func(key, format string, args ...any) {
+		printf(&b, "%-12s ", key)
+		printf(&b, format+"\n", args...)
+	}
+	head("StatefulSet", "%s/%s", s.Namespace, s.StatefulSet)
+	if s.UpdateRevision != "" {
+		head("Revision", "%s", s.UpdateRevision)
+	}
+	if s.Action != rollout.Idle.String() {
+		text := s.Progress.String()
+		switch {
+		case s.Rolling() && s.Started.Before(s.Now):
+			text += ", under way for " + Ago(s.Now, s.Started)
+		case !s.Ended.IsZero():
+			text += ", ended " + Ago(s.Now, s.Ended) + " ago"
+		}
+		head("Progress", "%s %s", paint.as(good, s.Progress.Bar(barWidth)), text)
+	}
+	head("Coordinator", "%s", s.who())
+	for _, fault := range s.Faults {
+		head("FAULT", "%s", paint.as(alarm, fault))
+	}
+	if sets := s.Sets(); len(sets) > 0 {
+		head("Controls", "%s", paint.as(waiting, strings.Join(sets, ", ")))
+	}
+	for _, bad := range s.Bad {
+		head("BAD CONTROL", "%s", paint.as(alarm, bad))
+	}
+	if len(s.Overrides) > 0 {
+		head("OVERRIDDEN", "%s", paint.as(alarm, strings.Join(slices.Sorted(slices.Values(s.Overrides)), ", ")+" will not hold this rollout, nor any later one, until cleared"))
+	}
+
+	printf(&b, "\n%s", paint.as(s.colour(), s.Headline()))
+	if !s.Since.IsZero() && s.Since.Before(s.Now) {
+		printf(&b, ", since %s", Ago(s.Now, s.Since))
+	}
+	if s.nobodyActs() {
+		b.WriteString("\n  nobody coordinates: this is what a coordinator would do next")
+	}
+	printf(&b, "\n  %s\n", s.Reason)
+	if s.Do != "" && s.Waits() {
+		printf(&b, "  what to do: %s\n", s.Do)
+	}
+	if s.Rule != "" {
+		printf(&b, "  rule %s", s.Rule)
+		if s.Voters > 0 {
+			b.WriteString("; " + s.votersInWords())
+		}
+		b.WriteString("\n")
+	}
+	if s.Backup != nil {
+		printf(&b, "  backup ready: %s (%s)\n", yes(s.Backup.Ready), s.Backup.Detail)
+	}
+	b.WriteString("\n")
+
+	t := newTable(&b, "POD", "MEMBER", "ROLE", "REVISION", "EVIDENCE", "SINCE", "LAG", "SIDECAR", "READY", "AGE")
+	for _, r := range s.Rows(s.Pods, s.Now) {
+		t.row(r.Pod, r.Member, r.Role, r.Revision, r.Evidence, r.Since, r.Lag, r.Sidecar, r.Ready, r.Age)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// who says who coordinates, and since when nothing has been heard of it.
+func (s *Status) who() string {
+	told := ", told " + Ago(s.Now, s.Last.At) + " ago"
+	switch {
+	case s.Current && s.Holder == "":
+		return s.Last.Coordinators() + told + ", and lets another one go on"
+	case s.Current:
+		return s.Last.Coordinators() + told
+	case s.Holder != "":
+		text := fmt.Sprintf("SILENT: %s holds the record (epoch %d)", podOf(s.Holder), s.Claims)
+		if !s.Last.At.IsZero() {
+			text += told
+		}
+		return text
+	case s.Last.Coordinator != "":
+		return "none now; the last was " + s.Last.Coordinators() + told
+	}
+	return "none has told anything yet"
+}
+
+// podOf is the pod of an identity on the record, where it has one.
+func podOf(identity string) string {
+	if pod, _, ok := strings.Cut(identity, "_"); ok && pod != "outside" {
+		return pod
+	}
+	return identity
+}
+
+// Line is the status in one line, for a log.
+func (s *Status) Line() string {
+	text := fmt.Sprintf("%s  %s  %s: %s", s.Now.UTC().Format(time.RFC3339), s.Progress, s.Headline(), s.Reason)
+	if len(s.Overrides) > 0 {
+		text += "  OVERRIDDEN: " + strings.Join(s.Overrides, ", ")
+	}
+	for _, fault := range s.Faults {
+		text += "  FAULT: " + fault
+	}
+	return clean(text)
+}

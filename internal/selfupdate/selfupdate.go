@@ -1,0 +1,152 @@
+// Package selfupdate is about the coordinator's own place: who is the better
+// coordinator, when to let it go on, and what becomes of the coordinator's own pod.
+//
+// Two rules, both of DESIGN's "new code leads". As soon as an updated pod has settled
+// and its sidecar waits for the lock, an outdated coordinator hands over to it: the new
+// version finishes the rollout, and nobody has to remove its own pod. And a coordinator
+// whose own pod is next hands over to whoever else can go on; only when nobody can, a
+// single member above all, it removes the pod that it runs in.
+//
+// Nothing here concerns safety: that rests on the record, whoever coordinates.
+package selfupdate
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/quorate/quorate/internal/rollout"
+)
+
+// Presence is what a sidecar says of itself in etcd, for as long as its session lives.
+type Presence struct {
+	// Pod and UID name the pod it runs in; both are empty outside a member's pod.
+	Pod string `json:"pod,omitempty"`
+	UID string `json:"uid,omitempty"`
+	// Revision is the pod's controller-revision-hash.
+	Revision string `json:"revision,omitempty"`
+	// Version is Quorate's own.
+	Version string `json:"version,omitempty"`
+	// Unfit says why it does not want the lock for now; empty if it does.
+	Unfit string `json:"unfit,omitempty"`
+}
+
+// Peer is another sidecar that is present.
+type Peer struct {
+	Presence
+	// Waiting is true when it stands in the queue for the lock, and Key is its place
+	// there.
+	Waiting bool
+	Key     string
+	// Queued is the revision of etcd's store at which it joined the queue: lower is
+	// earlier.
+	Queued int64
+}
+
+// LineUp is how long the sidecar of an updated pod that has settled may take to line up
+// for the lock, before the coordinator's own pod is let go without it: a pod is Ready a
+// moment before its sidecar has found the others.
+const LineUp = 5 * time.Second
+
+// Choice is who coordinates from here on.
+type Choice struct {
+	// To is the peer to hand over to; nil means to stay.
+	To *Peer
+	// Await is the pod whose sidecar may still line up: until then nothing is done.
+	Await string
+	// Reason is a sentence for the log.
+	Reason string
+}
+
+// Choose decides who coordinates after a decision. The decision's own pod is the one
+// that it was made with as State.Self; waited is for how long that pod has been next.
+func Choose(d rollout.Decision, peers []Peer, waited time.Duration) Choice {
+	switch d.Action {
+	case rollout.Idle, rollout.Complete:
+		return Choice{} // There is nothing left to hand over.
+	case rollout.Hold, rollout.Wait, rollout.MoveLeader, rollout.Remove:
+	}
+	own := self(d.Assessment)
+	if own == nil {
+		return Choice{} // Outside a member's pod no update concerns us.
+	}
+	if own.Outdated {
+		if p := best(d.Assessment, peers, func(s *rollout.Seat) bool { return s.Settled && !s.Outdated }); p != nil {
+			return Choice{To: p, Reason: fmt.Sprintf("%s runs the updated code, has settled and waits for the lock", p.Pod)}
+		}
+	}
+	if OwnPodNext(d) {
+		if late := latecomer(d.Assessment, peers); late != "" && waited < LineUp {
+			return Choice{Await: late, Reason: fmt.Sprintf("%s is next, and the sidecar of %s has yet to line up", own.Name, late)}
+		}
+		if p := best(d.Assessment, peers, able); p != nil {
+			return Choice{To: p, Reason: fmt.Sprintf("%s is next, and %s can replace it", own.Name, p.Pod)}
+		}
+	}
+	return Choice{}
+}
+
+// OwnPodNext is true when the decision is to remove the coordinator's own pod.
+func OwnPodNext(d rollout.Decision) bool {
+	own := self(d.Assessment)
+	return own != nil && d.Action == rollout.Remove && d.Target.Pod == own.Name
+}
+
+// latecomer returns an updated pod that has settled and whose sidecar neither waits for
+// the lock nor says that it does not want it.
+func latecomer(a *rollout.Assessment, peers []Peer) string {
+	for i := range a.Seats {
+		s := &a.Seats[i]
+		if s.Self || s.Going() || s.Outdated || !s.Settled {
+			continue
+		}
+		here := func(p Peer) bool { return p.UID == s.Pod.UID && (p.Waiting || p.Unfit != "") }
+		if !slices.ContainsFunc(peers, here) {
+			return s.Name
+		}
+	}
+	return ""
+}
+
+// Anybody is true when some fit peer waits for the lock, whatever it runs: a coordinator
+// that cannot go on may then let it try.
+func Anybody(peers []Peer) bool {
+	return slices.ContainsFunc(peers, func(p Peer) bool { return p.Waiting && p.Unfit == "" })
+}
+
+// able: its member serves and its sidecar is well.
+func able(s *rollout.Seat) bool { return s.Evidence == rollout.Serving && !s.SidecarSick }
+
+func self(a *rollout.Assessment) *rollout.Seat {
+	if a == nil {
+		return nil
+	}
+	for i := range a.Seats {
+		if a.Seats[i].Self && a.Seats[i].Pod != nil {
+			return &a.Seats[i]
+		}
+	}
+	return nil
+}
+
+// best returns the fit peer that has waited longest among those whose pod passes. A
+// peer counts by the pod that it says it runs in: one that has been replaced since is
+// another.
+func best(a *rollout.Assessment, peers []Peer, passes func(*rollout.Seat) bool) *Peer {
+	if a == nil {
+		return nil
+	}
+	var chosen *Peer
+	for i := range peers {
+		p := &peers[i]
+		if !p.Waiting || p.Unfit != "" || chosen != nil && chosen.Queued <= p.Queued {
+			continue
+		}
+		for j := range a.Seats {
+			if s := &a.Seats[j]; s.Pod != nil && !s.Self && !s.Going() && s.Pod.UID == p.UID && passes(s) {
+				chosen = p
+			}
+		}
+	}
+	return chosen
+}

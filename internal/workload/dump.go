@@ -1,0 +1,210 @@
+package workload
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/quorate/quorate/internal/rollout"
+)
+
+// Dump is what "kubectl get -o yaml" or "-o json" printed: objects one by one, as a
+// List, or as several documents.
+type Dump struct {
+	StatefulSets []appsv1.StatefulSet
+	Pods         []corev1.Pod
+	Leases       []coordinationv1.Lease
+}
+
+// Read adds the objects of one stream. Kinds that Quorate has no use for are passed
+// over.
+func (d *Dump) Read(r io.Reader) error {
+	decoder := yaml.NewYAMLOrJSONDecoder(r, 4096)
+	for n := 1; ; n++ {
+		var object map[string]any
+		err := decoder.Decode(&object)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("document %d: %w", n, err)
+		}
+		if err := d.add(object); err != nil {
+			return fmt.Errorf("document %d: %w", n, err)
+		}
+	}
+}
+
+func (d *Dump) add(object map[string]any) error {
+	if len(object) == 0 {
+		return nil
+	}
+	if items, ok := object["items"].([]any); ok {
+		for i, item := range items {
+			o, ok := item.(map[string]any)
+			if !ok {
+				return fmt.Errorf("items[%d] is not an object", i)
+			}
+			if err := d.add(o); err != nil {
+				return fmt.Errorf("items[%d]: %w", i, err)
+			}
+		}
+		return nil
+	}
+	kind, _ := object["kind"].(string)
+	switch kind {
+	case "StatefulSet":
+		return convert(object, &d.StatefulSets)
+	case "Pod":
+		if err := convert(object, &d.Pods); err != nil {
+			return err
+		}
+		// The API server gives every pod a phase. A manifest has none, and a pod
+		// without a status would look as if nothing of it ran.
+		if p := &d.Pods[len(d.Pods)-1]; p.Status.Phase == "" {
+			return fmt.Errorf("pod %s has no status; give what 'kubectl get -o yaml' or '-o json' prints, not a manifest", p.Name)
+		}
+		return nil
+	case "Lease":
+		return convert(object, &d.Leases)
+	case "":
+		return errors.New("an object without a kind; give what 'kubectl get -o yaml' or '-o json' prints")
+	}
+	return nil
+}
+
+func convert[T any](object map[string]any, into *[]T) error {
+	var typed T
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object, &typed); err != nil {
+		return fmt.Errorf("%v: %w", object["kind"], err)
+	}
+	*into = append(*into, typed)
+	return nil
+}
+
+// Select picks the StatefulSet: the named one, or the only one.
+func (d *Dump) Select(namespace, name string) (*appsv1.StatefulSet, error) {
+	var found []*appsv1.StatefulSet
+	var names []string
+	for i := range d.StatefulSets {
+		s := &d.StatefulSets[i]
+		names = append(names, s.Namespace+"/"+s.Name)
+		if (name == "" || s.Name == name) && (namespace == "" || s.Namespace == namespace) {
+			found = append(found, s)
+		}
+	}
+	switch {
+	case len(found) == 1:
+		return found[0], nil
+	case len(found) == 0 && len(names) == 0:
+		return nil, errors.New("there is no StatefulSet among the objects")
+	case len(found) == 0:
+		return nil, fmt.Errorf("StatefulSet %q is not among the objects; there are %q", namespace+"/"+name, names)
+	}
+	return nil, fmt.Errorf("there are several StatefulSets (%q); choose one with --namespace and --statefulset", names)
+}
+
+// Lease is the named one of a namespace, nil when the dump does not have it.
+func (d *Dump) Lease(namespace, name string) *coordinationv1.Lease {
+	for i := range d.Leases {
+		if l := &d.Leases[i]; l.Name == name && l.Namespace == namespace {
+			return l
+		}
+	}
+	return nil
+}
+
+// Facts are those of the StatefulSet and the pods of its namespace that its name or
+// owner reference claims.
+func (d *Dump) Facts(s *appsv1.StatefulSet, names Names) Observation {
+	o := Observation{Set: SetFacts(s, names)}
+	for i := range d.Pods {
+		p := &d.Pods[i]
+		if p.Namespace != s.Namespace {
+			continue
+		}
+		if facts := PodFacts(p, o.Set, names); facts.Owned || facts.Ordinal >= 0 {
+			o.Pods = append(o.Pods, facts)
+		}
+	}
+	return o
+}
+
+// Ages are how long the conditions of the pods have lasted by the objects' own
+// timestamps: a dump has no history, and a dump's reader no clock of theirs. Where a
+// timestamp is missing the age is zero, which only makes a decision wait.
+func (d *Dump) Ages(s *appsv1.StatefulSet, names Names, now time.Time) map[rollout.Sighting]time.Duration {
+	ages := map[rollout.Sighting]time.Duration{}
+	set := SetFacts(s, names)
+	lost := time.Duration(-1)
+	for i := range d.Pods {
+		p := &d.Pods[i]
+		if p.Namespace != s.Namespace || !PodFacts(p, set, names).Owned {
+			continue
+		}
+		note := func(c rollout.Condition, since time.Time) {
+			if !since.IsZero() && now.After(since) {
+				ages[rollout.Sighting{UID: string(p.UID), Condition: c}] = now.Sub(since)
+			}
+		}
+		note(rollout.PodSeen, p.CreationTimestamp.Time)
+		if at, holds := condition(p, corev1.PodReady); holds {
+			note(rollout.ReadySeen, at)
+			lost = 0
+		} else {
+			note(rollout.UnsettledSeen, at)
+			if !at.IsZero() && (lost < 0 || now.Sub(at) < lost) {
+				lost = now.Sub(at)
+			}
+		}
+		if c := container(p, names.EtcdContainer); c.Restarts > 0 && !c.Ready {
+			unready, _ := condition(p, corev1.ContainersReady)
+			note(rollout.RestartingSeen, unready)
+		}
+		since := stoppedSince(p, names.EtcdContainer)
+		note(rollout.TerminatedSeen, since)
+		if since.IsZero() {
+			since, _ = condition(p, corev1.ContainersReady)
+		}
+		note(rollout.NotRunningSeen, since)
+	}
+	// Quorum has been lost no longer than the pod that became unready last: while it is
+	// there, readiness is. So with a pod that is Ready still, it was lost only just now.
+	if lost > 0 {
+		ages[rollout.Sighting{Condition: rollout.QuorumLostSeen}] = lost
+	}
+	return ages
+}
+
+// condition is whether a condition of a pod holds, and since when it has been as it is.
+func condition(p *corev1.Pod, t corev1.PodConditionType) (since time.Time, holds bool) {
+	for i := range p.Status.Conditions {
+		if c := &p.Status.Conditions[i]; c.Type == t {
+			return c.LastTransitionTime.Time, c.Status == corev1.ConditionTrue
+		}
+	}
+	return time.Time{}, false
+}
+
+// stoppedSince is when the container's process last ended, zero if it runs or never ran.
+func stoppedSince(p *corev1.Pod, container string) time.Time {
+	s := statusOf(p.Status.ContainerStatuses, container)
+	if s == nil {
+		return time.Time{}
+	}
+	switch {
+	case s.State.Running != nil:
+	case s.State.Terminated != nil:
+		return s.State.Terminated.FinishedAt.Time
+	case s.LastTerminationState.Terminated != nil:
+		return s.LastTerminationState.Terminated.FinishedAt.Time
+	}
+	return time.Time{}
+}

@@ -1,0 +1,167 @@
+package workload
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/quorate/quorate/internal/rollout"
+)
+
+// Names are the names that tie pods to what runs in them.
+type Names struct {
+	// EtcdContainer and SidecarContainer are the names of the two containers that
+	// matter; etcd-druid calls them "etcd" and "backup-restore".
+	EtcdContainer, SidecarContainer string
+	// EtcdDataDir is etcd's data directory in its container, an absolute path: the volume
+	// that is mounted there says whether the data outlives a pod. Empty means that the
+	// template tells: --data-dir in the arguments of etcd's container, or ETCD_DATA_DIR in its
+	// environment; else those of another container, if etcd's mounts a volume there; else
+	// /var/etcd/data, etcd-druid's. A log of its own (--wal-dir or ETCD_WAL_DIR) has to outlive
+	// the pod as well. A configuration file of etcd's own cannot be seen.
+	EtcdDataDir string
+	// MemberOf returns the name of the etcd member that runs in a pod; nil means
+	// that members are named like their pods.
+	MemberOf func(pod string) string
+}
+
+// DefaultNames returns the names that etcd-druid gives.
+func DefaultNames() Names {
+	return Names{EtcdContainer: "etcd", SidecarContainer: "backup-restore"}
+}
+
+// SetFacts returns what matters of a StatefulSet.
+func SetFacts(s *appsv1.StatefulSet, names Names) rollout.Set {
+	set := rollout.Set{
+		Name: s.Name, UID: string(s.UID),
+		Replicas:           1, // The API server defaults it; a dump may lack it.
+		OnDelete:           s.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType,
+		Deleting:           s.DeletionTimestamp != nil,
+		Generation:         s.Generation,
+		ObservedGeneration: s.Status.ObservedGeneration,
+		UpdateRevision:     s.Status.UpdateRevision,
+		OrderedReady:       s.Spec.PodManagementPolicy != appsv1.ParallelPodManagement, // The API's default.
+		MinReady:           time.Duration(s.Spec.MinReadySeconds) * time.Second,
+	}
+	spec := &s.Spec.Template.Spec
+	set.VolatileData = volatileData(containerOf(spec, names.EtcdContainer), spec, s.Spec.VolumeClaimTemplates, names)
+	if s.Spec.Replicas != nil {
+		set.Replicas = int(*s.Spec.Replicas)
+	}
+	if s.Spec.Ordinals != nil {
+		set.Start = int(s.Spec.Ordinals.Start)
+	}
+	return set
+}
+
+// PodFacts returns what matters of one pod of a StatefulSet.
+func PodFacts(p *corev1.Pod, set rollout.Set, names Names) rollout.Pod {
+	pod := rollout.Pod{
+		Name: p.Name, UID: string(p.UID), ResourceVersion: p.ResourceVersion,
+		Ordinal:        ordinal(p.Name, set.Name),
+		MemberName:     p.Name,
+		Revision:       p.Labels[appsv1.ControllerRevisionHashLabelKey],
+		Terminating:    p.DeletionTimestamp != nil,
+		ReadinessGates: len(p.Spec.ReadinessGates) > 0,
+		Etcd:           container(p, names.EtcdContainer),
+		Sidecar:        container(p, names.SidecarContainer),
+	}
+	if names.MemberOf != nil {
+		pod.MemberName = names.MemberOf(p.Name)
+	}
+	for i := range p.OwnerReferences {
+		if owner := &p.OwnerReferences[i]; owner.Kind == "StatefulSet" && string(owner.UID) == set.UID {
+			pod.Owned = true
+		}
+	}
+	_, pod.Ready = condition(p, corev1.PodReady)
+	since, ready := condition(p, corev1.ContainersReady)
+	initialized, done := condition(p, corev1.PodInitialized)
+	pod.ContainersReady, pod.Initialized = ready, done
+	// The containers have been unready since the pod was initialized: had they been ready in
+	// between, that condition would have changed later. A pod that has failed has lost what was
+	// made for it alone, whenever it was ready.
+	pod.NeverReady = !ready && (!done || !since.IsZero() && !initialized.IsZero() && !since.After(initialized)) ||
+		p.Status.Phase == corev1.PodFailed
+	etcd := containerOf(&p.Spec, names.EtcdContainer)
+	pod.VolatileData = volatileData(etcd, &p.Spec, nil, names)
+	pod.NoEtcdContainer = etcd == nil
+	if containerOf(&p.Spec, names.SidecarContainer) == nil {
+		pod.Sidecar = rollout.Container{State: rollout.ContainerRunning, Ready: true} // Nothing that could be sick.
+	}
+	return pod
+}
+
+// ordinal returns the ordinal of a pod of the named StatefulSet, -1 for any other
+// name. Digits are read as the StatefulSet controller reads them, which takes
+// "etcd-main-01" for ordinal 1 as well; two pods that share an ordinal are a
+// contradiction to hold on ([rollout.GuardInconsistent]).
+func ordinal(pod, set string) int {
+	digits, ours := strings.CutPrefix(pod, set)
+	digits, dashed := strings.CutPrefix(digits, "-")
+	if !ours || !dashed {
+		return -1
+	}
+	n, err := strconv.ParseUint(digits, 10, 31)
+	if err != nil {
+		return -1
+	}
+	return int(n)
+}
+
+// containerOf is the one of the name, nil for none.
+func containerOf(spec *corev1.PodSpec, name string) *corev1.Container {
+	for i := range spec.Containers {
+		if spec.Containers[i].Name == name {
+			return &spec.Containers[i]
+		}
+	}
+	for i := range spec.InitContainers {
+		if spec.InitContainers[i].Name == name {
+			return &spec.InitContainers[i]
+		}
+	}
+	return nil
+}
+
+// container reads the kubelet's word on one container; a sidecar may also be an
+// init container that keeps running.
+func container(p *corev1.Pod, name string) rollout.Container {
+	if p.Status.Phase == corev1.PodFailed {
+		// Nothing of it runs any more, and nothing will: an evicted pod keeps its last
+		// container statuses, or has none at all.
+		return rollout.Container{State: rollout.ContainerTerminated, Reason: p.Status.Reason}
+	}
+	s := statusOf(p.Status.ContainerStatuses, name)
+	if s == nil {
+		s = statusOf(p.Status.InitContainerStatuses, name)
+	}
+	if s == nil {
+		return rollout.Container{}
+	}
+	c := rollout.Container{Ready: s.Ready, Restarts: int(s.RestartCount)}
+	switch {
+	case s.State.Running != nil:
+		c.State = rollout.ContainerRunning
+	case s.State.Terminated != nil:
+		c.State, c.Reason = rollout.ContainerTerminated, s.State.Terminated.Reason
+	case s.State.Waiting != nil:
+		c.State, c.Reason = rollout.ContainerWaiting, s.State.Waiting.Reason
+	default:
+		c.State = rollout.ContainerWaiting // What an empty state means by the API's definition.
+	}
+	return c
+}
+
+// statusOf is the one of the name, nil for none.
+func statusOf(statuses []corev1.ContainerStatus, name string) *corev1.ContainerStatus {
+	for i := range statuses {
+		if statuses[i].Name == name {
+			return &statuses[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,377 @@
+package workload
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http/httptrace"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/quorate/quorate/internal/record"
+	"github.com/quorate/quorate/internal/rollout"
+)
+
+// StatefulSets is what is needed of the API for StatefulSets in one namespace; a
+// clientset's AppsV1().StatefulSets(namespace) satisfies it.
+type StatefulSets interface {
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (*appsv1.StatefulSet, error)
+	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
+	// Patch is needed for [Workload.Promote] only.
+	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (*appsv1.StatefulSet, error)
+}
+
+// Pods is what is needed of the API for pods in one namespace; a clientset's
+// CoreV1().Pods(namespace) satisfies it.
+type Pods interface {
+	List(ctx context.Context, opts metav1.ListOptions) (*corev1.PodList, error)
+	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
+	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
+	// Patch changes an annotation, so that an old removal is refused.
+	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (*corev1.Pod, error)
+	// EvictV1 evicts a pod, or asks by a dry run whether it may be. It is needed for
+	// [rollout.RemoveByEviction] only.
+	EvictV1(ctx context.Context, eviction *policyv1.Eviction) error
+}
+
+// Workload reads one StatefulSet and its pods, and removes pods.
+type Workload struct {
+	sets  StatefulSets
+	pods  Pods
+	name  string
+	names Names
+}
+
+// New returns the workload of the named StatefulSet.
+func New(sets StatefulSets, pods Pods, statefulSet string, names Names) *Workload {
+	return &Workload{sets: sets, pods: pods, name: statefulSet, names: names}
+}
+
+// Observation is one live reading.
+type Observation struct {
+	Set  rollout.Set
+	Pods []rollout.Pod
+	// CurrentRevision and ResourceVersion are the StatefulSet's status.currentRevision and
+	// its own resourceVersion.
+	CurrentRevision, ResourceVersion string
+	// Selector is the StatefulSet's label selector, for a watch on its pods.
+	Selector string
+
+	// abrupt are the pods, by UID, whose spec asks for a grace period of 0.
+	abrupt map[string]bool
+}
+
+// Read reads the StatefulSet and then its pods, both consistently.
+func (w *Workload) Read(ctx context.Context) (*appsv1.StatefulSet, []corev1.Pod, error) {
+	set, pods, _, err := w.read(ctx)
+	return set, pods, err
+}
+
+// Observe reads the same as facts.
+func (w *Workload) Observe(ctx context.Context) (Observation, error) {
+	set, pods, selector, err := w.read(ctx)
+	if err != nil {
+		return Observation{}, err
+	}
+	o := Observation{
+		Set: SetFacts(set, w.names), Selector: selector,
+		CurrentRevision: set.Status.CurrentRevision, ResourceVersion: set.ResourceVersion,
+		abrupt: map[string]bool{},
+	}
+	for i := range pods {
+		o.Pods = append(o.Pods, PodFacts(&pods[i], o.Set, w.names))
+		if grace := pods[i].Spec.TerminationGracePeriodSeconds; grace != nil && *grace == 0 {
+			o.abrupt[string(pods[i].UID)] = true
+		}
+	}
+	return o, nil
+}
+
+func (w *Workload) read(ctx context.Context) (*appsv1.StatefulSet, []corev1.Pod, string, error) {
+	set, err := w.sets.Get(ctx, w.name, metav1.GetOptions{})
+	if err != nil {
+		return nil, nil, "", fmt.Errorf("get StatefulSet %s: %w", w.name, err)
+	}
+	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
+	if err != nil {
+		return nil, nil, "", fmt.Errorf("StatefulSet %s: spec.selector: %w", set.Name, err)
+	}
+	pods, err := w.pods.List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
+	if err != nil {
+		return nil, nil, "", fmt.Errorf("list pods of StatefulSet %s: %w", w.name, err)
+	}
+	return set, pods.Items, selector.String(), nil
+}
+
+// Remove carries out a removal that stands on record and was decided on the observation: it
+// takes effect only on the very pod that was observed, and is refused when that pod was
+// replaced or changed in any way since. The pod's own grace period applies, but never 0: then
+// the pod would be gone while its processes run on, and a second one with the same identity
+// could start.
+func (w *Workload) Remove(ctx context.Context, o Observation, i record.Intent) error {
+	options := o.deleteOptions(i.UID, i.ResourceVersion)
+	if i.Operation == record.Evict {
+		return w.evict(ctx, i, options)
+	}
+	if err := w.pods.Delete(ctx, i.Pod, options); err != nil {
+		return fmt.Errorf("delete pod %s (UID %s, resourceVersion %s): %w", i.Pod, i.UID, i.ResourceVersion, err)
+	}
+	return nil
+}
+
+// deleteOptions name the very pod.
+func (o Observation) deleteOptions(uid, resourceVersion string) metav1.DeleteOptions {
+	options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: (*types.UID)(&uid), ResourceVersion: &resourceVersion}}
+	if o.abrupt[uid] {
+		least := int64(1)
+		options.GracePeriodSeconds = &least
+	}
+	return options
+}
+
+// evict asks for the removal, so that a PodDisruptionBudget can refuse it (see
+// [RefusalOf]). A budget is charged even when a precondition fails afterwards, hence the
+// pod is read once more just before.
+func (w *Workload) evict(ctx context.Context, i record.Intent, options metav1.DeleteOptions) error {
+	p, err := w.pod(ctx, i.Pod)
+	if err != nil {
+		return fmt.Errorf("before its eviction: %w", err)
+	}
+	if p == nil || string(p.UID) != i.UID || p.ResourceVersion != i.ResourceVersion {
+		return apierrors.NewConflict(corev1.Resource("pods"), i.Pod, errors.New("it changed since it was observed"))
+	}
+	err = w.pods.EvictV1(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: i.Pod}, DeleteOptions: &options})
+	if err != nil {
+		return fmt.Errorf("evict pod %s (UID %s, resourceVersion %s): %w", i.Pod, i.UID, i.ResourceVersion, err)
+	}
+	return nil
+}
+
+// AskBudget asks whether an eviction of the observed pod would be granted now, by a dry run:
+// it changes nothing and charges nothing, so nothing has to stand on record for it. A refusal
+// is an error that [RefusalOf] knows.
+func (w *Workload) AskBudget(ctx context.Context, o Observation, pod, uid, resourceVersion string) error {
+	var answered atomic.Bool
+	asking, cancel := context.WithTimeout(ctx, budgetTimeout)
+	defer cancel()
+	asking = httptrace.WithClientTrace(asking, &httptrace.ClientTrace{GotFirstResponseByte: func() { answered.Store(true) }})
+	options := o.deleteOptions(uid, resourceVersion)
+	options.DryRun = []string{metav1.DryRunAll}
+	err := w.pods.EvictV1(asking, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: pod}, DeleteOptions: &options})
+	switch {
+	case err == nil:
+		return nil
+	case answered.Load() && asking.Err() != nil && ctx.Err() == nil:
+		// The client keeps an answer with Retry-After to itself, and waits.
+		return fmt.Errorf("ask whether pod %s may be evicted: %w", pod, apierrors.NewTooManyRequests(unprocessed, 0))
+	}
+	return fmt.Errorf("ask whether pod %s may be evicted (UID %s, resourceVersion %s): %w", pod, uid, resourceVersion, err)
+}
+
+const (
+	// budgetTimeout is how long AskBudget waits: the answer takes a few milliseconds, and what
+	// the removal rests on grows old meanwhile.
+	budgetTimeout = time.Second
+	// unprocessed is what the API server says of a budget that is newer than what the disruption
+	// controller has seen of it, and of a busy API server.
+	unprocessed = "the API server asks to come back later: a PodDisruptionBudget that the disruption controller has not processed yet, or too many requests"
+)
+
+// pod reads one pod, nil if there is none. It is a list, which needs no permission that
+// the sidecar does not have anyway.
+func (w *Workload) pod(ctx context.Context, name string) (*corev1.Pod, error) {
+	list, err := w.pods.List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", name).String()})
+	if err != nil {
+		return nil, fmt.Errorf("read pod %s: %w", name, err)
+	}
+	for i := range list.Items {
+		if list.Items[i].Name == name {
+			return &list.Items[i], nil
+		}
+	}
+	return nil, nil //nolint:nilnil // No pod is an answer.
+}
+
+// Self returns what a coordinator has to know of its own pod: UID and revision. ok is
+// false when there is no such pod, or it is none of the StatefulSet's.
+func (w *Workload) Self(ctx context.Context, name string) (pod rollout.Pod, ok bool, err error) {
+	o, err := w.Observe(ctx)
+	if err != nil {
+		return rollout.Pod{}, false, err
+	}
+	for i := range o.Pods {
+		if o.Pods[i].Name == name && o.Pods[i].Owned {
+			return o.Pods[i], true, nil
+		}
+	}
+	return rollout.Pod{}, false, nil
+}
+
+// Fenceable lists the pods that a removal could still reach: those of an ordinal that are
+// not on their way out. No removal of ours ever names another pod, and to change one that
+// the selector merely happens to match may not be allowed.
+func (w *Workload) Fenceable(ctx context.Context) ([]record.Pod, error) {
+	set, pods, err := w.Read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []record.Pod
+	for i := range pods {
+		if p := &pods[i]; p.DeletionTimestamp == nil && ordinal(p.Name, set.Name) >= 0 {
+			out = append(out, record.Pod{Name: p.Name, UID: string(p.UID), ResourceVersion: p.ResourceVersion})
+		}
+	}
+	return out, nil
+}
+
+// Fence changes the very pod, so that every removal that was decided before is refused,
+// and returns its new resourceVersion. The error's outcome is [record.Refused] if that pod is
+// gone, and only then.
+func (w *Workload) Fence(ctx context.Context, p record.Pod, value string) (string, error) {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid":         p.UID,
+		"annotations": map[string]string{record.FencedAnnotation: value},
+	}})
+	if err != nil {
+		return "", fmt.Errorf("encode the patch of pod %s: %w", p.Name, err)
+	}
+	patched, err := w.pods.Patch(ctx, p.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err == nil {
+		return patched.ResourceVersion, nil
+	}
+	// Whether that pod is gone is not told by the answer: another UID is an invalid change
+	// (422), unless an admission webhook says something else before, and "not found" may
+	// be a proxy's own word.
+	now, rerr := w.pod(ctx, p.Name)
+	switch {
+	case rerr == nil && (now == nil || string(now.UID) != p.UID):
+		return "", apierrors.NewNotFound(corev1.Resource("pods"), p.Name)
+	case record.OutcomeOf(err) == record.Refused:
+		return "", apierrors.NewInternalError(fmt.Errorf("pod %s (UID %s) could not be changed: %w", p.Name, p.UID, err))
+	}
+	return "", fmt.Errorf("change pod %s (UID %s): %w", p.Name, p.UID, err)
+}
+
+// Promote sets status.currentRevision to the update revision, on the very StatefulSet that
+// was observed. Before Kubernetes 1.37 the StatefulSet controller does so for RollingUpdate
+// only (kubernetes#73492). The error's outcome is [record.Refused] when it has changed since.
+func (w *Workload) Promote(ctx context.Context, o Observation) error {
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": o.Set.UID, "resourceVersion": o.ResourceVersion},
+		"status":   map[string]any{"currentRevision": o.Set.UpdateRevision},
+	})
+	if err != nil {
+		return fmt.Errorf("encode the patch of StatefulSet %s: %w", w.name, err)
+	}
+	if _, err := w.sets.Patch(ctx, w.name, types.MergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
+		return fmt.Errorf("patch the status of StatefulSet %s: %w", w.name, err)
+	}
+	return nil
+}
+
+// RefusalOf returns what the eviction API says where it refuses an eviction because of a
+// PodDisruptionBudget, and false for any other answer. Replicas are those of the
+// StatefulSet.
+func RefusalOf(err error, replicas int) (rollout.Refusal, bool) {
+	var answer apierrors.APIStatus
+	if !errors.As(err, &answer) {
+		return rollout.Refusal{}, false
+	}
+	status := answer.Status()
+	words := status.Message
+	if status.Details != nil {
+		for _, cause := range status.Details.Causes {
+			words += " " + cause.Message
+		}
+	}
+	switch {
+	case apierrors.IsTooManyRequests(err):
+		return rollout.Refusal{Words: words, Lasting: neverAllows(words, replicas)}, true
+	case apierrors.IsForbidden(err) && status.Details != nil && status.Details.Kind == "poddisruptionbudget":
+		// Its status makes no sense to the API server. That is no missing permission.
+		return rollout.Refusal{Words: words}, true
+	case strings.Contains(words, "more than one PodDisruptionBudget"):
+		// A 500, and for good.
+		return rollout.Refusal{Words: words, Lasting: true}, true
+	}
+	return rollout.Refusal{}, false
+}
+
+// needsAndHas finds in the API server's words how many healthy pods a budget needs and has.
+var needsAndHas = regexp.MustCompile(`needs (\d+) healthy pods and has (\d+) currently`)
+
+// neverAllows is true when the budget needs as many healthy pods as there can be. Where it has
+// more than the StatefulSet, it counts others as well, and nobody knows.
+func neverAllows(words string, replicas int) bool {
+	found := needsAndHas.FindStringSubmatch(words)
+	if found == nil {
+		return false
+	}
+	needs, nerr := strconv.Atoi(found[1])
+	has, herr := strconv.Atoi(found[2])
+	return nerr == nil && herr == nil && needs >= replicas && has <= replicas
+}
+
+// watchRetry is the pause before a watch that ended is opened again, so that a
+// failing API server is not hammered.
+const watchRetry = time.Second
+
+// WatchSet calls changed whenever the StatefulSet may have changed, until ctx ends.
+// It opens one watch on that single object, and calls failed whenever it cannot.
+func (w *Workload) WatchSet(ctx context.Context, changed func(), failed func(error)) {
+	opts := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", w.name).String()}
+	keepWatching(ctx, func(ctx context.Context) (watch.Interface, error) { return w.sets.Watch(ctx, opts) }, changed, failed)
+}
+
+// WatchPods calls changed whenever a pod behind the selector may have changed,
+// until ctx ends, and failed whenever the watch cannot be opened.
+func (w *Workload) WatchPods(ctx context.Context, selector string, changed func(), failed func(error)) {
+	opts := metav1.ListOptions{LabelSelector: selector}
+	keepWatching(ctx, func(ctx context.Context) (watch.Interface, error) { return w.pods.Watch(ctx, opts) }, changed, failed)
+}
+
+// keepWatching never looks into an event: it may be old, and a lost one is made up
+// for by the coordinator's timer.
+func keepWatching(ctx context.Context, open func(context.Context) (watch.Interface, error), changed func(), failed func(error)) {
+	for ctx.Err() == nil {
+		if events, err := open(ctx); err == nil {
+			drain(ctx, events, changed)
+		} else if ctx.Err() == nil {
+			failed(err)
+		}
+		retry := time.NewTimer(watchRetry)
+		select {
+		case <-ctx.Done():
+		case <-retry.C:
+		}
+		retry.Stop()
+	}
+}
+
+func drain(ctx context.Context, events watch.Interface, changed func()) {
+	defer events.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case _, ok := <-events.ResultChan():
+			if !ok {
+				return
+			}
+			changed()
+		}
+	}
+}
