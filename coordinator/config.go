@@ -7,12 +7,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
-
-	"github.com/quorate/quorate/internal/record"
-	"github.com/quorate/quorate/internal/report"
-	"github.com/quorate/quorate/internal/rollout"
-	"github.com/quorate/quorate/internal/workload"
-	"github.com/quorate/quorate/membership"
 )
 
 // Defaults of a [Config], each with its reason.
@@ -54,22 +48,22 @@ type Config struct {
 	PodName string
 
 	// Dial opens etcd clients. The host owns TLS, its rotation and authentication.
-	Dial membership.Dial
+	Dial Dial
 	// Endpoints are URLs of any members of the cluster; the others are found
 	// through the member list.
 	Endpoints []string
 
 	// StatefulSets and Pods are the Kubernetes API for Namespace.
-	StatefulSets workload.StatefulSets
-	Pods         workload.Pods
+	StatefulSets StatefulSets
+	Pods         Pods
 	// Leases is the Kubernetes API for Leases in Namespace: the record and the
 	// operator's controls stand on the Lease quorate-<statefulset>.
-	Leases record.Leases
+	Leases Leases
 	// Names tie pods to containers and members; the zero value means etcd-druid's.
-	Names workload.Names
+	Names Names
 
-	// Policy is what the operator chose; the zero value means [rollout.DefaultPolicy].
-	Policy rollout.Policy
+	// Policy is what the operator chose; the zero value means [DefaultPolicy].
+	Policy Policy
 	// Gates are the host's own checks, which all have to pass before a serving member is
 	// removed; empty means none.
 	Gates []Gate
@@ -99,7 +93,7 @@ type Config struct {
 
 	// Events is the Kubernetes API for events in Namespace, where every removal, change of
 	// leader, hand-over, hold that lasts, override and completion is told; nil means none.
-	Events report.Events
+	Events Events
 	// Metrics is where the host collects metrics: [New] registers them and the end of
 	// [Coordinator.Run] takes them out again. nil means none; nothing is ever registered
 	// globally.
@@ -125,13 +119,13 @@ func (c Config) complete() (Config, error) {
 	setDefault(&c.FallbackAfter, DefaultFallbackAfter)
 	setDefault(&c.RecordDuration, DefaultRecordDuration)
 	if reflect.ValueOf(c.Policy).IsZero() {
-		c.Policy = rollout.DefaultPolicy()
+		c.Policy = DefaultPolicy()
 	}
 	if c.Names.EtcdContainer == "" {
-		c.Names.EtcdContainer = workload.DefaultNames().EtcdContainer
+		c.Names.EtcdContainer = DefaultNames().EtcdContainer
 	}
 	if c.Names.SidecarContainer == "" {
-		c.Names.SidecarContainer = workload.DefaultNames().SidecarContainer
+		c.Names.SidecarContainer = DefaultNames().SidecarContainer
 	}
 	if c.Log == nil {
 		silent := logrus.New()

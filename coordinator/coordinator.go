@@ -14,11 +14,11 @@ import (
 	"github.com/sirupsen/logrus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/internal/report"
 	"github.com/quorate/quorate/internal/selfupdate"
 	"github.com/quorate/quorate/internal/workload"
-	"github.com/quorate/quorate/membership"
 )
 
 // Coordinator takes part in the election and, while it may, rolls the pods.

@@ -16,8 +16,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/selfupdate"
-	"github.com/quorate/quorate/membership"
 )
 
 // releaseTimeout bounds the release of the lock: a host that shuts down gives its

@@ -13,12 +13,12 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/internal/report"
 	"github.com/quorate/quorate/internal/rollout"
 	"github.com/quorate/quorate/internal/selfupdate"
 	"github.com/quorate/quorate/internal/workload"
-	"github.com/quorate/quorate/membership"
 )
 
 const (

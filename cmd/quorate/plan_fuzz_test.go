@@ -5,11 +5,11 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/internal/report"
 	"github.com/quorate/quorate/internal/rollout"
 	"github.com/quorate/quorate/internal/workload"
-	"github.com/quorate/quorate/membership"
 )
 
 // FuzzPlan reads anything as a dump: it never panics, and a decision that acts rests on

@@ -14,5 +14,5 @@
 //
 // A value is taken from the command line, else from the file, else from the environment,
 // else it is the default. The reasons of the defaults stand with the constants of package
-// coordinator and with [rollout.DefaultPolicy], in short also in the help.
+// coordinator and with [coordinator.DefaultPolicy], in short also in the help.
 package options

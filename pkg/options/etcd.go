@@ -17,7 +17,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	"github.com/quorate/quorate/membership"
+	"github.com/quorate/quorate/coordinator"
 )
 
 // Etcd says how to reach etcd.
@@ -155,7 +155,7 @@ func (o *Etcd) tlsInfo() transport.TLSInfo {
 
 // Dial returns the function that opens etcd clients. The certificate files are
 // read anew for every client and every handshake, so that they can be rotated.
-func (o *Etcd) Dial(timeout time.Duration) membership.Dial {
+func (o *Etcd) Dial(timeout time.Duration) coordinator.Dial {
 	return func(endpoints []string) (*clientv3.Client, error) {
 		cfg := clientv3.Config{
 			Endpoints: endpoints, Username: o.Username, Password: o.Password,

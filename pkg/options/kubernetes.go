@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/homedir"
 
-	"github.com/quorate/quorate/internal/workload"
+	"github.com/quorate/quorate/coordinator"
 )
 
 // Kubernetes says which workload is ours and how to reach the API. It comes in two
@@ -24,7 +24,7 @@ import (
 type Kubernetes struct {
 	Kubeconfig, Namespace, StatefulSet, PodName string
 
-	// EtcdContainer, SidecarContainer and EtcdDataDir are those of [workload.Names].
+	// EtcdContainer, SidecarContainer and EtcdDataDir are those of [coordinator.Names].
 	EtcdContainer, SidecarContainer, EtcdDataDir string
 
 	// fromEnvironment is true where $KUBECONFIG names the kubeconfig, and no flag.
@@ -34,7 +34,7 @@ type Kubernetes struct {
 }
 
 func newKubernetes() Kubernetes {
-	names := workload.DefaultNames()
+	names := coordinator.DefaultNames()
 	return Kubernetes{EtcdContainer: names.EtcdContainer, SidecarContainer: names.SidecarContainer, EtcdDataDir: names.EtcdDataDir}
 }
 
@@ -157,8 +157,8 @@ func (o *Kubernetes) validateNames(name namer) error {
 }
 
 // Names returns what ties pods to what runs in them.
-func (o *Kubernetes) Names() workload.Names {
-	return workload.Names{EtcdContainer: o.EtcdContainer, SidecarContainer: o.SidecarContainer, EtcdDataDir: o.EtcdDataDir}
+func (o *Kubernetes) Names() coordinator.Names {
+	return coordinator.Names{EtcdContainer: o.EtcdContainer, SidecarContainer: o.SidecarContainer, EtcdDataDir: o.EtcdDataDir}
 }
 
 // firstOf returns the only entry of a kubeconfig path list; a longer list is left to

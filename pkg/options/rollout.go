@@ -10,13 +10,12 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/quorate/quorate/coordinator"
-	"github.com/quorate/quorate/internal/rollout"
 )
 
 // Rollout is everything about rollouts that can be chosen, and nothing about how etcd
 // and Kubernetes are reached.
 type Rollout struct {
-	Policy rollout.Policy
+	Policy coordinator.Policy
 
 	// The fields of the same names of [coordinator.Config].
 	LockTTL, FallbackAfter, RecordDuration, ProbeTimeout time.Duration
@@ -34,7 +33,7 @@ type Rollout struct {
 // NewRollout returns the defaults.
 func NewRollout() Rollout {
 	return Rollout{
-		Policy:         rollout.DefaultPolicy(),
+		Policy:         coordinator.DefaultPolicy(),
 		LockTTL:        coordinator.DefaultLockTTL,
 		FallbackAfter:  coordinator.DefaultFallbackAfter,
 		RecordDuration: coordinator.DefaultRecordDuration,
@@ -139,14 +138,14 @@ func (o *Rollout) ApplyTo(cfg *coordinator.Config) {
 }
 
 // removal reads --removal.
-type removal rollout.Removal
+type removal coordinator.Removal
 
-func (r *removal) String() string { return rollout.Removal(*r).String() }
+func (r *removal) String() string { return coordinator.Removal(*r).String() }
 
 func (r *removal) Type() string { return "delete|evict" }
 
 func (r *removal) Set(s string) error {
-	for _, method := range []rollout.Removal{rollout.RemoveByDelete, rollout.RemoveByEviction} {
+	for _, method := range []coordinator.Removal{coordinator.RemoveByDelete, coordinator.RemoveByEviction} {
 		if s == method.String() {
 			*r = removal(method)
 			return nil
@@ -156,14 +155,14 @@ func (r *removal) Set(s string) error {
 }
 
 // amount reads --max-unavailable.
-type amount rollout.Amount
+type amount coordinator.Amount
 
-func (a *amount) String() string { return rollout.Amount(*a).String() }
+func (a *amount) String() string { return coordinator.Amount(*a).String() }
 
 func (a *amount) Type() string { return "number|percentage" }
 
 func (a *amount) Set(s string) error {
-	parsed, err := rollout.ParseAmount(s)
+	parsed, err := coordinator.ParseAmount(s)
 	if err == nil {
 		*a = amount(parsed)
 	}

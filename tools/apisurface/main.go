@@ -25,6 +25,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"go/types"
 	"os"
 	"slices"
 	"strings"
@@ -87,7 +88,8 @@ func load(patterns []string) ([]string, error) {
 		return nil, err
 	}
 	slices.SortFunc(loaded, func(a, b *packages.Package) int { return strings.Compare(a.PkgPath, b.PkgPath) })
-	var lines []string
+	module := ""
+	var public []*types.Package
 	for _, p := range loaded {
 		if len(p.Errors) > 0 {
 			return nil, fmt.Errorf("package %s: %w", p.PkgPath, p.Errors[0])
@@ -98,8 +100,9 @@ func load(patterns []string) ([]string, error) {
 		if p.Module == nil {
 			return nil, fmt.Errorf("package %s belongs to no module: run this in the library's folder", p.PkgPath)
 		}
-		lines = append(lines, surface(p.Types, p.Module.Path)...)
+		module, public = p.Module.Path, append(public, p.Types)
 	}
+	lines := surface(module, public...)
 	if len(lines) == 0 {
 		return nil, fmt.Errorf("%q: no package with an exported identifier", patterns)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -11,19 +12,37 @@ import (
 	"testing"
 )
 
-// surfaceOf type-checks a source that imports nothing.
-func surfaceOf(t *testing.T, source string) []string {
+// checked type-checks a package of one file.
+func checked(t *testing.T, path, source string, imports ...*types.Package) *types.Package {
 	t.Helper()
 	files := token.NewFileSet()
-	file, err := parser.ParseFile(files, "p.go", "package p\n"+source, 0)
+	file, err := parser.ParseFile(files, "p.go", source, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	pkg, err := new(types.Config).Check("example.com/m/pkg/p", files, []*ast.File{file}, nil)
+	pkg, err := (&types.Config{Importer: packagesOf(imports)}).Check(path, files, []*ast.File{file}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return surface(pkg, "example.com/m")
+	return pkg
+}
+
+// packagesOf imports these packages and no other.
+type packagesOf []*types.Package
+
+func (all packagesOf) Import(path string) (*types.Package, error) {
+	for _, p := range all {
+		if p.Path() == path {
+			return p, nil
+		}
+	}
+	return nil, fmt.Errorf("%s is not there", path)
+}
+
+// surfaceOf describes a source that imports nothing.
+func surfaceOf(t *testing.T, source string) []string {
+	t.Helper()
+	return surface("example.com/m", checked(t, "example.com/m/pkg/p", "package p\n"+source))
 }
 
 func TestTheSurfaceIsWhatOthersCanName(t *testing.T) {
@@ -58,6 +77,32 @@ func TestTheSurfaceIsWhatOthersCanName(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if got := surfaceOf(t, test.source); !slices.Equal(got, test.want) {
+				t.Errorf("got  %q\nwant %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestAnAliasStandsForATypeThatNobodyElseCanName(t *testing.T) {
+	const hidden = "type Policy struct { Most Amount; secret int }; type Amount int; func (Amount) Of(n int) int { return n }; " +
+		"type Pods interface { List() []Pod }; type Pod struct { Name string }"
+	for _, test := range []struct {
+		name, source string
+		want         []string
+	}{
+		{"with its fields, whose types have no public name", "type Policy = hidden.Policy",
+			[]string{"pkg/p.Policy type struct", "pkg/p.Policy.Most field internal/hidden.Amount"}},
+		{"with its methods, and everywhere", "type ( Policy = hidden.Policy; Amount = hidden.Amount ); func F(a []*hidden.Amount) {}",
+			[]string{"pkg/p.Amount type int", "pkg/p.Amount.Of method (Amount) func(int) int", "pkg/p.F func([]*pkg/p.Amount)",
+				"pkg/p.Policy type struct", "pkg/p.Policy.Most field pkg/p.Amount"}},
+		{"an interface", "type Pods = hidden.Pods",
+			[]string{"pkg/p.Pods type interface{List}", "pkg/p.Pods.List method func() []internal/hidden.Pod"}},
+		{"but not a type made of it", "type Pods = []hidden.Pod", []string{"pkg/p.Pods alias []internal/hidden.Pod"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inner := checked(t, "example.com/m/internal/hidden", "package hidden\n"+hidden)
+			pkg := checked(t, "example.com/m/pkg/p", "package p\nimport \"example.com/m/internal/hidden\"\n"+test.source, inner)
+			if got := surface("example.com/m", pkg); !slices.Equal(got, test.want) {
 				t.Errorf("got  %q\nwant %q", got, test.want)
 			}
 		})

@@ -16,22 +16,41 @@ import (
 //	coordinator.Coordinator.Run method (*Coordinator) func(context.Context) error
 //
 // Packages of the module go by their folder, all others by their full path: appsv1 and
-// corev1 are both named v1. Parameters have no names, for a new name changes nothing.
-func surface(pkg *types.Package, module string) []string {
-	d := describer{pkg: pkg, module: module}
-	for _, name := range pkg.Scope().Names() {
-		if obj := pkg.Scope().Lookup(name); obj.Exported() {
-			d.object(obj)
+// corev1 are both named v1. Parameters have no names, for a new name changes nothing. A type of an
+// internal package goes by the alias that one of the packages exports for it. Where none does, the line
+// shows the internal name: a host can hold such a value, but cannot name its type.
+func surface(module string, packages ...*types.Package) []string {
+	d := describer{module: module, public: map[string]types.Type{}}
+	d.each(packages, func(obj types.Object) {
+		if name, ok := obj.(*types.TypeName); ok && name.IsAlias() {
+			if t, ok := d.behind(name); ok {
+				d.public[t.String()] = name.Type()
+			}
 		}
-	}
+	})
+	d.each(packages, d.object)
 	slices.Sort(d.lines)
 	return d.lines
 }
 
 type describer struct {
-	pkg    *types.Package
 	module string
-	lines  []string
+	// public has the alias of each type of an internal package that has one.
+	public map[string]types.Type
+
+	pkg   *types.Package // The one that is described now.
+	lines []string
+}
+
+// each calls do for everything that the packages export.
+func (d *describer) each(packages []*types.Package, do func(types.Object)) {
+	for _, d.pkg = range packages {
+		for _, name := range d.pkg.Scope().Names() {
+			if obj := d.pkg.Scope().Lookup(name); obj.Exported() {
+				do(obj)
+			}
+		}
+	}
 }
 
 func (d *describer) add(name, format string, args ...any) {
@@ -43,7 +62,7 @@ func (d *describer) folder(pkg *types.Package) string {
 }
 
 func (d *describer) text(t types.Type) string {
-	return types.TypeString(unnamed(t), d.folder)
+	return types.TypeString(d.unnamed(t), d.folder)
 }
 
 func (d *describer) object(obj types.Object) {
@@ -56,11 +75,33 @@ func (d *describer) object(obj types.Object) {
 		d.add(obj.Name(), "%s", d.text(obj.Type()))
 	case *types.TypeName:
 		if obj.IsAlias() {
-			d.add(obj.Name(), "alias %s", d.text(types.Unalias(obj.Type())))
+			d.alias(obj)
 			return
 		}
 		d.named(obj.Name(), obj.Type().(*types.Named))
 	}
+}
+
+// alias describes another name for a type. A host cannot name a type of the module's internal packages
+// in any other way, so such an alias stands for the type itself, with all its fields and methods. Any
+// other type is described where it is declared, or belongs to another module.
+func (d *describer) alias(obj *types.TypeName) {
+	if named, ok := d.behind(obj); ok {
+		d.named(obj.Name(), named)
+		return
+	}
+	d.add(obj.Name(), "alias %s", d.text(types.Unalias(obj.Type())))
+}
+
+// behind returns the type of an internal package that the alias names.
+func (d *describer) behind(alias *types.TypeName) (*types.Named, bool) {
+	named, ok := types.Unalias(alias.Type()).(*types.Named)
+	return named, ok && d.hidden(named.Obj().Pkg())
+}
+
+// hidden tells whether the package is the module's own and out of a host's reach.
+func (d *describer) hidden(pkg *types.Package) bool {
+	return pkg != nil && strings.HasPrefix(pkg.Path(), d.module+"/") && internal(pkg.Path())
 }
 
 func (d *describer) named(name string, t *types.Named) {
@@ -156,32 +197,37 @@ func (d *describer) promoted(t *types.Named, m *types.Selection) bool {
 	return ok && len(m.Index()) > 1 && s.Field(m.Index()[0]).Exported()
 }
 
-// unnamed returns the type without the names of parameters.
-func unnamed(t types.Type) types.Type {
+// unnamed returns the type without the names of parameters, and with public names only, as far as
+// there are any.
+func (d *describer) unnamed(t types.Type) types.Type {
 	switch t := t.(type) {
+	case *types.Named:
+		if public, ok := d.public[t.String()]; ok {
+			return public
+		}
 	case *types.Signature:
 		if t.TypeParams().Len() > 0 {
 			return t // Its parameters belong to this signature alone.
 		}
-		return types.NewSignatureType(nil, nil, nil, tuple(t.Params()), tuple(t.Results()), t.Variadic())
+		return types.NewSignatureType(nil, nil, nil, d.tuple(t.Params()), d.tuple(t.Results()), t.Variadic())
 	case *types.Pointer:
-		return types.NewPointer(unnamed(t.Elem()))
+		return types.NewPointer(d.unnamed(t.Elem()))
 	case *types.Slice:
-		return types.NewSlice(unnamed(t.Elem()))
+		return types.NewSlice(d.unnamed(t.Elem()))
 	case *types.Array:
-		return types.NewArray(unnamed(t.Elem()), t.Len())
+		return types.NewArray(d.unnamed(t.Elem()), t.Len())
 	case *types.Map:
-		return types.NewMap(unnamed(t.Key()), unnamed(t.Elem()))
+		return types.NewMap(d.unnamed(t.Key()), d.unnamed(t.Elem()))
 	case *types.Chan:
-		return types.NewChan(t.Dir(), unnamed(t.Elem()))
+		return types.NewChan(t.Dir(), d.unnamed(t.Elem()))
 	}
 	return t
 }
 
-func tuple(t *types.Tuple) *types.Tuple {
+func (d *describer) tuple(t *types.Tuple) *types.Tuple {
 	var vars []*types.Var
 	for v := range t.Variables() {
-		vars = append(vars, types.NewParam(v.Pos(), v.Pkg(), "", unnamed(v.Type())))
+		vars = append(vars, types.NewParam(v.Pos(), v.Pkg(), "", d.unnamed(v.Type())))
 	}
 	return types.NewTuple(vars...)
 }

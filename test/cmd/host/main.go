@@ -34,7 +34,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/quorate/quorate/coordinator"
-	"github.com/quorate/quorate/internal/report"
 )
 
 // Exit codes.
@@ -150,7 +149,7 @@ func (s *spec) embedded(ctx context.Context, name string, a access, clientset ku
 		Dial: a.dial, Endpoints: a.Endpoints,
 		StatefulSets: clientset.AppsV1().StatefulSets(s.Namespace), Pods: clientset.CoreV1().Pods(s.Namespace),
 		Leases: clientset.CoordinationV1().Leases(s.Namespace), Events: clientset.CoreV1().Events(s.Namespace),
-		Gates: []coordinator.Gate{{Name: report.GateBackup, Ask: backups}}, LockTTL: s.LockTTL, RecordDuration: s.RecordDuration,
+		Gates: []coordinator.Gate{{Name: coordinator.BackupReady, Ask: backups}}, LockTTL: s.LockTTL, RecordDuration: s.RecordDuration,
 		PromoteCurrentRevision: s.Promote,
 		Metrics:                registry, Log: log,
 	})

@@ -15,8 +15,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quorate/quorate/internal/etcdtest"
+	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/rollout"
-	"github.com/quorate/quorate/membership"
 )
 
 // probeTime is the observer's timeout in a bubble, where nothing but waiting takes time.

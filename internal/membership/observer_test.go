@@ -20,8 +20,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/quorate/quorate/internal/etcdtest"
+	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/rollout"
-	"github.com/quorate/quorate/membership"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/quorate/quorate/internal/etcdtest"
+	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/rollout"
-	"github.com/quorate/quorate/membership"
 )
 
 // BenchmarkObserve is one look at a cluster: the member list and a probe of every member, over

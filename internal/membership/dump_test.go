@@ -3,8 +3,8 @@ package membership_test
 import (
 	"testing"
 
+	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/rollout"
-	"github.com/quorate/quorate/membership"
 )
 
 // FuzzDump reads anything as etcdctl's output: no panic, and nobody serves who is not

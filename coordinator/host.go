@@ -1,0 +1,70 @@
+package coordinator
+
+import (
+	"github.com/quorate/quorate/internal/membership"
+	"github.com/quorate/quorate/internal/record"
+	"github.com/quorate/quorate/internal/report"
+	"github.com/quorate/quorate/internal/rollout"
+	"github.com/quorate/quorate/internal/workload"
+)
+
+// What a host hands over, under names that it can use. The packages that declare these types
+// are internal, so that everything else in them can change.
+type (
+	// Dial opens an etcd client for the endpoints. The coordinator calls it for every member and
+	// again after every failure, and closes the client itself. The host owns TLS, the rotation of
+	// certificates and authentication.
+	Dial = membership.Dial
+
+	// StatefulSets is what a coordinator uses of the API for StatefulSets in one namespace: Get,
+	// Watch, and Patch for [Config.PromoteCurrentRevision] only. A clientset's
+	// AppsV1().StatefulSets(namespace) satisfies it.
+	StatefulSets = workload.StatefulSets
+	// Pods is what a coordinator uses of the API for pods in one namespace: List, Watch, Delete,
+	// EvictV1, and Patch, which changes an annotation so that an older removal is refused. A
+	// clientset's CoreV1().Pods(namespace) satisfies it.
+	Pods = workload.Pods
+	// Leases is what a coordinator uses of the API for Leases in one namespace: Get, Create and
+	// Patch. A clientset's CoordinationV1().Leases(namespace) satisfies it.
+	Leases = record.Leases
+	// Events is what a coordinator uses of the API for events in one namespace: Create and Patch. A
+	// clientset's CoreV1().Events(namespace) satisfies it.
+	Events = report.Events
+
+	// Names tie pods to the containers and the etcd members that run in them: EtcdContainer,
+	// SidecarContainer, EtcdDataDir and MemberOf. See [workload.Names].
+	Names = workload.Names
+
+	// Policy is what the operator chose: MaxUnavailable, Partition, SettleTimeout, DeadAfter,
+	// MaxLag, TrustedMembers, Removal and AllowVolatileData. Start from [DefaultPolicy], because the
+	// zero value is not valid. See [rollout.Policy].
+	Policy = rollout.Policy
+	// Amount is a number of members, or a percentage of the replicas. [ParseAmount] reads one.
+	Amount = rollout.Amount
+	// Removal is how a Ready pod is removed.
+	Removal = rollout.Removal
+)
+
+// The two ways to remove a Ready pod.
+const (
+	// RemoveByEviction asks the eviction API, so that a PodDisruptionBudget can refuse. It is the
+	// default, because only the budget can arbitrate between a rollout and a drain.
+	RemoveByEviction Removal = rollout.RemoveByEviction
+	// RemoveByDelete deletes the pod, as the StatefulSet controller does. No budget is asked.
+	RemoveByDelete Removal = rollout.RemoveByDelete
+)
+
+// BackupReady is the name for a gate that tells whether backups succeed. The status shows that
+// gate as the condition of the same name in etcd-druid's proposal DEP-01.
+const BackupReady = report.GateBackup
+
+// DefaultPolicy returns the policy of an operator who chose nothing: one member at a time, by
+// eviction. [rollout.DefaultPolicy] gives the reason for each value.
+func DefaultPolicy() Policy { return rollout.DefaultPolicy() }
+
+// DefaultNames returns the names that etcd-druid gives its containers.
+func DefaultNames() Names { return workload.DefaultNames() }
+
+// ParseAmount reads an [Amount] such as "2" or "40%". The number must be at least 1, because with
+// 0 nothing could ever be replaced.
+func ParseAmount(s string) (Amount, error) { return rollout.ParseAmount(s) }
