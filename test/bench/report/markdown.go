@@ -102,7 +102,8 @@ func header(p *page, run *result.Run) {
 	p.line("the change of the pod template. *never* is what had not happened when the trial's limit ended; *for good* is")
 	p.line("quorum that did not come back. An even number of repetitions of which half never ended has no other median")
 	p.line("than *never*. A trial that could not be measured as it should counts for nothing and is named under its table.")
-	p.line("Everything is in [%s](%s) too; writes and serving voters over time are in the trials' own files.", jsonFile, jsonFile)
+	p.line("[%s](%s) has all of it for programs, but for the writes and serving voters over time:", dataFile, dataFile)
+	p.line("those are in the trials' own files, in the directory of the run.")
 	if arms := armsOf(run.Trials); len(arms) > 0 {
 		p.line("")
 		p.line("The arms:")
