@@ -1,5 +1,5 @@
 // Package pki issues the certificates of a harness: for the control plane, for etcd's
-// clients and peers, for the sidecars.
+// clients and peers, for the sidecars. The certificates are made by kubeadm's own code.
 //
 // Everything is ECDSA P-256 and lives for a day; nothing of it is meant to leave
 // the directory of one harness. A [CA] keeps its key in memory only.
@@ -14,17 +14,16 @@ package pki
 
 import (
 	"crypto"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
 	"net"
 	"time"
+
+	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
+	"k8s.io/kubernetes/cmd/kubeadm/app/apis/kubeadm"
+	"k8s.io/kubernetes/cmd/kubeadm/app/util/pkiutil"
 )
 
 const (
@@ -39,8 +38,7 @@ const (
 // CA is a certificate authority. Its methods may be called from several goroutines.
 type CA struct {
 	certificate *x509.Certificate
-	key         *ecdsa.PrivateKey
-	certPEM     []byte
+	key         crypto.Signer
 }
 
 // Request says what a certificate is for.
@@ -59,124 +57,69 @@ type Request struct {
 	Server, Client bool
 }
 
-// NewCA makes a certificate authority with a new key. The error names an empty
-// commonName, or says that no key could be made.
+// NewCA makes a certificate authority with a new key. The error says that no key could be made.
 func NewCA(commonName string) (*CA, error) {
-	if commonName == "" {
-		return nil, errors.New("make CA: commonName is empty; give the authority a name")
-	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, fmt.Errorf("make CA %q: %w", commonName, err)
-	}
-	template, err := newTemplate(pkix.Name{CommonName: commonName})
-	if err != nil {
-		return nil, fmt.Errorf("make CA %q: %w", commonName, err)
-	}
-	template.IsCA = true
-	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature
 	// The CA must not expire before a certificate that it issues late in its life.
-	template.NotAfter = template.NotAfter.Add(validity)
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	config := lasting(2 * validity)
+	config.CommonName = commonName
+	certificate, key, err := pkiutil.NewCertificateAuthority(config)
 	if err != nil {
 		return nil, fmt.Errorf("make CA %q: %w", commonName, err)
 	}
-	certificate, err := x509.ParseCertificate(der)
-	if err != nil {
-		return nil, fmt.Errorf("make CA %q: %w", commonName, err)
-	}
-	return &CA{certificate: certificate, key: key, certPEM: encode("CERTIFICATE", der)}, nil
+	return &CA{certificate: certificate, key: key}, nil
 }
 
 // CertPEM returns the certificate of the authority, PEM-encoded.
-func (ca *CA) CertPEM() []byte {
-	return append([]byte(nil), ca.certPEM...)
-}
+func (ca *CA) CertPEM() []byte { return pkiutil.EncodeCertPEM(ca.certificate) }
 
 // Issue makes a key and a certificate for it, both PEM-encoded, valid from an hour ago
-// for the next 24 hours. The error names the field of the request that is wrong.
-func (ca *CA) Issue(req Request) (cert, key []byte, err error) {
-	if req.CommonName == "" {
-		return nil, nil, errors.New("issue certificate: CommonName is empty; name the subject")
-	}
+// for the next 24 hours. The error says what the request lacks.
+func (ca *CA) Issue(req Request) (certPEM, keyPEM []byte, err error) {
 	fail := func(err error) ([]byte, []byte, error) {
 		return nil, nil, fmt.Errorf("issue certificate for %q: %w", req.CommonName, err)
-	}
-	if !req.Server && !req.Client {
-		return fail(errors.New("neither Server nor Client is set; say what the certificate is for"))
 	}
 	if req.Server && len(req.DNSNames) == 0 && len(req.IPs) == 0 {
 		return fail(errors.New("for a server DNSNames and IPs are empty; clients could not verify the server"))
 	}
-	subjectKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return fail(err)
-	}
-	template, err := newTemplate(pkix.Name{CommonName: req.CommonName, Organization: req.Organizations})
-	if err != nil {
-		return fail(err)
-	}
-	template.KeyUsage = x509.KeyUsageDigitalSignature
-	template.DNSNames, template.IPAddresses = req.DNSNames, req.IPs
+	config := lasting(validity)
+	config.CommonName, config.Organization = req.CommonName, req.Organizations
+	config.AltNames = cert.AltNames{DNSNames: req.DNSNames, IPs: req.IPs}
 	if req.Server {
-		template.ExtKeyUsage = append(template.ExtKeyUsage, x509.ExtKeyUsageServerAuth)
+		config.Usages = append(config.Usages, x509.ExtKeyUsageServerAuth)
 	}
 	if req.Client {
-		template.ExtKeyUsage = append(template.ExtKeyUsage, x509.ExtKeyUsageClientAuth)
+		config.Usages = append(config.Usages, x509.ExtKeyUsageClientAuth)
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, ca.certificate, subjectKey.Public(), ca.key)
+	certificate, key, err := pkiutil.NewCertAndKey(ca.certificate, ca.key, config)
 	if err != nil {
 		return fail(err)
 	}
-	keyPEM, err := encodePrivateKey(subjectKey)
-	if err != nil {
+	if keyPEM, err = keyutil.MarshalPrivateKeyToPEM(key); err != nil {
 		return fail(err)
 	}
-	return encode("CERTIFICATE", der), keyPEM, nil
+	return pkiutil.EncodeCertPEM(certificate), keyPEM, nil
 }
 
 // NewSigningKey makes a key pair that signs and verifies ServiceAccount tokens, both
 // halves PEM-encoded.
 func NewSigningKey() (private, public []byte, err error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	key, err := pkiutil.NewPrivateKey(kubeadm.EncryptionAlgorithmECDSAP256)
 	if err != nil {
 		return nil, nil, fmt.Errorf("make signing key: %w", err)
 	}
-	if private, err = encodePrivateKey(key); err != nil {
+	if private, err = keyutil.MarshalPrivateKeyToPEM(key); err != nil {
 		return nil, nil, fmt.Errorf("make signing key: %w", err)
 	}
-	der, err := x509.MarshalPKIXPublicKey(key.Public())
-	if err != nil {
-		return nil, nil, fmt.Errorf("make signing key: %w", err)
-	}
-	return private, encode("PUBLIC KEY", der), nil
+	public, err = pkiutil.EncodePublicKeyPEM(key.Public())
+	return private, public, err
 }
 
-func newTemplate(subject pkix.Name) (*x509.Certificate, error) {
-	// Random, so that several authorities of one name never collide in a client's
-	// cache.
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
-	if err != nil {
-		return nil, err
-	}
+// lasting is a certificate that is valid from a little while ago.
+func lasting(validity time.Duration) *pkiutil.CertConfig {
 	now := time.Now()
-	return &x509.Certificate{
-		SerialNumber:          serial.Add(serial, big.NewInt(1)),
-		Subject:               subject,
-		NotBefore:             now.Add(-backdate),
-		NotAfter:              now.Add(validity),
-		BasicConstraintsValid: true,
-	}, nil
-}
-
-func encodePrivateKey(key crypto.PrivateKey) ([]byte, error) {
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return nil, err
+	return &pkiutil.CertConfig{
+		Config:              cert.Config{NotBefore: now.Add(-backdate)},
+		NotAfter:            now.Add(validity),
+		EncryptionAlgorithm: kubeadm.EncryptionAlgorithmECDSAP256,
 	}
-	return encode("PRIVATE KEY", der), nil
-}
-
-func encode(kind string, der []byte) []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
