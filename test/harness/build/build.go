@@ -146,16 +146,18 @@ func withBuilder[T any](ctx context.Context, progress func(line string), do func
 	if err != nil {
 		return none, fmt.Errorf("find the go command: %w; install Go and put it in PATH", err)
 	}
-	for _, dir := range []string{binDir(root), stageDir(root)} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return none, fmt.Errorf("make the build directory: %w", err)
-		}
+	if err := os.MkdirAll(binDir(root), 0o755); err != nil {
+		return none, fmt.Errorf("make the build directory: %w", err)
 	}
 	unlock, err := lock(ctx, filepath.Join(root, ".build", "lock"), progress)
 	if err != nil {
 		return none, err
 	}
 	defer unlock()
+	// A compiler that was killed has left its files behind.
+	if err := errors.Join(os.RemoveAll(tempDir(root)), os.Mkdir(tempDir(root), 0o755)); err != nil {
+		return none, fmt.Errorf("make the build directory: %w", err)
+	}
 	return do(&builder{goTool: goTool, root: root, progress: progress})
 }
 
@@ -189,8 +191,8 @@ func declares(goMod, module string) bool {
 	return false
 }
 
-func binDir(root string) string   { return filepath.Join(root, ".build", "bin") }
-func stageDir(root string) string { return filepath.Join(root, ".build", "stage") }
+func binDir(root string) string  { return filepath.Join(root, ".build", "bin") }
+func tempDir(root string) string { return filepath.Join(root, ".build", "tmp") }
 
 type builder struct {
 	goTool, root string
@@ -209,21 +211,18 @@ func (b *builder) build(ctx context.Context) (string, error) {
 			b.report("%s=1 has no effect: C compiler %q not found", RaceVariable, compiler)
 		}
 	}
-	stage, bin := filepath.Join(stageDir(b.root), name), filepath.Join(binDir(b.root), name)
+	bin := filepath.Join(binDir(b.root), name)
 
 	// -buildvcs=false: stamping the commit would relink everything at every commit.
 	// -v names the packages as they are compiled, for the progress.
-	args := append([]string{"build", "-v", "-trimpath", "-buildvcs=false", "-ldflags=-s -w" + b.recipe.ldflags, "-o", stage}, flags...)
+	args := append([]string{"build", "-v", "-trimpath", "-buildvcs=false", "-ldflags=-s -w" + b.recipe.ldflags, "-o", bin}, flags...)
 	started := time.Now()
-	before, _ := os.Stat(stage)
+	before, _ := os.Stat(bin)
 	if err := b.run(ctx, "build "+name, cgo, append(args, b.recipe.pkg)...); err != nil {
 		return "", err
 	}
-	after, err := os.Stat(stage)
+	after, err := os.Stat(bin)
 	if err != nil {
-		return "", err
-	}
-	if err := publish(stage, bin); err != nil {
 		return "", err
 	}
 	if before != nil && os.SameFile(before, after) {
@@ -240,8 +239,9 @@ func (b *builder) run(ctx context.Context, name, cgo string, args ...string) err
 	output := &output{report: func(packages int) { b.report("packages compiled: %d", packages) }}
 	compiler, err := process.Start(process.Spec{
 		Name: "go " + name, Path: b.goTool, Args: args, Dir: dir, Log: output,
-		// Each module is built with its own go.mod, whatever workspace surrounds it.
-		Env: append(os.Environ(), "PWD="+dir, "CGO_ENABLED="+cgo, "GOWORK=off"),
+		// Each module is built with its own go.mod, whatever workspace surrounds it. The go command
+		// puts a program in its place by a rename if it has linked it on the same file system.
+		Env: append(os.Environ(), "PWD="+dir, "CGO_ENABLED="+cgo, "GOWORK=off", "GOTMPDIR="+tempDir(b.root)),
 	})
 	if err != nil {
 		return err
@@ -272,26 +272,6 @@ func (b *builder) cCompiler(ctx context.Context) (string, bool) {
 	}
 	_, err = exec.LookPath(fields[0])
 	return fields[0], err == nil
-}
-
-// publish makes bin the same file as stage. The go command needs the stage to see what
-// is up to date, but may write it in place; bin changes only by a rename.
-func publish(stage, bin string) error {
-	staged, err := os.Stat(stage)
-	if err != nil {
-		return err
-	}
-	if published, err := os.Stat(bin); err == nil && os.SameFile(staged, published) {
-		return nil
-	}
-	fresh := bin + ".new"
-	if err := os.Remove(fresh); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	if err := os.Link(stage, fresh); err != nil {
-		return err
-	}
-	return os.Rename(fresh, bin)
 }
 
 // lock takes the lock file, which the kernel frees when its holder ends in whatever
