@@ -162,18 +162,18 @@ func (a *account) decided(s report.Sight) {
 		a.line(now)
 	}
 	if last.Rolling() && !now.Rolling() && !now.Ended.IsZero() {
-		a.done(report.Entry{What: report.Completed, Rule: now.Rule, Revision: now.UpdateRevision, Reason: now.Reason}, "")
+		a.done(report.Entry{What: report.Completed, Rule: string(now.Rule), Revision: now.UpdateRevision, Reason: now.Reason}, "")
 	}
 }
 
 // line is the log's renderer of a report.
 func (a *account) line(r report.Report) {
-	fields := logrus.Fields{"action": r.Action, "rule": r.Rule}
+	fields := logrus.Fields{"action": string(r.Action), "rule": string(r.Rule)}
 	if r.Voters > 0 {
 		fields["serving"], fields["voters"], fields["quorum"] = r.Serving, r.Voters, r.Quorum
 	}
 	if r.Guard != "" {
-		fields["guard"] = r.Guard
+		fields["guard"] = string(r.Guard)
 	}
 	if r.Target != "" {
 		fields["target"] = r.Target
@@ -230,10 +230,13 @@ func (a *account) foundRemoved(i record.Intent) {
 }
 
 // moved tells how a change of leadership ended.
-func (a *account) moved(d rollout.Decision, err error) {
+func (a *account) moved(d rollout.Decision, move rollout.MoveLeader, err error) {
 	a.metrics.LeaderMove(err)
 	if err == nil {
-		a.done(report.Entry{What: report.LeaderMoved, Pod: d.Transfer.FromName, To: d.Transfer.ToName, Rule: string(d.Rule), Reason: d.Reason()}, d.Target.UID)
+		a.done(report.Entry{
+			What: report.LeaderMoved, Pod: move.Transfer.FromName, To: move.Transfer.ToName,
+			Rule: string(d.Rule), Reason: d.Reason(),
+		}, move.Target.UID)
 	}
 }
 

@@ -29,7 +29,7 @@ func TestAGate(t *testing.T) {
 			s.update("rev-2")
 			<-time.After(10 * time.Minute)
 			s.expect(t)
-			if r, _ := s.published(t); r.Guard != string(rollout.GuardHostGates) || !strings.Contains(r.Reason, "gate disk: the host has not answered for 9m") && !strings.Contains(r.Reason, "gate disk: the host has not answered for 10m") {
+			if r, _ := s.published(t); r.Guard != rollout.GuardHostGates || !strings.Contains(r.Reason, "gate disk: the host has not answered for 9m") && !strings.Contains(r.Reason, "gate disk: the host has not answered for 10m") {
 				t.Errorf("status: %s: %s", r.Guard, r.Reason)
 			}
 			if at := s.at(renews); len(at) < 60 {

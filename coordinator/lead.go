@@ -501,7 +501,7 @@ func (l *leader) observe(ctx context.Context) record.Observed {
 	}
 	l.follow(ctx, selector)
 	d := rollout.Decide(state, l.cfg.Policy)
-	if d.Action == rollout.Remove && d.Method == rollout.RemoveByEviction {
+	if evicts(d.Action) {
 		if state.RefusedEviction, err = l.askBudget(ctx, d); err != nil {
 			l.note(ctx, "the pod cannot be evicted", err)
 			return record.Observed{Outcome: record.Failed}
@@ -510,7 +510,7 @@ func (l *leader) observe(ctx context.Context) record.Observed {
 	}
 	l.etcd, l.decision = state.Etcd, d
 	o := l.plan(record.Observed{Outcome: record.Done, Begun: l.begun, Lease: r}, state.Set.UpdateRevision, peers)
-	if o.Plan == record.PlanFinish && d.Action == rollout.Complete {
+	if o.Plan == record.PlanFinish && d.Action == (rollout.Complete{}) {
 		if err := l.promote(ctx); err != nil {
 			l.note(ctx, "status.currentRevision was not set", err)
 			return record.Observed{Outcome: record.Failed}
@@ -628,7 +628,7 @@ func (l *leader) gather(ctx context.Context) (rollout.State, record.Lease, strin
 // and changes no pod. An error says that nobody may evict; what else keeps the answer from us
 // shows when the eviction is sent.
 func (l *leader) askBudget(ctx context.Context, d rollout.Decision) (rollout.Refusal, error) {
-	t := d.Target
+	t := d.Target()
 	err := l.workload.AskBudget(ctx, l.seen, t.Pod, t.UID, t.ResourceVersion)
 	if refusal, refused := workload.RefusalOf(err, l.seen.Set.Replicas); refused {
 		l.log.WithError(err).Debug("an eviction would be refused")
@@ -639,6 +639,12 @@ func (l *leader) askBudget(ctx context.Context, d rollout.Decision) (rollout.Ref
 		return rollout.Refusal{}, err
 	}
 	return rollout.Refusal{}, nil
+}
+
+// evicts is true for a removal through the eviction API.
+func evicts(a rollout.Action) bool {
+	remove, ok := a.(rollout.Remove)
+	return ok && remove.Method == rollout.RemoveByEviction
 }
 
 // remove sends a removal that stands on record.
@@ -689,9 +695,13 @@ func (l *leader) charged(i record.Intent) {
 func (l *leader) moveLeader(ctx context.Context, deadline record.Instant) record.Outcome {
 	ctx, cancel := context.WithDeadline(ctx, l.started.Add(deadline))
 	defer cancel()
-	t := l.decision.Transfer
+	move, ok := l.decision.Action.(rollout.MoveLeader)
+	if !ok {
+		return record.Failed // What was decided last is something else.
+	}
+	t := move.Transfer
 	err := l.members.MoveLeader(ctx, l.etcd, t.From, t.To)
-	l.account.moved(l.decision, err)
+	l.account.moved(l.decision, move, err)
 	if err != nil {
 		l.memory.failedTransfers[t.From]++
 		l.faults.note(l.log, "leadership was not moved", err)
@@ -746,7 +756,8 @@ func (l *leader) wait(ctx context.Context, failed bool) {
 	}
 	l.pause(ctx, max(l.begun+leastRest-l.now(), shortRest))
 	interval := l.cfg.Interval
-	if a := l.decision.Action; a == rollout.Hold || a == rollout.Complete {
+	switch l.decision.Action.(type) {
+	case rollout.Hold, rollout.Complete:
 		interval *= slowdown
 	}
 	if l.awaits > 0 {
@@ -920,7 +931,7 @@ func (l *leader) tell(state rollout.State) {
 	switch d := l.decision; {
 	case d.Guard == rollout.GuardDisruptionBudget && !l.memory.refusedForLong():
 		return
-	case d.Action == rollout.Remove && d.Method == rollout.RemoveByEviction && l.memory.refusedForLong():
+	case evicts(d.Action) && l.memory.refusedForLong():
 		return
 	}
 	l.account.decided(report.Sight{

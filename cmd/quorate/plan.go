@@ -203,7 +203,7 @@ func (f *planFlags) show(w io.Writer, state rollout.State, policy rollout.Policy
 	if err := render(w, f.output, f.all, plans); err != nil {
 		return err
 	}
-	if first := decisions[0].Action; first == rollout.Hold || first == rollout.Wait {
+	if plans[0].Waits() {
 		return errWaiting
 	}
 	return nil

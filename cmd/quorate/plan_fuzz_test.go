@@ -49,7 +49,7 @@ func FuzzPlan(f *testing.F) {
 				t.Fatal(err)
 			}
 			if d.Reason() == "" && !d.Acts() {
-				t.Errorf("%s without a reason", d.Action)
+				t.Errorf("%s without a reason", d.Action.Name())
 			}
 			if i == 0 && d.Acts() {
 				mayAct(t, state, d)
@@ -60,24 +60,24 @@ func FuzzPlan(f *testing.F) {
 
 func mayAct(t *testing.T, s rollout.State, d rollout.Decision) {
 	t.Helper()
-	i := slices.IndexFunc(s.Pods, func(p rollout.Pod) bool { return p.UID == d.Target.UID && p.Name == d.Target.Pod })
+	i := slices.IndexFunc(s.Pods, func(p rollout.Pod) bool { return p.UID == d.Target().UID && p.Name == d.Target().Pod })
 	if i < 0 {
-		t.Fatalf("the target %+v is no pod of the dump", *d.Target)
+		t.Fatalf("the target %+v is no pod of the dump", d.Target())
 	}
 	switch p := s.Pods[i]; {
 	case !p.Owned, p.Terminating, p.Revision == s.Set.UpdateRevision, p.Ordinal < s.Set.Start, p.Ordinal >= s.Set.Start+s.Set.Replicas:
-		t.Errorf("%s of a pod that is not a candidate: %+v", d.Action, p)
+		t.Errorf("%s of a pod that is not a candidate: %+v", d.Action.Name(), p)
 	}
 	ordinals, names, ids, leaders := map[int]bool{}, map[string]bool{}, map[uint64]bool{}, map[uint64]uint64{}
 	for _, p := range s.Pods {
 		if p.Owned && (p.Ordinal < 0 || ordinals[p.Ordinal]) {
-			t.Errorf("%s although %s has no ordinal of its own", d.Action, p.Name)
+			t.Errorf("%s although %s has no ordinal of its own", d.Action.Name(), p.Name)
 		}
 		ordinals[p.Ordinal] = ordinals[p.Ordinal] || p.Owned
 	}
 	for _, m := range s.Etcd.Members {
 		if ids[m.ID] || m.Name != "" && names[m.Name] {
-			t.Errorf("%s although member %x %q is listed twice", d.Action, m.ID, m.Name)
+			t.Errorf("%s although member %x %q is listed twice", d.Action.Name(), m.ID, m.Name)
 		}
 		ids[m.ID], names[m.Name] = true, true
 		st := m.Probe.Status
@@ -85,7 +85,7 @@ func mayAct(t *testing.T, s rollout.State, d rollout.Decision) {
 			continue
 		}
 		if l, ok := leaders[st.Term]; ok && l != st.Leader {
-			t.Errorf("%s although term %d has two leaders", d.Action, st.Term)
+			t.Errorf("%s although term %d has two leaders", d.Action.Name(), st.Term)
 		}
 		leaders[st.Term] = st.Leader
 	}

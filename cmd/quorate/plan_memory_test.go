@@ -95,7 +95,7 @@ func TestPlanNamesTheCoordinatorsGuard(t *testing.T) {
 				}
 				w.tells(t, now.Add(-word.age), changes...)
 				told, _, err := report.FromNotes(w.lease.Annotations)
-				if err != nil || summary(told.Action, told.Target, told.Guard, told.Rule) != tc.want {
+				if err != nil || summary(told.Plan) != tc.want {
 					t.Fatalf("%v: the coordinator says %+v", err, told.Plan)
 				}
 				if got := plan(w); got != word.want {

@@ -2,11 +2,11 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	serializer "k8s.io/apimachinery/pkg/runtime/serializer/json"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/quorate/quorate/internal/report"
 )
 
 // now is the time of every dump.
@@ -686,11 +688,6 @@ func (w *world) stopped2(i int) {
 	unready(w.pods[i], 40*time.Second)
 }
 
-func summary(action, target, guard, rule string) string {
-	for _, s := range []*string{&target, &guard} {
-		if *s == "" {
-			*s = "-"
-		}
-	}
-	return strings.Join([]string{action, target, guard, rule}, " ")
+func summary(p report.Plan) string {
+	return fmt.Sprint(p.Action, " ", cmp.Or(p.Target, "-"), " ", cmp.Or(p.Guard, "-"), " ", p.Rule)
 }

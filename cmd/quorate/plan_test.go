@@ -151,7 +151,7 @@ func summaryOf(t *testing.T, out string) string {
 	} else if err := json.Unmarshal([]byte(out), &p); err != nil {
 		t.Fatal(err)
 	}
-	return summary(p.Action, p.Target, p.Guard, p.Rule)
+	return summary(p)
 }
 
 func writeFiles(t testing.TB, dir string, files map[string][]byte) {

@@ -179,9 +179,9 @@ func (f *statusFlags) follow(ctx context.Context, cmd *cobra.Command, look func(
 				complain(cmd, complaint)
 			}
 			switch s.Action {
-			case rollout.Complete.String():
+			case rollout.ActionComplete:
 				return nil
-			case rollout.Idle.String():
+			case rollout.ActionIdle:
 				return fmt.Errorf("nothing to wait for: %s", report.Clean(s.Reason))
 			}
 		}

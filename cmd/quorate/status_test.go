@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -67,7 +69,7 @@ func (w *world) tells(t testing.TB, at time.Time, changes ...func(*report.Sight)
 		r.Members[i].Since = at.Add(-4 * time.Minute)
 	}
 	holder, underWay := "etcd-main-1_uid", "under way"
-	if s.Decision.Action == rollout.Complete {
+	if s.Decision.Action.Name() == rollout.ActionComplete {
 		r.Started, r.Ended, holder, underWay = time.Time{}, r.Since, "", "none"
 	}
 	w.control("quorate.dev/rollout", underWay)
@@ -310,11 +312,7 @@ func TestStatusOfEverySituation(t *testing.T) {
 				seen.Policy = m.Policy.Of()
 			}
 			s := report.Look(seen)
-			guard := s.Guard
-			if guard == "" {
-				guard = "-"
-			}
-			if got := strings.Join([]string{s.Action, guard, string(s.Word)}, " "); got != tc.want {
+			if got := fmt.Sprint(s.Action, " ", cmp.Or(s.Guard, "-"), " ", s.Word); got != tc.want {
 				t.Errorf("says %q, want %q", got, tc.want)
 			}
 			var table, dep01 bytes.Buffer

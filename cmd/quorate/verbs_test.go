@@ -228,7 +228,7 @@ func TestNoErrorWritesToTheTerminal(t *testing.T) {
 		lines int
 	}{
 		{"time is up", says(func(r *report.Report) { r.Reason, r.Guard = hostile, hostile }), []string{"status", "etcd-main", "--watch", "--timeout=1s"}, 1},
-		{"nothing to wait for", says(func(r *report.Report) { r.Action, r.Reason = rollout.Idle.String(), hostile }), []string{"status", "etcd-main", "--watch"}, 1},
+		{"nothing to wait for", says(func(r *report.Report) { r.Action, r.Reason = rollout.ActionIdle, hostile }), []string{"status", "etcd-main", "--watch"}, 1},
 		{"a complaint", unreadable, []string{"status", "etcd-main"}, 1},
 		{"bad input", newWorld(3), []string{"status", "etcd-main", "--statefulset=" + hostile[:12]}, 1},
 	} {

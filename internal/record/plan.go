@@ -5,7 +5,7 @@ import "github.com/quorate/quorate/internal/rollout"
 // PlanOf is what a decision asks of the protocol, and the removal that it asks for. The
 // revision is the StatefulSet's update revision.
 func PlanOf(d rollout.Decision, revision string) (Plan, Intent) {
-	switch d.Action {
+	switch action := d.Action.(type) {
 	case rollout.Idle:
 		return PlanFinish, Intent{}
 	case rollout.Complete:
@@ -18,14 +18,14 @@ func PlanOf(d rollout.Decision, revision string) (Plan, Intent) {
 		}
 		return PlanFinish, Intent{}
 	case rollout.Remove:
-		i := Intent{Operation: Delete, Pod: d.Target.Pod, UID: d.Target.UID, ResourceVersion: d.Target.ResourceVersion, Revision: revision}
-		if d.Method == rollout.RemoveByEviction {
+		t := action.Target
+		i := Intent{Operation: Delete, Pod: t.Pod, UID: t.UID, ResourceVersion: t.ResourceVersion, Revision: revision}
+		if action.Method == rollout.RemoveByEviction {
 			i.Operation = Evict
 		}
 		return PlanRemove, i
 	case rollout.MoveLeader:
 		return PlanMoveLeader, Intent{}
-	case rollout.Hold, rollout.Wait:
 	}
 	return PlanRest, Intent{}
 }

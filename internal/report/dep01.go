@@ -199,17 +199,17 @@ func (s *Status) allMembersReady(members []MemberStatus) EtcdCondition {
 }
 
 func (s *Status) updated() EtcdCondition {
-	c := EtcdCondition{Type: ConditionUpdated, Status: metav1.ConditionFalse, Reason: s.Guard, Message: s.Reason, LastTransitionTime: s.Started}
+	c := EtcdCondition{Type: ConditionUpdated, Status: metav1.ConditionFalse, Reason: string(s.Guard), Message: s.Reason, LastTransitionTime: s.Started}
 	if c.Reason == "" {
-		c.Reason = s.Action
+		c.Reason = string(s.Action)
 	}
 	switch s.Action {
-	case rollout.Complete.String():
+	case rollout.ActionComplete:
 		if c.Status, c.LastTransitionTime = metav1.ConditionTrue, s.Ended; s.Ended.IsZero() {
 			c.LastTransitionTime = s.Since
 		}
-	case rollout.Idle.String():
-		c.Status, c.Reason, c.LastTransitionTime = metav1.ConditionUnknown, s.Rule, time.Time{}
+	case rollout.ActionIdle:
+		c.Status, c.Reason, c.LastTransitionTime = metav1.ConditionUnknown, string(s.Rule), time.Time{}
 	}
 	return c
 }

@@ -110,14 +110,14 @@ func (r *Recorder) Show(report Report) bool {
 		return false
 	}
 	kind := corev1.EventTypeNormal
-	if report.Action == rollout.Hold.String() {
+	if report.Action == rollout.ActionHold {
 		kind = corev1.EventTypeWarning
 	}
 	message := fmt.Sprintf("%s for %s: %s", report.Action, report.At.Sub(report.Since).Round(time.Second), report.Reason)
 	if report.Do != "" {
 		message += " What to do: " + report.Do
 	}
-	return r.add(r.set, kind, report.Guard, message)
+	return r.add(r.set, kind, string(report.Guard), message)
 }
 
 // Tell says what was done. pod is the UID of the pod that the entry is about, if any.

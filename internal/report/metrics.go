@@ -1,7 +1,6 @@
 package report
 
 import (
-	"slices"
 	"sync"
 	"time"
 
@@ -162,8 +161,8 @@ func (m *Metrics) Show(r Report) {
 	m.voters.WithLabelValues("all").Set(float64(r.Voters))
 	m.voters.WithLabelValues("serving").Set(float64(r.Serving))
 	m.voters.WithLabelValues("quorum").Set(float64(r.Quorum))
-	m.state.WithLabelValues(r.Action, r.Rule, r.Guard).Set(1)
-	m.since.WithLabelValues(r.Action, r.Rule, r.Guard).Set(seconds(r.Since))
+	m.state.WithLabelValues(string(r.Action), string(r.Rule), string(r.Guard)).Set(1)
+	m.since.WithLabelValues(string(r.Action), string(r.Rule), string(r.Guard)).Set(seconds(r.Since))
 	for _, guard := range r.Overrides {
 		m.override.WithLabelValues(guard).Set(1)
 	}
@@ -172,11 +171,11 @@ func (m *Metrics) Show(r Report) {
 // account adds the time since the last report to the guard that has kept the rollout. Longer
 // than a minute nobody was looking.
 func (m *Metrics) account(until time.Time) {
-	if m.last.Guard == "" || !slices.Contains([]string{rollout.Hold.String(), rollout.Wait.String()}, m.last.Action) {
+	if m.last.Guard == "" || !m.last.Waits() {
 		return
 	}
 	if d := until.Sub(m.last.At); d > 0 && d < time.Minute {
-		m.held.WithLabelValues(m.last.Guard).Add(d.Seconds())
+		m.held.WithLabelValues(string(m.last.Guard)).Add(d.Seconds())
 	}
 }
 

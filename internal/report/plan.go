@@ -19,8 +19,7 @@ import (
 
 // Plan is a decision with everything it rests on.
 type Plan struct {
-	// Action is Idle, Hold, Wait, Complete, MoveLeader or Remove.
-	Action string `json:"action"`
+	Action rollout.ActionName `json:"action"`
 	// Target is the pod that is removed, or, for MoveLeader, that hands leadership over.
 	Target string `json:"target,omitempty"`
 	// To is the pod that takes leadership over.
@@ -28,9 +27,9 @@ type Plan struct {
 	// Method is how the target is removed: delete or evict.
 	Method string `json:"method,omitempty"`
 	// Rule chose the action; Guard is the guard that holds the rollout, if one does.
-	Rule   string `json:"rule"`
-	Guard  string `json:"guard,omitempty"`
-	Reason string `json:"reason"`
+	Rule   rollout.Rule  `json:"rule"`
+	Guard  rollout.Guard `json:"guard,omitempty"`
+	Reason string        `json:"reason"`
 	// Do is what an operator can do about the guard.
 	Do         string      `json:"do,omitempty"`
 	Members    []Member    `json:"members"`
@@ -77,9 +76,9 @@ type Candidate struct {
 
 // Guard is one guard's verdict.
 type Guard struct {
-	Name   string `json:"name"`
-	Pass   bool   `json:"pass"`
-	Detail string `json:"detail"`
+	Name   rollout.Guard `json:"name"`
+	Pass   bool          `json:"pass"`
+	Detail string        `json:"detail"`
 	// Overridden: it would not pass, but the operator says that it shall not hold.
 	Overridden bool `json:"overridden,omitempty"`
 }
@@ -88,18 +87,15 @@ type Guard struct {
 func NewPlan(d rollout.Decision) Plan {
 	a := d.Assessment
 	p := Plan{
-		Action: d.Action.String(), Rule: string(d.Rule), Guard: string(d.Guard), Reason: d.Reason(),
+		Action: d.Action.Name(), Rule: d.Rule, Guard: d.Guard, Reason: d.Reason(), Target: d.Target().Pod,
 		Voters: a.Voters, Quorum: a.Quorum, Serving: a.Serving,
 		Members: []Member{}, Candidates: []Candidate{},
 	}
-	if d.Target != nil {
-		p.Target = d.Target.Pod
-	}
-	if d.Transfer != nil {
-		p.To = d.Transfer.ToName
-	}
-	if d.Action == rollout.Remove {
-		p.Method = d.Method.String()
+	switch action := d.Action.(type) {
+	case rollout.MoveLeader:
+		p.To = action.Transfer.ToName
+	case rollout.Remove:
+		p.Method = action.Method.String()
 	}
 	p.Do = whatToDo(p.Guard)
 	for i := range a.Seats {
@@ -111,7 +107,7 @@ func NewPlan(d rollout.Decision) Plan {
 	for i := range d.Candidates {
 		c := Candidate{Pod: d.Candidates[i].Pod, Guards: []Guard{}}
 		for _, v := range d.Candidates[i].Verdicts {
-			c.Guards = append(c.Guards, Guard{Name: string(v.Guard), Pass: v.Pass, Detail: v.Detail(), Overridden: v.Overridden})
+			c.Guards = append(c.Guards, Guard{Name: v.Guard, Pass: v.Pass, Detail: v.Detail(), Overridden: v.Overridden})
 		}
 		p.Candidates = append(p.Candidates, c)
 	}
@@ -173,7 +169,7 @@ func (p Plan) Headline() string {
 	case p.Guard != "":
 		return fmt.Sprintf("%s: %s", p.Action, p.Guard)
 	}
-	return p.Action
+	return string(p.Action)
 }
 
 // Table writes the plan for a person: first what happens and why, then the members,
@@ -207,7 +203,7 @@ func (p Plan) Table(w io.Writer) error {
 			if g.Overridden {
 				verdict = "OVERRIDDEN"
 			}
-			t.row("  "+g.Name, verdict, g.Detail)
+			t.row("  "+string(g.Name), verdict, g.Detail)
 		}
 		if err := t.Flush(); err != nil {
 			return err
@@ -218,9 +214,9 @@ func (p Plan) Table(w io.Writer) error {
 }
 
 // whatToDo is what the reference page advises about a guard.
-func whatToDo(guard string) string {
+func whatToDo(guard rollout.Guard) string {
 	for _, e := range rollout.Guards {
-		if e.Name == guard {
+		if e.Name == string(guard) {
 			return e.Do
 		}
 	}
@@ -249,7 +245,7 @@ func Order(w io.Writer, plans []Plan) error {
 		if p.To != "" {
 			pod += " → " + p.To
 		}
-		t.row(strconv.Itoa(i+1), p.Action, pod, p.Rule, p.Reason)
+		t.row(strconv.Itoa(i+1), string(p.Action), pod, string(p.Rule), p.Reason)
 	}
 	return t.Flush()
 }

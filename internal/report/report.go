@@ -2,6 +2,7 @@ package report
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/quorate/quorate/internal/rollout"
@@ -122,9 +123,9 @@ func New(s Sight, last Report) Report {
 		}
 	}
 	switch {
-	case s.Decision.Action == rollout.Idle:
+	case r.Action == rollout.ActionIdle:
 		r.Started, r.Ended = time.Time{}, time.Time{}
-	case s.Decision.Action != rollout.Complete:
+	case r.Action != rollout.ActionComplete:
 		if r.Ended = (time.Time{}); r.Started.IsZero() {
 			r.Started = s.At
 		}
@@ -143,7 +144,9 @@ func New(s Sight, last Report) Report {
 }
 
 // Key is equal for two reports that say the same but for numbers and times.
-func (r Report) Key() string { return r.Action + "/" + r.Rule + "/" + r.Guard + "/" + r.Target }
+func (r Report) Key() string {
+	return strings.Join([]string{string(r.Action), string(r.Rule), string(r.Guard), r.Target}, "/")
+}
 
 // Rolling is true while a rollout is under way, whatever keeps it.
 func (r Report) Rolling() bool { return !r.Started.IsZero() }
@@ -153,7 +156,7 @@ func Overridden(d rollout.Decision) []string {
 	var names []string
 	for _, c := range d.Candidates {
 		for _, v := range c.Verdicts {
-			if d.Target != nil && c.Pod == d.Target.Pod && v.Overridden && !slices.Contains(names, string(v.Guard)) {
+			if c.Pod == d.Target().Pod && v.Overridden && !slices.Contains(names, string(v.Guard)) {
 				names = append(names, string(v.Guard))
 			}
 		}

@@ -144,7 +144,7 @@ func look(o Outside) Status {
 		fromKubernetes.fromKubernetes(o, fresh)
 	}
 	fromKubernetes.onlyKnownTimes()
-	done := rollout.Complete.String()
+	done := rollout.ActionComplete
 	switch {
 	case o.Last.Action == done && fromKubernetes.Action != done && !certain:
 		return fromKubernetes
@@ -168,7 +168,7 @@ func look(o Outside) Status {
 // what Kubernetes alone would hold or leave alone, which it does no more.
 func (r *Report) obeys(now *Report) bool {
 	switch {
-	case r.Rule == string(rollout.RuleNotOurs), r.Guard == string(rollout.GuardBadControl), r.Guard == string(rollout.GuardStaleRevision):
+	case r.Rule == rollout.RuleNotOurs, r.Guard == rollout.GuardBadControl, r.Guard == rollout.GuardStaleRevision:
 		return false
 	case (r.Partition == nil) != (now.Partition == nil), r.Partition != nil && *r.Partition != *now.Partition:
 		return false
@@ -251,8 +251,8 @@ func (s *Status) fromKubernetes(o Outside, fresh bool) {
 			waitsFor = i
 		}
 	}
-	finished := o.Last.Action == rollout.Complete.String() && o.Last.UpdateRevision == o.State.Set.UpdateRevision
-	s.Action, s.Rule, s.Guard, s.Target, s.To, s.Method = rollout.Wait.String(), "", "", "", "", ""
+	finished := o.Last.Action == rollout.ActionComplete && o.Last.UpdateRevision == o.State.Set.UpdateRevision
+	s.Action, s.Rule, s.Guard, s.Target, s.To, s.Method = rollout.ActionWait, "", "", "", "", ""
 	s.Do = "If it lasts: see whether the sidecars run, and what they log. With --endpoints you learn what etcd says."
 	s.Since, s.Ended = s.At, time.Time{}
 	switch {
@@ -260,15 +260,15 @@ func (s *Status) fromKubernetes(o Outside, fresh bool) {
 		s.Reason = fmt.Sprintf("%d of %d pods are outdated", outdated, s.Progress.Pods)
 	case waitsFor >= 0:
 		m := s.Members[waitsFor]
-		s.Guard = string(rollout.GuardUpdatedPending)
+		s.Guard = rollout.GuardUpdatedPending
 		if o.going(m.Pod) {
-			s.Guard = string(rollout.GuardTerminating)
+			s.Guard = rollout.GuardTerminating
 		}
 		s.Reason, s.Do = "waiting for "+m.Pod+": "+m.Detail, whatToDo(s.Guard)
 	case o.Lease.Rolling && !finished:
 		s.Reason = "every pod is up to date and Ready, but no coordinator has said yet that its member serves"
 	default:
-		s.Action, s.Rule, s.Do = rollout.Complete.String(), string(rollout.RuleComplete), ""
+		s.Action, s.Rule, s.Do = rollout.ActionComplete, rollout.RuleComplete, ""
 		s.Reason = fmt.Sprintf("%d of %d pods are up to date and Ready", s.Progress.Settled, s.Progress.Pods)
 		if partition > 0 {
 			s.Reason += fmt.Sprintf(", those below partition %d may stay behind", partition)
@@ -305,7 +305,7 @@ func (s *Status) Waits() bool { return s.Plan.Waits() || s.nobodyActs() }
 
 // nobodyActs is true when there is something to do and nobody who coordinates.
 func (s *Status) nobodyActs() bool {
-	return s.Word == OwnWord && !s.Current && (s.Action == rollout.Remove.String() || s.Action == rollout.MoveLeader.String())
+	return s.Word == OwnWord && !s.Current && (s.Action == rollout.ActionRemove || s.Action == rollout.ActionMoveLeader)
 }
 
 func (p Plan) votersInWords() string {
@@ -314,7 +314,7 @@ func (p Plan) votersInWords() string {
 
 // Waits is true while the rollout holds or waits for something.
 func (p Plan) Waits() bool {
-	return p.Action == rollout.Hold.String() || p.Action == rollout.Wait.String()
+	return p.Action == rollout.ActionHold || p.Action == rollout.ActionWait
 }
 
 // Bar draws the progress in so many characters: settled, then what is between, then
@@ -434,13 +434,13 @@ func (p Paint) as(colour, text string) painted {
 
 func (p Plan) colour() string {
 	switch p.Action {
-	case rollout.Complete.String():
+	case rollout.ActionComplete:
 		return good
-	case rollout.Hold.String():
+	case rollout.ActionHold:
 		return alarm
-	case rollout.Wait.String():
+	case rollout.ActionWait:
 		return waiting
-	case rollout.Idle.String():
+	case rollout.ActionIdle:
 		return strong
 	}
 	return busy
@@ -462,7 +462,7 @@ func (s Status) Table(w io.Writer, paint Paint) error {
 	if s.UpdateRevision != "" {
 		head("Revision", "%s", s.UpdateRevision)
 	}
-	if s.Action != rollout.Idle.String() {
+	if s.Action != rollout.ActionIdle {
 		text := s.Progress.String()
 		switch {
 		case s.Rolling() && s.Started.Before(s.Now):

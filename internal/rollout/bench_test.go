@@ -12,14 +12,14 @@ import (
 var situations = []struct {
 	name   string
 	change change
-	want   rollout.Action
+	want   rollout.ActionName
 }{
-	{"healthy", func(*world) {}, rollout.Remove},
-	{"leader-next", func(w *world) { w.with(allUpdated()); w.pod(0).Revision = oldRev }, rollout.MoveLeader},
-	{"one-down", alive(1), rollout.Remove},
-	{"coming-up", func(w *world) { w.with(updated(1), starting(1)) }, rollout.Wait},
-	{"held", func(w *world) { w.state.Controls.Paused = true }, rollout.Hold},
-	{"complete", allUpdated(), rollout.Complete},
+	{"healthy", func(*world) {}, rollout.ActionRemove},
+	{"leader-next", func(w *world) { w.with(allUpdated()); w.pod(0).Revision = oldRev }, rollout.ActionMoveLeader},
+	{"one-down", alive(1), rollout.ActionRemove},
+	{"coming-up", func(w *world) { w.with(updated(1), starting(1)) }, rollout.ActionWait},
+	{"held", func(w *world) { w.state.Controls.Paused = true }, rollout.ActionHold},
+	{"complete", allUpdated(), rollout.ActionComplete},
 }
 
 // BenchmarkDecide is one decision, which takes place about once a second while a rollout is
@@ -32,7 +32,7 @@ func BenchmarkDecide(b *testing.B) {
 				w := cluster(members, s.change)
 				b.ReportAllocs()
 				for b.Loop() {
-					if d := rollout.Decide(w.state, w.policy); d.Action != s.want {
+					if d := rollout.Decide(w.state, w.policy); d.Action.Name() != s.want {
 						b.Fatal(d.Reason())
 					}
 				}
@@ -65,8 +65,8 @@ func TestADecisionForSevenMembersTakesFewerThan50Allocations(t *testing.T) {
 	for _, s := range situations {
 		t.Run(s.name, func(t *testing.T) {
 			w := cluster(7, s.change)
-			if d := w.decide(); d.Action != s.want {
-				t.Fatalf("%v: %s, want %v", d.Action, d.Reason(), s.want)
+			if d := w.decide(); d.Action.Name() != s.want {
+				t.Fatalf("%v: %s, want %v", d.Action.Name(), d.Reason(), s.want)
 			}
 			if n := testing.AllocsPerRun(100, func() { rollout.Decide(w.state, w.policy) }); n >= 50 {
 				t.Errorf("%v allocations", n)

@@ -34,8 +34,8 @@ func FuzzParseControls(f *testing.F) {
 		if len(c.Bad) > 0 {
 			w := cluster(3)
 			w.state.Controls = c
-			if d := rollout.Decide(w.state, w.policy); d.Action != rollout.Hold || d.Guard != rollout.GuardBadControl {
-				t.Errorf("%s=%q cannot be read, and it decides %s", key, value, d.Action)
+			if d := rollout.Decide(w.state, w.policy); d.Action.Name() != rollout.ActionHold || d.Guard != rollout.GuardBadControl {
+				t.Errorf("%s=%q cannot be read, and it decides %s", key, value, d.Action.Name())
 			}
 		}
 	})

@@ -52,11 +52,11 @@ func notOurs(a *Assessment) (Decision, bool) {
 	set := a.state.Set
 	switch {
 	case set.Deleting:
-		return simple(Idle, RuleNotOurs, "", "the StatefulSet is being deleted"), true
+		return simple(Idle{}, RuleNotOurs, "", "the StatefulSet is being deleted"), true
 	case !set.OnDelete:
-		return simple(Idle, RuleNotOurs, "", "updateStrategy is not OnDelete: the StatefulSet controller rolls the pods itself"), true
+		return simple(Idle{}, RuleNotOurs, "", "updateStrategy is not OnDelete: the StatefulSet controller rolls the pods itself"), true
 	case set.Replicas == 0:
-		return simple(Idle, RuleNotOurs, "", "the StatefulSet has no replicas"), true
+		return simple(Idle{}, RuleNotOurs, "", "the StatefulSet has no replicas"), true
 	}
 	return Decision{}, false
 }
@@ -66,23 +66,23 @@ func held(a *Assessment) (Decision, bool) {
 	set, controls := a.state.Set, a.state.Controls
 	switch {
 	case len(controls.Bad) > 0:
-		return told(Hold, RuleHeld, GuardBadControl, "a control cannot be read: "+strings.Join(controls.Bad, "; ")), true
+		return told(Hold{}, RuleHeld, GuardBadControl, "a control cannot be read: "+strings.Join(controls.Bad, "; ")), true
 	case controls.Paused:
-		return told(Hold, RuleHeld, GuardPaused, "the rollout is paused by "+ControlPaused+" on the Lease quorate-"+set.Name), true
+		return told(Hold{}, RuleHeld, GuardPaused, "the rollout is paused by "+ControlPaused+" on the Lease quorate-"+set.Name), true
 	case set.ObservedGeneration < set.Generation:
-		return simple(Wait, RuleHeld, GuardStaleRevision, "generation %d of the StatefulSet is not observed yet (%d), so updateRevision may be stale", int(set.Generation), int(set.ObservedGeneration)), true
+		return simple(Wait{}, RuleHeld, GuardStaleRevision, "generation %d of the StatefulSet is not observed yet (%d), so updateRevision may be stale", int(set.Generation), int(set.ObservedGeneration)), true
 	case set.UpdateRevision == "":
-		return simple(Wait, RuleHeld, GuardStaleRevision, "the StatefulSet has no updateRevision yet"), true
+		return simple(Wait{}, RuleHeld, GuardStaleRevision, "the StatefulSet has no updateRevision yet"), true
 	case a.Inconsistent != "":
-		return told(Hold, RuleHeld, GuardInconsistent, a.Inconsistent), true
+		return told(Hold{}, RuleHeld, GuardInconsistent, a.Inconsistent), true
 	}
 	for i := range a.state.Etcd.Members {
 		if st := a.state.Etcd.Members[i].Probe.Status; st != nil && st.Corrupt && !a.overridden(GuardCorrupt) {
-			return simple(Hold, RuleHeld, GuardCorrupt, "a CORRUPT alarm is raised: the members' data differ, no update cures that, and reads prove nothing"), true
+			return simple(Hold{}, RuleHeld, GuardCorrupt, "a CORRUPT alarm is raised: the members' data differ, no update cures that, and reads prove nothing"), true
 		}
 	}
 	if a.cutOff() && !a.overridden(GuardCutOff) {
-		return simple(Hold, RuleHeld, GuardCutOff, "no other member answers although their containers are reported ready: it is this coordinator that is cut off"), true
+		return simple(Hold{}, RuleHeld, GuardCutOff, "no other member answers although their containers are reported ready: it is this coordinator that is cut off"), true
 	}
 	return Decision{}, false
 }
@@ -96,9 +96,9 @@ func complete(a *Assessment) (Decision, bool) {
 	}
 	settled := a.trial.settled
 	if a.policy.Partition > 0 {
-		return simple(Complete, RuleComplete, "", "%d of %d pods are up to date and settled, those below partition %d may stay behind", settled, len(a.Seats), a.policy.Partition), true
+		return simple(Complete{}, RuleComplete, "", "%d of %d pods are up to date and settled, those below partition %d may stay behind", settled, len(a.Seats), a.policy.Partition), true
 	}
-	return simple(Complete, RuleComplete, "", "%d of %d pods are up to date and settled", settled, len(a.Seats)), true
+	return simple(Complete{}, RuleComplete, "", "%d of %d pods are up to date and settled", settled, len(a.Seats)), true
 }
 
 // updatedSettle is rule 5: an updated pod that is failing holds the rest. So a
@@ -113,7 +113,7 @@ func updatedSettle(a *Assessment, down []Candidate) (Decision, bool) {
 		if !a.failing(s) {
 			continue
 		}
-		d := Decision{Action: Hold, Rule: RuleUpdatedSettle, Guard: GuardUpdatedFailing, Candidates: down}
+		d := Decision{Action: Hold{}, Rule: RuleUpdatedSettle, Guard: GuardUpdatedFailing, Candidates: down}
 		d.reason = func() string {
 			what := "fix the template, and it is replaced first"
 			if a.Serving == 0 && len(down) > 0 {
@@ -265,13 +265,13 @@ func (a *Assessment) seatOf(pod string) *Seat {
 	return nil
 }
 
-func targetOf(s *Seat) *Target {
-	return &Target{Pod: s.Name, UID: s.Pod.UID, ResourceVersion: s.Pod.ResourceVersion, Ordinal: s.Ordinal}
+func targetOf(s *Seat) Target {
+	return Target{Pod: s.Name, UID: s.Pod.UID, ResourceVersion: s.Pod.ResourceVersion, Ordinal: s.Ordinal}
 }
 
 func (a *Assessment) remove(c *Candidate, all []Candidate) Decision {
 	seat := a.seatOf(c.Pod)
-	d := Decision{Action: Remove, Rule: c.Rule, Target: targetOf(seat), Method: a.method(seat), Candidates: all}
+	d := Decision{Action: Remove{Target: targetOf(seat), Method: a.method(seat)}, Rule: c.Rule, Candidates: all}
 	d.reason = func() string {
 		for _, v := range c.Verdicts {
 			if v.Guard == GuardQuorumFloor || v.Guard == GuardMayVote {
@@ -299,7 +299,7 @@ func (a *Assessment) method(s *Seat) Removal {
 func (s *Seat) available() bool { return s.Evidence != Down && s.Pod.Ready }
 
 func moveLeader(seat *Seat, t Transfer, all []Candidate) Decision {
-	d := Decision{Action: MoveLeader, Rule: RuleHandOverLeadership, Target: targetOf(seat), Transfer: &t, Candidates: all}
+	d := Decision{Action: MoveLeader{Target: targetOf(seat), Transfer: t}, Rule: RuleHandOverLeadership, Candidates: all}
 	d.reason = func() string {
 		return t.FromName + " leads and is next; " + t.ToName + " takes over first, so that no election is needed"
 	}
@@ -326,7 +326,7 @@ func waiting(a *Assessment, all []Candidate) Decision {
 		default:
 			continue
 		}
-		d := Decision{Action: Wait, Rule: RuleUpdatedSettle, Guard: guard, Candidates: all}
+		d := Decision{Action: Wait{}, Rule: RuleUpdatedSettle, Guard: guard, Candidates: all}
 		d.reason = func() string { return "waiting for " + s.Name + ": " + s.Describe() }
 		return d
 	}
@@ -334,14 +334,14 @@ func waiting(a *Assessment, all []Candidate) Decision {
 		// A pod below the partition is the reason only when there is no other.
 		c := &all[max(0, slices.IndexFunc(all, func(c Candidate) bool { return c.failed().Guard != GuardPartition }))]
 		v := c.failed()
-		d := Decision{Action: Hold, Rule: c.Rule, Guard: v.Guard, Candidates: all}
+		d := Decision{Action: Hold{}, Rule: c.Rule, Guard: v.Guard, Candidates: all}
 		if !v.lasting && slices.Contains(clearing, v.Guard) {
-			d.Action = Wait
+			d.Action = Wait{}
 		}
 		d.reason = func() string { return c.Pod + ": " + v.Detail() }
 		return d
 	}
-	return simple(Wait, RuleUpdatedSettle, GuardUpdatedPending, "waiting for the pods to settle")
+	return simple(Wait{}, RuleUpdatedSettle, GuardUpdatedPending, "waiting for the pods to settle")
 }
 
 func firstPassing(cs []Candidate) *Candidate {

@@ -101,7 +101,7 @@ func FuzzDecide(f *testing.F) {
 		state := (&tape{bytes}).state()
 		for i, d := range rollout.Predict(state, rollout.DefaultPolicy()) {
 			if d.Reason() == "" {
-				t.Errorf("%s without a reason", d.Action)
+				t.Errorf("%s without a reason", d.Action.Name())
 			}
 			for _, c := range d.Candidates {
 				for _, v := range c.Verdicts {
@@ -123,23 +123,23 @@ func mayAct(t *testing.T, s rollout.State, d rollout.Decision) {
 	found := false
 	for _, p := range s.Pods {
 		if p.Owned && (p.Ordinal < 0 || ordinals[p.Ordinal]) {
-			t.Errorf("%s although %s has no ordinal of its own", d.Action, p.Name)
+			t.Errorf("%s although %s has no ordinal of its own", d.Action.Name(), p.Name)
 		}
 		ordinals[p.Ordinal] = ordinals[p.Ordinal] || p.Owned
-		if p.UID != d.Target.UID {
+		if p.UID != d.Target().UID {
 			continue
 		}
 		found = true
 		if !p.Owned || p.Terminating || p.Revision == s.Set.UpdateRevision || p.Ordinal < s.Set.Start || p.Ordinal >= s.Set.Start+s.Set.Replicas {
-			t.Errorf("%s of a pod that is not a candidate: %+v", d.Action, p)
+			t.Errorf("%s of a pod that is not a candidate: %+v", d.Action.Name(), p)
 		}
 	}
 	if !found {
-		t.Errorf("the target %+v is not there", *d.Target)
+		t.Errorf("the target %+v is not there", d.Target())
 	}
 	for _, m := range s.Etcd.Members {
 		if ids[m.ID] || m.Name != "" && names[m.Name] || m.Probe.Read == rollout.WrongCluster {
-			t.Errorf("%s although member %x %q is listed twice or of another cluster", d.Action, m.ID, m.Name)
+			t.Errorf("%s although member %x %q is listed twice or of another cluster", d.Action.Name(), m.ID, m.Name)
 		}
 		ids[m.ID], names[m.Name] = true, true
 		st := m.Probe.Status
@@ -147,10 +147,10 @@ func mayAct(t *testing.T, s rollout.State, d rollout.Decision) {
 			continue
 		}
 		if st.Corrupt {
-			t.Errorf("%s although member %q reports CORRUPT", d.Action, m.Name)
+			t.Errorf("%s although member %q reports CORRUPT", d.Action.Name(), m.Name)
 		}
 		if l, ok := leaders[st.Term]; ok && l != st.Leader && st.Leader != 0 {
-			t.Errorf("%s although term %d has two leaders", d.Action, st.Term)
+			t.Errorf("%s although term %d has two leaders", d.Action.Name(), st.Term)
 		}
 		if st.Leader != 0 {
 			leaders[st.Term] = st.Leader

@@ -54,7 +54,7 @@ func TestRolloutsFromBeginToEnd(t *testing.T) {
 					break
 				}
 				tc.world.apply(t, d, func(stage string, d rollout.Decision) {
-					if d.Action != rollout.Wait {
+					if d.Action.Name() != rollout.ActionWait {
 						t.Errorf("%s: %s instead of wait: %s", stage, say(d), d.Reason())
 					}
 				})
@@ -467,7 +467,7 @@ func TestGuardsOfACandidate(t *testing.T) {
 					t.Logf("%s: %s", g, detailOf(d, tc.pod, g))
 				}
 			}
-			if tc.holds != none && d.Target != nil && d.Target.Pod == tc.pod {
+			if tc.holds != none && d.Acts() && d.Target().Pod == tc.pod {
 				t.Errorf("and yet: %s", say(d))
 			}
 		})
@@ -505,8 +505,8 @@ func TestALeaderHandsOverToTheBestVoter(t *testing.T) {
 			if got := say(d); got != tc.want {
 				t.Errorf("got %s, want %s: %s", got, tc.want, d.Reason())
 			}
-			if d.Action == rollout.MoveLeader && (d.Target == nil || d.Target.Pod != d.Transfer.FromName) {
-				t.Errorf("the target is %+v, want the pod that leads, %s", d.Target, d.Transfer.FromName)
+			if move, ok := d.Action.(rollout.MoveLeader); ok && move.Target.Pod != move.Transfer.FromName {
+				t.Errorf("the target is %+v, want the pod that leads, %s", move.Target, move.Transfer.FromName)
 			}
 		})
 	}
@@ -515,8 +515,8 @@ func TestALeaderHandsOverToTheBestVoter(t *testing.T) {
 // What a removal targets is the very object that was observed.
 func TestARemovalNamesTheObservedPod(t *testing.T) {
 	d := cluster(3, func(w *world) { w.pod(2).UID, w.pod(2).ResourceVersion = "the-uid", "4711" }).decide()
-	if want := (rollout.Target{Pod: "etcd-2", UID: "the-uid", ResourceVersion: "4711", Ordinal: 2}); d.Target == nil || *d.Target != want {
-		t.Errorf("target %+v, want %+v", d.Target, want)
+	if want := (rollout.Target{Pod: "etcd-2", UID: "the-uid", ResourceVersion: "4711", Ordinal: 2}); d.Target() != want {
+		t.Errorf("target %+v, want %+v", d.Target(), want)
 	}
 }
 
@@ -685,9 +685,10 @@ func TestADecisionCarriesAllGuardsOfAllCandidates(t *testing.T) {
 }
 
 func TestNamesAreStable(t *testing.T) {
+	name := func(a rollout.Action) string { return string(a.Name()) }
 	for want, got := range map[string]string{
-		"Idle": rollout.Idle.String(), "Hold": rollout.Hold.String(), "Wait": rollout.Wait.String(),
-		"Complete": rollout.Complete.String(), "MoveLeader": rollout.MoveLeader.String(), "Remove": rollout.Remove.String(),
+		"Idle": name(rollout.Idle{}), "Hold": name(rollout.Hold{}), "Wait": name(rollout.Wait{}),
+		"Complete": name(rollout.Complete{}), "MoveLeader": name(rollout.MoveLeader{}), "Remove": name(rollout.Remove{}),
 		"Unknown": rollout.Unknown.String(), "Serving": rollout.Serving.String(), "Down": rollout.Down.String(),
 		"dead": rollout.Dead.String(), "starting": rollout.Starting.String(), "alive": rollout.Alive.String(), "": rollout.NotDown.String(),
 	} {

@@ -5,34 +5,10 @@ import (
 	"strings"
 )
 
-// Action is what a decision asks for.
-type Action uint8
-
-// The actions. Only MoveLeader and Remove change anything.
-const (
-	// Idle: the rollout of this StatefulSet is not ours.
-	Idle Action = iota
-	// Hold: nothing may happen until somebody or something changes the cause.
-	Hold
-	// Wait: what is under way is expected to end by itself.
-	Wait
-	// Complete: every pod in range is up to date and settled.
-	Complete
-	// MoveLeader: ask the leader to hand leadership to the member in Transfer.
-	MoveLeader
-	// Remove: remove the target pod; the StatefulSet controller recreates it.
-	Remove
-)
-
-// String returns the action's stable name.
-func (a Action) String() string {
-	return [...]string{"Idle", "Hold", "Wait", "Complete", "MoveLeader", "Remove"}[a]
-}
-
 // Rule is the stable name of a rule of the decision.
 type Rule string
 
-// The rules, in the order in which they are tried (DESIGN §5).
+// The rules, in the order in which they are tried.
 const (
 	// RuleNotOurs: the update strategy is not OnDelete, or there is nothing to roll.
 	RuleNotOurs Rule = "NotOurs"
@@ -50,20 +26,6 @@ const (
 	// RuleHandOverLeadership: a leader hands leadership over before it goes.
 	RuleHandOverLeadership Rule = "HandOverLeadership"
 )
-
-// Target is the very pod that was decided on.
-type Target struct {
-	Pod, UID, ResourceVersion string
-	Ordinal                   int
-}
-
-// Transfer is a change of leadership.
-type Transfer struct {
-	// From is the leader, To the member that shall lead; the names are their pods'
-	// or, for a member without a pod, its own.
-	From, To         uint64
-	FromName, ToName string
-}
 
 // Verdict is one guard's word on one candidate. The numbers stay numbers until
 // somebody reads them.
@@ -119,13 +81,6 @@ type Decision struct {
 	Rule   Rule
 	// Guard is the guard that holds the rollout, empty when none does.
 	Guard Guard
-	// Target is set for Remove, and for MoveLeader (the pod that will go once it no
-	// longer leads).
-	Target *Target
-	// Method is how the target is removed.
-	Method Removal
-	// Transfer is set for MoveLeader.
-	Transfer *Transfer
 	// Candidates are all pods that were considered, best first.
 	Candidates []Candidate
 	// Assessment is what the decision rests on.
@@ -143,4 +98,22 @@ func (d *Decision) Reason() string {
 }
 
 // Acts is true when the decision changes something.
-func (d *Decision) Acts() bool { return d.Action == MoveLeader || d.Action == Remove }
+func (d *Decision) Acts() bool {
+	switch d.Action.(type) {
+	case MoveLeader, Remove:
+		return true
+	}
+	return false
+}
+
+// Target returns the pod that is removed, or that hands leadership over; the zero Target when
+// the decision changes nothing.
+func (d *Decision) Target() Target {
+	switch a := d.Action.(type) {
+	case Remove:
+		return a.Target
+	case MoveLeader:
+		return a.Target
+	}
+	return Target{}
+}

@@ -211,10 +211,10 @@ func (s *scene) checkInOrder(members []int) (problem string, moves bool) {
 		w.leader = leader
 		for _, w.longLost = range []bool{false, true} {
 			d := s.decide(members, leader, w.longLost)
-			moves = moves || d.Action == rollout.MoveLeader
+			moves = moves || d.Action.Name() == rollout.ActionMoveLeader
 			if problem := w.wrong(&d); problem != "" {
 				return fmt.Sprintf("%s\n  decision: %s %v: %s\n  leader: %d, quorum lost for long: %v, %v\n%s",
-					problem, d.Action, d.Target, d.Reason(), leader, w.longLost, s.environment, list(w.members)), moves
+					problem, d.Action, d.Target(), d.Reason(), leader, w.longLost, s.environment, list(w.members)), moves
 			}
 			if w.serving > 0 {
 				break // Then quorum is not lost, and nobody asks for how long.
@@ -297,13 +297,13 @@ func (w *reckoning) mayLead(leader int) bool {
 
 func (w *reckoning) wrong(d *rollout.Decision) string {
 	if w.inconsistent {
-		if d.Action != rollout.Hold || d.Guard != rollout.GuardInconsistent {
+		if d.Action.Name() != rollout.ActionHold || d.Guard != rollout.GuardInconsistent {
 			return "a pod of somebody else stands where one of ours belongs, or one tells nothing of its member, and it does not hold"
 		}
 		return ""
 	}
-	if d.Acts() != (d.Target != nil) || (d.Transfer != nil) != (d.Action == rollout.MoveLeader) {
-		return "it is not exactly one action with one target"
+	if d.Acts() != (d.Target().Pod != "") {
+		return "it acts without a target, or has a target without acting"
 	}
 	if !d.Acts() && d.Reason() == "" {
 		return "it does nothing and names no reason"
@@ -330,21 +330,21 @@ func (w *reckoning) wrong(d *rollout.Decision) string {
 	case best < 0:
 		return "it acts on what does not pass"
 	}
-	o, rule := d.Target.Ordinal, rollout.RuleServing
+	o, rule := d.Target().Ordinal, rollout.RuleServing
 	if d.Rule == rollout.RuleNotServingFirst {
 		rule = d.Rule
 	}
 	leads := o == w.leader && rule == rollout.RuleServing
 	switch {
-	case d.Target.Pod != name(o) || d.Target.UID != w.classes[w.kinds[o]].uid(o) || d.Target.ResourceVersion != "1":
+	case d.Target().Pod != name(o) || d.Target().UID != w.classes[w.kinds[o]].uid(o) || d.Target().ResourceVersion != "1":
 		return "the target is not the observed pod"
 	case w.rank(o, rule) > w.rank(best, rule):
 		return "the best candidate is another"
-	case leads != (d.Action == rollout.MoveLeader) && w.surviving-btoi(w.members[o].survives())+w.reliable > 0:
+	case leads != (d.Action.Name() == rollout.ActionMoveLeader) && w.surviving-btoi(w.members[o].survives())+w.reliable > 0:
 		return "a leader goes without handing over, or one that does not lead hands over"
-	case d.Action == rollout.MoveLeader:
-		return w.wrongTransfer(d.Transfer)
-	case (d.Method == rollout.RemoveByEviction) != w.members[o].available():
+	case d.Action.Name() == rollout.ActionMoveLeader:
+		return w.wrongTransfer(d.Action.(rollout.MoveLeader).Transfer)
+	case (d.Action.(rollout.Remove).Method == rollout.RemoveByEviction) != w.members[o].available():
 		return "what a budget counts is not evicted, or what it does not count is"
 	}
 	return ""
@@ -484,7 +484,7 @@ func (w *reckoning) rank(o int, rule rollout.Rule) int {
 
 // wrongTransfer: leadership goes from the leader to a voter that serves and stays, settled
 // before unsettled, a healthy sidecar before a sick one, caught up before lagging.
-func (w *reckoning) wrongTransfer(t *rollout.Transfer) string {
+func (w *reckoning) wrongTransfer(t rollout.Transfer) string {
 	worth := func(c class) int { return 4*btoi(c.settled()) + 2*btoi(!c.sick) + btoi(!c.lags) }
 	best := -1
 	for o, c := range w.members {
@@ -732,14 +732,14 @@ func (s *scene) compare(other *scene, members []int, stand map[class]int) string
 // essence is all of a decision but its words.
 func essence(d rollout.Decision) string {
 	b := make([]byte, 0, 256)
-	b = append(b, d.Action.String()...)
+	b = append(b, d.Action.Name()...)
 	b = append(append(b, ' '), d.Rule...)
 	b = append(append(b, ' '), d.Guard...)
-	if d.Target != nil {
-		b = append(append(b, ' '), d.Target.Pod...)
+	if d.Acts() {
+		b = append(append(b, ' '), d.Target().Pod...)
 	}
-	if d.Transfer != nil {
-		b = append(append(b, " to "...), d.Transfer.ToName...)
+	if move, ok := d.Action.(rollout.MoveLeader); ok {
+		b = append(append(b, " to "...), move.Transfer.ToName...)
 	}
 	for _, c := range d.Candidates {
 		b = append(append(b, ", "...), c.Pod...)
@@ -795,8 +795,8 @@ func (s *scene) getsThere(members []int) string {
 			outdated += btoi(c.outdated)
 		}
 		first, last := steps[0], steps[len(steps)-1]
-		if last.Action != rollout.Complete || len(steps) > 2*s.n+2 || first.Acts() != (outdated > 0) {
-			return fmt.Sprintf("%d steps, the first is %s, the last is %s: %s\n  leader: %d, %v\n%s", len(steps), first.Action, last.Action, last.Reason(), leader, s.environment, list(w.members))
+		if last.Action.Name() != rollout.ActionComplete || len(steps) > 2*s.n+2 || first.Acts() != (outdated > 0) {
+			return fmt.Sprintf("%d steps, the first is %s, the last is %s: %s\n  leader: %d, %v\n%s", len(steps), first.Action.Name(), last.Action.Name(), last.Reason(), leader, s.environment, list(w.members))
 		}
 	}
 	return ""
@@ -805,8 +805,8 @@ func (s *scene) getsThere(members []int) string {
 func TestTwoVotersHoldByName(t *testing.T) {
 	for _, w := range []*world{cluster(2), cluster(3, learner(2), updated(2)), cluster(1, outsiders(1))} {
 		d := w.decide()
-		if d.Action != rollout.Hold || d.Guard != rollout.GuardQuorumFloor || !strings.Contains(d.Reason(), "2 voters need both") {
-			t.Errorf("got %s %s: %s", d.Action, d.Guard, d.Reason())
+		if d.Action.Name() != rollout.ActionHold || d.Guard != rollout.GuardQuorumFloor || !strings.Contains(d.Reason(), "2 voters need both") {
+			t.Errorf("got %s %s: %s", d.Action.Name(), d.Guard, d.Reason())
 		}
 	}
 }

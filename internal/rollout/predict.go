@@ -35,16 +35,16 @@ func Settled(s State, d Decision) State {
 		s.Ages = map[Sighting]time.Duration{}
 	}
 	seats := d.Assessment.Seats
-	switch d.Action {
+	switch action := d.Action.(type) {
 	case MoveLeader:
-		s.answer(d.Assessment, d.Transfer.To, 0)
+		s.answer(d.Assessment, action.Transfer.To, 0)
 	case Remove:
-		i := slices.IndexFunc(seats, func(x Seat) bool { return x.Name == d.Target.Pod })
-		s.recreate(d.Target.UID)
+		i := slices.IndexFunc(seats, func(x Seat) bool { return x.Name == action.Target.Pod })
+		s.recreate(action.Target.UID)
 		if m := seats[i].Member; m != nil {
 			s.answer(d.Assessment, d.Assessment.Leader, m.ID)
 		}
-	case Idle, Hold, Wait, Complete:
+	default:
 		return s
 	}
 	s.rejoin(d.Assessment)

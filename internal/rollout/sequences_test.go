@@ -119,10 +119,10 @@ func (s *scene) play() (positions, cost int, problem string) {
 		}
 		for leader := range s.n + 1 { // Whoever may lead; the last is nobody.
 			d := s.decide(members, leader, false)
-			if d.Action != rollout.Remove {
+			if d.Action.Name() != rollout.ActionRemove {
 				continue
 			}
-			next, o := p, d.Target.Ordinal
+			next, o := p, d.Target().Ordinal
 			if p.at[o] != oldBacksOff {
 				next.lost++
 			}
@@ -163,8 +163,8 @@ func TestAFixReachesEveryPodThatTheBrokenRevisionHasLeftBehind(t *testing.T) {
 				d := tc.world.decide()
 				steps = append(steps, say(d))
 				if d.Acts() {
-					tc.world.with(updated(d.Target.Ordinal), func(w *world) {
-						p := w.pod(d.Target.Ordinal)
+					tc.world.with(updated(d.Target().Ordinal), func(w *world) {
+						p := w.pod(d.Target().Ordinal)
 						p.Etcd = rollout.Container{State: rollout.ContainerWaiting, Reason: "ContainerCreating"}
 						p.Ready, p.ContainersReady = false, false
 					})

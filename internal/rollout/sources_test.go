@@ -24,7 +24,7 @@ func (w *world) follow(t *testing.T) (steps []string) {
 			return steps
 		}
 		w.apply(t, d, func(stage string, d rollout.Decision) {
-			if a := d.Assessment; d.Action != rollout.Wait || a.Serving < a.Quorum {
+			if a := d.Assessment; d.Action.Name() != rollout.ActionWait || a.Serving < a.Quorum {
 				t.Errorf("%s: %s, %d voters serve, quorum %d", stage, say(d), a.Serving, a.Quorum)
 			}
 		})
@@ -200,11 +200,11 @@ func TestDEP07DepartureMayVoteKeepsTheMemberThatMakesTheQuorum(t *testing.T) {
 				if !d.Acts() {
 					break
 				}
-				delete(voting, d.Target.Pod)
-				if d.Target.Ordinal == 1 {
+				delete(voting, d.Target().Pod)
+				if d.Target().Ordinal == 1 {
 					w.with(updated(1), starting(1))
 				} else {
-					w.with(terminating(d.Target.Ordinal))
+					w.with(terminating(d.Target().Ordinal))
 				}
 			}
 			wantSteps(t, steps, tc.steps...)
@@ -232,8 +232,8 @@ func TestDEP07DepartureQuorumPatienceLetsABlipEndByItself(t *testing.T) {
 			running := map[int]bool{0: true, 1: true, 2: true}
 			for range blip {
 				if d := w.decide(); d.Acts() {
-					delete(running, d.Target.Ordinal)
-					w.with(terminating(d.Target.Ordinal))
+					delete(running, d.Target().Ordinal)
+					w.with(terminating(d.Target().Ordinal))
 				}
 			}
 			if len(running) != tc.running {

@@ -344,18 +344,13 @@ func gate(name string, pass, sickToo bool) change {
 
 // say renders a decision in the words of the tables below.
 func say(d rollout.Decision) string {
-	switch d.Action {
+	switch a := d.Action.(type) {
 	case rollout.Remove:
-		verb := "delete"
-		if d.Method == rollout.RemoveByEviction {
-			verb = "evict"
-		}
-		return verb + " " + d.Target.Pod
+		return a.Method.String() + " " + a.Target.Pod
 	case rollout.MoveLeader:
-		return "move leadership from " + d.Transfer.FromName + " to " + d.Transfer.ToName
-	default:
+		return "move leadership from " + a.Transfer.FromName + " to " + a.Transfer.ToName
 	}
-	return strings.TrimSpace(strings.ToLower(d.Action.String()) + " " + string(d.Guard))
+	return strings.TrimSpace(strings.ToLower(string(d.Action.Name())) + " " + string(d.Guard))
 }
 
 // failedGuards returns the candidate's failed guards, and whether it was considered.
@@ -392,13 +387,13 @@ func detailOf(d rollout.Decision, pod string, g rollout.Guard) string {
 // settled. What is decided meanwhile goes to between.
 func (w *world) apply(t *testing.T, d rollout.Decision, between func(stage string, d rollout.Decision)) {
 	t.Helper()
-	switch d.Action {
+	switch a := d.Action.(type) {
 	case rollout.MoveLeader:
-		w.with(leads(int(d.Transfer.To) - 1))
+		w.with(leads(int(a.Transfer.To) - 1))
 	case rollout.Remove:
-		o, p := d.Target.Ordinal, w.pod(d.Target.Ordinal)
-		if p.UID != d.Target.UID || p.ResourceVersion != d.Target.ResourceVersion {
-			t.Fatalf("the target is UID %s at %s, the pod is UID %s at %s", d.Target.UID, d.Target.ResourceVersion, p.UID, p.ResourceVersion)
+		o, p := a.Target.Ordinal, w.pod(a.Target.Ordinal)
+		if p.UID != a.Target.UID || p.ResourceVersion != a.Target.ResourceVersion {
+			t.Fatalf("the target is UID %s at %s, the pod is UID %s at %s", a.Target.UID, a.Target.ResourceVersion, p.UID, p.ResourceVersion)
 		}
 		answer := w.member(o).Probe
 		p.Terminating = true

@@ -61,10 +61,9 @@ type Choice struct {
 // Choose decides who coordinates after a decision. The decision's own pod is the one
 // that it was made with as State.Self; waited is for how long that pod has been next.
 func Choose(d rollout.Decision, peers []Peer, waited time.Duration) Choice {
-	switch d.Action {
+	switch d.Action.(type) {
 	case rollout.Idle, rollout.Complete:
 		return Choice{} // There is nothing left to hand over.
-	case rollout.Hold, rollout.Wait, rollout.MoveLeader, rollout.Remove:
 	}
 	own := self(d.Assessment)
 	if own == nil {
@@ -89,7 +88,8 @@ func Choose(d rollout.Decision, peers []Peer, waited time.Duration) Choice {
 // OwnPodNext is true when the decision is to remove the coordinator's own pod.
 func OwnPodNext(d rollout.Decision) bool {
 	own := self(d.Assessment)
-	return own != nil && d.Action == rollout.Remove && d.Target.Pod == own.Name
+	remove, ok := d.Action.(rollout.Remove)
+	return ok && own != nil && remove.Target.Pod == own.Name
 }
 
 // latecomer returns an updated pod that has settled and whose sidecar neither waits for

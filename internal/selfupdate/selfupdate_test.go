@@ -22,7 +22,7 @@ type scene struct {
 }
 
 func newScene() *scene {
-	s := &scene{decision: rollout.Decision{Action: rollout.Wait}, waited: selfupdate.LineUp}
+	s := &scene{decision: rollout.Decision{Action: rollout.Wait{}}, waited: selfupdate.LineUp}
 	for i := range 3 {
 		name := fmt.Sprintf("etcd-%d", i)
 		s.seats = append(s.seats, rollout.Seat{
@@ -44,13 +44,16 @@ func (s *scene) choose() selfupdate.Choice {
 }
 
 // act is a decision about the pod of an ordinal.
-func (s *scene) act(a rollout.Action, ordinal int) {
-	s.decision.Action = a
-	s.decision.Target = &rollout.Target{Pod: s.seats[ordinal].Name, UID: s.seats[ordinal].Pod.UID, Ordinal: ordinal}
+func (s *scene) act(a rollout.ActionName, ordinal int) {
+	target := rollout.Target{Pod: s.seats[ordinal].Name, UID: s.seats[ordinal].Pod.UID, Ordinal: ordinal}
+	s.decision.Action = rollout.Remove{Target: target}
+	if a == rollout.ActionMoveLeader {
+		s.decision.Action = rollout.MoveLeader{Target: target}
+	}
 }
 
 func TestWhoCoordinatesFromHereOn(t *testing.T) {
-	ownNext := func(s *scene) { s.act(rollout.Remove, 0) }
+	ownNext := func(s *scene) { s.act(rollout.ActionRemove, 0) }
 	// alone leaves only the outdated peer, so that it is about the own pod alone.
 	alone := func(s *scene) {
 		s.seats, s.peers = s.seats[:2], s.peers[:1]
@@ -65,9 +68,9 @@ func TestWhoCoordinatesFromHereOn(t *testing.T) {
 	}{
 		// New code leads.
 		{"an updated peer that has settled, is fit and waits, although another has waited longer", func(*scene) {}, "etcd-2", updated},
-		{"the same while a rollout holds", func(s *scene) { s.decision.Action = rollout.Hold }, "etcd-2", updated},
-		{"the same before leadership is moved", func(s *scene) { s.act(rollout.MoveLeader, 1) }, "etcd-2", updated},
-		{"the same before another pod is removed", func(s *scene) { s.act(rollout.Remove, 1) }, "etcd-2", updated},
+		{"the same while a rollout holds", func(s *scene) { s.decision.Action = rollout.Hold{} }, "etcd-2", updated},
+		{"the same before leadership is moved", func(s *scene) { s.act(rollout.ActionMoveLeader, 1) }, "etcd-2", updated},
+		{"the same before another pod is removed", func(s *scene) { s.act(rollout.ActionRemove, 1) }, "etcd-2", updated},
 		{"the same before the own pod is removed", ownNext, "etcd-2", updated},
 		{"nobody while the updated one has not settled", func(s *scene) { s.seats[2].Settled = false }, "", ""},
 		{"nobody while the updated one is unfit", func(s *scene) { s.peers[1].Unfit = "forbidden" }, "", ""},
@@ -93,11 +96,11 @@ func TestWhoCoordinatesFromHereOn(t *testing.T) {
 		{"an outdated peer when the own pod is next", alone, "etcd-1", next},
 		{"nobody when another pod is next", func(s *scene) {
 			alone(s)
-			s.act(rollout.Remove, 1)
+			s.act(rollout.ActionRemove, 1)
 		}, "", ""},
 		{"nobody when the own pod only leads for now", func(s *scene) {
 			alone(s)
-			s.act(rollout.MoveLeader, 0)
+			s.act(rollout.ActionMoveLeader, 0)
 		}, "", ""},
 		{"an outdated peer even if the coordinator is updated: its template has changed again", func(s *scene) {
 			alone(s)
@@ -138,8 +141,8 @@ func TestWhoCoordinatesFromHereOn(t *testing.T) {
 		}, "etcd-2", next},
 
 		// Nothing to hand over.
-		{"nobody when the rollout is over", func(s *scene) { s.decision.Action = rollout.Complete }, "", ""},
-		{"nobody when it is not ours", func(s *scene) { s.decision.Action = rollout.Idle }, "", ""},
+		{"nobody when the rollout is over", func(s *scene) { s.decision.Action = rollout.Complete{} }, "", ""},
+		{"nobody when it is not ours", func(s *scene) { s.decision.Action = rollout.Idle{} }, "", ""},
 		{"nobody outside a member's pod", func(s *scene) { s.seats[0].Self = false }, "", ""},
 		{"nobody when the own pod is gone already", func(s *scene) { s.seats[0].Pod = nil }, "", ""},
 	} {
@@ -197,7 +200,7 @@ func TestBeforeTheOwnPodGoesTheSidecarOfAnUpdatedPodMayLineUp(t *testing.T) {
 		}, "", "etcd-1"},
 		{"not when another pod is next", func(s *scene) {
 			s.peers = s.peers[:1]
-			s.act(rollout.Remove, 1)
+			s.act(rollout.ActionRemove, 1)
 		}, "", ""},
 		{"not when another updated one waits already", func(s *scene) {
 			s.seats[1].Outdated, s.seats[1].Settled = false, true
@@ -207,7 +210,7 @@ func TestBeforeTheOwnPodGoesTheSidecarOfAnUpdatedPodMayLineUp(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newScene()
 			s.waited = selfupdate.LineUp - 1
-			s.act(rollout.Remove, 0)
+			s.act(rollout.ActionRemove, 0)
 			tc.scene(s)
 			c := s.choose()
 			to := ""
@@ -230,12 +233,12 @@ func TestTheOwnPodIsNextWhenItIsToBeRemoved(t *testing.T) {
 		scene func(*scene)
 		want  bool
 	}{
-		{"it is", func(s *scene) { s.act(rollout.Remove, 0) }, true},
-		{"another one is", func(s *scene) { s.act(rollout.Remove, 1) }, false},
-		{"it only leads for now", func(s *scene) { s.act(rollout.MoveLeader, 0) }, false},
+		{"it is", func(s *scene) { s.act(rollout.ActionRemove, 0) }, true},
+		{"another one is", func(s *scene) { s.act(rollout.ActionRemove, 1) }, false},
+		{"it only leads for now", func(s *scene) { s.act(rollout.ActionMoveLeader, 0) }, false},
 		{"nothing is decided", func(*scene) {}, false},
 		{"outside a member's pod there is none", func(s *scene) {
-			s.act(rollout.Remove, 0)
+			s.act(rollout.ActionRemove, 0)
 			s.seats[0].Self = false
 		}, false},
 	} {
@@ -251,7 +254,7 @@ func TestTheOwnPodIsNextWhenItIsToBeRemoved(t *testing.T) {
 }
 
 func TestWithoutAnAssessmentNobodyIsChosen(t *testing.T) {
-	if c := selfupdate.Choose(rollout.Decision{Action: rollout.Hold}, newScene().peers, 0); c.To != nil || c.Await != "" {
+	if c := selfupdate.Choose(rollout.Decision{Action: rollout.Hold{}}, newScene().peers, 0); c.To != nil || c.Await != "" {
 		t.Errorf("%+v", c)
 	}
 }

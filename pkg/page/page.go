@@ -232,15 +232,15 @@ func (p *pages) view(a answer, now time.Time) view {
 	return v
 }
 
-func tone(action string) string {
+func tone(action rollout.ActionName) string {
 	switch action {
-	case rollout.Complete.String():
+	case rollout.ActionComplete:
 		return "good"
-	case rollout.Hold.String():
+	case rollout.ActionHold:
 		return "hold"
-	case rollout.Wait.String():
+	case rollout.ActionWait:
 		return "wait"
-	case rollout.Idle.String():
+	case rollout.ActionIdle:
 		return "idle"
 	}
 	return "busy"

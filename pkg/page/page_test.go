@@ -83,7 +83,7 @@ func told(s rollout.State, at time.Time, by string) report.Report {
 		Coordinator: by, Epoch: 4,
 	}, report.Report{})
 	r.Since, r.Started = at.Add(-3*time.Minute), at.Add(-11*time.Minute)
-	if s := r.Action; s == rollout.Complete.String() {
+	if s := r.Action; s == rollout.ActionComplete {
 		r.Started, r.Ended = time.Time{}, r.Since
 	}
 	for i := range r.Members {

@@ -153,20 +153,18 @@ func (m *Model) decide(q question) answer {
 	d := m.Decide(s, m.policy)
 	plan, i := record.PlanOf(d, "")
 	a := answer{plan: plan}
-	if d.Target != nil {
-		a.target = uint8(d.Target.Ordinal) //nolint:gosec // A handful.
-	}
-	if d.Action == rollout.Remove {
-		a.op = remove
-		if d.Method == rollout.RemoveByEviction {
+	switch action := d.Action.(type) {
+	case rollout.Remove:
+		a.op, a.target = remove, uint8(action.Target.Ordinal) //nolint:gosec // A handful.
+		if action.Method == rollout.RemoveByEviction {
 			a.op = evict
 		}
 		// See observation for what tells the pods apart there.
 		name := names[a.target]
 		a.astray = i != record.Intent{Operation: operations[a.op], Pod: name, UID: name, ResourceVersion: numbers[a.target+1]}
-	}
-	if d.Transfer != nil {
-		a.heir = uint8(d.Transfer.To) //nolint:gosec // IDs are ordinals and one.
+	case rollout.MoveLeader:
+		a.target = uint8(action.Target.Ordinal) //nolint:gosec // A handful.
+		a.heir = uint8(action.Transfer.To)      //nolint:gosec // IDs are ordinals and one.
 	}
 	m.memo[q] = a
 	return a

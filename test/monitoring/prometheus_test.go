@@ -41,12 +41,12 @@ type sidecar struct {
 }
 
 // shows makes a coordinator show that it has done something for long.
-func shows(epoch int, action rollout.Action, rule rollout.Rule, guard rollout.Guard, since, started time.Duration) func(*report.Metrics, time.Time) {
+func shows(epoch int, action rollout.ActionName, rule rollout.Rule, guard rollout.Guard, since, started time.Duration) func(*report.Metrics, time.Time) {
 	return func(m *report.Metrics, now time.Time) {
 		m.Coordinates(epoch)
 		m.Show(report.Report{
 			At: now, Since: now.Add(-since), Started: now.Add(-started), Progress: report.Progress{Pods: 3, Outdated: 2, Settled: 1},
-			Plan: report.Plan{Action: action.String(), Rule: string(rule), Guard: string(guard), Voters: 3, Serving: 3, Quorum: 2},
+			Plan: report.Plan{Action: action, Rule: rule, Guard: guard, Voters: 3, Serving: 3, Quorum: 2},
 		})
 	}
 }
@@ -58,7 +58,7 @@ var sidecars = []sidecar{
 		m.Show(report.Report{
 			At: now, Since: now.Add(-time.Hour), Started: now.Add(-3 * time.Hour), Overrides: []string{string(rollout.GuardCanary)},
 			Progress: report.Progress{Pods: 3, Outdated: 1, Settled: 1},
-			Plan:     report.Plan{Action: rollout.Hold.String(), Rule: string(rollout.RuleServing), Guard: string(rollout.GuardQuorumFloor), Voters: 3, Serving: 1, Quorum: 2},
+			Plan:     report.Plan{Action: rollout.ActionHold, Rule: rollout.RuleServing, Guard: rollout.GuardQuorumFloor, Voters: 3, Serving: 1, Quorum: 2},
 		})
 		m.Removal(string(rollout.RuleServing), report.OutcomeDone)
 		m.Removal(string(rollout.RuleNotServingFirst), report.OutcomeUnclear)
@@ -71,8 +71,8 @@ var sidecars = []sidecar{
 	}},
 	{"etcd-1", "etcd", func(m *report.Metrics, _ time.Time) { m.Failures(report.AtElection, 7) }},
 	{"etcd-2", "etcd", func(m *report.Metrics, _ time.Time) { m.Unfit(true) }},
-	{"waits-0", "waits", shows(1, rollout.Wait, rollout.RuleServing, rollout.GuardDisruptionBudget, time.Hour, time.Hour)},
-	{"paused-0", "paused", shows(1, rollout.Hold, rollout.RuleHeld, rollout.GuardPaused, 5*time.Hour, 5*time.Hour)},
+	{"waits-0", "waits", shows(1, rollout.ActionWait, rollout.RuleServing, rollout.GuardDisruptionBudget, time.Hour, time.Hour)},
+	{"paused-0", "paused", shows(1, rollout.ActionHold, rollout.RuleHeld, rollout.GuardPaused, 5*time.Hour, 5*time.Hour)},
 	{"left-0", "left", func(m *report.Metrics, _ time.Time) { m.Rests() }},
 }
 

@@ -1,0 +1,91 @@
+package rollout
+
+// ActionName is the stable name of an action: the word for it in logs, events, metrics, on the
+// Lease and in the output of status and plan.
+type ActionName string
+
+// The names of the actions.
+const (
+	ActionIdle       ActionName = "Idle"
+	ActionHold       ActionName = "Hold"
+	ActionWait       ActionName = "Wait"
+	ActionComplete   ActionName = "Complete"
+	ActionMoveLeader ActionName = "MoveLeader"
+	ActionRemove     ActionName = "Remove"
+)
+
+// Action is what a decision asks for, with everything that is needed to carry it out. It is
+// one of [Idle], [Hold], [Wait], [Complete], [MoveLeader] and [Remove]; there are no others.
+type Action interface {
+	// Name is the action's stable name.
+	Name() ActionName
+
+	sealed()
+}
+
+// Idle: the rollout of this StatefulSet is not ours.
+type Idle struct{}
+
+// Hold: nothing may happen until somebody or something changes the cause.
+type Hold struct{}
+
+// Wait: what is under way is expected to end by itself.
+type Wait struct{}
+
+// Complete: every pod in range is up to date and settled.
+type Complete struct{}
+
+// MoveLeader asks the leader to hand leadership over.
+type MoveLeader struct {
+	// Target is the leader's pod, which goes once it no longer leads.
+	Target Target
+	// Transfer says who leads and who takes over.
+	Transfer Transfer
+}
+
+// Remove removes a pod; the StatefulSet controller recreates it.
+type Remove struct {
+	Target Target
+	// Method is how the pod is removed.
+	Method Removal
+}
+
+// Target is the very pod that was decided on. A removal carries its UID and its resourceVersion
+// as preconditions.
+type Target struct {
+	Pod, UID, ResourceVersion string
+	Ordinal                   int
+}
+
+// Transfer is a change of leadership.
+type Transfer struct {
+	// From is the leader, To the member that is to lead. The names are their pods' or, for a
+	// member without a pod, its own.
+	From, To         uint64
+	FromName, ToName string
+}
+
+// Name returns [ActionIdle].
+func (Idle) Name() ActionName { return ActionIdle }
+
+// Name returns [ActionHold].
+func (Hold) Name() ActionName { return ActionHold }
+
+// Name returns [ActionWait].
+func (Wait) Name() ActionName { return ActionWait }
+
+// Name returns [ActionComplete].
+func (Complete) Name() ActionName { return ActionComplete }
+
+// Name returns [ActionMoveLeader].
+func (MoveLeader) Name() ActionName { return ActionMoveLeader }
+
+// Name returns [ActionRemove].
+func (Remove) Name() ActionName { return ActionRemove }
+
+func (Idle) sealed()       {}
+func (Hold) sealed()       {}
+func (Wait) sealed()       {}
+func (Complete) sealed()   {}
+func (MoveLeader) sealed() {}
+func (Remove) sealed()     {}
