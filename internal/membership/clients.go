@@ -13,32 +13,32 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// mostLate is how many calls of Dial for one address may be out that were given up. It is far
-// above what a Dial with a deadline of its own reaches: it bounds what one without costs.
+// mostLate bounds how many abandoned calls of Dial for one address may be running. A Dial with a
+// deadline of its own never reaches it. It limits what a Dial without one can cost.
 const mostLate = 16
 
-// errGivenUp is what a dial comes to that nobody waits for any more.
+// errGivenUp is the result of a call of Dial that nobody waits for any more.
 var errGivenUp = errors.New("given up")
 
-// clients are pinned to one member's URLs each; the key joins the URLs.
+// clients holds one client per member, pinned to that member's URLs. The key joins the URLs.
 //
-// [Dial] has no context, and may block for as long as a member does not answer: with a user
-// name, clientv3.New asks for a token. So each call runs aside, and whoever needs its client
-// waits for it only as long as its own context lasts. A call that is given up closes the
-// client that it comes back with.
+// [Dial] has no context, and may block for as long as a member does not answer: with a user name,
+// clientv3.New asks for a token. So each call runs on its own goroutine, and a caller waits for it only
+// as long as its own context lasts. If a call was given up meanwhile, it closes the client that it
+// returns with.
 type clients struct {
 	dial Dial
 
 	mu   sync.Mutex
 	open map[string]*dialled
-	// out are the calls of Dial that have not returned.
+	// out has the calls of Dial that have not returned.
 	out map[*dialled]struct{}
 }
 
-// dialled is one call of Dial. The lock of its clients is for all but done.
+// dialled is one call of Dial. The lock of its clients guards everything but done.
 type dialled struct {
 	key    string
-	done   chan struct{} // Closed as the last thing.
+	done   chan struct{} // Closed at the very end.
 	client *clientv3.Client
 	err    error
 }
@@ -56,8 +56,8 @@ func (c *clients) keys() []string {
 	return slices.Collect(maps.Keys(c.open))
 }
 
-// beginLook gives up the calls of Dial that are still out, because what they have learnt is
-// older than the look that begins, and returns the keys of the clients that are open.
+// beginLook gives up the calls of Dial that are still running, because their results are older than the
+// observation that begins. It returns the keys of the clients that are open.
 func (c *clients) beginLook() []string {
 	c.mu.Lock()
 	maps.DeleteFunc(c.open, func(_ string, d *dialled) bool { return d.client == nil })
@@ -65,8 +65,8 @@ func (c *clients) beginLook() []string {
 	return c.keys()
 }
 
-// get returns the client for the URLs, and dials where there is none. When ctx ends before
-// Dial does, the error is that of ctx.
+// get returns the client for the URLs, and dials if there is none. If ctx ends before Dial does, the
+// error is that of ctx.
 func (c *clients) get(ctx context.Context, urls []string) (*clientv3.Client, error) {
 	k := key(urls)
 	c.mu.Lock()
@@ -92,7 +92,7 @@ func (c *clients) get(ctx context.Context, urls []string) (*clientv3.Client, err
 	return d.client, nil
 }
 
-// run dials, and keeps what comes of it unless it was given up meanwhile.
+// run dials, and keeps the client unless it was given up meanwhile.
 func (c *clients) run(d *dialled, urls []string) {
 	defer close(d.done)
 	client, err := c.dial(urls)
@@ -113,7 +113,7 @@ func (c *clients) run(d *dialled, urls []string) {
 	}
 }
 
-// late is how many calls of Dial are out for a key.
+// late is how many calls of Dial are running for a key.
 func (c *clients) late(key string) (n int) {
 	for d := range c.out {
 		if d.key == key {
@@ -123,14 +123,14 @@ func (c *clients) late(key string) (n int) {
 	return n
 }
 
-// drop closes a client, and gives up the call of Dial that is to bring it.
+// drop closes a client, or gives up the call of Dial that would bring it.
 func (c *clients) drop(key string) {
 	c.mu.Lock()
 	d, ok := c.open[key]
 	delete(c.open, key)
 	c.mu.Unlock()
 	if ok && d.client != nil {
-		_ = d.client.Close() // Only our own end is closed; there is nothing to save.
+		_ = d.client.Close() // This closes our end only, and there is nothing to save.
 	}
 }
 
@@ -141,12 +141,12 @@ func (c *clients) dropAll() {
 	}
 }
 
-// settlePatience is enough for a member that lives, and short, because whoever is told to stop has a
+// settlePatience is enough for a member that is alive. It is short, because the end of Run may take a
 // second in all.
 const settlePatience = 50 * time.Millisecond
 
-// settle waits until every call of Dial has returned, and no longer than settlePatience for all
-// of them.
+// settle waits until every call of Dial has returned, but no longer than settlePatience for all of them
+// together.
 func (c *clients) settle() {
 	c.mu.Lock()
 	out := slices.Collect(maps.Keys(c.out))

@@ -11,15 +11,15 @@ import (
 	"github.com/quorate/quorate/internal/rollout"
 )
 
-// Dump is what etcdctl printed with -w json. A nil part means that this witness is
-// missing, which is not the same as an empty answer.
+// Dump is the output of etcdctl -w json. A nil part means that this witness is missing, which is not
+// the same as an empty answer.
 type Dump struct {
 	// MemberList is the output of "etcdctl member list".
 	MemberList []byte
 	// EndpointStatus is the output of "etcdctl endpoint status".
 	EndpointStatus []byte
-	// EndpointHealth is the output of "etcdctl endpoint health"; health is a
-	// linearizable read at that endpoint.
+	// EndpointHealth is the output of "etcdctl endpoint health". Health is a linearizable read at that
+	// endpoint.
 	EndpointHealth []byte
 }
 
@@ -58,8 +58,7 @@ type dumpHealth struct {
 	Error    string `json:"error"`
 }
 
-// Membership returns the facts of a dump. Its errors name the part that cannot be
-// read.
+// Membership returns the facts of a dump. Its errors name the part that cannot be read.
 func (d Dump) Membership() (rollout.Membership, error) {
 	var (
 		m      rollout.Membership
@@ -94,7 +93,7 @@ func (d Dump) Membership() (rollout.Membership, error) {
 	return m, nil
 }
 
-// dumpProbe puts together what the endpoints of one member said.
+// dumpProbe joins what the endpoints of one member said.
 func dumpProbe(m rollout.Member, cluster uint64, status []dumpStatus, health []dumpHealth) rollout.Probe {
 	var p rollout.Probe
 	endpoints := slices.Clone(m.ClientURLs)
@@ -114,7 +113,7 @@ func dumpProbe(m rollout.Member, cluster uint64, status []dumpStatus, health []d
 		} else if header.MemberId != m.ID {
 			continue
 		}
-		// The endpoint may have been named otherwise than in the member list.
+		// The endpoint may have another name than in the member list.
 		endpoints = append(endpoints, s.Endpoint)
 		p.Status = &rollout.Status{
 			Leader: s.Status.Leader, Term: s.Status.RaftTerm, Index: s.Status.RaftIndex, Applied: s.Status.RaftAppliedIndex,

@@ -18,22 +18,22 @@ import (
 	"github.com/quorate/quorate/internal/rollout"
 )
 
-// Dial opens a client to the given endpoints. The host owns TLS, its rotation, and
-// authentication; a client is closed by whoever dialled it. It is called for several
-// members at once. With a user name, clientv3.New asks the member for a token and so
-// fails when the member is down: such an error (a gRPC status, or a deadline) is the
-// member's, any other counts as the host's own.
+// Dial opens a client to the given endpoints. The host owns TLS, the rotation of certificates, and
+// authentication. Whoever calls Dial closes the client. It is called for several members at once. With
+// a user name, clientv3.New asks the member for a token, and so it fails when the member is down. An
+// error that is a gRPC status or a deadline is therefore blamed on the member. Any other error counts
+// as the host's own.
 //
-// It should return within a deadline of its own, such as clientv3.Config's DialTimeout. An
-// [Observer] does not wait for it beyond a probe's time, and closes a client that comes later.
+// It should return within a deadline of its own, such as clientv3.Config's DialTimeout. An [Observer]
+// does not wait for it longer than for a probe, and closes a client that comes later.
 type Dial func(endpoints []string) (*clientv3.Client, error)
 
-// probeKey is read to prove that a member serves. Nobody writes it; with etcd's
-// authentication on, a refusal (PermissionDenied) proves the same.
+// probeKey is read to prove that a member serves. Nobody writes it. With etcd's authentication on, a
+// refusal (PermissionDenied) proves the same.
 const probeKey = "/quorate/probe"
 
-// leaderPatience is how long a read is tried again at a member that knows no leader, and
-// leaderPoll how often. When leadership is moved the others know none for some milliseconds.
+// leaderPatience is how long a read is repeated at a member that knows no leader, and leaderPoll is how
+// often. While leadership moves, the other members know no leader for some milliseconds.
 const (
 	leaderPatience = 300 * time.Millisecond
 	leaderPoll     = 25 * time.Millisecond
@@ -42,40 +42,38 @@ const (
 // movePoll is how often the next leader is asked whether it leads.
 const movePoll = 10 * time.Millisecond
 
-// Observer asks etcd who its members are and how they do. It is used by one
-// goroutine.
+// Observer asks etcd who its members are and how they are. Only one goroutine may use it.
 type Observer struct {
-	// Probed, if not nil, gets how long each member took to answer a probe, and whether it
-	// did. It is called for several members at once.
+	// Probed, if not nil, is told how long each member took to answer a probe, and whether it answered.
+	// It is called for several members at once.
 	Probed func(took time.Duration, answered bool)
 
 	endpoints []string
 	timeout   time.Duration
 	clients   *clients
 
-	// lastURLs are the members' URLs of the last list. The next list is asked of them first.
+	// lastURLs are the URLs of the members on the last list. They are asked first for the next list.
 	lastURLs [][]string
 }
 
-// NewObserver returns an observer of the cluster behind the endpoints (any of its
-// members). The timeout bounds each of the two steps of [Observer.Observe].
+// NewObserver returns an observer of the cluster behind the endpoints, which may be those of any
+// members. The timeout bounds each of the two steps of [Observer.Observe].
 func NewObserver(dial Dial, endpoints []string, timeout time.Duration) *Observer {
 	return &Observer{endpoints: endpoints, timeout: timeout, clients: newClients(dial)}
 }
 
-// Close closes all clients, and waits a moment for calls of [Dial] that are
-// under way: a Dial that takes more outlives it, and then closes its client itself.
+// Close closes all clients. It waits a moment for calls of [Dial] that are running. One that takes
+// longer closes its client itself when it returns.
 func (o *Observer) Close() {
 	o.clients.dropAll()
 	o.clients.settle()
 }
 
-// Observe reads the member list, and then probes every member. Each of the two steps takes at
-// most the timeout, dialling included, so that a look takes at most twice the timeout whoever
-// hangs: whatever is decided on it has to fit into the age of evidence with the rest.
+// Observe reads the member list, and then probes every member. Each of the two steps takes at most the
+// timeout, including dialling. So an observation takes at most twice the timeout, whoever hangs. It has
+// to be short, because it counts towards the age of the evidence.
 //
-// It never fails: what could not be read is missing from the result, and why is in the
-// second value.
+// The result holds whatever could be read, and the error says why something is missing.
 func (o *Observer) Observe(ctx context.Context) (rollout.Membership, error) {
 	earlier := o.clients.beginLook()
 	m, term, err := o.memberList(ctx)
@@ -88,18 +86,18 @@ func (o *Observer) Observe(ctx context.Context) (rollout.Membership, error) {
 	return m, nil
 }
 
-// overtaken is true when a voter has answered a read at a later term than that at which the
-// list was read: whoever gave the list may have been paused since (etcd-io/etcd#20418).
+// overtaken is true when a voter answered a read at a later term than that of the list. Whoever gave
+// the list may have been paused since (etcd-io/etcd#20418).
 func overtaken(m rollout.Membership, term uint64) bool {
 	return slices.ContainsFunc(m.Members, func(x rollout.Member) bool {
 		return !x.Learner && x.Probe.Read == rollout.Answered && x.Probe.ReadTerm > term
 	})
 }
 
-// Discover returns the voters that serve now, so that whoever needs a client for more than
-// a moment does not wait for a member that hangs. It returns an error when there is no
-// member list; without any serving voter the result is empty. Its own connections are
-// closed: it is for the time outside a rollout.
+// Discover returns the voters that serve now, for callers that need a client for longer than a moment
+// and must not wait for a member that hangs. It returns an error when there is no member list. When no
+// voter serves, the result is empty. It closes its own connections, because it is meant for the time
+// outside a rollout.
 func (o *Observer) Discover(ctx context.Context) ([]rollout.Member, error) {
 	defer o.Close()
 	m, err := o.Observe(ctx)
@@ -115,13 +113,11 @@ func (o *Observer) remember(m rollout.Membership) {
 	}
 }
 
-// MemberURLs returns the client URLs of the members on the last list, none when there is
-// no list.
+// MemberURLs returns the client URLs of the members on the last list, or none if there is no list.
 func (o *Observer) MemberURLs() []string { return slices.Concat(o.lastURLs...) }
 
-// headStart is for how long the best source is asked alone: consensus before a member's own
-// list, the members' own URLs before the configured endpoints. In a cluster that is well the
-// rest is never asked.
+// headStart is how long the best source is asked alone: consensus before a member's own list, and the
+// members' own URLs before the configured endpoints. In a healthy cluster the rest is never asked.
 const headStart = 100 * time.Millisecond
 
 // listAnswer is one member's answer to a request for the member list.
@@ -134,11 +130,11 @@ type listAnswer struct {
 	err          error
 }
 
-// memberList asks all known addresses. A linearizable list wins at once; otherwise the local
-// list of the most advanced member is taken (highest term, then raft index), because after
-// lost quorum there is nothing better. The configured endpoints are asked as well as soon as
-// the URLs of the last list do not answer at once: the members may all have moved, and the
-// timeout is one for all of them. It returns the term of the list, too.
+// memberList asks all known addresses, and also returns the term of the list. A linearizable list wins
+// at once. Otherwise it takes the local list of the most advanced member (highest term, then raft
+// index), because there is nothing better without quorum. If the URLs of the last list do not answer at
+// once, the configured endpoints are asked as well: all members may have moved, and one timeout has to
+// do for everybody.
 func (o *Observer) memberList(ctx context.Context) (rollout.Membership, uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	first, rest := o.lastURLs, [][]string(nil)
@@ -186,7 +182,7 @@ func (o *Observer) memberList(ctx context.Context) (rollout.Membership, uint64, 
 	}
 	if len(heard) == 0 {
 		o.lastURLs = nil    // All of them may have moved.
-		o.clients.dropAll() // Dial anew next time: addresses may have changed behind their names.
+		o.clients.dropAll() // Dial anew next time, because names may resolve to new addresses.
 		if len(asked) == 0 {
 			errs = []error{errors.New("no endpoint")}
 		}
@@ -208,7 +204,7 @@ func (o *Observer) memberList(ctx context.Context) (rollout.Membership, uint64, 
 	return m, best.term, nil
 }
 
-// agreeing is how many voters of a list have returned a list of the same voters.
+// agreeing returns how many voters of a list have returned a list of the same voters.
 func agreeing(list listAnswer, heard []listAnswer) int {
 	voters := votersOf(list)
 	agree := map[uint64]bool{}
@@ -240,10 +236,10 @@ func (o *Observer) listFrom(ctx context.Context, urls []string) listAnswer {
 	return o.askList(ctx, client)
 }
 
-// askList asks for the list through consensus, and for the member's own list as soon as that
-// does not answer at once: without quorum a question to consensus ends only with its timeout,
-// and the evidence has to stay young. clientv3 has no option for a serializable list in 3.5
-// and another signature in 3.6, so the requests go over the client's connection.
+// askList asks for the list through consensus. If that does not answer at once, it also asks for the
+// member's own list. Without quorum, a request to consensus ends only with its timeout, and the
+// evidence has to stay young. clientv3 has no option for a serializable list in 3.5, and another
+// signature in 3.6, so the requests go over the client's connection.
 func (o *Observer) askList(ctx context.Context, client *clientv3.Client) listAnswer {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -271,12 +267,12 @@ func (o *Observer) askList(ctx context.Context, client *clientv3.Client) listAns
 	return own
 }
 
-// agreedList returns the list that a quorum has agreed on. A member of etcd 3.4 ignores the
-// wish for it and returns its own list. That is the agreed one, or a newer one, when it was
-// asked for after a linearizable read that the same member has answered. So it is with every
-// version, and nothing else is relied on where the version is not known.
+// agreedList returns the list that a quorum has agreed on. A member of etcd 3.4 ignores that it should,
+// and returns its own list. Its own list is the agreed one, or a newer one, if it was requested after
+// the same member answered a linearizable read. This holds for every version, so it is also what is
+// done when the version is unknown.
 func (o *Observer) agreedList(ctx context.Context, client *clientv3.Client) listAnswer {
-	// A member that knows no leader says so at once when a leader is required.
+	// A member that knows no leader says so at once if a leader is required.
 	ctx = clientv3.WithRequireLeader(ctx)
 	var wg sync.WaitGroup
 	var status *pb.StatusResponse // Nil where there is no answer.
@@ -301,7 +297,7 @@ func (o *Observer) agreedList(ctx context.Context, client *clientv3.Client) list
 	return a
 }
 
-// ownList returns the list that a member knows by itself, with how far it has got.
+// ownList returns the list that a member knows by itself, and how far that member has got.
 func (o *Observer) ownList(ctx context.Context, client *clientv3.Client) listAnswer {
 	a := o.list(ctx, client, false)
 	if a.err != nil {
@@ -322,8 +318,8 @@ func (o *Observer) list(ctx context.Context, client *clientv3.Client, linearizab
 	return listAnswer{members: resp.Members, cluster: h.GetClusterId(), member: h.GetMemberId(), term: h.GetRaftTerm()}
 }
 
-// readsListsThroughConsensus is true for the versions of etcd that do so when they are asked
-// to: 3.5 and newer. False where the version cannot be read.
+// readsListsThroughConsensus is true for versions of etcd that do so on request: 3.5 and newer. It is
+// false if the version cannot be read.
 func readsListsThroughConsensus(version string) bool {
 	var major, minor int
 	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err != nil {
@@ -342,9 +338,9 @@ func known(a listAnswer) rollout.Membership {
 	return m
 }
 
-// probeAll probes all members in parallel, each within the timeout. A client whose member did not answer is
-// dropped, so that the next probe resolves and connects anew instead of sitting out
-// a connection back-off. Earlier are the keys of the clients that an earlier look has left.
+// probeAll probes all members in parallel, each within the timeout. If a member does not answer, its
+// client is dropped. The next probe then resolves the name and connects anew, instead of sitting out a
+// connection back-off. Earlier has the keys of the clients that an earlier observation left.
 func (o *Observer) probeAll(ctx context.Context, m *rollout.Membership, earlier []string) {
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
@@ -376,13 +372,15 @@ func (o *Observer) probeAll(ctx context.Context, m *rollout.Membership, earlier 
 	}
 }
 
-// ask probes one member. Where nothing comes back over a connection that an earlier look has
-// left, that says nothing of the member: the connection may have broken since, and fails at
-// once for as long as its back-off lasts, however well a restarted member serves by now; or its
-// other end has vanished without a word, and it swallows what is sent. (The chaos tests found a
-// coordinator that had waited for an answer for some seconds, and then took a member for down
-// that had been back for half a second.) So the first kind is asked again over a new
-// connection, and the second next time: to wait twice would make the evidence too old.
+// ask probes one member. If a connection from an earlier observation brings no answer, that says
+// nothing about the member. The connection may have broken since. It then fails at once until its
+// back-off is over, however well a restarted member serves by now. Or its other end has vanished
+// without a word, and it swallows what is sent. (The chaos tests found a coordinator that had waited
+// some seconds for an answer, and then believed that a member was down which had been back for half a
+// second.)
+//
+// So in the first case the member is asked again over a new connection. In the second case it is asked
+// the next time, because waiting twice would make the evidence too old.
 func (o *Observer) ask(ctx context.Context, cluster uint64, member *rollout.Member, earlier bool) rollout.Probe {
 	client, err := o.clients.get(ctx, member.ClientURLs)
 	if err == nil {
@@ -402,12 +400,11 @@ func (o *Observer) ask(ctx context.Context, cluster uint64, member *rollout.Memb
 	if unreachable(err) {
 		return rollout.Probe{Read: rollout.Failed, Detail: "no connection: " + brief(err)}
 	}
-	// A fault of our own (an unreadable certificate) says nothing about the member.
+	// A fault of our own, such as an unreadable certificate, says nothing about the member.
 	return rollout.Probe{Read: rollout.NotAsked, Detail: err.Error()}
 }
 
-// probe sends a read and a status request to one member at once. Unheard is why neither was
-// answered.
+// probe sends a read and a status request to one member at once. Unheard is why neither was answered.
 func (o *Observer) probe(ctx context.Context, client *clientv3.Client, cluster uint64, member *rollout.Member) (p rollout.Probe, unheard error) {
 	var (
 		wg     sync.WaitGroup
@@ -442,8 +439,8 @@ func (o *Observer) probe(ctx context.Context, client *clientv3.Client, cluster u
 			p.Detail = "no status: " + refusal(serr, statusDenied)
 		}
 	case denied(rerr):
-		// Somebody at this address has passed the read through consensus. Who it was cannot
-		// be told.
+		// Somebody at this address has passed the read through consensus, but nobody can tell which
+		// member it was.
 		p.Read, p.Detail = rollout.NotAsked, readDenied+"; no status: "+refusal(serr, statusDenied)
 	default:
 		p.Read, p.Detail = rollout.Failed, "no linearizable read: "+brief(rerr)
@@ -454,12 +451,12 @@ func (o *Observer) probe(ctx context.Context, client *clientv3.Client, cluster u
 	return p, unheard
 }
 
-// read asks for a linearizable read; a learner answers serializable ones only. It goes
-// over the pinned connection as well: clientv3's Get keeps trying a member that refuses
-// connections until the timeout, and then knows no better reason than that.
+// read asks for a linearizable read. A learner answers serializable ones only. The request goes over
+// the pinned connection, because clientv3's Get keeps trying a member that refuses connections until
+// the timeout, and then gives no better reason than that.
 //
-// A voter that knows no leader says so at once, and is asked again for leaderPatience. The read
-// would otherwise wait for its whole timeout where quorum is lost, and the cure would wait for it.
+// A voter that knows no leader says so at once, and is asked again for leaderPatience. Without quorum
+// the read would otherwise wait for its whole timeout, and the cure would wait for the read.
 func (o *Observer) read(ctx context.Context, client *clientv3.Client, learner bool) (*pb.ResponseHeader, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
@@ -487,7 +484,7 @@ func (o *Observer) read(ctx context.Context, client *clientv3.Client, learner bo
 	}
 }
 
-// status goes over the pinned connection; clientv3's method dials a new one each time.
+// status goes over the pinned connection, because clientv3's method dials a new one each time.
 func (o *Observer) status(ctx context.Context, client *clientv3.Client) (*pb.StatusResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
@@ -505,13 +502,13 @@ func identify(h *pb.ResponseHeader, cluster, member uint64) (rollout.ReadResult,
 	return rollout.Answered, ""
 }
 
-// alarmed reads alarms from Status, which needs no consensus, unlike AlarmList.
+// alarmed reads alarms from Status, which needs no consensus. AlarmList does.
 func alarmed(said []string, alarm pb.AlarmType) bool {
 	return slices.ContainsFunc(said, func(e string) bool { return strings.Contains(e, alarm.String()) })
 }
 
-// MoveLeader asks the leader to hand leadership to another voter, and returns
-// once that member itself says that it leads.
+// MoveLeader asks the leader to hand leadership to another voter. It returns once that voter says that
+// it leads.
 func (o *Observer) MoveLeader(ctx context.Context, m rollout.Membership, from, to uint64) error {
 	var leader, next *clientv3.Client
 	for i := range m.Members {
@@ -532,8 +529,8 @@ func (o *Observer) MoveLeader(ctx context.Context, m rollout.Membership, from, t
 	if leader == nil || next == nil {
 		return fmt.Errorf("move leadership from %x to %x: not both are in the member list", from, to)
 	}
-	// The answer comes a tick of etcd's (100 ms) after the change, which takes a few
-	// milliseconds; the next leader itself knows at once.
+	// The leader answers a tick of etcd's clock (100 ms) after the change, which takes a few
+	// milliseconds. The next leader knows at once.
 	asking, cancel := context.WithCancel(ctx)
 	answer := make(chan error, 1)
 	var asked sync.WaitGroup
@@ -543,7 +540,7 @@ func (o *Observer) MoveLeader(ctx context.Context, m rollout.Membership, from, t
 		_, err := leader.MoveLeader(asking, to)
 		answer <- err
 	})
-	accepted := "asked for"
+	accepted := "requested"
 	tick := time.NewTicker(movePoll)
 	defer tick.Stop()
 	leads := func() bool {
@@ -557,7 +554,7 @@ func (o *Observer) MoveLeader(ctx context.Context, m rollout.Membership, from, t
 		case err := <-answer:
 			if err != nil {
 				if leads() {
-					return nil // It was asked in vain, or the answer was lost: it is done.
+					return nil // The request was superfluous, or its answer was lost. Either way it is done.
 				}
 				return fmt.Errorf("move leadership from %x to %x: %w", from, to, named(err, moveDenied))
 			}
@@ -568,11 +565,11 @@ func (o *Observer) MoveLeader(ctx context.Context, m rollout.Membership, from, t
 	return nil
 }
 
-// unreachable is true for an error of dialling that is the member's: it was asked for
-// a token and did not answer.
+// unreachable is true if an error of Dial is the member's fault: it was asked for a token and did not
+// answer.
 func unreachable(err error) bool {
 	code := status.Code(err)
-	var known rpctypes.EtcdError // It names its code by itself.
+	var known rpctypes.EtcdError // It has a code of its own.
 	if errors.As(err, &known) {
 		code = known.Code()
 	}

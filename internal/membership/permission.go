@@ -8,8 +8,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// What etcd's authentication asks of the user depends on the version; docs/versions.md has the
-// table, and how it was tried.
+// What etcd's authentication asks of the user depends on the version. docs/versions.md has the table,
+// and how it was tried.
 const (
 	grantRoot = "grant its user the role root (etcdctl user grant-role USER root)"
 
@@ -23,10 +23,10 @@ const (
 		" (etcdctl role grant-permission ROLE --prefix=true readwrite /quorate/)"
 )
 
-// denied is true where etcd knows its user, and does not allow what was asked for.
+// denied is true if etcd knows the user but does not permit the request.
 func denied(err error) bool { return errors.Is(rpctypes.Error(err), rpctypes.ErrPermissionDenied) }
 
-// named puts what is to be granted in the place of a bare "permission denied".
+// named replaces a bare "permission denied" with what has to be granted.
 func named(err error, grant string) error {
 	if denied(err) {
 		return fmt.Errorf("%s: %w", grant, err)
@@ -42,11 +42,11 @@ func refusal(err error, grant string) string {
 	return brief(err)
 }
 
-// readBy is the header of a linearizable read that has come back: its own or, where the user
-// may not read the key, that of a status which the member has answered at the same time.
-// etcd asks for permission only after the read has passed consensus, so a refusal proves
-// as much as an answer; but it does not say whose it is. Nil where nobody is known to
-// have answered.
+// readBy returns the header that says which member answered a linearizable read. That is the read's own
+// header. If the user may not read the key, it is the header of a status that the member answered at
+// the same time. etcd checks permission only after the read has passed consensus, so a refusal proves
+// as much as an answer, but it does not say which member it comes from. The result is nil if nobody is
+// known to have answered.
 func readBy(header *pb.ResponseHeader, err error, status *pb.StatusResponse) *pb.ResponseHeader {
 	switch {
 	case err == nil:

@@ -1,13 +1,13 @@
-// Package selfupdate is about the coordinator's own place: who is the better
-// coordinator, when to let it go on, and what becomes of the coordinator's own pod.
+// Package selfupdate decides which sidecar coordinates while the sidecars themselves are being updated,
+// and what happens to the coordinator's own pod.
 //
-// Two rules, both of DESIGN's "new code leads". As soon as an updated pod has settled
-// and its sidecar waits for the lock, an outdated coordinator hands over to it: the new
-// version finishes the rollout, and nobody has to remove its own pod. And a coordinator
-// whose own pod is next hands over to whoever else can go on; only when nobody can, a
-// single member above all, it removes the pod that it runs in.
+// It has two rules. First, new code leads: as soon as an updated pod has settled and its sidecar waits
+// for the lock, an outdated coordinator hands over to it. The new version then finishes the rollout,
+// and nobody has to remove its own pod. Second, a coordinator whose own pod is next hands over to
+// anybody who can go on. Only when nobody can, as with a single member, does it remove the pod that it
+// runs in.
 //
-// Nothing here concerns safety: that rests on the record, whoever coordinates.
+// No safety depends on this package. Safety rests on the record, whoever coordinates.
 package selfupdate
 
 import (
@@ -18,48 +18,46 @@ import (
 	"github.com/quorate/quorate/internal/rollout"
 )
 
-// Presence is what a sidecar says of itself in etcd, for as long as its session lives.
+// Presence is what a sidecar says about itself in etcd while its session lives.
 type Presence struct {
-	// Pod and UID name the pod it runs in; both are empty outside a member's pod.
+	// Pod and UID name the pod that it runs in. Both are empty outside a member's pod.
 	Pod string `json:"pod,omitempty"`
 	UID string `json:"uid,omitempty"`
 	// Revision is the pod's controller-revision-hash.
 	Revision string `json:"revision,omitempty"`
 	// Version is Quorate's own.
 	Version string `json:"version,omitempty"`
-	// Unfit says why it does not want the lock for now; empty if it does.
+	// Unfit says why it does not want the lock for now. It is empty if it does want it.
 	Unfit string `json:"unfit,omitempty"`
 }
 
 // Peer is another sidecar that is present.
 type Peer struct {
 	Presence
-	// Waiting is true when it stands in the queue for the lock, and Key is its place
-	// there.
+	// Waiting is true when it is in the queue for the lock. Key is its place there.
 	Waiting bool
 	Key     string
-	// Queued is the revision of etcd's store at which it joined the queue: lower is
-	// earlier.
+	// Queued is the revision of etcd's store at which it joined the queue. A lower one is earlier.
 	Queued int64
 }
 
-// LineUp is how long the sidecar of an updated pod that has settled may take to line up
-// for the lock, before the coordinator's own pod is let go without it: a pod is Ready a
-// moment before its sidecar has found the others.
+// LineUp is how long the sidecar of an updated, settled pod may take to join the queue for the lock.
+// Until then, the coordinator does not remove its own pod. A pod is Ready a moment before its sidecar
+// has found the others.
 const LineUp = 5 * time.Second
 
-// Choice is who coordinates from here on.
+// Choice says who coordinates from here on.
 type Choice struct {
-	// To is the peer to hand over to; nil means to stay.
+	// To is the peer to hand over to. Nil means to stay.
 	To *Peer
-	// Await is the pod whose sidecar may still line up: until then nothing is done.
+	// Await is the pod whose sidecar may still join the queue. Until it has, nothing is done.
 	Await string
 	// Reason is a sentence for the log.
 	Reason string
 }
 
-// Choose decides who coordinates after a decision. The decision's own pod is the one
-// that it was made with as State.Self; waited is for how long that pod has been next.
+// Choose decides who coordinates after a decision. The decision names its own pod in State.Self. Waited
+// is for how long that pod has been next.
 func Choose(d rollout.Decision, peers []Peer, waited time.Duration) Choice {
 	switch d.Action.(type) {
 	case rollout.Idle, rollout.Complete:
@@ -92,8 +90,8 @@ func OwnPodNext(d rollout.Decision) bool {
 	return ok && own != nil && remove.Target.Pod == own.Name
 }
 
-// latecomer returns an updated pod that has settled and whose sidecar neither waits for
-// the lock nor says that it does not want it.
+// latecomer returns an updated, settled pod whose sidecar neither waits for the lock nor says that it
+// does not want it.
 func latecomer(a *rollout.Assessment, peers []Peer) string {
 	for i := range a.Seats {
 		s := &a.Seats[i]
@@ -108,13 +106,13 @@ func latecomer(a *rollout.Assessment, peers []Peer) string {
 	return ""
 }
 
-// Anybody is true when some fit peer waits for the lock, whatever it runs: a coordinator
-// that cannot go on may then let it try.
+// Anybody is true when some fit peer waits for the lock, whatever code it runs. A coordinator that
+// cannot go on may then let it try.
 func Anybody(peers []Peer) bool {
 	return slices.ContainsFunc(peers, func(p Peer) bool { return p.Waiting && p.Unfit == "" })
 }
 
-// able: its member serves and its sidecar is well.
+// able is true when the member serves and the sidecar is well.
 func able(s *rollout.Seat) bool { return s.Evidence == rollout.Serving && !s.SidecarSick }
 
 func self(a *rollout.Assessment) *rollout.Seat {
@@ -129,9 +127,8 @@ func self(a *rollout.Assessment) *rollout.Seat {
 	return nil
 }
 
-// best returns the fit peer that has waited longest among those whose pod passes. A
-// peer counts by the pod that it says it runs in: one that has been replaced since is
-// another.
+// best returns the fit peer that has waited longest among those whose pod passes. A peer is matched to
+// a pod by the UID it gives. If its pod has been replaced since, it matches none.
 func best(a *rollout.Assessment, peers []Peer, passes func(*rollout.Seat) bool) *Peer {
 	if a == nil {
 		return nil
