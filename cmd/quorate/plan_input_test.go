@@ -106,11 +106,11 @@ func TestExitCodesOfAPlan(t *testing.T) {
 		args []string
 		code int
 	}{
-		{"something to do", dumpArgs(filepath.Join("testdata", "plan", "healthy-first-pod")), 0},
-		{"complete", dumpArgs(filepath.Join("testdata", "plan", "complete")), 0},
-		{"idle", dumpArgs(filepath.Join("testdata", "plan", "rolling-update-strategy")), 0},
-		{"holding", dumpArgs(filepath.Join("testdata", "plan", "paused")), 3},
-		{"waiting", dumpArgs(filepath.Join("testdata", "plan", "stale-generation")), 3},
+		{"something to do", situated(t, "healthy-first-pod").dumped(t), 0},
+		{"complete", situated(t, "complete").dumped(t), 0},
+		{"idle", situated(t, "rolling-update-strategy").dumped(t), 0},
+		{"holding", situated(t, "paused").dumped(t), 3},
+		{"waiting", situated(t, "stale-generation").dumped(t), 3},
 		{"bad input", []string{"-f", "nothing.yaml"}, 2},
 		{"a cluster that does not answer is a failure", []string{"--kubeconfig", unreachable, "--namespace", "garden", "--statefulset", "etcd-main", "--request-timeout", "2s"}, 1},
 	} {
@@ -128,8 +128,7 @@ func TestExitCodesOfAPlan(t *testing.T) {
 }
 
 func TestPlanReadsObjectsFromStandardInput(t *testing.T) {
-	dir := filepath.Join("testdata", "plan", "healthy-first-pod")
-	args := dumpArgs(dir)
+	args := newWorld(3).dumped(t)
 	objects, err := os.Open(args[3])
 	if err != nil {
 		t.Fatal(err)

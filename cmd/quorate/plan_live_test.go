@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -55,7 +54,7 @@ func TestALivePlan(t *testing.T) {
 // What was dumped says nothing of where the reader stands.
 func TestAnOfflinePlanHasNoPodOfItsOwn(t *testing.T) {
 	t.Setenv("POD_NAME", "etcd-main-2")
-	out, err := runPlan(t, dumpArgs(filepath.Join("testdata", "plan", "healthy-first-pod"))...)
+	out, err := runPlan(t, situated(t, "healthy-first-pod").dumped(t)...)
 	if err != nil || !strings.HasPrefix(out, "Remove etcd-main-2 ") {
 		t.Errorf("%v\n%s", err, out)
 	}

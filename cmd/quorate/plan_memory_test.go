@@ -57,8 +57,8 @@ func TestPlanNamesTheCoordinatorsGuard(t *testing.T) {
 			}
 		}, nil, "Hold - QuorumFloor Serving", "Hold - QuorumFloor Serving"},
 		{"paused", func(w *world) { w.control("quorate.dev/paused", "true") }, nil, "Hold - Paused Held", "Hold - Paused Held"},
-		{"evictions that were refused", func(*world) {}, evictionsRefused, "Wait - DisruptionBudget Serving", "Remove etcd-main-2 - Serving"},
-		{"a host's gate", func(*world) {}, func(s *report.Sight) {
+		{"evictions that were refused", healthy, evictionsRefused, "Wait - DisruptionBudget Serving", "Remove etcd-main-2 - Serving"},
+		{"a host's gate", healthy, func(s *report.Sight) {
 			s.State.Gates = []rollout.Gate{{Name: report.GateBackup, Detail: "no snapshot"}}
 		}, "Hold - HostGates Serving", "Remove etcd-main-2 - Serving"},
 		{"transfers of leadership that failed", func(w *world) { w.settled(1, 2) }, func(s *report.Sight) {
@@ -68,14 +68,12 @@ func TestPlanNamesTheCoordinatorsGuard(t *testing.T) {
 			w.updated(2, 10*time.Minute)
 			w.silent(2, 9*time.Minute)
 		}, func(s *report.Sight) { s.Policy.SettleTimeout = time.Hour }, "Wait - UpdatedPending UpdatedSettle", "Hold - UpdatedFailing UpdatedSettle"},
-		{"the coordinator's own pod goes last", func(*world) {}, func(s *report.Sight) { s.Coordinator, s.State.Self = "etcd-main-2", "etcd-main-2" }, "Remove etcd-main-1 - Serving", "Remove etcd-main-2 - Serving"},
+		{"the coordinator's own pod goes last", healthy, func(s *report.Sight) { s.Coordinator, s.State.Self = "etcd-main-2", "etcd-main-2" }, "Remove etcd-main-1 - Serving", "Remove etcd-main-2 - Serving"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			plan := func(w *world, args ...string) string {
+			plan := func(w *world) string {
 				t.Helper()
-				dir := t.TempDir()
-				writeFiles(t, dir, w.files(t))
-				out, err := runPlan(t, append(append(dumpArgs(dir), "-o", "json"), args...)...)
+				out, err := runPlan(t, append(w.dumped(t), "-o", "json")...)
 				if err != nil && !errors.Is(err, errWaiting) {
 					t.Fatal(err)
 				}
@@ -108,11 +106,9 @@ func TestPlanNamesTheCoordinatorsGuard(t *testing.T) {
 
 // Who gives a policy of his own wants to know what that would do.
 func TestAPolicyFlagWinsOverTheCoordinatorsPolicy(t *testing.T) {
-	w := with(3, func(*world) {})()
+	w := newWorld(3)
 	w.tells(t, now.Add(-3*time.Second), evictionsRefused)
-	dir := t.TempDir()
-	writeFiles(t, dir, w.files(t))
-	out, err := runPlan(t, append(dumpArgs(dir), "-o", "json", "--removal=delete")...)
+	out, err := runPlan(t, append(w.dumped(t), "-o", "json", "--removal=delete")...)
 	if err != nil || summaryOf(t, out) != "Remove etcd-main-2 - Serving" {
 		t.Errorf("%v %s", err, out)
 	}
