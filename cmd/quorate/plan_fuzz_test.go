@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -19,12 +20,24 @@ import (
 // input otherwise, and no other is tried meanwhile. What is decided once the facts are read
 // is fuzzed a hundred times as fast by FuzzDecide in internal/rollout.
 func FuzzPlan(f *testing.F) {
-	for _, s := range situations {
-		files := s.make().files(f)
+	seed := func(files map[string][]byte) {
 		f.Add(files["objects.yaml"], files["member-list.json"], files["endpoint-status.json"], files["endpoint-health.json"])
 	}
-	f.Add([]byte("kind: StatefulSet\nspec: {replicas: -1, ordinals: {start: -3}, updateStrategy: {type: OnDelete}}\nstatus: {updateRevision: x}\n"), []byte(`{"members":[{}]}`), []byte("null"), []byte("[]"))
-	f.Add([]byte("kind: StatefulSet\nspec: {replicas: 2147483647, updateStrategy: {type: OnDelete}}\nstatus: {updateRevision: x}\n"), []byte("{"), []byte("{}"), []byte(""))
+	for _, s := range situations {
+		seed(s.make().files(f))
+	}
+	recorded, err := filepath.Glob(filepath.Join("testdata", "recorded", "*.txtar"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, path := range recorded {
+		seed(unpacked(f, path))
+	}
+	odd := func(spec string) []byte {
+		return []byte("kind: StatefulSet\nspec: {" + spec + ", updateStrategy: {type: OnDelete}}\nstatus: {updateRevision: x}\n")
+	}
+	f.Add(odd("replicas: -1, ordinals: {start: -3}"), []byte(`{"members":[{}]}`), []byte("null"), []byte("[]"))
+	f.Add(odd("replicas: 2147483647"), []byte("{"), []byte("{}"), []byte(""))
 	f.Fuzz(func(t *testing.T, objects, list, status, health []byte) {
 		var dump workload.Dump
 		if dump.Read(bytes.NewReader(objects)) != nil {
@@ -65,7 +78,8 @@ func mayAct(t *testing.T, s rollout.State, d rollout.Decision) {
 		t.Fatalf("the target %+v is no pod of the dump", d.Target())
 	}
 	switch p := s.Pods[i]; {
-	case !p.Owned, p.Terminating, p.Revision == s.Set.UpdateRevision, p.Ordinal < s.Set.Start, p.Ordinal >= s.Set.Start+s.Set.Replicas:
+	case !p.Owned, p.Terminating, p.Revision == s.Set.UpdateRevision,
+		p.Ordinal < s.Set.Start, p.Ordinal >= s.Set.Start+s.Set.Replicas:
 		t.Errorf("%s of a pod that is not a candidate: %+v", d.Action.Name(), p)
 	}
 	ordinals, names, ids, leaders := map[int]bool{}, map[string]bool{}, map[uint64]bool{}, map[uint64]uint64{}

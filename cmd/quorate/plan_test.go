@@ -54,7 +54,12 @@ func (w *world) dumped(t testing.TB) []string {
 	dir := t.TempDir()
 	files := w.files(t)
 	writeFiles(t, dir, files)
-	args := []string{"--now", now.Format(time.RFC3339), "-f", filepath.Join(dir, "objects.yaml")}
+	return append([]string{"--now", now.Format(time.RFC3339)}, dumpArgs(dir, files)...)
+}
+
+// dumpArgs are the arguments that read the dumps there are in a folder.
+func dumpArgs(dir string, files map[string][]byte) []string {
+	args := []string{"-f", filepath.Join(dir, "objects.yaml")}
 	for _, part := range []string{"member-list", "endpoint-status", "endpoint-health"} {
 		if name := part + ".json"; files[name] != nil {
 			args = append(args, "--"+part, filepath.Join(dir, name))
