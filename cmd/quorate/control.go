@@ -257,10 +257,8 @@ func listOf(guards []rollout.Guard) string {
 func warn(w io.Writer, cfg coordinator.Config, guards []string) {
 	fmt.Fprintf(w, "WARNING: these guards will not hold this or any later rollout of %s/%s until they are cleared, and data or quorum may be lost:\n", cfg.Namespace, cfg.StatefulSet)
 	for _, guard := range guards {
-		for _, e := range rollout.Guards {
-			if e.Name == guard {
-				fmt.Fprintf(w, "\n  %s protects this: %s\n", guard, e.Protects)
-			}
+		if row := rollout.RowOf(rollout.Guard(guard)); row != nil {
+			fmt.Fprintf(w, "\n  %s protects this: %s\n", guard, row.Protects)
 		}
 	}
 	fmt.Fprintln(w)

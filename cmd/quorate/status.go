@@ -183,6 +183,7 @@ func (f *statusFlags) follow(ctx context.Context, cmd *cobra.Command, look func(
 				return nil
 			case rollout.ActionIdle:
 				return fmt.Errorf("nothing to wait for: %s", report.Clean(s.Reason))
+			default: // There is more to wait for.
 			}
 		}
 		select {

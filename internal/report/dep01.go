@@ -210,6 +210,7 @@ func (s *Status) updated() EtcdCondition {
 		}
 	case rollout.ActionIdle:
 		c.Status, c.Reason, c.LastTransitionTime = metav1.ConditionUnknown, string(s.Rule), time.Time{}
+	default: // It is still under way, or held.
 	}
 	return c
 }

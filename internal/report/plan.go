@@ -215,10 +215,8 @@ func (p Plan) Table(w io.Writer) error {
 
 // whatToDo is what the reference page advises about a guard.
 func whatToDo(guard rollout.Guard) string {
-	for _, e := range rollout.Guards {
-		if e.Name == string(guard) {
-			return e.Do
-		}
+	if row := rollout.RowOf(guard); row != nil {
+		return row.Do
 	}
 	return ""
 }

@@ -442,8 +442,9 @@ func (p Plan) colour() string {
 		return waiting
 	case rollout.ActionIdle:
 		return strong
+	default:
+		return busy
 	}
-	return busy
 }
 
 // barWidth is the bar's in characters: divisible by one to five members, so that each is

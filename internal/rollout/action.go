@@ -23,16 +23,16 @@ type Action interface {
 	sealed()
 }
 
-// Idle: the rollout of this StatefulSet is not ours.
+// Idle says that the rollout of this StatefulSet is not ours.
 type Idle struct{}
 
-// Hold: nothing may happen until somebody or something changes the cause.
+// Hold says that nothing may happen until somebody or something changes the cause.
 type Hold struct{}
 
-// Wait: what is under way is expected to end by itself.
+// Wait says that what is under way is expected to end by itself.
 type Wait struct{}
 
-// Complete: every pod in range is up to date and settled.
+// Complete says that every pod in range is up to date and settled.
 type Complete struct{}
 
 // MoveLeader asks the leader to hand leadership over.

@@ -85,7 +85,7 @@ type Assessment struct {
 	// trial says how far the new revision has proved itself.
 	trial trial
 
-	state  *State
+	state  State
 	policy Policy
 }
 
@@ -95,7 +95,7 @@ type trial struct{ settled, underWay, failing int }
 
 // Assess joins the facts of a state. It does not decide anything.
 func Assess(s State, p Policy) *Assessment {
-	a := &Assessment{state: &s, policy: p.under(s.Controls)}
+	a := &Assessment{state: s, policy: p.under(s.Controls)}
 	members := s.Etcd.Members
 	for i := range members {
 		m := &members[i]
@@ -118,7 +118,7 @@ func Assess(s State, p Policy) *Assessment {
 		a.Quorum = a.Voters/2 + 1
 	}
 	a.Leader = a.leader()
-	a.Inconsistent = contradiction(&s)
+	a.Inconsistent = contradiction(&a.state)
 
 	if !s.Set.plausible() {
 		return a // It holds, and there are no ordinals to speak of.
@@ -131,7 +131,8 @@ func Assess(s State, p Policy) *Assessment {
 		if seat.Member != nil {
 			// Counted twice, one serving member would make up for one that does not.
 			if i := slices.Index(taken, seat.Member); i >= 0 && a.Inconsistent == "" {
-				a.Inconsistent = "member " + strconv.FormatUint(seat.Member.ID, 16) + " matches more than one pod, by its name or its URLs: " + seat.Name + " is the second"
+				a.Inconsistent = "member " + strconv.FormatUint(seat.Member.ID, 16) + " matches more than one pod, " +
+					"by its name or its URLs: " + seat.Name + " is the second"
 			}
 			taken = append(taken, seat.Member)
 		}
@@ -207,18 +208,24 @@ func (a *Assessment) serves(m *Member) bool {
 }
 
 func (a *Assessment) seat(ordinal int) Seat {
-	s := a.state
-	seat := Seat{Ordinal: ordinal, Name: s.Set.podName(ordinal)}
-	memberName := seat.Name
+	s := &a.state
+	seat := Seat{Ordinal: ordinal}
+	var few [64]byte // Longer than most names; so it takes no memory of its own.
+	name := s.Set.appendPodName(few[:0], ordinal)
+	memberName := ""
 	for i := range s.Pods {
 		pod := &s.Pods[i]
-		if pod.Name != seat.Name {
+		if pod.Name != string(name) {
 			continue
 		}
-		memberName = pod.MemberName
+		seat.Name, memberName = pod.Name, pod.MemberName
 		if pod.Owned {
 			seat.Pod = pod
 		}
+	}
+	if seat.Name == "" {
+		seat.Name = string(name)
+		memberName = seat.Name
 	}
 	if s.Etcd.Known {
 		var second *Member
@@ -366,14 +373,22 @@ func (s *Set) plausible() bool {
 // has is true for the ordinals that pods of the StatefulSet should have.
 func (s *Set) has(ordinal int) bool { return ordinal >= s.Start && ordinal < s.Start+s.Replicas }
 
-func (s *Set) podName(ordinal int) string { return s.Name + "-" + strconv.Itoa(ordinal) }
+func (s *Set) podName(ordinal int) string { return string(s.appendPodName(nil, ordinal)) }
+
+func (s *Set) appendPodName(b []byte, ordinal int) []byte {
+	return strconv.AppendInt(append(append(b, s.Name...), '-'), int64(ordinal), 10)
+}
 
 // contradiction names the first two facts that cannot both be true. On such
 // input nothing may be decided.
 func contradiction(s *State) string {
 	set := &s.Set
 	if !set.plausible() {
-		return "the StatefulSet has " + strconv.Itoa(set.Replicas) + " replicas from ordinal " + strconv.Itoa(set.Start) + " on"
+		return "the StatefulSet has " + strconv.Itoa(
+			set.Replicas,
+		) + " replicas from ordinal " + strconv.Itoa(
+			set.Start,
+		) + " on"
 	}
 	for i := range s.Pods {
 		switch pod := &s.Pods[i]; {
@@ -382,11 +397,14 @@ func contradiction(s *State) string {
 		case !pod.Owned && set.has(pod.Ordinal) && pod.Name == set.podName(pod.Ordinal):
 			return "pod " + pod.Name + " stands where one of the StatefulSet's belongs, and is not its own"
 		case pod.Owned && pod.NoEtcdContainer && set.has(pod.Ordinal):
-			return "pod " + pod.Name + " has no container of the name that etcd's is expected to have, so its kubelet tells nothing about its member"
+			return "pod " + pod.Name + " has no container of the name that etcd's is expected to have, so its " +
+				"kubelet tells nothing about its member"
 		}
 		for j := range i {
 			if s.Pods[i].Owned && s.Pods[j].Owned && s.Pods[i].Ordinal >= 0 && s.Pods[i].Ordinal == s.Pods[j].Ordinal {
-				return "two pods of ordinal " + strconv.Itoa(s.Pods[i].Ordinal) + ": " + s.Pods[j].Name + " and " + s.Pods[i].Name
+				return "two pods of ordinal " + strconv.Itoa(
+					s.Pods[i].Ordinal,
+				) + ": " + s.Pods[j].Name + " and " + s.Pods[i].Name
 			}
 		}
 	}
@@ -406,9 +424,97 @@ func contradiction(s *State) string {
 			}
 			if a, b := m.Probe.Status, o.Probe.Status; a != nil && b != nil && a.Term == b.Term &&
 				a.Leader != 0 && b.Leader != 0 && a.Leader != b.Leader {
-				return "members " + o.Name + " and " + m.Name + " name different leaders at term " + strconv.FormatUint(a.Term, 10)
+				return "members " + o.Name + " and " + m.Name + " name different leaders at term " + strconv.FormatUint(
+					a.Term,
+					10,
+				)
 			}
 		}
 	}
 	return ""
+}
+
+// survivorsWithout counts the survivors that stay when c goes.
+func (a *Assessment) survivorsWithout(c *Seat) int { return a.survivors - btoi(c.survives()) }
+
+// singleMember: exactly one voter and one replica.
+func (a *Assessment) singleMember() bool { return a.Voters == 1 && len(a.Seats) == 1 }
+
+func (a *Assessment) lag(m *Member) (entries uint64, known bool) {
+	if m.Probe.Status == nil {
+		return a.HighestIndex, false
+	}
+	return a.HighestIndex - min(a.HighestIndex, m.Probe.Status.Applied), true
+}
+
+func (a *Assessment) seatOf(pod string) *Seat {
+	for i := range a.Seats {
+		if a.Seats[i].Name == pod {
+			return &a.Seats[i]
+		}
+	}
+	return nil
+}
+
+// Describe says in a few words what is known of the seat.
+func (s *Seat) Describe() string {
+	switch {
+	case s.Pod == nil:
+		return "its pod is missing"
+	case s.Pod.Terminating:
+		return "its pod is terminating"
+	}
+	var text string
+	switch {
+	case s.Evidence == Down:
+		text = "its member is Down (" + s.Liveness.String()
+		if s.Pod.Etcd.Reason != "" {
+			text += ", " + s.Pod.Etcd.Reason
+		}
+		if n := s.Pod.Etcd.Restarts; n > 0 {
+			text += ", restarts: " + strconv.Itoa(n)
+		}
+		text += ")"
+	case s.Evidence == Unknown && s.Member != nil && s.Member.Probe.Read == Answered:
+		text = "its member is Unknown (it answered a read of raft term " +
+			strconv.FormatUint(s.Member.Probe.ReadTerm, 10) + ", and another one of a later term)"
+	case s.Evidence == Unknown && s.Member != nil && s.Member.Probe.Detail != "":
+		text = "its member is Unknown (" + s.Member.Probe.Detail + ")"
+	case s.Evidence == Unknown:
+		text = "its member is Unknown"
+	case s.Leader:
+		text = "its member serves and leads"
+	case !s.Voter:
+		text = "its member is a learner"
+	default:
+		text = "its member serves"
+	}
+	switch {
+	case s.Evidence != Serving || s.useful():
+	case s.Member.Probe.Status == nil:
+		text += ", how far it is behind is not known"
+		if why := s.Member.Probe.Detail; why != "" {
+			text += " (" + why + ")"
+		}
+	default:
+		text += ", " + strconv.FormatUint(s.Lag, 10) + " log entries behind"
+	}
+	if s.Member != nil && s.Member.Probe.Status != nil && s.Member.Probe.Status.NoSpace {
+		text += ", alarm NOSPACE"
+	}
+	if s.SidecarSick {
+		text += ", its sidecar is not ready"
+	}
+	if !s.Outdated && !s.Settled && s.Evidence == Serving {
+		text += ", the updated pod has not settled yet"
+	}
+	return text
+}
+
+// btoi sorts false before true.
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }

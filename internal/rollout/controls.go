@@ -153,33 +153,14 @@ func overrides(value string, bad func(string)) []Guard {
 	var names []Guard
 	for name := range strings.SplitSeq(value, ",") {
 		name = strings.TrimSpace(name)
-		switch g := Guard(name); {
+		switch row := RowOf(Guard(name)); {
 		case name == "":
-		case slices.Contains(overridable, g):
-			names = append(names, g)
+		case row != nil && row.overridable:
+			names = append(names, row.Name)
 		default:
 			bad(quoted(name) + " is not a guard that can be overridden")
 		}
 	}
-	return names
-}
-
-// overridable are the guards an operator may override. What makes the facts
-// themselves unusable (StaleRevision, Inconsistent) is not among them.
-var overridable = []Guard{
-	GuardMayVote, GuardQuorumPatience, GuardRevisionSuspect, GuardDataSurvives,
-	GuardQuorumFloor, GuardUnavailableBudget, GuardCanary, GuardEndpointFloor, GuardRecreation,
-	GuardCaughtUp, GuardHostGates, GuardLeaderLast, GuardVotersUnknown,
-	GuardUpdatedFailing, GuardCutOff, GuardCorrupt, GuardDisruptionBudget,
-}
-
-// Overridable are the names of the guards that an operator may override, in their order.
-func Overridable() []string {
-	names := make([]string, 0, len(overridable))
-	for _, g := range overridable {
-		names = append(names, string(g))
-	}
-	slices.Sort(names)
 	return names
 }
 

@@ -15,15 +15,19 @@
 // the pod's status. A member is Serving when it answered a linearizable read
 // itself; it is Down only when both witnesses agree; everything else is Unknown.
 //
-// Then the rules are tried from the top: [RuleNotOurs], [RuleHeld],
-// [RuleComplete], [RuleNotServingFirst], [RuleUpdatedSettle], [RuleServing] and
-// [RuleHandOverLeadership] (a single member is a case of the last but one). Each
-// removal must pass a set of named guards; a guard's name is the word used for it
+// Then the duties are tried in order, a file each. Each has rules, which are tried from the top: the
+// first duty holds ([RuleNotOurs], [RuleHeld]), the second rolls ([RuleComplete],
+// [RuleNotServingFirst], [RuleUpdatedSettle], [RuleServing] and [RuleHandOverLeadership]).
+//
+// A rule asks named guards. Each guard is a row of [Guards], which says what there is to know
+// of it; its function stands in one of the files guards_*.go. A guard's name is the word used for it
 // in logs, events, metrics and documentation.
+//
+// The decision ends in an [Action], which carries what is needed to carry it out.
 //
 // # What a caller must keep
 //
-// Between two decisions a caller remembers only how long each [Sighting] has been
-// seen without a break, on its own monotonic clock, and how often a leadership
-// transfer failed. Losing both can only make the rollout wait longer.
+// Between two decisions a caller remembers only how long each [Sighting] has been seen without a
+// break, on its own monotonic clock, how often a transfer of leadership failed, and which eviction
+// was refused. To lose all of it can only make the rollout wait longer.
 package rollout

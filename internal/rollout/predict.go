@@ -105,7 +105,8 @@ func (s *State) rejoin(a *Assessment) {
 	}
 	var back []*Seat
 	for i := range a.Seats {
-		if x := &a.Seats[i]; x.Voter && x.Liveness == Alive && !x.Going() && s.member(x.Member.ID).Probe.Read != Answered {
+		if x := &a.Seats[i]; x.Voter && x.Liveness == Alive && !x.Going() &&
+			s.member(x.Member.ID).Probe.Read != Answered {
 			back = append(back, x)
 		}
 	}

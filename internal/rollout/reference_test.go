@@ -34,14 +34,21 @@ func TestTheReferencePageIsWhatTheCodeSays(t *testing.T) {
 
 func TestEveryRuleAndGuardIsInTheReference(t *testing.T) {
 	documented := map[string]bool{}
-	for _, e := range append(append([]rollout.Entry{}, rollout.Rules...), rollout.Guards...) {
-		if documented[e.Name] {
-			t.Errorf("%s is documented twice", e.Name)
+	check := func(name, protects, do string) {
+		if documented[name] {
+			t.Errorf("%s is documented twice", name)
 		}
-		documented[e.Name] = true
-		if e.Protects == "" || e.Do == "" {
-			t.Errorf("%s lacks what it protects or what to do", e.Name)
+		documented[name] = true
+		if protects == "" || do == "" {
+			t.Errorf("%s lacks what it protects or what to do", name)
 		}
+	}
+	for _, e := range rollout.Rules {
+		check(string(e.Name), e.Protects, e.Do)
+	}
+	for i := range rollout.Guards {
+		e := &rollout.Guards[i]
+		check(string(e.Name), e.Protects, e.Do)
 	}
 	for name, kind := range declaredConstants(t) {
 		if !documented[name] {

@@ -242,7 +242,16 @@ const (
 
 // String returns the condition's stable name.
 func (c Condition) String() string {
-	names := [...]string{"", "ReadySeen", "UnsettledSeen", "TerminatedSeen", "NotRunningSeen", "RestartingSeen", "QuorumLostSeen", "PodSeen"}
+	names := [...]string{
+		"",
+		"ReadySeen",
+		"UnsettledSeen",
+		"TerminatedSeen",
+		"NotRunningSeen",
+		"RestartingSeen",
+		"QuorumLostSeen",
+		"PodSeen",
+	}
 	if int(c) >= len(names) {
 		return ""
 	}

@@ -242,8 +242,9 @@ func tone(action rollout.ActionName) string {
 		return "wait"
 	case rollout.ActionIdle:
 		return "idle"
+	default:
+		return "busy"
 	}
-	return "busy"
 }
 
 func eventOf(e report.Entry, now time.Time) event {

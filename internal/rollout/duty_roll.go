@@ -1,0 +1,263 @@
+package rollout
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// roll is the duty that replaces outdated pods: the rules [RuleComplete], [RuleNotServingFirst],
+// [RuleUpdatedSettle], [RuleServing] and [RuleHandOverLeadership], in this order. It always
+// decides.
+func roll(a *Assessment) Decision {
+	if a.done() {
+		return a.complete()
+	}
+	down := a.candidates(RuleNotServingFirst, notServingGuards)
+	if c := firstPassing(down); c != nil {
+		return a.remove(c, down)
+	}
+	if s, r := a.unsettled(failingGuards); s != nil {
+		return a.failed(s, r, down)
+	}
+	serving := a.candidates(RuleServing, servingGuards)
+	all := slices.Concat(down, serving)
+	c := firstPassing(serving)
+	if c == nil {
+		return a.waits(all)
+	}
+	if seat := a.seatOf(c.Pod); seat.Leader {
+		if t, ok := a.transfer(seat); ok {
+			return moveLeader(seat, t, all)
+		}
+	}
+	return a.remove(c, all)
+}
+
+// done is true when no pod at or above the partition is outdated, missing or unsettled.
+func (a *Assessment) done() bool {
+	for i := range a.Seats {
+		if s := &a.Seats[i]; s.Ordinal >= a.policy.Partition && !s.Settled {
+			return false
+		}
+	}
+	return true
+}
+
+func (a *Assessment) complete() Decision {
+	settled := a.trial.settled
+	if a.policy.Partition > 0 {
+		return simple(Complete{}, RuleComplete,
+			"%d of %d pods are up to date and settled, those below partition %d may stay behind",
+			settled, len(a.Seats), a.policy.Partition)
+	}
+	return simple(Complete{}, RuleComplete, "%d of %d pods are up to date and settled", settled, len(a.Seats))
+}
+
+// unsettled returns the first seat that does not pass one of the guards, with that guard.
+func (a *Assessment) unsettled(guards []*Row) (*Seat, *Row) {
+	var v Verdict
+	for i := range a.Seats {
+		for _, r := range guards {
+			if !a.ask(r, &a.Seats[i], &v) {
+				return &a.Seats[i], r
+			}
+		}
+	}
+	return nil, nil
+}
+
+// failed holds the rest of the rollout for an updated pod that is failing. So a broken revision
+// stops after one pod. Its fix makes that pod outdated again, and [RuleNotServingFirst] replaces it
+// first (kubernetes#67250).
+func (a *Assessment) failed(s *Seat, r *Row, down []Candidate) Decision {
+	d := Decision{Action: r.keeps(nil), Rule: RuleUpdatedSettle, Guard: r.Name, Candidates: down}
+	d.reason = func() string {
+		what := "fix the template, and it is replaced first"
+		if a.Serving == 0 && len(down) > 0 {
+			// However right the template is.
+			next := down[0].failed()
+			what = fmt.Sprintf("without quorum nothing settles; if the template is right, it is what keeps "+
+				"the next one that is in the way (%s, %s: %s); else %s", down[0].Pod, next.Guard, next.Detail(), what)
+		}
+		return fmt.Sprintf("updated pod %s is failing: %s; %s", s.Name, s.Describe(), what)
+	}
+	return d
+}
+
+// waits names what the rollout waits for when nothing can be done: first what is under way by
+// itself, then the guard that keeps the best candidate.
+func (a *Assessment) waits(all []Candidate) Decision {
+	if s, r := a.unsettled(pendingGuards); s != nil {
+		d := Decision{Action: r.keeps(nil), Rule: RuleUpdatedSettle, Guard: r.Name, Candidates: all}
+		d.reason = func() string { return "waiting for " + s.Name + ": " + s.Describe() }
+		return d
+	}
+	if len(all) == 0 {
+		d := simple(Wait{}, RuleUpdatedSettle, "waiting for the pods to settle")
+		d.Guard = GuardUpdatedPending
+		return d
+	}
+	// A pod below the partition is the reason only when there is no other.
+	c := &all[max(0, slices.IndexFunc(all, func(c Candidate) bool { return c.failed().Guard != GuardPartition }))]
+	v := c.failed()
+	d := Decision{Action: RowOf(v.Guard).keeps(v), Rule: c.Rule, Guard: v.Guard, Candidates: all}
+	d.reason = func() string { return c.Pod + ": " + v.Detail() }
+	return d
+}
+
+// candidate is true for a pod that a rule may consider: it is outdated and still there.
+func (s *Seat) candidate() bool { return s.Outdated && !s.Going() }
+
+// candidates lists the outdated pods that a rule considers, best first, with the verdict of
+// each of that rule's guards.
+func (a *Assessment) candidates(rule Rule, guards []*Row) []Candidate {
+	var few [8]*Seat // More than most clusters have; so they take no memory of their own.
+	seats := few[:0]
+	for i := range a.Seats {
+		if s := &a.Seats[i]; s.candidate() && (s.Evidence == Down) == (rule == RuleNotServingFirst) {
+			seats = append(seats, s)
+		}
+	}
+	slices.SortFunc(seats, a.before)
+
+	out := make([]Candidate, 0, len(seats))
+	verdicts := make([]Verdict, len(seats)*len(guards))
+	for _, s := range seats {
+		n := 0
+		for _, r := range guards {
+			if r.asked == nil || r.asked(a, s) {
+				a.ask(r, s, &verdicts[n])
+				n++
+			}
+		}
+		out = append(out, Candidate{Pod: s.Name, Rule: rule, Verdicts: verdicts[:n:n]})
+		verdicts = verdicts[n:]
+	}
+	return out
+}
+
+func firstPassing(cs []Candidate) *Candidate {
+	for i := range cs {
+		if cs[i].Passes() {
+			return &cs[i]
+		}
+	}
+	return nil
+}
+
+// before is the order in which candidates go. Members that do not serve: dead,
+// then starting, then alive (DEP-07 step 2), learners after the voters. Serving ones
+// (DEP-06's preference order): sick sidecar and follower, sick sidecar and leader,
+// follower, leader, and those of unknown health last. Within that the coordinator's
+// own pod last, then the higher ordinal first. Of those that do not serve the lowest goes
+// first where the StatefulSet controller recreates them in that order ([GuardRecreation]).
+func (a *Assessment) before(x, y *Seat) int {
+	higher := cmp.Compare(y.Ordinal, x.Ordinal)
+	if a.state.Set.OrderedReady && x.Liveness != NotDown {
+		higher = -higher
+	}
+	downLearner := func(s *Seat) int { return btoi(s.Evidence == Down && s.Member != nil && s.Member.Learner) }
+	self := func(s *Seat) int { return btoi(s.Self) }
+	return cmp.Or(
+		cmp.Compare(downLearner(x), downLearner(y)),
+		cmp.Compare(x.Liveness, y.Liveness),
+		cmp.Compare(preference(x), preference(y)),
+		cmp.Compare(self(x), self(y)),
+		higher,
+	)
+}
+
+func preference(s *Seat) int {
+	switch {
+	case s.Evidence != Serving:
+		return 4
+	case s.SidecarSick && !s.Leader:
+		return 0
+	case s.SidecarSick:
+		return 1
+	case !s.Leader:
+		return 2
+	}
+	return 3
+}
+
+// transfer picks the best voter to lead instead of the seat's member: settled
+// before outdated, healthy sidecar before sick, then the most caught up. It
+// reports false when no voter can take over or transfers failed too often.
+func (a *Assessment) transfer(from *Seat) (Transfer, bool) {
+	if a.state.FailedTransfers[from.Member.ID] >= MaxTransferFailures {
+		return Transfer{}, false
+	}
+	var best *Seat
+	for i := range a.Seats {
+		s := &a.Seats[i]
+		if s == from || !s.survives() {
+			continue
+		}
+		if best == nil || leadsBetter(s, best) {
+			best = s
+		}
+	}
+	if best != nil {
+		return Transfer{From: from.Member.ID, To: best.Member.ID, FromName: from.Name, ToName: best.Name}, true
+	}
+	if len(a.trusted) > 0 {
+		m := a.trusted[0]
+		return Transfer{From: from.Member.ID, To: m.ID, FromName: from.Name, ToName: m.Name}, true
+	}
+	return Transfer{}, false
+}
+
+func leadsBetter(x, y *Seat) bool {
+	return cmp.Or(
+		cmp.Compare(btoi(!x.Settled), btoi(!y.Settled)),
+		cmp.Compare(btoi(x.SidecarSick), btoi(y.SidecarSick)),
+		cmp.Compare(x.Lag, y.Lag),
+	) < 0
+}
+
+func moveLeader(seat *Seat, t Transfer, all []Candidate) Decision {
+	d := Decision{
+		Action:     MoveLeader{Target: targetOf(seat), Transfer: t},
+		Rule:       RuleHandOverLeadership,
+		Candidates: all,
+	}
+	d.reason = func() string {
+		return t.FromName + " leads and is next; " + t.ToName + " takes over first, so that no election is needed"
+	}
+	return d
+}
+
+func (a *Assessment) remove(c *Candidate, all []Candidate) Decision {
+	seat := a.seatOf(c.Pod)
+	d := Decision{Action: Remove{Target: targetOf(seat), Method: a.method(seat)}, Rule: c.Rule, Candidates: all}
+	d.reason = func() string {
+		for _, v := range c.Verdicts {
+			if v.Guard == GuardQuorumFloor || v.Guard == GuardMayVote {
+				return seat.Describe() + "; " + v.Detail()
+			}
+		}
+		return seat.Describe()
+	}
+	return d
+}
+
+// method is how a pod is removed.
+func (a *Assessment) method(s *Seat) Removal {
+	if s.available() && !a.overridden(GuardDisruptionBudget) {
+		return a.policy.Removal
+	}
+	return RemoveByDelete
+}
+
+// available is true for what a PodDisruptionBudget counts as available: every Ready pod, also one
+// whose member does not answer us, because it may serve others. Its removal has to be charged to the
+// budget, or a drain takes another one at the same time. (The chaos tests found a member of unknown
+// health that was deleted beside the pod that a drain had just taken.) A pod that is not Ready may be
+// evicted only while enough others are, so its cure would have to wait for them.
+func (s *Seat) available() bool { return s.Evidence != Down && s.Pod.Ready }
+
+func targetOf(s *Seat) Target {
+	return Target{Pod: s.Name, UID: s.Pod.UID, ResourceVersion: s.Pod.ResourceVersion, Ordinal: s.Ordinal}
+}

@@ -1,0 +1,105 @@
+package rollout
+
+// These guards are asked of every removal, whether the member serves or not.
+
+func partitioned(a *Assessment, _ *Seat) bool { return a.policy.Partition > 0 }
+
+func partition(a *Assessment, c *Seat) Verdict {
+	return verdict(c.Ordinal >= a.policy.Partition, "ordinal %d, partition %d", c.Ordinal, a.policy.Partition)
+}
+
+// votersKnown: without a member list quorum counts as lost. Only a pod whose
+// container is dead may go then: no process of it can be voting. A list that one member
+// keeps may be an old one: it is good enough for what is dead. While there is a quorum, a member
+// that serves, or that may vote, goes only when a quorum of the voters that it names have the
+// same: of more voters than it names, those that are left might be none.
+func votersKnown(a *Assessment, c *Seat) Verdict {
+	etcd := &a.state.Etcd
+	switch {
+	case !etcd.Known:
+		v := verdict(c.Liveness == Dead, "no member answers with a member list, so the voters are unknown")
+		if etcd.Detail != "" {
+			v.text = "; " + etcd.Detail
+		}
+		return v
+	case !etcd.Linearizable && (c.Evidence != Down || a.Serving > 0 && c.Liveness != Dead):
+		return verdict(etcd.Agreeing >= a.Quorum,
+			"the member list is one member's own, and %d of its %d voters return the same voters, quorum %d",
+			etcd.Agreeing, a.Voters, a.Quorum)
+	}
+	return passed("voters in the member list: %d", a.Voters)
+}
+
+// dataSurvives: where the data dies with the pod, a removal must leave a quorum of
+// voters that hold data. Containers that are dead keep an emptyDir too, but a pod that
+// never became ready may have come up empty: a fix of a broken update makes it outdated,
+// not full. What its own spec says counts as well: a template that has persistent volumes by
+// now does not save what an older pod keeps elsewhere.
+func dataSurvives(a *Assessment, c *Seat) Verdict {
+	if !a.state.Set.VolatileData && !c.Pod.VolatileData {
+		return passed("the data volume is persistent")
+	}
+	if a.policy.AllowVolatileData {
+		return passed("the data volume is not persistent, which is allowed explicitly")
+	}
+	holding := 0
+	for i := range a.Seats {
+		s := &a.Seats[i]
+		if s.Voter && s != c && !s.Going() && (s.Evidence == Serving || s.Outdated && !s.Pod.NeverReady) {
+			holding++
+		}
+	}
+	holding += len(a.trusted)
+	return verdict(a.Quorum > 0 && holding >= a.Quorum,
+		"the data volume is not persistent: removing this one leaves %d of %d voters with data, quorum %d",
+		holding, a.Voters, a.Quorum)
+}
+
+// orderedReady is true where the guard Recreation has anything to say: with Parallel it has not.
+func orderedReady(a *Assessment, _ *Seat) bool { return a.state.Set.OrderedReady }
+
+// recreation: with podManagementPolicy OrderedReady the StatefulSet controller creates a pod
+// only when every lower ordinal is Running, Ready, available and not terminating. Removed
+// before, a pod stays away for as long as a lower one is not. Where that is a live one, which
+// may well be unready only because quorum is lost, nothing of ours can end it: a live pod never
+// goes to open the way for another.
+func recreation(a *Assessment, c *Seat) Verdict {
+	var blocks *Seat
+	for i := range a.Seats {
+		s := &a.Seats[i]
+		switch below := s.Ordinal < c.Ordinal; {
+		case below && !a.available(s) && (blocks == nil || stuck(blocks)):
+			blocks = s // The first that is not stuck: that one comes back, or goes, by itself.
+		case !below && a.Serving == 0 && c.Liveness == Alive && s.Outdated && s.ContainerDead && !s.Going():
+			return remedy("it runs, and would be removed only so that the dead pod of ordinal %d can be recreated",
+				s.Ordinal)
+		}
+	}
+	switch {
+	case blocks == nil:
+		return passed("every lower ordinal is Ready, so a removed pod is recreated at once")
+	case stuck(blocks) && c.Liveness != NotDown:
+		return remedy("it would not be recreated before the pod of ordinal %d is Ready, which runs and is left alone",
+			blocks.Ordinal)
+	}
+	v := verdict(false, "it would not be recreated before the pod of ordinal %d is Ready", blocks.Ordinal)
+	v.lasting = stuck(blocks)
+	return v
+}
+
+// remedy names the way out where podManagementPolicy OrderedReady leaves none.
+func remedy(format string, ordinal int) Verdict {
+	v := verdict(false, format+": recreate the StatefulSet with podManagementPolicy Parallel "+
+		"(kubectl delete statefulset --cascade=orphan, which leaves its pods, then apply it again)", ordinal)
+	v.lasting = true
+	return v
+}
+
+// available is what the StatefulSet controller waits for, of a pod.
+func (a *Assessment) available(s *Seat) bool {
+	return !s.Going() && s.Pod.Ready && a.Age(s.Pod.UID, ReadySeen) >= a.state.Set.MinReady
+}
+
+// stuck is true for a pod whose etcd runs, and that is not Ready: nobody knows how long it
+// stays so.
+func stuck(s *Seat) bool { return !s.Going() && s.Pod.Etcd.State == ContainerRunning && !s.Pod.Ready }

@@ -1,0 +1,218 @@
+package rollout
+
+// These guards are asked before a member goes that serves, or that might.
+
+// quorumFloor: the serving voters without this one and without everything already
+// going must still be a quorum. The voters are etcd's, so ghosts and members elsewhere
+// count among them (OpenShift's quorum protection counts learners too: wrong); who stays is
+// only who is ours to keep, or trusted: a voter elsewhere may be taken at the same moment.
+func quorumFloor(a *Assessment, c *Seat) Verdict {
+	left := a.survivorsWithout(c)
+	switch {
+	case a.Quorum == 0:
+		return verdict(false, "the voters are unknown, so there is no quorum to be sure of")
+	case a.singleMember():
+		return passed("the only member: its removal is the only way to update it")
+	case a.Voters == 2 && c.Voter && c.Evidence == Serving:
+		return verdict(false, "2 voters need both: removing one leaves %d, quorum %d; add a third member or make it "+
+			"one", left, a.Quorum)
+	}
+	format := "%d of %d voters serve, quorum %d, removing this one leaves %d"
+	switch {
+	case left >= a.Quorum || a.untrusted == 0:
+	case a.unmatched > 0:
+		return verdict(false, format+"; the mapping has failed: pods of ours that match no member: %d, "+
+			"so no member elsewhere is counted on", a.Serving, a.Voters, a.Quorum, left, a.unmatched)
+	default:
+		return verdict(false, format+"; voters without a pod in our ordinals, which may go at any time, are not "+
+			"counted on: %d",
+			a.Serving, a.Voters, a.Quorum, left, a.untrusted)
+	}
+	return verdict(left >= a.Quorum, format, a.Serving, a.Voters, a.Quorum, left)
+}
+
+// unavailableBudget counts our own ordinals only: members that do not serve, pods
+// missing or terminating, and updated pods that have not settled, each once, plus
+// this one. An outdated pod that serves with a sick sidecar does not count, else
+// three sick sidecars would block their own cure (DEP-06, cluster-etcd-operator #994).
+func unavailableBudget(a *Assessment, c *Seat) Verdict {
+	unavailable, budget := 0, a.policy.MaxUnavailable.Of(len(a.Seats))
+	for i := range a.Seats {
+		if s := &a.Seats[i]; s != c && a.unavailable(s) {
+			unavailable++
+		}
+	}
+	if c.Member != nil && !c.Voter {
+		return verdict(unavailable <= budget,
+			"%d of %d members unavailable, a learner adds none, at most %d allowed", unavailable, len(a.Seats), budget)
+	}
+	return verdict(unavailable+1 <= budget,
+		"%d of %d members unavailable, %d with this one, at most %d allowed",
+		unavailable, len(a.Seats), unavailable+1, budget)
+}
+
+// unavailable is true for a seat that counts against the budget. A learner never
+// does.
+func (a *Assessment) unavailable(s *Seat) bool {
+	if s.Member != nil && !s.Voter {
+		return false
+	}
+	return s.Going() || s.Evidence != Serving || (!s.Outdated && !s.Settled)
+}
+
+// canary: the first pod of a revision goes alone, so that a broken revision costs
+// one member even where the budget would allow more.
+func canary(a *Assessment, _ *Seat) Verdict {
+	switch t := a.trial; {
+	case t.settled > 0:
+		return passed("settled pods of the new revision: %d", t.settled)
+	case t.underWay == 0:
+		return passed("the first pod of the new revision")
+	default:
+		return verdict(false, "the first pod of the new revision goes alone and has not settled yet (under way: %d)",
+			t.underWay)
+	}
+}
+
+// endpointFloor: clients reach etcd through a Service that lists only Ready pods,
+// so removing a Ready one must leave a quorum of replicas Ready. A pod that is not
+// Ready costs no endpoint.
+func endpointFloor(a *Assessment, c *Seat) Verdict {
+	switch {
+	case len(a.Seats) == 1:
+		return passed("the only member: no other endpoint could stay")
+	case !c.Pod.Ready:
+		return passed("the pod is not Ready, so no endpoint is lost")
+	}
+	ready := 0
+	for i := range a.Seats {
+		if s := &a.Seats[i]; s != c && !s.Going() && s.Pod.Ready {
+			ready++
+		}
+	}
+	floor := len(a.Seats)/2 + 1
+	return verdict(ready >= floor,
+		"removing this one leaves %d of %d pods Ready, at least %d must stay", ready, len(a.Seats), floor)
+}
+
+// caughtUp: a survivor that lags cannot serve in place of this one soon, so the
+// survivors that make up the floor must be close to the newest log index. That there
+// are too few of them altogether is for [GuardQuorumFloor] to say.
+func caughtUp(a *Assessment, c *Seat) Verdict {
+	close, unknown, worst := 0, 0, uint64(0)
+	stays := func(m *Member) {
+		lag, known := a.lag(m)
+		if !known {
+			unknown++
+			return
+		}
+		close += btoi(lag < a.policy.MaxLag)
+		worst = max(worst, lag)
+	}
+	for i := range a.Seats {
+		if s := &a.Seats[i]; s != c && s.survives() {
+			stays(s.Member)
+		}
+	}
+	for _, m := range a.trusted {
+		stays(m)
+	}
+	left := a.survivorsWithout(c)
+	switch pass := close >= min(left, a.Quorum); {
+	case left == 0:
+		return passed("no other voter that serves is counted on, so none could lag")
+	case unknown > 0:
+		v := verdict(pass, "%d of %d voters that would stay are known to be less than %d entries behind, quorum %d; "+
+			"no status of %d",
+			close, left, int(a.policy.MaxLag), a.Quorum, unknown)
+		v.text = a.withoutStatus()
+		return v
+	default:
+		return verdict(pass, "%d of %d voters that would stay are less than %d entries behind, quorum %d; the "+
+			"furthest is %d behind",
+			close, left, int(a.policy.MaxLag), a.Quorum, int(worst))
+	}
+}
+
+// hostGates: the host's own checks (DEP-01: postpone disruption while the last
+// backup failed). By default they do not bind a pod whose sidecar is sick.
+func hostGates(a *Assessment, c *Seat) Verdict {
+	if len(a.state.Gates) == 0 {
+		return passed("the host has no gates")
+	}
+	applied := 0
+	for _, g := range a.state.Gates {
+		if c.SidecarSick && !g.SickToo {
+			continue
+		}
+		applied++
+		if !g.Pass {
+			return Verdict{text: "gate " + g.Name + ": " + g.Detail}
+		}
+	}
+	return passed("gates of the host that apply: %d of %d; all pass", applied, len(a.state.Gates))
+}
+
+// leaderLast: a healthy leader never goes before a follower that is a candidate,
+// whatever keeps the follower (DEP-07 step 4). While the answering members name no
+// leader, as in the midst of an election, every voter may be it: taken for a follower it
+// would go without handing over. A leader whose pod is not Ready, or that does not answer
+// us, is not in health: if it waited for followers that [GuardEndpointFloor] or
+// [GuardQuorumFloor] keep on its account, nobody would ever go.
+func leaderLast(a *Assessment, c *Seat) Verdict {
+	if a.Leader == 0 && c.Voter && !a.singleMember() {
+		v := verdict(false, "the members that answer agree on no leader, so this one may be it")
+		v.text = a.withoutStatus()
+		return v
+	}
+	switch {
+	case !c.Leader:
+		return passed("does not lead")
+	case c.SidecarSick || !c.Pod.Ready || c.Evidence != Serving:
+		return passed("leads, and is not in health: followers do not come first")
+	}
+	followers := 0
+	for i := range a.Seats {
+		if s := &a.Seats[i]; s.candidate() && !s.Leader && s.Evidence == Serving && s.Ordinal >= a.policy.Partition {
+			followers++
+		}
+	}
+	if followers == 0 {
+		return passed("leads, and no follower is left to go first")
+	}
+	return verdict(false, "leads, and goes after the followers (left: %d)", followers)
+}
+
+// withoutStatus says why the first member that serves has told nothing about itself: with an
+// etcd user who may not ask, that is how it stays.
+func (a *Assessment) withoutStatus() string {
+	for i := range a.state.Etcd.Members {
+		if m := &a.state.Etcd.Members[i]; m.Probe.Read == Answered && m.Probe.Status == nil && m.Probe.Detail != "" {
+			return "; " + m.Name + ": " + m.Probe.Detail
+		}
+	}
+	return ""
+}
+
+// evicted is true for a pod that goes through the eviction API.
+func evicted(a *Assessment, c *Seat) bool {
+	return a.policy.Removal == RemoveByEviction && c.available()
+}
+
+// disruptionBudget: a PodDisruptionBudget has refused an eviction. One is asked for again
+// after a while, not in every cycle: a budget is not more likely to allow it for that.
+func disruptionBudget(a *Assessment, _ *Seat) Verdict {
+	switch r := a.state.RefusedEviction; {
+	case a.overridden(GuardDisruptionBudget):
+		return verdict(false, "no budget is asked: the pod is deleted")
+	case r.Lasting:
+		return Verdict{
+			lasting: true,
+			text: "the eviction was refused, and waiting does not help: " + r.Words +
+				" (let one budget match the pods, and let it allow one of them to go; or remove with --removal=delete)",
+		}
+	case r.Words != "":
+		return Verdict{text: "the eviction was refused: " + r.Words}
+	}
+	return passed("no refused eviction is known; the eviction API has the last word")
+}

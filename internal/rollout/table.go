@@ -1,0 +1,252 @@
+package rollout
+
+// Guards are all guards, a row each, in the order in which they are asked.
+var Guards = []Row{
+	{
+		Name: GuardBadControl, rules: []Rule{RuleHeld}, judge: badControl,
+		Protects: "A control that cannot be read is never guessed at.",
+		Looks:    "`Hold`: the reason names the annotation, its value and what is allowed.",
+		Do:       "Correct the annotation on the Lease.",
+	},
+	{
+		Name: GuardPaused, rules: []Rule{RuleHeld}, judge: paused,
+		Protects: "The operator's word.",
+		Looks:    "`Hold`: the Lease `quorate-<statefulset>` has quorate.dev/paused: \"true\".",
+		Do:       "Remove the annotation, or set it to \"false\".",
+	},
+	{
+		Name: GuardStaleRevision, rules: []Rule{RuleHeld}, judge: staleRevision,
+		clears: true,
+		Protects: "While the StatefulSet controller has not observed the newest template, " +
+			"`status.updateRevision` describes an older one, and up-to-date pods would be taken for " +
+			"outdated or the reverse.",
+		Looks: "`Wait`, normally for well under a second.",
+		Do:    "If it lasts, look at the StatefulSet controller (kube-controller-manager).",
+	},
+	{
+		Name: GuardInconsistent, rules: []Rule{RuleHeld}, judge: inconsistent,
+		Protects: "Two facts contradict each other, or one tells nothing: two pods of one ordinal, two members " +
+			"of one name or under one pod, two leaders at one term, a member of another cluster, a pod " +
+			"without the container that etcd is expected to run in.",
+		Looks: "`Hold`: the reason names them.",
+		Do: "Find out which is wrong. A foreign cluster ID usually is DNS or an endpoint that leads " +
+			"elsewhere. If the containers have other names, say which (`--etcd-container`, " +
+			"`--sidecar-container`); a pod whose template has lost etcd's container has to be deleted by " +
+			"hand once the template is right.",
+	},
+	{
+		Name: GuardCorrupt, rules: []Rule{RuleHeld}, judge: corrupt,
+		overridable: true,
+		Protects: "A CORRUPT alarm means that members' data differ. No update cures it, and a read that " +
+			"succeeds proves nothing.",
+		Looks: "`Hold`.",
+		Do: "Follow etcd's disaster recovery for data corruption; disarm the alarm afterwards. May be " +
+			"overridden.",
+	},
+	{
+		Name: GuardCutOff, rules: []Rule{RuleHeld}, judge: cutOff,
+		overridable: true,
+		Protects: "No other member answers although kubelets report their containers ready: then it is this " +
+			"coordinator that is cut off, and it must not act on what it cannot see.",
+		Looks: "`Hold` until another member answers or another sidecar takes over.",
+		Do:    "Mend the network of the coordinator's pod or node. May be overridden.",
+	},
+	{
+		Name: GuardPartition, rules: []Rule{RuleNotServingFirst, RuleServing}, judge: partition,
+		asked: partitioned,
+		Protects: "Ordinals below the partition stay as they are. It cannot bind a crash: under OnDelete every " +
+			"recreated pod gets the new revision.",
+		Looks: "`Complete` or `Hold`, with outdated pods below the partition.",
+		Do:    "Lower or remove quorate.dev/partition on the Lease.",
+	},
+	{
+		Name: GuardVotersUnknown, rules: []Rule{RuleNotServingFirst, RuleServing}, judge: votersKnown,
+		overridable: true,
+		Protects: "Without a member list nobody knows who votes. Quorum counts as lost, and only pods whose " +
+			"container is dead may go. Where no list could be read through consensus, one member's own is " +
+			"used, which may be old: while some member serves, only pods whose container is dead go, and " +
+			"all others only when a quorum of the voters on it return the same voters.",
+		Looks: "`Hold`: no member answers with a member list, or too few have the same.",
+		Do:    "See that at least one member and the certificates are well. May be overridden.",
+	},
+	{
+		Name: GuardMayVote, rules: []Rule{RuleNotServingFirst}, judge: mayVote,
+		overridable: true,
+		Protects: "\"Down\" is not \"not voting\": readiness is false on every pod when quorum is lost, and a " +
+			"broken client listener makes a voting member look dead to both witnesses. While some member " +
+			"serves, a process goes only if the serving voters alone are a quorum or those left could " +
+			"still be one: they serve, or are Down while their process runs. A member that is Unknown " +
+			"does not count: it may hang without its kubelet having noticed. DEP-07 step 2 deletes it.",
+		Looks: "`Hold`: the verdict says how many could still vote.",
+		Do:    "Bring another member back, or cure the listener. May be overridden.",
+	},
+	{
+		Name: GuardQuorumPatience, rules: []Rule{RuleNotServingFirst}, judge: quorumPatience,
+		clears: true, overridable: true,
+		Protects: "With quorum lost, a live process rejoins the moment a peer returns; restarting all at once " +
+			"turns a blip into an outage (DEP-07 does that). It is left alone for `--settle-timeout`, and " +
+			"as long as anything else is still coming up.",
+		Looks: "`Wait`: the verdict says for how long quorum has been lost.",
+		Do:    "Bring a peer back. If the update is the cure for live processes too: wait, or override.",
+	},
+	{
+		Name: GuardRevisionSuspect, rules: []Rule{RuleNotServingFirst}, judge: revisionSuspect,
+		overridable: true,
+		Protects: "Until one pod of the new revision has settled, nothing is known in its favour, and a member " +
+			"whose node merely rebooted comes back by itself on the old one. So while a pod of the new " +
+			"revision is under way (terminating, missing, or not settled yet) no other goes that may come " +
+			"back: no process that runs, and nothing that has been down for less than `--settle-timeout`. " +
+			"A broken revision then costs at most one member that served or would have come back. What " +
+			"its kubelet backs off from (CrashLoopBackOff, ImagePullBackOff) goes at once, and while an " +
+			"updated pod fails after `--settle-timeout`.",
+		Looks: "`Wait` for the pod that is under way, or `Hold` once it fails.",
+		Do: "Nothing while it comes up. Then fix or roll back the template. Where quorum is lost for good " +
+			"and the update is the cure, it cannot prove itself before others follow: override this " +
+			"guard. May be overridden.",
+	},
+	{
+		Name: GuardUpdatedFailing, rules: []Rule{RuleUpdatedSettle}, judge: updatedFailing,
+		overridable: true,
+		Protects:    "A revision that fails on one pod must not reach the next.",
+		Looks:       "`Hold`: the updated pod is dead, or has not settled within `--settle-timeout`.",
+		Do: "See why the pod fails (`kubectl describe pod`, its logs, those of its sidecar). Fix or roll " +
+			"back the template: the failing pod is replaced first. With quorum lost no pod can settle, " +
+			"however right the template is: then the reason names the guard that keeps the next pod " +
+			"(RevisionSuspect for a process that runs), and if the template is the cure, override that " +
+			"one. May be overridden.",
+	},
+	{
+		Name: GuardQuorumFloor, rules: []Rule{RuleServing}, judge: quorumFloor,
+		overridable: true,
+		Protects: "The serving voters that stay, without the one removed and without everything already going, " +
+			"are at least a quorum of the voters in etcd's member list. Voters without a pod in the " +
+			"StatefulSet's ordinals (members elsewhere, ghosts, pods that are being scaled away) count as " +
+			"voters and not among those that stay, because they may go at any time without asking " +
+			"Quorate; `--trusted-members` names those elsewhere that may be relied on. One voter with one " +
+			"replica is exempt; two voters always hold.",
+		Looks: "`Hold`: \"2 of 3 voters serve, quorum 2, removing this one leaves 1\".",
+		Do: "Bring members back; remove ghosts and members that were scaled away with `etcdctl member " +
+			"remove`; make two voters three or one; see [one etcd cluster in several " +
+			"StatefulSets](operations.md#one-etcd-cluster-in-several-statefulsets). If the mapping has " +
+			"failed: name the members like their pods, or let their peer URLs begin with the pod's name. " +
+			"May be overridden, at the price of quorum.",
+	},
+	{
+		Name: GuardUnavailableBudget, rules: []Rule{RuleServing}, judge: unavailableBudget,
+		clears: true, overridable: true,
+		Protects: "At most `--max-unavailable` members of ours (a number, or a percentage of the replicas, " +
+			"rounded down and at least 1: KEP-961) are unavailable at once: not serving, missing, " +
+			"terminating, or updated and not settled. An outdated pod that serves with a sick sidecar " +
+			"does not count, or three sick sidecars would block their own cure " +
+			"(cluster-etcd-operator#994).",
+		Looks: "`Wait`: the verdict counts them.",
+		Do:    "Bring the unavailable member back. May be overridden.",
+	},
+	{
+		Name: GuardCanary, rules: []Rule{RuleServing}, judge: canary,
+		clears: true, overridable: true,
+		Protects: "The first pod of a revision goes alone, also where the budget would allow more.",
+		Looks:    "`Wait`, until the first updated pod has settled.",
+		Do:       "Nothing. May be overridden.",
+	},
+	{
+		Name: GuardEndpointFloor, rules: []Rule{RuleServing}, judge: endpointFloor,
+		clears: true, overridable: true,
+		Protects: "Clients reach etcd through a Service that lists only Ready pods: removing a Ready pod leaves " +
+			"a quorum of replicas Ready. A pod that is not Ready costs no endpoint.",
+		Looks: "`Wait`: the verdict counts Ready pods.",
+		Do:    "Bring the unready pods' containers back, the sidecars' included. May be overridden.",
+	},
+	{
+		Name: GuardCaughtUp, rules: []Rule{RuleServing}, judge: caughtUp,
+		clears: true, overridable: true,
+		Protects: "A survivor that lags cannot stand in soon, so only those less than `--max-lag` entries " +
+			"behind count towards the floor.",
+		Looks: "`Wait`: the verdict names the lag.",
+		Do: "Wait for the follower to catch up; look at its disk and network if it does not. Where " +
+			"statuses are missing, give them, or see why the members do not answer. May be overridden.",
+	},
+	{
+		Name: GuardDataSurvives, rules: []Rule{RuleNotServingFirst, RuleServing}, judge: dataSurvives,
+		overridable: true,
+		Protects: "Where the data dies with the pod (no persistent volume), a removal must leave a quorum of " +
+			"voters that hold data: they serve, or their outdated pod has been ready once. The volume " +
+			"that is mounted where etcd keeps its data decides, whatever else is mounted: " +
+			"`--etcd-data-dir`, else `--data-dir` or `ETCD_DATA_DIR` in the pod template, else " +
+			"/var/etcd/data; a log elsewhere (`--wal-dir`) counts like the data. So it is asked of the " +
+			"template and of the very pod, which may be of an older template with another volume. A " +
+			"directory that a configuration file of etcd's own names cannot be seen.",
+		Looks: "`Hold`: the verdict counts the voters with data.",
+		Do: "Use persistent volumes. Where the template has them by now and an old pod has not, its data " +
+			"does not move by itself: take a backup first. If the volumes are persistent, say where the " +
+			"data is with `--etcd-data-dir`. For one member, or if the data may be lost, allow it " +
+			"explicitly or override.",
+	},
+	{
+		Name: GuardHostGates, rules: []Rule{RuleServing}, judge: hostGates,
+		overridable: true,
+		Protects: "The host's own checks, such as that the last backup succeeded (DEP-01). A pod whose sidecar " +
+			"is sick is not bound by them unless the gate says so: it would block its own cure.",
+		Looks: "`Hold`: the verdict names the gate.",
+		Do:    "Cure what the gate checks. May be overridden.",
+	},
+	{
+		Name: GuardRecreation, rules: []Rule{RuleNotServingFirst, RuleServing}, judge: recreation,
+		asked: orderedReady, clears: true, overridable: true,
+		Protects: "With `podManagementPolicy: OrderedReady`, the API's default, the StatefulSet controller " +
+			"creates a pod only when every lower ordinal is Running, Ready, available and not " +
+			"terminating. A pod that is removed before stays away. So the lowest goes first of those that " +
+			"do not serve, and a live pod never goes only to open the way for a dead one. With `Parallel` " +
+			"it is not asked.",
+		Looks: "`Wait` while a lower pod comes up; `Hold` while a live one below is not Ready.",
+		Do: "Bring the lower pod back. Where it is not Ready because quorum is lost, and the dead ones " +
+			"above cannot be recreated before: `kubectl delete statefulset NAME --cascade=orphan`, which " +
+			"leaves its pods, and apply it again with `podManagementPolicy: Parallel`. May be overridden: " +
+			"the pod then stays away until the lower ones are Ready.",
+	},
+	{
+		Name: GuardLeaderLast, rules: []Rule{RuleServing}, judge: leaderLast,
+		clears: true, overridable: true,
+		Protects: "A healthy leader never goes before a follower that is a candidate, whatever keeps the " +
+			"follower. While the members that answer agree on no leader, as during an election, every " +
+			"voter may be it, and none goes.",
+		Looks: "Together with what keeps the follower; or `Wait`: no leader is known.",
+		Do: "Look at what keeps the followers. If no leader is known for longer than an election takes: " +
+			"see what the members' statuses say (`etcdctl endpoint status --cluster`). May be overridden.",
+	},
+	{
+		Name: GuardDisruptionBudget, rules: []Rule{RuleServing}, judge: disruptionBudget,
+		asked: evicted, clears: true, overridable: true,
+		Protects: "A Ready pod goes through the eviction API, unless `--removal=delete` says otherwise: a " +
+			"PodDisruptionBudget is the only arbiter between Quorate and a drain, and a DELETE does not " +
+			"charge it. It may refuse (HTTP 429 means: not now). A dry run asks it first, which charges " +
+			"nothing and changes nothing. While a pod has just become Ready it is asked again after 100 " +
+			"ms and then twice that, else after seconds.",
+		Looks: "`Wait`: the reason quotes the API server, which names the budget and its numbers. `Hold` " +
+			"where no waiting helps: more than one budget matches the pod, or the budget needs as many " +
+			"healthy pods as there are.",
+		Do: "See what the budget counts (`kubectl describe poddisruptionbudget`): bring unhealthy pods " +
+			"back. Where it holds: leave one budget that matches the pods, and let it allow one of them " +
+			"to go (`maxUnavailable: 1`); or remove with `--removal=delete`, so that Quorate's own guards " +
+			"decide alone. The sidecars that run have the old flag: to let them delete at once, override " +
+			"the guard. May be overridden: then pods are deleted, and a drain may take another one before " +
+			"the budget has noticed.",
+	},
+	{
+		Name: GuardTerminating, rules: []Rule{RuleUpdatedSettle}, judge: terminating,
+		clears:   true,
+		Protects: "A pod that is missing or terminating counts as unavailable; its processes may still run.",
+		Looks:    "`Wait`, for as long as the grace period and the recreation take.",
+		Do: "If it lasts: the pod's node may be lost (`kubectl get nodes`), or recreation fails (`kubectl " +
+			"describe statefulset`).",
+	},
+	{
+		Name: GuardUpdatedPending, rules: []Rule{RuleUpdatedSettle}, judge: updatedPending,
+		clears: true,
+		Protects: "An updated pod that is still coming up counts as unavailable. One of which a container has " +
+			"restarted has to stay Ready for ten seconds first: a crash loop without a readiness probe is " +
+			"Ready for a moment at every start.",
+		Looks: "`Wait`.",
+		Do:    "Nothing, until it turns into UpdatedFailing.",
+	},
+}
