@@ -238,17 +238,11 @@ func parseLogLine(pod string, line []byte) (LogEntry, bool) {
 
 // Entries are all entries so far, in the order of their times.
 func (j *Journal) Entries() []LogEntry {
-	entries, _ := j.Since(0)
+	j.mu.Lock()
+	entries := slices.Clone(j.entries)
+	j.mu.Unlock()
 	slices.SortStableFunc(entries, byTime)
 	return entries
-}
-
-// Since returns the entries after the first n, in the order in which they were read,
-// and the n for the next call. It is for those who tell entries as they come.
-func (j *Journal) Since(n int) (fresh []LogEntry, next int) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return slices.Clone(j.entries[n:]), len(j.entries)
 }
 
 // Decisions are the entries so far that report a decision, in the order of their times.

@@ -128,14 +128,4 @@ func TestAJournal(t *testing.T) {
 		require.ErrorIs(t, err, context.Canceled)
 		require.ErrorContains(t, err, "last decision: a-0: Complete")
 	})
-	t.Run("tells fresh entries once", func(t *testing.T) {
-		dir, j, _ := start(t)
-		add(t, dir, "a-0-x.log", decisionLine+warningLine)
-		_, err := j.Await(t.Context(), "a warning", func(e LogEntry) bool { return e.Level == "warning" })
-		require.NoError(t, err)
-		fresh, next := j.Since(0)
-		require.Len(t, fresh, 2)
-		fresh, _ = j.Since(next)
-		require.Empty(t, fresh)
-	})
 }

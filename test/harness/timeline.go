@@ -18,6 +18,8 @@ type Timeline struct {
 	file *os.File // nil when nothing is kept any more
 	// failed is why a line is missing.
 	failed error
+	// told is who follows, nil if nobody does.
+	told func(who, what, line string)
 }
 
 // startTimeline starts a timeline now. Close it in the end.
@@ -36,11 +38,23 @@ func (t *Timeline) Note(who, format string, args ...any) {
 	if t.file == nil {
 		return
 	}
+	what := fmt.Sprintf(format, args...)
 	// The time is taken under the lock, so that the lines are in its order.
-	line := fmt.Sprintf("%8.3fs  %-9s %s\n", time.Since(t.start).Seconds(), who, fmt.Sprintf(format, args...))
-	if _, err := t.file.WriteString(line); err != nil && t.failed == nil {
+	line := fmt.Sprintf("%8.3fs  %-9s %s", time.Since(t.start).Seconds(), who, what)
+	if _, err := t.file.WriteString(line + "\n"); err != nil && t.failed == nil {
 		t.failed = fmt.Errorf("write the timeline: %w", err)
 	}
+	if t.told != nil {
+		t.told(who, what, line)
+	}
+}
+
+// Follow hands on every line from here on, as it is in the file, and who notes what in it. What
+// is called must not note anything itself.
+func (t *Timeline) Follow(told func(who, what, line string)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.told = told
 }
 
 // close ends the timeline: what is noted later is lost. It returns why anything is missing.

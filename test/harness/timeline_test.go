@@ -51,6 +51,23 @@ func TestEveryLineOfATimelineIsInItsFileAtOnceAndInOrder(t *testing.T) {
 	require.NoError(t, timeline.close(), "closing again does nothing")
 }
 
+func TestATimelineCanBeFollowed(t *testing.T) {
+	timeline, err := startTimeline(filepath.Join(t.TempDir(), "timeline.log"))
+	require.NoError(t, err)
+	var lines []string
+	timeline.Note("operator", "nobody follows yet")
+	timeline.Follow(func(who, what, line string) {
+		require.Equal(t, []string{"fault", "etcd-0 is lost"}, []string{who, what})
+		lines = append(lines, line)
+	})
+	timeline.Note("fault", "%s is lost", "etcd-0")
+	require.Len(t, lines, 1)
+	require.Regexp(t, `^ {3}0\.\d{3}s  fault     etcd-0 is lost$`, lines[0])
+	require.NoError(t, timeline.close())
+	timeline.Note("fault", "nobody listens any more")
+	require.Len(t, lines, 1)
+}
+
 func TestATimelineSaysInTheEndThatItIsNotWhole(t *testing.T) {
 	timeline, err := startTimeline(filepath.Join(t.TempDir(), "timeline.log"))
 	require.NoError(t, err)

@@ -5,9 +5,12 @@
 // What is shown is judged as well: the exit code says whether the invariants of
 // Quorate held. See --help.
 //
-// The files: options (flags), run (the course of the demo), monitor (what is known of
-// the cluster just now), view (as a table), screen and plain (on a terminal and
-// without), signals, outcome (what was measured, and the verdict), summary.
+// What is shown is the harness's timeline, and of a rollout by Quorate the product's own
+// `quorate status --watch`, which has the terminal meanwhile.
+//
+// The files: options (flags), run (the course of the demo), status (the product's own),
+// monitor (what happens in etcd), console (what is printed), signals, outcome (what was
+// measured, and the verdict), summary.
 package main
 
 import (
@@ -52,9 +55,9 @@ func main() {
 			fail("--network %q: %v; use %q", o.network, err, harness.Loopback)
 			os.Exit(exitBadInput)
 		}
-		// Outside of its namespaces the program only builds, here without a screen.
+		// Outside of its namespaces the program only builds.
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-		harness.Enter(ctx, newPlain(os.Stdout, time.Now).Progress)
+		harness.Enter(ctx, newConsole(os.Stdout).Progress)
 		stop()
 	}
 	os.Exit(start(o))
@@ -75,7 +78,7 @@ func start(o options) int {
 		fail("%v", err)
 		return exitFailure
 	}
-	// The libraries' own log would break into the display.
+	// The libraries' own log would break into what is shown.
 	logs, err := os.Create(filepath.Join(dir, "demo.log"))
 	if err != nil {
 		fail("%v", err)
@@ -84,17 +87,16 @@ func start(o options) int {
 	defer logs.Close()
 	klog.SetSlogLogger(slog.New(slog.NewTextHandler(logs, nil)))
 
-	out := newDisplay(o, signals.watch(os.Stdout))
+	out := newConsole(signals.watch(os.Stdout))
 	ctx := signals.handle(out, func() {
 		if temporary {
 			_ = os.RemoveAll(dir) // What still runs may write again.
 		}
 	})
-	d := &demo{options: o, display: out, dir: dir, begin: time.Now()}
-	out.Say(introduction(o)...)
+	d := &demo{options: o, console: out, onTerminal: onTerminal() && !o.plain, dir: dir, begin: time.Now()}
+	out.Say(bold, introduction(o))
 	result, err := d.run(ctx)
-	out.Close()
-	code := conclude(os.Stdout, result, err, d.notStopped, signals.first())
+	code := conclude(out, result, err, d.notStopped, signals.first())
 
 	if temporary && !o.keep && (code != exitFailure || !hasLogs(dir)) {
 		if err := os.RemoveAll(dir); err != nil {
@@ -108,26 +110,20 @@ func start(o options) int {
 }
 
 // conclude prints how it ended and returns the exit code.
-func conclude(w io.Writer, result *outcome, err, notStopped error, sig syscall.Signal) int {
+func conclude(out *console, result *outcome, err, notStopped error, sig syscall.Signal) int {
 	switch {
 	case notStopped != nil:
 		fail("%v", errors.Join(err, fmt.Errorf("not everything could be stopped: %w", notStopped)))
 		return exitFailure
 	case sig != 0:
-		fmt.Fprintln(w, "Interrupted; everything was stopped.")
+		out.Say(normal, "Interrupted; everything was stopped.")
 		return exitSignal + int(sig)
 	case err != nil:
 		fail("%v", err)
 		return exitFailure
 	}
-	colour, width := useColour(), mostColumns
-	if onTerminal() {
-		width, _ = terminalSize()
-	}
 	for _, l := range result.summary() {
-		for _, part := range l.fold(width) {
-			fmt.Fprintln(w, part.ansi(colour))
-		}
+		out.Say(l.how, l.text)
 	}
 	if !result.judge().ok {
 		return exitFailure
@@ -149,9 +145,6 @@ func directory(named string) (dir string, temporary bool, err error) {
 	return dir, false, nil
 }
 
-// mostColumns stands for no limit.
-const mostColumns = 1 << 20
-
 // hasLogs is true when the directory holds more than the demo's own log.
 func hasLogs(dir string) bool {
 	entries, err := os.ReadDir(dir)
@@ -165,17 +158,6 @@ func onTerminal() bool {
 // useColour follows https://no-color.org.
 func useColour() bool { return onTerminal() && os.Getenv("NO_COLOR") == "" }
 
-func newDisplay(o options, w io.Writer) display {
-	if o.plain || !onTerminal() {
-		return newPlain(w, time.Now)
-	}
-	return newScreen(w, terminalSize, time.Now, useColour())
-}
-
-func terminalSize() (columns, rows int) {
-	columns, rows, err := term.GetSize(int(os.Stdout.Fd()))
-	if err != nil || columns <= 0 || rows <= 0 {
-		return 80, 24 // What a terminal that does not tell has always been taken for.
-	}
-	return columns, rows
+func newConsole(w io.Writer) *console {
+	return &console{w: w, now: time.Now, colour: useColour()}
 }

@@ -46,7 +46,7 @@ type options struct {
 	keep     bool
 	replicas int
 	network  string
-	// plain asks for plain lines even on a terminal.
+	// plain asks for lines even where quorate status could have the terminal.
 	plain bool
 	// timeout bounds everything but building and starting.
 	timeout time.Duration
@@ -77,7 +77,7 @@ func parse(args []string, getenv func(string) string, help io.Writer) (options, 
 	fs.StringVar(&o.network, "network", string(harness.Loopback), "`how` pods get addresses: loopback (no privileges needed) or namespaces (root: a network namespace per pod)")
 	fs.StringVar(&o.dir, "dir", "", "`directory` for data and logs, new or empty; it is kept (default: a temporary directory, removed unless the demo fails)")
 	fs.BoolVar(&o.keep, "keep", false, "keep the temporary directory")
-	fs.BoolVar(&o.plain, "plain", false, "print plain lines even on a terminal")
+	fs.BoolVar(&o.plain, "plain", false, "on a terminal too, print a line for each change of quorate status")
 	fs.DurationVar(&o.timeout, "timeout", 10*time.Minute, "`limit` for everything after building and starting")
 	err := fs.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {

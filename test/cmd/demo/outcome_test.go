@@ -143,7 +143,7 @@ func TestTheSummaryTellsEverything(t *testing.T) {
 	o.building, o.starting, o.rollout, o.total = 2*time.Second, 11*time.Second, 25*time.Second, 75*time.Second
 	var all strings.Builder
 	for _, l := range o.summary() {
-		all.WriteString(l.String() + "\n")
+		all.WriteString(l.text + "\n")
 	}
 	for _, want := range []string{
 		"order of replacement     e-2, e-0, e-1 (led)",
@@ -165,5 +165,5 @@ func TestTheSummaryTellsEverything(t *testing.T) {
 
 	o.memory.Anonymous = 20 << 20
 	last := o.summary()
-	require.Contains(t, last[len(last)-1].String(), "broken: a sidecar needs less than 16 MiB")
+	require.Contains(t, last[len(last)-1].text, "broken: a sidecar needs less than 16 MiB")
 }

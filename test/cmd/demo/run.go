@@ -47,9 +47,11 @@ const startDelay = 3 * time.Second
 // demo is one run.
 type demo struct {
 	options
-	display display
-	dir     string
-	begin   time.Time
+	console *console
+	// onTerminal: quorate status can have the terminal.
+	onTerminal bool
+	dir        string
+	begin      time.Time
 
 	env      *harness.Env
 	cluster  *harness.Cluster
@@ -58,6 +60,7 @@ type demo struct {
 	client   *traffic.Client
 	observer *traffic.Observer
 	monitor  *monitor
+	status   *status
 	fault    *harness.Fault
 	outcome  outcome
 	// notStopped is what went wrong when everything was stopped.
@@ -68,7 +71,7 @@ type demo struct {
 // something without an error.
 func (d *demo) run(ctx context.Context) (_ *outcome, err error) {
 	defer func() {
-		d.display.Progress("stopping everything")
+		d.say("stopping everything")
 		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupLimit)
 		defer cancel()
 		d.notStopped = d.close(stopping)
@@ -106,16 +109,16 @@ func interrupted(ctx context.Context) bool { return errors.Is(ctx.Err(), context
 
 // bringUp builds and starts what the cluster runs on.
 func (d *demo) bringUp(ctx context.Context) (err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, startLimit, fmt.Errorf("building and starting took more than %v", startLimit))
+	late := fmt.Errorf("building and starting took more than %v", startLimit)
+	ctx, cancel := context.WithTimeoutCause(ctx, startLimit, late)
 	defer cancel()
 	root, err := build.Root()
 	if err != nil {
 		return err
 	}
 	if _, err := os.Stat(filepath.Join(root, ".build", "bin", string(build.Kube))); err != nil {
-		d.say(normal, firstBuild)
+		d.console.Progress(firstBuild)
 	}
-	d.display.Progress("building")
 	built := d.begin
 	d.env, err = harness.Start(ctx, harness.Options{
 		Dir: d.dir, Network: harness.Mode(d.network), Nodes: d.replicas,
@@ -124,19 +127,25 @@ func (d *demo) bringUp(ctx context.Context) (err error) {
 			if isBuildLine(line) {
 				built = time.Now()
 			}
-			d.display.Progress(line)
+			d.console.Progress(line)
 		},
 	})
 	if err != nil {
 		return err
 	}
 	d.outcome.building, d.outcome.starting = built.Sub(d.begin), time.Since(built)
+	d.env.Timeline.Follow(func(who, what, line string) {
+		if how, ok := shown(who, what); ok {
+			d.console.Say(how, line)
+		}
+	})
 	return nil
 }
 
 func (d *demo) createCluster(ctx context.Context) (err error) {
-	d.say(normal, "creating StatefulSet etcd-main: %d replicas, etcd 3.5.35, mTLS for clients and peers, a sidecar in every pod", d.replicas)
-	d.say(normal, "every pod waits %v before it starts, as it would for its volume and its image in a cluster", startDelay)
+	d.say("creating StatefulSet etcd-main: %d replicas, etcd 3.5.35, mTLS for clients and peers, a sidecar in every pod",
+		d.replicas)
+	d.say("every pod waits %v before it starts, as it would for its volume and its image in a cluster", startDelay)
 	began := time.Now()
 	d.cluster, err = d.env.CreateCluster(ctx, harness.Spec{
 		Name: "etcd-main", Replicas: d.replicas, EtcdImage: harness.Etcd35,
@@ -146,7 +155,6 @@ func (d *demo) createCluster(ctx context.Context) (err error) {
 		return err
 	}
 	d.journal = d.cluster.ReadLogs()
-	d.display.Progress("waiting until all pods are Ready")
 	ready, cancel := context.WithTimeoutCause(ctx, readyLimit, fmt.Errorf("this took more than %v", readyLimit))
 	defer cancel()
 	if err := d.cluster.WaitReady(ready); err != nil {
@@ -158,7 +166,6 @@ func (d *demo) createCluster(ctx context.Context) (err error) {
 
 // watch starts the clients and everything that looks.
 func (d *demo) watch(ctx context.Context) (err error) {
-	d.display.Progress("starting the clients")
 	starting, cancel := context.WithTimeoutCause(ctx, faultLimit, fmt.Errorf("this took more than %v", faultLimit))
 	defer cancel()
 	if d.ledger, err = d.cluster.Watch(context.WithoutCancel(ctx)); err != nil {
@@ -172,12 +179,11 @@ func (d *demo) watch(ctx context.Context) (err error) {
 	if d.client, err = traffic.Start(starting, d.cluster.TrafficConfig()); err != nil {
 		return err
 	}
-	d.monitor = &monitor{
-		env: d.env, cluster: d.cluster, ledger: d.ledger, journal: d.journal, observer: d.observer, client: d.client,
-		display: d.display, strategy: d.strategy, begin: d.begin,
-	}
+	d.monitor = &monitor{cluster: d.cluster, observer: d.observer, note: func(format string, args ...any) {
+		d.env.Timeline.Note("etcd", format, args...)
+	}}
 	d.monitor.start()
-	d.say(normal, "all pods are Ready; clients write and read at all members from now on")
+	d.say("all pods are Ready; clients write and read at all members from now on")
 	return until(starting, "the clients have written", func() bool { return d.client.Progress().Acknowledged >= baseline })
 }
 
@@ -191,12 +197,11 @@ func (d *demo) makeSick(ctx context.Context) (err error) {
 	}
 	pods := d.cluster.Pods()
 	sick := pods[slices.IndexFunc(pods, func(pod string) bool { return pod != leader })]
-	d.say(yellow, "from now on etcd of %s crashes at every start, as with a bug of the old version that only this member meets "+
+	d.say("from now on etcd of %s crashes at every start, as with a bug of the old version that only this member meets "+
 		"(the demo kills the process, its data stays); the new version will be free of it", sick)
 	if d.fault, err = d.cluster.CrashLoop(ctx, sick); err != nil {
 		return err
 	}
-	d.monitor.setSick(sick)
 	d.outcome.sick = sick
 	return until(ctx, sick+" crash-loops", func() bool {
 		return harness.CrashLooping(d.ledger.Pod(sick)) && d.observer.Latest().Serving == d.replicas-1
@@ -208,11 +213,15 @@ func (d *demo) rollOut(ctx context.Context) (err error) {
 	if d.outcome.leader, err = d.cluster.Leader(ctx); err != nil {
 		return err
 	}
-	d.say(bold, "the image of etcd changes from %s to %s; %s leads", harness.Etcd35, harness.Etcd36, d.outcome.leader)
+	d.say("the image of etcd changes from %s to %s; %s leads", harness.Etcd35, harness.Etcd36, d.outcome.leader)
 	changed := time.Now()
-	d.monitor.rollout(changed)
 	if err := d.cluster.SetImage(ctx, "etcd", harness.Etcd36); err != nil {
 		return err
+	}
+	if d.strategy == onDelete {
+		if d.status, err = d.startStatus(ctx); err != nil {
+			return err
+		}
 	}
 	limited, cancel := context.WithTimeoutCause(ctx, rolloutLimit, fmt.Errorf("this took more than %v", rolloutLimit))
 	defer cancel()
@@ -225,20 +234,22 @@ func (d *demo) rollOut(ctx context.Context) (err error) {
 		_, err = d.journal.AwaitComplete(limited, last)
 	}
 	d.outcome.rollout = time.Since(changed)
+	if err == nil && d.status != nil {
+		err = d.status.complete(limited)
+	}
 	if interrupted(ctx) {
 		return context.Cause(ctx)
 	}
 	if err != nil {
 		d.outcome.unfinished = err
-		d.say(red, "the rollout does not come to its end: %v", err)
+		d.say("the rollout does not come to its end: %v", err)
 	}
 	return nil
 }
 
 // measure ends the clients and fills in the outcome.
 func (d *demo) measure(ctx context.Context) {
-	d.monitor.stop()
-	d.say(normal, "the rollout is over; reading back what was written")
+	d.say("the rollout is over; reading back what was written")
 	o := &d.outcome
 	o.scenario, o.strategy, o.pods = d.scenario, d.strategy, d.cluster.Pods()
 	o.removals, o.fewestReady = d.ledger.Removals(), d.ledger.FewestReady()
@@ -255,13 +266,13 @@ func (d *demo) measure(ctx context.Context) {
 	history, err := d.client.Stop(verifying)
 	o.verification = err
 	o.figures = traffic.NewFigures(history, observation)
-	o.memory = d.monitor.mostMemory()
+	o.memory = d.monitor.stop()
 	o.raceDetector = d.env.Binaries.Race()
 	if err := d.save("history.json", history); err != nil {
-		d.say(yellow, "%v", err)
+		d.say("%v", err)
 	}
 	if err := d.save("observation.json", observation); err != nil {
-		d.say(yellow, "%v", err)
+		d.say("%v", err)
 	}
 }
 
@@ -279,14 +290,17 @@ func (d *demo) save(name string, value any) error {
 
 // close stops whatever runs, in the order in which one part needs another.
 func (d *demo) close(ctx context.Context) error {
+	if d.status != nil {
+		<-d.status.ended // The context of its start has ended.
+	}
 	if d.fault != nil {
 		d.fault.Stop()
 	}
-	if d.observer != nil {
-		d.observer.Stop()
-	}
 	if d.monitor != nil {
 		d.monitor.stop()
+	}
+	if d.observer != nil {
+		d.observer.Stop()
 	}
 	if d.client != nil {
 		// Nothing is verified any more: a client that was not stopped yet belongs to
@@ -321,13 +335,13 @@ func until(ctx context.Context, what string, condition func() bool) error {
 	return nil
 }
 
-// say tells what the demo does; while the monitor runs, in order with everything else.
-func (d *demo) say(how style, format string, args ...any) {
-	if d.monitor != nil && !d.monitor.stopped {
-		d.monitor.say(time.Now(), "demo", how, format, args...)
+// say tells what the demo does, in the timeline once there is one.
+func (d *demo) say(format string, args ...any) {
+	if d.env == nil {
+		d.console.Progress(fmt.Sprintf(format, args...))
 		return
 	}
-	d.display.Say(event(time.Since(d.begin), "demo", how, fmt.Sprintf(format, args...)))
+	d.env.Timeline.Note("demo", format, args...)
 }
 
 // isBuildLine tells the build's progress, which begins with a target, from others.

@@ -30,7 +30,7 @@ func takeSignals() *interruptions {
 
 // handle returns a context that ends at the first signal. At the second the program
 // ends at once, after the last rites; the kernel then kills its processes.
-func (i *interruptions) handle(out display, lastRites func()) context.Context {
+func (i *interruptions) handle(out *console, lastRites func()) context.Context {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	go func() {
 		sig := (<-i.signals).(syscall.Signal)
@@ -38,9 +38,9 @@ func (i *interruptions) handle(out display, lastRites func()) context.Context {
 		i.taken = sig
 		i.mu.Unlock()
 		cancel(fmt.Errorf("interrupted by %v", sig))
-		out.Say(line{{"interrupted: stopping everything (once more to end at once)", yellow}})
+		out.Say(yellow, "interrupted: stopping everything (once more to end at once)")
 		sig = (<-i.signals).(syscall.Signal)
-		out.Close()
+		out.TakeBack()
 		lastRites()
 		os.Exit(exitSignal + int(sig))
 	}()

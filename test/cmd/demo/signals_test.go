@@ -6,14 +6,13 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
 func TestInterruptions(t *testing.T) {
 	fresh := func() *interruptions { return takeSignals() }
-	out := newPlain(io.Discard, time.Now)
+	out := newConsole(io.Discard)
 
 	t.Run("a signal ends the context and is remembered", func(t *testing.T) {
 		i := fresh()
@@ -59,7 +58,7 @@ func TestTheExitCode(t *testing.T) {
 		"is 143 after SIGTERM":                      {err: errors.New("interrupted"), sig: syscall.SIGTERM, want: 143},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.Equal(t, c.want, conclude(io.Discard, c.result, c.err, c.notStopped, c.sig))
+			require.Equal(t, c.want, conclude(newConsole(io.Discard), c.result, c.err, c.notStopped, c.sig))
 		})
 	}
 }

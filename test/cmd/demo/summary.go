@@ -4,19 +4,26 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
+
+// line is a line that is printed in a style.
+type line struct {
+	how  style
+	text string
+}
 
 // summary renders the outcome, the verdict last.
 func (o *outcome) summary() []line {
-	var lines []line
+	lines := []line{{}, {bold, fmt.Sprintf("Summary of SCENARIO=%s STRATEGY=%s", o.scenario, o.strategy)}}
 	add := func(name, format string, args ...any) {
-		lines = append(lines, line{{"  " + pad(name, 25), normal}, {fmt.Sprintf(format, args...), bold}})
+		lines = append(lines, line{text: fmt.Sprintf("  %-25s", name) + fmt.Sprintf(format, args...)})
 	}
 	t, c := &o.figures.Traffic, &o.figures.Cluster
-	lines = append(lines, nil, line{{fmt.Sprintf("Summary of SCENARIO=%s STRATEGY=%s", o.scenario, o.strategy), bold}})
 	add("order of replacement", "%s", o.describeOrder())
 	add("leader changes", "%s", o.describeLeaders())
-	add("longest write stall", "%.2f s for one writer; %.2f s without any write", t.LongestWriteStall.Seconds, t.LongestWriteOutage.Seconds)
+	add("longest write stall", "%.2f s for one writer; %.2f s without any write",
+		t.LongestWriteStall.Seconds, t.LongestWriteOutage.Seconds)
 	add("fewest serving voters", "%d of %d", c.FewestServing, c.FewestServingAt.Voters)
 	add("fewest Ready pods", "%d of %d", o.fewestReady, len(o.pods))
 	outages := ""
@@ -28,11 +35,12 @@ func (o *outcome) summary() []line {
 	requests := t.Writes.Total + t.Reads.Total + t.SerializableReads.Total
 	failed := t.Writes.Failed + t.Reads.Failed + t.SerializableReads.Failed
 	retried := t.Writes.Retried + t.Reads.Retried + t.SerializableReads.Retried
-	add("failed requests", "%d of %d; %d met a member that was away, and were answered by another", failed, requests, max(0, retried-failed))
-	add("rollout time", "%s", seconds(o.rollout))
-	add("total time", "%s (building %s, starting %s)", seconds(o.total), seconds(o.building), seconds(o.starting))
+	add("failed requests", "%d of %d; %d met a member that was away, and were answered by another",
+		failed, requests, max(0, retried-failed))
+	add("rollout time", "%s", inSeconds(o.rollout))
+	add("total time", "%s (building %s, starting %s)", inSeconds(o.total), inSeconds(o.building), inSeconds(o.starting))
 	add("memory of a sidecar", "%s", o.describeMemory())
-	return append(append(lines, nil), o.judge().lines()...)
+	return append(append(lines, line{}), o.judge().lines()...)
 }
 
 func (j judgement) lines() []line {
@@ -40,9 +48,9 @@ func (j judgement) lines() []line {
 	if !j.ok {
 		how = red
 	}
-	lines := []line{{{j.line, how}}}
+	lines := []line{{how, j.line}}
 	for _, b := range j.broken {
-		lines = append(lines, line{{"  broken: " + b, red}})
+		lines = append(lines, line{red, "  broken: " + b})
 	}
 	return lines
 }
@@ -73,7 +81,8 @@ func (o *outcome) describeLeaders() string {
 	for _, l := range c.Leaders {
 		names = append(names, l.Name)
 	}
-	words := fmt.Sprintf("%d (%s; raft terms %d to %d)", c.LeaderChanges, strings.Join(slices.Compact(names), " -> "), c.FirstTerm, c.LastTerm)
+	words := fmt.Sprintf("%d (%s; raft terms %d to %d)",
+		c.LeaderChanges, strings.Join(slices.Compact(names), " -> "), c.FirstTerm, c.LastTerm)
 	if c.Reelections > 0 {
 		words += fmt.Sprintf("; the same member elected again: %d", c.Reelections)
 	}
@@ -91,7 +100,8 @@ func (o *outcome) describeVerification() string {
 }
 
 func (o *outcome) describeMemory() string {
-	words := fmt.Sprintf("%.1f MiB anonymous, %.1f MiB in all, at most; limit %d MiB anonymous", o.memory.AnonymousMiB(), o.memory.ResidentMiB(), anonymousLimit>>20)
+	words := fmt.Sprintf("%.1f MiB anonymous, %.1f MiB in all, at most; limit %d MiB anonymous",
+		o.memory.AnonymousMiB(), o.memory.ResidentMiB(), anonymousLimit>>20)
 	if o.raceDetector {
 		words += " (not judged: built with the race detector)"
 	}
@@ -99,7 +109,7 @@ func (o *outcome) describeMemory() string {
 }
 
 // introduction says what is going to be shown.
-func introduction(o options) []line {
+func introduction(o options) string {
 	who := "Quorate replaces the pods, from inside the sidecars (updateStrategy OnDelete)."
 	if o.strategy == rollingUpdate {
 		who = "Kubernetes itself replaces the pods (updateStrategy RollingUpdate)."
@@ -108,8 +118,12 @@ func introduction(o options) []line {
 	if o.scenario == sickMember {
 		what = fmt.Sprintf("An etcd cluster of %d members, one of them down, is upgraded from 3.5.35 to 3.6.16.", o.replicas)
 	}
-	return []line{{{what + " " + who, bold}}}
+	return what + " " + who
 }
 
 // firstBuild warns of the only thing that takes long.
-const firstBuild = "the first build compiles parts of Kubernetes and two versions of etcd, which takes some minutes; later ones take seconds"
+const firstBuild = "the first build compiles parts of Kubernetes and three versions of etcd, which takes some minutes; " +
+	"later ones take seconds"
+
+// inSeconds is a duration in seconds, so that times can be compared at a glance.
+func inSeconds(d time.Duration) string { return fmt.Sprintf("%.1fs", d.Seconds()) }
