@@ -73,7 +73,8 @@ func answering(t *testing.T, a *api) (kubeconfig string) {
 }
 
 func (a *api) answer(t *testing.T, r *http.Request) (answer any, code int) {
-	missing := map[string]any{"apiVersion": "v1", "kind": "Status", "status": "Failure", "reason": "NotFound", "message": "not found", "code": http.StatusNotFound}
+	missing := map[string]any{"apiVersion": "v1", "kind": "Status", "status": "Failure", "reason": "NotFound",
+		"message": "not found", "code": http.StatusNotFound}
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		t.Error(err)
@@ -84,14 +85,16 @@ func (a *api) answer(t *testing.T, r *http.Request) (answer any, code int) {
 			close(a.asked)
 		}
 		if a.forbidden {
-			return map[string]any{"apiVersion": "v1", "kind": "Status", "status": "Failure", "reason": "Forbidden", "message": "forbidden", "code": http.StatusForbidden}, http.StatusForbidden
+			return map[string]any{"apiVersion": "v1", "kind": "Status", "status": "Failure", "reason": "Forbidden",
+				"message": "forbidden", "code": http.StatusForbidden}, http.StatusForbidden
 		}
 		if a.set == nil {
 			return missing, http.StatusNotFound
 		}
 		return a.set, http.StatusOK
 	case strings.HasSuffix(path, "/namespaces/garden/statefulsets"):
-		list := appsv1.StatefulSetList{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSetList"}, Items: a.others}
+		list := appsv1.StatefulSetList{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSetList"},
+			Items: a.others}
 		if a.set != nil {
 			list.Items = append([]appsv1.StatefulSet{*a.set}, a.others...)
 		}

@@ -24,9 +24,9 @@ import (
 
 const controlsLong = `
 
-Controls stand on the Lease quorate-STATEFULSET, as annotations: a flag in the pod template
-would itself start a rollout, and etcd-druid replaces a StatefulSet's metadata. The Lease is
-made if there is none; nothing else on it is touched. kubectl does the same:
+Controls are annotations of the Lease quorate-STATEFULSET. (A flag in the pod template would
+itself start a rollout, and etcd-druid replaces a StatefulSet's metadata.) The Lease is created
+if there is none, and nothing else on it is touched. kubectl can do the same:
 
   kubectl annotate lease quorate-STATEFULSET --overwrite %s
 
@@ -37,10 +37,10 @@ func pause() *cobra.Command {
 	return control(options.NewClient(), &cobra.Command{
 		Use:   "pause [STATEFULSET]",
 		Short: "Hold a rollout",
-		Long: `Holds a rollout: no pod is removed and no leader moved until quorate resume. A removal that
-was sent already still takes effect. A pod that crashes or is deleted by somebody else
-comes back with the new revision all the same, because that is how OnDelete works. With
-another update strategy the StatefulSet controller rolls, and no pause of Quorate's holds it.` +
+		Long: `Holds a rollout: no pod is removed and no leader is moved until quorate resume. A removal
+that was already sent still takes effect. A pod that crashes, or that somebody else deletes,
+still comes back with the new revision, because that is how OnDelete works. With another
+update strategy the StatefulSet controller rolls the pods, and a pause cannot hold it.` +
 			fmt.Sprintf(controlsLong, rollout.ControlPaused+"=true"),
 	}, func(cmd *cobra.Command, cfg coordinator.Config, before found) error {
 		yes := "true"
@@ -53,10 +53,15 @@ another update strategy the StatefulSet controller rolls, and no pause of Quorat
 			was = "was paused already"
 		}
 		if before.strategy != appsv1.OnDeleteStatefulSetStrategyType {
-			fmt.Fprintf(cmd.ErrOrStderr(), "WARNING: the update strategy of %s/%s is %s, not OnDelete: the StatefulSet controller itself replaces its pods, and no pause of Quorate's holds it\n", cfg.Namespace, cfg.StatefulSet, before.strategy)
-			return say(cmd, lease, "%s/%s %s for Quorate alone; to end that: %s resume%s", cfg.Namespace, cfg.StatefulSet, was, name(cmd), arguments(cfg))
+			fmt.Fprintf(cmd.ErrOrStderr(),
+				"WARNING: the update strategy of %s/%s is %s, not OnDelete: the StatefulSet controller itself "+
+					"replaces its pods, and a pause cannot hold it\n", cfg.Namespace, cfg.StatefulSet,
+				before.strategy)
+			return say(cmd, lease, "%s/%s %s for Quorate alone; to end that: %s resume%s", cfg.Namespace,
+				cfg.StatefulSet, was, name(cmd), arguments(cfg))
 		}
-		return say(cmd, lease, "%s/%s %s: nothing is removed until: %s resume%s", cfg.Namespace, cfg.StatefulSet, was, name(cmd), arguments(cfg))
+		return say(cmd, lease, "%s/%s %s: nothing is removed until: %s resume%s", cfg.Namespace, cfg.StatefulSet, was,
+			name(cmd), arguments(cfg))
 	})
 }
 
@@ -64,7 +69,8 @@ func resume() *cobra.Command {
 	return control(options.NewClient(), &cobra.Command{
 		Use:   "resume [STATEFULSET]",
 		Short: "Let a paused rollout go on",
-		Long:  `Lets a paused rollout go on. Other controls stay as they are.` + fmt.Sprintf(controlsLong, rollout.ControlPaused+"-"),
+		Long: `Lets a paused rollout go on. Other controls stay as they are.` +
+			fmt.Sprintf(controlsLong, rollout.ControlPaused+"-"),
 	}, func(cmd *cobra.Command, cfg coordinator.Config, before found) error {
 		lease, err := annotate(cmd.Context(), cfg, rollout.ControlPaused, nil)
 		if err != nil {
@@ -74,7 +80,8 @@ func resume() *cobra.Command {
 		if !before.Paused {
 			was = "was not paused"
 		}
-		return say(cmd, lease, "%s/%s %s; to hold it again: %s pause%s", cfg.Namespace, cfg.StatefulSet, was, name(cmd), arguments(cfg))
+		return say(cmd, lease, "%s/%s %s; to hold it again: %s pause%s", cfg.Namespace, cfg.StatefulSet, was, name(cmd),
+			arguments(cfg))
 	})
 }
 
@@ -86,10 +93,10 @@ func override() *cobra.Command {
 		Use:   "override [STATEFULSET] {GUARD[,GUARD…] | --clear}",
 		Short: "Keep guards from holding a rollout: the escape hatch, at your own risk",
 		Long: `Keeps the named guards from holding this rollout and every later one until they are
-cleared, and only these: what was overridden before and is not named any more holds again.
-Everything that an overridden guard protects is then in your hands; it is told loudly in
-status, events and metrics for as long as it lasts. The end of a rollout does not end it:
-undo it with --clear as soon as it is over.
+cleared. It applies to these guards only: one that was overridden before and is not named now
+holds again. Everything that an overridden guard protects is then in your hands. Status, events
+and metrics show the override for as long as it lasts. The end of the rollout does not end it,
+so undo it with --clear as soon as the rollout is over.
 
 Guards that can be overridden (docs/reference.md says what each of them protects):
 
@@ -104,9 +111,10 @@ Guards that can be overridden (docs/reference.md says what each of them protects
 			}
 			switch {
 			case clearAll && len(guards) > 0:
-				return badInput{errors.New("--clear: ends every override, and takes no guard")}
+				return badInput{errors.New("--clear: ends every override, so name no guard")}
 			case !clearAll && len(guards) == 0:
-				return badInput{fmt.Errorf("name at least one guard (%s), or give --clear", strings.Join(rollout.Overridable(), ", "))}
+				return badInput{fmt.Errorf("name at least one guard (%s), or give --clear",
+					strings.Join(rollout.Overridable(), ", "))}
 			case len(args)-countGuards(args) > 1:
 				return badInput{fmt.Errorf("one StatefulSet at most, not %q", args)}
 			}
@@ -118,7 +126,8 @@ Guards that can be overridden (docs/reference.md says what each of them protects
 			if err != nil {
 				return err
 			}
-			return say(cmd, lease, "%s/%s: no guard is overridden any more (before: %s)", cfg.Namespace, cfg.StatefulSet, listOf(before.Override))
+			return say(cmd, lease, "%s/%s: no guard is overridden any more (before: %s)", cfg.Namespace,
+				cfg.StatefulSet, listOf(before.Override))
 		}
 		warn(cmd.ErrOrStderr(), cfg, guards)
 		if !yes {
@@ -131,7 +140,10 @@ Guards that can be overridden (docs/reference.md says what each of them protects
 		if err != nil {
 			return err
 		}
-		return say(cmd, lease, "%s/%s: OVERRIDDEN %s (before: %s), for every later rollout as well; undo it as soon as this one is over: %s override%s --clear", cfg.Namespace, cfg.StatefulSet, list, listOf(before.Override), name(cmd), arguments(cfg))
+		return say(cmd, lease,
+			"%s/%s: OVERRIDDEN %s (before: %s), for every later rollout as well; undo it as soon as this one is "+
+				"over: %s override%s --clear", cfg.Namespace, cfg.StatefulSet, list, listOf(before.Override), name(cmd),
+			arguments(cfg))
 	})
 	cmd.Flags().BoolVar(&clearAll, "clear", false, "end every override")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do it without asking")
@@ -146,7 +158,8 @@ Guards that can be overridden (docs/reference.md says what each of them protects
 }
 
 // control completes a command that sets controls.
-func control(o *options.Client, cmd *cobra.Command, run func(*cobra.Command, coordinator.Config, found) error) *cobra.Command {
+func control(o *options.Client, cmd *cobra.Command,
+	run func(*cobra.Command, coordinator.Config, found) error) *cobra.Command {
 	if cmd.Args == nil {
 		cmd.Args = oneStatefulSet
 	}
@@ -167,21 +180,22 @@ func control(o *options.Client, cmd *cobra.Command, run func(*cobra.Command, coo
 	return cmd
 }
 
-// found is what there was before a control is set.
+// found is what was there before a control is set.
 type found struct {
 	rollout.Controls
 	strategy appsv1.StatefulSetUpdateStrategyType
 }
 
-// existing sees to it that no control is set for a StatefulSet that does not exist, where
-// nobody would ever read it, and returns what there is.
+// existing returns what is there. It refuses to set a control for a StatefulSet that does not exist,
+// because nobody would ever read it.
 func existing(ctx context.Context, cfg coordinator.Config) (found, error) {
 	ctx, cancel := context.WithTimeout(ctx, cfg.RequestTimeout)
 	defer cancel()
 	set, err := cfg.StatefulSets.Get(ctx, cfg.StatefulSet, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return found{}, badInput{fmt.Errorf("there is no StatefulSet %s in namespace %s", cfg.StatefulSet, cfg.Namespace)}
+		return found{}, badInput{fmt.Errorf("there is no StatefulSet %s in namespace %s", cfg.StatefulSet,
+			cfg.Namespace)}
 	case err != nil:
 		return found{}, fmt.Errorf("get StatefulSet %s: %w", cfg.StatefulSet, err)
 	}
@@ -195,18 +209,19 @@ func annotate(ctx context.Context, cfg coordinator.Config, key string, value *st
 	return record.Control(ctx, cfg.Leases, cfg.StatefulSet, map[string]*string{key: value})
 }
 
-// say tells what was done, and what holds the rollout all the same.
+// say prints what was done, and what holds the rollout anyway.
 func say(cmd *cobra.Command, lease *coordinationv1.Lease, format string, args ...any) error {
 	if _, err := fmt.Fprintf(cmd.OutOrStdout(), format+"\n", args...); err != nil {
 		return err
 	}
 	for _, bad := range record.Controls(lease).Bad {
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s: the rollout is held all the same, by a control that cannot be read: %s\n", name(cmd), bad)
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: the rollout is held anyway, by a control that cannot be read: %s\n",
+			name(cmd), bad)
 	}
 	return nil
 }
 
-// arguments are those that name this StatefulSet again.
+// arguments name this StatefulSet again.
 func arguments(cfg coordinator.Config) string { return " -n " + cfg.Namespace + " " + cfg.StatefulSet }
 
 func isGuard(arg string) bool { return strings.ContainsFunc(arg, unicode.IsUpper) }
@@ -221,8 +236,8 @@ func countGuards(args []string) int {
 	return n
 }
 
-// guardsOf takes the guards out of the arguments; one that cannot be overridden is an
-// error that names those that can.
+// guardsOf takes the guards out of the arguments. If one cannot be overridden, the error names those
+// that can.
 func guardsOf(args []string) ([]string, error) {
 	var guards []string
 	for _, arg := range args {
@@ -233,7 +248,8 @@ func guardsOf(args []string) ([]string, error) {
 			switch guard = strings.TrimSpace(guard); {
 			case guard == "" || slices.Contains(guards, guard):
 			case !slices.Contains(rollout.Overridable(), guard):
-				return nil, badInput{fmt.Errorf("%q is not a guard that can be overridden; use %s", guard, strings.Join(rollout.Overridable(), ", "))}
+				return nil, badInput{fmt.Errorf("%q is not a guard that can be overridden; use %s", guard,
+					strings.Join(rollout.Overridable(), ", "))}
 			default:
 				guards = append(guards, guard)
 			}
@@ -255,7 +271,9 @@ func listOf(guards []rollout.Guard) string {
 
 // warn says what each guard protects.
 func warn(w io.Writer, cfg coordinator.Config, guards []string) {
-	fmt.Fprintf(w, "WARNING: these guards will not hold this or any later rollout of %s/%s until they are cleared, and data or quorum may be lost:\n", cfg.Namespace, cfg.StatefulSet)
+	fmt.Fprintf(w,
+		"WARNING: these guards will not hold this or any later rollout of %s/%s until they are cleared, and data or "+
+			"quorum may be lost:\n", cfg.Namespace, cfg.StatefulSet)
 	for _, guard := range guards {
 		if row := rollout.RowOf(rollout.Guard(guard)); row != nil {
 			fmt.Fprintf(w, "\n  %s protects this: %s\n", guard, row.Protects)
@@ -264,10 +282,10 @@ func warn(w io.Writer, cfg coordinator.Config, guards []string) {
 	fmt.Fprintln(w)
 }
 
-// confirm asks for the StatefulSet's name. Where nobody can be asked, --yes is needed.
+// confirm asks for the StatefulSet's name. If there is no terminal, --yes is needed.
 func confirm(ctx context.Context, in io.Reader, out io.Writer, statefulSet string) error {
 	if !isTerminal(in) {
-		return badInput{errors.New("--yes: is required where nobody can be asked")}
+		return badInput{errors.New("--yes: is required, because there is no terminal to ask on")}
 	}
 	return ask(ctx, in, out, statefulSet)
 }
@@ -280,7 +298,8 @@ func ask(ctx context.Context, in io.Reader, out io.Writer, statefulSet string) e
 		err  error
 	}
 	lines := make(chan line, 1)
-	// Nothing interrupts reading from a terminal: after an interrupt it ends with the process.
+	// Nothing can interrupt reading from a terminal. After an interrupt, this goroutine ends with the
+	// process.
 	go func() {
 		text, err := bufio.NewReader(in).ReadString('\n')
 		lines <- line{text, err}

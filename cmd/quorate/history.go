@@ -48,7 +48,8 @@ on the Lease quorate-STATEFULSET (annotation %s).`, report.HistoryLength, report
 				return encode(cmd.OutOrStdout(), output, h)
 			}
 			if len(h) == 0 {
-				fmt.Fprintf(cmd.ErrOrStderr(), "%s: nothing has been done to %s/%s yet\n", name(cmd), cfg.Namespace, cfg.StatefulSet)
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s: nothing has been done to %s/%s yet\n", name(cmd), cfg.Namespace,
+					cfg.StatefulSet)
 				return nil
 			}
 			return h.Table(cmd.OutOrStdout(), time.Now())

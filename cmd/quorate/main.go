@@ -26,8 +26,8 @@ const (
 type badInput struct{ error }
 
 func main() {
-	// client-go logs through klog, in a format of its own and about things that come
-	// back as errors anyhow.
+	// client-go logs through klog, in a format of its own, about things that come back as errors
+	// anyway.
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -51,8 +51,8 @@ func main() {
 // plugin is the name under which kubectl finds the command as a plugin.
 const plugin = "kubectl-quorate"
 
-// rootOf is the command under the name that it was called by: to who calls a plugin it is
-// kubectl quorate.
+// rootOf returns the command under the name that it was called by. Someone who calls the plugin sees it
+// as "kubectl quorate".
 func rootOf(called string) *cobra.Command {
 	cmd := root()
 	if strings.TrimSuffix(filepath.Base(called), ".exe") == plugin {
@@ -61,7 +61,7 @@ func rootOf(called string) *cobra.Command {
 	return cmd
 }
 
-// name is how the command is called.
+// name is what the command is called.
 func name(cmd *cobra.Command) string { return cmd.Root().DisplayName() }
 
 func root() *cobra.Command {
@@ -71,18 +71,18 @@ func root() *cobra.Command {
 		Long: `Quorate rolls the pods of an etcd StatefulSet without losing quorum.
 
 It runs as a sidecar of every etcd member. The sidecars elect one coordinator with a
-lock in the very etcd they serve. The coordinator asks etcd who is healthy and who
+lock in the etcd that they serve. The coordinator asks etcd who is healthy and who
 leads, and replaces outdated pods in a safe order. The StatefulSet's update strategy
-must be OnDelete; with any other Quorate does nothing.
+must be OnDelete. With any other strategy Quorate does nothing.
 
-Named kubectl-quorate and in the PATH, it is kubectl's plugin: kubectl quorate status.
+If the binary is in the PATH as kubectl-quorate, it is a plugin: kubectl quorate status.
 
 Exit codes: 0 done or asked to stop, 1 failure, 2 bad input, 3 a plan or status
 that holds or waits.`,
 		Version:       version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		// Without these an unknown command would not count as bad input.
+		// Without these, an unknown command would not count as bad input.
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return badInput{fmt.Errorf("unknown command %q; see %s --help", args[0], cmd.CommandPath())}
@@ -93,7 +93,7 @@ that holds or waits.`,
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return badInput{err} })
 	cmd.AddCommand(status(), plan(), history(), pause(), resume(), override(), sidecar(), versionCommand())
-	// Cobra's own commands take a word too many for a failure.
+	// Cobra's own commands count a superfluous word as a failure.
 	cmd.InitDefaultCompletionCmd()
 	for _, c := range cmd.Commands() {
 		if c.Name() == "completion" {

@@ -14,7 +14,7 @@ import (
 	"github.com/quorate/quorate/internal/report"
 )
 
-// checkOutput is for the value of --output.
+// checkOutput checks the value of --output.
 func checkOutput(value string, allowed ...string) error {
 	if slices.Contains(allowed, value) {
 		return nil
@@ -38,8 +38,8 @@ func encode(w io.Writer, output string, value any) error {
 	return encoder.Encode(value)
 }
 
-// text is an error as a person may see it. It may have several lines, and repeat what others
-// wrote: the annotations of the Lease, names of members.
+// text is an error in a form that is safe to print. It may have several lines, and may repeat what
+// others wrote, such as annotations of the Lease or names of members.
 func text(err error) string {
 	lines := strings.Split(err.Error(), "\n")
 	for i := range lines {
@@ -48,13 +48,13 @@ func text(err error) string {
 	return strings.Join(lines, "\n")
 }
 
-// isTerminal is true where a person reads what is written.
+// isTerminal is true if a person reads the output.
 func isTerminal(w any) bool {
 	file, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(file.Fd())) //nolint:gosec // File descriptors are small.
 }
 
-// paint colours on terminals only, and not where NO_COLOR is set (no-color.org).
+// paint allows colours on terminals only, and not if NO_COLOR is set (no-color.org).
 func paint(w io.Writer) report.Paint {
 	return report.Paint(isTerminal(w) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb")
 }

@@ -19,7 +19,7 @@ import (
 // exitWaiting is the exit code of a plan that holds or waits.
 const exitWaiting = 3
 
-// errWaiting ends the command with exitWaiting; everything has been said already.
+// errWaiting ends the command with exitWaiting. Everything has been printed already.
 var errWaiting = errors.New("the rollout holds or waits")
 
 type planFlags struct {
@@ -36,14 +36,15 @@ func plan() *cobra.Command {
 		Use:   "plan [STATEFULSET]",
 		Short: "Show what would happen next, and why, with every guard's numbers",
 		Long: `Shows what Quorate would do next and why: the rule that decides, every member with what
-is known of it, and every guard's verdict for every pod that is a candidate. It changes
-nothing.
+is known about it, and every guard's verdict for every candidate. It changes nothing.
 
-Live, it reads the StatefulSet, its pods and the record's Lease, from a laptop with
-kubectl's flags and context or in a pod, and asks every etcd member. While a coordinator
-tells on the Lease what it does, its policy and its memory count (since when a pod fails,
-which eviction was refused), so that plan names the same guard; give a policy flag to see
-what another policy would do. Offline, it reads what standard tools print:
+Live, it reads the StatefulSet, its pods and the record's Lease, and asks every etcd member.
+It runs on a laptop, with kubectl's flags and context, or in a pod. While a coordinator reports
+on the Lease, plan uses that coordinator's policy and memory (since when a pod fails, which
+eviction was refused), so that it names the same guard. Give a policy flag to see what another
+policy would do.
+
+Offline, it reads the output of standard tools:
 
   kubectl get statefulset,pods,lease -n garden -o yaml > objects.yaml
   etcdctl member list -w json > members.json
@@ -52,14 +53,14 @@ what another policy would do. Offline, it reads what standard tools print:
   quorate plan -f objects.yaml --member-list members.json \
     --endpoint-status status.json --endpoint-health health.json
 
-A file that is not given means that this witness is missing. Ages come from the objects'
-timestamps; --now makes them reproducible.
+If a file is not given, that witness is missing. Ages come from the objects' timestamps, and
+--now makes them reproducible.
 
 With --all it shows every step of the rollout from here, assuming that every replaced pod
 settles and nothing else happens.
 
 Exit codes:
-  0  something to do, complete, or nothing of Quorate's (idle)
+  0  something to do, complete, or not Quorate's to roll (idle)
   1  failure: the Kubernetes API cannot be read
   2  bad input: a flag, a file, or what is in it
   3  holding or waiting: the first line says for what (with --all: the first step)`,
@@ -81,12 +82,16 @@ Exit codes:
 	o.AddFlags(fs)
 	o.AddEtcdFlags(fs)
 	o.AddRolloutFlags(fs)
-	fs.StringSliceVarP(&f.files, "filename", "f", nil, "file with the StatefulSet, its pods and, if there is one, the record's Lease, as kubectl get -o yaml or -o json prints them; - for standard input; may be repeated")
+	fs.StringSliceVarP(&f.files, "filename", "f", nil,
+		"file with the StatefulSet, its pods and the record's Lease, if there is one, from kubectl get -o yaml or -o json; "+
+			"- is standard input; may be repeated")
 	fs.StringVar(&f.memberList, "member-list", "", "file with the output of etcdctl member list -w json")
 	fs.StringVar(&f.endpointStatus, "endpoint-status", "", "file with the output of etcdctl endpoint status -w json")
 	fs.StringVar(&f.endpointHealth, "endpoint-health", "", "file with the output of etcdctl endpoint health -w json")
-	fs.StringVar(&f.self, "self", "", "the coordinator's own pod, which goes last among equals (default: live, $POD_NAME; else the coordinator's while it tells; else none)")
-	fs.StringVar(&f.now, "now", "", "the time to reckon ages from, in RFC 3339 (default: the current time)")
+	fs.StringVar(&f.self, "self", "",
+		"the coordinator's own pod, which goes last among equals (default: $POD_NAME when live, else the "+
+			"coordinator's while it reports, else none)")
+	fs.StringVar(&f.now, "now", "", "the time that ages are measured at, in RFC 3339 (default: the current time)")
 	fs.StringVarP(&f.output, "output", "o", "table", "table, json or yaml")
 	completeOutput(cmd, "table", "json", "yaml")
 	fs.BoolVar(&f.all, "all", false, "show the whole predicted order, assuming that every replaced pod settles")
@@ -122,7 +127,8 @@ func (f *planFlags) state(cmd *cobra.Command, o *options.Client, args []string) 
 }
 
 // read reads the objects and what etcd says.
-func (f *planFlags) read(cmd *cobra.Command, o *options.Client, args []string) (*workload.Dump, rollout.Membership, error) {
+func (f *planFlags) read(cmd *cobra.Command, o *options.Client, args []string) (*workload.Dump, rollout.Membership,
+	error) {
 	if len(f.files) > 0 {
 		if err := errors.Join(o.Load(), o.ValidateRollout()); err != nil {
 			return nil, rollout.Membership{}, badInput{err}
@@ -138,7 +144,9 @@ func (f *planFlags) read(cmd *cobra.Command, o *options.Client, args []string) (
 		return dump, etcd, nil
 	}
 	if f.memberList+f.endpointStatus+f.endpointHealth != "" {
-		return nil, rollout.Membership{}, badInput{errors.New("--member-list, --endpoint-status and --endpoint-health go with --filename: give the objects as well")}
+		return nil, rollout.Membership{},
+			badInput{errors.New("--member-list, --endpoint-status and --endpoint-health go with --filename: give " +
+				"the objects as well")}
 	}
 	cfg, err := reach(cmd.Context(), o, args)
 	if err != nil {

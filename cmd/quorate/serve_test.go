@@ -44,7 +44,8 @@ func fetch(t *testing.T, url string) (code int, body string, err error) {
 func TestASidecarServesItsPage(t *testing.T) {
 	kubeconfig := apiServer(t, told(t, 3, broken))
 	address := freeAddress(t)
-	cmd, _, _ := command(t, []string{"POD_NAME=etcd-main-0", "POD_NAMESPACE=garden"}, "sidecar", "-e", "http://"+freeAddress(t), "--kubeconfig", kubeconfig, "--listen-address", address)
+	cmd, _, _ := command(t, []string{"POD_NAME=etcd-main-0", "POD_NAMESPACE=garden"}, "sidecar", "-e",
+		"http://"+freeAddress(t), "--kubeconfig", kubeconfig, "--listen-address", address)
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	if err != nil {
 		t.Fatal(err)
@@ -92,8 +93,11 @@ func TestAPortThatCannotBeHadIsAnErrorAtTheStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	cmd, _, stderr := command(t, []string{"POD_NAME=etcd-main-0", "POD_NAMESPACE=garden"}, "sidecar", "--kubeconfig", apiServer(t, newWorld(3)), "--listen-address", taken.Addr().String())
-	if code := exitCode(t, cmd.Run()); code != exitFailure || !strings.Contains(stderr.String(), `quorate: --listen-address: "`+taken.Addr().String()+`": `) || !strings.Contains(stderr.String(), "address already in use") {
+	cmd, _, stderr := command(t, []string{"POD_NAME=etcd-main-0", "POD_NAMESPACE=garden"}, "sidecar", "--kubeconfig",
+		apiServer(t, newWorld(3)), "--listen-address", taken.Addr().String())
+	if code := exitCode(t, cmd.Run()); code != exitFailure ||
+		!strings.Contains(stderr.String(), `quorate: --listen-address: "`+taken.Addr().String()+`": `) ||
+		!strings.Contains(stderr.String(), "address already in use") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 }

@@ -16,22 +16,23 @@ func sidecar() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sidecar",
 		Short: "Take part in the election, and roll the pods while elected",
-		Long: `Runs beside an etcd member, in every pod of the StatefulSet. One of the sidecars is
-elected and rolls outdated pods, one at a time: members that do not serve first, then
-followers, the leader last and only after it has handed leadership over. It never takes
-the serving voters below quorum.
+		Long: `Runs beside an etcd member, in every pod of the StatefulSet. One of the sidecars is elected
+and rolls outdated pods, one at a time: members that do not serve first, then followers, and
+the leader last, after it has handed leadership over. It never takes the serving voters below
+quorum.
 
-Every flag but --config may stand in the file that --config names, without its dashes:
+The file that --config names may set every flag except --config, without its dashes:
 
   lock-ttl: 20s
   endpoints: [https://etcd-main-local:2379]
 
-Wrong flags end it with exit code 2. Anything that can be mended while it runs (etcd or
-the Kubernetes API out of reach, a missing permission, a StatefulSet that does not exist
-yet) is logged with its reason and retried: a sidecar that gave up would only make its
-pod unready. With --listen-address it serves /healthz for a liveness probe (it never fails
-because of etcd or Kubernetes), /metrics for Prometheus, and a status page at /; a port
-that cannot be had ends it with exit code 1. On SIGTERM it releases its lock and ends with exit code 0.`,
+Wrong flags end it with exit code 2. Whatever can be repaired while it runs is logged with
+its reason and retried: etcd or the Kubernetes API out of reach, a missing permission, a
+StatefulSet that does not exist yet. A sidecar that gave up would only make its pod unready.
+
+With --listen-address it serves /healthz for a liveness probe, which never fails because of
+etcd or Kubernetes, /metrics for Prometheus, and a status page at /. If the port is taken, it
+ends with exit code 1. On SIGTERM it releases its lock and ends with exit code 0.`,
 		Example: `  # As a container of an etcd-druid pod (POD_NAME and POD_NAMESPACE are set there):
   quorate sidecar --endpoints=https://etcd-main-local:2379 \
     --cacert=/var/etcd/ssl/ca/bundle.crt --cert=/var/etcd/ssl/client/tls.crt --key=/var/etcd/ssl/client/tls.key
@@ -69,7 +70,8 @@ that cannot be had ends it with exit code 1. On SIGTERM it releases its lock and
 				return err
 			}
 			defer serve(listener, page.Handler(page.Config{
-				Source: c, Gatherer: registry, Namespace: cfg.Namespace, StatefulSet: cfg.StatefulSet, PodName: cfg.PodName, Version: version(),
+				Source: c, Gatherer: registry, Namespace: cfg.Namespace, StatefulSet: cfg.StatefulSet,
+				PodName: cfg.PodName, Version: version(),
 			}), log.WithField("actor", "quorate"))()
 			return c.Run(cmd.Context())
 		},

@@ -26,7 +26,7 @@ type statusFlags struct {
 
 func status() *cobra.Command {
 	o := options.NewClient()
-	// Whoever names no member of etcd gets to know what the coordinator has told.
+	// Without a member of etcd to ask, the command shows what the coordinator has reported.
 	o.Etcd.Endpoints, o.Etcd.Optional = nil, true
 	var f statusFlags
 	cmd := &cobra.Command{
@@ -36,31 +36,30 @@ func status() *cobra.Command {
 it, who coordinates, which controls are set, and every pod with its member. It changes
 nothing.
 
-Without --endpoints it asks Kubernetes alone: what the coordinator last told on the Lease,
-as long as that is fresh, and the StatefulSet and its pods. A coordinator that has stopped
-telling is not believed, and said to be silent (so your clock has to agree with its clock
-within half a minute). With --endpoints it asks every etcd member itself and decides as
-quorate plan does.
+Without --endpoints it asks Kubernetes only. It reads the StatefulSet, its pods, and what the
+coordinator last reported on the Lease. An old report is not believed, and the coordinator is
+then shown as silent. (So your clock and the coordinator's have to agree within half a minute.)
+With --endpoints it asks every etcd member and decides as quorate plan does.
 
-With --watch it shows every change, and ends with exit code 0 when the rollout is
-complete: what kubectl rollout status refuses to do under OnDelete. Complete means: the
-StatefulSet controller has seen the newest template, every pod in range (at or above the
-partition) is up to date and Ready for minReadySeconds, and the coordinator, or etcd if it
+With --watch it shows every change, and ends with exit code 0 when the rollout is complete.
+(kubectl rollout status refuses to do that under OnDelete.) Complete means that the StatefulSet
+controller has seen the newest template, that every pod in range (at or above the partition)
+is up to date and has been Ready for minReadySeconds, and that the coordinator, or etcd if it
 is asked, says so too.
 
-With -o json or yaml it has the shape of DEP-01's status of an Etcd resource (conditions
-Ready, AllMembersReady, BackupReady when the host says something of it, and Updated;
-members), with the whole report under rollout.
+With -o json or yaml it prints the status of an Etcd resource as etcd-druid's proposal DEP-01
+has it: the members, and the conditions Ready, AllMembersReady, BackupReady (if the host says
+something about backups) and Updated. The whole report is under rollout.
 
 Without STATEFULSET it takes the only one in the namespace with update strategy OnDelete
 and an etcd container.
 
 Exit codes:
-  0  something is being done, complete, or nothing of Quorate's (idle); with --watch:
+  0  something is being done, complete, or not Quorate's to roll (idle); with --watch:
      complete
-  1  failure: the Kubernetes API cannot be read; with --watch: also the --timeout, an
-     interrupt, or a StatefulSet that is not Quorate's to roll, or is deleted or forbidden
-     to be read meanwhile (whatever else cannot be read is tried again)
+  1  failure: the Kubernetes API cannot be read; with --watch also: --timeout, an interrupt,
+     or a StatefulSet that is not Quorate's to roll, or that was deleted or may no longer be
+     read (any other failure to read is retried)
   2  bad input: a flag, its value, or a StatefulSet that is not named
   3  holding or waiting (without --watch)`,
 		Example: `  # What is going on? (from a laptop, by kubectl's context)
@@ -103,7 +102,8 @@ Exit codes:
 	o.AddRolloutFlags(fs)
 	fs.StringVarP(&f.output, "output", "o", "table", "table, json or yaml")
 	fs.BoolVarP(&f.watch, "watch", "w", false, "show every change until the rollout is complete")
-	fs.DurationVar(&f.timeout, "timeout", 0, "with --watch: end with exit code 1 when the rollout is not complete after this long (0: never)")
+	fs.DurationVar(&f.timeout, "timeout", 0,
+		"with --watch: end with exit code 1 if the rollout is not complete after this time (0: never)")
 	fs.DurationVar(&f.every, "every", 2*time.Second, "with --watch: how often to look (a rollout's steps take seconds)")
 	completeOutput(cmd, "table", "json", "yaml")
 	return cmd
@@ -124,7 +124,8 @@ func (f *statusFlags) check() error {
 }
 
 // look makes a status of what can be seen now, with a complaint about what cannot.
-func (f *statusFlags) look(ctx context.Context, cmd *cobra.Command, o *options.Client, cfg coordinator.Config) (s report.Status, complaint, err error) {
+func (f *statusFlags) look(ctx context.Context, cmd *cobra.Command, o *options.Client,
+	cfg coordinator.Config) (s report.Status, complaint, err error) {
 	ask := len(cfg.Endpoints) > 0
 	dump, etcd, noEtcd, err := look(ctx, cfg, ask)
 	if err != nil {
@@ -142,9 +143,10 @@ func (f *statusFlags) show(w io.Writer, s report.Status) error {
 	return encode(w, f.output, s.Etcd())
 }
 
-// follow shows every change until the rollout is complete. A terminal is drawn anew, and
-// anything else gets one line for each.
-func (f *statusFlags) follow(ctx context.Context, cmd *cobra.Command, look func(context.Context) (s report.Status, complaint, err error)) error {
+// follow shows every change until the rollout is complete. It redraws a terminal, and writes a line per
+// change to anything else.
+func (f *statusFlags) follow(ctx context.Context, cmd *cobra.Command,
+	look func(context.Context) (s report.Status, complaint, err error)) error {
 	if f.timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, f.timeout)
@@ -162,8 +164,8 @@ func (f *statusFlags) follow(ctx context.Context, cmd *cobra.Command, look func(
 		case err != nil && first:
 			return err
 		case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
-			// Nothing that could be waited for mends that.
-			return fmt.Errorf("nothing to wait for any more: %w", err)
+			// No amount of waiting repairs that.
+			return fmt.Errorf("there is nothing to wait for any more: %w", err)
 		case err != nil:
 			if failed != err.Error() {
 				complain(cmd, fmt.Errorf("%w; looking again", err))
@@ -182,7 +184,7 @@ func (f *statusFlags) follow(ctx context.Context, cmd *cobra.Command, look func(
 			case rollout.ActionComplete:
 				return nil
 			case rollout.ActionIdle:
-				return fmt.Errorf("nothing to wait for: %s", report.Clean(s.Reason))
+				return fmt.Errorf("there is nothing to wait for: %s", report.Clean(s.Reason))
 			default: // There is more to wait for.
 			}
 		}
@@ -212,7 +214,7 @@ func (f *statusFlags) ended(ctx context.Context, last report.Status, failed stri
 // clearScreen moves to the upper left corner and erases everything.
 const clearScreen = "\x1b[H\x1b[2J"
 
-// draw shows a status, and reports false where it would repeat what was said.
+// draw shows a status. It returns false if it would repeat what it said last.
 func draw(w io.Writer, s report.Status, said *string) (bool, error) {
 	if isTerminal(w) {
 		var screen bytes.Buffer

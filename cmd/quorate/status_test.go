@@ -76,8 +76,10 @@ func (w *world) tells(t testing.TB, at time.Time, changes ...func(*report.Sight)
 	w.lease.Annotations[record.SchemaAnnotation] = "1"
 	w.lease.Annotations[record.IntentAnnotation] = `{"operation":"none"}`
 	epoch, seconds := int32(4), int32(15)
-	w.lease.Spec = coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseTransitions: &epoch, LeaseDurationSeconds: &seconds, RenewTime: &metav1.MicroTime{Time: at}}
-	h := report.History{{At: at.Add(-5 * time.Minute), What: report.Removed, Pod: "etcd-main-2", Rule: "Serving", Revision: newRevision, By: "etcd-main-1", Epoch: 4, Reason: "its member serves"}}
+	w.lease.Spec = coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseTransitions: &epoch,
+		LeaseDurationSeconds: &seconds, RenewTime: &metav1.MicroTime{Time: at}}
+	h := report.History{{At: at.Add(-5 * time.Minute), What: report.Removed, Pod: "etcd-main-2", Rule: "Serving",
+		Revision: newRevision, By: "etcd-main-1", Epoch: 4, Reason: "its member serves"}}
 	for key, value := range report.Notes(r, h) {
 		w.lease.Annotations[key] = value
 	}
@@ -123,13 +125,15 @@ var statusSituations = []struct {
 		w.tells(t, now.Add(-12*time.Minute))
 		return w
 	}},
-	{"a coordinator that has not seen the newest revision yet is not believed", "Wait - kubernetes", false, func(t testing.TB) *world {
-		w := with(3, broken)()
-		w.tells(t, now.Add(-3*time.Second))
-		w.set.Status.UpdateRevision = "etcd-main-66b7c5d9f4"
-		return w
-	}},
-	{"outdated pods and nobody who has taken that up", "Wait - kubernetes", false, func(testing.TB) *world { return with(3, func(*world) {})() }},
+	{"a coordinator that has not seen the newest revision yet is not believed", "Wait - kubernetes", false,
+		func(t testing.TB) *world {
+			w := with(3, broken)()
+			w.tells(t, now.Add(-3*time.Second))
+			w.set.Status.UpdateRevision = "etcd-main-66b7c5d9f4"
+			return w
+		}},
+	{"outdated pods and nobody who has taken that up", "Wait - kubernetes", false,
+		func(testing.TB) *world { return with(3, func(*world) {})() }},
 	{"a pause that the coordinator has not seen yet", "Hold Paused coordinator", false, func(t testing.TB) *world {
 		w := with(3, second)()
 		w.tells(t, now.Add(-3*time.Second))
@@ -145,15 +149,16 @@ var statusSituations = []struct {
 		delete(w.lease.Annotations, "quorate.dev/paused")
 		return w
 	}},
-	{"a bad control that the coordinator has not seen mended yet", "Wait - kubernetes", false, func(t testing.TB) *world {
-		w := with(3, func(w *world) {
-			second(w)
-			w.control("quorate.dev/paused", "yes")
-		})()
-		w.tells(t, now.Add(-3*time.Second))
-		delete(w.lease.Annotations, "quorate.dev/paused")
-		return w
-	}},
+	{"a bad control that the coordinator has not seen mended yet", "Wait - kubernetes", false,
+		func(t testing.TB) *world {
+			w := with(3, func(w *world) {
+				second(w)
+				w.control("quorate.dev/paused", "yes")
+			})()
+			w.tells(t, now.Add(-3*time.Second))
+			delete(w.lease.Annotations, "quorate.dev/paused")
+			return w
+		}},
 	{"complete below a partition that has been lifted since", "Wait - kubernetes", false, func(t testing.TB) *world {
 		w := with(3, func(w *world) {
 			w.settled(2)
@@ -164,27 +169,29 @@ var statusSituations = []struct {
 		delete(w.lease.Annotations, "quorate.dev/partition")
 		return w
 	}},
-	{"complete, by who holds the record still, and a pod has gone since", "Wait Terminating kubernetes", false, func(t testing.TB) *world {
-		w := with(3, func(w *world) { w.settled(0, 1, 2) })()
-		w.tells(t, now.Add(-3*time.Second))
-		w.held()
-		w.removePod(1)
-		return w
-	}},
+	{"complete, by who holds the record still, and a pod has gone since", "Wait Terminating kubernetes", false,
+		func(t testing.TB) *world {
+			w := with(3, func(w *world) { w.settled(0, 1, 2) })()
+			w.tells(t, now.Add(-3*time.Second))
+			w.held()
+			w.removePod(1)
+			return w
+		}},
 	{"complete, by who holds the record still", "Complete - coordinator", false, func(t testing.TB) *world {
 		w := with(3, func(w *world) { w.settled(0, 1, 2) })()
 		w.tells(t, now.Add(-3*time.Second))
 		w.held()
 		return w
 	}},
-	{"every control, two of them bad, and nobody who coordinates", "Hold BadControl kubernetes", false, func(testing.TB) *world {
-		return with(3, func(w *world) {
-			w.control("quorate.dev/paused", "yes")
-			w.control("quorate.dev/partition", "1")
-			w.control("quorate.dev/max-unavailable", "half")
-			w.control("quorate.dev/override-guards", "QuorumFloor,Canary")
-		})()
-	}},
+	{"every control, two of them bad, and nobody who coordinates", "Hold BadControl kubernetes", false,
+		func(testing.TB) *world {
+			return with(3, func(w *world) {
+				w.control("quorate.dev/paused", "yes")
+				w.control("quorate.dev/partition", "1")
+				w.control("quorate.dev/max-unavailable", "half")
+				w.control("quorate.dev/override-guards", "QuorumFloor,Canary")
+			})()
+		}},
 	{"an override is loud", "Remove - coordinator", false, func(t testing.TB) *world {
 		w := with(3, func(w *world) {
 			w.updated(2, 10*time.Minute)
@@ -195,11 +202,12 @@ var statusSituations = []struct {
 		w.tells(t, now.Add(-3*time.Second))
 		return w
 	}},
-	{"quorum is lost and the coordinator has no lock", "Wait QuorumPatience coordinator", false, func(t testing.TB) *world {
-		w := with(3, func(w *world) { w.quorumLost(2 * time.Minute) })()
-		w.tells(t, now.Add(-3*time.Second), func(s *report.Sight) { s.Fallback = true })
-		return w
-	}},
+	{"quorum is lost and the coordinator has no lock", "Wait QuorumPatience coordinator", false,
+		func(t testing.TB) *world {
+			w := with(3, func(w *world) { w.quorumLost(2 * time.Minute) })()
+			w.tells(t, now.Add(-3*time.Second), func(s *report.Sight) { s.Fallback = true })
+			return w
+		}},
 	{"a host that tells of its backups", "Hold HostGates coordinator", false, func(t testing.TB) *world {
 		w := with(3, func(*world) {})()
 		w.tells(t, now.Add(-3*time.Second), func(s *report.Sight) {
@@ -217,22 +225,24 @@ var statusSituations = []struct {
 		w.tells(t, now.Add(-3*time.Second))
 		return w
 	}},
-	{"complete a moment ago, and a pod has gone since", "Wait Terminating kubernetes", false, func(t testing.TB) *world {
-		w := with(3, func(w *world) { w.settled(0, 1, 2) })()
-		w.tells(t, now.Add(-3*time.Second))
-		w.removePod(1)
-		return w
-	}},
+	{"complete a moment ago, and a pod has gone since", "Wait Terminating kubernetes", false,
+		func(t testing.TB) *world {
+			w := with(3, func(w *world) { w.settled(0, 1, 2) })()
+			w.tells(t, now.Add(-3*time.Second))
+			w.removePod(1)
+			return w
+		}},
 	{"complete without a Lease", "Complete - kubernetes", false, func(testing.TB) *world {
 		return with(3, func(w *world) { w.settled(0, 1, 2) })()
 	}},
-	{"up to date and Ready, but its coordinator fell silent before the end", "Wait - kubernetes", false, func(t testing.TB) *world {
-		w := with(3, second)()
-		w.tells(t, now.Add(-12*time.Minute))
-		w.pods[0], w.pods[1] = newPod(0), newPod(1)
-		w.settled(0, 1)
-		return w
-	}},
+	{"up to date and Ready, but its coordinator fell silent before the end", "Wait - kubernetes", false,
+		func(t testing.TB) *world {
+			w := with(3, second)()
+			w.tells(t, now.Add(-12*time.Minute))
+			w.pods[0], w.pods[1] = newPod(0), newPod(1)
+			w.settled(0, 1)
+			return w
+		}},
 	{"outdated again after the last rollout was complete", "Wait - kubernetes", false, func(t testing.TB) *world {
 		w := with(3, func(w *world) { w.settled(0, 1, 2) })()
 		w.tells(t, now.Add(-day))
@@ -245,19 +255,21 @@ var statusSituations = []struct {
 			w.removePod(1)
 		})()
 	}},
-	{"a pod that is up to date and not Ready for long enough", "Wait UpdatedPending kubernetes", false, func(testing.TB) *world {
-		return with(3, func(w *world) {
-			w.settled(0, 1)
-			w.updated(2, 20*time.Second)
-			w.set.Spec.MinReadySeconds = 60
-		})()
-	}},
-	{"a template that was not observed yet is never complete", "Wait StaleRevision kubernetes", false, func(t testing.TB) *world {
-		w := with(3, func(w *world) { w.settled(0, 1, 2) })()
-		w.tells(t, now.Add(-day))
-		w.set.Generation++
-		return w
-	}},
+	{"a pod that is up to date and not Ready for long enough", "Wait UpdatedPending kubernetes", false,
+		func(testing.TB) *world {
+			return with(3, func(w *world) {
+				w.settled(0, 1)
+				w.updated(2, 20*time.Second)
+				w.set.Spec.MinReadySeconds = 60
+			})()
+		}},
+	{"a template that was not observed yet is never complete", "Wait StaleRevision kubernetes", false,
+		func(t testing.TB) *world {
+			w := with(3, func(w *world) { w.settled(0, 1, 2) })()
+			w.tells(t, now.Add(-day))
+			w.set.Generation++
+			return w
+		}},
 	{"below a partition pods may stay behind", "Complete - kubernetes", false, func(testing.TB) *world {
 		return with(3, func(w *world) {
 			w.settled(2)
@@ -265,35 +277,39 @@ var statusSituations = []struct {
 		})()
 	}},
 	{"the StatefulSet controller rolls", "Idle - kubernetes", false, func(testing.TB) *world {
-		return with(3, func(w *world) { w.set.Spec.UpdateStrategy.Type = appsv1.RollingUpdateStatefulSetStrategyType })()
+		return with(3,
+			func(w *world) { w.set.Spec.UpdateStrategy.Type = appsv1.RollingUpdateStatefulSetStrategyType })()
 	}},
 	{"etcd is asked, and the time is the coordinator's", "Hold UpdatedFailing own", true, func(t testing.TB) *world {
 		w := with(3, broken)()
 		w.tells(t, now.Add(-3*time.Second))
 		return w
 	}},
-	{"etcd is asked, and the coordinator's memory counts", "Wait DisruptionBudget own", true, func(t testing.TB) *world {
-		w := with(3, func(*world) {})()
-		w.tells(t, now.Add(-3*time.Second), evictionsRefused)
-		return w
-	}},
+	{"etcd is asked, and the coordinator's memory counts", "Wait DisruptionBudget own", true,
+		func(t testing.TB) *world {
+			w := with(3, func(*world) {})()
+			w.tells(t, now.Add(-3*time.Second), evictionsRefused)
+			return w
+		}},
 	{"etcd is asked, and the last word is too old to count", "Remove - own", true, func(t testing.TB) *world {
 		w := with(3, func(*world) {})()
 		w.tells(t, now.Add(-12*time.Minute), evictionsRefused)
 		return w
 	}},
-	{"etcd is asked in vain, and the coordinator tells", "Hold UpdatedFailing coordinator", true, func(t testing.TB) *world {
-		w := with(3, broken)()
-		w.tells(t, now.Add(-3*time.Second))
-		w.members = nil
-		return w
-	}},
+	{"etcd is asked in vain, and the coordinator tells", "Hold UpdatedFailing coordinator", true,
+		func(t testing.TB) *world {
+			w := with(3, broken)()
+			w.tells(t, now.Add(-3*time.Second))
+			w.members = nil
+			return w
+		}},
 }
 
 // evictionsRefused: a PodDisruptionBudget refuses every eviction.
 func evictionsRefused(s *report.Sight) {
 	s.Policy.Removal = rollout.RemoveByEviction
-	s.State.RefusedEviction = rollout.Refusal{Words: "Cannot evict pod as it would violate the pod's disruption budget."}
+	s.State.RefusedEviction = rollout.Refusal{Words: "Cannot evict pod as it would violate the pod's disruption " +
+		"budget."}
 }
 
 // wholeStatus are the situations whose report is kept in YAML too, as a record of the format.

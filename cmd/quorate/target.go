@@ -23,12 +23,13 @@ import (
 	"github.com/quorate/quorate/pkg/options"
 )
 
-// reach completes the options of a command that a person runs, and returns what reaches
-// the cluster. The StatefulSet is the argument, if there is one, else the one of the
-// flag, the file or the pod, else the only one that there can be.
+// reach completes the options of a command that a person runs, and returns how to reach the cluster.
+// The StatefulSet is the argument, else that of the flag, the file or the pod, else the only one in the
+// namespace.
 func reach(ctx context.Context, o *options.Client, args []string) (coordinator.Config, error) {
 	if named := o.Kubernetes.StatefulSet; len(args) > 0 && named != "" && named != args[0] {
-		return coordinator.Config{}, badInput{fmt.Errorf("--statefulset: %q: the argument names %q; give one of them", named, args[0])}
+		return coordinator.Config{}, badInput{fmt.Errorf("--statefulset: %q: the argument names %q; give one of them",
+			named, args[0])}
 	}
 	if err := o.Complete(os.Getenv); err != nil {
 		return coordinator.Config{}, badInput{err}
@@ -45,9 +46,12 @@ func reach(ctx context.Context, o *options.Client, args []string) (coordinator.C
 		case err != nil:
 			return coordinator.Config{}, fmt.Errorf("no StatefulSet is named, and they cannot be listed: %w", err)
 		case len(names) == 0:
-			return coordinator.Config{}, badInput{fmt.Errorf("--statefulset: is required: in namespace %q no StatefulSet has the update strategy OnDelete and an etcd container", o.Kubernetes.Namespace)}
+			return coordinator.Config{},
+				badInput{fmt.Errorf("--statefulset: is required: in namespace %q no StatefulSet has the update "+
+					"strategy OnDelete and an etcd container", o.Kubernetes.Namespace)}
 		case len(names) > 1:
-			return coordinator.Config{}, badInput{fmt.Errorf("--statefulset: is required: in namespace %q there are %s", o.Kubernetes.Namespace, strings.Join(names, ", "))}
+			return coordinator.Config{}, badInput{fmt.Errorf("--statefulset: is required: in namespace %q there are %s",
+				o.Kubernetes.Namespace, strings.Join(names, ", "))}
 		}
 		o.Kubernetes.StatefulSet = names[0]
 	}
@@ -61,7 +65,7 @@ func reach(ctx context.Context, o *options.Client, args []string) (coordinator.C
 	return cfg, nil
 }
 
-// candidates are the names of the StatefulSets of the namespace that Quorate may roll.
+// candidates are the names of the StatefulSets in the namespace that Quorate may roll.
 func candidates(ctx context.Context, o *options.Client) ([]string, error) {
 	rc, err := o.Kubernetes.RESTConfig("quorate/" + version())
 	if err != nil {
@@ -121,7 +125,7 @@ func completeStatefulSet(o *options.Client) cobra.CompletionFunc {
 	}
 }
 
-// complain says on standard error what is wrong, every line under the command's name. It does
+// complain prints on standard error what is wrong, with the command's name before every line. It does
 // not end the command.
 func complain(cmd *cobra.Command, err error) {
 	if err != nil {
@@ -130,9 +134,10 @@ func complain(cmd *cobra.Command, err error) {
 	}
 }
 
-// look reads one observation from the cluster. Etcd is asked where that is wanted; what it
-// does not answer is a complaint, and no reason to say nothing.
-func look(ctx context.Context, cfg coordinator.Config, ask bool) (dump *workload.Dump, etcd rollout.Membership, complaint, err error) {
+// look reads one observation from the cluster. It asks etcd if ask is true. What etcd does not answer
+// becomes a complaint, and the rest is still returned.
+func look(ctx context.Context, cfg coordinator.Config, ask bool) (dump *workload.Dump, etcd rollout.Membership,
+	complaint, err error) {
 	dump = &workload.Dump{}
 	reading, cancel := context.WithTimeout(ctx, cfg.RequestTimeout)
 	defer cancel()
@@ -165,14 +170,16 @@ func readLive(ctx context.Context, cfg coordinator.Config, dump *workload.Dump) 
 	return nil
 }
 
-// outside joins what was read of one StatefulSet.
-func outside(dump *workload.Dump, set *appsv1.StatefulSet, names workload.Names, etcd rollout.Membership, now time.Time) (report.Outside, error) {
+// outside joins what was read about one StatefulSet.
+func outside(dump *workload.Dump, set *appsv1.StatefulSet, names workload.Names, etcd rollout.Membership,
+	now time.Time) (report.Outside, error) {
 	facts := dump.Facts(set, names)
 	lease := dump.Lease(set.Namespace, record.Name(set.Name))
 	o := report.Outside{
 		Namespace: set.Namespace, StatefulSet: set.Name, At: now,
 		State: rollout.State{
-			Set: facts.Set, Pods: facts.Pods, Etcd: etcd, Controls: record.Controls(lease), Ages: dump.Ages(set, names, now),
+			Set: facts.Set, Pods: facts.Pods, Etcd: etcd, Controls: record.Controls(lease),
+			Ages: dump.Ages(set, names, now),
 		},
 		Lease: record.Parse(lease),
 	}
@@ -181,11 +188,12 @@ func outside(dump *workload.Dump, set *appsv1.StatefulSet, names workload.Names,
 	return o, err
 }
 
-// policyFlags are those by which a person decides otherwise than the coordinator.
-var policyFlags = []string{"config", "max-unavailable", "removal", "allow-volatile-data", "settle-timeout", "dead-after", "max-lag", "trusted-members"}
+// policyFlags are the flags by which a person can decide otherwise than the coordinator.
+var policyFlags = []string{"config", "max-unavailable", "removal", "allow-volatile-data", "settle-timeout",
+	"dead-after", "max-lag", "trusted-members"}
 
-// policy is the one of the flags where any is set, else the coordinator's while it tells,
-// else the default: so that who looks from outside comes to the coordinator's decision.
+// policy is the policy of the flags if any is set, else the coordinator's while it reports one, else
+// the default. So someone who looks from outside comes to the coordinator's decision.
 func policy(cmd *cobra.Command, o *options.Client, seen *report.Outside) rollout.Policy {
 	chosen := slices.ContainsFunc(policyFlags, func(name string) bool { return cmd.Flags().Changed(name) })
 	if !chosen && seen.Last.Memory != nil && seen.Last.Fresh(seen.At, seen.Lease) {

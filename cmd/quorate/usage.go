@@ -9,11 +9,11 @@ import (
 	"github.com/quorate/quorate/pkg/options"
 )
 
-// helpColumns is where the lines of the flags' help end: wide enough for a sentence,
-// narrow enough for a terminal.
+// helpColumns is where the lines of the flags' help end: wide enough for a sentence, and narrow enough
+// for a terminal.
 const helpColumns = 110
 
-// usage shows a command's flags under headings: dozens in one list teach nobody.
+// usage shows a command's flags under headings, because nobody reads one list of dozens.
 func usage(cmd *cobra.Command) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Usage:\n  %s\n", cmd.UseLine())

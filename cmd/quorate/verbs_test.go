@@ -59,28 +59,42 @@ func TestExitCodesOfStatus(t *testing.T) {
 		code int
 		says string
 	}{
-		{"something is being done", func(t *testing.T) *world { return told(t, 3, func(*world) {}) }, nil, 0, "Remove etcd-main-2 (evict)"},
+		{"something is being done", func(t *testing.T) *world { return told(t, 3, func(*world) {}) }, nil, 0,
+			"Remove etcd-main-2 (evict)"},
 		{"complete", func(*testing.T) *world { return with(3, complete)() }, nil, 0, "Complete"},
 		{"idle", func(*testing.T) *world {
-			return with(3, func(w *world) { w.set.Spec.UpdateStrategy.Type = appsv1.RollingUpdateStatefulSetStrategyType })()
+			return with(3,
+				func(w *world) { w.set.Spec.UpdateStrategy.Type = appsv1.RollingUpdateStatefulSetStrategyType })()
 		}, nil, 0, "Idle"},
 		{"holding", func(t *testing.T) *world { return told(t, 3, broken) }, nil, 3, "Hold: UpdatedFailing, since 3m"},
 		{"waiting", func(t *testing.T) *world { return told(t, 3, second) }, nil, 3, "Wait: UpdatedPending, since 3m"},
-		{"waiting for a coordinator", func(*testing.T) *world { return with(3, func(*world) {})() }, nil, 3, "no coordinator has taken that up yet"},
-		{"the StatefulSet need not be named when there is one only", func(*testing.T) *world { return with(3, complete)() }, []string{"status"}, 0, "garden/etcd-main"},
-		{"etcd that is asked in vain is said, and the coordinator's word is good", func(t *testing.T) *world { return told(t, 3, broken) }, []string{"status", "etcd-main", "-e", "http://127.0.0.1:1", "--probe-timeout=300ms"}, 3, "Hold: UpdatedFailing, since 3m"},
+		{"waiting for a coordinator", func(*testing.T) *world { return with(3, func(*world) {})() }, nil, 3,
+			"no coordinator has taken that up yet"},
+		{"the StatefulSet need not be named when there is one only",
+			func(*testing.T) *world { return with(3, complete)() }, []string{"status"}, 0, "garden/etcd-main"},
+		{"etcd that is asked in vain is said, and the coordinator's word is good",
+			func(t *testing.T) *world { return told(t, 3, broken) },
+			[]string{"status", "etcd-main", "-e", "http://127.0.0.1:1", "--probe-timeout=300ms"}, 3,
+			"Hold: UpdatedFailing, since 3m"},
 		{"a word that cannot be read is said, and not believed", func(t *testing.T) *world {
 			w := told(t, 3, broken)
 			w.control(report.StatusAnnotation, "{")
 			return w
 		}, nil, 3, "annotation quorate.dev/status"},
-		{"another StatefulSet is a failure", func(*testing.T) *world { return newWorld(3) }, []string{"status", "etcd-other"}, 1, "etcd-other"},
-		{"two of them are bad input", func(*testing.T) *world { return newWorld(3) }, []string{"status", "a", "b"}, 2, `quorate status takes one StatefulSet, not ["a" "b"]`},
-		{"two names are bad input", func(*testing.T) *world { return newWorld(3) }, []string{"status", "a", "--statefulset=b"}, 2, `--statefulset: "b": the argument names "a"`},
-		{"an output that is none is bad input", func(*testing.T) *world { return newWorld(3) }, []string{"status", "-o", "xml"}, 2, `--output: "xml": use table, json or yaml`},
-		{"a timeout needs --watch", func(*testing.T) *world { return newWorld(3) }, []string{"status", "--timeout=1m"}, 2, "--timeout: 1m0s: goes with --watch"},
-		{"nobody can look all the time", func(*testing.T) *world { return newWorld(3) }, []string{"status", "--watch", "--every=1ms"}, 2, "--every: 1ms: must be at least 100ms"},
-		{"programs do not watch", func(*testing.T) *world { return newWorld(3) }, []string{"status", "--watch", "-o", "json"}, 2, `--output: "json": --watch shows a table`},
+		{"another StatefulSet is a failure", func(*testing.T) *world { return newWorld(3) },
+			[]string{"status", "etcd-other"}, 1, "etcd-other"},
+		{"two of them are bad input", func(*testing.T) *world { return newWorld(3) }, []string{"status", "a", "b"}, 2,
+			`quorate status takes one StatefulSet, not ["a" "b"]`},
+		{"two names are bad input", func(*testing.T) *world { return newWorld(3) },
+			[]string{"status", "a", "--statefulset=b"}, 2, `--statefulset: "b": the argument names "a"`},
+		{"an output that is none is bad input", func(*testing.T) *world { return newWorld(3) },
+			[]string{"status", "-o", "xml"}, 2, `--output: "xml": use table, json or yaml`},
+		{"a timeout needs --watch", func(*testing.T) *world { return newWorld(3) }, []string{"status", "--timeout=1m"},
+			2, "--timeout: 1m0s: goes with --watch"},
+		{"nobody can look all the time", func(*testing.T) *world { return newWorld(3) },
+			[]string{"status", "--watch", "--every=1ms"}, 2, "--every: 1ms: must be at least 100ms"},
+		{"programs do not watch", func(*testing.T) *world { return newWorld(3) },
+			[]string{"status", "--watch", "-o", "json"}, 2, `--output: "json": --watch shows a table`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			args := tc.args
@@ -115,7 +129,8 @@ func TestStatusInDEP01sShape(t *testing.T) {
 		}
 		if output == "json" {
 			var s report.EtcdStatus
-			if err := json.Unmarshal([]byte(stdout), &s); err != nil || s.Rollout.Guard != "UpdatedFailing" || len(s.Members) != 3 {
+			if err := json.Unmarshal([]byte(stdout), &s); err != nil || s.Rollout.Guard != "UpdatedFailing" ||
+				len(s.Members) != 3 {
 				t.Errorf("%v %+v", err, s)
 			}
 		}
@@ -137,13 +152,16 @@ func TestWatchEndsWhenTheRolloutIsComplete(t *testing.T) {
 			w.tells(t, time.Now())
 		})
 	}()
-	cmd, stdout, stderr := command(t, nil, "status", "etcd-main", "--watch", "--every=100ms", "--kubeconfig", kubeconfig)
+	cmd, stdout, stderr := command(t, nil, "status", "etcd-main", "--watch", "--every=100ms", "--kubeconfig",
+		kubeconfig)
 	if code := exitCode(t, cmd.Run()); code != 0 {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 	<-done
 	lines := strings.Split(strings.TrimSpace(stdout.String()), "\n")
-	if len(lines) != 2 || !strings.Contains(lines[0], "1 of 3 settled, 1 outdated, 1 unsettled  Wait: UpdatedPending: waiting for etcd-main-1") || !strings.Contains(lines[1], "3 of 3 settled  Complete: ") {
+	if len(lines) != 2 || !strings.Contains(lines[0],
+		"1 of 3 settled, 1 outdated, 1 unsettled  Wait: UpdatedPending: waiting for etcd-main-1") ||
+		!strings.Contains(lines[1], "3 of 3 settled  Complete: ") {
 		t.Errorf("one line for each change, not\n%s", stdout)
 	}
 }
@@ -155,15 +173,20 @@ func TestWatchThatDoesNotEndWell(t *testing.T) {
 		args []string
 		says string
 	}{
-		{"time is up", func(t *testing.T) *world { return told(t, 3, broken) }, []string{"--timeout=1s"}, "quorate: --timeout: not complete after 1s: 0 of 3 settled, 2 outdated, 1 unsettled; Hold: UpdatedFailing: updated pod etcd-main-2 is failing"},
-		{"interrupted", func(t *testing.T) *world { return told(t, 3, second) }, nil, "quorate: stopped: 1 of 3 settled, 1 outdated, 1 unsettled; Wait: UpdatedPending: waiting for etcd-main-1"},
+		{"time is up", func(t *testing.T) *world { return told(t, 3, broken) }, []string{"--timeout=1s"},
+			"quorate: --timeout: not complete after 1s: 0 of 3 settled, 2 outdated, 1 unsettled; Hold: " +
+				"UpdatedFailing: updated pod etcd-main-2 is failing"},
+		{"interrupted", func(t *testing.T) *world { return told(t, 3, second) }, nil,
+			"quorate: stopped: 1 of 3 settled, 1 outdated, 1 unsettled; Wait: UpdatedPending: waiting for etcd-main-1"},
 		{"nothing of ours", func(*testing.T) *world {
-			return with(3, func(w *world) { w.set.Spec.UpdateStrategy.Type = appsv1.RollingUpdateStatefulSetStrategyType })()
-		}, nil, "quorate: nothing to wait for: updateStrategy is not OnDelete"},
+			return with(3,
+				func(w *world) { w.set.Spec.UpdateStrategy.Type = appsv1.RollingUpdateStatefulSetStrategyType })()
+		}, nil, "quorate: there is nothing to wait for: updateStrategy is not OnDelete"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			a := &api{world: tc.make(t)}
-			cmd, _, stderr := command(t, nil, append([]string{"status", "etcd-main", "--watch", "--every=100ms", "--kubeconfig", answering(t, a)}, tc.args...)...)
+			cmd, _, stderr := command(t, nil, append([]string{"status", "etcd-main", "--watch", "--every=100ms",
+				"--kubeconfig", answering(t, a)}, tc.args...)...)
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
@@ -186,12 +209,15 @@ func TestWatchEndsWithWhatItWatches(t *testing.T) {
 		change func(*api)
 		says   string
 	}{
-		{"deleted", func(a *api) { a.set = nil }, "quorate: nothing to wait for any more: get StatefulSet etcd-main: not found\n"},
-		{"forbidden", func(a *api) { a.forbidden = true }, "quorate: nothing to wait for any more: get StatefulSet etcd-main: forbidden\n"},
+		{"deleted", func(a *api) { a.set = nil },
+			"quorate: there is nothing to wait for any more: get StatefulSet etcd-main: not found\n"},
+		{"forbidden", func(a *api) { a.forbidden = true },
+			"quorate: there is nothing to wait for any more: get StatefulSet etcd-main: forbidden\n"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			a := &api{world: told(t, 3, second)}
-			cmd, _, stderr := command(t, nil, "status", "etcd-main", "--watch", "--every=100ms", "--kubeconfig", answering(t, a))
+			cmd, _, stderr := command(t, nil, "status", "etcd-main", "--watch", "--every=100ms", "--kubeconfig",
+				answering(t, a))
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
@@ -227,8 +253,10 @@ func TestNoErrorWritesToTheTerminal(t *testing.T) {
 		args  []string
 		lines int
 	}{
-		{"time is up", says(func(r *report.Report) { r.Reason, r.Guard = hostile, hostile }), []string{"status", "etcd-main", "--watch", "--timeout=1s"}, 1},
-		{"nothing to wait for", says(func(r *report.Report) { r.Action, r.Reason = rollout.ActionIdle, hostile }), []string{"status", "etcd-main", "--watch"}, 1},
+		{"time is up", says(func(r *report.Report) { r.Reason, r.Guard = hostile, hostile }),
+			[]string{"status", "etcd-main", "--watch", "--timeout=1s"}, 1},
+		{"nothing to wait for", says(func(r *report.Report) { r.Action, r.Reason = rollout.ActionIdle, hostile }),
+			[]string{"status", "etcd-main", "--watch"}, 1},
 		{"a complaint", unreadable, []string{"status", "etcd-main"}, 1},
 		{"bad input", newWorld(3), []string{"status", "etcd-main", "--statefulset=" + hostile[:12]}, 1},
 	} {
@@ -237,7 +265,8 @@ func TestNoErrorWritesToTheTerminal(t *testing.T) {
 			if code := exitCode(t, cmd.Run()); code == 0 {
 				t.Error("exit code 0")
 			}
-			if strings.ContainsAny(stdout.String()+stderr.String(), "\x1b\a\r\u202e") || strings.Count(stderr.String(), "\n") != tc.lines {
+			if strings.ContainsAny(stdout.String()+stderr.String(), "\x1b\a\r\u202e") ||
+				strings.Count(stderr.String(), "\n") != tc.lines {
 				t.Errorf("%q\n%q", stdout, stderr)
 			}
 		})
@@ -291,10 +320,15 @@ func TestWithoutANameTheOnlyStatefulSetIsMeant(t *testing.T) {
 		says   string
 	}{
 		{"the only one", true, nil, 0, "garden/etcd-main"},
-		{"the only one under OnDelete", true, []appsv1.StatefulSet{another("db", func(s *appsv1.StatefulSet) { s.Spec.UpdateStrategy.Type = "RollingUpdate" })}, 0, "garden/etcd-main"},
-		{"the only one with an etcd", true, []appsv1.StatefulSet{another("db", func(s *appsv1.StatefulSet) { s.Spec.Template.Spec.Containers = []corev1.Container{{Name: "postgres"}} })}, 0, "garden/etcd-main"},
-		{"of two none", true, []appsv1.StatefulSet{another("etcd-events", func(*appsv1.StatefulSet) {})}, 2, `--statefulset: is required: in namespace "garden" there are etcd-events, etcd-main`},
-		{"there is none", false, nil, 2, `--statefulset: is required: in namespace "garden" no StatefulSet has the update strategy OnDelete and an etcd container`},
+		{"the only one under OnDelete", true, []appsv1.StatefulSet{another("db",
+			func(s *appsv1.StatefulSet) { s.Spec.UpdateStrategy.Type = "RollingUpdate" })}, 0, "garden/etcd-main"},
+		{"the only one with an etcd", true, []appsv1.StatefulSet{another("db",
+			func(s *appsv1.StatefulSet) { s.Spec.Template.Spec.Containers = []corev1.Container{{Name: "postgres"}} })},
+			0, "garden/etcd-main"},
+		{"of two none", true, []appsv1.StatefulSet{another("etcd-events", func(*appsv1.StatefulSet) {})}, 2,
+			`--statefulset: is required: in namespace "garden" there are etcd-events, etcd-main`},
+		{"there is none", false, nil, 2,
+			`--statefulset: is required: in namespace "garden" no StatefulSet has the update strategy OnDelete and an etcd container`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := with(3, complete)()
@@ -323,33 +357,65 @@ func TestControls(t *testing.T) {
 		says   []string
 		want   func(rollout.Controls) bool
 	}{
-		{"pause makes the Lease", none, "pause etcd-main", 0, []string{"create"}, []string{"garden/etcd-main is paused: nothing is removed until: quorate resume -n garden etcd-main"}, func(c rollout.Controls) bool { return c.Paused }},
-		{"pause patches a record", func(t *testing.T) *world { return told(t, 3, second) }, "pause", 0, []string{`{"metadata":{"annotations":{"quorate.dev/paused":"true"}}}`}, []string{"is paused"}, func(c rollout.Controls) bool { return c.Paused }},
-		{"pause once more", func(*testing.T) *world { return with(3, func(w *world) { w.control("quorate.dev/paused", "true") })() }, "pause", 0, nil, []string{"was paused already"}, func(c rollout.Controls) bool { return c.Paused }},
+		{"pause makes the Lease", none, "pause etcd-main", 0, []string{"create"},
+			[]string{"garden/etcd-main is paused: nothing is removed until: quorate resume -n garden etcd-main"},
+			func(c rollout.Controls) bool { return c.Paused }},
+		{"pause patches a record", func(t *testing.T) *world { return told(t, 3, second) }, "pause", 0,
+			[]string{`{"metadata":{"annotations":{"quorate.dev/paused":"true"}}}`}, []string{"is paused"},
+			func(c rollout.Controls) bool { return c.Paused }},
+		{"pause once more", func(*testing.T) *world {
+			return with(3,
+				func(w *world) { w.control("quorate.dev/paused", "true") })()
+		}, "pause", 0, nil,
+			[]string{"was paused already"}, func(c rollout.Controls) bool { return c.Paused }},
 		{"pause of what the StatefulSet controller rolls", func(*testing.T) *world {
-			return with(3, func(w *world) { w.set.Spec.UpdateStrategy.Type = appsv1.RollingUpdateStatefulSetStrategyType })()
+			return with(3,
+				func(w *world) { w.set.Spec.UpdateStrategy.Type = appsv1.RollingUpdateStatefulSetStrategyType })()
 		}, "pause etcd-main", 0, []string{"create"}, []string{
-			"WARNING: the update strategy of garden/etcd-main is RollingUpdate, not OnDelete", "garden/etcd-main is paused for Quorate alone",
+			"WARNING: the update strategy of garden/etcd-main is RollingUpdate, not OnDelete",
+			"garden/etcd-main is paused for Quorate alone",
 		}, func(c rollout.Controls) bool { return c.Paused }},
-		{"pause with another control that is bad", func(*testing.T) *world { return with(3, func(w *world) { w.control("quorate.dev/partition", "-1") })() }, "pause", 0, nil, []string{`the rollout is held all the same, by a control that cannot be read: quorate.dev/partition: "-1"`}, func(c rollout.Controls) bool { return c.Paused }},
-		{"resume removes the annotation", func(*testing.T) *world { return with(3, func(w *world) { w.control("quorate.dev/paused", "true") })() }, "resume", 0, []string{`{"metadata":{"annotations":{"quorate.dev/paused":null}}}`}, []string{"goes on; to hold it again: quorate pause -n garden etcd-main"}, func(c rollout.Controls) bool { return !c.Paused }},
-		{"resume of what is not paused", none, "resume", 0, []string{}, []string{"was not paused"}, func(c rollout.Controls) bool { return !c.Paused }},
-		{"override warns of what is lost", func(t *testing.T) *world { return told(t, 3, second) }, "override etcd-main QuorumFloor,Canary --yes", 0, []string{overrides}, []string{
-			"WARNING", "QuorumFloor protects this: The serving voters that stay", "Canary protects this: The first pod", "OVERRIDDEN QuorumFloor,Canary", "quorate override -n garden etcd-main --clear",
-		}, func(c rollout.Controls) bool { return len(c.Override) == 2 }},
+		{"pause with another control that is bad",
+			func(*testing.T) *world { return with(3, func(w *world) { w.control("quorate.dev/partition", "-1") })() },
+			"pause", 0, nil,
+			[]string{`the rollout is held anyway, by a control that cannot be read: quorate.dev/partition: "-1"`},
+			func(c rollout.Controls) bool { return c.Paused }},
+		{"resume removes the annotation", func(*testing.T) *world {
+			return with(3,
+				func(w *world) { w.control("quorate.dev/paused", "true") })()
+		}, "resume", 0,
+			[]string{`{"metadata":{"annotations":{"quorate.dev/paused":null}}}`},
+			[]string{"goes on; to hold it again: quorate pause -n garden etcd-main"},
+			func(c rollout.Controls) bool { return !c.Paused }},
+		{"resume of what is not paused", none, "resume", 0, []string{}, []string{"was not paused"},
+			func(c rollout.Controls) bool { return !c.Paused }},
+		{"override warns of what is lost", func(t *testing.T) *world { return told(t, 3, second) },
+			"override etcd-main QuorumFloor,Canary --yes", 0, []string{overrides}, []string{
+				"WARNING", "QuorumFloor protects this: The serving voters that stay", "Canary protects this: The first pod",
+				"OVERRIDDEN QuorumFloor,Canary", "quorate override -n garden etcd-main --clear",
+			}, func(c rollout.Controls) bool { return len(c.Override) == 2 }},
 		{"override replaces what was overridden", func(*testing.T) *world {
 			return with(3, func(w *world) { w.control("quorate.dev/override-guards", "CaughtUp") })()
-		}, "override QuorumFloor Canary -y", 0, []string{overrides}, []string{"(before: CaughtUp)"}, func(c rollout.Controls) bool { return len(c.Override) == 2 }},
+		}, "override QuorumFloor Canary -y", 0, []string{overrides}, []string{"(before: CaughtUp)"},
+			func(c rollout.Controls) bool { return len(c.Override) == 2 }},
 		{"override --clear", func(*testing.T) *world {
 			return with(3, func(w *world) { w.control("quorate.dev/override-guards", "CaughtUp") })()
-		}, "override --clear", 0, []string{unset}, []string{"no guard is overridden any more (before: CaughtUp)"}, func(c rollout.Controls) bool { return len(c.Override) == 0 }},
-		{"override asks", none, "override QuorumFloor", 2, []string{}, []string{"--yes: is required where nobody can be asked"}, nil},
-		{"override of what cannot be", none, "override Paused --yes", 2, []string{}, []string{`"Paused" is not a guard that can be overridden; use Canary, CaughtUp, `}, nil},
-		{"override of a misspelt guard", none, "override QuorumFlor --yes", 2, []string{}, []string{`"QuorumFlor" is not a guard`}, nil},
-		{"override of nothing", none, "override etcd-main --yes", 2, []string{}, []string{"name at least one guard (Canary, CaughtUp, "}, nil},
-		{"override and clear", none, "override QuorumFloor --clear", 2, []string{}, []string{"--clear: ends every override"}, nil},
-		{"override of two StatefulSets", none, "override a b QuorumFloor", 2, []string{}, []string{`one StatefulSet at most, not ["a" "b" "QuorumFloor"]`}, nil},
-		{"a StatefulSet that is not there gets no Lease", none, "pause etcd-mian", 2, []string{}, []string{"there is no StatefulSet etcd-mian in namespace garden"}, nil},
+		}, "override --clear", 0, []string{unset}, []string{"no guard is overridden any more (before: CaughtUp)"},
+			func(c rollout.Controls) bool { return len(c.Override) == 0 }},
+		{"override asks", none, "override QuorumFloor", 2, []string{},
+			[]string{"--yes: is required, because there is no terminal to ask on"}, nil},
+		{"override of what cannot be", none, "override Paused --yes", 2, []string{},
+			[]string{`"Paused" is not a guard that can be overridden; use Canary, CaughtUp, `}, nil},
+		{"override of a misspelt guard", none, "override QuorumFlor --yes", 2, []string{},
+			[]string{`"QuorumFlor" is not a guard`}, nil},
+		{"override of nothing", none, "override etcd-main --yes", 2, []string{},
+			[]string{"name at least one guard (Canary, CaughtUp, "}, nil},
+		{"override and clear", none, "override QuorumFloor --clear", 2, []string{},
+			[]string{"--clear: ends every override"}, nil},
+		{"override of two StatefulSets", none, "override a b QuorumFloor", 2, []string{},
+			[]string{`one StatefulSet at most, not ["a" "b" "QuorumFloor"]`}, nil},
+		{"a StatefulSet that is not there gets no Lease", none, "pause etcd-mian", 2, []string{},
+			[]string{"there is no StatefulSet etcd-mian in namespace garden"}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			a := &api{world: tc.make(t)}
@@ -392,7 +458,8 @@ func TestOverrideAsksForTheName(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			var out bytes.Buffer
 			err := ask(t.Context(), strings.NewReader(tc.answer), &out, "etcd-main")
-			if (err == nil) != (tc.says == "") || err != nil && err.Error() != tc.says || !strings.Contains(out.String(), "(etcd-main)") {
+			if (err == nil) != (tc.says == "") || err != nil && err.Error() != tc.says ||
+				!strings.Contains(out.String(), "(etcd-main)") {
 				t.Errorf("%v %q", err, &out)
 			}
 		})
@@ -402,7 +469,8 @@ func TestOverrideAsksForTheName(t *testing.T) {
 		defer typing.Close()
 		ctx, interrupt := context.WithCancel(t.Context())
 		interrupt()
-		if err := ask(ctx, in, io.Discard, "etcd-main"); err == nil || err.Error() != "interrupted; nothing was changed" {
+		if err := ask(ctx, in, io.Discard, "etcd-main"); err == nil ||
+			err.Error() != "interrupted; nothing was changed" {
 			t.Error(err)
 		}
 	})
@@ -423,7 +491,8 @@ func TestHistory(t *testing.T) {
 		args []string
 		want []string
 	}{
-		{"a table", w, nil, []string{"TIME", "WHAT", "Removed  etcd-main-2", "Serving", "etcd-main-1  4", "its member serves"}},
+		{"a table", w, nil, []string{"TIME", "WHAT", "Removed  etcd-main-2", "Serving", "etcd-main-1  4",
+			"its member serves"}},
 		{"JSON", w, []string{"-o", "json"}, []string{`"what": "Removed"`, `"pod": "etcd-main-2"`}},
 		{"YAML", w, []string{"-o", "yaml"}, []string{"what: Removed"}},
 		{"of nothing", newWorld(3), nil, []string{"nothing has been done to garden/etcd-main yet"}},
@@ -471,7 +540,8 @@ func TestAsAPluginOfKubectl(t *testing.T) {
 	}
 	cmd, _, errs := command(t, nil, "--loud")
 	cmd.Path, cmd.Args[0] = plugin, plugin
-	if code := exitCode(t, cmd.Run()); code != exitBadInput || errs.String() != "kubectl quorate: unknown flag: --loud\n" {
+	if code := exitCode(t, cmd.Run()); code != exitBadInput ||
+		errs.String() != "kubectl quorate: unknown flag: --loud\n" {
 		t.Errorf("exit code %d: %s", code, errs)
 	}
 }

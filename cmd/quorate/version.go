@@ -8,10 +8,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// build is what this binary was made from.
+// build is what this binary was built from.
 type build struct {
 	Version string `json:"version"`
-	// Revision is the commit, where it was built from a repository.
+	// Revision is the commit, if it was built from a repository.
 	Revision string `json:"revision,omitempty"`
 	Modified bool   `json:"modified,omitempty"`
 	Go       string `json:"go"`
@@ -33,7 +33,7 @@ func newBuild() build {
 	return b
 }
 
-// version is the module's version where it was built from one.
+// version is the module's version, if it was built from one.
 func version() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		return info.Main.Version

@@ -1,12 +1,11 @@
-// Package etcdtest is etcd in miniature, for unit tests that need a member to answer
-// wrongly, late, or not at all, which real ones do not do on demand.
+// Package etcdtest is a small etcd for unit tests. It can answer wrongly, late, or not at all, which a
+// real etcd does not do on demand.
 //
-// A [Cluster] speaks etcd's own gRPC API over the members' own addresses, so that
-// production code talks to it through a real clientv3.Client. It holds keys, leases,
-// watches on single keys, a member list and a leader, with no more of each than the
-// tests and benchmarks of this project need; what it does not know it refuses. Nothing in
-// it expires or fails unless somebody says so. What etcd really does is tested against etcd
-// itself.
+// A [Cluster] speaks etcd's own gRPC API over the members' own addresses, so production code talks to
+// it through a real clientv3.Client. It holds keys, leases, watches on single keys, a member list and a
+// leader, and no more of each than the tests and benchmarks of this project need. It refuses whatever
+// it does not know. Nothing in it expires or fails unless a test says so. What etcd really does is
+// tested against etcd itself.
 package etcdtest
 
 import (
@@ -33,11 +32,11 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 )
 
-// ID is the ID of a cluster that is started for a test; member n (from 0) has the ID 0xa0+n and the name etcd-n.
+// ID is the ID of a cluster that is started for a test. Member n (from 0) has the ID 0xa0+n and the
+// name etcd-n.
 const ID = 0xc1
 
-// Cluster is a cluster of members that share one state. Its zero value is of no use;
-// see [Start].
+// Cluster is a cluster of members that share one state. Its zero value is of no use; see [Start].
 type Cluster struct {
 	mu      sync.Mutex
 	id      uint64
@@ -48,7 +47,7 @@ type Cluster struct {
 	term     uint64
 	noQuorum bool
 
-	// intercept, where not nil, answers requests; see [Cluster.Intercept].
+	// intercept answers requests, unless it is nil; see [Cluster.Intercept].
 	intercept func(ctx context.Context, method string, do func() (any, error)) (any, error)
 
 	inMemory map[string]*bufconn.Listener
@@ -56,44 +55,43 @@ type Cluster struct {
 	dials    [][]string
 }
 
-// Member is one member. Its fields are changed through [Cluster.Set] only.
+// Member is one member. Change its fields through [Cluster.Set] only.
 type Member struct {
 	ID   uint64
 	Name string // Empty for a member that has never started.
-	// URL is where it answers, as the member list says. Empty for a member that has
-	// never started.
+	// URL is where it answers, as the member list says. It is empty for a member that has never
+	// started.
 	URL     string
 	Learner bool
 
-	// Hung: it accepts connections and answers nothing, like a process that is stopped.
+	// Hung makes it accept connections and answer nothing, like a process that is stopped.
 	Hung bool
-	// As and OfCluster, where not 0, are the IDs it claims in its answers.
+	// As and OfCluster are the IDs that it claims in its answers, unless they are 0.
 	As, OfCluster uint64
-	// ReadErr is the answer to its reads, StatusErr to its status requests, ListErr to
-	// requests for its member list, TxnErr to transactions, PutErr to writes of one key, GrantErr to
-	// requests for a lease.
+	// ReadErr is the answer to reads, StatusErr to status requests, ListErr to requests for the member
+	// list, TxnErr to transactions, PutErr to writes of one key, and GrantErr to requests for a lease.
 	ReadErr, StatusErr, ListErr, TxnErr, PutErr, GrantErr error
-	// Term and Index, where not 0, are what it believes; else the cluster's term and 100.
+	// Term and Index are what it believes, unless they are 0. Otherwise it answers the cluster's term,
+	// and 100.
 	Term, Index uint64
-	// ReadTerm, where not 0, is the term in its answers to reads, as of a member that was
-	// paused and answers what it was asked before.
+	// ReadTerm is the term in its answers to reads, unless it is 0. So a member answers that was paused
+	// and still has an old request to answer.
 	ReadTerm uint64
-	// Version is what it says it is, 3.5.35 where empty. One of 3.4 gives the member list that it
-	// knows by itself whatever is asked for.
+	// Version is the version that it reports, 3.5.35 if empty. A member of 3.4 always answers with the
+	// member list that it knows by itself.
 	Version string
-	// Leader, where not 0, is whom it takes for the leader.
+	// Leader is whom it believes to be the leader, unless it is 0.
 	Leader uint64
 	// Alarms are what its status reports, such as "memberID:160 alarm:CORRUPT".
 	Alarms []string
-	// MoveLeaderErr refuses a change of leadership; MoveLeaderIdle accepts it and lets
-	// nothing happen.
+	// MoveLeaderErr refuses a change of leadership. MoveLeaderIdle accepts it, and nothing happens.
 	MoveLeaderErr  error
 	MoveLeaderIdle bool
-	// List, where not nil, is the member list it knows by itself.
+	// List is the member list that it knows by itself, unless it is nil.
 	List []*pb.Member
 
-	// Txns, Moves and LocalLists count the requests that arrived: transactions, changes
-	// of leadership, and for the member list without consensus.
+	// Txns, Moves and LocalLists count the requests that arrived: transactions, changes of leadership,
+	// and requests for the member list without consensus.
 	Txns, Moves, LocalLists int
 
 	server *grpc.Server
@@ -102,8 +100,8 @@ type Member struct {
 // Start starts n members on loopback addresses. They stop with the test.
 func Start(tb testing.TB, n int) *Cluster { return start(tb, n, false) }
 
-// StartInMemory starts n members whose connections never leave the process, so that
-// they can live in a bubble of testing/synctest.
+// StartInMemory starts n members whose connections never leave the process, so that they can live in a
+// bubble of testing/synctest.
 func StartInMemory(tb testing.TB, n int) *Cluster { return start(tb, n, true) }
 
 func start(tb testing.TB, n int, inMemory bool) *Cluster {
@@ -131,8 +129,8 @@ func start(tb testing.TB, n int, inMemory bool) *Cluster {
 	return c
 }
 
-// New returns a cluster with an ID of its own and one member at each of the client URLs,
-// none of which answers before [Cluster.Serve].
+// New returns a cluster with its own ID and one member at each of the client URLs. No member answers
+// before [Cluster.Serve].
 func New(id uint64, urls ...string) *Cluster {
 	c := &Cluster{id: id, term: 2, leader: 0xa0}
 	c.store.init()
@@ -142,13 +140,12 @@ func New(id uint64, urls ...string) *Cluster {
 	return c
 }
 
-// Serve lets a member answer whoever connects to the listener, until stop is called: then
-// its connections break, as those of a process that ends. It may be served again afterwards,
-// over another listener.
+// Serve lets a member answer connections to the listener until stop is called. Then its connections
+// break, as with a process that ends. It may be served again over another listener.
 func (c *Cluster) Serve(i int, listener net.Listener) (stop func()) {
 	m := c.members[i]
 	s := &service{cluster: c, member: m}
-	// etcd puts up with pings this often; gRPC's own default is minutes.
+	// etcd accepts pings this often. gRPC's own default is minutes.
 	pings := keepalive.EnforcementPolicy{MinTime: 5 * time.Second}
 	server := grpc.NewServer(grpc.UnaryInterceptor(s.gate), grpc.KeepaliveEnforcementPolicy(pings))
 	pb.RegisterKVServer(server, &kvService{service: s})
@@ -168,7 +165,7 @@ func (c *Cluster) Serve(i int, listener net.Listener) (stop func()) {
 	}
 }
 
-// Set changes members and the cluster between, never during, two requests.
+// Set changes members and the cluster between two requests, never during one.
 func (c *Cluster) Set(change func(c *Cluster, members []*Member)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -176,16 +173,16 @@ func (c *Cluster) Set(change func(c *Cluster, members []*Member)) {
 	c.store.notify()
 }
 
-// Intercept hands every request but watches to answer, which sees it by its method's
-// name, such as LeaseGrant or, for each keep-alive of a stream, LeaseKeepAlive, and may delay, lose or refuse it; do carries it out. A request to
-// a member that hangs does not get that far.
+// Intercept hands every request except watches to answer. It sees the method's name, such as
+// LeaseGrant, or LeaseKeepAlive for each keep-alive of a stream. It may delay, lose or refuse the
+// request, and do carries it out. A request to a member that hangs does not get that far.
 func (c *Cluster) Intercept(answer func(ctx context.Context, method string, do func() (any, error)) (any, error)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.intercept = answer
 }
 
-// SetLeader makes a member the leader, 0 nobody, at a new term.
+// SetLeader makes a member the leader at a new term. 0 means nobody.
 func (c *Cluster) SetLeader(id uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -213,11 +210,10 @@ func (c *Cluster) RegainQuorum() {
 	c.noQuorum = false
 }
 
-// Stop ends a member's process: connections are refused from now on.
+// Stop ends a member's process. From then on, connections are refused.
 func (c *Cluster) Stop(i int) { c.members[i].server.Stop() }
 
-// Add adds a member that has no process of its own to the list, such as one that has
-// never started.
+// Add adds a member without a process to the list, such as one that has never started.
 func (c *Cluster) Add(m Member) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -239,21 +235,22 @@ func (c *Cluster) URLs() []string {
 	return urls
 }
 
-// Dial opens a client, and remembers to which endpoints.
+// Dial opens a client, and remembers the endpoints.
 func (c *Cluster) Dial(endpoints []string) (*clientv3.Client, error) {
 	c.mu.Lock()
 	c.dials = append(c.dials, slices.Clone(endpoints))
 	c.mu.Unlock()
 	cfg := clientv3.Config{Endpoints: endpoints, Logger: zap.NewNop()}
 	if len(c.inMemory) > 0 {
-		cfg.DialOptions = append(cfg.DialOptions, grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+		cfg.DialOptions = append(cfg.DialOptions, grpc.WithContextDialer(func(ctx context.Context,
+			address string) (net.Conn, error) {
 			l := c.inMemory[strings.TrimPrefix(address, "passthrough:///")]
 			if l == nil {
 				return nil, fmt.Errorf("no such host: %s", address)
 			}
-			// One at a time: bufconn starts timers that fire at once, and with the race
-			// detector two of them in one bubble of testing/synctest crash Go 1.26's runtime
-			// (both run in the bubble's one race context).
+			// Dial one at a time. bufconn starts timers that fire at once. With the race detector, two
+			// of them in one bubble of testing/synctest crash Go 1.26's runtime, because both run in
+			// the bubble's one race context.
 			c.dialing.Lock()
 			defer c.dialing.Unlock()
 			return l.DialContext(ctx)
@@ -282,7 +279,8 @@ type service struct {
 }
 
 // gate lets no request through to a member while it hangs.
-func (s *service) gate(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+func (s *service) gate(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any,
+	error) {
 	for {
 		s.cluster.mu.Lock()
 		hung, changed, intercept := s.member.Hung, s.cluster.store.changed, s.cluster.intercept
@@ -301,8 +299,8 @@ func (s *service) gate(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	}
 }
 
-// consensus blocks while there is no quorum, as etcd does, unless the request requires a
-// leader, and then takes the cluster's lock for the request.
+// consensus blocks while there is no quorum, as etcd does, unless the request requires a leader.
+// Otherwise it takes the cluster's lock for the request.
 func (s *service) consensus(ctx context.Context) (unlock func(), err error) {
 	s.cluster.mu.Lock()
 	if s.cluster.noQuorum {
@@ -316,9 +314,10 @@ func (s *service) consensus(ctx context.Context) (unlock func(), err error) {
 	return s.cluster.mu.Unlock, nil
 }
 
-// header must be called with the cluster's lock held.
+// header needs the cluster's lock.
 func (s *service) header() *pb.ResponseHeader {
-	h := &pb.ResponseHeader{ClusterId: s.cluster.id, MemberId: s.member.ID, Revision: s.cluster.store.revision, RaftTerm: s.cluster.term}
+	h := &pb.ResponseHeader{ClusterId: s.cluster.id, MemberId: s.member.ID, Revision: s.cluster.store.revision,
+		RaftTerm: s.cluster.term}
 	if s.member.As != 0 {
 		h.MemberId = s.member.As
 	}
@@ -363,7 +362,8 @@ func (s clusterService) MemberList(ctx context.Context, req *pb.MemberListReques
 	resp := &pb.MemberListResponse{Header: s.header(), Members: s.member.List}
 	if resp.Members == nil {
 		for _, m := range s.cluster.members {
-			x := &pb.Member{ID: m.ID, Name: m.Name, IsLearner: m.Learner, PeerURLs: []string{"http://" + m.Name + ":2380"}}
+			x := &pb.Member{ID: m.ID, Name: m.Name, IsLearner: m.Learner,
+				PeerURLs: []string{"http://" + m.Name + ":2380"}}
 			if m.URL != "" {
 				x.ClientURLs = []string{m.URL}
 			}
@@ -386,7 +386,8 @@ func (s maintenanceService) Status(context.Context, *pb.StatusRequest) (*pb.Stat
 	}
 	h := s.header()
 	resp := &pb.StatusResponse{
-		Header: h, Version: cmp.Or(s.member.Version, "3.5.35"), Leader: s.cluster.leader, RaftTerm: h.RaftTerm, IsLearner: s.member.Learner,
+		Header: h, Version: cmp.Or(s.member.Version, "3.5.35"), Leader: s.cluster.leader, RaftTerm: h.RaftTerm,
+		IsLearner: s.member.Learner,
 		RaftIndex: 100, RaftAppliedIndex: 100, Errors: s.member.Alarms,
 	}
 	if s.member.Index != 0 {

@@ -20,7 +20,7 @@ type store struct {
 	revision int64
 	keys     map[string]*mvccpb.KeyValue
 	history  []*mvccpb.Event
-	leases   map[int64]*lease // those that live
+	leases   map[int64]*lease // the living ones
 	next     int64
 	// changed is closed and replaced at every change, for watches and keep-alives.
 	changed chan struct{}
@@ -30,13 +30,13 @@ func (s *store) init() {
 	s.revision, s.keys, s.leases, s.changed = 1, map[string]*mvccpb.KeyValue{}, map[int64]*lease{}, make(chan struct{})
 }
 
-// lease is one that was granted for so many seconds, and when it was last kept alive.
+// lease was granted for so many seconds, and was last kept alive at kept.
 type lease struct {
 	ttl  int64
 	kept time.Time
 }
 
-// left is the time until the lease ends, if it is not kept alive before.
+// left is the time until the lease ends, unless it is kept alive before.
 func (l *lease) left() time.Duration { return time.Duration(l.ttl)*time.Second - time.Since(l.kept) }
 
 // lives is true for a lease that was granted and has not ended.
@@ -52,7 +52,8 @@ func (s *store) notify() {
 
 func (s *store) put(key string, value []byte, lease int64) {
 	s.revision++
-	kv := &mvccpb.KeyValue{Key: []byte(key), Value: value, Lease: lease, CreateRevision: s.revision, ModRevision: s.revision, Version: 1}
+	kv := &mvccpb.KeyValue{Key: []byte(key), Value: value, Lease: lease, CreateRevision: s.revision,
+		ModRevision: s.revision, Version: 1}
 	if old := s.keys[key]; old != nil {
 		kv.CreateRevision, kv.Version = old.CreateRevision, old.Version+1
 	}
@@ -67,7 +68,8 @@ func (s *store) delete(key string) bool {
 	}
 	s.revision++
 	delete(s.keys, key)
-	s.history = append(s.history, &mvccpb.Event{Type: mvccpb.DELETE, Kv: &mvccpb.KeyValue{Key: []byte(key), ModRevision: s.revision}})
+	s.history = append(s.history, &mvccpb.Event{Type: mvccpb.DELETE,
+		Kv: &mvccpb.KeyValue{Key: []byte(key), ModRevision: s.revision}})
 	s.notify()
 	return true
 }
@@ -140,7 +142,7 @@ func (c *Cluster) Values(prefix string) []string {
 	return values
 }
 
-// foreign is a lease of somebody else's, which never expires.
+// foreign is the ID of somebody else's lease, which never expires.
 const foreign = 1 << 40
 
 // Hold writes a key with a lease that somebody else keeps alive.
@@ -173,8 +175,8 @@ func (c *Cluster) ExpireLeases() {
 	}
 }
 
-// ExpireOverdue ends the leases that were not kept alive for as long as they were granted, and
-// deletes their keys.
+// ExpireOverdue ends the leases that were not kept alive for as long as they were granted, and deletes
+// their keys.
 func (c *Cluster) ExpireOverdue() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -185,8 +187,8 @@ func (c *Cluster) ExpireOverdue() {
 	}
 }
 
-// Grant grants a lease that nobody keeps alive, such as one that has come back from a backup,
-// and writes keys with it.
+// Grant grants a lease that nobody keeps alive, such as one that has come back from a backup, and
+// writes keys with it.
 func (c *Cluster) Grant(ttl time.Duration, keys map[string]string) (id int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -200,7 +202,7 @@ func (c *Cluster) Grant(ttl time.Duration, keys map[string]string) (id int64) {
 // RenewLeases renews all leases, as a new leader of etcd does.
 func (c *Cluster) RenewLeases() { c.Age(0) }
 
-// Age makes all leases look as if they had been kept alive for the last time so long ago.
+// Age makes all leases look as if they were last kept alive that long ago.
 func (c *Cluster) Age(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -278,7 +280,8 @@ func (s kvService) Txn(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse
 	st := &s.cluster.store
 	resp := &pb.TxnResponse{Succeeded: true}
 	for _, c := range req.Compare {
-		if c.Target != pb.Compare_CREATE && c.Target != pb.Compare_MOD || c.Result != pb.Compare_EQUAL || len(c.RangeEnd) > 0 {
+		if c.Target != pb.Compare_CREATE && c.Target != pb.Compare_MOD || c.Result != pb.Compare_EQUAL ||
+			len(c.RangeEnd) > 0 {
 			return nil, status.Errorf(codes.Unimplemented, "compare %v", c)
 		}
 		var revision int64
@@ -306,10 +309,13 @@ func (s kvService) Txn(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse
 			r.Response = &pb.ResponseOp_ResponsePut{ResponsePut: &pb.PutResponse{Header: s.header()}}
 		case op.GetRequestRange() != nil:
 			found := st.get(op.GetRequestRange())
-			r.Response = &pb.ResponseOp_ResponseRange{ResponseRange: &pb.RangeResponse{Header: s.header(), Kvs: found, Count: int64(len(found))}}
+			r.Response = &pb.ResponseOp_ResponseRange{ResponseRange: &pb.RangeResponse{Header: s.header(), Kvs: found,
+				Count: int64(len(found))}}
 		case op.GetRequestDeleteRange() != nil && len(op.GetRequestDeleteRange().RangeEnd) == 0:
 			st.delete(string(op.GetRequestDeleteRange().Key))
-			r.Response = &pb.ResponseOp_ResponseDeleteRange{ResponseDeleteRange: &pb.DeleteRangeResponse{Header: s.header()}}
+			r.Response = &pb.ResponseOp_ResponseDeleteRange{
+				ResponseDeleteRange: &pb.DeleteRangeResponse{Header: s.header()},
+			}
 		default:
 			return nil, status.Errorf(codes.Unimplemented, "operation %v", op)
 		}
@@ -336,7 +342,8 @@ func (s leaseService) LeaseGrant(ctx context.Context, req *pb.LeaseGrantRequest)
 	return &pb.LeaseGrantResponse{Header: s.header(), ID: s.cluster.store.grant(req.TTL), TTL: req.TTL}, nil
 }
 
-func (s leaseService) LeaseTimeToLive(ctx context.Context, req *pb.LeaseTimeToLiveRequest) (*pb.LeaseTimeToLiveResponse, error) {
+func (s leaseService) LeaseTimeToLive(ctx context.Context, req *pb.LeaseTimeToLiveRequest) (*pb.LeaseTimeToLiveResponse,
+	error) {
 	unlock, err := s.consensus(ctx)
 	if err != nil {
 		return nil, err
@@ -364,8 +371,8 @@ func (s leaseService) LeaseRevoke(ctx context.Context, req *pb.LeaseRevokeReques
 	return &pb.LeaseRevokeResponse{Header: s.header()}, nil
 }
 
-// LeaseKeepAlive answers every request of a stream as if it were one by itself; a lease that is
-// gone has a TTL of 0. A stream ends with the first request that is refused.
+// LeaseKeepAlive answers every request of a stream by itself. A lease that is gone has a TTL of 0. The
+// stream ends with the first request that is refused.
 func (s leaseService) LeaseKeepAlive(stream pb.Lease_LeaseKeepAliveServer) error {
 	method := &grpc.UnaryServerInfo{FullMethod: "LeaseKeepAlive"}
 	for {
@@ -399,7 +406,7 @@ type watchService struct {
 	*service
 }
 
-// Watch serves watches on single keys, one stream for many.
+// Watch serves watches on single keys, many on one stream.
 func (s watchService) Watch(stream pb.Watch_WatchServer) error {
 	requests := make(chan *pb.WatchRequest)
 	ended := make(chan error, 1)

@@ -70,7 +70,8 @@ func (d Dump) Membership() (rollout.Membership, error) {
 		name string
 		data []byte
 		into any
-	}{{"member list", d.MemberList, &list}, {"endpoint status", d.EndpointStatus, &status}, {"endpoint health", d.EndpointHealth, &health}} {
+	}{{"member list", d.MemberList, &list}, {"endpoint status", d.EndpointStatus, &status},
+		{"endpoint health", d.EndpointHealth, &health}} {
 		if part.data == nil {
 			continue
 		}
@@ -86,7 +87,8 @@ func (d Dump) Membership() (rollout.Membership, error) {
 	}
 	m.Known, m.Linearizable, m.ClusterID = true, true, list.Header.ClusterID
 	for _, x := range list.Members {
-		member := rollout.Member{ID: x.ID, Name: x.Name, PeerURLs: x.PeerURLs, ClientURLs: x.ClientURLs, Learner: x.IsLearner}
+		member := rollout.Member{ID: x.ID, Name: x.Name, PeerURLs: x.PeerURLs, ClientURLs: x.ClientURLs,
+			Learner: x.IsLearner}
 		member.Probe = dumpProbe(member, list.Header.ClusterID, status, health)
 		m.Members = append(m.Members, member)
 	}
@@ -116,9 +118,11 @@ func dumpProbe(m rollout.Member, cluster uint64, status []dumpStatus, health []d
 		// The endpoint may have another name than in the member list.
 		endpoints = append(endpoints, s.Endpoint)
 		p.Status = &rollout.Status{
-			Leader: s.Status.Leader, Term: s.Status.RaftTerm, Index: s.Status.RaftIndex, Applied: s.Status.RaftAppliedIndex,
+			Leader: s.Status.Leader, Term: s.Status.RaftTerm, Index: s.Status.RaftIndex,
+			Applied: s.Status.RaftAppliedIndex,
 			Version: s.Status.Version,
-			Corrupt: alarmed(s.Status.Errors, pb.AlarmType_CORRUPT), NoSpace: alarmed(s.Status.Errors, pb.AlarmType_NOSPACE),
+			Corrupt: alarmed(s.Status.Errors, pb.AlarmType_CORRUPT),
+			NoSpace: alarmed(s.Status.Errors, pb.AlarmType_NOSPACE),
 		}
 	}
 	if m.Name == "" && len(m.ClientURLs) == 0 {

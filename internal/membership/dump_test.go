@@ -15,7 +15,8 @@ func FuzzDump(f *testing.F) {
 	health := `[{"endpoint":"a:2379","health":true,"took":"2ms"}]`
 	f.Add([]byte(list), []byte(status), []byte(health))
 	f.Add([]byte(list), []byte(`[{"Endpoint":"a:2379","Status":null}]`), []byte(`null`))
-	f.Add([]byte(list), []byte(`[{"Endpoint":"a:2379","Status":{"header":{"cluster_id":1,"member_id":2}}}]`), []byte(health))
+	f.Add([]byte(list), []byte(`[{"Endpoint":"a:2379","Status":{"header":{"cluster_id":1,"member_id":2}}}]`),
+		[]byte(health))
 	f.Add([]byte(`null`), []byte(`{}`), []byte(``))
 	f.Fuzz(func(t *testing.T, list, status, health []byte) {
 		m, err := membership.Dump{MemberList: list, EndpointStatus: status, EndpointHealth: health}.Membership()
@@ -36,21 +37,29 @@ func FuzzDump(f *testing.F) {
 func TestDumpOfAMemberUnderAnotherEndpoint(t *testing.T) {
 	list := `{"header":{"cluster_id":7},"members":[{"ID":18446744073709551615,"name":"etcd-main-0","peerURLs":["https://a:2380"],"clientURLs":["https://a:2379"]}]}`
 	status := func(endpoint, cluster, member string) string {
-		return `[{"Endpoint":"` + endpoint + `","Status":{"header":{"cluster_id":` + cluster + `,"member_id":` + member + `}}}]`
+		return `[{"Endpoint":"` + endpoint + `","Status":{"header":{"cluster_id":` + cluster + `,"member_id":` +
+			member + `}}}]`
 	}
 	for _, tc := range []struct {
 		name, status, health string
 		want                 rollout.ReadResult
 	}{
-		{"its own endpoint, without a scheme, is it", status("a:2379", "7", "18446744073709551615"), `[{"endpoint":"a:2379","health":true}]`, rollout.Answered},
-		{"an endpoint of another name is it by its ID", status("127.0.0.1:2379", "7", "18446744073709551615"), `[{"endpoint":"127.0.0.1:2379","health":true}]`, rollout.Answered},
-		{"an endpoint of another name without a status is nobody", `[]`, `[{"endpoint":"127.0.0.1:2379","health":true}]`, rollout.NotAsked},
-		{"another member at its endpoint proves nothing", status("https://a:2379", "7", "1"), `[{"endpoint":"https://a:2379","health":true}]`, rollout.WrongMember},
-		{"another cluster at its endpoint is told", status("https://a:2379", "8", "18446744073709551615"), `[{"endpoint":"https://a:2379","health":true}]`, rollout.WrongCluster},
-		{"no read through its endpoint is a failure", status("a:2379", "7", "18446744073709551615"), `[{"endpoint":"a:2379","health":false,"error":"context deadline exceeded"}]`, rollout.Failed},
+		{"its own endpoint, without a scheme, is it", status("a:2379", "7", "18446744073709551615"),
+			`[{"endpoint":"a:2379","health":true}]`, rollout.Answered},
+		{"an endpoint of another name is it by its ID", status("127.0.0.1:2379", "7", "18446744073709551615"),
+			`[{"endpoint":"127.0.0.1:2379","health":true}]`, rollout.Answered},
+		{"an endpoint of another name without a status is nobody", `[]`,
+			`[{"endpoint":"127.0.0.1:2379","health":true}]`, rollout.NotAsked},
+		{"another member at its endpoint proves nothing", status("https://a:2379", "7", "1"),
+			`[{"endpoint":"https://a:2379","health":true}]`, rollout.WrongMember},
+		{"another cluster at its endpoint is told", status("https://a:2379", "8", "18446744073709551615"),
+			`[{"endpoint":"https://a:2379","health":true}]`, rollout.WrongCluster},
+		{"no read through its endpoint is a failure", status("a:2379", "7", "18446744073709551615"),
+			`[{"endpoint":"a:2379","health":false,"error":"context deadline exceeded"}]`, rollout.Failed},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			m, err := membership.Dump{MemberList: []byte(list), EndpointStatus: []byte(tc.status), EndpointHealth: []byte(tc.health)}.Membership()
+			m, err := membership.Dump{MemberList: []byte(list), EndpointStatus: []byte(tc.status),
+				EndpointHealth: []byte(tc.health)}.Membership()
 			if err != nil {
 				t.Fatal(err)
 			}

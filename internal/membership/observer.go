@@ -101,7 +101,8 @@ func overtaken(m rollout.Membership, term uint64) bool {
 func (o *Observer) Discover(ctx context.Context) ([]rollout.Member, error) {
 	defer o.Close()
 	m, err := o.Observe(ctx)
-	return slices.DeleteFunc(m.Members, func(x rollout.Member) bool { return x.Learner || x.Probe.Read != rollout.Answered }), err
+	silent := func(x rollout.Member) bool { return x.Learner || x.Probe.Read != rollout.Answered }
+	return slices.DeleteFunc(m.Members, silent), err
 }
 
 func (o *Observer) remember(m rollout.Membership) {
@@ -280,17 +281,20 @@ func (o *Observer) agreedList(ctx context.Context, client *clientv3.Client) list
 	a := o.list(ctx, client, true)
 	wg.Wait()
 	a.linearizable = true
-	if a.err != nil || status != nil && status.Header.GetMemberId() == a.member && readsListsThroughConsensus(status.Version) {
+	if a.err != nil || status != nil && status.Header.GetMemberId() == a.member &&
+		readsListsThroughConsensus(status.Version) {
 		return a
 	}
 	header, err := o.read(ctx, client, false)
 	by := readBy(header, err, status)
 	if by == nil {
-		return listAnswer{err: fmt.Errorf("%s: no read before its list: %w", strings.Join(client.Endpoints(), ","), err)}
+		return listAnswer{err: fmt.Errorf("%s: no read before its list: %w", strings.Join(client.Endpoints(), ","),
+			err)}
 	}
 	a = o.list(ctx, client, true)
 	if a.err == nil && (a.member != by.MemberId || a.cluster != by.ClusterId) {
-		a.err = fmt.Errorf("%s: member %x answered with its list after a read of member %x", strings.Join(client.Endpoints(), ","), a.member, by.MemberId)
+		a.err = fmt.Errorf("%s: member %x answered with its list after a read of member %x",
+			strings.Join(client.Endpoints(), ","), a.member, by.MemberId)
 	}
 	// The list is as fresh as the read before it.
 	a.linearizable, a.term = true, min(a.term, by.RaftTerm)
@@ -310,9 +314,11 @@ func (o *Observer) ownList(ctx context.Context, client *clientv3.Client) listAns
 }
 
 func (o *Observer) list(ctx context.Context, client *clientv3.Client, linearizable bool) listAnswer {
-	resp, err := pb.NewClusterClient(client.ActiveConnection()).MemberList(ctx, &pb.MemberListRequest{Linearizable: linearizable})
+	resp, err := pb.NewClusterClient(client.ActiveConnection()).MemberList(ctx,
+		&pb.MemberListRequest{Linearizable: linearizable})
 	if err != nil {
-		return listAnswer{err: fmt.Errorf("%s: %w", strings.Join(client.Endpoints(), ","), named(rpctypes.Error(err), listDenied))}
+		return listAnswer{err: fmt.Errorf("%s: %w", strings.Join(client.Endpoints(), ","),
+			named(rpctypes.Error(err), listDenied))}
 	}
 	h := resp.Header
 	return listAnswer{members: resp.Members, cluster: h.GetClusterId(), member: h.GetMemberId(), term: h.GetRaftTerm()}
@@ -405,7 +411,8 @@ func (o *Observer) ask(ctx context.Context, cluster uint64, member *rollout.Memb
 }
 
 // probe sends a read and a status request to one member at once. Unheard is why neither was answered.
-func (o *Observer) probe(ctx context.Context, client *clientv3.Client, cluster uint64, member *rollout.Member) (p rollout.Probe, unheard error) {
+func (o *Observer) probe(ctx context.Context, client *clientv3.Client, cluster uint64,
+	member *rollout.Member) (p rollout.Probe, unheard error) {
 	var (
 		wg     sync.WaitGroup
 		status *pb.StatusResponse
@@ -425,7 +432,8 @@ func (o *Observer) probe(ctx context.Context, client *clientv3.Client, cluster u
 		p.Status = &rollout.Status{
 			Leader: status.Leader, Term: status.RaftTerm,
 			Index: status.RaftIndex, Applied: status.RaftAppliedIndex, Version: status.Version,
-			Corrupt: alarmed(status.Errors, pb.AlarmType_CORRUPT), NoSpace: alarmed(status.Errors, pb.AlarmType_NOSPACE),
+			Corrupt: alarmed(status.Errors, pb.AlarmType_CORRUPT),
+			NoSpace: alarmed(status.Errors, pb.AlarmType_NOSPACE),
 		}
 	}
 	switch by := readBy(header, rerr, status); {
@@ -550,7 +558,8 @@ func (o *Observer) MoveLeader(ctx context.Context, m rollout.Membership, from, t
 	for !leads() {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("move leadership from %x to %x: %s, but %x does not lead yet: %w", from, to, accepted, to, ctx.Err())
+			return fmt.Errorf("move leadership from %x to %x: %s, but %x does not lead yet: %w", from, to, accepted, to,
+				ctx.Err())
 		case err := <-answer:
 			if err != nil {
 				if leads() {

@@ -73,13 +73,15 @@ func TestAHealthyClusterAnswersForItself(t *testing.T) {
 		if x.Probe.ReadTerm != 2 {
 			t.Errorf("member %d: read at term %d, want 2", i, x.Probe.ReadTerm)
 		}
-		if x.Probe.Read != rollout.Answered || x.Probe.Detail != "" || x.Probe.Status == nil || *x.Probe.Status != want {
+		if x.Probe.Read != rollout.Answered || x.Probe.Detail != "" || x.Probe.Status == nil ||
+			*x.Probe.Status != want {
 			t.Errorf("member %d: probe %+v, status %+v", i, x.Probe, x.Probe.Status)
 		}
 	}
 }
 
-const statusDenied = "etcd refuses Status (permission denied): grant its user the role root (etcdctl user grant-role USER root)," +
+const statusDenied = "etcd refuses Status (permission denied): grant its user the role root (etcdctl user " +
+	"grant-role USER root)," +
 	" or use a patch release that does not ask for it, 3.5.32 or 3.6.12 or newer"
 
 func TestWhatAProbeProves(t *testing.T) {
@@ -93,18 +95,35 @@ func TestWhatAProbeProves(t *testing.T) {
 		detail string
 	}{
 		{"a read that answers is an answer", func(*etcdtest.Member) {}, rollout.Answered, true, ""},
-		{"PermissionDenied proves the same", func(m *etcdtest.Member) { m.ReadErr = denied }, rollout.Answered, true, ""},
-		{"PermissionDenied of nobody knows whom proves nothing, neither that it serves nor that it does not", func(m *etcdtest.Member) { m.ReadErr, m.StatusErr = denied, broken }, rollout.NotAsked, false, "etcd refuses to read /quorate/probe (permission denied): grant its user's role that (etcdctl role grant-permission ROLE --prefix=true readwrite /quorate/); no status: etcdserver: something broke"},
-		{"where nothing is allowed, both are named", func(m *etcdtest.Member) { m.ReadErr, m.StatusErr = denied, denied }, rollout.NotAsked, false, "etcd refuses to read /quorate/probe (permission denied): grant its user's role that (etcdctl role grant-permission ROLE --prefix=true readwrite /quorate/); no status: " + statusDenied},
-		{"a status that is refused says what to grant", func(m *etcdtest.Member) { m.StatusErr = denied }, rollout.Answered, false, "no status: " + statusDenied},
-		{"an error is a failure, and the status is kept", func(m *etcdtest.Member) { m.ReadErr = broken }, rollout.Failed, true, "no linearizable read: etcdserver: something broke"},
-		{"a read without a status is an answer", func(m *etcdtest.Member) { m.StatusErr = broken }, rollout.Answered, false, "no status: etcdserver: something broke"},
-		{"another member's answer proves nothing", func(m *etcdtest.Member) { m.As = 0xbb }, rollout.WrongMember, false, "member bb answered instead of a1"},
-		{"another member's answer proves nothing even without a status", func(m *etcdtest.Member) { m.As, m.StatusErr = 0xbb, broken }, rollout.WrongMember, false, "member bb answered instead of a1"},
-		{"another member's refusal proves nothing", func(m *etcdtest.Member) { m.As, m.ReadErr = 0xbb, denied }, rollout.WrongMember, false, "member bb answered instead of a1"},
-		{"another cluster's answer is told apart", func(m *etcdtest.Member) { m.OfCluster = 0xc2 }, rollout.WrongCluster, false, "cluster c2 answered instead of c1"},
-		{"a learner answers a serializable read", func(m *etcdtest.Member) { m.Learner = true }, rollout.Answered, true, ""},
-		{"a learner's failure is called by its name", func(m *etcdtest.Member) { m.Learner, m.ReadErr = true, broken }, rollout.Failed, true, "no read: etcdserver: something broke"},
+		{"PermissionDenied proves the same", func(m *etcdtest.Member) { m.ReadErr = denied }, rollout.Answered, true,
+			""},
+		{"PermissionDenied of nobody knows whom proves nothing, neither that it serves nor that it does not",
+			func(m *etcdtest.Member) { m.ReadErr, m.StatusErr = denied, broken }, rollout.NotAsked, false,
+			"etcd refuses to read /quorate/probe (permission denied): grant its user's role that (etcdctl role " +
+				"grant-permission ROLE --prefix=true readwrite /quorate/); no status: etcdserver: something broke"},
+		{"where nothing is allowed, both are named",
+			func(m *etcdtest.Member) { m.ReadErr, m.StatusErr = denied, denied }, rollout.NotAsked, false,
+			"etcd refuses to read /quorate/probe (permission denied): grant its user's role that (etcdctl role " +
+				"grant-permission ROLE --prefix=true readwrite /quorate/); no status: " + statusDenied},
+		{"a status that is refused says what to grant", func(m *etcdtest.Member) { m.StatusErr = denied },
+			rollout.Answered, false, "no status: " + statusDenied},
+		{"an error is a failure, and the status is kept", func(m *etcdtest.Member) { m.ReadErr = broken },
+			rollout.Failed, true, "no linearizable read: etcdserver: something broke"},
+		{"a read without a status is an answer", func(m *etcdtest.Member) { m.StatusErr = broken }, rollout.Answered,
+			false, "no status: etcdserver: something broke"},
+		{"another member's answer proves nothing", func(m *etcdtest.Member) { m.As = 0xbb }, rollout.WrongMember, false,
+			"member bb answered instead of a1"},
+		{"another member's answer proves nothing even without a status",
+			func(m *etcdtest.Member) { m.As, m.StatusErr = 0xbb, broken }, rollout.WrongMember, false,
+			"member bb answered instead of a1"},
+		{"another member's refusal proves nothing", func(m *etcdtest.Member) { m.As, m.ReadErr = 0xbb, denied },
+			rollout.WrongMember, false, "member bb answered instead of a1"},
+		{"another cluster's answer is told apart", func(m *etcdtest.Member) { m.OfCluster = 0xc2 },
+			rollout.WrongCluster, false, "cluster c2 answered instead of c1"},
+		{"a learner answers a serializable read", func(m *etcdtest.Member) { m.Learner = true }, rollout.Answered, true,
+			""},
+		{"a learner's failure is called by its name", func(m *etcdtest.Member) { m.Learner, m.ReadErr = true, broken },
+			rollout.Failed, true, "no read: etcdserver: something broke"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := etcdtest.Start(t, 3)
@@ -141,7 +160,8 @@ func TestAMemberThatHangsDelaysNobodyElse(t *testing.T) {
 		c := etcdtest.StartInMemory(t, 3)
 		c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[1].Hung = true })
 		m := observe(t, newObserver(t, c, impatient))
-		if got := reads(m); !slices.Equal(got, []rollout.ReadResult{rollout.Answered, rollout.Failed, rollout.Answered}) {
+		if got := reads(m); !slices.Equal(got, []rollout.ReadResult{rollout.Answered, rollout.Failed,
+			rollout.Answered}) {
 			t.Errorf("reads %v", got)
 		}
 		if d := m.Members[1].Probe.Detail; d != "no linearizable read: timed out" {
@@ -151,7 +171,8 @@ func TestAMemberThatHangsDelaysNobodyElse(t *testing.T) {
 		// The probes run at once: one after the other, every member but the first would
 		// find the deadline passed.
 		c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[0].Hung, ms[1].Hung = true, false })
-		if got := reads(observe(t, newObserver(t, c, impatient))); !slices.Equal(got, []rollout.ReadResult{rollout.Failed, rollout.Answered, rollout.Answered}) {
+		if got := reads(observe(t, newObserver(t, c, impatient))); !slices.Equal(got,
+			[]rollout.ReadResult{rollout.Failed, rollout.Answered, rollout.Answered}) {
 			t.Errorf("reads %v", got)
 		}
 	})
@@ -166,7 +187,8 @@ func TestAMemberThatCannotBeDialledDelaysNobodyElse(t *testing.T) {
 		want rollout.ReadResult
 	}{
 		{"a deadline is the member's failure", context.DeadlineExceeded, rollout.Failed},
-		{"a connection that is refused is the member's failure", status.Error(codes.Unavailable, "connection refused"), rollout.Failed},
+		{"a connection that is refused is the member's failure", status.Error(codes.Unavailable, "connection refused"),
+			rollout.Failed},
 		{"so is a member that has no leader to ask for a token", rpctypes.ErrNoLeader, rollout.Failed},
 		{"a wrong password is our own fault", rpctypes.ErrAuthFailed, rollout.NotAsked},
 		{"an unreadable certificate is our own fault", errors.New("open tls.crt: permission denied"), rollout.NotAsked},
@@ -223,10 +245,12 @@ func TestOneConfiguredEndpointIsEnough(t *testing.T) {
 	// Its own member may go: the others are known by now.
 	c.Stop(1)
 	m := observe(t, o)
-	if got := reads(m); !m.Linearizable || !slices.Equal(got, []rollout.ReadResult{rollout.Answered, rollout.Failed, rollout.Answered}) {
+	if got := reads(m); !m.Linearizable || !slices.Equal(got,
+		[]rollout.ReadResult{rollout.Answered, rollout.Failed, rollout.Answered}) {
 		t.Errorf("linearizable %v, reads %v", m.Linearizable, got)
 	}
-	if d := m.Members[1].Probe.Detail; !strings.HasPrefix(d, "no linearizable read: ") || strings.Contains(d, "timed out") {
+	if d := m.Members[1].Probe.Detail; !strings.HasPrefix(d, "no linearizable read: ") ||
+		strings.Contains(d, "timed out") {
 		t.Errorf("detail %q, want what is wrong with the connection", d)
 	}
 	// The second time a new connection is refused.
@@ -259,7 +283,8 @@ func TestAMemberThatDidNotAnswerIsDialledAnew(t *testing.T) {
 		c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[1].Hung = true })
 		observe(t, o)
 		c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[1].Hung = false })
-		if got := reads(observe(t, o)); !slices.Equal(got, []rollout.ReadResult{rollout.Answered, rollout.Answered, rollout.Answered}) {
+		if got := reads(observe(t, o)); !slices.Equal(got,
+			[]rollout.ReadResult{rollout.Answered, rollout.Answered, rollout.Answered}) {
 			t.Errorf("reads %v after it came back", got)
 		}
 		for i, want := range []int{1, 2, 1} {
@@ -334,7 +359,8 @@ func TestAMemberThatLeftIsNotDialledAnyMore(t *testing.T) {
 	observe(t, o)
 	c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) {
 		for _, m := range ms[:2] {
-			m.List = []*pb.Member{{ID: 0xa0, Name: "etcd-0", ClientURLs: []string{ms[0].URL}}, {ID: 0xa1, Name: "etcd-1", ClientURLs: []string{ms[1].URL}}}
+			m.List = []*pb.Member{{ID: 0xa0, Name: "etcd-0", ClientURLs: []string{ms[0].URL}},
+				{ID: 0xa1, Name: "etcd-1", ClientURLs: []string{ms[1].URL}}}
 		}
 		ms[2].ListErr = errors.New("removed")
 	})
@@ -350,7 +376,8 @@ func TestAMemberThatHasNeverStartedHasNoAddress(t *testing.T) {
 	c := etcdtest.Start(t, 2)
 	c.Add(etcdtest.Member{ID: 0xa2})
 	m := observe(t, newObserver(t, c, generous))
-	if x := m.Members[2]; x.Name != "" || x.Probe.Read != rollout.Failed || x.Probe.Detail != "the member has never started" {
+	if x := m.Members[2]; x.Name != "" || x.Probe.Read != rollout.Failed ||
+		x.Probe.Detail != "the member has never started" {
 		t.Errorf("got %+v", x)
 	}
 }
@@ -363,8 +390,10 @@ func TestWithoutConsensusTheMostAdvancedMembersListCounts(t *testing.T) {
 	}{
 		{"the highest term", func(ms []*etcdtest.Member) { ms[1].Term, ms[0].Index, ms[2].Index = 5, 900, 800 }, 1},
 		{"the highest index at one term", func(ms []*etcdtest.Member) { ms[2].Index = 800 }, 2},
-		{"a member that cannot tell its index counts as the last", func(ms []*etcdtest.Member) { ms[2].StatusErr, ms[1].Index = errors.New("busy"), 1 }, 0},
-		{"a member that hangs is not waited for beyond its time", func(ms []*etcdtest.Member) { ms[0].Hung, ms[1].Index = true, 300 }, 1},
+		{"a member that cannot tell its index counts as the last",
+			func(ms []*etcdtest.Member) { ms[2].StatusErr, ms[1].Index = errors.New("busy"), 1 }, 0},
+		{"a member that hangs is not waited for beyond its time",
+			func(ms []*etcdtest.Member) { ms[0].Hung, ms[1].Index = true, 300 }, 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -459,7 +488,8 @@ func TestAMemberListThatIsRefusedSaysWhatToGrant(t *testing.T) {
 			m.ListErr = rpctypes.ErrGRPCPermissionDenied
 		}
 	})
-	const want = "etcd refuses the member list (permission denied): grant its user the role root (etcdctl user grant-role USER root)," +
+	const want = "etcd refuses the member list (permission denied): grant its user the role root (etcdctl user " +
+		"grant-role USER root)," +
 		" or use another patch release than 3.5.28 and 3.6.9, which ask for it"
 	o := newObserver(t, c, generous)
 	m, err := o.Observe(t.Context())
@@ -474,8 +504,12 @@ func TestAMemberListThatIsRefusedSaysWhatToGrant(t *testing.T) {
 }
 
 func TestADialFunctionThatFailsIsNamed(t *testing.T) {
-	o := membership.NewObserver(func([]string) (*clientv3.Client, error) { return nil, errors.New("open ca.crt: no such file") }, []string{"https://etcd-0:2379"}, generous)
-	if _, err := o.Observe(t.Context()); err == nil || !strings.Contains(err.Error(), "etcd client for https://etcd-0:2379: open ca.crt: no such file") {
+	o := membership.NewObserver(func([]string) (*clientv3.Client, error) {
+		return nil,
+			errors.New("open ca.crt: no such file")
+	}, []string{"https://etcd-0:2379"}, generous)
+	if _, err := o.Observe(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), "etcd client for https://etcd-0:2379: open ca.crt: no such file") {
 		t.Errorf("got %v", err)
 	}
 	o = membership.NewObserver(nil, nil, generous)
@@ -576,7 +610,8 @@ func TestMoveLeader(t *testing.T) {
 			ms[0].MoveLeaderErr = rpctypes.ErrGRPCBadLeaderTransferee
 		})
 		err := o.MoveLeader(t.Context(), m, 0xa0, 0xa2)
-		if err == nil || !strings.HasPrefix(err.Error(), "move leadership from a0 to a2: ") || !errors.Is(err, rpctypes.ErrBadLeaderTransferee) {
+		if err == nil || !strings.HasPrefix(err.Error(), "move leadership from a0 to a2: ") ||
+			!errors.Is(err, rpctypes.ErrBadLeaderTransferee) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -586,7 +621,9 @@ func TestMoveLeader(t *testing.T) {
 			ms[0].MoveLeaderErr = rpctypes.ErrGRPCPermissionDenied
 		})
 		err := o.MoveLeader(t.Context(), m, 0xa0, 0xa2)
-		if err == nil || !strings.Contains(err.Error(), "etcd refuses to move leadership (permission denied): grant its user the role root (etcdctl user grant-role USER root), which 3.5.28 and newer and all of 3.6 ask for") {
+		if err == nil || !strings.Contains(err.Error(),
+			"etcd refuses to move leadership (permission denied): grant its user the role root (etcdctl user "+
+				"grant-role USER root), which 3.5.28 and newer and all of 3.6 ask for") {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -603,14 +640,16 @@ func TestMoveLeader(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), impatient)
 		defer cancel()
 		err := o.MoveLeader(ctx, m, 0xa0, 0xa2)
-		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "accepted, but a2 does not lead yet") {
+		if !errors.Is(err, context.DeadlineExceeded) ||
+			!strings.Contains(err.Error(), "accepted, but a2 does not lead yet") {
 			t.Errorf("got %v", err)
 		}
 	})
 	t.Run("to or from a stranger is not even asked", func(t *testing.T) {
 		c, o, m := prepare(t, generous)
 		for _, pair := range [][2]uint64{{0xa0, 0xee}, {0xee, 0xa0}} {
-			if err := o.MoveLeader(t.Context(), m, pair[0], pair[1]); err == nil || !strings.Contains(err.Error(), "not both are in the member list") {
+			if err := o.MoveLeader(t.Context(), m, pair[0], pair[1]); err == nil ||
+				!strings.Contains(err.Error(), "not both are in the member list") {
 				t.Errorf("%x: %v", pair, err)
 			}
 		}

@@ -116,25 +116,32 @@ func TestALookTakesAtMostTwoTimeouts(t *testing.T) {
 	}{
 		{"a member that hangs costs one", false, hang(2), true, probeTime, 2},
 		{"so it does over a connection that an earlier look has left", true, hang(2), true, probeTime, 2},
-		{"members that all hang cost one: without a list there is nobody to probe", true, hang(0, 1, 2), false, probeTime, 0},
-		{"lost quorum costs none: whoever knows no leader says so", true, func(c *etcdtest.Cluster, _ *blocking) { c.LoseQuorum() }, true, time.Second, 0},
+		{"members that all hang cost one: without a list there is nobody to probe", true, hang(0, 1, 2), false,
+			probeTime, 0},
+		{"lost quorum costs none: whoever knows no leader says so", true,
+			func(c *etcdtest.Cluster, _ *blocking) { c.LoseQuorum() }, true, time.Second, 0},
 		{"a Dial that blocks for one member costs one", false, block(2), true, probeTime, 2},
-		{"a Dial that blocks for all of them costs one, and then nobody is known", false, block(0, 1, 2), false, probeTime, 0},
-		{"a Dial that blocks for two, when nobody can sign in, costs two", false, func(c *etcdtest.Cluster, b *blocking) {
-			block(1, 2)(c, b)
-			c.LoseQuorum()
-		}, true, 2 * probeTime, 0},
-		{"advertised URLs that have moved cost no timeout when the configured endpoints answer", true, func(c *etcdtest.Cluster, b *blocking) {
-			// The endpoints are written with a slash; what the member list says is not.
-			b.block(func(url string) bool { return !strings.HasSuffix(url, "/") })
-		}, true, 2 * probeTime, 0},
-		{"the configured endpoints are in vain, the last list's URLs answer", true, func(c *etcdtest.Cluster, b *blocking) {
-			b.block(func(url string) bool { return strings.HasSuffix(url, "/") })
-		}, true, 0, 3},
-		{"a list with an address that swallows everything costs one for its probe", true, func(c *etcdtest.Cluster, b *blocking) {
-			b.block(func(url string) bool { return url == black[0] })
-			c.Add(etcdtest.Member{ID: 0xa3, Name: "etcd-3", URL: black[0]})
-		}, true, probeTime, 3},
+		{"a Dial that blocks for all of them costs one, and then nobody is known", false, block(0, 1, 2), false,
+			probeTime, 0},
+		{"a Dial that blocks for two, when nobody can sign in, costs two", false,
+			func(c *etcdtest.Cluster, b *blocking) {
+				block(1, 2)(c, b)
+				c.LoseQuorum()
+			}, true, 2 * probeTime, 0},
+		{"advertised URLs that have moved cost no timeout when the configured endpoints answer", true,
+			func(c *etcdtest.Cluster, b *blocking) {
+				// The endpoints are written with a slash; what the member list says is not.
+				b.block(func(url string) bool { return !strings.HasSuffix(url, "/") })
+			}, true, 2 * probeTime, 0},
+		{"the configured endpoints are in vain, the last list's URLs answer", true,
+			func(c *etcdtest.Cluster, b *blocking) {
+				b.block(func(url string) bool { return strings.HasSuffix(url, "/") })
+			}, true, 0, 3},
+		{"a list with an address that swallows everything costs one for its probe", true,
+			func(c *etcdtest.Cluster, b *blocking) {
+				b.block(func(url string) bool { return url == black[0] })
+				c.Add(etcdtest.Member{ID: 0xa3, Name: "etcd-3", URL: black[0]})
+			}, true, probeTime, 3},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -175,7 +182,8 @@ func TestALookTakesAtMostTwoTimeouts(t *testing.T) {
 }
 
 func TestACallOfDialThatComesTooLate(t *testing.T) {
-	run := func(name string, lasts time.Duration, test func(t *testing.T, c *etcdtest.Cluster, o *membership.Observer, b *blocking)) {
+	run := func(name string, lasts time.Duration, test func(t *testing.T, c *etcdtest.Cluster, o *membership.Observer,
+		b *blocking)) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := etcdtest.StartInMemory(t, 3)
@@ -191,74 +199,81 @@ func TestACallOfDialThatComesTooLate(t *testing.T) {
 	}
 	failed := []rollout.ReadResult{rollout.Answered, rollout.Failed, rollout.Answered}
 
-	run("says of its member that it did not answer", 3*probeTime, func(t *testing.T, _ *etcdtest.Cluster, o *membership.Observer, _ *blocking) {
-		defer o.Close()
-		m := observe(t, o)
-		if got := reads(m); !slices.Equal(got, failed) || m.Members[1].Probe.Detail != "no connection: timed out" {
-			t.Errorf("reads %v, detail %q", got, m.Members[1].Probe.Detail)
-		}
-	})
-	run("is not waited for by the next look, and what it has learnt does not count there", 3*probeTime/2, func(t *testing.T, c *etcdtest.Cluster, o *membership.Observer, b *blocking) {
-		defer o.Close()
-		observe(t, o)
-		time.Sleep(probeTime / 4) // The call is still out.
-		b.block(func(string) bool { return false })
-		if got := reads(observe(t, o)); got[1] != rollout.Answered {
-			t.Errorf("reads %v, though the member answers by now", got)
-		}
-		time.Sleep(probeTime)
-		if n := b.open(); n != 0 {
-			t.Errorf("%d clients that came late are open beside the one in use", n)
-		}
-		if got := reads(observe(t, o)); got[1] != rollout.Answered {
-			t.Errorf("reads %v: the late one has closed the one in use", got)
-		}
-	})
-	run("is waited for when the observer is closed", probeTime+settle/2, func(t *testing.T, _ *etcdtest.Cluster, o *membership.Observer, b *blocking) {
-		observe(t, o)
-		begin := time.Now()
-		o.Close()
-		if took := time.Since(begin); took != settle/2 {
-			t.Errorf("closing took %v, want what was left of the call, %v", took, settle/2)
-		}
-		if n := b.open(); n != 0 {
-			t.Errorf("%d clients are open after it", n)
-		}
-	})
-	run("is not waited for longer than a process that ends has time", time.Minute, func(t *testing.T, _ *etcdtest.Cluster, o *membership.Observer, _ *blocking) {
-		observe(t, o)
-		begin := time.Now()
-		o.Close()
-		if took := time.Since(begin); took != settle {
-			t.Errorf("closing took %v, want %v", took, settle)
-		}
-	})
-	run("is not made again and again when none returns", 30*time.Minute, func(t *testing.T, _ *etcdtest.Cluster, o *membership.Observer, b *blocking) {
-		defer o.Close()
-		for range 50 {
+	run("says of its member that it did not answer", 3*probeTime,
+		func(t *testing.T, _ *etcdtest.Cluster, o *membership.Observer, _ *blocking) {
+			defer o.Close()
+			m := observe(t, o)
+			if got := reads(m); !slices.Equal(got, failed) || m.Members[1].Probe.Detail != "no connection: timed out" {
+				t.Errorf("reads %v, detail %q", got, m.Members[1].Probe.Detail)
+			}
+		})
+	run("is not waited for by the next look, and what it has learnt does not count there", 3*probeTime/2,
+		func(t *testing.T, c *etcdtest.Cluster, o *membership.Observer, b *blocking) {
+			defer o.Close()
 			observe(t, o)
-		}
-		m := observe(t, o)
-		if p := m.Members[1].Probe; p.Read != rollout.NotAsked || !strings.HasSuffix(p.Detail, "16 calls of Dial have not returned; give it a deadline") {
-			t.Errorf("got %+v, want the host's fault by name", p)
-		}
-		if n := b.calls(); n != 16 {
-			t.Errorf("%d calls", n)
-		}
-	})
-	run("ends its look with the context", time.Minute, func(t *testing.T, c *etcdtest.Cluster, o *membership.Observer, b *blocking) {
-		b.block(func(string) bool { return true })
-		ctx, cancel := context.WithTimeout(t.Context(), probeTime/2)
-		defer cancel()
-		begin := time.Now()
-		if m, err := o.Observe(ctx); m.Known || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("got %+v, %v", m, err)
-		}
-		if took := time.Since(begin); took != probeTime/2 {
-			t.Errorf("it took %v", took)
-		}
-		b.block(func(string) bool { return false })
-	})
+			time.Sleep(probeTime / 4) // The call is still out.
+			b.block(func(string) bool { return false })
+			if got := reads(observe(t, o)); got[1] != rollout.Answered {
+				t.Errorf("reads %v, though the member answers by now", got)
+			}
+			time.Sleep(probeTime)
+			if n := b.open(); n != 0 {
+				t.Errorf("%d clients that came late are open beside the one in use", n)
+			}
+			if got := reads(observe(t, o)); got[1] != rollout.Answered {
+				t.Errorf("reads %v: the late one has closed the one in use", got)
+			}
+		})
+	run("is waited for when the observer is closed", probeTime+settle/2,
+		func(t *testing.T, _ *etcdtest.Cluster, o *membership.Observer, b *blocking) {
+			observe(t, o)
+			begin := time.Now()
+			o.Close()
+			if took := time.Since(begin); took != settle/2 {
+				t.Errorf("closing took %v, want what was left of the call, %v", took, settle/2)
+			}
+			if n := b.open(); n != 0 {
+				t.Errorf("%d clients are open after it", n)
+			}
+		})
+	run("is not waited for longer than a process that ends has time", time.Minute,
+		func(t *testing.T, _ *etcdtest.Cluster, o *membership.Observer, _ *blocking) {
+			observe(t, o)
+			begin := time.Now()
+			o.Close()
+			if took := time.Since(begin); took != settle {
+				t.Errorf("closing took %v, want %v", took, settle)
+			}
+		})
+	run("is not made again and again when none returns", 30*time.Minute,
+		func(t *testing.T, _ *etcdtest.Cluster, o *membership.Observer, b *blocking) {
+			defer o.Close()
+			for range 50 {
+				observe(t, o)
+			}
+			m := observe(t, o)
+			if p := m.Members[1].Probe; p.Read != rollout.NotAsked ||
+				!strings.HasSuffix(p.Detail, "16 calls of Dial have not returned; give it a deadline") {
+				t.Errorf("got %+v, want the host's fault by name", p)
+			}
+			if n := b.calls(); n != 16 {
+				t.Errorf("%d calls", n)
+			}
+		})
+	run("ends its look with the context", time.Minute,
+		func(t *testing.T, c *etcdtest.Cluster, o *membership.Observer, b *blocking) {
+			b.block(func(string) bool { return true })
+			ctx, cancel := context.WithTimeout(t.Context(), probeTime/2)
+			defer cancel()
+			begin := time.Now()
+			if m, err := o.Observe(ctx); m.Known || !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("got %+v, %v", m, err)
+			}
+			if took := time.Since(begin); took != probeTime/2 {
+				t.Errorf("it took %v", took)
+			}
+			b.block(func(string) bool { return false })
+		})
 }
 
 // Etcd 3.4 ignores the wish for a list that a quorum has agreed on.
@@ -271,15 +286,25 @@ func TestAListOfEtcd34CountsAsAgreedOnOnlyAfterARead(t *testing.T) {
 		asked  string
 	}{
 		{"a newer one is asked once", func(*etcdtest.Cluster, *etcdtest.Member) {}, true, "MemberList"},
-		{"one of 3.4 is asked again after a read", func(_ *etcdtest.Cluster, m *etcdtest.Member) { m.Version = "3.4.34" }, true, "MemberList Range MemberList"},
-		{"one of an unknown version as well", func(_ *etcdtest.Cluster, m *etcdtest.Member) { m.Version = "unknown" }, true, "MemberList Range MemberList"},
-		{"one that may not tell its version as well", func(_ *etcdtest.Cluster, m *etcdtest.Member) { m.StatusErr = denied }, true, "MemberList Range MemberList"},
-		{"a read that may not be answered is as good, from whoever tells who he is", func(_ *etcdtest.Cluster, m *etcdtest.Member) { m.Version, m.ReadErr = "3.4.34", denied }, true, "MemberList Range MemberList"},
-		{"a read that nobody is known to have answered is none", func(_ *etcdtest.Cluster, m *etcdtest.Member) { m.StatusErr, m.ReadErr = denied, denied }, false, "MemberList Range MemberList"},
-		{"without quorum one of 3.4 answers with its own list all the same, and it is not taken for more", func(c *etcdtest.Cluster, m *etcdtest.Member) {
-			m.Version = "3.4.34"
-			c.LoseQuorum()
-		}, false, "MemberList Range MemberList"},
+		{"one of 3.4 is asked again after a read",
+			func(_ *etcdtest.Cluster, m *etcdtest.Member) { m.Version = "3.4.34" }, true,
+			"MemberList Range MemberList"},
+		{"one of an unknown version as well", func(_ *etcdtest.Cluster, m *etcdtest.Member) { m.Version = "unknown" },
+			true, "MemberList Range MemberList"},
+		{"one that may not tell its version as well",
+			func(_ *etcdtest.Cluster, m *etcdtest.Member) { m.StatusErr = denied }, true,
+			"MemberList Range MemberList"},
+		{"a read that may not be answered is as good, from whoever tells who he is",
+			func(_ *etcdtest.Cluster, m *etcdtest.Member) { m.Version, m.ReadErr = "3.4.34", denied }, true,
+			"MemberList Range MemberList"},
+		{"a read that nobody is known to have answered is none",
+			func(_ *etcdtest.Cluster, m *etcdtest.Member) { m.StatusErr, m.ReadErr = denied, denied }, false,
+			"MemberList Range MemberList"},
+		{"without quorum one of 3.4 answers with its own list all the same, and it is not taken for more",
+			func(c *etcdtest.Cluster, m *etcdtest.Member) {
+				m.Version = "3.4.34"
+				c.LoseQuorum()
+			}, false, "MemberList Range MemberList"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -357,13 +382,19 @@ func TestHowManyVotersReturnTheSameVotersIsCountedWhereNoQuorumHasAgreed(t *test
 	}{
 		{"all of them", func([]*etcdtest.Member) {}, 3},
 		{"not one that is silent", func(ms []*etcdtest.Member) { ms[2].Hung = true }, 2},
-		{"not one that knows others", func(ms []*etcdtest.Member) { ms[2].List = []*pb.Member{entry(ms[0]), entry(ms[2])} }, 2},
+		{"not one that knows others", func(ms []*etcdtest.Member) {
+			ms[2].List = []*pb.Member{entry(ms[0]),
+				entry(ms[2])}
+		}, 2},
 		{"not one that takes a voter for a learner", func(ms []*etcdtest.Member) {
 			learner := entry(ms[1])
 			learner.IsLearner = true
 			ms[2].List = []*pb.Member{entry(ms[0]), learner, entry(ms[2])}
 		}, 2},
-		{"the order is no difference", func(ms []*etcdtest.Member) { ms[2].List = []*pb.Member{entry(ms[2]), entry(ms[1]), entry(ms[0])} }, 3},
+		{"the order is no difference", func(ms []*etcdtest.Member) {
+			ms[2].List = []*pb.Member{entry(ms[2]),
+				entry(ms[1]), entry(ms[0])}
+		}, 3},
 		{"not one of another cluster", func(ms []*etcdtest.Member) { ms[2].OfCluster = 0xc2 }, 2},
 		{"not one that is no voter of the list", func(ms []*etcdtest.Member) { ms[2].As = 0xee }, 2},
 		{"nobody twice", func(ms []*etcdtest.Member) { ms[2].As = 0xa1 }, 2},

@@ -69,12 +69,14 @@ func Choose(d rollout.Decision, peers []Peer, waited time.Duration) Choice {
 	}
 	if own.Outdated {
 		if p := best(d.Assessment, peers, func(s *rollout.Seat) bool { return s.Settled && !s.Outdated }); p != nil {
-			return Choice{To: p, Reason: fmt.Sprintf("%s runs the updated code, has settled and waits for the lock", p.Pod)}
+			return Choice{To: p, Reason: fmt.Sprintf("%s runs the updated code, has settled and waits for the lock",
+				p.Pod)}
 		}
 	}
 	if OwnPodNext(d) {
 		if late := latecomer(d.Assessment, peers); late != "" && waited < LineUp {
-			return Choice{Await: late, Reason: fmt.Sprintf("%s is next, and the sidecar of %s has yet to line up", own.Name, late)}
+			return Choice{Await: late, Reason: fmt.Sprintf("%s is next, and the sidecar of %s has yet to line up",
+				own.Name, late)}
 		}
 		if p := best(d.Assessment, peers, able); p != nil {
 			return Choice{To: p, Reason: fmt.Sprintf("%s is next, and %s can replace it", own.Name, p.Pod)}

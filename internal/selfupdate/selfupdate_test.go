@@ -31,7 +31,8 @@ func newScene() *scene {
 		})
 		if i > 0 {
 			s.peers = append(s.peers, selfupdate.Peer{
-				Presence: selfupdate.Presence{Pod: name, UID: fmt.Sprintf("u%d", i)}, Waiting: true, Key: "lock/" + name, Queued: int64(i),
+				Presence: selfupdate.Presence{Pod: name, UID: fmt.Sprintf("u%d", i)}, Waiting: true, Key: "lock/" +
+					name, Queued: int64(i),
 			})
 		}
 	}
@@ -67,19 +68,25 @@ func TestWhoCoordinatesFromHereOn(t *testing.T) {
 		why   string
 	}{
 		// New code leads.
-		{"an updated peer that has settled, is fit and waits, although another has waited longer", func(*scene) {}, "etcd-2", updated},
+		{"an updated peer that has settled, is fit and waits, although another has waited longer", func(*scene) {},
+			"etcd-2", updated},
 		{"the same while a rollout holds", func(s *scene) { s.decision.Action = rollout.Hold{} }, "etcd-2", updated},
-		{"the same before leadership is moved", func(s *scene) { s.act(rollout.ActionMoveLeader, 1) }, "etcd-2", updated},
-		{"the same before another pod is removed", func(s *scene) { s.act(rollout.ActionRemove, 1) }, "etcd-2", updated},
+		{"the same before leadership is moved", func(s *scene) { s.act(rollout.ActionMoveLeader, 1) }, "etcd-2",
+			updated},
+		{"the same before another pod is removed", func(s *scene) { s.act(rollout.ActionRemove, 1) }, "etcd-2",
+			updated},
 		{"the same before the own pod is removed", ownNext, "etcd-2", updated},
 		{"nobody while the updated one has not settled", func(s *scene) { s.seats[2].Settled = false }, "", ""},
 		{"nobody while the updated one is unfit", func(s *scene) { s.peers[1].Unfit = "forbidden" }, "", ""},
-		{"nobody while the updated one does not wait for the lock", func(s *scene) { s.peers[1].Waiting = false }, "", ""},
+		{"nobody while the updated one does not wait for the lock", func(s *scene) { s.peers[1].Waiting = false }, "",
+			""},
 		{"nobody while the updated one's sidecar is not there", func(s *scene) { s.peers = s.peers[:1] }, "", ""},
-		{"nobody when the updated one was replaced: a pod of that name is another", func(s *scene) { s.seats[2].Pod.UID = "new" }, "", ""},
+		{"nobody when the updated one was replaced: a pod of that name is another",
+			func(s *scene) { s.seats[2].Pod.UID = "new" }, "", ""},
 		{"nobody when the updated one is on its way out", func(s *scene) { s.seats[2].Pod.Terminating = true }, "", ""},
 		{"nobody when the updated one's pod is gone", func(s *scene) { s.seats[2].Pod = nil }, "", ""},
-		{"nobody when the one that has settled is outdated as well", func(s *scene) { s.seats[2].Outdated = true }, "", ""},
+		{"nobody when the one that has settled is outdated as well", func(s *scene) { s.seats[2].Outdated = true }, "",
+			""},
 		{"nobody when the coordinator is updated itself", func(s *scene) { s.seats[0].Outdated = false }, "", ""},
 		{"nobody when the only one that waits runs outside a pod", func(s *scene) {
 			s.peers = []selfupdate.Peer{{Waiting: true, Queued: 1}}
@@ -131,7 +138,8 @@ func TestWhoCoordinatesFromHereOn(t *testing.T) {
 			ownNext(s)
 		}, "", ""},
 		{"not oneself, whose place in the queue may still be seen", func(s *scene) {
-			s.seats, s.peers = s.seats[:1], []selfupdate.Peer{{Presence: selfupdate.Presence{Pod: "etcd-0", UID: "u0"}, Waiting: true}}
+			s.seats, s.peers = s.seats[:1], []selfupdate.Peer{{Presence: selfupdate.Presence{Pod: "etcd-0", UID: "u0"},
+				Waiting: true}}
 			ownNext(s)
 		}, "", ""},
 		{"of two outdated ones the one that has waited longest", func(s *scene) {
@@ -160,7 +168,8 @@ func TestWhoCoordinatesFromHereOn(t *testing.T) {
 			if got != tc.want {
 				t.Fatalf("chose %q, want %q (%s)", got, tc.want, c.Reason)
 			}
-			if got != "" && (!strings.Contains(c.Reason, tc.why) || !strings.Contains(c.Reason, got)) || got == "" && c.Reason != "" {
+			if got != "" && (!strings.Contains(c.Reason, tc.why) || !strings.Contains(c.Reason, got)) || got == "" &&
+				c.Reason != "" {
 				t.Errorf("reason %q", c.Reason)
 			}
 			if got != "" && c.To.Key != "lock/"+got {
@@ -185,7 +194,8 @@ func TestBeforeTheOwnPodGoesTheSidecarOfAnUpdatedPodMayLineUp(t *testing.T) {
 			s.waited = selfupdate.LineUp
 		}, "", "etcd-1"},
 		{"not one that waits already", func(*scene) {}, "", "etcd-2"},
-		{"not one that is unfit", func(s *scene) { s.peers[1].Unfit, s.peers[1].Waiting = "forbidden", false }, "", "etcd-1"},
+		{"not one that is unfit", func(s *scene) { s.peers[1].Unfit, s.peers[1].Waiting = "forbidden", false }, "",
+			"etcd-1"},
 		{"not one that has not settled", func(s *scene) {
 			s.peers = s.peers[:1]
 			s.seats[2].Settled = false
@@ -220,7 +230,8 @@ func TestBeforeTheOwnPodGoesTheSidecarOfAnUpdatedPodMayLineUp(t *testing.T) {
 			if c.Await != tc.await || to != tc.to {
 				t.Fatalf("awaits %q, chose %q: %s", c.Await, to, c.Reason)
 			}
-			if c.Await != "" && !strings.Contains(c.Reason, "etcd-0 is next, and the sidecar of etcd-2 has yet to line up") {
+			if c.Await != "" && !strings.Contains(c.Reason,
+				"etcd-0 is next, and the sidecar of etcd-2 has yet to line up") {
 				t.Errorf("reason %q", c.Reason)
 			}
 		})
@@ -254,7 +265,8 @@ func TestTheOwnPodIsNextWhenItIsToBeRemoved(t *testing.T) {
 }
 
 func TestWithoutAnAssessmentNobodyIsChosen(t *testing.T) {
-	if c := selfupdate.Choose(rollout.Decision{Action: rollout.Hold{}}, newScene().peers, 0); c.To != nil || c.Await != "" {
+	if c := selfupdate.Choose(rollout.Decision{Action: rollout.Hold{}}, newScene().peers, 0); c.To != nil ||
+		c.Await != "" {
 		t.Errorf("%+v", c)
 	}
 }
@@ -268,8 +280,10 @@ func TestAnybodyIsAFitPeerThatWaits(t *testing.T) {
 		{"nobody is there", nil, false},
 		{"one waits", []selfupdate.Peer{{Waiting: true}}, true},
 		{"one is there and does not wait", []selfupdate.Peer{{}}, false},
-		{"one waits and is unfit", []selfupdate.Peer{{Waiting: true, Presence: selfupdate.Presence{Unfit: "forbidden"}}}, false},
-		{"one of several", []selfupdate.Peer{{}, {Waiting: true, Presence: selfupdate.Presence{Unfit: "forbidden"}}, {Waiting: true}}, true},
+		{"one waits and is unfit", []selfupdate.Peer{{Waiting: true,
+			Presence: selfupdate.Presence{Unfit: "forbidden"}}}, false},
+		{"one of several", []selfupdate.Peer{{}, {Waiting: true, Presence: selfupdate.Presence{Unfit: "forbidden"}},
+			{Waiting: true}}, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if got := selfupdate.Anybody(tc.peers); got != tc.want {

@@ -8,29 +8,32 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// defaultDataDir is where etcd keeps its data in a pod of etcd-druid's.
+// defaultDataDir is where etcd keeps its data in etcd-druid's pods.
 const defaultDataDir = "/var/etcd/data"
 
-// volatileData is true unless the volume that holds etcd's data directory is known to outlive
-// the pod: else the data goes with it. The spec is that of the pod, or of the template, whose
-// claims are made into volumes of the same names only for the pod; etcd is its container.
-func volatileData(etcd *corev1.Container, spec *corev1.PodSpec, claims []corev1.PersistentVolumeClaim, names Names) bool {
+// volatileData is true unless the volume that holds etcd's data directory is known to outlive the pod.
+// The spec is the pod's or the template's. A template has claims instead of volumes, which become
+// volumes of the same names in the pod. etcd is etcd's container.
+func volatileData(
+	etcd *corev1.Container, spec *corev1.PodSpec, claims []corev1.PersistentVolumeClaim, names Names,
+) bool {
 	if etcd == nil {
 		return true // Nobody knows where its data is.
 	}
 	persists := func(m *corev1.VolumeMount) bool {
 		return m != nil && !m.ReadOnly && outlivesPod(spec, claims, m.Name)
 	}
-	// Without its log the rest of the data is of no use, and the log may lie elsewhere.
+	// Without its log the rest of the data is useless, and the log may be elsewhere.
 	if wal := dirOf(etcd, "wal-dir", "ETCD_WAL_DIR"); wal != "" && !persists(covering(etcd.VolumeMounts, wal)) {
 		return true
 	}
-	// The operator's word, and then etcd's own, leave no doubt which directory it is.
+	// What the operator says, and then what etcd's own container says, leaves no doubt which directory
+	// it is.
 	if dir := cmp.Or(names.EtcdDataDir, dataDirOf(etcd)); dir != "" {
 		return !persists(covering(etcd.VolumeMounts, dir))
 	}
-	// What the other containers call the data directory may be their own; a directory that
-	// etcd's container mounts is one that they share.
+	// Other containers may mean something else by their data directory. But a directory that etcd's
+	// container mounts too is one that they share.
 	shared := false
 	others := func(containers []corev1.Container) bool {
 		for i := range containers {
@@ -52,11 +55,11 @@ func volatileData(etcd *corev1.Container, spec *corev1.PodSpec, claims []corev1.
 // dataDirOf is the data directory that a container is given.
 func dataDirOf(c *corev1.Container) string { return dirOf(c, "data-dir", "ETCD_DATA_DIR") }
 
-// dirOf is a directory that a container is given: by a flag, also within a script, else by its
-// environment. Empty if there is none, or if it comes from elsewhere (a file of etcd's own, a
+// dirOf is a directory that a container is given by a flag, which may be inside a script, or else by
+// its environment. It is empty if there is none, or if it comes from elsewhere (a file of etcd's own, a
 // ConfigMap).
 func dirOf(c *corev1.Container, flag, variable string) string {
-	dir, next := "", false // The last one counts, as for every flag.
+	dir, next := "", false // The last one wins, as with every flag.
 	for _, args := range [2][]string{c.Command, c.Args} {
 		for _, arg := range args {
 			for word := range strings.FieldsSeq(arg) {
@@ -86,10 +89,10 @@ func dirOf(c *corev1.Container, flag, variable string) string {
 	return dir
 }
 
-// covering is the mount that a directory lies in: the one with the longest path, nil for none.
+// covering returns the mount that a directory lies in, which is the one with the longest path, or nil.
 func covering(mounts []corev1.VolumeMount, dir string) *corev1.VolumeMount {
 	if !path.IsAbs(dir) {
-		return nil // Relative to a directory that nobody knows here.
+		return nil // It is relative to a directory that is not known here.
 	}
 	dir = clean(dir)
 	var best *corev1.VolumeMount
@@ -106,7 +109,7 @@ func covering(mounts []corev1.VolumeMount, dir string) *corev1.VolumeMount {
 	return best
 }
 
-// clean is [path.Clean] of an absolute path, without the work where it is clean already.
+// clean is [path.Clean] for an absolute path, without the work if the path is clean already.
 func clean(dir string) string {
 	for i := 1; i < len(dir); i++ {
 		if dir[i-1] == '/' && (dir[i] == '/' || dir[i] == '.') || dir[i] == '/' && i == len(dir)-1 {
@@ -116,13 +119,13 @@ func clean(dir string) string {
 	return dir
 }
 
-// within is true for a directory in another one, both of them absolute and clean.
+// within is true if a directory lies in the other one. Both are absolute and clean.
 func within(dir, other string) bool {
 	rest, begins := strings.CutPrefix(dir, other)
 	return begins && (rest == "" || rest[0] == '/' || other == "/")
 }
 
-// outlivesPod is true for a volume, by its name, that is not made for one pod.
+// outlivesPod is true if the named volume is not made for one pod only.
 func outlivesPod(spec *corev1.PodSpec, claims []corev1.PersistentVolumeClaim, volume string) bool {
 	for i := range claims {
 		if claims[i].Name == volume {
@@ -137,8 +140,8 @@ func outlivesPod(spec *corev1.PodSpec, claims []corev1.PersistentVolumeClaim, vo
 	return false
 }
 
-// outlives is true for volumes that are not made for one pod. An inline CSI volume is
-// (a persistent one comes through a claim).
+// outlives is true for volumes that are not made for one pod only. An inline CSI volume is made for one
+// pod. A persistent one comes through a claim.
 func outlives(v *corev1.VolumeSource) bool {
 	return v.EmptyDir == nil && v.Ephemeral == nil && v.ConfigMap == nil && v.Secret == nil &&
 		v.Projected == nil && v.DownwardAPI == nil && v.CSI == nil && v.GitRepo == nil && v.Image == nil

@@ -15,16 +15,15 @@ import (
 	"github.com/quorate/quorate/internal/rollout"
 )
 
-// Dump is what "kubectl get -o yaml" or "-o json" printed: objects one by one, as a
-// List, or as several documents.
+// Dump is the output of "kubectl get -o yaml" or "-o json": single objects, a List, or several
+// documents.
 type Dump struct {
 	StatefulSets []appsv1.StatefulSet
 	Pods         []corev1.Pod
 	Leases       []coordinationv1.Lease
 }
 
-// Read adds the objects of one stream. Kinds that Quorate has no use for are passed
-// over.
+// Read adds the objects of one stream. It skips kinds that Quorate does not use.
 func (d *Dump) Read(r io.Reader) error {
 	decoder := yaml.NewYAMLOrJSONDecoder(r, 4096)
 	for n := 1; ; n++ {
@@ -66,16 +65,18 @@ func (d *Dump) add(object map[string]any) error {
 		if err := convert(object, &d.Pods); err != nil {
 			return err
 		}
-		// The API server gives every pod a phase. A manifest has none, and a pod
-		// without a status would look as if nothing of it ran.
+		// The API server gives every pod a phase, and a manifest has none. A pod without a status would
+		// look as if nothing in it ran.
 		if p := &d.Pods[len(d.Pods)-1]; p.Status.Phase == "" {
-			return fmt.Errorf("pod %s has no status; give what 'kubectl get -o yaml' or '-o json' prints, not a manifest", p.Name)
+			return fmt.Errorf("pod %s has no status; give the output of 'kubectl get -o yaml' or '-o json', not a "+
+				"manifest",
+				p.Name)
 		}
 		return nil
 	case "Lease":
 		return convert(object, &d.Leases)
 	case "":
-		return errors.New("an object without a kind; give what 'kubectl get -o yaml' or '-o json' prints")
+		return errors.New("an object without a kind; give the output of 'kubectl get -o yaml' or '-o json'")
 	}
 	return nil
 }
@@ -89,7 +90,7 @@ func convert[T any](object map[string]any, into *[]T) error {
 	return nil
 }
 
-// Select picks the StatefulSet: the named one, or the only one.
+// Select picks the named StatefulSet, or the only one.
 func (d *Dump) Select(namespace, name string) (*appsv1.StatefulSet, error) {
 	var found []*appsv1.StatefulSet
 	var names []string
@@ -111,7 +112,7 @@ func (d *Dump) Select(namespace, name string) (*appsv1.StatefulSet, error) {
 	return nil, fmt.Errorf("there are several StatefulSets (%q); choose one with --namespace and --statefulset", names)
 }
 
-// Lease is the named one of a namespace, nil when the dump does not have it.
+// Lease returns the named Lease of a namespace, or nil if the dump does not have it.
 func (d *Dump) Lease(namespace, name string) *coordinationv1.Lease {
 	for i := range d.Leases {
 		if l := &d.Leases[i]; l.Name == name && l.Namespace == namespace {
@@ -121,8 +122,8 @@ func (d *Dump) Lease(namespace, name string) *coordinationv1.Lease {
 	return nil
 }
 
-// Facts are those of the StatefulSet and the pods of its namespace that its name or
-// owner reference claims.
+// Facts are those of the StatefulSet, and of the pods in its namespace that its name or an owner
+// reference claims.
 func (d *Dump) Facts(s *appsv1.StatefulSet, names Names) Observation {
 	o := Observation{Set: SetFacts(s, names)}
 	for i := range d.Pods {
@@ -137,9 +138,9 @@ func (d *Dump) Facts(s *appsv1.StatefulSet, names Names) Observation {
 	return o
 }
 
-// Ages are how long the conditions of the pods have lasted by the objects' own
-// timestamps: a dump has no history, and a dump's reader no clock of theirs. Where a
-// timestamp is missing the age is zero, which only makes a decision wait.
+// Ages are how long the conditions of the pods have lasted, by the objects' own timestamps: a dump has
+// no history, and whoever reads it has another clock. If a timestamp is missing, the age is zero, which
+// only makes a decision wait.
 func (d *Dump) Ages(s *appsv1.StatefulSet, names Names, now time.Time) map[rollout.Sighting]time.Duration {
 	ages := map[rollout.Sighting]time.Duration{}
 	set := SetFacts(s, names)
@@ -175,15 +176,15 @@ func (d *Dump) Ages(s *appsv1.StatefulSet, names Names, now time.Time) map[rollo
 		}
 		note(rollout.NotRunningSeen, since)
 	}
-	// Quorum has been lost no longer than the pod that became unready last: while it is
-	// there, readiness is. So with a pod that is Ready still, it was lost only just now.
+	// Quorum has been lost no longer than the pod that became unready last, because pods are ready
+	// while there is a quorum. So while some pod is still Ready, it was lost only just now.
 	if lost > 0 {
 		ages[rollout.Sighting{Condition: rollout.QuorumLostSeen}] = lost
 	}
 	return ages
 }
 
-// condition is whether a condition of a pod holds, and since when it has been as it is.
+// condition returns whether a condition of a pod holds, and since when.
 func condition(p *corev1.Pod, t corev1.PodConditionType) (since time.Time, holds bool) {
 	for i := range p.Status.Conditions {
 		if c := &p.Status.Conditions[i]; c.Type == t {
@@ -193,7 +194,7 @@ func condition(p *corev1.Pod, t corev1.PodConditionType) (since time.Time, holds
 	return time.Time{}, false
 }
 
-// stoppedSince is when the container's process last ended, zero if it runs or never ran.
+// stoppedSince is when the container's process last ended, or zero if it runs or never ran.
 func stoppedSince(p *corev1.Pod, container string) time.Time {
 	s := statusOf(p.Status.ContainerStatuses, container)
 	if s == nil {

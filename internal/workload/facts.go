@@ -11,20 +11,22 @@ import (
 	"github.com/quorate/quorate/internal/rollout"
 )
 
-// Names are the names that tie pods to what runs in them.
+// Names tie pods to the containers and the etcd members that run in them.
 type Names struct {
-	// EtcdContainer and SidecarContainer are the names of the two containers that
-	// matter; etcd-druid calls them "etcd" and "backup-restore".
+	// EtcdContainer and SidecarContainer are the names of the two containers that matter. etcd-druid
+	// calls them "etcd" and "backup-restore".
 	EtcdContainer, SidecarContainer string
-	// EtcdDataDir is etcd's data directory in its container, an absolute path: the volume
-	// that is mounted there says whether the data outlives a pod. Empty means that the
-	// template tells: --data-dir in the arguments of etcd's container, or ETCD_DATA_DIR in its
-	// environment; else those of another container, if etcd's mounts a volume there; else
-	// /var/etcd/data, etcd-druid's. A log of its own (--wal-dir or ETCD_WAL_DIR) has to outlive
-	// the pod as well. A configuration file of etcd's own cannot be seen.
+	// EtcdDataDir is etcd's data directory in its container, an absolute path. The volume that is
+	// mounted there decides whether the data outlives a pod. If it is empty, the pod template decides:
+	// first --data-dir in the arguments of etcd's container, then ETCD_DATA_DIR in its environment,
+	// then the same of another container if etcd's container mounts a volume there, and at last
+	// /var/etcd/data, which is etcd-druid's.
+	//
+	// If etcd keeps its log elsewhere (--wal-dir or ETCD_WAL_DIR), that has to outlive the pod as well.
+	// What a configuration file of etcd's own says cannot be seen.
 	EtcdDataDir string
-	// MemberOf returns the name of the etcd member that runs in a pod; nil means
-	// that members are named like their pods.
+	// MemberOf returns the name of the etcd member that runs in a pod. Nil means that members have the
+	// names of their pods.
 	MemberOf func(pod string) string
 }
 
@@ -33,11 +35,11 @@ func DefaultNames() Names {
 	return Names{EtcdContainer: "etcd", SidecarContainer: "backup-restore"}
 }
 
-// SetFacts returns what matters of a StatefulSet.
+// SetFacts returns what matters about a StatefulSet.
 func SetFacts(s *appsv1.StatefulSet, names Names) rollout.Set {
 	set := rollout.Set{
 		Name: s.Name, UID: string(s.UID),
-		Replicas:           1, // The API server defaults it; a dump may lack it.
+		Replicas:           1, // The API server's default. A dump may lack it.
 		OnDelete:           s.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType,
 		Deleting:           s.DeletionTimestamp != nil,
 		Generation:         s.Generation,
@@ -57,7 +59,7 @@ func SetFacts(s *appsv1.StatefulSet, names Names) rollout.Set {
 	return set
 }
 
-// PodFacts returns what matters of one pod of a StatefulSet.
+// PodFacts returns what matters about one pod of a StatefulSet.
 func PodFacts(p *corev1.Pod, set rollout.Set, names Names) rollout.Pod {
 	pod := rollout.Pod{
 		Name: p.Name, UID: string(p.UID), ResourceVersion: p.ResourceVersion,
@@ -81,24 +83,24 @@ func PodFacts(p *corev1.Pod, set rollout.Set, names Names) rollout.Pod {
 	since, ready := condition(p, corev1.ContainersReady)
 	initialized, done := condition(p, corev1.PodInitialized)
 	pod.ContainersReady, pod.Initialized = ready, done
-	// The containers have been unready since the pod was initialized: had they been ready in
-	// between, that condition would have changed later. A pod that has failed has lost what was
-	// made for it alone, whenever it was ready.
+	// The containers have been unready since the pod was initialized. Had they been ready in between,
+	// that condition would have changed later. A pod that has failed has lost whatever was made for it
+	// alone, whenever it was ready.
 	pod.NeverReady = !ready && (!done || !since.IsZero() && !initialized.IsZero() && !since.After(initialized)) ||
 		p.Status.Phase == corev1.PodFailed
 	etcd := containerOf(&p.Spec, names.EtcdContainer)
 	pod.VolatileData = volatileData(etcd, &p.Spec, nil, names)
 	pod.NoEtcdContainer = etcd == nil
 	if containerOf(&p.Spec, names.SidecarContainer) == nil {
-		pod.Sidecar = rollout.Container{State: rollout.ContainerRunning, Ready: true} // Nothing that could be sick.
+		// It has no sidecar that could be sick.
+		pod.Sidecar = rollout.Container{State: rollout.ContainerRunning, Ready: true}
 	}
 	return pod
 }
 
-// ordinal returns the ordinal of a pod of the named StatefulSet, -1 for any other
-// name. Digits are read as the StatefulSet controller reads them, which takes
-// "etcd-main-01" for ordinal 1 as well; two pods that share an ordinal are a
-// contradiction to hold on ([rollout.GuardInconsistent]).
+// ordinal returns the ordinal of a pod of the named StatefulSet, and -1 for any other name. It reads
+// digits as the StatefulSet controller does, which takes "etcd-main-01" for ordinal 1 as well. Two pods
+// that share an ordinal are a contradiction, and hold the rollout ([rollout.GuardInconsistent]).
 func ordinal(pod, set string) int {
 	digits, ours := strings.CutPrefix(pod, set)
 	digits, dashed := strings.CutPrefix(digits, "-")
@@ -112,7 +114,7 @@ func ordinal(pod, set string) int {
 	return int(n)
 }
 
-// containerOf is the one of the name, nil for none.
+// containerOf returns the container of that name, or nil.
 func containerOf(spec *corev1.PodSpec, name string) *corev1.Container {
 	for i := range spec.Containers {
 		if spec.Containers[i].Name == name {
@@ -127,12 +129,12 @@ func containerOf(spec *corev1.PodSpec, name string) *corev1.Container {
 	return nil
 }
 
-// container reads the kubelet's word on one container; a sidecar may also be an
-// init container that keeps running.
+// container reads what the kubelet says about one container. A sidecar may also be an init container
+// that keeps running.
 func container(p *corev1.Pod, name string) rollout.Container {
 	if p.Status.Phase == corev1.PodFailed {
-		// Nothing of it runs any more, and nothing will: an evicted pod keeps its last
-		// container statuses, or has none at all.
+		// Nothing in it runs any more, and nothing will. An evicted pod keeps its last container
+		// statuses, or has none at all.
 		return rollout.Container{State: rollout.ContainerTerminated, Reason: p.Status.Reason}
 	}
 	s := statusOf(p.Status.ContainerStatuses, name)
@@ -151,12 +153,12 @@ func container(p *corev1.Pod, name string) rollout.Container {
 	case s.State.Waiting != nil:
 		c.State, c.Reason = rollout.ContainerWaiting, s.State.Waiting.Reason
 	default:
-		c.State = rollout.ContainerWaiting // What an empty state means by the API's definition.
+		c.State = rollout.ContainerWaiting // The API defines that an empty state means this.
 	}
 	return c
 }
 
-// statusOf is the one of the name, nil for none.
+// statusOf returns the status of that name, or nil.
 func statusOf(statuses []corev1.ContainerStatus, name string) *corev1.ContainerStatus {
 	for i := range statuses {
 		if statuses[i].Name == name {

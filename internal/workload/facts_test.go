@@ -23,8 +23,10 @@ func statefulSet(changes ...func(*appsv1.StatefulSet)) *appsv1.StatefulSet {
 			Selector:       &metav1.LabelSelector{MatchLabels: map[string]string{"component": "etcd-statefulset"}},
 			UpdateStrategy: appsv1.StatefulSetUpdateStrategy{Type: appsv1.OnDeleteStatefulSetStrategyType},
 			Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{
-				{Name: "etcd", VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: "/var/etcd/data"}, {Name: "tls", MountPath: "/var/etcd/ssl", ReadOnly: true}}},
-				{Name: "backup-restore", VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: "/var/etcd/data"}}},
+				{Name: "etcd", VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: "/var/etcd/data"},
+					{Name: "tls", MountPath: "/var/etcd/ssl", ReadOnly: true}}},
+				{Name: "backup-restore", VolumeMounts: []corev1.VolumeMount{{Name: "data",
+					MountPath: "/var/etcd/data"}}},
 			}}},
 			VolumeClaimTemplates: []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}}},
 		},
@@ -47,23 +49,28 @@ func TestFactsOfAStatefulSet(t *testing.T) {
 		want   func(*rollout.Set)
 	}{
 		{"a StatefulSet as druid makes it", func(*appsv1.StatefulSet) {}, func(*rollout.Set) {}},
-		{"replicas that are not set mean one", func(s *appsv1.StatefulSet) { s.Spec.Replicas = nil }, func(f *rollout.Set) { f.Replicas = 1 }},
-		{"no replicas stay none", func(s *appsv1.StatefulSet) { s.Spec.Replicas = ptr(int32(0)) }, func(f *rollout.Set) { f.Replicas = 0 }},
+		{"replicas that are not set mean one", func(s *appsv1.StatefulSet) { s.Spec.Replicas = nil },
+			func(f *rollout.Set) { f.Replicas = 1 }},
+		{"no replicas stay none", func(s *appsv1.StatefulSet) { s.Spec.Replicas = ptr(int32(0)) },
+			func(f *rollout.Set) { f.Replicas = 0 }},
 		{"the first ordinal is honoured", func(s *appsv1.StatefulSet) {
 			s.Spec.Ordinals = &appsv1.StatefulSetOrdinals{Start: 7}
 		}, func(f *rollout.Set) { f.Start = 7 }},
 		{"RollingUpdate is not ours", func(s *appsv1.StatefulSet) {
 			s.Spec.UpdateStrategy.Type = appsv1.RollingUpdateStatefulSetStrategyType
 		}, func(f *rollout.Set) { f.OnDelete = false }},
-		{"a strategy that is not set is not ours", func(s *appsv1.StatefulSet) { s.Spec.UpdateStrategy.Type = "" }, func(f *rollout.Set) { f.OnDelete = false }},
+		{"a strategy that is not set is not ours", func(s *appsv1.StatefulSet) { s.Spec.UpdateStrategy.Type = "" },
+			func(f *rollout.Set) { f.OnDelete = false }},
 		{"a deletion timestamp means deleting", func(s *appsv1.StatefulSet) {
 			s.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
 		}, func(f *rollout.Set) { f.Deleting = true }},
 		{"OrderedReady recreates pods in order", func(s *appsv1.StatefulSet) {
 			s.Spec.PodManagementPolicy = appsv1.OrderedReadyPodManagement
 		}, func(f *rollout.Set) { f.OrderedReady = true }},
-		{"it is the API's default", func(s *appsv1.StatefulSet) { s.Spec.PodManagementPolicy = "" }, func(f *rollout.Set) { f.OrderedReady = true }},
-		{"minReadySeconds are seconds", func(s *appsv1.StatefulSet) { s.Spec.MinReadySeconds = 12 }, func(f *rollout.Set) { f.MinReady = 12 * time.Second }},
+		{"it is the API's default", func(s *appsv1.StatefulSet) { s.Spec.PodManagementPolicy = "" },
+			func(f *rollout.Set) { f.OrderedReady = true }},
+		{"minReadySeconds are seconds", func(s *appsv1.StatefulSet) { s.Spec.MinReadySeconds = 12 },
+			func(f *rollout.Set) { f.MinReady = 12 * time.Second }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			want := base
@@ -88,22 +95,30 @@ func TestDataIsVolatileWhenNoWritableVolumeOutlivesThePod(t *testing.T) {
 		want   bool
 	}{
 		{"a claim template persists", func(*appsv1.StatefulSet) {}, false},
-		{"a claim template of another name does not count", func(s *appsv1.StatefulSet) { s.Spec.VolumeClaimTemplates[0].Name = "backups" }, true},
-		{"a claim persists", from(corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}}), false},
+		{"a claim template of another name does not count",
+			func(s *appsv1.StatefulSet) { s.Spec.VolumeClaimTemplates[0].Name = "backups" }, true},
+		{"a claim persists",
+			from(corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}}), false},
 		{"a claim that etcd does not mount does not count", func(s *appsv1.StatefulSet) {
 			from(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})(s)
 			s.Spec.Template.Spec.Volumes = append(s.Spec.Template.Spec.Volumes, corev1.Volume{
-				Name: "logs", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}},
+				Name:         "logs",
+				VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}},
 			})
 		}, true},
-		{"a directory of the node persists", from(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{}}), false},
+		{"a directory of the node persists", from(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{}}),
+			false},
 		{"an emptyDir is volatile", from(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}), true},
-		{"a generic ephemeral volume is volatile", from(corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}), true},
-		{"an inline CSI volume is volatile", from(corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "secrets-store.csi.k8s.io"}}), true},
+		{"a generic ephemeral volume is volatile",
+			from(corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}), true},
+		{"an inline CSI volume is volatile",
+			from(corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "secrets-store.csi.k8s.io"}}), true},
 		{"a ConfigMap holds no data", from(corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}), true},
 		{"a Secret holds no data", from(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{}}), true},
-		{"a projected volume holds no data", from(corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{}}), true},
-		{"a downward API volume holds no data", from(corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{}}), true},
+		{"a projected volume holds no data", from(corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{}}),
+			true},
+		{"a downward API volume holds no data",
+			from(corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{}}), true},
 		{"an image holds no data", from(corev1.VolumeSource{Image: &corev1.ImageVolumeSource{}}), true},
 		{"a claim that is mounted read-only holds no data", func(s *appsv1.StatefulSet) {
 			s.Spec.Template.Spec.Containers[0].VolumeMounts[0].ReadOnly = true
@@ -111,7 +126,8 @@ func TestDataIsVolatileWhenNoWritableVolumeOutlivesThePod(t *testing.T) {
 		{"what only the sidecar mounts does not count", func(s *appsv1.StatefulSet) {
 			s.Spec.Template.Spec.Containers[0].VolumeMounts = nil
 		}, true},
-		{"data is volatile where the etcd container is not found", func(s *appsv1.StatefulSet) { s.Spec.Template.Spec.Containers[0].Name = "other" }, true},
+		{"data is volatile where the etcd container is not found",
+			func(s *appsv1.StatefulSet) { s.Spec.Template.Spec.Containers[0].Name = "other" }, true},
 		{"no mounts at all are volatile", func(s *appsv1.StatefulSet) {
 			s.Spec.Template.Spec.Containers[0].VolumeMounts, s.Spec.VolumeClaimTemplates = nil, nil
 		}, true},
@@ -133,7 +149,8 @@ func TestTheMountThatCoversTheDataDirectorySaysWhetherTheDataOutlivesThePod(t *t
 		return func(s *appsv1.StatefulSet) {
 			s.Spec.Template.Spec.Volumes = []corev1.Volume{
 				{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
-				{Name: "node", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/etc/ssl"}}},
+				{Name: "node",
+					VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/etc/ssl"}}},
 			}
 			s.Spec.Template.Spec.Containers[0].VolumeMounts = ms
 		}
@@ -146,7 +163,8 @@ func TestTheMountThatCoversTheDataDirectorySaysWhetherTheDataOutlivesThePod(t *t
 	}
 	env := func(container int, value string) func(*appsv1.StatefulSet) {
 		return func(s *appsv1.StatefulSet) {
-			s.Spec.Template.Spec.Containers[container].Env = []corev1.EnvVar{{Name: "OTHER", Value: "x"}, {Name: "ETCD_DATA_DIR", Value: value}}
+			s.Spec.Template.Spec.Containers[container].Env = []corev1.EnvVar{{Name: "OTHER", Value: "x"},
+				{Name: "ETCD_DATA_DIR", Value: value}}
 		}
 	}
 	type changes []func(*appsv1.StatefulSet)
@@ -156,36 +174,56 @@ func TestTheMountThatCoversTheDataDirectorySaysWhetherTheDataOutlivesThePod(t *t
 		changes  changes
 		volatile bool
 	}{
-		{"a directory of the node beside an emptyDir for the data does not count", "", changes{mounts(scratch("/var/etcd/data"), node("/etc/ssl"))}, true},
-		{"nor does a claim for something else", "", changes{mounts(scratch("/var/etcd/data"), claim("/backups"))}, true},
+		{"a directory of the node beside an emptyDir for the data does not count", "",
+			changes{mounts(scratch("/var/etcd/data"), node("/etc/ssl"))}, true},
+		{"nor does a claim for something else", "", changes{mounts(scratch("/var/etcd/data"), claim("/backups"))},
+			true},
 		{"a claim above the data directory covers it", "", changes{mounts(claim("/var"))}, false},
 		{"the longest path counts", "", changes{mounts(claim("/var/etcd"), scratch("/var/etcd/data"))}, true},
 		{"in any order", "", changes{mounts(scratch("/var"), claim("/var/etcd/data/"))}, false},
-		{"a mount below the data directory does not cover it", "", changes{mounts(claim("/var/etcd/data/member"))}, true},
+		{"a mount below the data directory does not cover it", "", changes{mounts(claim("/var/etcd/data/member"))},
+			true},
 		{"nor does one whose name only begins alike", "", changes{mounts(claim("/var/etcd/dat"))}, true},
 
 		{"the flag names the directory", "/data", changes{mounts(claim("/data"), scratch("/var/etcd/data"))}, false},
-		{"what the flag names has the last word", "/data", changes{mounts(claim("/var/etcd/data")), etcd("etcd", "--data-dir=/var/etcd/data")}, true},
+		{"what the flag names has the last word", "/data",
+			changes{mounts(claim("/var/etcd/data")), etcd("etcd", "--data-dir=/var/etcd/data")}, true},
 
-		{"etcd's own argument names it", "", changes{mounts(claim("/lib"), scratch("/var/etcd/data")), etcd("etcd", "--name=x", "--data-dir=/lib/etcd")}, false},
+		{"etcd's own argument names it", "", changes{mounts(claim("/lib"), scratch("/var/etcd/data")),
+			etcd("etcd", "--name=x", "--data-dir=/lib/etcd")}, false},
 		{"an argument of its own", "", changes{mounts(claim("/lib")), etcd("etcd", "--data-dir", "/lib/etcd")}, false},
 		{"with one dash", "", changes{mounts(claim("/lib")), etcd("etcd", "-data-dir", "/lib/etcd")}, false},
-		{"within a script", "", changes{mounts(claim("/lib")), etcd("/bin/sh", "-ec", "exec etcd --name x \\\n  --data-dir=\"/lib/etcd\" --quota-backend-bytes=1;")}, false},
-		{"the last one counts", "", changes{mounts(claim("/lib")), etcd("etcd", "--data-dir=/lib", "--data-dir=/tmp")}, true},
-		{"what etcd says itself is not covered by what another mount is", "", changes{mounts(claim("/var/etcd/data")), etcd("etcd", "--data-dir=/tmp/etcd")}, true},
-		{"a directory that is relative is known to nobody", "", changes{mounts(claim("/var/etcd/data")), etcd("etcd", "--data-dir=default.etcd")}, true},
+		{"within a script", "", changes{mounts(claim("/lib")),
+			etcd("/bin/sh", "-ec", "exec etcd --name x \\\n  --data-dir=\"/lib/etcd\" --quota-backend-bytes=1;")},
+			false},
+		{"the last one counts", "", changes{mounts(claim("/lib")), etcd("etcd", "--data-dir=/lib", "--data-dir=/tmp")},
+			true},
+		{"what etcd says itself is not covered by what another mount is", "",
+			changes{mounts(claim("/var/etcd/data")), etcd("etcd", "--data-dir=/tmp/etcd")}, true},
+		{"a directory that is relative is known to nobody", "",
+			changes{mounts(claim("/var/etcd/data")), etcd("etcd", "--data-dir=default.etcd")}, true},
 		{"its environment names it", "", changes{mounts(claim("/lib")), env(0, "/lib/etcd")}, false},
-		{"its argument goes before its environment", "", changes{mounts(claim("/lib")), env(0, "/lib/etcd"), etcd("etcd", "--data-dir=/tmp")}, true},
-		{"a flag that only begins alike is another", "", changes{mounts(claim("/var/etcd/data")), etcd("etcd", "--data-dir-x=/tmp")}, false},
+		{"its argument goes before its environment", "",
+			changes{mounts(claim("/lib")), env(0, "/lib/etcd"), etcd("etcd", "--data-dir=/tmp")}, true},
+		{"a flag that only begins alike is another", "",
+			changes{mounts(claim("/var/etcd/data")), etcd("etcd", "--data-dir-x=/tmp")}, false},
 
-		{"a log of its own on another volume goes with the pod as well", "", changes{mounts(claim("/var/etcd/data"), scratch("/wal")), etcd("etcd", "--wal-dir=/wal/etcd")}, true},
-		{"also where the flag names the data directory", "/var/etcd/data", changes{mounts(claim("/var/etcd/data"), scratch("/wal")), etcd("etcd", "--wal-dir", "/wal")}, true},
-		{"a log of its own that outlives the pod does not", "", changes{mounts(claim("/var/etcd/data")), etcd("etcd", "--wal-dir=/var/etcd/data/wal")}, false},
+		{"a log of its own on another volume goes with the pod as well", "",
+			changes{mounts(claim("/var/etcd/data"), scratch("/wal")), etcd("etcd", "--wal-dir=/wal/etcd")}, true},
+		{"also where the flag names the data directory", "/var/etcd/data",
+			changes{mounts(claim("/var/etcd/data"), scratch("/wal")), etcd("etcd", "--wal-dir", "/wal")}, true},
+		{"a log of its own that outlives the pod does not", "",
+			changes{mounts(claim("/var/etcd/data")), etcd("etcd", "--wal-dir=/var/etcd/data/wal")}, false},
 
-		{"the sidecar's argument names it", "", changes{mounts(claim("/lib")), sidecar("server", "--data-dir=/lib/new.etcd")}, false},
-		{"the sidecar's environment names it", "", changes{mounts(scratch("/lib"), claim("/var/etcd/data")), env(1, "/lib/new.etcd")}, true},
-		{"a directory of the sidecar's own is not etcd's", "", changes{mounts(claim("/var/etcd/data")), sidecar("--data-dir=/mine")}, false},
-		{"etcd's own argument goes before the sidecar's", "", changes{mounts(claim("/lib"), scratch("/tmp")), etcd("etcd", "--data-dir=/lib/x"), sidecar("--data-dir=/tmp/x")}, false},
+		{"the sidecar's argument names it", "", changes{mounts(claim("/lib")),
+			sidecar("server", "--data-dir=/lib/new.etcd")}, false},
+		{"the sidecar's environment names it", "",
+			changes{mounts(scratch("/lib"), claim("/var/etcd/data")), env(1, "/lib/new.etcd")}, true},
+		{"a directory of the sidecar's own is not etcd's", "",
+			changes{mounts(claim("/var/etcd/data")), sidecar("--data-dir=/mine")}, false},
+		{"etcd's own argument goes before the sidecar's", "",
+			changes{mounts(claim("/lib"), scratch("/tmp")), etcd("etcd", "--data-dir=/lib/x"),
+				sidecar("--data-dir=/tmp/x")}, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			names := workload.DefaultNames()
@@ -215,12 +253,14 @@ func pod(changes ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "etcd-main-1", UID: "pod-uid", ResourceVersion: "77",
-			Labels:          map[string]string{"controller-revision-hash": "rev-1"},
-			OwnerReferences: []metav1.OwnerReference{{Kind: "StatefulSet", Name: "etcd-main", UID: "set-uid", Controller: ptr(true)}},
+			Labels: map[string]string{"controller-revision-hash": "rev-1"},
+			OwnerReferences: []metav1.OwnerReference{{Kind: "StatefulSet", Name: "etcd-main", UID: "set-uid",
+				Controller: ptr(true)}},
 		},
 		Spec: corev1.PodSpec{
 			Containers: []corev1.Container{
-				{Name: "etcd", VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: "/var/etcd/data"}}}, {Name: "backup-restore"},
+				{Name: "etcd", VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: "/var/etcd/data"}}},
+				{Name: "backup-restore"},
 			},
 			Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
 				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data-etcd-main-1"},
@@ -247,8 +287,9 @@ func pod(changes ...func(*corev1.Pod)) *corev1.Pod {
 func TestFactsOfAPod(t *testing.T) {
 	running := rollout.Container{State: rollout.ContainerRunning, Ready: true}
 	base := rollout.Pod{
-		Name: "etcd-main-1", UID: "pod-uid", ResourceVersion: "77", Ordinal: 1, MemberName: "etcd-main-1", Revision: "rev-1",
-		Owned: true, Ready: true, ContainersReady: true, Initialized: true,
+		Name: "etcd-main-1", UID: "pod-uid", ResourceVersion: "77", Ordinal: 1, MemberName: "etcd-main-1",
+		Revision: "rev-1",
+		Owned:    true, Ready: true, ContainersReady: true, Initialized: true,
 		Etcd: rollout.Container{State: rollout.ContainerRunning, Ready: true, Restarts: 2}, Sidecar: running,
 	}
 	etcdIs := func(s corev1.ContainerState) func(*corev1.Pod) {
@@ -261,7 +302,8 @@ func TestFactsOfAPod(t *testing.T) {
 		return func(p *corev1.Pod) {
 			began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 			p.Status.Conditions[0].LastTransitionTime = metav1.NewTime(began)
-			p.Status.Conditions[1].Status, p.Status.Conditions[1].LastTransitionTime = corev1.ConditionFalse, metav1.NewTime(began.Add(after))
+			p.Status.Conditions[1].Status, p.Status.Conditions[1].LastTransitionTime = corev1.ConditionFalse,
+				metav1.NewTime(began.Add(after))
 		}
 	}
 	condition := func(i int, s corev1.ConditionStatus) func(*corev1.Pod) {
@@ -273,24 +315,32 @@ func TestFactsOfAPod(t *testing.T) {
 		want   func(*rollout.Pod)
 	}{
 		{"a pod in full health", func(*corev1.Pod) {}, func(*rollout.Pod) {}},
-		{"a deletion timestamp means terminating", func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }, func(f *rollout.Pod) { f.Terminating = true }},
-		{"the revision is a label", func(p *corev1.Pod) { p.Labels["controller-revision-hash"] = "rev-2" }, func(f *rollout.Pod) { f.Revision = "rev-2" }},
+		{"a deletion timestamp means terminating", func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} },
+			func(f *rollout.Pod) { f.Terminating = true }},
+		{"the revision is a label", func(p *corev1.Pod) { p.Labels["controller-revision-hash"] = "rev-2" },
+			func(f *rollout.Pod) { f.Revision = "rev-2" }},
 		{"no label, no revision", func(p *corev1.Pod) { p.Labels = nil }, func(f *rollout.Pod) { f.Revision = "" }},
 		{"no owner", func(p *corev1.Pod) { p.OwnerReferences = nil }, func(f *rollout.Pod) { f.Owned = false }},
-		{"a StatefulSet of the same name with another UID is another owner", func(p *corev1.Pod) { p.OwnerReferences[0].UID = "old-uid" }, func(f *rollout.Pod) { f.Owned = false }},
-		{"an owner of another kind is another owner", func(p *corev1.Pod) { p.OwnerReferences[0].Kind = "Etcd" }, func(f *rollout.Pod) { f.Owned = false }},
+		{"a StatefulSet of the same name with another UID is another owner",
+			func(p *corev1.Pod) { p.OwnerReferences[0].UID = "old-uid" }, func(f *rollout.Pod) { f.Owned = false }},
+		{"an owner of another kind is another owner", func(p *corev1.Pod) { p.OwnerReferences[0].Kind = "Etcd" },
+			func(f *rollout.Pod) { f.Owned = false }},
 		{"one owner among several", func(p *corev1.Pod) {
 			p.OwnerReferences = append([]metav1.OwnerReference{{Kind: "Etcd", UID: "x"}}, p.OwnerReferences...)
 		}, func(*rollout.Pod) {}},
 		{"Ready that is false", condition(2, corev1.ConditionFalse), func(f *rollout.Pod) { f.Ready = false }},
 		{"Ready that is unknown", condition(2, corev1.ConditionUnknown), func(f *rollout.Pod) { f.Ready = false }},
-		{"containers that are not ready", condition(1, corev1.ConditionFalse), func(f *rollout.Pod) { f.ContainersReady = false }},
-		{"init containers that have not finished", condition(0, corev1.ConditionFalse), func(f *rollout.Pod) { f.Initialized = false }},
+		{"containers that are not ready", condition(1, corev1.ConditionFalse),
+			func(f *rollout.Pod) { f.ContainersReady = false }},
+		{"init containers that have not finished", condition(0, corev1.ConditionFalse),
+			func(f *rollout.Pod) { f.Initialized = false }},
 		{"no conditions yet", func(p *corev1.Pod) { p.Status.Conditions = nil }, func(f *rollout.Pod) {
 			f.Ready, f.ContainersReady, f.Initialized, f.NeverReady = false, false, false, true
 		}},
-		{"containers that have not been ready since the pod was initialized", unready(0), func(f *rollout.Pod) { f.ContainersReady, f.NeverReady = false, true }},
-		{"containers that were ready in between", unready(time.Minute), func(f *rollout.Pod) { f.ContainersReady = false }},
+		{"containers that have not been ready since the pod was initialized", unready(0),
+			func(f *rollout.Pod) { f.ContainersReady, f.NeverReady = false, true }},
+		{"containers that were ready in between", unready(time.Minute),
+			func(f *rollout.Pod) { f.ContainersReady = false }},
 		{"an evicted pod, whatever its containers said last", func(p *corev1.Pod) {
 			p.Status.Phase, p.Status.Reason = corev1.PodFailed, "Evicted"
 		}, func(f *rollout.Pod) {
@@ -301,21 +351,34 @@ func TestFactsOfAPod(t *testing.T) {
 		{"data in a volume that is made for the pod", func(p *corev1.Pod) {
 			p.Spec.Volumes[0].VolumeSource = corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
 		}, func(f *rollout.Pod) { f.VolatileData = true }},
-		{"data in no volume at all", func(p *corev1.Pod) { p.Spec.Containers[0].VolumeMounts = nil }, func(f *rollout.Pod) { f.VolatileData = true }},
-		{"readiness gates", func(p *corev1.Pod) { p.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: "x"}} }, func(f *rollout.Pod) { f.ReadinessGates = true }},
-		{"a container that waits", etcdIs(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}), func(f *rollout.Pod) {
-			f.Etcd = rollout.Container{State: rollout.ContainerWaiting, Reason: "CrashLoopBackOff"}
-		}},
-		{"a container that has ended", etcdIs(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "OOMKilled"}}), func(f *rollout.Pod) {
-			f.Etcd = rollout.Container{State: rollout.ContainerTerminated, Reason: "OOMKilled"}
-		}},
-		{"a container that runs but is not ready", etcdIs(corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}), func(f *rollout.Pod) { f.Etcd = rollout.Container{State: rollout.ContainerRunning} }},
-		{"an empty state means waiting", etcdIs(corev1.ContainerState{}), func(f *rollout.Pod) { f.Etcd = rollout.Container{State: rollout.ContainerWaiting} }},
-		{"no status yet", func(p *corev1.Pod) { p.Status.ContainerStatuses = nil }, func(f *rollout.Pod) { f.Etcd, f.Sidecar = rollout.Container{}, rollout.Container{} }},
-		{"a sidecar that is not ready", func(p *corev1.Pod) { p.Status.ContainerStatuses[1].Ready = false }, func(f *rollout.Pod) { f.Sidecar.Ready = false }},
+		{"data in no volume at all", func(p *corev1.Pod) { p.Spec.Containers[0].VolumeMounts = nil },
+			func(f *rollout.Pod) { f.VolatileData = true }},
+		{"readiness gates",
+			func(p *corev1.Pod) { p.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: "x"}} },
+			func(f *rollout.Pod) { f.ReadinessGates = true }},
+		{"a container that waits",
+			etcdIs(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}),
+			func(f *rollout.Pod) {
+				f.Etcd = rollout.Container{State: rollout.ContainerWaiting, Reason: "CrashLoopBackOff"}
+			}},
+		{"a container that has ended",
+			etcdIs(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "OOMKilled"}}),
+			func(f *rollout.Pod) {
+				f.Etcd = rollout.Container{State: rollout.ContainerTerminated, Reason: "OOMKilled"}
+			}},
+		{"a container that runs but is not ready",
+			etcdIs(corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}),
+			func(f *rollout.Pod) { f.Etcd = rollout.Container{State: rollout.ContainerRunning} }},
+		{"an empty state means waiting", etcdIs(corev1.ContainerState{}),
+			func(f *rollout.Pod) { f.Etcd = rollout.Container{State: rollout.ContainerWaiting} }},
+		{"no status yet", func(p *corev1.Pod) { p.Status.ContainerStatuses = nil },
+			func(f *rollout.Pod) { f.Etcd, f.Sidecar = rollout.Container{}, rollout.Container{} }},
+		{"a sidecar that is not ready", func(p *corev1.Pod) { p.Status.ContainerStatuses[1].Ready = false },
+			func(f *rollout.Pod) { f.Sidecar.Ready = false }},
 		{"a sidecar that is an init container", func(p *corev1.Pod) {
 			p.Spec.Containers, p.Spec.InitContainers = p.Spec.Containers[:1], []corev1.Container{p.Spec.Containers[1]}
-			p.Status.ContainerStatuses, p.Status.InitContainerStatuses = p.Status.ContainerStatuses[:1], []corev1.ContainerStatus{p.Status.ContainerStatuses[1]}
+			p.Status.ContainerStatuses, p.Status.InitContainerStatuses = p.Status.ContainerStatuses[:1],
+				[]corev1.ContainerStatus{p.Status.ContainerStatuses[1]}
 			p.Status.InitContainerStatuses[0].Ready = false
 		}, func(f *rollout.Pod) { f.Sidecar.Ready = false }},
 		{"a pod without a sidecar has none that could be sick", func(p *corev1.Pod) {
@@ -325,7 +388,8 @@ func TestFactsOfAPod(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			want := base
 			tc.want(&want)
-			if got := workload.PodFacts(pod(tc.change), rollout.Set{Name: "etcd-main", UID: "set-uid"}, workload.DefaultNames()); got != want {
+			if got := workload.PodFacts(pod(tc.change), rollout.Set{Name: "etcd-main", UID: "set-uid"},
+				workload.DefaultNames()); got != want {
 				t.Errorf("\n got %+v\nwant %+v", got, want)
 			}
 		})
@@ -333,7 +397,8 @@ func TestFactsOfAPod(t *testing.T) {
 }
 
 func TestTheHostNamesContainersAndMembers(t *testing.T) {
-	names := workload.Names{EtcdContainer: "db", SidecarContainer: "agent", MemberOf: func(pod string) string { return "shoot--" + pod }}
+	names := workload.Names{EtcdContainer: "db", SidecarContainer: "agent",
+		MemberOf: func(pod string) string { return "shoot--" + pod }}
 	p := pod(func(p *corev1.Pod) {
 		for i, n := range []string{"db", "agent"} {
 			p.Spec.Containers[i].Name, p.Status.ContainerStatuses[i].Name = n, n
@@ -368,7 +433,8 @@ func TestOrdinalsAreReadAsTheControllerReadsThem(t *testing.T) {
 		"my-etcd-main-1":                 -1,
 		"etcd-main-99999999999999999999": -1,
 	} {
-		got := workload.PodFacts(pod(func(p *corev1.Pod) { p.Name = name }), rollout.Set{Name: "etcd-main"}, workload.DefaultNames()).Ordinal
+		got := workload.PodFacts(pod(func(p *corev1.Pod) { p.Name = name }), rollout.Set{Name: "etcd-main"},
+			workload.DefaultNames()).Ordinal
 		if got != want {
 			t.Errorf("%s: ordinal %d, want %d", name, got, want)
 		}
@@ -385,16 +451,18 @@ func TestAgesOfADumpAreThoseOfTheObjects(t *testing.T) {
 			c.Status, c.LastTransitionTime = corev1.ConditionFalse, ago(20*time.Minute)
 		}
 		// A crash loop: it has ended just now, and has not been ready for long.
-		p.Status.ContainerStatuses[0] = corev1.ContainerStatus{Name: "etcd", RestartCount: 7, State: corev1.ContainerState{
-			Terminated: &corev1.ContainerStateTerminated{Reason: "Error", FinishedAt: ago(3 * time.Second)},
-		}}
+		p.Status.ContainerStatuses[0] = corev1.ContainerStatus{Name: "etcd", RestartCount: 7,
+			State: corev1.ContainerState{
+				Terminated: &corev1.ContainerStateTerminated{Reason: "Error", FinishedAt: ago(3 * time.Second)},
+			}}
 	})
 	set := statefulSet(func(*appsv1.StatefulSet) {})
 	p.Namespace, p.OwnerReferences[0].UID = set.Namespace, set.UID
 	d := workload.Dump{Pods: []corev1.Pod{*p}}
 	ages := d.Ages(set, workload.DefaultNames(), now)
 	for condition, want := range map[rollout.Condition]time.Duration{
-		rollout.PodSeen: time.Hour, rollout.TerminatedSeen: 3 * time.Second, rollout.RestartingSeen: 20 * time.Minute, rollout.UnsettledSeen: 20 * time.Minute,
+		rollout.PodSeen: time.Hour, rollout.TerminatedSeen: 3 * time.Second, rollout.RestartingSeen: 20 * time.Minute,
+		rollout.UnsettledSeen: 20 * time.Minute,
 	} {
 		if got := ages[rollout.Sighting{UID: string(p.UID), Condition: condition}]; got != want {
 			t.Errorf("%v has lasted %v, want %v", condition, got, want)

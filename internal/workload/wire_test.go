@@ -167,7 +167,8 @@ func (s *server) patch(w http.ResponseWriter, p *corev1.Pod, body []byte) {
 func (s *server) remove(w http.ResponseWriter, p *corev1.Pod, o *metav1.DeleteOptions) {
 	text, _ := json.Marshal(o)
 	s.asked[len(s.asked)-1] += " " + string(text)
-	if c := o.Preconditions; c == nil || c.UID != nil && *c.UID != p.UID || c.ResourceVersion != nil && *c.ResourceVersion != p.ResourceVersion {
+	if c := o.Preconditions; c == nil || c.UID != nil && *c.UID != p.UID || c.ResourceVersion != nil &&
+		*c.ResourceVersion != p.ResourceVersion {
 		answer(w, apierrors.NewConflict(podResource, p.Name, errors.New("a precondition does not match")))
 		return
 	}
@@ -202,7 +203,8 @@ func write(w http.ResponseWriter, code int, o runtime.Object, kind schema.GroupV
 
 // removal is of etcd-main-1 as it was observed.
 func removal(o record.Operation) record.Intent {
-	return record.Intent{Operation: o, Pod: "etcd-main-1", UID: "u1", ResourceVersion: "101", Revision: "rev-2", Epoch: 7}
+	return record.Intent{Operation: o, Pod: "etcd-main-1", UID: "u1", ResourceVersion: "101", Revision: "rev-2",
+		Epoch: 7}
 }
 
 func TestARemovalCarriesPreconditions(t *testing.T) {
@@ -223,23 +225,34 @@ func TestARemovalCarriesPreconditions(t *testing.T) {
 		blocked   bool
 		removed   bool
 	}{
-		{"a DELETE names the very pod, and leaves its grace period alone", record.Delete, func(*server) {}, []string{del}, record.Done, false, true},
-		{"a DELETE is refused when the pod has changed", record.Delete, func(s *server) { s.change(s.find("etcd-main-1")) }, []string{del}, record.Refused, false, false},
-		{"a DELETE is refused when the pod was replaced", record.Delete, func(s *server) { s.recreate("etcd-main-1") }, []string{del}, record.Refused, false, false},
-		{"a DELETE is refused when another pod has the same resourceVersion", record.Delete, func(s *server) { s.find("etcd-main-1").UID = "other" }, []string{del}, record.Refused, false, false},
-		{"a DELETE of a pod that is gone is refused", record.Delete, func(s *server) { s.drop("etcd-main-1") }, []string{"DELETE etcd-main-1"}, record.Refused, false, false},
+		{"a DELETE names the very pod, and leaves its grace period alone", record.Delete, func(*server) {},
+			[]string{del}, record.Done, false, true},
+		{"a DELETE is refused when the pod has changed", record.Delete,
+			func(s *server) { s.change(s.find("etcd-main-1")) }, []string{del}, record.Refused, false, false},
+		{"a DELETE is refused when the pod was replaced", record.Delete, func(s *server) { s.recreate("etcd-main-1") },
+			[]string{del}, record.Refused, false, false},
+		{"a DELETE is refused when another pod has the same resourceVersion", record.Delete,
+			func(s *server) { s.find("etcd-main-1").UID = "other" }, []string{del}, record.Refused, false, false},
+		{"a DELETE of a pod that is gone is refused", record.Delete, func(s *server) { s.drop("etcd-main-1") },
+			[]string{"DELETE etcd-main-1"}, record.Refused, false, false},
 		{"a DELETE may be forbidden", record.Delete, func(s *server) {
 			s.fail["DELETE"] = apierrors.NewForbidden(podResource, "etcd-main-1", errors.New("no"))
 		},
 			[]string{"DELETE etcd-main-1"}, record.Failed, false, false},
-		{"a DELETE that failed in the server may arrive later", record.Delete, func(s *server) { s.fail["DELETE"] = apierrors.NewInternalError(errors.New("etcd")) },
+		{"a DELETE that failed in the server may arrive later", record.Delete,
+			func(s *server) { s.fail["DELETE"] = apierrors.NewInternalError(errors.New("etcd")) },
 			[]string{"DELETE etcd-main-1"}, record.Unclear, false, false},
 
-		{"an eviction looks first, so that no budget is charged in vain, and names the very pod", record.Evict, func(*server) {}, []string{read, evict}, record.Done, false, true},
-		{"an eviction is not sent when the pod has changed", record.Evict, func(s *server) { s.change(s.find("etcd-main-1")) }, []string{read}, record.Refused, false, false},
-		{"an eviction is not sent when the pod was replaced", record.Evict, func(s *server) { s.find("etcd-main-1").UID = "other" }, []string{read}, record.Refused, false, false},
-		{"an eviction is not sent when the pod is gone", record.Evict, func(s *server) { s.drop("etcd-main-1") }, []string{read}, record.Refused, false, false},
-		{"an eviction is not sent when the pod cannot be read", record.Evict, func(s *server) { s.fail["READ"] = apierrors.NewForbidden(podResource, "", errors.New("no")) },
+		{"an eviction looks first, so that no budget is charged in vain, and names the very pod", record.Evict,
+			func(*server) {}, []string{read, evict}, record.Done, false, true},
+		{"an eviction is not sent when the pod has changed", record.Evict,
+			func(s *server) { s.change(s.find("etcd-main-1")) }, []string{read}, record.Refused, false, false},
+		{"an eviction is not sent when the pod was replaced", record.Evict,
+			func(s *server) { s.find("etcd-main-1").UID = "other" }, []string{read}, record.Refused, false, false},
+		{"an eviction is not sent when the pod is gone", record.Evict, func(s *server) { s.drop("etcd-main-1") },
+			[]string{read}, record.Refused, false, false},
+		{"an eviction is not sent when the pod cannot be read", record.Evict,
+			func(s *server) { s.fail["READ"] = apierrors.NewForbidden(podResource, "", errors.New("no")) },
 			[]string{read}, record.Failed, false, false},
 		{"an eviction is refused when the pod changes after the look", record.Evict, func(s *server) {
 			s.before = func(verb string) {
@@ -248,8 +261,10 @@ func TestARemovalCarriesPreconditions(t *testing.T) {
 				}
 			}
 		}, []string{read, evict}, record.Refused, false, false},
-		{"an eviction is blocked by a PodDisruptionBudget", record.Evict, func(s *server) { s.fail["EVICT"] = blocked }, []string{read, "EVICT etcd-main-1"}, record.Failed, true, false},
-		{"an eviction that timed out in the server may arrive later", record.Evict, func(s *server) { s.fail["EVICT"] = apierrors.NewTimeoutError("slow", 0) },
+		{"an eviction is blocked by a PodDisruptionBudget", record.Evict, func(s *server) { s.fail["EVICT"] = blocked },
+			[]string{read, "EVICT etcd-main-1"}, record.Failed, true, false},
+		{"an eviction that timed out in the server may arrive later", record.Evict,
+			func(s *server) { s.fail["EVICT"] = apierrors.NewTimeoutError("slow", 0) },
 			[]string{read, "EVICT etcd-main-1"}, record.Unclear, false, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -299,7 +314,8 @@ func TestNoPodIsRemovedWithoutAGracePeriod(t *testing.T) {
 					t.Fatal(err)
 				}
 				asked := s.asked[len(s.asked)-1]
-				if strings.Contains(asked, "gracePeriodSeconds") != (tc.asked != "") || !strings.Contains(asked, tc.asked) {
+				if strings.Contains(asked, "gracePeriodSeconds") != (tc.asked != "") ||
+					!strings.Contains(asked, tc.asked) {
 					t.Errorf("asked %s, want %q", asked, tc.asked)
 				}
 			})
@@ -324,23 +340,33 @@ func TestABudgetIsAskedWithoutAnyEffect(t *testing.T) {
 		outcome record.Outcome
 	}{
 		{"a budget that allows one", nil, "", false, record.Done},
-		{"a budget that may allow one when a pod is back", refused("The disruption budget main needs 2 healthy pods and has 2 currently"),
+		{"a budget that may allow one when a pod is back",
+			refused("The disruption budget main needs 2 healthy pods and has 2 currently"),
 			said + "The disruption budget main needs 2 healthy pods and has 2 currently", false, record.Failed},
 		{"a budget that needs all pods", refused("The disruption budget main needs 3 healthy pods and has 3 currently"),
 			said + "The disruption budget main needs 3 healthy pods and has 3 currently", true, record.Failed},
-		{"also while one of them is away", refused("The disruption budget main needs 3 healthy pods and has 2 currently"),
+		{"also while one of them is away",
+			refused("The disruption budget main needs 3 healthy pods and has 2 currently"),
 			said + "The disruption budget main needs 3 healthy pods and has 2 currently", true, record.Failed},
-		{"a budget that counts other pods as well", refused("The disruption budget main needs 4 healthy pods and has 4 currently"),
+		{"a budget that counts other pods as well",
+			refused("The disruption budget main needs 4 healthy pods and has 4 currently"),
 			said + "The disruption budget main needs 4 healthy pods and has 4 currently", false, record.Failed},
-		{"a budget of which the controller has nothing to say", refused("The disruption budget main does not allow evicting pods currently"),
+		{"a budget of which the controller has nothing to say",
+			refused("The disruption budget main does not allow evicting pods currently"),
 			said + "The disruption budget main does not allow evicting pods currently", false, record.Failed},
 		{"two budgets", &apierrors.StatusError{ErrStatus: metav1.Status{
-			Status: metav1.StatusFailure, Code: 500, Message: "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
-		}}, "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.", true, record.Unclear},
+			Status: metav1.StatusFailure, Code: 500,
+			Message: "This pod has more than one PodDisruptionBudget, which the eviction subresource does not " +
+				"support.",
+		}}, "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.", true,
+			record.Unclear},
 		{"a budget whose status makes no sense is no missing permission",
-			apierrors.NewForbidden(schema.GroupResource{Group: "policy", Resource: "poddisruptionbudget"}, "main", errors.New("pdb disruptions allowed is negative")),
-			`poddisruptionbudget.policy "main" is forbidden: pdb disruptions allowed is negative`, false, record.Failed},
-		{"a missing permission", apierrors.NewForbidden(podResource, "etcd-main-1", errors.New("no")), "", false, record.Failed},
+			apierrors.NewForbidden(schema.GroupResource{Group: "policy", Resource: "poddisruptionbudget"}, "main",
+				errors.New("pdb disruptions allowed is negative")),
+			`poddisruptionbudget.policy "main" is forbidden: pdb disruptions allowed is negative`, false,
+			record.Failed},
+		{"a missing permission", apierrors.NewForbidden(podResource, "etcd-main-1", errors.New("no")), "", false,
+			record.Failed},
 		{"a fault of the API server", apierrors.NewInternalError(errors.New("etcd")), "", false, record.Unclear},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -350,7 +376,8 @@ func TestABudgetIsAskedWithoutAnyEffect(t *testing.T) {
 			}
 			err := w.AskBudget(t.Context(), workload.Observation{}, "etcd-main-1", "u1", "101")
 			got, refused := workload.RefusalOf(err, 3)
-			if want := (rollout.Refusal{Words: tc.words, Lasting: tc.lasting}); got != want || refused != (tc.words != "") {
+			if want := (rollout.Refusal{Words: tc.words, Lasting: tc.lasting}); got != want ||
+				refused != (tc.words != "") {
 				t.Errorf("refused %v\n got %+v\nwant %+v", refused, got, want)
 			}
 			if o := record.OutcomeOf(err); o != tc.outcome {
@@ -371,7 +398,8 @@ func TestABudgetIsAskedWithoutAnyEffect(t *testing.T) {
 // a budget that the disruption controller has not processed yet.
 func TestABudgetThatIsBeingProcessedIsNotWaitedForInVain(t *testing.T) {
 	s, w := newServer(t)
-	s.fail["EVICT"] = apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 10)
+	s.fail["EVICT"] = apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.",
+		10)
 	err := w.AskBudget(t.Context(), workload.Observation{}, "etcd-main-1", "u1", "101")
 	got, refused := workload.RefusalOf(err, 3)
 	if !refused || got.Lasting || !strings.Contains(got.Words, "asks to come back later") {
@@ -382,7 +410,8 @@ func TestABudgetThatIsBeingProcessedIsNotWaitedForInVain(t *testing.T) {
 	}
 	ended, end := context.WithCancel(t.Context())
 	end()
-	if _, refused := workload.RefusalOf(w.AskBudget(ended, workload.Observation{}, "etcd-main-1", "u1", "101"), 3); refused {
+	if _, refused := workload.RefusalOf(w.AskBudget(ended, workload.Observation{}, "etcd-main-1", "u1", "101"),
+		3); refused {
 		t.Error("our own end counts as a refusal")
 	}
 }
@@ -397,9 +426,11 @@ func TestAFenceChangesTheVeryPod(t *testing.T) {
 		outcome record.Outcome
 	}{
 		{"a pod as it was", func(*server) {}, []string{patch}, "201", record.Done},
-		{"a pod that has changed since: an eviction may have done that, and go on", func(s *server) { s.change(s.find("etcd-main-1")) },
+		{"a pod that has changed since: an eviction may have done that, and go on",
+			func(s *server) { s.change(s.find("etcd-main-1")) },
 			[]string{patch}, "202", record.Done},
-		{"a pod that is on its way out", func(s *server) { s.find("etcd-main-1").DeletionTimestamp = ptr(metav1.Now()) },
+		{"a pod that is on its way out",
+			func(s *server) { s.find("etcd-main-1").DeletionTimestamp = ptr(metav1.Now()) },
 			[]string{patch}, "201", record.Done},
 		{"the same fence once more changes nothing", func(s *server) {
 			s.find("etcd-main-1").Annotations = map[string]string{record.FencedAnnotation: "epoch 7"}
@@ -439,7 +470,8 @@ func TestAFenceChangesTheVeryPod(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			s, w := newServer(t)
 			tc.world(s)
-			version, err := w.Fence(t.Context(), record.Pod{Name: "etcd-main-1", UID: "u1", ResourceVersion: "101"}, "epoch 7")
+			version, err := w.Fence(t.Context(), record.Pod{Name: "etcd-main-1", UID: "u1", ResourceVersion: "101"},
+				"epoch 7")
 			if got := record.OutcomeOf(err); got != tc.outcome || version != tc.version {
 				t.Errorf("outcome %d, version %q, want %d, %q: %v", got, version, tc.outcome, tc.version, err)
 			}
@@ -449,7 +481,8 @@ func TestAFenceChangesTheVeryPod(t *testing.T) {
 			if err == nil && s.find("etcd-main-1").Annotations[record.FencedAnnotation] != "epoch 7" {
 				t.Errorf("annotations %v", s.find("etcd-main-1").Annotations)
 			}
-			if tc.outcome == record.Failed && tc.name == "a missing permission shows as one" && !apierrors.IsForbidden(err) {
+			if tc.outcome == record.Failed && tc.name == "a missing permission shows as one" &&
+				!apierrors.IsForbidden(err) {
 				t.Errorf("%v does not show that the permission is missing", err)
 			}
 		})
@@ -461,10 +494,12 @@ func TestAfterAFenceAnOlderRemovalIsRefused(t *testing.T) {
 	for _, o := range []record.Operation{record.Delete, record.Evict} {
 		t.Run(string(o), func(t *testing.T) {
 			s, w := newServer(t)
-			if _, err := w.Fence(t.Context(), record.Pod{Name: "etcd-main-1", UID: "u1", ResourceVersion: "101"}, "epoch 7"); err != nil {
+			if _, err := w.Fence(t.Context(), record.Pod{Name: "etcd-main-1", UID: "u1", ResourceVersion: "101"},
+				"epoch 7"); err != nil {
 				t.Fatal(err)
 			}
-			if err := w.Remove(t.Context(), workload.Observation{}, removal(o)); record.OutcomeOf(err) != record.Refused || s.find("etcd-main-1") == nil {
+			if err := w.Remove(t.Context(), workload.Observation{},
+				removal(o)); record.OutcomeOf(err) != record.Refused || s.find("etcd-main-1") == nil {
 				t.Errorf("%v", err)
 			}
 		})
@@ -479,7 +514,8 @@ func TestFenceableAreThePodsThatARemovalCanReach(t *testing.T) {
 		pod(func(p *corev1.Pod) { p.Name = "etcd-main-debug" }), pod(func(p *corev1.Pod) { p.Name = "other-1" }))
 	pods, err := w.Fenceable(t.Context())
 	want := []record.Pod{
-		{Name: "etcd-main-1", UID: "u1", ResourceVersion: "101"}, {Name: "etcd-main-2", UID: "u2", ResourceVersion: "102"},
+		{Name: "etcd-main-1", UID: "u1", ResourceVersion: "101"},
+		{Name: "etcd-main-2", UID: "u2", ResourceVersion: "102"},
 		{Name: "etcd-main-7", UID: "u7", ResourceVersion: "107"}, // Left over by a scale-in.
 	}
 	if err != nil || !slices.Equal(pods, want) {
@@ -500,7 +536,8 @@ func TestSelfIsThePodThatTheCoordinatorRunsIn(t *testing.T) {
 		{"a pod of the StatefulSet", "etcd-main-1", func(*server) {}, true},
 		{"no name, as in a Job", "", func(*server) {}, false},
 		{"a pod that does not exist", "etcd-main-9", func(*server) {}, false},
-		{"a pod that is none of the StatefulSet's", "etcd-main-1", func(s *server) { s.find("etcd-main-1").OwnerReferences = nil }, false},
+		{"a pod that is none of the StatefulSet's", "etcd-main-1",
+			func(s *server) { s.find("etcd-main-1").OwnerReferences = nil }, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s, w := newServer(t)
@@ -509,7 +546,8 @@ func TestSelfIsThePodThatTheCoordinatorRunsIn(t *testing.T) {
 			if err != nil || ok != tc.ok {
 				t.Fatalf("%v, %v", ok, err)
 			}
-			if ok && (p.Name != "etcd-main-1" || p.UID != "u1" || p.Revision != s.find("etcd-main-1").Labels[appsv1.ControllerRevisionHashLabelKey]) {
+			if ok && (p.Name != "etcd-main-1" || p.UID != "u1" ||
+				p.Revision != s.find("etcd-main-1").Labels[appsv1.ControllerRevisionHashLabelKey]) {
 				t.Errorf("%+v", p)
 			}
 		})

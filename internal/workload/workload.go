@@ -25,24 +25,26 @@ import (
 	"github.com/quorate/quorate/internal/rollout"
 )
 
-// StatefulSets is what is needed of the API for StatefulSets in one namespace; a
+// StatefulSets is the part of the API for StatefulSets in one namespace that is used here. A
 // clientset's AppsV1().StatefulSets(namespace) satisfies it.
 type StatefulSets interface {
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (*appsv1.StatefulSet, error)
 	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
-	// Patch is needed for [Workload.Promote] only.
-	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (*appsv1.StatefulSet, error)
+	// Patch is used by [Workload.Promote] only.
+	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions,
+		subresources ...string) (*appsv1.StatefulSet, error)
 }
 
-// Pods is what is needed of the API for pods in one namespace; a clientset's
+// Pods is the part of the API for pods in one namespace that is used here. A clientset's
 // CoreV1().Pods(namespace) satisfies it.
 type Pods interface {
 	List(ctx context.Context, opts metav1.ListOptions) (*corev1.PodList, error)
 	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
 	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
 	// Patch changes an annotation, so that an old removal is refused.
-	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (*corev1.Pod, error)
-	// EvictV1 evicts a pod, or asks by a dry run whether it may be. It is needed for
+	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions,
+		subresources ...string) (*corev1.Pod, error)
+	// EvictV1 evicts a pod, or asks by a dry run whether it may be evicted. It is used for
 	// [rollout.RemoveByEviction] only.
 	EvictV1(ctx context.Context, eviction *policyv1.Eviction) error
 }
@@ -64,13 +66,13 @@ func New(sets StatefulSets, pods Pods, statefulSet string, names Names) *Workloa
 type Observation struct {
 	Set  rollout.Set
 	Pods []rollout.Pod
-	// CurrentRevision and ResourceVersion are the StatefulSet's status.currentRevision and
-	// its own resourceVersion.
+	// CurrentRevision and ResourceVersion are the StatefulSet's status.currentRevision and its own
+	// resourceVersion.
 	CurrentRevision, ResourceVersion string
 	// Selector is the StatefulSet's label selector, for a watch on its pods.
 	Selector string
 
-	// abrupt are the pods, by UID, whose spec asks for a grace period of 0.
+	// abrupt has the pods, by UID, whose spec asks for a grace period of 0.
 	abrupt map[string]bool
 }
 
@@ -116,11 +118,10 @@ func (w *Workload) read(ctx context.Context) (*appsv1.StatefulSet, []corev1.Pod,
 	return set, pods.Items, selector.String(), nil
 }
 
-// Remove carries out a removal that stands on record and was decided on the observation: it
-// takes effect only on the very pod that was observed, and is refused when that pod was
-// replaced or changed in any way since. The pod's own grace period applies, but never 0: then
-// the pod would be gone while its processes run on, and a second one with the same identity
-// could start.
+// Remove carries out a removal that is on record and was decided on the observation. It takes effect
+// only on the very pod that was observed, and is refused if that pod was replaced or changed in any way
+// since. The pod's own grace period applies, but never 0: the pod would then be gone while its
+// processes still run, and a second one with the same identity could start.
 func (w *Workload) Remove(ctx context.Context, o Observation, i record.Intent) error {
 	options := o.deleteOptions(i.UID, i.ResourceVersion)
 	if i.Operation == record.Evict {
@@ -134,7 +135,9 @@ func (w *Workload) Remove(ctx context.Context, o Observation, i record.Intent) e
 
 // deleteOptions name the very pod.
 func (o Observation) deleteOptions(uid, resourceVersion string) metav1.DeleteOptions {
-	options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: (*types.UID)(&uid), ResourceVersion: &resourceVersion}}
+	options := metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: (*types.UID)(&uid), ResourceVersion: &resourceVersion},
+	}
 	if o.abrupt[uid] {
 		least := int64(1)
 		options.GracePeriodSeconds = &least
@@ -142,9 +145,8 @@ func (o Observation) deleteOptions(uid, resourceVersion string) metav1.DeleteOpt
 	return options
 }
 
-// evict asks for the removal, so that a PodDisruptionBudget can refuse it (see
-// [RefusalOf]). A budget is charged even when a precondition fails afterwards, hence the
-// pod is read once more just before.
+// evict asks for the removal, so that a PodDisruptionBudget can refuse it (see [RefusalOf]). A budget
+// is charged even if a precondition fails afterwards, so the pod is read once more just before.
 func (w *Workload) evict(ctx context.Context, i record.Intent, options metav1.DeleteOptions) error {
 	p, err := w.pod(ctx, i.Pod)
 	if err != nil {
@@ -153,47 +155,55 @@ func (w *Workload) evict(ctx context.Context, i record.Intent, options metav1.De
 	if p == nil || string(p.UID) != i.UID || p.ResourceVersion != i.ResourceVersion {
 		return apierrors.NewConflict(corev1.Resource("pods"), i.Pod, errors.New("it changed since it was observed"))
 	}
-	err = w.pods.EvictV1(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: i.Pod}, DeleteOptions: &options})
+	err = w.pods.EvictV1(ctx, eviction(i.Pod, options))
 	if err != nil {
 		return fmt.Errorf("evict pod %s (UID %s, resourceVersion %s): %w", i.Pod, i.UID, i.ResourceVersion, err)
 	}
 	return nil
 }
 
-// AskBudget asks whether an eviction of the observed pod would be granted now, by a dry run:
-// it changes nothing and charges nothing, so nothing has to stand on record for it. A refusal
-// is an error that [RefusalOf] knows.
+// AskBudget asks by a dry run whether an eviction of the observed pod would be granted now. A dry run
+// changes nothing and charges nothing, so it needs no record. A refusal is an error that [RefusalOf]
+// recognizes.
 func (w *Workload) AskBudget(ctx context.Context, o Observation, pod, uid, resourceVersion string) error {
 	var answered atomic.Bool
 	asking, cancel := context.WithTimeout(ctx, budgetTimeout)
 	defer cancel()
-	asking = httptrace.WithClientTrace(asking, &httptrace.ClientTrace{GotFirstResponseByte: func() { answered.Store(true) }})
+	trace := &httptrace.ClientTrace{GotFirstResponseByte: func() { answered.Store(true) }}
+	asking = httptrace.WithClientTrace(asking, trace)
 	options := o.deleteOptions(uid, resourceVersion)
 	options.DryRun = []string{metav1.DryRunAll}
-	err := w.pods.EvictV1(asking, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: pod}, DeleteOptions: &options})
+	err := w.pods.EvictV1(asking, eviction(pod, options))
 	switch {
 	case err == nil:
 		return nil
 	case answered.Load() && asking.Err() != nil && ctx.Err() == nil:
-		// The client keeps an answer with Retry-After to itself, and waits.
+		// The client does not return an answer with Retry-After. It waits.
 		return fmt.Errorf("ask whether pod %s may be evicted: %w", pod, apierrors.NewTooManyRequests(unprocessed, 0))
 	}
-	return fmt.Errorf("ask whether pod %s may be evicted (UID %s, resourceVersion %s): %w", pod, uid, resourceVersion, err)
+	return fmt.Errorf("ask whether pod %s may be evicted (UID %s, resourceVersion %s): %w", pod, uid, resourceVersion,
+		err)
+}
+
+func eviction(pod string, options metav1.DeleteOptions) *policyv1.Eviction {
+	return &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: pod}, DeleteOptions: &options}
 }
 
 const (
-	// budgetTimeout is how long AskBudget waits: the answer takes a few milliseconds, and what
-	// the removal rests on grows old meanwhile.
+	// budgetTimeout is how long AskBudget waits. The answer takes a few milliseconds, and meanwhile the
+	// evidence for the removal grows older.
 	budgetTimeout = time.Second
-	// unprocessed is what the API server says of a budget that is newer than what the disruption
-	// controller has seen of it, and of a busy API server.
-	unprocessed = "the API server asks to come back later: a PodDisruptionBudget that the disruption controller has not processed yet, or too many requests"
+	// unprocessed is what the API server says when the disruption controller has not yet seen the
+	// newest version of a budget, or when the API server is busy.
+	unprocessed = "the API server asks to come back later: a PodDisruptionBudget that the disruption controller " +
+		"has not processed yet, or too many requests"
 )
 
-// pod reads one pod, nil if there is none. It is a list, which needs no permission that
-// the sidecar does not have anyway.
+// pod reads one pod, or returns nil if there is none. It lists, because the sidecar has that permission
+// anyway.
 func (w *Workload) pod(ctx context.Context, name string) (*corev1.Pod, error) {
-	list, err := w.pods.List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", name).String()})
+	selector := fields.OneTermEqualSelector("metadata.name", name).String()
+	list, err := w.pods.List(ctx, metav1.ListOptions{FieldSelector: selector})
 	if err != nil {
 		return nil, fmt.Errorf("read pod %s: %w", name, err)
 	}
@@ -202,11 +212,11 @@ func (w *Workload) pod(ctx context.Context, name string) (*corev1.Pod, error) {
 			return &list.Items[i], nil
 		}
 	}
-	return nil, nil //nolint:nilnil // No pod is an answer.
+	return nil, nil //nolint:nilnil // No pod is a valid answer.
 }
 
-// Self returns what a coordinator has to know of its own pod: UID and revision. ok is
-// false when there is no such pod, or it is none of the StatefulSet's.
+// Self returns what a coordinator has to know about its own pod: UID and revision. ok is false if there
+// is no such pod, or if it does not belong to the StatefulSet.
 func (w *Workload) Self(ctx context.Context, name string) (pod rollout.Pod, ok bool, err error) {
 	o, err := w.Observe(ctx)
 	if err != nil {
@@ -220,9 +230,9 @@ func (w *Workload) Self(ctx context.Context, name string) (pod rollout.Pod, ok b
 	return rollout.Pod{}, false, nil
 }
 
-// Fenceable lists the pods that a removal could still reach: those of an ordinal that are
-// not on their way out. No removal of ours ever names another pod, and to change one that
-// the selector merely happens to match may not be allowed.
+// Fenceable lists the pods that a removal could still reach: those with an ordinal that are not
+// terminating. No removal of ours ever names another pod, and we may not be allowed to change a pod
+// that the selector merely happens to match.
 func (w *Workload) Fenceable(ctx context.Context) ([]record.Pod, error) {
 	set, pods, err := w.Read(ctx)
 	if err != nil {
@@ -237,9 +247,8 @@ func (w *Workload) Fenceable(ctx context.Context) ([]record.Pod, error) {
 	return out, nil
 }
 
-// Fence changes the very pod, so that every removal that was decided before is refused,
-// and returns its new resourceVersion. The error's outcome is [record.Refused] if that pod is
-// gone, and only then.
+// Fence changes the very pod, so that every removal that was decided before is refused. It returns the
+// pod's new resourceVersion. The error's outcome is [record.Refused] if, and only if, that pod is gone.
 func (w *Workload) Fence(ctx context.Context, p record.Pod, value string) (string, error) {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid":         p.UID,
@@ -252,22 +261,22 @@ func (w *Workload) Fence(ctx context.Context, p record.Pod, value string) (strin
 	if err == nil {
 		return patched.ResourceVersion, nil
 	}
-	// Whether that pod is gone is not told by the answer: another UID is an invalid change
-	// (422), unless an admission webhook says something else before, and "not found" may
-	// be a proxy's own word.
+	// The answer does not tell whether that pod is gone. Another UID is an invalid change (422), unless
+	// an admission webhook says something else first, and "not found" may come from a proxy.
 	now, rerr := w.pod(ctx, p.Name)
 	switch {
 	case rerr == nil && (now == nil || string(now.UID) != p.UID):
 		return "", apierrors.NewNotFound(corev1.Resource("pods"), p.Name)
 	case record.OutcomeOf(err) == record.Refused:
-		return "", apierrors.NewInternalError(fmt.Errorf("pod %s (UID %s) could not be changed: %w", p.Name, p.UID, err))
+		return "", apierrors.NewInternalError(fmt.Errorf("pod %s (UID %s) could not be changed: %w", p.Name, p.UID,
+			err))
 	}
 	return "", fmt.Errorf("change pod %s (UID %s): %w", p.Name, p.UID, err)
 }
 
-// Promote sets status.currentRevision to the update revision, on the very StatefulSet that
-// was observed. Before Kubernetes 1.37 the StatefulSet controller does so for RollingUpdate
-// only (kubernetes#73492). The error's outcome is [record.Refused] when it has changed since.
+// Promote sets status.currentRevision to the update revision, on the very StatefulSet that was
+// observed. Before Kubernetes 1.37, the StatefulSet controller does this for RollingUpdate only
+// (kubernetes#73492). The error's outcome is [record.Refused] if the StatefulSet has changed since.
 func (w *Workload) Promote(ctx context.Context, o Observation) error {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": o.Set.UID, "resourceVersion": o.ResourceVersion},
@@ -282,9 +291,8 @@ func (w *Workload) Promote(ctx context.Context, o Observation) error {
 	return nil
 }
 
-// RefusalOf returns what the eviction API says where it refuses an eviction because of a
-// PodDisruptionBudget, and false for any other answer. Replicas are those of the
-// StatefulSet.
+// RefusalOf returns the eviction API's words when it refuses an eviction because of a
+// PodDisruptionBudget, and false for any other answer. Replicas are those of the StatefulSet.
 func RefusalOf(err error, replicas int) (rollout.Refusal, bool) {
 	var answer apierrors.APIStatus
 	if !errors.As(err, &answer) {
@@ -301,10 +309,10 @@ func RefusalOf(err error, replicas int) (rollout.Refusal, bool) {
 	case apierrors.IsTooManyRequests(err):
 		return rollout.Refusal{Words: words, Lasting: neverAllows(words, replicas)}, true
 	case apierrors.IsForbidden(err) && status.Details != nil && status.Details.Kind == "poddisruptionbudget":
-		// Its status makes no sense to the API server. That is no missing permission.
+		// The API server can make no sense of the budget's status. That is not a missing permission.
 		return rollout.Refusal{Words: words}, true
 	case strings.Contains(words, "more than one PodDisruptionBudget"):
-		// A 500, and for good.
+		// This comes as a 500, and it does not pass.
 		return rollout.Refusal{Words: words, Lasting: true}, true
 	}
 	return rollout.Refusal{}, false
@@ -313,8 +321,8 @@ func RefusalOf(err error, replicas int) (rollout.Refusal, bool) {
 // needsAndHas finds in the API server's words how many healthy pods a budget needs and has.
 var needsAndHas = regexp.MustCompile(`needs (\d+) healthy pods and has (\d+) currently`)
 
-// neverAllows is true when the budget needs as many healthy pods as there can be. Where it has
-// more than the StatefulSet, it counts others as well, and nobody knows.
+// neverAllows is true if the budget needs as many healthy pods as there can be. If it has more pods
+// than the StatefulSet, it counts others as well, and nobody can tell.
 func neverAllows(words string, replicas int) bool {
 	found := needsAndHas.FindStringSubmatch(words)
 	if found == nil {
@@ -325,27 +333,31 @@ func neverAllows(words string, replicas int) bool {
 	return nerr == nil && herr == nil && needs >= replicas && has <= replicas
 }
 
-// watchRetry is the pause before a watch that ended is opened again, so that a
-// failing API server is not hammered.
+// watchRetry is the pause before a watch that ended is opened again, so that a failing API server is
+// not flooded.
 const watchRetry = time.Second
 
-// WatchSet calls changed whenever the StatefulSet may have changed, until ctx ends.
-// It opens one watch on that single object, and calls failed whenever it cannot.
+// WatchSet calls changed whenever the StatefulSet may have changed, until ctx ends. It opens one watch
+// on that single object, and calls failed whenever it cannot.
 func (w *Workload) WatchSet(ctx context.Context, changed func(), failed func(error)) {
 	opts := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", w.name).String()}
-	keepWatching(ctx, func(ctx context.Context) (watch.Interface, error) { return w.sets.Watch(ctx, opts) }, changed, failed)
+	open := func(ctx context.Context) (watch.Interface, error) { return w.sets.Watch(ctx, opts) }
+	keepWatching(ctx, open, changed, failed)
 }
 
-// WatchPods calls changed whenever a pod behind the selector may have changed,
-// until ctx ends, and failed whenever the watch cannot be opened.
+// WatchPods calls changed whenever a pod that matches the selector may have changed, until ctx ends. It
+// calls failed whenever the watch cannot be opened.
 func (w *Workload) WatchPods(ctx context.Context, selector string, changed func(), failed func(error)) {
 	opts := metav1.ListOptions{LabelSelector: selector}
-	keepWatching(ctx, func(ctx context.Context) (watch.Interface, error) { return w.pods.Watch(ctx, opts) }, changed, failed)
+	open := func(ctx context.Context) (watch.Interface, error) { return w.pods.Watch(ctx, opts) }
+	keepWatching(ctx, open, changed, failed)
 }
 
-// keepWatching never looks into an event: it may be old, and a lost one is made up
-// for by the coordinator's timer.
-func keepWatching(ctx context.Context, open func(context.Context) (watch.Interface, error), changed func(), failed func(error)) {
+// keepWatching never looks into an event, because it may be old. The coordinator's timer makes up for
+// lost ones.
+func keepWatching(
+	ctx context.Context, open func(context.Context) (watch.Interface, error), changed func(), failed func(error),
+) {
 	for ctx.Err() == nil {
 		if events, err := open(ctx); err == nil {
 			drain(ctx, events, changed)

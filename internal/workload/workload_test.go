@@ -68,7 +68,8 @@ func (a *api) watching() (opened []*watch.FakeWatcher, asked []metav1.ListOption
 	return a.opened, a.watches
 }
 
-func (a *api) Patch(_ context.Context, _ string, _ types.PatchType, data []byte, _ metav1.PatchOptions, subresources ...string) (*appsv1.StatefulSet, error) {
+func (a *api) Patch(_ context.Context, _ string, _ types.PatchType, data []byte, _ metav1.PatchOptions,
+	subresources ...string) (*appsv1.StatefulSet, error) {
 	a.patches = append(a.patches, strings.Join(subresources, "/")+" "+string(data))
 	return a.set, a.err
 }
@@ -87,7 +88,8 @@ func (p podAPI) Delete(context.Context, string, metav1.DeleteOptions) error {
 	return errors.ErrUnsupported
 }
 
-func (p podAPI) Patch(context.Context, string, types.PatchType, []byte, metav1.PatchOptions, ...string) (*corev1.Pod, error) {
+func (p podAPI) Patch(context.Context, string, types.PatchType, []byte, metav1.PatchOptions, ...string) (*corev1.Pod,
+	error) {
 	return nil, errors.ErrUnsupported
 }
 
@@ -96,7 +98,8 @@ func newWorkload(a *api) *workload.Workload {
 }
 
 func TestObserveReadsLive(t *testing.T) {
-	a := &api{set: statefulSet(), pods: []corev1.Pod{*pod(), *pod(func(p *corev1.Pod) { p.Name, p.OwnerReferences = "etcd-main-2", nil })}}
+	a := &api{set: statefulSet(), pods: []corev1.Pod{*pod(),
+		*pod(func(p *corev1.Pod) { p.Name, p.OwnerReferences = "etcd-main-2", nil })}}
 	o, err := newWorkload(a).Observe(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -110,7 +113,8 @@ func TestObserveReadsLive(t *testing.T) {
 	if o.Selector != "component=etcd-statefulset" || len(a.lists) != 1 || a.lists[0].LabelSelector != o.Selector {
 		t.Errorf("selector %q, lists %+v", o.Selector, a.lists)
 	}
-	if len(a.gets) != 1 || a.gets[0].ResourceVersion != "" || a.lists[0].ResourceVersion != "" || a.lists[0].ResourceVersionMatch != "" {
+	if len(a.gets) != 1 || a.gets[0].ResourceVersion != "" || a.lists[0].ResourceVersion != "" ||
+		a.lists[0].ResourceVersionMatch != "" {
 		t.Errorf("a resource version lets a cache answer: get %+v, list %+v", a.gets, a.lists)
 	}
 }
@@ -121,11 +125,13 @@ func TestObserveSaysWhatItCouldNotRead(t *testing.T) {
 		api  *api
 		want string
 	}{
-		{"a StatefulSet that does not exist", &api{}, `get StatefulSet etcd-main: statefulsets.apps "etcd-main" not found`},
+		{"a StatefulSet that does not exist", &api{},
+			`get StatefulSet etcd-main: statefulsets.apps "etcd-main" not found`},
 		{"a selector that does not parse", &api{set: statefulSet(func(s *appsv1.StatefulSet) {
 			s.Spec.Selector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "k", Operator: "Near"}}
 		})}, "StatefulSet etcd-main: spec.selector: "},
-		{"pods that may not be listed", &api{set: statefulSet(), err: errors.New("forbidden")}, "list pods of StatefulSet etcd-main: forbidden"},
+		{"pods that may not be listed", &api{set: statefulSet(), err: errors.New("forbidden")},
+			"list pods of StatefulSet etcd-main: forbidden"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, err := newWorkload(tc.api).Observe(t.Context())
@@ -160,12 +166,14 @@ func TestWatches(t *testing.T) {
 				ended := make(chan struct{})
 				go func() {
 					defer close(ended)
-					tc.run(ctx, newWorkload(a), func() { changes <- struct{}{} }, func(err error) { t.Errorf("a watch failed: %v", err) })
+					tc.run(ctx, newWorkload(a), func() { changes <- struct{}{} },
+						func(err error) { t.Errorf("a watch failed: %v", err) })
 				}()
 
 				synctest.Wait()
 				opened, asked := a.watching()
-				if len(asked) != 1 || asked[0].FieldSelector != tc.want.FieldSelector || asked[0].LabelSelector != tc.want.LabelSelector {
+				if len(asked) != 1 || asked[0].FieldSelector != tc.want.FieldSelector ||
+					asked[0].LabelSelector != tc.want.LabelSelector {
 					t.Fatalf("watches %+v, want one %+v", asked, tc.want)
 				}
 				opened[0].Add(&corev1.Pod{})
@@ -204,7 +212,8 @@ func TestAWatchThatCannotBeOpenedIsReportedAndTriedAgainUntilItsContextEnds(t *t
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second+time.Millisecond)
 		defer cancel()
 		var reported []error
-		newWorkload(a).WatchSet(ctx, func() { t.Error("nothing was reported") }, func(err error) { reported = append(reported, err) })
+		newWorkload(a).WatchSet(ctx, func() { t.Error("nothing was reported") },
+			func(err error) { reported = append(reported, err) })
 		if _, asked := a.watching(); len(asked) != 11 {
 			t.Errorf("%d attempts in ten seconds, want 11", len(asked))
 		}
@@ -230,8 +239,10 @@ func TestPromotionSetsTheCurrentRevisionOfTheVeryStatefulSetThatWasSeen(t *testi
 	if len(a.patches) != 1 || a.patches[0] != want {
 		t.Errorf("patches %q, want %q", a.patches, want)
 	}
-	a.err = apierrors.NewConflict(schema.GroupResource{Resource: "statefulsets"}, "etcd-main", errors.New("it has changed"))
-	if err := w.Promote(t.Context(), o); record.OutcomeOf(err) != record.Refused || !strings.HasPrefix(err.Error(), "patch the status of StatefulSet etcd-main: ") {
+	a.err = apierrors.NewConflict(schema.GroupResource{Resource: "statefulsets"}, "etcd-main",
+		errors.New("it has changed"))
+	if err := w.Promote(t.Context(), o); record.OutcomeOf(err) != record.Refused ||
+		!strings.HasPrefix(err.Error(), "patch the status of StatefulSet etcd-main: ") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -9,10 +9,9 @@ import (
 	"github.com/quorate/quorate/coordinator"
 )
 
-// Client holds the flags of a command that looks at a cluster from wherever a person
-// sits: kubectl's, and as many of a sidecar's as the command has use for. Use
-// [NewClient], then AddFlags and what else is wanted, Complete, Validate and Config.
-// What is not registered keeps its default.
+// Client holds the flags of a command that looks at a cluster from a person's machine: kubectl's flags,
+// and those of a sidecar that the command can use. Call [NewClient], then AddFlags and whatever else is
+// wanted, then Complete, Validate and Config. Flags that are not registered keep their defaults.
 type Client struct {
 	Etcd       Etcd
 	Kubernetes Kubernetes
@@ -25,22 +24,22 @@ func NewClient() *Client {
 	return &Client{Etcd: newEtcd(), Kubernetes: newPerson(), Rollout: NewRollout()}
 }
 
-// AddFlags registers what every such command needs: kubectl's flags, --statefulset (or
-// set Kubernetes.StatefulSet from an argument) and --request-timeout.
+// AddFlags registers what every such command needs: kubectl's flags, --statefulset (or set
+// Kubernetes.StatefulSet from an argument) and --request-timeout.
 func (o *Client) AddFlags(fs *pflag.FlagSet) {
 	o.settings.add(fs, titleKubernetes, o.Kubernetes.addFlags)
 	o.settings.add(fs, titleKubernetes, o.addRequestTimeout)
 }
 
-// AddEtcdFlags registers the flags for a command that asks etcd as well. They are named
-// as the sidecar's.
+// AddEtcdFlags registers the flags for a command that also asks etcd. They have the same names as the
+// sidecar's.
 func (o *Client) AddEtcdFlags(fs *pflag.FlagSet) {
 	o.settings.add(fs, titleEtcd, o.Etcd.addFlags)
 	o.settings.add(fs, titleEtcd, o.addProbeTimeout)
 }
 
-// AddRolloutFlags registers the flags for a command that decides as a sidecar does, and
-// --config: a sidecar's file may be given, and keys that are of no use here are skipped.
+// AddRolloutFlags registers the flags for a command that decides as a sidecar does, and --config. The
+// file may be a sidecar's. Keys that are of no use here are skipped.
 func (o *Client) AddRolloutFlags(fs *pflag.FlagSet) {
 	o.settings.add(fs, titlePolicy, o.addPolicy)
 	o.settings.addFile(fs, titleGeneral)
@@ -49,12 +48,12 @@ func (o *Client) AddRolloutFlags(fs *pflag.FlagSet) {
 	o.settings.foreign = func(key string) bool { return key != "config" && sidecar.Lookup(key) != nil }
 }
 
-// Load reads the file that --config names, if any; Complete does so as well. Its error
-// has one line for every bad key.
+// Load reads the file that --config names, if any. Complete does so as well. Its error has one line for
+// every bad key.
 func (o *Client) Load() error { return o.settings.load() }
 
-// Complete reads the file and fills in what follows from the environment, the kubeconfig
-// and other values.
+// Complete reads the file, and fills in what follows from the environment, the kubeconfig and other
+// values.
 func (o *Client) Complete(getenv func(string) string) error {
 	if err := o.Load(); err != nil {
 		return err
@@ -69,20 +68,21 @@ func (o *Client) Validate() error {
 	return errors.Join(o.Etcd.validate(name), o.Kubernetes.validate(name), o.ValidateRollout())
 }
 
-// ValidateRollout does so for the policy, the timeouts and the names of containers alone: all that matters where
-// nothing is reached, as for a plan from files.
+// ValidateRollout does this for the policy, the timeouts and the names of containers only. Nothing else
+// matters where nothing is reached, as for a plan from files.
 func (o *Client) ValidateRollout() error {
-	// How long a person far away waits for an answer has no bearing on a sidecar's
-	// policy, so each is judged by itself.
+	// How long a person far away waits for an answer has nothing to do with a sidecar's policy. So each
+	// is checked by itself.
 	policy := NewRollout()
 	policy.Policy, policy.ProbeTimeout, policy.Interval = o.Policy, 1, 1
 	timeouts := NewRollout()
 	timeouts.ProbeTimeout, timeouts.RequestTimeout = min(o.ProbeTimeout, timeouts.ProbeTimeout), o.RequestTimeout
-	return errors.Join(policy.validate(o.settings.name), timeouts.validate(o.settings.name), o.Kubernetes.validateNames(o.settings.name))
+	name := o.settings.name
+	return errors.Join(policy.validate(name), timeouts.validate(name), o.Kubernetes.validateNames(name))
 }
 
-// Config returns what reaches the cluster, in the form that a coordinator takes. Call it
-// after Complete and Validate.
+// Config returns how to reach the cluster, in the form that a coordinator takes. Call it after Complete
+// and Validate.
 func (o *Client) Config(userAgent string, log *logrus.Entry) (coordinator.Config, error) {
 	return config(&o.Kubernetes, &o.Etcd, &o.Rollout, userAgent, log)
 }

@@ -36,7 +36,8 @@ func person(t *testing.T, env map[string]string, args ...string) (*Client, error
 func atHome(t *testing.T, kubeconfig string) (path string) {
 	t.Helper()
 	dir := t.TempDir()
-	for key, value := range map[string]string{"HOME": dir, "KUBERNETES_SERVICE_HOST": "", "KUBERNETES_SERVICE_PORT": ""} {
+	for key, value := range map[string]string{"HOME": dir, "KUBERNETES_SERVICE_HOST": "",
+		"KUBERNETES_SERVICE_PORT": ""} {
 		t.Setenv(key, value)
 	}
 	path = filepath.Join(dir, ".kube", "config")
@@ -65,13 +66,16 @@ func TestAPersonsKubeconfigSaysWhichClusterAndNamespace(t *testing.T) {
 		server, namespace, set string
 	}{
 		{"the file at home", nil, nil, "https://here:6443", "garden", "etcd-main"},
-		{"another context, with no namespace", nil, []string{"--context=there"}, "https://there:6443", "default", "etcd-main"},
+		{"another context, with no namespace", nil, []string{"--context=there"}, "https://there:6443", "default",
+			"etcd-main"},
 		{"a namespace", nil, []string{"-n", "shoot"}, "https://here:6443", "shoot", "etcd-main"},
 		{"a cluster", nil, []string{"--cluster=there"}, "https://there:6443", "garden", "etcd-main"},
 		{"a server", nil, []string{"-s", "https://elsewhere:443"}, "https://elsewhere:443", "garden", "etcd-main"},
 		{"KUBECONFIG", map[string]string{"KUBECONFIG": other}, nil, "https://here:6443", "other", "etcd-main"},
-		{"KUBECONFIG with a file that is missing", map[string]string{"KUBECONFIG": "/nowhere:" + other}, nil, "https://here:6443", "other", "etcd-main"},
-		{"--kubeconfig", map[string]string{"KUBECONFIG": "/nowhere"}, []string{"--kubeconfig", other}, "https://here:6443", "other", "etcd-main"},
+		{"KUBECONFIG with a file that is missing", map[string]string{"KUBECONFIG": "/nowhere:" + other}, nil,
+			"https://here:6443", "other", "etcd-main"},
+		{"--kubeconfig", map[string]string{"KUBECONFIG": "/nowhere"}, []string{"--kubeconfig", other},
+			"https://here:6443", "other", "etcd-main"},
 		{"in a pod, the pod", inAPod, nil, "https://here:6443", "garden", "etcd-main"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -88,12 +92,14 @@ func TestAPersonsKubeconfigSaysWhichClusterAndNamespace(t *testing.T) {
 				t.Fatal(err)
 			}
 			if cfg.Host != tc.server || o.Kubernetes.Namespace != tc.namespace || o.Kubernetes.StatefulSet != tc.set {
-				t.Errorf("got %s, namespace %s, StatefulSet %s", cfg.Host, o.Kubernetes.Namespace, o.Kubernetes.StatefulSet)
+				t.Errorf("got %s, namespace %s, StatefulSet %s", cfg.Host, o.Kubernetes.Namespace,
+					o.Kubernetes.StatefulSet)
 			}
 			if cfg.BearerToken != "mine" || cfg.UserAgent != "quorate/test" {
 				t.Errorf("token %q, user agent %q", cfg.BearerToken, cfg.UserAgent)
 			}
-			if joined, err := o.Config("quorate/test", nil); err != nil || joined.Namespace != tc.namespace || joined.StatefulSet != tc.set {
+			if joined, err := o.Config("quorate/test", nil); err != nil || joined.Namespace != tc.namespace ||
+				joined.StatefulSet != tc.set {
 				t.Errorf("got %+v (%v)", joined, err)
 			}
 		})
@@ -108,15 +114,23 @@ func TestAPersonsBadInputIsNamed(t *testing.T) {
 		want string // the whole of it
 	}{
 		{"no StatefulSet", nil, "--statefulset: is required"},
-		{"a context that does not exist", []string{"--statefulset=s", "--context=mars"}, `--kubeconfig: "` + path + `": context "mars" does not exist`},
-		{"a kubeconfig that does not exist", []string{"--statefulset=s", "--kubeconfig=/nowhere"}, `--kubeconfig: "/nowhere": no such file or directory`},
-		{"no endpoint", []string{"--statefulset=s", "--endpoints="}, "--endpoints: is empty; name the client URL of at least one etcd member"},
-		{"no time to answer", []string{"--statefulset=s", "--probe-timeout=0s"}, "--probe-timeout: 0s: must be positive"},
-		{"no time to request", []string{"--statefulset=s", "--request-timeout=0s"}, "--request-timeout: 0s: must be positive"},
+		{"a context that does not exist", []string{"--statefulset=s", "--context=mars"}, `--kubeconfig: "` + path +
+			`": context "mars" does not exist`},
+		{"a kubeconfig that does not exist", []string{"--statefulset=s", "--kubeconfig=/nowhere"},
+			`--kubeconfig: "/nowhere": no such file or directory`},
+		{"no endpoint", []string{"--statefulset=s", "--endpoints="},
+			"--endpoints: is empty; name the client URL of at least one etcd member"},
+		{"no time to answer", []string{"--statefulset=s", "--probe-timeout=0s"},
+			"--probe-timeout: 0s: must be positive"},
+		{"no time to request", []string{"--statefulset=s", "--request-timeout=0s"},
+			"--request-timeout: 0s: must be positive"},
 		{"no patience", []string{"--statefulset=s", "--settle-timeout=0s"}, "--settle-timeout: 0s: must be positive"},
-		{"patience that ends early", []string{"--statefulset=s", "--settle-timeout=10s"}, "--dead-after: 10s: must be below --settle-timeout (10s), or patience ends before a container that ended counts as dead"},
+		{"patience that ends early", []string{"--statefulset=s", "--settle-timeout=10s"},
+			"--dead-after: 10s: must be below --settle-timeout (10s), or patience ends before a container that " +
+				"ended counts as dead"},
 		{"a person far away may wait for long", []string{"--statefulset=s", "--probe-timeout=1m"}, ""},
-		{"a sidecar with little patience has a policy of its own", []string{"--statefulset=s", "--settle-timeout=3s", "--dead-after=1s"}, ""},
+		{"a sidecar with little patience has a policy of its own",
+			[]string{"--statefulset=s", "--settle-timeout=3s", "--dead-after=1s"}, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got := ""
@@ -133,7 +147,8 @@ func TestAPersonsBadInputIsNamed(t *testing.T) {
 func TestAPersonWithoutAClusterIsToldHowToNameOne(t *testing.T) {
 	path := atHome(t, "")
 	_, err := person(t, nil, "--statefulset=s")
-	if want := "--kubeconfig: is not set, nor is KUBECONFIG, there is no " + path + ", and this is not a pod: name the cluster with one of them"; err == nil || err.Error() != want {
+	if want := "--kubeconfig: is not set, nor is KUBECONFIG, there is no " + path +
+		", and this is not a pod: name the cluster with one of them"; err == nil || err.Error() != want {
 		t.Errorf("\n got %v\nwant %s", err, want)
 	}
 }
@@ -201,7 +216,8 @@ func TestHelpShowsEveryFlagOnceUnderAHeading(t *testing.T) {
 	if got := strings.Join(titles, ", "); got != "Flags, Kubernetes flags, etcd flags, Policy flags" {
 		t.Errorf("headings %s", got)
 	}
-	for flag, want := range map[string]string{"all": "Flags", "context": "Kubernetes flags", "request-timeout": "Kubernetes flags", "cacert": "etcd flags", "max-lag": "Policy flags"} {
+	for flag, want := range map[string]string{"all": "Flags", "context": "Kubernetes flags",
+		"request-timeout": "Kubernetes flags", "cacert": "etcd flags", "max-lag": "Policy flags"} {
 		if seen[flag] != want {
 			t.Errorf("--%s is under %q, want %q", flag, seen[flag], want)
 		}

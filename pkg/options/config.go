@@ -10,7 +10,7 @@ import (
 	"github.com/quorate/quorate/coordinator"
 )
 
-// config joins what reaches the cluster with what is to be done there.
+// config joins how the cluster is reached with what is to be done there.
 func config(k *Kubernetes, e *Etcd, r *Rollout, userAgent string, log *logrus.Entry) (coordinator.Config, error) {
 	rc, err := k.RESTConfig(userAgent)
 	if err != nil {

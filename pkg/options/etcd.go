@@ -26,23 +26,28 @@ type Etcd struct {
 	CACert, Cert, Key  string
 	InsecureSkipVerify bool
 	Username, Password string
-	// Optional permits that there is no endpoint, for a command that can do without etcd.
+	// Optional permits an empty list of endpoints, for a command that can do without etcd.
 	Optional bool
 }
 
 func newEtcd() Etcd {
-	// In a pod of etcd's own the nearest member is this one, and etcd's default address.
+	// In one of etcd's own pods the nearest member is this one, at etcd's default address.
 	return Etcd{Endpoints: []string{"http://127.0.0.1:2379"}}
 }
 
 func (o *Etcd) addFlags(fs *pflag.FlagSet) {
-	fs.StringSliceVarP(&o.Endpoints, "endpoints", "e", o.Endpoints, "comma-separated client URLs of any members of the etcd cluster; the others are found through the member list")
-	fs.StringVar(&o.CACert, "cacert", o.CACert, "file with the CA certificates that sign etcd's server certificates (PEM)")
-	fs.StringVar(&o.Cert, "cert", o.Cert, "file with the client certificate for etcd (PEM); read anew for every connection, so that it can be rotated")
+	fs.StringSliceVarP(&o.Endpoints, "endpoints", "e", o.Endpoints,
+		"comma-separated client URLs of any members of the etcd cluster; the others are found through the member list")
+	fs.StringVar(&o.CACert, "cacert", o.CACert,
+		"file with the CA certificates that sign etcd's server certificates (PEM)")
+	fs.StringVar(&o.Cert, "cert", o.Cert,
+		"file with the client certificate for etcd (PEM); it is read for every connection, so that it can be rotated")
 	fs.StringVar(&o.Key, "key", o.Key, "file with the key of the client certificate (PEM)")
-	fs.BoolVar(&o.InsecureSkipVerify, "insecure-skip-tls-verify", o.InsecureSkipVerify, "do not verify etcd's server certificates")
+	fs.BoolVar(&o.InsecureSkipVerify, "insecure-skip-tls-verify", o.InsecureSkipVerify,
+		"do not verify etcd's server certificates")
 	fs.StringVar(&o.Username, "etcd-username", o.Username, "user for etcd's authentication")
-	fs.StringVar(&o.Password, "etcd-password", o.Password, "password for etcd's authentication; better kept in a file, because others can see a command line")
+	fs.StringVar(&o.Password, "etcd-password", o.Password,
+		"password for etcd's authentication; put it into a file, because others can see a command line")
 	fs.Lookup("etcd-password").Annotations = map[string][]string{secret: {"true"}}
 }
 
@@ -67,7 +72,7 @@ func (o *Etcd) validate(name namer) error {
 		}
 	}
 	if o.CACert != "" && len(errs) == 0 {
-		// etcd's own reader takes a file without any certificate for an empty list.
+		// etcd's own reader accepts a file without any certificate as an empty list.
 		if pem, err := os.ReadFile(o.CACert); err == nil && !x509.NewCertPool().AppendCertsFromPEM(pem) {
 			bad("%s: %q: holds no certificate in PEM", name("cacert"), o.CACert)
 		}
@@ -91,8 +96,8 @@ func (o *Etcd) validate(name namer) error {
 	return errors.Join(errs...)
 }
 
-// withoutUser is an endpoint as it may be printed: a user and a password have no place in it,
-// but some people try.
+// withoutUser is an endpoint that may be printed. Some people put a user and a password into it,
+// although they do not belong there.
 func withoutUser(e string) string {
 	scheme, rest, _ := strings.Cut(e, "://")
 	if i := strings.LastIndexByte(rest, '@'); i >= 0 {
@@ -105,9 +110,9 @@ func validEndpoint(e string) error {
 	u, err := url.Parse(e)
 	switch {
 	case strings.TrimSpace(e) != e:
-		return errors.New("has a space in front or behind; separate URLs by a comma alone")
+		return errors.New("begins or ends with a space; separate URLs by a comma alone")
 	case strings.Contains(e, "@"):
-		return errors.New("must not have a user; use --etcd-username and --etcd-password")
+		return errors.New("must not contain a user; use --etcd-username and --etcd-password")
 	case err != nil && strings.Contains(e, "://"):
 		return errors.Unwrap(err) // The URL is in the message already.
 	case err != nil, !strings.Contains(e, "://"):
@@ -153,8 +158,8 @@ func (o *Etcd) tlsInfo() transport.TLSInfo {
 	}
 }
 
-// Dial returns the function that opens etcd clients. The certificate files are
-// read anew for every client and every handshake, so that they can be rotated.
+// Dial returns the function that opens etcd clients. It reads the certificate files for every client
+// and every handshake, so that they can be rotated.
 func (o *Etcd) Dial(timeout time.Duration) coordinator.Dial {
 	return func(endpoints []string) (*clientv3.Client, error) {
 		cfg := clientv3.Config{

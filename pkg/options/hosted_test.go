@@ -89,8 +89,10 @@ func TestEveryNumberThatIsCheckedHasAFlag(t *testing.T) {
 func TestWhatAHostSetsReachesTheCoordinator(t *testing.T) {
 	const on = "--enable-quorum-aware-pod-updates"
 	// Each field has a value of its own, so that none can stand in for another.
-	o, err := host(on, "--pod-update-max-unavailable=40%", "--pod-update-lock-ttl=20s", "--pod-update-fallback-after=21s", "--pod-update-record-duration=22s",
-		"--pod-update-probe-timeout=3s", "--pod-update-request-timeout=23s", "--pod-update-interval=4s", "--pod-update-max-evidence-age=24s",
+	o, err := host(on, "--pod-update-max-unavailable=40%", "--pod-update-lock-ttl=20s",
+		"--pod-update-fallback-after=21s", "--pod-update-record-duration=22s",
+		"--pod-update-probe-timeout=3s", "--pod-update-request-timeout=23s", "--pod-update-interval=4s",
+		"--pod-update-max-evidence-age=24s",
 		"--pod-update-promote-current-revision", "--lock-ttl=1s")
 	if err != nil {
 		t.Fatal(err)
@@ -99,8 +101,10 @@ func TestWhatAHostSetsReachesTheCoordinator(t *testing.T) {
 	got := coordinator.Config{Namespace: "garden", Events: events}
 	o.ApplyTo(&got)
 	want := coordinator.Config{
-		Namespace: "garden", Events: events, Policy: rollout.DefaultPolicy(), LockTTL: 20 * time.Second, FallbackAfter: 21 * time.Second, RecordDuration: 22 * time.Second,
-		ProbeTimeout: 3 * time.Second, RequestTimeout: 23 * time.Second, Interval: 4 * time.Second, MaxEvidenceAge: 24 * time.Second,
+		Namespace: "garden", Events: events, Policy: rollout.DefaultPolicy(), LockTTL: 20 * time.Second,
+		FallbackAfter: 21 * time.Second, RecordDuration: 22 * time.Second,
+		ProbeTimeout: 3 * time.Second, RequestTimeout: 23 * time.Second, Interval: 4 * time.Second,
+		MaxEvidenceAge:         24 * time.Second,
 		PromoteCurrentRevision: true,
 	}
 	want.Policy.MaxUnavailable = rollout.Amount{Number: 40, Percent: true}
@@ -129,17 +133,26 @@ func TestAHostsErrorsNameTheFlagsAsItsUserWroteThem(t *testing.T) {
 	}{
 		{"off, nothing is judged", []string{"--pod-update-lock-ttl=1s", "--pod-update-config=/nowhere"}, ""},
 		{"the defaults are good", []string{"--enable-quorum-aware-pod-updates"}, ""},
-		{"a value out of bounds", []string{"--enable-quorum-aware-pod-updates", "--pod-update-lock-ttl=1s"}, "--pod-update-lock-ttl: 1s: must be whole seconds, at least 2s"},
-		{"a value of the wrong kind", []string{"--pod-update-max-unavailable=many"}, `invalid argument "many" for "--pod-update-max-unavailable" flag: "many" is neither a number`},
-		{"one against another", []string{"--enable-quorum-aware-pod-updates", "--pod-update-max-evidence-age=1s"}, "--pod-update-max-evidence-age: 1s: must be at least 6s: twice --pod-update-probe-timeout (2s)"},
-		{"zero is no default", []string{"--enable-quorum-aware-pod-updates", "--pod-update-interval=0s"}, "--pod-update-interval: 0s: must be positive"},
-		{"a file that is not there", []string{"--enable-quorum-aware-pod-updates", "--pod-update-config=/nowhere"}, `--pod-update-config: "/nowhere": no such file or directory`},
-		{"a value in the file", []string{"--enable-quorum-aware-pod-updates", "--pod-update-config=" + file}, `lock-ttl in "` + file + `": 1s: must be whole seconds, at least 2s`},
-		{"a flag against the file", []string{"--enable-quorum-aware-pod-updates", "--pod-update-config=" + file, "--pod-update-lock-ttl=4s"}, `--pod-update-lock-ttl: 4s: two thirds of it must cover probe-timeout in "` + file + `" (3s)`},
+		{"a value out of bounds", []string{"--enable-quorum-aware-pod-updates", "--pod-update-lock-ttl=1s"},
+			"--pod-update-lock-ttl: 1s: must be whole seconds, at least 2s"},
+		{"a value of the wrong kind", []string{"--pod-update-max-unavailable=many"},
+			`invalid argument "many" for "--pod-update-max-unavailable" flag: "many" is neither a number`},
+		{"one against another", []string{"--enable-quorum-aware-pod-updates", "--pod-update-max-evidence-age=1s"},
+			"--pod-update-max-evidence-age: 1s: must be at least 6s: twice --pod-update-probe-timeout (2s)"},
+		{"zero is no default", []string{"--enable-quorum-aware-pod-updates", "--pod-update-interval=0s"},
+			"--pod-update-interval: 0s: must be positive"},
+		{"a file that is not there", []string{"--enable-quorum-aware-pod-updates", "--pod-update-config=/nowhere"},
+			`--pod-update-config: "/nowhere": no such file or directory`},
+		{"a value in the file", []string{"--enable-quorum-aware-pod-updates", "--pod-update-config=" + file},
+			`lock-ttl in "` + file + `": 1s: must be whole seconds, at least 2s`},
+		{"a flag against the file", []string{"--enable-quorum-aware-pod-updates", "--pod-update-config=" + file,
+			"--pod-update-lock-ttl=4s"}, `--pod-update-lock-ttl: 4s: two thirds of it must cover probe-timeout in "` +
+			file + `" (3s)`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, err := host(tc.args...)
-			if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.HasPrefix(err.Error(), tc.want)) {
+			if tc.want == "" && err != nil || tc.want != "" &&
+				(err == nil || !strings.HasPrefix(err.Error(), tc.want)) {
 				t.Errorf("got %v, want %s", err, tc.want)
 			}
 		})

@@ -15,14 +15,16 @@ type Log struct {
 }
 
 func (l *Log) addFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&l.Level, "log-level", l.Level, "one of panic, fatal, error, warn, info, debug, trace (info is one line per change of decision)")
+	fs.StringVar(&l.Level, "log-level", l.Level,
+		"one of panic, fatal, error, warn, info, debug, trace (info is one line per change of decision)")
 	fs.StringVar(&l.Format, "log-format", l.Format, "text or json")
 }
 
 func (l *Log) validate(name namer) error {
 	var errs []error
 	if _, err := logrus.ParseLevel(l.Level); err != nil {
-		errs = append(errs, fmt.Errorf("%s: %q: use panic, fatal, error, warn, info, debug or trace", name("log-level"), l.Level))
+		errs = append(errs, fmt.Errorf("%s: %q: use panic, fatal, error, warn, info, debug or trace",
+			name("log-level"), l.Level))
 	}
 	if l.Format != "text" && l.Format != "json" {
 		errs = append(errs, fmt.Errorf("%s: %q: use text or json", name("log-format"), l.Format))

@@ -12,8 +12,8 @@ import (
 	"github.com/quorate/quorate/coordinator"
 )
 
-// Rollout is everything about rollouts that can be chosen, and nothing about how etcd
-// and Kubernetes are reached.
+// Rollout is everything about rollouts that can be chosen, and nothing about how etcd and Kubernetes
+// are reached.
 type Rollout struct {
 	Policy coordinator.Policy
 
@@ -21,12 +21,12 @@ type Rollout struct {
 	LockTTL, FallbackAfter, RecordDuration, ProbeTimeout time.Duration
 	RequestTimeout, Interval, MaxEvidenceAge             time.Duration
 
-	// Events says whether Kubernetes events are written. They are on by default, because
-	// they are where operators look first, and few.
+	// Events says whether Kubernetes events are written. They are on by default, because operators look
+	// at events first, and there are few.
 	Events bool
-	// PromoteCurrentRevision says whether status.currentRevision is set when a rollout
-	// completes. It is off by default, because it needs a permission on
-	// statefulsets/status, and Kubernetes 1.37 does it by itself (kubernetes#73492).
+	// PromoteCurrentRevision says whether status.currentRevision is set when a rollout completes. It is
+	// off by default, because it needs a permission on statefulsets/status, and Kubernetes 1.37 does it
+	// by itself (kubernetes#73492).
 	PromoteCurrentRevision bool
 }
 
@@ -60,16 +60,37 @@ var flagOf = map[string]string{
 	"MaxEvidenceAge":        "max-evidence-age",
 }
 
-// addPolicy registers what decides about a removal. No text names another flag, because
-// a host shows them under a prefix.
+// addPolicy registers the flags that decide about a removal. Their help must not name other flags,
+// because a host shows all of them under a prefix.
 func (o *Rollout) addPolicy(fs *pflag.FlagSet) {
-	fs.Var((*amount)(&o.Policy.MaxUnavailable), "max-unavailable", "how many members, or what percentage of the replicas (rounded down, at least 1), may be unavailable at once during a rollout; one is all that three members can spare, and quorum is kept whatever this says")
-	fs.Var((*removal)(&o.Policy.Removal), "removal", "how a Ready pod is removed: evict, so that a PodDisruptionBudget, which a drain asks too, lets only one of us take a pod (needs create on pods/eviction); or delete, where no budget is to be asked, so that a drain may take a second pod before the budget has noticed the first; a sick one is always deleted")
-	fs.StringSliceVar(&o.Policy.TrustedMembers, "trusted-members", o.Policy.TrustedMembers, "names of voters elsewhere, without a pod in this StatefulSet's ordinals, that may be relied on to stay while one of ours is removed (none, because nobody asks us before they go; with the members of another StatefulSet, only one of the two may be rolled at a time)")
-	fs.BoolVar(&o.Policy.AllowVolatileData, "allow-volatile-data", o.Policy.AllowVolatileData, "permit removals that leave fewer than a quorum of voters with data where the data volume is not persistent; off, because that is how data is lost")
-	fs.DurationVar(&o.Policy.SettleTimeout, "settle-timeout", o.Policy.SettleTimeout, "how long an updated pod may take to settle before it counts as failing and holds the rollout (enough to load 8 GiB and catch up); also how long lost quorum is left to recover by itself")
-	fs.DurationVar(&o.Policy.DeadAfter, "dead-after", o.Policy.DeadAfter, "how long an etcd container may stay terminated before its member counts as dead (a kubelet's first back-off: what merely restarted is running again by then)")
-	fs.Uint64Var(&o.Policy.MaxLag, "max-lag", o.Policy.MaxLag, "how many log entries a surviving member may be behind when another is removed (half of what etcd keeps for slow followers, so that none needs a snapshot)")
+	fs.Var((*amount)(&o.Policy.MaxUnavailable), "max-unavailable",
+		"how many members, or what percentage of the replicas (rounded down, at least 1), may be unavailable at "+
+			"once during "+
+			"a rollout; three members can spare one, and quorum is kept whatever this says")
+	fs.Var((*removal)(&o.Policy.Removal), "removal",
+		"how a Ready pod is removed; evict needs create on pods/eviction and asks the PodDisruptionBudget, as a "+
+			"drain does, "+
+			"so that only one of us takes a pod; delete asks no budget, so a drain may take a second pod before the "+
+			"budget "+
+			"has noticed the first; a pod that is not Ready is always deleted")
+	fs.StringSliceVar(&o.Policy.TrustedMembers, "trusted-members", o.Policy.TrustedMembers,
+		"names of voters without a pod in this StatefulSet's ordinals that will stay while one of ours is removed "+
+			"(none, because nobody asks us before they go; for members of another StatefulSet, roll only one of the "+
+			"two at a time)")
+	fs.BoolVar(&o.Policy.AllowVolatileData, "allow-volatile-data", o.Policy.AllowVolatileData,
+		"permit removals that leave fewer than a quorum of voters with data where the data volume is not persistent; "+
+			"off, because that is how data is lost")
+	fs.DurationVar(&o.Policy.SettleTimeout, "settle-timeout", o.Policy.SettleTimeout,
+		"how long an updated pod may take to settle before it counts as failing and holds the rollout (enough to "+
+			"load 8 GiB "+
+			"and catch up); also how long lost quorum is left to recover by itself")
+	fs.DurationVar(&o.Policy.DeadAfter, "dead-after", o.Policy.DeadAfter,
+		"how long an etcd container may stay terminated before its member counts as dead (a kubelet's first back-off: "+
+			"a container that merely restarted is running again by then)")
+	fs.Uint64Var(&o.Policy.MaxLag, "max-lag", o.Policy.MaxLag,
+		"how many log entries a surviving member may be behind when another is removed (half of what etcd keeps for "+
+			"slow "+
+			"followers, so that none needs a snapshot)")
 }
 
 // addTimeouts registers how long an answer may take.
@@ -79,26 +100,55 @@ func (o *Rollout) addTimeouts(fs *pflag.FlagSet) {
 }
 
 func (o *Rollout) addProbeTimeout(fs *pflag.FlagSet) {
-	fs.DurationVar(&o.ProbeTimeout, "probe-timeout", o.ProbeTimeout, "how long an etcd member may take to answer before it counts as not serving (a healthy one takes milliseconds; this tells slow from dead across zones and under load)")
+	fs.DurationVar(&o.ProbeTimeout, "probe-timeout", o.ProbeTimeout,
+		"how long an etcd member may take to answer before it counts as not serving (a healthy one takes "+
+			"milliseconds; "+
+			"this tells slow from dead across zones and under load)")
 }
 
 func (o *Rollout) addRequestTimeout(fs *pflag.FlagSet) {
-	fs.DurationVar(&o.RequestTimeout, "request-timeout", o.RequestTimeout, "how long a request to the Kubernetes API may take (a busy API server answers within it; a dead one does not hold a cycle for long)")
+	fs.DurationVar(&o.RequestTimeout, "request-timeout", o.RequestTimeout,
+		"how long a request to the Kubernetes API may take (a busy API server answers in that time, and a dead one "+
+			"does not "+
+			"hold a cycle for long)")
 }
 
-// addTiming registers when a coordinator looks, and how long one that died is waited for.
+// addTiming registers when a coordinator looks, and how long others wait for one that died.
 func (o *Rollout) addTiming(fs *pflag.FlagSet) {
-	fs.DurationVar(&o.LockTTL, "lock-ttl", o.LockTTL, "how long the lock of a coordinator that died outlives it (whole seconds, at least 2s; long enough for a defragmentation or a new etcd leader, and nothing is unsafe meanwhile; the sidecars measure it themselves, and the lease in etcd is a day longer, so that none expires while a backup is replayed)")
-	fs.DurationVar(&o.FallbackAfter, "fallback-after", o.FallbackAfter, "how long an outdated pod waits for a coordinator with a lock in etcd before the sidecars go on without one and agree on the Lease instead (short: a cluster without quorum waits for it, and safety does not depend on it)")
-	fs.DurationVar(&o.RecordDuration, "record-duration", o.RecordDuration, "how long the Lease may stand unrenewed before a coordinator without a lock may claim it (whole seconds, at least 3s; it is renewed every third of that, and with the lock nobody waits for it)")
-	fs.DurationVar(&o.Interval, "interval", o.Interval, "time between two looks at the cluster during a rollout when no watch reports a change (for what none reports: a member that recovers, an age that passes)")
-	fs.DurationVar(&o.MaxEvidenceAge, "max-evidence-age", o.MaxEvidenceAge, "the oldest evidence a removal may rest on (a look over members that hang takes two probe timeouts, and the requests to the Kubernetes API need room beside that; what fails within this age by itself is not noticed)")
+	fs.DurationVar(&o.LockTTL, "lock-ttl", o.LockTTL,
+		"how long the lock outlives a coordinator that died (whole seconds, at least 2s; long enough for a "+
+			"defragmentation "+
+			"or a new etcd leader, and nothing is unsafe meanwhile; the sidecars measure it themselves, and the "+
+			"lease in etcd "+
+			"is a day longer, so that none expires while a backup is replayed)")
+	fs.DurationVar(&o.FallbackAfter, "fallback-after", o.FallbackAfter,
+		"how long an outdated pod waits for a coordinator with a lock in etcd before the sidecars go on without one "+
+			"and agree "+
+			"on the Lease instead (short, because a cluster without quorum waits for it, and safety does not depend "+
+			"on it)")
+	fs.DurationVar(&o.RecordDuration, "record-duration", o.RecordDuration,
+		"how long the Lease may stay unrenewed before a coordinator without a lock may claim it (whole seconds, at "+
+			"least 3s; "+
+			"it is renewed every third of that, and with the lock nobody waits for it)")
+	fs.DurationVar(&o.Interval, "interval", o.Interval,
+		"time between two looks at the cluster during a rollout when no watch reports a change (some changes no watch "+
+			"reports: a member recovers, an age passes)")
+	fs.DurationVar(&o.MaxEvidenceAge, "max-evidence-age", o.MaxEvidenceAge,
+		"the oldest evidence that a removal may rest on (a look at members that hang takes two probe timeouts, and "+
+			"the "+
+			"requests to the Kubernetes API need time too; a member that fails by itself within this age is not "+
+			"noticed)")
 }
 
-// addReporting registers what is told to others.
+// addReporting registers what is reported to others.
 func (o *Rollout) addReporting(fs *pflag.FlagSet) {
-	fs.BoolVar(&o.Events, "events", o.Events, "write Kubernetes events on the StatefulSet and its pods: removals, leader moves, hand-overs, holds that last, completion (needs create and patch on events)")
-	fs.BoolVar(&o.PromoteCurrentRevision, "promote-current-revision", o.PromoteCurrentRevision, "set status.currentRevision when a rollout completes, which Kubernetes before 1.37 never does under OnDelete (needs patch on statefulsets/status, hence off)")
+	fs.BoolVar(&o.Events, "events", o.Events,
+		"write Kubernetes events on the StatefulSet and its pods: removals, leader moves, hand-overs, holds that "+
+			"last, "+
+			"completion (needs create and patch on events)")
+	fs.BoolVar(&o.PromoteCurrentRevision, "promote-current-revision", o.PromoteCurrentRevision,
+		"set status.currentRevision when a rollout completes, which Kubernetes before 1.37 never does under OnDelete "+
+			"(off, because it needs patch on statefulsets/status)")
 }
 
 func (o *Rollout) addAll(fs *pflag.FlagSet) {
@@ -119,13 +169,14 @@ func (o *Rollout) validate(name namer) error {
 		return field
 	})
 	if trusted := o.Policy.TrustedMembers; slices.Contains(trusted, "") {
-		return errors.Join(err, fmt.Errorf("%s: %q: has an empty name; separate names by one comma", name("trusted-members"), strings.Join(trusted, ",")))
+		return errors.Join(err, fmt.Errorf("%s: %q: has an empty name; separate names by one comma",
+			name("trusted-members"), strings.Join(trusted, ",")))
 	}
 	return err
 }
 
-// ApplyTo hands the options to a coordinator's configuration. It takes the API for events
-// away when they are off; a host sets it before.
+// ApplyTo writes the options into a coordinator's configuration. It takes the API for events away if
+// events are off, so set that before.
 func (o *Rollout) ApplyTo(cfg *coordinator.Config) {
 	cfg.Policy = o.Policy
 	cfg.LockTTL, cfg.FallbackAfter, cfg.RecordDuration = o.LockTTL, o.FallbackAfter, o.RecordDuration

@@ -23,16 +23,16 @@ type namer func(flag string) string
 // secret annotates flags whose values are never shown; client-go has the same for its own.
 const secret = "classified"
 
-// settings are the flags of one options struct, each of which may also stand in a file.
+// settings are the flags of one options struct. Each of them may also be set in a file.
 type settings struct {
 	prefix string
-	// flags by their plain names, which are the keys of the file.
+	// flags are keyed by their plain names, which are also the keys of the file.
 	flags map[string]*pflag.Flag
-	// foreign are keys of the file that are understood but of no use here.
+	// foreign tells which keys of the file are understood but of no use here.
 	foreign func(key string) bool
 
 	path   string
-	inFile map[string]bool // the flags whose values came from it
+	inFile map[string]bool // the flags whose values came from the file
 }
 
 // add registers flags under the prefix, with their heading in the help.
@@ -50,10 +50,12 @@ func (s *settings) add(to *pflag.FlagSet, title string, register func(*pflag.Fla
 	})
 }
 
-// addFile registers the flag that names the file. It must not stand in a file itself.
+// addFile registers the flag that names the file. It cannot be set in a file itself.
 func (s *settings) addFile(to *pflag.FlagSet, title string) {
 	s.add(to, title, func(fs *pflag.FlagSet) {
-		fs.StringVar(&s.path, "config", "", "YAML file with the same settings: its keys are the names of these flags"+s.lessPrefix()+" without dashes; a flag on the command line wins over the file")
+		fs.StringVar(&s.path, "config", "",
+			"YAML file with the same settings: its keys are the names of these flags"+s.lessPrefix()+
+				" without dashes; a flag on the command line wins over the file")
 	})
 	delete(s.flags, "config")
 }
@@ -65,7 +67,7 @@ func (s *settings) lessPrefix() string {
 	return " without " + strings.TrimSuffix(s.prefix, "-") + " and"
 }
 
-// name is the flag, or the key where the value came from the file.
+// name is the flag, or the key if the value came from the file.
 func (s *settings) name(flag string) string {
 	if s.inFile[flag] {
 		return fmt.Sprintf("%s in %q", flag, s.path)
@@ -73,8 +75,7 @@ func (s *settings) name(flag string) string {
 	return "--" + s.prefix + flag
 }
 
-// load takes the values from the file that no flag has set. Its error has one line for
-// every bad key.
+// load takes the values from the file that no flag has set. Its error has one line for every bad key.
 func (s *settings) load() error {
 	if s.path == "" {
 		return nil
@@ -120,7 +121,7 @@ func readValues(path string) (map[string]any, error) {
 	numbersAsWritten := func(d *json.Decoder) *json.Decoder { d.UseNumber(); return d }
 	if err := yaml.UnmarshalStrict(document, &content, numbersAsWritten); err != nil {
 		if cause := errors.Unwrap(err); cause != nil {
-			err = cause // What it was converted to on the way is nobody's concern.
+			err = cause // Nobody cares what it was converted to on the way.
 		}
 		return nil, errors.New(strings.Join(strings.Fields(err.Error()), " ")) // In one line.
 	}
@@ -133,8 +134,8 @@ func readValues(path string) (map[string]any, error) {
 	return nil, errors.New("must be keys with values, such as lock-ttl: 10s")
 }
 
-// onlyDocument returns the one document that says anything: the others would be ignored
-// without a word. Its lines keep their numbers.
+// onlyDocument returns the only document that is not empty. Others would be ignored silently. Its lines
+// keep their numbers.
 func onlyDocument(data []byte) ([]byte, error) {
 	var only []byte
 	for documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data))); ; {
@@ -147,7 +148,7 @@ func onlyDocument(data []byte) ([]byte, error) {
 		}
 		var content any
 		if err := yaml.Unmarshal(document, &content); err == nil && content == nil {
-			continue // Comments at most.
+			continue // It has comments at most.
 		}
 		if only != nil {
 			return nil, errors.New("has more than one YAML document")
@@ -185,7 +186,7 @@ func setValue(flag *pflag.Flag, value any) error {
 			return fmt.Errorf("%s: must be a single value", shown)
 		}
 		if flag.Value.Type() == "string" {
-			// YAML has changed it already: 0123 is 83 to it, and no is false.
+			// YAML has changed it already: it reads 0123 as 83, and no as false.
 			return fmt.Errorf("%s: must be a text; put it in quotes", shown)
 		}
 	}
@@ -204,7 +205,7 @@ func setValue(flag *pflag.Flag, value any) error {
 	return fmt.Errorf("%s: %w", shown, err)
 }
 
-// textsOf accepts a list, and the command line's form of one.
+// textsOf accepts a list, and a list as the command line writes it.
 func textsOf(value any) ([]string, error) {
 	switch value := value.(type) {
 	case string:

@@ -13,16 +13,16 @@ import (
 	"github.com/quorate/quorate/coordinator"
 )
 
-// Sidecar holds the flags of a sidecar. Use [NewSidecar], then AddFlags, Complete,
-// Validate and Config, in this order.
+// Sidecar holds the flags of a sidecar. Call [NewSidecar], then AddFlags, Complete, Validate and
+// Config, in this order.
 type Sidecar struct {
 	Etcd       Etcd
 	Kubernetes Kubernetes
 	Log        Log
 	Rollout
 
-	// ListenAddress is where /healthz, /metrics and the status page are served, as
-	// host:port. Empty, the default, serves nothing: they need no authentication.
+	// ListenAddress is where /healthz, /metrics and the status page are served, as host:port. The
+	// default is empty and serves nothing, because they ask for no password.
 	ListenAddress string
 
 	settings settings
@@ -30,7 +30,8 @@ type Sidecar struct {
 
 // NewSidecar returns the defaults.
 func NewSidecar() *Sidecar {
-	return &Sidecar{Etcd: newEtcd(), Kubernetes: newKubernetes(), Log: Log{Level: "info", Format: "text"}, Rollout: NewRollout()}
+	log := Log{Level: "info", Format: "text"}
+	return &Sidecar{Etcd: newEtcd(), Kubernetes: newKubernetes(), Log: log, Rollout: NewRollout()}
 }
 
 // AddFlags registers the flags.
@@ -43,7 +44,10 @@ func (o *Sidecar) AddFlags(fs *pflag.FlagSet) {
 	o.settings.add(fs, titleReporting, o.addReporting)
 	o.settings.add(fs, titleReporting, o.Log.addFlags)
 	o.settings.add(fs, titleReporting, func(fs *pflag.FlagSet) {
-		fs.StringVar(&o.ListenAddress, "listen-address", o.ListenAddress, "host:port to serve /healthz, /metrics and a status page on, over plain HTTP; :8090 is every address of the pod (default: off, because nobody is asked for a password there)")
+		fs.StringVar(&o.ListenAddress, "listen-address", o.ListenAddress,
+			"host:port to serve /healthz, /metrics and a status page on, over plain HTTP; :8090 is every address of "+
+				"the pod "+
+				"(default: off, because they ask for no password)")
 	})
 	o.settings.addFile(fs, titleGeneral)
 }
@@ -62,7 +66,9 @@ func (o *Sidecar) Complete(getenv func(string) string) error {
 // and what to do about it.
 func (o *Sidecar) Validate() error {
 	name := o.settings.name
-	errs := []error{o.Etcd.validate(name), o.Kubernetes.validate(name), o.Kubernetes.validateNames(name), o.validate(name)}
+	errs := []error{
+		o.Etcd.validate(name), o.Kubernetes.validate(name), o.Kubernetes.validateNames(name), o.validate(name),
+	}
 	if err := validListenAddress(o.ListenAddress); err != nil {
 		errs = append(errs, fmt.Errorf("%s: %q: %w", name("listen-address"), o.ListenAddress, err))
 	}

@@ -1,5 +1,5 @@
-// Package page serves what a sidecar tells over HTTP: whether it runs, its metrics, and a
-// page that people read. A host mounts [Handler] wherever it likes.
+// Package page serves what a sidecar reports over HTTP: whether it runs, its metrics, and a page for
+// people. A host mounts [Handler] wherever it likes.
 package page
 
 import (
@@ -21,9 +21,10 @@ import (
 	"github.com/quorate/quorate/internal/rollout"
 )
 
-// Source is whom the page asks; a *coordinator.Coordinator satisfies it.
+// Source is what the page asks. A *coordinator.Coordinator satisfies it.
 type Source interface {
-	// Report is what is going on, and what was done last.
+	// Report returns what is going on, and what was done last. Its types may change; only this page and
+	// the command read them.
 	Report(ctx context.Context) (report.Report, report.History, error)
 	// Running is true while the sidecar does its work.
 	Running() bool
@@ -33,21 +34,21 @@ type Source interface {
 type Config struct {
 	// Source is required.
 	Source Source
-	// Gatherer has the metrics; nil serves none.
+	// Gatherer has the metrics. Nil serves none.
 	Gatherer prometheus.Gatherer
-	// Namespace, StatefulSet and PodName name what the page is about and who serves it.
-	// PodName is empty outside a pod.
+	// Namespace, StatefulSet and PodName name what the page is about and who serves it. PodName is
+	// empty outside a pod.
 	Namespace, StatefulSet, PodName string
-	// Version is shown at the foot.
+	// Version is shown at the foot of the page.
 	Version string
 }
 
-// askEvery is how long one answer of the source is shown to everybody: a sidecar that does
-// not coordinate reads the Lease for it, and the page needs no password.
+// askEvery is how long one answer of the source is shown to everybody. A sidecar that does not
+// coordinate reads the Lease for each answer, and the page asks for no password.
 const askEvery = time.Second
 
-// refreshEvery is how often a page draws itself anew, in seconds: while a rollout is under
-// way its steps take seconds; and an idle one shall notice that it began.
+// These are how often the page reloads itself, in seconds. During a rollout its steps take seconds.
+// When nothing is under way, the page should still notice that a rollout began.
 const (
 	refreshRolling = 2
 	refreshIdle    = 30
@@ -71,7 +72,7 @@ func Handler(cfg Config) http.Handler {
 		mux.Handle("GET /metrics", promhttp.HandlerFor(cfg.Gatherer, promhttp.HandlerOpts{}))
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "" { // What http.StripPrefix leaves of the prefix itself.
+		if r.URL.Path == "" { // This is what http.StripPrefix leaves of the bare prefix.
 			copied := r.Clone(r.Context())
 			copied.URL.Path, r = "/", copied
 		}
@@ -87,7 +88,7 @@ type pages struct {
 	last  answer
 }
 
-// answer is what the source said.
+// answer is what the source returned.
 type answer struct {
 	report  report.Report
 	history report.History
@@ -105,13 +106,13 @@ func (p *pages) health(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintln(w, "ok")
 }
 
-// ask returns the source's last answer, which everybody shares for a moment. One asks at a
-// time, so the source is never asked by more than one.
+// ask returns the source's last answer, which everybody shares for a moment. It asks the source one
+// request at a time.
 func (p *pages) ask(ctx context.Context) answer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.asked.IsZero() || time.Since(p.asked) >= askEvery {
-		// Who asked may go away; the answer is for the others too.
+		// Whoever asked may go away. The answer is for the others too.
 		r, h, err := p.Source.Report(context.WithoutCancel(ctx))
 		p.last, p.asked = answer{r, h, err}, time.Now()
 	}
@@ -129,11 +130,12 @@ func (p *pages) status(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
-	// Nothing is loaded, nothing runs, and nobody else may frame it.
-	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+	// The page loads nothing, runs nothing, and cannot be framed by others.
+	h.Set("Content-Security-Policy",
+		"default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
-	// A client that has gone away is no fault of ours.
+	// A client that has gone away is not our fault.
 	_, _ = b.WriteTo(w)
 }
 
@@ -141,18 +143,18 @@ func (p *pages) status(w http.ResponseWriter, r *http.Request) {
 type view struct {
 	Config
 	report.Report
-	Version string // Of Quorate: not the promoted one.
+	Version string // Quorate's own, and not that of the report.
 
-	// Error is why nothing can be shown; Told is false when nobody has told anything yet.
+	// Error is why nothing can be shown. Told is false if no coordinator has reported anything yet.
 	Error string
 	Told  bool
 	// Tone is good, busy, wait, hold or idle.
 	Tone string
-	// Word says whose word it is; Stale that it is too old to be believed. Then is how
-	// long ago the members were seen, where that is not now.
+	// Word says who reported this. Stale says that the report is too old to be believed. Then is how
+	// long ago the members were seen, unless that is now.
 	Word, Then string
 	Stale      bool
-	// Failing are the faults, as long as somebody still tells of them.
+	// Failing are the faults, as long as somebody still reports them.
 	Failing []string
 
 	SinceText, SpanText string
@@ -167,14 +169,15 @@ type view struct {
 // part is a pod in the bar.
 type part struct{ Name, State string }
 
-// event is a line of the history, the newest first.
+// event is a line of the history, newest first.
 type event struct {
 	Time, Ago, What, Text, Who string
 	Why                        string
 }
 
 func (p *pages) view(a answer, now time.Time) view {
-	v := view{Config: p.Config, Report: a.report, Version: p.Version, Tone: "idle", Refresh: refreshIdle, Metrics: p.Gatherer != nil, Now: now.UTC().Format(time.RFC3339)}
+	v := view{Config: p.Config, Report: a.report, Version: p.Version, Tone: "idle", Refresh: refreshIdle,
+		Metrics: p.Gatherer != nil, Now: now.UTC().Format(time.RFC3339)}
 	if a.err != nil {
 		v.Error = a.err.Error()
 		return v
@@ -190,7 +193,7 @@ func (p *pages) view(a answer, now time.Time) view {
 	if old := now.Sub(r.At) > report.FreshFor; old {
 		v.Then, v.Stale = report.Ago(now, r.At), r.Rolling()
 		for i := range v.Rows {
-			v.Rows[i].Since = "-" // Nobody knows whether it is still so.
+			v.Rows[i].Since = "-" // Nobody knows whether this is still so.
 		}
 	}
 	if v.Then == "" {
@@ -209,13 +212,15 @@ func (p *pages) view(a answer, now time.Time) view {
 	}
 	switch {
 	case v.Stale:
-		v.Word, v.Tone = fmt.Sprintf("The last word of %s, %s ago. It may be wrong by now.", r.Coordinators(), age), "hold"
+		v.Word, v.Tone = fmt.Sprintf("%s reported this last, %s ago. It may be wrong by now.", r.Coordinators(), age),
+			"hold"
 	case p.PodName != "" && r.Coordinator == p.PodName && v.Then == "":
-		v.Word = fmt.Sprintf("This sidecar coordinates: %s. Told %s ago.", r.Coordinators(), age)
+		v.Word = fmt.Sprintf("This sidecar coordinates: %s. It reported this %s ago.", r.Coordinators(), age)
 	case r.Rolling():
-		v.Word = fmt.Sprintf("Told by the coordinator %s, %s ago.", r.Coordinators(), age)
+		v.Word = fmt.Sprintf("The coordinator %s reported this %s ago.", r.Coordinators(), age)
 	default:
-		v.Word = fmt.Sprintf("The last coordinator was %s; it told this %s ago. Nobody looks while nothing is to be done.", r.Coordinators(), age)
+		v.Word = fmt.Sprintf("The last coordinator was %s. It reported this %s ago. Nobody looks while there is nothing to do.",
+			r.Coordinators(), age)
 	}
 	for i := range r.Members {
 		if m := &r.Members[i]; m.Pod != "" {
@@ -248,7 +253,8 @@ func tone(action rollout.ActionName) string {
 }
 
 func eventOf(e report.Entry, now time.Time) event {
-	v := event{Time: e.At.UTC().Format(time.RFC3339), Ago: report.Ago(now, e.At), What: e.What, Text: e.Pod, Why: e.Why()}
+	v := event{Time: e.At.UTC().Format(time.RFC3339), Ago: report.Ago(now, e.At), What: e.What, Text: e.Pod,
+		Why: e.Why()}
 	if e.To != "" {
 		v.Text += " → " + e.To
 	}
@@ -263,7 +269,7 @@ var html string
 
 var layout = template.Must(template.New("page").Funcs(template.FuncMap{"code": code}).Parse(html))
 
-// code shows what stands between two backticks as a reference page in Markdown does.
+// code shows text between two backticks as code, as a reference page in Markdown does.
 func code(text string) template.HTML {
 	parts := strings.Split(template.HTMLEscapeString(text), "`")
 	var b strings.Builder
@@ -272,7 +278,7 @@ func code(text string) template.HTML {
 		case i%2 == 1 && i < len(parts)-1:
 			part = "<code>" + part + "</code>"
 		case i%2 == 1:
-			part = "`" + part // Nothing ends it.
+			part = "`" + part // It has no partner.
 		}
 		b.WriteString(part)
 	}

@@ -48,19 +48,24 @@ func (s *source) Running() bool { return !s.down }
 // state is three members of which the pods named run the new revision.
 func state(updated ...int) rollout.State {
 	s := rollout.State{
-		Set:  rollout.Set{Name: "etcd-main", UID: "u", Replicas: 3, OnDelete: true, UpdateRevision: "etcd-main-7c9f4b6d58"},
-		Etcd: rollout.Membership{Known: true, Linearizable: true, ClusterID: 7}, Ages: map[rollout.Sighting]time.Duration{},
+		Set: rollout.Set{Name: "etcd-main", UID: "u", Replicas: 3, OnDelete: true,
+			UpdateRevision: "etcd-main-7c9f4b6d58"},
+		Etcd: rollout.Membership{Known: true, Linearizable: true, ClusterID: 7},
+		Ages: map[rollout.Sighting]time.Duration{},
 	}
 	for i := range 3 {
 		name := "etcd-main-" + string(rune('0'+i))
 		well := rollout.Container{State: rollout.ContainerRunning, Ready: true}
 		s.Pods = append(s.Pods, rollout.Pod{
-			Name: name, UID: "uid-" + name, ResourceVersion: "1", Ordinal: i, MemberName: name, Revision: "etcd-main-5f6d8c9b7d", Owned: true,
+			Name: name, UID: "uid-" + name, ResourceVersion: "1", Ordinal: i, MemberName: name,
+			Revision: "etcd-main-5f6d8c9b7d", Owned: true,
 			Ready: true, ContainersReady: true, Initialized: true, Etcd: well, Sidecar: well,
 		})
-		s.Etcd.Members = append(s.Etcd.Members, rollout.Member{ID: 0x8e9e05c52164694d + uint64(i), Name: name, Probe: rollout.Probe{
-			Read: rollout.Answered, Status: &rollout.Status{Leader: 0x8e9e05c52164694d, Term: 2, Index: 81234, Applied: 81234 - uint64(i)*3},
-		}})
+		s.Etcd.Members = append(s.Etcd.Members, rollout.Member{ID: 0x8e9e05c52164694d + uint64(i), Name: name,
+			Probe: rollout.Probe{
+				Read: rollout.Answered, Status: &rollout.Status{Leader: 0x8e9e05c52164694d, Term: 2, Index: 81234,
+					Applied: 81234 - uint64(i)*3},
+			}})
 	}
 	for _, i := range updated {
 		s.Pods[i].Revision = s.Set.UpdateRevision
@@ -79,7 +84,8 @@ func down(s *rollout.State, i int, reason string, restarts int) {
 func told(s rollout.State, at time.Time, by string) report.Report {
 	policy := rollout.DefaultPolicy()
 	r := report.New(report.Sight{
-		Namespace: "garden", StatefulSet: "etcd-main", At: at, State: s, Decision: rollout.Decide(s, policy), Policy: &policy,
+		Namespace: "garden", StatefulSet: "etcd-main", At: at, State: s, Decision: rollout.Decide(s, policy),
+		Policy:      &policy,
 		Coordinator: by, Epoch: 4,
 	}, report.Report{})
 	r.Since, r.Started = at.Add(-3*time.Minute), at.Add(-11*time.Minute)
@@ -93,9 +99,13 @@ func told(s rollout.State, at time.Time, by string) report.Report {
 }
 
 var past = report.History{
-	{At: noon.Add(-11 * time.Minute), What: report.Removed, Pod: "etcd-main-2", Rule: "Serving", Revision: "etcd-main-7c9f4b6d58", By: "etcd-main-0", Epoch: 3, Reason: "its member serves; 3 of 3 voters serve, quorum 2, removing this one leaves 2"},
-	{At: noon.Add(-9 * time.Minute), What: report.HandedOver, Pod: "etcd-main-0", To: "etcd-main-2", By: "etcd-main-0", Epoch: 3, Reason: "its revision is up to date"},
-	{At: noon.Add(-8 * time.Minute), What: report.LeaderMoved, Pod: "etcd-main-0", To: "etcd-main-2", By: "etcd-main-2", Epoch: 4, Reason: "etcd-main-0 leads and is next; etcd-main-2 takes over first, so that no election is needed"},
+	{At: noon.Add(-11 * time.Minute), What: report.Removed, Pod: "etcd-main-2", Rule: "Serving",
+		Revision: "etcd-main-7c9f4b6d58", By: "etcd-main-0", Epoch: 3,
+		Reason: "its member serves; 3 of 3 voters serve, quorum 2, removing this one leaves 2"},
+	{At: noon.Add(-9 * time.Minute), What: report.HandedOver, Pod: "etcd-main-0", To: "etcd-main-2", By: "etcd-main-0",
+		Epoch: 3, Reason: "its revision is up to date"},
+	{At: noon.Add(-8 * time.Minute), What: report.LeaderMoved, Pod: "etcd-main-0", To: "etcd-main-2", By: "etcd-main-2",
+		Epoch: 4, Reason: "etcd-main-0 leads and is next; etcd-main-2 takes over first, so that no election is needed"},
 }
 
 const hostile = "`<script>alert(\"1\")</script>`\" onload='x' & `"
@@ -108,8 +118,10 @@ var situations = []struct {
 	never   []string
 	refresh string
 }{
-	{"nothing told", "etcd-main-0", answer{}, []string{"No rollout has been seen yet", "quorate-etcd-main"}, []string{"Members", "What was done"}, "30"},
-	{"not readable", "etcd-main-0", answer{err: errors.New("get Lease quorate-etcd-main: forbidden")}, []string{"Nothing can be said", "get Lease quorate-etcd-main: forbidden"}, []string{"Members"}, "30"},
+	{"nothing told", "etcd-main-0", answer{}, []string{"No rollout has been seen yet", "quorate-etcd-main"},
+		[]string{"Members", "What was done"}, "30"},
+	{"not readable", "etcd-main-0", answer{err: errors.New("get Lease quorate-etcd-main: forbidden")},
+		[]string{"Nothing can be shown", "get Lease quorate-etcd-main: forbidden"}, []string{"Members"}, "30"},
 	{"a fault", "etcd-main-2", func() answer {
 		r := told(state(2), noon, "etcd-main-2")
 		r.Faults = []string{"the pods cannot be watched: forbidden"}
@@ -120,13 +132,17 @@ var situations = []struct {
 		down(&s, 1, "PodInitializing", 0)
 		return answer{report: told(s, noon, "etcd-main-2"), history: past}
 	}(), []string{
-		"Wait: UpdatedPending since 3m", "waiting for etcd-main-1: its member is Down (starting, PodInitializing)", "What to do: Nothing, until it turns into UpdatedFailing.",
-		"1 of 3 settled, 1 outdated, 1 unsettled, under way for 11m", "This sidecar coordinates: etcd-main-2, epoch 4.", "2 of 3 voters serve, quorum 2",
-		"Candidates, and what each guard says", "QuorumFloor", "LeaderMoved etcd-main-0 → etcd-main-2 etcd-main-2, epoch 4",
+		"Wait: UpdatedPending since 3m", "waiting for etcd-main-1: its member is Down (starting, PodInitializing)",
+		"What to do: Nothing, until it turns into UpdatedFailing.",
+		"1 of 3 settled, 1 outdated, 1 unsettled, under way for 11m", "This sidecar coordinates: etcd-main-2, epoch 4.",
+		"2 of 3 voters serve, quorum 2",
+		"Candidates, and what each guard says", "QuorumFloor",
+		"LeaderMoved etcd-main-0 → etcd-main-2 etcd-main-2, epoch 4",
 	}, nil, "2"},
-	{"acting", "etcd-main-1", answer{report: told(state(2), noon.Add(-2*time.Second), "etcd-main-2"), history: past}, []string{
-		"Remove etcd-main-1 (evict)", "Told by the coordinator etcd-main-2, epoch 4, 2s ago.",
-	}, []string{"What to do"}, "2"},
+	{"acting", "etcd-main-1", answer{report: told(state(2), noon.Add(-2*time.Second), "etcd-main-2"), history: past},
+		[]string{
+			"Remove etcd-main-1 (evict)", "The coordinator etcd-main-2, epoch 4 reported this 2s ago.",
+		}, []string{"What to do"}, "2"},
 	{"held", "etcd-main-0", func() answer {
 		s := state(2)
 		down(&s, 2, "CrashLoopBackOff", 12)
@@ -136,14 +152,21 @@ var situations = []struct {
 		s.Gates = []rollout.Gate{{Name: report.GateBackup, Detail: "the last full snapshot failed at 11:50"}}
 		return answer{report: told(s, noon.Add(-4*time.Second), "etcd-main-1"), history: past}
 	}(), []string{
-		"Hold: UpdatedFailing since 3m", "fix the template, and it is replaced first", "What to do: See why the pod fails", "OVERRIDDEN, and will hold neither this rollout nor any later one until cleared: Canary, EndpointFloor",
-		"partition 2, max-unavailable 40%", "not ready: the last full snapshot failed at 11:50", "Told by the coordinator etcd-main-1",
+		"Hold: UpdatedFailing since 3m", "fix the template, and it is replaced first",
+		"What to do: See why the pod fails",
+		"OVERRIDDEN. These guards hold neither this rollout nor any later one until they are cleared: Canary, EndpointFloor",
+		"partition 2, max-unavailable 40%", "not ready: the last full snapshot failed at 11:50",
+		"The coordinator etcd-main-1",
 	}, nil, "2"},
-	{"complete, and told by this sidecar", "etcd-main-2", answer{report: told(state(0, 1, 2), noon.Add(-time.Hour), "etcd-main-2")}, []string{
-		"The last coordinator was etcd-main-2, epoch 4; it told this 60m ago. Nobody looks while nothing is to be done.",
-	}, []string{"This sidecar coordinates"}, "30"},
-	{"complete", "etcd-main-0", answer{report: told(state(0, 1, 2), noon.Add(-time.Hour), "etcd-main-2"), history: past}, []string{
-		"Complete since 63m", "3 of 3 settled, ended 63m ago", "The last coordinator was etcd-main-2, epoch 4; it told this 60m ago.",
+	{"complete, and told by this sidecar", "etcd-main-2",
+		answer{report: told(state(0, 1, 2), noon.Add(-time.Hour), "etcd-main-2")}, []string{
+			"The last coordinator was etcd-main-2, epoch 4. It reported this 60m ago. " +
+				"Nobody looks while there is nothing to do.",
+		}, []string{"This sidecar coordinates"}, "30"},
+	{"complete", "etcd-main-0", answer{report: told(state(0, 1, 2), noon.Add(-time.Hour), "etcd-main-2"),
+		history: past}, []string{
+		"Complete since 63m", "3 of 3 settled, ended 63m ago",
+		"The last coordinator was etcd-main-2, epoch 4. It reported this 60m ago.",
 		"Members, as they were 60m ago",
 	}, []string{"What to do", "Nobody coordinates"}, "30"},
 	{"silent", "etcd-main-0", func() answer {
@@ -151,8 +174,10 @@ var situations = []struct {
 		down(&s, 1, "PodInitializing", 0)
 		return answer{report: told(s, noon.Add(-10*time.Minute), "etcd-main-2"), history: past}
 	}(), []string{
-		"Nobody coordinates for 10m", "nobody has told anything for 10m. The last word was: Wait: UpdatedPending: waiting for etcd-main-1", "See whether the sidecars run",
-		"The last word of etcd-main-2, epoch 4, 10m ago. It may be wrong by now.", "Members, as they were 10m ago",
+		"Nobody coordinates for 10m",
+		"nobody has reported anything for 10m. The last report was: Wait: UpdatedPending: waiting for etcd-main-1",
+		"Check whether the sidecars run",
+		"etcd-main-2, epoch 4 reported this last, 10m ago. It may be wrong by now.", "Members, as they were 10m ago",
 	}, []string{"This sidecar coordinates", "Nothing, until", "Candidates"}, "2"},
 	{"hostile", "etcd-main-0", func() answer {
 		s := state()
@@ -161,7 +186,8 @@ var situations = []struct {
 		s.Gates = []rollout.Gate{{Name: report.GateBackup, Detail: hostile}}
 		r := told(s, noon, hostile)
 		r.Target, r.Guard, r.Do = hostile, hostile, hostile
-		return answer{report: r, history: report.History{{At: noon, What: hostile, Pod: hostile, To: hostile, By: hostile, Reason: hostile}}}
+		return answer{report: r, history: report.History{{At: noon, What: hostile, Pod: hostile, To: hostile,
+			By: hostile, Reason: hostile}}}
 	}(), []string{"alert"}, nil, "2"},
 }
 
@@ -170,21 +196,24 @@ var tags = regexp.MustCompile(`(?s)<style>.*</style>|<[^>]*>`)
 // text is what a person reads of a page.
 func text(html string) string {
 	plain := tags.ReplaceAllString(html, " ")
-	plain = strings.NewReplacer("&#34;", `"`, "&#39;", "'", "&amp;", "&", "&lt;", "<", "&gt;", ">", "&#43;", "+").Replace(plain)
+	plain = strings.NewReplacer("&#34;", `"`, "&#39;", "'", "&amp;", "&", "&lt;", "<", "&gt;", ">", "&#43;",
+		"+").Replace(plain)
 	return strings.Join(strings.Fields(plain), " ")
 }
 
 func TestThePageSaysWhatTheStatusSays(t *testing.T) {
 	for _, tc := range situations {
 		t.Run(tc.name, func(t *testing.T) {
-			p := &pages{Config: Config{Source: &source{}, Gatherer: prometheus.NewRegistry(), Namespace: "garden", StatefulSet: "etcd-main", PodName: tc.pod, Version: "v1.0.0"}}
+			p := &pages{Config: Config{Source: &source{}, Gatherer: prometheus.NewRegistry(), Namespace: "garden",
+				StatefulSet: "etcd-main", PodName: tc.pod, Version: "v1.0.0"}}
 			v := p.view(tc.answer, noon)
 			var b bytes.Buffer
 			if err := layout.Execute(&b, &v); err != nil {
 				t.Fatal(err)
 			}
 			if *pagesDir != "" {
-				if err := os.WriteFile(filepath.Join(*pagesDir, strings.NewReplacer(" ", "-", ",", "").Replace(tc.name)+".html"), b.Bytes(), 0o644); err != nil {
+				if err := os.WriteFile(filepath.Join(*pagesDir,
+					strings.NewReplacer(" ", "-", ",", "").Replace(tc.name)+".html"), b.Bytes(), 0o644); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -200,7 +229,7 @@ func TestThePageSaysWhatTheStatusSays(t *testing.T) {
 				}
 			}
 			if !strings.Contains(b.String(), `<meta http-equiv="refresh" content="`+tc.refresh+`">`) {
-				t.Errorf("it is not drawn anew every %s s", tc.refresh)
+				t.Errorf("it is not reloaded every %s s", tc.refresh)
 			}
 		})
 	}
@@ -209,14 +238,16 @@ func TestThePageSaysWhatTheStatusSays(t *testing.T) {
 // Names and reasons come from pods, members and hosts, and none of them is HTML.
 func TestNobodyElseWritesThePage(t *testing.T) {
 	for _, tc := range situations {
-		p := &pages{Config: Config{Source: &source{}, Namespace: hostile, StatefulSet: hostile, PodName: hostile, Version: hostile}}
+		p := &pages{Config: Config{Source: &source{}, Namespace: hostile, StatefulSet: hostile, PodName: hostile,
+			Version: hostile}}
 		v := p.view(tc.answer, noon)
 		var b bytes.Buffer
 		if err := layout.Execute(&b, &v); err != nil {
 			t.Fatal(err)
 		}
 		page := b.String()
-		for _, bad := range []string{"<script", "onload='", `" onload`, "ZgotmplZ", "src=", "url(", "http://", "https://"} {
+		for _, bad := range []string{"<script", "onload='", `" onload`, "ZgotmplZ", "src=", "url(", "http://",
+			"https://"} {
 			if strings.Contains(page, bad) {
 				t.Errorf("%s: %s is in the page", tc.name, bad)
 			}
@@ -244,17 +275,20 @@ func TestWhatIsServed(t *testing.T) {
 	}{
 		{"the page", &source{}, registry, "GET", "/", 200, "No rollout has been seen yet"},
 		{"the page's head alone", &source{}, registry, "HEAD", "/", 200, ""},
-		{"the page, though the Lease cannot be read", &source{err: errors.New("forbidden")}, registry, "GET", "/", 200, "forbidden"},
+		{"the page, though the Lease cannot be read", &source{err: errors.New("forbidden")}, registry, "GET", "/", 200,
+			"forbidden"},
 		{"nothing is changed by it", &source{}, registry, "POST", "/", 405, ""},
 		{"nothing else is there", &source{}, registry, "GET", "/secrets", 404, ""},
 		{"it runs", &source{}, registry, "GET", "/healthz", 200, "ok\n"},
-		{"it runs whatever else fails", &source{err: errors.New("no API server")}, registry, "GET", "/healthz", 200, "ok\n"},
+		{"it runs whatever else fails", &source{err: errors.New("no API server")}, registry, "GET", "/healthz", 200,
+			"ok\n"},
 		{"it does not run", &source{down: true}, registry, "GET", "/healthz", 503, "the sidecar does not run\n"},
 		{"the metrics", &source{}, registry, "GET", "/metrics", 200, "quorate_test 0"},
 		{"no metrics", &source{}, nil, "GET", "/metrics", 404, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			h := Handler(Config{Source: tc.source, Gatherer: tc.gatherer, Namespace: "garden", StatefulSet: "etcd-main"})
+			h := Handler(Config{Source: tc.source, Gatherer: tc.gatherer, Namespace: "garden",
+				StatefulSet: "etcd-main"})
 			mounted := http.NewServeMux()
 			mounted.Handle("/deep/below/", http.StripPrefix("/deep/below", h))
 			for prefix, h := range map[string]http.Handler{"": h, "/deep/below": mounted} {
@@ -270,7 +304,8 @@ func TestWhatIsServed(t *testing.T) {
 func TestThePageLoadsNothingAndIsNotKept(t *testing.T) {
 	h := Handler(Config{Source: &source{report: situations[2].report}, Gatherer: prometheus.NewRegistry()}).ServeHTTP
 	r := get(t, http.HandlerFunc(h), "GET", "/")
-	for key, want := range map[string]string{"Content-Security-Policy": "default-src 'none'", "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Content-Type": "text/html"} {
+	for key, want := range map[string]string{"Content-Security-Policy": "default-src 'none'",
+		"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Content-Type": "text/html"} {
 		if got := r.Header().Get(key); !strings.Contains(got, want) {
 			t.Errorf("%s: %q", key, got)
 		}

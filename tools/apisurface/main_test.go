@@ -62,7 +62,8 @@ func TestTheSurfaceIsWhatOthersCanName(t *testing.T) {
 			[]string{"pkg/p.A type struct", "pkg/p.A.B field string"}},
 		{"an exported embedded type, whose methods stand there",
 			"type A struct{ *B }; type B int; func (*B) C() {}",
-			[]string{"pkg/p.A type struct", "pkg/p.A.B embedded *pkg/p.B", "pkg/p.B type int", "pkg/p.B.C method (*B) func()"}},
+			[]string{"pkg/p.A type struct", "pkg/p.A.B embedded *pkg/p.B", "pkg/p.B type int",
+				"pkg/p.B.C method (*B) func()"}},
 		{"what an unexported embedded type lends", "type A struct{ b }; type b struct { C int }; func (*b) D() {}",
 			[]string{"pkg/p.A type struct", "pkg/p.A.C field int", "pkg/p.A.D method (*A) func()"}},
 		{"methods with their receiver", "type A int; func (A) B(s string) {}; func (*A) C() {}; func (A) d() {}",
@@ -84,7 +85,8 @@ func TestTheSurfaceIsWhatOthersCanName(t *testing.T) {
 }
 
 func TestAnAliasStandsForATypeThatNobodyElseCanName(t *testing.T) {
-	const hidden = "type Policy struct { Most Amount; secret int }; type Amount int; func (Amount) Of(n int) int { return n }; " +
+	const hidden = "type Policy struct { Most Amount; secret int }; type Amount int; func (Amount) Of(n int) int { " +
+		"return n }; " +
 		"type Pods interface { List() []Pod }; type Pod struct { Name string }"
 	for _, test := range []struct {
 		name, source string
@@ -92,8 +94,10 @@ func TestAnAliasStandsForATypeThatNobodyElseCanName(t *testing.T) {
 	}{
 		{"with its fields, whose types have no public name", "type Policy = hidden.Policy",
 			[]string{"pkg/p.Policy type struct", "pkg/p.Policy.Most field internal/hidden.Amount"}},
-		{"with its methods, and everywhere", "type ( Policy = hidden.Policy; Amount = hidden.Amount ); func F(a []*hidden.Amount) {}",
-			[]string{"pkg/p.Amount type int", "pkg/p.Amount.Of method (Amount) func(int) int", "pkg/p.F func([]*pkg/p.Amount)",
+		{"with its methods, and everywhere",
+			"type ( Policy = hidden.Policy; Amount = hidden.Amount ); func F(a []*hidden.Amount) {}",
+			[]string{"pkg/p.Amount type int", "pkg/p.Amount.Of method (Amount) func(int) int",
+				"pkg/p.F func([]*pkg/p.Amount)",
 				"pkg/p.Policy type struct", "pkg/p.Policy.Most field pkg/p.Amount"}},
 		{"an interface", "type Pods = hidden.Pods",
 			[]string{"pkg/p.Pods type interface{List}", "pkg/p.Pods.List method func() []internal/hidden.Pod"}},
@@ -101,7 +105,8 @@ func TestAnAliasStandsForATypeThatNobodyElseCanName(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			inner := checked(t, "example.com/m/internal/hidden", "package hidden\n"+hidden)
-			pkg := checked(t, "example.com/m/pkg/p", "package p\nimport \"example.com/m/internal/hidden\"\n"+test.source, inner)
+			pkg := checked(t, "example.com/m/pkg/p",
+				"package p\nimport \"example.com/m/internal/hidden\"\n"+test.source, inner)
 			if got := surface("example.com/m", pkg); !slices.Equal(got, test.want) {
 				t.Errorf("got  %q\nwant %q", got, test.want)
 			}
@@ -131,7 +136,8 @@ func TestADifferenceBreaksOrAdds(t *testing.T) {
 			for _, lines := range d.changed {
 				changed = append(changed, lines[1])
 			}
-			for _, lists := range [][2][]string{{d.removed, test.removed}, {changed, test.changed}, {d.added, test.added}} {
+			for _, lists := range [][2][]string{{d.removed, test.removed}, {changed, test.changed},
+				{d.added, test.added}} {
 				for i, line := range lists[0] {
 					lists[0][i], _, _ = strings.Cut(line, " ")
 				}
@@ -167,7 +173,8 @@ func TestWhatCannotBeReadIsNoEmptyAPI(t *testing.T) {
 			t.Errorf("%s: an API was recorded", pattern)
 		}
 	}
-	if err := run(record, false, []string{"golang.org/x/mod/semver"}); err == nil || !strings.Contains(err.Error(), "make api-update") {
+	if err := run(record, false, []string{"golang.org/x/mod/semver"}); err == nil ||
+		!strings.Contains(err.Error(), "make api-update") {
 		t.Errorf("no record: %v", err)
 	}
 }
