@@ -2,7 +2,7 @@
 SHELL := /usr/bin/env bash
 .DEFAULT_GOAL := help
 
-# The race detector needs cgo and a C compiler; without one the tests run all the same.
+# The race detector needs cgo and a C compiler. Without one, the tests run without it.
 CC_FOUND := $(shell command -v $${CC:-cc} 2>/dev/null || command -v gcc 2>/dev/null)
 RACE := $(if $(CC_FOUND),-race,)
 GO := CGO_ENABLED=$(if $(CC_FOUND),1,0) go
@@ -28,13 +28,13 @@ help: ## Show this list
 	@echo "                    the last one ends a minute later, or ten where nothing recovers"
 
 .PHONY: demo
-demo: ## Roll a real etcd cluster from 3.5 to 3.6 in front of your eyes (first time: some minutes of building)
+demo: ## Roll a real etcd cluster from 3.5 to 3.6 before your eyes (the first time it builds for some minutes)
 	@mkdir -p .build/bin && cd test && CGO_ENABLED=0 go build -trimpath -o ../.build/bin/demo ./cmd/demo
 	@SCENARIO=$(SCENARIO) STRATEGY=$(STRATEGY) exec .build/bin/demo $(DEMO_ARGS)
 
 .PHONY: chaos
 chaos: ## Roll real clusters while everything fails around them, for DURATION, from SEED on
-	@# Others may play in this checkout: nobody starts what is just being written.
+	@# Others may run this in the same checkout: nobody may start a binary that is being written.
 	@mkdir -p .build/bin && cd test && CGO_ENABLED=0 flock ../.build/lock go build -trimpath -o ../.build/bin/chaos ./cmd/chaos
 	@exec .build/bin/chaos --duration=$(DURATION) --seed=$(SEED) $(CHAOS_ARGS)
 
@@ -43,11 +43,11 @@ build: ## Build the quorate binary into .build/bin
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o .build/bin/quorate ./cmd/quorate
 
 .PHONY: image
-image: build ## Build the image IMAGE (quorate) with buildah; no registry is asked for anything
+image: build ## Build the image IMAGE (quorate) with buildah; it needs no registry
 	$(BUILDAH) build -f Dockerfile -t $(IMAGE) .build/bin
 
 .PHONY: test-image
-test-image: ## Build the image and check what is in it; says so where buildah does not work
+test-image: ## Build the image and check what is in it, or say that buildah does not work here
 	.ci/image
 
 .PHONY: test
@@ -56,18 +56,18 @@ test: test-unit test-tools test-monitoring test-explorer test-harness test-scena
 .PHONY: test-unit
 test-unit: ## Run the library's tests (two minutes, most of them for every combination of members)
 	$(GO) test $(RACE) ./...
-	# Every combination of members; the race detector has nothing to find in a pure function.
+	# Every combination of members. The race detector has nothing to find in a pure function.
 	CGO_ENABLED=0 go test -run 'Combination' ./internal/rollout
 
 .PHONY: test-newest
 test-newest: ## Run the library's tests with the newest etcd client and Kubernetes modules
-	@# go.mod with newer versions, and nothing else: there is no second list to keep.
+	@# This is go.mod with newer versions, so that there is no second list to maintain.
 	@mkdir -p .build && cp go.mod .build/newest.mod && cp go.sum .build/newest.sum
 	@go get -modfile=.build/newest.mod $$(awk '/^[^#]/ && $$3 != "-" {print $$1 "@" $$3}' tools/versions.txt)
 	@go mod tidy -modfile=.build/newest.mod
 	go list -modfile=.build/newest.mod -m $$(awk '/^[^#]/ && $$3 != "-" {print $$1}' tools/versions.txt)
 	CGO_ENABLED=0 go build -modfile=.build/newest.mod ./...
-	# What the combinations test depends on none of these modules.
+	# The test of the combinations depends on none of these modules.
 	CGO_ENABLED=0 go test -modfile=.build/newest.mod -skip Combination ./...
 
 .PHONY: test-etcd
@@ -79,17 +79,17 @@ test-tools: ## Test the project's own tools
 	cd tools && CGO_ENABLED=0 go test ./...
 
 .PHONY: test-monitoring
-test-monitoring: ## Test the alerts, the dashboard and every expression of them against the real metrics
+test-monitoring: ## Test every expression of the alerts and the dashboard against the real metrics
 	test/monitoring/tools .build/monitoring
 	cd test && $(GO) test $(RACE) ./monitoring/fetched
 	cd test && $(GO) test $(RACE) -count=1 ./monitoring $(UPDATE)
 
 .PHONY: test-explorer
 test-explorer: ## Walk every interleaving of small worlds with the production code, and kill every mutant
-	# The race detector sees a part of them; all of them with it would take far too long.
+	# The race detector sees a part of them. All of them would take far too long with it.
 	cd test && $(GO) test $(RACE) -short ./explorer
 	cd test && CGO_ENABLED=0 go test -timeout 30m -v ./explorer -rapid.checks=20000
-	# The decision's mutants, and what catches each of them.
+	# The mutants of the decision, and what catches each of them.
 	CGO_ENABLED=0 go test -v -run EveryMutant ./internal/rollout
 
 .PHONY: test-harness
@@ -104,8 +104,8 @@ test-scenarios: ## Run real clusters through rollouts
 .PHONY: test-chaos
 test-chaos: ## Test the chaos tests, and play fixed seeds for four minutes
 	cd test && $(GO) test $(RACE) ./chaos/...
-	@# The sidecars too, where that is possible: their logs are judged. A test knows the seeds: a
-	@# life that begins with three members, and the scale-in of one that begins with five.
+	@# The sidecars run with the race detector too, if possible, because their logs are judged. A test
+	@# knows these seeds: one begins with three members, and one begins with five and scales in.
 	QUORATE_RACE=$(if $(CC_FOUND),1,0) $(MAKE) --no-print-directory chaos DURATION=180s SEED=84142
 	QUORATE_RACE=$(if $(CC_FOUND),1,0) $(MAKE) --no-print-directory chaos DURATION=1s SEED=684241
 
@@ -122,7 +122,7 @@ bench-micro: ## Run the micro-benchmarks for benchstat (two minutes; BENCH_COUNT
 .PHONY: test-bench
 test-bench: ## Test the benchmarks, and let each part of them run once (the figures mean nothing)
 	cd test && $(GO) test $(RACE) -short ./bench/... ./cmd/bench/...
-	# What the short run below cannot show: that one which is given up leaves nothing behind.
+	# The short run below cannot show that a run which is given up leaves nothing behind.
 	cd test && CGO_ENABLED=0 go test -run GivenUp ./bench/fleet
 	$(MAKE) --no-print-directory bench BENCH_ARGS=--short
 
@@ -130,7 +130,7 @@ test-bench: ## Test the benchmarks, and let each part of them run once (the figu
 lint: ## Check formatting and run the linters
 	cd tools && CGO_ENABLED=0 go build -o ../.build/bin/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	.build/bin/golangci-lint run ./...
-	# The same settings as those of the build: Kubernetes is not compiled a second time.
+	# These are the settings of the build, so that Kubernetes is not compiled a second time.
 	cd test && CGO_ENABLED=0 GOFLAGS=-trimpath ../.build/bin/golangci-lint run ./...
 	cd tools && CGO_ENABLED=0 ../.build/bin/golangci-lint run ./...
 
