@@ -1,44 +1,33 @@
 // Command kube is the Kubernetes control plane of the harness in one program: the
-// real API server and the few real controllers that a StatefulSet needs, compiled
-// from k8s.io/kubernetes. One program, because they share nearly all of their code
-// and linking is the slowest step of a warm build.
+// real API server and the real controller manager, compiled from k8s.io/kubernetes.
+// One program, because they share nearly all of their code and linking is the slowest
+// step of a warm build.
 //
 //	kube apiserver    takes every flag of kube-apiserver
-//	kube controllers  takes --kubeconfig, --controllers, --feature-gates, …; see --help
-//
-// Both run until SIGTERM or SIGINT. Exit codes: 0 after a signal, 1 on an error, 2
-// when the command line is wrong.
+//	kube controllers  takes every flag of kube-controller-manager
 package main
 
 import (
 	"fmt"
 	"os"
 
+	"github.com/spf13/cobra"
 	"k8s.io/component-base/cli"
-	"k8s.io/kubernetes/cmd/kube-apiserver/app"
+	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
+	controllers "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 )
 
-const usage = `usage: kube apiserver   [flags of kube-apiserver]
-       kube controllers [flags]
-Add --help for the flags.
-`
-
 func main() {
-	if len(os.Args) < 2 {
-		fmt.Fprint(os.Stderr, usage)
-		os.Exit(2)
-	}
-	switch name, args := os.Args[1], os.Args[2:]; name {
+	var command *cobra.Command
+	switch name := append(os.Args, "")[1]; name {
 	case "apiserver":
-		command := app.NewAPIServerCommand()
-		command.SetArgs(args)
-		os.Exit(cli.Run(command))
+		command = apiserver.NewAPIServerCommand()
 	case "controllers":
-		os.Exit(controllersMain(args))
-	case "-h", "-help", "--help", "help":
-		fmt.Print(usage)
+		command = controllers.NewControllerManagerCommand()
 	default:
-		fmt.Fprintf(os.Stderr, "kube: unknown command %q\n%s", name, usage)
+		fmt.Fprintf(os.Stderr, "kube: unknown command %q; say apiserver or controllers, with --help for its flags\n", name)
 		os.Exit(2)
 	}
+	command.SetArgs(os.Args[2:])
+	os.Exit(cli.Run(command))
 }

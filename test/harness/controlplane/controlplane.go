@@ -1,6 +1,6 @@
 // Package controlplane runs a Kubernetes control plane as three child processes: an
-// etcd for the API server, the real kube-apiserver, and the real controllers that a
-// StatefulSet needs (see test/cmd/kube). There is no scheduler and no kubelet; the node
+// etcd for the API server, the real kube-apiserver, and the real kube-controller-manager
+// with the controllers that a StatefulSet needs. There is no scheduler and no kubelet; the node
 // agent of the harness takes their place.
 //
 // What a test sees is what a cluster does:
@@ -82,15 +82,20 @@ type Config struct {
 	// FeatureGates are set in the API server and in the controllers. Empty means
 	// Kubernetes' defaults.
 	FeatureGates map[string]bool
-	// Controllers selects controllers as kube-controller-manager's --controllers does
-	// ("*", "name", "-name"). Empty means "*": statefulset, job, disruption,
-	// garbagecollector, serviceaccount, root-ca-cert-publisher, namespace,
-	// pvc-protection and endpointslice. "nodelifecycle" is there too but off: without
-	// node heartbeats (Leases in kube-node-lease) it takes every node for lost.
+	// Controllers are those that run, by the names that kube-controller-manager's
+	// --controllers takes; statefulset has to be one of them. Empty means
+	// [DefaultControllers].
 	Controllers []string
 	// NodeMonitorGracePeriod is how long after the last heartbeat nodelifecycle takes
 	// a node for lost. 0 means 50 s, Kubernetes' default.
 	NodeMonitorGracePeriod time.Duration
+}
+
+// DefaultControllers are what a StatefulSet and its pods need. "nodelifecycle" is not among
+// them: without node heartbeats (Leases in kube-node-lease) it takes every node for lost.
+var DefaultControllers = []string{
+	"statefulset", "job", "disruption", "garbagecollector", "serviceaccount", "root-ca-cert-publisher", "namespace",
+	"pvc-protection", "endpointslice",
 }
 
 func (c Config) validate() error {
@@ -123,7 +128,7 @@ type ControlPlane struct {
 }
 
 // Start starts the control plane and returns when it can be used: the API server reports
-// ready on /readyz, its bootstrap roles exist, and the controllers have filled their
+// ready on /readyz, its bootstrap roles exist, and the controllers begin to fill their
 // caches. Whatever has been started is stopped again when Start fails.
 //
 // The error names the field of Config that is wrong, or the process that failed and the
@@ -161,7 +166,7 @@ func start(ctx context.Context, config Config) (*ControlPlane, error) {
 // the processes.
 func (cp *ControlPlane) prepare() error {
 	address := cp.config.BindAddress
-	ports, err := freePorts(address, 3)
+	ports, err := freePorts(address, 4)
 	if err != nil {
 		return err
 	}
@@ -191,7 +196,7 @@ func (cp *ControlPlane) prepare() error {
 		"--initial-cluster=kube=" + etcdPeer,
 		"--unsafe-no-fsync",
 		"--log-level=warn",
-	}, cp.probeHTTP(etcdClient+"/health", nil))
+	}, probeHTTP(etcdClient+"/health", nil, "true"))
 
 	cp.apiServer = cp.newComponent("kube-apiserver", cp.config.Binaries.Kube, append([]string{
 		"apiserver",
@@ -216,32 +221,34 @@ func (cp *ControlPlane) prepare() error {
 	if err != nil {
 		return fmt.Errorf("make the client of the readiness probe: %w", err)
 	}
-	cp.apiServer.ready = cp.probeHTTP(cp.url+"/readyz", adminClient)
+	cp.apiServer.ready = probeHTTP(cp.url+"/readyz", adminClient, "ok")
 
-	readyFile := cp.path("controllers.ready")
 	controllers := cp.config.Controllers
 	if len(controllers) == 0 {
-		controllers = []string{"*"}
+		controllers = DefaultControllers
 	}
 	args := append([]string{
 		"controllers",
 		"--kubeconfig=" + cp.path("pki", "controllers.kubeconfig"),
 		"--controllers=" + strings.Join(controllers, ","),
-		"--ready-file=" + readyFile,
+		// Every controller acts under its own ServiceAccount, with just the rights it has in a
+		// cluster.
+		"--use-service-account-credentials",
+		"--root-ca-file=" + cp.path("pki", "ca.crt"),
+		// The controllers of one small cluster cannot flood the API server; a limit would only
+		// stretch the tests.
+		"--kube-api-qps=-1",
+		"--leader-elect=false",
+		"--bind-address=" + address, "--secure-port=" + ports[3],
+		"--tls-cert-file=" + cp.path("pki", "apiserver.crt"), "--tls-private-key-file=" + cp.path("pki", "apiserver.key"),
 	}, featureGates...)
 	if cp.config.NodeMonitorGracePeriod > 0 {
 		args = append(args, "--node-monitor-grace-period="+cp.config.NodeMonitorGracePeriod.String())
 	}
-	cp.controllers = cp.newComponent("kube-controllers", cp.config.Binaries.Kube, args, func(context.Context) error {
-		_, err := os.Stat(readyFile)
-		return err
-	})
-	cp.controllers.beforeStart = func() error {
-		if err := os.Remove(readyFile); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-		return nil
-	}
+	// The controllers are listed from when all of them have been made.
+	health := url.URL{Scheme: "https", Host: net.JoinHostPort(address, ports[3]), Path: "/healthz", RawQuery: "verbose"}
+	cp.controllers = cp.newComponent("kube-controllers", cp.config.Binaries.Kube, args,
+		probeHTTP(health.String(), adminClient, "[+]statefulset-controller ok"))
 	return nil
 }
 
@@ -390,7 +397,7 @@ func (cp *ControlPlane) StopControllers(ctx context.Context) error {
 	return cp.controllers.stop(ctx, stopGrace)
 }
 
-// StartControllers starts the controllers again and returns when their caches are filled.
+// StartControllers starts the controllers again and returns when they begin to fill their caches.
 // Starting running ones does nothing.
 func (cp *ControlPlane) StartControllers(ctx context.Context) error { return cp.controllers.start(ctx) }
 
@@ -440,7 +447,6 @@ func (cp *ControlPlane) Close(ctx context.Context) error {
 type component struct {
 	name, path, log, dir string
 	args, env            []string
-	beforeStart          func() error
 	ready                func(ctx context.Context) error
 	failed               func(error)
 
@@ -470,11 +476,6 @@ func (c *component) start(ctx context.Context) error {
 	defer c.changing.Unlock()
 	if c.current() != nil {
 		return nil
-	}
-	if c.beforeStart != nil {
-		if err := c.beforeStart(); err != nil {
-			return fmt.Errorf("start %s: %w", c.name, err)
-		}
 	}
 	started, err := process.Start(process.Spec{
 		Name: c.name, Path: c.path, Args: c.args, Env: c.env, Dir: c.dir, LogPath: c.log,

@@ -529,7 +529,7 @@ func TestLifeOfAControlPlane(t *testing.T) {
 	cp, err := controlplane.Start(ctx, controlplane.Config{
 		Dir: t.TempDir(), Binaries: binaries, BindAddress: "127.77.88.1",
 		FeatureGates:           map[string]bool{"MaxUnavailableStatefulSet": true},
-		Controllers:            []string{"*", "nodelifecycle"},
+		Controllers:            append(slices.Clone(controlplane.DefaultControllers), "nodelifecycle"),
 		NodeMonitorGracePeriod: 2 * time.Second,
 	})
 	require.NoError(t, err)
@@ -618,8 +618,8 @@ func TestFailedStarts(t *testing.T) {
 	})
 	t.Run("a controller that does not exist is named", func(t *testing.T) {
 		config := valid()
-		config.Controllers = []string{"*", "nosuch"}
-		require.ErrorContains(t, start(t, ctx, config), `--controllers names "nosuch"`)
+		config.Controllers = []string{"statefulset", "nosuch"}
+		require.ErrorContains(t, start(t, ctx, config), `nosuch\" is not in the list of known controllers`)
 	})
 	t.Run("the end of the context interrupts the start", func(t *testing.T) {
 		ended, end := context.WithCancel(ctx)

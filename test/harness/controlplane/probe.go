@@ -24,8 +24,8 @@ const (
 	tailBytes = 16 << 10
 )
 
-// probeHTTP returns a probe that is content with status 200 of a GET.
-func (cp *ControlPlane) probeHTTP(url string, client *http.Client) func(context.Context) error {
+// probeHTTP returns a probe that is content with status 200 of a GET and the words in its answer.
+func probeHTTP(url string, client *http.Client, words string) func(context.Context) error {
 	if client == nil {
 		// Without keep-alive no idle connection outlives the probe.
 		client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
@@ -44,7 +44,7 @@ func (cp *ControlPlane) probeHTTP(url string, client *http.Client) func(context.
 		if err != nil {
 			return err
 		}
-		if response.StatusCode != http.StatusOK {
+		if response.StatusCode != http.StatusOK || !strings.Contains(string(body), words) {
 			return fmt.Errorf("GET %s: %s: %s", url, response.Status, strings.TrimSpace(string(body)))
 		}
 		return nil
