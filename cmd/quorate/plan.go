@@ -83,7 +83,8 @@ Exit codes:
 	o.AddEtcdFlags(fs)
 	o.AddRolloutFlags(fs)
 	fs.StringSliceVarP(&f.files, "filename", "f", nil,
-		"file with the StatefulSet, its pods and the record's Lease, if there is one, from kubectl get -o yaml or -o json; "+
+		"file with the StatefulSet, its pods and the record's Lease, if there is one, from kubectl get -o yaml or "+
+			"-o json; "+
 			"- is standard input; may be repeated")
 	fs.StringVar(&f.memberList, "member-list", "", "file with the output of etcdctl member list -w json")
 	fs.StringVar(&f.endpointStatus, "endpoint-status", "", "file with the output of etcdctl endpoint status -w json")

@@ -81,7 +81,8 @@ const (
 
 // Etcd gives a status DEP-01's shape.
 func (s Status) Etcd() EtcdStatus {
-	e := EtcdStatus{Replicas: s.Progress.Pods, ClusterSize: s.Progress.Pods, Members: []MemberStatus{}, Rollout: s.Report, Word: s.Word}
+	e := EtcdStatus{Replicas: s.Progress.Pods, ClusterSize: s.Progress.Pods, Members: []MemberStatus{},
+		Rollout: s.Report, Word: s.Word}
 	e.Rollout.Memory = nil
 	listed := 0
 	for i := range s.Members {
@@ -96,7 +97,8 @@ func (s Status) Etcd() EtcdStatus {
 	}
 	e.Conditions = append(e.Conditions, s.ready(), s.allMembersReady(e.Members))
 	if s.Backup != nil {
-		c := EtcdCondition{Type: ConditionBackupReady, Status: metav1.ConditionFalse, Reason: "BackupFailed", Message: s.Backup.Detail}
+		c := EtcdCondition{Type: ConditionBackupReady, Status: metav1.ConditionFalse, Reason: "BackupFailed",
+			Message: s.Backup.Detail}
 		if s.Backup.Ready {
 			c.Status, c.Reason = metav1.ConditionTrue, "BackupSucceeded"
 		}
@@ -110,7 +112,8 @@ func (s Status) Etcd() EtcdStatus {
 }
 
 func memberStatus(m *Member) MemberStatus {
-	s := MemberStatus{Name: m.Pod, ID: m.ID, Reason: m.Evidence, Message: m.Detail, LastTransitionTime: m.Since, Status: memberUnknown}
+	s := MemberStatus{Name: m.Pod, ID: m.ID, Reason: m.Evidence, Message: m.Detail, LastTransitionTime: m.Since,
+		Status: memberUnknown}
 	if s.Name == "" {
 		s.Name = m.Member
 	}
@@ -138,7 +141,8 @@ func memberStatus(m *Member) MemberStatus {
 
 // ready says whether the voters that serve are a quorum.
 func (s *Status) ready() EtcdCondition {
-	c := EtcdCondition{Type: ConditionReady, Status: metav1.ConditionUnknown, Reason: ReasonVotersUnknown, Message: "no member has told who the voters are"}
+	c := EtcdCondition{Type: ConditionReady, Status: metav1.ConditionUnknown, Reason: ReasonVotersUnknown,
+		Message: "no member has told who the voters are"}
 	var serving, others []time.Time
 	for _, m := range s.Members {
 		switch {
@@ -181,7 +185,8 @@ func (s *Status) allMembersReady(members []MemberStatus) EtcdCondition {
 	for _, m := range members {
 		switch {
 		case m.Reason == ReasonNotAsked:
-			return EtcdCondition{Type: ConditionAllMembersReady, Status: metav1.ConditionUnknown, Reason: ReasonNotAsked, Message: "etcd was not asked"}
+			return EtcdCondition{Type: ConditionAllMembersReady, Status: metav1.ConditionUnknown,
+				Reason: ReasonNotAsked, Message: "etcd was not asked"}
 		case m.Status == memberReady:
 			ready = append(ready, m.LastTransitionTime)
 		default:
@@ -199,7 +204,8 @@ func (s *Status) allMembersReady(members []MemberStatus) EtcdCondition {
 }
 
 func (s *Status) updated() EtcdCondition {
-	c := EtcdCondition{Type: ConditionUpdated, Status: metav1.ConditionFalse, Reason: string(s.Guard), Message: s.Reason, LastTransitionTime: s.Started}
+	c := EtcdCondition{Type: ConditionUpdated, Status: metav1.ConditionFalse, Reason: string(s.Guard),
+		Message: s.Reason, LastTransitionTime: s.Started}
 	if c.Reason == "" {
 		c.Reason = string(s.Action)
 	}

@@ -18,32 +18,32 @@ import (
 	"github.com/quorate/quorate/internal/rollout"
 )
 
-// Events is what is needed of the API for events in one namespace; a clientset's
+// Events is the part of the API for events in one namespace that is used here. A clientset's
 // CoreV1().Events(namespace) satisfies it.
 type Events interface {
 	Create(ctx context.Context, event *corev1.Event, opts metav1.CreateOptions) (*corev1.Event, error)
-	// Patch counts up an event that repeats.
-	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (*corev1.Event, error)
+	// Patch counts an event that repeats.
+	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions,
+		subresources ...string) (*corev1.Event, error)
 }
 
 const (
-	// HoldLasts is how long one guard keeps a rollout before that is an event: what clears
-	// by itself in the normal course (a pod that is recreated) has cleared by then.
+	// HoldLasts is how long one guard keeps a rollout before that becomes an event. Whatever normally
+	// clears by itself, such as a pod that is recreated, has cleared by then.
 	HoldLasts = 30 * time.Second
-	// HoldAgain is how often it is said again, before Kubernetes forgets events after an
-	// hour.
+	// HoldAgain is how often the event is repeated. Kubernetes forgets events after an hour.
 	HoldAgain = 30 * time.Minute
 	// flushTimeout bounds how long the end of a sidecar waits for its last events.
 	flushTimeout = time.Second / 4
-	// queueLength is far more than a rollout tells; beyond it events are dropped, because
-	// a rollout never waits for its own story.
+	// queueLength is far more than a rollout reports. Beyond it events are dropped, because a rollout
+	// never waits for its own reporting.
 	queueLength = 64
-	// longestMessage is what the API server accepts of a message.
+	// longestMessage is how long a message the API server accepts.
 	longestMessage = 1024
 )
 
-// Recorder writes Kubernetes events on the StatefulSet and its pods. Repeated ones are
-// counted, and floods dampened, as client-go does it for all controllers.
+// Recorder writes Kubernetes events on the StatefulSet and its pods. It counts repeated events and
+// dampens floods, as client-go does for all controllers.
 type Recorder struct {
 	events     Events
 	correlator *record.EventCorrelator
@@ -60,7 +60,8 @@ type Recorder struct {
 // records nothing.
 func NewRecorder(events Events, instance string, timeout time.Duration, failed func(error)) *Recorder {
 	return &Recorder{
-		events: events, correlator: record.NewEventCorrelator(clock.RealClock{}), queue: make(chan *corev1.Event, queueLength),
+		events: events, correlator: record.NewEventCorrelator(clock.RealClock{}),
+		queue:  make(chan *corev1.Event, queueLength),
 		source: corev1.EventSource{Component: "quorate", Host: instance}, timeout: timeout, failed: failed,
 	}
 }
@@ -68,7 +69,8 @@ func NewRecorder(events Events, instance string, timeout time.Duration, failed f
 // About names the StatefulSet, which the events are about.
 func (r *Recorder) About(namespace, name, uid string) {
 	if r != nil {
-		r.set = corev1.ObjectReference{APIVersion: "apps/v1", Kind: "StatefulSet", Namespace: namespace, Name: name, UID: types.UID(uid)}
+		r.set = corev1.ObjectReference{APIVersion: "apps/v1", Kind: "StatefulSet", Namespace: namespace, Name: name,
+			UID: types.UID(uid)}
 	}
 }
 
@@ -113,7 +115,8 @@ func (r *Recorder) Show(report Report) bool {
 	if report.Action == rollout.ActionHold {
 		kind = corev1.EventTypeWarning
 	}
-	message := fmt.Sprintf("%s for %s: %s", report.Action, report.At.Sub(report.Since).Round(time.Second), report.Reason)
+	message := fmt.Sprintf("%s for %s: %s", report.Action, report.At.Sub(report.Since).Round(time.Second),
+		report.Reason)
 	if report.Do != "" {
 		message += " What to do: " + report.Do
 	}
@@ -144,12 +147,15 @@ func (r *Recorder) Tell(e Entry, podUID string) {
 	}
 	about := []corev1.ObjectReference{r.set}
 	if podUID != "" {
-		about = append(about, corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: r.set.Namespace, Name: e.Pod, UID: types.UID(podUID)})
+		about = append(about, corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: r.set.Namespace,
+			Name: e.Pod, UID: types.UID(podUID)})
 	}
 	for _, object := range about {
 		r.add(object, corev1.EventTypeNormal, reason, message)
 		for _, guard := range e.Overridden {
-			r.add(object, corev1.EventTypeWarning, guard, fmt.Sprintf("%s would have held this, and is overridden by %s on the Lease: %s", guard, rollout.ControlOverrideGuards, message))
+			r.add(object, corev1.EventTypeWarning, guard,
+				fmt.Sprintf("%s would have held this, and is overridden by %s on the Lease: %s", guard,
+					rollout.ControlOverrideGuards, message))
 		}
 	}
 }
@@ -180,7 +186,9 @@ func (r *Recorder) Override(guards []string) {
 		return
 	}
 	list := strings.Join(slices.Sorted(slices.Values(guards)), ", ")
-	r.add(r.set, corev1.EventTypeWarning, "GuardsOverridden", fmt.Sprintf("%s will not hold this rollout, nor any later one, by %s on the Lease. What to do: quorate override --clear when it is over.", list, rollout.ControlOverrideGuards))
+	r.add(r.set, corev1.EventTypeWarning, "GuardsOverridden",
+		fmt.Sprintf("%s will not hold this rollout, nor any later one, by %s on the Lease. What to do: quorate "+
+			"override --clear when it is over.", list, rollout.ControlOverrideGuards))
 }
 
 // add queues an event, and returns true if it did.
@@ -193,7 +201,8 @@ func (r *Recorder) add(about corev1.ObjectReference, kind, reason, message strin
 	}
 	now := metav1.Now()
 	e := &corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x", about.Name, now.UnixNano()), Namespace: about.Namespace},
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x", about.Name, now.UnixNano()),
+			Namespace: about.Namespace},
 		InvolvedObject: about, Reason: reason, Message: message, Type: kind,
 		Source: r.source, ReportingController: "quorate.dev/" + r.source.Component, ReportingInstance: r.source.Host,
 		FirstTimestamp: now, LastTimestamp: now, Count: 1,
@@ -217,7 +226,8 @@ func (r *Recorder) write(ctx context.Context, e *corev1.Event) {
 	var written *corev1.Event
 	repeated := known.Event.Count > 1 && len(known.Patch) > 0
 	if repeated {
-		written, err = r.events.Patch(ctx, known.Event.Name, types.StrategicMergePatchType, known.Patch, metav1.PatchOptions{})
+		written, err = r.events.Patch(ctx, known.Event.Name, types.StrategicMergePatchType, known.Patch,
+			metav1.PatchOptions{})
 	}
 	// The one to be counted up may be forgotten already.
 	if !repeated || apierrors.IsNotFound(err) {
@@ -225,7 +235,8 @@ func (r *Recorder) write(ctx context.Context, e *corev1.Event) {
 		written, err = r.events.Create(ctx, known.Event, metav1.CreateOptions{})
 	}
 	if err != nil {
-		r.failed(fmt.Errorf("write the event %s about %s %s: %w", e.Reason, e.InvolvedObject.Kind, e.InvolvedObject.Name, err))
+		r.failed(fmt.Errorf("write the event %s about %s %s: %w", e.Reason, e.InvolvedObject.Kind,
+			e.InvolvedObject.Name, err))
 		return
 	}
 	r.correlator.UpdateState(written)

@@ -175,7 +175,8 @@ func (h History) Table(w io.Writer, now time.Time) error {
 		if e.Epoch > 0 {
 			epoch = strconv.Itoa(e.Epoch)
 		}
-		t.row(e.At.UTC().Format(time.RFC3339), Ago(now, e.At), e.What, dash(e.Pod), dash(e.To), dash(e.Rule), dash(e.Revision), dash(e.By), epoch, e.Why())
+		t.row(e.At.UTC().Format(time.RFC3339), Ago(now, e.At), e.What, dash(e.Pod), dash(e.To), dash(e.Rule),
+			dash(e.Revision), dash(e.By), epoch, e.Why())
 	}
 	return t.Flush()
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/quorate/quorate/internal/rollout"
 )
 
-// Metrics are what one sidecar exports. Every sidecar exports all of them; the rollout's
-// are present at the coordinator only, so that an alert never fires on an old word.
+// Metrics are what one sidecar exports. Every sidecar exports all of them. Those of the rollout are
+// present at the coordinator only, so that an alert never fires on an old report.
 type Metrics struct {
 	coordinator, epoch, inProgress prometheus.Gauge
 	unfit                          prometheus.Gauge
@@ -43,11 +43,12 @@ var outcomes = []string{OutcomeDone, OutcomeRefused, OutcomeBlocked, OutcomeFail
 // probeBuckets reach from a healthy member in the same zone to the probe timeout.
 var probeBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5}
 
-// NewMetrics registers the metrics of one StatefulSet, which are told apart by the constant
-// labels namespace and statefulset. An error means that the registerer has them already, or
-// others of their names.
+// NewMetrics registers the metrics of one StatefulSet, which the constant labels namespace and
+// statefulset tell apart. An error means that the registerer has them already, or others of the same
+// names.
 func NewMetrics(registerer prometheus.Registerer, namespace, statefulSet string) (*Metrics, error) {
-	m := &Metrics{registerer: prometheus.WrapRegistererWith(prometheus.Labels{"namespace": namespace, "statefulset": statefulSet}, registerer)}
+	m := &Metrics{registerer: prometheus.WrapRegistererWith(prometheus.Labels{"namespace": namespace,
+		"statefulset": statefulSet}, registerer)}
 	gauge := func(name, help string) prometheus.Gauge {
 		return keep(m, prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help}))
 	}
@@ -61,27 +62,50 @@ func NewMetrics(registerer prometheus.Registerer, namespace, statefulSet string)
 		return keep(m, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels))
 	}
 
-	m.coordinator = gauge("quorate_coordinator", "1 while this sidecar coordinates a rollout, with the lock or in the fallback.")
-	m.epoch = gauge("quorate_record_epoch", "The number of the last claim that this sidecar has made on the record; 0 when it has made none.")
-	m.inProgress = gauge("quorate_rollout_in_progress", "1 while the coordinator has seen that a rollout is under way, whatever keeps it.")
-	m.unfit = gauge("quorate_unfit", "1 while this sidecar stays out of the election, because it could not coordinate when it was its turn.")
-	m.started = gauges("quorate_rollout_started_timestamp_seconds", "When the rollout under way was first seen, by the clock of who coordinated then; coordinator only, and only while a rollout is under way.")
-	m.pods = gauges("quorate_rollout_pods", "Pods of the StatefulSet by state: outdated, settled, or other (missing, going, coming up); coordinator only.", "state")
-	m.voters = gauges("quorate_voters", "Voters in etcd's member list by kind: all, serving, and the quorum that is needed; coordinator only.", "kind")
-	m.state = gauges("quorate_rollout_state", "1 for the current action, with the rule that chose it and the guard that holds it; coordinator only.", "action", "rule", "guard")
-	m.since = gauges("quorate_rollout_state_since_timestamp_seconds", "Since when the current action, rule and guard have stood, by the coordinator's clock; coordinator only.", "action", "rule", "guard")
-	m.override = gauges("quorate_override", "1 for every guard that the operator keeps from holding; coordinator only.", "guard")
-	m.failures = gauges("quorate_failures_in_a_row", "How many times in a row this sidecar has failed at what it does: election, rollout, evidence (what was decided had to be dropped, because by then its evidence was too old), record (how much on the Lease makes no sense), or watch-statefulset and watch-pods (the API server refuses the watch).", "at")
-	m.held = counters("quorate_hold_seconds_total", "Seconds for which a rollout was held or waited, by the guard that kept it.", "guard")
-	m.removals = counters("quorate_removals_total", "Removals that were asked for, by the rule that chose the pod and the outcome: done, refused (the pod had changed), blocked (by a PodDisruptionBudget), failed, or unclear.", "rule", "outcome")
-	m.refused = counter("quorate_stale_removals_refused_total", "Removals of an earlier coordinator, or of an unclear outcome, that were made to have no effect any more.")
-	m.moves = counters("quorate_leader_moves_total", "Changes of etcd's leader that were asked for, by outcome: done or failed.", "outcome")
-	m.handOvers = counter("quorate_handovers_total", "Times that this sidecar let another one coordinate.")
+	m.coordinator = gauge("quorate_coordinator",
+		"1 while this sidecar coordinates a rollout, with the lock or in the fallback.")
+	m.epoch = gauge("quorate_record_epoch",
+		"The number of the last claim that this sidecar has made on the record; 0 if it has made none.")
+	m.inProgress = gauge("quorate_rollout_in_progress",
+		"1 while a rollout is under way by what the coordinator has seen, even if something holds it.")
+	m.unfit = gauge("quorate_unfit",
+		"1 while this sidecar stays out of the election, because it failed while it coordinated.")
+	m.started = gauges("quorate_rollout_started_timestamp_seconds",
+		"When the rollout under way was first seen, by the clock of the coordinator at that time; coordinator only, "+
+			"and only while a rollout is under way.")
+	m.pods = gauges("quorate_rollout_pods",
+		"Pods of the StatefulSet by state: outdated, settled, or other (missing, going, coming up); coordinator only.",
+		"state")
+	m.voters = gauges("quorate_voters",
+		"Voters in etcd's member list by kind: all, serving, and the quorum that is needed; coordinator only.", "kind")
+	m.state = gauges("quorate_rollout_state",
+		"1 for the current action, with the rule that chose it and the guard that holds it; coordinator only.",
+		"action", "rule", "guard")
+	m.since = gauges("quorate_rollout_state_since_timestamp_seconds",
+		"Since when the current action, rule and guard have been the same, by the coordinator's clock; coordinator "+
+			"only.", "action", "rule", "guard")
+	m.override = gauges("quorate_override", "1 for every guard that the operator keeps from holding; coordinator only.",
+		"guard")
+	m.failures = gauges("quorate_failures_in_a_row",
+		"How many times in a row this sidecar has failed, by what it did: election, rollout, evidence (a decision "+
+			"was dropped because its evidence had become too old), record (how much on the Lease makes no sense), "+
+			"or watch-statefulset and watch-pods (the API server refuses the watch).", "at")
+	m.held = counters("quorate_hold_seconds_total",
+		"Seconds for which a rollout held or waited, by the guard that kept it.", "guard")
+	m.removals = counters("quorate_removals_total",
+		"Requested removals, by the rule that chose the pod and the outcome: done, refused (the pod had changed), "+
+			"blocked (by a PodDisruptionBudget), failed, or unclear.", "rule", "outcome")
+	m.refused = counter("quorate_stale_removals_refused_total",
+		"Removals of an earlier coordinator, or with an unclear outcome, that were made harmless.")
+	m.moves = counters("quorate_leader_moves_total", "Requested changes of etcd's leader, by outcome: done or failed.",
+		"outcome")
+	m.handOvers = counter("quorate_handovers_total", "How many times this sidecar let another one coordinate.")
 	m.probes = keep(m, prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "quorate_probe_duration_seconds", Help: "How long etcd members took to answer a probe, by result: answered or failed.", Buckets: probeBuckets,
+		Name: "quorate_probe_duration_seconds",
+		Help: "How long etcd members took to answer a probe, by result: answered or failed.", Buckets: probeBuckets,
 	}, []string{"result"}))
 
-	// What can be counted is there from the start, so that its first increase is seen.
+	// Counters exist from the start, so that their first increase is seen.
 	for _, rule := range []rollout.Rule{rollout.RuleNotServingFirst, rollout.RuleServing} {
 		for _, outcome := range outcomes {
 			m.removals.WithLabelValues(string(rule), outcome)
@@ -122,12 +146,12 @@ func (m *Metrics) Unregister() {
 const (
 	AtElection = "election"
 	AtRollout  = "rollout"
-	// AtEvidence is what was decided and could not be done, because its evidence had grown too old.
+	// AtEvidence is a decision that could not be carried out, because its evidence had grown too old.
 	AtEvidence = "evidence"
-	// AtRecord is what the Lease says and what makes no sense.
+	// AtRecord is something on the Lease that makes no sense.
 	AtRecord = "record"
-	// AtWatchSet and AtWatchPods are the watches: without the first no rollout is noticed when it
-	// begins, and without the other none is looked at between two intervals.
+	// AtWatchSet and AtWatchPods are the watches. Without the first, nobody notices when a rollout
+	// begins. Without the other, nobody looks between two intervals.
 	AtWatchSet  = "watch-statefulset"
 	AtWatchPods = "watch-pods"
 )
@@ -141,7 +165,7 @@ func (m *Metrics) Coordinates(epoch int) {
 	m.epoch.Set(float64(epoch))
 }
 
-// Show makes the gauges say what the report says.
+// Show sets the gauges to what the report says.
 func (m *Metrics) Show(r Report) {
 	if m == nil {
 		return
@@ -168,8 +192,8 @@ func (m *Metrics) Show(r Report) {
 	}
 }
 
-// account adds the time since the last report to the guard that has kept the rollout. Longer
-// than a minute nobody was looking.
+// account adds the time since the last report to the guard that kept the rollout. After more than a
+// minute, nobody was looking.
 func (m *Metrics) account(until time.Time) {
 	if m.last.Guard == "" || !m.last.Waits() {
 		return
@@ -179,8 +203,7 @@ func (m *Metrics) account(until time.Time) {
 	}
 }
 
-// Idles says that the rollout is over: what was seen in it is old from here on, but for how it
-// ended.
+// Idles says that the rollout is over. From then on, only how it ended is still shown.
 func (m *Metrics) Idles() {
 	if m == nil {
 		return
@@ -192,8 +215,7 @@ func (m *Metrics) Idles() {
 	m.override.Reset()
 }
 
-// Rests says that this sidecar does not coordinate any more: it has nothing to tell of the
-// rollout.
+// Rests says that this sidecar no longer coordinates. It has nothing to report about the rollout.
 func (m *Metrics) Rests() {
 	if m == nil {
 		return
@@ -212,14 +234,14 @@ func (m *Metrics) forget() {
 	}
 }
 
-// Removal counts a removal that was asked for, with one of the outcomes above.
+// Removal counts a requested removal, with one of the outcomes above.
 func (m *Metrics) Removal(rule, outcome string) {
 	if m != nil {
 		m.removals.WithLabelValues(rule, outcome).Inc()
 	}
 }
 
-// LeaderMove counts a change of etcd's leader that was asked for.
+// LeaderMove counts a requested change of etcd's leader.
 func (m *Metrics) LeaderMove(err error) {
 	if m == nil {
 		return
@@ -231,14 +253,14 @@ func (m *Metrics) LeaderMove(err error) {
 	m.moves.WithLabelValues(outcome).Inc()
 }
 
-// HandOver counts that another sidecar was let coordinate.
+// HandOver counts that this sidecar let another one coordinate.
 func (m *Metrics) HandOver() {
 	if m != nil {
 		m.handOvers.Inc()
 	}
 }
 
-// StaleRefused counts a removal that has no effect any more.
+// StaleRefused counts a removal that can no longer take effect.
 func (m *Metrics) StaleRefused() {
 	if m != nil {
 		m.refused.Inc()

@@ -107,7 +107,8 @@ func NewPlan(d rollout.Decision) Plan {
 	for i := range d.Candidates {
 		c := Candidate{Pod: d.Candidates[i].Pod, Guards: []Guard{}}
 		for _, v := range d.Candidates[i].Verdicts {
-			c.Guards = append(c.Guards, Guard{Name: v.Guard, Pass: v.Pass, Detail: v.Detail(), Overridden: v.Overridden})
+			c.Guards = append(c.Guards, Guard{Name: v.Guard, Pass: v.Pass, Detail: v.Detail(),
+				Overridden: v.Overridden})
 		}
 		p.Candidates = append(p.Candidates, c)
 	}

@@ -219,7 +219,8 @@ func (p *pages) view(a answer, now time.Time) view {
 	case r.Rolling():
 		v.Word = fmt.Sprintf("The coordinator %s reported this %s ago.", r.Coordinators(), age)
 	default:
-		v.Word = fmt.Sprintf("The last coordinator was %s. It reported this %s ago. Nobody looks while there is nothing to do.",
+		v.Word = fmt.Sprintf("The last coordinator was %s. It reported this %s ago. Nobody looks while there is "+
+			"nothing to do.",
 			r.Coordinators(), age)
 	}
 	for i := range r.Members {
