@@ -500,13 +500,15 @@ func (l *leader) observe(ctx context.Context) record.Observed {
 		return record.Observed{Outcome: record.Failed}
 	}
 	l.follow(ctx, selector)
-	d := rollout.Decide(state, l.cfg.Policy)
+	joined := rollout.Assess(state, l.cfg.Policy)
+	state.Memory = l.memory.recall(time.Now(), joined.Sightings())
+	d := joined.Decide(state.Memory)
 	if evicts(d.Action) {
 		if state.RefusedEviction, err = l.askBudget(ctx, d); err != nil {
 			l.note(ctx, "the pod cannot be evicted", err)
 			return record.Observed{Outcome: record.Failed}
 		}
-		d = rollout.Decide(state, l.cfg.Policy)
+		d = joined.Decide(state.Memory)
 	}
 	l.etcd, l.decision = state.Etcd, d
 	o := l.plan(record.Observed{Outcome: record.Done, Begun: l.begun, Lease: r}, state.Set.UpdateRevision, peers)
@@ -603,7 +605,7 @@ func (l *leader) gather(ctx context.Context) (rollout.State, record.Lease, strin
 	l.seen = o
 	l.account.about(l.cfg.Namespace, o.Set)
 	state := rollout.State{
-		Set: o.Set, Pods: o.Pods, Self: l.self.Pod, FailedTransfers: l.memory.failedTransfers, Controls: record.Controls(lease),
+		Set: o.Set, Pods: o.Pods, Self: l.self.Pod, Controls: record.Controls(lease),
 	}
 	if o.Set.OnDelete {
 		var merr error
@@ -618,8 +620,6 @@ func (l *leader) gather(ctx context.Context) (rollout.State, record.Lease, strin
 	if err := ctx.Err(); err != nil {
 		return rollout.State{}, record.Lease{}, "", err
 	}
-	state.Ages = l.memory.ages(time.Now(), rollout.Assess(state, l.cfg.Policy).Sightings())
-	state.RefusedEviction = l.memory.refused(time.Now())
 	return state, l.trust(lease), o.Selector, nil
 }
 

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"maps"
 	"time"
 
 	"github.com/quorate/quorate/internal/rollout"
@@ -12,7 +13,7 @@ import (
 // compared on the process's monotonic clock, never with another machine's.
 type memory struct {
 	since           map[rollout.Sighting]time.Time
-	failedTransfers map[uint64]int
+	failedTransfers rollout.Failures
 	// unknownSince is since when a seat has been Unknown without a break.
 	unknownSince map[string]time.Time
 	// refusal is the last eviction that was refused, nil while nothing is known against one.
@@ -24,14 +25,21 @@ type memory struct {
 }
 
 func newMemory() *memory {
-	return &memory{since: map[rollout.Sighting]time.Time{}, failedTransfers: map[uint64]int{}, unknownSince: map[string]time.Time{}}
+	return &memory{since: map[rollout.Sighting]time.Time{}, failedTransfers: rollout.Failures{}, unknownSince: map[string]time.Time{}}
+}
+
+// recall notes what was seen now, and returns what a decision may rest on.
+func (m *memory) recall(now time.Time, seen []rollout.Sighting) rollout.Memory {
+	return rollout.Memory{
+		Ages: m.ages(now, seen), RefusedEviction: m.refused(now), FailedTransfers: maps.Clone(m.failedTransfers),
+	}
 }
 
 // ages notes what was seen now, forgets what was not, and returns how long each has
 // been seen.
-func (m *memory) ages(now time.Time, seen []rollout.Sighting) map[rollout.Sighting]time.Duration {
+func (m *memory) ages(now time.Time, seen []rollout.Sighting) rollout.Ages {
 	since := make(map[rollout.Sighting]time.Time, len(seen))
-	ages := make(map[rollout.Sighting]time.Duration, len(seen))
+	ages := make(rollout.Ages, len(seen))
 	for _, s := range seen {
 		first, ok := m.since[s]
 		if !ok {

@@ -55,7 +55,8 @@ func FuzzPlan(f *testing.F) {
 		facts := dump.Facts(set, names)
 		state := rollout.State{
 			Set: facts.Set, Pods: facts.Pods, Etcd: etcd,
-			Controls: record.Controls(dump.Lease(set.Namespace, record.Name(set.Name))), Ages: dump.Ages(set, names, now),
+			Controls: record.Controls(dump.Lease(set.Namespace, record.Name(set.Name))),
+			Memory:   rollout.Memory{Ages: dump.Ages(set, names, now)},
 		}
 		for i, d := range rollout.Predict(state, rollout.DefaultPolicy()) {
 			if err := report.NewPlan(d).Table(new(bytes.Buffer)); err != nil {

@@ -326,7 +326,7 @@ func TestStatusOfEverySituation(t *testing.T) {
 			seen := w.outside(t, now, tc.asked && len(w.members) > 0)
 			seen.Asked = tc.asked
 			if m := seen.Last.Memory; m != nil && seen.Last.Fresh(now, seen.Lease) {
-				seen.Policy = m.Policy.Of()
+				seen.Policy = m.Policy
 			}
 			s := report.Look(seen)
 			if got := fmt.Sprint(s.Action, " ", cmp.Or(s.Guard, "-"), " ", s.Word); got != tc.want {

@@ -179,7 +179,7 @@ func outside(dump *workload.Dump, set *appsv1.StatefulSet, names workload.Names,
 		Namespace: set.Namespace, StatefulSet: set.Name, At: now,
 		State: rollout.State{
 			Set: facts.Set, Pods: facts.Pods, Etcd: etcd, Controls: record.Controls(lease),
-			Ages: dump.Ages(set, names, now),
+			Memory: rollout.Memory{Ages: dump.Ages(set, names, now)},
 		},
 		Lease: record.Parse(lease),
 	}
@@ -197,7 +197,7 @@ var policyFlags = []string{"config", "max-unavailable", "removal", "allow-volati
 func policy(cmd *cobra.Command, o *options.Client, seen *report.Outside) rollout.Policy {
 	chosen := slices.ContainsFunc(policyFlags, func(name string) bool { return cmd.Flags().Changed(name) })
 	if !chosen && seen.Last.Memory != nil && seen.Last.Fresh(seen.At, seen.Lease) {
-		return seen.Last.Memory.Policy.Of()
+		return seen.Last.Memory.Policy
 	}
 	return o.Policy
 }

@@ -93,8 +93,15 @@ type Assessment struct {
 // under way have not settled, and some of them are failing.
 type trial struct{ settled, underWay, failing int }
 
-// Assess joins the facts of a state. It does not decide anything.
+// Assess joins the facts of a state. It does not decide anything; see [Assessment.Decide].
 func Assess(s State, p Policy) *Assessment {
+	a := join(s, p)
+	a.remember(s.Memory)
+	return a
+}
+
+// join joins what was seen in one observation. How long things have lasted is left to remember.
+func join(s State, p Policy) *Assessment {
 	a := &Assessment{state: s, policy: p.under(s.Controls)}
 	members := s.Etcd.Members
 	for i := range members {
@@ -155,16 +162,6 @@ func (a *Assessment) count() {
 		if s.Pod != nil && s.Member == nil && a.state.Etcd.Known {
 			a.unmatched++
 		}
-		switch {
-		case s.Settled:
-			a.trial.settled++
-		case s.Going() || !s.Outdated:
-			// What is going comes back with the new revision, whoever has taken it.
-			a.trial.underWay++
-			if a.failing(s) {
-				a.trial.failing++
-			}
-		}
 	}
 	for _, m := range a.External {
 		away := a.scaledAway(m)
@@ -178,6 +175,39 @@ func (a *Assessment) count() {
 		}
 	}
 	a.survivors += len(a.trusted)
+}
+
+// remember makes the assessment rest on a memory. It says everything that depends on how long things
+// have lasted, anew each time.
+func (a *Assessment) remember(m Memory) {
+	a.state.Memory, a.trial = m, trial{}
+	for i := range a.Seats {
+		s := &a.Seats[i]
+		if s.Pod != nil {
+			a.rememberPod(s)
+		}
+		switch {
+		case s.Settled:
+			a.trial.settled++
+		case s.Going() || !s.Outdated:
+			// What is going comes back with the new revision, whoever has taken it.
+			a.trial.underWay++
+			if a.failing(s) {
+				a.trial.failing++
+			}
+		}
+	}
+}
+
+func (a *Assessment) rememberPod(s *Seat) {
+	pod := s.Pod
+	liveness := livenessOf(pod, a.Age(pod.UID, TerminatedSeen) >= a.policy.DeadAfter)
+	s.ContainerDead = liveness == Dead
+	if s.Evidence == Down {
+		s.Liveness = liveness
+	}
+	s.Settled = !s.Outdated && !pod.Terminating && pod.Ready && s.useful() &&
+		a.Age(pod.UID, ReadySeen) >= max(a.state.Set.MinReady, pod.probation())
 }
 
 // trusts is true for a voter elsewhere that the operator relies on. While some pod of ours
@@ -251,13 +281,6 @@ func (a *Assessment) seat(ordinal int) Seat {
 	if pod := seat.Pod; pod != nil {
 		seat.Outdated = pod.Revision != s.Set.UpdateRevision
 		seat.SidecarSick = !pod.Sidecar.Ready
-		liveness := livenessOf(pod, a.Age(pod.UID, TerminatedSeen) >= a.policy.DeadAfter)
-		seat.ContainerDead = liveness == Dead
-		if seat.Evidence == Down {
-			seat.Liveness = liveness
-		}
-		seat.Settled = !seat.Outdated && !pod.Terminating && pod.Ready && seat.useful() &&
-			a.Age(pod.UID, ReadySeen) >= max(s.Set.MinReady, pod.probation())
 	}
 	return seat
 }
@@ -287,8 +310,8 @@ func (a *Assessment) Age(uid string, c Condition) time.Duration {
 }
 
 // Sightings lists the conditions that hold in this observation and whose age
-// matters. A caller keeps for each how long it has been listed without a break and
-// passes that back as [State.Ages].
+// matters. A caller keeps for each how long it has been listed without a break, and passes that
+// back as [Memory.Ages]. The list itself does not depend on any memory.
 func (a *Assessment) Sightings() []Sighting {
 	var seen []Sighting
 	if a.Serving == 0 {

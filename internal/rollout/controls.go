@@ -75,6 +75,9 @@ func ParseAmount(s string) (Amount, error) {
 	return Amount{Number: n, Percent: percent}, nil
 }
 
+// MarshalText writes what [ParseAmount] reads.
+func (a Amount) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
+
 // ParseControls reads the controls among a Lease's annotations. Unknown annotations
 // of ours are bad as well: a misspelt pause must not be taken for none.
 func ParseControls(annotations map[string]string) Controls {

@@ -5,8 +5,13 @@ package rollout
 var duties = []func(*Assessment) Decision{held, roll}
 
 // Decide returns what may happen next.
-func Decide(s State, p Policy) Decision {
-	a := Assess(s, p)
+func Decide(s State, p Policy) Decision { return join(s, p).Decide(s.Memory) }
+
+// Decide returns what may happen next with this memory. The facts are joined only once, however
+// often it is asked: a coordinator asks the assessment first what there is to remember. The
+// assessment of an earlier decision changes with the memory.
+func (a *Assessment) Decide(m Memory) Decision {
+	a.remember(m)
 	var d Decision
 	for _, duty := range duties {
 		if d = duty(a); d.Action != nil {

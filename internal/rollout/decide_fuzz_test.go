@@ -43,10 +43,12 @@ func (t *tape) state() rollout.State {
 			OnDelete: t.mostly(), Deleting: !t.mostly(), Generation: 1, ObservedGeneration: int64(1 - t.pick(8)/7),
 			UpdateRevision: []string{newRev, newRev, newRev, oldRev, ""}[t.pick(5)], VolatileData: !t.mostly(),
 		},
-		Etcd:            rollout.Membership{Known: t.mostly()},
-		Self:            name(t.pick(4)),
-		Ages:            map[rollout.Sighting]time.Duration{{Condition: rollout.QuorumLostSeen}: time.Duration(t.pick(2)) * long},
-		FailedTransfers: map[uint64]int{id(0): t.pick(3)},
+		Etcd: rollout.Membership{Known: t.mostly()},
+		Self: name(t.pick(4)),
+		Memory: rollout.Memory{
+			Ages:            rollout.Ages{{Condition: rollout.QuorumLostSeen}: time.Duration(t.pick(2)) * long},
+			FailedTransfers: rollout.Failures{id(0): t.pick(3)},
+		},
 	}
 	for i := range t.pick(9) {
 		o := i

@@ -1,6 +1,9 @@
 package rollout
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // State is everything a decision rests on: one observation of the StatefulSet,
 // its pods and the etcd cluster, all read live.
@@ -13,17 +16,8 @@ type State struct {
 	// member's pod. Its own pod goes last among equals.
 	Self string
 
-	// Ages says how long each sighting has been seen without a break. A missing
-	// entry is an age of zero, which only ever makes a decision wait.
-	Ages map[Sighting]time.Duration
-
-	// FailedTransfers counts the leadership transfers away from a member (by its
-	// ID) that failed in a row.
-	FailedTransfers map[uint64]int
-
-	// RefusedEviction is what the eviction API has said when it refused one just now, for
-	// whichever pod: a budget counts them all. Nobody asks again before a while has passed.
-	RefusedEviction Refusal
+	// Memory is what only time teaches.
+	Memory
 
 	// Gates are the host's own checks, evaluated for this observation.
 	Gates []Gate
@@ -198,23 +192,16 @@ type Status struct {
 	Corrupt, NoSpace bool
 }
 
-// Refusal is what the eviction API says when it refuses. The zero value is none.
-type Refusal struct {
-	Words string
-	// Lasting is true where no waiting helps: as the budgets are, they never allow one.
-	Lasting bool
-}
-
 // Gate is the result of one check of the host's own, such as "the last backup
 // succeeded" (DEP-01 asks to postpone disruption while it did not).
 type Gate struct {
-	Name string
-	Pass bool
+	Name string `json:"name"`
+	Pass bool   `json:"pass"`
 	// Detail says what was found.
-	Detail string
+	Detail string `json:"detail,omitempty"`
 	// SickToo makes the gate apply to pods whose sidecar is sick as well. By
 	// default it does not: it would block its own cure.
-	SickToo bool
+	SickToo bool `json:"sickToo,omitempty"`
 }
 
 // Condition names something that is worth an age.
@@ -240,22 +227,29 @@ const (
 	PodSeen
 )
 
+// conditions are their stable names.
+var conditions = [...]string{
+	ReadySeen: "ReadySeen", UnsettledSeen: "UnsettledSeen", TerminatedSeen: "TerminatedSeen",
+	NotRunningSeen: "NotRunningSeen", RestartingSeen: "RestartingSeen", QuorumLostSeen: "QuorumLostSeen",
+	PodSeen: "PodSeen",
+}
+
 // String returns the condition's stable name.
 func (c Condition) String() string {
-	names := [...]string{
-		"",
-		"ReadySeen",
-		"UnsettledSeen",
-		"TerminatedSeen",
-		"NotRunningSeen",
-		"RestartingSeen",
-		"QuorumLostSeen",
-		"PodSeen",
-	}
-	if int(c) >= len(names) {
+	if int(c) >= len(conditions) {
 		return ""
 	}
-	return names[c]
+	return conditions[c]
+}
+
+// MarshalText writes the condition's stable name.
+func (c Condition) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
+// UnmarshalText reads a condition's name. One that is not known is the zero Condition: a newer version
+// may have told of it.
+func (c *Condition) UnmarshalText(text []byte) error {
+	*c = Condition(max(0, slices.Index(conditions[:], string(text)))) //nolint:gosec // A handful.
+	return nil
 }
 
 // Sighting is a condition of one pod (by UID), or of the cluster when UID is empty.
@@ -284,25 +278,25 @@ type Policy struct {
 	// MaxUnavailable is how many members of the StatefulSet's own, or which percentage of
 	// its replicas (rounded down, at least 1: KEP-961 rounds the same way), may be
 	// unavailable at once during the rollout; at least 1.
-	MaxUnavailable Amount
+	MaxUnavailable Amount `json:"maxUnavailable"`
 	// Partition protects ordinals below it.
-	Partition int
+	Partition int `json:"partition,omitempty"`
 	// SettleTimeout is how long an updated pod may take to settle before it counts
 	// as failing, and how long lost quorum is left to recover by itself.
-	SettleTimeout time.Duration
+	SettleTimeout time.Duration `json:"settleTimeout"`
 	// DeadAfter is how long a container may stay terminated before it counts as dead.
-	DeadAfter time.Duration
+	DeadAfter time.Duration `json:"deadAfter"`
 	// MaxLag is how many log entries a survivor may be behind.
-	MaxLag uint64
+	MaxLag uint64 `json:"maxLag"`
 	// TrustedMembers are the names of voters without a pod in our ordinals that may be relied
 	// on as survivors. Nobody asks us before they go; so by default none is.
-	TrustedMembers []string
+	TrustedMembers []string `json:"trustedMembers,omitempty"`
 	// Removal is the method for Ready pods, which a PodDisruptionBudget counts as available.
 	// Any other, and that of a member that is down, is always deleted: a budget would block its cure.
-	Removal Removal
+	Removal Removal `json:"removal"`
 	// AllowVolatileData permits removals that leave fewer than a quorum of voters
 	// with data, where the data volume is not persistent.
-	AllowVolatileData bool
+	AllowVolatileData bool `json:"allowVolatileData,omitempty"`
 }
 
 // MaxTransferFailures is how many leadership transfers away from a pod may fail
@@ -336,3 +330,6 @@ func (r Removal) String() string {
 	}
 	return "delete"
 }
+
+// MarshalText writes the method's stable name.
+func (r Removal) MarshalText() ([]byte, error) { return []byte(r.String()), nil }

@@ -40,9 +40,8 @@ func cluster(n int, changes ...change) *world {
 				Name: "etcd", UID: "set", Replicas: n, OnDelete: true,
 				Generation: 3, ObservedGeneration: 3, UpdateRevision: newRev,
 			},
-			Etcd:            rollout.Membership{Known: true, Linearizable: true, ClusterID: clusterID},
-			Ages:            map[rollout.Sighting]time.Duration{},
-			FailedTransfers: map[uint64]int{},
+			Etcd:   rollout.Membership{Known: true, Linearizable: true, ClusterID: clusterID},
+			Memory: rollout.Memory{Ages: rollout.Ages{}, FailedTransfers: rollout.Failures{}},
 		},
 		policy: rollout.DefaultPolicy(),
 	}

@@ -50,8 +50,8 @@ func state(updated ...int) rollout.State {
 	s := rollout.State{
 		Set: rollout.Set{Name: "etcd-main", UID: "u", Replicas: 3, OnDelete: true,
 			UpdateRevision: "etcd-main-7c9f4b6d58"},
-		Etcd: rollout.Membership{Known: true, Linearizable: true, ClusterID: 7},
-		Ages: map[rollout.Sighting]time.Duration{},
+		Etcd:   rollout.Membership{Known: true, Linearizable: true, ClusterID: 7},
+		Memory: rollout.Memory{Ages: rollout.Ages{}},
 	}
 	for i := range 3 {
 		name := "etcd-main-" + string(rune('0'+i))

@@ -1,0 +1,142 @@
+package rollout
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// Memory is what a decision rests on beyond what can be seen now: what only time teaches. A
+// coordinator passes it into every decision, and tells it on the Lease, so that whoever decides from
+// outside (status, plan) comes to the same guard. The zero Memory remembers nothing, which can only
+// make a decision wait.
+type Memory struct {
+	// Ages say for how long things have been seen without a break.
+	Ages Ages `json:"ages,omitempty"`
+	// RefusedEviction is what the eviction API said when it refused an eviction just now, of
+	// whichever pod: a budget counts them all. Nobody asks again before a while has passed.
+	RefusedEviction Refusal `json:"refusedEviction,omitzero"`
+	// FailedTransfers count how often in a row leadership could not be moved.
+	FailedTransfers Failures `json:"failedTransfers,omitempty"`
+}
+
+// Refusal is what the eviction API says when it refuses. The zero value is none.
+type Refusal struct {
+	Words string `json:"words"`
+	// Lasting is true where no waiting helps: the budgets as they are never allow an eviction.
+	Lasting bool `json:"lasting,omitempty"`
+}
+
+// Ages say for how long each sighting has been seen without a break. A missing entry is an age of
+// zero, which can only make a decision wait.
+type Ages map[Sighting]time.Duration
+
+// age is one of [Ages] as it is written.
+type age struct {
+	UID       string    `json:"uid,omitempty"`
+	Condition Condition `json:"condition"`
+	Seconds   float64   `json:"seconds"`
+}
+
+// MarshalJSON writes the ages as a list, sorted, to the millisecond.
+func (a Ages) MarshalJSON() ([]byte, error) {
+	list := make([]age, 0, len(a))
+	for seen, d := range a {
+		list = append(list, age{seen.UID, seen.Condition, d.Round(time.Millisecond).Seconds()})
+	}
+	slices.SortFunc(list, func(x, y age) int {
+		return cmp.Or(cmp.Compare(x.UID, y.UID), cmp.Compare(x.Condition.String(), y.Condition.String()))
+	})
+	return json.Marshal(list)
+}
+
+// UnmarshalJSON reads what MarshalJSON writes. Conditions that this version does not know are left
+// out.
+func (a *Ages) UnmarshalJSON(data []byte) error {
+	var list []age
+	if err := json.Unmarshal(data, &list); err != nil {
+		return err
+	}
+	*a = make(Ages, len(list))
+	for _, x := range list {
+		if x.Condition != 0 {
+			(*a)[Sighting{x.UID, x.Condition}] = time.Duration(x.Seconds * float64(time.Second))
+		}
+	}
+	return nil
+}
+
+// Failures count the leadership transfers away from a member, by its ID, that failed in a row.
+type Failures map[uint64]int
+
+// MarshalJSON writes the members' IDs in hexadecimal, as etcd prints them.
+func (f Failures) MarshalJSON() ([]byte, error) {
+	counts := make(map[string]int, len(f))
+	for id, n := range f {
+		counts[strconv.FormatUint(id, 16)] = n
+	}
+	return json.Marshal(counts)
+}
+
+// UnmarshalJSON reads what MarshalJSON writes, and leaves out what is not the ID of a member.
+func (f *Failures) UnmarshalJSON(data []byte) error {
+	var counts map[string]int
+	if err := json.Unmarshal(data, &counts); err != nil {
+		return err
+	}
+	*f = make(Failures, len(counts))
+	for text, n := range counts {
+		if id, err := strconv.ParseUint(text, 16, 64); err == nil {
+			(*f)[id] = n
+		}
+	}
+	return nil
+}
+
+// policyFields is a policy without its methods, which would call themselves.
+type policyFields Policy
+
+// MarshalJSON writes the policy as it is written in flags.
+func (p Policy) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		policyFields
+		SettleTimeout string `json:"settleTimeout"`
+		DeadAfter     string `json:"deadAfter"`
+	}{policyFields(p), p.SettleTimeout.String(), p.DeadAfter.String()})
+}
+
+// UnmarshalJSON reads what MarshalJSON writes. What cannot be read is the default: another version, or
+// somebody else, may have written it.
+func (p *Policy) UnmarshalJSON(data []byte) error {
+	*p = DefaultPolicy()
+	written := struct {
+		policyFields
+		MaxUnavailable string `json:"maxUnavailable"`
+		SettleTimeout  string `json:"settleTimeout"`
+		DeadAfter      string `json:"deadAfter"`
+		Removal        string `json:"removal"`
+	}{policyFields: policyFields(*p)}
+	if err := json.Unmarshal(data, &written); err != nil {
+		return err
+	}
+	defaults := *p
+	*p = Policy(written.policyFields)
+	if a, err := ParseAmount(written.MaxUnavailable); err == nil {
+		p.MaxUnavailable = a
+	}
+	if d, err := time.ParseDuration(written.SettleTimeout); err == nil {
+		p.SettleTimeout = d
+	}
+	if d, err := time.ParseDuration(written.DeadAfter); err == nil {
+		p.DeadAfter = d
+	}
+	if p.MaxLag == 0 {
+		p.MaxLag = defaults.MaxLag
+	}
+	if written.Removal == RemoveByDelete.String() {
+		p.Removal = RemoveByDelete
+	}
+	return nil
+}
