@@ -6,34 +6,6 @@ import "slices"
 // explanations and documentation.
 type Guard string
 
-// The guards, in the order of their rows in [Guards].
-const (
-	GuardBadControl        Guard = "BadControl"
-	GuardPaused            Guard = "Paused"
-	GuardStaleRevision     Guard = "StaleRevision"
-	GuardInconsistent      Guard = "Inconsistent"
-	GuardCorrupt           Guard = "Corrupt"
-	GuardCutOff            Guard = "CutOff"
-	GuardPartition         Guard = "Partition"
-	GuardVotersUnknown     Guard = "VotersUnknown"
-	GuardMayVote           Guard = "MayVote"
-	GuardQuorumPatience    Guard = "QuorumPatience"
-	GuardRevisionSuspect   Guard = "RevisionSuspect"
-	GuardUpdatedFailing    Guard = "UpdatedFailing"
-	GuardQuorumFloor       Guard = "QuorumFloor"
-	GuardUnavailableBudget Guard = "UnavailableBudget"
-	GuardCanary            Guard = "Canary"
-	GuardEndpointFloor     Guard = "EndpointFloor"
-	GuardCaughtUp          Guard = "CaughtUp"
-	GuardDataSurvives      Guard = "DataSurvives"
-	GuardHostGates         Guard = "HostGates"
-	GuardRecreation        Guard = "Recreation"
-	GuardLeaderLast        Guard = "LeaderLast"
-	GuardDisruptionBudget  Guard = "DisruptionBudget"
-	GuardTerminating       Guard = "Terminating"
-	GuardUpdatedPending    Guard = "UpdatedPending"
-)
-
 // Row is all there is to know of one guard. Everything else follows from the rows in [Guards]:
 // which guards a rule asks and in which order, whether a guard that does not pass makes the
 // rollout wait or holds it, which guards an operator may override, what status and plan

@@ -1,5 +1,33 @@
 package rollout
 
+// The names of the guards, in the order of their rows.
+const (
+	GuardBadControl        Guard = "BadControl"
+	GuardPaused            Guard = "Paused"
+	GuardStaleRevision     Guard = "StaleRevision"
+	GuardInconsistent      Guard = "Inconsistent"
+	GuardCorrupt           Guard = "Corrupt"
+	GuardCutOff            Guard = "CutOff"
+	GuardPartition         Guard = "Partition"
+	GuardVotersUnknown     Guard = "VotersUnknown"
+	GuardMayVote           Guard = "MayVote"
+	GuardQuorumPatience    Guard = "QuorumPatience"
+	GuardRevisionSuspect   Guard = "RevisionSuspect"
+	GuardUpdatedFailing    Guard = "UpdatedFailing"
+	GuardQuorumFloor       Guard = "QuorumFloor"
+	GuardUnavailableBudget Guard = "UnavailableBudget"
+	GuardCanary            Guard = "Canary"
+	GuardEndpointFloor     Guard = "EndpointFloor"
+	GuardCaughtUp          Guard = "CaughtUp"
+	GuardDataSurvives      Guard = "DataSurvives"
+	GuardHostGates         Guard = "HostGates"
+	GuardRecreation        Guard = "Recreation"
+	GuardLeaderLast        Guard = "LeaderLast"
+	GuardDisruptionBudget  Guard = "DisruptionBudget"
+	GuardTerminating       Guard = "Terminating"
+	GuardUpdatedPending    Guard = "UpdatedPending"
+)
+
 // Guards are all guards, a row each, in the order in which they are asked.
 var Guards = []Row{
 	{
