@@ -229,7 +229,7 @@ func TestNobodyElseWritesToTheTerminal(t *testing.T) {
 	})
 	s.Coordinator = hostile
 	r := report.New(s, report.Report{})
-	r.Do = hostile
+	r.Do, r.Rule, r.Guard = hostile, hostile, hostile
 	lines := func(text string) int { return strings.Count(text, "\n") }
 	harmless := report.New(sight(0, outdated(0, 1, 2), gate(false), func(s *rollout.State) { s.Controls.Override = []rollout.Guard{"Canary"} }), report.Report{})
 	for name, render := range map[string]func(report.Report, *bytes.Buffer) error{

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"reflect"
 	"strings"
 	"text/tabwriter"
 	"unicode"
@@ -26,11 +27,15 @@ func Clean(text string) string { return clean(text) }
 // painted is a text that is clean and has its colour.
 type painted string
 
-// printf is fmt's, with clean arguments.
+// printf is fmt's, with clean arguments: whatever is a string by its kind, as names of guards are,
+// but for what is painted.
 func printf(b *strings.Builder, format string, args ...any) {
 	for i, arg := range args {
-		if text, ok := arg.(string); ok {
-			args[i] = clean(text)
+		if _, is := arg.(painted); is {
+			continue
+		}
+		if text := reflect.ValueOf(arg); text.Kind() == reflect.String {
+			args[i] = clean(text.String())
 		}
 	}
 	fmt.Fprintf(b, format, args...)
