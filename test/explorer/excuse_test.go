@@ -1,6 +1,10 @@
 package explorer
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
 
 func TestARemovalIsExcusedByWhatWasSeenWhenItWasDecidedOn(t *testing.T) {
 	// A member as its pod is looked at, and as it is when etcd is asked.
@@ -42,9 +46,7 @@ func TestARemovalIsExcusedByWhatWasSeenWhenItWasDecidedOn(t *testing.T) {
 			r.lost = tt.lost
 			m.elect(&w)
 			m.askEtcd(&w, &r)
-			if got := m.excuseOf(&w, &r, 0); got != tt.want {
-				t.Errorf("excuse %d, want %d", got, tt.want)
-			}
+			require.Equal(t, tt.want, m.excuseOf(&w, &r, 0))
 		})
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"flag"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 var (
@@ -153,9 +155,7 @@ func TestNoInterleavingOfTheFieldBreaksARule(t *testing.T) {
 			m := New(p)
 			r := m.Search(t.Context(), limit())
 			t.Log(r)
-			if r.Broken != "" {
-				t.Fatalf("%s\n%s", r.Broken, m.Story(r.Path))
-			}
+			require.Empty(t, r.Broken, m.Story(r.Path))
 			total.add(r)
 		})
 	}
@@ -175,9 +175,7 @@ func TestNoInterleavingBreaksARule(t *testing.T) {
 			m := New(p)
 			r := m.Search(t.Context(), limit())
 			t.Log(r)
-			if r.Broken != "" {
-				t.Fatalf("%s\n%s", r.Broken, m.Story(r.Path))
-			}
+			require.Empty(t, r.Broken, m.Story(r.Path))
 			total.add(r)
 		})
 	}
@@ -190,9 +188,8 @@ func TestTheExplorerKeepsAllThatTheProtocolKnows(t *testing.T) {
 	for _, p := range worlds() {
 		m := New(p)
 		m.verify = true
-		if r := m.Search(t.Context(), 5_000); r.Broken != "" {
-			t.Errorf("%s\n%s", r.Broken, m.Story(r.Path))
-		}
+		r := m.Search(t.Context(), 5_000)
+		require.Empty(t, r.Broken, m.Story(r.Path))
 	}
 }
 
@@ -241,12 +238,8 @@ func TestFromEveryStateTheRolloutCanStillEnd(t *testing.T) {
 			m := New(p)
 			l := m.Live(t.Context(), limit())
 			t.Log(l)
-			if l.Broken != "" {
-				t.Fatal(l.Broken) // How, is told by the search of such a world.
-			}
-			if l.Stuck > 0 {
-				t.Fatalf("it cannot from %d of them\n%s", l.Stuck, l.Story)
-			}
+			require.Empty(t, l.Broken, "how, is told by the search of such a world")
+			require.Zero(t, l.Stuck, "so many states from which it cannot\n%s", l.Story)
 		})
 	}
 }

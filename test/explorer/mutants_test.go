@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/internal/rollout"
 )
@@ -398,9 +400,7 @@ func TestAMutantThatGetsStuckIsCaught(t *testing.T) {
 			m := New(world)
 			mu.mutate(m)
 			l := m.Live(t.Context(), *most)
-			if l.Stuck == 0 {
-				t.Fatalf("not caught: %s", l)
-			}
+			require.NotZero(t, l.Stuck, "not caught: %s", l)
 			t.Logf("caught by the explorer: stuck in %d states", l.Stuck)
 		})
 	}
@@ -411,9 +411,7 @@ func TestEveryMutantIsCaught(t *testing.T) {
 	for _, mu := range mutants() {
 		t.Run(mu.name, func(t *testing.T) {
 			caught := func(m *Model, r *Result) {
-				if r.Broken == "" {
-					t.Fatalf("not caught: %s", r)
-				}
+				require.NotEmpty(t, r.Broken, "not caught: %s", r)
 				t.Logf("caught by the explorer, after %d states, %d moves: %s", r.States, len(r.Path), r.Broken)
 				if *stories {
 					t.Log("\n" + m.Story(r.Path))
@@ -423,9 +421,7 @@ func TestEveryMutantIsCaught(t *testing.T) {
 			mu.mutate(m)
 			r := m.Search(t.Context(), *most)
 			caught(m, r)
-			if !strings.Contains(r.Broken, mu.broken) {
-				t.Errorf("caught by another rule than %q", mu.broken)
-			}
+			require.Contains(t, r.Broken, mu.broken, "caught by another rule")
 			if isHarm(r.Broken) {
 				return
 			}
@@ -445,9 +441,7 @@ func TestEveryMutantIsCaught(t *testing.T) {
 				r = m.search(t.Context(), *most)
 			}
 			caught(m, r)
-			if !isHarm(r.Broken) {
-				t.Error("that does no harm")
-			}
+			require.True(t, isHarm(r.Broken), "that does no harm")
 		})
 	}
 }

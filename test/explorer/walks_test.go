@@ -4,6 +4,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
 
@@ -46,9 +47,10 @@ func TestRandomWalksThroughBiggerClusters(t *testing.T) {
 		counts.add(m.counts)
 	})
 	t.Logf("%d walks, %d moves: %+v", walks, moved, counts)
-	if counts.Removals < walks || counts.Refused == 0 || counts.Late == 0 || counts.Fences == 0 {
-		t.Error("that proves little")
-	}
+	require.GreaterOrEqual(t, counts.Removals, walks, "that proves little")
+	require.NotZero(t, counts.Refused)
+	require.NotZero(t, counts.Late)
+	require.NotZero(t, counts.Fences)
 }
 
 // bigger draws a cluster.
@@ -134,5 +136,5 @@ func TestARandomWalkFindsAMutant(t *testing.T) {
 			w = next
 		}
 	}
-	t.Error("not found")
+	require.Fail(t, "not found")
 }

@@ -154,9 +154,7 @@ func (c *testCluster) start(i int) {
 	c.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		if err := p.Stop(ctx, 0); err != nil {
-			c.t.Error(err)
-		}
+		require.NoError(c.t, p.Stop(ctx, 0))
 	})
 }
 
