@@ -152,7 +152,7 @@ func (a *account) decided(s report.Sight) {
 	a.metrics.Show(now)
 	if a.events.Show(now) {
 		a.mu.Lock()
-		a.last.Told = now.At
+		a.last.LastEvent = now.At
 		a.mu.Unlock()
 	}
 	if began := now.Rolling() && !last.Rolling(); began || !slices.Equal(now.Overrides, last.Overrides) {
@@ -275,7 +275,7 @@ func (a *account) hasNews() bool {
 
 // Report returns what is going on and the last things that were done: this process's own
 // word while it coordinates, else what the coordinator has written to the Lease. The zero
-// report says that none has told anything yet.
+// report says that no coordinator has reported anything yet.
 func (c *Coordinator) Report(ctx context.Context) (report.Report, report.History, error) {
 	c.account.mu.Lock()
 	leading, last, history := c.account.leading, c.account.last, c.account.history
@@ -289,7 +289,7 @@ func (c *Coordinator) Report(ctx context.Context) (report.Report, report.History
 	if err != nil {
 		return report.Report{}, nil, err
 	}
-	if last, history, err = report.Told(lease); err != nil {
+	if last, history, err = report.FromLease(lease); err != nil {
 		return report.Report{}, nil, err
 	}
 	return last, history, nil

@@ -25,7 +25,11 @@ type memory struct {
 }
 
 func newMemory() *memory {
-	return &memory{since: map[rollout.Sighting]time.Time{}, failedTransfers: rollout.Failures{}, unknownSince: map[string]time.Time{}}
+	return &memory{
+		since:           map[rollout.Sighting]time.Time{},
+		failedTransfers: rollout.Failures{},
+		unknownSince:    map[string]time.Time{},
+	}
 }
 
 // recall notes what was seen now, and returns what a decision may rest on.
@@ -80,7 +84,8 @@ func (m *memory) refuse(now time.Time, said rollout.Refusal) rollout.Refusal {
 		pause = evictSoon
 	}
 	if !said.Lasting && !m.charged.IsZero() && now.Sub(m.charged) < chargedFor {
-		said.Words += " (it may still be charged for an eviction of ours that had no effect; that ends within two minutes)"
+		said.Words += " (it may still be charged for an eviction of ours that had no effect; that ends within two " +
+			"minutes)"
 	}
 	m.refusal = &refusal{Refusal: said, at: now, until: now.Add(pause), pause: pause}
 	return said

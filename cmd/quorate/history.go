@@ -37,7 +37,7 @@ on the Lease quorate-STATEFULSET (annotation %s).`, report.HistoryLength, report
 			if err != nil {
 				return err
 			}
-			_, h, err := report.Told(lease)
+			_, h, err := report.FromLease(lease)
 			if err != nil {
 				return err
 			}

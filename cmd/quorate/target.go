@@ -184,7 +184,7 @@ func outside(dump *workload.Dump, set *appsv1.StatefulSet, names workload.Names,
 		Lease: record.Parse(lease),
 	}
 	var err error
-	o.Last, o.History, err = report.Told(lease)
+	o.Last, o.History, err = report.FromLease(lease)
 	return o, err
 }
 

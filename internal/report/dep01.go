@@ -10,8 +10,8 @@ import (
 	"github.com/quorate/quorate/internal/rollout"
 )
 
-// EtcdStatus is a report in the shape of the status that DEP-01 gives the Etcd resource,
-// so that what reads the one reads the other. The rollout stands beside it.
+// EtcdStatus is a report in the shape that etcd-druid's proposal DEP-01 gives the status of an Etcd, so
+// that a program that reads one can read the other. The rollout stands beside it.
 type EtcdStatus struct {
 	Conditions []EtcdCondition `json:"conditions"`
 	// ClusterSize is the number of members in etcd's list; without one it is Replicas.

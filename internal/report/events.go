@@ -100,15 +100,15 @@ func (r *Recorder) Run(ctx context.Context) {
 	}
 }
 
-// Show says, when one guard has kept the rollout for long, which, with its numbers and the
-// way out, and returns true if it did. Not to be called by two goroutines at once, and nor are the
-// others below.
+// Show writes an event when one guard has kept the rollout for long: which guard, with its numbers
+// and what to do. It returns true if it did. No two goroutines may call Show and the methods below at
+// the same time.
 func (r *Recorder) Show(report Report) bool {
 	if r == nil || report.Guard == "" || report.At.Sub(report.Since) < HoldLasts {
 		return false
 	}
 	// One from the future is another clock's: it says nothing.
-	if ago := report.At.Sub(report.Told); ago >= 0 && ago < HoldAgain {
+	if ago := report.At.Sub(report.LastEvent); ago >= 0 && ago < HoldAgain {
 		return false
 	}
 	kind := corev1.EventTypeNormal

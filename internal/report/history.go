@@ -13,8 +13,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 )
 
-// Annotations of the record's Lease for whoever reads it. They are written with the
-// record; nothing is ever decided by them.
+// Annotations of the record's Lease, for its readers. They are written together with the record.
+// No coordinator decides anything by them.
 const (
 	// StatusAnnotation holds the coordinator's last [Report], less the candidates, as JSON.
 	StatusAnnotation = "quorate.dev/status"
@@ -31,8 +31,8 @@ type Entry struct {
 	At time.Time `json:"at"`
 	// What is one of the constants below.
 	What string `json:"what"`
-	// Pod is the pod that was removed, or that gave leadership or the lock away; To is who
-	// got it.
+	// Pod is the pod that was removed, or that handed over leadership or the lock; To is the pod
+	// that took it over.
 	Pod string `json:"pod,omitempty"`
 	To  string `json:"to,omitempty"`
 	// Rule chose it; Revision is the one that the rollout goes to.
@@ -49,13 +49,13 @@ type Entry struct {
 
 // What an entry is about.
 const (
-	// Removed says: a pod was deleted or evicted.
+	// Removed: a pod was deleted or evicted.
 	Removed = "Removed"
-	// LeaderMoved says: etcd's leadership moved on our request.
+	// LeaderMoved: etcd's leadership moved at our request.
 	LeaderMoved = "LeaderMoved"
-	// HandedOver says: the coordinator let another one go on.
+	// HandedOver: the coordinator let another sidecar go on.
 	HandedOver = "HandedOver"
-	// Completed says: a rollout ended with every pod settled.
+	// Completed: a rollout ended with every pod settled.
 	Completed = "Completed"
 )
 
@@ -68,9 +68,9 @@ func (h History) Add(e Entry) History {
 	return h[max(0, len(h)-HistoryLength):]
 }
 
-// Kubernetes bounds all annotations of an object together to 256 KiB. Ours take a part of
-// that whatever a host's gates or an API server say: a Lease that cannot be written would hold
-// the rollout.
+// Kubernetes limits all annotations of an object together to 256 KiB. Ours take only a part of that,
+// however much a host's gates or an API server say: a Lease that cannot be written would hold the
+// rollout.
 const (
 	longestText = 1 << 10
 	largestNote = 48 << 10
@@ -128,8 +128,8 @@ func cut(tree any) any {
 	return tree
 }
 
-// FromNotes reads what [Notes] wrote. What is missing is zero, and so is what cannot be read:
-// the error names it, and the other one counts all the same.
+// FromNotes reads what [Notes] wrote. What is missing is zero. What cannot be read is zero too, and
+// the error names it; the other annotation is read all the same.
 func FromNotes(annotations map[string]string) (Report, History, error) {
 	var r Report
 	var h History
@@ -154,9 +154,9 @@ func FromNotes(annotations map[string]string) (Report, History, error) {
 	return r, h, errors.Join(errs...)
 }
 
-// Told is what the coordinator has written to a Lease; of none (nil) it is nothing. The error
-// of [FromNotes] names the Lease as well.
-func Told(lease *coordinationv1.Lease) (Report, History, error) {
+// FromLease reads what the coordinator wrote on a Lease. Where there is no Lease (nil), both results
+// are zero. An error names the Lease.
+func FromLease(lease *coordinationv1.Lease) (Report, History, error) {
 	if lease == nil {
 		return Report{}, nil, nil
 	}

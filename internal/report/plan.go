@@ -1,10 +1,10 @@
 // Package report is one value, [Report], of what is going on in a StatefulSet and why, since
-// when and what would help; and its renderers for people and for programs: the table of
-// status and that of plan, DEP-01's shape, events, metrics, the annotations of the Lease.
-// Package page below it serves it over HTTP.
+// when and what would help. Its renderers, for people and for programs, are the tables of status
+// and plan, the status that etcd-druid's DEP-01 proposes for an Etcd, events, metrics, and the
+// annotations of the Lease. Package pkg/page serves it over HTTP.
 //
-// A coordinator makes a report of every decision ([New]). Whoever looks from outside makes
-// a [Status] of what can be seen ([Look]), which never takes an old word for a new one.
+// A coordinator makes a report of every decision ([New]). An observer from outside makes a [Status]
+// of what can be seen ([Look]), which never takes an old report for a new one.
 package report
 
 import (
@@ -65,7 +65,7 @@ type Member struct {
 	Since time.Time `json:"since,omitzero"`
 }
 
-// missing: the pod does not exist, so it has no revision.
+// missing is true when the pod does not exist: it has no revision then.
 func (m *Member) missing() bool { return m.Revision == "" }
 
 // Candidate is an outdated pod with every guard's verdict.
@@ -79,7 +79,7 @@ type Guard struct {
 	Name   rollout.Guard `json:"name"`
 	Pass   bool          `json:"pass"`
 	Detail string        `json:"detail"`
-	// Overridden: it would not pass, but the operator says that it shall not hold.
+	// Overridden is true when the guard would not pass, and the operator overrides it.
 	Overridden bool `json:"overridden,omitempty"`
 }
 

@@ -20,8 +20,8 @@ type Report struct {
 	// Since is since when action, rule, guard and target have been what they are, across
 	// changes of the coordinator.
 	Since time.Time `json:"since"`
-	// Told is when an event has last told of what keeps the rollout; zero when none has.
-	Told time.Time `json:"told,omitzero"`
+	// LastEvent is when an event last said what keeps the rollout; zero when none has.
+	LastEvent time.Time `json:"told,omitzero"`
 	// Started is when the rollout under way was first seen, Ended when the last one was
 	// complete; zero otherwise.
 	Started time.Time `json:"started,omitzero"`
@@ -44,12 +44,12 @@ type Report struct {
 	Paused         bool     `json:"paused,omitempty"`
 	Partition      *int     `json:"partition,omitempty"`
 	MaxUnavailable string   `json:"maxUnavailable,omitempty"`
-	// Backup is the host's word on its backups, nil when it says nothing (a gate of the
-	// name [GateBackup]).
+	// Backup is what the host says of its backups, by a gate of the name [GateBackup]; nil when it
+	// has no such gate.
 	Backup *Backup `json:"backup,omitempty"`
-	// Faults are what the coordinator fails at for now, or does not believe, a sentence each.
+	// Faults are what the coordinator fails at now, and what it does not believe, a sentence each.
 	Faults []string `json:"faults,omitempty"`
-	// Memory is what the coordinator knows beyond what can be seen; nil from outside.
+	// Memory is what the coordinator knows beyond what can be seen; nil in a report from outside.
 	Memory *Memory `json:"memory,omitempty"`
 
 	Plan
@@ -68,7 +68,7 @@ type Progress struct {
 // GateBackup is the name of the host's gate that is shown as DEP-01's condition BackupReady.
 const GateBackup = "BackupReady"
 
-// Backup is the host's word on its backups.
+// Backup is what the host says of its backups.
 type Backup struct {
 	Ready  bool   `json:"ready"`
 	Detail string `json:"detail"`
@@ -81,16 +81,16 @@ type Sight struct {
 	At       time.Time
 	State    rollout.State
 	Decision rollout.Decision
-	// Policy is the one that was decided with; nil from outside.
+	// Policy is the one that was decided with; nil for an observer from outside.
 	Policy *rollout.Policy
-	// Coordinator, Epoch and Fallback say who reports; empty from outside.
+	// Coordinator, Epoch and Fallback say who reports; empty for an observer from outside.
 	Coordinator string
 	Epoch       int
 	Fallback    bool
 }
 
-// New returns the report of what was seen. What has not changed since the last report
-// keeps its time; the zero Report is none.
+// New returns the report of what was seen. What has not changed since the last report keeps its
+// time. Where there is no last report, it is the zero Report.
 func New(s Sight, last Report) Report {
 	r := Report{
 		Namespace: s.Namespace, StatefulSet: s.StatefulSet, At: s.At, Since: s.At,
@@ -103,7 +103,7 @@ func New(s Sight, last Report) Report {
 		r.MaxUnavailable = m.String()
 	}
 	if r.Key() == last.Key() && last.Since.Before(r.Since) && !last.Since.IsZero() {
-		r.Since, r.Told = last.Since, last.Told
+		r.Since, r.LastEvent = last.Since, last.LastEvent
 	}
 	r.Progress.Pods = s.State.Set.Replicas
 	for i := range r.Members {

@@ -20,11 +20,11 @@ type Word string
 
 // Whose word it can be.
 const (
-	// OwnWord is that of whoever asks: etcd has been asked just now.
+	// OwnWord is what the observer found out: etcd was asked just now.
 	OwnWord Word = "own"
 	// CoordinatorsWord is what the coordinator wrote to the Lease a moment ago.
 	CoordinatorsWord Word = "coordinator"
-	// KubernetesWord is what Kubernetes alone says; of etcd nothing is known.
+	// KubernetesWord is what Kubernetes alone says: nothing is known of etcd.
 	KubernetesWord Word = "kubernetes"
 )
 
@@ -33,21 +33,20 @@ const (
 // the reader's clock is another one.
 const FreshFor = 30 * time.Second
 
-// Fresh is true for a word that may be taken for what is going on now: its coordinator
-// holds the record, or has just given it back in the midst of a rollout for another to go on,
-// and has told it within FreshFor or twice the record's duration, by a clock that is ahead
-// by FreshFor at most.
+// Fresh is true for a report that may be taken for what is going on now. Its coordinator holds the
+// record, or has just given it back in the middle of a rollout for another to go on. The report is at
+// most as old as FreshFor or twice the record's duration, by a clock that is ahead by at most FreshFor.
 func (r *Report) Fresh(now time.Time, lease record.Lease) bool {
-	return !r.At.IsZero() && (lease.Holder != "" || lease.Rolling) && r.told(now, max(FreshFor, 2*lease.Duration))
+	return !r.At.IsZero() && (lease.Holder != "" || lease.Rolling) && r.within(now, max(FreshFor, 2*lease.Duration))
 }
 
-// told is true for a report of the last so long. One from the future is as good as its clock:
-// beyond FreshFor it would be believed for hours after its coordinator has died.
-func (r *Report) told(now time.Time, last time.Duration) bool {
+// within is true for a report that is not older than this. A report from the future is only as good as
+// its clock: beyond FreshFor it would be believed for hours after its coordinator has died.
+func (r *Report) within(now time.Time, last time.Duration) bool {
 	return now.Sub(r.At) <= last && r.At.Sub(now) <= FreshFor
 }
 
-// Outside is what somebody sees who does not coordinate.
+// Outside is what an observer sees that does not coordinate.
 type Outside struct {
 	Namespace, StatefulSet string
 	// At is when it was seen.
@@ -57,7 +56,7 @@ type Outside struct {
 	State  rollout.State
 	Asked  bool
 	Policy rollout.Policy
-	// Lease is the record; Last and History are what its coordinator has told.
+	// Lease is the record; Last and History are what its coordinator wrote beside it.
 	Lease   record.Lease
 	Last    Report
 	History History
@@ -70,8 +69,8 @@ type Status struct {
 	Now time.Time
 	// Word says whose word the report is.
 	Word Word
-	// Last is the coordinator's last word, however old it is; Holder has the record, and
-	// Claims is how often it was claimed. Current: the holder still tells.
+	// Last is the coordinator's last report, however old it is. Holder holds the record, and Claims
+	// is how often the record was claimed. Current is true while the holder still reports.
 	Last    Report
 	Holder  string
 	Claims  int
@@ -88,10 +87,10 @@ type Pod struct {
 	Age time.Duration
 }
 
-// Look makes of what is seen from outside the best report there can be: one's own when
-// etcd has told who its members are; else the coordinator's, but only a fresh one of the
-// present revision and controls, and complete only if Kubernetes agrees; else what Kubernetes
-// says alone.
+// Look makes the best report there can be of what is seen from outside. It is the observer's own where
+// etcd named its members. Otherwise it is the coordinator's, but only a fresh one of the present
+// revision and controls, and Complete only if Kubernetes agrees. Otherwise it is what Kubernetes says
+// alone.
 func Look(o Outside) Status {
 	s := look(o)
 	if s.Faults = nil; s.Current || s.Holder != "" {
@@ -108,12 +107,15 @@ func look(o Outside) Status {
 	}
 	for i := range o.State.Pods {
 		if p := &o.State.Pods[i]; p.Owned {
-			s.Pods[p.Name] = Pod{Ready: p.Ready, Age: o.State.Ages[rollout.Sighting{UID: p.UID, Condition: rollout.PodSeen}]}
+			s.Pods[p.Name] = Pod{
+				Ready: p.Ready,
+				Age:   o.State.Ages[rollout.Sighting{UID: p.UID, Condition: rollout.PodSeen}],
+			}
 		}
 	}
 	same := o.Last.UpdateRevision == o.State.Set.UpdateRevision
-	// A word that is too old says nothing of how long the present has lasted, but when the
-	// rollout began.
+	// A report that is too old does not say for how long things have been as they are now. It does
+	// say when the rollout began.
 	last := o.Last
 	if !fresh && (o.Lease.Rolling || !same) {
 		last = Report{}
@@ -131,7 +133,7 @@ func look(o Outside) Status {
 		s.onlyKnownTimes()
 		return s
 	}
-	// Without a member these two rules say all the same what they always do.
+	// These two rules need no member list.
 	sight.State.Etcd = rollout.Membership{}
 	sight.Decision = rollout.Decide(sight.State, o.Policy)
 	certain := sight.Decision.Rule == rollout.RuleNotOurs || sight.Decision.Rule == rollout.RuleHeld
@@ -150,22 +152,23 @@ func look(o Outside) Status {
 		return fromKubernetes
 	case fresh && believed:
 		s.Word, s.Report = CoordinatorsWord, o.Last
-		s.Overrides, s.Paused, s.Partition, s.MaxUnavailable = mine.Overrides, mine.Paused, mine.Partition, mine.MaxUnavailable
+		s.Overrides, s.Paused = mine.Overrides, mine.Paused
+		s.Partition, s.MaxUnavailable = mine.Partition, mine.MaxUnavailable
 		if certain && mine.Key() != o.Last.Key() {
 			s.tells(&mine)
 		}
 		return s
-	// Its coordinator has let go, because nothing is to be done any more; what it saw at the
-	// end is good for a moment, as long as Kubernetes agrees.
-	case believed && o.Last.Action == done && fromKubernetes.Action == done && o.Last.told(o.At, FreshFor):
+	// Its coordinator has finished and let go. What it saw at the end is good for a moment, as long
+	// as Kubernetes agrees.
+	case believed && o.Last.Action == done && fromKubernetes.Action == done && o.Last.within(o.At, FreshFor):
 		s.Word, s.Report = CoordinatorsWord, o.Last
 		return s
 	}
 	return fromKubernetes
 }
 
-// obeys is true for a word that was told of the controls that are set now, and is not about
-// what Kubernetes alone would hold or leave alone, which it does no more.
+// obeys is true for a report that knew the controls that are set now. A report of a rule or guard that
+// Kubernetes alone decides is not believed, because Kubernetes does not say so any more.
 func (r *Report) obeys(now *Report) bool {
 	switch {
 	case r.Rule == rollout.RuleNotOurs, r.Guard == rollout.GuardBadControl, r.Guard == rollout.GuardStaleRevision:
@@ -176,8 +179,8 @@ func (r *Report) obeys(now *Report) bool {
 	return r.Paused == now.Paused && r.MaxUnavailable == now.MaxUnavailable && slices.Equal(r.Overrides, now.Overrides)
 }
 
-// onlyKnownTimes takes out what seems to begin just now only because nobody has told when
-// it began.
+// onlyKnownTimes takes out the times that are those of the observation only because nobody knows when it
+// really began.
 func (s *Status) onlyKnownTimes() {
 	times := []*time.Time{&s.Started, &s.Ended}
 	for i := range s.Members {
@@ -196,16 +199,19 @@ func (s *Status) tells(newer *Report) {
 	s.Target, s.To, s.Method, s.Since = "", "", "", newer.At
 }
 
-// forget takes out what only etcd could know, and settles the pods by Kubernetes' word:
-// with every member taken for well, what is left to judge is the pods.
+// forget takes out what only etcd could know. Whether a pod has settled is judged by what Kubernetes
+// says alone, as if every member were well.
 func (s *Status) forget(o Outside) {
 	state := o.State
 	state.Etcd = rollout.Membership{Known: true, Linearizable: true}
 	for i := range state.Pods {
 		id := uint64(i + 1) //nolint:gosec // A handful.
-		state.Etcd.Members = append(state.Etcd.Members, rollout.Member{ID: id, Name: state.Pods[i].MemberName, Probe: rollout.Probe{
-			Read: rollout.Answered, Status: &rollout.Status{Leader: 1, Term: 1, Index: 1, Applied: 1},
-		}})
+		state.Etcd.Members = append(
+			state.Etcd.Members,
+			rollout.Member{ID: id, Name: state.Pods[i].MemberName, Probe: rollout.Probe{
+				Read: rollout.Answered, Status: &rollout.Status{Leader: 1, Term: 1, Index: 1, Applied: 1},
+			}},
+		)
 	}
 	a := rollout.Assess(state, o.Policy)
 	s.Voters, s.Quorum, s.Serving, s.Candidates = 0, 0, 0, nil
@@ -234,8 +240,8 @@ func (s *Status) forget(o Outside) {
 	}
 }
 
-// fromKubernetes says how far the rollout is by what Kubernetes alone knows. It is complete
-// when the pods are, unless a coordinator began the rollout and has not said so yet.
+// fromKubernetes says how far the rollout is by what Kubernetes alone knows. It is complete when the
+// pods are, unless a coordinator began the rollout and has not reported its end yet.
 func (s *Status) fromKubernetes(o Outside, fresh bool) {
 	partition := o.Policy.Partition
 	if s.Partition != nil {
@@ -284,7 +290,12 @@ func (s *Status) fromKubernetes(o Outside, fresh bool) {
 	case fresh:
 		s.Reason += "; " + o.Last.Coordinator + " coordinates, and has not told of this yet"
 	case o.Lease.Rolling && !o.Last.At.IsZero():
-		s.Reason += fmt.Sprintf("; nobody coordinates: %s was the last to tell, %s ago (%s)", o.Last.Coordinator, Ago(s.Now, o.Last.At), o.Last.Headline())
+		s.Reason += fmt.Sprintf(
+			"; nobody coordinates: %s was the last to tell, %s ago (%s)",
+			o.Last.Coordinator,
+			Ago(s.Now, o.Last.At),
+			o.Last.Headline(),
+		)
 	case outdated > 0:
 		s.Reason += ", and no coordinator has taken that up yet"
 	}
@@ -317,9 +328,9 @@ func (p Plan) Waits() bool {
 	return p.Action == rollout.ActionHold || p.Action == rollout.ActionWait
 }
 
-// Bar draws the progress in so many characters: settled, then what is between, then
-// outdated. The numbers may be anybody's, because the Lease can be written by others; there
-// is no bar for more pods than a StatefulSet can have.
+// Bar draws the progress in so many characters: settled pods, then those in between, then outdated
+// ones. Others may write the Lease, so the numbers may be anything: there is no bar for more pods than
+// a StatefulSet can have.
 func (p Progress) Bar(width int) string {
 	if p.Pods <= 0 || p.Pods > math.MaxInt32 {
 		return ""
@@ -380,7 +391,9 @@ func (r *Report) Rows(pods map[string]Pod, now time.Time) []Row {
 	rows := make([]Row, 0, len(r.Members))
 	for _, m := range r.Members {
 		row := Row{
-			Pod: dash(m.Pod), Member: dash(m.Member), Role: dash(m.Role), Evidence: dash(m.Evidence), Sidecar: dash(m.Sidecar),
+			Pod: dash(
+				m.Pod,
+			), Member: dash(m.Member), Role: dash(m.Role), Evidence: dash(m.Evidence), Sidecar: dash(m.Sidecar),
 			Revision: m.revision(), Lag: "-", Ready: "-", Age: "-", Since: "-", Detail: m.Detail,
 		}
 		if m.Lag != nil {
@@ -447,12 +460,12 @@ func (p Plan) colour() string {
 	}
 }
 
-// barWidth is the bar's in characters: divisible by one to five members, so that each is
-// as long as the others.
+// barWidth is the width of the bar in characters. It is divisible by one, two, three and five, so that
+// each member is as long as the others.
 const barWidth = 30
 
-// Table writes the status for a person: how far, what, why, since when, what to do, who
-// says so, and the members.
+// Table writes the status for a person: how far the rollout is, what happens and why, since when, what
+// to do, who says so, and the members.
 func (s Status) Table(w io.Writer, paint Paint) error {
 	var b strings.Builder
 	head := func(key, format string, args ...any) {
@@ -484,7 +497,17 @@ func (s Status) Table(w io.Writer, paint Paint) error {
 		head("BAD CONTROL", "%s", paint.as(alarm, bad))
 	}
 	if len(s.Overrides) > 0 {
-		head("OVERRIDDEN", "%s", paint.as(alarm, strings.Join(slices.Sorted(slices.Values(s.Overrides)), ", ")+" will not hold this rollout, nor any later one, until cleared"))
+		head(
+			"OVERRIDDEN",
+			"%s",
+			paint.as(
+				alarm,
+				strings.Join(
+					slices.Sorted(slices.Values(s.Overrides)),
+					", ",
+				)+" will not hold this rollout, nor any later one, until cleared",
+			),
+		)
 	}
 
 	printf(&b, "\n%s", paint.as(s.colour(), s.Headline()))
@@ -521,7 +544,7 @@ func (s Status) Table(w io.Writer, paint Paint) error {
 	return err
 }
 
-// who says who coordinates, and since when nothing has been heard of it.
+// who says who coordinates, and for how long nothing has been heard from it.
 func (s *Status) who() string {
 	told := ", told " + Ago(s.Now, s.Last.At) + " ago"
 	switch {
@@ -538,7 +561,7 @@ func (s *Status) who() string {
 	case s.Last.Coordinator != "":
 		return "none now; the last was " + s.Last.Coordinators() + told
 	}
-	return "none has told anything yet"
+	return "no coordinator has reported anything yet"
 }
 
 // podOf is the pod of an identity on the record, where it has one.

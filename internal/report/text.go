@@ -9,9 +9,9 @@ import (
 	"unicode"
 )
 
-// clean makes one line of printable characters of a text. Much of what is shown was written
-// by others (members name themselves, hosts explain their gates), and none of them shall
-// write to a terminal, or begin a line of its own.
+// clean makes a text one line of printable characters. Others wrote much of what is shown: members
+// name themselves, and hosts explain their gates. None of them may send control characters to a
+// terminal, or begin a line of their own.
 func clean(text string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
@@ -21,10 +21,10 @@ func clean(text string) string {
 	}, text)
 }
 
-// Clean makes one harmless line of a text for who writes to a terminal elsewhere.
+// Clean makes a text one harmless line, for callers that write to a terminal themselves.
 func Clean(text string) string { return clean(text) }
 
-// painted is a text that is clean and has its colour.
+// painted is a clean text in its colour.
 type painted string
 
 // printf is fmt's, with clean arguments: whatever is a string by its kind, as names of guards are,
@@ -56,6 +56,6 @@ func (t table) row(cells ...string) {
 	for i := range cells {
 		cells[i] = clean(cells[i])
 	}
-	// What cannot be written comes back from Flush.
+	// Flush returns the error of a failed write.
 	_, _ = io.WriteString(t.Writer, strings.Join(cells, "\t")+"\n")
 }
