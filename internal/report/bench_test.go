@@ -27,7 +27,18 @@ func BenchmarkNotes(b *testing.B) {
 	r := report.New(sight(0, outdated(0, 1, 2)), report.Report{})
 	h := report.History{}
 	for range report.HistoryLength {
-		h = h.Add(report.Entry{At: noon, What: report.Removed, Pod: "etcd-2", By: "etcd-0", Epoch: 4, Rule: "Serving", Revision: "new", Reason: "its member serves; 3 of 3 voters serve, quorum 2, removing one leaves 2"})
+		h = h.Add(
+			report.Entry{
+				At:       noon,
+				What:     report.Removed,
+				Pod:      "etcd-2",
+				By:       "etcd-0",
+				Epoch:    4,
+				Rule:     "Serving",
+				Revision: "new",
+				Reason:   "its member serves; 3 of 3 voters serve, quorum 2, removing one leaves 2",
+			},
+		)
 	}
 	b.ReportAllocs()
 	for b.Loop() {

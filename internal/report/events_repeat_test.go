@@ -28,7 +28,14 @@ func (a *eventAPI) Create(_ context.Context, e *corev1.Event, _ metav1.CreateOpt
 	return e, nil
 }
 
-func (a *eventAPI) Patch(context.Context, string, types.PatchType, []byte, metav1.PatchOptions, ...string) (*corev1.Event, error) {
+func (a *eventAPI) Patch(
+	context.Context,
+	string,
+	types.PatchType,
+	[]byte,
+	metav1.PatchOptions,
+	...string,
+) (*corev1.Event, error) {
 	a.asked = append(a.asked, "patch")
 	return &corev1.Event{}, a.patch // A clientset's answer is never nil.
 }
@@ -42,15 +49,22 @@ func TestAnEventThatRepeatsIsCountedUp(t *testing.T) {
 		failed bool
 	}{
 		{"it is patched", nil, []string{"create", "patch"}, false},
-		{"one that is forgotten is written anew", apierrors.NewNotFound(events, "x"), []string{"create", "patch", "create"}, false},
-		{"one that may not be patched is a fault, and no flood of new ones", apierrors.NewForbidden(events, "x", errors.New("y")), []string{"create", "patch"}, true},
+		{"one that is forgotten is written anew",
+			apierrors.NewNotFound(events, "x"), []string{"create", "patch", "create"}, false},
+		{"one that may not be patched is a fault, and no flood of new ones",
+			apierrors.NewForbidden(events, "x", errors.New("y")), []string{"create", "patch"}, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				api := &eventAPI{patch: tc.patch}
 				var failed []error
-				r := report.NewRecorder(api, "etcd-main-0", time.Second, func(err error) { failed = append(failed, err) })
+				r := report.NewRecorder(
+					api,
+					"etcd-main-0",
+					time.Second,
+					func(err error) { failed = append(failed, err) },
+				)
 				r.About("garden", "etcd-main", "uid")
 				r.Override([]string{"Canary"})
 				r.Override([]string{"Canary"})

@@ -13,7 +13,10 @@ import (
 // Whoever reads the Lease decides as its coordinator does.
 func TestAMemoryOutlivesTheLease(t *testing.T) {
 	policy := rollout.Policy{
-		MaxUnavailable: rollout.Amount{Number: 40, Percent: true}, Partition: 1, SettleTimeout: 90 * time.Second, DeadAfter: 3 * time.Second,
+		MaxUnavailable: rollout.Amount{
+			Number:  40,
+			Percent: true,
+		}, Partition: 1, SettleTimeout: 90 * time.Second, DeadAfter: 3 * time.Second,
 		MaxLag: 77, Removal: rollout.RemoveByDelete, AllowVolatileData: true,
 		TrustedMembers: []string{"etcd-other-0"},
 	}
@@ -71,7 +74,8 @@ func TestWhatCannotBeReadOfAMemoryIsLeftOut(t *testing.T) {
 	for key, value := range notes {
 		if strings.HasPrefix(value, "{") {
 			notes[key] = strings.Replace(value, "{", `{"memory":{
-				"policy":{"maxUnavailable":"many","settleTimeout":"soon","deadAfter":"3s","removal":"by hand","tomorrow":1},
+				"policy":{"maxUnavailable":"many","settleTimeout":"soon","deadAfter":"3s",
+					"removal":"by hand","tomorrow":1},
 				"ages":[{"condition":"TomorrowSeen","seconds":7},{"uid":"u1","condition":"PodSeen","seconds":1.5}],
 				"failedTransfers":{"not hex":1,"a":2}},`, 1)
 		}

@@ -54,7 +54,11 @@ func page(t *testing.T, registry *prometheus.Registry) string {
 	described := make(chan *prometheus.Desc, 100)
 	registry.Describe(described)
 	if len(families) != len(described) {
-		t.Errorf("%d metrics are registered and %d of them are set: set the others in filled", len(described), len(families))
+		t.Errorf(
+			"%d metrics are registered and %d of them are set: set the others in filled",
+			len(described),
+			len(families),
+		)
 	}
 	var b strings.Builder
 	b.WriteString(pageBegin)
@@ -65,7 +69,14 @@ func page(t *testing.T, registry *prometheus.Registry) string {
 				labels = append(labels, "`"+l.GetName()+"`")
 			}
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", f.GetName(), strings.ToLower(f.GetType().String()), strings.Join(labels, ", "), f.GetHelp())
+		fmt.Fprintf(
+			&b,
+			"| `%s` | %s | %s | %s |\n",
+			f.GetName(),
+			strings.ToLower(f.GetType().String()),
+			strings.Join(labels, ", "),
+			f.GetHelp(),
+		)
 	}
 	return b.String()
 }
@@ -79,7 +90,13 @@ func filled(t *testing.T) *prometheus.Registry {
 		t.Fatal(err)
 	}
 	now := time.Now()
-	r := report.Report{At: now, Since: now, Started: now, Overrides: []string{"Canary"}, Plan: report.Plan{Action: "Hold", Rule: "Serving", Guard: "QuorumFloor"}}
+	r := report.Report{
+		At:        now,
+		Since:     now,
+		Started:   now,
+		Overrides: []string{"Canary"},
+		Plan:      report.Plan{Action: "Hold", Rule: "Serving", Guard: "QuorumFloor"},
+	}
 	m.Show(r)
 	r.At = now.Add(time.Second)
 	m.Show(r)

@@ -23,7 +23,8 @@ func sight(seconds int, changes ...func(*rollout.State)) report.Sight {
 		name := "etcd-" + string(rune('0'+i))
 		well := rollout.Container{State: rollout.ContainerRunning, Ready: true}
 		s.Pods = append(s.Pods, rollout.Pod{
-			Name: name, UID: "uid-" + name, ResourceVersion: "1", Ordinal: i, MemberName: name, Revision: "new", Owned: true,
+			Name: name, UID: "uid-" + name, ResourceVersion: "1", Ordinal: i, MemberName: name, Revision: "new",
+			Owned: true,
 			Ready: true, ContainersReady: true, Initialized: true, Etcd: well, Sidecar: well,
 		})
 		s.Etcd.Members = append(s.Etcd.Members, rollout.Member{ID: uint64(i + 1), Name: name, Probe: rollout.Probe{
@@ -65,12 +66,17 @@ func TestWhatHasNotChangedKeepsItsTime(t *testing.T) {
 		since, started, ended time.Time
 	}{
 		{"the first look begins everything", []report.Sight{sight(0, outdated(1), paused)}, at(0), at(0), time.Time{}},
-		{"the same decision keeps its time", []report.Sight{sight(0, outdated(1), paused), sight(9, outdated(1), paused)}, at(0), at(0), time.Time{}},
-		{"another decision begins anew, in the same rollout", []report.Sight{sight(0, outdated(1), paused), sight(9, outdated(1))}, at(9), at(0), time.Time{}},
+		{"the same decision keeps its time",
+			[]report.Sight{sight(0, outdated(1), paused), sight(9, outdated(1), paused)}, at(0), at(0), time.Time{}},
+		{"another decision begins anew, in the same rollout",
+			[]report.Sight{sight(0, outdated(1), paused), sight(9, outdated(1))}, at(9), at(0), time.Time{}},
 		{"the end of a rollout", []report.Sight{sight(0, outdated(1)), sight(9)}, at(9), time.Time{}, at(9)},
-		{"is told for as long as nothing begins", []report.Sight{sight(0, outdated(1)), sight(9), sight(20)}, at(9), time.Time{}, at(9)},
-		{"and then no more", []report.Sight{sight(0, outdated(1)), sight(9), sight(20, outdated(2))}, at(20), at(20), time.Time{}},
-		{"a clock that was set back begins anew: no time lies in the future", []report.Sight{sight(9, outdated(1), paused), sight(0, outdated(1), paused)}, at(0), at(9), time.Time{}},
+		{"is told for as long as nothing begins",
+			[]report.Sight{sight(0, outdated(1)), sight(9), sight(20)}, at(9), time.Time{}, at(9)},
+		{"and then no more",
+			[]report.Sight{sight(0, outdated(1)), sight(9), sight(20, outdated(2))}, at(20), at(20), time.Time{}},
+		{"a clock that was set back begins anew: no time lies in the future",
+			[]report.Sight{sight(9, outdated(1), paused), sight(0, outdated(1), paused)}, at(0), at(9), time.Time{}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var r report.Report
@@ -78,7 +84,15 @@ func TestWhatHasNotChangedKeepsItsTime(t *testing.T) {
 				r = report.New(s, r)
 			}
 			if !r.Since.Equal(tc.since) || !r.Started.Equal(tc.started) || !r.Ended.Equal(tc.ended) {
-				t.Errorf("since %v, started %v, ended %v; want %v, %v, %v", r.Since, r.Started, r.Ended, tc.since, tc.started, tc.ended)
+				t.Errorf(
+					"since %v, started %v, ended %v; want %v, %v, %v",
+					r.Since,
+					r.Started,
+					r.Ended,
+					tc.since,
+					tc.started,
+					tc.ended,
+				)
 			}
 			if r.Rolling() != !tc.started.IsZero() {
 				t.Errorf("rolling: %v", r.Rolling())
@@ -108,7 +122,9 @@ func TestProgressCountsPods(t *testing.T) {
 	}{
 		{"before", sight(0, outdated(0, 1, 2)), report.Progress{Pods: 3, Outdated: 3}},
 		{"one is away", sight(0, outdated(0, 1), missing(2)), report.Progress{Pods: 3, Outdated: 2}},
-		{"one is coming up", sight(0, outdated(0, 1), func(s *rollout.State) { s.Pods[2].Ready = false }), report.Progress{Pods: 3, Outdated: 2}},
+		{"one is coming up",
+			sight(0, outdated(0, 1), func(s *rollout.State) { s.Pods[2].Ready = false }),
+			report.Progress{Pods: 3, Outdated: 2}},
 		{"one has settled", sight(0, outdated(0, 1)), report.Progress{Pods: 3, Outdated: 2, Settled: 1}},
 		{"after", sight(0), report.Progress{Pods: 3, Settled: 3}},
 	} {
@@ -151,7 +167,8 @@ func TestTheLeaseTellsAllButTheVerdicts(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(got, r) || !reflect.DeepEqual(history, h) {
 		t.Errorf("%v\n got %+v, %+v\nwant %+v, %+v", err, got, history, r, h)
 	}
-	if _, _, err := report.FromNotes(map[string]string{report.StatusAnnotation: "{"}); err == nil || !strings.Contains(err.Error(), report.StatusAnnotation) {
+	if _, _, err := report.FromNotes(map[string]string{report.StatusAnnotation: "{"}); err == nil ||
+		!strings.Contains(err.Error(), report.StatusAnnotation) {
 		t.Errorf("got %v", err)
 	}
 	if got, history, err := report.FromNotes(nil); err != nil || !got.At.IsZero() || history != nil {

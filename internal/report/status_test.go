@@ -40,7 +40,10 @@ func gate(pass bool) func(*rollout.State) {
 
 // external adds a voter without a pod.
 func external(s *rollout.State) {
-	s.Etcd.Members = append(s.Etcd.Members, rollout.Member{ID: 9, Name: "elsewhere", Probe: rollout.Probe{Read: rollout.Answered}})
+	s.Etcd.Members = append(
+		s.Etcd.Members,
+		rollout.Member{ID: 9, Name: "elsewhere", Probe: rollout.Probe{Read: rollout.Answered}},
+	)
 }
 
 func unlisted(s *rollout.State) { s.Etcd = rollout.Membership{} }
@@ -58,14 +61,20 @@ func shape(e report.EtcdStatus) []string {
 	}
 	lines := []string{}
 	for _, c := range e.Conditions {
-		lines = append(lines, strings.Join([]string{c.Type, string(c.Status), c.Reason, after(c.LastTransitionTime)}, " "))
+		lines = append(
+			lines,
+			strings.Join([]string{c.Type, string(c.Status), c.Reason, after(c.LastTransitionTime)}, " "),
+		)
 	}
 	for _, m := range e.Members {
 		role := m.Role
 		if role == "" {
 			role = "-"
 		}
-		lines = append(lines, strings.Join([]string{m.Name, role, m.Status, m.Reason, after(m.LastTransitionTime)}, " "))
+		lines = append(
+			lines,
+			strings.Join([]string{m.Name, role, m.Status, m.Reason, after(m.LastTransitionTime)}, " "),
+		)
 	}
 	return lines
 }
@@ -84,14 +93,18 @@ func TestDEP01sShape(t *testing.T) {
 			etcd-0 Leader Ready Serving 0s
 			etcd-1 Member Ready Serving 0s
 			etcd-2 Member Ready Serving 0s`},
-		{"one went down and another was down before: since the second there is no quorum", []report.Sight{sight(0), sight(5, silent(1)), sight(9, silent(1), silent(2))}, 3, `
+		{"one went down and another was down before: since the second there is no quorum",
+			[]report.Sight{sight(0), sight(5, silent(1)), sight(9, silent(1), silent(2))}, 3, `
 			Ready False QuorumLost 9s
 			AllMembersReady False NotAllMembersReady 5s
 			Updated False UpdatedPending 5s
 			etcd-0 Leader Ready Serving 0s
 			etcd-1 Member NotReady Down 5s
 			etcd-2 Member NotReady Down 9s`},
-		{"they come back one by one: with the second there is a quorum again", []report.Sight{sight(0, silent(0), silent(1), silent(2)), sight(5, silent(1), silent(2)), sight(9, silent(2))}, 3, `
+		{"they come back one by one: with the second there is a quorum again",
+			[]report.Sight{
+				sight(0, silent(0), silent(1), silent(2)), sight(5, silent(1), silent(2)), sight(9, silent(2)),
+			}, 3, `
 			Ready True Quorate 9s
 			AllMembersReady False NotAllMembersReady 0s
 			Updated False UpdatedPending 0s
@@ -105,7 +118,8 @@ func TestDEP01sShape(t *testing.T) {
 			etcd-0 Leader Ready Serving 0s
 			etcd-1 Member Ready Serving 0s
 			etcd-2 Member Ready Serving 5s`},
-		{"a member that is unknown, and one that learns", []report.Sight{sight(0, outdated(0, 1, 2), unknown(1), learner(2))}, 3, `
+		{"a member that is unknown, and one that learns",
+			[]report.Sight{sight(0, outdated(0, 1, 2), unknown(1), learner(2))}, 3, `
 			Ready False QuorumLost 0s
 			AllMembersReady False NotAllMembersReady 0s
 			Updated False QuorumFloor 0s
@@ -171,7 +185,8 @@ func TestDEP01sShape(t *testing.T) {
 				r = report.New(s, r)
 			}
 			e := report.Status{Report: r}.Etcd()
-			if got, want := strings.Join(shape(e), "\n"), strings.ReplaceAll(strings.TrimSpace(tc.want), "\t", ""); got != want {
+			if got, want := strings.Join(shape(e), "\n"), strings.ReplaceAll(strings.TrimSpace(tc.want), "\t",
+				""); got != want {
 				t.Errorf("got\n%s\nwant\n%s", got, want)
 			}
 			if e.ClusterSize != tc.size || e.Replicas != 3 {
@@ -201,14 +216,16 @@ func TestAWordIsFreshWhileItsCoordinatorTells(t *testing.T) {
 		{"long ago, but it need not renew often", 100 * time.Second, "etcd-0_u", time.Minute, true, true},
 		{"from a clock that is a little ahead", -10 * time.Second, "etcd-0_u", 15 * time.Second, true, true},
 		{"from a clock that is far ahead", -time.Minute, "etcd-0_u", 15 * time.Second, true, false},
-		{"from a clock that is far ahead, and it need not renew often", -time.Minute, "etcd-0_u", time.Hour, true, false},
+		{"from a clock that is far ahead, and it need not renew often",
+			-time.Minute, "etcd-0_u", time.Hour, true, false},
 		{"just now, for another to go on", 0, "", 15 * time.Second, true, true},
 		{"long ago, and nobody went on", 31 * time.Second, "", 15 * time.Second, true, false},
 		{"just now, but the rollout is over", 0, "", 15 * time.Second, false, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := report.Report{At: noon.Add(-tc.age)}
-			if got := r.Fresh(noon, record.Lease{Holder: tc.holder, Duration: tc.lasts, Rolling: tc.rolling}); got != tc.want {
+			if got := r.Fresh(noon, record.Lease{Holder: tc.holder, Duration: tc.lasts,
+				Rolling: tc.rolling}); got != tc.want {
 				t.Errorf("fresh: %v", got)
 			}
 		})
@@ -231,7 +248,15 @@ func TestNobodyElseWritesToTheTerminal(t *testing.T) {
 	r := report.New(s, report.Report{})
 	r.Do, r.Rule, r.Guard = hostile, hostile, hostile
 	lines := func(text string) int { return strings.Count(text, "\n") }
-	harmless := report.New(sight(0, outdated(0, 1, 2), gate(false), func(s *rollout.State) { s.Controls.Override = []rollout.Guard{"Canary"} }), report.Report{})
+	harmless := report.New(
+		sight(
+			0,
+			outdated(0, 1, 2),
+			gate(false),
+			func(s *rollout.State) { s.Controls.Override = []rollout.Guard{"Canary"} },
+		),
+		report.Report{},
+	)
 	for name, render := range map[string]func(report.Report, *bytes.Buffer) error{
 		"status": func(r report.Report, b *bytes.Buffer) error {
 			return report.Status{Report: r, Last: r, Now: noon, Current: true, Bad: []string{r.Do}}.Table(b, false)
@@ -262,7 +287,8 @@ func TestNobodyElseWritesToTheTerminal(t *testing.T) {
 	if err := (report.Status{Report: r, Now: noon}).Table(&painted, true); err != nil {
 		t.Fatal(err)
 	}
-	if strings.Contains(painted.String(), "\x1b]") || strings.Contains(painted.String(), "\x1b[2J") || !strings.Contains(painted.String(), "\x1b[1;31mHold") {
+	if strings.Contains(painted.String(), "\x1b]") || strings.Contains(painted.String(), "\x1b[2J") ||
+		!strings.Contains(painted.String(), "\x1b[1;31mHold") {
 		t.Errorf("%q", painted.String())
 	}
 }
@@ -279,9 +305,11 @@ func TestTheBarIsAsLongAsTheRollout(t *testing.T) {
 		{report.Progress{Pods: 5, Settled: 2, Outdated: 2}, "██▒▒░░", "2 of 5 settled, 2 outdated, 1 unsettled"},
 		{report.Progress{}, "", "0 of 0 settled"},
 		{report.Progress{Pods: 3, Settled: -1, Outdated: -5}, "▒▒▒▒▒▒", "-1 of 3 settled, 9 unsettled"},
-		{report.Progress{Pods: 3, Settled: math.MaxInt, Outdated: 3}, "██████", "9223372036854775807 of 3 settled, 3 outdated"},
+		{report.Progress{Pods: 3, Settled: math.MaxInt, Outdated: 3}, "██████", "9223372036854775807 of 3 settled, 3 " +
+			"outdated"},
 		{report.Progress{Pods: -3, Settled: 1}, "", "1 of -3 settled"},
-		{report.Progress{Pods: math.MaxInt, Settled: math.MaxInt / 2}, "", "4611686018427387903 of 9223372036854775807 settled, 4611686018427387904 unsettled"},
+		{report.Progress{Pods: math.MaxInt, Settled: math.MaxInt / 2}, "", "4611686018427387903 of " +
+			"9223372036854775807 settled, 4611686018427387904 unsettled"},
 		{report.Progress{Pods: math.MaxInt32, Settled: math.MaxInt32}, "██████", "2147483647 of 2147483647 settled"},
 	} {
 		if got := tc.progress.Bar(6); got != tc.want || tc.progress.String() != tc.words {

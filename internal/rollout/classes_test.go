@@ -321,7 +321,8 @@ func (c class) survives() bool { return c.servingVoter() && !c.isGoing() }
 
 // votes: a voter that serves and stays, or that is Down while its process is known to run.
 func (c class) votes() bool {
-	return c.voter() && !c.isGoing() && (c.answer == serves || c.pod == present && c.etcd == runsNotReady && c.answer == silent)
+	return c.voter() && !c.isGoing() &&
+		(c.answer == serves || c.pod == present && c.etcd == runsNotReady && c.answer == silent)
 }
 
 // hasNoProcess: nothing of it can vote.
@@ -377,13 +378,15 @@ func ages(classes []class, ordinals int, quorumLost time.Duration) map[rollout.S
 	ages := map[rollout.Sighting]time.Duration{{Condition: rollout.QuorumLostSeen}: quorumLost}
 	for _, c := range classes {
 		for o := range ordinals {
-			for _, condition := range []rollout.Condition{rollout.UnsettledSeen, rollout.TerminatedSeen, rollout.NotRunningSeen, rollout.PodSeen} {
+			for _, condition := range []rollout.Condition{rollout.UnsettledSeen, rollout.TerminatedSeen,
+				rollout.NotRunningSeen, rollout.PodSeen} {
 				if c.long {
 					ages[rollout.Sighting{UID: c.uid(o), Condition: condition}] = long
 				}
 			}
 			if c.etcd == hasBeenExited {
-				ages[rollout.Sighting{UID: c.uid(o), Condition: rollout.TerminatedSeen}] = rollout.DefaultPolicy().DeadAfter
+				ages[rollout.Sighting{UID: c.uid(o),
+					Condition: rollout.TerminatedSeen}] = rollout.DefaultPolicy().DeadAfter
 			}
 		}
 	}
@@ -403,12 +406,20 @@ func (c class) member(ordinal int, leader uint64) rollout.Member {
 		if c.lags {
 			applied = 0
 		}
-		m.Probe = rollout.Probe{Read: rollout.Answered, ReadTerm: term, Status: &rollout.Status{Leader: leader, Term: term, Index: index, Applied: applied}}
+		m.Probe = rollout.Probe{
+			Read:     rollout.Answered,
+			ReadTerm: term,
+			Status:   &rollout.Status{Leader: leader, Term: term, Index: index, Applied: applied},
+		}
 		if m.Learner {
 			m.Probe.ReadTerm++ // Its reads are not linearizable: their term says nothing of others.
 		}
 	case beforePause:
-		m.Probe = rollout.Probe{Read: rollout.Answered, ReadTerm: term - 1, Status: &rollout.Status{Leader: leader, Term: term - 1, Index: index, Applied: index}}
+		m.Probe = rollout.Probe{
+			Read:     rollout.Answered,
+			ReadTerm: term - 1,
+			Status:   &rollout.Status{Leader: leader, Term: term - 1, Index: index, Applied: index},
+		}
 	case silent:
 		m.Probe = rollout.Probe{Read: rollout.Failed}
 	case otherAnswers:
@@ -425,7 +436,8 @@ func (c class) podOf(ordinal int) rollout.Pod {
 	}
 	p := rollout.Pod{
 		Name: name(ordinal), UID: c.uid(ordinal), ResourceVersion: "1", Ordinal: ordinal, MemberName: name(ordinal),
-		Revision: revision, Owned: c.pod != foreign, Terminating: c.pod == goingPod, Initialized: true, NeverReady: c.empty, NoEtcdContainer: c.pod == nameless,
+		Revision: revision, Owned: c.pod != foreign, Terminating: c.pod == goingPod, Initialized: true,
+		NeverReady: c.empty, NoEtcdContainer: c.pod == nameless,
 		Sidecar: rollout.Container{State: rollout.ContainerRunning, Ready: !c.sick},
 	}
 	switch c.etcd {
@@ -448,8 +460,14 @@ func (c class) podOf(ordinal int) rollout.Pod {
 
 func TestTheClassesOfMembersAreWhatCanBeObserved(t *testing.T) {
 	observable, told := observableClasses(), allClasses(false)
-	t.Logf("%d combinations of properties can be observed, the rules tell %d apart (%d of voters), with the data in the pods %d",
-		len(observable), len(told), len(votersOf(told)), len(allClasses(true)))
+	t.Logf(
+		"%d combinations of properties can be observed, the rules tell %d apart (%d of voters), with the data in the "+
+			"pods %d",
+		len(observable),
+		len(told),
+		len(votersOf(told)),
+		len(allClasses(true)),
+	)
 	if len(told) < 70 || len(told) > 110 {
 		t.Errorf("%d classes: the filter lets through too much or too little", len(told))
 	}

@@ -9,8 +9,10 @@ import (
 // FuzzParseControls reads anything as a control: what cannot be read is named, and is
 // never taken for a value.
 func FuzzParseControls(f *testing.F) {
-	for _, key := range []string{rollout.ControlPaused, rollout.ControlPartition, rollout.ControlMaxUnavailable, rollout.ControlOverrideGuards, "quorate.dev/pause", "quorate.dev/intent"} {
-		for _, value := range []string{"", "true", "false", "1", "-1", "40%", "101%", "99999999999999999999", "QuorumFloor, Canary", "Inconsistent", "ja"} {
+	for _, key := range []string{rollout.ControlPaused, rollout.ControlPartition, rollout.ControlMaxUnavailable,
+		rollout.ControlOverrideGuards, "quorate.dev/pause", "quorate.dev/intent"} {
+		for _, value := range []string{"", "true", "false", "1", "-1", "40%", "101%", "99999999999999999999",
+			"QuorumFloor, Canary", "Inconsistent", "ja"} {
 			f.Add(key, value)
 		}
 	}
@@ -34,7 +36,8 @@ func FuzzParseControls(f *testing.F) {
 		if len(c.Bad) > 0 {
 			w := cluster(3)
 			w.state.Controls = c
-			if d := rollout.Decide(w.state, w.policy); d.Action.Name() != rollout.ActionHold || d.Guard != rollout.GuardBadControl {
+			if d := rollout.Decide(w.state, w.policy); d.Action.Name() != rollout.ActionHold ||
+				d.Guard != rollout.GuardBadControl {
 				t.Errorf("%s=%q cannot be read, and it decides %s", key, value, d.Action.Name())
 			}
 		}

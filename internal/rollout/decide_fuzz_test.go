@@ -29,7 +29,8 @@ func (t *tape) number() uint64 {
 
 func (t *tape) container() rollout.Container {
 	return rollout.Container{
-		State:  []rollout.ContainerState{rollout.ContainerRunning, rollout.ContainerWaiting, rollout.ContainerTerminated, rollout.ContainerAbsent}[t.pick(4)],
+		State: []rollout.ContainerState{rollout.ContainerRunning, rollout.ContainerWaiting,
+			rollout.ContainerTerminated, rollout.ContainerAbsent}[t.pick(4)],
 		Reason: []string{"", "CrashLoopBackOff", "ContainerCreating", "%d%s"}[t.pick(4)],
 		Ready:  t.mostly(), Restarts: t.pick(3),
 	}
@@ -39,7 +40,8 @@ func (t *tape) container() rollout.Container {
 func (t *tape) state() rollout.State {
 	s := rollout.State{
 		Set: rollout.Set{
-			Name: "etcd", UID: "set", Replicas: []int{3, 1, 2, 4, 5, 7, 0, -1, 1 << 40}[t.pick(9)], Start: []int{0, 1, -1}[t.pick(3)],
+			Name: "etcd", UID: "set", Replicas: []int{3, 1, 2, 4, 5, 7, 0, -1, 1 << 40}[t.pick(9)],
+			Start:    []int{0, 1, -1}[t.pick(3)],
 			OnDelete: t.mostly(), Deleting: !t.mostly(), Generation: 1, ObservedGeneration: int64(1 - t.pick(8)/7),
 			UpdateRevision: []string{newRev, newRev, newRev, oldRev, ""}[t.pick(5)], VolatileData: !t.mostly(),
 		},
@@ -58,7 +60,8 @@ func (t *tape) state() rollout.State {
 		p := rollout.Pod{
 			Name: name(o), UID: fmt.Sprint("uid-", i), ResourceVersion: "1", Ordinal: o, MemberName: name(o),
 			Revision: []string{oldRev, newRev, "rev-0"}[t.pick(3)], Owned: t.mostly(), Terminating: !t.mostly(),
-			Ready: t.mostly(), ContainersReady: t.mostly(), ReadinessGates: !t.mostly(), Initialized: t.mostly(), NeverReady: !t.mostly(), VolatileData: !t.mostly(),
+			Ready: t.mostly(), ContainersReady: t.mostly(), ReadinessGates: !t.mostly(), Initialized: t.mostly(),
+			NeverReady: !t.mostly(), VolatileData: !t.mostly(),
 			Etcd: t.container(), Sidecar: t.container(),
 		}
 		s.Pods = append(s.Pods, p)
@@ -70,15 +73,31 @@ func (t *tape) state() rollout.State {
 		if !s.Etcd.Known {
 			break
 		}
-		m := rollout.Member{ID: id(i), Name: name(i), Learner: !t.mostly(), Probe: rollout.Probe{Read: rollout.ReadResult((t.pick(7) + 1) % 5), Detail: "%d"}}
+		m := rollout.Member{
+			ID:      id(i),
+			Name:    name(i),
+			Learner: !t.mostly(),
+			Probe:   rollout.Probe{Read: rollout.ReadResult((t.pick(7) + 1) % 5), Detail: "%d"},
+		}
 		if !t.mostly() {
 			m.ID, m.Name = t.number(), []string{"", "etcd-0", "elsewhere"}[t.pick(3)]
 			m.PeerURLs = []string{"https://" + name(t.pick(4)) + ".peer:2380"}
 		}
 		if t.mostly() {
-			m.Probe.Status = &rollout.Status{Leader: id(0), Term: term, Index: index, Applied: index, Corrupt: !t.mostly()}
+			m.Probe.Status = &rollout.Status{
+				Leader:  id(0),
+				Term:    term,
+				Index:   index,
+				Applied: index,
+				Corrupt: !t.mostly(),
+			}
 			if !t.mostly() {
-				m.Probe.Status = &rollout.Status{Leader: t.number(), Term: t.number(), Index: t.number(), Applied: t.number()}
+				m.Probe.Status = &rollout.Status{
+					Leader:  t.number(),
+					Term:    t.number(),
+					Index:   t.number(),
+					Applied: t.number(),
+				}
 			}
 		}
 		s.Etcd.Members = append(s.Etcd.Members, m)
@@ -132,7 +151,8 @@ func mayAct(t *testing.T, s rollout.State, d rollout.Decision) {
 			continue
 		}
 		found = true
-		if !p.Owned || p.Terminating || p.Revision == s.Set.UpdateRevision || p.Ordinal < s.Set.Start || p.Ordinal >= s.Set.Start+s.Set.Replicas {
+		if !p.Owned || p.Terminating || p.Revision == s.Set.UpdateRevision || p.Ordinal < s.Set.Start ||
+			p.Ordinal >= s.Set.Start+s.Set.Replicas {
 			t.Errorf("%s of a pod that is not a candidate: %+v", d.Action.Name(), p)
 		}
 	}

@@ -51,7 +51,18 @@ func TestEvidenceNeedsTwoWitnesses(t *testing.T) {
 		},
 		"ready but not running": func(w *world) { w.pod(2).Etcd.State = rollout.ContainerWaiting },
 	}
-	down := []string{"running, not ready", "crash loop", "creating", "terminated", "pending", "terminating", "missing", "somebody else's pod", "node lost", "ready but not running"}
+	down := []string{
+		"running, not ready",
+		"crash loop",
+		"creating",
+		"terminated",
+		"pending",
+		"terminating",
+		"missing",
+		"somebody else's pod",
+		"node lost",
+		"ready but not running",
+	}
 	wantDown := map[string][]string{
 		"does not answer":      down,
 		"is not in the list":   down,
@@ -90,11 +101,18 @@ func TestAReadProvesThatAMemberServesOnlyAtTheNewestTermThatAnyReadHas(t *testin
 	}{
 		{"one at the newest term serves", cluster(3, answeredAt(term-1, 2)), 1, rollout.Serving, 2},
 		{"one behind is Unknown", cluster(3, answeredAt(term-1, 2)), 2, rollout.Unknown, 2},
-		{"it is Unknown also when its kubelet says that it is not ready", cluster(3, answeredAt(term-1, 2), notReady(2)), 2, rollout.Unknown, 2},
-		{"the only one that answers serves: so quorum is never taken for lost", cluster(3, answeredAt(term-1, 0), noAnswer(1, 2)), 0, rollout.Serving, 1},
+		{"it is Unknown also when its kubelet says that it is not ready",
+			cluster(3, answeredAt(term-1, 2), notReady(2)), 2, rollout.Unknown, 2},
+		{"the only one that answers serves: so quorum is never taken for lost",
+			cluster(3, answeredAt(term-1, 0), noAnswer(1, 2)), 0, rollout.Serving, 1},
 		{"a term that is not known says nothing", cluster(3, answeredAt(0, 2)), 2, rollout.Serving, 3},
-		{"the read of a learner is not linearizable: its term counts for nothing", cluster(3, learnerAhead), 1, rollout.Serving, 2},
-		{"nor does that of a status", cluster(3, answeredAt(term), func(w *world) { w.member(2).Probe.Status.Term, w.member(2).Probe.Read = term+9, rollout.Failed }), 1, rollout.Serving, 2},
+		{"the read of a learner is not linearizable: its term counts for nothing",
+			cluster(3, learnerAhead), 1, rollout.Serving, 2},
+		{"nor does that of a status",
+			cluster(3, answeredAt(term), func(w *world) {
+				w.member(2).Probe.Status.Term,
+					w.member(2).Probe.Read = term+9, rollout.Failed
+			}), 1, rollout.Serving, 2},
 		{"a member elsewhere counts", cluster(3, outsiders(1), answeredAt(term-1, 0, 1, 2)), 1, rollout.Unknown, 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -166,7 +184,8 @@ func TestDownIsSplitByTheContainer(t *testing.T) {
 			w.with(alive(2), aged(rollout.TerminatedSeen, 10*time.Second, 2))
 			w.pod(2).Etcd.State = rollout.ContainerTerminated
 		}, rollout.Dead},
-		{"a member that serves is not down, whatever its container", func(w *world) { w.pod(2).Etcd.State = rollout.ContainerTerminated }, rollout.NotDown},
+		{"a member that serves is not down, whatever its container",
+			func(w *world) { w.pod(2).Etcd.State = rollout.ContainerTerminated }, rollout.NotDown},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if got := seatOf(cluster(3, tc.change), 2).Liveness; got != tc.want {
@@ -183,8 +202,10 @@ func TestAPodFindsItsMember(t *testing.T) {
 		want   uint64 // 0 for none
 	}{
 		{"by its name", func(w *world) { w.member(2).PeerURLs, w.member(2).ClientURLs = nil, nil }, id(2)},
-		{"by the name that the host gives it", func(w *world) { w.member(2).Name, w.pod(2).MemberName = "shoot--x-etcd-2", "shoot--x-etcd-2" }, id(2)},
-		{"by its peer URL, when it has never started", func(w *world) { w.member(2).Name, w.member(2).ClientURLs = "", nil }, id(2)},
+		{"by the name that the host gives it",
+			func(w *world) { w.member(2).Name, w.pod(2).MemberName = "shoot--x-etcd-2", "shoot--x-etcd-2" }, id(2)},
+		{"by its peer URL, when it has never started",
+			func(w *world) { w.member(2).Name, w.member(2).ClientURLs = "", nil }, id(2)},
 		{"by its client URL", func(w *world) { w.member(2).Name, w.member(2).PeerURLs = "", nil }, id(2)},
 		{"by a URL without a port or domain", func(w *world) {
 			w.member(2).Name, w.member(2).ClientURLs, w.member(2).PeerURLs = "", nil, []string{"http://etcd-2"}
@@ -231,15 +252,18 @@ func TestTheLeaderIsWhomAMajorityNamesAtTheHighestTerm(t *testing.T) {
 		{"nobody knows a leader", cluster(3, says(0, 0, term), says(1, 0, term), says(2, 0, term)), 0},
 		{"one of two that answer is no majority", cluster(3, noAnswer(2), says(1, 0, term)), 0},
 		{"two of three are", cluster(3, says(2, 0, term)), id(0)},
-		{"a member that is cut off, and raises its own term without end, hides nobody", cluster(3, says(2, 0, term+99), func(w *world) { w.member(2).Probe.Read = rollout.Failed }), id(0)},
-		{"nor does one whose answer is from before a pause", cluster(3, says(2, id(2), term-1), answeredAt(term-1, 2)), id(0)},
+		{"a member that is cut off, and raises its own term without end, hides nobody",
+			cluster(3, says(2, 0, term+99), func(w *world) { w.member(2).Probe.Read = rollout.Failed }), id(0)},
+		{"nor does one whose answer is from before a pause",
+			cluster(3, says(2, id(2), term-1), answeredAt(term-1, 2)), id(0)},
 		{"where nobody serves, all are asked", cluster(3, func(w *world) {
 			for o := range 3 {
 				w.member(o).Probe.Read = rollout.Failed
 			}
 		}), id(0)},
 		{"one of three that names another is overruled", cluster(3, says(1, 0, term)), id(0)},
-		{"three that name three agree on none", cluster(3, says(0, id(0), term), says(1, 0, term), says(2, id(2), term)), 0},
+		{"three that name three agree on none",
+			cluster(3, says(0, id(0), term), says(1, 0, term), says(2, id(2), term)), 0},
 		{"a leader that the list does not name is none", cluster(3, leads(8)), 0},
 		{"nobody answers", cluster(3, noAnswer(0, 1, 2)), 0},
 	} {
@@ -263,12 +287,14 @@ func TestVotersComeFromTheMemberList(t *testing.T) {
 		{"a member elsewhere serves", cluster(3, outsiders(2)), 5, 3, 5, 2},
 		{"a learner is no voter", cluster(3, learner(2)), 2, 2, 2, 0},
 		{"one that does not answer does not serve", cluster(3, unknown(2)), 3, 2, 2, 0},
-		{"a learner elsewhere is neither", cluster(3, outsiders(1), func(w *world) { w.state.Etcd.Members[3].Learner = true }), 3, 2, 3, 0},
+		{"a learner elsewhere is neither",
+			cluster(3, outsiders(1), func(w *world) { w.state.Etcd.Members[3].Learner = true }), 3, 2, 3, 0},
 		{"no list, no quorum", cluster(3, noMemberList()), 0, 0, 0, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			a := rollout.Assess(tc.world.state, tc.world.policy)
-			if a.Voters != tc.voters || a.Quorum != tc.quorum || a.Serving != tc.serving || len(a.External) != tc.externals {
+			if a.Voters != tc.voters || a.Quorum != tc.quorum || a.Serving != tc.serving ||
+				len(a.External) != tc.externals {
 				t.Errorf("voters %d, quorum %d, serving %d, external %d; want %d, %d, %d, %d",
 					a.Voters, a.Quorum, a.Serving, len(a.External), tc.voters, tc.quorum, tc.serving, tc.externals)
 			}
@@ -291,21 +317,32 @@ func TestSightingsNameWhatIsWorthAnAge(t *testing.T) {
 	}{
 		{"an outdated pod in health is there and Ready", cluster(1), seen(0, rollout.PodSeen, rollout.ReadySeen)},
 		{"so is an updated one", cluster(1, updated(0)), seen(0, rollout.PodSeen, rollout.ReadySeen)},
-		{"an updated pod with a sick sidecar is unsettled", cluster(1, updated(0), sick(0)), seen(0, rollout.PodSeen, rollout.UnsettledSeen)},
+		{"an updated pod with a sick sidecar is unsettled",
+			cluster(1, updated(0), sick(0)), seen(0, rollout.PodSeen, rollout.UnsettledSeen)},
 		{"an updated pod whose member lags is unsettled", cluster(2, updated(0, 1), behind(6000, 1)),
-			slices.Concat(seen(0, rollout.PodSeen, rollout.ReadySeen), seen(1, rollout.PodSeen, rollout.ReadySeen, rollout.UnsettledSeen))},
+			slices.Concat(seen(0, rollout.PodSeen, rollout.ReadySeen),
+				seen(1, rollout.PodSeen, rollout.ReadySeen, rollout.UnsettledSeen))},
 		{"an outdated pod with a sick sidecar is not worth an age", cluster(1, sick(0)), seen(0, rollout.PodSeen)},
-		{"quorum is lost when nobody serves", cluster(1, unknown(0)), slices.Concat(lost, seen(0, rollout.PodSeen, rollout.ReadySeen))},
-		{"quorum counts as lost when there is no member list", cluster(1, noMemberList()), slices.Concat(lost, seen(0, rollout.PodSeen, rollout.ReadySeen))},
-		{"a dead container does not run", cluster(1, dead(0)), slices.Concat(lost, seen(0, rollout.PodSeen, rollout.NotRunningSeen))},
-		{"a terminated container is terminated and does not run", cluster(1, alive(0), func(w *world) { w.pod(0).Etcd.State = rollout.ContainerTerminated }),
+		{"quorum is lost when nobody serves",
+			cluster(1, unknown(0)), slices.Concat(lost, seen(0, rollout.PodSeen, rollout.ReadySeen))},
+		{"quorum counts as lost when there is no member list",
+			cluster(1, noMemberList()), slices.Concat(lost, seen(0, rollout.PodSeen, rollout.ReadySeen))},
+		{"a dead container does not run",
+			cluster(1, dead(0)), slices.Concat(lost, seen(0, rollout.PodSeen, rollout.NotRunningSeen))},
+		{"a terminated container is terminated and does not run",
+			cluster(1, alive(0), func(w *world) { w.pod(0).Etcd.State = rollout.ContainerTerminated }),
 			slices.Concat(lost, seen(0, rollout.PodSeen, rollout.TerminatedSeen, rollout.NotRunningSeen))},
-		{"a crash loop is restarting", cluster(1, dead(0), restarted(0)), slices.Concat(lost, seen(0, rollout.PodSeen, rollout.NotRunningSeen, rollout.RestartingSeen))},
-		{"it is restarting also while it runs for a moment", cluster(1, alive(0), restarted(0)), slices.Concat(lost, seen(0, rollout.PodSeen, rollout.RestartingSeen))},
-		{"what restarted and is ready again is not", cluster(1, restarted(0)), seen(0, rollout.PodSeen, rollout.ReadySeen)},
+		{"a crash loop is restarting",
+			cluster(1, dead(0), restarted(0)), slices.Concat(lost, seen(0, rollout.PodSeen, rollout.NotRunningSeen,
+				rollout.RestartingSeen))},
+		{"it is restarting also while it runs for a moment",
+			cluster(1, alive(0), restarted(0)), slices.Concat(lost, seen(0, rollout.PodSeen, rollout.RestartingSeen))},
+		{"what restarted and is ready again is not",
+			cluster(1, restarted(0)), seen(0, rollout.PodSeen, rollout.ReadySeen)},
 		{"a missing pod has no sightings", cluster(2, missing(1)), seen(0, rollout.PodSeen, rollout.ReadySeen)},
 		{"nor has a pod out of range", cluster(2, replicas(1)), seen(0, rollout.PodSeen, rollout.ReadySeen)},
-		{"one voter that serves is enough for quorum not to be seen lost", cluster(3, missing(1, 2)), seen(0, rollout.PodSeen, rollout.ReadySeen)},
+		{"one voter that serves is enough for quorum not to be seen lost",
+			cluster(3, missing(1, 2)), seen(0, rollout.PodSeen, rollout.ReadySeen)},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if got := rollout.Assess(tc.world.state, tc.world.policy).Sightings(); !slices.Equal(got, tc.want) {

@@ -27,8 +27,17 @@ import (
 // that the larger one is checked where there is no time for both.
 
 var (
-	exhaustive = flag.Bool("exhaustive", false, "check all combinations of five members, and that no rule tells a class from its representative in any three (ten minutes on two cores)")
-	seed       = flag.Int("seed", 1, "which eighth of all combinations of five members is checked without -exhaustive, 0 to 7")
+	exhaustive = flag.Bool(
+		"exhaustive",
+		false,
+		"check all combinations of five members, and that no rule tells a class from its representative in any three "+
+			"(ten minutes on two cores)",
+	)
+	seed = flag.Int(
+		"seed",
+		1,
+		"which eighth of all combinations of five members is checked without -exhaustive, 0 to 7",
+	)
 )
 
 // environment is what is the same for all members of a world.
@@ -60,9 +69,12 @@ func (e environment) String() string {
 		is   bool
 		word string
 	}{
-		{e.volatile, "volatile data"}, {e.migrated, "of an older template"}, {e.self >= 0, fmt.Sprintf("coordinator %d", e.self)},
-		{e.outsiders > 0, fmt.Sprintf("%d voters elsewhere", e.outsiders)}, {e.trusted, "trusted"}, {e.scaledAway, "being scaled away"}, {e.ordered, "in order"},
-		{e.local, fmt.Sprintf("a list of one member's own that %d have", e.agreeing)}, {e.ghosts > 0, fmt.Sprintf("%d ghosts", e.ghosts)},
+		{e.volatile, "volatile data"}, {e.migrated, "of an older template"},
+		{e.self >= 0, fmt.Sprintf("coordinator %d", e.self)},
+		{e.outsiders > 0, fmt.Sprintf("%d voters elsewhere", e.outsiders)}, {e.trusted, "trusted"},
+		{e.scaledAway, "being scaled away"}, {e.ordered, "in order"},
+		{e.local, fmt.Sprintf("a list of one member's own that %d have", e.agreeing)},
+		{e.ghosts > 0, fmt.Sprintf("%d ghosts", e.ghosts)},
 		{e.noList, "no member list"},
 	} {
 		if p.is {
@@ -122,7 +134,12 @@ func newScene(c *catalogue, e environment, n int) *scene {
 			Name: "etcd", UID: "set", Replicas: n, OnDelete: true, VolatileData: e.volatile && !e.migrated,
 			Generation: 1, ObservedGeneration: 1, UpdateRevision: newRev,
 		},
-		Etcd: rollout.Membership{Known: !e.noList, Linearizable: !e.noList && !e.local, Agreeing: e.agreeing, ClusterID: clusterID},
+		Etcd: rollout.Membership{
+			Known:        !e.noList,
+			Linearizable: !e.noList && !e.local,
+			Agreeing:     e.agreeing,
+			ClusterID:    clusterID,
+		},
 	}
 	s.state.Set.OrderedReady = e.ordered
 	if e.trusted {
@@ -213,8 +230,17 @@ func (s *scene) checkInOrder(members []int) (problem string, moves bool) {
 			d := s.decide(members, leader, w.longLost)
 			moves = moves || d.Action.Name() == rollout.ActionMoveLeader
 			if problem := w.wrong(&d); problem != "" {
-				return fmt.Sprintf("%s\n  decision: %s %v: %s\n  leader: %d, quorum lost for long: %v, %v\n%s",
-					problem, d.Action, d.Target(), d.Reason(), leader, w.longLost, s.environment, list(w.members)), moves
+				return fmt.Sprintf(
+					"%s\n  decision: %s %v: %s\n  leader: %d, quorum lost for long: %v, %v\n%s",
+					problem,
+					d.Action,
+					d.Target(),
+					d.Reason(),
+					leader,
+					w.longLost,
+					s.environment,
+					list(w.members),
+				), moves
 			}
 			if w.serving > 0 {
 				break // Then quorum is not lost, and nobody asks for how long.
@@ -242,7 +268,13 @@ type reckoning struct {
 }
 
 func newReckoning(s *scene, members []int) *reckoning {
-	w := &reckoning{scene: s, kinds: members, members: make([]class, 0, 8), voters: s.outsiders + s.ghosts, serving: s.outsiders}
+	w := &reckoning{
+		scene:   s,
+		kinds:   members,
+		members: make([]class, 0, 8),
+		voters:  s.outsiders + s.ghosts,
+		serving: s.outsiders,
+	}
 	laterTerm := s.outsiders > 0
 	for _, k := range members {
 		laterTerm = laterTerm || s.classes[k].servingVoter()
@@ -265,7 +297,8 @@ func newReckoning(s *scene, members []int) *reckoning {
 	}
 	w.quorum = w.voters/2 + 1
 	// While a pod of ours matches no member, a voter elsewhere may be the one that runs in it.
-	if s.trusted && !s.scaledAway && !slices.ContainsFunc(w.members, func(c class) bool { return c.role == unlisted && c.pod != absent }) {
+	if s.trusted && !s.scaledAway &&
+		!slices.ContainsFunc(w.members, func(c class) bool { return c.role == unlisted && c.pod != absent }) {
 		w.reliable = s.outsiders
 	}
 	if s.noList {
@@ -298,7 +331,8 @@ func (w *reckoning) mayLead(leader int) bool {
 func (w *reckoning) wrong(d *rollout.Decision) string {
 	if w.inconsistent {
 		if d.Action.Name() != rollout.ActionHold || d.Guard != rollout.GuardInconsistent {
-			return "a pod of somebody else stands where one of ours belongs, or one tells nothing of its member, and it does not hold"
+			return "a pod of somebody else stands where one of ours belongs, or one tells nothing of its member, and " +
+				"it does not hold"
 		}
 		return ""
 	}
@@ -311,7 +345,8 @@ func (w *reckoning) wrong(d *rollout.Decision) string {
 	best := -1
 	for i := range d.Candidates {
 		c := &d.Candidates[i]
-		if !c.Passes() || d.Acts() && (c.Rule == rollout.RuleNotServingFirst) != (d.Rule == rollout.RuleNotServingFirst) {
+		if !c.Passes() ||
+			d.Acts() && (c.Rule == rollout.RuleNotServingFirst) != (d.Rule == rollout.RuleNotServingFirst) {
 			continue
 		}
 		o := ordinalOf(c.Pod)
@@ -336,11 +371,13 @@ func (w *reckoning) wrong(d *rollout.Decision) string {
 	}
 	leads := o == w.leader && rule == rollout.RuleServing
 	switch {
-	case d.Target().Pod != name(o) || d.Target().UID != w.classes[w.kinds[o]].uid(o) || d.Target().ResourceVersion != "1":
+	case d.Target().Pod != name(o) || d.Target().UID != w.classes[w.kinds[o]].uid(o) ||
+		d.Target().ResourceVersion != "1":
 		return "the target is not the observed pod"
 	case w.rank(o, rule) > w.rank(best, rule):
 		return "the best candidate is another"
-	case leads != (d.Action.Name() == rollout.ActionMoveLeader) && w.surviving-btoi(w.members[o].survives())+w.reliable > 0:
+	case leads != (d.Action.Name() == rollout.ActionMoveLeader) &&
+		w.surviving-btoi(w.members[o].survives())+w.reliable > 0:
 		return "a leader goes without handing over, or one that does not lead hands over"
 	case d.Action.Name() == rollout.ActionMoveLeader:
 		return w.wrongTransfer(d.Action.(rollout.MoveLeader).Transfer)
@@ -428,7 +465,12 @@ func (w *reckoning) unsafeWhenServing(o, surviving int) string {
 	}
 	switch {
 	case !single && surviving < w.quorum:
-		return fmt.Sprintf("a serving or unknown member goes, %d of %d voters stay, quorum %d", surviving, w.voters, w.quorum)
+		return fmt.Sprintf(
+			"a serving or unknown member goes, %d of %d voters stay, quorum %d",
+			surviving,
+			w.voters,
+			w.quorum,
+		)
 	case !single && w.voters == 2 && t.servingVoter():
 		return "one of two voters goes"
 	case !single && caughtUp < w.quorum:
@@ -519,18 +561,36 @@ func list(members []class) string {
 // sweep calls check with every combination of n classes (by number) that take accepts, on
 // all processors: with all arrangements, or only with the multisets. It stops at the
 // first problem.
-func sweep(t *testing.T, classes, n int, arrangements bool, take func(members []int) bool, worker func() (check func(members []int) string, decisions *int)) {
+func sweep(
+	t *testing.T,
+	classes, n int,
+	arrangements bool,
+	take func(members []int) bool,
+	worker func() (check func(members []int) string, decisions *int),
+) {
 	t.Helper()
 	begin := time.Now()
 	problem, worlds, decisions := firstProblem(classes, n, arrangements, take, worker)
 	if problem != "" {
 		t.Fatal(problem)
 	}
-	t.Logf("%d worlds of %d members from %d classes, %d decisions, %v", worlds, n, classes, decisions, time.Since(begin).Round(time.Millisecond))
+	t.Logf(
+		"%d worlds of %d members from %d classes, %d decisions, %v",
+		worlds,
+		n,
+		classes,
+		decisions,
+		time.Since(begin).Round(time.Millisecond),
+	)
 }
 
 // firstProblem is empty when there is none.
-func firstProblem(classes, n int, arrangements bool, take func(members []int) bool, worker func() (check func(members []int) string, decisions *int)) (string, int64, int64) {
+func firstProblem(
+	classes, n int,
+	arrangements bool,
+	take func(members []int) bool,
+	worker func() (check func(members []int) string, decisions *int),
+) (string, int64, int64) {
 	var (
 		next           atomic.Int64
 		failed         atomic.Bool
@@ -620,19 +680,42 @@ func TestNoCombinationOfMembersLeadsToAnUnsafeDecision(t *testing.T) {
 		{3, withData, false, with(func(e *environment) { e.volatile = true; e.maxUnavailable = 2 })},
 	}
 	for n := 1; n <= 3; n++ {
-		rounds = append(rounds,
+		rounds = append(
+			rounds,
 			round{n, podClasses(), false, with(func(e *environment) { e.noList = true })},
 			round{n, all, false, with(func(e *environment) { e.ghosts = 1; e.maxUnavailable = 2 })},
 			round{n, all, false, with(func(e *environment) { e.outsiders = 1; e.maxUnavailable = 3 })},
 			round{n, all, false, with(func(e *environment) { e.outsiders, e.trusted = 2, true; e.maxUnavailable = 3 })},
-			round{n, withData, false, with(func(e *environment) { e.outsiders, e.ghosts, e.volatile, e.trusted = 1, 1, true, true })},
-			round{n, votersWithData, false, with(func(e *environment) { e.volatile, e.migrated = true, true; e.maxUnavailable = 2 })},
-			round{n, voters, false, with(func(e *environment) { e.outsiders, e.scaledAway, e.trusted = 2, true, true; e.maxUnavailable = 3 })},
+			round{
+				n,
+				withData,
+				false,
+				with(func(e *environment) { e.outsiders, e.ghosts, e.volatile, e.trusted = 1, 1, true, true }),
+			},
+			round{
+				n,
+				votersWithData,
+				false,
+				with(func(e *environment) { e.volatile, e.migrated = true, true; e.maxUnavailable = 2 }),
+			},
+			round{
+				n,
+				voters,
+				false,
+				with(
+					func(e *environment) { e.outsiders, e.scaledAway, e.trusted = 2, true, true; e.maxUnavailable = 3 },
+				),
+			},
 			round{n, voters, false, with(func(e *environment) { e.local, e.agreeing = true, 1; e.maxUnavailable = 2 })},
 			round{n, voters, false, with(func(e *environment) { e.local, e.agreeing = true, 2; e.maxUnavailable = 2 })},
 			round{n, voters, true, with(func(e *environment) { e.ordered = true; e.maxUnavailable = 2 })},
 			round{n, pausedClasses(), false, with(func(e *environment) { e.maxUnavailable = 3 })},
-			round{n, pausedClasses(), false, with(func(e *environment) { e.outsiders, e.trusted = 1, true; e.maxUnavailable = 3 })},
+			round{
+				n,
+				pausedClasses(),
+				false,
+				with(func(e *environment) { e.outsiders, e.trusted = 1, true; e.maxUnavailable = 3 }),
+			},
 		)
 	}
 	if !testing.Short() && !raceDetector {
@@ -721,8 +804,17 @@ func (s *scene) compare(other *scene, members []int, stand map[class]int) string
 		for _, longLost := range []bool{false, true} {
 			a, b := s.decide(members, leader, longLost), other.decide(instead, leader, longLost)
 			if x, y := essence(a), essence(b); x != y {
-				return fmt.Sprintf("the rules tell %v from %v (leader %d, quorum lost for long: %v, %v)\n  %s\n  %s\n%s",
-					s.classes[members[0]], s.classes[instead[0]], leader, longLost, s.environment, x, y, list(w.members))
+				return fmt.Sprintf(
+					"the rules tell %v from %v (leader %d, quorum lost for long: %v, %v)\n  %s\n  %s\n%s",
+					s.classes[members[0]],
+					s.classes[instead[0]],
+					leader,
+					longLost,
+					s.environment,
+					x,
+					y,
+					list(w.members),
+				)
 			}
 		}
 	}
@@ -796,7 +888,16 @@ func (s *scene) getsThere(members []int) string {
 		}
 		first, last := steps[0], steps[len(steps)-1]
 		if last.Action.Name() != rollout.ActionComplete || len(steps) > 2*s.n+2 || first.Acts() != (outdated > 0) {
-			return fmt.Sprintf("%d steps, the first is %s, the last is %s: %s\n  leader: %d, %v\n%s", len(steps), first.Action.Name(), last.Action.Name(), last.Reason(), leader, s.environment, list(w.members))
+			return fmt.Sprintf(
+				"%d steps, the first is %s, the last is %s: %s\n  leader: %d, %v\n%s",
+				len(steps),
+				first.Action.Name(),
+				last.Action.Name(),
+				last.Reason(),
+				leader,
+				s.environment,
+				list(w.members),
+			)
 		}
 	}
 	return ""
@@ -805,7 +906,8 @@ func (s *scene) getsThere(members []int) string {
 func TestTwoVotersHoldByName(t *testing.T) {
 	for _, w := range []*world{cluster(2), cluster(3, learner(2), updated(2)), cluster(1, outsiders(1))} {
 		d := w.decide()
-		if d.Action.Name() != rollout.ActionHold || d.Guard != rollout.GuardQuorumFloor || !strings.Contains(d.Reason(), "2 voters need both") {
+		if d.Action.Name() != rollout.ActionHold || d.Guard != rollout.GuardQuorumFloor ||
+			!strings.Contains(d.Reason(), "2 voters need both") {
 			t.Errorf("got %s %s: %s", d.Action.Name(), d.Guard, d.Reason())
 		}
 	}

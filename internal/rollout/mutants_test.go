@@ -44,7 +44,10 @@ func eachMember(change func(s *rollout.State, p *rollout.Pod, m *rollout.Member)
 }
 
 func answering(m *rollout.Member) {
-	m.Probe = rollout.Probe{Read: rollout.Answered, Status: &rollout.Status{Leader: m.ID, Term: term - 1, Index: index, Applied: index}}
+	m.Probe = rollout.Probe{
+		Read:   rollout.Answered,
+		Status: &rollout.Status{Leader: m.ID, Term: term - 1, Index: index, Applied: index},
+	}
 }
 
 func mutants() []mutant {
@@ -60,42 +63,112 @@ func mutants() []mutant {
 	migrated := environment{maxUnavailable: 3, self: noSelf, volatile: true, migrated: true}
 	second := "a broken revision may cost a second member"
 	more := []mutant{
-		{name: "voters elsewhere survive", environment: elsewhere, wrong: "voters stay, quorum", policy: func(p *rollout.Policy) {
-			p.TrustedMembers = []string{"elsewhere-0", "elsewhere-1"}
-		}},
-		{name: "who is scaled away survives where it is named", environment: scaledAway, wrong: "voters stay, quorum", mutate: func(s *rollout.State) {
-			s.Pods = slices.DeleteFunc(slices.Clone(s.Pods), func(p rollout.Pod) bool { return p.Ordinal >= s.Set.Replicas })
-		}},
-		{name: "the mapping need not be whole", environment: environment{maxUnavailable: 3, self: noSelf, outsiders: 2, trusted: true}, wrong: "voters stay, quorum", mutate: func(s *rollout.State) {
-			// The pods that match no member are given one each, which does not vote.
-			s.Etcd.Members = slices.Clone(s.Etcd.Members)
-			for i, p := range s.Pods {
-				if !slices.ContainsFunc(s.Etcd.Members, func(m rollout.Member) bool { return m.Name == p.MemberName }) {
-					s.Etcd.Members = append(s.Etcd.Members, rollout.Member{ID: 0x800 + uint64(i), Name: p.MemberName, Learner: true})
+		{
+			name:        "voters elsewhere survive",
+			environment: elsewhere,
+			wrong:       "voters stay, quorum",
+			policy: func(p *rollout.Policy) {
+				p.TrustedMembers = []string{"elsewhere-0", "elsewhere-1"}
+			},
+		},
+		{
+			name:        "who is scaled away survives where it is named",
+			environment: scaledAway,
+			wrong:       "voters stay, quorum",
+			mutate: func(s *rollout.State) {
+				s.Pods = slices.DeleteFunc(
+					slices.Clone(s.Pods),
+					func(p rollout.Pod) bool { return p.Ordinal >= s.Set.Replicas },
+				)
+			},
+		},
+		{
+			name:        "the mapping need not be whole",
+			environment: environment{maxUnavailable: 3, self: noSelf, outsiders: 2, trusted: true},
+			wrong:       "voters stay, quorum",
+			mutate: func(s *rollout.State) {
+				// The pods that match no member are given one each, which does not vote.
+				s.Etcd.Members = slices.Clone(s.Etcd.Members)
+				for i, p := range s.Pods {
+					if !slices.ContainsFunc(
+						s.Etcd.Members,
+						func(m rollout.Member) bool { return m.Name == p.MemberName },
+					) {
+						s.Etcd.Members = append(
+							s.Etcd.Members,
+							rollout.Member{ID: 0x800 + uint64(i), Name: p.MemberName, Learner: true},
+						)
+					}
 				}
-			}
-		}},
-		{name: "no RevisionSuspect while the first pod comes up", environment: one, wrong: second, mutate: without(rollout.GuardRevisionSuspect)},
-		{name: "what has ended does not come back", environment: one, wrong: second, mutate: eachMember(func(_ *rollout.State, p *rollout.Pod, _ *rollout.Member) {
-			if p.Etcd.State == rollout.ContainerTerminated {
-				p.Etcd.State, p.Etcd.Reason = rollout.ContainerWaiting, "CrashLoopBackOff"
-			}
-		})},
-		{name: "the template says where an older pod's data is", environment: migrated, wrong: "too few voters with data", mutate: eachMember(func(_ *rollout.State, p *rollout.Pod, _ *rollout.Member) {
-			p.VolatileData = false
-		})},
-		{name: "no Recreation", environment: ordered, wrong: "it would not be recreated", mutate: without(rollout.GuardRecreation)},
-		{name: "no Recreation, with quorum lost", environment: ordered, wrong: "to open the way", mutate: without(rollout.GuardRecreation)},
-		{name: "any list will do", environment: local, wrong: "a list that no quorum has", mutate: func(s *rollout.State) { s.Etcd.Linearizable = true }},
-		{name: "any answer proves that a member serves", environment: many, classes: pausedClasses, wrong: "voters stay, quorum", mutate: withoutTerms},
-		{name: "a pod without etcd's container says that etcd is down", environment: many, wrong: "tells nothing of its member", mutate: func(s *rollout.State) {
-			s.Pods = slices.Clone(s.Pods)
-			for i := range s.Pods {
-				s.Pods[i].NoEtcdContainer = false
-			}
-		}, classes: func() []class {
-			return []class{{outdated: true}, {outdated: true, pod: nameless, etcd: noEtcd, answer: silent}, {outdated: true, pod: nameless, etcd: noEtcd}}
-		}},
+			},
+		},
+		{
+			name:        "no RevisionSuspect while the first pod comes up",
+			environment: one,
+			wrong:       second,
+			mutate:      without(rollout.GuardRevisionSuspect),
+		},
+		{
+			name:        "what has ended does not come back",
+			environment: one,
+			wrong:       second,
+			mutate: eachMember(func(_ *rollout.State, p *rollout.Pod, _ *rollout.Member) {
+				if p.Etcd.State == rollout.ContainerTerminated {
+					p.Etcd.State, p.Etcd.Reason = rollout.ContainerWaiting, "CrashLoopBackOff"
+				}
+			}),
+		},
+		{
+			name:        "the template says where an older pod's data is",
+			environment: migrated,
+			wrong:       "too few voters with data",
+			mutate: eachMember(func(_ *rollout.State, p *rollout.Pod, _ *rollout.Member) {
+				p.VolatileData = false
+			}),
+		},
+		{
+			name:        "no Recreation",
+			environment: ordered,
+			wrong:       "it would not be recreated",
+			mutate:      without(rollout.GuardRecreation),
+		},
+		{
+			name:        "no Recreation, with quorum lost",
+			environment: ordered,
+			wrong:       "to open the way",
+			mutate:      without(rollout.GuardRecreation),
+		},
+		{
+			name:        "any list will do",
+			environment: local,
+			wrong:       "a list that no quorum has",
+			mutate:      func(s *rollout.State) { s.Etcd.Linearizable = true },
+		},
+		{
+			name:        "any answer proves that a member serves",
+			environment: many,
+			classes:     pausedClasses,
+			wrong:       "voters stay, quorum",
+			mutate:      withoutTerms,
+		},
+		{
+			name:        "a pod without etcd's container says that etcd is down",
+			environment: many,
+			wrong:       "tells nothing of its member",
+			mutate: func(s *rollout.State) {
+				s.Pods = slices.Clone(s.Pods)
+				for i := range s.Pods {
+					s.Pods[i].NoEtcdContainer = false
+				}
+			},
+			classes: func() []class {
+				return []class{
+					{outdated: true},
+					{outdated: true, pod: nameless, etcd: noEtcd, answer: silent},
+					{outdated: true, pod: nameless, etcd: noEtcd},
+				}
+			},
+		},
 	}
 	return append(more, guardless(one, many, ghosts, volatile, noList)...)
 }
@@ -123,8 +196,14 @@ func guardless(one, many, ghosts, volatile, noList environment) []mutant {
 		{"no DataSurvives", without(rollout.GuardDataSurvives), volatile, "too few voters with data"},
 		{"no UpdatedFailing", without(rollout.GuardUpdatedFailing), many, "an updated one is failing"},
 		{"no QuorumFloor", without(rollout.GuardQuorumFloor), ghosts, "voters stay, quorum"},
-		{"no UnavailableBudget", without(rollout.GuardUnavailableBudget), environment{maxUnavailable: 1, self: noSelf, outsiders: 2, trusted: true}, "the budget is exceeded"},
-		{"no Canary", without(rollout.GuardCanary), environment{maxUnavailable: 3, self: noSelf, outsiders: 2, trusted: true}, "does not go alone"},
+		{"no UnavailableBudget",
+			without(
+				rollout.GuardUnavailableBudget,
+			), environment{maxUnavailable: 1, self: noSelf, outsiders: 2, trusted: true}, "the budget is exceeded"},
+		{"no Canary",
+			without(
+				rollout.GuardCanary,
+			), environment{maxUnavailable: 3, self: noSelf, outsiders: 2, trusted: true}, "does not go alone"},
 		{"no EndpointFloor", without(rollout.GuardEndpointFloor), many, "too few endpoints"},
 		{"no CaughtUp", without(rollout.GuardCaughtUp), many, "the survivors lag"},
 		{"no LeaderLast", without(rollout.GuardLeaderLast), one, ""},

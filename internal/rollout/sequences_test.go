@@ -54,7 +54,8 @@ var classOf = [fates]class{
 // power is cut, members crash for good.
 func TestABrokenRevisionCostsAtMostOneMemberThatWouldHaveComeBack(t *testing.T) {
 	for _, e := range []environment{
-		{maxUnavailable: 1, self: noSelf}, {maxUnavailable: 3, self: noSelf}, {maxUnavailable: 1, self: noSelf, ordered: true},
+		{maxUnavailable: 1, self: noSelf}, {maxUnavailable: 3, self: noSelf},
+		{maxUnavailable: 1, self: noSelf, ordered: true},
 		{maxUnavailable: 3, self: noSelf, noList: true},
 	} {
 		for _, n := range []int{1, 3, 4} {
@@ -128,7 +129,15 @@ func (s *scene) play() (positions, cost int, problem string) {
 			}
 			next.at[o] = newTerminating
 			if next.lost > 1 {
-				return len(came), next.lost, fmt.Sprintf("%s\n  %v: etcd-%d goes as the second: %s", came[p], p.at[:s.n], o, d.Reason())
+				return len(
+						came,
+					), next.lost, fmt.Sprintf(
+						"%s\n  %v: etcd-%d goes as the second: %s",
+						came[p],
+						p.at[:s.n],
+						o,
+						d.Reason(),
+					)
 			}
 			cost = max(cost, next.lost)
 			visit(p, next, fmt.Sprintf("etcd-%d is removed", o))
@@ -150,12 +159,17 @@ func TestAFixReachesEveryPodThatTheBrokenRevisionHasLeftBehind(t *testing.T) {
 		steps []string
 	}{
 		{"one pod that crashes", cluster(3, broken(2), dead(2)), []string{"delete etcd-2"}},
-		{"one pod whose image cannot be pulled", cluster(3, broken(2), waitingFor("ImagePullBackOff", 2)), []string{"delete etcd-2"}},
+		{"one pod whose image cannot be pulled",
+			cluster(3, broken(2), waitingFor("ImagePullBackOff", 2)), []string{"delete etcd-2"}},
 		{"one pod that hangs", cluster(3, broken(2), alive(2)), []string{"delete etcd-2"}},
 		{"one pod that never gets a volume", cluster(3, broken(2), starting(2)), []string{"delete etcd-2"}},
-		{"quorum is lost: two pods that crash, one after the other, without waiting", cluster(3, broken(1, 2), dead(1, 2), alive(0)), []string{"delete etcd-2", "delete etcd-1"}},
-		{"all three crash", cluster(3, broken(0, 1, 2), dead(0, 1, 2)), []string{"delete etcd-2", "delete etcd-1", "delete etcd-0"}},
-		{"all three, and no member list", cluster(3, broken(0, 1, 2), dead(0, 1, 2), noMemberList()), []string{"delete etcd-2", "delete etcd-1", "delete etcd-0"}},
+		{"quorum is lost: two pods that crash, one after the other, without waiting",
+			cluster(3, broken(1, 2), dead(1, 2), alive(0)), []string{"delete etcd-2", "delete etcd-1"}},
+		{"all three crash",
+			cluster(3, broken(0, 1, 2), dead(0, 1, 2)), []string{"delete etcd-2", "delete etcd-1", "delete etcd-0"}},
+		{"all three, and no member list",
+			cluster(3, broken(0, 1, 2), dead(0, 1, 2), noMemberList()),
+			[]string{"delete etcd-2", "delete etcd-1", "delete etcd-0"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var steps []string

@@ -41,13 +41,22 @@ func wantSteps(t *testing.T, got []string, want ...string) {
 
 // RollingUpdate begins with P-2, and one of three is left.
 func TestDEP06Scenario1AnUpdateWithOneMemberNotParticipatingBeginsWithThatOne(t *testing.T) {
-	for name, sick := range map[string]change{"its process is dead": dead(0), "its process runs": alive(0), "its node is lost": func(w *world) {
-		w.with(noAnswer(0))
-		w.pod(0).Ready = false
-	}} {
+	for name, sick := range map[string]change{"its process is dead": dead(0), "its process runs": alive(0),
+		"its node is lost": func(w *world) {
+			w.with(noAnswer(0))
+			w.pod(0).Ready = false
+		}} {
 		t.Run(name, func(t *testing.T) {
 			w := cluster(3, leads(1), sick)
-			wantSteps(t, w.follow(t), "delete etcd-0", "delete etcd-2", "move leadership from etcd-1 to etcd-0", "delete etcd-1", "complete")
+			wantSteps(
+				t,
+				w.follow(t),
+				"delete etcd-0",
+				"delete etcd-2",
+				"move leadership from etcd-1 to etcd-0",
+				"delete etcd-1",
+				"complete",
+			)
 		})
 	}
 }
@@ -66,7 +75,8 @@ func TestDEP06Scenario2AMemberThatFailsInTheMidstOfAnUpdateIsReplacedAtOnceAndTh
 	w.with(updated(1), starting(1))
 	d = w.decide()
 	wantSteps(t, []string{say(d)}, "wait UpdatedPending")
-	if failed, considered := failedGuards(d, "etcd-2"); !considered || !slices.Contains(failed, rollout.GuardQuorumPatience) {
+	if failed, considered := failedGuards(d, "etcd-2"); !considered ||
+		!slices.Contains(failed, rollout.GuardQuorumPatience) {
 		t.Errorf("etcd-2 is kept by %v", failed)
 	}
 
@@ -74,7 +84,10 @@ func TestDEP06Scenario2AMemberThatFailsInTheMidstOfAnUpdateIsReplacedAtOnceAndTh
 	w.with(func(w *world) {
 		for o := range 3 {
 			*w.pod(o) = healthyPod(o, w.pod(o).Revision, 3)
-			w.member(o).Probe = rollout.Probe{Read: rollout.Answered, Status: &rollout.Status{Leader: id(1), Term: term + 1, Index: index, Applied: index}}
+			w.member(o).Probe = rollout.Probe{
+				Read:   rollout.Answered,
+				Status: &rollout.Status{Leader: id(1), Term: term + 1, Index: index, Applied: index},
+			}
 		}
 	})
 	wantSteps(t, w.follow(t), "delete etcd-2", "complete")
@@ -103,15 +116,22 @@ func TestDEP06Scenario3APermanentLossOfQuorumDoesNotHaltTheUpdate(t *testing.T) 
 		}
 		wantSteps(t, w.follow(t), "delete etcd-2", "complete")
 	})
-	t.Run("they do not: once they have had their time, it is for the operator to give the last one to a revision that has cured nothing", func(t *testing.T) {
-		w := replaced().with(aged(rollout.PodSeen, patience, 0, 1), aged(rollout.UnsettledSeen, patience, 0, 1))
-		d := w.decide()
-		wantSteps(t, []string{say(d)}, "hold UpdatedFailing")
-		if failed, _ := failedGuards(d, "etcd-2"); !slices.Equal(failed, []rollout.Guard{rollout.GuardRevisionSuspect}) {
-			t.Errorf("etcd-2 is kept by %v", failed)
-		}
-		wantSteps(t, []string{say(w.with(overriding(rollout.GuardRevisionSuspect)).decide())}, "delete etcd-2")
-	})
+	t.Run(
+		"they do not: once they have had their time, it is for the operator to give the last one to a revision that "+
+			"has cured nothing",
+		func(t *testing.T) {
+			w := replaced().with(aged(rollout.PodSeen, patience, 0, 1), aged(rollout.UnsettledSeen, patience, 0, 1))
+			d := w.decide()
+			wantSteps(t, []string{say(d)}, "hold UpdatedFailing")
+			if failed, _ := failedGuards(d, "etcd-2"); !slices.Equal(
+				failed,
+				[]rollout.Guard{rollout.GuardRevisionSuspect},
+			) {
+				t.Errorf("etcd-2 is kept by %v", failed)
+			}
+			wantSteps(t, []string{say(w.with(overriding(rollout.GuardRevisionSuspect)).decide())}, "delete etcd-2")
+		},
+	)
 }
 
 func TestDEP06PreferenceOrder(t *testing.T) {
@@ -120,15 +140,19 @@ func TestDEP06PreferenceOrder(t *testing.T) {
 		world *world
 		steps []string
 	}{
-		{"1 before 2: sick sidecar and follower, then sick sidecar and leader, both by delete; 3: followers by eviction",
+		{"1 before 2: sick sidecar and follower, then sick sidecar and leader, both by delete; 3: followers by " +
+			"eviction",
 			cluster(5, evict, leads(3), sick(1, 3)), []string{
-				"delete etcd-1", "move leadership from etcd-3 to etcd-1", "delete etcd-3", "evict etcd-4", "evict etcd-2", "evict etcd-0", "complete"}},
+				"delete etcd-1", "move leadership from etcd-3 to etcd-1", "delete etcd-3", "evict etcd-4",
+				"evict etcd-2", "evict etcd-0", "complete"}},
 		{"3 before 4: healthy followers, then the healthy leader, by eviction",
 			cluster(5, evict, leads(4), sick(1)), []string{
-				"delete etcd-1", "evict etcd-3", "evict etcd-2", "evict etcd-0", "move leadership from etcd-4 to etcd-0", "evict etcd-4", "complete"}},
+				"delete etcd-1", "evict etcd-3", "evict etcd-2", "evict etcd-0",
+				"move leadership from etcd-4 to etcd-0", "evict etcd-4", "complete"}},
 		{"three sick sidecars do not block their own cure",
 			cluster(3, evict, sick(0, 1, 2)), []string{
-				"delete etcd-2", "delete etcd-1", "move leadership from etcd-0 to etcd-1", "delete etcd-0", "complete"}},
+				"delete etcd-2", "delete etcd-1", "move leadership from etcd-0 to etcd-1", "delete etcd-0",
+				"complete"}},
 		{"two sick sidecars of three do not, either: the PodDisruptionBudget would",
 			cluster(3, evict, sick(0, 2)), []string{
 				"delete etcd-2", "move leadership from etcd-0 to etcd-2", "delete etcd-0", "evict etcd-1", "complete"}},
@@ -145,15 +169,20 @@ func TestDEP07TheStepsOfACycle(t *testing.T) {
 	}{
 		{"step 1: all pods are up to date", cluster(3, allUpdated()), "complete"},
 		{"step 2, first: dead", cluster(7, dead(4), starting(5), alive(6)), "delete etcd-4"},
-		{"step 2, first: dead, of every kind", cluster(7, waitingFor("ImagePullBackOff", 4), starting(5), alive(6)), "delete etcd-4"},
+		{"step 2, first: dead, of every kind",
+			cluster(7, waitingFor("ImagePullBackOff", 4), starting(5), alive(6)), "delete etcd-4"},
 		{"step 2, second: transient or starting", cluster(7, starting(5), alive(6)), "delete etcd-5"},
 		{"step 2, third: alive but not ready", cluster(7, alive(6)), "delete etcd-6"},
-		{"step 2 does not wait for the one replaced before", cluster(7, updated(4), starting(4), dead(6)), "delete etcd-6"},
-		{"step 2 waits before a process that runs gets a revision of which nothing has settled", cluster(7, updated(4), starting(4), alive(6)), "wait UpdatedPending"},
+		{"step 2 does not wait for the one replaced before",
+			cluster(7, updated(4), starting(4), dead(6)), "delete etcd-6"},
+		{"step 2 waits before a process that runs gets a revision of which nothing has settled",
+			cluster(7, updated(4), starting(4), alive(6)), "wait UpdatedPending"},
 		{"step 2 never selects what is updated", cluster(7, updated(4), dead(4)), "hold UpdatedFailing"},
-		{"step 3: an updated pod that does not participate yet", cluster(3, updated(2), starting(2)), "wait UpdatedPending"},
+		{"step 3: an updated pod that does not participate yet",
+			cluster(3, updated(2), starting(2)), "wait UpdatedPending"},
 		{"step 4, first: a follower", cluster(3, leads(2)), "delete etcd-1"},
-		{"step 4, second: the leader, which hands over first", cluster(3, leads(2), updated(0, 1)), "move leadership from etcd-2 to etcd-0"},
+		{"step 4, second: the leader, which hands over first",
+			cluster(3, leads(2), updated(0, 1)), "move leadership from etcd-2 to etcd-0"},
 		{"a single member is deleted", cluster(1), "delete etcd-0"},
 	} {
 		t.Run(tc.name, func(t *testing.T) { wantSteps(t, []string{say(tc.world.decide())}, tc.want) })
@@ -174,7 +203,12 @@ func TestDEP07TheKnownLimitationOfMemberLeasesDoesNotExistWithLiveRoles(t *testi
 	w.with(newTerm(0, 2))
 	wantSteps(t, []string{say(w.decide())}, "delete etcd-1")
 	// In the midst of it, when only one has seen the new term, nobody goes.
-	w = cluster(3, updated(2), leads(1), func(w *world) { w.member(2).Probe.Status.Leader, w.member(2).Probe.Status.Term = 0, term+1 })
+	w = cluster(
+		3,
+		updated(2),
+		leads(1),
+		func(w *world) { w.member(2).Probe.Status.Leader, w.member(2).Probe.Status.Term = 0, term+1 },
+	)
 	wantSteps(t, []string{say(w.decide())}, "wait LeaderLast")
 }
 
@@ -188,7 +222,9 @@ func TestDEP07DepartureMayVoteKeepsTheMemberThatMakesTheQuorum(t *testing.T) {
 		voting   int
 	}{
 		{"it is kept, and two of three vote", overriding(), []string{"delete etcd-1", "wait UpdatedPending"}, 2},
-		{"overridden it goes, and one of three votes: quorum is lost", overriding(rollout.GuardMayVote, rollout.GuardRevisionSuspect), []string{"delete etcd-1", "delete etcd-2", "wait UpdatedPending"}, 1},
+		{"overridden it goes, and one of three votes: quorum is lost",
+			overriding(rollout.GuardMayVote, rollout.GuardRevisionSuspect),
+			[]string{"delete etcd-1", "delete etcd-2", "wait UpdatedPending"}, 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := cluster(3, dead(1), alive(2), tc.override)
@@ -225,7 +261,8 @@ func TestDEP07DepartureQuorumPatienceLetsABlipEndByItself(t *testing.T) {
 		running  int
 	}{
 		{"every process outlives the blip and serves when it ends", overriding(), 3},
-		{"overridden none is left: the blip has become an outage", overriding(rollout.GuardQuorumPatience, rollout.GuardRevisionSuspect), 0},
+		{"overridden none is left: the blip has become an outage",
+			overriding(rollout.GuardQuorumPatience, rollout.GuardRevisionSuspect), 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := cluster(3, alive(0, 1, 2), tc.override)
@@ -253,7 +290,8 @@ func TestDEP07DepartureRevisionSuspectKeepsWhatComesBackByItself(t *testing.T) {
 		serving  int
 	}{
 		{"it comes back on the old revision, and with etcd-0 it is a quorum", overriding(), "hold UpdatedFailing", 2},
-		{"overridden it fails like etcd-2, and no quorum comes back", overriding(rollout.GuardRevisionSuspect), "delete etcd-1", 0},
+		{"overridden it fails like etcd-2, and no quorum comes back",
+			overriding(rollout.GuardRevisionSuspect), "delete etcd-1", 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := cluster(3, updated(2), dead(2), alive(0), starting(1), tc.override)

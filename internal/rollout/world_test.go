@@ -149,9 +149,13 @@ func dead(ordinals ...int) change { return waitingFor("CrashLoopBackOff", ordina
 // exited: the container has ended, for longer than deadAfter.
 func exited(ordinals ...int) change {
 	return func(w *world) {
-		w.with(alive(ordinals...), aged(rollout.TerminatedSeen, w.policy.DeadAfter, ordinals...), each(ordinals, func(w *world, o int) {
-			w.pod(o).Etcd.State, w.pod(o).Etcd.Reason = rollout.ContainerTerminated, "Error"
-		}))
+		w.with(
+			alive(ordinals...),
+			aged(rollout.TerminatedSeen, w.policy.DeadAfter, ordinals...),
+			each(ordinals, func(w *world, o int) {
+				w.pod(o).Etcd.State, w.pod(o).Etcd.Reason = rollout.ContainerTerminated, "Error"
+			}),
+		)
 	}
 }
 
@@ -174,7 +178,10 @@ func terminating(ordinals ...int) change {
 func missing(ordinals ...int) change {
 	return func(w *world) {
 		w.with(noAnswer(ordinals...))
-		w.state.Pods = slices.DeleteFunc(w.state.Pods, func(p rollout.Pod) bool { return slices.Contains(ordinals, p.Ordinal) })
+		w.state.Pods = slices.DeleteFunc(
+			w.state.Pods,
+			func(p rollout.Pod) bool { return slices.Contains(ordinals, p.Ordinal) },
+		)
 	}
 }
 
@@ -192,7 +199,10 @@ func settledLearner() change {
 		w.state.Set.Replicas = o + 1
 		w.state.Pods = append(w.state.Pods, healthyPod(o, newRev, 1))
 		w.state.Etcd.Members = append(w.state.Etcd.Members, rollout.Member{
-			ID: id(o), Name: name(o), Learner: true, Probe: rollout.Probe{Read: rollout.Answered, Status: &rollout.Status{Term: term, Index: index, Applied: index}},
+			ID: id(
+				o,
+			), Name: name(o), Learner: true, Probe: rollout.Probe{Read: rollout.Answered,
+				Status: &rollout.Status{Term: term, Index: index, Applied: index}},
 		})
 	}
 }
@@ -337,7 +347,10 @@ func noMemberList() change {
 
 func gate(name string, pass, sickToo bool) change {
 	return func(w *world) {
-		w.state.Gates = append(w.state.Gates, rollout.Gate{Name: name, Pass: pass, SickToo: sickToo, Detail: "the last backup failed 7 minutes ago"})
+		w.state.Gates = append(
+			w.state.Gates,
+			rollout.Gate{Name: name, Pass: pass, SickToo: sickToo, Detail: "the last backup failed 7 minutes ago"},
+		)
 	}
 }
 
@@ -392,7 +405,8 @@ func (w *world) apply(t *testing.T, d rollout.Decision, between func(stage strin
 	case rollout.Remove:
 		o, p := a.Target.Ordinal, w.pod(a.Target.Ordinal)
 		if p.UID != a.Target.UID || p.ResourceVersion != a.Target.ResourceVersion {
-			t.Fatalf("the target is UID %s at %s, the pod is UID %s at %s", a.Target.UID, a.Target.ResourceVersion, p.UID, p.ResourceVersion)
+			t.Fatalf("the target is UID %s at %s, the pod is UID %s at %s", a.Target.UID, a.Target.ResourceVersion,
+				p.UID, p.ResourceVersion)
 		}
 		answer := w.member(o).Probe
 		p.Terminating = true
