@@ -65,16 +65,26 @@ func answering(t *testing.T, a *api) (kubeconfig string) {
 		}
 	}))
 	t.Cleanup(server.Close)
+	return kubeconfigFor(t, server.URL)
+}
+
+// kubeconfigFor writes a kubeconfig for an API server, with the namespace garden.
+func kubeconfigFor(t *testing.T, url string) string {
+	t.Helper()
 	dir := t.TempDir()
-	writeFiles(t, dir, map[string][]byte{"kubeconfig": []byte(`{"apiVersion":"v1","kind":"Config","current-context":"c",
-"contexts":[{"name":"c","context":{"cluster":"c","user":"u","namespace":"garden"}}],"users":[{"name":"u","user":{}}],
-"clusters":[{"name":"c","cluster":{"server":"` + server.URL + `"}}]}`)})
+	writeFiles(t, dir, map[string][]byte{"kubeconfig": []byte(`{apiVersion: v1, kind: Config, current-context: c,
+contexts: [{name: c, context: {cluster: c, user: u, namespace: garden}}], users: [{name: u, user: {}}],
+clusters: [{name: c, cluster: {server: "` + url + `"}}]}`)})
 	return filepath.Join(dir, "kubeconfig")
 }
 
 func (a *api) answer(t *testing.T, r *http.Request) (answer any, code int) {
-	missing := map[string]any{"apiVersion": "v1", "kind": "Status", "status": "Failure", "reason": "NotFound",
-		"message": "not found", "code": http.StatusNotFound}
+	failure := func(reason, message string, code int) (any, int) {
+		return map[string]any{
+			"apiVersion": "v1", "kind": "Status", "status": "Failure", "reason": reason, "message": message, "code": code,
+		}, code
+	}
+	missing := func() (any, int) { return failure("NotFound", "not found", http.StatusNotFound) }
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		t.Error(err)
@@ -85,16 +95,15 @@ func (a *api) answer(t *testing.T, r *http.Request) (answer any, code int) {
 			close(a.asked)
 		}
 		if a.forbidden {
-			return map[string]any{"apiVersion": "v1", "kind": "Status", "status": "Failure", "reason": "Forbidden",
-				"message": "forbidden", "code": http.StatusForbidden}, http.StatusForbidden
+			return failure("Forbidden", "forbidden", http.StatusForbidden)
 		}
 		if a.set == nil {
-			return missing, http.StatusNotFound
+			return missing()
 		}
 		return a.set, http.StatusOK
 	case strings.HasSuffix(path, "/namespaces/garden/statefulsets"):
-		list := appsv1.StatefulSetList{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSetList"},
-			Items: a.others}
+		kind := metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSetList"}
+		list := appsv1.StatefulSetList{TypeMeta: kind, Items: a.others}
 		if a.set != nil {
 			list.Items = append([]appsv1.StatefulSet{*a.set}, a.others...)
 		}
@@ -133,5 +142,5 @@ func (a *api) answer(t *testing.T, r *http.Request) (answer any, code int) {
 		}
 		return a.lease, http.StatusOK
 	}
-	return missing, http.StatusNotFound
+	return missing()
 }

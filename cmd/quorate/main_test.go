@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,8 +30,10 @@ func command(t *testing.T, env []string, args ...string) (*exec.Cmd, *bytes.Buff
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, os.Args[0], args...)
-	cmd.Env = append([]string{runMain + "=1", "PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "GOCOVERDIR=" +
-		t.TempDir()}, env...)
+	cmd.Env = append(
+		[]string{runMain + "=1", "PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "GOCOVERDIR=" + t.TempDir()},
+		env...,
+	)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	return cmd, &stdout, &stderr
@@ -65,43 +66,81 @@ func TestExitCodes(t *testing.T) {
 		{"help is no error", nil, []string{"--help"}, 0, "Exit codes", ""},
 		{"help for a command is no error", nil, []string{"sidecar", "--help"}, 0, "--endpoints", ""},
 		{"the version is no error", nil, []string{"--version"}, 0, "quorate version", ""},
-		{"an unknown command is bad input", nil, []string{"sidekick"}, 2, "",
-			`quorate: unknown command "sidekick"; see quorate --help`},
+		{
+			"an unknown command is bad input", nil, []string{"sidekick"}, 2, "",
+			`quorate: unknown command "sidekick"; see quorate --help`,
+		},
 		{"an unknown flag is bad input", nil, []string{"sidecar", "--loud"}, 2, "", "quorate: unknown flag: --loud"},
-		{"an unknown flag before any command is bad input", nil, []string{"--loud"}, 2, "",
-			"quorate: unknown flag: --loud"},
-		{"an argument too many for a shell's completion is bad input", nil, []string{"completion", "bash", "extra"}, 2,
-			"", `quorate: unknown command "extra" for "quorate completion bash"`},
-		{"an argument too many is bad input", pod, []string{"sidecar", "etcd-main"}, 2, "",
-			`quorate: unknown command "etcd-main" for "quorate sidecar"`},
-		{"a value of the wrong kind is bad input", pod, []string{"sidecar", "--max-unavailable=many"}, 2, "",
-			`quorate: invalid argument "many" for "--max-unavailable" flag: "many" is neither a number nor a percentage such as 40%`},
-		{"a bad value is bad input", pod, []string{"sidecar", "-e", "etcd"}, 2, "",
-			`quorate: --endpoints: "etcd": not a client URL such as https://etcd-main-0.etcd-main-peer.ns.svc:2379`},
-		{"a bad duration is bad input", pod, []string{"sidecar", "--lock-ttl=1s"}, 2, "",
-			"quorate: --lock-ttl: 1s: must be whole seconds, at least 2s: etcd counts leases in seconds and grants " +
-				"none below"},
-		{"a file that is not there is bad input", pod, []string{"sidecar", "--config=/nowhere"}, 2, "",
-			`quorate: --config: "/nowhere": no such file or directory`},
-		{"a plan reads its file as well", nil, []string{"plan", "-f", "-", "--config=/nowhere"}, 2, "",
-			`quorate: --config: "/nowhere": no such file or directory`},
+		{
+			"an unknown flag before any command is bad input", nil, []string{"--loud"}, 2, "",
+			"quorate: unknown flag: --loud",
+		},
+		{
+			"an argument too many for a shell's completion is bad input", nil,
+			[]string{"completion", "bash", "extra"}, 2, "",
+			`quorate: unknown command "extra" for "quorate completion bash"`,
+		},
+		{
+			"an argument too many is bad input", pod, []string{"sidecar", "etcd-main"}, 2, "",
+			`quorate: unknown command "etcd-main" for "quorate sidecar"`,
+		},
+		{
+			"a value of the wrong kind is bad input", pod, []string{"sidecar", "--max-unavailable=many"}, 2, "",
+			`quorate: invalid argument "many" for "--max-unavailable" flag: ` +
+				`"many" is neither a number nor a percentage such as 40%`,
+		},
+		{
+			"a bad value is bad input", pod, []string{"sidecar", "-e", "etcd"}, 2, "",
+			`quorate: --endpoints: "etcd": not a client URL such as https://etcd-main-0.etcd-main-peer.ns.svc:2379`,
+		},
+		{
+			"a bad duration is bad input", pod, []string{"sidecar", "--lock-ttl=1s"}, 2, "",
+			"quorate: --lock-ttl: 1s: must be whole seconds, at least 2s: etcd counts leases in seconds and grants none below",
+		},
+		{
+			"a file that is not there is bad input", pod, []string{"sidecar", "--config=/nowhere"}, 2, "",
+			`quorate: --config: "/nowhere": no such file or directory`,
+		},
+		{
+			"a plan reads its file as well", nil, []string{"plan", "-f", "-", "--config=/nowhere"}, 2, "",
+			`quorate: --config: "/nowhere": no such file or directory`,
+		},
 		{"help has headings", nil, []string{"sidecar", "--help"}, 0, "\n\nTiming flags:\n", ""},
-		{"a missing name is bad input", []string{"POD_NAMESPACE=garden"}, []string{"sidecar"}, 2, "",
-			`quorate: --statefulset: is required (or set --pod-name or POD_NAME to a name that ends in an ordinal, such as etcd-main-0; it is "")`},
-		{"no way to Kubernetes is bad input", pod, []string{"sidecar"}, 2, "",
-			"quorate: --kubeconfig: is not set, nor is KUBECONFIG, and this is not a pod: unable to load in-cluster " +
-				"configuration, KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT must be defined"},
-		{"a plan without a cluster is bad input", []string{"HOME=/nobody"}, []string{"plan", "--statefulset=etcd-main"},
-			2, "", "quorate: --kubeconfig: is not set, nor is KUBECONFIG, there is no /nobody/.kube/config, and " +
-				"this is not a pod: name the cluster with one of them"},
-		{"a plan knows kubectl's contexts", []string{"HOME=/nobody"},
+		{
+			"a missing name is bad input", []string{"POD_NAMESPACE=garden"}, []string{"sidecar"}, 2, "",
+			`quorate: --statefulset: is required (or set --pod-name or POD_NAME to a name that ends in an ordinal, ` +
+				`such as etcd-main-0; it is "")`,
+		},
+		{
+			"no way to Kubernetes is bad input", pod, []string{"sidecar"}, 2, "",
+			"quorate: --kubeconfig: is not set, nor is KUBECONFIG, and this is not a pod: " +
+				"unable to load in-cluster configuration, KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT must be defined",
+		},
+		{
+			"a plan without a cluster is bad input", []string{"HOME=/nobody"},
+			[]string{"plan", "--statefulset=etcd-main"}, 2, "",
+			"quorate: --kubeconfig: is not set, nor is KUBECONFIG, there is no /nobody/.kube/config, " +
+				"and this is not a pod: name the cluster with one of them",
+		},
+		{
+			"a plan knows kubectl's contexts", []string{"HOME=/nobody"},
 			[]string{"plan", "--statefulset=etcd-main", "--context=mars"}, 2, "",
-			`quorate: --kubeconfig: "/nobody/.kube/config": context "mars" does not exist`},
-		{"KUBECONFIG is read", append(pod, "KUBECONFIG=/nowhere"), []string{"sidecar"}, 2, "",
-			`quorate: KUBECONFIG: "/nowhere": no such file or directory`},
-		{"every bad value has a line of its own", pod, []string{"sidecar", "--namespace=a/b", "--lock-ttl=1s", "--kubeconfig=/nowhere"}, 2, "", `quorate: --kubeconfig: "/nowhere": no such file or directory
-quorate: --namespace: "a/b": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character
-quorate: --lock-ttl: 1s: must be whole seconds, at least 2s: etcd counts leases in seconds and grants none below`},
+			`quorate: --kubeconfig: "/nobody/.kube/config": context "mars" does not exist`,
+		},
+		{
+			"KUBECONFIG is read", append(pod, "KUBECONFIG=/nowhere"), []string{"sidecar"}, 2, "",
+			`quorate: KUBECONFIG: "/nowhere": no such file or directory`,
+		},
+		{
+			"every bad value has a line of its own", pod,
+			[]string{"sidecar", "--namespace=a/b", "--lock-ttl=1s", "--kubeconfig=/nowhere"}, 2, "",
+			strings.Join([]string{
+				`quorate: --kubeconfig: "/nowhere": no such file or directory`,
+				`quorate: --namespace: "a/b": a lowercase RFC 1123 label must consist of lower case alphanumeric ` +
+					"characters or '-', and must start and end with an alphanumeric character",
+				"quorate: --lock-ttl: 1s: must be whole seconds, at least 2s: etcd counts leases in seconds and grants none below",
+			}, "\n"),
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cmd, stdout, stderr := command(t, tc.env, tc.args...)
@@ -122,31 +161,21 @@ quorate: --lock-ttl: 1s: must be whole seconds, at least 2s: etcd counts leases 
 // exit code 0.
 func TestASidecarRunsUntilItIsAskedToStop(t *testing.T) {
 	// Nobody listens where etcd should be, and in one case the Kubernetes API.
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := listener.Addr().String()
-	_ = listener.Close()
-	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	err = os.WriteFile(kubeconfig, []byte(`{apiVersion: v1, kind: Config, current-context: c,
-clusters: [{name: c, cluster: {server: "https://`+address+`"}}],
-users: [{name: u, user: {token: t}}],
-contexts: [{name: c, context: {cluster: c, user: u}}]}`), 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	address := freeAddress(t)
+	kubeconfig := kubeconfigFor(t, "https://"+address)
 	for _, tc := range []struct {
 		signal     syscall.Signal
 		kubeconfig string
 		says       []string
 	}{
 		{syscall.SIGTERM, kubeconfig, []string{"the workload cannot be read", "get StatefulSet etcd-main"}},
-		{syscall.SIGINT, apiServer(t, with(3, func(w *world) { w.settled(0, 1, 2) })()), []string{"no etcd session"}},
+		{syscall.SIGINT, apiServer(t, with(3, complete)), []string{"no etcd session"}},
 	} {
 		t.Run(tc.signal.String(), func(t *testing.T) {
-			cmd, stdout, _ := command(t, []string{"POD_NAME=etcd-main-0", "POD_NAMESPACE=garden"}, "sidecar", "-e",
-				"http://"+address, "--kubeconfig", tc.kubeconfig, "--log-format=json")
+			cmd, stdout, _ := command(
+				t, []string{"POD_NAME=etcd-main-0", "POD_NAMESPACE=garden"}, "sidecar", "-e", "http://"+address,
+				"--kubeconfig", tc.kubeconfig, "--log-format=json",
+			)
 			log, err := os.Create(filepath.Join(t.TempDir(), "log"))
 			if err != nil {
 				t.Fatal(err)

@@ -34,7 +34,8 @@ func FuzzPlan(f *testing.F) {
 		seed(unpacked(f, path))
 	}
 	odd := func(spec string) []byte {
-		return []byte("kind: StatefulSet\nspec: {" + spec + ", updateStrategy: {type: OnDelete}}\nstatus: {updateRevision: x}\n")
+		return []byte("kind: StatefulSet\nspec: {" + spec + ", updateStrategy: {type: OnDelete}}\n" +
+			"status: {updateRevision: x}\n")
 	}
 	f.Add(odd("replicas: -1, ordinals: {start: -3}"), []byte(`{"members":[{}]}`), []byte("null"), []byte("[]"))
 	f.Add(odd("replicas: 2147483647"), []byte("{"), []byte("{}"), []byte(""))

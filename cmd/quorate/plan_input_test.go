@@ -37,7 +37,7 @@ func TestBadInputOfAPlan(t *testing.T) {
 	if !strings.Contains(objects, "kind: List") {
 		t.Fatal("the dump is no List")
 	}
-	good := []string{"-f", path("objects.yaml"), "--member-list", path("member-list.json"), "--endpoint-status", path("endpoint-status.json"), "--endpoint-health", path("endpoint-health.json"), "--now", "2026-01-02T15:04:05Z"}
+	good := append(dumpArgs(dir, files), "--now", "2026-01-02T15:04:05Z")
 
 	for _, tc := range []struct {
 		name string
@@ -46,33 +46,100 @@ func TestBadInputOfAPlan(t *testing.T) {
 		want []string // words of the message
 	}{
 		{"good input is none", good, 0, nil},
-		{"the right StatefulSet of two is chosen by name", append(slices.Clone(good[2:]), "-f", path("two.yaml"), "--statefulset", "etcd-main"), 0, nil},
-		{"a missing file of objects", []string{"-f", path("nothing.yaml")}, 2, []string{"--filename", "nothing.yaml", "no such file"}},
-		{"a missing member list", append(slices.Clone(good), "--member-list", path("nothing.json")), 2, []string{"--member-list", "nothing.json", "no such file"}},
-		{"a missing endpoint status", append(slices.Clone(good), "--endpoint-status", path("nothing.json")), 2, []string{"--endpoint-status", "nothing.json"}},
-		{"a missing endpoint health", append(slices.Clone(good), "--endpoint-health", path("nothing.json")), 2, []string{"--endpoint-health", "nothing.json"}},
+		{
+			"the right StatefulSet of two is chosen by name",
+			append(slices.Clone(good[2:]), "-f", path("two.yaml"), "--statefulset", "etcd-main"), 0, nil,
+		},
+		{
+			"a missing file of objects", []string{"-f", path("nothing.yaml")}, 2,
+			[]string{"--filename", "nothing.yaml", "no such file"},
+		},
+		{
+			"a missing member list", append(slices.Clone(good), "--member-list", path("nothing.json")), 2,
+			[]string{"--member-list", "nothing.json", "no such file"},
+		},
+		{
+			"a missing endpoint status", append(slices.Clone(good), "--endpoint-status", path("nothing.json")), 2,
+			[]string{"--endpoint-status", "nothing.json"},
+		},
+		{
+			"a missing endpoint health", append(slices.Clone(good), "--endpoint-health", path("nothing.json")), 2,
+			[]string{"--endpoint-health", "nothing.json"},
+		},
 		{"a folder instead of a file", []string{"-f", dir}, 2, []string{"--filename", "is a directory"}},
 		{"malformed YAML", []string{"-f", path("malformed.yaml")}, 2, []string{"malformed.yaml", "document 1"}},
-		{"a field of the wrong type", []string{"-f", path("wrong-type.yaml")}, 2, []string{"wrong-type.yaml", "document 1", "StatefulSet"}},
+		{
+			"a field of the wrong type", []string{"-f", path("wrong-type.yaml")}, 2,
+			[]string{"wrong-type.yaml", "document 1", "StatefulSet"},
+		},
 		{"an item that is no object", []string{"-f", path("items.yaml")}, 2, []string{"items[0] is not an object"}},
-		{"an object without a kind", []string{"-f", path("no-kind.yaml")}, 2, []string{"without a kind", "kubectl get -o yaml"}},
-		{"a pod without a status", []string{"-f", path("bare.yaml")}, 2, []string{"items[2]", "pod etcd-main-1 has no status", "kubectl get"}},
-		{"malformed member list", append(slices.Clone(good), "--member-list", path("malformed.json")), 2, []string{"etcdctl member list -w json", "unexpected end"}},
-		{"a member list with hexadecimal IDs", append(slices.Clone(good), "--member-list", path("hex.json")), 2, []string{"etcdctl member list -w json", "cluster_id"}},
-		{"a member list that is something else", append(slices.Clone(good), "--member-list", path("other.json")), 2, []string{"names no member"}},
-		{"a status that is something else", append(slices.Clone(good), "--endpoint-status", path("member-list.json")), 2, []string{"etcdctl endpoint status -w json"}},
-		{"a health that is something else", append(slices.Clone(good), "--endpoint-health", path("member-list.json")), 2, []string{"etcdctl endpoint health -w json"}},
+		{
+			"an object without a kind", []string{"-f", path("no-kind.yaml")}, 2,
+			[]string{"without a kind", "kubectl get -o yaml"},
+		},
+		{
+			"a pod without a status", []string{"-f", path("bare.yaml")}, 2,
+			[]string{"items[2]", "pod etcd-main-1 has no status", "kubectl get"},
+		},
+		{
+			"malformed member list", append(slices.Clone(good), "--member-list", path("malformed.json")), 2,
+			[]string{"etcdctl member list -w json", "unexpected end"},
+		},
+		{
+			"a member list with hexadecimal IDs", append(slices.Clone(good), "--member-list", path("hex.json")), 2,
+			[]string{"etcdctl member list -w json", "cluster_id"},
+		},
+		{
+			"a member list that is something else", append(slices.Clone(good), "--member-list", path("other.json")),
+			2, []string{"names no member"},
+		},
+		{
+			"a status that is something else",
+			append(slices.Clone(good), "--endpoint-status", path("member-list.json")), 2,
+			[]string{"etcdctl endpoint status -w json"},
+		},
+		{
+			"a health that is something else",
+			append(slices.Clone(good), "--endpoint-health", path("member-list.json")), 2,
+			[]string{"etcdctl endpoint health -w json"},
+		},
 		{"no StatefulSet", []string{"-f", path("no-set.yaml")}, 2, []string{"there is no StatefulSet"}},
 		{"nothing at all", []string{"-f", path("empty.yaml")}, 2, []string{"there is no StatefulSet"}},
-		{"several StatefulSets", []string{"-f", path("two.yaml")}, 2, []string{"several StatefulSets", "garden/etcd-main", "garden/etcd-events", "--namespace and --statefulset"}},
-		{"another StatefulSet", append(slices.Clone(good), "--statefulset", "etcd-other"), 2, []string{"etcd-other", "garden/etcd-main"}},
-		{"another namespace", append(slices.Clone(good), "--namespace", "shoot"), 2, []string{"shoot/", "garden/etcd-main"}},
-		{"a time that is none", append(slices.Clone(good), "--now", "yesterday"), 2, []string{"--now", "yesterday", "2026-01-02T15:04:05Z"}},
-		{"an output that is none", append(slices.Clone(good), "-o", "xml"), 2, []string{"--output", "xml", "table, json or yaml"}},
-		{"etcd's files without objects", []string{"--member-list", path("member-list.json")}, 2, []string{"--filename"}},
+		{
+			"several StatefulSets", []string{"-f", path("two.yaml")}, 2,
+			[]string{
+				"several StatefulSets", "garden/etcd-main", "garden/etcd-events", "--namespace and --statefulset",
+			},
+		},
+		{
+			"another StatefulSet", append(slices.Clone(good), "--statefulset", "etcd-other"), 2,
+			[]string{"etcd-other", "garden/etcd-main"},
+		},
+		{
+			"another namespace", append(slices.Clone(good), "--namespace", "shoot"), 2,
+			[]string{"shoot/", "garden/etcd-main"},
+		},
+		{
+			"a time that is none", append(slices.Clone(good), "--now", "yesterday"), 2,
+			[]string{"--now", "yesterday", "2026-01-02T15:04:05Z"},
+		},
+		{
+			"an output that is none", append(slices.Clone(good), "-o", "xml"), 2,
+			[]string{"--output", "xml", "table, json or yaml"},
+		},
+		{
+			"etcd's files without objects", []string{"--member-list", path("member-list.json")}, 2,
+			[]string{"--filename"},
+		},
 		{"the StatefulSet as the argument", append(slices.Clone(good), "etcd-main"), 0, nil},
-		{"two arguments", append(slices.Clone(good), "etcd-main", "etcd-events"), 2, []string{"one StatefulSet", "etcd-events"}},
-		{"a policy of zero", append(slices.Clone(good), "--max-unavailable", "0"), 2, []string{"--max-unavailable", `"0" is below 1`}},
+		{
+			"two arguments", append(slices.Clone(good), "etcd-main", "etcd-events"), 2,
+			[]string{"one StatefulSet", "etcd-events"},
+		},
+		{
+			"a policy of zero", append(slices.Clone(good), "--max-unavailable", "0"), 2,
+			[]string{"--max-unavailable", `"0" is below 1`},
+		},
 		{"a live plan of nothing named", nil, 2, []string{"--statefulset"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -97,10 +164,7 @@ func TestBadInputOfAPlan(t *testing.T) {
 
 // The codes are those of the process, not only of the command.
 func TestExitCodesOfAPlan(t *testing.T) {
-	unreachable := filepath.Join(t.TempDir(), "kubeconfig")
-	writeFiles(t, filepath.Dir(unreachable), map[string][]byte{"kubeconfig": []byte(`{"apiVersion":"v1","kind":"Config","current-context":"c",
-"contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],"users":[{"name":"u","user":{}}],
-"clusters":[{"name":"c","cluster":{"server":"http://127.0.0.1:1"}}]}`)})
+	unreachable := kubeconfigFor(t, "http://127.0.0.1:1")
 	for _, tc := range []struct {
 		name string
 		args []string
@@ -112,7 +176,14 @@ func TestExitCodesOfAPlan(t *testing.T) {
 		{"holding", situated(t, "paused").dumped(t), 3},
 		{"waiting", situated(t, "stale-generation").dumped(t), 3},
 		{"bad input", []string{"-f", "nothing.yaml"}, 2},
-		{"a cluster that does not answer is a failure", []string{"--kubeconfig", unreachable, "--namespace", "garden", "--statefulset", "etcd-main", "--request-timeout", "2s"}, 1},
+		{
+			"a cluster that does not answer is a failure",
+			[]string{
+				"--kubeconfig", unreachable, "--namespace", "garden", "--statefulset", "etcd-main",
+				"--request-timeout", "2s",
+			},
+			1,
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cmd, stdout, stderr := command(t, nil, append([]string{"plan"}, tc.args...)...)

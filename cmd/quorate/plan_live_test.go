@@ -29,7 +29,10 @@ func TestALivePlan(t *testing.T) {
 			var stdout, stderr bytes.Buffer
 			cmd.SetOut(&stdout)
 			cmd.SetErr(&stderr)
-			cmd.SetArgs(append([]string{"plan", "-o", "json", "--kubeconfig", kubeconfig, "--statefulset", "etcd-main", "-e", "http://127.0.0.1:1", "--probe-timeout", "500ms"}, tc.args...))
+			cmd.SetArgs(append([]string{
+				"plan", "-o", "json", "--kubeconfig", kubeconfig, "--statefulset", "etcd-main",
+				"-e", "http://127.0.0.1:1", "--probe-timeout", "500ms",
+			}, tc.args...))
 			if code := codeOf(cmd.ExecuteContext(t.Context())); code != exitWaiting {
 				t.Fatalf("exit code %d\n%s%s", code, &stdout, &stderr)
 			}

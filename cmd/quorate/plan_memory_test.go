@@ -32,32 +32,42 @@ func TestPlanNamesTheCoordinatorsGuard(t *testing.T) {
 		want    string
 		without string
 	}{
-		{"a broken revision that crashes", broken, nil, "Hold - UpdatedFailing UpdatedSettle", "Hold - UpdatedFailing UpdatedSettle"},
+		{
+			"a broken revision that crashes", broken, nil, "Hold - UpdatedFailing UpdatedSettle",
+			"Hold - UpdatedFailing UpdatedSettle",
+		},
 		{"a broken revision that is Ready and does not serve", func(w *world) {
 			w.updated(2, 10*time.Minute)
 			w.members[2].unhealthy = true
-		}, age(rollout.UnsettledSeen, uid(2), 9*time.Minute), "Hold - UpdatedFailing UpdatedSettle", "Wait - UpdatedPending UpdatedSettle"},
+		}, age(rollout.UnsettledSeen, uid(2), 9*time.Minute),
+			"Hold - UpdatedFailing UpdatedSettle", "Wait - UpdatedPending UpdatedSettle"},
 		{"a broken revision that a new coordinator has seen for a moment only", func(w *world) {
 			w.updated(2, 10*time.Minute)
 			w.silent(2, 9*time.Minute)
-		}, age(rollout.UnsettledSeen, uid(2), 4*time.Second), "Wait - UpdatedPending UpdatedSettle", "Hold - UpdatedFailing UpdatedSettle"},
+		}, age(rollout.UnsettledSeen, uid(2), 4*time.Second),
+			"Wait - UpdatedPending UpdatedSettle", "Hold - UpdatedFailing UpdatedSettle"},
 		{"members that are unknown", func(w *world) {
 			for _, m := range w.members[1:] {
 				m.unhealthy = true
 			}
 		}, nil, "Hold - QuorumFloor Serving", "Hold - QuorumFloor Serving"},
 		{"quorum that a new coordinator has seen lost for a moment only", func(w *world) { w.quorumLost(time.Hour) },
-			age(rollout.QuorumLostSeen, "", 20*time.Second), "Wait - QuorumPatience NotServingFirst", "Remove etcd-main-2 - NotServingFirst"},
+			age(rollout.QuorumLostSeen, "", 20*time.Second),
+			"Wait - QuorumPatience NotServingFirst", "Remove etcd-main-2 - NotServingFirst"},
 		{"quorum lost for long while a probe keeps succeeding", func(w *world) { w.quorumLost(time.Minute) },
-			age(rollout.QuorumLostSeen, "", time.Hour), "Remove etcd-main-2 - NotServingFirst", "Wait - QuorumPatience NotServingFirst"},
+			age(rollout.QuorumLostSeen, "", time.Hour),
+			"Remove etcd-main-2 - NotServingFirst", "Wait - QuorumPatience NotServingFirst"},
 		{"ghost voters", func(w *world) {
 			for i := 3; i < 5; i++ {
 				m := w.addMember(i, "etcd-main-"+string(rune('0'+i)))
 				m.noStatus, m.unhealthy = true, true
 			}
 		}, nil, "Hold - QuorumFloor Serving", "Hold - QuorumFloor Serving"},
-		{"paused", func(w *world) { w.control("quorate.dev/paused", "true") }, nil, "Hold - Paused Held", "Hold - Paused Held"},
-		{"evictions that were refused", healthy, evictionsRefused, "Wait - DisruptionBudget Serving", "Remove etcd-main-2 - Serving"},
+		{"paused", setting("quorate.dev/paused", "true"), nil, "Hold - Paused Held", "Hold - Paused Held"},
+		{
+			"evictions that were refused", healthy, evictionsRefused, "Wait - DisruptionBudget Serving",
+			"Remove etcd-main-2 - Serving",
+		},
 		{"a host's gate", healthy, func(s *report.Sight) {
 			s.State.Gates = []rollout.Gate{{Name: report.GateBackup, Detail: "no snapshot"}}
 		}, "Hold - HostGates Serving", "Remove etcd-main-2 - Serving"},
@@ -67,8 +77,13 @@ func TestPlanNamesTheCoordinatorsGuard(t *testing.T) {
 		{"another policy", func(w *world) {
 			w.updated(2, 10*time.Minute)
 			w.silent(2, 9*time.Minute)
-		}, func(s *report.Sight) { s.Policy.SettleTimeout = time.Hour }, "Wait - UpdatedPending UpdatedSettle", "Hold - UpdatedFailing UpdatedSettle"},
-		{"the coordinator's own pod goes last", healthy, func(s *report.Sight) { s.Coordinator, s.State.Self = "etcd-main-2", "etcd-main-2" }, "Remove etcd-main-1 - Serving", "Remove etcd-main-2 - Serving"},
+		}, func(s *report.Sight) { s.Policy.SettleTimeout = time.Hour },
+			"Wait - UpdatedPending UpdatedSettle", "Hold - UpdatedFailing UpdatedSettle"},
+		{
+			"the coordinator's own pod goes last", healthy,
+			func(s *report.Sight) { s.Coordinator, s.State.Self = "etcd-main-2", "etcd-main-2" },
+			"Remove etcd-main-1 - Serving", "Remove etcd-main-2 - Serving",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			plan := func(w *world) string {
@@ -79,14 +94,14 @@ func TestPlanNamesTheCoordinatorsGuard(t *testing.T) {
 				}
 				return summaryOf(t, out)
 			}
-			if got := plan(with(3, tc.change)()); got != tc.without {
+			if got := plan(with(3, tc.change)); got != tc.without {
 				t.Errorf("without the coordinator's word: %q, want %q", got, tc.without)
 			}
 			for _, word := range []struct {
 				age  time.Duration
 				want string
 			}{{3 * time.Second, tc.want}, {12 * time.Minute, tc.without}} {
-				w := with(3, tc.change)()
+				w := with(3, tc.change)
 				var changes []func(*report.Sight)
 				if tc.memory != nil {
 					changes = append(changes, tc.memory)

@@ -178,9 +178,9 @@ func TestWhatOnlyProgramsSeeOfAMember(t *testing.T) {
 			if m.Lag != nil {
 				got += fmt.Sprintf(", lag %d", *m.Lag)
 			}
-			for _, part := range []struct{ name, value string }{{"sidecar ", m.Sidecar}, {"etcd ", m.Version}, {"", m.Revision}} {
-				if part.value != "" {
-					got += ", " + part.name + part.value
+			for _, part := range [][2]string{{"sidecar ", m.Sidecar}, {"etcd ", m.Version}, {"", m.Revision}} {
+				if part[1] != "" {
+					got += ", " + part[0] + part[1]
 				}
 			}
 			if got != want {
@@ -207,7 +207,8 @@ func TestAPlanInYAML(t *testing.T) {
 			t.Fatalf("%v\n%s", err, got)
 		}
 		var a, b any
-		if err := errors.Join(json.Unmarshal([]byte(text), &a), json.Unmarshal(asJSON, &b)); err != nil || !reflect.DeepEqual(a, b) {
+		err = errors.Join(json.Unmarshal([]byte(text), &a), json.Unmarshal(asJSON, &b))
+		if err != nil || !reflect.DeepEqual(a, b) {
 			t.Errorf("%v: %s is not\n%s", err, got, text)
 		}
 	}

@@ -42,10 +42,12 @@ func fetch(t *testing.T, url string) (code int, body string, err error) {
 // The page shows what the coordinator has told, though neither etcd nor, for the health,
 // anything else answers.
 func TestASidecarServesItsPage(t *testing.T) {
-	kubeconfig := apiServer(t, told(t, 3, broken))
+	kubeconfig := apiServer(t, told(t, broken))
 	address := freeAddress(t)
-	cmd, _, _ := command(t, []string{"POD_NAME=etcd-main-0", "POD_NAMESPACE=garden"}, "sidecar", "-e",
-		"http://"+freeAddress(t), "--kubeconfig", kubeconfig, "--listen-address", address)
+	cmd, _, _ := command(
+		t, []string{"POD_NAME=etcd-main-0", "POD_NAMESPACE=garden"}, "sidecar", "-e", "http://"+freeAddress(t),
+		"--kubeconfig", kubeconfig, "--listen-address", address,
+	)
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	if err != nil {
 		t.Fatal(err)
@@ -68,8 +70,9 @@ func TestASidecarServesItsPage(t *testing.T) {
 	}
 	for path, want := range map[string]string{
 		"/healthz": "ok\n",
-		"/metrics": `(?s)go_goroutines .*process_start_time_seconds .*quorate_coordinator\{namespace="garden",statefulset="etcd-main"\}`,
-		"/":        `(?s)garden/etcd-main.*Hold: UpdatedFailing.*etcd-main-1, epoch 4`,
+		"/metrics": "(?s)go_goroutines .*process_start_time_seconds " +
+			`.*quorate_coordinator\{namespace="garden",statefulset="etcd-main"\}`,
+		"/": `(?s)garden/etcd-main.*Hold: UpdatedFailing.*etcd-main-1, epoch 4`,
 	} {
 		code, body, err := fetch(t, "http://"+address+path)
 		if err != nil || code != http.StatusOK || !regexp.MustCompile(want).MatchString(body) {
@@ -93,11 +96,13 @@ func TestAPortThatCannotBeHadIsAnErrorAtTheStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	cmd, _, stderr := command(t, []string{"POD_NAME=etcd-main-0", "POD_NAMESPACE=garden"}, "sidecar", "--kubeconfig",
-		apiServer(t, newWorld(3)), "--listen-address", taken.Addr().String())
-	if code := exitCode(t, cmd.Run()); code != exitFailure ||
-		!strings.Contains(stderr.String(), `quorate: --listen-address: "`+taken.Addr().String()+`": `) ||
-		!strings.Contains(stderr.String(), "address already in use") {
+	cmd, _, stderr := command(
+		t, []string{"POD_NAME=etcd-main-0", "POD_NAMESPACE=garden"}, "sidecar", "--kubeconfig",
+		apiServer(t, newWorld(3)), "--listen-address", taken.Addr().String(),
+	)
+	code, said := exitCode(t, cmd.Run()), stderr.String()
+	if code != exitFailure || !strings.Contains(said, `quorate: --listen-address: "`+taken.Addr().String()+`": `) ||
+		!strings.Contains(said, "address already in use") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 }

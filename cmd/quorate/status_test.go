@@ -76,10 +76,14 @@ func (w *world) tells(t testing.TB, at time.Time, changes ...func(*report.Sight)
 	w.lease.Annotations[record.SchemaAnnotation] = "1"
 	w.lease.Annotations[record.IntentAnnotation] = `{"operation":"none"}`
 	epoch, seconds := int32(4), int32(15)
-	w.lease.Spec = coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseTransitions: &epoch,
-		LeaseDurationSeconds: &seconds, RenewTime: &metav1.MicroTime{Time: at}}
-	h := report.History{{At: at.Add(-5 * time.Minute), What: report.Removed, Pod: "etcd-main-2", Rule: "Serving",
-		Revision: newRevision, By: "etcd-main-1", Epoch: 4, Reason: "its member serves"}}
+	w.lease.Spec = coordinationv1.LeaseSpec{
+		HolderIdentity: &holder, LeaseTransitions: &epoch, LeaseDurationSeconds: &seconds,
+		RenewTime: &metav1.MicroTime{Time: at},
+	}
+	h := report.History{{
+		At: at.Add(-5 * time.Minute), What: report.Removed, Pod: "etcd-main-2", Rule: "Serving",
+		Revision: newRevision, By: "etcd-main-1", Epoch: 4, Reason: "its member serves",
+	}}
 	for key, value := range report.Notes(r, h) {
 		w.lease.Annotations[key] = value
 	}
@@ -104,212 +108,194 @@ func broken(w *world) {
 	w.stopped(2, 9*time.Minute, "CrashLoopBackOff")
 }
 
+// justNow is how long ago somebody has told who tells.
+const justNow = 3 * time.Second
+
+func resumed(w *world) { delete(w.lease.Annotations, "quorate.dev/paused") }
+
+func outdatedAgain(w *world) { w.set.Status.UpdateRevision = "etcd-main-66b7c5d9f4" }
+
 var statusSituations = []struct {
-	name  string
-	want  string // action, guard, whose word
+	name string
+	want string // action, guard, whose word
+	// change makes the world. Its coordinator has told of that so long ago, or never: 0.
+	change func(*world)
+	ago    time.Duration
+	// sight is what only the coordinator sees, and then what has changed since it told.
+	sight func(*report.Sight)
+	then  func(*world)
 	asked bool
-	make  func(testing.TB) *world
 }{
-	{"a coordinator tells", "Wait UpdatedPending coordinator", false, func(t testing.TB) *world {
-		w := with(3, second)()
-		w.tells(t, now.Add(-3*time.Second))
-		return w
-	}},
-	{"a coordinator tells of a broken revision", "Hold UpdatedFailing coordinator", false, func(t testing.TB) *world {
-		w := with(3, broken)()
-		w.tells(t, now.Add(-3*time.Second))
-		return w
-	}},
-	{"a coordinator that has fallen silent is not believed", "Wait - kubernetes", false, func(t testing.TB) *world {
-		w := with(3, broken)()
-		w.tells(t, now.Add(-12*time.Minute))
-		return w
-	}},
-	{"a coordinator that has not seen the newest revision yet is not believed", "Wait - kubernetes", false,
-		func(t testing.TB) *world {
-			w := with(3, broken)()
-			w.tells(t, now.Add(-3*time.Second))
-			w.set.Status.UpdateRevision = "etcd-main-66b7c5d9f4"
-			return w
-		}},
-	{"outdated pods and nobody who has taken that up", "Wait - kubernetes", false,
-		func(testing.TB) *world { return with(3, func(*world) {})() }},
-	{"a pause that the coordinator has not seen yet", "Hold Paused coordinator", false, func(t testing.TB) *world {
-		w := with(3, second)()
-		w.tells(t, now.Add(-3*time.Second))
-		w.control("quorate.dev/paused", "true")
-		return w
-	}},
-	{"a resumption that the coordinator has not seen yet", "Wait - kubernetes", false, func(t testing.TB) *world {
-		w := with(3, func(w *world) {
+	{name: "a coordinator tells", want: "Wait UpdatedPending coordinator", change: second, ago: justNow},
+	{
+		name: "a coordinator tells of a broken revision", want: "Hold UpdatedFailing coordinator",
+		change: broken, ago: justNow,
+	},
+	{
+		name: "a coordinator that has fallen silent is not believed", want: "Wait - kubernetes",
+		change: broken, ago: 12 * time.Minute,
+	},
+	{
+		name: "a coordinator that has not seen the newest revision yet is not believed", want: "Wait - kubernetes",
+		change: broken, ago: justNow, then: outdatedAgain,
+	},
+	{name: "outdated pods and nobody who has taken that up", want: "Wait - kubernetes", change: healthy},
+	{
+		name: "a pause that the coordinator has not seen yet", want: "Hold Paused coordinator",
+		change: second, ago: justNow, then: func(w *world) { w.control("quorate.dev/paused", "true") },
+	},
+	{
+		name: "a resumption that the coordinator has not seen yet", want: "Wait - kubernetes",
+		change: func(w *world) {
 			second(w)
 			w.control("quorate.dev/paused", "true")
-		})()
-		w.tells(t, now.Add(-3*time.Second))
-		delete(w.lease.Annotations, "quorate.dev/paused")
-		return w
-	}},
-	{"a bad control that the coordinator has not seen mended yet", "Wait - kubernetes", false,
-		func(t testing.TB) *world {
-			w := with(3, func(w *world) {
-				second(w)
-				w.control("quorate.dev/paused", "yes")
-			})()
-			w.tells(t, now.Add(-3*time.Second))
-			delete(w.lease.Annotations, "quorate.dev/paused")
-			return w
-		}},
-	{"complete below a partition that has been lifted since", "Wait - kubernetes", false, func(t testing.TB) *world {
-		w := with(3, func(w *world) {
-			w.settled(2)
-			w.control("quorate.dev/partition", "2")
-		})()
-		w.tells(t, now.Add(-3*time.Second))
-		w.held()
-		delete(w.lease.Annotations, "quorate.dev/partition")
-		return w
-	}},
-	{"complete, by who holds the record still, and a pod has gone since", "Wait Terminating kubernetes", false,
-		func(t testing.TB) *world {
-			w := with(3, func(w *world) { w.settled(0, 1, 2) })()
-			w.tells(t, now.Add(-3*time.Second))
+		},
+		ago: justNow, then: resumed,
+	},
+	{
+		name: "a bad control that the coordinator has not seen mended yet", want: "Wait - kubernetes",
+		change: func(w *world) {
+			second(w)
+			w.control("quorate.dev/paused", "yes")
+		},
+		ago: justNow, then: resumed,
+	},
+	{
+		name: "complete below a partition that has been lifted since", want: "Wait - kubernetes",
+		change: partitioned, ago: justNow,
+		then: func(w *world) {
+			w.held()
+			delete(w.lease.Annotations, "quorate.dev/partition")
+		},
+	},
+	{
+		name: "complete, by who holds the record still, and a pod has gone since", want: "Wait Terminating kubernetes",
+		change: complete, ago: justNow,
+		then: func(w *world) {
 			w.held()
 			w.removePod(1)
-			return w
-		}},
-	{"complete, by who holds the record still", "Complete - coordinator", false, func(t testing.TB) *world {
-		w := with(3, func(w *world) { w.settled(0, 1, 2) })()
-		w.tells(t, now.Add(-3*time.Second))
-		w.held()
-		return w
-	}},
-	{"every control, two of them bad, and nobody who coordinates", "Hold BadControl kubernetes", false,
-		func(testing.TB) *world {
-			return with(3, func(w *world) {
-				w.control("quorate.dev/paused", "yes")
-				w.control("quorate.dev/partition", "1")
-				w.control("quorate.dev/max-unavailable", "half")
-				w.control("quorate.dev/override-guards", "QuorumFloor,Canary")
-			})()
-		}},
-	{"an override is loud", "Remove - coordinator", false, func(t testing.TB) *world {
-		w := with(3, func(w *world) {
+		},
+	},
+	{
+		name: "complete, by who holds the record still", want: "Complete - coordinator",
+		change: complete, ago: justNow, then: (*world).held,
+	},
+	{
+		name: "every control, two of them bad, and nobody who coordinates", want: "Hold BadControl kubernetes",
+		change: func(w *world) {
+			w.control("quorate.dev/paused", "yes")
+			w.control("quorate.dev/partition", "1")
+			w.control("quorate.dev/max-unavailable", "half")
+			w.control("quorate.dev/override-guards", "QuorumFloor,Canary")
+		},
+	},
+	{
+		name: "an override is loud", want: "Remove - coordinator",
+		change: func(w *world) {
 			w.updated(2, 10*time.Minute)
 			w.sick(2)
 			w.control("quorate.dev/max-unavailable", "2")
 			w.control("quorate.dev/override-guards", "UpdatedFailing,UnavailableBudget,Canary,EndpointFloor")
-		})()
-		w.tells(t, now.Add(-3*time.Second))
-		return w
-	}},
-	{"quorum is lost and the coordinator has no lock", "Wait QuorumPatience coordinator", false,
-		func(t testing.TB) *world {
-			w := with(3, func(w *world) { w.quorumLost(2 * time.Minute) })()
-			w.tells(t, now.Add(-3*time.Second), func(s *report.Sight) { s.Fallback = true })
-			return w
-		}},
-	{"a host that tells of its backups", "Hold HostGates coordinator", false, func(t testing.TB) *world {
-		w := with(3, func(*world) {})()
-		w.tells(t, now.Add(-3*time.Second), func(s *report.Sight) {
+		},
+		ago: justNow,
+	},
+	{
+		name: "quorum is lost and the coordinator has no lock", want: "Wait QuorumPatience coordinator",
+		change: func(w *world) { w.quorumLost(2 * time.Minute) },
+		ago:    justNow, sight: func(s *report.Sight) { s.Fallback = true },
+	},
+	{
+		name: "a host that tells of its backups", want: "Hold HostGates coordinator", change: healthy, ago: justNow,
+		sight: func(s *report.Sight) {
 			s.State.Gates = []rollout.Gate{{Name: report.GateBackup, Detail: "the last full snapshot failed at 14:50"}}
-		})
-		return w
-	}},
-	{"complete since yesterday", "Complete - kubernetes", false, func(t testing.TB) *world {
-		w := with(3, func(w *world) { w.settled(0, 1, 2) })()
-		w.tells(t, now.Add(-day))
-		return w
-	}},
-	{"complete a moment ago", "Complete - coordinator", false, func(t testing.TB) *world {
-		w := with(3, func(w *world) { w.settled(0, 1, 2) })()
-		w.tells(t, now.Add(-3*time.Second))
-		return w
-	}},
-	{"complete a moment ago, and a pod has gone since", "Wait Terminating kubernetes", false,
-		func(t testing.TB) *world {
-			w := with(3, func(w *world) { w.settled(0, 1, 2) })()
-			w.tells(t, now.Add(-3*time.Second))
-			w.removePod(1)
-			return w
-		}},
-	{"complete without a Lease", "Complete - kubernetes", false, func(testing.TB) *world {
-		return with(3, func(w *world) { w.settled(0, 1, 2) })()
-	}},
-	{"up to date and Ready, but its coordinator fell silent before the end", "Wait - kubernetes", false,
-		func(t testing.TB) *world {
-			w := with(3, second)()
-			w.tells(t, now.Add(-12*time.Minute))
+		},
+	},
+	{name: "complete since yesterday", want: "Complete - kubernetes", change: complete, ago: day},
+	{name: "complete a moment ago", want: "Complete - coordinator", change: complete, ago: justNow},
+	{
+		name: "complete a moment ago, and a pod has gone since", want: "Wait Terminating kubernetes",
+		change: complete, ago: justNow, then: func(w *world) { w.removePod(1) },
+	},
+	{name: "complete without a Lease", want: "Complete - kubernetes", change: complete},
+	{
+		name: "up to date and Ready, but its coordinator fell silent before the end", want: "Wait - kubernetes",
+		change: second, ago: 12 * time.Minute,
+		then: func(w *world) {
 			w.pods[0], w.pods[1] = newPod(0), newPod(1)
 			w.settled(0, 1)
-			return w
-		}},
-	{"outdated again after the last rollout was complete", "Wait - kubernetes", false, func(t testing.TB) *world {
-		w := with(3, func(w *world) { w.settled(0, 1, 2) })()
-		w.tells(t, now.Add(-day))
-		w.set.Status.UpdateRevision = "etcd-main-66b7c5d9f4"
-		return w
-	}},
-	{"a pod that is missing, without a word", "Wait Terminating kubernetes", false, func(testing.TB) *world {
-		return with(3, func(w *world) {
-			w.settled(0, 1, 2)
+		},
+	},
+	{
+		name: "outdated again after the last rollout was complete", want: "Wait - kubernetes",
+		change: complete, ago: day, then: outdatedAgain,
+	},
+	{
+		name: "a pod that is missing, without a word", want: "Wait Terminating kubernetes",
+		change: func(w *world) {
+			complete(w)
 			w.removePod(1)
-		})()
-	}},
-	{"a pod that is up to date and not Ready for long enough", "Wait UpdatedPending kubernetes", false,
-		func(testing.TB) *world {
-			return with(3, func(w *world) {
-				w.settled(0, 1)
-				w.updated(2, 20*time.Second)
-				w.set.Spec.MinReadySeconds = 60
-			})()
-		}},
-	{"a template that was not observed yet is never complete", "Wait StaleRevision kubernetes", false,
-		func(t testing.TB) *world {
-			w := with(3, func(w *world) { w.settled(0, 1, 2) })()
-			w.tells(t, now.Add(-day))
-			w.set.Generation++
-			return w
-		}},
-	{"below a partition pods may stay behind", "Complete - kubernetes", false, func(testing.TB) *world {
-		return with(3, func(w *world) {
-			w.settled(2)
-			w.control("quorate.dev/partition", "2")
-		})()
-	}},
-	{"the StatefulSet controller rolls", "Idle - kubernetes", false, func(testing.TB) *world {
-		return with(3,
-			func(w *world) { w.set.Spec.UpdateStrategy.Type = appsv1.RollingUpdateStatefulSetStrategyType })()
-	}},
-	{"etcd is asked, and the time is the coordinator's", "Hold UpdatedFailing own", true, func(t testing.TB) *world {
-		w := with(3, broken)()
-		w.tells(t, now.Add(-3*time.Second))
-		return w
-	}},
-	{"etcd is asked, and the coordinator's memory counts", "Wait DisruptionBudget own", true,
-		func(t testing.TB) *world {
-			w := with(3, func(*world) {})()
-			w.tells(t, now.Add(-3*time.Second), evictionsRefused)
-			return w
-		}},
-	{"etcd is asked, and the last word is too old to count", "Remove - own", true, func(t testing.TB) *world {
-		w := with(3, func(*world) {})()
-		w.tells(t, now.Add(-12*time.Minute), evictionsRefused)
-		return w
-	}},
-	{"etcd is asked in vain, and the coordinator tells", "Hold UpdatedFailing coordinator", true,
-		func(t testing.TB) *world {
-			w := with(3, broken)()
-			w.tells(t, now.Add(-3*time.Second))
-			w.members = nil
-			return w
-		}},
+		},
+	},
+	{
+		name: "a pod that is up to date and not Ready for long enough", want: "Wait UpdatedPending kubernetes",
+		change: func(w *world) {
+			w.settled(0, 1)
+			w.updated(2, 20*time.Second)
+			w.set.Spec.MinReadySeconds = 60
+		},
+	},
+	{
+		name: "a template that was not observed yet is never complete", want: "Wait StaleRevision kubernetes",
+		change: complete, ago: day, then: func(w *world) { w.set.Generation++ },
+	},
+	{name: "below a partition pods may stay behind", want: "Complete - kubernetes", change: partitioned},
+	{name: "the StatefulSet controller rolls", want: "Idle - kubernetes", change: foreign},
+	{
+		name: "etcd is asked, and the time is the coordinator's", want: "Hold UpdatedFailing own",
+		change: broken, ago: justNow, asked: true,
+	},
+	{
+		name: "etcd is asked, and the coordinator's memory counts", want: "Wait DisruptionBudget own",
+		change: healthy, ago: justNow, sight: evictionsRefused, asked: true,
+	},
+	{
+		name: "etcd is asked, and the last word is too old to count", want: "Remove - own",
+		change: healthy, ago: 12 * time.Minute, sight: evictionsRefused, asked: true,
+	},
+	{
+		name: "etcd is asked in vain, and the coordinator tells", want: "Hold UpdatedFailing coordinator",
+		change: broken, ago: justNow, then: func(w *world) { w.members = nil }, asked: true,
+	},
+}
+
+// statusSituation is the world of a situation above.
+func statusSituation(t testing.TB, i int) *world {
+	t.Helper()
+	s := &statusSituations[i]
+	w := with(3, s.change)
+	if s.ago > 0 {
+		var changes []func(*report.Sight)
+		if s.sight != nil {
+			changes = append(changes, s.sight)
+		}
+		w.tells(t, now.Add(-s.ago), changes...)
+	}
+	if s.then != nil {
+		s.then(w)
+	}
+	return w
+}
+
+// partitioned: all that is at or above the partition is up to date.
+func partitioned(w *world) {
+	w.settled(2)
+	w.control("quorate.dev/partition", "2")
 }
 
 // evictionsRefused: a PodDisruptionBudget refuses every eviction.
 func evictionsRefused(s *report.Sight) {
 	s.Policy.Removal = rollout.RemoveByEviction
-	s.State.RefusedEviction = rollout.Refusal{Words: "Cannot evict pod as it would violate the pod's disruption " +
-		"budget."}
+	s.State.RefusedEviction = rollout.Refusal{Words: "Cannot evict pod as it would violate the pod's disruption budget."}
 }
 
 // wholeStatus are the situations whose report is kept in YAML too, as a record of the format.
@@ -320,9 +306,9 @@ var wholeStatus = []string{
 
 func TestStatusOfEverySituation(t *testing.T) {
 	base := emptied(t, filepath.Join("testdata", "status"))
-	for _, tc := range statusSituations {
+	for i, tc := range statusSituations {
 		t.Run(tc.name, func(t *testing.T) {
-			w := tc.make(t)
+			w := statusSituation(t, i)
 			seen := w.outside(t, now, tc.asked && len(w.members) > 0)
 			seen.Asked = tc.asked
 			if m := seen.Last.Memory; m != nil && seen.Last.Fresh(now, seen.Lease) {
@@ -358,8 +344,8 @@ func TestStatusOfEverySituation(t *testing.T) {
 
 // What only a coordinator could know is never said on Kubernetes' word.
 func TestKubernetesKnowsNothingOfEtcd(t *testing.T) {
-	for _, tc := range statusSituations {
-		s := report.Look(tc.make(t).outside(t, now, false))
+	for i, tc := range statusSituations {
+		s := report.Look(statusSituation(t, i).outside(t, now, false))
 		if s.Word != report.KubernetesWord {
 			continue
 		}

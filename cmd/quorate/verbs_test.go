@@ -43,13 +43,25 @@ func invoke(t *testing.T, called, kubeconfig string, args ...string) (stdout, st
 }
 
 // told is a world whose coordinator has told a moment ago.
-func told(t *testing.T, n int, change func(*world)) *world {
-	w := with(n, change)()
+func told(t *testing.T, change func(*world)) *world {
+	w := with(3, change)
 	w.tells(t, time.Now().Add(-time.Second))
 	return w
 }
 
-func complete(w *world) { w.settled(0, 1, 2) }
+// telling makes a world whose coordinator tells, and quiet one that nobody tells of.
+func telling(change func(*world)) func(*testing.T) *world {
+	return func(t *testing.T) *world { return told(t, change) }
+}
+
+func quiet(change func(*world)) func(*testing.T) *world {
+	return func(*testing.T) *world { return with(3, change) }
+}
+
+// setting sets a control.
+func setting(key, value string) func(*world) {
+	return func(w *world) { w.control(key, value) }
+}
 
 func TestExitCodesOfStatus(t *testing.T) {
 	for _, tc := range []struct {
@@ -59,42 +71,51 @@ func TestExitCodesOfStatus(t *testing.T) {
 		code int
 		says string
 	}{
-		{"something is being done", func(t *testing.T) *world { return told(t, 3, func(*world) {}) }, nil, 0,
-			"Remove etcd-main-2 (evict)"},
-		{"complete", func(*testing.T) *world { return with(3, complete)() }, nil, 0, "Complete"},
-		{"idle", func(*testing.T) *world {
-			return with(3,
-				func(w *world) { w.set.Spec.UpdateStrategy.Type = appsv1.RollingUpdateStatefulSetStrategyType })()
-		}, nil, 0, "Idle"},
-		{"holding", func(t *testing.T) *world { return told(t, 3, broken) }, nil, 3, "Hold: UpdatedFailing, since 3m"},
-		{"waiting", func(t *testing.T) *world { return told(t, 3, second) }, nil, 3, "Wait: UpdatedPending, since 3m"},
-		{"waiting for a coordinator", func(*testing.T) *world { return with(3, func(*world) {})() }, nil, 3,
-			"no coordinator has taken that up yet"},
-		{"the StatefulSet need not be named when there is one only",
-			func(*testing.T) *world { return with(3, complete)() }, []string{"status"}, 0, "garden/etcd-main"},
-		{"etcd that is asked in vain is said, and the coordinator's word is good",
-			func(t *testing.T) *world { return told(t, 3, broken) },
+		{"something is being done", telling(healthy), nil, 0, "Remove etcd-main-2 (evict)"},
+		{"complete", quiet(complete), nil, 0, "Complete"},
+		{"idle", quiet(foreign), nil, 0, "Idle"},
+		{"holding", telling(broken), nil, 3, "Hold: UpdatedFailing, since 3m"},
+		{"waiting", telling(second), nil, 3, "Wait: UpdatedPending, since 3m"},
+		{"waiting for a coordinator", quiet(healthy), nil, 3, "no coordinator has taken that up yet"},
+		{
+			"the StatefulSet need not be named when there is one only", quiet(complete), []string{"status"}, 0,
+			"garden/etcd-main",
+		},
+		{
+			"etcd that is asked in vain is said, and the coordinator's word is good", telling(broken),
 			[]string{"status", "etcd-main", "-e", "http://127.0.0.1:1", "--probe-timeout=300ms"}, 3,
-			"Hold: UpdatedFailing, since 3m"},
+			"Hold: UpdatedFailing, since 3m",
+		},
 		{"a word that cannot be read is said, and not believed", func(t *testing.T) *world {
-			w := told(t, 3, broken)
+			w := told(t, broken)
 			w.control(report.StatusAnnotation, "{")
 			return w
 		}, nil, 3, "annotation quorate.dev/status"},
-		{"another StatefulSet is a failure", func(*testing.T) *world { return newWorld(3) },
-			[]string{"status", "etcd-other"}, 1, "etcd-other"},
-		{"two of them are bad input", func(*testing.T) *world { return newWorld(3) }, []string{"status", "a", "b"}, 2,
-			`quorate status takes one StatefulSet, not ["a" "b"]`},
-		{"two names are bad input", func(*testing.T) *world { return newWorld(3) },
-			[]string{"status", "a", "--statefulset=b"}, 2, `--statefulset: "b": the argument names "a"`},
-		{"an output that is none is bad input", func(*testing.T) *world { return newWorld(3) },
-			[]string{"status", "-o", "xml"}, 2, `--output: "xml": use table, json or yaml`},
-		{"a timeout needs --watch", func(*testing.T) *world { return newWorld(3) }, []string{"status", "--timeout=1m"},
-			2, "--timeout: 1m0s: goes with --watch"},
-		{"nobody can look all the time", func(*testing.T) *world { return newWorld(3) },
-			[]string{"status", "--watch", "--every=1ms"}, 2, "--every: 1ms: must be at least 100ms"},
-		{"programs do not watch", func(*testing.T) *world { return newWorld(3) },
-			[]string{"status", "--watch", "-o", "json"}, 2, `--output: "json": --watch shows a table`},
+		{"another StatefulSet is a failure", quiet(healthy), []string{"status", "etcd-other"}, 1, "etcd-other"},
+		{
+			"two of them are bad input", quiet(healthy), []string{"status", "a", "b"}, 2,
+			`quorate status takes one StatefulSet, not ["a" "b"]`,
+		},
+		{
+			"two names are bad input", quiet(healthy), []string{"status", "a", "--statefulset=b"}, 2,
+			`--statefulset: "b": the argument names "a"`,
+		},
+		{
+			"an output that is none is bad input", quiet(healthy), []string{"status", "-o", "xml"}, 2,
+			`--output: "xml": use table, json or yaml`,
+		},
+		{
+			"a timeout needs --watch", quiet(healthy), []string{"status", "--timeout=1m"}, 2,
+			"--timeout: 1m0s: goes with --watch",
+		},
+		{
+			"nobody can look all the time", quiet(healthy), []string{"status", "--watch", "--every=1ms"}, 2,
+			"--every: 1ms: must be at least 100ms",
+		},
+		{
+			"programs do not watch", quiet(healthy), []string{"status", "--watch", "-o", "json"}, 2,
+			`--output: "json": --watch shows a table`,
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			args := tc.args
@@ -116,7 +137,7 @@ func TestExitCodesOfStatus(t *testing.T) {
 }
 
 func TestStatusInDEP01sShape(t *testing.T) {
-	kubeconfig := apiServer(t, told(t, 3, broken))
+	kubeconfig := apiServer(t, told(t, broken))
 	for _, output := range []string{"json", "yaml"} {
 		stdout, stderr, code := invoke(t, "quorate", kubeconfig, "status", "etcd-main", "-o", output)
 		if code != exitWaiting || stderr != errWaiting.Error() {
@@ -129,8 +150,8 @@ func TestStatusInDEP01sShape(t *testing.T) {
 		}
 		if output == "json" {
 			var s report.EtcdStatus
-			if err := json.Unmarshal([]byte(stdout), &s); err != nil || s.Rollout.Guard != "UpdatedFailing" ||
-				len(s.Members) != 3 {
+			err := json.Unmarshal([]byte(stdout), &s)
+			if err != nil || s.Rollout.Guard != "UpdatedFailing" || len(s.Members) != 3 {
 				t.Errorf("%v %+v", err, s)
 			}
 		}
@@ -139,7 +160,7 @@ func TestStatusInDEP01sShape(t *testing.T) {
 
 // It is what kubectl rollout status would be, if that knew OnDelete.
 func TestWatchEndsWhenTheRolloutIsComplete(t *testing.T) {
-	a := &api{world: told(t, 3, second)}
+	a := &api{world: told(t, second)}
 	kubeconfig := answering(t, a)
 	done := make(chan struct{})
 	go func() {
@@ -147,21 +168,20 @@ func TestWatchEndsWhenTheRolloutIsComplete(t *testing.T) {
 		<-a.asked
 		a.change(func(w *world) {
 			lease := w.lease
-			*w = *with(3, complete)()
+			*w = *with(3, complete)
 			w.lease = lease
 			w.tells(t, time.Now())
 		})
 	}()
-	cmd, stdout, stderr := command(t, nil, "status", "etcd-main", "--watch", "--every=100ms", "--kubeconfig",
-		kubeconfig)
+	cmd, stdout, stderr := command(t, nil,
+		"status", "etcd-main", "--watch", "--every=100ms", "--kubeconfig", kubeconfig)
 	if code := exitCode(t, cmd.Run()); code != 0 {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 	<-done
 	lines := strings.Split(strings.TrimSpace(stdout.String()), "\n")
-	if len(lines) != 2 || !strings.Contains(lines[0],
-		"1 of 3 settled, 1 outdated, 1 unsettled  Wait: UpdatedPending: waiting for etcd-main-1") ||
-		!strings.Contains(lines[1], "3 of 3 settled  Complete: ") {
+	const waits = "1 of 3 settled, 1 outdated, 1 unsettled  Wait: UpdatedPending: waiting for etcd-main-1"
+	if len(lines) != 2 || !strings.Contains(lines[0], waits) || !strings.Contains(lines[1], "3 of 3 settled  Complete: ") {
 		t.Errorf("one line for each change, not\n%s", stdout)
 	}
 }
@@ -173,20 +193,23 @@ func TestWatchThatDoesNotEndWell(t *testing.T) {
 		args []string
 		says string
 	}{
-		{"time is up", func(t *testing.T) *world { return told(t, 3, broken) }, []string{"--timeout=1s"},
-			"quorate: --timeout: not complete after 1s: 0 of 3 settled, 2 outdated, 1 unsettled; Hold: " +
-				"UpdatedFailing: updated pod etcd-main-2 is failing"},
-		{"interrupted", func(t *testing.T) *world { return told(t, 3, second) }, nil,
-			"quorate: stopped: 1 of 3 settled, 1 outdated, 1 unsettled; Wait: UpdatedPending: waiting for etcd-main-1"},
-		{"nothing of ours", func(*testing.T) *world {
-			return with(3,
-				func(w *world) { w.set.Spec.UpdateStrategy.Type = appsv1.RollingUpdateStatefulSetStrategyType })()
-		}, nil, "quorate: there is nothing to wait for: updateStrategy is not OnDelete"},
+		{
+			"time is up", telling(broken), []string{"--timeout=1s"},
+			"quorate: --timeout: not complete after 1s: 0 of 3 settled, 2 outdated, 1 unsettled; " +
+				"Hold: UpdatedFailing: updated pod etcd-main-2 is failing",
+		},
+		{
+			"interrupted", telling(second), nil,
+			"quorate: stopped: 1 of 3 settled, 1 outdated, 1 unsettled; Wait: UpdatedPending: waiting for etcd-main-1",
+		},
+		{"nothing of ours", quiet(foreign), nil, "quorate: there is nothing to wait for: updateStrategy is not OnDelete"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			a := &api{world: tc.make(t)}
-			cmd, _, stderr := command(t, nil, append([]string{"status", "etcd-main", "--watch", "--every=100ms",
-				"--kubeconfig", answering(t, a)}, tc.args...)...)
+			cmd, _, stderr := command(
+				t, nil,
+				append([]string{"status", "etcd-main", "--watch", "--every=100ms", "--kubeconfig", answering(t, a)}, tc.args...)...,
+			)
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
@@ -209,15 +232,19 @@ func TestWatchEndsWithWhatItWatches(t *testing.T) {
 		change func(*api)
 		says   string
 	}{
-		{"deleted", func(a *api) { a.set = nil },
-			"quorate: there is nothing to wait for any more: get StatefulSet etcd-main: not found\n"},
-		{"forbidden", func(a *api) { a.forbidden = true },
-			"quorate: there is nothing to wait for any more: get StatefulSet etcd-main: forbidden\n"},
+		{
+			"deleted", func(a *api) { a.set = nil },
+			"quorate: there is nothing to wait for any more: get StatefulSet etcd-main: not found\n",
+		},
+		{
+			"forbidden", func(a *api) { a.forbidden = true },
+			"quorate: there is nothing to wait for any more: get StatefulSet etcd-main: forbidden\n",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			a := &api{world: told(t, 3, second)}
-			cmd, _, stderr := command(t, nil, "status", "etcd-main", "--watch", "--every=100ms", "--kubeconfig",
-				answering(t, a))
+			a := &api{world: told(t, second)}
+			cmd, _, stderr := command(t, nil,
+				"status", "etcd-main", "--watch", "--every=100ms", "--kubeconfig", answering(t, a))
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
@@ -234,7 +261,7 @@ func TestWatchEndsWithWhatItWatches(t *testing.T) {
 func TestNoErrorWritesToTheTerminal(t *testing.T) {
 	const hostile = "\x1b]0;title\a\x1b[2J\nquorate: all is well\r\u202e"
 	says := func(change func(*report.Report)) *world {
-		w := told(t, 3, second)
+		w := told(t, second)
 		r, h, err := report.FromNotes(w.lease.Annotations)
 		if err != nil {
 			t.Fatal(err)
@@ -245,7 +272,7 @@ func TestNoErrorWritesToTheTerminal(t *testing.T) {
 		}
 		return w
 	}
-	unreadable := told(t, 3, second)
+	unreadable := told(t, second)
 	unreadable.control(report.StatusAnnotation, `{"at": "`+hostile[:5]+`"}`)
 	for _, tc := range []struct {
 		name  string
@@ -253,10 +280,15 @@ func TestNoErrorWritesToTheTerminal(t *testing.T) {
 		args  []string
 		lines int
 	}{
-		{"time is up", says(func(r *report.Report) { r.Reason, r.Guard = hostile, hostile }),
-			[]string{"status", "etcd-main", "--watch", "--timeout=1s"}, 1},
-		{"nothing to wait for", says(func(r *report.Report) { r.Action, r.Reason = rollout.ActionIdle, hostile }),
-			[]string{"status", "etcd-main", "--watch"}, 1},
+		{
+			"time is up", says(func(r *report.Report) { r.Reason, r.Guard = hostile, hostile }),
+			[]string{"status", "etcd-main", "--watch", "--timeout=1s"}, 1,
+		},
+		{
+			"nothing to wait for",
+			says(func(r *report.Report) { r.Action, r.Reason = rollout.ActionIdle, hostile }),
+			[]string{"status", "etcd-main", "--watch"}, 1,
+		},
 		{"a complaint", unreadable, []string{"status", "etcd-main"}, 1},
 		{"bad input", newWorld(3), []string{"status", "etcd-main", "--statefulset=" + hostile[:12]}, 1},
 	} {
@@ -265,8 +297,8 @@ func TestNoErrorWritesToTheTerminal(t *testing.T) {
 			if code := exitCode(t, cmd.Run()); code == 0 {
 				t.Error("exit code 0")
 			}
-			if strings.ContainsAny(stdout.String()+stderr.String(), "\x1b\a\r\u202e") ||
-				strings.Count(stderr.String(), "\n") != tc.lines {
+			said := stdout.String() + stderr.String()
+			if strings.ContainsAny(said, "\x1b\a\r\u202e") || strings.Count(stderr.String(), "\n") != tc.lines {
 				t.Errorf("%q\n%q", stdout, stderr)
 			}
 		})
@@ -282,7 +314,7 @@ func TestAnErrorKeepsItsLines(t *testing.T) {
 func TestTheArgumentWinsOverTheFile(t *testing.T) {
 	dir := t.TempDir()
 	writeFiles(t, dir, map[string][]byte{"config.yaml": []byte("statefulset: etcd-events\n")})
-	writeFiles(t, dir, with(3, complete)().files(t))
+	writeFiles(t, dir, with(3, complete).files(t))
 	config := "--config=" + filepath.Join(dir, "config.yaml")
 	for _, tc := range []struct {
 		name string
@@ -297,7 +329,7 @@ func TestTheArgumentWinsOverTheFile(t *testing.T) {
 		{"and the flag wins as well", []string{"status", "--statefulset=etcd-main", config}, 0, "garden/etcd-main"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			stdout, stderr, code := invoke(t, "quorate", apiServer(t, with(3, complete)()), tc.args...)
+			stdout, stderr, code := invoke(t, "quorate", apiServer(t, with(3, complete)), tc.args...)
 			if code != tc.code || !strings.Contains(stdout+stderr, tc.says) {
 				t.Errorf("exit code %d, want %d, and %q in\n%s%s", code, tc.code, tc.says, stdout, stderr)
 			}
@@ -320,18 +352,30 @@ func TestWithoutANameTheOnlyStatefulSetIsMeant(t *testing.T) {
 		says   string
 	}{
 		{"the only one", true, nil, 0, "garden/etcd-main"},
-		{"the only one under OnDelete", true, []appsv1.StatefulSet{another("db",
-			func(s *appsv1.StatefulSet) { s.Spec.UpdateStrategy.Type = "RollingUpdate" })}, 0, "garden/etcd-main"},
-		{"the only one with an etcd", true, []appsv1.StatefulSet{another("db",
-			func(s *appsv1.StatefulSet) { s.Spec.Template.Spec.Containers = []corev1.Container{{Name: "postgres"}} })},
-			0, "garden/etcd-main"},
-		{"of two none", true, []appsv1.StatefulSet{another("etcd-events", func(*appsv1.StatefulSet) {})}, 2,
-			`--statefulset: is required: in namespace "garden" there are etcd-events, etcd-main`},
-		{"there is none", false, nil, 2,
-			`--statefulset: is required: in namespace "garden" no StatefulSet has the update strategy OnDelete and an etcd container`},
+		{
+			"the only one under OnDelete", true,
+			[]appsv1.StatefulSet{another("db", func(s *appsv1.StatefulSet) { s.Spec.UpdateStrategy.Type = "RollingUpdate" })},
+			0, "garden/etcd-main",
+		},
+		{
+			"the only one with an etcd", true,
+			[]appsv1.StatefulSet{another("db", func(s *appsv1.StatefulSet) {
+				s.Spec.Template.Spec.Containers = []corev1.Container{{Name: "postgres"}}
+			})},
+			0, "garden/etcd-main",
+		},
+		{
+			"of two none", true, []appsv1.StatefulSet{another("etcd-events", func(*appsv1.StatefulSet) {})}, 2,
+			`--statefulset: is required: in namespace "garden" there are etcd-events, etcd-main`,
+		},
+		{
+			"there is none", false, nil, 2,
+			`--statefulset: is required: in namespace "garden" no StatefulSet has the update strategy OnDelete ` +
+				"and an etcd container",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			w := with(3, complete)()
+			w := with(3, complete)
 			if !tc.set {
 				w.set = nil
 			}
@@ -345,7 +389,7 @@ func TestWithoutANameTheOnlyStatefulSetIsMeant(t *testing.T) {
 
 // Controls are patched alone: nothing else of the Lease is in the request.
 func TestControls(t *testing.T) {
-	none := func(t *testing.T) *world { return with(3, second)() }
+	none := quiet(second)
 	const overrides = `{"metadata":{"annotations":{"quorate.dev/override-guards":"QuorumFloor,Canary"}}}`
 	const unset = `{"metadata":{"annotations":{"quorate.dev/override-guards":null}}}`
 	for _, tc := range []struct {
@@ -357,65 +401,85 @@ func TestControls(t *testing.T) {
 		says   []string
 		want   func(rollout.Controls) bool
 	}{
-		{"pause makes the Lease", none, "pause etcd-main", 0, []string{"create"},
+		{
+			"pause makes the Lease", none, "pause etcd-main", 0, []string{"create"},
 			[]string{"garden/etcd-main is paused: nothing is removed until: quorate resume -n garden etcd-main"},
-			func(c rollout.Controls) bool { return c.Paused }},
-		{"pause patches a record", func(t *testing.T) *world { return told(t, 3, second) }, "pause", 0,
+			func(c rollout.Controls) bool { return c.Paused },
+		},
+		{
+			"pause patches a record", telling(second), "pause", 0,
 			[]string{`{"metadata":{"annotations":{"quorate.dev/paused":"true"}}}`}, []string{"is paused"},
-			func(c rollout.Controls) bool { return c.Paused }},
-		{"pause once more", func(*testing.T) *world {
-			return with(3,
-				func(w *world) { w.control("quorate.dev/paused", "true") })()
-		}, "pause", 0, nil,
-			[]string{"was paused already"}, func(c rollout.Controls) bool { return c.Paused }},
-		{"pause of what the StatefulSet controller rolls", func(*testing.T) *world {
-			return with(3,
-				func(w *world) { w.set.Spec.UpdateStrategy.Type = appsv1.RollingUpdateStatefulSetStrategyType })()
-		}, "pause etcd-main", 0, []string{"create"}, []string{
+			func(c rollout.Controls) bool { return c.Paused },
+		},
+		{
+			"pause once more", quiet(setting("quorate.dev/paused", "true")), "pause", 0, nil,
+			[]string{"was paused already"}, func(c rollout.Controls) bool { return c.Paused },
+		},
+		{"pause of what the StatefulSet controller rolls", quiet(foreign), "pause etcd-main", 0, []string{"create"}, []string{
 			"WARNING: the update strategy of garden/etcd-main is RollingUpdate, not OnDelete",
 			"garden/etcd-main is paused for Quorate alone",
 		}, func(c rollout.Controls) bool { return c.Paused }},
-		{"pause with another control that is bad",
-			func(*testing.T) *world { return with(3, func(w *world) { w.control("quorate.dev/partition", "-1") })() },
-			"pause", 0, nil,
-			[]string{`the rollout is held anyway, by a control that cannot be read: quorate.dev/partition: "-1"`},
-			func(c rollout.Controls) bool { return c.Paused }},
-		{"resume removes the annotation", func(*testing.T) *world {
-			return with(3,
-				func(w *world) { w.control("quorate.dev/paused", "true") })()
-		}, "resume", 0,
+		{
+			"pause with another control that is bad", quiet(setting("quorate.dev/partition", "-1")), "pause", 0,
+			nil,
+			[]string{
+				`the rollout is held anyway, by a control that cannot be read: quorate.dev/partition: "-1"`,
+			},
+			func(c rollout.Controls) bool { return c.Paused },
+		},
+		{
+			"resume removes the annotation", quiet(setting("quorate.dev/paused", "true")), "resume", 0,
 			[]string{`{"metadata":{"annotations":{"quorate.dev/paused":null}}}`},
 			[]string{"goes on; to hold it again: quorate pause -n garden etcd-main"},
-			func(c rollout.Controls) bool { return !c.Paused }},
-		{"resume of what is not paused", none, "resume", 0, []string{}, []string{"was not paused"},
-			func(c rollout.Controls) bool { return !c.Paused }},
-		{"override warns of what is lost", func(t *testing.T) *world { return told(t, 3, second) },
-			"override etcd-main QuorumFloor,Canary --yes", 0, []string{overrides}, []string{
+			func(c rollout.Controls) bool { return !c.Paused },
+		},
+		{
+			"resume of what is not paused", none, "resume", 0, []string{}, []string{"was not paused"},
+			func(c rollout.Controls) bool { return !c.Paused },
+		},
+		{"override warns of what is lost", telling(second), "override etcd-main QuorumFloor,Canary --yes", 0,
+			[]string{overrides}, []string{
 				"WARNING", "QuorumFloor protects this: The serving voters that stay", "Canary protects this: The first pod",
 				"OVERRIDDEN QuorumFloor,Canary", "quorate override -n garden etcd-main --clear",
 			}, func(c rollout.Controls) bool { return len(c.Override) == 2 }},
-		{"override replaces what was overridden", func(*testing.T) *world {
-			return with(3, func(w *world) { w.control("quorate.dev/override-guards", "CaughtUp") })()
-		}, "override QuorumFloor Canary -y", 0, []string{overrides}, []string{"(before: CaughtUp)"},
-			func(c rollout.Controls) bool { return len(c.Override) == 2 }},
-		{"override --clear", func(*testing.T) *world {
-			return with(3, func(w *world) { w.control("quorate.dev/override-guards", "CaughtUp") })()
-		}, "override --clear", 0, []string{unset}, []string{"no guard is overridden any more (before: CaughtUp)"},
-			func(c rollout.Controls) bool { return len(c.Override) == 0 }},
-		{"override asks", none, "override QuorumFloor", 2, []string{},
-			[]string{"--yes: is required, because there is no terminal to ask on"}, nil},
-		{"override of what cannot be", none, "override Paused --yes", 2, []string{},
-			[]string{`"Paused" is not a guard that can be overridden; use Canary, CaughtUp, `}, nil},
-		{"override of a misspelt guard", none, "override QuorumFlor --yes", 2, []string{},
-			[]string{`"QuorumFlor" is not a guard`}, nil},
-		{"override of nothing", none, "override etcd-main --yes", 2, []string{},
-			[]string{"name at least one guard (Canary, CaughtUp, "}, nil},
-		{"override and clear", none, "override QuorumFloor --clear", 2, []string{},
-			[]string{"--clear: ends every override"}, nil},
-		{"override of two StatefulSets", none, "override a b QuorumFloor", 2, []string{},
-			[]string{`one StatefulSet at most, not ["a" "b" "QuorumFloor"]`}, nil},
-		{"a StatefulSet that is not there gets no Lease", none, "pause etcd-mian", 2, []string{},
-			[]string{"there is no StatefulSet etcd-mian in namespace garden"}, nil},
+		{
+			"override replaces what was overridden", quiet(setting("quorate.dev/override-guards", "CaughtUp")),
+			"override QuorumFloor Canary -y", 0, []string{overrides}, []string{"(before: CaughtUp)"},
+			func(c rollout.Controls) bool { return len(c.Override) == 2 },
+		},
+		{
+			"override --clear", quiet(setting("quorate.dev/override-guards", "CaughtUp")), "override --clear", 0,
+			[]string{unset}, []string{"no guard is overridden any more (before: CaughtUp)"},
+			func(c rollout.Controls) bool { return len(c.Override) == 0 },
+		},
+		{
+			"override asks", none, "override QuorumFloor", 2, []string{},
+			[]string{"--yes: is required, because there is no terminal to ask on"}, nil,
+		},
+		{
+			"override of what cannot be", none, "override Paused --yes", 2, []string{},
+			[]string{`"Paused" is not a guard that can be overridden; use Canary, CaughtUp, `}, nil,
+		},
+		{
+			"override of a misspelt guard", none, "override QuorumFlor --yes", 2, []string{},
+			[]string{`"QuorumFlor" is not a guard`}, nil,
+		},
+		{
+			"override of nothing", none, "override etcd-main --yes", 2, []string{},
+			[]string{"name at least one guard (Canary, CaughtUp, "}, nil,
+		},
+		{
+			"override and clear", none, "override QuorumFloor --clear", 2, []string{},
+			[]string{"--clear: ends every override"}, nil,
+		},
+		{
+			"override of two StatefulSets", none, "override a b QuorumFloor", 2, []string{},
+			[]string{`one StatefulSet at most, not ["a" "b" "QuorumFloor"]`}, nil,
+		},
+		{
+			"a StatefulSet that is not there gets no Lease", none, "pause etcd-mian", 2, []string{},
+			[]string{"there is no StatefulSet etcd-mian in namespace garden"}, nil,
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			a := &api{world: tc.make(t)}
@@ -458,8 +522,10 @@ func TestOverrideAsksForTheName(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			var out bytes.Buffer
 			err := ask(t.Context(), strings.NewReader(tc.answer), &out, "etcd-main")
-			if (err == nil) != (tc.says == "") || err != nil && err.Error() != tc.says ||
-				!strings.Contains(out.String(), "(etcd-main)") {
+			if err == nil {
+				err = errors.New("")
+			}
+			if err.Error() != tc.says || !strings.Contains(out.String(), "(etcd-main)") {
 				t.Errorf("%v %q", err, &out)
 			}
 		})
@@ -469,8 +535,7 @@ func TestOverrideAsksForTheName(t *testing.T) {
 		defer typing.Close()
 		ctx, interrupt := context.WithCancel(t.Context())
 		interrupt()
-		if err := ask(ctx, in, io.Discard, "etcd-main"); err == nil ||
-			err.Error() != "interrupted; nothing was changed" {
+		if err := ask(ctx, in, io.Discard, "etcd-main"); err == nil || err.Error() != "interrupted; nothing was changed" {
 			t.Error(err)
 		}
 	})
@@ -484,15 +549,17 @@ func controlsOf(a *api) rollout.Controls {
 }
 
 func TestHistory(t *testing.T) {
-	w := told(t, 3, second)
+	w := told(t, second)
 	for _, tc := range []struct {
 		name string
 		w    *world
 		args []string
 		want []string
 	}{
-		{"a table", w, nil, []string{"TIME", "WHAT", "Removed  etcd-main-2", "Serving", "etcd-main-1  4",
-			"its member serves"}},
+		{
+			"a table", w, nil,
+			[]string{"TIME", "WHAT", "Removed  etcd-main-2", "Serving", "etcd-main-1  4", "its member serves"},
+		},
 		{"JSON", w, []string{"-o", "json"}, []string{`"what": "Removed"`, `"pod": "etcd-main-2"`}},
 		{"YAML", w, []string{"-o", "yaml"}, []string{"what: Removed"}},
 		{"of nothing", newWorld(3), nil, []string{"nothing has been done to garden/etcd-main yet"}},
@@ -540,8 +607,7 @@ func TestAsAPluginOfKubectl(t *testing.T) {
 	}
 	cmd, _, errs := command(t, nil, "--loud")
 	cmd.Path, cmd.Args[0] = plugin, plugin
-	if code := exitCode(t, cmd.Run()); code != exitBadInput ||
-		errs.String() != "kubectl quorate: unknown flag: --loud\n" {
+	if code := exitCode(t, cmd.Run()); code != exitBadInput || errs.String() != "kubectl quorate: unknown flag: --loud\n" {
 		t.Errorf("exit code %d: %s", code, errs)
 	}
 }

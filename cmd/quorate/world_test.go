@@ -98,16 +98,20 @@ func podSpec() corev1.PodSpec {
 	}}
 }
 
-func with(n int, change func(*world)) func() *world {
-	return func() *world {
-		w := newWorld(n)
-		change(w)
-		return w
-	}
+func with(n int, change func(*world)) *world {
+	w := newWorld(n)
+	change(w)
+	return w
 }
 
 // healthy leaves a world as it is: every member serves, and every pod is outdated.
 func healthy(*world) {}
+
+// complete: every pod is up to date, and has settled.
+func complete(w *world) { w.settled(0, 1, 2) }
+
+// foreign: it is for the StatefulSet controller to roll.
+func foreign(w *world) { w.set.Spec.UpdateStrategy.Type = appsv1.RollingUpdateStatefulSetStrategyType }
 
 func newPod(i int) *corev1.Pod {
 	controller := true
