@@ -71,11 +71,17 @@ func parse(args []string, getenv func(string) string, help io.Writer) (options, 
 	var o options
 	fs := flag.NewFlagSet("demo", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
-	fs.StringVar(&o.scenario, "scenario", cmp.Or(getenv("SCENARIO"), healthy), "`what` is shown: healthy, or sick-member (one follower is down before the image changes)")
-	fs.StringVar(&o.strategy, "strategy", cmp.Or(getenv("STRATEGY"), onDelete), "`who` replaces the pods: OnDelete (Quorate) or RollingUpdate (Kubernetes itself)")
-	fs.IntVar(&o.replicas, "replicas", fewestReplicas, fmt.Sprintf("`number` of members, %d to %d", fewestReplicas, mostReplicas))
-	fs.StringVar(&o.network, "network", string(harness.Loopback), "`how` pods get addresses: loopback (no privileges needed) or namespaces (root: a network namespace per pod)")
-	fs.StringVar(&o.dir, "dir", "", "`directory` for data and logs, new or empty; it is kept (default: a temporary directory, removed unless the demo fails)")
+	fs.StringVar(&o.scenario, "scenario", cmp.Or(getenv("SCENARIO"), healthy),
+		"`what` is shown: healthy, or sick-member (one follower is down before the image changes)")
+	fs.StringVar(&o.strategy, "strategy", cmp.Or(getenv("STRATEGY"), onDelete),
+		"`who` replaces the pods: OnDelete (Quorate) or RollingUpdate (Kubernetes itself)")
+	fs.IntVar(&o.replicas, "replicas", fewestReplicas,
+		fmt.Sprintf("`number` of members, %d to %d", fewestReplicas, mostReplicas))
+	fs.StringVar(&o.network, "network", string(harness.Loopback),
+		"`how` pods get addresses: loopback (no privileges needed) or namespaces (root: a network namespace per pod)")
+	fs.StringVar(&o.dir, "dir", "",
+		"`directory` for data and logs, new or empty; it is kept "+
+			"(default: a temporary directory, removed unless the demo fails)")
 	fs.BoolVar(&o.keep, "keep", false, "keep the temporary directory")
 	fs.BoolVar(&o.plain, "plain", false, "on a terminal too, print a line for each change of quorate status")
 	fs.DurationVar(&o.timeout, "timeout", 10*time.Minute, "`limit` for everything after building and starting")
@@ -108,10 +114,12 @@ func (o options) check(rest []string) error {
 	oneOf("strategy", o.strategy, onDelete, rollingUpdate)
 	oneOf("network", o.network, string(harness.Loopback), string(harness.Namespaces))
 	if o.replicas < fewestReplicas || o.replicas > mostReplicas {
-		errs = append(errs, fmt.Errorf("--replicas %d: use %d to %d; fewer cannot lose a member and keep quorum", o.replicas, fewestReplicas, mostReplicas))
+		errs = append(errs, fmt.Errorf("--replicas %d: use %d to %d; fewer cannot lose a member and keep quorum",
+			o.replicas, fewestReplicas, mostReplicas))
 	}
 	if quorum := o.replicas/2 + 1; o.scenario == sickMember && o.strategy == rollingUpdate && o.replicas-2 >= quorum {
-		errs = append(errs, fmt.Errorf("--replicas %d: with --scenario %s and --strategy %s use 3 or 4; of more, one can be down and another be replaced without loss", o.replicas, sickMember, rollingUpdate))
+		errs = append(errs, fmt.Errorf("--replicas %d: with --scenario %s and --strategy %s use 3 or 4; "+
+			"of more, one can be down and another be replaced without loss", o.replicas, sickMember, rollingUpdate))
 	}
 	if o.timeout <= 0 {
 		errs = append(errs, fmt.Errorf("--timeout %v: give a positive duration such as 10m", o.timeout))

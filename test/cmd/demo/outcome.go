@@ -80,7 +80,8 @@ func (o *outcome) judgeQuorate() judgement {
 		order = o.sick + ", which was down, first, then followers, leader last"
 	}
 	return judgement{ok: true, line: fmt.Sprintf(
-		"PASSED: all %d members run etcd 3.6.16; replaced one at a time, %s; quorum was never lost, nor any acknowledged write.", len(o.pods), order)}
+		"PASSED: all %d members run etcd 3.6.16; replaced one at a time, %s; "+
+			"quorum was never lost, nor any acknowledged write.", len(o.pods), order)}
 }
 
 func (o *outcome) brokenInvariants() []string {
@@ -92,10 +93,12 @@ func (o *outcome) brokenInvariants() []string {
 	}
 	t, c := &o.figures.Traffic, &o.figures.Cluster
 	check(o.unfinished == nil, "the rollout comes to its end: %v", o.unfinished)
-	check(c.WithoutQuorumSeconds == 0, "quorum is never lost: it was lost for %.1f s (%s)", c.WithoutQuorumSeconds, spans(c.Outages))
+	check(c.WithoutQuorumSeconds == 0, "quorum is never lost: it was lost for %.1f s (%s)",
+		c.WithoutQuorumSeconds, spans(c.Outages))
 	check(t.LostWrites == 0, "no acknowledged write is lost: %d were", t.LostWrites)
 	check(o.verification == nil, "every acknowledged write can be verified: %v", o.verification)
-	check(o.verification != nil || t.UnverifiedWrites == 0, "every acknowledged write can be verified: %d could not be", t.UnverifiedWrites)
+	check(o.verification != nil || t.UnverifiedWrites == 0, "every acknowledged write can be verified: %d could not be",
+		t.UnverifiedWrites)
 	check(len(t.Violations) == t.LostWrites, "the history of the clients is consistent: %s", firstOther(t.Violations))
 	for _, r := range o.removals {
 		check(r.OthersAway == 0, "no pod is removed while another is away: %s was removed while %d were", r.Pod, r.OthersAway)
@@ -103,8 +106,12 @@ func (o *outcome) brokenInvariants() []string {
 	if wrong := o.wrongOrder(); wrong != "" {
 		check(false, "%s: the order was %s", wrong, strings.Join(o.order(), ", "))
 	}
-	check(c.LeaderChanges == 1 && c.Reelections == 0, "there is exactly one change of leader: there were %d, and %d re-elections", c.LeaderChanges, c.Reelections)
-	check(o.raceDetector || o.memory.Anonymous < anonymousLimit, "a sidecar needs less than %d MiB of anonymous memory: one needed %.1f MiB", anonymousLimit>>20, o.memory.AnonymousMiB())
+	check(c.LeaderChanges == 1 && c.Reelections == 0,
+		"there is exactly one change of leader: there were %d, and %d re-elections",
+		c.LeaderChanges, c.Reelections)
+	check(o.raceDetector || o.memory.Anonymous < anonymousLimit,
+		"a sidecar needs less than %d MiB of anonymous memory: one needed %.1f MiB",
+		anonymousLimit>>20, o.memory.AnonymousMiB())
 	return broken
 }
 
@@ -128,10 +135,15 @@ func (o *outcome) wrongOrder() string {
 func (o *outcome) judgeLostQuorum() judgement {
 	c := &o.figures.Cluster
 	if c.WithoutQuorumSeconds == 0 {
-		return judgement{line: "NOT SEEN: Kubernetes' RollingUpdate was expected to cost quorum while a member is down, and did not.",
-			broken: []string{fmt.Sprintf("quorum is lost for longer than %v: fewest serving voters were %d", patience, c.FewestServing)}}
+		return judgement{
+			line: "NOT SEEN: Kubernetes' RollingUpdate was expected to cost quorum while a member is down, and did not.",
+			broken: []string{
+				fmt.Sprintf("quorum is lost for longer than %v: fewest serving voters were %d", patience, c.FewestServing),
+			},
+		}
 	}
-	what := fmt.Sprintf("AS EXPECTED: with %s down, Kubernetes' RollingUpdate removed members that served: no quorum for %.1f s.", o.sick, c.WithoutQuorumSeconds)
+	what := fmt.Sprintf("AS EXPECTED: with %s down, Kubernetes' RollingUpdate removed members that served: "+
+		"no quorum for %.1f s.", o.sick, c.WithoutQuorumSeconds)
 	if o.unfinished != nil {
 		what += " The rollout did not come to its end by itself: " + o.unfinished.Error() + "."
 	}
@@ -145,7 +157,8 @@ func (o *outcome) judgeRollingUpdate() judgement {
 	}
 	c := &o.figures.Cluster
 	return judgement{ok: true, line: fmt.Sprintf(
-		"DONE: Kubernetes' RollingUpdate updated all %d members, from the highest ordinal down, whoever leads: %s, %.1f s without quorum.",
+		"DONE: Kubernetes' RollingUpdate updated all %d members, from the highest ordinal down, whoever leads: "+
+			"%s, %.1f s without quorum.",
 		len(o.pods), count(c.LeaderChanges+c.Reelections, "leader change"), c.WithoutQuorumSeconds)}
 }
 

@@ -60,17 +60,24 @@ func TestQuorateIsJudgedByEveryInvariant(t *testing.T) {
 		{"a read was stale", func(o *outcome) {
 			o.figures.Traffic.Violations = []traffic.Violation{{Kind: traffic.StaleRead, Detail: "k"}}
 		}, "stale read: k"},
-		{"the history could not be verified", func(o *outcome) { o.verification = errors.New("no member answered") }, "no member answered"},
+		{"the history could not be verified", func(o *outcome) {
+			o.verification = errors.New("no member answered")
+		}, "no member answered"},
 		{"a write was not verified", func(o *outcome) { o.figures.Traffic.UnverifiedWrites = 4 }, "4 could not be"},
-		{"the leader did not go last", func(o *outcome) { o.removals = removals("e-2", "e-1", "e-0") }, "the leader, e-1, last: the order was e-2, e-1, e-0"},
+		{"the leader did not go last", func(o *outcome) { o.removals = removals("e-2", "e-1", "e-0") },
+			"the leader, e-1, last: the order was e-2, e-1, e-0"},
 		{"a pod went twice", func(o *outcome) { o.removals = removals("e-2", "e-2", "e-0", "e-1") }, "exactly once"},
 		{"no pod went", func(o *outcome) { o.removals = nil }, "exactly once"},
-		{"the leader changed twice", func(o *outcome) { o.figures.Cluster.LeaderChanges = 2 }, "exactly one change of leader: there were 2"},
-		{"the leader never changed", func(o *outcome) { o.figures.Cluster.LeaderChanges = 0 }, "exactly one change of leader: there were 0"},
+		{"the leader changed twice", func(o *outcome) { o.figures.Cluster.LeaderChanges = 2 },
+			"exactly one change of leader: there were 2"},
+		{"the leader never changed", func(o *outcome) { o.figures.Cluster.LeaderChanges = 0 },
+			"exactly one change of leader: there were 0"},
 		{"the leader was elected again", func(o *outcome) { o.figures.Cluster.Reelections = 1 }, "1 re-elections"},
-		{"a pod went while another was away", func(o *outcome) { o.removals[1].OthersAway = 1 }, "e-0 was removed while 1 were"},
+		{"a pod went while another was away", func(o *outcome) { o.removals[1].OthersAway = 1 },
+			"e-0 was removed while 1 were"},
 		{"a sidecar needed 16 MiB", func(o *outcome) { o.memory.Anonymous = 16 << 20 }, "one needed 16.0 MiB"},
-		{"it took too long", func(o *outcome) { o.unfinished = errors.New("this took more than 5m0s") }, "this took more than 5m0s"},
+		{"it took too long", func(o *outcome) { o.unfinished = errors.New("this took more than 5m0s") },
+			"this took more than 5m0s"},
 	} {
 		t.Run("it fails when "+c.name, func(t *testing.T) {
 			o := good()

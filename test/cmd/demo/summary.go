@@ -122,8 +122,8 @@ func introduction(o options) string {
 }
 
 // firstBuild warns of the only thing that takes long.
-const firstBuild = "the first build compiles parts of Kubernetes and three versions of etcd, which takes some minutes; " +
-	"later ones take seconds"
+const firstBuild = "the first build compiles parts of Kubernetes and three versions of etcd, " +
+	"which takes some minutes; later ones take seconds"
 
 // inSeconds is a duration in seconds, so that times can be compared at a glance.
 func inSeconds(d time.Duration) string { return fmt.Sprintf("%.1fs", d.Seconds()) }

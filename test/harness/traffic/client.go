@@ -124,8 +124,6 @@ type Progress struct {
 	Acknowledged int
 	// FailedAttempts counts the attempts of writers and readers that were not answered.
 	FailedAttempts int
-	// LastAcknowledged is when a write was last acknowledged; zero if none was.
-	LastAcknowledged time.Time
 }
 
 // Start waits until a member answers and then writes and reads until [Client.Stop].
@@ -338,7 +336,6 @@ func (c *Client) record(op Operation) {
 	switch {
 	case op.Wrote():
 		c.progress.Acknowledged++
-		c.progress.LastAcknowledged = c.start.Add(op.Return)
 	case op.Outcome != OK:
 		c.progress.FailedAttempts++
 	}
