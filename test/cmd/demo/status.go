@@ -46,7 +46,7 @@ func (d *demo) startStatus(ctx context.Context) (*status, error) {
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 		d.console.Lend()
 	} else {
-		lines := &noting{timeline: d.env.Timeline}
+		lines := &noting{note: func(line string) { d.env.Timeline.Note("status", "%s", line) }}
 		cmd.Stdout, cmd.Stderr = lines, lines
 	}
 	if err := cmd.Start(); err != nil {
@@ -78,10 +78,10 @@ func (s *status) complete(ctx context.Context) error {
 	}
 }
 
-// noting notes complete lines in the timeline.
+// noting notes complete lines of what is written to it.
 type noting struct {
-	timeline *harness.Timeline
-	rest     []byte
+	note func(line string)
+	rest []byte
 }
 
 func (n *noting) Write(p []byte) (int, error) {
@@ -91,7 +91,7 @@ func (n *noting) Write(p []byte) (int, error) {
 		if !found {
 			return len(p), nil
 		}
-		n.timeline.Note("status", "%s", line)
+		n.note(string(line))
 		n.rest = rest
 	}
 }
