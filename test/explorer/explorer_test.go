@@ -9,7 +9,7 @@ import (
 )
 
 var (
-	larger  = flag.Bool("larger", false, "search the larger worlds instead: ten minutes and 2 GiB")
+	larger  = flag.Bool("larger", false, "search the larger worlds instead: a quarter of an hour and 3 GiB")
 	stories = flag.Bool("stories", false, "tell how each mutant is caught")
 	most    = flag.Int("most", 0, "cut a search short after so many states (0 is never)")
 )
