@@ -16,13 +16,13 @@ import (
 
 // Permission is one verb of one rule.
 type Permission struct {
-	// Verb and Resource as in RBAC: "create", "pods/eviction".
+	// Verb and Resource are written as in RBAC: "create", "pods/eviction".
 	Verb, Resource string
-	// Group of the resource, and Name if the rule is pinned to names: one of them.
+	// Group is that of the resource. Name is one of the names that the rule is limited to, if it is.
 	Group, Name string
 }
 
-// String is the permission in the words of a table.
+// String is the permission as a table shows it.
 func (p Permission) String() string { return p.Verb + " " + p.Resource }
 
 // is tells whether a rule grants it.
@@ -30,7 +30,7 @@ func (p Permission) is(rule rbacv1.PolicyRule, verb string) bool {
 	return verb == p.Verb && slices.Contains(rule.Resources, p.Resource)
 }
 
-// Permissions are all that the shipped Role grants the cluster's sidecars, in its order.
+// Permissions are everything that the shipped Role grants the cluster's sidecars, in its order.
 func (c *Cluster) Permissions() ([]Permission, error) {
 	role, _, err := access(c.Spec.Name, c.Spec.Components...)
 	if err != nil {
@@ -45,7 +45,8 @@ func permissions(role *rbacv1.Role) []Permission {
 		for _, group := range rule.APIGroups {
 			for _, resource := range rule.Resources {
 				for _, verb := range rule.Verbs {
-					all = append(all, Permission{Verb: verb, Resource: resource, Group: group, Name: first(rule.ResourceNames)})
+					all = append(all, Permission{Verb: verb, Resource: resource, Group: group,
+						Name: first(rule.ResourceNames)})
 				}
 			}
 		}
@@ -60,20 +61,20 @@ func first(names []string) string {
 	return names[0]
 }
 
-// Revoke takes one permission of the shipped Role away from the sidecars, and waits until
-// the API server goes by it. A watch that is open stays open.
+// Revoke takes one permission of the shipped Role away from the sidecars, and waits until the API
+// server applies that. A watch that is open stays open.
 func (c *Cluster) Revoke(ctx context.Context, p Permission) error {
 	return c.grantAllBut(ctx, "revoke "+p.String(), p.is)
 }
 
-// Restore grants the sidecars the shipped Role again, and waits until the API server goes
-// by it.
+// Restore grants the sidecars the shipped Role again, and waits until the API server applies that.
 func (c *Cluster) Restore(ctx context.Context) error {
 	return c.grantAllBut(ctx, "restore all permissions", func(rbacv1.PolicyRule, string) bool { return false })
 }
 
-// grantAllBut grants what is shipped less what is to be missing.
-func (c *Cluster) grantAllBut(ctx context.Context, why string, missing func(rule rbacv1.PolicyRule, verb string) bool) error {
+// grantAllBut grants what is shipped, without what is to be missing.
+func (c *Cluster) grantAllBut(ctx context.Context, why string,
+	missing func(rule rbacv1.PolicyRule, verb string) bool) error {
 	role, _, err := access(c.Spec.Name, c.Spec.Components...)
 	if err != nil {
 		return err
@@ -105,13 +106,14 @@ func less(rules []rbacv1.PolicyRule, missing func(rule rbacv1.PolicyRule, verb s
 	return left
 }
 
-// awaitAccess waits until the API server's authorizer says so of the cluster's sidecars.
+// awaitAccess waits until the API server's authorizer says this about the cluster's sidecars.
 func (c *Cluster) awaitAccess(ctx context.Context, p Permission, allowed bool) error {
 	resource, subresource, _ := strings.Cut(p.Resource, "/")
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User: serviceAccountUser(c.Spec.Name),
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Namespace: Namespace, Verb: p.Verb, Group: p.Group, Resource: resource, Subresource: subresource, Name: p.Name,
+			Namespace: Namespace, Verb: p.Verb, Group: p.Group, Resource: resource, Subresource: subresource,
+			Name: p.Name,
 		},
 	}}
 	return waitFor(ctx, fmt.Sprintf("%s is allowed: %t", p, allowed), func(ctx context.Context) (bool, string) {
@@ -123,23 +125,26 @@ func (c *Cluster) awaitAccess(ctx context.Context, p Permission, allowed bool) e
 	})
 }
 
-// CreateServiceAccount creates a ServiceAccount that may do, of all that a sidecar may,
-// only what has one of the verbs.
+// CreateServiceAccount creates a ServiceAccount that may do, of everything that a sidecar may do, only
+// what uses one of the verbs.
 func (c *Cluster) CreateServiceAccount(ctx context.Context, name string, verbs ...string) error {
 	role, _, err := access(c.Spec.Name, c.Spec.Components...)
 	if err != nil {
 		return err
 	}
-	return c.createAccount(ctx, name, less(role.Rules, func(_ rbacv1.PolicyRule, verb string) bool { return !slices.Contains(verbs, verb) }))
+	return c.createAccount(ctx, name, less(role.Rules,
+		func(_ rbacv1.PolicyRule, verb string) bool { return !slices.Contains(verbs, verb) }))
 }
 
 // createAccount creates a ServiceAccount with a Role of its own name.
 func (c *Cluster) createAccount(ctx context.Context, name string, rules []rbacv1.PolicyRule) error {
 	meta := metav1.ObjectMeta{Name: name, Namespace: Namespace}
-	if _, err := c.env.Client.CoreV1().ServiceAccounts(Namespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: meta}, metav1.CreateOptions{}); err != nil {
+	if _, err := c.env.Client.CoreV1().ServiceAccounts(Namespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: meta},
+		metav1.CreateOptions{}); err != nil {
 		return err
 	}
-	if _, err := c.env.Client.RbacV1().Roles(Namespace).Create(ctx, &rbacv1.Role{ObjectMeta: meta, Rules: rules}, metav1.CreateOptions{}); err != nil {
+	if _, err := c.env.Client.RbacV1().Roles(Namespace).Create(ctx, &rbacv1.Role{ObjectMeta: meta, Rules: rules},
+		metav1.CreateOptions{}); err != nil {
 		return err
 	}
 	_, err := c.env.Client.RbacV1().RoleBindings(Namespace).Create(ctx, &rbacv1.RoleBinding{
@@ -150,8 +155,8 @@ func (c *Cluster) createAccount(ctx context.Context, name string, rules []rbacv1
 	return err
 }
 
-// CreateOperator creates a ServiceAccount that may do what deploy/operator.yaml grants, the
-// reading and the writing part.
+// CreateOperator creates a ServiceAccount that may do what deploy/operator.yaml grants, both reading
+// and writing.
 func (c *Cluster) CreateOperator(ctx context.Context, name string) error {
 	viewer, operator, err := operators(c.Spec.Name)
 	if err != nil {
@@ -160,7 +165,8 @@ func (c *Cluster) CreateOperator(ctx context.Context, name string) error {
 	return c.createAccount(ctx, name, slices.Concat(viewer.Rules, operator.Rules))
 }
 
-// As acts as a ServiceAccount, with a token that the API server has issued for it.
+// As returns a client that acts as a ServiceAccount, with a token that the API server has issued for
+// it.
 func (c *Cluster) As(ctx context.Context, account string) (kubernetes.Interface, error) {
 	token, err := c.token(ctx, account)
 	if err != nil {
@@ -170,7 +176,8 @@ func (c *Cluster) As(ctx context.Context, account string) (kubernetes.Interface,
 }
 
 func (c *Cluster) token(ctx context.Context, account string) (string, error) {
-	token, err := c.env.Client.CoreV1().ServiceAccounts(Namespace).CreateToken(ctx, account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	token, err := c.env.Client.CoreV1().ServiceAccounts(Namespace).CreateToken(ctx, account,
+		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
 		return "", fmt.Errorf("token for the ServiceAccount %s: %w", account, err)
 	}

@@ -12,15 +12,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The disruption controller is bound to its role by this, and acts as this user.
+// The disruption controller is bound to its role by this binding, and acts as this user.
 const (
 	disruptionBinding = "system:controller:disruption-controller"
 	disruptionUser    = "system:serviceaccount:kube-system:disruption-controller"
 )
 
-// HaltDisruption lets the disruption controller write no status of a PodDisruptionBudget any
-// more, in the whole environment: it still sees what happens, and nobody hears of it. All other
-// controllers go on. ResumeDisruption ends it.
+// HaltDisruption keeps the disruption controller from writing the status of any PodDisruptionBudget, in
+// the whole environment. It still sees what happens, but nobody hears about it. All other controllers
+// go on. ResumeDisruption ends it.
 func (e *Env) HaltDisruption(ctx context.Context) error {
 	e.Timeline.Note("fault", "the disruption controller is halted")
 	err := e.Client.RbacV1().ClusterRoleBindings().Delete(ctx, disruptionBinding, metav1.DeleteOptions{})
@@ -50,33 +50,39 @@ func bindingOfDisruption() *rbacv1.ClusterRoleBinding {
 
 // disruptionAllowed waits until the authorizer, which reads from a cache, says so.
 func (e *Env) disruptionAllowed(ctx context.Context, allowed bool) error {
-	return waitFor(ctx, fmt.Sprintf("the disruption controller may write: %v", allowed), func(ctx context.Context) (bool, string) {
-		answer, err := e.Client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
-			Spec: authorizationv1.SubjectAccessReviewSpec{User: disruptionUser, ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Namespace: Namespace, Verb: "update", Group: "policy", Resource: "poddisruptionbudgets", Subresource: "status",
-			}},
-		}, metav1.CreateOptions{})
-		if err != nil {
-			return false, err.Error()
-		}
-		return answer.Status.Allowed == allowed, fmt.Sprint(answer.Status.Allowed)
-	})
+	return waitFor(ctx, fmt.Sprintf("the disruption controller may write: %v", allowed),
+		func(ctx context.Context) (bool, string) {
+			answer, err := e.Client.AuthorizationV1().SubjectAccessReviews().Create(ctx,
+				&authorizationv1.SubjectAccessReview{
+					Spec: authorizationv1.SubjectAccessReviewSpec{User: disruptionUser,
+						ResourceAttributes: &authorizationv1.ResourceAttributes{
+							Namespace: Namespace, Verb: "update", Group: "policy", Resource: "poddisruptionbudgets",
+							Subresource: "status",
+						}},
+				}, metav1.CreateOptions{})
+			if err != nil {
+				return false, err.Error()
+			}
+			return answer.Status.Allowed == allowed, fmt.Sprint(answer.Status.Allowed)
+		})
 }
 
-// WaitBudget waits until the cluster's PodDisruptionBudget allows so many pods to go. The
-// disruption controller retries ever more slowly what failed, so it is given something new.
+// WaitBudget waits until the cluster's PodDisruptionBudget allows this many pods to go. The disruption
+// controller retries a failure ever more slowly, so this gives it something new.
 func (c *Cluster) WaitBudget(ctx context.Context, allows int32) error {
 	budgets := c.env.Client.PolicyV1().PodDisruptionBudgets(Namespace)
 	nudge := fmt.Appendf(nil, `{"metadata":{"annotations":{"nudged":%q}}}`, time.Now())
 	if _, err := budgets.Patch(ctx, c.Spec.Name, types.MergePatchType, nudge, metav1.PatchOptions{}); err != nil {
 		return err
 	}
-	return waitFor(ctx, fmt.Sprintf("the budget of %s allows %d", c.Spec.Name, allows), func(ctx context.Context) (bool, string) {
-		budget, err := budgets.Get(ctx, c.Spec.Name, metav1.GetOptions{})
-		if err != nil {
-			return false, err.Error()
-		}
-		s := budget.Status
-		return s.DisruptionsAllowed == allows, fmt.Sprintf("%d, with %d of %d healthy, disrupted: %v", s.DisruptionsAllowed, s.CurrentHealthy, s.DesiredHealthy, s.DisruptedPods)
-	})
+	return waitFor(ctx, fmt.Sprintf("the budget of %s allows %d", c.Spec.Name, allows),
+		func(ctx context.Context) (bool, string) {
+			budget, err := budgets.Get(ctx, c.Spec.Name, metav1.GetOptions{})
+			if err != nil {
+				return false, err.Error()
+			}
+			s := budget.Status
+			return s.DisruptionsAllowed == allows, fmt.Sprintf("%d, with %d of %d healthy, disrupted: %v",
+				s.DisruptionsAllowed, s.CurrentHealthy, s.DesiredHealthy, s.DisruptedPods)
+		})
 }

@@ -29,13 +29,13 @@ type Cluster struct {
 	Spec Spec
 	env  *Env
 	tls  *tls.Config
-	// replicas are as many as there are to be now.
+	// replicas is the current number of replicas.
 	replicas atomic.Int32
 }
 
-// CreateCluster creates the StatefulSet and all that belongs to it: the ServiceAccount
-// with the Role that Quorate ships (but for [Spec.Bare]), certificates, services and a
-// PodDisruptionBudget. It does not wait for the pods.
+// CreateCluster creates the StatefulSet and everything that belongs to it: the ServiceAccount with the
+// Role that Quorate ships (except with [Spec.Bare]), certificates, services and a PodDisruptionBudget.
+// It does not wait for the pods.
 func (e *Env) CreateCluster(ctx context.Context, s Spec) (*Cluster, error) {
 	s = s.complete()
 	c := &Cluster{Spec: s, env: e}
@@ -94,7 +94,8 @@ func (e *Env) CreateCluster(ctx context.Context, s Spec) (*Cluster, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("create cluster %s: %w", s.Name, err)
 	}
-	e.Timeline.Note("harness", "created StatefulSet %s: %d replicas, %s, %s, %s", s.Name, s.Replicas, s.EtcdImage, s.SidecarImage, s.Strategy)
+	e.Timeline.Note("harness", "created StatefulSet %s: %d replicas, %s, %s, %s", s.Name, s.Replicas, s.EtcdImage,
+		s.SidecarImage, s.Strategy)
 	return c, nil
 }
 
@@ -129,8 +130,8 @@ func (c *Cluster) Pods() []string {
 	return names
 }
 
-// Endpoint is a member's client URL as the harness reaches it: by address, because
-// names resolve only inside pods.
+// Endpoint is a member's client URL as the harness reaches it. It has an address, because names resolve
+// only inside pods.
 func (c *Cluster) Endpoint(pod string) string {
 	return fmt.Sprintf("%s://%s:%d", c.Spec.scheme(), c.env.Network.AddressOf(Namespace, pod), c.env.ports.client)
 }
@@ -146,18 +147,19 @@ func (c *Cluster) Endpoints() []string {
 
 // Dial opens an etcd client to one member.
 func (c *Cluster) Dial(pod string) (*clientv3.Client, error) {
-	return clientv3.New(clientv3.Config{Endpoints: []string{c.Endpoint(pod)}, TLS: c.tls, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+	return clientv3.New(clientv3.Config{Endpoints: []string{c.Endpoint(pod)}, TLS: c.tls, DialTimeout: 5 * time.Second,
+		Logger: zap.NewNop()})
 }
 
 const (
 	// poll is how often the waits below look.
 	poll = 100 * time.Millisecond
-	// leaderPoll is shorter than what a coordinator does between two of its actions.
+	// leaderPoll is shorter than the time between two actions of a coordinator.
 	leaderPoll = 5 * time.Millisecond
 )
 
-// waitFor waits until done says so; the error of a wait that ran out carries the last
-// word of done, and why it ran out.
+// waitFor waits until done says so. If the time runs out, the error has what done said last, and why
+// the time ran out.
 func waitFor(ctx context.Context, what string, done func(context.Context) (ok bool, state string)) error {
 	state := "nothing"
 	err := wait.PollUntilContextCancel(ctx, poll, true, func(ctx context.Context) (bool, error) {
@@ -175,17 +177,20 @@ func waitFor(ctx context.Context, what string, done func(context.Context) (ok bo
 
 // WaitReady waits until every pod exists and is Ready.
 func (c *Cluster) WaitReady(ctx context.Context) error {
-	return c.waitPods(ctx, "all pods of "+c.Spec.Name+" are Ready", func(*appsv1.StatefulSet, *corev1.Pod) bool { return true })
+	return c.waitPods(ctx, "all pods of "+c.Spec.Name+" are Ready",
+		func(*appsv1.StatefulSet, *corev1.Pod) bool { return true })
 }
 
 // WaitUpdated waits until every pod is Ready at the StatefulSet's update revision.
 func (c *Cluster) WaitUpdated(ctx context.Context) error {
-	return c.waitPods(ctx, "all pods of "+c.Spec.Name+" are updated and Ready", func(set *appsv1.StatefulSet, p *corev1.Pod) bool {
-		return set.Status.ObservedGeneration >= set.Generation && Revision(p) == set.Status.UpdateRevision
-	})
+	return c.waitPods(ctx, "all pods of "+c.Spec.Name+" are updated and Ready",
+		func(set *appsv1.StatefulSet, p *corev1.Pod) bool {
+			return set.Status.ObservedGeneration >= set.Generation && Revision(p) == set.Status.UpdateRevision
+		})
 }
 
-func (c *Cluster) waitPods(ctx context.Context, what string, updated func(*appsv1.StatefulSet, *corev1.Pod) bool) error {
+func (c *Cluster) waitPods(ctx context.Context, what string,
+	updated func(*appsv1.StatefulSet, *corev1.Pod) bool) error {
 	return waitFor(ctx, what, func(ctx context.Context) (bool, string) {
 		set, err := c.env.Client.AppsV1().StatefulSets(Namespace).Get(ctx, c.Spec.Name, metav1.GetOptions{})
 		if err != nil {
@@ -220,7 +225,7 @@ func (c *Cluster) waitPods(ctx context.Context, what string, updated func(*appsv
 	})
 }
 
-// unready is why a pod is not Ready, in a few words; empty if it is.
+// unready is why a pod is not Ready, in a few words. It is empty if the pod is Ready.
 func unready(p *corev1.Pod) string {
 	switch {
 	case p.DeletionTimestamp != nil:
@@ -238,7 +243,8 @@ func unready(p *corev1.Pod) string {
 
 // ListPods reads the cluster's pods.
 func (c *Cluster) ListPods(ctx context.Context) ([]corev1.Pod, error) {
-	list, err := c.env.Client.CoreV1().Pods(Namespace).List(ctx, metav1.ListOptions{LabelSelector: labelSelector(c.Spec)})
+	list, err := c.env.Client.CoreV1().Pods(Namespace).List(ctx,
+		metav1.ListOptions{LabelSelector: labelSelector(c.Spec)})
 	if err != nil {
 		return nil, err
 	}
@@ -339,8 +345,8 @@ func (c *Cluster) leads(ctx context.Context, pod string) (bool, error) {
 	return st.Leader == st.Header.MemberId, nil
 }
 
-// WaitLeaderOtherThan waits until another member leads, and returns within milliseconds of
-// it. The pod's own member must answer.
+// WaitLeaderOtherThan waits until another member leads, and returns within milliseconds of that. The
+// pod's own member must answer.
 func (c *Cluster) WaitLeaderOtherThan(ctx context.Context, pod string) error {
 	client, err := c.Dial(pod)
 	if err != nil {

@@ -22,23 +22,23 @@ type LogEntry struct {
 	Pod string
 	// Level is logrus's: "info", "warning", "error".
 	Level string
-	// Message is the line's text; of a decision it is the reason. Error is the error
-	// that belongs to it, if any.
+	// Message is the line's text, which is the reason if the line reports a decision. Error is the
+	// error that belongs to it, if any.
 	Message, Error string
 
 	// Action, Rule and Guard are the decision's stable names (see package rollout).
 	Action, Rule, Guard string
-	// Target is the pod that the decision is about, empty if it is about none.
+	// Target is the pod that the decision is about. It is empty if there is none.
 	Target string
-	// Serving and Voters are the members that served and voted, and Quorum how many
-	// have to; 0 when etcd was not asked.
+	// Serving and Voters are how many members served and voted. Quorum is how many have to serve. They
+	// are 0 if etcd was not asked.
 	Serving, Voters, Quorum int
 
-	// Subject is the pod that a line is about which reports no decision ("pod removed"),
-	// and To the one to which something is handed over.
+	// Subject is the pod that a line is about if it reports no decision ("pod removed"). To is the pod
+	// that something is handed over to.
 	Subject, To string
-	// By is what made a sidecar coordinator, "lock" or "fallback", and Epoch the number
-	// of its claim.
+	// By is what made a sidecar the coordinator, "lock" or "fallback". Epoch is the number of its
+	// claim.
 	By    string
 	Epoch int64
 }
@@ -63,8 +63,8 @@ func (e LogEntry) String() string {
 	return text
 }
 
-// Told is the message, and the pod that it is about where the message does not name it
-// itself: "pod removed (etcd-main-2)".
+// Told is the message, with the pod that it is about if the message does not name it: "pod removed
+// (etcd-main-2)".
 func (e LogEntry) Told() string {
 	switch {
 	case e.Subject != "" && !strings.Contains(e.Message, e.Subject):
@@ -76,8 +76,7 @@ func (e LogEntry) Told() string {
 	}
 }
 
-// Journal collects what the sidecars of a cluster log, those of pods that are gone
-// included.
+// Journal collects what the sidecars of a cluster log, including those whose pods are gone.
 type Journal struct {
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -92,14 +91,14 @@ type Journal struct {
 // sidecarContainer is the name of the container that runs the sidecar.
 const sidecarContainer = "backup-restore"
 
-// ReadLogs starts a journal from the first line of every sidecar of the cluster on.
-// Every entry is noted in the timeline too. Stop it in the end.
+// ReadLogs starts a journal that begins with the first line of every sidecar of the cluster. Every
+// entry is also written to the timeline. Stop it in the end.
 func (c *Cluster) ReadLogs() *Journal {
 	return readLogs(c.sidecarLogs(), func(e LogEntry) { c.env.Timeline.Note("sidecar", "%s", e) })
 }
 
-// SidecarLogs are the paths of the logs of all sidecars of the cluster so far, those of pods
-// that are gone included.
+// SidecarLogs are the paths of the logs of all sidecars of the cluster so far, including those whose
+// pods are gone.
 func (c *Cluster) SidecarLogs() []string {
 	var paths []string
 	for _, pattern := range c.sidecarLogs() {
@@ -130,8 +129,8 @@ func readLogs(patterns map[string]string, note func(LogEntry)) *Journal {
 		ticker := time.NewTicker(poll)
 		defer ticker.Stop()
 		for {
-			// A last look after the end, so that a journal that is stopped has
-			// everything that was logged before.
+			// This is a last look after the end, so that a stopped journal has everything that was
+			// logged before.
 			ended := ctx.Err() != nil
 			j.look(patterns, tails, note)
 			if ended {
@@ -185,8 +184,8 @@ type tail struct {
 	offset int64
 }
 
-// lines returns the complete lines that were added since the last call. A file that
-// cannot be read has none: it is tried again at the next call.
+// lines returns the complete lines that were added since the last call. A file that cannot be read has
+// none, and is tried again at the next call.
 func (t *tail) lines() [][]byte {
 	file, err := os.Open(t.path)
 	if err != nil {
@@ -208,8 +207,8 @@ func (t *tail) lines() [][]byte {
 	return lines
 }
 
-// parseLogLine reads a line of JSON. Any other line (a panic, a race report) becomes
-// an entry with its text, so that nothing that a sidecar says is overlooked.
+// parseLogLine reads a line of JSON. Any other line (a panic, a race report) becomes an entry with its
+// text, so that nothing is overlooked.
 func parseLogLine(pod string, line []byte) (LogEntry, bool) {
 	text := strings.TrimSpace(string(line))
 	if text == "" {
@@ -250,8 +249,8 @@ func (j *Journal) Decisions() []LogEntry {
 	return slices.DeleteFunc(j.Entries(), func(e LogEntry) bool { return !e.IsDecision() })
 }
 
-// Await waits for an entry that matches, and returns the first. What the entry is,
-// in words, is for the error, which carries the last decision seen.
+// Await waits for an entry that matches, and returns the first. The text says what is awaited. It is
+// for the error, which also has the last decision.
 func (j *Journal) Await(ctx context.Context, what string, match func(LogEntry) bool) (LogEntry, error) {
 	for {
 		j.mu.Lock()
@@ -272,7 +271,8 @@ func (j *Journal) Await(ctx context.Context, what string, match func(LogEntry) b
 			if all := j.Decisions(); len(all) > 0 {
 				last = all[len(all)-1].String()
 			}
-			return LogEntry{}, fmt.Errorf("wait until a sidecar logs %s (last decision: %s): %w", what, last, context.Cause(ctx))
+			return LogEntry{}, fmt.Errorf("wait until a sidecar logs %s (last decision: %s): %w", what, last,
+				context.Cause(ctx))
 		}
 	}
 }

@@ -19,11 +19,11 @@ import (
 	"github.com/quorate/quorate/test/harness/build"
 )
 
-// shippedName is the name of the StatefulSet for which deploy/ is written.
+// shippedName is the name of the StatefulSet that deploy/ is written for.
 const shippedName = "etcd-main"
 
-// manifests is what `kubectl kustomize` makes of a folder of deploy/ with some of
-// deploy/components on top, by the library that kubectl has.
+// manifests is the output of `kubectl kustomize` for a folder of deploy/ with some of deploy/components
+// on top, made by the library that kubectl uses.
 func manifests(folder string, components ...string) (resmap.ResMap, error) {
 	root, err := build.Root()
 	if err != nil {
@@ -47,8 +47,8 @@ func manifests(folder string, components ...string) (resmap.ResMap, error) {
 	return built, nil
 }
 
-// copied is a copy of deploy/ in memory, beside which a kustomization can be written that
-// refers to it.
+// copied is a copy of deploy/ in memory, so that a kustomization can be written beside it that refers
+// to it.
 func copied(deploy string) (filesys.FileSystem, error) {
 	memory := filesys.MakeFsInMemory()
 	err := filepath.WalkDir(deploy, func(name string, entry fs.DirEntry, err error) error {
@@ -68,13 +68,12 @@ func copied(deploy string) (filesys.FileSystem, error) {
 	return memory, err
 }
 
-// built has the YAML of what was built already, by its components: a build takes longer
-// than creating a cluster.
+// built has the YAML that was built already, by its components. A build takes longer than creating a
+// cluster.
 var built sync.Map
 
-// access is the Role and the RoleBinding that Quorate ships, with some of
-// deploy/components, in the words of deploy/base/kustomization.yaml renamed for another
-// StatefulSet.
+// access is the Role and the RoleBinding that Quorate ships, with some of deploy/components. They are
+// renamed for another StatefulSet as deploy/base/kustomization.yaml says.
 func access(name string, components ...string) (*rbacv1.Role, *rbacv1.RoleBinding, error) {
 	key := strings.Join(components, ",")
 	text, ok := built.Load(key)
@@ -121,15 +120,15 @@ func parseAccess(text string) (*rbacv1.Role, *rbacv1.RoleBinding, error) {
 	return role, binding, nil
 }
 
-// operators are the two Roles that are shipped for people, renamed for another
-// StatefulSet.
+// operators are the two Roles that are shipped for people, renamed for another StatefulSet.
 func operators(name string) (*rbacv1.ClusterRole, *rbacv1.Role, error) {
 	documents, err := documentsOf("operator.yaml")
 	if err != nil {
 		return nil, nil, err
 	}
 	if len(documents) != 2 {
-		return nil, nil, fmt.Errorf("deploy/operator.yaml: expected a ClusterRole and a Role, found %d documents", len(documents))
+		return nil, nil, fmt.Errorf("deploy/operator.yaml: expected a ClusterRole and a Role, found %d documents",
+			len(documents))
 	}
 	var viewer rbacv1.ClusterRole
 	var operator rbacv1.Role

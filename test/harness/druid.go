@@ -28,14 +28,14 @@ import (
 	"github.com/quorate/quorate/test/harness/pki"
 )
 
-// Druid is to a cluster what etcd-druid is to one of its own. Its reconciler resets the
-// StatefulSet's labels, annotations and spec, and the Role that it has made for the
-// sidecars, to what it wants, whoever has changed them. Its admission webhook lets nobody
-// else than itself and Kubernetes' own controllers update or delete the StatefulSet.
+// Druid does for a cluster what etcd-druid does for one of its own. Its reconciler resets the
+// StatefulSet's labels, annotations and spec, and the Role that it has made for the sidecars, whoever
+// changed them. Its admission webhook lets only itself and Kubernetes' own controllers update or delete
+// the StatefulSet.
 //
-// As in etcd-druid the webhook is not asked about the StatefulSet's status.
+// As with etcd-druid, the webhook is not asked about the StatefulSet's status.
 type Druid struct {
-	// Client acts as the reconciler: the webhook lets it pass.
+	// Client acts as the reconciler, which the webhook lets pass.
 	Client kubernetes.Interface
 
 	cluster *Cluster
@@ -47,8 +47,8 @@ type Druid struct {
 	look chan struct{}
 
 	mu sync.Mutex
-	// set and role are what it wants; resets is how often it has found something else, and
-	// denied who was refused what.
+	// set and role are what it wants. resets is how often it found something else. denied has who was
+	// refused what.
 	set    *appsv1.StatefulSet
 	role   *rbacv1.Role
 	resets int
@@ -60,7 +60,7 @@ const druidEvery = 100 * time.Millisecond
 
 func (c *Cluster) druidName() string { return c.Spec.Name + "-druid" }
 
-// druidRole is the Role that etcd-druid makes for its sidecars, of another name than ours.
+// druidRole is the Role that etcd-druid makes for its sidecars. It has another name than ours.
 func (c *Cluster) druidRole() *rbacv1.Role {
 	all := []string{"get", "list", "patch", "update", "watch"}
 	return &rbacv1.Role{
@@ -73,20 +73,23 @@ func (c *Cluster) druidRole() *rbacv1.Role {
 	}
 }
 
-// StartDruid puts the cluster under a druid that wants it as it is, and waits until the
-// webhook is asked. Stop it before the cluster is deleted.
+// StartDruid puts the cluster under a druid that wants it as it is now, and waits until the webhook is
+// asked. Stop it before the cluster is deleted.
 func (c *Cluster) StartDruid(ctx context.Context) (d *Druid, err error) {
-	d = &Druid{cluster: c, role: c.druidRole(), done: make(chan struct{}), serving: make(chan struct{}), look: make(chan struct{}, 1)}
+	d = &Druid{cluster: c, role: c.druidRole(), done: make(chan struct{}), serving: make(chan struct{}),
+		look: make(chan struct{}, 1)}
 	if err := c.createAccount(ctx, c.druidName(), []rbacv1.PolicyRule{
 		{APIGroups: []string{"apps"}, Resources: []string{"statefulsets"}, Verbs: []string{"get", "update", "patch"}},
-		{APIGroups: []string{rbacv1.GroupName}, Resources: []string{"roles"}, Verbs: []string{"get", "update", "escalate"}},
+		{APIGroups: []string{rbacv1.GroupName}, Resources: []string{"roles"},
+			Verbs: []string{"get", "update", "escalate"}},
 	}); err != nil {
 		return nil, err
 	}
 	if d.Client, err = c.As(ctx, c.druidName()); err != nil {
 		return nil, err
 	}
-	if d.set, err = c.env.Client.AppsV1().StatefulSets(Namespace).Get(ctx, c.Spec.Name, metav1.GetOptions{}); err != nil {
+	if d.set, err = c.env.Client.AppsV1().StatefulSets(Namespace).Get(ctx, c.Spec.Name,
+		metav1.GetOptions{}); err != nil {
 		return nil, err
 	}
 	roles, bindings := c.env.Client.RbacV1().Roles(Namespace), c.env.Client.RbacV1().RoleBindings(Namespace)
@@ -116,7 +119,8 @@ func (d *Druid) protect(ctx context.Context) error {
 		return err
 	}
 	address := d.cluster.env.Network.HubAddress()
-	cert, key, err := ca.Issue(pki.Request{CommonName: d.cluster.druidName(), IPs: []net.IP{net.ParseIP(address)}, Server: true})
+	cert, key, err := ca.Issue(pki.Request{CommonName: d.cluster.druidName(), IPs: []net.IP{net.ParseIP(address)},
+		Server: true})
 	if err != nil {
 		return err
 	}
@@ -144,14 +148,17 @@ func (d *Druid) protect(ctx context.Context) error {
 			Name:         "etcdcomponents.webhooks.druid.example",
 			ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: &url, CABundle: ca.CertPEM()},
 			Rules: []admissionregistrationv1.RuleWithOperations{{
-				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Update, admissionregistrationv1.Delete},
+				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Update,
+					admissionregistrationv1.Delete},
 				Rule: admissionregistrationv1.Rule{
-					APIGroups: []string{"apps"}, APIVersions: []string{"v1"}, Resources: []string{"statefulsets", "statefulsets/scale"},
+					APIGroups: []string{"apps"}, APIVersions: []string{"v1"},
+					Resources: []string{"statefulsets", "statefulsets/scale"},
 				},
 			}},
 			// Other clusters may share the namespace.
 			MatchConditions: []admissionregistrationv1.MatchCondition{{
-				Name: "this-cluster", Expression: fmt.Sprintf("request.namespace == %q && request.name == %q", Namespace, d.cluster.Spec.Name),
+				Name: "this-cluster", Expression: fmt.Sprintf("request.namespace == %q && request.name == %q",
+					Namespace, d.cluster.Spec.Name),
 			}},
 			FailurePolicy: &fail, SideEffects: &none, AdmissionReviewVersions: []string{"v1"},
 		}},
@@ -163,43 +170,50 @@ func (d *Druid) protect(ctx context.Context) error {
 }
 
 func (d *Druid) webhooks() interface {
-	Create(context.Context, *admissionregistrationv1.ValidatingWebhookConfiguration, metav1.CreateOptions) (*admissionregistrationv1.ValidatingWebhookConfiguration, error)
+	Create(context.Context, *admissionregistrationv1.ValidatingWebhookConfiguration,
+		metav1.CreateOptions) (*admissionregistrationv1.ValidatingWebhookConfiguration, error)
 	Delete(context.Context, string, metav1.DeleteOptions) error
 } {
 	return d.cluster.env.Client.AdmissionregistrationV1().ValidatingWebhookConfigurations()
 }
 
-// awaitWebhook waits until the API server asks the webhook, or does so no longer.
+// awaitWebhook waits until the API server asks the webhook, or no longer asks it.
 func (d *Druid) awaitWebhook(ctx context.Context, asked bool) error {
 	sets := d.cluster.env.Client.AppsV1().StatefulSets(Namespace)
-	return waitFor(ctx, fmt.Sprintf("the webhook of %s is asked: %t", d.cluster.Spec.Name, asked), func(ctx context.Context) (bool, string) {
-		_, err := sets.Patch(ctx, d.cluster.Spec.Name, types.MergePatchType, []byte(`{"metadata":{"annotations":{"probe":"webhook"}}}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
-		switch {
-		case err == nil:
-			return !asked, "let pass"
-		case strings.Contains(err.Error(), druidSays):
-			return asked, "denied"
-		}
-		return false, err.Error()
-	})
+	return waitFor(ctx, fmt.Sprintf("the webhook of %s is asked: %t", d.cluster.Spec.Name, asked),
+		func(ctx context.Context) (bool, string) {
+			_, err := sets.Patch(ctx, d.cluster.Spec.Name, types.MergePatchType,
+				[]byte(`{"metadata":{"annotations":{"probe":"webhook"}}}`),
+				metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+			switch {
+			case err == nil:
+				return !asked, "let pass"
+			case strings.Contains(err.Error(), druidSays):
+				return asked, "denied"
+			}
+			return false, err.Error()
+		})
 }
 
-// druidSays is what the webhook answers to whom it refuses.
+// druidSays is what the webhook answers when it refuses.
 const druidSays = "are disallowed: the reconciler owns this StatefulSet"
 
 // review answers one question of the API server.
 func (d *Druid) review(w http.ResponseWriter, r *http.Request) {
 	var review admissionv1.AdmissionReview
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 4<<20)).Decode(&review); err != nil || review.Request == nil {
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 4<<20)).Decode(&review); err != nil ||
+		review.Request == nil {
 		http.Error(w, "not an AdmissionReview", http.StatusBadRequest)
 		return
 	}
 	asked := review.Request
 	user := asked.UserInfo.Username
-	allowed := user == serviceAccountUser(d.cluster.druidName()) || strings.HasPrefix(user, "system:serviceaccount:kube-system:")
+	allowed := user == serviceAccountUser(d.cluster.druidName()) ||
+		strings.HasPrefix(user, "system:serviceaccount:kube-system:")
 	review.Response = &admissionv1.AdmissionResponse{UID: asked.UID, Allowed: allowed}
 	if !allowed {
-		review.Response.Result = &metav1.Status{Code: http.StatusForbidden, Message: fmt.Sprintf("changes from %s %s", user, druidSays)}
+		review.Response.Result = &metav1.Status{Code: http.StatusForbidden,
+			Message: fmt.Sprintf("changes from %s %s", user, druidSays)}
 		if asked.DryRun == nil || !*asked.DryRun {
 			d.mu.Lock()
 			d.denied = append(d.denied, user)
@@ -230,7 +244,7 @@ func (d *Druid) reconcile(ctx context.Context) {
 	}
 }
 
-// reset tells the timeline what became of it. What failed is tried again at the next look.
+// reset writes the outcome to the timeline. A failure is tried again at the next look.
 func (d *Druid) reset(ctx context.Context, what string, reset func(context.Context) (bool, error)) {
 	changed, err := reset(ctx)
 	switch {
@@ -259,7 +273,7 @@ func (d *Druid) resetSet(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// wants tells whether the StatefulSet is as it is to be.
+// wants tells whether the StatefulSet is as it should be.
 func (d *Druid) wants(set *appsv1.StatefulSet) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -305,14 +319,15 @@ func (d *Druid) WaitReset(ctx context.Context) error {
 		if err != nil {
 			return false, err.Error()
 		}
-		return d.wants(set) && apiequality.Semantic.DeepEqual(role.Rules, d.role.Rules), fmt.Sprint(set.Annotations, role.Rules)
+		return d.wants(set) && apiequality.Semantic.DeepEqual(role.Rules, d.role.Rules),
+			fmt.Sprint(set.Annotations, role.Rules)
 	})
 }
 
 // RoleName is the name of the Role that the druid owns.
 func (d *Druid) RoleName() string { return d.role.Name }
 
-// Resets is how often the reconciler has found the StatefulSet other than it wants it.
+// Resets is how often the reconciler has found the StatefulSet different from what it wants.
 func (d *Druid) Resets() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()

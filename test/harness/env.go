@@ -61,7 +61,7 @@ const (
 
 // Options say what to start.
 type Options struct {
-	// Dir takes all data and logs. Required; it is left behind by Close.
+	// Dir gets all data and logs. It is required, and Close leaves it behind.
 	Dir string
 	// Network is Loopback when empty.
 	Network Mode
@@ -69,7 +69,7 @@ type Options struct {
 	Nodes int
 	// FeatureGates are Kubernetes' feature gates for API server and controllers.
 	FeatureGates map[string]bool
-	// Progress is told what is being done; nil for silence.
+	// Progress is told what is being done. Nil means silence.
 	Progress func(line string)
 }
 
@@ -78,7 +78,7 @@ type Env struct {
 	Dir      string
 	Binaries build.Binaries
 	Plane    *controlplane.ControlPlane
-	// API is what all sidecars talk to instead of the API server itself.
+	// API is what all sidecars talk to, in place of the API server itself.
 	API     *apiproxy.Proxy
 	Network network.Network
 	Agent   *node.Agent
@@ -89,18 +89,17 @@ type Env struct {
 
 	mode  Mode
 	ports ports
-	// closers undo what Start did, last first.
+	// closers undo what Start did, the last first.
 	closers []func(context.Context) error
 }
 
-// ports are those on which every etcd listens at its pod's address.
+// ports are where every etcd listens at its pod's address.
 type ports struct{ client, peer, metrics int }
 
 // druidPorts are etcd-druid's.
 var druidPorts = ports{client: 2379, peer: 2380, metrics: 9095}
 
-// Start builds what is not built yet and starts everything. On failure nothing is
-// left running.
+// Start builds what is not built yet, and starts everything. If it fails, nothing is left running.
 func Start(ctx context.Context, o Options) (env *Env, err error) {
 	say := o.Progress
 	if say == nil {
@@ -184,8 +183,8 @@ func Start(ctx context.Context, o Options) (env *Env, err error) {
 	return e, nil
 }
 
-// makeNetwork makes the network, and finds the ports that are free in it: all of them where
-// every pod has a network of its own.
+// makeNetwork makes the network, and finds the ports that are free in it. If every pod has its own
+// network, all ports are free.
 func (e *Env) makeNetwork() (err error) {
 	e.ports = druidPorts
 	if e.mode == Namespaces {
@@ -202,7 +201,8 @@ func (e *Env) makeNetwork() (err error) {
 	}
 	e.Network, e.ports = loopback, ports{client: free[0], peer: free[1], metrics: free[2]}
 	if e.ports != druidPorts {
-		e.Timeline.Note("harness", "another server of the machine has a port of etcd's: %+v in the place of %+v", e.ports, druidPorts)
+		e.Timeline.Note("harness", "another server of the machine has a port of etcd's: %+v in the place of %+v",
+			e.ports, druidPorts)
 	}
 	return nil
 }

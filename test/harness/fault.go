@@ -22,11 +22,10 @@ import (
 // than that to load its data, so it never comes to serve.
 const faultPeriod = 10 * time.Millisecond
 
-// Fault makes the etcd of one pod crash at every start, until the pod is replaced: a
-// bug of the old release that only this member's data brings out. The data itself is
-// left alone. Everybody else (kubelet, Kubernetes, Quorate, the other members) sees
-// what they would see of any such bug: a container that restarts with a growing
-// back-off.
+// Fault makes the etcd of one pod crash at every start, until the pod is replaced. It stands for a bug
+// of the old release that only this member's data brings out. The data itself is left alone. Everybody
+// else (kubelet, Kubernetes, Quorate, the other members) sees what they would see with any such bug: a
+// container that restarts with a growing back-off.
 type Fault struct {
 	env    *Env
 	pod    string
@@ -63,7 +62,7 @@ func (f *Fault) run(ctx context.Context) {
 		if !runs || pid == killed {
 			continue
 		}
-		// The successor's etcd must not be hit: it can only run once this pod is gone.
+		// The successor's etcd must not be hit. It can only run once this pod is gone.
 		p, err := f.env.Client.CoreV1().Pods(Namespace).Get(ctx, f.pod, metav1.GetOptions{})
 		switch {
 		case err == nil && p.UID != f.uid:
@@ -71,7 +70,8 @@ func (f *Fault) run(ctx context.Context) {
 		case err != nil, p.DeletionTimestamp != nil:
 			continue
 		}
-		if err := f.env.Agent.KillContainer(f.pod, "etcd", syscall.SIGKILL); err == nil || errors.Is(err, os.ErrProcessDone) {
+		if err := f.env.Agent.KillContainer(f.pod, "etcd", syscall.SIGKILL); err == nil ||
+			errors.Is(err, os.ErrProcessDone) {
 			killed = pid
 		}
 	}
@@ -106,9 +106,9 @@ func (c *Cluster) nodeOf(pod string) string {
 	return "node-" + ordinal
 }
 
-// LoseNode loses the node of a pod to a power loss: its processes end, and all that the API
-// server hears is what the node controller says after a while, see [node.Agent.LoseNode].
-// Where names resolve its packets vanish too. The cluster must have nodes of its own.
+// LoseNode loses the node of a pod to a power cut. Its processes end, and the API server only hears
+// what the node controller says after a while, see [node.Agent.LoseNode]. If names resolve, the node's
+// packets vanish too. The cluster must have its own nodes.
 func (c *Cluster) LoseNode(ctx context.Context, pod string) error {
 	if !c.Spec.OwnNodes {
 		return fmt.Errorf("lose the node of %s: others have pods there; set Spec.OwnNodes", pod)
@@ -137,8 +137,8 @@ func (c *Cluster) RestoreNode(ctx context.Context, pod string) error {
 	return c.env.Agent.RestoreNode(ctx, c.nodeOf(pod))
 }
 
-// CutPower ends everything on the node of a pod, for a time that is too short for the node
-// controller: nobody hears of it before PowerOn. The cluster must have nodes of its own.
+// CutPower ends everything on the node of a pod, for a time that is too short for the node controller.
+// Nobody hears of it before PowerOn. The cluster must have its own nodes.
 func (c *Cluster) CutPower(ctx context.Context, pod string) error {
 	if !c.Spec.OwnNodes {
 		return fmt.Errorf("cut the power of the node of %s: others have pods there; set Spec.OwnNodes", pod)
@@ -154,8 +154,8 @@ func (c *Cluster) PowerOn(ctx context.Context, pod string, starts time.Duration)
 	return c.env.Agent.Reboot(ctx, c.nodeOf(pod), starts)
 }
 
-// CutOff silently drops all that goes between a pod and the cluster's other pods, in both
-// directions. The API server and the harness still reach it. It needs Namespaces.
+// CutOff silently drops everything between a pod and the cluster's other pods, in both directions. The
+// API server and the harness still reach it. It needs Namespaces.
 func (c *Cluster) CutOff(pod string) error {
 	c.env.Timeline.Note("fault", "%s is cut off from its peers", pod)
 	return c.links(pod, (*network.Namespaces).Cut)
@@ -179,8 +179,8 @@ func (c *Cluster) links(pod string, change func(n *network.Namespaces, a, b stri
 	})
 }
 
-// Separate silently drops all that goes between two pods, in both directions. Others reach
-// both. It needs Namespaces.
+// Separate silently drops everything between two pods, in both directions. Others reach both. It needs
+// Namespaces.
 func (c *Cluster) Separate(a, b string) error {
 	c.env.Timeline.Note("fault", "%s and %s are cut off from each other", a, b)
 	return c.network(a, func(n *network.Namespaces) error { return n.Cut(Namespace+"/"+a, Namespace+"/"+b) })
@@ -192,8 +192,8 @@ func (c *Cluster) Reunite(a, b string) error {
 	return c.network(a, func(n *network.Namespaces) error { return n.Heal(Namespace+"/"+a, Namespace+"/"+b) })
 }
 
-// Isolate silently drops all that goes between a pod and anybody else: other pods, the API
-// server, clients. Its kubelet reaches both the pod and the API server. It needs Namespaces.
+// Isolate silently drops everything between a pod and everybody else: other pods, the API server,
+// clients. Its kubelet reaches both the pod and the API server. It needs Namespaces.
 func (c *Cluster) Isolate(pod string) error {
 	c.env.Timeline.Note("fault", "%s is cut off from everybody", pod)
 	return c.network(pod, func(n *network.Namespaces) error { return n.Isolate(Namespace + "/" + pod) })
@@ -213,9 +213,9 @@ func (c *Cluster) network(pod string, change func(*network.Namespaces) error) er
 	return change(n)
 }
 
-// Misdirect lets the DNS name of a pod lead to another pod, everywhere in the cluster; to
-// itself, it is as it was. It needs Namespaces. (Programs may remember a name for some
-// seconds, and keep connections that they have.)
+// Misdirect makes the DNS name of a pod lead to another pod, everywhere in the cluster. Misdirecting it
+// to itself undoes that. It needs Namespaces. (Programs may remember a name for some seconds, and keep
+// their connections.)
 func (c *Cluster) Misdirect(pod, to string) error {
 	n, ok := c.env.Network.(*network.Namespaces)
 	if !ok {

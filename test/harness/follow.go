@@ -10,16 +10,15 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// handler is told what a watch delivers, one object at a time. An object is initial when
-// it was there before the watch began.
+// handler gets what a watch delivers, one object at a time. An object is initial if it was there before
+// the watch began.
 type handler[T runtime.Object] struct {
 	seen func(object T, initial bool)
 	gone func(object T)
 }
 
-// follow watches objects, over outages of the API server too, until stop is called; stop
-// returns when the handler is not called any more. The context bounds the start and the
-// watch.
+// follow watches objects until stop is called, even while the API server is gone for a while. When stop
+// returns, the handler is no longer called. The context bounds the start and the watch.
 func follow[T, List runtime.Object](
 	ctx context.Context, client kubernetes.Interface,
 	list func(context.Context, metav1.ListOptions) (List, error),

@@ -9,13 +9,13 @@ import (
 	"github.com/quorate/quorate/test/harness/process"
 )
 
-// Host is what test/cmd/host is told, a program that embeds the library.
+// Host is the argument of test/cmd/host, a program that embeds the library.
 type Host struct {
 	// Listen is where it serves its metrics.
 	Listen string
-	// Embed is its switch for the library; without it, it only does work of its own.
+	// Embed is its switch for the library. Without it, the program only does its own work.
 	Embed bool
-	// Clusters are those that it is for, by the name of their StatefulSet.
+	// Clusters are the clusters that it is for, by the names of their StatefulSets.
 	Clusters map[string]Access
 	// LockTTL and RecordDuration are the library's defaults if they are zero.
 	LockTTL, RecordDuration time.Duration
@@ -23,11 +23,11 @@ type Host struct {
 	Promote bool
 }
 
-// HostLeaks is its exit code when it ended and goroutines were left behind.
+// HostLeaks is its exit code if goroutines were left behind.
 const HostLeaks = 5
 
-// StartHost builds and starts a host program outside of any pod, with a file for its log.
-// Stop it in the end.
+// StartHost builds and starts a host program outside any pod, with a file for its log. Stop it in the
+// end.
 func StartHost(ctx context.Context, h Host, log string, progress func(line string)) (*process.Process, error) {
 	binaries, err := build.Some(ctx, progress, build.Host)
 	if err != nil {
@@ -40,5 +40,6 @@ func StartHost(ctx context.Context, h Host, log string, progress func(line strin
 	if err != nil {
 		return nil, err
 	}
-	return process.Start(process.Spec{Name: "host program", Path: binaries.Host, Args: []string{string(spec)}, Env: []string{}, LogPath: log})
+	return process.Start(process.Spec{Name: "host program", Path: binaries.Host, Args: []string{string(spec)},
+		Env: []string{}, LogPath: log})
 }

@@ -65,7 +65,8 @@ func (c *Cluster) Watch(ctx context.Context) (*Ledger, error) {
 	l := newLedger(c)
 	pods := c.env.Client.CoreV1().Pods(Namespace)
 	ours := func(o *metav1.ListOptions) { o.LabelSelector = labelSelector(c.Spec) }
-	stop, err := follow(ctx, c.env.Client, pods.List, pods.Watch, ours, &corev1.Pod{}, handler[*corev1.Pod]{seen: l.seen, gone: l.gone})
+	stop, err := follow(ctx, c.env.Client, pods.List, pods.Watch, ours, &corev1.Pod{},
+		handler[*corev1.Pod]{seen: l.seen, gone: l.gone})
 	if err != nil {
 		return nil, fmt.Errorf("watch the pods of %s: %w", c.Spec.Name, err)
 	}

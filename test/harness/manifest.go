@@ -18,8 +18,8 @@ import (
 	"github.com/quorate/quorate/test/harness/pki"
 )
 
-// Spec describes a cluster. The zero value of every field but Name is what etcd-druid
-// would choose for three members, made faster.
+// Spec describes a cluster. The zero value of every field except Name is what etcd-druid would choose
+// for three members, only faster.
 type Spec struct {
 	// Name of the StatefulSet and, with its suffixes, of everything else.
 	Name string
@@ -42,21 +42,20 @@ type Spec struct {
 	EtcdArgs []string
 	// Components are those of deploy/components that are granted beside the base.
 	Components []string
-	// StartDelay is how long a pod takes before its containers start, as scheduling,
-	// attaching the volume and pulling the image take in a cluster. None by default:
-	// tests do not wait for what they do not test.
+	// StartDelay is how long a pod takes before its containers start, as scheduling, attaching the
+	// volume and pulling the image do in a real cluster. It is 0 by default, because tests do not wait
+	// for what they do not test.
 	StartDelay time.Duration
-	// StopDelay is how long etcd goes on serving once its pod terminates, by a preStop hook.
-	// Whole seconds; none by default.
+	// StopDelay is how long etcd goes on serving once its pod terminates, by a preStop hook. It is in
+	// whole seconds, and 0 by default.
 	StopDelay time.Duration
-	// Bare leaves Quorate out, as in a cluster of etcd-druid's to which it is yet to come:
-	// there is no Role, and the container backup-restore has nothing of it. What
-	// deploy/sidecar-patch.yaml builds upon is there: the volumes etcd-ca and
-	// etcd-client-tls, and an etcd that listens on the pod's loopback address too. That
-	// needs Namespaces and TLS.
+	// Bare leaves Quorate out, as in a cluster of etcd-druid's that has no Quorate yet. There is no
+	// Role, and the container backup-restore does not run it. What deploy/sidecar-patch.yaml builds
+	// upon is there: the volumes etcd-ca and etcd-client-tls, and an etcd that also listens on the
+	// pod's loopback address. It needs Namespaces and TLS.
 	Bare bool
-	// OwnNodes gives the cluster nodes of its own, one for each ordinal, so that one can
-	// be lost without another cluster's pods on it.
+	// OwnNodes gives the cluster its own nodes, one for each ordinal, so that one can be lost without
+	// another cluster's pods on it.
 	OwnNodes bool
 }
 
@@ -163,7 +162,8 @@ func (s Spec) clientSecrets(data map[string][]byte) []*corev1.Secret {
 // clientVolumes are where the pods have them.
 func (s Spec) clientVolumes() []corev1.Volume {
 	secret := func(volume, name string) corev1.Volume {
-		return corev1.Volume{Name: volume, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: name}}}
+		return corev1.Volume{Name: volume,
+			VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: name}}}
 	}
 	return []corev1.Volume{secret("etcd-ca", s.Name+"-ca"), secret("etcd-client-tls", s.Name+"-client-tls")}
 }
@@ -199,15 +199,19 @@ func (e *Env) statefulSet(s Spec) *appsv1.StatefulSet {
 					NodeSelector:                  s.nodeSelector(),
 					ServiceAccountName:            s.Name,
 					TerminationGracePeriodSeconds: &grace,
-					HostAliases:                   []corev1.HostAlias{{IP: "127.0.0.1", Hostnames: []string{s.Name + "-local"}}},
-					InitContainers:                s.initContainers(),
-					Containers:                    []corev1.Container{e.etcdContainer(s), e.sidecarContainer(s)},
+					HostAliases: []corev1.HostAlias{{IP: "127.0.0.1",
+						Hostnames: []string{s.Name + "-local"}}},
+					InitContainers: s.initContainers(),
+					Containers:     []corev1.Container{e.etcdContainer(s), e.sidecarContainer(s)},
 					Volumes: []corev1.Volume{
-						{Name: "tls", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: s.Name + "-tls"}}},
-						{Name: "kube", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
-							{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}},
-							{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: s.Name + "-kube"}}},
-						}}}},
+						{Name: "tls",
+							VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: s.Name +
+								"-tls"}}},
+						{Name: "kube",
+							VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+								{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}},
+								{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: s.Name + "-kube"}}},
+							}}}},
 					},
 				},
 			},
@@ -245,7 +249,8 @@ func (s Spec) initContainers() []corev1.Container {
 }
 
 func fieldEnv(name, path string) corev1.EnvVar {
-	return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: path}}}
+	return corev1.EnvVar{Name: name,
+		ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: path}}}
 }
 
 var podEnv = []corev1.EnvVar{
@@ -295,19 +300,23 @@ func (e *Env) etcdContainer(s Spec) corev1.Container {
 	}
 	if !s.PlainText {
 		args = append(args,
-			"--client-cert-auth", "--trusted-ca-file="+tlsPath+"/ca.crt", "--cert-file="+tlsPath+"/server.crt", "--key-file="+tlsPath+"/server.key",
-			"--peer-client-cert-auth", "--peer-trusted-ca-file="+tlsPath+"/ca.crt", "--peer-cert-file="+tlsPath+"/peer.crt", "--peer-key-file="+tlsPath+"/peer.key")
+			"--client-cert-auth", "--trusted-ca-file="+tlsPath+"/ca.crt", "--cert-file="+tlsPath+"/server.crt",
+			"--key-file="+tlsPath+"/server.key",
+			"--peer-client-cert-auth", "--peer-trusted-ca-file="+tlsPath+"/ca.crt",
+			"--peer-cert-file="+tlsPath+"/peer.crt", "--peer-key-file="+tlsPath+"/peer.key")
 	}
 	return corev1.Container{
 		Name: "etcd", Image: s.EtcdImage, Args: append(args, s.EtcdArgs...), Env: podEnv, Lifecycle: s.lifecycle(),
-		Ports: []corev1.ContainerPort{{Name: "client", ContainerPort: int32(client)}, {Name: "server", ContainerPort: int32(peer)}},
+		Ports: []corev1.ContainerPort{{Name: "client", ContainerPort: int32(client)},
+			{Name: "server", ContainerPort: int32(peer)}},
 		VolumeMounts: []corev1.VolumeMount{
 			{Name: s.Name, MountPath: dataPath},
 			{Name: "tls", MountPath: tlsPath, ReadOnly: true},
 		},
 		// The same endpoint and semantics as etcd-druid's; a period of 1 s for its 5.
 		ReadinessProbe: &corev1.Probe{
-			ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/readyz", Port: intstr.FromInt(e.ports.metrics), Scheme: corev1.URISchemeHTTP}},
+			ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/readyz",
+				Port: intstr.FromInt(e.ports.metrics), Scheme: corev1.URISchemeHTTP}},
 			PeriodSeconds: 1, FailureThreshold: 5, TimeoutSeconds: 5,
 		},
 	}
@@ -323,7 +332,8 @@ func (s Spec) lifecycle() *corev1.Lifecycle {
 
 func (e *Env) sidecarContainer(s Spec) corev1.Container {
 	if s.Bare {
-		return corev1.Container{Name: "backup-restore", Image: s.SidecarImage, Command: []string{"sh", "-c", "exec sleep infinity"}}
+		return corev1.Container{Name: "backup-restore", Image: s.SidecarImage,
+			Command: []string{"sh", "-c", "exec sleep infinity"}}
 	}
 	args := []string{
 		"sidecar",
@@ -332,7 +342,8 @@ func (e *Env) sidecarContainer(s Spec) corev1.Container {
 		"--log-format=json",
 	}
 	if !s.PlainText {
-		args = append(args, "--cacert="+tlsPath+"/ca.crt", "--cert="+tlsPath+"/client.crt", "--key="+tlsPath+"/client.key")
+		args = append(args, "--cacert="+tlsPath+"/ca.crt", "--cert="+tlsPath+"/client.crt",
+			"--key="+tlsPath+"/client.key")
 	}
 	return corev1.Container{
 		Name: "backup-restore", Image: s.SidecarImage, Args: append(args, s.SidecarArgs...), Env: podEnv,
@@ -368,7 +379,8 @@ func (e *Env) services(s Spec) []*corev1.Service {
 	client := corev1.ServicePort{Name: "client", Port: int32(e.ports.client)}
 	peer := corev1.ServicePort{Name: "peer", Port: int32(e.ports.peer)}
 	return []*corev1.Service{
-		{ObjectMeta: meta(s.Name + "-client"), Spec: corev1.ServiceSpec{Selector: s.labels(), Ports: []corev1.ServicePort{client}}},
+		{ObjectMeta: meta(s.Name + "-client"), Spec: corev1.ServiceSpec{Selector: s.labels(),
+			Ports: []corev1.ServicePort{client}}},
 		{ObjectMeta: meta(s.Name + "-peer"), Spec: corev1.ServiceSpec{
 			ClusterIP: corev1.ClusterIPNone, PublishNotReadyAddresses: true,
 			Selector: s.labels(), Ports: slices.Concat([]corev1.ServicePort{client}, []corev1.ServicePort{peer}),

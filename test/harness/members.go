@@ -29,7 +29,8 @@ func (c *Cluster) keyPrefix() string { return "/quorate/" + Namespace + "/" + c.
 
 // etcd runs a function with a client of all members.
 func (c *Cluster) etcd(f func(*clientv3.Client) error) error {
-	client, err := clientv3.New(clientv3.Config{Endpoints: c.Endpoints(), TLS: c.tls, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+	client, err := clientv3.New(clientv3.Config{Endpoints: c.Endpoints(), TLS: c.tls, DialTimeout: 5 * time.Second,
+		Logger: zap.NewNop()})
 	if err != nil {
 		return err
 	}
@@ -47,7 +48,10 @@ func (c *Cluster) LockQueue(ctx context.Context) ([]string, error) {
 			return err
 		}
 		present := map[string]string{} // pod by the last element of the key
-		slices.SortFunc(response.Kvs, func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.CreateRevision, b.CreateRevision) })
+		slices.SortFunc(response.Kvs, func(a, b *mvccpb.KeyValue) int {
+			return cmp.Compare(a.CreateRevision,
+				b.CreateRevision)
+		})
 		for _, kv := range response.Kvs {
 			if id, ok := strings.CutPrefix(string(kv.Key), c.keyPrefix()+"presence/"); ok {
 				var presence struct{ Pod string }
@@ -74,24 +78,25 @@ func (c *Cluster) LockQueue(ctx context.Context) ([]string, error) {
 // in the queue, and returns the owner's pod.
 func (c *Cluster) LockOwner(ctx context.Context) (string, error) {
 	owner := ""
-	err := waitFor(ctx, "all sidecars of "+c.Spec.Name+" are in the queue for the lock", func(ctx context.Context) (bool, string) {
-		queue, err := c.LockQueue(ctx)
-		pods := 0
-		for _, pod := range queue {
-			if c.owns(pod) {
-				pods++
+	err := waitFor(ctx, "all sidecars of "+c.Spec.Name+" are in the queue for the lock",
+		func(ctx context.Context) (bool, string) {
+			queue, err := c.LockQueue(ctx)
+			pods := 0
+			for _, pod := range queue {
+				if c.owns(pod) {
+					pods++
+				}
 			}
-		}
-		if err == nil && pods == len(c.Pods()) && c.owns(queue[0]) {
-			owner = queue[0]
-		}
-		return owner != "", fmt.Sprint(queue, err)
-	})
+			if err == nil && pods == len(c.Pods()) && c.owns(queue[0]) {
+				owner = queue[0]
+			}
+			return owner != "", fmt.Sprint(queue, err)
+		})
 	return owner, err
 }
 
-// PutStaleLocks writes keys of the lock and of presence that nobody keeps alive, as they come
-// back from a backup: without a lease, and with one that is granted for so long.
+// PutStaleLocks writes keys of the lock and of presence that nobody keeps alive, as they come back from
+// a backup: one without a lease, and one with a lease of this duration.
 func (c *Cluster) PutStaleLocks(ctx context.Context, granted time.Duration) error {
 	c.env.Timeline.Note("fault", "keys of %s that nobody keeps alive", c.Spec.Name)
 	return c.etcd(func(client *clientv3.Client) error {
@@ -99,7 +104,8 @@ func (c *Cluster) PutStaleLocks(ctx context.Context, granted time.Duration) erro
 		if err != nil {
 			return err
 		}
-		for id, of := range map[string]clientv3.LeaseID{"694d8c0ffee00000": clientv3.NoLease, "694d8c0ffee00001": lease.ID} {
+		for id, of := range map[string]clientv3.LeaseID{"694d8c0ffee00000": clientv3.NoLease,
+			"694d8c0ffee00001": lease.ID} {
 			for key, value := range map[string]string{"lock/": "", "presence/": `{"pod":"somebody"}`} {
 				if _, err := client.Put(ctx, c.keyPrefix()+key+id, value, clientv3.WithLease(of)); err != nil {
 					return err
@@ -110,7 +116,7 @@ func (c *Cluster) PutStaleLocks(ctx context.Context, granted time.Duration) erro
 	})
 }
 
-// Present are the pods whose sidecars say that they are here.
+// Present are the pods whose sidecars have a presence key.
 func (c *Cluster) Present(ctx context.Context) ([]string, error) {
 	var pods []string
 	err := c.etcd(func(client *clientv3.Client) error {
@@ -174,17 +180,17 @@ func (c *Cluster) removeMembers(ctx context.Context, which func(name string) boo
 	})
 }
 
-// Scale changes the number of replicas, and the pod template with it: etcd's flags name
-// all members, and change may change more. New pods join as learners, one for each, as
-// they do with etcd-druid; see Promote. (Etcd allows one learner; 3.6 has --max-learners
-// for more.) The members of pods that are scaled away stay in
-// the member list; see RemoveMembers.
+// Scale changes the number of replicas, and the pod template with it, because etcd's flags name all
+// members. change may change more. New pods join as learners, one for each, as with etcd-druid; see
+// Promote. (etcd allows one learner. 3.6 has --max-learners for more.) The members of pods that are
+// scaled away stay in the member list; see RemoveMembers.
 func (c *Cluster) Scale(ctx context.Context, replicas int, change func(*corev1.PodTemplateSpec)) error {
 	err := c.etcd(func(client *clientv3.Client) error {
 		for n := len(c.Pods()); n < replicas; n++ {
 			url := c.env.peerURL(c.Spec, c.Spec.podName(n))
 			// It may be there from an attempt whose answer was lost.
-			if _, err := client.MemberAddAsLearner(ctx, []string{url}); err != nil && !errors.Is(err, rpctypes.ErrPeerURLExist) {
+			if _, err := client.MemberAddAsLearner(ctx, []string{url}); err != nil &&
+				!errors.Is(err, rpctypes.ErrPeerURLExist) {
 				return fmt.Errorf("add learner %s: %w", url, err)
 			}
 		}
@@ -220,7 +226,7 @@ func etcdContainerOf(template *corev1.PodTemplateSpec) *corev1.Container {
 	panic("the template has no container etcd") // The harness itself has made it.
 }
 
-// Promote makes the member of a pod a voter as soon as etcd takes it for caught up.
+// Promote makes the member of a pod a voter as soon as etcd accepts that it has caught up.
 func (c *Cluster) Promote(ctx context.Context, pod string) error {
 	return waitFor(ctx, "the member of "+pod+" is a voter", func(ctx context.Context) (bool, string) {
 		err := c.etcd(func(client *clientv3.Client) error {
@@ -244,8 +250,7 @@ func (c *Cluster) Promote(ctx context.Context, pod string) error {
 	})
 }
 
-// Fill writes until etcd raises the alarm NOSPACE: give it a small
-// --quota-backend-bytes.
+// Fill writes until etcd raises the alarm NOSPACE. Give etcd a small --quota-backend-bytes.
 func (c *Cluster) Fill(ctx context.Context) error {
 	c.env.Timeline.Note("fault", "fill the quota of %s", c.Spec.Name)
 	value := string(bytes.Repeat([]byte("x"), 512<<10))
@@ -275,7 +280,8 @@ func (c *Cluster) DisarmAlarms(ctx context.Context) error {
 // started, by service and method ("KV/Range"). Every message of a stream counts, so a
 // keepalive is one.
 func (c *Cluster) EtcdMessages(ctx context.Context, pod string) (map[string]int, error) {
-	url := "http://" + net.JoinHostPort(c.env.Network.AddressOf(Namespace, pod), strconv.Itoa(c.env.ports.metrics)) + "/metrics"
+	url := "http://" + net.JoinHostPort(c.env.Network.AddressOf(Namespace, pod), strconv.Itoa(c.env.ports.metrics)) +
+		"/metrics"
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err

@@ -22,8 +22,8 @@ import (
 	"github.com/quorate/quorate/test/harness/network"
 )
 
-// Launcher must be the first thing a program does that uses the harness: pods'
-// processes are started through it when they have namespaces of their own.
+// Launcher must be the first call in a program that uses the harness. Pods' processes are started
+// through it if they have their own namespaces.
 func Launcher() { network.MaybeRunLauncher() }
 
 // Enter moves a program that uses Namespaces into namespaces of its own, by running it
@@ -50,16 +50,17 @@ func Enter(ctx context.Context, progress func(line string), others ...build.Targ
 	}
 }
 
-// RequireNamespaces is the environment variable that makes it a failure where there are none.
+// RequireNamespaces is the environment variable that makes it a failure if there are no namespaces.
 const RequireNamespaces = network.RequireVariable
 
-// NamespacesAvailable says why network namespaces cannot be had, nil if they can.
+// NamespacesAvailable says why there are no network namespaces here. It is nil if there are.
 func NamespacesAvailable() error { return network.NamespacesAvailable() }
 
 // Delete removes the cluster and waits until its pods, and so their processes, are gone.
 func (c *Cluster) Delete(ctx context.Context) error {
 	background := metav1.DeletePropagationBackground
-	err := c.env.Client.AppsV1().StatefulSets(Namespace).Delete(ctx, c.Spec.Name, metav1.DeleteOptions{PropagationPolicy: &background})
+	err := c.env.Client.AppsV1().StatefulSets(Namespace).Delete(ctx, c.Spec.Name,
+		metav1.DeleteOptions{PropagationPolicy: &background})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete cluster %s: %w", c.Spec.Name, err)
 	}
@@ -90,34 +91,36 @@ func (c *Cluster) Recreate(ctx context.Context, policy appsv1.PodManagementPolic
 	if err != nil {
 		return err
 	}
-	next := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: old.Name, Labels: old.Labels, Annotations: old.Annotations}, Spec: old.Spec}
+	next := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: old.Name, Labels: old.Labels,
+		Annotations: old.Annotations}, Spec: old.Spec}
 	next.Spec.PodManagementPolicy = policy
 	set, err := sets.Create(ctx, next, metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("replace StatefulSet %s: %w", c.Spec.Name, err)
 	}
-	return waitFor(ctx, "the pods belong to the new StatefulSet "+c.Spec.Name, func(ctx context.Context) (bool, string) {
-		now, err := sets.Get(ctx, c.Spec.Name, metav1.GetOptions{})
-		if err != nil {
-			return false, err.Error()
-		}
-		pods, err := c.ListPods(ctx)
-		if err != nil {
-			return false, err.Error()
-		}
-		adopted, ready := 0, 0
-		for i := range pods {
-			if p := &pods[i]; metav1.IsControlledBy(p, set) {
-				adopted++
-				if IsReady(p) {
-					ready++
+	return waitFor(ctx, "the pods belong to the new StatefulSet "+c.Spec.Name,
+		func(ctx context.Context) (bool, string) {
+			now, err := sets.Get(ctx, c.Spec.Name, metav1.GetOptions{})
+			if err != nil {
+				return false, err.Error()
+			}
+			pods, err := c.ListPods(ctx)
+			if err != nil {
+				return false, err.Error()
+			}
+			adopted, ready := 0, 0
+			for i := range pods {
+				if p := &pods[i]; metav1.IsControlledBy(p, set) {
+					adopted++
+					if IsReady(p) {
+						ready++
+					}
 				}
 			}
-		}
-		// Whoever reads the status next shall find what is so.
-		known := now.Status.UpdateRevision != "" && int(now.Status.ReadyReplicas) == ready
-		return known && adopted == len(c.Pods()), fmt.Sprintf("%d of %d", adopted, len(c.Pods()))
-	})
+			// Whoever reads the status next must find the present state.
+			known := now.Status.UpdateRevision != "" && int(now.Status.ReadyReplicas) == ready
+			return known && adopted == len(c.Pods()), fmt.Sprintf("%d of %d", adopted, len(c.Pods()))
+		})
 }
 
 // Signal sends a signal to a pod's container.
@@ -126,8 +129,9 @@ func (c *Cluster) Signal(pod, container string, sig syscall.Signal) error {
 	return c.env.Agent.KillContainer(pod, container, sig)
 }
 
-// Exec runs the program of a container's image once more in it, as kubectl exec does.
-func (c *Cluster) Exec(ctx context.Context, pod, container string, args ...string) (code int, output string, err error) {
+// Exec runs the program of a container's image once more in that container, as kubectl exec does.
+func (c *Cluster) Exec(ctx context.Context, pod, container string, args ...string) (code int, output string,
+	err error) {
 	return c.env.Agent.Exec(ctx, pod, container, args...)
 }
 
@@ -154,7 +158,8 @@ func (c *Cluster) WaitWaiting(ctx context.Context, pod, container, reason string
 		}
 		for i := range p.Status.ContainerStatuses {
 			if s := &p.Status.ContainerStatuses[i]; s.Name == container {
-				return s.State.Waiting != nil && s.State.Waiting.Reason == reason && p.DeletionTimestamp == nil, s.State.String()
+				return s.State.Waiting != nil && s.State.Waiting.Reason == reason && p.DeletionTimestamp == nil,
+					s.State.String()
 			}
 		}
 		return false, "no status yet"
@@ -171,7 +176,8 @@ func (c *Cluster) DeletePod(ctx context.Context, pod string) error {
 func (c *Cluster) SetMinAvailable(ctx context.Context, n int) error {
 	c.env.Timeline.Note("operator", "set minAvailable of %s to %d", c.Spec.Name, n)
 	budgets := c.env.Client.PolicyV1().PodDisruptionBudgets(Namespace)
-	changed, err := budgets.Patch(ctx, c.Spec.Name, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"minAvailable":%d}}`, n), metav1.PatchOptions{})
+	changed, err := budgets.Patch(ctx, c.Spec.Name, types.MergePatchType,
+		fmt.Appendf(nil, `{"spec":{"minAvailable":%d}}`, n), metav1.PatchOptions{})
 	if err != nil {
 		return err
 	}
@@ -187,19 +193,21 @@ func (c *Cluster) SetMinAvailable(ctx context.Context, n int) error {
 // WaitEvent waits until there is an event about the StatefulSet with the reason, and with the
 // text in its message.
 func (c *Cluster) WaitEvent(ctx context.Context, reason, text string) error {
-	about := fields.Set{"involvedObject.kind": "StatefulSet", "involvedObject.name": c.Spec.Name, "reason": reason}.String()
-	return waitFor(ctx, fmt.Sprintf("an event %s about %s says %q", reason, c.Spec.Name, text), func(ctx context.Context) (bool, string) {
-		events, err := c.env.Client.CoreV1().Events(Namespace).List(ctx, metav1.ListOptions{FieldSelector: about})
-		if err != nil {
-			return false, err.Error()
-		}
-		var messages []string
-		for i := range events.Items {
-			messages = append(messages, events.Items[i].Message)
-		}
-		said := slices.ContainsFunc(messages, func(m string) bool { return strings.Contains(m, text) })
-		return said, fmt.Sprintf("%q", messages)
-	})
+	about := fields.Set{"involvedObject.kind": "StatefulSet", "involvedObject.name": c.Spec.Name,
+		"reason": reason}.String()
+	return waitFor(ctx, fmt.Sprintf("an event %s about %s says %q", reason, c.Spec.Name, text),
+		func(ctx context.Context) (bool, string) {
+			events, err := c.env.Client.CoreV1().Events(Namespace).List(ctx, metav1.ListOptions{FieldSelector: about})
+			if err != nil {
+				return false, err.Error()
+			}
+			var messages []string
+			for i := range events.Items {
+				messages = append(messages, events.Items[i].Message)
+			}
+			said := slices.ContainsFunc(messages, func(m string) bool { return strings.Contains(m, text) })
+			return said, fmt.Sprintf("%q", messages)
+		})
 }
 
 // EtcdVersion is the version that the pod's member reports, or the error.
@@ -238,8 +246,8 @@ func (c *Cluster) Memory(pod, container string) (Memory, error) {
 	return MemoryOf(pid)
 }
 
-// Pass lets time pass, in which something is measured, has to be endured, or must not happen.
-// Its error is the context's, if that ends before.
+// Pass lets time pass in which something is measured, must be endured, or must not happen. Its error is
+// the context's, if that ends first.
 func Pass(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

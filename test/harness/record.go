@@ -35,13 +35,13 @@ type Intent struct {
 type RecordState struct {
 	// At is when the change was seen.
 	At time.Time
-	// Exists is false when the Lease has been deleted; all else is empty then.
+	// Exists is false if the Lease has been deleted. Everything else is then empty.
 	Exists bool
-	// Holder is the pod that holds the record, or whoever does outside of a pod.
+	// Holder is the pod that holds the record, or the identity of a holder outside the pods.
 	Holder string
 	// Epoch counts the claims.
 	Epoch int64
-	// Intent is nil when nothing is under way.
+	// Intent is nil if nothing is under way.
 	Intent *Intent
 	// Annotations are all of the Lease's.
 	Annotations map[string]string
@@ -83,7 +83,7 @@ func (s RecordState) String() string {
 // RecordName is the name of the record's Lease.
 func (c *Cluster) RecordName() string { return "quorate-" + c.Spec.Name }
 
-// Record reads the record. It is no error when there is none yet.
+// Record reads the record. It is not an error if there is none yet.
 func (c *Cluster) Record(ctx context.Context) (RecordState, error) {
 	lease, err := c.env.Client.CoordinationV1().Leases(Namespace).Get(ctx, c.RecordName(), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -100,11 +100,15 @@ func (c *Cluster) Record(ctx context.Context) (RecordState, error) {
 func (c *Cluster) Annotate(ctx context.Context, key, value string) error {
 	c.env.Timeline.Note("operator", "annotate lease %s with %s=%q", c.RecordName(), key, value)
 	leases := c.env.Client.CoordinationV1().Leases(Namespace)
-	err := retry.OnError(retry.DefaultBackoff, func(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }, func() error {
+	err := retry.OnError(retry.DefaultBackoff, func(err error) bool {
+		return apierrors.IsConflict(err) ||
+			apierrors.IsAlreadyExists(err)
+	}, func() error {
 		lease, err := leases.Get(ctx, c.RecordName(), metav1.GetOptions{})
 		missing := apierrors.IsNotFound(err)
 		if missing {
-			lease, err = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: c.RecordName(), Namespace: Namespace}}, nil
+			lease, err = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: c.RecordName(),
+				Namespace: Namespace}}, nil
 		}
 		if err != nil {
 			return err
@@ -156,10 +160,11 @@ func (c *Cluster) WatchRecord(ctx context.Context) (*RecordHistory, error) {
 		c.env.Timeline.Note("record", "%s", state)
 		h.add(state, err)
 	}
-	stop, err := follow(ctx, c.env.Client, leases.List, leases.Watch, only, &coordinationv1.Lease{}, handler[*coordinationv1.Lease]{
-		seen: func(lease *coordinationv1.Lease, _ bool) { seen(lease) },
-		gone: func(*coordinationv1.Lease) { h.add(RecordState{At: time.Now()}, nil) },
-	})
+	stop, err := follow(ctx, c.env.Client, leases.List, leases.Watch, only, &coordinationv1.Lease{},
+		handler[*coordinationv1.Lease]{
+			seen: func(lease *coordinationv1.Lease, _ bool) { seen(lease) },
+			gone: func(*coordinationv1.Lease) { h.add(RecordState{At: time.Now()}, nil) },
+		})
 	if err != nil {
 		return nil, fmt.Errorf("watch lease %s: %w", c.RecordName(), err)
 	}
@@ -209,7 +214,8 @@ func (h *RecordHistory) Intents(since time.Time) []Intent {
 
 // Await waits for a state, seen at that time or later, that matches, and returns the
 // first. What the state is, in words, is for the error.
-func (h *RecordHistory) Await(ctx context.Context, what string, since time.Time, match func(RecordState) bool) (RecordState, error) {
+func (h *RecordHistory) Await(ctx context.Context, what string, since time.Time,
+	match func(RecordState) bool) (RecordState, error) {
 	for {
 		h.mu.Lock()
 		changed := h.changed
@@ -221,7 +227,8 @@ func (h *RecordHistory) Await(ctx context.Context, what string, since time.Time,
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return RecordState{}, fmt.Errorf("wait until the record says %s (it said %v): %w", what, states, context.Cause(ctx))
+			return RecordState{}, fmt.Errorf("wait until the record says %s (it said %v): %w", what, states,
+				context.Cause(ctx))
 		}
 	}
 }

@@ -102,14 +102,17 @@ func (c *Cluster) WriteAccess(ctx context.Context, dir string) (Access, error) {
 		return Access{}, err
 	}
 	a := Access{Kubeconfig: filepath.Join(dir, "kubeconfig"), Endpoints: c.Endpoints()}
-	files := map[string][]byte{a.Kubeconfig: []byte(c.env.kubeconfig()), filepath.Join(dir, "ca.crt"): c.env.API.CAPEM(), filepath.Join(dir, "token"): []byte(token)}
+	files := map[string][]byte{a.Kubeconfig: []byte(c.env.kubeconfig()),
+		filepath.Join(dir, "ca.crt"): c.env.API.CAPEM(), filepath.Join(dir, "token"): []byte(token)}
 	if !c.Spec.PlainText {
 		secret, err := c.env.Client.CoreV1().Secrets(Namespace).Get(ctx, c.Spec.Name+"-tls", metav1.GetOptions{})
 		if err != nil {
 			return Access{}, err
 		}
-		a.CA, a.Cert, a.Key = filepath.Join(dir, "etcd-ca.crt"), filepath.Join(dir, "client.crt"), filepath.Join(dir, "client.key")
-		files[a.CA], files[a.Cert], files[a.Key] = secret.Data["ca.crt"], secret.Data["client.crt"], secret.Data["client.key"]
+		a.CA, a.Cert, a.Key = filepath.Join(dir, "etcd-ca.crt"), filepath.Join(dir, "client.crt"),
+			filepath.Join(dir, "client.key")
+		files[a.CA], files[a.Cert], files[a.Key] = secret.Data["ca.crt"], secret.Data["client.crt"],
+			secret.Data["client.key"]
 	}
 	for path, content := range files {
 		if err := os.WriteFile(path, content, 0o600); err != nil {
