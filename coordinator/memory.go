@@ -7,9 +7,8 @@ import (
 	"github.com/quorate/quorate/internal/rollout"
 )
 
-// memory is all that a coordinator keeps between cycles: since when each sighting
-// has been seen without a break, and how many leadership transfers failed. It starts
-// empty with every tenure, which can only make the rollout wait longer. Times are
+// memory is all that a coordinator keeps between cycles. What decisions rest on is a [rollout.Memory];
+// see recall. It starts empty with every tenure, which can only make the rollout wait longer. Times are
 // compared on the process's monotonic clock, never with another machine's.
 type memory struct {
 	since           map[rollout.Sighting]time.Time

@@ -6,50 +6,6 @@ import (
 	"time"
 )
 
-// Seat is one ordinal of the StatefulSet: its pod, its member, and what is known
-// of the two together.
-type Seat struct {
-	Ordinal int
-	// Name is the name of the ordinal's pod, whether it exists or not.
-	Name string
-	// Pod is nil when the pod is missing or belongs to somebody else.
-	Pod *Pod
-	// Member is nil when the member list does not name it, or is not known.
-	Member *Member
-
-	Evidence Evidence
-	Liveness Liveness
-	// ContainerDead: whatever etcd says, no process of this member runs, and the
-	// kubelet's own attempts to start one have failed.
-	ContainerDead bool
-
-	// Voter is true for a member that counts towards quorum.
-	Voter bool
-	// Leader is true when a majority of the answering members name it.
-	Leader bool
-	// Outdated is true when the pod has another revision than the StatefulSet's
-	// update revision.
-	Outdated bool
-	// Lag is how many log entries the member has still to apply, as far as known;
-	// CaughtUp is true when that is known to be less than the policy's MaxLag.
-	Lag      uint64
-	CaughtUp bool
-	// Settled: up to date, Pod Ready for minReadySeconds (and for a while longer if one of
-	// its containers has restarted), and its member a voter that serves and has caught up,
-	// or a learner that answers.
-	Settled bool
-	// SidecarSick: the backup-restore container is not ready.
-	SidecarSick bool
-	// Self: the coordinator's own pod.
-	Self bool
-}
-
-// Going is true when the seat's pod is on its way out or not there.
-func (s *Seat) Going() bool { return s.Pod == nil || s.Pod.Terminating }
-
-// survives is true for a serving voter that is not on its way out.
-func (s *Seat) survives() bool { return s.Voter && !s.Going() && s.Evidence == Serving }
-
 // Assessment is the state with its facts joined: what the rules reason about.
 type Assessment struct {
 	// Seats are the StatefulSet's own ordinals, lowest first.
@@ -285,25 +241,6 @@ func (a *Assessment) seat(ordinal int) Seat {
 	return seat
 }
 
-// steadyAfter is how long a pod of which a container has restarted has to be Ready before
-// that counts: the first back-off of a kubelet, within which a crash loop shows again.
-const steadyAfter = 10 * time.Second
-
-// probation is how long the pod has to prove that it stays up. A container without a
-// readiness probe, as druid's sidecar is, counts as ready from the moment at which it runs:
-// one that crashes at every start makes its pod Ready each time, for a second or so, and
-// the next pod would get the broken revision too.
-func (p *Pod) probation() time.Duration {
-	if p.Etcd.Restarts > 0 || p.Sidecar.Restarts > 0 {
-		return steadyAfter
-	}
-	return 0
-}
-
-// useful is true for a voter that serves and has caught up, so that another may go,
-// and for a learner that answers.
-func (s *Seat) useful() bool { return s.Evidence == Serving && (s.CaughtUp || !s.Voter) }
-
 // Age says how long a condition has been seen without a break.
 func (a *Assessment) Age(uid string, c Condition) time.Duration {
 	return a.state.Ages[Sighting{UID: uid, Condition: c}]
@@ -477,61 +414,6 @@ func (a *Assessment) seatOf(pod string) *Seat {
 		}
 	}
 	return nil
-}
-
-// Describe says in a few words what is known of the seat.
-func (s *Seat) Describe() string {
-	switch {
-	case s.Pod == nil:
-		return "its pod is missing"
-	case s.Pod.Terminating:
-		return "its pod is terminating"
-	}
-	var text string
-	switch {
-	case s.Evidence == Down:
-		text = "its member is Down (" + s.Liveness.String()
-		if s.Pod.Etcd.Reason != "" {
-			text += ", " + s.Pod.Etcd.Reason
-		}
-		if n := s.Pod.Etcd.Restarts; n > 0 {
-			text += ", restarts: " + strconv.Itoa(n)
-		}
-		text += ")"
-	case s.Evidence == Unknown && s.Member != nil && s.Member.Probe.Read == Answered:
-		text = "its member is Unknown (it answered a read of raft term " +
-			strconv.FormatUint(s.Member.Probe.ReadTerm, 10) + ", and another one of a later term)"
-	case s.Evidence == Unknown && s.Member != nil && s.Member.Probe.Detail != "":
-		text = "its member is Unknown (" + s.Member.Probe.Detail + ")"
-	case s.Evidence == Unknown:
-		text = "its member is Unknown"
-	case s.Leader:
-		text = "its member serves and leads"
-	case !s.Voter:
-		text = "its member is a learner"
-	default:
-		text = "its member serves"
-	}
-	switch {
-	case s.Evidence != Serving || s.useful():
-	case s.Member.Probe.Status == nil:
-		text += ", how far it is behind is not known"
-		if why := s.Member.Probe.Detail; why != "" {
-			text += " (" + why + ")"
-		}
-	default:
-		text += ", " + strconv.FormatUint(s.Lag, 10) + " log entries behind"
-	}
-	if s.Member != nil && s.Member.Probe.Status != nil && s.Member.Probe.Status.NoSpace {
-		text += ", alarm NOSPACE"
-	}
-	if s.SidecarSick {
-		text += ", its sidecar is not ready"
-	}
-	if !s.Outdated && !s.Settled && s.Evidence == Serving {
-		text += ", the updated pod has not settled yet"
-	}
-	return text
 }
 
 // btoi sorts false before true.

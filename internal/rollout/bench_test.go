@@ -41,9 +41,8 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// BenchmarkAssess is the evidence: the facts of Kubernetes and of etcd joined to what is
-// known of each member. A cycle does it twice, because the ages of what it shows are facts for
-// the decision.
+// BenchmarkAssess is the evidence: the facts of Kubernetes and of etcd joined to what is known of each
+// member, and what there is to remember of it. A cycle does it once.
 func BenchmarkAssess(b *testing.B) {
 	for _, members := range []int{3, 5, 7} {
 		b.Run(fmt.Sprintf("members=%d", members), func(b *testing.B) {
