@@ -230,13 +230,12 @@ func (a *account) foundRemoved(i record.Intent) {
 }
 
 // moved tells how a change of leadership ended.
-func (a *account) moved(d rollout.Decision, move rollout.MoveLeader, err error) {
+func (a *account) moved(d rollout.Decision, from record.Member, err error) {
 	a.metrics.LeaderMove(err)
 	if err == nil {
 		a.done(report.Entry{
-			What: report.LeaderMoved, Pod: move.Transfer.FromName, To: move.Transfer.ToName,
-			Rule: string(d.Rule), Reason: d.Reason(),
-		}, move.Target.UID)
+			What: report.LeaderMoved, Pod: from.Name, To: from.HeirName, Rule: string(d.Rule), Reason: d.Reason(),
+		}, d.Target().UID)
 	}
 }
 

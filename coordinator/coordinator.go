@@ -68,7 +68,7 @@ func New(cfg Config) (*Coordinator, error) {
 		cfg:       cfg,
 		workload:  workload.New(cfg.StatefulSets, cfg.Pods, cfg.StatefulSet, cfg.Names),
 		log:       cfg.Log.WithField("statefulset", cfg.Namespace+"/"+cfg.StatefulSet),
-		protocol:  record.Config{Duration: cfg.RecordDuration, MaxEvidenceAge: cfg.MaxEvidenceAge},
+		protocol:  record.Config{Duration: cfg.RecordDuration, MaxEvidenceAge: cfg.MaxEvidenceAge, Recovery: record.Recovery},
 		endpoints: cfg.Endpoints, gates: newGates(cfg.Gates), changed: make(chan struct{}, 1),
 	}
 	c.account.log = c.log

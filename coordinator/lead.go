@@ -291,7 +291,7 @@ func (l *leader) roll(ctx, ending context.Context) {
 		claimed, pausing := state.Claimed(), state.Pausing
 		state, effect = protocol.Step(state, event, l.now())
 		switch effect.(type) {
-		case record.Remove, record.MoveLeader:
+		case record.Act:
 			l.aged.clear()
 		default:
 			if _, ok := event.(record.LeaseWritten); ok && state.Pausing && !pausing {
@@ -389,10 +389,8 @@ func (l *leader) do(ctx context.Context, effect record.Effect) record.Event {
 		return l.fence(ctx, e)
 	case record.Observe:
 		return l.observe(ctx)
-	case record.Remove:
-		return record.Removed{Outcome: l.remove(ctx, e)}
-	case record.MoveLeader:
-		return record.Moved{Outcome: l.moveLeader(ctx, e.Deadline)}
+	case record.Act:
+		return record.Acted{Outcome: l.act(ctx, e)}
 	case record.Rest:
 		l.wait(ctx, e.Failed)
 		return record.Woken{}
@@ -512,18 +510,18 @@ func (l *leader) observe(ctx context.Context) record.Observed {
 	}
 	l.etcd, l.decision = state.Etcd, d
 	o := l.plan(record.Observed{Outcome: record.Done, Begun: l.begun, Lease: r}, state.Set.UpdateRevision, peers)
-	if o.Plan == record.PlanFinish && d.Action == (rollout.Complete{}) {
+	if o.Next == record.NextFinish && d.Action == (rollout.Complete{}) {
 		if err := l.promote(ctx); err != nil {
 			l.note(ctx, "status.currentRevision was not set", err)
 			return record.Observed{Outcome: record.Failed}
 		}
 	}
-	if o.Plan != record.PlanHandOver {
+	if o.Next != record.NextHandOver {
 		l.tell(state)
 	}
 	// Not in every cycle: what flickers is told once a second.
 	o.News = l.account.hasNews() && l.now()-l.renewed >= newsEvery
-	if o.Plan != record.PlanRemove {
+	if o.Next != record.NextAct || o.Intent.Operation == record.MoveLeader {
 		l.faults.clear() // A removal has yet to succeed.
 	}
 	return o
@@ -539,7 +537,7 @@ func (l *leader) plan(o record.Observed, revision string, peers []selfupdate.Pee
 		l.heir = choice.To // Until the next look, if the record cannot be given back.
 		l.log.WithField("to", choice.To.Pod).Infof("handing over: %s", choice.Reason)
 		l.account.handsOver(choice.To.Pod, choice.Reason)
-		o.Plan = record.PlanHandOver
+		o.Next = record.NextHandOver
 		return o
 	case choice.Await != "":
 		l.log.Debug(choice.Reason)
@@ -547,7 +545,7 @@ func (l *leader) plan(o record.Observed, revision string, peers []selfupdate.Pee
 		return o
 	}
 	l.awaits = 0
-	o.Plan, o.Intent = record.PlanOf(d, revision)
+	o.Next, o.Intent = record.NextOf(d, revision)
 	return o
 }
 
@@ -647,10 +645,22 @@ func evicts(a rollout.Action) bool {
 	return ok && remove.Method == rollout.RemoveByEviction
 }
 
-// remove sends a removal that stands on record.
-func (l *leader) remove(ctx context.Context, e record.Remove) record.Outcome {
-	removing, cancel := context.WithDeadline(ctx, l.started.Add(e.Deadline))
+// act carries out an operation, which has to end before its deadline.
+func (l *leader) act(ctx context.Context, e record.Act) record.Outcome {
+	acting, cancel := context.WithDeadline(ctx, l.started.Add(e.Deadline))
 	defer cancel()
+	switch e.Intent.Operation {
+	case record.Delete, record.Evict:
+		return l.remove(ctx, acting, e)
+	case record.MoveLeader:
+		return l.moveLeader(acting, *e.Intent.Member)
+	case record.None, record.FenceAll:
+	}
+	panic("the record's protocol asks to carry out " + e.Intent.String())
+}
+
+// remove sends a removal that stands on record.
+func (l *leader) remove(ctx, removing context.Context, e record.Act) record.Outcome {
 	err := l.workload.Remove(removing, l.seen, e.Intent)
 	outcome := record.OutcomeOf(err)
 	refusal, refused := workload.RefusalOf(err, l.seen.Set.Replicas)
@@ -692,23 +702,16 @@ func (l *leader) charged(i record.Intent) {
 }
 
 // moveLeader counts what fails: after two failures the pod goes anyway.
-func (l *leader) moveLeader(ctx context.Context, deadline record.Instant) record.Outcome {
-	ctx, cancel := context.WithDeadline(ctx, l.started.Add(deadline))
-	defer cancel()
-	move, ok := l.decision.Action.(rollout.MoveLeader)
-	if !ok {
-		return record.Failed // What was decided last is something else.
-	}
-	t := move.Transfer
-	err := l.members.MoveLeader(ctx, l.etcd, t.From, t.To)
-	l.account.moved(l.decision, move, err)
+func (l *leader) moveLeader(ctx context.Context, from record.Member) record.Outcome {
+	err := l.members.MoveLeader(ctx, l.etcd, from.ID, from.Heir)
+	l.account.moved(l.decision, from, err)
 	if err != nil {
-		l.memory.failedTransfers[t.From]++
+		l.memory.failedTransfers[from.ID]++
 		l.faults.note(l.log, "leadership was not moved", err)
 		return record.Failed
 	}
-	delete(l.memory.failedTransfers, t.From)
-	l.log.WithField("from", t.FromName).WithField("to", t.ToName).Info("leadership moved")
+	delete(l.memory.failedTransfers, from.ID)
+	l.log.WithField("from", from.Name).WithField("to", from.HeirName).Info("leadership moved")
 	return record.Done
 }
 

@@ -26,26 +26,26 @@ func passages() []passage {
 		return s
 	}
 	ours := mine("11", nothing)
-	resting := record.Observed{Begun: begin, Lease: ours, Plan: record.PlanRest}
+	resting := record.Observed{Begun: begin, Lease: ours, Next: record.NextRest}
 	return []passage{
 		{"claim", func() record.State { return record.State{} }, claim(), record.Observe{}},
 		{"wait", looking, []record.Event{resting, record.Woken{}}, record.Observe{}},
 		{"renewal", looking, []record.Event{
-			record.Observed{Begun: begin, Lease: ours, Plan: record.PlanRest, News: true},
+			record.Observed{Begun: begin, Lease: ours, Next: record.NextRest, News: true},
 			record.LeaseWritten{ResourceVersion: "12"},
 		}, record.Observe{}},
 		{"removal", looking, []record.Event{
-			record.Observed{Begun: begin, Lease: ours, Plan: record.PlanRemove, Intent: decided},
-			record.LeaseWritten{ResourceVersion: "12"}, record.Removed{}, record.LeaseWritten{ResourceVersion: "13"},
+			record.Observed{Begun: begin, Lease: ours, Next: record.NextAct, Intent: decided},
+			record.LeaseWritten{ResourceVersion: "12"}, record.Acted{}, record.LeaseWritten{ResourceVersion: "13"},
 		}, record.Observe{}},
 		{"removal-refused", looking, []record.Event{
-			record.Observed{Begun: begin, Lease: ours, Plan: record.PlanRemove, Intent: decided},
-			record.LeaseWritten{ResourceVersion: "12"}, record.Removed{Outcome: record.Refused},
+			record.Observed{Begun: begin, Lease: ours, Next: record.NextAct, Intent: decided},
+			record.LeaseWritten{ResourceVersion: "12"}, record.Acted{Outcome: record.Refused},
 			record.PodFenced{ResourceVersion: "5"}, record.LeaseWritten{ResourceVersion: "13"},
 		}, record.Observe{}},
 		{"leader-change", looking, []record.Event{
-			record.Observed{Begun: begin, Lease: ours, Plan: record.PlanMoveLeader},
-			record.LeaseWritten{ResourceVersion: "12"}, record.Moved{},
+			record.Observed{Begun: begin, Lease: ours, Next: record.NextAct, Intent: move},
+			record.LeaseWritten{ResourceVersion: "12"}, record.Acted{},
 		}, record.Observe{}},
 	}
 }

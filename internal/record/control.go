@@ -17,7 +17,8 @@ import (
 //
 // Where there is no Lease it is made, without a record: the first claim on it fences every
 // pod, because nobody knows what was under way before.
-func Control(ctx context.Context, leases Leases, statefulSet string, controls map[string]*string) (*coordinationv1.Lease, error) {
+func Control(ctx context.Context, leases Leases, statefulSet string,
+	controls map[string]*string) (*coordinationv1.Lease, error) {
 	name := Name(statefulSet)
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": controls}})
 	if err != nil {

@@ -30,7 +30,8 @@ func (s *script) Get(context.Context, string, metav1.GetOptions) (*coordinationv
 	return nil, errors.New("it is not read")
 }
 
-func (s *script) Create(_ context.Context, l *coordinationv1.Lease, _ metav1.CreateOptions) (*coordinationv1.Lease, error) {
+func (s *script) Create(_ context.Context, l *coordinationv1.Lease, _ metav1.CreateOptions) (*coordinationv1.Lease,
+	error) {
 	if l.Annotations["a"] != "1" || len(l.Annotations) != 1 || !equalSpec(l.Spec) {
 		return nil, errors.New("it is more than the control")
 	}
@@ -39,7 +40,8 @@ func (s *script) Create(_ context.Context, l *coordinationv1.Lease, _ metav1.Cre
 
 func equalSpec(s coordinationv1.LeaseSpec) bool { return s == coordinationv1.LeaseSpec{} }
 
-func (s *script) Patch(_ context.Context, name string, pt types.PatchType, data []byte, _ metav1.PatchOptions, _ ...string) (*coordinationv1.Lease, error) {
+func (s *script) Patch(_ context.Context, name string, pt types.PatchType, data []byte, _ metav1.PatchOptions,
+	_ ...string) (*coordinationv1.Lease, error) {
 	return s.next(string(pt) + " " + name + " " + string(data))
 }
 
@@ -62,7 +64,8 @@ func TestAControlTouchesNothingElse(t *testing.T) {
 		{"a Lease that is there is patched", setting, []error{nil}, []string{patch}, nil},
 		{"one that is not is made", setting, []error{missing, nil}, []string{patch, create}, nil},
 		{"and patched when another was faster", setting, []error{missing, exists, nil}, []string{patch, create, patch}, nil},
-		{"which may have removed it again", setting, []error{missing, exists, missing}, []string{patch, create, patch}, missing},
+		{"which may have removed it again", setting, []error{missing, exists, missing}, []string{patch, create, patch},
+			missing},
 		{"what is not there need not be removed", removing, []error{missing}, []string{unset}, nil},
 		{"a missing permission to patch is said", setting, []error{denied}, []string{patch}, denied},
 		{"and one to create", setting, []error{missing, denied}, []string{patch, create}, denied},

@@ -13,9 +13,9 @@ import (
 
 // Annotations of the Lease, beside the operator's controls.
 const (
-	// IntentAnnotation holds the one removal under way, as JSON (see [Intent]). A claimed
-	// Lease always has it, so that one from which it was deleted by hand is not taken
-	// for one with nothing under way.
+	// IntentAnnotation holds the one operation under way, as JSON (see [Intent]). A claimed
+	// Lease always has it, so that a Lease from which somebody deleted it is not taken for one
+	// with nothing under way.
 	IntentAnnotation = "quorate.dev/intent"
 	// SchemaAnnotation holds the version of this format.
 	SchemaAnnotation = "quorate.dev/schema"
@@ -35,33 +35,6 @@ const Schema = 1
 // Name is the name of a StatefulSet's Lease.
 func Name(statefulSet string) string { return "quorate-" + statefulSet }
 
-// Operation is what an intent is about.
-type Operation string
-
-const (
-	// None says: nothing is under way.
-	None Operation = ""
-	// Delete removes one pod.
-	Delete Operation = "delete"
-	// Evict removes one pod through the eviction API.
-	Evict Operation = "evict"
-	// FenceAll is no removal: any pod may still be the target of one that is not on
-	// record any more.
-	FenceAll Operation = "fence-all"
-)
-
-// Intent is the removal under way. It names the pod exactly as its removal does.
-type Intent struct {
-	Operation Operation `json:"operation"`
-	Pod       string    `json:"pod,omitempty"`
-	UID       string    `json:"uid,omitempty"`
-	// ResourceVersion is that of the observation that was decided on.
-	ResourceVersion string `json:"resourceVersion,omitempty"`
-	// Revision is the StatefulSet's update revision then, for whoever reads the record.
-	Revision string `json:"revision,omitempty"`
-	Epoch    int    `json:"epoch,omitempty"`
-}
-
 // Lease is what the record says. The zero value is a Lease that does not exist.
 type Lease struct {
 	// ResourceVersion is empty when there is no Lease.
@@ -78,6 +51,9 @@ type Lease struct {
 	// Rolling: a rollout is under way.
 	Rolling bool
 	Intent  Intent
+	// Suspect is a member that may be removed at any moment by a presumed operation that is not
+	// repeated any more, nil when there is none.
+	Suspect *Member
 }
 
 // Exists is true when there is a Lease.
@@ -86,7 +62,10 @@ func (l Lease) Exists() bool { return l.ResourceVersion != "" }
 // Parse reads the record from a Lease; nil is a Lease that does not exist. It never
 // fails: an intent that cannot be read may name any pod, so it counts as one about all
 // of them.
-func Parse(lease *coordinationv1.Lease) Lease {
+func Parse(lease *coordinationv1.Lease) Lease { return Config{}.parse(lease) }
+
+// parse is [Parse] where the configuration adds operations.
+func (c Config) parse(lease *coordinationv1.Lease) Lease {
 	if lease == nil {
 		return Lease{}
 	}
@@ -105,7 +84,7 @@ func Parse(lease *coordinationv1.Lease) Lease {
 	}
 	l.Rolling = lease.Annotations[RolloutAnnotation] == underWay
 	if text, ok := lease.Annotations[IntentAnnotation]; ok || l.Schema > 0 {
-		l.Intent = parseIntent(text)
+		l.Intent, l.Suspect = c.parseIntent(text)
 	}
 	return l
 }
@@ -126,22 +105,43 @@ func parseSchema(text string) int {
 	return n
 }
 
-func parseIntent(text string) Intent {
+// written is what the annotation says: the intent, and beside it the suspect.
+type written struct {
+	Intent
+	Suspect *Member `json:"suspect,omitempty"`
+}
+
+// noOperation is how [None] is written.
+const noOperation Operation = "none"
+
+func (c *Config) parseIntent(text string) (Intent, *Member) {
 	if text == nothing {
-		return Intent{}
+		return Intent{}, nil
 	}
-	var i Intent
-	if err := json.Unmarshal([]byte(text), &i); err != nil {
-		return Intent{Operation: FenceAll}
+	var w written
+	if err := json.Unmarshal([]byte(text), &w); err != nil {
+		return Intent{Operation: FenceAll}, nil
 	}
-	switch i.Operation {
-	case Delete, Evict:
-		if i.Pod != "" && i.UID != "" && i.ResourceVersion != "" {
-			return i
+	switch {
+	case w.Operation == noOperation && w.Suspect != nil:
+		return Intent{}, w.Suspect
+	case w.Operation != FenceAll && c.kind(w.Operation).complete(&w.Intent):
+		return w.Intent, w.Suspect
+	}
+	return Intent{Operation: FenceAll}, w.Suspect
+}
+
+// text is how the annotation is written.
+func (l *Lease) text() string {
+	w := written{Intent: l.Intent, Suspect: l.Suspect}
+	if l.Intent.Operation == None {
+		if l.Suspect == nil {
+			return nothing
 		}
-	case None, FenceAll:
+		w.Operation = noOperation
 	}
-	return Intent{Operation: FenceAll}
+	text, _ := json.Marshal(w) // Strings and numbers always encode.
+	return string(text)
 }
 
 // Controls are the operator's, from the annotations of a Lease; of none there are none.
@@ -154,12 +154,13 @@ func Controls(lease *coordinationv1.Lease) rollout.Controls {
 
 // String is how an intent reads in a log.
 func (i Intent) String() string {
-	switch i.Operation {
-	case None:
+	switch {
+	case i.Operation == None:
 		return "nothing"
-	case FenceAll:
+	case i.Operation == FenceAll:
 		return "any pod's removal"
-	case Delete, Evict:
+	case i.Member != nil:
+		return fmt.Sprintf("%s %s (ID %x)", i.Operation, i.Member.Name, i.Member.ID)
 	}
 	return fmt.Sprintf("%s %s (UID %s, resourceVersion %s)", i.Operation, i.Pod, i.UID, i.ResourceVersion)
 }

@@ -15,7 +15,10 @@ const (
 	them = "etcd-1_u1"
 )
 
-var config = record.Config{Identity: me, Duration: 15 * time.Second, MaxEvidenceAge: 5 * time.Second}
+var config = record.Config{
+	Identity: me, Duration: 15 * time.Second, MaxEvidenceAge: 5 * time.Second, Recovery: 30 * time.Second,
+	Kinds: map[record.Operation]record.Kind{presumedOp: record.Presumed, passingOp: record.Passing},
+}
 
 // theirs is a record that another coordinator holds, mine what becomes of it.
 func theirs() record.Lease {
@@ -23,7 +26,8 @@ func theirs() record.Lease {
 }
 
 func mine(version string, i record.Intent) record.Lease {
-	return record.Lease{ResourceVersion: version, Schema: record.Schema, Holder: me, Epoch: 7, Duration: 15 * time.Second, Rolling: true, Intent: i}
+	return record.Lease{ResourceVersion: version, Schema: record.Schema, Holder: me, Epoch: 7, Duration: 15 * time.Second,
+		Rolling: true, Intent: i}
 }
 
 func released(version string, i record.Intent) record.Lease {
@@ -49,12 +53,18 @@ var (
 	nothing = record.Intent{}
 	theirOp = record.Intent{Operation: record.Delete, Pod: "etcd-2", UID: "u2", ResourceVersion: "5", Epoch: 6}
 	decided = record.Intent{Operation: record.Evict, Pod: "etcd-1", UID: "u1", ResourceVersion: "4", Revision: "r2"}
-	ourOp   = record.Intent{Operation: record.Evict, Pod: "etcd-1", UID: "u1", ResourceVersion: "4", Revision: "r2", Epoch: 7}
+	ourOp   = record.Intent{Operation: record.Evict, Pod: "etcd-1", UID: "u1", ResourceVersion: "4", Revision: "r2",
+		Epoch: 7}
 
-	fenceTheirs = record.FencePod{Pod: record.Pod{Name: "etcd-2", UID: "u2", ResourceVersion: "5"}, Value: "epoch 7, resourceVersion 5"}
-	fenceOurs   = record.FencePod{Pod: record.Pod{Name: "etcd-1", UID: "u1", ResourceVersion: "4"}, Value: "epoch 7, resourceVersion 4"}
-	listed      = []record.Pod{{Name: "etcd-0", UID: "u0", ResourceVersion: "3"}, {Name: "etcd-1", UID: "u1", ResourceVersion: "4"}}
-	removeOurs  = record.Remove{Intent: ourOp, Deadline: 105 * time.Second}
+	fenceTheirs = record.FencePod{Pod: record.Pod{Name: "etcd-2", UID: "u2", ResourceVersion: "5"},
+		Value: "epoch 7, resourceVersion 5"}
+	fenceOurs = record.FencePod{Pod: record.Pod{Name: "etcd-1", UID: "u1", ResourceVersion: "4"},
+		Value: "epoch 7, resourceVersion 4"}
+	listed = []record.Pod{{Name: "etcd-0", UID: "u0", ResourceVersion: "3"},
+		{Name: "etcd-1", UID: "u1", ResourceVersion: "4"}}
+	removeOurs = record.Act{Intent: ourOp, Deadline: 105 * time.Second}
+	move       = record.Intent{Operation: record.MoveLeader, Member: &record.Member{ID: 2, Name: "etcd-1", Heir: 3,
+		HeirName: "etcd-2"}}
 )
 
 func fenceAll(epoch int) record.Intent {
@@ -114,12 +124,17 @@ func notWritten(o record.Outcome) record.Event {
 func write(l record.Lease) record.Effect { return record.WriteLease{Lease: l} }
 func fenced(version string) record.Event { return record.PodFenced{ResourceVersion: version} }
 func ends(e record.Ended) record.Effect  { return record.End{Ended: e} }
-func saw(l record.Lease, p record.Plan) record.Event {
-	o := record.Observed{Begun: begin, Lease: l, Plan: p}
-	if p == record.PlanRemove {
+func saw(l record.Lease, next record.Next) record.Event {
+	o := record.Observed{Begun: begin, Lease: l, Next: next}
+	if next == record.NextAct {
 		o.Intent = decided
 	}
 	return o
+}
+
+// sawTo is an observation on which another operation than the removal was decided.
+func sawTo(l record.Lease, i record.Intent) record.Event {
+	return record.Observed{Begun: begin, Lease: l, Next: record.NextAct, Intent: i}
 }
 
 func news(e record.Event) record.Event {
@@ -142,23 +157,23 @@ func looking() []turn {
 }
 
 func recording() []turn {
-	return append(looking(), turn{event: saw(mine("11", nothing), record.PlanRemove), want: write(mine("11", ourOp))})
+	return append(looking(), turn{event: saw(mine("11", nothing), record.NextAct), want: write(mine("11", ourOp))})
 }
 
 func acting() []turn { return append(recording(), turn{event: written("12"), want: removeOurs}) }
 
 func moving() []turn {
 	return append(looking(),
-		turn{event: saw(mine("11", nothing), record.PlanMoveLeader), want: write(mine("11", nothing))},
-		turn{event: written("12"), want: record.MoveLeader{Deadline: 105 * time.Second}})
+		turn{event: sawTo(mine("11", nothing), move), want: write(mine("11", nothing))},
+		turn{event: written("12"), want: record.Act{Intent: move, Deadline: 105 * time.Second}})
 }
 
 func resting() []turn {
-	return append(looking(), turn{event: saw(mine("11", nothing), record.PlanRest), want: record.Rest{}})
+	return append(looking(), turn{event: saw(mine("11", nothing), record.NextRest), want: record.Rest{}})
 }
 
 func finishing() []turn {
-	return append(looking(), turn{event: saw(mine("11", nothing), record.PlanFinish), want: write(finished("11"))})
+	return append(looking(), turn{event: saw(mine("11", nothing), record.NextFinish), want: write(finished("11"))})
 }
 
 func stopping() []turn {
@@ -185,12 +200,14 @@ func TestACoordinator(t *testing.T) {
 	}{
 		// Claim.
 		{"reads the Lease, then checks its right, then claims, and only then looks", looking()},
-		{"does not claim when the lock went to somebody else", append(claimed(nothing)[:2], turn{event: record.RightChecked{}, want: ends(record.NoRight)})},
+		{"does not claim when the lock went to somebody else", append(claimed(nothing)[:2],
+			turn{event: record.RightChecked{}, want: ends(record.NoRight)})},
 		{"does not claim what it could not read", []turn{
 			{event: start, want: record.ReadLease{}},
 			{event: record.LeaseRead{Outcome: record.Failed}, want: ends(record.Unwritable)},
 		}},
-		{"leaves the record to another who was faster", append(claimed(nothing), turn{event: notWritten(record.Refused), want: ends(record.Lost)})},
+		{"leaves the record to another who was faster", append(claimed(nothing),
+			turn{event: notWritten(record.Refused), want: ends(record.Lost)})},
 		{"counts anew where the number of the claims cannot grow", []turn{
 			{event: start, want: record.ReadLease{}},
 			{event: read(with(theirs(), func(l *record.Lease) { l.Epoch = math.MaxInt32 })), want: record.CheckRight{}},
@@ -202,8 +219,10 @@ func TestACoordinator(t *testing.T) {
 			{event: read(with(theirs(), func(l *record.Lease) { l.Epoch = math.MaxInt32 - 1 })), want: record.CheckRight{}},
 			{event: held, want: write(with(mine("10", nothing), func(l *record.Lease) { l.Epoch = math.MaxInt32 }))},
 		}},
-		{"does not act on a claim that may not be written", append(claimed(nothing), turn{event: notWritten(record.Failed), want: ends(record.Unwritable)})},
-		{"does not act on a claim of which nobody knows whether it stands", append(claimed(nothing), turn{event: notWritten(record.Unclear), want: ends(record.Unwritable)})},
+		{"does not act on a claim that may not be written", append(claimed(nothing),
+			turn{event: notWritten(record.Failed), want: ends(record.Unwritable)})},
+		{"does not act on a claim of which nobody knows whether it stands",
+			append(claimed(nothing), turn{event: notWritten(record.Unclear), want: ends(record.Unwritable)})},
 		{"leaves a record alone that a newer version has written", []turn{
 			{event: start, want: record.ReadLease{}},
 			{event: read(with(theirs(), func(l *record.Lease) { l.Schema++ })), want: ends(record.Newer)},
@@ -213,7 +232,8 @@ func TestACoordinator(t *testing.T) {
 		{"keeps the removal that it finds on record, fences its pod, clears it, and only then looks", append(resolving(),
 			turn{event: fenced("6"), want: write(mine("11", nothing))},
 			turn{event: written("12"), want: record.Observe{}})},
-		{"finds a pod that is gone as good as fenced", append(resolving(), turn{event: gone, want: write(mine("11", nothing))})},
+		{"finds a pod that is gone as good as fenced", append(resolving(),
+			turn{event: gone, want: write(mine("11", nothing))})},
 		{"does not take a fence for one that has not changed the pod", append(resolving(),
 			turn{event: fenced("5"), want: record.Rest{Failed: true}},
 			turn{event: record.Woken{}, want: record.ReadLease{}},
@@ -226,7 +246,8 @@ func TestACoordinator(t *testing.T) {
 			turn{event: record.PodFenced{Outcome: record.Unclear, ResourceVersion: "6"}, want: record.Rest{Failed: true}})},
 		{"creates a Lease with the intent to fence every pod, and clears that after the last one", append(creating(),
 			turn{event: written("11"), want: record.ListPods{}},
-			turn{event: record.PodsListed{Pods: listed}, want: record.FencePod{Pod: listed[0], Value: "epoch 1, resourceVersion 3"}},
+			turn{event: record.PodsListed{Pods: listed}, want: record.FencePod{Pod: listed[0],
+				Value: "epoch 1, resourceVersion 3"}},
 			turn{event: fenced("12"), want: record.FencePod{Pod: listed[1], Value: "epoch 1, resourceVersion 4"}},
 			turn{event: gone, want: write(with(mine("11", nothing), func(l *record.Lease) { l.Epoch = 1 }))},
 			turn{event: written("13"), want: record.Observe{}})},
@@ -237,7 +258,8 @@ func TestACoordinator(t *testing.T) {
 		}},
 		{"begins again with all pods when one of them could not be fenced", append(creating(),
 			turn{event: written("11"), want: record.ListPods{}},
-			turn{event: record.PodsListed{Pods: listed}, want: record.FencePod{Pod: listed[0], Value: "epoch 1, resourceVersion 3"}},
+			turn{event: record.PodsListed{Pods: listed}, want: record.FencePod{Pod: listed[0],
+				Value: "epoch 1, resourceVersion 3"}},
 			turn{event: record.PodFenced{Outcome: record.Unclear}, want: record.Rest{Failed: true}},
 			turn{event: record.Woken{}, want: record.ReadLease{}},
 			turn{event: read(with(mine("11", fenceAll(1)), func(l *record.Lease) { l.Epoch = 1 })), want: record.ListPods{}})},
@@ -251,23 +273,23 @@ func TestACoordinator(t *testing.T) {
 			turn{event: fenced("6"), want: write(mine("11", nothing))},
 			turn{event: notWritten(record.Unclear), want: record.Rest{Failed: true}},
 			turn{event: record.Woken{}, want: record.Observe{}},
-			turn{event: saw(mine("11", theirOp), record.PlanRemove), want: fenceTheirs})},
+			turn{event: saw(mine("11", theirOp), record.NextAct), want: fenceTheirs})},
 
 		// Act.
 		{"removes a pod only when the removal stands on record, clears it, and looks again", append(acting(),
-			turn{event: record.Removed{}, want: write(mine("12", nothing))},
+			turn{event: record.Acted{}, want: write(mine("12", nothing))},
 			turn{event: written("13"), want: record.Observe{}})},
 		{"fences the pod when it has changed, for an earlier attempt may have changed it, and decides anew", append(acting(),
-			turn{event: record.Removed{Outcome: record.Refused}, want: fenceOurs},
+			turn{event: record.Acted{Outcome: record.Refused}, want: fenceOurs},
 			turn{event: fenced("14"), want: write(mine("12", nothing))},
 			turn{event: written("13"), want: record.Observe{}})},
 		{"rules out every attempt of a removal that is not allowed, waits, and looks again", append(acting(),
-			turn{event: record.Removed{Outcome: record.Failed}, want: fenceOurs},
+			turn{event: record.Acted{Outcome: record.Failed}, want: fenceOurs},
 			turn{event: fenced("14"), want: write(mine("12", nothing))},
 			turn{event: written("13"), want: record.Rest{Failed: true}},
 			turn{event: record.Woken{}, want: record.Observe{}})},
 		{"fences the pod of a removal that may arrive later", append(acting(),
-			turn{event: record.Removed{Outcome: record.Unclear}, want: fenceOurs},
+			turn{event: record.Acted{Outcome: record.Unclear}, want: fenceOurs},
 			turn{event: fenced("14"), want: write(mine("12", nothing))},
 			turn{event: written("15"), want: record.Rest{Failed: true}},
 			turn{event: record.Woken{}, want: record.Observe{}})},
@@ -276,6 +298,14 @@ func TestACoordinator(t *testing.T) {
 			turn{event: written("13"), want: record.Rest{Failed: true}},
 			turn{event: record.Woken{}, want: write(mine("13", nothing)), at: begin + 2*config.MaxEvidenceAge},
 			turn{event: written("14"), want: record.Observe{}})},
+		{"looks again at once after a removal that is done, although one before it was dropped", append(recording(),
+			turn{event: written("12"), want: write(mine("12", nothing)), at: begin + config.MaxEvidenceAge},
+			turn{event: notWritten(record.Refused), want: record.ReadLease{}, at: begin},
+			turn{event: read(mine("15", nothing)), want: record.Observe{}},
+			turn{event: saw(mine("15", nothing), record.NextAct), want: write(mine("15", ourOp))},
+			turn{event: written("16"), want: removeOurs},
+			turn{event: record.Acted{}, want: write(mine("16", nothing))},
+			turn{event: written("17"), want: record.Observe{}})},
 		{"removes on evidence that is just young enough", append(recording(),
 			turn{event: written("12"), want: removeOurs, at: begin + config.MaxEvidenceAge - 1})},
 		{"removes nothing when its intent was not written, and looks what is on record", append(recording(),
@@ -305,38 +335,41 @@ func TestACoordinator(t *testing.T) {
 			turn{event: notWritten(record.Unclear), want: record.Rest{Failed: true}},
 			turn{event: record.Woken{}, want: record.ReadLease{}},
 			turn{event: read(mine("11", nothing)), want: record.Observe{}},
-			turn{event: saw(mine("12", ourOp), record.PlanRemove), want: fenceOurs})},
+			turn{event: saw(mine("12", ourOp), record.NextAct), want: fenceOurs})},
 
 		// Look.
 		{"drops what it decided when another has claimed the record", append(looking(),
-			turn{event: saw(theirs(), record.PlanRemove), want: ends(record.Lost)})},
+			turn{event: saw(theirs(), record.NextAct), want: ends(record.Lost)})},
 		{"drops what it decided when the record was released", append(looking(),
-			turn{event: saw(released("11", nothing), record.PlanRemove), want: ends(record.Lost)})},
+			turn{event: saw(released("11", nothing), record.NextAct), want: ends(record.Lost)})},
 		{"drops what it decided when the Lease was deleted", append(looking(),
-			turn{event: saw(record.Lease{}, record.PlanRemove), want: ends(record.Lost)})},
+			turn{event: saw(record.Lease{}, record.NextAct), want: ends(record.Lost)})},
 		{"drops what it decided when an operator has replaced the record", append(looking(),
-			turn{event: saw(with(mine("12", nothing), func(l *record.Lease) { l.Schema = 0 }), record.PlanRemove), want: ends(record.Lost)})},
+			turn{event: saw(with(mine("12", nothing), func(l *record.Lease) { l.Schema = 0 }), record.NextAct),
+				want: ends(record.Lost)})},
 		{"drops what it decided when a newer version has written the record", append(looking(),
-			turn{event: saw(with(mine("12", nothing), func(l *record.Lease) { l.Schema++ }), record.PlanRemove), want: ends(record.Newer)})},
+			turn{event: saw(with(mine("12", nothing), func(l *record.Lease) { l.Schema++ }), record.NextAct),
+				want: ends(record.Newer)})},
 		{"decides nothing on what it could not see", append(looking(),
-			turn{event: record.Observed{Outcome: record.Failed, Plan: record.PlanRemove, Intent: decided}, want: record.Rest{Failed: true}},
+			turn{event: record.Observed{Outcome: record.Failed, Next: record.NextAct, Intent: decided},
+				want: record.Rest{Failed: true}},
 			turn{event: record.Woken{}, want: record.Observe{}})},
 		{"swaps on the Lease that it saw, which an operator may have changed", append(looking(),
-			turn{event: saw(mine("15", nothing), record.PlanRemove), want: write(mine("15", ourOp))})},
+			turn{event: saw(mine("15", nothing), record.NextAct), want: write(mine("15", ourOp))})},
 		{"looks again when there is nothing to do", append(resting(), turn{event: record.Woken{}, want: record.Observe{}})},
 		{"renews the record every third of its duration", append(resting(),
 			turn{event: record.Woken{}, want: write(mine("11", nothing)), at: begin + config.Duration/3},
 			turn{event: written("12"), want: record.Observe{}},
-			turn{event: saw(mine("12", nothing), record.PlanRest), want: record.Rest{}},
+			turn{event: saw(mine("12", nothing), record.NextRest), want: record.Rest{}},
 			turn{event: record.Woken{}, want: record.Observe{}, at: begin + 2*config.Duration/3 - 1},
-			turn{event: saw(mine("12", nothing), record.PlanRest), want: record.Rest{}},
+			turn{event: saw(mine("12", nothing), record.NextRest), want: record.Rest{}},
 			turn{event: record.Woken{}, want: write(mine("12", nothing)), at: begin + 2*config.Duration/3})},
 		{"renews the record at once when there is news for its readers", append(looking(),
-			turn{event: news(saw(mine("11", nothing), record.PlanRest)), want: write(mine("11", nothing))},
+			turn{event: news(saw(mine("11", nothing), record.NextRest)), want: write(mine("11", nothing))},
 			turn{event: written("12"), want: record.Observe{}},
-			turn{event: saw(mine("12", nothing), record.PlanRest), want: record.Rest{}})},
+			turn{event: saw(mine("12", nothing), record.NextRest), want: record.Rest{}})},
 		{"removes without a detour when there is news for its readers", append(looking(),
-			turn{event: news(saw(mine("11", nothing), record.PlanRemove)), want: write(mine("11", ourOp))})},
+			turn{event: news(saw(mine("11", nothing), record.NextAct)), want: write(mine("11", ourOp))})},
 		{"reads the record when it cannot be renewed", append(resting(),
 			turn{event: record.Woken{}, want: write(mine("11", nothing)), at: begin + config.Duration/3},
 			turn{event: notWritten(record.Refused), want: record.ReadLease{}},
@@ -344,44 +377,44 @@ func TestACoordinator(t *testing.T) {
 
 		// Move leadership.
 		{"renews the record before it moves leadership, and looks again afterwards", append(moving(),
-			turn{event: record.Moved{}, want: record.Observe{}})},
+			turn{event: record.Acted{}, want: record.Observe{}})},
 		{"waits after leadership could not be moved", append(moving(),
-			turn{event: record.Moved{Outcome: record.Failed}, want: record.Rest{Failed: true}},
+			turn{event: record.Acted{Outcome: record.Failed}, want: record.Rest{Failed: true}},
 			turn{event: record.Woken{}, want: record.Observe{}})},
 		{"does not move leadership on evidence that has grown old", append(looking(),
-			turn{event: saw(mine("11", nothing), record.PlanMoveLeader), want: write(mine("11", nothing))},
+			turn{event: sawTo(mine("11", nothing), move), want: write(mine("11", nothing))},
 			turn{event: written("12"), want: record.Rest{Failed: true}, at: begin + config.MaxEvidenceAge},
 			turn{event: record.Woken{}, want: record.Observe{}})},
 		{"does not move leadership when another has claimed the record", append(looking(),
-			turn{event: saw(mine("11", nothing), record.PlanMoveLeader), want: write(mine("11", nothing))},
+			turn{event: sawTo(mine("11", nothing), move), want: write(mine("11", nothing))},
 			turn{event: notWritten(record.Refused), want: record.ReadLease{}},
 			turn{event: read(theirs()), want: ends(record.Lost)})},
 
 		// End.
 		{"gives the record back when the rollout is over", append(looking(),
-			turn{event: saw(mine("11", nothing), record.PlanFinish), want: write(finished("11"))},
+			turn{event: saw(mine("11", nothing), record.NextFinish), want: write(finished("11"))},
 			turn{event: written("12"), want: ends(record.Finished)})},
 		{"gives the record back when another shall go on", append(looking(),
-			turn{event: saw(mine("11", nothing), record.PlanHandOver), want: write(released("11", nothing))},
+			turn{event: saw(mine("11", nothing), record.NextHandOver), want: write(released("11", nothing))},
 			turn{event: written("12"), want: ends(record.HandedOver)})},
 		{"looks again when the end of the rollout was not written because somebody else has written", append(finishing(),
 			turn{event: notWritten(record.Refused), want: record.ReadLease{}},
 			turn{event: read(mine("15", nothing)), want: record.Observe{}},
-			turn{event: saw(mine("15", nothing), record.PlanFinish), want: write(finished("15"))},
+			turn{event: saw(mine("15", nothing), record.NextFinish), want: write(finished("15"))},
 			turn{event: written("16"), want: ends(record.Finished)})},
 		{"and goes on with the rollout if there is something to do again", append(finishing(),
 			turn{event: notWritten(record.Refused), want: record.ReadLease{}},
 			turn{event: read(mine("15", nothing)), want: record.Observe{}},
-			turn{event: saw(mine("15", nothing), record.PlanRemove), want: write(mine("15", ourOp))})},
+			turn{event: saw(mine("15", nothing), record.NextAct), want: write(mine("15", ourOp))})},
 		{"looks again when nobody knows whether the end was written, and it was not", append(finishing(),
 			turn{event: notWritten(record.Unclear), want: record.Rest{Failed: true}},
 			turn{event: record.Woken{}, want: record.Observe{}},
-			turn{event: saw(mine("11", nothing), record.PlanFinish), want: write(finished("11"))},
+			turn{event: saw(mine("11", nothing), record.NextFinish), want: write(finished("11"))},
 			turn{event: written("12"), want: ends(record.Finished)})},
 		{"finds that it was", append(finishing(),
 			turn{event: notWritten(record.Unclear), want: record.Rest{Failed: true}},
 			turn{event: record.Woken{}, want: record.Observe{}},
-			turn{event: saw(finished("12"), record.PlanFinish), want: ends(record.Lost)})},
+			turn{event: saw(finished("12"), record.NextFinish), want: ends(record.Lost)})},
 		{"holds on to the record in the meantime", append(finishing(),
 			turn{event: notWritten(record.Unclear), want: record.Rest{Failed: true}},
 			turn{event: record.Woken{}, want: write(mine("11", nothing)), at: begin + config.Duration})},
@@ -392,7 +425,7 @@ func TestACoordinator(t *testing.T) {
 			turn{event: notWritten(record.Refused), want: record.ReadLease{}},
 			turn{event: read(with(theirs(), func(l *record.Lease) { l.Epoch = 8 })), want: ends(record.Lost)})},
 		{"looks again when the record could not be given back for another to go on", append(looking(),
-			turn{event: saw(mine("11", nothing), record.PlanHandOver), want: write(released("11", nothing))},
+			turn{event: saw(mine("11", nothing), record.NextHandOver), want: write(released("11", nothing))},
 			turn{event: notWritten(record.Refused), want: record.ReadLease{}},
 			turn{event: read(mine("15", nothing)), want: record.Observe{}})},
 
@@ -447,14 +480,17 @@ func TestByTheClockARecordIsClaimed(t *testing.T) {
 		{"when it is our own", theirs(), mine("11", nothing), 101 * second, true},
 		{"when it stood unchanged for as long as its holder said", theirs(), theirs(), 120 * second, true},
 		{"not a moment earlier, however late the answer comes", theirs(), theirs(), 120*second - 1, false},
-		{"not when it has changed since", theirs(), with(theirs(), func(l *record.Lease) { l.ResourceVersion = "11" }), 499 * second, false},
+		{"not when it has changed since", theirs(), with(theirs(), func(l *record.Lease) { l.ResourceVersion = "11" }),
+			499 * second, false},
 		{"not when it was first seen just now", record.Lease{}, theirs(), 499 * second, false},
 		{"after our own duration when its holder said none", with(theirs(), func(l *record.Lease) { l.Duration = 0 }),
 			with(theirs(), func(l *record.Lease) { l.Duration = 0 }), 115 * second, true},
 		{"but not earlier", with(theirs(), func(l *record.Lease) { l.Duration = 0 }),
 			with(theirs(), func(l *record.Lease) { l.Duration = 0 }), 115*second - 1, false},
-		{"after our own duration when what it says makes no sense", promising(-time.Hour), promising(-time.Hour), 115 * second, true},
-		{"after five minutes at the latest, whatever its holder said", promising(68 * 365 * 24 * time.Hour), promising(68 * 365 * 24 * time.Hour), 400 * second, true},
+		{"after our own duration when what it says makes no sense", promising(-time.Hour), promising(-time.Hour),
+			115 * second, true},
+		{"after five minutes at the latest, whatever its holder said", promising(68 * 365 * 24 * time.Hour),
+			promising(68 * 365 * 24 * time.Hour), 400 * second, true},
 		{"but not earlier, if it said so", promising(time.Hour), promising(time.Hour), 400*second - 1, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -484,7 +520,8 @@ func TestByTheClockALatecomerWaitsUntilTheRecordHasBeenFreeForLonger(t *testing.
 		begun         time.Duration
 		want          bool
 	}{
-		{"a free record has to have been free for that long", released("11", nothing), released("11", nothing), 115 * second, true},
+		{"a free record has to have been free for that long", released("11", nothing), released("11", nothing), 115 * second,
+			true},
 		{"not a moment less", released("11", nothing), released("11", nothing), 115*second - 1, false},
 		{"a record that was held meanwhile does not count", theirs(), released("11", nothing), 199 * second, false},
 		{"one that is held has to have lapsed for that long", theirs(), theirs(), 135 * second, true},
@@ -529,13 +566,16 @@ func places() []place {
 		{"listing pods", append(creating(), turn{event: written("11"), want: record.ListPods{}}), record.PodsListed{},
 			gives(with(released("11", fenceAll(1)), func(l *record.Lease) { l.Epoch = 1 })), true},
 		{"fencing", resolving(), fenced("6"), gives(released("11", theirOp)), true},
-		{"clearing", append(resolving(), turn{event: fenced("6"), want: write(mine("11", nothing))}), written("12"), gives(released("11", nothing)), true},
-		{"renewing", append(resting(), turn{event: record.Woken{}, want: write(mine("11", nothing)), at: begin + config.Duration}), written("12"), gives(released("11", nothing)), true},
-		{"observing", looking(), saw(mine("11", nothing), record.PlanRest), gives(released("11", nothing)), true},
+		{"clearing", append(resolving(), turn{event: fenced("6"), want: write(mine("11", nothing))}), written("12"),
+			gives(released("11", nothing)), true},
+		{"renewing", append(resting(), turn{event: record.Woken{}, want: write(mine("11", nothing)),
+			at: begin + config.Duration}), written("12"), gives(released("11", nothing)), true},
+		{"observing", looking(), saw(mine("11", nothing), record.NextRest), gives(released("11", nothing)), true},
 		{"recording an intent", recording(), written("12"), gives(released("11", nothing)), true},
-		{"removing", acting(), record.Removed{}, gives(released("12", nothing)), true},
-		{"renewing before leadership is moved", moving()[:len(moving())-1], written("12"), gives(released("11", nothing)), true},
-		{"moving leadership", moving(), record.Moved{}, gives(released("12", nothing)), true},
+		{"removing", acting(), record.Acted{}, gives(released("12", nothing)), true},
+		{"renewing before leadership is moved", moving()[:len(moving())-1], written("12"), gives(released("11", nothing)),
+			true},
+		{"moving leadership", moving(), record.Acted{}, gives(released("12", nothing)), true},
 		{"resting", resting(), record.Woken{}, gives(released("11", nothing)), true},
 		{"releasing", finishing(), written("12"), gives(finished("11")), true},
 	}
@@ -546,7 +586,7 @@ func places() []place {
 func TestAnEventThatAnswersNothingEndsTheClaim(t *testing.T) {
 	events := []record.Event{
 		record.Woken{}, read(mine("11", nothing)), held, written("12"), record.PodsListed{}, fenced("12"),
-		saw(mine("11", nothing), record.PlanRemove), record.Removed{}, record.Moved{},
+		saw(mine("11", nothing), record.NextAct), record.Acted{},
 	}
 	for _, p := range places() {
 		t.Run(p.name, func(t *testing.T) {

@@ -26,7 +26,8 @@ type Getter interface {
 type Leases interface {
 	Getter
 	Create(ctx context.Context, lease *coordinationv1.Lease, opts metav1.CreateOptions) (*coordinationv1.Lease, error)
-	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (*coordinationv1.Lease, error)
+	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions,
+		subresources ...string) (*coordinationv1.Lease, error)
 }
 
 // Read returns the Lease of a StatefulSet, nil when there is none.
@@ -77,11 +78,6 @@ func Write(ctx context.Context, leases Leases, statefulSet string, l Lease, note
 
 // annotations are those that are ours.
 func (l Lease) annotations(notes map[string]string) map[string]string {
-	intent := nothing
-	if l.Intent.Operation != None {
-		text, _ := json.Marshal(l.Intent) // Strings and numbers always encode.
-		intent = string(text)
-	}
 	rollout := noRollout
 	if l.Rolling {
 		rollout = underWay
@@ -90,7 +86,7 @@ func (l Lease) annotations(notes map[string]string) map[string]string {
 	if all == nil {
 		all = map[string]string{}
 	}
-	all[SchemaAnnotation], all[IntentAnnotation], all[RolloutAnnotation] = strconv.Itoa(l.Schema), intent, rollout
+	all[SchemaAnnotation], all[IntentAnnotation], all[RolloutAnnotation] = strconv.Itoa(l.Schema), l.text(), rollout
 	return all
 }
 

@@ -61,7 +61,8 @@ func newLeaseAPI(t *testing.T, lease object) (*leaseAPI, record.Leases) {
 func (a *leaseAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.asked = append(a.asked, fmt.Sprintf("%s %s %s", r.Method, strings.TrimPrefix(r.URL.RequestURI(), leasesPath), r.Header.Get("Content-Type")))
+	a.asked = append(a.asked, fmt.Sprintf("%s %s %s", r.Method, strings.TrimPrefix(r.URL.RequestURI(), leasesPath),
+		r.Header.Get("Content-Type")))
 	body := decode(r)
 	if body != nil {
 		a.bodies = append(a.bodies, body)
@@ -218,8 +219,10 @@ func TestAWriteTouchesNothingThatIsNotOurs(t *testing.T) {
 	}
 	want := stored()
 	merge(want, object{
-		"metadata": object{"resourceVersion": "11", "annotations": object{"quorate.dev/intent": `{"operation":"none"}`, "quorate.dev/rollout": "under way"}},
-		"spec":     object{"holderIdentity": me, "leaseTransitions": 7.0, "leaseDurationSeconds": 15.0, "renewTime": field(a.lease, "spec", "renewTime")},
+		"metadata": object{"resourceVersion": "11", "annotations": object{"quorate.dev/intent": `{"operation":"none"}`,
+			"quorate.dev/rollout": "under way"}},
+		"spec": object{"holderIdentity": me, "leaseTransitions": 7.0, "leaseDurationSeconds": 15.0,
+			"renewTime": field(a.lease, "spec", "renewTime")},
 	})
 	if !reflect.DeepEqual(a.lease, want) {
 		t.Errorf("\n got %v\nwant %v", a.lease, want)
@@ -228,11 +231,13 @@ func TestAWriteTouchesNothingThatIsNotOurs(t *testing.T) {
 
 func TestNotesForReadersStandBesideTheRecordAndNeverReplaceIt(t *testing.T) {
 	a, leases := newLeaseAPI(t, stored())
-	notes := map[string]string{"quorate.dev/status": "all is well", record.IntentAnnotation: "mine", record.SchemaAnnotation: "9"}
+	notes := map[string]string{"quorate.dev/status": "all is well", record.IntentAnnotation: "mine",
+		record.SchemaAnnotation: "9"}
 	if _, err := record.Write(t.Context(), leases, "etcd", mine("10", record.Intent{}), notes); err != nil {
 		t.Fatal(err)
 	}
-	for key, want := range map[string]string{"quorate.dev/status": "all is well", record.IntentAnnotation: `{"operation":"none"}`, record.SchemaAnnotation: "1"} {
+	for key, want := range map[string]string{"quorate.dev/status": "all is well",
+		record.IntentAnnotation: `{"operation":"none"}`, record.SchemaAnnotation: "1"} {
 		if got := field(a.lease, "metadata", "annotations").(object)[key]; got != want {
 			t.Errorf("%s: %v, want %s", key, got, want)
 		}
@@ -259,9 +264,12 @@ func TestAWriteIsACompareAndSwap(t *testing.T) {
 		write record.Lease
 		asked string
 	}{
-		{"a Lease that has changed is not written", stored(), mine("9", record.Intent{}), "PATCH /quorate-etcd application/merge-patch+json"},
-		{"a Lease that was deleted is not created again", nil, mine("10", record.Intent{}), "PATCH /quorate-etcd application/merge-patch+json"},
-		{"a Lease that exists is not created over", stored(), mine("", fenceAll(1)), "POST  application/vnd.kubernetes.protobuf"},
+		{"a Lease that has changed is not written", stored(), mine("9", record.Intent{}),
+			"PATCH /quorate-etcd application/merge-patch+json"},
+		{"a Lease that was deleted is not created again", nil, mine("10", record.Intent{}),
+			"PATCH /quorate-etcd application/merge-patch+json"},
+		{"a Lease that exists is not created over", stored(), mine("", fenceAll(1)),
+			"POST  application/vnd.kubernetes.protobuf"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			a, leases := newLeaseAPI(t, tc.found)
@@ -284,7 +292,8 @@ func TestALeaseIsCreatedWithItsIntent(t *testing.T) {
 	if _, err := record.Write(t.Context(), leases, "etcd", mine("", fenceAll(7)), nil); err != nil {
 		t.Fatal(err)
 	}
-	want := object{record.SchemaAnnotation: "1", record.IntentAnnotation: `{"operation":"fence-all","epoch":7}`, record.RolloutAnnotation: "under way"}
+	want := object{record.SchemaAnnotation: "1", record.IntentAnnotation: `{"operation":"fence-all","epoch":7}`,
+		record.RolloutAnnotation: "under way"}
 	if got := field(a.bodies[0], "metadata", "annotations"); len(a.asked) != 1 || !reflect.DeepEqual(got, want) {
 		t.Errorf("%q with %v, want %v", a.asked, got, want)
 	}
@@ -300,7 +309,8 @@ func TestALeaseIsReadLive(t *testing.T) {
 		t.Errorf("%v, %v", l, err)
 	}
 	a.answer = http.StatusForbidden
-	if l, err := record.Read(t.Context(), leases, "etcd"); l != nil || err == nil || !strings.HasPrefix(err.Error(), "get Lease quorate-etcd: ") {
+	if l, err := record.Read(t.Context(), leases, "etcd"); l != nil || err == nil ||
+		!strings.HasPrefix(err.Error(), "get Lease quorate-etcd: ") {
 		t.Errorf("%v, %v", l, err)
 	}
 	for _, asked := range a.asked {
@@ -330,7 +340,8 @@ func TestTheOutcomeOfAWrite(t *testing.T) {
 		{"so may one that failed inside", 500, "", record.Unclear},
 		{"one behind a proxy that lost its backend", 502, "<html>", record.Unclear},
 		{"one that is not available", 503, "", record.Unclear},
-		{"one that timed out behind", 504, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Timeout","code":504}`, record.Unclear},
+		{"one that timed out behind", 504,
+			`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Timeout","code":504}`, record.Unclear},
 		{"one whose success cannot be read", 200, "{", record.Unclear},
 		{"one that is not answered in time", -1, "", record.Unclear},
 	} {

@@ -63,7 +63,8 @@ func (w *world) actions() []action {
 				return
 			}
 			r := w.flying[w.rand.IntN(len(w.flying))]
-			_, removal := r.effect.(record.Remove)
+			act, acts := r.effect.(record.Act)
+			removal := acts && removes(act)
 			if !r.deserted && !removal || w.rand.IntN(8) == 0 {
 				w.land(r)
 			}

@@ -109,7 +109,8 @@ func newWorld(seed uint64, telling bool) *world {
 	for i := range 3 {
 		w.version++
 		w.uids++
-		w.pods = append(w.pods, &pod{name: fmt.Sprintf("etcd-%d", i), uid: fmt.Sprintf("u%d", w.uids), version: w.version, revision: 1, up: true})
+		w.pods = append(w.pods, &pod{name: fmt.Sprintf("etcd-%d", i), uid: fmt.Sprintf("u%d", w.uids), version: w.version,
+			revision: 1, up: true})
 	}
 	for i := range 2 + w.rand.IntN(2) {
 		w.coordinators = append(w.coordinators, &coordinator{
@@ -156,14 +157,15 @@ func (w *world) step(c *coordinator, e record.Event) {
 	c.state, c.effect = c.config.Step(c.state, e, w.instant(c))
 	if end, ok := c.effect.(record.End); ok {
 		w.count(fmt.Sprintf("ended %d", end.Ended))
-		if w.lease != nil && w.lease.Holder == c.config.Identity && (end.Ended == record.Finished || end.Ended == record.HandedOver) {
+		if w.lease != nil && w.lease.Holder == c.config.Identity &&
+			(end.Ended == record.Finished || end.Ended == record.HandedOver) {
 			w.breaks("%s ends, and the record still says that it holds it", c.name)
 		}
 		w.tell("%s ends: %s (%d)", c.name, end.Detail, end.Ended)
 		c.effect = nil
 	}
-	if remove, ok := c.effect.(record.Remove); ok {
-		w.checkRemoval(c, remove)
+	if act, ok := c.effect.(record.Act); ok && removes(act) {
+		w.checkRemoval(c, act)
 	}
 }
 
@@ -194,9 +196,9 @@ func (w *world) goOn(c *coordinator) bool {
 }
 
 func (w *world) send(c *coordinator) {
-	if e, ok := c.effect.(record.Remove); ok && w.instant(c) >= e.Deadline {
+	if e, ok := c.effect.(record.Act); ok && removes(e) && w.instant(c) >= e.Deadline {
 		w.tell("%s wakes up too late for its removal", c.name)
-		w.step(c, record.Removed{Outcome: record.Unclear})
+		w.step(c, record.Acted{Outcome: record.Unclear})
 		return
 	}
 	r := &request{by: c, effect: c.effect, begun: w.instant(c), begunAt: w.at, decided: c.seen}
@@ -235,7 +237,7 @@ func (w *world) checkClaim(c *coordinator, l record.Lease) {
 
 // checkRemoval: a removal is only asked for with its intent known to be on record, on an
 // observation that began after every other write of ours, and while that is young.
-func (w *world) checkRemoval(c *coordinator, e record.Remove) {
+func (w *world) checkRemoval(c *coordinator, e record.Act) {
 	n := len(c.wrote)
 	switch {
 	case n < 2 || c.written.Intent != e.Intent:
@@ -296,10 +298,8 @@ func lost(e record.Effect) record.Event {
 		return record.PodFenced{Outcome: record.Unclear}
 	case record.Observe:
 		return record.Observed{Outcome: record.Failed}
-	case record.Remove:
-		return record.Removed{Outcome: record.Unclear}
 	}
-	return record.Moved{Outcome: record.Unclear}
+	return record.Acted{Outcome: record.Unclear}
 }
 
 // forbidden is an API server's last word: it did not, and never will.
@@ -309,8 +309,8 @@ func forbidden(e record.Effect) record.Event {
 		return record.LeaseWritten{Outcome: record.Failed}
 	case record.FencePod:
 		return record.PodFenced{Outcome: record.Failed}
-	case record.Remove:
-		return record.Removed{Outcome: record.Failed}
+	case record.Act:
+		return record.Acted{Outcome: record.Failed}
 	}
 	return lost(e)
 }
@@ -328,6 +328,9 @@ func (w *world) crash(c *coordinator) {
 		c.config.Identity = fmt.Sprintf("%s%d", c.name, c.boots) // Its pod was replaced.
 	}
 }
+
+// removes is true for the removal of a pod.
+func removes(e record.Act) bool { return e.Intent.Operation != record.MoveLeader }
 
 // The API server --------------------------------------------------------------------
 
@@ -351,7 +354,8 @@ func (w *world) carryOut(r *request) record.Event {
 	switch e := r.effect.(type) {
 	case record.ReadLease:
 		r.podsAt = w.at
-		r.patience = w.lease == nil || w.lease.Holder == "" || w.lease.Holder == r.by.config.Identity || w.now-w.leaseChanged >= w.lease.Duration
+		r.patience = w.lease == nil || w.lease.Holder == "" || w.lease.Holder == r.by.config.Identity ||
+			w.now-w.leaseChanged >= w.lease.Duration
 		return record.LeaseRead{Lease: w.readLease(), Begun: r.begun}
 	case record.CheckRight:
 		r.podsAt = w.at
@@ -371,10 +375,11 @@ func (w *world) carryOut(r *request) record.Event {
 		return w.fence(e)
 	case record.Observe:
 		return w.observe(r)
-	case record.Remove:
-		return w.remove(r, e.Intent)
-	case record.MoveLeader:
-		return record.Moved{Outcome: record.Outcome(2 * w.rand.IntN(2))}
+	case record.Act:
+		if removes(e) {
+			return w.remove(r, e.Intent)
+		}
+		return record.Acted{Outcome: record.Outcome(2 * w.rand.IntN(2))}
 	}
 	panic(fmt.Sprintf("%T is no request", r.effect))
 }
@@ -391,10 +396,12 @@ func (w *world) writeLease(l record.Lease) record.Event {
 	if have.ResourceVersion != l.ResourceVersion {
 		return record.LeaseWritten{Outcome: record.Refused}
 	}
-	if claim := l.Epoch == have.Epoch+1; !claim && (have.Holder == "" || l.Epoch != have.Epoch || l.Holder != have.Holder && l.Holder != "") {
+	if claim := l.Epoch == have.Epoch+1; !claim && (have.Holder == "" || l.Epoch != have.Epoch ||
+		l.Holder != have.Holder && l.Holder != "") {
 		w.breaks("%s writes to the record of %q (epoch %d)", l.Holder, have.Holder, have.Epoch)
 	}
-	if on, next := have.Intent, l.Intent; on.Operation != record.None && next.Operation != record.None && next.Operation != record.FenceAll {
+	if on, next := have.Intent, l.Intent; on.Operation != record.None && next.Operation != record.None &&
+		next.Operation != record.FenceAll {
 		if on.Epoch, next.Epoch = 0, 0; on != next {
 			w.breaks("the intent to %s is overwritten by that to %s", on, next)
 		}
@@ -432,7 +439,7 @@ func (w *world) observe(r *request) record.Event {
 		return nil
 	}
 	r.podsAt = w.at
-	o := record.Observed{Begun: r.begun, Lease: r.lease, Plan: record.PlanFinish}
+	o := record.Observed{Begun: r.begun, Lease: r.lease, Next: record.NextFinish}
 	var target *pod
 	down := 0
 	for _, p := range w.pods {
@@ -446,14 +453,16 @@ func (w *world) observe(r *request) record.Event {
 	switch {
 	case down == 0 && target == nil:
 	case down > 1 || target == nil || down == 1 && (target.up || target.going):
-		o.Plan = record.PlanRest
+		o.Next = record.NextRest
 	case w.rand.IntN(12) == 0 && !w.kind:
-		o.Plan = []record.Plan{record.PlanMoveLeader, record.PlanHandOver}[w.rand.IntN(2)]
+		o.Next = []record.Next{record.NextAct, record.NextHandOver}[w.rand.IntN(2)]
+		o.Intent.Operation = record.MoveLeader
 	default:
-		o.Plan = record.PlanRemove
+		o.Next = record.NextAct
 		o.Intent = record.Intent{
 			Operation: []record.Operation{record.Delete, record.Evict}[w.rand.IntN(2)],
-			Pod:       target.name, UID: target.uid, ResourceVersion: strconv.Itoa(target.version), Revision: strconv.Itoa(w.revision),
+			Pod:       target.name, UID: target.uid, ResourceVersion: strconv.Itoa(target.version),
+			Revision: strconv.Itoa(w.revision),
 		}
 	}
 	return o
@@ -468,7 +477,7 @@ func (w *world) remove(r *request, i record.Intent) record.Event {
 		if r.deserted {
 			w.count("late removals refused")
 		}
-		return record.Removed{Outcome: record.Refused}
+		return record.Acted{Outcome: record.Refused}
 	}
 	if i.Operation == record.Evict && r.stage == 0 {
 		p.version = w.newVersion()
@@ -479,12 +488,12 @@ func (w *world) remove(r *request, i record.Intent) record.Event {
 	if !p.going {
 		w.takesEffect(r, p)
 	}
-	return record.Removed{}
+	return record.Acted{}
 }
 
 // reaches is true while the preconditions of a removal hold.
 func (w *world) reaches(r *request, p *pod) bool {
-	i := r.effect.(record.Remove).Intent
+	i := r.effect.(record.Act).Intent
 	if r.stage == 1 {
 		return r.version == p.version
 	}
@@ -492,7 +501,7 @@ func (w *world) reaches(r *request, p *pod) bool {
 }
 
 func (w *world) takesEffect(r *request, p *pod) {
-	i := r.effect.(record.Remove).Intent
+	i := r.effect.(record.Act).Intent
 	w.count("removals")
 	if r.deserted {
 		w.count("removals whose answer was lost")
@@ -501,7 +510,8 @@ func (w *world) takesEffect(r *request, p *pod) {
 		w.breaks("%s (%s) is removed, and %s was decided on", p.name, p.uid, i.UID)
 	}
 	if w.removedAt > r.decided.podsAt {
-		w.breaks("%s is removed by what was seen at %d, in ignorance of the removal at %d", p.name, r.decided.podsAt, w.removedAt)
+		w.breaks("%s is removed by what was seen at %d, in ignorance of the removal at %d", p.name, r.decided.podsAt,
+			w.removedAt)
 	}
 	for _, o := range w.pods {
 		if o != p && o.ours {
@@ -523,9 +533,10 @@ func (w *world) checkRecord() {
 		return on.Pod == i.Pod && on.UID == i.UID && on.ResourceVersion == i.ResourceVersion
 	}
 	for _, r := range w.flying {
-		if e, ok := r.effect.(record.Remove); ok {
+		if e, ok := r.effect.(record.Act); ok && removes(e) {
 			if p := w.pod(e.Intent.Pod); p != nil && !p.going && p.uid == e.Intent.UID && w.reaches(r, p) && !covered(e.Intent) {
-				w.breaks("%s's removal of %s can still take effect and is not on record any more: %s", r.by.name, p.name, w.lease.Intent)
+				w.breaks("%s's removal of %s can still take effect and is not on record any more: %s", r.by.name, p.name,
+					w.lease.Intent)
 			}
 		}
 	}

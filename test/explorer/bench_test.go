@@ -12,7 +12,8 @@ func BenchmarkSearch(b *testing.B) {
 		Params
 	}{
 		{"members=3/coordinators=2", Params{Members: 3, Coordinators: 2, Faults: Faults{Starts: 2}}},
-		{"members=5/coordinators=1", Params{Members: 5, Coordinators: 1, MaxUnavailable: 2, Faults: Faults{Starts: 1, Failures: 1}}},
+		{"members=5/coordinators=1", Params{Members: 5, Coordinators: 1, MaxUnavailable: 2,
+			Faults: Faults{Starts: 1, Failures: 1}}},
 	} {
 		b.Run(world.name, func(b *testing.B) {
 			total, states := 0, 0

@@ -44,7 +44,10 @@ func identity(c, boots uint8) uint8 { return 1 + c + maxCoordinators*boots }
 var identityNames = []string{"", "A", "B", "C", "A'", "B'", "C'"}
 
 func (m *Model) config(i uint8, c *coordinator) record.Config {
-	config := record.Config{Identity: identityNames[identity(i, c.boots)], Duration: patienceTicks * tick, MaxEvidenceAge: evidenceTicks * tick}
+	config := record.Config{
+		Identity: identityNames[identity(i, c.boots)], Duration: patienceTicks * tick, MaxEvidenceAge: evidenceTicks * tick,
+		Recovery: recoveryTicks * tick, Kinds: kinds,
+	}
 	if c.later {
 		config.Later = laterTicks * tick
 	}
@@ -96,40 +99,43 @@ func refOf(name, uid, rv string) ref {
 	return ref{pod: name[len(name)-1] - '0', current: uid == uidCurrent, rv: number(rv)}
 }
 
-var operations = [...]record.Operation{none: record.None, remove: record.Delete, evict: record.Evict, fenceAll: record.FenceAll}
-
 func (i intent) to() record.Intent {
-	out := record.Intent{Operation: operations[i.op], Epoch: int(i.epoch)}
-	if i.named() {
+	out := record.Intent{Operation: operations[i.op].name, Epoch: int(i.epoch)}
+	switch {
+	case i.fenced():
 		p := i.ref.toPod()
 		out.Pod, out.UID, out.ResourceVersion = p.Name, p.UID, p.ResourceVersion
+	case i.stands():
+		out.Member = members[i.ref.pod]
+	case i.op == lead:
+		out.Member = heirs[i.ref.pod]
 	}
 	return out
 }
 
 func intentOf(i record.Intent) intent {
-	out := intent{epoch: uint8(i.Epoch)} //nolint:gosec // Renamed to stay small.
-	switch i.Operation {
-	case record.None:
-	case record.Delete:
-		out.op = remove
-	case record.Evict:
-		out.op = evict
-	case record.FenceAll:
-		out.op = fenceAll
-	}
-	if out.named() {
+	out := intent{op: operationOf(i.Operation), epoch: uint8(i.Epoch)} //nolint:gosec // Renamed to stay small.
+	switch {
+	case out.fenced():
 		out.ref = refOf(i.Pod, i.UID, i.ResourceVersion)
+	case out.stands():
+		out.ref.pod = placeOf(i.Member) - 1
+	case out.op == lead:
+		out.ref.pod = uint8(i.Member.Heir) - 1 //nolint:gosec // A place and one.
 	}
 	return out
 }
 
 func (l *lease) to() record.Lease {
 	out := record.Lease{
-		ResourceVersion: version(l.rv), Schema: int(l.schema), Holder: identityNames[l.holder], Epoch: int(l.epoch), Rolling: l.rolling, Intent: l.intent.to(),
+		ResourceVersion: version(l.rv), Schema: int(l.schema), Holder: identityNames[l.holder], Epoch: int(l.epoch),
+		Rolling: l.rolling, Intent: l.intent.to(),
 	}
 	if l.timed {
 		out.Duration = patienceTicks * tick
+	}
+	if l.suspect > 0 {
+		out.Suspect = members[l.suspect-1]
 	}
 	return out
 }
@@ -143,7 +149,7 @@ func leaseOf(l record.Lease) lease {
 	}
 	return lease{
 		rv: number(l.ResourceVersion), schema: uint8(l.Schema), holder: holder, epoch: uint8(l.Epoch), //nolint:gosec // Renamed to stay small.
-		timed: l.Duration > 0, rolling: l.Rolling, intent: intentOf(l.Intent),
+		timed: l.Duration > 0, rolling: l.Rolling, intent: intentOf(l.Intent), suspect: placeOf(l.Suspect),
 	}
 }
 
@@ -152,7 +158,11 @@ func (s *state) to() record.State {
 		Phase: record.Phase(s.phase), Right: record.Right(s.right), Lease: s.lease.to(), Epoch: int(s.epoch),
 		Seen: version(s.seenRV), SeenSince: now - record.Instant(s.seenAge)*tick,
 		Begun: now - record.Instant(s.begun)*tick, Renewed: now - record.Instant(s.renewed)*tick,
-		Ending: record.Ended(s.ending), Stopping: s.stopping, Pausing: s.pausing,
+		Doubted: now - (record.Instant(s.doubted)-callTicks)*tick,
+		Ending:  record.Ended(s.ending), Stopping: s.stopping, Pausing: s.pausing,
+	}
+	if s.doing > 0 {
+		out.Doing, out.Of = record.MoveLeader, heirs[s.doing-1]
 	}
 	for _, r := range s.unfenced[:s.unfencedN] {
 		out.Unfenced = append(out.Unfenced, r.toPod())
@@ -174,6 +184,12 @@ func (m *Model) stateOf(s record.State) state {
 	if m.Clocks { // Only a claim by the clock looks at these.
 		out.seenRV, out.seenAge = number(s.Seen), age(s.SeenSince, m.longest())
 	}
+	if s.Doing != record.None {
+		out.doing = uint8(s.Of.Heir) //nolint:gosec // A place and one.
+	}
+	if m.Faults.Passing > 0 { // Only a passing operation looks at that.
+		out.doubted = age(s.Doubted-callTicks*tick, settledTicks+callTicks)
+	}
 	for _, p := range s.Unfenced {
 		out.unfenced[out.unfencedN] = refOf(p.Name, p.UID, p.ResourceVersion)
 		out.unfencedN++
@@ -191,10 +207,16 @@ func (m *Model) mustKeep(s record.State, kept *state) {
 	if !m.Clocks {
 		back.Seen, back.SeenSince = s.Seen, s.SeenSince
 	}
+	if m.Faults.Passing == 0 {
+		back.Doubted = s.Doubted
+	}
 	old := func(then record.Instant, most uint8) record.Instant {
 		return max(then, now-record.Instant(most)*tick)
 	}
 	s.Begun, s.Renewed = old(s.Begun, evidenceTicks), old(s.Renewed, renewTicks)
+	if m.Faults.Passing > 0 {
+		s.Doubted = old(s.Doubted, settledTicks)
+	}
 	if m.Clocks {
 		s.SeenSince = old(s.SeenSince, m.longest())
 	}
@@ -219,7 +241,8 @@ func (m *Model) mustNotMatter(i uint8, c *coordinator, e record.Event, want reco
 			got.Begun = want.Begun
 		}
 		if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(effect, wanted) {
-			panic(fmt.Sprintf("the protocol looks at when the last observation began, and that was forgotten:\n%+v\n%+v", got, want))
+			panic(fmt.Sprintf("the protocol looks at when the last observation began, and that was forgotten:\n%+v\n%+v", got,
+				want))
 		}
 	}
 }
@@ -250,11 +273,9 @@ func (m *Model) requestOf(by uint8, e record.Effect) request {
 		r.kind, r.ref, r.value = fencePod, refOf(e.Pod.Name, e.Pod.UID, e.Pod.ResourceVersion), parseFence(e.Value)
 	case record.Observe:
 		r.kind = observe
-	case record.Remove:
+	case record.Act:
 		i := intentOf(e.Intent)
-		r.kind, r.op, r.ref = removePod, i.op, i.ref
-	case record.MoveLeader:
-		r.kind = moveLeader
+		r.kind, r.op, r.ref = operations[i.op].request, i.op, i.ref
 	case record.Rest:
 		r.kind = rest
 	default:

@@ -3,7 +3,7 @@
 //
 // The coordinators are the production ones: every step is taken by [record.Config.Step],
 // every decision by [rollout.Decide], and what a decision asks of the protocol is said by
-// [record.PlanOf]. Around them is a model of what they talk to:
+// [record.NextOf]. Around them is a model of what they talk to:
 //
 //   - The API server: one Lease and the pods, each with a resourceVersion. A request
 //     lands once, twice (clients repeat requests by themselves), late, or never; its
@@ -33,11 +33,15 @@
 // An observation is not a moment: the Lease is read first, then the StatefulSet and the
 // pods, then etcd, and anything may happen in between.
 //
+//   - Operations of the kinds of which none ships yet (see kinds.go): one that removes a member from the
+//     list, and one that stops a member for a while. Either may take effect late. The first counts in two
+//     worlds, one in which it is done and one in which it is not.
+//
 // # What is checked
 //
 // After every step (see invariants.go):
 //
-//   - No removal takes effect that was decided in ignorance of another removal of ours.
+//   - No removal takes effect that was decided in ignorance of another operation of ours.
 //   - Never more than maxUnavailable members that served are down because of us.
 //   - No removal of ours takes the voters that run and stay below quorum, and nor does what
 //     others may do after it without asking us.
@@ -45,7 +49,7 @@
 //     back by itself.
 //   - Nothing is removed whose UID was not decided on. A removal is only sent of the pod and the
 //     version that was decided on, and in that way.
-//   - While there is a record, every removal that can still take effect stands on it, and
+//   - While there is a record, every operation that can still take effect stands on it, and
 //     none that does is overwritten.
 //   - Nobody writes to a record that it does not hold, claims by a lock that it had lost
 //     before its owner claimed, or claims by the clock what was renewed in time.

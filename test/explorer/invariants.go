@@ -12,14 +12,15 @@ func (m *Model) takesEffect(w *World, r *request) string {
 		return fmt.Sprintf("%s is removed, and the pod that was decided on is another, by its UID", names[i])
 	}
 	if r.ignorant {
-		return fmt.Sprintf("%s is removed in ignorance of another removal of ours", names[i])
+		return fmt.Sprintf("%s is removed in ignorance of another operation of ours", names[i])
 	}
 	voting, staying := m.voting(w)
 	votes, quorum := m.votes(w, int(i)), w.list.quorum()
 	if votes && staying <= quorum && voting >= quorum && (w.replicas > 1 || counted(w.list.voters) > 1) {
 		switch {
 		case m.Budget: // The budget is the arbiter, and nothing fails by itself where there is one.
-			return fmt.Sprintf("%s is removed, %d of %d voters run then, and no budget was asked", names[i], staying-1, counted(w.list.voters))
+			return fmt.Sprintf("%s is removed, %d of %d voters run then, and no budget was asked", names[i], staying-1,
+				counted(w.list.voters))
 		case r.excuse == enough:
 			m.counts.Residues++
 		case r.excuse == cameBack:
@@ -27,7 +28,8 @@ func (m *Model) takesEffect(w *World, r *request) string {
 		case r.excuse == guessed && m.mayGuess:
 			m.counts.Guesses++
 		default:
-			return fmt.Sprintf("%s is removed, %d of %d voters run then, and quorum is %d", names[i], staying-1, counted(w.list.voters)+int(w.list.ghosts), quorum)
+			return fmt.Sprintf("%s is removed, %d of %d voters run then, and quorum is %d", names[i], staying-1,
+				counted(w.list.voters)+int(w.list.ghosts), quorum)
 		}
 		if r.age >= evidenceTicks {
 			m.counts.ExcusedLate++
@@ -152,13 +154,17 @@ func (m *Model) uncovered(w *World) string {
 		return ""
 	}
 	check := func(r *request) string {
-		if r.kind != removePod || !r.ref.current || !m.reaches(w, r) {
+		if r.kind == actPresumed || r.kind == actPassing {
+			return m.open(w, r)
+		}
+		if r.kind != actFenced || !r.ref.current || !m.reaches(w, r) {
 			return ""
 		}
-		if on := believed.intent; on.named() && on.ref == r.ref {
+		if on := believed.intent; on.fenced() && on.ref == r.ref {
 			return ""
 		}
-		return fmt.Sprintf("%s's removal of %s can still take effect and is not on record: %s", identityNames[1+r.by], r.ref, w.lease)
+		return fmt.Sprintf("%s's removal of %s can still take effect and is not on record: %s", identityNames[1+r.by], r.ref,
+			w.lease)
 	}
 	for i := range w.coordinators {
 		if broken := check(&w.coordinators[i].request); broken != "" {

@@ -2,7 +2,7 @@ package explorer
 
 import "github.com/quorate/quorate/internal/record"
 
-// loop is where a coordinator's loop is, as in coordinator/lead.go. Without a claim it looks at
+// loop is where a coordinator's loop is, as in coordinator/loop.go. Without a claim it looks at
 // what Kubernetes says alone, and claims the record only when a rollout is due. When none is, it
 // sleeps until the StatefulSet changes, and nothing else wakes it. Only for as long as a claim that
 // was given up may land it looks once more; that is modelled where one does, so that nothing else

@@ -143,9 +143,10 @@ func (m *Model) remember(w *World) {
 	}
 }
 
-// enlist: the host adds the member of a new pod as a learner.
+// enlist: the host adds the member of a new pod as a learner. A voter outside that was removed from the
+// list does not come back to it: it would have another ID.
 func (m *Model) enlist(w *World, i uint8) {
-	if !w.list.has(int(i)) {
+	if !w.list.has(int(i)) && int(i) < m.ordinals() {
 		m.remember(w)
 		w.list.learners |= 1 << i
 	}
@@ -184,7 +185,7 @@ func (m *Model) reckoned(w *World) uint8 {
 // evicting: an eviction of ours has charged the budget and has yet to delete the pod.
 func (w *World) evicting(i int) bool {
 	of := func(r *request) bool {
-		return r.kind == removePod && r.stage == 1 && int(r.ref.pod) == i && r.ref.current
+		return r.kind == actFenced && r.stage == 1 && int(r.ref.pod) == i && r.ref.current
 	}
 	for k := range w.coordinators {
 		if of(&w.coordinators[k].request) {

@@ -48,6 +48,8 @@ type Weakness struct {
 	NoStandIn, Queues, Wedges bool
 	// Trusting: whatever pod an intent on the Lease names is believed to be one of ours.
 	Trusting bool
+	// OneWorld: a suspect counts as if nothing could remove it any more.
+	OneWorld bool
 	// NoLastLook: what is seen of the record counts although a claim may still land late.
 	NoLastLook bool
 }
@@ -124,10 +126,10 @@ const (
 
 // answer is what was decided.
 type answer struct {
-	plan   record.Plan
-	op     uint8
+	next record.Next
+	op   uint8
+	// target is the place of the operation, or of who is to lead.
 	target uint8
-	heir   uint8 // an ordinal and one
 	// astray: the protocol is asked for another removal than was decided.
 	astray bool
 }
@@ -151,8 +153,8 @@ func (m *Model) decide(q question) answer {
 		}
 	}
 	d := m.Decide(s, m.policy)
-	plan, i := record.PlanOf(d, "")
-	a := answer{plan: plan}
+	next, i := record.NextOf(d, "")
+	a := answer{next: next}
 	switch action := d.Action.(type) {
 	case rollout.Remove:
 		a.op, a.target = remove, uint8(action.Target.Ordinal) //nolint:gosec // A handful.
@@ -161,10 +163,13 @@ func (m *Model) decide(q question) answer {
 		}
 		// See observation for what tells the pods apart there.
 		name := names[a.target]
-		a.astray = i != record.Intent{Operation: operations[a.op], Pod: name, UID: name, ResourceVersion: numbers[a.target+1]}
+		a.astray = i != record.Intent{
+			Operation: operations[a.op].name, Pod: name, UID: name, ResourceVersion: numbers[a.target+1],
+		}
 	case rollout.MoveLeader:
-		a.target = uint8(action.Target.Ordinal) //nolint:gosec // A handful.
-		a.heir = uint8(action.Transfer.To)      //nolint:gosec // IDs are ordinals and one.
+		to := action.Transfer
+		a.op, a.target = lead, uint8(to.To)-1 //nolint:gosec // IDs are ordinals and one.
+		a.astray = i.Operation != record.MoveLeader || i.Member.ID != to.From || i.Member.Heir != to.To
 	}
 	m.memo[q] = a
 	return a

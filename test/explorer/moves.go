@@ -185,7 +185,13 @@ func (m *Model) mayOwn(w *World, i int) bool {
 
 func (m *Model) movesOf(w *World, i int, add func(what moveKind, who int, how int)) {
 	c := &w.coordinators[i]
-	if c.begun < evidenceTicks || c.renewed < renewTicks || m.Clocks && (c.seenAge < m.longest() || w.unchanged[i] < m.longest() || c.request.age < m.longest()) {
+	if c.begun < evidenceTicks || c.renewed < renewTicks || m.Clocks &&
+		(c.seenAge < m.longest() || w.unchanged[i] < m.longest() || c.request.age < m.longest()) {
+		if m.Faults.Passing == 0 {
+			add(ticks, i, 0)
+		}
+	}
+	if m.Faults.Passing > 0 && i == 0 && m.waits(w) { // A call ends in time by everybody's clock.
 		add(ticks, i, 0)
 	}
 	r := &c.request
@@ -216,7 +222,7 @@ func (m *Model) movesOf(w *World, i int, add func(what moveKind, who int, how in
 		if !m.TrueLock {
 			add(goOn, i, 1)
 		}
-	case moveLeader:
+	case actLight:
 		add(goOn, i, 0)
 		add(goOn, i, 1)
 	case observe:
@@ -234,12 +240,14 @@ func (m *Model) movesOf(w *World, i int, add func(what moveKind, who int, how in
 		return
 	}
 	switch r.kind {
-	case writeLease, fencePod, removePod:
+	case writeLease, fencePod, actFenced:
 		add(desert, i, 0)
-		if r.kind == removePod {
+		if r.kind == actFenced {
 			add(desert, i, 1)
 		}
 		add(repeat, i, 0)
+	case actPresumed, actPassing:
+		add(desert, i, 0)
 	case listPods:
 		add(desert, i, 0)
 	case readLease, observe:
@@ -302,6 +310,9 @@ func (m *Model) apply(w *World, mv Move) string {
 		m.crash(w, mv.who, mv.how)
 	case ticks:
 		m.tick(w, mv.who)
+		for i := uint8(1); m.Faults.Passing > 0 && int(i) < m.Coordinators; i++ {
+			m.tick(w, i)
+		}
 	case kubelet:
 		m.kubelet(w, mv.who, mv.how == 1)
 	case fail:
@@ -439,7 +450,7 @@ func (m *Model) ignorant(w *World) { w.eachKnowledge(func(k *knowledge) { k.igno
 
 func (w *World) eachKnowledge(visit func(*knowledge)) {
 	of := func(r *request) {
-		if r.kind == observe && r.stage > 0 || r.kind == removePod {
+		if r.kind == observe && r.stage > 0 || r.kind == actFenced {
 			visit(&r.knowledge)
 		}
 	}
@@ -461,7 +472,7 @@ func (w *World) eachKnowledge(visit func(*knowledge)) {
 func (m *Model) crash(w *World, i, replaced uint8) {
 	c := &w.coordinators[i]
 	m.note("%s crashes", m.name(w, i))
-	if r := c.request; r.kind == writeLease || r.kind == fencePod || r.kind == removePod {
+	if r := c.request; r.kind == writeLease || r.kind == fencePod || r.kind == actFenced || m.canLand(w, &r) {
 		w.orphan(r)
 	}
 	boots := c.boots
@@ -487,6 +498,9 @@ func (m *Model) tick(w *World, i uint8) {
 	older(&c.begun, evidenceTicks)
 	older(&c.age, evidenceTicks)
 	older(&c.renewed, renewTicks)
+	if m.Faults.Passing > 0 {
+		older(&c.doubted, settledTicks+callTicks)
+	}
 	m.older(&c.request)
 	for k := range w.orphans {
 		if w.orphans[k].kind != nothing && w.orphans[k].by == i {
@@ -502,8 +516,10 @@ func (m *Model) tick(w *World, i uint8) {
 func (m *Model) older(r *request) {
 	most := uint8(0)
 	switch {
-	case r.kind == observe || r.kind == removePod:
+	case r.kind == observe || r.kind == actFenced:
 		most = evidenceTicks
+	case r.kind == actPassing:
+		most = callTicks + recoveryTicks
 	case r.kind == readLease && m.Clocks:
 		most = m.longest()
 	}

@@ -75,6 +75,35 @@ func without(g rollout.Guard) func(*Model) {
 	return sees(func(s *rollout.State) { s.Controls.Override = append(s.Controls.Override, g) })
 }
 
+// kindOf is the kind of the operation on the record.
+func kindOf(l record.Lease) record.Kind { return operations[operationOf(l.Intent.Operation)].kind }
+
+// overwrites the operation that it finds on the record, if that is of this kind.
+func overwrites(kind record.Kind) func(*Model) {
+	return before(func(s *record.State, e *record.Event) {
+		switch answer := (*e).(type) {
+		case record.LeaseWritten:
+			if !s.Claimed() && answer.Outcome == record.Done && kindOf(s.Lease) == kind {
+				s.Lease.Intent = record.Intent{}
+			}
+		case record.Observed:
+			if kindOf(answer.Lease) == kind {
+				answer.Lease.Intent = record.Intent{}
+				*e = answer
+			}
+		}
+	})
+}
+
+// unclearIsDone takes an operation of this kind whose answer is lost for done.
+func unclearIsDone(kind record.Kind) func(*Model) {
+	return before(func(s *record.State, e *record.Event) {
+		if acted, ok := (*e).(record.Acted); ok && acted.Outcome == record.Unclear && kindOf(s.Lease) == kind {
+			*e = record.Acted{}
+		}
+	})
+}
+
 func weak(change func(*Weakness)) func(*Model) {
 	return func(m *Model) { change(&m.Weak) }
 }
@@ -92,6 +121,8 @@ const (
 	notOnFile  = "is not on record"
 	notDecided = "what it has decided is"
 	reliedOn   = "those that could be relied on were none"
+	// notThoughtOf: an operation that cannot be fenced took effect late.
+	notThoughtOf = "that was not thought of"
 )
 
 func mutants() []mutant {
@@ -107,8 +138,10 @@ func mutants() []mutant {
 	with := func(p Params, change func(*Params)) Params { change(&p); return p }
 	return []mutant{
 		// The record.
-		{"no UID precondition", weak(func(w *Weakness) { w.NoUID = true }), two(Faults{Starts: 2, Crashes: 1}), "is another, by its UID"},
-		{"no resourceVersion precondition", weak(func(w *Weakness) { w.NoVersion = true }), two(Faults{Starts: 2, Crashes: 1}), notOnFile},
+		{"no UID precondition", weak(func(w *Weakness) { w.NoUID = true }), two(Faults{Starts: 2, Crashes: 1}),
+			"is another, by its UID"},
+		{"no resourceVersion precondition", weak(func(w *Weakness) { w.NoVersion = true }),
+			two(Faults{Starts: 2, Crashes: 1}), notOnFile},
 		{"clear without bump", instead(func(e record.Effect) record.Event {
 			if _, ok := e.(record.FencePod); ok {
 				return record.PodFenced{ResourceVersion: "255"}
@@ -163,39 +196,28 @@ func mutants() []mutant {
 				s.Seen = (*e).(record.LeaseRead).Lease.ResourceVersion
 			}
 		}), clocks(two(Faults{Starts: 2})), "renewed in time"},
-		{"decide on a cached snapshot", weak(func(w *Weakness) { w.Cached = true }), one(Faults{Failures: 1}), "voters run then"},
+		{"decide on a cached snapshot", weak(func(w *Weakness) { w.Cached = true }), one(Faults{Failures: 1}),
+			"voters run then"},
 		{"observe before the claim", weak(func(w *Weakness) { w.Early = true }), two(Faults{Starts: 2}), ""},
 		{"no evidence age after the CAS", before(func(s *record.State, e *record.Event) {
 			if _, ok := (*e).(record.LeaseWritten); ok {
 				s.Begun = now
 			}
 		}), two(Faults{Starts: 1}), "evidence that is too old"},
-		{"an intent that is found is overwritten", before(func(s *record.State, e *record.Event) {
-			switch answer := (*e).(type) {
-			case record.LeaseWritten:
-				if !s.Claimed() && answer.Outcome == record.Done {
-					s.Lease.Intent = record.Intent{}
-				}
-			case record.Observed:
-				answer.Lease.Intent = record.Intent{}
-				*e = answer
-			}
-		}), two(Faults{Starts: 2, Crashes: 1}), ""},
-		{"a removal whose answer is lost is taken for done", before(func(_ *record.State, e *record.Event) {
-			if removed, ok := (*e).(record.Removed); ok && removed.Outcome == record.Unclear {
-				*e = record.Removed{}
-			}
-		}), two(Faults{Starts: 1, Lost: 1}), notOnFile},
+		{"an intent that is found is overwritten", overwrites(record.Fenced), two(Faults{Starts: 2, Crashes: 1}), ""},
+		{"a removal whose answer is lost is taken for done", unclearIsDone(record.Fenced), two(Faults{Starts: 1, Lost: 1}),
+			notOnFile},
 		{"a removal whose last attempt failed is taken for done", before(func(_ *record.State, e *record.Event) {
-			if removed, ok := (*e).(record.Removed); ok && removed.Outcome == record.Failed {
-				*e = record.Removed{}
+			if removed, ok := (*e).(record.Acted); ok && removed.Outcome == record.Failed {
+				*e = record.Acted{}
 			}
 		}), two(Faults{Starts: 1, Lost: 1}), notOnFile},
-		{"an eviction that was refused is taken for settled, whoever it was refused by", before(func(s *record.State, e *record.Event) {
-			if removed, ok := (*e).(record.Removed); ok && removed.Outcome == record.Refused {
-				*e = record.Removed{}
-			}
-		}), evict(two(Faults{Starts: 1, Lost: 1})), notOnFile},
+		{"an eviction that was refused is taken for settled, whoever it was refused by",
+			before(func(s *record.State, e *record.Event) {
+				if removed, ok := (*e).(record.Acted); ok && removed.Outcome == record.Refused {
+					*e = record.Acted{}
+				}
+			}), evict(two(Faults{Starts: 1, Lost: 1})), notOnFile},
 		{"a bump whose answer is lost is taken for done", before(func(s *record.State, e *record.Event) {
 			if fenced, ok := (*e).(record.PodFenced); ok && fenced.Outcome == record.Unclear {
 				*e = record.PodFenced{ResourceVersion: "255"}
@@ -239,8 +261,11 @@ func mutants() []mutant {
 		{"settle not required", sees(func(s *rollout.State) {
 			for i := range s.Pods {
 				if p := &s.Pods[i]; p.Revision == newRevision && !p.Terminating {
-					p.Ready, p.ContainersReady, p.Etcd, p.Sidecar = true, true, rollout.Container{State: rollout.ContainerRunning, Ready: true}, rollout.Container{State: rollout.ContainerRunning, Ready: true}
-					s.Etcd.Members[p.Ordinal].Probe = rollout.Probe{Read: rollout.Answered, Status: &rollout.Status{Leader: 1, Term: 1, Index: 100, Applied: 100}}
+					p.Ready, p.ContainersReady, p.Etcd, p.Sidecar = true, true,
+						rollout.Container{State: rollout.ContainerRunning, Ready: true},
+						rollout.Container{State: rollout.ContainerRunning, Ready: true}
+					s.Etcd.Members[p.Ordinal].Probe = rollout.Probe{Read: rollout.Answered,
+						Status: &rollout.Status{Leader: 1, Term: 1, Index: 100, Applied: 100}}
 				}
 			}
 		}), one(Faults{}), "voters run then"},
@@ -284,7 +309,8 @@ func mutants() []mutant {
 		{"an answer under another's address is an answer", sees(func(s *rollout.State) {
 			for i := range s.Etcd.Members {
 				if p := &s.Etcd.Members[i].Probe; p.Read == rollout.WrongMember {
-					*p = rollout.Probe{Read: rollout.Answered, ReadTerm: 2, Status: &rollout.Status{Leader: 1, Term: 2, Index: 100, Applied: 100}}
+					*p = rollout.Probe{Read: rollout.Answered, ReadTerm: 2, Status: &rollout.Status{Leader: 1, Term: 2, Index: 100,
+						Applied: 100}}
 				}
 			}
 		}), one(Faults{WrongIDs: 1, Failures: 1}), "voters run then"},
@@ -295,15 +321,52 @@ func mutants() []mutant {
 		}), one(Faults{OldReads: 1, Failures: 1}), "voters run then"},
 		{"what is in full health is deleted", func(m *Model) { m.policy.Removal = rollout.RemoveByDelete },
 			with(one(Faults{Drains: 1}), func(p *Params) { p.Evict, p.Budget = true, true }), ""},
-		{"an intent that names another's pod is believed", weak(func(w *Weakness) { w.Trusting = true }), two(Faults{Starts: 2, Edits: 1}), ""},
+		// The other kinds of operations.
+		{"a suspect counts as if nothing could remove it any more", weak(func(w *Weakness) { w.OneWorld = true }),
+			presumedWorld(1, Faults{Starts: 1, Lost: 1}), notThoughtOf},
+		{"a suspect is forgotten", after(func(_ record.Config, s *record.State, effect *record.Effect) {
+			if write, ok := (*effect).(record.WriteLease); ok {
+				s.Lease.Suspect, write.Lease.Suspect = nil, nil
+				*effect = write
+			}
+		}), presumedWorld(1, Faults{Starts: 1, Lost: 1}), notOnFile},
+		{"a presumed operation whose answer is lost is taken for done", unclearIsDone(record.Presumed),
+			presumedWorld(1, Faults{Starts: 1, Lost: 1}), notOnFile},
+		{"a presumed operation that is found is overwritten", overwrites(record.Presumed),
+			presumedWorld(2, Faults{Starts: 2}), ""},
+		{"a presumed operation that must not be repeated is settled", before(func(_ *record.State, e *record.Event) {
+			if seen, ok := (*e).(record.Observed); ok && seen.Standing == record.Refuted {
+				seen.Standing = record.Settled
+				*e = seen
+			}
+		}), presumedWorld(1, Faults{Starts: 1, Lost: 1}), notOnFile},
+		{"a passing operation whose answer is lost is taken for done", unclearIsDone(record.Passing),
+			passingWorld(1, Faults{Starts: 1, Lost: 1}), notOnFile},
+		{"a passing operation that is found is overwritten", overwrites(record.Passing), passingWorld(2, Faults{Starts: 2}),
+			""},
+		{"a passing operation that is found has begun long ago", before(func(s *record.State, e *record.Event) {
+			if seen, ok := (*e).(record.Observed); ok && seen.Lease.Intent.Epoch != s.Epoch {
+				s.Doubted = 0
+			}
+		}), passingWorld(1, Faults{Starts: 2, Crashes: 1}), notOnFile},
+		{"the member of a passing operation need not recover", func(m *Model) {
+			step := m.Step
+			m.Step = func(c record.Config, s record.State, e record.Event, now record.Instant) (record.State, record.Effect) {
+				c.Recovery = 0
+				return step(c, s, e, now)
+			}
+		}, passingWorld(1, Faults{Starts: 1, Lost: 1}), notOnFile},
+		{"an intent that names another's pod is believed", weak(func(w *Weakness) { w.Trusting = true }),
+			two(Faults{Starts: 2, Edits: 1}), ""},
 	}
 }
 
 // isHarm is true for a rule about what is removed, which is what all the others are for.
 func isHarm(broken string) bool {
 	return slices.ContainsFunc([]string{
-		"in ignorance of another removal", "down because of us", "voters run then", "is another, by its UID", notDecided, "evidence that is too old",
-		reliedOn, "a broken revision has cost", "no budget was asked", "which is none of ours",
+		"in ignorance of another operation", "down because of us", "voters run then", "is another, by its UID", notDecided,
+		"evidence that is too old",
+		reliedOn, "a broken revision has cost", "no budget was asked", "which is none of ours", notThoughtOf,
 	}, func(rule string) bool { return strings.Contains(broken, rule) })
 }
 
@@ -374,17 +437,20 @@ func TestAMutantThatGetsStuckIsCaught(t *testing.T) {
 	with := func(change func(*Params)) Params { p := loops; change(&p); return p }
 	for _, mu := range []mutant{
 		{name: "a bump that changes nothing is noticed, and repeated for ever", mutate: after(fencesInVain)},
-		{name: "an end that was not written is an end", mutate: endsUnwritten, world: with(func(p *Params) { p.Faults = Faults{Edits: 1} })},
-		{name: "what is seen of the record while a claim may still land is the last word", mutate: weak(func(w *Weakness) { w.NoLastLook = true }),
-			world: with(func(p *Params) { p.Members, p.Coordinators, p.Faults.Crashes = 1, 2, 1 })},
+		{name: "an end that was not written is an end", mutate: endsUnwritten,
+			world: with(func(p *Params) { p.Faults = Faults{Edits: 1} })},
+		{name: "what is seen of the record while a claim may still land is the last word",
+			mutate: weak(func(w *Weakness) { w.NoLastLook = true }),
+			world:  with(func(p *Params) { p.Members, p.Coordinators, p.Faults.Crashes = 1, 2, 1 })},
 		{name: "who waits in the queue does not stand in", mutate: weak(func(w *Weakness) { w.Queues = true }),
 			world: with(func(p *Params) { p.Clocks, p.Stay, p.Faults = true, true, Faults{Failures: 2} })},
 		{name: "who abstains does not stand in", mutate: weak(func(w *Weakness) { w.NoStandIn = true }),
 			world: with(func(p *Params) { p.Clocks, p.Stay, p.Faults = true, true, Faults{Failures: 2, Unfits: 1} })},
 		{name: "a gate that does not answer stops the loop", mutate: weak(func(w *Weakness) { w.Wedges = true }),
 			world: with(func(p *Params) { p.Stay, p.Faults = true, Faults{Failures: 1, Wedges: 1} })},
-		{name: "a pod is removed that the controller does not recreate", mutate: sees(func(s *rollout.State) { s.Set.OrderedReady = false }),
-			world: with(func(p *Params) { p.Ordered, p.Faults = true, Faults{Failures: 1, Restarts: 1} })},
+		{name: "a pod is removed that the controller does not recreate",
+			mutate: sees(func(s *rollout.State) { s.Set.OrderedReady = false }),
+			world:  with(func(p *Params) { p.Ordered, p.Faults = true, Faults{Failures: 1, Restarts: 1} })},
 		{name: "the record is not given back", mutate: after(func(c record.Config, _ *record.State, effect *record.Effect) {
 			if write, ok := (*effect).(record.WriteLease); ok && write.Lease.Holder == "" {
 				write.Lease.Holder = c.Identity

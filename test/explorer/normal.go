@@ -16,9 +16,9 @@ func (m *Model) normalise(w *World) {
 		if c.request.kind != writeLease { // Then nothing is about to be done on what was seen.
 			c.seen, c.age, c.begun, c.decided = knowledge{}, 0, evidenceTicks, intent{}
 		}
-		if !c.hasTransfer() {
-			c.heir = 0
-		}
+	}
+	if m.Faults.Passing > 0 {
+		m.forgetDoubts(w)
 	}
 	for i := range m.ordinals() {
 		m.renamePod(w, uint8(i)) //nolint:gosec // Small.
@@ -100,11 +100,6 @@ func sortOrphans(w *World) {
 	slices.SortFunc(w.orphans[:], func(a, b request) int { return bytes.Compare(bytesOf(&a), bytesOf(&b)) })
 }
 
-// hasTransfer: a change of leadership has been decided and not been made.
-func (c *coordinator) hasTransfer() bool {
-	return c.request.kind == writeLease || c.request.kind == moveLeader
-}
-
 // dropOrphans drops the requests that cannot change anything any more: no
 // resourceVersion ever comes back, and neither does a UID.
 func (m *Model) dropOrphans(w *World) {
@@ -120,8 +115,10 @@ func (m *Model) dropOrphans(w *World) {
 			idle = r.lease.rv != w.lease.rv && r.lease.rv != 0 && (!m.Weak.NoSwap || !claim)
 		case fencePod:
 			idle = !r.ref.current || w.pods[r.ref.pod].fenced == r.value
-		case removePod:
+		case actFenced:
 			idle = !m.reaches(w, r) && !m.Weak.NoUID
+		case actPresumed, actPassing:
+			idle = !m.canLand(w, r)
 		}
 		if idle {
 			*r = request{}
@@ -203,7 +200,7 @@ func (m *Model) renamePod(w *World, i uint8) {
 // fence's value, and what an eviction has made of it.
 func (w *World) eachStage(i uint8, visit func(rv *uint8, current bool)) {
 	of := func(r *request) {
-		if r.ref.pod == i && (r.kind == fencePod || r.kind == removePod && r.stage == 1) {
+		if r.ref.pod == i && (r.kind == fencePod || r.kind == actFenced && r.stage == 1) {
 			visit(&r.value.rv, r.ref.current)
 		}
 	}

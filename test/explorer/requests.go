@@ -9,7 +9,7 @@ import (
 // trust is what a coordinator believes of a Lease that others may write as well: an intent that
 // names none of our pods stands for one about all of them.
 func (m *Model) trust(l lease, ours ordinals) lease {
-	if l.intent.named() && !ours.has(int(l.intent.ref.pod)) && !m.Weak.Trusting {
+	if l.intent.fenced() && !ours.has(int(l.intent.ref.pod)) && !m.Weak.Trusting {
 		l.intent = intent{op: fenceAll, epoch: l.intent.epoch}
 	}
 	return l
@@ -76,7 +76,7 @@ func (m *Model) goOn(w *World, i, how uint8, twice bool) string {
 		return m.step(w, i, answer)
 	case observe:
 		return m.observe(w, i, how)
-	case removePod:
+	case actFenced:
 		outcome, done, broken := m.remove(w, r)
 		m.note("%s's removal of %s: %s%s%s", m.name(w, i), r.ref, outcomes[outcome], begun(done), again(twice))
 		if broken != "" {
@@ -91,17 +91,23 @@ func (m *Model) goOn(w *World, i, how uint8, twice bool) string {
 		if twice {
 			outcome = record.Refused
 		}
-		return m.step(w, i, record.Removed{Outcome: outcome})
-	case moveLeader:
+		return m.step(w, i, record.Acted{Outcome: outcome})
+	case actPresumed, actPassing:
+		m.note("%s: %s", m.name(w, i), r)
+		if broken := m.actUnfenced(w, r); broken != "" {
+			return broken
+		}
+		return m.step(w, i, record.Acted{})
+	case actLight:
 		outcome := record.Failed
-		if h := c.heir; how == 0 && h > 0 && int(h) <= m.places() && m.votes(w, int(h)-1) && m.hasQuorum(w) {
-			outcome, w.leader, c.failed = record.Done, h, 0
-			m.note("%s moves the leadership to %s", m.name(w, i), m.place(h-1))
+		if h := r.ref.pod; how == 0 && int(h) < m.places() && m.votes(w, int(h)) && m.hasQuorum(w) {
+			outcome, w.leader, c.failed = record.Done, h+1, 0
+			m.note("%s moves the leadership to %s", m.name(w, i), m.place(h))
 		} else {
 			c.failed = min(c.failed+1, 2)
 			m.note("%s cannot move the leadership", m.name(w, i))
 		}
-		return m.step(w, i, record.Moved{Outcome: outcome})
+		return m.step(w, i, record.Acted{Outcome: outcome})
 	}
 	panic(fmt.Sprintf("no such request: %d", r.kind))
 }
@@ -137,11 +143,13 @@ func (m *Model) desert(w *World, i, how uint8) string {
 		e = record.LeaseWritten{Outcome: record.Unclear}
 	case fencePod:
 		e = record.PodFenced{Outcome: record.Unclear}
-	case removePod:
-		e = record.Removed{Outcome: record.Unclear}
+	case actFenced:
+		e = record.Acted{Outcome: record.Unclear}
 		if how == 1 { // The last of several attempts was refused for good, the first may land.
-			e = record.Removed{Outcome: record.Failed}
+			e = record.Acted{Outcome: record.Failed}
 		}
+	case actPresumed, actPassing:
+		e = record.Acted{Outcome: record.Unclear}
 	default:
 		panic(fmt.Sprintf("nobody waits for an answer to %s", r))
 	}
@@ -164,7 +172,10 @@ func (m *Model) landLate(w *World, k uint8) string {
 		return broken
 	case fencePod:
 		m.note("a late change of %s by %s lands: %s", r.ref, who, outcomes[m.fence(w, &r).Outcome])
-	case removePod:
+	case actPresumed, actPassing:
+		m.note("late, by %s: %s", who, r)
+		return m.actUnfenced(w, &r)
+	case actFenced:
 		before := m.counts.Removals
 		outcome, done, broken := m.remove(w, &r)
 		m.counts.Late += m.counts.Removals - before
@@ -177,7 +188,8 @@ func (m *Model) landLate(w *World, k uint8) string {
 	return ""
 }
 
-var outcomes = map[record.Outcome]string{record.Done: "done", record.Refused: "refused", record.Failed: "failed", record.Unclear: "unclear"}
+var outcomes = map[record.Outcome]string{record.Done: "done", record.Refused: "refused", record.Failed: "failed",
+	record.Unclear: "unclear"}
 
 // step lets the protocol take its next step, and sends what it asks for.
 func (m *Model) step(w *World, i uint8, e record.Event) string {
@@ -197,13 +209,15 @@ func (m *Model) step(w *World, i uint8, e record.Event) string {
 	}
 	c.request = m.requestOf(i, effect)
 	switch c.request.kind {
-	case removePod:
-		c.request.knowledge, c.request.age = c.seen, c.age
+	case actFenced, actPresumed, actPassing:
+		if c.request.kind == actFenced {
+			c.request.knowledge, c.request.age = c.seen, c.age
+		}
 		if sent := (intent{op: c.request.op, ref: c.request.ref}); sent != c.decided {
 			return fmt.Sprintf("%s sends this: %s; what it has decided is: %s", m.name(w, i), sent, c.decided)
 		}
 		if c.age >= evidenceTicks {
-			return fmt.Sprintf("%s sends the removal of %s on evidence that is too old", m.name(w, i), c.request.ref)
+			return fmt.Sprintf("%s sends this on evidence that is too old: %s", m.name(w, i), c.decided)
 		}
 	case observe:
 		if m.Weak.Early && c.cache.kind == observe {
@@ -249,8 +263,9 @@ func (m *Model) misuse(w *World, by uint8, l lease, late bool) string {
 	if !claim && (have.holder == 0 || l.epoch != have.epoch || l.holder != have.holder && l.holder != 0) {
 		return fmt.Sprintf("%q writes to the record of %q", who, identityNames[have.holder])
 	}
-	if have.intent.named() && l.intent.named() && (have.intent.op != l.intent.op || have.intent.ref != l.intent.ref) {
-		return fmt.Sprintf("the record of a removal of %s, which is not resolved, is overwritten by one of %s", have.intent.ref, l.intent.ref)
+	taken := have.intent.stands() || have.intent.fenced() && l.intent.fenced()
+	if taken && l.intent.op != none && (have.intent.op != l.intent.op || have.intent.ref != l.intent.ref) {
+		return fmt.Sprintf("this stands on record, unresolved: %s; it is overwritten by: %s", have.intent, l.intent)
 	}
 	if !claim {
 		return ""
@@ -476,22 +491,29 @@ func (m *Model) conclude(w *World, i uint8, seen *request, age uint8) string {
 		q.refused = true
 		a = m.decide(q)
 	}
+	standing := record.Open
+	if m.Faults.Presumed > 0 || m.Faults.Passing > 0 {
+		a, standing = m.standsOn(w, r, q, a)
+	}
 	seenLease := m.trust(r.lease, r.ordinals)
-	e := record.Observed{Begun: now - record.Instant(r.age)*tick, Lease: seenLease.to(), Plan: a.plan}
+	e := record.Observed{Begun: now - record.Instant(r.age)*tick, Lease: seenLease.to(), Next: a.next, Standing: standing}
 	if m.Weak.Early {
 		e.Lease = w.lease.to()
 	}
 	c.decided = intent{}
-	if a.plan == record.PlanRemove {
-		v := &r.views[a.target]
-		c.decided = intent{op: a.op, ref: ref{pod: a.target, current: v.current, rv: v.rv}}
-		e.Intent = c.decided.to()
+	c.seen, c.age = r.knowledge, r.age
+	if a.next == record.NextAct {
+		c.decided = intent{op: a.op, ref: ref{pod: a.target}}
 	}
-	c.seen, c.age, c.heir = r.knowledge, r.age, a.heir
-	if a.plan == record.PlanRemove {
+	if c.decided.fenced() {
+		v := &r.views[a.target]
+		c.decided.ref = ref{pod: a.target, current: v.current, rv: v.rv}
 		c.seen.served = seen.etcd.answering&(1<<a.target) != 0 || seen.views[a.target].look == looksReady
 		c.seen.excuse = m.excuseOf(w, seen, int(a.target))
 		c.seen.spared = m.Broken && age != beyond && m.spared(w, int(a.target))
+	}
+	if a.next == record.NextAct {
+		e.Intent = c.decided.to()
 	}
 	m.note("%s has asked etcd and decides: %s", m.name(w, i), describe(a, c.decided))
 	if a.astray {

@@ -8,15 +8,14 @@ import (
 )
 
 func (i intent) String() string {
-	switch i.op {
-	case remove:
-		return "remove " + i.ref.String()
-	case evict:
-		return "evict " + i.ref.String()
-	case fenceAll:
-		return "fence every pod"
+	switch words := operations[i.op].words; {
+	case i.fenced():
+		return words + " " + i.ref.String()
+	case i.op == none, i.op == fenceAll:
+		return words
+	default:
+		return fmt.Sprintf("%s place %d", words, i.ref.pod)
 	}
-	return "nothing"
 }
 
 func (r ref) String() string {
@@ -34,7 +33,11 @@ func (l lease) String() string {
 	if holder == "" {
 		holder = "nobody"
 	}
-	return fmt.Sprintf("version %d, epoch %d, held by %s, intent: %s", l.rv, l.epoch, holder, l.intent)
+	text := fmt.Sprintf("version %d, epoch %d, held by %s, intent: %s", l.rv, l.epoch, holder, l.intent)
+	if l.suspect > 0 {
+		text += fmt.Sprintf(", suspect: the member of place %d", l.suspect-1)
+	}
+	return text
 }
 
 func (r request) String() string {
@@ -51,10 +54,10 @@ func (r request) String() string {
 		return "change " + r.ref.String()
 	case observe:
 		return "observe"
-	case removePod:
+	case actFenced:
 		return "remove " + r.ref.String()
-	case moveLeader:
-		return "move the leadership"
+	case actLight, actPresumed, actPassing:
+		return intent{op: r.op, ref: r.ref}.String()
 	case rest:
 		return "rest"
 	}
@@ -62,16 +65,14 @@ func (r request) String() string {
 }
 
 func describe(a answer, decided intent) string {
-	switch a.plan {
-	case record.PlanRemove:
+	switch a.next {
+	case record.NextAct:
 		return decided.String()
-	case record.PlanMoveLeader:
-		return fmt.Sprintf("move the leadership to member %d", int(a.heir)-1)
-	case record.PlanFinish:
+	case record.NextFinish:
 		return "the rollout is over"
-	case record.PlanHandOver:
+	case record.NextHandOver:
 		return "hand over"
-	case record.PlanRest:
+	case record.NextRest:
 	}
 	return "wait"
 }
@@ -90,7 +91,8 @@ func (m *Model) describe(w *World) string {
 		fmt.Fprintf(&b, "%s %s", m.place(uint8(i)), //nolint:gosec // A handful.
 			[...]string{"missing", "starting", "up", "terminating"}[p.phase])
 		if p.phase == up && p.health != healthy {
-			fmt.Fprintf(&b, " but %s", [...]string{"", "crashed", "hung", "deaf", "deaf and not ready", "hung and not ready", "restarting", "being created anew"}[p.health])
+			fmt.Fprintf(&b, " but %s", [...]string{"", "crashed", "hung", "deaf", "deaf and not ready", "hung and not ready",
+				"restarting", "being created anew"}[p.health])
 		}
 		switch ours := i < m.ordinals(); {
 		case !w.list.has(i):

@@ -71,19 +71,22 @@ func bigger(t *rapid.T) Params {
 		},
 	}
 	// One of what the field has beside, or nothing.
-	switch rapid.SampledFrom([]string{"nothing", "scaling", "others' voters", "restarts", "a broken revision", "another etcd", "an order"}).Draw(t, "the field") {
+	switch rapid.SampledFrom([]string{"nothing", "scaling", "others' voters", "restarts", "a broken revision",
+		"another etcd", "an order"}).Draw(t, "the field") {
 	case "scaling":
 		p.Ordinals, p.SlowStop, p.Faults.Scales = min(p.Members+1, maxMembers), true, upTo(3, "scales")
 	case "others' voters":
 		p.Members = min(p.Members, 5)
-		p.External, p.SlowStop, p.Faults.Departures = rapid.IntRange(1, maxMembers-p.Members).Draw(t, "external"), true, upTo(3, "departures")
+		p.External, p.SlowStop, p.Faults.Departures = rapid.IntRange(1, maxMembers-p.Members).Draw(t, "external"), true,
+			upTo(3, "departures")
 	case "restarts":
 		p.Faults.Restarts, p.Faults.PowerCuts = upTo(3, "restarts"), upTo(1, "power cuts")
 	case "a broken revision":
 		p.Broken, p.Faults.Restarts, p.Faults.PowerCuts = true, upTo(3, "restarts"), upTo(1, "power cuts")
 	case "another etcd":
 		p.Own = true
-		p.Faults.CutOffs, p.Faults.WrongIDs, p.Faults.OldReads = upTo(3, "cut off"), upTo(3, "wrong IDs"), upTo(2, "old reads")
+		p.Faults.CutOffs, p.Faults.WrongIDs, p.Faults.OldReads = upTo(3, "cut off"), upTo(3, "wrong IDs"),
+			upTo(2, "old reads")
 		p.Faults.Joins, p.Faults.OldLists = upTo(1, "joins"), upTo(2, "old lists")
 	case "an order":
 		p.Ordered = true

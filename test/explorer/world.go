@@ -84,6 +84,8 @@ type Faults struct {
 	Drains, Wedges uint8
 	// Unfits are coordinators that give up and abstain.
 	Unfits uint8
+	// Presumed and Passing operations that are asked for, see kinds.go: at most one.
+	Presumed, Passing uint8
 }
 
 // ordinals from start on, as many as there are replicas.
@@ -156,20 +158,11 @@ type ref struct {
 type fenceValue struct{ epoch, rv uint8 }
 
 type intent struct {
-	op    uint8 // none, remove, evict, fenceAll
+	op uint8
+	// ref is the pod of a removal. Of any other operation only the place is set.
 	ref   ref
 	epoch uint8
 }
-
-// named is true for the intent of a removal.
-func (i intent) named() bool { return i.op == remove || i.op == evict }
-
-const (
-	none uint8 = iota
-	remove
-	evict
-	fenceAll
-)
 
 type lease struct {
 	// rv is 0 when there is no Lease.
@@ -182,12 +175,15 @@ type lease struct {
 	// rolling: a rollout is under way.
 	rolling bool
 	intent  intent
+	// suspect is a place and one.
+	suspect uint8
 }
 
 // blank: none of us has written to it.
 func (l *lease) blank() bool { return l.rv == 0 || l.schema == 0 }
 
-// kinds of requests, one for each effect of the protocol.
+// kinds of requests, one for each effect of the protocol, and of the last one for each kind of
+// operation.
 const (
 	nothing uint8 = iota
 	readLease
@@ -196,8 +192,10 @@ const (
 	listPods
 	fencePod
 	observe
-	removePod
-	moveLeader
+	actFenced
+	actLight
+	actPresumed
+	actPassing
 	rest
 )
 
@@ -205,12 +203,12 @@ const (
 type request struct {
 	kind, stage uint8
 	by          uint8
-	// age is by the sender's clock: since it was sent; for a removal since its observation
+	// age is by the sender's clock: since it was sent, or for a removal since its observation
 	// began.
 	age uint8
 	// lease is what is to be written, or what has been read so far.
 	lease lease
-	// op and ref are of the removal or the fence.
+	// op and ref are of the operation or the fence.
 	op    uint8
 	ref   ref
 	value fenceValue
@@ -298,11 +296,11 @@ type coordinator struct {
 	// the protocol thinks.
 	seen knowledge
 	age  uint8
-	// decided is the removal that the last decision asks for, without an epoch: what the
+	// decided is the operation that the last decision asks for, without an epoch: what the
 	// decision said itself, whatever was made of it since.
 	decided intent
-	// failed changes of leadership, and to whom the last decision wants it moved.
-	failed, heir uint8
+	// failed changes of leadership.
+	failed uint8
 	// cache is only used by mutants that look at what they saw earlier.
 	cache request
 }
@@ -314,10 +312,14 @@ type state struct {
 	epoch                   uint8
 	seenRV                  uint8
 	seenAge, begun, renewed uint8
-	unfenced                [maxMembers]ref
-	unfencedN               uint8
-	ending                  uint8
-	stopping, pausing       bool
+	// doing is to whom the leadership is about to be moved: a place and one.
+	doing uint8
+	// doubted is the age of that, and callTicks, because it may lie ahead.
+	doubted           uint8
+	unfenced          [maxMembers]ref
+	unfencedN         uint8
+	ending            uint8
+	stopping, pausing bool
 }
 
 // Params are the size of a world.
@@ -376,7 +378,8 @@ func (p Params) String() string {
 	for _, more := range []struct {
 		n    int
 		what string
-	}{{p.Learners, "learners"}, {p.Ghosts, "ghosts"}, {p.External, "external"}, {p.MaxUnavailable, "unavailable at most"}} {
+	}{{p.Learners, "learners"}, {p.Ghosts, "ghosts"}, {p.External, "external"},
+		{p.MaxUnavailable, "unavailable at most"}} {
 		if more.n > 0 {
 			text += fmt.Sprintf(", %d %s", more.n, more.what)
 		}
@@ -384,8 +387,10 @@ func (p Params) String() string {
 	for _, more := range []struct {
 		yes  bool
 		what string
-	}{{p.Evict, "evictions"}, {p.Clocks, "fallback"}, {p.TrueLock, "a true lock"}, {p.Fresh, "no Lease"}, {p.Fine, "fine"}, {p.Stay, "no recovery"},
-		{p.Loop, "loop"}, {p.Own, "own pods"}, {p.SlowStop, "slow stops"}, {p.Trusted, "trusted"}, {p.Broken, "a broken revision"}, {p.Ordered, "OrderedReady"},
+	}{{p.Evict, "evictions"}, {p.Clocks, "fallback"}, {p.TrueLock, "a true lock"}, {p.Fresh, "no Lease"},
+		{p.Fine, "fine"}, {p.Stay, "no recovery"},
+		{p.Loop, "loop"}, {p.Own, "own pods"}, {p.SlowStop, "slow stops"}, {p.Trusted, "trusted"},
+		{p.Broken, "a broken revision"}, {p.Ordered, "OrderedReady"},
 		{p.Nameless, "no etcd container"}, {p.Denied, "no status"}, {p.Budget, "a budget"}} {
 		if more.yes {
 			text += ", " + more.what
@@ -400,11 +405,14 @@ func (f Faults) String() string {
 		n    uint8
 		what string
 	}{
-		{f.Starts, "starts"}, {f.Lost, "lost"}, {f.Crashes, "crashes"}, {f.Stops, "stops"}, {f.Failures, "failures"}, {f.Deletions, "deletions"},
+		{f.Starts, "starts"}, {f.Lost, "lost"}, {f.Crashes, "crashes"}, {f.Stops, "stops"}, {f.Failures, "failures"},
+		{f.Deletions, "deletions"},
 		{f.Deafness, "deaf"}, {f.Edits, "edits"}, {f.Templates, "templates"}, {f.Reports, "reports"},
-		{f.Restarts, "restarts"}, {f.PowerCuts, "power cuts"}, {f.Scales, "scales"}, {f.Departures, "departures"}, {f.Joins, "joins"},
+		{f.Restarts, "restarts"}, {f.PowerCuts, "power cuts"}, {f.Scales, "scales"}, {f.Departures, "departures"},
+		{f.Joins, "joins"},
 		{f.CutOffs, "cut off"}, {f.OldLists, "old lists"}, {f.WrongIDs, "wrong IDs"}, {f.OldReads, "old reads"},
 		{f.Drains, "drains"}, {f.Wedges, "wedges"}, {f.Unfits, "unfit"},
+		{f.Presumed, "presumed"}, {f.Passing, "passing"},
 	} {
 		if fault.n > 0 {
 			text = append(text, fmt.Sprintf("%s %d", fault.what, fault.n))
@@ -561,7 +569,7 @@ func (w *World) forget(i uint8) {
 // eachRef visits everything that names a pod by UID and resourceVersion.
 func (w *World) eachRef(visit func(*ref)) {
 	ofLease := func(l *lease) {
-		if l.intent.named() {
+		if l.intent.fenced() {
 			visit(&l.intent.ref)
 		}
 	}
@@ -570,7 +578,7 @@ func (w *World) eachRef(visit func(*ref)) {
 			return
 		}
 		ofLease(&r.lease)
-		if r.kind == fencePod || r.kind == removePod {
+		if r.kind == fencePod || r.kind == actFenced {
 			visit(&r.ref)
 		}
 	}
@@ -578,7 +586,7 @@ func (w *World) eachRef(visit func(*ref)) {
 	for i := range w.coordinators {
 		c := &w.coordinators[i]
 		ofLease(&c.lease)
-		if c.decided.named() {
+		if c.decided.fenced() {
 			visit(&c.decided.ref)
 		}
 		for k := range c.unfencedN {

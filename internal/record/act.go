@@ -1,0 +1,146 @@
+package record
+
+// observed begins what was decided, once nothing is under way.
+func (c *Config) observed(s State, e *Observed, now Instant) (State, Effect) {
+	if e.Outcome != Done {
+		return c.to(s, resting, Rest{Failed: true})
+	}
+	if !c.understands(&e.Lease) {
+		return c.newer(s, e.Lease)
+	}
+	if !c.ours(&s, &e.Lease) {
+		return c.lost(s, e.Lease)
+	}
+	s.Lease = e.Lease
+	if s.Lease.Intent.Operation != None {
+		return c.standing(s, e, now)
+	}
+	if s.Lease.Suspect != nil && e.Standing == Settled {
+		s.Lease.Suspect = nil
+		return c.to(s, clearing, WriteLease{Lease: s.Lease})
+	}
+	switch e.Next {
+	case NextAct:
+		if c.kind(e.Intent.Operation) == Light { // The write shows that the record is still ours.
+			s.Doing, s.Of, s.Begun = e.Intent.Operation, e.Intent.Member, e.Begun
+			return c.to(s, recording, WriteLease{Lease: s.Lease})
+		}
+		return c.begin(s, e, now)
+	case NextHandOver:
+		return c.release(s, HandedOver)
+	case NextFinish:
+		return c.release(s, Finished)
+	case NextRest:
+	}
+	if e.News {
+		return c.to(s, renewing, WriteLease{Lease: s.Lease})
+	}
+	return c.to(s, resting, Rest{})
+}
+
+// standing is what follows an observation while an operation stands on the record. Nothing else is
+// begun while it does.
+func (c *Config) standing(s State, e *Observed, now Instant) (State, Effect) {
+	on := &s.Lease.Intent
+	switch c.kind(on.Operation) {
+	case Presumed:
+		switch {
+		case e.Standing == Settled:
+			return c.clear(s)
+		case e.Standing == Refuted && s.Lease.Suspect == nil:
+			s.Lease.Suspect = on.Member
+			return c.clear(s)
+		case e.Standing == Open && e.Next == NextAct && e.Intent.repeats(on):
+			return c.record(s, e)
+		}
+	case Passing:
+		if e.Standing != Settled {
+			s.Doubted = max(s.Doubted, now)
+		} else if e.Begun-s.Doubted >= c.Recovery {
+			return c.clear(s)
+		}
+	case Fenced, Light, Unknown:
+		return c.resolve(s) // An unclear write of ours has landed after all.
+	}
+	if e.Next == NextHandOver {
+		return c.release(s, HandedOver)
+	}
+	return c.rest(s, e.News)
+}
+
+// rest waits, after it has told the news.
+func (c *Config) rest(s State, news bool) (State, Effect) {
+	if news {
+		return c.to(s, renewing, WriteLease{Lease: s.Lease})
+	}
+	return c.to(s, resting, Rest{})
+}
+
+// begin is for an operation that needs an intent.
+func (c *Config) begin(s State, e *Observed, now Instant) (State, Effect) {
+	switch kind := c.kind(e.Intent.Operation); {
+	case kind == Unknown:
+		return c.end(s, Unwritable, "there is no kind of operation for "+string(e.Intent.Operation))
+	case kind == Presumed && s.Lease.Suspect != nil:
+		return c.rest(s, e.News) // The record has room for one.
+	case kind == Passing:
+		s.Doubted = now + e.Intent.call()
+	}
+	return c.record(s, e)
+}
+
+// record puts an intent on the record.
+func (c *Config) record(s State, e *Observed) (State, Effect) {
+	s.Begun = e.Begun
+	s.Lease.Intent = e.Intent
+	s.Lease.Intent.Epoch = s.Epoch
+	return c.to(s, recording, WriteLease{Lease: s.Lease})
+}
+
+// act carries out what was decided, if that is still young, now that the record was written.
+func (c *Config) act(s State, now Instant) (State, Effect) {
+	deadline := s.Begun + c.MaxEvidenceAge
+	aged, kind := now >= deadline, Light
+	if s.Doing == None {
+		kind = c.kind(s.Lease.Intent.Operation)
+	}
+	s.Pausing = s.Pausing || aged
+	switch {
+	case aged && (kind == Light || kind == Presumed): // A presumed one may be there from an earlier attempt.
+		s.Doing, s.Of = None, nil
+		return c.to(s, resting, Rest{Failed: true})
+	case aged:
+		return c.clear(s) // It was never sent, so there is nothing to resolve.
+	case kind == Light:
+		return c.to(s, acting, Act{Intent: Intent{Operation: s.Doing, Member: s.Of}, Deadline: deadline})
+	case kind == Passing: // Its call has to begin in time. It may well take longer.
+		deadline = now + s.Lease.Intent.call()
+		s.Doubted = deadline
+	}
+	return c.to(s, acting, Act{Intent: s.Lease.Intent, Deadline: deadline})
+}
+
+// acted is what follows an operation. Only of one that is done nothing more can come.
+func (c *Config) acted(s State, o Outcome, now Instant) (State, Effect) {
+	if s.Doing != None {
+		s.Doing, s.Of = None, nil
+		if o != Done {
+			return c.to(s, resting, Rest{Failed: true})
+		}
+		return c.proceed(s, now)
+	}
+	s.Pausing = false
+	if o == Done {
+		return c.clear(s)
+	}
+	if c.kind(s.Lease.Intent.Operation) != Fenced {
+		return c.to(s, resting, Rest{Failed: true}) // What became of it, the next observations show.
+	}
+	// A removal may arrive at any time, unless its pod changes first. That holds for one that
+	// failed or was refused, too: a client repeats a request by itself (client-go does after a 503
+	// with Retry-After), and we only know the answer to its last attempt. An earlier attempt may
+	// even be why the last one was refused: an eviction changes its pod, and then deletes what it
+	// has changed.
+	s.Pausing = o == Failed || o == Unclear
+	return c.resolve(s)
+}

@@ -1,0 +1,76 @@
+package record
+
+import "github.com/quorate/quorate/internal/rollout"
+
+// Operation is what an intent is about.
+type Operation string
+
+const (
+	// None means that nothing is under way.
+	None Operation = ""
+	// Delete removes one pod.
+	Delete Operation = "delete"
+	// Evict removes one pod through the eviction API.
+	Evict Operation = "evict"
+	// FenceAll stands for every removal that is not on the record any more: any pod may still be
+	// the target of one.
+	FenceAll Operation = "fence-all"
+	// MoveLeader moves etcd's leadership from one member to another.
+	MoveLeader Operation = "move-leader"
+)
+
+// kinds has a row for each operation of this version.
+//
+// The first operation of a presumed or passing kind needs the next [Schema]: a version that does
+// not know an operation takes its intent for [FenceAll] and clears it.
+var kinds = [...]struct {
+	Operation
+	Kind
+}{
+	{Delete, Fenced},
+	{Evict, Fenced},
+	{FenceAll, Fenced},
+	{MoveLeader, Light},
+}
+
+// kindOf is the kind of one of this version's operations.
+func kindOf(o Operation) Kind {
+	for i := range kinds {
+		if kinds[i].Operation == o {
+			return kinds[i].Kind
+		}
+	}
+	return Unknown
+}
+
+// NextOf is what a decision asks of the protocol, and its operation. The
+// revision is the StatefulSet's update revision.
+func NextOf(d rollout.Decision, revision string) (Next, Intent) {
+	switch action := d.Action.(type) {
+	case rollout.Idle:
+		return NextFinish, Intent{}
+	case rollout.Complete:
+		// Pods below the partition stay outdated until it is lowered, and nothing reports
+		// that.
+		for i := range d.Assessment.Seats {
+			if d.Assessment.Seats[i].Outdated {
+				return NextRest, Intent{}
+			}
+		}
+		return NextFinish, Intent{}
+	case rollout.Remove:
+		t := action.Target
+		i := Intent{Operation: Delete, Pod: t.Pod, UID: t.UID, ResourceVersion: t.ResourceVersion, Revision: revision}
+		if action.Method == rollout.RemoveByEviction {
+			i.Operation = Evict
+		}
+		return NextAct, i
+	case rollout.MoveLeader:
+		t := action.Transfer
+		return NextAct, Intent{
+			Operation: MoveLeader,
+			Member:    &Member{ID: t.From, Name: t.FromName, Heir: t.To, HeirName: t.ToName},
+		}
+	}
+	return NextRest, Intent{}
+}

@@ -1,0 +1,65 @@
+package record
+
+import (
+	"fmt"
+	"slices"
+)
+
+// proceed is what a holder does whenever it knows what the record says. First it rules out what can
+// be ruled out, then it keeps the record fresh, and only then it observes.
+func (c *Config) proceed(s State, now Instant) (State, Effect) {
+	switch {
+	case c.kind(s.Lease.Intent.Operation) == Fenced:
+		return c.resolve(s)
+	case now-s.Renewed >= c.Duration/3:
+		return c.to(s, renewing, WriteLease{Lease: s.Lease})
+	}
+	return c.to(s, observing, Observe{})
+}
+
+// resolve makes sure that the removal on the record has no effect from here on. Its pod is changed
+// even if it has changed since: an eviction changes its pod before it removes it.
+func (c *Config) resolve(s State) (State, Effect) {
+	i := s.Lease.Intent
+	if i.Operation == FenceAll {
+		return c.to(s, listing, ListPods{})
+	}
+	s.Unfenced = []Pod{{Name: i.Pod, UID: i.UID, ResourceVersion: i.ResourceVersion}}
+	return c.fence(s)
+}
+
+func (c *Config) podsListed(s State, e PodsListed) (State, Effect) {
+	if e.Outcome != Done {
+		return c.to(s, resting, Rest{Failed: true})
+	}
+	s.Unfenced = slices.Clone(e.Pods)
+	return c.fence(s)
+}
+
+func (c *Config) fence(s State) (State, Effect) {
+	if len(s.Unfenced) == 0 {
+		s.Unfenced = nil
+		return c.clear(s)
+	}
+	p := s.Unfenced[0]
+	// The value is new for this pod: no two claims on one Lease share an epoch, and a pod never has
+	// the same resourceVersion twice. If the request is repeated, only the first attempt changes
+	// the pod, and that is enough.
+	value := fmt.Sprintf("epoch %d, resourceVersion %s", s.Epoch, p.ResourceVersion)
+	return c.to(s, fencing, FencePod{Pod: p, Value: value})
+}
+
+func (c *Config) podFenced(s State, e PodFenced) (State, Effect) {
+	fenced := e.Outcome == Refused || e.Outcome == Done && e.ResourceVersion != s.Unfenced[0].ResourceVersion
+	if !fenced {
+		s.Unfenced = nil
+		return c.to(s, resting, Rest{Failed: true})
+	}
+	s.Unfenced = s.Unfenced[1:]
+	return c.fence(s)
+}
+
+func (c *Config) clear(s State) (State, Effect) {
+	s.Lease.Intent = Intent{}
+	return c.to(s, clearing, WriteLease{Lease: s.Lease})
+}
