@@ -23,8 +23,8 @@ type account struct {
 	metrics *report.Metrics
 	events  *report.Recorder
 
-	mu      sync.Mutex
-	leading bool
+	mu           sync.Mutex
+	coordinating bool
 	// name and epoch are those of our last claim.
 	name    string
 	epoch   int
@@ -102,7 +102,7 @@ func (a *account) recall(annotations map[string]string, epoch int) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !a.leading || epoch != a.epoch {
+	if !a.coordinating || epoch != a.epoch {
 		a.last, a.history = last, history
 	}
 }
@@ -112,7 +112,7 @@ func (a *account) coordinates(name string, epoch int) {
 	a.metrics.Coordinates(epoch)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.leading, a.name, a.epoch, a.logged, a.news = true, name, epoch, "", false
+	a.coordinating, a.name, a.epoch, a.logged, a.news = true, name, epoch, "", false
 }
 
 // rests says that somebody else may coordinate from here on.
@@ -120,7 +120,7 @@ func (a *account) rests() {
 	a.metrics.Rests()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.leading = false
+	a.coordinating = false
 }
 
 // finished says that a rollout is over, and that nothing is seen any more until the next.
@@ -128,7 +128,7 @@ func (a *account) finished() {
 	a.metrics.Idles()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.leading = false
+	a.coordinating = false
 }
 
 // about says what the events are about.
@@ -162,7 +162,8 @@ func (a *account) decided(s report.Sight) {
 		a.line(now)
 	}
 	if last.Rolling() && !now.Rolling() && !now.Ended.IsZero() {
-		a.done(report.Entry{What: report.Completed, Rule: string(now.Rule), Revision: now.UpdateRevision, Reason: now.Reason}, "")
+		a.done(report.Entry{What: report.Completed, Rule: string(now.Rule), Revision: now.UpdateRevision,
+			Reason: now.Reason}, "")
 	}
 }
 
@@ -212,7 +213,8 @@ func (a *account) removed(d rollout.Decision, i record.Intent, o record.Outcome,
 	}
 	a.metrics.Removal(string(d.Rule), outcome)
 	if o == record.Done {
-		a.done(report.Entry{What: report.Removed, Pod: i.Pod, Rule: string(d.Rule), Revision: i.Revision, Reason: d.Reason(), Overridden: report.Overridden(d)}, i.UID)
+		a.done(report.Entry{What: report.Removed, Pod: i.Pod, Rule: string(d.Rule), Revision: i.Revision, Reason: d.Reason(),
+			Overridden: report.Overridden(d)}, i.UID)
 	}
 }
 
@@ -277,9 +279,9 @@ func (a *account) hasNews() bool {
 // report says that no coordinator has reported anything yet.
 func (c *Coordinator) Report(ctx context.Context) (report.Report, report.History, error) {
 	c.account.mu.Lock()
-	leading, last, history := c.account.leading, c.account.last, c.account.history
+	coordinating, last, history := c.account.coordinating, c.account.last, c.account.history
 	c.account.mu.Unlock()
-	if leading && !last.At.IsZero() {
+	if coordinating && !last.At.IsZero() {
 		return last, history, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.RequestTimeout)

@@ -63,10 +63,10 @@ func waiting(tb testing.TB, members int, change func(*kube), want rollout.Guard)
 	}
 	c.place.enter(s)
 	c.place.own(t)
-	l := c.leader()
-	l.watchPods = func(context.Context, string) {} // What wakes it is no part of a cycle.
+	l := c.newLoop()
+	l.watches.pods = func(context.Context, string) {} // What wakes it is no part of a cycle.
 	tb.Cleanup(func() {
-		l.rest()
+		l.observer.rest()
 		if err := t.release(context.Background()); err != nil {
 			tb.Error(err)
 		}
@@ -77,11 +77,11 @@ func waiting(tb testing.TB, members int, change func(*kube), want rollout.Guard)
 			if _, ok := effect.(record.Rest); ok {
 				break
 			}
-			state, effect = c.protocol.Step(state, l.do(ctx, effect), c.now())
+			state, effect = c.protocol.Step(state, l.turn.do(ctx, effect), c.now())
 			if end, ok := effect.(record.End); ok {
 				tb.Fatalf("%+v", end)
 			}
-			l.renewed = state.Renewed
+			l.turn.hold.renewed = state.Renewed
 		}
 		state, effect = c.protocol.Step(state, record.Woken{}, c.now())
 	}
@@ -89,8 +89,8 @@ func waiting(tb testing.TB, members int, change func(*kube), want rollout.Guard)
 	k.change(func() { change(k) })
 	cycle = func() {
 		look()
-		if l.decision.Guard != want {
-			tb.Fatalf("%s: %s, want %s", l.decision.Guard, l.decision.Reason(), want)
+		if l.sight.decision.Guard != want {
+			tb.Fatalf("%s: %s, want %s", l.sight.decision.Guard, l.sight.decision.Reason(), want)
 		}
 	}
 	cycle()

@@ -3,18 +3,14 @@ package coordinator
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/internal/report"
 	"github.com/quorate/quorate/internal/selfupdate"
@@ -31,7 +27,7 @@ type Coordinator struct {
 	gates    gates
 	running  atomic.Bool
 	place    place
-	// changed wakes up whoever leads, or would.
+	// changed wakes up the loop, or who waits to begin it.
 	changed chan struct{}
 	// eventFaults are those of the events, which a goroutine of its own writes.
 	eventFaults sharedFaults
@@ -46,7 +42,7 @@ type Coordinator struct {
 	joined bool
 	// member is the name of the etcd member in our own pod; empty outside of a member's pod.
 	member string
-	// record is what was seen of the record. Whoever leads uses it, and nobody else.
+	// record is what was seen of the record. The turn uses it, and nobody else.
 	record record.State
 	// notPromoted is the revision that we may not write to the StatefulSet's status.
 	notPromoted string
@@ -163,153 +159,6 @@ func (c *Coordinator) introduce(ctx context.Context) error {
 // long as a pod has by default.
 const ownPodGoes = 30 * time.Second
 
-// longestWithoutSession bounds how long the fallback goes on after the lock works again.
-const longestWithoutSession = 2 * time.Second
-
-// join opens a session and says who we are.
-func (c *Coordinator) join(ctx context.Context, self selfupdate.Presence) (*session, error) {
-	endpoints, nobody, err := c.sessionEndpoints(ctx)
-	if err != nil {
-		return nil, err
-	}
-	s, err := openSession(ctx, c.cfg.Dial, endpoints, keysOf(c.cfg.Namespace, c.cfg.StatefulSet), c.cfg.LockTTL,
-		min(c.cfg.LockTTL/3, c.cfg.FallbackAfter/2), c.cfg.ProbeTimeout)
-	switch {
-	case err != nil && nobody != nil:
-		// clientv3 keeps trying, and then knows no better reason than that the time ran out.
-		return nil, fmt.Errorf("%w (%w)", err, nobody)
-	case err != nil:
-		return nil, err
-	}
-	s.leaveHome(c.addresses)
-	if err = s.announce(ctx, self); err == nil {
-		err = s.tidy(ctx, self, !c.joined)
-	}
-	if err != nil {
-		s.close(ctx)
-		return nil, err
-	}
-	s.addresses, c.joined = c.addresses, true
-	return s, nil
-}
-
-// sessionEndpoints returns where a session is to live: at the member of our own pod, if that
-// serves. Where no member is known to serve, nobody says why. The error is that of ctx.
-//
-// A session holds streams as long as it lives, and a member that is asked to end waits for
-// the streams of its clients, for up to seven seconds (etcd's request timeout). At home they
-// end together with the member. Anywhere else our session would keep another pod down for
-// longer than it needs. So a sidecar that has just started, as after a replacement of its
-// pod, gives its own member the time that a lost lock costs to come up, while others serve.
-//
-// Otherwise every member that serves will do, so that the loss of one does not cost the
-// session; one that hangs already would only swallow requests. Where none serves, all that
-// are known have to do.
-func (c *Coordinator) sessionEndpoints(ctx context.Context) (endpoints []string, nobody, err error) {
-	for pause := firstOwnLook; ; pause = min(2*pause, c.cfg.Interval) {
-		members := c.observer()
-		serving, unlisted := members.Discover(ctx)
-		c.remember(members.MemberURLs())
-		endpoints = nil
-		for i := range serving {
-			if c.member != "" && serving[i].Name == c.member {
-				return serving[i].ClientURLs, nil, nil
-			}
-			endpoints = append(endpoints, serving[i].ClientURLs...)
-		}
-		age := time.Since(c.started)
-		switch {
-		case c.member != "" && unlisted != nil && age < listPatience:
-			// Where our own member is the only one configured there is nobody else to ask
-			// while it starts.
-		case len(endpoints) == 0:
-			if unlisted == nil {
-				unlisted = errors.New("no voter on the member list answers a read")
-			}
-			return c.addresses(), unlisted, nil
-		case c.member == "":
-			return endpoints, nil, nil
-		case age > c.cfg.LockTTL:
-			c.log.WithField("member", c.member).Info("the member of this pod does not serve; the session lives at the others")
-			return endpoints, nil, nil
-		}
-		c.pause(ctx, pause)
-		if ctx.Err() != nil {
-			return nil, nil, ctx.Err()
-		}
-	}
-}
-
-const (
-	// firstOwnLook is how soon a sidecar looks again whether its own member serves: a member
-	// that has little to load does within half a second.
-	firstOwnLook = 100 * time.Millisecond
-	// listPatience is how long a sidecar that has just started waits for the first member list
-	// before it takes its endpoints as they are. It is short, because without a session the
-	// fallback begins, and quorum may wait for that.
-	listPatience = time.Second
-)
-
-// addressesEvery is how often a sidecar that idles asks where the members are: seldom,
-// because it is for the day on which quorum is lost and nobody can be asked any more.
-const addressesEvery = time.Minute
-
-// keepAddresses keeps the addresses of the members fresh for as long as a session is in use:
-// when it began, members may not have been started yet. It returns a function that ends
-// it.
-func (c *Coordinator) keepAddresses(ctx context.Context, s *session) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	var following sync.WaitGroup
-	following.Go(func() {
-		for every := c.cfg.LockTTL; ; every = addressesEvery {
-			c.pause(ctx, every)
-			if ctx.Err() != nil {
-				return
-			}
-			asking, done := s.bounded(ctx)
-			list, err := s.client.MemberList(asking)
-			done()
-			if err != nil {
-				continue // What is known stays.
-			}
-			var urls []string
-			for _, m := range list.Members {
-				urls = append(urls, m.ClientURLs...)
-			}
-			c.remember(urls)
-		}
-	})
-	return func() { cancel(); following.Wait() }
-}
-
-// observer asks the configured endpoints and the members of the last list: with quorum
-// lost, the configured one may be of a member that is gone.
-func (c *Coordinator) observer() *membership.Observer {
-	o := membership.NewObserver(c.cfg.Dial, c.addresses(), c.cfg.ProbeTimeout)
-	o.Probed = c.account.metrics.Probe
-	return o
-}
-
-func (c *Coordinator) addresses() []string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.Clone(c.endpoints)
-}
-
-func (c *Coordinator) remember(urls []string) {
-	if len(urls) == 0 {
-		return
-	}
-	for _, e := range c.cfg.Endpoints {
-		if !slices.Contains(urls, e) {
-			urls = append(urls, e)
-		}
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.endpoints = urls
-}
-
 // Running is true from the begin of [Coordinator.Run] to its end. It is all that a liveness
 // probe should ask: whatever else fails is retried, and a restart would only cost the pod its
 // readiness.
@@ -325,142 +174,59 @@ func (c *Coordinator) coordinate(ctx context.Context) {
 				continue
 			}
 		}
-		l := c.leader()
-		l.lead(ctx)
-		if c.after(ctx, l); l.unfit != "" {
+		l := c.newLoop()
+		l.run(ctx)
+		if c.after(ctx, l); l.exit.unfit != "" {
 			rested = time.Now().Add(c.cfg.RecordDuration)
 		}
 	}
-	c.after(ctx, c.leader()) // The lock may have become ours meanwhile.
+	c.after(ctx, c.newLoop()) // The lock may have become ours meanwhile.
 }
 
 // after gives the lock back when somebody else shall have it.
-func (c *Coordinator) after(ctx context.Context, l *leader) {
-	if !l.over && ctx.Err() == nil {
+func (c *Coordinator) after(ctx context.Context, l *loop) {
+	if !l.exit.over && ctx.Err() == nil {
 		return
 	}
 	var away time.Time
 	switch {
-	case l.unfit != "":
+	case l.exit.unfit != "":
 		if c.place.owned() == nil {
-			c.log.Warnf("the record is given back, for another sidecar to try without the lock: %s", l.unfit)
+			c.log.Warnf("the record is given back, for another sidecar to try without the lock: %s", l.exit.unfit)
 			return
 		}
-		c.unfit = min(max(2*c.unfit, l.unfitFor), longestUnfit)
-		c.log.WithField("for", c.unfit.String()).Warnf("unfit: %s", l.unfit)
-		c.account.events.Fault(l.unfit)
+		c.unfit = min(max(2*c.unfit, l.exit.unfitFor), longestUnfit)
+		c.log.WithField("for", c.unfit.String()).Warnf("unfit: %s", l.exit.unfit)
+		c.account.events.Fault(l.exit.unfit)
 		away = time.Now().Add(c.unfit)
-	case l.leaving:
+	case l.exit.leaving:
 		away = time.Now().Add(ownPodGoes)
 	}
-	t := c.place.resign(l.unfit, away, ctx.Err() != nil)
+	t := c.place.resign(l.exit.unfit, away, ctx.Err() != nil)
 	if t == nil {
 		return
 	}
 	var err error
-	if l.heir != nil {
-		err = t.handOver(ctx, *l.heir)
+	if l.exit.heir != nil {
+		err = t.handOver(ctx, *l.exit.heir)
 	} else {
 		err = t.release(ctx)
 	}
 	switch {
 	case err != nil:
 		c.log.WithError(err).Warn("the lock was not released")
-	case l.coordinated:
+	case l.turn.coordinated:
 		c.log.Info("this sidecar does not coordinate any more")
 	}
-	if l.leaving { // Until then no standing in either.
+	if l.exit.leaving { // Until then no standing in either.
 		c.pause(ctx, ownPodGoes)
 	}
 }
 
-// now is an instant on our own monotonic clock.
-func (c *Coordinator) now() record.Instant { return time.Since(c.started) }
-
-// pause waits for d or until ctx ends.
-func (c *Coordinator) pause(ctx context.Context, d time.Duration) { wait(ctx, d, nil) }
-
-// wait ends after d (never, if d is zero), when something changed, or with ctx.
-func wait(ctx context.Context, d time.Duration, changed <-chan struct{}) {
-	var timer <-chan time.Time
-	if d > 0 {
-		t := time.NewTimer(d)
-		defer t.Stop()
-		timer = t.C
+// name is how people know this coordinator: by its pod, where it has one.
+func (c *Coordinator) name() string {
+	if c.self.Pod != "" {
+		return c.self.Pod
 	}
-	select {
-	case <-ctx.Done():
-	case <-timer:
-	case <-changed:
-	}
-}
-
-// explain adds to an error from Kubernetes what an operator can do about it.
-func explain(err error) error { return explainFor(err, "deploy/base/role.yaml") }
-
-// explainFor is explain where another file of ours grants what is needed.
-func explainFor(err error, grantedBy string) error {
-	switch {
-	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%w (grant it to the sidecar's ServiceAccount, see %s)", err, grantedBy)
-	case apierrors.IsUnauthorized(err):
-		return fmt.Errorf("%w (the API server does not accept the ServiceAccount token)", err)
-	case apierrors.IsNotFound(err):
-		return fmt.Errorf("%w (check --namespace and --statefulset)", err)
-	}
-	return err
-}
-
-// Pauses after faults in a row: quick at first, because most faults pass, and never
-// so long that an operator wonders.
-const (
-	firstPause   = 500 * time.Millisecond
-	longestPause = 10 * time.Second
-	// repeatEvery is how often the same fault is logged again.
-	repeatEvery = time.Minute
-)
-
-// faults logs each fault when it first occurs and then once a minute, and lets the
-// pauses between retries grow.
-type faults struct {
-	row    int
-	last   string
-	logged time.Time
-	pause  time.Duration
-
-	// account tells of it, as of what happens at at.
-	account *account
-	at      string
-}
-
-func (f *faults) note(log *logrus.Entry, what string, err error) time.Duration {
-	f.row++
-	f.account.fails(f.at, what, err, f.row)
-	f.pause = min(max(2*f.pause, firstPause), longestPause)
-	text := what + err.Error()
-	if errors.Is(err, context.DeadlineExceeded) {
-		text = what // Its wording varies; it is the same fault.
-	}
-	if now := time.Now(); text != f.last || now.Sub(f.logged) >= repeatEvery {
-		f.last, f.logged = text, now
-		log.WithError(err).Warnf("%s; retrying", what)
-	}
-	return f.pause
-}
-
-func (f *faults) clear() {
-	*f = faults{account: f.account, at: f.at}
-	f.account.works(f.at)
-}
-
-// sharedFaults are those that more than one goroutine notes. Nobody waits for what failed.
-type sharedFaults struct {
-	mu sync.Mutex
-	faults
-}
-
-func (f *sharedFaults) note(log *logrus.Entry, what string, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.faults.note(log, what, err)
+	return c.protocol.Identity
 }

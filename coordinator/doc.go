@@ -39,7 +39,7 @@
 // When the lock works again, its owner claims the record, and that is the end of it.
 //
 // One goroutine always tries to own the lock, and keeps up what this sidecar has in the election;
-// another leads whenever it is its turn by that.
+// another runs the loop whenever this sidecar may by that.
 //
 // # What the lock guarantees, and what not
 //

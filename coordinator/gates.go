@@ -20,11 +20,11 @@ type Gate struct {
 	// would block its own cure.
 	SickToo bool
 	// Ask says whether the gate passes, and in the detail why or why not. It is called once
-	// for every look at a rollout, on a goroutine of its own, and never twice at a time. The
+	// for every observation of a rollout, on a goroutine of its own, and never twice at a time. The
 	// context ends after 30 s, or when this sidecar does not coordinate any more; Ask shall
 	// then return.
 	//
-	// No look waits for an answer that takes long: until it comes, the last one counts if it
+	// No observation waits for an answer that takes long: until it comes, the last one counts if it
 	// is at most 30 s old, and after that the gate does not pass. A gate that ignores its
 	// context is not asked again until it has returned, and so does not pass. Run does not
 	// wait for it either, and leaves its goroutine behind.
@@ -35,7 +35,7 @@ const (
 	// answerLasts is how old a gate's answer may be, and how long one is waited for before the
 	// gate is asked again.
 	answerLasts = 30 * time.Second
-	// answerGrace is how long a look waits, from its begin, for gates that it has asked itself.
+	// answerGrace is how long an observation waits, from its beginning, for gates that it has asked itself.
 	// It usually passes while the Kubernetes API is asked.
 	answerGrace = leastRest
 )
@@ -87,8 +87,8 @@ func checkGates(all []Gate) error {
 
 // ask asks every gate of which no answer is under way, and returns how to know the end of each
 // call. It does not wait. When an answer comes too late for whoever waits for it, and says something
-// new, late is called. One that is the same as before waits for the next look: that asks again, and
-// a slow gate would have one look follow the other without a pause.
+// new, late is called. One that is the same as before waits for the next observation: that asks again, and
+// a slow gate would have one observation follow the other without a pause.
 func (g gates) ask(ctx context.Context, late func()) (begun []<-chan struct{}) {
 	for _, a := range g {
 		a.mu.Lock()

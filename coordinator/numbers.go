@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// apiRoom is what MaxEvidenceAge has to leave, beside a look over members that hang, for the
+// apiRoom is what MaxEvidenceAge has to leave, beside an observation of members that hang, for the
 // requests to the Kubernetes API, which are sent one after the other. An eviction takes seven: the
 // Lease, the StatefulSet and the pods are read, a dry run asks whether the eviction would be granted,
 // the intent is recorded, the pod is read once more, and it is evicted. Each of them may so take 280
@@ -35,17 +35,21 @@ func (c Config) CheckNumbers(name func(field string) string) error {
 	// a member hangs.
 	cycle := 2*c.ProbeTimeout + c.Interval
 
-	require(c.Policy.MaxUnavailable.Number >= 1, "Policy.MaxUnavailable", c.Policy.MaxUnavailable, "must be at least 1, or nothing could ever be replaced")
+	require(c.Policy.MaxUnavailable.Number >= 1, "Policy.MaxUnavailable", c.Policy.MaxUnavailable,
+		"must be at least 1, or nothing could ever be replaced")
 	require(c.Policy.Partition >= 0, "Policy.Partition", c.Policy.Partition, "must not be negative")
-	// Two looks are the least: with less, whatever has not settled at the first look
+	// Two observations are the least: with less, whatever has not settled in the first
 	// would count as failing at the second and hold the rollout.
 	require(c.Policy.SettleTimeout > 0, "Policy.SettleTimeout", c.Policy.SettleTimeout, "must be positive")
 	require(c.Policy.SettleTimeout <= 0 || c.Policy.SettleTimeout > cycle, "Policy.SettleTimeout", c.Policy.SettleTimeout,
 		"must exceed %v, a cycle with members that hang (twice %s and %s), or a pod would count as failing at the second look", cycle, probe, interval)
 	require(c.Policy.DeadAfter >= 0, "Policy.DeadAfter", c.Policy.DeadAfter, "must not be negative")
-	require(c.Policy.SettleTimeout <= 0 || c.Policy.DeadAfter < c.Policy.SettleTimeout, "Policy.DeadAfter", c.Policy.DeadAfter,
-		"must be below %s (%v), or patience ends before a container that ended counts as dead", settle, c.Policy.SettleTimeout)
-	require(c.Policy.MaxLag > 0, "Policy.MaxLag", c.Policy.MaxLag, "must be positive, or no survivor ever counts as caught up")
+	require(c.Policy.SettleTimeout <= 0 || c.Policy.DeadAfter < c.Policy.SettleTimeout, "Policy.DeadAfter",
+		c.Policy.DeadAfter,
+		"must be below %s (%v), or patience ends before a container that ended counts as dead", settle,
+		c.Policy.SettleTimeout)
+	require(c.Policy.MaxLag > 0, "Policy.MaxLag", c.Policy.MaxLag,
+		"must be positive, or no survivor ever counts as caught up")
 
 	require(c.LockTTL >= 2*time.Second && c.LockTTL%time.Second == 0, "LockTTL", c.LockTTL,
 		"must be whole seconds, at least 2s: etcd counts leases in seconds and grants none below")
@@ -54,7 +58,8 @@ func (c Config) CheckNumbers(name func(field string) string) error {
 	// still counts as serving, would lose the lock of whoever is connected to it, again
 	// and again. Safety does not depend on it, only progress.
 	require(c.LockTTL < 2*time.Second || 2*c.LockTTL >= 3*c.ProbeTimeout, "LockTTL", c.LockTTL,
-		"two thirds of it must cover %s (%v), or keep-alives over a slow member come too late and the lock is lost", probe, c.ProbeTimeout)
+		"two thirds of it must cover %s (%v), or keep-alives over a slow member come too late and the lock is lost", probe,
+		c.ProbeTimeout)
 	require(c.ProbeTimeout > 0, "ProbeTimeout", c.ProbeTimeout, "must be positive")
 	require(c.RequestTimeout > 0, "RequestTimeout", c.RequestTimeout, "must be positive")
 	require(c.Interval > 0, "Interval", c.Interval, "must be positive")
@@ -63,7 +68,8 @@ func (c Config) CheckNumbers(name func(field string) string) error {
 		"must be at least %v: every sidecar has etcd confirm its session twice as often, "+
 			"and without an answer for that long it may go on without the lock", retryEtcd)
 	// It is renewed every third of that, so two thirds are left for a cycle.
-	require(c.RecordDuration >= 3*time.Second && c.RecordDuration%time.Second == 0, "RecordDuration", c.RecordDuration, "must be whole seconds, at least 3s")
+	require(c.RecordDuration >= 3*time.Second && c.RecordDuration%time.Second == 0, "RecordDuration", c.RecordDuration,
+		"must be whole seconds, at least 3s")
 	require(c.RecordDuration < 3*time.Second || 2*c.RecordDuration >= 3*cycle, "RecordDuration", c.RecordDuration,
 		"two thirds of it must cover %v, a cycle with members that hang (twice %s and %s), or the record lapses while its holder lives", cycle, probe, interval)
 	require(c.MaxEvidenceAge >= 2*c.ProbeTimeout+apiRoom, "MaxEvidenceAge", c.MaxEvidenceAge,

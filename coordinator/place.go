@@ -1,14 +1,12 @@
 package coordinator
 
 import (
-	"context"
-	"errors"
 	"sync"
 	"time"
 )
 
 // place is what this sidecar has in the election: nothing, a session in which it waits, or the
-// lock. The candidate keeps it up; whoever leads goes by it.
+// lock. The candidate keeps it up, and the loop goes by it.
 type place struct {
 	mu      sync.Mutex
 	session *session
@@ -117,97 +115,4 @@ func (p *place) silent(patience time.Duration) time.Duration {
 		return patience // The first session is yet to come, or to fail.
 	}
 	return patience - time.Since(last)
-}
-
-// candidate takes part in the election until ctx ends, over one session after the other.
-func (c *Coordinator) candidate(ctx context.Context) {
-	for ctx.Err() == nil {
-		until, reason := c.place.staysAway()
-		if left := time.Until(until); left > 0 {
-			if reason == "" {
-				c.pause(ctx, left)
-			} else {
-				c.abstain(ctx, reason, left)
-			}
-			continue
-		}
-		s, err := c.join(ctx, c.self)
-		if err == nil {
-			c.faults.clear()
-			c.takePart(ctx, s)
-		} else if ctx.Err() == nil {
-			c.withoutSession()
-			c.pause(ctx, min(c.faults.note(c.log, "no etcd session", err), longestWithoutSession))
-		}
-	}
-}
-
-// takePart waits for the lock, has it until it is given back or lost, and ends the session.
-func (c *Coordinator) takePart(ctx context.Context, s *session) {
-	defer c.keepAddresses(ctx, s)()
-	c.place.enter(s)
-	c.trigger()
-	t, err := s.wait(ctx) // Which ends the session if it ends without the lock.
-	switch {
-	case err == nil && c.place.own(t):
-		c.log.Debug("this sidecar holds the lock")
-		c.trigger()
-		<-t.Done() // Whoever leads gives it back, when ctx ends as well, and ends the session.
-		if c.place.leave(s) {
-			c.log.Warn("the etcd session ended")
-			s.close(ctx)
-		}
-	case err == nil:
-		s.close(ctx)
-		fallthrough
-	default:
-		c.place.leave(s)
-	}
-	c.trigger()
-	switch {
-	case err == nil || ctx.Err() != nil:
-	case errors.Is(err, errReordered):
-		c.log.Debug("lining up again for the lock")
-	default:
-		c.pause(ctx, c.faults.note(c.log, "cannot take part in the election", err))
-	}
-}
-
-// abstain stays out of the queue for a while, and tells the others why.
-func (c *Coordinator) abstain(ctx context.Context, why string, least time.Duration) {
-	c.account.metrics.Unfit(true)
-	defer c.account.metrics.Unfit(false)
-	ctx, cancel := context.WithTimeout(ctx, least)
-	defer cancel()
-	self := c.self
-	self.Unfit = why
-	for ctx.Err() == nil {
-		s, err := c.join(ctx, self)
-		if err != nil {
-			c.withoutSession()
-			c.pause(ctx, longestWithoutSession)
-			continue
-		}
-		c.place.enter(s)
-		select {
-		case <-s.Done():
-		case <-ctx.Done():
-		}
-		c.place.leave(s)
-		s.close(ctx)
-	}
-}
-
-// withoutSession says that no session can be had, so that the fallback begins.
-func (c *Coordinator) withoutSession() {
-	c.place.fails()
-	c.trigger()
-}
-
-// trigger says that there is news, and never waits.
-func (c *Coordinator) trigger() {
-	select {
-	case c.changed <- struct{}{}:
-	default: // A look is due already.
-	}
 }

@@ -38,7 +38,8 @@ func TestAConfigNeedsNoMoreThanItsRequiredFields(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c.LockTTL != DefaultLockTTL || c.ProbeTimeout != DefaultProbeTimeout || c.RequestTimeout != DefaultRequestTimeout ||
-		c.Interval != DefaultInterval || c.MaxEvidenceAge != DefaultMaxEvidenceAge || !reflect.DeepEqual(c.Policy, rollout.DefaultPolicy()) {
+		c.Interval != DefaultInterval || c.MaxEvidenceAge != DefaultMaxEvidenceAge ||
+		!reflect.DeepEqual(c.Policy, rollout.DefaultPolicy()) {
 		t.Errorf("defaults: %+v", c)
 	}
 	if c.Names.EtcdContainer != "etcd" || c.Names.SidecarContainer != "backup-restore" {
@@ -52,7 +53,8 @@ func TestAConfigNeedsNoMoreThanItsRequiredFields(t *testing.T) {
 
 func TestAConfigKeepsWhatItIsGiven(t *testing.T) {
 	in := minimal()
-	in.LockTTL, in.ProbeTimeout, in.RequestTimeout, in.Interval, in.MaxEvidenceAge = 3*time.Second, time.Second, 4*time.Second, 5*time.Second, 6*time.Second
+	in.LockTTL, in.ProbeTimeout, in.RequestTimeout, in.Interval, in.MaxEvidenceAge = 3*time.Second, time.Second,
+		4*time.Second, 5*time.Second, 6*time.Second
 	in.Policy = rollout.DefaultPolicy()
 	in.Policy.MaxUnavailable.Number = 2
 	in.Names = workload.Names{EtcdContainer: "db"}
@@ -96,15 +98,20 @@ func TestABadConfigNamesTheFieldAndItsValue(t *testing.T) {
 		{func(c *Config) { c.Interval = -1 }, "Interval: -1ns: must be positive"},
 		{func(c *Config) { c.FallbackAfter = -1 }, "FallbackAfter: -1ns: must be at least 500ms"},
 		{func(c *Config) { c.RecordDuration = 2 * time.Second }, "RecordDuration: 2s: must be whole seconds, at least 3s"},
-		{func(c *Config) { c.RecordDuration = 8500 * time.Millisecond }, "RecordDuration: 8.5s: must be whole seconds, at least 3s"},
-		{func(c *Config) { c.RecordDuration = 7 * time.Second }, "RecordDuration: 7s: two thirds of it must cover 5s, a cycle with members that hang (twice ProbeTimeout and Interval)"},
-		{func(c *Config) { c.MaxEvidenceAge = 4 * time.Second }, "MaxEvidenceAge: 4s: must be at least 6s: twice ProbeTimeout (2s)"},
+		{func(c *Config) { c.RecordDuration = 8500 * time.Millisecond },
+			"RecordDuration: 8.5s: must be whole seconds, at least 3s"},
+		{func(c *Config) { c.RecordDuration = 7 * time.Second },
+			"RecordDuration: 7s: two thirds of it must cover 5s, a cycle with members that hang (twice ProbeTimeout and Interval)"},
+		{func(c *Config) { c.MaxEvidenceAge = 4 * time.Second },
+			"MaxEvidenceAge: 4s: must be at least 6s: twice ProbeTimeout (2s)"},
 		{policy(func(p *rollout.Policy) { p.MaxUnavailable.Number = 0 }), "Policy.MaxUnavailable: 0: must be at least 1"},
 		{policy(func(p *rollout.Policy) { p.Partition = -1 }), "Policy.Partition: -1: must not be negative"},
 		{policy(func(p *rollout.Policy) { p.SettleTimeout = 0 }), "Policy.SettleTimeout: 0s: must be positive"},
-		{policy(func(p *rollout.Policy) { p.SettleTimeout, p.DeadAfter = 5*time.Second, time.Second }), "Policy.SettleTimeout: 5s: must exceed 5s, a cycle with members that hang (twice ProbeTimeout and Interval)"},
+		{policy(func(p *rollout.Policy) { p.SettleTimeout, p.DeadAfter = 5*time.Second, time.Second }),
+			"Policy.SettleTimeout: 5s: must exceed 5s, a cycle with members that hang (twice ProbeTimeout and Interval)"},
 		{policy(func(p *rollout.Policy) { p.DeadAfter = -1 }), "Policy.DeadAfter: -1ns: must not be negative"},
-		{policy(func(p *rollout.Policy) { p.DeadAfter = p.SettleTimeout }), "Policy.DeadAfter: 5m0s: must be below Policy.SettleTimeout (5m0s)"},
+		{policy(func(p *rollout.Policy) { p.DeadAfter = p.SettleTimeout }),
+			"Policy.DeadAfter: 5m0s: must be below Policy.SettleTimeout (5m0s)"},
 		{policy(func(p *rollout.Policy) { p.MaxLag = 0 }), "Policy.MaxLag: 0: must be positive"},
 	} {
 		t.Run(tc.want, func(t *testing.T) {
@@ -127,7 +134,8 @@ func TestABadConfigNamesTheFieldAndItsValue(t *testing.T) {
 }
 
 func TestAgesGrowWhileASightingLasts(t *testing.T) {
-	a, b := rollout.Sighting{UID: "a", Condition: rollout.ReadySeen}, rollout.Sighting{UID: "b", Condition: rollout.ReadySeen}
+	a, b := rollout.Sighting{UID: "a", Condition: rollout.ReadySeen},
+		rollout.Sighting{UID: "b", Condition: rollout.ReadySeen}
 	other := rollout.Sighting{UID: "a", Condition: rollout.UnsettledSeen}
 	m, now := newMemory(), time.Unix(1000, 0)
 	for _, step := range []struct {
@@ -137,9 +145,11 @@ func TestAgesGrowWhileASightingLasts(t *testing.T) {
 	}{
 		{0, []rollout.Sighting{a}, map[rollout.Sighting]time.Duration{a: 0}},
 		{time.Second, []rollout.Sighting{a, b}, map[rollout.Sighting]time.Duration{a: time.Second, b: 0}},
-		{time.Minute, []rollout.Sighting{a, b, other}, map[rollout.Sighting]time.Duration{a: 61 * time.Second, b: time.Minute, other: 0}},
+		{time.Minute, []rollout.Sighting{a, b, other}, map[rollout.Sighting]time.Duration{a: 61 * time.Second,
+			b: time.Minute, other: 0}},
 		{time.Second, []rollout.Sighting{b}, map[rollout.Sighting]time.Duration{b: 61 * time.Second}},
-		{time.Second, []rollout.Sighting{a, b}, map[rollout.Sighting]time.Duration{a: 0, b: 62 * time.Second}}, // a was gone in between.
+		{time.Second, []rollout.Sighting{a, b}, map[rollout.Sighting]time.Duration{a: 0, b: 62 * time.Second}},
+		// a was gone in between.
 		{time.Second, nil, map[rollout.Sighting]time.Duration{}},
 	} {
 		now = now.Add(step.after)
@@ -165,7 +175,8 @@ func TestFaultsAreLoggedOnceAMinuteAndRetriedEverMoreSlowly(t *testing.T) {
 		for range 7 {
 			pauses = append(pauses, f.note(log, "it broke", errors.New("at the seam")))
 		}
-		want := []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 10 * time.Second, 10 * time.Second}
+		want := []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second,
+			10 * time.Second, 10 * time.Second}
 		if !reflect.DeepEqual(pauses, want) {
 			t.Errorf("pauses %v, want %v", pauses, want)
 		}
@@ -207,16 +218,18 @@ func TestARefusedWatchIsLoggedOnceAMinuteAndAnOutageNotAtAll(t *testing.T) {
 		var out bytes.Buffer
 		logger := logrus.New()
 		logger.SetOutput(&out)
-		l := &leader{Coordinator: &Coordinator{log: logrus.NewEntry(logger)}}
-		_, failed, _ := l.watching(report.AtWatchSet, "the StatefulSet")
-		forbidden := apierrors.NewForbidden(schema.GroupResource{Group: "apps", Resource: "statefulsets"}, "", errors.New("x"))
+		w := newWatches(&Coordinator{log: logrus.NewEntry(logger)})
+		_, failed, _ := w.calls(report.AtWatchSet, "the StatefulSet")
+		forbidden := apierrors.NewForbidden(schema.GroupResource{Group: "apps", Resource: "statefulsets"}, "",
+			errors.New("x"))
 		for range 60 { // One attempt a second.
 			failed(forbidden)
 			failed(fmt.Errorf("stream error %v", time.Now()))
 			<-time.After(time.Second)
 		}
 		text := out.String()
-		if strings.Count(text, "\n") != 1 || !strings.Contains(text, "the StatefulSet cannot be watched; retrying") || !strings.Contains(text, "see deploy/base/role.yaml") {
+		if strings.Count(text, "\n") != 1 || !strings.Contains(text, "the StatefulSet cannot be watched; retrying") ||
+			!strings.Contains(text, "see deploy/base/role.yaml") {
 			t.Errorf("log of a minute: %s", text)
 		}
 		failed(forbidden)

@@ -1,0 +1,128 @@
+package coordinator
+
+import (
+	"context"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/quorate/quorate/internal/membership"
+	"github.com/quorate/quorate/internal/record"
+	"github.com/quorate/quorate/internal/workload"
+)
+
+// actor carries out operations, each in a function of its own.
+type actor struct {
+	c       *Coordinator
+	exit    *exit
+	sight   *sight
+	trouble *trouble
+	members *membership.Observer
+	// unclear means that nobody knows how our last removal ended.
+	unclear bool
+}
+
+// act carries out an operation, which has to end before its deadline.
+func (a *actor) act(ctx context.Context, e record.Act) record.Outcome {
+	acting, cancel := context.WithDeadline(ctx, a.c.started.Add(e.Deadline))
+	defer cancel()
+	switch e.Intent.Operation {
+	case record.Delete, record.Evict:
+		return a.remove(ctx, acting, e)
+	case record.MoveLeader:
+		return a.moveLeader(acting, *e.Intent.Member)
+	case record.None, record.FenceAll:
+	}
+	panic("the record's protocol asks to carry out " + e.Intent.String())
+}
+
+// remove deletes or evicts a pod. The second context ends at the deadline.
+func (a *actor) remove(ctx, removing context.Context, e record.Act) record.Outcome {
+	err := a.c.workload.Remove(removing, a.sight.seen, e.Intent)
+	outcome := record.OutcomeOf(err)
+	refusal, refused := workload.RefusalOf(err, a.sight.seen.Set.Replicas)
+	refused = refused && e.Intent.Operation == record.Evict // No budget is asked before a DELETE.
+	if refused {
+		outcome = record.Failed // Also where the API server says so by a 500.
+	}
+	a.unclear = outcome == record.Unclear
+	a.c.account.removed(a.sight.decision, e.Intent, outcome, refused)
+	log := a.c.log.WithFields(logrus.Fields{"pod": e.Intent.Pod, "uid": e.Intent.UID})
+	switch {
+	case err == nil:
+		a.trouble.faults.clear()
+		a.sight.memory.evicted()
+		log.Info("pod removed")
+		// Our own pod takes the etcd with it over which the lock can be released.
+		a.exit.leaving = e.Intent.Pod == a.c.self.Pod
+		a.exit.over = a.exit.leaving
+	case refused:
+		// No fault of ours: the decision says what it waits for, and asks again in a while.
+		a.sight.memory.refuse(time.Now(), refusal)
+		log.WithError(err).Debug("the eviction was refused")
+	case outcome == record.Refused:
+		// It is not the pod that was decided on any more: decide anew.
+		log.WithError(err).Info("the removal was refused")
+		a.charged(e.Intent)
+	default:
+		a.charged(e.Intent)
+		a.trouble.note(ctx, "the pod cannot be removed", err)
+	}
+	return outcome
+}
+
+// charged notes that a budget may be charged for an eviction of which no effect is known.
+func (a *actor) charged(i record.Intent) {
+	if i.Operation == record.Evict {
+		a.sight.memory.charged = time.Now()
+	}
+}
+
+// moveLeader counts what fails: after two failures the pod goes anyway.
+func (a *actor) moveLeader(ctx context.Context, from record.Member) record.Outcome {
+	err := a.members.MoveLeader(ctx, a.sight.etcd, from.ID, from.Heir)
+	a.c.account.moved(a.sight.decision, from, err)
+	if err != nil {
+		a.sight.memory.failedTransfers[from.ID]++
+		a.trouble.faults.note(a.c.log, "leadership was not moved", err)
+		return record.Failed
+	}
+	delete(a.sight.memory.failedTransfers, from.ID)
+	a.c.log.WithField("from", from.Name).WithField("to", from.HeirName).Info("leadership moved")
+	return record.Done
+}
+
+// promote sets status.currentRevision, where that is asked for and still to be done. It is
+// a service for others and no reason to hold a rollout: what is not allowed is said, and left
+// until the next one. An error means that it is worth another try.
+func (a *actor) promote(ctx context.Context) error {
+	if !a.c.unpromoted(a.sight.seen) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.c.cfg.RequestTimeout)
+	defer cancel()
+	err := a.c.workload.Promote(ctx, a.sight.seen)
+	switch record.OutcomeOf(err) {
+	case record.Done:
+		a.c.log.WithField("revision", a.sight.seen.Set.UpdateRevision).
+			Info("status.currentRevision set: the rollout is over for Kubernetes as well")
+		return nil
+	case record.Failed:
+		if apierrors.IsTooManyRequests(err) {
+			return err
+		}
+		a.c.notPromoted = a.sight.seen.Set.UpdateRevision
+		a.trouble.faults.note(a.c.log, "status.currentRevision may not be set",
+			explainFor(err, "deploy/components/promote-current-revision"))
+		return nil
+	case record.Refused, record.Unclear:
+	}
+	return err
+}
+
+// unpromoted is true when status.currentRevision is behind, and we are to set it.
+func (c *Coordinator) unpromoted(o workload.Observation) bool {
+	return c.cfg.PromoteCurrentRevision && o.Set.OnDelete && !o.Set.Deleting && o.Set.UpdateRevision != "" &&
+		o.CurrentRevision != o.Set.UpdateRevision && c.notPromoted != o.Set.UpdateRevision
+}

@@ -1,0 +1,128 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/quorate/quorate/internal/membership"
+)
+
+const (
+	// firstOwnCheck is how soon a sidecar checks again whether its own member serves: a member
+	// that has little to load does within half a second.
+	firstOwnCheck = 100 * time.Millisecond
+	// listPatience is how long a sidecar that has just started waits for the first member list
+	// before it takes its endpoints as they are. It is short, because without a session the
+	// fallback begins, and quorum may wait for that.
+	listPatience = time.Second
+)
+
+// sessionEndpoints returns where a session is to live: at the member of our own pod, if that
+// serves. Where no member is known to serve, nobody says why. The error is that of ctx.
+//
+// A session holds streams as long as it lives, and a member that is asked to end waits for
+// the streams of its clients, for up to seven seconds (etcd's request timeout). At home they
+// end together with the member. Anywhere else our session would keep another pod down for
+// longer than it needs. So a sidecar that has just started, as after a replacement of its
+// pod, gives its own member the time that a lost lock costs to come up, while others serve.
+//
+// Otherwise every member that serves will do, so that the loss of one does not cost the
+// session; one that hangs already would only swallow requests. Where none serves, all that
+// are known have to do.
+func (c *Coordinator) sessionEndpoints(ctx context.Context) (endpoints []string, nobody, err error) {
+	for pause := firstOwnCheck; ; pause = min(2*pause, c.cfg.Interval) {
+		members := c.members()
+		serving, unlisted := members.Discover(ctx)
+		c.remember(members.MemberURLs())
+		endpoints = nil
+		for i := range serving {
+			if c.member != "" && serving[i].Name == c.member {
+				return serving[i].ClientURLs, nil, nil
+			}
+			endpoints = append(endpoints, serving[i].ClientURLs...)
+		}
+		age := time.Since(c.started)
+		switch {
+		case c.member != "" && unlisted != nil && age < listPatience:
+			// Where our own member is the only one configured there is nobody else to ask
+			// while it starts.
+		case len(endpoints) == 0:
+			if unlisted == nil {
+				unlisted = errors.New("no voter on the member list answers a read")
+			}
+			return c.addresses(), unlisted, nil
+		case c.member == "":
+			return endpoints, nil, nil
+		case age > c.cfg.LockTTL:
+			c.log.WithField("member", c.member).Info("the member of this pod does not serve; the session lives at the others")
+			return endpoints, nil, nil
+		}
+		c.pause(ctx, pause)
+		if ctx.Err() != nil {
+			return nil, nil, ctx.Err()
+		}
+	}
+}
+
+// addressesEvery is how often a sidecar that idles asks where the members are: seldom,
+// because it is for the day on which quorum is lost and nobody can be asked any more.
+const addressesEvery = time.Minute
+
+// keepAddresses keeps the addresses of the members fresh for as long as a session is in use:
+// when it began, members may not have been started yet. It returns a function that ends
+// it.
+func (c *Coordinator) keepAddresses(ctx context.Context, s *session) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var following sync.WaitGroup
+	following.Go(func() {
+		for every := c.cfg.LockTTL; ; every = addressesEvery {
+			c.pause(ctx, every)
+			if ctx.Err() != nil {
+				return
+			}
+			asking, done := s.bounded(ctx)
+			list, err := s.client.MemberList(asking)
+			done()
+			if err != nil {
+				continue // What is known stays.
+			}
+			var urls []string
+			for _, m := range list.Members {
+				urls = append(urls, m.ClientURLs...)
+			}
+			c.remember(urls)
+		}
+	})
+	return func() { cancel(); following.Wait() }
+}
+
+// members asks the configured endpoints and the members of the last list: with quorum
+// lost, the configured one may be of a member that is gone.
+func (c *Coordinator) members() *membership.Observer {
+	o := membership.NewObserver(c.cfg.Dial, c.addresses(), c.cfg.ProbeTimeout)
+	o.Probed = c.account.metrics.Probe
+	return o
+}
+
+func (c *Coordinator) addresses() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.endpoints)
+}
+
+func (c *Coordinator) remember(urls []string) {
+	if len(urls) == 0 {
+		return
+	}
+	for _, e := range c.cfg.Endpoints {
+		if !slices.Contains(urls, e) {
+			urls = append(urls, e)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.endpoints = urls
+}

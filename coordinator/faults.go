@@ -1,0 +1,82 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// Pauses after faults in a row: quick at first, because most faults pass, and never
+// so long that an operator wonders.
+const (
+	firstPause   = 500 * time.Millisecond
+	longestPause = 10 * time.Second
+	// repeatEvery is how often the same fault is logged again.
+	repeatEvery = time.Minute
+)
+
+// faults logs each fault when it first occurs and then once a minute, and lets the
+// pauses between retries grow.
+type faults struct {
+	row    int
+	last   string
+	logged time.Time
+	pause  time.Duration
+
+	// account tells of it, as of what happens at at.
+	account *account
+	at      string
+}
+
+func (f *faults) note(log *logrus.Entry, what string, err error) time.Duration {
+	f.row++
+	f.account.fails(f.at, what, err, f.row)
+	f.pause = min(max(2*f.pause, firstPause), longestPause)
+	text := what + err.Error()
+	if errors.Is(err, context.DeadlineExceeded) {
+		text = what // Its wording varies; it is the same fault.
+	}
+	if now := time.Now(); text != f.last || now.Sub(f.logged) >= repeatEvery {
+		f.last, f.logged = text, now
+		log.WithError(err).Warnf("%s; retrying", what)
+	}
+	return f.pause
+}
+
+func (f *faults) clear() {
+	*f = faults{account: f.account, at: f.at}
+	f.account.works(f.at)
+}
+
+// sharedFaults are those that more than one goroutine notes. Nobody waits for what failed.
+type sharedFaults struct {
+	mu sync.Mutex
+	faults
+}
+
+func (f *sharedFaults) note(log *logrus.Entry, what string, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.faults.note(log, what, err)
+}
+
+// explain adds to an error from Kubernetes what an operator can do about it.
+func explain(err error) error { return explainFor(err, "deploy/base/role.yaml") }
+
+// explainFor is explain where another file of ours grants what is needed.
+func explainFor(err error, grantedBy string) error {
+	switch {
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("%w (grant it to the sidecar's ServiceAccount, see %s)", err, grantedBy)
+	case apierrors.IsUnauthorized(err):
+		return fmt.Errorf("%w (the API server does not accept the ServiceAccount token)", err)
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("%w (check --namespace and --statefulset)", err)
+	}
+	return err
+}

@@ -1,0 +1,256 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/quorate/quorate/internal/record"
+	"github.com/quorate/quorate/internal/report"
+	"github.com/quorate/quorate/internal/selfupdate"
+	"github.com/quorate/quorate/internal/workload"
+)
+
+// lateWrites is for how long a claim may still be written after somebody has given up on it,
+// or has ended: twice as long as an API server lets a request take.
+const lateWrites = 2 * time.Minute
+
+// loop waits for rollouts and takes a turn for each, for as long as this sidecar may. The right by
+// which it claims the record is decided anew for each turn. A turn needs neither the lock nor a
+// session once it has begun, and lasts until another coordinator takes the record over.
+type loop struct {
+	c    *Coordinator
+	exit *exit
+
+	trouble  *trouble
+	doubts   *doubts
+	watches  *watches
+	sight    *sight
+	observer *observer
+	turn     *turn
+
+	word lastWord
+	// since is when an outdated pod was first seen.
+	since time.Time
+}
+
+// lastWord is open until the loop has seen that nothing is to be done, and again when it could
+// not finish what was: the record may say that a rollout is under way of which the pods show nothing
+// any more. Until then a claim of which nobody knows may still be written, our own or an earlier
+// coordinator's. What is seen before that is not the last word, and no watch covers the Lease.
+type lastWord struct {
+	open  bool
+	until time.Time
+}
+
+// exit says why the loop ends: who goes on, or why we cannot and for how long, or that our own pod
+// has been removed.
+type exit struct {
+	over     bool
+	leaving  bool
+	heir     *selfupdate.Peer
+	unfit    string
+	unfitFor time.Duration
+}
+
+// giveUp lets another coordinator go on.
+func (e *exit) giveUp(why string, least time.Duration) {
+	e.unfit, e.unfitFor, e.over = why, least, true
+}
+
+func (c *Coordinator) newLoop() *loop {
+	var (
+		exit    = &exit{}
+		hold    = &hold{}
+		sight   = &sight{memory: newMemory()}
+		trouble = &trouble{
+			c: c, exit: exit, hold: hold, sight: sight,
+			faults: c.account.faults(report.AtRollout), aged: c.account.faults(report.AtEvidence),
+		}
+		doubts   = &doubts{c: c, sight: sight}
+		watches  = newWatches(c)
+		members  = c.members()
+		actor    = &actor{c: c, exit: exit, sight: sight, trouble: trouble, members: members}
+		observer = &observer{
+			c: c, exit: exit, hold: hold, sight: sight, trouble: trouble, doubts: doubts,
+			watches: watches, actor: actor, members: members,
+		}
+	)
+	return &loop{
+		c: c, exit: exit, trouble: trouble, doubts: doubts, watches: watches, sight: sight, observer: observer,
+		turn: &turn{c: c, exit: exit, hold: hold, sight: sight, trouble: trouble, doubts: doubts, observer: observer,
+			actor: actor},
+		word: lastWord{open: true, until: time.Now().Add(lateWrites)},
+	}
+}
+
+// run waits for rollouts and carries them out, until ctx ends or another is to go on.
+func (l *loop) run(ctx context.Context) {
+	ending, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	defer context.AfterFunc(ctx, func() { wait(ending, releaseTimeout/4, nil); end() })()
+	ctx, cancel := context.WithCancel(ctx)
+	defer l.watches.running.Wait()
+	defer cancel()
+	l.watches.watchSet(ctx)
+	defer l.c.account.rests()
+	defer l.trouble.faults.clear() // Whoever coordinates next counts its own.
+	defer l.trouble.aged.clear()
+	defer l.doubts.settle()
+	defer l.observer.rest()
+	for first := true; ctx.Err() == nil && !l.exit.over && l.ours(); {
+		due, err := l.due(ctx)
+		switch {
+		case err != nil:
+			l.trouble.fail(ctx, "the workload cannot be read", err)
+		case !due:
+			l.trouble.faults.clear()
+			l.since, first = time.Time{}, false
+			l.idle(ctx)
+		default:
+			if l.since.IsZero() {
+				l.since = time.Now()
+				if first {
+					// It may have begun long before we looked, and whoever had the lock before etcd
+					// fell silent has had its time.
+					l.since = l.c.place.silentSince(l.since)
+				}
+			}
+			first = false
+			var left time.Duration
+			if l.turn.right, left = l.right(); left > 0 {
+				wait(ctx, left, l.c.changed)
+				continue
+			}
+			if end, ended := l.turn.take(ctx, ending); ended {
+				l.ended(ctx, end)
+			}
+		}
+	}
+}
+
+// ours: the lock is ours, or etcd does not say whose it is.
+func (l *loop) ours() bool {
+	return l.c.place.owned() != nil || l.c.place.silent(l.c.cfg.FallbackAfter) <= 0
+}
+
+// idle waits for news of a rollout, for as long as it may be ours. No watch covers the Lease, so while
+// a claim may still land late, it waits no longer than that.
+func (l *loop) idle(ctx context.Context) {
+	check := time.NewTicker(l.c.cfg.FallbackAfter)
+	defer check.Stop()
+	for l.ours() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.c.changed:
+			return
+		case <-check.C: // Keep-alives may be answered again.
+			if l.word.open && !time.Now().Before(l.word.until) {
+				return // For a last word on what the record says.
+			}
+		}
+	}
+}
+
+// right says by what right the record may be claimed, and how long that still has to wait. The
+// lock counts until etcd has confirmed nothing for a while and does not answer when it is asked for
+// the lock. A session that is still alive proves nothing: it outlives quorum by its time to live.
+func (l *loop) right() (record.Right, time.Duration) {
+	confirmed := l.c.place.confirmed()
+	silent := time.Since(confirmed)
+	if l.c.place.owned() != nil && (!l.turn.unanswered || silent < l.c.cfg.FallbackAfter) {
+		return record.ByLock, 0
+	}
+	return record.ByClock, l.c.cfg.FallbackAfter - min(silent, time.Since(l.since))
+}
+
+// due says whether a rollout is due or under way. It asks Kubernetes alone, so that an idle cluster
+// costs etcd nothing.
+func (l *loop) due(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.c.cfg.RequestTimeout)
+	defer cancel()
+	o, err := l.c.workload.Observe(ctx)
+	if err != nil {
+		return false, err
+	}
+	l.c.account.about(l.c.cfg.Namespace, o.Set)
+	l.sight.seen = o
+	due := outdated(o) || l.c.unpromoted(o)
+	if !due && l.word.open && o.Set.OnDelete {
+		lease, err := record.Read(ctx, l.c.cfg.Leases, l.c.cfg.StatefulSet)
+		if err != nil {
+			return false, err
+		}
+		r := l.doubts.trust(lease)
+		due = r.Rolling || r.Holder != "" || r.Intent.Operation != record.None
+	}
+	if !due {
+		l.word.open = time.Now().Before(l.word.until)
+	}
+	return due, nil
+}
+
+// outdated is true when a rollout of ours begins.
+func outdated(o workload.Observation) bool {
+	if !o.Set.OnDelete || o.Set.Deleting {
+		return false
+	}
+	if o.Set.ObservedGeneration < o.Set.Generation {
+		return true
+	}
+	for i := range o.Pods {
+		if o.Pods[i].Owned && o.Pods[i].Revision != o.Set.UpdateRevision {
+			return true
+		}
+	}
+	return false
+}
+
+// ended says what becomes of us after a claim has ended.
+func (l *loop) ended(ctx context.Context, end record.End) {
+	l.word.open = end.Ended != record.Finished
+	if l.word.open || l.c.place.owned() == nil {
+		l.c.account.rests()
+	} else {
+		l.c.account.finished()
+	}
+	switch end.Ended {
+	case record.Finished:
+		l.trouble.faults.clear()
+		l.doubts.settle()
+		l.c.unfit = 0
+		l.idle(ctx)
+	case record.HandedOver, record.Stopped:
+		l.exit.over = true
+	case record.Lost:
+		l.c.log.Infof("%s; this sidecar drops what it was about to do", end.Detail)
+		l.c.pause(ctx, l.c.cfg.Interval)
+	case record.NoRight:
+		switch {
+		case l.turn.right == record.ByClock:
+			l.c.log.Debug(end.Detail)
+			l.c.pause(ctx, l.c.cfg.Interval)
+		case errors.Is(l.turn.denied, errNotOurs):
+			l.c.log.Warn("the lock was taken away")
+			l.exit.over = true
+		case l.turn.denied != nil:
+			l.trouble.note(ctx, "etcd does not say whether the lock is ours", l.turn.denied)
+			if _, left := l.right(); left > 0 || l.turn.right == record.ByLock {
+				silent := time.Since(l.c.place.confirmed())
+				wait(ctx, max(min(l.trouble.faults.pause, l.c.cfg.FallbackAfter-silent), shortRest), nil)
+			}
+		}
+	case record.Unwritable:
+		// What failed has been noted where it did.
+		l.word.until = time.Now().Add(lateWrites)
+		l.c.pause(ctx, max(l.trouble.faults.pause, firstPause))
+	case record.Newer:
+		if l.c.place.owned() != nil {
+			l.exit.giveUp(end.Detail, forbiddenFor)
+			return
+		}
+		l.trouble.faults.note(l.c.log, "the record is not ours to write", errors.New(end.Detail))
+		l.c.pause(ctx, longestPause)
+	}
+}

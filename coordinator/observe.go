@@ -1,0 +1,229 @@
+package coordinator
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/quorate/quorate/internal/membership"
+	"github.com/quorate/quorate/internal/record"
+	"github.com/quorate/quorate/internal/report"
+	"github.com/quorate/quorate/internal/rollout"
+	"github.com/quorate/quorate/internal/selfupdate"
+	"github.com/quorate/quorate/internal/workload"
+)
+
+const (
+	// unknownPatience is how long a coordinator observes a member that it cannot reach,
+	// although its kubelet finds it well, before it lets another try.
+	unknownPatience = 30 * time.Second
+	// newsEvery bounds how often the Lease is written only to tell its readers something.
+	newsEvery = time.Second
+)
+
+// sight is what was seen in the last observation, what was decided on it, and what is remembered of
+// those before.
+type sight struct {
+	begun record.Instant
+	// etcdTook is how long etcd's members took to answer.
+	etcdTook time.Duration
+	seen     workload.Observation
+	etcd     rollout.Membership
+	decision rollout.Decision
+	// awaits counts the observations in a row in which only the sidecar was missing to which we
+	// would hand over.
+	awaits int
+	memory *memory
+}
+
+// observer reads everything live and decides.
+type observer struct {
+	c       *Coordinator
+	exit    *exit
+	hold    *hold
+	sight   *sight
+	trouble *trouble
+	doubts  *doubts
+	watches *watches
+	actor   *actor
+	members *membership.Observer
+}
+
+// observe reads everything live, and decides.
+func (o *observer) observe(ctx context.Context) record.Observed {
+	o.sight.begun = o.c.now()
+	// Asked at the same time, so that a member that hangs does not age the evidence twice.
+	var asked sync.WaitGroup
+	var peers []selfupdate.Peer
+	asked.Go(func() { peers = o.c.peers(ctx) })
+	state, r, selector, err := o.gather(ctx)
+	asked.Wait()
+	if err != nil {
+		o.trouble.note(ctx, "the workload cannot be read", err)
+		return record.Observed{Outcome: record.Failed}
+	}
+	o.watches.follow(ctx, selector)
+	joined := rollout.Assess(state, o.c.cfg.Policy)
+	state.Memory = o.sight.memory.recall(time.Now(), joined.Sightings())
+	d := joined.Decide(state.Memory)
+	if evicts(d.Action) {
+		if state.RefusedEviction, err = o.askBudget(ctx, d); err != nil {
+			o.trouble.note(ctx, "the pod cannot be evicted", err)
+			return record.Observed{Outcome: record.Failed}
+		}
+		d = joined.Decide(state.Memory)
+	}
+	o.sight.etcd, o.sight.decision = state.Etcd, d
+	seen := record.Observed{Outcome: record.Done, Begun: o.sight.begun, Lease: r}
+	said := o.next(seen, state.Set.UpdateRevision, peers)
+	if said.Next == record.NextFinish && d.Action == (rollout.Complete{}) {
+		if err := o.actor.promote(ctx); err != nil {
+			o.trouble.note(ctx, "status.currentRevision was not set", err)
+			return record.Observed{Outcome: record.Failed}
+		}
+	}
+	if said.Next != record.NextHandOver {
+		o.tell(state)
+	}
+	// Not in every cycle: what flickers is told once a second.
+	said.News = o.c.account.hasNews() && o.c.now()-o.hold.renewed >= newsEvery
+	if said.Next != record.NextAct || said.Intent.Operation == record.MoveLeader {
+		o.trouble.faults.clear() // A removal has yet to succeed.
+	}
+	return said
+}
+
+// next adds to an observation what its decision asks of the record's protocol.
+func (o *observer) next(said record.Observed, revision string, peers []selfupdate.Peer) record.Observed {
+	d := o.sight.decision
+	o.exit.heir = nil
+	choice := o.choose(d, peers)
+	switch {
+	case choice.To != nil:
+		o.exit.heir = choice.To // Until the next observation, if the record cannot be given back.
+		o.c.log.WithField("to", choice.To.Pod).Infof("handing over: %s", choice.Reason)
+		o.c.account.handsOver(choice.To.Pod, choice.Reason)
+		said.Next = record.NextHandOver
+		return said
+	case choice.Await != "":
+		o.c.log.Debug(choice.Reason)
+		o.sight.awaits++
+		return said
+	}
+	o.sight.awaits = 0
+	said.Next, said.Intent = record.NextOf(d, revision)
+	return said
+}
+
+// choose says who goes on. A sidecar that has not seen a member for long lets another try.
+func (o *observer) choose(d rollout.Decision, peers []selfupdate.Peer) selfupdate.Choice {
+	now := time.Now()
+	alone := o.c.place.owned() == nil
+	another := selfupdate.Anybody(peers)
+	if alone {
+		// While no voter serves, nobody sees more, unless we are the one that is cut off. And whoever
+		// goes on after us has to be patient with live processes from the beginning (guard
+		// QuorumPatience), which takes far longer than our patience here.
+		another = d.Assessment.Serving > 0 || d.Guard == rollout.GuardCutOff
+	}
+	if unknown := o.sight.memory.unknown(now, d.Assessment); unknown != "" && another {
+		o.exit.giveUp(fmt.Sprintf("%s has been Unknown to this sidecar for %v", unknown, unknownPatience), unfitFor)
+	}
+	if alone {
+		return selfupdate.Choice{} // Without a lock there is nothing to hand over.
+	}
+	return selfupdate.Choose(d, peers, o.sight.memory.ownPodNext(now, selfupdate.OwnPodNext(d)))
+}
+
+// gather reads everything live: the record, the workload, etcd, one after the other. The record
+// comes first: a removal that it no longer names has had its effect by then, and the pods
+// show it. The members are asked only when the pods are known, although that takes longer: a pod
+// of ours that is going may still answer, and its successor must not count as serving for that.
+func (o *observer) gather(ctx context.Context) (rollout.State, record.Lease, string, error) {
+	grace := time.Now().Add(answerGrace)
+	asked := o.c.gates.ask(ctx, o.c.trigger)
+	reading, cancel := context.WithTimeout(ctx, o.c.cfg.RequestTimeout)
+	defer cancel()
+	lease, err := record.Read(reading, o.c.cfg.Leases, o.c.cfg.StatefulSet)
+	if err != nil {
+		return rollout.State{}, record.Lease{}, "", err
+	}
+	seen, err := o.c.workload.Observe(reading)
+	if err != nil {
+		return rollout.State{}, record.Lease{}, "", err
+	}
+	o.sight.seen = seen
+	o.c.account.about(o.c.cfg.Namespace, seen.Set)
+	state := rollout.State{
+		Set: seen.Set, Pods: seen.Pods, Self: o.c.self.Pod, Controls: record.Controls(lease),
+	}
+	if seen.Set.OnDelete {
+		var merr error
+		began := o.c.now()
+		if state.Etcd, merr = o.members.Observe(ctx); merr != nil {
+			o.c.log.WithError(merr).Debug("no member list")
+		}
+		o.sight.etcdTook = o.c.now() - began
+		state.Gates = o.c.gates.answers(ctx, asked, grace)
+	}
+	// Probes that failed because we are ending say nothing about the members.
+	if err := ctx.Err(); err != nil {
+		return rollout.State{}, record.Lease{}, "", err
+	}
+	return state, o.doubts.trust(lease), seen.Selector, nil
+}
+
+// askBudget is part of the observation: it asks whether the eviction that was decided on would
+// be granted. So an eviction that is refused, and tried again and again, never stands on record
+// and changes no pod. An error says that nobody may evict; what else keeps the answer from us
+// shows when the eviction is sent.
+func (o *observer) askBudget(ctx context.Context, d rollout.Decision) (rollout.Refusal, error) {
+	t := d.Target()
+	err := o.c.workload.AskBudget(ctx, o.sight.seen, t.Pod, t.UID, t.ResourceVersion)
+	if refusal, refused := workload.RefusalOf(err, o.sight.seen.Set.Replicas); refused {
+		o.c.log.WithError(err).Debug("an eviction would be refused")
+		o.c.account.blocked(d)
+		return o.sight.memory.refuse(time.Now(), refusal), nil
+	}
+	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+		return rollout.Refusal{}, err
+	}
+	return rollout.Refusal{}, nil
+}
+
+// evicts is true for a removal through the eviction API.
+func evicts(a rollout.Action) bool {
+	remove, ok := a.(rollout.Remove)
+	return ok && remove.Method == rollout.RemoveByEviction
+}
+
+// tell says what was seen and decided, but not that an eviction is refused for a moment, as
+// happens when the budget has not noticed yet that a pod has become Ready. Nor does an eviction
+// that is tried again end the wait for it.
+func (o *observer) tell(state rollout.State) {
+	switch d := o.sight.decision; {
+	case d.Guard == rollout.GuardDisruptionBudget && !o.sight.memory.refusedForLong():
+		return
+	case evicts(d.Action) && o.sight.memory.refusedForLong():
+		return
+	}
+	o.c.account.decided(report.Sight{
+		Namespace: o.c.cfg.Namespace, StatefulSet: o.c.cfg.StatefulSet,
+		At:    time.Now().UTC().Truncate(time.Millisecond),
+		State: state, Decision: o.sight.decision, Policy: &o.c.cfg.Policy,
+		Coordinator: o.c.name(), Epoch: o.hold.epoch,
+		Fallback: o.c.place.owned() == nil || o.c.place.silent(o.c.cfg.FallbackAfter) <= 0,
+	})
+}
+
+// rest forgets what was seen. Nobody observes from here on, so nothing could be said to have been
+// seen without a break.
+func (o *observer) rest() {
+	o.sight.memory = newMemory()
+	o.watches.unfollow()
+	o.c.remember(o.members.MemberURLs())
+	o.members.Close()
+}

@@ -1,0 +1,247 @@
+package coordinator
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quorate/quorate/internal/selfupdate"
+)
+
+// queue asks for all who have the lock or wait for it, in their order.
+func (k keys) queue() clientv3.Op {
+	byOrder := clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend)
+	return clientv3.OpGet(k.lock+"/", clientv3.WithPrefix(), clientv3.WithKeysOnly(), byOrder)
+}
+
+// wait stands in the queue until the lock is ours or ctx or the session ends. Its keys and
+// their order are those of etcd's concurrency.Mutex. That has no deadlines: a request that a
+// hung member took never returns, and a watch there never tells. When it is given up, it cleans
+// up without a deadline as well. Nor does it notice that its own session is over.
+func (s *session) wait(ctx context.Context) (_ *tenure, err error) {
+	defer func() {
+		if err != nil {
+			s.close(ctx)
+		}
+	}()
+	t := &tenure{session: s, key: s.key(s.keys.lock)}
+	asking, cancel := s.bounded(ctx)
+	resp, err := s.client.Txn(asking).Then(clientv3.OpPut(t.key, "", clientv3.WithLease(s.lease)), s.keys.queue()).Commit()
+	cancel()
+	if err != nil {
+		return nil, fmt.Errorf("line up for the lock %s: %w", s.keys.lock, err)
+	}
+	t.created = resp.Header.Revision
+	for queue, revision := resp.Responses[1].GetResponseRange().Kvs, resp.Header.Revision; ; {
+		ahead, err := t.ahead(queue)
+		switch {
+		case err != nil:
+			return nil, err
+		case ahead == nil:
+			s.beside.Go(s.lookAfterOthers)
+			return t, nil
+		}
+		watching, stop := context.WithCancel(clientv3.WithRequireLeader(ctx))
+		err = s.outlive(ctx, ahead, s.client.Watch(watching, string(ahead.Key), clientv3.WithRev(revision+1)))
+		stop()
+		if err != nil {
+			return nil, err
+		}
+		asking, cancel := s.bounded(ctx)
+		resp, err := s.client.Do(asking, s.keys.queue())
+		cancel()
+		if err != nil {
+			wait(ctx, retryEtcd, s.done) // The session tells when etcd stays away.
+			continue
+		}
+		queue, revision = resp.Get().Kvs, resp.Get().Header.Revision
+	}
+}
+
+// ahead returns whoever is immediately before us in the queue, and nil where the lock is ours.
+func (t *tenure) ahead(queue []*mvccpb.KeyValue) (ahead *mvccpb.KeyValue, err error) {
+	for _, kv := range queue {
+		if string(kv.Key) == t.key && kv.CreateRevision == t.created {
+			return ahead, nil
+		}
+		ahead = kv
+	}
+	return nil, errReordered
+}
+
+// outlive waits until somebody in the queue may be gone: its key changes, the watch on it ends,
+// or its owner has been silent for a TTL and the key is removed. Each looks after the one before
+// it, so that one request at a time is enough for any length of the queue.
+func (s *session) outlive(ctx context.Context, ahead *mvccpb.KeyValue, changes clientv3.WatchChan) error {
+	for {
+		pause := retryEtcd
+		left, err := s.left(ctx, ahead.Lease)
+		if err == nil && left < 0 {
+			if err = s.evict(ctx, ahead); err == nil {
+				return nil
+			}
+		}
+		if err == nil {
+			pause = max(left, lookAgain)
+		}
+		again := time.NewTimer(pause)
+		select {
+		case change, ok := <-changes:
+			again.Stop()
+			if !ok || change.Err() != nil {
+				wait(ctx, retryEtcd, s.done)
+				return s.over(ctx)
+			}
+			if len(change.Events) > 0 {
+				return nil
+			}
+		case <-again.C:
+		case <-s.done:
+		case <-ctx.Done():
+		}
+		again.Stop()
+		if err := s.over(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// over says whether waiting on is of no use.
+func (s *session) over(ctx context.Context) error {
+	select {
+	case <-s.done:
+		return errSessionLost
+	default:
+		return ctx.Err()
+	}
+}
+
+// lookAgain is the pause between two looks at a lease that may be overdue any moment: etcd
+// counts what is left in whole seconds.
+const lookAgain = 250 * time.Millisecond
+
+// clearAway removes those keys whose owners are gone, and returns after how long another of
+// them may be. What could not be asked or removed is asked again. Each is removed only as it
+// was seen.
+//
+// A key without a lease, or whose lease is not there any more, has come back from a backup or
+// was written by hand: nobody would ever remove it. A lease that nobody keeps alive may have
+// come back from a backup as well. A new leader of etcd renews all leases, which only delays.
+func (s *session) clearAway(ctx context.Context, found ...*mvccpb.KeyValue) (again time.Duration) {
+	again = s.ttl
+	asked := map[int64]time.Duration{}
+	for _, kv := range found {
+		if kv.Lease == int64(s.lease) {
+			continue
+		}
+		left, ok := asked[kv.Lease]
+		if !ok {
+			var err error
+			if left, err = s.left(ctx, kv.Lease); err != nil {
+				again = min(again, retryEtcd)
+				continue
+			}
+			asked[kv.Lease] = left
+		}
+		if left >= 0 {
+			again = min(again, max(left, lookAgain))
+			continue
+		}
+		if err := s.evict(ctx, kv); err != nil {
+			again = min(again, retryEtcd)
+		}
+	}
+	return again
+}
+
+// left is for how long the owner of a lease may still be silent; it is negative when the
+// owner is gone. It is exact to the second below.
+func (s *session) left(ctx context.Context, lease int64) (time.Duration, error) {
+	if lease == 0 {
+		return -1, nil
+	}
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	resp, err := s.client.TimeToLive(ctx, clientv3.LeaseID(lease))
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("ask how long the lease %x has not been kept alive: %w", lease, err)
+	case resp.TTL < 0:
+		return -1, nil
+	case time.Duration(resp.GrantedTTL)*time.Second <= reserve:
+		return s.ttl, nil // It is not one of ours: etcd itself ends it.
+	}
+	return time.Duration(resp.TTL)*time.Second - reserve, nil
+}
+
+// evict removes a key as it was seen, and revokes its lease, which removes whatever else its
+// owner has left. The key goes first: who may write our keys need not be allowed to revoke a
+// lease on which others have put theirs.
+func (s *session) evict(ctx context.Context, kv *mvccpb.KeyValue) error {
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	resp, err := s.client.Txn(ctx).
+		If(clientv3.Compare(clientv3.ModRevision(string(kv.Key)), "=", kv.ModRevision)).
+		Then(clientv3.OpDelete(string(kv.Key))).Commit()
+	if err != nil {
+		return fmt.Errorf("remove the key %s, whose owner is gone: %w", kv.Key, err)
+	}
+	if resp.Succeeded && kv.Lease != 0 {
+		_, _ = s.client.Revoke(ctx, clientv3.LeaseID(kv.Lease)) // What remains is found at the next look.
+	}
+	return nil
+}
+
+// everybody returns the keys of all who are here or were.
+func (s *session) everybody(ctx context.Context) ([]*mvccpb.KeyValue, error) {
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	resp, err := s.client.Get(ctx, s.keys.root+"/", clientv3.WithPrefix())
+	if err != nil {
+		return nil, fmt.Errorf("read who else is here: %w", err)
+	}
+	return resp.Kvs, nil
+}
+
+// tidy removes what those have left behind who are gone. Of our own pod's it does not wait
+// until they have been silent for long enough: what this process, or another one in this pod,
+// had before is not needed any more. When this process begins, neither is what bears our pod's
+// name and another UID, for then the pod has been replaced; later on, it may be we who have
+// been replaced without having been told, and two that end each other's sessions would never
+// end.
+func (s *session) tidy(ctx context.Context, self selfupdate.Presence, begins bool) error {
+	found, err := s.everybody(ctx)
+	if err != nil {
+		return err
+	}
+	for _, kv := range found {
+		var p selfupdate.Presence
+		if kv.Lease == int64(s.lease) || self.Pod == "" || json.Unmarshal(kv.Value, &p) != nil || p.Pod != self.Pod {
+			continue
+		}
+		if begins || p.UID == self.UID {
+			if err := s.evict(ctx, kv); err != nil {
+				return err
+			}
+		}
+	}
+	s.clearAway(ctx, found...)
+	return nil
+}
+
+// lookAfterOthers is the business of whoever has the lock: it removes what is left of those
+// who are gone, whether they waited for the lock or not, so that it is not handed over to them.
+func (s *session) lookAfterOthers() {
+	ctx := s.client.Ctx()
+	for s.over(ctx) == nil {
+		again := retryEtcd
+		if found, err := s.everybody(ctx); err == nil {
+			again = s.clearAway(ctx, found...)
+		}
+		wait(ctx, again, s.done)
+	}
+}

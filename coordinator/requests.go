@@ -1,0 +1,137 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/quorate/quorate/internal/record"
+)
+
+// do carries out one effect.
+func (t *turn) do(ctx context.Context, effect record.Effect) record.Event {
+	switch e := effect.(type) {
+	case record.ReadLease:
+		begun := t.c.now()
+		reading, cancel := context.WithTimeout(ctx, t.c.cfg.RequestTimeout)
+		defer cancel()
+		lease, err := record.Read(reading, t.c.cfg.Leases, t.c.cfg.StatefulSet)
+		if lease != nil {
+			t.c.account.recall(lease.Annotations, record.Parse(lease).Epoch)
+		}
+		outcome := t.read(ctx, "the record cannot be read", err)
+		return record.LeaseRead{Outcome: outcome, Lease: t.doubts.trust(lease), Begun: begun}
+	case record.CheckRight:
+		return record.RightChecked{Held: t.owns(ctx)}
+	case record.WriteLease:
+		return t.write(ctx, e.Lease)
+	case record.ListPods:
+		t.c.log.Info("the record does not say what was under way before: every pod is changed once, " +
+			"so that a removal that nobody knows of has no effect any more")
+		reading, cancel := context.WithTimeout(ctx, t.c.cfg.RequestTimeout)
+		defer cancel()
+		pods, err := t.c.workload.Fenceable(reading)
+		return record.PodsListed{Outcome: t.read(ctx, "the pods cannot be listed", err), Pods: pods}
+	case record.FencePod:
+		return t.fence(ctx, e)
+	case record.Observe:
+		return t.observer.observe(ctx)
+	case record.Act:
+		return record.Acted{Outcome: t.actor.act(ctx, e)}
+	case record.Rest:
+		t.wait(ctx, e.Failed)
+		return record.Woken{}
+	}
+	panic(fmt.Sprintf("the record's protocol asks for %T, which nobody knows", effect))
+}
+
+// owns asks etcd whether the lock is ours.
+func (t *turn) owns(ctx context.Context) bool {
+	tenure := t.c.place.owned()
+	if tenure == nil {
+		t.denied = nil // The session has ended meanwhile.
+		return false
+	}
+	t.denied = tenure.owns(ctx)
+	t.unanswered = t.denied != nil && !errors.Is(t.denied, errNotOurs)
+	return t.denied == nil
+}
+
+// later is how much longer than for others the record has to have been free before this sidecar
+// claims it by the clock. One that could not go on lets the others try first.
+func (t *turn) later() time.Duration {
+	if until, reason := t.c.place.staysAway(); reason != "" && time.Now().Before(until) {
+		return t.c.cfg.RecordDuration
+	}
+	return 0
+}
+
+// read notes a failed reading.
+func (t *turn) read(ctx context.Context, what string, err error) record.Outcome {
+	if err == nil {
+		return record.Done
+	}
+	t.trouble.note(ctx, what, err)
+	return record.Failed
+}
+
+// write writes the record.
+func (t *turn) write(ctx context.Context, r record.Lease) record.LeaseWritten {
+	writing, cancel := context.WithTimeout(ctx, min(t.c.cfg.RequestTimeout, t.c.cfg.MaxEvidenceAge))
+	defer cancel()
+	version, err := record.Write(writing, t.c.cfg.Leases, t.c.cfg.StatefulSet, r, t.c.account.notes())
+	if apierrors.IsInvalid(err) || apierrors.IsRequestEntityTooLargeError(err) {
+		// Annotations of others may leave no room for what we tell. It is the record that counts.
+		t.c.log.WithError(err).Debug("the API server refuses the Lease with our notes; it is written without them")
+		version, err = record.Write(writing, t.c.cfg.Leases, t.c.cfg.StatefulSet, r, nil)
+	}
+	outcome := record.OutcomeOf(err)
+	switch outcome {
+	case record.Done:
+		t.c.account.written()
+	case record.Refused:
+		t.c.log.WithError(err).Debug("somebody else has written the record")
+	case record.Failed, record.Unclear:
+		if t.stopping {
+			t.c.log.WithError(explain(err)).Warn("the record could not be given back; " +
+				"whoever has the lock does not wait for that, without a lock another may claim it after its duration")
+			break
+		}
+		t.trouble.note(ctx, "the record cannot be written", err)
+	}
+	return record.LeaseWritten{Outcome: outcome, ResourceVersion: version}
+}
+
+func (t *turn) fence(ctx context.Context, e record.FencePod) record.PodFenced {
+	writing, cancel := context.WithTimeout(ctx, t.c.cfg.RequestTimeout)
+	defer cancel()
+	version, err := t.c.workload.Fence(writing, e.Pod, e.Value)
+	outcome := record.OutcomeOf(err)
+	switch outcome {
+	case record.Done:
+		const says = "an earlier removal of this pod has no effect from here on"
+		switch {
+		case t.hold.intent.UID != e.Pod.UID: // Nobody knows whether there was one at all.
+			t.c.log.WithField("pod", e.Pod.Name).
+				Debug("a removal of this pod, if there was one, has no effect from here on")
+		case t.hold.intent.Epoch != t.hold.epoch || t.actor.unclear:
+			t.c.log.WithField("pod", e.Pod.Name).Info(says)
+			t.c.account.stale()
+		default: // The API server has said no, and only to be sure is it ruled out.
+			t.c.log.WithField("pod", e.Pod.Name).Debug(says)
+		}
+	case record.Refused:
+		if t.hold.intent.UID != e.Pod.UID {
+			t.c.log.WithField("pod", e.Pod.Name).Debug("this pod is gone, whoever removed it")
+			break
+		}
+		t.c.log.WithField("pod", e.Pod.Name).Info("an earlier removal of this pod has taken effect")
+		t.c.account.foundRemoved(t.hold.intent)
+	case record.Failed, record.Unclear:
+		t.trouble.note(ctx, "an earlier removal cannot be ruled out", err)
+	}
+	return record.PodFenced{Outcome: outcome, ResourceVersion: version}
+}

@@ -1,0 +1,133 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quorate/quorate/internal/selfupdate"
+)
+
+// tenure is the time during which this process owns the lock.
+type tenure struct {
+	*session
+	// key is our place in the queue, and created its revision.
+	key     string
+	created int64
+}
+
+// mine holds as long as the lock is ours.
+func (t *tenure) mine() clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(t.key), "=", t.created)
+}
+
+// owns asks etcd, linearizably, whether the lock is still ours.
+func (t *tenure) owns(ctx context.Context) error {
+	ctx, cancel := t.bounded(ctx)
+	defer cancel()
+	resp, err := t.client.Txn(ctx).If(t.mine()).Commit()
+	if err != nil {
+		return fmt.Errorf("check that the lock is still ours: %w", err)
+	}
+	if !resp.Succeeded {
+		return errNotOurs
+	}
+	return nil
+}
+
+// release gives the lock back. It may be called, and repeated, without harm when the
+// lock is long lost.
+func (t *tenure) release(ctx context.Context) error {
+	return t.giveBack(ctx, t.releaseOver)
+}
+
+// releaseOver is guarded by our own key's revision.
+func (t *tenure) releaseOver(ctx context.Context, client *clientv3.Client) error {
+	_, err := client.Txn(ctx).If(t.mine()).Then(clientv3.OpDelete(t.key)).Commit()
+	return err
+}
+
+// handOver gives the lock to a peer that waits for it. Who stands before it in the
+// queue loses its place in the same transaction and lines up again, so that the
+// coordinator changes once. If the peer has gone meanwhile, the lock is simply released.
+func (t *tenure) handOver(ctx context.Context, to selfupdate.Peer) error {
+	asking, cancel := t.bounded(ctx)
+	resp, err := t.client.Get(asking, t.keys.lock+"/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	cancel()
+	if err != nil {
+		return errors.Join(fmt.Errorf("read the queue for the lock: %w", err), t.release(ctx))
+	}
+	leave := []clientv3.Op{clientv3.OpDelete(t.key)}
+	for _, kv := range resp.Kvs {
+		if kv.CreateRevision < to.Queued && string(kv.Key) != t.key {
+			leave = append(leave, clientv3.OpDelete(string(kv.Key)))
+		}
+	}
+	there := clientv3.Compare(clientv3.CreateRevision(to.Key), "=", to.Queued)
+	return t.giveBack(ctx, func(ctx context.Context, client *clientv3.Client) error {
+		if resp, err := client.Txn(ctx).If(t.mine(), there).Then(leave...).Commit(); err != nil || resp.Succeeded {
+			return err
+		}
+		return t.releaseOver(ctx, client)
+	})
+}
+
+// giveBack sends a transaction over the session's own connection and, where that has not
+// answered after headStart, over every member at once, each over a connection of its own; and
+// then ends the session. On SIGTERM the local etcd goes at the same moment, and a client that
+// has seen members come and go may be waiting to connect again. The transaction has to have
+// the same effect once or several times.
+func (t *tenure) giveBack(ctx context.Context, over func(context.Context, *clientv3.Client) error) error {
+	trying, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout/2)
+	defer cancel()
+	insist := func(client *clientv3.Client) error {
+		for {
+			attempt, stop := context.WithTimeout(trying, releaseTimeout/4)
+			err := over(attempt, client)
+			stop()
+			if err == nil || trying.Err() != nil {
+				return err
+			}
+			wait(trying, releaseRetry, nil) // A member that is going refuses at once.
+		}
+	}
+	answers := make(chan error)
+	var asked sync.WaitGroup
+	asked.Go(func() { answers <- insist(t.client) })
+	asked.Go(func() {
+		wait(trying, headStart, nil)
+		if trying.Err() != nil {
+			return
+		}
+		for _, endpoint := range slices.Compact(slices.Sorted(slices.Values(t.addresses()))) {
+			asked.Go(func() {
+				client, err := dialWithin(trying, t.dial, []string{endpoint})
+				if err == nil {
+					err = insist(client)
+					_ = client.Close() // Only our own end.
+				}
+				answers <- err
+			})
+		}
+	})
+	go func() { asked.Wait(); close(answers) }()
+	var failed error
+	done := false
+	for err := range answers {
+		if err == nil {
+			done = true
+			cancel() // The others have nothing to add.
+		} else {
+			failed = err
+		}
+	}
+	t.close(ctx)
+	if !done {
+		return fmt.Errorf("release the lock (it expires by itself): %w", failed)
+	}
+	return nil
+}

@@ -1,0 +1,67 @@
+package coordinator
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+
+	"github.com/quorate/quorate/internal/record"
+	"github.com/quorate/quorate/internal/report"
+	"github.com/quorate/quorate/internal/rollout"
+)
+
+// doubts are what makes no sense on the Lease.
+type doubts struct {
+	c     *Coordinator
+	sight *sight
+	// odd is what was last reported.
+	odd string
+}
+
+// trust reads the record from a Lease. Others may write to the Lease as well: what makes no sense there
+// is reported, and not believed. An intent that names none of our pods may have replaced one that did.
+// So it counts as one about all of our pods, and the pod that it names is left alone.
+func (d *doubts) trust(lease *coordinationv1.Lease) record.Lease {
+	r := record.Parse(lease)
+	var odd []string
+	if r.Intent.Pod != "" && !inRange(d.sight.seen.Set, r.Intent.Pod) {
+		odd = append(odd, fmt.Sprintf("the intent to %s names none of our pods; "+
+			"all of ours are changed instead, so that whatever stood there has no effect", r.Intent))
+		r.Intent = record.Intent{Operation: record.FenceAll, Epoch: r.Intent.Epoch}
+	}
+	if r.Epoch < 0 || r.Epoch >= math.MaxInt32 {
+		odd = append(odd, fmt.Sprintf("spec.leaseTransitions is %d; counting begins again at 1", r.Epoch))
+	}
+	if longest := max(record.LongestDuration, d.c.cfg.RecordDuration); r.Duration < 0 || r.Duration > longest {
+		odd = append(odd, fmt.Sprintf("spec.leaseDurationSeconds is %d; without the lock, a record that is not renewed "+
+			"is waited for no longer than %v", r.Duration/time.Second, longest))
+	}
+	if text := strings.Join(odd, "; "); text != "" && text != d.odd {
+		d.odd = text
+		const what = "the Lease says what makes no sense"
+		d.c.log.Warnf("%s: %s", what, text)
+		d.c.account.fails(report.AtRecord, what, errors.New(text), len(odd))
+		d.c.account.events.Warn(report.OddRecord, what+": "+text)
+	}
+	return r
+}
+
+// inRange is true for the names of the pods that the StatefulSet is to have.
+func inRange(set rollout.Set, pod string) bool {
+	for i := range set.Replicas {
+		if pod == fmt.Sprintf("%s-%d", set.Name, set.Start+i) {
+			return true
+		}
+	}
+	return false
+}
+
+// settle forgets what made no sense on the Lease, because it no longer matters.
+func (d *doubts) settle() {
+	d.odd = ""
+	d.c.account.works(report.AtRecord)
+}

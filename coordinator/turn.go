@@ -1,0 +1,97 @@
+package coordinator
+
+import (
+	"context"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/quorate/quorate/internal/record"
+)
+
+// turn drives the record's protocol from a claim on the record to its end.
+type turn struct {
+	c        *Coordinator
+	exit     *exit
+	hold     *hold
+	sight    *sight
+	trouble  *trouble
+	doubts   *doubts
+	observer *observer
+	actor    *actor
+
+	// right is that of the last claim.
+	right record.Right
+	// denied is why the lock could not be shown to be ours, and unanswered is true when that was
+	// because etcd did not answer.
+	denied     error
+	unanswered bool
+	// coordinated is true once the record has been claimed.
+	coordinated bool
+	// stopping is true while the record is given back because we were told to stop.
+	stopping bool
+}
+
+// hold is what we hold of the record.
+type hold struct {
+	// ours is true while the record is.
+	ours bool
+	// renewed is when the record was last written by us.
+	renewed record.Instant
+	// epoch is that of our claim, and intent the operation on the record.
+	epoch  int
+	intent record.Intent
+}
+
+// take carries out what the record's protocol asks for, from the claim to its end, and returns how it
+// ended; it has not when our own pod goes. While nothing is under way it can be stopped. Ending ends
+// a moment after ctx, for requests that must not be cut off by the end.
+func (t *turn) take(ctx, ending context.Context) (end record.End, ended bool) {
+	protocol := t.c.protocol
+	protocol.Later = t.later()
+	state, effect := protocol.Step(t.c.record, record.Start{Right: t.right}, t.c.now())
+	carrying, swapping := ctx, ending
+	for t.stopping = false; ; {
+		if end, ok := effect.(record.End); ok {
+			t.c.record = state
+			t.observer.rest()
+			return end, true
+		}
+		if t.exit.leaving && t.c.place.owned() != nil {
+			// Our own pod goes. The record stays as it is, as after a crash: so whoever has
+			// the lock next knows that a rollout is under way, and ends it.
+			t.observer.rest()
+			return record.End{}, false
+		}
+		var event record.Event = record.Stop{}
+		if stop := ctx.Err() != nil || t.exit.over; !stop || t.stopping {
+			doing := carrying
+			if _, swap := effect.(record.WriteLease); swap {
+				doing = swapping // If a claim is cut off, nobody knows that it has to be given back.
+			}
+			event = t.do(doing, effect)
+		} else {
+			// That has to be quick when ctx ends: the lock is to be given back as well.
+			var done context.CancelFunc
+			carrying, done = context.WithTimeout(ending, t.c.cfg.RequestTimeout)
+			defer done()
+			swapping, t.stopping = carrying, true
+		}
+		claimed, pausing := state.Claimed(), state.Pausing
+		state, effect = protocol.Step(state, event, t.c.now())
+		switch effect.(type) {
+		case record.Act:
+			t.trouble.aged.clear()
+		default:
+			if _, ok := event.(record.LeaseWritten); ok && state.Pausing && !pausing {
+				t.trouble.tooOld(ctx)
+			}
+		}
+		*t.hold = hold{ours: state.Claimed(), renewed: state.Renewed, epoch: state.Epoch, intent: state.Lease.Intent}
+		if state.Claimed() && !claimed {
+			t.coordinated = true
+			t.c.account.coordinates(t.c.name(), state.Epoch)
+			fields := logrus.Fields{"by": t.right.String(), "epoch": state.Epoch}
+			t.c.log.WithFields(fields).Info("this sidecar coordinates now")
+		}
+	}
+}

@@ -1,0 +1,80 @@
+package coordinator
+
+import (
+	"context"
+	"time"
+
+	"github.com/quorate/quorate/internal/record"
+	"github.com/quorate/quorate/internal/rollout"
+)
+
+const (
+	// leastRest is the shortest time from the beginning of one observation to that of the next: it
+	// keeps a burst of news from becoming a burst of observations. After one that took longer
+	// there is shortRest, so that a slow API server is never asked without a pause.
+	leastRest = 50 * time.Millisecond
+	shortRest = 10 * time.Millisecond
+	// firstCheck is how soon a coordinator that waits for nothing but a sidecar to hand over
+	// to checks again whether it has lined up, and then after twice that: no watch tells.
+	firstCheck = 100 * time.Millisecond
+	// slowdown is for what waits for an operator: a hold, or a partition.
+	slowdown = 5
+)
+
+// wait waits for news, or until it is time to observe or to try again.
+func (t *turn) wait(ctx context.Context, failed bool) {
+	if t.stopping {
+		t.c.pause(ctx, releaseRetry)
+		return
+	}
+	if failed {
+		t.c.pause(ctx, max(t.trouble.faults.pause, t.trouble.aged.pause, firstPause))
+		return
+	}
+	t.c.pause(ctx, max(t.sight.begun+leastRest-t.c.now(), shortRest))
+	interval := t.c.cfg.Interval
+	switch t.sight.decision.Action.(type) {
+	case rollout.Hold, rollout.Complete:
+		interval *= slowdown
+	}
+	if t.sight.awaits > 0 {
+		interval = min(interval, firstCheck<<min(t.sight.awaits-1, 10))
+	}
+	if r := t.sight.memory.refusal; r != nil && t.sight.decision.Guard == rollout.GuardDisruptionBudget {
+		interval = max(min(interval, time.Until(r.until)), shortRest)
+	}
+	// The record has to be renewed in time: when the renewal is due, a cycle in which members
+	// hang may still be to come before it is.
+	if due := t.hold.renewed + t.c.cfg.RecordDuration/3 - t.c.now(); due > 0 {
+		wait(ctx, min(interval, due), t.c.changed)
+	}
+}
+
+// now is an instant on our own monotonic clock.
+func (c *Coordinator) now() record.Instant { return time.Since(c.started) }
+
+// pause waits for d or until ctx ends.
+func (c *Coordinator) pause(ctx context.Context, d time.Duration) { wait(ctx, d, nil) }
+
+// trigger says that there is news, and never waits.
+func (c *Coordinator) trigger() {
+	select {
+	case c.changed <- struct{}{}:
+	default: // There is news already.
+	}
+}
+
+// wait ends after d (never, if d is zero), when something changed, or with ctx.
+func wait(ctx context.Context, d time.Duration, changed <-chan struct{}) {
+	var timer <-chan time.Time
+	if d > 0 {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		timer = t.C
+	}
+	select {
+	case <-ctx.Done():
+	case <-timer:
+	case <-changed:
+	}
+}

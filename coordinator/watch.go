@@ -1,0 +1,87 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/quorate/quorate/internal/report"
+)
+
+// watches are on the StatefulSet, and during a rollout on its pods.
+type watches struct {
+	c *Coordinator
+	// running are all that have not ended yet.
+	running sync.WaitGroup
+	// pods begins a watch on those with a label.
+	pods func(ctx context.Context, selector string)
+	// watched is the selector of the pods, and unwatch ends their watch.
+	watched string
+	unwatch context.CancelFunc
+}
+
+func newWatches(c *Coordinator) *watches {
+	w := &watches{c: c}
+	w.pods = w.watchPods
+	return w
+}
+
+func (w *watches) watchSet(ctx context.Context) {
+	w.running.Go(func() {
+		changed, failed, ended := w.calls(report.AtWatchSet, "the StatefulSet")
+		defer ended()
+		w.c.workload.WatchSet(ctx, changed, failed)
+	})
+}
+
+func (w *watches) watchPods(ctx context.Context, selector string) {
+	w.running.Go(func() {
+		changed, failed, ended := w.calls(report.AtWatchPods, "the pods")
+		defer ended()
+		w.c.workload.WatchPods(ctx, selector, changed, failed)
+	})
+}
+
+// calls returns what a watch calls, from its own goroutine: for news, whenever the API server
+// refuses it, and at its end. A refusal is no reason to give up, since the watch is tried again; but
+// without that of the StatefulSet no rollout is noticed, and somebody should know why. That the API
+// server does not answer at all is noted by whoever asks it for more than news.
+func (w *watches) calls(at, what string) (changed func(), failed func(error), ended func()) {
+	refused := w.c.account.faults(at)
+	works := func() {
+		if refused.row > 0 {
+			refused.clear()
+		}
+	}
+	changed = func() {
+		works() // A watch begins with what there is.
+		w.c.trigger()
+	}
+	failed = func(err error) {
+		var answer apierrors.APIStatus
+		if errors.As(err, &answer) {
+			refused.note(w.c.log, what+" cannot be watched", explain(err))
+		}
+	}
+	return changed, failed, works
+}
+
+// follow keeps one watch on the pods during a rollout.
+func (w *watches) follow(ctx context.Context, selector string) {
+	if w.watched == selector && w.unwatch != nil {
+		return
+	}
+	w.unfollow()
+	watching, cancel := context.WithCancel(ctx)
+	w.watched, w.unwatch = selector, cancel
+	w.pods(watching, selector)
+}
+
+func (w *watches) unfollow() {
+	if w.unwatch != nil {
+		w.unwatch()
+		w.unwatch = nil
+	}
+}
