@@ -11,8 +11,8 @@ type place struct {
 	mu      sync.Mutex
 	session *session
 	tenure  *tenure // nil unless the lock is ours
-	// last is when a session that is over was last confirmed, and failing is true while no new
-	// one can be had.
+	// last is when a session that is over was last confirmed, or until when this sidecar stays away
+	// because its own pod goes. failing is true while no new session can be had.
 	last    time.Time
 	failing bool
 	// over: no lock is wanted any more.
@@ -40,12 +40,17 @@ func (p *place) own(t *tenure) bool {
 	return !p.over
 }
 
-// leave says that the session is over, and returns true if the lock was lost with it.
+// leave says that the session is over, and returns true if the lock was lost with it. While this
+// sidecar stays away because its own pod goes, it asks etcd nothing. That is no silence of etcd's, so
+// none is counted before it lines up again.
 func (p *place) leave(s *session) (lost bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	lost = p.tenure != nil
 	p.session, p.tenure, p.last = nil, nil, s.confirmed()
+	if p.reason == "" && p.away.After(p.last) {
+		p.last = p.away
+	}
 	return lost
 }
 
