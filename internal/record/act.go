@@ -21,10 +21,6 @@ func (c *Config) observed(s State, e *Observed, now Instant) (State, Effect) {
 	}
 	switch e.Next {
 	case NextAct:
-		if c.kind(e.Intent.Operation) == Light { // The write shows that the record is still ours.
-			s.Doing, s.Of, s.Begun = e.Intent.Operation, e.Intent.Member, e.Begun
-			return c.to(s, recording, WriteLease{Lease: s.Lease})
-		}
 		return c.begin(s, e, now)
 	case NextHandOver:
 		return c.release(s, HandedOver)
@@ -51,7 +47,7 @@ func (c *Config) standing(s State, e *Observed, now Instant) (State, Effect) {
 			s.Lease.Suspect = on.Member
 			return c.clear(s)
 		case e.Standing == Open && e.Next == NextAct && e.Intent.repeats(on):
-			return c.record(s, e)
+			return c.begin(s, e, now)
 		}
 	case Passing:
 		if e.Standing != Settled {
@@ -76,9 +72,15 @@ func (c *Config) rest(s State, news bool) (State, Effect) {
 	return c.to(s, resting, Rest{})
 }
 
-// begin is for an operation that needs an intent.
+// begin writes to the record right before an operation, which shows that the record is still ours. It
+// writes the intent of all but a light one.
 func (c *Config) begin(s State, e *Observed, now Instant) (State, Effect) {
+	s.Begun = e.Begun
 	switch kind := c.kind(e.Intent.Operation); {
+	case kind == Light:
+		renew := WriteLease{Lease: s.Lease}
+		s.Lease.Intent = e.Intent
+		return c.to(s, recording, renew)
 	case kind == Unknown:
 		return c.end(s, Unwritable, "there is no kind of operation for "+string(e.Intent.Operation))
 	case kind == Presumed && s.Lease.Suspect != nil:
@@ -86,12 +88,6 @@ func (c *Config) begin(s State, e *Observed, now Instant) (State, Effect) {
 	case kind == Passing:
 		s.Doubted = now + e.Intent.call()
 	}
-	return c.record(s, e)
-}
-
-// record puts an intent on the record.
-func (c *Config) record(s State, e *Observed) (State, Effect) {
-	s.Begun = e.Begun
 	s.Lease.Intent = e.Intent
 	s.Lease.Intent.Epoch = s.Epoch
 	return c.to(s, recording, WriteLease{Lease: s.Lease})
@@ -100,19 +96,16 @@ func (c *Config) record(s State, e *Observed) (State, Effect) {
 // act carries out what was decided, if that is still young, now that the record was written.
 func (c *Config) act(s State, now Instant) (State, Effect) {
 	deadline := s.Begun + c.MaxEvidenceAge
-	aged, kind := now >= deadline, Light
-	if s.Doing == None {
-		kind = c.kind(s.Lease.Intent.Operation)
-	}
+	aged, kind := now >= deadline, c.kind(s.Lease.Intent.Operation)
 	s.Pausing = s.Pausing || aged
 	switch {
-	case aged && (kind == Light || kind == Presumed): // A presumed one may be there from an earlier attempt.
-		s.Doing, s.Of = None, nil
+	case aged && kind == Light:
+		s.Lease.Intent = Intent{}
+		return c.to(s, resting, Rest{Failed: true})
+	case aged && kind == Presumed: // It may be there from an earlier attempt.
 		return c.to(s, resting, Rest{Failed: true})
 	case aged:
 		return c.clear(s) // It was never sent, so there is nothing to resolve.
-	case kind == Light:
-		return c.to(s, acting, Act{Intent: Intent{Operation: s.Doing, Member: s.Of}, Deadline: deadline})
 	case kind == Passing: // Its call has to begin in time. It may well take longer.
 		deadline = now + s.Lease.Intent.call()
 		s.Doubted = deadline
@@ -122,8 +115,9 @@ func (c *Config) act(s State, now Instant) (State, Effect) {
 
 // acted is what follows an operation. Only of one that is done nothing more can come.
 func (c *Config) acted(s State, o Outcome, now Instant) (State, Effect) {
-	if s.Doing != None {
-		s.Doing, s.Of = None, nil
+	kind := c.kind(s.Lease.Intent.Operation)
+	if kind == Light {
+		s.Lease.Intent = Intent{}
 		if o != Done {
 			return c.to(s, resting, Rest{Failed: true})
 		}
@@ -133,7 +127,7 @@ func (c *Config) acted(s State, o Outcome, now Instant) (State, Effect) {
 	if o == Done {
 		return c.clear(s)
 	}
-	if c.kind(s.Lease.Intent.Operation) != Fenced {
+	if kind != Fenced {
 		return c.to(s, resting, Rest{Failed: true}) // What became of it, the next observations show.
 	}
 	// A removal may arrive at any time, unless its pod changes first. That holds for one that

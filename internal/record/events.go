@@ -137,7 +137,7 @@ type (
 )
 
 // Ended is how a claim ended.
-type Ended int
+type Ended uint8
 
 const (
 	// Finished means that the rollout is over.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -119,8 +120,13 @@ func (c *Config) parseIntent(text string) (Intent, *Member) {
 		return Intent{}, nil
 	}
 	var w written
-	if err := json.Unmarshal([]byte(text), &w); err != nil {
+	if err := json.Unmarshal([]byte(text), &w.Intent); err != nil {
 		return Intent{Operation: FenceAll}, nil
+	}
+	if strings.Contains(text, `"suspect"`) {
+		if err := json.Unmarshal([]byte(text), &w); err != nil {
+			return Intent{Operation: FenceAll}, nil
+		}
 	}
 	switch {
 	case w.Operation == noOperation && w.Suspect != nil:

@@ -9,7 +9,7 @@ import (
 type Instant = time.Duration
 
 // Right is why a coordinator may claim the record.
-type Right int
+type Right uint8
 
 const (
 	// ByLock says: it owns the lock in etcd.
@@ -52,7 +52,7 @@ type Config struct {
 const Recovery = 30 * time.Second
 
 // Phase is what a state waits for.
-type Phase int
+type Phase uint8
 
 const (
 	out       Phase = iota // nothing: there is no claim
@@ -76,7 +76,15 @@ const (
 type State struct {
 	Phase Phase
 	Right Right
-	// Lease is the record as last read or written.
+	// Ending is how it ends after the release.
+	Ending Ended
+	// Stopping: it was told to stop. All that is still to be done is to give the record back.
+	Stopping bool
+	// Pausing: what was decided could not be done, for a reason that will not go away at once.
+	// The answer to a write sets it when the evidence had grown too old by then.
+	Pausing bool
+	// Lease is the record as last read or written. Before and during a light operation, its intent is
+	// that operation, which is never written.
 	Lease Lease
 	// Epoch is that of our claim.
 	Epoch int
@@ -88,21 +96,11 @@ type State struct {
 	Unfenced []Pod
 	// Begun is when the observation began that the operation rests on.
 	Begun Instant
-	// Doing is a light operation that was decided on, and Of the member that it is about.
-	Doing Operation
-	Of    *Member
 	// Doubted is until when, as far as we know, the passing operation on the record has kept its
 	// member from answering.
 	Doubted Instant
 	// Renewed is when the Lease was last written by us.
 	Renewed Instant
-	// Ending is how it ends after the release.
-	Ending Ended
-	// Stopping: it was told to stop. All that is still to be done is to give the record back.
-	Stopping bool
-	// Pausing: what was decided could not be done, for a reason that will not go away at once.
-	// The answer to a write sets it when the evidence had grown too old by then.
-	Pausing bool
 }
 
 // Pod is a pod to be fenced. ResourceVersion is one that must not be its own any more.

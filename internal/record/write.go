@@ -30,7 +30,9 @@ func (c *Config) leaseWritten(s State, e LeaseWritten, now Instant) (State, Effe
 // is known to stand on the record, so what is read next is the whole truth. Only an unclear write may
 // still land, and then the next swap fails.
 func (c *Config) notWritten(s State, o Outcome) (State, Effect) {
-	s.Doing, s.Of = None, nil
+	if s.Phase == recording && c.kind(s.Lease.Intent.Operation) == Light {
+		s.Lease.Intent = Intent{}
+	}
 	if s.Phase == claiming {
 		switch o {
 		case Refused:
@@ -63,7 +65,7 @@ func (c *Config) release(s State, how Ended) (State, Effect) {
 }
 
 func (c *Config) stop(s State) (State, Effect) {
-	s.Stopping, s.Doing, s.Of = true, None, nil
+	s.Stopping = true
 	switch s.Phase {
 	case out, reading, checking, claiming:
 		return c.end(s, Stopped, "")

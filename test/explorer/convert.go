@@ -161,9 +161,6 @@ func (s *state) to() record.State {
 		Doubted: now - (record.Instant(s.doubted)-callTicks)*tick,
 		Ending:  record.Ended(s.ending), Stopping: s.stopping, Pausing: s.pausing,
 	}
-	if s.doing > 0 {
-		out.Doing, out.Of = record.MoveLeader, heirs[s.doing-1]
-	}
 	for _, r := range s.unfenced[:s.unfencedN] {
 		out.Unfenced = append(out.Unfenced, r.toPod())
 	}
@@ -183,9 +180,6 @@ func (m *Model) stateOf(s record.State) state {
 	}
 	if m.Clocks { // Only a claim by the clock looks at these.
 		out.seenRV, out.seenAge = number(s.Seen), age(s.SeenSince, m.longest())
-	}
-	if s.Doing != record.None {
-		out.doing = uint8(s.Of.Heir) //nolint:gosec // A place and one.
 	}
 	if m.Faults.Passing > 0 { // Only a passing operation looks at that.
 		out.doubted = age(s.Doubted-callTicks*tick, settledTicks+callTicks)

@@ -312,8 +312,6 @@ type state struct {
 	epoch                   uint8
 	seenRV                  uint8
 	seenAge, begun, renewed uint8
-	// doing is to whom the leadership is about to be moved: a place and one.
-	doing uint8
 	// doubted is the age of that, and callTicks, because it may lie ahead.
 	doubted           uint8
 	unfenced          [maxMembers]ref
