@@ -213,7 +213,8 @@ func (a *account) removed(d rollout.Decision, i record.Intent, o record.Outcome,
 	}
 	a.metrics.Removal(string(d.Rule), outcome)
 	if o == record.Done {
-		a.done(report.Entry{What: report.Removed, Pod: i.Pod, Rule: string(d.Rule), Revision: i.Revision, Reason: d.Reason(),
+		a.done(report.Entry{What: report.Removed, Pod: i.Pod, Rule: string(d.Rule), Revision: i.Revision,
+			Reason:     d.Reason(),
 			Overridden: report.Overridden(d)}, i.UID)
 	}
 }
@@ -227,7 +228,8 @@ func (a *account) blocked(d rollout.Decision) {
 func (a *account) foundRemoved(i record.Intent) {
 	a.done(report.Entry{
 		What: report.Removed, Pod: i.Pod, Revision: i.Revision,
-		Reason: fmt.Sprintf("its removal stood on record (epoch %d) and the pod is gone; nobody saw it happen", i.Epoch),
+		Reason: fmt.Sprintf("its removal stood on record (epoch %d) and the pod is gone; nobody saw it happen",
+			i.Epoch),
 	}, "")
 }
 

@@ -35,7 +35,8 @@ func (k kubeEvents) Create(_ context.Context, e *corev1.Event, _ metav1.CreateOp
 	return e, nil
 }
 
-func (k kubeEvents) Patch(_ context.Context, name string, _ types.PatchType, data []byte, _ metav1.PatchOptions, _ ...string) (*corev1.Event, error) {
+func (k kubeEvents) Patch(_ context.Context, name string, _ types.PatchType, data []byte, _ metav1.PatchOptions,
+	_ ...string) (*corev1.Event, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.told = append(k.told, "again "+name+" "+string(data))
@@ -102,18 +103,22 @@ func TestARolloutIsToldInEveryWay(t *testing.T) {
 		stop := run(t, s.config(telling(s.kube, registry)))
 		<-time.After(time.Minute)
 		s.update("rev-2")
-		within(t, 20*time.Second, "a rollout in the metrics", func() bool { return metric(t, registry, "quorate_rollout_in_progress") == 1 })
+		within(t, 20*time.Second, "a rollout in the metrics", func() bool {
+			return metric(t, registry, "quorate_rollout_in_progress") == 1
+		})
 		if got := metric(t, registry, "quorate_coordinator", "ns", "etcd"); got != 1 {
 			t.Errorf("quorate_coordinator %v", got)
 		}
-		if started := metric(t, registry, "quorate_rollout_started_timestamp_seconds"); time.Since(time.UnixMilli(int64(started*1000))) > 20*time.Second {
+		started := metric(t, registry, "quorate_rollout_started_timestamp_seconds")
+		if time.Since(time.UnixMilli(int64(started*1000))) > 20*time.Second {
 			t.Errorf("quorate_rollout_started_timestamp_seconds %v", started)
 		}
 		within(t, 5*time.Minute, "the rollout", func() bool { return s.settled("rev-2") })
 		<-time.After(time.Minute)
 
 		r, h := s.published(t)
-		if r.Action != "Complete" || r.Rolling() || r.Ended.IsZero() || r.Progress != (report.Progress{Pods: 3, Settled: 3}) || r.Coordinator != "etcd-0" {
+		if r.Action != "Complete" || r.Rolling() || r.Ended.IsZero() ||
+			r.Progress != (report.Progress{Pods: 3, Settled: 3}) || r.Coordinator != "etcd-0" {
 			t.Errorf("the Lease tells %+v", r)
 		}
 		var happened []string
@@ -161,7 +166,8 @@ func TestARolloutIsToldInEveryWay(t *testing.T) {
 				t.Errorf("%s%q: %v, want %v", m.name, m.labels, got, m.want)
 			}
 		}
-		if metric(t, registry, "quorate_probe_duration_seconds", "answered") < 10 || metric(t, registry, "quorate_hold_seconds_total", "Terminating") < 2 {
+		if metric(t, registry, "quorate_probe_duration_seconds", "answered") < 10 ||
+			metric(t, registry, "quorate_hold_seconds_total", "Terminating") < 2 {
 			t.Error("probes and waits are not counted")
 		}
 		stop()
@@ -182,7 +188,10 @@ func TestAHoldIsToldToTheLeasesReadersWithinSecondsAndBecomesAnEventWhenItLasts(
 		within(t, 30*time.Second, "a first removal", func() bool { return strings.Contains(s.story(), "etcd-2") })
 		s.annotate(rollout.ControlPaused, "true")
 		begin := time.Now()
-		within(t, 7*time.Second, "the Lease to tell of the pause", func() bool { r, _ := s.published(t); return r.Guard == "Paused" })
+		within(t, 7*time.Second, "the Lease to tell of the pause", func() bool {
+			r, _ := s.published(t)
+			return r.Guard == "Paused"
+		})
 		if s.toldOf("Paused") {
 			t.Errorf("an event at once: %q", s.told)
 		}
@@ -247,7 +256,8 @@ func TestWhatIsToldGoesOnAcrossAChangeOfTheCoordinator(t *testing.T) {
 			t.Errorf("%d events of one hold, by two coordinators", held)
 		}
 		second, h := s.published(t)
-		if second.Coordinator != "etcd-1" || second.Epoch <= first.Epoch || !second.Since.Equal(first.Since) || !second.Started.Equal(first.Started) {
+		if second.Coordinator != "etcd-1" || second.Epoch <= first.Epoch || !second.Since.Equal(first.Since) ||
+			!second.Started.Equal(first.Started) {
 			t.Errorf("first %+v\nthen %+v", first, second)
 		}
 		if len(h) != 1 || h[0].Pod != "etcd-2" || h[0].Epoch != first.Epoch {
@@ -261,17 +271,23 @@ func TestAnOverrideIsLoud(t *testing.T) {
 		s := newStage(t, 3)
 		registry := prometheus.NewRegistry()
 		defer run(t, s.config(telling(s.kube, registry), func(c *Config) {
-			c.Gates = []Gate{{Name: report.GateBackup, Ask: func(context.Context) (bool, string) { return false, "the last upload failed" }}}
+			c.Gates = []Gate{{Name: report.GateBackup, Ask: func(context.Context) (bool, string) {
+				return false, "the last upload failed"
+			}}}
 		}))()
 		s.update("rev-2")
-		within(t, time.Minute, "that the gate holds", func() bool { r, _ := s.published(t); return r.Guard == "HostGates" })
+		within(t, time.Minute, "that the gate holds", func() bool {
+			r, _ := s.published(t)
+			return r.Guard == "HostGates"
+		})
 		if r, _ := s.published(t); r.Backup == nil || r.Backup.Ready || r.Backup.Detail != "the last upload failed" {
 			t.Errorf("backup %+v", r.Backup)
 		}
 		s.annotate(rollout.ControlOverrideGuards, "HostGates")
 		within(t, time.Minute, "a removal", func() bool { return s.story() != "" })
 		<-time.After(5 * time.Second)
-		if !s.toldOf("Warning etcd GuardsOverridden HostGates") || !s.toldOf("Warning etcd HostGates HostGates would have held this", "Removed etcd-2") {
+		if !s.toldOf("Warning etcd GuardsOverridden HostGates") ||
+			!s.toldOf("Warning etcd HostGates HostGates would have held this", "Removed etcd-2") {
 			t.Errorf("events:\n%s", strings.Join(s.told, "\n"))
 		}
 		if got := metric(t, registry, "quorate_override", "HostGates"); got != 1 {
@@ -279,9 +295,11 @@ func TestAnOverrideIsLoud(t *testing.T) {
 		}
 		defer func() {
 			s.annotate(rollout.ControlOverrideGuards, "")
-			within(t, 5*time.Minute, "that it ends, or holds again", func() bool { return metric(t, registry, "quorate_override") == 0 })
+			within(t, 5*time.Minute, "that it ends, or holds again",
+				func() bool { return metric(t, registry, "quorate_override") == 0 })
 		}()
-		if r, h := s.published(t); !slices.Equal(r.Overrides, []string{"HostGates"}) || len(h) == 0 || !slices.Equal(h[0].Overridden, []string{"HostGates"}) {
+		if r, h := s.published(t); !slices.Equal(r.Overrides, []string{"HostGates"}) || len(h) == 0 ||
+			!slices.Equal(h[0].Overridden, []string{"HostGates"}) {
 			t.Errorf("the Lease tells %v, %+v", r.Overrides, h)
 		}
 	})
@@ -297,7 +315,9 @@ func TestTheCurrentRevisionIsPromotedWhenARolloutIsOver(t *testing.T) {
 	}{
 		{"never, if nobody asks for it", false, nil, "rev-1", 0},
 		{"once", true, nil, "rev-2", 1},
-		{"once per revision where it may not, which holds nothing", true, apierrors.NewForbidden(schema.GroupResource{Resource: "statefulsets/status"}, "etcd", errors.New("no")), "rev-1", 1},
+		{"once per revision where it may not, which holds nothing", true,
+			apierrors.NewForbidden(schema.GroupResource{Resource: "statefulsets/status"}, "etcd", errors.New("no")),
+			"rev-1", 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -309,7 +329,8 @@ func TestTheCurrentRevisionIsPromotedWhenARolloutIsOver(t *testing.T) {
 				within(t, 5*time.Minute, "the rollout", func() bool { return s.settled("rev-2") })
 				<-time.After(10 * time.Minute)
 				if s.set.Status.CurrentRevision != tc.current || s.promotions != tc.calls {
-					t.Errorf("currentRevision %q after %d attempts, want %q after %d", s.set.Status.CurrentRevision, s.promotions, tc.current, tc.calls)
+					t.Errorf("currentRevision %q after %d attempts, want %q after %d", s.set.Status.CurrentRevision,
+						s.promotions, tc.current, tc.calls)
 				}
 				if r, _ := s.published(t); r.Action != "Complete" {
 					t.Errorf("%s: %s", r.Action, r.Reason)
@@ -346,7 +367,8 @@ func TestTheMetricsFollowTheConventions(t *testing.T) {
 func TestTheLeaseStaysSmall(t *testing.T) {
 	var h report.History
 	for i := range 2 * report.HistoryLength {
-		h = h.Add(report.Entry{At: time.Now(), What: report.Removed, Pod: fmt.Sprint("etcd-main-", i), Rule: "Serving", Reason: strings.Repeat("x", 200)})
+		h = h.Add(report.Entry{At: time.Now(), What: report.Removed, Pod: fmt.Sprint("etcd-main-", i), Rule: "Serving",
+			Reason: strings.Repeat("x", 200)})
 	}
 	if len(h) != report.HistoryLength || h[0].Pod != fmt.Sprint("etcd-main-", report.HistoryLength) {
 		t.Errorf("%d entries from %s on", len(h), h[0].Pod)
@@ -378,7 +400,8 @@ func TestWhatAnotherCoordinatorHasDoneMeanwhileIsNotForgotten(t *testing.T) {
 		within(t, 5*time.Minute, "the rollout", func() bool { return s.settled("rev-3") })
 		<-time.After(time.Minute)
 		_, now := s.published(t)
-		if !slices.ContainsFunc(now, func(e report.Entry) bool { return e.By == "etcd-9" }) || len(now) < 2*len(history) {
+		if !slices.ContainsFunc(now, func(e report.Entry) bool { return e.By == "etcd-9" }) ||
+			len(now) < 2*len(history) {
 			t.Errorf("the history tells %+v", now)
 		}
 	})
@@ -422,7 +445,8 @@ func TestWhoHandsOverIsNamedThoughItHasDecidedNothingYet(t *testing.T) {
 	a.coordinates("etcd-1", 5)
 	a.handsOver("etcd-0", "it runs the updated code")
 	_, h, err := report.FromNotes(a.notes())
-	if err != nil || len(h) != 1 || h[0].Pod != "etcd-1" || h[0].By != "etcd-1" || h[0].Epoch != 5 || h[0].To != "etcd-0" {
+	if err != nil || len(h) != 1 || h[0].Pod != "etcd-1" || h[0].By != "etcd-1" || h[0].Epoch != 5 ||
+		h[0].To != "etcd-0" {
 		t.Errorf("%v, the history tells %+v", err, h)
 	}
 }
@@ -435,6 +459,8 @@ func TestASidecarThatMayNotWriteTheRecordSaysSoInAnEvent(t *testing.T) {
 		s.waits(selfupdate.Presence{Pod: "etcd-2", UID: string(s.pods[2].UID)})
 		s.leaseErr = apierrors.NewForbidden(leases, "quorate-etcd", errors.New("no"))
 		s.update("rev-2")
-		within(t, time.Minute, "an event", func() bool { return s.toldOf("Warning etcd CoordinatorUnfit etcd-0:", "forbidden") })
+		within(t, time.Minute, "an event", func() bool {
+			return s.toldOf("Warning etcd CoordinatorUnfit etcd-0:", "forbidden")
+		})
 	})
 }

@@ -57,7 +57,8 @@ func (c *Coordinator) sessionEndpoints(ctx context.Context) (endpoints []string,
 		case c.member == "":
 			return endpoints, nil, nil
 		case age > c.cfg.LockTTL:
-			c.log.WithField("member", c.member).Info("the member of this pod does not serve; the session lives at the others")
+			c.log.WithField("member", c.member).
+				Info("the member of this pod does not serve; the session lives at the others")
 			return endpoints, nil, nil
 		}
 		c.pause(ctx, pause)

@@ -61,10 +61,11 @@ func New(cfg Config) (*Coordinator, error) {
 		return nil, fmt.Errorf("coordinator: %w", err)
 	}
 	c := &Coordinator{
-		cfg:       cfg,
-		workload:  workload.New(cfg.StatefulSets, cfg.Pods, cfg.StatefulSet, cfg.Names),
-		log:       cfg.Log.WithField("statefulset", cfg.Namespace+"/"+cfg.StatefulSet),
-		protocol:  record.Config{Duration: cfg.RecordDuration, MaxEvidenceAge: cfg.MaxEvidenceAge, Recovery: record.Recovery},
+		cfg:      cfg,
+		workload: workload.New(cfg.StatefulSets, cfg.Pods, cfg.StatefulSet, cfg.Names),
+		log:      cfg.Log.WithField("statefulset", cfg.Namespace+"/"+cfg.StatefulSet),
+		protocol: record.Config{Duration: cfg.RecordDuration, MaxEvidenceAge: cfg.MaxEvidenceAge,
+			Recovery: record.Recovery},
 		endpoints: cfg.Endpoints, gates: newGates(cfg.Gates), changed: make(chan struct{}, 1),
 	}
 	c.account.log = c.log

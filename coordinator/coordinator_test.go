@@ -209,7 +209,8 @@ func TestTheLoop(t *testing.T) {
 			stop := run(t, cfg)
 			within(t, time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
 			stop()
-			if n := strings.Count(log.String(), "the removal was refused"); n != 2 || strings.Contains(log.String(), "retrying") {
+			if n := strings.Count(log.String(), "the removal was refused"); n != 2 ||
+				strings.Contains(log.String(), "retrying") {
 				t.Errorf("a refusal is no fault, and it was logged %d times:\n%s", n, log.String())
 			}
 			k.expect(t, "refused etcd-2", "refused etcd-2", "deleted etcd-2", "deleted etcd-1", "deleted etcd-0")
@@ -219,7 +220,9 @@ func TestTheLoop(t *testing.T) {
 			k.update("rev-2")
 			begin := time.Now()
 			defer run(t, config(k, func(c *Config) {
-				c.Gates = []Gate{{Name: "backup", Ask: func(context.Context) (bool, string) { return time.Since(begin) > 10*time.Minute, "" }}}
+				c.Gates = []Gate{{Name: "backup", Ask: func(context.Context) (bool, string) {
+					return time.Since(begin) > 10*time.Minute, ""
+				}}}
 			}))()
 			<-time.After(10 * time.Minute)
 			k.expect(t)
@@ -263,12 +266,14 @@ func TestTheLoop(t *testing.T) {
 		{"says what to do about a missing permission", func(t *testing.T) {
 			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
 			var log bytes.Buffer
-			k.deleteErr = apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "etcd-2", errors.New("not yours"))
+			k.deleteErr = apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "etcd-2",
+				errors.New("not yours"))
 			k.update("rev-2")
 			stop := run(t, config(k, logTo(&log)))
 			<-time.After(time.Minute)
 			stop()
-			if !strings.Contains(log.String(), "delete pod etcd-2") || !strings.Contains(log.String(), "see deploy/base/role.yaml") {
+			if !strings.Contains(log.String(), "delete pod etcd-2") ||
+				!strings.Contains(log.String(), "see deploy/base/role.yaml") {
 				t.Errorf("log:\n%s", log.String())
 			}
 		}},
@@ -342,7 +347,9 @@ func TestTheElection(t *testing.T) {
 			within(t, time.Minute, "the lock", func() bool { return holders(k) == 1 })
 			old := queue(k)
 			k.etcd.ExpireLeases()
-			within(t, time.Minute, "another lock", func() bool { return holders(k) == 1 && !slices.Equal(queue(k), old) })
+			within(t, time.Minute, "another lock", func() bool {
+				return holders(k) == 1 && !slices.Equal(queue(k), old)
+			})
 		}},
 		{"begins anew when somebody deletes the lock's key", func(t *testing.T) {
 			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
@@ -515,7 +522,9 @@ func TestTheQueue(t *testing.T) {
 			within(t, generous, "in the queue", func() bool { return holders(k) == 2 })
 			old := queue(k)
 			k.etcd.ExpireLeases()
-			within(t, generous, "in the queue again", func() bool { return holders(k) == 2 && !slices.Equal(queue(k), old) })
+			within(t, generous, "in the queue again", func() bool {
+				return holders(k) == 2 && !slices.Equal(queue(k), old)
+			})
 			k.etcd.Delete(lock + "someone")
 			k.update("rev-2")
 			within(t, generous, "the rollout", func() bool { return k.settled("rev-2") })
@@ -548,7 +557,8 @@ func TestTheQueue(t *testing.T) {
 // opened is a session at these endpoints, and owner the tenure of one that has got the lock.
 func opened(t *testing.T, c *etcdtest.Cluster, endpoints ...string) *session {
 	t.Helper()
-	s, err := openSession(t.Context(), c.Dial, endpoints, keysOf("ns", "etcd"), sessionTTL, sessionEvery, sessionTimeout)
+	s, err := openSession(t.Context(), c.Dial, endpoints, keysOf("ns", "etcd"), sessionTTL,
+		sessionEvery, sessionTimeout)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -604,7 +614,8 @@ func TestTheLogSaysWhereNoSessionCouldBeHadAndWhy(t *testing.T) {
 				stop := run(t, config(k, logTo(&log)))
 				<-time.After(10 * time.Second)
 				stop()
-				for _, want := range []string{"no etcd session; retrying", "grant a lease for the lock at " + k.etcd.URL(0) + ": ", tc.why} {
+				for _, want := range []string{"no etcd session; retrying",
+					"grant a lease for the lock at " + k.etcd.URL(0) + ": ", tc.why} {
 					if !strings.Contains(log.String(), want) {
 						t.Errorf("the log does not say %q:\n%s", want, log.String())
 					}

@@ -46,91 +46,99 @@ func TestASession(t *testing.T) {
 		name string
 		test func(t *testing.T, c *etcdtest.Cluster, s *session, begin time.Time)
 	}{
-		{"is granted a day more than its TTL, and so expires in no replay of a backup", func(t *testing.T, c *etcdtest.Cluster, s *session, _ time.Time) {
-			left, err := s.client.TimeToLive(t.Context(), s.lease)
-			if err != nil || left.GrantedTTL != 24*3600+10 {
-				t.Errorf("%v, granted %v s", err, left.GrantedTTL)
-			}
-		}},
-		{"is kept alive at its interval, counted from sending, however slow the answers", func(t *testing.T, c *etcdtest.Cluster, s *session, begin time.Time) {
-			p := pulse{delay: 700 * ms}
-			p.of(c)
-			<-time.After(time.Minute - ms)
-			var at []time.Duration
-			for _, x := range p.at {
-				at = append(at, x.Sub(begin))
-			}
-			if !slices.Equal(gaps(at), slices.Repeat([]time.Duration{sessionEvery}, len(at)-1)) || len(at) != 29 {
-				t.Errorf("keep-alives at %v", at)
-			}
-		}},
-		{"is confirmed as of the sending of the last keep-alive that was answered", func(t *testing.T, c *etcdtest.Cluster, s *session, begin time.Time) {
-			if !s.confirmed().Equal(begin) {
-				t.Error("the grant does not count")
-			}
-			p := pulse{delay: 700 * ms}
-			p.of(c)
-			<-time.After(sessionEvery + 650*ms)
-			if !s.confirmed().Equal(begin) {
-				t.Error("confirmed before the answer")
-			}
-			<-time.After(100 * ms)
-			if d := s.confirmed().Sub(begin); d != sessionEvery {
-				t.Errorf("confirmed as of %v", d)
-			}
-		}},
-		{"is over when nothing was confirmed for a TTL, not earlier", func(t *testing.T, c *etcdtest.Cluster, s *session, begin time.Time) {
-			<-time.After(5 * time.Second)
-			c.LoseQuorum()
-			<-time.After(4*time.Second + sessionTTL - ms - time.Since(begin))
-			if ended(s) {
-				t.Fatal("it ended before its TTL")
-			}
-			<-s.Done()
-			if d := time.Since(begin); d != 4*time.Second+sessionTTL {
-				t.Errorf("it ended after %v", d)
-			}
-		}},
-		{"asks a member that has no leader twice a second, and no more often", func(t *testing.T, c *etcdtest.Cluster, s *session, _ time.Time) {
-			var p pulse
-			p.of(c)
-			c.LoseQuorum()
-			<-time.After(sessionEvery + 4*time.Second)
-			if n := len(p.at); n < 8 || n > 9 {
-				t.Errorf("%d keep-alives in four seconds", n)
-			}
-		}},
-		{"is confirmed again within half a second of quorum's return", func(t *testing.T, c *etcdtest.Cluster, s *session, _ time.Time) {
-			c.LoseQuorum()
-			<-time.After(7 * time.Second)
-			c.RegainQuorum()
-			back := time.Now()
-			<-time.After(retryEtcd)
-			if s.confirmed().Before(back) || ended(s) {
-				t.Errorf("confirmed %v before", back.Sub(s.confirmed()))
-			}
-		}},
-		{"gives a keep-alive up that its member does not answer, and sends the next", func(t *testing.T, c *etcdtest.Cluster, s *session, _ time.Time) {
-			hang := func(on bool) {
-				c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[0].Hung = on })
-			}
-			hang(true)
-			<-time.After(sessionTTL - 500*ms)
-			hang(false)
-			back := time.Now()
-			<-time.After(10 * time.Second)
-			if s.confirmed().Before(back) || ended(s) {
-				t.Error("it has not recovered")
-			}
-		}},
-		{"is over with the first keep-alive of a lease that is gone", func(t *testing.T, c *etcdtest.Cluster, s *session, begin time.Time) {
-			<-time.After(5 * time.Second)
-			c.ExpireLeases()
-			<-s.Done()
-			if d := time.Since(begin); d != 6*time.Second {
-				t.Errorf("it ended after %v", d)
-			}
-		}},
+		{"is granted a day more than its TTL, and so expires in no replay of a backup",
+			func(t *testing.T, c *etcdtest.Cluster, s *session, _ time.Time) {
+				left, err := s.client.TimeToLive(t.Context(), s.lease)
+				if err != nil || left.GrantedTTL != 24*3600+10 {
+					t.Errorf("%v, granted %v s", err, left.GrantedTTL)
+				}
+			}},
+		{"is kept alive at its interval, counted from sending, however slow the answers",
+			func(t *testing.T, c *etcdtest.Cluster, s *session, begin time.Time) {
+				p := pulse{delay: 700 * ms}
+				p.of(c)
+				<-time.After(time.Minute - ms)
+				var at []time.Duration
+				for _, x := range p.at {
+					at = append(at, x.Sub(begin))
+				}
+				if !slices.Equal(gaps(at), slices.Repeat([]time.Duration{sessionEvery}, len(at)-1)) || len(at) != 29 {
+					t.Errorf("keep-alives at %v", at)
+				}
+			}},
+		{"is confirmed as of the sending of the last keep-alive that was answered",
+			func(t *testing.T, c *etcdtest.Cluster, s *session, begin time.Time) {
+				if !s.confirmed().Equal(begin) {
+					t.Error("the grant does not count")
+				}
+				p := pulse{delay: 700 * ms}
+				p.of(c)
+				<-time.After(sessionEvery + 650*ms)
+				if !s.confirmed().Equal(begin) {
+					t.Error("confirmed before the answer")
+				}
+				<-time.After(100 * ms)
+				if d := s.confirmed().Sub(begin); d != sessionEvery {
+					t.Errorf("confirmed as of %v", d)
+				}
+			}},
+		{"is over when nothing was confirmed for a TTL, not earlier",
+			func(t *testing.T, c *etcdtest.Cluster, s *session, begin time.Time) {
+				<-time.After(5 * time.Second)
+				c.LoseQuorum()
+				<-time.After(4*time.Second + sessionTTL - ms - time.Since(begin))
+				if ended(s) {
+					t.Fatal("it ended before its TTL")
+				}
+				<-s.Done()
+				if d := time.Since(begin); d != 4*time.Second+sessionTTL {
+					t.Errorf("it ended after %v", d)
+				}
+			}},
+		{"asks a member that has no leader twice a second, and no more often",
+			func(t *testing.T, c *etcdtest.Cluster, s *session, _ time.Time) {
+				var p pulse
+				p.of(c)
+				c.LoseQuorum()
+				<-time.After(sessionEvery + 4*time.Second)
+				if n := len(p.at); n < 8 || n > 9 {
+					t.Errorf("%d keep-alives in four seconds", n)
+				}
+			}},
+		{"is confirmed again within half a second of quorum's return",
+			func(t *testing.T, c *etcdtest.Cluster, s *session, _ time.Time) {
+				c.LoseQuorum()
+				<-time.After(7 * time.Second)
+				c.RegainQuorum()
+				back := time.Now()
+				<-time.After(retryEtcd)
+				if s.confirmed().Before(back) || ended(s) {
+					t.Errorf("confirmed %v before", back.Sub(s.confirmed()))
+				}
+			}},
+		{"gives a keep-alive up that its member does not answer, and sends the next",
+			func(t *testing.T, c *etcdtest.Cluster, s *session, _ time.Time) {
+				hang := func(on bool) {
+					c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[0].Hung = on })
+				}
+				hang(true)
+				<-time.After(sessionTTL - 500*ms)
+				hang(false)
+				back := time.Now()
+				<-time.After(10 * time.Second)
+				if s.confirmed().Before(back) || ended(s) {
+					t.Error("it has not recovered")
+				}
+			}},
+		{"is over with the first keep-alive of a lease that is gone",
+			func(t *testing.T, c *etcdtest.Cluster, s *session, begin time.Time) {
+				<-time.After(5 * time.Second)
+				c.ExpireLeases()
+				<-s.Done()
+				if d := time.Since(begin); d != 6*time.Second {
+					t.Errorf("it ended after %v", d)
+				}
+			}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -223,21 +231,24 @@ func TestWhoeverWaitsLooksAgainWhenThereIsNews(t *testing.T) {
 			changes <- clientv3.WatchResponse{Created: true}
 			changes <- clientv3.WatchResponse{Events: []*clientv3.Event{{Type: mvccpb.DELETE}}}
 		}, 0, nil},
-		{"the watch ends, after a pause", func(_ *etcdtest.Cluster, _ *session, changes chan clientv3.WatchResponse, _ func()) {
-			close(changes)
-		}, retryEtcd, nil},
-		{"the watch is refused, after a pause", func(_ *etcdtest.Cluster, _ *session, changes chan clientv3.WatchResponse, _ func()) {
-			changes <- clientv3.WatchResponse{CompactRevision: 7}
-		}, retryEtcd, nil},
+		{"the watch ends, after a pause",
+			func(_ *etcdtest.Cluster, _ *session, changes chan clientv3.WatchResponse, _ func()) {
+				close(changes)
+			}, retryEtcd, nil},
+		{"the watch is refused, after a pause",
+			func(_ *etcdtest.Cluster, _ *session, changes chan clientv3.WatchResponse, _ func()) {
+				changes <- clientv3.WatchResponse{CompactRevision: 7}
+			}, retryEtcd, nil},
 		{"its own session is over", func(_ *etcdtest.Cluster, s *session, _ chan clientv3.WatchResponse, _ func()) {
 			s.silence()
 		}, 0, errSessionLost},
 		{"it is asked to end", func(_ *etcdtest.Cluster, _ *session, _ chan clientv3.WatchResponse, cancel func()) {
 			cancel()
 		}, 0, context.Canceled},
-		{"the watch does not tell, but its lease is not kept alive any more", func(c *etcdtest.Cluster, _ *session, _ chan clientv3.WatchResponse, _ func()) {
-			c.Delete(lock + "owner")
-		}, sessionTTL/2 + lookAgain, nil},
+		{"the watch does not tell, but its lease is not kept alive any more",
+			func(c *etcdtest.Cluster, _ *session, _ chan clientv3.WatchResponse, _ func()) {
+				c.Delete(lock + "owner")
+			}, sessionTTL/2 + lookAgain, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -279,17 +290,21 @@ func TestWhatCameBackFromABackupIsGoneSoonAfterTheFirstSidecarHasStarted(t *test
 	k := quick(t)
 	foreign := "/quorate/ns/etcd-2/lock/1"
 	before := time.Now()
-	k.etcd.Grant(2*time.Second+reserve, map[string]string{lock + "old-1": "", presence + "old-1": said("etcd-1", "old")})
+	k.etcd.Grant(2*time.Second+reserve,
+		map[string]string{lock + "old-1": "", presence + "old-1": said("etcd-1", "old")})
 	k.etcd.Put(lock+"old-2", "")
 	k.etcd.Put(presence+"old-2", said("etcd-2", "old"))
 	k.etcd.Put(presence+"old-3", "what nobody understands")
 	k.etcd.Grant(2*time.Second+reserve, map[string]string{presence + "old-4": said("etcd-0", "older")})
 	k.etcd.Put(foreign, "")
-	defer run(t, config(k, soon, inPod("etcd-0"), func(c *Config) { c.LockTTL, c.ProbeTimeout = 2*time.Second, time.Second }))()
+	defer run(t, config(k, soon, inPod("etcd-0"), func(c *Config) {
+		c.LockTTL, c.ProbeTimeout = 2*time.Second, time.Second
+	}))()
 	within(t, generous, "a sidecar", func() bool { return len(k.etcd.Values(presence)) > 0 && holders(k) > 0 })
 	within(t, generous, "what has no lease", func() bool {
 		keys := k.etcd.Keys()
-		return !slices.Contains(keys, lock+"old-2") && !slices.Contains(keys, presence+"old-2") && !slices.Contains(keys, presence+"old-3") && !slices.Contains(keys, presence+"old-4")
+		return !slices.Contains(keys, lock+"old-2") && !slices.Contains(keys, presence+"old-2") &&
+			!slices.Contains(keys, presence+"old-3") && !slices.Contains(keys, presence+"old-4")
 	})
 	if slices.Contains(k.etcd.Keys(), lock+"old-1") == (time.Since(before) > 2*time.Second) {
 		t.Errorf("after %v: %v", time.Since(before), k.etcd.Keys())
@@ -379,16 +394,21 @@ func TestWhatTheOwnPodHasLeftBehindIsRemovedAtOnce(t *testing.T) {
 				if !tc.later {
 					// Whoever lines up behind another one needs a watch, which does not work here: the
 					// lock can only be had if that is gone at once.
-					s.etcd.Grant(reserve+DefaultLockTTL, map[string]string{presence + "old-1": said("etcd-1", uid), lock + "old-1": ""})
+					s.etcd.Grant(reserve+DefaultLockTTL,
+						map[string]string{presence + "old-1": said("etcd-1", uid), lock + "old-1": ""})
 				}
 				defer run(t, s.config(as("etcd-1")))()
-				within(t, time.Second, "the lock", func() bool { return holders(s.kube) == 1 && !slices.Contains(s.etcd.Keys(), lock+"old-1") })
+				within(t, time.Second, "the lock", func() bool {
+					return holders(s.kube) == 1 && !slices.Contains(s.etcd.Keys(), lock+"old-1")
+				})
 				if tc.later {
 					<-time.After(time.Minute)
 					s.etcd.ExpireLeases()
 					plant()
 					s.begin()
-					within(t, time.Minute, "another session", func() bool { return len(s.at("Put")) > 0 && holders(s.kube) == 1 })
+					within(t, time.Minute, "another session", func() bool {
+						return len(s.at("Put")) > 0 && holders(s.kube) == 1
+					})
 					<-time.After(100 * ms)
 				}
 				if is := slices.Contains(s.etcd.Keys(), presence+"old-1"); is != tc.stays {

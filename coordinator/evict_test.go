@@ -69,11 +69,15 @@ func TestARefusedEvictionIsTriedAgainEverMoreSlowlyAndChangesNothing(t *testing.
 		// at are the instants at which the budget is asked.
 		at []time.Duration
 	}{
-		{"by a budget that allows none for now", needsTwo, "says DisruptionBudget: etcd-2: the eviction was refused: Cannot evict", 1,
+		{"by a budget that allows none for now", needsTwo,
+			"says DisruptionBudget: etcd-2: the eviction was refused: Cannot evict", 1,
 			repeated(0, 2*time.Second, 4*time.Second, 8*time.Second, 16*time.Second, 30*time.Second, 30*time.Second)},
-		{"by a budget that never allows one", needsAll, "says DisruptionBudget: etcd-2: the eviction was refused, and waiting does not help: Cannot evict", 1,
+		{"by a budget that never allows one", needsAll,
+			"says DisruptionBudget: etcd-2: the eviction was refused, and waiting does not help: Cannot evict", 1,
 			repeated(0, 2*time.Second, 4*time.Second, 8*time.Second, 16*time.Second, 30*time.Second, 30*time.Second)},
-		{"because of two budgets", twoOfThem, "says DisruptionBudget: etcd-2: the eviction was refused, and waiting does not help: This pod has more than one", 1,
+		{"because of two budgets", twoOfThem,
+			"says DisruptionBudget: etcd-2: the eviction was refused, and waiting does not help: " +
+				"This pod has more than one", 1,
 			repeated(0, 2*time.Second, 4*time.Second, 8*time.Second, 16*time.Second, 30*time.Second, 30*time.Second)},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -97,7 +101,8 @@ func TestARefusedEvictionIsTriedAgainEverMoreSlowlyAndChangesNothing(t *testing.
 				if got := s.at(tc.said); len(got) != tc.times {
 					t.Errorf("it was said at %v, want %d times:\n%s", got, tc.times, s.said())
 				}
-				for _, none := range []string{records, clears, "fence ", "evict ", "says unfit", "says the pod cannot"} {
+				for _, none := range []string{records, clears, "fence ", "evict ", "says unfit",
+					"says the pod cannot"} {
 					if got := s.at(none); len(got) > 0 {
 						t.Errorf("%q happened at %v", none, got)
 					}
@@ -133,10 +138,12 @@ func TestTheMomentAfterAPodHasBecomeReadyIsNoWait(t *testing.T) {
 		<-time.After(time.Minute)
 		s.update("rev-2")
 		within(t, 5*time.Minute, "the rollout", func() bool { return s.settled("rev-2") })
-		for _, next := range []struct{ before, then string }{{"evict etcd-2", "evict etcd-1"}, {"evict etcd-1", "evict etcd-0"}} {
+		for _, next := range []struct{ before, then string }{{"evict etcd-2", "evict etcd-1"},
+			{"evict etcd-1", "evict etcd-0"}} {
 			waited := s.one(t, next.then) - s.one(t, next.before) - comes
 			if waited < lag || waited > 2*lag+resting {
-				t.Errorf("%s came %v after the pod before was back, want %v to %v", next.then, waited, lag, 2*lag+resting)
+				t.Errorf("%s came %v after the pod before was back, want %v to %v", next.then, waited,
+					lag, 2*lag+resting)
 			}
 		}
 		if got := s.at("says DisruptionBudget"); len(got) > 0 {
@@ -159,7 +166,8 @@ func TestAnEvictionThatIsRefusedAfterAllIsRuledOutAndTriedAgain(t *testing.T) {
 	}{
 		{"because a drain was faster", needsTwo, "needs 2 healthy pods and has 2 currently"},
 		{"because the pod has changed: the budget may be charged all the same, for two minutes",
-			apierrors.NewConflict(corev1.Resource("pods"), "etcd-2", errors.New("the ResourceVersion in the precondition does not match")),
+			apierrors.NewConflict(corev1.Resource("pods"), "etcd-2",
+				errors.New("the ResourceVersion in the precondition does not match")),
 			"it may still be charged for an eviction of ours that had no effect"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -189,7 +197,8 @@ func TestAnEvictionThatIsRefusedAfterAllIsRuledOutAndTriedAgain(t *testing.T) {
 func TestAMissingPermissionToEvictIsNamedBeforeAnythingStandsOnRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 3)
-		s.setBudget(refusing(apierrors.NewForbidden(corev1.Resource("pods/eviction"), "etcd-2", errors.New(`cannot create resource "pods/eviction"`))))
+		s.setBudget(refusing(apierrors.NewForbidden(corev1.Resource("pods/eviction"), "etcd-2",
+			errors.New(`cannot create resource "pods/eviction"`))))
 		defer run(t, s.config(evicting))()
 		<-time.After(time.Minute)
 		s.update("rev-2")

@@ -30,7 +30,9 @@ func Example() {
 		Dial: dial, Endpoints: []string{"http://127.0.0.1:2379"},
 		StatefulSets: clientset.AppsV1().StatefulSets("garden"), Pods: clientset.CoreV1().Pods("garden"),
 		Leases: clientset.CoordinationV1().Leases("garden"), Events: clientset.CoreV1().Events("garden"),
-		Gates: []coordinator.Gate{{Name: "BackupReady", Ask: func(context.Context) (bool, string) { return true, "the last upload succeeded" }}},
+		Gates: []coordinator.Gate{{Name: "BackupReady", Ask: func(context.Context) (bool, string) {
+			return true, "the last upload succeeded"
+		}}},
 	})
 	if err != nil {
 		fmt.Println(err)
@@ -42,7 +44,8 @@ func Example() {
 
 // What is missing or wrong is named, all of it at once.
 func ExampleNew() {
-	_, err := coordinator.New(coordinator.Config{Namespace: "garden", StatefulSet: "etcd-main", LockTTL: 500 * time.Millisecond})
+	_, err := coordinator.New(coordinator.Config{Namespace: "garden", StatefulSet: "etcd-main",
+		LockTTL: 500 * time.Millisecond})
 	fmt.Println(err)
 	// Output:
 	// coordinator: Dial is required

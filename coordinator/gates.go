@@ -167,7 +167,9 @@ func (g gates) end(log *logrus.Entry, patience time.Duration) {
 		}
 		wait(ctx, 0, underWay)
 		if ctx.Err() != nil {
-			log.WithField("gate", a.Name).Warnf("the host's gate does not return, although its context has ended; it was asked %v ago", time.Since(since).Round(time.Second))
+			log.WithField("gate", a.Name).
+				Warnf("the host's gate does not return, although its context has ended; it was asked %v ago",
+					time.Since(since).Round(time.Second))
 		}
 	}
 }

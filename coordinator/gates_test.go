@@ -29,7 +29,9 @@ func TestAGate(t *testing.T) {
 			s.update("rev-2")
 			<-time.After(10 * time.Minute)
 			s.expect(t)
-			if r, _ := s.published(t); r.Guard != rollout.GuardHostGates || !strings.Contains(r.Reason, "gate disk: the host has not answered for 9m") && !strings.Contains(r.Reason, "gate disk: the host has not answered for 10m") {
+			if r, _ := s.published(t); r.Guard != rollout.GuardHostGates ||
+				!strings.Contains(r.Reason, "gate disk: the host has not answered for 9m") &&
+					!strings.Contains(r.Reason, "gate disk: the host has not answered for 10m") {
 				t.Errorf("status: %s: %s", r.Guard, r.Reason)
 			}
 			if at := s.at(renews); len(at) < 60 {
@@ -52,12 +54,18 @@ func TestAGate(t *testing.T) {
 			s.next(t, getSet)
 			<-time.After(time.Minute)
 			// A look waits for the gates that it has asked itself for answerGrace.
-			expectTimes(t, "looks", gaps(s.at(getSet)), slices.Repeat([]time.Duration{answerGrace + shortRest + DefaultInterval}, 20)...)
+			expectTimes(t, "looks", gaps(s.at(getSet)),
+				slices.Repeat([]time.Duration{answerGrace + shortRest + DefaultInterval}, 20)...)
 		}},
 		{"that ignores its context keeps Run no longer than its time, and is named", func(t *testing.T, s *stage) {
 			var log bytes.Buffer
 			returns := make(chan struct{})
-			stop := run(t, s.config(logTo(&log), gated(Gate{Name: "disk", Ask: func(context.Context) (bool, string) { <-returns; return true, "" }})))
+			stop := run(t,
+				s.config(logTo(&log),
+					gated(Gate{Name: "disk", Ask: func(context.Context) (bool, string) {
+						<-returns
+						return true, ""
+					}})))
 			s.update("rev-2")
 			<-time.After(10 * time.Minute)
 			s.expect(t)
@@ -66,7 +74,8 @@ func TestAGate(t *testing.T) {
 			if took := time.Since(begin); took > releaseTimeout {
 				t.Errorf("Run took %v to end", took)
 			}
-			if said := log.String(); !strings.Contains(said, "the host's gate does not return") || !strings.Contains(said, "gate=disk") {
+			if said := log.String(); !strings.Contains(said, "the host's gate does not return") ||
+				!strings.Contains(said, "gate=disk") {
 				t.Errorf("log:\n%s", said)
 			}
 			close(returns)
@@ -89,15 +98,16 @@ func TestAGate(t *testing.T) {
 				t.Errorf("%d calls at a time", most.Load())
 			}
 		}},
-		{"that takes long, but less than its answers last, does not keep the rollout for longer than that", func(t *testing.T, s *stage) {
-			slow := func(ctx context.Context) (bool, string) { wait(ctx, 20*time.Second, nil); return true, "" }
-			defer run(t, s.config(gated(Gate{Name: "disk", Ask: slow})))()
-			<-time.After(time.Minute)
-			s.begin()
-			s.update("rev-2")
-			within(t, 2*time.Minute, "the rollout", func() bool { return s.settled("rev-2") })
-			expectLook(t, "the first removal", s.at("delete etcd-2")[0], 20*time.Second, 2*answerGrace)
-		}},
+		{"that takes long, but less than its answers last, does not keep the rollout for longer than that",
+			func(t *testing.T, s *stage) {
+				slow := func(ctx context.Context) (bool, string) { wait(ctx, 20*time.Second, nil); return true, "" }
+				defer run(t, s.config(gated(Gate{Name: "disk", Ask: slow})))()
+				<-time.After(time.Minute)
+				s.begin()
+				s.update("rev-2")
+				within(t, 2*time.Minute, "the rollout", func() bool { return s.settled("rev-2") })
+				expectLook(t, "the first removal", s.at("delete etcd-2")[0], 20*time.Second, 2*answerGrace)
+			}},
 		{"does not age the evidence", func(t *testing.T, s *stage) {
 			hang := func(ctx context.Context) (bool, string) { <-ctx.Done(); return false, "" }
 			s.change(func() { s.setReady(s.pods[2], true); s.pods[2].Status.ContainerStatuses[1].Ready = false })
@@ -105,7 +115,8 @@ func TestAGate(t *testing.T) {
 			<-time.After(time.Minute)
 			s.begin()
 			s.update("rev-2")
-			within(t, time.Minute, "a removal that the gate does not bind", func() bool { return len(s.at("delete etcd-2")) > 0 })
+			within(t, time.Minute, "a removal that the gate does not bind",
+				func() bool { return len(s.at("delete etcd-2")) > 0 })
 			if at := s.at("delete etcd-2")[0]; at > answerGrace {
 				t.Errorf("after %v", at)
 			}
@@ -131,7 +142,9 @@ func TestAGate(t *testing.T) {
 		}},
 		{"that passes again is heard at once", func(t *testing.T, s *stage) {
 			var open atomic.Bool
-			defer run(t, s.config(gated(Gate{Name: "disk", Ask: func(context.Context) (bool, string) { return open.Load(), "" }})))()
+			defer run(t,
+				s.config(
+					gated(Gate{Name: "disk", Ask: func(context.Context) (bool, string) { return open.Load(), "" }})))()
 			s.update("rev-2")
 			<-time.After(time.Minute)
 			s.expect(t)
@@ -155,7 +168,8 @@ func TestAGateThatCannotBeAskedIsNamed(t *testing.T) {
 	if err == nil {
 		t.Fatal("accepted")
 	}
-	for _, want := range []string{"Gates[0].Name is required", `Gates[1].Ask is required ("disk")`, `Gates[2].Name: "disk": another gate has that name`} {
+	for _, want := range []string{"Gates[0].Name is required", `Gates[1].Ask is required ("disk")`,
+		`Gates[2].Name: "disk": another gate has that name`} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("got %q, want it to say %q", err, want)
 		}

@@ -99,14 +99,16 @@ func (k *kube) newPod(ordinal int) *corev1.Pod {
 	k.version++
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: fmt.Sprint("etcd-", ordinal), UID: types.UID(fmt.Sprint("uid-", k.version)), ResourceVersion: fmt.Sprint(k.version),
+			Name: fmt.Sprint("etcd-", ordinal), UID: types.UID(fmt.Sprint("uid-", k.version)),
+			ResourceVersion: fmt.Sprint(k.version),
 			Labels:          map[string]string{"controller-revision-hash": k.set.Status.UpdateRevision},
 			OwnerReferences: []metav1.OwnerReference{{Kind: "StatefulSet", UID: k.set.UID}},
 		},
 		Spec: corev1.PodSpec{
 			Containers: k.set.Spec.Template.Spec.Containers,
 			Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
-				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: fmt.Sprint("data-etcd-", ordinal)},
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{
+					ClaimName: fmt.Sprint("data-etcd-", ordinal)},
 			}}},
 		},
 	}
@@ -123,7 +125,8 @@ func (k *kube) setReady(p *corev1.Pod, ready bool) {
 			{Type: corev1.PodInitialized, Status: corev1.ConditionTrue},
 			{Type: corev1.ContainersReady, Status: status}, {Type: corev1.PodReady, Status: status},
 		},
-		ContainerStatuses: []corev1.ContainerStatus{{Name: "etcd", Ready: ready, State: running}, {Name: "backup-restore", Ready: ready, State: running}},
+		ContainerStatuses: []corev1.ContainerStatus{{Name: "etcd", Ready: ready, State: running},
+			{Name: "backup-restore", Ready: ready, State: running}},
 	}
 	k.version++
 	p.ResourceVersion = fmt.Sprint(k.version)
@@ -166,7 +169,8 @@ func (k *kube) settled(revision string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return !slices.ContainsFunc(k.pods, func(p *corev1.Pod) bool {
-		return p.Labels["controller-revision-hash"] != revision || p.DeletionTimestamp != nil || !p.Status.ContainerStatuses[0].Ready
+		return p.Labels["controller-revision-hash"] != revision || p.DeletionTimestamp != nil ||
+			!p.Status.ContainerStatuses[0].Ready
 	})
 }
 
@@ -176,7 +180,8 @@ func (k *kube) Get(context.Context, string, metav1.GetOptions) (*appsv1.Stateful
 	return k.set.DeepCopy(), k.err
 }
 
-func (k *kube) Patch(_ context.Context, _ string, _ types.PatchType, data []byte, _ metav1.PatchOptions, subresources ...string) (*appsv1.StatefulSet, error) {
+func (k *kube) Patch(_ context.Context, _ string, _ types.PatchType, data []byte, _ metav1.PatchOptions,
+	subresources ...string) (*appsv1.StatefulSet, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.promotions++
@@ -261,7 +266,8 @@ func (k kubeLeases) Get(_ context.Context, name string, _ metav1.GetOptions) (*c
 	return k.lease.DeepCopy(), nil
 }
 
-func (k kubeLeases) Create(_ context.Context, lease *coordinationv1.Lease, _ metav1.CreateOptions) (*coordinationv1.Lease, error) {
+func (k kubeLeases) Create(_ context.Context, lease *coordinationv1.Lease,
+	_ metav1.CreateOptions) (*coordinationv1.Lease, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.leaseErr != nil {
@@ -275,7 +281,8 @@ func (k kubeLeases) Create(_ context.Context, lease *coordinationv1.Lease, _ met
 	return k.lease.DeepCopy(), nil
 }
 
-func (k kubeLeases) Patch(_ context.Context, name string, _ types.PatchType, data []byte, _ metav1.PatchOptions, _ ...string) (*coordinationv1.Lease, error) {
+func (k kubeLeases) Patch(_ context.Context, name string, _ types.PatchType, data []byte, _ metav1.PatchOptions,
+	_ ...string) (*coordinationv1.Lease, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.leaseErr != nil {
@@ -305,7 +312,8 @@ func (k *kube) written() {
 	k.version++
 	k.lease.ResourceVersion = fmt.Sprint(k.version)
 	holder, _, _ := strings.Cut(*k.lease.Spec.HolderIdentity, "_")
-	if entry := fmt.Sprintf("%s %d", holder, *k.lease.Spec.LeaseTransitions); len(k.holders) == 0 || k.holders[len(k.holders)-1] != entry {
+	if entry := fmt.Sprintf("%s %d", holder, *k.lease.Spec.LeaseTransitions); len(k.holders) == 0 ||
+		k.holders[len(k.holders)-1] != entry {
 		k.holders = append(k.holders, entry)
 	}
 	k.writes++
@@ -344,7 +352,8 @@ func merged(object, change map[string]any) map[string]any {
 	return object
 }
 
-func (k kubePods) Patch(_ context.Context, name string, _ types.PatchType, data []byte, _ metav1.PatchOptions, _ ...string) (*corev1.Pod, error) {
+func (k kubePods) Patch(_ context.Context, name string, _ types.PatchType, data []byte, _ metav1.PatchOptions,
+	_ ...string) (*corev1.Pod, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	i := slices.IndexFunc(k.pods, func(p *corev1.Pod) bool { return p.Name == name })
@@ -432,10 +441,12 @@ func (k *kube) revisionOf(pod string) string {
 // forbiddenLeases can be read and not written.
 type forbiddenLeases struct{ kubeLeases }
 
-func (forbiddenLeases) Create(_ context.Context, lease *coordinationv1.Lease, _ metav1.CreateOptions) (*coordinationv1.Lease, error) {
+func (forbiddenLeases) Create(_ context.Context, lease *coordinationv1.Lease,
+	_ metav1.CreateOptions) (*coordinationv1.Lease, error) {
 	return nil, apierrors.NewForbidden(leases, lease.Name, errors.New("not allowed"))
 }
 
-func (forbiddenLeases) Patch(_ context.Context, name string, _ types.PatchType, _ []byte, _ metav1.PatchOptions, _ ...string) (*coordinationv1.Lease, error) {
+func (forbiddenLeases) Patch(_ context.Context, name string, _ types.PatchType, _ []byte, _ metav1.PatchOptions,
+	_ ...string) (*coordinationv1.Lease, error) {
 	return nil, apierrors.NewForbidden(leases, name, errors.New("not allowed"))
 }

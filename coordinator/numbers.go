@@ -41,8 +41,10 @@ func (c Config) CheckNumbers(name func(field string) string) error {
 	// Two observations are the least: with less, whatever has not settled in the first
 	// would count as failing at the second and hold the rollout.
 	require(c.Policy.SettleTimeout > 0, "Policy.SettleTimeout", c.Policy.SettleTimeout, "must be positive")
-	require(c.Policy.SettleTimeout <= 0 || c.Policy.SettleTimeout > cycle, "Policy.SettleTimeout", c.Policy.SettleTimeout,
-		"must exceed %v, a cycle with members that hang (twice %s and %s), or a pod would count as failing at the second look", cycle, probe, interval)
+	require(c.Policy.SettleTimeout <= 0 || c.Policy.SettleTimeout > cycle, "Policy.SettleTimeout",
+		c.Policy.SettleTimeout,
+		"must exceed %v, a cycle with members that hang (twice %s and %s), or a pod would count as failing at the "+
+			"second look", cycle, probe, interval)
 	require(c.Policy.DeadAfter >= 0, "Policy.DeadAfter", c.Policy.DeadAfter, "must not be negative")
 	require(c.Policy.SettleTimeout <= 0 || c.Policy.DeadAfter < c.Policy.SettleTimeout, "Policy.DeadAfter",
 		c.Policy.DeadAfter,
@@ -58,8 +60,8 @@ func (c Config) CheckNumbers(name func(field string) string) error {
 	// still counts as serving, would lose the lock of whoever is connected to it, again
 	// and again. Safety does not depend on it, only progress.
 	require(c.LockTTL < 2*time.Second || 2*c.LockTTL >= 3*c.ProbeTimeout, "LockTTL", c.LockTTL,
-		"two thirds of it must cover %s (%v), or keep-alives over a slow member come too late and the lock is lost", probe,
-		c.ProbeTimeout)
+		"two thirds of it must cover %s (%v), or keep-alives over a slow member come too late and the lock is lost",
+		probe, c.ProbeTimeout)
 	require(c.ProbeTimeout > 0, "ProbeTimeout", c.ProbeTimeout, "must be positive")
 	require(c.RequestTimeout > 0, "RequestTimeout", c.RequestTimeout, "must be positive")
 	require(c.Interval > 0, "Interval", c.Interval, "must be positive")
@@ -71,9 +73,11 @@ func (c Config) CheckNumbers(name func(field string) string) error {
 	require(c.RecordDuration >= 3*time.Second && c.RecordDuration%time.Second == 0, "RecordDuration", c.RecordDuration,
 		"must be whole seconds, at least 3s")
 	require(c.RecordDuration < 3*time.Second || 2*c.RecordDuration >= 3*cycle, "RecordDuration", c.RecordDuration,
-		"two thirds of it must cover %v, a cycle with members that hang (twice %s and %s), or the record lapses while its holder lives", cycle, probe, interval)
+		"two thirds of it must cover %v, a cycle with members that hang (twice %s and %s), or the record lapses "+
+			"while its holder lives", cycle, probe, interval)
 	require(c.MaxEvidenceAge >= 2*c.ProbeTimeout+apiRoom, "MaxEvidenceAge", c.MaxEvidenceAge,
-		"must be at least %v: twice %s (%v), since member list and probes are asked one after the other, and %v for the requests to the Kubernetes API before and after; or the evidence could always be too old",
+		"must be at least %v: twice %s (%v), since member list and probes are asked one after the other, and %v for "+
+			"the requests to the Kubernetes API before and after; or the evidence could always be too old",
 		2*c.ProbeTimeout+apiRoom, probe, c.ProbeTimeout, apiRoom)
 	return errors.Join(errs...)
 }

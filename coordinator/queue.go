@@ -30,7 +30,8 @@ func (s *session) wait(ctx context.Context) (_ *tenure, err error) {
 	}()
 	t := &tenure{session: s, key: s.key(s.keys.lock)}
 	asking, cancel := s.bounded(ctx)
-	resp, err := s.client.Txn(asking).Then(clientv3.OpPut(t.key, "", clientv3.WithLease(s.lease)), s.keys.queue()).Commit()
+	resp, err := s.client.Txn(asking).Then(clientv3.OpPut(t.key, "", clientv3.WithLease(s.lease)), s.keys.queue()).
+		Commit()
 	cancel()
 	if err != nil {
 		return nil, fmt.Errorf("line up for the lock %s: %w", s.keys.lock, err)

@@ -22,7 +22,8 @@ func TestAMemberThatMerelyRestartsDoesNotGetTheUntestedRevision(t *testing.T) {
 		name   string
 		states []corev1.ContainerState
 	}{
-		{"its container is set up anew", []corev1.ContainerState{waiting("PodInitializing"), waiting("ContainerCreating")}},
+		{"its container is set up anew",
+			[]corev1.ContainerState{waiting("PodInitializing"), waiting("ContainerCreating")}},
 		{"its container has ended, for longer than a member takes to count as dead", []corev1.ContainerState{ended}},
 		{"it runs, and is not ready", []corev1.ContainerState{{Running: &corev1.ContainerStateRunning{}}}},
 	} {

@@ -31,8 +31,10 @@ func (k *kube) held(annotations map[string]string) {
 	holder, epoch, seconds := "somebody_else", int32(7), int32(15)
 	k.version++
 	k.lease = &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Name: "quorate-etcd", ResourceVersion: fmt.Sprint(k.version), Annotations: annotations},
-		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseTransitions: &epoch, LeaseDurationSeconds: &seconds},
+		ObjectMeta: metav1.ObjectMeta{Name: "quorate-etcd", ResourceVersion: fmt.Sprint(k.version),
+			Annotations: annotations},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseTransitions: &epoch,
+			LeaseDurationSeconds: &seconds},
 	}
 }
 
@@ -109,7 +111,8 @@ func TestTheRecord(t *testing.T) {
 		}},
 		{"says that a rollout is under way until every pod has settled, whoever sees that", func(t *testing.T) {
 			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
-			k.held(map[string]string{record.SchemaAnnotation: "1", record.IntentAnnotation: `{"operation":"none"}`, record.RolloutAnnotation: "under way"})
+			k.held(map[string]string{record.SchemaAnnotation: "1", record.IntentAnnotation: `{"operation":"none"}`,
+				record.RolloutAnnotation: "under way"})
 			*k.lease.Spec.HolderIdentity = "" // Its coordinator was told to stop before the last pod had settled.
 			defer run(t, config(k))()
 			<-time.After(time.Minute)
@@ -149,19 +152,24 @@ func TestTheRecord(t *testing.T) {
 			k.held(map[string]string{
 				"example.com/foreign":   "stays",
 				record.SchemaAnnotation: "1",
-				record.IntentAnnotation: fmt.Sprintf(`{"operation":"delete","pod":"etcd-1","uid":%q,"resourceVersion":%q,"epoch":7}`, p.UID, p.ResourceVersion),
+				record.IntentAnnotation: fmt.Sprintf(
+					`{"operation":"delete","pod":"etcd-1","uid":%q,"resourceVersion":%q,"epoch":7}`, p.UID,
+					p.ResourceVersion),
 			})
 			stop := run(t, config(k))
 			within(t, time.Minute, "the fence", func() bool { return len(seen(k, &k.fenced)) > 0 })
 			k.expect(t)
-			if err := (kubePods{k}).Delete(t.Context(), "etcd-1", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &p.UID, ResourceVersion: &p.ResourceVersion}}); !apierrors.IsConflict(err) {
+			if err := (kubePods{k}).Delete(t.Context(), "etcd-1",
+				metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &p.UID,
+					ResourceVersion: &p.ResourceVersion}}); !apierrors.IsConflict(err) {
 				t.Errorf("the old removal is answered %v", err)
 			}
 			k.update("rev-2")
 			within(t, time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
 			stop()
 			expectAll(t, "fenced", seen(k, &k.fenced), "etcd-1")
-			if k.lease.Annotations["example.com/foreign"] != "stays" || record.Parse(k.lease).Intent.Operation != record.None {
+			if k.lease.Annotations["example.com/foreign"] != "stays" ||
+				record.Parse(k.lease).Intent.Operation != record.None {
 				t.Errorf("annotations %v", k.lease.Annotations)
 			}
 		}},
@@ -348,7 +356,8 @@ func TestTheRecordIsGivenBackAtTheEndAlthoughItHasJustChanged(t *testing.T) {
 func TestALeaseThatMakesNoSense(t *testing.T) {
 	number := func(n int32) *int32 { return &n }
 	intent := func(s *stage, pod, uid string) {
-		s.annotate(record.IntentAnnotation, fmt.Sprintf(`{"operation":"delete","pod":%q,"uid":%q,"resourceVersion":"1","epoch":7}`, pod, uid))
+		s.annotate(record.IntentAnnotation,
+			fmt.Sprintf(`{"operation":"delete","pod":%q,"uid":%q,"resourceVersion":"1","epoch":7}`, pod, uid))
 	}
 	for _, tc := range []struct {
 		name  string
@@ -362,13 +371,20 @@ func TestALeaseThatMakesNoSense(t *testing.T) {
 		fallback bool
 	}{
 		{"an intent that names a pod outside our ordinals is no reason to touch that pod; ours are changed instead",
-			func(s *stage) { intent(s, "etcd-3", "u") }, "delete etcd-3 (UID u, resourceVersion 1) names none of our pods", 8, []string{"etcd-0", "etcd-1", "etcd-2"}, false},
-		{"nor is one that names anybody's pod", func(s *stage) { intent(s, "database-0", "u") }, "names none of our pods", 8, []string{"etcd-0", "etcd-1", "etcd-2"}, false},
-		{"one that names a pod of ours is believed", func(s *stage) { intent(s, "etcd-1", string(s.pods[1].UID)) }, "", 8, []string{"etcd-1"}, false},
-		{"where the number of claims cannot grow it begins again", func(s *stage) { s.lease.Spec.LeaseTransitions = number(math.MaxInt32) },
+			func(s *stage) { intent(s, "etcd-3", "u") },
+			"delete etcd-3 (UID u, resourceVersion 1) names none of our pods", 8,
+			[]string{"etcd-0", "etcd-1", "etcd-2"}, false},
+		{"nor is one that names anybody's pod", func(s *stage) { intent(s, "database-0", "u") },
+			"names none of our pods", 8, []string{"etcd-0", "etcd-1", "etcd-2"}, false},
+		{"one that names a pod of ours is believed", func(s *stage) { intent(s, "etcd-1", string(s.pods[1].UID)) }, "",
+			8, []string{"etcd-1"}, false},
+		{"where the number of claims cannot grow it begins again", func(s *stage) {
+			s.lease.Spec.LeaseTransitions = number(math.MaxInt32)
+		},
 			"spec.leaseTransitions is 2147483647; counting begins again at 1", 1, nil, false},
 		{"a duration beyond all measure does not keep the fallback for ever", func(s *stage) { s.taken(math.MaxInt32) },
-			"spec.leaseDurationSeconds is 2147483647; without the lock, a record that is not renewed is waited for no longer than 5m0s", 8, nil, true},
+			"spec.leaseDurationSeconds is 2147483647; without the lock, a record that is not renewed is waited for " +
+				"no longer than 5m0s", 8, nil, true},
 		{"nor does a negative one", func(s *stage) { s.taken(-1) }, "spec.leaseDurationSeconds is -1", 8, nil, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -388,10 +404,13 @@ func TestALeaseThatMakesNoSense(t *testing.T) {
 				if r := record.Parse(s.lease); r.Epoch != tc.claim {
 					t.Errorf("claimed as %d, want %d", r.Epoch, tc.claim)
 				}
-				if said := log.String(); tc.told != "" && (strings.Count(said, "the Lease says what makes no sense") != 1 || !strings.Contains(said, tc.told)) {
+				if said := log.String(); tc.told != "" &&
+					(strings.Count(said, "the Lease says what makes no sense") != 1 ||
+						!strings.Contains(said, tc.told)) {
 					t.Errorf("log:\n%s", said)
 				}
-				if told := strings.Join(r.Faults, "\n"); !strings.Contains(told, tc.told) || (tc.told == "") != (told == "") {
+				if told := strings.Join(r.Faults, "\n"); !strings.Contains(told, tc.told) ||
+					(tc.told == "") != (told == "") {
 					t.Errorf("status: %q", told)
 				}
 			})
@@ -407,7 +426,8 @@ func TestTheFirstClaimOfAllTellsOfNoRemovalThatNeverWas(t *testing.T) {
 		stop := run(t, config(k, logTo(&log)))
 		within(t, time.Minute, "a removal", func() bool { return k.story() != "" })
 		stop()
-		if said := log.String(); strings.Contains(said, "an earlier removal") || strings.Count(said, "does not say what was under way before") != 1 {
+		if said := log.String(); strings.Contains(said, "an earlier removal") ||
+			strings.Count(said, "does not say what was under way before") != 1 {
 			t.Errorf("log:\n%s", said)
 		}
 	})
@@ -552,7 +572,8 @@ func TestTheHandover(t *testing.T) {
 		within(t, generous, "the rollout", func() bool { return k.settled("rev-2") })
 		within(t, generous, "the end", func() bool { return len(seen(k, &k.holders)) >= 4 })
 		got := seen(k, &k.holders)
-		if len(got) != 4 || !strings.HasSuffix(got[0], " 1") || got[1] != " 1" || !strings.HasSuffix(got[2], " 2") || got[3] != " 2" {
+		if len(got) != 4 || !strings.HasSuffix(got[0], " 1") || got[1] != " 1" || !strings.HasSuffix(got[2], " 2") ||
+			got[3] != " 2" {
 			t.Errorf("holders %q, want two claims", got)
 		}
 		for _, r := range seen(k, &k.removedBy) {
@@ -575,7 +596,8 @@ func TestTheHandover(t *testing.T) {
 		k.update("rev-2")
 		within(t, generous, "the rollout", func() bool { return k.settled("rev-2") })
 		within(t, generous, "a sidecar that says why it is unfit", func() bool {
-			return slices.ContainsFunc(k.etcd.Values("/quorate/ns/etcd/presence/"), func(v string) bool { return strings.Contains(v, "not allowed") })
+			return slices.ContainsFunc(k.etcd.Values("/quorate/ns/etcd/presence/"),
+				func(v string) bool { return strings.Contains(v, "not allowed") })
 		})
 		removed := strings.Split(k.story(), ", ")
 		slices.Sort(removed)
@@ -587,5 +609,7 @@ func TestALockKeyThatNoLeaseWillRemoveDoesNotBlock(t *testing.T) {
 	k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
 	k.etcd.Put(lock+"restored", "")
 	defer run(t, config(k))()
-	within(t, time.Minute, "the lock", func() bool { return holders(k) == 1 && !slices.Contains(queue(k), lock+"restored") })
+	within(t, time.Minute, "the lock", func() bool {
+		return holders(k) == 1 && !slices.Contains(queue(k), lock+"restored")
+	})
 }

@@ -75,7 +75,8 @@ func (s *stage) config(changes ...func(*Config)) Config {
 	logger.SetOutput(s)
 	logger.SetFormatter(plain{})
 	return config(s.kube, append([]func(*Config){func(c *Config) {
-		c.StatefulSets, c.Pods, c.Leases = stageSets{s.kube, s}, stagePods{kubePods{s.kube}, s}, stageLeases{kubeLeases{s.kube}, s}
+		c.StatefulSets, c.Pods, c.Leases = stageSets{s.kube, s}, stagePods{kubePods{s.kube}, s},
+			stageLeases{kubeLeases{s.kube}, s}
 		c.Log = logrus.NewEntry(logger)
 	}}, changes...)...)
 }
@@ -208,7 +209,8 @@ const (
 	getSet, listPods, readPod, getLease = "get the StatefulSet", "list the pods", "read a pod", "get the Lease"
 	asksBudget                          = "ask the budget"
 	// What a write of the Lease is for.
-	claims, records, clears, renews, tells, releases = "claim the record", "record a removal", "clear the removal", "renew the record", "tell news", "release the record"
+	claims, records, clears, renews, tells, releases = "claim the record", "record a removal", "clear the removal",
+		"renew the record", "tell news", "release the record"
 )
 
 type stageSets struct {
@@ -233,8 +235,11 @@ func (s stagePods) List(ctx context.Context, o metav1.ListOptions) (*corev1.PodL
 	return through(ctx, s.stage, request, func() (*corev1.PodList, error) { return s.kubePods.List(ctx, o) })
 }
 
-func (s stagePods) Patch(ctx context.Context, name string, pt types.PatchType, data []byte, o metav1.PatchOptions, sub ...string) (*corev1.Pod, error) {
-	return through(ctx, s.stage, "fence "+name, func() (*corev1.Pod, error) { return s.kubePods.Patch(ctx, name, pt, data, o, sub...) })
+func (s stagePods) Patch(ctx context.Context, name string, pt types.PatchType, data []byte, o metav1.PatchOptions,
+	sub ...string) (*corev1.Pod, error) {
+	return through(ctx, s.stage, "fence "+name, func() (*corev1.Pod, error) {
+		return s.kubePods.Patch(ctx, name, pt, data, o, sub...)
+	})
 }
 
 func (s stagePods) Delete(ctx context.Context, name string, o metav1.DeleteOptions) error {
@@ -257,15 +262,23 @@ type stageLeases struct {
 }
 
 func (s stageLeases) Get(ctx context.Context, name string, o metav1.GetOptions) (*coordinationv1.Lease, error) {
-	return through(ctx, s.stage, getLease, func() (*coordinationv1.Lease, error) { return s.kubeLeases.Get(ctx, name, o) })
+	return through(ctx, s.stage, getLease, func() (*coordinationv1.Lease, error) {
+		return s.kubeLeases.Get(ctx, name, o)
+	})
 }
 
-func (s stageLeases) Create(ctx context.Context, lease *coordinationv1.Lease, o metav1.CreateOptions) (*coordinationv1.Lease, error) {
-	return through(ctx, s.stage, claims, func() (*coordinationv1.Lease, error) { return s.kubeLeases.Create(ctx, lease, o) })
+func (s stageLeases) Create(ctx context.Context, lease *coordinationv1.Lease,
+	o metav1.CreateOptions) (*coordinationv1.Lease, error) {
+	return through(ctx, s.stage, claims, func() (*coordinationv1.Lease, error) {
+		return s.kubeLeases.Create(ctx, lease, o)
+	})
 }
 
-func (s stageLeases) Patch(ctx context.Context, name string, pt types.PatchType, data []byte, o metav1.PatchOptions, sub ...string) (*coordinationv1.Lease, error) {
-	return through(ctx, s.stage, s.purpose(data), func() (*coordinationv1.Lease, error) { return s.kubeLeases.Patch(ctx, name, pt, data, o, sub...) })
+func (s stageLeases) Patch(ctx context.Context, name string, pt types.PatchType, data []byte, o metav1.PatchOptions,
+	sub ...string) (*coordinationv1.Lease, error) {
+	return through(ctx, s.stage, s.purpose(data), func() (*coordinationv1.Lease, error) {
+		return s.kubeLeases.Patch(ctx, name, pt, data, o, sub...)
+	})
 }
 
 // purpose tells from a patch of the Lease what it is for.
@@ -335,9 +348,11 @@ func repeated(takes time.Duration, pauses ...time.Duration) []time.Duration {
 const ms = time.Millisecond
 
 // growing are the pauses after failures in a row.
-var growing = []time.Duration{500 * ms, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 10 * time.Second, 10 * time.Second, 10 * time.Second}
+var growing = []time.Duration{500 * ms, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second,
+	10 * time.Second, 10 * time.Second, 10 * time.Second}
 
-var growingToTwo = []time.Duration{500 * ms, time.Second, 2 * time.Second, 2 * time.Second, 2 * time.Second, 2 * time.Second}
+var growingToTwo = []time.Duration{500 * ms, time.Second, 2 * time.Second, 2 * time.Second, 2 * time.Second,
+	2 * time.Second}
 
 var errRefused = errors.New("connection refused")
 
@@ -370,22 +385,30 @@ func TestWhatFailsIsTriedAgainEverMoreSlowlyAndWhatHangsIsGivenUp(t *testing.T) 
 		err   error
 	}{
 		{name: "the first look at the workload", request: getSet, given: DefaultRequestTimeout, pauses: growing},
-		{name: "a look of whoever has the lock", request: listPods, since: "Txn", given: DefaultRequestTimeout, pauses: growing},
-		{name: "the reading of the record before a claim", request: getLease, given: DefaultRequestTimeout, pauses: growing},
+		{name: "a look of whoever has the lock", request: listPods, since: "Txn", given: DefaultRequestTimeout,
+			pauses: growing},
+		{name: "the reading of the record before a claim", request: getLease, given: DefaultRequestTimeout,
+			pauses: growing},
 		{name: "a claim", request: claims, given: DefaultMaxEvidenceAge, pauses: growing},
-		{name: "the list of the pods to be fenced", request: listPods, since: claims, given: DefaultRequestTimeout, pauses: growing,
-			scene: func(s *stage) { s.lease = nil }},
-		{name: "the change of a pod that fences it", request: "fence etcd-0", given: DefaultRequestTimeout, pauses: growing,
-			scene: func(s *stage) { s.lease = nil }},
+		{name: "the list of the pods to be fenced", request: listPods, since: claims, given: DefaultRequestTimeout,
+			pauses: growing,
+			scene:  func(s *stage) { s.lease = nil }},
+		{name: "the change of a pod that fences it", request: "fence etcd-0", given: DefaultRequestTimeout,
+			pauses: growing,
+			scene:  func(s *stage) { s.lease = nil }},
 		{name: "an observation", request: getSet, since: claims, given: DefaultRequestTimeout, pauses: growing},
 		{name: "the swap of an intent", request: records, given: DefaultMaxEvidenceAge, pauses: growing},
 		{name: "a removal that is not allowed", request: "delete etcd-2", pauses: growing, err: forbiddenPod()},
-		{name: "a removal that is no eviction, to which the answer is too many requests", request: "delete etcd-2", pauses: growing,
-			err: apierrors.NewTooManyRequests("an admission webhook says so", 0)},
-		{name: "a removal of which nobody knows", request: "delete etcd-2", pauses: growing, err: apierrors.NewInternalError(errors.New("failed calling webhook"))},
+		{name: "a removal that is no eviction, to which the answer is too many requests", request: "delete etcd-2",
+			pauses: growing,
+			err:    apierrors.NewTooManyRequests("an admission webhook says so", 0)},
+		{name: "a removal of which nobody knows", request: "delete etcd-2", pauses: growing,
+			err: apierrors.NewInternalError(errors.New("failed calling webhook"))},
 		// Two seconds at most, because so long the fallback goes on when the lock works again.
-		{name: "the grant of a session's lease", request: "LeaseGrant", given: DefaultProbeTimeout, idle: true, pauses: growingToTwo, err: rpctypes.ErrGRPCNoSpace},
-		{name: "the announcement of a sidecar", request: "Put", given: DefaultProbeTimeout, idle: true, pauses: growingToTwo, err: rpctypes.ErrGRPCNoSpace},
+		{name: "the grant of a session's lease", request: "LeaseGrant", given: DefaultProbeTimeout, idle: true,
+			pauses: growingToTwo, err: rpctypes.ErrGRPCNoSpace},
+		{name: "the announcement of a sidecar", request: "Put", given: DefaultProbeTimeout, idle: true,
+			pauses: growingToTwo, err: rpctypes.ErrGRPCNoSpace},
 	} {
 		play := func(t *testing.T, answer answerFunc, takes time.Duration) {
 			synctest.Test(t, func(t *testing.T) {
@@ -489,13 +512,17 @@ func TestACoordinatorThatFailsStepsAside(t *testing.T) {
 		takes time.Duration
 		away  []time.Duration
 	}{
-		{"at the fifth failure in a row, for 10 s, then for ever longer, 30 min at most", errRefused, &selfupdate.Presence{Pod: "etcd-1", UID: "u"}, fifth,
-			[]time.Duration{10 * time.Second, 20 * time.Second, 40 * time.Second, 80 * time.Second, 160 * time.Second, 320 * time.Second, 640 * time.Second, 1280 * time.Second, 30 * time.Minute, 30 * time.Minute}},
-		{"at once when it is not allowed, for 5 min, then for ever longer, 30 min at most", forbidden, &selfupdate.Presence{Pod: "etcd-1", UID: "u"}, 0,
+		{"at the fifth failure in a row, for 10 s, then for ever longer, 30 min at most", errRefused,
+			&selfupdate.Presence{Pod: "etcd-1", UID: "u"}, fifth,
+			[]time.Duration{10 * time.Second, 20 * time.Second, 40 * time.Second, 80 * time.Second, 160 * time.Second,
+				320 * time.Second, 640 * time.Second, 1280 * time.Second, 30 * time.Minute, 30 * time.Minute}},
+		{"at once when it is not allowed, for 5 min, then for ever longer, 30 min at most", forbidden,
+			&selfupdate.Presence{Pod: "etcd-1", UID: "u"}, 0,
 			[]time.Duration{5 * time.Minute, 10 * time.Minute, 20 * time.Minute, 30 * time.Minute, 30 * time.Minute}},
 		{"not while nobody waits for the lock", errRefused, nil, 0, nil},
 		{"not when it is not allowed, while nobody waits for the lock", forbidden, nil, 0, nil},
-		{"not while the one that waits is unfit itself", errRefused, &selfupdate.Presence{Pod: "etcd-1", UID: "u", Unfit: "forbidden"}, 0, nil},
+		{"not while the one that waits is unfit itself", errRefused,
+			&selfupdate.Presence{Pod: "etcd-1", UID: "u", Unfit: "forbidden"}, 0, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -506,7 +533,9 @@ func TestACoordinatorThatFailsStepsAside(t *testing.T) {
 				defer run(t, s.config(telling(s.kube, registry)))()
 				expectMetrics := func(unfit, failures float64) {
 					t.Helper()
-					if is, row := metric(t, registry, "quorate_unfit"), metric(t, registry, "quorate_failures_in_a_row", report.AtRollout); is != unfit || row != failures {
+					if is, row := metric(t, registry, "quorate_unfit"),
+						metric(t, registry, "quorate_failures_in_a_row", report.AtRollout); is != unfit ||
+						row != failures {
 						t.Errorf("quorate_unfit %v and %v failures in a row, want %v and %v", is, row, unfit, failures)
 					}
 				}
@@ -531,13 +560,15 @@ func TestACoordinatorThatFailsStepsAside(t *testing.T) {
 					if took := stepped - s.at(getSet)[0]; took != tc.takes {
 						t.Errorf("it stepped aside %v after the first failure, want %v", took, tc.takes)
 					}
-					expectAll(t, "the record and then the lock", s.order(releases, "LeaseRevoke"), releases, "LeaseRevoke")
+					expectAll(t, "the record and then the lock", s.order(releases, "LeaseRevoke"),
+						releases, "LeaseRevoke")
 					expectMetrics(1, 0)
 					s.answering(nil)
 					within(t, time.Hour, "its return", func() bool { return holders(s.kube) == 1 })
 					expectMetrics(0, 0)
 					said := s.at("Put") // That it is unfit, and that it is not any more.
-					expectTimes(t, fmt.Sprintf("what it says of itself, round %d", i+1), said, stepped, stepped+tc.away[i])
+					expectTimes(t, fmt.Sprintf("what it says of itself, round %d", i+1), said, stepped,
+						stepped+tc.away[i])
 				}
 			})
 		})
@@ -617,7 +648,9 @@ func TestACoordinatorThatCannotSeeAMemberLetsAnotherLook(t *testing.T) {
 		// want is after how long without seeing the member it steps aside, 0 for never.
 		want time.Duration
 	}{
-		{"after the first cycle in which it has been so for 30 s", func(s *stage) { s.waits(fit("etcd-0")) }, 5 * cycle},
+		{"after the first cycle in which it has been so for 30 s", func(s *stage) {
+			s.waits(fit("etcd-0"))
+		}, 5 * cycle},
 		{"not for nobody", func(*stage) {}, 0},
 		{"not for one that is unfit", func(s *stage) { s.waits(selfupdate.Presence{Unfit: "forbidden"}) }, 0},
 		{"for one that comes later, at once", func(s *stage) {
@@ -640,7 +673,8 @@ func TestACoordinatorThatCannotSeeAMemberLetsAnotherLook(t *testing.T) {
 				s.annotate(rollout.ControlPaused, "true")
 				s.update("rev-2")
 				stop := run(t, s.config(as("etcd-2"), neverDue, func(c *Config) {
-					c.Dial = func(endpoints []string) (*clientv3.Client, error) { // The lock's client talks to one that answers.
+					// The lock's client talks to one that answers.
+					c.Dial = func(endpoints []string) (*clientv3.Client, error) {
 						return s.etcd.Dial(endpoints[:1])
 					}
 				}))
@@ -650,7 +684,8 @@ func TestACoordinatorThatCannotSeeAMemberLetsAnotherLook(t *testing.T) {
 				tc.scene(s)
 				<-time.After(10*time.Minute - time.Since(s.zero))
 				first, aside := s.at(getSet)[0]+DefaultProbeTimeout, s.at("says unfit: etcd-1 has been Unknown")
-				if got := s.at(releases); tc.want == 0 && len(got) > 0 || tc.want > 0 && (len(got) == 0 || got[0]-first != tc.want) {
+				if got := s.at(releases); tc.want == 0 && len(got) > 0 ||
+					tc.want > 0 && (len(got) == 0 || got[0]-first != tc.want) {
 					t.Errorf("it first did not see it at %v, and stepped aside at %v; want %v", first, got, tc.want)
 				}
 				if tc.want > 0 && len(aside) != 1 {
@@ -701,8 +736,10 @@ func TestHowOftenIsLooked(t *testing.T) {
 			<-time.After(time.Minute)
 			expectTimes(t, "looks", gaps(s.at(getSet)), slices.Repeat([]time.Duration{resting}, 20)...)
 		}},
-		{"every five Intervals while it is paused, and so it goes on at the next look", heldBy(rollout.ControlPaused, "true", "false")},
-		{"every five Intervals at a partition, and so it goes on at the next look", heldBy(rollout.ControlPartition, "3", "0")},
+		{"every five Intervals while it is paused, and so it goes on at the next look",
+			heldBy(rollout.ControlPaused, "true", "false")},
+		{"every five Intervals at a partition, and so it goes on at the next look",
+			heldBy(rollout.ControlPartition, "3", "0")},
 		{"in a hold as often as the record has to be renewed", func(t *testing.T, s *stage) {
 			s.annotate(rollout.ControlPaused, "true")
 			s.update("rev-2")
@@ -738,29 +775,34 @@ func TestHowOftenIsLooked(t *testing.T) {
 			<-time.After(400 * ms)
 			expectTimes(t, "looks", s.at(getSet), news, news+leastRest)
 		}},
-		{"as often as the slowest member lets: one that hangs costs the probe's timeout once", func(t *testing.T, s *stage) {
-			s.annotate(rollout.ControlPaused, "true")
-			s.update("rev-2")
-			defer run(t, s.config(neverDue))()
-			<-time.After(time.Minute)
-			s.unreachable(1, true)
-			<-time.After(time.Minute)
-			s.next(t, getSet)
-			<-time.After(time.Minute)
-			expectTimes(t, "looks", gaps(s.at(getSet)), slices.Repeat([]time.Duration{DefaultProbeTimeout + shortRest + slowdown*DefaultInterval}, 5)...)
-		}},
-		{"where the members are: when a session is a LockTTL old, and then once a minute", func(t *testing.T, s *stage) {
-			defer run(t, s.config(neverDue))()
-			<-time.After(5 * time.Minute)
-			expectTimes(t, "member lists", s.at("MemberList"), 0, DefaultLockTTL, DefaultLockTTL+time.Minute, DefaultLockTTL+2*time.Minute, DefaultLockTTL+3*time.Minute, DefaultLockTTL+4*time.Minute)
-		}},
+		{"as often as the slowest member lets: one that hangs costs the probe's timeout once",
+			func(t *testing.T, s *stage) {
+				s.annotate(rollout.ControlPaused, "true")
+				s.update("rev-2")
+				defer run(t, s.config(neverDue))()
+				<-time.After(time.Minute)
+				s.unreachable(1, true)
+				<-time.After(time.Minute)
+				s.next(t, getSet)
+				<-time.After(time.Minute)
+				expectTimes(t, "looks", gaps(s.at(getSet)),
+					slices.Repeat([]time.Duration{DefaultProbeTimeout + shortRest + slowdown*DefaultInterval}, 5)...)
+			}},
+		{"where the members are: when a session is a LockTTL old, and then once a minute",
+			func(t *testing.T, s *stage) {
+				defer run(t, s.config(neverDue))()
+				<-time.After(5 * time.Minute)
+				expectTimes(t, "member lists", s.at("MemberList"), 0, DefaultLockTTL, DefaultLockTTL+time.Minute,
+					DefaultLockTTL+2*time.Minute, DefaultLockTTL+3*time.Minute, DefaultLockTTL+4*time.Minute)
+			}},
 		{"the same when nobody answers", func(t *testing.T, s *stage) {
 			defer run(t, s.config(neverDue))()
 			<-time.After(time.Second)
 			s.answering(hanging("MemberList"))
 			<-time.After(5 * time.Minute)
 			const again = addressesEvery + DefaultProbeTimeout
-			expectTimes(t, "member lists", s.at("MemberList"), 0, DefaultLockTTL, DefaultLockTTL+again, DefaultLockTTL+2*again)
+			expectTimes(t, "member lists", s.at("MemberList"), 0, DefaultLockTTL, DefaultLockTTL+again,
+				DefaultLockTTL+2*again)
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -888,18 +930,19 @@ func TestPatience(t *testing.T) {
 		name string
 		test func(t *testing.T, s *stage)
 	}{
-		{"the fallback begins two seconds after the first outdated pod is seen, whatever else is seen", func(t *testing.T, s *stage) {
-			s.etcd.Set(noSpace(true))
-			defer run(t, s.config())()
-			<-time.After(time.Minute)
-			s.begin()
-			s.update("rev-2")
-			<-time.After(time.Second)
-			s.update("rev-3")
-			<-time.After(time.Minute)
-			expectTimes(t, "claims", s.at(claims), DefaultFallbackAfter)
-			expectTimes(t, "the first removal", s.at("delete etcd-2"), DefaultFallbackAfter)
-		}},
+		{"the fallback begins two seconds after the first outdated pod is seen, whatever else is seen",
+			func(t *testing.T, s *stage) {
+				s.etcd.Set(noSpace(true))
+				defer run(t, s.config())()
+				<-time.After(time.Minute)
+				s.begin()
+				s.update("rev-2")
+				<-time.After(time.Second)
+				s.update("rev-3")
+				<-time.After(time.Minute)
+				expectTimes(t, "claims", s.at(claims), DefaultFallbackAfter)
+				expectTimes(t, "the first removal", s.at("delete etcd-2"), DefaultFallbackAfter)
+			}},
 		{"and begins to count anew when there was none for a moment", func(t *testing.T, s *stage) {
 			s.etcd.Set(noSpace(true))
 			defer run(t, s.config())()
@@ -921,7 +964,8 @@ func TestPatience(t *testing.T) {
 			<-time.After(time.Minute)
 			expectTimes(t, "the first removal", s.at("delete etcd-2"), 0)
 		}},
-		{"a record that another holds is claimed by the clock when it has stood for what its holder promised, from our first reading on", func(t *testing.T, s *stage) {
+		{"a record that another holds is claimed by the clock when it has stood for what its holder promised, from " +
+			"our first reading on", func(t *testing.T, s *stage) {
 			s.etcd.Set(noSpace(true))
 			defer run(t, s.config())()
 			<-time.After(time.Minute)
@@ -958,7 +1002,8 @@ func TestPatience(t *testing.T) {
 			<-time.After(time.Minute)
 			s.update("rev-2")
 			<-time.After(5 * time.Minute)
-			expectLook(t, "the own pod's removal", s.one(t, "delete etcd-0")-s.one(t, "delete etcd-1")-comes, 5*time.Second, resting)
+			expectLook(t, "the own pod's removal", s.one(t, "delete etcd-0")-s.one(t, "delete etcd-1")-comes,
+				5*time.Second, resting)
 		}},
 		{"and not by its own sidecar when one of them does", func(t *testing.T, s *stage) {
 			defer run(t, s.config(as("etcd-0")))()
@@ -980,8 +1025,10 @@ func TestPatience(t *testing.T) {
 			s.update("rev-2")
 			<-time.After(10 * time.Minute)
 			// That it is Ready is seen after the rest that follows the look before.
-			expectLook(t, "the second removal", s.one(t, "delete etcd-1")-s.one(t, "delete etcd-2")-comes, time.Minute, resting+leastRest)
-			expectLook(t, "the third removal", s.one(t, "delete etcd-0")-s.one(t, "delete etcd-1")-comes, time.Minute, resting+leastRest)
+			expectLook(t, "the second removal", s.one(t, "delete etcd-1")-s.one(t, "delete etcd-2")-comes, time.Minute,
+				resting+leastRest)
+			expectLook(t, "the third removal", s.one(t, "delete etcd-0")-s.one(t, "delete etcd-1")-comes, time.Minute,
+				resting+leastRest)
 		}},
 		{"an updated pod is failing when it has not settled for settleTimeout", func(t *testing.T, s *stage) {
 			s.stuck = true
@@ -990,33 +1037,37 @@ func TestPatience(t *testing.T) {
 			s.update("rev-2")
 			<-time.After(7 * time.Minute)
 			seen := s.one(t, "delete etcd-2") + s.termination + DefaultProbeTimeout
-			expectLook(t, "the hold", s.one(t, "says UpdatedFailing")-seen, rollout.DefaultPolicy().SettleTimeout, DefaultProbeTimeout+resting)
+			expectLook(t, "the hold", s.one(t, "says UpdatedFailing")-seen, rollout.DefaultPolicy().SettleTimeout,
+				DefaultProbeTimeout+resting)
 		}},
-		{"with quorum lost, a process that runs goes when it has been so for settleTimeout, and no second one", func(t *testing.T, s *stage) {
-			s.etcd.LoseQuorum()
-			s.stuck = true
-			defer run(t, s.config())()
-			<-time.After(time.Minute)
-			s.begin()
-			s.change(func() {
-				for _, p := range s.pods {
-					s.setReady(p, false)
-				}
-			})
-			s.update("rev-2")
-			<-time.After(12 * time.Minute)
-			expectLook(t, "the removal", s.one(t, "delete ")-DefaultFallbackAfter, rollout.DefaultPolicy().SettleTimeout, resting+time.Second)
-		}},
-		{"a change of leadership that does not come about is waited for until its evidence is too old, twice", func(t *testing.T, s *stage) {
-			s.etcd.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[0].MoveLeaderIdle = true })
-			defer run(t, s.config())()
-			<-time.After(time.Minute)
-			s.update("rev-2")
-			<-time.After(5 * time.Minute)
-			moved := s.at("MoveLeader")
-			expectTimes(t, "transfers and what is between them", gaps(append(moved, s.one(t, "delete etcd-0"))),
-				DefaultMaxEvidenceAge+firstPause, DefaultMaxEvidenceAge+firstPause)
-		}},
+		{"with quorum lost, a process that runs goes when it has been so for settleTimeout, and no second one",
+			func(t *testing.T, s *stage) {
+				s.etcd.LoseQuorum()
+				s.stuck = true
+				defer run(t, s.config())()
+				<-time.After(time.Minute)
+				s.begin()
+				s.change(func() {
+					for _, p := range s.pods {
+						s.setReady(p, false)
+					}
+				})
+				s.update("rev-2")
+				<-time.After(12 * time.Minute)
+				expectLook(t, "the removal", s.one(t, "delete ")-DefaultFallbackAfter,
+					rollout.DefaultPolicy().SettleTimeout, resting+time.Second)
+			}},
+		{"a change of leadership that does not come about is waited for until its evidence is too old, twice",
+			func(t *testing.T, s *stage) {
+				s.etcd.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[0].MoveLeaderIdle = true })
+				defer run(t, s.config())()
+				<-time.After(time.Minute)
+				s.update("rev-2")
+				<-time.After(5 * time.Minute)
+				moved := s.at("MoveLeader")
+				expectTimes(t, "transfers and what is between them", gaps(append(moved, s.one(t, "delete etcd-0"))),
+					DefaultMaxEvidenceAge+firstPause, DefaultMaxEvidenceAge+firstPause)
+			}},
 		{"whoever has removed its own pod waits 30 s for its end, and lines up again", func(t *testing.T, s *stage) {
 			defer run(t, s.config(as("etcd-0")))()
 			<-time.After(time.Minute)
@@ -1057,15 +1108,19 @@ func TestARemovalEndsBeforeItsEvidenceIsTooOld(t *testing.T) {
 	}{
 		{"one that hangs is given up at that age, ruled out, and then cleared", hanging("delete etcd-2"), nil,
 			[]string{records, "delete etcd-2", "fence etcd-2", clears}, age, ""},
-		{"the time that the observation took counts", both(slowly(3*time.Second, listPods), hanging("delete etcd-2")), nil,
+		{"the time that the observation took counts", both(slowly(3*time.Second, listPods), hanging("delete etcd-2")),
+			nil, []string{records, "delete etcd-2", "fence etcd-2", clears}, age, ""},
+		{"the time that the swap of its intent took counts",
+			both(slowly(4*time.Second, records), hanging("delete etcd-2")), nil,
 			[]string{records, "delete etcd-2", "fence etcd-2", clears}, age, ""},
-		{"the time that the swap of its intent took counts", both(slowly(4*time.Second, records), hanging("delete etcd-2")), nil,
-			[]string{records, "delete etcd-2", "fence etcd-2", clears}, age, ""},
-		{"it is sent after a swap that ends just before that age", slowly(age-ms, records), nil, []string{records, "delete etcd-2"}, age - ms, "deleted etcd-2"},
-		{"it is not sent after a swap that ends at that age, by a coordinator that was paused, say", slowly(age, records), nil, []string{records, clears}, age, ""},
+		{"it is sent after a swap that ends just before that age", slowly(age-ms, records), nil,
+			[]string{records, "delete etcd-2"}, age - ms, "deleted etcd-2"},
+		{"it is not sent after a swap that ends at that age, by a coordinator that was paused, say",
+			slowly(age, records), nil, []string{records, clears}, age, ""},
 		{"an eviction is not sent by a coordinator that was paused after the swap", slowly(age+ms, readPod), evict,
 			[]string{records, "evict etcd-2", "fence etcd-2", clears}, age + ms, ""},
-		{"an eviction is sent just before that age", slowly(age-ms, readPod), evict, []string{records, "evict etcd-2"}, age - ms, "deleted etcd-2"},
+		{"an eviction is sent just before that age", slowly(age-ms, readPod), evict, []string{records, "evict etcd-2"},
+			age - ms, "deleted etcd-2"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -1109,8 +1164,10 @@ func TestEvidenceThatIsAlwaysTooOld(t *testing.T) {
 		aside bool
 	}{
 		{"is told in log and status, and nothing is removed", slowAPI(2 * time.Second), nil, false},
-		{"a fit sidecar that waits is let try when it is our own looks that take so long", slowAPI(2 * time.Second), &selfupdate.Presence{Pod: "etcd-1", UID: "u"}, true},
-		{"not an unfit one", slowAPI(2 * time.Second), &selfupdate.Presence{Pod: "etcd-1", UID: "u", Unfit: "forbidden"}, false},
+		{"a fit sidecar that waits is let try when it is our own looks that take so long", slowAPI(2 * time.Second),
+			&selfupdate.Presence{Pod: "etcd-1", UID: "u"}, true},
+		{"not an unfit one", slowAPI(2 * time.Second),
+			&selfupdate.Presence{Pod: "etcd-1", UID: "u", Unfit: "forbidden"}, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -1125,7 +1182,8 @@ func TestEvidenceThatIsAlwaysTooOld(t *testing.T) {
 				s.begin()
 				s.update("rev-2")
 				if tc.aside {
-					within(t, 10*time.Minute, "that it steps aside", func() bool { return len(s.at("says unfit: "+called)) == 1 })
+					within(t, 10*time.Minute, "that it steps aside",
+						func() bool { return len(s.at("says unfit: "+called)) == 1 })
 					if n := len(s.at(records)); n != unfitAfter {
 						t.Errorf("after %d intents, want %d", n, unfitAfter)
 					}
@@ -1193,7 +1251,8 @@ func TestThereIsRoomForARemovalBesideAMemberThatHangs(t *testing.T) {
 				<-time.After(time.Minute)
 				tc.scene(s)
 				s.answering(slowly(280*ms,
-					getSet, listPods, readPod, getLease, asksBudget, records, clears, claims, renews, tells, tc.removal))
+					getSet, listPods, readPod, getLease, asksBudget, records, clears, claims, renews,
+					tells, tc.removal))
 				s.update("rev-2")
 				within(t, time.Minute, "a removal", func() bool { return s.story() != "" })
 				if len(s.at(tc.removal)) != 1 || len(s.at(records)) != 1 {
@@ -1266,9 +1325,12 @@ func TestAWatchThatIsRefusedIsTold(t *testing.T) {
 		s.waiting()
 		var allowed atomic.Bool
 		registry := prometheus.NewRegistry()
-		defer run(t, s.config(telling(s.kube, registry), func(c *Config) { c.Pods = unwatchedPods{c.Pods, &allowed} }))()
+		defer run(t, s.config(telling(s.kube, registry), func(c *Config) {
+			c.Pods = unwatchedPods{c.Pods, &allowed}
+		}))()
 		<-time.After(time.Minute)
-		if r, _ := s.published(t); len(r.Faults) != 1 || !strings.HasPrefix(r.Faults[0], "the pods cannot be watched: ") {
+		if r, _ := s.published(t); len(r.Faults) != 1 ||
+			!strings.HasPrefix(r.Faults[0], "the pods cannot be watched: ") {
 			t.Errorf("status: %q", r.Faults)
 		}
 		if n := metric(t, registry, "quorate_failures_in_a_row", report.AtWatchPods); n < 30 {
@@ -1301,8 +1363,10 @@ func (p unwatchedPods) Watch(ctx context.Context, o metav1.ListOptions) (watch.I
 // TestTheEnd: asked to stop, whatever is under way, a coordinator first gives the record
 // back, then the lock, and then goes, all within its time.
 func TestTheEnd(t *testing.T) {
-	everything := []string{getSet, listPods, readPod, getLease, claims, records, clears, renews, releases, "delete etcd-2", "fence etcd-2"}
-	etcd := []string{"Txn", "Range", "Put", "Status", "MemberList", "LeaseGrant", "LeaseRevoke", "LeaseTimeToLive", "MoveLeader"}
+	everything := []string{getSet, listPods, readPod, getLease, claims, records, clears, renews, releases,
+		"delete etcd-2", "fence etcd-2"}
+	etcd := []string{"Txn", "Range", "Put", "Status", "MemberList", "LeaseGrant", "LeaseRevoke",
+		"LeaseTimeToLive", "MoveLeader"}
 	rolling := func(s *stage) { s.update("rev-2") }
 	// In a rollout the end comes while the first pod is on its way out and its member serves.
 	for _, tc := range []struct {
@@ -1318,14 +1382,17 @@ func TestTheEnd(t *testing.T) {
 	}{
 		{"while nothing is to be done", func(*stage) {}, 0, nil, 0, true, true},
 		{"in a rollout", rolling, time.Second, nil, 0, true, true},
-		{"while it is paused", func(s *stage) { s.annotate(rollout.ControlPaused, "true"); rolling(s) }, 7 * time.Second, nil, 0, true, true},
+		{"while it is paused", func(s *stage) { s.annotate(rollout.ControlPaused, "true"); rolling(s) },
+			7 * time.Second, nil, 0, true, true},
 		{"while the Kubernetes API hangs", rolling, time.Second, everything, releaseTimeout / 4, false, true},
 		{"while etcd hangs", rolling, time.Second, etcd, 3 * releaseTimeout / 4, true, false},
 		{"while all hang", rolling, time.Second, slices.Concat(everything, etcd), releaseTimeout, false, false},
-		{"while all hang and nothing is to be done", func(*stage) {}, 0, slices.Concat(everything, etcd), 3 * releaseTimeout / 4, true, false},
+		{"while all hang and nothing is to be done", func(*stage) {}, 0, slices.Concat(everything, etcd),
+			3 * releaseTimeout / 4, true, false},
 		{"while the record's release hangs", rolling, time.Second, []string{releases}, releaseTimeout / 4, false, true},
 		{"while the lock's release hangs", rolling, time.Second, []string{"Txn"}, releaseTimeout / 2, true, true},
-		{"while its lease cannot be revoked", rolling, time.Second, []string{"LeaseRevoke"}, releaseTimeout / 4, true, true},
+		{"while its lease cannot be revoked", rolling, time.Second, []string{"LeaseRevoke"},
+			releaseTimeout / 4, true, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -1359,8 +1426,10 @@ func TestTheEnd(t *testing.T) {
 // Whatever hangs when the end comes, it does not keep the process for longer than its time.
 func TestTheEndDoesNotWaitForWhatHangs(t *testing.T) {
 	for _, tc := range []struct{ request, since string }{
-		{getSet, ""}, {listPods, ""}, {"LeaseGrant", ""}, {"Put", ""}, {"MemberList", ""}, {"Range", ""}, {"Status", ""}, {"Txn", ""},
-		{getLease, ""}, {claims, ""}, {getSet, claims}, {listPods, claims}, {getLease, claims}, {"Range", claims}, {"MemberList", claims}, {"Txn", claims},
+		{getSet, ""}, {listPods, ""}, {"LeaseGrant", ""}, {"Put", ""}, {"MemberList", ""}, {"Range", ""},
+		{"Status", ""}, {"Txn", ""},
+		{getLease, ""}, {claims, ""}, {getSet, claims}, {listPods, claims}, {getLease, claims}, {"Range", claims},
+		{"MemberList", claims}, {"Txn", claims},
 		{records, ""}, {"delete etcd-2", ""}, {clears, ""}, {renews, ""}, {"MoveLeader", ""},
 	} {
 		for _, fallback := range []bool{false, true} {
@@ -1408,35 +1477,39 @@ func (hangingEvents) Create(ctx context.Context, _ *corev1.Event, _ metav1.Creat
 	return nil, ctx.Err()
 }
 
-func (hangingEvents) Patch(ctx context.Context, _ string, _ types.PatchType, _ []byte, _ metav1.PatchOptions, _ ...string) (*corev1.Event, error) {
+func (hangingEvents) Patch(ctx context.Context, _ string, _ types.PatchType, _ []byte, _ metav1.PatchOptions,
+	_ ...string) (*corev1.Event, error) {
 	<-ctx.Done()
 	return nil, ctx.Err()
 }
 
 func TestTheEndWaitsNeitherForEventsNorForDialBeyondItsTime(t *testing.T) {
-	everything := []string{getSet, listPods, readPod, getLease, claims, records, clears, renews, releases, "delete etcd-2", "fence etcd-2",
+	everything := []string{getSet, listPods, readPod, getLease, claims, records, clears, renews, releases,
+		"delete etcd-2", "fence etcd-2",
 		"Txn", "Range", "Put", "Status", "MemberList", "LeaseGrant", "LeaseRevoke", "LeaseTimeToLive", "MoveLeader"}
 	for _, tc := range []struct {
 		name string
 		test func(t *testing.T, s *stage, dialling *atomic.Bool)
 	}{
-		{"while the API server and etcd hang, and events are still to be written", func(_ *testing.T, s *stage, _ *atomic.Bool) {
-			s.update("rev-2")
-			<-time.After(time.Second)
-			s.answering(hanging(everything...))
-		}},
+		{"while the API server and etcd hang, and events are still to be written",
+			func(_ *testing.T, s *stage, _ *atomic.Bool) {
+				s.update("rev-2")
+				<-time.After(time.Second)
+				s.answering(hanging(everything...))
+			}},
 		{"while every Dial waits for a token", func(_ *testing.T, s *stage, dialling *atomic.Bool) {
 			dialling.Store(true)
 			s.update("rev-2")
 			<-time.After(2500 * ms)
 		}},
-		{"while every Dial waits for a token that nobody can issue", func(_ *testing.T, s *stage, dialling *atomic.Bool) {
-			dialling.Store(true)
-			s.losesQuorum(true, 1, 2)
-			<-time.After(time.Minute)
-			s.update("rev-2")
-			<-time.After(2500 * ms)
-		}},
+		{"while every Dial waits for a token that nobody can issue",
+			func(_ *testing.T, s *stage, dialling *atomic.Bool) {
+				dialling.Store(true)
+				s.losesQuorum(true, 1, 2)
+				<-time.After(time.Minute)
+				s.update("rev-2")
+				<-time.After(2500 * ms)
+			}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -1501,7 +1574,8 @@ func TestARemovalUnderWayAtTheEnd(t *testing.T) {
 		intent  record.Operation
 	}{
 		{"stays on record when nobody knows what became of it", hanging("delete etcd-2"), "", record.Delete},
-		{"is not sent when the end comes while it is put on record, and is taken off", slowly(1100*ms, records), "", record.None},
+		{"is not sent when the end comes while it is put on record, and is taken off", slowly(1100*ms, records),
+			"", record.None},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -1640,7 +1714,8 @@ func TestAStandInIsPatientBesideAMemberThatItCannotSee(t *testing.T) {
 		<-time.After(time.Minute)
 		s.begin()
 		s.update("rev-2")
-		within(t, rollout.DefaultPolicy().SettleTimeout+30*time.Second, "a removal", func() bool { return s.story() != "" })
+		within(t, rollout.DefaultPolicy().SettleTimeout+30*time.Second, "a removal",
+			func() bool { return s.story() != "" })
 		s.expect(t, "deleted etcd-2")
 		if at := s.at("says the record is given back"); len(at) > 0 {
 			t.Errorf("the record was given back at %v", at)
@@ -1663,7 +1738,8 @@ func TestAStandInThatIsCutOffGivesTheRecordBack(t *testing.T) {
 		<-time.After(time.Minute)
 		s.expect(t)
 		if len(s.at("says CutOff")) == 0 || len(s.at("says the record is given back")) == 0 {
-			t.Errorf("holds by CutOff at %v, record given back at %v", s.at("says CutOff"), s.at("says the record is given back"))
+			t.Errorf("holds by CutOff at %v, record given back at %v", s.at("says CutOff"),
+				s.at("says the record is given back"))
 		}
 	})
 }

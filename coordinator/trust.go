@@ -37,8 +37,9 @@ func (d *doubts) trust(lease *coordinationv1.Lease) record.Lease {
 		odd = append(odd, fmt.Sprintf("spec.leaseTransitions is %d; counting begins again at 1", r.Epoch))
 	}
 	if longest := max(record.LongestDuration, d.c.cfg.RecordDuration); r.Duration < 0 || r.Duration > longest {
-		odd = append(odd, fmt.Sprintf("spec.leaseDurationSeconds is %d; without the lock, a record that is not renewed "+
-			"is waited for no longer than %v", r.Duration/time.Second, longest))
+		odd = append(odd,
+			fmt.Sprintf("spec.leaseDurationSeconds is %d; without the lock, a record that is not renewed "+
+				"is waited for no longer than %v", r.Duration/time.Second, longest))
 	}
 	if text := strings.Join(odd, "; "); text != "" && text != d.odd {
 		d.odd = text

@@ -37,7 +37,8 @@ func TestAConfigNeedsNoMoreThanItsRequiredFields(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.LockTTL != DefaultLockTTL || c.ProbeTimeout != DefaultProbeTimeout || c.RequestTimeout != DefaultRequestTimeout ||
+	if c.LockTTL != DefaultLockTTL || c.ProbeTimeout != DefaultProbeTimeout ||
+		c.RequestTimeout != DefaultRequestTimeout ||
 		c.Interval != DefaultInterval || c.MaxEvidenceAge != DefaultMaxEvidenceAge ||
 		!reflect.DeepEqual(c.Policy, rollout.DefaultPolicy()) {
 		t.Errorf("defaults: %+v", c)
@@ -97,18 +98,22 @@ func TestABadConfigNamesTheFieldAndItsValue(t *testing.T) {
 		{func(c *Config) { c.RequestTimeout = -1 }, "RequestTimeout: -1ns: must be positive"},
 		{func(c *Config) { c.Interval = -1 }, "Interval: -1ns: must be positive"},
 		{func(c *Config) { c.FallbackAfter = -1 }, "FallbackAfter: -1ns: must be at least 500ms"},
-		{func(c *Config) { c.RecordDuration = 2 * time.Second }, "RecordDuration: 2s: must be whole seconds, at least 3s"},
+		{func(c *Config) { c.RecordDuration = 2 * time.Second },
+			"RecordDuration: 2s: must be whole seconds, at least 3s"},
 		{func(c *Config) { c.RecordDuration = 8500 * time.Millisecond },
 			"RecordDuration: 8.5s: must be whole seconds, at least 3s"},
 		{func(c *Config) { c.RecordDuration = 7 * time.Second },
-			"RecordDuration: 7s: two thirds of it must cover 5s, a cycle with members that hang (twice ProbeTimeout and Interval)"},
+			"RecordDuration: 7s: two thirds of it must cover 5s, a cycle with members that hang (twice ProbeTimeout " +
+				"and Interval)"},
 		{func(c *Config) { c.MaxEvidenceAge = 4 * time.Second },
 			"MaxEvidenceAge: 4s: must be at least 6s: twice ProbeTimeout (2s)"},
-		{policy(func(p *rollout.Policy) { p.MaxUnavailable.Number = 0 }), "Policy.MaxUnavailable: 0: must be at least 1"},
+		{policy(func(p *rollout.Policy) { p.MaxUnavailable.Number = 0 }),
+			"Policy.MaxUnavailable: 0: must be at least 1"},
 		{policy(func(p *rollout.Policy) { p.Partition = -1 }), "Policy.Partition: -1: must not be negative"},
 		{policy(func(p *rollout.Policy) { p.SettleTimeout = 0 }), "Policy.SettleTimeout: 0s: must be positive"},
 		{policy(func(p *rollout.Policy) { p.SettleTimeout, p.DeadAfter = 5*time.Second, time.Second }),
-			"Policy.SettleTimeout: 5s: must exceed 5s, a cycle with members that hang (twice ProbeTimeout and Interval)"},
+			"Policy.SettleTimeout: 5s: must exceed 5s, a cycle with members that hang " +
+				"(twice ProbeTimeout and Interval)"},
 		{policy(func(p *rollout.Policy) { p.DeadAfter = -1 }), "Policy.DeadAfter: -1ns: must not be negative"},
 		{policy(func(p *rollout.Policy) { p.DeadAfter = p.SettleTimeout }),
 			"Policy.DeadAfter: 5m0s: must be below Policy.SettleTimeout (5m0s)"},
@@ -180,7 +185,8 @@ func TestFaultsAreLoggedOnceAMinuteAndRetriedEverMoreSlowly(t *testing.T) {
 		if !reflect.DeepEqual(pauses, want) {
 			t.Errorf("pauses %v, want %v", pauses, want)
 		}
-		if text := out.String(); !strings.Contains(text, "it broke; retrying") || !strings.Contains(text, "at the seam") {
+		if text := out.String(); !strings.Contains(text, "it broke; retrying") ||
+			!strings.Contains(text, "at the seam") {
 			t.Errorf("log %s", text)
 		}
 		if n := lines(); n != 1 {
