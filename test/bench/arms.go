@@ -32,10 +32,11 @@ var arms = map[string]arm{
 		s.Ordered = true
 	}},
 	result.Parallel: {configure: func(s *harness.Spec, _ int) { rollingUpdate(s) }},
-	result.MaxUnavailable: {gates: map[string]bool{maxUnavailableGate: true}, configure: func(s *harness.Spec, members int) {
-		rollingUpdate(s)
-		s.RollingUnavailable = spare(members)
-	}},
+	result.MaxUnavailable: {gates: map[string]bool{maxUnavailableGate: true},
+		configure: func(s *harness.Spec, members int) {
+			rollingUpdate(s)
+			s.RollingUnavailable = spare(members)
+		}},
 	result.Quorate: {configure: func(*harness.Spec, int) {}},
 	result.QuorateMax: {configure: func(s *harness.Spec, members int) {
 		s.SidecarArgs = []string{fmt.Sprintf("--max-unavailable=%d", spare(members))}

@@ -67,7 +67,9 @@ const (
 
 var settings = map[string]setting{
 	// With three members RollingUpdate's maxUnavailable could only be one, which it is anyway.
-	result.Healthy3: {members: 3, everyLeader: true, alone: true, arms: []string{result.OrderedReady, result.Parallel, result.Quorate, result.QuorateDelete}, limit: healthyLimit},
+	result.Healthy3: {members: 3, everyLeader: true, alone: true,
+		arms:  []string{result.OrderedReady, result.Parallel, result.Quorate, result.QuorateDelete},
+		limit: healthyLimit},
 	result.Healthy5: {
 		members: 5, everyLeader: true, rounds: 1, alone: true, limit: healthyLimit,
 		arms: []string{result.Parallel, result.MaxUnavailable, result.Quorate, result.QuorateMax},
@@ -160,8 +162,10 @@ var settings = map[string]setting{
 		members: 3, leader: 1, arms: []string{result.Parallel, result.Quorate}, limit: healthyLimit,
 		spec: func(s *harness.Spec) { s.StartDelay = slowStart },
 	},
-	result.Watched: {members: 3, alone: true, leader: 1, arms: []string{result.Parallel, result.Quorate}, limit: healthyLimit, watched: true},
-	result.Quiet:   {members: 3, alone: true, leader: 1, arms: []string{result.Quorate}, limit: healthyLimit, quiet: true},
+	result.Watched: {members: 3, alone: true, leader: 1, arms: []string{result.Parallel, result.Quorate},
+		limit: healthyLimit, watched: true},
+	result.Quiet: {members: 3, alone: true, leader: 1, arms: []string{result.Quorate},
+		limit: healthyLimit, quiet: true},
 }
 
 // note says what the case does beside the change, with its moments.

@@ -56,7 +56,9 @@ func (m *measurement) pace() {
 			if back.Pod == r.Pod && back.UID != r.UID && back.At.After(r.At) {
 				// Its successor's (it can become Ready itself while it ends), if that was Ready
 				// before it was removed in its turn.
-				again := slices.IndexFunc(m.removals[i+1:], func(next harness.Removal) bool { return next.Pod == r.Pod && next.At.Before(back.At) })
+				again := slices.IndexFunc(m.removals[i+1:], func(next harness.Removal) bool {
+					return next.Pod == r.Pod && next.At.Before(back.At)
+				})
 				if again < 0 {
 					down.Ready = m.seconds(back.At)
 				}
@@ -141,7 +143,8 @@ func (m *measurement) availability() {
 		}
 	}
 	for _, l := range f.Leaders {
-		t.Series.Leaders = append(t.Series.Leaders, result.Change{At: m.seconds(l.At), Leader: slices.Index(m.pods, l.Name)})
+		t.Series.Leaders = append(t.Series.Leaders,
+			result.Change{At: m.seconds(l.At), Leader: slices.Index(m.pods, l.Name)})
 	}
 }
 
@@ -183,7 +186,9 @@ func (m *measurement) writes() {
 	}
 	end := m.seconds(m.history.Start.Add(m.history.Duration))
 	var latencies []float64
-	for _, w := range slices.SortedFunc(maps.Values(requests), func(a, b *write) int { return cmp.Compare(a.from, b.from) }) {
+	for _, w := range slices.SortedFunc(maps.Values(requests), func(a, b *write) int {
+		return cmp.Compare(a.from, b.from)
+	}) {
 		at := m.seconds(m.history.Start.Add(w.from))
 		took := (w.to - w.from).Seconds()
 		t.Series.Writes = append(t.Series.Writes, result.Write{At: at, Took: took, Failed: w.failed})

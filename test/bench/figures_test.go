@@ -67,7 +67,8 @@ func TestThePaceIsReadFromRemovalsAndReturns(t *testing.T) {
 		"one after the other: it is done when the last pod is Ready, not when the harness sees it": {
 			removals{removed("p2/a", 0.5), removed("p1/a", 2.75), removed("p0/a", 5.25)},
 			returns{back("p2/b", 2.5), back("p1/b", 4.75), back("p0/b", 7.5)}, 7.75, true,
-			downs{{Pod: "p2", Removed: 0.5, Ready: 2.5}, {Pod: "p1", Removed: 2.75, Ready: 4.75}, {Pod: "p0", Removed: 5.25, Ready: 7.5}},
+			downs{{Pod: "p2", Removed: 0.5, Ready: 2.5}, {Pod: "p1", Removed: 2.75, Ready: 4.75},
+				{Pod: "p0", Removed: 5.25, Ready: 7.5}},
 			7.5, 6.25, 0.5, []float64{0.25, 0.5},
 		},
 		"what was removed before the change does not count, nor when it is back": {
@@ -79,13 +80,15 @@ func TestThePaceIsReadFromRemovalsAndReturns(t *testing.T) {
 		"a pod that is replaced again and again is down as often": {
 			removals{removed("p2/a", 1), removed("p2/b", 4), removed("p2/c", 7.25)},
 			returns{back("p2/b", 3), back("p2/c", 7), back("p2/d", 9.25)}, 9.5, true,
-			downs{{Pod: "p2", Removed: 1, Ready: 3}, {Pod: "p2", Removed: 4, Ready: 7}, {Pod: "p2", Removed: 7.25, Ready: 9.25}},
+			downs{{Pod: "p2", Removed: 1, Ready: 3}, {Pod: "p2", Removed: 4, Ready: 7},
+				{Pod: "p2", Removed: 7.25, Ready: 9.25}},
 			9.25, 7, 1, []float64{1, 0.25},
 		},
 		"a successor that is replaced before it is Ready never was, and there is no ratio": {
 			removals{removed("p2/a", 1), removed("p2/b", 4), removed("p1/a", 7.5)},
 			returns{back("p2/c", 7), back("p1/b", 9)}, 9.5, true,
-			downs{{Pod: "p2", Removed: 1, Ready: -1}, {Pod: "p2", Removed: 4, Ready: 7}, {Pod: "p1", Removed: 7.5, Ready: 9}},
+			downs{{Pod: "p2", Removed: 1, Ready: -1}, {Pod: "p2", Removed: 4, Ready: 7},
+				{Pod: "p1", Removed: 7.5, Ready: 9}},
 			9, 0, 1, []float64{0.5},
 		},
 		"a pod that is Ready while it ends is not its own successor": {
@@ -117,20 +120,23 @@ func TestThePaceIsReadFromRemovalsAndReturns(t *testing.T) {
 		"two at once: what is removed next waits for both": {
 			removals{removed("p0/a", 0.25), removed("p1/a", 0.5), removed("p2/a", 5.25)},
 			returns{back("p1/b", 4), back("p0/b", 5), back("p2/b", 7)}, 7, true,
-			downs{{Pod: "p0", Removed: 0.25, Ready: 5}, {Pod: "p1", Removed: 0.5, Ready: 4}, {Pod: "p2", Removed: 5.25, Ready: 7}},
+			downs{{Pod: "p0", Removed: 0.25, Ready: 5}, {Pod: "p1", Removed: 0.5, Ready: 4},
+				{Pod: "p2", Removed: 5.25, Ready: 7}},
 			7, 10, 0.25, []float64{0.25},
 		},
 		"one that is removed while another one is away has waited for nothing": {
 			removals{removed("p0/a", 0.25), removed("p1/a", 0.5), removed("p2/a", 4.25)},
 			returns{back("p1/b", 4), back("p0/b", 5), back("p2/b", 7)}, 7, true,
-			downs{{Pod: "p0", Removed: 0.25, Ready: 5}, {Pod: "p1", Removed: 0.5, Ready: 4}, {Pod: "p2", Removed: 4.25, Ready: 7}},
+			downs{{Pod: "p0", Removed: 0.25, Ready: 5}, {Pod: "p1", Removed: 0.5, Ready: 4},
+				{Pod: "p2", Removed: 4.25, Ready: 7}},
 			7, 11, 0.25, nil,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, oneAtATime := range []bool{true, false} {
 				got := measured(measurement{
-					trial: &result.Trial{Completed: c.completed}, finish: at(c.finish), oneAtATime: oneAtATime, removals: c.removals, returns: c.returns,
+					trial: &result.Trial{Completed: c.completed}, finish: at(c.finish), oneAtATime: oneAtATime,
+					removals: c.removals, returns: c.returns,
 				})
 				require.Equal(t, c.downs, got.Downs)
 				require.Equal(t, c.seconds, got.Seconds)
@@ -162,14 +168,17 @@ func TestChangesOfLeaderCountFromTheChangeOn(t *testing.T) {
 	}{
 		"none":                                  {nil, 2, 0, 0, 2},
 		"one was asked for, before any removal": {[]election{planned(0.5)}, 2, 1, 0, 0.5},
-		"one was asked for after a removal, as etcd does when it ends":      {[]election{planned(2.25)}, 2, 1, 0, 2},
-		"one was asked for, and nothing was removed":                        {[]election{planned(0.5)}, 0, 1, 0, 0.5},
-		"the earliest of several":                                           {[]election{planned(0.5), planned(0.75)}, 2, 2, 0, 0.5},
-		"one came by itself, which is nobody's action":                      {[]election{unplanned(0.5)}, 2, 0, 1, 2},
-		"one came by itself, and nothing was done":                          {[]election{unplanned(0.5)}, 0, 0, 1, -1},
-		"before the change none counts":                                     {[]election{planned(-3), unplanned(-0.25)}, 2, 0, 0, 2},
-		"before the change none counts, even where nothing is done later":   {[]election{planned(-0.25)}, 0, 0, 0, -1},
-		"some of each kind, before and after":                               {[]election{unplanned(-9), planned(-1), unplanned(1), planned(1.5), unplanned(4)}, 2, 1, 2, 1.5},
+		"one was asked for after a removal, as etcd does when it ends": {[]election{planned(2.25)}, 2, 1, 0, 2},
+		"one was asked for, and nothing was removed":                   {[]election{planned(0.5)}, 0, 1, 0, 0.5},
+		"the earliest of several": {[]election{planned(0.5), planned(0.75)},
+			2, 2, 0, 0.5},
+		"one came by itself, which is nobody's action": {[]election{unplanned(0.5)}, 2, 0, 1, 2},
+		"one came by itself, and nothing was done":     {[]election{unplanned(0.5)}, 0, 0, 1, -1},
+		"before the change none counts": {[]election{planned(-3), unplanned(-0.25)},
+			2, 0, 0, 2},
+		"before the change none counts, even where nothing is done later": {[]election{planned(-0.25)}, 0, 0, 0, -1},
+		"some of each kind, before and after": {
+			[]election{unplanned(-9), planned(-1), unplanned(1), planned(1.5), unplanned(4)}, 2, 1, 2, 1.5},
 		"one in the very moment of the change counts, as it cannot be told": {[]election{planned(0)}, 2, 1, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -200,7 +209,8 @@ func observed(end float64, samples ...served) *traffic.Observation {
 	for _, s := range samples {
 		sample := traffic.Sample{At: span(early + s.at), Serving: s.voters, Voters: 3}
 		for id := range s.voters {
-			sample.Probes = append(sample.Probes, traffic.Probe{Serving: true, ReadAt: sample.At, ReadBy: uint64(id + 1), ReadOf: o.Cluster})
+			sample.Probes = append(sample.Probes,
+				traffic.Probe{Serving: true, ReadAt: sample.At, ReadBy: uint64(id + 1), ReadOf: o.Cluster})
 		}
 		o.Samples = append(o.Samples, sample)
 	}
@@ -215,21 +225,26 @@ func TestAvailabilityIsWhatTheObserverSawAfterTheChange(t *testing.T) {
 		back    float64
 		fewest  int
 	}{
-		"all serve all the time":                              {samples{{-2, 3}, {1, 3}}, 0, 0, 3},
-		"one is away at a time":                               {samples{{-2, 3}, {1, 2}, {3, 3}, {4, 2}, {6, 3}}, 0, 0, 2},
-		"quorum is lost and comes back":                       {samples{{-2, 3}, {1, 1}, {2, 0}, {3.5, 2}, {5, 3}}, 1.5, 3.5, 0},
-		"quorum is lost twice: back for the last time":        {samples{{-2, 3}, {1, 0}, {2, 3}, {4, 0}, {4.5, 3}}, 1.5, 4.5, 0},
-		"it was lost before the change: its end alone counts": {samples{{-3, 3}, {-2, 0}, {1.25, 2}, {2, 3}}, 1.25, 1.25, 0},
-		"it was back before the change":                       {samples{{-3, 3}, {-2, 0}, {-1, 3}, {1, 3}}, 0, 0, 3},
-		"it never comes back":                                 {samples{{-2, 3}, {2, 0}, {4, 0}, {8, 0}}, 7, -1, 0},
-		"it was lost before the change and never comes back":  {samples{{-2, 0}, {8, 0}}, 9, -1, 0},
-		"it comes back, and goes for good":                    {samples{{-2, 3}, {1, 0}, {2, 3}, {8.5, 0}}, 1.5, -1, 0},
-		"a member was away at the change, and comes back":     {samples{{-2, 3}, {-1, 2}, {4, 3}}, 0, 0, 2},
-		"members were away before the change alone":           {samples{{-3, 1}, {-2, 2}, {-1, 3}, {1, 3}}, 0, 0, 3},
-		"what goes in the second after the end counts too":    {samples{{-2, 3}, {8.75, 1}}, 0, 0, 1},
+		"all serve all the time": {samples{{-2, 3}, {1, 3}}, 0, 0, 3},
+		"one is away at a time": {samples{{-2, 3}, {1, 2}, {3, 3}, {4, 2}, {6, 3}}, 0, 0,
+			2},
+		"quorum is lost and comes back": {samples{{-2, 3}, {1, 1}, {2, 0}, {3.5, 2}, {5, 3}}, 1.5,
+			3.5, 0},
+		"quorum is lost twice: back for the last time": {samples{{-2, 3}, {1, 0}, {2, 3}, {4, 0}, {4.5, 3}}, 1.5,
+			4.5, 0},
+		"it was lost before the change: its end alone counts": {samples{{-3, 3}, {-2, 0}, {1.25, 2}, {2, 3}}, 1.25,
+			1.25, 0},
+		"it was back before the change":                      {samples{{-3, 3}, {-2, 0}, {-1, 3}, {1, 3}}, 0, 0, 3},
+		"it never comes back":                                {samples{{-2, 3}, {2, 0}, {4, 0}, {8, 0}}, 7, -1, 0},
+		"it was lost before the change and never comes back": {samples{{-2, 0}, {8, 0}}, 9, -1, 0},
+		"it comes back, and goes for good":                   {samples{{-2, 3}, {1, 0}, {2, 3}, {8.5, 0}}, 1.5, -1, 0},
+		"a member was away at the change, and comes back":    {samples{{-2, 3}, {-1, 2}, {4, 3}}, 0, 0, 2},
+		"members were away before the change alone":          {samples{{-3, 1}, {-2, 2}, {-1, 3}, {1, 3}}, 0, 0, 3},
+		"what goes in the second after the end counts too":   {samples{{-2, 3}, {8.75, 1}}, 0, 0, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := measured(measurement{finish: at(8), history: &traffic.History{}, observation: observed(9, c.samples...)})
+			got := measured(measurement{finish: at(8), history: &traffic.History{},
+				observation: observed(9, c.samples...)})
 			require.Equal(t, c.without, got.WithoutQuorum)
 			require.Equal(t, c.back, got.QuorumBack)
 			require.Equal(t, c.fewest, got.FewestServing)
@@ -249,12 +264,15 @@ func TestALossOfQuorumThatNobodySawTheEndOfHasNoneToTheNanosecond(t *testing.T) 
 func TestThePlotsShowWhatWasSeenBeforeTheChangeToo(t *testing.T) {
 	observation := observed(9, served{-2, 3}, served{-1, 3}, served{1, 2}, served{3, 3}, served{4, 3})
 	observation.Names = map[uint64]string{11: "p1", 12: "p2"}
-	for i, s := range []traffic.Sample{{Leader: 12, Term: 4}, {Leader: 12, Term: 4}, {Leader: 11, Term: 5}, {Leader: 99, Term: 6}, {Leader: 99, Term: 6}} {
+	for i, s := range []traffic.Sample{{Leader: 12, Term: 4}, {Leader: 12, Term: 4}, {Leader: 11, Term: 5},
+		{Leader: 99, Term: 6}, {Leader: 99, Term: 6}} {
 		observation.Samples[i].Leader, observation.Samples[i].Term = s.Leader, s.Term
 	}
 	got := measured(measurement{finish: at(8), history: &traffic.History{}, observation: observation})
-	require.Equal(t, []result.Step{{At: -2, Serving: 3, Voters: 3}, {At: 1, Serving: 2, Voters: 3}, {At: 3, Serving: 3, Voters: 3}}, got.Series.Serving)
-	require.Equal(t, []result.Change{{At: -2, Leader: 2}, {At: 1, Leader: 1}, {At: 3, Leader: -1}}, got.Series.Leaders, "ordinals; -1 is a member without a pod")
+	require.Equal(t, []result.Step{{At: -2, Serving: 3, Voters: 3}, {At: 1, Serving: 2, Voters: 3},
+		{At: 3, Serving: 3, Voters: 3}}, got.Series.Serving)
+	require.Equal(t, []result.Change{{At: -2, Leader: 2}, {At: 1, Leader: 1}, {At: 3, Leader: -1}}, got.Series.Leaders,
+		"ordinals; -1 is a member without a pod")
 }
 
 // wrote is a request of a client: its attempts, one after the other.
@@ -290,8 +308,10 @@ func history(writers int, end float64, requests ...wrote) *traffic.History {
 		numbers[r.client]++
 		for i, a := range r.attempts {
 			h.Operations = append(h.Operations, traffic.Operation{
-				Client: r.client, Request: numbers[r.client], Attempt: i, Kind: a.kind, Key: fmt.Sprint("k", n), Value: fmt.Sprint("v", n, i),
-				Call: span(early + a.from), Return: span(early + a.to), Outcome: a.outcome, Revision: int64(n + 2), Swapped: a.kind == traffic.Txn && !a.lost,
+				Client: r.client, Request: numbers[r.client], Attempt: i, Kind: a.kind, Key: fmt.Sprint("k", n),
+				Value: fmt.Sprint("v", n, i),
+				Call:  span(early + a.from), Return: span(early + a.to), Outcome: a.outcome, Revision: int64(n + 2),
+				Swapped: a.kind == traffic.Txn && !a.lost,
 			})
 		}
 	}
@@ -308,19 +328,28 @@ func TestWritesThatWereUnderWayInTheTrialCount(t *testing.T) {
 		median   float64
 	}{
 		"one that was answered": {[]wrote{first(ok(1, 1.25))}, 1, 0, 0, 0.25},
-		"one that another member answered: from the first attempt on": {[]wrote{first(unknown(1, 2), ok(2, 2.25))}, 1, 1, 0, 1.25},
-		"one that no member answered has no latency":                  {[]wrote{first(unknown(1, 2), failed(2, 2.25), failed(2.25, 2.5))}, 1, 1, 1, 0},
-		"one that was not tried again":                                {[]wrote{first(unknown(1, 2))}, 1, 0, 1, 0},
-		"one that was over before the change does not count":          {[]wrote{first(ok(-1, -0.25))}, 0, 0, 0, 0},
-		"nor one that failed before the change":                       {[]wrote{first(unknown(-2, -1), failed(-1, -0.25))}, 0, 0, 0, 0},
-		"one that was under way at the change counts":                 {[]wrote{first(unknown(-1, -0.5), ok(-0.5, 0.25))}, 1, 1, 0, 1.25},
-		"one that was under way at the end counts":                    {[]wrote{first(ok(3.75, 4.5))}, 1, 0, 0, 0.75},
-		"one that began after the end does not count":                 {[]wrote{first(ok(4.25, 4.5))}, 0, 0, 0, 0},
-		"a transaction counts as well":                                {[]wrote{first(attempt{1, 1.5, traffic.OK, traffic.Txn, false})}, 1, 0, 0, 0.5},
-		"a read does not count":                                       {[]wrote{first(ok(1, 1.25)), {"reader-0", []attempt{{1, 3, traffic.Failed, traffic.Get, false}}}, first(attempt{2, 3, traffic.OK, traffic.Get, false})}, 1, 0, 0, 0.25},
-		"what the verification writes does not count":                 {[]wrote{first(ok(1, 1.25)), {"final", []attempt{unknown(2, 3), failed(3, 3.5)}}}, 1, 0, 0, 0.25},
-		"a request is a client's and a number":                        {[]wrote{first(ok(1, 1.25)), second(ok(1, 1.75)), first(ok(2, 2.5))}, 3, 0, 0, 0.5},
-		"none":                                                        {nil, 0, 0, 0, 0},
+		"one that another member answered: from the first attempt on": {[]wrote{first(unknown(1, 2), ok(2, 2.25))}, 1,
+			1, 0, 1.25},
+		"one that no member answered has no latency": {
+			[]wrote{first(unknown(1, 2), failed(2, 2.25), failed(2.25, 2.5))}, 1, 1, 1, 0},
+		"one that was not tried again":                       {[]wrote{first(unknown(1, 2))}, 1, 0, 1, 0},
+		"one that was over before the change does not count": {[]wrote{first(ok(-1, -0.25))}, 0, 0, 0, 0},
+		"nor one that failed before the change": {[]wrote{first(unknown(-2, -1), failed(-1, -0.25))}, 0, 0,
+			0, 0},
+		"one that was under way at the change counts": {[]wrote{first(unknown(-1, -0.5), ok(-0.5, 0.25))}, 1, 1, 0,
+			1.25},
+		"one that was under way at the end counts":    {[]wrote{first(ok(3.75, 4.5))}, 1, 0, 0, 0.75},
+		"one that began after the end does not count": {[]wrote{first(ok(4.25, 4.5))}, 0, 0, 0, 0},
+		"a transaction counts as well": {[]wrote{first(attempt{1, 1.5, traffic.OK, traffic.Txn, false})},
+			1, 0, 0, 0.5},
+		"a read does not count": {
+			[]wrote{first(ok(1, 1.25)), {"reader-0", []attempt{{1, 3, traffic.Failed, traffic.Get, false}}},
+				first(attempt{2, 3, traffic.OK, traffic.Get, false})}, 1, 0, 0, 0.25},
+		"what the verification writes does not count": {
+			[]wrote{first(ok(1, 1.25)), {"final", []attempt{unknown(2, 3), failed(3, 3.5)}}}, 1, 0, 0, 0.25},
+		"a request is a client's and a number": {[]wrote{first(ok(1, 1.25)), second(ok(1, 1.75)), first(ok(2, 2.5))}, 3,
+			0, 0, 0.5},
+		"none": {nil, 0, 0, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := history(2, 5, c.requests...)
@@ -356,12 +385,16 @@ func TestTheWriteStallIsTheLongestTimeInWhichAWriterGotNothingAcknowledged(t *te
 		"what was before the change does not count": {1, acks(first, -7, -0.5, 1, 2, 3, 4), 1},
 		"each writer by itself":                     {2, both(acks(first, 1, 2, 3, 4), acks(second, 0.5, 3.5, 4.5)), 3},
 		"a writer that got nothing":                 {2, acks(first, 1, 2, 3, 4), 5},
-		"a write that failed ends no stall":         {1, append(acks(first, 1, 4), first(failed(2, 2.25), unknown(2.25, 2.5))), 3},
-		"a write that wrote nothing ends no stall":  {1, append(acks(first, 1, 4), first(attempt{2, 2.5, traffic.OK, traffic.Txn, true})), 3},
-		"a read ends no stall":                      {1, append(acks(first, 1, 4), wrote{"writer-0", []attempt{{2, 2.5, traffic.OK, traffic.Get, false}}}), 3},
+		"a write that failed ends no stall": {1,
+			append(acks(first, 1, 4), first(failed(2, 2.25), unknown(2.25, 2.5))), 3},
+		"a write that wrote nothing ends no stall": {1,
+			append(acks(first, 1, 4), first(attempt{2, 2.5, traffic.OK, traffic.Txn, true})), 3},
+		"a read ends no stall": {1,
+			append(acks(first, 1, 4), wrote{"writer-0", []attempt{{2, 2.5, traffic.OK, traffic.Get, false}}}), 3},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := measured(measurement{finish: at(4), history: history(c.writers, 5, c.requests...), observation: observed(5)})
+			got := measured(measurement{finish: at(4), history: history(c.writers, 5, c.requests...),
+				observation: observed(5)})
 			require.Equal(t, c.want, got.WriteStall)
 		})
 	}
@@ -406,9 +439,11 @@ func TestAQuantileIsTheNearestRank(t *testing.T) {
 }
 
 func TestThePlotsShowEveryWriteInTheOrderOfTheirBeginnings(t *testing.T) {
-	h := history(2, 5, second(ok(-0.5, -0.25)), first(unknown(-1, 0), ok(0, 0.25)), first(failed(4.25, 4.5)), second(unknown(1, 2)))
+	h := history(2, 5, second(ok(-0.5, -0.25)), first(unknown(-1, 0), ok(0, 0.25)), first(failed(4.25, 4.5)),
+		second(unknown(1, 2)))
 	got := measured(measurement{finish: at(4), history: h, observation: observed(5)})
-	require.Equal(t, []result.Write{{At: -1, Took: 1.25}, {At: -0.5, Took: 0.25}, {At: 1, Took: 1, Failed: true}, {At: 4.25, Took: 0.25, Failed: true}}, got.Series.Writes)
+	require.Equal(t, []result.Write{{At: -1, Took: 1.25}, {At: -0.5, Took: 0.25}, {At: 1, Took: 1, Failed: true},
+		{At: 4.25, Took: 0.25, Failed: true}}, got.Series.Writes)
 }
 
 func TestWhatBecameOfAcknowledgedWritesIsTheHistorysWord(t *testing.T) {
@@ -417,17 +452,20 @@ func TestWhatBecameOfAcknowledgedWritesIsTheHistorysWord(t *testing.T) {
 	require.Equal(t, [2]int{0, 2}, [2]int{got.Lost, got.Unverified}, "nobody could be asked")
 
 	kept := traffic.KeyValue{Key: h.Operations[0].Key, Value: h.Operations[0].Value, Revision: h.Operations[0].Revision}
-	h.Finals = []traffic.FinalRead{{Member: "m", Call: span(early + 6), Return: span(early + 7), Revision: 9, Keys: []traffic.KeyValue{kept}}}
+	h.Finals = []traffic.FinalRead{{Member: "m", Call: span(early + 6), Return: span(early + 7), Revision: 9,
+		Keys: []traffic.KeyValue{kept}}}
 	got = measured(measurement{finish: at(4), history: h, observation: observed(5)})
 	require.Equal(t, [2]int{1, 0}, [2]int{got.Lost, got.Unverified}, "one of two is there")
 }
 
 func TestWithoutClientsThereIsNothingToSayOfWritesAndQuorum(t *testing.T) {
 	got := measured(measurement{
-		trial: &result.Trial{Completed: true}, finish: at(4), removals: []harness.Removal{removed("p2/a", 1)}, returns: []harness.Return{back("p2/b", 3)},
+		trial: &result.Trial{Completed: true}, finish: at(4), removals: []harness.Removal{removed("p2/a", 1)},
+		returns:   []harness.Return{back("p2/b", 3)},
 		elections: []election{{at: at(0.5), planned: true}},
 	})
 	require.Equal(t, &result.Trial{
-		Completed: true, Members: 3, Seconds: 3, Downs: []result.Down{{Pod: "p2", Removed: 1, Ready: 3}}, DownSeconds: 2, Ratio: 1.5, FirstAction: 0.5, Planned: 1,
+		Completed: true, Members: 3, Seconds: 3, Downs: []result.Down{{Pod: "p2", Removed: 1, Ready: 3}},
+		DownSeconds: 2, Ratio: 1.5, FirstAction: 0.5, Planned: 1,
 	}, got)
 }

@@ -30,7 +30,8 @@ const (
 
 // microArgs are the arguments of the go command.
 func microArgs(count, benchtime, packages string) []string {
-	return []string{"test", "-run", "^$", "-bench", ".", "-benchmem", "-count", count, "-benchtime", benchtime, packages}
+	return []string{"test", "-run", "^$", "-bench", ".", "-benchmem", "-count", count, "-benchtime",
+		benchtime, packages}
 }
 
 // Micro runs the micro-benchmarks of the checkout at root and returns what go test prints, for
@@ -43,8 +44,10 @@ func Micro(ctx context.Context, root string, short bool, say func(string)) (stri
 	}
 	var out strings.Builder
 	for _, m := range microbenchmarks {
-		if err := goTest(ctx, filepath.Join(root, m.dir), microArgs(count, benchtime, m.packages), &out, say); err != nil {
-			return out.String(), fmt.Errorf("micro-benchmarks in %s (%s): %w", filepath.Join(root, m.dir), m.packages, err)
+		if err := goTest(ctx, filepath.Join(root, m.dir), microArgs(count, benchtime, m.packages), &out,
+			say); err != nil {
+			return out.String(), fmt.Errorf("micro-benchmarks in %s (%s): %w", filepath.Join(root, m.dir),
+				m.packages, err)
 		}
 	}
 	return out.String(), nil

@@ -34,7 +34,8 @@ func module(t *testing.T, test string) (root string) {
 }
 
 func TestMicroReturnsWhatBenchstatReads(t *testing.T) {
-	root := module(t, "package a\n\nimport \"testing\"\n\nfunc BenchmarkIt(b *testing.B) {\n\tfor b.Loop() {\n\t}\n}\n\nfunc TestIt(t *testing.T) { t.Error(\"tests do not run\") }\n")
+	root := module(t, "package a\n\nimport \"testing\"\n\nfunc BenchmarkIt(b *testing.B) {\n\tfor b.Loop() "+
+		"{\n\t}\n}\n\nfunc TestIt(t *testing.T) { t.Error(\"tests do not run\") }\n")
 	var said []string
 	out, err := Micro(t.Context(), root, true, func(line string) { said = append(said, line) })
 	require.NoError(t, err)
@@ -46,7 +47,8 @@ func TestMicroReturnsWhatBenchstatReads(t *testing.T) {
 }
 
 func TestMicroSaysWhatFailed(t *testing.T) {
-	root := module(t, "package a\n\nimport \"testing\"\n\nfunc BenchmarkIt(b *testing.B) { b.Fatal(\"the world is flat\") }\n")
+	root := module(t,
+		"package a\n\nimport \"testing\"\n\nfunc BenchmarkIt(b *testing.B) { b.Fatal(\"the world is flat\") }\n")
 	_, err := Micro(t.Context(), root, true, func(string) {})
 	require.ErrorContains(t, err, "the world is flat")
 	require.ErrorContains(t, err, "./...")
@@ -55,7 +57,8 @@ func TestMicroSaysWhatFailed(t *testing.T) {
 func TestMicroEndsWithItsContextAndLeavesNoProcess(t *testing.T) {
 	// The benchmark never ends by itself; it writes down who it is.
 	mark := filepath.Join(t.TempDir(), "pid")
-	root := module(t, "package a\n\nimport (\n\t\"os\"\n\t\"strconv\"\n\t\"testing\"\n\t\"time\"\n)\n\nfunc BenchmarkIt(b *testing.B) {\n\t_ = os.WriteFile("+
+	root := module(t, "package a\n\nimport (\n\t\"os\"\n\t\"strconv\"\n\t\"testing\"\n\t\"time\"\n)\n\nfunc "+
+		"BenchmarkIt(b *testing.B) {\n\t_ = os.WriteFile("+
 		"os.Getenv(\"MARK\"), []byte(strconv.Itoa(os.Getpid())), 0o644)\n\t<-time.After(time.Hour)\n}\n")
 	t.Setenv("MARK", mark)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -65,7 +68,8 @@ func TestMicroEndsWithItsContextAndLeavesNoProcess(t *testing.T) {
 		ended <- err
 	}()
 	var pid []byte
-	require.Eventually(t, func() bool { pid, _ = os.ReadFile(mark); return len(pid) > 0 }, microPatience, microTick, "the benchmark begins")
+	require.Eventually(t, func() bool { pid, _ = os.ReadFile(mark); return len(pid) > 0 }, microPatience, microTick,
+		"the benchmark begins")
 	cancel()
 	require.ErrorIs(t, <-ended, context.Canceled)
 	require.Eventually(t, func() bool {

@@ -72,5 +72,6 @@ func numbered(groups [][]planned) [][]planned {
 // short is the plan that only shows that everything works.
 func short(seed uint64) [][]planned {
 	healthy := plan(1, []string{result.Healthy3}, []string{result.OrderedReady, result.Quorate}, seed)[:1]
-	return numbered(slices.Concat(healthy, plan(1, []string{result.OneDown}, []string{result.Parallel, result.Quorate}, seed)))
+	return numbered(slices.Concat(healthy,
+		plan(1, []string{result.OneDown}, []string{result.Parallel, result.Quorate}, seed)))
 }

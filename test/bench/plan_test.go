@@ -112,7 +112,8 @@ func TestTheArmsOfAPairFollowEachOther(t *testing.T) {
 			require.Equal(t, group[0].round, p.round)
 			arms = append(arms, p.arm)
 		}
-		require.ElementsMatch(t, group[0].setting.arms, arms, "%s under leader %d, round %d", group[0].name, group[0].leader, group[0].round)
+		require.ElementsMatch(t, group[0].setting.arms, arms, "%s under leader %d, round %d", group[0].name,
+			group[0].leader, group[0].round)
 	}
 }
 
@@ -186,7 +187,8 @@ func TestEveryCaseHasASettingThatIsWhatTheReportSays(t *testing.T) {
 		s, known := settings[c.Name]
 		require.True(t, known, c.Name)
 		require.Equal(t, c.Members, s.members, c.Name)
-		require.Equal(t, c.Healthy, s.everyLeader, "%s: every ordinal leads where the members are healthy, and only there", c.Name)
+		require.Equal(t, c.Healthy, s.everyLeader,
+			"%s: every ordinal leads where the members are healthy, and only there", c.Name)
 		require.GreaterOrEqual(t, s.leader, 0, c.Name)
 		require.Less(t, s.leader, s.members, c.Name)
 		require.Positive(t, s.limit, c.Name)
@@ -224,6 +226,7 @@ func TestAnArmIsWhatTheReportSays(t *testing.T) {
 		var got harness.Spec
 		arms[c.arm].configure(&got, c.members)
 		require.Equal(t, c.want, got, "%s with %d members", c.arm, c.members)
-		require.Equal(t, c.want.RollingUnavailable > 0, arms[c.arm].gates[maxUnavailableGate], "%s: the feature gate is on where it is needed, and nowhere else", c.arm)
+		require.Equal(t, c.want.RollingUnavailable > 0, arms[c.arm].gates[maxUnavailableGate],
+			"%s: the feature gate is on where it is needed, and nowhere else", c.arm)
 	}
 }

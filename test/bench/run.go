@@ -55,7 +55,8 @@ func Trials(ctx context.Context, o Options) error {
 		todo = short(o.Seed)
 	}
 	if len(todo) == 0 {
-		return fmt.Errorf("no trial matches cases %q and arms %q; the cases are %q, the arms %q", o.Cases, o.Arms, result.CaseNames(), result.ArmNames())
+		return fmt.Errorf("no trial matches cases %q and arms %q; the cases are %q, the arms %q", o.Cases, o.Arms,
+			result.CaseNames(), result.ArmNames())
 	}
 	r := &run{options: o, began: time.Now(), total: len(slices.Concat(todo...))}
 	var err error
@@ -197,7 +198,8 @@ func line(t result.Trial) string {
 	if t.WithoutQuorum > 0 {
 		quorum = fmt.Sprintf("WITHOUT QUORUM %.1f s", t.WithoutQuorum)
 	}
-	return text + fmt.Sprintf("%s, %s, stall %.0f ms, leader changes %d+%d", how, quorum, 1000*t.WriteStall, t.Planned, t.Unplanned)
+	return text + fmt.Sprintf("%s, %s, stall %.0f ms, leader changes %d+%d", how, quorum, 1000*t.WriteStall,
+		t.Planned, t.Unplanned)
 }
 
 // environments are the control planes in use, one for each set of feature gates.
@@ -230,7 +232,8 @@ func (l *environments) env(ctx context.Context, gates map[string]bool) (*harness
 		for _, s := range settings {
 			most = max(most, s.members)
 		}
-		env, err := harness.Start(ctx, harness.Options{Dir: dir, Network: l.run.options.Network, Nodes: most, FeatureGates: maps.Clone(gates)})
+		env, err := harness.Start(ctx,
+			harness.Options{Dir: dir, Network: l.run.options.Network, Nodes: most, FeatureGates: maps.Clone(gates)})
 		if err != nil {
 			return nil, err
 		}

@@ -93,7 +93,9 @@ func (s *stage) crashLoop(ctx context.Context, ordinal int) error {
 	if err := s.breakEtcd(ctx, ordinal); err != nil {
 		return err
 	}
-	return s.until(ctx, s.pod(ordinal)+" crash-loops", func() bool { return harness.CrashLooping(s.ledger.Pod(s.pod(ordinal))) })
+	return s.until(ctx, s.pod(ordinal)+" crash-loops", func() bool {
+		return harness.CrashLooping(s.ledger.Pod(s.pod(ordinal)))
+	})
 }
 
 // lab is what trials are done in, for one set of feature gates.
@@ -183,7 +185,8 @@ func (s *stage) play(ctx context.Context, p planned, t *result.Trial) (err error
 	if err := harness.Pass(ctx, after); err != nil {
 		return err
 	}
-	measured := measurement{trial: t, began: t.Began, finish: finish, pods: s.cluster.Pods(), oneAtATime: result.ArmOf(p.arm).OneAtATime}
+	measured := measurement{trial: t, began: t.Began, finish: finish, pods: s.cluster.Pods(),
+		oneAtATime: result.ArmOf(p.arm).OneAtATime}
 	if !p.setting.quiet {
 		measured.observation = s.observer.Stop()
 		verifying, cancel := context.WithTimeout(ctx, verifyLimit)
@@ -335,7 +338,8 @@ type messages struct {
 
 func countMessages(ctx context.Context, c *harness.Cluster) (*messages, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	m := &messages{cancel: cancel, done: make(chan struct{}), total: map[string]int{}, last: map[string]map[string]int{}}
+	m := &messages{cancel: cancel, done: make(chan struct{}), total: map[string]int{},
+		last: map[string]map[string]int{}}
 	for _, pod := range c.Pods() {
 		now, err := c.EtcdMessages(ctx, pod)
 		if err != nil {

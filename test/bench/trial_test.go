@@ -29,7 +29,8 @@ func TestMessagesAreCountedOverTheEndsOfProcesses(t *testing.T) {
 		},
 		"a new process counts from zero, and the old one as far as it was asked": {
 			map[string]counts{"p0": {"KV/Range": 10, "KV/Txn": 1}},
-			[]noted{{"p0", counts{"KV/Range": 13, "KV/Txn": 2}}, {"p0", counts{"KV/Range": 2}}, {"p0", counts{"KV/Range": 4}}},
+			[]noted{{"p0", counts{"KV/Range": 13, "KV/Txn": 2}}, {"p0", counts{"KV/Range": 2}},
+				{"p0", counts{"KV/Range": 4}}},
 			counts{"KV/Range": 7, "KV/Txn": 1},
 		},
 		"it is a new one too if but one number is less": {
@@ -39,14 +40,16 @@ func TestMessagesAreCountedOverTheEndsOfProcesses(t *testing.T) {
 		},
 		"each of several processes": {
 			map[string]counts{"p0": {"KV/Range": 10}},
-			[]noted{{"p0", counts{"KV/Range": 1}}, {"p0", counts{"KV/Range": 5}}, {"p0", counts{}}, {"p0", counts{"KV/Range": 2}}},
+			[]noted{{"p0", counts{"KV/Range": 1}}, {"p0", counts{"KV/Range": 5}}, {"p0", counts{}},
+				{"p0", counts{"KV/Range": 2}}},
 			counts{"KV/Range": 7},
 		},
 		"a member that could not be asked at the beginning": {
 			nil, []noted{{"p0", counts{"KV/Range": 3}}, {"p0", counts{"KV/Range": 5}}}, counts{"KV/Range": 5},
 		},
 		"what the kubelet asks for is nobody's cost": {
-			map[string]counts{"p0": {"Health/Check": 1}}, []noted{{"p0", counts{"Health/Check": 9, "KV/Range": 1}}}, counts{"KV/Range": 1},
+			map[string]counts{"p0": {"Health/Check": 1}}, []noted{{"p0", counts{"Health/Check": 9, "KV/Range": 1}}},
+			counts{"KV/Range": 1},
 		},
 		"nothing happens": {map[string]counts{"p0": {"KV/Range": 10}}, nil, counts{}},
 	} {

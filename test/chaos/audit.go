@@ -54,7 +54,8 @@ type auditor struct {
 
 // audit starts an auditor. The observer must watch the same cluster, and goes on until
 // after the auditor has stopped.
-func audit(client kubernetes.Interface, api *apiproxy.Proxy, cluster *harness.Cluster, observer *traffic.Observer, settleTimeout time.Duration) *auditor {
+func audit(client kubernetes.Interface, api *apiproxy.Proxy, cluster *harness.Cluster, observer *traffic.Observer,
+	settleTimeout time.Duration) *auditor {
 	ctx, cancel := context.WithCancel(context.Background())
 	a := &auditor{
 		cluster: cluster, api: api, observer: observer, settleTimeout: settleTimeout, began: time.Now(), cancel: cancel,
@@ -64,15 +65,20 @@ func audit(client kubernetes.Interface, api *apiproxy.Proxy, cluster *harness.Cl
 	pods := client.CoreV1().Pods(harness.Namespace)
 	leases := client.CoordinationV1().Leases(harness.Namespace)
 	ofCluster := metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + cluster.Spec.Name}
-	ofRecord := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, cluster.RecordName()).String()}
+	ofRecord := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField,
+		cluster.RecordName()).String()}
 	a.done.Go(func() {
 		err := observe(ctx, ofCluster,
-			func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return pods.List(ctx, o) }, pods.Watch, a.podsListed, a.podChanged)
+			func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+				return pods.List(ctx, o)
+			}, pods.Watch, a.podsListed, a.podChanged)
 		a.problem(err)
 	})
 	a.done.Go(func() {
 		err := observe(ctx, ofRecord,
-			func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return leases.List(ctx, o) }, leases.Watch, a.leasesListed, a.leaseChanged)
+			func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+				return leases.List(ctx, o)
+			}, leases.Watch, a.leasesListed, a.leaseChanged)
 		a.problem(err)
 	})
 	return a
@@ -123,7 +129,8 @@ func observe(
 		}
 		for event := range w.ResultChan() {
 			if event.Type == watch.Error {
-				if err := apierrors.FromObject(event.Object); apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+				if err := apierrors.FromObject(event.Object); apierrors.IsResourceExpired(err) ||
+					apierrors.IsGone(err) {
 					version = ""
 				}
 				break
@@ -182,7 +189,8 @@ func (a *auditor) podChanged(event watch.Event) error {
 func podChange(pod *corev1.Pod) (PodChange, error) {
 	version, err := strconv.ParseInt(pod.ResourceVersion, 10, 64)
 	if err != nil {
-		return PodChange{}, fmt.Errorf("resourceVersion %q of pod %s is no number: %w", pod.ResourceVersion, pod.Name, err)
+		return PodChange{}, fmt.Errorf("resourceVersion %q of pod %s is no number: %w",
+			pod.ResourceVersion, pod.Name, err)
 	}
 	return PodChange{
 		At: time.Now(), Version: version, Pod: pod.Name, UID: string(pod.UID),
@@ -200,7 +208,8 @@ func etcdState(pod *corev1.Pod) Container {
 			return Running
 		case c.State.Terminated != nil:
 			return Terminated
-		case c.State.Waiting != nil && slices.Contains([]string{"CrashLoopBackOff", "ErrImagePull", "ImagePullBackOff"}, c.State.Waiting.Reason):
+		case c.State.Waiting != nil && slices.Contains([]string{"CrashLoopBackOff", "ErrImagePull", "ImagePullBackOff"},
+			c.State.Waiting.Reason):
 			return BacksOff
 		}
 	}
@@ -440,7 +449,8 @@ func (a *auditor) awaitRemovals(ctx context.Context, since time.Time, n int) boo
 // evidence is all that has been collected so far.
 func (a *auditor) evidence() *Evidence {
 	o := a.observer.Snapshot()
-	e := &Evidence{MaxEvidenceAge: maxEvidenceAge, SettleTimeout: a.settleTimeout, Readings: map[string][]Reading{}, Requests: a.requests()}
+	e := &Evidence{MaxEvidenceAge: maxEvidenceAge, SettleTimeout: a.settleTimeout, Readings: map[string][]Reading{},
+		Requests: a.requests()}
 	pods := map[string]string{}
 	for n := range mostMembers {
 		pod := fmt.Sprintf("%s-%d", a.cluster.Spec.Name, n)
@@ -474,8 +484,11 @@ func (a *auditor) evidence() *Evidence {
 // requests are what sidecars asked through the proxy.
 func (a *auditor) requests() []Request {
 	var requests []Request
-	for _, r := range a.api.Records(func(r *apiproxy.Request) bool { return a.cluster.Removing(r) || a.cluster.WritingRecord(r) }) {
-		q := Request{Removal: r.Removes(), By: r.Pod, At: r.At, Forwarded: r.Forwarded, Verdict: r.Verdict, Answered: r.Ended}
+	for _, r := range a.api.Records(func(r *apiproxy.Request) bool {
+		return a.cluster.Removing(r) || a.cluster.WritingRecord(r)
+	}) {
+		q := Request{Removal: r.Removes(), By: r.Pod, At: r.At, Forwarded: r.Forwarded, Verdict: r.Verdict,
+			Answered: r.Ended}
 		if q.Removal {
 			q.Intent.Pod = r.Name
 			if p := r.Preconditions(); p != nil && p.UID != nil {

@@ -261,7 +261,8 @@ func (l *life) inject(ctx context.Context, f Fault, pod string) (mend func(conte
 			return nil, fmt.Errorf("there is no pod %s that could be deleted", pod)
 		}
 		l.audit.deleted(Deletion{At: time.Now(), Pod: pod, UID: string(uid)})
-		return nil, l.env.Client.CoreV1().Pods(harness.Namespace).Delete(ctx, pod, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+		return nil, l.env.Client.CoreV1().Pods(harness.Namespace).
+			Delete(ctx, pod, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 	case FullDisk:
 		d := l.disks[pod]
 		return func(context.Context) error { return d.Free() }, d.Fill()
@@ -276,14 +277,16 @@ func (l *life) inject(ctx context.Context, f Fault, pod string) (mend func(conte
 	case SlowAllAPI:
 		return lift(l.env.API.Delay(func(r *apiproxy.Request) bool { return r.Pod != "" }, f.By)), nil
 	case Forbid:
-		return lift(l.env.API.Refuse(func(r *apiproxy.Request) bool { return asks(r) && f.Refused.denies(r) }, http.StatusForbidden)), nil
+		return lift(l.env.API.Refuse(func(r *apiproxy.Request) bool { return asks(r) && f.Refused.denies(r) },
+			http.StatusForbidden)), nil
 	case PauseControllers:
 		return func(context.Context) error { return l.env.Plane.ResumeControllers() }, l.env.Plane.PauseControllers()
 	case StopAPI:
 		return l.env.Plane.StartAPIServer, l.env.Plane.StopAPIServer(ctx)
 	case PauseAPI:
 		// Another fault may have killed it meanwhile, and so ended this one.
-		return func(context.Context) error { _ = l.env.Plane.ResumeAPIServer(); return nil }, l.env.Plane.PauseAPIServer()
+		return func(context.Context) error { _ = l.env.Plane.ResumeAPIServer(); return nil },
+			l.env.Plane.PauseAPIServer()
 	default:
 		return nil, fmt.Errorf("fault %q is not injected like this", f.Kind)
 	}

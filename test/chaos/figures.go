@@ -208,7 +208,8 @@ func (f *Figures) life(t traffic.Figures, l Linearizability, e *Evidence) {
 
 // told is the traffic of a life in a few words.
 func told(t traffic.Figures, l Linearizability) string {
-	return fmt.Sprintf("%d writes acknowledged, %d lost; %d linearizable reads, %d stale; %d keys linearizable, %d not, %d unknown; without quorum %.1f s in all",
+	return fmt.Sprintf("%d writes acknowledged, %d lost; %d linearizable reads, %d stale; %d keys linearizable, %d "+
+		"not, %d unknown; without quorum %.1f s in all",
 		t.Traffic.AcknowledgedWrites, t.Traffic.LostWrites, t.Traffic.Reads.Answered, t.Traffic.StaleReads,
 		l.Keys-len(l.Illegal)-len(l.Unknown), len(l.Illegal), len(l.Unknown), t.Cluster.WithoutQuorumSeconds)
 }
@@ -223,18 +224,22 @@ func (f *Figures) String() string {
 		fmt.Fprintf(table, "%s\t"+format+"\n", append([]any{name}, args...)...)
 	}
 	line("chaos", "%.1f minutes in seeds: %d", f.Chaos.Minutes(), f.Seeds)
-	line("rollouts completed", "%d (%s), the slowest round %.0f s; quorum taken away on purpose: %d times", sum(f.Changes), listed(f.Changes), f.Slowest.Seconds(), f.QuorumTaken)
+	line("rollouts completed", "%d (%s), the slowest round %.0f s; quorum taken away on purpose: %d times",
+		sum(f.Changes), listed(f.Changes), f.Slowest.Seconds(), f.QuorumTaken)
 	line("faults", "%d (%s)", sum(f.Faults), listed(f.Faults))
 	if len(f.Missed) > 0 {
 		line("faults that missed", "%d (%s)", sum(f.Missed), listed(f.Missed))
 	}
 	line("writes acknowledged", "%d, lost: %d", f.Writes, f.Lost)
 	line("linearizable reads", "%d", f.Reads)
-	line("linearizable, says porcupine", "%d operations on %d keys; not decided in time: %d", f.Operations, f.Keys, f.Unknown)
+	line("linearizable, says porcupine", "%d operations on %d keys; not decided in time: %d", f.Operations,
+		f.Keys, f.Unknown)
 	line("removals", "%d (%s)", sum(f.Removals), listed(f.Removals))
-	line("removals of ours", "%d, of members that served: %d, that would have come back by themselves: %d; excused: %d", f.Ours, f.Served, f.Returning, f.Residues)
+	line("removals of ours", "%d, of members that served: %d, that would have come back by themselves: %d; excused: %d",
+		f.Ours, f.Served, f.Returning, f.Residues)
 	line("evictions by drains", "%d, refused: %d times", f.Evictions, f.Refused)
-	line("longest time without quorum", "%.1f s; outages: %d, of which no fault of the script explains: %d", f.WithoutQuorum.Seconds(), f.Outages, f.OursOut)
+	line("longest time without quorum", "%.1f s; outages: %d, of which no fault of the script explains: %d",
+		f.WithoutQuorum.Seconds(), f.Outages, f.OursOut)
 	line("violations", "%d", f.Violations)
 	_ = table.Flush() // A strings.Builder takes everything.
 	return b.String()
@@ -242,7 +247,9 @@ func (f *Figures) String() string {
 
 // listed is what was counted, the most frequent first.
 func listed[K ~string](m map[K]int) string {
-	keys := slices.SortedFunc(maps.Keys(m), func(a, b K) int { return cmp.Or(cmp.Compare(m[b], m[a]), cmp.Compare(a, b)) })
+	keys := slices.SortedFunc(maps.Keys(m), func(a, b K) int {
+		return cmp.Or(cmp.Compare(m[b], m[a]), cmp.Compare(a, b))
+	})
 	parts := make([]string, len(keys))
 	for i, k := range keys {
 		parts[i] = fmt.Sprintf("%s %d", k, m[k])

@@ -324,7 +324,8 @@ func (e *Evidence) judge(change PodChange, target *seat, seats map[string]*seat)
 		if change.Relisted {
 			return j
 		}
-		j.Returns = target.etcd == Running || target.etcd != BacksOff && t.asked.Sub(target.down) < e.SettleTimeout-certainty
+		j.Returns = target.etcd == Running || target.etcd != BacksOff &&
+			t.asked.Sub(target.down) < e.SettleTimeout-certainty
 		if target.etcd == Running {
 			e.checkVoting(&j, t, seats)
 		}
@@ -345,7 +346,8 @@ func (e *Evidence) attribute(j *Judgement) *Request {
 	for i := range e.Requests {
 		r := &e.Requests[i]
 		// What the API server refused was not it; what it never answered may have been.
-		if !r.Removal || r.Intent != (Intent{j.Pod, j.UID}) || r.Forwarded.IsZero() || r.Forwarded.After(j.At.Add(certainty)) || r.Verdict >= 300 {
+		if !r.Removal || r.Intent != (Intent{j.Pod, j.UID}) || r.Forwarded.IsZero() ||
+			r.Forwarded.After(j.At.Add(certainty)) || r.Verdict >= 300 {
 			continue
 		}
 		if found == nil || found.Verdict == 0 && r.Verdict != 0 {
@@ -353,7 +355,9 @@ func (e *Evidence) attribute(j *Judgement) *Request {
 		}
 	}
 	// What was sent after the pod had been seen to go was not it.
-	operator := slices.IndexFunc(e.Deletions, func(d Deletion) bool { return d.Pod == j.Pod && d.UID == j.UID && !d.At.After(j.At) })
+	operator := slices.IndexFunc(e.Deletions, func(d Deletion) bool {
+		return d.Pod == j.Pod && d.UID == j.UID && !d.At.After(j.At)
+	})
 	switch {
 	case found != nil && (found.Verdict != 0 || operator < 0):
 		j.By, j.Ours = "the sidecar of "+found.By, true
@@ -366,7 +370,8 @@ func (e *Evidence) attribute(j *Judgement) *Request {
 		j.By = byController
 	default:
 		j.By = byNobody
-		j.violation("nobody is known to have removed pod %s (%s): no sidecar asked for it with this UID, nor did the harness, and it is not scaled away", j.Pod, j.UID)
+		j.violation("nobody is known to have removed pod %s (%s): no sidecar asked for it with this UID, nor did the "+
+			"harness, and it is not scaled away", j.Pod, j.UID)
 	}
 	return nil
 }
@@ -447,7 +452,8 @@ func (e *Evidence) checkIntent(j *Judgement, change PodChange, request *Request)
 	switch {
 	case written != nil && written.Intent == want:
 	case before != nil && before.Intent.Pod == j.Pod, written != nil && written.Intent.Pod == j.Pod:
-		j.violation("pod %s was removed with UID %s, but the intent on record names another pod of that name", j.Pod, j.UID)
+		j.violation("pod %s was removed with UID %s, but the intent on record names another pod of that name", j.Pod,
+			j.UID)
 	default:
 		j.violation("pod %s was removed without an intent on record", j.Pod)
 	}
@@ -467,7 +473,9 @@ func (e *Evidence) checkTogether(j *Judgement, seats map[string]*seat) {
 	}
 	if allowed := (e.replicas(j.At) - 1) / 2; ours && drained && len(with) >= allowed {
 		slices.Sort(with)
-		j.violation("%s was Ready and removed by %s while others that had been Ready were away (%s): a budget allows %d", j.Pod, j.By, strings.Join(with, ", "), allowed)
+		j.violation(
+			"%s was Ready and removed by %s while others that had been Ready were away (%s): a budget allows %d", j.Pod,
+			j.By, strings.Join(with, ", "), allowed)
 	}
 }
 
@@ -502,7 +510,8 @@ func (e *Evidence) checkAway(j *Judgement, t span, seats map[string]*seat) {
 		case s.ours && !s.ready && !e.answered(pod, s.created, t.to.Add(certainty)):
 			j.violation("%s served and was removed while %s, which we had removed, had not come back", j.Pod, pod)
 		case s.leaves() && s.ended.Before(e.oldest(t)):
-			j.violation("%s served and was removed while %s, removed by %s for %v, was away", j.Pod, pod, s.by, t.asked.Sub(s.ended).Round(time.Millisecond))
+			j.violation("%s served and was removed while %s, removed by %s for %v, was away", j.Pod, pod, s.by,
+				t.asked.Sub(s.ended).Round(time.Millisecond))
 		}
 	}
 }
@@ -511,8 +520,10 @@ func (e *Evidence) checkAway(j *Judgement, t span, seats map[string]*seat) {
 // had been silent since before the evidence was gathered.
 func (e *Evidence) checkSilent(j *Judgement, t span) {
 	for pod := range e.Readings {
-		if pod != j.Pod && !e.scaledAway(pod, t.to) && !e.learns(pod, t.from) && e.silent(pod, e.oldest(t), t.to.Add(certainty)) {
-			j.violation("%s served and was removed while the member of %s had been silent since before the evidence was gathered", j.Pod, pod)
+		if pod != j.Pod && !e.scaledAway(pod, t.to) && !e.learns(pod, t.from) &&
+			e.silent(pod, e.oldest(t), t.to.Add(certainty)) {
+			j.violation("%s served and was removed while the member of %s had been silent since before the evidence "+
+				"was gathered", j.Pod, pod)
 		}
 	}
 }
@@ -551,7 +562,8 @@ func (e *Evidence) checkQuorum(j *Judgement, t span, seats map[string]*seat) {
 		j.Residue = fresh
 		return
 	}
-	j.violation("%s served and was removed when %d of the %d other voters served: quorum is %d (silent: %v)", j.Pod, j.Others, j.Voters-1, quorum, silent)
+	j.violation("%s served and was removed when %d of the %d other voters served: quorum is %d (silent: %v)", j.Pod,
+		j.Others, j.Voters-1, quorum, silent)
 }
 
 // fresh tells whether a voter that is no survivor was one when the evidence was gathered, and
@@ -611,9 +623,11 @@ func (e *Evidence) checkVoting(j *Judgement, t span, seats map[string]*seat) {
 	case !last.Before(oldest) && len(mayVote)+len(fresh) >= quorum:
 		j.Residue = fresh
 	case !last.Before(oldest):
-		j.violation("%s ran and was removed when only %v of the %d other voters may have voted: quorum is %d", j.Pod, mayVote, j.Voters-1, quorum)
+		j.violation("%s ran and was removed when only %v of the %d other voters may have voted: quorum is %d", j.Pod,
+			mayVote, j.Voters-1, quorum)
 	default:
-		j.violation("%s ran and was removed when no member had served for %v: it is to be left alone for %v", j.Pod, lost.Round(time.Millisecond), e.SettleTimeout)
+		j.violation("%s ran and was removed when no member had served for %v: it is to be left alone for %v", j.Pod,
+			lost.Round(time.Millisecond), e.SettleTimeout)
 	}
 }
 
@@ -628,7 +642,8 @@ func costs(judgements []Judgement, bad Window) []string {
 	if len(taken) < 2 {
 		return nil
 	}
-	return []string{fmt.Sprintf("a bad revision took %v, which all served or would have come back by themselves", taken)}
+	return []string{fmt.Sprintf("a bad revision took %v, which all served or would have come back by themselves",
+		taken)}
 }
 
 // outOfRange tells whether the pod was certainly being scaled away, or had been, at that time.

@@ -68,14 +68,16 @@ func (s *story) silent(pod string, from, to time.Duration) *story {
 
 func (s *story) intent(t time.Duration, pod, uid string) *story {
 	s.Lease = append(s.Lease, LeaseChange{At: s.at(t), Version: s.next(), Holder: "main-0", Intent: Intent{pod, uid}})
-	s.Requests = append(s.Requests, Request{By: "main-0", At: s.at(t), Forwarded: s.at(t), Answered: s.at(t), Verdict: 200, Intent: Intent{pod, uid}})
+	s.Requests = append(s.Requests, Request{By: "main-0", At: s.at(t), Forwarded: s.at(t), Answered: s.at(t),
+		Verdict: 200, Intent: Intent{pod, uid}})
 	return s
 }
 
 // request: a sidecar asks, and the API server answers at once.
 func (s *story) request(t time.Duration, pod, uid string, verdict int) *story {
 	s.Requests = append(s.Requests, Request{
-		Removal: true, By: "main-0", At: s.at(t), Forwarded: s.at(t), Answered: s.at(t + 5*time.Millisecond), Verdict: verdict, Intent: Intent{pod, uid},
+		Removal: true, By: "main-0", At: s.at(t), Forwarded: s.at(t), Answered: s.at(t + 5*time.Millisecond),
+		Verdict: verdict, Intent: Intent{pod, uid},
 	})
 	return s
 }
@@ -123,7 +125,8 @@ func (s *story) scaled(at, done time.Duration) *story {
 }
 
 func (s *story) fault(from, to time.Duration, victim string) *story {
-	s.Faults = append(s.Faults, Window{Fault: "SIGKILL to etcd " + victim, Silences: true, From: s.at(from), To: s.at(to)})
+	s.Faults = append(s.Faults, Window{Fault: "SIGKILL to etcd " + victim, Silences: true,
+		From: s.at(from), To: s.at(to)})
 	return s
 }
 
@@ -143,11 +146,14 @@ func TestAnAuditorsJudgement(t *testing.T) {
 		residues int
 	}{
 		{"one after the other, each after the last has come back, is as it should be",
-			tell(3).replaced(5*second, 4*second, "main-2", "old", "new").replaced(12*second, 4*second, "main-1", "old", "new"),
+			tell(3).replaced(5*second, 4*second, "main-2", "old", "new").
+				replaced(12*second, 4*second, "main-1", "old", "new"),
 			[]string{"the sidecar of main-0", "the sidecar of main-0"}, nil, 0},
 		{"the second goes while the first is terminating",
-			tell(3).removed(5*second, "main-2", "old").silent("main-2", 5*second, lasts).removed(8*second, "main-1", "old").silent("main-1", 8*second, lasts).silent("main-0", 8*second, lasts),
-			nil, []string{"main-1 served and was removed while main-2, which we had removed, was terminating", "1 of the 2 other voters served: quorum is 2"}, 0},
+			tell(3).removed(5*second, "main-2", "old").silent("main-2", 5*second, lasts).
+				removed(8*second, "main-1", "old").silent("main-1", 8*second, lasts).silent("main-0", 8*second, lasts),
+			nil, []string{"main-1 served and was removed while main-2, which we had removed, was terminating",
+				"1 of the 2 other voters served: quorum is 2"}, 0},
 		{"the second goes at once, before the first has fallen silent",
 			tell(3).removed(5*second, "main-2", "old").removed(5*second+100*time.Millisecond, "main-1", "old"),
 			nil, []string{"was terminating", "1 of the 2 other voters served: quorum is 2 (silent: [main-2])"}, 0},
@@ -157,13 +163,16 @@ func TestAnAuditorsJudgement(t *testing.T) {
 			nil, []string{"was missing", "quorum is 2"}, 0},
 		{"the second goes while the first is there again but has not answered yet",
 			tell(3).removed(5*second, "main-2", "old").silent("main-2", 5*second, lasts).
-				pod(6*second, PodChange{Pod: "main-2", UID: "old", Gone: true}).pod(7*second, PodChange{Pod: "main-2", UID: "new"}).removed(12*second, "main-1", "old"),
+				pod(6*second, PodChange{Pod: "main-2", UID: "old", Gone: true}).
+				pod(7*second, PodChange{Pod: "main-2", UID: "new"}).removed(12*second, "main-1", "old"),
 			nil, []string{"had not come back", "quorum is 2"}, 0},
 		{"of five, the second goes while the first is terminating: a quorum is left, but only one may be away",
-			tell(5).removed(5*second, "main-2", "old").silent("main-2", 5*second, lasts).removed(8*second, "main-1", "old"),
+			tell(5).removed(5*second, "main-2", "old").silent("main-2", 5*second, lasts).
+				removed(8*second, "main-1", "old"),
 			nil, []string{"was terminating"}, 0},
 		{"what is dead may go while another is away",
-			tell(3).removed(5*second, "main-2", "old").silent("main-2", 5*second, lasts).silent("main-1", 6*second, lasts).etcd(6*second, "main-1", "old", Terminated).removed(8*second, "main-1", "old"),
+			tell(3).removed(5*second, "main-2", "old").silent("main-2", 5*second, lasts).silent("main-1", 6*second,
+				lasts).etcd(6*second, "main-1", "old", Terminated).removed(8*second, "main-1", "old"),
 			nil, nil, 0},
 		{"what a fault has silenced since it last answered may go while another is away",
 			tell(3).removed(5*second, "main-2", "old").silent("main-2", 5*second, lasts).
@@ -181,20 +190,24 @@ func TestAnAuditorsJudgement(t *testing.T) {
 			nil, []string{"was terminating", "1 of the 2 other voters served: quorum is 2"}, 0},
 		{"what a fault had silenced, and serves again, may not",
 			tell(3).removed(5*second, "main-2", "old").silent("main-2", 5*second, lasts).
-				fault(6*second, 6*second, "main-1").silent("main-1", 6*second, 7*second+500*time.Millisecond).removed(8*second, "main-1", "old"),
+				fault(6*second, 6*second, "main-1").silent("main-1", 6*second, 7*second+500*time.Millisecond).
+				removed(8*second, "main-1", "old"),
 			nil, []string{"was terminating", "1 of the 2 other voters served: quorum is 2"}, 0},
 		{"nor may one that serves while a fault hits another",
 			tell(3).removed(5*second, "main-2", "old").silent("main-2", 5*second, lasts).
 				fault(8*second-50*time.Millisecond, 9*second, "main-0").removed(8*second, "main-1", "old"),
 			nil, []string{"was terminating", "1 of the 2 other voters served: quorum is 2"}, 0},
 		{"one goes while another has been silent for long",
-			tell(3).silent("main-2", second, lasts).fault(second, 2*second, "main-2").removed(20*second, "main-1", "old"),
+			tell(3).silent("main-2", second, lasts).fault(second, 2*second, "main-2").
+				removed(20*second, "main-1", "old"),
 			nil, []string{"1 of the 2 other voters served: quorum is 2 (silent: [main-2])"}, 0},
 		{"one goes just after a fault has silenced another: excused and counted",
-			tell(3).fault(18*second, 30*second, "main-2").silent("main-2", 18*second, lasts).removed(20*second, "main-1", "old"),
+			tell(3).fault(18*second, 30*second, "main-2").silent("main-2", 18*second, lasts).
+				removed(20*second, "main-1", "old"),
 			nil, nil, 1},
 		{"one goes just after another fell silent, and a fault has hit a sidecar: not excused",
-			tell(3).harmless(18*second, 30*second, "main-2").silent("main-2", 18*second, lasts).removed(20*second, "main-1", "old"),
+			tell(3).harmless(18*second, 30*second, "main-2").silent("main-2", 18*second, lasts).
+				removed(20*second, "main-1", "old"),
 			nil, []string{"quorum is 2"}, 0},
 		{"nor does a fault of its sidecar make a member one that does not serve",
 			tell(3).removed(5*second, "main-2", "old").silent("main-2", 5*second, lasts).
@@ -204,13 +217,16 @@ func TestAnAuditorsJudgement(t *testing.T) {
 			tell(3).silent("main-2", 18*second, lasts).removed(20*second, "main-1", "old"),
 			nil, []string{"quorum is 2"}, 0},
 		{"one goes a little later than evidence may be old after a fault has silenced another",
-			tell(3).fault(12*second, 30*second, "main-2").silent("main-2", 12*second, lasts).removed(20*second, "main-1", "old"),
+			tell(3).fault(12*second, 30*second, "main-2").silent("main-2", 12*second, lasts).
+				removed(20*second, "main-1", "old"),
 			nil, []string{"quorum is 2"}, 0},
 		{"a request that was under way for long is judged by when it was sent",
 			func() *story {
-				s := tell(3).fault(12*second, 30*second, "main-2").silent("main-2", 12*second, lasts).intent(9*second, "main-1", "old")
+				s := tell(3).fault(12*second, 30*second, "main-2").silent("main-2", 12*second, lasts).
+					intent(9*second, "main-1", "old")
 				s.Requests = append(s.Requests, Request{
-					Removal: true, By: "main-0", At: s.at(10 * second), Forwarded: s.at(20 * second), Answered: s.at(21 * second), Verdict: 200, Intent: Intent{"main-1", "old"},
+					Removal: true, By: "main-0", At: s.at(10 * second), Forwarded: s.at(20 * second),
+					Answered: s.at(21 * second), Verdict: 200, Intent: Intent{"main-1", "old"},
 				})
 				return s.terminates(20*second, "main-1", "old")
 			}(), nil, nil, 1},
@@ -235,13 +251,16 @@ func TestAnAuditorsJudgement(t *testing.T) {
 		{"without an intent", tell(3).request(5*second, "main-2", "old", 200).terminates(5*second, "main-2", "old"),
 			nil, []string{"without an intent on record"}, 0},
 		{"with the intent written after it",
-			tell(3).request(5*second, "main-2", "old", 200).terminates(5*second, "main-2", "old").intent(6*second, "main-2", "old"),
+			tell(3).request(5*second, "main-2", "old", 200).terminates(5*second, "main-2", "old").
+				intent(6*second, "main-2", "old"),
 			nil, []string{"without an intent on record"}, 0},
 		{"with an intent that has been cleared",
-			tell(3).intent(4*second, "main-2", "old").intent(5*second, "", "").request(6*second, "main-2", "old", 200).terminates(6*second, "main-2", "old"),
+			tell(3).intent(4*second, "main-2", "old").intent(5*second, "", "").request(6*second, "main-2", "old", 200).
+				terminates(6*second, "main-2", "old"),
 			nil, []string{"without an intent on record"}, 0},
 		{"with an intent for another pod of that name",
-			tell(3).intent(4*second, "main-2", "older").request(5*second, "main-2", "old", 200).terminates(5*second, "main-2", "old"),
+			tell(3).intent(4*second, "main-2", "older").request(5*second, "main-2", "old", 200).
+				terminates(5*second, "main-2", "old"),
 			nil, []string{"names another pod of that name"}, 0},
 		{"with an intent that only the proxy saw, in an outage of the API server",
 			func() *story {
@@ -250,13 +269,16 @@ func TestAnAuditorsJudgement(t *testing.T) {
 				return s
 			}(), nil, nil, 0},
 		{"by a request that was refused, that is: by nobody known",
-			tell(3).intent(4*second, "main-2", "old").request(5*second, "main-2", "old", 409).terminates(5*second, "main-2", "old"),
+			tell(3).intent(4*second, "main-2", "old").request(5*second, "main-2", "old", 409).
+				terminates(5*second, "main-2", "old"),
 			[]string{byNobody}, []string{"nobody is known"}, 0},
 		{"by a request that was never answered",
-			tell(3).intent(4*second, "main-2", "old").request(5*second, "main-2", "old", 0).terminates(5*second, "main-2", "old"),
+			tell(3).intent(4*second, "main-2", "old").request(5*second, "main-2", "old", 0).
+				terminates(5*second, "main-2", "old"),
 			[]string{"the sidecar of main-0"}, nil, 0},
 		{"by a request for another pod of that name, that is: by nobody known",
-			tell(3).intent(4*second, "main-2", "old").request(5*second, "main-2", "older", 200).terminates(5*second, "main-2", "old"),
+			tell(3).intent(4*second, "main-2", "old").request(5*second, "main-2", "older", 200).
+				terminates(5*second, "main-2", "old"),
 			[]string{byNobody}, []string{"nobody is known"}, 0},
 		{"by the harness",
 			func() *story {
@@ -271,7 +293,8 @@ func TestAnAuditorsJudgement(t *testing.T) {
 				return s
 			}(), []string{byController}, nil, 0},
 		{"by a drain, as often as it likes",
-			tell(3).drained(5*second, "main-2", "old").silent("main-2", 5*second, 9*second).back(9*second, "main-2", "old", "new").drained(10*second, "main-1", "old"),
+			tell(3).drained(5*second, "main-2", "old").silent("main-2", 5*second, 9*second).
+				back(9*second, "main-2", "old", "new").drained(10*second, "main-1", "old"),
 			[]string{byDrain, byDrain}, nil, 0},
 		{"by our eviction, which a drain's came too late for",
 			func() *story {
@@ -280,29 +303,36 @@ func TestAnAuditorsJudgement(t *testing.T) {
 				return s.terminates(5*second, "main-2", "old")
 			}(), []string{"the sidecar of main-0"}, nil, 0},
 		{"by a drain, and our request was never answered",
-			tell(3).intent(4*second, "main-2", "old").request(5*second, "main-2", "old", 0).drained(5*second, "main-2", "old"),
+			tell(3).intent(4*second, "main-2", "old").request(5*second, "main-2", "old", 0).
+				drained(5*second, "main-2", "old"),
 			[]string{byDrain}, nil, 0},
 		{"by us alone, when an operator's deletion was sent after it had gone",
 			func() *story {
-				s := tell(3).intent(4*second, "main-2", "old").request(5*second, "main-2", "old", 0).terminates(5*second, "main-2", "old")
+				s := tell(3).intent(4*second, "main-2", "old").request(5*second, "main-2", "old", 0).
+					terminates(5*second, "main-2", "old")
 				s.Deletions = []Deletion{{At: s.at(6 * second), Pod: "main-2", UID: "old"}}
 				return s
 			}(), []string{"the sidecar of main-0"}, nil, 0},
 
 		{"a drain takes a Ready member while one that we took is away",
 			tell(3).removed(5*second, "main-2", "old").drained(6*second, "main-1", "old"),
-			[]string{"the sidecar of main-0", byDrain}, []string{"main-1 was Ready and removed by a drain while others that had been Ready were away (main-2 by the sidecar of main-0): a budget allows 1"}, 0},
-		{"we take a Ready member while one that a drain took a moment ago is away: evidence may be that old, a budget is not",
-			tell(3).drained(5*second, "main-2", "old").removed(6*second, "main-1", "old"),
+			[]string{"the sidecar of main-0", byDrain},
+			[]string{"main-1 was Ready and removed by a drain while others that had been Ready were away (main-2 by " +
+				"the sidecar of main-0): a budget allows 1"}, 0},
+		{"we take a Ready member while one that a drain took a moment ago is away: evidence may be that old, a " +
+			"budget is not", tell(3).drained(5*second, "main-2", "old").removed(6*second, "main-1", "old"),
 			nil, []string{"(main-2 by a drain): a budget allows 1"}, 1},
 		{"we take a Ready member once the drained one is Ready again",
-			tell(3).drained(5*second, "main-2", "old").silent("main-2", 5*second, 8*second).back(9*second, "main-2", "old", "new").removed(10*second, "main-1", "old"),
+			tell(3).drained(5*second, "main-2", "old").silent("main-2", 5*second, 8*second).
+				back(9*second, "main-2", "old", "new").removed(10*second, "main-1", "old"),
 			nil, nil, 0},
 		{"a drain takes a Ready member while one that we took was not Ready",
-			tell(3).pod(second, PodChange{Pod: "main-2", UID: "old", Etcd: Running}).removed(5*second, "main-2", "old").drained(6*second, "main-1", "old"),
+			tell(3).pod(second, PodChange{Pod: "main-2", UID: "old", Etcd: Running}).removed(5*second, "main-2", "old").
+				drained(6*second, "main-1", "old"),
 			nil, nil, 0},
 		{"a drain takes one that is not Ready while one that we took is away",
-			tell(3).pod(second, PodChange{Pod: "main-1", UID: "old", Etcd: Running}).removed(5*second, "main-2", "old").drained(6*second, "main-1", "old"),
+			tell(3).pod(second, PodChange{Pod: "main-1", UID: "old", Etcd: Running}).removed(5*second, "main-2", "old").
+				drained(6*second, "main-1", "old"),
 			nil, nil, 0},
 		{"we take a Ready member while the drained one's successor is not Ready yet",
 			tell(3).drained(5*second, "main-2", "old").pod(6*second, PodChange{Pod: "main-2", UID: "old", Gone: true}).
@@ -318,27 +348,33 @@ func TestAnAuditorsJudgement(t *testing.T) {
 			tell(5).drained(5*second, "main-2", "old").removed(15*second, "main-1", "old"),
 			nil, []string{"main-1 served and was removed while main-2, removed by a drain for 9.99s, was away"}, 0},
 		{"of five, one goes while another has been silent for long",
-			tell(5).silent("main-2", second, lasts).fault(second, 2*second, "main-2").removed(20*second, "main-1", "old"),
+			tell(5).silent("main-2", second, lasts).fault(second, 2*second, "main-2").
+				removed(20*second, "main-1", "old"),
 			nil, []string{"the member of main-2 had been silent since before the evidence was gathered"}, 0},
 		{"of five, one goes just after another has fallen silent",
-			tell(5).silent("main-2", 16*second, lasts).fault(16*second, 17*second, "main-2").removed(20*second, "main-1", "old"),
+			tell(5).silent("main-2", 16*second, lasts).fault(16*second, 17*second, "main-2").
+				removed(20*second, "main-1", "old"),
 			nil, nil, 0},
 
 		{"who is being scaled away is no survivor, though all five serve",
 			tell(5).scaled(5*second, 5*second).removed(20*second, "main-1", "old"),
 			nil, []string{"2 of the 4 other voters served: quorum is 3 (silent: [main-3 main-4])"}, 0},
 		{"who is being scaled away is no survivor while it terminates and serves",
-			tell(5).scaled(5*second, 5*second).terminates(6*second, "main-3", "old").terminates(6*second, "main-4", "old").removed(20*second, "main-1", "old"),
-			[]string{byController, byController, "the sidecar of main-0"}, []string{"quorum is 3 (silent: [main-3 main-4])"}, 0},
+			tell(5).scaled(5*second, 5*second).terminates(6*second, "main-3", "old").
+				terminates(6*second, "main-4", "old").removed(20*second, "main-1", "old"),
+			[]string{byController, byController, "the sidecar of main-0"},
+			[]string{"quorum is 3 (silent: [main-3 main-4])"}, 0},
 		{"who was scaled away after the evidence was gathered was a survivor: excused and counted",
-			tell(5).scaled(17*second, 17*second).terminates(18*second, "main-3", "old").terminates(18*second, "main-4", "old").removed(20*second, "main-1", "old"),
+			tell(5).scaled(17*second, 17*second).terminates(18*second, "main-3", "old").
+				terminates(18*second, "main-4", "old").removed(20*second, "main-1", "old"),
 			nil, nil, 1},
 		{"who was scaled away after the evidence was gathered, and does not terminate yet: the same",
 			tell(5).scaled(17*second, 17*second).removed(20*second, "main-1", "old"),
 			nil, nil, 1},
 		{"who was scaled away by the change that the removal is for: whoever removes has seen it",
 			func() *story {
-				s := tell(5).scaled(17*second, 17*second).terminates(18*second, "main-3", "old").terminates(18*second, "main-4", "old").removed(20*second, "main-1", "old")
+				s := tell(5).scaled(17*second, 17*second).terminates(18*second, "main-3", "old").
+					terminates(18*second, "main-4", "old").removed(20*second, "main-1", "old")
 				s.Scalings[1].Begins = true
 				return s
 			}(), nil, []string{"2 of the 4 other voters served: quorum is 3 (silent: [main-3 main-4])"}, 0},
@@ -353,42 +389,55 @@ func TestAnAuditorsJudgement(t *testing.T) {
 			tell(3).silent("main-1", second, lasts).removed(20*second, "main-1", "old"),
 			nil, nil, 0},
 		{"a process that runs goes, and quorum may need it: of three one serves, and the third backs off",
-			tell(3).silent("main-1", second, lasts).silent("main-2", second, lasts).etcd(2*second, "main-2", "old", BacksOff).removed(20*second, "main-1", "old"),
-			nil, []string{"main-1 ran and was removed when only [main-0] of the 2 other voters may have voted: quorum is 2"}, 0},
+			tell(3).silent("main-1", second, lasts).silent("main-2", second, lasts).
+				etcd(2*second, "main-2", "old", BacksOff).removed(20*second, "main-1", "old"),
+			nil,
+			[]string{"main-1 ran and was removed when only [main-0] of the 2 other voters may have voted: quorum is 2"},
+			0},
 		{"a process that runs goes, and the third that is silent may vote as well",
 			tell(3).silent("main-1", second, lasts).silent("main-2", second, lasts).removed(20*second, "main-1", "old"),
 			nil, nil, 0},
 		{"a process that runs goes, and the third is what we have removed",
-			tell(3).removed(10*second, "main-2", "old").silent("main-2", 10*second, lasts).silent("main-1", 12*second, lasts).removed(20*second, "main-1", "old"),
+			tell(3).removed(10*second, "main-2", "old").silent("main-2", 10*second, lasts).
+				silent("main-1", 12*second, lasts).removed(20*second, "main-1", "old"),
 			nil, []string{"only [main-0] of the 2 other voters may have voted"}, 0},
 		{"a process that runs goes just after the third has begun to back off: excused and counted",
-			tell(3).silent("main-1", second, lasts).silent("main-2", second, lasts).etcd(17*second, "main-2", "old", BacksOff).removed(20*second, "main-1", "old"),
+			tell(3).silent("main-1", second, lasts).silent("main-2", second, lasts).
+				etcd(17*second, "main-2", "old", BacksOff).removed(20*second, "main-1", "old"),
 			nil, nil, 1},
 		{"a container that backs off is no process",
-			tell(3).silent("main-1", second, lasts).silent("main-2", second, lasts).etcd(2*second, "main-2", "old", BacksOff).
+			tell(3).silent("main-1", second, lasts).silent("main-2", second, lasts).
+				etcd(2*second, "main-2", "old", BacksOff).
 				etcd(2*second, "main-1", "old", BacksOff).removed(20*second, "main-1", "old"),
 			nil, nil, 0},
 		{"without quorum, a process that runs goes too soon",
-			tell(3).silent("main-0", 10*second, lasts).silent("main-1", 10*second, lasts).silent("main-2", 10*second, lasts).removed(20*second, "main-1", "old"),
+			tell(3).silent("main-0", 10*second, lasts).silent("main-1", 10*second, lasts).
+				silent("main-2", 10*second, lasts).removed(20*second, "main-1", "old"),
 			nil, []string{"main-1 ran and was removed when no member had served for 10.1"}, 0},
 		{"without quorum for settleTimeout, a process that runs may go",
-			tell(3).silent("main-0", 10*second, lasts).silent("main-1", 10*second, lasts).silent("main-2", 10*second, lasts).removed(35*second, "main-1", "old"),
+			tell(3).silent("main-0", 10*second, lasts).silent("main-1", 10*second, lasts).
+				silent("main-2", 10*second, lasts).removed(35*second, "main-1", "old"),
 			nil, nil, 0},
 		{"nobody has looked: that a process went too soon is not certain",
 			func() *story {
 				s := tell(3).removed(20*second, "main-1", "old")
 				for pod, readings := range s.Readings {
-					s.Readings[pod] = slices.DeleteFunc(readings, func(r Reading) bool { return r.Asked.After(s.at(10 * second)) })
+					s.Readings[pod] = slices.DeleteFunc(readings, func(r Reading) bool {
+						return r.Asked.After(s.at(10 * second))
+					})
 				}
 				return s
 			}(), nil, nil, 0},
 
 		{"an end that the watch has missed: that the process ran to the end is not certain",
-			tell(3).silent("main-1", second, lasts).silent("main-2", second, lasts).etcd(2*second, "main-2", "old", BacksOff).
-				intent(19*second, "main-1", "old").request(20*second, "main-1", "old", 200).pod(22*second, PodChange{Pod: "main-1", UID: "new", Relisted: true}),
+			tell(3).silent("main-1", second, lasts).silent("main-2", second, lasts).
+				etcd(2*second, "main-2", "old", BacksOff).
+				intent(19*second, "main-1", "old").request(20*second, "main-1", "old", 200).
+				pod(22*second, PodChange{Pod: "main-1", UID: "new", Relisted: true}),
 			nil, nil, 0},
 		{"an end that the watch has missed is found all the same",
-			tell(3).intent(4*second, "main-2", "old").request(5*second, "main-2", "old", 200).pod(9*second, PodChange{Pod: "main-2", UID: "new", Relisted: true}),
+			tell(3).intent(4*second, "main-2", "old").request(5*second, "main-2", "old", 200).
+				pod(9*second, PodChange{Pod: "main-2", UID: "new", Relisted: true}),
 			[]string{"the sidecar of main-0"}, nil, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -415,7 +464,8 @@ func TestABadRevisionCostsOneMemberThatServedOrWouldHaveComeBack(t *testing.T) {
 	// The first one served, and its successor comes up in vain.
 	begin := func() *story { return tell(3).removed(5*second, "main-2", "old").silent("main-2", 5*second, lasts) }
 	dead := func(state Container) *story {
-		return begin().silent("main-1", 8*second, lasts).silent("main-0", 8*second, lasts).etcd(8*second, "main-1", "old", state)
+		return begin().silent("main-1", 8*second, lasts).silent("main-0", 8*second, lasts).
+			etcd(8*second, "main-1", "old", state)
 	}
 	for _, c := range []struct {
 		name  string
@@ -423,14 +473,19 @@ func TestABadRevisionCostsOneMemberThatServedOrWouldHaveComeBack(t *testing.T) {
 		want  []string
 	}{
 		{"one", begin(), nil},
-		{"another that served", begin().back(9*second, "main-2", "old", "new").removed(15*second, "main-1", "old"), []string{"[main-2 main-1]"}},
-		{"another whose node had rebooted", dead(Terminated).removed(20*second, "main-1", "old"), []string{"[main-2 main-1]"}},
-		{"another that was being started", dead(Starting).removed(20*second, "main-1", "old"), []string{"[main-2 main-1]"}},
-		{"another that ran without serving", dead(Running).removed(34*second, "main-1", "old"), []string{"[main-2 main-1]"}},
+		{"another that served", begin().back(9*second, "main-2", "old", "new").removed(15*second, "main-1", "old"),
+			[]string{"[main-2 main-1]"}},
+		{"another whose node had rebooted", dead(Terminated).removed(20*second, "main-1", "old"),
+			[]string{"[main-2 main-1]"}},
+		{"another that was being started", dead(Starting).removed(20*second, "main-1", "old"),
+			[]string{"[main-2 main-1]"}},
+		{"another that ran without serving", dead(Running).removed(34*second, "main-1", "old"),
+			[]string{"[main-2 main-1]"}},
 		{"another that had been down for settleTimeout", dead(Terminated).removed(34*second, "main-1", "old"), nil},
 		{"another that backed off", dead(BacksOff).removed(20*second, "main-1", "old"), nil},
 		{"another by a drain", begin().drained(20*second, "main-1", "old"), nil},
-		{"another after the fix", begin().back(9*second, "main-2", "old", "new").removed(50*second, "main-1", "old"), nil},
+		{"another after the fix", begin().back(9*second, "main-2", "old", "new").removed(50*second, "main-1", "old"),
+			nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			wrong := costs(c.story.Judge(), Window{From: c.story.at(4 * second), To: c.story.at(40 * second)})
@@ -450,7 +505,8 @@ func TestADataRaceInASidecarIsAViolation(t *testing.T) {
 		return path
 	}
 	const line = `{"level":"info","msg":"this sidecar coordinates now"}` + "\n"
-	const report = "==================\nWARNING: DATA RACE\nWrite at 0x00c000014108 by goroutine 7:\n  main.main.func1()\n==================\n"
+	const report = "==================\nWARNING: DATA RACE\nWrite at 0x00c000014108 by goroutine 7:\n  " +
+		"main.main.func1()\n==================\n"
 	clean := log("aaaaaaaa-backup-restore-0.log", line+"panic: what else a sidecar says is judged by others\n")
 	raced := log("bbbbbbbb-backup-restore-1.log", line+report+line+report)
 
@@ -467,14 +523,16 @@ func TestADataRaceInASidecarIsAViolation(t *testing.T) {
 // An auditor that is told late must come to the same end: the order in the watch is what
 // counts, not when it was heard of.
 func TestAJudgementDoesNotDependOnWhenTheWatchWasHeard(t *testing.T) {
-	s := tell(3).replaced(5*second, 4*second, "main-2", "old", "new").replaced(12*second, 4*second, "main-1", "old", "new")
+	s := tell(3).replaced(5*second, 4*second, "main-2", "old", "new").
+		replaced(12*second, 4*second, "main-1", "old", "new")
 	for i := range s.Pods {
 		s.Pods[i].At = s.Pods[i].At.Add(700 * time.Millisecond)
 	}
 	for _, j := range s.Judge() {
 		require.Empty(t, j.Violations)
 	}
-	bad := tell(3).removed(5*second, "main-2", "old").silent("main-2", 5*second, lasts).removed(8*second, "main-1", "old")
+	bad := tell(3).removed(5*second, "main-2", "old").silent("main-2", 5*second, lasts).
+		removed(8*second, "main-1", "old")
 	for i := range bad.Pods {
 		bad.Pods[i].At = bad.Pods[i].At.Add(700 * time.Millisecond)
 	}
@@ -487,7 +545,8 @@ func TestAnAuditorThatSeesTooLittleIsFoundOut(t *testing.T) {
 	rolled := func() *story {
 		s := tell(2)
 		s.Pods = nil
-		return s.pod(0, PodChange{Pod: "main-0", UID: "old-0", Ready: true}).pod(0, PodChange{Pod: "main-1", UID: "old-1", Ready: true}).
+		return s.pod(0, PodChange{Pod: "main-0", UID: "old-0", Ready: true}).
+			pod(0, PodChange{Pod: "main-1", UID: "old-1", Ready: true}).
 			replaced(5*second, 4*second, "main-1", "old-1", "new-1")
 	}
 	for _, c := range []struct {
@@ -497,18 +556,28 @@ func TestAnAuditorThatSeesTooLittleIsFoundOut(t *testing.T) {
 	}{
 		{"what sees everything passes", func(*story) {}, nil},
 		{"no pod", func(s *story) { s.Pods = nil }, []string{
-			"pod main-0 (old-0) is there, and the watch does not show it", "pod main-1 (new-1) is there, and the watch does not show it", "pod main-1 (old-1) has gone, and its removal was not judged",
+			"pod main-0 (old-0) is there, and the watch does not show it",
+			"pod main-1 (new-1) is there, and the watch does not show it",
+			"pod main-1 (old-1) has gone, and its removal was not judged",
 		}},
 		{"no end of a pod", func(s *story) { s.Pods = s.Pods[:2] }, []string{
-			"pod main-1 (new-1) is there, and the watch does not show it", "pod main-1 (old-1) has gone, and its removal was not judged",
+			"pod main-1 (new-1) is there, and the watch does not show it",
+			"pod main-1 (old-1) has gone, and its removal was not judged",
 		}},
-		{"not that the successor has come", func(s *story) { s.Pods = s.Pods[:4] }, []string{"pod main-1 (new-1) is there, and the watch does not show it"}},
-		{"no answer of a member", func(s *story) { s.silent("main-0", 0, lasts) }, []string{"the member of pod main-0 serves, and was not seen to answer"}},
-		{"answers of somebody else", func(s *story) { s.Readings = map[string][]Reading{"http://main-0:2379": s.Readings["main-0"]} }, []string{
-			"the member of pod main-0 serves, and was not seen to answer", "the member of pod main-1 serves, and was not seen to answer",
+		{"not that the successor has come", func(s *story) { s.Pods = s.Pods[:4] },
+			[]string{"pod main-1 (new-1) is there, and the watch does not show it"}},
+		{"no answer of a member", func(s *story) { s.silent("main-0", 0, lasts) },
+			[]string{"the member of pod main-0 serves, and was not seen to answer"}},
+		{"answers of somebody else", func(s *story) {
+			s.Readings = map[string][]Reading{"http://main-0:2379": s.Readings["main-0"]}
+		}, []string{
+			"the member of pod main-0 serves, and was not seen to answer",
+			"the member of pod main-1 serves, and was not seen to answer",
 		}},
-		{"an answer of an earlier round", func(s *story) { s.silent("main-0", 2*second, lasts) }, []string{"the member of pod main-0 serves, and was not seen to answer"}},
-		{"no write of the record", func(s *story) { s.Lease = nil }, []string{"the rollout is over, and nobody was seen to write the record"}},
+		{"an answer of an earlier round", func(s *story) { s.silent("main-0", 2*second, lasts) },
+			[]string{"the member of pod main-0 serves, and was not seen to answer"}},
+		{"no write of the record", func(s *story) { s.Lease = nil },
+			[]string{"the rollout is over, and nobody was seen to write the record"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := rolled()

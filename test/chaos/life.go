@@ -60,7 +60,8 @@ const (
 
 // flags are the sidecar's. The lock and the record are short-lived, so that a change of
 // coordinator is; they are the same as in the scenarios.
-var flags = []string{"--lock-ttl=3s", "--record-duration=8s", "--max-evidence-age=" + maxEvidenceAge.String(), "--probe-timeout=" + probeTimeout.String()}
+var flags = []string{"--lock-ttl=3s", "--record-duration=8s", "--max-evidence-age=" + maxEvidenceAge.String(),
+	"--probe-timeout=" + probeTimeout.String()}
 
 // life is one cluster's life by its script.
 type life struct {
@@ -151,7 +152,8 @@ func (l *life) run(ctx context.Context, until time.Time) (err error) {
 func (l *life) start(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
-	if l.env, err = harness.Start(ctx, harness.Options{Dir: l.dir, Network: l.mode, Progress: func(string) {}}); err != nil {
+	l.env, err = harness.Start(ctx, harness.Options{Dir: l.dir, Network: l.mode, Progress: func(string) {}})
+	if err != nil {
 		return err
 	}
 	if err := os.WriteFile(filepath.Join(l.dir, "script.txt"), []byte(l.script.String()), 0o644); err != nil {
@@ -163,7 +165,8 @@ func (l *life) start(ctx context.Context) (err error) {
 	ctx, cancel = context.WithTimeout(ctx, readyLimit)
 	defer cancel()
 	l.cluster, err = l.env.CreateCluster(ctx, harness.Spec{
-		Name: clusterName, Replicas: l.script.Replicas, EtcdImage: l.script.Image, PlainText: l.script.PlainText, OwnNodes: true,
+		Name: clusterName, Replicas: l.script.Replicas, EtcdImage: l.script.Image,
+		PlainText: l.script.PlainText, OwnNodes: true,
 		StopDelay:   l.script.StopDelay,
 		SidecarArgs: append(slices.Clone(flags), "--settle-timeout="+l.script.SettleTimeout.String()),
 	})
@@ -194,7 +197,8 @@ func (l *life) makeDisks() error {
 	}
 	for n := range mostMembers {
 		pod := fmt.Sprintf("%s-%d", clusterName, n)
-		d, err := disk.New(l.env.Agent.ClaimDir(harness.Namespace, clusterName+"-"+pod), diskSize, l.slowDisks && n == l.script.SlowDisk)
+		d, err := disk.New(l.env.Agent.ClaimDir(harness.Namespace, clusterName+"-"+pod), diskSize,
+			l.slowDisks && n == l.script.SlowDisk)
 		if err != nil {
 			return err
 		}
@@ -313,7 +317,8 @@ func (l *life) outcome(judgements []Judgement, before int, took time.Duration) s
 
 // follow waits until the operator is done and the rollout complete with no fault left. It
 // returns what is missing if that takes longer than the limit after the last fault.
-func (l *life) follow(ctx context.Context, operated <-chan error, played <-chan struct{}, calm func(), limit time.Duration) (missing string, err error) {
+func (l *life) follow(ctx context.Context, operated <-chan error, played <-chan struct{}, calm func(),
+	limit time.Duration) (missing string, err error) {
 	ticker := time.NewTicker(look)
 	defer ticker.Stop()
 	told := time.Now()
@@ -364,7 +369,8 @@ func (l *life) complete(ctx context.Context) (bool, string) {
 	}
 	updated := 0
 	for i := range pods {
-		if p := &pods[i]; p.DeletionTimestamp == nil && harness.IsReady(p) && harness.Revision(p) == set.Status.UpdateRevision {
+		if p := &pods[i]; p.DeletionTimestamp == nil && harness.IsReady(p) &&
+			harness.Revision(p) == set.Status.UpdateRevision {
 			updated++
 		}
 	}
@@ -373,7 +379,8 @@ func (l *life) complete(ctx context.Context) (bool, string) {
 	if record == nil {
 		return false, "nobody has written the record yet"
 	}
-	state := fmt.Sprintf("%d of %d pods updated and Ready, %d of %d voters serve, record held by %q", updated, want, sample.Serving, sample.Voters, record.Holder)
+	state := fmt.Sprintf("%d of %d pods updated and Ready, %d of %d voters serve, record held by %q", updated, want,
+		sample.Serving, sample.Voters, record.Holder)
 	observed := set.Status.ObservedGeneration >= set.Generation
 	return observed && updated == want && len(pods) == want && sample.Serving == want && sample.Voters == want &&
 		record.Holder == "" && record.Intent == (Intent{}), state
@@ -522,7 +529,8 @@ func (o *operation) run(ctx context.Context) error {
 	case NewSidecar:
 		return o.first(ctx, func(t *corev1.PodTemplateSpec) {
 			c := container(t, sidecar)
-			c.Image = map[string]string{harness.Sidecar: harness.SidecarNext, harness.SidecarNext: harness.Sidecar}[c.Image]
+			c.Image = map[string]string{harness.Sidecar: harness.SidecarNext,
+				harness.SidecarNext: harness.Sidecar}[c.Image]
 		})
 	case Touch:
 		return o.first(ctx, o.touch())
@@ -646,7 +654,8 @@ func (o *operation) failed(ctx context.Context) (failed bool, err error) {
 	bad := 0
 	for i := range pods {
 		p := &pods[i]
-		if p.DeletionTimestamp != nil || harness.Revision(p) != set.Status.UpdateRevision || set.Status.ObservedGeneration < set.Generation {
+		if p.DeletionTimestamp != nil || harness.Revision(p) != set.Status.UpdateRevision ||
+			set.Status.ObservedGeneration < set.Generation {
 			continue
 		}
 		bad++
@@ -693,7 +702,9 @@ func (o *operation) scaleOut(ctx context.Context, roll bool) error {
 			close(o.begun)
 		}
 		pods := o.cluster.Pods()
-		if err := o.insist(ctx, func(ctx context.Context) error { return o.cluster.Promote(ctx, pods[n-1]) }); err != nil {
+		if err := o.insist(ctx, func(ctx context.Context) error {
+			return o.cluster.Promote(ctx, pods[n-1])
+		}); err != nil {
 			return err
 		}
 	}
@@ -715,7 +726,9 @@ func (o *operation) scaleIn(ctx context.Context, roll bool) error {
 		close(o.begun)
 	}
 	pass(ctx, o.change.Patience)
-	if err := o.insist(ctx, func(ctx context.Context) error { return o.cluster.RemoveMembers(ctx, away...) }); err != nil {
+	if err := o.insist(ctx, func(ctx context.Context) error {
+		return o.cluster.RemoveMembers(ctx, away...)
+	}); err != nil {
 		return err
 	}
 	return o.budget(ctx, 2)

@@ -38,14 +38,16 @@ func Linearizable(h *traffic.History, within time.Duration, dir string) (Lineari
 		l.Keys++
 		l.Operations += len(operations)
 		// A key that comes late gets a moment too; 0 would mean no limit.
-		switch left := max(time.Until(deadline), time.Second); porcupine.CheckOperationsTimeout(register, operations, left) {
+		switch left := max(time.Until(deadline), time.Second); porcupine.CheckOperationsTimeout(register,
+			operations, left) {
 		case porcupine.Ok:
 		case porcupine.Unknown:
 			l.Unknown = append(l.Unknown, key)
 		case porcupine.Illegal:
 			l.Illegal = append(l.Illegal, key)
 			if _, info := porcupine.CheckOperationsVerbose(register, operations, left); problem == nil {
-				problem = porcupine.VisualizePath(register, info, fmt.Sprintf("%s/not-linearizable-%d.html", dir, len(l.Illegal)))
+				problem = porcupine.VisualizePath(register, info,
+					fmt.Sprintf("%s/not-linearizable-%d.html", dir, len(l.Illegal)))
 			}
 		}
 	}
@@ -88,7 +90,8 @@ func registers(h *traffic.History) map[string][]porcupine.Operation {
 			id = len(clients)
 			clients[client] = id
 		}
-		all[key] = append(all[key], porcupine.Operation{ClientId: id, Input: in, Output: out, Call: int64(call), Return: int64(end)})
+		all[key] = append(all[key], porcupine.Operation{ClientId: id, Input: in, Output: out, Call: int64(call),
+			Return: int64(end)})
 	}
 	for i := range h.Operations {
 		op := &h.Operations[i]

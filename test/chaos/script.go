@@ -178,13 +178,14 @@ const (
 
 // denied are the verbs on resources, as in RBAC, that make up a permission.
 var denied = map[Permission]map[string][]string{
-	ToRemove:       {"pods": {"delete"}, "pods/eviction": {"create"}},
-	ToPatchPods:    {"pods": {"patch"}},
-	ToWriteRecord:  {"leases": {"create", "update", "patch"}},
-	ToReadRecord:   {"leases": {"get", "list", "watch"}},
-	ToReadPods:     {"pods": {"get", "list", "watch"}},
-	ToReadTheSet:   {"statefulsets": {"get", "list", "watch"}},
-	ToDoAllButRead: {"pods": {"delete", "patch"}, "pods/eviction": {"create"}, "leases": {"create", "update", "patch"}, "events": {"create", "patch"}},
+	ToRemove:      {"pods": {"delete"}, "pods/eviction": {"create"}},
+	ToPatchPods:   {"pods": {"patch"}},
+	ToWriteRecord: {"leases": {"create", "update", "patch"}},
+	ToReadRecord:  {"leases": {"get", "list", "watch"}},
+	ToReadPods:    {"pods": {"get", "list", "watch"}},
+	ToReadTheSet:  {"statefulsets": {"get", "list", "watch"}},
+	ToDoAllButRead: {"pods": {"delete", "patch"}, "pods/eviction": {"create"}, "leases": {"create", "update", "patch"},
+		"events": {"create", "patch"}},
 }
 
 // denies tells whether a permission is needed for a request.
@@ -384,8 +385,10 @@ func drawChange(d dice, now *state) Change {
 		now.scaled = true
 		c.Patience = d.between(0, 6*time.Second)
 	case BadRevision:
-		c.Breakage = pick(d, weighted[Breakage]{2, BadEtcd}, weighted[Breakage]{2, BadSidecar}, weighted[Breakage]{1, NoImage}, weighted[Breakage]{3, HangEtcd})
-		c.Patience = d.between(2*time.Second, map[bool]time.Duration{false: 6 * time.Second, true: 25 * time.Second}[c.Breakage == HangEtcd])
+		c.Breakage = pick(d, weighted[Breakage]{2, BadEtcd}, weighted[Breakage]{2, BadSidecar},
+			weighted[Breakage]{1, NoImage}, weighted[Breakage]{3, HangEtcd})
+		c.Patience = d.between(2*time.Second,
+			map[bool]time.Duration{false: 6 * time.Second, true: 25 * time.Second}[c.Breakage == HangEtcd])
 	case TouchTwice, Rollback:
 		c.Patience = d.between(0, 4*time.Second)
 	case NewSidecar, Touch:
@@ -399,7 +402,8 @@ func (d dice) moment(f *Fault, members int) {
 	if !d.chance(4) {
 		f.Removals = d.IntN(members)
 	}
-	f.Delay = d.between(0, pick(d, weighted[time.Duration]{1, time.Second}, weighted[time.Duration]{1, 5 * time.Second}))
+	f.Delay = d.between(0, pick(d, weighted[time.Duration]{1, time.Second},
+		weighted[time.Duration]{1, 5 * time.Second}))
 }
 
 func (d dice) victim(members int) Victim {
@@ -409,9 +413,12 @@ func (d dice) victim(members int) Victim {
 
 func drawMemberFault(d dice, s Script, members int) Fault {
 	f := Fault{Victims: []Victim{d.victim(members)}}
-	f.Kind = pick(d, weighted[FaultKind]{4, KillEtcd}, weighted[FaultKind]{2, KillBoth}, weighted[FaultKind]{4, StopEtcd},
-		weighted[FaultKind]{2, StopBoth}, weighted[FaultKind]{3, CutOff}, weighted[FaultKind]{2, Separate}, weighted[FaultKind]{3, Isolate},
-		weighted[FaultKind]{3, LoseNode}, weighted[FaultKind]{3, Reboot}, weighted[FaultKind]{1, DeletePod}, weighted[FaultKind]{3, FullDisk}, weighted[FaultKind]{3, SlowDisk})
+	f.Kind = pick(d, weighted[FaultKind]{4, KillEtcd}, weighted[FaultKind]{2, KillBoth},
+		weighted[FaultKind]{4, StopEtcd},
+		weighted[FaultKind]{2, StopBoth}, weighted[FaultKind]{3, CutOff}, weighted[FaultKind]{2, Separate},
+		weighted[FaultKind]{3, Isolate},
+		weighted[FaultKind]{3, LoseNode}, weighted[FaultKind]{3, Reboot}, weighted[FaultKind]{1, DeletePod},
+		weighted[FaultKind]{3, FullDisk}, weighted[FaultKind]{3, SlowDisk})
 	switch f.Kind {
 	case KillEtcd, KillBoth, DeletePod:
 	case SlowDisk:
@@ -434,7 +441,8 @@ func (d dice) reboot(f *Fault) {
 
 // drawReboot draws a reboot soon after the first removal, of a node that is likely another.
 func drawReboot(d dice, members int) Fault {
-	victim := pick(d, weighted[Victim]{1, TheLeader}, weighted[Victim]{1, TheCoordinator}, weighted[Victim]{2, Victim(fmt.Sprint(d.IntN(members)))})
+	victim := pick(d, weighted[Victim]{1, TheLeader}, weighted[Victim]{1, TheCoordinator},
+		weighted[Victim]{2, Victim(fmt.Sprint(d.IntN(members)))})
 	f := Fault{Kind: Reboot, Victims: []Victim{victim}, Removals: 1, Delay: d.between(0, 3*time.Second)}
 	d.reboot(&f)
 	return f
@@ -445,8 +453,10 @@ func drawReboot(d dice, members int) Fault {
 func drawOutage(d dice, members int, badRevision bool) Fault {
 	away := members/2 + 1
 	reboots := map[bool]int{false: 2, true: 12}[badRevision]
-	f := Fault{Kind: pick(d, weighted[FaultKind]{2, KillEtcd}, weighted[FaultKind]{1, KillBoth}, weighted[FaultKind]{3, StopEtcd},
-		weighted[FaultKind]{2, StopBoth}, weighted[FaultKind]{2, Isolate}, weighted[FaultKind]{2, LoseNode}, weighted[FaultKind]{2, FullDisk},
+	f := Fault{Kind: pick(d, weighted[FaultKind]{2, KillEtcd}, weighted[FaultKind]{1, KillBoth},
+		weighted[FaultKind]{3, StopEtcd},
+		weighted[FaultKind]{2, StopBoth}, weighted[FaultKind]{2, Isolate}, weighted[FaultKind]{2, LoseNode},
+		weighted[FaultKind]{2, FullDisk},
 		weighted[FaultKind]{reboots, Reboot})}
 	if f.Kind == Reboot && !d.chance(3) {
 		away = members
@@ -469,14 +479,16 @@ func drawOutage(d dice, members int, badRevision bool) Fault {
 }
 
 func drawOtherFault(d dice, s Script, members int) Fault {
-	f := Fault{Kind: pick(d, weighted[FaultKind]{3, KillSidecar}, weighted[FaultKind]{4, StopSidecar}, weighted[FaultKind]{3, NoAPI},
+	f := Fault{Kind: pick(d, weighted[FaultKind]{3, KillSidecar}, weighted[FaultKind]{4, StopSidecar},
+		weighted[FaultKind]{3, NoAPI},
 		weighted[FaultKind]{3, SlowAPI}, weighted[FaultKind]{3, SlowAllAPI}, weighted[FaultKind]{4, Forbid},
 		weighted[FaultKind]{5, HoldRemoval}, weighted[FaultKind]{2, HoldIntent},
 		weighted[FaultKind]{2, StopAPI}, weighted[FaultKind]{2, PauseAPI}, weighted[FaultKind]{3, PauseControllers},
 		weighted[FaultKind]{4, Drain}, weighted[FaultKind]{4, DrainAll})}
 	switch f.Kind {
 	case KillSidecar, StopSidecar, NoAPI, SlowAPI, Forbid:
-		f.Victims = []Victim{pick(d, weighted[Victim]{3, TheCoordinator}, weighted[Victim]{2, Victim(fmt.Sprint(d.IntN(members)))})}
+		f.Victims = []Victim{pick(d, weighted[Victim]{3, TheCoordinator},
+			weighted[Victim]{2, Victim(fmt.Sprint(d.IntN(members)))})}
 	case Drain:
 		f.Victims = []Victim{d.victim(members)}
 	default:
@@ -484,20 +496,25 @@ func drawOtherFault(d dice, s Script, members int) Fault {
 	switch f.Kind {
 	case KillSidecar, Drain, DrainAll:
 	case HoldRemoval, HoldIntent:
-		f.Outcome = pick(d, weighted[Outcome]{4, Released}, weighted[Outcome]{2, AnswerLost}, weighted[Outcome]{1, Lost}, weighted[Outcome]{1, Failed})
-		f.For = d.between(100*time.Millisecond, pick(d, weighted[time.Duration]{2, 2 * time.Second}, weighted[time.Duration]{1, 12 * time.Second}))
+		f.Outcome = pick(d, weighted[Outcome]{4, Released}, weighted[Outcome]{2, AnswerLost},
+			weighted[Outcome]{1, Lost}, weighted[Outcome]{1, Failed})
+		f.For = d.between(100*time.Millisecond,
+			pick(d, weighted[time.Duration]{2, 2 * time.Second}, weighted[time.Duration]{1, 12 * time.Second}))
 		if f.Kind == HoldRemoval && d.chance(2) {
 			f.While = drawMeanwhile(d, s, members)
 		}
 	case SlowAPI:
 		// What is usual for a busy API server, or what no timeout expects.
-		f.By = d.between(100*time.Millisecond, pick(d, weighted[time.Duration]{1, 500 * time.Millisecond}, weighted[time.Duration]{1, 4 * time.Second}))
+		f.By = d.between(100*time.Millisecond,
+			pick(d, weighted[time.Duration]{1, 500 * time.Millisecond}, weighted[time.Duration]{1, 4 * time.Second}))
 		f.For = d.between(3*time.Second, 12*time.Second)
 	case SlowAllAPI:
 		f.By, f.For = d.between(100*time.Millisecond, 500*time.Millisecond), d.between(5*time.Second, 30*time.Second)
 	case Forbid:
-		f.Refused = pick(d, weighted[Permission]{3, ToRemove}, weighted[Permission]{2, ToPatchPods}, weighted[Permission]{3, ToWriteRecord},
-			weighted[Permission]{2, ToReadRecord}, weighted[Permission]{2, ToReadPods}, weighted[Permission]{2, ToReadTheSet},
+		f.Refused = pick(d, weighted[Permission]{3, ToRemove}, weighted[Permission]{2, ToPatchPods},
+			weighted[Permission]{3, ToWriteRecord},
+			weighted[Permission]{2, ToReadRecord}, weighted[Permission]{2, ToReadPods},
+			weighted[Permission]{2, ToReadTheSet},
 			weighted[Permission]{1, ToDoAnything}, weighted[Permission]{1, ToDoAllButRead})
 		f.For = d.between(2*time.Second, 20*time.Second)
 	case PauseControllers:
@@ -514,7 +531,8 @@ func drawOtherFault(d dice, s Script, members int) Fault {
 // drawMeanwhile draws what happens between the moment at which a removal is sent and the
 // one at which it arrives.
 func drawMeanwhile(d dice, _ Script, members int) *Fault {
-	f := &Fault{Kind: pick(d, weighted[FaultKind]{2, KillSidecar}, weighted[FaultKind]{2, StopSidecar}, weighted[FaultKind]{2, KillEtcd}, weighted[FaultKind]{1, StopEtcd})}
+	f := &Fault{Kind: pick(d, weighted[FaultKind]{2, KillSidecar}, weighted[FaultKind]{2, StopSidecar},
+		weighted[FaultKind]{2, KillEtcd}, weighted[FaultKind]{1, StopEtcd})}
 	switch f.Kind {
 	case KillSidecar, StopSidecar:
 		f.Victims = []Victim{TheCoordinator}
@@ -530,8 +548,10 @@ func drawMeanwhile(d dice, _ Script, members int) *Fault {
 // String is the script as it is told before it is played.
 func (s Script) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %d members, %s, %s, settle timeout %v, members serve on for %v when they stop, rounds: %d\n",
-		s.Seed, s.Replicas, s.Image, map[bool]string{true: "plain text", false: "mTLS"}[s.PlainText], s.SettleTimeout, s.StopDelay, len(s.Rounds))
+	fmt.Fprintf(&b,
+		"seed %d: %d members, %s, %s, settle timeout %v, members serve on for %v when they stop, rounds: %d\n",
+		s.Seed, s.Replicas, s.Image, map[bool]string{true: "plain text", false: "mTLS"}[s.PlainText], s.SettleTimeout,
+		s.StopDelay, len(s.Rounds))
 	for i, r := range s.Rounds {
 		fmt.Fprintf(&b, "  round %d: %s\n", i+1, r)
 	}

@@ -111,9 +111,12 @@ func TestWhatASidecarIsRefusedIsWhatThePermissionSays(t *testing.T) {
 		refused []*apiproxy.Request
 		passes  []*apiproxy.Request
 	}{
-		{ToRemove, []*apiproxy.Request{ask("delete", "pods", ""), ask("create", "pods", "eviction")}, []*apiproxy.Request{ask("list", "pods", ""), ask("patch", "pods", "")}},
-		{ToReadPods, []*apiproxy.Request{ask("list", "pods", ""), ask("watch", "pods", "")}, []*apiproxy.Request{ask("delete", "pods", "")}},
-		{ToDoAllButRead, []*apiproxy.Request{ask("update", "leases", ""), ask("patch", "pods", "")}, []*apiproxy.Request{ask("get", "leases", "")}},
+		{ToRemove, []*apiproxy.Request{ask("delete", "pods", ""), ask("create", "pods", "eviction")},
+			[]*apiproxy.Request{ask("list", "pods", ""), ask("patch", "pods", "")}},
+		{ToReadPods, []*apiproxy.Request{ask("list", "pods", ""), ask("watch", "pods", "")},
+			[]*apiproxy.Request{ask("delete", "pods", "")}},
+		{ToDoAllButRead, []*apiproxy.Request{ask("update", "leases", ""), ask("patch", "pods", "")},
+			[]*apiproxy.Request{ask("get", "leases", "")}},
 		{ToDoAnything, []*apiproxy.Request{ask("get", "leases", ""), ask("", "", "")}, nil},
 	} {
 		for _, r := range c.refused {
@@ -147,8 +150,8 @@ func TestTheFirstRoundsThatCIPlaysHaveEverySortOfFault(t *testing.T) {
 		}
 	}
 	for _, kind := range []FaultKind{
-		KillEtcd, StopEtcd, Separate, Isolate, LoseNode, Reboot, SlowDisk, StopSidecar, NoAPI, SlowAPI, SlowAllAPI, Forbid,
-		HoldRemoval, HoldIntent, StopAPI, PauseControllers, Drain,
+		KillEtcd, StopEtcd, Separate, Isolate, LoseNode, Reboot, SlowDisk, StopSidecar, NoAPI, SlowAPI,
+		SlowAllAPI, Forbid, HoldRemoval, HoldIntent, StopAPI, PauseControllers, Drain,
 	} {
 		require.True(t, faults[kind], "%s", kind)
 	}

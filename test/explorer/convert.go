@@ -45,8 +45,9 @@ var identityNames = []string{"", "A", "B", "C", "A'", "B'", "C'"}
 
 func (m *Model) config(i uint8, c *coordinator) record.Config {
 	config := record.Config{
-		Identity: identityNames[identity(i, c.boots)], Duration: patienceTicks * tick, MaxEvidenceAge: evidenceTicks * tick,
-		Recovery: recoveryTicks * tick, Kinds: kinds,
+		Identity: identityNames[identity(i, c.boots)], Duration: patienceTicks * tick,
+		MaxEvidenceAge: evidenceTicks * tick,
+		Recovery:       recoveryTicks * tick, Kinds: kinds,
 	}
 	if c.later {
 		config.Later = laterTicks * tick
@@ -148,7 +149,8 @@ func leaseOf(l record.Lease) lease {
 		}
 	}
 	return lease{
-		rv: number(l.ResourceVersion), schema: uint8(l.Schema), holder: holder, epoch: uint8(l.Epoch), //nolint:gosec // Renamed to stay small.
+		rv: number(l.ResourceVersion), schema: uint8(l.Schema), holder: holder,
+		epoch: uint8(l.Epoch), //nolint:gosec // Renamed to stay small.
 		timed: l.Duration > 0, rolling: l.Rolling, intent: intentOf(l.Intent), suspect: placeOf(l.Suspect),
 	}
 }
@@ -174,7 +176,8 @@ func age(then record.Instant, most uint8) uint8 {
 
 func (m *Model) stateOf(s record.State) state {
 	out := state{
-		phase: uint8(s.Phase), right: uint8(s.Right), lease: leaseOf(s.Lease), epoch: uint8(s.Epoch), //nolint:gosec // Small.
+		phase: uint8(s.Phase), right: uint8(s.Right), lease: leaseOf(s.Lease),
+		epoch: uint8(s.Epoch), //nolint:gosec // Small.
 		begun: age(s.Begun, evidenceTicks), renewed: age(s.Renewed, renewTicks),
 		ending: uint8(s.Ending), stopping: s.Stopping, pausing: s.Pausing, //nolint:gosec // Small.
 	}
@@ -235,8 +238,9 @@ func (m *Model) mustNotMatter(i uint8, c *coordinator, e record.Event, want reco
 			got.Begun = want.Begun
 		}
 		if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(effect, wanted) {
-			panic(fmt.Sprintf("the protocol looks at when the last observation began, and that was forgotten:\n%+v\n%+v", got,
-				want))
+			panic(
+				fmt.Sprintf("the protocol looks at when the last observation began, and that was forgotten:\n%+v\n%+v",
+					got, want))
 		}
 	}
 }

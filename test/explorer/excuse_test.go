@@ -18,9 +18,11 @@ func TestARemovalIsExcusedByWhatWasSeenWhenItWasDecidedOn(t *testing.T) {
 		lost    bool // when the pods were looked at
 		want    uint8
 	}{
-		{"the others that answer are a quorum: one of them must have failed since", []member{fine, fine, fine}, 0, false,
+		{"the others that answer are a quorum: one of them must have failed since",
+			[]member{fine, fine, fine}, 0, false,
 			enough},
-		{"the others that answer are too few: no failure since excuses that", []member{fine, fine, {looksCrashed, crashed}},
+		{"the others that answer are too few: no failure since excuses that",
+			[]member{fine, fine, {looksCrashed, crashed}},
 			0, false, noExcuse},
 		{"a ghost counts for the quorum, and answers nobody", []member{fine, fine, fine}, 1, false, noExcuse},
 		{"a silent member that votes is no evidence for one that answers", []member{fine, fine, {looksReady, deaf}}, 0,
@@ -33,7 +35,8 @@ func TestARemovalIsExcusedByWhatWasSeenWhenItWasDecidedOn(t *testing.T) {
 			[]member{{looksCrashed, deaf}, fine, {looksReady, hung}}, 0, false, cameBack},
 		{"there is no quorum to lose: it has come back since", []member{unready, {looksUnready, hung},
 			{looksCrashed, crashed}}, 0, true, cameBack},
-		{"the same, and it was lost after the kubelets had looked", []member{fine, {looksReady, hung}, {looksReady, hung}},
+		{"the same, and it was lost after the kubelets had looked",
+			[]member{fine, {looksReady, hung}, {looksReady, hung}},
 			0, false, cameBack},
 		{"the target is silent, and another that runs does not vote: a wrong guess",
 			[]member{{looksUnready, deafUnready}, fine, {looksReady, hung}}, 0, false, guessed},
@@ -42,7 +45,8 @@ func TestARemovalIsExcusedByWhatWasSeenWhenItWasDecidedOn(t *testing.T) {
 		{"the target is silent, and the others that run are too few",
 			[]member{{looksUnready, deafUnready}, fine, {looksCrashed, crashed}}, 0, false, noExcuse},
 		{"nobody answers and a quorum votes: to every client there is none",
-			[]member{{looksUnready, deafUnready}, {looksUnready, deafUnready}, {looksCrashed, crashed}}, 0, false, guessed},
+			[]member{{looksUnready, deafUnready}, {looksUnready, deafUnready}, {looksCrashed, crashed}}, 0,
+			false, guessed},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -121,7 +121,9 @@ func fieldWorlds() []Params {
 		with(one(Faults{Restarts: 2, Reports: 1, Lost: 1}), func(p *Params) { p.Broken = true }),
 		with(two(Faults{Restarts: 1, Templates: 1}), func(p *Params) { p.Broken = true }),
 		with(one(Faults{PowerCuts: 1, Templates: 1}), func(p *Params) { p.Broken = true }),
-		with(one(Faults{PowerCuts: 1, Restarts: 1}), func(p *Params) { p.Members, p.MaxUnavailable, p.Broken = 5, 2, true }),
+		with(one(Faults{PowerCuts: 1, Restarts: 1}), func(p *Params) {
+			p.Members, p.MaxUnavailable, p.Broken = 5, 2, true
+		}),
 		one(Faults{Restarts: 1, Failures: 1, Lost: 1}),
 		// Coordinators that do not see the same etcd.
 		with(two(Faults{CutOffs: 2, Failures: 1}), func(p *Params) { p.Own = true }),

@@ -163,8 +163,8 @@ func (m *Model) uncovered(w *World) string {
 		if on := believed.intent; on.fenced() && on.ref == r.ref {
 			return ""
 		}
-		return fmt.Sprintf("%s's removal of %s can still take effect and is not on record: %s", identityNames[1+r.by], r.ref,
-			w.lease)
+		return fmt.Sprintf("%s's removal of %s can still take effect and is not on record: %s",
+			identityNames[1+r.by], r.ref, w.lease)
 	}
 	for i := range w.coordinators {
 		if broken := check(&w.coordinators[i].request); broken != "" {

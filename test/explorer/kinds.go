@@ -100,7 +100,8 @@ func (m *Model) standsOn(w *World, seen *request, q question, a answer) (answer,
 	case seen.lease.suspect > 0:
 		return m.inBothWorlds(q, a, seen.lease.suspect-1), record.Open
 	case w.left.Presumed > 0 && seen.etcd.has(m.ordinals()):
-		if a, standing := m.expelling(seen, q, uint8(m.ordinals())); standing == record.Open && a.next == record.NextAct { //nolint:gosec // A handful.
+		if a, standing := m.expelling(seen, q, uint8(m.ordinals())); standing == record.Open &&
+			a.next == record.NextAct { //nolint:gosec // A handful.
 			return a, record.Open
 		}
 	case w.left.Passing > 0 && seen.etcd.answering == seen.etcd.voters:

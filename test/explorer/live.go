@@ -27,7 +27,8 @@ type Liveness struct {
 }
 
 func (l *Liveness) String() string {
-	text := fmt.Sprintf("%s: from each of %d states, which are %d once the faults are over, the rollout can end; %v, %d MiB",
+	text := fmt.Sprintf(
+		"%s: from each of %d states, which are %d once the faults are over, the rollout can end; %v, %d MiB",
 		l.Params, l.Reached, l.Ends, l.Time.Round(time.Millisecond), l.Bytes>>20)
 	if l.Cut {
 		text += "; CUT SHORT"

@@ -163,7 +163,8 @@ func (m *Model) goes(w *World, i uint8, how string) string {
 	}
 	for k := range m.ordinals() {
 		if w.pods[k].risky {
-			return fmt.Sprintf("%s %s, %d voters are left then, and quorum is %d: %s was removed before, and those that could be relied on were none",
+			return fmt.Sprintf("%s %s, %d voters are left then, and quorum is %d: %s was removed before, and those "+
+				"that could be relied on were none",
 				m.place(i), how, after, w.list.quorum(), names[k])
 		}
 	}

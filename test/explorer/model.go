@@ -92,7 +92,8 @@ func New(p Params) *Model {
 	}
 	if p.Trusted {
 		for i := range p.External {
-			m.policy.TrustedMembers = append(m.policy.TrustedMembers, m.place(uint8(m.ordinals()+i))) //nolint:gosec // A handful.
+			m.policy.TrustedMembers = append(m.policy.TrustedMembers,
+				m.place(uint8(m.ordinals()+i))) //nolint:gosec // A handful.
 		}
 	}
 	return m
@@ -184,8 +185,9 @@ const (
 func (m *Model) observation(q question) rollout.State {
 	s := rollout.State{
 		Set: rollout.Set{
-			Name: "etcd", UID: "set", Replicas: int(q.replicas), Start: int(q.start), OnDelete: true, OrderedReady: m.Ordered,
-			Generation: 1, ObservedGeneration: 1, UpdateRevision: newRevision,
+			Name: "etcd", UID: "set", Replicas: int(q.replicas), Start: int(q.start), OnDelete: true,
+			OrderedReady: m.Ordered,
+			Generation:   1, ObservedGeneration: 1, UpdateRevision: newRevision,
 		},
 	}
 	if q.self > 0 {
@@ -241,7 +243,8 @@ func (m *Model) observation(q question) rollout.State {
 
 // memberOf is the member of a place, as it is when it does not answer.
 func memberOf(place int, name string) rollout.Member {
-	return rollout.Member{ID: uint64(place) + 1, Name: name, Probe: rollout.Probe{Read: rollout.Failed, Detail: "no answer"}} //nolint:gosec // Small.
+	return rollout.Member{ID: uint64(place) + 1, Name: name,
+		Probe: rollout.Probe{Read: rollout.Failed, Detail: "no answer"}} //nolint:gosec // Small.
 }
 
 // podOf is a pod as its kubelet reports it.
@@ -253,8 +256,9 @@ func (m *Model) podOf(i int, look uint8) (rollout.Pod, bool) {
 	}
 	runs := rollout.Container{State: rollout.ContainerRunning, Ready: true}
 	p := rollout.Pod{
-		Name: names[i], UID: names[i], ResourceVersion: numbers[i+1], Ordinal: i, MemberName: names[i], Revision: newRevision,
-		Owned: true, Initialized: true, Terminating: look == looksTerminating, Sidecar: runs, Etcd: runs,
+		Name: names[i], UID: names[i], ResourceVersion: numbers[i+1], Ordinal: i, MemberName: names[i],
+		Revision: newRevision,
+		Owned:    true, Initialized: true, Terminating: look == looksTerminating, Sidecar: runs, Etcd: runs,
 	}
 	if outdated {
 		p.Revision = oldRevision

@@ -15,7 +15,8 @@ import (
 func before(change func(*record.State, *record.Event)) func(*Model) {
 	return func(m *Model) {
 		step := m.Step
-		m.Step = func(c record.Config, s record.State, e record.Event, now record.Instant) (record.State, record.Effect) {
+		m.Step = func(c record.Config, s record.State, e record.Event, now record.Instant) (
+			record.State, record.Effect) {
 			change(&s, &e)
 			return step(c, s, e, now)
 		}
@@ -26,7 +27,8 @@ func before(change func(*record.State, *record.Event)) func(*Model) {
 func after(change func(record.Config, *record.State, *record.Effect)) func(*Model) {
 	return func(m *Model) {
 		step := m.Step
-		m.Step = func(c record.Config, s record.State, e record.Event, now record.Instant) (record.State, record.Effect) {
+		m.Step = func(c record.Config, s record.State, e record.Event, now record.Instant) (
+			record.State, record.Effect) {
 			s, effect := step(c, s, e, now)
 			change(c, &s, &effect)
 			return s, effect
@@ -46,7 +48,8 @@ func fencesInVain(_ record.Config, _ *record.State, effect *record.Effect) {
 func instead(answer func(record.Effect) record.Event) func(*Model) {
 	return func(m *Model) {
 		step := m.Step
-		m.Step = func(c record.Config, s record.State, e record.Event, now record.Instant) (record.State, record.Effect) {
+		m.Step = func(c record.Config, s record.State, e record.Event, now record.Instant) (
+			record.State, record.Effect) {
 			s, effect := step(c, s, e, now)
 			for {
 				e := answer(effect)
@@ -189,7 +192,8 @@ func mutants() []mutant {
 				*effect = write
 			}
 		}), two(Faults{Starts: 2}), "writes to the record"},
-		{"right checked before the Lease is read", checksFirst, trueLock(two(Faults{Starts: 2})), "a right that was gone"},
+		{"right checked before the Lease is read", checksFirst, trueLock(two(Faults{Starts: 2})),
+			"a right that was gone"},
 		{"claim by the clock of a record that is renewed", before(func(s *record.State, e *record.Event) {
 			if _, ok := (*e).(record.LeaseRead); ok {
 				s.SeenSince = 0
@@ -205,7 +209,8 @@ func mutants() []mutant {
 			}
 		}), two(Faults{Starts: 1}), "evidence that is too old"},
 		{"an intent that is found is overwritten", overwrites(record.Fenced), two(Faults{Starts: 2, Crashes: 1}), ""},
-		{"a removal whose answer is lost is taken for done", unclearIsDone(record.Fenced), two(Faults{Starts: 1, Lost: 1}),
+		{"a removal whose answer is lost is taken for done", unclearIsDone(record.Fenced),
+			two(Faults{Starts: 1, Lost: 1}),
 			notOnFile},
 		{"a removal whose last attempt failed is taken for done", before(func(_ *record.State, e *record.Event) {
 			if removed, ok := (*e).(record.Acted); ok && removed.Outcome == record.Failed {
@@ -304,13 +309,15 @@ func mutants() []mutant {
 				s.Pods[i].NoEtcdContainer = false
 			}
 		}), with(of(5, one(Faults{Deafness: 2})), func(p *Params) { p.Nameless = true }), "down because of us"},
-		{"a local list is taken for one that a quorum has told", sees(func(s *rollout.State) { s.Etcd.Linearizable = true }),
+		{"a local list is taken for one that a quorum has told",
+			sees(func(s *rollout.State) { s.Etcd.Linearizable = true }),
 			one(Faults{Joins: 1, OldLists: 1}), "voters run then"},
 		{"an answer under another's address is an answer", sees(func(s *rollout.State) {
 			for i := range s.Etcd.Members {
 				if p := &s.Etcd.Members[i].Probe; p.Read == rollout.WrongMember {
-					*p = rollout.Probe{Read: rollout.Answered, ReadTerm: 2, Status: &rollout.Status{Leader: 1, Term: 2, Index: 100,
-						Applied: 100}}
+					*p = rollout.Probe{Read: rollout.Answered, ReadTerm: 2,
+						Status: &rollout.Status{Leader: 1, Term: 2, Index: 100,
+							Applied: 100}}
 				}
 			}
 		}), one(Faults{WrongIDs: 1, Failures: 1}), "voters run then"},
@@ -342,7 +349,8 @@ func mutants() []mutant {
 		}), presumedWorld(1, Faults{Starts: 1, Lost: 1}), notOnFile},
 		{"a passing operation whose answer is lost is taken for done", unclearIsDone(record.Passing),
 			passingWorld(1, Faults{Starts: 1, Lost: 1}), notOnFile},
-		{"a passing operation that is found is overwritten", overwrites(record.Passing), passingWorld(2, Faults{Starts: 2}),
+		{"a passing operation that is found is overwritten", overwrites(record.Passing),
+			passingWorld(2, Faults{Starts: 2}),
 			""},
 		{"a passing operation that is found has begun long ago", before(func(s *record.State, e *record.Event) {
 			if seen, ok := (*e).(record.Observed); ok && seen.Lease.Intent.Epoch != s.Epoch {
@@ -351,7 +359,8 @@ func mutants() []mutant {
 		}), passingWorld(1, Faults{Starts: 2, Crashes: 1}), notOnFile},
 		{"the member of a passing operation need not recover", func(m *Model) {
 			step := m.Step
-			m.Step = func(c record.Config, s record.State, e record.Event, now record.Instant) (record.State, record.Effect) {
+			m.Step = func(c record.Config, s record.State, e record.Event, now record.Instant) (record.State,
+				record.Effect) {
 				c.Recovery = 0
 				return step(c, s, e, now)
 			}
@@ -364,7 +373,8 @@ func mutants() []mutant {
 // isHarm is true for a rule about what is removed, which is what all the others are for.
 func isHarm(broken string) bool {
 	return slices.ContainsFunc([]string{
-		"in ignorance of another operation", "down because of us", "voters run then", "is another, by its UID", notDecided,
+		"in ignorance of another operation", "down because of us", "voters run then",
+		"is another, by its UID", notDecided,
 		"evidence that is too old",
 		reliedOn, "a broken revision has cost", "no budget was asked", "which is none of ours", notThoughtOf,
 	}, func(rule string) bool { return strings.Contains(broken, rule) })
@@ -373,9 +383,9 @@ func isHarm(broken string) bool {
 // harmless are mutants that break the record's rules and were not seen to do harm, in worlds
 // with a failure. What stands in for the guard that they lack:
 var harmless = map[string]string{
-	"another's claim goes unnoticed":                 "what it reads of the Lease for its swap shows the other's removal",
+	"another's claim goes unnoticed":                 "reading the Lease for its swap shows it the other's removal",
 	"claim without a new epoch":                      "every claim changes the resourceVersion of the Lease",
-	"right checked before the Lease is read":         "the right only says who should try (most worlds have a lock that lies)",
+	"right checked before the Lease is read":         "the right only says who should try (in most worlds, locks lie)",
 	"claim by the clock of a record that is renewed": "the clock only says who should try, as a lock that lies does",
 }
 
@@ -451,12 +461,13 @@ func TestAMutantThatGetsStuckIsCaught(t *testing.T) {
 		{name: "a pod is removed that the controller does not recreate",
 			mutate: sees(func(s *rollout.State) { s.Set.OrderedReady = false }),
 			world:  with(func(p *Params) { p.Ordered, p.Faults = true, Faults{Failures: 1, Restarts: 1} })},
-		{name: "the record is not given back", mutate: after(func(c record.Config, _ *record.State, effect *record.Effect) {
-			if write, ok := (*effect).(record.WriteLease); ok && write.Lease.Holder == "" {
-				write.Lease.Holder = c.Identity
-				*effect = write
-			}
-		})},
+		{name: "the record is not given back",
+			mutate: after(func(c record.Config, _ *record.State, effect *record.Effect) {
+				if write, ok := (*effect).(record.WriteLease); ok && write.Lease.Holder == "" {
+					write.Lease.Holder = c.Identity
+					*effect = write
+				}
+			})},
 	} {
 		t.Run(mu.name, func(t *testing.T) {
 			world := mu.world

@@ -496,7 +496,8 @@ func (m *Model) conclude(w *World, i uint8, seen *request, age uint8) string {
 		a, standing = m.standsOn(w, r, q, a)
 	}
 	seenLease := m.trust(r.lease, r.ordinals)
-	e := record.Observed{Begun: now - record.Instant(r.age)*tick, Lease: seenLease.to(), Next: a.next, Standing: standing}
+	e := record.Observed{Begun: now - record.Instant(r.age)*tick, Lease: seenLease.to(), Next: a.next,
+		Standing: standing}
 	if m.Weak.Early {
 		e.Lease = w.lease.to()
 	}

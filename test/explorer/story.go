@@ -91,8 +91,9 @@ func (m *Model) describe(w *World) string {
 		fmt.Fprintf(&b, "%s %s", m.place(uint8(i)), //nolint:gosec // A handful.
 			[...]string{"missing", "starting", "up", "terminating"}[p.phase])
 		if p.phase == up && p.health != healthy {
-			fmt.Fprintf(&b, " but %s", [...]string{"", "crashed", "hung", "deaf", "deaf and not ready", "hung and not ready",
-				"restarting", "being created anew"}[p.health])
+			fmt.Fprintf(&b, " but %s",
+				[...]string{"", "crashed", "hung", "deaf", "deaf and not ready", "hung and not ready",
+					"restarting", "being created anew"}[p.health])
 		}
 		switch ours := i < m.ordinals(); {
 		case !w.list.has(i):

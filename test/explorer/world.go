@@ -422,7 +422,8 @@ func (f Faults) String() string {
 // First is the world before anything has happened: every member serves and every pod is
 // outdated.
 func (m *Model) First() World {
-	w := World{revision: 2, leader: uint8(m.Leader) + 1, left: m.Faults, ordinals: ordinals{replicas: uint8(m.Members)}} //nolint:gosec // A handful.
+	w := World{revision: 2, leader: uint8(m.Leader) + 1, left: m.Faults,
+		ordinals: ordinals{replicas: uint8(m.Members)}} //nolint:gosec // A handful.
 	for i := range m.places() {
 		if i >= m.Members && i < m.ordinals() {
 			continue // It can only be scaled out.
@@ -544,7 +545,8 @@ func (m *Model) look(w *World, i int) uint8 {
 func (m *Model) updated(w *World) bool {
 	for i := range m.ordinals() {
 		if p := &w.pods[i]; w.has(i) {
-			if p.phase != up || p.health != healthy || p.revision != w.revision || !w.list.voter(i) && i < m.Members-m.Learners {
+			if p.phase != up || p.health != healthy || p.revision != w.revision ||
+				!w.list.voter(i) && i < m.Members-m.Learners {
 				return false
 			}
 		} else if p.phase != missing {

@@ -70,10 +70,13 @@ func TestAWaitForPodsNamesThoseThatAreNotReadyAndWhy(t *testing.T) {
 		pods [][]func(*corev1.Pod)
 		want string
 	}{
-		{"the others are fine", [][]func(*corev1.Pod){{ready}, {running, waiting("backup-restore", "CrashLoopBackOff")}, {ready}},
+		{"the others are fine",
+			[][]func(*corev1.Pod){{ready}, {running, waiting("backup-restore", "CrashLoopBackOff")}, {ready}},
 			"2 of 3, main-1 not Ready (backup-restore: CrashLoopBackOff)"},
-		{"one runs and is not Ready, one is missing", [][]func(*corev1.Pod){{ready}, {running}}, "1 of 3, main-1 not Ready, main-2 missing"},
-		{"one is Ready and terminates, one is not updated", [][]func(*corev1.Pod){{ready, terminating}, {ready}, {ready, outdated}},
+		{"one runs and is not Ready, one is missing", [][]func(*corev1.Pod){{ready}, {running}},
+			"1 of 3, main-1 not Ready, main-2 missing"},
+		{"one is Ready and terminates, one is not updated",
+			[][]func(*corev1.Pod){{ready, terminating}, {ready}, {ready, outdated}},
 			"1 of 3, main-0 terminating, main-2 not updated"},
 		{"all is well", [][]func(*corev1.Pod){{ready}, {ready}, {ready}}, ""},
 	} {
@@ -87,7 +90,8 @@ func TestAWaitForPodsNamesThoseThatAreNotReadyAndWhy(t *testing.T) {
 			}, metav1.CreateOptions{})
 			require.NoError(t, err)
 			for n, changes := range tc.pods {
-				p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: c.Spec.podName(n), Namespace: Namespace, Labels: c.Spec.labels()}}
+				p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: c.Spec.podName(n), Namespace: Namespace,
+					Labels: c.Spec.labels()}}
 				p.Labels[appsv1.ControllerRevisionHashLabelKey] = "new"
 				for _, change := range changes {
 					change(p)
@@ -98,12 +102,13 @@ func TestAWaitForPodsNamesThoseThatAreNotReadyAndWhy(t *testing.T) {
 			ctx, end := context.WithCancel(ctx)
 			defer end()
 			looks := 0
-			c.env.Client.(*fake.Clientset).PrependReactor("get", "statefulsets", func(k8stesting.Action) (bool, runtime.Object, error) {
-				if looks++; looks > 1 {
-					end()
-				}
-				return false, nil, nil
-			})
+			c.env.Client.(*fake.Clientset).PrependReactor("get", "statefulsets",
+				func(k8stesting.Action) (bool, runtime.Object, error) {
+					if looks++; looks > 1 {
+						end()
+					}
+					return false, nil, nil
+				})
 			err = c.WaitUpdated(ctx)
 			if tc.want == "" {
 				require.NoError(t, err)

@@ -11,9 +11,13 @@ import (
 )
 
 const (
-	decisionLine = `{"action":"Remove","actor":"quorate","level":"info","msg":"its member serves","quorum":2,"rule":"Serving","serving":3,"statefulset":"default/etcd-main","target":"etcd-main-2","time":"2026-01-02T03:04:06.5Z","voters":3}` + "\n"
-	completeLine = `{"action":"Complete","actor":"quorate","level":"info","msg":"3 of 3 pods are up to date and settled","rule":"Complete","time":"2026-01-02T03:04:09Z"}` + "\n"
-	warningLine  = `{"actor":"quorate","error":"no route","level":"warning","msg":"this cycle failed; retrying","time":"2026-01-02T03:04:05Z"}` + "\n"
+	decisionLine = `{"action":"Remove","actor":"quorate","level":"info","msg":"its member serves","quorum":2,` +
+		`"rule":"Serving","serving":3,"statefulset":"default/etcd-main","target":"etcd-main-2",` +
+		`"time":"2026-01-02T03:04:06.5Z","voters":3}` + "\n"
+	completeLine = `{"action":"Complete","actor":"quorate","level":"info",` +
+		`"msg":"3 of 3 pods are up to date and settled","rule":"Complete","time":"2026-01-02T03:04:09Z"}` + "\n"
+	warningLine = `{"actor":"quorate","error":"no route","level":"warning","msg":"this cycle failed; retrying",` +
+		`"time":"2026-01-02T03:04:05Z"}` + "\n"
 )
 
 func TestALogLineIsRead(t *testing.T) {
@@ -21,8 +25,9 @@ func TestALogLineIsRead(t *testing.T) {
 		e, ok := parseLogLine("etcd-main-1", []byte(decisionLine))
 		require.True(t, ok)
 		require.Equal(t, LogEntry{
-			At: time.Date(2026, 1, 2, 3, 4, 6, 500_000_000, time.UTC), Pod: "etcd-main-1", Level: "info", Message: "its member serves",
-			Action: "Remove", Rule: "Serving", Target: "etcd-main-2", Serving: 3, Voters: 3, Quorum: 2,
+			At: time.Date(2026, 1, 2, 3, 4, 6, 500_000_000, time.UTC), Pod: "etcd-main-1", Level: "info",
+			Message: "its member serves",
+			Action:  "Remove", Rule: "Serving", Target: "etcd-main-2", Serving: 3, Voters: 3, Quorum: 2,
 		}, e)
 		require.True(t, e.IsDecision())
 		require.Equal(t, "etcd-main-1: Remove etcd-main-2: its member serves", e.String())
@@ -40,27 +45,35 @@ func TestALogLineIsRead(t *testing.T) {
 		require.Equal(t, "panic: index out of range", e.Message)
 	})
 	t.Run("who coordinates, and to whom it hands over", func(t *testing.T) {
-		e, ok := parseLogLine("etcd-main-1", []byte(`{"level":"info","msg":"this sidecar coordinates now","by":"fallback","epoch":7,"time":"2026-01-02T03:04:05Z"}`))
+		e, ok := parseLogLine("etcd-main-1",
+			[]byte(`{"level":"info","msg":"this sidecar coordinates now","by":"fallback","epoch":7,`+
+				`"time":"2026-01-02T03:04:05Z"}`))
 		require.True(t, ok)
 		require.False(t, e.IsDecision())
 		require.Equal(t, "fallback", e.By)
 		require.EqualValues(t, 7, e.Epoch)
-		e, ok = parseLogLine("etcd-main-1", []byte(`{"level":"info","msg":"handing over to the updated code","to":"etcd-main-2","pod":"x","time":"2026-01-02T03:04:05Z"}`))
+		e, ok = parseLogLine("etcd-main-1",
+			[]byte(`{"level":"info","msg":"handing over to the updated code","to":"etcd-main-2","pod":"x",`+
+				`"time":"2026-01-02T03:04:05Z"}`))
 		require.True(t, ok)
 		require.Equal(t, "etcd-main-2", e.To)
 		require.Equal(t, "x", e.Subject)
 		require.Equal(t, "etcd-main-1", e.Pod)
 	})
 	t.Run("the pod that it is about is told once", func(t *testing.T) {
-		for line, want := range map[string]string{
-			`"msg":"pod removed","pod":"etcd-main-2"`:                                    "etcd-main-1: pod removed (etcd-main-2)",
-			`"msg":"the removal was refused","pod":"etcd-main-2","error":"gone"`:         "etcd-main-1: the removal was refused (etcd-main-2): gone",
-			`"msg":"leadership moved","from":"etcd-main-0","to":"etcd-main-2"`:           "etcd-main-1: leadership moved (to etcd-main-2)",
-			`"msg":"handing over: etcd-main-2 runs the updated code","to":"etcd-main-2"`: "etcd-main-1: handing over: etcd-main-2 runs the updated code",
+		for _, c := range []struct{ line, want string }{
+			{`"msg":"pod removed","pod":"etcd-main-2"`,
+				"pod removed (etcd-main-2)"},
+			{`"msg":"the removal was refused","pod":"etcd-main-2","error":"gone"`,
+				"the removal was refused (etcd-main-2): gone"},
+			{`"msg":"leadership moved","from":"etcd-main-0","to":"etcd-main-2"`,
+				"leadership moved (to etcd-main-2)"},
+			{`"msg":"handing over: etcd-main-2 runs the updated code","to":"etcd-main-2"`,
+				"handing over: etcd-main-2 runs the updated code"},
 		} {
-			e, ok := parseLogLine("etcd-main-1", []byte(`{"level":"info","time":"2026-01-02T03:04:05Z",`+line+`}`))
+			e, ok := parseLogLine("etcd-main-1", []byte(`{"level":"info","time":"2026-01-02T03:04:05Z",`+c.line+`}`))
 			require.True(t, ok)
-			require.Equal(t, want, e.String())
+			require.Equal(t, "etcd-main-1: "+c.want, e.String())
 		}
 	})
 	t.Run("an empty line is nothing", func(t *testing.T) {

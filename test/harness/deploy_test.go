@@ -30,9 +30,12 @@ func TestWhatIsShippedCanBeBuiltAndIsOfOneName(t *testing.T) {
 		want       []string
 	}{
 		{"the base", "etcd-main", "base", nil, base},
-		{"the base, promoting the revision: one rule more, of the same StatefulSet", "etcd-main", "base", []string{promote}, promoting},
-		{"the example for another StatefulSet: the base in every word, but for the name", "etcd-events", "overlays/etcd-events", nil, renamed(base)},
-		{"that one promoting, too: the component takes the name that it finds", "etcd-events", "overlays/etcd-events", []string{promote}, renamed(promoting)},
+		{"the base, promoting the revision: one rule more, of the same StatefulSet", "etcd-main", "base",
+			[]string{promote}, promoting},
+		{"the example for another StatefulSet: the base in every word, but for the name", "etcd-events",
+			"overlays/etcd-events", nil, renamed(base)},
+		{"that one promoting, too: the component takes the name that it finds", "etcd-events", "overlays/etcd-events",
+			[]string{promote}, renamed(promoting)},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			require.Equal(t, tc.want, granted(t, tc.set, tc.folder, tc.components...))
@@ -62,7 +65,8 @@ func TestTheShippedRoleNamesTheLeaseAndThePodsOfItsStatefulSet(t *testing.T) {
 		}
 		// What no name can be pinned to: a list, a name that does not exist yet.
 		for _, verb := range rule.Verbs {
-			require.Contains(t, []string{"list pods", "watch pods", "create leases", "create events", "patch events"}, verb+" "+rule.Resources[0])
+			require.Contains(t, []string{"list pods", "watch pods", "create leases", "create events", "patch events"},
+				verb+" "+rule.Resources[0])
 		}
 	}
 	require.Equal(t, want, named)
@@ -89,7 +93,8 @@ func TestTheSidecarOfThePatchKnowsItsFlagsAndJoinsThePod(t *testing.T) {
 	require.Equal(t, "etcd-main", patch.Name)
 
 	// The StatefulSet of a cluster of the harness is like etcd-druid's.
-	original, err := yaml.Marshal((&Env{mode: Namespaces, ports: druidPorts}).statefulSet(Spec{Name: "etcd-main", PlainText: true, Replicas: 1}.complete()))
+	original, err := yaml.Marshal((&Env{mode: Namespaces, ports: druidPorts}).statefulSet(
+		Spec{Name: "etcd-main", PlainText: true, Replicas: 1}.complete()))
 	require.NoError(t, err)
 	before, err := yaml.YAMLToJSON(original)
 	require.NoError(t, err)
@@ -161,7 +166,8 @@ func granted(t *testing.T, set, folder string, components ...string) []string {
 func lines(rules []rbacv1.PolicyRule) []string {
 	var out []string
 	for _, r := range rules {
-		out = append(out, fmt.Sprintf("%s/%s %s %v", r.APIGroups[0], strings.Join(r.Resources, ","), strings.Join(r.Verbs, ","), r.ResourceNames))
+		out = append(out, fmt.Sprintf("%s/%s %s %v", r.APIGroups[0], strings.Join(r.Resources, ","),
+			strings.Join(r.Verbs, ","), r.ResourceNames))
 	}
 	return out
 }

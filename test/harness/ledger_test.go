@@ -13,7 +13,8 @@ import (
 func TestTheLedgerCountsWhoWasAwayAtARemoval(t *testing.T) {
 	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	pod := func(name, uid string, created time.Duration) *corev1.Pod {
-		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(uid), CreationTimestamp: metav1.NewTime(noon.Add(created))}}
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(uid),
+			CreationTimestamp: metav1.NewTime(noon.Add(created))}}
 	}
 	removed := func(p *corev1.Pod, asked time.Duration) *corev1.Pod {
 		p, grace := p.DeepCopy(), int64(30)
@@ -28,7 +29,8 @@ func TestTheLedgerCountsWhoWasAwayAtARemoval(t *testing.T) {
 		away  int
 	}{
 		{"one that comes back later was away", pod("main-2", "d", 12*time.Second), 1},
-		{"one that came back in that very second was away, as far as can be told", pod("main-2", "d", 10*time.Second), 1},
+		{"one that came back in that very second was away, as far as can be told",
+			pod("main-2", "d", 10*time.Second), 1},
 		{"one that had come back before, seen late, was not", pod("main-2", "d", 9*time.Second), 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -58,7 +60,8 @@ func TestTheLedgerTellsWhenAReplacementWasReadyAndHowFewWere(t *testing.T) {
 			Status:     corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: ready}}},
 		}
 	}
-	for _, p := range []*corev1.Pod{pod("main-0", "a", corev1.ConditionTrue), pod("main-1", "b", corev1.ConditionTrue), pod("main-2", "c", corev1.ConditionTrue)} {
+	for _, p := range []*corev1.Pod{pod("main-0", "a", corev1.ConditionTrue), pod("main-1", "b", corev1.ConditionTrue),
+		pod("main-2", "c", corev1.ConditionTrue)} {
 		l.seen(p, true)
 	}
 	l.seen(pod("main-1", "b", corev1.ConditionFalse), false)

@@ -190,7 +190,8 @@ func (e *Env) statefulSet(s Spec) *appsv1.StatefulSet {
 				ObjectMeta: metav1.ObjectMeta{Name: s.Name},
 				Spec: corev1.PersistentVolumeClaimSpec{
 					AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-					Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+					Resources: corev1.VolumeResourceRequirements{
+						Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
 				},
 			}},
 			Template: corev1.PodTemplateSpec{
@@ -208,10 +209,12 @@ func (e *Env) statefulSet(s Spec) *appsv1.StatefulSet {
 							VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: s.Name +
 								"-tls"}}},
 						{Name: "kube",
-							VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
-								{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}},
-								{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: s.Name + "-kube"}}},
-							}}}},
+							VolumeSource: corev1.VolumeSource{
+								Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+									{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}},
+									{ConfigMap: &corev1.ConfigMapProjection{
+										LocalObjectReference: corev1.LocalObjectReference{Name: s.Name + "-kube"}}},
+								}}}},
 					},
 				},
 			},
@@ -327,7 +330,8 @@ func (s Spec) lifecycle() *corev1.Lifecycle {
 	if s.StopDelay == 0 {
 		return nil
 	}
-	return &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: int64(s.StopDelay / time.Second)}}}
+	return &corev1.Lifecycle{
+		PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: int64(s.StopDelay / time.Second)}}}
 }
 
 func (e *Env) sidecarContainer(s Spec) corev1.Container {

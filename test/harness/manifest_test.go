@@ -22,12 +22,14 @@ func TestAClusterKeepsToThePortsThatAreFree(t *testing.T) {
 	set := e.statefulSet(c.Spec)
 	text, err := yaml.Marshal([]any{set, e.services(c.Spec)})
 	require.NoError(t, err)
-	require.NotRegexp(t, fmt.Sprintf(`\b(%d|%d|%d)\b`, druidPorts.client, druidPorts.peer, druidPorts.metrics), string(text))
+	require.NotRegexp(t, fmt.Sprintf(`\b(%d|%d|%d)\b`, druidPorts.client, druidPorts.peer, druidPorts.metrics),
+		string(text))
 
 	own := loopback.AddressOf(Namespace, "main-1")
 	etcd := set.Spec.Template.Spec.Containers[0]
 	for _, want := range []string{
-		"--listen-client-urls=https://$(POD_IP):12001", "--listen-peer-urls=https://$(POD_IP):12002", "--listen-metrics-urls=http://$(POD_IP):12003",
+		"--listen-client-urls=https://$(POD_IP):12001", "--listen-peer-urls=https://$(POD_IP):12002",
+		"--listen-metrics-urls=http://$(POD_IP):12003",
 	} {
 		require.Contains(t, etcd.Args, want)
 	}

@@ -21,7 +21,8 @@ func fakeCluster(t *testing.T) (context.Context, *Cluster) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	t.Cleanup(cancel)
-	return ctx, &Cluster{Spec: Spec{Name: "main"}.complete(), env: &Env{Client: fake.NewClientset(), Timeline: &Timeline{}}}
+	return ctx, &Cluster{Spec: Spec{Name: "main"}.complete(),
+		env: &Env{Client: fake.NewClientset(), Timeline: &Timeline{}}}
 }
 
 // write makes the record say something.
@@ -60,7 +61,8 @@ func TestAHistoryOfTheRecord(t *testing.T) {
 	write(ctx, t, c, "main-2_uid", 3, intent)
 	first, err := h.Await(ctx, "an intent", time.Time{}, func(s RecordState) bool { return s.Intent != nil })
 	require.NoError(t, err)
-	require.Equal(t, &Intent{Operation: "delete", Pod: "main-1", UID: "1", ResourceVersion: "7", Revision: "b", Epoch: 3}, first.Intent)
+	require.Equal(t, &Intent{Operation: "delete", Pod: "main-1", UID: "1", ResourceVersion: "7", Revision: "b",
+		Epoch: 3}, first.Intent)
 	require.Equal(t, `epoch 3, held by "main-2", about to remove main-1`, first.String())
 	write(ctx, t, c, "main-2_other", 3, intent) // the same intent, still there
 	write(ctx, t, c, "main-2_other", 3, "")
@@ -89,7 +91,8 @@ func TestAnOperatorAnnotatesTheRecord(t *testing.T) {
 	require.NoError(t, c.Annotate(ctx, PausedAnnotation, "true"))
 	s, err := c.Record(ctx)
 	require.NoError(t, err)
-	require.Equal(t, map[string]string{IntentAnnotation: intent, PausedAnnotation: "true"}, s.Annotations, "what others wrote stays")
+	require.Equal(t, map[string]string{IntentAnnotation: intent, PausedAnnotation: "true"}, s.Annotations,
+		"what others wrote stays")
 	require.NoError(t, c.Annotate(ctx, PausedAnnotation, ""))
 	s, err = c.Record(ctx)
 	require.NoError(t, err)
@@ -121,7 +124,8 @@ func TestASelfRemovalIsOneOfThePodItself(t *testing.T) {
 		})
 	}
 	_, c := fakeCluster(t)
-	for pod, ours := range map[string]bool{"main-0": true, "main-6": true, "main-x-0": false, "main": false, "other-0": false} {
+	for pod, ours := range map[string]bool{"main-0": true, "main-6": true, "main-x-0": false, "main": false,
+		"other-0": false} {
 		require.Equal(t, ours, c.Removing(&apiproxy.Request{Verb: "delete", Resource: "pods", Name: pod}), pod)
 	}
 }

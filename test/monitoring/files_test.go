@@ -161,9 +161,11 @@ func TestTheKustomizationHasTheRulesAndTheDashboard(t *testing.T) {
 // TypeScript compiler is the judge.
 func TestGrafanaKnowsEverythingInTheDashboard(t *testing.T) {
 	schema, compiler := fetched.Grafana(t), fetched.Grafana(t, "node_modules", "typescript", "bin", "tsc")
-	source := read(t, "schema", "dashboard.ts") + "const dashboard: Dashboard = " + read(t, shipped, "dashboard.json") + ";\nvoid dashboard;\n"
+	source := read(t, "schema", "dashboard.ts") + "const dashboard: Dashboard = " + read(t, shipped, "dashboard.json") +
+		";\nvoid dashboard;\n"
 	require.NoError(t, os.WriteFile(filepath.Join(schema, "dashboard.ts"), []byte(source), 0o644))
-	check := exec.CommandContext(t.Context(), "node", compiler, "--noEmit", "--strict", "--target", "esnext", "--module", "preserve", "dashboard.ts")
+	check := exec.CommandContext(t.Context(), "node", compiler, "--noEmit", "--strict", "--target", "esnext",
+		"--module", "preserve", "dashboard.ts")
 	check.Dir = schema
 	out, err := check.CombinedOutput()
 	require.NoError(t, err, "the dashboard, in .build/monitoring/schema/dashboard.ts:\n%s", out)

@@ -41,12 +41,14 @@ type sidecar struct {
 }
 
 // shows makes a coordinator show that it has done something for long.
-func shows(epoch int, action rollout.ActionName, rule rollout.Rule, guard rollout.Guard, since, started time.Duration) func(*report.Metrics, time.Time) {
+func shows(epoch int, action rollout.ActionName, rule rollout.Rule, guard rollout.Guard, since,
+	started time.Duration) func(*report.Metrics, time.Time) {
 	return func(m *report.Metrics, now time.Time) {
 		m.Coordinates(epoch)
 		m.Show(report.Report{
-			At: now, Since: now.Add(-since), Started: now.Add(-started), Progress: report.Progress{Pods: 3, Outdated: 2, Settled: 1},
-			Plan: report.Plan{Action: action, Rule: rule, Guard: guard, Voters: 3, Serving: 3, Quorum: 2},
+			At: now, Since: now.Add(-since), Started: now.Add(-started),
+			Progress: report.Progress{Pods: 3, Outdated: 2, Settled: 1},
+			Plan:     report.Plan{Action: action, Rule: rule, Guard: guard, Voters: 3, Serving: 3, Quorum: 2},
 		})
 	}
 }
@@ -56,9 +58,11 @@ var sidecars = []sidecar{
 	{"etcd-0", "etcd", func(m *report.Metrics, now time.Time) {
 		m.Coordinates(3)
 		m.Show(report.Report{
-			At: now, Since: now.Add(-time.Hour), Started: now.Add(-3 * time.Hour), Overrides: []string{string(rollout.GuardCanary)},
-			Progress: report.Progress{Pods: 3, Outdated: 1, Settled: 1},
-			Plan:     report.Plan{Action: rollout.ActionHold, Rule: rollout.RuleServing, Guard: rollout.GuardQuorumFloor, Voters: 3, Serving: 1, Quorum: 2},
+			At: now, Since: now.Add(-time.Hour), Started: now.Add(-3 * time.Hour),
+			Overrides: []string{string(rollout.GuardCanary)},
+			Progress:  report.Progress{Pods: 3, Outdated: 1, Settled: 1},
+			Plan: report.Plan{Action: rollout.ActionHold, Rule: rollout.RuleServing,
+				Guard: rollout.GuardQuorumFloor, Voters: 3, Serving: 1, Quorum: 2},
 		})
 		m.Removal(string(rollout.RuleServing), report.OutcomeDone)
 		m.Removal(string(rollout.RuleNotServingFirst), report.OutcomeUnclear)
@@ -71,8 +75,10 @@ var sidecars = []sidecar{
 	}},
 	{"etcd-1", "etcd", func(m *report.Metrics, _ time.Time) { m.Failures(report.AtElection, 7) }},
 	{"etcd-2", "etcd", func(m *report.Metrics, _ time.Time) { m.Unfit(true) }},
-	{"waits-0", "waits", shows(1, rollout.ActionWait, rollout.RuleServing, rollout.GuardDisruptionBudget, time.Hour, time.Hour)},
-	{"paused-0", "paused", shows(1, rollout.ActionHold, rollout.RuleHeld, rollout.GuardPaused, 5*time.Hour, 5*time.Hour)},
+	{"waits-0", "waits", shows(1, rollout.ActionWait, rollout.RuleServing, rollout.GuardDisruptionBudget,
+		time.Hour, time.Hour)},
+	{"paused-0", "paused", shows(1, rollout.ActionHold, rollout.RuleHeld, rollout.GuardPaused,
+		5*time.Hour, 5*time.Hour)},
 	{"left-0", "left", func(m *report.Metrics, _ time.Time) { m.Rests() }},
 }
 
@@ -124,7 +130,8 @@ func startPrometheus(t *testing.T) *server {
 	t.Cleanup(target.Close)
 	address := strings.TrimPrefix(target.URL, "http://")
 	mux.HandleFunc("/state", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, stateMetrics) })
-	jobs := []map[string]any{{"job_name": "state", "metrics_path": "/state", "honor_labels": true, "static_configs": []any{map[string]any{"targets": []string{address}}}}}
+	jobs := []map[string]any{{"job_name": "state", "metrics_path": "/state", "honor_labels": true,
+		"static_configs": []any{map[string]any{"targets": []string{address}}}}}
 	for _, s := range sidecars {
 		mux.Handle("/"+s.pod, export(t, s))
 		jobs = append(jobs, map[string]any{"job_name": s.pod, "metrics_path": "/" + s.pod, "static_configs": []any{
@@ -266,7 +273,8 @@ func TestEveryExpressionWorksOnTheRealMetrics(t *testing.T) {
 					require.NotEqual(t, "NaN", s.Value[1], "%s: %s", panel.Title, target.Expr)
 				}
 				for _, label := range legendLabels.FindAllStringSubmatch(target.LegendFormat, -1) {
-					require.Contains(t, seen[0].Metric, label[1], "%s: its legend %s, of %s", panel.Title, target.LegendFormat, target.Expr)
+					require.Contains(t, seen[0].Metric, label[1], "%s: its legend %s, of %s", panel.Title,
+						target.LegendFormat, target.Expr)
 				}
 			}
 		}

@@ -73,7 +73,8 @@ func TestNothingOfOursTakesARevisionWhileABackupIsReplayed(t *testing.T) {
 			s.pass(ctx, replayed)
 			now, err := client.Get(ctx, "/")
 			require.NoError(t, err)
-			require.Equal(t, tc.moves, now.Header.Revision > found.Header.Revision, "revision %d, and then %d", found.Header.Revision, now.Header.Revision)
+			require.Equal(t, tc.moves, now.Header.Revision > found.Header.Revision, "revision %d, and then %d",
+				found.Header.Revision, now.Header.Revision)
 		})
 	}
 }
@@ -107,12 +108,16 @@ func restored(ctx context.Context, t *testing.T, snapshot string) *clientv3.Clie
 		return "http://" + l.Addr().String()
 	}
 	clients, peers, data := url(), url(), filepath.Join(t.TempDir(), "data")
-	member := []string{"--name=replay", "--data-dir=" + data, "--initial-cluster=replay=" + peers, "--initial-advertise-peer-urls=" + peers}
-	said, err := exec.CommandContext(ctx, binaries.Etcdutl, append([]string{"snapshot", "restore", snapshot}, member...)...).CombinedOutput()
+	member := []string{"--name=replay", "--data-dir=" + data, "--initial-cluster=replay=" + peers,
+		"--initial-advertise-peer-urls=" + peers}
+	said, err := exec.CommandContext(ctx, binaries.Etcdutl,
+		append([]string{"snapshot", "restore", snapshot}, member...)...).CombinedOutput()
 	require.NoError(t, err, "%s", said)
 	etcd, err := process.Start(process.Spec{
-		Name: "the etcd of the replay", Path: binaries.Etcd35, LogPath: filepath.Join(*logs, filepath.Base(snapshot)+".log"),
-		Args: append(member, "--listen-peer-urls="+peers, "--listen-client-urls="+clients, "--advertise-client-urls="+clients, "--unsafe-no-fsync"),
+		Name: "the etcd of the replay", Path: binaries.Etcd35,
+		LogPath: filepath.Join(*logs, filepath.Base(snapshot)+".log"),
+		Args: append(member, "--listen-peer-urls="+peers, "--listen-client-urls="+clients,
+			"--advertise-client-urls="+clients, "--unsafe-no-fsync"),
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() {

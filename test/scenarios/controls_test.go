@@ -37,7 +37,9 @@ func TestTheOperatorIsInControl(t *testing.T) {
 
 			require.NoError(t, s.Annotate(ctx, harness.PartitionAnnotation, "2"))
 			require.NoError(t, s.Annotate(ctx, harness.PausedAnnotation, ""))
-			s.says(ctx, "that all in the partition is done", func(e harness.LogEntry) bool { return e.Action == "Complete" })
+			s.says(ctx, "that all in the partition is done", func(e harness.LogEntry) bool {
+				return e.Action == "Complete"
+			})
 			s.pass(ctx, 2*time.Second)
 			require.Equal(t, []string{"controlled-2"}, l.Order())
 
@@ -47,29 +49,30 @@ func TestTheOperatorIsInControl(t *testing.T) {
 		})
 		good(t, o)
 	})
-	t.Run("a pause that comes between the intent and the removal lets this one pod go, and no other", func(t *testing.T) {
-		s := s.in(t)
-		o := s.during(ctx, func(l *harness.Ledger) {
-			removal := s.env.API.Hold(ctx, s.Removing)
-			s.touch(ctx, "pause-under-way")
-			r, err := removal.Reached(ctx)
-			require.NoError(t, err)
-			require.NoError(t, s.Annotate(ctx, harness.PausedAnnotation, "true"))
-			_, err = removal.Release(ctx)
-			require.NoError(t, err)
-			s.holds(ctx, "Paused")
-			require.NoError(t, s.WaitReady(ctx))
-			s.pass(ctx, 2*time.Second)
-			require.Equal(t, []string{r.Name}, l.Order())
-			record, err := s.Record(ctx)
-			require.NoError(t, err)
-			require.Equal(t, "true", record.Annotations[harness.PausedAnnotation], "the operator's word stands")
-			require.Nil(t, record.Intent, "nothing is under way any more")
-			require.NoError(t, s.Annotate(ctx, harness.PausedAnnotation, ""))
-			s.complete(ctx)
+	t.Run("a pause that comes between the intent and the removal lets this one pod go, and no other",
+		func(t *testing.T) {
+			s := s.in(t)
+			o := s.during(ctx, func(l *harness.Ledger) {
+				removal := s.env.API.Hold(ctx, s.Removing)
+				s.touch(ctx, "pause-under-way")
+				r, err := removal.Reached(ctx)
+				require.NoError(t, err)
+				require.NoError(t, s.Annotate(ctx, harness.PausedAnnotation, "true"))
+				_, err = removal.Release(ctx)
+				require.NoError(t, err)
+				s.holds(ctx, "Paused")
+				require.NoError(t, s.WaitReady(ctx))
+				s.pass(ctx, 2*time.Second)
+				require.Equal(t, []string{r.Name}, l.Order())
+				record, err := s.Record(ctx)
+				require.NoError(t, err)
+				require.Equal(t, "true", record.Annotations[harness.PausedAnnotation], "the operator's word stands")
+				require.Nil(t, record.Intent, "nothing is under way any more")
+				require.NoError(t, s.Annotate(ctx, harness.PausedAnnotation, ""))
+				s.complete(ctx)
+			})
+			good(t, o)
 		})
-		good(t, o)
-	})
 	t.Run("a pause that comes between the decision and the intent lets nobody go", func(t *testing.T) {
 		s := s.in(t)
 		o := s.during(ctx, func(l *harness.Ledger) {
@@ -175,7 +178,8 @@ func TestAnIdleClusterCostsNothing(t *testing.T) {
 	t.Parallel()
 	const minute = time.Minute
 	// The defaults: what is measured is what a user pays.
-	ctx, s := newCluster(t, harness.Loopback, harness.Spec{Name: "idle", PlainText: true, SidecarArgs: []string{"--lock-ttl=10s", "--record-duration=15s"}})
+	ctx, s := newCluster(t, harness.Loopback,
+		harness.Spec{Name: "idle", PlainText: true, SidecarArgs: []string{"--lock-ttl=10s", "--record-duration=15s"}})
 	holder := s.coordinator(ctx)
 	s.calm(ctx)
 	before := s.etcdMessages(ctx)
@@ -184,7 +188,8 @@ func TestAnIdleClusterCostsNothing(t *testing.T) {
 	after := s.etcdMessages(ctx)
 
 	for _, pod := range s.Pods() {
-		require.Empty(t, apiproxy.Count(s.Requests(pod, began)), "Kubernetes requests of the sidecar of %s in a minute (the lock is with %s)", pod, holder)
+		require.Empty(t, apiproxy.Count(s.Requests(pod, began)),
+			"Kubernetes requests of the sidecar of %s in a minute (the lock is with %s)", pod, holder)
 		var open []apiproxy.Record
 		for _, r := range s.Requests(pod, time.Time{}) {
 			if r.Open() {
@@ -195,7 +200,8 @@ func TestAnIdleClusterCostsNothing(t *testing.T) {
 		if pod == holder {
 			want["watch statefulsets"] = 1
 		}
-		require.Equal(t, want, apiproxy.Count(open), "open requests of the sidecar of %s (the lock is with %s)", pod, holder)
+		require.Equal(t, want, apiproxy.Count(open), "open requests of the sidecar of %s (the lock is with %s)", pod,
+			holder)
 	}
 	total := 0
 	for method, n := range after {

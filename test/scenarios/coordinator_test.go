@@ -49,7 +49,8 @@ func TestACoordinatorIsKilledAtAnyStageAndAnotherFinishes(t *testing.T) {
 			s.complete(ctx)
 		})
 		s.finished(o, leader, losses)
-		require.Equal(t, 1, o.Cluster.LeaderChanges, "the successor goes on where leadership is now: %v", o.Cluster.Leaders)
+		require.Equal(t, 1, o.Cluster.LeaderChanges, "the successor goes on where leadership is now: %v",
+			o.Cluster.Leaders)
 	})
 	t.Run("between the intent and the removal, and after the removal", func(t *testing.T) {
 		s := s.in(t)
@@ -126,7 +127,8 @@ const (
 func TestACoordinatorThatIsStoppedAndComesBackRemovesNothing(t *testing.T) {
 	t.Parallel()
 	// By DELETE, so that it is the record that refuses what comes late, and no budget.
-	ctx, s := newCluster(t, harness.Loopback, harness.Spec{Name: "stopped", PlainText: true, SidecarArgs: []string{"--removal=delete"}})
+	ctx, s := newCluster(t, harness.Loopback,
+		harness.Spec{Name: "stopped", PlainText: true, SidecarArgs: []string{"--removal=delete"}})
 
 	for _, c := range []struct {
 		name string
@@ -138,9 +140,13 @@ func TestACoordinatorThatIsStoppedAndComesBackRemovesNothing(t *testing.T) {
 		// refused included.
 		asks int
 	}{
-		{"before its intent reached the record: the intent is refused", func(s *scene) apiproxy.Match { return s.WritingIntent }, false, 0},
-		{"before it learnt that its intent is on record: it asks for nothing any more", func(s *scene) apiproxy.Match { return s.WritingIntent }, true, 0},
-		{"with its removal under way: the removal is refused", func(s *scene) apiproxy.Match { return s.Removing }, false, 1},
+		{"before its intent reached the record: the intent is refused",
+			func(s *scene) apiproxy.Match { return s.WritingIntent }, false, 0},
+		{"before it learnt that its intent is on record: it asks for nothing any more",
+			func(s *scene) apiproxy.Match { return s.WritingIntent }, true, 0},
+		{"with its removal under way: the removal is refused", func(s *scene) apiproxy.Match {
+			return s.Removing
+		}, false, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := s.in(t)
@@ -182,7 +188,8 @@ func TestACoordinatorThatIsStoppedAndComesBackRemovesNothing(t *testing.T) {
 				s.signal(stopped, syscall.SIGCONT)
 				held.Answer()
 				_, err = s.journal.Await(ctx, "that it steps down", func(e harness.LogEntry) bool {
-					return e.Pod == stopped && e.At.After(s.changed) && (strings.Contains(e.Message, stepsDown) || strings.Contains(e.Message, dropsAll))
+					return e.Pod == stopped && e.At.After(s.changed) &&
+						(strings.Contains(e.Message, stepsDown) || strings.Contains(e.Message, dropsAll))
 				})
 				require.NoError(t, err)
 				s.complete(ctx)

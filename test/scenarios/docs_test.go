@@ -50,7 +50,8 @@ func TestNoPageHasCommandsThatNobodyRuns(t *testing.T) {
 			}
 		}
 	}
-	require.Equal(t, []string{gettingStarted}, found, "pages with blocks marked sh, and those that are followed by a test; mark what is not to be run console")
+	require.Equal(t, []string{gettingStarted}, found,
+		"pages with blocks marked sh, and those that are followed by a test; mark what is not to be run console")
 }
 
 // What operators are told to type is what the other page tells, where it is run.
@@ -76,7 +77,8 @@ func TestOperationsTellsOfNoCommandThatIsNotRun(t *testing.T) {
 // and after every part the cluster is as the page says.
 func TestGettingStartedCanBeFollowedWordForWord(t *testing.T) {
 	t.Parallel()
-	ctx, main := newCluster(t, harness.Namespaces, harness.Spec{Name: "etcd-main", Bare: true, Strategy: appsv1.RollingUpdateStatefulSetStrategyType})
+	ctx, main := newCluster(t, harness.Namespaces,
+		harness.Spec{Name: "etcd-main", Bare: true, Strategy: appsv1.RollingUpdateStatefulSetStrategyType})
 	_, events := newCluster(t, harness.Namespaces, harness.Spec{Name: "etcd-events", Bare: true})
 	before := main.traces(ctx)
 	sh := newShell(t, ctx, main.env, "IMAGE="+harness.Sidecar, "OPERATORS=etcd-operators")
@@ -123,14 +125,15 @@ func TestGettingStartedCanBeFollowedWordForWord(t *testing.T) {
 			require.Regexp(t, `(?s)Hold: Paused.*\nexit code 3\n`, said, "status")
 			require.Regexp(t, `4 +Remove +`+leader+` `, said, "plan: two followers, a change of leader, and the leader")
 		}},
-		{heading: "Another way: a Job that rolls the first time", on: events, load: true, check: func(t *testing.T, o outcome, _ string) {
-			o.lostNothing(t)
-			o.rolledByQuorate(t, events)
-			for _, r := range o.granted() {
-				require.True(t, strings.HasPrefix(r.Pod, "etcd-events-quorate-bootstrap-"), "the Job's, not %s", r)
-			}
-			events.haveSidecars(ctx, t, true)
-		}},
+		{heading: "Another way: a Job that rolls the first time", on: events, load: true,
+			check: func(t *testing.T, o outcome, _ string) {
+				o.lostNothing(t)
+				o.rolledByQuorate(t, events)
+				for _, r := range o.granted() {
+					require.True(t, strings.HasPrefix(r.Pod, "etcd-events-quorate-bootstrap-"), "the Job's, not %s", r)
+				}
+				events.haveSidecars(ctx, t, true)
+			}},
 		{heading: "Turn it off", on: main, check: func(t *testing.T, o outcome, said string) {
 			o.rolledByKubernetes(t, main)
 			main.haveSidecars(ctx, t, false)
@@ -148,7 +151,8 @@ func (s *scene) watching(ctx context.Context, body func(*harness.Ledger)) outcom
 	require.NoError(s.t, err)
 	defer ledger.Stop()
 	body(ledger)
-	return outcome{removals: ledger.Removals(), order: ledger.Order(), fewestReady: ledger.FewestReady(), requests: s.RemovalRequests(began)}
+	return outcome{removals: ledger.Removals(), order: ledger.Order(), fewestReady: ledger.FewestReady(),
+		requests: s.RemovalRequests(began)}
 }
 
 // rolledByKubernetes: each pod was replaced once, as RollingUpdate does it, and nobody of
@@ -183,7 +187,9 @@ func (s *scene) haveSidecars(ctx context.Context, t *testing.T, want bool) {
 	require.NoError(t, err)
 	require.Len(t, pods, len(s.Pods()))
 	for i := range pods {
-		has := slices.ContainsFunc(pods[i].Spec.Containers, func(c corev1.Container) bool { return c.Name == "quorate" })
+		has := slices.ContainsFunc(pods[i].Spec.Containers, func(c corev1.Container) bool {
+			return c.Name == "quorate"
+		})
 		require.Equal(t, want, has, "%s has a container quorate", pods[i].Name)
 		require.Empty(t, pods[i].Annotations["quorate.dev/fenced"])
 	}
@@ -204,16 +210,23 @@ func (s *scene) traces(ctx context.Context) traces {
 		"Lease": func() (runtime.Object, error) {
 			return client.CoordinationV1().Leases(harness.Namespace).List(ctx, list)
 		},
-		"Job":         func() (runtime.Object, error) { return client.BatchV1().Jobs(harness.Namespace).List(ctx, list) },
-		"Role":        func() (runtime.Object, error) { return client.RbacV1().Roles(harness.Namespace).List(ctx, list) },
-		"RoleBinding": func() (runtime.Object, error) { return client.RbacV1().RoleBindings(harness.Namespace).List(ctx, list) },
+		"Job": func() (runtime.Object, error) {
+			return client.BatchV1().Jobs(harness.Namespace).List(ctx, list)
+		},
+		"Role": func() (runtime.Object, error) {
+			return client.RbacV1().Roles(harness.Namespace).List(ctx, list)
+		},
+		"RoleBinding": func() (runtime.Object, error) {
+			return client.RbacV1().RoleBindings(harness.Namespace).List(ctx, list)
+		},
 		"ClusterRole": func() (runtime.Object, error) { return client.RbacV1().ClusterRoles().List(ctx, list) },
 	} {
 		objects, err := read()
 		require.NoError(s.t, err)
 		require.NoError(s.t, meta.EachListItem(objects, func(o runtime.Object) error {
 			object, err := meta.Accessor(o)
-			if err == nil && (strings.Contains(object.GetName(), s.Spec.Name) || strings.HasPrefix(object.GetName(), "quorate-viewer")) {
+			if err == nil && (strings.Contains(object.GetName(), s.Spec.Name) ||
+				strings.HasPrefix(object.GetName(), "quorate-viewer")) {
 				found.objects = append(found.objects, kind+" "+object.GetName())
 			}
 			return err
@@ -294,7 +307,8 @@ func newShell(t *testing.T, ctx context.Context, env *harness.Env, variables ...
 	root, err := build.Root()
 	require.NoError(t, err)
 	dir := t.TempDir()
-	s := &shell{t: t, checkout: filepath.Join(dir, "checkout"), state: filepath.Join(dir, "state"), logs: filepath.Join(env.Dir, "docs")}
+	s := &shell{t: t, checkout: filepath.Join(dir, "checkout"), state: filepath.Join(dir, "state"),
+		logs: filepath.Join(env.Dir, "docs")}
 	require.NoError(t, copyCheckout(root, s.checkout))
 
 	home, programs := filepath.Join(dir, "home"), filepath.Join(dir, "bin")
@@ -305,7 +319,8 @@ func newShell(t *testing.T, ctx context.Context, env *harness.Env, variables ...
 	require.NoError(t, os.WriteFile(filepath.Join(home, ".kube", "config"), kubeconfig, 0o600))
 	require.NoError(t, os.Symlink(binaries.Kubectl, filepath.Join(programs, "kubectl")))
 	require.NoError(t, os.Symlink(binaries.Etcdctl, filepath.Join(programs, "etcdctl")))
-	s.env = append(variables, "HOME="+home, "PATH="+strings.Join([]string{filepath.Join(home, ".local", "bin"), programs, os.Getenv("PATH")}, ":"))
+	s.env = append(variables, "HOME="+home, "PATH="+
+		strings.Join([]string{filepath.Join(home, ".local", "bin"), programs, os.Getenv("PATH")}, ":"))
 	// Go's caches are those of this machine: a new home has none, and the network is
 	// another one.
 	for _, variable := range []string{"GOMODCACHE", "GOCACHE"} {

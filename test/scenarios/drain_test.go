@@ -24,11 +24,19 @@ type moment struct {
 }
 
 var moments = []moment{
-	{"before the budget is asked", func(s *scene, r *apiproxy.Request) bool { return r.AsksBudget() && s.owns(r) }, false},
-	{"after the budget was asked", func(s *scene, r *apiproxy.Request) bool { return r.AsksBudget() && s.owns(r) }, true},
-	{"before the removal is put on record", func(s *scene, r *apiproxy.Request) bool { return s.WritingIntent(r) }, false},
+	{"before the budget is asked", func(s *scene, r *apiproxy.Request) bool {
+		return r.AsksBudget() && s.owns(r)
+	}, false},
+	{"after the budget was asked", func(s *scene, r *apiproxy.Request) bool {
+		return r.AsksBudget() && s.owns(r)
+	}, true},
+	{"before the removal is put on record", func(s *scene, r *apiproxy.Request) bool {
+		return s.WritingIntent(r)
+	}, false},
 	{"between the record and the removal", func(s *scene, r *apiproxy.Request) bool { return s.Removing(r) }, false},
-	{"right after the removal, before its answer", func(s *scene, r *apiproxy.Request) bool { return s.Removing(r) }, true},
+	{"right after the removal, before its answer", func(s *scene, r *apiproxy.Request) bool {
+		return s.Removing(r)
+	}, true},
 }
 
 // owns is true for requests about pods of this cluster.
@@ -81,7 +89,8 @@ func TestARolloutAndADrainNeverTakeTwoMembersTogether(t *testing.T) {
 func TestWhoDeletesIsNotAloneWithADrain(t *testing.T) {
 	t.Parallel()
 	env := ownEnvironment(t, "deleting")
-	ctx, s := newClusterIn(t, env, harness.Spec{Name: "deleting", PlainText: true, SidecarArgs: []string{"--removal=delete"}})
+	ctx, s := newClusterIn(t, env, harness.Spec{Name: "deleting", PlainText: true,
+		SidecarArgs: []string{"--removal=delete"}})
 	most := 0
 	for _, m := range moments[2:] {
 		t.Run(m.name, func(t *testing.T) {

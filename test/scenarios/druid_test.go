@@ -70,7 +70,8 @@ func TestQuorateLivesWithADruidThatResetsAndAWebhookThatDenies(t *testing.T) {
 
 		before := druid.Resets()
 		undisturbed := s.disturb(ctx, func(n int) error {
-			_, err := sets.Patch(ctx, s.Spec.Name, types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{"disturbed":"%d"}}}`, n), metav1.PatchOptions{})
+			_, err := sets.Patch(ctx, s.Spec.Name, types.MergePatchType,
+				fmt.Appendf(nil, `{"metadata":{"annotations":{"disturbed":"%d"}}}`, n), metav1.PatchOptions{})
 			return err
 		})
 		require.NoError(t, s.Annotate(ctx, harness.PausedAnnotation, ""))

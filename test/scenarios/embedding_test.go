@@ -22,7 +22,8 @@ func TestAHostEmbedsTheLibraryForTwoClustersInOneProcess(t *testing.T) {
 	t.Parallel()
 	promotion := []string{"promote-current-revision"}
 	ctx, three := newCluster(t, harness.Loopback, harness.Spec{Name: "embed3", Components: promotion})
-	_, one := newCluster(t, harness.Loopback, harness.Spec{Name: "embed1", Replicas: 1, PlainText: true, Components: promotion})
+	_, one := newCluster(t, harness.Loopback,
+		harness.Spec{Name: "embed1", Replicas: 1, PlainText: true, Components: promotion})
 	scenes := []*scene{three, one}
 
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -68,7 +69,9 @@ func TestAHostEmbedsTheLibraryForTwoClustersInOneProcess(t *testing.T) {
 			defer answer.Body.Close()
 			body, err := io.ReadAll(answer.Body)
 			metrics = string(body)
-			return err == nil && strings.Contains(metrics, `quorate_rollout_state{action="Complete",guard="",namespace="default",rule="Complete",statefulset="embed3"} 1`)
+			return err == nil && strings.Contains(metrics,
+				`quorate_rollout_state{action="Complete",guard="",namespace="default",rule="Complete",`+
+					`statefulset="embed3"} 1`)
 		}, time.Minute, 200*time.Millisecond)
 	})
 	o.lostNothing(t)
@@ -88,7 +91,8 @@ func TestAHostEmbedsTheLibraryForTwoClustersInOneProcess(t *testing.T) {
 		var history report.History
 		// Where the only member goes the lock goes too: who ends that rollout is chance.
 		require.Eventually(t, func() bool {
-			lease, err := s.env.Client.CoordinationV1().Leases(harness.Namespace).Get(ctx, record.Name(s.Spec.Name), metav1.GetOptions{})
+			lease, err := s.env.Client.CoordinationV1().Leases(harness.Namespace).
+				Get(ctx, record.Name(s.Spec.Name), metav1.GetOptions{})
 			require.NoError(t, err)
 			told, history, err = report.FromNotes(lease.Annotations)
 			require.NoError(t, err)
@@ -101,7 +105,8 @@ func TestAHostEmbedsTheLibraryForTwoClustersInOneProcess(t *testing.T) {
 			}
 		}
 		require.ElementsMatch(t, s.Pods(), removed)
-		events, err := s.env.Client.CoreV1().Events(harness.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + s.Spec.Name + ",reason=Complete"})
+		events, err := s.env.Client.CoreV1().Events(harness.Namespace).
+			List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + s.Spec.Name + ",reason=Complete"})
 		require.NoError(t, err)
 		require.Len(t, events.Items, 1)
 	}
@@ -110,10 +115,12 @@ func TestAHostEmbedsTheLibraryForTwoClustersInOneProcess(t *testing.T) {
 	require.Equal(t, set.Status.UpdateRevision, set.Status.CurrentRevision, "it is promoted")
 	// The StatefulSet controller, which has seen it, leaves it as it is and counts by it.
 	require.Eventually(t, func() bool {
-		set, err := three.env.Client.AppsV1().StatefulSets(harness.Namespace).Get(ctx, three.Spec.Name, metav1.GetOptions{})
+		set, err := three.env.Client.AppsV1().StatefulSets(harness.Namespace).
+			Get(ctx, three.Spec.Name, metav1.GetOptions{})
 		return err == nil && set.Status.CurrentRevision == set.Status.UpdateRevision && set.Status.CurrentReplicas == 3
 	}, time.Minute, 200*time.Millisecond)
-	lease, err := three.env.Client.CoordinationV1().Leases(harness.Namespace).Get(ctx, record.Name(three.Spec.Name), metav1.GetOptions{})
+	lease, err := three.env.Client.CoordinationV1().Leases(harness.Namespace).
+		Get(ctx, record.Name(three.Spec.Name), metav1.GetOptions{})
 	require.NoError(t, err)
 	told, _, err := report.FromNotes(lease.Annotations)
 	require.NoError(t, err)
@@ -125,5 +132,6 @@ func TestAHostEmbedsTheLibraryForTwoClustersInOneProcess(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(text), `"actor":"quorate"`)
 	require.Contains(t, string(text), `"host":"backup"`, "the host's own fields")
-	require.Zero(t, program.ExitCode(), "how the host ended (%d: something was left behind)\n%s", harness.HostLeaks, text)
+	require.Zero(t, program.ExitCode(), "how the host ended (%d: something was left behind)\n%s",
+		harness.HostLeaks, text)
 }

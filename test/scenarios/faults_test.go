@@ -50,7 +50,8 @@ func TestTheAPIServerAnswersLate(t *testing.T) {
 		require.Equal(t, r.Name, l.Order()[1], "it is decided on again")
 		status, err = lost.Forward(ctx)
 		require.NoError(t, err)
-		require.Contains(t, []int{409, 429}, status, "it is ruled out; or the budget refuses it before that is looked at")
+		require.Contains(t, []int{409, 429}, status,
+			"it is ruled out; or the budget refuses it before that is looked at")
 		lost.Drop()
 
 		// The API server is in trouble for a moment, and says so.
@@ -113,7 +114,9 @@ func TestNoSecondMemberIsRemovedWhileANodeIsLost(t *testing.T) {
 				require.NoError(t, err)
 				s.touch(ctx, "without-"+lost)
 				require.NoError(t, l.WaitRemovals(ctx, 1))
-				s.says(ctx, "that the rollout waits", func(e harness.LogEntry) bool { return e.Action == "Hold" || e.Action == "Wait" })
+				s.says(ctx, "that the rollout waits", func(e harness.LogEntry) bool {
+					return e.Action == "Hold" || e.Action == "Wait"
+				})
 				s.pass(ctx, 5*time.Second)
 				require.Equal(t, []string{lost}, l.Order())
 				require.NotNil(t, l.Pod(lost).DeletionTimestamp, "it is stuck terminating")

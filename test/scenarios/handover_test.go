@@ -170,7 +170,8 @@ func TestFiveMembersAreUpgradedScaledAndRolledTwoAtATime(t *testing.T) {
 		o.atMostAway(t, 2)
 		o.replacedOnce(t, s.Pods()...)
 		require.Zero(t, o.removals[1].OthersAway, "the first pod of a revision goes alone")
-		require.True(t, slices.ContainsFunc(o.removals, func(r harness.Removal) bool { return r.OthersAway == 1 }), "two went together")
+		require.True(t, slices.ContainsFunc(o.removals, func(r harness.Removal) bool { return r.OthersAway == 1 }),
+			"two went together")
 		require.GreaterOrEqual(t, o.fewestReady, 3)
 	})
 	t.Run("scaled in to three together with a change: it waits until the members are removed", func(t *testing.T) {
@@ -237,7 +238,9 @@ func TestASingleMemberIsReplacedByItsOwnSidecarAndScaledOut(t *testing.T) {
 		o := s.during(ctx, func(l *harness.Ledger) {
 			s.changed = time.Now()
 			require.NoError(t, s.Scale(ctx, 3, touched("scaled-out")))
-			s.says(ctx, "that the only voter has to stay", func(e harness.LogEntry) bool { return e.Voters == 1 && e.Action != "Remove" })
+			s.says(ctx, "that the only voter has to stay", func(e harness.LogEntry) bool {
+				return e.Voters == 1 && e.Action != "Remove"
+			})
 			s.pass(ctx, 3*time.Second)
 			require.Empty(t, l.Order(), "the only voter stays")
 			for _, pod := range s.Pods()[1:] {

@@ -39,7 +39,8 @@ type lazyEnv struct {
 // more than two.
 const lanes = "3"
 
-var logs = flag.String("logs", "", "directory for data and logs of all processes (default: a new temporary one, kept when a test fails)")
+var logs = flag.String("logs", "",
+	"directory for data and logs of all processes (default: a new temporary one, kept when a test fails)")
 
 func TestMain(m *testing.M) {
 	harness.Launcher()
@@ -93,7 +94,8 @@ func environment(t *testing.T, mode harness.Mode) *harness.Env {
 	}
 	if mode == harness.Namespaces {
 		if err := harness.NamespacesAvailable(); err != nil {
-			require.Empty(t, os.Getenv(harness.RequireNamespaces), "network namespaces are required but not available: %v", err)
+			require.Empty(t, os.Getenv(harness.RequireNamespaces),
+				"network namespaces are required but not available: %v", err)
 			t.Skipf("needs network namespaces: %v", err)
 		}
 	}

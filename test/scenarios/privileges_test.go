@@ -140,7 +140,8 @@ func (s *scene) tellOverrides(ctx context.Context) {
 	s.holds(ctx, "Paused")
 	for _, guard := range []string{"Canary", "CaughtUp"} {
 		require.NoError(s.t, s.Annotate(ctx, harness.OverrideAnnotation, guard))
-		require.NoError(s.t, s.WaitEvent(ctx, "GuardsOverridden", guard+" will not hold this rollout, nor any later one"))
+		require.NoError(s.t, s.WaitEvent(ctx, "GuardsOverridden",
+			guard+" will not hold this rollout, nor any later one"))
 	}
 }
 
@@ -175,12 +176,15 @@ func TestATokenOfASidecarReachesNothingButItsOwn(t *testing.T) {
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	defer func() {
-		require.NoError(t, admin.CoreV1().Pods(harness.Namespace).Delete(context.WithoutCancel(ctx), foreign, metav1.DeleteOptions{}))
+		require.NoError(t, admin.CoreV1().Pods(harness.Namespace).
+			Delete(context.WithoutCancel(ctx), foreign, metav1.DeleteOptions{}))
 	}()
-	_, err = admin.CoordinationV1().Leases(harness.Namespace).Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: foreign}}, metav1.CreateOptions{})
+	_, err = admin.CoordinationV1().Leases(harness.Namespace).
+		Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: foreign}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	defer func() {
-		require.NoError(t, admin.CoordinationV1().Leases(harness.Namespace).Delete(context.WithoutCancel(ctx), foreign, metav1.DeleteOptions{}))
+		require.NoError(t, admin.CoordinationV1().Leases(harness.Namespace).
+			Delete(context.WithoutCancel(ctx), foreign, metav1.DeleteOptions{}))
 	}()
 
 	sidecar, err := s.As(ctx, "own")
@@ -205,11 +209,13 @@ func TestATokenOfASidecarReachesNothingButItsOwn(t *testing.T) {
 			return sidecar.PolicyV1().Evictions(harness.Namespace).Evict(ctx, eviction(pod, &dryRun))
 		}},
 		{"its own pod may be patched", true, func() error {
-			_, err := sidecar.CoreV1().Pods(harness.Namespace).Patch(ctx, pod, types.MergePatchType, annotation, metav1.PatchOptions{})
+			_, err := sidecar.CoreV1().Pods(harness.Namespace).
+				Patch(ctx, pod, types.MergePatchType, annotation, metav1.PatchOptions{})
 			return err
 		}},
 		{"its own record may be patched", true, func() error {
-			_, err := sidecar.CoordinationV1().Leases(harness.Namespace).Patch(ctx, s.RecordName(), types.MergePatchType, annotation, metav1.PatchOptions{})
+			_, err := sidecar.CoordinationV1().Leases(harness.Namespace).
+				Patch(ctx, s.RecordName(), types.MergePatchType, annotation, metav1.PatchOptions{})
 			return err
 		}},
 		{"another pod cannot be removed", false, func() error {
@@ -219,15 +225,18 @@ func TestATokenOfASidecarReachesNothingButItsOwn(t *testing.T) {
 			return sidecar.PolicyV1().Evictions(harness.Namespace).Evict(ctx, eviction(foreign, nil))
 		}},
 		{"another pod cannot be patched", false, func() error {
-			_, err := sidecar.CoreV1().Pods(harness.Namespace).Patch(ctx, foreign, types.MergePatchType, annotation, metav1.PatchOptions{})
+			_, err := sidecar.CoreV1().Pods(harness.Namespace).
+				Patch(ctx, foreign, types.MergePatchType, annotation, metav1.PatchOptions{})
 			return err
 		}},
 		{"pods cannot be removed by their labels", false, func() error {
-			return sidecar.CoreV1().Pods(harness.Namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=own"})
+			return sidecar.CoreV1().Pods(harness.Namespace).DeleteCollection(ctx, metav1.DeleteOptions{},
+				metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=own"})
 		}},
 		{"a pod cannot be created", false, func() error {
 			_, err := sidecar.CoreV1().Pods(harness.Namespace).Create(ctx, &corev1.Pod{
-				ObjectMeta: metav1.ObjectMeta{Name: "own-1"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "etcd", Image: harness.Etcd35}}},
+				ObjectMeta: metav1.ObjectMeta{Name: "own-1"},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "etcd", Image: harness.Etcd35}}},
 			}, metav1.CreateOptions{})
 			return err
 		}},
@@ -236,26 +245,32 @@ func TestATokenOfASidecarReachesNothingButItsOwn(t *testing.T) {
 			return err
 		}},
 		{"another Lease cannot be patched", false, func() error {
-			_, err := sidecar.CoordinationV1().Leases(harness.Namespace).Patch(ctx, foreign, types.MergePatchType, annotation, metav1.PatchOptions{})
+			_, err := sidecar.CoordinationV1().Leases(harness.Namespace).
+				Patch(ctx, foreign, types.MergePatchType, annotation, metav1.PatchOptions{})
 			return err
 		}},
 		{"another Lease cannot be deleted, nor its own", false, func() error {
-			return sidecar.CoordinationV1().Leases(harness.Namespace).Delete(ctx, s.RecordName(), metav1.DeleteOptions{})
+			return sidecar.CoordinationV1().Leases(harness.Namespace).
+				Delete(ctx, s.RecordName(), metav1.DeleteOptions{})
 		}},
 		{"its StatefulSet cannot be patched", false, func() error {
-			_, err := sidecar.AppsV1().StatefulSets(harness.Namespace).Patch(ctx, "own", types.MergePatchType, annotation, metav1.PatchOptions{})
+			_, err := sidecar.AppsV1().StatefulSets(harness.Namespace).
+				Patch(ctx, "own", types.MergePatchType, annotation, metav1.PatchOptions{})
 			return err
 		}},
 		{"its StatefulSet cannot be updated", false, func() error {
-			_, err := sidecar.AppsV1().StatefulSets(harness.Namespace).Update(ctx, &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "own"}}, metav1.UpdateOptions{})
+			_, err := sidecar.AppsV1().StatefulSets(harness.Namespace).
+				Update(ctx, &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "own"}}, metav1.UpdateOptions{})
 			return err
 		}},
 		{"its StatefulSet cannot be scaled", false, func() error {
-			_, err := sidecar.AppsV1().StatefulSets(harness.Namespace).UpdateScale(ctx, "own", &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: "own"}}, metav1.UpdateOptions{})
+			_, err := sidecar.AppsV1().StatefulSets(harness.Namespace).UpdateScale(ctx, "own",
+				&autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: "own"}}, metav1.UpdateOptions{})
 			return err
 		}},
 		{"its StatefulSet's status cannot be patched, unless the component for it is added", false, func() error {
-			_, err := sidecar.AppsV1().StatefulSets(harness.Namespace).Patch(ctx, "own", types.MergePatchType, []byte(`{"status":{"currentRevision":"x"}}`), metav1.PatchOptions{}, "status")
+			_, err := sidecar.AppsV1().StatefulSets(harness.Namespace).Patch(ctx, "own", types.MergePatchType,
+				[]byte(`{"status":{"currentRevision":"x"}}`), metav1.PatchOptions{}, "status")
 			return err
 		}},
 		{"its StatefulSet cannot be deleted", false, func() error {
@@ -266,7 +281,8 @@ func TestATokenOfASidecarReachesNothingButItsOwn(t *testing.T) {
 			return err
 		}},
 		{"its Role cannot be widened", false, func() error {
-			_, err := sidecar.RbacV1().Roles(harness.Namespace).Update(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "own-quorate"}}, metav1.UpdateOptions{})
+			_, err := sidecar.RbacV1().Roles(harness.Namespace).
+				Update(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "own-quorate"}}, metav1.UpdateOptions{})
 			return err
 		}},
 
@@ -279,15 +295,21 @@ func TestATokenOfASidecarReachesNothingButItsOwn(t *testing.T) {
 			return err
 		}},
 		{"an operator may pause", true, func() error {
-			_, err := operator.CoordinationV1().Leases(harness.Namespace).Patch(ctx, s.RecordName(), types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+harness.PausedAnnotation+`":"true"}}}`), metav1.PatchOptions{})
+			_, err := operator.CoordinationV1().Leases(harness.Namespace).
+				Patch(ctx, s.RecordName(), types.MergePatchType,
+					[]byte(`{"metadata":{"annotations":{"`+harness.PausedAnnotation+`":"true"}}}`),
+					metav1.PatchOptions{})
 			return err
 		}},
 		{"an operator may pause before there is a record", true, func() error {
-			_, err := operator.CoordinationV1().Leases(harness.Namespace).Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "quorate-later"}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			_, err := operator.CoordinationV1().Leases(harness.Namespace).
+				Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "quorate-later"}},
+					metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			return err
 		}},
 		{"an operator cannot touch another Lease", false, func() error {
-			_, err := operator.CoordinationV1().Leases(harness.Namespace).Patch(ctx, foreign, types.MergePatchType, annotation, metav1.PatchOptions{})
+			_, err := operator.CoordinationV1().Leases(harness.Namespace).
+				Patch(ctx, foreign, types.MergePatchType, annotation, metav1.PatchOptions{})
 			return err
 		}},
 		{"an operator cannot remove pods", false, func() error {
@@ -311,5 +333,6 @@ func TestATokenOfASidecarReachesNothingButItsOwn(t *testing.T) {
 }
 
 func eviction(pod string, options *metav1.DeleteOptions) *policyv1.Eviction {
-	return &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: pod, Namespace: harness.Namespace}, DeleteOptions: options}
+	return &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: pod, Namespace: harness.Namespace},
+		DeleteOptions: options}
 }

@@ -47,7 +47,8 @@ func TestLostQuorumWhoseCureIsTheUpdate(t *testing.T) {
 		}
 	}
 
-	t.Run("Quorate replaces the dead ones at once and without waiting for each other, and the survivor when quorum is back", func(t *testing.T) {
+	t.Run("Quorate replaces the dead ones at once and without waiting for each other, "+
+		"and the survivor when quorum is back", func(t *testing.T) {
 		s := s.in(t)
 		before := 0
 		o := s.during(ctx, func(l *harness.Ledger) {
@@ -69,7 +70,8 @@ func TestLostQuorumWhoseCureIsTheUpdate(t *testing.T) {
 		require.Equal(t, 2, after[2].OthersReady, "the survivor is not touched before quorum is back")
 		// Whoever held the record goes on with it, and else it is claimed in the fallback.
 		require.False(t, slices.ContainsFunc(s.journal.Entries(), func(e harness.LogEntry) bool {
-			return e.Message == coordinatesNow && e.By == "lock" && e.At.After(s.changed) && e.At.Before(after[0].At)
+			return e.Message == coordinatesNow && e.By == "lock" && e.At.After(s.changed) &&
+				e.At.Before(after[0].At)
 		}), "there was no lock to be had")
 	})
 	t.Run("RollingUpdate does not recover: it replaces the survivor and waits for ever", func(t *testing.T) {
@@ -103,7 +105,8 @@ func TestLostQuorumWhoseCureIsTheUpdate(t *testing.T) {
 // whoever has the lock still believes in it.
 func TestLostQuorumWhoseCureFollowsAtOnce(t *testing.T) {
 	t.Parallel()
-	ctx, s := newCluster(t, harness.Loopback, harness.Spec{Name: "just-lost", PlainText: true, SidecarArgs: []string{"--lock-ttl=10s"}})
+	ctx, s := newCluster(t, harness.Loopback,
+		harness.Spec{Name: "just-lost", PlainText: true, SidecarArgs: []string{"--lock-ttl=10s"}})
 	good, err := s.Template(ctx)
 	require.NoError(t, err)
 	dead, survivor := s.Pods()[:2], s.Pods()[2]
@@ -207,7 +210,8 @@ func (s *scene) withoutQuorum(ctx context.Context) {
 func TestTheLockCannotBeHadOrIsHeldByNobody(t *testing.T) {
 	t.Parallel()
 	const quota = "--quota-backend-bytes="
-	ctx, s := newCluster(t, harness.Loopback, harness.Spec{Name: "locked", PlainText: true, EtcdArgs: []string{quota + "16777216"}})
+	ctx, s := newCluster(t, harness.Loopback,
+		harness.Spec{Name: "locked", PlainText: true, EtcdArgs: []string{quota + "16777216"}})
 
 	t.Run("what came back from a backup, with a lease and without, blocks nobody and goes", func(t *testing.T) {
 		s := s.in(t)

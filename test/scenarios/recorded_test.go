@@ -81,7 +81,8 @@ func newDumpShell(ctx context.Context, t *testing.T, s *scene) dumpShell {
 	require.NoError(t, err)
 	var endpoints []string
 	for _, pod := range s.Pods() {
-		endpoints = append(endpoints, fmt.Sprintf("https://%s.%s-peer.%s.svc:2379", pod, s.Spec.Name, harness.Namespace))
+		endpoints = append(endpoints,
+			fmt.Sprintf("https://%s.%s-peer.%s.svc:2379", pod, s.Spec.Name, harness.Namespace))
 	}
 	return dumpShell{dir: dir, shell: newShell(t, ctx, s.env,
 		"ETCDCTL_ENDPOINTS="+strings.Join(endpoints, ","),

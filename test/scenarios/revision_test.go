@@ -41,11 +41,13 @@ func TestABrokenRevisionStopsAfterOnePodAndItsFixGoesOnThere(t *testing.T) {
 		breakIt            func(*corev1.PodTemplateSpec)
 	}{
 		{"etcd that crashes at every start", "etcd", "CrashLoopBackOff", withFlag("etcd", unknownFlag)},
-		{"a sidecar that crashes at every start", "backup-restore", "CrashLoopBackOff", withFlag("backup-restore", unknownFlag)},
-		{"a sidecar that makes its pod Ready for a moment at every start", "backup-restore", "CrashLoopBackOff", func(template *corev1.PodTemplateSpec) {
-			c := container(template, "backup-restore")
-			c.Command, c.Args = []string{"sh", "-c", "sleep 0.5; exit 1"}, nil
-		}},
+		{"a sidecar that crashes at every start", "backup-restore", "CrashLoopBackOff",
+			withFlag("backup-restore", unknownFlag)},
+		{"a sidecar that makes its pod Ready for a moment at every start", "backup-restore", "CrashLoopBackOff",
+			func(template *corev1.PodTemplateSpec) {
+				c := container(template, "backup-restore")
+				c.Command, c.Args = []string{"sh", "-c", "sleep 0.5; exit 1"}, nil
+			}},
 		{"an image that does not exist", "etcd", "ImagePullBackOff", func(template *corev1.PodTemplateSpec) {
 			container(template, "etcd").Image = harness.Missing
 		}},

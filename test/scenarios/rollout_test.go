@@ -59,7 +59,8 @@ func TestASickMemberGoesFirst(t *testing.T) {
 
 func TestTheStrategyCanBeSwitchedMidRollout(t *testing.T) {
 	t.Parallel()
-	ctx, s := newCluster(t, harness.Loopback, harness.Spec{Name: "switched", Strategy: appsv1.RollingUpdateStatefulSetStrategyType})
+	ctx, s := newCluster(t, harness.Loopback,
+		harness.Spec{Name: "switched", Strategy: appsv1.RollingUpdateStatefulSetStrategyType})
 
 	t.Run("from RollingUpdate to OnDelete, Quorate goes on where Kubernetes stopped", func(t *testing.T) {
 		s := s.in(t)
@@ -90,7 +91,8 @@ func TestTheStrategyCanBeSwitchedMidRollout(t *testing.T) {
 		o.lostNothing(t)
 		require.Len(t, o.order, 3, "no pod is replaced twice")
 		for _, e := range s.journal.Decisions() {
-			require.False(t, e.Action == "Remove" && e.At.After(switched), "after the switch Quorate still removed %s", e.Target)
+			require.False(t, e.Action == "Remove" && e.At.After(switched),
+				"after the switch Quorate still removed %s", e.Target)
 		}
 	})
 }

@@ -121,7 +121,8 @@ func TestAStuckRolloutSaysTheSameEverywhere(t *testing.T) {
 			require.Equal(t, tc.action, told.Action, "%s", told.Reason)
 			require.Equal(t, tc.guard, told.Guard, "%s", told.Reason)
 			require.Equal(t, do, told.Do)
-			require.Greater(t, told.At.Sub(told.Since), report.HoldLasts-recordDuration, "since when; the Lease is behind by a third of the duration at most")
+			require.Greater(t, told.At.Sub(told.Since), report.HoldLasts-recordDuration,
+				"since when; the Lease is behind by a third of the duration at most")
 
 			plan := op.plan(ctx)
 			require.Equal(t, tc.guard, plan.Guard, "%s: %s", plan.Action, plan.Reason)
@@ -129,7 +130,9 @@ func TestAStuckRolloutSaysTheSameEverywhere(t *testing.T) {
 
 			samples := op.scrape(ctx)
 			require.Equal(t, []string{tc.action + " " + tc.guard}, samples.states())
-			t.Run("and the alert fires", func(t *testing.T) { op.in(t).fires(ctx, samples, tc.alert, tc.guard, tc.after) })
+			t.Run("and the alert fires", func(t *testing.T) {
+				op.in(t).fires(ctx, samples, tc.alert, tc.guard, tc.after)
+			})
 		})
 		require.True(t, ok, "the next case goes on from here")
 	}
@@ -172,7 +175,8 @@ func (o *operator) quorate(ctx context.Context, args ...string) (int, string) {
 	o.t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, o.s.env.Binaries.Quorate, append(args, "--kubeconfig="+o.kubeconfig, "--namespace="+harness.Namespace)...)
+	cmd := exec.CommandContext(ctx, o.s.env.Binaries.Quorate,
+		append(args, "--kubeconfig="+o.kubeconfig, "--namespace="+harness.Namespace)...)
 	cmd.Env = []string{"HOME=" + o.t.TempDir()}
 	printed, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
@@ -207,10 +211,12 @@ func (o *operator) plan(ctx context.Context) report.Plan {
 	defer cancel()
 	var endpoints []string
 	for _, pod := range o.s.Pods() {
-		endpoints = append(endpoints, fmt.Sprintf("http://%s.%s-peer.%s.svc:2379", pod, o.s.Spec.Name, harness.Namespace))
+		endpoints = append(endpoints,
+			fmt.Sprintf("http://%s.%s-peer.%s.svc:2379", pod, o.s.Spec.Name, harness.Namespace))
 	}
 	_, printed, err := o.s.Exec(ctx, o.s.Pods()[0], "backup-restore", "plan", o.s.Spec.Name, "-o", "json",
-		"--kubeconfig=/var/run/quorate/kubeconfig", "--namespace="+harness.Namespace, "--endpoints="+strings.Join(endpoints, ","))
+		"--kubeconfig=/var/run/quorate/kubeconfig", "--namespace="+harness.Namespace, "--endpoints="+
+			strings.Join(endpoints, ","))
 	require.NoError(o.t, err)
 	var plan report.Plan
 	// What could not be reached is said before.
@@ -293,7 +299,8 @@ func (o *operator) fires(ctx context.Context, samples scraped, alert, guard stri
 				for _, l := range m.GetLabel() {
 					labels = append(labels, fmt.Sprintf("%s=%q", l.GetName(), l.GetValue()))
 				}
-				fmt.Fprintf(&series, "  - series: '%s{%s}'\n    values: '%g+0x%d'\n", name, strings.Join(labels, ","), value, minutes)
+				fmt.Fprintf(&series, "  - series: '%s{%s}'\n    values: '%g+0x%d'\n", name,
+					strings.Join(labels, ","), value, minutes)
 			}
 		}
 	}

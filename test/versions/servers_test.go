@@ -59,7 +59,9 @@ func startServers(t *testing.T, programs ...string) *servers {
 	for i, program := range programs {
 		s.start(i, program, "new")
 	}
-	s.await("every member serves", func(m rollout.Membership) bool { return len(m.Members) == len(programs) && serving(m) == len(programs) })
+	s.await("every member serves", func(m rollout.Membership) bool {
+		return len(m.Members) == len(programs) && serving(m) == len(programs)
+	})
 	return s
 }
 
@@ -263,7 +265,8 @@ func (s *servers) authenticate() {
 		_, err = c.UserGrantRole(ctx, u.name, u.name)
 		require.NoError(s.t, err)
 	}
-	_, err := c.RoleGrantPermission(ctx, plain.name, "/quorate/", clientv3.GetPrefixRangeEnd("/quorate/"), clientv3.PermissionType(clientv3.PermReadWrite))
+	_, err := c.RoleGrantPermission(ctx, plain.name, "/quorate/", clientv3.GetPrefixRangeEnd("/quorate/"),
+		clientv3.PermissionType(clientv3.PermReadWrite))
 	require.NoError(s.t, err)
 	_, err = c.AuthEnable(ctx)
 	require.NoError(s.t, err)
@@ -274,6 +277,7 @@ func (s *servers) alarm(do pb.AlarmRequest_AlarmAction, of uint64, which pb.Alar
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	defer cancel()
-	_, err := pb.NewMaintenanceClient(s.as(user{}).ActiveConnection()).Alarm(ctx, &pb.AlarmRequest{Action: do, MemberID: of, Alarm: which})
+	_, err := pb.NewMaintenanceClient(s.as(user{}).ActiveConnection()).
+		Alarm(ctx, &pb.AlarmRequest{Action: do, MemberID: of, Alarm: which})
 	require.NoError(s.t, err)
 }

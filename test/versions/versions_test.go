@@ -19,7 +19,8 @@ import (
 	"github.com/quorate/quorate/test/harness/build"
 )
 
-var matrix = flag.Bool("matrix", false, "try every release of the table, not only those that the harness has (takes some minutes of building)")
+var matrix = flag.Bool("matrix", false,
+	"try every release of the table, not only those that the harness has (takes some minutes of building)")
 
 // release is one row of the table in docs/versions.md.
 type release struct {
@@ -32,7 +33,8 @@ type release struct {
 
 // siblings35 stand in for modules of 3.5.27 that are not served.
 var siblings35 = map[string]string{
-	"api/v3": "3.5.23", "client/pkg/v3": "3.5.23", "client/v2": "2.305.23", "client/v3": "3.5.23", "pkg/v3": "3.5.23", "raft/v3": "3.5.23",
+	"api/v3": "3.5.23", "client/pkg/v3": "3.5.23", "client/v2": "2.305.23", "client/v3": "3.5.23", "pkg/v3": "3.5.23",
+	"raft/v3": "3.5.23",
 }
 
 // releases are both sides of each border that proxies serve, and the newest. They have no
@@ -42,7 +44,8 @@ var releases = []release{
 	{Release: build.Release{Version: "3.5.0"}},
 	{Release: build.Release{Version: "3.5.23"}},
 	{Release: build.Release{Version: "3.5.27", Instead: siblings35}},
-	{Release: build.Release{Version: "3.5.31", Instead: map[string]string{"raft/v3": "3.5.33"}}, status: true, move: true},
+	{Release: build.Release{Version: "3.5.31", Instead: map[string]string{"raft/v3": "3.5.33"}},
+		status: true, move: true},
 	{Release: build.Release{Version: "3.5.32", Instead: map[string]string{"raft/v3": "3.5.33"}}, move: true},
 	{Release: build.Release{Version: "3.5.35"}, target: build.Etcd35, move: true},
 	{Release: build.Release{Version: "3.6.0"}, status: true, move: true},
@@ -110,7 +113,9 @@ func TestWhatEveryReleaseTells(t *testing.T) {
 			t.Run("leadership is moved, and the terms tell", func(t *testing.T) {
 				from, to := leader(m), follower(m)
 				require.NoError(t, s.observer(user{}).MoveLeader(t.Context(), m, from.ID, to.ID))
-				after := s.await("all have heard of it", func(m rollout.Membership) bool { return leader(m) != nil && leader(m).ID == to.ID })
+				after := s.await("all have heard of it", func(m rollout.Membership) bool {
+					return leader(m) != nil && leader(m).ID == to.ID
+				})
 				require.Greater(t, after.Members[0].Probe.ReadTerm, m.Members[0].Probe.ReadTerm)
 			})
 			t.Run("an alarm is told by every member", func(t *testing.T) {
@@ -119,7 +124,8 @@ func TestWhatEveryReleaseTells(t *testing.T) {
 					s.await("all tell of the alarm "+alarm.String(), func(m rollout.Membership) bool {
 						for i := range m.Members {
 							st := m.Members[i].Probe.Status
-							if st == nil || st.NoSpace != (alarm == pb.AlarmType_NOSPACE) || st.Corrupt != (alarm == pb.AlarmType_CORRUPT) {
+							if st == nil || st.NoSpace != (alarm == pb.AlarmType_NOSPACE) ||
+								st.Corrupt != (alarm == pb.AlarmType_CORRUPT) {
 								return false
 							}
 						}
@@ -188,7 +194,9 @@ func (r release) refusals(t *testing.T, s *servers) {
 		require.Contains(t, m.Detail, "grant its user the role root")
 	}
 	// What is known to root is enough to ask as somebody else.
-	known := s.awaitAs(root, "root knows everything", func(m rollout.Membership) bool { return m.Linearizable && serving(m) == 3 && leader(m) != nil })
+	known := s.awaitAs(root, "root knows everything", func(m rollout.Membership) bool {
+		return m.Linearizable && serving(m) == 3 && leader(m) != nil
+	})
 	if !r.list {
 		require.True(t, m.Linearizable)
 		for i := range m.Members {
@@ -197,7 +205,8 @@ func (r release) refusals(t *testing.T, s *servers) {
 			require.NotZero(t, p.ReadTerm)
 			require.Equal(t, r.status, p.Status == nil, "%+v", p)
 			if r.status {
-				require.Contains(t, p.Detail, "no status: etcd refuses Status (permission denied): grant its user the role root")
+				require.Contains(t, p.Detail,
+					"no status: etcd refuses Status (permission denied): grant its user the role root")
 			}
 		}
 	}
@@ -207,13 +216,16 @@ func (r release) refusals(t *testing.T, s *servers) {
 	t.Logf("refused: status %v, moving leadership %v", r.status, err)
 	require.Equal(t, r.move, err != nil, "%v", err)
 	if r.move {
-		require.ErrorContains(t, err, "etcd refuses to move leadership (permission denied): grant its user the role root")
+		require.ErrorContains(t, err,
+			"etcd refuses to move leadership (permission denied): grant its user the role root")
 	}
 
 	t.Run("with the role root nothing is", func(t *testing.T) {
 		_, err := s.as(root).UserGrantRole(t.Context(), plain.name, root.name)
 		require.NoError(t, err)
-		m := s.awaitAs(plain, "it knows everything", func(m rollout.Membership) bool { return m.Linearizable && serving(m) == 3 && leader(m) != nil })
+		m := s.awaitAs(plain, "it knows everything", func(m rollout.Membership) bool {
+			return m.Linearizable && serving(m) == 3 && leader(m) != nil
+		})
 		require.NoError(t, movedAs(t.Context(), s, plain, m))
 	})
 }
@@ -288,7 +300,8 @@ func TestTheDocumentationHasEveryRelease(t *testing.T) {
 	refused := func(is bool) string { return map[bool]string{true: "refused", false: "open"}[is] }
 	var rows []string
 	for _, r := range releases {
-		rows = append(rows, fmt.Sprintf("| %s | %s | %s | %s |", r.Version, refused(r.list), refused(r.status), refused(r.move)))
+		rows = append(rows, fmt.Sprintf("| %s | %s | %s | %s |", r.Version, refused(r.list), refused(r.status),
+			refused(r.move)))
 	}
 	table := strings.Join(rows, "\n") + "\n"
 	require.Contains(t, string(text), table, "docs/versions.md should have:\n%s", table)

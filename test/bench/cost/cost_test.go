@@ -69,7 +69,8 @@ func TestTheCostOfASidecar(t *testing.T) {
 			require.Equal(t, "graceful", failovers[i].How)
 			require.Equal(t, "SIGKILL", failovers[i+1].How)
 			require.Positive(t, failovers[i].Seconds)
-			require.Greater(t, failovers[i+1].Seconds, failovers[i+1].LockTTL/3, "a lease lives for two thirds of its TTL at least")
+			require.Greater(t, failovers[i+1].Seconds, failovers[i+1].LockTTL/3,
+				"a lease lives for two thirds of its TTL at least")
 		}
 	})
 	t.Run("embedded: idle and in a rollout, with the library and without", func(t *testing.T) {

@@ -54,7 +54,8 @@ func Embedded(ctx context.Context, o Options) (embedded []result.Embedded, err e
 }
 
 // pair runs the host with the library and without for a while, and through a rollout.
-func pair(ctx context.Context, o Options, cluster *harness.Cluster, round int, idle time.Duration) (measured []result.Embedded, err error) {
+func pair(ctx context.Context, o Options, cluster *harness.Cluster, round int,
+	idle time.Duration) (measured []result.Embedded, err error) {
 	var hosts []*host
 	defer func() {
 		ending := context.WithoutCancel(ctx)
@@ -88,11 +89,14 @@ func pair(ctx context.Context, o Options, cluster *harness.Cluster, round int, i
 		for _, p := range []*process.Process{without, with} {
 			select {
 			case <-p.Done():
-				return fmt.Errorf("the host program ended with %d while it was measured; its log is beside the harness's", p.ExitCode())
+				return fmt.Errorf(
+					"the host program ended with %d while it was measured; its log is beside the harness's",
+					p.ExitCode())
 			default:
 			}
 		}
-		o.say("embedded: %s, round %d: %.2f MiB with the library, %.2f MiB without, %.2f MiB more", when, round, b.Anonymous, a.Anonymous, b.Anonymous-a.Anonymous)
+		o.say("embedded: %s, round %d: %.2f MiB with the library, %.2f MiB without, %.2f MiB more", when, round,
+			b.Anonymous, a.Anonymous, b.Anonymous-a.Anonymous)
 		measured = append(measured, result.Embedded{When: when, Without: a.Anonymous, With: b.Anonymous, Round: round})
 		return nil
 	}
@@ -151,7 +155,8 @@ func giveLock(ctx context.Context, cluster *harness.Cluster) error {
 			select {
 			case <-ticker.C:
 			case <-ctx.Done():
-				return fmt.Errorf("wait for the host program's turn (the queue is %v, %w): %w", all, err, context.Cause(ctx))
+				return fmt.Errorf("wait for the host program's turn (the queue is %v, %w): %w", all, err,
+					context.Cause(ctx))
 			}
 		}
 	}

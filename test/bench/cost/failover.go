@@ -111,7 +111,8 @@ func beginAndStandStill(ctx context.Context, cluster *harness.Cluster, journal *
 var errNotEnded = errors.New("no coordinator was ended")
 
 // failover ends the coordinator and returns how long it took until another one was there.
-func failover(ctx context.Context, cluster *harness.Cluster, journal *harness.Journal, record *harness.RecordHistory, signal syscall.Signal) (time.Duration, error) {
+func failover(ctx context.Context, cluster *harness.Cluster, journal *harness.Journal, record *harness.RecordHistory,
+	signal syscall.Signal) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, failoverLimit)
 	defer cancel()
 	if err := cluster.WaitReady(ctx); err != nil {

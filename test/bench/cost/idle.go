@@ -49,12 +49,15 @@ func Idle(ctx context.Context, o Options) (idle []result.Idle, err error) {
 		for _, pod := range cluster.Pods() {
 			usage := usages[pod]
 			if usage.Processes != 1 {
-				return fmt.Errorf("%d processes of the sidecar of %s were seen while nothing was to happen", usage.Processes, pod)
+				return fmt.Errorf("%d processes of the sidecar of %s were seen while nothing was to happen",
+					usage.Processes, pod)
 			}
 			one := result.Idle{
 				Role: "waiter", Members: members, Seconds: seconds,
-				Kubernetes: aMinute(apiproxy.Count(cluster.Requests(pod, began)), seconds), Etcd: aMinute(received, seconds),
-				Watches: openWatches(cluster.Requests(pod, time.Time{})), CPUPercent: 100 * usage.CPUSeconds / seconds, Usage: usage,
+				Kubernetes: aMinute(apiproxy.Count(cluster.Requests(pod, began)), seconds),
+				Etcd:       aMinute(received, seconds),
+				Watches:    openWatches(cluster.Requests(pod, time.Time{})),
+				CPUPercent: 100 * usage.CPUSeconds / seconds, Usage: usage,
 			}
 			if pod == holder {
 				one.Role = "holder"

@@ -20,6 +20,7 @@ func TestOnlyAWatchThatGoesOnIsOpen(t *testing.T) {
 		return apiproxy.Record{Request: apiproxy.Request{Verb: verb}, Ended: ended}
 	}
 	require.Equal(t, 2, openWatches([]apiproxy.Record{
-		record("watch", time.Time{}), record("watch", time.Now()), record("get", time.Time{}), record("watch", time.Time{}),
+		record("watch", time.Time{}), record("watch", time.Now()), record("get", time.Time{}),
+		record("watch", time.Time{}),
 	}))
 }

@@ -48,7 +48,8 @@ const (
 
 // with runs a function with a cluster of its own, with mTLS and the production defaults but
 // for what the spec says: the sidecars serve their metrics as deploy/sidecar-patch.yaml has it.
-func (o Options) with(ctx context.Context, spec harness.Spec, f func(context.Context, *harness.Cluster) error) (err error) {
+func (o Options) with(ctx context.Context, spec harness.Spec,
+	f func(context.Context, *harness.Cluster) error) (err error) {
 	if o.Env == nil {
 		return errors.New("measure the cost: Env is missing; start a harness first")
 	}

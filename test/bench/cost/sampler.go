@@ -97,7 +97,8 @@ type tally struct {
 // count.
 func (l *tally) look(first bool) {
 	for name, pid := range l.find() {
-		if program, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "exe")); err != nil || program == l.launcher {
+		if program, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "exe")); err != nil ||
+			program == l.launcher {
 			continue
 		}
 		cpu, err := harness.ProcessorTime(pid)

@@ -122,7 +122,8 @@ func TestALauncherIsNotYetTheContainersProgram(t *testing.T) {
 	program, err := os.Readlink("/proc/self/exe")
 	require.NoError(t, err)
 	s := newSpender(t)
-	l := tally{find: func() map[string]int { return map[string]int{"a-0": s.pid()} }, launcher: program, running: map[string]sample{}}
+	l := tally{find: func() map[string]int { return map[string]int{"a-0": s.pid()} }, launcher: program,
+		running: map[string]sample{}}
 	l.look(true)
 	l.look(false)
 	require.Zero(t, l.usage)

@@ -76,7 +76,8 @@ func newCentral(config *rest.Config, client *http.Client) (*central, error) {
 
 func centralFor(client kubernetes.Interface) *central {
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(withoutManagedFields))
-	sets, pods, leases := factory.Apps().V1().StatefulSets(), factory.Core().V1().Pods(), factory.Coordination().V1().Leases()
+	sets, pods, leases := factory.Apps().V1().StatefulSets(), factory.Core().V1().Pods(),
+		factory.Coordination().V1().Leases()
 	c := &central{
 		client: client, factory: factory, sets: sets.Lister(), pods: pods.Lister(), leases: leases.Lister(),
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[types.NamespacedName]()),
@@ -161,7 +162,8 @@ func (c *central) next(ctx context.Context) bool {
 // reconcile deletes at most one pod. It returns true while the rollout goes on.
 func (c *central) reconcile(ctx context.Context, key types.NamespacedName) (bool, error) {
 	set, err := c.sets.StatefulSets(key.Namespace).Get(key.Name)
-	if apierrors.IsNotFound(err) || err == nil && set.Spec.UpdateStrategy.Type != appsv1.OnDeleteStatefulSetStrategyType {
+	if apierrors.IsNotFound(err) || err == nil &&
+		set.Spec.UpdateStrategy.Type != appsv1.OnDeleteStatefulSetStrategyType {
 		return false, nil
 	}
 	if err != nil || set.Status.ObservedGeneration < set.Generation {
@@ -181,7 +183,9 @@ func (c *central) reconcile(ctx context.Context, key types.NamespacedName) (bool
 		return p.Labels[appsv1.StatefulSetRevisionLabel] == set.Status.UpdateRevision
 	}
 	// Step 1. A pod that is missing will be made of the new revision.
-	outdated := slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool { return updated(p) || p.DeletionTimestamp != nil })
+	outdated := slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool {
+		return updated(p) || p.DeletionTimestamp != nil
+	})
 	if len(outdated) == 0 {
 		return false, nil
 	}
@@ -214,7 +218,8 @@ func (c *central) current(key types.NamespacedName, pods []*corev1.Pod) bool {
 }
 
 func (c *central) delete(ctx context.Context, key types.NamespacedName, pod *corev1.Pod) error {
-	err := c.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
+	err := c.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name,
+		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
 	var answer apierrors.APIStatus
 	if err == nil || !errors.As(err, &answer) {
 		// It goes, or may go.
@@ -236,9 +241,10 @@ func (c *central) leads(pod *corev1.Pod) int {
 
 // participates is true for a pod whose etcd container passes its readiness probe.
 func participates(p *corev1.Pod) bool {
-	return p.DeletionTimestamp == nil && slices.ContainsFunc(p.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
-		return s.Name == etcdContainer && s.Ready
-	})
+	return p.DeletionTimestamp == nil && slices.ContainsFunc(p.Status.ContainerStatuses,
+		func(s corev1.ContainerStatus) bool {
+			return s.Name == etcdContainer && s.Ready
+		})
 }
 
 // liveliness orders pods that do not participate: dead, starting, alive.
@@ -250,7 +256,8 @@ func liveliness(p *corev1.Pod) int {
 			return 2
 		case s.State.Terminated != nil:
 			return 0
-		case s.State.Waiting != nil && s.State.Waiting.Reason != "ContainerCreating" && s.State.Waiting.Reason != "PodInitializing":
+		case s.State.Waiting != nil && s.State.Waiting.Reason != "ContainerCreating" &&
+			s.State.Waiting.Reason != "PodInitializing":
 			return 0
 		}
 	}

@@ -41,7 +41,8 @@ func (c *counter) watching(n int) {
 	c.figures.Watches += n
 }
 
-var requestInfo = apirequest.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
+var requestInfo = apirequest.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"),
+	GrouplessAPIPrefixes: sets.NewString("api")}
 
 // kind names a request as the figures do.
 func kind(r *http.Request) string {

@@ -136,7 +136,8 @@ func start(ctx context.Context, o Options) (f *fleet, err error) {
 	}
 	o.Say("starting kube-apiserver and the StatefulSet controller")
 	if f.plane, err = controlplane.Start(ctx, controlplane.Config{
-		Dir: filepath.Join(o.Dir, "control-plane"), Binaries: binaries, BindAddress: "127.0.0.1", Controllers: []string{"statefulset"},
+		Dir: filepath.Join(o.Dir, "control-plane"), Binaries: binaries, BindAddress: "127.0.0.1",
+		Controllers: []string{"statefulset"},
 	}); err != nil {
 		return f, err
 	}
@@ -153,7 +154,8 @@ func start(ctx context.Context, o Options) (f *fleet, err error) {
 		for m := range o.Members {
 			urls = append(urls, clientURL(i, m, f.members.port))
 		}
-		c := &cluster{etcd: etcdtest.New(uint64(i)+1, urls...), ledger: newLedger(i, o.Members), stop: make([]func(), o.Members)} //nolint:gosec // Counted from 0.
+		c := &cluster{etcd: etcdtest.New(uint64(i)+1, urls...), ledger: newLedger(i, o.Members),
+			stop: make([]func(), o.Members)} //nolint:gosec // Counted from 0.
 		c.etcd.SetLeader(c.etcd.ID(random.IntN(o.Members)))
 		f.clusters = append(f.clusters, c)
 		f.kubelet.ledgers[namespace(i)] = c.ledger
@@ -272,7 +274,8 @@ func (f *fleet) missing(holds func(*ledger) bool) (n int) {
 // create makes what one cluster needs.
 func (f *fleet) create(ctx context.Context, i int) error {
 	ns := namespace(i)
-	if _, err := f.client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}, metav1.CreateOptions{}); err != nil {
+	if _, err := f.client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}},
+		metav1.CreateOptions{}); err != nil {
 		return err
 	}
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
@@ -308,10 +311,12 @@ func statefulSet(members int) *appsv1.StatefulSet {
 				Spec: corev1.PodSpec{
 					NodeName: "simulated", AutomountServiceAccountToken: &no,
 					Containers: []corev1.Container{
-						{Name: etcdContainer, Image: "etcd", VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: "/var/etcd"}}},
+						{Name: etcdContainer, Image: "etcd",
+							VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: "/var/etcd"}}},
 						{Name: sidecarContainer, Image: "sidecar"},
 					},
-					Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/data"}}}},
+					Volumes: []corev1.Volume{{Name: "data",
+						VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/data"}}}},
 				},
 			},
 		},
@@ -328,7 +333,8 @@ func (f *fleet) writeLeases(ctx context.Context, i int) error {
 			holder = strconv.FormatUint(id, 16) + leaderRole
 		}
 		patch := fmt.Sprintf(`{"spec":{"holderIdentity":%q}}`, holder)
-		if _, err := leases.Patch(ctx, podName(m), types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		if _, err := leases.Patch(ctx, podName(m), types.MergePatchType, []byte(patch),
+			metav1.PatchOptions{}); err != nil {
 			return err
 		}
 	}
@@ -398,7 +404,8 @@ func (c *cluster) others(ordinal int) []bool {
 // measure rolls the fleet once: with the coordinators, or, where workers is not 0, with the
 // central controller.
 func (f *fleet) measure(ctx context.Context, workers int) (r result.Fleet, err error) {
-	r = result.Fleet{Arm: quorate, Workers: workers, Clusters: f.Clusters, Members: f.Members, PodDown: f.PodDown.Seconds(), Over: f.Over.Seconds()}
+	r = result.Fleet{Arm: quorate, Workers: workers, Clusters: f.Clusters, Members: f.Members,
+		PodDown: f.PodDown.Seconds(), Over: f.Over.Seconds()}
 	if workers > 0 {
 		r.Arm = controller
 	}
@@ -466,7 +473,8 @@ func (f *fleet) campaign(ctx context.Context, h *hostProcess, i int) error {
 func (f *fleet) idle(ctx context.Context, h *hostProcess, r *result.Fleet) error {
 	var before reading
 	var err error
-	for began, changed := time.Now(), time.Now(); time.Since(changed) < quiet && time.Since(began) < quietPatience; pause(ctx, look) {
+	for began, changed := time.Now(), time.Now(); time.Since(changed) < quiet &&
+		time.Since(began) < quietPatience; pause(ctx, look) {
 		now, err := h.read(ctx)
 		if err != nil {
 			return err
@@ -488,7 +496,8 @@ func (f *fleet) idle(ctx context.Context, h *hostProcess, r *result.Fleet) error
 	r.IdleSeconds = time.Since(began).Seconds()
 	r.IdleRequests, r.IdleCPU = after.since(before), (after.cpu - before.cpu).Seconds()
 	r.Watches, r.MemoryMiB = after.Watches, after.anonymous
-	f.Say(fmt.Sprintf("idle: %d requests, %.1f CPU seconds, %d watches, %.0f MiB", total(r.IdleRequests), r.IdleCPU, r.Watches, r.MemoryMiB))
+	f.Say(fmt.Sprintf("idle: %d requests, %.1f CPU seconds, %d watches, %.0f MiB", total(r.IdleRequests), r.IdleCPU,
+		r.Watches, r.MemoryMiB))
 	return nil
 }
 
@@ -542,7 +551,8 @@ func (f *fleet) roll(ctx context.Context, h *hostProcess, r *result.Fleet) error
 	if err != nil {
 		return err
 	}
-	r.Requests, r.CPU, r.PeakMiB = after.since(before), (after.cpu - before.cpu).Seconds(), max(r.PeakMiB, after.anonymous)
+	r.Requests, r.CPU, r.PeakMiB = after.since(before), (after.cpu - before.cpu).Seconds(),
+		max(r.PeakMiB, after.anonymous)
 	var first, done, downs []time.Duration
 	var faults []error
 	for _, c := range f.clusters {
@@ -558,7 +568,8 @@ func (f *fleet) roll(ctx context.Context, h *hostProcess, r *result.Fleet) error
 		faults = append(faults, c.ledger.fault())
 	}
 	r.FirstAction, r.Done = quantiles(first), quantiles(done)
-	r.Note = fmt.Sprintf("pods were down for %.1f s in the median; to change all templates took %.1f s; kube-apiserver used %.0f CPU seconds in the rollout",
+	r.Note = fmt.Sprintf("pods were down for %.1f s in the median; to change all templates took %.1f s; "+
+		"kube-apiserver used %.0f CPU seconds in the rollout",
 		quantiles(downs).Median, changed.Seconds(), (serverAfter - serverBefore).Seconds())
 	if r.Arm == controller {
 		r.Note += fmt.Sprintf("; the client's limit is %d requests a second, %d at once", centralQPS, centralBurst)
@@ -579,7 +590,8 @@ func (f *fleet) update(ctx context.Context) error {
 	return f.each(ctx, func(ctx context.Context, i int) error {
 		pause(ctx, time.Until(began.Add(f.Over*time.Duration(i)/time.Duration(f.Clusters))))
 		f.clusters[i].ledger.begin(time.Now())
-		_, err := f.client.AppsV1().StatefulSets(namespace(i)).Patch(ctx, setName, types.MergePatchType, patch, metav1.PatchOptions{})
+		_, err := f.client.AppsV1().StatefulSets(namespace(i)).
+			Patch(ctx, setName, types.MergePatchType, patch, metav1.PatchOptions{})
 		return err
 	})
 }
@@ -606,7 +618,8 @@ func (f *fleet) mend(ctx context.Context) error {
 			if p.Labels[appsv1.StatefulSetRevisionLabel] == set.Status.UpdateRevision {
 				continue
 			}
-			if err := f.client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			if err := f.client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{}); err != nil &&
+				!apierrors.IsNotFound(err) {
 				return err
 			}
 		}

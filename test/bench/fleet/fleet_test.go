@@ -23,7 +23,8 @@ func TestEveryPodOfAFleetIsReplacedOnceAndOneAtATimeByBothWays(t *testing.T) {
 	}
 	const clusters, members = 8, 3
 	results, err := fleet.Run(t.Context(), fleet.Options{
-		Short: true, Clusters: clusters, Members: members, Dir: t.TempDir(), Seed: 1, Say: func(line string) { t.Log(line) },
+		Short: true, Clusters: clusters, Members: members, Dir: t.TempDir(), Seed: 1,
+		Say: func(line string) { t.Log(line) },
 	})
 	require.NoError(t, err) // It says which pod was replaced twice, or which two were away at once.
 	require.Len(t, results, 2)
@@ -40,7 +41,8 @@ func TestEveryPodOfAFleetIsReplacedOnceAndOneAtATimeByBothWays(t *testing.T) {
 	coordinators, central := results[0], results[1]
 	require.Equal(t, "quorate", coordinators.Arm)
 	require.Equal(t, clusters, coordinators.Watches, "one for each holder of a lock, none for those who wait for it")
-	require.GreaterOrEqual(t, coordinators.Requests["delete pods"], clusters*members, "one may be refused and decided anew")
+	require.GreaterOrEqual(t, coordinators.Requests["delete pods"], clusters*members,
+		"one may be refused and decided anew")
 	require.Equal(t, "central", central.Arm)
 	require.Equal(t, 3, central.Watches)
 	require.Equal(t, map[string]int{"delete pods": clusters * members}, central.Requests)
@@ -63,7 +65,8 @@ func TestAFleetThatIsGivenUpLeavesNothingBehind(t *testing.T) {
 
 func TestBadOptionsAreNamedBeforeAnythingIsStarted(t *testing.T) {
 	_, err := fleet.Run(t.Context(), fleet.Options{Clusters: -1, Members: 10, Workers: []int{0}, Over: time.Hour})
-	for _, want := range []string{"Dir is empty", "Clusters is -1", "Members is 10", "Workers has 0", "Over is 1h0m0s"} {
+	for _, want := range []string{"Dir is empty", "Clusters is -1", "Members is 10", "Workers has 0",
+		"Over is 1h0m0s"} {
 		require.ErrorContains(t, err, want)
 	}
 }

@@ -181,7 +181,8 @@ func (h *host) coordinate(ctx context.Context, cluster, ordinal int) error {
 	c, err := coordinator.New(coordinator.Config{
 		Namespace: ns, StatefulSet: setName, PodName: podName(ordinal), Version: "quorate/fleet",
 		Dial: etcd.Dial(coordinator.DefaultProbeTimeout), Endpoints: etcd.Endpoints,
-		StatefulSets: apps.StatefulSets(ns), Pods: core.Pods(ns), Leases: coordination.Leases(ns), Events: core.Events(ns),
+		StatefulSets: apps.StatefulSets(ns), Pods: core.Pods(ns), Leases: coordination.Leases(ns),
+		Events:  core.Events(ns),
 		Metrics: prometheus.NewRegistry(), Log: logrus.WithField("pod", podName(ordinal)),
 	})
 	if err != nil {
@@ -230,7 +231,8 @@ func startHost(ctx context.Context, log string, config hostConfig) (*hostProcess
 	_ = listener.SetDeadline(time.Now().Add(hostStarts))
 	conn, err := listener.Accept()
 	if err != nil {
-		err = fmt.Errorf("the host of the fleet does not connect (its log is %s; the program has to call fleet.MaybeHost first): %w", log, err)
+		err = fmt.Errorf("the host of the fleet does not connect (its log is %s; the program has to call "+
+			"fleet.MaybeHost first): %w", log, err)
 		return nil, errors.Join(err, ctx.Err(), p.Stop(context.WithoutCancel(ctx), 0))
 	}
 	return &hostProcess{process: p, client: rpc.NewClient(conn), members: config.Members}, nil

@@ -139,7 +139,8 @@ func (k *kubelet) report(ctx context.Context, pod *corev1.Pod, status corev1.Pod
 		panic(err) // Strings and times always encode.
 	}
 	for ctx.Err() == nil {
-		_, err := k.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+		_, err := k.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch,
+			metav1.PatchOptions{}, "status")
 		if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err) {
 			return // It is written, or the pod is another by now.
 		}
@@ -241,7 +242,8 @@ type ledger struct {
 }
 
 func newLedger(cluster, members int) *ledger {
-	return &ledger{cluster: cluster, lives: make([]*life, members), up: make([]bool, members), removals: make([]int, members), gone: make([]time.Time, members)}
+	return &ledger{cluster: cluster, lives: make([]*life, members), up: make([]bool, members),
+		removals: make([]int, members), gone: make([]time.Time, members)}
 }
 
 // begin starts the account of a rollout.

@@ -57,9 +57,11 @@ type Options struct {
 const mostClusters = 250 * 250
 
 func (o Options) complete() (Options, error) {
-	def := Options{Clusters: 1000, Members: 3, PodDown: 10 * time.Second, IdleFor: time.Minute, Workers: []int{3, 50}, Limit: 5 * time.Minute}
+	def := Options{Clusters: 1000, Members: 3, PodDown: 10 * time.Second, IdleFor: time.Minute, Workers: []int{3, 50},
+		Limit: 5 * time.Minute}
 	if o.Short {
-		def = Options{Clusters: 20, Members: 3, PodDown: 2 * time.Second, IdleFor: 5 * time.Second, Workers: []int{3}, Limit: time.Minute}
+		def = Options{Clusters: 20, Members: 3, PodDown: 2 * time.Second, IdleFor: 5 * time.Second, Workers: []int{3},
+			Limit: time.Minute}
 	}
 	if o.Clusters == 0 {
 		o.Clusters = def.Clusters
@@ -89,10 +91,13 @@ func (o Options) complete() (Options, error) {
 		}
 	}
 	require(o.Dir != "", "Options.Dir is empty; name a directory for data and logs")
-	require(o.Clusters > 0 && o.Clusters <= mostClusters, "Options.Clusters is %d; give 1 to %d", o.Clusters, mostClusters)
+	require(o.Clusters > 0 && o.Clusters <= mostClusters, "Options.Clusters is %d; give 1 to %d",
+		o.Clusters, mostClusters)
 	require(o.Members > 0 && o.Members <= 9, "Options.Members is %d; give 1 to 9", o.Members)
-	require(o.Over >= 0 && o.Over < o.Limit, "Options.Over is %v; give a time from 0 to below Options.Limit, which is %v", o.Over, o.Limit)
-	require(o.PodDown > 0 && o.IdleFor > 0 && o.Limit > 0, "Options.PodDown is %v, IdleFor %v, Limit %v; give times above zero", o.PodDown, o.IdleFor, o.Limit)
+	require(o.Over >= 0 && o.Over < o.Limit,
+		"Options.Over is %v; give a time from 0 to below Options.Limit, which is %v", o.Over, o.Limit)
+	require(o.PodDown > 0 && o.IdleFor > 0 && o.Limit > 0,
+		"Options.PodDown is %v, IdleFor %v, Limit %v; give times above zero", o.PodDown, o.IdleFor, o.Limit)
 	for _, n := range o.Workers {
 		require(n > 0, "Options.Workers has %d; give numbers above zero", n)
 	}

@@ -163,7 +163,8 @@ func TestTheLedgerFindsWhatBreaksTheRuleOfOnePodAtATime(t *testing.T) {
 				l.ready(i, at.Add(time.Second))
 			}
 		}, "", true},
-		{"two at once are not", func(l *ledger) { l.removed(0, at); l.removed(1, at) }, "2 pods were away at once", false},
+		{"two at once are not", func(l *ledger) { l.removed(0, at); l.removed(1, at) },
+			"2 pods were away at once", false},
 		{"the same pod twice is not", func(l *ledger) {
 			for range 2 {
 				l.removed(2, at)
@@ -241,7 +242,9 @@ func TestNoTwoMembersOfTheLargestFleetShareAnAddress(t *testing.T) {
 }
 
 func TestRequestsAreCountedByKindAndWatchesWhileTheyAreOpen(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusOK)
+	}))
 	defer server.Close()
 	counter := newCounter()
 	client, end, err := counter.client(&rest.Config{Host: server.URL})
@@ -292,13 +295,19 @@ func TestTheCentralControllerDeletesWhatTheDocumentSaysNext(t *testing.T) {
 		leader int
 		want   string
 	}{
-		{"nothing when all are up to date", []*corev1.Pod{updated(0, serving), updated(1, serving), updated(2, creating)}, 0, ""},
-		{"a follower before the leader", []*corev1.Pod{old(0, serving), old(1, serving), old(2, serving)}, 0, podName(1)},
+		{"nothing when all are up to date",
+			[]*corev1.Pod{updated(0, serving), updated(1, serving), updated(2, creating)}, 0, ""},
+		{"a follower before the leader", []*corev1.Pod{old(0, serving), old(1, serving), old(2, serving)}, 0,
+			podName(1)},
 		{"the leader last", []*corev1.Pod{updated(0, serving), old(1, serving), updated(2, serving)}, 1, podName(1)},
-		{"what does not participate before all else", []*corev1.Pod{old(0, serving), old(1, serving), old(2, running)}, 0, podName(2)},
-		{"what starts before what runs", []*corev1.Pod{old(0, serving), old(1, running), old(2, creating)}, 0, podName(2)},
-		{"nothing while an updated one starts", []*corev1.Pod{old(0, serving), old(1, serving), updated(2, running)}, 0, ""},
-		{"nothing while one terminates", []*corev1.Pod{old(0, serving), old(1, serving), terminating(old(2, serving))}, 0, ""},
+		{"what does not participate before all else", []*corev1.Pod{old(0, serving), old(1, serving), old(2, running)},
+			0, podName(2)},
+		{"what starts before what runs", []*corev1.Pod{old(0, serving), old(1, running), old(2, creating)}, 0,
+			podName(2)},
+		{"nothing while an updated one starts", []*corev1.Pod{old(0, serving), old(1, serving), updated(2, running)}, 0,
+			""},
+		{"nothing while one terminates", []*corev1.Pod{old(0, serving), old(1, serving), terminating(old(2, serving))},
+			0, ""},
 		{"nothing while one is missing", []*corev1.Pod{old(0, serving), old(1, serving)}, 0, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -332,7 +341,8 @@ func newModel(t *testing.T, leader int, pods []*corev1.Pod) (*central, *fake.Cli
 		if i == leader {
 			holder = "a" + leaderRole
 		}
-		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace(0), Name: podName(i)}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder}}
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace(0), Name: podName(i)},
+			Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder}}
 		require.NoError(t, c.factory.Coordination().V1().Leases().Informer().GetIndexer().Add(lease))
 	}
 	return c, client

@@ -54,7 +54,8 @@ func bars(rows []Row) ([]byte, error) {
 	}
 	d := sheet(vg.Length(-at*barLine) + 2*margin + titleHeight + legendHeight + axisHeight)
 	top := d.Max.Y
-	words(d.Canvas, style(12.5, black, true), draw.XLeft, d.Min.X, top-titleHeight/2+3, "Seconds without quorum while the pods are updated")
+	words(d.Canvas, style(12.5, black, true), draw.XLeft, d.Min.X, top-titleHeight/2+3,
+		"Seconds without quorum while the pods are updated")
 	top -= titleHeight
 	x := d.Min.X
 	for _, group := range []struct {
@@ -65,7 +66,8 @@ func bars(rows []Row) ([]byte, error) {
 		words(d.Canvas, style(8.5, black, false), draw.XLeft, x+19, top-5, group.name)
 		x += 19 + style(8.5, black, false).Width(group.name) + 14
 	}
-	words(d.Canvas, style(8.5, grey, false), draw.XRight, d.Max.X, top-5, "median of all repetitions (least–most); lower is better")
+	words(d.Canvas, style(8.5, grey, false), draw.XRight, d.Max.X, top-5,
+		"median of all repetitions (least–most); lower is better")
 	top -= legendHeight - 12
 	p := axes()
 	p.X.Min, p.X.Max = 0, max(most*1.22, 1)
@@ -89,7 +91,8 @@ func bars(rows []Row) ([]byte, error) {
 			paint, low, high := barColor(result.ArmOf(e.row.Arm).Quorate), y(e.y)-barThick/2, y(e.y)+barThick/2
 			if e.row.WithoutQuorum.Median == never {
 				box(c, paint, c.Min.X, low, c.Max.X, high)
-				words(c, style(8, white, true), draw.XRight, c.Max.X-6, y(e.y)+textUp, "lost "+quorumLost(e.row.WithoutQuorum, 1))
+				words(c, style(8, white, true), draw.XRight, c.Max.X-6, y(e.y)+textUp,
+					"lost "+quorumLost(e.row.WithoutQuorum, 1))
 				continue
 			}
 			end := x(float64(e.row.WithoutQuorum.Median))

@@ -87,9 +87,11 @@ func header(p *page, run *result.Run) {
 		rounds = max(rounds, t.Round)
 	}
 	p.table(2, []string{"Run", ""}, [][]string{
-		{"Began", h.Began.UTC().Format("2006-01-02 15:04 UTC") + ", took " + (time.Duration(h.Seconds) * time.Second).String()},
+		{"Began", h.Began.UTC().Format("2006-01-02 15:04 UTC") + ", took " +
+			(time.Duration(h.Seconds) * time.Second).String()},
 		{"Quorate", "`" + h.Version + "`"},
-		{"Machine", fmt.Sprintf("%s, %s, %d MiB memory, Linux %s", h.CPU, plural(h.Cores, "core"), h.MemoryMiB, h.Kernel)},
+		{"Machine", fmt.Sprintf("%s, %s, %d MiB memory, Linux %s", h.CPU, plural(h.Cores, "core"),
+			h.MemoryMiB, h.Kernel)},
 		{"Versions", fmt.Sprintf("Kubernetes %s, etcd %s, %s", h.Kubernetes, strings.Join(h.Etcd, " → "), h.Go)},
 		{"Network", h.Network},
 		{"Trials at a time", fmt.Sprintf("%d, but for the cases that always run alone", max(h.Lanes, 1))},
@@ -99,9 +101,11 @@ func header(p *page, run *result.Run) {
 			len(run.Trials), plural(rounds, "round"), h.Seed, len(run.Trials)-len(counted(run.Trials)))},
 	})
 	p.line("A figure is the median of all repetitions, with (least–most) behind it where they differ. Times count from")
-	p.line("the change of the pod template. *never* is what had not happened when the trial's limit ended; *for good* is")
+	p.line("the change of the pod template. *never* is what had not happened when the trial's limit ended; *for " +
+		"good* is")
 	p.line("quorum that did not come back. An even number of repetitions of which half never ended has no other median")
-	p.line("than *never*. A trial that could not be measured as it should counts for nothing and is named under its table.")
+	p.line("than *never*. A trial that could not be measured as it should counts for nothing and is named under " +
+		"its table.")
 	p.line("[%s](%s) has all of it for programs, but for the writes and serving voters over time:", dataFile, dataFile)
 	p.line("those are in the trials' own files, in the directory of the run.")
 	if arms := armsOf(run.Trials); len(arms) > 0 {
@@ -247,20 +251,26 @@ func caseSection(p *page, r *Report, c result.Case, pictures []picture) {
 			lost = none
 		}
 		clients = append(clients, []string{
-			arm, quorumLost(row.WithoutQuorum, 1), quorumLost(row.WriteStall, 1000), row.Failed.counts(), row.Retried.counts(), lost,
-			row.P99Latency.times(1000).String(), row.Planned.counts(), row.Unplanned.counts(), row.FewestServing.counts(), row.FewestReady.counts(),
+			arm, quorumLost(row.WithoutQuorum, 1), quorumLost(row.WriteStall, 1000), row.Failed.counts(),
+			row.Retried.counts(), lost,
+			row.P99Latency.times(1000).String(), row.Planned.counts(), row.Unplanned.counts(),
+			row.FewestServing.counts(), row.FewestReady.counts(),
 		})
 		rollouts = append(rollouts, []string{
-			arm, fmt.Sprintf("%d of %d", row.Completed, row.Trials), row.Rollout.String(), row.Ratio.with(3), row.Beyond.with(2), row.Gap.times(1000).with(0),
-			row.FirstAction.String(), row.Requests.counts(), row.CPU.String(), row.Anonymous.String(), row.Resident.String(),
+			arm, fmt.Sprintf("%d of %d", row.Completed, row.Trials), row.Rollout.String(), row.Ratio.with(3),
+			row.Beyond.with(2), row.Gap.times(1000).with(0),
+			row.FirstAction.String(), row.Requests.counts(), row.CPU.String(), row.Anonymous.String(),
+			row.Resident.String(),
 		})
 	}
 	p.table(1, []string{
-		"Arm", "without quorum (s)", "longest write stall (ms)", "writes failed", "retried", "lost (sum)", "p99 write latency (ms)",
-		"leader changes: planned", "unplanned", "fewest serving voters", "fewest Ready pods",
+		"Arm", "without quorum (s)", "longest write stall (ms)", "writes failed", "retried", "lost (sum)",
+		"p99 write latency (ms)", "leader changes: planned", "unplanned", "fewest serving voters", "fewest Ready pods",
 	}, clients)
-	p.line("How the rollout went. The ratio is that of the rollout time to the sum of the pods' own down-times, beyond is")
-	p.line("their difference where pods are not down together; requests are the sidecars' to Kubernetes, CPU that of all sidecars")
+	p.line("How the rollout went. The ratio is that of the rollout time to the sum of the pods' own down-times, " +
+		"beyond is")
+	p.line("their difference where pods are not down together; requests are the sidecars' to Kubernetes, CPU that of " +
+		"all sidecars")
 	p.line("together, memory that of the largest one:\n")
 	p.table(1, []string{
 		"Arm", "completed", "rollout (s)", "ratio", "beyond (s)", "settled → next removal (ms)", "first action (s)",
@@ -308,7 +318,8 @@ func pairs(p *page, all []Pair) {
 		return
 	}
 	p.head(2, "Side by side")
-	p.line("Medians of paired ratios: trials of the same round, case and leader, one of the arm and one of what it is compared")
+	p.line("Medians of paired ratios: trials of the same round, case and leader, one of the arm and one of what it " +
+		"is compared")
 	p.line("with. Below 1 the arm is better. A ratio of 0 is that to what never ended.\n")
 	var rows [][]string
 	for _, pair := range all {
@@ -327,7 +338,8 @@ func requests(p *page, rows []Row) {
 		return
 	}
 	p.head(2, "Requests of a rollout")
-	p.line("Medians of what all sidecars of a cluster asked of the Kubernetes API in one trial; of a watch it is its beginning.\n")
+	p.line("Medians of what all sidecars of a cluster asked of the Kubernetes API in one trial; of a watch it is its " +
+		"beginning.\n")
 	p.line("<details><summary>By verb and resource</summary>\n")
 	var cells [][]string
 	for _, row := range rows {
@@ -357,7 +369,8 @@ func failovers(p *page, all []result.Failover) {
 	for _, how := range group(all, func(f result.Failover) string { return f.How }) {
 		those := filter(all, func(f result.Failover) bool { return f.How == how })
 		ttl := spread(those, func(f result.Failover) Number { return Number(f.LockTTL) })
-		rows = append(rows, []string{how, fmt.Sprint(len(those)), ttl.counts(), spread(those, failoverSeconds).String()})
+		rows = append(rows, []string{how, fmt.Sprint(len(those)), ttl.counts(),
+			spread(those, failoverSeconds).String()})
 	}
 	p.table(1, []string{"How", "times", "lock TTL (s)", "until the next one decides (s)"}, rows)
 }
@@ -383,14 +396,15 @@ func idles(p *page, all []result.Idle) {
 	var rows [][]string
 	for _, i := range all {
 		rows = append(rows, []string{
-			i.Role, fmt.Sprint(i.Members), fmt.Sprintf("%.0f", i.Seconds), three(Number(sum(i.Kubernetes))), fmt.Sprint(i.Watches),
+			i.Role, fmt.Sprint(i.Members), fmt.Sprintf("%.0f", i.Seconds), three(Number(sum(i.Kubernetes))),
+			fmt.Sprint(i.Watches),
 			three(Number(sum(i.Etcd))), fmt.Sprintf("%.3f", i.CPUPercent), fmt.Sprintf("%.1f", i.Usage.Anonymous),
 			fmt.Sprintf("%.1f", i.Usage.Resident), kinds("Kubernetes", i.Kubernetes) + kinds("etcd", i.Etcd),
 		})
 	}
 	p.table(1, []string{
-		"Role", "members", "watched for (s)", "Kubernetes requests", "open watches", "etcd requests", "CPU (% of a core)",
-		"anonymous memory (MiB)", "resident (MiB)", "which requests",
+		"Role", "members", "watched for (s)", "Kubernetes requests", "open watches", "etcd requests",
+		"CPU (% of a core)", "anonymous memory (MiB)", "resident (MiB)", "which requests",
 	}, rows)
 }
 
@@ -408,13 +422,16 @@ func embeddeds(p *page, all []result.Embedded) {
 		return
 	}
 	p.head(2, "Embedded in a host program")
-	p.line("Anonymous resident memory of the host with and without the library, in MiB. The difference is the median of the rounds' own.\n")
+	p.line("Anonymous resident memory of the host with and without the library, in MiB. The difference is the median " +
+		"of the rounds' own.\n")
 	var rows [][]string
 	for _, when := range group(all, func(e result.Embedded) string { return e.When }) {
 		those := filter(all, func(e result.Embedded) bool { return e.When == when })
 		rows = append(rows, []string{
-			when, fmt.Sprint(len(those)), spread(those, func(e result.Embedded) Number { return Number(e.Without) }).String(),
-			spread(those, func(e result.Embedded) Number { return Number(e.With) }).String(), spread(those, more).String(),
+			when, fmt.Sprint(len(those)), spread(those, func(e result.Embedded) Number { return Number(e.Without) }).
+				String(),
+			spread(those, func(e result.Embedded) Number { return Number(e.With) }).String(),
+			spread(those, more).String(),
 		})
 	}
 	p.table(1, []string{"When", "rounds", "without (MiB)", "with (MiB)", "difference (MiB)"}, rows)
@@ -426,20 +443,24 @@ func fleets(p *page, r *Report) {
 		return
 	}
 	p.head(2, "A fleet")
-	p.line("Many StatefulSets on one API server, idle and when the templates of all change, at once or over a time. Memory is")
+	p.line("Many StatefulSets on one API server, idle and when the templates of all change, at once or over a " +
+		"time. Memory is")
 	p.line("anonymous, of the one process that hosts all coordinators or the central controller.\n")
 	var idle, rolling [][]string
 	notes := []string{}
 	for _, f := range r.Run.Fleets {
 		name := fleetName(f.Arm, f.Workers)
 		idle = append(idle, []string{
-			name, grouped(f.Clusters), fmt.Sprint(f.Members), perSecond(sum(f.IdleRequests), f.IdleSeconds), fmt.Sprint(f.Watches),
-			fmt.Sprintf("%.1f", f.MemoryMiB), fmt.Sprintf("%.1f", f.BaseMiB), fmt.Sprintf("%.1f", 1024*(f.MemoryMiB-f.BaseMiB)/float64(max(f.Clusters, 1))),
+			name, grouped(f.Clusters), fmt.Sprint(f.Members), perSecond(sum(f.IdleRequests), f.IdleSeconds),
+			fmt.Sprint(f.Watches), fmt.Sprintf("%.1f", f.MemoryMiB), fmt.Sprintf("%.1f", f.BaseMiB),
+			fmt.Sprintf("%.1f", 1024*(f.MemoryMiB-f.BaseMiB)/float64(max(f.Clusters, 1))),
 			three(Number(f.IdleCPU)), kindsOf(f.IdleRequests),
 		})
 		rolling = append(rolling, []string{
-			name, grouped(f.Clusters), templates(f), fmt.Sprintf("%g", f.PodDown), fmt.Sprintf("%d in %s", f.Rolled, three(Number(f.Seconds))),
-			perSecond(sum(f.Requests), f.Seconds), fmt.Sprintf("%.1f", float64(sum(f.Requests))/float64(max(f.Rolled, 1))), quantiles(f.FirstAction), quantiles(f.Done),
+			name, grouped(f.Clusters), templates(f), fmt.Sprintf("%g", f.PodDown),
+			fmt.Sprintf("%d in %s", f.Rolled, three(Number(f.Seconds))),
+			perSecond(sum(f.Requests), f.Seconds), fmt.Sprintf("%.1f",
+				float64(sum(f.Requests))/float64(max(f.Rolled, 1))), quantiles(f.FirstAction), quantiles(f.Done),
 			fmt.Sprintf("%.1f", f.PeakMiB), three(Number(f.CPU)), kindsOf(f.Requests),
 		})
 		if f.Note != "" {
@@ -447,10 +468,13 @@ func fleets(p *page, r *Report) {
 		}
 	}
 	p.line("Idle:\n")
-	p.table(1, []string{"Arm", "clusters", "members each", "requests/s", "open watches", "memory (MiB)", "without clusters (MiB)", "per cluster (KiB)", "CPU (s)", "requests"}, idle)
-	p.line("All roll. Requests a second are those of the whole time, and times are those of the clusters that got there:\n")
+	p.table(1, []string{"Arm", "clusters", "members each", "requests/s", "open watches", "memory (MiB)",
+		"without clusters (MiB)", "per cluster (KiB)", "CPU (s)", "requests"}, idle)
+	p.line("All roll. Requests a second are those of the whole time, and times are those of the clusters that got " +
+		"there:\n")
 	p.table(1, []string{
-		"Arm", "clusters", "templates change", "a pod is down for (s)", "rolled (clusters in s)", "requests/s", "requests per cluster", "first action: median, p99, most (s)",
+		"Arm", "clusters", "templates change", "a pod is down for (s)", "rolled (clusters in s)", "requests/s",
+		"requests per cluster", "first action: median, p99, most (s)",
 		"done: median, p99, most (s)", "peak memory (MiB)", "CPU (s)", "requests",
 	}, rolling)
 	if len(notes) > 0 {
@@ -479,13 +503,13 @@ func paper(p *page, r *Report) {
 	for _, e := range r.Estimates {
 		from := grouped(e.Measured) + " clusters"
 		rows = append(rows, []string{
-			fleetName(e.Arm, e.Workers), from, three(e.IdleRequests), three(e.Watches), three(e.MemoryMiB), three(e.PeakMiB),
-			duration(e.Roll), three(e.RollRequests), duration(e.RollShared),
+			fleetName(e.Arm, e.Workers), from, three(e.IdleRequests), three(e.Watches), three(e.MemoryMiB),
+			three(e.PeakMiB), duration(e.Roll), three(e.RollRequests), duration(e.RollShared),
 		})
 	}
 	p.table(2, []string{
-		"Arm", "computed from", "requests/s, idle", "open watches", "memory (MiB)", "peak (MiB)", "time to roll all", "requests/s, rolling",
-		"time behind one API server",
+		"Arm", "computed from", "requests/s, idle", "open watches", "memory (MiB)", "peak (MiB)", "time to roll all",
+		"requests/s, rolling", "time behind one API server",
 	}, rows)
 }
 

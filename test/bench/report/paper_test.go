@@ -13,11 +13,14 @@ var (
 		Arm: "quorate", Clusters: 1000, Members: 3,
 		IdleSeconds: 60, IdleRequests: map[string]int{"get leases": 600, "list pods": 600}, Watches: 2000,
 		BaseMiB: 10, MemoryMiB: 210, PeakMiB: 310, Seconds: 20, Rolled: 1000,
-		Requests: map[string]int{"list pods": 20_000, "delete pods": 3_000}, Done: result.Quantiles{Median: 12, P99: 15, Most: 16},
+		Requests: map[string]int{"list pods": 20_000, "delete pods": 3_000},
+		Done:     result.Quantiles{Median: 12, P99: 15, Most: 16},
 	}
 	central = result.Fleet{
-		Arm: "central", Workers: 5, Clusters: 1000, Members: 3, IdleSeconds: 60, IdleRequests: map[string]int{"list pods": 6}, Watches: 2,
-		BaseMiB: 10, MemoryMiB: 60, PeakMiB: 70, Seconds: 1000, Rolled: 1000, Requests: map[string]int{"delete pods": 3000}, Done: result.Quantiles{Median: 11, P99: 13, Most: 14},
+		Arm: "central", Workers: 5, Clusters: 1000, Members: 3, IdleSeconds: 60,
+		IdleRequests: map[string]int{"list pods": 6}, Watches: 2,
+		BaseMiB: 10, MemoryMiB: 60, PeakMiB: 70, Seconds: 1000, Rolled: 1000,
+		Requests: map[string]int{"delete pods": 3000}, Done: result.Quantiles{Median: 11, P99: 13, Most: 14},
 	}
 )
 

@@ -185,14 +185,16 @@ type (
 // DrawGlyph implements [draw.GlyphDrawer].
 func (downward) DrawGlyph(c *draw.Canvas, s draw.GlyphStyle, at vg.Point) {
 	c.FillPolygon(s.Color, []vg.Point{
-		{X: at.X - s.Radius, Y: at.Y + s.Radius}, {X: at.X + s.Radius, Y: at.Y + s.Radius}, {X: at.X, Y: at.Y - s.Radius},
+		{X: at.X - s.Radius, Y: at.Y + s.Radius}, {X: at.X + s.Radius, Y: at.Y + s.Radius},
+		{X: at.X, Y: at.Y - s.Radius},
 	})
 }
 
 // DrawGlyph implements [draw.GlyphDrawer].
 func (diamond) DrawGlyph(c *draw.Canvas, s draw.GlyphStyle, at vg.Point) {
 	c.FillPolygon(s.Color, []vg.Point{
-		{X: at.X - s.Radius, Y: at.Y}, {X: at.X, Y: at.Y + s.Radius}, {X: at.X + s.Radius, Y: at.Y}, {X: at.X, Y: at.Y - s.Radius},
+		{X: at.X - s.Radius, Y: at.Y}, {X: at.X, Y: at.Y + s.Radius}, {X: at.X + s.Radius, Y: at.Y},
+		{X: at.X, Y: at.Y - s.Radius},
 	})
 }
 

@@ -31,7 +31,8 @@ func small() *result.Run {
 	for i := range run.Trials {
 		switch t := &run.Trials[i]; {
 		case t.Case == result.OneDown && t.Arm == result.Quorate && t.Round == 2:
-			*t = result.Trial{Case: t.Case, Arm: t.Arm, Round: t.Round, Position: t.Position, Members: t.Members, Leader: t.Leader, Began: t.Began,
+			*t = result.Trial{Case: t.Case, Arm: t.Arm, Round: t.Round, Position: t.Position, Members: t.Members,
+				Leader: t.Leader, Began: t.Began,
 				FirstAction: -1, Trouble: "nobody led for 30 s |\nbefore the template was changed"}
 		case t.Case == result.Healthy3 && t.Arm == result.Quorate && t.Leader == 2 && t.Round == 1:
 			t.Planned, t.Unplanned = 1, 1
@@ -44,9 +45,11 @@ func small() *result.Run {
 		{How: "graceful", Round: 2, LockTTL: 10, Seconds: 0.32}, {How: "SIGKILL", Round: 2, LockTTL: 10, Seconds: 12.5},
 	}
 	run.Idle = []result.Idle{
-		{Role: "holder", Members: 3, Seconds: 60, Kubernetes: map[string]float64{"get leases": 6}, Etcd: map[string]float64{"LeaseKeepAlive": 18},
+		{Role: "holder", Members: 3, Seconds: 60, Kubernetes: map[string]float64{"get leases": 6},
+			Etcd:    map[string]float64{"LeaseKeepAlive": 18},
 			Watches: 2, CPUPercent: 0.11, Usage: result.Usage{Processes: 1, Anonymous: 9.5, Resident: 40}},
-		{Role: "waiter", Members: 3, Seconds: 60, CPUPercent: 0.05, Usage: result.Usage{Processes: 2, Anonymous: 8.5, Resident: 39}},
+		{Role: "waiter", Members: 3, Seconds: 60, CPUPercent: 0.05,
+			Usage: result.Usage{Processes: 2, Anonymous: 8.5, Resident: 39}},
 	}
 	run.Embedded = []result.Embedded{
 		{When: "idle", Without: 8, With: 10.5, Round: 1}, {When: "rollout", Without: 8.5, With: 13, Round: 1},
@@ -81,7 +84,8 @@ func TestTheSameRunGivesTheSameFiles(t *testing.T) {
 	for name := range files {
 		names = append(names, name)
 	}
-	require.ElementsMatch(t, []string{"results.md", "results.json.gz", "one-down.svg", "healthy-3.svg", "quorum-loss.svg", "without-quorum.svg"}, names)
+	require.ElementsMatch(t, []string{"results.md", "results.json.gz", "one-down.svg", "healthy-3.svg",
+		"quorum-loss.svg", "without-quorum.svg"}, names)
 }
 
 func TestARunThatWasWrittenAndReadGivesTheSameReport(t *testing.T) {
@@ -91,7 +95,8 @@ func TestARunThatWasWrittenAndReadGivesTheSameReport(t *testing.T) {
 		require.NoError(t, result.WriteTrial(dir, trial))
 	}
 	for part, value := range map[result.Part]any{
-		result.Failovers: run.Failovers, result.Idles: run.Idle, result.Embeddeds: run.Embedded, result.Fleets: run.Fleets, result.Micro: run.Micro,
+		result.Failovers: run.Failovers, result.Idles: run.Idle, result.Embeddeds: run.Embedded,
+		result.Fleets: run.Fleets, result.Micro: run.Micro,
 	} {
 		require.NoError(t, result.WritePart(dir, part, value))
 	}
@@ -129,7 +134,8 @@ func TestProgramsReadTheRunWithoutItsSeriesAndAllThatWasComputedFromIt(t *testin
 	}`, string(got.Pairs[0]))
 	require.JSONEq(t, `{
 		"arm": "quorate", "clusters": 100000, "measured": 1000, "idleRequestsPerSecond": 2000, "watches": 200000,
-		"memoryMiB": 20000, "peakMiB": 30000, "rollSeconds": 16, "rollRequestsPerSecond": 143750, "rollSharedSeconds": 2000
+		"memoryMiB": 20000, "peakMiB": 30000, "rollSeconds": 16,
+		"rollRequestsPerSecond": 143750, "rollSharedSeconds": 2000
 	}`, string(got.Estimates[0]))
 }
 
@@ -149,8 +155,9 @@ func TestThePublishedTablesSayWhatThePublishedDataSays(t *testing.T) {
 		verdicts[target.Verdict]++
 		require.Contains(t, string(page), "| "+target.What+" | "+target.Wanted+" | "+target.Measured+" | ")
 	}
-	require.Contains(t, string(page), fmt.Sprintf("Of %d targets in this run: **%d reached, %d not reached, %d not measured.**",
-		len(data.Targets), verdicts["reached"], verdicts["not reached"], verdicts["not measured"]))
+	require.Contains(t, string(page),
+		fmt.Sprintf("Of %d targets in this run: **%d reached, %d not reached, %d not measured.**",
+			len(data.Targets), verdicts["reached"], verdicts["not reached"], verdicts["not measured"]))
 	require.Contains(t, string(page), fmt.Sprintf("| Trials | %d in 3 rounds", len(data.Run.Trials)))
 	require.Contains(t, string(page), strings.TrimSpace(data.Run.Micro))
 }
@@ -228,8 +235,10 @@ func TestTheTrialWithTheMedianRolloutStandsForItsArm(t *testing.T) {
 	troubled.Trouble, without.Series = "x", nil
 	var got []int
 	for _, shown := range representatives([]result.Trial{
-		trial(1, result.Quorate, 9, true), trial(2, result.Quorate, 7, true), trial(3, result.Quorate, 1, false), troubled, without,
-		trial(4, result.Parallel, 3, true), trial(5, result.Parallel, 2, true), trial(6, result.Parallel, 1, false), trial(7, result.Parallel, 1, false),
+		trial(1, result.Quorate, 9, true), trial(2, result.Quorate, 7, true), trial(3, result.Quorate, 1, false),
+		troubled, without,
+		trial(4, result.Parallel, 3, true), trial(5, result.Parallel, 2, true), trial(6, result.Parallel, 1, false),
+		trial(7, result.Parallel, 1, false),
 	}) {
 		got = append(got, shown.Position)
 	}

@@ -15,15 +15,17 @@ func TestSpreadNamesTheMedianTheLeastAndTheMost(t *testing.T) {
 		want   Spread
 		text   string
 	}{
-		"of nothing there is none":                      {nil, Spread{}, "–"},
-		"one value is all three":                        {[]Number{2}, Spread{1, 2, 2, 2}, "2.00"},
-		"an odd number has one in the middle":           {[]Number{9, 1, 2}, Spread{3, 2, 1, 9}, "2.00 (1.00–9.00)"},
-		"an even number has the mean of two":            {[]Number{4, 1, 2, 9}, Spread{4, 3, 1, 9}, "3.00 (1.00–9.00)"},
-		"one that never ended does not move the median": {[]Number{1, never, 2}, Spread{3, 2, 1, never}, "2.00 (1.00–never)"},
-		"half of them never is never":                   {[]Number{1, never}, Spread{2, never, 1, never}, "never (1.00–never)"},
-		"all never is never":                            {[]Number{never, never}, Spread{2, never, never, never}, "never"},
-		"nothing at all is a plain zero":                {[]Number{0, 0}, Spread{2, 0, 0, 0}, "0"},
-		"large ones need no fractions":                  {[]Number{120.4, 99.6, 130.2}, Spread{3, 120.4, 99.6, 130.2}, "120 (100–130)"},
+		"of nothing there is none":            {nil, Spread{}, "–"},
+		"one value is all three":              {[]Number{2}, Spread{1, 2, 2, 2}, "2.00"},
+		"an odd number has one in the middle": {[]Number{9, 1, 2}, Spread{3, 2, 1, 9}, "2.00 (1.00–9.00)"},
+		"an even number has the mean of two":  {[]Number{4, 1, 2, 9}, Spread{4, 3, 1, 9}, "3.00 (1.00–9.00)"},
+		"one that never ended does not move the median": {[]Number{1, never, 2}, Spread{3, 2, 1, never},
+			"2.00 (1.00–never)"},
+		"half of them never is never":    {[]Number{1, never}, Spread{2, never, 1, never}, "never (1.00–never)"},
+		"all never is never":             {[]Number{never, never}, Spread{2, never, never, never}, "never"},
+		"nothing at all is a plain zero": {[]Number{0, 0}, Spread{2, 0, 0, 0}, "0"},
+		"large ones need no fractions": {[]Number{120.4, 99.6, 130.2}, Spread{3, 120.4, 99.6, 130.2},
+			"120 (100–130)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := spreadOf(tc.values)
@@ -47,7 +49,8 @@ func TestNeverIsAWordInJSON(t *testing.T) {
 
 func TestTheLeaderMattersOnlyWhereItWasChosen(t *testing.T) {
 	trials := []result.Trial{
-		{Arm: "a", Case: result.QuorumLoss, Leader: -1, WriteStall: 2}, {Arm: "b", Case: result.QuorumLoss, Leader: 2, WriteStall: 1},
+		{Arm: "a", Case: result.QuorumLoss, Leader: -1, WriteStall: 2},
+		{Arm: "b", Case: result.QuorumLoss, Leader: 2, WriteStall: 1},
 	}
 	require.Equal(t, []Number{2}, paired(trials, "a", "b", func(t result.Trial) Number { return Number(t.WriteStall) }))
 }

@@ -153,7 +153,9 @@ func ordered(trials []result.Trial, known []string, name func(result.Trial) stri
 		found[name(t)] = true
 	}
 	names := filter(known, func(n string) bool { return found[n] })
-	return append(names, filter(slices.Sorted(maps.Keys(found)), func(n string) bool { return !slices.Contains(known, n) })...)
+	return append(names, filter(slices.Sorted(maps.Keys(found)), func(n string) bool {
+		return !slices.Contains(known, n)
+	})...)
 }
 
 // rowsOf returns one row for every arm of every case, those without a counted trial included.
@@ -239,7 +241,8 @@ func leadersOf(trials []result.Trial) []LeaderRow {
 	var rows []LeaderRow
 	for _, ordinal := range slices.Sorted(maps.Keys(byOrdinal)) {
 		led := byOrdinal[ordinal]
-		rows = append(rows, LeaderRow{Ordinal: ordinal, Planned: spread(led, planned), Unplanned: spread(led, unplanned)})
+		rows = append(rows, LeaderRow{Ordinal: ordinal, Planned: spread(led, planned),
+			Unplanned: spread(led, unplanned)})
 	}
 	return rows
 }

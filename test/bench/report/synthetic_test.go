@@ -15,8 +15,10 @@ import (
 func synthetic(rounds int, cases ...string) *result.Run {
 	random := rand.New(rand.NewPCG(7, 7))
 	run := &result.Run{Header: result.Header{
-		Began: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), Seconds: 5000, Version: "0123abc", CPU: "A processor", Cores: 2, MemoryMiB: 8192,
-		Kernel: "6.1.0", Go: "go1.26.0", Kubernetes: "1.36.3", Etcd: []string{"3.5.35", "3.6.16"}, Network: "namespaces", Seed: 7,
+		Began: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), Seconds: 5000, Version: "0123abc", CPU: "A processor",
+		Cores: 2, MemoryMiB: 8192,
+		Kernel: "6.1.0", Go: "go1.26.0", Kubernetes: "1.36.3", Etcd: []string{"3.5.35", "3.6.16"},
+		Network: "namespaces", Seed: 7,
 		StartDelay: 2, ReadinessPeriod: 1,
 	}}
 	for round := 1; round <= rounds; round++ {
@@ -31,7 +33,8 @@ func synthetic(rounds int, cases ...string) *result.Run {
 			}
 			for _, leader := range leaders {
 				for _, arm := range result.Arms {
-					if max := atOnceIn(c, arm); !arm.OneAtATime && max < 2 || arm.Name == result.QuorateTwo && c.Members < 7 {
+					if max := atOnceIn(c, arm); !arm.OneAtATime && max < 2 ||
+						arm.Name == result.QuorateTwo && c.Members < 7 {
 						continue
 					}
 					t := imagine(random, c, arm, leader)
@@ -59,7 +62,8 @@ func atOnceIn(c result.Case, arm result.Arm) int {
 func imagine(random *rand.Rand, c result.Case, arm result.Arm, leader int) result.Trial {
 	const limit = 60
 	ms := func(v float64) float64 { return math.Round(v*1000) / 1000 }
-	t := result.Trial{Case: c.Name, Arm: arm.Name, Members: c.Members, Leader: leader, Limit: limit, Completed: true, FirstAction: -1}
+	t := result.Trial{Case: c.Name, Arm: arm.Name, Members: c.Members, Leader: leader, Limit: limit, Completed: true,
+		FirstAction: -1}
 	voters := c.Members
 	sick := map[int]bool{}
 	switch c.Name {
@@ -111,7 +115,8 @@ func imagine(random *rand.Rand, c result.Case, arm result.Arm, leader int) resul
 				t.Planned++
 				series.Leaders = append(series.Leaders, result.Change{At: ms(at + 0.01), Leader: leading})
 			}
-			down := result.Down{Pod: fmt.Sprintf("etcd-%d", ordinal), Removed: ms(at), Ready: ms(at + 3 + 0.6*random.Float64())}
+			down := result.Down{Pod: fmt.Sprintf("etcd-%d", ordinal), Removed: ms(at),
+				Ready: ms(at + 3 + 0.6*random.Float64())}
 			// A member that is down is Ready again only with a quorum around it.
 			if arm.Name == result.OrderedReady && c.Name == result.QuorumLoss {
 				t.Completed, t.QuorumBack, t.Seconds = false, -1, limit
@@ -205,8 +210,10 @@ func imagine(random *rand.Rand, c result.Case, arm result.Arm, leader int) resul
 	t.Retried = t.Planned
 	t.Requests = nil
 	if arm.Quorate {
-		t.Requests = map[string]int{"list pods": 30 + random.IntN(5), "get statefulsets": 30, "delete pods": c.Members, "update leases": 12}
-		t.Usage = result.Usage{Processes: c.Members, CPUSeconds: ms(0.2 + 0.1*random.Float64()), Anonymous: ms(9 + random.Float64()), Resident: ms(38 + random.Float64())}
+		t.Requests = map[string]int{"list pods": 30 + random.IntN(5), "get statefulsets": 30, "delete pods": c.Members,
+			"update leases": 12}
+		t.Usage = result.Usage{Processes: c.Members, CPUSeconds: ms(0.2 + 0.1*random.Float64()),
+			Anonymous: ms(9 + random.Float64()), Resident: ms(38 + random.Float64())}
 	}
 	t.Series = series
 	return t

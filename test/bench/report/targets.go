@@ -73,13 +73,15 @@ func targetsOf(run *result.Run) []Target {
 		atOnce(all, result.CaseOf(result.Healthy5), 2, fiveByTwo),
 		atOnce(all, result.CaseOf(result.Healthy7), 3, sevenByThree),
 		settleToNext(all),
-		failover(run.Failovers, "graceful", "under 0.5 s, every time", func(result.Failover) float64 { return gracefulBelow }),
-		failover(run.Failovers, "SIGKILL", "under the lock's TTL + 2 s, every time", func(f result.Failover) float64 { return f.LockTTL + killedBelow }),
+		failover(run.Failovers, "graceful", "under 0.5 s, every time",
+			func(result.Failover) float64 { return gracefulBelow }),
+		failover(run.Failovers, "SIGKILL", "under the lock's TTL + 2 s, every time",
+			func(f result.Failover) float64 { return f.LockTTL + killedBelow }),
 		waiterRequests(run.Idle),
 		idle(run.Idle, "Idle sidecar: CPU", fmt.Sprintf("under %g %% of a core", idleCPUBelow), idleCPUBelow, "%",
 			func(i result.Idle) float64 { return i.CPUPercent }),
-		idle(run.Idle, "Idle sidecar: anonymous resident memory", fmt.Sprintf("under %d MiB", idleMiBBelow), idleMiBBelow, "MiB",
-			func(i result.Idle) float64 { return i.Usage.Anonymous }),
+		idle(run.Idle, "Idle sidecar: anonymous resident memory", fmt.Sprintf("under %d MiB", idleMiBBelow),
+			idleMiBBelow, "MiB", func(i result.Idle) float64 { return i.Usage.Anonymous }),
 		embedded(run.Embedded),
 	)
 }
@@ -191,7 +193,8 @@ func leaderChanges(all []result.Trial, c result.Case) Target {
 		target.Measured = fmt.Sprintf("1 handed over and 0 by timeout in all %s", plural(len(trials), "trial"))
 	default:
 		target.Measured = fmt.Sprintf("not so in %d of %s: handed over %s, by timeout %s; first in %s", len(bad),
-			plural(len(trials), "trial"), spread(trials, planned).counts(), spread(trials, unplanned).counts(), where(bad[0]))
+			plural(len(trials), "trial"), spread(trials, planned).counts(),
+			spread(trials, unplanned).counts(), where(bad[0]))
 	}
 	if len(missing) > 0 {
 		target.Measured += "; never with the leader at ordinal " + strings.Join(missing, ", ")
@@ -221,7 +224,8 @@ func noQuorumLost(all []result.Trial, c result.Case) Target {
 	case len(bad) == 0:
 		target.Measured = fmt.Sprintf("0 s in all %s", plural(len(trials), "trial")) + stuck(trials)
 	default:
-		target.Measured = fmt.Sprintf("%s; more than 0 in %d of %s, first in %s", seconds(spread(trials, withoutQuorum)), len(bad),
+		target.Measured = fmt.Sprintf("%s; more than 0 in %d of %s, first in %s",
+			seconds(spread(trials, withoutQuorum)), len(bad),
 			plural(len(trials), "trial"), where(bad[0])) + stuck(trials)
 	}
 	return target
@@ -233,8 +237,9 @@ func readyPods(all []result.Trial, c result.Case) Target {
 	fewest := func(t result.Trial) Number { return Number(t.FewestReady) }
 	quorum := func(t result.Trial) int { return t.Members/2 + 1 }
 	target := Target{
-		What: c.Title + ": fewest Ready pods", Wanted: fmt.Sprintf("never fewer than %d of %d", c.Members/2+1, c.Members),
-		From: from, Beside: beside(all, c, fewest, Spread.counts),
+		What:   c.Title + ": fewest Ready pods",
+		Wanted: fmt.Sprintf("never fewer than %d of %d", c.Members/2+1, c.Members),
+		From:   from, Beside: beside(all, c, fewest, Spread.counts),
 	}
 	bad := filter(trials, func(t result.Trial) bool { return t.FewestReady < quorum(t) })
 	target.Verdict = unless(ofQuorate(all, c), verdict(len(trials), len(bad) == 0))
@@ -252,8 +257,9 @@ func readyPods(all []result.Trial, c result.Case) Target {
 // stalls: the longest write stall is not above RollingUpdate's, of either pod management policy.
 func stalls(all []result.Trial, c result.Case) Target {
 	target := Target{
-		What:   c.Title + ": longest write stall",
-		Wanted: fmt.Sprintf("median of the paired ratios to RollingUpdate at most %g, for each policy in the run", stallRatio),
+		What: c.Title + ": longest write stall",
+		Wanted: fmt.Sprintf("median of the paired ratios to RollingUpdate at most %g, for each policy in the run",
+			stallRatio),
 		From:   fromTrials(of(all, c.Name, result.Quorate)),
 		Beside: beside(all, c, writeStall, milliseconds),
 	}
@@ -305,8 +311,8 @@ func quorumBack(all []result.Trial) Target {
 		target.Measured = seconds(s) + ", but no healthy trial tells how long a restart takes"
 		target.Verdict = NotMeasured
 	default:
-		target.Measured = fmt.Sprintf("%s, with a restart of %s s (median of %s in `%s`)", seconds(s), written(restart, 2),
-			plural(len(downs), "pod"), result.Healthy3)
+		target.Measured = fmt.Sprintf("%s, with a restart of %s s (median of %s in `%s`)", seconds(s),
+			written(restart, 2), plural(len(downs), "pod"), result.Healthy3)
 		target.Verdict = unless(ofQuorate(all, c), verdict(s.N, s.Most <= restart+quorumBackWithin))
 	}
 	return target
@@ -324,9 +330,10 @@ func oneAtATime(all []result.Trial, c result.Case) Target {
 	}
 	s := spread(trials, ratio)
 	target := Target{
-		What:   c.Title + ": rollout time, one at a time",
-		Wanted: fmt.Sprintf("median at most %g of the sum of the pods' down-times", downRatio),
-		From:   fromTrials(of(all, c.Name, result.Quorate)), Beside: beside(all, c, ratio, func(s Spread) string { return s.with(3) }),
+		What:    c.Title + ": rollout time, one at a time",
+		Wanted:  fmt.Sprintf("median at most %g of the sum of the pods' down-times", downRatio),
+		From:    fromTrials(of(all, c.Name, result.Quorate)),
+		Beside:  beside(all, c, ratio, func(s Spread) string { return s.with(3) }),
 		Verdict: unless(of(all, c.Name, result.Quorate), verdict(s.N, s.Median <= downRatio)),
 	}
 	if s.N > 0 {
@@ -361,8 +368,9 @@ func settleToNext(all []result.Trial) Target {
 	}
 	s := spreadOf(gaps)
 	target := Target{
-		What: "Healthy: from a pod's settling to the next removal", Wanted: fmt.Sprintf("median under %.0f ms", 1000*gapBelow),
-		From: fromTrials(trials), Verdict: verdict(s.N, s.Median < 1000*gapBelow),
+		What:   "Healthy: from a pod's settling to the next removal",
+		Wanted: fmt.Sprintf("median under %.0f ms", 1000*gapBelow),
+		From:   fromTrials(trials), Verdict: verdict(s.N, s.Median < 1000*gapBelow),
 	}
 	if s.N > 0 {
 		target.Measured = fmt.Sprintf("%s ms (%s)", s.with(0), plural(s.N, "removal"))
@@ -379,9 +387,11 @@ func failover(all []result.Failover, how, wanted string, below func(result.Failo
 		Verdict: verdict(len(those), len(late) == 0),
 	}
 	if len(those) > 0 {
-		target.Measured = fmt.Sprintf("%s, in time %d of %d", seconds(spread(those, failoverSeconds)), len(those)-len(late), len(those))
+		target.Measured = fmt.Sprintf("%s, in time %d of %d", seconds(spread(those, failoverSeconds)),
+			len(those)-len(late), len(those))
 		if how == "SIGKILL" {
-			target.Measured += fmt.Sprintf(", TTL %s s", spread(those, func(f result.Failover) Number { return Number(f.LockTTL) }).counts())
+			target.Measured += fmt.Sprintf(", TTL %s s",
+				spread(those, func(f result.Failover) Number { return Number(f.LockTTL) }).counts())
 		}
 	}
 	return target
@@ -426,8 +436,9 @@ func embedded(all []result.Embedded) Target {
 	idle := filter(all, func(e result.Embedded) bool { return e.When == "idle" })
 	s := spread(idle, more)
 	target := Target{
-		What: "Embedded and idle: anonymous resident memory", Wanted: fmt.Sprintf("median under %d MiB more than the host without it", embeddedMiBBelow),
-		From: plural(len(idle), "pair") + " of hosts", Verdict: verdict(s.N, s.Median < embeddedMiBBelow),
+		What:   "Embedded and idle: anonymous resident memory",
+		Wanted: fmt.Sprintf("median under %d MiB more than the host without it", embeddedMiBBelow),
+		From:   plural(len(idle), "pair") + " of hosts", Verdict: verdict(s.N, s.Median < embeddedMiBBelow),
 	}
 	if s.N > 0 {
 		target.Measured = s.String() + " MiB more"

@@ -44,11 +44,14 @@ func good() *result.Run {
 				trial(round, c, result.QuorateMax, leader, map[int]float64{3: 10, 5: 6.5, 7: 5}[c.Members])
 			}
 		}
-		run.Failovers = append(run.Failovers, result.Failover{How: "graceful", Seconds: 0.499, LockTTL: 10}, result.Failover{How: "SIGKILL", Seconds: 11.9, LockTTL: 10})
-		run.Embedded = append(run.Embedded, result.Embedded{When: "idle", Without: 8, With: 11.9}, result.Embedded{When: "rollout", Without: 8, With: 30})
+		run.Failovers = append(run.Failovers, result.Failover{How: "graceful", Seconds: 0.499, LockTTL: 10},
+			result.Failover{How: "SIGKILL", Seconds: 11.9, LockTTL: 10})
+		run.Embedded = append(run.Embedded, result.Embedded{When: "idle", Without: 8, With: 11.9},
+			result.Embedded{When: "rollout", Without: 8, With: 30})
 	}
 	run.Idle = []result.Idle{
-		{Role: "holder", Kubernetes: map[string]float64{"get leases": 6}, CPUPercent: 0.19, Usage: result.Usage{Anonymous: 15.9}},
+		{Role: "holder", Kubernetes: map[string]float64{"get leases": 6}, CPUPercent: 0.19,
+			Usage: result.Usage{Anonymous: 15.9}},
 		{Role: "waiter", CPUPercent: 0.19, Usage: result.Usage{Anonymous: 15.9}},
 	}
 	return run
@@ -115,47 +118,72 @@ func TestATargetIsMissedByWhatItForbidsAndByNothingElse(t *testing.T) {
 		missed string
 	}
 	tests := map[string]test{
-		"a second change of leader, once":              {one(result.Healthy5, result.Quorate, func(t *result.Trial) { t.Planned = 2 }), "Healthy, 5 members: changes of leader"},
-		"no change of leader at all":                   {one(result.Healthy3, result.Quorate, func(t *result.Trial) { t.Planned = 0 }), "Healthy, 3 members: changes of leader"},
-		"an election instead of the handover":          {one(result.Healthy7, result.QuorateMax, func(t *result.Trial) { t.Planned, t.Unplanned = 0, 1 }), "Healthy, 7 members: changes of leader"},
-		"a moment without quorum in a healthy cluster": {one(result.Healthy3, result.Quorate, func(t *result.Trial) { t.WithoutQuorum = 0.01 }), "Healthy, 3 members: without quorum"},
+		"a second change of leader, once": {one(result.Healthy5, result.Quorate,
+			func(t *result.Trial) { t.Planned = 2 }), "Healthy, 5 members: changes of leader"},
+		"no change of leader at all": {one(result.Healthy3, result.Quorate,
+			func(t *result.Trial) { t.Planned = 0 }), "Healthy, 3 members: changes of leader"},
+		"an election instead of the handover": {one(result.Healthy7, result.QuorateMax,
+			func(t *result.Trial) { t.Planned, t.Unplanned = 0, 1 }), "Healthy, 7 members: changes of leader"},
+		"a moment without quorum in a healthy cluster": {one(result.Healthy3, result.Quorate,
+			func(t *result.Trial) { t.WithoutQuorum = 0.01 }), "Healthy, 3 members: without quorum"},
 		"stalls a fifth longer": {every(result.Healthy5, result.Quorate, func(t *result.Trial) { t.WriteStall *= 1.2 }),
 			"Healthy, 5 members: longest write stall"},
-		"stalls longer than with the first policy only": {every(result.Healthy5, result.OrderedReady, func(t *result.Trial) { t.WriteStall /= 1.2 }),
+		"stalls longer than with the first policy only": {
+			every(result.Healthy5, result.OrderedReady, func(t *result.Trial) { t.WriteStall /= 1.2 }),
 			"Healthy, 5 members: longest write stall"},
-		"stalls longer than with the second policy only": {every(result.Healthy5, result.Parallel, func(t *result.Trial) { t.WriteStall /= 1.2 }),
+		"stalls longer than with the second policy only": {
+			every(result.Healthy5, result.Parallel, func(t *result.Trial) { t.WriteStall /= 1.2 }),
 			"Healthy, 5 members: longest write stall"},
-		"quorum that comes later than a restart and 5 s": {one(result.QuorumLoss, result.Quorate, func(t *result.Trial) { t.QuorumBack = 8.01 }),
+		"quorum that comes later than a restart and 5 s": {
+			one(result.QuorumLoss, result.Quorate, func(t *result.Trial) { t.QuorumBack = 8.01 }),
 			"Quorum lost: until quorum is back"},
-		"quorum that does not come back": {one(result.QuorumLoss, result.QuorateMax, func(t *result.Trial) { t.QuorumBack = -1 }),
+		"quorum that does not come back": {one(result.QuorumLoss, result.QuorateMax,
+			func(t *result.Trial) { t.QuorumBack = -1 }),
 			"Quorum lost: until quorum is back"},
-		"time lost between the pods": {every(result.Healthy7, result.Quorate, func(t *result.Trial) { t.Ratio = 1.031 }),
+		"time lost between the pods": {every(result.Healthy7, result.Quorate,
+			func(t *result.Trial) { t.Ratio = 1.031 }),
 			"Healthy, 7 members: rollout time, one at a time"},
-		"rollouts that do not end": {every(result.Healthy3, result.Quorate, func(t *result.Trial) { t.Completed, t.Ratio = false, 0 }),
+		"rollouts that do not end": {every(result.Healthy3, result.Quorate,
+			func(t *result.Trial) { t.Completed, t.Ratio = false, 0 }),
 			"Healthy, 3 members: rollout time, one at a time"},
-		"two of five at once that are hardly faster": {every(result.Healthy5, result.QuorateMax, func(t *result.Trial) { t.Seconds = 6.6 }),
+		"two of five at once that are hardly faster": {
+			every(result.Healthy5, result.QuorateMax, func(t *result.Trial) { t.Seconds = 6.6 }),
 			"Healthy, 5 members: rollout time, maxUnavailable 2"},
-		"three of seven at once that do not end": {every(result.Healthy7, result.QuorateMax, func(t *result.Trial) { t.Completed = false }),
+		"three of seven at once that do not end": {every(result.Healthy7, result.QuorateMax,
+			func(t *result.Trial) { t.Completed = false }),
 			"Healthy, 7 members: rollout time, maxUnavailable 3"},
 		"gaps of 150 ms": {func(run *result.Run) {
 			for i := range run.Trials {
 				run.Trials[i].Gaps = []float64{0.15}
 			}
 		}, "Healthy: from a pod's settling to the next removal"},
-		"one slow graceful failover": {func(run *result.Run) { run.Failovers[0].Seconds = 0.5 }, "Failover of the coordinator, graceful"},
-		"a failover that never ends": {func(run *result.Run) { run.Failovers[0].Seconds = -1 }, "Failover of the coordinator, graceful"},
-		"one slow failover":          {func(run *result.Run) { run.Failovers[1].Seconds = 12 }, "Failover of the coordinator, SIGKILL"},
-		"a waiter that asks Kubernetes": {func(run *result.Run) { run.Idle[1].Kubernetes = map[string]float64{"get pods": 0.5} },
+		"one slow graceful failover": {func(run *result.Run) { run.Failovers[0].Seconds = 0.5 },
+			"Failover of the coordinator, graceful"},
+		"a failover that never ends": {func(run *result.Run) { run.Failovers[0].Seconds = -1 },
+			"Failover of the coordinator, graceful"},
+		"one slow failover": {func(run *result.Run) { run.Failovers[1].Seconds = 12 },
+			"Failover of the coordinator, SIGKILL"},
+		"a waiter that asks Kubernetes": {func(run *result.Run) {
+			run.Idle[1].Kubernetes = map[string]float64{"get pods": 0.5}
+		},
 			"Idle sidecar without the lock: Kubernetes requests"},
-		"a holder that needs CPU":            {func(run *result.Run) { run.Idle[0].CPUPercent = 0.2 }, "Idle sidecar: CPU"},
-		"a waiter that needs memory":         {func(run *result.Run) { run.Idle[1].Usage.Anonymous = 16 }, "Idle sidecar: anonymous resident memory"},
-		"a library that needs 4 MiB, always": {func(run *result.Run) { run.Embedded[0].With, run.Embedded[2].With = 12, 12 }, "Embedded and idle: anonymous resident memory"},
+		"a holder that needs CPU": {func(run *result.Run) { run.Idle[0].CPUPercent = 0.2 },
+			"Idle sidecar: CPU"},
+		"a waiter that needs memory": {func(run *result.Run) { run.Idle[1].Usage.Anonymous = 16 },
+			"Idle sidecar: anonymous resident memory"},
+		"a library that needs 4 MiB, always": {func(run *result.Run) {
+			run.Embedded[0].With, run.Embedded[2].With = 12, 12
+		}, "Embedded and idle: anonymous resident memory"},
 	}
-	for _, name := range []string{result.OneDown, result.NodeLost, result.GhostVoters, result.BrokenRevision, result.BrokenSidecar} {
+	for _, name := range []string{result.OneDown, result.NodeLost, result.GhostVoters, result.BrokenRevision,
+		result.BrokenSidecar} {
 		title := result.CaseOf(name).Title
-		tests["quorum lost once: "+name] = test{one(name, result.Quorate, func(t *result.Trial) { t.WithoutQuorum, t.QuorumBack = 0.1, 3 }), title + ": without quorum"}
-		tests["quorum lost for good: "+name] = test{one(name, result.QuorateMax, func(t *result.Trial) { t.QuorumBack = -1 }), title + ": without quorum"}
-		tests["too few pods: "+name] = test{one(name, result.Quorate, func(t *result.Trial) { t.FewestReady = 1 }), title + ": fewest Ready pods"}
+		tests["quorum lost once: "+name] = test{one(name, result.Quorate,
+			func(t *result.Trial) { t.WithoutQuorum, t.QuorumBack = 0.1, 3 }), title + ": without quorum"}
+		tests["quorum lost for good: "+name] = test{one(name, result.QuorateMax,
+			func(t *result.Trial) { t.QuorumBack = -1 }), title + ": without quorum"}
+		tests["too few pods: "+name] = test{one(name, result.Quorate, func(t *result.Trial) { t.FewestReady = 1 }),
+			title + ": fewest Ready pods"}
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -163,7 +191,9 @@ func TestATargetIsMissedByWhatItForbidsAndByNothingElse(t *testing.T) {
 			tc.spoil(run)
 			_, missed, open := verdicts(targetsOf(run))
 			// A rollout that never ends also has no time to compare with.
-			missed = slices.DeleteFunc(missed, func(what string) bool { return what != tc.missed && strings.Contains(tc.missed, what) })
+			missed = slices.DeleteFunc(missed, func(what string) bool {
+				return what != tc.missed && strings.Contains(tc.missed, what)
+			})
 			require.Equal(t, []string{tc.missed}, missed)
 			require.Empty(t, open)
 		})
@@ -201,14 +231,17 @@ func TestWhatIsNotForbiddenMissesNothing(t *testing.T) {
 
 func TestATrialThatCouldNotBeCountedLeavesItsTargetsOpen(t *testing.T) {
 	run := good()
-	bad := run.Trials[slices.IndexFunc(run.Trials, func(t result.Trial) bool { return t.Case == result.Healthy3 && t.Arm == result.Quorate })]
+	bad := run.Trials[slices.IndexFunc(run.Trials, func(t result.Trial) bool {
+		return t.Case == result.Healthy3 && t.Arm == result.Quorate
+	})]
 	bad.Trouble, bad.Unplanned, bad.WithoutQuorum, bad.Round = "x", 5, 5, 3
 	run.Trials = append(run.Trials, bad)
 	_, missed, open := verdicts(targetsOf(run))
 	require.Empty(t, missed)
 	title := result.CaseOf(result.Healthy3).Title
 	require.ElementsMatch(t, []string{
-		title + ": changes of leader", title + ": without quorum", title + ": longest write stall", title + ": rollout time, one at a time",
+		title + ": changes of leader", title + ": without quorum", title + ": longest write stall", title +
+			": rollout time, one at a time",
 	}, open)
 }
 
@@ -254,11 +287,14 @@ func TestHalfMeasuredIsNotReached(t *testing.T) {
 		},
 		"nothing to compare with": {
 			func(run *result.Run) {
-				drop(run, func(t result.Trial) bool { return t.Case == result.Healthy3 && slices.Contains(bases, t.Arm) })
+				drop(run, func(t result.Trial) bool {
+					return t.Case == result.Healthy3 && slices.Contains(bases, t.Arm)
+				})
 			},
 			[]string{"Healthy, 3 members: longest write stall"},
 		},
-		"no idle waiter": {func(run *result.Run) { run.Idle = run.Idle[:1] }, []string{"Idle sidecar without the lock: Kubernetes requests"}},
+		"no idle waiter": {func(run *result.Run) { run.Idle = run.Idle[:1] },
+			[]string{"Idle sidecar without the lock: Kubernetes requests"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			run := good()
@@ -291,7 +327,8 @@ func TestALeaderOfTheWrongOrdinalIsNamed(t *testing.T) {
 	for i := range run.Trials {
 		if trial := &run.Trials[i]; trial.Case == result.Healthy3 && trial.Arm == result.Quorate && trial.Leader == 1 {
 			trial.Unplanned = 1
-			require.Contains(t, targetsOf(run)[0].Measured, fmt.Sprintf("trial %d (`quorate`, round 1, leader 1)", trial.Position))
+			require.Contains(t, targetsOf(run)[0].Measured,
+				fmt.Sprintf("trial %d (`quorate`, round 1, leader 1)", trial.Position))
 			return
 		}
 	}

@@ -311,7 +311,8 @@ func votersPlot(s *scales, t result.Trial) *plot.Plot {
 func quorumAt(s result.Step) int { return s.Voters/2 + 1 }
 
 // stairs returns the line of a number that changes from step to step, between two ends.
-func stairs(first, last vg.Length, x, y func(float64) vg.Length, steps []result.Step, of func(result.Step) int) []vg.Point {
+func stairs(first, last vg.Length, x, y func(float64) vg.Length, steps []result.Step,
+	of func(result.Step) int) []vg.Point {
 	var points []vg.Point
 	for i, step := range steps {
 		end := last
@@ -432,5 +433,6 @@ func legend(c draw.Canvas) {
 	entry("all pods updated and Ready", func(x, y vg.Length) {
 		line(c, green, 1.1, nil, vg.Point{X: x + sign/2, Y: y - 5}, vg.Point{X: x + sign/2, Y: y + 5})
 	})
-	words(c, style(8.5, grey, false), draw.XRight, c.Max.X, y+0.5, "of each arm, the trial with the median rollout time")
+	words(c, style(8.5, grey, false), draw.XRight, c.Max.X, y+0.5,
+		"of each arm, the trial with the median rollout time")
 }

@@ -29,13 +29,20 @@ const (
 
 // Arms are all arms, in the order of the report. The first are Kubernetes' own.
 var Arms = []Arm{
-	{OrderedReady, "RollingUpdate, OrderedReady", "the StatefulSet controller, podManagementPolicy OrderedReady: from the highest ordinal down, each pod after the one before is Ready", false, true},
+	{OrderedReady, "RollingUpdate, OrderedReady",
+		"the StatefulSet controller, podManagementPolicy OrderedReady: from the highest ordinal down, each pod after " +
+			"the one before is Ready", false, true},
 	{Parallel, "RollingUpdate, Parallel", "the StatefulSet controller, podManagementPolicy Parallel", false, true},
-	{MaxUnavailable, "RollingUpdate, maxUnavailable", "the StatefulSet controller with as many pods unavailable at once as the cluster can lose members (3 members: 1, 5: 2, 7: 3; feature gate MaxUnavailableStatefulSet)", false, false},
+	{MaxUnavailable, "RollingUpdate, maxUnavailable",
+		"the StatefulSet controller with as many pods unavailable at once as the cluster can lose members (3 " +
+			"members: 1, 5: 2, 7: 3; feature gate MaxUnavailableStatefulSet)", false, false},
 	{Quorate, "Quorate", "updateStrategy OnDelete, and Quorate removes one pod at a time", true, true},
-	{QuorateMax, "Quorate, maxUnavailable", "Quorate with as many pods unavailable at once as the cluster can lose members (5 members: 2, 7: 3)", true, false},
+	{QuorateMax, "Quorate, maxUnavailable",
+		"Quorate with as many pods unavailable at once as the cluster can lose members (5 members: 2, 7: 3)", true,
+		false},
 	{QuorateTwo, "Quorate, maxUnavailable 2", "Quorate with two pods unavailable at once (7 members)", true, false},
-	{QuorateDelete, "Quorate, delete", "Quorate, one at a time, each by a DELETE, which no PodDisruptionBudget sees", true, true},
+	{QuorateDelete, "Quorate, delete", "Quorate, one at a time, each by a DELETE, which no PodDisruptionBudget sees",
+		true, true},
 }
 
 // Case is what the cluster is in when its pod template changes, or what happens to it then.
@@ -74,15 +81,26 @@ var Cases = []Case{
 	{Healthy5, "Healthy, 5 members", "every member serves; each ordinal leads once in every round", 5, true},
 	{Healthy7, "Healthy, 7 members", "every member serves; each ordinal leads once in every round", 7, true},
 	{OneDown, "One member down", "one member does not start on the old revision, and the update cures it", 3, false},
-	{SecondFails, "A second member fails", "one member does not start on the old revision, and another one fails during the update; the update cures both", 3, false},
-	{QuorumLoss, "Quorum lost", "two of three members do not start on the old revision, for longer than a lock lives, and the update cures them", 3, false},
-	{QuorumJustLost, "Quorum just lost", "two of three members do not start on the old revision, for a shorter time than a lock lives, and the update cures them", 3, false},
-	{NodeLost, "A node lost", "the node of ordinal 0 is gone when the template changes, and comes back later", 3, false},
-	{GhostVoters, "Two ghost voters", "the member list has two voters that never start, until the operator removes them", 3, false},
-	{BrokenRevision, "Broken revision", "etcd's image of the new revision cannot be had, until the operator corrects it", 3, false},
-	{BrokenSidecar, "Broken sidecar", "the sidecar's image of the new revision cannot be had, until the operator corrects it", 3, false},
+	{SecondFails, "A second member fails",
+		"one member does not start on the old revision, and another one fails during the update; the update cures both",
+		3, false},
+	{QuorumLoss, "Quorum lost", "two of three members do not start on the old revision, for longer than a lock " +
+		"lives, and the update cures them", 3, false},
+	{QuorumJustLost, "Quorum just lost",
+		"two of three members do not start on the old revision, for a shorter time than a lock lives, " +
+			"and the update cures them", 3, false},
+	{NodeLost, "A node lost", "the node of ordinal 0 is gone when the template changes, and comes back later", 3,
+		false},
+	{GhostVoters, "Two ghost voters",
+		"the member list has two voters that never start, until the operator removes them", 3, false},
+	{BrokenRevision, "Broken revision",
+		"etcd's image of the new revision cannot be had, until the operator corrects it", 3, false},
+	{BrokenSidecar, "Broken sidecar",
+		"the sidecar's image of the new revision cannot be had, until the operator corrects it", 3, false},
 	{SlowStart, "Slow-starting members", "a new pod takes long until its containers start", 3, false},
-	{Watched, "Clients that watch", "every member serves, and clients watch at every member, so that etcd takes up to seven seconds to end", 3, false},
+	{Watched, "Clients that watch",
+		"every member serves, and clients watch at every member, so that etcd takes up to seven seconds to end", 3,
+		false},
 	{Quiet, "No clients", "every member serves, and nobody but the sidecars asks etcd for anything", 3, false},
 }
 

@@ -46,7 +46,8 @@ func header(ctx context.Context, o options) (result.Header, error) {
 		return h, err
 	}
 	// Of a checkout without git the version is not known.
-	if out, err := exec.CommandContext(ctx, "git", "-C", dir, "describe", "--always", "--dirty", "--abbrev=12").Output(); err == nil {
+	if out, err := exec.CommandContext(ctx, "git", "-C", dir, "describe", "--always", "--dirty", "--abbrev=12").
+		Output(); err == nil {
 		h.Version = strings.TrimSpace(string(out))
 	}
 	return h, nil

@@ -103,18 +103,24 @@ func parse(args []string) (options, []string, error) {
 		fmt.Fprint(flags.Output(), usage)
 		flags.PrintDefaults()
 	}
-	flags.BoolVar(&o.Short, "short", false, "measure just enough to show that everything works, in some minutes; the figures mean nothing")
+	flags.BoolVar(&o.Short, "short", false,
+		"measure just enough to show that everything works, in some minutes; the figures mean nothing")
 	flags.IntVar(&o.Rounds, "rounds", 3, "how often every case is played by every arm (those of 5 and 7 members once)")
 	cases := flags.String("cases", "", "only these cases, separated by commas: "+strings.Join(result.CaseNames(), ","))
 	arms := flags.String("arms", "", "only these arms: "+strings.Join(result.ArmNames(), ","))
 	parts := flags.String("parts", strings.Join(allParts, ","), "what to measure")
 	flags.DurationVar(&o.For, "for", 0, "after how long no new trial begins (default: no limit)")
 	flags.Uint64Var(&o.Seed, "seed", 1, "what the order of the trials is drawn from")
-	flags.StringVar(&o.Dir, "dir", "", "directory for the raw data and the report (default: a new one in .build/bench); that of an earlier run is refused")
+	flags.StringVar(&o.Dir, "dir", "",
+		"directory for the raw data and the report (default: a new one in .build/bench); "+
+			"that of an earlier run is refused")
 	flags.StringVar(&o.out, "out", "", "directory for the report (default: that of the raw data)")
-	flags.IntVar(&o.Lanes, "lanes", 1, "how many trials run at a time, but for healthy clusters, whose milliseconds count; two save time on two cores")
+	flags.IntVar(&o.Lanes, "lanes", 1,
+		"how many trials run at a time, but for healthy clusters, whose milliseconds count; two save time on two cores")
 	flags.IntVar(&o.fleet.Clusters, "fleet-clusters", 1000, "how many StatefulSets the large fleet has")
-	flags.DurationVar(&o.fleet.Over, "fleet-over", 6*time.Minute, "the time over which all of them change; everything shares this machine's cores, and two of them do not carry a thousand rollouts at once")
+	flags.DurationVar(&o.fleet.Over, "fleet-over", 6*time.Minute,
+		"the time over which all of them change; everything shares this machine's cores, and two of them do not "+
+			"carry a thousand rollouts at once")
 	flags.IntVar(&o.atOnce, "fleet-at-once", 200, "how many StatefulSets the small fleet has, which all change at once")
 	workers := flags.String("fleet-workers", "3,50", "the numbers of workers of the central controller beside it")
 	flags.BoolVar(&o.Keep, "keep", false, "keep the data and logs of all processes (some GB)")
@@ -122,7 +128,8 @@ func parse(args []string) (options, []string, error) {
 	if err := flags.Parse(args); err != nil {
 		return o, nil, err
 	}
-	for name, n := range map[string]int{"rounds": o.Rounds, "lanes": o.Lanes, "fleet-clusters": o.fleet.Clusters, "fleet-at-once": o.atOnce} {
+	for name, n := range map[string]int{"rounds": o.Rounds, "lanes": o.Lanes, "fleet-clusters": o.fleet.Clusters,
+		"fleet-at-once": o.atOnce} {
 		if n < 1 {
 			return o, nil, fmt.Errorf("--%s %d: at least 1 is needed", name, n)
 		}

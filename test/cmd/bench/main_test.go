@@ -38,8 +38,10 @@ func TestByDefaultEverythingIsMeasured(t *testing.T) {
 
 func TestFlagsSayWhatIsMeasured(t *testing.T) {
 	o, arguments, err := parse([]string{
-		"--rounds=2", "--cases=healthy-3,one-down", "--arms", "quorate,parallel", "--parts=trials,fleet", "--for=90m", "--seed=7",
-		"--dir=data", "--out=docs", "--lanes=2", "--fleet-clusters=50", "--fleet-over=30s", "--fleet-at-once=9", "--fleet-workers=1,2,9", "--keep", loopback,
+		"--rounds=2", "--cases=healthy-3,one-down", "--arms", "quorate,parallel", "--parts=trials,fleet",
+		"--for=90m", "--seed=7",
+		"--dir=data", "--out=docs", "--lanes=2", "--fleet-clusters=50", "--fleet-over=30s", "--fleet-at-once=9",
+		"--fleet-workers=1,2,9", "--keep", loopback,
 		"report", "earlier",
 	})
 	require.NoError(t, err)
@@ -86,7 +88,8 @@ func TestABadFlagIsRefusedByItsNameAndValue(t *testing.T) {
 		{[]string{"--cases=healthy-4"}, `--cases "healthy-4": "healthy-4" is none of healthy-3, healthy-5,`},
 		{[]string{"--cases=healthy-3,"}, `--cases "healthy-3,": "" is none of healthy-3,`},
 		{[]string{"--cases=healthy-3, one-down"}, `" one-down" is none of`},
-		{[]string{"--arms=quorate,Parallel"}, `--arms "quorate,Parallel": "Parallel" is none of ordered-ready, parallel,`},
+		{[]string{"--arms=quorate,Parallel"},
+			`--arms "quorate,Parallel": "Parallel" is none of ordered-ready, parallel,`},
 		{[]string{"--parts=trial"}, `--parts "trial": "trial" is none of trials, cost, fleet, micro`},
 		{[]string{"--parts="}, `--parts "": name at least one of trials, cost, fleet, micro`},
 		{[]string{"--fleet-clusters=0"}, "--fleet-clusters 0: at least 1"},
@@ -105,7 +108,8 @@ func TestAShortRunRefusesWhatItWouldIgnore(t *testing.T) {
 	o, _, err := parse([]string{"--short", "--parts=cost", "--seed=2", "--keep", loopback})
 	require.NoError(t, err)
 	require.True(t, o.Short)
-	for _, flag := range []string{"--rounds=2", "--cases=quiet", "--arms=quorate", "--fleet-clusters=5", "--fleet-over=1s", "--fleet-workers=1"} {
+	for _, flag := range []string{"--rounds=2", "--cases=quiet", "--arms=quorate", "--fleet-clusters=5",
+		"--fleet-over=1s", "--fleet-workers=1"} {
 		_, _, err := parse([]string{"--short", flag, loopback})
 		require.ErrorContains(t, err, "has no effect with --short", flag)
 	}
@@ -158,15 +162,19 @@ func TestAShortRunFailsIfSomethingCouldNotBeMeasuredOrQuorateBrokeItsWord(t *tes
 		spoil func(*result.Trial)
 		want  string // empty: it passes
 	}{
-		"all is well":                    {func(*result.Trial) {}, ""},
-		"it could not be measured":       {func(t *result.Trial) { t.Trouble = "no leader" }, "one-down by quorate could not be measured: no leader"},
-		"Quorate did not come to an end": {func(t *result.Trial) { t.Completed = false }, "one-down by quorate did not come to its end"},
-		"Quorate lost a write":           {func(t *result.Trial) { t.Lost = 2 }, "one-down by quorate lost 2 writes"},
-		"so it does by eviction":         {func(t *result.Trial) { t.Arm, t.Completed = result.QuorateDelete, false }, "one-down by quorate-delete did not come to its end"},
+		"all is well": {func(*result.Trial) {}, ""},
+		"it could not be measured": {func(t *result.Trial) { t.Trouble = "no leader" },
+			"one-down by quorate could not be measured: no leader"},
+		"Quorate did not come to an end": {func(t *result.Trial) { t.Completed = false },
+			"one-down by quorate did not come to its end"},
+		"Quorate lost a write": {func(t *result.Trial) { t.Lost = 2 }, "one-down by quorate lost 2 writes"},
+		"so it does by eviction": {func(t *result.Trial) { t.Arm, t.Completed = result.QuorateDelete, false },
+			"one-down by quorate-delete did not come to its end"},
 		"another arm may do badly": {func(t *result.Trial) {
 			t.Arm, t.Completed, t.WithoutQuorum, t.Lost = result.Parallel, false, 6, 1
 		}, ""},
-		"but it has to be measured": {func(t *result.Trial) { t.Arm, t.Trouble = result.Parallel, "no leader" }, "one-down by parallel could not be measured"},
+		"but it has to be measured": {func(t *result.Trial) { t.Arm, t.Trouble = result.Parallel, "no leader" },
+			"one-down by parallel could not be measured"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			last := good
@@ -185,7 +193,8 @@ func TestAShortRunFailsIfSomethingCouldNotBeMeasuredOrQuorateBrokeItsWord(t *tes
 func TestTheReportOfAnEarlierRunIsWrittenAgain(t *testing.T) {
 	dir, out := t.TempDir(), filepath.Join(t.TempDir(), "new")
 	require.NoError(t, result.WriteHeader(dir, result.Header{Version: "abc"}))
-	require.NoError(t, result.WriteTrial(dir, result.Trial{Case: result.Healthy3, Arm: result.Quorate, Position: 1, Members: 3, Completed: true, Seconds: 9}))
+	require.NoError(t, result.WriteTrial(dir,
+		result.Trial{Case: result.Healthy3, Arm: result.Quorate, Position: 1, Members: 3, Completed: true, Seconds: 9}))
 	require.NoError(t, again([]string{"report", dir}, out))
 	require.FileExists(t, filepath.Join(out, "results.md"))
 	require.NoFileExists(t, filepath.Join(dir, "results.md"))
@@ -203,7 +212,9 @@ func TestWhatIsNoReportIsRefused(t *testing.T) {
 
 func TestTheMachineIsReadFromTheKernelsTables(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "table")
-	require.NoError(t, os.WriteFile(file, []byte("processor\t: 0\nmodel name\t: A CPU: fast\nmodel name\t: Another\nMemTotal:  8 kB\n"), 0o644))
+	require.NoError(t,
+		os.WriteFile(file,
+			[]byte("processor\t: 0\nmodel name\t: A CPU: fast\nmodel name\t: Another\nMemTotal:  8 kB\n"), 0o644))
 	require.Equal(t, "A CPU: fast", field(file, "model name"), "of the first processor")
 	require.Equal(t, "8 kB", field(file, "MemTotal"))
 	require.Empty(t, field(file, "model"), "a name is a whole one")

@@ -29,12 +29,19 @@ func main() {
 	harness.Launcher()
 	var o chaos.Options
 	flag.Uint64Var(&o.Seed, "seed", 1, "the first seed; the next ones follow")
-	flag.DurationVar(&o.Duration, "duration", 10*time.Minute, fmt.Sprintf("after how long no new round begins; the last one ends within %v after that, normally within one minute", chaos.LastRound))
-	flag.StringVar(&o.Dir, "dir", "", "directory for data and logs (default: a new temporary one, kept after a failure)")
-	network := flag.String("network", "", "namespaces or loopback (default: namespaces where they can be had; loopback leaves out partitions and full or slow disks)")
+	flag.DurationVar(&o.Duration, "duration", 10*time.Minute,
+		fmt.Sprintf(
+			"after how long no new round begins; the last one ends within %v after that, normally within one minute",
+			chaos.LastRound))
+	flag.StringVar(&o.Dir, "dir", "",
+		"directory for data and logs (default: a new temporary one, kept after a failure)")
+	network := flag.String("network", "",
+		"namespaces or loopback (default: namespaces where they can be had; loopback leaves out partitions and full "+
+			"or slow disks)")
 	only := flag.Bool("script", false, "print the script of the seed and do nothing")
 	keep := flag.String("figures", "", "file that takes the figures of the run as JSON, besides the table")
-	add := flag.Bool("add", false, "print the sum of the figures that the arguments, files of --figures, hold, and do nothing")
+	add := flag.Bool("add", false,
+		"print the sum of the figures that the arguments, files of --figures, hold, and do nothing")
 	flag.Parse()
 	if *add {
 		os.Exit(sum(flag.Args()))
@@ -155,7 +162,8 @@ func run(ctx context.Context, o chaos.Options, keep string) int {
 	}
 	var failure *chaos.Failure
 	if errors.As(err, &failure) {
-		fmt.Printf("\nthe end of the timeline:\n%s", tail(filepath.Join(o.Dir, fmt.Sprintf("seed-%d", failure.Seed), "timeline.log")))
+		fmt.Printf("\nthe end of the timeline:\n%s",
+			tail(filepath.Join(o.Dir, fmt.Sprintf("seed-%d", failure.Seed), "timeline.log")))
 		fmt.Printf("\nagain: make chaos SEED=%d\n", failure.Seed)
 	}
 	fmt.Printf("FAILED: %v\nscript, timeline, evidence, history and the logs of all processes are in %s\n", err, o.Dir)

@@ -53,16 +53,17 @@ func TestOptions(t *testing.T) {
 			require.ErrorContains(t, err, want)
 		})
 	}
-	t.Run("so many members that a sick one costs no quorum are refused where the loss is to be seen", func(t *testing.T) {
-		_, err := parse([]string{"--replicas=5"}, env, io.Discard)
-		require.ErrorContains(t, err, "--replicas 5: with --scenario sick-member")
-		for _, args := range [][]string{
-			{"--replicas=4"}, {"--replicas=5", "--strategy=OnDelete"}, {"--replicas=5", "--scenario=healthy"},
-		} {
-			_, err := parse(args, env, io.Discard)
-			require.NoError(t, err, args)
-		}
-	})
+	t.Run("so many members that a sick one costs no quorum are refused where the loss is to be seen",
+		func(t *testing.T) {
+			_, err := parse([]string{"--replicas=5"}, env, io.Discard)
+			require.ErrorContains(t, err, "--replicas 5: with --scenario sick-member")
+			for _, args := range [][]string{
+				{"--replicas=4"}, {"--replicas=5", "--strategy=OnDelete"}, {"--replicas=5", "--scenario=healthy"},
+			} {
+				_, err := parse(args, env, io.Discard)
+				require.NoError(t, err, args)
+			}
+		})
 	t.Run("every bad value is named at once", func(t *testing.T) {
 		_, err := parse([]string{"--scenario=ill", "--strategy=x"}, none, io.Discard)
 		require.ErrorContains(t, err, "--scenario")

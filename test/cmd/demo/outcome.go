@@ -73,7 +73,8 @@ func (o *outcome) judge() judgement {
 func (o *outcome) judgeQuorate() judgement {
 	broken := o.brokenInvariants()
 	if len(broken) > 0 {
-		return judgement{line: fmt.Sprintf("FAILED: %d of Quorate's invariants did not hold.", len(broken)), broken: broken}
+		return judgement{line: fmt.Sprintf("FAILED: %d of Quorate's invariants did not hold.", len(broken)),
+			broken: broken}
 	}
 	order := "followers first, leader last"
 	if o.sick != "" {
@@ -101,7 +102,8 @@ func (o *outcome) brokenInvariants() []string {
 		t.UnverifiedWrites)
 	check(len(t.Violations) == t.LostWrites, "the history of the clients is consistent: %s", firstOther(t.Violations))
 	for _, r := range o.removals {
-		check(r.OthersAway == 0, "no pod is removed while another is away: %s was removed while %d were", r.Pod, r.OthersAway)
+		check(r.OthersAway == 0, "no pod is removed while another is away: %s was removed while %d were",
+			r.Pod, r.OthersAway)
 	}
 	if wrong := o.wrongOrder(); wrong != "" {
 		check(false, "%s: the order was %s", wrong, strings.Join(o.order(), ", "))
@@ -136,9 +138,11 @@ func (o *outcome) judgeLostQuorum() judgement {
 	c := &o.figures.Cluster
 	if c.WithoutQuorumSeconds == 0 {
 		return judgement{
-			line: "NOT SEEN: Kubernetes' RollingUpdate was expected to cost quorum while a member is down, and did not.",
+			line: "NOT SEEN: Kubernetes' RollingUpdate was expected to cost quorum while a member is down, " +
+				"and did not.",
 			broken: []string{
-				fmt.Sprintf("quorum is lost for longer than %v: fewest serving voters were %d", patience, c.FewestServing),
+				fmt.Sprintf("quorum is lost for longer than %v: fewest serving voters were %d", patience,
+					c.FewestServing),
 			},
 		}
 	}
@@ -153,7 +157,8 @@ func (o *outcome) judgeLostQuorum() judgement {
 // judgeRollingUpdate only reports.
 func (o *outcome) judgeRollingUpdate() judgement {
 	if o.unfinished != nil {
-		return judgement{line: "FAILED: the rolling update did not come to its end.", broken: []string{o.unfinished.Error()}}
+		return judgement{line: "FAILED: the rolling update did not come to its end.",
+			broken: []string{o.unfinished.Error()}}
 	}
 	c := &o.figures.Cluster
 	return judgement{ok: true, line: fmt.Sprintf(

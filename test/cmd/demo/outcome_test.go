@@ -29,8 +29,9 @@ func good() *outcome {
 		figures: traffic.Figures{
 			Traffic: traffic.ClientFigures{Verified: true, AcknowledgedWrites: 1000},
 			Cluster: traffic.ClusterFigures{
-				LeaderChanges: 1, FirstTerm: 2, LastTerm: 3, FewestServing: 2, FewestServingAt: traffic.ServingStep{Voters: 3},
-				Leaders: []traffic.Leadership{{Name: "e-1", Term: 2}, {Name: "e-2", Term: 3}},
+				LeaderChanges: 1, FirstTerm: 2, LastTerm: 3, FewestServing: 2,
+				FewestServingAt: traffic.ServingStep{Voters: 3},
+				Leaders:         []traffic.Leadership{{Name: "e-1", Term: 2}, {Name: "e-2", Term: 3}},
 			},
 		},
 		memory: harness.Memory{Anonymous: 7 << 20, Resident: 33 << 20},

@@ -143,8 +143,8 @@ func (d *demo) bringUp(ctx context.Context) (err error) {
 }
 
 func (d *demo) createCluster(ctx context.Context) (err error) {
-	d.say("creating StatefulSet etcd-main: %d replicas, etcd 3.5.35, mTLS for clients and peers, a sidecar in every pod",
-		d.replicas)
+	d.say("creating StatefulSet etcd-main: %d replicas, etcd 3.5.35, mTLS for clients and peers, "+
+		"a sidecar in every pod", d.replicas)
 	d.say("every pod waits %v before it starts, as it would for its volume and its image in a cluster", startDelay)
 	began := time.Now()
 	d.cluster, err = d.env.CreateCluster(ctx, harness.Spec{
@@ -184,7 +184,9 @@ func (d *demo) watch(ctx context.Context) (err error) {
 	}}
 	d.monitor.start()
 	d.say("all pods are Ready; clients write and read at all members from now on")
-	return until(starting, "the clients have written", func() bool { return d.client.Progress().Acknowledged >= baseline })
+	return until(starting, "the clients have written", func() bool {
+		return d.client.Progress().Acknowledged >= baseline
+	})
 }
 
 // makeSick takes the first follower down for good.
@@ -197,8 +199,8 @@ func (d *demo) makeSick(ctx context.Context) (err error) {
 	}
 	pods := d.cluster.Pods()
 	sick := pods[slices.IndexFunc(pods, func(pod string) bool { return pod != leader })]
-	d.say("from now on etcd of %s crashes at every start, as with a bug of the old version that only this member meets "+
-		"(the demo kills the process, its data stays); the new version will be free of it", sick)
+	d.say("from now on etcd of %s crashes at every start, as with a bug of the old version that only this "+
+		"member meets (the demo kills the process, its data stays); the new version will be free of it", sick)
 	if d.fault, err = d.cluster.CrashLoop(ctx, sick); err != nil {
 		return err
 	}

@@ -116,7 +116,8 @@ func introduction(o options) string {
 	}
 	what := fmt.Sprintf("A healthy etcd cluster of %d members is upgraded from 3.5.35 to 3.6.16.", o.replicas)
 	if o.scenario == sickMember {
-		what = fmt.Sprintf("An etcd cluster of %d members, one of them down, is upgraded from 3.5.35 to 3.6.16.", o.replicas)
+		what = fmt.Sprintf("An etcd cluster of %d members, one of them down, is upgraded from 3.5.35 to 3.6.16.",
+			o.replicas)
 	}
 	return what + " " + who
 }

@@ -84,10 +84,13 @@ func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	healthy := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "host_healthy", Help: "Whether etcd and Kubernetes answered."}, []string{"cluster"})
+	registry.MustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	healthy := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "host_healthy",
+		Help: "Whether etcd and Kubernetes answered."}, []string{"cluster"})
 	registry.MustRegister(healthy)
-	server := &http.Server{Addr: s.Listen, Handler: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), ReadHeaderTimeout: time.Second}
+	server := &http.Server{Addr: s.Listen, Handler: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
+		ReadHeaderTimeout: time.Second}
 
 	var parts sync.WaitGroup
 	var broken atomic.Bool
@@ -123,7 +126,8 @@ func run() int {
 	stop()
 	// The connections to the API server are the host's own, and shared by all its parts.
 	connections := goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*clientConnReadLoop).run")
-	if err := goleak.Find(connections, goleak.IgnoreTopFunction("os/signal.signal_recv"), goleak.IgnoreTopFunction("os/signal.loop")); err != nil {
+	if err := goleak.Find(connections, goleak.IgnoreTopFunction("os/signal.signal_recv"),
+		goleak.IgnoreTopFunction("os/signal.loop")); err != nil {
 		_, _ = io.WriteString(os.Stderr, err.Error())
 		return leaks
 	}
@@ -143,13 +147,15 @@ func kubernetesClient(a access) (*kubernetes.Clientset, error) {
 }
 
 // embedded is all that a host has to write.
-func (s *spec) embedded(ctx context.Context, name string, a access, clientset kubernetes.Interface, registry prometheus.Registerer, log *logrus.Entry) error {
+func (s *spec) embedded(ctx context.Context, name string, a access, clientset kubernetes.Interface,
+	registry prometheus.Registerer, log *logrus.Entry) error {
 	c, err := coordinator.New(coordinator.Config{
 		Namespace: s.Namespace, StatefulSet: name,
 		Dial: a.dial, Endpoints: a.Endpoints,
 		StatefulSets: clientset.AppsV1().StatefulSets(s.Namespace), Pods: clientset.CoreV1().Pods(s.Namespace),
 		Leases: clientset.CoordinationV1().Leases(s.Namespace), Events: clientset.CoreV1().Events(s.Namespace),
-		Gates: []coordinator.Gate{{Name: coordinator.BackupReady, Ask: backups}}, LockTTL: s.LockTTL, RecordDuration: s.RecordDuration,
+		Gates: []coordinator.Gate{{Name: coordinator.BackupReady, Ask: backups}}, LockTTL: s.LockTTL,
+		RecordDuration:         s.RecordDuration,
 		PromoteCurrentRevision: s.Promote,
 		Metrics:                registry, Log: log,
 	})
@@ -167,7 +173,8 @@ const (
 
 // ownWork is what the host does without Quorate: it asks now and then whether its etcd is well,
 // and reads an object of the API server, over clients that it keeps.
-func (s *spec) ownWork(ctx context.Context, name string, a access, clientset kubernetes.Interface, healthy prometheus.Gauge) error {
+func (s *spec) ownWork(ctx context.Context, name string, a access, clientset kubernetes.Interface,
+	healthy prometheus.Gauge) error {
 	client, err := a.dial(a.Endpoints)
 	if err != nil {
 		return err

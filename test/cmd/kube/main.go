@@ -25,7 +25,8 @@ func main() {
 	case "controllers":
 		command = controllers.NewControllerManagerCommand()
 	default:
-		fmt.Fprintf(os.Stderr, "kube: unknown command %q; say apiserver or controllers, with --help for its flags\n", name)
+		fmt.Fprintf(os.Stderr, "kube: unknown command %q; say apiserver or controllers, with --help for its flags\n",
+			name)
 		os.Exit(2)
 	}
 	command.SetArgs(os.Args[2:])

@@ -275,7 +275,9 @@ type answer struct {
 func refusal(status int) answer {
 	a := answer{status: status, header: http.Header{"Content-Type": {"application/json"}}}
 	if status != 0 {
-		a.body = fmt.Appendf(nil, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"refused by the harness","code":%d}`, status)
+		a.body = fmt.Appendf(nil,
+			`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"refused by the harness","code":%d}`,
+			status)
 	}
 	return a
 }

@@ -48,7 +48,8 @@ func newAPIServer(t *testing.T) *apiServer {
 		s.mu.Unlock()
 		w.Header().Set("Content-Type", "application/json")
 		if r.URL.Query().Get("watch") == "" {
-			_, _ = io.WriteString(w, `{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":"quorate-main"}}`)
+			_, _ = io.WriteString(w,
+				`{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":"quorate-main"}}`)
 			return
 		}
 		for {
@@ -78,7 +79,9 @@ func (s *apiServer) requests() []string {
 
 // token is what the API server issues to a pod, as far as the proxy reads it.
 func token(pod, uid string) string {
-	claims := fmt.Sprintf(`{"kubernetes.io":{"namespace":"default","pod":{"name":%q,"uid":%q},"serviceaccount":{"name":"main"}}}`, pod, uid)
+	claims := fmt.Sprintf(
+		`{"kubernetes.io":{"namespace":"default","pod":{"name":%q,"uid":%q},"serviceaccount":{"name":"main"}}}`, pod,
+		uid)
 	return "e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".c2ln"
 }
 
@@ -102,7 +105,8 @@ func sidecar(t *testing.T, p *Proxy, pod string) kubernetes.Interface {
 	config := &rest.Config{
 		Host: p.URL(), BearerToken: token(pod, "uid-of-"+pod), QPS: -1,
 		TLSClientConfig: rest.TLSClientConfig{CAData: p.CAPEM()},
-		ContentConfig:   rest.ContentConfig{ContentType: "application/vnd.kubernetes.protobuf", AcceptContentTypes: "application/json"},
+		ContentConfig: rest.ContentConfig{ContentType: "application/vnd.kubernetes.protobuf",
+			AcceptContentTypes: "application/json"},
 	}
 	connections, err := rest.HTTPClientFor(config)
 	require.NoError(t, err)
@@ -119,14 +123,16 @@ func getLease(ctx context.Context, client kubernetes.Interface) error {
 
 func removePod(ctx context.Context, client kubernetes.Interface, name string) error {
 	uid, version := types.UID("1"), "7"
-	return client.CoreV1().Pods("default").Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}})
+	return client.CoreV1().Pods("default").Delete(ctx, name,
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}})
 }
 
 func TestARequestIsPassedOnWithItsTokenAndWrittenDownWithItsPod(t *testing.T) {
 	ctx, s, p := start(t)
 	require.NoError(t, getLease(ctx, sidecar(t, p, "main-1")))
 
-	require.Equal(t, []string{"GET /apis/coordination.k8s.io/v1/namespaces/default/leases/quorate-main Bearer " + token("main-1", "uid-of-main-1")}, s.requests())
+	require.Equal(t, []string{"GET /apis/coordination.k8s.io/v1/namespaces/default/leases/quorate-main Bearer " +
+		token("main-1", "uid-of-main-1")}, s.requests())
 	records := p.Records(nil)
 	require.Len(t, records, 1)
 	r := records[0]
@@ -177,7 +183,9 @@ func TestAnAnswerCanBeKeptBackChangedOrLost(t *testing.T) {
 	}{
 		{"given", (*Held).Answer, func(t *testing.T, err error) { require.NoError(t, err) }},
 		{"lost", (*Held).Drop, func(t *testing.T, err error) { require.ErrorContains(t, err, "stream error") }},
-		{"replaced by an error", func(h *Held) { h.Refuse(503) }, func(t *testing.T, err error) { require.ErrorContains(t, err, "refused by the harness") }},
+		{"replaced by an error", func(h *Held) { h.Refuse(503) }, func(t *testing.T, err error) {
+			require.ErrorContains(t, err, "refused by the harness")
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ctx, s, p := start(t)
@@ -266,7 +274,8 @@ func TestRequestsAreLateUntilTheRuleIsLifted(t *testing.T) {
 	hasty, cancel := context.WithTimeout(ctx, delay/10)
 	defer cancel()
 	require.ErrorIs(t, removePod(hasty, client, "main-2"), context.DeadlineExceeded)
-	require.Eventually(t, func() bool { return len(s.requests()) == 3 }, 10*time.Second, time.Millisecond, "it arrives all the same")
+	require.Eventually(t, func() bool { return len(s.requests()) == 3 }, 10*time.Second, time.Millisecond,
+		"it arrives all the same")
 
 	lift()
 	require.NoError(t, removePod(ctx, client, "main-2"))
@@ -279,7 +288,9 @@ func TestAWatchIsPassedOnEventByEventAndIsOpenUntilItEnds(t *testing.T) {
 	w, err := sidecar(t, p, "main-1").CoordinationV1().Leases("default").Watch(ctx, metav1.ListOptions{})
 	require.NoError(t, err)
 	for _, name := range []string{"a", "b"} {
-		s.events <- fmt.Sprintf(`{"type":"ADDED","object":{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":%q}}}`, name)
+		s.events <- fmt.Sprintf(
+			`{"type":"ADDED","object":{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":%q}}}`,
+			name)
 		require.Equal(t, name, (<-w.ResultChan()).Object.(*coordinationv1.Lease).Name)
 	}
 	records := p.Records(nil)
@@ -337,12 +348,14 @@ func TestWhatIsAskedIsUnderstood(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "quorate-main", Annotations: map[string]string{"quorate.dev/intent": "x"}},
 	}
 	eviction := &policyv1.Eviction{
-		TypeMeta: metav1.TypeMeta{Kind: "Eviction", APIVersion: "policy/v1"}, ObjectMeta: metav1.ObjectMeta{Name: "main-1"},
+		TypeMeta:      metav1.TypeMeta{Kind: "Eviction", APIVersion: "policy/v1"},
+		ObjectMeta:    metav1.ObjectMeta{Name: "main-1"},
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: preconditions},
 	}
 	question := eviction.DeepCopy()
 	question.DeleteOptions.DryRun = []string{metav1.DryRunAll}
-	options := &metav1.DeleteOptions{TypeMeta: metav1.TypeMeta{Kind: "DeleteOptions", APIVersion: "v1"}, Preconditions: preconditions}
+	options := &metav1.DeleteOptions{TypeMeta: metav1.TypeMeta{Kind: "DeleteOptions", APIVersion: "v1"},
+		Preconditions: preconditions}
 	const leases, pods = "/apis/coordination.k8s.io/v1/namespaces/default/leases", "/api/v1/namespaces/default/pods"
 	for _, c := range []struct {
 		name, method, path, body    string
@@ -350,18 +363,31 @@ func TestWhatIsAskedIsUnderstood(t *testing.T) {
 		removes, asks, mutates      bool
 		intent, precondition, whole bool
 	}{
-		{name: "a Lease in protobuf", method: "PUT", path: leases + "/quorate-main", body: inProtobuf(t, lease), want: "update leases quorate-main", mutates: true, intent: true, whole: true},
-		{name: "a Lease in JSON", method: "PUT", path: leases + "/quorate-main", body: inJSON(t, lease), want: "update leases quorate-main", mutates: true, intent: true, whole: true},
-		{name: "a new Lease has its name in its body", method: "POST", path: leases, body: inProtobuf(t, lease), want: "create leases quorate-main", mutates: true, intent: true, whole: true},
-		{name: "a patch with the annotation", method: "PATCH", path: leases + "/quorate-main", body: `{"metadata":{"annotations":{"quorate.dev/intent":"x"}}}`, want: "patch leases quorate-main", mutates: true, intent: true},
-		{name: "a patch that removes it", method: "PATCH", path: leases + "/quorate-main", body: `{"metadata":{"annotations":{"quorate.dev/intent":null}}}`, want: "patch leases quorate-main", mutates: true},
-		{name: "a DELETE", method: "DELETE", path: pods + "/main-1", body: inProtobuf(t, options), want: "delete pods main-1", removes: true, mutates: true, precondition: true},
-		{name: "a DELETE without preconditions", method: "DELETE", path: pods + "/main-1", want: "delete pods main-1", removes: true, mutates: true},
-		{name: "an eviction", method: "POST", path: pods + "/main-1/eviction", body: inProtobuf(t, eviction), want: "create pods/eviction main-1", removes: true, mutates: true, precondition: true},
-		{name: "a dry run of an eviction removes nothing", method: "POST", path: pods + "/main-1/eviction", body: inProtobuf(t, question), want: "create pods/eviction main-1", mutates: true, precondition: true, asks: true},
+		{name: "a Lease in protobuf", method: "PUT", path: leases + "/quorate-main", body: inProtobuf(t, lease),
+			want: "update leases quorate-main", mutates: true, intent: true, whole: true},
+		{name: "a Lease in JSON", method: "PUT", path: leases + "/quorate-main", body: inJSON(t, lease),
+			want: "update leases quorate-main", mutates: true, intent: true, whole: true},
+		{name: "a new Lease has its name in its body", method: "POST", path: leases, body: inProtobuf(t, lease),
+			want: "create leases quorate-main", mutates: true, intent: true, whole: true},
+		{name: "a patch with the annotation", method: "PATCH", path: leases + "/quorate-main",
+			body: `{"metadata":{"annotations":{"quorate.dev/intent":"x"}}}`, want: "patch leases quorate-main",
+			mutates: true, intent: true},
+		{name: "a patch that removes it", method: "PATCH", path: leases + "/quorate-main",
+			body: `{"metadata":{"annotations":{"quorate.dev/intent":null}}}`,
+			want: "patch leases quorate-main", mutates: true},
+		{name: "a DELETE", method: "DELETE", path: pods + "/main-1", body: inProtobuf(t, options),
+			want: "delete pods main-1", removes: true, mutates: true, precondition: true},
+		{name: "a DELETE without preconditions", method: "DELETE", path: pods + "/main-1", want: "delete pods main-1",
+			removes: true, mutates: true},
+		{name: "an eviction", method: "POST", path: pods + "/main-1/eviction", body: inProtobuf(t, eviction),
+			want: "create pods/eviction main-1", removes: true, mutates: true, precondition: true},
+		{name: "a dry run of an eviction removes nothing", method: "POST", path: pods + "/main-1/eviction",
+			body: inProtobuf(t, question), want: "create pods/eviction main-1", mutates: true,
+			precondition: true, asks: true},
 		{name: "a LIST", method: "GET", path: pods + "?labelSelector=a%3Db", want: "list pods "},
 		{name: "a watch", method: "GET", path: pods + "?watch=true", want: "watch pods "},
-		{name: "a watch of one object", method: "GET", path: leases + "?watch=true&fieldSelector=metadata.name%3Dquorate-main", want: "watch leases quorate-main"},
+		{name: "a watch of one object", method: "GET", path: leases +
+			"?watch=true&fieldSelector=metadata.name%3Dquorate-main", want: "watch leases quorate-main"},
 		{name: "no resource", method: "GET", path: "/version", want: "  "},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -38,7 +38,8 @@ type Request struct {
 	Object runtime.Object
 }
 
-var requestInfo = apirequest.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
+var requestInfo = apirequest.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"),
+	GrouplessAPIPrefixes: sets.NewString("api")}
 
 func newRequest(r *http.Request, body []byte) *Request {
 	request := &Request{Query: r.URL.RawQuery, Body: body}

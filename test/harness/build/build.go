@@ -98,9 +98,11 @@ var recipes = map[Target]recipe{
 	Etcd36:  {dir: "test/etcd/v36", pkg: ".", path: func(b *Binaries) *string { return &b.Etcd36 }},
 	Kube:    {dir: "test", pkg: "./cmd/kube", path: func(b *Binaries) *string { return &b.Kube }},
 	Kubectl: {dir: "test/kubectl", pkg: ".", path: func(b *Binaries) *string { return &b.Kubectl }},
-	Etcdctl: {dir: "test/etcd/v36", pkg: "go.etcd.io/etcd/etcdctl/v3", path: func(b *Binaries) *string { return &b.Etcdctl }},
-	Etcdutl: {dir: "test/etcd/v35", pkg: "go.etcd.io/etcd/etcdutl/v3", path: func(b *Binaries) *string { return &b.Etcdutl }},
-	Host:    {dir: "test", pkg: "./cmd/host", path: func(b *Binaries) *string { return &b.Host }},
+	Etcdctl: {dir: "test/etcd/v36", pkg: "go.etcd.io/etcd/etcdctl/v3",
+		path: func(b *Binaries) *string { return &b.Etcdctl }},
+	Etcdutl: {dir: "test/etcd/v35", pkg: "go.etcd.io/etcd/etcdutl/v3",
+		path: func(b *Binaries) *string { return &b.Etcdutl }},
+	Host: {dir: "test", pkg: "./cmd/host", path: func(b *Binaries) *string { return &b.Host }},
 }
 
 // All builds everything that clusters run on, the quickest first, so that a mistake in the
@@ -120,7 +122,8 @@ func Some(ctx context.Context, progress func(line string), targets ...Target) (B
 		for _, target := range targets {
 			how, known := recipes[target]
 			if !known {
-				return Binaries{}, fmt.Errorf("build %q: no such target; use one of the constants of this package", target)
+				return Binaries{}, fmt.Errorf("build %q: no such target; use one of the constants of this package",
+					target)
 			}
 			b.target, b.recipe = target, how
 			path, err := b.build(ctx)
@@ -134,7 +137,8 @@ func Some(ctx context.Context, progress func(line string), targets ...Target) (B
 }
 
 // withBuilder hands a builder to do, alone of all processes.
-func withBuilder[T any](ctx context.Context, progress func(line string), do func(b *builder) (T, error)) (none T, err error) {
+func withBuilder[T any](ctx context.Context, progress func(line string),
+	do func(b *builder) (T, error)) (none T, err error) {
 	if progress == nil {
 		progress = func(string) {}
 	}
@@ -177,7 +181,8 @@ func Root() (string, error) {
 			return "", fmt.Errorf("find the repository: %w", err)
 		}
 		if dir == filepath.Dir(dir) {
-			return "", fmt.Errorf("find the repository: no go.mod of %s in %s or above; run inside a checkout", rootModule, start)
+			return "", fmt.Errorf("find the repository: no go.mod of %s in %s or above; run inside a checkout",
+				rootModule, start)
 		}
 	}
 }
@@ -215,7 +220,8 @@ func (b *builder) build(ctx context.Context) (string, error) {
 
 	// -buildvcs=false: stamping the commit would relink everything at every commit.
 	// -v names the packages as they are compiled, for the progress.
-	args := append([]string{"build", "-v", "-trimpath", "-buildvcs=false", "-ldflags=-s -w" + b.recipe.ldflags, "-o", bin}, flags...)
+	args := append([]string{"build", "-v", "-trimpath", "-buildvcs=false", "-ldflags=-s -w" + b.recipe.ldflags,
+		"-o", bin}, flags...)
 	started := time.Now()
 	before, _ := os.Stat(bin)
 	if err := b.run(ctx, "build "+name, cgo, append(args, b.recipe.pkg)...); err != nil {

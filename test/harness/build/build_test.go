@@ -84,7 +84,8 @@ func TestRaceDetectorOnRequest(t *testing.T) {
 func TestFailures(t *testing.T) {
 	repository := newRepository(t)
 	t.Run("code that does not compile is quoted", func(t *testing.T) {
-		require.NoError(t, os.WriteFile(filepath.Join(repository, "cmd", "quorate", "main.go"), []byte("package main\n\nfunc main() { nonsense() }\n"), 0o644))
+		require.NoError(t, os.WriteFile(filepath.Join(repository, "cmd", "quorate", "main.go"),
+			[]byte("package main\n\nfunc main() { nonsense() }\n"), 0o644))
 		_, err := build.Some(deadline(t), nil, build.Quorate)
 		require.ErrorContains(t, err, "build quorate: ")
 		require.ErrorContains(t, err, "main.go:3:15: undefined: nonsense")
@@ -143,9 +144,11 @@ func TestEtcd(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles etcd; run without -short")
 	}
-	binaries, err := build.Some(deadline(t), func(line string) { t.Log(line) }, build.Etcd34, build.Etcd35, build.Etcd36)
+	binaries, err := build.Some(deadline(t), func(line string) { t.Log(line) }, build.Etcd34,
+		build.Etcd35, build.Etcd36)
 	require.NoError(t, err)
-	for path, version := range map[string]string{binaries.Etcd34: "etcd Version: 3.4.", binaries.Etcd35: "etcd Version: 3.5.", binaries.Etcd36: "etcd Version: 3.6."} {
+	for path, version := range map[string]string{binaries.Etcd34: "etcd Version: 3.4.",
+		binaries.Etcd35: "etcd Version: 3.5.", binaries.Etcd36: "etcd Version: 3.6."} {
 		out, err := exec.Command(path, "--version").Output()
 		require.NoError(t, err)
 		require.True(t, strings.HasPrefix(string(out), version), "%s: %s", path, out)
@@ -163,8 +166,10 @@ func newRepository(t *testing.T) string {
 	for _, dir := range []string{"cmd/quorate", "test/deep", ".build"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(root, dir), 0o755))
 	}
-	require.NoError(t, os.WriteFile(filepath.Join(root, "go.mod"), []byte("// a comment\nmodule github.com/quorate/quorate // another\n\ngo 1.26\n"), 0o644))
-	require.NoError(t, os.WriteFile(filepath.Join(root, "test", "go.mod"), []byte("module github.com/quorate/quorate/test\n"), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(root, "go.mod"),
+		[]byte("// a comment\nmodule github.com/quorate/quorate // another\n\ngo 1.26\n"), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(root, "test", "go.mod"),
+		[]byte("module github.com/quorate/quorate/test\n"), 0o644))
 	t.Chdir(filepath.Join(root, "test", "deep"))
 	return root
 }

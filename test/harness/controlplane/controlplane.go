@@ -107,7 +107,8 @@ func (c Config) validate() error {
 	case c.Binaries.Etcd36 == "":
 		return errors.New("Config.Binaries.Etcd36 is empty; build it with package build")
 	case net.ParseIP(c.BindAddress) == nil:
-		return fmt.Errorf("Config.BindAddress %q is not an IP address; give one of this machine, e.g. 127.0.0.1", c.BindAddress)
+		return fmt.Errorf("Config.BindAddress %q is not an IP address; give one of this machine, e.g. 127.0.0.1",
+			c.BindAddress)
 	}
 	return nil
 }
@@ -208,7 +209,8 @@ func (cp *ControlPlane) prepare() error {
 		"--external-hostname=" + address,
 		"--service-cluster-ip-range=10.96.0.0/16",
 		"--cert-dir=" + cp.path("pki"),
-		"--tls-cert-file=" + cp.path("pki", "apiserver.crt"), "--tls-private-key-file=" + cp.path("pki", "apiserver.key"),
+		"--tls-cert-file=" + cp.path("pki", "apiserver.crt"), "--tls-private-key-file=" +
+			cp.path("pki", "apiserver.key"),
 		"--client-ca-file=" + cp.path("pki", "ca.crt"),
 		"--authorization-mode=RBAC",
 		"--service-account-issuer=" + issuer,
@@ -240,7 +242,8 @@ func (cp *ControlPlane) prepare() error {
 		"--kube-api-qps=-1",
 		"--leader-elect=false",
 		"--bind-address=" + address, "--secure-port=" + ports[3],
-		"--tls-cert-file=" + cp.path("pki", "apiserver.crt"), "--tls-private-key-file=" + cp.path("pki", "apiserver.key"),
+		"--tls-cert-file=" + cp.path("pki", "apiserver.crt"), "--tls-private-key-file=" +
+			cp.path("pki", "apiserver.key"),
 	}, featureGates...)
 	if cp.config.NodeMonitorGracePeriod > 0 {
 		args = append(args, "--node-monitor-grace-period="+cp.config.NodeMonitorGracePeriod.String())

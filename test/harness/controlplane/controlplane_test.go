@@ -64,13 +64,15 @@ func run(m *testing.M) (code int) {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	if binaries, err = build.Some(context.Background(), func(line string) { fmt.Println(line) }, build.Etcd36, build.Kube); err != nil {
+	if binaries, err = build.Some(context.Background(), func(line string) { fmt.Println(line) }, build.Etcd36,
+		build.Kube); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	if shared, err = controlplane.Start(ctx, controlplane.Config{Dir: dir, Binaries: binaries, BindAddress: "127.0.0.1"}); err != nil {
+	if shared, err = controlplane.Start(ctx,
+		controlplane.Config{Dir: dir, Binaries: binaries, BindAddress: "127.0.0.1"}); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -98,7 +100,8 @@ func TestStatefulSetController(t *testing.T) {
 		require.True(t, metav1.IsControlledBy(&pod, set), "%s is not controlled by the StatefulSet", pod.Name)
 	}
 
-	patch(t, client, namespace, "main", `{"spec":{"template":{"spec":{"containers":[{"name":"etcd","image":"etcd:new"}]}}}}`)
+	patch(t, client, namespace, "main",
+		`{"spec":{"template":{"spec":{"containers":[{"name":"etcd","image":"etcd:new"}]}}}}`)
 	var newRevision string
 	eventually(t, "the controller publishes the new revision", func(ctx context.Context) (bool, error) {
 		set, err := client.AppsV1().StatefulSets(namespace).Get(ctx, "main", metav1.GetOptions{})
@@ -133,7 +136,8 @@ func TestJob(t *testing.T) {
 		t.Helper()
 		var pods *corev1.PodList
 		eventually(t, fmt.Sprintf("the Job has %d pods", want), func(ctx context.Context) (_ bool, err error) {
-			pods, err = client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: batchv1.JobNameLabel + "=once"})
+			pods, err = client.CoreV1().Pods(namespace).List(ctx,
+				metav1.ListOptions{LabelSelector: batchv1.JobNameLabel + "=once"})
 			return err == nil && len(pods.Items) == want, err
 		})
 		return pods.Items
@@ -152,7 +156,8 @@ func TestJob(t *testing.T) {
 	})
 	t.Run("which goes with it", func(t *testing.T) {
 		background := metav1.DeletePropagationBackground
-		require.NoError(t, client.BatchV1().Jobs(namespace).Delete(ctx, "once", metav1.DeleteOptions{PropagationPolicy: &background}))
+		require.NoError(t, client.BatchV1().Jobs(namespace).Delete(ctx, "once",
+			metav1.DeleteOptions{PropagationPolicy: &background}))
 		podsOf(0)
 	})
 }
@@ -162,7 +167,8 @@ func TestDeletePreconditions(t *testing.T) {
 	pods := client.CoreV1().Pods(namespace)
 	createStatefulSet(t, client, namespace, statefulSet("main", 1))
 	observed := awaitPods(t, client, namespace, 1)[0]
-	moved, err := pods.Patch(t.Context(), observed.Name, types.MergePatchType, []byte(`{"metadata":{"annotations":{"bump":"1"}}}`), metav1.PatchOptions{})
+	moved, err := pods.Patch(t.Context(), observed.Name, types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":{"bump":"1"}}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 	require.NotEqual(t, observed.ResourceVersion, moved.ResourceVersion)
 	remove := func(uid types.UID, resourceVersion string) error {
@@ -204,11 +210,12 @@ func TestEviction(t *testing.T) {
 	require.NoError(t, err)
 	awaitAllowed := func(want int32) {
 		t.Helper()
-		eventually(t, fmt.Sprintf("the disruption controller allows %d", want), func(ctx context.Context) (bool, error) {
-			budget, err := client.PolicyV1().PodDisruptionBudgets(namespace).Get(ctx, "main", metav1.GetOptions{})
-			return err == nil && budget.Status.ObservedGeneration == budget.Generation &&
-				budget.Status.ExpectedPods == 3 && budget.Status.DisruptionsAllowed == want, err
-		})
+		eventually(t, fmt.Sprintf("the disruption controller allows %d", want),
+			func(ctx context.Context) (bool, error) {
+				budget, err := client.PolicyV1().PodDisruptionBudgets(namespace).Get(ctx, "main", metav1.GetOptions{})
+				return err == nil && budget.Status.ObservedGeneration == budget.Generation &&
+					budget.Status.ExpectedPods == 3 && budget.Status.DisruptionsAllowed == want, err
+			})
 	}
 	evict := func(pod string) error {
 		return client.PolicyV1().Evictions(namespace).Evict(t.Context(), &policyv1.Eviction{
@@ -252,10 +259,12 @@ func TestWhatAnEvictionIsRefusedWithIsUnderstood(t *testing.T) {
 		require.NoError(t, err)
 		eventually(t, "the disruption controller has seen "+name, func(ctx context.Context) (bool, error) {
 			budget, err := budgets.Get(ctx, name, metav1.GetOptions{})
-			return err == nil && budget.Status.ObservedGeneration == budget.Generation && budget.Status.CurrentHealthy == 3, err
+			return err == nil && budget.Status.ObservedGeneration == budget.Generation &&
+				budget.Status.CurrentHealthy == 3, err
 		})
 	}
-	quorate := workload.New(client.AppsV1().StatefulSets(namespace), client.CoreV1().Pods(namespace), "main", workload.DefaultNames())
+	quorate := workload.New(client.AppsV1().StatefulSets(namespace), client.CoreV1().Pods(namespace), "main",
+		workload.DefaultNames())
 	// ask asks of the pod as it is, which a question does not change.
 	ask := func() error {
 		t.Helper()
@@ -281,7 +290,8 @@ func TestWhatAnEvictionIsRefusedWithIsUnderstood(t *testing.T) {
 	require.True(t, refusal.Lasting, "two budgets: %s", refusal.Words)
 
 	require.NoError(t, budgets.Delete(t.Context(), "none", metav1.DeleteOptions{}))
-	require.Eventually(t, func() bool { return ask() == nil }, time.Minute, 50*time.Millisecond, "one budget that allows one")
+	require.Eventually(t, func() bool { return ask() == nil }, time.Minute, 50*time.Millisecond,
+		"one budget that allows one")
 	budget, err := budgets.Get(t.Context(), "one", metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Empty(t, budget.Status.DisruptedPods, "a question charges nothing")
@@ -290,13 +300,15 @@ func TestWhatAnEvictionIsRefusedWithIsUnderstood(t *testing.T) {
 func TestServiceAccountTokens(t *testing.T) {
 	client, namespace := setUp(t)
 	ctx := t.Context()
-	_, err := client.CoreV1().ServiceAccounts(namespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "sidecar"}}, metav1.CreateOptions{})
+	_, err := client.CoreV1().ServiceAccounts(namespace).Create(ctx,
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "sidecar"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	_, err = client.RbacV1().Roles(namespace).Create(ctx, &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{Name: "sidecar"},
 		Rules: []rbacv1.PolicyRule{
 			{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get", "list"}},
-			{APIGroups: []string{""}, Resources: []string{"pods"}, ResourceNames: []string{"main-0"}, Verbs: []string{"delete"}},
+			{APIGroups: []string{""}, Resources: []string{"pods"}, ResourceNames: []string{"main-0"},
+				Verbs: []string{"delete"}},
 		},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -309,7 +321,8 @@ func TestServiceAccountTokens(t *testing.T) {
 	createStatefulSet(t, client, namespace, statefulSet("main", 2))
 	awaitPods(t, client, namespace, 2)
 
-	token, err := client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, "sidecar", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	token, err := client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, "sidecar",
+		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	sidecar := kubernetes.NewForConfigOrDie(shared.TokenConfig(token.Status.Token))
 
@@ -326,10 +339,11 @@ func TestServiceAccountTokens(t *testing.T) {
 	})
 	t.Run("a token may not do more: 403", func(t *testing.T) {
 		for what, err := range map[string]error{
-			"delete a pod of another name": sidecar.CoreV1().Pods(namespace).Delete(ctx, "main-1", metav1.DeleteOptions{}),
-			"read secrets":                 second(sidecar.CoreV1().Secrets(namespace).List(ctx, metav1.ListOptions{})),
-			"read StatefulSets":            second(sidecar.AppsV1().StatefulSets(namespace).List(ctx, metav1.ListOptions{})),
-			"read pods elsewhere":          second(sidecar.CoreV1().Pods("kube-system").List(ctx, metav1.ListOptions{})),
+			"delete a pod of another name": sidecar.CoreV1().Pods(namespace).
+				Delete(ctx, "main-1", metav1.DeleteOptions{}),
+			"read secrets":        second(sidecar.CoreV1().Secrets(namespace).List(ctx, metav1.ListOptions{})),
+			"read StatefulSets":   second(sidecar.AppsV1().StatefulSets(namespace).List(ctx, metav1.ListOptions{})),
+			"read pods elsewhere": second(sidecar.CoreV1().Pods("kube-system").List(ctx, metav1.ListOptions{})),
 		} {
 			require.True(t, apierrors.IsForbidden(err), "%s: %v", what, err)
 		}
@@ -340,7 +354,8 @@ func TestServiceAccountTokens(t *testing.T) {
 		require.True(t, apierrors.IsUnauthorized(err), "%v", err)
 	})
 	t.Run("without a token everything is forbidden: 403", func(t *testing.T) {
-		_, err := kubernetes.NewForConfigOrDie(shared.TokenConfig("")).CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+		_, err := kubernetes.NewForConfigOrDie(shared.TokenConfig("")).CoreV1().Pods(namespace).
+			List(ctx, metav1.ListOptions{})
 		require.True(t, apierrors.IsForbidden(err), "%v", err)
 	})
 }
@@ -352,7 +367,8 @@ func TestGarbageCollector(t *testing.T) {
 		createStatefulSet(t, client, namespace, statefulSet("orphaned", 1))
 		pod := awaitPods(t, client, namespace, 1)[0]
 		orphan := metav1.DeletePropagationOrphan
-		require.NoError(t, client.AppsV1().StatefulSets(namespace).Delete(ctx, "orphaned", metav1.DeleteOptions{PropagationPolicy: &orphan}))
+		require.NoError(t, client.AppsV1().StatefulSets(namespace).
+			Delete(ctx, "orphaned", metav1.DeleteOptions{PropagationPolicy: &orphan}))
 		eventually(t, "the StatefulSet goes and the pod has no owner", func(ctx context.Context) (bool, error) {
 			_, err := client.AppsV1().StatefulSets(namespace).Get(ctx, "orphaned", metav1.GetOptions{})
 			if !apierrors.IsNotFound(err) {
@@ -389,20 +405,23 @@ func TestNamespaces(t *testing.T) {
 	t.Run("a Service lists a pod that is ready, and one that is not as not ready", func(t *testing.T) {
 		_, err := client.CoreV1().Services(namespace).Create(t.Context(), &corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{Name: "client"},
-			Spec:       corev1.ServiceSpec{Selector: map[string]string{"app": "main"}, Ports: []corev1.ServicePort{{Port: 2379}}},
+			Spec: corev1.ServiceSpec{Selector: map[string]string{"app": "main"},
+				Ports: []corev1.ServicePort{{Port: 2379}}},
 		}, metav1.CreateOptions{})
 		require.NoError(t, err)
 		createStatefulSet(t, client, namespace, statefulSet("main", 2))
 		pods := awaitPods(t, client, namespace, 2)
 		// An endpoint is listed only when the node of its pod exists.
-		_, err = client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-of-" + namespace}}, metav1.CreateOptions{})
+		_, err = client.CoreV1().Nodes().Create(t.Context(),
+			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-of-" + namespace}}, metav1.CreateOptions{})
 		require.NoError(t, err)
 		bind(t, client, &pods[0], "node-of-"+namespace)
 		bind(t, client, &pods[1], "node-of-"+namespace)
 		makeReady(t, client, &pods[0])
 		makeRunning(t, client, &pods[1], corev1.ConditionFalse)
 		eventually(t, "the EndpointSlice", func(ctx context.Context) (bool, error) {
-			slices, err := client.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=client"})
+			slices, err := client.DiscoveryV1().EndpointSlices(namespace).
+				List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=client"})
 			if err != nil {
 				return false, err
 			}
@@ -427,7 +446,8 @@ func TestNamespaces(t *testing.T) {
 		eventually(t, "the claim goes", func(ctx context.Context) (bool, error) {
 			// In place of the kubelet, which would end the processes first.
 			now := int64(0)
-			if err := pods.DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{}); err != nil {
+			if err := pods.DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now},
+				metav1.ListOptions{}); err != nil {
 				return false, err
 			}
 			_, err := claims.Get(ctx, "data-main-0", metav1.GetOptions{})
@@ -536,32 +556,39 @@ func TestLifeOfAControlPlane(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, cp.Close(context.Background())) })
 	client := kubernetes.NewForConfigOrDie(cp.AdminConfig())
 
-	t.Run("a field behind a feature gate is kept where the gate is on, and dropped where it is off", func(t *testing.T) {
-		two := intstr.FromInt32(2)
-		set := statefulSet("gated", 3)
-		set.Spec.UpdateStrategy = appsv1.StatefulSetUpdateStrategy{
-			Type: appsv1.RollingUpdateStatefulSetStrategyType, RollingUpdate: &appsv1.RollingUpdateStatefulSetStrategy{MaxUnavailable: &two},
-		}
-		require.Equal(t, &two, createStatefulSet(t, client, "default", set).Spec.UpdateStrategy.RollingUpdate.MaxUnavailable)
-		require.Nil(t, createStatefulSet(t, sharedClient, namespace, set).Spec.UpdateStrategy.RollingUpdate.MaxUnavailable)
-	})
-	t.Run("a pod on a node without heartbeats is not Ready any more, while its containers stay ready", func(t *testing.T) {
-		node, err := client.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "lost"}}, metav1.CreateOptions{})
-		require.NoError(t, err)
-		node.Status.Conditions = []corev1.NodeCondition{{
-			Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now(),
-		}}
-		_, err = client.CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{})
-		require.NoError(t, err)
-		pod := awaitPods(t, client, "default", 3)[0]
-		bind(t, client, &pod, "lost")
-		makeReady(t, client, &pod)
-		eventually(t, "the node controller sets Ready false", func(ctx context.Context) (bool, error) {
-			pod, err := client.CoreV1().Pods("default").Get(ctx, pod.Name, metav1.GetOptions{})
-			return err == nil && condition(pod, corev1.PodReady) == corev1.ConditionFalse &&
-				condition(pod, corev1.ContainersReady) == corev1.ConditionTrue, err
+	t.Run("a field behind a feature gate is kept where the gate is on, and dropped where it is off",
+		func(t *testing.T) {
+			two := intstr.FromInt32(2)
+			set := statefulSet("gated", 3)
+			set.Spec.UpdateStrategy = appsv1.StatefulSetUpdateStrategy{
+				Type:          appsv1.RollingUpdateStatefulSetStrategyType,
+				RollingUpdate: &appsv1.RollingUpdateStatefulSetStrategy{MaxUnavailable: &two},
+			}
+			require.Equal(t, &two, createStatefulSet(t, client, "default", set).
+				Spec.UpdateStrategy.RollingUpdate.MaxUnavailable)
+			require.Nil(t, createStatefulSet(t, sharedClient, namespace, set).
+				Spec.UpdateStrategy.RollingUpdate.MaxUnavailable)
 		})
-	})
+	t.Run("a pod on a node without heartbeats is not Ready any more, while its containers stay ready",
+		func(t *testing.T) {
+			node, err := client.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "lost"}},
+				metav1.CreateOptions{})
+			require.NoError(t, err)
+			node.Status.Conditions = []corev1.NodeCondition{{
+				Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now(),
+				LastTransitionTime: metav1.Now(),
+			}}
+			_, err = client.CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{})
+			require.NoError(t, err)
+			pod := awaitPods(t, client, "default", 3)[0]
+			bind(t, client, &pod, "lost")
+			makeReady(t, client, &pod)
+			eventually(t, "the node controller sets Ready false", func(ctx context.Context) (bool, error) {
+				pod, err := client.CoreV1().Pods("default").Get(ctx, pod.Name, metav1.GetOptions{})
+				return err == nil && condition(pod, corev1.PodReady) == corev1.ConditionFalse &&
+					condition(pod, corev1.ContainersReady) == corev1.ConditionTrue, err
+			})
+		})
 
 	pids := cp.PIDs()
 	require.Len(t, pids, 3)
@@ -573,7 +600,8 @@ func TestLifeOfAControlPlane(t *testing.T) {
 		case <-ctx.Done():
 			t.Fatal("nobody noticed")
 		}
-		require.ErrorContains(t, cp.Err(), "kube-controllers ended by itself with exit code 137; the end of "+cp.Logs()[2])
+		require.ErrorContains(t, cp.Err(), "kube-controllers ended by itself with exit code 137; the end of "+
+			cp.Logs()[2])
 	})
 	t.Run("a process that failed can be started again", func(t *testing.T) {
 		require.NoError(t, cp.StartControllers(ctx))
@@ -683,14 +711,16 @@ func statefulSet(name string, replicas int32) *appsv1.StatefulSet {
 				ObjectMeta: metav1.ObjectMeta{Name: "data"},
 				Spec: corev1.PersistentVolumeClaimSpec{
 					AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-					Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+					Resources: corev1.VolumeResourceRequirements{
+						Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
 				},
 			}},
 		},
 	}
 }
 
-func createStatefulSet(t *testing.T, client kubernetes.Interface, namespace string, set *appsv1.StatefulSet) *appsv1.StatefulSet {
+func createStatefulSet(t *testing.T, client kubernetes.Interface, namespace string,
+	set *appsv1.StatefulSet) *appsv1.StatefulSet {
 	t.Helper()
 	created, err := client.AppsV1().StatefulSets(namespace).Create(t.Context(), set, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -699,7 +729,8 @@ func createStatefulSet(t *testing.T, client kubernetes.Interface, namespace stri
 
 func patch(t *testing.T, client kubernetes.Interface, namespace, name, body string) {
 	t.Helper()
-	_, err := client.AppsV1().StatefulSets(namespace).Patch(t.Context(), name, types.StrategicMergePatchType, []byte(body), metav1.PatchOptions{})
+	_, err := client.AppsV1().StatefulSets(namespace).Patch(t.Context(), name, types.StrategicMergePatchType,
+		[]byte(body), metav1.PatchOptions{})
 	require.NoError(t, err)
 }
 
@@ -714,7 +745,9 @@ func awaitPods(t *testing.T, client kubernetes.Interface, namespace string, coun
 			return false, err
 		}
 		pods = list.Items
-		return len(pods) == count && !slices.ContainsFunc(pods, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil }), nil
+		return len(pods) == count && !slices.ContainsFunc(pods, func(p corev1.Pod) bool {
+			return p.DeletionTimestamp != nil
+		}), nil
 	})
 	slices.SortFunc(pods, func(a, b corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
 	return pods

@@ -68,7 +68,8 @@ func freePorts(address string, count int) ([]string, error) {
 			return ports, nil
 		}
 	}
-	return nil, fmt.Errorf("find %d free ports at Config.BindAddress %s: %w; give an address of this machine", count, address, last)
+	return nil, fmt.Errorf("find %d free ports at Config.BindAddress %s: %w; give an address of this machine",
+		count, address, last)
 }
 
 // logTail returns the last lines of a log, to be appended to an error.

@@ -70,7 +70,8 @@ func New(dir string, size int64, slow bool) (*Disk, error) {
 		return d, nil
 	}
 	if err := d.serve(); err != nil {
-		return nil, errors.Join(fmt.Errorf("mount a FUSE file system at %s: %w", d.dir, err), unix.Unmount(d.backing, unix.MNT_DETACH))
+		return nil, errors.Join(fmt.Errorf("mount a FUSE file system at %s: %w", d.dir, err),
+			unix.Unmount(d.backing, unix.MNT_DETACH))
 	}
 	return d, nil
 }

@@ -132,7 +132,9 @@ func (n *Namespaces) endpoint(name string) (string, error) {
 		}
 	}
 	if found == "" {
-		return "", fmt.Errorf("endpoint %q: no pod of that name has ever had an address; give %q, a pod's name, or namespace/name", name, Hub)
+		return "",
+			fmt.Errorf("endpoint %q: no pod of that name has ever had an address; give %q, a pod's name, or "+
+				"namespace/name", name, Hub)
 	}
 	return found, nil
 }

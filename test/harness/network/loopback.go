@@ -48,7 +48,8 @@ func NewLoopback() (*Loopback, error) {
 		}
 		return &Loopback{addresses: newAllocator(127, a, b), claim: claim, attached: map[string]Pod{}}, nil
 	}
-	return nil, fmt.Errorf("no free range in 127.0.0.0/8 after %d tries; are other harnesses left running?", loopbackTries)
+	return nil, fmt.Errorf("no free range in 127.0.0.0/8 after %d tries; are other harnesses left running?",
+		loopbackTries)
 }
 
 // claimRange takes the range for this process: the name of an abstract socket exists
@@ -125,9 +126,11 @@ func (l *Loopback) SetHosts(string, string, map[string]string) {}
 func (l *Loopback) Close() error { return l.claim.Close() }
 
 func errNoAddress(pod Pod) error {
-	return fmt.Errorf("attach pod %s: all %d addresses of the range are given to other pod names", key(pod.Namespace, pod.Name), lastPod-firstPod+1)
+	return fmt.Errorf("attach pod %s: all %d addresses of the range are given to other pod names",
+		key(pod.Namespace, pod.Name), lastPod-firstPod+1)
 }
 
 func errStillAttached(pod, other Pod) error {
-	return fmt.Errorf("attach pod %s (UID %s): its name is still attached for UID %s; detach that one first", key(pod.Namespace, pod.Name), pod.UID, other.UID)
+	return fmt.Errorf("attach pod %s (UID %s): its name is still attached for UID %s; detach that one first",
+		key(pod.Namespace, pod.Name), pod.UID, other.UID)
 }

@@ -94,7 +94,9 @@ type attachedPod struct {
 // and Close.
 func NewNamespaces(dir string) (*Namespaces, error) {
 	if !InNamespace() {
-		return nil, errors.New("network namespaces: the harness runs in the host's own network; call network.ReexecInNamespace at the beginning of main or TestMain")
+		return nil,
+			errors.New("network namespaces: the harness runs in the host's own network; call " +
+				"network.ReexecInNamespace at the beginning of main or TestMain")
 	}
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -204,14 +206,16 @@ func (n *Namespaces) Attach(_ context.Context, pod Pod) (Attachment, error) {
 		err = errors.Join(n.applyCuts(), n.writeHosts())
 		if err != nil {
 			delete(n.pods, podKey)
-			return Attachment{}, fmt.Errorf("attach pod %s: %w", podKey, errors.Join(err, n.disconnect(attached), n.writeHosts()))
+			return Attachment{}, fmt.Errorf("attach pod %s: %w", podKey,
+				errors.Join(err, n.disconnect(attached), n.writeHosts()))
 		}
 	}
 	return Attachment{
 		IP: address.String(),
 		// The harness's descriptor names the namespace, so that it needs no file
 		// that could be left behind.
-		Launcher: []string{ownProgram, launcherVerb, fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(attached.namespace)), attached.files.dir},
+		Launcher: []string{ownProgram, launcherVerb,
+			fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(attached.namespace)), attached.files.dir},
 		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			return n.dial(ctx, attached, network, address)
 		},
@@ -356,7 +360,8 @@ func (n *Namespaces) Detach(_ context.Context, pod Pod) error {
 		return nil
 	}
 	delete(n.pods, podKey)
-	n.gone[podKey] = gonePod{attached.pod, attached.address, time.AfterFunc(nameLingers, func() { n.expire(podKey, pod.UID) })}
+	n.gone[podKey] = gonePod{attached.pod, attached.address,
+		time.AfterFunc(nameLingers, func() { n.expire(podKey, pod.UID) })}
 	if err := n.disconnect(attached); err != nil {
 		return fmt.Errorf("detach pod %s: %w", podKey, err)
 	}

@@ -104,12 +104,14 @@ func harnessWithAPod() {
 	fatal(err)
 	attachment, err := n.Attach(context.Background(), Pod{Namespace: "ns", Name: "etcd-0", UID: "1"})
 	fatal(err)
-	p, err := process.Start(process.Spec{Name: "in the pod", Path: "sleep", Args: []string{"3600"}, Launcher: attachment.Launcher, Log: os.Stderr})
+	p, err := process.Start(process.Spec{Name: "in the pod", Path: "sleep", Args: []string{"3600"},
+		Launcher: attachment.Launcher, Log: os.Stderr})
 	fatal(err)
 	for {
 		// The launcher has become the program when the command line says so.
 		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.PID()))
-		if strings.HasPrefix(string(line), "sleep") || strings.HasSuffix(strings.Split(string(line), "\x00")[0], "/sleep") {
+		if strings.HasPrefix(string(line), "sleep") ||
+			strings.HasSuffix(strings.Split(string(line), "\x00")[0], "/sleep") {
 			break
 		}
 		select {
@@ -241,7 +243,8 @@ func (p *testPod) ask(path string, values ...string) string {
 	for i := 0; i < len(values); i += 2 {
 		query.Set(values[i], values[i+1])
 	}
-	response, err := p.client.Get("http://" + net.JoinHostPort(p.attachment.IP, controlPort) + path + "?" + query.Encode())
+	response, err := p.client.Get("http://" + net.JoinHostPort(p.attachment.IP, controlPort) + path +
+		"?" + query.Encode())
 	require.NoError(p.t, err)
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
@@ -279,19 +282,20 @@ func TestNamesInPods(t *testing.T) {
 		require.Equal(t, "127.0.0.1", a.ask("/resolve", "name", "etcd-local"))
 		require.Equal(t, "not found", b.ask("/resolve", "name", "etcd-local"))
 	})
-	t.Run("a redirected name leads astray everywhere, also after its pod is attached again, until it is undone", func(t *testing.T) {
-		require.NoError(t, n.Redirect(b.peerName(), a.attachment.IP))
-		n.SetHosts("ns", "etcd-1", nil) // what the node agent does for every new pod
-		for _, pod := range []*testPod{a, b} {
+	t.Run("a redirected name leads astray everywhere, also after its pod is attached again, until it is undone",
+		func(t *testing.T) {
+			require.NoError(t, n.Redirect(b.peerName(), a.attachment.IP))
+			n.SetHosts("ns", "etcd-1", nil) // what the node agent does for every new pod
+			for _, pod := range []*testPod{a, b} {
+				require.Eventually(t, func() bool {
+					return pod.ask("/resolve", "name", b.peerName()) == a.attachment.IP
+				}, time.Minute, 50*time.Millisecond)
+			}
+			require.NoError(t, n.Redirect(b.peerName(), ""))
 			require.Eventually(t, func() bool {
-				return pod.ask("/resolve", "name", b.peerName()) == a.attachment.IP
+				return a.ask("/resolve", "name", b.peerName()) == b.attachment.IP
 			}, time.Minute, 50*time.Millisecond)
-		}
-		require.NoError(t, n.Redirect(b.peerName(), ""))
-		require.Eventually(t, func() bool {
-			return a.ask("/resolve", "name", b.peerName()) == b.attachment.IP
-		}, time.Minute, 50*time.Millisecond)
-	})
+		})
 	t.Run("the host's own hosts file is untouched", func(t *testing.T) {
 		content, err := os.ReadFile("/etc/hosts")
 		require.NoError(t, err)
@@ -334,7 +338,8 @@ func TestCut(t *testing.T) {
 	t.Run("nothing passes a cut link in either direction, on old and new connections", func(t *testing.T) {
 		require.NoError(t, n.Cut("etcd-0", "ns/etcd-1"))
 		for _, x := range []struct{ from, to *testPod }{{a, b}, {b, a}} {
-			require.Equal(t, "timeout", x.from.ask("/echo", "to", x.to.attachment.IP, "text", "during", "timeout", short))
+			require.Equal(t, "timeout",
+				x.from.ask("/echo", "to", x.to.attachment.IP, "text", "during", "timeout", short))
 			require.Equal(t, "timeout", x.from.ask("/open", "to", x.to.attachment.IP, "timeout", short))
 		}
 	})

@@ -15,7 +15,8 @@ import (
 func TestAllocator(t *testing.T) {
 	t.Run("an ordinal gives .10 plus the ordinal", func(t *testing.T) {
 		a := newAllocator(10, 1, 2)
-		for name, want := range map[string]string{"ns/etcd-main-0": "10.1.2.10", "ns/etcd-main-2": "10.1.2.12", "ns/etcd-main-1": "10.1.2.11"} {
+		for name, want := range map[string]string{"ns/etcd-main-0": "10.1.2.10", "ns/etcd-main-2": "10.1.2.12",
+			"ns/etcd-main-1": "10.1.2.11"} {
 			got, ok := a.of(name)
 			require.True(t, ok)
 			require.Equal(t, want, got.String(), name)
@@ -148,7 +149,8 @@ func TestLoopback(t *testing.T) {
 		}
 		require.NotEqual(t, ports[0], ports[2])
 		for i, port := range ports {
-			listener, err := net.Listen("tcp", net.JoinHostPort(l.AddressOf("ns", fmt.Sprintf("etcd-%d", i)), strconv.Itoa(port)))
+			listener, err := net.Listen("tcp",
+				net.JoinHostPort(l.AddressOf("ns", fmt.Sprintf("etcd-%d", i)), strconv.Itoa(port)))
 			require.NoError(t, err, "a pod can listen on it")
 			defer listener.Close()
 		}

@@ -70,7 +70,8 @@ func (c Config) complete() (Config, error) {
 	case len(c.Nodes) == 0:
 		return c, errors.New("node.Config.Nodes is empty; name at least one node")
 	case c.BackoffBase < 0 || c.BackoffCap < 0 || c.VolumeSync < 0:
-		return c, fmt.Errorf("node.Config: BackoffBase (%s), BackoffCap (%s) and VolumeSync (%s) must not be negative", c.BackoffBase, c.BackoffCap, c.VolumeSync)
+		return c, fmt.Errorf("node.Config: BackoffBase (%s), BackoffCap (%s) and VolumeSync (%s) must not be negative",
+			c.BackoffBase, c.BackoffCap, c.VolumeSync)
 	}
 	for image, binary := range c.Images {
 		if !filepath.IsAbs(binary) {
@@ -372,7 +373,8 @@ func (a *Agent) KillContainer(pod, containerName string, sig syscall.Signal) err
 // Exec runs the program of a container's image once more, as kubectl exec does: with the
 // container's environment, network and volumes. It returns the exit code and what the program
 // has printed, both outputs as one; it is killed when ctx ends.
-func (a *Agent) Exec(ctx context.Context, pod, containerName string, args ...string) (code int, output string, err error) {
+func (a *Agent) Exec(ctx context.Context, pod, containerName string, args ...string) (code int,
+	output string, err error) {
 	w, err := a.find(pod)
 	if err != nil {
 		return 0, "", err

@@ -66,7 +66,8 @@ func run(m *testing.M) (code int) {
 	var err error
 	if !testing.Short() {
 		// Before the namespaces: inside, modules could not be fetched.
-		if binaries, err = build.Some(context.Background(), func(line string) { fmt.Println(line) }, build.Etcd36, build.Kube); err != nil {
+		if binaries, err = build.Some(context.Background(), func(line string) { fmt.Println(line) }, build.Etcd36,
+			build.Kube); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
@@ -94,7 +95,8 @@ func run(m *testing.M) (code int) {
 	defer os.RemoveAll(dir)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	if plane, err = controlplane.Start(ctx, controlplane.Config{Dir: dir, Binaries: binaries, BindAddress: "127.0.0.1"}); err != nil {
+	if plane, err = controlplane.Start(ctx,
+		controlplane.Config{Dir: dir, Binaries: binaries, BindAddress: "127.0.0.1"}); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -154,7 +156,8 @@ func setUpOn(t *testing.T, on network.Network, change ...func(*node.Config)) *fi
 	client, err := kubernetes.NewForConfig(plane.AdminConfig())
 	require.NoError(t, err)
 	f := &fixture{t: t, client: client, network: on}
-	space, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "node-test-"}}, metav1.CreateOptions{})
+	space, err := client.CoreV1().Namespaces().Create(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "node-test-"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	f.namespace = space.Name
 	f.await("the default ServiceAccount", func(ctx context.Context) error {
@@ -188,7 +191,8 @@ func setUpOn(t *testing.T, on network.Network, change ...func(*node.Config)) *fi
 		defer cancel()
 		zero := int64(0)
 		// No later agent may find pods of this one.
-		_ = client.CoreV1().Pods(f.namespace).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &zero}, metav1.ListOptions{})
+		_ = client.CoreV1().Pods(f.namespace).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &zero},
+			metav1.ListOptions{})
 		require.NoError(t, f.agent.Close(ctx))
 		require.NoError(t, on.Close())
 		require.NoError(t, client.CoreV1().Namespaces().Delete(ctx, f.namespace, metav1.DeleteOptions{}))
@@ -287,7 +291,8 @@ func (f *fixture) awaitGone(name string, uid types.UID) {
 
 func (f *fixture) remove(name string, grace int64) {
 	f.t.Helper()
-	require.NoError(f.t, f.client.CoreV1().Pods(f.namespace).Delete(f.t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: &grace}))
+	require.NoError(f.t, f.client.CoreV1().Pods(f.namespace).Delete(f.t.Context(), name,
+		metav1.DeleteOptions{GracePeriodSeconds: &grace}))
 }
 
 func (f *fixture) pid(pod, container string) int {
@@ -344,14 +349,17 @@ func with(volume corev1.Volume, mountPath string) func(*corev1.Pod) {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, volume)
 		for _, all := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 			for i := range all {
-				all[i].VolumeMounts = append(all[i].VolumeMounts, corev1.VolumeMount{Name: volume.Name, MountPath: mountPath})
+				all[i].VolumeMounts = append(all[i].VolumeMounts,
+					corev1.VolumeMount{Name: volume.Name, MountPath: mountPath})
 			}
 		}
 	}
 }
 
 func claim(name string) corev1.Volume {
-	return corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}}
+	return corev1.Volume{Name: "data",
+		VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}}
 }
 
 func probe(handler corev1.ProbeHandler, failures int32) *corev1.Probe {
@@ -359,7 +367,8 @@ func probe(handler corev1.ProbeHandler, failures int32) *corev1.Probe {
 }
 
 func httpProbe() *corev1.Probe {
-	return probe(corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/ready", Port: intstr.FromString("http")}}, 1)
+	return probe(corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/ready", Port: intstr.FromString("http")}},
+		1)
 }
 
 // serverPod runs the test server; it is ready while the file "ready" is in its claim.
@@ -369,7 +378,8 @@ func serverPod(name string) *corev1.Pod {
 		Name: "main", Image: server,
 		Env: []corev1.EnvVar{
 			{Name: serverVariable, Value: "1"}, {Name: "READY", Value: "/data/ready"},
-			{Name: "POD_IP", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "status.podIP"}}},
+			{Name: "POD_IP",
+				ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "status.podIP"}}},
 		},
 		Ports:          []corev1.ContainerPort{{Name: "http", ContainerPort: 8080}},
 		ReadinessProbe: httpProbe(),
@@ -402,29 +412,37 @@ func TestLifeOfAPod(t *testing.T) {
 		Name: "side", Image: shell, Command: []string{"/bin/sh", "-c"},
 		Args: []string{`echo "$NAME $(NODE) $FILE" >>/data/out; cat $FILE /conf/key >>/data/out; ` + forever},
 		Env: []corev1.EnvVar{
-			{Name: "NAME", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.name"}}},
-			{Name: "NODE", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "spec.nodeName"}}},
+			{Name: "NAME",
+				ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.name"}}},
+			{Name: "NODE",
+				ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "spec.nodeName"}}},
 			{Name: "FILE", Value: "/scratch/order"},
 		},
 		VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: "/data"}},
 	})
-	with(corev1.Volume{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}, "/scratch")(pod)
-	with(corev1.Volume{Name: "conf", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "conf"}}}}, "/conf")(pod)
+	with(corev1.Volume{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+		"/scratch")(pod)
+	with(corev1.Volume{Name: "conf",
+		VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+			LocalObjectReference: corev1.LocalObjectReference{Name: "conf"}}}}, "/conf")(pod)
 	f.create(pod)
 
-	t.Run("waits with ContainerCreating's place taken by PodInitializing while a volume is missing", func(t *testing.T) {
-		pod := f.awaitPod("main-4", "waits", func(p *corev1.Pod) bool { return waitingFor(p, "PodInitializing") })
-		require.Equal(t, corev1.PodPending, pod.Status.Phase)
-		f.await("an event that names the config map", func(context.Context) error {
-			for _, e := range f.eventsOf("main-4") {
-				if e.Kind == node.Waiting && strings.Contains(e.Detail, `"conf"`) {
-					return nil
+	t.Run("waits with ContainerCreating's place taken by PodInitializing while a volume is missing",
+		func(t *testing.T) {
+			pod := f.awaitPod("main-4", "waits", func(p *corev1.Pod) bool { return waitingFor(p, "PodInitializing") })
+			require.Equal(t, corev1.PodPending, pod.Status.Phase)
+			f.await("an event that names the config map", func(context.Context) error {
+				for _, e := range f.eventsOf("main-4") {
+					if e.Kind == node.Waiting && strings.Contains(e.Detail, `"conf"`) {
+						return nil
+					}
 				}
-			}
-			return errors.New("not yet")
+				return errors.New("not yet")
+			})
 		})
-	})
-	_, err := f.client.CoreV1().ConfigMaps(f.namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "conf"}, Data: map[string]string{"key": "value"}}, metav1.CreateOptions{})
+	_, err := f.client.CoreV1().ConfigMaps(f.namespace).Create(t.Context(),
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "conf"}, Data: map[string]string{"key": "value"}},
+		metav1.CreateOptions{})
 	require.NoError(t, err)
 	running := f.awaitReady("main-4")
 
@@ -438,7 +456,8 @@ func TestLifeOfAPod(t *testing.T) {
 		require.Equal(t, []corev1.PodIP{{IP: s.PodIP}}, s.PodIPs)
 		require.Equal(t, f.network.HubAddress(), s.HostIP)
 		require.NotNil(t, s.StartTime)
-		for _, kind := range []corev1.PodConditionType{corev1.PodScheduled, corev1.PodInitialized, corev1.ContainersReady, corev1.PodReady, corev1.PodReadyToStartContainers} {
+		for _, kind := range []corev1.PodConditionType{corev1.PodScheduled, corev1.PodInitialized,
+			corev1.ContainersReady, corev1.PodReady, corev1.PodReadyToStartContainers} {
 			c := condition(running, kind)
 			require.Equal(t, corev1.ConditionTrue, c.Status, kind)
 			require.False(t, c.LastTransitionTime.IsZero(), kind)
@@ -448,7 +467,8 @@ func TestLifeOfAPod(t *testing.T) {
 			require.Equal(t, "Completed", c.State.Terminated.Reason)
 			require.True(t, c.Ready)
 		}
-		require.False(t, s.InitContainerStatuses[0].State.Terminated.FinishedAt.After(s.InitContainerStatuses[1].State.Terminated.StartedAt.Time))
+		require.False(t, s.InitContainerStatuses[0].State.Terminated.FinishedAt.After(
+			s.InitContainerStatuses[1].State.Terminated.StartedAt.Time))
 		require.Len(t, s.ContainerStatuses, 2)
 		for _, c := range s.ContainerStatuses {
 			require.NotNil(t, c.State.Running, c.Name)
@@ -489,7 +509,8 @@ func TestLifeOfAPod(t *testing.T) {
 		require.Equal(t, "ContainersNotReady", condition(unready, corev1.PodReady).Reason)
 		require.Equal(t, "containers with unready status: [main]", condition(unready, corev1.PodReady).Message)
 		require.Equal(t, corev1.PodRunning, unready.Status.Phase)
-		require.Equal(t, condition(running, corev1.PodInitialized).LastTransitionTime, condition(unready, corev1.PodInitialized).LastTransitionTime)
+		require.Equal(t, condition(running, corev1.PodInitialized).LastTransitionTime,
+			condition(unready, corev1.PodInitialized).LastTransitionTime)
 		f.setReady("main-4", true)
 		f.awaitReady("main-4")
 	})
@@ -517,7 +538,8 @@ func TestLifeOfAPod(t *testing.T) {
 	t.Run("unknown containers and pods are named", func(t *testing.T) {
 		require.ErrorContains(t, f.agent.KillContainer("main-4", "none", syscall.SIGKILL), `"none"`)
 		require.ErrorContains(t, f.agent.KillContainer("none-0", "main", syscall.SIGKILL), `"none-0"`)
-		require.ErrorContains(t, f.agent.KillContainer("main-4", "first", syscall.SIGKILL), "has ended with exit code 0")
+		require.ErrorContains(t, f.agent.KillContainer("main-4", "first", syscall.SIGKILL),
+			"has ended with exit code 0")
 		_, ok := f.agent.PID("main-4", "first")
 		require.False(t, ok)
 	})
@@ -529,7 +551,8 @@ func TestLifeOfAPod(t *testing.T) {
 			require.False(t, alive(pid))
 		}
 		require.NoDirExists(t, filepath.Join(f.config.Dir, "pods", string(running.UID)))
-		require.FileExists(t, filepath.Join(f.agent.ClaimDir(f.namespace, "data-main-4"), "out"), "a claim's data outlives the pod")
+		require.FileExists(t, filepath.Join(f.agent.ClaimDir(f.namespace, "data-main-4"), "out"),
+			"a claim's data outlives the pod")
 	})
 	t.Run("the timeline tells it in order", func(t *testing.T) {
 		var kinds []node.EventKind
@@ -538,7 +561,8 @@ func TestLifeOfAPod(t *testing.T) {
 				kinds = append(kinds, e.Kind)
 			}
 		}
-		require.Equal(t, []node.EventKind{node.Created, node.Ready, node.NotReady, node.Ready, node.NotReady, node.Ready, node.NotReady, node.Ready, node.Terminating, node.NotReady, node.Gone},
+		require.Equal(t, []node.EventKind{node.Created, node.Ready, node.NotReady, node.Ready, node.NotReady,
+			node.Ready, node.NotReady, node.Ready, node.Terminating, node.NotReady, node.Gone},
 			slices.DeleteFunc(kinds, func(k node.EventKind) bool { return k == node.Bound }))
 	})
 }
@@ -597,20 +621,31 @@ func TestContainersThatDoNotRun(t *testing.T) {
 	})
 	t.Run("a missing secret in the environment, until it is there", func(t *testing.T) {
 		f.create(shellPod("env-0", "test \"$A\" = b && "+forever, func(p *corev1.Pod) {
-			p.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "A", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "later"}, Key: "a"}}}}
+			p.Spec.Containers[0].Env = []corev1.EnvVar{
+				{Name: "A",
+					ValueFrom: &corev1.EnvVarSource{
+						SecretKeyRef: &corev1.SecretKeySelector{
+							LocalObjectReference: corev1.LocalObjectReference{Name: "later"}, Key: "a"}}}}
 		}))
-		pod := f.awaitPod("env-0", "waits", func(p *corev1.Pod) bool { return waitingFor(p, "CreateContainerConfigError") })
+		pod := f.awaitPod("env-0", "waits", func(p *corev1.Pod) bool {
+			return waitingFor(p, "CreateContainerConfigError")
+		})
 		require.Contains(t, pod.Status.ContainerStatuses[0].State.Waiting.Message, `"later" not found`)
-		_, err := f.client.CoreV1().Secrets(f.namespace).Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "later"}, StringData: map[string]string{"a": "b"}}, metav1.CreateOptions{})
+		_, err := f.client.CoreV1().Secrets(f.namespace).Create(t.Context(),
+			&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "later"}, StringData: map[string]string{"a": "b"}},
+			metav1.CreateOptions{})
 		require.NoError(t, err)
 		pod = f.awaitReady("env-0")
 		require.Zero(t, pod.Status.ContainerStatuses[0].RestartCount)
 	})
 	t.Run("what the agent does not support is said", func(t *testing.T) {
 		f.create(shellPod("liveness-0", forever, func(p *corev1.Pod) {
-			p.Spec.Containers[0].LivenessProbe = probe(corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(1)}}, 1)
+			p.Spec.Containers[0].LivenessProbe = probe(
+				corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(1)}}, 1)
 		}))
-		pod := f.awaitPod("liveness-0", "waits", func(p *corev1.Pod) bool { return waitingFor(p, "CreateContainerConfigError") })
+		pod := f.awaitPod("liveness-0", "waits", func(p *corev1.Pod) bool {
+			return waitingFor(p, "CreateContainerConfigError")
+		})
 		require.Contains(t, pod.Status.ContainerStatuses[0].State.Waiting.Message, "livenessProbe")
 	})
 	t.Run("a failing init container keeps the others from starting", func(t *testing.T) {
@@ -628,7 +663,9 @@ func TestContainersThatDoNotRun(t *testing.T) {
 		never := func(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyNever }
 		f.create(shellPod("job-0", "exit 0", never))
 		f.create(shellPod("job-1", "exit 4", never))
-		pod := f.awaitPod("job-0", "succeeds", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodSucceeded })
+		pod := f.awaitPod("job-0", "succeeds", func(p *corev1.Pod) bool {
+			return p.Status.Phase == corev1.PodSucceeded
+		})
 		require.Equal(t, "PodCompleted", condition(pod, corev1.PodReady).Reason)
 		pod = f.awaitPod("job-1", "fails", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
 		require.EqualValues(t, 4, pod.Status.ContainerStatuses[0].State.Terminated.ExitCode)
@@ -650,12 +687,15 @@ func TestContainersThatDoNotRun(t *testing.T) {
 func TestProbes(t *testing.T) {
 	f := setUp(t)
 	exec := shellPod("exec-0", forever, with(claim("exec"), "/data"), func(p *corev1.Pod) {
-		p.Spec.Containers[0].ReadinessProbe = probe(corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"sh", "-c", "test -f /data/ready"}}}, 1)
+		p.Spec.Containers[0].ReadinessProbe = probe(
+			corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"sh", "-c", "test -f /data/ready"}}}, 1)
 	})
 	tcp := serverPod("tcp-0")
-	tcp.Spec.Containers[0].ReadinessProbe = probe(corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(8080)}}, 1)
+	tcp.Spec.Containers[0].ReadinessProbe = probe(
+		corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(8080)}}, 1)
 	slow := shellPod("slow-0", forever, func(p *corev1.Pod) {
-		p.Spec.Containers[0].ReadinessProbe = probe(corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"sh", "-c", "sleep 3600"}}}, 1)
+		p.Spec.Containers[0].ReadinessProbe = probe(
+			corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"sh", "-c", "sleep 3600"}}}, 1)
 	})
 	for _, pod := range []*corev1.Pod{exec, tcp, slow} {
 		f.create(pod)
@@ -679,31 +719,34 @@ func TestProbes(t *testing.T) {
 
 func TestDeletion(t *testing.T) {
 	f := setUp(t)
-	t.Run("a process that takes no notice is killed after the grace period, and its object stays as long", func(t *testing.T) {
-		f.create(shellPod("deaf-0", deaf))
-		f.awaitReady("deaf-0")
-		pid := f.pid("deaf-0", "main")
-		watch, err := f.client.CoreV1().Pods(f.namespace).Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=deaf-0"})
-		require.NoError(t, err)
-		defer watch.Stop()
-		begin := time.Now()
-		f.remove("deaf-0", 3)
-		var last *corev1.Pod
-		for event := range watch.ResultChan() {
-			if event.Type == "DELETED" {
-				break
+	t.Run("a process that takes no notice is killed after the grace period, and its object stays as long",
+		func(t *testing.T) {
+			f.create(shellPod("deaf-0", deaf))
+			f.awaitReady("deaf-0")
+			pid := f.pid("deaf-0", "main")
+			watch, err := f.client.CoreV1().Pods(f.namespace).
+				Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=deaf-0"})
+			require.NoError(t, err)
+			defer watch.Stop()
+			begin := time.Now()
+			f.remove("deaf-0", 3)
+			var last *corev1.Pod
+			for event := range watch.ResultChan() {
+				if event.Type == "DELETED" {
+					break
+				}
+				last = event.Object.(*corev1.Pod)
 			}
-			last = event.Object.(*corev1.Pod)
-		}
-		require.GreaterOrEqual(t, time.Since(begin), 3*time.Second)
-		require.False(t, alive(pid))
-		require.Equal(t, corev1.PodFailed, last.Status.Phase, "the last status is final")
-		require.EqualValues(t, 137, last.Status.ContainerStatuses[0].State.Terminated.ExitCode)
-		require.False(t, ready(last))
-	})
+			require.GreaterOrEqual(t, time.Since(begin), 3*time.Second)
+			require.False(t, alive(pid))
+			require.Equal(t, corev1.PodFailed, last.Status.Phase, "the last status is final")
+			require.EqualValues(t, 137, last.Status.ContainerStatuses[0].State.Terminated.ExitCode)
+			require.False(t, ready(last))
+		})
 	t.Run("a container that ends early is reported while the others still run", func(t *testing.T) {
 		f.create(shellPod("mixed-0", deaf, func(p *corev1.Pod) {
-			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "quick", Image: shell, Args: []string{"-c", forever}})
+			p.Spec.Containers = append(p.Spec.Containers,
+				corev1.Container{Name: "quick", Image: shell, Args: []string{"-c", forever}})
 		}))
 		f.awaitReady("mixed-0")
 		f.remove("mixed-0", int64(10*patience.Seconds()))
@@ -719,7 +762,8 @@ func TestDeletion(t *testing.T) {
 		})
 	})
 	t.Run("deleted by force, it is stopped all the same, and its successor waits", func(t *testing.T) {
-		f.create(shellPod("force-0", deaf, with(claim("force"), "/data"), func(p *corev1.Pod) { *p.Spec.TerminationGracePeriodSeconds = 3 }))
+		f.create(shellPod("force-0", deaf, with(claim("force"), "/data"),
+			func(p *corev1.Pod) { *p.Spec.TerminationGracePeriodSeconds = 3 }))
 		first := f.awaitReady("force-0")
 		pid := f.pid("force-0", "main")
 		f.remove("force-0", 0)
@@ -731,7 +775,8 @@ func TestDeletion(t *testing.T) {
 		var order []string
 		for _, e := range f.eventsOf("force-0") {
 			if slices.Contains([]node.EventKind{node.Started, node.Exited, node.Gone}, e.Kind) {
-				order = append(order, fmt.Sprintf("%s %s", map[types.UID]string{first.UID: "first", second.UID: "second"}[e.UID], e.Kind))
+				order = append(order,
+					fmt.Sprintf("%s %s", map[types.UID]string{first.UID: "first", second.UID: "second"}[e.UID], e.Kind))
 			}
 		}
 		require.Equal(t, []string{"first Started", "first Exited", "first Gone", "second Started"}, order)
@@ -742,7 +787,8 @@ func TestDeletion(t *testing.T) {
 	kinds := func(pod string) []node.EventKind {
 		var kinds []node.EventKind
 		for _, e := range f.eventsOf(pod) {
-			if slices.Contains([]node.EventKind{node.Terminating, node.PreStop, node.Killed, node.Exited, node.Gone}, e.Kind) {
+			if slices.Contains([]node.EventKind{node.Terminating, node.PreStop, node.Killed, node.Exited, node.Gone},
+				e.Kind) {
 				kinds = append(kinds, e.Kind)
 			}
 		}
@@ -750,7 +796,9 @@ func TestDeletion(t *testing.T) {
 	}
 	t.Run("a preStop hook comes before SIGTERM, and the container goes on meanwhile", func(t *testing.T) {
 		f.create(shellPod("hook-0", forever, with(claim("hook"), "/data"),
-			hook(corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"sh", "-c", "until test -e /data/go; do sleep 0.05; done"}}})))
+			hook(
+				corev1.LifecycleHandler{Exec: &corev1.ExecAction{
+					Command: []string{"sh", "-c", "until test -e /data/go; do sleep 0.05; done"}}})))
 		pod := f.awaitReady("hook-0")
 		pid := f.pid("hook-0", "main")
 		f.remove("hook-0", 60)
@@ -779,7 +827,8 @@ func TestDeletion(t *testing.T) {
 		pod = f.awaitReady("long-0")
 		f.remove("long-0", 2)
 		f.awaitGone("long-0", pod.UID)
-		require.Equal(t, []node.EventKind{node.Terminating, node.PreStop, node.Exited, node.Gone}, kinds("long-0"), "SIGTERM was enough")
+		require.Equal(t, []node.EventKind{node.Terminating, node.PreStop, node.Exited, node.Gone}, kinds("long-0"),
+			"SIGTERM was enough")
 	})
 	t.Run("a halted process does not react to SIGTERM", func(t *testing.T) {
 		f.create(shellPod("halted-0", forever))
@@ -794,8 +843,11 @@ func TestDeletion(t *testing.T) {
 		f.create(shellPod("final-0", forever, func(p *corev1.Pod) { p.Finalizers = []string{"quorate.dev/test"} }))
 		f.awaitReady("final-0")
 		f.remove("final-0", 5)
-		pod := f.awaitPod("final-0", "has ended", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodSucceeded })
-		_, err := f.client.CoreV1().Pods(f.namespace).Patch(t.Context(), "final-0", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+		pod := f.awaitPod("final-0", "has ended", func(p *corev1.Pod) bool {
+			return p.Status.Phase == corev1.PodSucceeded
+		})
+		_, err := f.client.CoreV1().Pods(f.namespace).Patch(t.Context(), "final-0", types.MergePatchType,
+			[]byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 		require.NoError(t, err)
 		f.awaitGone("final-0", pod.UID)
 		created := 0
@@ -878,24 +930,27 @@ func TestLostNode(t *testing.T) {
 		require.EqualValues(t, 255, last.ExitCode)
 		require.Equal(t, "Unknown", last.Reason)
 	})
-	t.Run("power cut: nobody hears of it; then containers are terminated, and start by themselves after a while", func(t *testing.T) {
-		before := f.get("main-0")
-		pid := f.pid("main-0", "main")
-		require.NoError(t, f.agent.LoseNode(t.Context(), f.nodes[0], node.PowerCut))
-		require.False(t, alive(pid))
-		require.Equal(t, before.Status, f.get("main-0").Status)
-		require.Equal(t, corev1.ConditionTrue, nodeReady(f.nodes[0]).Status)
-		require.NoError(t, f.agent.Reboot(t.Context(), f.nodes[0], 2*time.Second))
-		ended := f.awaitPod("main-0", "has been seen to have ended", func(p *corev1.Pod) bool {
-			return p.Status.ContainerStatuses[0].State.Terminated != nil
+	t.Run("power cut: nobody hears of it; then containers are terminated, and start by themselves after a while",
+		func(t *testing.T) {
+			before := f.get("main-0")
+			pid := f.pid("main-0", "main")
+			require.NoError(t, f.agent.LoseNode(t.Context(), f.nodes[0], node.PowerCut))
+			require.False(t, alive(pid))
+			require.Equal(t, before.Status, f.get("main-0").Status)
+			require.Equal(t, corev1.ConditionTrue, nodeReady(f.nodes[0]).Status)
+			require.NoError(t, f.agent.Reboot(t.Context(), f.nodes[0], 2*time.Second))
+			ended := f.awaitPod("main-0", "has been seen to have ended", func(p *corev1.Pod) bool {
+				return p.Status.ContainerStatuses[0].State.Terminated != nil
+			})
+			require.EqualValues(t, 255, ended.Status.ContainerStatuses[0].State.Terminated.ExitCode)
+			require.Equal(t, before.Status.ContainerStatuses[0].RestartCount,
+				ended.Status.ContainerStatuses[0].RestartCount)
+			again := f.awaitPod("main-0", "is back", func(p *corev1.Pod) bool {
+				return ready(p) &&
+					p.Status.ContainerStatuses[0].RestartCount == before.Status.ContainerStatuses[0].RestartCount+1
+			})
+			require.Equal(t, before.UID, again.UID)
 		})
-		require.EqualValues(t, 255, ended.Status.ContainerStatuses[0].State.Terminated.ExitCode)
-		require.Equal(t, before.Status.ContainerStatuses[0].RestartCount, ended.Status.ContainerStatuses[0].RestartCount)
-		again := f.awaitPod("main-0", "is back", func(p *corev1.Pod) bool {
-			return ready(p) && p.Status.ContainerStatuses[0].RestartCount == before.Status.ContainerStatuses[0].RestartCount+1
-		})
-		require.Equal(t, before.UID, again.UID)
-	})
 	t.Run("partition: processes go on, nothing is heard of them, deletions are not seen", func(t *testing.T) {
 		pid := f.pid("main-2", "main")
 		before := f.get("main-2")
@@ -922,19 +977,20 @@ func TestLostNode(t *testing.T) {
 		f.awaitGone("main-2", before.UID)
 		require.False(t, alive(restarted))
 	})
-	t.Run("partition: a pod that was deleted by force meanwhile is stopped, and its successor starts", func(t *testing.T) {
-		f.create(shellPod("again-2", forever))
-		first := f.awaitReady("again-2")
-		pid := f.pid("again-2", "main")
-		require.NoError(t, f.agent.LoseNode(t.Context(), f.nodes[2], node.Partition))
-		f.remove("again-2", 0)
-		second := f.create(shellPod("again-2", forever))
-		require.NotEqual(t, first.UID, second.UID)
-		require.True(t, alive(pid))
-		require.NoError(t, f.agent.RestoreNode(t.Context(), f.nodes[2]))
-		f.awaitReady("again-2")
-		require.False(t, alive(pid))
-	})
+	t.Run("partition: a pod that was deleted by force meanwhile is stopped, and its successor starts",
+		func(t *testing.T) {
+			f.create(shellPod("again-2", forever))
+			first := f.awaitReady("again-2")
+			pid := f.pid("again-2", "main")
+			require.NoError(t, f.agent.LoseNode(t.Context(), f.nodes[2], node.Partition))
+			f.remove("again-2", 0)
+			second := f.create(shellPod("again-2", forever))
+			require.NotEqual(t, first.UID, second.UID)
+			require.True(t, alive(pid))
+			require.NoError(t, f.agent.RestoreNode(t.Context(), f.nodes[2]))
+			f.awaitReady("again-2")
+			require.False(t, alive(pid))
+		})
 	t.Run("partition: statuses are reported again", func(t *testing.T) {
 		require.NoError(t, f.agent.LoseNode(t.Context(), f.nodes[0], node.Partition))
 		require.False(t, ready(f.get("main-0")))
@@ -974,24 +1030,36 @@ func TestAPoolHasNodesOfItsOwn(t *testing.T) {
 func TestVolumesAndTokens(t *testing.T) {
 	f := setUp(t, func(c *node.Config) { c.APIServer, c.APIServerCA = plane.URL(), plane.CAPEM() })
 	ctx := t.Context()
-	_, err := f.client.CoreV1().ServiceAccounts(f.namespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "sidecar"}}, metav1.CreateOptions{})
+	_, err := f.client.CoreV1().ServiceAccounts(f.namespace).Create(ctx,
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "sidecar"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	_, err = f.client.RbacV1().Roles(f.namespace).Create(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "sidecar"}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}}}}, metav1.CreateOptions{})
+	_, err = f.client.RbacV1().Roles(f.namespace).Create(ctx,
+		&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "sidecar"},
+			Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}}}},
+		metav1.CreateOptions{})
 	require.NoError(t, err)
 	_, err = f.client.RbacV1().RoleBindings(f.namespace).Create(ctx, &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "sidecar"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "sidecar"},
-		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: "sidecar", Namespace: f.namespace}},
+		ObjectMeta: metav1.ObjectMeta{Name: "sidecar"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "sidecar"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: "sidecar", Namespace: f.namespace}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	secrets := f.client.CoreV1().Secrets(f.namespace)
-	secret, err := secrets.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "tls"}, StringData: map[string]string{"tls.crt": "old"}}, metav1.CreateOptions{})
+	secret, err := secrets.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "tls"},
+		StringData: map[string]string{"tls.crt": "old"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 
-	pod := shellPod("main-0", "echo $$ >/tmp/x/pid; cp /kube/token /data/token; cp $KUBECONFIG /data/kubeconfig; "+forever,
-		with(claim("tokens"), "/data"),
-		with(corev1.Volume{Name: "tmp", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}, "/tmp/x"),
-		with(corev1.Volume{Name: "tls", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "tls"}}}, "/tls"),
-		with(corev1.Volume{Name: "kube", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}}}}}}, "/kube"),
+	pod := shellPod("main-0", "echo $$ >/tmp/x/pid; cp /kube/token /data/token; cp $KUBECONFIG /data/kubeconfig; "+
+		forever, with(claim("tokens"), "/data"),
+		with(corev1.Volume{Name: "tmp", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+			"/tmp/x"),
+		with(corev1.Volume{Name: "tls",
+			VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "tls"}}}, "/tls"),
+		with(corev1.Volume{Name: "kube",
+			VolumeSource: corev1.VolumeSource{
+				Projected: &corev1.ProjectedVolumeSource{
+					Sources: []corev1.VolumeProjection{
+						{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}}}}}}, "/kube"),
 		func(p *corev1.Pod) {
 			p.Spec.ServiceAccountName, p.Spec.AutomountServiceAccountToken = "sidecar", nil
 		})
@@ -1028,10 +1096,12 @@ func TestVolumesAndTokens(t *testing.T) {
 		require.NoError(t, err)
 		client, err := kubernetes.NewForConfig(config)
 		require.NoError(t, err)
-		who, err := client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+		who, err := client.AuthenticationV1().SelfSubjectReviews().
+			Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 		require.NoError(t, err)
 		require.Equal(t, "system:serviceaccount:"+f.namespace+":sidecar", who.Status.UserInfo.Username)
-		require.Equal(t, authenticationv1.ExtraValue{"main-0"}, who.Status.UserInfo.Extra["authentication.kubernetes.io/pod-name"])
+		require.Equal(t, authenticationv1.ExtraValue{"main-0"},
+			who.Status.UserInfo.Extra["authentication.kubernetes.io/pod-name"])
 	})
 	t.Run("a changed secret reaches the running pod", func(t *testing.T) {
 		secret.StringData = map[string]string{"tls.crt": "new"}
@@ -1049,7 +1119,9 @@ func TestVolumesAndTokens(t *testing.T) {
 		f.await("the file", read(volume("tmp", "pid")))
 		require.NoError(t, os.WriteFile(volume("tmp", "mark"), nil, 0o644))
 		require.NoError(t, f.agent.KillContainer("main-0", "main", syscall.SIGKILL))
-		f.awaitPod("main-0", "is restarted", func(p *corev1.Pod) bool { return ready(p) && p.Status.ContainerStatuses[0].RestartCount == 1 })
+		f.awaitPod("main-0", "is restarted", func(p *corev1.Pod) bool {
+			return ready(p) && p.Status.ContainerStatuses[0].RestartCount == 1
+		})
 		require.FileExists(t, volume("tmp", "mark"))
 		f.remove("main-0", 5)
 		f.awaitGone("main-0", pod.UID)
@@ -1116,9 +1188,10 @@ func TestStatefulSet(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "etcd"},
 		Spec: appsv1.StatefulSetSpec{
 			Replicas: &replicas, ServiceName: "etcd-peer", PodManagementPolicy: appsv1.ParallelPodManagement,
-			Selector:             &metav1.LabelSelector{MatchLabels: template.Labels},
-			Template:             corev1.PodTemplateSpec{ObjectMeta: template.ObjectMeta, Spec: template.Spec},
-			VolumeClaimTemplates: []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}, Spec: claimSpec()}},
+			Selector: &metav1.LabelSelector{MatchLabels: template.Labels},
+			Template: corev1.PodTemplateSpec{ObjectMeta: template.ObjectMeta, Spec: template.Spec},
+			VolumeClaimTemplates: []corev1.PersistentVolumeClaim{
+				{ObjectMeta: metav1.ObjectMeta{Name: "data"}, Spec: claimSpec()}},
 		},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -1150,7 +1223,8 @@ func TestStatefulSet(t *testing.T) {
 		awaitReplicas(3)
 	})
 	background := metav1.DeletePropagationBackground
-	require.NoError(t, f.client.AppsV1().StatefulSets(f.namespace).Delete(t.Context(), "etcd", metav1.DeleteOptions{PropagationPolicy: &background}))
+	require.NoError(t, f.client.AppsV1().StatefulSets(f.namespace).
+		Delete(t.Context(), "etcd", metav1.DeleteOptions{PropagationPolicy: &background}))
 	f.await("all pods are gone", func(ctx context.Context) error {
 		list, err := f.client.CoreV1().Pods(f.namespace).List(ctx, metav1.ListOptions{})
 		if err == nil && len(list.Items) > 0 {
@@ -1235,7 +1309,8 @@ func TestPodsInNamespaces(t *testing.T) {
 	}
 	t.Run("a pod that is cut off from everybody is still probed by its kubelet", func(t *testing.T) {
 		require.NoError(t, namespaces.Isolate(f.namespace+"/etcd-0"))
-		_, err := (&net.Dialer{Timeout: 300 * time.Millisecond}).Dial("tcp", net.JoinHostPort(first.Status.PodIP, "8080"))
+		_, err := (&net.Dialer{Timeout: 300 * time.Millisecond}).Dial("tcp",
+			net.JoinHostPort(first.Status.PodIP, "8080"))
 		require.Error(t, err)
 		f.setReady("etcd-0", false)
 		f.awaitPod("etcd-0", "is not ready", func(p *corev1.Pod) bool { return !ready(p) })
@@ -1245,7 +1320,9 @@ func TestPodsInNamespaces(t *testing.T) {
 	})
 	t.Run("an exec probe runs in the pod's network", func(t *testing.T) {
 		pod := shellPod("exec-2", forever, func(p *corev1.Pod) {
-			p.Spec.Containers[0].ReadinessProbe = probe(corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"sh", "-c", "grep etcd-peer /etc/hosts"}}}, 1)
+			p.Spec.Containers[0].ReadinessProbe = probe(
+				corev1.ProbeHandler{
+					Exec: &corev1.ExecAction{Command: []string{"sh", "-c", "grep etcd-peer /etc/hosts"}}}, 1)
 			p.Spec.Hostname, p.Spec.Subdomain = "exec-2", "etcd-peer"
 		})
 		f.create(pod)
@@ -1263,6 +1340,7 @@ func TestPodsInNamespaces(t *testing.T) {
 func claimSpec() corev1.PersistentVolumeClaimSpec {
 	return corev1.PersistentVolumeClaimSpec{
 		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-		Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+		Resources: corev1.VolumeResourceRequirements{
+			Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
 	}
 }

@@ -121,8 +121,9 @@ func (w *worker) drive(c *container, now time.Time) {
 			if show := c.ended.Add(min(showBackOff, wait/4)); now.Before(show) {
 				w.wakeAt(show)
 			} else if c.waiting == nil || c.waiting.Reason != reasonCrashLoopBackOff {
-				w.wait(c, reasonCrashLoopBackOff, fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)",
-					wait, name, w.pod.Name, w.pod.Namespace, w.pod.UID))
+				w.wait(c, reasonCrashLoopBackOff,
+					fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)",
+						wait, name, w.pod.Name, w.pod.Namespace, w.pod.UID))
 			}
 			return
 		}
@@ -159,7 +160,8 @@ func (w *worker) wait(c *container, reason, message string) {
 func (w *worker) pull(c *container, now time.Time) (string, bool) {
 	image := c.spec.Image
 	if _, err := reference.ParseNormalizedNamed(image); err != nil {
-		w.wait(c, reasonInvalidImageName, fmt.Sprintf("Failed to apply default image tag %q: couldn't parse image name %q: %v", image, image, err))
+		w.wait(c, reasonInvalidImageName,
+			fmt.Sprintf("Failed to apply default image tag %q: couldn't parse image name %q: %v", image, image, err))
 		return "", false
 	}
 	if binary, ok := w.agent.config.Images[image]; ok {
@@ -243,7 +245,8 @@ func (w *worker) launch(c *container, binary string, line commandLine, err error
 	if err != nil {
 		at := metav1.NewTime(now)
 		w.ended(c, &corev1.ContainerStateTerminated{
-			ExitCode: 128, Reason: reasonStartError, Message: err.Error(), StartedAt: at, FinishedAt: at, ContainerID: c.id,
+			ExitCode: 128, Reason: reasonStartError, Message: err.Error(), StartedAt: at, FinishedAt: at,
+			ContainerID: c.id,
 		})
 		w.wait(c, reasonRunError, err.Error())
 		return
@@ -376,7 +379,8 @@ func (w *worker) stop(c *container) {
 }
 
 // runHook runs a hook until it has ended or the context does. It returns what went wrong.
-func runHook(ctx context.Context, hook *corev1.LifecycleHandler, line commandLine, name string, launcher []string) string {
+func runHook(ctx context.Context, hook *corev1.LifecycleHandler, line commandLine, name string,
+	launcher []string) string {
 	switch {
 	case hook.Sleep != nil:
 		timer := time.NewTimer(time.Duration(hook.Sleep.Seconds) * time.Second)

@@ -39,7 +39,8 @@
 //     that command[0] gives it. The one other program that every image has is a shell: sh
 //     or /bin/sh as command[0] is the machine's own.
 //   - Pods are bound by ordinal: pod N to node N modulo the number of nodes, of a pool that
-//     they may select ([Agent.AddPool]). Nothing else matters; a claim's data is a directory ([Agent.ClaimDir]) that every node has.
+//     they may select ([Agent.AddPool]). Nothing else matters. The data of a claim is a
+//     directory ([Agent.ClaimDir]) that every node has.
 //   - Nodes have no heartbeat: run no node lifecycle controller beside this agent, or it
 //     takes them all for lost. See [Agent.LoseNode] for a node that is.
 //   - Service variables (KUBERNETES_SERVICE_HOST and such) are not set, and there is no

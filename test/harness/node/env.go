@@ -38,7 +38,8 @@ func (e *resolvedEnv) set(name, value string) {
 // first, then env in order, where a value may refer to variables before it. An API error
 // other than "not found" is returned as it is, so that the caller can tell an API server
 // that is away from a mistake in the spec.
-func resolveEnv(pod *corev1.Pod, container *corev1.Container, hostIP, podIP string, objects objectSource) (*resolvedEnv, error) {
+func resolveEnv(pod *corev1.Pod, container *corev1.Container, hostIP, podIP string,
+	objects objectSource) (*resolvedEnv, error) {
 	env := &resolvedEnv{values: map[string]string{}}
 	for _, from := range container.EnvFrom {
 		data := map[string]string{}
@@ -96,7 +97,8 @@ func optional(err error, isOptional *bool) (skip bool, _ error) {
 }
 
 // resolveSource returns the value, or false when it is optional and missing.
-func resolveSource(source *corev1.EnvVarSource, pod *corev1.Pod, hostIP, podIP string, objects objectSource) (string, bool, error) {
+func resolveSource(source *corev1.EnvVarSource, pod *corev1.Pod, hostIP, podIP string,
+	objects objectSource) (string, bool, error) {
 	switch {
 	case source.FieldRef != nil:
 		value, err := fieldValue(source.FieldRef.FieldPath, pod, hostIP, podIP)
@@ -110,7 +112,8 @@ func resolveSource(source *corev1.EnvVarSource, pod *corev1.Pod, hostIP, podIP s
 		if value, ok := configMap.Data[ref.Key]; ok {
 			return value, true, nil
 		}
-		return "", false, missingKey(ref.Optional, "couldn't find key %s in ConfigMap %s/%s", ref.Key, pod.Namespace, ref.Name)
+		return "", false, missingKey(ref.Optional, "couldn't find key %s in ConfigMap %s/%s", ref.Key,
+			pod.Namespace, ref.Name)
 	case source.SecretKeyRef != nil:
 		ref := source.SecretKeyRef
 		secret, err := objects.secret(ref.Name)
@@ -120,9 +123,12 @@ func resolveSource(source *corev1.EnvVarSource, pod *corev1.Pod, hostIP, podIP s
 		if value, ok := secret.Data[ref.Key]; ok {
 			return string(value), true, nil
 		}
-		return "", false, missingKey(ref.Optional, "couldn't find key %s in Secret %s/%s", ref.Key, pod.Namespace, ref.Name)
+		return "", false, missingKey(ref.Optional, "couldn't find key %s in Secret %s/%s", ref.Key,
+			pod.Namespace, ref.Name)
 	default:
-		return "", false, fmt.Errorf("this source of a value is not supported by the node agent; use fieldRef, configMapKeyRef or secretKeyRef")
+		return "", false,
+			fmt.Errorf("this source of a value is not supported by the node agent; use fieldRef, configMapKeyRef or " +
+				"secretKeyRef")
 	}
 }
 
@@ -237,8 +243,10 @@ func (s *surroundings) addKubeconfig(config Config, namespace string, mounts []m
 	const name = "pod"
 	path := filepath.Join(s.scratch, "kubeconfig")
 	if err := clientcmd.WriteToFile(clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{name: {Server: config.APIServer, CertificateAuthorityData: config.APIServerCA}},
-		AuthInfos:      map[string]*clientcmdapi.AuthInfo{name: {TokenFile: filepath.Join(mounts[i].local, corev1.ServiceAccountTokenKey)}},
+		Clusters: map[string]*clientcmdapi.Cluster{
+			name: {Server: config.APIServer, CertificateAuthorityData: config.APIServerCA}},
+		AuthInfos: map[string]*clientcmdapi.AuthInfo{
+			name: {TokenFile: filepath.Join(mounts[i].local, corev1.ServiceAccountTokenKey)}},
 		Contexts:       map[string]*clientcmdapi.Context{name: {Cluster: name, AuthInfo: name, Namespace: namespace}},
 		CurrentContext: name,
 	}, path); err != nil {
@@ -253,7 +261,8 @@ func (s *surroundings) addKubeconfig(config Config, namespace string, mounts []m
 
 // newCommandLine puts together a container's command. References are expanded with the
 // values of the spec, and every result is rewritten once.
-func newCommandLine(pod *corev1.Pod, container *corev1.Container, env *resolvedEnv, r rewriter, s surroundings) commandLine {
+func newCommandLine(pod *corev1.Pod, container *corev1.Container, env *resolvedEnv, r rewriter,
+	s surroundings) commandLine {
 	lookup := expansion.MappingFuncFor(env.values)
 	expand := func(texts []string) []string {
 		expanded := make([]string, 0, len(texts))
@@ -280,7 +289,8 @@ func newCommandLine(pod *corev1.Pod, container *corev1.Container, env *resolvedE
 		given["HOSTNAME"] = pod.Spec.Hostname
 	}
 	maps.Copy(given, s.env)
-	line := commandLine{argv: append(command, expand(container.Args)...), dir: s.scratch, scratch: s.scratch, rewrite: r}
+	line := commandLine{argv: append(command, expand(container.Args)...), dir: s.scratch,
+		scratch: s.scratch, rewrite: r}
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if _, ok := env.values[name]; !ok {
 			line.env = append(line.env, name+"="+given[name])

@@ -182,7 +182,8 @@ func (a *Agent) setNode(ctx context.Context, name, pool string, loss Loss) error
 			if pool != "" {
 				labels[PoolLabel] = pool
 			}
-			object, err = nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}, metav1.CreateOptions{})
+			object, err = nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}},
+				metav1.CreateOptions{})
 		}
 		if err != nil {
 			return err
@@ -221,11 +222,13 @@ func nodeStatus(old corev1.NodeStatus, address, name string, loss Loss, now time
 	}
 	status.Capacity, status.Allocatable = room, room
 	ready := corev1.NodeCondition{
-		Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status",
+		Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady",
+		Message:           "kubelet is posting ready status",
 		LastHeartbeatTime: metav1.NewTime(now), LastTransitionTime: metav1.NewTime(now),
 	}
 	if loss != NotLost {
-		ready.Status, ready.Reason, ready.Message = corev1.ConditionUnknown, "NodeStatusUnknown", "Kubelet stopped posting node status."
+		ready.Status, ready.Reason, ready.Message = corev1.ConditionUnknown, "NodeStatusUnknown",
+			"Kubelet stopped posting node status."
 	}
 	for _, condition := range old.Conditions {
 		if condition.Type == corev1.NodeReady {
@@ -237,7 +240,9 @@ func nodeStatus(old corev1.NodeStatus, address, name string, loss Loss, now time
 			}
 		}
 	}
-	status.Conditions = append(slices.DeleteFunc(status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady }), ready)
+	status.Conditions = append(slices.DeleteFunc(status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady
+	}), ready)
 	return status
 }
 
@@ -245,7 +250,8 @@ func nodeStatus(old corev1.NodeStatus, address, name string, loss Loss, now time
 // else, as the node controller does: even the reason stays.
 func (a *Agent) markPodsNotReady(ctx context.Context, node string) error {
 	return retry(ctx, nil, func(ctx context.Context) error {
-		list, err := a.config.Client.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String()})
+		list, err := a.config.Client.CoreV1().Pods("").List(ctx,
+			metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String()})
 		if err != nil {
 			return err
 		}

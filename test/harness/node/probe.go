@@ -88,7 +88,7 @@ func (p prober) httpGet(ctx context.Context, action *corev1.HTTPGetAction) (bool
 			DisableKeepAlives:  true,
 			DisableCompression: true,
 			DialContext:        p.dial,
-			TLSClientConfig:    &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // A probe asks the pod it knows by address.
+			TLSClientConfig:    &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // It knows the pod by address.
 		},
 	}
 	result, message, err := kubehttp.DoHTTPProbe(request.WithContext(ctx), client)

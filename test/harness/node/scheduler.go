@@ -72,25 +72,27 @@ func (a *Agent) bind(pod *corev1.Pod) {
 		return // Unschedulable, until the pool is added.
 	}
 	node := assign(pod.Name, nodes)
-	if a.binding[pod.UID] || a.nodes[node] != NotLost || pod.DeletionTimestamp != nil || len(pod.Spec.SchedulingGates) > 0 || !ourScheduler(pod) {
+	if a.binding[pod.UID] || a.nodes[node] != NotLost || pod.DeletionTimestamp != nil ||
+		len(pod.Spec.SchedulingGates) > 0 || !ourScheduler(pod) {
 		return
 	}
 	a.binding[pod.UID] = true
 	a.group.Go(func() {
 		defer a.post(func() { delete(a.binding, pod.UID) })
 		bound := false
-		_ = retry(a.ctx, func(err error) { a.emitFor(pod, "", Trouble, "bind to %s: %v", node, err) }, func(ctx context.Context) error {
-			err := a.config.Client.CoreV1().Pods(pod.Namespace).Bind(ctx, &corev1.Binding{
-				ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
-				Target:     corev1.ObjectReference{Kind: "Node", Name: node},
-			}, metav1.CreateOptions{})
-			if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-				// Deleted, replaced, or bound by an earlier try whose answer was lost.
-				return nil
-			}
-			bound = err == nil
-			return err
-		})
+		_ = retry(a.ctx, func(err error) { a.emitFor(pod, "", Trouble, "bind to %s: %v", node, err) },
+			func(ctx context.Context) error {
+				err := a.config.Client.CoreV1().Pods(pod.Namespace).Bind(ctx, &corev1.Binding{
+					ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
+					Target:     corev1.ObjectReference{Kind: "Node", Name: node},
+				}, metav1.CreateOptions{})
+				if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+					// Deleted, replaced, or bound by an earlier try whose answer was lost.
+					return nil
+				}
+				bound = err == nil
+				return err
+			})
 		if bound {
 			a.emitFor(pod, "", Bound, "to %s", node)
 		}

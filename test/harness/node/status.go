@@ -38,7 +38,8 @@ const (
 
 // kubeletConditions are the conditions that a kubelet owns; it leaves all others alone.
 var kubeletConditions = []corev1.PodConditionType{
-	corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.PodReady, corev1.ContainersReady, corev1.PodScheduled,
+	corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.PodReady, corev1.ContainersReady,
+	corev1.PodScheduled,
 }
 
 // containerView is what the status of a pod says of one container.
@@ -136,9 +137,10 @@ func containerStatus(c containerView, waitFor string, stopping bool) corev1.Cont
 
 // initialized reports whether the pod ever got past its init containers.
 func initialized(status corev1.PodStatus) bool {
-	return allDone(status.InitContainerStatuses) || slices.ContainsFunc(status.ContainerStatuses, func(cs corev1.ContainerStatus) bool {
-		return cs.State.Waiting == nil || cs.LastTerminationState.Terminated != nil
-	})
+	return allDone(status.InitContainerStatuses) ||
+		slices.ContainsFunc(status.ContainerStatuses, func(cs corev1.ContainerStatus) bool {
+			return cs.State.Waiting == nil || cs.LastTerminationState.Terminated != nil
+		})
 }
 
 // anyStarted reports whether a container has been started since the init containers ran.
@@ -247,7 +249,8 @@ func conditions(v podView, status corev1.PodStatus) []corev1.PodCondition {
 	case len(pending) == 0 || anyStarted(status):
 		set(corev1.PodInitialized, true, "", "")
 	default:
-		set(corev1.PodInitialized, false, reasonContainersNotInitialized, fmt.Sprintf("containers with incomplete status: %s", pending))
+		set(corev1.PodInitialized, false, reasonContainersNotInitialized,
+			fmt.Sprintf("containers with incomplete status: %s", pending))
 	}
 
 	unready := names(status.ContainerStatuses, func(cs corev1.ContainerStatus) bool { return !cs.Ready })
@@ -257,7 +260,8 @@ func conditions(v podView, status corev1.PodStatus) []corev1.PodCondition {
 	case status.Phase == corev1.PodFailed:
 		set(corev1.ContainersReady, false, reasonPodFailed, "")
 	case len(unready) > 0:
-		set(corev1.ContainersReady, false, reasonContainersNotReady, fmt.Sprintf("containers with unready status: %s", unready))
+		set(corev1.ContainersReady, false, reasonContainersNotReady,
+			fmt.Sprintf("containers with unready status: %s", unready))
 	default:
 		set(corev1.ContainersReady, true, "", "")
 	}
@@ -292,9 +296,11 @@ func gatesMessage(pod *corev1.Pod) string {
 	for _, gate := range pod.Spec.ReadinessGates {
 		switch condition := findCondition(pod.Status.Conditions, gate.ConditionType); {
 		case condition == nil:
-			messages = append(messages, fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.", gate.ConditionType))
+			messages = append(messages,
+				fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.", gate.ConditionType))
 		case condition.Status != corev1.ConditionTrue:
-			messages = append(messages, fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %v", gate.ConditionType, condition.Status))
+			messages = append(messages, fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %v",
+				gate.ConditionType, condition.Status))
 		}
 	}
 	return strings.Join(messages, ", ")

@@ -48,31 +48,55 @@ func TestStatus(t *testing.T) {
 	}{
 		{"nothing has started", podView{pod: always, app: []containerView{{name: "a"}}},
 			corev1.PodPending, conditionValues{yes, no, no}, "", reasonContainerCreating},
-		{"an init container has not started", podView{pod: always, init: []containerView{{name: "i"}}, app: []containerView{{name: "a"}}},
+		{"an init container has not started",
+			podView{pod: always, init: []containerView{{name: "i"}}, app: []containerView{{name: "a"}}},
 			corev1.PodPending, conditionValues{no, no, no}, reasonPodInitializing, reasonPodInitializing},
-		{"an init container runs", podView{pod: always, init: []containerView{running("i", true)}, app: []containerView{{name: "a"}}},
+		{"an init container runs", podView{pod: always, init: []containerView{running("i", true)},
+			app: []containerView{{name: "a"}}},
 			corev1.PodPending, conditionValues{no, no, no}, "running", reasonPodInitializing},
-		{"an init container has failed and waits", podView{pod: always, init: []containerView{{name: "i", exit: ended(1, reasonError), waiting: waits(reasonCrashLoopBackOff)}}, app: []containerView{{name: "a"}}},
+		{"an init container has failed and waits",
+			podView{pod: always,
+				init: []containerView{{name: "i", exit: ended(1, reasonError), waiting: waits(reasonCrashLoopBackOff)}},
+				app:  []containerView{{name: "a"}}},
 			corev1.PodPending, conditionValues{no, no, no}, reasonCrashLoopBackOff, reasonPodInitializing},
-		{"an init container has failed and is not restarted", podView{pod: never, init: []containerView{{name: "i", exit: ended(1, reasonError)}}, app: []containerView{{name: "a"}}},
+		{"an init container has failed and is not restarted",
+			podView{pod: never, init: []containerView{{name: "i", exit: ended(1, reasonError)}},
+				app: []containerView{{name: "a"}}},
 			corev1.PodFailed, conditionValues{no, no, no}, reasonError, reasonPodInitializing},
-		{"an init container is done", podView{pod: always, init: []containerView{{name: "i", exit: ended(0, reasonCompleted)}}, app: []containerView{{name: "a"}}},
+		{"an init container is done",
+			podView{pod: always, init: []containerView{{name: "i", exit: ended(0, reasonCompleted)}},
+				app: []containerView{{name: "a"}}},
 			corev1.PodPending, conditionValues{yes, no, no}, reasonCompleted, reasonPodInitializing},
-		{"init containers run again after a reboot", podView{pod: always, init: []containerView{{name: "i", exit: ended(0, reasonCompleted), waiting: waits(reasonPodInitializing)}}, app: []containerView{{name: "a", exit: ended(255, reasonUnknown), waiting: waits(reasonPodInitializing)}}},
+		{"init containers run again after a reboot",
+			podView{pod: always,
+				init: []containerView{{name: "i", exit: ended(0, reasonCompleted),
+					waiting: waits(reasonPodInitializing)}},
+				app: []containerView{{name: "a", exit: ended(255, reasonUnknown),
+					waiting: waits(reasonPodInitializing)}}},
 			corev1.PodPending, conditionValues{no, no, no}, reasonPodInitializing, reasonPodInitializing},
-		{"an image cannot be pulled", podView{pod: always, app: []containerView{{name: "a", waiting: waits(reasonErrImagePull)}, running("b", true)}},
+		{"an image cannot be pulled",
+			podView{pod: always, app: []containerView{{name: "a", waiting: waits(reasonErrImagePull)},
+				running("b", true)}},
 			corev1.PodPending, conditionValues{yes, no, no}, "", reasonErrImagePull},
-		{"all run, one is not ready", podView{pod: always, app: []containerView{running("a", true), running("b", false)}},
+		{"all run, one is not ready",
+			podView{pod: always, app: []containerView{running("a", true), running("b", false)}},
 			corev1.PodRunning, conditionValues{yes, no, no}, "", "running"},
 		{"all run and are ready", podView{pod: always, app: []containerView{running("a", true), running("b", true)}},
 			corev1.PodRunning, conditionValues{yes, yes, yes}, "", "running"},
-		{"a container that does not run is not ready", podView{pod: always, app: []containerView{{name: "a", ready: true, exit: ended(1, reasonError)}}},
+		{"a container that does not run is not ready",
+			podView{pod: always, app: []containerView{{name: "a", ready: true, exit: ended(1, reasonError)}}},
 			corev1.PodRunning, conditionValues{yes, no, no}, "", reasonError},
-		{"one crash-loops", podView{pod: always, app: []containerView{{name: "a", exit: ended(1, reasonError), waiting: waits(reasonCrashLoopBackOff)}, running("b", true)}},
+		{"one crash-loops",
+			podView{pod: always,
+				app: []containerView{{name: "a", exit: ended(1, reasonError), waiting: waits(reasonCrashLoopBackOff)},
+					running("b", true)}},
 			corev1.PodRunning, conditionValues{yes, no, no}, "", reasonCrashLoopBackOff},
-		{"all crash-loop", podView{pod: always, app: []containerView{{name: "a", exit: ended(1, reasonError), waiting: waits(reasonCrashLoopBackOff)}}},
+		{"all crash-loop",
+			podView{pod: always,
+				app: []containerView{{name: "a", exit: ended(1, reasonError), waiting: waits(reasonCrashLoopBackOff)}}},
 			corev1.PodRunning, conditionValues{yes, no, no}, "", reasonCrashLoopBackOff},
-		{"exit code 0 is restarted too", podView{pod: always, app: []containerView{{name: "a", exit: ended(0, reasonCompleted)}}},
+		{"exit code 0 is restarted too",
+			podView{pod: always, app: []containerView{{name: "a", exit: ended(0, reasonCompleted)}}},
 			corev1.PodRunning, conditionValues{yes, no, no}, "", reasonCompleted},
 		{"a readiness gate is missing", podView{pod: gate(""), app: []containerView{running("a", true)}},
 			corev1.PodRunning, conditionValues{yes, yes, no}, "", "running"},
@@ -80,29 +104,45 @@ func TestStatus(t *testing.T) {
 			corev1.PodRunning, conditionValues{yes, yes, no}, "", "running"},
 		{"a readiness gate is true", podView{pod: gate(yes), app: []containerView{running("a", true)}},
 			corev1.PodRunning, conditionValues{yes, yes, yes}, "", "running"},
-		{"never restarted: done", podView{pod: never, app: []containerView{{name: "a", exit: ended(0, reasonCompleted)}}},
+		{"never restarted: done",
+			podView{pod: never, app: []containerView{{name: "a", exit: ended(0, reasonCompleted)}}},
 			corev1.PodSucceeded, conditionValues{yes, no, no}, "", reasonCompleted},
-		{"never restarted: one has failed, one still runs", podView{pod: never, app: []containerView{{name: "a", exit: ended(2, reasonError)}, running("b", true)}},
+		{"never restarted: one has failed, one still runs",
+			podView{pod: never, app: []containerView{{name: "a", exit: ended(2, reasonError)}, running("b", true)}},
 			corev1.PodRunning, conditionValues{yes, no, no}, "", reasonError},
-		{"never restarted: failed", podView{pod: never, app: []containerView{{name: "a", exit: ended(2, reasonError)}, {name: "b", exit: ended(0, reasonCompleted)}}},
+		{"never restarted: failed",
+			podView{pod: never, app: []containerView{{name: "a", exit: ended(2, reasonError)},
+				{name: "b", exit: ended(0, reasonCompleted)}}},
 			corev1.PodFailed, conditionValues{yes, no, no}, "", reasonError},
-		{"restarted on failure: done", podView{pod: onFailure, app: []containerView{{name: "a", exit: ended(0, reasonCompleted)}}},
+		{"restarted on failure: done",
+			podView{pod: onFailure, app: []containerView{{name: "a", exit: ended(0, reasonCompleted)}}},
 			corev1.PodSucceeded, conditionValues{yes, no, no}, "", reasonCompleted},
-		{"restarted on failure: failed", podView{pod: onFailure, app: []containerView{{name: "a", exit: ended(1, reasonError)}}},
+		{"restarted on failure: failed",
+			podView{pod: onFailure, app: []containerView{{name: "a", exit: ended(1, reasonError)}}},
 			corev1.PodRunning, conditionValues{yes, no, no}, "", reasonError},
-		{"stopping: what runs is still ready", podView{pod: always, stopping: true, app: []containerView{running("a", true), running("b", true)}},
+		{"stopping: what runs is still ready",
+			podView{pod: always, stopping: true, app: []containerView{running("a", true), running("b", true)}},
 			corev1.PodRunning, conditionValues{yes, yes, yes}, "", "running"},
-		{"stopping: one has ended", podView{pod: always, stopping: true, app: []containerView{{name: "a", exit: ended(0, reasonCompleted)}, running("b", true)}},
+		{"stopping: one has ended", podView{pod: always, stopping: true,
+			app: []containerView{{name: "a", exit: ended(0, reasonCompleted)}, running("b", true)}},
 			corev1.PodRunning, conditionValues{yes, no, no}, "", reasonCompleted},
-		{"stopping: a crash-looping container shows how it ended", podView{pod: always, stopping: true, app: []containerView{{name: "a", exit: ended(3, reasonError), waiting: waits(reasonCrashLoopBackOff)}, running("b", true)}},
+		{"stopping: a crash-looping container shows how it ended",
+			podView{pod: always, stopping: true,
+				app: []containerView{{name: "a", exit: ended(3, reasonError), waiting: waits(reasonCrashLoopBackOff)},
+					running("b", true)}},
 			corev1.PodRunning, conditionValues{yes, no, no}, "", reasonError},
-		{"stopped: all ended well", podView{pod: always, stopping: true, stopped: true, app: []containerView{{name: "a", exit: ended(0, reasonCompleted)}}},
+		{"stopped: all ended well", podView{pod: always, stopping: true, stopped: true,
+			app: []containerView{{name: "a", exit: ended(0, reasonCompleted)}}},
 			corev1.PodSucceeded, conditionValues{yes, no, no}, "", reasonCompleted},
-		{"stopped: one was killed", podView{pod: always, stopping: true, stopped: true, app: []containerView{{name: "a", exit: ended(137, reasonError)}}},
+		{"stopped: one was killed", podView{pod: always, stopping: true, stopped: true,
+			app: []containerView{{name: "a", exit: ended(137, reasonError)}}},
 			corev1.PodFailed, conditionValues{yes, no, no}, "", reasonError},
-		{"stopped: one never started", podView{pod: always, stopping: true, stopped: true, app: []containerView{{name: "a", waiting: waits(reasonImagePullBackOff)}}},
+		{"stopped: one never started", podView{pod: always, stopping: true, stopped: true,
+			app: []containerView{{name: "a", waiting: waits(reasonImagePullBackOff)}}},
 			corev1.PodFailed, conditionValues{yes, no, no}, "", reasonStatusUnknown},
-		{"stopped: before the init containers were done", podView{pod: always, stopping: true, stopped: true, init: []containerView{{name: "i"}}, app: []containerView{{name: "a"}}},
+		{"stopped: before the init containers were done",
+			podView{pod: always, stopping: true, stopped: true, init: []containerView{{name: "i"}},
+				app: []containerView{{name: "a"}}},
 			corev1.PodFailed, conditionValues{no, no, no}, reasonPodInitializing, reasonPodInitializing},
 	} {
 		t.Run(x.name, func(t *testing.T) {
@@ -110,7 +150,9 @@ func TestStatus(t *testing.T) {
 			status := buildStatus(x.view)
 			require.Equal(t, x.phase, status.Phase)
 			got := conditionValues{}
-			for kind, value := range map[corev1.PodConditionType]*corev1.ConditionStatus{corev1.PodInitialized: &got.initialized, corev1.ContainersReady: &got.containersReady, corev1.PodReady: &got.ready} {
+			for kind, value := range map[corev1.PodConditionType]*corev1.ConditionStatus{
+				corev1.PodInitialized: &got.initialized, corev1.ContainersReady: &got.containersReady,
+				corev1.PodReady: &got.ready} {
 				*value = findCondition(status.Conditions, kind).Status
 			}
 			require.Equal(t, x.conditions, got)
@@ -134,13 +176,15 @@ func TestStatus(t *testing.T) {
 		})
 	}
 	t.Run("messages name the containers", func(t *testing.T) {
-		status := buildStatus(podView{pod: always, app: []containerView{running("a", true), running("b", false), {name: "c"}}})
+		status := buildStatus(podView{pod: always,
+			app: []containerView{running("a", true), running("b", false), {name: "c"}}})
 		condition := findCondition(status.Conditions, corev1.PodReady)
 		require.Equal(t, reasonContainersNotReady, condition.Reason)
 		require.Equal(t, "containers with unready status: [b c]", condition.Message)
 	})
 	t.Run("the last state is the end before the present state", func(t *testing.T) {
-		c := containerView{name: "a", startedAt: early, exit: ended(2, reasonError), before: ended(1, reasonError), restarts: 2}
+		c := containerView{name: "a", startedAt: early, exit: ended(2, reasonError),
+			before: ended(1, reasonError), restarts: 2}
 		require.EqualValues(t, 2, containerStatus(c, "", false).LastTerminationState.Terminated.ExitCode)
 		c.startedAt = time.Time{}
 		require.EqualValues(t, 1, containerStatus(c, "", false).LastTerminationState.Terminated.ExitCode)
@@ -170,14 +214,17 @@ func TestTransitionTimes(t *testing.T) {
 	})
 	t.Run("another reason is no transition", func(t *testing.T) {
 		view.app = []containerView{{name: "a"}, {name: "b"}}
-		view.previous.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse, Reason: "Other", LastTransitionTime: metav1.NewTime(early)}}
+		view.previous.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse,
+			Reason: "Other", LastTransitionTime: metav1.NewTime(early)}}
 		require.Equal(t, early, at(buildStatus(view), corev1.PodReady))
 	})
 }
 
 func TestStatusPatch(t *testing.T) {
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "uid-1"}, Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyAlways}}
-	status := buildStatus(podView{pod: pod, now: early, hostIP: "10.0.0.1", podIP: "10.0.0.10", app: []containerView{{name: "a", startedAt: early, ready: true}}})
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "uid-1"},
+		Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyAlways}}
+	status := buildStatus(podView{pod: pod, now: early, hostIP: "10.0.0.1", podIP: "10.0.0.10",
+		app: []containerView{{name: "a", startedAt: early, ready: true}}})
 	t.Run("nothing to say makes no patch", func(t *testing.T) {
 		current := pod.DeepCopy()
 		current.Status = mergeStatus(current.Status, status)
@@ -198,7 +245,8 @@ func TestStatusPatch(t *testing.T) {
 		current := pod.DeepCopy()
 		current.Status.NominatedNodeName = "other"
 		current.Status.QOSClass = corev1.PodQOSBurstable
-		current.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}, {Type: corev1.PodReady, Status: corev1.ConditionFalse}}
+		current.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue},
+			{Type: corev1.PodReady, Status: corev1.ConditionFalse}}
 		merged := mergeStatus(current.Status, status)
 		require.Equal(t, "other", merged.NominatedNodeName)
 		require.Equal(t, corev1.PodQOSBurstable, merged.QOSClass)
@@ -214,7 +262,8 @@ func TestStatusPatch(t *testing.T) {
 }
 
 func TestNodeStatus(t *testing.T) {
-	first := nodeStatus(corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeDiskPressure}}}, "10.0.0.1", "node-0", NotLost, early)
+	first := nodeStatus(corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeDiskPressure}}},
+		"10.0.0.1", "node-0", NotLost, early)
 	require.Len(t, first.Conditions, 2, "conditions of others stay")
 	lost := nodeStatus(first, "10.0.0.1", "node-0", PowerLoss, late)
 	require.Len(t, lost.Conditions, 2)
@@ -248,7 +297,9 @@ func TestReboot(t *testing.T) {
 	})
 	t.Run("an earlier agent's statuses are taken over", func(t *testing.T) {
 		c := &container{}
-		c.adopt(corev1.ContainerStatus{RestartCount: 4, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(early)}}}, late)
+		c.adopt(corev1.ContainerStatus{RestartCount: 4,
+			State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(early)}}},
+			late)
 		c.reboot(always, false)
 		require.EqualValues(t, 4, c.restarts)
 		require.EqualValues(t, 5, c.runs)

@@ -58,20 +58,26 @@ func (f *fakeObjects) configMap(name string) (*corev1.ConfigMap, error) {
 }
 
 var examplePod = &corev1.Pod{
-	ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "etcd-0", UID: "uid-1", Labels: map[string]string{"app": "etcd"}, Annotations: map[string]string{"note": "hello"}},
-	Spec:       corev1.PodSpec{NodeName: "node-0", ServiceAccountName: "etcd"},
+	ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "etcd-0", UID: "uid-1",
+		Labels: map[string]string{"app": "etcd"}, Annotations: map[string]string{"note": "hello"}},
+	Spec: corev1.PodSpec{NodeName: "node-0", ServiceAccountName: "etcd"},
 }
 
 func field(name, path string) corev1.EnvVar {
-	return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: path}}}
+	return corev1.EnvVar{Name: name,
+		ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: path}}}
 }
 
 func fromSecret(name, secret, key string, optional *bool) corev1.EnvVar {
-	return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: secret}, Key: key, Optional: optional}}}
+	return corev1.EnvVar{Name: name,
+		ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
+			LocalObjectReference: corev1.LocalObjectReference{Name: secret}, Key: key, Optional: optional}}}
 }
 
 func fromConfigMap(name, configMap, key string, optional *bool) corev1.EnvVar {
-	return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: configMap}, Key: key, Optional: optional}}}
+	return corev1.EnvVar{Name: name,
+		ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{
+			LocalObjectReference: corev1.LocalObjectReference{Name: configMap}, Key: key, Optional: optional}}}
 }
 
 func TestEnvironment(t *testing.T) {
@@ -95,17 +101,42 @@ func TestEnvironment(t *testing.T) {
 		want map[string]string
 	}{
 		{"a plain value", []corev1.EnvVar{{Name: "A", Value: "1"}}, nil, map[string]string{"A": "1"}},
-		{"a value refers to variables before it", []corev1.EnvVar{{Name: "A", Value: "1"}, {Name: "B", Value: "$(A)-$(A)"}}, nil, map[string]string{"A": "1", "B": "1-1"}},
-		{"a reference to a later or unknown variable stays as it is", []corev1.EnvVar{{Name: "B", Value: "$(A)"}, {Name: "A", Value: "1"}}, nil, map[string]string{"A": "1", "B": "$(A)"}},
-		{"a doubled dollar is one dollar and no reference", []corev1.EnvVar{{Name: "A", Value: "1"}, {Name: "B", Value: "$$(A)"}}, nil, map[string]string{"A": "1", "B": "$(A)"}},
-		{"fields of the pod", []corev1.EnvVar{field("N", "metadata.name"), field("NS", "metadata.namespace"), field("U", "metadata.uid"), field("L", "metadata.labels['app']"), field("AN", "metadata.annotations['note']"), field("IP", "status.podIP"), field("H", "status.hostIP"), field("NODE", "spec.nodeName"), field("SA", "spec.serviceAccountName")}, nil,
-			map[string]string{"N": "etcd-0", "NS": "ns", "U": "uid-1", "L": "etcd", "AN": "hello", "IP": "10.0.0.10", "H": "10.0.0.1", "NODE": "node-0", "SA": "etcd"}},
-		{"a secret's value is not expanded", []corev1.EnvVar{{Name: "ss", Value: "x"}, fromSecret("P", "tls", "password", nil)}, nil, map[string]string{"ss": "x", "P": "pa$(ss)"}},
-		{"a config map's key", []corev1.EnvVar{fromConfigMap("M", "settings", "MODE", nil)}, nil, map[string]string{"M": "a"}},
-		{"what is optional and missing is left out", []corev1.EnvVar{fromSecret("P", "none", "password", &yes), fromSecret("Q", "tls", "none", &yes), fromConfigMap("R", "none", "x", &yes), fromConfigMap("S", "settings", "none", &yes)}, nil, map[string]string{}},
-		{"env overrides envFrom, and may refer to it", []corev1.EnvVar{{Name: "X_MODE", Value: "$(X_LEVEL)"}}, []corev1.EnvFromSource{{Prefix: "X_", ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}}}}, map[string]string{"X_LEVEL": "debug", "X_MODE": "debug"}},
-		{"envFrom a secret, and one that is optional and missing", nil, []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "tls"}}}, {SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "none"}, Optional: &yes}}}, map[string]string{"password": "pa$(ss)"}},
-		{"the last of two variables of one name counts", []corev1.EnvVar{{Name: "A", Value: "1"}, {Name: "A", Value: "2"}}, nil, map[string]string{"A": "2"}},
+		{"a value refers to variables before it",
+			[]corev1.EnvVar{{Name: "A", Value: "1"}, {Name: "B", Value: "$(A)-$(A)"}}, nil,
+			map[string]string{"A": "1", "B": "1-1"}},
+		{"a reference to a later or unknown variable stays as it is",
+			[]corev1.EnvVar{{Name: "B", Value: "$(A)"}, {Name: "A", Value: "1"}}, nil,
+			map[string]string{"A": "1", "B": "$(A)"}},
+		{"a doubled dollar is one dollar and no reference",
+			[]corev1.EnvVar{{Name: "A", Value: "1"}, {Name: "B", Value: "$$(A)"}}, nil,
+			map[string]string{"A": "1", "B": "$(A)"}},
+		{"fields of the pod", []corev1.EnvVar{field("N", "metadata.name"), field("NS", "metadata.namespace"),
+			field("U", "metadata.uid"), field("L", "metadata.labels['app']"),
+			field("AN", "metadata.annotations['note']"), field("IP", "status.podIP"), field("H", "status.hostIP"),
+			field("NODE", "spec.nodeName"), field("SA", "spec.serviceAccountName")}, nil,
+			map[string]string{"N": "etcd-0", "NS": "ns", "U": "uid-1", "L": "etcd", "AN": "hello", "IP": "10.0.0.10",
+				"H": "10.0.0.1", "NODE": "node-0", "SA": "etcd"}},
+		{"a secret's value is not expanded", []corev1.EnvVar{{Name: "ss", Value: "x"},
+			fromSecret("P", "tls", "password", nil)}, nil, map[string]string{"ss": "x", "P": "pa$(ss)"}},
+		{"a config map's key", []corev1.EnvVar{fromConfigMap("M", "settings", "MODE", nil)}, nil,
+			map[string]string{"M": "a"}},
+		{"what is optional and missing is left out",
+			[]corev1.EnvVar{fromSecret("P", "none", "password", &yes), fromSecret("Q", "tls", "none", &yes),
+				fromConfigMap("R", "none", "x", &yes), fromConfigMap("S", "settings", "none", &yes)}, nil,
+			map[string]string{}},
+		{"env overrides envFrom, and may refer to it", []corev1.EnvVar{{Name: "X_MODE", Value: "$(X_LEVEL)"}},
+			[]corev1.EnvFromSource{
+				{Prefix: "X_",
+					ConfigMapRef: &corev1.ConfigMapEnvSource{
+						LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}}}},
+			map[string]string{"X_LEVEL": "debug", "X_MODE": "debug"}},
+		{"envFrom a secret, and one that is optional and missing", nil,
+			[]corev1.EnvFromSource{
+				{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "tls"}}},
+				{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "none"},
+					Optional: &yes}}}, map[string]string{"password": "pa$(ss)"}},
+		{"the last of two variables of one name counts",
+			[]corev1.EnvVar{{Name: "A", Value: "1"}, {Name: "A", Value: "2"}}, nil, map[string]string{"A": "2"}},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			got, err := resolve(corev1.Container{Env: x.env, EnvFrom: x.from})
@@ -119,9 +150,12 @@ func TestEnvironment(t *testing.T) {
 	}{
 		{"a missing secret is named", `"none"`, fromSecret("P", "none", "password", nil)},
 		{"a missing key is named", "key none in Secret ns/tls", fromSecret("P", "tls", "none", nil)},
-		{"a missing key of a config map is named", "key none in ConfigMap ns/settings", fromConfigMap("P", "settings", "none", nil)},
+		{"a missing key of a config map is named", "key none in ConfigMap ns/settings",
+			fromConfigMap("P", "settings", "none", nil)},
 		{"an unknown field is named", "spec.nonsense", field("P", "spec.nonsense")},
-		{"an unsupported source says so", "not supported", corev1.EnvVar{Name: "P", ValueFrom: &corev1.EnvVarSource{ResourceFieldRef: &corev1.ResourceFieldSelector{}}}},
+		{"an unsupported source says so", "not supported",
+			corev1.EnvVar{Name: "P",
+				ValueFrom: &corev1.EnvVarSource{ResourceFieldRef: &corev1.ResourceFieldSelector{}}}},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			_, err := resolve(corev1.Container{Env: []corev1.EnvVar{x.env}})
@@ -170,7 +204,8 @@ func TestCommandLine(t *testing.T) {
 	container := corev1.Container{
 		Command: []string{"/usr/local/bin/etcd", "--name=$(NAME)"},
 		Args:    []string{"--data-dir=$(DATA)/new.etcd", "--x=$$(DATA)", "--y=$(NONE)"},
-		Env:     []corev1.EnvVar{{Name: "NAME", Value: "etcd-0"}, {Name: "DATA", Value: "/var/data"}, {Name: "HOME", Value: "/var/data/home"}},
+		Env: []corev1.EnvVar{{Name: "NAME", Value: "etcd-0"}, {Name: "DATA", Value: "/var/data"},
+			{Name: "HOME", Value: "/var/data/home"}},
 		ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{
 			Command: []string{"sh", "-c", "test -f /var/data/ready-$(NAME)-$(IP)"},
 		}}},
@@ -179,13 +214,16 @@ func TestCommandLine(t *testing.T) {
 	env, err := resolveEnv(examplePod, &container, "10.0.0.1", "10.0.0.10", &fakeObjects{})
 	require.NoError(t, err)
 	r := newRewriter([]mount{{"/var/data", "/local"}})
-	line := newCommandLine(examplePod, &container, env, r, surroundings{binary: "/bin/real-etcd", scratch: "/scratch", env: map[string]string{"GOTRACEBACK": "all", "NAME": "overridden"}})
+	line := newCommandLine(examplePod, &container, env, r,
+		surroundings{binary: "/bin/real-etcd", scratch: "/scratch",
+			env: map[string]string{"GOTRACEBACK": "all", "NAME": "overridden"}})
 
 	t.Run("the image's program runs under whatever name", func(t *testing.T) {
 		require.Equal(t, "/bin/real-etcd", line.argv[0])
 	})
 	t.Run("references are expanded and paths rewritten", func(t *testing.T) {
-		require.Equal(t, []string{"--name=etcd-0", "--data-dir=/local/new.etcd", "--x=$(DATA)", "--y=$(NONE)"}, line.argv[1:])
+		require.Equal(t, []string{"--name=etcd-0", "--data-dir=/local/new.etcd", "--x=$(DATA)", "--y=$(NONE)"},
+			line.argv[1:])
 	})
 	t.Run("the spec's environment goes before the agent's and the runtime's", func(t *testing.T) {
 		got := map[string]string{}
@@ -208,7 +246,8 @@ func TestCommandLine(t *testing.T) {
 			api    string
 			mounts []mount
 			want   bool
-		}{{"https://api:6443", token, true}, {"https://api:6443", []mount{{"/var/data", "/local"}}, false}, {"", token, false}} {
+		}{{"https://api:6443", token, true}, {"https://api:6443", []mount{{"/var/data", "/local"}}, false},
+			{"", token, false}} {
 			s := surroundings{scratch: t.TempDir()}
 			require.NoError(t, s.addKubeconfig(Config{APIServer: x.api}, "ns", x.mounts))
 			require.Equal(t, x.want, s.env["KUBECONFIG"] != "", "%+v", x)
@@ -218,12 +257,15 @@ func TestCommandLine(t *testing.T) {
 		require.Equal(t, []string{"/bin/sh", "-c", "test -f /local/ready-etcd-0-$(IP)"}, line.probe)
 	})
 	t.Run("without a command the image's program gets the arguments", func(t *testing.T) {
-		line := newCommandLine(examplePod, &corev1.Container{Args: []string{"a"}}, &resolvedEnv{}, nil, surroundings{binary: "/bin/x"})
+		line := newCommandLine(examplePod, &corev1.Container{Args: []string{"a"}}, &resolvedEnv{}, nil,
+			surroundings{binary: "/bin/x"})
 		require.Equal(t, []string{"/bin/x", "a"}, line.argv)
 	})
 	t.Run("the working directory is a volume's, or one of the container's own", func(t *testing.T) {
-		for dir, want := range map[string]string{"/var/data/sub": "/local/sub", "/home/etcd": "/scratch/home/etcd", "": "/scratch", "../..": "/scratch"} {
-			line := newCommandLine(examplePod, &corev1.Container{WorkingDir: dir}, &resolvedEnv{}, r, surroundings{scratch: "/scratch"})
+		for dir, want := range map[string]string{"/var/data/sub": "/local/sub", "/home/etcd": "/scratch/home/etcd",
+			"": "/scratch", "../..": "/scratch"} {
+			line := newCommandLine(examplePod, &corev1.Container{WorkingDir: dir}, &resolvedEnv{}, r,
+				surroundings{scratch: "/scratch"})
 			require.Equal(t, want, line.dir, dir)
 		}
 	})
@@ -255,7 +297,8 @@ func TestVolumes(t *testing.T) {
 		pod.Spec.Volumes = volumes
 		return pod
 	}
-	secretVolume := corev1.Volume{Name: "tls", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "tls", DefaultMode: &mode}}}
+	secretVolume := corev1.Volume{Name: "tls",
+		VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "tls", DefaultMode: &mode}}}
 
 	t.Run("a secret's keys are files with the mode of the volume", func(t *testing.T) {
 		v := newTestVolumes(t, objects)
@@ -267,18 +310,32 @@ func TestVolumes(t *testing.T) {
 	})
 	t.Run("chosen keys can be put into directories", func(t *testing.T) {
 		v := newTestVolumes(t, objects)
-		require.NoError(t, v.prepare(podWith(corev1.Volume{Name: "c", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
-			LocalObjectReference: corev1.LocalObjectReference{Name: "conf"}, Items: []corev1.KeyToPath{{Key: "kubeconfig", Path: "a/b"}},
-		}}})))
+		require.NoError(t,
+			v.prepare(podWith(corev1.Volume{Name: "c",
+				VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+					LocalObjectReference: corev1.LocalObjectReference{Name: "conf"},
+					Items:                []corev1.KeyToPath{{Key: "kubeconfig", Path: "a/b"}},
+				}}})))
 		require.Equal(t, "config", read(t, v, "c", "a/b"))
 	})
 	t.Run("what is missing is named, unless it is optional", func(t *testing.T) {
 		v := newTestVolumes(t, objects)
-		missing := func(source corev1.VolumeSource) corev1.Volume { return corev1.Volume{Name: "m", VolumeSource: source} }
-		require.ErrorContains(t, v.prepare(podWith(missing(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "none"}}))), `"none"`)
-		require.ErrorContains(t, v.prepare(podWith(missing(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "tls", Items: []corev1.KeyToPath{{Key: "nokey", Path: "x"}}}}))), `"nokey"`)
-		require.ErrorContains(t, v.prepare(podWith(missing(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}))), "supports")
-		require.NoError(t, v.prepare(podWith(missing(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "none", Optional: &yes}}))))
+		missing := func(source corev1.VolumeSource) corev1.Volume {
+			return corev1.Volume{Name: "m", VolumeSource: source}
+		}
+		require.ErrorContains(t,
+			v.prepare(podWith(missing(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "none"}}))),
+			`"none"`)
+		require.ErrorContains(t,
+			v.prepare(podWith(
+				missing(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "tls",
+					Items: []corev1.KeyToPath{{Key: "nokey", Path: "x"}}}}))), `"nokey"`)
+		require.ErrorContains(t,
+			v.prepare(podWith(missing(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}))),
+			"supports")
+		require.NoError(t,
+			v.prepare(podWith(missing(
+				corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "none", Optional: &yes}}))))
 	})
 	t.Run("a change replaces all files at once and removes those that are gone", func(t *testing.T) {
 		objects := &fakeObjects{secrets: map[string]map[string]string{"tls": {"tls.crt": "1", "tls.key": "1"}}}
@@ -308,14 +365,21 @@ func TestVolumes(t *testing.T) {
 	t.Run("a path that leads out of the volume is refused", func(t *testing.T) {
 		v := newTestVolumes(t, objects)
 		for _, path := range []string{"../x", "/x", "..data"} {
-			require.ErrorContains(t, v.prepare(podWith(corev1.Volume{Name: "c", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
-				LocalObjectReference: corev1.LocalObjectReference{Name: "conf"}, Items: []corev1.KeyToPath{{Key: "kubeconfig", Path: path}},
-			}}})), "leads out", path)
+			require.ErrorContains(t,
+				v.prepare(podWith(corev1.Volume{Name: "c",
+					VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+						LocalObjectReference: corev1.LocalObjectReference{Name: "conf"},
+						Items:                []corev1.KeyToPath{{Key: "kubeconfig", Path: path}},
+					}}})), "leads out", path)
 		}
 	})
 	t.Run("the downward API follows the pod's labels", func(t *testing.T) {
 		v := newTestVolumes(t, objects)
-		pod := podWith(corev1.Volume{Name: "d", VolumeSource: corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{{Path: "labels", FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.labels"}}}}}})
+		pod := podWith(corev1.Volume{Name: "d",
+			VolumeSource: corev1.VolumeSource{
+				DownwardAPI: &corev1.DownwardAPIVolumeSource{
+					Items: []corev1.DownwardAPIVolumeFile{
+						{Path: "labels", FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.labels"}}}}}})
 		require.NoError(t, v.prepare(pod))
 		require.Equal(t, `app="etcd"`, strings.TrimSpace(read(t, v, "d", "labels")))
 		pod.Labels = map[string]string{"app": "other"}
@@ -325,7 +389,9 @@ func TestVolumes(t *testing.T) {
 	t.Run("mounts: a claim outside of the pod's directory, a subPath that is made", func(t *testing.T) {
 		v := newTestVolumes(t, objects)
 		pod := podWith(
-			corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data-etcd-0"}}},
+			corev1.Volume{Name: "data",
+				VolumeSource: corev1.VolumeSource{
+					PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data-etcd-0"}}},
 			corev1.Volume{Name: "tmp", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 		)
 		require.NoError(t, v.prepare(pod))
@@ -333,13 +399,16 @@ func TestVolumes(t *testing.T) {
 			{Name: "data", MountPath: "/data/"}, {Name: "tmp", MountPath: "/tmp/x", SubPathExpr: "$(NAME)"},
 		}}, &resolvedEnv{values: map[string]string{"NAME": "sub"}})
 		require.NoError(t, err)
-		require.Equal(t, []mount{{"/data", v.claimDir("data-etcd-0")}, {"/tmp/x", filepath.Join(v.podDir, "volumes/tmp/sub")}}, mounts)
+		require.Equal(t, []mount{{"/data", v.claimDir("data-etcd-0")},
+			{"/tmp/x", filepath.Join(v.podDir, "volumes/tmp/sub")}}, mounts)
 		for _, m := range mounts {
 			require.DirExists(t, m.local)
 		}
-		_, err = v.mounts(pod, &corev1.Container{VolumeMounts: []corev1.VolumeMount{{Name: "none", MountPath: "/x"}}}, nil)
+		_, err = v.mounts(pod, &corev1.Container{VolumeMounts: []corev1.VolumeMount{{Name: "none", MountPath: "/x"}}},
+			nil)
 		require.ErrorContains(t, err, `"none"`)
-		_, err = v.mounts(pod, &corev1.Container{VolumeMounts: []corev1.VolumeMount{{Name: "tmp", MountPath: "/x", SubPath: "../y"}}}, nil)
+		_, err = v.mounts(pod,
+			&corev1.Container{VolumeMounts: []corev1.VolumeMount{{Name: "tmp", MountPath: "/x", SubPath: "../y"}}}, nil)
 		require.ErrorContains(t, err, "leads out")
 	})
 }
@@ -347,11 +416,14 @@ func TestVolumes(t *testing.T) {
 func TestTokens(t *testing.T) {
 	audience, expiration := "quorate", int64(600)
 	pod := examplePod.DeepCopy()
-	volume := corev1.Volume{Name: "kube", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
-		{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token", Audience: audience, ExpirationSeconds: &expiration}},
-		{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "conf"}}},
-	}}}}
-	v := newTestVolumes(t, &fakeObjects{configMaps: map[string]map[string]string{"conf": {"kubeconfig": "tokenFile: token"}}})
+	volume := corev1.Volume{Name: "kube",
+		VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+			{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token", Audience: audience,
+				ExpirationSeconds: &expiration}},
+			{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "conf"}}},
+		}}}}
+	v := newTestVolumes(t,
+		&fakeObjects{configMaps: map[string]map[string]string{"conf": {"kubeconfig": "tokenFile: token"}}})
 	begin := time.Now()
 	now := begin
 	var requests []*authenticationv1.TokenRequest
@@ -364,7 +436,8 @@ func TestTokens(t *testing.T) {
 		requests = append(requests, request)
 		answer := request.DeepCopy()
 		answer.Status.Token = fmt.Sprintf("token-%d", len(requests))
-		answer.Status.ExpirationTimestamp = metav1.NewTime(now.Add(time.Duration(*request.Spec.ExpirationSeconds) * time.Second))
+		answer.Status.ExpirationTimestamp = metav1.NewTime(
+			now.Add(time.Duration(*request.Spec.ExpirationSeconds) * time.Second))
 		return answer, nil
 	}
 	tokenAt := func(t *testing.T, age time.Duration) string {
@@ -427,7 +500,8 @@ func TestThreshold(t *testing.T) {
 
 func TestAssign(t *testing.T) {
 	nodes := []string{"a", "b", "c"}
-	for pod, want := range map[string]string{"etcd-0": "a", "etcd-1": "b", "etcd-2": "c", "etcd-3": "a", "x-y-10": "b"} {
+	for pod, want := range map[string]string{"etcd-0": "a", "etcd-1": "b", "etcd-2": "c", "etcd-3": "a",
+		"x-y-10": "b"} {
 		require.Equal(t, want, assign(pod, nodes), pod)
 	}
 	require.Contains(t, nodes, assign("job", nodes))
@@ -459,7 +533,8 @@ func TestConfig(t *testing.T) {
 	t.Run("an API server that cannot be reached ends the start with the context", func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 		defer cancel()
-		away, err := kubernetes.NewForConfig(&rest.Config{Host: "http://" + net.JoinHostPort(loopback.HubAddress(), "1")})
+		away, err := kubernetes.NewForConfig(
+			&rest.Config{Host: "http://" + net.JoinHostPort(loopback.HubAddress(), "1")})
 		require.NoError(t, err)
 		_, err = Start(ctx, Config{Client: away, Network: loopback, Dir: t.TempDir(), Nodes: []string{"node-0"}})
 		require.ErrorContains(t, err, "register node node-0")

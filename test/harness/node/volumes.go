@@ -103,13 +103,15 @@ type token struct {
 }
 
 // tokenRequester asks the API server for a token.
-type tokenRequester func(serviceAccount string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error)
+type tokenRequester func(serviceAccount string, request *authenticationv1.TokenRequest) (
+	*authenticationv1.TokenRequest, error)
 
 func newTokenRequester(ctx context.Context, client kubernetes.Interface, namespace string) tokenRequester {
 	return func(serviceAccount string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
 		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 		defer cancel()
-		return client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, serviceAccount, request, metav1.CreateOptions{})
+		return client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, serviceAccount, request,
+			metav1.CreateOptions{})
 	}
 }
 
@@ -193,13 +195,15 @@ func (v *volumes) payload(pod *corev1.Pod, volume *corev1.Volume, now time.Time)
 			case source.Secret != nil:
 				err = v.addSecret(files, source.Secret.Name, source.Secret.Items, mode, source.Secret.Optional)
 			case source.ConfigMap != nil:
-				err = v.addConfigMap(files, source.ConfigMap.Name, source.ConfigMap.Items, mode, source.ConfigMap.Optional)
+				err = v.addConfigMap(files, source.ConfigMap.Name, source.ConfigMap.Items, mode,
+					source.ConfigMap.Optional)
 			case source.DownwardAPI != nil:
 				err = addDownwardAPI(files, pod, source.DownwardAPI.Items, mode)
 			case source.ServiceAccountToken != nil:
 				err = v.addToken(files, pod, volume.Name, source.ServiceAccountToken, mode, now)
 			default:
-				err = errors.New("the node agent supports secret, configMap, downwardAPI and serviceAccountToken in a projected volume")
+				err = errors.New("the node agent supports secret, configMap, downwardAPI and serviceAccountToken in " +
+					"a projected volume")
 			}
 			if err != nil {
 				return nil, err
@@ -207,7 +211,9 @@ func (v *volumes) payload(pod *corev1.Pod, volume *corev1.Volume, now time.Time)
 		}
 		return files, nil
 	default:
-		return nil, errors.New("the node agent supports persistentVolumeClaim, emptyDir, secret, configMap, downwardAPI and projected volumes")
+		return nil,
+			errors.New("the node agent supports persistentVolumeClaim, emptyDir, secret, configMap, downwardAPI and " +
+				"projected volumes")
 	}
 }
 
@@ -222,7 +228,8 @@ func fileMode(item, volume *int32) os.FileMode {
 	}
 }
 
-func (v *volumes) addSecret(files map[string]file, name string, items []corev1.KeyToPath, mode *int32, isOptional *bool) error {
+func (v *volumes) addSecret(files map[string]file, name string, items []corev1.KeyToPath, mode *int32,
+	isOptional *bool) error {
 	secret, err := v.objects.secret(name)
 	if skip, err := optional(err, isOptional); skip || err != nil {
 		return err
@@ -230,7 +237,8 @@ func (v *volumes) addSecret(files map[string]file, name string, items []corev1.K
 	return addItems(files, "secret "+name, secret.Data, items, mode, isOptional)
 }
 
-func (v *volumes) addConfigMap(files map[string]file, name string, items []corev1.KeyToPath, mode *int32, isOptional *bool) error {
+func (v *volumes) addConfigMap(files map[string]file, name string, items []corev1.KeyToPath, mode *int32,
+	isOptional *bool) error {
 	configMap, err := v.objects.configMap(name)
 	if skip, err := optional(err, isOptional); skip || err != nil {
 		return err
@@ -246,7 +254,8 @@ func (v *volumes) addConfigMap(files map[string]file, name string, items []corev
 }
 
 // addItems adds the chosen keys, or all.
-func addItems(files map[string]file, source string, data map[string][]byte, items []corev1.KeyToPath, mode *int32, isOptional *bool) error {
+func addItems(files map[string]file, source string, data map[string][]byte, items []corev1.KeyToPath, mode *int32,
+	isOptional *bool) error {
 	if len(items) == 0 {
 		for key, value := range data {
 			files[key] = file{value, fileMode(nil, mode)}
@@ -283,7 +292,8 @@ func addDownwardAPI(files map[string]file, pod *corev1.Pod, items []corev1.Downw
 // addToken adds a ServiceAccount token that is bound to the pod. It is renewed after
 // four fifths of its life, or a day, as a kubelet does; when that fails the old one
 // stays, and the next refresh tries again.
-func (v *volumes) addToken(files map[string]file, pod *corev1.Pod, volume string, projection *corev1.ServiceAccountTokenProjection, mode *int32, now time.Time) error {
+func (v *volumes) addToken(files map[string]file, pod *corev1.Pod, volume string,
+	projection *corev1.ServiceAccountTokenProjection, mode *int32, now time.Time) error {
 	id := volume + "/" + projection.Path
 	current := v.tokens[id]
 	if current == nil || now.After(current.refresh) {
@@ -302,14 +312,16 @@ func (v *volumes) addToken(files map[string]file, pod *corev1.Pod, volume string
 	return nil
 }
 
-func (v *volumes) requestToken(pod *corev1.Pod, projection *corev1.ServiceAccountTokenProjection, now time.Time) (*token, error) {
+func (v *volumes) requestToken(pod *corev1.Pod, projection *corev1.ServiceAccountTokenProjection,
+	now time.Time) (*token, error) {
 	seconds := int64(defaultTokenExpiration)
 	if projection.ExpirationSeconds != nil {
 		seconds = *projection.ExpirationSeconds
 	}
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 		ExpirationSeconds: &seconds,
-		BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
+		BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod",
+			Name: pod.Name, UID: pod.UID},
 	}}
 	if projection.Audience != "" {
 		request.Spec.Audiences = []string{projection.Audience}

@@ -69,10 +69,12 @@ type writer struct {
 	removed chan struct{} // closed when the API object has been deleted as asked
 }
 
-func startWriter(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod, trouble func(string, ...any)) *writer {
+func startWriter(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod,
+	trouble func(string, ...any)) *writer {
 	w := &writer{
 		client: client, pod: pod, trouble: trouble,
-		newest: make(chan report, 1), stop: make(chan struct{}), done: make(chan struct{}), removed: make(chan struct{}),
+		newest: make(chan report, 1), stop: make(chan struct{}), done: make(chan struct{}),
+		removed: make(chan struct{}),
 	}
 	go w.run(ctx)
 	return w

@@ -52,7 +52,8 @@ func TestIssue(t *testing.T) {
 		certPEM, _, err := ca.Issue(pki.Request{CommonName: "x", Client: true})
 		require.NoError(t, err)
 		cert, authority := parse(t, certPEM), parse(t, ca.CertPEM())
-		require.WithinRange(t, cert.NotBefore, before.Add(-time.Hour-time.Second), time.Now().Add(-time.Hour+time.Second))
+		require.WithinRange(t, cert.NotBefore, before.Add(-time.Hour-time.Second),
+			time.Now().Add(-time.Hour+time.Second))
 		require.WithinRange(t, cert.NotAfter, before.Add(24*time.Hour-time.Second), time.Now().Add(24*time.Hour))
 		require.True(t, authority.NotAfter.After(cert.NotAfter))
 		require.NotZero(t, cert.SerialNumber.Sign())
@@ -60,7 +61,8 @@ func TestIssue(t *testing.T) {
 	t.Run("a client certificate cannot serve", func(t *testing.T) {
 		certPEM, _, err := ca.Issue(pki.Request{CommonName: "x", DNSNames: []string{"x"}, Client: true})
 		require.NoError(t, err)
-		_, err = parse(t, certPEM).Verify(x509.VerifyOptions{Roots: pool(ca), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+		_, err = parse(t, certPEM).
+			Verify(x509.VerifyOptions{Roots: pool(ca), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
 		require.Error(t, err)
 	})
 }
@@ -126,11 +128,13 @@ func serve(t *testing.T, serverCA, clientCA *pki.CA) string {
 // client certificate of clientCA.
 func request(t *testing.T, address string, roots, clientCA *pki.CA, serverName string) (string, error) {
 	t.Helper()
-	certPEM, keyPEM, err := clientCA.Issue(pki.Request{CommonName: "alice", Organizations: []string{"admins", "ops"}, Client: true})
+	certPEM, keyPEM, err := clientCA.Issue(pki.Request{CommonName: "alice",
+		Organizations: []string{"admins", "ops"}, Client: true})
 	require.NoError(t, err)
 	pair, err := tls.X509KeyPair(certPEM, keyPEM)
 	require.NoError(t, err)
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool(roots), Certificates: []tls.Certificate{pair}, ServerName: serverName}}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool(roots),
+		Certificates: []tls.Certificate{pair}, ServerName: serverName}}
 	defer transport.CloseIdleConnections()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()

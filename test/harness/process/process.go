@@ -117,7 +117,8 @@ func Start(spec Spec) (*Process, error) {
 		return nil, fmt.Errorf("start %s: Spec.Path is empty; name the program to run", spec.Name)
 	}
 	if spec.Log != nil && spec.LogPath != "" {
-		return nil, fmt.Errorf("start %s: both Spec.Log and Spec.LogPath (%q) are set; set one", spec.Name, spec.LogPath)
+		return nil, fmt.Errorf("start %s: both Spec.Log and Spec.LogPath (%q) are set; set one",
+			spec.Name, spec.LogPath)
 	}
 
 	argv := append([]string{spec.Path}, spec.Args...)
@@ -151,7 +152,8 @@ func Start(spec Spec) (*Process, error) {
 
 	p := &Process{name: spec.Name, done: make(chan struct{})}
 	if err := startOnSpawner(cmd); err != nil {
-		return nil, fmt.Errorf("start %s: %s: %w", spec.Name, strings.Join(argv[:min(len(argv), len(spec.Launcher)+1)], " "), err)
+		return nil, fmt.Errorf("start %s: %s: %w", spec.Name,
+			strings.Join(argv[:min(len(argv), len(spec.Launcher)+1)], " "), err)
 	}
 	p.pid, p.started = cmd.Process.Pid, time.Now()
 	go p.reap(cmd)
@@ -277,6 +279,7 @@ func (p *Process) Stop(ctx context.Context, grace time.Duration) error {
 	case <-p.done:
 		return nil
 	case <-timer.C:
-		return fmt.Errorf("stop %s: process %d is still there %s after SIGKILL; look at its state in /proc/%d/stack", p.name, p.pid, killPatience, p.pid)
+		return fmt.Errorf("stop %s: process %d is still there %s after SIGKILL; look at its state in /proc/%d/stack",
+			p.name, p.pid, killPatience, p.pid)
 	}
 }

@@ -219,7 +219,8 @@ func TestSpec(t *testing.T) {
 		var buffer bytes.Buffer
 		dir, err := filepath.EvalSymlinks(t.TempDir())
 		require.NoError(t, err)
-		p, err := process.Start(process.Spec{Name: "env", Path: "/usr/bin/env", Env: []string{"A=1"}, Dir: dir, Log: &buffer})
+		p, err := process.Start(process.Spec{Name: "env", Path: "/usr/bin/env", Env: []string{"A=1"},
+			Dir: dir, Log: &buffer})
 		require.NoError(t, err)
 		wait(t, p)
 		require.Contains(t, buffer.String(), "A=1\n")

@@ -61,7 +61,8 @@ type access struct {
 
 func (a access) check(what string) error {
 	if a.endpoints == nil {
-		return fmt.Errorf("%s: Endpoints is nil; give a function that returns the client URLs of the members, e.g. traffic.Static(\"https://main-0:2379\")", what)
+		return fmt.Errorf("%s: Endpoints is nil; give a function that returns the client URLs of the members, e.g. "+
+			"traffic.Static(\"https://main-0:2379\")", what)
 	}
 	if a.password != "" && a.username == "" {
 		return fmt.Errorf("%s: Password is set but Username is empty; set both or neither", what)
@@ -156,7 +157,8 @@ func (p *pool) connect(m *member) error {
 		Logger:          zap.NewNop(),
 		DialOptions: []grpc.DialOption{
 			grpc.WithConnectParams(grpc.ConnectParams{
-				Backoff:           backoff.Config{BaseDelay: reconnectWait / 2, Multiplier: 1.5, Jitter: 0.2, MaxDelay: reconnectWait},
+				Backoff: backoff.Config{BaseDelay: reconnectWait / 2, Multiplier: 1.5, Jitter: 0.2,
+					MaxDelay: reconnectWait},
 				MinConnectTimeout: connectTimeout,
 			}),
 			grpc.WithStatsHandler(sentHandler{}),
@@ -205,7 +207,8 @@ func (p *pool) close() {
 
 // failFast makes a request fail at once where nothing listens. clientv3 waits for a
 // connection instead, because it has nowhere else to go.
-func failFast(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+func failFast(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker,
+	opts ...grpc.CallOption) error {
 	return invoker(ctx, method, req, reply, cc, append(opts, grpc.WaitForReady(false))...)
 }
 

@@ -19,19 +19,22 @@ func TestOnlyACertainFailureIsAFailure(t *testing.T) {
 		sent bool
 		want Outcome
 	}{
-		"an answer":                                {nil, true, OK},
-		"never sent":                               {status.Error(codes.Unavailable, "connection refused"), false, Failed},
-		"deadline before anything was sent":        {context.DeadlineExceeded, false, Failed},
-		"deadline after it was sent":               {context.DeadlineExceeded, true, Unknown},
-		"connection lost":                          {status.Error(codes.Unavailable, "error reading from server: EOF"), true, Unknown},
-		"no leader":                                {rpctypes.ErrNoLeader, true, Unknown},
-		"timed out in etcd":                        {rpctypes.ErrTimeoutDueToLeaderFail, true, Unknown},
-		"etcd stopping":                            {rpctypes.ErrStopped, true, Unknown},
-		"no space, perhaps for the next":           {rpctypes.ErrNoSpace, true, Unknown},
-		"too many requests":                        {rpctypes.ErrTooManyRequests, true, Failed},
-		"no permission":                            {rpctypes.ErrPermissionDenied, true, Failed},
-		"a learner":                                {rpctypes.Error(rpctypes.ErrGRPCNotSupportedForLearner), true, Failed},
-		"gRPC's own refusal, which may come later": {status.Error(codes.ResourceExhausted, "enhance your calm"), true, Unknown},
+		"an answer": {nil, true, OK},
+		"never sent": {status.Error(codes.Unavailable, "connection refused"), false,
+			Failed},
+		"deadline before anything was sent": {context.DeadlineExceeded, false, Failed},
+		"deadline after it was sent":        {context.DeadlineExceeded, true, Unknown},
+		"connection lost": {status.Error(codes.Unavailable, "error reading from server: EOF"),
+			true, Unknown},
+		"no leader":                      {rpctypes.ErrNoLeader, true, Unknown},
+		"timed out in etcd":              {rpctypes.ErrTimeoutDueToLeaderFail, true, Unknown},
+		"etcd stopping":                  {rpctypes.ErrStopped, true, Unknown},
+		"no space, perhaps for the next": {rpctypes.ErrNoSpace, true, Unknown},
+		"too many requests":              {rpctypes.ErrTooManyRequests, true, Failed},
+		"no permission":                  {rpctypes.ErrPermissionDenied, true, Failed},
+		"a learner":                      {rpctypes.Error(rpctypes.ErrGRPCNotSupportedForLearner), true, Failed},
+		"gRPC's own refusal, which may come later": {status.Error(codes.ResourceExhausted, "enhance your calm"), true,
+			Unknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, c.want, outcomeOf(c.err, c.sent))
@@ -61,7 +64,8 @@ func TestAConfigurationThatCannotWorkIsRefusedWithTheFieldsName(t *testing.T) {
 
 func TestAnEventLogKnowsWhatItDoesNotKnow(t *testing.T) {
 	event := func(revision int64) *clientv3.Event {
-		return &clientv3.Event{Kv: &mvccpb.KeyValue{Key: []byte(key1), Value: []byte("0/1"), ModRevision: revision, Version: 1}}
+		return &clientv3.Event{Kv: &mvccpb.KeyValue{Key: []byte(key1), Value: []byte("0/1"),
+			ModRevision: revision, Version: 1}}
 	}
 	l := &eventLog{log: EventLog{Member: memberA, From: 11, To: 10}}
 	reached := 0
@@ -79,7 +83,8 @@ func TestAnEventLogKnowsWhatItDoesNotKnow(t *testing.T) {
 	log := l.result()
 	require.True(t, log.Complete)
 	require.Equal(t, []Gap{{From: 13, To: 19}}, log.Gaps)
-	for revision, want := range map[int64]bool{10: false, 11: true, 12: true, 13: false, 19: false, 20: true, 31: true, 32: false} {
+	for revision, want := range map[int64]bool{10: false, 11: true, 12: true, 13: false, 19: false, 20: true,
+		31: true, 32: false} {
 		require.Equal(t, want, log.covers(revision), "revision %d", revision)
 	}
 }

@@ -148,7 +148,8 @@ func (k *checker) index() {
 			}
 			seen[key] = true
 			k.reads = append(k.reads, &Operation{
-				Client: finalClient, Kind: Get, Key: key, Outcome: OK, Member: final.Member, Call: final.Call, Return: final.Return,
+				Client: finalClient, Kind: Get, Key: key, Outcome: OK, Member: final.Member, Call: final.Call,
+				Return:   final.Return,
 				Revision: final.Revision, Read: found[key].Value, ReadRevision: found[key].Revision,
 			})
 		}
@@ -174,18 +175,23 @@ func (k *checker) checkLog(log *EventLog) {
 		id := keyAndValue{event.Key, event.Value}
 		switch earlier, twice := values[id]; {
 		case twice && !event.Deleted:
-			k.violation(DuplicatedEvent, "the watch at %s delivered %s = %q at revision %d and again at %d", log.Member, event.Key, event.Value, earlier, event.Revision)
+			k.violation(DuplicatedEvent, "the watch at %s delivered %s = %q at revision %d and again at %d", log.Member,
+				event.Key, event.Value, earlier, event.Revision)
 		case event.Revision < previous:
-			k.violation(ReorderedEvent, "the watch at %s delivered %s = %q of revision %d after revision %d", log.Member, event.Key, event.Value, event.Revision, previous)
+			k.violation(ReorderedEvent, "the watch at %s delivered %s = %q of revision %d after revision %d",
+				log.Member, event.Key, event.Value, event.Revision, previous)
 		case event.Revision == previous:
-			k.violation(DuplicatedEvent, "the watch at %s delivered revision %d more than once, the last time with %s = %q", log.Member, event.Revision, event.Key, event.Value)
+			k.violation(DuplicatedEvent,
+				"the watch at %s delivered revision %d more than once, the last time with %s = %q", log.Member,
+				event.Revision, event.Key, event.Value)
 		default:
 			before, known := keys[event.Key]
 			if !known {
 				before = last{revision: log.From}
 			}
 			if event.Version > before.version+1 && !log.gapBetween(before.revision, event.Revision) {
-				k.violation(MissingEvent, "the watch at %s delivered version %d of %s at revision %d after version %d", log.Member, event.Version, event.Key, event.Revision, before.version)
+				k.violation(MissingEvent, "the watch at %s delivered version %d of %s at revision %d after version %d",
+					log.Member, event.Version, event.Key, event.Revision, before.version)
 			}
 		}
 		if event.Revision > keys[event.Key].revision {
@@ -196,11 +202,15 @@ func (k *checker) checkLog(log *EventLog) {
 
 		switch op := k.values[id]; {
 		case event.Deleted:
-			k.violation(UnknownValue, "%s was deleted at revision %d, says the watch at %s", event.Key, event.Revision, log.Member)
+			k.violation(UnknownValue, "%s was deleted at revision %d, says the watch at %s", event.Key,
+				event.Revision, log.Member)
 		case op == nil:
-			k.violation(UnknownValue, "%s = %q at revision %d was written by nobody, says the watch at %s", event.Key, event.Value, event.Revision, log.Member)
+			k.violation(UnknownValue, "%s = %q at revision %d was written by nobody, says the watch at %s", event.Key,
+				event.Value, event.Revision, log.Member)
 		case op.Outcome == Failed || op.Outcome == OK && !op.Wrote():
-			k.violation(UnknownValue, "%s = %q at revision %d, says the watch at %s, but %s was told that it was not written", event.Key, event.Value, event.Revision, log.Member, op.Client)
+			k.violation(UnknownValue,
+				"%s = %q at revision %d, says the watch at %s, but %s was told that it was not written", event.Key,
+				event.Value, event.Revision, log.Member, op.Client)
 		}
 		if other, known := k.events[event.Revision]; !known {
 			k.events[event.Revision] = event
@@ -208,7 +218,8 @@ func (k *checker) checkLog(log *EventLog) {
 				k.revisions[id] = event.Revision
 			}
 		} else if other != event {
-			k.violation(MembersDisagree, "revision %d is %s = %q for the watch at %s and %s = %q for another", event.Revision, event.Key, event.Value, log.Member, other.Key, other.Value)
+			k.violation(MembersDisagree, "revision %d is %s = %q for the watch at %s and %s = %q for another",
+				event.Revision, event.Key, event.Value, log.Member, other.Key, other.Value)
 		}
 	}
 }
@@ -223,7 +234,9 @@ func (k *checker) checkMissing() {
 		}
 		for _, revision := range slices.Sorted(maps.Keys(k.events)) {
 			if log.covers(revision) && !delivered[revision] {
-				k.violation(MissingEvent, "the watch at %s delivered no event of revision %d, %s = %q, which others did", log.Member, revision, k.events[revision].Key, k.events[revision].Value)
+				k.violation(MissingEvent,
+					"the watch at %s delivered no event of revision %d, %s = %q, which others did", log.Member,
+					revision, k.events[revision].Key, k.events[revision].Value)
 			}
 		}
 	}
@@ -244,7 +257,8 @@ func (k *checker) checkLost() {
 			case final.ReadRevision == 0:
 				lost = fmt.Sprintf("the final read at %s has no such key", final.Member)
 			case final.ReadRevision < w.Revision:
-				lost = fmt.Sprintf("the final read at %s has %q of revision %d", final.Member, final.Read, final.ReadRevision)
+				lost = fmt.Sprintf("the final read at %s has %q of revision %d", final.Member, final.Read,
+					final.ReadRevision)
 			case final.ReadRevision == w.Revision && final.Read != w.Value:
 				lost = fmt.Sprintf("the final read at %s has %q at the same revision", final.Member, final.Read)
 			case final.ReadRevision == w.Revision:
@@ -267,7 +281,8 @@ func (k *checker) checkLost() {
 		switch {
 		case instead == "" || lost != "":
 		case verified: // by a final read: it is the watches that are wrong
-			k.violation(MissingEvent, "%s = %q was acknowledged by %s at revision %d and is there at the end, but %s", w.Key, w.Value, w.Member, w.Revision, instead)
+			k.violation(MissingEvent, "%s = %q was acknowledged by %s at revision %d and is there at the end, but %s",
+				w.Key, w.Value, w.Member, w.Revision, instead)
 		default:
 			lost = instead
 		}
@@ -327,7 +342,8 @@ func (k *checker) checkTime() {
 	written := newFloor(all)
 	for _, w := range k.writes {
 		if before := written.before(w.Call); before.op != nil && before.revision >= w.Revision {
-			k.violation(RevisionWentBack, "%s = %q was acknowledged at revision %d by %s, after %s = %q at revision %d by %s",
+			k.violation(RevisionWentBack,
+				"%s = %q was acknowledged at revision %d by %s, after %s = %q at revision %d by %s",
 				w.Key, w.Value, w.Revision, w.Member, before.op.Key, before.op.Value, before.revision, before.op.Member)
 		}
 	}
@@ -337,8 +353,11 @@ func (k *checker) checkTime() {
 	}
 	for _, r := range k.reads {
 		if before := known[r.Key].before(r.Call); before.op != nil && before.revision > r.ReadRevision {
-			k.violation(StaleRead, "%s read %s = %q of revision %d at %s, %v after the start, although revision %d was already known to %s from %s",
-				r.Client, r.Key, r.Read, r.ReadRevision, r.Member, r.Call.Round(time.Millisecond), before.revision, before.op.Client, before.op.Member)
+			k.violation(StaleRead,
+				"%s read %s = %q of revision %d at %s, %v after the start, "+
+					"although revision %d was already known to %s from %s",
+				r.Client, r.Key, r.Read, r.ReadRevision, r.Member, r.Call.Round(time.Millisecond), before.revision,
+				before.op.Client, before.op.Member)
 		}
 	}
 }
@@ -352,14 +371,20 @@ func (k *checker) checkReads() {
 		id := keyAndValue{r.Key, r.Read}
 		switch op := k.values[id]; {
 		case op == nil:
-			k.violation(UnknownValue, "%s read %s = %q of revision %d at %s, which nobody wrote", r.Client, r.Key, r.Read, r.ReadRevision, r.Member)
+			k.violation(UnknownValue, "%s read %s = %q of revision %d at %s, which nobody wrote", r.Client, r.Key,
+				r.Read, r.ReadRevision, r.Member)
 		case op.Outcome == Failed || op.Outcome == OK && !op.Wrote():
-			k.violation(UnknownValue, "%s read %s = %q of revision %d at %s, but %s was told that it was not written", r.Client, r.Key, r.Read, r.ReadRevision, r.Member, op.Client)
+			k.violation(UnknownValue, "%s read %s = %q of revision %d at %s, but %s was told that it was not written",
+				r.Client, r.Key, r.Read, r.ReadRevision, r.Member, op.Client)
 		case op.Wrote() && op.Revision != r.ReadRevision:
-			k.violation(MembersDisagree, "%s read %s = %q of revision %d at %s, which %s had acknowledged at revision %d", r.Client, r.Key, r.Read, r.ReadRevision, r.Member, op.Member, op.Revision)
+			k.violation(MembersDisagree,
+				"%s read %s = %q of revision %d at %s, which %s had acknowledged at revision %d", r.Client, r.Key,
+				r.Read, r.ReadRevision, r.Member, op.Member, op.Revision)
 		default:
 			if revision, known := k.revisions[id]; known && revision != r.ReadRevision {
-				k.violation(MembersDisagree, "%s read %s = %q of revision %d at %s, which is revision %d for the watches", r.Client, r.Key, r.Read, r.ReadRevision, r.Member, revision)
+				k.violation(MembersDisagree,
+					"%s read %s = %q of revision %d at %s, which is revision %d for the watches", r.Client, r.Key,
+					r.Read, r.ReadRevision, r.Member, revision)
 			}
 		}
 	}
@@ -385,12 +410,16 @@ func (k *checker) checkConditions() {
 			continue // not a transaction, or what was there before it is not known
 		}
 		if before.Value != op.Expect {
-			k.violation(BrokenCondition, "%s = %q was written at revision %d on the condition that the key is %q, but it was %q", event.Key, event.Value, revision, op.Expect, before.Value)
+			k.violation(BrokenCondition,
+				"%s = %q was written at revision %d on the condition that the key is %q, but it was %q", event.Key,
+				event.Value, revision, op.Expect, before.Value)
 		}
 	}
 	for _, r := range k.reads {
 		if r.Kind == Txn && r.Read == r.Expect {
-			k.violation(BrokenCondition, "%s asked %s to write %s = %q on the condition that the key is %q, was refused, and was told that the key is %q", r.Client, r.Member, r.Key, r.Value, r.Expect, r.Read)
+			k.violation(BrokenCondition,
+				"%s asked %s to write %s = %q on the condition that the key is %q, was refused, and was told that "+
+					"the key is %q", r.Client, r.Member, r.Key, r.Value, r.Expect, r.Read)
 		}
 	}
 }

@@ -37,16 +37,26 @@ func faultless() *History {
 	h := &History{
 		Start: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Duration: ms(100), Prefix: "/t/", Writers: 1, Readers: 1,
 		Operations: []Operation{
-			{Client: "writer-0", Request: 1, Kind: Put, Key: key1, Value: "0/1", Outcome: OK, Member: memberA, Revision: 11},
-			{Client: "writer-0", Request: 2, Kind: Put, Key: key2, Value: "0/2", Outcome: OK, Member: memberB, Revision: 12},
-			{Client: "reader-0", Request: 1, Kind: Get, Key: key1, Outcome: OK, Member: memberB, Revision: 12, Read: "0/1", ReadRevision: 11},
-			{Client: "writer-0", Request: 3, Kind: Txn, Key: key1, Value: "0/3", Expect: "0/1", Swapped: true, Outcome: OK, Member: memberC, Revision: 14},
-			{Client: "writer-0", Request: 4, Kind: Put, Key: key2, Value: "0/4", Outcome: Unknown, Error: "deadline exceeded", Member: memberA},
-			{Client: "writer-0", Request: 4, Attempt: 1, Kind: Put, Key: key2, Value: "0/5", Outcome: Failed, Error: "refused", Member: memberB},
-			{Client: "reader-0", Request: 2, Kind: SerializableGet, Key: key2, Outcome: OK, Member: memberC, Revision: 14, Read: "0/2", ReadRevision: 12},
-			{Client: "writer-0", Request: 5, Kind: Txn, Key: key2, Value: "0/6", Expect: "0/2", Outcome: OK, Member: memberB, Revision: 15, Read: "0/4", ReadRevision: 15},
-			{Client: "writer-0", Request: 6, Kind: Put, Key: key1, Value: "0/7", Outcome: OK, Member: memberA, Revision: 16},
-			{Client: finalClient, Request: 1, Kind: Put, Key: "/t/final", Value: "final/1.0", Outcome: OK, Member: memberA, Revision: 17},
+			{Client: "writer-0", Request: 1, Kind: Put, Key: key1, Value: "0/1", Outcome: OK,
+				Member: memberA, Revision: 11},
+			{Client: "writer-0", Request: 2, Kind: Put, Key: key2, Value: "0/2", Outcome: OK,
+				Member: memberB, Revision: 12},
+			{Client: "reader-0", Request: 1, Kind: Get, Key: key1, Outcome: OK, Member: memberB, Revision: 12,
+				Read: "0/1", ReadRevision: 11},
+			{Client: "writer-0", Request: 3, Kind: Txn, Key: key1, Value: "0/3", Expect: "0/1", Swapped: true,
+				Outcome: OK, Member: memberC, Revision: 14},
+			{Client: "writer-0", Request: 4, Kind: Put, Key: key2, Value: "0/4", Outcome: Unknown,
+				Error: "deadline exceeded", Member: memberA},
+			{Client: "writer-0", Request: 4, Attempt: 1, Kind: Put, Key: key2, Value: "0/5", Outcome: Failed,
+				Error: "refused", Member: memberB},
+			{Client: "reader-0", Request: 2, Kind: SerializableGet, Key: key2, Outcome: OK, Member: memberC,
+				Revision: 14, Read: "0/2", ReadRevision: 12},
+			{Client: "writer-0", Request: 5, Kind: Txn, Key: key2, Value: "0/6", Expect: "0/2", Outcome: OK,
+				Member: memberB, Revision: 15, Read: "0/4", ReadRevision: 15},
+			{Client: "writer-0", Request: 6, Kind: Put, Key: key1, Value: "0/7", Outcome: OK,
+				Member: memberA, Revision: 16},
+			{Client: finalClient, Request: 1, Kind: Put, Key: "/t/final", Value: "final/1.0", Outcome: OK,
+				Member: memberA, Revision: 17},
 		},
 	}
 	for i := range h.Operations {
@@ -61,10 +71,13 @@ func faultless() *History {
 		{Revision: 17, Key: "/t/final", Value: "final/1.0", Version: 1},
 	}
 	for i, member := range []string{memberA, memberB, memberC} {
-		h.Logs = append(h.Logs, EventLog{Member: member, Events: slices.Clone(events), From: 11, To: 17, Complete: true})
-		h.Finals = append(h.Finals, FinalRead{Member: member, Call: ms(110 + 10*i), Return: ms(115 + 10*i), Revision: 17, Keys: []KeyValue{
-			{Key: "/t/final", Value: "final/1.0", Revision: 17}, {Key: key1, Value: "0/7", Revision: 16}, {Key: key2, Value: "0/4", Revision: 15},
-		}})
+		h.Logs = append(h.Logs, EventLog{Member: member, Events: slices.Clone(events), From: 11, To: 17,
+			Complete: true})
+		h.Finals = append(h.Finals, FinalRead{Member: member, Call: ms(110 + 10*i), Return: ms(115 + 10*i),
+			Revision: 17, Keys: []KeyValue{
+				{Key: "/t/final", Value: "final/1.0", Revision: 17}, {Key: key1, Value: "0/7", Revision: 16},
+				{Key: key2, Value: "0/4", Revision: 15},
+			}})
 	}
 	return h
 }
@@ -285,7 +298,8 @@ func TestCheckDoesNotBlameTheClusterFor(t *testing.T) {
 			h.Operations[4].Call, h.Operations[4].Return = ms(16), ms(19)
 		},
 		"an unanswered write that was never applied": func(h *History) {
-			h.Operations = append(h.Operations, Operation{Client: "writer-0", Request: 8, Kind: Put, Key: key1, Value: "0/9", Outcome: Unknown, Call: ms(98), Return: ms(99)})
+			h.Operations = append(h.Operations, Operation{Client: "writer-0", Request: 8, Kind: Put, Key: key1,
+				Value: "0/9", Outcome: Unknown, Call: ms(98), Return: ms(99)})
 		},
 		"a read of an older value while the write was still under way": func(h *History) {
 			h.Operations = append(h.Operations, Operation{
@@ -348,7 +362,8 @@ func TestTheFiguresCountWhatTheHistorySays(t *testing.T) {
 		h.Writers = 2
 		for i := range 10 {
 			h.Operations = append(h.Operations, Operation{
-				Client: "writer-1", Request: i + 1, Kind: Put, Key: "/t/w1/k1", Value: fmt.Sprintf("1/%d", i), Outcome: OK,
+				Client: "writer-1", Request: i + 1, Kind: Put, Key: "/t/w1/k1",
+				Value: fmt.Sprintf("1/%d", i), Outcome: OK,
 				Revision: int64(100 + i), Call: ms(10*i + 1), Return: ms(10*i + 2),
 			})
 		}

@@ -71,7 +71,8 @@ type Config struct {
 }
 
 func (c *Config) complete() error {
-	if err := (access{endpoints: c.Endpoints, username: c.Username, password: c.Password}).check("traffic"); err != nil {
+	entrance := access{endpoints: c.Endpoints, username: c.Username, password: c.Password}
+	if err := entrance.check("traffic"); err != nil {
 		return err
 	}
 	for _, field := range []struct {
@@ -80,7 +81,8 @@ func (c *Config) complete() error {
 		other time.Duration
 	}{{"RequestTimeout", &c.RequestTimeout, defaultRequestTimeout}, {"Interval", &c.Interval, defaultInterval}} {
 		if *field.value < 0 {
-			return fmt.Errorf("traffic: %s is %v; give a positive duration, or 0 for %v", field.name, *field.value, field.other)
+			return fmt.Errorf("traffic: %s is %v; give a positive duration, or 0 for %v", field.name,
+				*field.value, field.other)
 		}
 		*field.value = cmp.Or(*field.value, field.other)
 	}
@@ -90,7 +92,8 @@ func (c *Config) complete() error {
 		c.Prefix = "/traffic/" + strings.ToLower(rand.Text()[:8]) + "/"
 	}
 	if !strings.HasSuffix(c.Prefix, "/") {
-		return fmt.Errorf("traffic: Prefix %q does not end in %q, so it would match keys of others; add it", c.Prefix, "/")
+		return fmt.Errorf("traffic: Prefix %q does not end in %q, so it would match keys of others; add it", c.Prefix,
+			"/")
 	}
 	return nil
 }
@@ -137,11 +140,13 @@ func Start(ctx context.Context, cfg Config) (*Client, error) {
 	}
 	c := &Client{cfg: cfg, stopping: make(chan struct{})}
 	c.watching, c.unwatch = context.WithCancel(context.Background())
-	c.pool = newPool(access{endpoints: cfg.Endpoints, tls: cfg.TLS, username: cfg.Username, password: cfg.Password}, nil)
+	c.pool = newPool(access{endpoints: cfg.Endpoints, tls: cfg.TLS, username: cfg.Username, password: cfg.Password},
+		nil)
 
 	base, err := c.readBase(ctx)
 	if err == nil && base.Count > 0 {
-		err = fmt.Errorf("traffic: there are already %d keys under Prefix %q; give every client a prefix of its own", base.Count, cfg.Prefix)
+		err = fmt.Errorf("traffic: there are already %d keys under Prefix %q; give every client a prefix of its own",
+			base.Count, cfg.Prefix)
 	}
 	if err != nil {
 		c.unwatch()
@@ -197,7 +202,8 @@ func (c *Client) readBase(ctx context.Context) (*clientv3.GetResponse, error) {
 			problem = andAt(problem, m.endpoint, err)
 		}
 		if !wait(ctx, reconnectWait) {
-			return nil, fmt.Errorf("traffic: no member answered a linearizable read: %w: %w", context.Cause(ctx), problem)
+			return nil, fmt.Errorf("traffic: no member answered a linearizable read: %w: %w",
+				context.Cause(ctx), problem)
 		}
 	}
 }
@@ -400,7 +406,8 @@ func (c *Client) lastWrite(ctx context.Context) (int64, error) {
 		for attempt, m := range c.pool.current() {
 			op := Operation{
 				Client: finalClient, Request: request, Attempt: attempt, Member: m.endpoint,
-				Kind: Put, Key: c.cfg.Prefix + finalClient, Value: fmt.Sprintf("%s/%d.%d", finalClient, request, attempt),
+				Kind: Put, Key: c.cfg.Prefix + finalClient,
+				Value: fmt.Sprintf("%s/%d.%d", finalClient, request, attempt),
 			}
 			c.attempt(m, &op)
 			c.record(op)
@@ -431,7 +438,8 @@ func (c *Client) readEverything(ctx context.Context) ([]FinalRead, error) {
 				if err == nil {
 					final.Revision = answer.Header.Revision
 					for _, kv := range answer.Kvs {
-						final.Keys = append(final.Keys, KeyValue{Key: string(kv.Key), Value: string(kv.Value), Revision: kv.ModRevision})
+						final.Keys = append(final.Keys,
+							KeyValue{Key: string(kv.Key), Value: string(kv.Value), Revision: kv.ModRevision})
 					}
 				}
 			}

@@ -91,7 +91,8 @@ func newCluster(t *testing.T, size int) *testCluster {
 	}
 	binary, err := etcd()
 	require.NoError(t, err)
-	c := &testCluster{t: t, binary: binary, dir: t.TempDir(), subnet: freeSubnet(t), size: size, members: make([]*process.Process, size)}
+	c := &testCluster{t: t, binary: binary, dir: t.TempDir(), subnet: freeSubnet(t), size: size,
+		members: make([]*process.Process, size)}
 	t.Cleanup(func() {
 		if !t.Failed() {
 			return
@@ -222,7 +223,9 @@ func startObserver(t *testing.T, cfg traffic.ObserverConfig) *traffic.Observer {
 func writes(t *testing.T, client *traffic.Client, more int) {
 	t.Helper()
 	want := client.Progress().Acknowledged + more
-	eventually(t, fmt.Sprintf("%d acknowledged writes", want), func() bool { return client.Progress().Acknowledged >= want })
+	eventually(t, fmt.Sprintf("%d acknowledged writes", want), func() bool {
+		return client.Progress().Acknowledged >= want
+	})
 }
 
 func serving(t *testing.T, observer *traffic.Observer, want int) {
@@ -231,7 +234,8 @@ func serving(t *testing.T, observer *traffic.Observer, want int) {
 }
 
 // finish stops both and fails the test if the cluster has broken its word.
-func finish(t *testing.T, client *traffic.Client, observer *traffic.Observer) (*traffic.History, *traffic.Observation, traffic.Figures) {
+func finish(t *testing.T, client *traffic.Client, observer *traffic.Observer) (*traffic.History, *traffic.Observation,
+	traffic.Figures) {
 	t.Helper()
 	history, err := client.Stop(deadline(t, patience))
 	require.NoError(t, err)
@@ -313,7 +317,8 @@ func TestAHealthyClusterKeepsItsWord(t *testing.T) {
 
 func TestWatchesThatComeLateAreToldEverythingAllTheSame(t *testing.T) {
 	c := startCluster(t, 3)
-	client := startTraffic(t, traffic.Config{Endpoints: c.endpoints, RequestTimeout: 10 * time.Second, LateWatches: true})
+	client := startTraffic(t, traffic.Config{Endpoints: c.endpoints, RequestTimeout: 10 * time.Second,
+		LateWatches: true})
 	observer := startObserver(t, traffic.ObserverConfig{Endpoints: c.endpoints, Timeout: 10 * time.Second})
 	writes(t, client, 150)
 	history, _, figures := finish(t, client, observer)
@@ -366,7 +371,8 @@ func TestAHandoverOfTheLeadershipIsCountedAndIsNoOutage(t *testing.T) {
 	c := startCluster(t, 3)
 	// The timeouts decide nothing here, and a busy machine needs them long.
 	client := startTraffic(t, traffic.Config{Endpoints: c.endpoints})
-	observer := startObserver(t, traffic.ObserverConfig{Endpoints: c.endpoints, Period: 20 * time.Millisecond, Timeout: 10 * time.Second})
+	observer := startObserver(t, traffic.ObserverConfig{Endpoints: c.endpoints, Period: 20 * time.Millisecond,
+		Timeout: 10 * time.Second})
 	serving(t, observer, 3)
 	writes(t, client, 20)
 	for range handovers {
@@ -419,7 +425,9 @@ func TestTwoOfThreeMembersThatHangAreAnOutageInWhichNothingIsLost(t *testing.T) 
 	require.Zero(t, figures.Cluster.FewestServing)
 	require.Equal(t, 3, figures.Cluster.FewestServingAt.Voters, "the member that runs still knows the list")
 	require.Greater(t, figures.Cluster.WithoutQuorumSeconds, timeout.Seconds())
-	longest := slices.MaxFunc(figures.Cluster.Outages, func(a, b traffic.Span) int { return cmp.Compare(a.Seconds, b.Seconds) })
+	longest := slices.MaxFunc(figures.Cluster.Outages, func(a, b traffic.Span) int {
+		return cmp.Compare(a.Seconds, b.Seconds)
+	})
 	require.GreaterOrEqual(t, figures.Traffic.LongestWriteOutage.Seconds, (2 * timeout).Seconds())
 	require.NotZero(t, figures.Traffic.Writes.Unknown, "what was sent and not answered has an unknown outcome")
 
@@ -427,7 +435,8 @@ func TestTwoOfThreeMembersThatHangAreAnOutageInWhichNothingIsLost(t *testing.T) 
 		from := longest.From.Sub(observation.Start)
 		overlapping, answered := 0, 0
 		for i, sample := range observation.Samples {
-			if sample.Serving > 0 || sample.At < from || sample.At > from+time.Duration(longest.Seconds*float64(time.Second)) {
+			if sample.Serving > 0 || sample.At < from || sample.At > from+
+				time.Duration(longest.Seconds*float64(time.Second)) {
 				continue
 			}
 			if i > 0 && observation.Samples[i-1].Serving == 0 && sample.At-observation.Samples[i-1].At < timeout {
@@ -443,7 +452,8 @@ func TestTwoOfThreeMembersThatHangAreAnOutageInWhichNothingIsLost(t *testing.T) 
 	t.Run("every client comes to the running member in spite of the others", func(t *testing.T) {
 		served := 0
 		for _, op := range history.Operations {
-			if op.Kind == traffic.SerializableGet && op.Outcome == traffic.OK && op.Attempt > 0 && op.Member == c.client(0) {
+			if op.Kind == traffic.SerializableGet && op.Outcome == traffic.OK && op.Attempt > 0 &&
+				op.Member == c.client(0) {
 				served++
 			}
 		}
@@ -491,8 +501,10 @@ func TestMembersMayComeAndGoAndNeedALogin(t *testing.T) {
 		defer mu.Unlock()
 		return slices.Clone(endpoints)
 	}
-	client := startTraffic(t, traffic.Config{Endpoints: current, Username: "root", Password: "secret", RequestTimeout: 10 * time.Second})
-	observer := startObserver(t, traffic.ObserverConfig{Endpoints: current, Username: "root", Password: "secret", Timeout: 10 * time.Second})
+	client := startTraffic(t, traffic.Config{Endpoints: current, Username: "root", Password: "secret",
+		RequestTimeout: 10 * time.Second})
+	observer := startObserver(t, traffic.ObserverConfig{Endpoints: current, Username: "root", Password: "secret",
+		Timeout: 10 * time.Second})
 	writes(t, client, 20)
 	mu.Lock()
 	endpoints = append(endpoints, "http://"+c.subnet+".2:2379")
@@ -532,8 +544,10 @@ func TestTheTimeUntilTheClusterIsUpDoesNotCount(t *testing.T) {
 	ctx := deadline(t, patience)
 	go func() {
 		var s started
-		if s.client, s.err = traffic.Start(ctx, traffic.Config{Endpoints: endpoints, RequestTimeout: 10 * time.Second}); s.err == nil {
-			s.observer, s.err = traffic.StartObserver(ctx, traffic.ObserverConfig{Endpoints: endpoints, Timeout: 10 * time.Second})
+		if s.client, s.err = traffic.Start(ctx,
+			traffic.Config{Endpoints: endpoints, RequestTimeout: 10 * time.Second}); s.err == nil {
+			s.observer, s.err = traffic.StartObserver(ctx,
+				traffic.ObserverConfig{Endpoints: endpoints, Timeout: 10 * time.Second})
 		}
 		result <- s
 	}()
@@ -560,7 +574,8 @@ func TestStartRefusesAClusterThatItCannotUse(t *testing.T) {
 		require.ErrorContains(t, err, endpoint)
 		require.ErrorContains(t, err, "connection refused", "a request to nobody fails at once and says why")
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		_, err = traffic.StartObserver(deadline(t, 300*time.Millisecond), traffic.ObserverConfig{Endpoints: traffic.Static(endpoint)})
+		_, err = traffic.StartObserver(deadline(t, 300*time.Millisecond),
+			traffic.ObserverConfig{Endpoints: traffic.Static(endpoint)})
 		require.ErrorContains(t, err, endpoint)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	})

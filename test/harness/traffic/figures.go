@@ -80,8 +80,9 @@ func (h *History) Figures() ClientFigures {
 	report := h.Check()
 	f := ClientFigures{
 		Seconds: h.Duration.Seconds(), Verified: h.Verified(),
-		AcknowledgedWrites: report.Acknowledged, LostWrites: report.Count(LostWrite), UnverifiedWrites: report.Unverified,
-		StaleReads: report.Count(StaleRead), Violations: report.Violations,
+		AcknowledgedWrites: report.Acknowledged, LostWrites: report.Count(LostWrite),
+		UnverifiedWrites: report.Unverified,
+		StaleReads:       report.Count(StaleRead), Violations: report.Violations,
 	}
 
 	acknowledged := map[string][]time.Duration{} // by writer
@@ -208,20 +209,20 @@ type ClusterFigures struct {
 // changing hands is sent again until then. To answer, it needs a leader that hears from
 // a majority of the voters, so one answer proves quorum.
 //
-// The cluster counts as without quorum from the time at which the reads of a sample
-// were sent, none of which was answered within the timeout, until the first answer of
-// any voter to any read. So an interruption longer than the timeout counts in full, and
-// a shorter one only if it cost a whole sample its answers: reads that wait at a leader
-// when it dies are lost with it, and are not answered in time by its successor either. The time in which voters enough are alive but elect
-// a leader is such an interruption too: what cannot commit has no quorum, as far as
-// anybody outside can see. If the observation ends first, the time ends with it.
+// The cluster counts as without quorum from the time at which the reads of a sample were sent, none of which
+// was answered within the timeout, until the first answer of any voter to any read. So an interruption longer
+// than the timeout counts in full, and a shorter one only if it cost a whole sample its answers: reads that
+// wait at a leader when it dies are lost with it, and are not answered in time by its successor either. The
+// time in which voters enough are alive but elect a leader is such an interruption too: what cannot commit
+// has no quorum, as far as anybody outside can see. If the observation ends first, the time ends with it.
 func (o *Observation) Figures() ClusterFigures {
 	f := ClusterFigures{Seconds: o.Duration.Seconds(), Samples: len(o.Samples)}
 	voters := 0
 	for i, s := range o.Samples {
 		voters = cmp.Or(s.Voters, voters)
 		step := ServingStep{At: o.Start.Add(s.At), Serving: s.Serving, Voters: voters}
-		if n := len(f.Serving); n == 0 || f.Serving[n-1].Serving != step.Serving || f.Serving[n-1].Voters != step.Voters {
+		if n := len(f.Serving); n == 0 || f.Serving[n-1].Serving != step.Serving ||
+			f.Serving[n-1].Voters != step.Voters {
 			f.Serving = append(f.Serving, step)
 		}
 		if i == 0 || s.Serving < f.FewestServing {
@@ -315,7 +316,8 @@ func (f Figures) String() string {
 	line("acknowledged writes", "%d in %.1f s", t.AcknowledgedWrites, t.Seconds)
 	line("acknowledged writes lost", "%d", t.LostWrites)
 	if t.UnverifiedWrites > 0 || !t.Verified {
-		line("acknowledged writes not verified", "%d%s", t.UnverifiedWrites, map[bool]string{false: " (the verification did not come to its end)"}[t.Verified])
+		line("acknowledged writes not verified", "%d%s", t.UnverifiedWrites,
+			map[bool]string{false: " (the verification did not come to its end)"}[t.Verified])
 	}
 	line("stale linearizable reads", "%d", t.StaleReads)
 	line("other violations", "%d", len(t.Violations)-t.LostWrites-t.StaleReads)
@@ -325,14 +327,16 @@ func (f Figures) String() string {
 		name     string
 		requests Requests
 	}{{"writes", t.Writes}, {"linearizable reads", t.Reads}, {"serializable reads", t.SerializableReads}} {
-		line(r.name, "%d, of which %d failed at every member, %d needed a retry; %d attempts failed, %d of them with unknown effect",
+		line(r.name, "%d, of which %d failed at every member, %d needed a retry; %d attempts failed, %d of them with "+
+			"unknown effect",
 			r.requests.Total, r.requests.Failed, r.requests.Retried, r.requests.FailedAttempts, r.requests.Unknown)
 	}
 	line("leader changes", "%d (terms %d to %d: %s)", c.LeaderChanges, c.FirstTerm, c.LastTerm, leaderNames(c.Leaders))
 	if c.Reelections > 0 {
 		line("re-elections of the same leader", "%d", c.Reelections)
 	}
-	line("fewest serving voters", "%d of %d at %s", c.FewestServing, c.FewestServingAt.Voters, c.FewestServingAt.At.UTC().Format("15:04:05.000"))
+	line("fewest serving voters", "%d of %d at %s", c.FewestServing, c.FewestServingAt.Voters,
+		c.FewestServingAt.At.UTC().Format("15:04:05.000"))
 	line("without quorum", "%.3f s (outages: %d)", c.WithoutQuorumSeconds, len(c.Outages))
 	_ = table.Flush() // a strings.Builder takes everything
 	for i, v := range t.Violations {

@@ -142,7 +142,8 @@ func StartObserver(ctx context.Context, cfg ObserverConfig) (*Observer, error) {
 		return nil, err
 	}
 	if cfg.Period < 0 || cfg.Timeout < 0 {
-		return nil, fmt.Errorf("observer: Period is %v and Timeout %v; give positive durations, or 0 for %v and %v", cfg.Period, cfg.Timeout, defaultPeriod, defaultTimeout)
+		return nil, fmt.Errorf("observer: Period is %v and Timeout %v; give positive durations, or 0 for %v and %v",
+			cfg.Period, cfg.Timeout, defaultPeriod, defaultTimeout)
 	}
 	cfg.Period, cfg.Timeout = cmp.Or(cfg.Period, defaultPeriod), cmp.Or(cfg.Timeout, defaultTimeout)
 
@@ -160,7 +161,8 @@ func StartObserver(ctx context.Context, cfg ObserverConfig) (*Observer, error) {
 			for _, probe := range sample.Probes {
 				problem = andAt(problem, probe.Endpoint, errors.New(probe.Error))
 			}
-			return nil, fmt.Errorf("observer: no member answered a linearizable read: %w: %w", context.Cause(ctx), problem)
+			return nil, fmt.Errorf("observer: no member answered a linearizable read: %w: %w",
+				context.Cause(ctx), problem)
 		}
 	}
 	o.loop.Go(o.run)

@@ -15,7 +15,8 @@ func TestWhatIsNotThereIsMissingForTheReasonThatTheToolsGive(t *testing.T) {
 	_, err := find(folder, "prometheus", path)
 	require.ErrorContains(t, err, "run test/monitoring/tools .build/monitoring prometheus", "nobody has tried")
 
-	require.NoError(t, os.WriteFile(filepath.Join(folder, "prometheus.missing"), []byte("there is no apt-get\n"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "prometheus.missing"),
+		[]byte("there is no apt-get\n"), 0o600))
 	_, err = find(folder, "prometheus", path)
 	require.EqualError(t, err, "there is no apt-get")
 
@@ -37,7 +38,8 @@ func tools(t *testing.T, folder string, programs map[string]string, env []string
 		require.NoError(t, os.Symlink(path, filepath.Join(bin, name)))
 	}
 	for name, text := range programs {
-		require.NoError(t, os.WriteFile(filepath.Join(bin, name), []byte("#!"+filepath.Join(bin, "bash")+"\n"+text), 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(bin, name),
+			[]byte("#!"+filepath.Join(bin, "bash")+"\n"+text), 0o700))
 	}
 	cmd := exec.CommandContext(t.Context(), "bash", append([]string{filepath.Join("..", "tools"), folder}, names...)...)
 	cmd.Env = append([]string{"PATH=" + bin}, env...)
@@ -46,7 +48,8 @@ func tools(t *testing.T, folder string, programs map[string]string, env []string
 }
 
 func TestTheToolsGetWhatCanBeHadAndSayWhatCannot(t *testing.T) {
-	const unpack = "mkdir -p $3/usr/bin; for p in promtool prometheus; do echo >$3/usr/bin/$p; chmod +x $3/usr/bin/$p; done\n"
+	const unpack = "mkdir -p $3/usr/bin; for p in promtool prometheus; do echo >$3/usr/bin/$p; chmod +x " +
+		"$3/usr/bin/$p; done\n"
 	for _, tc := range []struct {
 		name     string
 		programs map[string]string
@@ -55,14 +58,20 @@ func TestTheToolsGetWhatCanBeHadAndSayWhatCannot(t *testing.T) {
 		says, there []string
 	}{
 		{"nothing but a shell", nil, nil,
-			[]string{"there is no apt-get to fetch them with: the alerts' tests", "there is no npm to fetch them with: the dashboard"},
+			[]string{"there is no apt-get to fetch them with: the alerts' tests",
+				"there is no npm to fetch them with: the dashboard"},
 			[]string{"grafana.missing", "prometheus.missing"}},
-		{"only Prometheus is wanted, and it is on PATH", map[string]string{"promtool": "", "prometheus": ""}, []string{"prometheus"}, nil, []string{"prometheus"}},
-		{"only Prometheus is wanted, and there is apt-get", map[string]string{"apt-get": "", "dpkg": unpack}, []string{"prometheus"}, nil, []string{"prometheus"}},
-		{"apt-get has no lists and may not update them", map[string]string{"apt-get": "echo 'E: no lists'; echo 'E: not allowed' >&2; exit 100\n", "dpkg": unpack}, []string{"prometheus"},
-			[]string{"and E: not allowed: the alerts' tests"}, []string{"prometheus.missing"}},
+		{"only Prometheus is wanted, and it is on PATH", map[string]string{"promtool": "", "prometheus": ""},
+			[]string{"prometheus"}, nil, []string{"prometheus"}},
+		{"only Prometheus is wanted, and there is apt-get", map[string]string{"apt-get": "", "dpkg": unpack},
+			[]string{"prometheus"}, nil, []string{"prometheus"}},
+		{"apt-get has no lists and may not update them",
+			map[string]string{"apt-get": "echo 'E: no lists'; echo 'E: not allowed' >&2; exit 100\n", "dpkg": unpack},
+			[]string{"prometheus"}, []string{"and E: not allowed: the alerts' tests"}, []string{"prometheus.missing"}},
 		{"npm works", map[string]string{"npm": "", "node": ""}, []string{"grafana"}, nil, []string{"schema"}},
-		{"npm does not", map[string]string{"npm": "echo 'npm error code ENOTFOUND' >&2; echo 'npm error more'; exit 1\n", "node": ""}, []string{"grafana"},
+		{"npm does not",
+			map[string]string{"npm": "echo 'npm error code ENOTFOUND' >&2; echo 'npm error more'; exit 1\n",
+				"node": ""}, []string{"grafana"},
 			[]string{"and npm error code ENOTFOUND: the dashboard"}, []string{"grafana.missing"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
