@@ -1,14 +1,14 @@
 package record
 
 // observed begins what was decided, once nothing is under way.
-func (c *Config) observed(s State, e *Observed, now Instant) (State, Effect) {
+func (c *Config) observed(s *State, e *Observed, now Instant) Effect {
 	if e.Outcome != Done {
 		return c.to(s, resting, Rest{Failed: true})
 	}
 	if !c.understands(&e.Lease) {
 		return c.newer(s, e.Lease)
 	}
-	if !c.ours(&s, &e.Lease) {
+	if !c.ours(s, &e.Lease) {
 		return c.lost(s, e.Lease)
 	}
 	s.Lease = e.Lease
@@ -36,7 +36,7 @@ func (c *Config) observed(s State, e *Observed, now Instant) (State, Effect) {
 
 // standing is what follows an observation while an operation stands on the record. Nothing else is
 // begun while it does.
-func (c *Config) standing(s State, e *Observed, now Instant) (State, Effect) {
+func (c *Config) standing(s *State, e *Observed, now Instant) Effect {
 	on := &s.Lease.Intent
 	switch c.kind(on.Operation) {
 	case Presumed:
@@ -65,7 +65,7 @@ func (c *Config) standing(s State, e *Observed, now Instant) (State, Effect) {
 }
 
 // rest waits, after it has told the news.
-func (c *Config) rest(s State, news bool) (State, Effect) {
+func (c *Config) rest(s *State, news bool) Effect {
 	if news {
 		return c.to(s, renewing, WriteLease{Lease: s.Lease})
 	}
@@ -74,7 +74,7 @@ func (c *Config) rest(s State, news bool) (State, Effect) {
 
 // begin writes to the record right before an operation, which shows that the record is still ours. It
 // writes the intent of all but a light one.
-func (c *Config) begin(s State, e *Observed, now Instant) (State, Effect) {
+func (c *Config) begin(s *State, e *Observed, now Instant) Effect {
 	s.Begun = e.Begun
 	switch kind := c.kind(e.Intent.Operation); {
 	case kind == Light:
@@ -94,7 +94,7 @@ func (c *Config) begin(s State, e *Observed, now Instant) (State, Effect) {
 }
 
 // act carries out what was decided, if that is still young, now that the record was written.
-func (c *Config) act(s State, now Instant) (State, Effect) {
+func (c *Config) act(s *State, now Instant) Effect {
 	deadline := s.Begun + c.MaxEvidenceAge
 	aged, kind := now >= deadline, c.kind(s.Lease.Intent.Operation)
 	s.Pausing = s.Pausing || aged
@@ -114,7 +114,7 @@ func (c *Config) act(s State, now Instant) (State, Effect) {
 }
 
 // acted is what follows an operation. Only of one that is done nothing more can come.
-func (c *Config) acted(s State, o Outcome, now Instant) (State, Effect) {
+func (c *Config) acted(s *State, o Outcome, now Instant) Effect {
 	kind := c.kind(s.Lease.Intent.Operation)
 	if kind == Light {
 		s.Lease.Intent = Intent{}

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func (c *Config) leaseRead(s State, e LeaseRead, now Instant) (State, Effect) {
+func (c *Config) leaseRead(s *State, e LeaseRead, now Instant) Effect {
 	if e.Outcome != Done {
 		switch {
 		case s.Stopping: // There is no time to wait for a better answer.
@@ -20,14 +20,14 @@ func (c *Config) leaseRead(s State, e LeaseRead, now Instant) (State, Effect) {
 		s.Seen, s.SeenSince = e.Lease.ResourceVersion, now
 	}
 	switch {
-	case s.Stopping && !c.ours(&s, &e.Lease):
+	case s.Stopping && !c.ours(s, &e.Lease):
 		return c.end(s, Stopped, "") // There is nothing left to give back.
 	case s.Stopping:
 		s.Lease = e.Lease
 		return c.release(s, Stopped)
 	case !c.understands(&e.Lease):
 		return c.newer(s, e.Lease)
-	case s.Phase == rereading && !c.ours(&s, &e.Lease):
+	case s.Phase == rereading && !c.ours(s, &e.Lease):
 		return c.lost(s, e.Lease)
 	case s.Phase == rereading:
 		s.Lease = e.Lease
@@ -67,7 +67,7 @@ func (c *Config) patience(l *Lease) time.Duration {
 	return c.Duration
 }
 
-func (c *Config) claim(s State) (State, Effect) {
+func (c *Config) claim(s *State) Effect {
 	next := s.Lease
 	next.Schema, next.Holder, next.Duration = Schema, c.Identity, c.Duration
 	next.Rolling = true
@@ -105,7 +105,7 @@ func (c *Config) understands(l *Lease) bool {
 	return false
 }
 
-func (c *Config) newer(s State, l Lease) (State, Effect) {
+func (c *Config) newer(s *State, l Lease) Effect {
 	what := fmt.Sprintf("the record has schema %d and this version knows %d", l.Schema, Schema)
 	if l.Schema <= Schema {
 		what = fmt.Sprintf("the record names the operation %q, which this version does not know", l.Intent.Operation)
@@ -113,7 +113,7 @@ func (c *Config) newer(s State, l Lease) (State, Effect) {
 	return c.end(s, Newer, what+": a newer version coordinates (to go back, delete the Lease)")
 }
 
-func (c *Config) lost(s State, l Lease) (State, Effect) {
+func (c *Config) lost(s *State, l Lease) Effect {
 	if !l.Exists() {
 		return c.end(s, Lost, "the Lease was deleted")
 	}

@@ -7,7 +7,7 @@ import (
 
 // proceed is what a holder does whenever it knows what the record says. First it rules out what can
 // be ruled out, then it keeps the record fresh, and only then it observes.
-func (c *Config) proceed(s State, now Instant) (State, Effect) {
+func (c *Config) proceed(s *State, now Instant) Effect {
 	switch {
 	case c.kind(s.Lease.Intent.Operation) == Fenced:
 		return c.resolve(s)
@@ -19,7 +19,7 @@ func (c *Config) proceed(s State, now Instant) (State, Effect) {
 
 // resolve makes sure that the removal on the record has no effect from here on. Its pod is changed
 // even if it has changed since: an eviction changes its pod before it removes it.
-func (c *Config) resolve(s State) (State, Effect) {
+func (c *Config) resolve(s *State) Effect {
 	i := s.Lease.Intent
 	if i.Operation == FenceAll {
 		return c.to(s, listing, ListPods{})
@@ -28,7 +28,7 @@ func (c *Config) resolve(s State) (State, Effect) {
 	return c.fence(s)
 }
 
-func (c *Config) podsListed(s State, e PodsListed) (State, Effect) {
+func (c *Config) podsListed(s *State, e PodsListed) Effect {
 	if e.Outcome != Done {
 		return c.to(s, resting, Rest{Failed: true})
 	}
@@ -36,7 +36,7 @@ func (c *Config) podsListed(s State, e PodsListed) (State, Effect) {
 	return c.fence(s)
 }
 
-func (c *Config) fence(s State) (State, Effect) {
+func (c *Config) fence(s *State) Effect {
 	if len(s.Unfenced) == 0 {
 		s.Unfenced = nil
 		return c.clear(s)
@@ -49,7 +49,7 @@ func (c *Config) fence(s State) (State, Effect) {
 	return c.to(s, fencing, FencePod{Pod: p, Value: value})
 }
 
-func (c *Config) podFenced(s State, e PodFenced) (State, Effect) {
+func (c *Config) podFenced(s *State, e PodFenced) Effect {
 	fenced := e.Outcome == Refused || e.Outcome == Done && e.ResourceVersion != s.Unfenced[0].ResourceVersion
 	if !fenced {
 		s.Unfenced = nil
@@ -59,7 +59,7 @@ func (c *Config) podFenced(s State, e PodFenced) (State, Effect) {
 	return c.fence(s)
 }
 
-func (c *Config) clear(s State) (State, Effect) {
+func (c *Config) clear(s *State) Effect {
 	s.Lease.Intent = Intent{}
 	return c.to(s, clearing, WriteLease{Lease: s.Lease})
 }

@@ -111,6 +111,12 @@ type Pod struct{ Name, UID, ResourceVersion string }
 // An event that does not answer the state's effect is a fault of the caller; it ends
 // the claim, because nothing is done on a guess.
 func (c Config) Step(s State, e Event, now Instant) (State, Effect) {
+	effect := c.step(&s, e, now)
+	return s, effect
+}
+
+// step is [Config.Step] on a state that is its own.
+func (c *Config) step(s *State, e Event, now Instant) Effect {
 	switch e := e.(type) {
 	case Start:
 		s.Right = e.Right
@@ -164,19 +170,20 @@ func (s State) Claimed() bool {
 	}
 }
 
-func (c *Config) to(s State, p Phase, e Effect) (State, Effect) {
+func (c *Config) to(s *State, p Phase, e Effect) Effect {
 	s.Phase = p
-	return s, e
+	return e
 }
 
-func (c *Config) end(s State, how Ended, detail string) (State, Effect) {
+func (c *Config) end(s *State, how Ended, detail string) Effect {
 	// What was seen of the Lease outlives the claim: the next one by the clock needs it.
-	return State{Seen: s.Seen, SeenSince: s.SeenSince}, End{Ended: how, Detail: detail}
+	*s = State{Seen: s.Seen, SeenSince: s.SeenSince}
+	return End{Ended: how, Detail: detail}
 }
 
 // woken reads the Lease again while an operation stands on the record, and when the last thing that
 // happened was a failure: an unclear write may have landed.
-func (c *Config) woken(s State, now Instant) (State, Effect) {
+func (c *Config) woken(s *State, now Instant) Effect {
 	s.Pausing = false
 	if s.Stopping || s.Lease.Intent.Operation != None {
 		return c.to(s, rereading, ReadLease{})

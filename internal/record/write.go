@@ -1,6 +1,6 @@
 package record
 
-func (c *Config) leaseWritten(s State, e LeaseWritten, now Instant) (State, Effect) {
+func (c *Config) leaseWritten(s *State, e LeaseWritten, now Instant) Effect {
 	switch s.Phase {
 	case claiming, clearing, renewing, recording, releasing:
 	default:
@@ -29,7 +29,7 @@ func (c *Config) leaseWritten(s State, e LeaseWritten, now Instant) (State, Effe
 // notWritten: another writer was faster, or nobody knows. An operation is sent only after its intent
 // is known to stand on the record, so what is read next is the whole truth. Only an unclear write may
 // still land, and then the next swap fails.
-func (c *Config) notWritten(s State, o Outcome) (State, Effect) {
+func (c *Config) notWritten(s *State, o Outcome) Effect {
 	if s.Phase == recording && c.kind(s.Lease.Intent.Operation) == Light {
 		s.Lease.Intent = Intent{}
 	}
@@ -56,7 +56,7 @@ func (c *Config) notWritten(s State, o Outcome) (State, Effect) {
 // Only a write that was answered ends the claim. After any other answer the record may still
 // be ours, and nobody else would end what it says. So we observe again if there is time for that, and
 // otherwise read the record alone.
-func (c *Config) release(s State, how Ended) (State, Effect) {
+func (c *Config) release(s *State, how Ended) Effect {
 	s.Ending = how
 	given := s.Lease
 	given.Holder = ""
@@ -64,7 +64,7 @@ func (c *Config) release(s State, how Ended) (State, Effect) {
 	return c.to(s, releasing, WriteLease{Lease: given})
 }
 
-func (c *Config) stop(s State) (State, Effect) {
+func (c *Config) stop(s *State) Effect {
 	s.Stopping = true
 	switch s.Phase {
 	case out, reading, checking, claiming:
