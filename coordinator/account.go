@@ -16,8 +16,8 @@ import (
 	"github.com/quorate/quorate/internal/rollout"
 )
 
-// account is what this process tells of itself, in every way: log, Lease, events,
-// metrics, page. Nothing is ever decided by it.
+// account is what this process tells about itself in its log, its events, its metrics, its page
+// and on the Lease. No decision rests on it.
 type account struct {
 	log     *logrus.Entry
 	metrics *report.Metrics
@@ -30,22 +30,22 @@ type account struct {
 	epoch   int
 	last    report.Report
 	history report.History
-	// logged is the key of the last decision that was logged, and news true while the
-	// Lease does not say it yet.
+	// logged is the key of the last decision that was logged, and news is true while the Lease
+	// does not have it yet.
 	logged string
 	news   bool
-	// failing is what this sidecar fails at now, by the name of what it is doing.
+	// failing holds what this sidecar fails at now, by the name of what it was doing.
 	failing map[string]failure
 }
 
 // failure is what fails; told is how it is told.
 type failure struct{ what, told string }
 
-// faults counts the failures at something, and has the account tell of them.
+// faults counts failures of one kind and reports them to the account.
 func (a *account) faults(at string) faults { return faults{account: a, at: at} }
 
-// fails says that something has failed so many times in a row. Until it works again, every
-// report has it.
+// fails notes that something has failed so many times in a row. Every report names it until it
+// works again.
 func (a *account) fails(at, what string, err error, row int) {
 	if a == nil {
 		return
@@ -65,7 +65,7 @@ func (a *account) fails(at, what string, err error, row int) {
 	a.retell()
 }
 
-// works says that it does not fail any more.
+// works notes that it works again.
 func (a *account) works(at string) {
 	if a == nil {
 		return
@@ -77,14 +77,14 @@ func (a *account) works(at string) {
 	a.retell()
 }
 
-// retell puts the present faults into the last report, so that the Lease gets to say them.
+// retell puts the present faults into the last report, so that they reach the Lease.
 func (a *account) retell() {
 	if now := a.present(); !slices.Equal(now, a.last.Faults) {
 		a.last.Faults, a.news = now, true
 	}
 }
 
-// present are the faults of now.
+// present returns the present faults.
 func (a *account) present() []string {
 	var told []string
 	for _, at := range slices.Sorted(maps.Keys(a.failing)) {
@@ -94,7 +94,7 @@ func (a *account) present() []string {
 }
 
 // recall takes over what another coordinator has told since our own last claim, so that times
-// and history go on. What cannot be read is dropped: it decides nothing.
+// and history go on. What cannot be read is dropped, because no decision rests on it.
 func (a *account) recall(annotations map[string]string, epoch int) {
 	last, history, err := report.FromNotes(annotations)
 	if err != nil {
@@ -107,7 +107,7 @@ func (a *account) recall(annotations map[string]string, epoch int) {
 	}
 }
 
-// coordinates says that the record has been claimed.
+// coordinates notes that the record has been claimed.
 func (a *account) coordinates(name string, epoch int) {
 	a.metrics.Coordinates(epoch)
 	a.mu.Lock()
@@ -115,7 +115,7 @@ func (a *account) coordinates(name string, epoch int) {
 	a.coordinating, a.name, a.epoch, a.logged, a.news = true, name, epoch, "", false
 }
 
-// rests says that somebody else may coordinate from here on.
+// rests notes that another process may coordinate from now on.
 func (a *account) rests() {
 	a.metrics.Rests()
 	a.mu.Lock()
@@ -123,7 +123,7 @@ func (a *account) rests() {
 	a.coordinating = false
 }
 
-// finished says that a rollout is over, and that nothing is seen any more until the next.
+// finished notes that a rollout is over. Nothing is observed until the next one.
 func (a *account) finished() {
 	a.metrics.Idles()
 	a.mu.Lock()
@@ -131,13 +131,13 @@ func (a *account) finished() {
 	a.coordinating = false
 }
 
-// about says what the events are about.
+// about sets the object that the events are about.
 func (a *account) about(namespace string, set rollout.Set) {
 	a.events.About(namespace, set.Name, set.UID)
 }
 
-// decided tells of a decision. It is logged when it differs from the last one in more than
-// its numbers.
+// decided reports a decision. It is logged when it differs from the last one in more than its
+// numbers.
 func (a *account) decided(s report.Sight) {
 	a.mu.Lock()
 	last := a.last
@@ -185,7 +185,7 @@ func (a *account) line(r report.Report) {
 	a.log.WithFields(fields).Info(r.Reason)
 }
 
-// done tells of something that was done. The rest of the entry is what the last report says.
+// done reports something that was done. The rest of the entry comes from the last report.
 func (a *account) done(e report.Entry, podUID string) {
 	a.mu.Lock()
 	e.At, e.By, e.Epoch = time.Now().UTC().Truncate(time.Millisecond), a.name, a.epoch
@@ -198,7 +198,7 @@ func (a *account) done(e report.Entry, podUID string) {
 	a.events.Tell(e, podUID)
 }
 
-// removed tells how a removal ended.
+// removed reports how a removal ended.
 func (a *account) removed(d rollout.Decision, i record.Intent, o record.Outcome, blocked bool) {
 	outcome := report.OutcomeUnclear
 	switch {
@@ -224,7 +224,7 @@ func (a *account) blocked(d rollout.Decision) {
 	a.metrics.Removal(string(d.Rule), report.OutcomeBlocked)
 }
 
-// foundRemoved tells that a removal has taken effect whose end nobody saw.
+// foundRemoved reports a removal that has taken effect although nobody saw its end.
 func (a *account) foundRemoved(i record.Intent) {
 	a.done(report.Entry{
 		What: report.Removed, Pod: i.Pod, Revision: i.Revision,
@@ -233,7 +233,7 @@ func (a *account) foundRemoved(i record.Intent) {
 	}, "")
 }
 
-// moved tells how a change of leadership ended.
+// moved reports how a change of leadership ended.
 func (a *account) moved(d rollout.Decision, from record.Member, err error) {
 	a.metrics.LeaderMove(err)
 	if err == nil {
@@ -243,42 +243,42 @@ func (a *account) moved(d rollout.Decision, from record.Member, err error) {
 	}
 }
 
-// handsOver tells who coordinates from here on.
+// handsOver reports who coordinates from now on.
 func (a *account) handsOver(to, reason string) {
 	a.metrics.HandOver()
 	a.done(report.Entry{What: report.HandedOver, Pod: a.name, To: to, Reason: reason}, "")
 }
 
-// stale tells that an earlier removal has no effect any more.
+// stale reports that an earlier removal can no longer take effect.
 func (a *account) stale() { a.metrics.StaleRefused() }
 
-// notes are what the next write of the Lease shall tell its readers.
+// notes returns what the next write of the Lease is to tell its readers.
 func (a *account) notes() map[string]string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.last.At.IsZero() {
-		return nil // Nothing has been seen, and the last coordinator's word stays.
+		return nil // Nothing has been observed, so the last coordinator's report stays.
 	}
 	return report.Notes(a.last, a.history)
 }
 
-// written says that the Lease tells it now.
+// written notes that the Lease has it now.
 func (a *account) written() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.news = false
 }
 
-// hasNews is true when the Lease does not say yet what there is to say.
+// hasNews is true while the Lease does not yet have the latest news.
 func (a *account) hasNews() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.news
 }
 
-// Report returns what is going on and the last things that were done: this process's own
-// word while it coordinates, else what the coordinator has written to the Lease. The zero
-// report says that no coordinator has reported anything yet.
+// Report returns what is going on and what was done last. While this process coordinates, that
+// is its own report. Otherwise it is what the coordinator has written to the Lease. The zero
+// report means that no coordinator has reported anything yet.
 func (c *Coordinator) Report(ctx context.Context) (report.Report, report.History, error) {
 	c.account.mu.Lock()
 	coordinating, last, history := c.account.coordinating, c.account.last, c.account.history

@@ -43,7 +43,7 @@ func (k kubeEvents) Patch(_ context.Context, name string, _ types.PatchType, dat
 	return &corev1.Event{}, nil
 }
 
-// telling hands over everything by which a coordinator tells of itself.
+// telling gives a coordinator every way to report about itself.
 func telling(k *kube, r prometheus.Registerer) func(*Config) {
 	return func(c *Config) { c.Events, c.Metrics, c.PodName = kubeEvents{k}, r, "etcd-0" }
 }
@@ -129,7 +129,7 @@ func TestARolloutIsToldInEveryWay(t *testing.T) {
 			}
 		}
 		want := []string{"Removed etcd-2", "Removed etcd-1", "LeaderMoved etcd-0 etcd-1", "Removed etcd-0", "Completed"}
-		// Its own pod goes last, and in this world it outlives it.
+		// Its own pod goes last. In this test the coordinator outlives it.
 		if !slices.Equal(happened, want) {
 			t.Errorf("the history tells %q, want %q", happened, want)
 		}
@@ -407,7 +407,7 @@ func TestWhatAnotherCoordinatorHasDoneMeanwhileIsNotForgotten(t *testing.T) {
 	})
 }
 
-// The record counts; what is told gives way.
+// The record matters more than the report, so the report gives way.
 func TestARolloutIsNeverHeldByWhatThereIsToTell(t *testing.T) {
 	long := strings.Repeat("x", 130<<10)
 	for _, tc := range []struct {

@@ -44,7 +44,7 @@ func (a *actor) remove(ctx, removing context.Context, e record.Act) record.Outco
 	refusal, refused := workload.RefusalOf(err, a.sight.seen.Set.Replicas)
 	refused = refused && e.Intent.Operation == record.Evict // No budget is asked before a DELETE.
 	if refused {
-		outcome = record.Failed // Also where the API server says so by a 500.
+		outcome = record.Failed // Also where the API server answers that with a 500.
 	}
 	a.unclear = outcome == record.Unclear
 	a.c.account.removed(a.sight.decision, e.Intent, outcome, refused)
@@ -54,15 +54,16 @@ func (a *actor) remove(ctx, removing context.Context, e record.Act) record.Outco
 		a.trouble.faults.clear()
 		a.sight.memory.evicted()
 		log.Info("pod removed")
-		// Our own pod takes the etcd with it over which the lock can be released.
+		// Our own pod takes with it the etcd member over which the lock can be released.
 		a.exit.leaving = e.Intent.Pod == a.c.self.Pod
 		a.exit.over = a.exit.leaving
 	case refused:
-		// No fault of ours: the decision says what it waits for, and asks again in a while.
+		// This is not a fault. The decision names what it waits for and asks again after a
+		// while.
 		a.sight.memory.refuse(time.Now(), refusal)
 		log.WithError(err).Debug("the eviction was refused")
 	case outcome == record.Refused:
-		// It is not the pod that was decided on any more: decide anew.
+		// It is no longer the pod that was decided on, so decide again.
 		log.WithError(err).Info("the removal was refused")
 		a.charged(e.Intent)
 	default:
@@ -93,9 +94,9 @@ func (a *actor) moveLeader(ctx context.Context, from record.Member) record.Outco
 	return record.Done
 }
 
-// promote sets status.currentRevision, where that is asked for and still to be done. It is
-// a service for others and no reason to hold a rollout: what is not allowed is said, and left
-// until the next one. An error means that it is worth another try.
+// promote sets status.currentRevision where that is configured and still to be done. It is a
+// service for others and no reason to hold a rollout. If it is not allowed, that is logged, and
+// nothing is tried until the next rollout. An error means that it is worth another try.
 func (a *actor) promote(ctx context.Context) error {
 	if !a.c.unpromoted(a.sight.seen) {
 		return nil

@@ -20,18 +20,18 @@ const (
 	listPatience = time.Second
 )
 
-// sessionEndpoints returns where a session is to live: at the member of our own pod, if that
-// serves. Where no member is known to serve, nobody says why. The error is that of ctx.
+// sessionEndpoints returns the endpoints for a session: the member of our own pod, if it
+// serves. If no member is known to serve, nobody is the reason. The error is that of ctx.
 //
-// A session holds streams as long as it lives, and a member that is asked to end waits for
-// the streams of its clients, for up to seven seconds (etcd's request timeout). At home they
-// end together with the member. Anywhere else our session would keep another pod down for
-// longer than it needs. So a sidecar that has just started, as after a replacement of its
-// pod, gives its own member the time that a lost lock costs to come up, while others serve.
+// A session holds streams as long as it lives, and a member that is asked to end waits up to
+// seven seconds (etcd's request timeout) for the streams of its clients. At home they end
+// together with the member. Anywhere else our session would keep another pod down for longer
+// than it needs. So a sidecar that has just started, as after a replacement of its pod, gives
+// its own member the time that a lost lock costs to come up, while others serve.
 //
 // Otherwise every member that serves will do, so that the loss of one does not cost the
-// session; one that hangs already would only swallow requests. Where none serves, all that
-// are known have to do.
+// session. A member that already hangs would only swallow requests. Where no member serves, all
+// known ones are used.
 func (c *Coordinator) sessionEndpoints(ctx context.Context) (endpoints []string, nobody, err error) {
 	for pause := firstOwnCheck; ; pause = min(2*pause, c.cfg.Interval) {
 		members := c.members()
@@ -47,8 +47,8 @@ func (c *Coordinator) sessionEndpoints(ctx context.Context) (endpoints []string,
 		age := time.Since(c.started)
 		switch {
 		case c.member != "" && unlisted != nil && age < listPatience:
-			// Where our own member is the only one configured there is nobody else to ask
-			// while it starts.
+			// If our own member is the only one configured, there is no other to ask while it
+			// starts.
 		case len(endpoints) == 0:
 			if unlisted == nil {
 				unlisted = errors.New("no voter on the member list answers a read")
@@ -68,8 +68,8 @@ func (c *Coordinator) sessionEndpoints(ctx context.Context) (endpoints []string,
 	}
 }
 
-// addressesEvery is how often a sidecar that idles asks where the members are: seldom,
-// because it is for the day on which quorum is lost and nobody can be asked any more.
+// addressesEvery is how often a sidecar that idles asks where the members are. It is seldom,
+// because the answer is needed only when quorum is lost and can no longer be asked for.
 const addressesEvery = time.Minute
 
 // keepAddresses keeps the addresses of the members fresh for as long as a session is in use:
@@ -88,7 +88,7 @@ func (c *Coordinator) keepAddresses(ctx context.Context, s *session) (stop func(
 			list, err := s.client.MemberList(asking)
 			done()
 			if err != nil {
-				continue // What is known stays.
+				continue // Keep what is known.
 			}
 			var urls []string
 			for _, m := range list.Members {

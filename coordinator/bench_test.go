@@ -16,7 +16,7 @@ import (
 	"github.com/quorate/quorate/internal/rollout"
 )
 
-// waits are the states in which a rollout spends its time: nothing can be done, and a
+// waits are the states in which a rollout spends its time. Nothing can be done, and a
 // coordinator looks once a second and when a pod changes.
 var waits = []struct {
 	name   string
@@ -98,8 +98,8 @@ func waiting(tb testing.TB, members int, change func(*kube), want rollout.Guard)
 }
 
 // BenchmarkCycle is what a coordinator does once a second during a rollout. The servers are
-// small and in the same process: their part of time and allocations is in the figures, and the
-// network is not.
+// small and in the same process. So the figures include their share of time and allocations,
+// but no network.
 func BenchmarkCycle(b *testing.B) {
 	for _, members := range []int{3, 5, 7} {
 		for _, w := range waits {
@@ -115,8 +115,8 @@ func BenchmarkCycle(b *testing.B) {
 }
 
 // A cycle over seven members takes some 30 requests, each of which costs gRPC some 200 allocations
-// on both ends together. What it must not do is to open connections anew, or to tell at length
-// what nobody has asked for.
+// on both ends together. It must not open new connections, nor build long texts that nobody has
+// asked for.
 func TestACycleOverSevenMembersTakesFewAllocations(t *testing.T) {
 	cycle := waiting(t, 7, func(*kube) {}, rollout.GuardUpdatedPending)
 	if n := testing.AllocsPerRun(20, cycle); n >= 12_000 {

@@ -11,10 +11,9 @@ import (
 
 // Defaults of a [Config], each with its reason.
 const (
-	// DefaultLockTTL is how long the lock of a coordinator that died outlives it.
-	// Nothing is unsafe meanwhile, the rollout only stands still; ten seconds ride out
-	// a defragmentation or a change of etcd's leader without a needless change of
-	// coordinator.
+	// DefaultLockTTL is how long the lock of a coordinator that died outlives it. The rollout
+	// only stands still meanwhile; nothing is unsafe. Ten seconds ride out a defragmentation or
+	// a change of etcd's leader without a needless change of coordinator.
 	DefaultLockTTL = 10 * time.Second
 	// DefaultProbeTimeout bounds each question to a member. A healthy member answers
 	// in milliseconds; two seconds tell slow from dead across zones and under load.
@@ -28,10 +27,10 @@ const (
 	// that hang takes two probe timeouts, and two seconds are left for the requests to the
 	// Kubernetes API that belong to a removal.
 	DefaultMaxEvidenceAge = 6 * time.Second
-	// DefaultFallbackAfter is how long an outdated pod waits for a coordinator with a
-	// lock before the sidecars go on without one. It is short, because safety does not
-	// depend on it, and a cluster without quorum waits for us: the first removal shall
-	// follow the change of the template within five seconds, and to look takes up to two.
+	// DefaultFallbackAfter is how long an outdated pod waits for a coordinator with a lock
+	// before the sidecars go on without one. It is short, because safety does not depend on it
+	// and a cluster without quorum waits for us. The first removal should follow the change of
+	// the template within five seconds, and an observation takes up to two of them.
 	DefaultFallbackAfter = 2 * time.Second
 	// DefaultRecordDuration is how long the record of a coordinator that died stands in
 	// the way of one without a lock. With the lock nobody waits for it. It is renewed
@@ -56,8 +55,8 @@ type Config struct {
 	// StatefulSets and Pods are the Kubernetes API for Namespace.
 	StatefulSets StatefulSets
 	Pods         Pods
-	// Leases is the Kubernetes API for Leases in Namespace: the record and the
-	// operator's controls stand on the Lease quorate-<statefulset>.
+	// Leases is the Kubernetes API for Leases in Namespace: the record and the operator's
+	// controls are kept on the Lease quorate-<statefulset>.
 	Leases Leases
 	// Names tie pods to containers and members; the zero value means etcd-druid's.
 	Names Names
@@ -69,8 +68,9 @@ type Config struct {
 	Gates []Gate
 
 	// LockTTL is how long the lock of a coordinator that died outlives it: whole seconds, at
-	// least two. The other sidecars measure it by what is left of its lease. etcd itself ends
-	// the lease a day later, so that none expires while a backup is replayed.
+	// least two. The other sidecars see from the remaining time of its lease whether it has
+	// passed. etcd itself ends the lease a day later, so that none expires while a backup is
+	// replayed.
 	LockTTL time.Duration
 	// ProbeTimeout bounds each question to an etcd member.
 	ProbeTimeout time.Duration
@@ -78,8 +78,8 @@ type Config struct {
 	RequestTimeout time.Duration
 	// Interval is the time between cycles during a rollout when nothing is reported.
 	Interval time.Duration
-	// MaxEvidenceAge bounds the time from the begin of an observation to the end of
-	// the removal that rests on it.
+	// MaxEvidenceAge bounds the time from the beginning of an observation to the end of the
+	// removal that rests on it.
 	MaxEvidenceAge time.Duration
 
 	// FallbackAfter is how long an outdated pod waits, while etcd confirms no lock, before the
@@ -92,16 +92,17 @@ type Config struct {
 	Version string
 
 	// Events is the Kubernetes API for events in Namespace, where every removal, change of
-	// leader, hand-over, hold that lasts, override and completion is told; nil means none.
+	// leader, hand-over, hold that lasts, override and completion is reported; nil means no
+	// events.
 	Events Events
 	// Metrics is where the host collects metrics: [New] registers them and the end of
 	// [Coordinator.Run] takes them out again. nil means none; nothing is ever registered
 	// globally.
 	Metrics prometheus.Registerer
 	// PromoteCurrentRevision sets the StatefulSet's status.currentRevision when a rollout is
-	// complete. Before Kubernetes 1.37 nobody does under OnDelete (kubernetes#73492), and
-	// etcd-druid takes that for a rollout which goes on. It needs the permission to patch
-	// statefulsets/status.
+	// complete. Before Kubernetes 1.37 nothing sets it under OnDelete (kubernetes#73492), and
+	// etcd-druid takes that for a rollout that is still going on. It needs the permission to
+	// patch statefulsets/status.
 	PromoteCurrentRevision bool
 
 	// Log receives one line per change of decision; nil discards them.

@@ -27,14 +27,14 @@ type Coordinator struct {
 	gates    gates
 	running  atomic.Bool
 	place    place
-	// changed wakes up the loop, or who waits to begin it.
+	// changed wakes up the loop, or the goroutine that waits to begin it.
 	changed chan struct{}
-	// eventFaults are those of the events, which a goroutine of its own writes.
+	// eventFaults are the faults of the events, which are written by a goroutine of their own.
 	eventFaults sharedFaults
 
 	// started is the origin of all instants.
 	started time.Time
-	// self is what the others are told of us; protocol has our identity in the record.
+	// self is what the others are told about us. protocol holds our identity in the record.
 	self     selfupdate.Presence
 	protocol record.Config
 	known    bool
@@ -42,7 +42,7 @@ type Coordinator struct {
 	joined bool
 	// member is the name of the etcd member in our own pod; empty outside of a member's pod.
 	member string
-	// record is what was seen of the record. The turn uses it, and nobody else.
+	// record is what was seen of the record. Only the turn uses it.
 	record record.State
 	// notPromoted is the revision that we may not write to the StatefulSet's status.
 	notPromoted string
@@ -87,9 +87,9 @@ func New(cfg Config) (*Coordinator, error) {
 	return c, nil
 }
 
-// Run takes part until ctx ends, and returns nil after the lock was released. Faults
-// of etcd and of the Kubernetes API are logged and retried for as long as ctx lasts:
-// a sidecar that gives up would only make its pod unready.
+// Run takes part until ctx ends, and returns nil after the lock has been released. Faults of
+// etcd and of the Kubernetes API are logged and retried for as long as ctx lasts: a sidecar
+// that gives up would only make its pod unready.
 func (c *Coordinator) Run(ctx context.Context) error {
 	c.started = time.Now()
 	defer c.account.metrics.Unregister()
@@ -99,13 +99,13 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	defer events.Wait()
 	defer c.leaveGates(ctx)()
 	writing, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer stop() // Not before the rest, for how it ends is told as well, unless that takes too long.
+	defer stop() // Last, because events also tell how the rest ended, unless that takes too long.
 	defer context.AfterFunc(ctx, func() { wait(writing, 3*releaseTimeout/4, nil); stop() })()
 	events.Go(func() { c.account.events.Run(writing) })
 	for ctx.Err() == nil && !c.known {
 		if err := c.introduce(ctx); err != nil && ctx.Err() == nil {
-			// Who cannot read the workload cannot coordinate either: it stays out of the
-			// election, so that nobody hands over to it.
+			// A sidecar that cannot read the workload cannot coordinate either. It stays out of
+			// the election, so that nobody hands over to it.
 			c.pause(ctx, c.faults.note(c.log, "the workload cannot be read", explain(err)))
 		}
 	}
@@ -160,14 +160,14 @@ func (c *Coordinator) introduce(ctx context.Context) error {
 // long as a pod has by default.
 const ownPodGoes = 30 * time.Second
 
-// Running is true from the begin of [Coordinator.Run] to its end. It is all that a liveness
-// probe should ask: whatever else fails is retried, and a restart would only cost the pod its
-// readiness.
+// Running is true from the beginning of [Coordinator.Run] to its end. A liveness probe should
+// ask for nothing else: all other failures are retried, and a restart would only cost the pod
+// its readiness.
 func (c *Coordinator) Running() bool { return c.running.Load() }
 
 // coordinate leads whenever it is our turn: with the lock, or while etcd cannot say whose it is.
 func (c *Coordinator) coordinate(ctx context.Context) {
-	var rested time.Time // Until then no standing in.
+	var rested time.Time // No standing in until then.
 	for ctx.Err() == nil {
 		if c.place.owned() == nil {
 			if left := max(c.place.silent(c.cfg.FallbackAfter), time.Until(rested)); left > 0 {
@@ -184,7 +184,7 @@ func (c *Coordinator) coordinate(ctx context.Context) {
 	c.after(ctx, c.newLoop()) // The lock may have become ours meanwhile.
 }
 
-// after gives the lock back when somebody else shall have it.
+// after gives the lock back when another sidecar is to have it.
 func (c *Coordinator) after(ctx context.Context, l *loop) {
 	if !l.exit.over && ctx.Err() == nil {
 		return
@@ -219,7 +219,7 @@ func (c *Coordinator) after(ctx context.Context, l *loop) {
 	case l.turn.coordinated:
 		c.log.Info("this sidecar does not coordinate any more")
 	}
-	if l.exit.leaving { // Until then no standing in either.
+	if l.exit.leaving { // No standing in until then either.
 		c.pause(ctx, ownPodGoes)
 	}
 }

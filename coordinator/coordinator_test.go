@@ -28,7 +28,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // The tests of the loop run production code, a real etcd client and all, in a bubble
 // whose clock jumps; only the servers are small. All times are the bubble's.
 
-// Pods are deleted, which is one request; what is about evictions says so.
+// Pods are deleted, which is one request. Tests that are about evictions say so.
 func config(k *kube, changes ...func(*Config)) Config {
 	policy := rollout.DefaultPolicy()
 	policy.Removal = rollout.RemoveByDelete
@@ -305,7 +305,7 @@ func TestTheLoop(t *testing.T) {
 			k.change(func() { k.set.Spec.UpdateStrategy.Type = "RollingUpdate" })
 			<-time.After(10 * time.Minute)
 			k.change(func() { k.set.Spec.UpdateStrategy.Type = onDelete })
-			<-time.After(time.Minute) // Nobody has seen it unsettled for five minutes.
+			<-time.After(time.Minute) // No coordinator has seen it unsettled for five minutes.
 			stop()
 			if strings.Contains(log.String(), string(rollout.GuardUpdatedFailing)) {
 				t.Errorf("what was not looked at counts as seen:\n%s", log.String())
@@ -329,7 +329,7 @@ func (p touchedPods) List(ctx context.Context, o metav1.ListOptions) (*corev1.Po
 
 const lock = "/quorate/ns/etcd/lock/"
 
-// queue returns the keys of those who have the lock or wait for it.
+// queue returns the keys of the lock's owner and of those that wait for it.
 func queue(k *kube) []string {
 	return slices.DeleteFunc(k.etcd.Keys(), func(key string) bool { return !strings.HasPrefix(key, lock) })
 }
@@ -434,7 +434,7 @@ func TestTheElection(t *testing.T) {
 			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
 			stop := run(t, config(k))
 			within(t, time.Minute, "the lock", func() bool { return holders(k) == 1 })
-			k.etcd.Stop(0) // The only one that was configured.
+			k.etcd.Stop(0) // It was the only one configured.
 			stop()
 			if keys := queue(k); len(keys) != 0 {
 				t.Errorf("keys %v were left behind", keys)
@@ -554,7 +554,7 @@ func TestTheQueue(t *testing.T) {
 	}
 }
 
-// opened is a session at these endpoints, and owner the tenure of one that has got the lock.
+// opened returns a session at these endpoints, and owner the tenure of one that has the lock.
 func opened(t *testing.T, c *etcdtest.Cluster, endpoints ...string) *session {
 	t.Helper()
 	s, err := openSession(t.Context(), c.Dial, endpoints, keysOf("ns", "etcd"), sessionTTL,

@@ -15,35 +15,35 @@
 //
 // # The loop
 //
-// A cycle observes (Kubernetes and etcd, live), decides ([rollout.Decide]) and acts
-// on the decision: it moves leadership or removes one pod, never two. Watches and a
-// timer only start cycles. Everything is recomputed from scratch; what is kept between
-// cycles (ages and counts of failed transfers) can be lost without harm. In which order a
-// claim, an observation, a removal and whatever may go wrong with them follow each other
-// is the business of package record, whose effects this package carries out.
+// A cycle observes (Kubernetes and etcd, live), decides ([rollout.Decide]) and acts on the
+// decision: it moves leadership or removes one pod, never two. Watches and a timer only start
+// cycles. Everything is recomputed from scratch; what is kept between cycles (ages and counts
+// of failed transfers) can be lost without harm. Package record decides in which order claims,
+// observations and removals follow each other, and what happens when one of them fails. This
+// package carries out its effects.
 //
 // # Who coordinates
 //
-// The sidecars line up for a lock in etcd, and each tells the others who it is. Each looks
-// whether the one before it still lives, and removes what is left of one that does not. The
-// owner of the lock claims the record when a rollout begins and gives it back when that
-// has ended. As soon as an updated pod has settled and its sidecar waits for the lock, an
-// outdated coordinator hands over to it (package selfupdate). A coordinator that fails
-// again and again, while another waits, lets that one try and stays away for a while.
+// The sidecars line up for a lock in etcd, and each tells the others who it is. Each checks
+// whether the one before it is still alive, and removes what a dead one has left behind. The
+// owner of the lock claims the record when a rollout begins and gives it back when that has
+// ended. As soon as an updated pod has settled and its sidecar waits for the lock, an outdated
+// coordinator hands over to it (package selfupdate). A coordinator that fails again and again,
+// while another waits, lets the other one try and stays away for a while.
 //
 // Where etcd has confirmed no lock for a while (quorum lost, a NOSPACE alarm), each sidecar may
 // stand in without one: it claims a record that nobody holds or that has stood still for its
-// duration on our own clock. The decision is the same, on the same evidence. That a session
-// still lives says nothing, because it outlives quorum; so whoever had the lock is the first
-// who can stand in. A stand-in that fails gives the record back and pauses, for others to try.
-// When the lock works again, its owner claims the record, and that is the end of it.
+// duration on our own clock. The decision is the same, on the same evidence. A live session
+// proves nothing, because it outlives quorum. So the last owner of the lock is the first that
+// can stand in. A stand-in that fails gives the record back and pauses, so that others can try.
+// When the lock works again, its owner claims the record, and the standing in is over.
 //
-// One goroutine always tries to own the lock, and keeps up what this sidecar has in the election;
-// another runs the loop whenever this sidecar may by that.
+// One goroutine always tries to own the lock and keeps this sidecar's place in the election.
+// Another one runs the loop whenever that place allows it.
 //
 // # What the lock guarantees, and what not
 //
-// The etcd lock is a preference: it says who should try. A holder can be paused past
-// its lease and wake up; no safety rests on it, nor on any clock but our own. What keeps
-// two coordinators from removing two pods is the record: see package record.
+// The etcd lock is a preference: it says who should try. A holder can be paused past its lease
+// and wake up. So safety rests neither on the lock nor on any clock but our own. What keeps two
+// coordinators from removing two pods is the record: see package record.
 package coordinator

@@ -35,17 +35,17 @@ func (c *Coordinator) candidate(ctx context.Context) {
 	}
 }
 
-// takePart waits for the lock, has it until it is given back or lost, and ends the session.
+// takePart waits for the lock, keeps it until it is given back or lost, and ends the session.
 func (c *Coordinator) takePart(ctx context.Context, s *session) {
 	defer c.keepAddresses(ctx, s)()
 	c.place.enter(s)
 	c.trigger()
-	t, err := s.wait(ctx) // Which ends the session if it ends without the lock.
+	t, err := s.wait(ctx) // This ends the session if the wait ends without the lock.
 	switch {
 	case err == nil && c.place.own(t):
 		c.log.Debug("this sidecar holds the lock")
 		c.trigger()
-		<-t.Done() // The loop gives it back, when ctx ends as well, and ends the session.
+		<-t.Done() // The loop gives it back and ends the session, also when ctx ends.
 		if c.place.leave(s) {
 			c.log.Warn("the etcd session ended")
 			s.close(ctx)
@@ -66,7 +66,7 @@ func (c *Coordinator) takePart(ctx context.Context, s *session) {
 	}
 }
 
-// abstain stays out of the queue for a while, and tells the others why.
+// abstain stays out of the queue for a while and tells the others why.
 func (c *Coordinator) abstain(ctx context.Context, why string, least time.Duration) {
 	c.account.metrics.Unfit(true)
 	defer c.account.metrics.Unfit(false)
@@ -91,13 +91,13 @@ func (c *Coordinator) abstain(ctx context.Context, why string, least time.Durati
 	}
 }
 
-// withoutSession says that no session can be had, so that the fallback begins.
+// withoutSession notes that no session can be opened, so that the fallback begins.
 func (c *Coordinator) withoutSession() {
 	c.place.fails()
 	c.trigger()
 }
 
-// join opens a session and says who we are.
+// join opens a session and announces who we are.
 func (c *Coordinator) join(ctx context.Context, self selfupdate.Presence) (*session, error) {
 	endpoints, nobody, err := c.sessionEndpoints(ctx)
 	if err != nil {
@@ -107,7 +107,7 @@ func (c *Coordinator) join(ctx context.Context, self selfupdate.Presence) (*sess
 		min(c.cfg.LockTTL/3, c.cfg.FallbackAfter/2), c.cfg.ProbeTimeout)
 	switch {
 	case err != nil && nobody != nil:
-		// clientv3 keeps trying, and then knows no better reason than that the time ran out.
+		// clientv3 keeps trying, and in the end its only reason is that the time ran out.
 		return nil, fmt.Errorf("%w (%w)", err, nobody)
 	case err != nil:
 		return nil, err
@@ -124,8 +124,8 @@ func (c *Coordinator) join(ctx context.Context, self selfupdate.Presence) (*sess
 	return s, nil
 }
 
-// peers are the other sidecars that take part in the election. Without a lock there is
-// nothing to hand over, and outside a member's pod no need to.
+// peers are the other sidecars that take part in the election. Without a lock there is nothing
+// to hand over, and outside a member's pod there is no need to.
 func (c *Coordinator) peers(ctx context.Context) []selfupdate.Peer {
 	t := c.place.owned()
 	if t == nil || c.self.Pod == "" {

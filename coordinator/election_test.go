@@ -16,7 +16,7 @@ import (
 	"github.com/quorate/quorate/internal/selfupdate"
 )
 
-// What a session of opened is like.
+// The numbers of a session that opened returns.
 const (
 	sessionTTL     = 10 * time.Second
 	sessionEvery   = 2 * time.Second
@@ -168,14 +168,14 @@ func kv(t *testing.T, s *session, key string) *mvccpb.KeyValue {
 	return resp.Kvs[0]
 }
 
-// Whoever waits finds the owner gone when that has been silent for its TTL, within a quarter of
-// a second. etcd's own expiry takes up to half a second more than the TTL. How many questions
-// that takes is part of what a sidecar costs.
+// A waiting sidecar finds the owner gone within a quarter of a second after it has been silent
+// for its TTL. etcd's own expiry takes up to half a second more than the TTL. The number of
+// questions is part of a sidecar's cost.
 func TestWhoeverIsSilentForATTLIsGone(t *testing.T) {
 	for _, tc := range []struct {
 		name string
-		// joins is when the one who waits begins to, after the owner's grant. The owner is kept
-		// alive every two seconds, and killed after killed.
+		// joins is when the other one begins to wait, counted from the owner's grant. The owner
+		// is kept alive every two seconds, and killed after killed.
 		joins, killed time.Duration
 		// silent is when the last keep-alive was sent.
 		silent time.Duration
@@ -275,7 +275,7 @@ func TestWhoeverWaitsLooksAgainWhenThereIsNews(t *testing.T) {
 	}
 }
 
-// said is what a sidecar says of itself.
+// said is what a sidecar announces about itself.
 func said(pod, uid string) string {
 	text, err := json.Marshal(selfupdate.Presence{Pod: pod, UID: uid})
 	if err != nil {
@@ -320,7 +320,7 @@ func TestWhatCameBackFromABackupIsGoneSoonAfterTheFirstSidecarHasStarted(t *test
 	}
 }
 
-// Nothing is handed over to somebody who is gone.
+// Nothing is handed over to a sidecar that is gone.
 func TestTheOwnerOfTheLockRemovesWhatIsLeftOfThoseWhoAreGone(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -340,7 +340,7 @@ func TestTheOwnerOfTheLockRemovesWhatIsLeftOfThoseWhoAreGone(t *testing.T) {
 				s.etcd.Grant(DefaultLockTTL+reserve, tc.keys)
 				begin := time.Now()
 				within(t, time.Minute, "that they are gone", func() bool { return slices.Equal(s.etcd.Keys(), ours) })
-				// It reads once a TTL who has come.
+				// It reads once per TTL which sidecars have come.
 				if d := time.Since(begin); d <= DefaultLockTTL || d > 2*DefaultLockTTL {
 					t.Errorf("after %v", d)
 				}
@@ -368,7 +368,7 @@ func TestANewLeaderOfEtcdOnlyDelays(t *testing.T) {
 	})
 }
 
-// A process that begins does not wait for what its pod has left behind.
+// A new process does not wait for keys that its pod has left behind.
 func TestWhatTheOwnPodHasLeftBehindIsRemovedAtOnce(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -392,8 +392,8 @@ func TestWhatTheOwnPodHasLeftBehindIsRemovedAtOnce(t *testing.T) {
 					s.etcd.Grant(reserve+DefaultLockTTL, map[string]string{presence + "old-1": said("etcd-1", uid)})
 				}
 				if !tc.later {
-					// Whoever lines up behind another one needs a watch, which does not work here: the
-					// lock can only be had if that is gone at once.
+					// Lining up behind another one needs a watch, which does not work here. So the
+					// lock can be had only if the other one is gone at once.
 					s.etcd.Grant(reserve+DefaultLockTTL,
 						map[string]string{presence + "old-1": said("etcd-1", uid), lock + "old-1": ""})
 				}
@@ -442,7 +442,7 @@ func TestAKeyIsRemovedOnlyAsItWasSeen(t *testing.T) {
 
 // With an etcd user, clientv3.New waits for a token.
 func TestTheEndDoesNotWaitForADialThatBlocks(t *testing.T) {
-	// Later the loop itself is in the midst of a Dial.
+	// Later the loop itself is in the middle of a Dial.
 	for _, later := range []time.Duration{0, time.Second, 3 * time.Second} {
 		t.Run(later.String()+" after all members have ended", func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -468,14 +468,14 @@ func TestTheEndDoesNotWaitForADialThatBlocks(t *testing.T) {
 				if d := time.Since(begin); d > releaseTimeout {
 					t.Errorf("it took %v", d)
 				}
-				<-time.After(2 * time.Minute) // What nobody waits for ends, too.
+				<-time.After(2 * time.Minute) // Calls that nobody waits for end, too.
 			})
 		})
 	}
 }
 
-// All of the queue ends at once: each looks after the one before it, and the first that lives
-// finds all of them gone one after the other.
+// The whole queue ends at once. Each one watches the one before it, so the first live one finds
+// them all gone, one after the other.
 func TestAQueueOfTheDeadIsClearedInOneGo(t *testing.T) {
 	c := etcdtest.StartInMemory(t, 1)
 	for _, key := range []string{"old-1", "old-2", "old-3"} {

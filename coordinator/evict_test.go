@@ -16,7 +16,7 @@ import (
 	"github.com/quorate/quorate/internal/rollout"
 )
 
-// evicting lets pods be evicted, as they are by default.
+// evicting has pods evicted, as is the default.
 func evicting(c *Config) { c.Policy.Removal = rollout.RemoveByEviction }
 
 // overBudget is how the eviction API refuses.
@@ -57,8 +57,8 @@ var (
 	}}
 )
 
-// An eviction that is refused costs a question: nothing is put on record, and no pod is
-// changed, however often it is tried again.
+// An eviction that is refused costs one question. Nothing is recorded and no pod is changed,
+// however often it is tried again.
 func TestARefusedEvictionIsTriedAgainEverMoreSlowlyAndChangesNothing(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -88,7 +88,7 @@ func TestARefusedEvictionIsTriedAgainEverMoreSlowlyAndChangesNothing(t *testing.
 				<-time.After(time.Minute)
 				s.annotate(rollout.ControlPaused, "true")
 				s.update("rev-2")
-				<-time.After(time.Minute) // The pods have been seen to be Ready for long.
+				<-time.After(time.Minute) // The pods have been Ready for a long time.
 				s.annotate(rollout.ControlPaused, "false")
 				within(t, time.Minute, "the first question", func() bool { return len(s.at(asksBudget)) > 0 })
 				first := s.at(asksBudget)[0]
@@ -114,8 +114,8 @@ func TestARefusedEvictionIsTriedAgainEverMoreSlowlyAndChangesNothing(t *testing.
 	}
 }
 
-// A budget frees a moment after a pod has become Ready. That moment is not waited out for
-// seconds, and nobody hears of it.
+// A budget allows the next eviction a moment after a pod has become Ready. The coordinator does
+// not wait seconds for that moment, and it does not report it.
 func TestTheMomentAfterAPodHasBecomeReadyIsNoWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const lag, comes = 250 * ms, 10 * time.Second
@@ -149,14 +149,14 @@ func TestTheMomentAfterAPodHasBecomeReadyIsNoWait(t *testing.T) {
 		if got := s.at("says DisruptionBudget"); len(got) > 0 {
 			t.Errorf("it was said at %v", got)
 		}
-		// What a removal leaves: the record of it, and nobody had to be fenced.
+		// A removal leaves its record behind, and no pod had to be fenced.
 		if got := s.at("fence "); len(got) > 0 {
 			t.Errorf("pods were changed at %v", got)
 		}
 	})
 }
 
-// Between the question and the eviction somebody else's may come first.
+// Between the question and the eviction, another one's eviction may come first.
 func TestAnEvictionThatIsRefusedAfterAllIsRuledOutAndTriedAgain(t *testing.T) {
 	for _, tc := range []struct {
 		name string

@@ -18,7 +18,7 @@ func dial(endpoints []string) (*clientv3.Client, error) {
 	return clientv3.New(clientv3.Config{Endpoints: endpoints, DialTimeout: 2 * time.Second, Logger: zap.NewNop()})
 }
 
-// A host embeds Quorate. Here neither etcd nor the StatefulSet exists: it goes on trying, until
+// A host embeds Quorate. Neither etcd nor the StatefulSet exists here, so it keeps trying until
 // the host shuts down.
 func Example() {
 	clientset := fake.NewClientset() // The host's own.
@@ -42,7 +42,7 @@ func Example() {
 	// Output: ended: <nil>
 }
 
-// What is missing or wrong is named, all of it at once.
+// New names everything that is missing or wrong at once.
 func ExampleNew() {
 	_, err := coordinator.New(coordinator.Config{Namespace: "garden", StatefulSet: "etcd-main",
 		LockTTL: 500 * time.Millisecond})

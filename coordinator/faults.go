@@ -28,7 +28,7 @@ type faults struct {
 	logged time.Time
 	pause  time.Duration
 
-	// account tells of it, as of what happens at at.
+	// account reports it as a failure at what the field at names.
 	account *account
 	at      string
 }
@@ -68,7 +68,7 @@ func (f *sharedFaults) note(log *logrus.Entry, what string, err error) {
 // explain adds to an error from Kubernetes what an operator can do about it.
 func explain(err error) error { return explainFor(err, "deploy/base/role.yaml") }
 
-// explainFor is explain where another file of ours grants what is needed.
+// explainFor is explain for a permission that the named file grants.
 func explainFor(err error, grantedBy string) error {
 	switch {
 	case apierrors.IsForbidden(err):

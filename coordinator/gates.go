@@ -16,18 +16,18 @@ import (
 type Gate struct {
 	// Name is how people know it; each gate has its own.
 	Name string
-	// SickToo: it binds a pod whose sidecar is sick as well. By default it does not, or it
-	// would block its own cure.
+	// SickToo makes the gate also hold a pod whose sidecar is sick. By default it does not,
+	// because it could then block its own cure.
 	SickToo bool
-	// Ask says whether the gate passes, and in the detail why or why not. It is called once
-	// for every observation of a rollout, on a goroutine of its own, and never twice at a time. The
-	// context ends after 30 s, or when this sidecar does not coordinate any more; Ask shall
-	// then return.
+	// Ask says whether the gate passes, and in the detail why or why not. It is called once for
+	// every observation of a rollout, on a goroutine of its own, and never twice at a time. The
+	// context ends after 30 s, or when this sidecar does not coordinate any more; Ask must then
+	// return.
 	//
 	// No observation waits for an answer that takes long: until it comes, the last one counts if it
-	// is at most 30 s old, and after that the gate does not pass. A gate that ignores its
-	// context is not asked again until it has returned, and so does not pass. Run does not
-	// wait for it either, and leaves its goroutine behind.
+	// is at most 30 s old, and after that the gate does not pass. A gate that ignores its context
+	// is not asked again until it has returned, so it does not pass. Run does not wait for it
+	// either and leaves its goroutine behind.
 	Ask func(ctx context.Context) (pass bool, detail string)
 }
 
@@ -43,7 +43,7 @@ const (
 // gates asks the host's gates, beside everything else. Their answers outlive a tenure.
 type gates []*asked
 
-// asked is a gate with what is known of it.
+// asked is a gate and what is known about it.
 type asked struct {
 	Gate
 
@@ -85,10 +85,10 @@ func checkGates(all []Gate) error {
 	return errors.Join(errs...)
 }
 
-// ask asks every gate of which no answer is under way, and returns how to know the end of each
-// call. It does not wait. When an answer comes too late for whoever waits for it, and says something
-// new, late is called. One that is the same as before waits for the next observation: that asks again, and
-// a slow gate would have one observation follow the other without a pause.
+// ask asks every gate that has no call under way, and returns a channel for the end of each call. It does
+// not wait. If an answer comes too late for the observation that waits for it, and differs from the last
+// one, late is called. An unchanged answer waits for the next observation. Otherwise a slow gate would
+// have one observation follow the other without a pause.
 func (g gates) ask(ctx context.Context, late func()) (begun []<-chan struct{}) {
 	for _, a := range g {
 		a.mu.Lock()
@@ -112,7 +112,7 @@ func (a *asked) call(ctx context.Context, began time.Time, late func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	news := false
-	if ctx.Err() == nil { // Else it may say no more than that its time has run out.
+	if ctx.Err() == nil { // Otherwise it may only say that its time has run out.
 		news = pass != a.pass || a.at.IsZero() || time.Since(a.at) > answerLasts
 		a.pass, a.detail, a.at, a.unanswered = pass, detail, time.Now(), time.Time{}
 	}
@@ -138,7 +138,7 @@ func (g gates) answers(ctx context.Context, begun []<-chan struct{}, until time.
 	return said
 }
 
-// says is what a gate has answered, as long as that lasts.
+// says returns what a gate has answered, for as long as the answer lasts.
 func (a *asked) says(now time.Time) rollout.Gate {
 	a.mu.Lock()
 	defer a.mu.Unlock()

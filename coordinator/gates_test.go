@@ -15,7 +15,7 @@ import (
 	"github.com/quorate/quorate/internal/rollout"
 )
 
-// A host's gate may do what it likes: the rollout waits for it, the loop does not.
+// Whatever a host's gate does, the rollout waits for it and the loop does not.
 func TestAGate(t *testing.T) {
 	gated := func(gates ...Gate) func(*Config) { return func(c *Config) { c.Gates = gates } }
 	passes := func(context.Context) (bool, string) { return true, "" }

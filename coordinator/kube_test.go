@@ -40,11 +40,11 @@ type kube struct {
 	termination, startup time.Duration
 	// events are what happened, in order.
 	events []string
-	// err, where not nil, is the answer to every read; deleteErr that to a delete,
-	// leaseErr that to every write of the Lease.
+	// Where they are not nil, err answers every read, deleteErr every delete and leaseErr every
+	// write of the Lease.
 	err, deleteErr, leaseErr error
-	// lease is the record's; holders are its holders and epochs in turn, writes counts
-	// the writes, fenced are the pods that were changed.
+	// lease is that of the record. holders are its holders and epochs in turn, writes counts
+	// its writes, and fenced are the pods that were changed.
 	lease   *coordinationv1.Lease
 	holders []string
 	writes  int
@@ -56,9 +56,9 @@ type kube struct {
 	gone, back func(ordinal int)
 	// slow is how long a list of pods takes.
 	slow time.Duration
-	// lists counts the lists of pods; recordLast is true if the record was read after the
-	// last of them. A look reads the record first: what it then sees includes whatever a
-	// removal did that had left the record by then.
+	// lists counts the lists of pods; recordLast is true if the record was read after the last
+	// of them. A look reads the record first, so it sees the effect of every removal that had
+	// left the record by then.
 	lists      int
 	recordLast bool
 	// promotions counts the patches of the StatefulSet's status; promoteErr is the answer.
@@ -132,7 +132,7 @@ func (k *kube) setReady(p *corev1.Pod, ready bool) {
 	p.ResourceVersion = fmt.Sprint(k.version)
 }
 
-// update changes the pod template: every pod is outdated from now on.
+// update changes the pod template, so that every pod is outdated from now on.
 func (k *kube) update(revision string) {
 	k.change(func() {
 		k.set.Generation++
@@ -200,14 +200,14 @@ func (k *kube) Watch(context.Context, metav1.ListOptions) (watch.Interface, erro
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	w := watch.NewRaceFreeFake()
-	// Without a resource version a watch begins with what there is, so that nothing that
-	// happened before it was open is missed.
+	// Without a resource version a watch begins with the present state, so that it misses
+	// nothing from before it was open.
 	w.Add(&corev1.Pod{})
 	k.watchers = append(k.watchers, w)
 	return w, nil
 }
 
-// kubePods is the part for pods; both kinds have a Watch.
+// kubePods is the part for pods. It is a type of its own because both kinds have a Watch.
 type kubePods struct{ *kube }
 
 func (k kubePods) List(ctx context.Context, _ metav1.ListOptions) (*corev1.PodList, error) {
@@ -223,7 +223,7 @@ func (k kubePods) List(ctx context.Context, _ metav1.ListOptions) (*corev1.PodLi
 	return list, err
 }
 
-// ready is a channel that does not wait when there is nothing to wait for.
+// ready is a channel that is ready at once when there is nothing to wait for.
 func ready(d time.Duration) chan struct{} {
 	c := make(chan struct{})
 	if d == 0 {
@@ -398,12 +398,12 @@ func (k kubePods) Delete(_ context.Context, name string, opts metav1.DeleteOptio
 	return nil
 }
 
-// replace lets a terminating pod go, and its successor come.
+// replace ends a terminating pod and starts its successor.
 func (k *kube) replace(i int) {
 	member := func(up bool) {
 		k.etcd.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[i].Hung = !up })
 		if id := k.etcd.ID(i); !up && k.etcd.Leader() == id {
-			k.etcd.SetLeader(k.etcd.ID((i + 1) % len(k.pods))) // The others elect another.
+			k.etcd.SetLeader(k.etcd.ID((i + 1) % len(k.pods))) // The others elect another leader.
 		}
 	}
 	<-time.After(k.termination)
@@ -438,7 +438,7 @@ func (k *kube) revisionOf(pod string) string {
 	return ""
 }
 
-// forbiddenLeases can be read and not written.
+// forbiddenLeases can be read but not written.
 type forbiddenLeases struct{ kubeLeases }
 
 func (forbiddenLeases) Create(_ context.Context, lease *coordinationv1.Lease,

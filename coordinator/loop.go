@@ -11,13 +11,13 @@ import (
 	"github.com/quorate/quorate/internal/workload"
 )
 
-// lateWrites is for how long a claim may still be written after somebody has given up on it,
-// or has ended: twice as long as an API server lets a request take.
+// lateWrites is how long a claim may still be written after its sender has given up on it or
+// has ended. It is twice as long as an API server lets a request take.
 const lateWrites = 2 * time.Minute
 
-// loop waits for rollouts and takes a turn for each, for as long as this sidecar may. The right by
-// which it claims the record is decided anew for each turn. A turn needs neither the lock nor a
-// session once it has begun, and lasts until another coordinator takes the record over.
+// loop waits for rollouts and takes a turn for each, for as long as this sidecar may. Each turn
+// decides anew by what right it claims the record. A turn needs neither the lock nor a session
+// once it has begun, and lasts until another coordinator takes the record over.
 type loop struct {
 	c    *Coordinator
 	exit *exit
@@ -34,16 +34,16 @@ type loop struct {
 	since time.Time
 }
 
-// lastWord is open until the loop has seen that nothing is to be done, and again when it could
-// not finish what was: the record may say that a rollout is under way of which the pods show nothing
-// any more. Until then a claim of which nobody knows may still be written, our own or an earlier
-// coordinator's. What is seen before that is not the last word, and no watch covers the Lease.
+// lastWord is open until the loop has seen that nothing is to be done, and again when it could not
+// finish what was. The record may say that a rollout is under way although the pods no longer show
+// one. A claim that nobody knows of, our own or an earlier coordinator's, may still be written until
+// then. What is seen before that is not the last word, and no watch covers the Lease.
 type lastWord struct {
 	open  bool
 	until time.Time
 }
 
-// exit says why the loop ends: who goes on, or why we cannot and for how long, or that our own pod
+// exit says why the loop ends: another sidecar goes on, or we cannot for a while, or our own pod
 // has been removed.
 type exit struct {
 	over     bool
@@ -111,8 +111,8 @@ func (l *loop) run(ctx context.Context) {
 			if l.since.IsZero() {
 				l.since = time.Now()
 				if first {
-					// It may have begun long before we looked, and whoever had the lock before etcd
-					// fell silent has had its time.
+					// The rollout may have begun long before we looked, and the owner of the
+					// lock from before etcd fell silent has had its time.
 					l.since = l.c.place.silentSince(l.since)
 				}
 			}
@@ -129,7 +129,7 @@ func (l *loop) run(ctx context.Context) {
 	}
 }
 
-// ours: the lock is ours, or etcd does not say whose it is.
+// ours is true if the lock is ours or etcd does not say whose it is.
 func (l *loop) ours() bool {
 	return l.c.place.owned() != nil || l.c.place.silent(l.c.cfg.FallbackAfter) <= 0
 }
@@ -147,7 +147,7 @@ func (l *loop) idle(ctx context.Context) {
 			return
 		case <-check.C: // Keep-alives may be answered again.
 			if l.word.open && !time.Now().Before(l.word.until) {
-				return // For a last word on what the record says.
+				return // Look at the record once more, for a last word.
 			}
 		}
 	}
@@ -165,7 +165,7 @@ func (l *loop) right() (record.Right, time.Duration) {
 	return record.ByClock, l.c.cfg.FallbackAfter - min(silent, time.Since(l.since))
 }
 
-// due says whether a rollout is due or under way. It asks Kubernetes alone, so that an idle cluster
+// due says whether a rollout is due or under way. It asks only Kubernetes, so that an idle cluster
 // costs etcd nothing.
 func (l *loop) due(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.c.cfg.RequestTimeout)
@@ -191,7 +191,7 @@ func (l *loop) due(ctx context.Context) (bool, error) {
 	return due, nil
 }
 
-// outdated is true when a rollout of ours begins.
+// outdated is true when a rollout begins that is ours to do.
 func outdated(o workload.Observation) bool {
 	if !o.Set.OnDelete || o.Set.Deleting {
 		return false
@@ -207,7 +207,7 @@ func outdated(o workload.Observation) bool {
 	return false
 }
 
-// ended says what becomes of us after a claim has ended.
+// ended says how we go on after a turn has ended.
 func (l *loop) ended(ctx context.Context, end record.End) {
 	l.word.open = end.Ended != record.Finished
 	if l.word.open || l.c.place.owned() == nil {
@@ -242,7 +242,7 @@ func (l *loop) ended(ctx context.Context, end record.End) {
 			}
 		}
 	case record.Unwritable:
-		// What failed has been noted where it did.
+		// The failure has already been noted where it happened.
 		l.word.until = time.Now().Add(lateWrites)
 		l.c.pause(ctx, max(l.trouble.faults.pause, firstPause))
 	case record.Newer:

@@ -7,9 +7,9 @@ import (
 	"github.com/quorate/quorate/internal/rollout"
 )
 
-// memory is all that a coordinator keeps between cycles. What decisions rest on is a [rollout.Memory];
-// see recall. It starts empty with every tenure, which can only make the rollout wait longer. Times are
-// compared on the process's monotonic clock, never with another machine's.
+// memory is all that a coordinator keeps between cycles. recall makes of it the [rollout.Memory] that
+// decisions rest on. It starts empty with every tenure, which can only make the rollout wait longer.
+// Times are compared on the process's monotonic clock, never with another machine's.
 type memory struct {
 	since           map[rollout.Sighting]time.Time
 	failedTransfers rollout.Failures
@@ -73,7 +73,7 @@ const (
 	chargedFor = 2 * time.Minute
 )
 
-// refuse notes a refusal, and returns what there is to say of it.
+// refuse notes a refusal and returns how to report it.
 func (m *memory) refuse(now time.Time, said rollout.Refusal) rollout.Refusal {
 	pause := evictAgain
 	switch {
@@ -106,7 +106,8 @@ func (m *memory) refused(now time.Time) rollout.Refusal {
 // evicted notes that an eviction has taken effect.
 func (m *memory) evicted() { m.refusal, m.charged = nil, time.Time{} }
 
-// refusedForLong is false while a refusal may be over in a moment: then it is not worth a word.
+// refusedForLong is false while a refusal may be over in a moment. Until then it is not worth
+// reporting.
 func (m *memory) refusedForLong() bool {
 	return m.refusal != nil && (m.refusal.Lasting || m.refusal.pause >= evictAgain)
 }

@@ -9,17 +9,17 @@ import (
 // apiRoom is what MaxEvidenceAge has to leave, beside an observation of members that hang, for the
 // requests to the Kubernetes API, which are sent one after the other. An eviction takes seven: the
 // Lease, the StatefulSet and the pods are read, a dry run asks whether the eviction would be granted,
-// the intent is recorded, the pod is read once more, and it is evicted. Each of them may so take 280
-// milliseconds, which a busy API server does.
+// the intent is recorded, the pod is read once more, and it is evicted. So each of them may take 280
+// milliseconds, as it does with a busy API server.
 const apiRoom = 2 * time.Second
 
-// CheckNumbers returns an error for every number and duration that is out of bounds by
-// itself or against another one, one line each. It looks at the fields as they are: zero
-// is a value, not a default. [New] checks the same after it has filled in the defaults.
+// CheckNumbers returns an error for every number and duration that is out of bounds by itself
+// or against another one, one line each. It takes the fields as they are: zero is a value and
+// does not stand for a default. [New] checks the same after it has filled in the defaults.
 //
-// Each line begins with what name makes of the field's name, such as LockTTL or
-// Policy.DeadAfter, and then has its value. So a host whose users set flags or keys of a
-// file can name those. Nil leaves the names as they are.
+// Each line begins with the name of the field, such as LockTTL or Policy.DeadAfter, and its
+// value. name translates the field's name, so that a host can name its own flags or keys
+// instead. With a nil name the fields' names stay as they are.
 func (c Config) CheckNumbers(name func(field string) string) error {
 	if name == nil {
 		name = func(field string) string { return field }
@@ -38,8 +38,8 @@ func (c Config) CheckNumbers(name func(field string) string) error {
 	require(c.Policy.MaxUnavailable.Number >= 1, "Policy.MaxUnavailable", c.Policy.MaxUnavailable,
 		"must be at least 1, or nothing could ever be replaced")
 	require(c.Policy.Partition >= 0, "Policy.Partition", c.Policy.Partition, "must not be negative")
-	// Two observations are the least: with less, whatever has not settled in the first
-	// would count as failing at the second and hold the rollout.
+	// It must last for two observations. Otherwise a pod that has not settled in the first
+	// would count as failing in the second and hold the rollout.
 	require(c.Policy.SettleTimeout > 0, "Policy.SettleTimeout", c.Policy.SettleTimeout, "must be positive")
 	require(c.Policy.SettleTimeout <= 0 || c.Policy.SettleTimeout > cycle, "Policy.SettleTimeout",
 		c.Policy.SettleTimeout,
@@ -55,10 +55,10 @@ func (c Config) CheckNumbers(name func(field string) string) error {
 
 	require(c.LockTTL >= 2*time.Second && c.LockTTL%time.Second == 0, "LockTTL", c.LockTTL,
 		"must be whole seconds, at least 2s: etcd counts leases in seconds and grants none below")
-	// A keep-alive follows the last answer after a third of the TTL, so two thirds are
-	// left for its own. With less than a probe's timeout a member that answers slowly, but
-	// still counts as serving, would lose the lock of whoever is connected to it, again
-	// and again. Safety does not depend on it, only progress.
+	// A keep-alive follows the last answer after a third of the TTL, so two thirds are left for
+	// its own. If that were less than a probe's timeout, a sidecar connected to a slow member
+	// that still counts as serving would lose the lock again and again. Safety does not depend
+	// on it, only progress.
 	require(c.LockTTL < 2*time.Second || 2*c.LockTTL >= 3*c.ProbeTimeout, "LockTTL", c.LockTTL,
 		"two thirds of it must cover %s (%v), or keep-alives over a slow member come too late and the lock is lost",
 		probe, c.ProbeTimeout)

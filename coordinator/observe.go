@@ -20,7 +20,7 @@ const (
 	// unknownPatience is how long a coordinator observes a member that it cannot reach,
 	// although its kubelet finds it well, before it lets another try.
 	unknownPatience = 30 * time.Second
-	// newsEvery bounds how often the Lease is written only to tell its readers something.
+	// newsEvery bounds how often the Lease is written only to report news.
 	newsEvery = time.Second
 )
 
@@ -33,8 +33,8 @@ type sight struct {
 	seen     workload.Observation
 	etcd     rollout.Membership
 	decision rollout.Decision
-	// awaits counts the observations in a row in which only the sidecar was missing to which we
-	// would hand over.
+	// awaits counts the observations in a row in which only the sidecar that we would hand over
+	// to was missing.
 	awaits int
 	memory *memory
 }
@@ -55,7 +55,8 @@ type observer struct {
 // observe reads everything live, and decides.
 func (o *observer) observe(ctx context.Context) record.Observed {
 	o.sight.begun = o.c.now()
-	// Asked at the same time, so that a member that hangs does not age the evidence twice.
+	// They are asked at the same time, so that a hanging member does not age the evidence
+	// twice.
 	var asked sync.WaitGroup
 	var peers []selfupdate.Peer
 	asked.Go(func() { peers = o.c.peers(ctx) })
@@ -88,10 +89,10 @@ func (o *observer) observe(ctx context.Context) record.Observed {
 	if said.Next != record.NextHandOver {
 		o.tell(state)
 	}
-	// Not in every cycle: what flickers is told once a second.
+	// Not in every cycle: what flickers is reported once a second.
 	said.News = o.c.account.hasNews() && o.c.now()-o.hold.renewed >= newsEvery
 	if said.Next != record.NextAct || said.Intent.Operation == record.MoveLeader {
-		o.trouble.faults.clear() // A removal has yet to succeed.
+		o.trouble.faults.clear() // A removal still has to succeed.
 	}
 	return said
 }
@@ -118,15 +119,15 @@ func (o *observer) next(said record.Observed, revision string, peers []selfupdat
 	return said
 }
 
-// choose says who goes on. A sidecar that has not seen a member for long lets another try.
+// choose says which sidecar goes on. One that has not seen a member for long lets another try.
 func (o *observer) choose(d rollout.Decision, peers []selfupdate.Peer) selfupdate.Choice {
 	now := time.Now()
 	alone := o.c.place.owned() == nil
 	another := selfupdate.Anybody(peers)
 	if alone {
-		// While no voter serves, nobody sees more, unless we are the one that is cut off. And whoever
-		// goes on after us has to be patient with live processes from the beginning (guard
-		// QuorumPatience), which takes far longer than our patience here.
+		// While no voter serves, another sidecar sees no more than we do, unless we are the one that
+		// is cut off. And the next coordinator has to start its patience with live processes again
+		// (guard QuorumPatience), which takes far longer than our patience here.
 		another = d.Assessment.Serving > 0 || d.Guard == rollout.GuardCutOff
 	}
 	if unknown := o.sight.memory.unknown(now, d.Assessment); unknown != "" && another {
@@ -178,8 +179,8 @@ func (o *observer) gather(ctx context.Context) (rollout.State, record.Lease, str
 
 // askBudget is part of the observation: it asks whether the eviction that was decided on would
 // be granted. So an eviction that is refused, and tried again and again, never stands on record
-// and changes no pod. An error says that nobody may evict; what else keeps the answer from us
-// shows when the eviction is sent.
+// and changes no pod. An error means that evictions are forbidden. Any other reason for having
+// no answer shows when the eviction is sent.
 func (o *observer) askBudget(ctx context.Context, d rollout.Decision) (rollout.Refusal, error) {
 	t := d.Target()
 	err := o.c.workload.AskBudget(ctx, o.sight.seen, t.Pod, t.UID, t.ResourceVersion)
@@ -200,9 +201,9 @@ func evicts(a rollout.Action) bool {
 	return ok && remove.Method == rollout.RemoveByEviction
 }
 
-// tell says what was seen and decided, but not that an eviction is refused for a moment, as
-// happens when the budget has not noticed yet that a pod has become Ready. Nor does an eviction
-// that is tried again end the wait for it.
+// tell reports what was seen and decided. It does not report an eviction that is refused only
+// for a moment, as happens when the budget has not noticed yet that a pod has become Ready. An
+// eviction that is tried again does not end the wait for it either.
 func (o *observer) tell(state rollout.State) {
 	switch d := o.sight.decision; {
 	case d.Guard == rollout.GuardDisruptionBudget && !o.sight.memory.refusedForLong():
@@ -219,7 +220,7 @@ func (o *observer) tell(state rollout.State) {
 	})
 }
 
-// rest forgets what was seen. Nobody observes from here on, so nothing could be said to have been
+// rest forgets what was seen. There are no observations from now on, so nothing would have been
 // seen without a break.
 func (o *observer) rest() {
 	o.sight.memory = newMemory()

@@ -15,22 +15,23 @@ type place struct {
 	// because its own pod goes. failing is true while no new session can be had.
 	last    time.Time
 	failing bool
-	// over: no lock is wanted any more.
+	// over is true when no lock is wanted any more.
 	over bool
-	// away says that this sidecar stays out of the election until then. Without a reason, that is
-	// because its own pod goes.
+	// away notes that this sidecar stays out of the election until then. Without a reason, that
+	// is because its own pod goes.
 	away   time.Time
 	reason string
 }
 
-// enter says that there is a session.
+// enter notes that there is a session.
 func (p *place) enter(s *session) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.session, p.tenure, p.failing = s, nil, false
 }
 
-// own says that the lock is ours. It returns false after the end: then nobody would give it back.
+// own notes that the lock is ours. It returns false after the end, because then nobody would give
+// the lock back.
 func (p *place) own(t *tenure) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -40,9 +41,9 @@ func (p *place) own(t *tenure) bool {
 	return !p.over
 }
 
-// leave says that the session is over, and returns true if the lock was lost with it. While this
-// sidecar stays away because its own pod goes, it asks etcd nothing. That is no silence of etcd's, so
-// none is counted before it lines up again.
+// leave notes that the session is over, and returns true if the lock was lost with it. While this
+// sidecar stays away because its own pod goes, it asks etcd nothing. That does not mean that etcd is
+// silent, so no silence is counted before it lines up again.
 func (p *place) leave(s *session) (lost bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -54,7 +55,7 @@ func (p *place) leave(s *session) (lost bool) {
 	return lost
 }
 
-// fails says that no session can be had.
+// fails notes that no session can be opened.
 func (p *place) fails() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,10 +104,10 @@ func (p *place) silentSince(now time.Time) time.Time {
 	return now
 }
 
-// silent returns after how long etcd will have been silent for too long, if it stays so; it has
-// been where that is not positive. Whoever waits for the lock may then be needed without it.
-// In good health one keep-alive follows the other within half a patience (see join); so after a
-// whole one, one of them has not been answered for half.
+// silent returns how long it takes until etcd has been silent for too long, if it stays silent.
+// It is not positive if that time has passed. A sidecar that waits for the lock may then be
+// needed without it. In good health one keep-alive follows the other within half a patience
+// (see join); so after a whole one, one of them has not been answered for half.
 func (p *place) silent(patience time.Duration) time.Duration {
 	p.mu.Lock()
 	session, failing, last := p.session, p.failing, p.last

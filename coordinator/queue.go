@@ -12,16 +12,16 @@ import (
 	"github.com/quorate/quorate/internal/selfupdate"
 )
 
-// queue asks for all who have the lock or wait for it, in their order.
+// queue asks for the owner of the lock and all that wait for it, in their order.
 func (k keys) queue() clientv3.Op {
 	byOrder := clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend)
 	return clientv3.OpGet(k.lock+"/", clientv3.WithPrefix(), clientv3.WithKeysOnly(), byOrder)
 }
 
 // wait stands in the queue until the lock is ours or ctx or the session ends. Its keys and
-// their order are those of etcd's concurrency.Mutex. That has no deadlines: a request that a
-// hung member took never returns, and a watch there never tells. When it is given up, it cleans
-// up without a deadline as well. Nor does it notice that its own session is over.
+// their order are those of etcd's concurrency.Mutex. The Mutex itself has no deadlines: with a
+// hung member, a request never returns and a watch never reports. When it is given up, it
+// cleans up without a deadline, too. And it does not notice that its own session is over.
 func (s *session) wait(ctx context.Context) (_ *tenure, err error) {
 	defer func() {
 		if err != nil {
@@ -56,14 +56,14 @@ func (s *session) wait(ctx context.Context) (_ *tenure, err error) {
 		resp, err := s.client.Do(asking, s.keys.queue())
 		cancel()
 		if err != nil {
-			wait(ctx, retryEtcd, s.done) // The session tells when etcd stays away.
+			wait(ctx, retryEtcd, s.done) // The session notices when etcd stays away.
 			continue
 		}
 		queue, revision = resp.Get().Kvs, resp.Get().Header.Revision
 	}
 }
 
-// ahead returns whoever is immediately before us in the queue, and nil where the lock is ours.
+// ahead returns the key immediately before ours in the queue, or nil if the lock is ours.
 func (t *tenure) ahead(queue []*mvccpb.KeyValue) (ahead *mvccpb.KeyValue, err error) {
 	for _, kv := range queue {
 		if string(kv.Key) == t.key && kv.CreateRevision == t.created {
@@ -75,8 +75,8 @@ func (t *tenure) ahead(queue []*mvccpb.KeyValue) (ahead *mvccpb.KeyValue, err er
 }
 
 // outlive waits until somebody in the queue may be gone: its key changes, the watch on it ends,
-// or its owner has been silent for a TTL and the key is removed. Each looks after the one before
-// it, so that one request at a time is enough for any length of the queue.
+// or its owner has been silent for a TTL and the key is removed. Each sidecar watches the one
+// before it, so one request at a time is enough for a queue of any length.
 func (s *session) outlive(ctx context.Context, ahead *mvccpb.KeyValue, changes clientv3.WatchChan) error {
 	for {
 		pause := retryEtcd
@@ -111,7 +111,7 @@ func (s *session) outlive(ctx context.Context, ahead *mvccpb.KeyValue, changes c
 	}
 }
 
-// over says whether waiting on is of no use.
+// over says whether it is useless to wait any longer.
 func (s *session) over(ctx context.Context) error {
 	select {
 	case <-s.done:
@@ -126,12 +126,12 @@ func (s *session) over(ctx context.Context) error {
 const lookAgain = 250 * time.Millisecond
 
 // clearAway removes those keys whose owners are gone, and returns after how long another of
-// them may be. What could not be asked or removed is asked again. Each is removed only as it
-// was seen.
+// them may be. What could not be asked or removed is asked again. A key is removed only if it
+// is still as it was seen.
 //
-// A key without a lease, or whose lease is not there any more, has come back from a backup or
-// was written by hand: nobody would ever remove it. A lease that nobody keeps alive may have
-// come back from a backup as well. A new leader of etcd renews all leases, which only delays.
+// A key whose lease is missing has come back from a backup or was written by hand, and nobody
+// would ever remove it. A lease that nobody keeps alive may have come back from a backup as
+// well. A new leader of etcd renews all leases, which only delays.
 func (s *session) clearAway(ctx context.Context, found ...*mvccpb.KeyValue) (again time.Duration) {
 	again = s.ttl
 	asked := map[int64]time.Duration{}
@@ -180,8 +180,8 @@ func (s *session) left(ctx context.Context, lease int64) (time.Duration, error) 
 }
 
 // evict removes a key as it was seen, and revokes its lease, which removes whatever else its
-// owner has left. The key goes first: who may write our keys need not be allowed to revoke a
-// lease on which others have put theirs.
+// owner has left. The key goes first, because an etcd user that may write our keys may be
+// forbidden to revoke a lease that others have put their keys on.
 func (s *session) evict(ctx context.Context, kv *mvccpb.KeyValue) error {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -197,7 +197,7 @@ func (s *session) evict(ctx context.Context, kv *mvccpb.KeyValue) error {
 	return nil
 }
 
-// everybody returns the keys of all who are here or were.
+// everybody returns the keys of all sidecars that are here or were.
 func (s *session) everybody(ctx context.Context) ([]*mvccpb.KeyValue, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -208,12 +208,12 @@ func (s *session) everybody(ctx context.Context) ([]*mvccpb.KeyValue, error) {
 	return resp.Kvs, nil
 }
 
-// tidy removes what those have left behind who are gone. Of our own pod's it does not wait
-// until they have been silent for long enough: what this process, or another one in this pod,
-// had before is not needed any more. When this process begins, neither is what bears our pod's
-// name and another UID, for then the pod has been replaced; later on, it may be we who have
-// been replaced without having been told, and two that end each other's sessions would never
-// end.
+// tidy removes what sidecars that are gone have left behind. For our own pod it does not wait
+// until they have been silent for long enough, because what an earlier process in this pod had
+// is no longer needed. When this process begins, that is also true of keys with our pod's name
+// and another UID, because the pod has then been replaced. Later on, we may be the one that has
+// been replaced without knowing it, and two processes that end each other's sessions would
+// never stop.
 func (s *session) tidy(ctx context.Context, self selfupdate.Presence, begins bool) error {
 	found, err := s.everybody(ctx)
 	if err != nil {
@@ -234,8 +234,9 @@ func (s *session) tidy(ctx context.Context, self selfupdate.Presence, begins boo
 	return nil
 }
 
-// lookAfterOthers is the business of whoever has the lock: it removes what is left of those
-// who are gone, whether they waited for the lock or not, so that it is not handed over to them.
+// lookAfterOthers runs in the owner of the lock. It removes what sidecars that are gone have
+// left behind, whether they waited for the lock or not, so that the lock is not handed over to
+// them.
 func (s *session) lookAfterOthers() {
 	ctx := s.client.Ctx()
 	for s.over(ctx) == nil {

@@ -11,8 +11,8 @@ import (
 )
 
 // While the first pod of a new revision comes up, and never does, the node of another member
-// reboots. That member comes back by itself, on the revision that it had: it is left alone,
-// through every state that a kubelet reports of a reboot.
+// reboots. That member comes back by itself, on the revision that it had. It is left alone
+// through every state that a kubelet reports during a reboot.
 func TestAMemberThatMerelyRestartsDoesNotGetTheUntestedRevision(t *testing.T) {
 	waiting := func(reason string) corev1.ContainerState {
 		return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}

@@ -352,7 +352,7 @@ func TestTheRecordIsGivenBackAtTheEndAlthoughItHasJustChanged(t *testing.T) {
 	})
 }
 
-// What others write on the Lease is not trusted, and does not stop anybody.
+// What others write on the Lease is not trusted, and it stops no coordinator.
 func TestALeaseThatMakesNoSense(t *testing.T) {
 	number := func(n int32) *int32 { return &n }
 	intent := func(s *stage, pod, uid string) {
@@ -362,12 +362,12 @@ func TestALeaseThatMakesNoSense(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		scene func(s *stage)
-		// told is what is said of it, claim the epoch of the first claim, fenced are the pods
-		// that are changed before anything else.
+		// told is how it is reported, claim is the epoch of the first claim, and fenced are the
+		// pods that are changed before anything else.
 		told   string
 		claim  int
 		fenced []string
-		// fallback: there is no lock to be had.
+		// fallback is true if the lock cannot be had.
 		fallback bool
 	}{
 		{"an intent that names a pod outside our ordinals is no reason to touch that pod; ours are changed instead",
@@ -523,7 +523,7 @@ func TestTheFallback(t *testing.T) {
 	}
 }
 
-// fleet runs a sidecar in every pod, which ends and begins with it.
+// fleet runs a sidecar in every pod. It begins and ends with the pod.
 func fleet(t *testing.T, k *kube, changes ...func(*Config)) (stop func()) {
 	var mu sync.Mutex
 	running := map[int]func(){}
@@ -556,7 +556,7 @@ func TestTheHandover(t *testing.T) {
 	t.Run("lets updated code finish, changes the coordinator once, and nobody removes its own pod", func(t *testing.T) {
 		k := quick(t)
 		var log bytes.Buffer
-		logger := logrus.New() // One for all: it serialises what is written.
+		logger := logrus.New() // They share one logger, because it serialises what is written.
 		logger.SetOutput(&log)
 		logger.SetLevel(logrus.DebugLevel)
 		logger.SetFormatter(&logrus.TextFormatter{TimestampFormat: time.StampMicro, FullTimestamp: true})
@@ -585,7 +585,7 @@ func TestTheHandover(t *testing.T) {
 	})
 	t.Run("never goes to a peer that is unfit", func(t *testing.T) {
 		k := quick(t)
-		// Whoever runs the updated code may not write the record.
+		// The sidecar that runs the updated code may not write the record.
 		forbid := func(c *Config) {
 			if k.revisionOf(c.PodName) == "rev-2" {
 				c.Leases = forbiddenLeases{kubeLeases{k}}

@@ -61,7 +61,7 @@ func (t *turn) owns(ctx context.Context) bool {
 }
 
 // later is how much longer than for others the record has to have been free before this sidecar
-// claims it by the clock. One that could not go on lets the others try first.
+// claims it by the clock. A sidecar that could not go on lets the others try first.
 func (t *turn) later() time.Duration {
 	if until, reason := t.c.place.staysAway(); reason != "" && time.Now().Before(until) {
 		return t.c.cfg.RecordDuration
@@ -84,7 +84,7 @@ func (t *turn) write(ctx context.Context, r record.Lease) record.LeaseWritten {
 	defer cancel()
 	version, err := record.Write(writing, t.c.cfg.Leases, t.c.cfg.StatefulSet, r, t.c.account.notes())
 	if apierrors.IsInvalid(err) || apierrors.IsRequestEntityTooLargeError(err) {
-		// Annotations of others may leave no room for what we tell. It is the record that counts.
+		// Annotations of others may leave no room for our report. The record matters more.
 		t.c.log.WithError(err).Debug("the API server refuses the Lease with our notes; it is written without them")
 		version, err = record.Write(writing, t.c.cfg.Leases, t.c.cfg.StatefulSet, r, nil)
 	}
@@ -114,13 +114,13 @@ func (t *turn) fence(ctx context.Context, e record.FencePod) record.PodFenced {
 	case record.Done:
 		const says = "an earlier removal of this pod has no effect from here on"
 		switch {
-		case t.hold.intent.UID != e.Pod.UID: // Nobody knows whether there was one at all.
+		case t.hold.intent.UID != e.Pod.UID: // It is unknown whether there was one at all.
 			t.c.log.WithField("pod", e.Pod.Name).
 				Debug("a removal of this pod, if there was one, has no effect from here on")
 		case t.hold.intent.Epoch != t.hold.epoch || t.actor.unclear:
 			t.c.log.WithField("pod", e.Pod.Name).Info(says)
 			t.c.account.stale()
-		default: // The API server has said no, and only to be sure is it ruled out.
+		default: // The API server has refused that removal. This only makes sure of it.
 			t.c.log.WithField("pod", e.Pod.Name).Debug(says)
 		}
 	case record.Refused:

@@ -25,9 +25,9 @@ const releaseTimeout = time.Second
 // releaseRetry is the pause between two attempts to release the lock.
 const releaseRetry = releaseTimeout / 10
 
-// headStart is for how long only the session's own connection is tried, which answers at once
-// unless its member goes at the same moment: new connections to all members cost them, and
-// whoever waits for the lock, more than that.
+// headStart is how long only the session's own connection is tried. It answers at once unless
+// its member goes at the same moment. New connections to all members would cost them, and the
+// sidecar that waits for the lock, more than this time.
 const headStart = releaseTimeout / 20
 
 var (
@@ -48,13 +48,13 @@ func keysOf(namespace, statefulSet string) keys {
 }
 
 // reserve is what the lease of a session is granted for on top of its TTL. etcd ends the lease
-// only when both have passed. Whoever finds less than this left knows that the owner has been
-// silent for its whole TTL, and ends the lease in etcd's place.
+// only when both have passed. A sidecar that finds less than this left knows that the owner has
+// been silent for its whole TTL, and ends the lease in etcd's place.
 //
 // So no lease of ours expires in an etcd that runs without sidecars, above all in the one in
 // which etcd-backup-restore replays a backup: it compares revisions, an expiry takes one, and
 // the backup could not be restored. A day is longer than any replay, and what nobody clears
-// away is gone the day after.
+// away is gone after that day.
 const reserve = 24 * time.Hour
 
 // session is one life in the election: a lease that is kept alive, and all keys on it.
@@ -132,8 +132,8 @@ func dialWithin(ctx context.Context, dial membership.Dial, endpoints []string) (
 }
 
 // Done is closed when the session is over: nothing was confirmed for a TTL, etcd does not know
-// the lease any more, or the session was closed. Where clocks run equally fast, nobody else has
-// taken the lock for dead before.
+// the lease any more, or the session was closed. If the clocks run equally fast, no other
+// sidecar has taken the lock for dead before then.
 func (s *session) Done() <-chan struct{} { return s.done }
 
 // confirmed is when the last keep-alive was sent that etcd has answered; the grant counts as
@@ -150,7 +150,7 @@ func (s *session) confirm(sent time.Time) {
 	s.last = sent
 }
 
-// retryEtcd is the pause after a request of the session that failed. It is shorter than that
+// retryEtcd is the pause after a failed request of the session. It is shorter than the pause
 // between two keep-alives, so that the return of quorum is noticed soon.
 const retryEtcd = 500 * time.Millisecond
 
@@ -161,8 +161,8 @@ var errLeaseGone = errors.New("the lease is gone")
 //
 // clientv3's KeepAlive would send one in a third of the granted time, that is every eight
 // hours. Its KeepAliveOnce opens a stream for each, for which etcd has to authenticate the user
-// anew, and repeats without a pause what a member without a leader refuses. So these have a
-// stream of their own, and one of them at a time is under way.
+// anew, and without a pause it repeats what a member without a leader refuses. So our
+// keep-alives have a stream of their own, with one of them under way at a time.
 func (s *session) keepAlive(ctx context.Context, every time.Duration) {
 	defer close(s.done)
 	var b beats
@@ -231,9 +231,9 @@ func (b *beats) beat(ctx context.Context, s *session, within time.Duration) (err
 	return err
 }
 
-// leaveHome lets a session go on at all members as soon as none of those that it began with
-// can be reached, so that a member's crash does not cost the session. It does not come back
-// as long as it lives: nobody is the worse for it but a member that is asked to end.
+// leaveHome lets a session go on at all members as soon as none of those that it began with can
+// be reached, so that a member's crash does not cost the session. The session does not return
+// home for the rest of its life. That only delays a member that is asked to end.
 func (s *session) leaveHome(elsewhere func() []string) {
 	s.beside.Go(func() {
 		connection := s.client.ActiveConnection()
@@ -255,7 +255,7 @@ func (s *session) bounded(ctx context.Context) (context.Context, context.CancelF
 // key is our own key under a prefix.
 func (s *session) key(prefix string) string { return fmt.Sprintf("%s/%x", prefix, s.lease) }
 
-// announce says who is here, for as long as the session lives.
+// announce writes who we are, for as long as the session lives.
 func (s *session) announce(ctx context.Context, p selfupdate.Presence) error {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -269,8 +269,7 @@ func (s *session) announce(ctx context.Context, p selfupdate.Presence) error {
 	return nil
 }
 
-// peers returns the other sidecars that are present, and who of them waits for the
-// lock.
+// peers returns the other sidecars that are present and says which of them wait for the lock.
 func (s *session) peers(ctx context.Context) ([]selfupdate.Peer, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
@@ -290,7 +289,7 @@ func (s *session) peers(ctx context.Context) ([]selfupdate.Peer, error) {
 		name := path.Base(string(kv.Key))
 		p := selfupdate.Peer{Key: s.keys.lock + "/" + name}
 		if string(kv.Key) == s.key(s.keys.presence) || json.Unmarshal(kv.Value, &p.Presence) != nil {
-			continue // What cannot be read is nobody to hand over to.
+			continue // A sidecar whose key cannot be read is not handed over to.
 		}
 		p.Queued, p.Waiting = queued[name]
 		peers = append(peers, p)

@@ -20,7 +20,7 @@ type tenure struct {
 	created int64
 }
 
-// mine holds as long as the lock is ours.
+// mine is true in etcd as long as the lock is ours.
 func (t *tenure) mine() clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(t.key), "=", t.created)
 }
@@ -51,9 +51,9 @@ func (t *tenure) releaseOver(ctx context.Context, client *clientv3.Client) error
 	return err
 }
 
-// handOver gives the lock to a peer that waits for it. Who stands before it in the
-// queue loses its place in the same transaction and lines up again, so that the
-// coordinator changes once. If the peer has gone meanwhile, the lock is simply released.
+// handOver gives the lock to a peer that waits for it. Sidecars before it in the queue lose
+// their places in the same transaction and line up again, so that the coordinator changes only
+// once. If the peer has gone meanwhile, the lock is simply released.
 func (t *tenure) handOver(ctx context.Context, to selfupdate.Peer) error {
 	asking, cancel := t.bounded(ctx)
 	resp, err := t.client.Get(asking, t.keys.lock+"/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
@@ -76,11 +76,11 @@ func (t *tenure) handOver(ctx context.Context, to selfupdate.Peer) error {
 	})
 }
 
-// giveBack sends a transaction over the session's own connection and, where that has not
-// answered after headStart, over every member at once, each over a connection of its own; and
-// then ends the session. On SIGTERM the local etcd goes at the same moment, and a client that
-// has seen members come and go may be waiting to connect again. The transaction has to have
-// the same effect once or several times.
+// giveBack sends a transaction over the session's own connection. If that has not answered
+// after headStart, it also sends it to every member at once, each over a connection of its own.
+// Then it ends the session. On SIGTERM the local etcd goes at the same moment, and a client
+// that has seen members come and go may be waiting to connect again. The transaction must have
+// the same effect whether it is carried out once or several times.
 func (t *tenure) giveBack(ctx context.Context, over func(context.Context, *clientv3.Client) error) error {
 	trying, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout/2)
 	defer cancel()
@@ -120,7 +120,7 @@ func (t *tenure) giveBack(ctx context.Context, over func(context.Context, *clien
 	for err := range answers {
 		if err == nil {
 			done = true
-			cancel() // The others have nothing to add.
+			cancel() // The others would add nothing.
 		} else {
 			failed = err
 		}

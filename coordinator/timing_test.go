@@ -39,8 +39,8 @@ import (
 // when it asks again, and in which order it ends. In a bubble nothing but waiting takes
 // time, so instants are exact.
 
-// stage is a kube whose requests, and etcd's, are noted with their instants, and can be
-// delayed, lost or refused.
+// stage is a kube that notes the instants of its requests and of etcd's, and can delay, lose or
+// refuse them.
 type stage struct {
 	*kube
 
@@ -91,8 +91,8 @@ func (plain) Format(e *logrus.Entry) ([]byte, error) {
 	return []byte("says " + e.Message), nil
 }
 
-// Write takes a line of the log. With the coordinator who steps aside the one that waits
-// goes as well: to line up behind it, a watch would be needed.
+// Write takes a line of the log. When the coordinator steps aside, the sidecar that waits goes
+// as well, because to line up behind it would need a watch.
 func (s *stage) Write(line []byte) (int, error) {
 	s.note(string(line))
 	if strings.HasPrefix(string(line), "says unfit") || strings.HasPrefix(string(line), "says handing over") {
@@ -122,7 +122,7 @@ func (s *stage) answering(answer func(ctx context.Context, request string, send 
 	s.answer = answer
 }
 
-// at returns the instants at which something happened that begins like this, each once.
+// at returns the instants of the notes that begin like this, each instant once.
 func (s *stage) at(what string) []time.Duration {
 	s.noting.Lock()
 	defer s.noting.Unlock()
@@ -135,7 +135,7 @@ func (s *stage) at(what string) []time.Duration {
 	return slices.Compact(at)
 }
 
-// order returns which of these happened, in the order in which they first did.
+// order returns which of these happened, in the order of their first time.
 func (s *stage) order(of ...string) []string {
 	s.noting.Lock()
 	defer s.noting.Unlock()
@@ -281,7 +281,7 @@ func (s stageLeases) Patch(ctx context.Context, name string, pt types.PatchType,
 	})
 }
 
-// purpose tells from a patch of the Lease what it is for.
+// purpose says what a patch of the Lease is for.
 func (s stageLeases) purpose(patch []byte) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -305,7 +305,7 @@ func (s stageLeases) purpose(patch []byte) string {
 
 const presence, peer = "/quorate/ns/etcd/presence/", "ffff"
 
-// waits lets a sidecar line up behind us that says this of itself.
+// waits has a sidecar line up behind us that announces this about itself.
 func (s *stage) waits(p selfupdate.Presence) {
 	text, err := json.Marshal(p)
 	if err != nil {
@@ -336,7 +336,8 @@ func gaps(at []time.Duration) []time.Duration {
 	return between
 }
 
-// repeated are the instants of something that takes a time and is followed by pauses.
+// repeated returns the instants of something that takes some time each and is followed by
+// pauses.
 func repeated(takes time.Duration, pauses ...time.Duration) []time.Duration {
 	at := []time.Duration{0}
 	for _, p := range pauses {
@@ -379,7 +380,7 @@ func TestWhatFailsIsTriedAgainEverMoreSlowlyAndWhatHangsIsGivenUp(t *testing.T) 
 		// given is how long an answer is waited for.
 		given  time.Duration
 		pauses []time.Duration
-		// idle: there is nothing to roll.
+		// idle is true if there is nothing to roll.
 		idle  bool
 		scene func(*stage)
 		err   error
@@ -404,7 +405,8 @@ func TestWhatFailsIsTriedAgainEverMoreSlowlyAndWhatHangsIsGivenUp(t *testing.T) 
 			err:    apierrors.NewTooManyRequests("an admission webhook says so", 0)},
 		{name: "a removal of which nobody knows", request: "delete etcd-2", pauses: growing,
 			err: apierrors.NewInternalError(errors.New("failed calling webhook"))},
-		// Two seconds at most, because so long the fallback goes on when the lock works again.
+		// Two seconds at most, because the fallback goes on for that long when the lock works
+		// again.
 		{name: "the grant of a session's lease", request: "LeaseGrant", given: DefaultProbeTimeout, idle: true,
 			pauses: growingToTwo, err: rpctypes.ErrGRPCNoSpace},
 		{name: "the announcement of a sidecar", request: "Put", given: DefaultProbeTimeout, idle: true,
@@ -498,15 +500,15 @@ func TestAfterAGoodObservationWhatFailsIsTriedAgainQuickly(t *testing.T) {
 	})
 }
 
-// A coordinator whose cycles fail steps aside for a fit one that waits: this one's cannot
-// read the workload any more once it has claimed the record.
+// A coordinator whose cycles fail steps aside for a fit one that waits. This one can no longer
+// read the workload once it has claimed the record.
 func TestACoordinatorThatFailsStepsAside(t *testing.T) {
 	const fifth = 7500 * ms // After four pauses.
 	forbidden := apierrors.NewForbidden(appsv1.Resource("statefulsets"), "etcd", errors.New("not yours"))
 	for _, tc := range []struct {
 		name string
 		err  error
-		// peer, where not nil, is who waits for the lock when it fails.
+		// peer, if not nil, is the sidecar that waits for the lock when it fails.
 		peer *selfupdate.Presence
 		// takes is after how long it gives up, and away how long it then stays out.
 		takes time.Duration
@@ -619,8 +621,8 @@ func (s *stage) next(t *testing.T, what string) {
 	s.begin()
 }
 
-// Cycles without news: resting is that of a rollout that waits for its pods, and held that
-// of one that waits for an operator.
+// The times between cycles without news. resting is for a rollout that waits for its pods, and
+// held for one that waits for an operator.
 const resting, held = leastRest + DefaultInterval, leastRest + slowdown*DefaultInterval
 
 func TestACoordinatorWhoseRemovalsHangStepsAside(t *testing.T) {
@@ -673,7 +675,7 @@ func TestACoordinatorThatCannotSeeAMemberLetsAnotherLook(t *testing.T) {
 				s.annotate(rollout.ControlPaused, "true")
 				s.update("rev-2")
 				stop := run(t, s.config(as("etcd-2"), neverDue, func(c *Config) {
-					// The lock's client talks to one that answers.
+					// The lock's client talks to a member that answers.
 					c.Dial = func(endpoints []string) (*clientv3.Client, error) {
 						return s.etcd.Dial(endpoints[:1])
 					}
@@ -907,7 +909,8 @@ func (s *stage) one(t *testing.T, what string) time.Duration {
 	return at[0]
 }
 
-// expectLook: something happens at the first look after it is due; to look takes a time.
+// expectLook checks that something happens at the first look after it is due. A look takes some
+// time.
 func expectLook(t *testing.T, what string, got, due, cycle time.Duration) {
 	t.Helper()
 	if got < due || got >= due+cycle {
@@ -915,7 +918,7 @@ func expectLook(t *testing.T, what string, got, due, cycle time.Duration) {
 	}
 }
 
-// taken gives the record to somebody else, who promises to renew it within so many seconds.
+// taken gives the record to another holder, which promises to renew it within so many seconds.
 func (s *stage) taken(seconds int32) {
 	s.change(func() {
 		*s.lease.Spec.HolderIdentity, *s.lease.Spec.LeaseDurationSeconds = "somebody_else", seconds
@@ -1099,8 +1102,8 @@ func TestARemovalEndsBeforeItsEvidenceIsTooOld(t *testing.T) {
 		name   string
 		answer answerFunc
 		change func(*Config)
-		// order is what happens first, and at when the last of it does, from the begin of
-		// the observation.
+		// order is what happens first, and at is when the last of it does, counted from the
+		// beginning of the observation.
 		order []string
 		at    time.Duration
 		// removed is what became of it.
@@ -1150,7 +1153,7 @@ func TestARemovalEndsBeforeItsEvidenceIsTooOld(t *testing.T) {
 	}
 }
 
-// What is decided, and is too old by the time at which it could be done, is a fault with a name.
+// A decision that is too old by the time it could be carried out is a fault with a name.
 func TestEvidenceThatIsAlwaysTooOld(t *testing.T) {
 	const called = "what was decided was dropped, because its evidence had grown too old"
 	slowAPI := func(each time.Duration) answerFunc {
@@ -1160,7 +1163,7 @@ func TestEvidenceThatIsAlwaysTooOld(t *testing.T) {
 		name   string
 		answer answerFunc
 		peer   *selfupdate.Presence
-		// aside: it lets another try.
+		// aside is true if it lets another try.
 		aside bool
 	}{
 		{"is told in log and status, and nothing is removed", slowAPI(2 * time.Second), nil, false},
@@ -1229,7 +1232,7 @@ func (s *stage) crashes(ordinal int) {
 }
 
 // Members that swallow every request cost a look two probe timeouts at most; with an API server that
-// takes as long as apiRoom says for each request, there still is time.
+// takes as long as apiRoom says for each request, there is still time.
 func TestThereIsRoomForARemovalBesideAMemberThatHangs(t *testing.T) {
 	for _, tc := range []struct {
 		name, removal string
@@ -1263,7 +1266,7 @@ func TestThereIsRoomForARemovalBesideAMemberThatHangs(t *testing.T) {
 	}
 }
 
-// Another sidecar would not be faster where it is members that hang for which most of the time goes.
+// Another sidecar would not be faster if most of the time goes into members that hang.
 func TestEvidenceThatAgesBecauseMembersHangIsNoReasonToStepAside(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -1318,7 +1321,7 @@ func TestTheReportSaysThatThereIsNoLock(t *testing.T) {
 	})
 }
 
-// A watch that the API server refuses is a fault like others.
+// A watch that the API server refuses is a fault like any other.
 func TestAWatchThatIsRefusedIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 3)
@@ -1360,8 +1363,8 @@ func (p unwatchedPods) Watch(ctx context.Context, o metav1.ListOptions) (watch.I
 	return p.Pods.Watch(ctx, o)
 }
 
-// TestTheEnd: asked to stop, whatever is under way, a coordinator first gives the record
-// back, then the lock, and then goes, all within its time.
+// TestTheEnd: whatever is under way, a coordinator that is asked to stop first gives back the
+// record, then the lock, and then ends, all within its time.
 func TestTheEnd(t *testing.T) {
 	everything := []string{getSet, listPods, readPod, getLease, claims, records, clears, renews, releases,
 		"delete etcd-2", "fence etcd-2"}
@@ -1371,13 +1374,14 @@ func TestTheEnd(t *testing.T) {
 	// In a rollout the end comes while the first pod is on its way out and its member serves.
 	for _, tc := range []struct {
 		name string
-		// scene is what happens after a minute of idling, and when for how long before the end.
+		// scene is what happens after a minute of idling, and when is how long before the end.
 		scene func(s *stage)
 		when  time.Duration
 		// at the end this hangs.
 		hangs []string
 		takes time.Duration
-		// released: the record is nobody's in the end, unlocked: the lock.
+		// released is true if the record has no holder in the end, and unlocked if the lock has
+		// none.
 		released, unlocked bool
 	}{
 		{"while nothing is to be done", func(*stage) {}, 0, nil, 0, true, true},
@@ -1423,7 +1427,7 @@ func TestTheEnd(t *testing.T) {
 	}
 }
 
-// Whatever hangs when the end comes, it does not keep the process for longer than its time.
+// Whatever hangs when the end comes, the process ends within its time.
 func TestTheEndDoesNotWaitForWhatHangs(t *testing.T) {
 	for _, tc := range []struct{ request, since string }{
 		{getSet, ""}, {listPods, ""}, {"LeaseGrant", ""}, {"Put", ""}, {"MemberList", ""}, {"Range", ""},
@@ -1532,7 +1536,7 @@ func TestTheEndWaitsNeitherForEventsNorForDialBeyondItsTime(t *testing.T) {
 				if took := time.Since(begin); took > releaseTimeout {
 					t.Errorf("it took %v", took)
 				}
-				<-time.After(DefaultProbeTimeout) // Until then Dial is out of anybody's hands.
+				<-time.After(DefaultProbeTimeout) // Until then nobody can end the Dial.
 			})
 		})
 	}
@@ -1625,7 +1629,7 @@ func TestASidecarDoesNotWaitForARequestForTheLockThatIsLost(t *testing.T) {
 	}
 }
 
-// losesQuorum lets two of three members crash, which then refuse connections or swallow requests.
+// losesQuorum crashes two of three members. They then refuse connections or swallow requests.
 func (s *stage) losesQuorum(hang bool, lost ...int) {
 	s.etcd.LoseQuorum()
 	for i := range s.pods {
@@ -1644,8 +1648,8 @@ func (s *stage) losesQuorum(hang bool, lost ...int) {
 // Quorum is lost when two of three members crash, at whatever moment before the template changes
 // that cures them: the first removal follows the change within FallbackAfter, two probe timeouts
 // and a second, or within FallbackAfter and a second where the lost members refuse connections,
-// whatever the session says of whoever had the lock then. (Who waits in the queue
-// watches it, which cannot be played in a bubble; the scenarios have that.)
+// whatever the session of the lock's last owner says. (A sidecar in the queue watches the one
+// before it. A bubble cannot play that, but the scenarios do.)
 func TestTheCureComesInTimeWheneverQuorumWasLost(t *testing.T) {
 	const refusing = DefaultFallbackAfter + time.Second
 	const hanging = refusing + 2*DefaultProbeTimeout
@@ -1679,8 +1683,8 @@ func TestTheCureComesInTimeWheneverQuorumWasLost(t *testing.T) {
 	}
 }
 
-// Who has shown that it cannot go on stands in as well when quorum is lost, but only after the
-// record was free for one duration longer: so those who can go first.
+// A sidecar that could not go on stands in as well when quorum is lost, but only after the
+// record has been free for one duration longer. So those that can go on come first.
 func TestWhoAbstainsStandsInAsTheLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 3)
@@ -1698,8 +1702,8 @@ func TestWhoAbstainsStandsInAsTheLast(t *testing.T) {
 	})
 }
 
-// With quorum lost, a live process is left alone for long, and whoever stands in next would begin
-// to count anew. So a member that nobody can see is no reason to let another look then.
+// With quorum lost, a live process is left alone for long, and the next stand-in would begin to
+// count anew. So a member that cannot be seen is then no reason to let another sidecar look.
 func TestAStandInIsPatientBesideAMemberThatItCannotSee(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 3)
@@ -1723,7 +1727,7 @@ func TestAStandInIsPatientBesideAMemberThatItCannotSee(t *testing.T) {
 	})
 }
 
-// One that sees nobody but itself is cut off, and lets another look.
+// A stand-in that sees only its own member is cut off, and lets another one look.
 func TestAStandInThatIsCutOffGivesTheRecordBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 3)

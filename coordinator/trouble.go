@@ -15,12 +15,12 @@ import (
 const (
 	// unfitAfter is after how many failures in a row a coordinator lets another try.
 	unfitAfter = 5
-	// unfitFor is how long it then stays away, the first time; it doubles each time.
-	// What is forbidden is not allowed again by itself.
+	// unfitFor is how long it then stays away, the first time; it doubles each time. A missing
+	// permission does not come back by itself.
 	unfitFor, forbiddenFor, longestUnfit = 10 * time.Second, 5 * time.Minute, 30 * time.Minute
 )
 
-// trouble counts what fails, and gives up when somebody else should try.
+// trouble counts failures, and gives up when another sidecar should try.
 type trouble struct {
 	c     *Coordinator
 	exit  *exit
@@ -40,8 +40,8 @@ func (f *trouble) fail(ctx context.Context, what string, err error) {
 	}
 }
 
-// note logs a fault. If it will not go away here, and somebody else waits for the lock, that one is to
-// try.
+// note logs a fault. If it will not go away here and another sidecar waits for the lock, that one is
+// to try.
 func (f *trouble) note(ctx context.Context, what string, err error) {
 	if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return // We are ending.
@@ -50,14 +50,15 @@ func (f *trouble) note(ctx context.Context, what string, err error) {
 	f.letAnotherTry(ctx, what, err, f.faults.row)
 }
 
-// letAnotherTry gives up when something has failed so often that somebody else should try, and
-// there is somebody.
+// letAnotherTry gives up when something has failed so often that another sidecar should try,
+// and there is one.
 func (f *trouble) letAnotherTry(ctx context.Context, what string, err error, row int) {
 	forbidden := apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)
 	if !forbidden && row < unfitAfter {
 		return
 	}
-	// Without the lock nobody knows who else is there; so whoever holds the record gives it back.
+	// Without the lock the other sidecars are unknown, so the holder of the record just gives it
+	// back.
 	if alone := f.c.place.owned() == nil; alone && !f.hold.ours || !alone && !selfupdate.Anybody(f.c.peers(ctx)) {
 		return
 	}

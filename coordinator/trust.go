@@ -14,7 +14,7 @@ import (
 	"github.com/quorate/quorate/internal/rollout"
 )
 
-// doubts are what makes no sense on the Lease.
+// doubts keeps track of what makes no sense on the Lease.
 type doubts struct {
 	c     *Coordinator
 	sight *sight
@@ -22,9 +22,9 @@ type doubts struct {
 	odd string
 }
 
-// trust reads the record from a Lease. Others may write to the Lease as well: what makes no sense there
-// is reported, and not believed. An intent that names none of our pods may have replaced one that did.
-// So it counts as one about all of our pods, and the pod that it names is left alone.
+// trust reads the record from a Lease. Others may write to the Lease as well. What makes no sense there
+// is reported and not believed. An intent that names none of our pods may have replaced one that did.
+// So it counts as an intent about all of our pods, and the pod that it names is left alone.
 func (d *doubts) trust(lease *coordinationv1.Lease) record.Lease {
 	r := record.Parse(lease)
 	var odd []string

@@ -19,7 +19,7 @@ type turn struct {
 	observer *observer
 	actor    *actor
 
-	// right is that of the last claim.
+	// right is the right of the last claim.
 	right record.Right
 	// denied is why the lock could not be shown to be ours, and unanswered is true when that was
 	// because etcd did not answer.
@@ -43,8 +43,8 @@ type hold struct {
 }
 
 // take carries out what the record's protocol asks for, from the claim to its end, and returns how it
-// ended; it has not when our own pod goes. While nothing is under way it can be stopped. Ending ends
-// a moment after ctx, for requests that must not be cut off by the end.
+// ended. If our own pod goes, it has not ended. It can be stopped while nothing is under way. The
+// context ending ends a moment after ctx, for requests that the end must not cut off.
 func (t *turn) take(ctx, ending context.Context) (end record.End, ended bool) {
 	protocol := t.c.protocol
 	protocol.Later = t.later()

@@ -11,11 +11,12 @@ import (
 const (
 	// leastRest is the shortest time from the beginning of one observation to that of the next: it
 	// keeps a burst of news from becoming a burst of observations. After one that took longer
-	// there is shortRest, so that a slow API server is never asked without a pause.
+	// there is shortRest, so that a slow API server always gets a pause.
 	leastRest = 50 * time.Millisecond
 	shortRest = 10 * time.Millisecond
-	// firstCheck is how soon a coordinator that waits for nothing but a sidecar to hand over
-	// to checks again whether it has lined up, and then after twice that: no watch tells.
+	// firstCheck is how soon a coordinator that waits for nothing but a sidecar to hand over to
+	// checks again whether it has lined up, and then after twice that, because no watch shows
+	// it.
 	firstCheck = 100 * time.Millisecond
 	// slowdown is for what waits for an operator: a hold, or a partition.
 	slowdown = 5
@@ -56,7 +57,7 @@ func (c *Coordinator) now() record.Instant { return time.Since(c.started) }
 // pause waits for d or until ctx ends.
 func (c *Coordinator) pause(ctx context.Context, d time.Duration) { wait(ctx, d, nil) }
 
-// trigger says that there is news, and never waits.
+// trigger announces news. It never waits.
 func (c *Coordinator) trigger() {
 	select {
 	case c.changed <- struct{}{}:

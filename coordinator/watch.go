@@ -44,10 +44,10 @@ func (w *watches) watchPods(ctx context.Context, selector string) {
 	})
 }
 
-// calls returns what a watch calls, from its own goroutine: for news, whenever the API server
-// refuses it, and at its end. A refusal is no reason to give up, since the watch is tried again; but
-// without that of the StatefulSet no rollout is noticed, and somebody should know why. That the API
-// server does not answer at all is noted by whoever asks it for more than news.
+// calls returns the functions that a watch calls from its own goroutine: for news, whenever the API
+// server refuses the watch, and at its end. A refusal is no reason to give up, since the watch is
+// tried again. But without the watch of the StatefulSet no rollout is noticed, so the refusal is
+// reported. An API server that does not answer at all is reported by other requests.
 func (w *watches) calls(at, what string) (changed func(), failed func(error), ended func()) {
 	refused := w.c.account.faults(at)
 	works := func() {
@@ -56,7 +56,7 @@ func (w *watches) calls(at, what string) (changed func(), failed func(error), en
 		}
 	}
 	changed = func() {
-		works() // A watch begins with what there is.
+		works() // A watch begins with the present state.
 		w.c.trigger()
 	}
 	failed = func(err error) {
