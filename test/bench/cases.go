@@ -48,7 +48,7 @@ var (
 const (
 	// longLost is longer than the lock's time to live.
 	longLost = 15 * time.Second
-	// justLost is shorter: whoever has the lock still has its session.
+	// justLost is shorter, so that the lock's owner still has its session.
 	justLost = 2 * time.Second
 
 	// The moments of what an operator does, after the change: long enough for every arm to have

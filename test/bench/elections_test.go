@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// How the two versions of etcd write what raft says: they differ in the caller alone.
+// How the two versions of etcd log what raft reports. They differ only in the caller.
 const (
 	etcd35 = `{"level":"info","ts":"%s","logger":"raft","caller":"etcdserver/zap_raft.go:77","msg":"%s"}`
 	etcd36 = `{"level":"info","ts":"%s","logger":"raft","caller":"v3@v3.6.0/raft.go:970","msg":"%s"}`

@@ -29,7 +29,7 @@ import (
 // again is how long a watch that broke waits before it is tried again.
 const again = 200 * time.Millisecond
 
-// auditor collects the evidence about one cluster. It asks nobody of the product.
+// auditor collects the evidence about one cluster. It asks no part of the product.
 type auditor struct {
 	cluster  *harness.Cluster
 	api      *apiproxy.Proxy

@@ -43,13 +43,13 @@
 // # What is checked
 //
 //   - Nothing acknowledged is ever lost, no read is stale, watches tell the truth
-//     ([traffic.History.Check]); and the history of every key is linearizable, says porcupine,
-//     with writes whose effect is not known taken for what they are ([Linearizable]). What
+//     ([traffic.History.Check]); and porcupine finds the history of every key linearizable, with
+//     writes of unknown effect counted as unknown ([Linearizable]). What
 //     porcupine does not decide in time is reported as unknown.
 //   - Every removal of a pod is attributed: to a sidecar by name, by DELETE or eviction, to a
 //     drain, to another operator, or to the StatefulSet controller at scale-in; to nobody is a
 //     violation.
-//   - Every removal of ours stood on record with the pod's UID when it took effect.
+//   - Every removal of ours was on record with the pod's UID when it took effect.
 //   - No removal of ours of a serving member leaves the serving voters below quorum. A voter
 //     whose pod is being scaled away counts among the voters and never survives, though it
 //     serves to its last moment.
@@ -61,8 +61,8 @@
 //     pods that do not go. While none serves, one whose etcd runs goes only after nobody has
 //     served for the settle timeout.
 //   - A drain and we together never take more Ready pods than a budget allows that asks for a
-//     quorum: of three, one. It is said of the drain's evictions as well as of ours.
-//   - A bad revision takes, by our hand, at most one pod whose member served or would have come
+//     quorum: of three, one. That holds for the drain's evictions as well as for ours.
+//   - Through our removals, a bad revision takes at most one pod whose member served or would have come
 //     back by itself (its etcd ran, or had been down for less than the settle timeout without
 //     backing off), and never all pods.
 //   - A sidecar that is built with the race detector reports no data race.
@@ -70,9 +70,9 @@
 //     and the record at rest.
 //
 // The auditor shares nothing with the product. It watches pods and Lease with a client of
-// its own, and tells what was first from their resource versions, not from a clock; it reads
-// at every member itself; and the API proxy shows it what each sidecar asked, when that
-// really went to the API server, and what that one said.
+// its own, and takes the order of events from their resource versions, not from a clock; it reads
+// at every member itself; and the API proxy shows it what each sidecar asked, when the request
+// really went to the API server, and what the API server answered.
 //
 // # What is excused
 //
@@ -91,17 +91,17 @@
 // later sample shows too: a second member that goes while the first is away stays silent for
 // longer than that, and the watch shows it in any case.
 //
-// What a pod was like when it was removed is what the watch told of it last: a removal names
-// the resourceVersion, so that the sidecar has seen the same. Of an end that was not seen but
-// found after an outage of the API server, it is not said whether the process ran or the pod
+// The state of a removed pod is what the watch reported last: a removal names
+// the resourceVersion, so that the sidecar has seen the same. If an end was not seen but found
+// after an outage of the API server, it stays open whether the process ran and whether the pod
 // was Ready.
 //
 // # What is not
 //
-// Lost disks, wrong clocks and a store of Kubernetes that loses data are not drawn, nor is an
-// operator who deletes the record or the pods of a majority. Nodes are drained without a
-// cordon, StatefulSets are Parallel, and the disruption controller is halted only together
-// with the others. Without root there are no network namespaces and no mounts: partitions and
-// disk faults are left out then, and counted as missed. Without /dev/fuse that holds for slow
-// disks alone. Pods are never deleted by force.
+// Lost disks, wrong clocks and a store of Kubernetes that loses data are not drawn. An operator
+// who deletes the record or the pods of a majority is not drawn either. Nodes are drained without
+// a cordon, StatefulSets are Parallel, and the disruption controller is halted only together with
+// the others. Without root there are no network namespaces and no mounts: partitions and disk
+// faults are left out then, and counted as missed. Without /dev/fuse that holds for slow disks
+// alone. Pods are never deleted by force.
 package chaos

@@ -246,7 +246,7 @@ func (l *life) inject(ctx context.Context, f Fault, pod string) (mend func(conte
 	case LoseNode:
 		err := c.LoseNode(ctx, pod)
 		if errors.Is(err, node.ErrLost) {
-			return nil, err // Whoever has taken it brings it back.
+			return nil, err // The fault that has taken it brings it back.
 		}
 		return func(ctx context.Context) error { return c.RestoreNode(ctx, pod) }, err
 	case Reboot:

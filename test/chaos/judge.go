@@ -77,8 +77,8 @@ type Request struct {
 	Removal bool
 	// By is the pod whose sidecar asked.
 	By string
-	// At is when it came to the proxy, Forwarded when it went on, Answered when the API
-	// server had answered or nobody waited any more; zero for never.
+	// At is when it came to the proxy, Forwarded is when it went on, and Answered is when the
+	// API server had answered or nobody waited any more. Zero means never.
 	At, Forwarded, Answered time.Time
 	// Verdict is the API server's status code, 0 for none.
 	Verdict int
@@ -98,8 +98,8 @@ type Deletion struct {
 type Scaling struct {
 	At, Done time.Time
 	Replicas int
-	// Begins is true if the template changed with it, and no pod was outdated before: whoever
-	// removes one then has seen both.
+	// Begins is true if the template changed with it and no pod was outdated before. A
+	// coordinator that then removes a pod has seen both.
 	Begins bool
 }
 
@@ -292,8 +292,8 @@ func (e *Evidence) Judge() []Judgement {
 // span is when a removal was asked for, and the time in which it took effect.
 type span struct{ asked, from, to time.Time }
 
-// oldest is since when something must have been so to be known to whoever asked: the decision
-// may rest on evidence of that age, and the observer looks now and then.
+// oldest is since when something must have been true for the remover to know it. The decision
+// may rest on evidence of that age, and the observer looks only now and then.
 func (e *Evidence) oldest(t span) time.Time { return t.asked.Add(-e.MaxEvidenceAge - certainty) }
 
 // judge judges one removal. The seats are as they were before it.
@@ -376,7 +376,7 @@ func (e *Evidence) attribute(j *Judgement) *Request {
 	return nil
 }
 
-// Overlooked says what the evidence does not show although it is so. Before and after are the
+// Overlooked says what happened but is missing from the evidence. Before and after are the
 // names of the pods that there were at the beginning of a round and at its end, by UID; at the
 // end every member served. An auditor that sees nothing finds nothing wrong, and must not pass.
 func (e *Evidence) Overlooked(before, after map[string]string, from, to time.Time) []string {
@@ -566,9 +566,8 @@ func (e *Evidence) checkQuorum(j *Judgement, t span, seats map[string]*seat) {
 		j.Others, j.Voters-1, quorum, silent)
 }
 
-// fresh tells whether a voter that is no survivor was one when the evidence was gathered, and
-// is none through the script: a fault, a drain, a change of the replicas. What we did is never
-// fresh.
+// fresh is true for a voter that was a survivor when the evidence was gathered and no longer is
+// through the script: a fault, a drain or a change of the replicas. What we did is never fresh.
 func (e *Evidence) fresh(pod string, t span, s *seat) bool {
 	oldest := e.oldest(t)
 	last := e.lastAnswer(pod, t.from)
@@ -719,8 +718,8 @@ func (e *Evidence) lastAnswer(pod string, before time.Time) time.Time {
 	return last
 }
 
-// hit tells whether a fault of the script began in that time of which this pod was the victim:
-// it may have stopped serving since it last answered.
+// hit is true if a fault of the script on this pod began in that time. Its member may have
+// stopped serving since it last answered.
 func (e *Evidence) hit(pod string, from, to time.Time) bool {
 	return slices.ContainsFunc(e.Faults, func(w Window) bool {
 		return w.Silences && strings.HasSuffix(w.Fault, " "+pod) && !w.From.Before(from) && !w.From.After(to)

@@ -520,8 +520,8 @@ func TestADataRaceInASidecarIsAViolation(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist, "what cannot be read is not clean")
 }
 
-// An auditor that is told late must come to the same end: the order in the watch is what
-// counts, not when it was heard of.
+// An auditor that hears late must come to the same verdict. The order in the watch counts, not
+// when an event arrived.
 func TestAJudgementDoesNotDependOnWhenTheWatchWasHeard(t *testing.T) {
 	s := tell(3).replaced(5*second, 4*second, "main-2", "old", "new").
 		replaced(12*second, 4*second, "main-1", "old", "new")

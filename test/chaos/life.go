@@ -553,7 +553,7 @@ func (o *operation) run(ctx context.Context) error {
 	}
 }
 
-// insist tries until it succeeds: the API server, and quorum, may be away.
+// insist tries until it succeeds, because the API server or quorum may be away.
 func (o *operation) insist(ctx context.Context, try func(context.Context) error) error {
 	for {
 		trying, cancel := context.WithTimeout(ctx, injectWithin)

@@ -19,7 +19,7 @@ const (
 	// evidenceTicks, renewTicks and patienceTicks are ages beyond which nothing changes:
 	// evidence is old, the record is due for renewal, and may be claimed by the clock.
 	evidenceTicks, renewTicks, patienceTicks = 1, 1, 3
-	// laterTicks are how much longer whoever abstains leaves the record to others.
+	// laterTicks is how much longer a coordinator that abstains leaves the record to others.
 	laterTicks = 1
 )
 

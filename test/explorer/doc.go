@@ -2,8 +2,8 @@
 // roll one etcd cluster, and checks after every step that nothing happened that must not.
 //
 // The coordinators are the production ones: every step is taken by [record.Config.Step],
-// every decision by [rollout.Decide], and what a decision asks of the protocol is said by
-// [record.NextOf]. Around them is a model of what they talk to:
+// every decision by [rollout.Decide], and [record.NextOf] translates a decision for the protocol.
+// Around them is a model of what they talk to:
 //
 //   - The API server: one Lease and the pods, each with a resourceVersion. A request
 //     lands once, twice (clients repeat requests by themselves), late, or never; its
@@ -11,14 +11,14 @@
 //     follow each other under one name may be equal: only the UID tells them apart.
 //   - The StatefulSet controller and the kubelets: a pod that was deleted ends, is
 //     recreated from the newest template, and comes up.
-//   - etcd: who votes, whether there is a quorum, who leads. Its lock lies: whoever asks
-//     may be told that it owns it (no safety may be derived from that). In another world
+//   - etcd: who votes, whether there is a quorum, who leads. Its lock lies: any coordinator may
+//     be told that it owns the lock (safety must not depend on that). In another world
 //     it tells the truth, to see that nobody claims by a right that is gone.
 //   - Processes that pause anywhere, crash, start again, are told to stop. Their clocks
 //     run at speeds that have nothing to do with each other.
-//   - Members that fail by themselves, or only seem to; somebody else who deletes pods, and
-//     deletes or edits the Lease, or writes an intent to it that names another's pod; a template
-//     that changes in the midst of it all.
+//   - Members that fail by themselves, or only seem to; another client that deletes pods, deletes
+//     or edits the Lease, or writes an intent to it that names a foreign pod; a template that
+//     changes in the middle of it all.
 //   - The field, each part of it in worlds of its own (see fieldWorlds): the StatefulSet is scaled
 //     and its first ordinal moves, the member list follows late, and a pod that terminates
 //     serves until it is gone. Voters outside our ordinals serve, and go without asking us. A
@@ -28,7 +28,7 @@
 //     anew late or never. OrderedReady, a container of another name, and a Status that is denied.
 //   - The coordinators' own loop (see loop.go), wherever it is asked whether a rollout ends: a
 //     claim begins when production's loop begins one, and at no other time. A gate may hang, a
-//     coordinator may abstain for good, and who waits for the lock or abstains may stand in.
+//     coordinator may abstain for good, and one that waits for the lock or abstains may stand in.
 //
 // An observation is not a moment: the Lease is read first, then the StatefulSet and the
 // pods, then etcd, and anything may happen in between.
@@ -43,14 +43,14 @@
 //
 //   - No removal takes effect that was decided in ignorance of another operation of ours.
 //   - Never more than maxUnavailable members that served are down because of us.
-//   - No removal of ours takes the voters that run and stay below quorum, and nor does what
-//     others may do after it without asking us.
+//   - No removal of ours takes the voters that run and stay below quorum. What others may then do
+//     without asking us does not either.
 //   - A revision that does not come up costs at most one member that served or would have come
 //     back by itself.
-//   - Nothing is removed whose UID was not decided on. A removal is only sent of the pod and the
-//     version that was decided on, and in that way.
-//   - While there is a record, every operation that can still take effect stands on it, and
-//     none that does is overwritten.
+//   - No pod is removed whose UID was not decided on. A removal is sent only for the pod and the
+//     version that were decided on, and in the way that was decided on.
+//   - While there is a record, it names every operation that can still take effect, and no such
+//     operation is overwritten.
 //   - Nobody writes to a record that it does not hold, claims by a lock that it had lost
 //     before its owner claimed, or claims by the clock what was renewed in time.
 //   - A removal is only sent while its evidence is young.

@@ -60,9 +60,9 @@ func (m *Model) spared(w *World, i int) bool {
 }
 
 // payToll counts what a broken revision costs: members that served or would have come back by
-// themselves, and got that revision from us. Nobody can tell before the first that it is broken.
-// Of one that was down for as long as a decision waits for that, nobody could say that it
-// would come back.
+// themselves, and got that revision from us. Before the first one, nobody can tell that the
+// revision is broken. If a member was down for as long as a decision waits for it, nobody could
+// know that it would come back.
 func (m *Model) payToll(w *World, r *request) string {
 	if !m.Broken || w.revision != brokenRevision || !r.spared {
 		return ""

@@ -71,9 +71,9 @@ func (m *Model) cured(w *World) bool {
 }
 
 // Live visits every world that can be reached, up to most, and then shows by reverse
-// reachability from the ends that from each of them the rollout can end once the faults
-// are over: members that failed come back, the lock's owner starts as often as it has to,
-// requests land or do not. So whoever is scheduled fairly gets there.
+// reachability from the ends that from each of them the rollout can end once the faults are
+// over: members that failed come back, the lock's owner starts as often as it has to, requests
+// land or do not. So a coordinator that is scheduled fairly gets there.
 func (m *Model) Live(ctx context.Context, most int) *Liveness {
 	runtime.GC()
 	start := time.Now()

@@ -42,9 +42,9 @@ func (m *Model) movesOfLoop(w *World, i int, add func(what moveKind, who int, ho
 	}
 }
 
-// standsIn is true for a coordinator that would act without a lock: while nobody can have
-// one, all of them, whoever waits in the queue as well. A claim outlives the lock by which it was
-// made, and the lack of one: it ends when another takes the record over.
+// standsIn is true for a coordinator that would act without a lock. While nobody can have the
+// lock, that is all of them, also those that wait in the queue. A claim outlives the lock by
+// which it was made, and the lack of one: it ends when another takes the record over.
 func (m *Model) standsIn(w *World, i int) bool {
 	switch {
 	case !m.Clocks || m.hasQuorum(w):

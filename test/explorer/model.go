@@ -16,9 +16,9 @@ type Model struct {
 	Decide func(rollout.State, rollout.Policy) rollout.Decision
 	// Weak is what an API server or a coordinator does not do as it should: mutants only.
 	Weak Weakness
-	// verify that nothing of the protocol's state is lost on the way.
+	// verify checks that no part of the protocol's state is lost on the way.
 	verify bool
-	// symmetric: it does not matter who of the coordinators is who.
+	// symmetric: the coordinators can change names.
 	symmetric bool
 	// mayGuess: a wrong guess is excused, and counted. Where every world is visited there is none.
 	mayGuess bool
@@ -39,12 +39,12 @@ type Weakness struct {
 	NoUID, NoVersion bool
 	// NoSwap: a claim is written whatever the Lease has become.
 	NoSwap bool
-	// Cached: it decides on what the observation before has seen.
+	// Cached: it decides on what the previous observation has seen.
 	Cached bool
 	// Early: it decides on what was seen before the claim.
 	Early bool
-	// NoStandIn: who abstains does not stand in; Queues: nor does who waits in the queue; Wedges:
-	// a gate that does not answer stops the loop.
+	// NoStandIn: a coordinator that abstains does not stand in. Queues: one that waits in the
+	// queue does not either. Wedges: a gate that does not answer stops the loop.
 	NoStandIn, Queues, Wedges bool
 	// Trusting: whatever pod an intent on the Lease names is believed to be one of ours.
 	Trusting bool
@@ -56,7 +56,7 @@ type Weakness struct {
 
 // Counts say how much of it was about what it is about.
 type Counts struct {
-	// Removals that took effect, and those of them that nobody waited for any more.
+	// Removals that took effect, and how many of them nobody waited for any more.
 	Removals, Late int
 	// Refused removals.
 	Refused int
@@ -129,9 +129,9 @@ const (
 type answer struct {
 	next record.Next
 	op   uint8
-	// target is the place of the operation, or of who is to lead.
+	// target is the place of the operation, or of the member that is to lead.
 	target uint8
-	// astray: the protocol is asked for another removal than was decided.
+	// astray: the protocol is asked for a removal other than the one decided on.
 	astray bool
 }
 

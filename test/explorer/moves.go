@@ -16,7 +16,7 @@ type moveKind uint8
 const (
 	// goOn: a coordinator's request lands, is answered, and the next one is sent.
 	goOn moveKind = iota
-	// desert: it gives up on the answer; the request may still land.
+	// desert: it gives up on the answer. The request may still land.
 	desert
 	// repeat: the request lands twice, and only the second answer arrives.
 	repeat
@@ -40,8 +40,8 @@ const (
 	forgeLease
 	changeTemplate
 	giveLock
-	// look: a loop looks whether a rollout is due; returns: who abstained lines up again; giveUp:
-	// a coordinator finds that it is unfit.
+	// look: a loop checks whether a rollout is due. returns: a coordinator that abstained lines
+	// up again. giveUp: a coordinator finds that it is unfit.
 	look
 	returns
 	giveUp
@@ -467,7 +467,7 @@ func (w *World) eachKnowledge(visit func(*knowledge)) {
 	}
 }
 
-// crash: what the process knew is gone, what it sent is not. With a new pod it has a new
+// crash: what the process knew is gone, but what it sent is not. With a new pod it has a new
 // identity.
 func (m *Model) crash(w *World, i, replaced uint8) {
 	c := &w.coordinators[i]

@@ -30,8 +30,8 @@ func (m *Model) normalise(w *World) {
 	}
 }
 
-// reorder names the coordinators so that of worlds that differ in nothing but who is who
-// only one is visited.
+// reorder names the coordinators so that only one is visited of the worlds that differ only in
+// these names.
 func (m *Model) reorder(w *World) {
 	least, candidate := *w, *w
 	try := func(a, b uint8) {

@@ -126,7 +126,7 @@ func begun(done bool) string {
 	return ""
 }
 
-// desert: a coordinator gives up on the answer.
+// desert lets a coordinator give up on the answer.
 func (m *Model) desert(w *World, i, how uint8) string {
 	c := &w.coordinators[i]
 	r := c.request
@@ -231,7 +231,7 @@ func (m *Model) step(w *World, i uint8, e record.Event) string {
 	return ""
 }
 
-// write is how the API server answers: it swaps, or refuses.
+// write returns how the API server answers: it swaps or it refuses.
 func (m *Model) write(w *World, by uint8, l lease, late bool) (record.Outcome, string) {
 	if l.schema == 0 {
 		return record.Done, fmt.Sprintf("%s writes what is no record", identityNames[l.holder])
@@ -440,7 +440,7 @@ func (m *Model) distort(w *World, i, how uint8) {
 	case oldList:
 		w.left.OldLists--
 		m.note("%s sees the list of a member that lags", m.name(w, i))
-		// Whoever lags is not of a quorum: those that have agreed on the change are.
+		// A member that lags is not in the quorum, because the quorum has agreed on the change.
 		etcd.list, etcd.told = w.former, 1+1
 		etcd.answering &= w.former.voters | w.former.learners
 	case oldRead:
@@ -552,8 +552,8 @@ func (m *Model) reaches(w *World, r *request) bool {
 	return (p.phase == starting || p.phase == up) && (r.ref.current || m.Weak.NoUID) && (rv == p.rv || m.Weak.NoVersion)
 }
 
-// charge takes an eviction off the budget, if that still allows one. It is charged although a
-// precondition may fail after it. What is not Ready is not charged for.
+// charge takes an eviction off the budget if the budget still allows one. It is charged even if
+// a precondition fails after it. A pod that is not Ready is not charged.
 func (m *Model) charge(w *World, r *request) bool {
 	p := &w.pods[r.ref.pod]
 	if p.phase != up || m.look(w, int(r.ref.pod)) != looksReady {

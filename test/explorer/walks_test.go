@@ -97,8 +97,8 @@ func bigger(t *rapid.T) Params {
 	return p
 }
 
-// pick is the move that a number stands for. Most of the time somebody gets further, for
-// else nothing would ever come about.
+// pick is the move that a number stands for. Most of the time a process makes progress, because
+// otherwise nothing would ever happen.
 func (m *Model) pick(w *World, n int) (Move, bool) {
 	moves := m.Moves(w, nil)
 	var further []Move

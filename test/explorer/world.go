@@ -638,8 +638,8 @@ func (w *World) changeLease(l lease) {
 	w.lease, w.unchanged = l, [maxCoordinators]uint8{}
 }
 
-// deleteLease takes with it who had claimed it: whoever reads that there is none, may
-// create one.
+// deleteLease also forgets who had claimed the Lease: a coordinator that finds none may create
+// one.
 func (w *World) deleteLease() { w.lease, w.unchanged, w.tenure = lease{}, [maxCoordinators]uint8{}, 0 }
 
 // touch gives a pod a resourceVersion that nobody has seen.

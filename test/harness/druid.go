@@ -29,9 +29,9 @@ import (
 )
 
 // Druid does for a cluster what etcd-druid does for one of its own. Its reconciler resets the
-// StatefulSet's labels, annotations and spec, and the Role that it has made for the sidecars, whoever
-// changed them. Its admission webhook lets only itself and Kubernetes' own controllers update or delete
-// the StatefulSet.
+// StatefulSet's labels, annotations and spec, and the Role that it has made for the sidecars, no matter
+// who changed them. Its admission webhook lets only itself and Kubernetes' own controllers update or
+// delete the StatefulSet.
 //
 // As with etcd-druid, the webhook is not asked about the StatefulSet's status.
 type Druid struct {

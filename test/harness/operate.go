@@ -117,7 +117,7 @@ func (c *Cluster) Recreate(ctx context.Context, policy appsv1.PodManagementPolic
 					}
 				}
 			}
-			// Whoever reads the status next must find the present state.
+			// The next reader of the status must find the present state.
 			known := now.Status.UpdateRevision != "" && int(now.Status.ReadyReplicas) == ready
 			return known && adopted == len(c.Pods()), fmt.Sprintf("%d of %d", adopted, len(c.Pods()))
 		})

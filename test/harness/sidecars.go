@@ -31,7 +31,7 @@ func (c *Cluster) Requests(pod string, since time.Time) []apiproxy.Record {
 	return apiproxy.Since(c.env.API.Records(func(r *apiproxy.Request) bool { return r.Pod == pod }), since)
 }
 
-// Removing chooses the requests that are to remove pods of this cluster, whoever asks.
+// Removing chooses the requests that are to remove pods of this cluster, from any client.
 func (c *Cluster) Removing(r *apiproxy.Request) bool { return r.Removes() && c.owns(r.Name) }
 
 // WritingRecord chooses the requests that are to write this cluster's record.

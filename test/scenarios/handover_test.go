@@ -110,9 +110,9 @@ func (o outcome) ledByNewCode(t *testing.T, old map[string]types.UID) {
 	}
 }
 
-// readLive: whoever asked for a removal had listed the pods before, without any cache
-// between, and watched only its own; and whoever asked for none did not look at all, but
-// for who it is when it started.
+// readLive checks that a sidecar that asked for a removal had listed the pods before, without a
+// cache in between, and watched only its own. A sidecar that asked for none looked only once,
+// for its own identity when it started.
 func (s *scene) readLive(o outcome) {
 	s.t.Helper()
 	asked := map[types.UID]bool{}
@@ -282,8 +282,8 @@ func (s *scene) waitQueue(ctx context.Context, n int) {
 	}, time.Minute, 100*time.Millisecond)
 }
 
-// restartSidecars kills the sidecars of all pods at once, and waits until their leases
-// have expired and the new ones stand in the queue behind whoever was there before.
+// restartSidecars kills the sidecars of all pods at once, and waits until their leases have
+// expired and the new ones stand in the queue behind those that were there before.
 func (s *scene) restartSidecars(ctx context.Context) {
 	s.t.Helper()
 	before, err := s.LockQueue(ctx)

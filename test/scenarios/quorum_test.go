@@ -68,7 +68,8 @@ func TestLostQuorumWhoseCureIsTheUpdate(t *testing.T) {
 		require.ElementsMatch(t, dead, []string{after[0].Pod, after[1].Pod}, "dead ones first")
 		require.Equal(t, survivor, after[2].Pod)
 		require.Equal(t, 2, after[2].OthersReady, "the survivor is not touched before quorum is back")
-		// Whoever held the record goes on with it, and else it is claimed in the fallback.
+		// The holder of the record goes on with it. If there is none, it is claimed in the
+		// fallback.
 		require.False(t, slices.ContainsFunc(s.journal.Entries(), func(e harness.LogEntry) bool {
 			return e.Message == coordinatesNow && e.By == "lock" && e.At.After(s.changed) &&
 				e.At.Before(after[0].At)
@@ -102,7 +103,7 @@ func TestLostQuorumWhoseCureIsTheUpdate(t *testing.T) {
 }
 
 // Quorum is lost a moment before the template changes: shorter than a session lives, so that
-// whoever has the lock still believes in it.
+// the lock's owner still believes in it.
 func TestLostQuorumWhoseCureFollowsAtOnce(t *testing.T) {
 	t.Parallel()
 	ctx, s := newCluster(t, harness.Loopback,
@@ -138,8 +139,8 @@ func TestLostQuorumWhoseCureFollowsAtOnce(t *testing.T) {
 	require.Equal(t, survivor, after[len(after)-1])
 }
 
-// Whoever had the lock is gone together with its member: a sidecar that waited in the queue begins,
-// as soon as any, and goes on when quorum is back, without waiting for the dead one's lock.
+// The lock's owner is gone together with its member: a sidecar that waited in the queue begins, as
+// soon as any, and goes on when quorum is back, without waiting for the dead one's lock.
 func TestLostQuorumTogetherWithWhoHadTheLock(t *testing.T) {
 	t.Parallel()
 	spec := harness.Spec{Name: "orphaned", PlainText: true, SidecarArgs: []string{"--lock-ttl=10s"}}

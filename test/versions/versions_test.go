@@ -266,7 +266,7 @@ func TestMixedVersionsTellTheSame(t *testing.T) {
 				m := s.await("all serve", func(m rollout.Membership) bool {
 					return serving(m) == 3 && leader(m) != nil && told(m, i) == step[1]
 				})
-				// Each of them gives the same list, agreed on, whoever is asked alone.
+				// Each of them gives the same, agreed list when it is asked alone.
 				for j := range 3 {
 					one, err := s.observer(user{}, j).Observe(t.Context())
 					require.NoError(t, err)

@@ -540,7 +540,7 @@ func (f *fleet) roll(ctx context.Context, h *hostProcess, r *result.Fleet) error
 		return err
 	}
 	if r.Rolled = f.Clusters - f.missing((*ledger).complete); r.Rolled == f.Clusters {
-		// Whoever rolled them still has to say that they are.
+		// The coordinator that rolled them still has to report it.
 		pause(ctx, quiet)
 	}
 	after, err := h.read(ctx)

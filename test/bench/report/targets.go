@@ -166,7 +166,8 @@ func stuck(trials []result.Trial) string {
 // changes is the number of all changes of leader.
 func changes(t result.Trial) Number { return Number(t.Planned + t.Unplanned) }
 
-// leaderChanges: a healthy rollout has exactly one, handed over, whoever leads.
+// leaderChanges checks that a healthy rollout has exactly one, handed over, no matter which
+// member leads.
 func leaderChanges(all []result.Trial, c result.Case) Target {
 	trials, from := quorates(all, c)
 	target := Target{

@@ -51,7 +51,7 @@ func (c *console) Say(how style, text string) {
 		c.kept.WriteString(text + "\n")
 		return
 	}
-	_, _ = io.WriteString(c.w, text+"\n") // Nobody could be told that nobody can be told.
+	_, _ = io.WriteString(c.w, text+"\n") // There is no way to report that reporting fails.
 }
 
 // Progress says what is being done before there is a timeline.
@@ -68,7 +68,8 @@ func (c *console) Progress(text string) {
 	}
 }
 
-// Lend leaves the terminal to somebody else until TakeBack, which prints what was said meanwhile.
+// Lend leaves the terminal to another program until TakeBack, which prints what was said
+// meanwhile.
 func (c *console) Lend() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

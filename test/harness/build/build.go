@@ -6,9 +6,9 @@
 // seconds and links nothing. The first build of the control plane compiles
 // Kubernetes and takes some minutes.
 //
-// Programs end up in .build/bin at the root of the repository. Several test processes
-// may build at once: they take turns through a lock file, and a program is replaced by
-// a rename, so that whoever starts it meanwhile gets the old one or the new one, whole.
+// Programs end up in .build/bin at the root of the repository. Several test processes may build
+// at once: they take turns through a lock file, and a program is replaced by a rename, so that
+// a start meanwhile gets the old one or the new one, whole.
 //
 // With QUORATE_RACE=1 in the environment the sidecar is built with the race detector,
 // if a C compiler is there.

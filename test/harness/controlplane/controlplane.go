@@ -337,7 +337,7 @@ func (cp *ControlPlane) CAPEM() []byte { return slices.Clone(cp.caPEM) }
 // client-side rate limit and without a proxy.
 func (cp *ControlPlane) AdminConfig() *rest.Config { return rest.CopyConfig(cp.admin) }
 
-// TokenConfig returns a new client configuration of whoever the bearer token says, e.g. a
+// TokenConfig returns a new client configuration for the owner of the bearer token, e.g. a
 // ServiceAccount; of system:anonymous when it is empty. Like AdminConfig's, it has no
 // client-side rate limit and no proxy.
 func (cp *ControlPlane) TokenConfig(token string) *rest.Config {

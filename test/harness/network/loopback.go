@@ -19,10 +19,9 @@ const loopbackTries = 64
 // Loopback is the [Network] without privileges: addresses of 127.0.0.0/8, which
 // Linux routes to lo without any set-up.
 //
-// It resolves no names and keeps nothing apart: the addresses go into arguments,
-// configuration and certificates, and SetHosts has no effect. A pod's own
-// connections come from 127.0.0.1 unless it binds them, so whoever listens cannot
-// tell pods by address.
+// It resolves no names and keeps nothing apart: the addresses go into arguments, configuration
+// and certificates, and SetHosts has no effect. A pod's own connections come from 127.0.0.1
+// unless it binds them, so a listener cannot tell pods by address.
 type Loopback struct {
 	addresses *allocator
 	claim     net.Listener

@@ -3,7 +3,7 @@
 // There are two implementations of [Network]:
 //
 //   - [Loopback] needs no privileges: every pod has an address in a free
-//     127.A.B.0/24. Names are not resolved: whoever uses it puts addresses where a
+//     127.A.B.0/24. Names are not resolved: its user puts addresses where a
 //     cluster has names. Nothing separates the pods from each other, so links
 //     cannot be cut.
 //   - [Namespaces] needs root: every pod has a network namespace, a veth pair to a

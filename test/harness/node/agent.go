@@ -42,7 +42,7 @@ type Config struct {
 	// same variable.
 	Env map[string]string
 	// APIServer is the URL under which pods reach the API server, and APIServerCA has the
-	// certificates (PEM) of who signs for it. With a URL, containers that have their
+	// certificates (PEM) of its certificate authority. With a URL, containers that have their
 	// ServiceAccount's token mounted where Kubernetes mounts it get a kubeconfig with it, in
 	// KUBECONFIG. Optional.
 	APIServer   string
@@ -165,8 +165,8 @@ func Start(ctx context.Context, config Config) (*Agent, error) {
 }
 
 func (a *Agent) watch(ctx context.Context, informer cache.SharedIndexInformer) error {
-	// An API server that is away is nothing to complain about here; whoever looks at
-	// the cluster notices anyway.
+	// An API server that is away is no fault of the agent; a caller that looks at the cluster
+	// notices anyway.
 	if err := informer.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}); err != nil {
 		return err
 	}

@@ -57,8 +57,7 @@ type Event struct {
 	Detail    string
 }
 
-// String gives kind, container and detail; time, node and pod are left to whoever
-// prints.
+// String gives kind, container and detail; time, node and pod are left to the code that prints.
 func (e Event) String() string {
 	var text strings.Builder
 	text.WriteString(string(e.Kind))

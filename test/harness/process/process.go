@@ -43,9 +43,8 @@ import (
 )
 
 const (
-	// killPatience is how long Stop waits after SIGKILL. The kernel ends a
-	// killed process at once unless it is stuck in uninterruptible I/O, so
-	// whoever waits this long waits for a broken disk.
+	// killPatience is how long Stop waits after SIGKILL. The kernel ends a killed process at
+	// once unless it is stuck in uninterruptible I/O, so a wait this long means a broken disk.
 	killPatience = 30 * time.Second
 
 	// logDrain is how long the reaper waits for the rest of the output after

@@ -75,7 +75,7 @@ type pool struct {
 	access
 	ctx    context.Context //nolint:containedctx // the life of the clients, not of a call
 	cancel context.CancelFunc
-	// added is called once for every member, by whoever named it first.
+	// added is called once for every member, where it is first named.
 	added func(*member)
 
 	mu      sync.Mutex
