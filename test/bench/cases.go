@@ -33,7 +33,7 @@ type setting struct {
 	quiet bool
 	// watched lets the clients watch as well.
 	watched bool
-	// alone is true where no other trial may run beside it: milliseconds count.
+	// alone is true if no other trial may run beside it, because milliseconds count.
 	alone bool
 	// limit is how long a trial is watched.
 	limit time.Duration

@@ -13,7 +13,7 @@ import (
 	"github.com/quorate/quorate/test/harness"
 )
 
-// election is a change of leader, as the winner's own log tells it.
+// election is a change of leader, taken from the winner's own log.
 type election struct {
 	at  time.Time
 	pod string

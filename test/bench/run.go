@@ -34,8 +34,8 @@ type Options struct {
 	Seed uint64
 	// Short leaves as much as shows that everything works.
 	Short bool
-	// Lanes is how many trials run at a time. One is right where milliseconds count: healthy
-	// clusters run alone whatever this says. Two on two cores save time.
+	// Lanes is how many trials run at a time. One is right where milliseconds count, so healthy
+	// clusters always run alone. Two on two cores save time.
 	Lanes int
 	// Keep leaves the data and logs of all processes in the directory.
 	Keep bool

@@ -369,7 +369,7 @@ func (a *auditor) uid(pod string) string {
 	return ""
 }
 
-// there tells whether the pod with this UID still exists.
+// there reports whether the pod with this UID still exists.
 func (a *auditor) there(uid string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -227,10 +227,10 @@ type seat struct {
 	charged bool
 }
 
-// leaves tells whether the pod goes, or has gone.
+// leaves reports whether the pod goes, or has gone.
 func (s *seat) leaves() bool { return s != nil && (s.gone || s.terminates) }
 
-// byUs tells whether the pod is away because we removed it.
+// byUs reports whether the pod is away because we removed it.
 func (s *seat) byUs() bool { return s != nil && s.ours && (s.leaves() || !s.ready) }
 
 // learn takes a change of the same pod in.
@@ -645,7 +645,7 @@ func costs(judgements []Judgement, bad Window) []string {
 		taken)}
 }
 
-// outOfRange tells whether the pod was certainly being scaled away, or had been, at that time.
+// outOfRange reports whether the pod was certainly being scaled away, or had been, at that time.
 func (e *Evidence) outOfRange(pod string, at time.Time) bool {
 	replicas := ordinal(pod) + 1
 	for _, s := range e.Scalings {
@@ -659,7 +659,7 @@ func (e *Evidence) outOfRange(pod string, at time.Time) bool {
 	return ordinal(pod) >= replicas
 }
 
-// begun tells whether the last change of the replicas, then, was one that began the rollout.
+// begun reports whether the last change of the replicas, then, was one that began the rollout.
 func (e *Evidence) begun(at time.Time) bool {
 	begun := false
 	for _, s := range e.Scalings {
@@ -670,7 +670,7 @@ func (e *Evidence) begun(at time.Time) bool {
 	return begun
 }
 
-// silent tells whether the pod's member, which had answered once, answered nothing that it was
+// silent reports whether the pod's member, which had answered once, answered nothing that it was
 // asked in that time.
 func (e *Evidence) silent(pod string, from, to time.Time) bool {
 	asked := 0
@@ -700,7 +700,7 @@ func (e *Evidence) voters(from, to time.Time) int {
 	return before
 }
 
-// answered tells whether the pod's member answered a read in that time.
+// answered reports whether the pod's member answered a read in that time.
 func (e *Evidence) answered(pod string, from, to time.Time) bool {
 	return slices.ContainsFunc(e.Readings[pod], func(r Reading) bool {
 		return !r.Answered.IsZero() && !r.Learner && !r.Answered.Before(from) && !r.Answered.After(to)
@@ -731,7 +731,7 @@ func (e *Evidence) silencedBetween(from, to time.Time) bool {
 	return slices.ContainsFunc(e.Faults, func(w Window) bool { return w.Silences && w.covers(from, to) })
 }
 
-// learns tells whether the pod's member was no voter when last asked.
+// learns reports whether the pod's member was no voter when last asked.
 func (e *Evidence) learns(pod string, at time.Time) bool {
 	learns := false
 	for _, r := range e.Readings[pod] {
@@ -743,7 +743,7 @@ func (e *Evidence) learns(pod string, at time.Time) bool {
 	return learns
 }
 
-// faultBetween tells whether a fault of the script, or an operator's removal, can be the reason
+// faultBetween reports whether a fault of the script, or an operator's removal, can be the reason
 // for what happened in that time.
 func (e *Evidence) faultBetween(from, to time.Time) bool {
 	return slices.ContainsFunc(e.Faults, func(w Window) bool { return w.covers(from, to) }) ||

@@ -107,7 +107,7 @@ func (l *life) tell(format string, args ...any) {
 	}
 }
 
-// note goes to the timeline alone.
+// note goes only to the timeline.
 func (l *life) note(format string, args ...any) { l.env.Timeline.Note("fault", format, args...) }
 
 func (l *life) broken(err error) {
@@ -354,7 +354,7 @@ func (l *life) follow(ctx context.Context, operated <-chan error, played <-chan 
 	}
 }
 
-// complete tells whether all pods are updated and Ready, all members serve, and the record
+// complete reports whether all pods are updated and Ready, all members serve, and the record
 // is at rest; if not, what is missing.
 func (l *life) complete(ctx context.Context) (bool, string) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
@@ -638,7 +638,7 @@ func (o *operation) breakAndFix(ctx context.Context) error {
 	return err
 }
 
-// failed tells whether a pod of the new revision waits in vain, or hangs, and notes whether all pods
+// failed reports whether a pod of the new revision waits in vain, or hangs, and notes whether all pods
 // have that revision.
 func (o *operation) failed(ctx context.Context) (failed bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)

@@ -134,8 +134,8 @@ type input struct {
 	swapped bool
 }
 
-// register is a key of etcd. Its state is its value, empty before the first write: nobody
-// writes that.
+// register is a key of etcd. Its state is its value. Before the first write that is empty,
+// which is never written.
 var register = porcupine.Model{
 	Init: func() any { return "" },
 	Step: func(state, in, out any) (bool, any) {

@@ -188,7 +188,7 @@ var denied = map[Permission]map[string][]string{
 		"events": {"create", "patch"}},
 }
 
-// denies tells whether a permission is needed for a request.
+// denies reports whether a permission is needed for a request.
 func (p Permission) denies(r *apiproxy.Request) bool {
 	if p == ToDoAnything {
 		return true
@@ -357,7 +357,7 @@ func (Script) replicasAfter(c Change, before int) int {
 	}
 }
 
-// scales tells whether the change is one of the number of members.
+// scales reports whether the change is one of the number of members.
 func (k ChangeKind) scales() bool {
 	return slices.Contains([]ChangeKind{ScaleOut, ScaleIn, RollScaleOut, RollScaleIn}, k)
 }

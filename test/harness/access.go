@@ -25,7 +25,7 @@ type Permission struct {
 // String is the permission as a table shows it.
 func (p Permission) String() string { return p.Verb + " " + p.Resource }
 
-// is tells whether a rule grants it.
+// is reports whether a rule grants it.
 func (p Permission) is(rule rbacv1.PolicyRule, verb string) bool {
 	return verb == p.Verb && slices.Contains(rule.Resources, p.Resource)
 }

@@ -273,7 +273,7 @@ func (d *Druid) resetSet(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// wants tells whether the StatefulSet is as it should be.
+// wants reports whether the StatefulSet is as it should be.
 func (d *Druid) wants(set *appsv1.StatefulSet) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -341,7 +341,7 @@ func (d *Druid) Denied() []string {
 	return slices.Clone(d.denied)
 }
 
-// Stop ends the reconciler, and the webhook once nobody asks it any more.
+// Stop ends the reconciler, and the webhook once it is no longer asked.
 func (d *Druid) Stop(ctx context.Context) error {
 	d.stop()
 	<-d.done

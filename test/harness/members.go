@@ -95,8 +95,8 @@ func (c *Cluster) LockOwner(ctx context.Context) (string, error) {
 	return owner, err
 }
 
-// PutStaleLocks writes keys of the lock and of presence that nobody keeps alive, as they come back from
-// a backup: one without a lease, and one with a lease of this duration.
+// PutStaleLocks writes keys of the lock and of presence that no process keeps alive, as they come back
+// from a backup: one without a lease, and one with a lease of this duration.
 func (c *Cluster) PutStaleLocks(ctx context.Context, granted time.Duration) error {
 	c.env.Timeline.Note("fault", "keys of %s that nobody keeps alive", c.Spec.Name)
 	return c.etcd(func(client *clientv3.Client) error {
@@ -136,7 +136,7 @@ func (c *Cluster) Present(ctx context.Context) ([]string, error) {
 	return pods, err
 }
 
-// AddGhosts adds voters that nobody ever starts. Etcd refuses this unless it runs with
+// AddGhosts adds voters that are never started. Etcd refuses this unless it runs with
 // --strict-reconfig-check=false.
 func (c *Cluster) AddGhosts(ctx context.Context, n int) error {
 	return c.etcd(func(client *clientv3.Client) error {

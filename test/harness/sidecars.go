@@ -15,7 +15,7 @@ import (
 	"github.com/quorate/quorate/test/harness/process"
 )
 
-// owns tells whether a name is that of one of the cluster's pods, scaled away or not.
+// owns reports whether a name is that of one of the cluster's pods, scaled away or not.
 func (c *Cluster) owns(pod string) bool {
 	for n := range maxReplicas {
 		if pod == c.Spec.podName(n) {

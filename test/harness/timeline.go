@@ -18,7 +18,7 @@ type Timeline struct {
 	file *os.File // nil when nothing is kept any more
 	// failed is why a line is missing.
 	failed error
-	// told is who follows, nil if nobody does.
+	// told gets the events; it is nil if there is no follower.
 	told func(who, what, line string)
 }
 

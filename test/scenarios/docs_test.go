@@ -155,8 +155,8 @@ func (s *scene) watching(ctx context.Context, body func(*harness.Ledger)) outcom
 		requests: s.RemovalRequests(began)}
 }
 
-// rolledByKubernetes: each pod was replaced once, as RollingUpdate does it, and nobody of
-// ours has had a hand in it.
+// rolledByKubernetes checks that RollingUpdate replaced each pod once and that Quorate did not
+// interfere.
 func (o outcome) rolledByKubernetes(t *testing.T, s *scene) {
 	t.Helper()
 	require.Equal(t, s.others(), o.order, "the highest ordinal first")
@@ -249,7 +249,7 @@ type part struct {
 	// Under load an etcd takes seven seconds to end, so not all parts are.
 	on   *scene
 	load bool
-	// check tells whether all is as the page says, from what happened to that cluster and
+	// check reports whether all is as the page says, from what happened to that cluster and
 	// from what the commands have printed.
 	check func(t *testing.T, o outcome, said string)
 }
@@ -285,7 +285,7 @@ func blocks(page, mark string) []block {
 	return all
 }
 
-// shell is where somebody types: a machine that reaches the pods by their names, with kubectl
+// shell is where a user types: a machine that reaches the pods by their names, with kubectl
 // configured, and the working directory in a checkout. A block does not see the variables of
 // those before it that were not exported, nor their functions.
 type shell struct {

@@ -84,7 +84,7 @@ func TestARolloutAndADrainNeverTakeTwoMembersTogether(t *testing.T) {
 	})
 }
 
-// The other way round: what --removal=delete takes is charged to nobody, and a drain takes a
+// The other way round: what --removal=delete takes is charged to no budget, and a drain takes a
 // second member.
 func TestWhoDeletesIsNotAloneWithADrain(t *testing.T) {
 	t.Parallel()

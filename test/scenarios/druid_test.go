@@ -17,9 +17,9 @@ import (
 	"github.com/quorate/quorate/test/harness"
 )
 
-// etcd-druid resets whatever others write to what it owns, and lets nobody else write the
-// StatefulSet. Quorate needs neither: what it keeps, and what operators tell it, stands on
-// the Lease.
+// etcd-druid resets whatever others write to what it owns, and lets no other client write the
+// StatefulSet. Quorate is not affected: what it keeps, and what operators tell it, is on the
+// Lease.
 func TestQuorateLivesWithADruidThatResetsAndAWebhookThatDenies(t *testing.T) {
 	t.Parallel()
 	ctx, s := newCluster(t, harness.Loopback, harness.Spec{Name: "druided", PlainText: true})
@@ -33,7 +33,7 @@ func TestQuorateLivesWithADruidThatResetsAndAWebhookThatDenies(t *testing.T) {
 		require.NoError(t, druid.Stop(ctx))
 	})
 	sets := druid.Client.AppsV1().StatefulSets(harness.Namespace)
-	// meddle changes the StatefulSet with the druid's own rights, which nobody else has.
+	// meddle changes the StatefulSet with the druid's own rights, which no other client has.
 	meddle := func(patch string) {
 		t.Helper()
 		_, err := sets.Patch(ctx, s.Spec.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})

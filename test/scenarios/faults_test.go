@@ -32,7 +32,7 @@ func TestTheAPIServerAnswersLate(t *testing.T) {
 	t.Parallel()
 	ctx, s := newCluster(t, harness.Loopback, harness.Spec{Name: "late", PlainText: true})
 	o := s.during(ctx, func(l *harness.Ledger) {
-		// The removal takes effect, but its answer comes when nobody waits any more.
+		// The removal takes effect, but its answer comes too late.
 		late := s.env.API.Hold(ctx, s.Removing)
 		s.touch(ctx, "late")
 		status, err := late.Forward(ctx)
@@ -155,7 +155,8 @@ func TestWhoeverIsCutOffRemovesNobody(t *testing.T) {
 			o := s.during(ctx, func(l *harness.Ledger) {
 				require.NoError(t, s.CutOff(cut))
 				s.touch(ctx, c.name)
-				// What serves nobody goes first; it does not settle while it is cut off.
+				// A member that does not serve goes first. It does not settle while it is cut
+				// off.
 				require.NoError(t, l.WaitRemovals(ctx, 1))
 				require.NoError(t, s.WaitNotReady(ctx, cut))
 				s.pass(ctx, 10*time.Second)

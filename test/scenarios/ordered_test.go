@@ -12,8 +12,8 @@ import (
 )
 
 // OrderedReady is the API's default. Its controller recreates a pod only while every lower ordinal
-// is Running, Ready and not terminating. With anything else away, a removal would leave a hole that
-// nobody fills.
+// is Running, Ready and not terminating. With another pod away, a removal would leave a gap that
+// the controller does not fill.
 func TestAnOrderedReadyStatefulSetIsRolledAndNeverDeadlocked(t *testing.T) {
 	t.Parallel()
 	ctx, s := newCluster(t, harness.Loopback, harness.Spec{Name: "ordered", PlainText: true})

@@ -47,7 +47,7 @@ var lacks = map[string]lack{
 	"watch pods":                {},
 	// Only what is sick is deleted, unless told otherwise.
 	"delete pods": {before: (*scene).deleting, end: (*scene).evicting},
-	// A record that has to be made anew has lost what was under way, so all pods are
+	// A record that has to be created again has lost what was under way, so all pods are
 	// patched first.
 	"patch pods":           {before: (*scene).forget},
 	"create pods/eviction": {},
@@ -59,8 +59,8 @@ var lacks = map[string]lack{
 	"patch events": {before: (*scene).tellOverrides, after: (*scene).tellOverridesAgain, end: (*scene).letGo},
 }
 
-// Each permission of the shipped Role is needed, its absence is named in the log, and with
-// it the rollout goes on. One member is enough: nobody else could take over.
+// Each permission of the shipped Role is needed, its absence is named in the log, and with it
+// the rollout goes on. One member is enough, because no other sidecar could take over.
 func TestEveryPermissionThatIsMissingIsNamed(t *testing.T) {
 	t.Parallel()
 	ctx, s := newCluster(t, harness.Loopback, harness.Spec{

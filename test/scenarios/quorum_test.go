@@ -174,7 +174,7 @@ func TestLostQuorumTogetherWithWhoHadTheLock(t *testing.T) {
 		require.NotEqual(t, owner, standIn.Pod)
 		s.complete(ctx)
 
-		// What is due when quorum is back waits for nobody's lock.
+		// What is due when quorum is back does not wait for the lock.
 		removals := l.Removals()
 		last := removals[len(removals)-1]
 		var back time.Time
@@ -197,7 +197,7 @@ func TestLostQuorumTogetherWithWhoHadTheLock(t *testing.T) {
 	require.ElementsMatch(t, []string{owner, second}, o.order[:2], "dead ones first")
 }
 
-// withoutQuorum waits until a linearizable read is answered by nobody.
+// withoutQuorum waits until no member answers a linearizable read.
 func (s *scene) withoutQuorum(ctx context.Context) {
 	s.t.Helper()
 	require.Eventually(s.t, func() bool {

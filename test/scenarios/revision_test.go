@@ -68,7 +68,8 @@ func TestABrokenRevisionStopsAfterOnePodAndItsFixGoesOnThere(t *testing.T) {
 				s.pass(ctx, 5*time.Second)
 				require.Equal(t, []string{broken}, l.Order(), "it stops after one pod")
 				for _, e := range s.journal.Decisions() {
-					// Nor was another one only spared for a moment, as the coordinator's own is.
+					// Another one was not merely spared for a moment either, as the
+					// coordinator's own is.
 					if e.Action == "Remove" && e.At.After(s.changed) {
 						require.Equal(t, broken, e.Target, "%s", e)
 					}

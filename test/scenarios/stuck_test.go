@@ -154,7 +154,7 @@ func wayOut(t *testing.T, guard string) string {
 	return row.Do
 }
 
-// operator is somebody with a laptop and kubectl's rights.
+// operator is a person with a laptop and kubectl's rights.
 type operator struct {
 	t          *testing.T
 	s          *scene
@@ -248,7 +248,7 @@ func (o *operator) scrape(ctx context.Context) scraped {
 	return all
 }
 
-// states are the action and guard of every sidecar that tells of them.
+// states are the action and guard of every sidecar that reports them.
 func (s scraped) states() []string {
 	var states []string
 	for _, families := range s {

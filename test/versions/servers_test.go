@@ -116,7 +116,7 @@ func (s *servers) kill(i int) {
 	}
 }
 
-// user is who signs in; nobody does with an empty name.
+// user is the etcd user. With an empty name there is none.
 type user struct{ name, password string }
 
 var (
@@ -135,7 +135,7 @@ func (u user) dial(endpoints []string) (*clientv3.Client, error) {
 // as returns a client of a user, for the first three members.
 func (s *servers) as(u user) *clientv3.Client {
 	s.t.Helper()
-	c, err := u.dial(s.urls()[:3]) // Not a learner, which answers nobody.
+	c, err := u.dial(s.urls()[:3]) // Not a learner, which does not answer.
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() { _ = c.Close() })
 	return c

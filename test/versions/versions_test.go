@@ -25,7 +25,7 @@ var matrix = flag.Bool("matrix", false,
 // release is one row of the table in docs/versions.md.
 type release struct {
 	build.Release
-	// target is what the harness has already, empty for those of -matrix alone.
+	// target is what the harness already has. It is empty for the ones only in -matrix.
 	target build.Target
 	// What is refused to a user who has not the role root.
 	list, status, move bool
@@ -193,7 +193,7 @@ func (r release) refusals(t *testing.T, s *servers) {
 		require.Equal(t, 3, strings.Count(err.Error(), "etcd refuses the member list"))
 		require.Contains(t, m.Detail, "grant its user the role root")
 	}
-	// What is known to root is enough to ask as somebody else.
+	// What root knows is enough to ask as another user.
 	known := s.awaitAs(root, "root knows everything", func(m rollout.Membership) bool {
 		return m.Linearizable && serving(m) == 3 && leader(m) != nil
 	})
@@ -235,8 +235,8 @@ func movedAs(ctx context.Context, s *servers, u user, m rollout.Membership) erro
 	return s.observer(u).MoveLeader(ctx, m, leader(m).ID, follower(m).ID)
 }
 
-// A member of 3.4 gives its own list whatever is asked for. With a majority gone it is nobody's
-// but its own.
+// A member of 3.4 gives its own list whatever is asked for. With a majority gone, no other
+// member has agreed on it.
 func TestAMemberThatIsCutOffGivesItsOwnListForNoMore(t *testing.T) {
 	for _, version := range []string{"3.4.34", "3.5.35", "3.6.16"} {
 		t.Run(version, func(t *testing.T) {

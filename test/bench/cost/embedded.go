@@ -210,7 +210,7 @@ func (h *host) end(ctx context.Context) error {
 	return h.process.Stop(ctx, hostGrace)
 }
 
-// freeAddress is an address at which nobody listens now.
+// freeAddress returns an address that is free now.
 func freeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -46,8 +46,8 @@ const (
 	calmFor = lockTTL + time.Second
 )
 
-// with runs a function with a cluster of its own, with mTLS and the production defaults but
-// for what the spec says: the sidecars serve their metrics as deploy/sidecar-patch.yaml has it.
+// with runs a function with a cluster of its own, with mTLS and the production defaults except
+// for what the spec sets. The sidecars serve their metrics as in deploy/sidecar-patch.yaml.
 func (o Options) with(ctx context.Context, spec harness.Spec,
 	f func(context.Context, *harness.Cluster) error) (err error) {
 	if o.Env == nil {

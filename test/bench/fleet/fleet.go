@@ -104,8 +104,8 @@ type fleet struct {
 	stop     context.CancelFunc // Ends the kubelet and all else that runs beside.
 	beside   sync.WaitGroup
 
-	// host runs the coordinators, while they are measured; writesLeases is true while somebody
-	// reads the members' leases.
+	// host runs the coordinators while they are measured. writesLeases is true while the
+	// members' leases have a reader.
 	host         atomic.Pointer[hostProcess]
 	writesLeases atomic.Bool
 	revision     int
@@ -295,7 +295,7 @@ func (f *fleet) create(ctx context.Context, i int) error {
 	return err
 }
 
-// statefulSet is one of etcd-druid's with all left out that costs nobody anything. Its pods are bound
+// statefulSet returns one of etcd-druid's without everything that costs nothing. Its pods are bound
 // to a node that does not exist, because there is no scheduler.
 func statefulSet(members int) *appsv1.StatefulSet {
 	labels := map[string]string{"app.kubernetes.io/component": "etcd-statefulset"}
@@ -369,7 +369,8 @@ func (f *fleet) end(ctx context.Context, i, ordinal int) {
 	}
 }
 
-// told says what went wrong where nobody waits for it; a rollout that is held up by it shows.
+// told reports what went wrong where no caller waits for it. A rollout that it holds up shows
+// in the figures.
 func (f *fleet) told(err error) {
 	if err != nil && !errors.Is(err, context.Canceled) {
 		f.Say("trouble: " + err.Error())

@@ -48,7 +48,7 @@ func (s *story) end(ctx context.Context, _, _ int) {
 	}
 }
 
-// write tells of the kubelet's writes, and lets them happen.
+// write notes the kubelet's writes and lets them happen.
 func (s *story) write(a k8stesting.Action) (bool, runtime.Object, error) {
 	switch a.GetVerb() {
 	case "patch":

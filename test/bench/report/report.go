@@ -72,7 +72,7 @@ func Write(run *result.Run, dir string) error {
 	return errors.Join(errs...)
 }
 
-// packed is compressed JSON. Neither a name nor a time is in it, so that the same report gives the same bytes.
+// packed is compressed JSON. It has no name and no time in it, so that the same report gives the same bytes.
 func packed(r *Report) ([]byte, error) {
 	var b bytes.Buffer
 	z, err := gzip.NewWriterLevel(&b, gzip.BestCompression)

@@ -154,7 +154,8 @@ func beside(trials []result.Trial, c result.Case, figure func(result.Trial) Numb
 func seconds(s Spread) string      { return s.in("s") }
 func milliseconds(s Spread) string { return s.times(1000).in("ms") }
 
-// stuck says how many trials did not complete, because one in which nothing happens harms nobody.
+// stuck says how many trials did not complete, because a trial in which nothing happens does no
+// harm.
 func stuck(trials []result.Trial) string {
 	n := len(filter(trials, func(t result.Trial) bool { return !t.Completed }))
 	if n == 0 {

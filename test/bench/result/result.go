@@ -93,7 +93,7 @@ type Trial struct {
 	WriteStall float64 `json:"writeStall"`
 	// Writes counts the writes; Failed those that no member acknowledged, Retried those that
 	// needed another member. Lost were acknowledged and are not there; Unverified is the number
-	// of those of which nobody knows.
+	// of those that could not be checked.
 	Writes     int `json:"writes"`
 	Failed     int `json:"failed"`
 	Retried    int `json:"retried"`

@@ -20,7 +20,7 @@ const quorumLost = "QUORUM IS LOST"
 type monitor struct {
 	cluster  *harness.Cluster
 	observer *traffic.Observer
-	// note tells of etcd in the timeline.
+	// note reports what happens in etcd to the timeline.
 	note func(format string, args ...any)
 
 	cancel context.CancelFunc

@@ -103,8 +103,8 @@ func (d *demo) run(ctx context.Context) (_ *outcome, err error) {
 	return &d.outcome, nil
 }
 
-// interrupted is true when somebody ended the demo. That a time limit has passed is
-// an outcome, and gets a summary.
+// interrupted is true if the user ended the demo. A time limit that has passed is an outcome
+// and gets a summary.
 func interrupted(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }
 
 // bringUp builds and starts what the cluster runs on.

@@ -10,8 +10,7 @@ import (
 	"syscall"
 )
 
-// interruptions turn signals, and an output that nobody reads any more, into the end of
-// a context.
+// interruptions turn signals, and an output without a reader, into the end of a context.
 type interruptions struct {
 	signals chan os.Signal
 	mu      sync.Mutex
@@ -54,7 +53,7 @@ func (i *interruptions) first() syscall.Signal {
 	return i.taken
 }
 
-// watch returns a writer that takes the first failed write for an interruption: a demo
+// watch returns a writer that takes the first failed write for an interruption, because a demo
 // that nobody sees any more should end.
 func (i *interruptions) watch(w io.Writer) io.Writer {
 	var once sync.Once

@@ -26,7 +26,7 @@ type Record struct {
 	Verdict int
 }
 
-// Open tells whether the request is under way.
+// Open reports whether the request is under way.
 func (r Record) Open() bool { return r.Ended.IsZero() }
 
 // String is the record in one line.

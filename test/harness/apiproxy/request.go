@@ -20,8 +20,9 @@ import (
 
 // Request is what a client asks.
 type Request struct {
-	// Pod and UID are those of the pod whose token the client used, and ServiceAccount
-	// its account. Empty where the token does not say, as that of a client outside.
+	// Pod and UID are those of the pod whose token the client used, and ServiceAccount its
+	// account. They are empty if the token does not name them, such as that of a client outside
+	// the cluster.
 	Pod            string
 	UID            types.UID
 	ServiceAccount string
@@ -88,7 +89,7 @@ func identity(authorization string) (pod string, uid types.UID, account string) 
 	return claims.Kubernetes.Pod.Name, claims.Kubernetes.Pod.UID, claims.Kubernetes.ServiceAccount.Name
 }
 
-// Is tells whether the request has one of the verbs on a resource, written as in RBAC:
+// Is reports whether the request has one of the verbs on a resource, written as in RBAC:
 // "pods", "pods/eviction".
 func (r *Request) Is(resource string, verbs ...string) bool {
 	full := r.Resource
@@ -106,7 +107,7 @@ func (r *Request) Is(resource string, verbs ...string) bool {
 	return false
 }
 
-// Mutates tells whether the request would change something.
+// Mutates reports whether the request would change something.
 func (r *Request) Mutates() bool {
 	switch r.Verb {
 	case "create", "update", "patch", "delete", "deletecollection":
@@ -115,16 +116,16 @@ func (r *Request) Mutates() bool {
 	return false
 }
 
-// Removes tells whether the request is to remove a pod: a DELETE or an eviction, and no dry
+// Removes reports whether the request is to remove a pod: a DELETE or an eviction, and no dry
 // run of one.
 func (r *Request) Removes() bool {
 	return (r.Is("pods", "delete") || r.Is("pods/eviction", "create")) && !r.DryRun()
 }
 
-// AsksBudget tells whether the request only asks whether an eviction would be granted.
+// AsksBudget reports whether the request only asks whether an eviction would be granted.
 func (r *Request) AsksBudget() bool { return r.Is("pods/eviction", "create") && r.DryRun() }
 
-// DryRun tells whether a removal is to have no effect.
+// DryRun reports whether a removal is to have no effect.
 func (r *Request) DryRun() bool {
 	o := r.deleteOptions()
 	return o != nil && len(o.DryRun) > 0

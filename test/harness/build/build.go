@@ -79,7 +79,7 @@ type Binaries struct {
 	Kube, Etcd34, Etcd35, Etcd36, Quorate, Kubectl, Etcdctl, Etcdutl, Host string
 }
 
-// Race tells whether the sidecar is built with the race detector.
+// Race reports whether the sidecar is built with the race detector.
 func (b Binaries) Race() bool { return strings.HasSuffix(b.Quorate, raceSuffix) }
 
 // recipe says how a target is built.

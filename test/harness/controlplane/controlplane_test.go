@@ -518,8 +518,8 @@ func TestControllersOutage(t *testing.T) {
 	require.NoError(t, shared.StopControllers(ctx))
 	require.NotContains(t, shared.PIDs(), "kube-controllers")
 	require.NoError(t, client.CoreV1().Pods(namespace).Delete(ctx, "main-1", metav1.DeleteOptions{}))
-	// Pods are listed after the deletion was acknowledged, and nobody is there to
-	// create one.
+	// Pods are listed after the deletion was acknowledged, and no controller is left to create
+	// one.
 	require.Equal(t, []string{"main-0"}, names(awaitPods(t, client, namespace, 1)))
 	require.Error(t, shared.PauseControllers(), "pausing what does not run")
 	require.NoError(t, shared.StartControllers(ctx))

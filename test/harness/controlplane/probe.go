@@ -51,7 +51,7 @@ func probeHTTP(url string, client *http.Client, words string) func(context.Conte
 	}
 }
 
-// freePorts returns distinct ports on which nobody listens at the address.
+// freePorts returns distinct ports that are free at the address.
 func freePorts(address string, count int) ([]string, error) {
 	var ports []string
 	var last error

@@ -121,7 +121,7 @@ func (n *node) Fsync(ctx context.Context, f fs.FileHandle, flags uint32) syscall
 	return 0 // A directory; a tmpfs has nothing to do for it.
 }
 
-// CanBeSlow tells whether SetDelay has an effect.
+// CanBeSlow reports whether SetDelay has an effect.
 func (d *Disk) CanBeSlow() bool { return d.server != nil }
 
 // SetDelay makes every fsync from now on take so much longer; 0 makes the disk as quick as

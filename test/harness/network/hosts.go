@@ -64,8 +64,8 @@ type podFiles struct {
 }
 
 const (
-	// Names come from the hosts file alone. Any other name does not exist, at
-	// once, instead of after the timeouts of a resolver that cannot be reached.
+	// Names come only from the hosts file. Any other name is reported as unknown at once,
+	// instead of after the timeouts of a resolver that cannot be reached.
 	nsswitchContent = "hosts: files\n"
 	// For programs that do not read nsswitch.conf: without a server they ask
 	// their own loopback address, which refuses at once.

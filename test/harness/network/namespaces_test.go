@@ -198,7 +198,7 @@ func podProgram() {
 	fatal(http.ListenAndServe(":"+controlPort, nil))
 }
 
-// timedOut reports whether nobody answered, not even with a refusal.
+// timedOut reports whether no answer came, not even a refusal.
 func timedOut(err error) bool {
 	var timeout net.Error
 	return errors.As(err, &timeout) && timeout.Timeout()

@@ -421,8 +421,8 @@ func (c *container) signal(sig syscall.Signal) error {
 	return c.process.Signal(sig)
 }
 
-// reboot makes a container what it is after its node has been restarted: if it ran, it
-// has ended, and nobody knows how.
+// reboot puts a container into the state after a restart of its node: if it ran, it has ended,
+// and it is unknown how.
 func (c *container) reboot(policy corev1.RestartPolicy, hasInit bool) {
 	if c.ranWhenLost {
 		c.exit.ExitCode, c.exit.Reason = 255, reasonUnknown

@@ -26,16 +26,16 @@ const (
 	// stay: connections are refused. To let packets vanish, as they do when a machine is
 	// gone, isolate the pods as well (network.Namespaces.Isolate).
 	PowerLoss
-	// Partition separates the kubelet from the API server: containers go on and are
-	// still restarted and probed, but nobody hears of it. What the pods themselves
-	// reach is the network's business.
+	// Partition separates the kubelet from the API server: containers go on and are still
+	// restarted and probed, but the API server does not hear of it. The pods' own connections
+	// are the network's business.
 	Partition
 	// PowerCut is a PowerLoss that is over before the node controller says anything, as when
 	// a node reboots.
 	PowerCut
 )
 
-// off tells whether the node does not run.
+// off reports whether the node does not run.
 func (l Loss) off() bool { return l == PowerLoss || l == PowerCut }
 
 // ErrLost is that of a node that is lost already, and is left as it was.

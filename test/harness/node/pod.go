@@ -349,7 +349,7 @@ func (w *worker) reconcile(now time.Time) {
 	case w.ending():
 		w.end(now)
 	case terminalPhase(w.status.Phase):
-		// All is done; the pod stays until somebody deletes it.
+		// All is done. The pod stays until it is deleted.
 	default:
 		w.work(now)
 	}

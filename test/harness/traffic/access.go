@@ -24,10 +24,10 @@ const (
 	// reconnectWait bounds how long a member that is back goes unnoticed. gRPC's
 	// own upper bound of two minutes is meant for clients that must spare a server.
 	reconnectWait = 250 * time.Millisecond
-	// connectTimeout is how long one attempt to connect may take. A stopped process
-	// accepts connections (the kernel does) and never answers. It has to be less than
-	// TCP's first retransmission, one second: while a pod is replaced its address is
-	// nobody's, and what was sent there is lost without a word.
+	// connectTimeout is how long one attempt to connect may take. A stopped process accepts
+	// connections (the kernel does) and never answers. It has to be less than TCP's first
+	// retransmission, one second: while a pod is replaced, its address has no owner, and
+	// packets to it are lost without an error.
 	connectTimeout = 400 * time.Millisecond
 	// keepaliveTime and keepaliveTimeout get rid of a connection whose other end is
 	// gone without a word, for the watches. Servers refuse pings more frequent than

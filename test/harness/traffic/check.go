@@ -27,7 +27,7 @@ const (
 	ReorderedEvent ViolationKind = "reordered event"
 	// MissingEvent is an event that a watch skipped.
 	MissingEvent ViolationKind = "missing event"
-	// UnknownValue is a value, or a deletion, that nobody asked for, or whose write had
+	// UnknownValue is a value or a deletion that no client asked for, or whose write had
 	// certainly failed.
 	UnknownValue ViolationKind = "unknown value"
 	// MembersDisagree means that two answers tell different things of one revision.
@@ -296,8 +296,8 @@ func (k *checker) checkLost() {
 	}
 }
 
-// floor follows operations in the order of their returns and remembers the latest
-// revision that was known to somebody when another operation was called.
+// floor follows operations in the order of their returns and remembers the latest revision that
+// was known to any client when another operation was called.
 type floor struct {
 	byReturn []floorPoint
 	next     int

@@ -154,7 +154,7 @@ func Start(ctx context.Context, cfg Config) (*Client, error) {
 		return nil, err
 	}
 	c.first = base.Header.Revision + 1
-	// Only now: while the cluster comes up nobody waits for a write.
+	// Only now, because while the cluster comes up no write is waited for.
 	c.start = time.Now()
 
 	if !cfg.LateWatches {

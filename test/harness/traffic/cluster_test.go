@@ -105,7 +105,7 @@ func newCluster(t *testing.T, size int) *testCluster {
 	return c
 }
 
-// freeSubnet returns the first three numbers of loopback addresses that nobody uses.
+// freeSubnet returns the first three numbers of unused loopback addresses.
 func freeSubnet(t *testing.T) string {
 	var listen net.ListenConfig
 	for range 100 {

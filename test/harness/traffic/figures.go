@@ -48,8 +48,8 @@ type ClientFigures struct {
 	// Verified is [History.Verified].
 	Verified bool `json:"verified"`
 
-	// AcknowledgedWrites counts the acknowledged writes, LostWrites those of them that
-	// are not there, UnverifiedWrites those of which nobody knows.
+	// AcknowledgedWrites counts the acknowledged writes, LostWrites those of them that are not
+	// there, UnverifiedWrites those that could not be checked.
 	AcknowledgedWrites int `json:"acknowledgedWrites"`
 	LostWrites         int `json:"lostWrites"`
 	UnverifiedWrites   int `json:"unverifiedWrites"`

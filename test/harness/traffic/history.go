@@ -77,12 +77,12 @@ type Operation struct {
 	ReadRevision int64  `json:"readRevision,omitempty"`
 }
 
-// Wrote tells whether the operation is an acknowledged write.
+// Wrote reports whether the operation is an acknowledged write.
 func (o *Operation) Wrote() bool {
 	return o.Outcome == OK && (o.Kind == Put || o.Kind == Txn && o.Swapped)
 }
 
-// readsCurrent tells whether the operation returned a value that must be current.
+// readsCurrent reports whether the operation returned a value that must be current.
 func (o *Operation) readsCurrent() bool {
 	return o.Outcome == OK && (o.Kind == Get || o.Kind == Txn && !o.Swapped)
 }
@@ -121,7 +121,7 @@ type Gap struct {
 	To   int64 `json:"to"`
 }
 
-// covers tells whether an event at the revision would be in the log.
+// covers reports whether an event at the revision would be in the log.
 func (l *EventLog) covers(revision int64) bool {
 	if revision < l.From || revision > l.To {
 		return false
@@ -177,7 +177,7 @@ type History struct {
 	Finals []FinalRead `json:"finals"`
 }
 
-// Verified tells whether at least one member answered the final read and one watch
+// Verified reports whether at least one member answered the final read and one watch
 // reached the end, so that [History.Check] can speak for every acknowledged write.
 func (h *History) Verified() bool {
 	read, watched := false, false
