@@ -83,6 +83,8 @@ func (c *Config) begin(s *State, e *Observed, now Instant) Effect {
 		return c.to(s, recording, renew)
 	case kind == Unknown:
 		return c.end(s, Unwritable, "there is no kind of operation for "+string(e.Intent.Operation))
+	case !kind.complete(&e.Intent):
+		return c.end(s, Unwritable, "the intent does not say enough to be settled: "+e.Intent.String())
 	case kind == Presumed && s.Lease.Suspect != nil:
 		return c.rest(s, e.News) // The record has room for one.
 	case kind == Passing:

@@ -7,8 +7,8 @@ import "time"
 type Kind int
 
 const (
-	// Unknown is the kind of an operation that this version has no row for. The record is left
-	// alone while one stands on it.
+	// Unknown is the kind of an operation that this version has no row for. A record that is read
+	// from a Lease never has one: it is taken for [FenceAll], which is safe for removals alone.
 	Unknown Kind = iota
 	// Light operations need no intent. Whatever became of one, the next observation shows it. The
 	// record is renewed right before, so that only its holder begins one.

@@ -184,6 +184,25 @@ func TestAnOperationThatIsNotKnownIsLeftAlone(t *testing.T) {
 		want: ends(record.Unwritable)})...)
 }
 
+// Whoever reads such an intent takes it for one that any pod may still be the target of, and clears it.
+func TestAnIntentThatNobodyCouldSettleIsNotRecorded(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		intent record.Intent
+	}{
+		{"a removal that names no pod", record.Intent{Operation: record.Delete, UID: "u1", ResourceVersion: "4"}},
+		{"an eviction without a resourceVersion", record.Intent{Operation: record.Evict, Pod: "etcd-1", UID: "u1"}},
+		{"a presumed operation without the member list", record.Intent{Operation: presumedOp,
+			Member: &record.Member{ID: 7, Name: "etcd-3", Cluster: 1}}},
+		{"a passing operation on no member", record.Intent{Operation: passingOp}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			run(t, record.State{}, append(looking(), turn{event: sawTo(mine("11", nothing), tc.intent),
+				want: ends(record.Unwritable)})...)
+		})
+	}
+}
+
 func TestWhatAnIntentOnAMemberSaysIsNotTrustedWithoutBounds(t *testing.T) {
 	for _, tc := range []struct {
 		name    string

@@ -12,10 +12,10 @@ type Instant = time.Duration
 type Right uint8
 
 const (
-	// ByLock says: it owns the lock in etcd.
+	// ByLock is for the owner of the lock in etcd.
 	ByLock Right = iota
-	// ByClock says: no lock can be had. It may claim a record that nobody holds, that it
-	// holds itself, or that has not changed for its duration on its own clock.
+	// ByClock is for when no lock can be had. The coordinator may then claim a record that nobody
+	// holds, that it holds itself, or that has not changed for its duration on its own clock.
 	ByClock
 )
 

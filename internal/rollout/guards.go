@@ -89,7 +89,7 @@ func (a *Assessment) overridden(g Guard) bool { return slices.Contains(a.state.C
 func (a *Assessment) ask(r *Row, s *Seat, v *Verdict) (pass bool) {
 	*v = r.judge(a, s)
 	v.Guard = r.Name
-	if !v.Pass && a.overridden(r.Name) {
+	if !v.Pass && r.overridable && a.overridden(r.Name) {
 		v.Pass, v.Overridden = true, true
 	}
 	return v.Pass
