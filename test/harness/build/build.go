@@ -23,6 +23,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -77,6 +78,8 @@ const (
 // empty path.
 type Binaries struct {
 	Kube, Etcd34, Etcd35, Etcd36, Quorate, Kubectl, Etcdctl, Etcdutl, Host string
+	// Those of the hosts.
+	Druid, Wrapper34, Wrapper35, BackupRestore string
 }
 
 // Race reports whether the sidecar is built with the race detector.
@@ -89,6 +92,8 @@ type recipe struct {
 	path func(*Binaries) *string
 	// ldflags are added to the usual ones.
 	ldflags string
+	// host is the module of a host's program, which no module proxy may have.
+	host string
 }
 
 var recipes = map[Target]recipe{
@@ -103,6 +108,13 @@ var recipes = map[Target]recipe{
 	Etcdutl: {dir: "test/etcd/v35", pkg: "go.etcd.io/etcd/etcdutl/v3",
 		path: func(b *Binaries) *string { return &b.Etcdutl }},
 	Host: {dir: "test", pkg: "./cmd/host", path: func(b *Binaries) *string { return &b.Host }},
+
+	Druid: hostRecipe(Druid, "etcd-druid/cmd", "internal/version.gitVersion",
+		func(b *Binaries) *string { return &b.Druid }),
+	Wrapper34: hostRecipe(Wrapper34, "etcd-wrapper", "", func(b *Binaries) *string { return &b.Wrapper34 }),
+	Wrapper35: hostRecipe(Wrapper35, "etcd-wrapper", "", func(b *Binaries) *string { return &b.Wrapper35 }),
+	BackupRestore: hostRecipe(BackupRestore, "etcd-backup-restore", "pkg/version.Version",
+		func(b *Binaries) *string { return &b.BackupRestore }),
 }
 
 // All builds everything that clusters run on, the quickest first, so that a mistake in the
@@ -125,7 +137,7 @@ func Some(ctx context.Context, progress func(line string), targets ...Target) (B
 				return Binaries{}, fmt.Errorf("build %q: no such target; use one of the constants of this package",
 					target)
 			}
-			b.target, b.recipe = target, how
+			b.target, b.recipe, b.env = target, how, nil
 			path, err := b.build(ctx)
 			if err != nil {
 				return Binaries{}, fmt.Errorf("build %s: %w", target, err)
@@ -204,6 +216,8 @@ type builder struct {
 	target       Target
 	recipe       recipe
 	progress     func(string)
+	// env is added to the environment of the go command.
+	env []string
 }
 
 func (b *builder) build(ctx context.Context) (string, error) {
@@ -217,6 +231,11 @@ func (b *builder) build(ctx context.Context) (string, error) {
 		}
 	}
 	bin := filepath.Join(binDir(b.root), name)
+	if b.recipe.host != "" {
+		if _, err := b.fetchHost(ctx); err != nil {
+			return "", err
+		}
+	}
 
 	// -buildvcs=false: stamping the commit would relink everything at every commit.
 	// -v names the packages as they are compiled, for the progress.
@@ -247,7 +266,8 @@ func (b *builder) run(ctx context.Context, name, cgo string, args ...string) err
 		Name: "go " + name, Path: b.goTool, Args: args, Dir: dir, Log: output,
 		// Each module is built with its own go.mod, whatever workspace surrounds it. The go command
 		// puts a program in its place by a rename if it has linked it on the same file system.
-		Env: append(os.Environ(), "PWD="+dir, "CGO_ENABLED="+cgo, "GOWORK=off", "GOTMPDIR="+tempDir(b.root)),
+		Env: slices.Concat(os.Environ(), b.env,
+			[]string{"PWD=" + dir, "CGO_ENABLED=" + cgo, "GOWORK=off", "GOTMPDIR=" + tempDir(b.root)}),
 	})
 	if err != nil {
 		return err

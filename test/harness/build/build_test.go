@@ -3,10 +3,12 @@ package build_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -154,6 +156,54 @@ func TestEtcd(t *testing.T) {
 		require.True(t, strings.HasPrefix(string(out), version), "%s: %s", path, out)
 	}
 	require.Empty(t, binaries.Kube, "it was not asked for")
+}
+
+func TestHosts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles etcd-druid; run without -short")
+	}
+	binaries, err := build.Some(deadline(t), func(line string) { t.Log(line) }, build.Hosts...)
+	if errors.Is(err, build.ErrNoHosts) {
+		t.Skip(err)
+	}
+	require.NoError(t, err)
+	for path, version := range map[string]string{binaries.Druid: "v0.37.1", binaries.BackupRestore: "v0.41.2"} {
+		out, err := exec.Command(path, "--version").CombinedOutput()
+		require.NoError(t, err)
+		require.Contains(t, string(out), version, path)
+	}
+	for path, etcd := range map[string]string{binaries.Wrapper34: "c123b3ea3db3", binaries.Wrapper35: "v3.5.27"} {
+		out, err := exec.Command("go", "version", "-m", path).Output()
+		require.NoError(t, err)
+		require.Regexp(t, `\tgo.etcd.io/etcd\S*\tv\S*`+regexp.QuoteMeta(strings.TrimPrefix(etcd, "v"))+`\t`, string(out))
+	}
+	charts, err := build.Source(deadline(t), build.Druid)
+	require.NoError(t, err)
+	require.FileExists(t, filepath.Join(charts, "charts", "Chart.yaml"))
+}
+
+func TestAHostThatNobodyHas(t *testing.T) {
+	repository := newRepository(t)
+	module := filepath.Join(repository, "test", "hosts", string(build.Wrapper35))
+	require.NoError(t, os.MkdirAll(module, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(module, "go.mod"),
+		[]byte("module wrapper\n\nrequire github.com/gardener/etcd-wrapper v0.7.0\n"), 0o644))
+	t.Setenv("GOMODCACHE", t.TempDir())
+	t.Setenv("GOFLAGS", "-modcacherw")
+	t.Setenv("GOPROXY", "off")
+
+	t.Run("can be left out", func(t *testing.T) {
+		t.Setenv(build.HostsVariable, "")
+		_, err := build.Some(deadline(t), nil, build.Wrapper35)
+		require.ErrorIs(t, err, build.ErrNoHosts)
+		require.NotContains(t, err.Error(), "\n", "a test that skips says why in one line")
+	})
+	t.Run("is an error for whoever says where the hosts are", func(t *testing.T) {
+		t.Setenv(build.HostsVariable, t.TempDir())
+		_, err := build.Some(deadline(t), nil, build.Wrapper35)
+		require.ErrorContains(t, err, "fetch github.com/gardener/etcd-wrapper")
+		require.NotErrorIs(t, err, build.ErrNoHosts)
+	})
 }
 
 // newRepository makes a repository with only a root module, and enters a directory in
