@@ -7,6 +7,16 @@ CC_FOUND := $(shell command -v $${CC:-cc} 2>/dev/null || command -v gcc 2>/dev/n
 RACE := $(if $(CC_FOUND),-race,)
 GO := CGO_ENABLED=$(if $(CC_FOUND),1,0) go
 
+# The hosts' sources come from the usual module proxy. Where that lacks them, QUORATE_HOSTS names a folder whose goproxy
+# has them, laid out as Go's own proxies are. The checksum database knows only what is public, so go.sum alone has to
+# vouch for these. A make within make has all this already.
+ifneq ($(QUORATE_HOSTS),)
+override export QUORATE_HOSTS := $(abspath $(QUORATE_HOSTS))
+ifeq ($(findstring $(QUORATE_HOSTS)/goproxy,$(GOPROXY)),)
+export GOPROXY := file://$(QUORATE_HOSTS)/goproxy,$(shell go env GOPROXY)
+export GONOSUMDB := github.com/gardener/*,$(shell go env GONOSUMDB)
+endif
+endif
 BUILDAH ?= buildah
 IMAGE ?= quorate
 
