@@ -144,6 +144,9 @@ func (c Config) complete() (Config, error) {
 	require(c.Namespace != "", "Namespace is required")
 	require(c.StatefulSet != "", "StatefulSet is required")
 	require(c.Dial != nil, "Dial is required")
+	if c.Dial != nil {
+		c.Dial = silenced(c.Dial)
+	}
 	require(len(c.Endpoints) > 0, "Endpoints needs at least one URL of an etcd member")
 	require(c.StatefulSets != nil, "StatefulSets is required")
 	require(c.Pods != nil, "Pods is required")

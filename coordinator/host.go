@@ -14,6 +14,11 @@ type (
 	// Dial opens an etcd client for the endpoints. The coordinator calls it for every member and
 	// again after every failure, and closes the client itself. The host owns TLS, the rotation of
 	// certificates and authentication.
+	//
+	// A host's own factory will do, even one that sets neither a timeout nor a logger. The coordinator
+	// never waits for Dial longer than for a probe, closes a client that comes later, and takes the
+	// client's logger away. Only where etcd asks for a user name does Dial itself send a request. There
+	// the host should make the configuration fit: see [FitClientConfig].
 	Dial = membership.Dial
 
 	// StatefulSets is what a coordinator uses of the API for StatefulSets in one namespace: Get,

@@ -38,6 +38,9 @@ const ID = 0xc1
 
 // Cluster is a cluster of members that share one state. Its zero value is of no use; see [Start].
 type Cluster struct {
+	// Log receives what the clients log that Dial opens, unless it is nil.
+	Log *zap.Logger
+
 	mu      sync.Mutex
 	id      uint64
 	members []*Member
@@ -240,7 +243,7 @@ func (c *Cluster) Dial(endpoints []string) (*clientv3.Client, error) {
 	c.mu.Lock()
 	c.dials = append(c.dials, slices.Clone(endpoints))
 	c.mu.Unlock()
-	cfg := clientv3.Config{Endpoints: endpoints, Logger: zap.NewNop()}
+	cfg := clientv3.Config{Endpoints: endpoints, Logger: cmp.Or(c.Log, zap.NewNop())}
 	if len(c.inMemory) > 0 {
 		cfg.DialOptions = append(cfg.DialOptions, grpc.WithContextDialer(func(ctx context.Context,
 			address string) (net.Conn, error) {

@@ -16,29 +16,45 @@ func config(k *Kubernetes, e *Etcd, r *Rollout, userAgent string, log *logrus.En
 	if err != nil {
 		return coordinator.Config{}, err
 	}
-	client, err := rest.HTTPClientFor(rc)
-	if err != nil {
-		return coordinator.Config{}, k.badKubeconfig(err)
-	}
-	apps, err := appsv1.NewForConfigAndClient(rc, client)
-	if err != nil {
-		return coordinator.Config{}, k.badKubeconfig(err)
-	}
-	core, err := corev1.NewForConfigAndClient(rc, client)
-	if err != nil {
-		return coordinator.Config{}, k.badKubeconfig(err)
-	}
-	coordination, err := coordinationv1.NewForConfigAndClient(rc, client)
-	if err != nil {
-		return coordinator.Config{}, k.badKubeconfig(err)
-	}
 	cfg := coordinator.Config{
 		Namespace: k.Namespace, StatefulSet: k.StatefulSet, PodName: k.PodName, Names: k.Names(),
 		Dial: e.Dial(r.ProbeTimeout), Endpoints: e.Endpoints,
-		StatefulSets: apps.StatefulSets(k.Namespace), Pods: core.Pods(k.Namespace),
-		Leases: coordination.Leases(k.Namespace), Events: core.Events(k.Namespace),
 		Log: log,
+	}
+	if err := setClients(&cfg, rc); err != nil {
+		return coordinator.Config{}, k.badKubeconfig(err)
 	}
 	r.ApplyTo(&cfg)
 	return cfg, nil
+}
+
+// fitForCycles sets what is not a matter of where the API is.
+func fitForCycles(rc *rest.Config) {
+	rc.ContentType = "application/vnd.kubernetes.protobuf"
+	// There are few cycles, and none may queue behind another. So never throttle here: the API server's
+	// own priority and fairness does that.
+	rc.QPS = -1
+}
+
+// setClients sets the Kubernetes API for the namespace. The clients share one connection.
+func setClients(cfg *coordinator.Config, rc *rest.Config) error {
+	client, err := rest.HTTPClientFor(rc)
+	if err != nil {
+		return err
+	}
+	apps, err := appsv1.NewForConfigAndClient(rc, client)
+	if err != nil {
+		return err
+	}
+	core, err := corev1.NewForConfigAndClient(rc, client)
+	if err != nil {
+		return err
+	}
+	coordination, err := coordinationv1.NewForConfigAndClient(rc, client)
+	if err != nil {
+		return err
+	}
+	cfg.StatefulSets, cfg.Pods = apps.StatefulSets(cfg.Namespace), core.Pods(cfg.Namespace)
+	cfg.Leases, cfg.Events = coordination.Leases(cfg.Namespace), core.Events(cfg.Namespace)
+	return nil
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/pflag"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 
 	"github.com/quorate/quorate/coordinator"
 )
@@ -162,11 +161,8 @@ func (o *Etcd) tlsInfo() transport.TLSInfo {
 // and every handshake, so that they can be rotated.
 func (o *Etcd) Dial(timeout time.Duration) coordinator.Dial {
 	return func(endpoints []string) (*clientv3.Client, error) {
-		cfg := clientv3.Config{
-			Endpoints: endpoints, Username: o.Username, Password: o.Password,
-			DialTimeout: timeout, DialKeepAliveTime: timeout, DialKeepAliveTimeout: timeout,
-			Logger: zap.NewNop(), // Whatever matters comes back as an error.
-		}
+		cfg := clientv3.Config{Endpoints: endpoints, Username: o.Username, Password: o.Password}
+		coordinator.FitClientConfig(&cfg, timeout)
 		if slices.ContainsFunc(endpoints, func(e string) bool { return strings.HasPrefix(e, "https://") }) {
 			config, err := o.tlsInfo().ClientConfig()
 			if err != nil {

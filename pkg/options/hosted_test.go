@@ -1,6 +1,7 @@
 package options
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
 
 	"github.com/quorate/quorate/coordinator"
 	"github.com/quorate/quorate/internal/rollout"
@@ -27,10 +29,20 @@ func host(args ...string) (*Hosted, error) {
 	if err := fs.Parse(args); err != nil {
 		return o, err
 	}
-	if err := o.Complete(); err != nil {
-		return o, err
-	}
 	return o, o.Validate()
+}
+
+// rawHosted is what a host's configuration struct looks like.
+type rawHosted struct {
+	PodUpdates *Hosted `json:"podUpdates,omitempty"`
+}
+
+// inFile reads a host's configuration file as etcd-backup-restore reads its own: defaults first.
+func inFile(t *testing.T, content string) (*Hosted, error) {
+	t.Helper()
+	c := rawHosted{PodUpdates: NewHosted()}
+	err := yaml.Unmarshal([]byte(content), &c)
+	return c.PodUpdates, err
 }
 
 // plainNames are the flags that register adds, less a prefix.
@@ -67,6 +79,191 @@ func TestNoHelpOfARolloutNamesAFlag(t *testing.T) {
 			t.Errorf("--%s: %s", f.Name, f.Usage)
 		}
 	})
+}
+
+func TestAHostsHelpShowsTheFewThatDependOnTheCluster(t *testing.T) {
+	fs := pflag.NewFlagSet("host", pflag.ContinueOnError)
+	fs.String("pod-name", "", "the host's own")
+	NewHosted().AddFlags(fs)
+	var shown []string
+	fs.VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			shown = append(shown, f.Name)
+		}
+	})
+	want := []string{
+		"enable-quorum-aware-pod-updates", "pod-name", "pod-update-config", "pod-update-max-unavailable",
+		"pod-update-promote-current-revision", "pod-update-removal", "pod-update-settle-timeout",
+	}
+	if !slices.Equal(shown, want) {
+		t.Errorf("got %v, want %v", shown, want)
+	}
+}
+
+func TestAHostsConfigurationFileSetsEverything(t *testing.T) {
+	var c rawHosted // The host has set no defaults.
+	err := yaml.Unmarshal([]byte(`podUpdates:
+  enabled: true
+  maxUnavailable: 40%
+  removal: delete
+  trustedMembers: [etcd-x, etcd-y]
+  allowVolatileData: true
+  settleTimeout: 7m
+  deadAfter: 25s
+  maxLag: 77
+  lockTTL: 20s
+  fallbackAfter: 21s
+  recordDuration: 22s
+  probeTimeout: 3s
+  requestTimeout: 23s
+  interval: 4s
+  maxEvidenceAge: 24s
+  events: false
+  promoteCurrentRevision: true
+`), &c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Rollout{
+		Policy: rollout.Policy{
+			MaxUnavailable: rollout.Amount{Number: 40, Percent: true}, Removal: rollout.RemoveByDelete,
+			TrustedMembers: []string{"etcd-x", "etcd-y"}, AllowVolatileData: true,
+			SettleTimeout: 7 * time.Minute, DeadAfter: 25 * time.Second, MaxLag: 77,
+		},
+		LockTTL: 20 * time.Second, FallbackAfter: 21 * time.Second, RecordDuration: 22 * time.Second,
+		ProbeTimeout: 3 * time.Second, RequestTimeout: 23 * time.Second, Interval: 4 * time.Second,
+		MaxEvidenceAge: 24 * time.Second, PromoteCurrentRevision: true,
+	}
+	got := c.PodUpdates
+	if err := got.Validate(); err != nil || !got.Enabled || !reflect.DeepEqual(got.Rollout, want) {
+		t.Errorf("%v\n got %+v\nwant %+v", err, got.Rollout, want)
+	}
+
+	// A host prints its options in this form. What it prints can be its file.
+	written, err := yaml.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := inFile(t, string(written))
+	if err != nil || !reflect.DeepEqual(again.Rollout, want) || !again.Enabled {
+		t.Errorf("%v\n%s\n got %+v\nwant %+v", err, written, again.Rollout, want)
+	}
+	for _, line := range []string{"settleTimeout: 7m0s", "lockTTL: 20s", "maxUnavailable: 40%", "maxLag: 77"} {
+		if !strings.Contains(string(written), line) {
+			t.Errorf("%q is not in\n%s", line, written)
+		}
+	}
+	all := plainNames("", func(fs *pflag.FlagSet) { o := NewRollout(); o.addAll(fs) })
+	if keys := strings.Count(string(written), ":"); keys != len(all)+2 {
+		t.Errorf("%d keys, want the section, the toggle and %v:\n%s", keys, all, written)
+	}
+}
+
+func TestAHostsConfigurationFileLeavesWhatItDoesNotMention(t *testing.T) {
+	for _, content := range []string{
+		"podUpdates: {enabled: true, lockTTL: 20s}", "podUpdates: {enabled: true, lockTTL: 20s, interval: null}",
+		"podUpdates: {enabled: true, lockTTL: 20s, ofANewerVersion: {a: b}}", // As the host skips it.
+	} {
+		o, err := inFile(t, content)
+		want := NewRollout()
+		want.LockTTL = 20 * time.Second
+		if err != nil || !o.Enabled || !reflect.DeepEqual(o.Rollout, want) {
+			t.Errorf("%s: %v\n got %+v\nwant %+v", content, err, o.Rollout, want)
+		}
+	}
+	written, err := yaml.Marshal(rawHosted{PodUpdates: NewHosted()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o, err := inFile(t, string(written)); err != nil || o.Validate() != nil || o.LockTTL != coordinator.DefaultLockTTL {
+		t.Errorf("the defaults do not come back from\n%s: %v, %+v", written, err, o)
+	}
+}
+
+func TestErrorsNameTheKeysOfAHostsConfigurationFile(t *testing.T) {
+	for _, tc := range []struct{ name, content, want string }{
+		{"a number of nanoseconds", "podUpdates: {lockTTL: 20000000000}",
+			"lockTTL: 20000000000: use a duration such as 10s or 1m30s"},
+		{"one line for each", "podUpdates: {maxUnavailable: none, interval: [1s]}",
+			"interval: [\"1s\"]: must be a single value\nmaxUnavailable: \"none\": "},
+		{"a value out of bounds", "podUpdates: {enabled: true, lockTTL: 1s}",
+			"lockTTL: 1s: must be whole seconds, at least 2s"},
+		{"against a default", "podUpdates: {enabled: true, probeTimeout: 4s}",
+			"--pod-update-max-evidence-age: 6s: must be at least 10s: twice probeTimeout (4s)"},
+		{"off, nothing is judged", "podUpdates: {lockTTL: 1s}", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			o, err := inFile(t, tc.content)
+			if err == nil {
+				err = o.Validate()
+			}
+			if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
+				t.Errorf("got %v, want %s", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestAFlagThatWasGivenIsNamedAlthoughTheHostsFileHasItToo(t *testing.T) {
+	o, err := inFile(t, "podUpdates: {enabled: true, lockTTL: 20s}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fs := pflag.NewFlagSet("host", pflag.ContinueOnError)
+	o.AddFlags(fs)
+	if err := fs.Parse([]string{"--pod-update-lock-ttl=1s"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.Validate(); err == nil || !strings.HasPrefix(err.Error(), "--pod-update-lock-ttl: 1s: ") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAPodSaysWhichStatefulSetAHostIsIn(t *testing.T) {
+	const nameless = `POD_NAME: %q: does not end in an ordinal, as etcd-main-0 does; let the container have it ` +
+		`from the field metadata.name`
+	const noNamespace = "POD_NAMESPACE: is not set; let the container have it from the field metadata.namespace"
+	for _, tc := range []struct{ name, namespace, pod, set, want string }{
+		{"a pod of a StatefulSet", "garden", "etcd-main-12", "etcd-main", ""},
+		{"no environment", "", "", "", noNamespace + "\n" + fmt.Sprintf(nameless, "")},
+		{"a pod of a Deployment", "garden", "etcd-main-7bcd9", "", fmt.Sprintf(nameless, "etcd-main-7bcd9")},
+		{"an ordinal alone", "garden", "0", "", fmt.Sprintf(nameless, "0")},
+		{"no name before the ordinal", "garden", "-0", "", fmt.Sprintf(nameless, "-0")},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			o := NewHosted()
+			o.Enabled = true
+			rc := &rest.Config{Host: "https://here:6443", QPS: 5}
+			cfg, err := o.Config(environment(map[string]string{"POD_NAMESPACE": tc.namespace, "POD_NAME": tc.pod}), rc)
+			if tc.want != "" {
+				if err == nil || err.Error() != tc.want {
+					t.Errorf("\n got %v\nwant %s", err, tc.want)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if cfg.Namespace != tc.namespace || cfg.PodName != tc.pod || cfg.StatefulSet != tc.set ||
+				cfg.LockTTL != o.LockTTL || rc.QPS != 5 {
+				t.Errorf("got %+v", cfg)
+			}
+			cfg.Dial, cfg.Endpoints = (&Etcd{}).Dial(time.Second), []string{"http://here:2379"}
+			if _, err := coordinator.New(cfg); err != nil {
+				t.Errorf("something is left to the host: %v", err)
+			}
+		})
+	}
+}
+
+func TestAHostThatDidNotValidateIsToldByConfig(t *testing.T) {
+	o := NewHosted()
+	o.Enabled, o.LockTTL = true, time.Second
+	_, err := o.Config(environment(map[string]string{"POD_NAMESPACE": "garden", "POD_NAME": "etcd-main-0"}),
+		&rest.Config{})
+	if err == nil || !strings.HasPrefix(err.Error(), "--pod-update-lock-ttl: 1s: ") {
+		t.Errorf("got %v", err)
+	}
 }
 
 func TestEveryNumberThatIsCheckedHasAFlag(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -96,13 +95,10 @@ func (o *Kubernetes) complete(getenv func(string) string) {
 	if file := getenv("KUBECONFIG"); o.Kubeconfig == "" && file != "" {
 		o.Kubeconfig, o.fromEnvironment = file, true
 	}
-	fill(&o.Namespace, getenv("POD_NAMESPACE"))
-	fill(&o.PodName, getenv("POD_NAME"))
-	if i := strings.LastIndexByte(o.PodName, '-'); i > 0 {
-		if _, err := strconv.ParseUint(o.PodName[i+1:], 10, 31); err == nil {
-			fill(&o.StatefulSet, o.PodName[:i])
-		}
-	}
+	namespace, pod := PodFromEnv(getenv)
+	fill(&o.Namespace, namespace)
+	fill(&o.PodName, pod)
+	fill(&o.StatefulSet, StatefulSetOf(o.PodName))
 	if o.person != nil && o.Namespace == "" {
 		// validate finds out what is wrong with the kubeconfig.
 		o.Namespace, _, _ = o.loader().Namespace()
@@ -246,9 +242,6 @@ func (o *Kubernetes) RESTConfig(userAgent string) (*rest.Config, error) {
 		return nil, o.badKubeconfig(fmt.Errorf("server %q: %w", cfg.Host, err))
 	}
 	cfg.UserAgent = userAgent
-	cfg.ContentType = "application/vnd.kubernetes.protobuf"
-	// There are few cycles, and none may queue behind another. So never throttle here: the API server's
-	// own priority and fairness does that.
-	cfg.QPS = -1
+	fitForCycles(cfg)
 	return cfg, nil
 }

@@ -31,8 +31,9 @@ type settings struct {
 	// foreign tells which keys of the file are understood but of no use here.
 	foreign func(key string) bool
 
-	path   string
-	inFile map[string]bool // the flags whose values came from the file
+	path string
+	// written has what a person wrote instead of the flag, for those whose values came from a file.
+	written map[string]string
 }
 
 // add registers flags under the prefix, with their heading in the help.
@@ -67,10 +68,19 @@ func (s *settings) lessPrefix() string {
 	return " without " + strings.TrimSuffix(s.prefix, "-") + " and"
 }
 
-// name is the flag, or the key if the value came from the file.
+// wrote notes that a flag's value came from a file.
+func (s *settings) wrote(flag, as string) {
+	if s.written == nil {
+		s.written = map[string]string{}
+	}
+	s.written[flag] = as
+}
+
+// name is the flag, or the key if the value came from a file.
 func (s *settings) name(flag string) string {
-	if s.inFile[flag] {
-		return fmt.Sprintf("%s in %q", flag, s.path)
+	f := s.flags[flag]
+	if as, ok := s.written[flag]; ok && (f == nil || !f.Changed) {
+		return as
 	}
 	return "--" + s.prefix + flag
 }
@@ -84,7 +94,6 @@ func (s *settings) load() error {
 	if err != nil {
 		return fmt.Errorf("--%sconfig: %q: %w", s.prefix, s.path, err)
 	}
-	s.inFile = map[string]bool{}
 	var errs []error
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		flag, ours := s.flags[key]
@@ -102,7 +111,7 @@ func (s *settings) load() error {
 			errs = append(errs, fmt.Errorf("--%sconfig: %q: %s: %w", s.prefix, s.path, key, err))
 			continue
 		}
-		s.inFile[key] = true
+		s.wrote(key, fmt.Sprintf("%s in %q", key, s.path))
 	}
 	return errors.Join(errs...)
 }
@@ -203,6 +212,19 @@ func setValue(flag *pflag.Flag, value any) error {
 		err = errors.New("use a whole number")
 	}
 	return fmt.Errorf("%s: %w", shown, err)
+}
+
+// valueOf is a flag's value as JSON has it: setValue reads it back.
+func valueOf(flag *pflag.Flag) any {
+	if list, ok := flag.Value.(pflag.SliceValue); ok {
+		return append([]string{}, list.GetSlice()...)
+	}
+	text := flag.Value.String()
+	switch flag.Value.Type() {
+	case "bool", "uint64":
+		return json.RawMessage(text)
+	}
+	return text
 }
 
 // textsOf accepts a list, and a list as the command line writes it.

@@ -1,0 +1,32 @@
+package coordinator
+
+import (
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// FitClientConfig sets what a client for [Dial] should have, in a configuration that the host makes by
+// itself: limits for signing in and for connections that went dead, which are the probe timeout
+// ([Config.ProbeTimeout]), and a logger that discards everything. A host whose own factory makes such
+// clients, and takes no configuration, can do without it: see [Dial].
+func FitClientConfig(cfg *clientv3.Config, probeTimeout time.Duration) {
+	cfg.DialTimeout, cfg.DialKeepAliveTime, cfg.DialKeepAliveTimeout = probeTimeout, probeTimeout, probeTimeout
+	cfg.Logger = zap.NewNop() // Whatever matters comes back as an error.
+}
+
+// silenced makes the clients log nothing. By default each has a logger of its own, which writes a line to
+// stderr for every request that fails. While members are replaced that is to be expected, and the
+// coordinator says itself what matters. All those lines come from the client's own logger, so nothing
+// global has to be touched.
+func silenced(dial Dial) Dial {
+	return func(endpoints []string) (*clientv3.Client, error) {
+		client, err := dial(endpoints)
+		if err != nil {
+			return nil, err
+		}
+		//nolint:staticcheck // What is said to replace it works only before the client is made.
+		return client.WithLogger(zap.NewNop()), nil
+	}
+}
