@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
+	admissionregistrationv1beta1 "k8s.io/api/admissionregistration/v1beta1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -32,6 +33,7 @@ func TestWhatIsShippedCanBeBuiltAndIsOfOneName(t *testing.T) {
 		{"the base", "etcd-main", "base", nil, base},
 		{"the base, promoting the revision: one rule more, of the same StatefulSet", "etcd-main", "base",
 			[]string{promote}, promoting},
+		{"for etcd-druid: the same, promoting the revision", "etcd-main", "druid/access", nil, promoting},
 		{"the example for another StatefulSet: the base in every word, but for the name", "etcd-events",
 			"overlays/etcd-events", nil, renamed(base)},
 		{"that one promoting, too: the component takes the name that it finds", "etcd-events", "overlays/etcd-events",
@@ -41,6 +43,27 @@ func TestWhatIsShippedCanBeBuiltAndIsOfOneName(t *testing.T) {
 			require.Equal(t, tc.want, granted(t, tc.set, tc.folder, tc.components...))
 		})
 	}
+}
+
+func TestThePolicyForDruidCanBeServedAsBetaToo(t *testing.T) {
+	built, err := manifests("druid")
+	require.NoError(t, err)
+	beta := map[string]any{
+		"MutatingAdmissionPolicy":        &admissionregistrationv1beta1.MutatingAdmissionPolicy{},
+		"MutatingAdmissionPolicyBinding": &admissionregistrationv1beta1.MutatingAdmissionPolicyBinding{},
+	}
+	var kinds []string
+	for _, resource := range built.Resources() {
+		kinds = append(kinds, resource.GetKind())
+		require.Equal(t, "quorate-druid", resource.GetName())
+		if into, ok := beta[resource.GetKind()]; ok {
+			data, err := resource.AsYAML()
+			require.NoError(t, err)
+			require.NoError(t, yaml.UnmarshalStrict(data, into))
+		}
+	}
+	require.ElementsMatch(t, []string{"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding",
+		"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}, kinds)
 }
 
 func TestTheShippedRoleNamesTheLeaseAndThePodsOfItsStatefulSet(t *testing.T) {
