@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/util/retry"
 
 	"github.com/quorate/quorate/test/harness/pki"
@@ -29,6 +30,8 @@ type Cluster struct {
 	Spec Spec
 	env  *Env
 	tls  *tls.Config
+	// etcds has the Etcd of a cluster that etcd-druid owns. It is nil for any other.
+	etcds dynamic.ResourceInterface
 	// replicas is the current number of replicas.
 	replicas atomic.Int32
 }

@@ -29,6 +29,7 @@ import (
 	"github.com/quorate/quorate/test/harness/apiproxy"
 	"github.com/quorate/quorate/test/harness/build"
 	"github.com/quorate/quorate/test/harness/controlplane"
+	"github.com/quorate/quorate/test/harness/druid"
 	"github.com/quorate/quorate/test/harness/network"
 	"github.com/quorate/quorate/test/harness/node"
 )
@@ -69,6 +70,8 @@ type Options struct {
 	Nodes int
 	// FeatureGates are Kubernetes' feature gates for API server and controllers.
 	FeatureGates map[string]bool
+	// Hosts builds etcd-druid and the programs of its pods too. It needs Namespaces.
+	Hosts bool
 	// Progress is told what is being done. Nil means silence.
 	Progress func(line string)
 }
@@ -130,6 +133,11 @@ func Start(ctx context.Context, o Options) (env *Env, err error) {
 	if e.Binaries, err = build.All(ctx, say); err != nil {
 		return nil, fmt.Errorf("build the binaries: %w", err)
 	}
+	if o.Hosts {
+		if err := e.buildHosts(ctx, say); err != nil {
+			return nil, fmt.Errorf("build the binaries: %w", err)
+		}
+	}
 	if err := e.makeNetwork(); err != nil {
 		return nil, fmt.Errorf("make the network: %w", err)
 	}
@@ -160,6 +168,13 @@ func Start(ctx context.Context, o Options) (env *Env, err error) {
 		return nil, err
 	}
 	e.onClose(e.API.Close)
+	if n, ok := e.Network.(*network.Namespaces); ok {
+		stop, err := e.publishServices(context.WithoutCancel(ctx), n)
+		if err != nil {
+			return nil, err
+		}
+		e.onClose(func(context.Context) error { stop(); return nil })
+	}
 
 	say("starting the nodes")
 	nodes := make([]string, o.Nodes)
@@ -170,10 +185,7 @@ func Start(ctx context.Context, o Options) (env *Env, err error) {
 		Client: e.Client, Network: e.Network, Nodes: nodes,
 		Dir:       filepath.Join(o.Dir, "nodes"),
 		APIServer: e.API.URL(), APIServerCA: e.API.CAPEM(),
-		Images: map[string]string{
-			Etcd34: e.Binaries.Etcd34, Etcd35: e.Binaries.Etcd35, Etcd36: e.Binaries.Etcd36,
-			Sidecar: e.Binaries.Quorate, SidecarNext: e.Binaries.Quorate,
-		},
+		Images:  e.images(),
 		OnEvent: func(ev node.Event) { e.Timeline.Note("node", "%s %s", ev.Pod, ev) },
 	})
 	if err != nil {
@@ -181,6 +193,30 @@ func Start(ctx context.Context, o Options) (env *Env, err error) {
 	}
 	e.onClose(e.Agent.Close)
 	return e, nil
+}
+
+// images are the programs that pods can run, by the images' names.
+func (e *Env) images() map[string]string {
+	images := map[string]string{
+		Etcd34: e.Binaries.Etcd34, Etcd35: e.Binaries.Etcd35, Etcd36: e.Binaries.Etcd36,
+		Sidecar: e.Binaries.Quorate, SidecarNext: e.Binaries.Quorate,
+	}
+	if e.Binaries.Druid != "" {
+		images[druid.Wrapper34], images[druid.Wrapper35] = e.Binaries.Wrapper34, e.Binaries.Wrapper35
+		images[druid.BackupRestore] = e.Binaries.BackupRestore
+	}
+	return images
+}
+
+// buildHosts builds the hosts. The other binaries have been built.
+func (e *Env) buildHosts(ctx context.Context, say func(string)) error {
+	hosts, err := build.Some(ctx, say, build.Hosts...)
+	if err != nil {
+		return err
+	}
+	e.Binaries.Druid, e.Binaries.BackupRestore = hosts.Druid, hosts.BackupRestore
+	e.Binaries.Wrapper34, e.Binaries.Wrapper35 = hosts.Wrapper34, hosts.Wrapper35
+	return nil
 }
 
 // makeNetwork makes the network, and finds the ports that are free in it. If every pod has its own

@@ -123,7 +123,9 @@ func (e *Env) certificates(s Spec) (map[string][]byte, *pki.CA, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	names := []string{"localhost", s.Name + "-local", fmt.Sprintf("%s-client.%s.svc", s.Name, Namespace)}
+	client := s.Name + "-client"
+	names := []string{"localhost", s.Name + "-local", client, client + "." + Namespace,
+		client + "." + Namespace + ".svc"}
 	ips := []net.IP{net.IPv4(127, 0, 0, 1)}
 	for n := range maxReplicas {
 		pod := s.podName(n)

@@ -28,8 +28,8 @@ func Launcher() { network.MaybeRunLauncher() }
 
 // Enter moves a program that uses Namespaces into namespaces of its own, by running it
 // again in there; outside it does not return. The binaries are built before, and others that
-// the program will use, because inside there is no network to fetch modules from. Where
-// namespaces cannot be had it does nothing.
+// the program will use, because inside there is no network to fetch modules from. Hosts that cannot be
+// had are left out. Where namespaces cannot be had it does nothing.
 func Enter(ctx context.Context, progress func(line string), others ...build.Target) {
 	if NamespacesAvailable() != nil {
 		return
@@ -39,7 +39,7 @@ func Enter(ctx context.Context, progress func(line string), others ...build.Targ
 		if err == nil {
 			_, err = build.Some(ctx, progress, others...)
 		}
-		if err != nil {
+		if err != nil && !errors.Is(err, build.ErrNoHosts) {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -58,6 +58,11 @@ func NamespacesAvailable() error { return network.NamespacesAvailable() }
 
 // Delete removes the cluster and waits until its pods, and so their processes, are gone.
 func (c *Cluster) Delete(ctx context.Context) error {
+	if c.etcds != nil {
+		if err := c.deleteEtcd(ctx); err != nil {
+			return err
+		}
+	}
 	background := metav1.DeletePropagationBackground
 	err := c.env.Client.AppsV1().StatefulSets(Namespace).Delete(ctx, c.Spec.Name,
 		metav1.DeleteOptions{PropagationPolicy: &background})

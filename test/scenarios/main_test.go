@@ -50,7 +50,8 @@ func TestMain(m *testing.M) {
 	}
 	flag.Parse()
 	if !testing.Short() {
-		harness.Enter(context.Background(), say, append(typed, build.Host, build.Etcdutl)...)
+		harness.Enter(context.Background(), say, slices.Concat(typed, []build.Target{build.Host, build.Etcdutl},
+			build.Hosts)...)
 	}
 	os.Exit(run(m))
 }

@@ -172,10 +172,10 @@ func TestHosts(t *testing.T) {
 		require.NoError(t, err)
 		require.Contains(t, string(out), version, path)
 	}
-	for path, etcd := range map[string]string{binaries.Wrapper34: "c123b3ea3db3", binaries.Wrapper35: "v3.5.27"} {
+	for path, etcd := range map[string]string{binaries.Wrapper34: "c123b3ea3db3", binaries.Wrapper35: "3.5.27"} {
 		out, err := exec.Command("go", "version", "-m", path).Output()
 		require.NoError(t, err)
-		require.Regexp(t, `\tgo.etcd.io/etcd\S*\tv\S*`+regexp.QuoteMeta(strings.TrimPrefix(etcd, "v"))+`\t`, string(out))
+		require.Regexp(t, `\tgo.etcd.io/etcd\S*\tv\S*`+regexp.QuoteMeta(etcd)+`\t`, string(out))
 	}
 	charts, err := build.Source(deadline(t), build.Druid)
 	require.NoError(t, err)

@@ -86,7 +86,7 @@ func (b *builder) fetchHost(ctx context.Context) (string, error) {
 	out, err := fetch.Output()
 	var module struct{ Dir, Error string }
 	if json.Unmarshal(out, &module) == nil && module.Error != "" {
-		err = errors.New(firstLine(module.Error))
+		err = errors.New(strings.Join(strings.Fields(module.Error), " "))
 	}
 	switch {
 	case err == nil:
@@ -94,15 +94,11 @@ func (b *builder) fetchHost(ctx context.Context) (string, error) {
 		return module.Dir, nil
 	case ctx.Err() != nil:
 		return "", ctx.Err()
-	case len(proxy) > 0:
-		return "", fmt.Errorf("fetch %s: %w; look into the folder that %s names", b.recipe.host, err, HostsVariable)
+	case len(proxy) > 0, strings.Contains(err.Error(), "checksum mismatch"):
+		return "", fmt.Errorf("fetch %s: %w; with %s=%q", b.recipe.host, err, HostsVariable,
+			os.Getenv(HostsVariable))
 	}
 	return "", fmt.Errorf("%w: %w; set %s to a folder that has them", ErrNoHosts, err, HostsVariable)
-}
-
-func firstLine(text string) string {
-	line, _, _ := strings.Cut(text, "\n")
-	return line
 }
 
 // Source is the folder in the module cache with the sources of a host, for what else is in there.

@@ -14,21 +14,15 @@ const clusterDomain = "cluster.local"
 
 // hostsOf returns a pod's hosts file: localhost, all published pods with every name
 // under which a pod of its namespace can look them up (the resolver's search list of
-// a cluster is written out here), and its own aliases. A name that is
+// a cluster is written out here), the Services, and its own aliases. A name that is
 // redirected leads where it is redirected to, and nowhere else.
-func hostsOf(self Pod, published map[Pod]netip.Addr, aliases, redirected map[string]string) string {
+func hostsOf(self Pod, published map[Pod]netip.Addr, services map[service][]string,
+	aliases, redirected map[string]string) string {
 	lines := make([]string, 0, len(published)+len(aliases))
 	for pod, address := range published {
 		names := []string{}
 		if pod.Hostname != "" && pod.Subdomain != "" {
-			service := pod.Hostname + "." + pod.Subdomain
-			names = append(names,
-				service+"."+pod.Namespace+".svc."+clusterDomain,
-				service+"."+pod.Namespace+".svc",
-				service+"."+pod.Namespace)
-			if pod.Namespace == self.Namespace {
-				names = append(names, service)
-			}
+			names = namesOf(service{pod.Namespace, pod.Hostname + "." + pod.Subdomain}, self)
 		}
 		names = slices.DeleteFunc(names, func(name string) bool { _, is := redirected[name]; return is })
 		if pod == self {
@@ -42,6 +36,11 @@ func hostsOf(self Pod, published map[Pod]netip.Addr, aliases, redirected map[str
 			lines = append(lines, address.String()+"\t"+strings.Join(names, " "))
 		}
 	}
+	for s, addresses := range services {
+		for _, address := range addresses {
+			lines = append(lines, address+"\t"+strings.Join(namesOf(s, self), " "))
+		}
+	}
 	slices.Sort(lines)
 	extra := make([]string, 0, len(aliases)+len(redirected))
 	for _, names := range []map[string]string{aliases, redirected} {
@@ -51,6 +50,19 @@ func hostsOf(self Pod, published map[Pod]netip.Addr, aliases, redirected map[str
 	}
 	slices.Sort(extra)
 	return "127.0.0.1\tlocalhost\n::1\tlocalhost\n" + strings.Join(append(lines, extra...), "\n") + "\n"
+}
+
+// service is a name that is published in a namespace.
+type service struct{ namespace, name string }
+
+// namesOf are the names under which a pod can look it up.
+func namesOf(s service, from Pod) []string {
+	name := s.name + "." + s.namespace
+	names := []string{name + ".svc." + clusterDomain, name + ".svc", name}
+	if s.namespace == from.Namespace {
+		names = append(names, s.name)
+	}
+	return names
 }
 
 // podFiles are the files that a pod sees instead of the host's.

@@ -35,8 +35,8 @@ const podInterface = "eth0"
 // In a pod these names resolve, by the hosts file: every attached pod that has a
 // subdomain as <pod>.<subdomain>, <pod>.<subdomain>.<namespace> and with .svc and
 // .svc.cluster.local behind, whether or not it is ready (as behind a headless service
-// that publishes not-ready addresses); the pod's own hostname; its aliases
-// ([Namespaces.SetHosts]). The file changes in place as pods come and go. Programs may
+// that publishes not-ready addresses); Services ([Namespaces.SetService]); the pod's own hostname;
+// its aliases ([Namespaces.SetHosts]). The file changes in place as pods come and go. Programs may
 // remember it for a while, Go's resolver for five seconds. Every other name fails at once.
 //
 // A pod that has gone leaves its name behind for a while (nameLingers), as in the caches of
@@ -57,6 +57,8 @@ type Namespaces struct {
 	// gone are the pods whose names linger.
 	gone    map[string]gonePod
 	aliases map[string]map[string]string
+	// services are the addresses that the names of Services lead to, in all pods.
+	services map[service][]string
 	// redirected leads names astray, in all pods.
 	redirected map[string]string
 	cuts       cuts
@@ -114,7 +116,8 @@ func NewNamespaces(dir string) (*Namespaces, error) {
 		pods:    map[string]*attachedPod{},
 		gone:    map[string]gonePod{},
 		aliases: map[string]map[string]string{}, redirected: map[string]string{},
-		cuts: newCuts(),
+		services: map[service][]string{},
+		cuts:     newCuts(),
 	}
 	if err := n.createBridge(handle); err != nil {
 		handle.Close()
@@ -401,6 +404,19 @@ func (n *Namespaces) SetHosts(namespace, podName string, aliases map[string]stri
 	_ = n.writeHosts()
 }
 
+// SetService makes the name of a Service lead to the addresses behind it, in all pods; with none the
+// name is unknown. (In a cluster the name leads to one address, and that to any of those.)
+func (n *Namespaces) SetService(namespace, name string, addresses ...string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(addresses) == 0 {
+		delete(n.services, service{namespace, name})
+	} else {
+		n.services[service{namespace, name}] = addresses
+	}
+	return n.writeHosts()
+}
+
 // Redirect makes a name lead to an address, in all pods and in place of its own address,
 // as stale DNS does; an empty address undoes it. Programs may remember a name for some
 // seconds, and keep the connections that they have.
@@ -426,7 +442,8 @@ func (n *Namespaces) writeHosts() error {
 	}
 	var errs []error
 	for podKey, attached := range n.pods {
-		errs = append(errs, attached.files.write(hostsOf(attached.pod, published, n.aliases[podKey], n.redirected)))
+		errs = append(errs, attached.files.write(hostsOf(attached.pod, published, n.services, n.aliases[podKey],
+			n.redirected)))
 	}
 	return errors.Join(errs...)
 }

@@ -68,6 +68,8 @@ func TestHosts(t *testing.T) {
 		peer:    netip.MustParseAddr("10.0.0.11"),
 		foreign: netip.MustParseAddr("10.0.0.12"),
 		plain:   netip.MustParseAddr("10.0.0.13"),
+	}, map[service][]string{
+		{"ns", "etcd-client"}: {"10.0.0.10", "10.0.0.11"}, {"other", "etcd-client"}: {"10.0.0.12"},
 	}, map[string]string{"etcd-local": "127.0.0.1"}, map[string]string{"etcd-1.etcd-peer.ns.svc": "10.0.0.10"})
 	names := map[string][]string{}
 	for line := range strings.Lines(content) {
@@ -88,6 +90,9 @@ func TestHosts(t *testing.T) {
 		"etcd-0.etcd-peer.other.svc":            {"10.0.0.12"},
 		"job":                                   nil, // has no subdomain
 		"etcd-local":                            {"127.0.0.1"},
+		"etcd-client":                           {"10.0.0.10", "10.0.0.11"},
+		"etcd-client.ns.svc":                    {"10.0.0.10", "10.0.0.11"},
+		"etcd-client.other":                     {"10.0.0.12"},
 	} {
 		t.Run(fmt.Sprintf("%s resolves to %v", name, want), func(t *testing.T) {
 			require.Equal(t, want, names[name])

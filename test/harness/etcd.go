@@ -1,0 +1,211 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/quorate/quorate/test/harness/build"
+	"github.com/quorate/quorate/test/harness/druid"
+	"github.com/quorate/quorate/test/harness/network"
+)
+
+// StartDruid starts the real etcd-druid beside the control plane, and stops it when the environment is closed. The
+// environment needs Options.Hosts and Namespaces.
+func (e *Env) StartDruid(ctx context.Context) (*druid.Operator, error) {
+	source, err := build.Source(ctx, build.Druid)
+	if err != nil {
+		return nil, err
+	}
+	place := network.Pod{Namespace: druid.Namespace, Name: "etcd-druid", UID: "etcd-druid"}
+	attachment, err := e.Network.Attach(ctx, place)
+	if err != nil {
+		return nil, err
+	}
+	e.onClose(func(ctx context.Context) error { return e.Network.Detach(ctx, place) })
+	operator, err := druid.Start(ctx, druid.Config{
+		Dir: filepath.Join(e.Dir, "etcd-druid"), Binary: e.Binaries.Druid, Source: source,
+		Address: attachment.IP, Launcher: attachment.Launcher, Admin: e.Plane.AdminConfig(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	e.onClose(operator.Stop)
+	e.Timeline.Note("harness", "etcd-druid runs")
+	return operator, nil
+}
+
+// CreateEtcd creates an Etcd, with the certificates and the folder for backups that it refers to. What belongs to a
+// cluster is etcd-druid's to create then. Of the spec, only Name, Replicas and PlainText count.
+//
+// It does not wait for the pods.
+func (e *Env) CreateEtcd(ctx context.Context, s Spec) (*Cluster, error) {
+	s = s.complete()
+	c := &Cluster{Spec: s, env: e}
+	c.replicas.Store(int32(s.Replicas))
+	secrets, ca, err := e.certificates(s)
+	if err != nil {
+		return nil, fmt.Errorf("certificates of %s: %w", s.Name, err)
+	}
+	if !s.PlainText {
+		if c.tls, err = clientTLS(ca, secrets); err != nil {
+			return nil, err
+		}
+	}
+	if c.etcds, err = e.etcds(); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(c.Backups(), 0o755); err != nil {
+		return nil, err
+	}
+	var errs []error
+	for _, secret := range append(s.druidSecrets(secrets), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: s.Name + "-backup"},
+		Data:       map[string][]byte{"hostPath": []byte(c.Backups())},
+	}) {
+		_, err := e.Client.CoreV1().Secrets(Namespace).Create(ctx, secret, metav1.CreateOptions{})
+		errs = append(errs, err)
+	}
+	_, err = c.etcds.Create(ctx, s.etcd(), metav1.CreateOptions{})
+	if err := errors.Join(append(errs, err)...); err != nil {
+		return nil, fmt.Errorf("create Etcd %s: %w", s.Name, err)
+	}
+	e.Timeline.Note("harness", "created Etcd %s: %d replicas", s.Name, s.Replicas)
+	return c, nil
+}
+
+func (e *Env) etcds() (dynamic.ResourceInterface, error) {
+	client, err := dynamic.NewForConfig(e.Plane.AdminConfig())
+	if err != nil {
+		return nil, err
+	}
+	return client.Resource(druid.Etcds).Namespace(Namespace), nil
+}
+
+// Backups is the folder with the backups of a cluster that etcd-druid owns.
+func (c *Cluster) Backups() string { return filepath.Join(c.env.Dir, "backups", c.Spec.Name) }
+
+// druidSecrets are what an Etcd refers to.
+func (s Spec) druidSecrets(data map[string][]byte) []*corev1.Secret {
+	if s.PlainText {
+		return nil
+	}
+	var secrets []*corev1.Secret
+	for _, of := range []struct{ name, certificate string }{
+		{"-server-tls", "server"}, {"-client-tls", "client"}, {"-peer-tls", "peer"},
+	} {
+		secrets = append(secrets, &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Name: s.Name + of.name}, Type: corev1.SecretTypeTLS,
+			Data: map[string][]byte{corev1.TLSCertKey: data[of.certificate+".crt"],
+				corev1.TLSPrivateKeyKey: data[of.certificate+".key"]},
+		})
+	}
+	return append(secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: s.Name + "-ca"},
+		Data: map[string][]byte{"bundle.crt": data["ca.crt"]}})
+}
+
+// etcd is the Etcd's manifest.
+func (s Spec) etcd() *unstructured.Unstructured {
+	named := func(suffix string) map[string]any { return map[string]any{"name": s.Name + suffix} }
+	tls := func(server string) map[string]any {
+		return map[string]any{
+			"tlsCASecretRef":     map[string]any{"name": s.Name + "-ca", "dataKey": "bundle.crt"},
+			"serverTLSSecretRef": named(server), "clientTLSSecretRef": named("-client-tls"),
+		}
+	}
+	etcd := map[string]any{"metrics": "basic", "quota": "1Gi"}
+	backup := map[string]any{
+		"deltaSnapshotPeriod":  "10s",
+		"fullSnapshotSchedule": "0 0 * * *",
+		"store": map[string]any{
+			"provider": "Local", "container": "bucket", "prefix": s.Name, "secretRef": named("-backup"),
+		},
+	}
+	if !s.PlainText {
+		peer := tls("-peer-tls")
+		delete(peer, "clientTLSSecretRef")
+		etcd["clientUrlTls"], etcd["peerUrlTls"], backup["tls"] = tls("-server-tls"), peer, tls("-server-tls")
+	}
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": druid.Etcds.GroupVersion().String(), "kind": "Etcd",
+		"metadata": map[string]any{"name": s.Name, "namespace": Namespace},
+		"spec": map[string]any{
+			"replicas": int64(s.Replicas), "labels": map[string]any{"app": s.Name},
+			"etcd": etcd, "backup": backup, "sharedConfig": map[string]any{},
+		},
+	}}
+}
+
+// reconcile is the annotation by which an operator asks etcd-druid to apply a change of an Etcd. Etcd-druid takes it
+// away when it begins.
+const reconcile = "druid.gardener.cloud/operation"
+
+// ChangeEtcd merges a patch into the Etcd, and asks etcd-druid to apply it.
+func (c *Cluster) ChangeEtcd(ctx context.Context, why, patch string) error {
+	c.env.Timeline.Note("operator", "%s", why)
+	for _, p := range []string{patch, fmt.Sprintf(`{"metadata":{"annotations":{%q:"reconcile"}}}`, reconcile)} {
+		_, err := c.etcds.Patch(ctx, c.Spec.Name, types.MergePatchType, []byte(p), metav1.PatchOptions{})
+		if err != nil {
+			return fmt.Errorf("%s: %w", why, err)
+		}
+	}
+	return c.WaitReconciled(ctx)
+}
+
+// Etcd reads the Etcd.
+func (c *Cluster) Etcd(ctx context.Context) (*unstructured.Unstructured, error) {
+	return c.etcds.Get(ctx, c.Spec.Name, metav1.GetOptions{})
+}
+
+// WaitReconciled waits until etcd-druid has applied the Etcd as it is.
+func (c *Cluster) WaitReconciled(ctx context.Context) error {
+	return waitFor(ctx, "etcd-druid has applied the Etcd "+c.Spec.Name, func(ctx context.Context) (bool, string) {
+		etcd, err := c.Etcd(ctx)
+		if err != nil {
+			return false, err.Error()
+		}
+		state, _, _ := unstructured.NestedString(etcd.Object, "status", "lastOperation", "state")
+		text, _, _ := unstructured.NestedString(etcd.Object, "status", "lastOperation", "description")
+		observed, _, _ := unstructured.NestedInt64(etcd.Object, "status", "observedGeneration")
+		return state == "Succeeded" && observed == etcd.GetGeneration() && etcd.GetAnnotations()[reconcile] == "",
+			state + ": " + text
+	})
+}
+
+// WaitEtcdReady waits until `kubectl get etcd` shows the Etcd as ready.
+func (c *Cluster) WaitEtcdReady(ctx context.Context) error {
+	return waitFor(ctx, "the Etcd "+c.Spec.Name+" is ready", func(ctx context.Context) (bool, string) {
+		etcd, err := c.Etcd(ctx)
+		if err != nil {
+			return false, err.Error()
+		}
+		ready, _, _ := unstructured.NestedBool(etcd.Object, "status", "ready")
+		conditions, _, _ := unstructured.NestedSlice(etcd.Object, "status", "conditions")
+		state := ""
+		for _, c := range conditions {
+			condition := c.(map[string]any)
+			state += fmt.Sprintf("%v: %v (%v), ", condition["type"], condition["status"], condition["message"])
+		}
+		return ready, state
+	})
+}
+
+// deleteEtcd deletes the Etcd, and waits until etcd-druid has deleted all that it owned.
+func (c *Cluster) deleteEtcd(ctx context.Context) error {
+	if err := c.etcds.Delete(ctx, c.Spec.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete Etcd %s: %w", c.Spec.Name, err)
+	}
+	return waitFor(ctx, "Etcd "+c.Spec.Name+" is gone", func(ctx context.Context) (bool, string) {
+		_, err := c.Etcd(ctx)
+		return apierrors.IsNotFound(err), fmt.Sprint(err)
+	})
+}
