@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/spf13/cobra"
@@ -34,35 +35,66 @@ The annotations quorate.dev/partition (only ordinals from this one on) and
 quorate.dev/max-unavailable (a number or a percentage) are set in the same way.`
 
 func pause() *cobra.Command {
-	return control(options.NewClient(), &cobra.Command{
+	var still bool
+	var timeout time.Duration
+	cmd := control(options.NewClient(), &cobra.Command{
 		Use:   "pause [STATEFULSET]",
 		Short: "Hold a rollout",
 		Long: `Holds a rollout: no pod is removed and no leader is moved until quorate resume. A removal
 that was already sent still takes effect. A pod that crashes, or that somebody else deletes,
 still comes back with the new revision, because that is how OnDelete works. With another
-update strategy the StatefulSet controller rolls the pods, and a pause cannot hold it.` +
+update strategy the StatefulSet controller rolls the pods, and a pause cannot hold it.
+
+With --wait it also waits until nothing is under way any more: the record has no intent, and
+every pod is there and Ready. After that somebody else may take pods, for instance the
+StatefulSet controller once the update strategy is RollingUpdate again. If the wait ends with
+--timeout or an interrupt, the exit code is 1, and the pause stays.` +
 			fmt.Sprintf(controlsLong, rollout.ControlPaused+"=true"),
+		Args: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case timeout < 0:
+				return badInput{fmt.Errorf("--timeout: %v: must not be negative", timeout)}
+			case timeout > 0 && !still:
+				return badInput{fmt.Errorf("--timeout: %v: goes with --wait", timeout)}
+			}
+			return oneStatefulSet(cmd, args)
+		},
 	}, func(cmd *cobra.Command, cfg coordinator.Config, before found) error {
-		yes := "true"
-		lease, err := annotate(cmd.Context(), cfg, rollout.ControlPaused, &yes)
-		if err != nil {
+		if err := pauseIt(cmd, cfg, before); err != nil || !still {
 			return err
 		}
-		was := "is paused"
-		if before.Paused {
-			was = "was paused already"
+		if err := awaitStill(cmd.Context(), cmd.OutOrStdout(), cfg, timeout); err != nil {
+			return err
 		}
-		if before.strategy != appsv1.OnDeleteStatefulSetStrategyType {
-			fmt.Fprintf(cmd.ErrOrStderr(),
-				"WARNING: the update strategy of %s/%s is %s, not OnDelete: the StatefulSet controller itself "+
-					"replaces its pods, and a pause cannot hold it\n", cfg.Namespace, cfg.StatefulSet,
-				before.strategy)
-			return say(cmd, lease, "%s/%s %s for Quorate alone; to end that: %s resume%s", cfg.Namespace,
-				cfg.StatefulSet, was, name(cmd), arguments(cfg))
-		}
-		return say(cmd, lease, "%s/%s %s: nothing is removed until: %s resume%s", cfg.Namespace, cfg.StatefulSet, was,
-			name(cmd), arguments(cfg))
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s/%s is still: the record has no intent, and every pod is Ready\n",
+			cfg.Namespace, cfg.StatefulSet)
+		return err
 	})
+	cmd.Flags().BoolVar(&still, "wait", false, "wait until nothing is under way any more")
+	cmd.Flags().DurationVar(&timeout, "timeout", 0, "with --wait: end with exit code 1 after this time (0: never)")
+	return cmd
+}
+
+func pauseIt(cmd *cobra.Command, cfg coordinator.Config, before found) error {
+	yes := "true"
+	lease, err := annotate(cmd.Context(), cfg, rollout.ControlPaused, &yes)
+	if err != nil {
+		return err
+	}
+	was := "is paused"
+	if before.Paused {
+		was = "was paused already"
+	}
+	if before.strategy != appsv1.OnDeleteStatefulSetStrategyType {
+		fmt.Fprintf(cmd.ErrOrStderr(),
+			"WARNING: the update strategy of %s/%s is %s, not OnDelete: the StatefulSet controller itself "+
+				"replaces its pods, and a pause cannot hold it\n", cfg.Namespace, cfg.StatefulSet,
+			before.strategy)
+		return say(cmd, lease, "%s/%s %s for Quorate alone; to end that: %s resume%s", cfg.Namespace,
+			cfg.StatefulSet, was, name(cmd), arguments(cfg))
+	}
+	return say(cmd, lease, "%s/%s %s: nothing is removed until: %s resume%s", cfg.Namespace, cfg.StatefulSet, was,
+		name(cmd), arguments(cfg))
 }
 
 func resume() *cobra.Command {

@@ -154,11 +154,12 @@ func look(ctx context.Context, cfg coordinator.Config, ask bool) (dump *workload
 
 // readLive fills the dump as kubectl would.
 func readLive(ctx context.Context, cfg coordinator.Config, dump *workload.Dump) error {
-	set, pods, err := workload.New(cfg.StatefulSets, cfg.Pods, cfg.StatefulSet, cfg.Names).Read(ctx)
+	lease, err := record.Read(ctx, cfg.Leases, cfg.StatefulSet)
 	if err != nil {
 		return err
 	}
-	lease, err := record.Read(ctx, cfg.Leases, cfg.StatefulSet)
+	// The pods come after the record. So what an intent that is gone by now has done to them shows.
+	set, pods, err := workload.New(cfg.StatefulSets, cfg.Pods, cfg.StatefulSet, cfg.Names).Read(ctx)
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/internal/report"
 	"github.com/quorate/quorate/internal/rollout"
 )
@@ -428,6 +429,37 @@ func TestControls(t *testing.T) {
 			func(c rollout.Controls) bool { return c.Paused },
 		},
 		{
+			"pause that waits, with nothing under way", quiet(healthy), "pause --wait --timeout=1m", 0, nil,
+			[]string{"garden/etcd-main is still: the record has no intent, and every pod is Ready"},
+			func(c rollout.Controls) bool { return c.Paused },
+		},
+		{
+			"pause that waits for an intent", quiet(setting(record.IntentAnnotation,
+				`{"operation":"evict","pod":"etcd-main-1","uid":"u","resourceVersion":"7"}`)),
+			"pause --wait --timeout=10ms", 1, nil,
+			[]string{"--timeout: after 10ms: the rollout is paused, but the record has an intent: evict etcd-main-1"},
+			func(c rollout.Controls) bool { return c.Paused },
+		},
+		{
+			"pause that waits for a missing pod", quiet(func(w *world) { w.removePod(2) }),
+			"pause --wait --timeout=10ms", 1, nil, []string{"but the pod etcd-main-2 is missing"},
+			func(c rollout.Controls) bool { return c.Paused },
+		},
+		{
+			"pause that waits for a terminating pod", quiet(func(w *world) { w.terminating(1, time.Second) }),
+			"pause --wait --timeout=10ms", 1, nil, []string{"but the pod etcd-main-1 is terminating"},
+			func(c rollout.Controls) bool { return c.Paused },
+		},
+		{
+			"pause that waits for a pod that is not Ready", quiet(func(w *world) { unready(w.pods[0], time.Minute) }),
+			"pause --wait --timeout=10ms", 1, nil, []string{"but the pod etcd-main-0 is not Ready"},
+			func(c rollout.Controls) bool { return c.Paused },
+		},
+		{
+			"pause with a timeout and nothing to wait for", none, "pause --timeout=1m", 2, []string{},
+			[]string{"--timeout: 1m0s: goes with --wait"}, nil,
+		},
+		{
 			"resume removes the annotation", quiet(setting("quorate.dev/paused", "true")), "resume", 0,
 			[]string{`{"metadata":{"annotations":{"quorate.dev/paused":null}}}`},
 			[]string{"goes on; to hold it again: quorate pause -n garden etcd-main"},
@@ -509,6 +541,25 @@ func TestControls(t *testing.T) {
 				t.Error("the record was changed")
 			}
 		})
+	}
+}
+
+func TestAPauseThatWaitsEndsWhenNothingIsUnderWayAnyMore(t *testing.T) {
+	a := &api{world: with(3, setting(record.IntentAnnotation,
+		`{"operation":"delete","pod":"etcd-main-2","uid":"u","resourceVersion":"7"}`))}
+	kubeconfig := answering(t, a)
+	go func() {
+		<-a.asked
+		a.change(func(w *world) { delete(w.lease.Annotations, record.IntentAnnotation) })
+	}()
+	stdout, stderr, code := invoke(t, "quorate", kubeconfig, "pause", "--wait", "--timeout=1m")
+	if code != 0 {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+	lines := strings.Split(strings.TrimSpace(stdout), "\n")
+	if want := "waiting: the record has an intent: delete etcd-main-2"; len(lines) != 3 || lines[1] != want ||
+		!strings.Contains(lines[2], "garden/etcd-main is still") {
+		t.Errorf("says %q, and the second of three lines should be %q", lines, want)
 	}
 }
 
