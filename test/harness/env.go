@@ -158,6 +158,7 @@ func Start(ctx context.Context, o Options) (env *Env, err error) {
 
 	e.API, err = apiproxy.Start(apiproxy.Config{
 		BindAddress: e.Network.HubAddress(), Upstream: e.Plane.URL(), UpstreamCA: e.Plane.CAPEM(),
+		CA: e.Plane.CA(),
 		OnAnswer: func(r apiproxy.Record) {
 			if r.Mutates() {
 				e.Timeline.Note("api", "%s", r)

@@ -49,6 +49,8 @@ type Config struct {
 	// Upstream is the URL of the API server and UpstreamCA its authority (PEM). Required.
 	Upstream   string
 	UpstreamCA []byte
+	// CA issues the proxy's certificate. Optional: without it the proxy makes one of its own.
+	CA *pki.CA
 	// OnAnswer is told of every request that has been answered, or given up; of a watch
 	// when it ends. It must return soon. Optional.
 	OnAnswer func(Record)
@@ -97,9 +99,12 @@ func Start(config Config) (*Proxy, error) {
 	if address == nil {
 		return nil, fmt.Errorf("start API proxy: Config.BindAddress %q is not an IP address", config.BindAddress)
 	}
-	ca, err := pki.NewCA("api-proxy")
-	if err != nil {
-		return nil, err
+	ca := config.CA
+	if ca == nil {
+		var err error
+		if ca, err = pki.NewCA("api-proxy"); err != nil {
+			return nil, err
+		}
 	}
 	cert, key, err := ca.Issue(pki.Request{CommonName: "api-proxy", IPs: []net.IP{address}, Server: true})
 	if err != nil {

@@ -118,7 +118,7 @@ func (c Config) validate() error {
 type ControlPlane struct {
 	config Config
 	url    string
-	caPEM  []byte
+	ca     *pki.CA
 	admin  *rest.Config
 
 	etcd, apiServer, controllers *component
@@ -264,7 +264,7 @@ func (cp *ControlPlane) writeCredentials() error {
 	if err != nil {
 		return err
 	}
-	cp.caPEM = ca.CertPEM()
+	cp.ca = ca
 	serverCert, serverKey, err := ca.Issue(pki.Request{
 		CommonName: "kube-apiserver", Server: true,
 		DNSNames: []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"},
@@ -278,7 +278,7 @@ func (cp *ControlPlane) writeCredentials() error {
 		return err
 	}
 	for name, content := range map[string][]byte{
-		"ca.crt": cp.caPEM, "apiserver.crt": serverCert, "apiserver.key": serverKey,
+		"ca.crt": cp.CAPEM(), "apiserver.crt": serverCert, "apiserver.key": serverKey,
 		"sa.key": signingKey, "sa.pub": verifyingKey,
 	} {
 		if err := os.WriteFile(cp.path("pki", name), content, 0o600); err != nil {
@@ -314,7 +314,7 @@ func (cp *ControlPlane) userConfig(ca *pki.CA, user string, groups ...string) (*
 
 func (cp *ControlPlane) writeKubeconfig(path, user string, config *rest.Config) error {
 	return clientcmd.WriteToFile(clientcmdapi.Config{
-		Clusters: map[string]*clientcmdapi.Cluster{clusterName: {Server: cp.url, CertificateAuthorityData: cp.caPEM}},
+		Clusters: map[string]*clientcmdapi.Cluster{clusterName: {Server: cp.url, CertificateAuthorityData: cp.CAPEM()}},
 		AuthInfos: map[string]*clientcmdapi.AuthInfo{user: {
 			ClientCertificateData: config.CertData, ClientKeyData: config.KeyData,
 		}},
@@ -331,7 +331,11 @@ func (cp *ControlPlane) path(elements ...string) string {
 func (cp *ControlPlane) URL() string { return cp.url }
 
 // CAPEM returns the certificate authority of the API server, PEM-encoded.
-func (cp *ControlPlane) CAPEM() []byte { return slices.Clone(cp.caPEM) }
+func (cp *ControlPlane) CAPEM() []byte { return cp.ca.CertPEM() }
+
+// CA returns the certificate authority of the API server. Pods have its certificate from the ConfigMap
+// kube-root-ca.crt, so whatever stands before the API server needs a certificate of it too.
+func (cp *ControlPlane) CA() *pki.CA { return cp.ca }
 
 // AdminConfig returns a new client configuration of a cluster admin, without a
 // client-side rate limit and without a proxy.
