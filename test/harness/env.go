@@ -196,15 +196,19 @@ func Start(ctx context.Context, o Options) (env *Env, err error) {
 	return e, nil
 }
 
-// images are the programs that pods can run, by the images' names.
-func (e *Env) images() map[string]string {
-	images := map[string]string{
-		Etcd34: e.Binaries.Etcd34, Etcd35: e.Binaries.Etcd35, Etcd36: e.Binaries.Etcd36,
-		Sidecar: e.Binaries.Quorate, SidecarNext: e.Binaries.Quorate,
+// nonRoot is the user of the hosts' images.
+const nonRoot = 65532
+
+// images are what pods can run, by the images' names.
+func (e *Env) images() map[string]node.Image {
+	images := map[string]node.Image{
+		Etcd34: {Program: e.Binaries.Etcd34}, Etcd35: {Program: e.Binaries.Etcd35}, Etcd36: {Program: e.Binaries.Etcd36},
+		Sidecar: {Program: e.Binaries.Quorate}, SidecarNext: {Program: e.Binaries.Quorate},
 	}
 	if e.Binaries.Druid != "" {
-		images[druid.Wrapper34], images[druid.Wrapper35] = e.Binaries.Wrapper34, e.Binaries.Wrapper35
-		images[druid.BackupRestore] = e.Binaries.BackupRestore
+		images[druid.Wrapper34] = node.Image{Program: e.Binaries.Wrapper34, User: nonRoot}
+		images[druid.Wrapper35] = node.Image{Program: e.Binaries.Wrapper35, User: nonRoot}
+		images[druid.BackupRestore] = node.Image{Program: e.Binaries.BackupRestore, User: nonRoot}
 	}
 	return images
 }

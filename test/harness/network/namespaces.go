@@ -2,6 +2,7 @@ package network
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -16,6 +17,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/quorate/quorate/test/harness/rootfs"
 )
 
 // maxNetworks is how many Namespaces can exist in one harness at a time; each takes a
@@ -213,12 +216,16 @@ func (n *Namespaces) Attach(_ context.Context, pod Pod) (Attachment, error) {
 				errors.Join(err, n.disconnect(attached), n.writeHosts()))
 		}
 	}
+	// The harness's descriptor names the namespace, so that it needs no file
+	// that could be left behind.
+	place := []string{fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(attached.namespace)), attached.files.dir}
 	return Attachment{
-		IP: address.String(),
-		// The harness's descriptor names the namespace, so that it needs no file
-		// that could be left behind.
-		Launcher: []string{ownProgram, launcherVerb,
-			fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(attached.namespace)), attached.files.dir},
+		IP:       address.String(),
+		Launcher: append([]string{ownProgram, launcherVerb}, place...),
+		Contain: func(container rootfs.Container) ([]string, error) {
+			text, err := json.Marshal(container)
+			return append(append([]string{ownProgram, containerVerb}, place...), string(text)), err
+		},
 		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			return n.dial(ctx, attached, network, address)
 		},

@@ -31,6 +31,8 @@ package network
 import (
 	"context"
 	"net"
+
+	"github.com/quorate/quorate/test/harness/rootfs"
 )
 
 // Hub is the name of the hub where an endpoint is asked for (see
@@ -56,6 +58,9 @@ type Attachment struct {
 	// Launcher is put in front of a program's argv so that the program runs in
 	// the pod's network (see process.Spec). Empty when no launcher is needed.
 	Launcher []string
+	// Contain returns another launcher, which also gives the program a root file system of its own, as
+	// in a container. The program's path is then one in the container. Nil where the network cannot.
+	Contain func(container rootfs.Container) ([]string, error)
 	// Dial connects to an address of the pod as the kubelet of the pod's node
 	// does: links that are cut do not matter to it, as the kubelet and its pods
 	// are on one machine.

@@ -29,9 +29,8 @@ type Config struct {
 	Client kubernetes.Interface
 	// Network gives the pods their addresses. Required.
 	Network network.Network
-	// Images maps images, as pods name them, to the absolute path of the one program
-	// that each of them has. An image that is not here cannot be pulled.
-	Images map[string]string
+	// Images are the images, as pods name them. One that is not here cannot be pulled.
+	Images map[string]Image
 	// Dir takes logs (logs/<pod>/<uid>-<container>-<restart>.log), the data of claims
 	// and, while they exist, the other files of pods. It is created when missing.
 	// Required.
@@ -41,10 +40,14 @@ type Config struct {
 	// Env is added to the environment of every container whose spec does not set the
 	// same variable.
 	Env map[string]string
+	// SharedPaths are paths of the nodes that are one folder for all of them, as a network file system
+	// is. Every other hostPath is the node's own. Optional.
+	SharedPaths []string
 	// APIServer is the URL under which pods reach the API server, and APIServerCA has the
 	// certificates (PEM) of its certificate authority. With a URL, containers that have their
-	// ServiceAccount's token mounted where Kubernetes mounts it get a kubeconfig with it, in
-	// KUBECONFIG. Optional.
+	// ServiceAccount's token mounted where Kubernetes mounts it reach the API server with it: by
+	// KUBERNETES_SERVICE_HOST and _PORT where they have a root file system of their own, else by a
+	// kubeconfig in KUBECONFIG. Optional.
 	APIServer   string
 	APIServerCA []byte
 	// BackoffBase and BackoffCap are the first and the longest wait before a container
@@ -57,6 +60,16 @@ type Config struct {
 	// OnEvent is told what happens, one event at a time. It must return soon and must
 	// not call the agent. Optional.
 	OnEvent func(Event)
+}
+
+// Image is what an image has, as far as the agent needs it.
+type Image struct {
+	// Program is the absolute path of the program that the image starts. Empty for an image that has
+	// nothing but a shell and tools, as alpine: the machine's take their place.
+	Program string
+	// User is who it starts as, if the pod does not say: 0 is root, 65532 the user nonroot of distroless
+	// images. It has no effect where containers have no root file system of their own.
+	User int
 }
 
 func (c Config) complete() (Config, error) {
@@ -73,9 +86,14 @@ func (c Config) complete() (Config, error) {
 		return c, fmt.Errorf("node.Config: BackoffBase (%s), BackoffCap (%s) and VolumeSync (%s) must not be negative",
 			c.BackoffBase, c.BackoffCap, c.VolumeSync)
 	}
-	for image, binary := range c.Images {
-		if !filepath.IsAbs(binary) {
-			return c, fmt.Errorf("node.Config.Images[%q]: %q is not an absolute path", image, binary)
+	for name, image := range c.Images {
+		if image.Program != "" && !filepath.IsAbs(image.Program) {
+			return c, fmt.Errorf("node.Config.Images[%q].Program: %q is not an absolute path", name, image.Program)
+		}
+	}
+	for _, path := range c.SharedPaths {
+		if !filepath.IsAbs(path) {
+			return c, fmt.Errorf("node.Config.SharedPaths: %q is not an absolute path", path)
 		}
 	}
 	dir, err := filepath.Abs(c.Dir)
@@ -394,11 +412,11 @@ func (a *Agent) Exec(ctx context.Context, pod, containerName string, args ...str
 		return 0, "", fmt.Errorf("exec in %s/%s: %w", pod, containerName, err)
 	}
 	printed := &head{limit: execOutput}
-	line.probe = []string{line.argv[0]}
+	argv := []string{line.argv[0]}
 	for _, word := range args {
-		line.probe = append(line.probe, line.rewrite.rewrite(word))
+		argv = append(argv, line.rewrite.rewrite(word))
 	}
-	code, err = runInContainer(ctx, "exec in "+pod+"/"+containerName, w.attachment.Launcher, line, printed)
+	code, err = runInContainer(ctx, "exec in "+pod+"/"+containerName, line, argv, printed)
 	return code, printed.String(), err
 }
 
@@ -420,6 +438,18 @@ func (a *Agent) PID(pod, container string) (pid int, running bool) {
 // when a pod uses the claim for the first time, and nobody removes it.
 func (a *Agent) ClaimDir(namespace, claim string) string {
 	return filepath.Join(a.config.Dir, "volumes", namespace, claim)
+}
+
+// HostDir returns the folder that a path of a node stands for. Pods that mount it by hostPath see this
+// one.
+func (a *Agent) HostDir(node, path string) string {
+	path = filepath.Clean("/" + path)
+	for _, shared := range a.config.SharedPaths {
+		if rest, err := filepath.Rel(shared, path); err == nil && filepath.IsLocal(rest) {
+			return filepath.Join(a.config.Dir, "shared", path)
+		}
+	}
+	return filepath.Join(a.config.Dir, "hosts", node, path)
 }
 
 // LogDir returns the directory with the logs of the pods of a name, one file for every

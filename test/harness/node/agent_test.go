@@ -54,7 +54,11 @@ var plane *controlplane.ControlPlane
 
 func TestMain(m *testing.M) {
 	network.MaybeRunLauncher()
-	if os.Getenv(serverVariable) != "" {
+	switch os.Getenv(serverVariable) {
+	case "":
+	case "who":
+		whoAmI()
+	default:
 		serve()
 	}
 	flag.Parse()
@@ -171,7 +175,9 @@ func setUpOn(t *testing.T, on network.Network, change ...func(*node.Config)) *fi
 	require.NoError(t, err)
 	f.config = node.Config{
 		Client: client, Network: on, Dir: t.TempDir(), Nodes: f.nodes,
-		Images:      map[string]string{shell: "/bin/sh", server: program, broken: "/no/such/program"},
+		Images: map[string]node.Image{
+			shell: {Program: "/bin/sh"}, server: {Program: program}, broken: {Program: "/no/such/program"},
+		},
 		BackoffBase: 200 * time.Millisecond, BackoffCap: 2 * time.Second, VolumeSync: 100 * time.Millisecond,
 		OnEvent: func(e node.Event) {
 			f.mu.Lock()
@@ -1262,15 +1268,7 @@ func TestNewAgentTakesOver(t *testing.T) {
 }
 
 func TestPodsInNamespaces(t *testing.T) {
-	if testing.Short() {
-		t.Skip("needs a control plane; run without -short")
-	}
-	if err := network.NamespacesAvailable(); err != nil {
-		if os.Getenv(network.RequireVariable) != "" {
-			t.Fatalf("%s is set, but: %v", network.RequireVariable, err)
-		}
-		t.Skipf("needs network namespaces: %v", err)
-	}
+	requireNamespaces(t)
 	namespaces, err := network.NewNamespaces(filepath.Join(t.TempDir(), "network"))
 	require.NoError(t, err)
 	f := setUpOn(t, namespaces)

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -134,15 +134,15 @@ func (w *worker) drive(c *container, now time.Time) {
 		w.wait(c, reasonConfigError, what+" is not supported by the node agent of the harness")
 		return
 	}
-	binary, ok := w.pull(c, now)
+	image, ok := w.pull(c, now)
 	if !ok {
 		return
 	}
 	c.starting = true
 	pod := w.pod
 	w.build(func() {
-		line, err := w.commandLine(pod, c.spec, binary)
-		w.post(func() { w.launch(c, binary, line, err) })
+		line, err := w.commandLine(pod, c.spec, image)
+		w.post(func() { w.launch(c, image, line, err) })
 	})
 }
 
@@ -155,17 +155,16 @@ func (w *worker) wait(c *container, reason, message string) {
 	w.emit(c, Waiting, "%s: %s", reason, message)
 }
 
-// pull looks up the image's binary. A missing image is looked up again with the back-off
-// of a kubelet's pulls.
-func (w *worker) pull(c *container, now time.Time) (string, bool) {
+// pull looks up the image. A missing one is looked up again with the back-off of a kubelet's pulls.
+func (w *worker) pull(c *container, now time.Time) (Image, bool) {
 	image := c.spec.Image
 	if _, err := reference.ParseNormalizedNamed(image); err != nil {
 		w.wait(c, reasonInvalidImageName,
 			fmt.Sprintf("Failed to apply default image tag %q: couldn't parse image name %q: %v", image, image, err))
-		return "", false
+		return Image{}, false
 	}
-	if binary, ok := w.agent.config.Images[image]; ok {
-		return binary, true
+	if known, ok := w.agent.config.Images[image]; ok {
+		return known, true
 	}
 	key := c.spec.Name + "/" + image
 	if !w.backoff.IsInBackOffSinceUpdate(key, now) {
@@ -180,12 +179,15 @@ func (w *worker) pull(c *container, now time.Time) (string, bool) {
 	} else {
 		w.wait(c, reasonImagePullBackOff, fmt.Sprintf("Back-off pulling image %q", image))
 	}
-	return "", false
+	return Image{}, false
 }
 
 // commandLine puts together what a container runs. It may wait for the API server, so it
 // runs outside of the worker; what it reads of the worker does not change any more.
-func (w *worker) commandLine(pod *corev1.Pod, spec *corev1.Container, binary string) (commandLine, error) {
+func (w *worker) commandLine(pod *corev1.Pod, spec *corev1.Container, image Image) (commandLine, error) {
+	if image.Program == "" && len(spec.Command) == 0 {
+		return commandLine{}, fmt.Errorf("no command specified: the image %q has no program of its own", spec.Image)
+	}
 	env, err := resolveEnv(pod, spec, w.hostIP, w.attachment.IP, w.objects)
 	if err != nil {
 		return commandLine{}, err
@@ -194,18 +196,25 @@ func (w *worker) commandLine(pod *corev1.Pod, spec *corev1.Container, binary str
 	if err != nil {
 		return commandLine{}, err
 	}
-	s := surroundings{
-		binary:  binary,
-		scratch: filepath.Join(w.podDir, "containers", spec.Name),
-		env:     maps.Clone(w.agent.config.Env),
-	}
-	if err := os.MkdirAll(s.scratch, 0o755); err != nil {
+	scratch := filepath.Join(w.podDir, "containers", spec.Name)
+	if err := os.MkdirAll(scratch, 0o755); err != nil {
 		return commandLine{}, err
 	}
-	if err := s.addKubeconfig(w.agent.config, pod.Namespace, mounts); err != nil {
+	surroundings := outside
+	if w.attachment.Contain != nil {
+		surroundings = inside
+	}
+	s, err := surroundings(w.agent.config, pod, spec, image, mounts, scratch)
+	if err != nil {
 		return commandLine{}, err
 	}
-	line := newCommandLine(pod, spec, env, newRewriter(mounts), s)
+	line := newCommandLine(spec, env, s)
+	line.launcher = w.attachment.Launcher
+	if line.contained != nil {
+		if line.launcher, err = w.attachment.Contain(*line.contained); err != nil {
+			return commandLine{}, err
+		}
+	}
 	if err := os.MkdirAll(line.dir, 0o755); err != nil {
 		return commandLine{}, fmt.Errorf("workingDir: %w", err)
 	}
@@ -213,7 +222,7 @@ func (w *worker) commandLine(pod *corev1.Pod, spec *corev1.Container, binary str
 }
 
 // launch starts a container whose command line is known.
-func (w *worker) launch(c *container, binary string, line commandLine, err error) {
+func (w *worker) launch(c *container, image Image, line commandLine, err error) {
 	c.starting = false
 	if w.ending() || w.lost.off() {
 		return
@@ -234,14 +243,9 @@ func (w *worker) launch(c *container, binary string, line commandLine, err error
 		c.restarts++
 	}
 	c.id = fmt.Sprintf("process://%s-%s-%d", w.pod.UID, c.spec.Name, number)
-	c.imageID = "local://" + binary
+	c.imageID = "local://" + image.Program
 	c.ready = false
-	started, err := process.Start(process.Spec{
-		Name: w.pod.Name + "/" + c.spec.Name,
-		Path: line.argv[0], Args: line.argv[1:], Env: line.env, Dir: line.dir,
-		Launcher: w.attachment.Launcher,
-		LogPath:  w.agent.logPath(w.pod, c.spec.Name, number),
-	})
+	started, err := w.start(c, image, line, w.agent.logPath(w.pod, c.spec.Name, number))
 	if err != nil {
 		at := metav1.NewTime(now)
 		w.ended(c, &corev1.ContainerStateTerminated{
@@ -251,7 +255,8 @@ func (w *worker) launch(c *container, binary string, line commandLine, err error
 		w.wait(c, reasonRunError, err.Error())
 		return
 	}
-	c.process, c.waiting, c.line = started, nil, line
+	c.process, c.waiting = started, nil
+	c.line = line.joining(started.PID(), w.attachment)
 	c.ready = c.spec.ReadinessProbe == nil
 	w.emit(c, Started, "pid %d", started.PID())
 	w.group.Go(func() {
@@ -261,6 +266,19 @@ func (w *worker) launch(c *container, binary string, line commandLine, err error
 	if !c.init && c.spec.ReadinessProbe != nil {
 		w.startProbe(c, started)
 	}
+}
+
+// start starts a container's process.
+func (w *worker) start(c *container, image Image, line commandLine, log string) (*process.Process, error) {
+	spec := line.spec(w.pod.Name+"/"+c.spec.Name, line.argv)
+	spec.LogPath = log
+	if image.Program != "" {
+		// The launcher would find out too, but by then it would look like a crash.
+		if _, err := exec.LookPath(image.Program); err != nil {
+			return nil, fmt.Errorf("start %s: %w", spec.Name, err)
+		}
+	}
+	return process.Start(spec)
 }
 
 // transient reports whether an error may be over without anybody's doing.
@@ -277,14 +295,13 @@ func (w *worker) startProbe(c *container, running *process.Process) {
 	ctx, cancel := context.WithCancel(w.ctx)
 	c.stopProbe = cancel
 	line := c.line
-	launcher := w.attachment.Launcher
 	p := prober{
 		container: c.spec,
 		podIP:     w.attachment.IP,
 		dial:      w.attachment.Dial,
 		exec: func(ctx context.Context) (int, string, error) {
 			output := &head{limit: probeOutput}
-			code, err := runInContainer(ctx, "readiness probe of "+running.Name(), launcher, line, output)
+			code, err := runInContainer(ctx, "readiness probe of "+running.Name(), line, line.probe, output)
 			return code, output.String(), err
 		},
 	}
@@ -351,7 +368,7 @@ func (w *worker) stop(c *container) {
 		_ = c.signal(syscall.SIGTERM)
 		return
 	}
-	hook, running, line, launcher := c.spec.Lifecycle.PreStop, c.process, c.line, w.attachment.Launcher
+	hook, running, line := c.spec.Lifecycle.PreStop, c.process, c.line
 	ctx, cancel := context.WithCancel(w.ctx)
 	w.hooks = append(w.hooks, cancel)
 	w.hooking++
@@ -365,7 +382,7 @@ func (w *worker) stop(c *container) {
 	})
 	w.group.Go(func() {
 		defer cancel()
-		message := runHook(ctx, hook, line, "preStop hook of "+running.Name(), launcher)
+		message := runHook(ctx, hook, line, "preStop hook of "+running.Name())
 		w.post(func() {
 			w.hooking--
 			if message != "" {
@@ -379,8 +396,7 @@ func (w *worker) stop(c *container) {
 }
 
 // runHook runs a hook until it has ended or the context does. It returns what went wrong.
-func runHook(ctx context.Context, hook *corev1.LifecycleHandler, line commandLine, name string,
-	launcher []string) string {
+func runHook(ctx context.Context, hook *corev1.LifecycleHandler, line commandLine, name string) string {
 	switch {
 	case hook.Sleep != nil:
 		timer := time.NewTimer(time.Duration(hook.Sleep.Seconds) * time.Second)
@@ -390,12 +406,12 @@ func runHook(ctx context.Context, hook *corev1.LifecycleHandler, line commandLin
 		case <-ctx.Done():
 		}
 	case hook.Exec != nil:
-		line.probe = nil
+		var argv []string
 		for _, word := range hook.Exec.Command {
-			line.probe = append(line.probe, line.rewrite.rewrite(word))
+			argv = append(argv, line.rewrite.rewrite(word))
 		}
 		output := &head{limit: probeOutput}
-		code, err := runInContainer(ctx, name, launcher, line, output)
+		code, err := runInContainer(ctx, name, line, argv, output)
 		if err != nil {
 			return err.Error()
 		}

@@ -15,9 +15,15 @@
 //     5 minutes; the default here is 1 to 8 seconds, so that tests do not spend their time
 //     waiting ([Config.BackoffBase], [Config.BackoffCap]).
 //   - Environment: values with $(VAR) references, fieldRef, configMapKeyRef, secretKeyRef,
-//     envFrom. Volumes: persistentVolumeClaim, emptyDir, secret, configMap, downwardAPI and
-//     projected, with ServiceAccount tokens that are bound to the pod and renewed in time.
-//     Secrets and config maps are updated in place.
+//     envFrom. Volumes: persistentVolumeClaim, emptyDir, hostPath, secret, configMap, downwardAPI
+//     and projected, with ServiceAccount tokens that are bound to the pod and renewed in time.
+//     Secrets and config maps are updated in place. Mounts: subPath, subPathExpr, fsGroup.
+//   - On [network.Namespaces] every container has a root file system of its own (package rootfs):
+//     its volumes at their mountPaths, readOnly where the spec says so, one below another; nothing
+//     else of the machine that it could write to. It runs as the user and the groups that the spec
+//     or the image says, under the pod's host name, and it reaches the API server as its
+//     ServiceAccount by the configuration of programs in a cluster. Probes, hooks and [Agent.Exec]
+//     share the root of the running container, and a restarted container begins with a new one.
 //   - Readiness probes: httpGet, exec, tcpSocket. A container is not ready before its
 //     probe has succeeded, and never while it does not run.
 //   - Deletion: preStop hooks (exec and sleep) while the containers still work, SIGTERM to
@@ -30,25 +36,34 @@
 //
 // # What is different
 //
-//   - There is no isolation: no file system, PID or user namespaces, no resource limits;
-//     securityContext and resources have no effect. Therefore, wherever the mountPath of a
-//     volume occurs as a path in a container's command, arguments, environment or exec
-//     probe, the local directory of the volume takes its place. Paths inside of files are
-//     left alone.
-//   - An image is one program, which runs instead of the entry point and under any name
-//     that command[0] gives it. The one other program that every image has is a shell: sh
-//     or /bin/sh as command[0] is the machine's own.
+//   - On [network.Loopback], which needs no root, there is no isolation at all. Wherever the
+//     mountPath of a volume occurs as a path in a container's command, arguments, environment or exec
+//     probe, the local directory of the volume takes its place. Paths inside of files are left
+//     alone. securityContext and readOnly have no effect. A container with its ServiceAccount's token
+//     gets a kubeconfig in KUBECONFIG in place of the configuration of programs in a cluster,
+//     because programs have the token's path built in, and it would be the machine's own.
+//   - On [network.Namespaces] too, containers see all processes of the machine, as if
+//     shareProcessNamespace were set for all pods at once, and there are no resource limits. Of
+//     securityContext only users, groups, runAsNonRoot, allowPrivilegeEscalation and
+//     readOnlyRootFilesystem have an effect: a container that runs as root has root's capabilities on
+//     the machine. An image's shell and tools are the machine's, read-only.
+//   - fsGroup acts as with fsGroupChangePolicy OnRootMismatch, whatever the policy is.
+//   - A hostPath is a folder under [Config.Dir], of its node or of all nodes
+//     ([Config.SharedPaths]), never the machine's path ([Agent.HostDir]). Sockets and devices are
+//     not supported.
+//   - An image is one program ([Image]), which runs instead of the entry point and under any name that
+//     command[0] gives it. Beside it every image has a shell: sh or /bin/sh as command[0] is the
+//     machine's own. An image without a program has all of the machine's tools.
 //   - Pods are bound by ordinal: pod N to node N modulo the number of nodes, of a pool that
 //     they may select ([Agent.AddPool]). Nothing else matters. The data of a claim is a
 //     directory ([Agent.ClaimDir]) that every node has.
 //   - Nodes have no heartbeat: run no node lifecycle controller beside this agent, or it
 //     takes them all for lost. See [Agent.LoseNode] for a node that is.
-//   - Service variables (KUBERNETES_SERVICE_HOST and such) are not set, and there is no
-//     /var/run/secrets/kubernetes.io/serviceaccount, although the API server's admission
-//     mounts a token there in every container: programs have that path built in, and it
-//     would be the machine's own. Instead KUBECONFIG names a kubeconfig with this very
-//     token, if the spec does not set it ([Config.APIServer]).
-//   - What is not supported makes a container wait with CreateContainerConfigError and a
+//   - Of the service variables only those of the API server are set (KUBERNETES_SERVICE_HOST and
+//     _PORT), and only on [network.Namespaces].
+//   - activeDeadlineSeconds, priorityClassName, tolerations, affinity, topologySpreadConstraints, resources and
+//     shareProcessNamespace are taken without complaint, and have no effect.
+//   - What else is not supported makes a container wait with CreateContainerConfigError and a
 //     message, rather than being ignored: liveness and startup probes, gRPC probes,
 //     postStart hooks, preStop hooks by HTTP, restartable init containers, resourceFieldRef,
 //     other volumes.

@@ -1,8 +1,10 @@
 package node
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
+	"net/url"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,6 +15,10 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/kubernetes/pkg/fieldpath"
 	"k8s.io/kubernetes/third_party/forked/golang/expansion"
+
+	"github.com/quorate/quorate/test/harness/network"
+	"github.com/quorate/quorate/test/harness/process"
+	"github.com/quorate/quorate/test/harness/rootfs"
 )
 
 // objectSource reads the objects that containers and volumes refer to.
@@ -160,8 +166,9 @@ func fieldValue(path string, pod *corev1.Pod, hostIP, podIP string) (string, err
 
 // mount says where a volume that a container has mounted is on this machine.
 type mount struct {
-	path  string // in the container
-	local string // on the machine
+	path     string // in the container
+	local    string // on the machine
+	readOnly bool
 }
 
 // rewriter replaces mount paths by local paths.
@@ -214,55 +221,178 @@ func pathByte(b byte) bool {
 
 // commandLine is what runs in a container.
 type commandLine struct {
-	argv    []string
-	env     []string
-	dir     string
-	scratch string
-	probe   []string // the command of an exec probe
-	rewrite rewriter // of the paths of its volumes
+	argv     []string
+	env      []string
+	dir      string
+	launcher []string
+	probe    []string // the command of an exec probe
+	rewrite  rewriter // of the paths of its volumes
+	// contained is what it sees, where it has a root file system of its own.
+	contained *rootfs.Container
+}
+
+// spec is how a program is started in the container.
+func (l commandLine) spec(name string, argv []string) process.Spec {
+	if l.contained == nil {
+		return process.Spec{Name: name, Path: argv[0], Args: argv[1:], Env: l.env, Dir: l.dir, Launcher: l.launcher}
+	}
+	// The program is looked up in the container, by the launcher.
+	return process.Spec{Name: name, Path: l.launcher[0], Args: slices.Concat(l.launcher[1:], argv), Env: l.env,
+		Dir: l.dir}
+}
+
+// joining is the same for further programs in the container, once its first process runs.
+func (l commandLine) joining(process int, attachment network.Attachment) commandLine {
+	if l.contained == nil {
+		return l
+	}
+	again := *l.contained
+	again.Mounts, again.Joins = nil, process
+	// What could be written once can be written again.
+	l.launcher, _ = attachment.Contain(again)
+	return l
 }
 
 // surroundings is what a container gets without its spec's doing.
 type surroundings struct {
-	binary  string            // the program of the image
-	scratch string            // a directory of the container's own
-	env     map[string]string // of the agent's configuration
+	program string            // of the image, by the path under which the container has it
+	env     map[string]string // what a container runtime and the agent's configuration set
+	dir     string            // the working directory on the machine
+	// rewrite and contained are alternatives.
+	rewrite   rewriter
+	contained *rootfs.Container
+}
+
+// usualPath is the PATH of a container whose image does not set it.
+const usualPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+func hostname(pod *corev1.Pod) string {
+	if pod.Spec.Hostname != "" {
+		return pod.Spec.Hostname
+	}
+	return pod.Name
 }
 
 // serviceAccountPath is where a container has its ServiceAccount's token: the API server's
 // admission mounts it there.
 const serviceAccountPath = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-// addKubeconfig gives a container with a token a kubeconfig with it. The file refers to that
-// of the token, which is renewed.
-func (s *surroundings) addKubeconfig(config Config, namespace string, mounts []mount) error {
+// outside are the surroundings of a container that shares the machine's root file system: its files
+// are in a folder, and the paths of its volumes are rewritten.
+func outside(config Config, pod *corev1.Pod, spec *corev1.Container, image Image, mounts []mount,
+	scratch string) (surroundings, error) {
+	s := surroundings{program: image.Program, rewrite: newRewriter(mounts), dir: scratch, env: map[string]string{
+		"PATH": usualPath, "HOME": scratch, "TMPDIR": scratch, "HOSTNAME": hostname(pod),
+	}}
+	if spec.WorkingDir != "" {
+		if dir := s.rewrite.rewrite(spec.WorkingDir); dir != spec.WorkingDir {
+			s.dir = dir
+		} else {
+			// A directory of the image, which is empty here.
+			s.dir = filepath.Join(scratch, filepath.Clean("/"+spec.WorkingDir))
+		}
+	}
+	maps.Copy(s.env, config.Env)
 	i := slices.IndexFunc(mounts, func(m mount) bool { return m.path == serviceAccountPath })
 	if i < 0 || config.APIServer == "" {
-		return nil
+		return s, nil
 	}
+	s.env["KUBECONFIG"] = filepath.Join(scratch, "kubeconfig")
+	return s, writeKubeconfig(s.env["KUBECONFIG"], config, pod.Namespace, mounts[i].local)
+}
+
+// writeKubeconfig writes the kubeconfig of a ServiceAccount. It refers to the file with its token,
+// which is renewed.
+func writeKubeconfig(path string, config Config, namespace, account string) error {
 	const name = "pod"
-	path := filepath.Join(s.scratch, "kubeconfig")
-	if err := clientcmd.WriteToFile(clientcmdapi.Config{
+	return clientcmd.WriteToFile(clientcmdapi.Config{
 		Clusters: map[string]*clientcmdapi.Cluster{
 			name: {Server: config.APIServer, CertificateAuthorityData: config.APIServerCA}},
 		AuthInfos: map[string]*clientcmdapi.AuthInfo{
-			name: {TokenFile: filepath.Join(mounts[i].local, corev1.ServiceAccountTokenKey)}},
+			name: {TokenFile: filepath.Join(account, corev1.ServiceAccountTokenKey)}},
 		Contexts:       map[string]*clientcmdapi.Context{name: {Cluster: name, AuthInfo: name, Namespace: namespace}},
 		CurrentContext: name,
-	}, path); err != nil {
-		return err
+	}, path)
+}
+
+// inside are the surroundings of a container with a root file system of its own. Its folder is where
+// that is mounted.
+func inside(config Config, pod *corev1.Pod, spec *corev1.Container, image Image, mounts []mount,
+	folder string) (surroundings, error) {
+	c := identity(pod, spec, image)
+	if nonRoot(pod, spec) && c.User == 0 {
+		return surroundings{}, fmt.Errorf("container has runAsNonRoot and image will run as root "+
+			"(pod: %q, container: %s)", pod.Name, spec.Name)
 	}
-	if s.env == nil {
-		s.env = map[string]string{}
+	c.Folder, c.Program, c.Hostname, c.Dir = folder, image.Program, hostname(pod), spec.WorkingDir
+	if c.Dir == "" {
+		c.Dir = "/"
 	}
-	s.env["KUBECONFIG"] = path
-	return nil
+	for _, m := range mounts {
+		c.Mounts = append(c.Mounts, rootfs.Mount{Path: m.path, Source: m.local, ReadOnly: m.readOnly})
+	}
+	s := surroundings{dir: folder, contained: &c, env: map[string]string{
+		"PATH": usualPath, "HOME": rootfs.Home(c.User), "HOSTNAME": c.Hostname,
+	}}
+	if image.Program != "" {
+		s.program = rootfs.ProgramPath(image.Program)
+	}
+	if config.APIServer != "" {
+		server, err := url.Parse(config.APIServer)
+		if err != nil {
+			return surroundings{}, err
+		}
+		s.env["KUBERNETES_SERVICE_HOST"] = server.Hostname()
+		s.env["KUBERNETES_SERVICE_PORT"] = cmp.Or(server.Port(), "443")
+	}
+	maps.Copy(s.env, config.Env)
+	return s, nil
+}
+
+// identity is who a container runs as. What the container says goes before what the pod says.
+func identity(pod *corev1.Pod, spec *corev1.Container, image Image) rootfs.Container {
+	ofPod, own := pod.Spec.SecurityContext, spec.SecurityContext
+	if ofPod == nil {
+		ofPod = &corev1.PodSecurityContext{}
+	}
+	if own == nil {
+		own = &corev1.SecurityContext{}
+	}
+	c := rootfs.Container{User: image.User}
+	if user := cmp.Or(own.RunAsUser, ofPod.RunAsUser); user != nil {
+		c.User = int(*user)
+	}
+	c.Group = rootfs.GroupOf(c.User)
+	if group := cmp.Or(own.RunAsGroup, ofPod.RunAsGroup); group != nil {
+		c.Group = int(*group)
+	}
+	for _, group := range ofPod.SupplementalGroups {
+		c.Groups = append(c.Groups, int(group))
+	}
+	if ofPod.FSGroup != nil {
+		c.Groups = append(c.Groups, int(*ofPod.FSGroup))
+	}
+	c.NoNewPrivileges = own.AllowPrivilegeEscalation != nil && !*own.AllowPrivilegeEscalation
+	c.ReadOnly = own.ReadOnlyRootFilesystem != nil && *own.ReadOnlyRootFilesystem
+	return c
+}
+
+func nonRoot(pod *corev1.Pod, spec *corev1.Container) bool {
+	var own, ofPod *bool
+	if spec.SecurityContext != nil {
+		own = spec.SecurityContext.RunAsNonRoot
+	}
+	if pod.Spec.SecurityContext != nil {
+		ofPod = pod.Spec.SecurityContext.RunAsNonRoot
+	}
+	is := cmp.Or(own, ofPod)
+	return is != nil && *is
 }
 
 // newCommandLine puts together a container's command. References are expanded with the
 // values of the spec, and every result is rewritten once.
-func newCommandLine(pod *corev1.Pod, container *corev1.Container, env *resolvedEnv, r rewriter,
-	s surroundings) commandLine {
+func newCommandLine(container *corev1.Container, env *resolvedEnv, s surroundings) commandLine {
+	r := s.rewrite
 	lookup := expansion.MappingFuncFor(env.values)
 	expand := func(texts []string) []string {
 		expanded := make([]string, 0, len(texts))
@@ -273,39 +403,19 @@ func newCommandLine(pod *corev1.Pod, container *corev1.Container, env *resolvedE
 	}
 	command := expand(container.Command)
 	if len(command) == 0 {
-		command = []string{s.binary}
+		command = []string{s.program}
 	} else {
-		command[0] = program(command[0], s.binary)
+		command[0] = program(command[0], s.program)
 	}
-
-	// What a container runtime sets, unless the spec does.
-	given := map[string]string{
-		"PATH":     "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-		"HOME":     s.scratch,
-		"TMPDIR":   s.scratch,
-		"HOSTNAME": pod.Name,
-	}
-	if pod.Spec.Hostname != "" {
-		given["HOSTNAME"] = pod.Spec.Hostname
-	}
-	maps.Copy(given, s.env)
-	line := commandLine{argv: append(command, expand(container.Args)...), dir: s.scratch,
-		scratch: s.scratch, rewrite: r}
-	for _, name := range slices.Sorted(maps.Keys(given)) {
+	line := commandLine{argv: append(command, expand(container.Args)...), dir: s.dir, rewrite: r,
+		contained: s.contained}
+	for _, name := range slices.Sorted(maps.Keys(s.env)) {
 		if _, ok := env.values[name]; !ok {
-			line.env = append(line.env, name+"="+given[name])
+			line.env = append(line.env, name+"="+s.env[name])
 		}
 	}
 	for _, name := range env.names {
 		line.env = append(line.env, name+"="+r.rewrite(env.values[name]))
-	}
-	if container.WorkingDir != "" {
-		if dir := r.rewrite(container.WorkingDir); dir != container.WorkingDir {
-			line.dir = dir
-		} else {
-			// A directory of the image, which is empty here.
-			line.dir = filepath.Join(s.scratch, filepath.Clean("/"+container.WorkingDir))
-		}
 	}
 	if p := container.ReadinessProbe; p != nil && p.Exec != nil && len(p.Exec.Command) > 0 {
 		// In a probe's command a kubelet expands only variables with a plain value.
@@ -318,16 +428,20 @@ func newCommandLine(pod *corev1.Pod, container *corev1.Container, env *resolvedE
 		for _, word := range p.Exec.Command {
 			line.probe = append(line.probe, r.rewrite(expansion.Expand(word, expansion.MappingFuncFor(static))))
 		}
-		line.probe[0] = program(line.probe[0], s.binary)
+		line.probe[0] = program(line.probe[0], s.program)
 	}
 	return line
 }
 
-// program returns what runs for the first word of a command: the image's binary under
-// whatever name, or the shell.
-func program(name, binary string) string {
-	if name == "sh" || name == "/bin/sh" {
+// program returns what runs for the first word of a command: the image's program under whatever name,
+// or the shell. An image without a program has only tools, by their names.
+func program(name, ofImage string) string {
+	switch {
+	case name == "sh" || name == "/bin/sh":
 		return "/bin/sh"
+	case ofImage == "":
+		return name
+	default:
+		return ofImage
 	}
-	return binary
 }

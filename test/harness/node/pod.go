@@ -110,6 +110,7 @@ func newWorker(a *Agent, pod *corev1.Pod) *worker {
 	w.volumes = &volumes{
 		podDir:   w.podDir,
 		claimDir: func(claim string) string { return a.ClaimDir(pod.Namespace, claim) },
+		hostDir:  func(path string) string { return a.HostDir(pod.Spec.NodeName, path) },
 		objects:  w.objects,
 		requests: newTokenRequester(building, a.config.Client, pod.Namespace),
 	}

@@ -169,13 +169,12 @@ func atLeast(value, byDefault int) int {
 	return value
 }
 
-// runInContainer runs a command: with the container's environment and network, killed when
-// the context ends.
-func runInContainer(ctx context.Context, name string, launcher []string, line commandLine, output *head) (int, error) {
-	p, err := process.Start(process.Spec{
-		Name: name, Path: line.probe[0], Args: line.probe[1:], Env: line.env, Dir: line.dir,
-		Launcher: launcher, Log: output,
-	})
+// runInContainer runs one more program in a running container: with its environment, network and files,
+// killed when the context ends.
+func runInContainer(ctx context.Context, name string, line commandLine, argv []string, output *head) (int, error) {
+	spec := line.spec(name, argv)
+	spec.Log = output
+	p, err := process.Start(spec)
 	if err != nil {
 		return 0, err
 	}

@@ -172,7 +172,8 @@ func TestEnvironment(t *testing.T) {
 }
 
 func TestMountPaths(t *testing.T) {
-	r := newRewriter([]mount{{"/var/etcd", "/local/a"}, {"/var/etcd/data", "/local/b"}, {"/x", "/var/etcd/deep"}})
+	r := newRewriter([]mount{{path: "/var/etcd", local: "/local/a"}, {path: "/var/etcd/data", local: "/local/b"},
+		{path: "/x", local: "/var/etcd/deep"}})
 	for text, want := range map[string]string{
 		"/var/etcd":                              "/local/a",
 		"/var/etcd/":                             "/local/a/",
@@ -213,10 +214,15 @@ func TestCommandLine(t *testing.T) {
 	container.Env = append(container.Env, field("IP", "status.podIP"))
 	env, err := resolveEnv(examplePod, &container, "10.0.0.1", "10.0.0.10", &fakeObjects{})
 	require.NoError(t, err)
-	r := newRewriter([]mount{{"/var/data", "/local"}})
-	line := newCommandLine(examplePod, &container, env, r,
-		surroundings{binary: "/bin/real-etcd", scratch: "/scratch",
-			env: map[string]string{"GOTRACEBACK": "all", "NAME": "overridden"}})
+	image := Image{Program: "/bin/real-etcd"}
+	data := []mount{{path: "/var/data", local: "/local"}}
+	around := func(config Config, spec *corev1.Container, mounts []mount, scratch string) surroundings {
+		s, err := outside(config, examplePod, spec, image, mounts, scratch)
+		require.NoError(t, err)
+		return s
+	}
+	line := newCommandLine(&container, env, around(
+		Config{Env: map[string]string{"GOTRACEBACK": "all", "NAME": "overridden"}}, &container, data, "/scratch"))
 
 	t.Run("the image's program runs under whatever name", func(t *testing.T) {
 		require.Equal(t, "/bin/real-etcd", line.argv[0])
@@ -241,15 +247,14 @@ func TestCommandLine(t *testing.T) {
 		require.NotEmpty(t, got["PATH"])
 	})
 	t.Run("a kubeconfig is for containers with a token, where there is an API server to reach", func(t *testing.T) {
-		token := []mount{{serviceAccountPath, "/local"}}
+		token := []mount{{path: serviceAccountPath, local: "/local"}}
 		for _, x := range []struct {
 			api    string
 			mounts []mount
 			want   bool
-		}{{"https://api:6443", token, true}, {"https://api:6443", []mount{{"/var/data", "/local"}}, false},
+		}{{"https://api:6443", token, true}, {"https://api:6443", data, false},
 			{"", token, false}} {
-			s := surroundings{scratch: t.TempDir()}
-			require.NoError(t, s.addKubeconfig(Config{APIServer: x.api}, "ns", x.mounts))
+			s := around(Config{APIServer: x.api}, &corev1.Container{}, x.mounts, t.TempDir())
 			require.Equal(t, x.want, s.env["KUBECONFIG"] != "", "%+v", x)
 		}
 	})
@@ -257,16 +262,14 @@ func TestCommandLine(t *testing.T) {
 		require.Equal(t, []string{"/bin/sh", "-c", "test -f /local/ready-etcd-0-$(IP)"}, line.probe)
 	})
 	t.Run("without a command the image's program gets the arguments", func(t *testing.T) {
-		line := newCommandLine(examplePod, &corev1.Container{Args: []string{"a"}}, &resolvedEnv{}, nil,
-			surroundings{binary: "/bin/x"})
+		line := newCommandLine(&corev1.Container{Args: []string{"a"}}, &resolvedEnv{},
+			surroundings{program: "/bin/x"})
 		require.Equal(t, []string{"/bin/x", "a"}, line.argv)
 	})
 	t.Run("the working directory is a volume's, or one of the container's own", func(t *testing.T) {
 		for dir, want := range map[string]string{"/var/data/sub": "/local/sub", "/home/etcd": "/scratch/home/etcd",
 			"": "/scratch", "../..": "/scratch"} {
-			line := newCommandLine(examplePod, &corev1.Container{WorkingDir: dir}, &resolvedEnv{}, r,
-				surroundings{scratch: "/scratch"})
-			require.Equal(t, want, line.dir, dir)
+			require.Equal(t, want, around(Config{}, &corev1.Container{WorkingDir: dir}, data, "/scratch").dir, dir)
 		}
 	})
 }
@@ -331,7 +334,7 @@ func TestVolumes(t *testing.T) {
 				missing(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "tls",
 					Items: []corev1.KeyToPath{{Key: "nokey", Path: "x"}}}}))), `"nokey"`)
 		require.ErrorContains(t,
-			v.prepare(podWith(missing(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}))),
+			v.prepare(podWith(missing(corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Path: "/"}}))),
 			"supports")
 		require.NoError(t,
 			v.prepare(podWith(missing(
@@ -399,8 +402,8 @@ func TestVolumes(t *testing.T) {
 			{Name: "data", MountPath: "/data/"}, {Name: "tmp", MountPath: "/tmp/x", SubPathExpr: "$(NAME)"},
 		}}, &resolvedEnv{values: map[string]string{"NAME": "sub"}})
 		require.NoError(t, err)
-		require.Equal(t, []mount{{"/data", v.claimDir("data-etcd-0")},
-			{"/tmp/x", filepath.Join(v.podDir, "volumes/tmp/sub")}}, mounts)
+		require.Equal(t, []mount{{path: "/data", local: v.claimDir("data-etcd-0")},
+			{path: "/tmp/x", local: filepath.Join(v.podDir, "volumes/tmp/sub")}}, mounts)
 		for _, m := range mounts {
 			require.DirExists(t, m.local)
 		}
@@ -521,7 +524,8 @@ func TestConfig(t *testing.T) {
 		"Dir":         func(c *Config) { c.Dir = "" },
 		"Nodes":       func(c *Config) { c.Nodes = nil },
 		"BackoffBase": func(c *Config) { c.BackoffBase = -1 },
-		`Images["x"]`: func(c *Config) { c.Images = map[string]string{"x": "relative"} },
+		`Images["x"]`: func(c *Config) { c.Images = map[string]Image{"x": {Program: "relative"}} },
+		"SharedPaths": func(c *Config) { c.SharedPaths = []string{"relative"} },
 	} {
 		t.Run("a bad "+field+" is named", func(t *testing.T) {
 			config := Config{Client: client, Network: loopback, Dir: t.TempDir(), Nodes: []string{"node-0"}}

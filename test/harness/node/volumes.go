@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path"
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -90,6 +92,7 @@ type file struct {
 type volumes struct {
 	podDir   string                    // for what dies with the pod
 	claimDir func(claim string) string // for what does not
+	hostDir  func(path string) string  // what a path of the node stands for
 	objects  objectSource
 	requests tokenRequester
 
@@ -115,28 +118,132 @@ func newTokenRequester(ctx context.Context, client kubernetes.Interface, namespa
 	}
 }
 
-// local returns the directory of a volume. Claims are outside of the pod's directory.
+// local returns where a volume is. Claims and the paths of nodes are outside of the pod's directory.
 func (v *volumes) local(volume *corev1.Volume) string {
-	if volume.PersistentVolumeClaim != nil {
+	switch {
+	case volume.PersistentVolumeClaim != nil:
 		return v.claimDir(volume.PersistentVolumeClaim.ClaimName)
+	case volume.HostPath != nil:
+		return v.hostDir(volume.HostPath.Path)
+	default:
+		return filepath.Join(v.podDir, "volumes", volume.Name)
 	}
-	return filepath.Join(v.podDir, "volumes", volume.Name)
 }
 
 // prepare makes all volumes of the pod, or says which one cannot be made (yet).
 func (v *volumes) prepare(pod *corev1.Pod) error {
 	for i := range pod.Spec.Volumes {
 		volume := &pod.Spec.Volumes[i]
-		dir := v.local(volume)
-		err := os.MkdirAll(dir, 0o777)
-		if err == nil && volume.PersistentVolumeClaim == nil && volume.EmptyDir == nil {
-			err = v.project(pod, volume, dir, time.Now())
-		}
-		if err != nil {
+		if err := v.prepareOne(pod, volume, v.local(volume)); err != nil {
 			return fmt.Errorf("volume %q: %w", volume.Name, err)
 		}
 	}
 	return nil
+}
+
+func (v *volumes) prepareOne(pod *corev1.Pod, volume *corev1.Volume, local string) error {
+	if volume.HostPath != nil {
+		return prepareHostPath(volume.HostPath, local)
+	}
+	if err := os.MkdirAll(local, 0o777); err != nil {
+		return err
+	}
+	if madeFromObjects(volume) {
+		return v.project(pod, volume, local, time.Now())
+	}
+	if volume.EmptyDir != nil {
+		// What MkdirAll makes is subject to the umask.
+		if err := os.Chmod(local, 0o777); err != nil {
+			return err
+		}
+	}
+	return own(local, fsGroup(pod))
+}
+
+// madeFromObjects reports whether the agent writes the files of a volume.
+func madeFromObjects(volume *corev1.Volume) bool {
+	return volume.PersistentVolumeClaim == nil && volume.EmptyDir == nil && volume.HostPath == nil
+}
+
+// prepareHostPath makes the path of a node, or looks whether it is what the pod expects.
+func prepareHostPath(source *corev1.HostPathVolumeSource, local string) error {
+	kind := corev1.HostPathUnset
+	if source.Type != nil {
+		kind = *source.Type
+	}
+	dir, create := true, false
+	switch kind {
+	case corev1.HostPathUnset:
+		// A kubelet leaves it to the container runtime, which makes a folder where nothing is.
+		if _, err := os.Lstat(local); err == nil {
+			return nil
+		}
+		create = true
+	case corev1.HostPathDirectoryOrCreate:
+		create = true
+	case corev1.HostPathDirectory:
+	case corev1.HostPathFileOrCreate:
+		dir, create = false, true
+	case corev1.HostPathFile:
+		dir = false
+	default:
+		return fmt.Errorf("hostPath type %s is not supported by the node agent of the harness", kind)
+	}
+	info, err := os.Stat(local)
+	switch {
+	case os.IsNotExist(err) && create && dir:
+		return os.MkdirAll(local, 0o755)
+	case os.IsNotExist(err) && create:
+		// As a kubelet: the file is made, but not its folder.
+		return os.WriteFile(local, nil, 0o644)
+	case err != nil:
+		return fmt.Errorf("hostPath type check failed: %s is not there on the node", source.Path)
+	case info.IsDir() != dir:
+		return fmt.Errorf("hostPath type check failed: %s is not a %s", source.Path, kind)
+	}
+	return nil
+}
+
+// fsGroup is the group that is to own the pod's volumes, or -1.
+func fsGroup(pod *corev1.Pod) int {
+	if s := pod.Spec.SecurityContext; s != nil && s.FSGroup != nil && os.Geteuid() == 0 {
+		return int(*s.FSGroup)
+	}
+	return -1
+}
+
+// own gives a volume with everything in it to a group, as a kubelet does: the group may read and write
+// it, and what is made in it later belongs to the group as well. A volume whose folder is like that
+// already is left alone (a kubelet does so with fsGroupChangePolicy OnRootMismatch).
+func own(volume string, group int) error {
+	if group < 0 {
+		return nil
+	}
+	const dirMode = 0o770 | os.ModeSetgid
+	info, err := os.Stat(volume)
+	if err != nil {
+		return err
+	}
+	if int(info.Sys().(*syscall.Stat_t).Gid) == group && info.Mode()&dirMode == dirMode {
+		return nil
+	}
+	return filepath.WalkDir(volume, func(path string, entry os.DirEntry, err error) error {
+		if err == nil {
+			err = os.Lchown(path, -1, group)
+		}
+		if err != nil || entry.Type()&os.ModeSymlink != 0 {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		mode := info.Mode()&(os.ModePerm|os.ModeSetgid|os.ModeSetuid|os.ModeSticky) | 0o660
+		if entry.IsDir() {
+			mode |= dirMode
+		}
+		return os.Chmod(path, mode)
+	})
 }
 
 // refresh brings the volumes made from API objects up to date. What cannot be read now
@@ -145,7 +252,7 @@ func (v *volumes) refresh(pod *corev1.Pod) error {
 	var errs []error
 	for i := range pod.Spec.Volumes {
 		volume := &pod.Spec.Volumes[i]
-		if volume.PersistentVolumeClaim != nil || volume.EmptyDir != nil {
+		if !madeFromObjects(volume) {
 			continue
 		}
 		if err := v.project(pod, volume, v.local(volume), time.Now()); err != nil {
@@ -165,7 +272,7 @@ func (v *volumes) project(pod *corev1.Pod, volume *corev1.Volume, dir string, no
 	if last, ok := v.last[volume.Name]; ok && maps.EqualFunc(last, files, same) {
 		return nil
 	}
-	if err := writeAtomically(dir, files, strconv.FormatInt(now.UnixNano(), 36)); err != nil {
+	if err := writeAtomically(dir, files, strconv.FormatInt(now.UnixNano(), 36), fsGroup(pod)); err != nil {
 		return err
 	}
 	if v.last == nil {
@@ -212,8 +319,8 @@ func (v *volumes) payload(pod *corev1.Pod, volume *corev1.Volume, now time.Time)
 		return files, nil
 	default:
 		return nil,
-			errors.New("the node agent supports persistentVolumeClaim, emptyDir, secret, configMap, downwardAPI and " +
-				"projected volumes")
+			errors.New("the node agent supports persistentVolumeClaim, emptyDir, hostPath, secret, configMap, " +
+				"downwardAPI and projected volumes")
 	}
 }
 
@@ -353,25 +460,40 @@ func (v *volumes) mounts(pod *corev1.Pod, container *corev1.Container, env *reso
 			subPath = expansion.Expand(m.SubPathExpr, expansion.MappingFuncFor(env.values))
 		}
 		if subPath != "" {
-			if !filepath.IsLocal(subPath) {
-				return nil, fmt.Errorf("volumeMount %q: subPath %q leads out of the volume", m.Name, subPath)
-			}
-			local = filepath.Join(local, subPath)
-			if _, err := os.Lstat(local); os.IsNotExist(err) {
-				if err := os.MkdirAll(local, 0o777); err != nil {
-					return nil, fmt.Errorf("volumeMount %q: %w", m.Name, err)
-				}
+			var err error
+			if local, err = below(local, subPath, fsGroup(pod)); err != nil {
+				return nil, fmt.Errorf("volumeMount %q: subPath %q: %w", m.Name, subPath, err)
 			}
 		}
-		mounts = append(mounts, mount{path: strings.TrimRight(m.MountPath, "/"), local: local})
+		mounts = append(mounts, mount{path: strings.TrimRight(m.MountPath, "/"), local: local, readOnly: m.ReadOnly})
 	}
 	return mounts, nil
 }
 
+// below returns the path of a subPath, and makes a folder where nothing is, for the group of the volume.
+// No symbolic link in the volume leads out of it.
+func below(volume, subPath string, group int) (string, error) {
+	if !filepath.IsLocal(subPath) {
+		return "", errors.New("leads out of the volume")
+	}
+	root, err := os.OpenRoot(volume)
+	if err != nil {
+		return "", err
+	}
+	defer root.Close()
+	local := filepath.Join(volume, subPath)
+	if _, err = root.Stat(subPath); errors.Is(err, fs.ErrNotExist) {
+		if err = root.MkdirAll(subPath, 0o777); err == nil {
+			err = own(local, group)
+		}
+	}
+	return local, err
+}
+
 // writeAtomically replaces the files of a directory all at once, in the kubelet's layout:
 // every visible name links into ..data, which links to a directory with the files of one
-// version. The version must be new.
-func writeAtomically(dir string, files map[string]file, version string) (err error) {
+// version. The version must be new. The group, if it is not -1, may read the files.
+func writeAtomically(dir string, files map[string]file, version string, group int) (err error) {
 	fresh := ".." + version
 	defer func() {
 		if err != nil {
@@ -393,8 +515,15 @@ func writeAtomically(dir string, files map[string]file, version string) (err err
 		if err := os.WriteFile(target, f.data, f.mode); err != nil {
 			return err
 		}
+		mode := f.mode
+		if group >= 0 {
+			mode |= 0o440
+			if err := os.Chown(target, -1, group); err != nil {
+				return err
+			}
+		}
 		// The mode of WriteFile is subject to the umask.
-		if err := os.Chmod(target, f.mode); err != nil {
+		if err := os.Chmod(target, mode); err != nil {
 			return err
 		}
 		top, _, _ := strings.Cut(name, "/")
