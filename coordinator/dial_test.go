@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,6 +55,32 @@ func TestAHostsClientsLogNothingDuringARollout(t *testing.T) {
 			t.Errorf("got %v, and %v", err, lines.All())
 		}
 	})
+}
+
+// A logger of clientv3's own making is large.
+func TestNoPartOfAClientKeepsTheHostsLogger(t *testing.T) {
+	gone := make(chan struct{})
+	dial := silenced(func(endpoints []string) (*clientv3.Client, error) {
+		client, err := clientv3.New(clientv3.Config{Endpoints: endpoints})
+		if err == nil {
+			runtime.AddCleanup(client.GetLogger(), func(struct{}) { close(gone) }, struct{}{})
+		}
+		return client, err
+	})
+	client, err := dial([]string{"http://127.0.0.1:2379"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	for range 100 {
+		runtime.GC()
+		select {
+		case <-gone:
+			return
+		case <-time.After(time.Millisecond):
+		}
+	}
+	t.Error("something keeps it")
 }
 
 func TestAConfigurationThatWasMadeFitHasLimitsAndLogsNothing(t *testing.T) {

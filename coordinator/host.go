@@ -17,8 +17,9 @@ type (
 	//
 	// A host's own factory will do, even one that sets neither a timeout nor a logger. The coordinator
 	// never waits for Dial longer than for a probe, closes a client that comes later, and takes the
-	// client's logger away. Only where etcd asks for a user name does Dial itself send a request. There
-	// the host should make the configuration fit: see [FitClientConfig].
+	// client's logger away. For that it makes the client's Lease, Watcher and Maintenance anew, so the
+	// host must not wrap them. Only where etcd asks for a user name does Dial itself send a request.
+	// There the host should make the configuration fit: see [FitClientConfig].
 	Dial = membership.Dial
 
 	// StatefulSets is what a coordinator uses of the API for StatefulSets in one namespace: Get,
