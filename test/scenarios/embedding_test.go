@@ -132,6 +132,7 @@ func TestAHostEmbedsTheLibraryForTwoClustersInOneProcess(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(text), `"actor":"quorate"`)
 	require.Contains(t, string(text), `"host":"backup"`, "the host's own fields")
+	require.Zero(t, strings.Count(string(text), `"logger":"etcd-client"`), "lines of the etcd clients\n%s", text)
 	require.Zero(t, program.ExitCode(), "how the host ended (%d: something was left behind)\n%s",
 		harness.HostLeaks, text)
 }

@@ -151,7 +151,8 @@ func (s *spec) embedded(ctx context.Context, name string, a access, clientset ku
 	registry prometheus.Registerer, log *logrus.Entry) error {
 	c, err := coordinator.New(coordinator.Config{
 		Namespace: s.Namespace, StatefulSet: name,
-		Dial: a.dial, Endpoints: a.Endpoints,
+		Dial:         func(endpoints []string) (*clientv3.Client, error) { return a.dial(endpoints, nil) },
+		Endpoints:    a.Endpoints,
 		StatefulSets: clientset.AppsV1().StatefulSets(s.Namespace), Pods: clientset.CoreV1().Pods(s.Namespace),
 		Leases: clientset.CoordinationV1().Leases(s.Namespace), Events: clientset.CoreV1().Events(s.Namespace),
 		Gates: []coordinator.Gate{{Name: coordinator.BackupReady, Ask: backups}}, LockTTL: s.LockTTL,
@@ -175,7 +176,7 @@ const (
 // and reads an object of the API server, over clients that it keeps.
 func (s *spec) ownWork(ctx context.Context, name string, a access, clientset kubernetes.Interface,
 	healthy prometheus.Gauge) error {
-	client, err := a.dial(a.Endpoints)
+	client, err := a.dial(a.Endpoints, zap.NewNop()) // Whatever is logged about etcd comes from the library.
 	if err != nil {
 		return err
 	}
@@ -199,9 +200,10 @@ func (s *spec) ownWork(ctx context.Context, name string, a access, clientset kub
 	return nil
 }
 
-// dial is the host's own factory: certificates are read for every client.
-func (a access) dial(endpoints []string) (*clientv3.Client, error) {
-	cfg := clientv3.Config{Endpoints: endpoints, DialTimeout: 2 * time.Second, Logger: zap.NewNop()}
+// dial is the host's own factory. Certificates are read for every client. Without a logger it sets as little
+// as that of etcd-backup-restore does, and then the client logs to stderr.
+func (a access) dial(endpoints []string, log *zap.Logger) (*clientv3.Client, error) {
+	cfg := clientv3.Config{Endpoints: endpoints, Logger: log}
 	if a.CA != "" {
 		tls, err := transport.TLSInfo{TrustedCAFile: a.CA, CertFile: a.Cert, KeyFile: a.Key}.ClientConfig()
 		if err != nil {
