@@ -17,6 +17,8 @@ const maxUnavailableGate = "MaxUnavailableStatefulSet"
 type arm struct {
 	// gates are Kubernetes' feature gates.
 	gates map[string]bool
+	// evicts is true where healthy pods are evicted, so that the PodDisruptionBudget has to allow it.
+	evicts bool
 	// configure sets the spec up for so many members.
 	configure func(s *harness.Spec, members int)
 }
@@ -37,11 +39,13 @@ var arms = map[string]arm{
 			rollingUpdate(s)
 			s.RollingUnavailable = spare(members)
 		}},
-	result.Quorate: {configure: func(*harness.Spec, int) {}},
-	result.QuorateMax: {configure: func(s *harness.Spec, members int) {
+	result.Quorate: {evicts: true, configure: func(*harness.Spec, int) {}},
+	result.QuorateMax: {evicts: true, configure: func(s *harness.Spec, members int) {
 		s.SidecarArgs = []string{fmt.Sprintf("--max-unavailable=%d", spare(members))}
 	}},
-	result.QuorateTwo: {configure: func(s *harness.Spec, _ int) { s.SidecarArgs = []string{"--max-unavailable=2"} }},
+	result.QuorateTwo: {evicts: true, configure: func(s *harness.Spec, _ int) {
+		s.SidecarArgs = []string{"--max-unavailable=2"}
+	}},
 	result.QuorateDelete: {configure: func(s *harness.Spec, _ int) {
 		s.SidecarArgs = []string{"--removal=delete"}
 	}},

@@ -19,6 +19,9 @@ type measurement struct {
 	began, finish time.Time
 	pods          []string
 	oneAtATime    bool
+	// evicts is true where the budget has to allow the removals.
+	evicts bool
+	budget []harness.BudgetStep
 
 	removals    []harness.Removal
 	returns     []harness.Return
@@ -93,10 +96,28 @@ func (m *measurement) pace() {
 	settled := 0.0
 	for i, down := range t.Downs {
 		if i > 0 && t.Downs[i-1].Ready >= 0 && settled < down.Removed {
+			free := m.allowed(settled, down.Removed)
 			t.Gaps = append(t.Gaps, down.Removed-settled)
+			t.BudgetWaits = append(t.BudgetWaits, free-settled)
+			t.OwnGaps = append(t.OwnGaps, down.Removed-free)
 		}
 		settled = max(settled, down.Ready)
 	}
+}
+
+// allowed is when the budget allowed the removal: as soon as the pods before had settled, or later. A pod that
+// was removed although the budget never allowed it has not waited for that.
+func (m *measurement) allowed(settled, removed float64) float64 {
+	if !m.evicts {
+		return settled
+	}
+	for i, step := range m.budget {
+		over := i+1 < len(m.budget) && m.seconds(m.budget[i+1].At) <= settled
+		if from := max(settled, m.seconds(step.At)); step.Allows && !over && from < removed {
+			return from
+		}
+	}
+	return settled
 }
 
 // leaders is how leadership went.

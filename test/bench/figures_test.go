@@ -157,6 +157,44 @@ func TestThePaceIsReadFromRemovalsAndReturns(t *testing.T) {
 	}
 }
 
+func TestAGapIsTheWaitForTheBudgetAndOurOwnPart(t *testing.T) {
+	type steps = []harness.BudgetStep
+	allows := func(seconds float64) harness.BudgetStep { return harness.BudgetStep{At: at(seconds), Allows: true} }
+	refuses := func(seconds float64) harness.BudgetStep { return harness.BudgetStep{At: at(seconds)} }
+	for name, c := range map[string]struct {
+		deletes bool
+		budget  steps
+		// The pods before have settled at second 4, and the next one is removed at second 6.
+		wait, own float64
+	}{
+		"the budget allows it later": {false, steps{allows(-9), refuses(1), allows(4.5)}, 0.5, 1.5},
+		"it allows it in the moment in which the pods have settled": {false,
+			steps{allows(-9), refuses(1), allows(4)}, 0, 2},
+		"it has allowed it before":         {false, steps{allows(-9), refuses(1), allows(3)}, 0, 2},
+		"it has allowed it all the time":   {false, steps{allows(-9)}, 0, 2},
+		"what it allowed before is over":   {false, steps{refuses(1), allows(2), refuses(3), allows(5)}, 1, 1},
+		"it does not any more as of then":  {false, steps{allows(-9), refuses(4), allows(5)}, 1, 1},
+		"the first time counts":            {false, steps{refuses(1), allows(4.5), refuses(5), allows(5.5)}, 0.5, 1.5},
+		"it is charged by the removal":     {false, steps{refuses(1), allows(5.5), refuses(6)}, 1.5, 0.5},
+		"the removal did not wait for it":  {false, steps{allows(-9), refuses(1), allows(6)}, 0, 2},
+		"it never allows it":               {false, steps{refuses(-9)}, 0, 2},
+		"nobody knows of a budget":         {false, nil, 0, 2},
+		"no budget is asked for a removal": {true, steps{allows(-9), refuses(1), allows(4.5)}, 0, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := measured(measurement{
+				trial: &result.Trial{Completed: true}, finish: at(9), oneAtATime: true,
+				evicts: !c.deletes, budget: c.budget,
+				removals: []harness.Removal{removed("p2/a", 1), removed("p1/a", 6)},
+				returns:  []harness.Return{back("p2/b", 4), back("p1/b", 9)},
+			})
+			require.Equal(t, []float64{2}, got.Gaps)
+			require.Equal(t, []float64{c.wait}, got.BudgetWaits)
+			require.Equal(t, []float64{c.own}, got.OwnGaps)
+		})
+	}
+}
+
 func TestChangesOfLeaderCountFromTheChangeOn(t *testing.T) {
 	planned := func(seconds float64) election { return election{at: at(seconds), planned: true} }
 	unplanned := func(seconds float64) election { return election{at: at(seconds)} }

@@ -47,6 +47,7 @@ type stage struct {
 	env      *harness.Env
 	cluster  *harness.Cluster
 	ledger   *harness.Ledger
+	budget   *harness.Budget
 	client   *traffic.Client
 	observer *traffic.Observer
 	faults   []*harness.Fault
@@ -149,6 +150,9 @@ func (s *stage) play(ctx context.Context, p planned, t *result.Trial) (err error
 		if s.ledger != nil {
 			s.ledger.Stop()
 		}
+		if s.budget != nil {
+			s.budget.Stop()
+		}
 	}()
 	preparing, cancel := context.WithTimeoutCause(ctx, prepareLimit, fmt.Errorf("this took more than %v", prepareLimit))
 	defer cancel()
@@ -186,7 +190,7 @@ func (s *stage) play(ctx context.Context, p planned, t *result.Trial) (err error
 		return err
 	}
 	measured := measurement{trial: t, began: t.Began, finish: finish, pods: s.cluster.Pods(),
-		oneAtATime: result.ArmOf(p.arm).OneAtATime}
+		oneAtATime: result.ArmOf(p.arm).OneAtATime, evicts: arms[p.arm].evicts, budget: s.budget.Steps()}
 	if !p.setting.quiet {
 		measured.observation = s.observer.Stop()
 		verifying, cancel := context.WithTimeout(ctx, verifyLimit)
@@ -231,6 +235,9 @@ func (s *stage) prepare(ctx context.Context, p planned, t *result.Trial) (err er
 		return err
 	}
 	if s.ledger, err = s.cluster.Watch(context.WithoutCancel(ctx)); err != nil {
+		return err
+	}
+	if s.budget, err = s.cluster.WatchBudget(context.WithoutCancel(ctx)); err != nil {
 		return err
 	}
 	if !p.setting.quiet {

@@ -3,9 +3,12 @@ package harness
 import (
 	"context"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -66,6 +69,60 @@ func (e *Env) disruptionAllowed(ctx context.Context, allowed bool) error {
 			return answer.Status.Allowed == allowed, fmt.Sprint(answer.Status.Allowed)
 		})
 }
+
+// BudgetStep says that from then on the budget allowed a pod to be evicted, or did not.
+type BudgetStep struct {
+	At     time.Time
+	Allows bool
+}
+
+// Budget records what a cluster's PodDisruptionBudget allowed, from a watch of its own.
+type Budget struct {
+	stop func()
+
+	mu    sync.Mutex
+	steps []BudgetStep
+}
+
+// WatchBudget starts to record what the cluster's PodDisruptionBudget allows. Stop it in the end.
+func (c *Cluster) WatchBudget(ctx context.Context) (*Budget, error) {
+	b := &Budget{}
+	budgets := c.env.Client.PolicyV1().PodDisruptionBudgets(Namespace)
+	ours := func(o *metav1.ListOptions) { o.FieldSelector = "metadata.name=" + c.Spec.Name }
+	stop, err := follow(ctx, c.env.Client, budgets.List, budgets.Watch, ours, &policyv1.PodDisruptionBudget{},
+		handler[*policyv1.PodDisruptionBudget]{seen: b.seen, gone: b.gone})
+	if err != nil {
+		return nil, fmt.Errorf("watch the budget of %s: %w", c.Spec.Name, err)
+	}
+	b.stop = stop
+	return b, nil
+}
+
+// seen notes what the eviction API makes of the status. It also refuses while the disruption controller has not
+// processed the newest version of the budget.
+func (b *Budget) seen(p *policyv1.PodDisruptionBudget, _ bool) {
+	b.note(p.Status.DisruptionsAllowed > 0 && p.Status.ObservedGeneration >= p.Generation)
+}
+
+func (b *Budget) gone(*policyv1.PodDisruptionBudget) { b.note(true) }
+
+func (b *Budget) note(allows bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if n := len(b.steps); n == 0 || b.steps[n-1].Allows != allows {
+		b.steps = append(b.steps, BudgetStep{At: time.Now(), Allows: allows})
+	}
+}
+
+// Steps are all changes so far, in order. The first one is what was found at the beginning.
+func (b *Budget) Steps() []BudgetStep {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.steps)
+}
+
+// Stop ends the watch.
+func (b *Budget) Stop() { b.stop() }
 
 // WaitBudget waits until the cluster's PodDisruptionBudget allows this many pods to go. The disruption
 // controller retries a failure ever more slowly, so this gives it something new.

@@ -258,7 +258,8 @@ func caseSection(p *page, r *Report, c result.Case, pictures []picture) {
 		})
 		rollouts = append(rollouts, []string{
 			arm, fmt.Sprintf("%d of %d", row.Completed, row.Trials), row.Rollout.String(), row.Ratio.with(3),
-			row.Beyond.with(2), row.Gap.times(1000).with(0),
+			row.Beyond.with(2), row.Gap.times(1000).with(0), row.BudgetWait.times(1000).with(0),
+			row.OwnGap.times(1000).with(0),
 			row.FirstAction.String(), row.Requests.counts(), row.CPU.String(), row.Anonymous.String(),
 			row.Resident.String(),
 		})
@@ -271,10 +272,14 @@ func caseSection(p *page, r *Report, c result.Case, pictures []picture) {
 		"beyond is")
 	p.line("their difference where pods are not down together; requests are the sidecars' to Kubernetes, CPU that of " +
 		"all sidecars")
-	p.line("together, memory that of the largest one:\n")
+	p.line("together, memory that of the largest one. An eviction waits until the PodDisruptionBudget allows it, " +
+		"and that is")
+	p.line("Kubernetes' own time. The rest of the time from settled to the next removal is the own part of whoever " +
+		"removes the pods:\n")
 	p.table(1, []string{
-		"Arm", "completed", "rollout (s)", "ratio", "beyond (s)", "settled → next removal (ms)", "first action (s)",
-		"requests", "CPU (s)", "anonymous memory (MiB)", "resident (MiB)",
+		"Arm", "completed", "rollout (s)", "ratio", "beyond (s)", "settled → next removal (ms)",
+		"of it, wait for the budget (ms)", "own part (ms)", "first action (s)", "requests", "CPU (s)",
+		"anonymous memory (MiB)", "resident (MiB)",
 	}, rollouts)
 	if c.Healthy {
 		leaders(p, c, rows)

@@ -160,6 +160,7 @@ func TestThePublishedTablesSayWhatThePublishedDataSays(t *testing.T) {
 			len(data.Targets), verdicts["reached"], verdicts["not reached"], verdicts["not measured"]))
 	require.Contains(t, string(page), fmt.Sprintf("| Trials | %d in 3 rounds", len(data.Run.Trials)))
 	require.Contains(t, string(page), strings.TrimSpace(data.Run.Micro))
+	require.NoError(t, Write(&data.Run, t.TempDir()), "the data can still be read")
 }
 
 // read unpacks a file of data.

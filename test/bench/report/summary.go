@@ -39,8 +39,11 @@ type Row struct {
 	// overlap.
 	Beyond      Spread `json:"beyond"`
 	FirstAction Spread `json:"firstAction"`
-	// Gap is that of all gaps of all trials.
-	Gap Spread `json:"gap"`
+	// Gap is that of all gaps of all trials. BudgetWait and OwnGap are its parts, without any values for a run
+	// that does not show them apart.
+	Gap        Spread `json:"gap"`
+	BudgetWait Spread `json:"budgetWait"`
+	OwnGap     Spread `json:"ownGap"`
 
 	// Requests is the number of all, Kinds the median of each kind.
 	Requests Spread            `json:"requests"`
@@ -101,6 +104,21 @@ func firstAction(t result.Trial) Number {
 		return never
 	}
 	return Number(t.FirstAction)
+}
+
+func gaps(t result.Trial) []float64        { return t.Gaps }
+func budgetWaits(t result.Trial) []float64 { return t.BudgetWaits }
+func ownGaps(t result.Trial) []float64     { return t.OwnGaps }
+
+// removalsOf returns the spread of a figure of every removal, in all trials.
+func removalsOf(trials []result.Trial, figures func(result.Trial) []float64) Spread {
+	var values []Number
+	for _, t := range trials {
+		for _, value := range figures(t) {
+			values = append(values, Number(value))
+		}
+	}
+	return spreadOf(values)
 }
 
 // counted returns the trials that could be measured as they should.
@@ -186,7 +204,7 @@ func rowOf(c result.Case, arm result.Arm, all []result.Trial) Row {
 		Rollout:       spread(trials, rollout),
 		FirstAction:   spread(trials, firstAction),
 	}
-	var ratios, beyond, gaps []Number
+	var ratios, beyond []Number
 	kinds := map[string]bool{}
 	for _, t := range trials {
 		if t.Completed {
@@ -198,9 +216,6 @@ func rowOf(c result.Case, arm result.Arm, all []result.Trial) Row {
 				beyond = append(beyond, Number(t.Seconds-t.DownSeconds))
 			}
 		}
-		for _, gap := range t.Gaps {
-			gaps = append(gaps, Number(gap))
-		}
 		for kind := range t.Requests {
 			kinds[kind] = true
 		}
@@ -208,7 +223,9 @@ func rowOf(c result.Case, arm result.Arm, all []result.Trial) Row {
 		row.Unverified += t.Unverified
 		row.Sidecars = max(row.Sidecars, t.Usage.Processes)
 	}
-	row.Ratio, row.Beyond, row.Gap = spreadOf(ratios), spreadOf(beyond), spreadOf(gaps)
+	row.Ratio, row.Beyond = spreadOf(ratios), spreadOf(beyond)
+	row.Gap, row.BudgetWait = removalsOf(trials, gaps), removalsOf(trials, budgetWaits)
+	row.OwnGap = removalsOf(trials, ownGaps)
 	if row.Sidecars > 0 {
 		row.Requests = spread(trials, func(t result.Trial) Number { return Number(sum(t.Requests)) })
 		row.CPU = spread(trials, func(t result.Trial) Number { return Number(t.Usage.CPUSeconds) })

@@ -139,7 +139,12 @@ func imagine(random *rand.Rand, c result.Case, arm result.Arm, leader int) resul
 		t.Seconds = ms(back)
 		if i < len(order) {
 			gap := ms(0.02 + 0.04*random.Float64())
-			t.Gaps = append(t.Gaps, gap)
+			wait := 0.0
+			if arm.Quorate && arm.Name != result.QuorateDelete {
+				wait = ms(gap / 4)
+			}
+			t.Gaps, t.BudgetWaits = append(t.Gaps, gap), append(t.BudgetWaits, wait)
+			t.OwnGaps = append(t.OwnGaps, ms(gap-wait))
 			at = ms(back + gap)
 		}
 	}

@@ -359,23 +359,30 @@ func atOnce(all []result.Trial, c result.Case, pods int, most Number) Target {
 	return target
 }
 
-// settleToNext: the coordinator does not waste time between two pods.
+// settleToNext: the coordinator does not waste time between two pods. The disruption controller may take its
+// time before the budget allows the next eviction, and that is not ours. A run that does not show the two apart
+// has only their sum, and our part is at most that.
 func settleToNext(all []result.Trial) Target {
-	trials := filter(all, func(t result.Trial) bool { return t.Arm == result.Quorate && result.CaseOf(t.Case).Healthy })
-	var gaps []Number
-	for _, t := range counted(trials) {
-		for _, gap := range t.Gaps {
-			gaps = append(gaps, Number(1000*gap))
-		}
-	}
-	s := spreadOf(gaps)
+	trials := filter(all, func(t result.Trial) bool {
+		arm := result.ArmOf(t.Arm)
+		return arm.Quorate && arm.OneAtATime && result.CaseOf(t.Case).Healthy
+	})
+	whole, own := removalsOf(counted(trials), gaps), removalsOf(counted(trials), ownGaps)
 	target := Target{
-		What:   "Healthy: from a pod's settling to the next removal",
-		Wanted: fmt.Sprintf("median under %.0f ms", 1000*gapBelow),
-		From:   fromTrials(trials), Verdict: verdict(s.N, s.Median < 1000*gapBelow),
+		What: "Healthy: from a pod's settling to the next removal, without the wait for the PodDisruptionBudget",
+		Wanted: fmt.Sprintf("median under %.0f ms, of all removals by Quorate's arms that take one pod at a time",
+			1000*gapBelow),
+		From: fromTrials(trials), Verdict: verdict(own.N, own.Median < gapBelow),
 	}
-	if s.N > 0 {
-		target.Measured = fmt.Sprintf("%s ms (%s)", s.with(0), plural(s.N, "removal"))
+	switch {
+	case own.N < whole.N:
+		target.Measured = fmt.Sprintf("%s ms with the wait for the budget, which this run does not show apart (%s)",
+			whole.times(1000).with(0), plural(whole.N, "removal"))
+		if target.Verdict = NotMeasured; whole.Median < gapBelow {
+			target.Verdict = Reached
+		}
+	case own.N > 0:
+		target.Measured = fmt.Sprintf("%s ms (%s)", own.times(1000).with(0), plural(own.N, "removal"))
 	}
 	return target
 }

@@ -11,6 +11,8 @@ import (
 	"github.com/quorate/quorate/test/bench/result"
 )
 
+const settling = "Healthy: from a pod's settling to the next removal, without the wait for the PodDisruptionBudget"
+
 // good returns a run that reaches every target, in two rounds.
 func good() *result.Run {
 	run := &result.Run{}
@@ -27,7 +29,7 @@ func good() *result.Run {
 			t.WithoutQuorum, t.QuorumBack, t.Leader, t.FewestReady = 8, 8, -1, 0
 		}
 		if arm == result.Quorate {
-			t.Gaps = []float64{0.149}
+			t.Gaps, t.BudgetWaits, t.OwnGaps = []float64{0.249}, []float64{0.1}, []float64{0.149}
 		}
 		run.Trials = append(run.Trials, t)
 	}
@@ -152,11 +154,18 @@ func TestATargetIsMissedByWhatItForbidsAndByNothingElse(t *testing.T) {
 		"three of seven at once that do not end": {every(result.Healthy7, result.QuorateMax,
 			func(t *result.Trial) { t.Completed = false }),
 			"Healthy, 7 members: rollout time, maxUnavailable 3"},
-		"gaps of 150 ms": {func(run *result.Run) {
+		"gaps of 150 ms that nobody else is to blame for": {func(run *result.Run) {
 			for i := range run.Trials {
-				run.Trials[i].Gaps = []float64{0.15}
+				run.Trials[i].OwnGaps = []float64{0.15}
 			}
-		}, "Healthy: from a pod's settling to the next removal"},
+		}, settling},
+		"as many of them by another arm": {func(run *result.Run) {
+			for _, t := range of(run.Trials, result.Healthy5, result.Quorate) {
+				t.Arm, t.Gaps = result.QuorateDelete, slices.Repeat([]float64{0.16}, 9)
+				t.BudgetWaits, t.OwnGaps = make([]float64, 9), t.Gaps
+				run.Trials = append(run.Trials, t)
+			}
+		}, settling},
 		"one slow graceful failover": {func(run *result.Run) { run.Failovers[0].Seconds = 0.5 },
 			"Failover of the coordinator, graceful"},
 		"a failover that never ends": {func(run *result.Run) { run.Failovers[0].Seconds = -1 },
@@ -200,6 +209,37 @@ func TestATargetIsMissedByWhatItForbidsAndByNothingElse(t *testing.T) {
 	}
 }
 
+// The published run is one of these.
+func TestARunThatDoesNotShowTheWaitForTheBudgetApartSaysSo(t *testing.T) {
+	for name, tc := range map[string]struct {
+		gap      float64
+		measured string
+		verdict  Verdict
+	}{
+		"nobody knows whose the time was": {0.249,
+			"249 ms with the wait for the budget, which this run does not show apart (30 removals)", NotMeasured},
+		"a part of it is not longer than the whole": {0.149,
+			"149 ms with the wait for the budget, which this run does not show apart (30 removals)", Reached},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := good()
+			for i := range run.Trials {
+				if t := &run.Trials[i]; t.Arm == result.Quorate {
+					t.Gaps, t.BudgetWaits, t.OwnGaps = []float64{tc.gap}, nil, nil
+				}
+			}
+			targets := targetsOf(run)
+			target := targets[slices.IndexFunc(targets, func(t Target) bool { return t.What == settling })]
+			require.Equal(t, tc.measured, target.Measured)
+			require.Equal(t, tc.verdict, target.Verdict)
+			for _, row := range rowsOf(run.Trials) {
+				require.Zero(t, row.BudgetWait)
+				require.Zero(t, row.OwnGap)
+			}
+		})
+	}
+}
+
 func TestWhatIsNotForbiddenMissesNothing(t *testing.T) {
 	for name, spoil := range map[string]func(*result.Run){
 		"what Kubernetes' own arms do": func(run *result.Run) {
@@ -214,6 +254,13 @@ func TestWhatIsNotForbiddenMissesNothing(t *testing.T) {
 				if t := &run.Trials[i]; t.Case == result.Healthy3 && t.Arm == result.Quorate {
 					t.WriteStall = 1
 					return
+				}
+			}
+		},
+		"what the disruption controller takes its time for": func(run *result.Run) {
+			for i := range run.Trials {
+				if t := &run.Trials[i]; t.Arm == result.Quorate {
+					t.Gaps, t.BudgetWaits = []float64{2.149}, []float64{2}
 				}
 			}
 		},

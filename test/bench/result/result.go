@@ -80,6 +80,11 @@ type Trial struct {
 	// Gaps are the seconds from a replaced pod's being Ready, which etcd's own readiness only is
 	// when its member serves, to the next removal, where one at a time is replaced.
 	Gaps []float64 `json:"gaps,omitempty"`
+	// BudgetWaits and OwnGaps are the two parts of each gap. First the PodDisruptionBudget does not allow the
+	// next eviction yet (0 where it does already, or where pods are deleted, which no budget sees). From then
+	// on nobody but whoever removes the pods takes time. Runs from before these were measured have neither.
+	BudgetWaits []float64 `json:"budgetWaits,omitempty"`
+	OwnGaps     []float64 `json:"ownGaps,omitempty"`
 
 	// WithoutQuorum is for how many seconds no write and no linearizable read was possible,
 	// QuorumBack when that ended for the last time (0: quorum was never lost; -1: never).
