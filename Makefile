@@ -17,8 +17,14 @@ export GOPROXY := file://$(QUORATE_HOSTS)/goproxy,$(shell go env GOPROXY)
 export GONOSUMDB := github.com/gardener/*,$(shell go env GONOSUMDB)
 endif
 endif
+# These targets need a host's source. They leave out what cannot be had, and say so.
+ETCDBRCTL := tools/hosts cmd/etcdbrctl
+
 BUILDAH ?= buildah
 IMAGE ?= quorate
+IMAGE_ETCDBRCTL ?= etcdbrctl
+# What the host's own image is made from.
+BASE ?= gcr.io/distroless/static-debian12:nonroot
 
 SCENARIO ?= healthy
 STRATEGY ?= OnDelete
@@ -52,22 +58,35 @@ chaos: ## Roll real clusters while everything fails around them, for DURATION, f
 build: ## Build the quorate binary into .build/bin
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o .build/bin/quorate ./cmd/quorate
 
+.PHONY: build-etcdbrctl
+build-etcdbrctl: ## Build etcd-backup-restore with Quorate inside into .build/bin (minutes the first time)
+	$(ETCDBRCTL) env CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $(CURDIR)/.build/bin/etcdbrctl .
+
 .PHONY: image
 image: build ## Build the image IMAGE (quorate) with buildah; it needs no registry
 	$(BUILDAH) build -f Dockerfile -t $(IMAGE) .build/bin
 
+.PHONY: image-etcdbrctl
+image-etcdbrctl: build-etcdbrctl ## Build the image IMAGE_ETCDBRCTL (etcdbrctl) with buildah, on the image BASE
+	$(ETCDBRCTL) $(BUILDAH) build --build-arg BASE=$(BASE) -f Dockerfile -t $(IMAGE_ETCDBRCTL) $(CURDIR)/.build/bin
+
 .PHONY: test-image
-test-image: ## Build the image and check what is in it, or say that buildah does not work here
+test-image: ## Build the images and check what is in them, or say that buildah does not work here
 	.ci/image
 
 .PHONY: test
-test: test-unit test-tools test-monitoring test-explorer test-harness test-scenarios test-chaos test-bench ## Run all tests
+test: test-unit test-etcdbrctl test-tools test-monitoring test-explorer test-harness test-scenarios test-chaos test-bench ## Run all tests
 
 .PHONY: test-unit
 test-unit: ## Run the library's tests (two minutes, most of them for every combination of members)
 	$(GO) test $(RACE) -skip Combination ./...
 	# Every combination of members. The race detector has nothing to find in a pure function.
 	CGO_ENABLED=0 go test -run 'Combination' ./internal/rollout
+
+.PHONY: test-etcdbrctl
+test-etcdbrctl: ## Test etcd-backup-restore with Quorate inside, beside the host alone (minutes the first time)
+	@# These are the settings of the build, so that the host is not compiled a second time.
+	$(ETCDBRCTL) env CGO_ENABLED=0 go test -trimpath ./...
 
 .PHONY: test-newest
 test-newest: ## Run the library's tests with the newest etcd client and Kubernetes modules
@@ -143,6 +162,7 @@ lint: ## Check formatting and run the linters
 	# These are the settings of the build, so that Kubernetes is not compiled a second time.
 	cd test && CGO_ENABLED=0 GOFLAGS=-trimpath ../.build/bin/golangci-lint run ./...
 	cd tools && CGO_ENABLED=0 ../.build/bin/golangci-lint run ./...
+	$(ETCDBRCTL) env CGO_ENABLED=0 GOFLAGS=-trimpath ../../.build/bin/golangci-lint run ./...
 
 .PHONY: versions
 versions: ## Check that the library asks for no newer dependencies than its hosts have
@@ -159,7 +179,7 @@ api-update: ## Write the exported API to docs/api.txt
 	.build/bin/apisurface -record docs/api.txt -update ./...
 
 .PHONY: licences
-licences: ## Check the licences of all dependencies, of the library and of the tests
+licences: ## Check the licences of all dependencies, of the library, of etcdbrctl and of the tests
 	@cd tools && CGO_ENABLED=0 go build -o ../.build/bin/go-licenses github.com/google/go-licenses/v2
 	tools/licences .build/bin/go-licenses
 
@@ -167,6 +187,8 @@ licences: ## Check the licences of all dependencies, of the library and of the t
 vuln: ## Look for known vulnerabilities, where their database answers
 	@cd tools && CGO_ENABLED=0 go build -o ../.build/bin/govulncheck golang.org/x/vuln/cmd/govulncheck
 	tools/vuln .build/bin/govulncheck
+	@# What is found here is told, and is the host's to cure: none of its dependencies is raised.
+	$(ETCDBRCTL) ../../tools/vuln ../../.build/bin/govulncheck || [ $$? = 3 ]
 
 .PHONY: clean
 clean: ## Remove what was built here

@@ -69,7 +69,7 @@ ends with exit code 1. On SIGTERM it releases its lock and ends with exit code 0
 			if err != nil {
 				return err
 			}
-			defer serve(listener, page.Handler(page.Config{
+			defer page.Serve(listener, page.Handler(page.Config{
 				Source: c, Gatherer: registry, Namespace: cfg.Namespace, StatefulSet: cfg.StatefulSet,
 				PodName: cfg.PodName, Version: version(),
 			}), log.WithField("actor", "quorate"))()
