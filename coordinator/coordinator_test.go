@@ -163,11 +163,23 @@ func TestTheLoop(t *testing.T) {
 			onDelete := k.set.Spec.UpdateStrategy.Type
 			k.set.Spec.UpdateStrategy.Type = "RollingUpdate"
 			k.update("rev-2")
-			defer run(t, config(k))()
+			var log bytes.Buffer
+			stop := run(t, config(k, logTo(&log)))
+			<-time.After(10 * time.Minute)
+			k.update("rev-3")
 			<-time.After(10 * time.Minute)
 			k.expect(t)
 			k.change(func() { k.set.Spec.UpdateStrategy.Type = onDelete })
-			within(t, time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
+			within(t, time.Minute, "the rollout", func() bool { return k.settled("rev-3") })
+			stop()
+			for _, said := range []string{
+				"the update strategy of StatefulSet etcd is not OnDelete: the StatefulSet controller rolls its pods, " +
+					"and Quorate only looks on", "the update strategy of StatefulSet etcd is OnDelete now",
+			} {
+				if n := strings.Count(log.String(), said); n != 1 {
+					t.Errorf("%q is said %d times, want 1:\n%s", said, n, log.String())
+				}
+			}
 		}},
 		{"holds with two voters for as long as it takes", func(t *testing.T) {
 			k := newKube(t, 2, etcdtest.StartInMemory(t, 2))

@@ -76,7 +76,7 @@ func explainFor(err error, grantedBy string) error {
 	case apierrors.IsUnauthorized(err):
 		return fmt.Errorf("%w (the API server does not accept the ServiceAccount token)", err)
 	case apierrors.IsNotFound(err):
-		return fmt.Errorf("%w (check --namespace and --statefulset)", err)
+		return fmt.Errorf("%w (check the namespace and the name of the StatefulSet)", err)
 	}
 	return err
 }

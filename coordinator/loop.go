@@ -32,6 +32,8 @@ type loop struct {
 	word lastWord
 	// since is when an outdated pod was first seen.
 	since time.Time
+	// looksOn: the StatefulSet controller rolls the pods, and the log has said so.
+	looksOn bool
 }
 
 // lastWord is open until the loop has seen that nothing is to be done, and again when it could not
@@ -176,6 +178,7 @@ func (l *loop) due(ctx context.Context) (bool, error) {
 	}
 	l.c.account.about(l.c.cfg.Namespace, o.Set)
 	l.sight.seen = o
+	l.sayWhoRolls(o.Set.OnDelete)
 	due := outdated(o) || l.c.unpromoted(o)
 	if !due && l.word.open && o.Set.OnDelete {
 		lease, err := record.Read(ctx, l.c.cfg.Leases, l.c.cfg.StatefulSet)
@@ -189,6 +192,20 @@ func (l *loop) due(ctx context.Context) (bool, error) {
 		l.word.open = time.Now().Before(l.word.until)
 	}
 	return due, nil
+}
+
+// sayWhoRolls logs that the strategy leaves us nothing to do, because somebody has turned us on and may
+// wonder. It also logs when that has changed.
+func (l *loop) sayWhoRolls(onDelete bool) {
+	if l.looksOn != onDelete {
+		return
+	}
+	if l.looksOn = !onDelete; l.looksOn {
+		l.c.log.Infof("the update strategy of StatefulSet %s is not OnDelete: the StatefulSet controller rolls its "+
+			"pods, and Quorate only looks on", l.c.cfg.StatefulSet)
+		return
+	}
+	l.c.log.Infof("the update strategy of StatefulSet %s is OnDelete now: Quorate rolls its pods", l.c.cfg.StatefulSet)
 }
 
 // outdated is true when a rollout begins that is ours to do.

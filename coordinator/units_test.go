@@ -253,7 +253,7 @@ func TestErrorsOfKubernetesSayWhatToDo(t *testing.T) {
 	}{
 		{apierrors.NewForbidden(r, "etcd", errors.New("x")), "see deploy/base/role.yaml"},
 		{apierrors.NewUnauthorized("x"), "ServiceAccount token"},
-		{apierrors.NewNotFound(r, "etcd"), "check --namespace and --statefulset"},
+		{apierrors.NewNotFound(r, "etcd"), "check the namespace and the name of the StatefulSet"},
 	} {
 		err := explain(fmt.Errorf("get StatefulSet etcd: %w", tc.err))
 		if !strings.Contains(err.Error(), tc.want) || !errors.Is(err, tc.err) {

@@ -6,11 +6,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,6 +25,10 @@ type api struct {
 	*world
 	// others are StatefulSets beside the world's own.
 	others []appsv1.StatefulSet
+	// reviewed: anybody may ask what the sidecars may do. They may not do what is refused, such as "create
+	// leases".
+	reviewed bool
+	refused  []string
 	// forbidden: the StatefulSet may not be read.
 	forbidden bool
 	// writes are the requests that changed something.
@@ -123,6 +129,15 @@ func (a *api) answer(t *testing.T, r *http.Request) (answer any, code int) {
 		a.lease.APIVersion, a.lease.Kind = "coordination.k8s.io/v1", "Lease"
 		a.writes = append(a.writes, "create")
 		return a.lease, http.StatusCreated
+	case a.reviewed && strings.HasSuffix(path, "/namespaces/garden/localsubjectaccessreviews"):
+		var review authorizationv1.LocalSubjectAccessReview
+		if _, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, &review); err != nil {
+			t.Error(err)
+		}
+		review.APIVersion, review.Kind = "authorization.k8s.io/v1", "LocalSubjectAccessReview"
+		review.Status.Allowed = review.Spec.User == "system:serviceaccount:garden:etcd-main" &&
+			!slices.Contains(a.refused, inWords(*review.Spec.ResourceAttributes))
+		return review, http.StatusCreated
 	case a.lease != nil && strings.HasSuffix(path, "/namespaces/garden/leases/quorate-etcd-main"):
 		if r.Method == http.MethodPatch {
 			a.writes = append(a.writes, string(body))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
 
 	"github.com/quorate/quorate/coordinator"
 	"github.com/quorate/quorate/internal/report"
@@ -133,7 +134,27 @@ func (f *statusFlags) look(ctx context.Context, cmd *cobra.Command, o *options.C
 	}
 	seen, unreadable := outside(dump, &dump.StatefulSets[0], o.Kubernetes.Names(), etcd, time.Now())
 	seen.Asked, seen.Policy, seen.State.Self = ask, policy(cmd, o, &seen), cfg.PodName
-	return report.Look(seen), errors.Join(noEtcd, unreadable), nil
+	s = report.Look(seen)
+	if without, all := withoutQuorate(dump, o.Kubernetes.Names()); !all {
+		s.Without = without
+	}
+	if s.Unattended() {
+		rc, err := o.Kubernetes.RESTConfig("quorate/" + version())
+		if err != nil {
+			return s, nil, badInput{err}
+		}
+		client, err := authorizationv1.NewForConfig(rc)
+		if err != nil {
+			return s, nil, badInput{err}
+		}
+		asking, cancel := context.WithTimeout(ctx, cfg.RequestTimeout)
+		defer cancel()
+		if do := unattended(asking, dump, o.Kubernetes.Names(),
+			refusedBy(client.LocalSubjectAccessReviews(cfg.Namespace))); do != "" {
+			s.Do = do
+		}
+	}
+	return s, errors.Join(noEtcd, unreadable), nil
 }
 
 func (f *statusFlags) show(w io.Writer, s report.Status) error {

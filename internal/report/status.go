@@ -78,6 +78,8 @@ type Status struct {
 	Pods    map[string]Pod
 	History History
 	Bad     []string
+	// Without are the pods whose sidecar has no Quorate, while that of others has.
+	Without []string
 }
 
 // Pod is what Kubernetes says of one.
@@ -314,6 +316,17 @@ func (o *Outside) going(pod string) bool {
 // Waits is true while the rollout holds, waits, or has nobody to act.
 func (s *Status) Waits() bool { return s.Plan.Waits() || s.nobodyActs() }
 
+// Unattended is true when nobody carries out a rollout, and no guard says why.
+func (s *Status) Unattended() bool {
+	switch {
+	case s.Current:
+		return false
+	case s.Action == rollout.ActionIdle:
+		return true
+	}
+	return s.nobodyActs() || s.Plan.Waits() && s.Guard == ""
+}
+
 // nobodyActs is true when there is something to do and nobody who coordinates.
 func (s *Status) nobodyActs() bool {
 	return s.Word == OwnWord && !s.Current && (s.Action == rollout.ActionRemove || s.Action == rollout.ActionMoveLeader)
@@ -487,6 +500,9 @@ func (s Status) Table(w io.Writer, paint Paint) error {
 		head("Progress", "%s %s", paint.as(good, s.Progress.Bar(barWidth)), text)
 	}
 	head("Coordinator", "%s", s.who())
+	if len(s.Without) > 0 {
+		head("Sidecars", "%s", strings.Join(s.Without, ", ")+": without Quorate")
+	}
 	for _, fault := range s.Faults {
 		head("FAULT", "%s", paint.as(alarm, fault))
 	}
@@ -518,7 +534,7 @@ func (s Status) Table(w io.Writer, paint Paint) error {
 		b.WriteString("\n  nobody coordinates: this is what a coordinator would do next")
 	}
 	printf(&b, "\n  %s\n", s.Reason)
-	if s.Do != "" && s.Waits() {
+	if s.Do != "" && (s.Waits() || s.Action == rollout.ActionIdle) {
 		printf(&b, "  what to do: %s\n", s.Do)
 	}
 	if s.Rule != "" {

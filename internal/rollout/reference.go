@@ -23,8 +23,8 @@ var Rules = []RuleText{
 		Protects: "Only a StatefulSet with `updateStrategy: OnDelete`, with replicas and not being deleted, is " +
 			"rolled by Quorate. With any other strategy the StatefulSet controller does it.",
 		Looks: "`Idle`. Nothing happens, whatever is outdated.",
-		Do: "Set `updateStrategy: {type: OnDelete}` if Quorate is to roll it (etcd-druid: feature gate of " +
-			"DEP-07).",
+		Do: "Set `updateStrategy: {type: OnDelete}` if Quorate is to roll it. For an Etcd of etcd-druid, the " +
+			"policy in `deploy/druid` does that.",
 	},
 	{
 		Name: RuleHeld,

@@ -105,7 +105,7 @@ func TestWhatIsWrongIsSaidInOneLine(t *testing.T) {
 		s := s.in(t)
 		line, sidecar := s.outside("does not exist", "--statefulset=absent")
 		require.Contains(t, line, "get StatefulSet absent")
-		require.Contains(t, line, "check --namespace and --statefulset")
+		require.Contains(t, line, "check the namespace and the name of the StatefulSet")
 		require.NoError(t, sidecar.Stop(ctx, 5*time.Second))
 		require.Zero(t, sidecar.ExitCode(), "it waits, and ends in peace when asked to")
 	})

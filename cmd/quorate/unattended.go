@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/quorate/quorate/internal/record"
+	"github.com/quorate/quorate/internal/workload"
+)
+
+const (
+	// toggle turns Quorate on in a host (see options.Hosted).
+	toggle = "--enable-quorum-aware-pod-updates"
+	// optIn is the annotation of a pod template on which the policy of deploy/druid acts.
+	optIn = "quorate.dev/quorum-aware-pod-updates"
+)
+
+// runsQuorate says whether a container of the pod has Quorate turned on: a host with the flag, or a
+// sidecar of its own.
+func runsQuorate(spec *corev1.PodSpec) bool {
+	return slices.ContainsFunc(spec.Containers, func(c corev1.Container) bool {
+		line := slices.Concat(c.Command, c.Args)
+		for i, arg := range line {
+			if name, value, given := strings.Cut(arg, "="); name == toggle {
+				on, err := strconv.ParseBool(value)
+				return !given || on || err != nil
+			}
+			if arg == "sidecar" && i == max(len(c.Command)-1, 0) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// withoutQuorate are the pods of the StatefulSet whose sidecar has no Quorate, while others have it.
+func withoutQuorate(dump *workload.Dump, names workload.Names) (without []string, all bool) {
+	set := &dump.StatefulSets[0]
+	facts, running := workload.SetFacts(set, names), 0
+	for i := range dump.Pods {
+		p := &dump.Pods[i]
+		switch {
+		case !workload.PodFacts(p, facts, names).Owned:
+		case runsQuorate(&p.Spec):
+			running++
+		default:
+			without = append(without, p.Name)
+		}
+	}
+	slices.Sort(without)
+	return without, running == 0
+}
+
+// refused returns an error if it cannot be asked.
+type refused func(ctx context.Context, account string, what authorizationv1.ResourceAttributes) (bool, error)
+
+// unattended says what to do about a rollout that nobody carries out, if Kubernetes shows why. It looks in
+// the order in which things have to be there.
+func unattended(ctx context.Context, dump *workload.Dump, names workload.Names, is refused) string {
+	set := &dump.StatefulSets[0]
+	template := &set.Spec.Template
+	here := runsQuorate(&template.Spec)
+	switch {
+	case set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType:
+	case here:
+		return "Quorate is in the pod template, and only looks on. For it to roll the pods, set updateStrategy: " +
+			"{type: OnDelete}. For an Etcd of etcd-druid, the policy of deploy/druid does that."
+	case template.Annotations[optIn] == "true":
+		return "The Etcd opts in to Quorate, and nobody has acted on that. Apply deploy/druid, and let etcd-druid " +
+			"reconcile the Etcd."
+	default:
+		return ""
+	}
+	account := template.Spec.ServiceAccountName
+	if account == "" {
+		account = "default"
+	}
+	var missing []string
+	for _, p := range permissions(set.Name) {
+		p.Namespace = set.Namespace
+		no, err := is(ctx, account, p)
+		if err != nil {
+			break // Few people may ask.
+		}
+		if no {
+			missing = append(missing, inWords(p))
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Sprintf("The sidecars lack permissions: their ServiceAccount %s may not %s. Apply deploy/base, "+
+			"or for an Etcd of etcd-druid deploy/druid/access.", account, strings.Join(missing, ", "))
+	}
+	_, none := withoutQuorate(dump, names)
+	switch {
+	case !none:
+		return ""
+	case here:
+		return "No running pod has Quorate yet. Start the Job of deploy/bootstrap-job.yaml, which rolls them from " +
+			"outside."
+	}
+	return "Neither the pod template nor a running pod has Quorate: no container has the flag " + toggle +
+		", or runs `quorate sidecar`."
+}
+
+// permissions are those without which no pod is removed. deploy/base/role.yaml says what each is for.
+func permissions(set string) []authorizationv1.ResourceAttributes {
+	pod, lease := set+"-0", record.Name(set)
+	return []authorizationv1.ResourceAttributes{
+		{Verb: "get", Group: "apps", Resource: "statefulsets", Name: set},
+		{Verb: "watch", Group: "apps", Resource: "statefulsets", Name: set},
+		{Verb: "list", Resource: "pods"},
+		{Verb: "delete", Resource: "pods", Name: pod},
+		{Verb: "patch", Resource: "pods", Name: pod},
+		{Verb: "create", Resource: "pods", Subresource: "eviction", Name: pod},
+		{Verb: "get", Group: "coordination.k8s.io", Resource: "leases", Name: lease},
+		{Verb: "patch", Group: "coordination.k8s.io", Resource: "leases", Name: lease},
+		{Verb: "create", Group: "coordination.k8s.io", Resource: "leases"},
+	}
+}
+
+func inWords(p authorizationv1.ResourceAttributes) string {
+	text := p.Verb + " " + p.Resource
+	if p.Subresource != "" {
+		text += "/" + p.Subresource
+	}
+	if p.Name != "" {
+		text += " " + p.Name
+	}
+	return text
+}
+
+// reviews ask the API server's authorizer. Few people may do that: whoever may not learns less.
+type reviews interface {
+	Create(ctx context.Context, review *authorizationv1.LocalSubjectAccessReview,
+		options metav1.CreateOptions) (*authorizationv1.LocalSubjectAccessReview, error)
+}
+
+func refusedBy(api reviews) refused {
+	return func(ctx context.Context, account string, what authorizationv1.ResourceAttributes) (bool, error) {
+		answer, err := api.Create(ctx, &authorizationv1.LocalSubjectAccessReview{
+			ObjectMeta: metav1.ObjectMeta{Namespace: what.Namespace},
+			Spec: authorizationv1.SubjectAccessReviewSpec{
+				User: "system:serviceaccount:" + what.Namespace + ":" + account, ResourceAttributes: &what,
+				Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + what.Namespace,
+					"system:authenticated"},
+			},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			return false, err
+		}
+		return !answer.Status.Allowed, nil
+	}
+}

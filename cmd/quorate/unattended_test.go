@@ -1,0 +1,126 @@
+package main
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
+)
+
+// turnedOn has Quorate in the pod template, and in the pods of these ordinals.
+func turnedOn(flag string, ordinals ...int) func(*world) {
+	return func(w *world) {
+		on := func(spec *corev1.PodSpec) {
+			spec.ServiceAccountName = "etcd-main"
+			spec.Containers[1].Args = []string{"server", flag}
+		}
+		on(&w.set.Spec.Template.Spec)
+		for _, i := range ordinals {
+			on(&w.pods[i].Spec)
+		}
+	}
+}
+
+// What a person is told of a rollout that nobody carries out.
+func TestStatusSaysWhyNobodyCarriesOutARollout(t *testing.T) {
+	both := func(changes ...func(*world)) func(*world) {
+		return func(w *world) {
+			for _, change := range changes {
+				change(w)
+			}
+		}
+	}
+	optedIn := func(w *world) { w.set.Spec.Template.Annotations = map[string]string{optIn: "true"} }
+	ownSidecar := func(w *world) {
+		for _, spec := range []*corev1.PodSpec{&w.set.Spec.Template.Spec, &w.pods[0].Spec} {
+			spec.Containers = append(spec.Containers,
+				corev1.Container{Name: "quorate", Args: []string{"sidecar", "--endpoints=x"}})
+		}
+	}
+	const noJob = "No running pod has Quorate yet. Start the Job of deploy/bootstrap-job.yaml"
+	for _, tc := range []struct {
+		name    string
+		change  func(*world)
+		refused []string
+		// unasked: nobody may ask what the sidecars may do.
+		unasked bool
+		want    string
+		not     string
+	}{
+		{name: "the StatefulSet controller rolls, and there is no Quorate: nothing is to be done", change: foreign,
+			want: "Idle", not: "what to do"},
+		{name: "the Role without the policy: the strategy is RollingUpdate, and Quorate looks on",
+			change: both(foreign, turnedOn(toggle, 0, 1, 2)),
+			want:   "Quorate is in the pod template, and only looks on. For it to roll the pods, set updateStrategy"},
+		{name: "the Etcd opts in, and there is no policy", change: both(foreign, optedIn),
+			want: "The Etcd opts in to Quorate, and nobody has acted on that. Apply deploy/druid"},
+		{name: "no pod has Quorate yet", change: turnedOn(toggle + "=true"), want: noJob},
+		{name: "neither has the template", change: func(*world) {},
+			want: "Neither the pod template nor a running pod has Quorate", refused: nil, unasked: true},
+		{name: "the flag is there, and is off", change: turnedOn(toggle+"=false", 0, 1, 2), unasked: true,
+			want: "Neither the pod template nor a running pod has Quorate"},
+		{name: "the policy without the Role", change: turnedOn(toggle, 0, 1, 2),
+			refused: []string{"delete pods etcd-main-0", "create pods/eviction etcd-main-0", "create leases"},
+			want: "The sidecars lack permissions: their ServiceAccount etcd-main may not delete pods etcd-main-0, " +
+				"create pods/eviction etcd-main-0, create leases. Apply deploy/base, or for an Etcd of etcd-druid " +
+				"deploy/druid/access."},
+		{name: "the Role comes before the Job, which needs it too", change: turnedOn(toggle),
+			refused: []string{"create leases"}, want: "may not create leases.", not: "Job"},
+		{name: "who may not ask learns what there is to learn without asking", change: turnedOn(toggle),
+			refused: []string{"create leases"}, unasked: true, want: noJob},
+		{name: "all is there, and nobody coordinates yet", change: turnedOn(toggle, 0, 1, 2),
+			want: "If it lasts: see whether the sidecars run"},
+		{name: "old sidecars beside new ones", change: turnedOn(toggle, 1),
+			want: "Sidecars     etcd-main-0, etcd-main-2: without Quorate\n"},
+		{name: "a sidecar of its own is Quorate, too", change: both(turnedOn("--other"), ownSidecar),
+			want: "Sidecars     etcd-main-1, etcd-main-2: without Quorate\n"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			a := &api{world: with(3, tc.change), reviewed: !tc.unasked, refused: tc.refused}
+			stdout, stderr, _ := invoke(t, "quorate", answering(t, a), "status", "etcd-main")
+			if !strings.Contains(stdout, tc.want) {
+				t.Errorf("%q is not in\n%s%s", tc.want, stdout, stderr)
+			}
+			if tc.not != "" && strings.Contains(stdout, tc.not) {
+				t.Errorf("%q is in\n%s", tc.not, stdout)
+			}
+		})
+	}
+}
+
+func TestAGuardSaysBetterWhyARolloutWaits(t *testing.T) {
+	a := &api{world: with(3, setting("quorate.dev/paused", "true")), reviewed: true, refused: []string{"create leases"}}
+	if stdout, _, _ := invoke(t, "quorate", answering(t, a), "status"); strings.Contains(stdout, "lack permissions") ||
+		!strings.Contains(stdout, "Hold: Paused") {
+		t.Error(stdout)
+	}
+}
+
+// What is asked for is what the Role grants, so that nobody is told to apply it in vain.
+func TestTheRoleGrantsWhateverStatusMisses(t *testing.T) {
+	data, err := os.ReadFile("../../deploy/base/role.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var role rbacv1.Role
+	if err := yaml.Unmarshal(data, &role); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range permissions("etcd-main") {
+		resource := p.Resource
+		if p.Subresource != "" {
+			resource += "/" + p.Subresource
+		}
+		if !slices.ContainsFunc(role.Rules, func(r rbacv1.PolicyRule) bool {
+			return slices.Contains(r.APIGroups, p.Group) && slices.Contains(r.Resources, resource) &&
+				slices.Contains(r.Verbs, p.Verb) && (p.Name == "") == (len(r.ResourceNames) == 0) &&
+				(p.Name == "" || slices.Contains(r.ResourceNames, p.Name))
+		}) {
+			t.Errorf("the Role does not grant %s", inWords(p))
+		}
+	}
+}
