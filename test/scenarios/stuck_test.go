@@ -118,14 +118,14 @@ func TestAStuckRolloutSaysTheSameEverywhere(t *testing.T) {
 			require.Contains(t, printed, tc.guard)
 			require.Contains(t, strings.Join(strings.Fields(printed), " "), do)
 			told := op.status(ctx)
-			require.Equal(t, tc.action, told.Action, "%s", told.Reason)
-			require.Equal(t, tc.guard, told.Guard, "%s", told.Reason)
+			require.Equal(t, tc.action, string(told.Action), "%s", told.Reason)
+			require.Equal(t, tc.guard, string(told.Guard), "%s", told.Reason)
 			require.Equal(t, do, told.Do)
 			require.Greater(t, told.At.Sub(told.Since), report.HoldLasts-recordDuration,
 				"since when; the Lease is behind by a third of the duration at most")
 
 			plan := op.plan(ctx)
-			require.Equal(t, tc.guard, plan.Guard, "%s: %s", plan.Action, plan.Reason)
+			require.Equal(t, tc.guard, string(plan.Guard), "%s: %s", plan.Action, plan.Reason)
 			require.Equal(t, do, plan.Do)
 
 			samples := op.scrape(ctx)
