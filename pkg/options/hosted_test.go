@@ -100,6 +100,30 @@ func TestAHostsHelpShowsTheFewThatDependOnTheCluster(t *testing.T) {
 	}
 }
 
+func TestThePageListsEveryFlagOfAHost(t *testing.T) {
+	page, err := os.ReadFile("../../docs/embedding.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := NewHosted()
+	keys := map[string]string{"enable-quorum-aware-pod-updates": "`enabled`"}
+	for key, flag := range o.inJSON() {
+		keys["pod-update-"+flag.Name] = "`" + key + "`"
+	}
+	fs := pflag.NewFlagSet("host", pflag.ContinueOnError)
+	o.AddFlags(fs)
+	fs.VisitAll(func(f *pflag.Flag) {
+		shown := "yes"
+		if f.Hidden {
+			shown = ""
+		}
+		row := strings.Join(strings.Fields(fmt.Sprintf("| `--%s` | %s | %s |", f.Name, keys[f.Name], shown)), " ")
+		if !strings.Contains(string(page), "\n"+row) {
+			t.Errorf("docs/embedding.md has no row %s", row)
+		}
+	})
+}
+
 func TestAHostsConfigurationFileSetsEverything(t *testing.T) {
 	var c rawHosted // The host has set no defaults.
 	err := yaml.Unmarshal([]byte(`podUpdates:
