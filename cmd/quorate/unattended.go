@@ -33,7 +33,7 @@ func runsQuorate(spec *corev1.PodSpec) bool {
 				on, err := strconv.ParseBool(value)
 				return !given || on || err != nil
 			}
-			if arg == "sidecar" && i == max(len(c.Command)-1, 0) {
+			if arg == "sidecar" && i <= 1 { // Before it there may be the program.
 				return true
 			}
 		}

@@ -67,6 +67,11 @@ func (c *Cluster) Revoke(ctx context.Context, p Permission) error {
 	return c.grantAllBut(ctx, "revoke "+p.String(), p.is)
 }
 
+// RevokeAll takes all permissions of the shipped Role away.
+func (c *Cluster) RevokeAll(ctx context.Context) error {
+	return c.grantAllBut(ctx, "revoke all permissions", func(rbacv1.PolicyRule, string) bool { return true })
+}
+
 // Restore grants the sidecars the shipped Role again, and waits until the API server applies that.
 func (c *Cluster) Restore(ctx context.Context) error {
 	return c.grantAllBut(ctx, "restore all permissions", func(rbacv1.PolicyRule, string) bool { return false })

@@ -3,11 +3,14 @@ package harness
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 // OptInAnnotation in an Etcd's spec.annotations, and so on its pod template, opts in to what deploy/druid
@@ -74,4 +77,18 @@ func (e *Env) awaitPolicy(ctx context.Context) error {
 		return set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType,
 			string(set.Spec.UpdateStrategy.Type)
 	})
+}
+
+// WaitEtcdError waits until etcd-druid has written an error to the Etcd that has all of these words.
+func (c *Cluster) WaitEtcdError(ctx context.Context, words ...string) error {
+	return waitFor(ctx, fmt.Sprintf("the Etcd %s tells of %q", c.Spec.Name, words),
+		func(ctx context.Context) (bool, string) {
+			etcd, err := c.Etcd(ctx)
+			if err != nil {
+				return false, err.Error()
+			}
+			told, _, _ := unstructured.NestedSlice(etcd.Object, "status", "lastErrors")
+			text := fmt.Sprint(told)
+			return !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(text, w) }), text
+		})
 }

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -129,6 +131,43 @@ func (s *scene) deleting(ctx context.Context) {
 func (s *scene) evicting(ctx context.Context) {
 	s.t.Helper()
 	require.NoError(s.t, s.Annotate(ctx, harness.OverrideAnnotation, ""))
+}
+
+// Without any permission the sidecars cannot write that they have none, so status asks what they may do.
+func TestStatusNamesWhatASidecarWithoutARoleMayNotDo(t *testing.T) {
+	t.Parallel()
+	ctx, s := newCluster(t, harness.Loopback, harness.Spec{Name: "roleless", Replicas: 1, PlainText: true})
+	shipped, err := s.Permissions()
+	require.NoError(t, err)
+	require.NoError(t, s.RevokeAll(ctx))
+	s.touch(ctx, "roleless")
+	said := s.status(ctx)
+	require.Contains(t, said, "what to do: The sidecars lack permissions: their ServiceAccount roleless may not get "+
+		"statefulsets roleless, watch statefulsets roleless, list pods, ")
+	require.Contains(t, said, "create leases. Apply deploy/base, or for an Etcd of etcd-druid deploy/druid/access.")
+
+	// One that is missing is named alone.
+	require.NoError(t, s.Restore(ctx))
+	s.complete(ctx)
+	s.forget(ctx)
+	i := slices.IndexFunc(shipped, func(p harness.Permission) bool { return p.String() == "create leases" })
+	require.NoError(t, s.Revoke(ctx, shipped[i]))
+	s.touch(ctx, "roleless again")
+	require.Contains(t, s.status(ctx), "their ServiceAccount roleless may not create leases. Apply")
+	require.NoError(t, s.Restore(ctx))
+	s.complete(ctx)
+}
+
+// status is what an administrator is told.
+func (s *scene) status(ctx context.Context) string {
+	s.t.Helper()
+	quorate := exec.CommandContext(ctx, s.env.Binaries.Quorate, "status", "-n", harness.Namespace, s.Spec.Name,
+		"--kubeconfig="+s.env.Plane.KubeconfigPath())
+	said, err := quorate.Output()
+	var exit *exec.ExitError
+	require.ErrorAs(s.t, err, &exit, "%s", said)
+	require.Equal(s.t, 3, exit.ExitCode(), "%s\n%s", said, exit.Stderr)
+	return string(said)
 }
 
 // tellOverrides pauses a rollout and overrides two guards, one after the other, each of which
