@@ -89,7 +89,7 @@ type agedError struct{ age, etcd, most time.Duration }
 
 func (e agedError) Error() string {
 	return fmt.Sprintf("it took %v to look and to record the intent, %v of that for etcd's members to answer, "+
-		"and --max-evidence-age is %v (if the Kubernetes API is slow for good, raise that)",
+		"and max-evidence-age is %v (if the Kubernetes API is slow for good, raise that)",
 		e.age.Round(time.Millisecond), e.etcd.Round(time.Millisecond), e.most)
 }
 

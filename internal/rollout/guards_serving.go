@@ -209,7 +209,7 @@ func disruptionBudget(a *Assessment, _ *Seat) Verdict {
 		return Verdict{
 			lasting: true,
 			text: "the eviction was refused, and waiting does not help: " + r.Words +
-				" (let one budget match the pods, and let it allow one of them to go; or remove with --removal=delete)",
+				" (let one budget match the pods, and let it allow one of them to go; or set removal to delete)",
 		}
 	case r.Words != "":
 		return Verdict{text: "the eviction was refused: " + r.Words}

@@ -85,6 +85,9 @@ A decision tries the rules from the top; the first that applies decides. A remov
 pass all guards of its rule. The names below are the words in logs and in the output of
 ` + "`quorate plan`" + `, which shows every guard's verdict for every candidate with its numbers.
 
+Options have the names that they have in the configuration file. As flags they are
+` + "`--settle-timeout` in `quorate sidecar`, and `--pod-update-settle-timeout` in a host such as\netcdbrctl" + `.
+
 ## Rules
 
 `)

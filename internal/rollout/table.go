@@ -58,8 +58,8 @@ var Guards = []Row{
 			"without the container that etcd is expected to run in.",
 		Looks: "`Hold`: the reason names them.",
 		Do: "Find out which is wrong. A foreign cluster ID usually is DNS or an endpoint that leads " +
-			"elsewhere. If the containers have other names, say which (`--etcd-container`, " +
-			"`--sidecar-container`); a pod whose template has lost etcd's container has to be deleted by " +
+			"elsewhere. If the containers have other names, say which (`etcd-container`, " +
+			"`sidecar-container`); a pod whose template has lost etcd's container has to be deleted by " +
 			"hand once the template is right.",
 	},
 	{
@@ -112,7 +112,7 @@ var Guards = []Row{
 		Name: GuardQuorumPatience, rules: []Rule{RuleNotServingFirst}, judge: quorumPatience,
 		clears: true, overridable: true,
 		Protects: "With quorum lost, a live process rejoins the moment a peer returns; restarting all at once " +
-			"turns a blip into an outage (DEP-07 does that). It is left alone for `--settle-timeout`, and " +
+			"turns a blip into an outage (DEP-07 does that). It is left alone for `settle-timeout`, and " +
 			"as long as anything else is still coming up.",
 		Looks: "`Wait`: the verdict says for how long quorum has been lost.",
 		Do:    "Bring a peer back. If the update is the cure for live processes too: wait, or override.",
@@ -123,10 +123,10 @@ var Guards = []Row{
 		Protects: "Until one pod of the new revision has settled, nothing is known in its favour, and a member " +
 			"whose node merely rebooted comes back by itself on the old one. So while a pod of the new " +
 			"revision is under way (terminating, missing, or not settled yet) no other goes that may come " +
-			"back: no process that runs, and nothing that has been down for less than `--settle-timeout`. " +
+			"back: no process that runs, and nothing that has been down for less than `settle-timeout`. " +
 			"A broken revision then costs at most one member that served or would have come back. What " +
 			"its kubelet backs off from (CrashLoopBackOff, ImagePullBackOff) goes at once, and while an " +
-			"updated pod fails after `--settle-timeout`.",
+			"updated pod fails after `settle-timeout`.",
 		Looks: "`Wait` for the pod that is under way, or `Hold` once it fails.",
 		Do: "Nothing while it comes up. Then fix or roll back the template. Where quorum is lost for good " +
 			"and the update is the cure, it cannot prove itself before others follow: override this " +
@@ -136,7 +136,7 @@ var Guards = []Row{
 		Name: GuardUpdatedFailing, rules: []Rule{RuleUpdatedSettle}, judge: updatedFailing,
 		overridable: true,
 		Protects:    "A revision that fails on one pod must not reach the next.",
-		Looks:       "`Hold`: the updated pod is dead, or has not settled within `--settle-timeout`.",
+		Looks:       "`Hold`: the updated pod is dead, or has not settled within `settle-timeout`.",
 		Do: "See why the pod fails (`kubectl describe pod`, its logs, those of its sidecar). Fix or roll " +
 			"back the template: the failing pod is replaced first. With quorum lost no pod can settle, " +
 			"however right the template is: then the reason names the guard that keeps the next pod " +
@@ -150,7 +150,7 @@ var Guards = []Row{
 			"are at least a quorum of the voters in etcd's member list. Voters without a pod in the " +
 			"StatefulSet's ordinals (members elsewhere, ghosts, pods that are being scaled away) count as " +
 			"voters and not among those that stay, because they may go at any time without asking " +
-			"Quorate; `--trusted-members` names those elsewhere that may be relied on. One voter with one " +
+			"Quorate; `trusted-members` names those elsewhere that may be relied on. One voter with one " +
 			"replica is exempt; two voters always hold.",
 		Looks: "`Hold`: \"2 of 3 voters serve, quorum 2, removing this one leaves 1\".",
 		Do: "Bring members back; remove ghosts and members that were scaled away with `etcdctl member " +
@@ -162,7 +162,7 @@ var Guards = []Row{
 	{
 		Name: GuardUnavailableBudget, rules: []Rule{RuleServing}, judge: unavailableBudget,
 		clears: true, overridable: true,
-		Protects: "At most `--max-unavailable` members of ours (a number, or a percentage of the replicas, " +
+		Protects: "At most `max-unavailable` members of ours (a number, or a percentage of the replicas, " +
 			"rounded down and at least 1: KEP-961) are unavailable at once: not serving, missing, " +
 			"terminating, or updated and not settled. An outdated pod that serves with a sick sidecar " +
 			"does not count, or three sick sidecars would block their own cure " +
@@ -188,7 +188,7 @@ var Guards = []Row{
 	{
 		Name: GuardCaughtUp, rules: []Rule{RuleServing}, judge: caughtUp,
 		clears: true, overridable: true,
-		Protects: "A survivor that lags cannot stand in soon, so only those less than `--max-lag` entries " +
+		Protects: "A survivor that lags cannot stand in soon, so only those less than `max-lag` entries " +
 			"behind count towards the floor.",
 		Looks: "`Wait`: the verdict names the lag.",
 		Do: "Wait for the follower to catch up; look at its disk and network if it does not. Where " +
@@ -200,14 +200,14 @@ var Guards = []Row{
 		Protects: "Where the data dies with the pod (no persistent volume), a removal must leave a quorum of " +
 			"voters that hold data: they serve, or their outdated pod has been ready once. The volume " +
 			"that is mounted where etcd keeps its data decides, whatever else is mounted: " +
-			"`--etcd-data-dir`, else `--data-dir` or `ETCD_DATA_DIR` in the pod template, else " +
+			"`etcd-data-dir`, else `--data-dir` or `ETCD_DATA_DIR` in the pod template, else " +
 			"/var/etcd/data; a log elsewhere (`--wal-dir`) counts like the data. So it is asked of the " +
 			"template and of the very pod, which may be of an older template with another volume. A " +
 			"directory that a configuration file of etcd's own names cannot be seen.",
 		Looks: "`Hold`: the verdict counts the voters with data.",
 		Do: "Use persistent volumes. Where the template has them by now and an old pod has not, its data " +
 			"does not move by itself: take a backup first. If the volumes are persistent, say where the " +
-			"data is with `--etcd-data-dir`. For one member, or if the data may be lost, allow it " +
+			"data is with `etcd-data-dir`. For one member, or if the data may be lost, allow it " +
 			"explicitly or override.",
 	},
 	{
@@ -245,7 +245,7 @@ var Guards = []Row{
 	{
 		Name: GuardDisruptionBudget, rules: []Rule{RuleServing}, judge: disruptionBudget,
 		asked: evicted, clears: true, overridable: true,
-		Protects: "A Ready pod goes through the eviction API, unless `--removal=delete` says otherwise: a " +
+		Protects: "A Ready pod goes through the eviction API, unless `removal: delete` says otherwise: a " +
 			"PodDisruptionBudget is the only arbiter between Quorate and a drain, and a DELETE does not " +
 			"charge it. It may refuse (HTTP 429 means: not now). A dry run asks it first, which charges " +
 			"nothing and changes nothing. While a pod has just become Ready it is asked again after 100 " +
@@ -255,8 +255,8 @@ var Guards = []Row{
 			"healthy pods as there are.",
 		Do: "See what the budget counts (`kubectl describe poddisruptionbudget`): bring unhealthy pods " +
 			"back. Where it holds: leave one budget that matches the pods, and let it allow one of them " +
-			"to go (`maxUnavailable: 1`); or remove with `--removal=delete`, so that Quorate's own guards " +
-			"decide alone. The sidecars that run have the old flag: to let them delete at once, override " +
+			"to go (`maxUnavailable: 1`); or remove with `removal: delete`, so that Quorate's own guards " +
+			"decide alone. The sidecars that run have the old value: to let them delete at once, override " +
 			"the guard. May be overridden: then pods are deleted, and a drain may take another one before " +
 			"the budget has noticed.",
 	},

@@ -290,6 +290,19 @@ func TestAHostThatDidNotValidateIsToldByConfig(t *testing.T) {
 	}
 }
 
+// What a guard advises is shown wherever Quorate runs. In a host the flags have other names.
+func TestNoAdviceOfAGuardNamesAFlagOfTheSidecar(t *testing.T) {
+	sidecar := plainNames("", NewSidecar().AddFlags)
+	for i := range rollout.Guards {
+		g := &rollout.Guards[i]
+		for _, name := range sidecar {
+			if strings.Contains(g.Protects+g.Looks+g.Do, "`--"+name) {
+				t.Errorf("%s: --%s", g.Name, name)
+			}
+		}
+	}
+}
+
 func TestEveryNumberThatIsCheckedHasAFlag(t *testing.T) {
 	o := NewRollout()
 	names := plainNames("", o.addAll)
