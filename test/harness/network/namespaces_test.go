@@ -27,6 +27,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/quorate/quorate/test/harness/process"
+	"github.com/quorate/quorate/test/harness/rootfs"
 )
 
 const (
@@ -95,7 +96,8 @@ func printTermInside() {
 	os.Exit(0)
 }
 
-// harnessWithAPod prints the PID of a process in a pod and waits to be killed.
+// harnessWithAPod prints its PID and those of two processes in a pod, and waits to be killed. The second is
+// in a container, as a user without rights.
 func harnessWithAPod() {
 	mustReexec()
 	dir, err := os.MkdirTemp("", "quorate-network")
@@ -104,15 +106,28 @@ func harnessWithAPod() {
 	fatal(err)
 	attachment, err := n.Attach(context.Background(), Pod{Namespace: "ns", Name: "etcd-0", UID: "1"})
 	fatal(err)
-	p, err := process.Start(process.Spec{Name: "in the pod", Path: "sleep", Args: []string{"3600"},
-		Launcher: attachment.Launcher, Log: os.Stderr})
+	folder := filepath.Join(dir, "container")
+	fatal(os.Mkdir(folder, 0o755))
+	contained, err := attachment.Contain(rootfs.Container{Folder: folder, User: 65532, Group: 65532})
 	fatal(err)
+	pids := []any{os.Getpid()}
+	for _, argv := range [][]string{append(attachment.Launcher, "sleep", "3600"), append(contained, "sleep", "3600")} {
+		p, err := process.Start(process.Spec{Name: "in the pod", Path: argv[0], Args: argv[1:], Log: os.Stderr})
+		fatal(err)
+		becomeSleep(p)
+		pids = append(pids, p.PID())
+	}
+	fatal(os.RemoveAll(dir))
+	fmt.Println(pids...)
+	select {}
+}
+
+// becomeSleep waits until the launcher has become the program.
+func becomeSleep(p *process.Process) {
 	for {
-		// The launcher has become the program when the command line says so.
 		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.PID()))
-		if strings.HasPrefix(string(line), "sleep") ||
-			strings.HasSuffix(strings.Split(string(line), "\x00")[0], "/sleep") {
-			break
+		if strings.HasPrefix(string(line), "sleep") {
+			return
 		}
 		select {
 		case <-p.Done():
@@ -121,9 +136,6 @@ func harnessWithAPod() {
 		case <-time.After(time.Millisecond):
 		}
 	}
-	fatal(os.RemoveAll(dir))
-	fmt.Println(os.Getpid(), p.PID())
-	select {}
 }
 
 func fatal(err error) {
@@ -527,15 +539,20 @@ func TestReexec(t *testing.T) {
 	})
 	t.Run("processes in pods die with the harness", func(t *testing.T) {
 		cmd, lines := start(t, "harness-with-a-pod")
-		pids := strings.Fields(lines.Text())
-		require.Len(t, pids, 2, lines.Text())
-		harness, err := strconv.Atoi(pids[0])
-		require.NoError(t, err, lines.Text())
-		inPod, err := strconv.Atoi(pids[1])
-		require.NoError(t, err, lines.Text())
-		require.False(t, gone(inPod)())
-		require.NoError(t, syscall.Kill(harness, syscall.SIGKILL))
-		require.Eventually(t, gone(inPod), time.Minute, 5*time.Millisecond)
+		var pids []int
+		for _, text := range strings.Fields(lines.Text()) {
+			pid, err := strconv.Atoi(text)
+			require.NoError(t, err, lines.Text())
+			pids = append(pids, pid)
+		}
+		require.Len(t, pids, 3, lines.Text())
+		for _, inPod := range pids[1:] {
+			require.False(t, gone(inPod)())
+		}
+		require.NoError(t, syscall.Kill(pids[0], syscall.SIGKILL))
+		for _, inPod := range pids[1:] {
+			require.Eventually(t, gone(inPod), time.Minute, 5*time.Millisecond)
+		}
 		var exit *exec.ExitError
 		require.ErrorAs(t, cmd.Wait(), &exit)
 		require.Equal(t, 137, exit.ExitCode())

@@ -4,7 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -18,6 +22,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -474,6 +479,35 @@ func TestTokens(t *testing.T) {
 		fail = nil
 		require.Equal(t, "token-3", tokenAt(t, time.Hour))
 	})
+}
+
+func TestProbesByHTTPS(t *testing.T) {
+	status := http.StatusOK
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/readyz" {
+			w.WriteHeader(status)
+		}
+	}))
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	defer server.Close()
+	address, err := net.ResolveTCPAddr("tcp", server.Listener.Addr().String())
+	require.NoError(t, err)
+	probe := func(scheme corev1.URIScheme) bool {
+		p := prober{podIP: address.IP.String(), dial: (&net.Dialer{}).DialContext, container: &corev1.Container{
+			ReadinessProbe: &corev1.Probe{TimeoutSeconds: 10, ProbeHandler: corev1.ProbeHandler{
+				HTTPGet: &corev1.HTTPGetAction{Path: "/readyz", Port: intstr.FromInt(address.Port), Scheme: scheme}}}}}
+		ready, _, err := p.probe(t.Context())
+		require.NoError(t, err)
+		return ready
+	}
+	t.Run("any certificate will do", func(t *testing.T) { require.True(t, probe(corev1.URISchemeHTTPS)) })
+	t.Run("the answer counts", func(t *testing.T) {
+		status = http.StatusServiceUnavailable
+		require.False(t, probe(corev1.URISchemeHTTPS))
+		status = http.StatusOK
+	})
+	t.Run("plain HTTP is not answered", func(t *testing.T) { require.False(t, probe(corev1.URISchemeHTTP)) })
 }
 
 func TestThreshold(t *testing.T) {
