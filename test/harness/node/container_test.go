@@ -291,7 +291,7 @@ func TestFilesOfAContainer(t *testing.T) {
 		})
 	})
 	t.Run("fsGroup lets it write its claim and read its secrets", func(t *testing.T) {
-		mode := int32(0o640)
+		mode := int32(0o600)
 		conf := configVolume("conf")
 		conf.ConfigMap.DefaultMode = &mode
 		script := "cat /conf/path; refused touch /conf/x; touch /data/x; stat -c '%g %a' /conf/..data/path /data/x"
