@@ -196,14 +196,15 @@ func Start(ctx context.Context, o Options) (env *Env, err error) {
 	return e, nil
 }
 
-// nonRoot is the user of the hosts' images.
+// nonRoot is the user of Quorate's image, and of the hosts'.
 const nonRoot = 65532
 
 // images are what pods can run, by the images' names.
 func (e *Env) images() map[string]node.Image {
 	images := map[string]node.Image{
 		Etcd34: {Program: e.Binaries.Etcd34}, Etcd35: {Program: e.Binaries.Etcd35}, Etcd36: {Program: e.Binaries.Etcd36},
-		Sidecar: {Program: e.Binaries.Quorate}, SidecarNext: {Program: e.Binaries.Quorate},
+		Sidecar:     {Program: e.Binaries.Quorate, User: nonRoot},
+		SidecarNext: {Program: e.Binaries.Quorate, User: nonRoot},
 	}
 	if e.Binaries.Druid != "" {
 		images[druid.Wrapper34] = node.Image{Program: e.Binaries.Wrapper34, User: nonRoot}
