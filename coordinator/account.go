@@ -38,8 +38,8 @@ type account struct {
 	failing map[string]failure
 }
 
-// failure is what fails; told is how it is told.
-type failure struct{ what, told string }
+// failure is what fails, and the words that report it.
+type failure struct{ what, words string }
 
 // faults counts failures of one kind and reports them to the account.
 func (a *account) faults(at string) faults { return faults{account: a, at: at} }
@@ -51,7 +51,7 @@ func (a *account) fails(at, what string, err error, row int) {
 		return
 	}
 	a.metrics.Failures(at, row)
-	f := failure{what: what, told: what + ": " + err.Error()}
+	f := failure{what: what, words: what + ": " + err.Error()}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	last, known := a.failing[at]
@@ -86,11 +86,11 @@ func (a *account) retell() {
 
 // present returns the present faults.
 func (a *account) present() []string {
-	var told []string
+	var words []string
 	for _, at := range slices.Sorted(maps.Keys(a.failing)) {
-		told = append(told, a.failing[at].told)
+		words = append(words, a.failing[at].words)
 	}
-	return told
+	return words
 }
 
 // recall takes over what another coordinator has told since our own last claim, so that times

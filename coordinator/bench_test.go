@@ -72,7 +72,7 @@ func waiting(tb testing.TB, members int, change func(*kube), want rollout.Guard)
 		}
 	})
 	state, effect := c.protocol.Step(c.record, record.Start{Right: record.ByLock}, c.now())
-	look := func() {
+	once := func() {
 		for {
 			if _, ok := effect.(record.Rest); ok {
 				break
@@ -85,10 +85,10 @@ func waiting(tb testing.TB, members int, change func(*kube), want rollout.Guard)
 		}
 		state, effect = c.protocol.Step(state, record.Woken{}, c.now())
 	}
-	look() // It claims, and fences every pod.
+	once() // It claims, and fences every pod.
 	k.change(func() { change(k) })
 	cycle = func() {
-		look()
+		once()
 		if l.sight.decision.Guard != want {
 			tb.Fatalf("%s: %s, want %s", l.sight.decision.Guard, l.sight.decision.Reason(), want)
 		}

@@ -165,7 +165,7 @@ const ownPodGoes = 30 * time.Second
 // its readiness.
 func (c *Coordinator) Running() bool { return c.running.Load() }
 
-// coordinate leads whenever it is our turn: with the lock, or while etcd cannot say whose it is.
+// coordinate does the work whenever it is our turn: with the lock, or while etcd cannot say whose it is.
 func (c *Coordinator) coordinate(ctx context.Context) {
 	var rested time.Time // No standing in until then.
 	for ctx.Err() == nil {
@@ -196,7 +196,7 @@ func (c *Coordinator) after(ctx context.Context, l *loop) {
 			c.log.Warnf("the record is given back, for another sidecar to try without the lock: %s", l.exit.unfit)
 			return
 		}
-		c.unfit = min(max(2*c.unfit, l.exit.unfitFor), longestUnfit)
+		c.unfit = min(max(2*c.unfit, l.exit.least), longestUnfit)
 		c.log.WithField("for", c.unfit.String()).Warnf("unfit: %s", l.exit.unfit)
 		c.account.events.Fault(l.exit.unfit)
 		away = time.Now().Add(c.unfit)

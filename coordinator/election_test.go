@@ -206,7 +206,7 @@ func TestWhoeverIsSilentForATTLIsGone(t *testing.T) {
 				if err := s.outlive(t.Context(), kv(t, s, owner.key), make(clientv3.WatchChan)); err != nil {
 					t.Fatal(err)
 				}
-				if d := time.Since(begin) - tc.silent; d <= sessionTTL || d > sessionTTL+lookAgain {
+				if d := time.Since(begin) - tc.silent; d <= sessionTTL || d > sessionTTL+askAgain {
 					t.Errorf("it was removed %v after its last keep-alive", d)
 				}
 				if keys := c.Keys(); len(keys) != 0 {
@@ -248,7 +248,7 @@ func TestWhoeverWaitsLooksAgainWhenThereIsNews(t *testing.T) {
 		{"the watch does not tell, but its lease is not kept alive any more",
 			func(c *etcdtest.Cluster, _ *session, _ chan clientv3.WatchResponse, _ func()) {
 				c.Delete(lock + "owner")
-			}, sessionTTL/2 + lookAgain, nil},
+			}, sessionTTL/2 + askAgain, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -362,7 +362,7 @@ func TestANewLeaderOfEtcdOnlyDelays(t *testing.T) {
 		if err := s.outlive(t.Context(), owner, make(clientv3.WatchChan)); err != nil {
 			t.Fatal(err)
 		}
-		if d := time.Since(begin); d <= sessionTTL || d > sessionTTL+lookAgain {
+		if d := time.Since(begin); d <= sessionTTL || d > sessionTTL+askAgain {
 			t.Errorf("removed after %v", d)
 		}
 	})

@@ -48,16 +48,17 @@ type lastWord struct {
 // exit says why the loop ends: another sidecar goes on, or we cannot for a while, or our own pod
 // has been removed.
 type exit struct {
-	over     bool
-	leaving  bool
-	heir     *selfupdate.Peer
-	unfit    string
-	unfitFor time.Duration
+	over    bool
+	leaving bool
+	heir    *selfupdate.Peer
+	unfit   string
+	// least is how long we then stay away at least.
+	least time.Duration
 }
 
 // giveUp lets another coordinator go on.
 func (e *exit) giveUp(why string, least time.Duration) {
-	e.unfit, e.unfitFor, e.over = why, least, true
+	e.unfit, e.least, e.over = why, least, true
 }
 
 func (c *Coordinator) newLoop() *loop {

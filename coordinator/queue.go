@@ -87,7 +87,7 @@ func (s *session) outlive(ctx context.Context, ahead *mvccpb.KeyValue, changes c
 			}
 		}
 		if err == nil {
-			pause = max(left, lookAgain)
+			pause = max(left, askAgain)
 		}
 		again := time.NewTimer(pause)
 		select {
@@ -121,9 +121,9 @@ func (s *session) over(ctx context.Context) error {
 	}
 }
 
-// lookAgain is the pause between two looks at a lease that may be overdue any moment: etcd
+// askAgain is the pause between two questions about a lease that may be overdue any moment: etcd
 // counts what is left in whole seconds.
-const lookAgain = 250 * time.Millisecond
+const askAgain = 250 * time.Millisecond
 
 // clearAway removes those keys whose owners are gone, and returns after how long another of
 // them may be. What could not be asked or removed is asked again. A key is removed only if it
@@ -149,7 +149,7 @@ func (s *session) clearAway(ctx context.Context, found ...*mvccpb.KeyValue) (aga
 			asked[kv.Lease] = left
 		}
 		if left >= 0 {
-			again = min(again, max(left, lookAgain))
+			again = min(again, max(left, askAgain))
 			continue
 		}
 		if err := s.evict(ctx, kv); err != nil {

@@ -16,21 +16,21 @@ import (
 func BenchmarkObserve(b *testing.B) {
 	for _, members := range []int{3, 5, 7} {
 		b.Run(fmt.Sprintf("members=%d", members), func(b *testing.B) {
-			look := looking(b, members)
+			observe := observing(b, members)
 			b.ReportAllocs()
 			for b.Loop() {
-				look()
+				observe()
 			}
 		})
 	}
 }
 
-// looking returns one look, after a first one that has opened the connections.
-func looking(tb testing.TB, members int) (look func()) {
+// observing returns one observation, after a first one that has opened the connections.
+func observing(tb testing.TB, members int) (observe func()) {
 	c := etcdtest.StartInMemory(tb, members)
 	o := membership.NewObserver(c.Dial, c.URLs(), generous)
 	tb.Cleanup(o.Close)
-	look = func() {
+	observe = func() {
 		m, err := o.Observe(tb.Context())
 		if err != nil {
 			tb.Fatal(err)
@@ -41,15 +41,15 @@ func looking(tb testing.TB, members int) (look func()) {
 			}
 		}
 	}
-	look()
-	return look
+	observe()
+	return observe
 }
 
 // Seven members take some 25 requests, each of which costs gRPC some 150 allocations on both
 // ends together. A connection that is opened anew in every look costs thousands.
 func TestALookAtSevenMembersTakesFewAllocations(t *testing.T) {
-	look := looking(t, 7)
-	if n := testing.AllocsPerRun(20, look); n >= 8000 {
+	observe := observing(t, 7)
+	if n := testing.AllocsPerRun(20, observe); n >= 8000 {
 		t.Errorf("%v allocations", n)
 	}
 }

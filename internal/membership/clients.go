@@ -56,9 +56,9 @@ func (c *clients) keys() []string {
 	return slices.Collect(maps.Keys(c.open))
 }
 
-// beginLook gives up the calls of Dial that are still running, because their results are older than the
+// beginObservation gives up the calls of Dial that are still running, because their results are older than the
 // observation that begins. It returns the keys of the clients that are open.
-func (c *clients) beginLook() []string {
+func (c *clients) beginObservation() []string {
 	c.mu.Lock()
 	maps.DeleteFunc(c.open, func(_ string, d *dialled) bool { return d.client == nil })
 	c.mu.Unlock()

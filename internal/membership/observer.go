@@ -75,7 +75,7 @@ func (o *Observer) Close() {
 //
 // The result holds whatever could be read, and the error says why something is missing.
 func (o *Observer) Observe(ctx context.Context) (rollout.Membership, error) {
-	earlier := o.clients.beginLook()
+	earlier := o.clients.beginObservation()
 	m, term, err := o.memberList(ctx)
 	if !m.Known {
 		return m, err
