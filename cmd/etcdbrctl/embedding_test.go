@@ -105,6 +105,9 @@ func TestThePageCountsTheLinesThatThePatchTakes(t *testing.T) {
 			}
 		}
 	}
+	if words := fmt.Sprintf("a patch of %d lines", added); !strings.Contains(content(t, "../../README.md"), words) {
+		t.Errorf("the front page does not say: %s", words)
+	}
 	want := fmt.Sprintf("It adds %d lines and replaces %d. Of these %d are code,", added, replaced, code)
 	if !strings.Contains(strings.Join(strings.Fields(text), " "), want) {
 		t.Errorf("%s does not say: %s", pageFile, want)
