@@ -123,7 +123,7 @@ func (p *pages) status(w http.ResponseWriter, r *http.Request) {
 	a := p.ask(r.Context())
 	var b bytes.Buffer
 	v := p.view(a, time.Now())
-	if err := layout.Execute(&b, &v); err != nil {
+	if err := layout().Execute(&b, &v); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
@@ -268,7 +268,10 @@ func eventOf(e report.Entry, now time.Time) event {
 //go:embed page.html
 var html string
 
-var layout = template.Must(template.New("page").Funcs(template.FuncMap{"code": code}).Parse(html))
+// layout is made when somebody looks, so that a host in which nobody does pays nothing for it.
+var layout = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("page").Funcs(template.FuncMap{"code": code}).Parse(html))
+})
 
 // code shows text between two backticks as code, as a reference page in Markdown does.
 func code(text string) template.HTML {

@@ -208,7 +208,7 @@ func TestThePageSaysWhatTheStatusSays(t *testing.T) {
 				StatefulSet: "etcd-main", PodName: tc.pod, Version: "v1.0.0"}}
 			v := p.view(tc.answer, noon)
 			var b bytes.Buffer
-			if err := layout.Execute(&b, &v); err != nil {
+			if err := layout().Execute(&b, &v); err != nil {
 				t.Fatal(err)
 			}
 			if *pagesDir != "" {
@@ -242,7 +242,7 @@ func TestNobodyElseWritesThePage(t *testing.T) {
 			Version: hostile}}
 		v := p.view(tc.answer, noon)
 		var b bytes.Buffer
-		if err := layout.Execute(&b, &v); err != nil {
+		if err := layout().Execute(&b, &v); err != nil {
 			t.Fatal(err)
 		}
 		page := b.String()
