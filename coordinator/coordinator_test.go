@@ -688,6 +688,29 @@ func TestALockIsGivenBackOverTheSessionsOwnConnectionUnlessItsMemberGoesToo(t *t
 	}
 }
 
+// The last sidecar that stops has nobody to clean up after it, and a lease of ours lasts a day.
+func TestAWaiterThatStopsRemovesItsKeysAlthoughItsOwnMemberHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := etcdtest.StartInMemory(t, 3)
+		s := opened(t, c, c.URL(1))
+		s.addresses = c.URLs
+		if err := s.announce(t.Context(), selfupdate.Presence{Pod: "etcd-1"}); err != nil {
+			t.Fatal(err)
+		}
+		c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[1].Hung = true })
+		stopped, stop := context.WithCancel(t.Context())
+		stop()
+		begin := time.Now()
+		s.close(stopped)
+		if keys := c.Keys(); len(keys) > 0 {
+			t.Errorf("keys %v were left behind", keys)
+		}
+		if took := time.Since(begin); took > releaseTimeout {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
 // A stranger's key is never deleted, whatever our own claims.
 func TestAReleaseIsGuardedByTheRevisionOfItsOwnKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/connectivity"
 
@@ -297,13 +299,85 @@ func (s *session) peers(ctx context.Context) ([]selfupdate.Peer, error) {
 	return peers, nil
 }
 
-// close ends the session. Revoking the lease removes our keys at once; where that fails,
-// others remove them when they have not been kept alive for a TTL.
-func (s *session) close(ctx context.Context) {
+// close ends the session. Revoking the lease removes our keys at once. While others are left, nothing
+// is lost if that fails: they remove what has not been kept alive for a TTL.
+//
+// A sidecar that stops may be the last one, so that its keys would stay for a day. It therefore insists,
+// over every member.
+func (s *session) close(ctx context.Context) { s.end(ctx, 3*releaseTimeout/4) }
+
+// end is close, within a limit where the sidecar stops.
+func (s *session) end(ctx context.Context, limit time.Duration) {
 	s.stop()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout/4)
-	defer cancel()
-	_, _ = s.client.Revoke(ctx, s.lease)
+	revoke := func(ctx context.Context, client *clientv3.Client) error {
+		_, err := client.Revoke(ctx, s.lease)
+		if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+			return nil // Gone is gone.
+		}
+		return err
+	}
+	if ctx.Err() != nil {
+		_ = s.insist(ctx, limit, revoke)
+	} else {
+		once, cancel := context.WithTimeout(ctx, releaseTimeout/4)
+		_ = revoke(once, s.client)
+		cancel()
+	}
 	_ = s.client.Close()
 	s.beside.Wait()
+}
+
+// insist sends a request over the session's own connection until it is answered. If that takes longer
+// than headStart, it also sends it to every member at once, each over a connection of its own. On SIGTERM
+// the local etcd goes at the same moment, and a client that has seen members come and go may be waiting
+// to connect again. The request must have the same effect whether it is carried out once or several times.
+func (s *session) insist(ctx context.Context, limit time.Duration,
+	over func(context.Context, *clientv3.Client) error) error {
+	trying, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+	defer cancel()
+	insist := func(client *clientv3.Client) error {
+		for {
+			attempt, stop := context.WithTimeout(trying, releaseTimeout/4)
+			err := over(attempt, client)
+			stop()
+			if err == nil || trying.Err() != nil {
+				return err
+			}
+			wait(trying, releaseRetry, nil) // A member that is going refuses at once.
+		}
+	}
+	answers := make(chan error)
+	var asked sync.WaitGroup
+	asked.Go(func() { answers <- insist(s.client) })
+	asked.Go(func() {
+		wait(trying, headStart, nil)
+		if trying.Err() != nil {
+			return
+		}
+		for _, endpoint := range slices.Compact(slices.Sorted(slices.Values(s.addresses()))) {
+			asked.Go(func() {
+				client, err := dialWithin(trying, s.dial, []string{endpoint})
+				if err == nil {
+					err = insist(client)
+					_ = client.Close() // Only our own end.
+				}
+				answers <- err
+			})
+		}
+	})
+	go func() { asked.Wait(); close(answers) }()
+	var failed error
+	done := false
+	for err := range answers {
+		if err == nil {
+			done = true
+			cancel() // The others would add nothing.
+		} else {
+			failed = err
+		}
+	}
+	if done {
+		return nil
+	}
+	return failed
 }

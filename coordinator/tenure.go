@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"sync"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -76,58 +74,12 @@ func (t *tenure) handOver(ctx context.Context, to selfupdate.Peer) error {
 	})
 }
 
-// giveBack sends a transaction over the session's own connection. If that has not answered
-// after headStart, it also sends it to every member at once, each over a connection of its own.
-// Then it ends the session. On SIGTERM the local etcd goes at the same moment, and a client
-// that has seen members come and go may be waiting to connect again. The transaction must have
-// the same effect whether it is carried out once or several times.
+// giveBack insists on a transaction, and then ends the session.
 func (t *tenure) giveBack(ctx context.Context, over func(context.Context, *clientv3.Client) error) error {
-	trying, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout/2)
-	defer cancel()
-	insist := func(client *clientv3.Client) error {
-		for {
-			attempt, stop := context.WithTimeout(trying, releaseTimeout/4)
-			err := over(attempt, client)
-			stop()
-			if err == nil || trying.Err() != nil {
-				return err
-			}
-			wait(trying, releaseRetry, nil) // A member that is going refuses at once.
-		}
-	}
-	answers := make(chan error)
-	var asked sync.WaitGroup
-	asked.Go(func() { answers <- insist(t.client) })
-	asked.Go(func() {
-		wait(trying, headStart, nil)
-		if trying.Err() != nil {
-			return
-		}
-		for _, endpoint := range slices.Compact(slices.Sorted(slices.Values(t.addresses()))) {
-			asked.Go(func() {
-				client, err := dialWithin(trying, t.dial, []string{endpoint})
-				if err == nil {
-					err = insist(client)
-					_ = client.Close() // Only our own end.
-				}
-				answers <- err
-			})
-		}
-	})
-	go func() { asked.Wait(); close(answers) }()
-	var failed error
-	done := false
-	for err := range answers {
-		if err == nil {
-			done = true
-			cancel() // The others would add nothing.
-		} else {
-			failed = err
-		}
-	}
-	t.close(ctx)
-	if !done {
-		return fmt.Errorf("release the lock (it expires by itself): %w", failed)
+	err := t.insist(ctx, releaseTimeout/2, over)
+	t.end(ctx, releaseTimeout/4)
+	if err != nil {
+		return fmt.Errorf("release the lock (it expires by itself): %w", err)
 	}
 	return nil
 }
