@@ -129,7 +129,10 @@ func (f *statusFlags) look(ctx context.Context, cmd *cobra.Command, o *options.C
 	cfg coordinator.Config) (s report.Status, complaint, err error) {
 	ask := len(cfg.Endpoints) > 0
 	dump, etcd, noEtcd, err := look(ctx, cfg, ask)
-	if err != nil {
+	switch {
+	case apierrors.IsNotFound(err):
+		return s, nil, fmt.Errorf("namespace %s: %w", cfg.Namespace, err)
+	case err != nil:
 		return s, nil, err
 	}
 	seen, unreadable := outside(dump, &dump.StatefulSets[0], o.Kubernetes.Names(), etcd, time.Now())

@@ -23,22 +23,50 @@ const (
 	optIn = "quorate.dev/quorum-aware-pod-updates"
 )
 
-// runsQuorate says whether a container of the pod has Quorate turned on: a host with the flag, or a
-// sidecar of its own.
-func runsQuorate(spec *corev1.PodSpec) bool {
-	return slices.ContainsFunc(spec.Containers, func(c corev1.Container) bool {
-		line := slices.Concat(c.Command, c.Args)
-		for i, arg := range line {
-			if name, value, given := strings.Cut(arg, "="); name == toggle {
-				on, err := strconv.ParseBool(value)
-				return !given || on || err != nil
-			}
-			if arg == "sidecar" && i <= 1 { // Before it there may be the program.
-				return true
+// quorateIn returns the container of the pod that has Quorate turned on: a host with the flag, or a sidecar
+// of its own. It returns nil if there is none.
+func quorateIn(spec *corev1.PodSpec) *corev1.Container {
+	for i := range spec.Containers {
+		c := &spec.Containers[i]
+		for n, arg := range slices.Concat(c.Command, c.Args) {
+			switch name, value, given := strings.Cut(arg, "="); {
+			case arg == "sidecar" && n <= 1: // Before it there may be the program.
+				return c
+			case name == toggle:
+				if on, err := strconv.ParseBool(value); !given || on || err != nil {
+					return c
+				}
 			}
 		}
-		return false
-	})
+	}
+	return nil
+}
+
+// misled says what in the container's own manifest keeps Quorate from finding its StatefulSet.
+func misled(c *corev1.Container, set *appsv1.StatefulSet) string {
+	line := slices.Concat(c.Command, c.Args)
+	given := func(flag string) string {
+		for _, arg := range line {
+			if value, ok := strings.CutPrefix(arg, flag+"="); ok {
+				return value
+			}
+		}
+		return ""
+	}
+	for _, part := range []struct{ flag, env, is string }{
+		{"--namespace", "POD_NAMESPACE", set.Namespace}, {"--statefulset", "POD_NAME", set.Name},
+	} {
+		inEnv := slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == part.env })
+		switch value := given(part.flag); {
+		case value == "" && !inEnv && len(c.EnvFrom) == 0:
+			return fmt.Sprintf("The container %s of the pod template has no %s, so Quorate does not know where it is. "+
+				"Let the container have it from the pod's own metadata.", c.Name, part.env)
+		case value != "" && value != part.is && !strings.HasPrefix(value, "$("):
+			return fmt.Sprintf("The container %s of the pod template has %s=%s, and this is %s/%s. Correct the flag.",
+				c.Name, part.flag, value, set.Namespace, set.Name)
+		}
+	}
+	return ""
 }
 
 // withoutQuorate are the pods of the StatefulSet whose sidecar has no Quorate, while others have it.
@@ -49,7 +77,7 @@ func withoutQuorate(dump *workload.Dump, names workload.Names) (without []string
 		p := &dump.Pods[i]
 		switch {
 		case !workload.PodFacts(p, facts, names).Owned:
-		case runsQuorate(&p.Spec):
+		case quorateIn(&p.Spec) != nil:
 			running++
 		default:
 			without = append(without, p.Name)
@@ -67,10 +95,10 @@ type refused func(ctx context.Context, account string, what authorizationv1.Reso
 func unattended(ctx context.Context, dump *workload.Dump, names workload.Names, is refused) string {
 	set := &dump.StatefulSets[0]
 	template := &set.Spec.Template
-	here := runsQuorate(&template.Spec)
+	here := quorateIn(&template.Spec)
 	switch {
 	case set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType:
-	case here:
+	case here != nil:
 		return "Quorate is in the pod template, and only looks on. For it to roll the pods, set updateStrategy: " +
 			"{type: OnDelete}. For an Etcd of etcd-druid, the policy of deploy/druid does that."
 	case template.Annotations[optIn] == "true":
@@ -78,6 +106,11 @@ func unattended(ctx context.Context, dump *workload.Dump, names workload.Names, 
 			"reconcile the Etcd."
 	default:
 		return ""
+	}
+	if here != nil {
+		if wrong := misled(here, set); wrong != "" {
+			return wrong
+		}
 	}
 	account := template.Spec.ServiceAccountName
 	if account == "" {
@@ -102,7 +135,7 @@ func unattended(ctx context.Context, dump *workload.Dump, names workload.Names, 
 	switch {
 	case !none:
 		return ""
-	case here:
+	case here != nil:
 		return "No running pod has Quorate yet. Start the Job of deploy/bootstrap-job.yaml, which rolls them from " +
 			"outside."
 	}

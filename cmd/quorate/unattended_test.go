@@ -17,6 +17,7 @@ func turnedOn(flag string, ordinals ...int) func(*world) {
 		on := func(spec *corev1.PodSpec) {
 			spec.ServiceAccountName = "etcd-main"
 			spec.Containers[1].Args = []string{"server", flag}
+			spec.Containers[1].Env = []corev1.EnvVar{{Name: "POD_NAME"}, {Name: "POD_NAMESPACE"}}
 		}
 		on(&w.set.Spec.Template.Spec)
 		for _, i := range ordinals {
@@ -39,6 +40,14 @@ func TestStatusSaysWhyNobodyCarriesOutARollout(t *testing.T) {
 		for _, spec := range []*corev1.PodSpec{&w.set.Spec.Template.Spec, &w.pods[0].Spec} {
 			spec.Containers = append(spec.Containers,
 				corev1.Container{Name: "quorate", Args: []string{"sidecar", "--endpoints=x"}})
+		}
+	}
+	told := func(env, arg string) func(*world) {
+		return func(w *world) {
+			turnedOn(toggle, 0, 1, 2)(w)
+			c := &w.set.Spec.Template.Spec.Containers[1]
+			c.Env = slices.DeleteFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == env })
+			c.Args = append(c.Args, arg)
 		}
 	}
 	const noJob = "No running pod has Quorate yet. Start the Job of deploy/bootstrap-job.yaml"
@@ -74,6 +83,15 @@ func TestStatusSaysWhyNobodyCarriesOutARollout(t *testing.T) {
 			refused: []string{"create leases"}, unasked: true, want: noJob},
 		{name: "all is there, and nobody coordinates yet", change: turnedOn(toggle, 0, 1, 2),
 			want: "If it lasts: see whether the sidecars run"},
+		{name: "no namespace", change: told("POD_NAMESPACE", ""),
+			want: "The container backup-restore of the pod template has no POD_NAMESPACE, so Quorate does not know"},
+		{name: "a namespace by flag", change: told("POD_NAMESPACE", "--namespace=garden"), not: "The container"},
+		{name: "another namespace", change: told("", "--namespace=gardne"),
+			want: "has --namespace=gardne, and this is garden/etcd-main. Correct the flag."},
+		{name: "no pod's name, and so no StatefulSet's", change: told("POD_NAME", ""), want: "has no POD_NAME, so"},
+		{name: "another StatefulSet", change: told("", "--statefulset=etcd-mian"),
+			want: "has --statefulset=etcd-mian, and this is garden/etcd-main. Correct the flag."},
+		{name: "a StatefulSet from a variable", change: told("", "--statefulset=$(NAME)"), not: "Correct the flag"},
 		{name: "old sidecars beside new ones", change: turnedOn(toggle, 1),
 			want: "Sidecars     etcd-main-0, etcd-main-2: without Quorate\n"},
 		{name: "a sidecar of its own is Quorate, too", change: both(turnedOn("--other"), ownSidecar),

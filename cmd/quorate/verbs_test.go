@@ -235,7 +235,7 @@ func TestWatchEndsWithWhatItWatches(t *testing.T) {
 	}{
 		{
 			"deleted", func(a *api) { a.set = nil },
-			"quorate: there is nothing to wait for any more: get StatefulSet etcd-main: not found\n",
+			"quorate: there is nothing to wait for any more: namespace garden: get StatefulSet etcd-main: not found\n",
 		},
 		{
 			"forbidden", func(a *api) { a.forbidden = true },
