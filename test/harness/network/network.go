@@ -8,7 +8,8 @@
 //     cannot be cut.
 //   - [Namespaces] needs root: every pod has a network namespace, a veth pair to a
 //     bridge, and a hosts file in which the names of all pods resolve as in a
-//     cluster. Links between pods can be cut.
+//     cluster. Links between pods can be cut. A program can also have a root file
+//     system of its own ([Attachment.Contain]).
 //
 // In both the hub is the place of everything that is not a pod: control plane,
 // traffic clients, the harness. A pod's address is bound to its name, so a pod that

@@ -176,6 +176,9 @@ func TestFilesOfAContainer(t *testing.T) {
 			})
 		require.Contains(t, f.output(pod), "file")
 	})
+	t.Run("nor can what is made from objects be written", func(*testing.T) {
+		f.output(once("read-1", "refused touch /conf/x; refused touch /conf/path", with(configVolume("conf"), "/conf")))
+	})
 	t.Run("nothing of the machine is seen, and nothing but its tools can be written to", func(t *testing.T) {
 		secret := filepath.Join(t.TempDir(), "secret")
 		require.NoError(t, os.WriteFile(secret, []byte("x"), 0o644))

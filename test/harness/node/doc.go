@@ -19,11 +19,12 @@
 //     and projected, with ServiceAccount tokens that are bound to the pod and renewed in time.
 //     Secrets and config maps are updated in place. Mounts: subPath, subPathExpr, fsGroup.
 //   - On [network.Namespaces] every container has a root file system of its own (package rootfs):
-//     its volumes at their mountPaths, readOnly where the spec says so, one below another; nothing
-//     else of the machine that it could write to. It runs as the user and the groups that the spec
-//     or the image says, under the pod's host name, and it reaches the API server as its
-//     ServiceAccount by the configuration of programs in a cluster. Probes, hooks and [Agent.Exec]
-//     share the root of the running container, and a restarted container begins with a new one.
+//     its volumes at their mountPaths, one below another, read-only where the spec says so or the
+//     files are made from objects; nothing else of the machine that it could write to. It runs as
+//     the user and the groups that the spec or the image says, under the pod's host name, and it
+//     reaches the API server as its ServiceAccount by the configuration of programs in a cluster.
+//     Probes, hooks and [Agent.Exec] share the root of the running container, and a restarted
+//     container begins with a new one.
 //   - Readiness probes: httpGet, exec, tcpSocket. A container is not ready before its
 //     probe has succeeded, and never while it does not run.
 //   - Deletion: preStop hooks (exec and sleep) while the containers still work, SIGTERM to

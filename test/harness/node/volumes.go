@@ -454,7 +454,8 @@ func (v *volumes) mounts(pod *corev1.Pod, container *corev1.Container, env *reso
 		if i < 0 {
 			return nil, fmt.Errorf("volumeMount %q: the pod has no volume of that name", m.Name)
 		}
-		local := v.local(&pod.Spec.Volumes[i])
+		volume := &pod.Spec.Volumes[i]
+		local := v.local(volume)
 		subPath := m.SubPath
 		if m.SubPathExpr != "" {
 			subPath = expansion.Expand(m.SubPathExpr, expansion.MappingFuncFor(env.values))
@@ -465,7 +466,8 @@ func (v *volumes) mounts(pod *corev1.Pod, container *corev1.Container, env *reso
 				return nil, fmt.Errorf("volumeMount %q: subPath %q: %w", m.Name, subPath, err)
 			}
 		}
-		mounts = append(mounts, mount{path: strings.TrimRight(m.MountPath, "/"), local: local, readOnly: m.ReadOnly})
+		mounts = append(mounts, mount{path: strings.TrimRight(m.MountPath, "/"), local: local,
+			readOnly: m.ReadOnly || madeFromObjects(volume)})
 	}
 	return mounts, nil
 }
