@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -109,9 +110,11 @@ func (c *Cluster) SidecarLogs() []string {
 	return paths
 }
 
-// sidecarLogs are the patterns that the logs of the sidecars match, by pod.
+// sidecarLogs are the patterns that the logs of the sidecars match, by pod, and that of the Job that rolls pods
+// without sidecars.
 func (c *Cluster) sidecarLogs() map[string]string {
-	logs := map[string]string{}
+	job := c.Spec.Name + "-quorate-bootstrap"
+	logs := map[string]string{job: filepath.Join(c.env.Agent.LogDir(job+"-*"), "*.log")}
 	for n := range maxReplicas {
 		pod := c.Spec.podName(n)
 		logs[pod] = filepath.Join(c.env.Agent.LogDir(pod), "*-"+sidecarContainer+"-*.log")
@@ -207,9 +210,13 @@ func (t *tail) lines() [][]byte {
 	return lines
 }
 
-// parseLogLine reads a line of JSON. Any other line (a panic, a race report) becomes an entry with its
-// text, so that nothing is overlooked.
+// parseLogLine reads a line of JSON, or of text as etcd-backup-restore writes it, whose own lines are left
+// out, and so are those of its etcd client. Any other line (a panic, a race report) becomes an entry with its text, so
+// that nothing is overlooked.
 func parseLogLine(pod string, line []byte) (LogEntry, bool) {
+	if fields := parseText(string(line)); fields != nil {
+		return textEntry(pod, fields)
+	}
 	text := strings.TrimSpace(string(line))
 	if text == "" {
 		return LogEntry{}, false
@@ -223,8 +230,13 @@ func parseLogLine(pod string, line []byte) (LogEntry, bool) {
 		Subject                 string `json:"pod"`
 		To, By                  string
 		Epoch                   int64
+		Caller                  string // of a line that zap writes
 	}
-	if err := json.Unmarshal(line, &fields); err != nil || fields.Time.IsZero() {
+	err := json.Unmarshal(line, &fields)
+	if err == nil && fields.Caller != "" {
+		return LogEntry{}, false
+	}
+	if err != nil || fields.Time.IsZero() {
 		return LogEntry{At: time.Now(), Pod: pod, Level: "error", Message: text}, true
 	}
 	return LogEntry{
@@ -233,6 +245,43 @@ func parseLogLine(pod string, line []byte) (LogEntry, bool) {
 		Serving: fields.Serving, Voters: fields.Voters, Quorum: fields.Quorum,
 		Subject: fields.Subject, To: fields.To, By: fields.By, Epoch: fields.Epoch,
 	}, true
+}
+
+// parseText reads the fields of logrus's text format: key=value, where a value may be quoted. It is nil for any
+// other line.
+func parseText(line string) map[string]string {
+	if !strings.HasPrefix(line, `time="`) {
+		return nil
+	}
+	fields := map[string]string{}
+	for line != "" {
+		key, rest, ok := strings.Cut(line, "=")
+		if !ok {
+			return nil
+		}
+		value, err := strconv.QuotedPrefix(rest)
+		if err != nil {
+			value, _, _ = strings.Cut(rest, " ")
+		}
+		line = strings.TrimPrefix(strings.TrimPrefix(rest, value), " ")
+		if text, err := strconv.Unquote(value); err == nil {
+			value = text
+		}
+		fields[key] = value
+	}
+	return fields
+}
+
+// textEntry is the entry of such a line, if the line is Quorate's. Its time has seconds only, so the entry has that of
+// being read, which is hardly later.
+func textEntry(pod string, fields map[string]string) (LogEntry, bool) {
+	number := func(key string) int64 { n, _ := strconv.ParseInt(fields[key], 10, 64); return n }
+	return LogEntry{
+		At: time.Now(), Pod: pod, Level: fields["level"], Message: fields["msg"], Error: fields["error"],
+		Action: fields["action"], Rule: fields["rule"], Guard: fields["guard"], Target: fields["target"],
+		Serving: int(number("serving")), Voters: int(number("voters")), Quorum: int(number("quorum")),
+		Subject: fields["pod"], To: fields["to"], By: fields["by"], Epoch: number("epoch"),
+	}, fields["actor"] == "quorate"
 }
 
 // Entries are all entries so far, in the order of their times.

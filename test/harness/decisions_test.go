@@ -76,6 +76,20 @@ func TestALogLineIsRead(t *testing.T) {
 			require.Equal(t, "etcd-main-1: "+c.want, e.String())
 		}
 	})
+	t.Run("a line of etcd-backup-restore's is read if it is Quorate's", func(t *testing.T) {
+		e, ok := parseLogLine("etcd-main-1", []byte(`time="2026-01-02T03:04:05Z" level=info msg="a \"quoted\" word" `+
+			`action=Remove actor=quorate quorum=2 rule=Serving serving=3 target=etcd-main-2 voters=3`))
+		require.True(t, ok)
+		require.WithinDuration(t, time.Now(), e.At, time.Minute)
+		e.At = time.Time{}
+		require.Equal(t, LogEntry{
+			Pod: "etcd-main-1", Level: "info", Message: `a "quoted" word`, Action: "Remove", Rule: "Serving",
+			Target: "etcd-main-2", Serving: 3, Voters: 3, Quorum: 2,
+		}, e)
+		_, ok = parseLogLine("etcd-main-1",
+			[]byte(`time="2026-01-02T03:04:05Z" level=info msg="Taking full snapshot" actor=snapshotter`))
+		require.False(t, ok)
+	})
 	t.Run("an empty line is nothing", func(t *testing.T) {
 		_, ok := parseLogLine("etcd-main-1", []byte("  "))
 		require.False(t, ok)

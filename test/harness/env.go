@@ -12,6 +12,14 @@
 // All sidecars talk to the API server through [Env.API], which counts what they ask and
 // lets a test get in the way of a single request (see package apiproxy).
 //
+// With [Options.Hosts], the pods can be those that Quorate is made for. [Env.StartDruid] starts the real etcd-druid,
+// and [Env.CreateEtcd] creates an Etcd, which etcd-druid makes into a StatefulSet of etcd-wrapper and
+// etcd-backup-restore. It is a [Cluster] like any other, but for its changes: etcd-druid's webhook lets nobody else
+// write the StatefulSet, so [Cluster.ChangeEtcd] merges a patch into the Etcd and waits until etcd-druid has applied
+// it. [Env.InstallPolicy] applies deploy/druid, and [Cluster.Grant] the Role. The sidecar with Quorate is the image
+// [DropIn]. An Etcd has it in spec.backup.image, and opts in by [OptInAnnotation] in spec.annotations. Where the
+// hosts cannot be had, [Start] says so with build.ErrNoHosts, and the test is skipped.
+//
 // A program that uses the harness calls [Launcher] first thing in main or TestMain, and
 // [Enter] if it wants [Namespaces].
 package harness
@@ -56,6 +64,8 @@ const (
 	// under another tag, as a new release would be.
 	Sidecar     = "quorate:current"
 	SidecarNext = "quorate:next"
+	// DropIn is etcd-backup-restore with Quorate inside, as an Etcd names it.
+	DropIn = "registry.example/etcdbrctl-quorate:0.43.0"
 	// Missing is an image that no registry has.
 	Missing = "etcd:missing"
 )
@@ -186,7 +196,7 @@ func Start(ctx context.Context, o Options) (env *Env, err error) {
 		Client: e.Client, Network: e.Network, Nodes: nodes,
 		Dir:       filepath.Join(o.Dir, "nodes"),
 		APIServer: e.API.URL(), APIServerCA: e.API.CAPEM(),
-		Images:  e.images(),
+		Images: e.images(), SharedPaths: []string{druid.LocalStore},
 		OnEvent: func(ev node.Event) { e.Timeline.Note("node", "%s %s", ev.Pod, ev) },
 	})
 	if err != nil {
@@ -202,13 +212,17 @@ const nonRoot = 65532
 // images are what pods can run, by the images' names.
 func (e *Env) images() map[string]node.Image {
 	images := map[string]node.Image{
-		Etcd34: {Program: e.Binaries.Etcd34}, Etcd35: {Program: e.Binaries.Etcd35}, Etcd36: {Program: e.Binaries.Etcd36},
+		Etcd34:      {Program: e.Binaries.Etcd34},
+		Etcd35:      {Program: e.Binaries.Etcd35},
+		Etcd36:      {Program: e.Binaries.Etcd36},
 		Sidecar:     {Program: e.Binaries.Quorate, User: nonRoot},
 		SidecarNext: {Program: e.Binaries.Quorate, User: nonRoot},
 	}
 	if e.Binaries.Druid != "" {
 		images[druid.Wrapper34] = node.Image{Program: e.Binaries.Wrapper34, User: nonRoot}
 		images[druid.Wrapper35] = node.Image{Program: e.Binaries.Wrapper35, User: nonRoot}
+		images[druid.Alpine] = node.Image{}
+		images[DropIn] = node.Image{Program: e.Binaries.DropIn, User: nonRoot}
 		images[druid.BackupRestore] = node.Image{Program: e.Binaries.BackupRestore, User: nonRoot}
 	}
 	return images
@@ -220,7 +234,7 @@ func (e *Env) buildHosts(ctx context.Context, say func(string)) error {
 	if err != nil {
 		return err
 	}
-	e.Binaries.Druid, e.Binaries.BackupRestore = hosts.Druid, hosts.BackupRestore
+	e.Binaries.Druid, e.Binaries.BackupRestore, e.Binaries.DropIn = hosts.Druid, hosts.BackupRestore, hosts.DropIn
 	e.Binaries.Wrapper34, e.Binaries.Wrapper35 = hosts.Wrapper34, hosts.Wrapper35
 	return nil
 }

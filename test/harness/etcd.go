@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,10 +13,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 
 	"github.com/quorate/quorate/test/harness/build"
 	"github.com/quorate/quorate/test/harness/druid"
 	"github.com/quorate/quorate/test/harness/network"
+	"github.com/quorate/quorate/test/harness/objects"
 )
 
 // StartDruid starts the real etcd-druid beside the control plane, and stops it when the environment is closed. The
@@ -44,7 +46,7 @@ func (e *Env) StartDruid(ctx context.Context) (*druid.Operator, error) {
 	return operator, nil
 }
 
-// CreateEtcd creates an Etcd, with the certificates and the folder for backups that it refers to. What belongs to a
+// CreateEtcd creates an Etcd, with the certificates that it refers to. What belongs to a
 // cluster is etcd-druid's to create then. Of the spec, only Name, Replicas and PlainText count.
 //
 // It does not wait for the pods.
@@ -64,14 +66,8 @@ func (e *Env) CreateEtcd(ctx context.Context, s Spec) (*Cluster, error) {
 	if c.etcds, err = e.etcds(); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(c.Backups(), 0o755); err != nil {
-		return nil, err
-	}
 	var errs []error
-	for _, secret := range append(s.druidSecrets(secrets), &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: s.Name + "-backup"},
-		Data:       map[string][]byte{"hostPath": []byte(c.Backups())},
-	}) {
+	for _, secret := range s.druidSecrets(secrets) {
 		_, err := e.Client.CoreV1().Secrets(Namespace).Create(ctx, secret, metav1.CreateOptions{})
 		errs = append(errs, err)
 	}
@@ -83,6 +79,50 @@ func (e *Env) CreateEtcd(ctx context.Context, s Spec) (*Cluster, error) {
 	return c, nil
 }
 
+// Grant applies deploy/druid/access for the cluster.
+func (c *Cluster) Grant(ctx context.Context) error {
+	built, err := manifests("druid/access")
+	if err != nil {
+		return err
+	}
+	text, err := built.AsYaml()
+	if err != nil {
+		return err
+	}
+	return c.env.apply(ctx, c.renamed(string(text)), objects.Create)
+}
+
+// StartJob starts deploy/bootstrap-job.yaml for the cluster.
+func (c *Cluster) StartJob(ctx context.Context) error { return c.job(ctx, objects.Create) }
+
+// DeleteJob deletes the Job, and what belongs to it.
+func (c *Cluster) DeleteJob(ctx context.Context) error { return c.job(ctx, objects.Delete) }
+
+func (c *Cluster) job(ctx context.Context, do func(context.Context, *rest.Config, string,
+	...*unstructured.Unstructured) error) error {
+	documents, err := documentsOf("bootstrap-job.yaml")
+	if err != nil {
+		return err
+	}
+	text := c.renamed(strings.Join(documents, "\n---\n"))
+	return c.env.apply(ctx, strings.ReplaceAll(text, "image: quorate ", "image: "+Sidecar+" "), do)
+}
+
+// renamed is a manifest of deploy/ for this cluster.
+func (c *Cluster) renamed(text string) string {
+	return strings.ReplaceAll(text, shippedName, c.Spec.Name)
+}
+
+// apply creates or deletes the objects of a manifest.
+func (e *Env) apply(ctx context.Context, text string, do func(context.Context, *rest.Config, string,
+	...*unstructured.Unstructured) error) error {
+	all, err := objects.Decode([]byte(text))
+	if err != nil {
+		return err
+	}
+	return do(ctx, e.Plane.AdminConfig(), Namespace, all...)
+}
+
 func (e *Env) etcds() (dynamic.ResourceInterface, error) {
 	client, err := dynamic.NewForConfig(e.Plane.AdminConfig())
 	if err != nil {
@@ -92,7 +132,9 @@ func (e *Env) etcds() (dynamic.ResourceInterface, error) {
 }
 
 // Backups is the folder with the backups of a cluster that etcd-druid owns.
-func (c *Cluster) Backups() string { return filepath.Join(c.env.Dir, "backups", c.Spec.Name) }
+func (c *Cluster) Backups() string {
+	return c.env.Agent.HostDir("", filepath.Join(druid.LocalStore, c.Spec.Name))
+}
 
 // druidSecrets are what an Etcd refers to.
 func (s Spec) druidSecrets(data map[string][]byte) []*corev1.Secret {
@@ -127,7 +169,7 @@ func (s Spec) etcd() *unstructured.Unstructured {
 		"deltaSnapshotPeriod":  "10s",
 		"fullSnapshotSchedule": "0 0 * * *",
 		"store": map[string]any{
-			"provider": "Local", "container": "bucket", "prefix": s.Name, "secretRef": named("-backup"),
+			"provider": "Local", "container": s.Name, "prefix": s.Name,
 		},
 	}
 	if !s.PlainText {

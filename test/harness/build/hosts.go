@@ -21,10 +21,12 @@ const (
 	Wrapper35 Target = "wrapper-0.7.0"
 	// BackupRestore is the release of etcd-backup-restore that runs beside Wrapper34.
 	BackupRestore Target = "etcdbrctl-0.41.2"
+	// DropIn is etcd-backup-restore 0.43.0 with Quorate inside.
+	DropIn Target = "etcdbrctl"
 )
 
 // Hosts are all of them.
-var Hosts = []Target{Wrapper34, Wrapper35, BackupRestore, Druid}
+var Hosts = []Target{Wrapper34, Wrapper35, BackupRestore, DropIn, Druid}
 
 // HostsVariable is the environment variable that names a folder with the sources of the hosts: its folder
 // "goproxy" is asked before the usual module proxy, which may lack them. Whoever sets it wants the hosts, so

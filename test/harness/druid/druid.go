@@ -49,6 +49,9 @@ const (
 	Alpine = registry + "3rd/alpine:3.21.3"
 )
 
+// LocalStore is the path of a node with the backups of Etcds whose store is of the provider Local.
+const LocalStore = "/etc/gardener/local-backupbuckets"
+
 const (
 	// Namespace is where etcd-druid's own objects are.
 	Namespace = "etcd-druid"
