@@ -219,11 +219,14 @@ func (e *Env) images() map[string]node.Image {
 		SidecarNext: {Program: e.Binaries.Quorate, User: nonRoot},
 	}
 	if e.Binaries.Druid != "" {
-		images[druid.Wrapper34] = node.Image{Program: e.Binaries.Wrapper34, User: nonRoot}
-		images[druid.Wrapper35] = node.Image{Program: e.Binaries.Wrapper35, User: nonRoot}
 		images[druid.Alpine] = node.Image{}
-		images[DropIn] = node.Image{Program: e.Binaries.DropIn, User: nonRoot}
-		images[druid.BackupRestore] = node.Image{Program: e.Binaries.BackupRestore, User: nonRoot}
+		for name, program := range map[string]string{
+			druid.Wrapper34: e.Binaries.Wrapper34, druid.Wrapper35: e.Binaries.Wrapper35,
+			druid.BackupRestore: e.Binaries.BackupRestore, druid.BackupRestoreNext: e.Binaries.BackupRestoreNext,
+			DropIn: e.Binaries.DropIn,
+		} {
+			images[name] = node.Image{Program: program, User: nonRoot}
+		}
 	}
 	return images
 }
@@ -234,8 +237,9 @@ func (e *Env) buildHosts(ctx context.Context, say func(string)) error {
 	if err != nil {
 		return err
 	}
-	e.Binaries.Druid, e.Binaries.BackupRestore, e.Binaries.DropIn = hosts.Druid, hosts.BackupRestore, hosts.DropIn
-	e.Binaries.Wrapper34, e.Binaries.Wrapper35 = hosts.Wrapper34, hosts.Wrapper35
+	e.Binaries.Druid, e.Binaries.Wrapper34, e.Binaries.Wrapper35 = hosts.Druid, hosts.Wrapper34, hosts.Wrapper35
+	e.Binaries.BackupRestore, e.Binaries.BackupRestoreNext = hosts.BackupRestore, hosts.BackupRestoreNext
+	e.Binaries.DropIn = hosts.DropIn
 	return nil
 }
 

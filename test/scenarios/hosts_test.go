@@ -95,6 +95,7 @@ func TestEtcdDruidsPodsAreUpgradedToEtcd35WithQuorate(t *testing.T) {
 	})
 	healthyRollout(t, o, s.Pods(), leader)
 	require.NoError(t, s.WaitEtcdReady(ctx))
+	require.NoError(t, s.ChangeEtcd(ctx, "reconcile without a change", `{}`))
 	require.Equal(t, generation+1, s.generation(ctx), "nobody has changed the StatefulSet but etcd-druid, once")
 }
 

@@ -79,7 +79,7 @@ const (
 type Binaries struct {
 	Kube, Etcd34, Etcd35, Etcd36, Quorate, Kubectl, Etcdctl, Etcdutl, Host string
 	// Those of the hosts.
-	Druid, Wrapper34, Wrapper35, BackupRestore, DropIn string
+	Druid, Wrapper34, Wrapper35, BackupRestore, BackupRestoreNext, DropIn string
 }
 
 // Race reports whether the sidecar is built with the race detector.
@@ -111,6 +111,10 @@ var recipes = map[Target]recipe{
 
 	Druid: hostRecipe(Druid, "etcd-druid/cmd", "internal/version.gitVersion",
 		func(b *Binaries) *string { return &b.Druid }),
+	BackupRestoreNext: {dir: "cmd/etcdbrctl", pkg: gardener + "etcd-backup-restore",
+		host:    gardener + "etcd-backup-restore",
+		ldflags: " -X " + gardener + "etcd-backup-restore/pkg/version.Version=v0.43.0",
+		path:    func(b *Binaries) *string { return &b.BackupRestoreNext }},
 	DropIn: {dir: "cmd/etcdbrctl", pkg: ".", host: gardener + "etcd-backup-restore",
 		path: func(b *Binaries) *string { return &b.DropIn }},
 	Wrapper34: hostRecipe(Wrapper34, "etcd-wrapper", "", func(b *Binaries) *string { return &b.Wrapper34 }),

@@ -168,7 +168,7 @@ func TestHosts(t *testing.T) {
 	}
 	require.NoError(t, err)
 	for path, version := range map[string]string{binaries.Druid: "v0.37.1", binaries.BackupRestore: "v0.41.2",
-		binaries.DropIn: "v0.43.0"} {
+		binaries.BackupRestoreNext: "v0.43.0", binaries.DropIn: "v0.43.0"} {
 		out, err := exec.Command(path, "--version").CombinedOutput()
 		require.NoError(t, err)
 		require.Contains(t, string(out), version, path)

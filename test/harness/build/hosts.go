@@ -21,12 +21,13 @@ const (
 	Wrapper35 Target = "wrapper-0.7.0"
 	// BackupRestore is the release of etcd-backup-restore that runs beside Wrapper34.
 	BackupRestore Target = "etcdbrctl-0.41.2"
-	// DropIn is etcd-backup-restore 0.43.0 with Quorate inside.
-	DropIn Target = "etcdbrctl"
+	// BackupRestoreNext is the one that runs beside Wrapper35. DropIn is the same with Quorate inside.
+	BackupRestoreNext Target = "etcdbrctl-0.43.0"
+	DropIn            Target = "etcdbrctl"
 )
 
 // Hosts are all of them.
-var Hosts = []Target{Wrapper34, Wrapper35, BackupRestore, DropIn, Druid}
+var Hosts = []Target{Wrapper34, Wrapper35, BackupRestore, BackupRestoreNext, DropIn, Druid}
 
 // HostsVariable is the environment variable that names a folder with the sources of the hosts: its folder
 // "goproxy" is asked before the usual module proxy, which may lack them. Whoever sets it wants the hosts, so

@@ -43,8 +43,9 @@ const (
 	// Wrapper34 has etcd 3.4.34 inside, Wrapper35 etcd 3.5.27.
 	Wrapper34 = registry + "gardener/etcd-wrapper:v0.6.2"
 	Wrapper35 = registry + "gardener/etcd-wrapper:v0.7.0"
-	// BackupRestore is what etcd-druid renders beside Wrapper34.
-	BackupRestore = registry + "gardener/etcdbrctl:v0.41.2"
+	// BackupRestore is what etcd-druid renders beside Wrapper34, and BackupRestoreNext beside Wrapper35.
+	BackupRestore     = registry + "gardener/etcdbrctl:v0.41.2"
+	BackupRestoreNext = registry + "gardener/etcdbrctl:v0.43.0"
 	// Alpine runs the init container that hands the folder of backups to etcd-backup-restore's user.
 	Alpine = registry + "3rd/alpine:3.21.3"
 )
