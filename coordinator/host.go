@@ -61,7 +61,9 @@ const (
 )
 
 // BackupReady is the name for a gate that tells whether backups succeed. The status shows that
-// gate as the condition of the same name in etcd-druid's proposal DEP-01.
+// gate as the condition of the same name in etcd-druid's proposal DEP-01. If the detail begins with a
+// word such as "FullBackupFailed: ", that is the condition's reason. With "Unknown: " a gate that does
+// not pass says that it cannot tell.
 const BackupReady = report.GateBackup
 
 // DefaultPolicy returns the policy of an operator who chose nothing: one member at a time, by

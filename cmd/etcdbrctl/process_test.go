@@ -25,10 +25,13 @@ var (
 	metric  = regexp.MustCompile(`(?m)^# TYPE (\S+) (\S+)`)
 )
 
-// tell waits until a host is well, and returns what the host has said and what Quorate has.
+// tell waits until a host is well and repeats itself, and returns what the host has said and what Quorate has.
 func (p *process) tell() (host, quorate said) {
 	p.w.t.Helper()
 	p.well()
+	p.until("the second delta snapshot is logged", func() bool {
+		return strings.Count(p.logged(), "Renewed delta snapshot lease") > 1
+	})
 	for _, m := range message.FindAllStringSubmatch(p.logged(), -1) {
 		line := m[1] + ": " + varies.ReplaceAllString(m[2], "N")
 		if m[3] == "quorate" {

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -52,6 +53,9 @@ const (
 	ReasonVotersUnknown      = "VotersUnknown"
 	ReasonAllMembersReady    = "AllMembersReady"
 	ReasonNotAllMembersReady = "NotAllMembersReady"
+	ReasonBackupSucceeded    = "BackupSucceeded"
+	ReasonBackupFailed       = "BackupFailed"
+	ReasonUnknown            = "Unknown"
 	ReasonNotAsked           = "NotAsked"
 	ReasonPodMissing         = "PodMissing"
 )
@@ -97,12 +101,7 @@ func (s Status) Etcd() EtcdStatus {
 	}
 	e.Conditions = append(e.Conditions, s.ready(), s.allMembersReady(e.Members))
 	if s.Backup != nil {
-		c := EtcdCondition{Type: ConditionBackupReady, Status: metav1.ConditionFalse, Reason: "BackupFailed",
-			Message: s.Backup.Detail}
-		if s.Backup.Ready {
-			c.Status, c.Reason = metav1.ConditionTrue, "BackupSucceeded"
-		}
-		e.Conditions = append(e.Conditions, c)
+		e.Conditions = append(e.Conditions, s.Backup.condition())
 	}
 	e.Conditions = append(e.Conditions, s.updated())
 	for i := range e.Conditions {
@@ -110,6 +109,26 @@ func (s Status) Etcd() EtcdStatus {
 	}
 	return e
 }
+
+// condition gives the host's word on its backups DEP-01's shape. The host may begin with a reason of its own, and
+// says with ReasonUnknown that it cannot tell.
+func (b *Backup) condition() EtcdCondition {
+	c := EtcdCondition{Type: ConditionBackupReady, Status: metav1.ConditionFalse, Reason: ReasonBackupFailed,
+		Message: b.Detail}
+	if b.Ready {
+		c.Status, c.Reason = metav1.ConditionTrue, ReasonBackupSucceeded
+	}
+	if begin, rest, ok := strings.Cut(b.Detail, ": "); ok && reasonWord.MatchString(begin) {
+		c.Reason, c.Message = begin, rest
+	}
+	if !b.Ready && c.Reason == ReasonUnknown {
+		c.Status = metav1.ConditionUnknown
+	}
+	return c
+}
+
+// reasonWord is what a reason looks like.
+var reasonWord = regexp.MustCompile(`^[A-Z][A-Za-z]*$`)
 
 func memberStatus(m *Member) MemberStatus {
 	s := MemberStatus{Name: m.Pod, ID: m.ID, Reason: m.Evidence, Message: m.Detail, LastTransitionTime: m.Since,

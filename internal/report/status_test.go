@@ -32,9 +32,9 @@ func learner(n int) func(*rollout.State) {
 	return func(s *rollout.State) { s.Etcd.Members[n].Learner = true }
 }
 
-func gate(pass bool) func(*rollout.State) {
+func gate(pass bool, detail string) func(*rollout.State) {
 	return func(s *rollout.State) {
-		s.Gates = []rollout.Gate{{Name: report.GateBackup, Pass: pass, Detail: "at noon"}}
+		s.Gates = []rollout.Gate{{Name: report.GateBackup, Pass: pass, Detail: detail}}
 	}
 }
 
@@ -148,7 +148,7 @@ func TestDEP01sShape(t *testing.T) {
 			etcd-0 - Unknown Unknown 0s
 			etcd-1 - Unknown Unknown 0s
 			etcd-2 - Unknown Unknown 0s`},
-		{"the host's last backup succeeded", []report.Sight{sight(0, gate(true))}, 3, `
+		{"the host's last backup succeeded", []report.Sight{sight(0, gate(true, "at noon"))}, 3, `
 			Ready True Quorate 0s
 			AllMembersReady True AllMembersReady 0s
 			BackupReady True BackupSucceeded -
@@ -156,11 +156,37 @@ func TestDEP01sShape(t *testing.T) {
 			etcd-0 Leader Ready Serving 0s
 			etcd-1 Member Ready Serving 0s
 			etcd-2 Member Ready Serving 0s`},
-		{"it failed, which holds the rollout", []report.Sight{sight(0), sight(5, gate(false), outdated(0, 1, 2))}, 3, `
+		{"it failed, which holds the rollout",
+			[]report.Sight{sight(0), sight(5, gate(false, "at noon"), outdated(0, 1, 2))}, 3, `
 			Ready True Quorate 0s
 			AllMembersReady True AllMembersReady 0s
 			BackupReady False BackupFailed -
 			Updated False HostGates 5s
+			etcd-0 Leader Ready Serving 0s
+			etcd-1 Member Ready Serving 0s
+			etcd-2 Member Ready Serving 0s`},
+		{"the host has a reason of its own", []report.Sight{sight(0, gate(false, "FullBackupFailed: at noon"))}, 3, `
+			Ready True Quorate 0s
+			AllMembersReady True AllMembersReady 0s
+			BackupReady False FullBackupFailed -
+			Updated True Complete 0s
+			etcd-0 Leader Ready Serving 0s
+			etcd-1 Member Ready Serving 0s
+			etcd-2 Member Ready Serving 0s`},
+		{"the host cannot tell", []report.Sight{sight(0, gate(false, "Unknown: no Lease can be read: forbidden"))}, 3, `
+			Ready True Quorate 0s
+			AllMembersReady True AllMembersReady 0s
+			BackupReady Unknown Unknown -
+			Updated True Complete 0s
+			etcd-0 Leader Ready Serving 0s
+			etcd-1 Member Ready Serving 0s
+			etcd-2 Member Ready Serving 0s`},
+		{"what only looks like a reason is a part of the message",
+			[]report.Sight{sight(0, gate(false, "rpc error: code = Unavailable"))}, 3, `
+			Ready True Quorate 0s
+			AllMembersReady True AllMembersReady 0s
+			BackupReady False BackupFailed -
+			Updated True Complete 0s
 			etcd-0 Leader Ready Serving 0s
 			etcd-1 Member Ready Serving 0s
 			etcd-2 Member Ready Serving 0s`},
@@ -238,7 +264,7 @@ func TestAWordIsFreshWhileItsCoordinatorTells(t *testing.T) {
 // Members name themselves and hosts explain their gates; a terminal would obey what they say.
 func TestNobodyElseWritesToTheTerminal(t *testing.T) {
 	const hostile = "\x1b]0;title\a\x1b[2J\nHold: all is lost\t\u202e\r"
-	s := sight(0, outdated(0, 1, 2), gate(false), func(s *rollout.State) {
+	s := sight(0, outdated(0, 1, 2), gate(false, "at noon"), func(s *rollout.State) {
 		s.Etcd.Members[1].Name, s.Pods[1].MemberName = hostile, hostile
 		s.Gates[0].Detail = hostile
 		s.Set.UpdateRevision = hostile
@@ -252,7 +278,7 @@ func TestNobodyElseWritesToTheTerminal(t *testing.T) {
 		sight(
 			0,
 			outdated(0, 1, 2),
-			gate(false),
+			gate(false, "at noon"),
 			func(s *rollout.State) { s.Controls.Override = []rollout.Guard{"Canary"} },
 		),
 		report.Report{},
