@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"syscall"
@@ -53,8 +54,9 @@ const RequireVariable = "QUORATE_REQUIRE_NAMESPACES"
 
 // NamespacesAvailable returns nil when [ReexecInNamespace] and [NewNamespaces] can
 // work here, else an error that says what is missing: root, the right to create
-// namespaces, or the kernel's bridge and veth devices. It tries them out in a
-// namespace of its own, which is gone when it returns.
+// namespaces, the kernel's bridge and veth devices, or what a container's root file
+// system needs. It tries them out in namespaces of its own, which are gone when it
+// returns.
 func NamespacesAvailable() error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("network namespaces need root (running as uid %d)", os.Geteuid())
@@ -91,6 +93,26 @@ func tryNamespaces() error {
 	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "probe1"}, PeerName: "probe2"}
 	if err := handle.LinkAdd(veth); err != nil {
 		return fmt.Errorf("create a veth pair: %w (CONFIG_VETH)", err)
+	}
+	return tryRoot(os.TempDir())
+}
+
+// tryRoot tries what a container's root needs: read-only mounts, and another root. The thread cannot look
+// up the machine's files any more afterwards.
+func tryRoot(folder string) error {
+	if err := unix.MountSetattr(unix.AT_FDCWD, "/etc/hosts", unix.AT_RECURSIVE,
+		&unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
+		return fmt.Errorf("make a mount read-only: %w (Linux 5.12 or later)", err)
+	}
+	if err := unix.Mount("tmpfs", folder, "tmpfs", 0, ""); err != nil {
+		return fmt.Errorf("mount a tmpfs on %s: %w", folder, err)
+	}
+	old := filepath.Join(folder, "old")
+	if err := os.Mkdir(old, 0o700); err != nil {
+		return err
+	}
+	if err := unix.PivotRoot(folder, old); err != nil {
+		return fmt.Errorf("change the root: %w (not possible on an initial ramdisk)", err)
 	}
 	return nil
 }
