@@ -130,6 +130,10 @@ test-scenarios: ## Run real clusters through rollouts
 	test/monitoring/tools .build/monitoring prometheus
 	cd test && $(GO) test $(RACE) -timeout 40m -v ./scenarios/...
 
+.PHONY: test-druid
+test-druid: ## Run the pods of the real etcd-druid through all scenarios, also those that CI leaves out
+	cd test && $(GO) test $(RACE) -timeout 60m -v ./scenarios/... -run Druid -everything
+
 .PHONY: test-chaos
 test-chaos: ## Test the chaos tests, and play fixed seeds for four minutes
 	cd test && $(GO) test $(RACE) ./chaos/...

@@ -47,7 +47,8 @@ func (e *Env) StartDruid(ctx context.Context) (*druid.Operator, error) {
 }
 
 // CreateEtcd creates an Etcd, with the certificates that it refers to. What belongs to a
-// cluster is etcd-druid's to create then. Of the spec, only Name, Replicas and PlainText count.
+// cluster is etcd-druid's to create then. Of the spec, only Name, Replicas and PlainText count, and
+// SidecarImage if it is DropIn: then the Etcd opts in to Quorate.
 //
 // It does not wait for the pods.
 func (e *Env) CreateEtcd(ctx context.Context, s Spec) (*Cluster, error) {
@@ -177,12 +178,17 @@ func (s Spec) etcd() *unstructured.Unstructured {
 		delete(peer, "clientTLSSecretRef")
 		etcd["clientUrlTls"], etcd["peerUrlTls"], backup["tls"] = tls("-server-tls"), peer, tls("-server-tls")
 	}
+	annotations := map[string]any{}
+	if s.SidecarImage == DropIn {
+		backup["image"], annotations[OptInAnnotation] = DropIn, "true"
+	}
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": druid.Etcds.GroupVersion().String(), "kind": "Etcd",
 		"metadata": map[string]any{"name": s.Name, "namespace": Namespace},
 		"spec": map[string]any{
 			"replicas": int64(s.Replicas), "labels": map[string]any{"app": s.Name},
-			"etcd": etcd, "backup": backup, "sharedConfig": map[string]any{},
+			"annotations": annotations,
+			"etcd":        etcd, "backup": backup, "sharedConfig": map[string]any{},
 		},
 	}}
 }

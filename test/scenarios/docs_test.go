@@ -84,7 +84,7 @@ func TestGettingStartedCanBeFollowedWordForWord(t *testing.T) {
 	sh := newShell(t, ctx, main.env, "IMAGE="+harness.Sidecar, "OPERATORS=etcd-operators")
 	leader := ""
 
-	sh.follow(ctx, gettingStarted, []part{
+	sh.follow(ctx, gettingStarted, "Getting started", []part{
 		{heading: "Install the plugin", check: func(t *testing.T, _ outcome, said string) {
 			require.Contains(t, said, "go1.", "the version names the toolchain")
 		}},
@@ -139,6 +139,53 @@ func TestGettingStartedCanBeFollowedWordForWord(t *testing.T) {
 			main.haveSidecars(ctx, t, false)
 			require.Equal(t, before, main.in(t).traces(ctx), "nothing is left behind")
 			require.Contains(t, said, "nothing is left\n")
+		}},
+	})
+}
+
+// The same with the real etcd-druid, whose pods first have no Quorate.
+func TestGettingStartedWithEtcdDruidCanBeFollowedWordForWord(t *testing.T) {
+	leftOut(t)
+	t.Parallel()
+	_, env, _ := druidEnvironment(t, "followed")
+	// The pods are made once and rolled three times.
+	ctx, cancel := context.WithTimeout(t.Context(), 2*druidTimeout)
+	t.Cleanup(cancel)
+	main := newEtcd(t, ctx, env, harness.Spec{Name: "etcd-main"})
+	before := main.traces(ctx)
+	sh := newShell(t, ctx, env, "IMAGE="+harness.Sidecar, "SIDECAR="+harness.DropIn)
+	sh.follow(ctx, gettingStarted, "Getting started with etcd-druid", []part{
+		{heading: "Install the plugin, the policies and the Role", on: main,
+			check: func(t *testing.T, o outcome, _ string) { require.Empty(t, o.order) }},
+		{heading: "Opt in", on: main, check: func(t *testing.T, o outcome, said string) {
+			require.Empty(t, o.order)
+			require.Contains(t, said, "No running pod has Quorate yet. Start the Job of deploy/bootstrap-job.yaml")
+			require.Equal(t, "exit code 3", lastLine(said))
+		}},
+		{heading: "Let a Job roll the first time", on: main, check: func(t *testing.T, o outcome, said string) {
+			o.rolledByQuorate(t, main)
+			for _, r := range o.granted() {
+				require.True(t, strings.HasPrefix(r.Pod, "etcd-main-quorate-bootstrap-"), "the Job's, not %s", r)
+			}
+			require.Contains(t, said, "condition met")
+		}},
+		{heading: "Roll", on: main, check: func(t *testing.T, o outcome, said string) {
+			o.rolledByQuorate(t, main)
+			for _, pod := range main.Pods() {
+				require.Regexp(t, `Removed +`+pod+` +- +Serving`, said, "history")
+			}
+			require.Contains(t, said, "condition met")
+		}},
+		{heading: "Turn it off", on: main, check: func(t *testing.T, o outcome, said string) {
+			o.rolledByKubernetes(t, main)
+			require.Contains(t, said, "etcd-main is still: the record has no intent, and every pod is Ready")
+			after := main.in(t).traces(ctx)
+			require.Equal(t, before.objects, after.objects, "nothing is left behind")
+			require.Equal(t, before.spec.UpdateStrategy, after.spec.UpdateStrategy)
+			for i, c := range after.spec.Template.Spec.Containers {
+				require.Equal(t, before.spec.Template.Spec.Containers[i].Args, c.Args, c.Name)
+				require.Equal(t, before.spec.Template.Spec.Containers[i].Image, c.Image, c.Name)
+			}
 		}},
 	})
 }
@@ -254,9 +301,9 @@ type part struct {
 	check func(t *testing.T, o outcome, said string)
 }
 
-// block is a sequence of commands on a page.
+// block is a sequence of commands on a page, below a heading of a chapter.
 type block struct {
-	heading, text string
+	chapter, heading, text string
 	// line is where it begins.
 	line int
 }
@@ -265,7 +312,7 @@ type block struct {
 // otherwise (text, console, yaml) is not for typing.
 func blocks(page, mark string) []block {
 	var all []block
-	heading, inside := "", ""
+	chapter, heading, inside := "", "", ""
 	for n, line := range strings.Split(page, "\n") {
 		fence, isFence := strings.CutPrefix(line, "```")
 		switch {
@@ -274,12 +321,15 @@ func blocks(page, mark string) []block {
 		case isFence:
 			inside = "```" + fence
 			if fence == mark {
-				all = append(all, block{heading: heading, line: n + 2})
+				all = append(all, block{chapter: chapter, heading: heading, line: n + 2})
 			}
 		case inside == "```"+mark:
 			all[len(all)-1].text += line + "\n"
 		case inside == "" && strings.HasPrefix(line, "#"):
 			heading = strings.TrimLeft(line, "# ")
+			if strings.HasPrefix(line, "# ") {
+				chapter = heading
+			}
 		}
 	}
 	return all
@@ -371,13 +421,13 @@ func copyCheckout(root, to string) error {
 	})
 }
 
-// follow types all commands of a page in their order, and checks every part of it. Each part
+// follow types all commands of a chapter of a page in their order, and checks every part of it. Each part
 // with commands needs its check, and each check its part.
-func (s *shell) follow(ctx context.Context, page string, parts []part) {
+func (s *shell) follow(ctx context.Context, page, chapter string, parts []part) {
 	s.t.Helper()
 	text, err := os.ReadFile(filepath.Join(s.checkout, page))
 	require.NoError(s.t, err)
-	commands := blocks(string(text), "sh")
+	commands := slices.DeleteFunc(blocks(string(text), "sh"), func(b block) bool { return b.chapter != chapter })
 	var headings, checked []string
 	for _, b := range commands {
 		if !slices.Contains(headings, b.heading) {

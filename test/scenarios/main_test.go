@@ -42,6 +42,17 @@ const lanes = "3"
 var logs = flag.String("logs", "",
 	"directory for data and logs of all processes (default: a new temporary one, kept when a test fails)")
 
+// everything is false in CI, which has no time for every scenario with etcd-druid's pods.
+var everything = flag.Bool("everything", false, "also run the scenarios with etcd-druid's pods that CI leaves out")
+
+// leftOut skips a test that CI leaves out.
+func leftOut(t *testing.T) {
+	t.Helper()
+	if !*everything {
+		t.Skip("CI leaves it out, because it takes minutes; make test-druid runs it")
+	}
+}
+
 func TestMain(m *testing.M) {
 	harness.Launcher()
 	if err := flag.Set("test.parallel", lanes); err != nil {

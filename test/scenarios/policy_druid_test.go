@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
@@ -43,7 +44,7 @@ func TestEtcdDruidFindsWhatItWroteUnderThePolicy(t *testing.T) {
 	require.Equal(t, without.Generation, read().Generation)
 
 	require.NoError(t, c.ChangeEtcd(ctx, "take an image with Quorate", fmt.Sprintf(`{"spec":{"backup":{"image":%q}}}`,
-		"registry.example/etcdbrctl-quorate:0.43.0")))
+		harness.DropIn)))
 	with := read()
 	require.EqualValues(t, "OnDelete", with.Spec.UpdateStrategy.Type)
 	require.Nil(t, with.Spec.UpdateStrategy.RollingUpdate)
@@ -59,4 +60,37 @@ func TestEtcdDruidFindsWhatItWroteUnderThePolicy(t *testing.T) {
 	require.NoError(t, c.ChangeEtcd(ctx, "opt out", fmt.Sprintf(
 		`{"spec":{"annotations":{%q:null},"backup":{"image":null}}}`, harness.OptInAnnotation)))
 	require.Equal(t, without.Spec, read().Spec, "all is as it was")
+}
+
+// The order of the way back: pause, wait until nothing is under way, take the annotation away. In the midst of a
+// rollout, the StatefulSet controller then rolls the rest, and no two members are ever away.
+func TestTheWayBackFromQuorateToEtcdDruidInTheMidstOfARollout(t *testing.T) {
+	leftOut(t)
+	t.Parallel()
+	ctx, env, _ := druidEnvironment(t, "way-back")
+	require.NoError(t, env.InstallPolicy(ctx))
+	s := newEtcd(t, ctx, env, harness.Spec{Name: "etcd-main", SidecarImage: harness.DropIn})
+	require.NoError(t, s.Grant(ctx))
+
+	o := s.during(ctx, func(l *harness.Ledger) {
+		s.changed = time.Now()
+		require.NoError(t, s.ChangeEtcd(ctx, "change the resources of etcd",
+			`{"spec":{"etcd":{"resources":{"requests":{"cpu":"60m","memory":"128Mi"}}}}}`))
+		require.NoError(t, l.WaitRemovals(ctx, 1))
+		said, code := s.quorate(ctx, "pause", "etcd-main", "--wait", "--timeout=3m")
+		require.Zero(t, code, "%s", said)
+		require.Contains(t, said, "etcd-main is still")
+		require.Len(t, l.Order(), 1, "the pause came in the midst of the rollout")
+		require.Len(t, l.Returns(), 1, "and it waits until the pod is back")
+
+		require.NoError(t, s.ChangeEtcd(ctx, "opt out", fmt.Sprintf(
+			`{"spec":{"annotations":{%q:null},"backup":{"image":null}}}`, harness.OptInAnnotation)))
+		require.NoError(t, s.WaitUpdated(ctx))
+	})
+	o.lostNothing(t)
+	o.keptQuorum(t)
+	o.oneAtATime(t)
+	require.Equal(t, 2, o.fewestReady, "fewest Ready pods")
+	require.Len(t, o.granted(), 1, "sidecars have removed one, and the StatefulSet controller all")
+	require.Equal(t, s.others(), o.order[1:])
 }
