@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -107,16 +108,21 @@ func (w *world) write(name, content string) {
 	}
 }
 
-// freePort is one that nobody listens on just now.
+// ports counts those that were handed out.
+var ports atomic.Uint32
+
+// freePort is one that nobody listens on just now. The system gives none of this range to connections, which could
+// otherwise take it before whoever is to listen on it.
 func freePort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for {
+		port := fmt.Sprint(10000 + (37*uint32(os.Getpid())+ports.Add(1))%20000)
+		l, err := net.Listen("tcp", ":"+port)
+		if err == nil {
+			l.Close()
+			return port
+		}
 	}
-	defer l.Close()
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	return port
 }
 
 // startEtcd starts the member that the host links anyway, in the process of the test.
