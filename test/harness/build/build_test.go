@@ -205,6 +205,13 @@ func TestAHostThatNobodyHas(t *testing.T) {
 		require.ErrorContains(t, err, "fetch github.com/gardener/etcd-wrapper")
 		require.NotErrorIs(t, err, build.ErrNoHosts)
 	})
+	t.Run("is asked for at the usual proxies even if the folder is among them already", func(t *testing.T) {
+		folder := t.TempDir()
+		t.Setenv(build.HostsVariable, folder)
+		t.Setenv("GOPROXY", "file://"+filepath.Join(folder, "goproxy")+",off")
+		_, err := build.Some(deadline(t), nil, build.Wrapper35)
+		require.ErrorContains(t, err, "disabled by GOPROXY=off", "the last one has the last word")
+	})
 }
 
 // newRepository makes a repository with only a root module, and enters a directory in

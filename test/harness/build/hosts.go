@@ -69,11 +69,12 @@ func (b *builder) hostProxy(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("go env GOPROXY: %w", err)
 	}
-	proxy := "file://" + filepath.ToSlash(filepath.Join(folder, "goproxy"))
-	if old := strings.TrimSpace(string(usual)); old != proxy && !strings.HasPrefix(old, proxy+",") {
-		proxy += "," + old
+	// The folder has the hosts alone. What they need comes from the usual proxies.
+	proxies := strings.TrimSpace(string(usual))
+	if first := "file://" + filepath.ToSlash(filepath.Join(folder, "goproxy")); !strings.HasPrefix(proxies, first) {
+		proxies = first + "," + proxies
 	}
-	return []string{"GOPROXY=" + proxy, "GONOSUMDB=" + gardener + "*"}, nil
+	return []string{"GOPROXY=" + proxies, "GONOSUMDB=" + gardener + "*"}, nil
 }
 
 // fetchHost brings the sources of a host into the module cache, and returns their folder.
@@ -85,11 +86,15 @@ func (b *builder) fetchHost(ctx context.Context) (string, error) {
 	fetch := exec.CommandContext(ctx, b.goTool, "mod", "download", "-json", b.recipe.host)
 	fetch.Dir = filepath.Join(b.root, b.recipe.dir)
 	fetch.Env = append(os.Environ(), append(proxy, "PWD="+fetch.Dir, "GOWORK=off")...)
-	// If it fails, the answer says why.
+	// If it fails, its answer says why, or what it prints beside one.
 	out, err := fetch.Output()
 	var module struct{ Dir, Error string }
-	if json.Unmarshal(out, &module) == nil && module.Error != "" {
-		err = errors.New(strings.Join(strings.Fields(module.Error), " "))
+	var exit *exec.ExitError
+	switch {
+	case json.Unmarshal(out, &module) == nil && module.Error != "":
+		err = errors.New(oneLine(module.Error))
+	case errors.As(err, &exit) && len(exit.Stderr) > 0:
+		err = errors.New(oneLine(string(exit.Stderr)))
 	}
 	switch {
 	case err == nil:
@@ -103,6 +108,8 @@ func (b *builder) fetchHost(ctx context.Context) (string, error) {
 	}
 	return "", fmt.Errorf("%w: %w; set %s to a folder that has them", ErrNoHosts, err, HostsVariable)
 }
+
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // Source is the folder in the module cache with the sources of a host, for what else is in there.
 func Source(ctx context.Context, target Target) (string, error) {
