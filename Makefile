@@ -39,12 +39,14 @@ help: ## Show this list
 	@echo
 	@echo "  make demo SCENARIO=sick-member STRATEGY=RollingUpdate"
 	@echo "                    the same cluster rolled by Kubernetes itself, with one member down"
+	@echo "  make demo SCENARIO=druid"
+	@echo "                    the pods of the real etcd-druid, from etcd 3.4 to 3.5 (as root; five minutes)"
 	@echo "  make chaos DURATION=10m SEED=1"
 	@echo "                    seeds 1, 2, … (these are the defaults); no round begins after DURATION, and"
 	@echo "                    the last one ends a minute later, or ten where nothing recovers"
 
 .PHONY: demo
-demo: ## Roll a real etcd cluster from 3.5 to 3.6 before your eyes (the first time it builds for some minutes)
+demo: ## Roll a real etcd cluster before your eyes, by SCENARIO (the first time it builds for some minutes)
 	@mkdir -p .build/bin && cd test && CGO_ENABLED=0 go build -trimpath -o ../.build/bin/demo ./cmd/demo
 	@SCENARIO=$(SCENARIO) STRATEGY=$(STRATEGY) exec .build/bin/demo $(DEMO_ARGS)
 

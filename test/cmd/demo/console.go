@@ -101,7 +101,7 @@ func shown(who, what string) (how style, ok bool) {
 			return red, true
 		}
 		return normal, true
-	case "sidecar", "status", "harness":
+	case "sidecar", "status", "harness", "kubectl":
 		return normal, true
 	case "api":
 		return normal, strings.Contains(what, " terminating (") // Who goes, by whose hand ever.

@@ -64,6 +64,7 @@ func TestWhatIsShownOfTheTimeline(t *testing.T) {
 		{"sidecar", "etcd-main-1: Remove etcd-main-2: its member serves", true},
 		{"etcd", "etcd-main-1 leads, raft term 3", true},
 		{"status", "1 of 3 settled", true},
+		{"kubectl", "etcd-main   true", true},
 		{"api", "etcd-main-2 terminating (2 others Ready, 0 away)", true},
 		{"api", "etcd-main-1 PATCH leases quorate-etcd-main: 200", false},
 		{"node", "etcd-main-2 Ready", true},

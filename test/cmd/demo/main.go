@@ -8,9 +8,9 @@
 // What is shown is the harness's timeline, and of a rollout by Quorate the product's own
 // `quorate status --watch`, which has the terminal meanwhile.
 //
-// The files: options (flags), run (the course of the demo), status (the product's own),
-// monitor (what happens in etcd), console (what is printed), signals, outcome (what was
-// measured, and the verdict), summary.
+// The files: options (flags), run (the course of the demo), druid (what is different with the
+// real etcd-druid), status (the product's own), monitor (what happens in etcd), console (what
+// is printed), signals, outcome (what was measured, and the verdict), summary.
 package main
 
 import (
@@ -31,6 +31,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/quorate/quorate/test/harness"
+	"github.com/quorate/quorate/test/harness/build"
+	"github.com/quorate/quorate/test/harness/network"
 )
 
 // Exit codes; a signal's is 128 and its number.
@@ -51,16 +53,57 @@ func main() {
 		os.Exit(exitBadInput)
 	}
 	if o.network == string(harness.Namespaces) {
-		if err := harness.NamespacesAvailable(); err != nil {
-			fail("--network %q: %v; use %q", o.network, err, harness.Loopback)
-			os.Exit(exitBadInput)
-		}
-		// Outside of its namespaces the program only builds.
-		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-		harness.Enter(ctx, newConsole(os.Stdout).Progress)
-		stop()
+		enter(o)
 	}
 	os.Exit(start(o))
+}
+
+// beganVariable tells the program inside its namespaces when it began outside, where it builds.
+const beganVariable = "QUORATE_DEMO_BEGAN"
+
+// beginning is when the program began.
+func beginning(getenv func(string) string, now time.Time) time.Time {
+	if began, err := time.Parse(time.RFC3339Nano, getenv(beganVariable)); err == nil {
+		return began
+	}
+	return now
+}
+
+// withoutNamespaces says what to do if there are none.
+func withoutNamespaces(o options, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case o.scenario == etcdDruid:
+		return fmt.Errorf("--scenario %q: %w; run it as root, or see another scenario", o.scenario, err)
+	}
+	return fmt.Errorf("--network %q: %w; use %q", o.network, err, harness.Loopback)
+}
+
+// enter moves the program into namespaces of its own. Outside of them it only builds, and does not return.
+func enter(o options) {
+	if err := withoutNamespaces(o, harness.NamespacesAvailable()); err != nil {
+		fail("%v", err)
+		os.Exit(exitBadInput)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	out := newConsole(os.Stdout)
+	var others []build.Target
+	if !network.InNamespace() {
+		_ = os.Setenv(beganVariable, time.Now().Format(time.RFC3339Nano)) // It only fails for a bad name.
+		out.Say(bold, introduction(o))
+		if o.scenario == etcdDruid {
+			out.Progress("looking for the sources of etcd-druid and of the programs in its pods")
+			if err := withoutHosts(ctx, build.Source); err != nil {
+				fail("%v", err)
+				os.Exit(exitBadInput)
+			}
+			others = hosts
+		}
+		warnOfBuild(o, out.Progress)
+	}
+	harness.Enter(ctx, out.Progress, others...)
+	stop()
 }
 
 func fail(format string, args ...any) {
@@ -93,8 +136,11 @@ func start(o options) int {
 			_ = os.RemoveAll(dir) // What still runs may write again.
 		}
 	})
-	d := &demo{options: o, console: out, onTerminal: onTerminal() && !o.plain, dir: dir, begin: time.Now()}
-	out.Say(bold, introduction(o))
+	d := &demo{options: o, console: out, onTerminal: onTerminal() && !o.plain, dir: dir,
+		begin: beginning(os.Getenv, time.Now())}
+	if !network.InNamespace() {
+		out.Say(bold, introduction(o))
+	}
 	result, err := d.run(ctx)
 	code := conclude(out, result, err, d.notStopped, signals.first())
 

@@ -22,7 +22,19 @@ const (
 	healthy = "healthy"
 	// sickMember: one follower has been down before the image changes.
 	sickMember = "sick-member"
+	// etcdDruid: the pods are those of the real etcd-druid, and their sidecars change too.
+	etcdDruid = "druid"
 )
+
+// versions are those of etcd before and after the upgrade.
+type versions struct{ from, to string }
+
+func (o options) versions() versions {
+	if o.scenario == etcdDruid {
+		return versions{"3.4.34", "3.5.27"}
+	}
+	return versions{"3.5.35", "3.6.16"}
+}
 
 // The update strategies: Quorate rolls the pods with the first, Kubernetes' own
 // StatefulSet controller with the second.
@@ -45,7 +57,8 @@ type options struct {
 	dir      string
 	keep     bool
 	replicas int
-	network  string
+	// network is never empty after parse.
+	network string
 	// plain asks for lines even where quorate status could have the terminal.
 	plain bool
 	// timeout bounds everything but building and starting.
@@ -54,6 +67,9 @@ type options struct {
 
 const usage = `Shows an etcd cluster being upgraded from 3.5 to 3.6, on a real Kubernetes API, the real
 StatefulSet controller and real etcd, all on this machine and without a container runtime.
+The scenario druid shows the real etcd-druid too, and the upgrade of its pods from 3.4 to 3.5.
+It needs root, and the sources of etcd-druid: from the usual Go module proxy, or from the folder
+that QUORATE_HOSTS names.
 
 Usage: demo [flags]
 
@@ -62,7 +78,8 @@ Flags (SCENARIO and STRATEGY in the environment are the defaults of their flags)
 
 const exitCodes = `
 Exit code: 0 what was to be seen was seen; 1 it was not, or something failed; 2 wrong
-flags; 130 or 143 interrupted. Ctrl-C cleans up; a second one does not wait for it.
+flags, or what they need is not here; 130 or 143 interrupted. Ctrl-C cleans up; a second
+one does not wait for it.
 `
 
 // parse reads flags and environment. On --help it prints the usage and returns
@@ -72,13 +89,15 @@ func parse(args []string, getenv func(string) string, help io.Writer) (options, 
 	fs := flag.NewFlagSet("demo", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	fs.StringVar(&o.scenario, "scenario", cmp.Or(getenv("SCENARIO"), healthy),
-		"`what` is shown: healthy, or sick-member (one follower is down before the image changes)")
+		"`what` is shown: healthy, sick-member (one follower is down before the image changes), "+
+			"or druid (the pods of the real etcd-druid)")
 	fs.StringVar(&o.strategy, "strategy", cmp.Or(getenv("STRATEGY"), onDelete),
 		"`who` replaces the pods: OnDelete (Quorate) or RollingUpdate (Kubernetes itself)")
 	fs.IntVar(&o.replicas, "replicas", fewestReplicas,
 		fmt.Sprintf("`number` of members, %d to %d", fewestReplicas, mostReplicas))
-	fs.StringVar(&o.network, "network", string(harness.Loopback),
-		"`how` pods get addresses: loopback (no privileges needed) or namespaces (root: a network namespace per pod)")
+	fs.StringVar(&o.network, "network", "",
+		"`how` pods get addresses: loopback (no privileges needed) or namespaces (root: a network namespace per pod) "+
+			"(default: loopback, but namespaces for the scenario druid, which needs them)")
 	fs.StringVar(&o.dir, "dir", "",
 		"`directory` for data and logs, new or empty; it is kept "+
 			"(default: a temporary directory, removed unless the demo fails)")
@@ -96,6 +115,13 @@ func parse(args []string, getenv func(string) string, help io.Writer) (options, 
 	if err != nil {
 		return o, err
 	}
+	switch {
+	case o.network != "":
+	case o.scenario == etcdDruid:
+		o.network = string(harness.Namespaces)
+	default:
+		o.network = string(harness.Loopback)
+	}
 	return o, o.check(fs.Args())
 }
 
@@ -110,7 +136,7 @@ func (o options) check(rest []string) error {
 	if len(rest) > 0 {
 		errs = append(errs, fmt.Errorf("unexpected argument %q: only flags are understood, see --help", rest[0]))
 	}
-	oneOf("scenario", o.scenario, healthy, sickMember)
+	oneOf("scenario", o.scenario, healthy, sickMember, etcdDruid)
 	oneOf("strategy", o.strategy, onDelete, rollingUpdate)
 	oneOf("network", o.network, string(harness.Loopback), string(harness.Namespaces))
 	if o.replicas < fewestReplicas || o.replicas > mostReplicas {
@@ -120,6 +146,18 @@ func (o options) check(rest []string) error {
 	if quorum := o.replicas/2 + 1; o.scenario == sickMember && o.strategy == rollingUpdate && o.replicas-2 >= quorum {
 		errs = append(errs, fmt.Errorf("--replicas %d: with --scenario %s and --strategy %s use 3 or 4; "+
 			"of more, one can be down and another be replaced without loss", o.replicas, sickMember, rollingUpdate))
+	}
+	if o.scenario == etcdDruid && o.strategy == rollingUpdate {
+		errs = append(errs, fmt.Errorf("--strategy %s: with --scenario %s use %s, which is what deploy/druid sets",
+			o.strategy, o.scenario, onDelete))
+	}
+	if o.scenario == etcdDruid && o.replicas != fewestReplicas {
+		errs = append(errs, fmt.Errorf("--replicas %d: with --scenario %s use %d", o.replicas, o.scenario,
+			fewestReplicas))
+	}
+	if o.scenario == etcdDruid && o.network == string(harness.Loopback) {
+		errs = append(errs, fmt.Errorf("--network %s: with --scenario %s use %s; etcd-druid's pods all listen on the "+
+			"same ports", o.network, o.scenario, harness.Namespaces))
 	}
 	if o.timeout <= 0 {
 		errs = append(errs, fmt.Errorf("--timeout %v: give a positive duration such as 10m", o.timeout))

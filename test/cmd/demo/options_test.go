@@ -38,7 +38,7 @@ func TestOptions(t *testing.T) {
 	full := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(full, "x"), nil, 0o600))
 	for args, want := range map[string]string{
-		"--scenario=ill":     `--scenario "ill": use healthy or sick-member`,
+		"--scenario=ill":     `--scenario "ill": use healthy or sick-member or druid`,
 		"--strategy=ondel":   `--strategy "ondel": use OnDelete or RollingUpdate`,
 		"--network=bridge":   `--network "bridge": use loopback or namespaces`,
 		"--replicas=1":       `--replicas 1: use 3 to 7`,
@@ -64,6 +64,19 @@ func TestOptions(t *testing.T) {
 				require.NoError(t, err, args)
 			}
 		})
+	t.Run("etcd-druid's pods need namespaces, and Quorate rolls them", func(t *testing.T) {
+		o, err := parse([]string{"--scenario=druid"}, none, io.Discard)
+		require.NoError(t, err)
+		require.Equal(t, "namespaces", o.network)
+		_, err = parse([]string{"--scenario=druid", "--network=loopback"}, none, io.Discard)
+		require.ErrorContains(t, err, "--network loopback: with --scenario druid use namespaces")
+		_, err = parse([]string{"--scenario=druid", "--replicas=5"}, none, io.Discard)
+		require.ErrorContains(t, err, "--replicas 5: with --scenario druid use 3")
+		_, err = parse([]string{"--scenario=druid"}, func(name string) string {
+			return map[string]string{"STRATEGY": rollingUpdate}[name]
+		}, io.Discard)
+		require.ErrorContains(t, err, "--strategy RollingUpdate: with --scenario druid use OnDelete")
+	})
 	t.Run("every bad value is named at once", func(t *testing.T) {
 		_, err := parse([]string{"--scenario=ill", "--strategy=x"}, none, io.Discard)
 		require.ErrorContains(t, err, "--scenario")

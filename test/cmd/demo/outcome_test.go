@@ -23,8 +23,8 @@ func removals(names ...string) []harness.Removal {
 // good is a healthy cluster that Quorate rolled as it should.
 func good() *outcome {
 	return &outcome{
-		scenario: healthy, strategy: onDelete,
-		pods: []string{"e-0", "e-1", "e-2"}, leader: "e-1",
+		options: options{scenario: healthy, strategy: onDelete},
+		pods:    []string{"e-0", "e-1", "e-2"}, leader: "e-1",
 		removals: removals("e-2", "e-0", "e-1"), fewestReady: 2,
 		figures: traffic.Figures{
 			Traffic: traffic.ClientFigures{Verified: true, AcknowledgedWrites: 1000},

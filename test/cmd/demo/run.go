@@ -14,6 +14,8 @@ import (
 
 	"github.com/quorate/quorate/test/harness"
 	"github.com/quorate/quorate/test/harness/build"
+	"github.com/quorate/quorate/test/harness/druid"
+	"github.com/quorate/quorate/test/harness/network"
 	"github.com/quorate/quorate/test/harness/traffic"
 )
 
@@ -44,6 +46,9 @@ const patience = time.Second
 // which an etcd without quorum would hardly be noticed.
 const startDelay = 3 * time.Second
 
+// clusterName is that of the StatefulSet, and of the Etcd.
+const clusterName = "etcd-main"
+
 // demo is one run.
 type demo struct {
 	options
@@ -53,7 +58,10 @@ type demo struct {
 	dir        string
 	begin      time.Time
 
-	env      *harness.Env
+	env *harness.Env
+	// druid is the operator and kubectl a program. Only the scenario etcdDruid has them.
+	druid    *druid.Operator
+	kubectl  string
 	cluster  *harness.Cluster
 	journal  *harness.Journal
 	ledger   *harness.Ledger
@@ -82,16 +90,24 @@ func (d *demo) run(ctx context.Context) (_ *outcome, err error) {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, d.timeout, fmt.Errorf("the demo's --timeout %v has passed", d.timeout))
 	defer cancel()
-	if err := d.createCluster(ctx); err != nil {
+	create := d.createCluster
+	if d.scenario == etcdDruid {
+		create = d.createEtcd
+	}
+	if err := create(ctx); err != nil {
 		return nil, err
 	}
 	if err := d.watch(ctx); err != nil {
 		return nil, err
 	}
-	if d.scenario == sickMember {
-		if err := d.makeSick(ctx); err != nil {
-			return nil, err
-		}
+	switch d.scenario {
+	case sickMember:
+		err = d.makeSick(ctx)
+	case etcdDruid:
+		err = d.makeWay(ctx)
+	}
+	if err != nil {
+		return nil, err
 	}
 	if err := d.rollOut(ctx); err != nil {
 		return nil, err
@@ -112,20 +128,20 @@ func (d *demo) bringUp(ctx context.Context) (err error) {
 	late := fmt.Errorf("building and starting took more than %v", startLimit)
 	ctx, cancel := context.WithTimeoutCause(ctx, startLimit, late)
 	defer cancel()
-	root, err := build.Root()
-	if err != nil {
-		return err
-	}
-	if _, err := os.Stat(filepath.Join(root, ".build", "bin", string(build.Kube))); err != nil {
-		d.console.Progress(firstBuild)
+	warnOfBuild(d.options, d.console.Progress)
+	if network.InNamespace() {
+		d.console.Progress("looking once more whether everything is built, now in namespaces of its own")
 	}
 	built := d.begin
 	d.env, err = harness.Start(ctx, harness.Options{
-		Dir: d.dir, Network: harness.Mode(d.network), Nodes: d.replicas,
+		Dir: d.dir, Network: harness.Mode(d.network), Nodes: d.replicas, Hosts: d.scenario == etcdDruid,
 		Progress: func(line string) {
 			// Whatever comes after the last word of the build is starting.
 			if isBuildLine(line) {
 				built = time.Now()
+				if network.InNamespace() {
+					return // It was said outside, where it was built.
+				}
 			}
 			d.console.Progress(line)
 		},
@@ -143,12 +159,12 @@ func (d *demo) bringUp(ctx context.Context) (err error) {
 }
 
 func (d *demo) createCluster(ctx context.Context) (err error) {
-	d.say("creating StatefulSet etcd-main: %d replicas, etcd 3.5.35, mTLS for clients and peers, "+
-		"a sidecar in every pod", d.replicas)
+	d.say("creating StatefulSet %s: %d replicas, etcd %s, mTLS for clients and peers, "+
+		"a sidecar in every pod", clusterName, d.replicas, d.versions().from)
 	d.say("every pod waits %v before it starts, as it would for its volume and its image in a cluster", startDelay)
 	began := time.Now()
 	d.cluster, err = d.env.CreateCluster(ctx, harness.Spec{
-		Name: "etcd-main", Replicas: d.replicas, EtcdImage: harness.Etcd35,
+		Name: clusterName, Replicas: d.replicas, EtcdImage: harness.Etcd35,
 		Strategy: appsv1.StatefulSetUpdateStrategyType(d.strategy), StartDelay: startDelay,
 	})
 	if err != nil {
@@ -215,9 +231,9 @@ func (d *demo) rollOut(ctx context.Context) (err error) {
 	if d.outcome.leader, err = d.cluster.Leader(ctx); err != nil {
 		return err
 	}
-	d.say("the image of etcd changes from %s to %s; %s leads", harness.Etcd35, harness.Etcd36, d.outcome.leader)
+	d.say("etcd changes from %s to %s; %s leads", d.versions().from, d.versions().to, d.outcome.leader)
 	changed := time.Now()
-	if err := d.cluster.SetImage(ctx, "etcd", harness.Etcd36); err != nil {
+	if err := d.change(ctx); err != nil {
 		return err
 	}
 	if d.strategy == onDelete {
@@ -239,6 +255,9 @@ func (d *demo) rollOut(ctx context.Context) (err error) {
 	if err == nil && d.status != nil {
 		err = d.status.complete(limited)
 	}
+	if err == nil && d.scenario == etcdDruid {
+		err = d.handToSidecars(limited)
+	}
 	if interrupted(ctx) {
 		return context.Cause(ctx)
 	}
@@ -249,11 +268,19 @@ func (d *demo) rollOut(ctx context.Context) (err error) {
 	return nil
 }
 
+// change asks for the upgrade.
+func (d *demo) change(ctx context.Context) error {
+	if d.scenario == etcdDruid {
+		return d.changeEtcd(ctx)
+	}
+	return d.cluster.SetImage(ctx, "etcd", harness.Etcd36)
+}
+
 // measure ends the clients and fills in the outcome.
 func (d *demo) measure(ctx context.Context) {
 	d.say("the rollout is over; reading back what was written")
 	o := &d.outcome
-	o.scenario, o.strategy, o.pods = d.scenario, d.strategy, d.cluster.Pods()
+	o.options, o.pods = d.options, d.cluster.Pods()
 	o.removals, o.fewestReady = d.ledger.Removals(), d.ledger.FewestReady()
 	observation := d.observer.Stop()
 	// The time limit of the demo must not stop the verification.
@@ -346,9 +373,28 @@ func (d *demo) say(format string, args ...any) {
 	d.env.Timeline.Note("demo", format, args...)
 }
 
+// warnOfBuild says what takes long, if something has to be built that does.
+func warnOfBuild(o options, progress func(string)) {
+	root, err := build.Root()
+	if err != nil {
+		return // The build says so.
+	}
+	first := func(target build.Target) bool {
+		_, err := os.Stat(filepath.Join(root, ".build", "bin", string(target)))
+		return err != nil
+	}
+	switch {
+	case o.scenario == etcdDruid && first(build.Druid):
+		progress(firstBuildOfHosts)
+	case first(build.Kube):
+		progress(firstBuild)
+	}
+}
+
 // isBuildLine tells the build's progress, which begins with a target, from others.
 func isBuildLine(line string) bool {
-	for _, target := range []build.Target{build.Quorate, build.Etcd34, build.Etcd35, build.Etcd36, build.Kube} {
+	for _, target := range slices.Concat(hosts, []build.Target{
+		build.Quorate, build.Etcd34, build.Etcd35, build.Etcd36, build.Kube}) {
 		if len(line) > len(target) && line[:len(target)+1] == string(target)+":" {
 			return true
 		}

@@ -32,12 +32,12 @@ func (d *demo) startStatus(ctx context.Context) (*status, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	access, err := d.cluster.WriteAccess(ctx, dir)
+	kubeconfig, err := d.kubeconfig(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
 	cmd := exec.CommandContext(ctx, d.env.Binaries.Quorate, "status", d.cluster.Spec.Name, "--watch",
-		"--namespace="+harness.Namespace, "--kubeconfig="+access.Kubeconfig,
+		"--namespace="+harness.Namespace, "--kubeconfig="+kubeconfig,
 		fmt.Sprintf("--every=%v", lookEvery), fmt.Sprintf("--timeout=%v", rolloutLimit))
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = statusGrace
@@ -60,6 +60,15 @@ func (d *demo) startStatus(ctx context.Context) (*status, error) {
 		d.console.TakeBack()
 	}()
 	return s, nil
+}
+
+// kubeconfig is what it reaches the API server with.
+func (d *demo) kubeconfig(ctx context.Context, dir string) (string, error) {
+	if d.scenario == etcdDruid {
+		return d.env.Plane.KubeconfigPath(), nil
+	}
+	access, err := d.cluster.WriteAccess(ctx, dir)
+	return access.Kubeconfig, err
 }
 
 // complete waits until it has said by its exit code 0 that the rollout is complete.

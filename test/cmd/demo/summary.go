@@ -39,7 +39,9 @@ func (o *outcome) summary() []line {
 		failed, requests, max(0, retried-failed))
 	add("rollout time", "%s", inSeconds(o.rollout))
 	add("total time", "%s (building %s, starting %s)", inSeconds(o.total), inSeconds(o.building), inSeconds(o.starting))
-	add("memory of a sidecar", "%s", o.describeMemory())
+	if o.judgesMemory() {
+		add("memory of a sidecar", "%s", o.describeMemory())
+	}
 	return append(append(lines, line{}), o.judge().lines()...)
 }
 
@@ -114,17 +116,26 @@ func introduction(o options) string {
 	if o.strategy == rollingUpdate {
 		who = "Kubernetes itself replaces the pods (updateStrategy RollingUpdate)."
 	}
-	what := fmt.Sprintf("A healthy etcd cluster of %d members is upgraded from 3.5.35 to 3.6.16.", o.replicas)
-	if o.scenario == sickMember {
-		what = fmt.Sprintf("An etcd cluster of %d members, one of them down, is upgraded from 3.5.35 to 3.6.16.",
-			o.replicas)
+	what := "A healthy etcd cluster of %d members is upgraded from %s to %s."
+	switch o.scenario {
+	case sickMember:
+		what = "An etcd cluster of %d members, one of them down, is upgraded from %s to %s."
+	case etcdDruid:
+		what = "An Etcd of the real etcd-druid with %d members is upgraded from etcd %s to %s, and from " +
+			"etcd-backup-restore 0.41.2 to 0.43.0 with Quorate inside."
+		who = "Quorate replaces the pods, this first time from a Job (updateStrategy OnDelete)."
 	}
+	what = fmt.Sprintf(what, o.replicas, o.versions().from, o.versions().to)
 	return what + " " + who
 }
 
 // firstBuild warns of the only thing that takes long.
 const firstBuild = "the first build compiles parts of Kubernetes and three versions of etcd, " +
 	"which takes some minutes; later ones take seconds"
+
+// firstBuildOfHosts is that warning for the scenario druid.
+const firstBuildOfHosts = "the first build compiles parts of Kubernetes, three versions of etcd, etcd-druid and all " +
+	"programs of its pods, which takes ten minutes or more; later ones take seconds"
 
 // inSeconds is a duration in seconds, so that times can be compared at a glance.
 func inSeconds(d time.Duration) string { return fmt.Sprintf("%.1fs", d.Seconds()) }
