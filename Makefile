@@ -76,8 +76,14 @@ image-etcdbrctl: build-etcdbrctl ## Build the image IMAGE_ETCDBRCTL (etcdbrctl) 
 test-image: ## Build the images and check what is in them, or say that buildah does not work here
 	.ci/image
 
+TESTS := test-unit test-etcdbrctl test-tools test-monitoring test-explorer test-harness test-scenarios test-chaos test-bench
+
 .PHONY: test
-test: test-unit test-etcdbrctl test-tools test-monitoring test-explorer test-harness test-scenarios test-chaos test-bench ## Run all tests
+test: ## Run all tests, and say where the time goes
+	@SECONDS=0; for t in $(TESTS); do \
+		printf '\n== make %s (%d s since the tests began)\n' $$t $$SECONDS; \
+		$(MAKE) --no-print-directory $$t || exit; \
+	done
 
 .PHONY: test-unit
 test-unit: ## Run the library's tests (two minutes, most of them for every combination of members)
