@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -122,9 +123,9 @@ func TestTheMomentAfterAPodHasBecomeReadyIsNoWait(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const comes = 10 * time.Second
 				s := newStage(t, 3)
-				var ready time.Time
+				var ready atomic.Pointer[time.Time]
 				s.setBudget(func() error {
-					if !ready.IsZero() && time.Since(ready) < lag {
+					if at := ready.Load(); at != nil && time.Since(*at) < lag {
 						return needsTwo
 					}
 					return nil
@@ -134,7 +135,8 @@ func TestTheMomentAfterAPodHasBecomeReadyIsNoWait(t *testing.T) {
 					if back != nil {
 						back(ordinal)
 					}
-					ready = time.Now()
+					now := time.Now()
+					ready.Store(&now)
 				}
 				defer run(t, s.config(evicting))()
 				<-time.After(time.Minute)
