@@ -305,10 +305,14 @@ func TestAClaimThatLandsLateIsGivenBack(t *testing.T) {
 			if is != claims || late != nil {
 				return send()
 			}
+			s.mu.Lock()
 			before := s.lease
+			s.mu.Unlock()
 			if err := send(); err != nil {
 				return err
 			}
+			s.mu.Lock()
+			defer s.mu.Unlock()
 			late, s.lease = s.lease, before
 			return apierrors.NewInternalError(errors.New("the connection was reset"))
 		})
@@ -318,10 +322,10 @@ func TestAClaimThatLandsLateIsGivenBack(t *testing.T) {
 		<-time.After(100 * time.Millisecond)
 		s.change(func() { s.set.Status.UpdateRevision = "rev-1" })
 		<-time.After(time.Minute)
-		if r := record.Parse(s.lease); r.Holder != "" || late == nil {
-			t.Fatalf("the record says before: %+v", r)
-		}
 		s.mu.Lock()
+		if r := record.Parse(s.lease); r.Holder != "" || late == nil {
+			t.Errorf("the record says before: %+v", r)
+		}
 		s.lease = late // Nobody is told.
 		s.mu.Unlock()
 		<-time.After(lateWrites)
