@@ -2,11 +2,13 @@ package harness
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -47,7 +49,7 @@ func (e *Env) StartDruid(ctx context.Context) (*druid.Operator, error) {
 }
 
 // CreateEtcd creates an Etcd, with the certificates that it refers to. What belongs to a
-// cluster is etcd-druid's to create then. Of the spec, only Name, Replicas and PlainText count, and
+// cluster is etcd-druid's to create then. Of the spec, only Name, Replicas, PlainText and PlainPeers count, and
 // SidecarImage if it is DropIn: then the Etcd opts in to Quorate.
 //
 // It does not wait for the pods.
@@ -156,15 +158,27 @@ func (s Spec) druidSecrets(data map[string][]byte) []*corev1.Secret {
 		Data: map[string][]byte{"bundle.crt": data["ca.crt"]}})
 }
 
+// tlsFor names the Secrets of the certificates that a server has.
+func (s Spec) tlsFor(server string) map[string]any {
+	return map[string]any{
+		"tlsCASecretRef":     map[string]any{"name": s.Name + "-ca", "dataKey": "bundle.crt"},
+		"serverTLSSecretRef": map[string]any{"name": s.Name + server},
+	}
+}
+
+// PeerTLS is what spec.etcd.peerUrlTls of the Etcd is with TLS. It is for patches.
+func (c *Cluster) PeerTLS() string {
+	text, err := json.Marshal(c.Spec.tlsFor("-peer-tls"))
+	if err != nil {
+		panic(err) // It has only names.
+	}
+	return string(text)
+}
+
 // etcd is the Etcd's manifest.
 func (s Spec) etcd() *unstructured.Unstructured {
-	named := func(suffix string) map[string]any { return map[string]any{"name": s.Name + suffix} }
-	tls := func(server string) map[string]any {
-		return map[string]any{
-			"tlsCASecretRef":     map[string]any{"name": s.Name + "-ca", "dataKey": "bundle.crt"},
-			"serverTLSSecretRef": named(server), "clientTLSSecretRef": named("-client-tls"),
-		}
-	}
+	tls := s.tlsFor("-server-tls")
+	tls["clientTLSSecretRef"] = map[string]any{"name": s.Name + "-client-tls"}
 	etcd := map[string]any{"metrics": "basic", "quota": "1Gi"}
 	backup := map[string]any{
 		"deltaSnapshotPeriod":  "10s",
@@ -174,9 +188,10 @@ func (s Spec) etcd() *unstructured.Unstructured {
 		},
 	}
 	if !s.PlainText {
-		peer := tls("-peer-tls")
-		delete(peer, "clientTLSSecretRef")
-		etcd["clientUrlTls"], etcd["peerUrlTls"], backup["tls"] = tls("-server-tls"), peer, tls("-server-tls")
+		etcd["clientUrlTls"], backup["tls"] = tls, tls
+		if !s.PlainPeers {
+			etcd["peerUrlTls"] = s.tlsFor("-peer-tls")
+		}
 	}
 	annotations := map[string]any{}
 	if s.SidecarImage == DropIn {
@@ -199,6 +214,13 @@ const reconcile = "druid.gardener.cloud/operation"
 
 // ChangeEtcd merges a patch into the Etcd, and asks etcd-druid to apply it.
 func (c *Cluster) ChangeEtcd(ctx context.Context, why, patch string) error {
+	if err := c.patchEtcd(ctx, why, patch); err != nil {
+		return err
+	}
+	return c.WaitReconciled(ctx)
+}
+
+func (c *Cluster) patchEtcd(ctx context.Context, why, patch string) error {
 	c.env.Timeline.Note("operator", "%s", why)
 	for _, p := range []string{patch, fmt.Sprintf(`{"metadata":{"annotations":{%q:"reconcile"}}}`, reconcile)} {
 		_, err := c.etcds.Patch(ctx, c.Spec.Name, types.MergePatchType, []byte(p), metav1.PatchOptions{})
@@ -206,7 +228,38 @@ func (c *Cluster) ChangeEtcd(ctx context.Context, why, patch string) error {
 			return fmt.Errorf("%s: %w", why, err)
 		}
 	}
-	return c.WaitReconciled(ctx)
+	return nil
+}
+
+// ScaleEtcd changes the number of replicas of the Etcd, and merges a patch into its spec.etcd. From then on
+// [Cluster.Pods] are as many. It does not wait, because etcd-druid may wait for members before it applies that, and
+// because it may report for ever that it goes on although it has applied all: it then reconciles once more after the
+// annotation that asks for that has gone.
+func (c *Cluster) ScaleEtcd(ctx context.Context, replicas int, etcd string) error {
+	err := c.patchEtcd(ctx, fmt.Sprintf("scale %s to %d, with %s", c.Spec.Name, replicas, etcd),
+		fmt.Sprintf(`{"spec":{"replicas":%d,"etcd":%s}}`, replicas, etcd))
+	if err == nil {
+		c.replicas.Store(int32(replicas))
+	}
+	return err
+}
+
+// Voters are the peer URLs of all voters by name, as the cluster's member list has them.
+func (c *Cluster) Voters(ctx context.Context) (map[string][]string, error) {
+	voters := map[string][]string{}
+	err := c.etcd(func(client *clientv3.Client) error {
+		list, err := client.MemberList(ctx)
+		if err != nil {
+			return fmt.Errorf("list the members of %s: %w", c.Spec.Name, err)
+		}
+		for _, m := range list.Members {
+			if !m.IsLearner {
+				voters[m.Name] = m.PeerURLs
+			}
+		}
+		return nil
+	})
+	return voters, err
 }
 
 // Etcd reads the Etcd.

@@ -36,6 +36,8 @@ type Spec struct {
 	RollingUnavailable int
 	// PlainText turns mTLS for clients and peers off.
 	PlainText bool
+	// PlainPeers turns mTLS for peers off, and leaves it on for clients. Only an Etcd has it ([Env.CreateEtcd]).
+	PlainPeers bool
 	// SidecarArgs are added to the sidecar's.
 	SidecarArgs []string
 	// EtcdArgs are added to etcd's.
