@@ -55,6 +55,10 @@ type Config struct {
 	// StatefulSets and Pods are the Kubernetes API for Namespace.
 	StatefulSets StatefulSets
 	Pods         Pods
+	// Budgets is the Kubernetes API for PodDisruptionBudgets in Namespace. One is read only where it refuses
+	// the eviction of a single member. If it needs more pods than that one, it protects nothing, and the pod is
+	// deleted. Without Budgets the rollout of such a member holds. (Etcd-druid writes such a budget.)
+	Budgets Budgets
 	// Leases is the Kubernetes API for Leases in Namespace: the record and the operator's
 	// controls are kept on the Lease quorate-<statefulset>.
 	Leases Leases

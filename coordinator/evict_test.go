@@ -13,6 +13,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/quorate/quorate/internal/rollout"
 )
@@ -196,6 +197,79 @@ func TestAnEvictionThatIsRefusedAfterAllIsRuledOutAndTriedAgain(t *testing.T) {
 				within(t, 5*time.Minute, "the rollout", func() bool { return s.settled("rev-2") })
 				if got := s.at("fence etcd-2"); len(got) != 1 {
 					t.Errorf("the pod was changed at %v, want once", got)
+				}
+			})
+		})
+	}
+}
+
+// budgetOf has the one PodDisruptionBudget etcd.
+type budgetOf policyv1.PodDisruptionBudgetStatus
+
+func (b budgetOf) Get(_ context.Context, name string, _ metav1.GetOptions) (*policyv1.PodDisruptionBudget, error) {
+	if name != "etcd" {
+		return nil, apierrors.NewForbidden(schema.GroupResource{Resource: "poddisruptionbudgets"}, name,
+			errors.New("cannot get it"))
+	}
+	return &policyv1.PodDisruptionBudget{Status: policyv1.PodDisruptionBudgetStatus(b)}, nil
+}
+
+// Etcd-druid writes the budget for three pods before it creates two of them, and creates them when the
+// first has been replaced.
+func TestABudgetForMorePodsThanTheOnlyOneDoesNotKeepIt(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		replicas int
+		status   policyv1.PodDisruptionBudgetStatus
+		change   func(*Config)
+		refuse   error
+		goes     bool
+		// said is told besides, unless it is empty.
+		said string
+	}{
+		{"as etcd-druid writes it", 1, policyv1.PodDisruptionBudgetStatus{ExpectedPods: 1, DesiredHealthy: 2}, nil,
+			overBudget("The disruption budget etcd needs 2 healthy pods and has 1 currently"), true, ""},
+		{"but it does if it counts other pods too", 1,
+			policyv1.PodDisruptionBudgetStatus{ExpectedPods: 2, DesiredHealthy: 2}, nil,
+			overBudget("The disruption budget etcd needs 2 healthy pods and has 1 currently"), false, ""},
+		{"but it does if the host hands over no API for budgets", 1,
+			policyv1.PodDisruptionBudgetStatus{ExpectedPods: 1, DesiredHealthy: 2},
+			func(c *Config) { c.Budgets = nil },
+			overBudget("The disruption budget etcd needs 2 healthy pods and has 1 currently"), false, ""},
+		{"but it does if the budget may not be read, which is said", 1,
+			policyv1.PodDisruptionBudgetStatus{ExpectedPods: 1, DesiredHealthy: 2}, nil,
+			overBudget("The disruption budget other needs 2 healthy pods and has 1 currently"), false,
+			"says what the PodDisruptionBudget counts cannot be read"},
+		{"but it does if there are three of them", 3,
+			policyv1.PodDisruptionBudgetStatus{ExpectedPods: 1, DesiredHealthy: 2}, nil, needsTwo, false, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t, tc.replicas)
+				s.setBudget(refusing(tc.refuse))
+				changes := []func(*Config){evicting, func(c *Config) { c.Budgets = budgetOf(tc.status) }}
+				if tc.change != nil {
+					changes = append(changes, tc.change)
+				}
+				defer run(t, s.config(changes...))()
+				<-time.After(time.Minute)
+				s.update("rev-2")
+				if tc.goes {
+					within(t, time.Minute, "the rollout", func() bool { return s.settled("rev-2") })
+					s.one(t, "delete etcd-0")
+					return
+				}
+				<-time.After(time.Minute)
+				for _, none := range []string{"delete ", "evict "} {
+					if got := s.at(none); len(got) > 0 {
+						t.Errorf("%q happened at %v", none, got)
+					}
+				}
+				if got := s.at("says DisruptionBudget"); len(got) != 1 {
+					t.Errorf("it was said at %v, want once:\n%s", got, s.said())
+				}
+				if got := s.at(tc.said); tc.said != "" && len(got) == 0 {
+					t.Errorf("nobody hears that %q:\n%s", tc.said, s.said())
 				}
 			})
 		})

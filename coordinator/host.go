@@ -30,6 +30,9 @@ type (
 	// EvictV1, and Patch, which changes an annotation so that an older removal is refused. A
 	// clientset's CoreV1().Pods(namespace) satisfies it.
 	Pods = workload.Pods
+	// Budgets is what a coordinator uses of the API for PodDisruptionBudgets in one namespace: Get. A
+	// clientset's PolicyV1().PodDisruptionBudgets(namespace) satisfies it.
+	Budgets = workload.Budgets
 	// Leases is what a coordinator uses of the API for Leases in one namespace: Get, Create and
 	// Patch. A clientset's CoordinationV1().Leases(namespace) satisfies it.
 	Leases = record.Leases

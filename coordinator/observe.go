@@ -186,6 +186,7 @@ func (o *observer) askBudget(ctx context.Context, d rollout.Decision) (rollout.R
 	err := o.c.workload.AskBudget(ctx, o.sight.seen, t.Pod, t.UID, t.ResourceVersion)
 	if refusal, refused := workload.RefusalOf(err, o.sight.seen.Set.Replicas); refused {
 		o.c.log.WithError(err).Debug("an eviction would be refused")
+		refusal.Moot = o.moot(ctx, refusal)
 		o.c.account.blocked(d)
 		return o.sight.memory.refuse(time.Now(), refusal), nil
 	}
@@ -193,6 +194,20 @@ func (o *observer) askBudget(ctx context.Context, d rollout.Decision) (rollout.R
 		return rollout.Refusal{}, err
 	}
 	return rollout.Refusal{}, nil
+}
+
+// moot asks what the budget that refused counts, where that matters: of a single member.
+func (o *observer) moot(ctx context.Context, r rollout.Refusal) bool {
+	if o.c.cfg.Budgets == nil || o.sight.seen.Set.Replicas != 1 {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.c.cfg.RequestTimeout)
+	defer cancel()
+	moot, err := workload.Moot(ctx, o.c.cfg.Budgets, r)
+	if err != nil {
+		o.trouble.note(ctx, "what the PodDisruptionBudget counts cannot be read", err)
+	}
+	return moot
 }
 
 // evicts is true for a removal through the eviction API.

@@ -245,7 +245,7 @@ func (a *Assessment) remove(c *Candidate, all []Candidate) Decision {
 
 // method is how a pod is removed.
 func (a *Assessment) method(s *Seat) Removal {
-	if s.available() && !a.overridden(GuardDisruptionBudget) {
+	if s.available() && !a.overridden(GuardDisruptionBudget) && !a.mootBudget() {
 		return a.policy.Removal
 	}
 	return RemoveByDelete

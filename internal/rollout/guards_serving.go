@@ -205,6 +205,8 @@ func disruptionBudget(a *Assessment, _ *Seat) Verdict {
 	switch r := a.state.RefusedEviction; {
 	case a.overridden(GuardDisruptionBudget):
 		return verdict(false, "no budget is asked: the pod is deleted")
+	case a.mootBudget():
+		return passed("the budget can protect nothing, because it needs more pods than there are to be: the pod is deleted")
 	case r.Lasting:
 		return Verdict{
 			lasting: true,
@@ -215,4 +217,13 @@ func disruptionBudget(a *Assessment, _ *Seat) Verdict {
 		return Verdict{text: "the eviction was refused: " + r.Words}
 	}
 	return passed("no refused eviction is known; the eviction API has the last word")
+}
+
+// mootBudget: a budget that needs two pods where there is to be one never allows an eviction, and
+// nothing is gained by that: its one pod is the whole cluster, and the operator has changed it. Such a
+// budget is not a way to forbid evictions, as one is that needs the only pod there is. Etcd-druid
+// writes it when one member is to become three with TLS between peers. It creates the other two only
+// when the first has been replaced, so rollout and budget would wait for each other.
+func (a *Assessment) mootBudget() bool {
+	return a.state.RefusedEviction.Moot && a.Voters == 1 && a.state.Set.Replicas == 1
 }

@@ -27,6 +27,9 @@ type Refusal struct {
 	Words string `json:"words"`
 	// Lasting is true where no waiting helps: the budgets as they are never allow an eviction.
 	Lasting bool `json:"lasting,omitempty"`
+	// Moot is true where the budget needs more pods than the one that it counts, so that it protects
+	// nothing. It is asked for a single member only.
+	Moot bool `json:"moot,omitempty"`
 }
 
 // Ages say for how long each sighting has been seen without a break. A missing entry is an age of

@@ -445,6 +445,12 @@ func refusedEviction(w *world) {
 	w.state.RefusedEviction = rollout.Refusal{Words: "the budget etcd needs 2 healthy pods and has 2"}
 }
 
+// mootBudget: it has refused one of a single pod, where the budget needs two.
+func mootBudget(w *world) {
+	w.state.RefusedEviction = rollout.Refusal{Words: "the budget etcd needs 2 healthy pods and has 1", Lasting: true,
+		Moot: true}
+}
+
 // neverEvicted: it has refused one, and no waiting helps.
 func neverEvicted(w *world) {
 	w.state.RefusedEviction = rollout.Refusal{Words: "the budget etcd needs 3 healthy pods and has 3", Lasting: true}

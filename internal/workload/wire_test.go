@@ -1,6 +1,7 @@
 package workload_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -413,6 +414,48 @@ func TestABudgetThatIsBeingProcessedIsNotWaitedForInVain(t *testing.T) {
 	if _, refused := workload.RefusalOf(w.AskBudget(ended, workload.Observation{}, "etcd-main-1", "u1", "101"),
 		3); refused {
 		t.Error("our own end counts as a refusal")
+	}
+}
+
+// oneBudget is the only PodDisruptionBudget that there is.
+type oneBudget policyv1.PodDisruptionBudget
+
+func (b *oneBudget) Get(_ context.Context, name string, _ metav1.GetOptions) (*policyv1.PodDisruptionBudget, error) {
+	if name != b.Name {
+		return nil, apierrors.NewNotFound(schema.GroupResource{Group: "policy", Resource: "poddisruptionbudgets"}, name)
+	}
+	return (*policyv1.PodDisruptionBudget)(b), nil
+}
+
+func TestABudgetIsMootIfItCountsOnePodAndNeedsMore(t *testing.T) {
+	const words = "The disruption budget main needs 2 healthy pods and has 1 currently"
+	type status = policyv1.PodDisruptionBudgetStatus
+	for _, tc := range []struct {
+		name, words string
+		status      status
+		want        bool
+		err         string
+	}{
+		{"it needs two of one", words, status{ObservedGeneration: 7, ExpectedPods: 1, DesiredHealthy: 2}, true, ""},
+		{"it needs the one that there is", words, status{ObservedGeneration: 7, ExpectedPods: 1, DesiredHealthy: 1},
+			false, ""},
+		{"it also counts a pod that is not healthy", words,
+			status{ObservedGeneration: 7, ExpectedPods: 2, DesiredHealthy: 2, CurrentHealthy: 1}, false, ""},
+		{"it has changed since its status was written", words,
+			status{ObservedGeneration: 6, ExpectedPods: 1, DesiredHealthy: 2}, false, ""},
+		{"it counts nothing yet", words, status{ObservedGeneration: 7, DesiredHealthy: 2}, false, ""},
+		{"the API server names no budget", "Cannot evict pod.", status{ObservedGeneration: 7, ExpectedPods: 1,
+			DesiredHealthy: 2}, false, ""},
+		{"it is gone", "The disruption budget other needs 2 healthy pods and has 1 currently", status{}, false,
+			`get PodDisruptionBudget other: poddisruptionbudgets.policy "other" not found`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			b := &oneBudget{ObjectMeta: metav1.ObjectMeta{Name: "main", Generation: 7}, Status: tc.status}
+			got, err := workload.Moot(t.Context(), b, rollout.Refusal{Words: "Cannot evict pod. " + tc.words})
+			if got != tc.want || fmt.Sprint(err) != cmp.Or(tc.err, "<nil>") {
+				t.Errorf("%v, %v", got, err)
+			}
+		})
 	}
 }
 

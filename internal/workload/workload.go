@@ -49,6 +49,12 @@ type Pods interface {
 	EvictV1(ctx context.Context, eviction *policyv1.Eviction) error
 }
 
+// Budgets is the part of the API for PodDisruptionBudgets in one namespace that is used here. A
+// clientset's PolicyV1().PodDisruptionBudgets(namespace) satisfies it.
+type Budgets interface {
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (*policyv1.PodDisruptionBudget, error)
+}
+
 // Workload reads one StatefulSet and its pods, and removes pods.
 type Workload struct {
 	sets  StatefulSets
@@ -318,8 +324,24 @@ func RefusalOf(err error, replicas int) (rollout.Refusal, bool) {
 	return rollout.Refusal{}, false
 }
 
-// needsAndHas finds in the API server's words how many healthy pods a budget needs and has.
-var needsAndHas = regexp.MustCompile(`needs (\d+) healthy pods and has (\d+) currently`)
+// Moot returns true if the budget that refused needs more pods than the one that it counts. The
+// API server's words name the budget; what it counts is in its status alone.
+func Moot(ctx context.Context, budgets Budgets, r rollout.Refusal) (bool, error) {
+	found := needsAndHas.FindStringSubmatch(r.Words)
+	if found == nil {
+		return false, nil
+	}
+	b, err := budgets.Get(ctx, found[1], metav1.GetOptions{})
+	if err != nil {
+		return false, fmt.Errorf("get PodDisruptionBudget %s: %w", found[1], err)
+	}
+	current := b.Status.ObservedGeneration >= b.Generation
+	return current && b.Status.ExpectedPods == 1 && b.Status.DesiredHealthy > 1, nil
+}
+
+// needsAndHas finds in the API server's words which budget refuses, and how many healthy pods it needs
+// and has.
+var needsAndHas = regexp.MustCompile(`disruption budget (\S+) needs (\d+) healthy pods and has (\d+) currently`)
 
 // neverAllows is true if the budget needs as many healthy pods as there can be. If it has more pods
 // than the StatefulSet, it counts others as well, and nobody can tell.
@@ -328,8 +350,8 @@ func neverAllows(words string, replicas int) bool {
 	if found == nil {
 		return false
 	}
-	needs, nerr := strconv.Atoi(found[1])
-	has, herr := strconv.Atoi(found[2])
+	needs, nerr := strconv.Atoi(found[2])
+	has, herr := strconv.Atoi(found[3])
 	return nerr == nil && herr == nil && needs >= replicas && has <= replicas
 }
 

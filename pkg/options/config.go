@@ -5,6 +5,7 @@ import (
 	appsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	policyv1 "k8s.io/client-go/kubernetes/typed/policy/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/quorate/quorate/coordinator"
@@ -54,6 +55,11 @@ func setClients(cfg *coordinator.Config, rc *rest.Config) error {
 	if err != nil {
 		return err
 	}
+	policy, err := policyv1.NewForConfigAndClient(rc, client)
+	if err != nil {
+		return err
+	}
+	cfg.Budgets = policy.PodDisruptionBudgets(cfg.Namespace)
 	cfg.StatefulSets, cfg.Pods = apps.StatefulSets(cfg.Namespace), core.Pods(cfg.Namespace)
 	cfg.Leases, cfg.Events = coordination.Leases(cfg.Namespace), core.Events(cfg.Namespace)
 	return nil

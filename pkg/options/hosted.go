@@ -80,7 +80,7 @@ func (o *Hosted) Validate() error {
 // there. The host adds Dial and Endpoints, and whatever else it has. getenv is os.Getenv, and rc is
 // usually that of [rest.InClusterConfig].
 //
-// It makes three typed clients, which cost a binary much less than a whole clientset. They share one
+// It makes four typed clients, which cost a binary much less than a whole clientset. They share one
 // connection, and throttle nothing: there are few requests, and none may queue behind another.
 //
 // Errors name what is missing, one line each, and what to do about it.

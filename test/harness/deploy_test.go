@@ -75,7 +75,7 @@ func TestTheShippedRoleNamesTheLeaseAndThePodsOfItsStatefulSet(t *testing.T) {
 	}
 	want := map[string][]string{
 		"apps/statefulsets": {"etcd-main"}, "/pods": pods, "/pods/eviction": pods,
-		"coordination.k8s.io/leases": {record.Name("etcd-main")},
+		"coordination.k8s.io/leases": {record.Name("etcd-main")}, "policy/poddisruptionbudgets": {"etcd-main"},
 	}
 	named := map[string][]string{}
 	for _, rule := range role.Rules {

@@ -54,10 +54,12 @@ var lacks = map[string]lack{
 	// patched first.
 	"patch pods":           {before: (*scene).forget},
 	"create pods/eviction": {},
-	"get leases":           {},
-	"patch leases":         {},
-	"create leases":        {before: (*scene).forget},
-	"create events":        {},
+	// A single member's budget is read only where it refuses.
+	"get poddisruptionbudgets": {before: (*scene).needTwo, end: (*scene).needNone},
+	"get leases":               {},
+	"patch leases":             {},
+	"create leases":            {before: (*scene).forget},
+	"create events":            {},
 	// What was told before is only counted.
 	"patch events": {before: (*scene).tellOverrides, after: (*scene).tellOverridesAgain, end: (*scene).letGo},
 }
@@ -132,6 +134,18 @@ func (s *scene) deleting(ctx context.Context) {
 func (s *scene) evicting(ctx context.Context) {
 	s.t.Helper()
 	require.NoError(s.t, s.Annotate(ctx, harness.OverrideAnnotation, ""))
+}
+
+// needTwo has the budget need two pods where there is one, as etcd-druid does for a moment, and needNone as many as it
+// needed before.
+func (s *scene) needTwo(ctx context.Context) {
+	s.t.Helper()
+	require.NoError(s.t, s.SetMinAvailable(ctx, 2))
+}
+
+func (s *scene) needNone(ctx context.Context) {
+	s.t.Helper()
+	require.NoError(s.t, s.SetMinAvailable(ctx, 0))
 }
 
 // Without any permission the sidecars cannot write that they have none, so status asks what they may do.
