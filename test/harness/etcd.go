@@ -49,7 +49,7 @@ func (e *Env) StartDruid(ctx context.Context) (*druid.Operator, error) {
 }
 
 // CreateEtcd creates an Etcd, with the certificates that it refers to. What belongs to a
-// cluster is etcd-druid's to create then. Of the spec, only Name, Replicas, PlainText and PlainPeers count, and
+// cluster is etcd-druid's to create then. Of the spec, only Name, Replicas, PlainText, PlainPeers and Etcd count, and
 // SidecarImage if it is DropIn: then the Etcd opts in to Quorate.
 //
 // It does not wait for the pods.
@@ -197,14 +197,17 @@ func (s Spec) etcd() *unstructured.Unstructured {
 	if s.SidecarImage == DropIn {
 		backup["image"], annotations[OptInAnnotation] = DropIn, "true"
 	}
+	spec := map[string]any{
+		"replicas": int64(s.Replicas), "labels": map[string]any{"app": s.Name},
+		"annotations": annotations,
+		"etcd":        etcd, "backup": backup, "sharedConfig": map[string]any{},
+	}
+	if s.Etcd != nil {
+		s.Etcd(spec)
+	}
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": druid.Etcds.GroupVersion().String(), "kind": "Etcd",
-		"metadata": map[string]any{"name": s.Name, "namespace": Namespace},
-		"spec": map[string]any{
-			"replicas": int64(s.Replicas), "labels": map[string]any{"app": s.Name},
-			"annotations": annotations,
-			"etcd":        etcd, "backup": backup, "sharedConfig": map[string]any{},
-		},
+		"metadata": map[string]any{"name": s.Name, "namespace": Namespace}, "spec": spec,
 	}}
 }
 

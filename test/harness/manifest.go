@@ -59,6 +59,8 @@ type Spec struct {
 	// OwnNodes gives the cluster its own nodes, one for each ordinal, so that one can be lost without
 	// another cluster's pods on it.
 	OwnNodes bool
+	// Etcd changes the spec of an Etcd before it is created ([Env.CreateEtcd]). Optional.
+	Etcd func(spec map[string]any)
 }
 
 func (s Spec) complete() Spec {

@@ -69,10 +69,7 @@ func (c *Cluster) Delete(ctx context.Context) error {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete cluster %s: %w", c.Spec.Name, err)
 	}
-	return waitFor(ctx, "all pods of "+c.Spec.Name+" are gone", func(ctx context.Context) (bool, string) {
-		pods, err := c.ListPods(ctx)
-		return err == nil && len(pods) == 0, fmt.Sprintf("%d left (%v)", len(pods), err)
-	})
+	return c.WaitGone(ctx)
 }
 
 // Recreate puts the pods, as they are, under a new StatefulSet with the same spec but for the pod

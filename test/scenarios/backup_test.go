@@ -99,25 +99,44 @@ func (s *scene) snapshot(ctx context.Context, path string) string {
 // restored starts an etcd of its own on a snapshot and returns a client of it.
 func restored(ctx context.Context, t *testing.T, snapshot string) *clientv3.Client {
 	t.Helper()
-	binaries, err := build.Some(ctx, say, build.Etcdutl, build.Etcd35)
+	binaries, err := build.Some(ctx, say, build.Etcdutl)
 	require.NoError(t, err)
+	m := newReplay(t)
+	said, err := exec.CommandContext(ctx, binaries.Etcdutl,
+		append([]string{"snapshot", "restore", snapshot}, m.flags()...)...).CombinedOutput()
+	require.NoError(t, err, "%s", said)
+	return m.serve(ctx, t, filepath.Base(snapshot)+".log")
+}
+
+// replay is a member of its own, for what is restored from a backup.
+type replay struct{ clients, peers, data string }
+
+func newReplay(t *testing.T) replay {
+	t.Helper()
 	url := func() string {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
 		require.NoError(t, l.Close())
 		return "http://" + l.Addr().String()
 	}
-	clients, peers, data := url(), url(), filepath.Join(t.TempDir(), "data")
-	member := []string{"--name=replay", "--data-dir=" + data, "--initial-cluster=replay=" + peers,
-		"--initial-advertise-peer-urls=" + peers}
-	said, err := exec.CommandContext(ctx, binaries.Etcdutl,
-		append([]string{"snapshot", "restore", snapshot}, member...)...).CombinedOutput()
-	require.NoError(t, err, "%s", said)
+	return replay{clients: url(), peers: url(), data: filepath.Join(t.TempDir(), "data")}
+}
+
+// flags are those that etcd shares with whatever restores its data.
+func (m replay) flags() []string {
+	return []string{"--name=replay", "--data-dir=" + m.data, "--initial-cluster=replay=" + m.peers,
+		"--initial-advertise-peer-urls=" + m.peers}
+}
+
+// serve starts etcd on the restored data and returns a client of it.
+func (m replay) serve(ctx context.Context, t *testing.T, log string) *clientv3.Client {
+	t.Helper()
+	binaries, err := build.Some(ctx, say, build.Etcd35)
+	require.NoError(t, err)
 	etcd, err := process.Start(process.Spec{
-		Name: "the etcd of the replay", Path: binaries.Etcd35,
-		LogPath: filepath.Join(*logs, filepath.Base(snapshot)+".log"),
-		Args: append(member, "--listen-peer-urls="+peers, "--listen-client-urls="+clients,
-			"--advertise-client-urls="+clients, "--unsafe-no-fsync"),
+		Name: "the etcd of the replay", Path: binaries.Etcd35, LogPath: filepath.Join(*logs, log),
+		Args: append(m.flags(), "--listen-peer-urls="+m.peers, "--listen-client-urls="+m.clients,
+			"--advertise-client-urls="+m.clients, "--unsafe-no-fsync"),
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() {
@@ -125,7 +144,7 @@ func restored(ctx context.Context, t *testing.T, snapshot string) *clientv3.Clie
 		defer cancel()
 		require.NoError(t, etcd.Stop(ctx, 0))
 	})
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{clients}, Logger: zap.NewNop()})
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{m.clients}, Logger: zap.NewNop()})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	require.Eventually(t, func() bool {
