@@ -98,6 +98,81 @@ func TestEtcdDruidsBackupsHaveAllThatIsWrittenDuringRollouts(t *testing.T) {
 	require.Positive(s.t, during.defragmentations, "attempts to defragment in the rollout")
 }
 
+// All volumes are lost, as in etcd-druid's own page on that. The backup has keys of sidecars that are gone, some with
+// leases and some without.
+func TestAnEtcdOfEtcdDruidsComesBackFromABackupWithQuoratesKeys(t *testing.T) {
+	leftOut(t)
+	t.Parallel()
+	ctx, s := newBackedUp(t, "all-lost", busyBackups)
+	s.writeHistory(ctx, 2000)
+	// What is written after the full snapshot loses its lease, because delta snapshots have none.
+	require.NoError(s.t, s.WaitFullSnapshot(ctx, time.Now()))
+	s.writeHistory(ctx, 500)
+	require.NoError(s.t, s.PutStaleLocks(ctx, 24*time.Hour+lockTTL))
+	require.NoError(s.t, s.WaitBackedUp(ctx, s.revision(ctx)))
+	store := s.copyBackups(filepath.Join(s.t.TempDir(), "lost"))
+	before := contents(ctx, s.t, s.restoreAndServe(ctx, store), 0)
+	leased, unleased := 0, 0
+	for key, value := range before.keys {
+		switch {
+		case !strings.HasPrefix(key, "/quorate/"):
+		case value.leased:
+			leased++
+		default:
+			unleased++
+		}
+	}
+	s.t.Logf("the backup has %d keys of Quorate's with a lease, and %d without", leased, unleased)
+	require.GreaterOrEqual(s.t, unleased, 2, "a lock key, and its presence")
+	require.Len(s.t, before.others(), historyKeys)
+
+	pods := s.Pods()
+	require.NoError(s.t, s.ScaleEtcd(ctx, 0, "{}"))
+	require.NoError(s.t, s.WaitGone(ctx))
+	require.NoError(s.t, s.LoseAllMembers(ctx, len(pods)))
+	// The pods have ended in order, and so have taken their keys away. Volumes that are lost take away nothing.
+	require.NoError(s.t, harness.Empty(s.Backups()))
+	require.NoError(s.t, os.CopyFS(s.Backups(), os.DirFS(store)))
+
+	began := time.Now()
+	require.NoError(s.t, s.ScaleEtcd(ctx, 1, "{}"))
+	s.host(ctx, "serves what it has restored", func() bool {
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		_, err := s.LockQueue(ctx)
+		return err == nil
+	})
+	serves := time.Now()
+	owner := s.coordinator(ctx)
+	s.t.Logf("it served %v after the Etcd was scaled to 1, and %s had the lock %v after that",
+		serves.Sub(began).Round(100*time.Millisecond), owner, time.Since(serves).Round(100*time.Millisecond))
+	require.NoError(s.t, s.WaitReady(ctx))
+	client := s.dial(s.Pods()[0])
+	require.Equal(s.t, before.others(), contents(ctx, s.t, client, 0).others(), "what was restored")
+
+	require.NoError(s.t, s.ScaleEtcd(ctx, len(pods), "{}"))
+	require.NoError(s.t, s.WaitUpdated(ctx))
+	owner = s.coordinator(ctx)
+	s.t.Logf("three members again, and %s has the lock, %v after the Etcd was scaled to 1", owner,
+		time.Since(began).Round(time.Second))
+	queue, err := s.LockQueue(ctx)
+	require.NoError(s.t, err)
+	require.ElementsMatch(s.t, pods, queue, "nothing of what was restored is left in the queue")
+
+	leader, err := s.Leader(ctx)
+	require.NoError(s.t, err)
+	o := s.during(ctx, func(*harness.Ledger) {
+		s.resources(ctx, 1)
+		first := s.says(ctx, "that it coordinates", func(e harness.LogEntry) bool { return e.Epoch != 0 })
+		s.t.Logf("%s coordinated by the %s %v after the change", first.Pod, first.By,
+			first.At.Sub(s.changed).Round(100*time.Millisecond))
+		s.complete(ctx)
+	})
+	healthyRollout(s.t, o, pods, leader)
+	require.NoError(s.t, s.WaitBackedUp(ctx, s.revision(ctx)))
+	s.restoredEquals(ctx, s.copyBackups(filepath.Join(s.t.TempDir(), "after")), nil)
+}
+
 // The host adds a member that has lost its volume again, as a learner. Until it votes again, nobody else may go.
 func TestAMemberOfEtcdDruidsLosesItsVolume(t *testing.T) {
 	leftOut(t)
