@@ -151,6 +151,7 @@ func TestAnEtcdOfEtcdDruidsComesBackFromABackupWithQuoratesKeys(t *testing.T) {
 	require.Equal(s.t, before.others(), contents(ctx, s.t, client, 0).others(), "what was restored")
 
 	require.NoError(s.t, s.ScaleEtcd(ctx, len(pods), "{}"))
+	s.waitScaled(ctx)
 	require.NoError(s.t, s.WaitUpdated(ctx))
 	owner = s.coordinator(ctx)
 	s.t.Logf("three members again, and %s has the lock, %v after the Etcd was scaled to 1", owner,

@@ -67,7 +67,7 @@ func TestEtcdDruidScalesOutAndHibernatesAClusterWithQuorate(t *testing.T) {
 			began := time.Now()
 			require.NoError(t, s.ScaleEtcd(ctx, 0, `{}`))
 			require.NoError(t, l.WaitRemovals(ctx, 3))
-			s.waitNoPods(ctx)
+			require.NoError(t, s.WaitGone(ctx))
 			t.Logf("no pod is left after %v", time.Since(began).Round(time.Second))
 			said, code := s.quorate(ctx, "status", s.Spec.Name)
 			t.Logf("with exit code %d, status says:\n%s", code, said)
@@ -153,7 +153,7 @@ func TestEtcdDruidTurnsOnPeerTLSOfThreeMembersWithQuorate(t *testing.T) {
 			defer s.follow(ctx)()
 			require.NoError(t, s.ScaleEtcd(ctx, 0, `{}`))
 			require.NoError(t, l.WaitRemovals(ctx, 3))
-			s.waitNoPods(ctx)
+			require.NoError(t, s.WaitGone(ctx))
 			require.NoError(t, s.ScaleEtcd(ctx, 3, `{}`))
 			s.waitScaled(ctx)
 			require.NoError(t, s.WaitReady(ctx))
@@ -228,15 +228,6 @@ func (s *scene) waitScaled(ctx context.Context) {
 		set, err := sets.Get(ctx, s.Spec.Name, metav1.GetOptions{})
 		return err == nil && int(*set.Spec.Replicas) == len(s.Pods())
 	}, druidTimeout, time.Second, "etcd-druid has scaled the StatefulSet")
-}
-
-// waitNoPods waits until the cluster has no pod.
-func (s *scene) waitNoPods(ctx context.Context) {
-	s.t.Helper()
-	require.Eventually(s.t, func() bool {
-		pods, err := s.ListPods(ctx)
-		return err == nil && len(pods) == 0
-	}, druidTimeout, time.Second, "the pods are gone")
 }
 
 // speaks: all pods have members that vote and have peer URLs of this scheme, and etcd-druid knows it.
