@@ -136,6 +136,10 @@ var statusSituations = []struct {
 		change: broken, ago: 12 * time.Minute,
 	},
 	{
+		name: "a coordinator that has just claimed the record is not called silent", want: "Wait - kubernetes",
+		change: broken, ago: 12 * time.Minute, then: func(w *world) { *w.lease.Spec.LeaseTransitions++ },
+	},
+	{
 		name: "a coordinator that has not seen the newest revision yet is not believed", want: "Wait - kubernetes",
 		change: broken, ago: justNow, then: outdatedAgain,
 	},

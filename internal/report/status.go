@@ -291,6 +291,8 @@ func (s *Status) fromKubernetes(o Outside, fresh bool) {
 		s.Reason += "; " + o.Last.Coordinator + " coordinates, and has not told of this revision yet"
 	case fresh:
 		s.Reason += "; " + o.Last.Coordinator + " coordinates, and has not told of this yet"
+	case s.justClaimed():
+		s.Reason += "; " + podOf(s.Holder) + " has claimed the record, and has reported nothing yet"
 	case o.Lease.Rolling && !o.Last.At.IsZero():
 		s.Reason += fmt.Sprintf(
 			"; nobody coordinates: %s was the last to tell, %s ago (%s)",
@@ -568,17 +570,18 @@ func (s *Status) who() string {
 		return s.Last.Coordinators() + told + ", and lets another one go on"
 	case s.Current:
 		return s.Last.Coordinators() + told
+	case s.justClaimed():
+		return fmt.Sprintf("%s holds the record (epoch %d), and has reported nothing yet", podOf(s.Holder), s.Claims)
 	case s.Holder != "":
-		text := fmt.Sprintf("SILENT: %s holds the record (epoch %d)", podOf(s.Holder), s.Claims)
-		if !s.Last.At.IsZero() {
-			text += told
-		}
-		return text
+		return fmt.Sprintf("SILENT: %s holds the record (epoch %d)", podOf(s.Holder), s.Claims) + told
 	case s.Last.Coordinator != "":
 		return "none now; the last was " + s.Last.Coordinators() + told
 	}
 	return "no coordinator has reported anything yet"
 }
+
+// justClaimed is true while what was told last is another claim's.
+func (s *Status) justClaimed() bool { return s.Holder != "" && s.Last.Epoch != s.Claims }
 
 // podOf is the pod of an identity on the record, where it has one.
 func podOf(identity string) string {
