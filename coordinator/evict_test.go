@@ -203,15 +203,19 @@ func TestAnEvictionThatIsRefusedAfterAllIsRuledOutAndTriedAgain(t *testing.T) {
 	}
 }
 
-// budgetOf has the one PodDisruptionBudget etcd.
-type budgetOf policyv1.PodDisruptionBudgetStatus
+// budgetOf has the one PodDisruptionBudget etcd, and says when it was read.
+type budgetOf struct {
+	policyv1.PodDisruptionBudgetStatus
+	stage *stage
+}
 
 func (b budgetOf) Get(_ context.Context, name string, _ metav1.GetOptions) (*policyv1.PodDisruptionBudget, error) {
+	b.stage.note("read budget")
 	if name != "etcd" {
 		return nil, apierrors.NewForbidden(schema.GroupResource{Resource: "poddisruptionbudgets"}, name,
 			errors.New("cannot get it"))
 	}
-	return &policyv1.PodDisruptionBudget{Status: policyv1.PodDisruptionBudgetStatus(b)}, nil
+	return &policyv1.PodDisruptionBudget{Status: b.PodDisruptionBudgetStatus}, nil
 }
 
 // Etcd-druid writes the budget for three pods before it creates two of them, and creates them when the
@@ -247,7 +251,7 @@ func TestABudgetForMorePodsThanTheOnlyOneDoesNotKeepIt(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newStage(t, tc.replicas)
 				s.setBudget(refusing(tc.refuse))
-				changes := []func(*Config){evicting, func(c *Config) { c.Budgets = budgetOf(tc.status) }}
+				changes := []func(*Config){evicting, func(c *Config) { c.Budgets = budgetOf{tc.status, s} }}
 				if tc.change != nil {
 					changes = append(changes, tc.change)
 				}
@@ -264,6 +268,9 @@ func TestABudgetForMorePodsThanTheOnlyOneDoesNotKeepIt(t *testing.T) {
 					if got := s.at(none); len(got) > 0 {
 						t.Errorf("%q happened at %v", none, got)
 					}
+				}
+				if got := s.at("read budget"); tc.replicas > 1 && len(got) > 0 {
+					t.Errorf("the budget was read at %v, which is of no use", got)
 				}
 				if got := s.at("says DisruptionBudget"); len(got) != 1 {
 					t.Errorf("it was said at %v, want once:\n%s", got, s.said())

@@ -367,9 +367,7 @@ func TestDecisions(t *testing.T) {
 			cluster(1, evict, mootBudget), "delete etcd-0", rollout.RuleServing},
 		{"nor does it keep the pod from its gates",
 			cluster(1, evict, mootBudget, gate("backup", false, false)), "hold HostGates", rollout.RuleServing},
-		{"it is not taken for that where more pods are to come",
-			cluster(1, evict, mootBudget, replicas(3)), "hold DisruptionBudget", rollout.RuleServing},
-		{"nor where there are more voters",
+		{"it is not taken for that where there are more voters",
 			cluster(1, evict, mootBudget, outsiders(2), overriding(rollout.GuardQuorumFloor)),
 			"hold DisruptionBudget", rollout.RuleServing},
 		{"a refused eviction keeps no leader in office for its own sake",
@@ -978,6 +976,13 @@ func TestReasonsCarryTheirNumbers(t *testing.T) {
 		{"unknown",
 			cluster(3, updated(2), unknown(2)),
 			"waiting for etcd-2: its member is Unknown (no linearizable read: timed out)"},
+		{"unknown, and there is no list",
+			cluster(1, updated(0), func(w *world) {
+				w.pod(0).Ready = false
+				w.state.Etcd = rollout.Membership{Detail: "etcd refuses MemberList (permission denied)"}
+			}),
+			"waiting for etcd-0: its member is Unknown; no member answers with a member list: " +
+				"etcd refuses MemberList (permission denied)"},
 		{"a name with a percent sign",
 			cluster(3, func(w *world) { w.member(1).Name, w.member(2).Name = "a%d", "a%d" }),
 			"two members are named a%d"},
@@ -1134,5 +1139,16 @@ func TestVotersUnknownCloseRule6(t *testing.T) {
 	if want := []rollout.Guard{rollout.GuardVotersUnknown, rollout.GuardQuorumFloor}; !considered ||
 		!slices.Equal(failed, want) {
 		t.Errorf("etcd-0 fails %v, want %v", failed, want)
+	}
+}
+
+func TestABudgetKeepsTheOnlyPodWhereMoreAreToCome(t *testing.T) {
+	for replicas, want := range map[int]bool{1: true, 3: false} {
+		d := cluster(1, evict, mootBudget, func(w *world) { w.state.Set.Replicas = replicas }).decide()
+		for _, v := range d.Candidates[0].Verdicts {
+			if v.Guard == rollout.GuardDisruptionBudget && v.Pass != want {
+				t.Errorf("of %d: %s: %v, want %v", replicas, v.Detail(), v.Pass, want)
+			}
+		}
 	}
 }

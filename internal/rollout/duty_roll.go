@@ -90,7 +90,7 @@ func (a *Assessment) failed(s *Seat, r *Row, down []Candidate) Decision {
 func (a *Assessment) waits(all []Candidate) Decision {
 	if s, r := a.unsettled(pendingGuards); s != nil {
 		d := Decision{Action: r.keeps(nil), Rule: RuleUpdatedSettle, Guard: r.Name, Candidates: all}
-		d.reason = func() string { return "waiting for " + s.Name + ": " + s.Describe() }
+		d.reason = func() string { return "waiting for " + s.Name + ": " + s.Describe() + a.noList() }
 		return d
 	}
 	if len(all) == 0 {
@@ -104,6 +104,19 @@ func (a *Assessment) waits(all []Candidate) Decision {
 	d := Decision{Action: RowOf(v.Guard).keeps(v), Rule: c.Rule, Guard: v.Guard, Candidates: all}
 	d.reason = func() string { return c.Pod + ": " + v.Detail() }
 	return d
+}
+
+// noList says why members are Unknown if none of them could be asked, and nothing otherwise.
+func (a *Assessment) noList() string {
+	etcd := &a.state.Etcd
+	if etcd.Known {
+		return ""
+	}
+	text := "; no member answers with a member list"
+	if etcd.Detail != "" {
+		text += ": " + etcd.Detail
+	}
+	return text
 }
 
 // candidate is true for a pod that a rule may consider: it is outdated and still there.
