@@ -46,18 +46,6 @@ type backups struct {
 	now    func() time.Time
 }
 
-// gates returns the gate BackupReady, or none if the host takes no snapshots.
-func gates(host *server.BackupRestoreComponentConfig, leases coordinator.Leases) ([]coordinator.Gate, error) {
-	if host.SnapstoreConfig == nil || host.SnapstoreConfig.Provider == "" {
-		return nil, nil
-	}
-	b, err := newBackups(host, leases)
-	if err != nil {
-		return nil, err
-	}
-	return []coordinator.Gate{{Name: coordinator.BackupReady, Ask: b.ask}}, nil
-}
-
 func newBackups(host *server.BackupRestoreComponentConfig, leases coordinator.Leases) (*backups, error) {
 	schedule, err := cron.ParseStandard(host.SnapshotterConfig.FullSnapshotSchedule)
 	if err != nil {

@@ -51,14 +51,14 @@ func (l leases) Get(_ context.Context, name string, _ metav1.GetOptions) (*coord
 }
 
 // hostWith is a host with full snapshots at every full hour, which may take 15 minutes, and with delta snapshots
-// every five minutes.
+// every five minutes. It renews the Leases of the snapshots and of the members.
 func hostWith(change ...func(*server.BackupRestoreComponentConfig)) *server.BackupRestoreComponentConfig {
 	c := server.NewBackupRestoreComponentConfig()
 	c.SnapstoreConfig.Provider = "Local"
 	c.SnapshotterConfig.FullSnapshotSchedule = "0 * * * *"
 	c.SnapshotterConfig.DeltaSnapshotPeriod.Duration = 5 * time.Minute
 	c.EtcdConnectionConfig.SnapshotTimeout.Duration = 15 * time.Minute
-	c.HealthConfig.SnapshotLeaseRenewalEnabled = true
+	c.HealthConfig.SnapshotLeaseRenewalEnabled, c.HealthConfig.MemberLeaseRenewalEnabled = true, true
 	c.HealthConfig.FullSnapshotLeaseName, c.HealthConfig.DeltaSnapshotLeaseName = "full", "delta"
 	for _, do := range change {
 		do(c)
@@ -149,31 +149,39 @@ func TestBackupReadySaysWhatTheSnapshotsLeasesTell(t *testing.T) {
 	}
 }
 
-func TestThereIsAGateWhereSnapshotsAreTaken(t *testing.T) {
+func TestTheGatesAreForWhatTheHostDoes(t *testing.T) {
+	const both = coordinator.BackupReady + " " + sidecarsStarted
 	for _, tc := range []struct {
 		name string
 		host *server.BackupRestoreComponentConfig
-		want int
+		want string
 	}{
-		{"snapshots go to a store", hostWith(), 1},
-		{"there is no store",
-			hostWith(func(c *server.BackupRestoreComponentConfig) { c.SnapstoreConfig.Provider = "" }), 0},
-		{"the configuration file takes the store away",
-			hostWith(func(c *server.BackupRestoreComponentConfig) { c.SnapstoreConfig = nil }), 0},
+		{"it takes snapshots, and renews the members' Leases", hostWith(), both},
+		{"there is no store", hostWith(func(c *server.BackupRestoreComponentConfig) {
+			c.SnapstoreConfig.Provider = ""
+		}), sidecarsStarted},
+		{"the configuration file takes the store away", hostWith(func(c *server.BackupRestoreComponentConfig) {
+			c.SnapstoreConfig = nil
+		}), sidecarsStarted},
+		{"it does not renew the members' Leases", hostWith(func(c *server.BackupRestoreComponentConfig) {
+			c.HealthConfig.MemberLeaseRenewalEnabled = false
+		}), coordinator.BackupReady},
 	} {
-		g, err := gates(tc.host, leases{})
-		if err != nil || len(g) != tc.want {
-			t.Errorf("%s: %d gates (%v), want %d", tc.name, len(g), err, tc.want)
-		}
+		g, err := gates(tc.host, coordinator.Config{})
+		var names []string
 		for _, gate := range g {
-			if gate.Name != coordinator.BackupReady || gate.SickToo {
-				t.Errorf("%s: %+v", tc.name, gate)
+			names = append(names, gate.Name)
+			if gate.SickToo {
+				t.Errorf("%s: %s would hold the cure of a sick pod", tc.name, gate.Name)
 			}
+		}
+		if got := strings.Join(names, " "); err != nil || got != tc.want {
+			t.Errorf("%s: %q (%v), want %q", tc.name, got, err, tc.want)
 		}
 	}
 	if _, err := gates(hostWith(func(c *server.BackupRestoreComponentConfig) {
 		c.SnapshotterConfig.FullSnapshotSchedule = "hourly"
-	}), leases{}); err == nil || !strings.HasPrefix(err.Error(), "--schedule: ") {
+	}), coordinator.Config{}); err == nil || !strings.HasPrefix(err.Error(), "--schedule: ") {
 		t.Errorf("a schedule that cannot be read: %v", err)
 	}
 }

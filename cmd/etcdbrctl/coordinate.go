@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/gardener/etcd-backup-restore/pkg/miscellaneous"
+	"github.com/gardener/etcd-backup-restore/pkg/server"
 	brtypes "github.com/gardener/etcd-backup-restore/pkg/types"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
@@ -62,9 +63,6 @@ func (c *config) coordinator(log *logrus.Entry) (coordinator.Config, error) {
 	if err != nil {
 		return cfg, err
 	}
-	if cfg.Gates, err = gates(c.BackupRestoreComponentConfig, cfg.Leases); err != nil {
-		return cfg, err
-	}
 	file := miscellaneous.GetConfigFilePath()
 	prefix, err := miscellaneous.GetMemberNamePrefix(file)
 	if err != nil {
@@ -72,12 +70,31 @@ func (c *config) coordinator(log *logrus.Entry) (coordinator.Config, error) {
 	}
 	cfg.Names = coordinator.DefaultNames()
 	cfg.Names.MemberOf = func(pod string) string { return miscellaneous.ComputeMemberName(prefix, pod) }
+	if cfg.Gates, err = gates(c.BackupRestoreComponentConfig, cfg); err != nil {
+		return cfg, err
+	}
 	// etcd-druid writes all members' URLs into etcd's configuration. Where somebody else wrote it, it may have none.
 	members, _ := miscellaneous.GetAllMemberClientURLs(file)
 	cfg.Endpoints = c.endpoints(members)
 	cfg.Dial = etcd(c.EtcdConnectionConfig).Dial(c.PodUpdates.ProbeTimeout)
 	cfg.Metrics, cfg.Log, cfg.Version = prometheus.DefaultRegisterer, log, version()
 	return cfg, nil
+}
+
+// gates returns the gate BackupReady if the host takes snapshots, and the gate SidecarsStarted if it renews the Leases
+// of the members.
+func gates(host *server.BackupRestoreComponentConfig, cfg coordinator.Config) (all []coordinator.Gate, err error) {
+	if host.SnapstoreConfig != nil && host.SnapstoreConfig.Provider != "" {
+		b, err := newBackups(host, cfg.Leases)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, coordinator.Gate{Name: coordinator.BackupReady, Ask: b.ask})
+	}
+	if host.HealthConfig.MemberLeaseRenewalEnabled {
+		all = append(all, coordinator.Gate{Name: sidecarsStarted, Ask: newStarted(cfg).ask})
+	}
+	return all, nil
 }
 
 // endpoints are the host's own, and the members' in any order. The host's endpoint is usually that of its own member
