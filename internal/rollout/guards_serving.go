@@ -206,7 +206,7 @@ func disruptionBudget(a *Assessment, _ *Seat) Verdict {
 	case a.overridden(GuardDisruptionBudget):
 		return verdict(false, "no budget is asked: the pod is deleted")
 	case a.mootBudget():
-		return passed("the budget can protect nothing, because it needs more pods than there are to be: the pod is deleted")
+		return passed("the budget needs more pods than there are to be, so it protects nothing: the pod is deleted")
 	case r.Lasting:
 		return Verdict{
 			lasting: true,
