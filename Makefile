@@ -5,7 +5,12 @@ SHELL := /usr/bin/env bash
 # The race detector needs cgo and a C compiler. Without one, the tests run without it.
 CC_FOUND := $(shell command -v $${CC:-cc} 2>/dev/null || command -v gcc 2>/dev/null)
 RACE := $(if $(CC_FOUND),-race,)
-GO := CGO_ENABLED=$(if $(CC_FOUND),1,0) go
+GO := $(if $(CC_FOUND),CGO_ENABLED=1) go
+
+# Everything is compiled without paths, and without cgo where the race detector does not need it. So builds, tests and
+# the linter share what they compile. Kubernetes takes minutes.
+export CGO_ENABLED := 0
+export GOFLAGS := $(sort $(GOFLAGS) -trimpath)
 
 # The hosts' sources come from the usual module proxy. Where that lacks them, QUORATE_HOSTS names a folder whose goproxy
 # has them, laid out as Go's own proxies are. The checksum database knows only what is public, so go.sum alone has to
@@ -47,22 +52,22 @@ help: ## Show this list
 
 .PHONY: demo
 demo: ## Roll a real etcd cluster before your eyes, by SCENARIO (the first time it builds for some minutes)
-	@mkdir -p .build/bin && cd test && CGO_ENABLED=0 go build -trimpath -o ../.build/bin/demo ./cmd/demo
+	@mkdir -p .build/bin && cd test && go build -o ../.build/bin/demo ./cmd/demo
 	@SCENARIO=$(SCENARIO) STRATEGY=$(STRATEGY) exec .build/bin/demo $(DEMO_ARGS)
 
 .PHONY: chaos
 chaos: ## Roll real clusters while everything fails around them, for DURATION, from SEED on
 	@# Others may run this in the same checkout: nobody may start a binary that is being written.
-	@mkdir -p .build/bin && cd test && CGO_ENABLED=0 flock ../.build/lock go build -trimpath -o ../.build/bin/chaos ./cmd/chaos
+	@mkdir -p .build/bin && cd test && flock ../.build/lock go build -o ../.build/bin/chaos ./cmd/chaos
 	@exec .build/bin/chaos --duration=$(DURATION) --seed=$(SEED) $(CHAOS_ARGS)
 
 .PHONY: build
 build: ## Build the quorate binary into .build/bin
-	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o .build/bin/quorate ./cmd/quorate
+	go build -ldflags '-s -w' -o .build/bin/quorate ./cmd/quorate
 
 .PHONY: build-etcdbrctl
 build-etcdbrctl: ## Build etcd-backup-restore with Quorate inside into .build/bin (minutes the first time)
-	$(ETCDBRCTL) env CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $(CURDIR)/.build/bin/etcdbrctl .
+	$(ETCDBRCTL) go build -ldflags '-s -w' -o $(CURDIR)/.build/bin/etcdbrctl .
 
 .PHONY: image
 image: build ## Build the image IMAGE (quorate) with buildah; it needs no registry
@@ -89,12 +94,11 @@ test: ## Run all tests, and say where the time goes
 test-unit: ## Run the library's tests (two minutes, most of them for every combination of members)
 	$(GO) test $(RACE) -skip Combination ./...
 	# Every combination of members. The race detector has nothing to find in a pure function.
-	CGO_ENABLED=0 go test -run 'Combination' ./internal/rollout
+	go test -run 'Combination' ./internal/rollout
 
 .PHONY: test-etcdbrctl
 test-etcdbrctl: ## Test etcd-backup-restore with Quorate inside, beside the host alone (minutes the first time)
-	@# These are the settings of the build, so that the host is not compiled a second time.
-	$(ETCDBRCTL) env CGO_ENABLED=0 go test -trimpath ./...
+	$(ETCDBRCTL) go test ./...
 
 .PHONY: test-newest
 test-newest: ## Run the library's tests with the newest etcd client and Kubernetes modules
@@ -103,17 +107,17 @@ test-newest: ## Run the library's tests with the newest etcd client and Kubernet
 	@go get -modfile=.build/newest.mod $$(awk '/^[^#]/ && $$3 != "-" {print $$1 "@" $$3}' tools/versions.txt)
 	@go mod tidy -modfile=.build/newest.mod
 	go list -modfile=.build/newest.mod -m $$(awk '/^[^#]/ && $$3 != "-" {print $$1}' tools/versions.txt)
-	CGO_ENABLED=0 go build -modfile=.build/newest.mod ./...
+	go build -modfile=.build/newest.mod ./...
 	# The test of the combinations depends on none of these modules.
-	CGO_ENABLED=0 go test -modfile=.build/newest.mod -skip Combination ./...
+	go test -modfile=.build/newest.mod -skip Combination ./...
 
 .PHONY: test-etcd
 test-etcd: ## Try every release of etcd in docs/versions.md (ten minutes of building the first time)
-	cd test && CGO_ENABLED=0 go test -timeout 40m -count=1 -v ./versions -matrix
+	cd test && go test -timeout 40m -count=1 -v ./versions -matrix
 
 .PHONY: test-tools
 test-tools: ## Test the project's own tools
-	cd tools && CGO_ENABLED=0 go test ./...
+	cd tools && go test ./...
 
 .PHONY: test-monitoring
 test-monitoring: ## Test every expression of the alerts and the dashboard against the real metrics
@@ -125,9 +129,9 @@ test-monitoring: ## Test every expression of the alerts and the dashboard agains
 test-explorer: ## Walk every interleaving of small worlds with the production code, and kill every mutant
 	# The race detector sees a part of them. All of them would take far too long with it.
 	cd test && $(GO) test $(RACE) -short ./explorer
-	cd test && CGO_ENABLED=0 go test -timeout 30m -v ./explorer -rapid.checks=20000
+	cd test && go test -timeout 30m -v ./explorer -rapid.checks=20000
 	# The mutants of the decision, and what catches each of them.
-	CGO_ENABLED=0 go test -v -run EveryMutant ./internal/rollout
+	go test -v -run EveryMutant ./internal/rollout
 
 .PHONY: test-harness
 test-harness: ## Run the harness's own tests (builds Kubernetes and etcd the first time), and try the newest etcd of each minor version
@@ -137,12 +141,12 @@ test-harness: ## Run the harness's own tests (builds Kubernetes and etcd the fir
 test-scenarios: ## Run real clusters through rollouts
 	test/monitoring/tools .build/monitoring prometheus
 	@# What is tried runs in processes of its own, where the race detector sees nothing. It watches the harness in
-	@# the harness's own tests and in chaos. These are the settings of the build, so that less is compiled.
-	cd test && CGO_ENABLED=0 go test -trimpath -timeout 40m -v ./scenarios/...
+	@# the harness's own tests and in chaos.
+	cd test && go test -timeout 40m -v ./scenarios/...
 
 .PHONY: test-druid
 test-druid: ## Run the pods of the real etcd-druid through all scenarios, also those that CI leaves out
-	cd test && CGO_ENABLED=0 go test -trimpath -timeout 60m -v ./scenarios/... -run Druid -everything
+	cd test && go test -timeout 60m -v ./scenarios/... -run Druid -everything
 
 .PHONY: test-chaos
 test-chaos: ## Test the chaos tests, and play fixed seeds for four minutes
@@ -154,29 +158,28 @@ test-chaos: ## Test the chaos tests, and play fixed seeds for four minutes
 
 .PHONY: bench
 bench: ## Measure Quorate beside Kubernetes' own RollingUpdate (three hours; BENCH_ARGS=--help, BENCH_ARGS=--short)
-	@mkdir -p .build/bin && cd test && CGO_ENABLED=0 go build -trimpath -o ../.build/bin/bench ./cmd/bench
+	@mkdir -p .build/bin && cd test && go build -o ../.build/bin/bench ./cmd/bench
 	@exec .build/bin/bench $(BENCH_ARGS)
 
 .PHONY: bench-micro
 bench-micro: ## Run the micro-benchmarks for benchstat (two minutes; BENCH_COUNT=1 BENCH_TIME=1x only shows that they run)
-	@CGO_ENABLED=0 go test -run '^$$' -bench . -benchmem -count $(BENCH_COUNT) -benchtime $(BENCH_TIME) ./...
-	@cd test && CGO_ENABLED=0 go test -run '^$$' -bench . -benchmem -count $(BENCH_COUNT) -benchtime $(BENCH_TIME) ./explorer
+	@go test -run '^$$' -bench . -benchmem -count $(BENCH_COUNT) -benchtime $(BENCH_TIME) ./...
+	@cd test && go test -run '^$$' -bench . -benchmem -count $(BENCH_COUNT) -benchtime $(BENCH_TIME) ./explorer
 
 .PHONY: test-bench
 test-bench: ## Test the benchmarks, and let each part of them run once (the figures mean nothing)
 	cd test && $(GO) test $(RACE) -short ./bench/... ./cmd/bench/...
 	# The short run below cannot show that a run which is given up leaves nothing behind.
-	cd test && CGO_ENABLED=0 go test -run GivenUp ./bench/fleet
+	cd test && go test -run GivenUp ./bench/fleet
 	$(MAKE) --no-print-directory bench BENCH_ARGS=--short
 
 .PHONY: lint
 lint: ## Check formatting and run the linters
-	cd tools && CGO_ENABLED=0 go build -o ../.build/bin/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	cd tools && go build -o ../.build/bin/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	.build/bin/golangci-lint run ./...
-	# These are the settings of the build, so that Kubernetes is not compiled a second time.
-	cd test && CGO_ENABLED=0 GOFLAGS=-trimpath ../.build/bin/golangci-lint run ./...
-	cd tools && CGO_ENABLED=0 ../.build/bin/golangci-lint run ./...
-	$(ETCDBRCTL) env CGO_ENABLED=0 GOFLAGS=-trimpath ../../.build/bin/golangci-lint run ./...
+	cd test && ../.build/bin/golangci-lint run ./...
+	cd tools && ../.build/bin/golangci-lint run ./...
+	$(ETCDBRCTL) ../../.build/bin/golangci-lint run ./...
 
 .PHONY: versions
 versions: ## Check that the library asks for no newer dependencies than its hosts have
@@ -184,22 +187,22 @@ versions: ## Check that the library asks for no newer dependencies than its host
 
 .PHONY: api
 api: ## Check the exported API against docs/api.txt
-	@cd tools && CGO_ENABLED=0 go build -o ../.build/bin/apisurface ./apisurface
+	@cd tools && go build -o ../.build/bin/apisurface ./apisurface
 	.build/bin/apisurface -record docs/api.txt ./...
 
 .PHONY: api-update
 api-update: ## Write the exported API to docs/api.txt
-	@cd tools && CGO_ENABLED=0 go build -o ../.build/bin/apisurface ./apisurface
+	@cd tools && go build -o ../.build/bin/apisurface ./apisurface
 	.build/bin/apisurface -record docs/api.txt -update ./...
 
 .PHONY: licences
 licences: ## Check the licences of all dependencies, of the library, of etcdbrctl and of the tests
-	@cd tools && CGO_ENABLED=0 go build -o ../.build/bin/go-licenses github.com/google/go-licenses/v2
+	@cd tools && go build -o ../.build/bin/go-licenses github.com/google/go-licenses/v2
 	tools/licences .build/bin/go-licenses
 
 .PHONY: vuln
 vuln: ## Look for known vulnerabilities, where their database answers
-	@cd tools && CGO_ENABLED=0 go build -o ../.build/bin/govulncheck golang.org/x/vuln/cmd/govulncheck
+	@cd tools && go build -o ../.build/bin/govulncheck golang.org/x/vuln/cmd/govulncheck
 	tools/vuln .build/bin/govulncheck
 	@# What is found here is told, and is the host's to cure: none of its dependencies is raised.
 	$(ETCDBRCTL) ../../tools/vuln ../../.build/bin/govulncheck || [ $$? = 3 ]
