@@ -37,7 +37,7 @@ type lazyEnv struct {
 // lanes is how many scenarios run at a time unless -parallel says otherwise. Most of a
 // scenario is waiting (for an etcd to end, for a lease to expire), so two cores bear
 // more than two.
-const lanes = "3"
+const lanes = "4"
 
 var logs = flag.String("logs", "",
 	"directory for data and logs of all processes (default: a new temporary one, kept when a test fails)")
