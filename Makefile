@@ -149,7 +149,8 @@ test-scenarios: ## Run real clusters through rollouts
 
 .PHONY: test-druid
 test-druid: ## Run the pods of the real etcd-druid through all scenarios, also those that CI leaves out
-	cd test && go test -timeout 60m -v ./scenarios/... -run Druid -everything
+	@# Each has a cluster of etcd-druid's, which two cores can carry. More of them stall each other.
+	cd test && go test -parallel 2 -timeout 2h -v ./scenarios/... -run Druid -everything
 
 .PHONY: test-chaos
 test-chaos: ## Test the chaos tests, and play fixed seeds for four minutes
