@@ -215,7 +215,10 @@ func (b budgetOf) Get(_ context.Context, name string, _ metav1.GetOptions) (*pol
 		return nil, apierrors.NewForbidden(schema.GroupResource{Resource: "poddisruptionbudgets"}, name,
 			errors.New("cannot get it"))
 	}
-	return &policyv1.PodDisruptionBudget{Status: b.PodDisruptionBudgetStatus}, nil
+	return &policyv1.PodDisruptionBudget{
+		Spec:   policyv1.PodDisruptionBudgetSpec{Selector: b.stage.set.Spec.Selector},
+		Status: b.PodDisruptionBudgetStatus,
+	}, nil
 }
 
 // Etcd-druid writes the budget for three pods before it creates two of them, and creates them when the
@@ -281,6 +284,32 @@ func TestABudgetForMorePodsThanTheOnlyOneDoesNotKeepIt(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestABudgetIsAskedAgainBeforeAPodIsDeletedPastIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 1)
+		s.setBudget(refusing(overBudget("The disruption budget etcd needs 2 healthy pods and has 1 currently")))
+		b := budgetOf{policyv1.PodDisruptionBudgetStatus{ExpectedPods: 1, DesiredHealthy: 2}, s}
+		defer run(t, s.config(evicting, func(c *Config) { c.Budgets = b }))()
+		<-time.After(time.Minute)
+		var changed atomic.Bool
+		s.answering(func(_ context.Context, request string, send func() error) error {
+			if request != "delete etcd-0" || changed.Swap(true) {
+				return send()
+			}
+			s.setBudget(refusing(overBudget("The disruption budget etcd needs 1 healthy pods and has 1 currently")))
+			return apierrors.NewConflict(corev1.Resource("pods"), "etcd-0", errors.New("it has changed"))
+		})
+		s.update("rev-2")
+		<-time.After(time.Minute)
+		if !changed.Load() || s.settled("rev-2") {
+			t.Errorf("it was deleted although the budget forbids it by now:\n%s", s.said())
+		}
+		s.setBudget(nil)
+		s.answering(nil)
+		within(t, time.Minute, "the rollout", func() bool { return s.settled("rev-2") })
+	})
 }
 
 func TestAMissingPermissionToEvictIsNamedBeforeAnythingStandsOnRecord(t *testing.T) {

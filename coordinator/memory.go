@@ -87,7 +87,11 @@ func (m *memory) refuse(now time.Time, said rollout.Refusal) rollout.Refusal {
 		said.Words += " (it may still be charged for an eviction of ours that had no effect; that ends within two " +
 			"minutes)"
 	}
-	m.refusal = &refusal{Refusal: said, at: now, until: now.Add(pause), pause: pause}
+	until := now.Add(pause)
+	if said.Moot {
+		until = now // It is deleted past the budget at once, or not before the budget was asked again.
+	}
+	m.refusal = &refusal{Refusal: said, at: now, until: until, pause: pause}
 	return said
 }
 

@@ -203,9 +203,10 @@ func (o *observer) moot(ctx context.Context, r rollout.Refusal) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.c.cfg.RequestTimeout)
 	defer cancel()
-	moot, err := workload.Moot(ctx, o.c.cfg.Budgets, r)
+	moot, err := o.sight.seen.Moot(ctx, o.c.cfg.Budgets, r)
 	if err != nil {
-		o.trouble.note(ctx, "what the PodDisruptionBudget counts cannot be read", err)
+		// Another sidecar has the same permissions, so this is no reason to let it try.
+		o.trouble.faults.note(o.c.log, "what the PodDisruptionBudget counts cannot be read", explain(err))
 	}
 	return moot
 }

@@ -20,6 +20,9 @@ const sidecarsStarted = "SidecarsStarted"
 // It changes with TLS between peers, the number of members and the quota, but not with images and resources.
 const configuration = "checksum/etcd-configmap"
 
+// way is the way out where a sidecar never gets so far. The gate then also keeps the pod itself, which may be the cure.
+const way = " (if that lasts, mend the sidecar, and delete this pod yourself once all others serve)"
+
 // started says whether sidecars may still restart etcd.
 //
 // A sidecar of the host waits at its start until etcd runs. If etcd's configuration then has another peer URL than
@@ -59,13 +62,19 @@ func (s *started) ask(ctx context.Context) (pass bool, detail string) {
 	// The template's configuration counts, and not the revision. If the template changes twice, the pods of the first
 	// change are outdated, and may still restart etcd.
 	newest := set.Spec.Template.Annotations[configuration]
+	var all int
 	var newer []*corev1.Pod
 	for i := range pods.Items {
-		if p := &pods.Items[i]; p.Annotations[configuration] == newest {
+		p := &pods.Items[i]
+		if !metav1.IsControlledBy(p, set) {
+			continue // The Jobs of etcd-druid that compact snapshots have the same labels.
+		}
+		all++
+		if p.Annotations[configuration] == newest {
 			newer = append(newer, p)
 		}
 	}
-	if len(newer) == len(pods.Items) {
+	if len(newer) == all {
 		clear(s.proved) // All of these pods may be replaced before it matters again.
 		return true, "all pods have the same configuration of etcd"
 	}
@@ -75,14 +84,14 @@ func (s *started) ask(ctx context.Context) (pass bool, detail string) {
 		}
 	}
 	return true, fmt.Sprintf("pods with the new configuration of etcd: %d of %d; their sidecars have started",
-		len(newer), len(pods.Items))
+		len(newer), all)
 }
 
 // doubt says why the sidecar of a pod may still restart etcd. It is empty if that is over.
 func (s *started) doubt(ctx context.Context, p *corev1.Pod) string {
 	since := s.runningSince(p)
 	if since.IsZero() {
-		return fmt.Sprintf("its sidecar (container %s) does not run, and may restart etcd when it does",
+		return fmt.Sprintf("its sidecar (container %s) does not run, and may restart etcd when it does"+way,
 			s.names.SidecarContainer)
 	}
 	if s.proved[p.UID].Equal(since) {
@@ -102,8 +111,8 @@ func (s *started) doubt(ctx context.Context, p *corev1.Pod) string {
 	// before, until it is renewed. The kubelet tells whole seconds, so the sidecar may have started up to a second
 	// later, and the one before it may have renewed the Lease in that second.
 	if renewed := lease.Spec.RenewTime; renewed == nil || renewed.Time.Before(since.Add(time.Second)) {
-		return fmt.Sprintf("its sidecar has not renewed Lease %s since it started at %s, and may still restart etcd",
-			member, at)
+		return fmt.Sprintf("its sidecar has not renewed Lease %s since it started at %s, and may still restart etcd"+
+			way, member, at)
 	}
 	s.proved[p.UID] = since
 	return ""

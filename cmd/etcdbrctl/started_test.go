@@ -70,8 +70,8 @@ func (r *rolling) requested(what, name string) error {
 
 func newRolling() *rolling {
 	r := &rolling{pods: &corev1.PodList{}, leases: map[string]*coordinationv1.Lease{}, fail: map[string]error{}}
-	r.set = &appsv1.StatefulSet{Spec: appsv1.StatefulSetSpec{
-		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "etcd"}}}}
+	r.set = &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "etcd-main", UID: "the set"}}
+	r.set.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "etcd"}}
 	r.template("new", "tls")
 	for i := range 3 {
 		name := fmt.Sprintf("etcd-main-%d", i)
@@ -93,6 +93,8 @@ func (r *rolling) template(revision, configuration string) {
 func (r *rolling) create(pod int, revision, configuration string, age time.Duration) {
 	p := &r.pods.Items[pod]
 	p.UID = types.UID(p.Name + " " + revision)
+	p.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(r.set,
+		appsv1.SchemeGroupVersion.WithKind("StatefulSet"))}
 	p.Labels = map[string]string{"controller-revision-hash": revision}
 	p.Annotations = map[string]string{"checksum/etcd-configmap": configuration}
 	r.start(pod, age)
@@ -189,6 +191,12 @@ func TestSidecarsStartedSaysWhetherASidecarMayStillRestartEtcd(t *testing.T) {
 			r.template("new", "plain")
 			r.create(2, "new", "plain", 20*s)
 			r.renew(2, 30*s)
+		}, true, "all pods have the same configuration of etcd"},
+		{"so they have, and a pod of somebody else's that has the same labels has no note of it", func(r *rolling) {
+			r.template("new", "plain")
+			r.create(2, "new", "plain", 20*s)
+			r.renew(2, 30*s)
+			r.pods.Items = append(r.pods.Items, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "etcd-main-compactor"}})
 		}, true, "all pods have the same configuration of etcd"},
 		{"nobody notes a configuration on the pods", func(r *rolling) {
 			r.set.Spec.Template.Annotations = nil

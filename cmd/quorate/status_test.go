@@ -89,6 +89,12 @@ func (w *world) tells(t testing.TB, at time.Time, changes ...func(*report.Sight)
 	}
 }
 
+// claims: somebody claimed the record so long ago, and has reported nothing since.
+func (w *world) claims(ago time.Duration) {
+	*w.lease.Spec.LeaseTransitions++
+	w.lease.Spec.RenewTime = &metav1.MicroTime{Time: now.Add(-ago)}
+}
+
 // held: its coordinator has not given the record back yet.
 func (w *world) held() {
 	holder := "etcd-main-1_uid"
@@ -137,7 +143,11 @@ var statusSituations = []struct {
 	},
 	{
 		name: "a coordinator that has just claimed the record is not called silent", want: "Wait - kubernetes",
-		change: broken, ago: 12 * time.Minute, then: func(w *world) { *w.lease.Spec.LeaseTransitions++ },
+		change: broken, ago: 12 * time.Minute, then: func(w *world) { w.claims(justNow) },
+	},
+	{
+		name: "one that claimed the record long ago, and never reported, is", want: "Wait - kubernetes",
+		change: broken, ago: 12 * time.Minute, then: func(w *world) { w.claims(11 * time.Minute) },
 	},
 	{
 		name: "a coordinator that has not seen the newest revision yet is not believed", want: "Wait - kubernetes",

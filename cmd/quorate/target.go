@@ -184,6 +184,9 @@ func outside(dump *workload.Dump, set *appsv1.StatefulSet, names workload.Names,
 		},
 		Lease: record.Parse(lease),
 	}
+	if lease != nil && lease.Spec.RenewTime != nil {
+		o.Renewed = lease.Spec.RenewTime.Time
+	}
 	var err error
 	o.Last, o.History, err = report.FromLease(lease)
 	return o, err

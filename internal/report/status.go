@@ -56,8 +56,10 @@ type Outside struct {
 	State  rollout.State
 	Asked  bool
 	Policy rollout.Policy
-	// Lease is the record; Last and History are what its coordinator wrote beside it.
+	// Lease is the record, and Renewed is when it was last written. Last and History are what its
+	// coordinator wrote beside it.
 	Lease   record.Lease
+	Renewed time.Time
 	Last    Report
 	History History
 }
@@ -70,11 +72,13 @@ type Status struct {
 	// Word says whose word the report is.
 	Word Word
 	// Last is the coordinator's last report, however old it is. Holder holds the record, and Claims
-	// is how often the record was claimed. Current is true while the holder still reports.
+	// is how often the record was claimed. Current is true while the holder still reports, and Claimed
+	// while it has just claimed the record and has reported nothing yet.
 	Last    Report
 	Holder  string
 	Claims  int
 	Current bool
+	Claimed bool
 	Pods    map[string]Pod
 	History History
 	Bad     []string
@@ -105,7 +109,8 @@ func look(o Outside) Status {
 	fresh := o.Last.Fresh(o.At, o.Lease)
 	s := Status{
 		Now: o.At, Last: o.Last, Holder: o.Lease.Holder, Claims: o.Lease.Epoch, Current: fresh, History: o.History,
-		Pods: map[string]Pod{}, Bad: o.State.Controls.Bad,
+		Claimed: o.Lease.Holder != "" && o.Last.Epoch != o.Lease.Epoch && o.At.Sub(o.Renewed) <= FreshFor,
+		Pods:    map[string]Pod{}, Bad: o.State.Controls.Bad,
 	}
 	for i := range o.State.Pods {
 		if p := &o.State.Pods[i]; p.Owned {
@@ -291,7 +296,7 @@ func (s *Status) fromKubernetes(o Outside, fresh bool) {
 		s.Reason += "; " + o.Last.Coordinator + " coordinates, and has not told of this revision yet"
 	case fresh:
 		s.Reason += "; " + o.Last.Coordinator + " coordinates, and has not told of this yet"
-	case s.justClaimed():
+	case s.Claimed:
 		s.Reason += "; " + podOf(s.Holder) + " has claimed the record, and has reported nothing yet"
 	case o.Lease.Rolling && !o.Last.At.IsZero():
 		s.Reason += fmt.Sprintf(
@@ -570,18 +575,19 @@ func (s *Status) who() string {
 		return s.Last.Coordinators() + told + ", and lets another one go on"
 	case s.Current:
 		return s.Last.Coordinators() + told
-	case s.justClaimed():
+	case s.Claimed:
 		return fmt.Sprintf("%s holds the record (epoch %d), and has reported nothing yet", podOf(s.Holder), s.Claims)
 	case s.Holder != "":
-		return fmt.Sprintf("SILENT: %s holds the record (epoch %d)", podOf(s.Holder), s.Claims) + told
+		text := fmt.Sprintf("SILENT: %s holds the record (epoch %d)", podOf(s.Holder), s.Claims)
+		if !s.Last.At.IsZero() {
+			text += told
+		}
+		return text
 	case s.Last.Coordinator != "":
 		return "none now; the last was " + s.Last.Coordinators() + told
 	}
 	return "no coordinator has reported anything yet"
 }
-
-// justClaimed is true while what was told last is another claim's.
-func (s *Status) justClaimed() bool { return s.Holder != "" && s.Last.Epoch != s.Claims }
 
 // podOf is the pod of an identity on the record, where it has one.
 func podOf(identity string) string {

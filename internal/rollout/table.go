@@ -252,8 +252,8 @@ var Guards = []Row{
 			"about 60 ms and then ever more slowly, else after seconds.",
 		Looks: "`Wait`: the reason quotes the API server, which names the budget and its numbers. `Hold` " +
 			"where no waiting helps: more than one budget matches the pod, or the budget needs as many " +
-			"healthy pods as there are. A budget that needs two pods or more where there is one member and " +
-			"one pod, and is to be no other, protects nothing. There the pod is deleted.",
+			"healthy pods as there are. A budget that needs two pods or more protects nothing where there is " +
+			"one member, one pod is wanted, and the budget is about that pod alone. There the pod is deleted.",
 		Do: "See what the budget counts (`kubectl describe poddisruptionbudget`): bring unhealthy pods " +
 			"back. Where it holds: leave one budget that matches the pods, and let it allow one of them " +
 			"to go (`maxUnavailable: 1`); or remove with `removal: delete`, so that Quorate's own guards " +

@@ -430,28 +430,40 @@ func (b *oneBudget) Get(_ context.Context, name string, _ metav1.GetOptions) (*p
 func TestABudgetIsMootIfItCountsOnePodAndNeedsMore(t *testing.T) {
 	const words = "The disruption budget main needs 2 healthy pods and has 1 currently"
 	type status = policyv1.PodDisruptionBudgetStatus
+	const selector = "app=etcd,part-of=main"
 	for _, tc := range []struct {
 		name, words string
 		status      status
-		want        bool
-		err         string
+		// matches are the labels that the budget asks for; nil means those of the StatefulSet and one more.
+		matches map[string]string
+		want    bool
+		err     string
 	}{
-		{"it needs two of one", words, status{ObservedGeneration: 7, ExpectedPods: 1, DesiredHealthy: 2}, true, ""},
+		{"it needs two of one", words, status{ObservedGeneration: 7, ExpectedPods: 1, DesiredHealthy: 2}, nil, true, ""},
 		{"it needs the one that there is", words, status{ObservedGeneration: 7, ExpectedPods: 1, DesiredHealthy: 1},
-			false, ""},
+			nil, false, ""},
 		{"it also counts a pod that is not healthy", words,
-			status{ObservedGeneration: 7, ExpectedPods: 2, DesiredHealthy: 2, CurrentHealthy: 1}, false, ""},
+			status{ObservedGeneration: 7, ExpectedPods: 2, DesiredHealthy: 2, CurrentHealthy: 1}, nil, false, ""},
+		{"it would also count the pods of other StatefulSets, which are missing", words,
+			status{ObservedGeneration: 7, ExpectedPods: 1, DesiredHealthy: 2}, map[string]string{"app": "etcd"}, false, ""},
 		{"it has changed since its status was written", words,
-			status{ObservedGeneration: 6, ExpectedPods: 1, DesiredHealthy: 2}, false, ""},
-		{"it counts nothing yet", words, status{ObservedGeneration: 7, DesiredHealthy: 2}, false, ""},
+			status{ObservedGeneration: 6, ExpectedPods: 1, DesiredHealthy: 2}, nil, false, ""},
+		{"it counts nothing yet", words, status{ObservedGeneration: 7, DesiredHealthy: 2}, nil, false, ""},
 		{"the API server names no budget", "Cannot evict pod.", status{ObservedGeneration: 7, ExpectedPods: 1,
-			DesiredHealthy: 2}, false, ""},
-		{"it is gone", "The disruption budget other needs 2 healthy pods and has 1 currently", status{}, false,
+			DesiredHealthy: 2}, nil, false, ""},
+		{"it is gone", "The disruption budget other needs 2 healthy pods and has 1 currently", status{}, nil, false,
 			`get PodDisruptionBudget other: poddisruptionbudgets.policy "other" not found`},
+		{"it is not even read where it needs one pod", "The disruption budget other needs 1 healthy pods and has 1 " +
+			"currently", status{}, nil, false, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b := &oneBudget{ObjectMeta: metav1.ObjectMeta{Name: "main", Generation: 7}, Status: tc.status}
-			got, err := workload.Moot(t.Context(), b, rollout.Refusal{Words: "Cannot evict pod. " + tc.words})
+			b.Spec.Selector = &metav1.LabelSelector{MatchLabels: tc.matches}
+			if tc.matches == nil {
+				b.Spec.Selector.MatchLabels = map[string]string{"app": "etcd", "part-of": "main", "more": "of it"}
+			}
+			o := workload.Observation{Selector: selector}
+			got, err := o.Moot(t.Context(), b, rollout.Refusal{Words: "Cannot evict pod. " + tc.words})
 			if got != tc.want || fmt.Sprint(err) != cmp.Or(tc.err, "<nil>") {
 				t.Errorf("%v, %v", got, err)
 			}

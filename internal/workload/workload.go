@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
@@ -324,35 +325,46 @@ func RefusalOf(err error, replicas int) (rollout.Refusal, bool) {
 	return rollout.Refusal{}, false
 }
 
-// Moot returns true if the budget that refused needs more pods than the one that it counts. The
-// API server's words name the budget; what it counts is in its status alone.
-func Moot(ctx context.Context, budgets Budgets, r rollout.Refusal) (bool, error) {
-	found := needsAndHas.FindStringSubmatch(r.Words)
-	if found == nil {
+// Moot returns true if the budget that refused is about the StatefulSet's pods alone, counts one, and
+// needs more. The API server's words name the budget; what it counts is in its status alone.
+func (o Observation) Moot(ctx context.Context, budgets Budgets, r rollout.Refusal) (bool, error) {
+	name, needs, _, ok := needsAndHas(r.Words)
+	if !ok || needs <= 1 {
 		return false, nil
 	}
-	b, err := budgets.Get(ctx, found[1], metav1.GetOptions{})
+	b, err := budgets.Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		return false, fmt.Errorf("get PodDisruptionBudget %s: %w", found[1], err)
+		return false, fmt.Errorf("get PodDisruptionBudget %s: %w", name, err)
 	}
+	ours, err := labels.Parse(o.Selector)
+	if err != nil {
+		return false, fmt.Errorf("the StatefulSet's selector %q: %w", o.Selector, err)
+	}
+	// A budget that matches other pods too protects this one for their sake, above all while they are missing.
+	alone := b.Spec.Selector != nil && ours.Matches(labels.Set(b.Spec.Selector.MatchLabels))
 	current := b.Status.ObservedGeneration >= b.Generation
-	return current && b.Status.ExpectedPods == 1 && b.Status.DesiredHealthy > 1, nil
+	return alone && current && b.Status.ExpectedPods == 1 && b.Status.DesiredHealthy > 1, nil
 }
-
-// needsAndHas finds in the API server's words which budget refuses, and how many healthy pods it needs
-// and has.
-var needsAndHas = regexp.MustCompile(`disruption budget (\S+) needs (\d+) healthy pods and has (\d+) currently`)
 
 // neverAllows is true if the budget needs as many healthy pods as there can be. If it has more pods
 // than the StatefulSet, it counts others as well, and nobody can tell.
 func neverAllows(words string, replicas int) bool {
-	found := needsAndHas.FindStringSubmatch(words)
+	_, needs, has, ok := needsAndHas(words)
+	return ok && needs >= replicas && has <= replicas
+}
+
+var healthyPods = regexp.MustCompile(`disruption budget (\S+) needs (\d+) healthy pods and has (\d+) currently`)
+
+// needsAndHas finds in the API server's words which budget refuses, and how many healthy pods it needs
+// and has.
+func needsAndHas(words string) (budget string, needs, has int, ok bool) {
+	found := healthyPods.FindStringSubmatch(words)
 	if found == nil {
-		return false
+		return "", 0, 0, false
 	}
 	needs, nerr := strconv.Atoi(found[2])
 	has, herr := strconv.Atoi(found[3])
-	return nerr == nil && herr == nil && needs >= replicas && has <= replicas
+	return found[1], needs, has, nerr == nil && herr == nil
 }
 
 // watchRetry is the pause before a watch that ended is opened again, so that a failing API server is

