@@ -74,8 +74,10 @@ func TestAnOrderedReadyStatefulSetIsRolledAndNeverDeadlocked(t *testing.T) {
 				*template = *good.DeepCopy()
 				touched("the cure")(template)
 			})
-			held := s.holds(ctx, "Recreation")
-			require.Equal(t, "Hold", held.Action)
+			// For a moment in which the other one starts, it waits for that.
+			held := s.says(ctx, "that it holds", func(e harness.LogEntry) bool {
+				return e.Action == "Hold" && e.Guard == "Recreation"
+			})
 			require.Contains(t, held.Message, "recreate the StatefulSet with podManagementPolicy Parallel")
 			s.pass(ctx, 3*time.Second)
 			require.Len(t, l.Order(), before, "nobody would recreate it")
