@@ -93,8 +93,15 @@ test: ## Run all tests, and say where the time goes
 
 .PHONY: test-unit
 test-unit: ## Run the library's tests (two minutes, most of them for every combination of members)
+	@$(MAKE) --no-print-directory -j 2 -O test-race test-decision
+
+.PHONY: test-race
+test-race:
 	$(GO) test $(RACE) $$(go list ./... | grep -v /internal/rollout$$)
-	# With every combination of members. The race detector has nothing to find in a pure function.
+
+# With every combination of members. The race detector has nothing to find in a pure function.
+.PHONY: test-decision
+test-decision:
 	go test ./internal/rollout
 
 .PHONY: test-etcdbrctl
