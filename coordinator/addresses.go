@@ -69,7 +69,9 @@ func (c *Coordinator) sessionEndpoints(ctx context.Context) (endpoints []string,
 }
 
 // addressesEvery is how often a sidecar that idles asks where the members are. It is seldom,
-// because the answer is needed only when quorum is lost and can no longer be asked for.
+// because the answer is needed only when quorum is lost and can no longer be asked for. The owner of
+// the lock then also asks how the members are, because a duty may be due. What that looks for has been
+// there for minutes.
 const addressesEvery = time.Minute
 
 // keepAddresses keeps the addresses of the members fresh for as long as a session is in use:
@@ -83,6 +85,13 @@ func (c *Coordinator) keepAddresses(ctx context.Context, s *session) (stop func(
 			c.pause(ctx, every)
 			if ctx.Err() != nil {
 				return
+			}
+			if c.idling.Load() {
+				select {
+				case c.looks <- struct{}{}: // That also learns the addresses.
+				default:
+				}
+				continue
 			}
 			asking, done := s.bounded(ctx)
 			list, err := s.client.MemberList(asking)

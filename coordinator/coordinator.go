@@ -29,6 +29,12 @@ type Coordinator struct {
 	place    place
 	// changed wakes up the loop, or the goroutine that waits to begin it.
 	changed chan struct{}
+	// idling is true while we are the one to coordinate and nothing is due, and looks asks for a look
+	// at etcd then.
+	idling atomic.Bool
+	looks  chan struct{}
+	// requested is true once an operator has asked for something on the Lease, until the Lease was read.
+	requested atomic.Bool
 	// eventFaults are the faults of the events, which are written by a goroutine of their own.
 	eventFaults sharedFaults
 
@@ -67,6 +73,7 @@ func New(cfg Config) (*Coordinator, error) {
 		protocol: record.Config{Duration: cfg.RecordDuration, MaxEvidenceAge: cfg.MaxEvidenceAge,
 			Recovery: record.Recovery},
 		endpoints: cfg.Endpoints, gates: newGates(cfg.Gates), changed: make(chan struct{}, 1),
+		looks: make(chan struct{}, 1),
 	}
 	c.account.log = c.log
 	if cfg.Metrics != nil {
@@ -138,7 +145,7 @@ func (c *Coordinator) introduce(ctx context.Context) error {
 		return err
 	}
 	c.known = true
-	c.self = selfupdate.Presence{Version: c.cfg.Version}
+	c.self = selfupdate.Presence{Version: c.cfg.Version, Schema: record.Newest}
 	if !ok {
 		// Outside a member's pod (a Job, a laptop) there is no name that only one process
 		// at a time can have.

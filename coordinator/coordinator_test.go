@@ -143,7 +143,7 @@ func TestTheLoop(t *testing.T) {
 			within(t, time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
 			k.expect(t, "deleted etcd-2", "deleted etcd-0")
 		}},
-		{"asks nobody anything while nothing is outdated", func(t *testing.T) {
+		{"asks only etcd, and only once a minute, while nothing is outdated", func(t *testing.T) {
 			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
 			defer run(t, config(k))()
 			<-time.After(lateWrites + time.Minute)
@@ -152,8 +152,8 @@ func TestTheLoop(t *testing.T) {
 			if n := k.requests() - lists; n != 0 {
 				t.Errorf("%d lists of pods while idle", n)
 			}
-			if n := k.etcd.Dials(k.etcd.URL(2)) - dials; n != 0 {
-				t.Errorf("%d connections to a member while idle", n)
+			if n := k.etcd.Dials(k.etcd.URL(2)) - dials; n != 30 {
+				t.Errorf("%d connections to a member while idle, want one a minute", n)
 			}
 			k.update("rev-2")
 			within(t, time.Minute, "the rollout after it", func() bool { return k.settled("rev-2") })

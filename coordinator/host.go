@@ -1,6 +1,11 @@
 package coordinator
 
 import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
 	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/internal/report"
@@ -33,9 +38,12 @@ type (
 	// Budgets is what a coordinator uses of the API for PodDisruptionBudgets in one namespace: Get. A
 	// clientset's PolicyV1().PodDisruptionBudgets(namespace) satisfies it.
 	Budgets = workload.Budgets
-	// Leases is what a coordinator uses of the API for Leases in one namespace: Get, Create and
+	// Leases is what a coordinator uses of the API for Leases in one namespace: Get, Watch, Create and
 	// Patch. A clientset's CoordinationV1().Leases(namespace) satisfies it.
-	Leases = record.Leases
+	Leases interface {
+		record.Leases
+		Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
+	}
 	// Events is what a coordinator uses of the API for events in one namespace: Create and Patch. A
 	// clientset's CoreV1().Events(namespace) satisfies it.
 	Events = report.Events

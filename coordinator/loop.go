@@ -7,6 +7,7 @@ import (
 
 	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/internal/report"
+	"github.com/quorate/quorate/internal/rollout"
 	"github.com/quorate/quorate/internal/selfupdate"
 	"github.com/quorate/quorate/internal/workload"
 )
@@ -32,6 +33,11 @@ type loop struct {
 	word lastWord
 	// since is when an outdated pod was first seen.
 	since time.Time
+	// looked is what is remembered of the looks at an idle cluster. It is not mixed with what turns see,
+	// because looks see the pods as they last were.
+	looked *memory
+	// found is true when a look at an idle cluster has found that a duty is due.
+	found bool
 	// looksOn: the StatefulSet controller rolls the pods, and the log has said so.
 	looksOn bool
 }
@@ -83,7 +89,8 @@ func (c *Coordinator) newLoop() *loop {
 		c: c, exit: exit, trouble: trouble, doubts: doubts, watches: watches, sight: sight, observer: observer,
 		turn: &turn{c: c, exit: exit, hold: hold, sight: sight, trouble: trouble, doubts: doubts, observer: observer,
 			actor: actor},
-		word: lastWord{open: true, until: time.Now().Add(lateWrites)},
+		looked: newMemory(),
+		word:   lastWord{open: true, until: time.Now().Add(lateWrites)},
 	}
 }
 
@@ -96,6 +103,9 @@ func (l *loop) run(ctx context.Context) {
 	defer l.watches.running.Wait()
 	defer cancel()
 	l.watches.watchSet(ctx)
+	if l.c.place.owned() != nil {
+		l.watches.watchLease(ctx)
+	}
 	defer l.c.account.rests()
 	defer l.trouble.faults.clear() // Whoever coordinates next counts its own.
 	defer l.trouble.aged.clear()
@@ -137,17 +147,28 @@ func (l *loop) ours() bool {
 	return l.c.place.owned() != nil || l.c.place.silent(l.c.cfg.FallbackAfter) <= 0
 }
 
-// idle waits for news of a rollout, for as long as it may be ours. No watch covers the Lease, so while
-// a claim may still land late, it waits no longer than that.
+// idle waits for news of a rollout, or of another duty, for as long as it may be ours. News of a claim on
+// the Lease is none, so while one may still land late, it waits no longer than that.
 func (l *loop) idle(ctx context.Context) {
 	check := time.NewTicker(l.c.cfg.FallbackAfter)
 	defer check.Stop()
+	l.c.idling.Store(true)
+	defer l.c.idling.Store(false)
+	looking, stop := context.WithCancel(ctx)
+	defer stop() // Whoever hangs must not keep us from a rollout.
+	answers := make(chan rollout.Membership, 1)
 	for l.ours() {
 		select {
 		case <-ctx.Done():
 			return
 		case <-l.c.changed:
 			return
+		case <-l.c.looks:
+			l.watches.running.Go(func() { l.look(looking, answers) })
+		case etcd := <-answers:
+			if l.found = l.duty(etcd); l.found {
+				return
+			}
 		case <-check.C: // Keep-alives may be answered again.
 			if l.word.open && !time.Now().Before(l.word.until) {
 				return // Look at the record once more, for a last word.
@@ -168,8 +189,8 @@ func (l *loop) right() (record.Right, time.Duration) {
 	return record.ByClock, l.c.cfg.FallbackAfter - min(silent, time.Since(l.since))
 }
 
-// due says whether a rollout is due or under way. It asks only Kubernetes, so that an idle cluster
-// costs etcd nothing.
+// due says whether a rollout or another duty is due or under way. It asks only Kubernetes, so that an idle
+// cluster costs etcd no more than a look now and then.
 func (l *loop) due(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.c.cfg.RequestTimeout)
 	defer cancel()
@@ -180,14 +201,16 @@ func (l *loop) due(ctx context.Context) (bool, error) {
 	l.c.account.about(l.c.cfg.Namespace, o.Set)
 	l.sight.seen = o
 	l.sayWhoRolls(o.Set.OnDelete)
-	due := outdated(o) || l.c.unpromoted(o)
-	if !due && l.word.open && o.Set.OnDelete {
+	due := outdated(o) || l.c.unpromoted(o) || l.found
+	l.found = false
+	if asked := l.c.requested.Swap(false); !due && (l.word.open || asked) && o.Set.OnDelete {
 		lease, err := record.Read(ctx, l.c.cfg.Leases, l.c.cfg.StatefulSet)
 		if err != nil {
 			return false, err
 		}
 		r := l.doubts.trust(lease)
-		due = r.Rolling || r.Holder != "" || r.Intent.Operation != record.None
+		request, _ := record.RequestOf(lease, time.Now()) // The turn says what is wrong with it.
+		due = r.Rolling || r.Holder != "" || r.Intent.Operation != record.None || request != nil
 	}
 	if !due {
 		l.word.open = time.Now().Before(l.word.until)

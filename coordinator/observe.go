@@ -159,8 +159,10 @@ func (o *observer) gather(ctx context.Context) (rollout.State, record.Lease, str
 	o.sight.seen = seen
 	o.c.account.about(o.c.cfg.Namespace, seen.Set)
 	state := rollout.State{
-		Set: seen.Set, Pods: seen.Pods, Self: o.c.self.Pod, Controls: record.Controls(lease),
+		Set: seen.Set, Pods: seen.Pods, Self: o.c.self.Pod, NoLock: o.c.place.owned() == nil,
+		Controls: record.Controls(lease),
 	}
+	state.Request, _ = record.RequestOf(lease, time.Now()) // What is wrong with it is told with the rest.
 	if seen.Set.OnDelete {
 		var merr error
 		began := o.c.now()

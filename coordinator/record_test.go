@@ -186,14 +186,14 @@ func TestTheRecord(t *testing.T) {
 		}},
 		{"of a newer version is left alone", func(t *testing.T) {
 			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
-			k.held(map[string]string{record.SchemaAnnotation: "2"})
+			k.held(map[string]string{record.SchemaAnnotation: "3"})
 			k.update("rev-2")
 			var log bytes.Buffer
 			stop := run(t, config(k, logTo(&log)))
 			<-time.After(20 * time.Minute)
 			stop()
 			k.expect(t)
-			if k.leaseWrites() != 0 || !strings.Contains(log.String(), "schema 2") {
+			if k.leaseWrites() != 0 || !strings.Contains(log.String(), "schema 3") {
 				t.Errorf("%d writes; log:\n%s", k.leaseWrites(), log.String())
 			}
 		}},

@@ -802,9 +802,12 @@ func TestHowOftenIsLooked(t *testing.T) {
 			<-time.After(time.Second)
 			s.answering(hanging("MemberList"))
 			<-time.After(5 * time.Minute)
-			const again = addressesEvery + DefaultProbeTimeout
-			expectTimes(t, "member lists", s.at("MemberList"), 0, DefaultLockTTL, DefaultLockTTL+again,
-				DefaultLockTTL+2*again)
+			want := []time.Duration{0}
+			for n := range 5 { // The configured endpoints are asked a moment after the members' own.
+				at := DefaultLockTTL + time.Duration(n)*addressesEvery
+				want = append(want, at, at+100*ms)
+			}
+			expectTimes(t, "member lists", s.at("MemberList"), want...)
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

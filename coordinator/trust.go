@@ -41,6 +41,9 @@ func (d *doubts) trust(lease *coordinationv1.Lease) record.Lease {
 			fmt.Sprintf("spec.leaseDurationSeconds is %d; without the lock, a record that is not renewed "+
 				"is waited for no longer than %v", r.Duration/time.Second, longest))
 	}
+	if _, err := record.RequestOf(lease, time.Now()); err != nil {
+		odd = append(odd, err.Error()+"; it is not carried out")
+	}
 	if text := strings.Join(odd, "; "); text != "" && text != d.odd {
 		d.odd = text
 		const what = "the Lease says what makes no sense"

@@ -69,7 +69,7 @@ func (c *Config) patience(l *Lease) time.Duration {
 
 func (c *Config) claim(s *State) Effect {
 	next := s.Lease
-	next.Schema, next.Holder, next.Duration = Schema, c.Identity, c.Duration
+	next.Holder, next.Duration = c.Identity, c.Duration
 	next.Rolling = true
 	next.Epoch = nextEpoch(s.Lease.Epoch)
 	if s.Lease.Schema == 0 {
@@ -94,8 +94,8 @@ func nextEpoch(epoch int) int {
 
 // understands is true for a record that no newer version has written, as far as one can see.
 func (c *Config) understands(l *Lease) bool {
-	if l.Schema > Schema || l.Intent.Operation == None {
-		return l.Schema <= Schema
+	if l.Schema > Newest || l.Intent.Operation == None {
+		return l.Schema <= Newest
 	}
 	switch c.kind(l.Intent.Operation) {
 	case Fenced, Presumed, Passing:
@@ -106,8 +106,8 @@ func (c *Config) understands(l *Lease) bool {
 }
 
 func (c *Config) newer(s *State, l Lease) Effect {
-	what := fmt.Sprintf("the record has schema %d and this version knows %d", l.Schema, Schema)
-	if l.Schema <= Schema {
+	what := fmt.Sprintf("the record has schema %d and this version knows %d", l.Schema, Newest)
+	if l.Schema <= Newest {
 		what = fmt.Sprintf("the record names the operation %q, which this version does not know", l.Intent.Operation)
 	}
 	return c.end(s, Newer, what+": a newer version coordinates (to go back, delete the Lease)")
@@ -126,7 +126,16 @@ func (c *Config) lost(s *State, l Lease) Effect {
 	return c.end(s, Lost, fmt.Sprintf("%s has claimed the record (epoch %d)", l.Holder, l.Epoch))
 }
 
-// ours: a Lease without the schema that we wrote has lost our intent as well.
+// ours: a Lease without a schema has lost our intent as well.
 func (c *Config) ours(s *State, l *Lease) bool {
-	return l.Holder == c.Identity && l.Epoch == s.Epoch && l.Schema == Schema
+	return l.Holder == c.Identity && l.Epoch == s.Epoch && l.Schema > 0 && l.Schema <= Newest
+}
+
+// schema is the lowest version that can say what the record says.
+func (c *Config) schema(l *Lease) int {
+	switch kind := c.kind(l.Intent.Operation); {
+	case l.Suspect != nil, kind == Presumed, kind == Passing:
+		return Newest
+	}
+	return Schema
 }

@@ -25,7 +25,10 @@ var (
 
 func ours(i record.Intent) record.Intent { i.Epoch = 7; return i }
 
-func suspecting(l record.Lease, m *record.Member) record.Lease { l.Suspect = m; return l }
+func suspecting(l record.Lease, m *record.Member) record.Lease {
+	l.Schema, l.Suspect = record.Newest, m
+	return l
+}
 
 // sees is an observation with an operation on the record.
 func sees(l record.Lease, s record.Standing, next record.Next, i record.Intent) record.Event {

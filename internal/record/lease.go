@@ -29,9 +29,16 @@ const (
 	FencedAnnotation = "quorate.dev/fenced"
 )
 
-// Schema is the version of the format that this code writes and understands. Whoever
-// reads a newer one leaves the record alone: it cannot know what an intent means there.
-const Schema = 1
+// The versions of the format. Whoever reads a newer one than it knows leaves the record alone: it
+// cannot know what an intent means there.
+const (
+	// Schema is the version of a record that names no operation on a member.
+	Schema = 1
+	// Newest is the version that knows presumed and passing operations, and suspects. It is written
+	// only while one of them stands on the record, so that an older sidecar can coordinate at any
+	// other time.
+	Newest = 2
+)
 
 // Name is the name of a StatefulSet's Lease.
 func Name(statefulSet string) string { return "quorate-" + statefulSet }
@@ -101,7 +108,7 @@ const (
 func parseSchema(text string) int {
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 0 {
-		return Schema + 1
+		return Newest + 1
 	}
 	return n
 }

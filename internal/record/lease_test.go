@@ -69,11 +69,11 @@ func TestParse(t *testing.T) {
 			lease(intent(`{"operation":"delete","pod":"etcd-1","uid":"u1","resourceVersion":4}`)), says(1, anyPod)},
 		{"one that was cut off", lease(intent(`{"operation":"delete","pod":"etcd-1","ui`)), says(1, anyPod)},
 
-		{"a newer schema", lease(map[string]string{record.SchemaAnnotation: "2"}), says(2, anyPod)},
+		{"a newer schema", lease(map[string]string{record.SchemaAnnotation: "3"}), says(3, anyPod)},
 		{"a schema that is no number is a newer one", lease(map[string]string{record.SchemaAnnotation: "v1beta1"}),
-			says(2, anyPod)},
-		{"so is an empty one", lease(map[string]string{record.SchemaAnnotation: ""}), says(2, anyPod)},
-		{"and a negative one", lease(map[string]string{record.SchemaAnnotation: "-1"}), says(2, anyPod)},
+			says(3, anyPod)},
+		{"so is an empty one", lease(map[string]string{record.SchemaAnnotation: ""}), says(3, anyPod)},
+		{"and a negative one", lease(map[string]string{record.SchemaAnnotation: "-1"}), says(3, anyPod)},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got := record.Parse(tc.lease)

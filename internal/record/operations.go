@@ -20,9 +20,6 @@ const (
 )
 
 // kinds has a row for each operation of this version.
-//
-// The first operation of a presumed or passing kind needs the next [Schema]: a version that does
-// not know an operation takes its intent for [FenceAll] and clears it.
 var kinds = [...]struct {
 	Operation
 	Kind

@@ -112,6 +112,11 @@ type Pod struct{ Name, UID, ResourceVersion string }
 // the claim, because nothing is done on a guess.
 func (c Config) Step(s State, e Event, now Instant) (State, Effect) {
 	effect := c.step(&s, e, now)
+	if write, ok := effect.(WriteLease); ok {
+		write.Lease.Schema = c.schema(&write.Lease)
+		s.Lease.Schema = write.Lease.Schema
+		return s, write
+	}
 	return s, effect
 }
 

@@ -26,8 +26,12 @@ func theirs() record.Lease {
 }
 
 func mine(version string, i record.Intent) record.Lease {
-	return record.Lease{ResourceVersion: version, Schema: record.Schema, Holder: me, Epoch: 7, Duration: 15 * time.Second,
+	l := record.Lease{ResourceVersion: version, Schema: record.Schema, Holder: me, Epoch: 7, Duration: 15 * time.Second,
 		Rolling: true, Intent: i}
+	if i.Operation == presumedOp || i.Operation == passingOp {
+		l.Schema = record.Newest
+	}
+	return l
 }
 
 func released(version string, i record.Intent) record.Lease {
@@ -225,7 +229,7 @@ func TestACoordinator(t *testing.T) {
 			append(claimed(nothing), turn{event: notWritten(record.Unclear), want: ends(record.Unwritable)})},
 		{"leaves a record alone that a newer version has written", []turn{
 			{event: start, want: record.ReadLease{}},
-			{event: read(with(theirs(), func(l *record.Lease) { l.Schema++ })), want: ends(record.Newer)},
+			{event: read(with(theirs(), func(l *record.Lease) { l.Schema = record.Newest + 1 })), want: ends(record.Newer)},
 		}},
 
 		// Resolve.
@@ -322,7 +326,7 @@ func TestACoordinator(t *testing.T) {
 			turn{event: read(record.Lease{}), want: ends(record.Lost)})},
 		{"removes nothing when a newer version has claimed the record meanwhile", append(recording(),
 			turn{event: notWritten(record.Refused), want: record.ReadLease{}},
-			turn{event: read(with(theirs(), func(l *record.Lease) { l.Schema++ })), want: ends(record.Newer)})},
+			turn{event: read(with(theirs(), func(l *record.Lease) { l.Schema = record.Newest + 1 })), want: ends(record.Newer)})},
 		{"tries again to read what is on record", append(recording(),
 			turn{event: notWritten(record.Refused), want: record.ReadLease{}},
 			turn{event: record.LeaseRead{Outcome: record.Failed}, want: record.Rest{Failed: true}},
@@ -348,7 +352,7 @@ func TestACoordinator(t *testing.T) {
 			turn{event: saw(with(mine("12", nothing), func(l *record.Lease) { l.Schema = 0 }), record.NextAct),
 				want: ends(record.Lost)})},
 		{"drops what it decided when a newer version has written the record", append(looking(),
-			turn{event: saw(with(mine("12", nothing), func(l *record.Lease) { l.Schema++ }), record.NextAct),
+			turn{event: saw(with(mine("12", nothing), func(l *record.Lease) { l.Schema = record.Newest + 1 }), record.NextAct),
 				want: ends(record.Newer)})},
 		{"decides nothing on what it could not see", append(looking(),
 			turn{event: record.Observed{Outcome: record.Failed, Next: record.NextAct, Intent: decided},

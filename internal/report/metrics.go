@@ -114,7 +114,7 @@ func NewMetrics(registerer prometheus.Registerer, namespace, statefulSet string)
 	for _, outcome := range []string{OutcomeDone, OutcomeFailed} {
 		m.moves.WithLabelValues(outcome)
 	}
-	for _, at := range []string{AtElection, AtRollout, AtEvidence, AtRecord, AtWatchSet, AtWatchPods} {
+	for _, at := range []string{AtElection, AtRollout, AtEvidence, AtRecord, AtWatchSet, AtWatchPods, AtWatchLease} {
 		m.failures.WithLabelValues(at)
 	}
 	for i, c := range m.all {
@@ -150,10 +150,12 @@ const (
 	AtEvidence = "evidence"
 	// AtRecord is something on the Lease that makes no sense.
 	AtRecord = "record"
-	// AtWatchSet and AtWatchPods are the watches. Without the first, nobody notices when a rollout
+	// AtWatchSet, AtWatchPods and AtWatchLease are the watches. Without the first, nobody notices when a rollout
 	// begins. Without the other, nobody looks between two intervals.
 	AtWatchSet  = "watch-statefulset"
 	AtWatchPods = "watch-pods"
+	// Without this one, what an operator asks for is noticed only while a rollout is under way.
+	AtWatchLease = "watch-lease"
 )
 
 // Coordinates says that this sidecar has claimed the record.

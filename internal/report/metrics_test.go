@@ -95,7 +95,7 @@ func filled(t *testing.T) *prometheus.Registry {
 		Since:     now,
 		Started:   now,
 		Overrides: []string{"Canary"},
-		Plan:      report.Plan{Action: "Hold", Rule: "Serving", Guard: "QuorumFloor"},
+		Plan:      report.Plan{Work: report.Work{Action: "Hold", Rule: "Serving", Guard: "QuorumFloor"}},
 	}
 	m.Show(r)
 	r.At = now.Add(time.Second)

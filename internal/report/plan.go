@@ -19,6 +19,19 @@ import (
 
 // Plan is a decision with everything it rests on.
 type Plan struct {
+	Work
+	Members []Member `json:"members"`
+	Voters  int      `json:"voters"`
+	Quorum  int      `json:"quorum"`
+	Serving int      `json:"serving"`
+	// Others is what the other duties would do or wait for, as far as they have something to say.
+	Others []Work `json:"others,omitempty"`
+}
+
+// Work is what one duty has decided.
+type Work struct {
+	// Duty is the duty's name.
+	Duty   rollout.DutyName   `json:"duty,omitempty"`
 	Action rollout.ActionName `json:"action"`
 	// Target is the pod that is removed, or, for MoveLeader, that hands leadership over.
 	Target string `json:"target,omitempty"`
@@ -26,16 +39,12 @@ type Plan struct {
 	To string `json:"to,omitempty"`
 	// Method is how the target is removed: delete or evict.
 	Method string `json:"method,omitempty"`
-	// Rule chose the action; Guard is the guard that holds the rollout, if one does.
+	// Rule chose the action; Guard is the guard that holds the work, if one does.
 	Rule   rollout.Rule  `json:"rule"`
 	Guard  rollout.Guard `json:"guard,omitempty"`
 	Reason string        `json:"reason"`
 	// Do is what an operator can do about the guard.
 	Do         string      `json:"do,omitempty"`
-	Members    []Member    `json:"members"`
-	Voters     int         `json:"voters"`
-	Quorum     int         `json:"quorum"`
-	Serving    int         `json:"serving"`
 	Candidates []Candidate `json:"candidates,omitzero"`
 }
 
@@ -68,7 +77,7 @@ type Member struct {
 // missing is true when the pod does not exist: it has no revision then.
 func (m *Member) missing() bool { return m.Revision == "" }
 
-// Candidate is an outdated pod with every guard's verdict.
+// Candidate is a pod or a member with every guard's verdict.
 type Candidate struct {
 	Pod    string  `json:"pod"`
 	Guards []Guard `json:"guards"`
@@ -86,23 +95,29 @@ type Guard struct {
 // NewPlan renders a decision.
 func NewPlan(d rollout.Decision) Plan {
 	a := d.Assessment
-	p := Plan{
-		Action: d.Action.Name(), Rule: d.Rule, Guard: d.Guard, Reason: d.Reason(), Target: d.Target().Pod,
-		Voters: a.Voters, Quorum: a.Quorum, Serving: a.Serving,
-		Members: []Member{}, Candidates: []Candidate{},
+	p := Plan{Work: workOf(d), Voters: a.Voters, Quorum: a.Quorum, Serving: a.Serving, Members: []Member{}}
+	for _, other := range d.Others {
+		p.Others = append(p.Others, workOf(other))
 	}
-	switch action := d.Action.(type) {
-	case rollout.MoveLeader:
-		p.To = action.Transfer.ToName
-	case rollout.Remove:
-		p.Method = action.Method.String()
-	}
-	p.Do = whatToDo(p.Guard)
 	for i := range a.Seats {
 		p.Members = append(p.Members, memberOf(&a.Seats[i]))
 	}
 	for _, m := range a.External {
 		p.Members = append(p.Members, externalOf(m, a.Leader))
+	}
+	return p
+}
+
+func workOf(d rollout.Decision) Work {
+	w := Work{
+		Duty: d.Duty, Action: d.Action.Name(), Rule: d.Rule, Guard: d.Guard, Reason: d.Reason(),
+		Target: d.Target().Pod, Do: whatToDo(d.Guard), Candidates: []Candidate{},
+	}
+	switch action := d.Action.(type) {
+	case rollout.MoveLeader:
+		w.To = action.Transfer.ToName
+	case rollout.Remove:
+		w.Method = action.Method.String()
 	}
 	for i := range d.Candidates {
 		c := Candidate{Pod: d.Candidates[i].Pod, Guards: []Guard{}}
@@ -110,9 +125,9 @@ func NewPlan(d rollout.Decision) Plan {
 			c.Guards = append(c.Guards, Guard{Name: v.Guard, Pass: v.Pass, Detail: v.Detail(),
 				Overridden: v.Overridden})
 		}
-		p.Candidates = append(p.Candidates, c)
+		w.Candidates = append(w.Candidates, c)
 	}
-	return p
+	return w
 }
 
 func memberOf(s *rollout.Seat) Member {
@@ -161,16 +176,18 @@ func role(learner, leader bool) string {
 }
 
 // Headline says in a few words what happens, or what holds it.
-func (p Plan) Headline() string {
+func (w Work) Headline() string {
 	switch {
-	case p.To != "":
-		return fmt.Sprintf("%s %s → %s", p.Action, p.Target, p.To)
-	case p.Target != "":
-		return fmt.Sprintf("%s %s (%s)", p.Action, p.Target, p.Method)
-	case p.Guard != "":
-		return fmt.Sprintf("%s: %s", p.Action, p.Guard)
+	case w.To != "":
+		return fmt.Sprintf("%s %s → %s", w.Action, w.Target, w.To)
+	case w.Method != "":
+		return fmt.Sprintf("%s %s (%s)", w.Action, w.Target, w.Method)
+	case w.Target != "":
+		return fmt.Sprintf("%s %s", w.Action, w.Target)
+	case w.Guard != "":
+		return fmt.Sprintf("%s: %s", w.Action, w.Guard)
 	}
-	return string(p.Action)
+	return string(w.Action)
 }
 
 // Table writes the plan for a person: first what happens and why, then the members,
@@ -193,9 +210,27 @@ func (p Plan) Table(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	for _, c := range p.Candidates {
-		printf(&b, "\n%s\n", c.Pod)
-		t := newTable(&b)
+	if err := p.guards(&b); err != nil {
+		return err
+	}
+	for _, o := range p.Others {
+		printf(&b, "\n%s: %s\n  %s\n", o.Duty, o.Headline(), o.Reason)
+		if o.Do != "" {
+			printf(&b, "  what to do: %s\n", o.Do)
+		}
+		if err := o.guards(&b); err != nil {
+			return err
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// guards writes what the guards say of every candidate.
+func (w Work) guards(b *strings.Builder) error {
+	for _, c := range w.Candidates {
+		printf(b, "\n%s\n", c.Pod)
+		t := newTable(b)
 		for _, g := range c.Guards {
 			verdict := "holds"
 			if g.Pass {
@@ -210,8 +245,7 @@ func (p Plan) Table(w io.Writer) error {
 			return err
 		}
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
+	return nil
 }
 
 // whatToDo is what the reference page advises about a guard.

@@ -122,10 +122,10 @@ func New(s Sight, last Report) Report {
 			r.Progress.Settled++
 		}
 	}
-	switch {
-	case r.Action == rollout.ActionIdle:
+	switch rolls := r.rolls(); {
+	case rolls == rollout.ActionIdle:
 		r.Started, r.Ended = time.Time{}, time.Time{}
-	case r.Action != rollout.ActionComplete:
+	case rolls != rollout.ActionComplete:
 		if r.Ended = (time.Time{}); r.Started.IsZero() {
 			r.Started = s.At
 		}
@@ -145,7 +145,21 @@ func New(s Sight, last Report) Report {
 
 // Key is equal for two reports that say the same but for numbers and times.
 func (r Report) Key() string {
-	return strings.Join([]string{string(r.Action), string(r.Rule), string(r.Guard), r.Target}, "/")
+	key := strings.Join([]string{string(r.Action), string(r.Rule), string(r.Guard), r.Target}, "/")
+	for _, o := range r.Others {
+		key += "+" + strings.Join([]string{string(o.Action), string(o.Rule), string(o.Guard), o.Target}, "/")
+	}
+	return key
+}
+
+// rolls is what becomes of the rollout, whatever else is done or waited for.
+func (p *Plan) rolls() rollout.ActionName {
+	for i := range p.Others {
+		if p.Others[i].Duty == rollout.DutyRoll {
+			return p.Others[i].Action
+		}
+	}
+	return p.Action
 }
 
 // Rolling is true while a rollout is under way, whatever keeps it.

@@ -202,8 +202,7 @@ func (s *Status) onlyKnownTimes() {
 
 // tells replaces the decision by a newer one.
 func (s *Status) tells(newer *Report) {
-	s.Action, s.Rule, s.Guard, s.Reason, s.Do = newer.Action, newer.Rule, newer.Guard, newer.Reason, newer.Do
-	s.Target, s.To, s.Method, s.Since = "", "", "", newer.At
+	s.Work, s.Others, s.Since = newer.Work, newer.Others, newer.At
 }
 
 // forget takes out what only etcd could know. Whether a pod has settled is judged by what Kubernetes
@@ -265,7 +264,7 @@ func (s *Status) fromKubernetes(o Outside, fresh bool) {
 		}
 	}
 	finished := o.Last.Action == rollout.ActionComplete && o.Last.UpdateRevision == o.State.Set.UpdateRevision
-	s.Action, s.Rule, s.Guard, s.Target, s.To, s.Method = rollout.ActionWait, "", "", "", "", ""
+	s.Work, s.Others = Work{Duty: rollout.DutyRoll, Action: rollout.ActionWait, Candidates: s.Candidates}, nil
 	s.Do = "If it lasts: see whether the sidecars run, and what they log. With --endpoints you learn what etcd says."
 	s.Since, s.Ended = s.At, time.Time{}
 	switch {
@@ -550,6 +549,12 @@ func (s Status) Table(w io.Writer, paint Paint) error {
 			b.WriteString("; " + s.votersInWords())
 		}
 		b.WriteString("\n")
+	}
+	for _, o := range s.Others {
+		printf(&b, "  beside that, %s: %s\n", o.Headline(), o.Reason)
+		if o.Do != "" {
+			printf(&b, "    what to do: %s\n", o.Do)
+		}
 	}
 	if s.Backup != nil {
 		printf(&b, "  backup ready: %s (%s)\n", yes(s.Backup.Ready), s.Backup.Detail)

@@ -1,9 +1,5 @@
 package rollout
 
-// duties are the kinds of work, in the order in which they are tried. Each ends in one action, or
-// leaves the decision to the next; the last one always decides.
-var duties = []func(*Assessment) Decision{held, roll}
-
 // Decide returns what may happen next.
 func Decide(s State, p Policy) Decision { return join(s, p).Decide(s.Memory) }
 
@@ -12,12 +8,7 @@ func Decide(s State, p Policy) Decision { return join(s, p).Decide(s.Memory) }
 // assessment of an earlier decision changes with the memory.
 func (a *Assessment) Decide(m Memory) Decision {
 	a.remember(m)
-	var d Decision
-	for _, duty := range duties {
-		if d = duty(a); d.Action != nil {
-			break
-		}
-	}
+	d := a.choose()
 	d.Assessment = a
 	return d
 }

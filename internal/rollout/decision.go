@@ -77,12 +77,16 @@ func (c *Candidate) failed() *Verdict {
 
 // Decision is what may happen next, and why.
 type Decision struct {
+	// Duty is the one whose decision this is.
+	Duty   DutyName
 	Action Action
 	Rule   Rule
 	// Guard is the guard that holds the rollout, empty when none does.
 	Guard Guard
 	// Candidates are all pods that were considered, best first.
 	Candidates []Candidate
+	// Others are what the other duties have decided, as far as they have something to say, in their order.
+	Others []Decision
 	// Assessment is what the decision rests on.
 	Assessment *Assessment
 

@@ -1,6 +1,6 @@
 package rollout
 
-// held is the first duty: it says what forbids any work, the rules [RuleNotOurs] and [RuleHeld].
+// held is the duty that says what forbids any work, the rules [RuleNotOurs] and [RuleHeld].
 func held(a *Assessment) Decision {
 	switch set := &a.state.Set; {
 	case set.Deleting:

@@ -8,7 +8,7 @@ import (
 
 // roll is the duty that replaces outdated pods: the rules [RuleComplete], [RuleNotServingFirst],
 // [RuleUpdatedSettle], [RuleServing] and [RuleHandOverLeadership], in this order. It always
-// decides.
+// has something to say.
 func roll(a *Assessment) Decision {
 	if a.done() {
 		return a.complete()

@@ -15,6 +15,9 @@ type State struct {
 	// Self is the name of the coordinator's own pod, empty when it runs outside a
 	// member's pod. Its own pod goes last among equals.
 	Self string
+	// NoLock is true where the coordinator stands in without the lock. It then does only what may
+	// bring quorum back.
+	NoLock bool
 
 	// Memory is what only time teaches.
 	Memory
@@ -24,6 +27,8 @@ type State struct {
 
 	// Controls are what the operator set on the record's Lease.
 	Controls Controls
+	// Request is what an operator asks for, nil if nothing.
+	Request *Request
 }
 
 // Set is what matters of the StatefulSet.

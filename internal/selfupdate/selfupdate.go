@@ -27,6 +27,8 @@ type Presence struct {
 	Revision string `json:"revision,omitempty"`
 	// Version is Quorate's own.
 	Version string `json:"version,omitempty"`
+	// Schema is the newest version of the record that it understands; 0 is the first.
+	Schema int `json:"schema,omitempty"`
 	// Unfit says why it does not want the lock for now. It is empty if it does want it.
 	Unfit string `json:"unfit,omitempty"`
 }

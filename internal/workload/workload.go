@@ -376,7 +376,7 @@ const watchRetry = time.Second
 func (w *Workload) WatchSet(ctx context.Context, changed func(), failed func(error)) {
 	opts := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", w.name).String()}
 	open := func(ctx context.Context) (watch.Interface, error) { return w.sets.Watch(ctx, opts) }
-	keepWatching(ctx, open, changed, failed)
+	KeepWatching(ctx, open, func(watch.Event) { changed() }, failed)
 }
 
 // WatchPods calls changed whenever a pod that matches the selector may have changed, until ctx ends. It
@@ -384,13 +384,14 @@ func (w *Workload) WatchSet(ctx context.Context, changed func(), failed func(err
 func (w *Workload) WatchPods(ctx context.Context, selector string, changed func(), failed func(error)) {
 	opts := metav1.ListOptions{LabelSelector: selector}
 	open := func(ctx context.Context) (watch.Interface, error) { return w.pods.Watch(ctx, opts) }
-	keepWatching(ctx, open, changed, failed)
+	KeepWatching(ctx, open, func(watch.Event) { changed() }, failed)
 }
 
-// keepWatching never looks into an event, because it may be old. The coordinator's timer makes up for
-// lost ones.
-func keepWatching(
-	ctx context.Context, open func(context.Context) (watch.Interface, error), changed func(), failed func(error),
+// KeepWatching keeps a watch open until ctx ends, and calls failed whenever it cannot be opened. An event may
+// be old, so no decision rests on one. The coordinator's timer makes up for lost ones.
+func KeepWatching(
+	ctx context.Context, open func(context.Context) (watch.Interface, error), changed func(watch.Event),
+	failed func(error),
 ) {
 	for ctx.Err() == nil {
 		if events, err := open(ctx); err == nil {
@@ -407,17 +408,17 @@ func keepWatching(
 	}
 }
 
-func drain(ctx context.Context, events watch.Interface, changed func()) {
+func drain(ctx context.Context, events watch.Interface, changed func(watch.Event)) {
 	defer events.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case _, ok := <-events.ResultChan():
+		case e, ok := <-events.ResultChan():
 			if !ok {
 				return
 			}
-			changed()
+			changed(e)
 		}
 	}
 }

@@ -48,7 +48,8 @@ func shows(epoch int, action rollout.ActionName, rule rollout.Rule, guard rollou
 		m.Show(report.Report{
 			At: now, Since: now.Add(-since), Started: now.Add(-started),
 			Progress: report.Progress{Pods: 3, Outdated: 2, Settled: 1},
-			Plan:     report.Plan{Action: action, Rule: rule, Guard: guard, Voters: 3, Serving: 3, Quorum: 2},
+			Plan: report.Plan{Work: report.Work{Action: action, Rule: rule, Guard: guard},
+				Voters: 3, Serving: 3, Quorum: 2},
 		})
 	}
 }
@@ -61,8 +62,8 @@ var sidecars = []sidecar{
 			At: now, Since: now.Add(-time.Hour), Started: now.Add(-3 * time.Hour),
 			Overrides: []string{string(rollout.GuardCanary)},
 			Progress:  report.Progress{Pods: 3, Outdated: 1, Settled: 1},
-			Plan: report.Plan{Action: rollout.ActionHold, Rule: rollout.RuleServing,
-				Guard: rollout.GuardQuorumFloor, Voters: 3, Serving: 1, Quorum: 2},
+			Plan: report.Plan{Work: report.Work{Action: rollout.ActionHold, Rule: rollout.RuleServing,
+				Guard: rollout.GuardQuorumFloor}, Voters: 3, Serving: 1, Quorum: 2},
 		})
 		m.Removal(string(rollout.RuleServing), report.OutcomeDone)
 		m.Removal(string(rollout.RuleNotServingFirst), report.OutcomeUnclear)

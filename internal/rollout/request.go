@@ -1,0 +1,18 @@
+package rollout
+
+import "time"
+
+// Request is what an operator asks the coordinator to do, beyond what it does by itself. It is bound to the
+// cluster and the member that the operator saw, because a request may come back from a backup, and so may a
+// member's name.
+type Request struct {
+	// Operation is what is asked for.
+	Operation string `json:"operation"`
+	// Cluster is the ID of the cluster, and Member that of the member, 0 where all are meant.
+	Cluster uint64 `json:"cluster,string"`
+	Member  uint64 `json:"member,omitempty,string"`
+	// Name is the member's name, for people.
+	Name string `json:"name,omitempty"`
+	// At is when it was made, by the clock of whoever made it.
+	At time.Time `json:"at"`
+}
