@@ -39,6 +39,23 @@ func (c *Cluster) LoseVolume(ctx context.Context, pod string) error {
 	return err
 }
 
+// DropVolumes removes what is in the volumes and backups of a cluster that was deleted. Etcd reserves 128 MB for the
+// log of each member, so the disk of a small machine would soon be full.
+func (c *Cluster) DropVolumes(ctx context.Context) error {
+	claims, err := c.env.Client.CoreV1().PersistentVolumeClaims(Namespace).List(ctx,
+		metav1.ListOptions{LabelSelector: labelSelector(c.Spec)})
+	if err != nil {
+		return fmt.Errorf("drop the volumes of %s: %w", c.Spec.Name, err)
+	}
+	for i := range claims.Items {
+		err = errors.Join(err, os.RemoveAll(c.env.Agent.ClaimDir(Namespace, claims.Items[i].Name)))
+	}
+	if c.etcds != nil {
+		err = errors.Join(err, os.RemoveAll(c.Backups()))
+	}
+	return err
+}
+
 // Empty removes what is in a folder, and leaves the folder itself.
 func Empty(dir string) error {
 	entries, err := os.ReadDir(dir)

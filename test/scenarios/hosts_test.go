@@ -108,6 +108,9 @@ func newEtcd(t *testing.T, ctx context.Context, env *harness.Env, spec harness.S
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
 		require.NoError(t, cluster.Delete(ctx))
+		if !t.Failed() {
+			require.NoError(t, cluster.DropVolumes(ctx))
+		}
 	})
 	s := &scene{Cluster: cluster, t: t, env: env, journal: cluster.ReadLogs()}
 	t.Cleanup(s.journal.Stop)

@@ -170,6 +170,9 @@ func newClusterIn(t *testing.T, env *harness.Env, spec harness.Spec) (context.Co
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		require.NoError(t, cluster.Delete(ctx))
+		if !t.Failed() {
+			require.NoError(t, cluster.DropVolumes(ctx))
+		}
 	})
 	s := &scene{Cluster: cluster, t: t, env: env, journal: cluster.ReadLogs()}
 	t.Cleanup(s.journal.Stop)
