@@ -269,7 +269,9 @@ func TestTwoMembersAreNotUpgradedUnlessTheOperatorSaysSo(t *testing.T) {
 	})
 	o.lostNothing(t)
 	o.oneAtATime(t)
-	o.replacedOnce(t, s.Pods()...)
+	// While one of two is away there is no quorum, and a lock may be lost with it. Whoever goes on without
+	// one has nobody to hand over to, and may have to remove its own pod.
+	require.ElementsMatch(t, s.Pods(), o.order, "each pod is replaced once")
 	s.runs(ctx, "3.6.16")
 }
 
