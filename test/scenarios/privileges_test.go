@@ -57,9 +57,11 @@ var lacks = map[string]lack{
 	// A single member's budget is read only where it refuses.
 	"get poddisruptionbudgets": {before: (*scene).needTwo, end: (*scene).needNone},
 	"get leases":               {},
-	"patch leases":             {},
-	"create leases":            {before: (*scene).forget},
-	"create events":            {},
+	// So does this one. Without it, what an operator asks for is noticed only during a rollout.
+	"watch leases":  {after: (*scene).restartSidecar},
+	"patch leases":  {},
+	"create leases": {before: (*scene).forget},
+	"create events": {},
 	// What was told before is only counted.
 	"patch events": {before: (*scene).tellOverrides, after: (*scene).tellOverridesAgain, end: (*scene).letGo},
 }
