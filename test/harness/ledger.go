@@ -90,6 +90,11 @@ func (l *Ledger) seen(p *corev1.Pod, initial bool) {
 		l.initial[p.UID] = true
 		return
 	}
+	if old != nil && old.UID != p.UID && old.DeletionTimestamp == nil {
+		// It went and came back while the watch could not be open. Who was away then, nobody knows.
+		l.removals = append(l.removals, Removal{At: time.Now(), Pod: old.Name, UID: string(old.UID),
+			Revision: Revision(old)})
+	}
 	if old == nil || old.UID != p.UID {
 		l.wasThere(p)
 	}
@@ -214,3 +219,17 @@ func (l *Ledger) Pod(name string) *corev1.Pod {
 
 // Stop ends the watch.
 func (l *Ledger) Stop() { l.stop() }
+
+// Finish ends the watch, and takes in what it has missed. After an API server was gone, a watch may take half a
+// minute to come back.
+func (l *Ledger) Finish(ctx context.Context) error {
+	l.stop()
+	pods, err := l.cluster.ListPods(ctx)
+	if err != nil {
+		return fmt.Errorf("what the pods of %s are in the end: %w", l.cluster.Spec.Name, err)
+	}
+	for i := range pods {
+		l.seen(&pods[i], false)
+	}
+	return nil
+}

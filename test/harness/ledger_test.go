@@ -50,6 +50,20 @@ func TestTheLedgerCountsWhoWasAwayAtARemoval(t *testing.T) {
 	}
 }
 
+func TestTheLedgerKnowsOfARemovalThatItsWatchHasMissed(t *testing.T) {
+	_, c := fakeCluster(t)
+	c.replicas.Store(1)
+	l := newLedger(c)
+	pod := func(uid string) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "main-0", UID: types.UID(uid)}}
+	}
+	l.seen(pod("a"), true)
+	l.seen(pod("b"), false)
+	l.seen(pod("b"), false)
+	require.Len(t, l.Removals(), 1)
+	require.Equal(t, "a", l.Removals()[0].UID)
+}
+
 func TestTheLedgerTellsWhenAReplacementWasReadyAndHowFewWere(t *testing.T) {
 	_, c := fakeCluster(t)
 	c.replicas.Store(3)

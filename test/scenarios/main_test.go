@@ -318,6 +318,7 @@ func (s *scene) during(ctx context.Context, body func(l *harness.Ledger)) outcom
 	})
 	defer func() { _, _ = finish() }()
 	body(ledger)
+	require.NoError(s.t, ledger.Finish(ctx))
 	figures, err := finish()
 	require.NoError(s.t, err)
 	s.t.Logf("order of removal: %v\n%s", ledger.Order(), figures)
