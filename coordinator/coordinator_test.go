@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -179,6 +180,41 @@ func TestTheLoop(t *testing.T) {
 				if n := strings.Count(log.String(), said); n != 1 {
 					t.Errorf("%q is said %d times, want 1:\n%s", said, n, log.String())
 				}
+			}
+		}},
+		{"does not begin while members have other lists, and asks for them only before it begins", func(t *testing.T) {
+			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+			asked := func() (n int) {
+				k.etcd.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) {
+					for _, m := range ms {
+						n += m.LocalLists
+					}
+				})
+				return n
+			}
+			defer run(t, config(k))()
+			<-time.After(10 * time.Minute)
+			if n := asked(); n != 0 {
+				t.Errorf("asked %d times while idle", n)
+			}
+			k.etcd.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) {
+				for _, m := range ms {
+					ms[2].List = append(ms[2].List, &pb.Member{ID: m.ID, Name: m.Name, ClientURLs: []string{m.URL}})
+				}
+				ms[2].List = append(ms[2].List, &pb.Member{ID: 0xdead, IsLearner: true})
+			})
+			k.update("rev-2")
+			<-time.After(time.Minute)
+			k.expect(t)
+			k.change(func() { k.pods[2].Labels["controller-revision-hash"] = "rev-2" }) // By another's hand.
+			within(t, time.Minute, "the rollout that has begun", func() bool { return k.story() != "" })
+			n := asked()
+			if n == 0 {
+				t.Error("nobody was asked")
+			}
+			within(t, time.Minute, "its end", func() bool { return k.settled("rev-2") })
+			if more := asked() - n; more != 0 {
+				t.Errorf("asked %d times more once it had begun", more)
 			}
 		}},
 		{"holds with two voters for as long as it takes", func(t *testing.T) {

@@ -164,9 +164,13 @@ func (o *observer) gather(ctx context.Context) (rollout.State, record.Lease, str
 	}
 	state.Request, _ = record.RequestOf(lease, time.Now()) // What is wrong with it is told with the rest.
 	if seen.Set.OnDelete {
+		ask := o.members.Observe
+		if state.Begins() { // The guard ListsAgree has something to say.
+			ask = o.members.ObserveWithLists
+		}
 		var merr error
 		began := o.c.now()
-		if state.Etcd, merr = o.members.Observe(ctx); merr != nil {
+		if state.Etcd, merr = ask(ctx); merr != nil {
 			o.c.log.WithError(merr).Debug("no member list")
 		}
 		o.sight.etcdTook = o.c.now() - began

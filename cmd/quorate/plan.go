@@ -57,7 +57,8 @@ If a file is not given, that witness is missing. Ages come from the objects' tim
 --now makes them reproducible.
 
 With --all it shows every step of the rollout from here, assuming that every replaced pod
-settles and nothing else happens.
+settles and nothing else happens. It also shows everything that is known to go wrong when
+etcd's version changes, with its source, and whether it is about this rollout.
 
 Exit codes:
   0  something to do, complete, or not Quorate's to roll (idle)
@@ -95,7 +96,9 @@ Exit codes:
 	fs.StringVar(&f.now, "now", "", "the time that ages are measured at, in RFC 3339 (default: the current time)")
 	fs.StringVarP(&f.output, "output", "o", "table", "table, json or yaml")
 	completeOutput(cmd, "table", "json", "yaml")
-	fs.BoolVar(&f.all, "all", false, "show the whole predicted order, assuming that every replaced pod settles")
+	fs.BoolVar(&f.all, "all", false,
+		"show the whole predicted order, assuming that every replaced pod settles, and what is known about the change "+
+			"of etcd's version")
 	return cmd
 }
 
@@ -209,6 +212,9 @@ func (f *planFlags) show(w io.Writer, state rollout.State, policy rollout.Policy
 	for i, d := range decisions {
 		plans[i] = report.NewPlan(d)
 	}
+	if f.all {
+		plans[0].Preflight = report.NewPreflight(decisions[0])
+	}
 	if err := render(w, f.output, f.all, plans); err != nil {
 		return err
 	}
@@ -225,7 +231,7 @@ func render(w io.Writer, output string, all bool, plans []report.Plan) error {
 	case output != "table":
 		return encode(w, output, plans[0])
 	case all:
-		return report.Order(w, plans)
+		return errors.Join(report.Order(w, plans), plans[0].Preflight.Table(w))
 	}
 	return plans[0].Table(w)
 }

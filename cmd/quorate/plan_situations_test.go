@@ -309,11 +309,31 @@ var situations = []situation{
 		w.pods, w.members = w.pods[5:], w.members[5:]
 		w.lead(0)
 	}},
+	{"two-minor-versions", "Hold - UpgradePath Serving", "--all", 3, newImage("quay.io/coreos/etcd:v3.7.0")},
+	{"not-serving-goes-whatever-the-version", "Remove etcd-main-1 - NotServingFirst", "", 3, func(w *world) {
+		newImage("quay.io/coreos/etcd:v3.7.0")(w)
+		w.stopped(1, time.Hour, "CrashLoopBackOff")
+	}},
+	{"an-image-that-says-no-version", "Remove etcd-main-2 - Serving", "", 3, newImage("etcd-wrapper:v9.9.9")},
+	{"an-image-whose-version-is-said", "Hold - UpgradePath Serving", "", 3, func(w *world) {
+		newImage("etcd-wrapper:v9.9.9")(w)
+		w.control("quorate.dev/etcd-versions", "etcd-wrapper:v9.9.9=3.6.16")
+	}},
+	{"an-argument-that-3.6-does-not-know", "Hold - KnownArguments Serving", "", 3, func(w *world) {
+		newImage("etcd:3.6.16")(w)
+		w.set.Spec.Template.Spec.Containers[0].Command = []string{"etcd", "--enable-v2"}
+		w.control("quorate.dev/override-guards", "UpgradePath")
+	}},
 	{"prefixed-member-names", "Remove etcd-main-2 - Serving", "", 3, func(w *world) {
 		for _, m := range w.members {
 			m.name = "shoot--dev-" + m.name
 		}
 	}},
+}
+
+// newImage: the template has another image of etcd.
+func newImage(image string) func(w *world) {
+	return func(w *world) { w.set.Spec.Template.Spec.Containers[0].Image = image }
 }
 
 // scaledIn: three replicas are wanted, and the pods beyond are still there.

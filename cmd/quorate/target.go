@@ -147,7 +147,12 @@ func look(ctx context.Context, cfg coordinator.Config, ask bool) (dump *workload
 	if ask {
 		members := membership.NewObserver(cfg.Dial, cfg.Endpoints, cfg.ProbeTimeout)
 		defer members.Close()
-		etcd, complaint = members.Observe(ctx)
+		observe := members.Observe
+		facts := dump.Facts(&dump.StatefulSets[0], cfg.Names)
+		if before := (&rollout.State{Set: facts.Set, Pods: facts.Pods}); before.Begins() {
+			observe = members.ObserveWithLists
+		}
+		etcd, complaint = observe(ctx)
 	}
 	return dump, etcd, complaint, nil
 }

@@ -26,7 +26,10 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
@@ -83,6 +86,8 @@ type Member struct {
 	// Version is the version that it reports, 3.5.35 if empty. A member of 3.4 always answers with the
 	// member list that it knows by itself.
 	Version string
+	// DowngradeTo is the version that a downgrade was enabled to, as members of 3.6 tell, unless it is empty.
+	DowngradeTo string
 	// Leader is whom it believes to be the leader, unless it is 0.
 	Leader uint64
 	// Alarms are what its status reports, such as "memberID:160 alarm:CORRUPT".
@@ -399,7 +404,24 @@ func (s maintenanceService) Status(context.Context, *pb.StatusRequest) (*pb.Stat
 	if s.member.Leader != 0 {
 		resp.Leader = s.member.Leader
 	}
+	if s.member.DowngradeTo != "" {
+		return withDowngrade(resp, s.member.DowngradeTo)
+	}
 	return resp, nil
+}
+
+// withDowngrade adds a field that the clients of 3.5 have no name for: 13, with enabled (1) and targetVersion (2)
+// in it.
+func withDowngrade(resp *pb.StatusResponse, to string) (*pb.StatusResponse, error) {
+	codec := encoding.GetCodecV2(proto.Name)
+	message, err := codec.Marshal(resp)
+	if err != nil {
+		return nil, err
+	}
+	info := append([]byte{1 << 3, 1, 2<<3 | 2, byte(len(to))}, to...) //nolint:gosec // A version is short.
+	message = append(message, mem.SliceBuffer(append([]byte{13<<3 | 2, byte(len(info))}, info...)))
+	whole := &pb.StatusResponse{}
+	return whole, codec.Unmarshal(message, whole)
 }
 
 func (s maintenanceService) MoveLeader(_ context.Context, req *pb.MoveLeaderRequest) (*pb.MoveLeaderResponse, error) {

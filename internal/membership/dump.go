@@ -42,14 +42,21 @@ type dumpList struct {
 type dumpStatus struct {
 	Endpoint string `json:"Endpoint"`
 	Status   *struct {
-		Header           dumpHeader `json:"header"`
-		Version          string     `json:"version"`
-		Leader           uint64     `json:"leader"`
-		RaftIndex        uint64     `json:"raftIndex"`
-		RaftTerm         uint64     `json:"raftTerm"`
-		RaftAppliedIndex uint64     `json:"raftAppliedIndex"`
-		Errors           []string   `json:"errors"`
+		Header           dumpHeader    `json:"header"`
+		Version          string        `json:"version"`
+		Leader           uint64        `json:"leader"`
+		RaftIndex        uint64        `json:"raftIndex"`
+		RaftTerm         uint64        `json:"raftTerm"`
+		RaftAppliedIndex uint64        `json:"raftAppliedIndex"`
+		Errors           []string      `json:"errors"`
+		DowngradeInfo    dumpDowngrade `json:"downgradeInfo"`
 	} `json:"Status"`
+}
+
+// dumpDowngrade is told by members of 3.6 and later.
+type dumpDowngrade struct {
+	Enabled       bool   `json:"enabled"`
+	TargetVersion string `json:"targetVersion"`
 }
 
 type dumpHealth struct {
@@ -123,6 +130,9 @@ func dumpProbe(m rollout.Member, cluster uint64, status []dumpStatus, health []d
 			Version: s.Status.Version,
 			Corrupt: alarmed(s.Status.Errors, pb.AlarmType_CORRUPT),
 			NoSpace: alarmed(s.Status.Errors, pb.AlarmType_NOSPACE),
+		}
+		if down := s.Status.DowngradeInfo; down.Enabled {
+			p.Status.DowngradeTo = down.TargetVersion
 		}
 	}
 	if m.Name == "" && len(m.ClientURLs) == 0 {

@@ -69,3 +69,24 @@ func TestDumpOfAMemberUnderAnotherEndpoint(t *testing.T) {
 		})
 	}
 }
+
+func TestADumpTellsOfADowngradeThatWasEnabled(t *testing.T) {
+	list := `{"header":{"cluster_id":7},"members":[{"ID":5,"name":"a","clientURLs":["https://a:2379"]}]}`
+	for _, tc := range []struct{ name, info, want string }{
+		{"enabled", `{"enabled":true,"targetVersion":"3.5.0"}`, "3.5.0"},
+		{"cancelled", `{"targetVersion":"3.5.0"}`, ""},
+		{"by a member that cannot tell", `null`, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			status := `[{"Endpoint":"a:2379","Status":{"header":{"cluster_id":7,"member_id":5},"version":"3.6.16",` +
+				`"downgradeInfo":` + tc.info + `}}]`
+			m, err := membership.Dump{MemberList: []byte(list), EndpointStatus: []byte(status)}.Membership()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := m.Members[0].Probe.Status; got.DowngradeTo != tc.want || got.Version != "3.6.16" {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+}

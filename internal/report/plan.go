@@ -46,6 +46,8 @@ type Work struct {
 	// Do is what an operator can do about the guard.
 	Do         string      `json:"do,omitempty"`
 	Candidates []Candidate `json:"candidates,omitzero"`
+	// Preflight is what is known before the rollout begins; nil where nobody has asked for it.
+	Preflight *Preflight `json:"preflight,omitempty"`
 }
 
 // Member is one ordinal of the StatefulSet, or a voter without a pod of ours.

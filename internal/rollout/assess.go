@@ -40,6 +40,10 @@ type Assessment struct {
 	readTerm uint64
 	// trial says how far the new revision has proved itself.
 	trial trial
+	// begins is true before the first pod of the rollout goes.
+	begins bool
+	// step is what [Assessment.Step] has put together.
+	step *Step
 
 	state  State
 	policy Policy
@@ -80,6 +84,7 @@ func join(s State, p Policy) *Assessment {
 	if s.Etcd.Known {
 		a.Quorum = a.Voters/2 + 1
 	}
+	a.begins = s.Begins()
 	a.Leader = a.leader()
 	a.Inconsistent = contradiction(&a.state)
 

@@ -409,7 +409,7 @@ func (c class) member(ordinal int, leader uint64) rollout.Member {
 		m.Probe = rollout.Probe{
 			Read:     rollout.Answered,
 			ReadTerm: term,
-			Status:   &rollout.Status{Leader: leader, Term: term, Index: index, Applied: applied},
+			Status:   &rollout.Status{Leader: leader, Term: term, Index: index, Applied: applied, Version: c.version()},
 		}
 		if m.Learner {
 			m.Probe.ReadTerm++ // Its reads are not linearizable: their term says nothing of others.
@@ -418,7 +418,8 @@ func (c class) member(ordinal int, leader uint64) rollout.Member {
 		m.Probe = rollout.Probe{
 			Read:     rollout.Answered,
 			ReadTerm: term - 1,
-			Status:   &rollout.Status{Leader: leader, Term: term - 1, Index: index, Applied: index},
+			Status: &rollout.Status{Leader: leader, Term: term - 1, Index: index, Applied: index,
+				Version: c.version()},
 		}
 	case silent:
 		m.Probe = rollout.Probe{Read: rollout.Failed}
@@ -427,6 +428,17 @@ func (c class) member(ordinal int, leader uint64) rollout.Member {
 	}
 	return m
 }
+
+// version is what the member tells of etcd.
+func (c class) version() string {
+	if c.outdated {
+		return "3.5.35"
+	}
+	return "3.6.16"
+}
+
+// tells is true for a member that tells its version.
+func (c class) tells() bool { return c.answer == serves || c.answer == beforePause }
 
 // podOf returns the ordinal's pod; a class that is absent has none.
 func (c class) podOf(ordinal int) rollout.Pod {

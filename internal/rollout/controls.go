@@ -22,6 +22,9 @@ const (
 	// ControlOverrideGuards names guards that are not to hold a removal, separated by
 	// commas: the escape hatch of an operator who knows better.
 	ControlOverrideGuards = "quorate.dev/override-guards"
+	// ControlEtcdVersions says which version of etcd is in an image whose tag does not say it, as
+	// IMAGE=VERSION, separated by commas. IMAGE is the end of the image's name with its tag or digest.
+	ControlEtcdVersions = "quorate.dev/etcd-versions"
 )
 
 // Controls are what an operator set on the record's Lease.
@@ -32,6 +35,8 @@ type Controls struct {
 	MaxUnavailable *Amount
 	// Override are the guards that do not hold.
 	Override []Guard
+	// EtcdVersions say which version of etcd is in an image.
+	EtcdVersions []ImageVersion
 	// Bad names every control that cannot be read, with its value and what is
 	// allowed. A bad control holds the rollout: it is never guessed at.
 	Bad []string
@@ -116,6 +121,8 @@ func ParseControls(annotations map[string]string) Controls {
 			c.MaxUnavailable = &a
 		case ControlOverrideGuards:
 			c.Override = overrides(value, bad)
+		case ControlEtcdVersions:
+			c.EtcdVersions = etcdVersions(value, bad)
 		default:
 			if misspelt(key) {
 				bad("is not a control; use " + strings.Join(controlNames, ", "))
@@ -134,7 +141,8 @@ func quoted(value string) string {
 	return strconv.Quote(strings.ToValidUTF8(value[:longest], "")) + "…"
 }
 
-var controlNames = []string{ControlPaused, ControlPartition, ControlMaxUnavailable, ControlOverrideGuards}
+var controlNames = []string{ControlPaused, ControlPartition, ControlMaxUnavailable, ControlOverrideGuards,
+	ControlEtcdVersions}
 
 // misspelt is true for a key that differs from a control only in letter case, dashes
 // or a final "d" or "s". Other keys under quorate.dev/ are the record's own.
@@ -165,6 +173,23 @@ func overrides(value string, bad func(string)) []Guard {
 		}
 	}
 	return names
+}
+
+func etcdVersions(value string, bad func(string)) []ImageVersion {
+	var said []ImageVersion
+	for one := range strings.SplitSeq(value, ",") {
+		if one = strings.TrimSpace(one); one == "" {
+			continue
+		}
+		image, version, _ := strings.Cut(one, "=")
+		v, ok := ParseVersion(version)
+		if !ok || image == "" {
+			bad("use IMAGE=VERSION, such as etcd-wrapper:v0.7.0=3.5.27")
+			continue
+		}
+		said = append(said, ImageVersion{Image: image, Version: v})
+	}
+	return said
 }
 
 // under returns the policy as the controls change it.

@@ -61,6 +61,12 @@ type environment struct {
 	agreeing int
 	// noList: nobody answers with a member list.
 	noList bool
+	// image is that of etcd in the new template, empty where it says nothing. Doomed: by that, or by an
+	// argument of the old version alone, the rollout is known to fail.
+	image            string
+	doomed, argument bool
+	// differ: every member has another list.
+	differ bool
 }
 
 func (e environment) String() string {
@@ -76,6 +82,8 @@ func (e environment) String() string {
 		{e.local, fmt.Sprintf("a list of one member's own that %d have", e.agreeing)},
 		{e.ghosts > 0, fmt.Sprintf("%d ghosts", e.ghosts)},
 		{e.noList, "no member list"},
+		{e.image != "", "to " + e.image}, {e.argument, "with an argument of before"},
+		{e.differ, "with lists that differ"},
 	} {
 		if p.is {
 			words = append(words, p.word)
@@ -142,6 +150,10 @@ func newScene(c *catalogue, e environment, n int) *scene {
 		},
 	}
 	s.state.Set.OrderedReady = e.ordered
+	s.state.Set.Etcd.Image = e.image
+	if e.argument {
+		s.state.Set.Etcd.Arguments = []string{"enable-v2"}
+	}
 	if e.trusted {
 		for i := range e.outsiders + e.ghosts {
 			s.policy.TrustedMembers = append(s.policy.TrustedMembers, s.elsewhere(i))
@@ -182,6 +194,9 @@ func (s *scene) world(members []int, leader int, quorumLongLost bool) rollout.St
 		}
 		if s.classes[k].role != unlisted && !s.noList {
 			st.Etcd.Members = append(st.Etcd.Members, s.members[k][o][leader])
+			if s.differ {
+				st.Etcd.Members[len(st.Etcd.Members)-1].Probe.OwnList = name(o)
+			}
 		}
 	}
 	for i := range s.outsiders + s.ghosts {
@@ -485,10 +500,27 @@ func (w *reckoning) unsafeWhenServing(o, surviving int) string {
 		return "too few endpoints stay"
 	case !single && t.voter() && w.leader == w.n:
 		return "a voter goes although nobody knows who leads"
+	case w.knownToFail():
+		return "a rollout begins that is known to fail"
 	case w.leader == o && t.podReady() && t.answer == serves && w.outdatedServing-btoi(t.answer == serves) > 0:
 		return "a healthy leader goes before a follower"
 	}
 	return ""
+}
+
+// knownToFail: no pod has the new revision, and what the members tell says that the new version, or the lists,
+// will not do.
+func (w *reckoning) knownToFail() bool {
+	told, toldNew, lists := 0, 0, 0
+	for _, c := range w.members {
+		if !c.outdated && c.pod != absent {
+			return false
+		}
+		told += btoi(c.tells())
+		toldNew += btoi(c.tells() && !c.outdated)
+		lists += btoi(c.servingVoter())
+	}
+	return w.doomed && told > 0 && (toldNew == 0 || !strings.HasPrefix(w.image, "etcd:3.6")) || w.differ && lists > 1
 }
 
 // dataWithout counts our own voters with data that stay when an ordinal goes.
@@ -709,6 +741,10 @@ func TestNoCombinationOfMembersLeadsToAnUnsafeDecision(t *testing.T) {
 			round{n, voters, false, with(func(e *environment) { e.local, e.agreeing = true, 1; e.maxUnavailable = 2 })},
 			round{n, voters, false, with(func(e *environment) { e.local, e.agreeing = true, 2; e.maxUnavailable = 2 })},
 			round{n, voters, true, with(func(e *environment) { e.ordered = true; e.maxUnavailable = 2 })},
+			round{n, voters, false, with(func(e *environment) { e.image, e.doomed = "etcd:3.7.3", true })},
+			round{n, voters, false, with(func(e *environment) {
+				e.image, e.differ = "etcd:3.6.16", true
+			})},
 			round{n, pausedClasses(), false, with(func(e *environment) { e.maxUnavailable = 3 })},
 			round{
 				n,

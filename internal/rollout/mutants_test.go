@@ -62,6 +62,12 @@ func mutants() []mutant {
 	local := environment{maxUnavailable: 2, self: noSelf, local: true, agreeing: 1}
 	migrated := environment{maxUnavailable: 3, self: noSelf, volatile: true, migrated: true}
 	second := "a broken revision may cost a second member"
+	fails := "a rollout begins that is known to fail"
+	known := func(change func(e *environment)) environment {
+		e := one
+		change(&e)
+		return e
+	}
 	more := []mutant{
 		{
 			name:        "voters elsewhere survive",
@@ -137,6 +143,30 @@ func mutants() []mutant {
 			environment: ordered,
 			wrong:       "to open the way",
 			mutate:      without(rollout.GuardRecreation),
+		},
+		{
+			name:        "no UpgradePath",
+			environment: known(func(e *environment) { e.image, e.doomed = "etcd:3.7.3", true }),
+			wrong:       fails,
+			mutate:      without(rollout.GuardUpgradePath),
+		},
+		{
+			name:        "no Downgrade",
+			environment: known(func(e *environment) { e.image, e.doomed = "etcd:3.4.34", true }),
+			wrong:       fails,
+			mutate:      without(rollout.GuardDowngrade),
+		},
+		{
+			name:        "no KnownArguments",
+			environment: known(func(e *environment) { e.image, e.argument, e.doomed = "etcd:3.6.16", true, true }),
+			wrong:       fails,
+			mutate:      without(rollout.GuardKnownArguments),
+		},
+		{
+			name:        "no ListsAgree",
+			environment: known(func(e *environment) { e.differ = true }),
+			wrong:       fails,
+			mutate:      without(rollout.GuardListsAgree),
 		},
 		{
 			name:        "any list will do",

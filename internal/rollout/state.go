@@ -61,6 +61,20 @@ type Set struct {
 	// VolatileData is true when the data of the pods that the template makes does not outlive
 	// them (no claim behind the data volume).
 	VolatileData bool
+
+	// Etcd is what the template says of etcd.
+	Etcd Program
+}
+
+// Program is what a pod template says of etcd. The zero value says nothing.
+type Program struct {
+	// Image is that of etcd's container.
+	Image string
+	// Arguments are those of etcd's own command, as name or name=value without dashes, and Variables the
+	// names in its environment that are etcd's.
+	Arguments, Variables []string
+	// Unseen says why there may be other arguments than these, and is empty if there are none.
+	Unseen string
 }
 
 // Pod is what matters of one pod, with the two containers that Quorate knows.
@@ -96,6 +110,8 @@ type Pod struct {
 	VolatileData bool
 
 	Etcd, Sidecar Container
+	// EtcdImage is the image of etcd's container.
+	EtcdImage string
 
 	// NoEtcdContainer is true when the pod declares no container of the expected name: then
 	// its kubelet tells nothing about its member.
@@ -182,6 +198,9 @@ type Probe struct {
 	Detail string
 	// Status is the member's own status, nil when it did not answer.
 	Status *Status
+	// OwnList is the member list that this one has by itself, as text: the same for two members that
+	// have the same list. It is empty where it was not asked, or did not answer.
+	OwnList string
 }
 
 // Status is what a member says about itself.
@@ -193,6 +212,9 @@ type Status struct {
 	// applied it.
 	Index, Applied uint64
 	Version        string
+	// DowngradeTo is the version that a downgrade was enabled to, and empty where none was. A member tells
+	// it from 3.6 on.
+	DowngradeTo string
 	// Corrupt and NoSpace are the cluster's alarms as this member reports them.
 	Corrupt, NoSpace bool
 }

@@ -14,6 +14,10 @@ const (
 	GuardQuorumPatience    Guard = "QuorumPatience"
 	GuardRevisionSuspect   Guard = "RevisionSuspect"
 	GuardUpdatedFailing    Guard = "UpdatedFailing"
+	GuardUpgradePath       Guard = "UpgradePath"
+	GuardDowngrade         Guard = "Downgrade"
+	GuardKnownArguments    Guard = "KnownArguments"
+	GuardListsAgree        Guard = "ListsAgree"
 	GuardQuorumFloor       Guard = "QuorumFloor"
 	GuardUnavailableBudget Guard = "UnavailableBudget"
 	GuardCanary            Guard = "Canary"
@@ -142,6 +146,51 @@ var Guards = []Row{
 			"however right the template is: then the reason names the guard that keeps the next pod " +
 			"(RevisionSuspect for a process that runs), and if the template is the cure, override that " +
 			"one. May be overridden.",
+	},
+	{
+		Name: GuardUpgradePath, rules: []Rule{RuleServing}, judge: checked(GuardUpgradePath), asked: stepUp,
+		overridable: true,
+		Protects: "Before the first pod of a rollout goes: a change of etcd's version that is known to fail, or to " +
+			"lose quorum, does not begin. `quorate plan --all` shows every row of what is known, with its source. " +
+			"The members' versions are what they tell, and the new one is the tag of the image in the new template: " +
+			"of an image whose name is etcd, or of a known release of etcd-wrapper. A version that cannot be read " +
+			"there is told, and holds nothing; quorate.dev/etcd-versions on the Lease says it. Never asked about " +
+			"a member that does not serve, nor once a pod runs the new revision, nor where a member runs the new " +
+			"minor version already: the cure of a failing update, and the way back, are never held by it.",
+		Looks: "`Hold`: the verdict has the versions, what would happen, and the way out.",
+		Do: "Let the template name the version that the verdict says, and go on from there. May be overridden, by " +
+			"someone who knows better.",
+	},
+	{
+		Name: GuardDowngrade, rules: []Rule{RuleServing}, judge: checked(GuardDowngrade), asked: stepDown,
+		overridable: true,
+		Protects: "Before the first pod of a rollout goes: no member is replaced by one of a minor version below the " +
+			"cluster's, which would not start, unless etcd was told of the downgrade. Members tell that from 3.6 " +
+			"on. The cluster's version is the lowest minor version of its members. The way back to a revision " +
+			"that still runs is never held.",
+		Looks: "`Hold`: the verdict has the versions.",
+		Do: "From 3.6 on: `etcdctl downgrade validate VERSION`, then `etcdctl downgrade enable VERSION`. Before that " +
+			"there is no way down but a backup. May be overridden.",
+	},
+	{
+		Name: GuardKnownArguments, rules: []Rule{RuleServing}, judge: knownArguments, asked: stepKnown,
+		overridable: true,
+		Protects: "Before the first pod of a rollout to another minor version goes: the new version knows the " +
+			"arguments that the template gives to etcd. It does not start with others. Those of another program, " +
+			"such as etcd-wrapper, and what a configuration file of etcd's own says, cannot be seen. A variable that " +
+			"etcd no longer knows is ignored by it, and told.",
+		Looks: "`Hold`: the verdict names the arguments.",
+		Do:    "Remove the arguments from the template, or replace them as the verdict says. May be overridden.",
+	},
+	{
+		Name: GuardListsAgree, rules: []Rule{RuleServing}, judge: listsAgree, asked: listsTold,
+		overridable: true,
+		Protects: "Before the first pod of a rollout goes: the voters that serve have the same member list, each by " +
+			"itself. Quorum is counted by one of these lists, and a restarted member believes its own " +
+			"(etcd-io/etcd#13196, etcd-io/etcd#20967).",
+		Looks: "`Hold`: the verdict has two lists that differ. For a moment it may be one member that is behind.",
+		Do: "See which is right (`etcdctl member list --endpoints` for each member), and remove what should not be " +
+			"there with `etcdctl member remove`. If the update is the cure, override the guard. May be overridden.",
 	},
 	{
 		Name: GuardQuorumFloor, rules: []Rule{RuleServing}, judge: quorumFloor,

@@ -49,7 +49,11 @@ func SetFacts(s *appsv1.StatefulSet, names Names) rollout.Set {
 		MinReady:           time.Duration(s.Spec.MinReadySeconds) * time.Second,
 	}
 	spec := &s.Spec.Template.Spec
-	set.VolatileData = volatileData(containerOf(spec, names.EtcdContainer), spec, s.Spec.VolumeClaimTemplates, names)
+	etcd := containerOf(spec, names.EtcdContainer)
+	set.VolatileData = volatileData(etcd, spec, s.Spec.VolumeClaimTemplates, names)
+	if etcd != nil {
+		set.Etcd = programOf(etcd)
+	}
 	if s.Spec.Replicas != nil {
 		set.Replicas = int(*s.Spec.Replicas)
 	}
@@ -91,6 +95,9 @@ func PodFacts(p *corev1.Pod, set rollout.Set, names Names) rollout.Pod {
 	etcd := containerOf(&p.Spec, names.EtcdContainer)
 	pod.VolatileData = volatileData(etcd, &p.Spec, nil, names)
 	pod.NoEtcdContainer = etcd == nil
+	if etcd != nil {
+		pod.EtcdImage = etcd.Image
+	}
 	if containerOf(&p.Spec, names.SidecarContainer) == nil {
 		// It has no sidecar that could be sick.
 		pod.Sidecar = rollout.Container{State: rollout.ContainerRunning, Ready: true}

@@ -1,6 +1,7 @@
 package workload_test
 
 import (
+	"reflect"
 	"testing"
 	"time"
 
@@ -42,6 +43,7 @@ func TestFactsOfAStatefulSet(t *testing.T) {
 	base := rollout.Set{
 		Name: "etcd-main", UID: "set-uid", Replicas: 3, OnDelete: true,
 		Generation: 4, ObservedGeneration: 3, UpdateRevision: "rev-2",
+		Etcd: rollout.Program{Unseen: "the command is not etcd's own"},
 	}
 	for _, tc := range []struct {
 		name   string
@@ -75,7 +77,7 @@ func TestFactsOfAStatefulSet(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			want := base
 			tc.want(&want)
-			if got := workload.SetFacts(statefulSet(tc.change), workload.DefaultNames()); got != want {
+			if got := workload.SetFacts(statefulSet(tc.change), workload.DefaultNames()); !reflect.DeepEqual(got, want) {
 				t.Errorf("\n got %+v\nwant %+v", got, want)
 			}
 		})
@@ -389,7 +391,7 @@ func TestFactsOfAPod(t *testing.T) {
 			want := base
 			tc.want(&want)
 			if got := workload.PodFacts(pod(tc.change), rollout.Set{Name: "etcd-main", UID: "set-uid"},
-				workload.DefaultNames()); got != want {
+				workload.DefaultNames()); !reflect.DeepEqual(got, want) {
 				t.Errorf("\n got %+v\nwant %+v", got, want)
 			}
 		})

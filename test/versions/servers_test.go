@@ -82,8 +82,8 @@ func (s *servers) urls() (urls []string) {
 	return urls
 }
 
-// start starts a member's process, on the data that it has left.
-func (s *servers) start(i int, program, state string) {
+// start starts a member's process, on the data that it has left, with extra arguments.
+func (s *servers) start(i int, program, state string, extra ...string) {
 	s.t.Helper()
 	var initial []string
 	for n := range s.processes {
@@ -91,13 +91,13 @@ func (s *servers) start(i int, program, state string) {
 	}
 	p, err := process.Start(process.Spec{
 		Name: name(i), Path: program, LogPath: filepath.Join(s.dir, name(i)+".log"),
-		Args: []string{
+		Args: append([]string{
 			"--name=" + name(i), "--data-dir=" + filepath.Join(s.dir, name(i)),
 			"--listen-client-urls=" + s.url(i), "--advertise-client-urls=" + s.url(i),
 			"--listen-peer-urls=" + s.peerURL(i), "--initial-advertise-peer-urls=" + s.peerURL(i),
 			"--initial-cluster=" + strings.Join(initial, ","), "--initial-cluster-state=" + state,
 			"--log-level=error",
-		},
+		}, extra...),
 	})
 	require.NoError(s.t, err)
 	s.processes[i] = p

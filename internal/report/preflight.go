@@ -1,0 +1,101 @@
+package report
+
+import (
+	"io"
+	"strings"
+
+	"github.com/quorate/quorate/internal/rollout"
+)
+
+// Preflight is what is known about the change of etcd's version that a rollout makes, before it begins.
+type Preflight struct {
+	// Begins is true before the first pod of the rollout goes. After that nothing of this holds it any more.
+	Begins bool `json:"begins"`
+	// Begun is true where a member runs the new minor version already, or a pod has the new image. Then nothing
+	// holds either.
+	Begun bool `json:"begun"`
+	// Members are the versions that the members tell, Cluster is the version of the cluster, and New is the
+	// version in the new template; each empty if it is not known.
+	Members []string `json:"members"`
+	Cluster string   `json:"cluster,omitempty"`
+	New     string   `json:"new,omitempty"`
+	// Unknown says what keeps it from being checked, and Unseen why etcd may get arguments that are not seen;
+	// each is empty if nothing does.
+	Unknown string  `json:"unknown,omitempty"`
+	Unseen  string  `json:"unseen,omitempty"`
+	Checks  []Check `json:"checks"`
+}
+
+// Check is one row of what is known to go wrong.
+type Check struct {
+	Guard rollout.Guard `json:"guard"`
+	// Applies is yes, no, or unknown.
+	Applies string `json:"applies"`
+	From    string `json:"from"`
+	To      string `json:"to"`
+	Why     string `json:"why"`
+	Do      string `json:"do"`
+	Source  string `json:"source"`
+	// Arguments are those of etcd's that the row is about, and Found those of them in the new template.
+	Arguments []string `json:"arguments,omitempty"`
+	Found     []string `json:"found,omitempty"`
+}
+
+// NewPreflight returns what is known before the rollout that was decided on, with every row.
+func NewPreflight(d rollout.Decision) *Preflight {
+	a := d.Assessment
+	s := a.Step()
+	p := &Preflight{Begins: a.Begins(), Begun: s.Begun, Unknown: s.Unknown, Unseen: s.Unseen, Members: []string{}}
+	for _, v := range s.From {
+		p.Members = append(p.Members, v.String())
+		p.Cluster = s.Cluster.InWords()
+	}
+	if s.To != (rollout.Version{}) {
+		p.New = s.To.String()
+	}
+	for i := range rollout.Checks {
+		row := &rollout.Checks[i]
+		c := Check{Guard: row.Guard, From: row.From, To: row.To, Why: row.Why, Do: row.Do, Source: row.Source,
+			Applies: "no", Arguments: row.Arguments()}
+		switch applies, found := row.Applies(s); {
+		case s.Unknown != "":
+			c.Applies = "unknown"
+		case applies:
+			c.Applies, c.Found = yes(true), found
+		}
+		p.Checks = append(p.Checks, c)
+	}
+	return p
+}
+
+// Table writes it for a person.
+func (p *Preflight) Table(w io.Writer) error {
+	var b strings.Builder
+	b.WriteString("\nWhat is known to go wrong when etcd's version changes")
+	switch {
+	case p.Unknown != "":
+		printf(&b, ". Not checked: %s", p.Unknown)
+	case p.Begun:
+		b.WriteString(". Members run the new minor version already, or have the new image, so nothing of it holds")
+	case !p.Begins:
+		b.WriteString(". It is asked before the first pod of a rollout goes, so nothing of it holds now")
+	}
+	printf(&b, "\n  members: %s; version of the cluster: %s; new template: %s\n", dash(strings.Join(p.Members, ", ")),
+		dash(p.Cluster), dash(p.New))
+	if p.Unseen != "" {
+		printf(&b, "  not all arguments of etcd are seen: %s\n", p.Unseen)
+	}
+	for i := range p.Checks {
+		c := &p.Checks[i]
+		printf(&b, "\n  applies: %s\n    %s, from %s to %s: %s\n", c.Applies, c.Guard, c.From, c.To, c.Why)
+		if len(c.Arguments) > 0 {
+			printf(&b, "    arguments: --%s\n", strings.Join(c.Arguments, ", --"))
+		}
+		if len(c.Found) > 0 {
+			printf(&b, "    in the new template: %s\n", strings.Join(c.Found, ", "))
+		}
+		printf(&b, "    way out: %s\n    source: %s\n", c.Do, c.Source)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}

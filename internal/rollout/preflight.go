@@ -1,0 +1,261 @@
+package rollout
+
+import (
+	"slices"
+	"strings"
+)
+
+// Check is one row of what is known to go wrong when etcd's version changes. The guard that it belongs to
+// asks it before the first pod of a rollout goes, and plan shows every row before anybody touches anything.
+type Check struct {
+	Guard Guard
+	// From and To are the versions that it is about, in words: those of the members, and that of the new
+	// template.
+	From, To string
+	// Why says what happens, Source who says so, and Do what to do instead.
+	Why, Source, Do string
+
+	// applies says whether it is about this step.
+	applies func(s *Step) bool
+	// arguments are those of etcd's command that it is about, as name or name=value; none where it is
+	// about versions alone.
+	arguments []string
+}
+
+// between is true for a step to a minor version of 3, from a member that is older than that.
+func between(least, below Version, minor int) func(*Step) bool {
+	return func(s *Step) bool {
+		return s.To.minor() == Version{3, minor, 0} && slices.ContainsFunc(s.From, func(v Version) bool {
+			return !v.less(least) && v.less(below)
+		})
+	}
+}
+
+// upTo is true for a step to this minor version or a later one.
+func upTo(minor int) func(*Step) bool {
+	return func(s *Step) bool { return !s.To.less(Version{3, minor, 0}) }
+}
+
+// Checks are all of them.
+var Checks = []Check{
+	{
+		Guard: GuardUpgradePath, From: "any", To: "more than one minor version above",
+		Why: "etcd supports one minor version at a time: further apart, the new member ends at its start, or it " +
+			"writes what the others do not understand, and they end",
+		Source: "https://etcd.io/docs/v3.6/upgrades/upgrading-etcd/",
+		Do:     "upgrade to the minor version in between first",
+		applies: func(s *Step) bool {
+			return s.To.Major != s.Cluster.Major || s.To.Minor > s.Cluster.Minor+1
+		},
+	},
+	{
+		Guard: GuardUpgradePath, From: "3.4", To: "3.5.0 to 3.5.2",
+		Why: "members that were removed long ago come back (before 3.5.2), and the data of a member that crashes " +
+			"under load may differ from that of the others afterwards",
+		Source: "etcd-io/etcd#13196, etcd-io/etcd#13766",
+		Do:     "upgrade to a later 3.5",
+		applies: func(s *Step) bool {
+			return between(Version{3, 4, 0}, Version{3, 5, 0}, 5)(s) && s.To.less(Version{3, 5, 3})
+		},
+	},
+	{
+		Guard: GuardUpgradePath, From: "3.5 below 3.5.26", To: "3.6",
+		Why: "members that were removed long ago may come back as voters that are not there, and quorum is lost: " +
+			"3.6 believes a member list that 3.5 did not keep well, and 3.5.26 mends it",
+		Source:  "etcd-io/etcd#20967, https://etcd.io/blog/2025/zombie_members_upgrade/",
+		Do:      "bring every member to 3.5.26 or later first, and see that all are healthy",
+		applies: between(Version{3, 5, 0}, Version{3, 5, 26}, 6),
+	},
+	{
+		Guard: GuardUpgradePath, From: "3.6 below 3.6.11", To: "3.7",
+		Why: "members of earlier releases may not work beside one of 3.7, which starts from other files than they " +
+			"do",
+		Source:  "https://etcd.io/docs/v3.7/upgrades/upgrade_3_7/, etcd-io/etcd#20187",
+		Do:      "bring every member to 3.6.11 or later first",
+		applies: between(Version{3, 6, 0}, Version{3, 6, 11}, 7),
+	},
+	{
+		Guard: GuardDowngrade, From: "any", To: "below the version of the cluster",
+		Why:    "a member refuses to start in a cluster of a later version, unless the downgrade was enabled",
+		Source: "https://etcd.io/docs/v3.6/downgrades/downgrade_3_6/",
+		Do: "from 3.6 on, enable it first (etcdctl downgrade enable VERSION); earlier versions cannot be " +
+			"downgraded, so restore a backup",
+		applies: func(s *Step) bool { return s.To.minor().less(s.Cluster) },
+	},
+	{
+		Guard: GuardKnownArguments, From: "any", To: "3.5 or later",
+		Why:    "etcd does not start with an argument that it does not know",
+		Source: "etcd's CHANGELOG-3.5, and its own parser",
+		Do: "use --log-level for --debug and --log-package-levels, --log-outputs for --log-output, and " +
+			"--logger=zap",
+		applies: upTo(5),
+		arguments: []string{"debug", "log-output", "log-package-levels", "logger=capnslog",
+			"experimental-backend-bbolt-freelist-type", "next-cluster-version-compatible"},
+	},
+	{
+		Guard: GuardKnownArguments, From: "any", To: "3.6 or later",
+		Why:     "etcd does not start with an argument that it does not know",
+		Source:  "etcd's CHANGELOG-3.6, and its own parser",
+		Do:      "remove them; before --enable-v2 goes, see that nothing is kept in the v2 store",
+		applies: upTo(6),
+		arguments: []string{"enable-v2", "experimental-enable-v2v3", "v2-deprecation=not-yet", "proxy",
+			"proxy-dial-timeout", "proxy-failure-wait", "proxy-read-timeout", "proxy-refresh-interval",
+			"proxy-write-timeout"},
+	},
+	{
+		Guard: GuardKnownArguments, From: "any", To: "3.7 or later",
+		Why:     "etcd does not start with an argument that it does not know",
+		Source:  "etcd-io/etcd#19959, etcd-io/etcd#20109",
+		Do:      "use what 3.6 has instead: the same name without experimental-, or --feature-gates",
+		applies: upTo(7),
+		arguments: []string{"discovery", "discovery-proxy", "experimental-bootstrap-defrag-threshold-megabytes",
+			"experimental-compact-hash-check-enabled", "experimental-compact-hash-check-time",
+			"experimental-compaction-batch-limit", "experimental-compaction-sleep-interval",
+			"experimental-corrupt-check-time", "experimental-distributed-tracing-address",
+			"experimental-distributed-tracing-instance-id", "experimental-distributed-tracing-sampling-rate",
+			"experimental-distributed-tracing-service-name", "experimental-downgrade-check-time",
+			"experimental-enable-distributed-tracing", "experimental-enable-lease-checkpoint",
+			"experimental-enable-lease-checkpoint-persist", "experimental-initial-corrupt-check",
+			"experimental-memory-mlock", "experimental-peer-skip-client-san-verification",
+			"experimental-snapshot-catchup-entries", "experimental-stop-grpc-service-on-defrag",
+			"experimental-txn-mode-write-with-shared-buffer", "experimental-warning-apply-duration",
+			"experimental-warning-unary-request-duration", "experimental-watch-progress-notify-interval"},
+	},
+}
+
+// Arguments are the arguments of etcd's command that the row is about, as name or name=value.
+func (c *Check) Arguments() []string { return slices.Clone(c.arguments) }
+
+// Step is what is known of the change of etcd's version that a rollout makes.
+type Step struct {
+	// To is the version in the new template. It is zero where it cannot be read.
+	To Version
+	// From are the versions of the members that tell theirs.
+	From []Version
+	// Cluster is the version of the cluster, without a patch level. Its members agree on the lowest minor
+	// version among them, and on a lower one where a downgrade was enabled: that is what they can all do.
+	// A member that joins compares its own version with this one, and not with that of any member. Only a
+	// member's HTTP API tells it, so it is reckoned here.
+	Cluster Version
+	// Arguments are those of etcd in the new template, as name or name=value. Unseen says why there may be
+	// others.
+	Arguments []string
+	Unseen    string
+	// Unknown says what keeps the step from being judged, and is empty if nothing does.
+	Unknown string
+	// Begun is true where some member runs the minor version of the new template already, or a pod has its image.
+	// Then nothing is judged any more: whatever goes wrong has gone wrong, and what comes may be its cure.
+	Begun bool
+}
+
+// Begins is true before the first pod of a rollout goes: some pod is outdated, and none runs the new
+// revision. A pod that terminates, or that is being scaled away, counts as well. So the way back to a
+// revision that still runs never begins anew.
+func (s *State) Begins() bool {
+	outdated := false
+	for i := range s.Pods {
+		p := &s.Pods[i]
+		if p.Owned && p.Revision == s.Set.UpdateRevision {
+			return false
+		}
+		outdated = outdated || p.Owned && s.Set.has(p.Ordinal)
+	}
+	return outdated
+}
+
+// Begins is true before the first pod of the rollout goes.
+func (a *Assessment) Begins() bool { return a.begins }
+
+// Step returns what is known of the change of etcd's version, whether it has begun or not. Every guard and
+// every candidate asks for it, so it is put together once.
+func (a *Assessment) Step() *Step {
+	if a.step == nil {
+		a.step = a.newStep()
+	}
+	return a.step
+}
+
+func (a *Assessment) newStep() *Step {
+	set, members := &a.state.Set, a.state.Etcd.Members
+	s := &Step{Arguments: set.Etcd.Arguments, Unseen: set.Etcd.Unseen}
+	var known bool
+	if s.To, known = versionIn(set.Etcd.Image, a.state.Controls.EtcdVersions); !known {
+		s.Unknown = "etcd's version in the new template cannot be read from its image " + set.Etcd.Image + "; to " +
+			"have it checked, say it in " + ControlEtcdVersions + " on the Lease quorate-" + set.Name +
+			" (IMAGE=VERSION)"
+	}
+	for i := range members {
+		st := members[i].Probe.Status
+		if st == nil {
+			continue
+		}
+		v, ok := ParseVersion(st.Version)
+		if !ok {
+			continue
+		}
+		if s.From = append(s.From, v); len(s.From) == 1 || v.minor().less(s.Cluster) {
+			s.Cluster = v.minor()
+		}
+		s.Begun = s.Begun || known && v.minor() == s.To.minor()
+	}
+	for i := range members {
+		if st := members[i].Probe.Status; st != nil && st.DowngradeTo != "" {
+			if v, ok := ParseVersion(st.DowngradeTo); ok && v.minor().less(s.Cluster) {
+				s.Cluster = v.minor()
+			}
+		}
+	}
+	// A revision with the image that a pod has changes something else than etcd's version, whatever that is.
+	s.Begun = s.Begun || slices.ContainsFunc(a.Seats, func(x Seat) bool {
+		return x.Pod != nil && x.Pod.EtcdImage == set.Etcd.Image
+	})
+	switch {
+	case s.Begun:
+		s.Unknown = ""
+	case len(s.From) == 0 && known:
+		s.Unknown = "no member tells its version" + a.withoutStatus()
+	}
+	return s
+}
+
+// Applies is true where the row is about this step, with the arguments of the new template that it is
+// about.
+func (c *Check) Applies(s *Step) (applies bool, arguments []string) {
+	if s.Unknown != "" || s.Begun || !c.applies(s) {
+		return false, nil
+	}
+	if c.arguments == nil {
+		return true, nil
+	}
+	for _, arg := range s.Arguments {
+		name, _, _ := strings.Cut(arg, "=")
+		if (slices.Contains(c.arguments, name) || slices.Contains(c.arguments, arg)) &&
+			!slices.Contains(arguments, "--"+name) {
+			arguments = append(arguments, "--"+name)
+		}
+	}
+	return len(arguments) > 0, arguments
+}
+
+// down is true for a step below the version of every member.
+func (s *Step) down() bool {
+	return !slices.ContainsFunc(s.From, func(v Version) bool { return v.minor().less(s.To) })
+}
+
+// describe says from which versions to which one the step goes.
+func (s *Step) describe() string {
+	lowest, highest := s.From[0], s.From[0]
+	for _, v := range s.From {
+		if v.less(lowest) {
+			lowest = v
+		}
+		if highest.less(v) {
+			highest = v
+		}
+	}
+	from := lowest.String()
+	if lowest != highest {
+		from += " to " + highest.String()
+	}
+	return "etcd " + from + " → " + s.To.String()
+}

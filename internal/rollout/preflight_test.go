@@ -1,0 +1,347 @@
+package rollout_test
+
+import (
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/quorate/quorate/internal/rollout"
+)
+
+// tells makes members run a version of etcd.
+func tells(version string, ordinals ...int) change {
+	return each(ordinals, func(w *world, o int) {
+		told := *w.member(o).Probe.Status
+		told.Version = version
+		w.member(o).Probe.Status = &told
+	})
+}
+
+// runs3 is a cluster of three that runs a version, and whose template has an image.
+func runs3(version, image string, changes ...change) *world {
+	w := cluster(3, tells(version, 0, 1, 2), func(w *world) {
+		w.state.Set.Etcd.Image = image
+		for i := range w.state.Pods {
+			w.state.Pods[i].EtcdImage = "etcd:" + version
+		}
+	})
+	return w.with(changes...)
+}
+
+func arguments(args ...string) change {
+	return func(w *world) { w.state.Set.Etcd.Arguments = args }
+}
+
+func downgradeEnabled(to string) change {
+	return func(w *world) {
+		for i := range w.state.Etcd.Members {
+			told := *w.state.Etcd.Members[i].Probe.Status
+			told.DowngradeTo = to
+			w.state.Etcd.Members[i].Probe.Status = &told
+		}
+	}
+}
+
+func ownList(list string, ordinals ...int) change {
+	return each(ordinals, func(w *world, o int) { w.member(o).Probe.OwnList = list })
+}
+
+func saying(image, version string) change {
+	return func(w *world) {
+		w.state.Controls = rollout.ParseControls(map[string]string{rollout.ControlEtcdVersions: image + "=" + version})
+	}
+}
+
+func statusDenied() change { return noStatus("etcd refuses the status", 0, 1, 2) }
+
+func TestTheVersionThatAnImageSays(t *testing.T) {
+	said := rollout.ParseControls(map[string]string{
+		rollout.ControlEtcdVersions: "etcd-wrapper:v0.8.0=3.5.30, my/etcd@sha256:abc=v3.6.12",
+	})
+	if len(said.Bad) > 0 {
+		t.Fatal(said.Bad)
+	}
+	for _, tc := range []struct{ name, image, want string }{
+		{"a tag is a version", "etcd:3.5.27", "3.5.27"},
+		{"with a v", "quay.io/coreos/etcd:v3.5.27", "3.5.27"},
+		{"of a registry with a port", "registry:5000/etcd:v3.5.27", "3.5.27"},
+		{"with what the distributor adds", "registry.k8s.io/etcd:3.5.15-0", "3.5.15"},
+		{"a candidate counts as the release", "gcr.io/etcd-development/etcd:v3.6.0-rc.2", "3.6.0"},
+		{"beside a digest", "etcd:v3.6.11@sha256:0123", "3.6.11"},
+		{"a digest alone says nothing", "etcd@sha256:0123", ""},
+		{"half a version says too little", "etcd:3.5", ""},
+		{"nor does another word", "etcd:latest", ""},
+		{"nor does no tag", "registry:5000/etcd", ""},
+		{"a fourth number is something else", "etcd:3.5.27.1", ""},
+		{"etcd-wrapper's own version is not etcd's", "gardener/etcd-wrapper:v0.6.2", "3.4.34"},
+		{"of the next release", "gardener/etcd-wrapper:v0.7.0", "3.5.27"},
+		{"of one of the first", "gardener/etcd-wrapper:v0.2.0", "3.4.26"},
+		{"a release that is not known is not guessed at", "gardener/etcd-wrapper:v0.9.9", ""},
+		{"nor is the tag of another image", "my-etcd:3.5.27", ""},
+		{"what the operator says counts", "europe/gardener/etcd-wrapper:v0.8.0", "3.5.30"},
+		{"also of a digest", "registry/my/etcd@sha256:abc", "3.6.12"},
+		{"but not of an image that only ends like it", "not-etcd-wrapper:v0.8.0", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := runs3("3.5.35", tc.image)
+			w.state.Controls = said
+			got := ""
+			if v := rollout.Assess(w.state, w.policy).Step().To; v != (rollout.Version{}) {
+				got = v.String()
+			}
+			if got != tc.want {
+				t.Errorf("%q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestWhatIsCheckedBeforeARolloutBegins(t *testing.T) {
+	const none = rollout.Guard("")
+	for _, tc := range []struct {
+		name  string
+		world *world
+		holds rollout.Guard
+		// because is in the verdict, whether it holds or not; if it is empty, the guard is not asked.
+		because string
+	}{
+		{"one minor version goes", runs3("3.5.35", "etcd:3.6.16"), none, "nothing is known against it"},
+		{"a patch is not asked about", runs3("3.5.25", "etcd:3.5.35"), none, ""},
+		{"nor is an older patch", runs3("3.5.35", "etcd:3.5.31"), none, ""},
+		{"nor is another template with the same image", runs3("3.5.35", "etcd:3.5.35"), none, ""},
+		{"nor is one with the same image that says nothing",
+			runs3("3.5.35", "x/y", func(w *world) { w.pod(0).EtcdImage = "x/y" }), none, ""},
+		{"etcd-druid's next step goes", runs3("3.4.34", "gardener/etcd-wrapper:v0.7.0"), none, "3.4.34 → 3.5.27"},
+
+		{"two minor versions hold", runs3("3.4.34", "etcd:3.6.16"), rollout.GuardUpgradePath,
+			"one minor version at a time"},
+		{"the lowest member decides how far it is", runs3("3.5.35", "etcd:3.6.16", tells("3.4.34", 1)),
+			rollout.GuardUpgradePath, "etcd 3.4.34 to 3.5.35 → 3.6.16"},
+		{"a downgrade that was enabled lowers the cluster",
+			runs3("3.6.16", "etcd:3.7.3", downgradeEnabled("3.5.0")), rollout.GuardUpgradePath,
+			"one minor version at a time"},
+		{"3.5.0 to 3.5.2 hold", runs3("3.4.34", "etcd:3.5.2"), rollout.GuardUpgradePath, "upgrade to a later 3.5"},
+		{"3.5.3 goes", runs3("3.4.34", "etcd:3.5.3"), none, "nothing is known"},
+		{"3.5.25 does not go to 3.6", runs3("3.5.25", "etcd:3.6.16"), rollout.GuardUpgradePath,
+			"bring every member to 3.5.26"},
+		{"nor does one such member among others", runs3("3.5.35", "etcd:3.6.16", tells("3.5.0", 2)),
+			rollout.GuardUpgradePath, "3.5.26 mends it"},
+		{"3.5.26 does", runs3("3.5.26", "etcd:3.6.0"), none, "nothing is known"},
+		{"3.6.10 does not go to 3.7", runs3("3.6.10", "etcd:3.7.3"), rollout.GuardUpgradePath, "3.6.11 or later first"},
+		{"3.6.11 does", runs3("3.6.11", "etcd:3.7.3"), none, "nothing is known"},
+
+		{"a downgrade holds", runs3("3.5.35", "etcd:3.4.34"), rollout.GuardDowngrade, "later version"},
+		{"also where members could tell that one was enabled", runs3("3.6.16", "etcd:3.5.35"),
+			rollout.GuardDowngrade, "downgrade enable"},
+		{"one that was enabled goes", runs3("3.6.16", "etcd:3.5.35", downgradeEnabled("3.5.0")), none,
+			"nothing is known"},
+		{"one to another version does not", runs3("3.6.16", "etcd:3.4.34", downgradeEnabled("3.5.0")),
+			rollout.GuardDowngrade, "later version"},
+		{"nor does one below the cluster where a member is further up",
+			runs3("3.5.35", "etcd:3.4.34", tells("3.6.16", 1)), rollout.GuardDowngrade, "3.5.35 to 3.6.16 → 3.4.34"},
+
+		{"an argument that 3.5 does not know holds", runs3("3.4.34", "etcd:3.5.35", arguments("name=a", "debug")),
+			rollout.GuardKnownArguments, "--debug"},
+		{"a value that it does not know as well", runs3("3.4.34", "etcd:3.5.35", arguments("logger=capnslog")),
+			rollout.GuardKnownArguments, "--logger"},
+		{"another value of that argument goes", runs3("3.4.34", "etcd:3.5.35", arguments("logger=zap")), none,
+			"does not know: none"},
+		{"3.6 has no v2", runs3("3.5.35", "etcd:3.6.16", arguments("enable-v2=false", "proxy=off", "enable-v2")),
+			rollout.GuardKnownArguments, "--enable-v2, --proxy, etcd does not start"},
+		{"3.6 knows what 3.7 does not",
+			runs3("3.5.35", "etcd:3.6.16", arguments("experimental-initial-corrupt-check=true")), none, "none"},
+		{"3.7 does not", runs3("3.6.16", "etcd:3.7.3", arguments("experimental-initial-corrupt-check=true")),
+			rollout.GuardKnownArguments, "--experimental-initial-corrupt-check"},
+		{"what was gone before is still gone", runs3("3.6.16", "etcd:3.7.3", arguments("debug")),
+			rollout.GuardKnownArguments, "--debug"},
+		{"an argument is asked about in a minor step only",
+			runs3("3.6.16", "etcd:3.6.17", arguments("enable-v2")), none, ""},
+		{"arguments that cannot be seen are told", runs3("3.5.35", "etcd:3.6.16", func(w *world) {
+			w.state.Set.Etcd.Unseen = "the command is not etcd's own"
+		}), none, "not seen: the command is not etcd's own"},
+		{"a variable is ignored by etcd, and told", runs3("3.5.35", "etcd:3.6.16", func(w *world) {
+			w.state.Set.Etcd.Variables = []string{"ETCD_NAME", "ETCD_ENABLE_V2"}
+		}), none, "ignores: ETCD_ENABLE_V2"},
+
+		{"lists that differ hold", runs3("3.5.35", "etcd:3.5.35", ownList("1, 2, 3", 0, 1), ownList("1, 2, 3, 9", 2)),
+			rollout.GuardListsAgree, "etcd-0 has 1, 2, 3, and etcd-2 has 1, 2, 3, 9"},
+		{"lists that agree do not", runs3("3.5.35", "etcd:3.5.35", ownList("1, 2, 3", 0, 1, 2)), none, "3 of 3"},
+		{"who does not answer has no list", runs3("3.5.35", "etcd:3.5.35", ownList("1, 2, 3", 0, 1)), none, "2 of 3"},
+		{"the list of one that does not serve says nothing",
+			runs3("3.5.35", "etcd:3.5.35", ownList("1, 2, 3", 0, 1), unknown(2), ownList("1", 2)), none, "2 of 2"},
+
+		{"an image that cannot be read is told", runs3("3.4.34", "my-etcd:v7"), none,
+			"cannot be read from its image my-etcd:v7; to have it checked, say it in quorate.dev/etcd-versions on " +
+				"the Lease quorate-etcd"},
+		{"and is read once somebody says it", runs3("3.4.34", "my-etcd:v7", saying("my-etcd:v7", "3.6.16")),
+			rollout.GuardUpgradePath, "3.4.34 → 3.6.16"},
+		{"members that tell no version are told", runs3("3.4.34", "etcd:3.6.16", statusDenied()), none,
+			"no member tells its version; etcd-0: etcd refuses the status"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			d := tc.world.decide()
+			failed, _ := failedGuards(d, "etcd-1")
+			failed = slices.DeleteFunc(failed, func(g rollout.Guard) bool { return !slices.Contains(preflight, g) })
+			if (tc.holds == none) != (len(failed) == 0) || tc.holds != none && failed[0] != tc.holds {
+				t.Errorf("%v hold, want %q", failed, tc.holds)
+			}
+			var said []string
+			for _, g := range preflight {
+				if s := detailOf(d, "etcd-1", g); s != "" && (tc.holds == none || g == tc.holds) {
+					said = append(said, s)
+				}
+			}
+			all := strings.Join(said, "\n")
+			if !strings.Contains(all, tc.because) || (tc.because == "") != (all == "") {
+				t.Errorf("it says %q, want %q", all, tc.because)
+			}
+			if tc.holds == none {
+				return
+			}
+			if d.Action.Name() != rollout.ActionHold || d.Guard != tc.holds {
+				t.Errorf("%s", say(d))
+			}
+			if over := tc.world.with(overriding(tc.holds)).decide(); !over.Acts() && over.Guard == tc.holds {
+				t.Errorf("overridden: %s", say(over))
+			}
+		})
+	}
+}
+
+// preflight are the guards that are asked before a rollout begins.
+var preflight = []rollout.Guard{rollout.GuardUpgradePath, rollout.GuardDowngrade, rollout.GuardKnownArguments,
+	rollout.GuardListsAgree}
+
+// Every row holds something, so that one which does nothing is found out.
+func TestEveryRowOfWhatIsKnownHoldsItsStep(t *testing.T) {
+	for i, w := range []*world{
+		runs3("3.4.34", "etcd:3.6.16"), runs3("3.4.34", "etcd:3.5.0"), runs3("3.5.25", "etcd:3.6.16"),
+		runs3("3.6.0", "etcd:3.7.3"), runs3("3.6.16", "etcd:3.5.35"),
+		runs3("3.4.34", "etcd:3.5.35", arguments("debug")), runs3("3.5.35", "etcd:3.6.16", arguments("proxy")),
+		runs3("3.6.16", "etcd:3.7.3", arguments("discovery")),
+	} {
+		s := rollout.Assess(w.state, w.policy).Step()
+		for k := range rollout.Checks {
+			if applies, _ := rollout.Checks[k].Applies(s); applies != (i == k) {
+				t.Errorf("row %d is about step %d: %v", k, i, applies)
+			}
+		}
+		s.Begun = true
+		if applies, _ := rollout.Checks[i].Applies(s); applies {
+			t.Errorf("row %d is about a step that has begun", i)
+		}
+	}
+	for i := range rollout.Checks {
+		c := &rollout.Checks[i]
+		if c.From == "" || c.To == "" || c.Why == "" || c.Source == "" || c.Do == "" ||
+			!slices.Contains(preflight, c.Guard) {
+			t.Errorf("row %d leaves something out: %+v", i, c)
+		}
+	}
+}
+
+// Whatever is known of the step, it must not hold its cure.
+func TestWhatIsKnownNeverHoldsACure(t *testing.T) {
+	const doomed = "etcd:3.9.0"
+	differ := []change{ownList("1, 2, 3", 0, 1), ownList("1", 2)}
+	for _, tc := range []struct {
+		name  string
+		world *world
+		want  string
+	}{
+		{"a member that does not serve goes first, whatever the template",
+			runs3("3.5.35", doomed, dead(2)), "delete etcd-2"},
+		{"with quorum lost as well", runs3("3.5.35", doomed, dead(0, 1, 2)), "delete etcd-2"},
+		{"the fix of a failing update", runs3("3.5.35", doomed, dead(2), func(w *world) {
+			w.pod(2).Revision = "rev-broken"
+		}), "delete etcd-2"},
+		{"the way back while old pods run", runs3("3.6.16", "etcd:3.5.35", updated(0), tells("3.5.35", 0), leads(0)),
+			"delete etcd-2"},
+		{"also when the one that is left of them does not tell its version",
+			runs3("3.6.16", "etcd:3.5.35", updated(0), leads(1), noStatus("x", 0)).with(dead(2)),
+			"delete etcd-2"},
+		{"a pod that is being scaled away counts as well, and holds for another reason",
+			cluster(4, replicas(3), updated(3), func(w *world) { w.state.Set.Etcd.Image = doomed }),
+			"hold QuorumFloor"},
+		{"a sick sidecar of a failing update, whose member serves in the new version",
+			runs3("3.5.25", "etcd:3.6.16", tells("3.6.0", 2), sick(2), func(w *world) {
+				w.pod(2).Revision = "rev-broken"
+			}),
+			"delete etcd-2"},
+		{"a fix with the same image", runs3("3.4.34", "etcd:3.6.16", sick(2), func(w *world) {
+			w.pod(2).Revision, w.pod(2).EtcdImage = "rev-broken", "etcd:3.6.16"
+		}), "delete etcd-2"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			d := tc.world.decide()
+			if got := say(d); got != tc.want {
+				t.Errorf("%s, want %s", got, tc.want)
+			}
+			if !tc.world.state.Begins() {
+				if got := say(tc.world.with(differ...).decide()); got != tc.want {
+					t.Errorf("with lists that differ: %s, want %s", got, tc.want)
+				}
+			}
+		})
+	}
+}
+
+func TestARolloutBeginsBeforeAnyPodHasItsRevision(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		world *world
+		want  bool
+	}{
+		{"every pod is outdated", cluster(3), true},
+		{"one is missing", cluster(3, missing(1)), true},
+		{"one has the new revision", cluster(3, updated(1)), false},
+		{"also while it terminates", cluster(3, updated(1), terminating(1)), false},
+		{"or does not come up", cluster(3, updated(1), dead(1)), false},
+		{"or is being scaled away", cluster(4, updated(3), replicas(3)), false},
+		{"somebody else's pod says nothing", cluster(4, replicas(3), updated(3), func(w *world) {
+			w.pod(3).Owned = false
+		}), true},
+		{"nothing is outdated", cluster(3, allUpdated()), false},
+		{"only what is being scaled away is outdated", cluster(1, replicas(0)), false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := tc.world.state.Begins(); got != tc.want {
+				t.Errorf("it begins: %v, want %v", got, tc.want)
+			}
+		})
+	}
+}
+
+// The same, for every combination of three members: where a pod has the new revision already, and of every
+// member that does not serve, the decision is what it would be if nothing were known.
+func TestNoCombinationOfMembersHasItsCureHeld(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(800))
+	classes := votersOf(allClasses(false))
+	for n := 1; n <= 3; n++ {
+		c := newCatalogue(classes, n)
+		sweep(t, len(classes), n, false, nil, func() (func([]int) string, *int) {
+			s := newScene(c, environment{maxUnavailable: 1, self: noSelf}, n)
+			return func(members []int) string {
+				for leader := range n + 1 {
+					st := s.world(members, leader, true)
+					ignorant := s.decide(members, leader, true)
+					st.Set.Etcd = rollout.Program{Image: "etcd:3.9.0", Arguments: []string{"enable-v2"}}
+					held := slices.Clone(st.Etcd.Members)
+					for i := range held {
+						held[i].Probe.OwnList = fmt.Sprint(i)
+					}
+					st.Etcd.Members = held
+					d := rollout.Decide(st, s.policy)
+					serving := ignorant.Rule == rollout.RuleServing || ignorant.Rule == rollout.RuleHandOverLeadership
+					if cure := !st.Begins() || !serving; cure && say(d) != say(ignorant) {
+						return fmt.Sprintf("%s, and %s without what is known\n%s", say(d), say(ignorant),
+							list(newReckoning(s, members).members))
+					}
+				}
+				return ""
+			}, &s.decisions
+		})
+	}
+}

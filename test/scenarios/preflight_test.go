@@ -1,0 +1,84 @@
+package scenarios
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/quorate/quorate/internal/rollout"
+	"github.com/quorate/quorate/test/harness"
+)
+
+// What is known to fail does not begin, and plan says so. The cure of a pod that has it all the same is not held.
+func TestWhatIsKnownToFailDoesNotBegin(t *testing.T) {
+	t.Parallel()
+	ctx, s := newCluster(t, harness.Loopback, harness.Spec{
+		Name: "preflight", PlainText: true, EtcdImage: harness.Etcd34,
+	})
+	op := newOperator(t, s)
+	template := func(image string, gone ...string) func(*corev1.PodTemplateSpec) {
+		return func(template *corev1.PodTemplateSpec) {
+			etcd := container(template, "etcd")
+			etcd.Image = image
+			etcd.Args = append(slices.DeleteFunc(etcd.Args, func(arg string) bool {
+				return strings.HasPrefix(arg, "--enable-v2")
+			}), gone...)
+		}
+	}
+	// held waits until a guard holds the rollout, and looks at what plan says about it.
+	held := func(s *scene, l *harness.Ledger, guard rollout.Guard, says ...string) {
+		s.t.Helper()
+		s.holds(ctx, string(guard))
+		s.pass(ctx, time.Second)
+		require.Empty(s.t, l.Order())
+		endpoints := "--endpoints=" + strings.Join(s.Endpoints(), ",")
+		code, printed := op.in(s.t).quorate(ctx, "plan", s.Spec.Name, "--all", endpoints)
+		require.Equal(s.t, 3, code, "%s", printed)
+		for _, text := range append(says, string(guard), "applies: yes") {
+			require.Contains(s.t, printed, text)
+		}
+	}
+	good := func(t *testing.T, o outcome) {
+		t.Helper()
+		o.lostNothing(t)
+		o.keptQuorum(t)
+		o.oneAtATime(t)
+	}
+
+	begun := t.Run("two minor versions at once are held, and one goes", func(t *testing.T) {
+		s := s.in(t)
+		o := s.during(ctx, func(l *harness.Ledger) {
+			s.change(ctx, "etcd 3.6", template(harness.Etcd36))
+			held(s, l, rollout.GuardUpgradePath, "3.4.34 → 3.6.16", "upgrade to the minor version in between first")
+			s.change(ctx, "etcd 3.5", template(harness.Etcd35))
+			s.complete(ctx)
+		})
+		good(t, o)
+		o.replacedOnce(t, s.Pods()...)
+		s.runs(ctx, "3.5.35")
+	})
+	if !begun {
+		return
+	}
+	t.Run("an argument that 3.6 does not know is held; a pod that gets it all the same is cured", func(t *testing.T) {
+		s := s.in(t)
+		o := s.during(ctx, func(l *harness.Ledger) {
+			s.change(ctx, "etcd 3.6 with an argument of 3.5", template(harness.Etcd36, "--enable-v2=false"))
+			held(s, l, rollout.GuardKnownArguments, "in the new template: --enable-v2")
+
+			// Under OnDelete a pod that goes for another reason comes back with the new template.
+			first := s.Pods()[1]
+			require.NoError(t, s.DeletePod(ctx, first))
+			require.NoError(t, s.WaitWaiting(ctx, first, "etcd", "CrashLoopBackOff"))
+			s.change(ctx, "without it", template(harness.Etcd36))
+			s.complete(ctx)
+			require.Equal(t, []string{first, first}, l.Order()[:2], "it is replaced first")
+		})
+		good(t, o)
+		s.runs(ctx, "3.6.16")
+	})
+}

@@ -1,0 +1,363 @@
+package versions
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	bolt "go.etcd.io/bbolt"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/quorate/quorate/internal/rollout"
+)
+
+// decided is what a coordinator would decide about three members in good health, and a template that gives them
+// another image of etcd.
+func decided(m rollout.Membership, image string, arguments ...string) rollout.Decision {
+	running := rollout.Container{State: rollout.ContainerRunning, Ready: true}
+	s := rollout.State{
+		Set: rollout.Set{
+			Name: "etcd", UID: "set", Replicas: 3, OnDelete: true, UpdateRevision: "new",
+			Etcd: rollout.Program{Image: image, Arguments: arguments},
+		},
+		Etcd: m,
+	}
+	for i := range 3 {
+		s.Pods = append(s.Pods, rollout.Pod{
+			Name: name(i), UID: name(i), ResourceVersion: "1", Ordinal: i, MemberName: name(i), Revision: "old",
+			Owned: true, Ready: true, ContainersReady: true, Initialized: true, Etcd: running, Sidecar: running,
+		})
+	}
+	return rollout.Decide(s, rollout.DefaultPolicy())
+}
+
+// withData writes something, as every cluster has data that is in use. Without, 3.4 does not keep how far it has
+// applied its log (see [TestAnEmptyClusterOf34DoesNotReach36]).
+func (s *servers) withData() {
+	s.t.Helper()
+	_, err := s.as(user{}).Put(s.t.Context(), "key", "value")
+	require.NoError(s.t, err)
+}
+
+// clusterVersion waits until the members have agreed on a version of the cluster, as they do some seconds after they
+// have started.
+func (s *servers) clusterVersion(minor string) {
+	s.t.Helper()
+	s.retry("the version of the cluster is "+minor, func() error {
+		request, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.url(0)+"/version", http.NoBody)
+		require.NoError(s.t, err)
+		answer, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return err
+		}
+		defer answer.Body.Close()
+		var said struct {
+			Cluster string `json:"etcdcluster"`
+		}
+		if err := json.NewDecoder(answer.Body).Decode(&said); err != nil || !strings.HasPrefix(said.Cluster, minor) {
+			return fmt.Errorf("it is %s, %w", said.Cluster, err)
+		}
+		return nil
+	})
+}
+
+// beside lets a test run beside others, because it mostly waits. With -matrix it builds as well, one after the other.
+func beside(t *testing.T) {
+	t.Helper()
+	if !*matrix {
+		t.Parallel()
+	}
+}
+
+// What is held would have failed, and what is not held does not.
+func TestAStepThatIsHeldWouldHaveFailed(t *testing.T) {
+	beside(t)
+	for _, tc := range []struct {
+		from, to  string
+		arguments []string
+		guard     rollout.Guard // Empty where it goes.
+		// left is how many members serve afterwards.
+		left int
+		// often is true for what is tried without -matrix too.
+		often bool
+	}{
+		{"3.4.34", "3.5.35", nil, "", 3, false},
+		{"3.5.35", "3.6.16", nil, "", 3, false},
+		// The new member writes what the others do not understand. They end, and quorum is lost.
+		{"3.4.34", "3.6.16", nil, rollout.GuardUpgradePath, 0, true},
+		{"3.5.35", "3.7.3", nil, rollout.GuardUpgradePath, 2, false},
+		// That this goes well here is no promise that it always does.
+		{"3.6.9", "3.7.3", nil, rollout.GuardUpgradePath, 3, false},
+		{"3.6.11", "3.7.3", nil, "", 3, false},
+		{"3.5.35", "3.4.34", nil, rollout.GuardDowngrade, 2, false},
+		{"3.6.16", "3.5.35", nil, rollout.GuardDowngrade, 2, true},
+		{"3.5.35", "3.6.16", []string{"enable-v2=false"}, rollout.GuardKnownArguments, 2, true},
+	} {
+		t.Run(strings.Join(append([]string{tc.from, "to", tc.to}, tc.arguments...), " "), func(t *testing.T) {
+			beside(t)
+			if !tc.often && !*matrix {
+				t.Skip("only with -matrix")
+			}
+			from, to := find(t, tc.from).program(t), find(t, tc.to).program(t)
+			s := startServers(t, from, from, from)
+			s.withData()
+			s.clusterVersion(tc.from[:3])
+			m := s.await("all agree on the leader", func(m rollout.Membership) bool { return leader(m) != nil })
+			d := decided(m, "etcd:"+tc.to, tc.arguments...)
+			require.Equal(t, tc.guard, d.Guard, "%s", d.Reason())
+
+			s.stop(2)
+			var extra []string
+			for _, a := range tc.arguments {
+				extra = append(extra, "--"+a)
+			}
+			s.start(2, to, "existing", extra...)
+			switch tc.left {
+			case 3:
+				s.await("the new member serves", func(m rollout.Membership) bool {
+					return serving(m) == 3 && told(m, 2) == tc.to
+				})
+			case 2:
+				s.ends(2)
+				m = s.await("the others still serve", func(m rollout.Membership) bool {
+					return serving(m) == 2 && leader(m) != nil
+				})
+				require.Len(t, m.Members, 3)
+			default:
+				s.ends(0)
+				s.ends(1)
+			}
+		})
+	}
+}
+
+// ends waits until a member's process has ended by itself.
+func (s *servers) ends(i int) {
+	s.t.Helper()
+	s.retry(name(i)+" ends by itself", func() error {
+		if state := s.state(i); state == "runs" {
+			return errors.New("it runs")
+		}
+		return nil
+	})
+	s.t.Logf("%s %s", name(i), s.state(i))
+}
+
+func TestADowngradeThatWasEnabledGoes(t *testing.T) {
+	beside(t)
+	from, to := find(t, "3.6.16").program(t), find(t, "3.5.35").program(t)
+	s := startServers(t, from, from, from)
+	s.withData()
+	s.clusterVersion("3.6")
+	m := s.await("all agree on the leader", func(m rollout.Membership) bool { return leader(m) != nil })
+	require.Equal(t, rollout.GuardDowngrade, decided(m, "etcd:3.5.35").Guard)
+
+	enable := &pb.DowngradeRequest{Action: pb.DowngradeRequest_ENABLE, Version: "3.5.0"}
+	_, err := pb.NewMaintenanceClient(s.as(user{}).ActiveConnection()).Downgrade(t.Context(), enable)
+	require.NoError(t, err)
+	m = s.await("all tell of it", func(m rollout.Membership) bool {
+		return !slices.ContainsFunc(m.Members, func(x rollout.Member) bool {
+			return x.Probe.Status == nil || x.Probe.Status.DowngradeTo != "3.5.0"
+		})
+	})
+	require.Empty(t, decided(m, "etcd:3.5.35").Guard, "it was enabled")
+	require.Equal(t, rollout.GuardDowngrade, decided(m, "etcd:3.4.34").Guard, "not so far")
+	require.Equal(t, rollout.GuardUpgradePath, decided(m, "etcd:3.7.3").Guard, "the cluster's version is lower now")
+
+	// It takes some seconds until the member's data are those of the older version.
+	s.retry("the data of the member are ready", func() error {
+		st, err := s.as(user{}).Status(t.Context(), s.url(2))
+		if err == nil && st.StorageVersion != "3.5.0" {
+			err = fmt.Errorf("storage version %s", st.StorageVersion)
+		}
+		return err
+	})
+	s.stop(2)
+	s.start(2, to, "existing")
+	m = s.await("the older member serves", func(m rollout.Membership) bool {
+		return serving(m) == 3 && told(m, 2) == "3.5.35"
+	})
+	require.Empty(t, decided(m, "etcd:3.5.35").Guard, "and the others follow")
+}
+
+// What the table says that a version does not know is refused by that version, and accepted by the one before it.
+// What else the one before offers is known to it.
+func TestEveryArgumentOfTheTableIsRefusedByTheVersionThatDoesNotKnowIt(t *testing.T) {
+	beside(t)
+	releases := []string{"3.4.34", "3.5.35", "3.6.16", "3.7.3"}
+	for i := range rollout.Checks {
+		c := &rollout.Checks[i]
+		if len(c.Arguments()) == 0 {
+			continue
+		}
+		k := slices.IndexFunc(releases, func(r string) bool { return strings.HasPrefix(c.To, r[:3]) })
+		require.Positive(t, k, c.To)
+		t.Run(c.To, func(t *testing.T) {
+			before, after := find(t, releases[k-1]).program(t), find(t, releases[k]).program(t)
+			var gone []string
+			for _, a := range c.Arguments() {
+				name, _, valued := strings.Cut(a, "=")
+				if valued {
+					// A value is not looked at before the server starts.
+					err := run(t, after, "--"+a, "--data-dir="+t.TempDir(), "--log-level=error")
+					require.Error(t, err, "%s knows %s", after, a)
+					continue
+				}
+				gone = append(gone, name)
+				require.True(t, knows(t, before, name), "%s does not know %s", before, name)
+				require.False(t, knows(t, after, name), "%s knows %s", after, name)
+			}
+			help, err := exec.CommandContext(t.Context(), before, "--help").CombinedOutput()
+			require.NoError(t, err)
+			offered := 0
+			for _, found := range regexp.MustCompile(`(?m)^\s+--([a-z0-9-]+)`).FindAllStringSubmatch(string(help), -1) {
+				offered++
+				if name := found[1]; !knows(t, after, name) && knows(t, before, name) {
+					require.Contains(t, gone, name, "the table leaves it out")
+				}
+			}
+			require.Greater(t, offered, 50, "the help was read")
+		})
+	}
+}
+
+// knows is true for an argument that a server accepts.
+func knows(t *testing.T, program, argument string) bool {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), program, "--"+argument+"=true", "--version").CombinedOutput()
+	if err != nil {
+		// Some arguments take no such value.
+		return !strings.Contains(string(out), "flag provided but not defined")
+	}
+	return true
+}
+
+// run runs a program to its end, which has to come by itself.
+func run(t *testing.T, program string, args ...string) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	err := exec.CommandContext(ctx, program, args...).Run()
+	require.NoError(t, ctx.Err(), "%s %v runs", program, args)
+	return err
+}
+
+// zombie writes a member into the database of every member, which 3.5 does not look at.
+func (s *servers) zombie(id uint64) {
+	s.t.Helper()
+	member := map[string]any{"id": id, "name": "zombie", "peerURLs": []string{"http://127.0.0.9:2380"},
+		"clientURLs": []string{"http://127.0.0.9:2379"}}
+	value, err := json.Marshal(member)
+	require.NoError(s.t, err)
+	for i := range s.processes {
+		db, err := bolt.Open(filepath.Join(s.dir, name(i), "member", "snap", "db"), 0o600, nil)
+		require.NoError(s.t, err)
+		require.NoError(s.t, db.Update(func(tx *bolt.Tx) error {
+			return tx.Bucket([]byte("members")).Put(fmt.Appendf(nil, "%x", id), value)
+		}))
+		require.NoError(s.t, db.Close())
+	}
+}
+
+// A member that was removed long ago, and is still in the databases. 3.5 does not show it; 3.6 believes in it; what
+// goes through 3.5.26 or later is rid of it.
+func TestAZombieComesBackIn36(t *testing.T) {
+	beside(t)
+	for _, tc := range []struct {
+		from  string
+		guard rollout.Guard
+		comes bool
+	}{
+		{"3.5.23", rollout.GuardUpgradePath, true},
+		{"3.5.35", "", false},
+	} {
+		t.Run("from "+tc.from, func(t *testing.T) {
+			from, to := find(t, tc.from).program(t), find(t, "3.6.16").program(t)
+			s := startServers(t, from, from, from)
+			s.withData()
+			for i := range 3 {
+				s.stop(i)
+			}
+			s.zombie(0xdead)
+			s.zombie(0xbeef)
+			for i := range 3 {
+				s.start(i, from, "existing")
+			}
+			m := s.await("all serve", func(m rollout.Membership) bool { return serving(m) == 3 && leader(m) != nil })
+			require.Len(t, m.Members, 3, "%s shows no zombie", tc.from)
+			with, err := s.observer(user{}).ObserveWithLists(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, with.Members[0].Probe.OwnList, with.Members[2].Probe.OwnList, "nor does any list")
+			require.NotEmpty(t, with.Members[0].Probe.OwnList)
+			require.Equal(t, tc.guard, decided(m, "etcd:3.6.16").Guard)
+
+			s.stop(2)
+			s.start(2, to, "existing")
+			if !tc.comes {
+				m = s.await("the new member serves", func(m rollout.Membership) bool {
+					return serving(m) == 3 && told(m, 2) == "3.6.16"
+				})
+				require.Len(t, m.Members, 3)
+				return
+			}
+			var lists rollout.Membership
+			s.retry("the new member counts five voters, and the others three", func() error {
+				lists, err = s.observer(user{}, 0).ObserveWithLists(t.Context())
+				if err != nil || len(lists.Members) != 3 || strings.Count(lists.Members[2].Probe.OwnList+
+					lists.Members[1].Probe.OwnList+lists.Members[0].Probe.OwnList, ",") != 2+2+4 {
+					return fmt.Errorf("%+v, %w", lists, err)
+				}
+				return nil
+			})
+			require.Equal(t, rollout.GuardListsAgree, decided(lists, "etcd:3.6.17").Guard, "the next rollout is held")
+		})
+	}
+}
+
+// 3.4 keeps how far it has applied its log with the keys only. Where nothing was written since the members were
+// added, a member that starts as 3.5.26 or later adds them once more, one by one, and takes those that are still to
+// come for zombies: it notes that they were removed. It believes otherwise itself, and 3.6 believes the note. So what
+// is tested with 3.4 needs a key; a cluster with Quorate in it has one.
+func TestAnEmptyClusterOf34DoesNotReach36(t *testing.T) {
+	for _, written := range []bool{true, false} {
+		t.Run(fmt.Sprintf("with data: %v", written), func(t *testing.T) {
+			if !*matrix {
+				t.Skip("only with -matrix")
+			}
+			first, second := find(t, "3.4.34").program(t), find(t, "3.5.35").program(t)
+			third := find(t, "3.6.16").program(t)
+			s := startServers(t, first, first, first)
+			if written {
+				s.withData()
+			}
+			for i := range 3 {
+				s.stop(i)
+				s.start(i, second, "existing")
+				s.await("all serve", func(m rollout.Membership) bool { return serving(m) == 3 && leader(m) != nil })
+			}
+			s.stop(2)
+			s.start(2, third, "existing")
+			if written {
+				s.await("the new member serves", func(m rollout.Membership) bool {
+					return serving(m) == 3 && told(m, 2) == "3.6.16"
+				})
+				return
+			}
+			s.retry("a member is told that it was removed, and ends", func() error {
+				if s.state(0) == "runs" && s.state(1) == "runs" && s.state(2) == "runs" {
+					return errors.New("all run")
+				}
+				return nil
+			})
+		})
+	}
+}
