@@ -19,7 +19,9 @@ import (
 
 	"github.com/quorate/quorate/coordinator"
 	"github.com/quorate/quorate/internal/record"
+	"github.com/quorate/quorate/internal/report"
 	"github.com/quorate/quorate/internal/rollout"
+	"github.com/quorate/quorate/internal/workload"
 	"github.com/quorate/quorate/pkg/options"
 )
 
@@ -100,17 +102,28 @@ func pauseIt(cmd *cobra.Command, cfg coordinator.Config, before found) error {
 func resume() *cobra.Command {
 	return control(options.NewClient(), &cobra.Command{
 		Use:   "resume [STATEFULSET]",
-		Short: "Let a paused rollout go on",
-		Long: `Lets a paused rollout go on. Other controls stay as they are.` +
+		Short: "Let a paused rollout go on, or one that holds before the last member of an older version",
+		Long: `Lets a paused rollout go on. Other controls stay as they are.
+
+It also lets the last member of an older minor version go, if that is what the rollout holds for
+(--hold-before-last): the coordinator has to have reported it for this revision. The permission
+is an annotation that names the rollout, so it does not bind the next one. If the rollout is paused,
+resume ends the pause first, and has to be given again when it holds.` +
 			fmt.Sprintf(controlsLong, rollout.ControlPaused+"-"),
 	}, func(cmd *cobra.Command, cfg coordinator.Config, before found) error {
-		lease, err := annotate(cmd.Context(), cfg, rollout.ControlPaused, nil)
+		controls := map[string]*string{rollout.ControlPaused: nil}
+		was := "goes on"
+		switch {
+		case before.Paused:
+		case before.beforeLast:
+			was = "goes on, and its last member of the older version goes"
+			controls[rollout.ControlAllowLast] = &before.allowance
+		default:
+			was = "was not paused"
+		}
+		lease, err := annotateAll(cmd.Context(), cfg, controls)
 		if err != nil {
 			return err
-		}
-		was := "goes on"
-		if !before.Paused {
-			was = "was not paused"
 		}
 		return say(cmd, lease, "%s/%s %s; to hold it again: %s pause%s", cfg.Namespace, cfg.StatefulSet, was, name(cmd),
 			arguments(cfg))
@@ -216,6 +229,10 @@ func control(o *options.Client, cmd *cobra.Command,
 type found struct {
 	rollout.Controls
 	strategy appsv1.StatefulSetUpdateStrategyType
+	// beforeLast is true where the coordinator's last report says that this very rollout holds before the
+	// last member of an older version, and allowance is what lets that go.
+	beforeLast bool
+	allowance  string
 }
 
 // existing returns what is there. It refuses to set a control for a StatefulSet that does not exist,
@@ -232,13 +249,28 @@ func existing(ctx context.Context, cfg coordinator.Config) (found, error) {
 		return found{}, fmt.Errorf("get StatefulSet %s: %w", cfg.StatefulSet, err)
 	}
 	lease, err := record.Read(ctx, cfg.Leases, cfg.StatefulSet)
-	return found{record.Controls(lease), set.Spec.UpdateStrategy.Type}, err
+	if err != nil {
+		return found{}, err
+	}
+	facts := workload.SetFacts(set, cfg.Names)
+	// A report that cannot be read says nothing about a hold. Status says that it cannot be read.
+	last, _, _ := report.FromLease(lease)
+	return found{
+		Controls: record.Controls(lease), strategy: set.Spec.UpdateStrategy.Type,
+		beforeLast: last.UpdateRevision == facts.UpdateRevision && last.HeldBy(rollout.GuardBeforeLast),
+		allowance:  facts.Allowance(),
+	}, nil
 }
 
 func annotate(ctx context.Context, cfg coordinator.Config, key string, value *string) (*coordinationv1.Lease, error) {
+	return annotateAll(ctx, cfg, map[string]*string{key: value})
+}
+
+func annotateAll(ctx context.Context, cfg coordinator.Config,
+	controls map[string]*string) (*coordinationv1.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, cfg.RequestTimeout)
 	defer cancel()
-	return record.Control(ctx, cfg.Leases, cfg.StatefulSet, map[string]*string{key: value})
+	return record.Control(ctx, cfg.Leases, cfg.StatefulSet, controls)
 }
 
 // say prints what was done, and what holds the rollout anyway.

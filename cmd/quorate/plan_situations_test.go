@@ -324,6 +324,13 @@ var situations = []situation{
 		w.set.Spec.Template.Spec.Containers[0].Command = []string{"etcd", "--enable-v2"}
 		w.control("quorate.dev/override-guards", "UpgradePath")
 	}},
+	{"hold-before-the-last-member", "Hold - BeforeLast Serving", "--hold-before-last", 3, func(w *world) {
+		newImage("etcd:3.6.16")(w)
+		for _, i := range []int{1, 2} {
+			w.settled(i)
+			w.members[i].version = "3.6.16"
+		}
+	}},
 	{"prefixed-member-names", "Remove etcd-main-2 - Serving", "", 3, func(w *world) {
 		for _, m := range w.members {
 			m.name = "shoot--dev-" + m.name

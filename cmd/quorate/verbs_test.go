@@ -389,6 +389,13 @@ func TestWithoutANameTheOnlyStatefulSetIsMeant(t *testing.T) {
 }
 
 // Controls are patched alone: nothing else of the Lease is in the request.
+// beforeLast is the report of a rollout that holds before the last member of an older version, while another
+// duty waits.
+func beforeLast(revision string) string {
+	return `{"at":"2026-01-02T15:00:00Z","action":"Wait","guard":"Other","updateRevision":"` + revision +
+		`","others":[{"action":"Hold","guard":"BeforeLast"}]}`
+}
+
 func TestControls(t *testing.T) {
 	none := quiet(second)
 	const overrides = `{"metadata":{"annotations":{"quorate.dev/override-guards":"QuorumFloor,Canary"}}}`
@@ -466,6 +473,27 @@ func TestControls(t *testing.T) {
 			func(c rollout.Controls) bool { return !c.Paused },
 		},
 		{
+			"resume of what holds before its last member names the rollout",
+			quiet(setting(report.StatusAnnotation, beforeLast("etcd-main-7c9f4b6d58"))), "resume", 0,
+			[]string{`{"metadata":{"annotations":{"quorate.dev/allow-last":"etcd-main-7c9f4b6d58@7","quorate.dev/paused":null}}}`},
+			[]string{"goes on, and its last member of the older version goes"},
+			func(c rollout.Controls) bool { return c.AllowLast == "etcd-main-7c9f4b6d58@7" },
+		},
+		{
+			"resume of another revision than what held lets nothing go",
+			quiet(setting(report.StatusAnnotation, beforeLast("etcd-main-5f6d8c9b7d"))), "resume", 0, nil,
+			[]string{"was not paused"},
+			func(c rollout.Controls) bool { return c.AllowLast == "" },
+		},
+		{
+			"resume of what is paused as well only ends the pause", quiet(func(w *world) {
+				w.control(report.StatusAnnotation, beforeLast("etcd-main-7c9f4b6d58"))
+				w.control("quorate.dev/paused", "true")
+			}), "resume", 0,
+			[]string{`{"metadata":{"annotations":{"quorate.dev/paused":null}}}`}, []string{"goes on; to hold it again"},
+			func(c rollout.Controls) bool { return !c.Paused && c.AllowLast == "" },
+		},
+		{
 			"resume of what is not paused", none, "resume", 0, []string{}, []string{"was not paused"},
 			func(c rollout.Controls) bool { return !c.Paused },
 		},
@@ -490,7 +518,7 @@ func TestControls(t *testing.T) {
 		},
 		{
 			"override of what cannot be", none, "override Paused --yes", 2, []string{},
-			[]string{`"Paused" is not a guard that can be overridden; use Canary, CaughtUp, `}, nil,
+			[]string{`"Paused" is not a guard that can be overridden; use BeforeLast, Canary, CaughtUp, `}, nil,
 		},
 		{
 			"override of a misspelt guard", none, "override QuorumFlor --yes", 2, []string{},
@@ -498,7 +526,7 @@ func TestControls(t *testing.T) {
 		},
 		{
 			"override of nothing", none, "override etcd-main --yes", 2, []string{},
-			[]string{"name at least one guard (Canary, CaughtUp, "}, nil,
+			[]string{"name at least one guard (BeforeLast, Canary, CaughtUp, "}, nil,
 		},
 		{
 			"override and clear", none, "override QuorumFloor --clear", 2, []string{},
@@ -673,8 +701,8 @@ func TestShellCompletion(t *testing.T) {
 		{[]string{"pause", ""}, "etcd-main\n:4"},
 		{[]string{"pause", "etcd-main", ""}, ":4"},
 		{[]string{"override", ""}, "etcd-main\n:4"},
-		{[]string{"override", "etcd-main", ""}, "Canary\nCaughtUp\n"},
-		{[]string{"override", "Q"}, "Canary\nCaughtUp\n"},
+		{[]string{"override", "etcd-main", ""}, "BeforeLast\nCanary\nCaughtUp\n"},
+		{[]string{"override", "Q"}, "BeforeLast\nCanary\nCaughtUp\n"},
 		{[]string{"status", "-o", ""}, "table\njson\nyaml\n:4"},
 		{[]string{"version", "-o", ""}, "text\njson\nyaml\n:4"},
 	} {

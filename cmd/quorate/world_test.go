@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -54,6 +55,7 @@ type worldMember struct {
 	index        uint64
 	cluster      uint64
 	errors       []string
+	version      string // 3.5.21 if it is empty
 }
 
 // memberID makes IDs that do not fit into a float64, as real ones do not.
@@ -376,7 +378,7 @@ func (w *world) etcd(t testing.TB) (memberList, status, health []byte) {
 		if !m.noStatus {
 			s := jsonStatus{Endpoint: endpoint}
 			s.Status.Header = jsonHeader{ClusterID: m.cluster, MemberID: m.id, Revision: 40210, RaftTerm: m.term}
-			s.Status.Version, s.Status.DBSize, s.Status.DBSizeInUse = "3.5.21", 4096000, 2048000
+			s.Status.Version, s.Status.DBSize, s.Status.DBSizeInUse = cmp.Or(m.version, "3.5.21"), 4096000, 2048000
 			s.Status.Leader, s.Status.RaftTerm = m.leader, m.term
 			s.Status.RaftIndex, s.Status.RaftAppliedIndex = m.index, m.applied
 			s.Status.Errors, s.Status.IsLearner = m.errors, m.learner

@@ -162,6 +162,11 @@ func (p *Plan) rolls() rollout.ActionName {
 	return p.Action
 }
 
+// HeldBy is true where the guard holds one of the duties.
+func (r Report) HeldBy(g rollout.Guard) bool {
+	return r.Guard == g || slices.ContainsFunc(r.Others, func(w Work) bool { return w.Guard == g })
+}
+
 // Rolling is true while a rollout is under way, whatever keeps it.
 func (r Report) Rolling() bool { return !r.Started.IsZero() }
 

@@ -25,6 +25,9 @@ const (
 	// ControlEtcdVersions says which version of etcd is in an image whose tag does not say it, as
 	// IMAGE=VERSION, separated by commas. IMAGE is the end of the image's name with its tag or digest.
 	ControlEtcdVersions = "quorate.dev/etcd-versions"
+	// ControlAllowLast lets the last member of an older minor version go, where the policy holds before
+	// it. It names the rollout (REVISION@GENERATION), so that it does not bind the next one.
+	ControlAllowLast = "quorate.dev/allow-last"
 )
 
 // Controls are what an operator set on the record's Lease.
@@ -37,6 +40,8 @@ type Controls struct {
 	Override []Guard
 	// EtcdVersions say which version of etcd is in an image.
 	EtcdVersions []ImageVersion
+	// AllowLast is the [Set.Allowance] of the rollout that may end; empty for none.
+	AllowLast string
 	// Bad names every control that cannot be read, with its value and what is
 	// allowed. A bad control holds the rollout: it is never guessed at.
 	Bad []string
@@ -123,6 +128,8 @@ func ParseControls(annotations map[string]string) Controls {
 			c.Override = overrides(value, bad)
 		case ControlEtcdVersions:
 			c.EtcdVersions = etcdVersions(value, bad)
+		case ControlAllowLast:
+			c.AllowLast = value
 		default:
 			if misspelt(key) {
 				bad("is not a control; use " + strings.Join(controlNames, ", "))
@@ -142,7 +149,7 @@ func quoted(value string) string {
 }
 
 var controlNames = []string{ControlPaused, ControlPartition, ControlMaxUnavailable, ControlOverrideGuards,
-	ControlEtcdVersions}
+	ControlEtcdVersions, ControlAllowLast}
 
 // misspelt is true for a key that differs from a control only in letter case, dashes
 // or a final "d" or "s". Other keys under quorate.dev/ are the record's own.

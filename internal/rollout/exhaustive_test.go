@@ -67,6 +67,8 @@ type environment struct {
 	doomed, argument bool
 	// differ: every member has another list.
 	differ bool
+	// holdLast: the operator wants to be asked before the last member of the older version goes.
+	holdLast bool
 }
 
 func (e environment) String() string {
@@ -83,7 +85,7 @@ func (e environment) String() string {
 		{e.ghosts > 0, fmt.Sprintf("%d ghosts", e.ghosts)},
 		{e.noList, "no member list"},
 		{e.image != "", "to " + e.image}, {e.argument, "with an argument of before"},
-		{e.differ, "with lists that differ"},
+		{e.holdLast, "asking before the last"}, {e.differ, "with lists that differ"},
 	} {
 		if p.is {
 			words = append(words, p.word)
@@ -150,7 +152,7 @@ func newScene(c *catalogue, e environment, n int) *scene {
 		},
 	}
 	s.state.Set.OrderedReady = e.ordered
-	s.state.Set.Etcd.Image = e.image
+	s.state.Set.Etcd.Image, s.policy.HoldBeforeLast = e.image, e.holdLast
 	if e.argument {
 		s.state.Set.Etcd.Arguments = []string{"enable-v2"}
 	}
@@ -502,6 +504,8 @@ func (w *reckoning) unsafeWhenServing(o, surviving int) string {
 		return "a voter goes although nobody knows who leads"
 	case w.knownToFail():
 		return "a rollout begins that is known to fail"
+	case w.holdLast && t.tells() && w.lastOutdated(o):
+		return "the last member of the older version goes, and nobody was asked"
 	case w.leader == o && t.podReady() && t.answer == serves && w.outdatedServing-btoi(t.answer == serves) > 0:
 		return "a healthy leader goes before a follower"
 	}
@@ -521,6 +525,16 @@ func (w *reckoning) knownToFail() bool {
 		lists += btoi(c.servingVoter())
 	}
 	return w.doomed && told > 0 && (toldNew == 0 || !strings.HasPrefix(w.image, "etcd:3.6")) || w.differ && lists > 1
+}
+
+// lastOutdated: no other pod is outdated that stays.
+func (w *reckoning) lastOutdated(o int) bool {
+	for i, c := range w.members {
+		if i != o && c.outdated && !c.isGoing() {
+			return false
+		}
+	}
+	return true
 }
 
 // dataWithout counts our own voters with data that stay when an ordinal goes.
@@ -743,7 +757,7 @@ func TestNoCombinationOfMembersLeadsToAnUnsafeDecision(t *testing.T) {
 			round{n, voters, true, with(func(e *environment) { e.ordered = true; e.maxUnavailable = 2 })},
 			round{n, voters, false, with(func(e *environment) { e.image, e.doomed = "etcd:3.7.3", true })},
 			round{n, voters, false, with(func(e *environment) {
-				e.image, e.differ = "etcd:3.6.16", true
+				e.image, e.holdLast, e.differ = "etcd:3.6.16", true, true
 			})},
 			round{n, pausedClasses(), false, with(func(e *environment) { e.maxUnavailable = 3 })},
 			round{

@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// These guards are asked before a rollout begins. None of them is asked about a member that does not serve, nor
-// on the way back to a revision that still runs: a cure is never held by what is known of the disease.
+// These guards are asked before a rollout begins, and the last one before a step of etcd's version ends.
+// None of them is asked about a member that does not serve, nor on the way back to a revision that still
+// runs: a cure is never held by what is known of the disease.
 
 // stepBegins is true before the first pod of a rollout goes, unless some member runs the minor version of the new
 // template already.
@@ -97,4 +98,77 @@ func listsAgree(a *Assessment, _ *Seat) Verdict {
 		}
 	}
 	return passed("voters that serve and have the same list: %d of %d", same, a.Serving)
+}
+
+// endsStep is true for a member that is the last one of an older minor version, where the operator wants
+// to be asked before it goes.
+func endsStep(a *Assessment, c *Seat) bool {
+	if !a.policy.HoldBeforeLast {
+		return false
+	}
+	to, known := a.newVersion()
+	// A member of which nothing is known may serve, and then this is only for a moment. One that does not
+	// answer may need the update.
+	if own, told := a.versionOf(c); !known || told && !own.minor().less(to.minor()) || !told && c.Evidence != Serving {
+		return false
+	}
+	for i := range a.Seats {
+		s := &a.Seats[i]
+		if s == c || s.Going() || !s.Outdated {
+			continue
+		}
+		if v, told := a.versionOf(s); !told || v.minor().less(to.minor()) {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(a.External, func(m *Member) bool {
+		v, told := m.version()
+		return told && v.minor().less(to.minor())
+	})
+}
+
+// newVersion is the version that the new revision has: by its image, else by what its members tell.
+func (a *Assessment) newVersion() (v Version, known bool) {
+	if v, known = versionIn(a.state.Set.Etcd.Image, a.state.Controls.EtcdVersions); known {
+		return v, true
+	}
+	for i := range a.Seats {
+		if s := &a.Seats[i]; s.Pod != nil && !s.Outdated && s.Member != nil {
+			if told, ok := s.Member.version(); ok && (!known || v.less(told)) {
+				v, known = told, true
+			}
+		}
+	}
+	return v, known
+}
+
+// versionOf is what the seat's member tells, else what its pod's image says.
+func (a *Assessment) versionOf(s *Seat) (Version, bool) {
+	if s.Member != nil {
+		if v, told := s.Member.version(); told {
+			return v, true
+		}
+	}
+	return versionIn(s.Pod.EtcdImage, a.state.Controls.EtcdVersions)
+}
+
+func (m *Member) version() (Version, bool) {
+	if m.Probe.Status == nil {
+		return Version{}, false
+	}
+	return ParseVersion(m.Probe.Status.Version)
+}
+
+// beforeLast: the version of the cluster rises when its last member runs the new one, and no member of the
+// old one can join any more.
+func beforeLast(a *Assessment, _ *Seat) Verdict {
+	to, _ := a.newVersion()
+	allowance := a.state.Set.Allowance()
+	if a.state.Controls.AllowLast == allowance {
+		return Verdict{Pass: true, text: "the last member of an older version than " + to.InWords() +
+			", and somebody has let it go (" + ControlAllowLast + ")"}
+	}
+	return Verdict{text: "when this one has gone, every member runs etcd " + to.InWords() + ", and there is no way " +
+		"back; to let it go: quorate resume " + a.state.Set.Name + ", or " + ControlAllowLast + "=" + allowance +
+		" on the Lease"}
 }

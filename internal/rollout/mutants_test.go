@@ -169,6 +169,12 @@ func mutants() []mutant {
 			mutate:      without(rollout.GuardListsAgree),
 		},
 		{
+			name:        "no BeforeLast",
+			environment: known(func(e *environment) { e.image, e.holdLast = "etcd:3.6.16", true }),
+			wrong:       "nobody was asked",
+			mutate:      without(rollout.GuardBeforeLast),
+		},
+		{
 			name:        "any list will do",
 			environment: local,
 			wrong:       "a list that no quorum has",

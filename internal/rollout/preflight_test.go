@@ -345,3 +345,88 @@ func TestNoCombinationOfMembersHasItsCureHeld(t *testing.T) {
 		})
 	}
 }
+
+func holdBeforeLast(w *world) { w.policy.HoldBeforeLast = true }
+
+func allowedLast(allowance string) change {
+	return func(w *world) { w.state.Controls.AllowLast = allowance }
+}
+
+func TestARolloutHoldsBeforeTheLastMemberOfAnOlderVersion(t *testing.T) {
+	// step is a rollout to 3.6 in which only etcd-0 is left.
+	step := func(changes ...change) *world {
+		return runs3("3.6.16", "etcd:3.6.16", updated(1, 2), tells("3.5.35", 0), aged(rollout.ReadySeen, long, 1, 2),
+			func(w *world) { w.pod(0).EtcdImage = "etcd:3.5.35" }, leads(2), holdBeforeLast).with(changes...)
+	}
+	unreadable := func(w *world) {
+		w.state.Set.Etcd.Image = "x:1"
+		for i := range w.state.Pods {
+			w.state.Pods[i].EtcdImage = "x:0"
+		}
+	}
+	for _, tc := range []struct {
+		name  string
+		world *world
+		want  string
+	}{
+		{"it holds", step(), "hold BeforeLast"},
+		{"before leadership is moved", step(leads(0)), "hold BeforeLast"},
+		{"not without being asked to", step(func(w *world) { w.policy.HoldBeforeLast = false }), "delete etcd-0"},
+		{"nor once somebody lets it go", step(allowedLast(newRev + "@3")), "delete etcd-0"},
+		{"what was let go before is another rollout", step(allowedLast(newRev + "@2")), "hold BeforeLast"},
+		{"so is another revision", step(allowedLast(oldRev + "@3")), "hold BeforeLast"},
+		{"the override lets it go", step(overriding(rollout.GuardBeforeLast)), "delete etcd-0"},
+		{"not before one that is not the last", step(func(w *world) { w.pod(1).Revision = oldRev }, tells("3.5.35", 1)),
+			"delete etcd-1"},
+		{"one that is outdated in the new version does not stay behind",
+			step(func(w *world) { w.pod(1).Revision = oldRev }, leads(1), tells("3.6.0", 1)), "hold BeforeLast"},
+		{"a single member is the last", cluster(1, tells("3.5.35", 0), holdBeforeLast, func(w *world) {
+			w.state.Set.Etcd.Image = "etcd:3.6.16"
+		}), "hold BeforeLast"},
+		{"a member elsewhere of the old version stays behind",
+			step(outsiders(2), trusting("ghost-0", "ghost-1"), func(w *world) {
+				told := *w.state.Etcd.Members[3].Probe.Status
+				told.Version = "3.5.35"
+				w.state.Etcd.Members[3].Probe.Status = &told
+			}), "delete etcd-0"},
+		{"the cure is not held", step(dead(0)), "delete etcd-0"},
+		{"nor is the way back", runs3("3.5.35", "etcd:3.5.35", updated(1, 2), tells("3.6.16", 0),
+			aged(rollout.ReadySeen, long, 1, 2), leads(2), holdBeforeLast), "delete etcd-0"},
+		{"nor is a patch", runs3("3.6.16", "etcd:3.6.16", updated(1, 2), tells("3.6.11", 0),
+			aged(rollout.ReadySeen, long, 1, 2), leads(2), holdBeforeLast), "delete etcd-0"},
+		{"the updated members tell the version where the image does not", step(unreadable), "hold BeforeLast"},
+		{"the way back is not held then either", runs3("3.5.35", "x:1", updated(1, 2), tells("3.6.16", 0),
+			aged(rollout.ReadySeen, long, 1, 2), leads(2), holdBeforeLast), "delete etcd-0"},
+		{"where nobody tells any version, nothing is held", cluster(1, noStatus("x", 0), unreadable, holdBeforeLast,
+			func(w *world) { w.state.Set.Etcd.Image = "x:1" },
+			overriding(rollout.GuardCaughtUp, rollout.GuardLeaderLast)),
+			"delete etcd-0"},
+		{"a member that does not tell its version for a moment is waited for", step(noStatus("x", 0), func(w *world) {
+			w.pod(0).EtcdImage = "x:0"
+		}), "hold BeforeLast"},
+		{"its image may tell it", step(noStatus("x", 0), func(w *world) { w.pod(0).EtcdImage = "etcd:3.6.11" }),
+			"delete etcd-0"},
+		{"one that does not answer at all may need the update", step(unknown(0), maxUnavailable(2), func(w *world) {
+			w.pod(0).EtcdImage = "x:0"
+		}), "delete etcd-0"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := say(tc.world.decide()); got != tc.want {
+				t.Errorf("%s, want %s", got, tc.want)
+			}
+		})
+	}
+	t.Run("one that terminates does not stay behind", func(t *testing.T) {
+		d := step(func(w *world) { w.pod(1).Revision = oldRev }, tells("3.5.35", 1), terminating(1)).decide()
+		if failed, _ := failedGuards(d, "etcd-0"); !slices.Contains(failed, rollout.GuardBeforeLast) {
+			t.Errorf("%v hold", failed)
+		}
+	})
+	t.Run("a predicted rollout ends there", func(t *testing.T) {
+		w := runs3("3.5.35", "etcd:3.6.16", holdBeforeLast)
+		all := rollout.Predict(w.state, w.policy)
+		if got := say(all[len(all)-1]); got != "hold BeforeLast" || len(all) != 3 {
+			t.Errorf("after %d steps: %s", len(all), got)
+		}
+	})
+}

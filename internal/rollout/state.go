@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -76,6 +77,10 @@ type Program struct {
 	// Unseen says why there may be other arguments than these, and is empty if there are none.
 	Unseen string
 }
+
+// Allowance is what names the rollout to this template in [ControlAllowLast]. The same revision at another
+// time is another rollout, so the generation is in it too.
+func (s *Set) Allowance() string { return s.UpdateRevision + "@" + strconv.FormatInt(s.Generation, 10) }
 
 // Pod is what matters of one pod, with the two containers that Quorate knows.
 type Pod struct {
@@ -324,6 +329,9 @@ type Policy struct {
 	// AllowVolatileData permits removals that leave fewer than a quorum of voters
 	// with data, where the data volume is not persistent.
 	AllowVolatileData bool `json:"allowVolatileData,omitempty"`
+	// HoldBeforeLast holds a rollout to another minor version of etcd before the last member of the old
+	// one goes, until somebody lets it go ([ControlAllowLast]): after that there is no way back.
+	HoldBeforeLast bool `json:"holdBeforeLast,omitempty"`
 }
 
 // MaxTransferFailures is how many leadership transfers away from a pod may fail

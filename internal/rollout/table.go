@@ -27,6 +27,7 @@ const (
 	GuardHostGates         Guard = "HostGates"
 	GuardRecreation        Guard = "Recreation"
 	GuardLeaderLast        Guard = "LeaderLast"
+	GuardBeforeLast        Guard = "BeforeLast"
 	GuardDisruptionBudget  Guard = "DisruptionBudget"
 	GuardTerminating       Guard = "Terminating"
 	GuardUpdatedPending    Guard = "UpdatedPending"
@@ -290,6 +291,17 @@ var Guards = []Row{
 		Looks: "Together with what keeps the follower; or `Wait`: no leader is known.",
 		Do: "Look at what keeps the followers. If no leader is known for longer than an election takes: " +
 			"see what the members' statuses say (`etcdctl endpoint status --cluster`). May be overridden.",
+	},
+	{
+		Name: GuardBeforeLast, rules: []Rule{RuleServing}, judge: beforeLast, asked: endsStep,
+		overridable: true,
+		Protects: "With `hold-before-last`, off by default: a rollout to another minor version of etcd stops before " +
+			"the last member of the old one goes. Until then a template of the old version brings everybody back. " +
+			"After that the version of the cluster rises, and a member of the old one does not start any more. Never " +
+			"asked about a member that does not serve, on the way back, or within a minor version.",
+		Looks: "`Hold`, with one outdated pod left.",
+		Do: "See that clients are content with the new version. Then `quorate resume` lets this rollout end, and no " +
+			"other one; or set the template back. May be overridden, for every later rollout as well.",
 	},
 	{
 		Name: GuardDisruptionBudget, rules: []Rule{RuleServing}, judge: disruptionBudget,

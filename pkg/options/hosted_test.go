@@ -144,6 +144,7 @@ func TestAHostsConfigurationFileSetsEverything(t *testing.T) {
   maxEvidenceAge: 24s
   events: false
   promoteCurrentRevision: true
+  holdBeforeLast: true
 `), &c)
 	if err != nil {
 		t.Fatal(err)
@@ -151,7 +152,7 @@ func TestAHostsConfigurationFileSetsEverything(t *testing.T) {
 	want := Rollout{
 		Policy: rollout.Policy{
 			MaxUnavailable: rollout.Amount{Number: 40, Percent: true}, Removal: rollout.RemoveByDelete,
-			TrustedMembers: []string{"etcd-x", "etcd-y"}, AllowVolatileData: true,
+			TrustedMembers: []string{"etcd-x", "etcd-y"}, AllowVolatileData: true, HoldBeforeLast: true,
 			SettleTimeout: 7 * time.Minute, DeadAfter: 25 * time.Second, MaxLag: 77,
 		},
 		LockTTL: 20 * time.Second, FallbackAfter: 21 * time.Second, RecordDuration: 22 * time.Second,

@@ -80,6 +80,10 @@ func (o *Rollout) addPolicy(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.Policy.AllowVolatileData, "allow-volatile-data", o.Policy.AllowVolatileData,
 		"permit removals that leave fewer than a quorum of voters with data where the data volume is not persistent; "+
 			"off, because that is how data is lost")
+	fs.BoolVar(&o.Policy.HoldBeforeLast, "hold-before-last", o.Policy.HoldBeforeLast,
+		"in a rollout to another minor version of etcd, hold before the last member of the old one goes, until "+
+			"'quorate resume': after that no template of the old version brings it back (off, because a rollout is to "+
+			"end by itself; for a single member it holds before the only one)")
 	fs.DurationVar(&o.Policy.SettleTimeout, "settle-timeout", o.Policy.SettleTimeout,
 		"how long an updated pod may take to settle before it counts as failing and holds the rollout (enough to "+
 			"load 8 GiB "+

@@ -107,6 +107,7 @@ func TestFlagsReachTheirOptions(t *testing.T) {
 		"--probe-timeout=1s", "--request-timeout=3s", "--interval=5s",
 		"--max-evidence-age=6s", "--fallback-after=9s", "--record-duration=30s", "--events=false",
 		"--promote-current-revision", "--removal=evict", "--allow-volatile-data", "--trusted-members=b-0,c-0",
+		"--hold-before-last",
 		"--etcd-container=member", "--sidecar-container=agent", "--etcd-data-dir=/data",
 		"--listen-address=:8090", "--log-level=debug", "--log-format=json", "--cacert=ca", "--cert=c", "--key=k")
 	want := NewSidecar()
@@ -120,6 +121,7 @@ func TestFlagsReachTheirOptions(t *testing.T) {
 	want.Policy = rollout.Policy{
 		MaxUnavailable: rollout.Amount{Number: 2}, SettleTimeout: time.Minute, DeadAfter: 2 * time.Second, MaxLag: 7,
 		TrustedMembers: []string{"b-0", "c-0"}, Removal: rollout.RemoveByEviction, AllowVolatileData: true,
+		HoldBeforeLast: true,
 	}
 	want.LockTTL, want.ProbeTimeout, want.RequestTimeout, want.Interval, want.MaxEvidenceAge = 4*time.Second,
 		time.Second, 3*time.Second, 5*time.Second, 6*time.Second

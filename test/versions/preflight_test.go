@@ -189,6 +189,40 @@ func TestADowngradeThatWasEnabledGoes(t *testing.T) {
 	require.Empty(t, decided(m, "etcd:3.5.35").Guard, "and the others follow")
 }
 
+// As long as one member of the old minor version is left, the others come back to it; see --hold-before-last.
+func TestTheWayBackIsOpenUntilTheLastMemberHasGone(t *testing.T) {
+	beside(t)
+	for _, step := range [][2]string{{"3.5.35", "3.6.16"}, {"3.4.34", "3.5.35"}} {
+		t.Run(step[0]+" to "+step[1], func(t *testing.T) {
+			if step[0] == "3.4.34" && !*matrix {
+				t.Skip("only with -matrix")
+			}
+			from, to := find(t, step[0]).program(t), find(t, step[1]).program(t)
+			s := startServers(t, from, from, from)
+			s.withData()
+			s.clusterVersion(step[0][:3])
+			roll := func(program, version string, members ...int) {
+				for _, i := range members {
+					s.stop(i)
+					s.start(i, program, "existing")
+					s.await(name(i)+" serves", func(m rollout.Membership) bool {
+						return serving(m) == 3 && leader(m) != nil && told(m, i) == version
+					})
+				}
+			}
+			roll(to, step[1], 0, 1)
+			s.withData()
+			roll(from, step[0], 0, 1)
+			s.withData()
+			roll(to, step[1], 0, 1, 2)
+			s.clusterVersion(step[1][:3])
+			s.stop(0)
+			s.start(0, from, "existing")
+			s.ends(0)
+		})
+	}
+}
+
 // What the table says that a version does not know is refused by that version, and accepted by the one before it.
 // What else the one before offers is known to it.
 func TestEveryArgumentOfTheTableIsRefusedByTheVersionThatDoesNotKnowIt(t *testing.T) {
