@@ -68,7 +68,7 @@ func (o *observer) observe(ctx context.Context) record.Observed {
 	}
 	o.watches.follow(ctx, selector)
 	joined := rollout.Assess(state, o.c.cfg.Policy)
-	state.Memory = o.sight.memory.recall(time.Now(), joined.Sightings())
+	state.Memory = o.sight.memory.recall(time.Now(), joined.Sightings(), state.Pods)
 	d := joined.Decide(state.Memory)
 	if evicts(d.Action) {
 		if state.RefusedEviction, err = o.askBudget(ctx, d); err != nil {

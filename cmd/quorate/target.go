@@ -194,7 +194,7 @@ func outside(dump *workload.Dump, set *appsv1.StatefulSet, names workload.Names,
 
 // policyFlags are the flags by which a person can decide otherwise than the coordinator.
 var policyFlags = []string{"config", "max-unavailable", "removal", "allow-volatile-data", "settle-timeout",
-	"dead-after", "max-lag", "trusted-members"}
+	"dead-after", "leaving-patience", "max-lag", "trusted-members"}
 
 // policy is the policy of the flags if any is set, else the coordinator's while it reports one, else
 // the default. So someone who looks from outside comes to the coordinator's decision.

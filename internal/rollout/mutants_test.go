@@ -139,6 +139,38 @@ func mutants() []mutant {
 			mutate:      without(rollout.GuardRecreation),
 		},
 		{
+			name:        "no OthersLeaving",
+			environment: environment{maxUnavailable: 3, self: noSelf, leaving: true},
+			wrong:       "beside what others take",
+			mutate:      without(rollout.GuardOthersLeaving),
+		},
+		{
+			name:        "all that is going was removed by us",
+			environment: environment{maxUnavailable: 3, self: noSelf, taken: true, outsiders: 2, trusted: true},
+			wrong:       "beside what others take",
+			mutate: func(s *rollout.State) {
+				s.Removed = []string{name(0), name(1), name(2)}
+			},
+		},
+		{
+			name:        "no OthersLeaving while others are scaled away",
+			environment: environment{maxUnavailable: 3, self: noSelf, outsiders: 1, scaledAway: true},
+			wrong:       "others are scaled away",
+			mutate:      without(rollout.GuardOthersLeaving),
+		},
+		{
+			name:        "who leaves may vote all the same",
+			environment: environment{maxUnavailable: 3, self: noSelf, leaving: true},
+			wrong:       "a process that may vote goes",
+			mutate:      without(rollout.GuardOthersLeaving),
+		},
+		{
+			name:        "a cordoned node is like any other",
+			environment: environment{maxUnavailable: 3, self: noSelf, cordoned: true},
+			wrong:       "the best candidate is another",
+			mutate:      eachMember(func(_ *rollout.State, p *rollout.Pod, _ *rollout.Member) { p.Cordoned = false }),
+		},
+		{
 			name:        "any list will do",
 			environment: local,
 			wrong:       "a list that no quorum has",

@@ -14,6 +14,7 @@ const (
 	GuardQuorumPatience    Guard = "QuorumPatience"
 	GuardRevisionSuspect   Guard = "RevisionSuspect"
 	GuardUpdatedFailing    Guard = "UpdatedFailing"
+	GuardOthersLeaving     Guard = "OthersLeaving"
 	GuardQuorumFloor       Guard = "QuorumFloor"
 	GuardUnavailableBudget Guard = "UnavailableBudget"
 	GuardCanary            Guard = "Canary"
@@ -104,7 +105,8 @@ var Guards = []Row{
 			"broken client listener makes a voting member look dead to both witnesses. While some member " +
 			"serves, a process goes only if the serving voters alone are a quorum or those left could " +
 			"still be one: they serve, or are Down while their process runs. A member that is Unknown " +
-			"does not count: it may hang without its kubelet having noticed. DEP-07 step 2 deletes it.",
+			"does not count: it may hang without its kubelet having noticed. Nor does one that others are " +
+			"about to take (OthersLeaving). DEP-07 step 2 deletes it.",
 		Looks: "`Hold`: the verdict says how many could still vote.",
 		Do:    "Bring another member back, or cure the listener. May be overridden.",
 	},
@@ -144,6 +146,20 @@ var Guards = []Row{
 			"one. May be overridden.",
 	},
 	{
+		Name: GuardOthersLeaving, rules: []Rule{RuleServing}, judge: othersLeaving,
+		asked: someLeave, clears: true, overridable: true,
+		Protects: "What takes etcd clusters down is often a drain beside something else. While others take one " +
+			"member, Quorate takes none that serves, and counts on the others alone. A member is leaving " +
+			"when its pod has the condition `DisruptionTarget`, terminates or is missing by others' hand, is " +
+			"being scaled away, or when its node has a `NoExecute` taint that the pod does not tolerate for " +
+			"good, does not exist any more, or is cordoned. Nodes are only read with `read-nodes`. A cordon " +
+			"alone holds for `leaving-patience`; a node may stay cordoned for days. After that, the pods on " +
+			"cordoned nodes go after all others, because one whose volume fits nowhere else stays Pending.",
+		Looks: "`Wait`: the verdict names the members, and what says that they leave.",
+		Do: "Let the drain (or the scale-in) end, and the pod come back. Uncordon a node that is not to be drained " +
+			"after all. May be overridden: then a member that is about to go counts as one that stays.",
+	},
+	{
 		Name: GuardQuorumFloor, rules: []Rule{RuleServing}, judge: quorumFloor,
 		overridable: true,
 		Protects: "The serving voters that stay, without the one removed and without everything already going, " +
@@ -164,7 +180,7 @@ var Guards = []Row{
 		clears: true, overridable: true,
 		Protects: "At most `max-unavailable` members of ours (a number, or a percentage of the replicas, " +
 			"rounded down and at least 1: KEP-961) are unavailable at once: not serving, missing, " +
-			"terminating, or updated and not settled. An outdated pod that serves with a sick sidecar " +
+			"terminating, leaving, or updated and not settled. An outdated pod that serves with a sick sidecar " +
 			"does not count, or three sick sidecars would block their own cure " +
 			"(cluster-etcd-operator#994).",
 		Looks: "`Wait`: the verdict counts them.",

@@ -47,17 +47,18 @@ func NewRollout() Rollout {
 
 // flagOf names the flag of every field that [coordinator.Config.CheckNumbers] names.
 var flagOf = map[string]string{
-	"Policy.MaxUnavailable": "max-unavailable",
-	"Policy.SettleTimeout":  "settle-timeout",
-	"Policy.DeadAfter":      "dead-after",
-	"Policy.MaxLag":         "max-lag",
-	"LockTTL":               "lock-ttl",
-	"FallbackAfter":         "fallback-after",
-	"RecordDuration":        "record-duration",
-	"ProbeTimeout":          "probe-timeout",
-	"RequestTimeout":        "request-timeout",
-	"Interval":              "interval",
-	"MaxEvidenceAge":        "max-evidence-age",
+	"Policy.MaxUnavailable":  "max-unavailable",
+	"Policy.SettleTimeout":   "settle-timeout",
+	"Policy.DeadAfter":       "dead-after",
+	"Policy.LeavingPatience": "leaving-patience",
+	"Policy.MaxLag":          "max-lag",
+	"LockTTL":                "lock-ttl",
+	"FallbackAfter":          "fallback-after",
+	"RecordDuration":         "record-duration",
+	"ProbeTimeout":           "probe-timeout",
+	"RequestTimeout":         "request-timeout",
+	"Interval":               "interval",
+	"MaxEvidenceAge":         "max-evidence-age",
 }
 
 // addPolicy registers the flags that decide about a removal. Their help must not name other flags,
@@ -87,6 +88,10 @@ func (o *Rollout) addPolicy(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.Policy.DeadAfter, "dead-after", o.Policy.DeadAfter,
 		"how long an etcd container may stay terminated before its member counts as dead (a kubelet's first back-off: "+
 			"a container that merely restarted is running again by then)")
+	fs.DurationVar(&o.Policy.LeavingPatience, "leaving-patience", o.Policy.LeavingPatience,
+		"how long no serving member is removed while the node of another one is cordoned, because a drain may follow "+
+			"(enough for a drain to come to that pod; nodes may stay cordoned for days, and after this time the pods "+
+			"on them just go last)")
 	fs.Uint64Var(&o.Policy.MaxLag, "max-lag", o.Policy.MaxLag,
 		"how many log entries a surviving member may be behind when another is removed (half of what etcd keeps for "+
 			"slow "+
