@@ -38,6 +38,9 @@ type (
 	// Budgets is what a coordinator uses of the API for PodDisruptionBudgets in one namespace: Get. A
 	// clientset's PolicyV1().PodDisruptionBudgets(namespace) satisfies it.
 	Budgets = workload.Budgets
+	// Nodes is what a coordinator uses of the API for nodes: Get and Watch, by name. A clientset's
+	// CoreV1().Nodes() satisfies it.
+	Nodes = workload.Nodes
 	// Leases is what a coordinator uses of the API for Leases in one namespace: Get, Watch, Create and
 	// Patch. A clientset's CoordinationV1().Leases(namespace) satisfies it.
 	Leases interface {

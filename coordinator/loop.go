@@ -36,6 +36,8 @@ type loop struct {
 	// looked is what is remembered of the looks at an idle cluster. It is not mixed with what turns see,
 	// because looks see the pods as they last were.
 	looked *memory
+	// leavers are the pods that were about to go when we looked last, and why.
+	leavers string
 	// found is true when a look at an idle cluster has found that a duty is due.
 	found bool
 	// looksOn: the StatefulSet controller rolls the pods, and the log has said so.
@@ -119,6 +121,7 @@ func (l *loop) run(ctx context.Context) {
 		case !due:
 			l.trouble.faults.clear()
 			l.since, first = time.Time{}, false
+			l.follow(ctx)
 			l.idle(ctx)
 		default:
 			if l.since.IsZero() {
@@ -198,8 +201,12 @@ func (l *loop) due(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	if err := l.c.nodes.read(ctx, &o); err != nil {
+		return false, err
+	}
 	l.c.account.about(l.c.cfg.Namespace, o.Set)
 	l.sight.seen = o
+	l.noteLeavers(o.Pods)
 	l.sayWhoRolls(o.Set.OnDelete)
 	due := outdated(o) || l.c.unpromoted(o) || l.found
 	l.found = false

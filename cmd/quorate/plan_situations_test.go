@@ -234,6 +234,10 @@ var situations = []situation{
 		"pod-being-scaled-away-named-as-trusted", "Wait - OthersLeaving Serving", "--trusted-members=etcd-main-3", 4,
 		scaledIn,
 	},
+	{"drain-beside-the-rollout", "Wait - OthersLeaving Serving", "", 3, func(w *world) { w.drained(1) }},
+	{"drain-of-the-leader", "MoveLeader etcd-main-0 - MakeWay", "", 3, func(w *world) { w.drained(0) }},
+	{"node-cordoned-just-now", "Wait - OthersLeaving Serving", "", 3, func(w *world) { w.cordoned(1, time.Minute) }},
+	{"node-cordoned-since-yesterday", "Remove etcd-main-1 - Serving", "", 3, func(w *world) { w.cordoned(2, day) }},
 	{"pod-scaled-away-without-a-member", "Remove etcd-main-2 - Serving", "", 3, func(w *world) {
 		p := newPod(3)
 		w.pods = append(w.pods, p)

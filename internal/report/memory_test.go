@@ -91,7 +91,7 @@ func TestWhatCannotBeReadOfAMemoryIsLeftOut(t *testing.T) {
 		t.Errorf("policy %+v, want %+v", r.Memory.Policy, policy)
 	}
 	if want := (rollout.Memory{
-		Ages:            rollout.Ages{{UID: "u1", Condition: rollout.CordonedSeen}: 1500 * time.Millisecond},
+		Ages:            rollout.Ages{{UID: "u1", Condition: rollout.PodSeen}: 1500 * time.Millisecond},
 		FailedTransfers: rollout.Failures{10: 2},
 	}); !reflect.DeepEqual(r.Memory.Memory, want) {
 		t.Errorf("memory %+v, want %+v", r.Memory.Memory, want)

@@ -199,30 +199,39 @@ func preference(s *Seat) int {
 }
 
 // transfer picks the best voter to lead instead of the seat's member: one whose node is not
-// cordoned before one whose is, settled before outdated, healthy sidecar before sick, then the most caught up. It
-// reports false when no voter can take over or transfers failed too often.
+// cordoned before one whose is, settled before outdated, healthy sidecar before sick, then the
+// most caught up. It reports false when no voter can take over or transfers failed too often.
 func (a *Assessment) transfer(from *Seat) (Transfer, bool) {
-	if a.state.FailedTransfers[from.Member.ID] >= MaxTransferFailures {
-		return Transfer{}, false
+	t := Transfer{From: from.Member.ID, FromName: from.Name}
+	if a.transfersFail(t.From) {
+		return t, false
 	}
+	if best := a.heir(from, func(*Seat) bool { return true }); best != nil {
+		t.To, t.ToName = best.Member.ID, best.Name
+		return t, true
+	}
+	if len(a.trusted) > 0 {
+		t.To, t.ToName = a.trusted[0].ID, a.trusted[0].Name
+		return t, true
+	}
+	return t, false
+}
+
+// transfersFail is true when transfers away from a member failed too often.
+func (a *Assessment) transfersFail(member uint64) bool {
+	return a.state.FailedTransfers[member] >= MaxTransferFailures
+}
+
+// heir returns the best voter that fits, or nil.
+func (a *Assessment) heir(from *Seat, fits func(*Seat) bool) *Seat {
 	var best *Seat
 	for i := range a.Seats {
 		s := &a.Seats[i]
-		if s == from || !s.survives() {
-			continue
-		}
-		if best == nil || leadsBetter(s, best) {
+		if s != from && s.survives() && fits(s) && (best == nil || leadsBetter(s, best)) {
 			best = s
 		}
 	}
-	if best != nil {
-		return Transfer{From: from.Member.ID, To: best.Member.ID, FromName: from.Name, ToName: best.Name}, true
-	}
-	if len(a.trusted) > 0 {
-		m := a.trusted[0]
-		return Transfer{From: from.Member.ID, To: m.ID, FromName: from.Name, ToName: m.Name}, true
-	}
-	return Transfer{}, false
+	return best
 }
 
 func leadsBetter(x, y *Seat) bool {

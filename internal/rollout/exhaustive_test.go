@@ -360,6 +360,9 @@ func (w *reckoning) wrong(d *rollout.Decision) string {
 	if !d.Acts() && d.Reason() == "" {
 		return "it does nothing and names no reason"
 	}
+	if heir := w.mustMakeWay(); heir || d.Duty == rollout.DutyMakeWay {
+		return w.wrongWay(d, heir)
+	}
 	best := -1
 	for i := range d.Candidates {
 		c := &d.Candidates[i]
@@ -401,6 +404,43 @@ func (w *reckoning) wrong(d *rollout.Decision) string {
 		return w.wrongTransfer(d.Action.(rollout.MoveLeader).Transfer)
 	case (d.Action.(rollout.Remove).Method == rollout.RemoveByEviction) != w.members[o].available():
 		return "what a budget counts is not evicted, or what it does not count is"
+	}
+	return ""
+}
+
+// mustMakeWay is true while the leader serves, others are about to take it or its node is cordoned, and another
+// could lead.
+func (w *reckoning) mustMakeWay() bool {
+	if w.leader == w.n {
+		return false
+	}
+	leader := w.members[w.leader]
+	leaves := leader.leaving && !leader.isGoing() || w.scene.taken && leader.pod == goingPod ||
+		w.cordoned && w.leader == 0 && !leader.isGoing()
+	if !leaves || leader.answer != serves {
+		return false
+	}
+	for o := range w.members {
+		if w.mayTakeOver(o) {
+			return true
+		}
+	}
+	return false
+}
+
+// mayTakeOver: an outdated one would be the next to hand over, unless the rollout waits.
+func (w *reckoning) mayTakeOver(o int) bool {
+	c := w.members[o]
+	return o != w.leader && c.survives() && (!w.cordoned || o != 0) && (!w.cordoned || !c.outdated)
+}
+
+func (w *reckoning) wrongWay(d *rollout.Decision, must bool) string {
+	move, ok := d.Action.(rollout.MoveLeader)
+	switch {
+	case !must || d.Duty != rollout.DutyMakeWay || !ok:
+		return "leadership leaves a member that stays, or stays with one that leaves"
+	case move.Transfer.From != id(w.leader) || !w.mayTakeOver(int(move.Transfer.To)-1):
+		return "leadership goes to a member that is about to go, or to one that is next"
 	}
 	return ""
 }

@@ -20,12 +20,16 @@ func (a *Assessment) leaves(s *Seat) bool {
 	}
 }
 
-// Leavers says in words which members others are about to take, or have taken, and why: one entry
-// for each. A node that is cordoned is told for as long as it is.
+// Leavers says in words what takes members by others' hand: one entry for each. A node that is
+// cordoned is told for as long as it is. What is merely missing is told with its seat.
 func (a *Assessment) Leavers() []string {
+	return a.leavers(func(s *Seat) bool { return s.Pod != nil && (s.Pod.Leaving != "" || s.Pod.Cordoned) })
+}
+
+func (a *Assessment) leavers(tell func(*Seat) bool) []string {
 	var words []string
 	for i := range a.Seats {
-		if s := &a.Seats[i]; s.Leaving || s.goesLast() {
+		if s := &a.Seats[i]; (s.Leaving || s.goesLast() && !s.Going()) && tell(s) {
 			words = append(words, a.leaver(s))
 		}
 	}
@@ -77,6 +81,6 @@ func othersLeaving(a *Assessment, c *Seat) Verdict {
 		leaving += btoi(a.Seats[i].Leaving)
 	}
 	v := verdict(false, "members that others take: %d (", leaving)
-	v.text = strings.Join(a.Leavers(), "; ") + ")"
+	v.text = strings.Join(a.leavers(func(*Seat) bool { return true }), "; ") + ")"
 	return v
 }

@@ -67,14 +67,16 @@ func TestPodsOnCordonedNodesGoLast(t *testing.T) {
 			"delete etcd-1", "move leadership from etcd-0 to etcd-1", "delete etcd-0", "delete etcd-2", "complete"}},
 		{"the leader first, where only its node is not cordoned, and it hands over",
 			cluster(3, cordoned(leavingPatience, 1, 2)), []string{
-				"move leadership from etcd-0 to etcd-1", "delete etcd-0", "delete etcd-2",
-				"move leadership from etcd-1 to etcd-0", "delete etcd-1", "complete"}},
+				"move leadership from etcd-0 to etcd-1", "delete etcd-0", "move leadership from etcd-1 to etcd-0",
+				"delete etcd-2", "delete etcd-1", "complete"}},
 		{"a sick sidecar too", cluster(5, updated(3, 4), sick(2), cordoned(leavingPatience, 2)), []string{
 			"delete etcd-1", "move leadership from etcd-0 to etcd-1", "delete etcd-0", "delete etcd-2", "complete"}},
 		{"but not where the others cannot go before it", cluster(3, sick(2), cordoned(leavingPatience, 2)), []string{
 			"delete etcd-2", "delete etcd-1", "move leadership from etcd-0 to etcd-1", "delete etcd-0", "complete"}},
-		{"in the usual order where all are cordoned", cluster(3, cordoned(leavingPatience, 0, 1, 2)), []string{
-			"delete etcd-2", "delete etcd-1", "move leadership from etcd-0 to etcd-1", "delete etcd-0", "complete"}},
+		{"in the usual order where all are cordoned, and leadership goes to the first that finds another node",
+			cluster(3, cordoned(leavingPatience, 0, 1, 2)), []string{
+				"delete etcd-2", "move leadership from etcd-0 to etcd-2", "delete etcd-1", "delete etcd-0",
+				"complete"}},
 		{"leadership goes to a node that is not cordoned", cluster(3, updated(1, 2), cordoned(leavingPatience, 1)),
 			[]string{"move leadership from etcd-0 to etcd-2", "delete etcd-0", "complete"}},
 		{"what is down goes first all the same", cluster(3, dead(2), cordoned(leavingPatience, 2)), []string{
@@ -94,6 +96,99 @@ func TestPodsOnCordonedNodesGoLast(t *testing.T) {
 				t.Errorf("decisions:\n got %s\nwant %s", strings.Join(steps, ", "), strings.Join(tc.steps, ", "))
 			}
 		})
+	}
+}
+
+// Leadership leaves before its member does, during a rollout and between two.
+func TestLeadershipMakesWay(t *testing.T) {
+	done := func(changes ...change) *world { return cluster(3, allUpdated()).with(changes...) }
+	failed := func(n int) change { return func(w *world) { w.state.FailedTransfers[id(0)] = n } }
+	for _, tc := range []struct {
+		name  string
+		world *world
+		want  string
+	}{
+		{"from a leader that is about to be evicted", done(evicted(0)), "move leadership from etcd-0 to etcd-1"},
+		{"from a leader whose node is cordoned", done(cordoned(0, 0)), "move leadership from etcd-0 to etcd-1"},
+		{"for however long it is", done(cordoned(leavingPatience, 0)), "move leadership from etcd-0 to etcd-1"},
+		{"from a leader that terminates by others' hand and still serves",
+			done(taken(terminating(0))), "move leadership from etcd-0 to etcd-1"},
+		{"not from one that we have removed ourselves", done(terminating(0)), "wait Terminating"},
+		{"nor from one that we have removed from a cordoned node",
+			done(cordoned(0, 0), terminating(0)), "wait Terminating"},
+		{"from a leader that is being scaled away", cluster(4, allUpdated(), leads(3), replicas(3)),
+			"move leadership from etcd-3 to etcd-0"},
+		{"not from one that stays", done(evicted(1)), "complete"},
+		{"not to another that is about to be evicted",
+			done(evicted(0, 1)), "move leadership from etcd-0 to etcd-2"},
+		{"nor to one on a cordoned node, for however long it is",
+			done(evicted(0), cordoned(leavingPatience, 1)), "move leadership from etcd-0 to etcd-2"},
+		{"nor to a learner", done(evicted(0), learner(1)), "move leadership from etcd-0 to etcd-2"},
+		{"nor to one that does not serve", done(evicted(0), unknown(1)), "move leadership from etcd-0 to etcd-2"},
+		{"it stays where there is no other", done(cordoned(0, 0, 1, 2)), "complete"},
+		{"nor with a single member", cluster(1, allUpdated(), evicted(0)), "complete"},
+		{"once more after one failure", done(evicted(0), failed(1)), "move leadership from etcd-0 to etcd-1"},
+		{"not after two", done(evicted(0), failed(2)), "complete"},
+		{"during a rollout too, which waits, and to an outdated member",
+			cluster(3, evicted(0)), "move leadership from etcd-0 to etcd-1"},
+		{"to one that is up to date rather",
+			cluster(3, updated(2), evicted(0)), "move leadership from etcd-0 to etcd-2"},
+		{"and before anything else", cluster(3, dead(2), evicted(0)), "move leadership from etcd-0 to etcd-1"},
+		{"where a cordon is not waited for any more, not to an outdated member: that would be the next to hand over",
+			cluster(3, cordoned(leavingPatience, 0)), "delete etcd-2"},
+		{"but to one that is up to date",
+			cluster(3, updated(2), cordoned(leavingPatience, 0)), "move leadership from etcd-0 to etcd-2"},
+		{"nor to an outdated one where the operator does not wait",
+			cluster(3, evicted(0), overriding(rollout.GuardOthersLeaving)), "delete etcd-2"},
+		{"not while the operator has paused", done(evicted(0), func(w *world) { w.state.Controls.Paused = true }),
+			"hold Paused"},
+		{"not without the lock", done(evicted(0), func(w *world) { w.state.NoLock = true }), "complete"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			d := tc.world.decide()
+			if say(d) != tc.want {
+				t.Errorf("got %s, want %s: %s", say(d), tc.want, d.Reason())
+			}
+			if _, moves := d.Action.(rollout.MoveLeader); moves && (d.Duty != rollout.DutyMakeWay ||
+				d.Rule != rollout.RuleMakeWay || d.Target().UID == "") {
+				t.Errorf("%s by duty %s, rule %s, of %+v", say(d), d.Duty, d.Rule, d.Target())
+			}
+		})
+	}
+	d := done(cordoned(35*time.Second, 0)).decide()
+	if want := "etcd-0 leads, and etcd-0 may be about to go: node node-0 is cordoned, seen for 35 s of 600 s; etcd-1 " +
+		"takes over first, so that no election is needed"; d.Reason() != want {
+		t.Errorf("got %s, want %s", d.Reason(), want)
+	}
+}
+
+// However the nodes are cordoned, a rollout ends, and leadership does not go to and fro.
+func TestLeadershipDoesNotGoToAndFro(t *testing.T) {
+	for n := 3; n <= 5; n += 2 {
+		for nodes := range 1 << n {
+			for leader := range n {
+				w := cluster(n, leads(leader))
+				for o := range n {
+					if nodes>>o&1 == 1 {
+						w.with(cordoned(leavingPatience, o))
+					}
+				}
+				moves, last := 0, ""
+				for range 4 * n {
+					d := w.decide()
+					if last = say(d); !d.Acts() {
+						break
+					}
+					moves += strings.Count(last, "move")
+					w.apply(t, d, func(string, rollout.Decision) {})
+				}
+				// One for the rollout, one back from a cordoned node, one away from it at first.
+				if last != "complete" || moves > 3 {
+					t.Fatalf("%d members, cordoned %b, leader %d: %s after %d changes of leader", n, nodes, leader, last,
+						moves)
+				}
+			}
+		}
 	}
 }
 

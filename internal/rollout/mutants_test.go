@@ -165,6 +165,24 @@ func mutants() []mutant {
 			mutate:      without(rollout.GuardOthersLeaving),
 		},
 		{
+			name:        "who leads stays",
+			environment: environment{maxUnavailable: 3, self: noSelf, leaving: true},
+			wrong:       "leadership leaves a member that stays, or stays with one that leaves",
+			mutate: func(s *rollout.State) {
+				s.NoLock = true // Then nobody makes way.
+			},
+		},
+		{
+			name:        "leadership goes to whoever serves",
+			environment: environment{maxUnavailable: 3, self: noSelf, taken: true},
+			wrong:       "leadership goes to a member that is about to go",
+			mutate: eachMember(func(_ *rollout.State, p *rollout.Pod, m *rollout.Member) {
+				if m.Probe.Status == nil || m.ID != m.Probe.Status.Leader {
+					p.Terminating = false
+				}
+			}),
+		},
+		{
 			name:        "a cordoned node is like any other",
 			environment: environment{maxUnavailable: 3, self: noSelf, cordoned: true},
 			wrong:       "the best candidate is another",

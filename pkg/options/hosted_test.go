@@ -135,6 +135,7 @@ func TestAHostsConfigurationFileSetsEverything(t *testing.T) {
   settleTimeout: 7m
   deadAfter: 25s
   leavingPatience: 26m
+  readNodes: true
   maxLag: 77
   lockTTL: 20s
   fallbackAfter: 21s
@@ -158,7 +159,7 @@ func TestAHostsConfigurationFileSetsEverything(t *testing.T) {
 		},
 		LockTTL: 20 * time.Second, FallbackAfter: 21 * time.Second, RecordDuration: 22 * time.Second,
 		ProbeTimeout: 3 * time.Second, RequestTimeout: 23 * time.Second, Interval: 4 * time.Second,
-		MaxEvidenceAge: 24 * time.Second, PromoteCurrentRevision: true,
+		MaxEvidenceAge: 24 * time.Second, PromoteCurrentRevision: true, ReadNodes: true,
 	}
 	got := c.PodUpdates
 	if err := got.Validate(); err != nil || !got.Enabled || !reflect.DeepEqual(got.Rollout, want) {

@@ -24,6 +24,9 @@ type Rollout struct {
 	// Events says whether Kubernetes events are written. They are on by default, because operators look
 	// at events first, and there are few.
 	Events bool
+	// ReadNodes says whether the nodes of the StatefulSet's pods are read. It is off by default, because it needs a
+	// permission of the whole cluster.
+	ReadNodes bool
 	// PromoteCurrentRevision says whether status.currentRevision is set when a rollout completes. It is
 	// off by default, because it needs a permission on statefulsets/status, and Kubernetes 1.37 does it
 	// by itself (kubernetes#73492).
@@ -98,6 +101,14 @@ func (o *Rollout) addPolicy(fs *pflag.FlagSet) {
 			"followers, so that none needs a snapshot)")
 }
 
+// addNodes registers whether nodes are read.
+func (o *Rollout) addNodes(fs *pflag.FlagSet) {
+	fs.BoolVar(&o.ReadNodes, "read-nodes", o.ReadNodes,
+		"read the nodes of the StatefulSet's pods, by name: so leadership moves away from a node that is cordoned, "+
+			"and no other member is removed meanwhile (off, because it needs get and watch on nodes, see "+
+			"deploy/components/nodes; without it the conditions of the pods tell of an eviction, a moment before)")
+}
+
 // addTimeouts registers how long an answer may take.
 func (o *Rollout) addTimeouts(fs *pflag.FlagSet) {
 	o.addProbeTimeout(fs)
@@ -158,6 +169,7 @@ func (o *Rollout) addReporting(fs *pflag.FlagSet) {
 
 func (o *Rollout) addAll(fs *pflag.FlagSet) {
 	o.addPolicy(fs)
+	o.addNodes(fs)
 	o.addTimeouts(fs)
 	o.addTiming(fs)
 	o.addReporting(fs)
@@ -180,8 +192,8 @@ func (o *Rollout) validate(name namer) error {
 	return err
 }
 
-// ApplyTo writes the options into a coordinator's configuration. It takes the API for events away if
-// events are off, so set that before.
+// ApplyTo writes the options into a coordinator's configuration. It takes the APIs for events and nodes away if
+// they are off, so set them before.
 func (o *Rollout) ApplyTo(cfg *coordinator.Config) {
 	cfg.Policy = o.Policy
 	cfg.LockTTL, cfg.FallbackAfter, cfg.RecordDuration = o.LockTTL, o.FallbackAfter, o.RecordDuration
@@ -190,6 +202,9 @@ func (o *Rollout) ApplyTo(cfg *coordinator.Config) {
 	cfg.PromoteCurrentRevision = o.PromoteCurrentRevision
 	if !o.Events {
 		cfg.Events = nil
+	}
+	if !o.ReadNodes {
+		cfg.Nodes = nil
 	}
 }
 

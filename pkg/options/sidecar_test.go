@@ -107,7 +107,7 @@ func TestFlagsReachTheirOptions(t *testing.T) {
 		"--lock-ttl=4s",
 		"--probe-timeout=1s", "--request-timeout=3s", "--interval=5s",
 		"--max-evidence-age=6s", "--fallback-after=9s", "--record-duration=30s", "--events=false",
-		"--promote-current-revision", "--removal=evict", "--allow-volatile-data", "--trusted-members=b-0,c-0",
+		"--promote-current-revision", "--read-nodes", "--removal=evict", "--allow-volatile-data", "--trusted-members=b-0,c-0",
 		"--etcd-container=member", "--sidecar-container=agent", "--etcd-data-dir=/data",
 		"--listen-address=:8090", "--log-level=debug", "--log-format=json", "--cacert=ca", "--cert=c", "--key=k")
 	want := NewSidecar()
@@ -127,6 +127,7 @@ func TestFlagsReachTheirOptions(t *testing.T) {
 		time.Second, 3*time.Second, 5*time.Second, 6*time.Second
 	want.FallbackAfter, want.RecordDuration, want.Events, want.PromoteCurrentRevision = 9*time.Second, 30*time.Second,
 		false, true
+	want.ReadNodes = true
 	if !slices.Equal(o.Etcd.Endpoints, want.Etcd.Endpoints) {
 		t.Errorf("endpoints %v", o.Etcd.Endpoints)
 	}
