@@ -38,6 +38,9 @@ func (l *loop) duty(etcd rollout.Membership) bool {
 	seen := l.sight.seen
 	state := rollout.State{Set: seen.Set, Pods: seen.Pods, Self: l.c.self.Pod, Etcd: etcd,
 		NoLock: l.c.place.owned() == nil}
+	if etcd.Known {
+		l.judged = l.leavers
+	}
 	joined := rollout.Assess(state, l.c.cfg.Policy)
 	// What the last turn could not do is left alone for as long as that member leads.
 	maps.DeleteFunc(l.sight.untransferred, func(id uint64, _ int) bool { return id != joined.Leader })

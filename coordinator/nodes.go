@@ -110,12 +110,11 @@ func (l *loop) noteLeavers(pods []rollout.Pod) {
 			leavers = append(leavers, p.UID+p.Leaving)
 		}
 	}
-	now := strings.Join(leavers, " ")
-	if now != "" && now != l.leavers && l.c.place.owned() != nil {
-		select {
-		case l.c.looks <- struct{}{}:
-		default: // One has been asked for.
-		}
+	if l.leavers = strings.Join(leavers, " "); l.leavers == "" || l.leavers == l.judged || l.c.place.owned() == nil {
+		return
 	}
-	l.leavers = now
+	select {
+	case l.c.looks <- struct{}{}:
+	default: // One has been asked for.
+	}
 }

@@ -184,8 +184,8 @@ func TestLeadershipDoesNotGoToAndFro(t *testing.T) {
 				}
 				// One for the rollout, one back from a cordoned node, one away from it at first.
 				if last != "complete" || moves > 3 {
-					t.Fatalf("%d members, cordoned %b, leader %d: %s after %d changes of leader", n, nodes, leader, last,
-						moves)
+					t.Fatalf("%d members, cordoned %b, leader %d: %s after %d changes of leader", n, nodes, leader,
+						last, moves)
 				}
 			}
 		}
