@@ -132,6 +132,26 @@ func TestLeadershipMakesWayBetweenRollouts(t *testing.T) {
 			within(t, time.Second, "the change of leader", func() bool { return !leads(k) })
 			k.expect(t)
 		}},
+		{"after a rollout as well as before one", func(t *testing.T) {
+			k, n := idle(t)
+			k.back = func(i int) { k.change(func() { k.pods[i].Spec.NodeName = fmt.Sprint("node-", i) }) }
+			k.update("rev-2")
+			within(t, time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
+			<-time.After(time.Minute)
+			next := int(k.etcd.Leader() - k.etcd.ID(0))
+			n.cordon(fmt.Sprint("node-", next))
+			within(t, time.Second, "the change of leader", func() bool { return k.etcd.Leader() != k.etcd.ID(next) })
+		}},
+		{"not without the lock, and nothing is watched for it", func(t *testing.T) {
+			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+			n := newNodes(k)
+			k.etcd.LoseQuorum()
+			defer run(t, config(k, readingNodes(n)))()
+			<-time.After(lateWrites + time.Minute)
+			if open := n.watched(); open != 0 {
+				t.Errorf("%d watches on nodes", open)
+			}
+		}},
 		{"not for a follower, and the record is not claimed for it", func(t *testing.T) {
 			k, n := idle(t)
 			writes := k.writes
@@ -233,6 +253,27 @@ func TestThatNodesMayNotBeReadIsSaidOnce(t *testing.T) {
 		k.expect(t, "deleted etcd-2", "deleted etcd-1", "deleted etcd-0", "deleted etcd-2", "deleted etcd-0",
 			"deleted etcd-1", "deleted etcd-2", "deleted etcd-1", "deleted etcd-0", "deleted etcd-2", "deleted etcd-0",
 			"deleted etcd-1")
+	})
+}
+
+// What we have removed ourselves does not keep us from removing the next one, where two may be away.
+func TestWhatWeRemoveOurselvesIsNotTakenForOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKube(t, 5, etcdtest.StartInMemory(t, 5))
+		defer run(t, config(k, func(c *Config) { c.Policy.MaxUnavailable.Number = 2 }))()
+		k.update("rev-2")
+		terminating := func() (n int) {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			for _, p := range k.pods {
+				if p.DeletionTimestamp != nil {
+					n++
+				}
+			}
+			return n
+		}
+		within(t, time.Minute, "two at a time", func() bool { return terminating() == 2 })
+		within(t, time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
 	})
 }
 

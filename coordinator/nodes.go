@@ -36,7 +36,7 @@ func (n *nodes) wanted() bool {
 
 // read adds to the pods what their nodes say.
 func (n *nodes) read(ctx context.Context, o *workload.Observation) error {
-	if !n.wanted() {
+	if !n.wanted() || !o.Set.OnDelete {
 		return nil
 	}
 	err := o.ReadNodes(ctx, n.c.cfg.Nodes)
@@ -93,9 +93,14 @@ func (w *watches) followNodes(ctx context.Context, names []string) {
 	}
 }
 
-// follow keeps an eye on the pods and their nodes between rollouts, which is for the lock's owner alone.
+// follow keeps an eye on the pods and their nodes between rollouts, which is for the lock's owner alone. Where the
+// StatefulSet controller rolls the pods, we do nothing beside it, and need no such eye.
 func (l *loop) follow(ctx context.Context) {
 	if l.c.place.owned() == nil {
+		return
+	}
+	if !l.sight.seen.Set.OnDelete {
+		l.watches.unfollow()
 		return
 	}
 	l.watches.follow(ctx, l.sight.seen.Selector)

@@ -173,7 +173,7 @@ func (a *Assessment) before(x, y *Seat) int {
 	}
 	downLearner := func(s *Seat) int { return btoi(s.Evidence == Down && s.Member != nil && s.Member.Learner) }
 	self := func(s *Seat) int { return btoi(s.Self) }
-	others := func(s *Seat) int { return btoi(s.Liveness == NotDown && s.goesLast()) }
+	others := func(s *Seat) int { return btoi(s.goesLast()) }
 	return cmp.Or(
 		cmp.Compare(downLearner(x), downLearner(y)),
 		cmp.Compare(x.Liveness, y.Liveness),

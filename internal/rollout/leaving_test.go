@@ -118,6 +118,7 @@ func TestLeadershipMakesWay(t *testing.T) {
 			done(cordoned(0, 0), terminating(0)), "wait Terminating"},
 		{"from a leader that is being scaled away", cluster(4, allUpdated(), leads(3), replicas(3)),
 			"move leadership from etcd-3 to etcd-0"},
+		{"not while that does not answer", cluster(4, allUpdated(), leads(3), noAnswer(3), replicas(3)), "complete"},
 		{"not from one that stays", done(evicted(1)), "complete"},
 		{"not to another that is about to be evicted",
 			done(evicted(0, 1)), "move leadership from etcd-0 to etcd-2"},
@@ -189,6 +190,20 @@ func TestLeadershipDoesNotGoToAndFro(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// A plan of the whole rollout knows that a pod that is replaced is on another node.
+func TestAPredictedRolloutLeavesTheCordonedNodes(t *testing.T) {
+	w := cluster(3, cordoned(leavingPatience, 0, 1, 2))
+	var steps []string
+	for _, d := range rollout.Predict(w.state, w.policy) {
+		steps = append(steps, say(d))
+	}
+	want := []string{"delete etcd-2", "move leadership from etcd-0 to etcd-2", "delete etcd-1", "delete etcd-0",
+		"complete"}
+	if !slices.Equal(steps, want) {
+		t.Errorf("got %s, want %s", strings.Join(steps, ", "), strings.Join(want, ", "))
 	}
 }
 
