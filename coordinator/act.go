@@ -52,7 +52,7 @@ func (a *actor) remove(ctx, removing context.Context, e record.Act) record.Outco
 	switch {
 	case err == nil:
 		a.trouble.faults.clear()
-		a.sight.memory.evicted()
+		a.sight.memory.gone(e.Intent.Pod, e.Intent.UID)
 		log.Info("pod removed")
 		// Our own pod takes with it the etcd member over which the lock can be released.
 		a.exit.leaving = e.Intent.Pod == a.c.self.Pod

@@ -59,6 +59,10 @@ type Config struct {
 	// the eviction of a single member. If it needs more pods than that one, it protects nothing, and the pod is
 	// deleted. Without Budgets the rollout of such a member holds. (Etcd-druid writes such a budget.)
 	Budgets Budgets
+	// Nodes is the Kubernetes API for nodes; nil means that none is read. Only those of the StatefulSet's pods are,
+	// by name, to see a drain before it evicts. It needs get and watch on nodes. Without that permission the
+	// coordinator says so once, and goes by the pods' own signs.
+	Nodes Nodes
 	// Leases is the Kubernetes API for Leases in Namespace: the record and the operator's
 	// controls are kept on the Lease quorate-<statefulset>.
 	Leases Leases

@@ -25,6 +25,7 @@ type Coordinator struct {
 	faults   faults
 	account  account
 	gates    gates
+	nodes    nodes
 	running  atomic.Bool
 	place    place
 	// changed wakes up the loop, or the goroutine that waits to begin it.
@@ -82,6 +83,7 @@ func New(cfg Config) (*Coordinator, error) {
 		}
 	}
 	c.faults = c.account.faults(report.AtElection)
+	c.nodes.c, c.nodes.faults = c, c.account.faults(report.AtNodes)
 	if cfg.Events != nil {
 		instance := cfg.PodName
 		if instance == "" {

@@ -38,6 +38,9 @@ type (
 	// Budgets is what a coordinator uses of the API for PodDisruptionBudgets in one namespace: Get. A
 	// clientset's PolicyV1().PodDisruptionBudgets(namespace) satisfies it.
 	Budgets = workload.Budgets
+	// Nodes is what a coordinator uses of the API for nodes: Get and Watch, by name. A clientset's
+	// CoreV1().Nodes() satisfies it.
+	Nodes = workload.Nodes
 	// Leases is what a coordinator uses of the API for Leases in one namespace: Get, Watch, Create and
 	// Patch. A clientset's CoordinationV1().Leases(namespace) satisfies it.
 	Leases interface {
@@ -53,7 +56,7 @@ type (
 	Names = workload.Names
 
 	// Policy is what the operator chose: MaxUnavailable, Partition, SettleTimeout, DeadAfter,
-	// MaxLag, TrustedMembers, Removal and AllowVolatileData. Start from [DefaultPolicy], because the
+	// LeavingPatience, MaxLag, TrustedMembers, Removal and AllowVolatileData. Start from [DefaultPolicy], because the
 	// zero value is not valid. See [rollout.Policy].
 	Policy = rollout.Policy
 	// Amount is a number of members, or a percentage of the replicas. [ParseAmount] reads one.

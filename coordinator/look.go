@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -35,9 +36,16 @@ func (l *loop) look(ctx context.Context, answers chan<- rollout.Membership) {
 // because a turn reads everything live.
 func (l *loop) duty(etcd rollout.Membership) bool {
 	seen := l.sight.seen
-	state := rollout.State{Set: seen.Set, Pods: seen.Pods, Self: l.c.self.Pod, Etcd: etcd}
+	state := rollout.State{Set: seen.Set, Pods: seen.Pods, Self: l.c.self.Pod, Etcd: etcd,
+		NoLock: l.c.place.owned() == nil}
+	if etcd.Known {
+		l.judged = l.leavers
+	}
 	joined := rollout.Assess(state, l.c.cfg.Policy)
-	d := joined.Decide(l.looked.recall(time.Now(), joined.Sightings()))
+	// What the last turn could not do is left alone for as long as that member leads.
+	maps.DeleteFunc(l.sight.untransferred, func(id uint64, _ int) bool { return id != joined.Leader })
+	l.looked.failedTransfers = l.sight.untransferred
+	d := joined.Decide(l.looked.recall(time.Now(), joined.Sightings(), seen.Pods))
 	return d.Duty != rollout.DutyRoll && d.Duty != rollout.DutyHeld
 }
 

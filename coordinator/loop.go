@@ -36,6 +36,9 @@ type loop struct {
 	// looked is what is remembered of the looks at an idle cluster. It is not mixed with what turns see,
 	// because looks see the pods as they last were.
 	looked *memory
+	// leavers are the pods that were about to go at the last reading, and why. judged are those for which etcd
+	// has been asked whether one of them leads.
+	leavers, judged string
 	// found is true when a look at an idle cluster has found that a duty is due.
 	found bool
 	// looksOn: the StatefulSet controller rolls the pods, and the log has said so.
@@ -119,6 +122,7 @@ func (l *loop) run(ctx context.Context) {
 		case !due:
 			l.trouble.faults.clear()
 			l.since, first = time.Time{}, false
+			l.follow(ctx)
 			l.idle(ctx)
 		default:
 			if l.since.IsZero() {
@@ -198,19 +202,26 @@ func (l *loop) due(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	if err := l.c.nodes.read(ctx, &o); err != nil {
+		return false, err
+	}
 	l.c.account.about(l.c.cfg.Namespace, o.Set)
 	l.sight.seen = o
+	l.noteLeavers(o.Pods)
 	l.sayWhoRolls(o.Set.OnDelete)
-	due := outdated(o) || l.c.unpromoted(o) || l.found
+	due, found := outdated(o) || l.c.unpromoted(o), l.found
 	l.found = false
-	if asked := l.c.requested.Swap(false); !due && (l.word.open || asked) && o.Set.OnDelete {
+	if asked := l.c.requested.Swap(false); !due && (l.word.open || asked || found) && o.Set.OnDelete {
 		lease, err := record.Read(ctx, l.c.cfg.Leases, l.c.cfg.StatefulSet)
 		if err != nil {
 			return false, err
 		}
 		r := l.doubts.trust(lease)
 		request, _ := record.RequestOf(lease, time.Now()) // The turn says what is wrong with it.
-		due = r.Rolling || r.Holder != "" || r.Intent.Operation != record.None || request != nil
+		// What is found is left alone while the operator's controls hold everything.
+		controls := record.Controls(lease)
+		found = found && !controls.Paused && len(controls.Bad) == 0
+		due = r.Rolling || r.Holder != "" || r.Intent.Operation != record.None || request != nil || found
 	}
 	if !due {
 		l.word.open = time.Now().Before(l.word.until)

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/quorate/quorate/internal/rollout"
@@ -13,6 +14,8 @@ import (
 type memory struct {
 	since           map[rollout.Sighting]time.Time
 	failedTransfers rollout.Failures
+	// removed are the pods that we have removed, until they are back: their UIDs, by name.
+	removed map[string]string
 	// unknownSince is since when a seat has been Unknown without a break.
 	unknownSince map[string]time.Time
 	// refusal is the last eviction that was refused, nil while nothing is known against one.
@@ -27,14 +30,21 @@ func newMemory() *memory {
 	return &memory{
 		since:           map[rollout.Sighting]time.Time{},
 		failedTransfers: rollout.Failures{},
+		removed:         map[string]string{},
 		unknownSince:    map[string]time.Time{},
 	}
 }
 
 // recall notes what was seen now, and returns what a decision may rest on.
-func (m *memory) recall(now time.Time, seen []rollout.Sighting) rollout.Memory {
+func (m *memory) recall(now time.Time, seen []rollout.Sighting, pods []rollout.Pod) rollout.Memory {
+	for i := range pods {
+		if uid, ok := m.removed[pods[i].Name]; ok && uid != pods[i].UID {
+			delete(m.removed, pods[i].Name) // It is back. Whoever takes it next is somebody else.
+		}
+	}
 	return rollout.Memory{
 		Ages: m.ages(now, seen), RefusedEviction: m.refused(now), FailedTransfers: maps.Clone(m.failedTransfers),
+		Removed: slices.Sorted(maps.Keys(m.removed)),
 	}
 }
 
@@ -108,8 +118,11 @@ func (m *memory) refused(now time.Time) rollout.Refusal {
 	return rollout.Refusal{}
 }
 
-// evicted notes that an eviction has taken effect.
-func (m *memory) evicted() { m.refusal, m.charged = nil, time.Time{} }
+// gone notes that a removal of ours has taken effect.
+func (m *memory) gone(pod, uid string) {
+	m.refusal, m.charged = nil, time.Time{}
+	m.removed[pod] = uid
+}
 
 // refusedForLong is false while a refusal may be over in a moment. Until then it is not worth
 // reporting.

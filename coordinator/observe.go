@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -37,6 +38,8 @@ type sight struct {
 	// to was missing.
 	awaits int
 	memory *memory
+	// untransferred are the transfers of leadership that had failed at the end of the last turn.
+	untransferred rollout.Failures
 }
 
 // observer reads everything live and decides.
@@ -67,8 +70,9 @@ func (o *observer) observe(ctx context.Context) record.Observed {
 		return record.Observed{Outcome: record.Failed}
 	}
 	o.watches.follow(ctx, selector)
+	o.watches.followNodes(ctx, o.sight.seen.Nodes())
 	joined := rollout.Assess(state, o.c.cfg.Policy)
-	state.Memory = o.sight.memory.recall(time.Now(), joined.Sightings())
+	state.Memory = o.sight.memory.recall(time.Now(), joined.Sightings(), state.Pods)
 	d := joined.Decide(state.Memory)
 	if evicts(d.Action) {
 		if state.RefusedEviction, err = o.askBudget(ctx, d); err != nil {
@@ -163,6 +167,9 @@ func (o *observer) gather(ctx context.Context) (rollout.State, record.Lease, str
 		Controls: record.Controls(lease),
 	}
 	state.Request, _ = record.RequestOf(lease, time.Now()) // What is wrong with it is told with the rest.
+	var nodesRead sync.WaitGroup
+	var nerr error
+	nodesRead.Go(func() { nerr = o.c.nodes.read(reading, &seen) })
 	if seen.Set.OnDelete {
 		ask := o.members.Observe
 		if state.Begins() { // The guard ListsAgree has something to say.
@@ -177,7 +184,8 @@ func (o *observer) gather(ctx context.Context) (rollout.State, record.Lease, str
 		state.Gates = o.c.gates.answers(ctx, asked, grace)
 	}
 	// Probes that failed because we are ending say nothing about the members.
-	if err := ctx.Err(); err != nil {
+	nodesRead.Wait()
+	if err := cmp.Or(ctx.Err(), nerr); err != nil {
 		return rollout.State{}, record.Lease{}, "", err
 	}
 	return state, o.doubts.trust(lease), seen.Selector, nil
@@ -245,8 +253,11 @@ func (o *observer) tell(state rollout.State) {
 // rest forgets what was seen. There are no observations from now on, so nothing would have been
 // seen without a break.
 func (o *observer) rest() {
+	o.sight.untransferred = o.sight.memory.failedTransfers
 	o.sight.memory = newMemory()
-	o.watches.unfollow()
+	if o.c.place.owned() == nil {
+		o.watches.unfollow()
+	}
 	o.c.remember(o.members.MemberURLs())
 	o.members.Close()
 }

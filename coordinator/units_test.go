@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -117,6 +118,8 @@ func TestABadConfigNamesTheFieldAndItsValue(t *testing.T) {
 		{policy(func(p *rollout.Policy) { p.DeadAfter = -1 }), "Policy.DeadAfter: -1ns: must not be negative"},
 		{policy(func(p *rollout.Policy) { p.DeadAfter = p.SettleTimeout }),
 			"Policy.DeadAfter: 5m0s: must be below Policy.SettleTimeout (5m0s)"},
+		{policy(func(p *rollout.Policy) { p.LeavingPatience = -1 }),
+			"Policy.LeavingPatience: -1ns: must not be negative"},
 		{policy(func(p *rollout.Policy) { p.MaxLag = 0 }), "Policy.MaxLag: 0: must be positive"},
 	} {
 		t.Run(tc.want, func(t *testing.T) {
@@ -160,6 +163,27 @@ func TestAgesGrowWhileASightingLasts(t *testing.T) {
 		now = now.Add(step.after)
 		if got := m.ages(now, step.seen); !maps.Equal(got, step.want) {
 			t.Errorf("at %v: got %v, want %v", now.Unix(), got, step.want)
+		}
+	}
+}
+
+// Whoever takes a pod after it has come back is somebody else.
+func TestAPodIsOurRemovalUntilItIsBack(t *testing.T) {
+	m := newMemory()
+	m.gone("etcd-1", "old")
+	for _, step := range []struct {
+		pods []rollout.Pod
+		want []string
+	}{
+		{[]rollout.Pod{{Name: "etcd-0", UID: "other"}, {Name: "etcd-1", UID: "old", Terminating: true}},
+			[]string{"etcd-1"}},
+		{[]rollout.Pod{{Name: "etcd-0", UID: "other"}}, []string{"etcd-1"}},
+		{[]rollout.Pod{{Name: "etcd-0", UID: "other"}, {Name: "etcd-1", UID: "new"}}, nil},
+		{[]rollout.Pod{{Name: "etcd-0", UID: "other"}, {Name: "etcd-1", UID: "new", Terminating: true}}, nil},
+		{[]rollout.Pod{{Name: "etcd-0", UID: "other"}}, nil},
+	} {
+		if got := m.recall(time.Now(), nil, step.pods).Removed; !slices.Equal(got, step.want) {
+			t.Errorf("%+v: removed by us are %v, want %v", step.pods, got, step.want)
 		}
 	}
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/quorate/quorate/internal/report"
 )
 
-// watches are on the StatefulSet, and during a rollout on its pods.
+// watches are on the StatefulSet, and on its pods and their nodes: of whoever owns the lock always, of a stand-in
+// only during a rollout.
 type watches struct {
 	c *Coordinator
 	// running are all that have not ended yet.
@@ -20,10 +21,12 @@ type watches struct {
 	// watched is the selector of the pods, and unwatch ends their watch.
 	watched string
 	unwatch context.CancelFunc
+	// nodes end the watches on nodes, by the nodes' names.
+	nodes map[string]context.CancelFunc
 }
 
 func newWatches(c *Coordinator) *watches {
-	w := &watches{c: c}
+	w := &watches{c: c, nodes: map[string]context.CancelFunc{}}
 	w.pods = w.watchPods
 	return w
 }
@@ -68,7 +71,7 @@ func (w *watches) calls(at, what string) (changed func(), failed func(error), en
 	return changed, failed, works
 }
 
-// follow keeps one watch on the pods during a rollout.
+// follow keeps one watch on the pods.
 func (w *watches) follow(ctx context.Context, selector string) {
 	if w.watched == selector && w.unwatch != nil {
 		return
@@ -84,4 +87,5 @@ func (w *watches) unfollow() {
 		w.unwatch()
 		w.unwatch = nil
 	}
+	w.followNodes(context.Background(), nil)
 }

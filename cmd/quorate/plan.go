@@ -38,15 +38,15 @@ func plan() *cobra.Command {
 		Long: `Shows what Quorate would do next and why: the rule that decides, every member with what
 is known about it, and every guard's verdict for every candidate. It changes nothing.
 
-Live, it reads the StatefulSet, its pods and the record's Lease, and asks every etcd member.
-It runs on a laptop, with kubectl's flags and context, or in a pod. While a coordinator reports
-on the Lease, plan uses that coordinator's policy and memory (since when a pod fails, which
-eviction was refused), so that it names the same guard. Give a policy flag to see what another
-policy would do.
+Live, it reads the StatefulSet, its pods, their nodes (if you may) and the record's Lease, and
+asks every etcd member. It runs on a laptop, with kubectl's flags and context, or in a pod.
+While a coordinator reports on the Lease, plan uses that coordinator's policy and memory
+(since when a pod fails, which eviction was refused), so that it names the same guard. Give a
+policy flag to see what another policy would do.
 
 Offline, it reads the output of standard tools:
 
-  kubectl get statefulset,pods,lease -n garden -o yaml > objects.yaml
+  kubectl get statefulset,pods,lease,nodes -n garden -o yaml > objects.yaml
   etcdctl member list -w json > members.json
   etcdctl endpoint status --cluster -w json > status.json
   etcdctl endpoint health --cluster -w json > health.json
@@ -84,8 +84,8 @@ Exit codes:
 	o.AddEtcdFlags(fs)
 	o.AddRolloutFlags(fs)
 	fs.StringSliceVarP(&f.files, "filename", "f", nil,
-		"file with the StatefulSet, its pods and the record's Lease, if there is one, from kubectl get -o yaml or "+
-			"-o json; "+
+		"file with the StatefulSet, its pods, the record's Lease if there is one, and the nodes if they are to "+
+			"count, from kubectl get -o yaml or -o json; "+
 			"- is standard input; may be repeated")
 	fs.StringVar(&f.memberList, "member-list", "", "file with the output of etcdctl member list -w json")
 	fs.StringVar(&f.endpointStatus, "endpoint-status", "", "file with the output of etcdctl endpoint status -w json")

@@ -224,16 +224,20 @@ var situations = []situation{
 		p.Name, p.UID = "etcd-main--1", "7f1c1d5e-0000-4000-8000-000000000099"
 		w.pods = append(w.pods, p)
 	}},
-	{"pod-being-scaled-away", "Hold - QuorumFloor Serving", "", 4, scaledIn},
-	{"pod-being-scaled-away-terminating", "Hold - QuorumFloor Serving", "", 4, func(w *world) {
+	{"pod-being-scaled-away", "Wait - OthersLeaving Serving", "", 4, scaledIn},
+	{"pod-being-scaled-away-terminating", "Wait - OthersLeaving Serving", "", 4, func(w *world) {
 		scaledIn(w)
 		w.terminating(3, 5*time.Second)
 	}},
-	{"pods-being-scaled-away-from-5-to-3", "Hold - QuorumFloor Serving", "", 5, scaledIn},
+	{"pods-being-scaled-away-from-5-to-3", "Wait - OthersLeaving Serving", "", 5, scaledIn},
 	{
-		"pod-being-scaled-away-named-as-trusted", "Hold - QuorumFloor Serving", "--trusted-members=etcd-main-3", 4,
+		"pod-being-scaled-away-named-as-trusted", "Wait - OthersLeaving Serving", "--trusted-members=etcd-main-3", 4,
 		scaledIn,
 	},
+	{"drain-beside-the-rollout", "Wait - OthersLeaving Serving", "", 3, func(w *world) { w.drained(1) }},
+	{"drain-of-the-leader", "MoveLeader etcd-main-0 - MakeWay", "", 3, func(w *world) { w.drained(0) }},
+	{"node-cordoned-just-now", "Wait - OthersLeaving Serving", "", 3, func(w *world) { w.cordoned(1, time.Minute) }},
+	{"node-cordoned-since-yesterday", "Remove etcd-main-1 - Serving", "", 3, func(w *world) { w.cordoned(2, day) }},
 	{"pod-scaled-away-without-a-member", "Remove etcd-main-2 - Serving", "", 3, func(w *world) {
 		p := newPod(3)
 		w.pods = append(w.pods, p)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	typedappsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
 
@@ -170,8 +171,34 @@ func readLive(ctx context.Context, cfg coordinator.Config, dump *workload.Dump) 
 	}
 	dump.StatefulSets = append(dump.StatefulSets, *set)
 	dump.Pods = append(dump.Pods, pods...)
+	if err := readNodes(ctx, cfg.Nodes, dump); err != nil {
+		return err
+	}
 	if lease != nil {
 		dump.Leases = append(dump.Leases, *lease)
+	}
+	return nil
+}
+
+// readNodes reads the nodes of the pods, as far as this person may. Whoever may not sees who leaves by the pods'
+// own signs.
+func readNodes(ctx context.Context, nodes coordinator.Nodes, dump *workload.Dump) error {
+	read := map[string]bool{"": true}
+	for i := range dump.Pods {
+		name := dump.Pods[i].Spec.NodeName
+		if read[name] {
+			continue
+		}
+		read[name] = true
+		node, err := nodes.Get(ctx, name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err):
+			return nil
+		case err == nil:
+			dump.Nodes = append(dump.Nodes, *node)
+		case !apierrors.IsNotFound(err):
+			return fmt.Errorf("get node %s: %w", name, err)
+		}
 	}
 	return nil
 }
@@ -199,7 +226,7 @@ func outside(dump *workload.Dump, set *appsv1.StatefulSet, names workload.Names,
 
 // policyFlags are the flags by which a person can decide otherwise than the coordinator.
 var policyFlags = []string{"config", "max-unavailable", "removal", "allow-volatile-data", "settle-timeout",
-	"dead-after", "max-lag", "trusted-members", "hold-before-last"}
+	"dead-after", "leaving-patience", "max-lag", "trusted-members", "hold-before-last"}
 
 // policy is the policy of the flags if any is set, else the coordinator's while it reports one, else
 // the default. So someone who looks from outside comes to the coordinator's decision.

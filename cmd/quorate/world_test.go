@@ -37,6 +37,7 @@ const (
 type world struct {
 	set     *appsv1.StatefulSet
 	pods    []*corev1.Pod
+	nodes   []*corev1.Node
 	lease   *coordinationv1.Lease
 	members []*worldMember
 	// noList, noStatus and noHealth leave a file out.
@@ -279,6 +280,26 @@ func (w *world) evicted(i int, d time.Duration) {
 	}
 }
 
+// cordoned: the pod's node takes no new pods, for so long.
+func (w *world) cordoned(i int, d time.Duration) {
+	name := "node-" + strconv.Itoa(i)
+	w.pods[i].Spec.NodeName = name
+	added := ago(d)
+	w.nodes = append(w.nodes, &corev1.Node{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.NodeSpec{Unschedulable: true, Taints: []corev1.Taint{
+			{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule, TimeAdded: &added}}},
+	})
+}
+
+// drained: the eviction API has let somebody evict the pod, which is about to go.
+func (w *world) drained(i int) {
+	w.pods[i].Status.Conditions = append(w.pods[i].Status.Conditions, corev1.PodCondition{
+		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI",
+		Message: "Eviction API: evicting", LastTransitionTime: ago(time.Second),
+	})
+}
+
 func (w *world) removePod(i int) { w.pods = slices.Delete(w.pods, i, i+1) }
 
 // files returns the dumps by file name, as the tools print them.
@@ -295,6 +316,9 @@ func (w *world) files(t testing.TB) map[string][]byte {
 	add(w.set)
 	for _, p := range w.pods {
 		add(p)
+	}
+	for _, n := range w.nodes {
+		add(n)
 	}
 	if w.lease != nil {
 		add(w.lease)

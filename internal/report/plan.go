@@ -24,6 +24,8 @@ type Plan struct {
 	Voters  int      `json:"voters"`
 	Quorum  int      `json:"quorum"`
 	Serving int      `json:"serving"`
+	// Leaving says who is about to go, or is away, by others' hand, and why: a sentence for each.
+	Leaving []string `json:"leaving,omitempty"`
 	// Others is what the other duties would do or wait for, as far as they have something to say.
 	Others []Work `json:"others,omitempty"`
 }
@@ -97,7 +99,8 @@ type Guard struct {
 // NewPlan renders a decision.
 func NewPlan(d rollout.Decision) Plan {
 	a := d.Assessment
-	p := Plan{Work: workOf(d), Voters: a.Voters, Quorum: a.Quorum, Serving: a.Serving, Members: []Member{}}
+	p := Plan{Work: workOf(d), Voters: a.Voters, Quorum: a.Quorum, Serving: a.Serving, Leaving: a.Leavers(),
+		Members: []Member{}}
 	for _, other := range d.Others {
 		p.Others = append(p.Others, workOf(other))
 	}
@@ -202,6 +205,9 @@ func (p Plan) Table(w io.Writer) error {
 	}
 	if p.Do != "" {
 		printf(&b, "\n  what to do: %s", p.Do)
+	}
+	for _, who := range p.Leaving {
+		printf(&b, "\n  leaving: %s", who)
 	}
 	b.WriteString("\n\n")
 

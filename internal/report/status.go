@@ -146,6 +146,9 @@ func look(o Outside) Status {
 	certain := sight.Decision.Rule == rollout.RuleNotOurs || sight.Decision.Rule == rollout.RuleHeld
 	mine := New(sight, last)
 	believed := same && (certain || o.Last.obeys(&mine))
+	if len(o.Last.Leaving) == 0 {
+		o.Last.Leaving = mine.Leaving // An idle coordinator reports nothing, and this needs no etcd.
+	}
 	fromKubernetes := s
 	fromKubernetes.Word, fromKubernetes.Report = KubernetesWord, mine
 	fromKubernetes.forget(o)
@@ -508,6 +511,9 @@ func (s Status) Table(w io.Writer, paint Paint) error {
 	head("Coordinator", "%s", s.who())
 	if len(s.Without) > 0 {
 		head("Sidecars", "%s", strings.Join(s.Without, ", ")+": without Quorate")
+	}
+	for _, who := range s.Leaving {
+		head("Leaving", "%s", paint.as(waiting, who))
 	}
 	for _, fault := range s.Faults {
 		head("FAULT", "%s", paint.as(alarm, fault))

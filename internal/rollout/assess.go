@@ -31,9 +31,11 @@ type Assessment struct {
 	// trusted ones elsewhere. Every rule that asks how many stay asks here.
 	survivors int
 	// trusted are the voters elsewhere that serve and may be relied on; on untrusted, which
-	// serve as well, nobody may. The pods of those that are leaving terminate already.
-	trusted            []*Member
-	untrusted, leaving int
+	// serve as well, nobody may. The pods of some of them terminate already.
+	trusted                []*Member
+	untrusted, terminating int
+	// scaledAway are our pods out of range that are about to go, and whose members vote.
+	scaledAway []*Pod
 	// unmatched counts our pods in range that no member could be matched to.
 	unmatched int
 	// readTerm is the highest raft term among the answers to linearizable reads.
@@ -119,34 +121,40 @@ func join(s State, p Policy) *Assessment {
 func (a *Assessment) count() {
 	for i := range a.Seats {
 		s := &a.Seats[i]
-		a.survivors += btoi(s.survives())
 		if s.Pod != nil && s.Member == nil && a.state.Etcd.Known {
 			a.unmatched++
 		}
 	}
 	for _, m := range a.External {
-		away := a.scaledAway(m)
+		away := a.podOutOfRange(m)
+		// With OrderedReady the StatefulSet controller may wait for the other pods first.
+		if away != nil && (away.Terminating || !a.state.Set.OrderedReady) {
+			a.scaledAway = append(a.scaledAway, away)
+		}
 		switch {
 		case !a.serves(m):
 		case away == nil && a.trusts(m):
 			a.trusted = append(a.trusted, m)
 		default:
 			a.untrusted++
-			a.leaving += btoi(away != nil && away.Terminating)
+			a.terminating += btoi(away != nil && away.Terminating)
 		}
 	}
-	a.survivors += len(a.trusted)
 }
 
 // remember makes the assessment rest on a memory. It says everything that depends on how long things
 // have lasted, anew each time.
 func (a *Assessment) remember(m Memory) {
-	a.state.Memory, a.trial = m, trial{}
+	a.state.Memory, a.trial, a.survivors = m, trial{}, len(a.trusted)
+	overridden := a.overridden(GuardOthersLeaving)
 	for i := range a.Seats {
 		s := &a.Seats[i]
 		if s.Pod != nil {
 			a.rememberPod(s)
 		}
+		s.Leaving = a.leaves(s)
+		s.yields = s.Leaving && !overridden
+		a.survivors += btoi(s.survives())
 		switch {
 		case s.Settled:
 			a.trial.settled++
@@ -177,9 +185,9 @@ func (a *Assessment) trusts(m *Member) bool {
 	return a.unmatched == 0 && m.Name != "" && slices.Contains(a.policy.TrustedMembers, m.Name)
 }
 
-// scaledAway returns the member's pod where that is ours and out of range: it is being scaled
+// podOutOfRange returns the member's pod where that is ours and out of range: it is being scaled
 // away, whatever the operator says.
-func (a *Assessment) scaledAway(m *Member) *Pod {
+func (a *Assessment) podOutOfRange(m *Member) *Pod {
 	for i := range a.state.Pods {
 		p := &a.state.Pods[i]
 		if p.Owned && !a.state.Set.has(p.Ordinal) && (m.named(p.MemberName) || m.livesAt(p.Name)) {
@@ -268,6 +276,9 @@ func (a *Assessment) Sightings() []Sighting {
 		seen = append(seen, Sighting{pod.UID, PodSeen})
 		if pod.Ready {
 			seen = append(seen, Sighting{pod.UID, ReadySeen})
+		}
+		if pod.Cordoned {
+			seen = append(seen, Sighting{pod.UID, CordonedSeen})
 		}
 		if pod.Etcd.State == ContainerTerminated {
 			seen = append(seen, Sighting{pod.UID, TerminatedSeen})

@@ -26,6 +26,8 @@ type class struct {
 	long bool
 	// empty: the pod has never been ready, so nothing proves that it holds data.
 	empty bool
+	// leaving: others are about to take the pod. It is no class of its own: see [environment].
+	leaving bool
 }
 
 type podKind uint8
@@ -241,7 +243,7 @@ func observableClasses() (classes []class) {
 				for role := isVoter; role <= unlisted; role++ {
 					for bits := range 1 << 5 {
 						is := func(bit int) bool { return bools[bits>>bit&1] }
-						c := class{pod, etcd, answer, role, is(0), is(1), is(2), is(3), is(4)}
+						c := class{pod, etcd, answer, role, is(0), is(1), is(2), is(3), is(4), false}
 						if c.observable() {
 							classes = append(classes, c)
 						}
@@ -316,12 +318,15 @@ func (c class) isGoing() bool { return c.pod == goingPod || c.pod == absent }
 // available: a PodDisruptionBudget counts it, whatever its member says to us.
 func (c class) available() bool { return c.podReady() }
 
+// yields: a voter that is there, and that others are about to take.
+func (c class) yields() bool { return c.leaving && c.voter() && !c.isGoing() }
+
 // survives: a serving voter that stays.
-func (c class) survives() bool { return c.servingVoter() && !c.isGoing() }
+func (c class) survives() bool { return c.servingVoter() && !c.isGoing() && !c.leaving }
 
 // votes: a voter that serves and stays, or that is Down while its process is known to run.
 func (c class) votes() bool {
-	return c.voter() && !c.isGoing() &&
+	return c.voter() && !c.isGoing() && !c.leaving &&
 		(c.answer == serves || c.pod == present && c.etcd == runsNotReady && c.answer == silent)
 }
 
@@ -353,12 +358,12 @@ func (c class) failing() bool {
 }
 
 func (c class) unavailable() bool {
-	return c.role != isLearner && (c.isGoing() || c.answer != serves || !c.outdated && !c.settled())
+	return c.role != isLearner && (c.isGoing() || c.yields() || c.answer != serves || !c.outdated && !c.settled())
 }
 
 // holdsData: a voter whose data is certain to be there, in its pod.
 func (c class) holdsData() bool {
-	return c.voter() && !c.isGoing() && (c.answer == serves || c.outdated && !c.empty)
+	return c.voter() && !c.isGoing() && !c.leaving && (c.answer == serves || c.outdated && !c.empty)
 }
 
 // saysDown: both witnesses agree.
@@ -378,6 +383,7 @@ func ages(classes []class, ordinals int, quorumLost time.Duration) map[rollout.S
 	ages := map[rollout.Sighting]time.Duration{{Condition: rollout.QuorumLostSeen}: quorumLost}
 	for _, c := range classes {
 		for o := range ordinals {
+			ages[rollout.Sighting{UID: c.uid(o), Condition: rollout.CordonedSeen}] = long
 			for _, condition := range []rollout.Condition{rollout.UnsettledSeen, rollout.TerminatedSeen,
 				rollout.NotRunningSeen, rollout.PodSeen} {
 				if c.long {

@@ -14,6 +14,8 @@ const (
 	RuleNotOurs Rule = "NotOurs"
 	// RuleHeld: something forbids any decision: stale or contradictory facts.
 	RuleHeld Rule = "Held"
+	// RuleMakeWay: leadership leaves a member that others are about to take.
+	RuleMakeWay Rule = "MakeWay"
 	// RuleComplete: nothing is outdated, missing or unsettled.
 	RuleComplete Rule = "Complete"
 	// RuleNotServingFirst: outdated pods whose members do not serve go first

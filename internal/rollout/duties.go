@@ -9,6 +9,8 @@ type DutyName string
 const (
 	// DutyHeld says what forbids any work.
 	DutyHeld DutyName = "Held"
+	// DutyMakeWay moves leadership away from a member that others are about to take.
+	DutyMakeWay DutyName = "MakeWay"
 	// DutyRoll replaces outdated pods.
 	DutyRoll DutyName = "Roll"
 )
@@ -26,6 +28,7 @@ type duty struct {
 // duties are tried in this order.
 var duties = []duty{
 	{name: DutyHeld, do: held, standsIn: true},
+	{name: DutyMakeWay, do: makeWay},
 	{name: DutyRoll, do: roll, standsIn: true},
 }
 

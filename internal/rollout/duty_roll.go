@@ -162,9 +162,10 @@ func firstPassing(cs []Candidate) *Candidate {
 // before is the order in which candidates go. Members that do not serve: dead,
 // then starting, then alive (DEP-07 step 2), learners after the voters. Serving ones
 // (DEP-06's preference order): sick sidecar and follower, sick sidecar and leader,
-// follower, leader, and those of unknown health last. Within that the coordinator's
-// own pod last, then the higher ordinal first. Of those that do not serve the lowest goes
-// first where the StatefulSet controller recreates them in that order ([GuardRecreation]).
+// follower, leader, and those of unknown health last; but what others may take goes after
+// all the rest. Within that the coordinator's own pod last, then the higher ordinal first.
+// Of those that do not serve the lowest goes first where the StatefulSet controller recreates
+// them in that order ([GuardRecreation]).
 func (a *Assessment) before(x, y *Seat) int {
 	higher := cmp.Compare(y.Ordinal, x.Ordinal)
 	if a.state.Set.OrderedReady && x.Liveness != NotDown {
@@ -172,9 +173,11 @@ func (a *Assessment) before(x, y *Seat) int {
 	}
 	downLearner := func(s *Seat) int { return btoi(s.Evidence == Down && s.Member != nil && s.Member.Learner) }
 	self := func(s *Seat) int { return btoi(s.Self) }
+	others := func(s *Seat) int { return btoi(s.goesLast()) }
 	return cmp.Or(
 		cmp.Compare(downLearner(x), downLearner(y)),
 		cmp.Compare(x.Liveness, y.Liveness),
+		cmp.Compare(others(x), others(y)),
 		cmp.Compare(preference(x), preference(y)),
 		cmp.Compare(self(x), self(y)),
 		higher,
@@ -195,35 +198,45 @@ func preference(s *Seat) int {
 	return 3
 }
 
-// transfer picks the best voter to lead instead of the seat's member: settled
-// before outdated, healthy sidecar before sick, then the most caught up. It
-// reports false when no voter can take over or transfers failed too often.
+// transfer picks the best voter to lead instead of the seat's member: one whose node is not
+// cordoned before one whose is, settled before outdated, healthy sidecar before sick, then the
+// most caught up. It reports false when no voter can take over or transfers failed too often.
 func (a *Assessment) transfer(from *Seat) (Transfer, bool) {
-	if a.state.FailedTransfers[from.Member.ID] >= MaxTransferFailures {
-		return Transfer{}, false
+	t := Transfer{From: from.Member.ID, FromName: from.Name}
+	if a.transfersFail(t.From) {
+		return t, false
 	}
+	if best := a.heir(from, func(*Seat) bool { return true }); best != nil {
+		t.To, t.ToName = best.Member.ID, best.Name
+		return t, true
+	}
+	if len(a.trusted) > 0 {
+		t.To, t.ToName = a.trusted[0].ID, a.trusted[0].Name
+		return t, true
+	}
+	return t, false
+}
+
+// transfersFail is true when transfers away from a member failed too often.
+func (a *Assessment) transfersFail(member uint64) bool {
+	return a.state.FailedTransfers[member] >= MaxTransferFailures
+}
+
+// heir returns the best voter that fits, or nil.
+func (a *Assessment) heir(from *Seat, fits func(*Seat) bool) *Seat {
 	var best *Seat
 	for i := range a.Seats {
 		s := &a.Seats[i]
-		if s == from || !s.survives() {
-			continue
-		}
-		if best == nil || leadsBetter(s, best) {
+		if s != from && s.survives() && fits(s) && (best == nil || leadsBetter(s, best)) {
 			best = s
 		}
 	}
-	if best != nil {
-		return Transfer{From: from.Member.ID, To: best.Member.ID, FromName: from.Name, ToName: best.Name}, true
-	}
-	if len(a.trusted) > 0 {
-		m := a.trusted[0]
-		return Transfer{From: from.Member.ID, To: m.ID, FromName: from.Name, ToName: m.Name}, true
-	}
-	return Transfer{}, false
+	return best
 }
 
 func leadsBetter(x, y *Seat) bool {
 	return cmp.Or(
+		cmp.Compare(btoi(x.goesLast()), btoi(y.goesLast())),
 		cmp.Compare(btoi(!x.Settled), btoi(!y.Settled)),
 		cmp.Compare(btoi(x.SidecarSick), btoi(y.SidecarSick)),
 		cmp.Compare(x.Lag, y.Lag),

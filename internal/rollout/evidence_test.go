@@ -339,6 +339,8 @@ func TestSightingsNameWhatIsWorthAnAge(t *testing.T) {
 			cluster(1, alive(0), restarted(0)), slices.Concat(lost, seen(0, rollout.PodSeen, rollout.RestartingSeen))},
 		{"what restarted and is ready again is not",
 			cluster(1, restarted(0)), seen(0, rollout.PodSeen, rollout.ReadySeen)},
+		{"a node that is cordoned is told of its pod", cluster(1, cordoned(0, 0)),
+			seen(0, rollout.PodSeen, rollout.ReadySeen, rollout.CordonedSeen)},
 		{"a missing pod has no sightings", cluster(2, missing(1)), seen(0, rollout.PodSeen, rollout.ReadySeen)},
 		{"nor has a pod out of range", cluster(2, replicas(1)), seen(0, rollout.PodSeen, rollout.ReadySeen)},
 		{"one voter that serves is enough for quorum not to be seen lost",

@@ -61,6 +61,10 @@ type environment struct {
 	agreeing int
 	// noList: nobody answers with a member list.
 	noList bool
+	// taken: what is going was taken by others, not by us.
+	taken bool
+	// leaving: others are about to take the pod of ordinal 0. cordoned: its node has been for long.
+	leaving, cordoned bool
 	// image is that of etcd in the new template, empty where it says nothing. Doomed: by that, or by an
 	// argument of the old version alone, the rollout is known to fail.
 	image            string
@@ -83,6 +87,8 @@ func (e environment) String() string {
 		{e.scaledAway, "being scaled away"}, {e.ordered, "in order"},
 		{e.local, fmt.Sprintf("a list of one member's own that %d have", e.agreeing)},
 		{e.ghosts > 0, fmt.Sprintf("%d ghosts", e.ghosts)},
+		{e.noList, "no member list"}, {e.taken, "others take what is going"},
+		{e.leaving, "others are about to take etcd-0"}, {e.cordoned, "the node of etcd-0 is cordoned"},
 		{e.noList, "no member list"},
 		{e.image != "", "to " + e.image}, {e.argument, "with an argument of before"},
 		{e.holdLast, "asking before the last"}, {e.differ, "with lists that differ"},
@@ -152,6 +158,11 @@ func newScene(c *catalogue, e environment, n int) *scene {
 		},
 	}
 	s.state.Set.OrderedReady = e.ordered
+	for o := range n {
+		if !e.taken {
+			s.state.Removed = append(s.state.Removed, name(o))
+		}
+	}
 	s.state.Set.Etcd.Image, s.policy.HoldBeforeLast = e.image, e.holdLast
 	if e.argument {
 		s.state.Set.Etcd.Arguments = []string{"enable-v2"}
@@ -192,7 +203,11 @@ func (s *scene) world(members []int, leader int, quorumLongLost bool) rollout.St
 	for o, k := range members {
 		if s.classes[k].pod != absent {
 			st.Pods = append(st.Pods, s.pods[k][o])
-			st.Pods[len(st.Pods)-1].VolatileData = s.migrated
+			p := &st.Pods[len(st.Pods)-1]
+			p.VolatileData, p.Cordoned = s.migrated, s.cordoned && o == 0
+			if s.leaving && o == 0 {
+				p.Leaving = "others are about to take it"
+			}
 		}
 		if s.classes[k].role != unlisted && !s.noList {
 			st.Etcd.Members = append(st.Etcd.Members, s.members[k][o][leader])
@@ -282,6 +297,8 @@ type reckoning struct {
 	// reliable are the voters elsewhere that count as survivors.
 	reliable     int
 	inconsistent bool
+	// taken are the voters that others have taken, or are about to.
+	taken int
 }
 
 func newReckoning(s *scene, members []int) *reckoning {
@@ -298,6 +315,7 @@ func newReckoning(s *scene, members []int) *reckoning {
 	}
 	for _, k := range members {
 		c := s.classes[k].resolve(laterTerm)
+		c.leaving = s.leaving && len(w.members) == 0
 		w.members = append(w.members, c)
 		w.voters += btoi(c.voter())
 		w.serving += btoi(c.servingVoter())
@@ -309,7 +327,8 @@ func newReckoning(s *scene, members []int) *reckoning {
 		w.underWay += btoi(c.isGoing() || !c.outdated && !c.settled())
 		w.outdatedServing += btoi(c.outdated && c.answer == serves && !c.isGoing())
 		w.unavailable += btoi(c.unavailable())
-		w.ready += btoi(c.podReady())
+		w.ready += btoi(c.podReady() && !c.yields())
+		w.taken += btoi(c.yields() || s.taken && c.voter() && c.isGoing())
 		w.inconsistent = w.inconsistent || c.pod == foreign || c.pod == nameless
 	}
 	w.quorum = w.voters/2 + 1
@@ -359,6 +378,9 @@ func (w *reckoning) wrong(d *rollout.Decision) string {
 	if !d.Acts() && d.Reason() == "" {
 		return "it does nothing and names no reason"
 	}
+	if heir := w.mustMakeWay(); heir || d.Duty == rollout.DutyMakeWay {
+		return w.wrongWay(d, heir)
+	}
 	best := -1
 	for i := range d.Candidates {
 		c := &d.Candidates[i]
@@ -400,6 +422,43 @@ func (w *reckoning) wrong(d *rollout.Decision) string {
 		return w.wrongTransfer(d.Action.(rollout.MoveLeader).Transfer)
 	case (d.Action.(rollout.Remove).Method == rollout.RemoveByEviction) != w.members[o].available():
 		return "what a budget counts is not evicted, or what it does not count is"
+	}
+	return ""
+}
+
+// mustMakeWay is true while the leader serves, others are about to take it or its node is cordoned, and another
+// could lead.
+func (w *reckoning) mustMakeWay() bool {
+	if w.leader == w.n {
+		return false
+	}
+	leader := w.members[w.leader]
+	leaves := leader.leaving && !leader.isGoing() || w.scene.taken && leader.pod == goingPod ||
+		w.cordoned && w.leader == 0 && !leader.isGoing()
+	if !leaves || leader.answer != serves {
+		return false
+	}
+	for o := range w.members {
+		if w.mayTakeOver(o) {
+			return true
+		}
+	}
+	return false
+}
+
+// mayTakeOver: an outdated one would be the next to hand over, unless the rollout waits.
+func (w *reckoning) mayTakeOver(o int) bool {
+	c := w.members[o]
+	return o != w.leader && c.survives() && (!w.cordoned || o != 0) && (!w.cordoned || !c.outdated)
+}
+
+func (w *reckoning) wrongWay(d *rollout.Decision, must bool) string {
+	move, ok := d.Action.(rollout.MoveLeader)
+	switch {
+	case !must || d.Duty != rollout.DutyMakeWay || !ok:
+		return "leadership leaves a member that stays, or stays with one that leaves"
+	case move.Transfer.From != id(w.leader) || !w.mayTakeOver(int(move.Transfer.To)-1):
+		return "leadership goes to a member that is about to go, or to one that is next"
 	}
 	return ""
 }
@@ -481,6 +540,8 @@ func (w *reckoning) unsafeWhenServing(o, surviving int) string {
 		}
 	}
 	switch {
+	case w.taken > 0:
+		return "a member that serves goes beside what others take"
 	case !single && surviving < w.quorum:
 		return fmt.Sprintf(
 			"a serving or unknown member goes, %d of %d voters stay, quorum %d",
@@ -498,7 +559,7 @@ func (w *reckoning) unsafeWhenServing(o, surviving int) string {
 		return "the budget is exceeded"
 	case w.settled == 0 && w.underWay > 0:
 		return "the first pod of a revision does not go alone"
-	case len(w.members) > 1 && t.podReady() && w.ready-1 < len(w.members)/2+1:
+	case len(w.members) > 1 && t.podReady() && w.ready-btoi(!t.yields()) < len(w.members)/2+1:
 		return "too few endpoints stay"
 	case !single && t.voter() && w.leader == w.n:
 		return "a voter goes although nobody knows who leads"
@@ -506,10 +567,19 @@ func (w *reckoning) unsafeWhenServing(o, surviving int) string {
 		return "a rollout begins that is known to fail"
 	case w.holdLast && t.tells() && w.lastOutdated(o):
 		return "the last member of the older version goes, and nobody was asked"
-	case w.leader == o && t.podReady() && t.answer == serves && w.outdatedServing-btoi(t.answer == serves) > 0:
+	case w.leader == o && t.podReady() && t.answer == serves &&
+		w.outdatedServing-btoi(t.answer == serves)-btoi(w.goesAfter(o)) > 0:
 		return "a healthy leader goes before a follower"
+	case w.scaledAway:
+		return "a member that serves goes while others are scaled away"
 	}
 	return ""
+}
+
+// goesAfter is true if the pod on the cordoned node is a candidate that goes after this one.
+func (w *reckoning) goesAfter(o int) bool {
+	c := w.members[0]
+	return w.cordoned && o != 0 && c.outdated && c.answer == serves && !c.isGoing()
 }
 
 // knownToFail: no pod has the new revision, and what the members tell says that the new version, or the lists,
@@ -557,27 +627,32 @@ func (w *reckoning) rank(o int, rule rollout.Rule) int {
 			return btoi(!c.hasNoProcess()) + btoi(runs(c))
 		}
 	}
+	last := 10 * btoi(w.cordoned && o == 0)
 	switch {
 	case c.answer != serves:
-		return 4
+		return last + 4
 	case c.sick && o != w.leader:
-		return 0
+		return last
 	case c.sick:
-		return 1
+		return last + 1
 	case o != w.leader:
-		return 2
+		return last + 2
 	}
-	return 3
+	return last + 3
 }
 
 // wrongTransfer: leadership goes from the leader to a voter that serves and stays, settled
-// before unsettled, a healthy sidecar before a sick one, caught up before lagging.
+// before unsettled, a healthy sidecar before a sick one, caught up before lagging. One on a cordoned
+// node comes after all others.
 func (w *reckoning) wrongTransfer(t rollout.Transfer) string {
-	worth := func(c class) int { return 4*btoi(c.settled()) + 2*btoi(!c.sick) + btoi(!c.lags) }
+	worth := func(o int) int {
+		c := w.members[o]
+		return 8*btoi(!w.cordoned || o != 0) + 4*btoi(c.settled()) + 2*btoi(!c.sick) + btoi(!c.lags)
+	}
 	best := -1
 	for o, c := range w.members {
 		if o != w.leader && c.survives() {
-			best = max(best, worth(c))
+			best = max(best, worth(o))
 		}
 	}
 	to := int(t.To) - 1
@@ -588,7 +663,7 @@ func (w *reckoning) wrongTransfer(t rollout.Transfer) string {
 		return ""
 	case to < 0 || to >= len(w.members) || to == w.leader || !w.members[to].survives():
 		return "leadership goes to a member that does not serve or is going"
-	case worth(w.members[to]) < best:
+	case worth(to) < best:
 		return "leadership goes to another than the best"
 	}
 	return ""
@@ -760,6 +835,13 @@ func TestNoCombinationOfMembersLeadsToAnUnsafeDecision(t *testing.T) {
 				e.image, e.holdLast, e.differ = "etcd:3.6.16", true, true
 			})},
 			round{n, pausedClasses(), false, with(func(e *environment) { e.maxUnavailable = 3 })},
+			round{n, voters, false, with(func(e *environment) {
+				e.taken, e.outsiders, e.trusted = true, 2, true
+				e.maxUnavailable = 3
+			})},
+			round{n, voters, true, with(func(e *environment) { e.leaving = true; e.maxUnavailable = 3 })},
+			round{n, voters, true, with(func(e *environment) { e.cordoned = true; e.maxUnavailable = 3 })},
+			round{n, votersWithData, false, with(func(e *environment) { e.leaving, e.volatile = true, true })},
 			round{
 				n,
 				pausedClasses(),

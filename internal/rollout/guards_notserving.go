@@ -9,7 +9,8 @@ package rollout
 // starting may have started since and is spared like a process; but it is not counted
 // among those that are left, and neither is a ghost, for then a quorum that votes now
 // would go for one that may come. Nor is an Unknown member: its process may have ended or
-// hung, and its kubelet not have noticed yet.
+// hung, and its kubelet not have noticed yet. Nor is one that others are about to take: while its
+// pod is not Ready, no budget keeps it.
 func mayVote(a *Assessment, c *Seat) Verdict {
 	switch {
 	case a.Serving == 0:
@@ -24,13 +25,19 @@ func mayVote(a *Assessment, c *Seat) Verdict {
 	}
 	left := a.votingElsewhere(c)
 	for i := range a.Seats {
-		if s := &a.Seats[i]; s != c && (s.survives() || s.Voter && !s.Going() && s.Evidence == Down && runs(s.Pod)) {
+		if s := &a.Seats[i]; s != c && (s.survives() || s.Voter && s.stays() && s.Evidence == Down && runs(s.Pod)) {
 			left++
 		}
 	}
-	return verdict(left >= a.Quorum,
+	v := verdict(left >= a.Quorum,
 		"%d of %d voters serve, quorum %d: without this process %d could still vote",
 		a.Serving, a.Voters, a.Quorum, left)
+	for i := range a.Seats {
+		if s := &a.Seats[i]; !v.Pass && s != c && s.yields && !s.Going() {
+			v.text += "; not counted on: " + a.leaver(s)
+		}
+	}
+	return v
 }
 
 // votingElsewhere counts the voters without a seat that serve, and so vote, when c goes:
@@ -38,7 +45,7 @@ func mayVote(a *Assessment, c *Seat) Verdict {
 // terminate. c and every pod that terminates may run one of them where no member could be
 // matched to it. (A pod that is missing runs nothing.)
 func (a *Assessment) votingElsewhere(c *Seat) int {
-	voting := len(a.trusted) + a.untrusted - a.leaving
+	voting := len(a.trusted) + a.untrusted - a.terminating
 	for i := range a.Seats {
 		if s := &a.Seats[i]; s.Member == nil && s.Pod != nil && (s == c || s.Pod.Terminating) {
 			voting--

@@ -45,7 +45,7 @@ func dataSurvives(a *Assessment, c *Seat) Verdict {
 	holding := 0
 	for i := range a.Seats {
 		s := &a.Seats[i]
-		if s.Voter && s != c && !s.Going() && (s.Evidence == Serving || s.Outdated && !s.Pod.NeverReady) {
+		if s.Voter && s != c && s.stays() && (s.Evidence == Serving || s.Outdated && !s.Pod.NeverReady) {
 			holding++
 		}
 	}

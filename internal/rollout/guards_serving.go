@@ -31,9 +31,9 @@ func quorumFloor(a *Assessment, c *Seat) Verdict {
 	return verdict(left >= a.Quorum, format, a.Serving, a.Voters, a.Quorum, left)
 }
 
-// unavailableBudget counts our own ordinals only: members that do not serve, pods
-// missing or terminating, and updated pods that have not settled, each once, plus
-// this one. An outdated pod that serves with a sick sidecar does not count, else
+// unavailableBudget counts our own ordinals only: members that do not serve, or that others
+// are about to take, pods missing or terminating, and updated pods that have not settled, each
+// once, plus this one. An outdated pod that serves with a sick sidecar does not count, else
 // three sick sidecars would block their own cure (DEP-06, cluster-etcd-operator #994).
 func unavailableBudget(a *Assessment, c *Seat) Verdict {
 	unavailable, budget := 0, a.policy.MaxUnavailable.Of(len(a.Seats))
@@ -57,7 +57,7 @@ func (a *Assessment) unavailable(s *Seat) bool {
 	if s.Member != nil && !s.Voter {
 		return false
 	}
-	return s.Going() || s.Evidence != Serving || (!s.Outdated && !s.Settled)
+	return !s.stays() || s.Evidence != Serving || (!s.Outdated && !s.Settled)
 }
 
 // canary: the first pod of a revision goes alone, so that a broken revision costs
@@ -86,7 +86,7 @@ func endpointFloor(a *Assessment, c *Seat) Verdict {
 	}
 	ready := 0
 	for i := range a.Seats {
-		if s := &a.Seats[i]; s != c && !s.Going() && s.Pod.Ready {
+		if s := &a.Seats[i]; s != c && s.stays() && s.Pod.Ready {
 			ready++
 		}
 	}
@@ -173,7 +173,9 @@ func leaderLast(a *Assessment, c *Seat) Verdict {
 	}
 	followers := 0
 	for i := range a.Seats {
-		if s := &a.Seats[i]; s.candidate() && !s.Leader && s.Evidence == Serving && s.Ordinal >= a.policy.Partition {
+		s := &a.Seats[i]
+		if s.candidate() && !s.Leader && s.Evidence == Serving && s.Ordinal >= a.policy.Partition &&
+			btoi(s.goesLast()) <= btoi(c.goesLast()) {
 			followers++
 		}
 	}

@@ -20,6 +20,9 @@ type Memory struct {
 	RefusedEviction Refusal `json:"refusedEviction,omitzero"`
 	// FailedTransfers count how often in a row leadership could not be moved.
 	FailedTransfers Failures `json:"failedTransfers,omitempty"`
+	// Removed are the names of the pods that this coordinator has removed, until they are back. Any
+	// other that is away was taken by somebody else.
+	Removed []string `json:"removed,omitempty"`
 }
 
 // Refusal is what the eviction API says when it refuses. The zero value is none.
@@ -105,9 +108,10 @@ type policyFields Policy
 func (p Policy) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		policyFields
-		SettleTimeout string `json:"settleTimeout"`
-		DeadAfter     string `json:"deadAfter"`
-	}{policyFields(p), p.SettleTimeout.String(), p.DeadAfter.String()})
+		SettleTimeout   string `json:"settleTimeout"`
+		DeadAfter       string `json:"deadAfter"`
+		LeavingPatience string `json:"leavingPatience"`
+	}{policyFields(p), p.SettleTimeout.String(), p.DeadAfter.String(), p.LeavingPatience.String()})
 }
 
 // UnmarshalJSON reads what MarshalJSON writes. What cannot be read is the default: another version, or
@@ -116,10 +120,11 @@ func (p *Policy) UnmarshalJSON(data []byte) error {
 	*p = DefaultPolicy()
 	written := struct {
 		policyFields
-		MaxUnavailable string `json:"maxUnavailable"`
-		SettleTimeout  string `json:"settleTimeout"`
-		DeadAfter      string `json:"deadAfter"`
-		Removal        string `json:"removal"`
+		MaxUnavailable  string `json:"maxUnavailable"`
+		SettleTimeout   string `json:"settleTimeout"`
+		DeadAfter       string `json:"deadAfter"`
+		LeavingPatience string `json:"leavingPatience"`
+		Removal         string `json:"removal"`
 	}{policyFields: policyFields(*p)}
 	if err := json.Unmarshal(data, &written); err != nil {
 		return err
@@ -134,6 +139,9 @@ func (p *Policy) UnmarshalJSON(data []byte) error {
 	}
 	if d, err := time.ParseDuration(written.DeadAfter); err == nil {
 		p.DeadAfter = d
+	}
+	if d, err := time.ParseDuration(written.LeavingPatience); err == nil {
+		p.LeavingPatience = d
 	}
 	if p.MaxLag == 0 {
 		p.MaxLag = defaults.MaxLag

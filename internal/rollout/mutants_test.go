@@ -145,6 +145,56 @@ func mutants() []mutant {
 			mutate:      without(rollout.GuardRecreation),
 		},
 		{
+			name:        "no OthersLeaving",
+			environment: environment{maxUnavailable: 3, self: noSelf, leaving: true},
+			wrong:       "beside what others take",
+			mutate:      without(rollout.GuardOthersLeaving),
+		},
+		{
+			name:        "all that is going was removed by us",
+			environment: environment{maxUnavailable: 3, self: noSelf, taken: true, outsiders: 2, trusted: true},
+			wrong:       "beside what others take",
+			mutate: func(s *rollout.State) {
+				s.Removed = []string{name(0), name(1), name(2)}
+			},
+		},
+		{
+			name:        "no OthersLeaving while others are scaled away",
+			environment: environment{maxUnavailable: 3, self: noSelf, outsiders: 1, scaledAway: true},
+			wrong:       "others are scaled away",
+			mutate:      without(rollout.GuardOthersLeaving),
+		},
+		{
+			name:        "who leaves may vote all the same",
+			environment: environment{maxUnavailable: 3, self: noSelf, leaving: true},
+			wrong:       "a process that may vote goes",
+			mutate:      without(rollout.GuardOthersLeaving),
+		},
+		{
+			name:        "who leads stays",
+			environment: environment{maxUnavailable: 3, self: noSelf, leaving: true},
+			wrong:       "leadership leaves a member that stays, or stays with one that leaves",
+			mutate: func(s *rollout.State) {
+				s.NoLock = true // Then nobody makes way.
+			},
+		},
+		{
+			name:        "leadership goes to whoever serves",
+			environment: environment{maxUnavailable: 3, self: noSelf, taken: true},
+			wrong:       "leadership goes to a member that is about to go",
+			mutate: eachMember(func(_ *rollout.State, p *rollout.Pod, m *rollout.Member) {
+				if m.Probe.Status == nil || m.ID != m.Probe.Status.Leader {
+					p.Terminating = false
+				}
+			}),
+		},
+		{
+			name:        "a cordoned node is like any other",
+			environment: environment{maxUnavailable: 3, self: noSelf, cordoned: true},
+			wrong:       "the best candidate is another",
+			mutate:      eachMember(func(_ *rollout.State, p *rollout.Pod, _ *rollout.Member) { p.Cordoned = false }),
+		},
+		{
 			name:        "no UpgradePath",
 			environment: known(func(e *environment) { e.image, e.doomed = "etcd:3.7.3", true }),
 			wrong:       fails,

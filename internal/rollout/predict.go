@@ -61,6 +61,7 @@ func (s *State) recreate(uid string) {
 		pod.UID += "'"
 		pod.Revision = s.Set.UpdateRevision
 		pod.Terminating, pod.VolatileData = false, s.Set.VolatileData
+		pod.Node, pod.Cordoned, pod.Leaving = "", false, ""
 		pod.Ready, pod.ContainersReady, pod.Initialized = true, true, true
 		pod.Etcd = Container{State: ContainerRunning, Ready: true}
 		pod.Sidecar = Container{State: ContainerRunning, Ready: true}

@@ -264,7 +264,7 @@ func TestWhatIsKnownNeverHoldsACure(t *testing.T) {
 			"delete etcd-2"},
 		{"a pod that is being scaled away counts as well, and holds for another reason",
 			cluster(4, replicas(3), updated(3), func(w *world) { w.state.Set.Etcd.Image = doomed }),
-			"hold QuorumFloor"},
+			"wait OthersLeaving"},
 		{"a sick sidecar of a failing update, whose member serves in the new version",
 			runs3("3.5.25", "etcd:3.6.16", tells("3.6.0", 2), sick(2), func(w *world) {
 				w.pod(2).Revision = "rev-broken"

@@ -35,6 +35,15 @@ var Rules = []RuleText{
 		Do: "See the guard.",
 	},
 	{
+		Name: RuleMakeWay,
+		Protects: "While others are about to take the leader's pod (see OthersLeaving), or its node is cordoned, " +
+			"leadership moves to a voter that stays, so that the drain costs no election. This is done between " +
+			"rollouts too, and not without the lock. If no such voter serves, or two transfers have failed, " +
+			"leadership stays: etcd's own shutdown tries once more.",
+		Looks: "`MoveLeader`, for a moment.",
+		Do:    "Nothing.",
+	},
+	{
 		Name:     RuleComplete,
 		Protects: "Nothing at or above the partition is outdated, missing or unsettled.",
 		Looks:    "`Complete`.",

@@ -41,13 +41,21 @@ type Seat struct {
 	SidecarSick bool
 	// Self: the coordinator's own pod.
 	Self bool
+	// Leaving: a voter that others are about to take, or have taken.
+	Leaving bool
+
+	// yields: it is leaving, and the operator does not say that it is to be counted on all the same.
+	yields bool
 }
 
 // Going is true when the seat's pod is on its way out or not there.
 func (s *Seat) Going() bool { return s.Pod == nil || s.Pod.Terminating }
 
+// stays is true for a seat whose pod is there, and that nobody is about to take.
+func (s *Seat) stays() bool { return !s.Going() && !s.yields }
+
 // survives is true for a serving voter that is not on its way out.
-func (s *Seat) survives() bool { return s.Voter && !s.Going() && s.Evidence == Serving }
+func (s *Seat) survives() bool { return s.Voter && s.stays() && s.Evidence == Serving }
 
 // useful is true for a voter that serves and has caught up, so that another may go,
 // and for a learner that answers.

@@ -114,6 +114,14 @@ type Pod struct {
 	// template says by now.
 	VolatileData bool
 
+	// Leaving says in words what is about to take the pod, by others' hand: a condition, or a taint
+	// of its node. Empty if nothing says so. A cordon is not enough.
+	Leaving string
+	// Node is the pod's node, and Cordoned is true when that takes no new pods. Mostly a drain
+	// follows, and sometimes nothing does for days.
+	Node     string
+	Cordoned bool
+
 	Etcd, Sidecar Container
 	// EtcdImage is the image of etcd's container.
 	EtcdImage string
@@ -257,13 +265,15 @@ const (
 	QuorumLostSeen
 	// PodSeen: the pod exists.
 	PodSeen
+	// CordonedSeen: the pod's node is cordoned.
+	CordonedSeen
 )
 
 // conditions are their stable names.
 var conditions = [...]string{
 	ReadySeen: "ReadySeen", UnsettledSeen: "UnsettledSeen", TerminatedSeen: "TerminatedSeen",
 	NotRunningSeen: "NotRunningSeen", RestartingSeen: "RestartingSeen", QuorumLostSeen: "QuorumLostSeen",
-	PodSeen: "PodSeen",
+	PodSeen: "PodSeen", CordonedSeen: "CordonedSeen",
 }
 
 // String returns the condition's stable name.
@@ -318,6 +328,9 @@ type Policy struct {
 	SettleTimeout time.Duration `json:"settleTimeout"`
 	// DeadAfter is how long a container may stay terminated before it counts as dead.
 	DeadAfter time.Duration `json:"deadAfter"`
+	// LeavingPatience is how long a cordon of a member's node holds the others, because a drain may
+	// follow.
+	LeavingPatience time.Duration `json:"leavingPatience"`
 	// MaxLag is how many log entries a survivor may be behind.
 	MaxLag uint64 `json:"maxLag"`
 	// TrustedMembers are the names of voters without a pod in our ordinals that may be relied
@@ -345,16 +358,19 @@ const MaxTransferFailures = 2
 //     catch up settles within it; a broken revision is then held, not repeated.
 //   - DeadAfter 10 seconds: the first back-off of a kubelet; a container that was
 //     merely restarted is running again by then.
+//   - LeavingPatience 10 minutes: a drain that was begun by a cordon has come to this pod by then;
+//     a cordon that lasts longer may last for days.
 //   - MaxLag 5000 entries: half of the log that etcd keeps for slow followers
 //     (--snapshot-count was 10000 in 3.6), so that a survivor never needs a snapshot.
 //   - Removal by eviction: a PodDisruptionBudget is the only arbiter between us and a drain.
 func DefaultPolicy() Policy {
 	return Policy{
-		MaxUnavailable: Amount{Number: 1},
-		SettleTimeout:  5 * time.Minute,
-		DeadAfter:      10 * time.Second,
-		MaxLag:         5000,
-		Removal:        RemoveByEviction,
+		MaxUnavailable:  Amount{Number: 1},
+		SettleTimeout:   5 * time.Minute,
+		DeadAfter:       10 * time.Second,
+		LeavingPatience: 10 * time.Minute,
+		MaxLag:          5000,
+		Removal:         RemoveByEviction,
 	}
 }
 

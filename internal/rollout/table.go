@@ -14,6 +14,7 @@ const (
 	GuardQuorumPatience    Guard = "QuorumPatience"
 	GuardRevisionSuspect   Guard = "RevisionSuspect"
 	GuardUpdatedFailing    Guard = "UpdatedFailing"
+	GuardOthersLeaving     Guard = "OthersLeaving"
 	GuardUpgradePath       Guard = "UpgradePath"
 	GuardDowngrade         Guard = "Downgrade"
 	GuardKnownArguments    Guard = "KnownArguments"
@@ -109,7 +110,8 @@ var Guards = []Row{
 			"broken client listener makes a voting member look dead to both witnesses. While some member " +
 			"serves, a process goes only if the serving voters alone are a quorum or those left could " +
 			"still be one: they serve, or are Down while their process runs. A member that is Unknown " +
-			"does not count: it may hang without its kubelet having noticed. DEP-07 step 2 deletes it.",
+			"does not count: it may hang without its kubelet having noticed. Nor does one that others are " +
+			"about to take (OthersLeaving). DEP-07 step 2 deletes it.",
 		Looks: "`Hold`: the verdict says how many could still vote.",
 		Do:    "Bring another member back, or cure the listener. May be overridden.",
 	},
@@ -147,6 +149,20 @@ var Guards = []Row{
 			"however right the template is: then the reason names the guard that keeps the next pod " +
 			"(RevisionSuspect for a process that runs), and if the template is the cure, override that " +
 			"one. May be overridden.",
+	},
+	{
+		Name: GuardOthersLeaving, rules: []Rule{RuleServing}, judge: othersLeaving,
+		asked: someLeave, clears: true, overridable: true,
+		Protects: "What takes etcd clusters down is often a drain beside something else. While others take one " +
+			"member, Quorate takes none that serves, and counts on the others alone. A member is leaving " +
+			"when its pod has the condition `DisruptionTarget`, terminates or is missing by others' hand, is " +
+			"being scaled away, or when its node has a `NoExecute` taint that the pod does not tolerate for " +
+			"good, does not exist any more, or is cordoned. Nodes are only read with `read-nodes`. A cordon " +
+			"alone holds for `leaving-patience`; a node may stay cordoned for days. After that, the pods on " +
+			"cordoned nodes go after all others, because one whose volume fits nowhere else stays Pending.",
+		Looks: "`Wait`: the verdict names the members, and what says that they leave.",
+		Do: "Let the drain (or the scale-in) end, and the pod come back. Uncordon a node that is not to be drained " +
+			"after all. May be overridden: then a member that is about to go counts as one that stays.",
 	},
 	{
 		Name: GuardUpgradePath, rules: []Rule{RuleServing}, judge: checked(GuardUpgradePath), asked: stepUp,
@@ -214,7 +230,7 @@ var Guards = []Row{
 		clears: true, overridable: true,
 		Protects: "At most `max-unavailable` members of ours (a number, or a percentage of the replicas, " +
 			"rounded down and at least 1: KEP-961) are unavailable at once: not serving, missing, " +
-			"terminating, or updated and not settled. An outdated pod that serves with a sick sidecar " +
+			"terminating, leaving, or updated and not settled. An outdated pod that serves with a sick sidecar " +
 			"does not count, or three sick sidecars would block their own cure " +
 			"(cluster-etcd-operator#994).",
 		Looks: "`Wait`: the verdict counts them.",

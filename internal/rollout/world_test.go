@@ -171,13 +171,42 @@ func sick(ordinals ...int) change {
 	})
 }
 
+// terminating and missing: by our own hand, unless taken says otherwise.
 func terminating(ordinals ...int) change {
-	return each(ordinals, func(w *world, o int) { w.pod(o).Terminating = true })
+	return each(ordinals, func(w *world, o int) {
+		w.pod(o).Terminating = true
+		w.state.Removed = append(w.state.Removed, name(o))
+	})
+}
+
+// taken: what is away was taken by others.
+func taken(c change) change {
+	return func(w *world) {
+		removed := w.state.Removed
+		w.with(c)
+		w.state.Removed = removed
+	}
+}
+
+// evicted: others have evicted these pods, which are still there.
+func evicted(ordinals ...int) change {
+	return each(ordinals, func(w *world, o int) { w.pod(o).Leaving = "DisruptionTarget EvictionByEvictionAPI" })
+}
+
+// cordoned: the nodes of these pods have been for so long.
+func cordoned(age time.Duration, ordinals ...int) change {
+	return func(w *world) {
+		w.with(aged(rollout.CordonedSeen, age, ordinals...), each(ordinals, func(w *world, o int) {
+			w.pod(o).Node, w.pod(o).Cordoned = fmt.Sprint("node-", o), true
+		}))
+	}
 }
 
 func missing(ordinals ...int) change {
 	return func(w *world) {
-		w.with(noAnswer(ordinals...))
+		w.with(noAnswer(ordinals...), each(ordinals, func(w *world, o int) {
+			w.state.Removed = append(w.state.Removed, name(o))
+		}))
 		w.state.Pods = slices.DeleteFunc(
 			w.state.Pods,
 			func(p rollout.Pod) bool { return slices.Contains(ordinals, p.Ordinal) },
@@ -409,7 +438,7 @@ func (w *world) apply(t *testing.T, d rollout.Decision, between func(stage strin
 				p.UID, p.ResourceVersion)
 		}
 		answer := w.member(o).Probe
-		p.Terminating = true
+		w.with(terminating(o))
 		between("terminating", w.decide())
 		w.with(noAnswer(o))
 		between("terminating, member gone", w.decide())

@@ -21,6 +21,8 @@ type Dump struct {
 	StatefulSets []appsv1.StatefulSet
 	Pods         []corev1.Pod
 	Leases       []coordinationv1.Lease
+	// Nodes may be missing, and then nothing is known of them.
+	Nodes []corev1.Node
 }
 
 // Read adds the objects of one stream. It skips kinds that Quorate does not use.
@@ -75,6 +77,8 @@ func (d *Dump) add(object map[string]any) error {
 		return nil
 	case "Lease":
 		return convert(object, &d.Leases)
+	case "Node":
+		return convert(object, &d.Nodes)
 	case "":
 		return errors.New("an object without a kind; give the output of 'kubectl get -o yaml' or '-o json'")
 	}
@@ -122,6 +126,16 @@ func (d *Dump) Lease(namespace, name string) *coordinationv1.Lease {
 	return nil
 }
 
+// node returns the named node, or nil if the dump does not have it.
+func (d *Dump) node(name string) *corev1.Node {
+	for i := range d.Nodes {
+		if d.Nodes[i].Name == name {
+			return &d.Nodes[i]
+		}
+	}
+	return nil
+}
+
 // Facts are those of the StatefulSet, and of the pods in its namespace that its name or an owner
 // reference claims.
 func (d *Dump) Facts(s *appsv1.StatefulSet, names Names) Observation {
@@ -132,6 +146,9 @@ func (d *Dump) Facts(s *appsv1.StatefulSet, names Names) Observation {
 			continue
 		}
 		if facts := PodFacts(p, o.Set, names); facts.Owned || facts.Ordinal >= 0 {
+			if node := d.node(p.Spec.NodeName); node != nil {
+				nodeFacts(&facts, node, p.Spec.Tolerations)
+			}
 			o.Pods = append(o.Pods, facts)
 		}
 	}
@@ -156,6 +173,7 @@ func (d *Dump) Ages(s *appsv1.StatefulSet, names Names, now time.Time) map[rollo
 			}
 		}
 		note(rollout.PodSeen, p.CreationTimestamp.Time)
+		note(rollout.CordonedSeen, cordonedSince(d.node(p.Spec.NodeName)))
 		if at, holds := condition(p, corev1.PodReady); holds {
 			note(rollout.ReadySeen, at)
 			lost = 0
@@ -182,6 +200,19 @@ func (d *Dump) Ages(s *appsv1.StatefulSet, names Names, now time.Time) map[rollo
 		ages[rollout.Sighting{Condition: rollout.QuorumLostSeen}] = lost
 	}
 	return ages
+}
+
+// cordonedSince is when the node was cordoned, as far as its taint tells.
+func cordonedSince(node *corev1.Node) time.Time {
+	if node == nil {
+		return time.Time{}
+	}
+	for i := range node.Spec.Taints {
+		if t := &node.Spec.Taints[i]; t.Key == corev1.TaintNodeUnschedulable && t.TimeAdded != nil {
+			return t.TimeAdded.Time
+		}
+	}
+	return time.Time{}
 }
 
 // condition returns whether a condition of a pod holds, and since when.

@@ -81,6 +81,8 @@ type Observation struct {
 
 	// abrupt has the pods, by UID, whose spec asks for a grace period of 0.
 	abrupt map[string]bool
+	// tolerations are those of the pods, by UID.
+	tolerations map[string][]corev1.Toleration
 }
 
 // Read reads the StatefulSet and then its pods, both consistently.
@@ -98,9 +100,10 @@ func (w *Workload) Observe(ctx context.Context) (Observation, error) {
 	o := Observation{
 		Set: SetFacts(set, w.names), Selector: selector,
 		CurrentRevision: set.Status.CurrentRevision, ResourceVersion: set.ResourceVersion,
-		abrupt: map[string]bool{},
+		abrupt: map[string]bool{}, tolerations: map[string][]corev1.Toleration{},
 	}
 	for i := range pods {
+		o.tolerations[string(pods[i].UID)] = pods[i].Spec.Tolerations
 		o.Pods = append(o.Pods, PodFacts(&pods[i], o.Set, w.names))
 		if grace := pods[i].Spec.TerminationGracePeriodSeconds; grace != nil && *grace == 0 {
 			o.abrupt[string(pods[i].UID)] = true

@@ -21,7 +21,9 @@ type Client struct {
 
 // NewClient returns the defaults.
 func NewClient() *Client {
-	return &Client{Etcd: newEtcd(), Kubernetes: newPerson(), Rollout: NewRollout()}
+	o := &Client{Etcd: newEtcd(), Kubernetes: newPerson(), Rollout: NewRollout()}
+	o.ReadNodes = true // A person may, or is refused and loses nothing.
+	return o
 }
 
 // AddFlags registers what every such command needs: kubectl's flags, --statefulset (or set

@@ -61,6 +61,7 @@ func setClients(cfg *coordinator.Config, rc *rest.Config) error {
 	}
 	cfg.Budgets = policy.PodDisruptionBudgets(cfg.Namespace)
 	cfg.StatefulSets, cfg.Pods = apps.StatefulSets(cfg.Namespace), core.Pods(cfg.Namespace)
+	cfg.Nodes = core.Nodes()
 	cfg.Leases, cfg.Events = coordination.Leases(cfg.Namespace), core.Events(cfg.Namespace)
 	return nil
 }

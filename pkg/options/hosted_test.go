@@ -134,6 +134,8 @@ func TestAHostsConfigurationFileSetsEverything(t *testing.T) {
   allowVolatileData: true
   settleTimeout: 7m
   deadAfter: 25s
+  leavingPatience: 26m
+  readNodes: true
   maxLag: 77
   lockTTL: 20s
   fallbackAfter: 21s
@@ -153,11 +155,12 @@ func TestAHostsConfigurationFileSetsEverything(t *testing.T) {
 		Policy: rollout.Policy{
 			MaxUnavailable: rollout.Amount{Number: 40, Percent: true}, Removal: rollout.RemoveByDelete,
 			TrustedMembers: []string{"etcd-x", "etcd-y"}, AllowVolatileData: true, HoldBeforeLast: true,
-			SettleTimeout: 7 * time.Minute, DeadAfter: 25 * time.Second, MaxLag: 77,
+			SettleTimeout: 7 * time.Minute, DeadAfter: 25 * time.Second,
+			LeavingPatience: 26 * time.Minute, MaxLag: 77,
 		},
 		LockTTL: 20 * time.Second, FallbackAfter: 21 * time.Second, RecordDuration: 22 * time.Second,
 		ProbeTimeout: 3 * time.Second, RequestTimeout: 23 * time.Second, Interval: 4 * time.Second,
-		MaxEvidenceAge: 24 * time.Second, PromoteCurrentRevision: true,
+		MaxEvidenceAge: 24 * time.Second, PromoteCurrentRevision: true, ReadNodes: true,
 	}
 	got := c.PodUpdates
 	if err := got.Validate(); err != nil || !got.Enabled || !reflect.DeepEqual(got.Rollout, want) {

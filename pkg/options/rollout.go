@@ -24,6 +24,9 @@ type Rollout struct {
 	// Events says whether Kubernetes events are written. They are on by default, because operators look
 	// at events first, and there are few.
 	Events bool
+	// ReadNodes says whether the nodes of the StatefulSet's pods are read. It is off by default, because it needs a
+	// permission of the whole cluster.
+	ReadNodes bool
 	// PromoteCurrentRevision says whether status.currentRevision is set when a rollout completes. It is
 	// off by default, because it needs a permission on statefulsets/status, and Kubernetes 1.37 does it
 	// by itself (kubernetes#73492).
@@ -47,17 +50,18 @@ func NewRollout() Rollout {
 
 // flagOf names the flag of every field that [coordinator.Config.CheckNumbers] names.
 var flagOf = map[string]string{
-	"Policy.MaxUnavailable": "max-unavailable",
-	"Policy.SettleTimeout":  "settle-timeout",
-	"Policy.DeadAfter":      "dead-after",
-	"Policy.MaxLag":         "max-lag",
-	"LockTTL":               "lock-ttl",
-	"FallbackAfter":         "fallback-after",
-	"RecordDuration":        "record-duration",
-	"ProbeTimeout":          "probe-timeout",
-	"RequestTimeout":        "request-timeout",
-	"Interval":              "interval",
-	"MaxEvidenceAge":        "max-evidence-age",
+	"Policy.MaxUnavailable":  "max-unavailable",
+	"Policy.SettleTimeout":   "settle-timeout",
+	"Policy.DeadAfter":       "dead-after",
+	"Policy.LeavingPatience": "leaving-patience",
+	"Policy.MaxLag":          "max-lag",
+	"LockTTL":                "lock-ttl",
+	"FallbackAfter":          "fallback-after",
+	"RecordDuration":         "record-duration",
+	"ProbeTimeout":           "probe-timeout",
+	"RequestTimeout":         "request-timeout",
+	"Interval":               "interval",
+	"MaxEvidenceAge":         "max-evidence-age",
 }
 
 // addPolicy registers the flags that decide about a removal. Their help must not name other flags,
@@ -91,10 +95,22 @@ func (o *Rollout) addPolicy(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.Policy.DeadAfter, "dead-after", o.Policy.DeadAfter,
 		"how long an etcd container may stay terminated before its member counts as dead (a kubelet's first back-off: "+
 			"a container that merely restarted is running again by then)")
+	fs.DurationVar(&o.Policy.LeavingPatience, "leaving-patience", o.Policy.LeavingPatience,
+		"how long no serving member is removed while the node of another one is cordoned, because a drain may follow "+
+			"(enough for a drain to come to that pod; nodes may stay cordoned for days, and after this time the pods "+
+			"on them just go last)")
 	fs.Uint64Var(&o.Policy.MaxLag, "max-lag", o.Policy.MaxLag,
 		"how many log entries a surviving member may be behind when another is removed (half of what etcd keeps for "+
 			"slow "+
 			"followers, so that none needs a snapshot)")
+}
+
+// addNodes registers whether nodes are read.
+func (o *Rollout) addNodes(fs *pflag.FlagSet) {
+	fs.BoolVar(&o.ReadNodes, "read-nodes", o.ReadNodes,
+		"read the nodes of the StatefulSet's pods, by name: so leadership moves away from a node that is cordoned, "+
+			"and no other member is removed meanwhile (off, because it needs get and watch on nodes, see "+
+			"deploy/components/nodes; without it the conditions of the pods tell of an eviction, a moment before)")
 }
 
 // addTimeouts registers how long an answer may take.
@@ -157,6 +173,7 @@ func (o *Rollout) addReporting(fs *pflag.FlagSet) {
 
 func (o *Rollout) addAll(fs *pflag.FlagSet) {
 	o.addPolicy(fs)
+	o.addNodes(fs)
 	o.addTimeouts(fs)
 	o.addTiming(fs)
 	o.addReporting(fs)
@@ -179,8 +196,8 @@ func (o *Rollout) validate(name namer) error {
 	return err
 }
 
-// ApplyTo writes the options into a coordinator's configuration. It takes the API for events away if
-// events are off, so set that before.
+// ApplyTo writes the options into a coordinator's configuration. It takes the APIs for events and nodes away if
+// they are off, so set them before.
 func (o *Rollout) ApplyTo(cfg *coordinator.Config) {
 	cfg.Policy = o.Policy
 	cfg.LockTTL, cfg.FallbackAfter, cfg.RecordDuration = o.LockTTL, o.FallbackAfter, o.RecordDuration
@@ -189,6 +206,9 @@ func (o *Rollout) ApplyTo(cfg *coordinator.Config) {
 	cfg.PromoteCurrentRevision = o.PromoteCurrentRevision
 	if !o.Events {
 		cfg.Events = nil
+	}
+	if !o.ReadNodes {
+		cfg.Nodes = nil
 	}
 }
 

@@ -103,10 +103,11 @@ func TestDefaults(t *testing.T) {
 func TestFlagsReachTheirOptions(t *testing.T) {
 	o := parse(t, inAPod, "-e", "https://a:2379,https://b:2379", "--endpoints", "https://c:2379",
 		"--insecure-skip-tls-verify", "--etcd-username=u", "--etcd-password=p",
-		"--max-unavailable=2", "--settle-timeout=1m", "--dead-after=2s", "--max-lag=7", "--lock-ttl=4s",
+		"--max-unavailable=2", "--settle-timeout=1m", "--dead-after=2s", "--leaving-patience=8s", "--max-lag=7",
+		"--lock-ttl=4s",
 		"--probe-timeout=1s", "--request-timeout=3s", "--interval=5s",
 		"--max-evidence-age=6s", "--fallback-after=9s", "--record-duration=30s", "--events=false",
-		"--promote-current-revision", "--removal=evict", "--allow-volatile-data", "--trusted-members=b-0,c-0",
+		"--promote-current-revision", "--read-nodes", "--removal=evict", "--allow-volatile-data", "--trusted-members=b-0,c-0",
 		"--hold-before-last",
 		"--etcd-container=member", "--sidecar-container=agent", "--etcd-data-dir=/data",
 		"--listen-address=:8090", "--log-level=debug", "--log-format=json", "--cacert=ca", "--cert=c", "--key=k")
@@ -119,7 +120,8 @@ func TestFlagsReachTheirOptions(t *testing.T) {
 	}
 	want.Log = Log{Level: "debug", Format: "json"}
 	want.Policy = rollout.Policy{
-		MaxUnavailable: rollout.Amount{Number: 2}, SettleTimeout: time.Minute, DeadAfter: 2 * time.Second, MaxLag: 7,
+		MaxUnavailable: rollout.Amount{Number: 2}, SettleTimeout: time.Minute, DeadAfter: 2 * time.Second,
+		LeavingPatience: 8 * time.Second, MaxLag: 7,
 		TrustedMembers: []string{"b-0", "c-0"}, Removal: rollout.RemoveByEviction, AllowVolatileData: true,
 		HoldBeforeLast: true,
 	}
@@ -127,6 +129,7 @@ func TestFlagsReachTheirOptions(t *testing.T) {
 		time.Second, 3*time.Second, 5*time.Second, 6*time.Second
 	want.FallbackAfter, want.RecordDuration, want.Events, want.PromoteCurrentRevision = 9*time.Second, 30*time.Second,
 		false, true
+	want.ReadNodes = true
 	if !slices.Equal(o.Etcd.Endpoints, want.Etcd.Endpoints) {
 		t.Errorf("endpoints %v", o.Etcd.Endpoints)
 	}
@@ -343,6 +346,8 @@ func TestBadInputNamesTheFlagAndItsValueInOneLine(t *testing.T) {
 			[]string{"--settle-timeout: 0s: must be positive"}},
 		{"a time to be dead of less than nothing", []string{"--dead-after=-1s"},
 			[]string{"--dead-after: -1s: must not be negative"}},
+		{"a patience of less than nothing", []string{"--leaving-patience=-1s"},
+			[]string{"--leaving-patience: -1s: must not be negative"}},
 		{"no lag at all", []string{"--max-lag=0"}, []string{"--max-lag: 0: must be positive"}},
 		{"a lock that is too short", []string{"--lock-ttl=1s"},
 			[]string{"--lock-ttl: 1s: must be whole seconds, at least 2s"}},

@@ -204,6 +204,8 @@ func (m *Model) observation(q question) rollout.State {
 			s.Pods = append(s.Pods, p)
 		}
 	}
+	// As if we had removed all that is away: for what others take, the next one only waits longer.
+	s.Removed = names[:m.ordinals()]
 	if s.Etcd.Known = q.told > 0; !s.Etcd.Known {
 		return s
 	}

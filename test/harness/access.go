@@ -25,6 +25,14 @@ type Permission struct {
 // String is the permission as a table shows it.
 func (p Permission) String() string { return p.Verb + " " + p.Resource }
 
+// namespace is where it is asked for. Nodes are in none.
+func (p Permission) namespace() string {
+	if p.Resource == "nodes" {
+		return ""
+	}
+	return Namespace
+}
+
 // is reports whether a rule grants it.
 func (p Permission) is(rule rbacv1.PolicyRule, verb string) bool {
 	return verb == p.Verb && slices.Contains(rule.Resources, p.Resource)
@@ -32,16 +40,16 @@ func (p Permission) is(rule rbacv1.PolicyRule, verb string) bool {
 
 // Permissions are everything that the shipped Role grants the cluster's sidecars, in its order.
 func (c *Cluster) Permissions() ([]Permission, error) {
-	role, _, err := access(c.Spec.Name, c.Spec.Components...)
+	shipped, err := access(c.Spec.Name, c.Spec.Components...)
 	if err != nil {
 		return nil, err
 	}
-	return permissions(role), nil
+	return permissions(shipped.rules()), nil
 }
 
-func permissions(role *rbacv1.Role) []Permission {
+func permissions(rules []rbacv1.PolicyRule) []Permission {
 	var all []Permission
-	for _, rule := range role.Rules {
+	for _, rule := range rules {
 		for _, group := range rule.APIGroups {
 			for _, resource := range rule.Resources {
 				for _, verb := range rule.Verbs {
@@ -80,17 +88,24 @@ func (c *Cluster) Restore(ctx context.Context) error {
 // grantAllBut grants what is shipped, without what is to be missing.
 func (c *Cluster) grantAllBut(ctx context.Context, why string,
 	missing func(rule rbacv1.PolicyRule, verb string) bool) error {
-	role, _, err := access(c.Spec.Name, c.Spec.Components...)
+	r, err := access(c.Spec.Name, c.Spec.Components...)
 	if err != nil {
 		return err
 	}
-	shipped := permissions(role)
-	role.Rules = less(role.Rules, missing)
-	granted := permissions(role)
+	shipped := permissions(r.rules())
+	r.role.Rules = less(r.role.Rules, missing)
 	c.env.Timeline.Note("operator", "%s", why)
-	if _, err = c.env.Client.RbacV1().Roles(Namespace).Update(ctx, role, metav1.UpdateOptions{}); err != nil {
+	rbac, update := c.env.Client.RbacV1(), metav1.UpdateOptions{}
+	if _, err = rbac.Roles(Namespace).Update(ctx, r.role, update); err != nil {
 		return fmt.Errorf("%s: %w", why, err)
 	}
+	if r.clusterRole != nil {
+		r.clusterRole.Rules = less(r.clusterRole.Rules, missing)
+		if _, err = rbac.ClusterRoles().Update(ctx, r.clusterRole, update); err != nil {
+			return fmt.Errorf("%s: %w", why, err)
+		}
+	}
+	granted := permissions(r.rules())
 	for _, p := range shipped {
 		if err := c.awaitAccess(ctx, p, slices.Contains(granted, p)); err != nil {
 			return fmt.Errorf("%s: %w", why, err)
@@ -117,7 +132,7 @@ func (c *Cluster) awaitAccess(ctx context.Context, p Permission, allowed bool) e
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User: serviceAccountUser(c.Spec.Name),
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Namespace: Namespace, Verb: p.Verb, Group: p.Group, Resource: resource, Subresource: subresource,
+			Namespace: p.namespace(), Verb: p.Verb, Group: p.Group, Resource: resource, Subresource: subresource,
 			Name: p.Name,
 		},
 	}}
@@ -133,11 +148,11 @@ func (c *Cluster) awaitAccess(ctx context.Context, p Permission, allowed bool) e
 // CreateServiceAccount creates a ServiceAccount that may do, of everything that a sidecar may do, only
 // what uses one of the verbs.
 func (c *Cluster) CreateServiceAccount(ctx context.Context, name string, verbs ...string) error {
-	role, _, err := access(c.Spec.Name, c.Spec.Components...)
+	shipped, err := access(c.Spec.Name, c.Spec.Components...)
 	if err != nil {
 		return err
 	}
-	return c.createAccount(ctx, name, less(role.Rules,
+	return c.createAccount(ctx, name, less(shipped.role.Rules,
 		func(_ rbacv1.PolicyRule, verb string) bool { return !slices.Contains(verbs, verb) }))
 }
 

@@ -102,16 +102,22 @@ func (e *Env) CreateCluster(ctx context.Context, s Spec) (*Cluster, error) {
 	return c, nil
 }
 
-// grant applies exactly the Role and binding that Quorate ships, renamed for the
+// grant applies exactly the Roles and bindings that Quorate ships, renamed for the
 // cluster.
 func (e *Env) grant(ctx context.Context, s Spec) error {
-	role, binding, err := access(s.Name, s.Components...)
+	shipped, err := access(s.Name, s.Components...)
 	if err != nil {
 		return err
 	}
-	_, rerr := e.Client.RbacV1().Roles(Namespace).Create(ctx, role, metav1.CreateOptions{})
-	_, berr := e.Client.RbacV1().RoleBindings(Namespace).Create(ctx, binding, metav1.CreateOptions{})
-	return errors.Join(rerr, berr)
+	rbac, create := e.Client.RbacV1(), metav1.CreateOptions{}
+	_, rerr := rbac.Roles(Namespace).Create(ctx, shipped.role, create)
+	_, berr := rbac.RoleBindings(Namespace).Create(ctx, shipped.binding, create)
+	if shipped.clusterRole == nil {
+		return errors.Join(rerr, berr)
+	}
+	_, crerr := rbac.ClusterRoles().Create(ctx, shipped.clusterRole, create)
+	_, cberr := rbac.ClusterRoleBindings().Create(ctx, shipped.clusterBinding, create)
+	return errors.Join(rerr, berr, crerr, cberr)
 }
 
 func clientTLS(ca *pki.CA, secrets map[string][]byte) (*tls.Config, error) {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -19,8 +20,9 @@ import (
 	"github.com/quorate/quorate/test/harness/build"
 )
 
-// shippedName is the name of the StatefulSet that deploy/ is written for.
-const shippedName = "etcd-main"
+// shippedName is the name of the StatefulSet that deploy/ is written for, and shippedNamespace that of its
+// namespace, where one has to be said.
+const shippedName, shippedNamespace = "etcd-main", "garden"
 
 // manifests is the output of `kubectl kustomize` for a folder of deploy/ with some of deploy/components
 // on top, made by the library that kubectl uses.
@@ -72,52 +74,64 @@ func copied(deploy string) (filesys.FileSystem, error) {
 // cluster.
 var built sync.Map
 
-// access is the Role and the RoleBinding that Quorate ships, with some of deploy/components. They are
-// renamed for another StatefulSet as deploy/base/kustomization.yaml says.
-func access(name string, components ...string) (*rbacv1.Role, *rbacv1.RoleBinding, error) {
+// rights are what Quorate ships for the sidecars. Those of the whole cluster are nil without a component that
+// has them.
+type rights struct {
+	role           *rbacv1.Role
+	binding        *rbacv1.RoleBinding
+	clusterRole    *rbacv1.ClusterRole
+	clusterBinding *rbacv1.ClusterRoleBinding
+}
+
+// rules are those of all Roles.
+func (r *rights) rules() []rbacv1.PolicyRule {
+	if r.clusterRole == nil {
+		return r.role.Rules
+	}
+	return slices.Concat(r.role.Rules, r.clusterRole.Rules)
+}
+
+// access is what Quorate ships for the sidecars, with some of deploy/components. It is renamed for another
+// StatefulSet as deploy/base/kustomization.yaml says.
+func access(name string, components ...string) (*rights, error) {
 	key := strings.Join(components, ",")
 	text, ok := built.Load(key)
 	if !ok {
 		m, err := manifests("base", components...)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		data, err := m.AsYaml()
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		text, _ = built.LoadOrStore(key, string(data))
 	}
-	return parseAccess(strings.ReplaceAll(text.(string), shippedName, name))
+	return parseAccess(strings.NewReplacer(shippedName, name, shippedNamespace, Namespace).Replace(text.(string)))
 }
 
-func parseAccess(text string) (*rbacv1.Role, *rbacv1.RoleBinding, error) {
-	var role *rbacv1.Role
-	var binding *rbacv1.RoleBinding
+func parseAccess(text string) (*rights, error) {
+	r := &rights{}
+	into := map[string]any{"Role": &r.role, "RoleBinding": &r.binding, "ClusterRole": &r.clusterRole,
+		"ClusterRoleBinding": &r.clusterBinding}
 	for _, document := range strings.Split(text, "\n---\n") {
 		var kind struct{ Kind string }
 		if err := yaml.Unmarshal([]byte(document), &kind); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		var into any
-		switch {
-		case kind.Kind == "Role" && role == nil:
-			role = &rbacv1.Role{}
-			into = role
-		case kind.Kind == "RoleBinding" && binding == nil:
-			binding = &rbacv1.RoleBinding{}
-			into = binding
-		default:
-			return nil, nil, fmt.Errorf("deploy/: expected one Role and one RoleBinding, found a %q", kind.Kind)
+		target, ok := into[kind.Kind]
+		if !ok {
+			return nil, fmt.Errorf("deploy/: a %q that is not expected, or a second one", kind.Kind)
 		}
-		if err := yaml.UnmarshalStrict([]byte(document), into); err != nil {
-			return nil, nil, fmt.Errorf("deploy/: %s: %w", kind.Kind, err)
+		delete(into, kind.Kind)
+		if err := yaml.UnmarshalStrict([]byte(document), target); err != nil {
+			return nil, fmt.Errorf("deploy/: %s: %w", kind.Kind, err)
 		}
 	}
-	if role == nil || binding == nil {
-		return nil, nil, errors.New("deploy/: expected a Role and a RoleBinding")
+	if r.role == nil || r.binding == nil || (r.clusterRole == nil) != (r.clusterBinding == nil) {
+		return nil, errors.New("deploy/: expected a Role and a RoleBinding, and a ClusterRole only with a binding")
 	}
-	return role, binding, nil
+	return r, nil
 }
 
 // operators are the two Roles that are shipped for people, renamed for another StatefulSet.

@@ -3,6 +3,7 @@ package harness
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -33,6 +34,8 @@ func TestWhatIsShippedCanBeBuiltAndIsOfOneName(t *testing.T) {
 		{"the base", "etcd-main", "base", nil, base},
 		{"the base, promoting the revision: one rule more, of the same StatefulSet", "etcd-main", "base",
 			[]string{promote}, promoting},
+		{"the base, reading nodes: one rule more, of the whole cluster", "etcd-main", "base", []string{"nodes"},
+			append(slices.Clone(base), "/nodes get,watch []")},
 		{"for etcd-druid: the same, promoting the revision", "etcd-main", "druid/access", nil, promoting},
 		{"the example for another StatefulSet: the base in every word, but for the name", "etcd-events",
 			"overlays/etcd-events", nil, renamed(base)},
@@ -67,8 +70,9 @@ func TestThePolicyForDruidCanBeServedAsBetaToo(t *testing.T) {
 }
 
 func TestTheShippedRoleNamesTheLeaseAndThePodsOfItsStatefulSet(t *testing.T) {
-	role, _, err := access("etcd-main")
+	shipped, err := access("etcd-main")
 	require.NoError(t, err)
+	role := shipped.role
 	var pods []string
 	for n := range maxReplicas {
 		pods = append(pods, fmt.Sprintf("etcd-main-%d", n))
@@ -173,8 +177,9 @@ func granted(t *testing.T, set, folder string, components ...string) []string {
 	require.NoError(t, err)
 	text, err := m.AsYaml()
 	require.NoError(t, err)
-	role, binding, err := parseAccess(string(text))
+	r, err := parseAccess(string(text))
 	require.NoError(t, err)
+	role, binding := r.role, r.binding
 	require.Equal(t, set+"-quorate", role.Name)
 	require.Equal(t, set+"-quorate", binding.Name)
 	require.Equal(t, rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name}, binding.RoleRef)
@@ -183,7 +188,15 @@ func granted(t *testing.T, set, folder string, components ...string) []string {
 	if set != shippedName {
 		require.NotContains(t, string(text), shippedName)
 	}
-	return lines(role.Rules)
+	if r.clusterRole != nil {
+		const name = "garden-etcd-main-quorate-nodes"
+		require.Equal(t, []string{name, name}, []string{r.clusterRole.Name, r.clusterBinding.Name})
+		require.Equal(t, rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+			r.clusterBinding.RoleRef)
+		require.Equal(t, []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: set, Namespace: shippedNamespace}},
+			r.clusterBinding.Subjects)
+	}
+	return lines(r.rules())
 }
 
 func lines(rules []rbacv1.PolicyRule) []string {

@@ -198,7 +198,7 @@ func TestAnIdleClusterCostsNothing(t *testing.T) {
 		}
 		want := map[string]int{}
 		if pod == holder {
-			want["watch statefulsets"], want["watch leases"] = 1, 1
+			want["watch statefulsets"], want["watch leases"], want["watch pods"] = 1, 1, 1
 		}
 		require.Equal(t, want, apiproxy.Count(open), "open requests of the sidecar of %s (the lock is with %s)", pod,
 			holder)

@@ -62,6 +62,10 @@ var lacks = map[string]lack{
 	"patch leases":  {},
 	"create leases": {before: (*scene).forget},
 	"create events": {},
+	// It is told once, so the sidecar starts anew.
+	"get nodes": {after: (*scene).restartSidecar, grantedBy: "deploy/components/nodes"},
+	// A watch that is open stays open.
+	"watch nodes": {after: (*scene).restartSidecar, grantedBy: "deploy/components/nodes"},
 	// What was told before is only counted.
 	"patch events": {before: (*scene).tellOverrides, after: (*scene).tellOverridesAgain, end: (*scene).letGo},
 }
@@ -72,7 +76,8 @@ func TestEveryPermissionThatIsMissingIsNamed(t *testing.T) {
 	t.Parallel()
 	ctx, s := newCluster(t, harness.Loopback, harness.Spec{
 		Name: "lacking", Replicas: 1, PlainText: true,
-		Components: []string{"promote-current-revision"}, SidecarArgs: []string{"--promote-current-revision"},
+		Components:  []string{"promote-current-revision", "nodes"},
+		SidecarArgs: []string{"--promote-current-revision", "--read-nodes"},
 	})
 	shipped, err := s.Permissions()
 	require.NoError(t, err)

@@ -134,6 +134,8 @@ type Agent struct {
 	pods    map[string]*corev1.Pod
 	slots   map[string]*slot // by namespace/name
 	binding map[types.UID]bool
+	// cordoned are the nodes that take no new pods.
+	cordoned map[string]bool
 }
 
 // slot is the place of the pods of one name.
@@ -165,6 +167,7 @@ func Start(ctx context.Context, config Config) (*Agent, error) {
 		pods:      map[string]*corev1.Pod{},
 		slots:     map[string]*slot{},
 		binding:   map[types.UID]bool{},
+		cordoned:  map[string]bool{},
 	}
 	for _, name := range config.Nodes {
 		a.nodes[name] = NotLost

@@ -1033,6 +1033,34 @@ func TestAPoolHasNodesOfItsOwn(t *testing.T) {
 	require.ErrorContains(t, f.agent.AddPool(t.Context(), ""), "name the pool")
 }
 
+func TestACordonedNodeTakesNoNewPods(t *testing.T) {
+	f := setUp(t)
+	own := []string{f.namespace + "-pool-0", f.namespace + "-pool-1"}
+	f.nodes = append(f.nodes, own...) // to be deleted in the end
+	require.NoError(t, f.agent.AddPool(t.Context(), f.namespace, own...))
+	create := func(name string) {
+		pod := shellPod(name, forever)
+		pod.Spec.NodeSelector = map[string]string{node.PoolLabel: f.namespace}
+		f.create(pod)
+	}
+	create("own-0")
+	require.Equal(t, own[0], f.awaitReady("own-0").Spec.NodeName)
+	require.NoError(t, f.agent.Cordon(t.Context(), own[0], true))
+	object, err := f.client.CoreV1().Nodes().Get(t.Context(), own[0], metav1.GetOptions{})
+	require.NoError(t, err)
+	require.True(t, object.Spec.Unschedulable)
+	require.True(t, ready(f.get("own-0")), "who is there stays")
+	create("own-2")
+	require.Equal(t, own[1], f.awaitReady("own-2").Spec.NodeName, "another node of the pool")
+	require.NoError(t, f.agent.Cordon(t.Context(), own[1], true))
+	create("own-4")
+	f.create(shellPod("other-0", forever))
+	f.awaitReady("other-0")
+	require.Empty(t, f.get("own-4").Spec.NodeName, "it waits")
+	require.NoError(t, f.agent.Cordon(t.Context(), own[0], false))
+	require.Equal(t, own[0], f.awaitReady("own-4").Spec.NodeName)
+}
+
 func TestVolumesAndTokens(t *testing.T) {
 	f := setUp(t, func(c *node.Config) { c.APIServer, c.APIServerCA = plane.URL(), plane.CAPEM() })
 	ctx := t.Context()

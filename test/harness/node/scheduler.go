@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // PoolLabel is the label of nodes that were added with [Agent.AddPool]. A pod that selects
@@ -51,6 +53,24 @@ func (a *Agent) AddPool(ctx context.Context, pool string, nodes ...string) error
 	return nil
 }
 
+// Cordon keeps new pods off a node, as kubectl cordon does, or lets them on it again. A pod whose node is
+// cordoned is bound to another one of its pool, or waits.
+func (a *Agent) Cordon(ctx context.Context, node string, cordoned bool) error {
+	patch := fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, cordoned)
+	// The agent comes first, so that nobody who has seen the cordon finds a pod bound there.
+	err := a.do(func() error { a.cordoned[node] = cordoned; return nil })
+	if err == nil {
+		_, err = a.config.Client.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, patch, metav1.PatchOptions{})
+	}
+	if err == nil {
+		err = a.do(func() error { a.catchUp(); return nil })
+	}
+	if err != nil {
+		return fmt.Errorf("cordon node %s (%t): %w", node, cordoned, err)
+	}
+	return nil
+}
+
 // assign returns the node for a pod: by its ordinal, so that a StatefulSet's pod always
 // comes back to the same node, and two pods share one only if there are too few.
 func assign(podName string, nodes []string) string {
@@ -72,6 +92,14 @@ func (a *Agent) bind(pod *corev1.Pod) {
 		return // Unschedulable, until the pool is added.
 	}
 	node := assign(pod.Name, nodes)
+	if a.cordoned[node] {
+		nodes = slices.DeleteFunc(slices.Clone(nodes), func(name string) bool { return a.cordoned[name] })
+		if len(nodes) == 0 {
+			return // Until one is uncordoned.
+		}
+		slices.Reverse(nodes) // Those at the end are spare.
+		node = assign(pod.Name, nodes)
+	}
 	if a.binding[pod.UID] || a.nodes[node] != NotLost || pod.DeletionTimestamp != nil ||
 		len(pod.Spec.SchedulingGates) > 0 || !ourScheduler(pod) {
 		return

@@ -1,0 +1,294 @@
+package coordinator
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/quorate/quorate/internal/etcdtest"
+	"github.com/quorate/quorate/internal/rollout"
+)
+
+// kubeNodes is the part for nodes: every pod has one of its own.
+type kubeNodes struct {
+	*kube
+	cordoned map[string]bool
+	err      error
+	gets     int
+	watchers map[string][]*watch.RaceFreeFakeWatcher
+}
+
+func newNodes(k *kube) *kubeNodes {
+	for i, p := range k.pods {
+		p.Spec.NodeName = fmt.Sprint("node-", i)
+	}
+	return &kubeNodes{kube: k, cordoned: map[string]bool{}, watchers: map[string][]*watch.RaceFreeFakeWatcher{}}
+}
+
+func (n *kubeNodes) node(name string) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.NodeSpec{Unschedulable: n.cordoned[name]}}
+}
+
+func (n *kubeNodes) Get(_ context.Context, name string, _ metav1.GetOptions) (*corev1.Node, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.gets++
+	return n.node(name), n.err
+}
+
+func (n *kubeNodes) Watch(_ context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.err != nil {
+		return nil, n.err
+	}
+	w := watch.NewRaceFreeFake()
+	name := strings.TrimPrefix(opts.FieldSelector, "metadata.name=")
+	w.Add(n.node(name))
+	n.watchers[name] = append(n.watchers[name], w)
+	return w, nil
+}
+
+func (n *kubeNodes) cordon(name string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.cordoned[name] = true
+	for _, w := range n.watchers[name] {
+		if !w.IsStopped() {
+			w.Modify(n.node(name))
+		}
+	}
+}
+
+// watched is how many watches on nodes are open.
+func (n *kubeNodes) watched() (open int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, ws := range n.watchers {
+		for _, w := range ws {
+			if !w.IsStopped() {
+				open++
+			}
+		}
+	}
+	return open
+}
+
+func readingNodes(n *kubeNodes) func(*Config) { return func(c *Config) { c.Nodes = n } }
+
+// evicted has the eviction API mark a pod, as it does just before it deletes it.
+func (k *kube) evicted(i int) {
+	k.change(func() {
+		k.pods[i].Status.Conditions = append(k.pods[i].Status.Conditions, corev1.PodCondition{
+			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI"})
+	})
+}
+
+func TestLeadershipMakesWayBetweenRollouts(t *testing.T) {
+	const leader = 0
+	leads := func(k *kube) bool { return k.etcd.Leader() == k.etcd.ID(leader) }
+	// idle is a cluster at rest, whose coordinator has said its last word.
+	idle := func(t *testing.T, changes ...func(*Config)) (k *kube, n *kubeNodes) {
+		k = newKube(t, 3, etcdtest.StartInMemory(t, 3))
+		n = newNodes(k)
+		t.Cleanup(run(t, config(k, append([]func(*Config){readingNodes(n)}, changes...)...)))
+		<-time.After(lateWrites + time.Minute)
+		return k, n
+	}
+	for _, tc := range []struct {
+		name string
+		test func(t *testing.T)
+	}{
+		{"when the leader's node is cordoned, and after that there is rest", func(t *testing.T) {
+			k, n := idle(t)
+			n.cordon("node-0")
+			within(t, time.Second, "the change of leader", func() bool { return !leads(k) })
+			<-time.After(time.Minute)
+			lists, gets, writes := k.requests(), n.gets, k.writes
+			<-time.After(30 * time.Minute)
+			if k.requests() != lists || n.gets != gets || k.writes != writes || moves(k.etcd) != 1 {
+				t.Errorf("%d lists of pods, %d of nodes, %d writes of the record and %d changes of leader after that",
+					k.requests()-lists, n.gets-gets, k.writes-writes, moves(k.etcd)-1)
+			}
+			if holder := *k.lease.Spec.HolderIdentity; holder != "" {
+				t.Errorf("%s still holds the record", holder)
+			}
+			k.expect(t)
+		}},
+		{"when the leader's pod is marked for disruption", func(t *testing.T) {
+			k, _ := idle(t, func(c *Config) { c.Nodes = nil })
+			k.evicted(leader)
+			within(t, time.Second, "the change of leader", func() bool { return !leads(k) })
+			k.expect(t)
+		}},
+		{"after a rollout as well as before one", func(t *testing.T) {
+			k, n := idle(t)
+			k.back = func(i int) { k.change(func() { k.pods[i].Spec.NodeName = fmt.Sprint("node-", i) }) }
+			k.update("rev-2")
+			within(t, time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
+			<-time.After(time.Minute)
+			next := int(k.etcd.Leader() - k.etcd.ID(0))
+			n.cordon(fmt.Sprint("node-", next))
+			within(t, time.Second, "the change of leader", func() bool { return k.etcd.Leader() != k.etcd.ID(next) })
+		}},
+		{"not without the lock, and nothing is watched for it", func(t *testing.T) {
+			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+			n := newNodes(k)
+			k.etcd.LoseQuorum()
+			defer run(t, config(k, readingNodes(n)))()
+			<-time.After(lateWrites + time.Minute)
+			if open := n.watched(); open != 0 {
+				t.Errorf("%d watches on nodes", open)
+			}
+		}},
+		{"not for a follower, and the record is not claimed for it", func(t *testing.T) {
+			k, n := idle(t)
+			writes := k.writes
+			n.cordon("node-1")
+			<-time.After(30 * time.Minute)
+			if moves(k.etcd) != 0 || k.writes != writes {
+				t.Errorf("%d changes of leader, %d writes of the record", moves(k.etcd), k.writes-writes)
+			}
+		}},
+		{"but when that follower comes to lead", func(t *testing.T) {
+			k, n := idle(t)
+			n.cordon("node-1")
+			<-time.After(time.Minute)
+			k.etcd.SetLeader(k.etcd.ID(1))
+			within(t, 2*time.Minute, "the change of leader", func() bool { return k.etcd.Leader() != k.etcd.ID(1) })
+		}},
+		{"what fails twice is not repeated for ever", func(t *testing.T) {
+			k, n := idle(t)
+			k.etcd.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) {
+				ms[leader].MoveLeaderErr = errors.New("etcdserver: not now")
+			})
+			n.cordon("node-0")
+			<-time.After(time.Hour)
+			if n := moves(k.etcd); n != rollout.MaxTransferFailures {
+				t.Errorf("%d attempts, want %d", n, rollout.MaxTransferFailures)
+			}
+		}},
+		{"not while the operator has paused, and the record is left alone", func(t *testing.T) {
+			k, n := idle(t)
+			k.update("rev-2") // So that there is a Lease.
+			within(t, time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
+			<-time.After(lateWrites + time.Minute)
+			k.change(func() { k.lease.Annotations[rollout.ControlPaused] = "true" })
+			before, writes := moves(k.etcd), k.writes
+			for i := range 3 {
+				k.pods[i].Spec.NodeName = fmt.Sprint("node-", i)
+			}
+			k.change(func() {})
+			<-time.After(time.Second)
+			n.cordon(fmt.Sprint("node-", k.etcd.Leader()-k.etcd.ID(0)))
+			<-time.After(30 * time.Minute)
+			if moves(k.etcd) != before || k.writes != writes {
+				t.Errorf("%d changes of leader, %d writes of the record", moves(k.etcd)-before, k.writes-writes)
+			}
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) { synctest.Test(t, tc.test) })
+	}
+}
+
+// Of three sidecars only one watches the nodes, whoever it is. (Waiting for the lock is a watch of etcd's client, for
+// which a bubble has no time.)
+func TestOnlyTheOwnerOfTheLockWatchesTheNodes(t *testing.T) {
+	k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+	n := newNodes(k)
+	stops := make([]func(), 3)
+	for i := range 3 {
+		stops[i] = run(t, config(k, readingNodes(n), inPod(fmt.Sprint("etcd-", i))))
+	}
+	all := func() bool { return len(queue(k)) == 3 && n.watched() > 0 }
+	within(t, 10*time.Second, "the queue", all)
+	within(t, 10*time.Second, "a watch on every node", func() bool { return n.watched() >= 3 })
+	if open := n.watched(); open != 3 {
+		t.Errorf("%d watches on three nodes", open)
+	}
+	for _, stop := range stops {
+		stop()
+		within(t, 10*time.Second, "the watches of the next one, or of none", func() bool {
+			return len(queue(k)) == 0 && n.watched() == 0 || n.watched() == 3
+		})
+	}
+	if open := n.watched(); open != 0 {
+		t.Errorf("%d watches are left", open)
+	}
+}
+
+// What nodes need is a permission that may be missing for good. That is said once, and nothing waits for it.
+func TestThatNodesMayNotBeReadIsSaidOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+		n := newNodes(k)
+		n.err = apierrors.NewForbidden(corev1.Resource("nodes"), "node-0", errors.New("not allowed"))
+		var log bytes.Buffer
+		stop := run(t, config(k, readingNodes(n), logTo(&log)))
+		for i := range 4 {
+			<-time.After(20 * time.Minute)
+			revision := fmt.Sprint("rev-", i+2)
+			k.update(revision)
+			within(t, time.Minute, "the rollout", func() bool { return k.settled(revision) })
+		}
+		stop()
+		if said := strings.Count(log.String(), "nodes cannot be read"); said != 1 ||
+			!strings.Contains(log.String(), nodesRole) {
+			t.Errorf("said %d times:\n%s", said, log.String())
+		}
+		if n.gets > 3*12 {
+			t.Errorf("asked %d times in 80 minutes", n.gets)
+		}
+		k.expect(t, "deleted etcd-2", "deleted etcd-1", "deleted etcd-0", "deleted etcd-2", "deleted etcd-0",
+			"deleted etcd-1", "deleted etcd-2", "deleted etcd-1", "deleted etcd-0", "deleted etcd-2", "deleted etcd-0",
+			"deleted etcd-1")
+	})
+}
+
+// What we have removed ourselves does not keep us from removing the next one, where two may be away.
+func TestWhatWeRemoveOurselvesIsNotTakenForOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKube(t, 5, etcdtest.StartInMemory(t, 5))
+		defer run(t, config(k, func(c *Config) { c.Policy.MaxUnavailable.Number = 2 }))()
+		k.update("rev-2")
+		terminating := func() (n int) {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			for _, p := range k.pods {
+				if p.DeletionTimestamp != nil {
+					n++
+				}
+			}
+			return n
+		}
+		within(t, time.Minute, "two at a time", func() bool { return terminating() == 2 })
+		within(t, time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
+	})
+}
+
+// A cordon holds the rollout for leaving-patience, told, and then the pod on that node goes last.
+func TestACordonHoldsTheRolloutForItsPatience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+		n := newNodes(k)
+		defer run(t, config(k, readingNodes(n)))()
+		n.cordon("node-2")
+		<-time.After(time.Minute)
+		k.update("rev-2")
+		<-time.After(10*time.Minute - time.Second)
+		k.expect(t)
+		within(t, time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
+		k.expect(t, "deleted etcd-1", "deleted etcd-0", "deleted etcd-2")
+	})
+}

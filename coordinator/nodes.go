@@ -1,0 +1,125 @@
+package coordinator
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/quorate/quorate/internal/report"
+	"github.com/quorate/quorate/internal/rollout"
+	"github.com/quorate/quorate/internal/workload"
+)
+
+// nodesRole grants what is needed to read nodes.
+const nodesRole = "deploy/components/nodes"
+
+// nodes reads the nodes of the pods, where the host wants that. It is the one thing that may be forbidden for
+// good, so it says that once, and goes on without.
+type nodes struct {
+	c  *Coordinator
+	mu sync.Mutex
+	// until is when they are asked for again after they were forbidden.
+	until  time.Time
+	faults faults
+}
+
+// wanted is false while there is no use in asking.
+func (n *nodes) wanted() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.c.cfg.Nodes != nil && !time.Now().Before(n.until)
+}
+
+// read adds to the pods what their nodes say.
+func (n *nodes) read(ctx context.Context, o *workload.Observation) error {
+	if !n.wanted() || !o.Set.OnDelete {
+		return nil
+	}
+	err := o.ReadNodes(ctx, n.c.cfg.Nodes)
+	if n.forbidden(err) {
+		return nil
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err == nil && n.faults.row > 0 {
+		n.faults.clear()
+	}
+	return err
+}
+
+// forbidden returns true, and says so once, if that is why the nodes cannot be read or watched.
+func (n *nodes) forbidden(err error) bool {
+	if !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err) {
+		return false
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.until = time.Now().Add(forbiddenFor)
+	if n.faults.row == 0 {
+		n.faults.note(n.c.log, "nodes cannot be read, so a drain shows only when it evicts", explainFor(err, nodesRole))
+	}
+	return true
+}
+
+// followNodes keeps a watch on each of these nodes.
+func (w *watches) followNodes(ctx context.Context, names []string) {
+	for name, unwatch := range w.nodes {
+		if !slices.Contains(names, name) {
+			unwatch()
+			delete(w.nodes, name)
+		}
+	}
+	for _, name := range names {
+		if w.nodes[name] != nil || !w.c.nodes.wanted() {
+			continue
+		}
+		watching, unwatch := context.WithCancel(ctx)
+		w.nodes[name] = unwatch
+		w.running.Go(func() {
+			changed, failed, ended := w.calls(report.AtWatchNodes, "the nodes")
+			defer ended()
+			workload.WatchNode(watching, w.c.cfg.Nodes, name, changed, func(err error) {
+				if !w.c.nodes.forbidden(err) {
+					failed(err)
+					return
+				}
+				unwatch()
+			})
+		})
+	}
+}
+
+// follow keeps an eye on the pods and their nodes between rollouts, which is for the lock's owner alone. Where the
+// StatefulSet controller rolls the pods, we do nothing beside it, and need no such eye.
+func (l *loop) follow(ctx context.Context) {
+	if l.c.place.owned() == nil {
+		return
+	}
+	if !l.sight.seen.Set.OnDelete {
+		l.watches.unfollow()
+		return
+	}
+	l.watches.follow(ctx, l.sight.seen.Selector)
+	l.watches.followNodes(ctx, l.sight.seen.Nodes())
+}
+
+// noteLeavers asks for a look at etcd when somebody new is about to go: it may be the leader.
+func (l *loop) noteLeavers(pods []rollout.Pod) {
+	var leavers []string
+	for i := range pods {
+		if p := &pods[i]; p.Owned && (p.Leaving != "" || p.Cordoned) {
+			leavers = append(leavers, p.UID+p.Leaving)
+		}
+	}
+	if l.leavers = strings.Join(leavers, " "); l.leavers == "" || l.leavers == l.judged || l.c.place.owned() == nil {
+		return
+	}
+	select {
+	case l.c.looks <- struct{}{}:
+	default: // One has been asked for.
+	}
+}

@@ -1,0 +1,40 @@
+package rollout
+
+// makeWay is the duty that moves leadership away from a member that others are about to take.
+func makeWay(a *Assessment) Decision {
+	target, why, waited := a.leadsAndLeaves()
+	if target.Pod == "" || a.transfersFail(a.Leader) {
+		return Decision{}
+	}
+	// While nobody waits for the others to take it, the rollout goes on, and an outdated heir would be
+	// the next to hand over.
+	to := a.heir(nil, func(s *Seat) bool { return !s.Leader && !s.goesLast() && (waited || !s.Outdated) })
+	if to == nil {
+		return Decision{}
+	}
+	t := Transfer{From: a.Leader, To: to.Member.ID, FromName: target.Pod, ToName: to.Name}
+	d := Decision{Action: MoveLeader{Target: target, Transfer: t}, Rule: RuleMakeWay}
+	d.reason = func() string {
+		return t.FromName + " leads, and " + why() + "; " + t.ToName + " takes over first, so that no election is " +
+			"needed"
+	}
+	return d
+}
+
+// leadsAndLeaves returns the leader's pod if others are about to take it, or if its node is cordoned, with the
+// reason. waited is true while the rollout waits for them.
+func (a *Assessment) leadsAndLeaves() (pod Target, why func() string, waited bool) {
+	for i := range a.Seats {
+		s := &a.Seats[i]
+		if s.Leader && s.Pod != nil && s.Evidence == Serving && (s.Leaving || s.goesLast() && !s.Going()) {
+			return targetOf(s), func() string { return a.leaver(s) }, s.yields
+		}
+	}
+	for _, m := range a.External {
+		if p := a.podOutOfRange(m); p != nil && m.ID == a.Leader && a.serves(m) {
+			target := Target{Pod: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion, Ordinal: p.Ordinal}
+			return target, func() string { return "it is being scaled away" }, true
+		}
+	}
+	return Target{}, nil, false
+}
