@@ -2,6 +2,7 @@ package membership_test
 
 import (
 	"testing"
+	"testing/synctest"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc/codes"
@@ -27,31 +28,34 @@ func TestAMemberTellsOfADowngradeThatWasEnabled(t *testing.T) {
 }
 
 func TestEveryVoterIsAskedForItsOwnListOnlyWhereSomebodyWantsToKnow(t *testing.T) {
-	c := etcdtest.Start(t, 3)
-	change(c, 2, func(m *etcdtest.Member) { m.Learner = true })
-	asked := func() (n []int) {
-		for i := range 3 {
-			change(c, i, func(m *etcdtest.Member) { n = append(n, m.LocalLists) })
+	// A list that takes long is asked for elsewhere too, so nothing may take long.
+	synctest.Test(t, func(t *testing.T) {
+		c := etcdtest.StartInMemory(t, 3)
+		change(c, 2, func(m *etcdtest.Member) { m.Learner = true })
+		asked := func() (n []int) {
+			for i := range 3 {
+				change(c, i, func(m *etcdtest.Member) { n = append(n, m.LocalLists) })
+			}
+			return n
 		}
-		return n
-	}
-	o := newObserver(t, c, generous, c.URLs()[0])
-	observe(t, o)
-	if n := asked(); n[0]+n[1]+n[2] != 0 {
-		t.Errorf("asked %v times without being wanted", n)
-	}
-	m, err := o.ObserveWithLists(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := asked(); n[0] != 1 || n[1] != 1 {
-		t.Errorf("asked %v times, want each voter once", n)
-	}
-	for i, want := range []string{"a0, a1, a2 (learner)", "a0, a1, a2 (learner)", ""} {
-		if got := m.Members[i].Probe.OwnList; got != want {
-			t.Errorf("member %d lists %q, want %q", i, got, want)
+		o := newObserver(t, c, generous, c.URLs()[0])
+		observe(t, o)
+		if n := asked(); n[0]+n[1]+n[2] != 0 {
+			t.Errorf("asked %v times without being wanted", n)
 		}
-	}
+		m, err := o.ObserveWithLists(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := asked(); n[0] != 1 || n[1] != 1 {
+			t.Errorf("asked %v times, want each voter once", n)
+		}
+		for i, want := range []string{"a0, a1, a2 (learner)", "a0, a1, a2 (learner)", ""} {
+			if got := m.Members[i].Probe.OwnList; got != want {
+				t.Errorf("member %d lists %q, want %q", i, got, want)
+			}
+		}
+	})
 }
 
 func TestTheListThatAMemberHasByItselfIsItsOwn(t *testing.T) {
