@@ -53,7 +53,7 @@ type (
 	Names = workload.Names
 
 	// Policy is what the operator chose: MaxUnavailable, Partition, SettleTimeout, DeadAfter,
-	// MaxLag, TrustedMembers, Removal and AllowVolatileData. Start from [DefaultPolicy], because the
+	// MaxLag, TrustedMembers, Removal, AllowVolatileData and GhostAfter. Start from [DefaultPolicy], because the
 	// zero value is not valid. See [rollout.Policy].
 	Policy = rollout.Policy
 	// Amount is a number of members, or a percentage of the replicas. [ParseAmount] reads one.

@@ -24,7 +24,9 @@ func mayVote(a *Assessment, c *Seat) Verdict {
 	}
 	left := a.votingElsewhere(c)
 	for i := range a.Seats {
-		if s := &a.Seats[i]; s != c && (s.survives() || s.Voter && !s.Going() && s.Evidence == Down && runs(s.Pod)) {
+		s := &a.Seats[i]
+		maybe := s.Voter && !s.Suspect && !s.Going() && s.Evidence == Down && runs(s.Pod)
+		if s != c && (s.survives() || maybe) {
 			left++
 		}
 	}
@@ -51,7 +53,7 @@ func (a *Assessment) votingElsewhere(c *Seat) int {
 // returns; restarting all at once turns a blip into an outage (DEP-07 does that).
 // One goes only when quorum has stayed lost and nothing else is under way.
 func quorumPatience(a *Assessment, c *Seat) Verdict {
-	if a.Serving > 0 {
+	if a.servingForSure() > 0 {
 		return passed("%d of %d voters serve", a.Serving, a.Voters)
 	}
 	if c.Liveness != Alive {

@@ -57,7 +57,7 @@ func (a *Assessment) unavailable(s *Seat) bool {
 	if s.Member != nil && !s.Voter {
 		return false
 	}
-	return s.Going() || s.Evidence != Serving || (!s.Outdated && !s.Settled)
+	return s.Going() || s.Evidence != Serving || s.Suspect || (!s.Outdated && !s.Settled)
 }
 
 // canary: the first pod of a revision goes alone, so that a broken revision costs

@@ -107,7 +107,8 @@ func (p Policy) MarshalJSON() ([]byte, error) {
 		policyFields
 		SettleTimeout string `json:"settleTimeout"`
 		DeadAfter     string `json:"deadAfter"`
-	}{policyFields(p), p.SettleTimeout.String(), p.DeadAfter.String()})
+		GhostAfter    string `json:"ghostAfter"`
+	}{policyFields(p), p.SettleTimeout.String(), p.DeadAfter.String(), p.GhostAfter.String()})
 }
 
 // UnmarshalJSON reads what MarshalJSON writes. What cannot be read is the default: another version, or
@@ -119,6 +120,7 @@ func (p *Policy) UnmarshalJSON(data []byte) error {
 		MaxUnavailable string `json:"maxUnavailable"`
 		SettleTimeout  string `json:"settleTimeout"`
 		DeadAfter      string `json:"deadAfter"`
+		GhostAfter     string `json:"ghostAfter"`
 		Removal        string `json:"removal"`
 	}{policyFields: policyFields(*p)}
 	if err := json.Unmarshal(data, &written); err != nil {
@@ -134,6 +136,9 @@ func (p *Policy) UnmarshalJSON(data []byte) error {
 	}
 	if d, err := time.ParseDuration(written.DeadAfter); err == nil {
 		p.DeadAfter = d
+	}
+	if d, err := time.ParseDuration(written.GhostAfter); err == nil && d > 0 {
+		p.GhostAfter = d
 	}
 	if p.MaxLag == 0 {
 		p.MaxLag = defaults.MaxLag

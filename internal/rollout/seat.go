@@ -41,13 +41,15 @@ type Seat struct {
 	SidecarSick bool
 	// Self: the coordinator's own pod.
 	Self bool
+	// Suspect: an earlier removal of ours may still remove its member from etcd's list.
+	Suspect bool
 }
 
 // Going is true when the seat's pod is on its way out or not there.
 func (s *Seat) Going() bool { return s.Pod == nil || s.Pod.Terminating }
 
 // survives is true for a serving voter that is not on its way out.
-func (s *Seat) survives() bool { return s.Voter && !s.Going() && s.Evidence == Serving }
+func (s *Seat) survives() bool { return s.Voter && !s.Suspect && !s.Going() && s.Evidence == Serving }
 
 // useful is true for a voter that serves and has caught up, so that another may go,
 // and for a learner that answers.

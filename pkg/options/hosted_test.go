@@ -134,6 +134,7 @@ func TestAHostsConfigurationFileSetsEverything(t *testing.T) {
   allowVolatileData: true
   settleTimeout: 7m
   deadAfter: 25s
+  ghostAfter: 26m
   maxLag: 77
   lockTTL: 20s
   fallbackAfter: 21s
@@ -153,6 +154,7 @@ func TestAHostsConfigurationFileSetsEverything(t *testing.T) {
 			MaxUnavailable: rollout.Amount{Number: 40, Percent: true}, Removal: rollout.RemoveByDelete,
 			TrustedMembers: []string{"etcd-x", "etcd-y"}, AllowVolatileData: true,
 			SettleTimeout: 7 * time.Minute, DeadAfter: 25 * time.Second, MaxLag: 77,
+			GhostAfter: 26 * time.Minute,
 		},
 		LockTTL: 20 * time.Second, FallbackAfter: 21 * time.Second, RecordDuration: 22 * time.Second,
 		ProbeTimeout: 3 * time.Second, RequestTimeout: 23 * time.Second, Interval: 4 * time.Second,

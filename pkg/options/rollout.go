@@ -51,6 +51,7 @@ var flagOf = map[string]string{
 	"Policy.SettleTimeout":  "settle-timeout",
 	"Policy.DeadAfter":      "dead-after",
 	"Policy.MaxLag":         "max-lag",
+	"Policy.GhostAfter":     "ghost-after",
 	"LockTTL":               "lock-ttl",
 	"FallbackAfter":         "fallback-after",
 	"RecordDuration":        "record-duration",
@@ -87,6 +88,9 @@ func (o *Rollout) addPolicy(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.Policy.DeadAfter, "dead-after", o.Policy.DeadAfter,
 		"how long an etcd container may stay terminated before its member counts as dead (a kubelet's first back-off: "+
 			"a container that merely restarted is running again by then)")
+	fs.DurationVar(&o.Policy.GhostAfter, "ghost-after", o.Policy.GhostAfter,
+		"how long a member of etcd without a pod has to be silent before it counts as a ghost, which is told, and "+
+			"which remove-member may remove (by then whoever scales has finished, and a rebooted node is back)")
 	fs.Uint64Var(&o.Policy.MaxLag, "max-lag", o.Policy.MaxLag,
 		"how many log entries a surviving member may be behind when another is removed (half of what etcd keeps for "+
 			"slow "+
