@@ -30,7 +30,8 @@ func (l *loop) look(ctx context.Context, answers chan<- rollout.Membership) {
 	}
 }
 
-// duty returns true if a duty is due beside the rollout. Kubernetes is asked nothing: the pods are those of
+// duty returns true if a duty is due beside the rollout, or if what is told of the members is not true any
+// more: then a turn tells it. Kubernetes is asked nothing: the pods are those of
 // the last reading, and a watch on the StatefulSet follows what becomes of them. Nothing is done on this,
 // because a turn reads everything live.
 func (l *loop) duty(etcd rollout.Membership) bool {
@@ -38,15 +39,37 @@ func (l *loop) duty(etcd rollout.Membership) bool {
 	state := rollout.State{Set: seen.Set, Pods: seen.Pods, Self: l.c.self.Pod, Etcd: etcd}
 	joined := rollout.Assess(state, l.c.cfg.Policy)
 	d := joined.Decide(l.looked.recall(time.Now(), joined.Sightings()))
-	return d.Duty != rollout.DutyRoll && d.Duty != rollout.DutyHeld
+	told := l.c.account.ghosts(joined)
+	switch {
+	case d.Duty == rollout.DutyHeld:
+		return false
+	case d.Duty != rollout.DutyRoll:
+		return true
+	}
+	// What keeps a rollout would keep the turn as well.
+	return d.Action == rollout.Complete{} && (!told || l.sight.suspect != nil && l.sight.suspect.Gone(etcd))
 }
 
 // watchLease watches the Lease for what operators ask for. It needs no look at what the coordinator itself
 // writes there.
+//
+// The API server may refuse it, to a sidecar with an older Role. Then the Lease is read once a minute.
 func (w *watches) watchLease(ctx context.Context) {
+	if w.lease {
+		return
+	}
+	w.lease = true
 	w.running.Go(func() {
-		_, failed, ended := w.calls(report.AtWatchLease, "the Lease")
+		_, refused, works := w.calls(report.AtWatchLease, "the Lease")
+		ended := func() {
+			w.blind.Store(false)
+			works()
+		}
 		defer ended()
+		failed := func(err error) {
+			w.blind.Store(true)
+			refused(err)
+		}
 		opts := metav1.ListOptions{
 			FieldSelector: fields.OneTermEqualSelector("metadata.name", record.Name(w.c.cfg.StatefulSet)).String(),
 		}

@@ -33,8 +33,8 @@ type loop struct {
 	word lastWord
 	// since is when an outdated pod was first seen.
 	since time.Time
-	// looked is what is remembered of the looks at an idle cluster. It is not mixed with what turns see,
-	// because looks see the pods as they last were.
+	// looked is what is remembered of the looks at an idle cluster. Of pods it is not mixed with what turns
+	// see, because looks see the pods as they last were.
 	looked *memory
 	// found is true when a look at an idle cluster has found that a duty is due.
 	found bool
@@ -71,7 +71,8 @@ func (c *Coordinator) newLoop() *loop {
 	var (
 		exit    = &exit{}
 		hold    = &hold{}
-		sight   = &sight{memory: newMemory()}
+		ages    = &memberAges{}
+		sight   = &sight{memory: newMemory(ages)}
 		trouble = &trouble{
 			c: c, exit: exit, hold: hold, sight: sight,
 			faults: c.account.faults(report.AtRollout), aged: c.account.faults(report.AtEvidence),
@@ -89,7 +90,7 @@ func (c *Coordinator) newLoop() *loop {
 		c: c, exit: exit, trouble: trouble, doubts: doubts, watches: watches, sight: sight, observer: observer,
 		turn: &turn{c: c, exit: exit, hold: hold, sight: sight, trouble: trouble, doubts: doubts, observer: observer,
 			actor: actor},
-		looked: newMemory(),
+		looked: newMemory(ages),
 		word:   lastWord{open: true, until: time.Now().Add(lateWrites)},
 	}
 }
@@ -103,9 +104,6 @@ func (l *loop) run(ctx context.Context) {
 	defer l.watches.running.Wait()
 	defer cancel()
 	l.watches.watchSet(ctx)
-	if l.c.place.owned() != nil {
-		l.watches.watchLease(ctx)
-	}
 	defer l.c.account.rests()
 	defer l.trouble.faults.clear() // Whoever coordinates next counts its own.
 	defer l.trouble.aged.clear()
@@ -152,6 +150,9 @@ func (l *loop) ours() bool {
 func (l *loop) idle(ctx context.Context) {
 	check := time.NewTicker(l.c.cfg.FallbackAfter)
 	defer check.Stop()
+	if l.c.place.owned() != nil {
+		l.watches.watchLease(ctx)
+	}
 	l.c.idling.Store(true)
 	defer l.c.idling.Store(false)
 	looking, stop := context.WithCancel(ctx)
@@ -166,7 +167,11 @@ func (l *loop) idle(ctx context.Context) {
 		case <-l.c.looks:
 			l.watches.running.Go(func() { l.look(looking, answers) })
 		case etcd := <-answers:
-			if l.found = l.duty(etcd); l.found {
+			blind := l.watches.blind.Load()
+			if blind { // What an operator asks for is then seen only by reading the Lease.
+				l.c.requested.Store(true)
+			}
+			if l.found = l.duty(etcd); l.found || blind {
 				return
 			}
 		case <-check.C: // Keep-alives may be answered again.
@@ -201,7 +206,8 @@ func (l *loop) due(ctx context.Context) (bool, error) {
 	l.c.account.about(l.c.cfg.Namespace, o.Set)
 	l.sight.seen = o
 	l.sayWhoRolls(o.Set.OnDelete)
-	due := outdated(o) || l.c.unpromoted(o) || l.found
+	rolling := outdated(o) || l.c.unpromoted(o)
+	due := rolling || l.found
 	l.found = false
 	if asked := l.c.requested.Swap(false); !due && (l.word.open || asked) && o.Set.OnDelete {
 		lease, err := record.Read(ctx, l.c.cfg.Leases, l.c.cfg.StatefulSet)
@@ -209,10 +215,15 @@ func (l *loop) due(ctx context.Context) (bool, error) {
 			return false, err
 		}
 		r := l.doubts.trust(lease)
+		l.sight.suspect = r.Suspect
+		if lease != nil {
+			l.c.account.recall(lease.Annotations, r.Epoch)
+		}
 		request, _ := record.RequestOf(lease, time.Now()) // The turn says what is wrong with it.
-		due = r.Rolling || r.Holder != "" || r.Intent.Operation != record.None || request != nil
+		rolling = r.Rolling || r.Holder != "" || r.Intent.Operation != record.None
+		due = rolling || request != nil
 	}
-	if !due {
+	if l.sight.brief = due && !rolling; !due {
 		l.word.open = time.Now().Before(l.word.until)
 	}
 	return due, nil

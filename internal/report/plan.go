@@ -24,6 +24,8 @@ type Plan struct {
 	Voters  int      `json:"voters"`
 	Quorum  int      `json:"quorum"`
 	Serving int      `json:"serving"`
+	// Ghosts are the members on etcd's list that nobody runs any more.
+	Ghosts []Ghost `json:"ghosts,omitempty"`
 	// Others is what the other duties would do or wait for, as far as they have something to say.
 	Others []Work `json:"others,omitempty"`
 }
@@ -33,7 +35,8 @@ type Work struct {
 	// Duty is the duty's name.
 	Duty   rollout.DutyName   `json:"duty,omitempty"`
 	Action rollout.ActionName `json:"action"`
-	// Target is the pod that is removed, or, for MoveLeader, that hands leadership over.
+	// Target is the pod that is removed, or, for MoveLeader, that hands leadership over. For RemoveMember
+	// it is the member's name, or its ID if it has none.
 	Target string `json:"target,omitempty"`
 	// To is the pod that takes leadership over.
 	To string `json:"to,omitempty"`
@@ -118,6 +121,8 @@ func workOf(d rollout.Decision) Work {
 		w.To = action.Transfer.ToName
 	case rollout.Remove:
 		w.Method = action.Method.String()
+	case rollout.RemoveMember:
+		w.Target = action.Member.Label()
 	}
 	for i := range d.Candidates {
 		c := Candidate{Pod: d.Candidates[i].Pod, Guards: []Guard{}}
@@ -200,6 +205,9 @@ func (p Plan) Table(w io.Writer) error {
 	}
 	if p.Do != "" {
 		printf(&b, "\n  what to do: %s", p.Do)
+	}
+	for i := range p.Ghosts {
+		printf(&b, "\n  ghost: %s", p.Ghosts[i].Tell(time.Time{}))
 	}
 	b.WriteString("\n\n")
 
