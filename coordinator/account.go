@@ -146,7 +146,8 @@ func (a *account) decided(s report.Sight) {
 	a.last = now
 	changed := now.Key() != a.logged
 	a.logged = now.Key()
-	a.news = a.news || changed || !slices.Equal(now.Faults, last.Faults)
+	a.news = a.news || changed || !slices.Equal(now.Faults, last.Faults) ||
+		!report.SameGhosts(now.Ghosts, last.Ghosts) || !now.Answers.Equal(last.Answers)
 	a.mu.Unlock()
 
 	a.metrics.Show(now)
@@ -157,6 +158,12 @@ func (a *account) decided(s report.Sight) {
 	}
 	if began := now.Rolling() && !last.Rolling(); began || !slices.Equal(now.Overrides, last.Overrides) {
 		a.events.Override(now.Overrides)
+	}
+	for _, g := range now.Ghosts {
+		if !slices.ContainsFunc(last.Ghosts, func(told report.Ghost) bool { return told.ID == g.ID }) {
+			a.log.Warn(g.Tell(now.At))
+			a.events.Ghost(g, now.At)
+		}
 	}
 	if changed {
 		a.line(now)
@@ -241,6 +248,46 @@ func (a *account) moved(d rollout.Decision, from record.Member, err error) {
 			What: report.LeaderMoved, Pod: from.Name, To: from.HeirName, Rule: string(d.Rule), Reason: d.Reason(),
 		}, d.Target().UID)
 	}
+}
+
+// ghosts reports what a look at an idle cluster shows, and returns true if that has been told already.
+func (a *account) ghosts(seen *rollout.Assessment) (told bool) {
+	a.mu.Lock()
+	last := a.last
+	a.mu.Unlock()
+	now := report.GhostsOf(seen, last.Ghosts, time.Now())
+	a.metrics.Ghosts(len(now))
+	return report.SameGhosts(now, last.Ghosts)
+}
+
+// memberRemoved reports how the removal of a member ended.
+func (a *account) memberRemoved(d rollout.Decision, m record.Member, err error) {
+	if err == nil {
+		a.done(report.Entry{What: report.MemberRemoved, Pod: m.Label(), Rule: string(d.Rule), Reason: d.Reason()}, "")
+	}
+}
+
+// memberFound reports the end of a removal that nobody saw end: the member is gone, or the cluster is another.
+func (a *account) memberFound(i record.Intent, same bool) {
+	reason := "its removal stood on record (epoch %d) and it is gone; nobody saw it happen"
+	if !same {
+		reason = "its removal stood on record (epoch %d), and this is another cluster by now"
+	}
+	a.done(report.Entry{What: report.MemberRemoved, Pod: i.Member.Label(), Reason: fmt.Sprintf(reason, i.Epoch)}, "")
+}
+
+// memberSuspected reports a removal that was given up.
+func (a *account) memberSuspected(d rollout.Decision, i record.Intent) {
+	why := "it was asked for no longer"
+	for _, d := range append([]rollout.Decision{d}, d.Others...) {
+		if d.Duty == rollout.DutyGhosts || d.Duty == rollout.DutyHeld {
+			why = d.Reason()
+		}
+	}
+	a.done(report.Entry{
+		What: report.MemberSuspected, Pod: i.Member.Label(),
+		Reason: "its removal was given up and may still happen, so it is not relied on: " + why,
+	}, "")
 }
 
 // handsOver reports who coordinates from now on.

@@ -32,6 +32,8 @@ func (a *actor) act(ctx context.Context, e record.Act) record.Outcome {
 		return a.remove(ctx, acting, e)
 	case record.MoveLeader:
 		return a.moveLeader(acting, *e.Intent.Member)
+	case record.RemoveMember:
+		return a.removeMember(acting, *e.Intent.Member)
 	case record.None, record.FenceAll:
 	}
 	panic("the record's protocol asks to carry out " + e.Intent.String())
@@ -91,6 +93,20 @@ func (a *actor) moveLeader(ctx context.Context, from record.Member) record.Outco
 	}
 	delete(a.sight.memory.failedTransfers, from.ID)
 	a.c.log.WithField("from", from.Name).WithField("to", from.HeirName).Info("leadership moved")
+	return record.Done
+}
+
+// removeMember says that it is done only if etcd has said so. What has become of any other request, the next
+// observations show.
+func (a *actor) removeMember(ctx context.Context, m record.Member) record.Outcome {
+	err := a.members.RemoveMember(ctx, a.sight.etcd, m.ID)
+	a.c.account.memberRemoved(a.sight.decision, m, err)
+	if err != nil {
+		a.trouble.faults.note(a.c.log, "the member was not removed", err)
+		return record.Unclear
+	}
+	a.trouble.faults.clear()
+	a.c.log.WithField("member", m.Label()).Info("member removed from etcd's list")
 	return record.Done
 }
 

@@ -124,16 +124,22 @@ func (c *Coordinator) join(ctx context.Context, self selfupdate.Presence) (*sess
 	return s, nil
 }
 
+// anybody is true if a fit peer waits for the lock.
+func (c *Coordinator) anybody(ctx context.Context) bool {
+	peers, _ := c.peers(ctx)
+	return selfupdate.Anybody(peers)
+}
+
 // peers are the other sidecars that take part in the election. Without a lock there is nothing
 // to hand over, and outside a member's pod there is no need to.
-func (c *Coordinator) peers(ctx context.Context) []selfupdate.Peer {
+func (c *Coordinator) peers(ctx context.Context) (peers []selfupdate.Peer, known bool) {
 	t := c.place.owned()
 	if t == nil || c.self.Pod == "" {
-		return nil
+		return nil, false
 	}
 	peers, err := t.peers(ctx)
 	if err != nil {
 		c.log.WithError(err).Debug("nobody to hand over to")
 	}
-	return peers
+	return peers, err == nil
 }

@@ -56,7 +56,8 @@ type (
 	Names = workload.Names
 
 	// Policy is what the operator chose: MaxUnavailable, Partition, SettleTimeout, DeadAfter,
-	// LeavingPatience, MaxLag, TrustedMembers, Removal and AllowVolatileData. Start from [DefaultPolicy], because the
+	// LeavingPatience, MaxLag, TrustedMembers, Removal, AllowVolatileData, HoldBeforeLast and GhostAfter. Start from
+	// [DefaultPolicy], because the
 	// zero value is not valid. See [rollout.Policy].
 	Policy = rollout.Policy
 	// Amount is a number of members, or a percentage of the replicas. [ParseAmount] reads one.

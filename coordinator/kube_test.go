@@ -68,6 +68,9 @@ type kube struct {
 	told []string
 	// budget, where set, answers for a PodDisruptionBudget; nil allows the eviction.
 	budget func() error
+	// leaseWatches are the watches on the Lease, and watchErr refuses one.
+	leaseWatches []*watch.RaceFreeFakeWatcher
+	watchErr     error
 	// stuck keeps successors from ever becoming ready.
 	stuck bool
 }
@@ -311,12 +314,41 @@ func (k kubeLeases) Patch(_ context.Context, name string, _ types.PatchType, dat
 func (k *kube) written() {
 	k.version++
 	k.lease.ResourceVersion = fmt.Sprint(k.version)
+	if k.tellLease(); k.lease.Spec.HolderIdentity == nil {
+		return // An operator has made it.
+	}
 	holder, _, _ := strings.Cut(*k.lease.Spec.HolderIdentity, "_")
 	if entry := fmt.Sprintf("%s %d", holder, *k.lease.Spec.LeaseTransitions); len(k.holders) == 0 ||
 		k.holders[len(k.holders)-1] != entry {
 		k.holders = append(k.holders, entry)
 	}
 	k.writes++
+}
+
+// tellLease tells the watches on the Lease what it is.
+func (k *kube) tellLease() {
+	for _, w := range k.leaseWatches {
+		if !w.IsStopped() {
+			w.Modify(k.lease.DeepCopy())
+		}
+	}
+}
+
+func (k kubeLeases) Watch(_ context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case k.watchErr != nil:
+		return nil, k.watchErr
+	case opts.FieldSelector != "metadata.name=quorate-etcd":
+		return nil, fmt.Errorf("a watch on more than our Lease: %q", opts.FieldSelector)
+	}
+	w := watch.NewRaceFreeFake()
+	if k.lease != nil {
+		w.Add(k.lease.DeepCopy())
+	}
+	k.leaseWatches = append(k.leaseWatches, w)
+	return w, nil
 }
 
 // merge applies a merge patch (RFC 7386).

@@ -31,10 +31,11 @@ func (l *loop) look(ctx context.Context, answers chan<- rollout.Membership) {
 	}
 }
 
-// duty returns true if a duty is due beside the rollout. Kubernetes is asked nothing: the pods are those of
-// the last reading, and a watch on the StatefulSet follows what becomes of them. Nothing is done on this,
-// because a turn reads everything live.
-func (l *loop) duty(etcd rollout.Membership) bool {
+// duty says whether a duty is due beside the rollout, or whether what is told of the members is not true any
+// more, so that a turn has to tell it. Kubernetes is asked nothing: the pods are those of the last reading,
+// and a watch on the StatefulSet follows what becomes of them. Nothing is done on this, because a turn reads
+// everything live.
+func (l *loop) duty(etcd rollout.Membership) (due, untold bool) {
 	seen := l.sight.seen
 	state := rollout.State{Set: seen.Set, Pods: seen.Pods, Self: l.c.self.Pod, Etcd: etcd,
 		NoLock: l.c.place.owned() == nil}
@@ -46,15 +47,37 @@ func (l *loop) duty(etcd rollout.Membership) bool {
 	maps.DeleteFunc(l.sight.untransferred, func(id uint64, _ int) bool { return id != joined.Leader })
 	l.looked.failedTransfers = l.sight.untransferred
 	d := joined.Decide(l.looked.recall(time.Now(), joined.Sightings(), seen.Pods))
-	return d.Duty != rollout.DutyRoll && d.Duty != rollout.DutyHeld
+	told := l.c.account.ghosts(joined)
+	switch {
+	case d.Duty == rollout.DutyHeld:
+		return false, false
+	case d.Duty != rollout.DutyRoll:
+		return true, false
+	}
+	// What keeps a rollout would keep the turn as well.
+	return false, d.Action == rollout.Complete{} && (!told || l.sight.suspect != nil && l.sight.suspect.Gone(etcd))
 }
 
 // watchLease watches the Lease for what operators ask for. It needs no look at what the coordinator itself
 // writes there.
+//
+// The API server may refuse it, to a sidecar with an older Role. Then the Lease is read once a minute.
 func (w *watches) watchLease(ctx context.Context) {
+	if w.lease {
+		return
+	}
+	w.lease = true
 	w.running.Go(func() {
-		_, failed, ended := w.calls(report.AtWatchLease, "the Lease")
+		_, refused, works := w.calls(report.AtWatchLease, "the Lease")
+		ended := func() {
+			w.blind.Store(false)
+			works()
+		}
 		defer ended()
+		failed := func(err error) {
+			w.blind.Store(true)
+			refused(err)
+		}
 		opts := metav1.ListOptions{
 			FieldSelector: fields.OneTermEqualSelector("metadata.name", record.Name(w.c.cfg.StatefulSet)).String(),
 		}

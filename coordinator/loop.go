@@ -33,14 +33,15 @@ type loop struct {
 	word lastWord
 	// since is when an outdated pod was first seen.
 	since time.Time
-	// looked is what is remembered of the looks at an idle cluster. It is not mixed with what turns see,
-	// because looks see the pods as they last were.
+	// looked is what is remembered of the looks at an idle cluster. Of pods it is not mixed with what turns
+	// see, because looks see the pods as they last were.
 	looked *memory
 	// leavers are the pods that were about to go at the last reading, and why. judged are those for which etcd
 	// has been asked whether one of them leads.
 	leavers, judged string
-	// found is true when a look at an idle cluster has found that a duty is due.
-	found bool
+	// found is true when a look at an idle cluster has found that a duty is due, and untold when it has found
+	// something that the Lease does not tell.
+	found, untold bool
 	// looksOn: the StatefulSet controller rolls the pods, and the log has said so.
 	looksOn bool
 }
@@ -74,7 +75,8 @@ func (c *Coordinator) newLoop() *loop {
 	var (
 		exit    = &exit{}
 		hold    = &hold{}
-		sight   = &sight{memory: newMemory()}
+		ages    = &memberAges{}
+		sight   = &sight{memory: newMemory(ages)}
 		trouble = &trouble{
 			c: c, exit: exit, hold: hold, sight: sight,
 			faults: c.account.faults(report.AtRollout), aged: c.account.faults(report.AtEvidence),
@@ -92,7 +94,7 @@ func (c *Coordinator) newLoop() *loop {
 		c: c, exit: exit, trouble: trouble, doubts: doubts, watches: watches, sight: sight, observer: observer,
 		turn: &turn{c: c, exit: exit, hold: hold, sight: sight, trouble: trouble, doubts: doubts, observer: observer,
 			actor: actor},
-		looked: newMemory(),
+		looked: newMemory(ages),
 		word:   lastWord{open: true, until: time.Now().Add(lateWrites)},
 	}
 }
@@ -106,9 +108,6 @@ func (l *loop) run(ctx context.Context) {
 	defer l.watches.running.Wait()
 	defer cancel()
 	l.watches.watchSet(ctx)
-	if l.c.place.owned() != nil {
-		l.watches.watchLease(ctx)
-	}
 	defer l.c.account.rests()
 	defer l.trouble.faults.clear() // Whoever coordinates next counts its own.
 	defer l.trouble.aged.clear()
@@ -156,6 +155,9 @@ func (l *loop) ours() bool {
 func (l *loop) idle(ctx context.Context) {
 	check := time.NewTicker(l.c.cfg.FallbackAfter)
 	defer check.Stop()
+	if l.c.place.owned() != nil {
+		l.watches.watchLease(ctx)
+	}
 	l.c.idling.Store(true)
 	defer l.c.idling.Store(false)
 	looking, stop := context.WithCancel(ctx)
@@ -170,7 +172,11 @@ func (l *loop) idle(ctx context.Context) {
 		case <-l.c.looks:
 			l.watches.running.Go(func() { l.look(looking, answers) })
 		case etcd := <-answers:
-			if l.found = l.duty(etcd); l.found {
+			blind := l.watches.blind.Load()
+			if blind { // What an operator asks for is then seen only by reading the Lease.
+				l.c.requested.Store(true)
+			}
+			if l.found, l.untold = l.duty(etcd); l.found || l.untold || blind {
 				return
 			}
 		case <-check.C: // Keep-alives may be answered again.
@@ -209,21 +215,27 @@ func (l *loop) due(ctx context.Context) (bool, error) {
 	l.sight.seen = o
 	l.noteLeavers(o.Pods)
 	l.sayWhoRolls(o.Set.OnDelete)
-	due, found := outdated(o) || l.c.unpromoted(o), l.found
-	l.found = false
-	if asked := l.c.requested.Swap(false); !due && (l.word.open || asked || found) && o.Set.OnDelete {
+	rolling, found, untold := outdated(o) || l.c.unpromoted(o), l.found, l.untold
+	due := rolling
+	l.found, l.untold = false, false
+	if asked := l.c.requested.Swap(false); !due && (l.word.open || asked || found || untold) && o.Set.OnDelete {
 		lease, err := record.Read(ctx, l.c.cfg.Leases, l.c.cfg.StatefulSet)
 		if err != nil {
 			return false, err
 		}
 		r := l.doubts.trust(lease)
+		l.sight.suspect = r.Suspect
+		if lease != nil {
+			l.c.account.recall(lease.Annotations, r.Epoch)
+		}
 		request, _ := record.RequestOf(lease, time.Now()) // The turn says what is wrong with it.
 		// What is found is left alone while the operator's controls hold everything.
 		controls := record.Controls(lease)
 		found = found && !controls.Paused && len(controls.Bad) == 0
-		due = r.Rolling || r.Holder != "" || r.Intent.Operation != record.None || request != nil || found
+		rolling = r.Rolling || r.Holder != "" || r.Intent.Operation != record.None
+		due = rolling || request != nil || found || untold
 	}
-	if !due {
+	if l.sight.brief = due && !rolling; !due {
 		l.word.open = time.Now().Before(l.word.until)
 	}
 	return due, nil

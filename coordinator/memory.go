@@ -9,10 +9,14 @@ import (
 )
 
 // memory is all that a coordinator keeps between cycles. recall makes of it the [rollout.Memory] that
-// decisions rest on. It starts empty with every tenure, which can only make the rollout wait longer.
-// Times are compared on the process's monotonic clock, never with another machine's.
+// decisions rest on. But for what is known of members, it starts empty with every turn, which can only
+// make the rollout wait longer. Times are compared on the process's monotonic clock, never with another
+// machine's.
 type memory struct {
-	since           map[rollout.Sighting]time.Time
+	since map[rollout.Sighting]time.Time
+	// members is the same of members. Looks at an idle cluster and turns share it, so that neither begins
+	// anew when the other ends.
+	members         *memberAges
 	failedTransfers rollout.Failures
 	// removed are the pods that we have removed, until they are back: their UIDs, by name.
 	removed map[string]string
@@ -26,8 +30,28 @@ type memory struct {
 	ownNextSince time.Time
 }
 
-func newMemory() *memory {
+// memberAges say since when something has been seen of members of etcd.
+type memberAges struct {
+	since map[rollout.Sighting]time.Time
+	last  time.Time
+}
+
+// longestBreak is how long nobody may have looked at the members for what is seen of them to have lasted. An
+// idle coordinator looks once a minute, and one look may fail.
+const longestBreak = 3 * addressesEvery
+
+// begin returns what was seen before, unless nobody has looked for too long.
+func (m *memberAges) begin(now time.Time) map[rollout.Sighting]time.Time {
+	if now.Sub(m.last) > longestBreak {
+		m.since = nil
+	}
+	m.last = now
+	return m.since
+}
+
+func newMemory(members *memberAges) *memory {
 	return &memory{
+		members:         members,
 		since:           map[rollout.Sighting]time.Time{},
 		failedTransfers: rollout.Failures{},
 		removed:         map[string]string{},
@@ -52,15 +76,20 @@ func (m *memory) recall(now time.Time, seen []rollout.Sighting, pods []rollout.P
 // been seen.
 func (m *memory) ages(now time.Time, seen []rollout.Sighting) rollout.Ages {
 	since := make(map[rollout.Sighting]time.Time, len(seen))
+	before, members := m.members.begin(now), map[rollout.Sighting]time.Time{}
 	ages := make(rollout.Ages, len(seen))
 	for _, s := range seen {
-		first, ok := m.since[s]
+		was, is := m.since, since
+		if s.Condition.OfMember() {
+			was, is = before, members
+		}
+		first, ok := was[s]
 		if !ok {
 			first = now
 		}
-		since[s], ages[s] = first, now.Sub(first)
+		is[s], ages[s] = first, now.Sub(first)
 	}
-	m.since = since
+	m.since, m.members.since = since, members
 	return ages
 }
 

@@ -51,6 +51,8 @@ func (c Config) CheckNumbers(name func(field string) string) error {
 		"must be below %s (%v), or patience ends before a container that ended counts as dead", settle,
 		c.Policy.SettleTimeout)
 	require(c.Policy.LeavingPatience >= 0, "Policy.LeavingPatience", c.Policy.LeavingPatience, "must not be negative")
+	require(c.Policy.GhostAfter > 0, "Policy.GhostAfter", c.Policy.GhostAfter,
+		"must be positive, or a member that was added a moment ago would count as a ghost")
 	require(c.Policy.MaxLag > 0, "Policy.MaxLag", c.Policy.MaxLag,
 		"must be positive, or no survivor ever counts as caught up")
 

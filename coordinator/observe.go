@@ -40,6 +40,10 @@ type sight struct {
 	memory *memory
 	// untransferred are the transfers of leadership that had failed at the end of the last turn.
 	untransferred rollout.Failures
+	// suspect is the one that the record names, as last read or written.
+	suspect *record.Member
+	// brief is true in a turn that was not begun for a rollout: it ends when there is nothing to tell or to do.
+	brief bool
 }
 
 // observer reads everything live and decides.
@@ -62,13 +66,16 @@ func (o *observer) observe(ctx context.Context) record.Observed {
 	// twice.
 	var asked sync.WaitGroup
 	var peers []selfupdate.Peer
-	asked.Go(func() { peers = o.c.peers(ctx) })
+	known := false
+	asked.Go(func() { peers, known = o.c.peers(ctx) })
 	state, r, selector, err := o.gather(ctx)
 	asked.Wait()
 	if err != nil {
 		o.trouble.note(ctx, "the workload cannot be read", err)
 		return record.Observed{Outcome: record.Failed}
 	}
+	state.Sidecars = selfupdate.Sidecars(peers, known, record.Newest)
+	state.Suspect = suspectOf(r)
 	o.watches.follow(ctx, selector)
 	o.watches.followNodes(ctx, o.sight.seen.Nodes())
 	joined := rollout.Assess(state, o.c.cfg.Policy)
@@ -84,6 +91,14 @@ func (o *observer) observe(ctx context.Context) record.Observed {
 	o.sight.etcd, o.sight.decision = state.Etcd, d
 	seen := record.Observed{Outcome: record.Done, Begun: o.sight.begun, Lease: r}
 	said := o.next(seen, state.Set.UpdateRevision, peers)
+	said.Standing = o.standing(r, state)
+	if o.sight.brief && state.Request == nil && !d.Acts() && !outdated(o.sight.seen) &&
+		said.Next == record.NextRest {
+		said.Next = record.NextFinish
+	}
+	if err := o.answer(ctx, r, said.Standing, state); err != nil { // It runs out by itself.
+		o.trouble.faults.note(o.c.log, "the request on the Lease cannot be removed", explain(err))
+	}
 	if said.Next == record.NextFinish && d.Action == (rollout.Complete{}) {
 		if err := o.actor.promote(ctx); err != nil {
 			o.trouble.note(ctx, "status.currentRevision was not set", err)
@@ -250,11 +265,11 @@ func (o *observer) tell(state rollout.State) {
 	})
 }
 
-// rest forgets what was seen. There are no observations from now on, so nothing would have been
-// seen without a break.
+// rest forgets what was seen of pods. There are no observations from now on, so nothing would have been
+// seen without a break. Members are looked at while the cluster idles as well.
 func (o *observer) rest() {
 	o.sight.untransferred = o.sight.memory.failedTransfers
-	o.sight.memory = newMemory()
+	o.sight.memory = newMemory(o.sight.memory.members)
 	if o.c.place.owned() == nil {
 		o.watches.unfollow()
 	}

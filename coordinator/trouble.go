@@ -9,7 +9,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/quorate/quorate/internal/report"
-	"github.com/quorate/quorate/internal/selfupdate"
 )
 
 const (
@@ -59,7 +58,7 @@ func (f *trouble) letAnotherTry(ctx context.Context, what string, err error, row
 	}
 	// Without the lock the other sidecars are unknown, so the holder of the record just gives it
 	// back.
-	if alone := f.c.place.owned() == nil; alone && !f.hold.ours || !alone && !selfupdate.Anybody(f.c.peers(ctx)) {
+	if alone := f.c.place.owned() == nil; alone && !f.hold.ours || !alone && !f.c.anybody(ctx) {
 		return
 	}
 	if forbidden {

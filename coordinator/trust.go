@@ -33,6 +33,14 @@ func (d *doubts) trust(lease *coordinationv1.Lease) record.Lease {
 			"all of ours are changed instead, so that whatever stood there has no effect", r.Intent))
 		r.Intent = record.Intent{Operation: record.FenceAll, Epoch: r.Intent.Epoch}
 	}
+	if m := r.Intent.Member; r.Intent.Operation == record.RemoveMember && !d.plausible(m) {
+		odd = append(odd, fmt.Sprintf("the intent to %s names no member of ours; nothing is removed, and a member "+
+			"of that ID is not relied on", r.Intent))
+		r.Intent = record.Intent{Operation: record.FenceAll, Epoch: r.Intent.Epoch}
+		if r.Suspect == nil {
+			r.Suspect = m
+		}
+	}
 	if r.Epoch < 0 || r.Epoch >= math.MaxInt32 {
 		odd = append(odd, fmt.Sprintf("spec.leaseTransitions is %d; counting begins again at 1", r.Epoch))
 	}
@@ -52,6 +60,12 @@ func (d *doubts) trust(lease *coordinationv1.Lease) record.Lease {
 		d.c.account.events.Warn(report.OddRecord, what+": "+text)
 	}
 	return r
+}
+
+// plausible is true for a member that an ordinal of ours has or has had.
+func (d *doubts) plausible(m *record.Member) bool {
+	seen := d.sight.seen
+	return rollout.Names(seen.Set, seen.Pods, rollout.Member{ID: m.ID, Name: m.Name, PeerURLs: m.URLs})
 }
 
 // inRange is true for the names of the pods that the StatefulSet is to have.

@@ -86,6 +86,9 @@ func (t *turn) take(ctx, ending context.Context) (end record.End, ended bool) {
 				t.trouble.tooOld(ctx)
 			}
 		}
+		if state.Claimed() {
+			t.sight.suspect = state.Lease.Suspect
+		}
 		*t.hold = hold{ours: state.Claimed(), renewed: state.Renewed, epoch: state.Epoch, intent: state.Lease.Intent}
 		if state.Claimed() && !claimed {
 			t.coordinated = true

@@ -115,6 +115,7 @@ func TestABadConfigNamesTheFieldAndItsValue(t *testing.T) {
 		{policy(func(p *rollout.Policy) { p.SettleTimeout, p.DeadAfter = 5*time.Second, time.Second }),
 			"Policy.SettleTimeout: 5s: must exceed 5s, a cycle with members that hang " +
 				"(twice ProbeTimeout and Interval)"},
+		{policy(func(p *rollout.Policy) { p.GhostAfter = 0 }), "Policy.GhostAfter: 0s: must be positive"},
 		{policy(func(p *rollout.Policy) { p.DeadAfter = -1 }), "Policy.DeadAfter: -1ns: must not be negative"},
 		{policy(func(p *rollout.Policy) { p.DeadAfter = p.SettleTimeout }),
 			"Policy.DeadAfter: 5m0s: must be below Policy.SettleTimeout (5m0s)"},
@@ -145,7 +146,7 @@ func TestAgesGrowWhileASightingLasts(t *testing.T) {
 	a, b := rollout.Sighting{UID: "a", Condition: rollout.ReadySeen},
 		rollout.Sighting{UID: "b", Condition: rollout.ReadySeen}
 	other := rollout.Sighting{UID: "a", Condition: rollout.UnsettledSeen}
-	m, now := newMemory(), time.Unix(1000, 0)
+	m, now := newMemory(&memberAges{}), time.Unix(1000, 0)
 	for _, step := range []struct {
 		after time.Duration
 		seen  []rollout.Sighting
@@ -169,7 +170,7 @@ func TestAgesGrowWhileASightingLasts(t *testing.T) {
 
 // Whoever takes a pod after it has come back is somebody else.
 func TestAPodIsOurRemovalUntilItIsBack(t *testing.T) {
-	m := newMemory()
+	m := newMemory(&memberAges{})
 	m.gone("etcd-1", "old")
 	for _, step := range []struct {
 		pods []rollout.Pod
@@ -310,4 +311,29 @@ func TestWaitEndsWithWhateverComesFirst(t *testing.T) {
 			t.Errorf("no time, no change: %v", d)
 		}
 	})
+}
+
+func TestAgesOfMembersOutliveATurnAndNotALongBreak(t *testing.T) {
+	ages, now := &memberAges{}, time.Unix(1000, 0)
+	looks, turns := newMemory(ages), newMemory(ages)
+	ghost := rollout.Sighting{UID: "a3", Condition: rollout.GhostSeen}
+	pod := rollout.Sighting{UID: "u", Condition: rollout.PodSeen}
+	both := []rollout.Sighting{ghost, pod}
+	looks.recall(now, both, nil)
+	now = now.Add(longestBreak)
+	if m := turns.recall(now, both, nil); m.Ages[ghost] != longestBreak || m.Ages[pod] != 0 {
+		t.Errorf("a turn after a look: %v", m.Ages)
+	}
+	now = now.Add(time.Minute)
+	if m := looks.recall(now, both, nil); m.Ages[ghost] != longestBreak+time.Minute {
+		t.Errorf("a look after a turn: %v", m.Ages)
+	}
+	now = now.Add(longestBreak + 1)
+	if m := looks.recall(now, both, nil); m.Ages[ghost] != 0 {
+		t.Errorf("nobody has looked for too long: %v", m.Ages)
+	}
+	looks.recall(now.Add(time.Minute), nil, nil)
+	if m := looks.recall(now.Add(2*time.Minute), both, nil); m.Ages[ghost] != 0 {
+		t.Errorf("it was none in between: %v", m.Ages)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -16,6 +17,9 @@ type watches struct {
 	c *Coordinator
 	// running are all that have not ended yet.
 	running sync.WaitGroup
+	// lease is true once there is a watch on the Lease, and blind while the API server refuses it.
+	lease bool
+	blind atomic.Bool
 	// pods begins a watch on those with a label.
 	pods func(ctx context.Context, selector string)
 	// watched is the selector of the pods, and unwatch ends their watch.

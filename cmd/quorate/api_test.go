@@ -36,6 +36,8 @@ type api struct {
 	// asked is closed when the StatefulSet is read for the fourth time.
 	reads int
 	asked chan struct{}
+	// patched, if not nil, is called after each change of the Lease.
+	patched func(w *world, annotations map[string]*string)
 }
 
 // change changes the world between two requests.
@@ -153,6 +155,9 @@ func (a *api) answer(t *testing.T, r *http.Request) (answer any, code int) {
 				if delete(a.lease.Annotations, key); value != nil {
 					a.control(key, *value)
 				}
+			}
+			if a.patched != nil {
+				a.patched(a.world, patch.Metadata.Annotations)
 			}
 		}
 		return a.lease, http.StatusOK

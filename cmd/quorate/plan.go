@@ -27,6 +27,9 @@ type planFlags struct {
 	files                                      []string
 	memberList, endpointStatus, endpointHealth string
 	all                                        bool
+	// told are the ghosts that the coordinator has told of, and at is the time of the plan.
+	told []report.Ghost
+	at   time.Time
 }
 
 func plan() *cobra.Command {
@@ -127,6 +130,7 @@ func (f *planFlags) state(cmd *cobra.Command, o *options.Client, args []string) 
 	if seen.Last.Fresh(now, seen.Lease) && seen.Last.Memory.Recall(&state) && f.self == "" {
 		state.Self = seen.Last.Coordinator
 	}
+	f.told, f.at = seen.Last.Ghosts, now
 	return state, policy(cmd, o, &seen), nil
 }
 
@@ -215,6 +219,7 @@ func (f *planFlags) show(w io.Writer, state rollout.State, policy rollout.Policy
 	if f.all {
 		plans[0].Preflight = report.NewPreflight(decisions[0])
 	}
+	plans[0].Ghosts = report.GhostsOf(decisions[0].Assessment, f.told, f.at)
 	if err := render(w, f.output, f.all, plans); err != nil {
 		return err
 	}

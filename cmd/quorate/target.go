@@ -216,6 +216,10 @@ func outside(dump *workload.Dump, set *appsv1.StatefulSet, names workload.Names,
 		},
 		Lease: record.Parse(lease),
 	}
+	o.State.Request, _ = record.RequestOf(lease, now) // Who coordinates tells what is wrong with it.
+	if s := o.Lease.Suspect; s != nil {
+		o.State.Suspect = rollout.Suspect{ID: s.ID, Name: s.Name}
+	}
 	if lease != nil && lease.Spec.RenewTime != nil {
 		o.Renewed = lease.Spec.RenewTime.Time
 	}
@@ -226,7 +230,7 @@ func outside(dump *workload.Dump, set *appsv1.StatefulSet, names workload.Names,
 
 // policyFlags are the flags by which a person can decide otherwise than the coordinator.
 var policyFlags = []string{"config", "max-unavailable", "removal", "allow-volatile-data", "settle-timeout",
-	"dead-after", "leaving-patience", "max-lag", "trusted-members", "hold-before-last"}
+	"dead-after", "leaving-patience", "max-lag", "trusted-members", "hold-before-last", "ghost-after"}
 
 // policy is the policy of the flags if any is set, else the coordinator's while it reports one, else
 // the default. So someone who looks from outside comes to the coordinator's decision.

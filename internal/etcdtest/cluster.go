@@ -95,12 +95,14 @@ type Member struct {
 	// MoveLeaderErr refuses a change of leadership. MoveLeaderIdle accepts it, and nothing happens.
 	MoveLeaderErr  error
 	MoveLeaderIdle bool
+	// RemoveErr refuses to remove a member.
+	RemoveErr error
 	// List is the member list that it knows by itself, unless it is nil.
 	List []*pb.Member
 
-	// Txns, Moves and LocalLists count the requests that arrived: transactions, changes of leadership,
-	// and requests for the member list without consensus.
-	Txns, Moves, LocalLists int
+	// Txns, Moves, LocalLists and Removals count the requests that arrived: transactions, changes of
+	// leadership, requests for the member list without consensus, and to remove a member.
+	Txns, Moves, LocalLists, Removals int
 
 	server *grpc.Server
 }
@@ -226,6 +228,13 @@ func (c *Cluster) Add(m Member) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.members = append(c.members, &m)
+}
+
+// Remove takes a member off the list.
+func (c *Cluster) Remove(id uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.members = slices.DeleteFunc(c.members, func(m *Member) bool { return m.ID == id })
 }
 
 // ID returns a member's ID.
@@ -379,6 +388,26 @@ func (s clusterService) MemberList(ctx context.Context, req *pb.MemberListReques
 		}
 	}
 	return resp, nil
+}
+
+// MemberRemove removes a member, at the request of one that is left.
+func (s clusterService) MemberRemove(ctx context.Context, req *pb.MemberRemoveRequest) (*pb.MemberRemoveResponse,
+	error) {
+	unlock, err := s.consensus(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	s.member.Removals++
+	i := slices.IndexFunc(s.cluster.members, func(m *Member) bool { return m.ID == req.ID })
+	switch {
+	case s.member.RemoveErr != nil:
+		return nil, s.member.RemoveErr
+	case i < 0:
+		return nil, rpctypes.ErrGRPCMemberNotFound
+	}
+	s.cluster.members = slices.Delete(s.cluster.members, i, i+1)
+	return &pb.MemberRemoveResponse{Header: s.header()}, nil
 }
 
 type maintenanceService struct {

@@ -43,7 +43,7 @@ func (c *Config) standing(s *State, e *Observed, now Instant) Effect {
 		switch {
 		case e.Standing == Settled:
 			return c.clear(s)
-		case e.Standing == Refuted && s.Lease.Suspect == nil:
+		case e.Standing == Refuted && (s.Lease.Suspect == nil || s.Lease.Suspect.ID == on.Member.ID):
 			s.Lease.Suspect = on.Member
 			return c.clear(s)
 		case e.Standing == Open && e.Next == NextAct && e.Intent.repeats(on):
@@ -85,7 +85,7 @@ func (c *Config) begin(s *State, e *Observed, now Instant) Effect {
 		return c.end(s, Unwritable, "there is no kind of operation for "+string(e.Intent.Operation))
 	case !kind.complete(&e.Intent):
 		return c.end(s, Unwritable, "the intent does not say enough to be settled: "+e.Intent.String())
-	case kind == Presumed && s.Lease.Suspect != nil:
+	case kind == Presumed && s.Lease.Suspect != nil && s.Lease.Suspect.ID != e.Intent.Member.ID:
 		return c.rest(s, e.News) // The record has room for one.
 	case kind == Passing:
 		s.Doubted = now + e.Intent.call()

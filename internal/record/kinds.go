@@ -1,6 +1,10 @@
 package record
 
-import "time"
+import (
+	"slices"
+	"strconv"
+	"time"
+)
 
 // Kind says how an operation is settled when nobody knows whether it took effect. The protocol
 // knows nothing else of an operation.
@@ -72,6 +76,14 @@ type Member struct {
 	Seconds int `json:"seconds,omitempty"`
 }
 
+// Label is how the member is told to people: by its name, or its ID while it has none.
+func (m *Member) Label() string {
+	if m.Name != "" {
+		return m.Name
+	}
+	return strconv.FormatUint(m.ID, 16)
+}
+
 // longestCall bounds, in seconds, what an intent may say of how long its call takes. Others can write
 // to the Lease as well.
 const longestCall = 600
@@ -99,8 +111,13 @@ func (k Kind) complete(i *Intent) bool {
 	return false
 }
 
-// repeats is true when both are the same operation on the same target.
+// repeats is true when both are the same operation on the same target, in the same cluster with the same
+// members. What one says on the record may come from a backup.
 func (i *Intent) repeats(on *Intent) bool {
-	return i.Operation == on.Operation && i.Member != nil && on.Member != nil &&
-		i.Member.ID == on.Member.ID && i.Member.Cluster == on.Member.Cluster
+	a, b := i.Member, on.Member
+	return i.Operation == on.Operation && a != nil && b != nil && a.ID == b.ID && a.Cluster == b.Cluster &&
+		a.Name == b.Name && slices.Equal(a.URLs, b.URLs) && slices.Equal(a.List, b.List)
 }
+
+// tells is true for a suspect that says which member it is.
+func (m *Member) tells() bool { return m == nil || m.ID != 0 && m.Cluster != 0 }

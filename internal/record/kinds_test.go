@@ -7,7 +7,7 @@ import (
 	"github.com/quorate/quorate/internal/record"
 )
 
-// No operation of these kinds ships yet. These two prove the kinds.
+// These two prove the kinds, whatever operations ship.
 const (
 	presumedOp record.Operation = "test-remove-member"
 	passingOp  record.Operation = "test-defragment"
@@ -107,6 +107,14 @@ func TestAPresumedOperation(t *testing.T) {
 			turn{event: written("13"), want: record.Observe{}},
 			turn{event: saw(suspecting(mine("13", nothing), ghost), record.NextAct),
 				want: write(suspecting(mine("13", ourOp), ghost))})},
+		{"begins for the suspect itself, which stays one until that is settled", append(looking(),
+			turn{event: sawTo(suspecting(mine("12", nothing), ghost), removal), want: write(suspecting(mine("12", ours(removal)), ghost))},
+			turn{event: written("13"), want: record.Act{Intent: ours(removal), Deadline: deadline}},
+			turn{event: record.Acted{Outcome: record.Unclear}, want: record.Rest{Failed: true}},
+			turn{event: record.Woken{}, want: record.ReadLease{}},
+			turn{event: read(suspecting(mine("13", ours(removal)), ghost)), want: record.Observe{}},
+			turn{event: sees(suspecting(mine("13", ours(removal)), ghost), record.Refuted, record.NextRest, nothing),
+				want: write(suspecting(mine("13", nothing), ghost))})},
 		{"does not begin while there is a suspect", append(looking(),
 			turn{event: sawTo(suspecting(mine("12", nothing), ghost), another), want: record.Rest{}})},
 		{"leaves no suspect once that is gone", append(looking(),

@@ -136,6 +136,8 @@ func (c *Config) parseIntent(text string) (Intent, *Member) {
 		}
 	}
 	switch {
+	case !w.Suspect.tells(): // It may be about any member, but none that somebody of ours has suspected.
+		return Intent{Operation: FenceAll}, nil
 	case w.Operation == noOperation && w.Suspect != nil:
 		return Intent{}, w.Suspect
 	case w.Operation != FenceAll && c.kind(w.Operation).complete(&w.Intent):
@@ -173,7 +175,7 @@ func (i Intent) String() string {
 	case i.Operation == FenceAll:
 		return "any pod's removal"
 	case i.Member != nil:
-		return fmt.Sprintf("%s %s (ID %x)", i.Operation, i.Member.Name, i.Member.ID)
+		return fmt.Sprintf("%s %s (ID %x)", i.Operation, i.Member.Label(), i.Member.ID)
 	}
 	return fmt.Sprintf("%s %s (UID %s, resourceVersion %s)", i.Operation, i.Pod, i.UID, i.ResourceVersion)
 }

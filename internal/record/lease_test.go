@@ -55,6 +55,11 @@ func TestParse(t *testing.T) {
 			says(1, record.Intent{Operation: record.Delete, Pod: "etcd-1", UID: "u1", ResourceVersion: "4"})},
 		{"any pod may have to be fenced", lease(intent(`{"operation":"fence-all","epoch":1}`)), says(1, anyPod)},
 
+		{"a suspect that names no member may have replaced an intent",
+			lease(intent(`{"operation":"none","suspect":{}}`)), says(1, anyPod)},
+		{"so may one beside an intent",
+			lease(intent(`{"operation":"evict","pod":"etcd-1","uid":"u1","resourceVersion":"4","suspect":{"id":"7"}}`)),
+			says(1, anyPod)},
 		{"an intent that is no JSON may be about any pod", lease(intent(`delete etcd-1`)), says(1, anyPod)},
 		{"so may an empty one", lease(intent(``)), says(1, anyPod)},
 		{"one that is no object", lease(intent(`"delete"`)), says(1, anyPod)},

@@ -17,6 +17,8 @@ const (
 	FenceAll Operation = "fence-all"
 	// MoveLeader moves etcd's leadership from one member to another.
 	MoveLeader Operation = "move-leader"
+	// RemoveMember removes a member from etcd's list.
+	RemoveMember Operation = "remove-member"
 )
 
 // kinds has a row for each operation of this version.
@@ -28,6 +30,7 @@ var kinds = [...]struct {
 	{Evict, Fenced},
 	{FenceAll, Fenced},
 	{MoveLeader, Light},
+	{RemoveMember, Presumed},
 }
 
 // kindOf is the kind of one of this version's operations.
@@ -67,6 +70,12 @@ func NextOf(d rollout.Decision, revision string) (Next, Intent) {
 		return NextAct, Intent{
 			Operation: MoveLeader,
 			Member:    &Member{ID: t.From, Name: t.FromName, Heir: t.To, HeirName: t.ToName},
+		}
+	case rollout.RemoveMember:
+		t := action.Member
+		return NextAct, Intent{
+			Operation: RemoveMember,
+			Member:    &Member{ID: t.ID, Name: t.Name, Cluster: t.Cluster, List: t.List, URLs: t.URLs},
 		}
 	}
 	return NextRest, Intent{}

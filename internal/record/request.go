@@ -1,11 +1,14 @@
 package record
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/quorate/quorate/internal/rollout"
 )
@@ -54,4 +57,26 @@ func RequestOf(lease *coordinationv1.Lease, now time.Time) (*rollout.Request, er
 func RequestText(r rollout.Request) string {
 	text, _ := json.Marshal(r) // Strings, numbers and a time always encode.
 	return string(text)
+}
+
+// Withdraw takes a request off the Lease, unless another has replaced it. The record is not touched.
+func Withdraw(ctx context.Context, leases Leases, statefulSet string, r rollout.Request) error {
+	lease, err := Read(ctx, leases, statefulSet)
+	if err != nil {
+		return err
+	}
+	if on, _ := RequestOf(lease, r.At); on == nil || RequestText(*on) != RequestText(r) {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"resourceVersion": lease.ResourceVersion, "annotations": map[string]any{RequestAnnotation: nil},
+	}})
+	if err != nil {
+		return fmt.Errorf("encode Lease %s: %w", lease.Name, err)
+	}
+	_, err = leases.Patch(ctx, lease.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if OutcomeOf(err) == Refused {
+		return nil // Whoever has changed the Lease is looked at the next time.
+	}
+	return err
 }

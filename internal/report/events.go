@@ -142,6 +142,13 @@ func (r *Recorder) Tell(e Entry, podUID string) {
 		reason, message = HandedOver, fmt.Sprintf("%s lets %s coordinate: %s", e.Pod, e.To, e.Reason)
 	case Completed:
 		message = fmt.Sprintf("The rollout of revision %s is complete: %s", e.Revision, e.Reason)
+	case MemberRemoved:
+		message = fmt.Sprintf("Removed the member %s from etcd's list: %s", e.Pod, e.Reason)
+		if reason == "" {
+			reason = MemberRemoved
+		}
+	case MemberSuspected:
+		reason, message = MemberSuspected, fmt.Sprintf("The member %s: %s", e.Pod, e.Reason)
 	default:
 		return
 	}
@@ -157,6 +164,13 @@ func (r *Recorder) Tell(e Entry, podUID string) {
 				fmt.Sprintf("%s would have held this, and is overridden by %s on the Lease: %s", guard,
 					rollout.ControlOverrideGuards, message))
 		}
+	}
+}
+
+// Ghost tells of a ghost.
+func (r *Recorder) Ghost(g Ghost, now time.Time) {
+	if r != nil {
+		r.add(r.set, corev1.EventTypeWarning, "Ghost", g.Tell(now))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -32,7 +33,7 @@ type Entry struct {
 	// What is one of the constants below.
 	What string `json:"what"`
 	// Pod is the pod that was removed, or that handed over leadership or the lock; To is the pod
-	// that took it over.
+	// that took it over. Of what is about a member without a pod, Pod is its name, or its ID if it has none.
 	Pod string `json:"pod,omitempty"`
 	To  string `json:"to,omitempty"`
 	// Rule chose it; Revision is the one that the rollout goes to.
@@ -57,6 +58,10 @@ const (
 	HandedOver = "HandedOver"
 	// Completed: a rollout ended with every pod settled.
 	Completed = "Completed"
+	// MemberRemoved: a ghost was removed from etcd's list. MemberSuspected: a removal was given up whose
+	// outcome is not known.
+	MemberRemoved   = "MemberRemoved"
+	MemberSuspected = "MemberSuspected"
 )
 
 // History is the last entries, oldest first.
@@ -80,7 +85,10 @@ const (
 // enough, what a reader could do without is left out.
 func Notes(r Report, h History) map[string]string {
 	// The verdicts of all guards would fill the Lease; plan shows them.
-	r.Candidates = nil
+	r.Candidates, r.Others = nil, slices.Clone(r.Others)
+	for i := range r.Others {
+		r.Others[i].Candidates = nil
+	}
 	status := note(r)
 	if len(status) > largestNote {
 		r.Memory, r.Members = nil, nil

@@ -10,6 +10,8 @@ type Memory struct {
 	rollout.Memory
 	// Gates are the host's own checks, as they were answered.
 	Gates []rollout.Gate `json:"gates,omitempty"`
+	// Sidecars are the others that are there, while somebody asks for what they have to know.
+	Sidecars rollout.Sidecars `json:"sidecars,omitzero"`
 }
 
 // memoryOf returns nil for an observer from outside, who has no memory to tell of.
@@ -17,7 +19,11 @@ func memoryOf(s Sight) *Memory {
 	if s.Policy == nil {
 		return nil
 	}
-	return &Memory{Policy: *s.Policy, Memory: s.State.Memory, Gates: s.State.Gates}
+	m := &Memory{Policy: *s.Policy, Memory: s.State.Memory, Gates: s.State.Gates}
+	if s.State.Request != nil {
+		m.Sidecars = s.State.Sidecars
+	}
+	return m
 }
 
 // Recall lets a state rest on the memory instead of on what its maker could find out, and
@@ -26,6 +32,6 @@ func (m *Memory) Recall(s *rollout.State) bool {
 	if m == nil {
 		return false
 	}
-	s.Memory, s.Gates = m.Memory, m.Gates
+	s.Memory, s.Gates, s.Sidecars = m.Memory, m.Gates, m.Sidecars
 	return true
 }

@@ -18,12 +18,13 @@ func TestAMemoryOutlivesTheLease(t *testing.T) {
 			Percent: true,
 		}, Partition: 1, SettleTimeout: 90 * time.Second, DeadAfter: 3 * time.Second,
 		LeavingPatience: 7 * time.Minute, MaxLag: 77, Removal: rollout.RemoveByDelete, AllowVolatileData: true,
+		GhostAfter:     8 * time.Minute,
 		TrustedMembers: []string{"etcd-other-0"},
 	}
 	s := sight(0, outdated(1))
 	s.Policy = &policy
 	s.State.Ages = rollout.Ages{}
-	for c := rollout.ReadySeen; c <= rollout.CordonedSeen; c++ {
+	for c := rollout.ReadySeen; c <= rollout.MemberSeen; c++ {
 		s.State.Ages[rollout.Sighting{UID: "u1", Condition: c}] = time.Duration(c) * 1500 * time.Millisecond
 	}
 	s.State.Ages[rollout.Sighting{Condition: rollout.QuorumLostSeen}] = time.Minute
@@ -59,12 +60,12 @@ func TestWhoLooksFromOutsideHasNoMemory(t *testing.T) {
 
 // A condition without a name would not outlive the Lease.
 func TestEveryConditionHasAName(t *testing.T) {
-	for c := rollout.ReadySeen; c <= rollout.CordonedSeen; c++ {
+	for c := rollout.ReadySeen; c <= rollout.MemberSeen; c++ {
 		if c.String() == "" {
 			t.Errorf("condition %d has none", c)
 		}
 	}
-	if next := rollout.CordonedSeen + 1; next.String() != "" {
+	if next := rollout.MemberSeen + 1; next.String() != "" {
 		t.Errorf("%s is the last condition, and the tests above stop before it", next)
 	}
 }

@@ -13,7 +13,7 @@ import (
 // present at the coordinator only, so that an alert never fires on an old report.
 type Metrics struct {
 	coordinator, epoch, inProgress prometheus.Gauge
-	unfit                          prometheus.Gauge
+	unfit, ghosts                  prometheus.Gauge
 	started                        *prometheus.GaugeVec
 	pods, voters                   *prometheus.GaugeVec
 	state, since, override         *prometheus.GaugeVec
@@ -70,6 +70,8 @@ func NewMetrics(registerer prometheus.Registerer, namespace, statefulSet string)
 		"1 while a rollout is under way by what the coordinator has seen, even if something holds it.")
 	m.unfit = gauge("quorate_unfit",
 		"1 while this sidecar stays out of the election, because it failed while it coordinated.")
+	m.ghosts = gauge("quorate_ghosts",
+		"Members on etcd's list that nobody runs any more; the owner of the lock only, also while the cluster idles.")
 	m.started = gauges("quorate_rollout_started_timestamp_seconds",
 		"When the rollout under way was first seen, by the clock of the coordinator at that time; coordinator only, "+
 			"and only while a rollout is under way.")
@@ -182,6 +184,7 @@ func (m *Metrics) Show(r Report) {
 	m.account(r.At)
 	m.last = r
 	m.forget()
+	m.ghosts.Set(float64(len(r.Ghosts)))
 	m.inProgress.Set(number(r.Rolling()))
 	if r.Rolling() {
 		m.started.WithLabelValues().Set(seconds(r.Started))
@@ -231,6 +234,7 @@ func (m *Metrics) Rests() {
 	defer m.mu.Unlock()
 	m.last = Report{}
 	m.coordinator.Set(0)
+	m.ghosts.Set(0)
 	m.inProgress.Set(0)
 	m.forget()
 }
@@ -258,6 +262,13 @@ func (m *Metrics) LeaderMove(err error) {
 		outcome = OutcomeFailed
 	}
 	m.moves.WithLabelValues(outcome).Inc()
+}
+
+// Ghosts says how many there are, by a look at an idle cluster.
+func (m *Metrics) Ghosts(n int) {
+	if m != nil {
+		m.ghosts.Set(float64(n))
+	}
 }
 
 // HandOver counts that this sidecar let another one coordinate.

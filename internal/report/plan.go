@@ -26,6 +26,8 @@ type Plan struct {
 	Serving int      `json:"serving"`
 	// Leaving says who is about to go, or is away, by others' hand, and why: a sentence for each.
 	Leaving []string `json:"leaving,omitempty"`
+	// Ghosts are the members on etcd's list that nobody runs any more.
+	Ghosts []Ghost `json:"ghosts,omitempty"`
 	// Others is what the other duties would do or wait for, as far as they have something to say.
 	Others []Work `json:"others,omitempty"`
 }
@@ -35,7 +37,8 @@ type Work struct {
 	// Duty is the duty's name.
 	Duty   rollout.DutyName   `json:"duty,omitempty"`
 	Action rollout.ActionName `json:"action"`
-	// Target is the pod that is removed, or, for MoveLeader, that hands leadership over.
+	// Target is the pod that is removed, or, for MoveLeader, that hands leadership over. For RemoveMember
+	// it is the member's name, or its ID if it has none.
 	Target string `json:"target,omitempty"`
 	// To is the pod that takes leadership over.
 	To string `json:"to,omitempty"`
@@ -123,6 +126,8 @@ func workOf(d rollout.Decision) Work {
 		w.To = action.Transfer.ToName
 	case rollout.Remove:
 		w.Method = action.Method.String()
+	case rollout.RemoveMember:
+		w.Target = action.Member.Label()
 	}
 	for i := range d.Candidates {
 		c := Candidate{Pod: d.Candidates[i].Pod, Guards: []Guard{}}
@@ -208,6 +213,9 @@ func (p Plan) Table(w io.Writer) error {
 	}
 	for _, who := range p.Leaving {
 		printf(&b, "\n  leaving: %s", who)
+	}
+	for i := range p.Ghosts {
+		printf(&b, "\n  ghost: %s", p.Ghosts[i].Tell(time.Time{}))
 	}
 	b.WriteString("\n\n")
 

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -51,6 +52,10 @@ type Report struct {
 	Faults []string `json:"faults,omitempty"`
 	// Memory is what the coordinator knows beyond what can be seen; nil in a report from outside.
 	Memory *Memory `json:"memory,omitempty"`
+	// Answers is when the request was made that the report knows of, by the clock of who made it. Suspect is
+	// the member that an earlier removal may still remove, empty if there is none.
+	Answers time.Time `json:"answers,omitzero"`
+	Suspect string    `json:"suspect,omitempty"`
 
 	Plan
 }
@@ -102,6 +107,13 @@ func New(s Sight, last Report) Report {
 	if m := s.State.Controls.MaxUnavailable; m != nil {
 		r.MaxUnavailable = m.String()
 	}
+	if s.State.Request != nil {
+		r.Answers = s.State.Request.At
+	}
+	if id := s.State.Suspect.ID; id != 0 {
+		r.Suspect = fmt.Sprintf("%s (ID %x)", s.State.Suspect.Name, id)
+	}
+	r.Ghosts = GhostsOf(s.Decision.Assessment, last.Ghosts, s.At)
 	if r.Key() == last.Key() && last.Since.Before(r.Since) && !last.Since.IsZero() {
 		r.Since, r.LastEvent = last.Since, last.LastEvent
 	}

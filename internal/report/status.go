@@ -102,6 +102,13 @@ func Look(o Outside) Status {
 	if s.Faults = nil; s.Current || s.Holder != "" {
 		s.Faults = s.Last.Faults
 	}
+	if s.Suspect = ""; o.Lease.Suspect != nil {
+		s.Suspect = fmt.Sprintf("%s (ID %x)", o.Lease.Suspect.Name, o.Lease.Suspect.ID)
+	}
+	// Who coordinates tells of ghosts when they come and when they go, and says nothing in between.
+	if s.Word != OwnWord {
+		s.Ghosts = o.Last.Ghosts
+	}
 	return s
 }
 
@@ -136,6 +143,7 @@ func look(o Outside) Status {
 			o.Last.Memory.Recall(&sight.State)
 		}
 		sight.Decision = rollout.Decide(sight.State, o.Policy)
+		last.Ghosts = o.Last.Ghosts
 		s.Word, s.Report = OwnWord, New(sight, last)
 		s.onlyKnownTimes()
 		return s
@@ -515,6 +523,13 @@ func (s Status) Table(w io.Writer, paint Paint) error {
 	for _, who := range s.Leaving {
 		head("Leaving", "%s", paint.as(waiting, who))
 	}
+	for i := range s.Ghosts {
+		head("GHOST", "%s", paint.as(waiting, s.Ghosts[i].Tell(s.Now)))
+	}
+	if s.Suspect != "" {
+		head("SUSPECT", "%s", paint.as(waiting,
+			s.Suspect+" may still be removed from etcd's list, and is not relied on"))
+	}
 	for _, fault := range s.Faults {
 		head("FAULT", "%s", paint.as(alarm, fault))
 	}
@@ -613,6 +628,9 @@ func (s *Status) Line() string {
 	text := fmt.Sprintf("%s  %s  %s: %s", s.Now.UTC().Format(time.RFC3339), s.Progress, s.Headline(), s.Reason)
 	if len(s.Overrides) > 0 {
 		text += "  OVERRIDDEN: " + strings.Join(s.Overrides, ", ")
+	}
+	if len(s.Ghosts) > 0 {
+		text += "  GHOSTS: " + namesOf(s.Ghosts)
 	}
 	for _, fault := range s.Faults {
 		text += "  FAULT: " + fault

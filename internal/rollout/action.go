@@ -12,10 +12,12 @@ const (
 	ActionComplete   ActionName = "Complete"
 	ActionMoveLeader ActionName = "MoveLeader"
 	ActionRemove     ActionName = "Remove"
+	// ActionRemoveMember removes a member from etcd's list.
+	ActionRemoveMember ActionName = "RemoveMember"
 )
 
 // Action is what a decision asks for, with everything that is needed to carry it out. It is
-// one of [Idle], [Hold], [Wait], [Complete], [MoveLeader] and [Remove]; there are no others.
+// one of [Idle], [Hold], [Wait], [Complete], [MoveLeader], [Remove] and [RemoveMember]; there are no others.
 type Action interface {
 	// Name is the action's stable name.
 	Name() ActionName
@@ -65,6 +67,25 @@ type Transfer struct {
 	FromName, ToName string
 }
 
+// RemoveMember removes a ghost from etcd's member list.
+type RemoveMember struct{ Member MemberTarget }
+
+// MemberTarget is the very member that was decided on. IDs come back when a cluster is restored from a
+// backup, so the cluster, the list that it was on and its own URLs go with it.
+type MemberTarget struct {
+	ID      uint64
+	Name    string
+	Cluster uint64
+	List    []uint64
+	URLs    []string
+}
+
+// Label is how the member is told to people: by its name, or its ID while it has none.
+func (t *MemberTarget) Label() string {
+	m := Member{ID: t.ID, Name: t.Name}
+	return m.label()
+}
+
 // Name returns [ActionIdle].
 func (Idle) Name() ActionName { return ActionIdle }
 
@@ -83,9 +104,13 @@ func (MoveLeader) Name() ActionName { return ActionMoveLeader }
 // Name returns [ActionRemove].
 func (Remove) Name() ActionName { return ActionRemove }
 
-func (Idle) sealed()       {}
-func (Hold) sealed()       {}
-func (Wait) sealed()       {}
-func (Complete) sealed()   {}
-func (MoveLeader) sealed() {}
-func (Remove) sealed()     {}
+// Name returns [ActionRemoveMember].
+func (RemoveMember) Name() ActionName { return ActionRemoveMember }
+
+func (Idle) sealed()         {}
+func (Hold) sealed()         {}
+func (Wait) sealed()         {}
+func (Complete) sealed()     {}
+func (MoveLeader) sealed()   {}
+func (Remove) sealed()       {}
+func (RemoveMember) sealed() {}

@@ -16,6 +16,10 @@ type Assessment struct {
 	// us; [Policy.TrustedMembers] says which may be relied on all the same.
 	External []*Member
 
+	// Ghosts are the members that an ordinal of ours has left behind, voters and learners, however long they
+	// have been there.
+	Ghosts []Ghost
+
 	// Voters and Quorum come from etcd's member list, never from spec.replicas.
 	Voters, Quorum int
 	// Serving is how many voters serve.
@@ -113,6 +117,7 @@ func join(s State, p Policy) *Assessment {
 			a.External = append(a.External, m)
 		}
 	}
+	a.findGhosts(taken)
 	a.count()
 	return a
 }
@@ -133,11 +138,11 @@ func (a *Assessment) count() {
 		}
 		switch {
 		case !a.serves(m):
-		case away == nil && a.trusts(m):
+		case away == nil && a.trusts(m) && !a.suspects(m):
 			a.trusted = append(a.trusted, m)
 		default:
 			a.untrusted++
-			a.terminating += btoi(away != nil && away.Terminating)
+			a.terminating += btoi(away != nil && away.Terminating || a.suspects(m))
 		}
 	}
 }
@@ -147,6 +152,9 @@ func (a *Assessment) count() {
 func (a *Assessment) remember(m Memory) {
 	a.state.Memory, a.trial, a.survivors = m, trial{}, len(a.trusted)
 	overridden := a.overridden(GuardOthersLeaving)
+	for i := range a.Ghosts {
+		a.Ghosts[i].Silent = a.state.Ages[a.Ghosts[i].sighted(GhostSeen)]
+	}
 	for i := range a.Seats {
 		s := &a.Seats[i]
 		if s.Pod != nil {
@@ -183,6 +191,18 @@ func (a *Assessment) rememberPod(s *Seat) {
 // matches no member, any voter elsewhere may be the one that runs in it.
 func (a *Assessment) trusts(m *Member) bool {
 	return a.unmatched == 0 && m.Name != "" && slices.Contains(a.policy.TrustedMembers, m.Name)
+}
+
+// suspects is true for the member that an earlier removal of ours may still remove.
+func (a *Assessment) suspects(m *Member) bool { return a.state.Suspect.ID == m.ID && m.ID != 0 }
+
+// servingForSure counts the voters that serve, but for a suspect.
+func (a *Assessment) servingForSure() int {
+	n := a.Serving
+	if m := a.state.member(a.state.Suspect.ID); m != nil && a.state.Suspect.ID != 0 && !m.Learner {
+		n -= btoi(a.serves(m))
+	}
+	return n
 }
 
 // podOutOfRange returns the member's pod where that is ours and out of range: it is being scaled
@@ -234,11 +254,12 @@ func (a *Assessment) seat(ordinal int) Seat {
 				seat.Member.label() + " and " + second.label()
 		}
 	}
-	others, serves := a.Serving, false
+	others, serves := a.servingForSure(), false
 	if m := seat.Member; m != nil {
 		seat.Voter = !m.Learner
 		seat.Leader = m.ID == a.Leader && a.Leader != 0
 		serves = a.serves(m)
+		seat.Suspect = a.suspects(m)
 		if seat.Voter && serves {
 			others--
 		}
@@ -291,6 +312,14 @@ func (a *Assessment) Sightings() []Sighting {
 		}
 		if !seat.Outdated && (!pod.Ready || !seat.useful()) {
 			seen = append(seen, Sighting{pod.UID, UnsettledSeen})
+		}
+	}
+	for i := range a.Ghosts {
+		seen = append(seen, a.Ghosts[i].sighted(GhostSeen))
+	}
+	for i := range a.state.Etcd.Members {
+		if len(a.Ghosts) > 0 {
+			seen = append(seen, a.state.Etcd.Members[i].sighted(MemberSeen))
 		}
 	}
 	return seen

@@ -27,6 +27,9 @@ const (
 	RuleServing Rule = "Serving"
 	// RuleHandOverLeadership: a leader hands leadership over before it goes.
 	RuleHandOverLeadership Rule = "HandOverLeadership"
+	// RuleRemoveGhost: a member that an old scale-in has left behind is removed when an operator asks
+	// (DEP-01, "Removing an existing member").
+	RuleRemoveGhost Rule = "RemoveGhost"
 )
 
 // Verdict is one guard's word on one candidate. The numbers stay numbers until
@@ -58,7 +61,8 @@ func (v Verdict) Detail() string {
 	return text
 }
 
-// Candidate is an outdated pod that a rule considered, with all its verdicts.
+// Candidate is an outdated pod that a rule considered, with all its verdicts. Of [RuleRemoveGhost] it is a
+// member.
 type Candidate struct {
 	Pod      string
 	Rule     Rule
@@ -106,14 +110,14 @@ func (d *Decision) Reason() string {
 // Acts is true when the decision changes something.
 func (d *Decision) Acts() bool {
 	switch d.Action.(type) {
-	case MoveLeader, Remove:
+	case MoveLeader, Remove, RemoveMember:
 		return true
 	}
 	return false
 }
 
 // Target returns the pod that is removed, or that hands leadership over; the zero Target when
-// the decision changes nothing.
+// the decision changes no pod.
 func (d *Decision) Target() Target {
 	switch a := d.Action.(type) {
 	case Remove:

@@ -13,6 +13,8 @@ const (
 	DutyMakeWay DutyName = "MakeWay"
 	// DutyRoll replaces outdated pods.
 	DutyRoll DutyName = "Roll"
+	// DutyGhosts removes members that nobody runs any more from etcd's list, when an operator asks.
+	DutyGhosts DutyName = "Ghosts"
 )
 
 // duty is one kind of work. It ends in one action, or returns the zero Decision where it has nothing to
@@ -30,6 +32,7 @@ var duties = []duty{
 	{name: DutyHeld, do: held, standsIn: true},
 	{name: DutyMakeWay, do: makeWay},
 	{name: DutyRoll, do: roll, standsIn: true},
+	{name: DutyGhosts, do: removeGhosts},
 }
 
 // choose asks the duties one after the other. The first that acts is the decision. If none acts, it is

@@ -54,6 +54,8 @@ type environment struct {
 	trusted           bool
 	// scaledAway: the voters elsewhere run in pods of ours beyond the last ordinal.
 	scaledAway bool
+	// left: the voters elsewhere are called like pods beyond the last ordinal, and have none.
+	left bool
 	// ordered: podManagementPolicy is OrderedReady.
 	ordered bool
 	// local: the member list is one member's own, and so many voters have the same.
@@ -84,7 +86,7 @@ func (e environment) String() string {
 		{e.volatile, "volatile data"}, {e.migrated, "of an older template"},
 		{e.self >= 0, fmt.Sprintf("coordinator %d", e.self)},
 		{e.outsiders > 0, fmt.Sprintf("%d voters elsewhere", e.outsiders)}, {e.trusted, "trusted"},
-		{e.scaledAway, "being scaled away"}, {e.ordered, "in order"},
+		{e.scaledAway, "being scaled away"}, {e.left, "left behind"}, {e.ordered, "in order"},
 		{e.local, fmt.Sprintf("a list of one member's own that %d have", e.agreeing)},
 		{e.ghosts > 0, fmt.Sprintf("%d ghosts", e.ghosts)},
 		{e.noList, "no member list"}, {e.taken, "others take what is going"},
@@ -189,7 +191,7 @@ func (s *scene) decide(members []int, leader int, quorumLongLost bool) rollout.D
 
 // elsewhere is the name of a voter without a pod in our ordinals.
 func (s *scene) elsewhere(i int) string {
-	if s.scaledAway {
+	if s.scaledAway || s.left {
 		return name(s.n + i)
 	}
 	return fmt.Sprint("elsewhere-", i)

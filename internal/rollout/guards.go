@@ -12,7 +12,8 @@ type Guard string
 // advise, and docs/reference.md.
 type Row struct {
 	Name Guard
-	// rules are the rules that ask the guard. [RuleHeld] asks it once, of the cluster as a whole;
+	// rules are the rules that ask the guard. [RuleHeld] asks it once, of the cluster as a whole, and so does
+	// [RuleRemoveGhost];
 	// [RuleUpdatedSettle] asks it of every seat; the others ask it of each of their candidates.
 	rules []Rule
 	// judge is the guard itself. The seat is nil where the cluster as a whole is judged.
@@ -56,6 +57,7 @@ var (
 	failingGuards    = slices.DeleteFunc(rowsOf(RuleUpdatedSettle), func(r *Row) bool { return r.clears })
 	pendingGuards    = slices.DeleteFunc(rowsOf(RuleUpdatedSettle), func(r *Row) bool { return !r.clears })
 	servingGuards    = rowsOf(RuleServing)
+	ghostGuards      = rowsOf(RuleRemoveGhost)
 )
 
 func rowsOf(rule Rule) []*Row {

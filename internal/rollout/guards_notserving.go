@@ -58,7 +58,7 @@ func (a *Assessment) votingElsewhere(c *Seat) int {
 // returns; restarting all at once turns a blip into an outage (DEP-07 does that).
 // One goes only when quorum has stayed lost and nothing else is under way.
 func quorumPatience(a *Assessment, c *Seat) Verdict {
-	if a.Serving > 0 {
+	if a.servingForSure() > 0 {
 		return passed("%d of %d voters serve", a.Serving, a.Voters)
 	}
 	if c.Liveness != Alive {

@@ -23,7 +23,7 @@ func votersKnown(a *Assessment, c *Seat) Verdict {
 		}
 		return v
 	case !etcd.Linearizable && (c.Evidence != Down || a.Serving > 0 && c.Liveness != Dead):
-		return verdict(etcd.Agreeing >= a.Quorum,
+		return verdict(etcd.Agreeing-btoi(a.state.Suspect.ID != 0) >= a.Quorum,
 			"the member list is one member's own, and %d of its %d voters return the same voters, quorum %d",
 			etcd.Agreeing, a.Voters, a.Quorum)
 	}

@@ -111,7 +111,9 @@ func (p Policy) MarshalJSON() ([]byte, error) {
 		SettleTimeout   string `json:"settleTimeout"`
 		DeadAfter       string `json:"deadAfter"`
 		LeavingPatience string `json:"leavingPatience"`
-	}{policyFields(p), p.SettleTimeout.String(), p.DeadAfter.String(), p.LeavingPatience.String()})
+		GhostAfter      string `json:"ghostAfter"`
+	}{policyFields(p), p.SettleTimeout.String(), p.DeadAfter.String(), p.LeavingPatience.String(),
+		p.GhostAfter.String()})
 }
 
 // UnmarshalJSON reads what MarshalJSON writes. What cannot be read is the default: another version, or
@@ -124,6 +126,7 @@ func (p *Policy) UnmarshalJSON(data []byte) error {
 		SettleTimeout   string `json:"settleTimeout"`
 		DeadAfter       string `json:"deadAfter"`
 		LeavingPatience string `json:"leavingPatience"`
+		GhostAfter      string `json:"ghostAfter"`
 		Removal         string `json:"removal"`
 	}{policyFields: policyFields(*p)}
 	if err := json.Unmarshal(data, &written); err != nil {
@@ -142,6 +145,9 @@ func (p *Policy) UnmarshalJSON(data []byte) error {
 	}
 	if d, err := time.ParseDuration(written.LeavingPatience); err == nil {
 		p.LeavingPatience = d
+	}
+	if d, err := time.ParseDuration(written.GhostAfter); err == nil && d > 0 {
+		p.GhostAfter = d
 	}
 	if p.MaxLag == 0 {
 		p.MaxLag = defaults.MaxLag

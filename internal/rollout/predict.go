@@ -11,8 +11,8 @@ import (
 // changes nothing: Complete, or where the rollout would stop.
 func Predict(s State, p Policy) []Decision {
 	var all []Decision
-	// Each ordinal needs one removal and at the most one transfer before it.
-	for range 2*len(s.Pods) + 2 {
+	// Each ordinal needs one removal and at the most one transfer before it, and one ghost may go.
+	for range 2*len(s.Pods) + 3 {
 		d := Decide(s, p)
 		all = append(all, d)
 		if !d.Acts() {
@@ -24,7 +24,7 @@ func Predict(s State, p Policy) []Decision {
 }
 
 // Settled returns the state after a decision has taken effect and settled, as a fair
-// world would have it: a removed pod is back at the update revision, Ready, with its
+// world would have it: a ghost that is removed is gone, a removed pod is back at the update revision, Ready, with its
 // member serving, and a leadership that was handed over has arrived. Processes that
 // were merely without quorum serve again once there is one.
 func Settled(s State, d Decision) State {
@@ -38,6 +38,10 @@ func Settled(s State, d Decision) State {
 	switch action := d.Action.(type) {
 	case MoveLeader:
 		s.answer(d.Assessment, action.Transfer.To, 0)
+	case RemoveMember:
+		gone := func(m Member) bool { return m.ID == action.Member.ID }
+		s.Etcd.Members = slices.DeleteFunc(s.Etcd.Members, gone)
+		return s
 	case Remove:
 		i := slices.IndexFunc(seats, func(x Seat) bool { return x.Name == action.Target.Pod })
 		s.recreate(action.Target.UID)

@@ -80,6 +80,16 @@ var Rules = []RuleText{
 		Looks: "`MoveLeader`, for a moment.",
 		Do:    "Nothing.",
 	},
+	{
+		Name: RuleRemoveGhost,
+		Protects: "A ghost is a member that an ordinal of ours has left behind on etcd's list, for example after a " +
+			"scale-in that nobody finished. It is told, and it is removed when an operator asks (`quorate " +
+			"remove-member`), one at a time (DEP-01, \"Removing an existing member\"). This is a duty of its own: it " +
+			"is tried after the rules above, and also when one of them waits or holds.",
+		Looks: "`RemoveMember`, for a moment; `Wait` or `Hold` with one of the guards RequestBinding, NoGhost, " +
+			"PodsServe, MembershipMoves, GhostQuorum, OldSidecars, SuspectMember while the request stands.",
+		Do: "See the guard. A request stands for ten minutes.",
+	},
 }
 
 // Reference renders the reference page in Markdown.

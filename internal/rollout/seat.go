@@ -43,6 +43,8 @@ type Seat struct {
 	Self bool
 	// Leaving: a voter that others are about to take, or have taken.
 	Leaving bool
+	// Suspect: an earlier removal of ours may still remove its member from etcd's list.
+	Suspect bool
 
 	// yields: it is leaving, and the operator does not say that it is to be counted on all the same.
 	yields bool
@@ -51,8 +53,9 @@ type Seat struct {
 // Going is true when the seat's pod is on its way out or not there.
 func (s *Seat) Going() bool { return s.Pod == nil || s.Pod.Terminating }
 
-// stays is true for a seat whose pod is there, and that nobody is about to take.
-func (s *Seat) stays() bool { return !s.Going() && !s.yields }
+// stays is true for a seat whose pod is there, and that nobody is about to take, nor an earlier removal of
+// ours may take from etcd's list.
+func (s *Seat) stays() bool { return !s.Going() && !s.yields && !s.Suspect }
 
 // survives is true for a serving voter that is not on its way out.
 func (s *Seat) survives() bool { return s.Voter && s.stays() && s.Evidence == Serving }

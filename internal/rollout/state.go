@@ -30,6 +30,25 @@ type State struct {
 	Controls Controls
 	// Request is what an operator asks for, nil if nothing.
 	Request *Request
+	// Suspect is the member that an earlier removal of ours may still remove at any moment. It counts
+	// among the voters, and never among those that stay. The zero Suspect is none.
+	Suspect Suspect
+	// Sidecars are what is known of the other sidecars.
+	Sidecars Sidecars
+}
+
+// Suspect is a member on the record.
+type Suspect struct {
+	ID   uint64
+	Name string
+}
+
+// Sidecars are the other sidecars that are present.
+type Sidecars struct {
+	// Known is false when nobody could say which there are.
+	Known bool `json:"known,omitempty"`
+	// Old are the pods of those that do not know operations on members.
+	Old []string `json:"old,omitempty"`
 }
 
 // Set is what matters of the StatefulSet.
@@ -267,13 +286,17 @@ const (
 	PodSeen
 	// CordonedSeen: the pod's node is cordoned.
 	CordonedSeen
+	// GhostSeen: a member is a ghost. MemberSeen: it is on etcd's list, which is noted while there are
+	// ghosts. The UID of both is the member's ID in hexadecimal.
+	GhostSeen
+	MemberSeen
 )
 
 // conditions are their stable names.
 var conditions = [...]string{
 	ReadySeen: "ReadySeen", UnsettledSeen: "UnsettledSeen", TerminatedSeen: "TerminatedSeen",
 	NotRunningSeen: "NotRunningSeen", RestartingSeen: "RestartingSeen", QuorumLostSeen: "QuorumLostSeen",
-	PodSeen: "PodSeen", CordonedSeen: "CordonedSeen",
+	PodSeen: "PodSeen", CordonedSeen: "CordonedSeen", GhostSeen: "GhostSeen", MemberSeen: "MemberSeen",
 }
 
 // String returns the condition's stable name.
@@ -294,7 +317,10 @@ func (c *Condition) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Sighting is a condition of one pod (by UID), or of the cluster when UID is empty.
+// OfMember is true for the conditions of a member. All others are of a pod, or of the cluster.
+func (c Condition) OfMember() bool { return c == GhostSeen || c == MemberSeen }
+
+// Sighting is a condition of one pod (by UID) or member, or of the cluster when UID is empty.
 type Sighting struct {
 	UID       string
 	Condition Condition
@@ -345,6 +371,8 @@ type Policy struct {
 	// HoldBeforeLast holds a rollout to another minor version of etcd before the last member of the old
 	// one goes, until somebody lets it go ([ControlAllowLast]): after that there is no way back.
 	HoldBeforeLast bool `json:"holdBeforeLast,omitempty"`
+	// GhostAfter is for how long a member without a pod has to be silent before it counts as a ghost.
+	GhostAfter time.Duration `json:"ghostAfter"`
 }
 
 // MaxTransferFailures is how many leadership transfers away from a pod may fail
@@ -362,6 +390,8 @@ const MaxTransferFailures = 2
 //     a cordon that lasts longer may last for days.
 //   - MaxLag 5000 entries: half of the log that etcd keeps for slow followers
 //     (--snapshot-count was 10000 in 3.6), so that a survivor never needs a snapshot.
+//   - GhostAfter 10 minutes: by then whoever scales has finished, a member that is to come has come, and
+//     a node that was rebooted is back.
 //   - Removal by eviction: a PodDisruptionBudget is the only arbiter between us and a drain.
 func DefaultPolicy() Policy {
 	return Policy{
@@ -371,6 +401,7 @@ func DefaultPolicy() Policy {
 		LeavingPatience: 10 * time.Minute,
 		MaxLag:          5000,
 		Removal:         RemoveByEviction,
+		GhostAfter:      10 * time.Minute,
 	}
 }
 

@@ -32,6 +32,13 @@ const (
 	GuardDisruptionBudget  Guard = "DisruptionBudget"
 	GuardTerminating       Guard = "Terminating"
 	GuardUpdatedPending    Guard = "UpdatedPending"
+	GuardRequestBinding    Guard = "RequestBinding"
+	GuardNoGhost           Guard = "NoGhost"
+	GuardPodsServe         Guard = "PodsServe"
+	GuardMembershipMoves   Guard = "MembershipMoves"
+	GuardGhostQuorum       Guard = "GhostQuorum"
+	GuardOldSidecars       Guard = "OldSidecars"
+	GuardSuspectMember     Guard = "SuspectMember"
 )
 
 // Guards are all guards, a row each, in the order in which they are asked.
@@ -219,10 +226,10 @@ var Guards = []Row{
 			"Quorate; `trusted-members` names those elsewhere that may be relied on. One voter with one " +
 			"replica is exempt; two voters always hold.",
 		Looks: "`Hold`: \"2 of 3 voters serve, quorum 2, removing this one leaves 1\".",
-		Do: "Bring members back; remove ghosts and members that were scaled away with `etcdctl member " +
-			"remove`; make two voters three or one; see [one etcd cluster in several " +
-			"StatefulSets](operations.md#one-etcd-cluster-in-several-statefulsets). If the mapping has " +
-			"failed: name the members like their pods, or let their peer URLs begin with the pod's name. " +
+		Do: "Bring members back; remove ghosts with `quorate remove-member`, which `quorate status` names, and " +
+			"other members that are to go with `etcdctl member remove`; make two voters three or one; see [one " +
+			"etcd cluster in several StatefulSets](operations.md#one-etcd-cluster-in-several-statefulsets). If the " +
+			"mapping has failed: name the members like their pods, or let their peer URLs begin with the pod's name. " +
 			"May be overridden, at the price of quorum.",
 	},
 	{
@@ -354,5 +361,67 @@ var Guards = []Row{
 			"Ready for a moment at every start.",
 		Looks: "`Wait`.",
 		Do:    "Nothing, until it turns into UpdatedFailing.",
+	},
+	{
+		Name: GuardRequestBinding, rules: []Rule{RuleRemoveGhost}, judge: requestBinding,
+		clears: true,
+		Protects: "A request to remove a member is about the one that the operator saw: its ID, its name and the " +
+			"ID of its cluster all fit. A request that comes back from a backup (k3s#8359), or an ID that " +
+			"a restored cluster has given to another member, removes nothing.",
+		Looks: "`Hold`: the reason says what does not fit. `Wait` while there is no member list.",
+		Do:    "Look at `quorate status`, and ask again for the member that it names.",
+	},
+	{
+		Name: GuardNoGhost, rules: []Rule{RuleRemoveGhost}, judge: noGhost,
+		clears: true,
+		Protects: "Only a ghost is removed: a member whose name, or, if it has never started, whose every peer URL " +
+			"is that of a pod of ours with an ordinal that the StatefulSet does not have, that has no pod, and " +
+			"that has not answered for `ghost-after`. A member that serves is never removed, and neither is " +
+			"one of another StatefulSet of the same cluster, one that was renamed, or one of `trusted-members`.",
+		Looks: "`Hold`: the reason says why it is no ghost. `Wait` until it has been one for long enough, or its " +
+			"last pod is gone.",
+		Do: "Wait, or leave the member alone. What is no ghost, and is to go all the same, only " +
+			"`etcdctl member remove` removes.",
+	},
+	{
+		Name: GuardPodsServe, rules: []Rule{RuleRemoveGhost}, judge: podsServe,
+		clears:   true,
+		Protects: "The membership changes only while every pod of ours is there, Ready, and has a voter that serves.",
+		Looks:    "`Wait`: the verdict counts them.",
+		Do:       "Bring the pods back. A rollout that is under way goes first.",
+	},
+	{
+		Name: GuardMembershipMoves, rules: []Rule{RuleRemoveGhost}, judge: membershipMoves,
+		clears: true,
+		Protects: "There is one change of the membership at a time. While a member is new, has never started, or is " +
+			"a learner that the host is about to promote, or a pod is being scaled away, somebody else is about to " +
+			"change it (k0smotron#1481).",
+		Looks: "`Wait`: the reason names the member or the pod.",
+		Do: "Nothing, until the other change is over. If a member was added by mistake and never started: " +
+			"`etcdctl member remove`.",
+	},
+	{
+		Name: GuardGhostQuorum, rules: []Rule{RuleRemoveGhost}, judge: ghostQuorum,
+		clears: true,
+		Protects: "By a member list that a quorum has agreed on, the voters that serve and stay are a quorum before " +
+			"the removal and after it. Voters without a pod of ours do not count among them.",
+		Looks: "`Wait`: the verdict has the numbers.",
+		Do:    "Bring members back.",
+	},
+	{
+		Name: GuardOldSidecars, rules: []Rule{RuleRemoveGhost}, judge: oldSidecars,
+		clears: true,
+		Protects: "No removal of a member begins while a sidecar is there that does not know what that is: it could " +
+			"not go on with it, and going back to its version would not be possible in between.",
+		Looks: "`Wait`: the reason names its pod.",
+		Do:    "Finish the rollout of the new version first.",
+	},
+	{
+		Name: GuardSuspectMember, rules: []Rule{RuleRemoveGhost}, judge: suspectMember,
+		Protects: "A removal whose outcome is not known, and that must not be repeated, may still happen. The record " +
+			"has room for one such member. It counts among the voters, and never among those that stay.",
+		Looks: "`Hold`: the reason names the member.",
+		Do: "Ask for the removal of that very member again. If it is to stay, and the removal was asked for " +
+			"longer ago than any request may take: `quorate remove-member --forget NAME`.",
 	},
 }

@@ -48,6 +48,18 @@ type Peer struct {
 // has found the others.
 const LineUp = 5 * time.Second
 
+// Sidecars says what a decision may know of the others: whether it is known who is there, and which of them do
+// not understand this version of the record.
+func Sidecars(peers []Peer, known bool, schema int) rollout.Sidecars {
+	s := rollout.Sidecars{Known: known}
+	for i := range peers {
+		if peers[i].Schema < schema {
+			s.Old = append(s.Old, peers[i].Pod)
+		}
+	}
+	return s
+}
+
 // Choice says who coordinates from here on.
 type Choice struct {
 	// To is the peer to hand over to. Nil means to stay.

@@ -292,3 +292,15 @@ func TestAnybodyIsAFitPeerThatWaits(t *testing.T) {
 		})
 	}
 }
+
+func TestWhoDoesNotKnowTheNewestRecordIsNamed(t *testing.T) {
+	peers := []selfupdate.Peer{
+		{Presence: selfupdate.Presence{Pod: "etcd-1"}}, {Presence: selfupdate.Presence{Pod: "etcd-2", Schema: 2}},
+	}
+	if s := selfupdate.Sidecars(peers, true, 2); !s.Known || len(s.Old) != 1 || s.Old[0] != "etcd-1" {
+		t.Errorf("%+v", s)
+	}
+	if s := selfupdate.Sidecars(nil, false, 2); s.Known {
+		t.Errorf("%+v", s)
+	}
+}

@@ -136,6 +136,7 @@ func TestAHostsConfigurationFileSetsEverything(t *testing.T) {
   deadAfter: 25s
   leavingPatience: 26m
   readNodes: true
+  ghostAfter: 27m
   maxLag: 77
   lockTTL: 20s
   fallbackAfter: 21s
@@ -157,6 +158,7 @@ func TestAHostsConfigurationFileSetsEverything(t *testing.T) {
 			TrustedMembers: []string{"etcd-x", "etcd-y"}, AllowVolatileData: true, HoldBeforeLast: true,
 			SettleTimeout: 7 * time.Minute, DeadAfter: 25 * time.Second,
 			LeavingPatience: 26 * time.Minute, MaxLag: 77,
+			GhostAfter: 27 * time.Minute,
 		},
 		LockTTL: 20 * time.Second, FallbackAfter: 21 * time.Second, RecordDuration: 22 * time.Second,
 		ProbeTimeout: 3 * time.Second, RequestTimeout: 23 * time.Second, Interval: 4 * time.Second,

@@ -55,6 +55,7 @@ var flagOf = map[string]string{
 	"Policy.DeadAfter":       "dead-after",
 	"Policy.LeavingPatience": "leaving-patience",
 	"Policy.MaxLag":          "max-lag",
+	"Policy.GhostAfter":      "ghost-after",
 	"LockTTL":                "lock-ttl",
 	"FallbackAfter":          "fallback-after",
 	"RecordDuration":         "record-duration",
@@ -99,6 +100,9 @@ func (o *Rollout) addPolicy(fs *pflag.FlagSet) {
 		"how long no serving member is removed while the node of another one is cordoned, because a drain may follow "+
 			"(enough for a drain to come to that pod; nodes may stay cordoned for days, and after this time the pods "+
 			"on them just go last)")
+	fs.DurationVar(&o.Policy.GhostAfter, "ghost-after", o.Policy.GhostAfter,
+		"how long a member of etcd without a pod has to be silent before it counts as a ghost, which is told, and "+
+			"which remove-member may remove (by then whoever scales has finished, and a rebooted node is back)")
 	fs.Uint64Var(&o.Policy.MaxLag, "max-lag", o.Policy.MaxLag,
 		"how many log entries a surviving member may be behind when another is removed (half of what etcd keeps for "+
 			"slow "+

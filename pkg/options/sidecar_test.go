@@ -104,7 +104,7 @@ func TestFlagsReachTheirOptions(t *testing.T) {
 	o := parse(t, inAPod, "-e", "https://a:2379,https://b:2379", "--endpoints", "https://c:2379",
 		"--insecure-skip-tls-verify", "--etcd-username=u", "--etcd-password=p",
 		"--max-unavailable=2", "--settle-timeout=1m", "--dead-after=2s", "--leaving-patience=8s", "--max-lag=7",
-		"--lock-ttl=4s",
+		"--ghost-after=3h", "--lock-ttl=4s",
 		"--probe-timeout=1s", "--request-timeout=3s", "--interval=5s",
 		"--max-evidence-age=6s", "--fallback-after=9s", "--record-duration=30s", "--events=false",
 		"--promote-current-revision", "--read-nodes", "--removal=evict", "--allow-volatile-data", "--trusted-members=b-0,c-0",
@@ -121,7 +121,7 @@ func TestFlagsReachTheirOptions(t *testing.T) {
 	want.Log = Log{Level: "debug", Format: "json"}
 	want.Policy = rollout.Policy{
 		MaxUnavailable: rollout.Amount{Number: 2}, SettleTimeout: time.Minute, DeadAfter: 2 * time.Second,
-		LeavingPatience: 8 * time.Second, MaxLag: 7,
+		LeavingPatience: 8 * time.Second, MaxLag: 7, GhostAfter: 3 * time.Hour,
 		TrustedMembers: []string{"b-0", "c-0"}, Removal: rollout.RemoveByEviction, AllowVolatileData: true,
 		HoldBeforeLast: true,
 	}
@@ -344,6 +344,7 @@ func TestBadInputNamesTheFlagAndItsValueInOneLine(t *testing.T) {
 		{"an interval of nothing", []string{"--interval=0s"}, []string{"--interval: 0s: must be positive"}},
 		{"a settle timeout of nothing", []string{"--settle-timeout=0s"},
 			[]string{"--settle-timeout: 0s: must be positive"}},
+		{"a member that is a ghost at once", []string{"--ghost-after=0s"}, []string{"--ghost-after: 0s: must be positive"}},
 		{"a time to be dead of less than nothing", []string{"--dead-after=-1s"},
 			[]string{"--dead-after: -1s: must not be negative"}},
 		{"a patience of less than nothing", []string{"--leaving-patience=-1s"},

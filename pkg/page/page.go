@@ -156,6 +156,8 @@ type view struct {
 	Stale      bool
 	// Failing are the faults, as long as somebody still reports them.
 	Failing []string
+	// Ghosts are told until a coordinator tells otherwise.
+	Ghosts []string
 
 	SinceText, SpanText string
 	Parts               []part
@@ -198,6 +200,9 @@ func (p *pages) view(a answer, now time.Time) view {
 	}
 	if v.Then == "" {
 		v.Failing = r.Faults
+	}
+	for i := range r.Ghosts {
+		v.Ghosts = append(v.Ghosts, r.Ghosts[i].Tell(now))
 	}
 	if !r.Since.IsZero() {
 		v.SinceText = report.Ago(now, r.Since)

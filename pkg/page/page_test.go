@@ -127,6 +127,12 @@ var situations = []struct {
 		r.Faults = []string{"the pods cannot be watched: forbidden"}
 		return answer{report: r}
 	}(), []string{"FAULT: the pods cannot be watched: forbidden"}, nil, "2"},
+	{"a ghost, a day after it was told", "etcd-main-2", func() answer {
+		r := told(state(0, 1, 2), noon.Add(-24*time.Hour), "etcd-main-2")
+		r.Ghosts = []report.Ghost{{Member: "etcd-main-3", ID: "1f", Since: noon.Add(-25 * time.Hour), Costs: "4 voters need 3",
+			Do: "Remove it."}}
+		return answer{report: r}
+	}(), []string{"GHOST: etcd-main-3 has no pod and has not answered for 25h; 4 voters need 3. Remove it."}, nil, "30"},
 	{"rolling", "etcd-main-2", func() answer {
 		s := state(2, 1)
 		down(&s, 1, "PodInitializing", 0)

@@ -33,9 +33,10 @@
 // An observation is not a moment: the Lease is read first, then the StatefulSet and the
 // pods, then etcd, and anything may happen in between.
 //
-//   - Operations of the kinds of which none ships yet (see kinds.go): one that removes a member from the
-//     list, and one that stops a member for a while. Either may take effect late. The first counts in two
-//     worlds, one in which it is done and one in which it is not.
+//   - Operations on members (see kinds.go). An operator asks for the removal of one that a scale-in has left
+//     behind, and a scale-out brings it back. The host may remove it as well, the request may run out, the
+//     Lease may come back from a backup with the removal on it, and an operator may say that a suspect is
+//     none. The other one is the explorer's own, and stops a member for a while. Either may take effect late.
 //
 // # What is checked
 //

@@ -92,6 +92,10 @@ func largerWorlds() []Params {
 			p.Ordinals, p.SlowStop = 4, true
 		}),
 		{Members: 5, MaxUnavailable: 2, Coordinators: 2, Faults: Faults{Starts: 2, Crashes: 1}},
+		presumedWorld(2, Faults{Starts: 2, Crashes: 1}),
+		presumedWorld(2, Faults{Starts: 2, Stops: 1}),
+		presumedWorld(2, Faults{Starts: 2, Lost: 1, Forgets: 1}),
+		presumedWorld(2, Faults{Starts: 3, Restores: 1}),
 	}
 }
 
@@ -152,24 +156,28 @@ func fieldWorlds() []Params {
 	}
 }
 
-// kindWorlds are those of the kinds of operations of which none ships yet.
+// kindWorlds are those of the operations on members: the removal of one, and one that disturbs one for a while.
 func kindWorlds() []Params {
 	return []Params{
 		presumedWorld(2, Faults{Starts: 2}),
+		presumedWorld(2, Faults{Starts: 2, Lost: 1}),
 		presumedWorld(1, Faults{Starts: 2, Lost: 1, Crashes: 1}),
 		presumedWorld(1, Faults{Starts: 2, Lost: 1, Stops: 1}),
+		presumedWorld(1, Faults{Starts: 2, Lost: 1, Templates: 1}),
+		presumedWorld(1, Faults{Starts: 2, Lost: 1, Forgets: 1}),
+		presumedWorld(1, Faults{Starts: 2, Restores: 1}),
 		passingWorld(2, Faults{Starts: 2, Lost: 1}),
 		passingWorld(2, Faults{Starts: 2, Crashes: 1}),
 		passingWorld(1, Faults{Starts: 2, Lost: 1, Stops: 1}),
 	}
 }
 
-// presumedWorld has a voter outside our ordinals that goes, is to be removed from the list, and may
-// come back before that takes effect. Every other voter but a ghost is needed then: with the ghost and
-// without the voter, no pod may be away.
+// presumedWorld has a voter that an old scale-in has left behind. Its removal is asked for, and a scale-out
+// may bring it back before that takes effect. Every other voter but a ghost is needed then: with the ghost
+// and without the voter, no pod may be away.
 func presumedWorld(coordinators int, f Faults) Params {
-	f.Presumed, f.Departures = 1, 1
-	return Params{Members: 3, Ghosts: 1, External: 1, Trusted: true, Coordinators: coordinators, Faults: f}
+	f.Presumed, f.Scales = 1, 1
+	return Params{Members: 3, Ordinals: 4, Left: 1, Ghosts: 1, Coordinators: coordinators, Faults: f}
 }
 
 // passingWorld has a member that is disturbed for a while, perhaps late.
@@ -263,8 +271,7 @@ func liveWorlds() []Params {
 		// The other kinds of operations. A suspect may stay one.
 		with(three(Faults{Passing: 1, Lost: 1}), func(p *Params) { p.Coordinators = 1 }),
 		with(presumedWorld(1, Faults{Lost: 1}), func(p *Params) {
-			p.Ghosts, p.External, p.TrueLock, p.Loop = 0, 2, true,
-				true
+			p.Ghosts, p.TrueLock, p.Loop = 0, true, true
 		}),
 	}
 }

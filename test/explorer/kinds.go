@@ -15,8 +15,8 @@ const (
 	evict
 	fenceAll
 	lead
-	// expel removes the member of a place from the list, and disturb stops one for a while. No
-	// operation of these kinds ships yet, so they are the explorer's own.
+	// expel removes the member of a place from the list. disturb stops one for a while. No operation of
+	// its kind ships yet, so it is the explorer's own.
 	expel
 	disturb
 )
@@ -33,14 +33,12 @@ var operations = [...]struct {
 	evict:    {record.Evict, record.Fenced, actFenced, "evict"},
 	fenceAll: {record.FenceAll, record.Fenced, nothing, "fence every pod"},
 	lead:     {record.MoveLeader, record.Light, actLight, "make the leader"},
-	expel:    {"test-remove-member", record.Presumed, actPresumed, "remove from the list the member of"},
+	expel:    {record.RemoveMember, record.Presumed, actPresumed, "remove from the list the member of"},
 	disturb:  {"test-defragment", record.Passing, actPassing, "disturb the member of"},
 }
 
 // kinds are those of the explorer's own operations.
-var kinds = map[record.Operation]record.Kind{
-	operations[expel].name: record.Presumed, operations[disturb].name: record.Passing,
-}
+var kinds = map[record.Operation]record.Kind{operations[disturb].name: record.Passing}
 
 func operationOf(name record.Operation) uint8 {
 	for op := range operations {
@@ -84,65 +82,71 @@ const (
 	settledTicks = callTicks + recoveryTicks + evidenceTicks
 )
 
-// standsOn adds to a decision what concerns the explorer's own operations: what was seen of one that
-// stands on the record, whether to begin one, and that a suspect counts in both worlds.
+// standsOn adds to a decision what was seen of an operation on the record that cannot be fenced, and of a
+// suspect. Whether to begin a passing one is the explorer's own decision.
 func (m *Model) standsOn(w *World, seen *request, q question, a answer) (answer, record.Standing) {
 	on := seen.lease.intent
 	switch {
-	case on.op == expel:
-		return m.expelling(seen, q, on.ref.pod)
+	case on.op == expel || seen.lease.suspect > 0:
+		trusted := m.trust(seen.lease, seen.ordinals)
+		l := trusted.to()
+		var i record.Intent
+		if a.next == record.NextAct {
+			i = intent{op: a.op, ref: ref{pod: a.target}}.to()
+		}
+		return a, record.StandingOf(&l, m.observation(q).Etcd, m.forgets(w), a.next, i)
 	case on.op == disturb && seen.etcd.answering&(1<<on.ref.pod) == 0:
 		return answer{}, record.Open
 	case on.op == disturb:
 		return answer{}, record.Settled
-	case seen.lease.suspect > 0 && seen.etcd.told == byQuorum && !seen.etcd.has(int(seen.lease.suspect)-1):
-		return answer{}, record.Settled
-	case seen.lease.suspect > 0:
-		return m.inBothWorlds(q, a, seen.lease.suspect-1), record.Open
-	case w.left.Presumed > 0 && seen.etcd.has(m.ordinals()):
-		if a, standing := m.expelling(seen, q, uint8(m.ordinals())); standing == record.Open &&
-			a.next == record.NextAct { //nolint:gosec // A handful.
-			return a, record.Open
-		}
 	case w.left.Passing > 0 && seen.etcd.answering == seen.etcd.voters:
 		return answer{next: record.NextAct, op: disturb}, record.Open // The member of the first place.
 	}
 	return a, record.Open
 }
 
-// expelling says what was seen of the presumed operation, and whether its guards pass: the member does
-// not answer, and the others that do are a quorum with and without it.
-func (m *Model) expelling(seen *request, q question, target uint8) (answer, record.Standing) {
-	switch place := uint8(1) << target; {
-	case q.told != byQuorum:
-		return answer{}, record.Open
-	case !q.list.has(int(target)):
-		return answer{}, record.Settled
-	case q.answering&place != 0, counted(seen.etcd.answering&seen.etcd.voters) < seen.etcd.quorum():
-		return answer{}, record.Refuted
+// asks adds to a question what concerns the shipped operation: whether an operator asks for it, which member may
+// still be removed by it, and whether that is gone from the list for good.
+func (m *Model) asks(w *World, seen *request, q *question) {
+	q.asked, q.expelled = m.Left > 0 && w.left.Presumed > 0, w.expelled
+	if m.Weak.OneWorld {
+		return
 	}
-	return answer{next: record.NextAct, op: expel, target: target}, record.Open
+	if q.suspect = seen.lease.suspect; seen.lease.intent.op == expel {
+		q.suspect = seen.lease.intent.ref.pod + 1
+	}
 }
 
-// inBothWorlds is a decision that is the same whether the suspect is on the list or not, else none.
-func (m *Model) inBothWorlds(q question, a answer, suspect uint8) answer {
-	if m.Weak.OneWorld {
-		return a
+// forgets: an operator says that the suspect's removal cannot happen any more, and it cannot.
+func (m *Model) forgets(w *World) bool {
+	if m.Left == 0 || w.left.Forgets == 0 && !m.Over || m.mayStillExpel(w) {
+		return false
 	}
-	place := uint8(1) << suspect
-	q.voters, q.learners, q.answering = q.voters&^place, q.learners&^place, q.answering&^place
-	if m.decide(q) != a {
-		return answer{}
-	}
-	return a
+	w.left.Forgets -= min(w.left.Forgets, 1)
+	m.note("an operator says that the suspect is none")
+	return true
 }
+
+// mayStillExpel is true while a request to remove the member may still arrive.
+func (m *Model) mayStillExpel(w *World) bool {
+	late := func(r *request) bool { return r.kind == actPresumed && m.canLand(w, r) }
+	for i := range w.coordinators {
+		if late(&w.coordinators[i].request) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(w.orphans[:], func(r request) bool { return late(&r) })
+}
+
+// rebornID is what a member's ID has on top of that of the one that had its place before.
+const rebornID = 64
 
 // canLand is true for the request of a presumed or passing operation that may still take effect. The
 // call of a passing one ends in time, or a little later.
 func (m *Model) canLand(w *World, r *request) bool {
 	switch r.kind {
 	case actPresumed:
-		return w.list.has(int(r.ref.pod)) && r.stage == 0
+		return w.list.has(int(r.ref.pod)) && !w.expelled && r.stage == 0
 	case actPassing:
 		return r.age < callTicks+recoveryTicks && r.stage == 0
 	}
@@ -159,10 +163,16 @@ func (m *Model) actUnfenced(w *World, r *request) string {
 	before := voting >= w.list.quorum()
 	switch r.kind {
 	case actPresumed:
-		w.left.Presumed = 0
+		if m.runs(w, int(place)) {
+			m.counts.Returned++ // It came back after its removal had been decided on.
+		}
+		w.left.Presumed, w.expelled = 0, true
 		m.remember(w)
 		w.list.voters &^= 1 << place
 		w.list.learners &^= 1 << place
+		if p := &w.pods[place]; p.phase == up { // Its etcd ends, and the host lets it join anew.
+			p.phase, p.health = starting, healthy
+		}
 	case actPassing:
 		w.left.Passing = 0
 		if p := &w.pods[place]; p.phase == up && p.health == healthy {

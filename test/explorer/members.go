@@ -3,7 +3,10 @@ package explorer
 import (
 	"fmt"
 	"math/bits"
+	"slices"
 	"strconv"
+
+	"github.com/quorate/quorate/internal/record"
 )
 
 // What others do to the cluster: scale it, drain its nodes, add and remove members.
@@ -46,10 +49,16 @@ func (m *Model) mayScale(w *World, how uint8) bool {
 func (m *Model) movesOfMembers(w *World, add func(what moveKind, who int, how int)) {
 	if w.left.Scales > 0 {
 		for how := range scalings {
-			if m.mayScale(w, how) {
+			if m.mayScale(w, how) && (m.Left == 0 || how == outByOne) {
 				add(scale, 0, int(how))
 			}
 		}
+	}
+	if m.Left > 0 && w.left.Presumed > 0 {
+		add(lapse, 0, 0)
+	}
+	if w.left.Restores > 0 && w.lease.rv > 0 && !w.expelled && !m.mayStillAct(w) {
+		add(restoreLease, 0, 0)
 	}
 	quorum := m.hasQuorum(w)
 	for i := range m.places() {
@@ -118,7 +127,20 @@ func (m *Model) applyToMembers(w *World, mv Move) string {
 		m.remember(w)
 		w.list.voters &^= 1 << mv.who
 		w.list.learners &^= 1 << mv.who
+		w.expelled = w.expelled || m.Left > 0 && int(mv.who) == m.Members
 		m.note("the member of %s is removed from the list", names[mv.who])
+	case lapse:
+		w.left.Presumed = 0
+		m.note("the request runs out")
+	case restoreLease:
+		w.left.Restores--
+		w.left.Presumed = 0
+		l := w.lease
+		l.schema, l.holder, l.epoch = record.Newest, 0, 1
+		l.intent, l.suspect = intent{op: expel, epoch: 1}, 0
+		l.intent.ref.pod = uint8(m.Members) //nolint:gosec // A handful.
+		w.changeLease(l)
+		m.note("the Lease comes back from a backup: %s", w.lease)
 	case promote:
 		m.remember(w)
 		w.list.voters |= 1 << mv.who
@@ -169,6 +191,18 @@ func (m *Model) goes(w *World, i uint8, how string) string {
 		}
 	}
 	return ""
+}
+
+// mayStillAct is true while an operation of ours may still arrive. A Lease that comes back then has lost it,
+// and nothing of ours can know that.
+func (m *Model) mayStillAct(w *World) bool {
+	acts := func(r *request) bool { return r.kind == actFenced || r.kind == actPresumed }
+	for i := range w.coordinators {
+		if acts(&w.coordinators[i].request) || w.coordinators[i].decided.op != none {
+			return true
+		}
+	}
+	return slices.ContainsFunc(w.orphans[:], func(r request) bool { return acts(&r) })
 }
 
 // reckoned is how many Ready pods the budget lets go: none that leaves fewer than a majority of

@@ -116,6 +116,10 @@ type question struct {
 	self      uint8 // an ordinal and one
 	wedged    bool
 	refused   bool // the eviction that it decided on
+	// asked: the removal of the member that was left behind is asked for. suspect is a place and one.
+	// expelled: another member has its place.
+	asked, expelled bool
+	suspect         uint8
 }
 
 // ages of all that is seen: new; older than a container may stay ended; beyond every timeout.
@@ -167,9 +171,12 @@ func (m *Model) decide(q question) answer {
 		a.astray = i != record.Intent{
 			Operation: operations[a.op].name, Pod: name, UID: name, ResourceVersion: numbers[a.target+1],
 		}
+	case rollout.RemoveMember:
+		a.op, a.target = expel, uint8(action.Member.ID)-1 //nolint:gosec // IDs are ordinals and one.
+		a.astray = i.Operation != record.RemoveMember || i.Member.ID != action.Member.ID || i.Member.Cluster != 1
 	case rollout.MoveLeader:
 		to := action.Transfer
-		a.op, a.target = lead, uint8(to.To)-1 //nolint:gosec // IDs are ordinals and one.
+		a.op, a.target = lead, uint8(to.To&^rebornID)-1 //nolint:gosec // IDs are ordinals and one.
 		a.astray = i.Operation != record.MoveLeader || i.Member.ID != to.From || i.Member.Heir != to.To
 	}
 	m.memo[q] = a
@@ -206,6 +213,12 @@ func (m *Model) observation(q question) rollout.State {
 	}
 	// As if we had removed all that is away: for what others take, the next one only waits longer.
 	s.Removed = names[:m.ordinals()]
+	if q.asked {
+		place := uint8(m.Members) //nolint:gosec // A handful.
+		s.Request = &rollout.Request{Operation: rollout.RequestRemoveMember, Cluster: 1, Member: uint64(place) + 1,
+			Name: m.place(place)}
+	}
+	s.Sidecars.Known, s.Suspect.ID = true, uint64(q.suspect)
 	if s.Etcd.Known = q.told > 0; !s.Etcd.Known {
 		return s
 	}
@@ -219,11 +232,17 @@ func (m *Model) observation(q question) rollout.State {
 		}
 		member := memberOf(i, m.place(uint8(i))) //nolint:gosec // A handful.
 		member.Learner = !q.voter(i)
+		if q.expelled && i == m.Members {
+			member.ID += rebornID
+		}
 		switch place := uint8(1) << i; {
 		case q.wrong&place != 0:
 			member.Probe = rollout.Probe{Read: rollout.WrongMember, Detail: "another member answers"}
 		case q.answering&place != 0:
 			term, leader := uint64(2), uint64(q.leader)
+			if q.expelled && leader == uint64(m.Members)+1 { //nolint:gosec // A handful.
+				leader += rebornID
+			}
 			if q.old&place != 0 { // It has not heard of the new leader.
 				term, leader = term-1, member.ID
 			}

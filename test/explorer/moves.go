@@ -66,6 +66,9 @@ const (
 	// wedge: the gate does not answer any more; unwedge: it does.
 	wedge
 	unwedge
+	// lapse: the request runs out; restoreLease: the Lease comes back from a backup, with an operation on it.
+	lapse
+	restoreLease
 )
 
 // Moves appends everything that may happen next.

@@ -2,8 +2,10 @@ package explorer
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -331,6 +333,23 @@ func mutants() []mutant {
 		// The other kinds of operations.
 		{"a suspect counts as if nothing could remove it any more", weak(func(w *Weakness) { w.OneWorld = true }),
 			presumedWorld(1, Faults{Starts: 1, Lost: 1}), notThoughtOf},
+		{"a member is removed although it serves again", sees(func(s *rollout.State) {
+			if s.Request == nil {
+				return
+			}
+			s.Set.Replicas = 3
+			s.Pods = slices.DeleteFunc(s.Pods, func(p rollout.Pod) bool { return p.Ordinal >= 3 })
+			s.Ages = rollout.Ages{}
+			for i := range s.Etcd.Members {
+				member := &s.Etcd.Members[i]
+				if member.ID == s.Request.Member {
+					member.Probe = rollout.Probe{Read: rollout.Failed}
+				}
+				for _, c := range []rollout.Condition{rollout.GhostSeen, rollout.MemberSeen} {
+					s.Ages[rollout.Sighting{UID: strconv.FormatUint(member.ID, 16), Condition: c}] = time.Hour
+				}
+			}
+		}), presumedWorld(1, Faults{Starts: 1}), "a member that serves"},
 		{"a suspect is forgotten", after(func(_ record.Config, s *record.State, effect *record.Effect) {
 			if write, ok := (*effect).(record.WriteLease); ok {
 				s.Lease.Suspect, write.Lease.Suspect = nil, nil
@@ -376,7 +395,8 @@ func isHarm(broken string) bool {
 		"in ignorance of another operation", "down because of us", "voters run then",
 		"is another, by its UID", notDecided,
 		"evidence that is too old",
-		reliedOn, "a broken revision has cost", "no budget was asked", "which is none of ours", notThoughtOf,
+		reliedOn, "a member that serves", "a broken revision has cost", "no budget was asked",
+		"which is none of ours", notThoughtOf,
 	}, func(rule string) bool { return strings.Contains(broken, rule) })
 }
 

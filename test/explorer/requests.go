@@ -486,6 +486,7 @@ func (m *Model) conclude(w *World, i uint8, seen *request, age uint8) string {
 			q.looks[k] |= outdatedBit
 		}
 	}
+	m.asks(w, r, &q)
 	a := m.decide(q)
 	if m.Budget && a.op == evict && w.allowed == 0 { // It is asked before anything is put on record.
 		q.refused = true
@@ -517,6 +518,9 @@ func (m *Model) conclude(w *World, i uint8, seen *request, age uint8) string {
 		e.Intent = c.decided.to()
 	}
 	m.note("%s has asked etcd and decides: %s", m.name(w, i), describe(a, c.decided))
+	if c.decided.op == expel && seen.etcd.answering&(1<<a.target) != 0 {
+		return fmt.Sprintf("%s decides to remove a member that serves: %s", m.name(w, i), m.place(a.target))
+	}
 	if a.astray {
 		return fmt.Sprintf("%s asks the protocol for something else than it has decided", m.name(w, i))
 	}

@@ -37,6 +37,8 @@ type World struct {
 	// list is etcd's membership, and former the one before the last change of it, where a
 	// coordinator may still see that.
 	list, former list
+	// expelled: the member that was left behind is gone from the list. Another one may have its place.
+	expelled bool
 	// deposed led when it was paused: a place and one.
 	deposed uint8
 	// toll is how many members a broken revision has cost: see payToll.
@@ -86,6 +88,9 @@ type Faults struct {
 	Unfits uint8
 	// Presumed and Passing operations that are asked for, see kinds.go: at most one.
 	Presumed, Passing uint8
+	// Restores of a Lease that names a presumed operation; Forgets are an operator's word that a suspect is
+	// none, once that is so.
+	Restores, Forgets uint8
 }
 
 // ordinals from start on, as many as there are replicas.
@@ -352,6 +357,9 @@ type Params struct {
 	SlowStop bool
 	// Ordinals are how many there can ever be, if more than Members.
 	Ordinals int
+	// Left are voters that an old scale-in has left behind: those of the first ordinals beyond Members. Their
+	// removal is what an operator asks for, of the first, and a scale-out brings them back.
+	Left int
 	// External voters serve, and have pods that are not ours. Trusted: the policy trusts them.
 	External int
 	Trusted  bool
@@ -376,7 +384,7 @@ func (p Params) String() string {
 	for _, more := range []struct {
 		n    int
 		what string
-	}{{p.Learners, "learners"}, {p.Ghosts, "ghosts"}, {p.External, "external"},
+	}{{p.Learners, "learners"}, {p.Ghosts, "ghosts"}, {p.External, "external"}, {p.Left, "left behind"},
 		{p.MaxUnavailable, "unavailable at most"}} {
 		if more.n > 0 {
 			text += fmt.Sprintf(", %d %s", more.n, more.what)
@@ -410,7 +418,7 @@ func (f Faults) String() string {
 		{f.Joins, "joins"},
 		{f.CutOffs, "cut off"}, {f.OldLists, "old lists"}, {f.WrongIDs, "wrong IDs"}, {f.OldReads, "old reads"},
 		{f.Drains, "drains"}, {f.Wedges, "wedges"}, {f.Unfits, "unfit"},
-		{f.Presumed, "presumed"}, {f.Passing, "passing"},
+		{f.Presumed, "presumed"}, {f.Passing, "passing"}, {f.Restores, "restores"}, {f.Forgets, "forgotten"},
 	} {
 		if fault.n > 0 {
 			text = append(text, fmt.Sprintf("%s %d", fault.what, fault.n))
@@ -426,6 +434,9 @@ func (m *Model) First() World {
 		ordinals: ordinals{replicas: uint8(m.Members)}} //nolint:gosec // A handful.
 	for i := range m.places() {
 		if i >= m.Members && i < m.ordinals() {
+			if i < m.Members+m.Left {
+				w.list.voters |= 1 << i
+			}
 			continue // It can only be scaled out.
 		}
 		w.pods[i] = pod{phase: up, rv: 1, revision: 1}

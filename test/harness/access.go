@@ -2,7 +2,10 @@ package harness
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -193,6 +196,20 @@ func (c *Cluster) As(ctx context.Context, account string) (kubernetes.Interface,
 		return nil, err
 	}
 	return kubernetes.NewForConfig(c.env.Plane.TokenConfig(token))
+}
+
+// KubeconfigAs writes a kubeconfig for commands that act as a ServiceAccount, and returns its path.
+func (c *Cluster) KubeconfigAs(ctx context.Context, account, dir string) (string, error) {
+	token, err := c.token(ctx, account)
+	if err != nil {
+		return "", err
+	}
+	config := c.env.Plane.TokenConfig(token)
+	path := filepath.Join(dir, account+".kubeconfig")
+	return path, os.WriteFile(path, fmt.Appendf(nil, `{"apiVersion": "v1", "kind": "Config", "current-context": "c",
+"contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}], "users": [{"name": "u", "user": {"token": %q}}],
+"clusters": [{"name": "c", "cluster": {"server": %q, "certificate-authority-data": %q}}]}`,
+		token, config.Host, base64.StdEncoding.EncodeToString(config.CAData)), 0o600)
 }
 
 func (c *Cluster) token(ctx context.Context, account string) (string, error) {

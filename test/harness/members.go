@@ -151,6 +151,22 @@ func (c *Cluster) AddGhosts(ctx context.Context, n int) error {
 	})
 }
 
+// Members are the names on the member list, empty for one that has never started.
+func (c *Cluster) Members(ctx context.Context) ([]string, error) {
+	var names []string
+	err := c.etcd(func(client *clientv3.Client) error {
+		list, err := client.MemberList(ctx)
+		if err != nil {
+			return err
+		}
+		for _, m := range list.Members {
+			names = append(names, m.Name)
+		}
+		return nil
+	})
+	return names, err
+}
+
 // RemoveGhosts removes the members that have never started.
 func (c *Cluster) RemoveGhosts(ctx context.Context) error {
 	return c.removeMembers(ctx, func(name string) bool { return name == "" })

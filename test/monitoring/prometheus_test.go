@@ -63,7 +63,8 @@ var sidecars = []sidecar{
 			Overrides: []string{string(rollout.GuardCanary)},
 			Progress:  report.Progress{Pods: 3, Outdated: 1, Settled: 1},
 			Plan: report.Plan{Work: report.Work{Action: rollout.ActionHold, Rule: rollout.RuleServing,
-				Guard: rollout.GuardQuorumFloor}, Voters: 3, Serving: 1, Quorum: 2},
+				Guard: rollout.GuardQuorumFloor}, Voters: 3, Serving: 1, Quorum: 2,
+				Ghosts: []report.Ghost{{Member: "etcd-3"}}},
 		})
 		m.Removal(string(rollout.RuleServing), report.OutcomeDone)
 		m.Removal(string(rollout.RuleNotServingFirst), report.OutcomeUnclear)

@@ -1,0 +1,56 @@
+package coordinator
+
+import (
+	"context"
+
+	"github.com/quorate/quorate/internal/record"
+	"github.com/quorate/quorate/internal/rollout"
+)
+
+// suspectOf is the member that may be removed at any moment: by the removal on the record, or by one that
+// was given up.
+func suspectOf(r record.Lease) rollout.Suspect {
+	switch {
+	case r.Intent.Operation == record.RemoveMember:
+		return rollout.Suspect{ID: r.Intent.Member.ID, Name: r.Intent.Member.Name}
+	case r.Suspect != nil:
+		return rollout.Suspect{ID: r.Suspect.ID, Name: r.Suspect.Name}
+	}
+	return rollout.Suspect{}
+}
+
+// standing is what was seen of a presumed operation on the record, or of the suspect.
+func (o *observer) standing(r record.Lease, s rollout.State) record.Standing {
+	next, intent := record.NextOf(o.sight.decision, s.Set.UpdateRevision)
+	return record.StandingOf(&r, s.Etcd, forgets(s.Request, r.Suspect), next, intent)
+}
+
+// forgets is true for an operator's word that the suspect's removal cannot happen any more.
+func forgets(r *rollout.Request, suspect *record.Member) bool {
+	return r != nil && suspect != nil && r.Operation == rollout.RequestForgetMember && r.Member == suspect.ID &&
+		r.Cluster == suspect.Cluster
+}
+
+// answer tells what has become of the removal on the record, and takes a request off the Lease that nothing
+// more can come of. That changes the Lease, so it is not done together with what the record has to say.
+func (o *observer) answer(ctx context.Context, r record.Lease, standing record.Standing, s rollout.State) error {
+	q, on, over := s.Request, r.Intent, false
+	switch {
+	case on.Operation != record.RemoveMember:
+		over = o.sight.decision.Assessment.Fulfilled() ||
+			q != nil && q.Operation == rollout.RequestForgetMember && !forgets(q, r.Suspect)
+	case standing == record.Settled:
+		o.c.account.memberFound(on, on.Member.Cluster == s.Etcd.ClusterID)
+	case standing == record.Refuted:
+		// As long as it stands, the same would begin again.
+		if over = q != nil && q.Operation == rollout.RequestRemoveMember && q.Member == on.Member.ID; !over {
+			o.c.account.memberSuspected(o.sight.decision, on)
+		}
+	}
+	if !over {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.c.cfg.RequestTimeout)
+	defer cancel()
+	return record.Withdraw(ctx, o.c.cfg.Leases, o.c.cfg.StatefulSet, *q)
+}
