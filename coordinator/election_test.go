@@ -40,6 +40,12 @@ func (p *pulse) of(c *etcdtest.Cluster) {
 	})
 }
 
+// times are the keep-alives so far.
+func (p *pulse) times(c *etcdtest.Cluster) (at []time.Time) {
+	c.Set(func(*etcdtest.Cluster, []*etcdtest.Member) { at = slices.Clone(p.at) })
+	return at
+}
+
 func TestASession(t *testing.T) {
 	ended := func(s *session) bool { return s.over(context.Background()) != nil }
 	for _, tc := range []struct {
@@ -59,7 +65,7 @@ func TestASession(t *testing.T) {
 				p.of(c)
 				<-time.After(time.Minute - ms)
 				var at []time.Duration
-				for _, x := range p.at {
+				for _, x := range p.times(c) {
 					at = append(at, x.Sub(begin))
 				}
 				if !slices.Equal(gaps(at), slices.Repeat([]time.Duration{sessionEvery}, len(at)-1)) || len(at) != 29 {
@@ -101,7 +107,7 @@ func TestASession(t *testing.T) {
 				p.of(c)
 				c.LoseQuorum()
 				<-time.After(sessionEvery + 4*time.Second)
-				if n := len(p.at); n < 8 || n > 9 {
+				if n := len(p.times(c)); n < 8 || n > 9 {
 					t.Errorf("%d keep-alives in four seconds", n)
 				}
 			}},
