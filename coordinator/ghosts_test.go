@@ -5,12 +5,14 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -109,6 +111,19 @@ func onAnswer(k *kube, f func(do func() (any, error)) (any, error)) {
 	})
 }
 
+// unreadableLeases fail as many times as they are told to when the Lease is read.
+type unreadableLeases struct {
+	kubeLeases
+	fail *atomic.Int32
+}
+
+func (l unreadableLeases) Get(ctx context.Context, name string, o metav1.GetOptions) (*coordinationv1.Lease, error) {
+	if l.fail.Add(-1) >= 0 {
+		return nil, errors.New("connection refused")
+	}
+	return l.kubeLeases.Get(ctx, name, o)
+}
+
 func TestGhosts(t *testing.T) {
 	const ghost = 0xa3
 	me := inPod("etcd-1")
@@ -189,6 +204,17 @@ func TestGhosts(t *testing.T) {
 			<-time.After(time.Minute)
 			if l, r, h := k.tells(t); l.Holder != "" || len(r.Ghosts) != 0 || did(h, report.MemberRemoved) != 1 {
 				t.Errorf("%+v %+v %+v", l, r.Ghosts, h)
+			}
+		}},
+		{"are removed although the Lease cannot be read when the request is noticed", func(t *testing.T) {
+			k, fail := haunted(t, 1), &atomic.Int32{}
+			defer run(t, config(k, me, func(c *Config) { c.Leases = unreadableLeases{kubeLeases{k}, fail} }))()
+			<-time.After(ripe)
+			fail.Store(2)
+			k.ask(t, rollout.RequestRemoveMember, ghost, "etcd-3")
+			within(t, 10*time.Second, "the removal", func() bool { return !listed(k.etcd, ghost) && !k.asked() })
+			if fail.Load() >= 0 {
+				t.Error("the Lease was not read")
 			}
 		}},
 		{"are not removed before their time, and the request says so until it has run out", func(t *testing.T) {

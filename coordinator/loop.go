@@ -221,6 +221,9 @@ func (l *loop) due(ctx context.Context) (bool, error) {
 	if asked := l.c.requested.Swap(false); !due && (l.word.open || asked || found || untold) && o.Set.OnDelete {
 		lease, err := record.Read(ctx, l.c.cfg.Leases, l.c.cfg.StatefulSet)
 		if err != nil {
+			if asked { // The watch does not tell the same twice.
+				l.c.requested.Store(true)
+			}
 			return false, err
 		}
 		r := l.doubts.trust(lease)
