@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,9 +24,10 @@ import (
 type kubeNodes struct {
 	*kube
 	cordoned map[string]bool
-	err      error
-	gets     int
-	watchers map[string][]*watch.RaceFreeFakeWatcher
+	// err refuses both, and unwatchable a watch alone.
+	err, unwatchable error
+	gets             int
+	watchers         map[string][]*watch.RaceFreeFakeWatcher
 }
 
 func newNodes(k *kube) *kubeNodes {
@@ -50,8 +52,8 @@ func (n *kubeNodes) Get(_ context.Context, name string, _ metav1.GetOptions) (*c
 func (n *kubeNodes) Watch(_ context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.err != nil {
-		return nil, n.err
+	if err := cmp.Or(n.err, n.unwatchable); err != nil {
+		return nil, err
 	}
 	w := watch.NewRaceFreeFake()
 	name := strings.TrimPrefix(opts.FieldSelector, "metadata.name=")
@@ -253,6 +255,26 @@ func TestThatNodesMayNotBeReadIsSaidOnce(t *testing.T) {
 		k.expect(t, "deleted etcd-2", "deleted etcd-1", "deleted etcd-0", "deleted etcd-2", "deleted etcd-0",
 			"deleted etcd-1", "deleted etcd-2", "deleted etcd-1", "deleted etcd-0", "deleted etcd-2", "deleted etcd-0",
 			"deleted etcd-1")
+	})
+}
+
+// A permission that comes late counts from the next look at the pods on.
+func TestNodesAreWatchedOnceThatIsAllowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+		n := newNodes(k)
+		n.unwatchable = apierrors.NewForbidden(corev1.Resource("nodes"), "node-0", errors.New("not allowed"))
+		defer run(t, config(k, readingNodes(n)))()
+		<-time.After(time.Minute)
+		if open := n.watched(); open != 0 {
+			t.Fatalf("%d watches on nodes", open)
+		}
+		n.mu.Lock()
+		n.unwatchable = nil
+		n.mu.Unlock()
+		<-time.After(forbiddenFor)
+		k.change(func() {})
+		within(t, time.Second, "a watch on every node", func() bool { return n.watched() == 3 })
 	})
 }
 

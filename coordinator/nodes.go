@@ -65,20 +65,35 @@ func (n *nodes) forbidden(err error) bool {
 	return true
 }
 
+// nodeWatch is a watch on a node. It is over once unwatch was called, as it is where watching is not allowed.
+type nodeWatch struct {
+	over    <-chan struct{}
+	unwatch context.CancelFunc
+}
+
+func (w nodeWatch) open() bool {
+	select {
+	case <-w.over:
+		return false
+	default:
+		return w.unwatch != nil
+	}
+}
+
 // followNodes keeps a watch on each of these nodes.
 func (w *watches) followNodes(ctx context.Context, names []string) {
-	for name, unwatch := range w.nodes {
+	for name, on := range w.nodes {
 		if !slices.Contains(names, name) {
-			unwatch()
+			on.unwatch()
 			delete(w.nodes, name)
 		}
 	}
 	for _, name := range names {
-		if w.nodes[name] != nil || !w.c.nodes.wanted() {
+		if w.nodes[name].open() || !w.c.nodes.wanted() {
 			continue
 		}
 		watching, unwatch := context.WithCancel(ctx)
-		w.nodes[name] = unwatch
+		w.nodes[name] = nodeWatch{watching.Done(), unwatch}
 		w.running.Go(func() {
 			changed, failed, ended := w.calls(report.AtWatchNodes, "the nodes")
 			defer ended()

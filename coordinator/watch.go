@@ -25,12 +25,12 @@ type watches struct {
 	// watched is the selector of the pods, and unwatch ends their watch.
 	watched string
 	unwatch context.CancelFunc
-	// nodes end the watches on nodes, by the nodes' names.
-	nodes map[string]context.CancelFunc
+	// nodes are the watches on nodes, by the nodes' names.
+	nodes map[string]nodeWatch
 }
 
 func newWatches(c *Coordinator) *watches {
-	w := &watches{c: c, nodes: map[string]context.CancelFunc{}}
+	w := &watches{c: c, nodes: map[string]nodeWatch{}}
 	w.pods = w.watchPods
 	return w
 }
