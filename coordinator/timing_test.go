@@ -618,6 +618,9 @@ func (s *stage) next(t *testing.T, what string) {
 	t.Helper()
 	s.begin()
 	within(t, time.Minute, what, func() bool { return len(s.at(what)) > 0 })
+	// It is noted before it is answered. An answer that changes in between would be to a request that
+	// nobody has counted.
+	synctest.Wait()
 	s.begin()
 }
 
