@@ -485,6 +485,21 @@ func TestTheWatchOnTheLease(t *testing.T) {
 				t.Errorf("told %d times:\n%s", n, log.String())
 			}
 		}},
+		{"that was cut off once, and works again, is enough while there is no Lease", func(t *testing.T) {
+			k := haunted(t, 0)
+			k.watchErr = errors.New("connection refused")
+			defer run(t, config(k, inPod("etcd-1")))()
+			<-time.After(lateWrites + time.Minute)
+			k.mu.Lock()
+			k.watchErr = nil
+			k.mu.Unlock()
+			<-time.After(2 * time.Minute)
+			lists := k.requests()
+			<-time.After(time.Hour)
+			if n := k.requests() - lists; n != 0 || k.lease != nil {
+				t.Errorf("%d lists of pods in an hour", n)
+			}
+		}},
 		{"is there once, and only with the lock", func(t *testing.T) {
 			k := haunted(t, 0)
 			k.etcd.LoseQuorum()

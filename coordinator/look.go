@@ -83,9 +83,12 @@ func (w *watches) watchLease(ctx context.Context) {
 		}
 		asked := ""
 		workload.KeepWatching(ctx, func(ctx context.Context) (watch.Interface, error) {
-			return w.c.cfg.Leases.Watch(ctx, opts)
+			events, err := w.c.cfg.Leases.Watch(ctx, opts)
+			if err == nil {
+				ended() // The watch works. While there is no Lease, it tells nothing.
+			}
+			return events, err
 		}, func(e watch.Event) {
-			ended() // The watch works.
 			lease, ok := e.Object.(*coordinationv1.Lease)
 			if !ok {
 				return

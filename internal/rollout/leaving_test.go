@@ -38,7 +38,7 @@ func TestNobodyIsTakenBesideWhatOthersTake(t *testing.T) {
 		{"and no longer", roomy(cordoned(leavingPatience, 1)), "delete etcd-5"},
 		{"also where all nodes are cordoned",
 			roomy(cordoned(leavingPatience, 0, 1, 2, 3, 4, 5, 6)), "delete etcd-5"},
-		{"a cordon is not waited for again for another one",
+		{"a cordon that has been waited for does not shorten the wait for another one",
 			roomy(cordoned(leavingPatience, 1), cordoned(0, 2)), "wait OthersLeaving"},
 		{"a cordon does not make others' eviction count for less",
 			roomy(cordoned(leavingPatience, 1), evicted(1)), "wait OthersLeaving"},
