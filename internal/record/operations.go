@@ -1,6 +1,10 @@
 package record
 
-import "github.com/quorate/quorate/internal/rollout"
+import (
+	"time"
+
+	"github.com/quorate/quorate/internal/rollout"
+)
 
 // Operation is what an intent is about.
 type Operation string
@@ -17,6 +21,10 @@ const (
 	FenceAll Operation = "fence-all"
 	// MoveLeader moves etcd's leadership from one member to another.
 	MoveLeader Operation = "move-leader"
+	// Defragment rewrites a member's database, which keeps it from answering.
+	Defragment Operation = "defragment"
+	// Disarm ends a member's alarm NOSPACE.
+	Disarm Operation = "disarm"
 )
 
 // kinds has a row for each operation of this version.
@@ -28,6 +36,8 @@ var kinds = [...]struct {
 	{Evict, Fenced},
 	{FenceAll, Fenced},
 	{MoveLeader, Light},
+	{Defragment, Passing},
+	{Disarm, Passing},
 }
 
 // kindOf is the kind of one of this version's operations.
@@ -68,6 +78,25 @@ func NextOf(d rollout.Decision, revision string) (Next, Intent) {
 			Operation: MoveLeader,
 			Member:    &Member{ID: t.From, Name: t.FromName, Heir: t.To, HeirName: t.ToName},
 		}
+	case rollout.Defragment:
+		return NextAct, passing(Defragment, action.Member, action.Within)
+	case rollout.Disarm:
+		return NextAct, passing(Disarm, action.Member, action.Within)
 	}
 	return NextRest, Intent{}
+}
+
+// passing is an intent on a member that may be stopped for as long.
+func passing(o Operation, m rollout.MemberRef, within time.Duration) Intent {
+	return Intent{Operation: o, Member: &Member{ID: m.ID, Name: m.Name, Cluster: m.Cluster, Seconds: int(within.Seconds())}}
+}
+
+// UnderWay is what a decision has to know of the operation on the record, nil if that stops no member.
+func (l *Lease) UnderWay() *rollout.Passing {
+	i := &l.Intent
+	if kindOf(i.Operation) != Passing || i.Member == nil {
+		return nil
+	}
+	return &rollout.Passing{Operation: string(i.Operation),
+		Member: rollout.MemberRef{ID: i.Member.ID, Cluster: i.Member.Cluster, Name: i.Member.Name}}
 }

@@ -1,5 +1,7 @@
 package rollout
 
+import "time"
+
 // ActionName is the stable name of an action: the word for it in logs, events, metrics, on the
 // Lease and in the output of status and plan.
 type ActionName string
@@ -12,10 +14,13 @@ const (
 	ActionComplete   ActionName = "Complete"
 	ActionMoveLeader ActionName = "MoveLeader"
 	ActionRemove     ActionName = "Remove"
+	ActionDefragment ActionName = "Defragment"
+	ActionDisarm     ActionName = "Disarm"
 )
 
 // Action is what a decision asks for, with everything that is needed to carry it out. It is
-// one of [Idle], [Hold], [Wait], [Complete], [MoveLeader] and [Remove]; there are no others.
+// one of [Idle], [Hold], [Wait], [Complete], [MoveLeader], [Remove], [Defragment] and [Disarm]; there are
+// no others.
 type Action interface {
 	// Name is the action's stable name.
 	Name() ActionName
@@ -48,6 +53,27 @@ type Remove struct {
 	Target Target
 	// Method is how the pod is removed.
 	Method Removal
+}
+
+// Defragment rewrites a member's database without what is free in it. The member answers nothing meanwhile.
+type Defragment struct {
+	// Target is the member's pod, which stays.
+	Target Target
+	Member MemberRef
+	// Within bounds the call.
+	Within time.Duration
+}
+
+// Disarm ends the alarm NOSPACE that a member has raised. Until then etcd takes no writes.
+type Disarm struct {
+	Member MemberRef
+	Within time.Duration
+}
+
+// MemberRef names a member. IDs come back when a cluster is restored from a backup, so the cluster's belongs to it.
+type MemberRef struct {
+	ID, Cluster uint64
+	Name        string
 }
 
 // Target is the very pod that was decided on. A removal carries its UID and its resourceVersion
@@ -83,9 +109,17 @@ func (MoveLeader) Name() ActionName { return ActionMoveLeader }
 // Name returns [ActionRemove].
 func (Remove) Name() ActionName { return ActionRemove }
 
+// Name returns [ActionDefragment].
+func (Defragment) Name() ActionName { return ActionDefragment }
+
+// Name returns [ActionDisarm].
+func (Disarm) Name() ActionName { return ActionDisarm }
+
 func (Idle) sealed()       {}
 func (Hold) sealed()       {}
 func (Wait) sealed()       {}
 func (Complete) sealed()   {}
 func (MoveLeader) sealed() {}
 func (Remove) sealed()     {}
+func (Defragment) sealed() {}
+func (Disarm) sealed()     {}

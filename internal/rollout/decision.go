@@ -25,6 +25,8 @@ const (
 	RuleServing Rule = "Serving"
 	// RuleHandOverLeadership: a leader hands leadership over before it goes.
 	RuleHandOverLeadership Rule = "HandOverLeadership"
+	// RuleDefragment: members are defragmented one at a time, followers first.
+	RuleDefragment Rule = "Defragment"
 )
 
 // Verdict is one guard's word on one candidate. The numbers stay numbers until
@@ -104,19 +106,21 @@ func (d *Decision) Reason() string {
 // Acts is true when the decision changes something.
 func (d *Decision) Acts() bool {
 	switch d.Action.(type) {
-	case MoveLeader, Remove:
+	case MoveLeader, Remove, Defragment, Disarm:
 		return true
 	}
 	return false
 }
 
-// Target returns the pod that is removed, or that hands leadership over; the zero Target when
-// the decision changes nothing.
+// Target returns the pod that is removed, that hands leadership over, or whose member is defragmented; the zero
+// Target when the decision changes no pod or member of ours.
 func (d *Decision) Target() Target {
 	switch a := d.Action.(type) {
 	case Remove:
 		return a.Target
 	case MoveLeader:
+		return a.Target
+	case Defragment:
 		return a.Target
 	}
 	return Target{}

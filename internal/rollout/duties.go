@@ -11,6 +11,8 @@ const (
 	DutyHeld DutyName = "Held"
 	// DutyRoll replaces outdated pods.
 	DutyRoll DutyName = "Roll"
+	// DutyDefragment gives back what is free in the members' databases.
+	DutyDefragment DutyName = "Defragment"
 )
 
 // duty is one kind of work. It ends in one action, or returns the zero Decision where it has nothing to
@@ -27,6 +29,7 @@ type duty struct {
 var duties = []duty{
 	{name: DutyHeld, do: held, standsIn: true},
 	{name: DutyRoll, do: roll, standsIn: true},
+	{name: DutyDefragment, do: defragment, standsIn: true},
 }
 
 // choose asks the duties one after the other. The first that acts is the decision. If none acts, it is

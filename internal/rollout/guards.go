@@ -56,6 +56,7 @@ var (
 	failingGuards    = slices.DeleteFunc(rowsOf(RuleUpdatedSettle), func(r *Row) bool { return r.clears })
 	pendingGuards    = slices.DeleteFunc(rowsOf(RuleUpdatedSettle), func(r *Row) bool { return !r.clears })
 	servingGuards    = rowsOf(RuleServing)
+	defragmentGuards = rowsOf(RuleDefragment)
 )
 
 func rowsOf(rule Rule) []*Row {

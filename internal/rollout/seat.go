@@ -41,6 +41,8 @@ type Seat struct {
 	SidecarSick bool
 	// Self: the coordinator's own pod.
 	Self bool
+	// Stopped: an operation on the record may still keep the member from answering.
+	Stopped bool
 }
 
 // Going is true when the seat's pod is on its way out or not there.
@@ -87,6 +89,8 @@ func (s *Seat) Describe() string {
 			text += ", restarts: " + strconv.Itoa(n)
 		}
 		text += ")"
+	case s.Evidence == Unknown && s.Stopped:
+		text = "its member is Unknown (what the record names may still keep it from answering)"
 	case s.Evidence == Unknown && s.Member != nil && s.Member.Probe.Read == Answered:
 		text = "its member is Unknown (it answered a read of raft term " +
 			strconv.FormatUint(s.Member.Probe.ReadTerm, 10) + ", and another one of a later term)"

@@ -29,6 +29,15 @@ type State struct {
 	Controls Controls
 	// Request is what an operator asks for, nil if nothing.
 	Request *Request
+
+	// UnderWay is what the record says may still be stopping a member, nil if nothing.
+	UnderWay *Passing
+	// OtherSidecar is the pod of a sidecar that may not know the newest version of the record, empty if there
+	// is none.
+	OtherSidecar string
+	// InWindow is true at the time of day at which the policy lets a defragmentation begin that nobody asks
+	// for.
+	InWindow bool
 }
 
 // Set is what matters of the StatefulSet.
@@ -100,6 +109,9 @@ type Pod struct {
 	// NoEtcdContainer is true when the pod declares no container of the expected name: then
 	// its kubelet tells nothing about its member.
 	NoEtcdContainer bool
+
+	// Quota is how large the database of its member may become, as far as the pod's own spec says so.
+	Quota Quota
 }
 
 // ContainerState is the state a kubelet reports for a container.
@@ -195,6 +207,14 @@ type Status struct {
 	Version        string
 	// Corrupt and NoSpace are the cluster's alarms as this member reports them.
 	Corrupt, NoSpace bool
+	// NoSpaceOf are the IDs of the members that have raised the alarm NOSPACE.
+	NoSpaceOf []uint64
+	// Size is how many bytes the member's database takes on its disk, and InUse how many of them hold data. The
+	// rest is what a defragmentation frees. Both are 0 where they are not known.
+	Size, InUse int64
+	// Quota is how large its database may become, in bytes, by its own word. Members of etcd before 3.6 do
+	// not tell it, and then it is 0.
+	Quota int64
 }
 
 // Gate is the result of one check of the host's own, such as "the last backup
@@ -302,6 +322,23 @@ type Policy struct {
 	// AllowVolatileData permits removals that leave fewer than a quorum of voters
 	// with data, where the data volume is not persistent.
 	AllowVolatileData bool `json:"allowVolatileData,omitempty"`
+
+	// DefragmentWhen says how fragmented a database is defragmented without being asked for, and the zero
+	// value that none is. DefragmentWindow is the time of day at which that may begin.
+	DefragmentWhen   Fragmentation `json:"defragmentWhen,omitzero"`
+	DefragmentWindow Window        `json:"defragmentWindow,omitzero"`
+	// KeepNoSpace leaves it to an operator to end an alarm NOSPACE. Otherwise the members are defragmented as
+	// soon as it is raised, and it is disarmed when that has helped: etcd takes no writes before that, so there
+	// is little to lose.
+	KeepNoSpace bool `json:"keepNoSpace,omitempty"`
+	// DefragmentTimeout bounds one call, at most ten minutes. It is shorter where the database is small.
+	DefragmentTimeout time.Duration `json:"-"`
+	// QuotaBytes is the quota of etcd's databases where neither the members nor their pods say it; 0 means
+	// etcd's own default, and a negative one that there is none.
+	QuotaBytes int64 `json:"quotaBytes,omitempty"`
+	// HostDefragments is the schedule by which the host defragments all members by itself, empty if it does
+	// not. Two that do not know of each other would stop two members at a time.
+	HostDefragments string `json:"hostDefragments,omitempty"`
 }
 
 // MaxTransferFailures is how many leadership transfers away from a pod may fail
@@ -318,6 +355,7 @@ const MaxTransferFailures = 2
 //   - MaxLag 5000 entries: half of the log that etcd keeps for slow followers
 //     (--snapshot-count was 10000 in 3.6), so that a survivor never needs a snapshot.
 //   - Removal by eviction: a PodDisruptionBudget is the only arbiter between us and a drain.
+//   - DefragmentTimeout 8 minutes: enough for 8 GiB on a slow disk, and what etcd-backup-restore grants.
 func DefaultPolicy() Policy {
 	return Policy{
 		MaxUnavailable: Amount{Number: 1},
@@ -325,6 +363,8 @@ func DefaultPolicy() Policy {
 		DeadAfter:      10 * time.Second,
 		MaxLag:         5000,
 		Removal:        RemoveByEviction,
+
+		DefragmentTimeout: 8 * time.Minute,
 	}
 }
 

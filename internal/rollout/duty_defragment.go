@@ -1,0 +1,314 @@
+package rollout
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// OpDefragment is the operation of a [Request] for a defragmentation.
+const OpDefragment = "defragment"
+
+const (
+	// fullAt is from which percentage of its quota on a database counts as full. An alarm NOSPACE is disarmed only
+	// when every database is below it: else the next writes would raise it again.
+	fullAt = 90
+	// leastGain is the least part of a database, in percent, that has to be free for a defragmentation that an
+	// operator asks for, or that NOSPACE asks for. After one, a few pages are always free.
+	leastGain = 5
+	// mostFailures is how many defragmentations of a member in a row may fail.
+	mostFailures = 2
+	// mostDisarmed is how often an alarm is disarmed in one turn.
+	mostDisarmed = 2
+)
+
+// cause is why members are defragmented.
+type cause uint8
+
+const (
+	unasked   cause = iota // The policy may want it.
+	requested              // An operator asks for it.
+	noSpace                // etcd takes no writes.
+)
+
+// defragment is the duty that defragments members, one at a time, and ends an alarm NOSPACE once that has helped.
+// It has nothing to say while nobody asks for it, by a request or by the policy, and there is no such alarm.
+func defragment(a *Assessment) Decision {
+	why := a.defragmentsFor()
+	switch {
+	case why == unasked && (a.state.NoLock || !a.policy.DefragmentWhen.On()):
+		if r := a.state.Request; r != nil && r.Operation == OpDefragment && !a.state.NoLock {
+			return saying(Idle{}, "", "a defragmentation is asked for, but not of this cluster, which is "+
+				strconv.FormatUint(a.state.Etcd.ClusterID, 16))
+		}
+		return Decision{}
+	case why == requested && !a.state.Etcd.Known:
+		return saying(Wait{}, GuardVotersUnknown, "nobody knows whom to defragment: no member answers with a member list")
+	}
+	candidates := a.fragmented(why)
+	switch {
+	case why == noSpace && len(candidates) == 0:
+		return a.disarm()
+	case why == requested && len(candidates) == 0:
+		return saying(Complete{}, "", "no database has enough in it that a defragmentation frees: "+a.sizes())
+	case len(candidates) == 0:
+		return Decision{}
+	case why == unasked && !a.state.InWindow:
+		return saying(Idle{}, "", "worth a defragmentation between "+a.policy.DefragmentWindow.String()+": "+
+			describe(candidates))
+	case why == noSpace && a.policy.KeepNoSpace && !a.asked():
+		return saying(Hold{}, GuardNoSpace, "etcd takes no writes, and nothing is done about it unless somebody asks for "+
+			"it; a defragmentation would help: "+describe(candidates))
+	}
+	d := a.nextFragmented(candidates)
+	if why == unasked && !d.Acts() && len(a.state.Tries) == 0 {
+		d.Action = Idle{} // Nobody waits for it, so it is told, and no reason to stay awake.
+	}
+	return d
+}
+
+// defragmentsFor is the best reason that there is.
+func (a *Assessment) defragmentsFor() cause {
+	switch {
+	case a.noSpace():
+		return noSpace
+	case a.asked():
+		return requested
+	}
+	return unasked
+}
+
+// asked is true if an operator asks for a defragmentation. A request about another cluster may have come back from a
+// backup. Without the lock nobody sees who else is there.
+func (a *Assessment) asked() bool {
+	r := a.state.Request
+	return r != nil && r.Operation == OpDefragment && (!a.state.NoLock || a.noSpace()) &&
+		(!a.state.Etcd.Known || r.Cluster == a.state.Etcd.ClusterID)
+}
+
+// noSpace is true while some member says that there is an alarm NOSPACE.
+func (a *Assessment) noSpace() bool {
+	return slices.ContainsFunc(a.state.Etcd.Members, func(m Member) bool {
+		return m.Probe.Status != nil && m.Probe.Status.NoSpace
+	})
+}
+
+// alarmed are the IDs of the members that have raised the alarm NOSPACE, as all members tell it.
+func (a *Assessment) alarmed() []uint64 {
+	var ids []uint64
+	for i := range a.state.Etcd.Members {
+		if st := a.state.Etcd.Members[i].Probe.Status; st != nil {
+			ids = append(ids, st.NoSpaceOf...)
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// Quota is how large the database of a seat's member may become.
+func (a *Assessment) Quota(s *Seat) Quota {
+	q := Quota{Bytes: defaultQuota, From: "etcd's default, because nothing says otherwise"}
+	switch {
+	case s.Member != nil && s.Member.Probe.Status != nil && s.Member.Probe.Status.Quota != 0:
+		q = Quota{s.Member.Probe.Status.Quota, "the member's status"}
+	case s.Pod != nil && s.Pod.Quota.Bytes != 0:
+		q = s.Pod.Quota
+	case a.policy.QuotaBytes != 0:
+		q = Quota{a.policy.QuotaBytes, "Quorate's option quota-bytes"}
+	}
+	return q
+}
+
+// database are the numbers of a seat's database.
+type database struct {
+	size, free int64
+	quota      Quota
+	known      bool
+}
+
+func (a *Assessment) database(s *Seat) database {
+	if s.Member == nil || s.Member.Probe.Status == nil || s.Member.Probe.Status.Size == 0 {
+		return database{}
+	}
+	st := s.Member.Probe.Status
+	return database{size: st.Size, free: max(st.Size-st.InUse, 0), quota: a.Quota(s), known: true}
+}
+
+// reaches is true for a database of at least so many percent of its quota.
+func (d *database) reaches(percent int) bool {
+	return d.quota.Bytes > 0 && d.size >= d.quota.Bytes/100*int64(percent)
+}
+
+// gains is true if so many percent of the database are free.
+func (d *database) gains(percent int) bool { return d.free > 0 && d.free >= d.size/100*int64(percent) }
+
+// Database says how large a seat's database is, and how much of it is free; it is empty if that is not known.
+func (a *Assessment) Database(s *Seat) string {
+	d := a.database(s)
+	if !d.known {
+		return ""
+	}
+	text := SizeText(d.size)
+	if d.quota.Bytes > 0 {
+		text += " of " + SizeText(d.quota.Bytes)
+	}
+	return text + ", " + SizeText(d.free) + " free in it"
+}
+
+// fragmented are the seats whose members are to be defragmented, in the order in which they go: followers before the
+// leader, within that our own member last, because our lock may live there, and then the higher ordinal first.
+func (a *Assessment) fragmented(why cause) []*Seat {
+	var seats []*Seat
+	alarmed := a.alarmed()
+	for i := range a.Seats {
+		s := &a.Seats[i]
+		d := a.database(s)
+		if !d.known {
+			continue
+		}
+		done := a.state.Tries[s.Member.ID].Done
+		wanted := why == noSpace && (d.reaches(fullAt) || slices.Contains(alarmed, s.Member.ID)) && d.gains(leastGain)
+		if r := a.state.Request; a.asked() && !done {
+			wanted = wanted || (r.Member == 0 || r.Member == s.Member.ID) && d.gains(leastGain)
+		}
+		if w := a.policy.DefragmentWhen; why == unasked && !done {
+			wanted = d.free >= w.Bytes && (d.gains(w.Percent) || d.reaches(w.OfQuota))
+		}
+		if wanted {
+			seats = append(seats, s)
+		}
+	}
+	slices.SortFunc(seats, func(x, y *Seat) int {
+		return cmp.Or(cmp.Compare(btoi(x.Leader), btoi(y.Leader)), cmp.Compare(btoi(x.Self), btoi(y.Self)),
+			cmp.Compare(y.Ordinal, x.Ordinal))
+	})
+	return seats
+}
+
+// nextFragmented defragments the first of these whose guards pass, or says what keeps the first one.
+func (a *Assessment) nextFragmented(seats []*Seat) Decision {
+	all := make([]Candidate, 0, len(seats))
+	for _, s := range seats {
+		c := Candidate{Pod: s.Name, Rule: RuleDefragment}
+		for _, r := range defragmentGuards {
+			if r.asked != nil && !r.asked(a, s) {
+				continue
+			}
+			var v Verdict
+			a.ask(r, s, &v)
+			c.Verdicts = append(c.Verdicts, v)
+		}
+		all = append(all, c)
+	}
+	c := firstPassing(all)
+	if c == nil {
+		c = &all[0]
+		v := c.failed()
+		d := Decision{Action: RowOf(v.Guard).keeps(v), Rule: RuleDefragment, Guard: v.Guard, Candidates: all}
+		d.reason = func() string { return "defragment " + c.Pod + ": " + v.Detail() }
+		return d
+	}
+	seat := a.seatOf(c.Pod)
+	if seat.Leader && !a.singleMember() {
+		if t, ok := a.transfer(seat); ok {
+			d := Decision{Action: MoveLeader{Target: targetOf(seat), Transfer: t}, Rule: RuleDefragment, Candidates: all}
+			d.reason = func() string {
+				return t.FromName + " leads and is next to be defragmented; " + t.ToName + " takes over first, so that " +
+					"writes go on"
+			}
+			return d
+		}
+	}
+	d := Decision{
+		Action: Defragment{Target: targetOf(seat), Member: a.refOf(seat.Member.ID, seat.Name),
+			Within: a.callOf(a.database(seat).size)},
+		Rule: RuleDefragment, Candidates: all,
+	}
+	d.reason = func() string { return c.Pod + " is defragmented: " + a.Database(seat) }
+	return d
+}
+
+func (a *Assessment) refOf(id uint64, name string) MemberRef {
+	return MemberRef{ID: id, Cluster: a.state.Etcd.ClusterID, Name: name}
+}
+
+// callOf is how long the call may take: half a minute, and a second for every 16 MiB, which a slow disk writes. It is
+// no longer than it has to be, because a call of which nobody knows the end is waited out.
+func (a *Assessment) callOf(size int64) time.Duration {
+	return min(a.policy.DefragmentTimeout, 30*time.Second+time.Duration(size>>24)*time.Second)
+}
+
+// disarmWithin bounds the call that ends an alarm. It goes through consensus, and takes no longer than a write.
+const disarmWithin = 5 * time.Second
+
+// disarm ends an alarm NOSPACE, one member's at a time, when no database is full any more.
+func (a *Assessment) disarm() Decision {
+	for i := range a.Seats {
+		s := &a.Seats[i]
+		switch d := a.database(s); {
+		case s.Member == nil && s.Pod == nil:
+		case !d.known:
+			return saying(Wait{}, GuardAllServing, "etcd takes no writes, and how large the database of "+s.Name+
+				" is, is not known: "+s.Describe())
+		case d.reaches(fullAt):
+			return saying(Hold{}, GuardNoSpace, "etcd takes no writes, and a defragmentation does not help: "+s.Name+" has "+
+				a.Database(s)+" (quota by "+d.quota.From+")")
+		}
+	}
+	for _, m := range a.External {
+		if st := m.Probe.Status; st == nil || slices.Contains(st.NoSpaceOf, m.ID) {
+			return saying(Hold{}, GuardNoSpace, "etcd takes no writes, and "+m.label()+
+				", which has no pod of ours, may be why: it is not known how large its database is")
+		}
+	}
+	ids := a.alarmed()
+	switch {
+	case a.policy.KeepNoSpace && !a.asked():
+		return saying(Hold{}, GuardNoSpace, "etcd takes no writes, and nothing is done about it unless somebody asks for "+
+			"it; no database is full: "+a.sizes())
+	case a.state.Disarmed >= mostDisarmed:
+		return saying(Hold{}, GuardNoSpace, "etcd takes no writes: the alarm was disarmed, and came back, although no "+
+			"database looks full: "+a.sizes())
+	case len(ids) == 0:
+		return saying(Wait{}, GuardNoSpace, "etcd takes no writes, and does not say whose alarm that is")
+	case !a.state.Etcd.Linearizable || a.Serving < a.Quorum:
+		return saying(Wait{}, GuardAllServing, "etcd takes no writes, and no quorum answers")
+	}
+	ref := a.refOf(ids[0], strconv.FormatUint(ids[0], 16))
+	for i := range a.state.Etcd.Members {
+		if m := &a.state.Etcd.Members[i]; m.ID == ref.ID {
+			ref.Name = m.label()
+		}
+	}
+	d := Decision{Action: Disarm{Member: ref, Within: disarmWithin}, Rule: RuleDefragment}
+	d.reason = func() string { return "no database is full any more, so the alarm NOSPACE ends: " + a.sizes() }
+	return d
+}
+
+// sizes are those of all databases.
+func (a *Assessment) sizes() string {
+	text := ""
+	for i := range a.Seats {
+		s := &a.Seats[i]
+		if text != "" {
+			text += "; "
+		}
+		text += s.Name + " " + cmp.Or(a.Database(s), "unknown")
+	}
+	return text
+}
+
+// describe names some seats.
+func describe(seats []*Seat) string {
+	text := seats[0].Name
+	for _, s := range seats[1:] {
+		text += ", " + s.Name
+	}
+	return text
+}
+
+// saying is a decision of this duty with a text.
+func saying(action Action, guard Guard, text string) Decision {
+	return Decision{Action: action, Rule: RuleDefragment, Guard: guard, reason: func() string { return text }}
+}
