@@ -11,6 +11,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/internal/report"
 	"github.com/quorate/quorate/internal/rollout"
@@ -150,6 +151,7 @@ func (a *account) decided(s report.Sight) {
 	a.mu.Unlock()
 
 	a.metrics.Show(now)
+	a.metrics.Databases(s.Decision.Assessment.Fullest())
 	if a.events.Show(now) {
 		a.mu.Lock()
 		a.last.LastEvent = now.At
@@ -241,6 +243,40 @@ func (a *account) moved(d rollout.Decision, from record.Member, err error) {
 			What: report.LeaderMoved, Pod: from.Name, To: from.HeirName, Rule: string(d.Rule), Reason: d.Reason(),
 		}, d.Target().UID)
 	}
+}
+
+// defragmented reports how a defragmentation of a member ended.
+func (a *account) defragmented(d rollout.Decision, m record.Member, sizes membership.Sizes, took time.Duration,
+	err error, outcome record.Outcome) {
+	e := report.Entry{What: report.Defragmented, Pod: m.Name, Rule: string(d.Rule), Overridden: report.Overridden(d)}
+	took = took.Round(time.Millisecond)
+	said := report.OutcomeDone
+	switch {
+	case err == nil:
+		e.Reason = fmt.Sprintf("away for %v, %s before", took, rollout.SizeText(sizes.Before))
+		if sizes.After > 0 {
+			e.Reason += fmt.Sprintf(", %s after: %s freed", rollout.SizeText(sizes.After),
+				rollout.SizeText(max(sizes.Before-sizes.After, 0)))
+		}
+	case outcome == record.Done:
+		said = report.OutcomeFailed
+		e.Reason = fmt.Sprintf("failed after %v: %v", took, err)
+	default:
+		said = report.OutcomeUnclear
+		e.Reason = fmt.Sprintf("no answer after %v, and etcd does not end it for that; its member is waited for: %v", took,
+			err)
+	}
+	a.metrics.Defragmentation(said)
+	a.done(e, d.Target().UID)
+}
+
+// disarmed reports that an alarm NOSPACE was ended, or that nobody knows.
+func (a *account) disarmed(d rollout.Decision, m record.Member, err error) {
+	e := report.Entry{What: report.Disarmed, Pod: m.Name, Rule: string(d.Rule), Reason: d.Reason()}
+	if err != nil {
+		e.Reason = "the alarm NOSPACE was not disarmed, or nobody knows: " + err.Error()
+	}
+	a.done(e, "")
 }
 
 // handsOver reports who coordinates from now on.

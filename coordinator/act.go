@@ -32,6 +32,10 @@ func (a *actor) act(ctx context.Context, e record.Act) record.Outcome {
 		return a.remove(ctx, acting, e)
 	case record.MoveLeader:
 		return a.moveLeader(acting, *e.Intent.Member)
+	case record.Defragment:
+		return a.defragment(acting, *e.Intent.Member)
+	case record.Disarm:
+		return a.disarm(acting, *e.Intent.Member)
 	case record.None, record.FenceAll:
 	}
 	panic("the record's protocol asks to carry out " + e.Intent.String())

@@ -35,8 +35,10 @@ func (l *loop) look(ctx context.Context, answers chan<- rollout.Membership) {
 // because a turn reads everything live.
 func (l *loop) duty(etcd rollout.Membership) bool {
 	seen := l.sight.seen
-	state := rollout.State{Set: seen.Set, Pods: seen.Pods, Self: l.c.self.Pod, Etcd: etcd}
+	state := rollout.State{Set: seen.Set, Pods: seen.Pods, Self: l.c.self.Pod, Etcd: etcd,
+		NoLock: l.c.place.owned() == nil, InWindow: l.c.cfg.Policy.DefragmentWindow.Contains(time.Now())}
 	joined := rollout.Assess(state, l.c.cfg.Policy)
+	l.c.account.metrics.Databases(joined.Fullest())
 	d := joined.Decide(l.looked.recall(time.Now(), joined.Sightings()))
 	return d.Duty != rollout.DutyRoll && d.Duty != rollout.DutyHeld
 }

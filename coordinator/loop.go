@@ -152,6 +152,9 @@ func (l *loop) ours() bool {
 func (l *loop) idle(ctx context.Context) {
 	check := time.NewTicker(l.c.cfg.FallbackAfter)
 	defer check.Stop()
+	// Without a session nobody else keeps up with the members, and the alarm NOSPACE may be why there is none.
+	unlocked := time.NewTicker(addressesEvery)
+	defer unlocked.Stop()
 	l.c.idling.Store(true)
 	defer l.c.idling.Store(false)
 	looking, stop := context.WithCancel(ctx)
@@ -165,6 +168,10 @@ func (l *loop) idle(ctx context.Context) {
 			return
 		case <-l.c.looks:
 			l.watches.running.Go(func() { l.look(looking, answers) })
+		case <-unlocked.C:
+			if l.c.place.owned() == nil {
+				l.watches.running.Go(func() { l.look(looking, answers) })
+			}
 		case etcd := <-answers:
 			if l.found = l.duty(etcd); l.found {
 				return

@@ -21,6 +21,11 @@ type memory struct {
 	charged time.Time
 	// ownNextSince is since when our own pod has been the next to go.
 	ownNextSince time.Time
+	// tries are what has become of the defragmentations, and disarmed is how often an alarm was disarmed. asked is
+	// true while an operator asks for a defragmentation.
+	tries    map[uint64]rollout.Try
+	disarmed int
+	asked    bool
 }
 
 func newMemory() *memory {
@@ -28,6 +33,7 @@ func newMemory() *memory {
 		since:           map[rollout.Sighting]time.Time{},
 		failedTransfers: rollout.Failures{},
 		unknownSince:    map[string]time.Time{},
+		tries:           map[uint64]rollout.Try{},
 	}
 }
 
@@ -35,6 +41,7 @@ func newMemory() *memory {
 func (m *memory) recall(now time.Time, seen []rollout.Sighting) rollout.Memory {
 	return rollout.Memory{
 		Ages: m.ages(now, seen), RefusedEviction: m.refused(now), FailedTransfers: maps.Clone(m.failedTransfers),
+		Tries: maps.Clone(m.tries), Disarmed: m.disarmed,
 	}
 }
 
@@ -134,7 +141,7 @@ func (m *memory) unknown(now time.Time, a *rollout.Assessment) string {
 	longest := ""
 	for i := range a.Seats {
 		s := &a.Seats[i]
-		if s.Evidence != rollout.Unknown || s.Going() {
+		if s.Evidence != rollout.Unknown || s.Going() || s.Stopped {
 			continue
 		}
 		first, ok := m.unknownSince[s.Name]

@@ -67,6 +67,8 @@ func (o *observer) observe(ctx context.Context) record.Observed {
 		return record.Observed{Outcome: record.Failed}
 	}
 	o.watches.follow(ctx, selector)
+	state.OtherSidecar = o.c.otherSidecar(state.Set, state.Pods, peers)
+	o.sight.memory.asks(state.Request)
 	joined := rollout.Assess(state, o.c.cfg.Policy)
 	state.Memory = o.sight.memory.recall(time.Now(), joined.Sightings())
 	d := joined.Decide(state.Memory)
@@ -79,6 +81,9 @@ func (o *observer) observe(ctx context.Context) record.Observed {
 	}
 	o.sight.etcd, o.sight.decision = state.Etcd, d
 	seen := record.Observed{Outcome: record.Done, Begun: o.sight.begun, Lease: r}
+	if state.UnderWay != nil && joined.Passed() {
+		seen.Standing = record.Settled
+	}
 	said := o.next(seen, state.Set.UpdateRevision, peers)
 	if said.Next == record.NextFinish && d.Action == (rollout.Complete{}) {
 		if err := o.actor.promote(ctx); err != nil {
@@ -158,9 +163,11 @@ func (o *observer) gather(ctx context.Context) (rollout.State, record.Lease, str
 	}
 	o.sight.seen = seen
 	o.c.account.about(o.c.cfg.Namespace, seen.Set)
+	r := o.doubts.trust(lease)
 	state := rollout.State{
 		Set: seen.Set, Pods: seen.Pods, Self: o.c.self.Pod, NoLock: o.c.place.owned() == nil,
-		Controls: record.Controls(lease),
+		Controls: record.Controls(lease), UnderWay: r.UnderWay(),
+		InWindow: o.c.cfg.Policy.DefragmentWindow.Contains(time.Now()),
 	}
 	state.Request, _ = record.RequestOf(lease, time.Now()) // What is wrong with it is told with the rest.
 	if seen.Set.OnDelete {
@@ -176,7 +183,7 @@ func (o *observer) gather(ctx context.Context) (rollout.State, record.Lease, str
 	if err := ctx.Err(); err != nil {
 		return rollout.State{}, record.Lease{}, "", err
 	}
-	return state, o.doubts.trust(lease), seen.Selector, nil
+	return state, r, seen.Selector, nil
 }
 
 // askBudget is part of the observation: it asks whether the eviction that was decided on would

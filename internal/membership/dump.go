@@ -49,6 +49,9 @@ type dumpStatus struct {
 		RaftTerm         uint64     `json:"raftTerm"`
 		RaftAppliedIndex uint64     `json:"raftAppliedIndex"`
 		Errors           []string   `json:"errors"`
+		DbSize           int64      `json:"dbSize"`
+		DbSizeInUse      int64      `json:"dbSizeInUse"`
+		DbSizeQuota      int64      `json:"dbSizeQuota"`
 	} `json:"Status"`
 }
 
@@ -119,10 +122,12 @@ func dumpProbe(m rollout.Member, cluster uint64, status []dumpStatus, health []d
 		endpoints = append(endpoints, s.Endpoint)
 		p.Status = &rollout.Status{
 			Leader: s.Status.Leader, Term: s.Status.RaftTerm, Index: s.Status.RaftIndex,
-			Applied: s.Status.RaftAppliedIndex,
-			Version: s.Status.Version,
-			Corrupt: alarmed(s.Status.Errors, pb.AlarmType_CORRUPT),
-			NoSpace: alarmed(s.Status.Errors, pb.AlarmType_NOSPACE),
+			Applied:   s.Status.RaftAppliedIndex,
+			Version:   s.Status.Version,
+			Corrupt:   alarmed(s.Status.Errors, pb.AlarmType_CORRUPT),
+			NoSpace:   alarmed(s.Status.Errors, pb.AlarmType_NOSPACE),
+			NoSpaceOf: alarmedMembers(s.Status.Errors, pb.AlarmType_NOSPACE),
+			Size:      s.Status.DbSize, InUse: s.Status.DbSizeInUse, Quota: s.Status.DbSizeQuota,
 		}
 	}
 	if m.Name == "" && len(m.ClientURLs) == 0 {

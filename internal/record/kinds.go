@@ -72,16 +72,16 @@ type Member struct {
 	Seconds int `json:"seconds,omitempty"`
 }
 
-// longestCall bounds, in seconds, what an intent may say of how long its call takes. Others can write
-// to the Lease as well.
-const longestCall = 600
+// LongestCall bounds what an intent may say of how long its call takes. Others can write to the Lease as
+// well.
+const LongestCall = 10 * time.Minute
 
 // call is how long the call of a passing operation may take.
 func (i *Intent) call() time.Duration {
 	if i.Member == nil {
 		return 0
 	}
-	return time.Duration(min(max(i.Member.Seconds, 0), longestCall)) * time.Second
+	return time.Duration(min(max(i.Member.Seconds, 0), int(LongestCall.Seconds()))) * time.Second
 }
 
 // complete is true for an intent of this kind that says all that is needed to settle it.

@@ -142,6 +142,10 @@ func (r *Recorder) Tell(e Entry, podUID string) {
 		reason, message = HandedOver, fmt.Sprintf("%s lets %s coordinate: %s", e.Pod, e.To, e.Reason)
 	case Completed:
 		message = fmt.Sprintf("The rollout of revision %s is complete: %s", e.Revision, e.Reason)
+	case Defragmented:
+		reason, message = Defragmented, fmt.Sprintf("Defragmented the member of %s: %s", e.Pod, e.Reason)
+	case Disarmed:
+		reason, message = Disarmed, fmt.Sprintf("Disarmed the alarm NOSPACE of %s: %s", e.Pod, e.Reason)
 	default:
 		return
 	}

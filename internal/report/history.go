@@ -57,6 +57,10 @@ const (
 	HandedOver = "HandedOver"
 	// Completed: a rollout ended with every pod settled.
 	Completed = "Completed"
+	// Defragmented: a member's database was rewritten, or that failed, or nobody knows.
+	Defragmented = "Defragmented"
+	// Disarmed: a member's alarm NOSPACE was ended.
+	Disarmed = "Disarmed"
 )
 
 // History is the last entries, oldest first.

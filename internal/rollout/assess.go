@@ -110,6 +110,9 @@ func join(s State, p Policy) *Assessment {
 	return a
 }
 
+// ClusterID is that of etcd's cluster, 0 if no member has told it.
+func (a *Assessment) ClusterID() uint64 { return a.state.Etcd.ClusterID }
+
 // count sums up the seats and the voters elsewhere.
 func (a *Assessment) count() {
 	for i := range a.Seats {

@@ -120,40 +120,51 @@ func (a *Assessment) Quota(s *Seat) Quota {
 	return q
 }
 
-// database are the numbers of a seat's database.
-type database struct {
-	size, free int64
-	quota      Quota
-	known      bool
+// Database says how large a member's database is.
+type Database struct {
+	// Size is how many bytes it takes, and Free how many of them a defragmentation would give back.
+	Size, Free int64
+	Quota      Quota
 }
 
-func (a *Assessment) database(s *Seat) database {
+// Database returns the numbers of a seat's database, or nil if they are not known.
+func (a *Assessment) Database(s *Seat) *Database {
 	if s.Member == nil || s.Member.Probe.Status == nil || s.Member.Probe.Status.Size == 0 {
-		return database{}
+		return nil
 	}
 	st := s.Member.Probe.Status
-	return database{size: st.Size, free: max(st.Size-st.InUse, 0), quota: a.Quota(s), known: true}
+	return &Database{Size: st.Size, Free: max(st.Size-st.InUse, 0), Quota: a.Quota(s)}
 }
 
 // reaches is true for a database of at least so many percent of its quota.
-func (d *database) reaches(percent int) bool {
-	return d.quota.Bytes > 0 && d.size >= d.quota.Bytes/100*int64(percent)
+func (d *Database) reaches(percent int) bool {
+	return d.Quota.Bytes > 0 && d.Size >= d.Quota.Bytes/100*int64(percent)
 }
 
 // gains is true if so many percent of the database are free.
-func (d *database) gains(percent int) bool { return d.free > 0 && d.free >= d.size/100*int64(percent) }
+func (d *Database) gains(percent int) bool { return d.Free > 0 && d.Free >= d.Size/100*int64(percent) }
 
-// Database says how large a seat's database is, and how much of it is free; it is empty if that is not known.
-func (a *Assessment) Database(s *Seat) string {
-	d := a.database(s)
-	if !d.known {
-		return ""
+// String says it for people.
+func (d *Database) String() string {
+	if d == nil {
+		return "unknown"
 	}
-	text := SizeText(d.size)
-	if d.quota.Bytes > 0 {
-		text += " of " + SizeText(d.quota.Bytes)
+	text := SizeText(d.Size)
+	if d.Quota.Bytes > 0 {
+		text += " of " + SizeText(d.Quota.Bytes)
 	}
-	return text + ", " + SizeText(d.free) + " free in it"
+	return text + ", " + SizeText(d.Free) + " free in it"
+}
+
+// Fullest is the largest part of its quota that the database of a member of ours takes, 0 if none is known. With it
+// comes whether there is an alarm NOSPACE.
+func (a *Assessment) Fullest() (part float64, alarm bool) {
+	for i := range a.Seats {
+		if d := a.Database(&a.Seats[i]); d != nil && d.Quota.Bytes > 0 {
+			part = max(part, float64(d.Size)/float64(d.Quota.Bytes))
+		}
+	}
+	return part, a.noSpace()
 }
 
 // fragmented are the seats whose members are to be defragmented, in the order in which they go: followers before the
@@ -163,8 +174,8 @@ func (a *Assessment) fragmented(why cause) []*Seat {
 	alarmed := a.alarmed()
 	for i := range a.Seats {
 		s := &a.Seats[i]
-		d := a.database(s)
-		if !d.known {
+		d := a.Database(s)
+		if d == nil {
 			continue
 		}
 		done := a.state.Tries[s.Member.ID].Done
@@ -173,7 +184,7 @@ func (a *Assessment) fragmented(why cause) []*Seat {
 			wanted = wanted || (r.Member == 0 || r.Member == s.Member.ID) && d.gains(leastGain)
 		}
 		if w := a.policy.DefragmentWhen; why == unasked && !done {
-			wanted = d.free >= w.Bytes && (d.gains(w.Percent) || d.reaches(w.OfQuota))
+			wanted = d.Free >= w.Bytes && (d.gains(w.Percent) || d.reaches(w.OfQuota))
 		}
 		if wanted {
 			seats = append(seats, s)
@@ -222,10 +233,10 @@ func (a *Assessment) nextFragmented(seats []*Seat) Decision {
 	}
 	d := Decision{
 		Action: Defragment{Target: targetOf(seat), Member: a.refOf(seat.Member.ID, seat.Name),
-			Within: a.callOf(a.database(seat).size)},
+			Within: a.callOf(seat.Member.Probe.Status.Size)},
 		Rule: RuleDefragment, Candidates: all,
 	}
-	d.reason = func() string { return c.Pod + " is defragmented: " + a.Database(seat) }
+	d.reason = func() string { return c.Pod + " is defragmented: " + a.Database(seat).String() }
 	return d
 }
 
@@ -246,14 +257,14 @@ const disarmWithin = 5 * time.Second
 func (a *Assessment) disarm() Decision {
 	for i := range a.Seats {
 		s := &a.Seats[i]
-		switch d := a.database(s); {
+		switch d := a.Database(s); {
 		case s.Member == nil && s.Pod == nil:
-		case !d.known:
+		case d == nil:
 			return saying(Wait{}, GuardAllServing, "etcd takes no writes, and how large the database of "+s.Name+
 				" is, is not known: "+s.Describe())
 		case d.reaches(fullAt):
 			return saying(Hold{}, GuardNoSpace, "etcd takes no writes, and a defragmentation does not help: "+s.Name+" has "+
-				a.Database(s)+" (quota by "+d.quota.From+")")
+				d.String()+" (the quota is "+d.Quota.From+")")
 		}
 	}
 	for _, m := range a.External {
@@ -294,7 +305,7 @@ func (a *Assessment) sizes() string {
 		if text != "" {
 			text += "; "
 		}
-		text += s.Name + " " + cmp.Or(a.Database(s), "unknown")
+		text += s.Name + " " + a.Database(s).String()
 	}
 	return text
 }

@@ -140,4 +140,3 @@ func defragmentFails(a *Assessment, c *Seat) Verdict {
 }
 
 func hasTried(a *Assessment, c *Seat) bool { return a.state.Tries[c.Member.ID].Failed > 0 }
-

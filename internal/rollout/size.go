@@ -67,7 +67,9 @@ type Fragmentation struct {
 
 // DefaultFragmentation is what "on" stands for. Below 200 MB a defragmentation frees too little for what it costs,
 // and the rest of a database that is more than half full soon grows into what is free.
-func DefaultFragmentation() Fragmentation { return Fragmentation{Percent: 45, Bytes: 200e6, OfQuota: 80} }
+func DefaultFragmentation() Fragmentation {
+	return Fragmentation{Percent: 45, Bytes: 200e6, OfQuota: 80}
+}
 
 // On is true if there is such a case.
 func (f Fragmentation) On() bool { return f != Fragmentation{} }

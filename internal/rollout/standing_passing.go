@@ -10,8 +10,9 @@ type Passing struct {
 	Member    MemberRef
 }
 
-// Passed is true if the member that may still be stopped answers reads, or never will: it has left the list of
-// members, or was one of another cluster. It does not say for how long that has been so.
+// Passed is true if the member that may still be stopped answers reads, or cannot be stopped any more: its process has
+// ended, it has left the list of members, or it was one of another cluster. Without a quorum nobody answers, so nobody
+// is relied on, and the cure must not wait for it. It does not say for how long that has been so.
 func (a *Assessment) Passed() bool {
 	on, etcd := a.state.UnderWay, &a.state.Etcd
 	switch {
@@ -26,7 +27,15 @@ func (a *Assessment) Passed() bool {
 	if i < 0 {
 		return etcd.Linearizable
 	}
-	return a.answers(&etcd.Members[i])
+	for j := range a.Seats {
+		s := &a.Seats[j]
+		if s.Member == &etcd.Members[i] && (s.Pod == nil || s.Pod.Etcd.State != ContainerRunning) {
+			return true
+		}
+	}
+	return a.answers(&etcd.Members[i]) || a.Voters > 1 && !slices.ContainsFunc(etcd.Members, func(m Member) bool {
+		return !m.Learner && a.answers(&m)
+	})
 }
 
 // stopped is true for the member that an operation on the record may still keep from answering. It counts as not

@@ -347,7 +347,7 @@ var Guards = []Row{
 			"older version would have to wait.",
 		Looks: "`Wait`, until every sidecar is known to be new enough. Without the lock nobody sees the others, and " +
 			"pods of two revisions may have sidecars of two versions.",
-		Do:    "Finish the update of the sidecars. May be overridden.",
+		Do: "Finish the update of the sidecars. May be overridden.",
 	},
 	{
 		Name: GuardDefragmentFails, rules: []Rule{RuleDefragment}, judge: defragmentFails,

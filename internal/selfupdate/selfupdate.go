@@ -87,11 +87,15 @@ func Choose(d rollout.Decision, peers []Peer, waited time.Duration) Choice {
 	return Choice{}
 }
 
-// OwnPodNext is true when the decision is to remove the coordinator's own pod.
+// OwnPodNext is true when the decision is to remove the coordinator's own pod, or to defragment its member, which may
+// cost it the lock.
 func OwnPodNext(d rollout.Decision) bool {
 	own := self(d.Assessment)
-	remove, ok := d.Action.(rollout.Remove)
-	return ok && own != nil && remove.Target.Pod == own.Name
+	switch d.Action.(type) {
+	case rollout.Remove, rollout.Defragment:
+		return own != nil && d.Target().Pod == own.Name
+	}
+	return false
 }
 
 // latecomer returns an updated, settled pod whose sidecar neither waits for the lock nor says that it

@@ -91,6 +91,7 @@ func PodFacts(p *corev1.Pod, set rollout.Set, names Names) rollout.Pod {
 	etcd := containerOf(&p.Spec, names.EtcdContainer)
 	pod.VolatileData = volatileData(etcd, &p.Spec, nil, names)
 	pod.NoEtcdContainer = etcd == nil
+	pod.Quota = quotaOf(&p.Spec, names)
 	if containerOf(&p.Spec, names.SidecarContainer) == nil {
 		// It has no sidecar that could be sick.
 		pod.Sidecar = rollout.Container{State: rollout.ContainerRunning, Ready: true}

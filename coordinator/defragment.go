@@ -1,0 +1,104 @@
+package coordinator
+
+import (
+	"context"
+	"time"
+
+	"github.com/quorate/quorate/internal/membership"
+	"github.com/quorate/quorate/internal/record"
+	"github.com/quorate/quorate/internal/rollout"
+	"github.com/quorate/quorate/internal/selfupdate"
+)
+
+// defragment has a member rewrite its database. What fails counts: after two failures it is not tried again.
+func (a *actor) defragment(ctx context.Context, m record.Member) record.Outcome {
+	began := time.Now()
+	sizes, err := a.members.Defragment(ctx, a.sight.etcd, m.ID)
+	took := time.Since(began)
+	a.sight.memory.tried(m.ID, err)
+	outcome := passed(err)
+	a.c.account.defragmented(a.sight.decision, m, sizes, took, err, outcome)
+	log := a.c.log.WithField("member", m.Name).WithField("took", took)
+	switch {
+	case err == nil:
+		a.trouble.faults.clear()
+		log.WithField("before", sizes.Before).WithField("after", sizes.After).Info("member defragmented")
+	case outcome == record.Done:
+		a.trouble.faults.note(a.c.log, "a member was not defragmented", err)
+	default:
+		a.trouble.faults.note(a.c.log, "nobody knows whether a defragmentation goes on; its member is waited for", err)
+	}
+	return outcome
+}
+
+// disarm ends the alarm NOSPACE of a member.
+func (a *actor) disarm(ctx context.Context, m record.Member) record.Outcome {
+	err := a.members.Disarm(ctx, a.sight.etcd, m.ID)
+	outcome := passed(err)
+	a.sight.memory.disarmed++
+	a.c.account.disarmed(a.sight.decision, m, err)
+	if err != nil {
+		a.trouble.faults.note(a.c.log, "the alarm NOSPACE was not disarmed", err)
+		return outcome
+	}
+	a.trouble.faults.clear()
+	a.c.log.WithField("member", m.Name).Info("alarm NOSPACE disarmed")
+	return outcome
+}
+
+// passed is what the record's protocol has to know of a call: whether anything more can come of it.
+func passed(err error) record.Outcome {
+	if err == nil || membership.Over(err) {
+		return record.Done
+	}
+	return record.Unclear
+}
+
+// tried notes how a defragmentation of a member has ended.
+func (m *memory) tried(member uint64, err error) {
+	try := m.tries[member]
+	if err == nil {
+		try = rollout.Try{Done: true}
+	} else {
+		try.Failed++
+		try.Words, try.Lasting = err.Error(), membership.Denied(err)
+	}
+	m.tries[member] = try
+}
+
+// asks forgets what was tried before an operator asks for a defragmentation.
+func (m *memory) asks(r *rollout.Request) {
+	asked := r != nil && r.Operation == rollout.OpDefragment
+	if asked && !m.asked {
+		clear(m.tries)
+		m.disarmed = 0
+	}
+	m.asked = asked
+}
+
+// otherSidecar returns a pod whose sidecar does not say that it knows the newest version of the record, and may not
+// have the code that we have. One that says nothing has it if its pod has the revision of ours.
+func (c *Coordinator) otherSidecar(set rollout.Set, pods []rollout.Pod, peers []selfupdate.Peer) string {
+	revision := set.UpdateRevision
+	for i := range pods {
+		if pods[i].UID == c.self.UID && c.self.UID != "" {
+			revision = pods[i].Revision
+		}
+	}
+	for i := range pods {
+		p := &pods[i]
+		if !p.Owned || p.UID == c.self.UID {
+			continue
+		}
+		old := p.Revision != revision
+		for _, peer := range peers {
+			if peer.UID == p.UID {
+				old = peer.Schema < record.Newest
+			}
+		}
+		if old {
+			return p.Name
+		}
+	}
+	return ""
+}
