@@ -91,10 +91,12 @@ func (c *Coordinator) abstain(ctx context.Context, why string, least time.Durati
 	}
 }
 
-// withoutSession notes that no session can be opened, so that the fallback begins.
+// withoutSession notes that no session can be opened, so that the fallback begins. While it lasts that is no news, or
+// it would wake up whoever idles with every attempt.
 func (c *Coordinator) withoutSession() {
-	c.place.fails()
-	c.trigger()
+	if c.place.fails() {
+		c.trigger()
+	}
 }
 
 // join opens a session and announces who we are.

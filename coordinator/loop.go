@@ -36,7 +36,8 @@ type loop struct {
 	// looked is what is remembered of the looks at an idle cluster. It is not mixed with what turns see,
 	// because looks see the pods as they last were.
 	looked *memory
-	// found is true when a look at an idle cluster has found that a duty is due.
+	// found is true from when a look at an idle cluster has found that a duty is due, or an operator asks for one, to
+	// the next turn.
 	found bool
 	// looksOn: the StatefulSet controller rolls the pods, and the log has said so.
 	looksOn bool
@@ -135,6 +136,7 @@ func (l *loop) run(ctx context.Context) {
 				wait(ctx, left, l.c.changed)
 				continue
 			}
+			l.found = false
 			if end, ended := l.turn.take(ctx, ending); ended {
 				l.ended(ctx, end)
 			}
@@ -153,7 +155,7 @@ func (l *loop) idle(ctx context.Context) {
 	check := time.NewTicker(l.c.cfg.FallbackAfter)
 	defer check.Stop()
 	// Without a session nobody else keeps up with the members, and the alarm NOSPACE may be why there is none.
-	unlocked := time.NewTicker(addressesEvery)
+	unlocked := time.NewTimer(time.Until(l.c.looked.Add(addressesEvery)))
 	defer unlocked.Stop()
 	l.c.idling.Store(true)
 	defer l.c.idling.Store(false)
@@ -168,7 +170,8 @@ func (l *loop) idle(ctx context.Context) {
 			return
 		case <-l.c.looks:
 			l.watches.running.Go(func() { l.look(looking, answers) })
-		case <-unlocked.C:
+		case l.c.looked = <-unlocked.C:
+			unlocked.Reset(addressesEvery)
 			if l.c.place.owned() == nil {
 				l.watches.running.Go(func() { l.look(looking, answers) })
 			}
@@ -209,7 +212,6 @@ func (l *loop) due(ctx context.Context) (bool, error) {
 	l.sight.seen = o
 	l.sayWhoRolls(o.Set.OnDelete)
 	due := outdated(o) || l.c.unpromoted(o) || l.found
-	l.found = false
 	if asked := l.c.requested.Swap(false); !due && (l.word.open || asked) && o.Set.OnDelete {
 		lease, err := record.Read(ctx, l.c.cfg.Leases, l.c.cfg.StatefulSet)
 		if err != nil {
@@ -217,7 +219,8 @@ func (l *loop) due(ctx context.Context) (bool, error) {
 		}
 		r := l.doubts.trust(lease)
 		request, _ := record.RequestOf(lease, time.Now()) // The turn says what is wrong with it.
-		due = r.Rolling || r.Holder != "" || r.Intent.Operation != record.None || request != nil
+		l.found = request != nil
+		due = r.Rolling || r.Holder != "" || r.Intent.Operation != record.None || l.found
 	}
 	if !due {
 		l.word.open = time.Now().Before(l.word.until)
