@@ -53,8 +53,9 @@ type (
 	Names = workload.Names
 
 	// Policy is what the operator chose: MaxUnavailable, Partition, SettleTimeout, DeadAfter,
-	// MaxLag, TrustedMembers, Removal and AllowVolatileData. Start from [DefaultPolicy], because the
-	// zero value is not valid. See [rollout.Policy].
+	// MaxLag, TrustedMembers, Removal, AllowVolatileData, and what concerns defragmentations. A host that
+	// defragments etcd by itself says so in HostDefragments. Start from [DefaultPolicy], because the zero
+	// value is not valid. See [rollout.Policy].
 	Policy = rollout.Policy
 	// Amount is a number of members, or a percentage of the replicas. [ParseAmount] reads one.
 	Amount = rollout.Amount

@@ -124,7 +124,9 @@ func (f *planFlags) state(cmd *cobra.Command, o *options.Client, args []string) 
 	if seen.Last.Fresh(now, seen.Lease) && seen.Last.Memory.Recall(&state) && f.self == "" {
 		state.Self = seen.Last.Coordinator
 	}
-	return state, policy(cmd, o, &seen), nil
+	policy := policy(cmd, o, &seen)
+	state.InWindow = policy.DefragmentWindow.Contains(now)
+	return state, policy, nil
 }
 
 // read reads the objects and what etcd says.

@@ -184,6 +184,8 @@ func outside(dump *workload.Dump, set *appsv1.StatefulSet, names workload.Names,
 		},
 		Lease: record.Parse(lease),
 	}
+	o.State.UnderWay = o.Lease.UnderWay()
+	o.State.Request, _ = record.RequestOf(lease, now) // Who coordinates says what is wrong with it.
 	if lease != nil && lease.Spec.RenewTime != nil {
 		o.Renewed = lease.Spec.RenewTime.Time
 	}
@@ -194,7 +196,7 @@ func outside(dump *workload.Dump, set *appsv1.StatefulSet, names workload.Names,
 
 // policyFlags are the flags by which a person can decide otherwise than the coordinator.
 var policyFlags = []string{"config", "max-unavailable", "removal", "allow-volatile-data", "settle-timeout",
-	"dead-after", "max-lag", "trusted-members"}
+	"dead-after", "max-lag", "trusted-members", "defragment-when", "defragment-window", "keep-no-space", "quota-bytes"}
 
 // policy is the policy of the flags if any is set, else the coordinator's while it reports one, else
 // the default. So someone who looks from outside comes to the coordinator's decision.

@@ -490,7 +490,7 @@ func TestControls(t *testing.T) {
 		},
 		{
 			"override of what cannot be", none, "override Paused --yes", 2, []string{},
-			[]string{`"Paused" is not a guard that can be overridden; use Canary, CaughtUp, `}, nil,
+			[]string{`"Paused" is not a guard that can be overridden; use AllServing, AppliesSnapshots, `}, nil,
 		},
 		{
 			"override of a misspelt guard", none, "override QuorumFlor --yes", 2, []string{},
@@ -498,7 +498,7 @@ func TestControls(t *testing.T) {
 		},
 		{
 			"override of nothing", none, "override etcd-main --yes", 2, []string{},
-			[]string{"name at least one guard (Canary, CaughtUp, "}, nil,
+			[]string{"name at least one guard (AllServing, AppliesSnapshots, "}, nil,
 		},
 		{
 			"override and clear", none, "override QuorumFloor --clear", 2, []string{},

@@ -80,6 +80,9 @@ type Member struct {
 	Since time.Time `json:"since,omitzero"`
 }
 
+// worthTelling is from which size on a database is told to people: nobody has to care about a smaller one.
+const worthTelling = 16 << 20
+
 // Database says how large a member's database is, in bytes.
 type Database struct {
 	Size int64 `json:"size"`
@@ -123,7 +126,9 @@ func NewPlan(d rollout.Decision) Plan {
 		m := memberOf(&a.Seats[i])
 		if d := a.Database(&a.Seats[i]); d != nil {
 			m.Database = &Database{Size: d.Size, Free: d.Free, Quota: d.Quota.Bytes, QuotaFrom: d.Quota.From}
-			m.Detail += "; database " + d.String()
+			if d.Size >= worthTelling {
+				m.Detail += "; database " + d.String()
+			}
 		}
 		p.Members = append(p.Members, m)
 	}

@@ -44,6 +44,8 @@ type Report struct {
 	Paused         bool     `json:"paused,omitempty"`
 	Partition      *int     `json:"partition,omitempty"`
 	MaxUnavailable string   `json:"maxUnavailable,omitempty"`
+	// Asked is the request of an operator that was seen; nil without one.
+	Asked *rollout.Request `json:"asked,omitempty"`
 	// Backup is what the host says of its backups, by a gate of the name [GateBackup]; nil when it
 	// has no such gate.
 	Backup *Backup `json:"backup,omitempty"`
@@ -97,7 +99,7 @@ func New(s Sight, last Report) Report {
 		Coordinator: s.Coordinator, Epoch: s.Epoch, Fallback: s.Fallback,
 		UpdateRevision: s.State.Set.UpdateRevision, Started: last.Started, Ended: last.Ended,
 		Plan: NewPlan(s.Decision), Memory: memoryOf(s),
-		Paused: s.State.Controls.Paused, Partition: s.State.Controls.Partition,
+		Paused: s.State.Controls.Paused, Partition: s.State.Controls.Partition, Asked: s.State.Request,
 	}
 	if m := s.State.Controls.MaxUnavailable; m != nil {
 		r.MaxUnavailable = m.String()

@@ -50,6 +50,9 @@ func defragment(a *Assessment) Decision {
 	switch {
 	case why == noSpace && len(candidates) == 0:
 		return a.disarm()
+	case why == requested && len(candidates) == 0 && a.unsized() != nil:
+		s := a.unsized()
+		return saying(Wait{}, GuardAllServing, "how large the database of "+s.Name+" is, is not known: "+s.Describe())
 	case why == requested && len(candidates) == 0:
 		return saying(Complete{}, "", "no database has enough in it that a defragmentation frees: "+a.sizes())
 	case len(candidates) == 0:
@@ -295,6 +298,16 @@ func (a *Assessment) disarm() Decision {
 	d := Decision{Action: Disarm{Member: ref, Within: disarmWithin}, Rule: RuleDefragment}
 	d.reason = func() string { return "no database is full any more, so the alarm NOSPACE ends: " + a.sizes() }
 	return d
+}
+
+// unsized is a seat that has a member, and does not say how large its database is; nil if there is none.
+func (a *Assessment) unsized() *Seat {
+	for i := range a.Seats {
+		if s := &a.Seats[i]; s.Member != nil && a.Database(s) == nil {
+			return s
+		}
+	}
+	return nil
 }
 
 // sizes are those of all databases.

@@ -121,7 +121,9 @@ func (p Policy) MarshalJSON() ([]byte, error) {
 		policyFields
 		SettleTimeout string `json:"settleTimeout"`
 		DeadAfter     string `json:"deadAfter"`
-	}{policyFields(p), p.SettleTimeout.String(), p.DeadAfter.String()})
+
+		DefragmentTimeout string `json:"defragmentTimeout"`
+	}{policyFields(p), p.SettleTimeout.String(), p.DeadAfter.String(), p.DefragmentTimeout.String()})
 }
 
 // UnmarshalJSON reads what MarshalJSON writes. What cannot be read is the default: another version, or
@@ -134,6 +136,8 @@ func (p *Policy) UnmarshalJSON(data []byte) error {
 		SettleTimeout  string `json:"settleTimeout"`
 		DeadAfter      string `json:"deadAfter"`
 		Removal        string `json:"removal"`
+
+		DefragmentTimeout string `json:"defragmentTimeout"`
 	}{policyFields: policyFields(*p)}
 	if err := json.Unmarshal(data, &written); err != nil {
 		return err
@@ -148,6 +152,9 @@ func (p *Policy) UnmarshalJSON(data []byte) error {
 	}
 	if d, err := time.ParseDuration(written.DeadAfter); err == nil {
 		p.DeadAfter = d
+	}
+	if d, err := time.ParseDuration(written.DefragmentTimeout); err == nil {
+		p.DefragmentTimeout = d
 	}
 	if p.MaxLag == 0 {
 		p.MaxLag = defaults.MaxLag

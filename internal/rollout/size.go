@@ -91,9 +91,9 @@ func (f Fragmentation) String() string {
 // ParseFragmentation reads "off", "on", or something like "45%,200MB,80%".
 func ParseFragmentation(s string) (Fragmentation, error) {
 	switch s {
-	case "", "off":
+	case "", "off", "false": // YAML takes off and on for false and true.
 		return Fragmentation{}, nil
-	case "on":
+	case "on", "true":
 		return DefaultFragmentation(), nil
 	}
 	bad := fmt.Errorf("%q is not what a defragmentation waits for; use on, off, or three numbers such as 45%%,200MB,80%%: "+

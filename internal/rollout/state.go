@@ -332,7 +332,7 @@ type Policy struct {
 	// is little to lose.
 	KeepNoSpace bool `json:"keepNoSpace,omitempty"`
 	// DefragmentTimeout bounds one call, at most ten minutes. It is shorter where the database is small.
-	DefragmentTimeout time.Duration `json:"-"`
+	DefragmentTimeout time.Duration `json:"defragmentTimeout"`
 	// QuotaBytes is the quota of etcd's databases where neither the members nor their pods say it; 0 means
 	// etcd's own default, and a negative one that there is none.
 	QuotaBytes int64 `json:"quotaBytes,omitempty"`

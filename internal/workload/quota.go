@@ -15,22 +15,28 @@ const etcdsQuota = 2 << 30
 // arguments and then by its environment, or else etcd-backup-restore by the quota of the etcd that it restores into.
 // etcd-druid writes the same number there as into etcd's configuration file, which cannot be seen.
 func quotaOf(spec *corev1.PodSpec, names Names) rollout.Quota {
-	for _, at := range []struct{ container, flag, variable string }{
-		{names.EtcdContainer, "quota-backend-bytes", "ETCD_QUOTA_BACKEND_BYTES"},
-		{names.SidecarContainer, "embedded-etcd-quota-bytes", ""},
-	} {
-		c := containerOf(spec, at.container)
-		if c == nil {
-			continue
-		}
-		n, err := strconv.ParseInt(settingOf(c, at.flag, at.variable), 10, 64)
-		switch {
-		case err != nil:
-		case n == 0:
-			return rollout.Quota{Bytes: etcdsQuota, From: at.flag + " of the container " + at.container}
-		default:
-			return rollout.Quota{Bytes: n, From: at.flag + " of the container " + at.container}
-		}
+	q := quotaIn(spec, names.EtcdContainer, "quota-backend-bytes", "ETCD_QUOTA_BACKEND_BYTES")
+	if q.Bytes == 0 {
+		q = quotaIn(spec, names.SidecarContainer, "embedded-etcd-quota-bytes", "")
 	}
-	return rollout.Quota{}
+	return q
+}
+
+func quotaIn(spec *corev1.PodSpec, container, flag, variable string) rollout.Quota {
+	c := containerOf(spec, container)
+	if c == nil {
+		return rollout.Quota{}
+	}
+	text := settingOf(c, flag, variable)
+	if text == "" {
+		return rollout.Quota{}
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	switch {
+	case err != nil:
+		return rollout.Quota{}
+	case n == 0:
+		n = etcdsQuota
+	}
+	return rollout.Quota{Bytes: n, From: flag + " of the container " + container}
 }

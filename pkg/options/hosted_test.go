@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -92,7 +93,8 @@ func TestAHostsHelpShowsTheFewThatDependOnTheCluster(t *testing.T) {
 		}
 	})
 	want := []string{
-		"enable-quorum-aware-pod-updates", "pod-name", "pod-update-config", "pod-update-max-unavailable",
+		"enable-quorum-aware-pod-updates", "pod-name", "pod-update-config",
+		"pod-update-defragment-when", "pod-update-defragment-window", "pod-update-max-unavailable",
 		"pod-update-promote-current-revision", "pod-update-removal", "pod-update-settle-timeout",
 	}
 	if !slices.Equal(shown, want) {
@@ -144,6 +146,11 @@ func TestAHostsConfigurationFileSetsEverything(t *testing.T) {
   maxEvidenceAge: 24s
   events: false
   promoteCurrentRevision: true
+  defragmentWhen: on
+  defragmentWindow: 02:00-04:00 UTC
+  keepNoSpace: true
+  defragmentTimeout: 3m
+  quotaBytes: 8589934592
 `), &c)
 	if err != nil {
 		t.Fatal(err)
@@ -153,6 +160,9 @@ func TestAHostsConfigurationFileSetsEverything(t *testing.T) {
 			MaxUnavailable: rollout.Amount{Number: 40, Percent: true}, Removal: rollout.RemoveByDelete,
 			TrustedMembers: []string{"etcd-x", "etcd-y"}, AllowVolatileData: true,
 			SettleTimeout: 7 * time.Minute, DeadAfter: 25 * time.Second, MaxLag: 77,
+			DefragmentWhen:   rollout.DefaultFragmentation(),
+			DefragmentWindow: rollout.Window{From: 2 * time.Hour, To: 4 * time.Hour}, KeepNoSpace: true,
+			DefragmentTimeout: 3 * time.Minute, QuotaBytes: 8 << 30,
 		},
 		LockTTL: 20 * time.Second, FallbackAfter: 21 * time.Second, RecordDuration: 22 * time.Second,
 		ProbeTimeout: 3 * time.Second, RequestTimeout: 23 * time.Second, Interval: 4 * time.Second,
@@ -178,7 +188,7 @@ func TestAHostsConfigurationFileSetsEverything(t *testing.T) {
 		}
 	}
 	all := plainNames("", func(fs *pflag.FlagSet) { o := NewRollout(); o.addAll(fs) })
-	if keys := strings.Count(string(written), ":"); keys != len(all)+2 {
+	if keys := len(regexp.MustCompile(`(?m)^ *\w+:`).FindAllString(string(written), -1)); keys != len(all)+2 {
 		t.Errorf("%d keys, want the section, the toggle and %v:\n%s", keys, all, written)
 	}
 }

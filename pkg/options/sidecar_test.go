@@ -107,6 +107,8 @@ func TestFlagsReachTheirOptions(t *testing.T) {
 		"--probe-timeout=1s", "--request-timeout=3s", "--interval=5s",
 		"--max-evidence-age=6s", "--fallback-after=9s", "--record-duration=30s", "--events=false",
 		"--promote-current-revision", "--removal=evict", "--allow-volatile-data", "--trusted-members=b-0,c-0",
+		"--defragment-when=50%,100MB,90%", "--defragment-window=23:00-01:30 UTC", "--keep-no-space",
+		"--defragment-timeout=3m", "--quota-bytes=8GiB",
 		"--etcd-container=member", "--sidecar-container=agent", "--etcd-data-dir=/data",
 		"--listen-address=:8090", "--log-level=debug", "--log-format=json", "--cacert=ca", "--cert=c", "--key=k")
 	want := NewSidecar()
@@ -120,6 +122,9 @@ func TestFlagsReachTheirOptions(t *testing.T) {
 	want.Policy = rollout.Policy{
 		MaxUnavailable: rollout.Amount{Number: 2}, SettleTimeout: time.Minute, DeadAfter: 2 * time.Second, MaxLag: 7,
 		TrustedMembers: []string{"b-0", "c-0"}, Removal: rollout.RemoveByEviction, AllowVolatileData: true,
+		DefragmentWhen:   rollout.Fragmentation{Percent: 50, Bytes: 100e6, OfQuota: 90},
+		DefragmentWindow: rollout.Window{From: 23 * time.Hour, To: 25*time.Hour + 30*time.Minute}, KeepNoSpace: true,
+		DefragmentTimeout: 3 * time.Minute, QuotaBytes: 8 << 30,
 	}
 	want.LockTTL, want.ProbeTimeout, want.RequestTimeout, want.Interval, want.MaxEvidenceAge = 4*time.Second,
 		time.Second, 3*time.Second, 5*time.Second, 6*time.Second
