@@ -673,8 +673,8 @@ func TestShellCompletion(t *testing.T) {
 		{[]string{"pause", ""}, "etcd-main\n:4"},
 		{[]string{"pause", "etcd-main", ""}, ":4"},
 		{[]string{"override", ""}, "etcd-main\n:4"},
-		{[]string{"override", "etcd-main", ""}, "Canary\nCaughtUp\n"},
-		{[]string{"override", "Q"}, "Canary\nCaughtUp\n"},
+		{[]string{"override", "etcd-main", ""}, "AllServing\nAppliesSnapshots\n"},
+		{[]string{"override", "Q"}, "AllServing\nAppliesSnapshots\n"},
 		{[]string{"status", "-o", ""}, "table\njson\nyaml\n:4"},
 		{[]string{"version", "-o", ""}, "text\njson\nyaml\n:4"},
 	} {
