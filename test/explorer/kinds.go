@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/quorate/quorate/internal/record"
+	"github.com/quorate/quorate/internal/rollout"
 )
 
 // Operations, as an intent or a request names them. What matters is their kind. One of each kind
@@ -15,8 +16,8 @@ const (
 	evict
 	fenceAll
 	lead
-	// expel removes the member of a place from the list, and disturb stops one for a while. No
-	// operation of these kinds ships yet, so they are the explorer's own.
+	// expel removes the member of a place from the list. No operation of its kind ships yet, so it is the
+	// explorer's own. disturb stops a member for a while, as a defragmentation does.
 	expel
 	disturb
 )
@@ -34,12 +35,12 @@ var operations = [...]struct {
 	fenceAll: {record.FenceAll, record.Fenced, nothing, "fence every pod"},
 	lead:     {record.MoveLeader, record.Light, actLight, "make the leader"},
 	expel:    {"test-remove-member", record.Presumed, actPresumed, "remove from the list the member of"},
-	disturb:  {"test-defragment", record.Passing, actPassing, "disturb the member of"},
+	disturb:  {record.Defragment, record.Passing, actPassing, "defragment the member of"},
 }
 
 // kinds are those of the explorer's own operations.
 var kinds = map[record.Operation]record.Kind{
-	operations[expel].name: record.Presumed, operations[disturb].name: record.Passing,
+	operations[expel].name: record.Presumed,
 }
 
 func operationOf(name record.Operation) uint8 {
@@ -91,10 +92,10 @@ func (m *Model) standsOn(w *World, seen *request, q question, a answer) (answer,
 	switch {
 	case on.op == expel:
 		return m.expelling(seen, q, on.ref.pod)
-	case on.op == disturb && seen.etcd.answering&(1<<on.ref.pod) == 0:
-		return answer{}, record.Open
-	case on.op == disturb:
+	case on.op == disturb && m.passed(q, on.ref.pod):
 		return answer{}, record.Settled
+	case on.op == disturb:
+		return answer{}, record.Open
 	case seen.lease.suspect > 0 && seen.etcd.told == byQuorum && !seen.etcd.has(int(seen.lease.suspect)-1):
 		return answer{}, record.Settled
 	case seen.lease.suspect > 0:
@@ -104,10 +105,21 @@ func (m *Model) standsOn(w *World, seen *request, q question, a answer) (answer,
 			a.next == record.NextAct { //nolint:gosec // A handful.
 			return a, record.Open
 		}
+	case w.left.Passing > 0 && m.Duty:
+		q.full = true
+		return m.decide(q), record.Open
 	case w.left.Passing > 0 && seen.etcd.answering == seen.etcd.voters:
+		// Whenever it could do no harm by itself. The shipped duty waits for much more.
 		return answer{next: record.NextAct, op: disturb}, record.Open // The member of the first place.
 	}
 	return a, record.Open
+}
+
+// passed asks the production code whether the member of a place is seen to have passed what may have stopped it.
+func (m *Model) passed(q question, place uint8) bool {
+	s := m.observation(q)
+	s.UnderWay = &rollout.Passing{Member: rollout.MemberRef{ID: uint64(place) + 1, Cluster: 1}}
+	return rollout.Assess(s, m.policy).Passed()
 }
 
 // expelling says what was seen of the presumed operation, and whether its guards pass: the member does

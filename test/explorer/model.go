@@ -116,6 +116,7 @@ type question struct {
 	self      uint8 // an ordinal and one
 	wedged    bool
 	refused   bool // the eviction that it decided on
+	full      bool // the database of the first place, so that etcd takes no writes
 }
 
 // ages of all that is seen: new; older than a container may stay ended; beyond every timeout.
@@ -171,6 +172,9 @@ func (m *Model) decide(q question) answer {
 		to := action.Transfer
 		a.op, a.target = lead, uint8(to.To)-1 //nolint:gosec // IDs are ordinals and one.
 		a.astray = i.Operation != record.MoveLeader || i.Member.ID != to.From || i.Member.Heir != to.To
+	case rollout.Defragment:
+		a.op, a.target = disturb, uint8(action.Target.Ordinal) //nolint:gosec // A handful.
+		a.astray = i.Operation != record.Defragment || i.Member.ID != action.Member.ID
 	}
 	m.memo[q] = a
 	return a
@@ -228,6 +232,12 @@ func (m *Model) observation(q question) rollout.State {
 			member.Probe = rollout.Probe{Read: rollout.Answered, ReadTerm: term}
 			if !m.Denied {
 				member.Probe.Status = &rollout.Status{Leader: leader, Term: term, Index: 100, Applied: 100}
+			}
+			if st := member.Probe.Status; st != nil && q.full {
+				st.NoSpace, st.NoSpaceOf, st.Size, st.InUse, st.Quota = true, []uint64{1}, 1<<20, 1<<20, 1<<30
+				if i == 0 {
+					st.Size, st.InUse = 1<<30, 1<<20
+				}
 			}
 		}
 		s.Etcd.Members = append(s.Etcd.Members, member)
