@@ -66,14 +66,17 @@ func (m *memory) tried(member uint64, err error) {
 	m.tries[member] = try
 }
 
-// asks forgets what was tried before an operator asks for a defragmentation.
-func (m *memory) asks(r *rollout.Request) {
+// causes forgets what was tried before an operator has asked for a defragmentation, and before the alarm NOSPACE ended:
+// should it come back, there is something new to free.
+func (m *memory) causes(r *rollout.Request, alarm bool) {
 	asked := r != nil && r.Operation == rollout.OpDefragment
-	if asked && !m.asked {
+	if asked && !m.asked || m.alarmed && !alarm {
 		clear(m.tries)
+	}
+	if asked && !m.asked {
 		m.disarmed = 0
 	}
-	m.asked = asked
+	m.asked, m.alarmed = asked, alarm
 }
 
 // otherSidecar returns a pod whose sidecar does not say that it knows the newest version of the record, and may not

@@ -22,10 +22,10 @@ type memory struct {
 	// ownNextSince is since when our own pod has been the next to go.
 	ownNextSince time.Time
 	// tries are what has become of the defragmentations, and disarmed is how often an alarm was disarmed. asked is
-	// true while an operator asks for a defragmentation.
-	tries    map[uint64]rollout.Try
-	disarmed int
-	asked    bool
+	// true while an operator asks for a defragmentation, and alarmed while there is an alarm NOSPACE.
+	tries          map[uint64]rollout.Try
+	disarmed       int
+	asked, alarmed bool
 }
 
 func newMemory() *memory {

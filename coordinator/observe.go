@@ -68,8 +68,9 @@ func (o *observer) observe(ctx context.Context) record.Observed {
 	}
 	o.watches.follow(ctx, selector)
 	state.OtherSidecar = o.c.otherSidecar(state.Set, state.Pods, peers)
-	o.sight.memory.asks(state.Request)
 	joined := rollout.Assess(state, o.c.cfg.Policy)
+	_, alarm := joined.Fullest()
+	o.sight.memory.causes(state.Request, alarm)
 	state.Memory = o.sight.memory.recall(time.Now(), joined.Sightings())
 	d := joined.Decide(state.Memory)
 	if evicts(d.Action) {

@@ -93,7 +93,7 @@ type Member struct {
 	// Size and InUse are those of its database, and Quota how large that may become, as its status says.
 	Size, InUse, Quota int64
 	// DefragmentTakes is for how long it answers nothing when it is defragmented, also if nobody waits for that any
-	// more. DefragmentErr is its answer. Without an error its database has then shrunk to what is in use.
+	// more. DefragmentErr is its answer. Without an error its database has then shrunk to little more than what is in use.
 	DefragmentTakes time.Duration
 	DefragmentErr   error
 	// AlarmErr is its answer to whoever ends an alarm.
@@ -438,7 +438,7 @@ func (s maintenanceService) Defragment(context.Context, *pb.DefragmentRequest) (
 	if m.DefragmentErr != nil {
 		return nil, m.DefragmentErr
 	}
-	m.Size = m.InUse
+	m.Size = m.InUse + m.InUse/8 // Some pages are always free.
 	return &pb.DefragmentResponse{}, nil
 }
 

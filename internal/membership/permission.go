@@ -20,7 +20,7 @@ const (
 	moveDenied = "etcd refuses to move leadership (permission denied): " + grantRoot +
 		", which 3.5.28 and newer and all of 3.6 ask for"
 	defragmentDenied = "etcd refuses a defragmentation (permission denied): " + grantRoot +
-		", which every version asks for that checks it"
+		", which every version asks for"
 	disarmDenied = "etcd refuses to disarm the alarm NOSPACE (permission denied): " + grantRoot
 	readDenied   = "etcd refuses to read " + probeKey + " (permission denied): grant its user's role that" +
 		" (etcdctl role grant-permission ROLE --prefix=true readwrite /quorate/)"

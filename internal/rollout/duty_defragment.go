@@ -15,8 +15,10 @@ const (
 	// when every database is below it: else the next writes would raise it again.
 	fullAt = 90
 	// leastGain is the least part of a database, in percent, that has to be free for a defragmentation that an
-	// operator asks for, or that NOSPACE asks for. After one, a few pages are always free.
+	// operator asks for, or that NOSPACE asks for. After one, a few pages are always free, so it is not less than
+	// leastFree bytes either.
 	leastGain = 5
+	leastFree = 1 << 20
 	// mostFailures is how many defragmentations of a member in a row may fail.
 	mostFailures = 2
 	// mostDisarmed is how often an alarm is disarmed in one turn.
@@ -144,8 +146,10 @@ func (d *Database) reaches(percent int) bool {
 	return d.Quota.Bytes > 0 && d.Size >= d.Quota.Bytes/100*int64(percent)
 }
 
-// gains is true if so many percent of the database are free.
-func (d *Database) gains(percent int) bool { return d.Free > 0 && d.Free >= d.Size/100*int64(percent) }
+// gains is true if so many percent of the database are free, and that is worth a defragmentation.
+func (d *Database) gains(percent int) bool {
+	return d.Free >= leastFree && d.Free >= d.Size/100*int64(percent)
+}
 
 // String says it for people.
 func (d *Database) String() string {
@@ -181,12 +185,14 @@ func (a *Assessment) fragmented(why cause) []*Seat {
 		if d == nil {
 			continue
 		}
-		done := a.state.Tries[s.Member.ID].Done
+		if a.state.Tries[s.Member.ID].Done {
+			continue // However loose it is: another one would free no more.
+		}
 		wanted := why == noSpace && (d.reaches(fullAt) || slices.Contains(alarmed, s.Member.ID)) && d.gains(leastGain)
-		if r := a.state.Request; a.asked() && !done {
+		if r := a.state.Request; a.asked() {
 			wanted = wanted || (r.Member == 0 || r.Member == s.Member.ID) && d.gains(leastGain)
 		}
-		if w := a.policy.DefragmentWhen; why == unasked && !done {
+		if w := a.policy.DefragmentWhen; why == unasked {
 			wanted = d.Free >= w.Bytes && (d.gains(w.Percent) || d.reaches(w.OfQuota))
 		}
 		if wanted {

@@ -267,6 +267,28 @@ func (c *Cluster) Fill(ctx context.Context) error {
 	})
 }
 
+// Waste writes so many MiB, deletes them and compacts the history, so that they are free in every member's database. It
+// also deletes what [Cluster.Fill] has written. etcd permits both under an alarm NOSPACE, so with 0 it makes room there.
+func (c *Cluster) Waste(ctx context.Context, mebibytes int) error {
+	c.env.Timeline.Note("operator", "write and delete %d MiB in %s", mebibytes, c.Spec.Name)
+	value := string(bytes.Repeat([]byte("x"), 512<<10))
+	return c.etcd(func(client *clientv3.Client) error {
+		for n := range 2 * mebibytes {
+			if _, err := client.Put(ctx, fmt.Sprintf("/fill/%d", n%8), value); err != nil {
+				return fmt.Errorf("waste: %w", err)
+			}
+		}
+		deleted, err := client.Delete(ctx, "/fill/", clientv3.WithPrefix())
+		if err != nil {
+			return fmt.Errorf("delete what fills the quota: %w", err)
+		}
+		if _, err := client.Compact(ctx, deleted.Header.Revision, clientv3.WithCompactPhysical()); err != nil {
+			return fmt.Errorf("compact: %w", err)
+		}
+		return nil
+	})
+}
+
 // DisarmAlarms ends all alarms.
 func (c *Cluster) DisarmAlarms(ctx context.Context) error {
 	c.env.Timeline.Note("operator", "disarm the alarms of %s", c.Spec.Name)
