@@ -263,7 +263,8 @@ func (a *account) defragmented(d rollout.Decision, m record.Member, sizes member
 		e.Reason = fmt.Sprintf("failed after %v: %v", took, err)
 	default:
 		said = report.OutcomeUnclear
-		e.Reason = fmt.Sprintf("no answer after %v, and etcd does not end it for that; its member is waited for: %v", took,
+		e.Reason = fmt.Sprintf("no answer after %v, and etcd does not end it for that; its member is waited for: %v",
+			took,
 			err)
 	}
 	a.metrics.Defragmentation(said)

@@ -127,12 +127,13 @@ func TestADefragmentation(t *testing.T) {
 		name string
 		test func(t *testing.T)
 	}{
-		{"cures a cluster that takes no writes and grants no lease, and then the alarms are disarmed", func(t *testing.T) {
-			k := outOfSpace(fragmented(t, free(t, 3)))
-			defer run(t, config(k, as("etcd-1")))()
-			within(t, 10*time.Minute, "both alarms", func() bool { return len(k.did()) == 6 })
-			expectAll(t, "done", k.did(), append(slices.Clone(inOrder), "Disarmed etcd-0", "Disarmed etcd-1")...)
-		}},
+		{"cures a cluster that takes no writes and grants no lease, and then the alarms are disarmed",
+			func(t *testing.T) {
+				k := outOfSpace(fragmented(t, free(t, 3)))
+				defer run(t, config(k, as("etcd-1")))()
+				within(t, 10*time.Minute, "both alarms", func() bool { return len(k.did()) == 6 })
+				expectAll(t, "done", k.did(), append(slices.Clone(inOrder), "Disarmed etcd-0", "Disarmed etcd-1")...)
+			}},
 		{"is done when an operator asks for it, one member after the other, the leader last and not while it leads",
 			func(t *testing.T) {
 				k := fragmented(t, free(t, 3))
@@ -184,7 +185,10 @@ func TestADefragmentation(t *testing.T) {
 				}
 			}
 			defer run(t, config(k, as("etcd-0")))()
-			within(t, time.Hour, "the end of the alarm", func() bool { return slices.Contains(k.did(), "Disarmed etcd-1") })
+			within(t, time.Hour, "the end of the alarm", func() bool {
+				return slices.Contains(k.did(), "Disarmed "+
+					"etcd-1")
+			})
 			if !k.settled("rev-2") {
 				t.Error("it came before the rollout")
 			}
@@ -276,7 +280,8 @@ func TestADefragmentation(t *testing.T) {
 			if total != 2 || k.guard() != rollout.GuardDefragmentFails {
 				t.Errorf("%d requests, the guard is %q", total, k.guard())
 			}
-			if text := k.lease.Annotations[report.StatusAnnotation]; !strings.Contains(text, "grant its user the role root") {
+			if text := k.lease.Annotations[report.StatusAnnotation]; !strings.Contains(text, "grant its user the "+
+				"role root") {
 				t.Errorf("the report does not say what to grant: %s", text)
 			}
 		}},
@@ -292,18 +297,19 @@ func TestADefragmentation(t *testing.T) {
 				t.Errorf("done: %v", k.did())
 			}
 		}},
-		{"does not begin while a sidecar is there that does not know what stands on the record then", func(t *testing.T) {
-			s := newStage(t, 3)
-			fragmented(t, s.kube)
-			defer run(t, s.config(as("etcd-0")))()
-			<-time.After(time.Minute)
-			s.waits(selfupdate.Presence{Pod: "etcd-1", UID: string(s.pods[1].UID)})
-			s.asksFor(rollout.OpDefragment)
-			<-time.After(5 * time.Minute)
-			if n := defragmentations(s.etcd); slices.Max(n) != 0 || s.guard() != rollout.GuardOtherSidecars {
-				t.Errorf("defragmentations %v, the guard is %q", n, s.guard())
-			}
-		}},
+		{"does not begin while a sidecar is there that does not know what stands on the record then",
+			func(t *testing.T) {
+				s := newStage(t, 3)
+				fragmented(t, s.kube)
+				defer run(t, s.config(as("etcd-0")))()
+				<-time.After(time.Minute)
+				s.waits(selfupdate.Presence{Pod: "etcd-1", UID: string(s.pods[1].UID)})
+				s.asksFor(rollout.OpDefragment)
+				<-time.After(5 * time.Minute)
+				if n := defragmentations(s.etcd); slices.Max(n) != 0 || s.guard() != rollout.GuardOtherSidecars {
+					t.Errorf("defragmentations %v, the guard is %q", n, s.guard())
+				}
+			}},
 		{"ends an alarm that comes back no more than twice", func(t *testing.T) {
 			k := outOfSpace(fragmented(t, free(t, 3)))
 			k.etcd.Intercept(func(_ context.Context, method string, do func() (any, error)) (any, error) {

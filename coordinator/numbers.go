@@ -61,7 +61,8 @@ func (c Config) CheckNumbers(name func(field string) string) error {
 
 	require(c.Policy.DefragmentTimeout >= minDefragment && c.Policy.DefragmentTimeout <= record.LongestCall,
 		"Policy.DefragmentTimeout", c.Policy.DefragmentTimeout,
-		"must be between %v and %v: every coordinator waits that long for a defragmentation of which nobody knows the end",
+		"must be between %v and %v: every coordinator waits that long for a defragmentation of which nobody "+
+			"knows the end",
 		minDefragment, record.LongestCall)
 	require(!c.Policy.DefragmentWhen.On() || c.Policy.DefragmentWindow != (rollout.Window{}), "Policy.DefragmentWhen",
 		c.Policy.DefragmentWhen, "needs %s, the time of day at which a defragmentation may begin",

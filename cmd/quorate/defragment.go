@@ -86,7 +86,8 @@ Exit codes:
 
 func (f *defragmentFlags) run(cmd *cobra.Command, cfg coordinator.Config, before found) (err error) {
 	if before.strategy != appsv1.OnDeleteStatefulSetStrategyType {
-		return fmt.Errorf("the update strategy of %s/%s is %s, not OnDelete: nobody coordinates there, so nobody would "+
+		return fmt.Errorf("the update strategy of %s/%s is %s, not OnDelete: nobody coordinates there, so nobody "+
+			"would "+
 			"do it", cfg.Namespace, cfg.StatefulSet, before.strategy)
 	}
 	ctx := cmd.Context()
@@ -222,12 +223,13 @@ func (a *asking) seen(ctx context.Context) (report.Report, error) {
 			return report.Report{}, err
 		}
 	}
-	return report.Report{}, errors.Join(fmt.Errorf("no coordinator has answered within %v: see whether the sidecars run, "+
+	return report.Report{}, errors.Join(fmt.Errorf("no coordinator has answered within %v: see whether the "+
+		"sidecars run, "+
 		"and what they log", takenUpWithin), said)
 }
 
-// answers is what a report says to this request, nil if it says nothing to it. Its time is the coordinator's clock, which
-// may be behind.
+// answers is what a report says to this request, nil if it says nothing to it. Its time is the coordinator's clock,
+// which may be behind.
 func (a *asking) answers(r *report.Report) *report.Work {
 	if r.At.Before(a.first.Add(-time.Second)) || r.Asked == nil || r.Asked.At.Before(a.first) {
 		return nil

@@ -93,7 +93,8 @@ type Member struct {
 	// Size and InUse are those of its database, and Quota how large that may become, as its status says.
 	Size, InUse, Quota int64
 	// DefragmentTakes is for how long it answers nothing when it is defragmented, also if nobody waits for that any
-	// more. DefragmentErr is its answer. Without an error its database has then shrunk to little more than what is in use.
+	// more. DefragmentErr is its answer. Without an error its database has then shrunk to little more than what is in
+	// use.
 	DefragmentTakes time.Duration
 	DefragmentErr   error
 	// AlarmErr is its answer to whoever ends an alarm.
@@ -428,7 +429,10 @@ func (s maintenanceService) MoveLeader(_ context.Context, req *pb.MoveLeaderRequ
 
 func (s maintenanceService) Defragment(context.Context, *pb.DefragmentRequest) (*pb.DefragmentResponse, error) {
 	m := s.member
-	s.cluster.Set(func(*Cluster, []*Member) { m.Defragments, m.Hung = m.Defragments+1, m.DefragmentTakes > 0 || m.Hung })
+	s.cluster.Set(func(*Cluster, []*Member) {
+		m.Defragments, m.Hung = m.Defragments+1,
+			m.DefragmentTakes > 0 || m.Hung
+	})
 	if d := m.DefragmentTakes; d > 0 {
 		<-time.After(d) // Whoever asked may have gone, and etcd goes on.
 		s.cluster.Set(func(*Cluster, []*Member) { m.Hung = false })

@@ -39,7 +39,8 @@ func (o *Observer) Defragment(ctx context.Context, m rollout.Membership, member 
 		return Sizes{}, notSentError{named(err, statusDenied)}
 	}
 	sizes := Sizes{Before: before.DbSize}
-	if _, err := pb.NewMaintenanceClient(client.ActiveConnection()).Defragment(ctx, &pb.DefragmentRequest{}); err != nil {
+	if _, err := pb.NewMaintenanceClient(client.ActiveConnection()).Defragment(ctx,
+		&pb.DefragmentRequest{}); err != nil {
 		return sizes, grantFor(err, defragmentDenied)
 	}
 	if after, err := o.status(ctx, client); err == nil {
@@ -96,18 +97,17 @@ func answered(err error) bool {
 	if _, ok := status.FromError(err); !ok {
 		return false
 	}
-	switch codeOf(err) {
-	case codes.Unknown, codes.PermissionDenied, codes.Unauthenticated, codes.FailedPrecondition,
-		codes.InvalidArgument, codes.Unimplemented:
-		return true
-	}
-	return false
+	return slices.Contains([]codes.Code{
+		codes.Unknown, codes.PermissionDenied, codes.Unauthenticated, codes.FailedPrecondition, codes.InvalidArgument,
+		codes.Unimplemented,
+	}, codeOf(err))
 }
 
 // Denied is true if etcd knows the user but does not permit the request. etcd 3.5 says so in words alone where a
 // defragmentation is asked for.
 func Denied(err error) bool {
-	return denied(err) || err != nil && codeOf(err) == codes.Unknown && strings.Contains(err.Error(), "permission denied")
+	return denied(err) || err != nil && codeOf(err) == codes.Unknown && strings.Contains(err.Error(),
+		"permission denied")
 }
 
 func grantFor(err error, grant string) error {
@@ -161,7 +161,7 @@ func number(data []byte, field uint64) int64 {
 			return 0
 		}
 		data = data[n:]
-		skip := uint64(0)
+		var skip uint64
 		switch tag & 7 {
 		case varint:
 			value, n := binary.Uvarint(data)

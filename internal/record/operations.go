@@ -88,7 +88,8 @@ func NextOf(d rollout.Decision, revision string) (Next, Intent) {
 
 // passing is an intent on a member that may be stopped for as long.
 func passing(o Operation, m rollout.MemberRef, within time.Duration) Intent {
-	return Intent{Operation: o, Member: &Member{ID: m.ID, Name: m.Name, Cluster: m.Cluster, Seconds: int(within.Seconds())}}
+	return Intent{Operation: o, Member: &Member{ID: m.ID, Name: m.Name, Cluster: m.Cluster,
+		Seconds: int(within.Seconds())}}
 }
 
 // UnderWay is what a decision has to know of the operation on the record, nil if that stops no member.

@@ -105,7 +105,8 @@ func NewMetrics(registerer prometheus.Registerer, namespace, statefulSet string)
 	m.defragmentations = counters("quorate_defragmentations_total",
 		"Requested defragmentations of members, by outcome: done, failed, or unclear.", "outcome")
 	m.fullest = gauges("quorate_database_quota_ratio",
-		"The largest part of its quota that a member's database takes, 0 to 1 and more; at the owner of the lock only, "+
+		"The largest part of its quota that a member's database takes, 0 to 1 and more; at the owner of the lock "+
+			"only, "+
 			"which asks once a minute, and more often while it coordinates.")
 	m.noSpace = gauges("quorate_nospace_alarm",
 		"1 while etcd has an alarm NOSPACE and takes no writes, else 0; where quorate_database_quota_ratio is.")

@@ -121,14 +121,18 @@ func TestWhatTheDutyDefragmentDecides(t *testing.T) {
 		{"the follower with the highest ordinal goes first", tidy(full, asked()), "defragment etcd-2"},
 		{"our own member is the last follower, because our lock may live there", tidy(full, asked(), self(2)),
 			"defragment etcd-1"},
-		{"the leader hands over first", tidy(holding(500*mib, 100*mib, 0), asked()), "move leadership from etcd-0 to etcd-1"},
-		{"the former leader goes as a follower", tidy(holding(500*mib, 100*mib, 0), asked(), leads(1)), "defragment etcd-0"},
-		{"a single member is defragmented in its place", cluster(1, allUpdated(), holding(500*mib, 100*mib, 0), asked()),
+		{"the leader hands over first", tidy(holding(500*mib, 100*mib, 0), asked()), "move leadership from " +
+			"etcd-0 to etcd-1"},
+		{"the former leader goes as a follower", tidy(holding(500*mib, 100*mib, 0), asked(), leads(1)),
+			"defragment etcd-0"},
+		{"a single member is defragmented in its place", cluster(1, allUpdated(), holding(500*mib, 100*mib, 0),
+			asked()),
 			"defragment etcd-0"},
 		{"two voters hold, because they need both", cluster(2, allUpdated(), holding(500*mib, 100*mib, 0, 1), asked()),
 			"wait AllServing"},
 		{"a member of which less than 5 % is free is left alone", tidy(asked()), "complete"},
-		{"a member that was done is left alone", tidy(full, asked(), tried(rollout.Try{Done: true}, 2)), "defragment etcd-1"},
+		{"a member that was done is left alone", tidy(full, asked(), tried(rollout.Try{Done: true}, 2)),
+			"defragment etcd-1"},
 		{"a member that was done is left alone with NOSPACE as well, however loose it is", tidy(full, noSpace(1),
 			tried(rollout.Try{Done: true}, 0, 1, 2)), "hold NoSpace"},
 		{"a small database is left alone, of which some pages are always free",
@@ -166,11 +170,13 @@ func TestWhatTheDutyDefragmentDecides(t *testing.T) {
 				w.state.Etcd.Members[i].Probe.Status.NoSpaceOf = []uint64{0x99}
 			}
 		}), "disarm 99"},
-		{"NOSPACE stays while a database is full and nothing is free in it", tidy(holding(1950*mib, 1940*mib, 2), noSpace(2)),
+		{"NOSPACE stays while a database is full and nothing is free in it", tidy(holding(1950*mib, 1940*mib, 2),
+			noSpace(2)),
 			"hold NoSpace"},
 		{"NOSPACE stays while a database is full of which nobody knows the size",
 			tidy(noSpace(1), noStatus("refused", 2)), "wait AllServing"},
-		{"NOSPACE that has come back twice stays", tidy(noSpace(1), func(w *world) { w.state.Disarmed = 2 }), "hold NoSpace"},
+		{"NOSPACE that has come back twice stays", tidy(noSpace(1), func(w *world) { w.state.Disarmed = 2 }),
+			"hold NoSpace"},
 		{"NOSPACE stays if the policy says so", tidy(full, noSpace(1), func(w *world) { w.policy.KeepNoSpace = true }),
 			"hold NoSpace"},
 		{"NOSPACE ends if the policy says that it stays, and an operator asks",
@@ -179,11 +185,12 @@ func TestWhatTheDutyDefragmentDecides(t *testing.T) {
 		{"the quota is the pod's", tidy(full, noSpace(1), each([]int{0, 1, 2}, func(w *world, o int) {
 			w.pod(o).Quota = rollout.Quota{Bytes: 8 * gib, From: "the pod"}
 		})), "defragment etcd-1"},
-		{"the quota is the member's own word before the pod's", tidy(full, noSpace(0), each([]int{0, 1, 2}, func(w *world,
-			o int) {
-			w.pod(o).Quota = rollout.Quota{Bytes: 8 * gib, From: "the pod"}
-			w.member(o).Probe.Status.Quota = 2 * gib
-		})), "defragment etcd-2"},
+		{"the quota is the member's own word before the pod's", tidy(full, noSpace(0), each([]int{0, 1, 2},
+			func(w *world,
+				o int) {
+				w.pod(o).Quota = rollout.Quota{Bytes: 8 * gib, From: "the pod"}
+				w.member(o).Probe.Status.Quota = 2 * gib
+			})), "defragment etcd-2"},
 		{"the quota is the operator's where nobody else says it", tidy(full, noSpace(0), func(w *world) {
 			w.policy.QuotaBytes = 8 * gib
 		}), "move leadership from etcd-0 to etcd-1"},
@@ -208,12 +215,14 @@ func TestGuardsOfADefragmentation(t *testing.T) {
 	}{
 		{"VotersUnknown holds where too few voters have the same list", tidy(loose, asked(), localList(1)), "etcd-2",
 			rollout.GuardVotersUnknown},
-		{"AllServing holds while a voter does not serve", tidy(loose, asked(), alive(0)), "etcd-2", rollout.GuardAllServing},
+		{"AllServing holds while a voter does not serve", tidy(loose, asked(), alive(0)), "etcd-2",
+			rollout.GuardAllServing},
 		{"AllServing holds while a voter has not caught up", tidy(loose, asked(), behind(6000, 0)), "etcd-2",
 			rollout.GuardAllServing},
 		{"AllServing holds while a voter elsewhere does not serve", tidy(loose, asked(), ghosts(1)), "etcd-2",
 			rollout.GuardAllServing},
-		{"AllServing holds while a pod is leaving", tidy(loose, asked(), terminating(0)), "etcd-2", rollout.GuardAllServing},
+		{"AllServing holds while a pod is leaving", tidy(loose, asked(), terminating(0)), "etcd-2",
+			rollout.GuardAllServing},
 		{"AllServing holds while a pod is being scaled away", tidy(loose, asked(), func(w *world) {
 			w.state.Pods = append(w.state.Pods, healthyPod(3, newRev, 1))
 		}), "etcd-2", rollout.GuardAllServing},
@@ -297,7 +306,8 @@ func TestNoSpaceIsCuredOneMemberAfterTheOther(t *testing.T) {
 	for _, d := range rollout.Predict(w.state, w.policy) {
 		steps = append(steps, tell(d))
 	}
-	want := []string{"defragment etcd-2", "defragment etcd-1", "move leadership from etcd-0 to etcd-1", "defragment etcd-0",
+	want := []string{"defragment etcd-2", "defragment etcd-1", "move leadership from etcd-0 to etcd-1",
+		"defragment etcd-0",
 		"disarm etcd-0", "disarm etcd-2", "complete"}
 	if !slices.Equal(steps, want) {
 		t.Errorf("\n got %s\nwant %s", strings.Join(steps, ", "), strings.Join(want, ", "))
@@ -351,7 +361,8 @@ func TestWhenAPassingOperationHasPassed(t *testing.T) {
 		{"its member answers a read from before a pause", cluster(3, stopping(1), answeredAt(term-1, 1)), false},
 		{"its member has left the list", cluster(3, stopping(7)), true},
 		{"its member is not on one member's own list", cluster(3, stopping(7), localList(1)), false},
-		{"it was another cluster", cluster(3, stopping(1), unknown(1), func(w *world) { w.state.UnderWay.Member.Cluster = 9 }),
+		{"it was another cluster", cluster(3, stopping(1), unknown(1),
+			func(w *world) { w.state.UnderWay.Member.Cluster = 9 }),
 			true},
 		{"nobody knows the members", cluster(3, stopping(1), noMemberList()), false},
 		{"nobody answers, so nobody is relied on", cluster(3, stopping(1), alive(0, 1, 2)), true},
@@ -426,7 +437,8 @@ func problem(kinds [3]int, loose, leader int, w *world, d rollout.Decision) stri
 func firstWrong(change, mutate change) (string, int) {
 	acts := 0
 	for k := range len(conditions) * len(conditions) * len(conditions) {
-		kinds := [3]int{k % len(conditions), k / len(conditions) % len(conditions), k / len(conditions) / len(conditions)}
+		kinds := [3]int{k % len(conditions), k / len(conditions) % len(conditions),
+			k / len(conditions) / len(conditions)}
 		for leader := range 4 {
 			for loose := range 8 {
 				w := tidy(asked(), change)
@@ -511,7 +523,8 @@ func TestFragmentationsWindowsAndSizesAreRead(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"02:00-04:00 UTC": "02:00-04:00 UTC", "23:30-01:00": "23:30-01:00 UTC", "00:00-24:00": "00:00-24:00 UTC", "": "",
+		"02:00-04:00 UTC": "02:00-04:00 UTC", "23:30-01:00": "23:30-01:00 UTC", "00:00-24:00": "00:00-24:00 UTC",
+		"": "",
 	} {
 		if w, err := rollout.ParseWindow(text); err != nil || w.String() != want {
 			t.Errorf("%q: %q, %v", text, w, err)
@@ -523,13 +536,15 @@ func TestFragmentationsWindowsAndSizesAreRead(t *testing.T) {
 		}
 	}
 	night, _ := rollout.ParseWindow("23:30-01:00")
-	for clock, want := range map[string]bool{"23:29": false, "23:30": true, "00:59": true, "01:00": false, "12:00": false} {
+	for clock, want := range map[string]bool{"23:29": false, "23:30": true, "00:59": true, "01:00": false,
+		"12:00": false} {
 		at, _ := time.Parse("15:04", clock)
 		if night.Contains(at.In(time.FixedZone("elsewhere", 7200))) != want {
 			t.Errorf("%s: %v", clock, !want)
 		}
 	}
-	for text, want := range map[string]int64{"200MB": 200e6, "8GiB": 8 * gib, "2147483648": 2 * gib, "-1": -1, "10 KiB": 10240} {
+	for text, want := range map[string]int64{"200MB": 200e6, "8GiB": 8 * gib, "2147483648": 2 * gib, "-1": -1,
+		"10 KiB": 10240} {
 		if n, err := rollout.ParseSize(text); err != nil || n != want {
 			t.Errorf("%q: %d, %v", text, n, err)
 		}

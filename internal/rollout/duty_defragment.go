@@ -46,7 +46,8 @@ func defragment(a *Assessment) Decision {
 		}
 		return Decision{}
 	case why == requested && !a.state.Etcd.Known:
-		return saying(Wait{}, GuardVotersUnknown, "nobody knows whom to defragment: no member answers with a member list")
+		return saying(Wait{}, GuardVotersUnknown, "nobody knows whom to defragment: no member answers with a "+
+			"member list")
 	}
 	candidates := a.fragmented(why)
 	switch {
@@ -63,7 +64,8 @@ func defragment(a *Assessment) Decision {
 		return saying(Idle{}, "", "worth a defragmentation between "+a.policy.DefragmentWindow.String()+": "+
 			describe(candidates))
 	case why == noSpace && a.policy.KeepNoSpace && !a.asked():
-		return saying(Hold{}, GuardNoSpace, "etcd takes no writes, and nothing is done about it unless somebody asks for "+
+		return saying(Hold{}, GuardNoSpace, "etcd takes no writes, and nothing is done about it unless somebody "+
+			"asks for "+
 			"it; a defragmentation would help: "+describe(candidates))
 	}
 	d := a.nextFragmented(candidates)
@@ -232,9 +234,11 @@ func (a *Assessment) nextFragmented(seats []*Seat) Decision {
 	seat := a.seatOf(c.Pod)
 	if seat.Leader && !a.singleMember() {
 		if t, ok := a.transfer(seat); ok {
-			d := Decision{Action: MoveLeader{Target: targetOf(seat), Transfer: t}, Rule: RuleDefragment, Candidates: all}
+			d := Decision{Action: MoveLeader{Target: targetOf(seat), Transfer: t}, Rule: RuleDefragment,
+				Candidates: all}
 			d.reason = func() string {
-				return t.FromName + " leads and is next to be defragmented; " + t.ToName + " takes over first, so that " +
+				return t.FromName + " leads and is next to be defragmented; " + t.ToName + " takes over first, " +
+					"so that " +
 					"writes go on"
 			}
 			return d
@@ -272,7 +276,8 @@ func (a *Assessment) disarm() Decision {
 			return saying(Wait{}, GuardAllServing, "etcd takes no writes, and how large the database of "+s.Name+
 				" is, is not known: "+s.Describe())
 		case d.reaches(fullAt):
-			return saying(Hold{}, GuardNoSpace, "etcd takes no writes, and a defragmentation does not help: "+s.Name+" has "+
+			return saying(Hold{}, GuardNoSpace, "etcd takes no writes, and a defragmentation does not "+
+				"help: "+s.Name+" has "+
 				d.String()+" (the quota is "+d.Quota.From+")")
 		}
 	}
@@ -285,7 +290,8 @@ func (a *Assessment) disarm() Decision {
 	ids := a.alarmed()
 	switch {
 	case a.policy.KeepNoSpace && !a.asked():
-		return saying(Hold{}, GuardNoSpace, "etcd takes no writes, and nothing is done about it unless somebody asks for "+
+		return saying(Hold{}, GuardNoSpace, "etcd takes no writes, and nothing is done about it unless somebody "+
+			"asks for "+
 			"it; no database is full: "+a.sizes())
 	case a.state.Disarmed >= mostDisarmed:
 		return saying(Hold{}, GuardNoSpace, "etcd takes no writes: the alarm was disarmed, and came back, although no "+

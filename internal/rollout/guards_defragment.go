@@ -28,7 +28,8 @@ func allServing(a *Assessment, c *Seat) Verdict {
 	case a.singleMember():
 		return passed("the only member: it answers nothing meanwhile, and nobody else could")
 	}
-	return verdict(left >= a.Quorum, "%d of %d voters serve, quorum %d, without this one %d", a.Serving, a.Voters, a.Quorum,
+	return verdict(left >= a.Quorum, "%d of %d voters serve, quorum %d, without this one %d", a.Serving, a.Voters,
+		a.Quorum,
 		left)
 }
 
@@ -68,14 +69,16 @@ func followersFirst(a *Assessment, c *Seat) Verdict {
 // appliesSnapshots: before 3.5.23 and 3.6.5, a member that applies a snapshot of the leader's while it is defragmented
 // may end with a database that is neither (etcd-io/etcd#20271). Nothing that etcd tells over its API shows a snapshot.
 // But the leader sends one only to a member that is behind by more entries than it keeps, 5000 by default, and a member
-// that applies one answers no linearizable read. So a member that has answered one, and is hardly behind, receives none.
-func appliesSnapshots(a *Assessment, c *Seat) Verdict {
+// that applies one answers no linearizable read. So a member that has answered one, and is hardly behind, receives
+// none.
+func appliesSnapshots(_ *Assessment, c *Seat) Verdict {
 	if c.Member.Learner {
 		return Verdict{text: "is a learner, and learners begin with a snapshot; etcd " + versionOf(c.Member) +
 			" must not be defragmented while it applies one"}
 	}
 	return verdict(c.Member.Probe.Status != nil && c.Lag <= snapshotLag,
-		"its etcd must not be defragmented while it applies a snapshot; it is %d entries behind, at most %d are allowed",
+		"its etcd must not be defragmented while it applies a snapshot; it is %d entries behind, at most %d are "+
+			"allowed",
 		int(c.Lag), snapshotLag) //nolint:gosec // A log has fewer.
 }
 

@@ -74,7 +74,8 @@ var Rules = []RuleText{
 	{
 		Name: RuleDefragment,
 		Protects: "Members are defragmented one at a time: followers first, and the leader last, after it has handed " +
-			"over. That happens when an operator asks for it (`quorate defragment`), when the option `defragment-when` " +
+			"over. That happens when an operator asks for it (`quorate defragment`), when the option " +
+			"`defragment-when` " +
 			"says so, and with an alarm NOSPACE, which is then disarmed. A rollout comes first.",
 		Looks: "`Defragment`, `MoveLeader` or `Disarm`, for as long as they take.",
 		Do:    "Nothing; see the guards when it does not act.",

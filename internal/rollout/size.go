@@ -96,7 +96,8 @@ func ParseFragmentation(s string) (Fragmentation, error) {
 	case "on", "true":
 		return DefaultFragmentation(), nil
 	}
-	bad := fmt.Errorf("%q is not what a defragmentation waits for; use on, off, or three numbers such as 45%%,200MB,80%%: "+
+	bad := fmt.Errorf("%q is not what a defragmentation waits for; use on, off, or three numbers such as "+
+		"45%%,200MB,80%%: "+
 		"the share of the database that is free, how much that is at least, and the share of its quota", s)
 	parts := strings.Split(s, ",")
 	if len(parts) != 3 {

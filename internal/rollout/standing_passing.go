@@ -55,6 +55,7 @@ func underWay(a *Assessment, _ *Seat) Verdict {
 	if a.Passed() {
 		seen = "it answers"
 	}
-	return Verdict{text: "the record names an operation whose end nobody knows, " + on.Operation + " " + on.Member.Name +
+	return Verdict{text: "the record names an operation whose end nobody " +
+		"knows, " + on.Operation + " " + on.Member.Name +
 		": " + seen + ", and it has to have answered for a while after the call's time is over"}
 }

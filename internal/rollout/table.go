@@ -291,7 +291,8 @@ var Guards = []Row{
 		Name: GuardUnderWay, rules: []Rule{RuleHeld}, judge: underWay,
 		clears: true,
 		Protects: "The record names an operation that stops a member for a while, a defragmentation or the end of an " +
-			"alarm, and nobody knows how its call ended. It may still arrive, so its member counts as not serving, and " +
+			"alarm, and nobody knows how its call ended. It may still arrive, so its member counts as not " +
+			"serving, and " +
 			"nothing else begins. It is not repeated.",
 		Looks: "`Wait`, until the call's time is over and the member has answered for half a minute.",
 		Do: "Nothing. If the member does not come back, see what its etcd logs; a defragmentation cannot be stopped, " +
@@ -300,8 +301,10 @@ var Guards = []Row{
 	{
 		Name: GuardAllServing, rules: []Rule{RuleDefragment}, judge: allServing,
 		clears: true, overridable: true,
-		Protects: "A member that is defragmented answers nothing, for seconds or minutes. So every voter serves and has " +
-			"caught up before, no pod is missing, leaving, or new and not settled, and the voters without this one are a " +
+		Protects: "A member that is defragmented answers nothing, for seconds or minutes. So every voter serves " +
+			"and has " +
+			"caught up before, no pod is missing, leaving, or new and not settled, and the voters without this " +
+			"one are a " +
 			"quorum. It is asked before each member (DEP-01 asks for full health before each). A single member is " +
 			"exempt. Two voters never pass, because they need both.",
 		Looks: "`Wait`: the verdict names who is not well, or counts the voters.",
@@ -310,11 +313,15 @@ var Guards = []Row{
 	{
 		Name: GuardFollowersFirst, rules: []Rule{RuleDefragment}, judge: followersFirst,
 		clears: true, overridable: true,
-		Protects: "The leader is defragmented last, and not while it leads: it would keep every write waiting, and the " +
-			"others would elect a new one when it has been silent for long enough (DEP-01 has the leader last, in place).",
-		Looks: "Together with what keeps a follower; `Wait` while no leader is known; `Hold` when leadership could not be " +
+		Protects: "The leader is defragmented last, and not while it leads: it would keep every write waiting, " +
+			"and the " +
+			"others would elect a new one when it has been silent for long enough (DEP-01 has the leader last, " +
+			"in place).",
+		Looks: "Together with what keeps a follower; `Wait` while no leader is known; `Hold` when leadership " +
+			"could not be " +
 			"moved twice.",
-		Do: "See why the leader does not hand over (`etcdctl move-leader`). May be overridden: then it is defragmented " +
+		Do: "See why the leader does not hand over (`etcdctl move-leader`). May be overridden: then it is " +
+			"defragmented " +
 			"while it leads.",
 	},
 	{
@@ -331,12 +338,15 @@ var Guards = []Row{
 	{
 		Name: GuardHostDefragments, rules: []Rule{RuleDefragment}, judge: hostDefragments,
 		asked: hostHasSchedule, overridable: true,
-		Protects: "etcd-backup-restore defragments all members by its own schedule, and asks nobody. Quorate only tells " +
-			"what it would do then, because two members at a time could take the quorum. With an alarm NOSPACE it does " +
+		Protects: "etcd-backup-restore defragments all members by its own schedule, and asks nobody. Quorate " +
+			"only tells " +
+			"what it would do then, because two members at a time could take the quorum. With an alarm NOSPACE " +
+			"it does " +
 			"not wait.",
 		Looks: "`Hold`: the verdict has the schedule. Without a request it is `Idle`.",
 		Do: "Leave it to the host. Or give the host a schedule that never comes, such as " +
-			"`--defragmentation-schedule=\"0 0 30 2 *\"` (in an Etcd of etcd-druid `spec.etcd.defragmentationSchedule`). " +
+			"`--defragmentation-schedule=\"0 0 30 2 *\"` (in an Etcd of etcd-druid " +
+			"`spec.etcd.defragmentationSchedule`). " +
 			"May be overridden, while the host's next defragmentation is far.",
 	},
 	{
@@ -360,12 +370,15 @@ var Guards = []Row{
 	},
 	{
 		Name: GuardNoSpace, // The duty itself holds by this name.
-		Protects: "With an alarm NOSPACE etcd takes no writes. A defragmentation frees only what has been deleted and " +
-			"compacted. The alarm is disarmed when every database is below 90 % of its quota, because the next writes " +
+		Protects: "With an alarm NOSPACE etcd takes no writes. A defragmentation frees only what has been " +
+			"deleted and " +
+			"compacted. The alarm is disarmed when every database is below 90 % of its quota, because the next " +
+			"writes " +
 			"would raise it again otherwise.",
 		Looks: "`Hold`: the reason names the database, its quota, and where the quota is known from.",
 		Do: "Compact the history (`etcdctl compact REVISION`) and delete what is not needed, which etcd permits. Or " +
-			"give etcd a larger quota (`--quota-backend-bytes`). If the quota is another one than the reason says, name " +
+			"give etcd a larger quota (`--quota-backend-bytes`). If the quota is another one than the reason " +
+			"says, name " +
 			"it with the option `quota-bytes`. If the option `keep-no-space` is set, ask with `quorate defragment`.",
 	},
 }

@@ -106,16 +106,19 @@ func (o *Rollout) addDefragment(fs *pflag.FlagSet) {
 			"45%,200MB,80%, which means that at least 200MB of a database are free, and that is 45% of it, or it has "+
 			"reached 80% of its quota (off, because a member answers nothing meanwhile)")
 	fs.Var((*window)(&o.Policy.DefragmentWindow), "defragment-window",
-		"the time of day, in UTC, at which such a defragmentation may begin, such as 02:00-04:00 (none, because only its "+
+		"the time of day, in UTC, at which such a defragmentation may begin, such as 02:00-04:00 (none, because "+
+			"only its "+
 			"operator knows when a cluster has little to do)")
 	fs.BoolVar(&o.Policy.KeepNoSpace, "keep-no-space", o.Policy.KeepNoSpace,
-		"leave it to an operator to end an alarm NOSPACE (off: etcd takes no writes then, so the members are defragmented "+
+		"leave it to an operator to end an alarm NOSPACE (off: etcd takes no writes then, so the members are "+
+			"defragmented "+
 			"at once, and the alarm is disarmed if that has helped)")
 	fs.DurationVar(&o.Policy.DefragmentTimeout, "defragment-timeout", o.Policy.DefragmentTimeout,
 		"the longest that a call for a defragmentation may take (enough for 8GiB; a small database has less, and the "+
 			"member is waited for also when the time is over)")
 	fs.Var((*size)(&o.Policy.QuotaBytes), "quota-bytes",
-		"the quota of etcd's databases, such as 8GiB, where neither the members nor their pods say it: etcd before 3.6 does "+
+		"the quota of etcd's databases, such as 8GiB, where neither the members nor their pods say it: etcd "+
+			"before 3.6 does "+
 			"not tell it, and its own configuration file cannot be seen (0 is etcd's default of 2GiB)")
 }
 

@@ -268,7 +268,8 @@ func (c *Cluster) Fill(ctx context.Context) error {
 }
 
 // Waste writes so many MiB, deletes them and compacts the history, so that they are free in every member's database. It
-// also deletes what [Cluster.Fill] has written. etcd permits both under an alarm NOSPACE, so with 0 it makes room there.
+// also deletes what [Cluster.Fill] has written. etcd permits both under an alarm NOSPACE, so with 0 it makes room
+// there.
 func (c *Cluster) Waste(ctx context.Context, mebibytes int) error {
 	c.env.Timeline.Note("operator", "write and delete %d MiB in %s", mebibytes, c.Spec.Name)
 	value := string(bytes.Repeat([]byte("x"), 512<<10))

@@ -22,7 +22,8 @@ func (s *scene) done(ctx context.Context, since time.Time) []report.Entry {
 	var all report.History
 	require.NoError(s.t, json.Unmarshal([]byte(text), &all))
 	return slices.DeleteFunc(all, func(e report.Entry) bool {
-		return e.At.Before(since) || !slices.Contains([]string{report.Defragmented, report.Disarmed, report.LeaderMoved},
+		return e.At.Before(since) || !slices.Contains([]string{report.Defragmented, report.Disarmed,
+			report.LeaderMoved},
 			e.What)
 	})
 }
@@ -80,7 +81,8 @@ func defragmentation(t *testing.T, name, image string) {
 			o.keptQuorum(t)
 			require.Empty(t, o.order, "no pod is removed for it")
 			done := s.done(ctx, began)
-			alarms := slices.DeleteFunc(slices.Clone(done), func(e report.Entry) bool { return e.What != report.Disarmed })
+			alarms := slices.DeleteFunc(slices.Clone(done),
+				func(e report.Entry) bool { return e.What != report.Disarmed })
 			require.NotEmpty(t, alarms)
 			require.Equal(t, report.Disarmed, done[len(done)-1].What, "the alarm ends at last")
 			s.oneByOne(slices.DeleteFunc(done, func(e report.Entry) bool { return e.What == report.Disarmed }), leader)
