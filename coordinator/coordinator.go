@@ -33,7 +33,7 @@ type Coordinator struct {
 	// at etcd then.
 	idling atomic.Bool
 	looks  chan struct{}
-	// looked is when a loop without the lock last began to look at etcd.
+	// looked is when a look at etcd was last answered while the loop idled.
 	looked time.Time
 	// requested is true once an operator has asked for something on the Lease, until the Lease was read.
 	requested atomic.Bool

@@ -15,7 +15,7 @@ func (a *actor) defragment(ctx context.Context, m record.Member) record.Outcome 
 	began := time.Now()
 	sizes, err := a.members.Defragment(ctx, a.sight.etcd, m.ID)
 	took := time.Since(began)
-	a.sight.memory.tried(m.ID, err)
+	a.sight.memory.tried(m.ID, sizes, err)
 	outcome := passed(err)
 	a.c.account.defragmented(a.sight.decision, m, sizes, took, err, outcome)
 	log := a.c.log.WithField("member", m.Name).WithField("took", took)
@@ -35,7 +35,7 @@ func (a *actor) defragment(ctx context.Context, m record.Member) record.Outcome 
 func (a *actor) disarm(ctx context.Context, m record.Member) record.Outcome {
 	err := a.members.Disarm(ctx, a.sight.etcd, m.ID)
 	outcome := passed(err)
-	a.sight.memory.disarmed++
+	a.sight.memory.disarmed[m.ID]++
 	a.c.account.disarmed(a.sight.decision, m, err)
 	if err != nil {
 		a.trouble.faults.note(a.c.log, "the alarm NOSPACE was not disarmed", err)
@@ -55,10 +55,10 @@ func passed(err error) record.Outcome {
 }
 
 // tried notes how a defragmentation of a member has ended.
-func (m *memory) tried(member uint64, err error) {
+func (m *memory) tried(member uint64, sizes membership.Sizes, err error) {
 	try := m.tries[member]
 	if err == nil {
-		try = rollout.Try{Done: true}
+		try = rollout.Try{Done: true, Left: sizes.Left}
 	} else {
 		try.Failed++
 		try.Words, try.Lasting = err.Error(), membership.Denied(err)
@@ -74,7 +74,7 @@ func (m *memory) causes(r *rollout.Request, alarm bool) {
 		clear(m.tries)
 	}
 	if asked && !m.asked {
-		m.disarmed = 0
+		clear(m.disarmed)
 	}
 	m.asked, m.alarmed = asked, alarm
 }

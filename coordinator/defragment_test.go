@@ -310,7 +310,7 @@ func TestADefragmentation(t *testing.T) {
 					t.Errorf("defragmentations %v, the guard is %q", n, s.guard())
 				}
 			}},
-		{"ends an alarm that comes back no more than twice", func(t *testing.T) {
+		{"ends an alarm that comes back no more than twice for each member", func(t *testing.T) {
 			k := outOfSpace(fragmented(t, free(t, 3)))
 			k.etcd.Intercept(func(_ context.Context, method string, do func() (any, error)) (any, error) {
 				answer, err := do()

@@ -170,12 +170,13 @@ func (l *loop) idle(ctx context.Context) {
 			return
 		case <-l.c.looks:
 			l.watches.running.Go(func() { l.look(looking, answers) })
-		case l.c.looked = <-unlocked.C:
+		case <-unlocked.C:
 			unlocked.Reset(addressesEvery)
 			if l.c.place.owned() == nil {
 				l.watches.running.Go(func() { l.look(looking, answers) })
 			}
 		case etcd := <-answers:
+			l.c.looked = time.Now()
 			if l.found = l.duty(etcd); l.found {
 				return
 			}

@@ -24,7 +24,7 @@ type memory struct {
 	// tries are what has become of the defragmentations, and disarmed is how often an alarm was disarmed. asked is
 	// true while an operator asks for a defragmentation, and alarmed while there is an alarm NOSPACE.
 	tries          map[uint64]rollout.Try
-	disarmed       int
+	disarmed       map[uint64]int
 	asked, alarmed bool
 }
 
@@ -34,6 +34,7 @@ func newMemory() *memory {
 		failedTransfers: rollout.Failures{},
 		unknownSince:    map[string]time.Time{},
 		tries:           map[uint64]rollout.Try{},
+		disarmed:        map[uint64]int{},
 	}
 }
 
@@ -41,7 +42,7 @@ func newMemory() *memory {
 func (m *memory) recall(now time.Time, seen []rollout.Sighting) rollout.Memory {
 	return rollout.Memory{
 		Ages: m.ages(now, seen), RefusedEviction: m.refused(now), FailedTransfers: maps.Clone(m.failedTransfers),
-		Tries: maps.Clone(m.tries), Disarmed: m.disarmed,
+		Tries: maps.Clone(m.tries), Disarmed: maps.Clone(m.disarmed),
 	}
 }
 

@@ -17,9 +17,9 @@ import (
 	"github.com/quorate/quorate/internal/rollout"
 )
 
-// Sizes are those of a member's database before and after a defragmentation, in bytes. After is 0 if the member did
-// not tell.
-type Sizes struct{ Before, After int64 }
+// Sizes are those of a member's database before and after a defragmentation, in bytes, and what is left that is free.
+// After is 0 if the member did not tell.
+type Sizes struct{ Before, After, Left int64 }
 
 // Defragment has a member rewrite its database. The member answers nothing meanwhile, for as long as that takes, also
 // if the context ends before. An error for which [Over] is false says nothing about what the member does.
@@ -44,7 +44,7 @@ func (o *Observer) Defragment(ctx context.Context, m rollout.Membership, member 
 		return sizes, grantFor(err, defragmentDenied)
 	}
 	if after, err := o.status(ctx, client); err == nil {
-		sizes.After = after.DbSize
+		sizes.After, sizes.Left = after.DbSize, max(after.DbSize-after.DbSizeInUse, 0)
 	}
 	return sizes, nil
 }

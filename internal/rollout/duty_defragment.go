@@ -21,7 +21,7 @@ const (
 	leastFree = 1 << 20
 	// mostFailures is how many defragmentations of a member in a row may fail.
 	mostFailures = 2
-	// mostDisarmed is how often an alarm is disarmed in one turn.
+	// mostDisarmed is how often the alarm of one member is disarmed in one turn.
 	mostDisarmed = 2
 )
 
@@ -187,8 +187,8 @@ func (a *Assessment) fragmented(why cause) []*Seat {
 		if d == nil {
 			continue
 		}
-		if a.state.Tries[s.Member.ID].Done {
-			continue // However loose it is: another one would free no more.
+		if t := a.state.Tries[s.Member.ID]; t.Done && (why == requested || d.Free < t.Left+max(leastFree, d.Size/20)) {
+			continue // Once is enough for a request, and else until there is something new to free.
 		}
 		wanted := why == noSpace && (d.reaches(fullAt) || slices.Contains(alarmed, s.Member.ID)) && d.gains(leastGain)
 		if r := a.state.Request; a.asked() {
@@ -293,7 +293,7 @@ func (a *Assessment) disarm() Decision {
 		return saying(Hold{}, GuardNoSpace, "etcd takes no writes, and nothing is done about it unless somebody "+
 			"asks for "+
 			"it; no database is full: "+a.sizes())
-	case a.state.Disarmed >= mostDisarmed:
+	case len(ids) > 0 && a.state.Disarmed[ids[0]] >= mostDisarmed:
 		return saying(Hold{}, GuardNoSpace, "etcd takes no writes: the alarm was disarmed, and came back, although no "+
 			"database looks full: "+a.sizes())
 	case len(ids) == 0:

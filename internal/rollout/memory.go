@@ -22,15 +22,17 @@ type Memory struct {
 	FailedTransfers Failures `json:"failedTransfers,omitempty"`
 	// Tries are what has become of the defragmentations in this turn, by the member's ID.
 	Tries map[uint64]Try `json:"tries,omitempty"`
-	// Disarmed is how often an alarm NOSPACE was disarmed in this turn.
-	Disarmed int `json:"disarmed,omitempty"`
+	// Disarmed is how often each member's alarm NOSPACE was disarmed in this turn.
+	Disarmed map[uint64]int `json:"disarmed,omitempty"`
 }
 
 // Try is what has become of a member's defragmentations.
 type Try struct {
-	// Done is true if one has succeeded, and Failed is how many have not, in a row.
-	Done   bool `json:"done,omitempty"`
-	Failed int  `json:"failed,omitempty"`
+	// Done is true if one has succeeded, and Left is how many bytes were free in the database right after that.
+	Done bool  `json:"done,omitempty"`
+	Left int64 `json:"left,omitempty"`
+	// Failed is how many have not succeeded, in a row.
+	Failed int `json:"failed,omitempty"`
 	// Words say how the last one failed, and Lasting that another would fail too, as when etcd's user may not.
 	Words   string `json:"words,omitempty"`
 	Lasting bool   `json:"lasting,omitempty"`
