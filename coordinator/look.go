@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -40,7 +41,14 @@ func (l *loop) duty(etcd rollout.Membership) bool {
 	joined := rollout.Assess(state, l.c.cfg.Policy)
 	l.c.account.metrics.Databases(joined.Fullest())
 	d := joined.Decide(l.looked.recall(time.Now(), joined.Sightings()))
-	return d.Duty != rollout.DutyRoll && d.Duty != rollout.DutyHeld
+	// A rollout that waits comes first in the decision, and does not keep another duty from being due.
+	return slices.ContainsFunc(append(d.Others, d), func(d rollout.Decision) bool {
+		switch d.Action.(type) {
+		case rollout.Idle, rollout.Complete:
+			return false
+		}
+		return d.Duty != rollout.DutyRoll && d.Duty != rollout.DutyHeld
+	})
 }
 
 // watchLease watches the Lease for what operators ask for. It needs no look at what the coordinator itself

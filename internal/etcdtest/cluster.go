@@ -159,7 +159,8 @@ func (c *Cluster) Serve(i int, listener net.Listener) (stop func()) {
 	s := &service{cluster: c, member: m}
 	// etcd accepts pings this often. gRPC's own default is minutes.
 	pings := keepalive.EnforcementPolicy{MinTime: 5 * time.Second}
-	server := grpc.NewServer(grpc.UnaryInterceptor(s.gate), grpc.KeepaliveEnforcementPolicy(pings))
+	server := grpc.NewServer(grpc.UnaryInterceptor(s.gate), grpc.KeepaliveEnforcementPolicy(pings),
+		grpc.WaitForHandlers(true)) // A defragmentation goes on when nobody waits for it.
 	pb.RegisterKVServer(server, &kvService{service: s})
 	pb.RegisterClusterServer(server, &clusterService{service: s})
 	pb.RegisterMaintenanceServer(server, &maintenanceService{service: s})

@@ -172,8 +172,10 @@ func TestWhatTheDutyDefragmentDecides(t *testing.T) {
 				w.state.Etcd.Members[i].Probe.Status.NoSpaceOf = []uint64{0x99}
 			}
 		}), "disarm 99"},
-		{"NOSPACE stays while a database is full and nothing is free in it", tidy(holding(1950*mib, 1940*mib, 2),
-			noSpace(2)),
+		{"NOSPACE has a full database rewritten once, whatever etcd says of what is free",
+			tidy(holding(1950*mib, 1940*mib, 2), noSpace(2)), "defragment etcd-2"},
+		{"NOSPACE stays while a database is full and that has not helped", tidy(holding(1950*mib, 1940*mib, 2),
+			noSpace(2), tried(rollout.Try{Done: true}, 2)),
 			"hold NoSpace"},
 		{"NOSPACE stays while a database is full of which nobody knows the size",
 			tidy(noSpace(1), noStatus("refused", 2)), "wait AllServing"},

@@ -18,7 +18,7 @@ const (
 	// operator asks for, or that NOSPACE asks for. After one, a few pages are always free, so it is not less than
 	// leastFree bytes either.
 	leastGain = 5
-	leastFree = 1 << 20
+	leastFree = 256 << 10
 	// mostFailures is how many defragmentations of a member in a row may fail.
 	mostFailures = 2
 	// mostDisarmed is how often the alarm of one member is disarmed in one turn.
@@ -190,7 +190,8 @@ func (a *Assessment) fragmented(why cause) []*Seat {
 		if t := a.state.Tries[s.Member.ID]; t.Done && (why == requested || d.Free < t.Left+max(leastFree, d.Size/20)) {
 			continue // Once is enough for a request, and else until there is something new to free.
 		}
-		wanted := why == noSpace && (d.reaches(fullAt) || slices.Contains(alarmed, s.Member.ID)) && d.gains(leastGain)
+		// With NOSPACE a full database is rewritten once in any case: etcd tells what is free only after the next write.
+		wanted := why == noSpace && (d.reaches(fullAt) || slices.Contains(alarmed, s.Member.ID) && d.gains(leastGain))
 		if r := a.state.Request; a.asked() {
 			wanted = wanted || (r.Member == 0 || r.Member == s.Member.ID) && d.gains(leastGain)
 		}

@@ -267,6 +267,20 @@ func (c *Cluster) Fill(ctx context.Context) error {
 	})
 }
 
+// Load writes so many MiB that stay.
+func (c *Cluster) Load(ctx context.Context, mebibytes int) error {
+	c.env.Timeline.Note("operator", "write %d MiB to %s", mebibytes, c.Spec.Name)
+	value := string(bytes.Repeat([]byte("x"), 64<<10))
+	return c.etcd(func(client *clientv3.Client) error {
+		for n := range 16 * mebibytes {
+			if _, err := client.Put(ctx, fmt.Sprintf("/load/%d", n), value); err != nil {
+				return fmt.Errorf("load: %w", err)
+			}
+		}
+		return nil
+	})
+}
+
 // Waste writes so many MiB, deletes them and compacts the history, so that they are free in every member's database. It
 // also deletes what [Cluster.Fill] has written. etcd permits both under an alarm NOSPACE, so with 0 it makes room
 // there.
@@ -279,12 +293,15 @@ func (c *Cluster) Waste(ctx context.Context, mebibytes int) error {
 				return fmt.Errorf("waste: %w", err)
 			}
 		}
-		deleted, err := client.Delete(ctx, "/fill/", clientv3.WithPrefix())
-		if err != nil {
-			return fmt.Errorf("delete what fills the quota: %w", err)
-		}
-		if _, err := client.Compact(ctx, deleted.Header.Revision, clientv3.WithCompactPhysical()); err != nil {
-			return fmt.Errorf("compact: %w", err)
+		// In two steps, because etcd tells what is free only after the next write.
+		for _, from := range []string{"/fill/1", "/fill/"} {
+			deleted, err := client.Delete(ctx, from, clientv3.WithRange("/fill0"))
+			if err != nil {
+				return fmt.Errorf("delete what fills the quota: %w", err)
+			}
+			if _, err := client.Compact(ctx, deleted.Header.Revision, clientv3.WithCompactPhysical()); err != nil {
+				return fmt.Errorf("compact: %w", err)
+			}
 		}
 		return nil
 	})
