@@ -26,7 +26,7 @@ const (
 	// takenUpWithin is how long the owner of the lock may take to answer with what it sees.
 	takenUpWithin = 30 * time.Second
 	// heldFor is how long a defragmentation may be held before the command gives up. A hold does not clear by itself.
-	heldFor = 15 * time.Second
+	heldFor = 5 * time.Second
 )
 
 // defragmentFlags are what a defragmentation is asked for with.

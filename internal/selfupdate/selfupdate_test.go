@@ -246,6 +246,10 @@ func TestTheOwnPodIsNextWhenItIsToBeRemoved(t *testing.T) {
 	}{
 		{"it is", func(s *scene) { s.act(rollout.ActionRemove, 0) }, true},
 		{"another one is", func(s *scene) { s.act(rollout.ActionRemove, 1) }, false},
+		{"its member is to be defragmented, which may cost us the lock", func(s *scene) {
+			s.act(rollout.ActionRemove, 0)
+			s.decision.Action = rollout.Defragment{Target: s.decision.Target()}
+		}, true},
 		{"it only leads for now", func(s *scene) { s.act(rollout.ActionMoveLeader, 0) }, false},
 		{"nothing is decided", func(*scene) {}, false},
 		{"outside a member's pod there is none", func(s *scene) {
