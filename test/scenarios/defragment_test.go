@@ -66,7 +66,7 @@ func defragmentation(t *testing.T, name, image string) {
 			s := s.in(t)
 			leader, err := s.Leader(ctx)
 			require.NoError(t, err)
-			began := time.Now().Add(-time.Second)
+			began := time.Now().Truncate(time.Millisecond)
 			o := s.during(ctx, func(*harness.Ledger) {
 				require.NoError(t, s.Fill(ctx))
 				// A lease that is there can be kept alive; a new one cannot be had.
@@ -91,7 +91,7 @@ func defragmentation(t *testing.T, name, image string) {
 		s := s.in(t)
 		leader, err := s.Leader(ctx)
 		require.NoError(t, err)
-		began := time.Now().Add(-time.Second)
+		began := time.Now().Truncate(time.Millisecond)
 		o := s.during(ctx, func(*harness.Ledger) {
 			require.NoError(t, s.Waste(ctx, 8))
 			said, code := s.quorate(ctx, "defragment", s.Spec.Name, "--yes", "--timeout=3m")
