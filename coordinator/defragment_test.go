@@ -134,7 +134,7 @@ func TestADefragmentation(t *testing.T) {
 				within(t, 10*time.Minute, "both alarms", func() bool { return len(k.did()) == 6 })
 				expectAll(t, "done", k.did(), append(slices.Clone(inOrder), "Disarmed etcd-0", "Disarmed etcd-1")...)
 			}},
-		{"is found where the pods are not Ready for the lack of space, so that a rollout waits for good", func(t *testing.T) {
+		{"is found where no pod is Ready for the lack of space, and a rollout waits for good", func(t *testing.T) {
 			k := outOfSpace(fragmented(t, free(t, 3)))
 			for _, p := range k.pods {
 				k.setReady(p, false)

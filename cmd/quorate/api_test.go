@@ -92,7 +92,8 @@ clusters: [{name: c, cluster: {server: "` + url + `"}}]}`)})
 func (a *api) answer(t *testing.T, r *http.Request) (answer any, code int) {
 	failure := func(reason, message string, code int) (any, int) {
 		return map[string]any{
-			"apiVersion": "v1", "kind": "Status", "status": "Failure", "reason": reason, "message": message, "code": code,
+			"apiVersion": "v1", "kind": "Status", "status": "Failure", "reason": reason, "message": message,
+			"code": code,
 		}, code
 	}
 	missing := func() (any, int) { return failure("NotFound", "not found", http.StatusNotFound) }

@@ -61,17 +61,20 @@ func TestDefragmentAsksTheCoordinator(t *testing.T) {
 			[]string{"etcd-main-2: 3.9 MiB"}, "Defragmented"},
 		{"and needs a word if there is no terminal", complete, defragments(t, allDone), "", 2, []string{"--yes"},
 			"Defragmented"},
-		{"and ends when it is out of time", complete, defragments(t, func(*report.Sight) {}), "--yes --timeout=1500ms", 1,
+		{"and ends when it is out of time", complete, defragments(t, func(*report.Sight) {}), "--yes " +
+			"--timeout=1500ms", 1,
 			[]string{"Defragment etcd-main-", "--timeout: not done after 1.5s"}, ""},
 		{"and ends when nobody answers", complete, nil, "--yes --timeout=300ms", 1,
 			[]string{"--timeout: not done after 300ms"}, "MiB"},
-		{"and not where nobody coordinates", foreign, nil, "--yes", 1, []string{"is RollingUpdate, not OnDelete"}, "MiB"},
+		{"and not where nobody coordinates", foreign, nil, "--yes", 1, []string{"is RollingUpdate, not OnDelete"},
+			"MiB"},
 		{"and takes no negative time", complete, nil, "--timeout=-1s", 2, []string{"must not be negative"}, "MiB"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			a := &api{world: with(3, tc.world), coordinates: tc.coordinates}
 			a.control("example.com/foreign", "stays")
-			stdout, stderr, code := invoke(t, "quorate", answering(t, a), strings.Fields("defragment etcd-main "+tc.args)...)
+			stdout, stderr, code := invoke(t, "quorate", answering(t, a), strings.Fields("defragment "+
+				"etcd-main "+tc.args)...)
 			if code != tc.code {
 				t.Errorf("exit code %d", code)
 			}

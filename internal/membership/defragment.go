@@ -146,14 +146,14 @@ func quotaOf(s *pb.StatusResponse) int64 {
 		return m.GetDbSizeQuota()
 	case interface{ Marshal() ([]byte, error) }:
 		if data, err := m.Marshal(); err == nil {
-			return number(data, quotaField)
+			return quotaIn(data)
 		}
 	}
 	return 0
 }
 
-// number finds a number in a message as Protocol Buffers write it, 0 if it is not there.
-func number(data []byte, field uint64) int64 {
+// quotaIn finds the quota in a message as Protocol Buffers write it, 0 if it is not there.
+func quotaIn(data []byte) int64 {
 	const varint, fixed64, counted, fixed32 = 0, 1, 2, 5
 	for len(data) > 0 {
 		tag, n := binary.Uvarint(data)
@@ -168,7 +168,7 @@ func number(data []byte, field uint64) int64 {
 			if n <= 0 {
 				return 0
 			}
-			if tag>>3 == field {
+			if tag>>3 == quotaField {
 				return int64(value) //nolint:gosec // It was written from one.
 			}
 			skip = uint64(n)

@@ -41,7 +41,8 @@ func TestADefragmentationOfAMember(t *testing.T) {
 		{"may go on when the connection broke", func(m *etcdtest.Member) {
 			m.DefragmentErr = status.Error(codes.Unavailable, "the connection broke")
 		}, 1, false, false, "the connection broke"},
-		{"may go on when nobody waits for it any more", func(m *etcdtest.Member) { m.DefragmentTakes = 3 * time.Second }, 1,
+		{"may go on when nobody waits for it any more",
+			func(m *etcdtest.Member) { m.DefragmentTakes = 3 * time.Second }, 1,
 			false, false, "DeadlineExceeded"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -123,12 +124,12 @@ func TestTheQuotaOfAMemberOf36IsRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := number(data, quotaField); n != 0 {
+	if n := quotaIn(data); n != 0 {
 		t.Errorf("a member before 3.6 tells %d", n)
 	}
 	data = binary.AppendUvarint(data, quotaField<<3)
 	data = binary.AppendUvarint(data, 8<<30)
-	if n := number(data, quotaField); n != 8<<30 {
+	if n := quotaIn(data); n != 8<<30 {
 		t.Errorf("got %d", n)
 	}
 	var kept pb.StatusResponse
@@ -136,6 +137,6 @@ func TestTheQuotaOfAMemberOf36IsRead(t *testing.T) {
 		t.Errorf("got %d, %v", quotaOf(&kept), err)
 	}
 	for i := range data {
-		number(data[:i], quotaField) // Never beyond its end.
+		quotaIn(data[:i]) // Never beyond its end.
 	}
 }

@@ -373,7 +373,8 @@ var Guards = []Row{
 		Protects: "With an alarm NOSPACE etcd takes no writes. A defragmentation frees only what has been " +
 			"deleted and " +
 			"compacted. A full database is rewritten once in any case, because etcd tells what is free only " +
-			"after the next write. The alarm is disarmed when every database is below 90 % of its quota, because the next " +
+			"after the next write. The alarm is disarmed when every database is below 90 % of its quota, because " +
+			"the next " +
 			"writes " +
 			"would raise it again otherwise.",
 		Looks: "`Hold`: the reason names the database, its quota, and where the quota is known from.",

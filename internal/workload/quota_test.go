@@ -22,7 +22,8 @@ func TestTheQuotaIsReadFromThePod(t *testing.T) {
 	}{
 		{"from etcd's arguments", corev1.Container{Args: []string{"--quota-backend-bytes=8589934592"}, Env: env}, nil,
 			rollout.Quota{Bytes: 8 << 30, From: etcds}},
-		{"from a script", corev1.Container{Command: []string{"sh", "-c", "exec etcd --quota-backend-bytes 8589934592"}}, nil,
+		{"from a script", corev1.Container{Command: []string{"sh", "-c", "exec etcd --quota-backend-bytes " +
+			"8589934592"}}, nil,
 			rollout.Quota{Bytes: 8 << 30, From: etcds}},
 		{"from etcd's environment", corev1.Container{Env: env}, nil, rollout.Quota{Bytes: 4 << 30, From: etcds}},
 		{"from etcd-backup-restore's, as etcd-druid writes it", corev1.Container{},

@@ -273,12 +273,21 @@ func (c *Cluster) Load(ctx context.Context, mebibytes int) error {
 	value := string(bytes.Repeat([]byte("x"), 64<<10))
 	return c.etcd(func(client *clientv3.Client) error {
 		for n := range 16 * mebibytes {
-			if _, err := client.Put(ctx, fmt.Sprintf("/load/%d", n), value); err != nil {
+			if err := putAgain(ctx, client, fmt.Sprintf("/load/%d", n), value); err != nil {
 				return fmt.Errorf("load: %w", err)
 			}
 		}
 		return nil
 	})
+}
+
+// putAgain writes a key, and once more where a slow disk has let that time out.
+func putAgain(ctx context.Context, client *clientv3.Client, key, value string) error {
+	for tries := 1; ; tries++ {
+		if _, err := client.Put(ctx, key, value); err == nil || tries == 5 || errors.Is(err, rpctypes.ErrNoSpace) {
+			return err
+		}
+	}
 }
 
 // Waste writes so many MiB, deletes them and compacts the history, so that they are free in every member's database. It
@@ -289,7 +298,7 @@ func (c *Cluster) Waste(ctx context.Context, mebibytes int) error {
 	value := string(bytes.Repeat([]byte("x"), 512<<10))
 	return c.etcd(func(client *clientv3.Client) error {
 		for n := range 2 * mebibytes {
-			if _, err := client.Put(ctx, fmt.Sprintf("/fill/%d", n%8), value); err != nil {
+			if err := putAgain(ctx, client, fmt.Sprintf("/fill/%d", n%8), value); err != nil {
 				return fmt.Errorf("waste: %w", err)
 			}
 		}
