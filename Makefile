@@ -159,6 +159,10 @@ test-druid: ## Run the pods of the real etcd-druid through all scenarios, also t
 	@# Each has a cluster of etcd-druid's, which two cores can carry. More of them stall each other.
 	cd test && go test -parallel 2 -timeout 2h -v ./scenarios/... -run Druid -everything
 
+.PHONY: measure-defragment
+measure-defragment: ## Measure what a defragmentation costs clients (MIB=2048, on a machine for itself)
+	cd test && go test -timeout 1h -v ./scenarios/... -run TestWhatADefragmentationCosts -defragment-mib=$(or $(MIB),256)
+
 .PHONY: test-chaos
 test-chaos: ## Test the chaos tests, and play fixed seeds for four minutes
 	cd test && $(GO) test $(RACE) ./chaos/...

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/internal/report"
 	"github.com/quorate/quorate/internal/rollout"
@@ -147,10 +148,11 @@ func (a *account) decided(s report.Sight) {
 	changed := now.Key() != a.logged
 	a.logged = now.Key()
 	a.news = a.news || changed || !slices.Equal(now.Faults, last.Faults) ||
-		!report.SameGhosts(now.Ghosts, last.Ghosts) || !now.Answers.Equal(last.Answers)
+		!report.SameGhosts(now.Ghosts, last.Ghosts) || !now.Answers(last.Asked)
 	a.mu.Unlock()
 
 	a.metrics.Show(now)
+	a.metrics.Databases(s.Decision.Assessment.Fullest())
 	if a.events.Show(now) {
 		a.mu.Lock()
 		a.last.LastEvent = now.At
@@ -288,6 +290,41 @@ func (a *account) memberSuspected(d rollout.Decision, i record.Intent) {
 		What: report.MemberSuspected, Pod: i.Member.Label(),
 		Reason: "its removal was given up and may still happen, so it is not relied on: " + why,
 	}, "")
+}
+
+// defragmented reports how a defragmentation of a member ended.
+func (a *account) defragmented(d rollout.Decision, m record.Member, sizes membership.Sizes, took time.Duration,
+	err error, outcome record.Outcome) {
+	e := report.Entry{What: report.Defragmented, Pod: m.Name, Rule: string(d.Rule), Overridden: report.Overridden(d)}
+	took = took.Round(time.Millisecond)
+	said := report.OutcomeDone
+	switch {
+	case err == nil:
+		e.Reason = fmt.Sprintf("away for %v, %s before", took, rollout.SizeText(sizes.Before))
+		if sizes.After > 0 {
+			e.Reason += fmt.Sprintf(", %s after: %s freed", rollout.SizeText(sizes.After),
+				rollout.SizeText(max(sizes.Before-sizes.After, 0)))
+		}
+	case outcome == record.Done:
+		said = report.OutcomeFailed
+		e.Reason = fmt.Sprintf("failed after %v: %v", took, err)
+	default:
+		said = report.OutcomeUnclear
+		e.Reason = fmt.Sprintf("no answer after %v, and etcd does not end it for that; its member is waited for: %v",
+			took,
+			err)
+	}
+	a.metrics.Defragmentation(said)
+	a.done(e, d.Target().UID)
+}
+
+// disarmed reports that an alarm NOSPACE was ended, or that nobody knows.
+func (a *account) disarmed(d rollout.Decision, m record.Member, err error) {
+	e := report.Entry{What: report.Disarmed, Pod: m.Name, Rule: string(d.Rule), Reason: d.Reason()}
+	if err != nil {
+		e.Reason = "the alarm NOSPACE was not disarmed, or nobody knows: " + err.Error()
+	}
+	a.done(e, "")
 }
 
 // handsOver reports who coordinates from now on.

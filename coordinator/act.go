@@ -34,6 +34,10 @@ func (a *actor) act(ctx context.Context, e record.Act) record.Outcome {
 		return a.moveLeader(acting, *e.Intent.Member)
 	case record.RemoveMember:
 		return a.removeMember(acting, *e.Intent.Member)
+	case record.Defragment:
+		return a.defragment(acting, *e.Intent.Member)
+	case record.Disarm:
+		return a.disarm(acting, *e.Intent.Member)
 	case record.None, record.FenceAll:
 	}
 	panic("the record's protocol asks to carry out " + e.Intent.String())

@@ -130,6 +130,7 @@ func (c Config) complete() (Config, error) {
 	if reflect.ValueOf(c.Policy).IsZero() {
 		c.Policy = DefaultPolicy()
 	}
+	setDefault(&c.Policy.DefragmentTimeout, DefaultPolicy().DefragmentTimeout)
 	if c.Names.EtcdContainer == "" {
 		c.Names.EtcdContainer = DefaultNames().EtcdContainer
 	}

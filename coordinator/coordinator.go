@@ -34,6 +34,8 @@ type Coordinator struct {
 	// at etcd then.
 	idling atomic.Bool
 	looks  chan struct{}
+	// looked is when a look at etcd was last answered while the loop idled.
+	looked time.Time
 	// requested is true once an operator has asked for something on the Lease, until the Lease was read.
 	requested atomic.Bool
 	// eventFaults are the faults of the events, which are written by a goroutine of their own.

@@ -91,10 +91,12 @@ func (c *Coordinator) abstain(ctx context.Context, why string, least time.Durati
 	}
 }
 
-// withoutSession notes that no session can be opened, so that the fallback begins.
+// withoutSession notes that no session can be opened, so that the fallback begins. While it lasts that is no news, or
+// it would wake up whoever idles with every attempt.
 func (c *Coordinator) withoutSession() {
-	c.place.fails()
-	c.trigger()
+	if c.place.fails() {
+		c.trigger()
+	}
 }
 
 // join opens a session and announces who we are.
@@ -124,17 +126,19 @@ func (c *Coordinator) join(ctx context.Context, self selfupdate.Presence) (*sess
 	return s, nil
 }
 
-// anybody is true if a fit peer waits for the lock.
+// anybody is true if a fit peer waits for the lock. Outside a member's pod there is no need to hand over.
 func (c *Coordinator) anybody(ctx context.Context) bool {
+	if c.self.Pod == "" {
+		return false
+	}
 	peers, _ := c.peers(ctx)
 	return selfupdate.Anybody(peers)
 }
 
-// peers are the other sidecars that take part in the election. Without a lock there is nothing
-// to hand over, and outside a member's pod there is no need to.
+// peers are the other sidecars that take part in the election. Without a lock nobody knows them.
 func (c *Coordinator) peers(ctx context.Context) (peers []selfupdate.Peer, known bool) {
 	t := c.place.owned()
-	if t == nil || c.self.Pod == "" {
+	if t == nil {
 		return nil, false
 	}
 	peers, err := t.peers(ctx)

@@ -56,9 +56,9 @@ type (
 	Names = workload.Names
 
 	// Policy is what the operator chose: MaxUnavailable, Partition, SettleTimeout, DeadAfter,
-	// LeavingPatience, MaxLag, TrustedMembers, Removal, AllowVolatileData, HoldBeforeLast and GhostAfter. Start from
-	// [DefaultPolicy], because the
-	// zero value is not valid. See [rollout.Policy].
+	// LeavingPatience, MaxLag, TrustedMembers, Removal, AllowVolatileData, HoldBeforeLast, GhostAfter, and what
+	// concerns defragmentations. A host that defragments etcd by itself says so in HostDefragments. Start from
+	// [DefaultPolicy], because the zero value is not valid. See [rollout.Policy].
 	Policy = rollout.Policy
 	// Amount is a number of members, or a percentage of the replicas. [ParseAmount] reads one.
 	Amount = rollout.Amount

@@ -38,24 +38,24 @@ func (l *loop) look(ctx context.Context, answers chan<- rollout.Membership) {
 func (l *loop) duty(etcd rollout.Membership) (due, untold bool) {
 	seen := l.sight.seen
 	state := rollout.State{Set: seen.Set, Pods: seen.Pods, Self: l.c.self.Pod, Etcd: etcd,
-		NoLock: l.c.place.owned() == nil}
+		NoLock: l.c.place.owned() == nil, InWindow: l.c.cfg.Policy.DefragmentWindow.Contains(time.Now()),
+		Sidecars: rollout.Sidecars{Known: true}} // The turn finds out who else is there.
 	if etcd.Known {
 		l.judged = l.leavers
 	}
 	joined := rollout.Assess(state, l.c.cfg.Policy)
+	l.c.account.metrics.Databases(joined.Fullest())
 	// What the last turn could not do is left alone for as long as that member leads.
 	maps.DeleteFunc(l.sight.untransferred, func(id uint64, _ int) bool { return id != joined.Leader })
 	l.looked.failedTransfers = l.sight.untransferred
 	d := joined.Decide(l.looked.recall(time.Now(), joined.Sightings(), seen.Pods))
 	told := l.c.account.ghosts(joined)
-	switch {
-	case d.Duty == rollout.DutyHeld:
+	if d.Duty == rollout.DutyHeld {
 		return false, false
-	case d.Duty != rollout.DutyRoll:
-		return true, false
 	}
-	// What keeps a rollout would keep the turn as well.
-	return false, d.Action == rollout.Complete{} && (!told || l.sight.suspect != nil && l.sight.suspect.Gone(etcd))
+	// What keeps a rollout would keep the turn as well, for what is only told. It does not keep another duty.
+	return d.Beside(), d.Duty == rollout.DutyRoll && d.Action == rollout.Complete{} &&
+		(!told || l.sight.suspect != nil && l.sight.suspect.Gone(etcd))
 }
 
 // watchLease watches the Lease for what operators ask for. It needs no look at what the coordinator itself

@@ -39,8 +39,8 @@ type loop struct {
 	// leavers are the pods that were about to go at the last reading, and why. judged are those for which etcd
 	// has been asked whether one of them leads.
 	leavers, judged string
-	// found is true when a look at an idle cluster has found that a duty is due, and untold when it has found
-	// something that the Lease does not tell.
+	// found is true from when a look at an idle cluster has found that a duty is due, or an operator asks for one,
+	// to the next turn. untold is true when the look has found something that the Lease does not tell.
 	found, untold bool
 	// looksOn: the StatefulSet controller rolls the pods, and the log has said so.
 	looksOn bool
@@ -138,6 +138,7 @@ func (l *loop) run(ctx context.Context) {
 				wait(ctx, left, l.c.changed)
 				continue
 			}
+			l.found, l.untold = false, false
 			if end, ended := l.turn.take(ctx, ending); ended {
 				l.ended(ctx, end)
 			}
@@ -158,6 +159,9 @@ func (l *loop) idle(ctx context.Context) {
 	if l.c.place.owned() != nil {
 		l.watches.watchLease(ctx)
 	}
+	// Without a session nobody else keeps up with the members, and the alarm NOSPACE may be why there is none.
+	unlocked := time.NewTimer(time.Until(l.c.looked.Add(addressesEvery)))
+	defer unlocked.Stop()
 	l.c.idling.Store(true)
 	defer l.c.idling.Store(false)
 	looking, stop := context.WithCancel(ctx)
@@ -171,7 +175,13 @@ func (l *loop) idle(ctx context.Context) {
 			return
 		case <-l.c.looks:
 			l.watches.running.Go(func() { l.look(looking, answers) })
+		case <-unlocked.C:
+			unlocked.Reset(addressesEvery)
+			if l.c.place.owned() == nil {
+				l.watches.running.Go(func() { l.look(looking, answers) })
+			}
 		case etcd := <-answers:
+			l.c.looked = time.Now()
 			blind := l.watches.blind.Load()
 			if blind { // What an operator asks for is then seen only by reading the Lease.
 				l.c.requested.Store(true)
@@ -215,10 +225,9 @@ func (l *loop) due(ctx context.Context) (bool, error) {
 	l.sight.seen = o
 	l.noteLeavers(o.Pods)
 	l.sayWhoRolls(o.Set.OnDelete)
-	rolling, found, untold := outdated(o) || l.c.unpromoted(o), l.found, l.untold
+	rolling := outdated(o) || l.c.unpromoted(o)
 	due := rolling
-	l.found, l.untold = false, false
-	if asked := l.c.requested.Swap(false); !due && (l.word.open || asked || found || untold) && o.Set.OnDelete {
+	if asked := l.c.requested.Swap(false); !due && (l.word.open || asked || l.found || l.untold) && o.Set.OnDelete {
 		lease, err := record.Read(ctx, l.c.cfg.Leases, l.c.cfg.StatefulSet)
 		if err != nil {
 			if asked { // The watch does not tell the same twice.
@@ -234,9 +243,9 @@ func (l *loop) due(ctx context.Context) (bool, error) {
 		request, _ := record.RequestOf(lease, time.Now()) // The turn says what is wrong with it.
 		// What is found is left alone while the operator's controls hold everything.
 		controls := record.Controls(lease)
-		found = found && !controls.Paused && len(controls.Bad) == 0
+		l.found = l.found && !controls.Paused && len(controls.Bad) == 0 || request != nil
 		rolling = r.Rolling || r.Holder != "" || r.Intent.Operation != record.None
-		due = rolling || request != nil || found || untold
+		due = rolling || l.found || l.untold
 	}
 	if l.sight.brief = due && !rolling; !due {
 		l.word.open = time.Now().Before(l.word.until)

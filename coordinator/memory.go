@@ -28,6 +28,11 @@ type memory struct {
 	charged time.Time
 	// ownNextSince is since when our own pod has been the next to go.
 	ownNextSince time.Time
+	// tries are what has become of the defragmentations, and disarmed is how often an alarm was disarmed. asked is
+	// true while an operator asks for a defragmentation, and alarmed while there is an alarm NOSPACE.
+	tries          map[uint64]rollout.Try
+	disarmed       map[uint64]int
+	asked, alarmed bool
 }
 
 // memberAges say since when something has been seen of members of etcd.
@@ -56,6 +61,8 @@ func newMemory(members *memberAges) *memory {
 		failedTransfers: rollout.Failures{},
 		removed:         map[string]string{},
 		unknownSince:    map[string]time.Time{},
+		tries:           map[uint64]rollout.Try{},
+		disarmed:        map[uint64]int{},
 	}
 }
 
@@ -68,7 +75,7 @@ func (m *memory) recall(now time.Time, seen []rollout.Sighting, pods []rollout.P
 	}
 	return rollout.Memory{
 		Ages: m.ages(now, seen), RefusedEviction: m.refused(now), FailedTransfers: maps.Clone(m.failedTransfers),
-		Removed: slices.Sorted(maps.Keys(m.removed)),
+		Removed: slices.Sorted(maps.Keys(m.removed)), Tries: maps.Clone(m.tries), Disarmed: maps.Clone(m.disarmed),
 	}
 }
 
@@ -176,7 +183,7 @@ func (m *memory) unknown(now time.Time, a *rollout.Assessment) string {
 	longest := ""
 	for i := range a.Seats {
 		s := &a.Seats[i]
-		if s.Evidence != rollout.Unknown || s.Going() {
+		if s.Evidence != rollout.Unknown || s.Going() || s.Stopped {
 			continue
 		}
 		first, ok := m.unknownSince[s.Name]

@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/quorate/quorate/internal/record"
+	"github.com/quorate/quorate/internal/rollout"
 )
 
 // apiRoom is what MaxEvidenceAge has to leave, beside an observation of members that hang, for the
@@ -12,6 +15,9 @@ import (
 // the intent is recorded, the pod is read once more, and it is evicted. So each of them may take 280
 // milliseconds, as it does with a busy API server.
 const apiRoom = 2 * time.Second
+
+// minDefragment is enough for a database of some megabytes.
+const minDefragment = 10 * time.Second
 
 // CheckNumbers returns an error for every number and duration that is out of bounds by itself
 // or against another one, one line each. It takes the fields as they are: zero is a value and
@@ -55,6 +61,15 @@ func (c Config) CheckNumbers(name func(field string) string) error {
 		"must be positive, or a member that was added a moment ago would count as a ghost")
 	require(c.Policy.MaxLag > 0, "Policy.MaxLag", c.Policy.MaxLag,
 		"must be positive, or no survivor ever counts as caught up")
+
+	require(c.Policy.DefragmentTimeout >= minDefragment && c.Policy.DefragmentTimeout <= record.LongestCall,
+		"Policy.DefragmentTimeout", c.Policy.DefragmentTimeout,
+		"must be between %v and %v: every coordinator waits that long for a defragmentation of which nobody "+
+			"knows the end",
+		minDefragment, record.LongestCall)
+	require(!c.Policy.DefragmentWhen.On() || c.Policy.DefragmentWindow != (rollout.Window{}), "Policy.DefragmentWhen",
+		c.Policy.DefragmentWhen, "needs %s, the time of day at which a defragmentation may begin",
+		name("Policy.DefragmentWindow"))
 
 	require(c.LockTTL >= 2*time.Second && c.LockTTL%time.Second == 0, "LockTTL", c.LockTTL,
 		"must be whole seconds, at least 2s: etcd counts leases in seconds and grants none below")

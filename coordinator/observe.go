@@ -74,11 +74,13 @@ func (o *observer) observe(ctx context.Context) record.Observed {
 		o.trouble.note(ctx, "the workload cannot be read", err)
 		return record.Observed{Outcome: record.Failed}
 	}
-	state.Sidecars = selfupdate.Sidecars(peers, known, record.Newest)
-	state.Suspect = suspectOf(r)
+	state.Sidecars = selfupdate.Sidecars(peers, known || state.NoLock, record.Newest, state.Set, state.Pods,
+		o.c.self.UID)
 	o.watches.follow(ctx, selector)
 	o.watches.followNodes(ctx, o.sight.seen.Nodes())
 	joined := rollout.Assess(state, o.c.cfg.Policy)
+	_, alarm := joined.Fullest()
+	o.sight.memory.causes(state.Request, alarm)
 	state.Memory = o.sight.memory.recall(time.Now(), joined.Sightings(), state.Pods)
 	d := joined.Decide(state.Memory)
 	if evicts(d.Action) {
@@ -92,8 +94,8 @@ func (o *observer) observe(ctx context.Context) record.Observed {
 	seen := record.Observed{Outcome: record.Done, Begun: o.sight.begun, Lease: r}
 	said := o.next(seen, state.Set.UpdateRevision, peers)
 	said.Standing = o.standing(r, state)
-	if o.sight.brief && state.Request == nil && !d.Acts() && !outdated(o.sight.seen) &&
-		said.Next == record.NextRest {
+	if o.sight.brief && state.Request == nil && r.Intent.Operation == record.None && !d.Beside() &&
+		!outdated(o.sight.seen) && said.Next == record.NextRest {
 		said.Next = record.NextFinish
 	}
 	if err := o.answer(ctx, r, said.Standing, state); err != nil { // It runs out by itself.
@@ -142,7 +144,7 @@ func (o *observer) next(said record.Observed, revision string, peers []selfupdat
 func (o *observer) choose(d rollout.Decision, peers []selfupdate.Peer) selfupdate.Choice {
 	now := time.Now()
 	alone := o.c.place.owned() == nil
-	another := selfupdate.Anybody(peers)
+	another := o.c.self.Pod != "" && selfupdate.Anybody(peers)
 	if alone {
 		// While no voter serves, another sidecar sees no more than we do, unless we are the one that
 		// is cut off. And the next coordinator has to start its patience with live processes again
@@ -177,9 +179,11 @@ func (o *observer) gather(ctx context.Context) (rollout.State, record.Lease, str
 	}
 	o.sight.seen = seen
 	o.c.account.about(o.c.cfg.Namespace, seen.Set)
+	r := o.doubts.trust(lease)
 	state := rollout.State{
 		Set: seen.Set, Pods: seen.Pods, Self: o.c.self.Pod, NoLock: o.c.place.owned() == nil,
-		Controls: record.Controls(lease),
+		Controls: record.Controls(lease), UnderWay: r.UnderWay(), Suspect: r.Suspected(),
+		InWindow: o.c.cfg.Policy.DefragmentWindow.Contains(time.Now()),
 	}
 	state.Request, _ = record.RequestOf(lease, time.Now()) // What is wrong with it is told with the rest.
 	var nodesRead sync.WaitGroup
@@ -203,7 +207,7 @@ func (o *observer) gather(ctx context.Context) (rollout.State, record.Lease, str
 	if err := cmp.Or(ctx.Err(), nerr); err != nil {
 		return rollout.State{}, record.Lease{}, "", err
 	}
-	return state, o.doubts.trust(lease), seen.Selector, nil
+	return state, r, seen.Selector, nil
 }
 
 // askBudget is part of the observation: it asks whether the eviction that was decided on would

@@ -55,11 +55,12 @@ func (p *place) leave(s *session) (lost bool) {
 	return lost
 }
 
-// fails notes that no session can be opened.
-func (p *place) fails() {
+// fails notes that no session can be opened, and returns true if that is new.
+func (p *place) fails() (news bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.failing = true
+	news, p.failing = !p.failing, true
+	return news
 }
 
 // resign takes the tenure out of the place, so that the lock can be given back, and says until

@@ -7,22 +7,10 @@ import (
 	"github.com/quorate/quorate/internal/rollout"
 )
 
-// suspectOf is the member that may be removed at any moment: by the removal on the record, or by one that
-// was given up.
-func suspectOf(r record.Lease) rollout.Suspect {
-	switch {
-	case r.Intent.Operation == record.RemoveMember:
-		return rollout.Suspect{ID: r.Intent.Member.ID, Name: r.Intent.Member.Name}
-	case r.Suspect != nil:
-		return rollout.Suspect{ID: r.Suspect.ID, Name: r.Suspect.Name}
-	}
-	return rollout.Suspect{}
-}
-
-// standing is what was seen of a presumed operation on the record, or of the suspect.
+// standing is what was seen of an operation on the record, or of the suspect.
 func (o *observer) standing(r record.Lease, s rollout.State) record.Standing {
 	next, intent := record.NextOf(o.sight.decision, s.Set.UpdateRevision)
-	return record.StandingOf(&r, s.Etcd, forgets(s.Request, r.Suspect), next, intent)
+	return record.StandingOf(&r, o.sight.decision.Assessment, forgets(s.Request, r.Suspect), next, intent)
 }
 
 // forgets is true for an operator's word that the suspect's removal cannot happen any more.

@@ -6,11 +6,13 @@ import (
 	"net"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/gardener/etcd-backup-restore/pkg/miscellaneous"
 	"github.com/gardener/etcd-backup-restore/pkg/server"
 	brtypes "github.com/gardener/etcd-backup-restore/pkg/types"
 	"github.com/prometheus/client_golang/prometheus"
+	cron "github.com/robfig/cron/v3"
 	"github.com/sirupsen/logrus"
 	kubernetes "sigs.k8s.io/controller-runtime/pkg/client/config"
 
@@ -77,6 +79,7 @@ func (c *config) coordinator(log *logrus.Entry) (coordinator.Config, error) {
 	members, _ := miscellaneous.GetAllMemberClientURLs(file)
 	cfg.Endpoints = c.endpoints(members)
 	cfg.Dial = etcd(c.EtcdConnectionConfig).Dial(c.PodUpdates.ProbeTimeout)
+	cfg.Policy.HostDefragments = defragments(c.DefragmentationSchedule)
 	cfg.Metrics, cfg.Log, cfg.Version = prometheus.DefaultRegisterer, log, version()
 	return cfg, nil
 }
@@ -113,4 +116,14 @@ func etcd(host *brtypes.EtcdConnectionConfig) *options.Etcd {
 		InsecureSkipVerify: host.InsecureSkipVerify && tls,
 		Username:           host.Username, Password: host.Password,
 	}
+}
+
+// defragments returns the host's schedule for defragmentations, or nothing if its time never comes. The host has no
+// other way to switch them off.
+func defragments(schedule string) string {
+	when, err := cron.ParseStandard(schedule)
+	if err != nil || when.Next(time.Now()).IsZero() {
+		return "" // If it cannot be read, the host does not start.
+	}
+	return schedule
 }

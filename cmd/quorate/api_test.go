@@ -17,6 +17,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/quorate/quorate/internal/record"
+	"github.com/quorate/quorate/internal/rollout"
 )
 
 // api is an API server with the objects of a world.
@@ -31,6 +34,8 @@ type api struct {
 	refused  []string
 	// forbidden: the StatefulSet may not be read.
 	forbidden bool
+	// coordinates, if not nil, plays the coordinator: it is told of every request that is made on the Lease.
+	coordinates func(w *world, r rollout.Request)
 	// writes are the requests that changed something.
 	writes []string
 	// asked is closed when the StatefulSet is read for the fourth time.
@@ -89,7 +94,8 @@ clusters: [{name: c, cluster: {server: "` + url + `"}}]}`)})
 func (a *api) answer(t *testing.T, r *http.Request) (answer any, code int) {
 	failure := func(reason, message string, code int) (any, int) {
 		return map[string]any{
-			"apiVersion": "v1", "kind": "Status", "status": "Failure", "reason": reason, "message": message, "code": code,
+			"apiVersion": "v1", "kind": "Status", "status": "Failure", "reason": reason, "message": message,
+			"code": code,
 		}, code
 	}
 	missing := func() (any, int) { return failure("NotFound", "not found", http.StatusNotFound) }
@@ -154,6 +160,13 @@ func (a *api) answer(t *testing.T, r *http.Request) (answer any, code int) {
 			for key, value := range patch.Metadata.Annotations {
 				if delete(a.lease.Annotations, key); value != nil {
 					a.control(key, *value)
+				}
+				if key == record.RequestAnnotation && value != nil && a.coordinates != nil {
+					var asked rollout.Request
+					if err := json.Unmarshal([]byte(*value), &asked); err != nil {
+						t.Error(err)
+					}
+					a.coordinates(a.world, asked)
 				}
 			}
 			if a.patched != nil {

@@ -17,9 +17,10 @@ func history() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "history [STATEFULSET]",
-		Short: "Show the last removals, leader moves, hand-overs and completions",
-		Long: fmt.Sprintf(`Shows what coordinators have done last, oldest first: pods removed, leadership moved, the
-rollout handed over to another sidecar, rollouts completed. The last %d entries are kept,
+		Short: "Show the last removals, leader moves, defragmentations, hand-overs and completions",
+		Long: fmt.Sprintf(`Shows what coordinators have done last, oldest first: pods removed, leadership moved, members
+defragmented (how long each was away, and what that freed), the rollout handed over to another
+sidecar, rollouts completed. The last %d entries are kept,
 on the Lease quorate-STATEFULSET (annotation %s).`, report.HistoryLength, report.HistoryAnnotation),
 		Args:              oneStatefulSet,
 		ValidArgsFunction: completeStatefulSet(o),

@@ -92,7 +92,7 @@ that holds or waits.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return badInput{err} })
-	cmd.AddCommand(status(), plan(), history(), pause(), resume(), override(), removeMember(), sidecar(),
+	cmd.AddCommand(status(), plan(), history(), pause(), resume(), override(), removeMember(), defragment(), sidecar(),
 		versionCommand())
 	// Cobra's own commands count a superfluous word as a failure.
 	cmd.InitDefaultCompletionCmd()

@@ -131,7 +131,9 @@ func (f *planFlags) state(cmd *cobra.Command, o *options.Client, args []string) 
 		state.Self = seen.Last.Coordinator
 	}
 	f.told, f.at = seen.Last.Ghosts, now
-	return state, policy(cmd, o, &seen), nil
+	policy := policy(cmd, o, &seen)
+	state.InWindow = policy.DefragmentWindow.Contains(now)
+	return state, policy, nil
 }
 
 // read reads the objects and what etcd says.

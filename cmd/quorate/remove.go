@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,9 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	appsv1 "k8s.io/api/apps/v1"
 
-	"github.com/quorate/quorate/coordinator"
 	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/internal/report"
 	"github.com/quorate/quorate/internal/rollout"
@@ -103,9 +100,8 @@ func (f *removeFlags) run(cmd *cobra.Command, o *options.Client, args []string) 
 	if err != nil {
 		return err
 	}
-	if before.strategy != appsv1.OnDeleteStatefulSetStrategyType {
-		return fmt.Errorf("the update strategy of %s/%s is %s, not OnDelete: nobody coordinates there, so nobody "+
-			"would carry it out", cfg.Namespace, cfg.StatefulSet, before.strategy)
+	if err := coordinated(cfg, before); err != nil {
+		return err
 	}
 	dump, etcd, complaint, err := look(cmd.Context(), cfg, len(cfg.Endpoints) > 0)
 	if err != nil {
@@ -119,31 +115,33 @@ func (f *removeFlags) run(cmd *cobra.Command, o *options.Client, args []string) 
 	if err != nil {
 		return err
 	}
-	for _, a := range asked {
+	for i := range asked {
+		a := &asked[i]
+		a.cfg, a.every = cfg, f.every
 		fmt.Fprintln(cmd.OutOrStdout(), a.what)
 		if f.dryRun {
 			continue
 		}
-		if err := a.carryOut(cmd, cfg, f.every); err != nil {
+		if err := a.carryOut(cmd); err != nil {
 			return fmt.Errorf("%s: %w", a.name, err)
 		}
 	}
 	return nil
 }
 
-// asking is one request, with what it is about in words.
-type asking struct {
-	rollout.Request
+// removing is a request about one member, with what it is about in words.
+type removing struct {
+	asking
 	name, what, done string
 }
 
 // choose returns the requests to make.
-func (f *removeFlags) choose(seen *report.Outside, args []string) ([]asking, error) {
+func (f *removeFlags) choose(seen *report.Outside, args []string) ([]removing, error) {
 	if f.forget != "" {
 		return f.suspect(seen.Lease.Suspect)
 	}
 	ghosts := report.Look(*seen).Ghosts
-	var chosen []asking
+	var chosen []removing
 	for i := range ghosts {
 		g := &ghosts[i]
 		id, err := strconv.ParseUint(g.ID, 16, 64)
@@ -152,15 +150,15 @@ func (f *removeFlags) choose(seen *report.Outside, args []string) ([]asking, err
 			continue // Somebody else wrote that.
 		}
 		if f.all || slices.Contains(args, g.Member) || slices.Contains(args, g.ID) {
-			chosen = append(chosen, asking{
-				Request: rollout.Request{Operation: rollout.RequestRemoveMember, Cluster: cluster, Member: id,
-					Name: g.Member},
+			chosen = append(chosen, removing{
+				asking: asking{Request: rollout.Request{Operation: rollout.RequestRemoveMember, Cluster: cluster,
+					Member: id, Name: g.Member}},
 				name: g.Name(), what: g.What(seen.At), done: "removed from etcd's member list",
 			})
 		}
 	}
 	for _, arg := range args {
-		if !slices.ContainsFunc(chosen, func(a asking) bool { return arg == a.Name || arg == hexOf(a.Member) }) {
+		if !slices.ContainsFunc(chosen, func(a removing) bool { return arg == a.Name || arg == hexOf(a.Member) }) {
 			return nil, fmt.Errorf("%q is not known to be a ghost; %s", arg, known(ghosts))
 		}
 	}
@@ -183,103 +181,64 @@ func known(ghosts []report.Ghost) string {
 	return "ghosts are: " + strings.Join(names, ", ")
 }
 
-func (f *removeFlags) suspect(s *record.Member) ([]asking, error) {
+func (f *removeFlags) suspect(s *record.Member) ([]removing, error) {
 	switch {
 	case s == nil:
 		return nil, errors.New("there is no suspect on the Lease")
 	case f.forget != s.Name && f.forget != hexOf(s.ID):
 		return nil, fmt.Errorf("--forget: %q: the suspect is %s (ID %x)", f.forget, s.Name, s.ID)
 	}
-	return []asking{{
-		Request: rollout.Request{Operation: rollout.RequestForgetMember, Cluster: s.Cluster, Member: s.ID,
-			Name: s.Name},
+	return []removing{{
+		asking: asking{Request: rollout.Request{Operation: rollout.RequestForgetMember, Cluster: s.Cluster,
+			Member: s.ID, Name: s.Name}},
 		name: s.Label(), what: s.Label() + " is to be relied on again", done: "no suspect any more",
 	}}, nil
 }
 
 func hexOf(id uint64) string { return strconv.FormatUint(id, 16) }
 
-// defaultPoll is how often the Lease is read while a request stands. The coordinator takes seconds.
-const defaultPoll = time.Second
-
 // carryOut writes the request and waits until it is answered.
-func (a *asking) carryOut(cmd *cobra.Command, cfg coordinator.Config, every time.Duration) error {
+func (a *removing) carryOut(cmd *cobra.Command) error {
 	ctx := cmd.Context()
-	before, err := a.read(ctx, cfg)
+	before, err := a.read(ctx)
 	if err != nil {
 		return err
 	}
-	a.At = time.Now().UTC().Truncate(time.Millisecond)
-	text := record.RequestText(a.Request)
-	if _, err := annotate(ctx, cfg, record.RequestAnnotation, &text); err != nil {
+	if err := a.write(ctx); err != nil {
 		return err
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "%s: asked for; the request stands until %s\n", a.name,
 		a.At.Add(record.RequestLasts).Local().Format(time.TimeOnly))
-	err = a.wait(cmd, cfg, before, every)
-	if err != nil {
-		// Nobody waits for it any more. What has begun goes on.
-		withdrawing, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.RequestTimeout)
-		defer cancel()
-		err = errors.Join(err, record.Withdraw(withdrawing, cfg.Leases, cfg.StatefulSet, a.Request))
+	if err = a.follow(cmd, before); err != nil {
+		err = errors.Join(err, a.withdraw(ctx))
 	}
 	return err
 }
 
-// answer is what the Lease says of a request.
-type answer struct {
-	request, suspect bool
-	report           report.Report
-	history          report.History
-}
-
-func (a *asking) read(ctx context.Context, cfg coordinator.Config) (answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, cfg.RequestTimeout)
-	defer cancel()
-	lease, err := record.Read(ctx, cfg.Leases, cfg.StatefulSet)
-	if err != nil {
-		return answer{}, err
-	}
-	var now answer
-	if on, _ := record.RequestOf(lease, a.At); on != nil {
-		now.request = on.Operation == a.Operation && on.Member == a.Member && on.At.Equal(a.At)
-	}
-	suspect := record.Parse(lease).Suspect
-	now.suspect = suspect != nil && suspect.ID == a.Member
-	now.report, now.history, _ = report.FromLease(lease) // What cannot be read says nothing.
-	return now, nil
-}
-
-func (a *asking) wait(cmd *cobra.Command, cfg coordinator.Config, before answer, every time.Duration) error {
-	ctx := cmd.Context()
-	ticks := time.NewTicker(every)
-	defer ticks.Stop()
-	over := time.NewTimer(record.RequestLasts)
-	defer over.Stop()
+// follow says what is waited for, until it is over.
+func (a *removing) follow(cmd *cobra.Command, before answer) error {
 	said, gone := "", 0
-	for {
-		select {
-		case <-ctx.Done():
-			return errors.New("interrupted; the request is taken back, and what has begun goes on")
-		case <-over.C:
+	for begun := time.Now(); ; {
+		if err := a.wait(cmd.Context()); err != nil {
+			return err
+		}
+		if time.Since(begun) >= record.RequestLasts {
 			return fmt.Errorf("the request has run out after %v, and was not carried out: %s", record.RequestLasts,
 				cmp.Or(said, "no coordinator has taken it up"))
-		case <-ticks.C:
 		}
-		now, err := a.read(ctx, cfg)
+		now, err := a.read(cmd.Context())
 		if err != nil {
 			complain(cmd, err)
 			continue
 		}
-		done, refused := a.judge(before, now, &gone)
-		switch {
-		case refused != nil:
-			return refused
+		switch done, err := a.judge(before, now, &gone); {
+		case err != nil:
+			return err
 		case done:
 			fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", a.name, a.done)
 			return nil
 		}
-		if work := a.work(now.report); work != nil && work.Reason != said {
+		if work := a.work(&now.report, rollout.DutyGhosts); work != nil && work.Reason != said {
 			said = work.Reason
 			fmt.Fprintf(cmd.OutOrStdout(), "%s: %s: %s\n", a.name, work.Headline(), work.Reason)
 		}
@@ -291,7 +250,7 @@ func (a *asking) wait(cmd *cobra.Command, cfg coordinator.Config, before answer,
 const settles = 3
 
 // judge says what has become of the request.
-func (a *asking) judge(before, now answer, gone *int) (done bool, refused error) {
+func (a *removing) judge(before, now answer, gone *int) (done bool, err error) {
 	for _, e := range now.history {
 		known := func(old report.Entry) bool { return old.At.Equal(e.At) }
 		if e.Pod != a.name || slices.ContainsFunc(before.history, known) {
@@ -304,10 +263,10 @@ func (a *asking) judge(before, now answer, gone *int) (done bool, refused error)
 			return false, errors.New(e.Reason)
 		}
 	}
-	if work := a.work(now.report); work != nil && work.Action == rollout.ActionHold {
-		return false, fmt.Errorf("refused (%s): %s. What to do: %s", work.Guard, work.Reason, work.Do)
+	if work := a.work(&now.report, rollout.DutyGhosts); work != nil && work.Action == rollout.ActionHold {
+		return false, denied(work)
 	}
-	if now.request {
+	if now.stands {
 		*gone = 0
 		return false, nil
 	}
@@ -315,22 +274,10 @@ func (a *asking) judge(before, now answer, gone *int) (done bool, refused error)
 		return false, nil
 	}
 	ghost := slices.ContainsFunc(now.report.Ghosts, func(g report.Ghost) bool { return g.ID == hexOf(a.Member) })
+	suspect := now.record.Suspect != nil && now.record.Suspect.ID == a.Member
 	switch {
-	case a.Operation == rollout.RequestForgetMember && now.suspect, a.Operation == rollout.RequestRemoveMember && ghost:
+	case a.Operation == rollout.RequestForgetMember && suspect, a.Operation == rollout.RequestRemoveMember && ghost:
 		return false, errors.New("the request is not on the Lease any more, and was not carried out")
 	}
 	return true, nil
-}
-
-// work is what the report says of this very request.
-func (a *asking) work(r report.Report) *report.Work {
-	if !r.Answers.Equal(a.At) {
-		return nil
-	}
-	for _, w := range append([]report.Work{r.Work}, r.Others...) {
-		if w.Duty == rollout.DutyGhosts || w.Duty == rollout.DutyHeld {
-			return &w
-		}
-	}
-	return nil
 }

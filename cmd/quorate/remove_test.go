@@ -56,7 +56,7 @@ func coordinates(t *testing.T, answer func(w *world, q *rollout.Request, r *repo
 		if err != nil {
 			t.Error(err)
 		}
-		r.Answers = q.At
+		r.Asked = q
 		answer(w, q, &r, &h)
 		for key, value := range report.Notes(r, h) {
 			w.control(key, value)

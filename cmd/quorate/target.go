@@ -217,9 +217,7 @@ func outside(dump *workload.Dump, set *appsv1.StatefulSet, names workload.Names,
 		Lease: record.Parse(lease),
 	}
 	o.State.Request, _ = record.RequestOf(lease, now) // Who coordinates tells what is wrong with it.
-	if s := o.Lease.Suspect; s != nil {
-		o.State.Suspect = rollout.Suspect{ID: s.ID, Name: s.Name}
-	}
+	o.State.UnderWay, o.State.Suspect = o.Lease.UnderWay(), o.Lease.Suspected()
 	if lease != nil && lease.Spec.RenewTime != nil {
 		o.Renewed = lease.Spec.RenewTime.Time
 	}
@@ -230,7 +228,8 @@ func outside(dump *workload.Dump, set *appsv1.StatefulSet, names workload.Names,
 
 // policyFlags are the flags by which a person can decide otherwise than the coordinator.
 var policyFlags = []string{"config", "max-unavailable", "removal", "allow-volatile-data", "settle-timeout",
-	"dead-after", "leaving-patience", "max-lag", "trusted-members", "hold-before-last", "ghost-after"}
+	"dead-after", "leaving-patience", "max-lag", "trusted-members", "hold-before-last", "ghost-after",
+	"defragment-when", "defragment-window", "keep-no-space", "quota-bytes"}
 
 // policy is the policy of the flags if any is set, else the coordinator's while it reports one, else
 // the default. So someone who looks from outside comes to the coordinator's decision.

@@ -518,7 +518,7 @@ func TestControls(t *testing.T) {
 		},
 		{
 			"override of what cannot be", none, "override Paused --yes", 2, []string{},
-			[]string{`"Paused" is not a guard that can be overridden; use BeforeLast, Canary, CaughtUp, `}, nil,
+			[]string{`"Paused" is not a guard that can be overridden; use AllServing, AppliesSnapshots, BeforeLast, `}, nil,
 		},
 		{
 			"override of a misspelt guard", none, "override QuorumFlor --yes", 2, []string{},
@@ -526,7 +526,7 @@ func TestControls(t *testing.T) {
 		},
 		{
 			"override of nothing", none, "override etcd-main --yes", 2, []string{},
-			[]string{"name at least one guard (BeforeLast, Canary, CaughtUp, "}, nil,
+			[]string{"name at least one guard (AllServing, AppliesSnapshots, BeforeLast, "}, nil,
 		},
 		{
 			"override and clear", none, "override QuorumFloor --clear", 2, []string{},
@@ -701,8 +701,8 @@ func TestShellCompletion(t *testing.T) {
 		{[]string{"pause", ""}, "etcd-main\n:4"},
 		{[]string{"pause", "etcd-main", ""}, ":4"},
 		{[]string{"override", ""}, "etcd-main\n:4"},
-		{[]string{"override", "etcd-main", ""}, "BeforeLast\nCanary\nCaughtUp\n"},
-		{[]string{"override", "Q"}, "BeforeLast\nCanary\nCaughtUp\n"},
+		{[]string{"override", "etcd-main", ""}, "AllServing\nAppliesSnapshots\nBeforeLast\n"},
+		{[]string{"override", "Q"}, "AllServing\nAppliesSnapshots\nBeforeLast\n"},
 		{[]string{"status", "-o", ""}, "table\njson\nyaml\n:4"},
 		{[]string{"version", "-o", ""}, "text\njson\nyaml\n:4"},
 	} {

@@ -97,12 +97,22 @@ type Member struct {
 	MoveLeaderIdle bool
 	// RemoveErr refuses to remove a member.
 	RemoveErr error
+	// Size and InUse are those of its database, and Quota how large that may become, as its status says.
+	Size, InUse, Quota int64
+	// DefragmentTakes is for how long it answers nothing when it is defragmented, also if nobody waits for that any
+	// more. DefragmentErr is its answer. Without an error its database has then shrunk to little more than what is in
+	// use.
+	DefragmentTakes time.Duration
+	DefragmentErr   error
+	// AlarmErr is its answer to whoever ends an alarm.
+	AlarmErr error
 	// List is the member list that it knows by itself, unless it is nil.
 	List []*pb.Member
 
-	// Txns, Moves, LocalLists and Removals count the requests that arrived: transactions, changes of
-	// leadership, requests for the member list without consensus, and to remove a member.
-	Txns, Moves, LocalLists, Removals int
+	// Txns, Moves, LocalLists, Removals, Defragments and Disarms count the requests that arrived: transactions,
+	// changes of leadership, requests for the member list without consensus, to remove a member, defragmentations,
+	// and ends of an alarm.
+	Txns, Moves, LocalLists, Removals, Defragments, Disarms int
 
 	server *grpc.Server
 }
@@ -157,7 +167,8 @@ func (c *Cluster) Serve(i int, listener net.Listener) (stop func()) {
 	s := &service{cluster: c, member: m}
 	// etcd accepts pings this often. gRPC's own default is minutes.
 	pings := keepalive.EnforcementPolicy{MinTime: 5 * time.Second}
-	server := grpc.NewServer(grpc.UnaryInterceptor(s.gate), grpc.KeepaliveEnforcementPolicy(pings))
+	server := grpc.NewServer(grpc.UnaryInterceptor(s.gate), grpc.KeepaliveEnforcementPolicy(pings),
+		grpc.WaitForHandlers(true)) // A defragmentation goes on when nobody waits for it.
 	pb.RegisterKVServer(server, &kvService{service: s})
 	pb.RegisterClusterServer(server, &clusterService{service: s})
 	pb.RegisterMaintenanceServer(server, &maintenanceService{service: s})
@@ -426,6 +437,7 @@ func (s maintenanceService) Status(context.Context, *pb.StatusRequest) (*pb.Stat
 		Header: h, Version: cmp.Or(s.member.Version, "3.5.35"), Leader: s.cluster.leader, RaftTerm: h.RaftTerm,
 		IsLearner: s.member.Learner,
 		RaftIndex: 100, RaftAppliedIndex: 100, Errors: s.member.Alarms,
+		DbSize: s.member.Size, DbSizeInUse: s.member.InUse,
 	}
 	if s.member.Index != 0 {
 		resp.RaftIndex, resp.RaftAppliedIndex = s.member.Index, s.member.Index
@@ -467,3 +479,53 @@ func (s maintenanceService) MoveLeader(_ context.Context, req *pb.MoveLeaderRequ
 	}
 	return &pb.MoveLeaderResponse{Header: s.header()}, nil
 }
+
+func (s maintenanceService) Defragment(context.Context, *pb.DefragmentRequest) (*pb.DefragmentResponse, error) {
+	m := s.member
+	s.cluster.Set(func(*Cluster, []*Member) {
+		m.Defragments, m.Hung = m.Defragments+1,
+			m.DefragmentTakes > 0 || m.Hung
+	})
+	if d := m.DefragmentTakes; d > 0 {
+		<-time.After(d) // Whoever asked may have gone, and etcd goes on.
+		s.cluster.Set(func(*Cluster, []*Member) { m.Hung = false })
+	}
+	s.cluster.mu.Lock()
+	defer s.cluster.mu.Unlock()
+	if m.DefragmentErr != nil {
+		return nil, m.DefragmentErr
+	}
+	m.Size = m.InUse + m.InUse/8 // Some pages are always free.
+	return &pb.DefragmentResponse{}, nil
+}
+
+// Alarm ends an alarm NOSPACE. When there is none any more, everybody grants leases and takes writes again.
+func (s maintenanceService) Alarm(ctx context.Context, req *pb.AlarmRequest) (*pb.AlarmResponse, error) {
+	unlock, err := s.consensus(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	s.member.Disarms++
+	if s.member.AlarmErr != nil {
+		return nil, s.member.AlarmErr
+	}
+	if req.Action != pb.AlarmRequest_DEACTIVATE || req.Alarm != pb.AlarmType_NOSPACE {
+		return nil, status.Error(codes.Unimplemented, "the test's etcd only ends an alarm NOSPACE")
+	}
+	ended := NoSpaceOf(req.MemberID)
+	left := false
+	for _, m := range s.cluster.members {
+		m.Alarms = slices.DeleteFunc(slices.Clone(m.Alarms), func(a string) bool { return a == ended })
+		left = left || slices.ContainsFunc(m.Alarms, func(a string) bool { return strings.Contains(a, "NOSPACE") })
+	}
+	for _, m := range s.cluster.members {
+		if !left {
+			m.GrantErr, m.PutErr, m.TxnErr = nil, nil, nil
+		}
+	}
+	return &pb.AlarmResponse{Header: s.header()}, nil
+}
+
+// NoSpaceOf is how a status names a member's alarm NOSPACE.
+func NoSpaceOf(id uint64) string { return fmt.Sprintf("memberID:%d alarm:NOSPACE", id) }

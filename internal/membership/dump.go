@@ -50,6 +50,9 @@ type dumpStatus struct {
 		RaftAppliedIndex uint64        `json:"raftAppliedIndex"`
 		Errors           []string      `json:"errors"`
 		DowngradeInfo    dumpDowngrade `json:"downgradeInfo"`
+		DbSize           int64         `json:"dbSize"`
+		DbSizeInUse      int64         `json:"dbSizeInUse"`
+		DbSizeQuota      int64         `json:"dbSizeQuota"`
 	} `json:"Status"`
 }
 
@@ -126,10 +129,12 @@ func dumpProbe(m rollout.Member, cluster uint64, status []dumpStatus, health []d
 		endpoints = append(endpoints, s.Endpoint)
 		p.Status = &rollout.Status{
 			Leader: s.Status.Leader, Term: s.Status.RaftTerm, Index: s.Status.RaftIndex,
-			Applied: s.Status.RaftAppliedIndex,
-			Version: s.Status.Version,
-			Corrupt: alarmed(s.Status.Errors, pb.AlarmType_CORRUPT),
-			NoSpace: alarmed(s.Status.Errors, pb.AlarmType_NOSPACE),
+			Applied:   s.Status.RaftAppliedIndex,
+			Version:   s.Status.Version,
+			Corrupt:   alarmed(s.Status.Errors, pb.AlarmType_CORRUPT),
+			NoSpace:   alarmed(s.Status.Errors, pb.AlarmType_NOSPACE),
+			NoSpaceOf: alarmedMembers(s.Status.Errors, pb.AlarmType_NOSPACE),
+			Size:      s.Status.DbSize, InUse: s.Status.DbSizeInUse, Quota: s.Status.DbSizeQuota,
 		}
 		if down := s.Status.DowngradeInfo; down.Enabled {
 			p.Status.DowngradeTo = down.TargetVersion

@@ -470,6 +470,8 @@ func (o *Observer) probe(ctx context.Context, client *clientv3.Client, cluster u
 			DowngradeTo: downgradeTo(status),
 			Corrupt:     alarmed(status.Errors, pb.AlarmType_CORRUPT),
 			NoSpace:     alarmed(status.Errors, pb.AlarmType_NOSPACE),
+			NoSpaceOf:   alarmedMembers(status.Errors, pb.AlarmType_NOSPACE),
+			Size:        status.DbSize, InUse: status.DbSizeInUse, Quota: quotaOf(status),
 		}
 	}
 	switch by := readBy(header, rerr, status); {
@@ -641,12 +643,17 @@ func (o *Observer) RemoveMember(ctx context.Context, m rollout.Membership, id ui
 // unreachable is true if an error of Dial is the member's fault: it was asked for a token and did not
 // answer.
 func unreachable(err error) bool {
-	code := status.Code(err)
-	var known rpctypes.EtcdError // It has a code of its own.
-	if errors.As(err, &known) {
-		code = known.Code()
-	}
+	code := codeOf(err)
 	return errors.Is(err, context.DeadlineExceeded) || code == codes.Unavailable || code == codes.DeadlineExceeded
+}
+
+// codeOf is the code of an error of gRPC's, or of etcd's, which have one of their own.
+func codeOf(err error) codes.Code {
+	var known rpctypes.EtcdError
+	if errors.As(err, &known) {
+		return known.Code()
+	}
+	return status.Code(err)
 }
 
 // brief shortens gRPC's chain of errors to what an operator needs.

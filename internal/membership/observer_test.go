@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -74,7 +75,7 @@ func TestAHealthyClusterAnswersForItself(t *testing.T) {
 			t.Errorf("member %d: read at term %d, want 2", i, x.Probe.ReadTerm)
 		}
 		if x.Probe.Read != rollout.Answered || x.Probe.Detail != "" || x.Probe.Status == nil ||
-			*x.Probe.Status != want {
+			!reflect.DeepEqual(*x.Probe.Status, want) {
 			t.Errorf("member %d: probe %+v, status %+v", i, x.Probe, x.Probe.Status)
 		}
 	}

@@ -19,7 +19,10 @@ const (
 		", or use a patch release that does not ask for it, 3.5.32 or 3.6.12 or newer"
 	moveDenied = "etcd refuses to move leadership (permission denied): " + grantRoot +
 		", which 3.5.28 and newer and all of 3.6 ask for"
-	removeDenied = "etcd refuses to remove a member (permission denied): " + grantRoot
+	removeDenied     = "etcd refuses to remove a member (permission denied): " + grantRoot
+	defragmentDenied = "etcd refuses a defragmentation (permission denied): " + grantRoot +
+		", which every version asks for"
+	disarmDenied = "etcd refuses to disarm the alarm NOSPACE (permission denied): " + grantRoot
 	readDenied   = "etcd refuses to read " + probeKey + " (permission denied): grant its user's role that" +
 		" (etcdctl role grant-permission ROLE --prefix=true readwrite /quorate/)"
 )

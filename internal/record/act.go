@@ -5,7 +5,7 @@ func (c *Config) observed(s *State, e *Observed, now Instant) Effect {
 	if e.Outcome != Done {
 		return c.to(s, resting, Rest{Failed: true})
 	}
-	if !c.understands(&e.Lease) {
+	if !understands(&e.Lease) {
 		return c.newer(s, e.Lease)
 	}
 	if !c.ours(s, &e.Lease) {
@@ -38,7 +38,7 @@ func (c *Config) observed(s *State, e *Observed, now Instant) Effect {
 // begun while it does.
 func (c *Config) standing(s *State, e *Observed, now Instant) Effect {
 	on := &s.Lease.Intent
-	switch c.kind(on.Operation) {
+	switch kindOf(on.Operation) {
 	case Presumed:
 		switch {
 		case e.Standing == Settled:
@@ -76,7 +76,7 @@ func (c *Config) rest(s *State, news bool) Effect {
 // writes the intent of all but a light one.
 func (c *Config) begin(s *State, e *Observed, now Instant) Effect {
 	s.Begun = e.Begun
-	switch kind := c.kind(e.Intent.Operation); {
+	switch kind := kindOf(e.Intent.Operation); {
 	case kind == Light:
 		renew := WriteLease{Lease: s.Lease}
 		s.Lease.Intent = e.Intent
@@ -98,7 +98,7 @@ func (c *Config) begin(s *State, e *Observed, now Instant) Effect {
 // act carries out what was decided, if that is still young, now that the record was written.
 func (c *Config) act(s *State, now Instant) Effect {
 	deadline := s.Begun + c.MaxEvidenceAge
-	aged, kind := now >= deadline, c.kind(s.Lease.Intent.Operation)
+	aged, kind := now >= deadline, kindOf(s.Lease.Intent.Operation)
 	s.Pausing = s.Pausing || aged
 	switch {
 	case aged && kind == Light:
@@ -117,7 +117,7 @@ func (c *Config) act(s *State, now Instant) Effect {
 
 // acted is what follows an operation. Only of one that is done nothing more can come.
 func (c *Config) acted(s *State, o Outcome, now Instant) Effect {
-	kind := c.kind(s.Lease.Intent.Operation)
+	kind := kindOf(s.Lease.Intent.Operation)
 	if kind == Light {
 		s.Lease.Intent = Intent{}
 		if o != Done {

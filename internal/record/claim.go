@@ -25,7 +25,7 @@ func (c *Config) leaseRead(s *State, e LeaseRead, now Instant) Effect {
 	case s.Stopping:
 		s.Lease = e.Lease
 		return c.release(s, Stopped)
-	case !c.understands(&e.Lease):
+	case !understands(&e.Lease):
 		return c.newer(s, e.Lease)
 	case s.Phase == rereading && !c.ours(s, &e.Lease):
 		return c.lost(s, e.Lease)
@@ -93,11 +93,11 @@ func nextEpoch(epoch int) int {
 }
 
 // understands is true for a record that no newer version has written, as far as one can see.
-func (c *Config) understands(l *Lease) bool {
+func understands(l *Lease) bool {
 	if l.Schema > Newest || l.Intent.Operation == None {
 		return l.Schema <= Newest
 	}
-	switch c.kind(l.Intent.Operation) {
+	switch kindOf(l.Intent.Operation) {
 	case Fenced, Presumed, Passing:
 		return true
 	case Unknown, Light:
@@ -131,9 +131,9 @@ func (c *Config) ours(s *State, l *Lease) bool {
 	return l.Holder == c.Identity && l.Epoch == s.Epoch && l.Schema > 0 && l.Schema <= Newest
 }
 
-// schema is the lowest version that can say what the record says.
-func (c *Config) schema(l *Lease) int {
-	switch kind := c.kind(l.Intent.Operation); {
+// schemaOf is the lowest version that can say what the record says.
+func schemaOf(l *Lease) int {
+	switch kind := kindOf(l.Intent.Operation); {
 	case l.Suspect != nil, kind == Presumed, kind == Passing:
 		return Newest
 	}

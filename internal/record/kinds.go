@@ -33,17 +33,6 @@ const (
 	Passing
 )
 
-// kind also knows the operations that the configuration adds.
-func (c *Config) kind(o Operation) Kind {
-	if o == None {
-		return Unknown
-	}
-	if k := kindOf(o); k != Unknown {
-		return k
-	}
-	return c.Kinds[o]
-}
-
 // Intent is an operation, and what it is about. A removal names the pod exactly as its request
 // does.
 type Intent struct {
@@ -84,16 +73,16 @@ func (m *Member) Label() string {
 	return strconv.FormatUint(m.ID, 16)
 }
 
-// longestCall bounds, in seconds, what an intent may say of how long its call takes. Others can write
-// to the Lease as well.
-const longestCall = 600
+// LongestCall bounds what an intent may say of how long its call takes. Others can write to the Lease as
+// well.
+const LongestCall = 10 * time.Minute
 
 // call is how long the call of a passing operation may take.
 func (i *Intent) call() time.Duration {
 	if i.Member == nil {
 		return 0
 	}
-	return time.Duration(min(max(i.Member.Seconds, 0), longestCall)) * time.Second
+	return time.Duration(min(max(i.Member.Seconds, 0), int(LongestCall.Seconds()))) * time.Second
 }
 
 // complete is true for an intent of this kind that says all that is needed to settle it.

@@ -9,8 +9,8 @@ import (
 
 // These two prove the kinds, whatever operations ship.
 const (
-	presumedOp record.Operation = "test-remove-member"
-	passingOp  record.Operation = "test-defragment"
+	presumedOp = record.RemoveMember
+	passingOp  = record.Defragment
 )
 
 var (

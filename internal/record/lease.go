@@ -70,10 +70,7 @@ func (l Lease) Exists() bool { return l.ResourceVersion != "" }
 // Parse reads the record from a Lease; nil is a Lease that does not exist. It never
 // fails: an intent that cannot be read may name any pod, so it counts as one about all
 // of them.
-func Parse(lease *coordinationv1.Lease) Lease { return Config{}.parse(lease) }
-
-// parse is [Parse] where the configuration adds operations.
-func (c Config) parse(lease *coordinationv1.Lease) Lease {
+func Parse(lease *coordinationv1.Lease) Lease {
 	if lease == nil {
 		return Lease{}
 	}
@@ -92,7 +89,7 @@ func (c Config) parse(lease *coordinationv1.Lease) Lease {
 	}
 	l.Rolling = lease.Annotations[RolloutAnnotation] == underWay
 	if text, ok := lease.Annotations[IntentAnnotation]; ok || l.Schema > 0 {
-		l.Intent, l.Suspect = c.parseIntent(text)
+		l.Intent, l.Suspect = parseIntent(text)
 	}
 	return l
 }
@@ -122,7 +119,7 @@ type written struct {
 // noOperation is how [None] is written.
 const noOperation Operation = "none"
 
-func (c *Config) parseIntent(text string) (Intent, *Member) {
+func parseIntent(text string) (Intent, *Member) {
 	if text == nothing {
 		return Intent{}, nil
 	}
@@ -140,7 +137,7 @@ func (c *Config) parseIntent(text string) (Intent, *Member) {
 		return Intent{Operation: FenceAll}, nil
 	case w.Operation == noOperation && w.Suspect != nil:
 		return Intent{}, w.Suspect
-	case w.Operation != FenceAll && c.kind(w.Operation).complete(&w.Intent):
+	case w.Operation != FenceAll && kindOf(w.Operation).complete(&w.Intent):
 		return w.Intent, w.Suspect
 	}
 	return Intent{Operation: FenceAll}, w.Suspect

@@ -1,6 +1,10 @@
 package record
 
-import "github.com/quorate/quorate/internal/rollout"
+import (
+	"time"
+
+	"github.com/quorate/quorate/internal/rollout"
+)
 
 // Operation is what an intent is about.
 type Operation string
@@ -19,6 +23,10 @@ const (
 	MoveLeader Operation = "move-leader"
 	// RemoveMember removes a member from etcd's list.
 	RemoveMember Operation = "remove-member"
+	// Defragment rewrites a member's database, which keeps it from answering.
+	Defragment Operation = "defragment"
+	// Disarm ends a member's alarm NOSPACE.
+	Disarm Operation = "disarm"
 )
 
 // kinds has a row for each operation of this version.
@@ -31,6 +39,8 @@ var kinds = [...]struct {
 	{FenceAll, Fenced},
 	{MoveLeader, Light},
 	{RemoveMember, Presumed},
+	{Defragment, Passing},
+	{Disarm, Passing},
 }
 
 // kindOf is the kind of one of this version's operations.
@@ -77,6 +87,39 @@ func NextOf(d rollout.Decision, revision string) (Next, Intent) {
 			Operation: RemoveMember,
 			Member:    &Member{ID: t.ID, Name: t.Name, Cluster: t.Cluster, List: t.List, URLs: t.URLs},
 		}
+	case rollout.Defragment:
+		return NextAct, passing(Defragment, action.Member, action.Within)
+	case rollout.Disarm:
+		return NextAct, passing(Disarm, action.Member, action.Within)
 	}
 	return NextRest, Intent{}
+}
+
+// passing is an intent on a member that may be stopped for as long.
+func passing(o Operation, m rollout.MemberRef, within time.Duration) Intent {
+	return Intent{Operation: o, Member: &Member{ID: m.ID, Name: m.Name, Cluster: m.Cluster,
+		Seconds: int(within.Seconds())}}
+}
+
+// UnderWay is what a decision has to know of the operation on the record, nil if that stops no member.
+func (l *Lease) UnderWay() *rollout.Passing {
+	i := &l.Intent
+	if kindOf(i.Operation) != Passing || i.Member == nil {
+		return nil
+	}
+	return &rollout.Passing{Operation: string(i.Operation),
+		Member: rollout.MemberRef{ID: i.Member.ID, Cluster: i.Member.Cluster, Name: i.Member.Name}}
+}
+
+// Suspected is the member that may be removed from the list at any moment: by the removal on the record, or by one
+// that was given up.
+func (l *Lease) Suspected() rollout.Suspect {
+	m := l.Suspect
+	if kindOf(l.Intent.Operation) == Presumed && l.Intent.Member != nil {
+		m = l.Intent.Member
+	}
+	if m == nil {
+		return rollout.Suspect{}
+	}
+	return rollout.Suspect{ID: m.ID, Name: m.Name}
 }

@@ -9,7 +9,7 @@ import (
 // be ruled out, then it keeps the record fresh, and only then it observes.
 func (c *Config) proceed(s *State, now Instant) Effect {
 	switch {
-	case c.kind(s.Lease.Intent.Operation) == Fenced:
+	case kindOf(s.Lease.Intent.Operation) == Fenced:
 		return c.resolve(s)
 	case now-s.Renewed >= c.Duration/3:
 		return c.to(s, renewing, WriteLease{Lease: s.Lease})

@@ -6,16 +6,20 @@ import (
 	"github.com/quorate/quorate/internal/rollout"
 )
 
-// StandingOf is what an observation says of a presumed operation on the record, or of the suspect. Next and
+// StandingOf is what an observation says of the operation on the record, or of the suspect. Next and
 // intent are what the decision on that observation asks for. Forget is true where an operator says that
 // the suspect's removal cannot happen any more.
 //
-// An operation is repeated only as long as the decision asks for the very same one. So all of its guards
-// pass anew, and a request stands that has not run out. Otherwise it is given up, and the member becomes a
-// suspect, so that the cure of whatever does not pass does not wait for it.
-func StandingOf(l *Lease, etcd rollout.Membership, forget bool, next Next, intent Intent) Standing {
-	switch {
-	case kindOf(l.Intent.Operation) == Presumed:
+// A passing operation is over once its member is seen to have passed it. A presumed one is repeated only as long as
+// the decision asks for the very same one. So all of its guards pass anew, and a request stands that has not run out.
+// Otherwise it is given up, and the member becomes a suspect, so that the cure of whatever does not pass does not wait
+// for it.
+func StandingOf(l *Lease, seen *rollout.Assessment, forget bool, next Next, intent Intent) Standing {
+	etcd := seen.Etcd()
+	switch kind := kindOf(l.Intent.Operation); {
+	case kind == Passing && seen.Passed():
+		return Settled
+	case kind == Presumed:
 		switch {
 		case l.Intent.Member.Gone(etcd):
 			return Settled

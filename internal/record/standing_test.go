@@ -7,6 +7,10 @@ import (
 	"github.com/quorate/quorate/internal/rollout"
 )
 
+func seen(etcd rollout.Membership) *rollout.Assessment {
+	return rollout.Assess(rollout.State{Etcd: etcd}, rollout.DefaultPolicy())
+}
+
 func TestWhatIsSeenOfTheRemovalOfAMember(t *testing.T) {
 	removal := record.Intent{Operation: record.RemoveMember, Member: ghost}
 	with := func(change func(m *record.Member)) record.Intent {
@@ -56,7 +60,7 @@ func TestWhatIsSeenOfTheRemovalOfAMember(t *testing.T) {
 		{"there is nothing", record.Lease{}, there, true, record.NextRest, nothing, record.Open},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := record.StandingOf(&tc.lease, tc.etcd, tc.forget, tc.next, tc.intent); got != tc.want {
+			if got := record.StandingOf(&tc.lease, seen(tc.etcd), tc.forget, tc.next, tc.intent); got != tc.want {
 				t.Errorf("%d, want %d", got, tc.want)
 			}
 		})
@@ -64,11 +68,11 @@ func TestWhatIsSeenOfTheRemovalOfAMember(t *testing.T) {
 }
 
 func TestTheRemovalOfAMemberSaysAllThatItTakesToSettleIt(t *testing.T) {
-	target := rollout.MemberTarget{ID: 7, Name: "etcd-3", Cluster: 1, List: []uint64{5, 6, 7},
-		URLs: []string{"https://etcd-3:2380"}}
+	target := rollout.MemberTarget{MemberRef: rollout.MemberRef{ID: 7, Name: "etcd-3", Cluster: 1},
+		List: []uint64{5, 6, 7}, URLs: []string{"https://etcd-3:2380"}}
 	next, i := record.NextOf(rollout.Decision{Action: rollout.RemoveMember{Member: target}}, "rev-2")
 	l := record.Lease{Intent: i}
-	if next != record.NextAct || record.StandingOf(&l, rollout.Membership{}, false, record.NextAct,
+	if next != record.NextAct || record.StandingOf(&l, seen(rollout.Membership{}), false, record.NextAct,
 		record.Intent{Operation: record.RemoveMember, Member: ghost}) != record.Open {
 		t.Errorf("%d %+v", next, *i.Member)
 	}

@@ -41,8 +41,6 @@ type Config struct {
 	// Recovery is how long the member of a passing operation has to have answered reads, after
 	// the end of the call, before the operation counts as over.
 	Recovery time.Duration
-	// Kinds are those of operations beyond the ones of this version.
-	Kinds map[Operation]Kind
 	// Later is how much longer a record that is not our own has to have been free before we claim
 	// it by the clock, so that others go first. It may differ from claim to claim.
 	Later time.Duration
@@ -113,7 +111,7 @@ type Pod struct{ Name, UID, ResourceVersion string }
 func (c Config) Step(s State, e Event, now Instant) (State, Effect) {
 	effect := c.step(&s, e, now)
 	if write, ok := effect.(WriteLease); ok {
-		write.Lease.Schema = c.schema(&write.Lease)
+		write.Lease.Schema = schemaOf(&write.Lease)
 		s.Lease.Schema = write.Lease.Schema
 		return s, write
 	}

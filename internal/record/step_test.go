@@ -17,7 +17,6 @@ const (
 
 var config = record.Config{
 	Identity: me, Duration: 15 * time.Second, MaxEvidenceAge: 5 * time.Second, Recovery: 30 * time.Second,
-	Kinds: map[record.Operation]record.Kind{presumedOp: record.Presumed, passingOp: record.Passing},
 }
 
 // theirs is a record that another coordinator holds, mine what becomes of it.

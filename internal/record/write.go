@@ -16,7 +16,7 @@ func (c *Config) leaseWritten(s *State, e LeaseWritten, now Instant) Effect {
 	switch {
 	case s.Phase == recording:
 		return c.act(s, now)
-	case s.Phase == claiming && c.kind(s.Lease.Intent.Operation) == Passing:
+	case s.Phase == claiming && kindOf(s.Lease.Intent.Operation) == Passing:
 		// Whoever put it there may have begun it a moment ago.
 		s.Doubted = now + s.Lease.Intent.call()
 	case s.Pausing:
@@ -30,7 +30,7 @@ func (c *Config) leaseWritten(s *State, e LeaseWritten, now Instant) Effect {
 // is known to stand on the record, so what is read next is the whole truth. Only an unclear write may
 // still land, and then the next swap fails.
 func (c *Config) notWritten(s *State, o Outcome) Effect {
-	if s.Phase == recording && c.kind(s.Lease.Intent.Operation) == Light {
+	if s.Phase == recording && kindOf(s.Lease.Intent.Operation) == Light {
 		s.Lease.Intent = Intent{}
 	}
 	if s.Phase == claiming {
@@ -75,7 +75,7 @@ func (c *Config) stop(s *State) Effect {
 		return c.release(s, s.Ending)
 	case recording, acting:
 		// The operation is not sent. Only an earlier attempt of a presumed one may be.
-		if c.kind(s.Lease.Intent.Operation) != Presumed {
+		if kindOf(s.Lease.Intent.Operation) != Presumed {
 			s.Lease.Intent = Intent{}
 		}
 	default:

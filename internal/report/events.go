@@ -149,6 +149,10 @@ func (r *Recorder) Tell(e Entry, podUID string) {
 		}
 	case MemberSuspected:
 		reason, message = MemberSuspected, fmt.Sprintf("The member %s: %s", e.Pod, e.Reason)
+	case Defragmented:
+		reason, message = Defragmented, fmt.Sprintf("Defragmented the member of %s: %s", e.Pod, e.Reason)
+	case Disarmed:
+		reason, message = Disarmed, fmt.Sprintf("Disarmed the alarm NOSPACE of %s: %s", e.Pod, e.Reason)
 	default:
 		return
 	}

@@ -45,7 +45,8 @@ func GhostsOf(a *rollout.Assessment, told []Ghost, at time.Time) []Ghost {
 	for i := range a.Ghosts {
 		g := &a.Ghosts[i]
 		now := Ghost{Member: g.Name, ID: strconv.FormatUint(g.ID, 16),
-			Cluster: strconv.FormatUint(a.Cluster(), 16), Pod: g.Pod, Learner: g.Learner, Since: at.Add(-g.Silent)}
+			Cluster: strconv.FormatUint(a.Etcd().ClusterID, 16), Pod: g.Pod, Learner: g.Learner,
+			Since: at.Add(-g.Silent)}
 		before := slices.IndexFunc(told, func(t Ghost) bool { return t.ID == now.ID })
 		switch {
 		case before >= 0:

@@ -62,6 +62,10 @@ const (
 	// outcome is not known.
 	MemberRemoved   = "MemberRemoved"
 	MemberSuspected = "MemberSuspected"
+	// Defragmented: a member's database was rewritten, or that failed, or nobody knows.
+	Defragmented = "Defragmented"
+	// Disarmed: a member's alarm NOSPACE was ended.
+	Disarmed = "Disarmed"
 )
 
 // History is the last entries, oldest first.

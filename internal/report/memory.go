@@ -10,7 +10,7 @@ type Memory struct {
 	rollout.Memory
 	// Gates are the host's own checks, as they were answered.
 	Gates []rollout.Gate `json:"gates,omitempty"`
-	// Sidecars are the others that are there, while somebody asks for what they have to know.
+	// Sidecars are what is known of the others that are there.
 	Sidecars rollout.Sidecars `json:"sidecars,omitzero"`
 }
 
@@ -19,11 +19,7 @@ func memoryOf(s Sight) *Memory {
 	if s.Policy == nil {
 		return nil
 	}
-	m := &Memory{Policy: *s.Policy, Memory: s.State.Memory, Gates: s.State.Gates}
-	if s.State.Request != nil {
-		m.Sidecars = s.State.Sidecars
-	}
-	return m
+	return &Memory{Policy: *s.Policy, Memory: s.State.Memory, Gates: s.State.Gates, Sidecars: s.State.Sidecars}
 }
 
 // Recall lets a state rest on the memory instead of on what its maker could find out, and

@@ -20,6 +20,8 @@ type Metrics struct {
 	failures                       *prometheus.GaugeVec
 	held, removals, moves          *prometheus.CounterVec
 	handOvers, refused             prometheus.Counter
+	defragmentations               *prometheus.CounterVec
+	fullest, noSpace               *prometheus.GaugeVec
 	probes                         *prometheus.HistogramVec
 
 	registerer prometheus.Registerer
@@ -103,6 +105,14 @@ func NewMetrics(registerer prometheus.Registerer, namespace, statefulSet string)
 	m.moves = counters("quorate_leader_moves_total", "Requested changes of etcd's leader, by outcome: done or failed.",
 		"outcome")
 	m.handOvers = counter("quorate_handovers_total", "How many times this sidecar let another one coordinate.")
+	m.defragmentations = counters("quorate_defragmentations_total",
+		"Requested defragmentations of members, by outcome: done, failed, or unclear.", "outcome")
+	m.fullest = gauges("quorate_database_quota_ratio",
+		"The largest part of its quota that a member's database takes, 0 to 1 and more; at the owner of the lock "+
+			"only, "+
+			"which asks once a minute, and more often while it coordinates.")
+	m.noSpace = gauges("quorate_nospace_alarm",
+		"1 while etcd has an alarm NOSPACE and takes no writes, else 0; where quorate_database_quota_ratio is.")
 	m.probes = keep(m, prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "quorate_probe_duration_seconds",
 		Help: "How long etcd members took to answer a probe, by result: answered or failed.", Buckets: probeBuckets,
@@ -116,6 +126,9 @@ func NewMetrics(registerer prometheus.Registerer, namespace, statefulSet string)
 	}
 	for _, outcome := range []string{OutcomeDone, OutcomeFailed} {
 		m.moves.WithLabelValues(outcome)
+	}
+	for _, outcome := range []string{OutcomeDone, OutcomeFailed, OutcomeUnclear} {
+		m.defragmentations.WithLabelValues(outcome)
 	}
 	for _, at := range []string{AtElection, AtRollout, AtEvidence, AtRecord, AtWatchSet, AtWatchPods, AtWatchLease,
 		AtNodes, AtWatchNodes} {
@@ -202,6 +215,15 @@ func (m *Metrics) Show(r Report) {
 	}
 }
 
+// Databases says how full the members' databases are. Nothing is shown if that is not known.
+func (m *Metrics) Databases(part float64, alarm bool) {
+	if m == nil || part == 0 && !alarm {
+		return
+	}
+	m.fullest.WithLabelValues().Set(part)
+	m.noSpace.WithLabelValues().Set(number(alarm))
+}
+
 // account adds the time since the last report to the guard that kept the rollout. After more than a
 // minute, nobody was looking.
 func (m *Metrics) account(until time.Time) {
@@ -236,6 +258,8 @@ func (m *Metrics) Rests() {
 	m.coordinator.Set(0)
 	m.ghosts.Set(0)
 	m.inProgress.Set(0)
+	m.fullest.Reset()
+	m.noSpace.Reset()
 	m.forget()
 }
 
@@ -268,6 +292,13 @@ func (m *Metrics) LeaderMove(err error) {
 func (m *Metrics) Ghosts(n int) {
 	if m != nil {
 		m.ghosts.Set(float64(n))
+	}
+}
+
+// Defragmentation counts one of a member, with one of the outcomes above.
+func (m *Metrics) Defragmentation(outcome string) {
+	if m != nil {
+		m.defragmentations.WithLabelValues(outcome).Inc()
 	}
 }
 

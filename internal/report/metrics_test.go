@@ -101,6 +101,7 @@ func filled(t *testing.T) *prometheus.Registry {
 	r.At = now.Add(time.Second)
 	m.Show(r)
 	m.Probe(time.Second, true)
+	m.Databases(0.5, true)
 	return registry
 }
 

@@ -30,6 +30,10 @@ type Plan struct {
 	Ghosts []Ghost `json:"ghosts,omitempty"`
 	// Others is what the other duties would do or wait for, as far as they have something to say.
 	Others []Work `json:"others,omitempty"`
+	// Cluster is the ID of etcd's cluster in hexadecimal; empty when no member has told it.
+	Cluster string `json:"cluster,omitempty"`
+	// NoSpace is true while etcd takes no writes, because of an alarm NOSPACE.
+	NoSpace bool `json:"noSpace,omitempty"`
 }
 
 // Work is what one duty has decided.
@@ -77,8 +81,23 @@ type Member struct {
 	Sidecar string `json:"sidecar,omitempty"`
 	// Version is etcd's own, as the member reports it.
 	Version string `json:"version,omitempty"`
+	// Database is how large its database is; nil when that is not known.
+	Database *Database `json:"database,omitempty"`
 	// Since is since when the evidence has been what it is; zero in a plan.
 	Since time.Time `json:"since,omitzero"`
+}
+
+// worthTelling is from which size on a database is told to people: nobody has to care about a smaller one.
+const worthTelling = 16 << 20
+
+// Database says how large a member's database is, in bytes.
+type Database struct {
+	Size int64 `json:"size"`
+	// Free is what a defragmentation would give back.
+	Free int64 `json:"free"`
+	// Quota is how large it may become, negative where there is no limit, and QuotaFrom says where that stands.
+	Quota     int64  `json:"quota"`
+	QuotaFrom string `json:"quotaFrom,omitempty"`
 }
 
 // missing is true when the pod does not exist: it has no revision then.
@@ -104,11 +123,22 @@ func NewPlan(d rollout.Decision) Plan {
 	a := d.Assessment
 	p := Plan{Work: workOf(d), Voters: a.Voters, Quorum: a.Quorum, Serving: a.Serving, Leaving: a.Leavers(),
 		Members: []Member{}}
+	if id := a.Etcd().ClusterID; id != 0 {
+		p.Cluster = strconv.FormatUint(id, 16)
+	}
+	_, p.NoSpace = a.Fullest()
 	for _, other := range d.Others {
 		p.Others = append(p.Others, workOf(other))
 	}
 	for i := range a.Seats {
-		p.Members = append(p.Members, memberOf(&a.Seats[i]))
+		m := memberOf(&a.Seats[i])
+		if d := a.Database(&a.Seats[i]); d != nil {
+			m.Database = &Database{Size: d.Size, Free: d.Free, Quota: d.Quota.Bytes, QuotaFrom: d.Quota.From}
+			if d.Size >= worthTelling {
+				m.Detail += "; database " + d.String()
+			}
+		}
+		p.Members = append(p.Members, m)
 	}
 	for _, m := range a.External {
 		p.Members = append(p.Members, externalOf(m, a.Leader))

@@ -45,6 +45,8 @@ type Report struct {
 	Paused         bool     `json:"paused,omitempty"`
 	Partition      *int     `json:"partition,omitempty"`
 	MaxUnavailable string   `json:"maxUnavailable,omitempty"`
+	// Asked is the request of an operator that was seen; nil without one.
+	Asked *rollout.Request `json:"asked,omitempty"`
 	// Backup is what the host says of its backups, by a gate of the name [GateBackup]; nil when it
 	// has no such gate.
 	Backup *Backup `json:"backup,omitempty"`
@@ -52,12 +54,19 @@ type Report struct {
 	Faults []string `json:"faults,omitempty"`
 	// Memory is what the coordinator knows beyond what can be seen; nil in a report from outside.
 	Memory *Memory `json:"memory,omitempty"`
-	// Answers is when the request was made that the report knows of, by the clock of who made it. Suspect is
-	// the member that an earlier removal may still remove, empty if there is none.
-	Answers time.Time `json:"answers,omitzero"`
-	Suspect string    `json:"suspect,omitempty"`
+	// Suspect is the member that an earlier removal may still remove, empty if there is none.
+	Suspect string `json:"suspect,omitempty"`
 
 	Plan
+}
+
+// Answers is true for a report that knows of this request, and of no other.
+func (r *Report) Answers(q *rollout.Request) bool {
+	if r.Asked == nil || q == nil {
+		return r.Asked == q
+	}
+	return r.Asked.Operation == q.Operation && r.Asked.Member == q.Member && r.Asked.Cluster == q.Cluster &&
+		r.Asked.At.Equal(q.At)
 }
 
 // Progress counts the StatefulSet's pods.
@@ -102,13 +111,10 @@ func New(s Sight, last Report) Report {
 		Coordinator: s.Coordinator, Epoch: s.Epoch, Fallback: s.Fallback,
 		UpdateRevision: s.State.Set.UpdateRevision, Started: last.Started, Ended: last.Ended,
 		Plan: NewPlan(s.Decision), Memory: memoryOf(s),
-		Paused: s.State.Controls.Paused, Partition: s.State.Controls.Partition,
+		Paused: s.State.Controls.Paused, Partition: s.State.Controls.Partition, Asked: s.State.Request,
 	}
 	if m := s.State.Controls.MaxUnavailable; m != nil {
 		r.MaxUnavailable = m.String()
-	}
-	if s.State.Request != nil {
-		r.Answers = s.State.Request.At
 	}
 	if id := s.State.Suspect.ID; id != 0 {
 		r.Suspect = fmt.Sprintf("%s (ID %x)", s.State.Suspect.Name, id)

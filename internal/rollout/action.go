@@ -1,5 +1,7 @@
 package rollout
 
+import "time"
+
 // ActionName is the stable name of an action: the word for it in logs, events, metrics, on the
 // Lease and in the output of status and plan.
 type ActionName string
@@ -14,10 +16,13 @@ const (
 	ActionRemove     ActionName = "Remove"
 	// ActionRemoveMember removes a member from etcd's list.
 	ActionRemoveMember ActionName = "RemoveMember"
+	ActionDefragment   ActionName = "Defragment"
+	ActionDisarm       ActionName = "Disarm"
 )
 
 // Action is what a decision asks for, with everything that is needed to carry it out. It is
-// one of [Idle], [Hold], [Wait], [Complete], [MoveLeader], [Remove] and [RemoveMember]; there are no others.
+// one of [Idle], [Hold], [Wait], [Complete], [MoveLeader], [Remove], [RemoveMember], [Defragment] and [Disarm];
+// there are no others.
 type Action interface {
 	// Name is the action's stable name.
 	Name() ActionName
@@ -52,6 +57,36 @@ type Remove struct {
 	Method Removal
 }
 
+// RemoveMember removes a ghost from etcd's member list.
+type RemoveMember struct{ Member MemberTarget }
+
+// Defragment rewrites a member's database without what is free in it. The member answers nothing meanwhile.
+type Defragment struct {
+	// Target is the member's pod, which stays.
+	Target Target
+	Member MemberRef
+	// Within bounds the call.
+	Within time.Duration
+}
+
+// Disarm ends the alarm NOSPACE that a member has raised. Until then etcd takes no writes.
+type Disarm struct {
+	Member MemberRef
+	Within time.Duration
+}
+
+// MemberRef names a member. IDs come back when a cluster is restored from a backup, so the cluster's belongs to it.
+type MemberRef struct {
+	ID, Cluster uint64
+	Name        string
+}
+
+// Label is how the member is told to people: by its name, or its ID while it has none.
+func (r MemberRef) Label() string {
+	m := Member{ID: r.ID, Name: r.Name}
+	return m.label()
+}
+
 // Target is the very pod that was decided on. A removal carries its UID and its resourceVersion
 // as preconditions.
 type Target struct {
@@ -67,23 +102,13 @@ type Transfer struct {
 	FromName, ToName string
 }
 
-// RemoveMember removes a ghost from etcd's member list.
-type RemoveMember struct{ Member MemberTarget }
-
-// MemberTarget is the very member that was decided on. IDs come back when a cluster is restored from a
-// backup, so the cluster, the list that it was on and its own URLs go with it.
+// MemberTarget is the very member that was decided on, with the list that it was on and its own URLs: more comes
+// back with a backup than the IDs.
 type MemberTarget struct {
-	ID      uint64
-	Name    string
-	Cluster uint64
-	List    []uint64
-	URLs    []string
-}
+	MemberRef
 
-// Label is how the member is told to people: by its name, or its ID while it has none.
-func (t *MemberTarget) Label() string {
-	m := Member{ID: t.ID, Name: t.Name}
-	return m.label()
+	List []uint64
+	URLs []string
 }
 
 // Name returns [ActionIdle].
@@ -107,6 +132,12 @@ func (Remove) Name() ActionName { return ActionRemove }
 // Name returns [ActionRemoveMember].
 func (RemoveMember) Name() ActionName { return ActionRemoveMember }
 
+// Name returns [ActionDefragment].
+func (Defragment) Name() ActionName { return ActionDefragment }
+
+// Name returns [ActionDisarm].
+func (Disarm) Name() ActionName { return ActionDisarm }
+
 func (Idle) sealed()         {}
 func (Hold) sealed()         {}
 func (Wait) sealed()         {}
@@ -114,3 +145,5 @@ func (Complete) sealed()     {}
 func (MoveLeader) sealed()   {}
 func (Remove) sealed()       {}
 func (RemoveMember) sealed() {}
+func (Defragment) sealed()   {}
+func (Disarm) sealed()       {}

@@ -122,6 +122,9 @@ func join(s State, p Policy) *Assessment {
 	return a
 }
 
+// Etcd is what etcd's members have told.
+func (a *Assessment) Etcd() Membership { return a.state.Etcd }
+
 // count sums up the seats and the voters elsewhere.
 func (a *Assessment) count() {
 	for i := range a.Seats {
@@ -222,7 +225,10 @@ func (a *Assessment) podOutOfRange(m *Member) *Pod {
 // was paused may answer one read from before the pause (etcd before 3.5.28 and 3.6.9,
 // etcd-io/etcd#20418). The highest itself always serves, so that a member behind never makes
 // quorum look lost. A term of zero is not known, and says nothing.
-func (a *Assessment) serves(m *Member) bool {
+func (a *Assessment) serves(m *Member) bool { return a.answers(m) && !a.stopped(m) }
+
+// answers is true for such a member, whatever may still happen to it.
+func (a *Assessment) answers(m *Member) bool {
 	return m.Probe.Read == Answered && (m.Learner || m.Probe.ReadTerm == 0 || m.Probe.ReadTerm == a.readTerm)
 }
 
@@ -256,6 +262,7 @@ func (a *Assessment) seat(ordinal int) Seat {
 	}
 	others, serves := a.servingForSure(), false
 	if m := seat.Member; m != nil {
+		seat.Stopped = a.stopped(m)
 		seat.Voter = !m.Learner
 		seat.Leader = m.ID == a.Leader && a.Leader != 0
 		serves = a.serves(m)
@@ -310,7 +317,7 @@ func (a *Assessment) Sightings() []Sighting {
 		if pod.Etcd.Restarts > 0 && !pod.Etcd.Ready {
 			seen = append(seen, Sighting{pod.UID, RestartingSeen})
 		}
-		if !seat.Outdated && (!pod.Ready || !seat.useful()) {
+		if !seat.Outdated && !seat.Stopped && (!pod.Ready || !seat.useful()) {
 			seen = append(seen, Sighting{pod.UID, UnsettledSeen})
 		}
 	}

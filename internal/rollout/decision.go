@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -30,6 +31,8 @@ const (
 	// RuleRemoveGhost: a member that an old scale-in has left behind is removed when an operator asks
 	// (DEP-01, "Removing an existing member").
 	RuleRemoveGhost Rule = "RemoveGhost"
+	// RuleDefragment: members are defragmented one at a time, followers first.
+	RuleDefragment Rule = "Defragment"
 )
 
 // Verdict is one guard's word on one candidate. The numbers stay numbers until
@@ -110,19 +113,28 @@ func (d *Decision) Reason() string {
 // Acts is true when the decision changes something.
 func (d *Decision) Acts() bool {
 	switch d.Action.(type) {
-	case MoveLeader, Remove, RemoveMember:
+	case MoveLeader, Remove, RemoveMember, Defragment, Disarm:
 		return true
 	}
 	return false
 }
 
-// Target returns the pod that is removed, or that hands leadership over; the zero Target when
-// the decision changes no pod.
+// Beside is true if a duty beside the rollout acts, waits or holds. The rollout comes first in a decision when it
+// waits, and does not keep the others from being due.
+func (d *Decision) Beside() bool {
+	return d.Duty != DutyRoll && d.Duty != DutyHeld && d.weight() > 0 ||
+		slices.ContainsFunc(d.Others, func(d Decision) bool { return d.Beside() })
+}
+
+// Target returns the pod that is removed, that hands leadership over, or whose member is defragmented; the zero
+// Target when the decision changes no pod or member of ours.
 func (d *Decision) Target() Target {
 	switch a := d.Action.(type) {
 	case Remove:
 		return a.Target
 	case MoveLeader:
+		return a.Target
+	case Defragment:
 		return a.Target
 	}
 	return Target{}

@@ -15,6 +15,8 @@ const (
 	DutyRoll DutyName = "Roll"
 	// DutyGhosts removes members that nobody runs any more from etcd's list, when an operator asks.
 	DutyGhosts DutyName = "Ghosts"
+	// DutyDefragment gives back what is free in the members' databases.
+	DutyDefragment DutyName = "Defragment"
 )
 
 // duty is one kind of work. It ends in one action, or returns the zero Decision where it has nothing to
@@ -33,6 +35,7 @@ var duties = []duty{
 	{name: DutyMakeWay, do: makeWay},
 	{name: DutyRoll, do: roll, standsIn: true},
 	{name: DutyGhosts, do: removeGhosts},
+	{name: DutyDefragment, do: defragment, standsIn: true},
 }
 
 // choose asks the duties one after the other. The first that acts is the decision. If none acts, it is

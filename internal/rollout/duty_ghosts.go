@@ -2,13 +2,6 @@ package rollout
 
 import "strconv"
 
-// RequestRemoveMember asks for a ghost to be removed from etcd's list. RequestForgetMember says that an
-// earlier removal of a member cannot happen any more.
-const (
-	RequestRemoveMember = "remove-member"
-	RequestForgetMember = "forget-member"
-)
-
 // removeGhosts is the duty that removes a ghost from etcd's list when an operator asks for it. Nothing is ever
 // removed without a request: nobody but the operator knows that a member is not to come back.
 func removeGhosts(a *Assessment) Decision {
@@ -44,7 +37,7 @@ func (a *Assessment) Fulfilled() bool {
 }
 
 func (a *Assessment) targetMember(g *Ghost) MemberTarget {
-	t := MemberTarget{ID: g.ID, Name: g.Name, Cluster: a.state.Etcd.ClusterID, URLs: g.PeerURLs}
+	t := MemberTarget{MemberRef: a.refOf(g.ID, g.Name), URLs: g.PeerURLs}
 	for i := range a.state.Etcd.Members {
 		t.List = append(t.List, a.state.Etcd.Members[i].ID)
 	}

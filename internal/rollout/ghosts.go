@@ -26,9 +26,6 @@ func (m *Member) Label() string { return m.label() }
 // be about to come, or a network about to be mended.
 func (a *Assessment) Lasting(g *Ghost) bool { return g.Silent >= a.policy.GhostAfter }
 
-// Cluster is the ID of the cluster, 0 when it is not known.
-func (a *Assessment) Cluster() uint64 { return a.state.Etcd.ClusterID }
-
 // AfterRemoval is what removing a ghost makes of the number of voters and of the quorum.
 func (a *Assessment) AfterRemoval(g *Ghost) (voters, quorum int) {
 	voters = a.Voters - btoi(!g.Learner)

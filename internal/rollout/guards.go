@@ -58,6 +58,7 @@ var (
 	pendingGuards    = slices.DeleteFunc(rowsOf(RuleUpdatedSettle), func(r *Row) bool { return !r.clears })
 	servingGuards    = rowsOf(RuleServing)
 	ghostGuards      = rowsOf(RuleRemoveGhost)
+	defragmentGuards = rowsOf(RuleDefragment)
 )
 
 func rowsOf(rule Rule) []*Row {
@@ -104,3 +105,16 @@ func verdict(pass bool, format string, n ...int) Verdict {
 }
 
 func passed(format string, n ...int) Verdict { return verdict(true, format, n...) }
+
+// oldSidecars: what an older sidecar does not know, it cannot take over. It would wait for as long as that
+// stands on the record, and nobody could go back to its version.
+func oldSidecars(a *Assessment, _ *Seat) Verdict {
+	switch s := &a.state.Sidecars; {
+	case !s.Known:
+		return Verdict{text: "it is not known which sidecars there are"}
+	case len(s.Old) > 0:
+		return Verdict{text: "the sidecar of " + s.Old[0] + " is of a version that does not know such an operation " +
+			"on the record, or may be"}
+	}
+	return passed("every sidecar knows what an operation on a member is")
+}

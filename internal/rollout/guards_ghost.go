@@ -54,10 +54,8 @@ func podsServe(a *Assessment, _ *Seat) Verdict {
 // membershipMoves: nobody else changes the membership or the number of pods: not the host, which adds a
 // learner and promotes it, and not whoever scales.
 func membershipMoves(a *Assessment, _ *Seat) Verdict {
-	for i := range a.state.Pods {
-		if p := &a.state.Pods[i]; p.Owned && !a.state.Set.has(p.Ordinal) {
-			return Verdict{text: "the pod " + p.Name + " is being scaled away"}
-		}
+	if p := a.beyond(); p != nil {
+		return Verdict{text: "the pod " + p.Name + " is being scaled away"}
 	}
 	for i := range a.state.Etcd.Members {
 		m := &a.state.Etcd.Members[i]
@@ -91,18 +89,6 @@ func ghostQuorum(a *Assessment, _ *Seat) Verdict {
 	return verdict(a.survivors >= a.Quorum && a.survivors >= after,
 		"%d of %d voters serve and stay, quorum %d; without it %d are needed of %d",
 		a.survivors, a.Voters, a.Quorum, after, voters)
-}
-
-// oldSidecars: what an older sidecar does not know, it cannot take over. It would wait for as long as the
-// removal stands on the record, and nobody could go back to its version.
-func oldSidecars(a *Assessment, _ *Seat) Verdict {
-	switch s := &a.state.Sidecars; {
-	case !s.Known:
-		return Verdict{text: "it is not known which sidecars there are"}
-	case len(s.Old) > 0:
-		return Verdict{text: "the sidecar of " + s.Old[0] + " is of a version that does not know such a removal"}
-	}
-	return passed("every sidecar knows what a removal of a member is")
 }
 
 // suspectMember: the record has room for one removal that may still happen.

@@ -65,6 +65,16 @@ func (p *Pod) CordonInWords() string { return "node " + p.Node + " is cordoned" 
 // nodes of others may stay cordoned for days, and a volume may be within reach of one node only.
 func (s *Seat) goesLast() bool { return s.Pod != nil && (s.Pod.Cordoned || s.Pod.Leaving != "") }
 
+// beyond is a pod of ours that is to be scaled away, whether its member votes or not; nil if there is none.
+func (a *Assessment) beyond() *Pod {
+	for i := range a.state.Pods {
+		if p := &a.state.Pods[i]; p.Owned && !a.state.Set.has(p.Ordinal) {
+			return p
+		}
+	}
+	return nil
+}
+
 // someLeave is true while others take members of ours.
 func someLeave(a *Assessment, _ *Seat) bool {
 	return len(a.scaledAway) > 0 || slices.ContainsFunc(a.Seats, func(s Seat) bool { return s.Leaving })

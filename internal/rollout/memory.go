@@ -23,6 +23,22 @@ type Memory struct {
 	// Removed are the names of the pods that this coordinator has removed, until they are back. Any
 	// other that is away was taken by somebody else.
 	Removed []string `json:"removed,omitempty"`
+	// Tries are what has become of the defragmentations in this turn, by the member's ID.
+	Tries map[uint64]Try `json:"tries,omitempty"`
+	// Disarmed is how often each member's alarm NOSPACE was disarmed in this turn.
+	Disarmed map[uint64]int `json:"disarmed,omitempty"`
+}
+
+// Try is what has become of a member's defragmentations.
+type Try struct {
+	// Done is true if one has succeeded, and Left is how many bytes were free in the database right after that.
+	Done bool  `json:"done,omitempty"`
+	Left int64 `json:"left,omitempty"`
+	// Failed is how many have not succeeded, in a row.
+	Failed int `json:"failed,omitempty"`
+	// Words say how the last one failed, and Lasting that another would fail too, as when etcd's user may not.
+	Words   string `json:"words,omitempty"`
+	Lasting bool   `json:"lasting,omitempty"`
 }
 
 // Refusal is what the eviction API says when it refuses. The zero value is none.
@@ -108,12 +124,13 @@ type policyFields Policy
 func (p Policy) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		policyFields
-		SettleTimeout   string `json:"settleTimeout"`
-		DeadAfter       string `json:"deadAfter"`
-		LeavingPatience string `json:"leavingPatience"`
-		GhostAfter      string `json:"ghostAfter"`
+		SettleTimeout     string `json:"settleTimeout"`
+		DeadAfter         string `json:"deadAfter"`
+		LeavingPatience   string `json:"leavingPatience"`
+		GhostAfter        string `json:"ghostAfter"`
+		DefragmentTimeout string `json:"defragmentTimeout"`
 	}{policyFields(p), p.SettleTimeout.String(), p.DeadAfter.String(), p.LeavingPatience.String(),
-		p.GhostAfter.String()})
+		p.GhostAfter.String(), p.DefragmentTimeout.String()})
 }
 
 // UnmarshalJSON reads what MarshalJSON writes. What cannot be read is the default: another version, or
@@ -122,12 +139,13 @@ func (p *Policy) UnmarshalJSON(data []byte) error {
 	*p = DefaultPolicy()
 	written := struct {
 		policyFields
-		MaxUnavailable  string `json:"maxUnavailable"`
-		SettleTimeout   string `json:"settleTimeout"`
-		DeadAfter       string `json:"deadAfter"`
-		LeavingPatience string `json:"leavingPatience"`
-		GhostAfter      string `json:"ghostAfter"`
-		Removal         string `json:"removal"`
+		MaxUnavailable    string `json:"maxUnavailable"`
+		SettleTimeout     string `json:"settleTimeout"`
+		DeadAfter         string `json:"deadAfter"`
+		LeavingPatience   string `json:"leavingPatience"`
+		GhostAfter        string `json:"ghostAfter"`
+		DefragmentTimeout string `json:"defragmentTimeout"`
+		Removal           string `json:"removal"`
 	}{policyFields: policyFields(*p)}
 	if err := json.Unmarshal(data, &written); err != nil {
 		return err
@@ -148,6 +166,9 @@ func (p *Policy) UnmarshalJSON(data []byte) error {
 	}
 	if d, err := time.ParseDuration(written.GhostAfter); err == nil && d > 0 {
 		p.GhostAfter = d
+	}
+	if d, err := time.ParseDuration(written.DefragmentTimeout); err == nil {
+		p.DefragmentTimeout = d
 	}
 	if p.MaxLag == 0 {
 		p.MaxLag = defaults.MaxLag

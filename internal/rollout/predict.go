@@ -11,8 +11,9 @@ import (
 // changes nothing: Complete, or where the rollout would stop.
 func Predict(s State, p Policy) []Decision {
 	var all []Decision
-	// Each ordinal needs one removal and at the most one transfer before it, and one ghost may go.
-	for range 2*len(s.Pods) + 3 {
+	// Each ordinal needs at the most a removal and a defragmentation, with a transfer before either. One ghost may
+	// go, and an alarm end.
+	for range 4*len(s.Pods) + 5 {
 		d := Decide(s, p)
 		all = append(all, d)
 		if !d.Acts() {
@@ -47,6 +48,21 @@ func Settled(s State, d Decision) State {
 		s.recreate(action.Target.UID)
 		if m := seats[i].Member; m != nil {
 			s.answer(d.Assessment, d.Assessment.Leader, m.ID)
+		}
+	case Defragment:
+		s.change(action.Member.ID, func(st *Status) { st.Size = st.InUse })
+		s.Tries = maps.Clone(s.Tries)
+		if s.Tries == nil {
+			s.Tries = map[uint64]Try{}
+		}
+		s.Tries[action.Member.ID] = Try{Done: true}
+	case Disarm:
+		for i := range s.Etcd.Members {
+			s.change(s.Etcd.Members[i].ID, func(st *Status) {
+				ended := func(id uint64) bool { return id == action.Member.ID }
+				st.NoSpaceOf = slices.DeleteFunc(slices.Clone(st.NoSpaceOf), ended)
+				st.NoSpace = len(st.NoSpaceOf) > 0
+			})
 		}
 	default:
 		return s
@@ -125,6 +141,15 @@ func (s *State) rejoin(a *Assessment) {
 				s.Pods[i].Ready, s.Pods[i].ContainersReady, s.Pods[i].Etcd.Ready = true, true, true
 			}
 		}
+	}
+}
+
+// change changes what a member says about itself.
+func (s *State) change(id uint64, f func(*Status)) {
+	if m := s.member(id); m != nil && m.Probe.Status != nil {
+		st := *m.Probe.Status
+		f(&st)
+		m.Probe.Status = &st
 	}
 }
 

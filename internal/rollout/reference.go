@@ -90,6 +90,15 @@ var Rules = []RuleText{
 			"PodsServe, MembershipMoves, GhostQuorum, OldSidecars, SuspectMember while the request stands.",
 		Do: "See the guard. A request stands for ten minutes.",
 	},
+	{
+		Name: RuleDefragment,
+		Protects: "Members are defragmented one at a time: followers first, and the leader last, after it has handed " +
+			"over. That happens when an operator asks for it (`quorate defragment`), when the option " +
+			"`defragment-when` says so, and with an alarm NOSPACE, which is then disarmed. This too is a duty of " +
+			"its own, and the last one.",
+		Looks: "`Defragment`, `MoveLeader` or `Disarm`, for as long as they take.",
+		Do:    "Nothing; see the guards when it does not act.",
+	},
 }
 
 // Reference renders the reference page in Markdown.

@@ -2,6 +2,15 @@ package rollout
 
 import "time"
 
+// The operations of a [Request]. RequestRemoveMember asks for a ghost to be removed from etcd's list.
+// RequestForgetMember says that an earlier removal of a member cannot happen any more. RequestDefragment asks for the
+// members to be defragmented.
+const (
+	RequestRemoveMember = "remove-member"
+	RequestForgetMember = "forget-member"
+	RequestDefragment   = "defragment"
+)
+
 // Request is what an operator asks the coordinator to do, beyond what it does by itself. It is bound to the
 // cluster and the member that the operator saw, because a request may come back from a backup, and so may a
 // member's name.

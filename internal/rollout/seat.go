@@ -48,14 +48,16 @@ type Seat struct {
 
 	// yields: it is leaving, and the operator does not say that it is to be counted on all the same.
 	yields bool
+	// Stopped: an operation on the record may still keep the member from answering.
+	Stopped bool
 }
 
 // Going is true when the seat's pod is on its way out or not there.
 func (s *Seat) Going() bool { return s.Pod == nil || s.Pod.Terminating }
 
-// stays is true for a seat whose pod is there, and that nobody is about to take, nor an earlier removal of
-// ours may take from etcd's list.
-func (s *Seat) stays() bool { return !s.Going() && !s.yields && !s.Suspect }
+// stays is true for a seat whose pod is there, and that nobody is about to take, nor an operation on the record:
+// neither an earlier removal of ours from etcd's list, nor what may keep its member from answering.
+func (s *Seat) stays() bool { return !s.Going() && !s.yields && !s.Suspect && !s.Stopped }
 
 // survives is true for a serving voter that is not on its way out.
 func (s *Seat) survives() bool { return s.Voter && s.stays() && s.Evidence == Serving }
@@ -98,6 +100,8 @@ func (s *Seat) Describe() string {
 			text += ", restarts: " + strconv.Itoa(n)
 		}
 		text += ")"
+	case s.Evidence == Unknown && s.Stopped:
+		text = "its member is Unknown (what the record names may still keep it from answering)"
 	case s.Evidence == Unknown && s.Member != nil && s.Member.Probe.Read == Answered:
 		text = "its member is Unknown (it answered a read of raft term " +
 			strconv.FormatUint(s.Member.Probe.ReadTerm, 10) + ", and another one of a later term)"

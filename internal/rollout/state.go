@@ -33,8 +33,13 @@ type State struct {
 	// Suspect is the member that an earlier removal of ours may still remove at any moment. It counts
 	// among the voters, and never among those that stay. The zero Suspect is none.
 	Suspect Suspect
+	// UnderWay is what the record says may still be stopping a member, nil if nothing.
+	UnderWay *Passing
 	// Sidecars are what is known of the other sidecars.
 	Sidecars Sidecars
+	// InWindow is true at the time of day at which the policy lets a defragmentation begin that nobody asks
+	// for.
+	InWindow bool
 }
 
 // Suspect is a member on the record.
@@ -47,7 +52,7 @@ type Suspect struct {
 type Sidecars struct {
 	// Known is false when nobody could say which there are.
 	Known bool `json:"known,omitempty"`
-	// Old are the pods of those that do not know operations on members.
+	// Old are the pods of those that do not know operations on members, or may not.
 	Old []string `json:"old,omitempty"`
 }
 
@@ -148,6 +153,9 @@ type Pod struct {
 	// NoEtcdContainer is true when the pod declares no container of the expected name: then
 	// its kubelet tells nothing about its member.
 	NoEtcdContainer bool
+
+	// Quota is how large the database of its member may become, as far as the pod's own spec says so.
+	Quota Quota
 }
 
 // ContainerState is the state a kubelet reports for a container.
@@ -249,6 +257,14 @@ type Status struct {
 	DowngradeTo string
 	// Corrupt and NoSpace are the cluster's alarms as this member reports them.
 	Corrupt, NoSpace bool
+	// NoSpaceOf are the IDs of the members that have raised the alarm NOSPACE.
+	NoSpaceOf []uint64
+	// Size is how many bytes the member's database takes on its disk, and InUse how many of them hold data. The
+	// rest is what a defragmentation frees. Both are 0 where they are not known.
+	Size, InUse int64
+	// Quota is how large its database may become, in bytes, by its own word. Members of etcd before 3.6 do
+	// not tell it, and then it is 0.
+	Quota int64
 }
 
 // Gate is the result of one check of the host's own, such as "the last backup
@@ -373,6 +389,23 @@ type Policy struct {
 	HoldBeforeLast bool `json:"holdBeforeLast,omitempty"`
 	// GhostAfter is for how long a member without a pod has to be silent before it counts as a ghost.
 	GhostAfter time.Duration `json:"ghostAfter"`
+
+	// DefragmentWhen says how fragmented a database is defragmented without being asked for, and the zero
+	// value that none is. DefragmentWindow is the time of day at which that may begin.
+	DefragmentWhen   Fragmentation `json:"defragmentWhen,omitzero"`
+	DefragmentWindow Window        `json:"defragmentWindow,omitzero"`
+	// KeepNoSpace leaves it to an operator to end an alarm NOSPACE. Otherwise the members are defragmented as
+	// soon as it is raised, and it is disarmed when that has helped: etcd takes no writes before that, so there
+	// is little to lose.
+	KeepNoSpace bool `json:"keepNoSpace,omitempty"`
+	// DefragmentTimeout bounds one call, at most ten minutes. It is shorter where the database is small.
+	DefragmentTimeout time.Duration `json:"defragmentTimeout"`
+	// QuotaBytes is the quota of etcd's databases where neither the members nor their pods say it; 0 means
+	// etcd's own default, and a negative one that there is none.
+	QuotaBytes int64 `json:"quotaBytes,omitempty"`
+	// HostDefragments is the schedule by which the host defragments all members by itself, empty if it does
+	// not. Two that do not know of each other would stop two members at a time.
+	HostDefragments string `json:"hostDefragments,omitempty"`
 }
 
 // MaxTransferFailures is how many leadership transfers away from a pod may fail
@@ -393,15 +426,17 @@ const MaxTransferFailures = 2
 //   - GhostAfter 10 minutes: by then whoever scales has finished, a member that is to come has come, and
 //     a node that was rebooted is back.
 //   - Removal by eviction: a PodDisruptionBudget is the only arbiter between us and a drain.
+//   - DefragmentTimeout 8 minutes: enough for 8 GiB on a slow disk, and what etcd-backup-restore grants.
 func DefaultPolicy() Policy {
 	return Policy{
-		MaxUnavailable:  Amount{Number: 1},
-		SettleTimeout:   5 * time.Minute,
-		DeadAfter:       10 * time.Second,
-		LeavingPatience: 10 * time.Minute,
-		MaxLag:          5000,
-		Removal:         RemoveByEviction,
-		GhostAfter:      10 * time.Minute,
+		MaxUnavailable:    Amount{Number: 1},
+		SettleTimeout:     5 * time.Minute,
+		DeadAfter:         10 * time.Second,
+		LeavingPatience:   10 * time.Minute,
+		MaxLag:            5000,
+		Removal:           RemoveByEviction,
+		GhostAfter:        10 * time.Minute,
+		DefragmentTimeout: 8 * time.Minute,
 	}
 }
 

@@ -39,6 +39,13 @@ const (
 	GuardGhostQuorum       Guard = "GhostQuorum"
 	GuardOldSidecars       Guard = "OldSidecars"
 	GuardSuspectMember     Guard = "SuspectMember"
+	GuardUnderWay          Guard = "UnderWay"
+	GuardAllServing        Guard = "AllServing"
+	GuardFollowersFirst    Guard = "FollowersFirst"
+	GuardAppliesSnapshots  Guard = "AppliesSnapshots"
+	GuardHostDefragments   Guard = "HostDefragments"
+	GuardDefragmentFails   Guard = "DefragmentFails"
+	GuardNoSpace           Guard = "NoSpace"
 )
 
 // Guards are all guards, a row each, in the order in which they are asked.
@@ -93,6 +100,17 @@ var Guards = []Row{
 		Do:    "Mend the network of the coordinator's pod or node. May be overridden.",
 	},
 	{
+		Name: GuardUnderWay, rules: []Rule{RuleHeld}, judge: underWay,
+		clears: true,
+		Protects: "The record names an operation that stops a member for a while, a defragmentation or the end of an " +
+			"alarm, and nobody knows how its call ended. It may still arrive, so its member counts as not " +
+			"serving, and " +
+			"nothing else begins. It is not repeated.",
+		Looks: "`Wait`, until the call's time is over and the member has answered for half a minute.",
+		Do: "Nothing. If the member does not come back, see what its etcd logs; a defragmentation cannot be stopped, " +
+			"and ends with the process.",
+	},
+	{
 		Name: GuardPartition, rules: []Rule{RuleNotServingFirst, RuleServing}, judge: partition,
 		asked: partitioned,
 		Protects: "Ordinals below the partition stay as they are. It cannot bind a crash: under OnDelete every " +
@@ -101,7 +119,7 @@ var Guards = []Row{
 		Do:    "Lower or remove quorate.dev/partition on the Lease.",
 	},
 	{
-		Name: GuardVotersUnknown, rules: []Rule{RuleNotServingFirst, RuleServing}, judge: votersKnown,
+		Name: GuardVotersUnknown, rules: []Rule{RuleNotServingFirst, RuleServing, RuleDefragment}, judge: votersKnown,
 		overridable: true,
 		Protects: "Without a member list nobody knows who votes. Quorum counts as lost, and only pods whose " +
 			"container is dead may go. Where no list could be read through consensus, one member's own is " +
@@ -158,12 +176,12 @@ var Guards = []Row{
 			"one. May be overridden.",
 	},
 	{
-		Name: GuardOthersLeaving, rules: []Rule{RuleServing}, judge: othersLeaving,
+		Name: GuardOthersLeaving, rules: []Rule{RuleServing, RuleDefragment}, judge: othersLeaving,
 		asked: someLeave, clears: true, overridable: true,
 		Protects: "What takes etcd clusters down is often a drain beside something else. While others take one " +
-			"member, Quorate takes none that serves, and counts on the others alone. A member is leaving " +
-			"when its pod has the condition `DisruptionTarget`, terminates or is missing by others' hand, is " +
-			"being scaled away, or when its node has a `NoExecute` taint that the pod does not tolerate for " +
+			"member, Quorate takes none that serves, nor defragments one, and counts on the others alone. A member " +
+			"is leaving when its pod has the condition `DisruptionTarget`, terminates or is missing by others' " +
+			"hand, is being scaled away, or when its node has a `NoExecute` taint that the pod does not tolerate for " +
 			"good, does not exist any more, or is cordoned. Nodes are only read with `read-nodes`. A cordon " +
 			"alone holds for `leaving-patience`; a node may stay cordoned for days. After that, the pods on " +
 			"cordoned nodes go after all others, because one whose volume fits nowhere else stays Pending.",
@@ -409,19 +427,96 @@ var Guards = []Row{
 		Do:    "Bring members back.",
 	},
 	{
-		Name: GuardOldSidecars, rules: []Rule{RuleRemoveGhost}, judge: oldSidecars,
-		clears: true,
-		Protects: "No removal of a member begins while a sidecar is there that does not know what that is: it could " +
-			"not go on with it, and going back to its version would not be possible in between.",
-		Looks: "`Wait`: the reason names its pod.",
-		Do:    "Finish the rollout of the new version first.",
-	},
-	{
 		Name: GuardSuspectMember, rules: []Rule{RuleRemoveGhost}, judge: suspectMember,
 		Protects: "A removal whose outcome is not known, and that must not be repeated, may still happen. The record " +
 			"has room for one such member. It counts among the voters, and never among those that stay.",
 		Looks: "`Hold`: the reason names the member.",
 		Do: "Ask for the removal of that very member again. If it is to stay, and the removal was asked for " +
 			"longer ago than any request may take: `quorate remove-member --forget NAME`.",
+	},
+	{
+		Name: GuardOldSidecars, rules: []Rule{RuleRemoveGhost, RuleDefragment}, judge: oldSidecars,
+		clears: true, overridable: true,
+		Protects: "No removal of a member and no defragmentation begins while a sidecar is there that does not know " +
+			"what that is on the record, or may not: an older one leaves such a record alone. Should this sidecar " +
+			"end in the middle, that one could not go on, and a way back to its version would have to wait. One " +
+			"that says nothing, as without the lock nobody does, is known by its pod's revision.",
+		Looks: "`Wait`: the reason names its pod.",
+		Do:    "Finish the update of the sidecars first. May be overridden.",
+	},
+	{
+		Name: GuardAllServing, rules: []Rule{RuleDefragment}, judge: allServing,
+		clears: true, overridable: true,
+		Protects: "A member that is defragmented answers nothing, for seconds or minutes. So every voter serves " +
+			"and has " +
+			"caught up before, no pod is missing, or new and not settled, and the voters without this " +
+			"one are a " +
+			"quorum. It is asked before each member (DEP-01 asks for full health before each). A single member is " +
+			"exempt. Two voters never pass, because they need both.",
+		Looks: "`Wait`: the verdict names who is not well, or counts the voters.",
+		Do:    "Bring that member back. May be overridden, at the price of an outage while the member is away.",
+	},
+	{
+		Name: GuardFollowersFirst, rules: []Rule{RuleDefragment}, judge: followersFirst,
+		clears: true, overridable: true,
+		Protects: "The leader is defragmented last, and not while it leads: it would keep every write waiting, " +
+			"and the " +
+			"others would elect a new one when it has been silent for long enough (DEP-01 has the leader last, " +
+			"in place).",
+		Looks: "Together with what keeps a follower; `Wait` while no leader is known; `Hold` when leadership " +
+			"could not be " +
+			"moved twice.",
+		Do: "See why the leader does not hand over (`etcdctl move-leader`). May be overridden: then it is " +
+			"defragmented " +
+			"while it leads.",
+	},
+	{
+		Name: GuardAppliesSnapshots, rules: []Rule{RuleDefragment}, judge: appliesSnapshots,
+		asked: snapshotsUnsafe, clears: true, overridable: true,
+		Protects: "Before etcd 3.5.23 and 3.6.5, a member that is defragmented while it applies a snapshot of the " +
+			"leader's may be left with a broken database (etcd-io/etcd#20271). No answer of etcd's shows a snapshot. " +
+			"But it is sent only to a member that is thousands of entries behind, and that member answers no " +
+			"linearizable read. So one that answers them and is at most 500 entries behind receives none. It is not " +
+			"asked of newer versions. In which release of 3.4 it was mended is not established, so it is asked of all.",
+		Looks: "`Wait`: the verdict has the entries. A learner of such a version is never defragmented.",
+		Do:    "Update etcd. May be overridden.",
+	},
+	{
+		Name: GuardHostDefragments, rules: []Rule{RuleDefragment}, judge: hostDefragments,
+		asked: hostHasSchedule, overridable: true,
+		Protects: "etcd-backup-restore defragments all members by its own schedule, and asks nobody. Quorate " +
+			"only tells " +
+			"what it would do then, because two members at a time could take the quorum. With an alarm NOSPACE " +
+			"it does " +
+			"not wait.",
+		Looks: "`Hold`: the verdict has the schedule. Without a request it is `Idle`.",
+		Do: "Leave it to the host. Or give the host a schedule that never comes, such as " +
+			"`--defragmentation-schedule=\"0 0 30 2 *\"` (in an Etcd of etcd-druid " +
+			"`spec.etcd.defragmentationSchedule`). " +
+			"May be overridden, while the host's next defragmentation is far.",
+	},
+	{
+		Name: GuardDefragmentFails, rules: []Rule{RuleDefragment}, judge: defragmentFails,
+		asked: hasTried, overridable: true,
+		Protects: "A defragmentation that fails stops its member each time. After two failures in a row, or one that " +
+			"says that it is not permitted, it is not tried again by this coordinator.",
+		Looks: "`Hold`: the verdict says how it failed.",
+		Do: "A disk needs as much free space as the database has data. With authentication on, etcd's user needs the " +
+			"role root. Then ask again with `quorate defragment`.",
+	},
+	{
+		Name: GuardNoSpace, // The duty itself holds by this name.
+		Protects: "With an alarm NOSPACE etcd takes no writes. A defragmentation frees only what has been " +
+			"deleted and " +
+			"compacted. A full database is rewritten once in any case, because etcd tells what is free only " +
+			"after the next write. The alarm is disarmed when every database is below 90 % of its quota, because " +
+			"the next " +
+			"writes " +
+			"would raise it again otherwise.",
+		Looks: "`Hold`: the reason names the database, its quota, and where the quota is known from.",
+		Do: "Compact the history (`etcdctl compact REVISION`) and delete what is not needed, which etcd permits. Or " +
+			"give etcd a larger quota (`--quota-backend-bytes`). If the quota is another one than the reason " +
+			"says, name " +
+			"it with the option `quota-bytes`. If the option `keep-no-space` is set, ask with `quorate defragment`.",
 	},
 }

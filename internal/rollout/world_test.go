@@ -40,8 +40,9 @@ func cluster(n int, changes ...change) *world {
 				Name: "etcd", UID: "set", Replicas: n, OnDelete: true,
 				Generation: 3, ObservedGeneration: 3, UpdateRevision: newRev,
 			},
-			Etcd:   rollout.Membership{Known: true, Linearizable: true, ClusterID: clusterID},
-			Memory: rollout.Memory{Ages: rollout.Ages{}, FailedTransfers: rollout.Failures{}},
+			Etcd:     rollout.Membership{Known: true, Linearizable: true, ClusterID: clusterID},
+			Memory:   rollout.Memory{Ages: rollout.Ages{}, FailedTransfers: rollout.Failures{}},
+			Sidecars: rollout.Sidecars{Known: true},
 		},
 		policy: rollout.DefaultPolicy(),
 	}

@@ -49,12 +49,24 @@ type Peer struct {
 const LineUp = 5 * time.Second
 
 // Sidecars says what a decision may know of the others: whether it is known who is there, and which of them do
-// not understand this version of the record.
-func Sidecars(peers []Peer, known bool, schema int) rollout.Sidecars {
+// not understand this version of the record, or may not. One that says nothing has our code if its pod has the
+// revision of ours, which is the one with the UID self, or, outside a pod, the newest one.
+func Sidecars(peers []Peer, known bool, schema int, set rollout.Set, pods []rollout.Pod, self string) rollout.Sidecars {
 	s := rollout.Sidecars{Known: known}
+	words := map[string]bool{self: true}
 	for i := range peers {
-		if peers[i].Schema < schema {
+		if words[peers[i].UID] = true; peers[i].Schema < schema {
 			s.Old = append(s.Old, peers[i].Pod)
+		}
+	}
+	revision := set.UpdateRevision
+	if own := slices.IndexFunc(pods, func(p rollout.Pod) bool { return p.UID == self }); own >= 0 {
+		revision = pods[own].Revision
+	}
+	for i := range pods {
+		p := &pods[i]
+		if p.Owned && !words[p.UID] && p.Revision != revision && !slices.Contains(s.Old, p.Name) {
+			s.Old = append(s.Old, p.Name)
 		}
 	}
 	return s
@@ -99,11 +111,15 @@ func Choose(d rollout.Decision, peers []Peer, waited time.Duration) Choice {
 	return Choice{}
 }
 
-// OwnPodNext is true when the decision is to remove the coordinator's own pod.
+// OwnPodNext is true when the decision is to remove the coordinator's own pod, or to defragment its member, which may
+// cost it the lock.
 func OwnPodNext(d rollout.Decision) bool {
 	own := self(d.Assessment)
-	remove, ok := d.Action.(rollout.Remove)
-	return ok && own != nil && remove.Target.Pod == own.Name
+	switch d.Action.(type) {
+	case rollout.Remove, rollout.Defragment:
+		return own != nil && d.Target().Pod == own.Name
+	}
+	return false
 }
 
 // latecomer returns an updated, settled pod whose sidecar neither waits for the lock nor says that it

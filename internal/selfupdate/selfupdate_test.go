@@ -2,6 +2,7 @@ package selfupdate_test
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -246,6 +247,10 @@ func TestTheOwnPodIsNextWhenItIsToBeRemoved(t *testing.T) {
 	}{
 		{"it is", func(s *scene) { s.act(rollout.ActionRemove, 0) }, true},
 		{"another one is", func(s *scene) { s.act(rollout.ActionRemove, 1) }, false},
+		{"its member is to be defragmented, which may cost us the lock", func(s *scene) {
+			s.act(rollout.ActionRemove, 0)
+			s.decision.Action = rollout.Defragment{Target: s.decision.Target()}
+		}, true},
 		{"it only leads for now", func(s *scene) { s.act(rollout.ActionMoveLeader, 0) }, false},
 		{"nothing is decided", func(*scene) {}, false},
 		{"outside a member's pod there is none", func(s *scene) {
@@ -295,12 +300,33 @@ func TestAnybodyIsAFitPeerThatWaits(t *testing.T) {
 
 func TestWhoDoesNotKnowTheNewestRecordIsNamed(t *testing.T) {
 	peers := []selfupdate.Peer{
-		{Presence: selfupdate.Presence{Pod: "etcd-1"}}, {Presence: selfupdate.Presence{Pod: "etcd-2", Schema: 2}},
+		{Presence: selfupdate.Presence{Pod: "etcd-1", UID: "b"}},
+		{Presence: selfupdate.Presence{Pod: "etcd-2", UID: "c", Schema: 2}},
 	}
-	if s := selfupdate.Sidecars(peers, true, 2); !s.Known || len(s.Old) != 1 || s.Old[0] != "etcd-1" {
-		t.Errorf("%+v", s)
+	set := rollout.Set{UpdateRevision: "rev-2"}
+	pods := []rollout.Pod{
+		{Name: "etcd-0", UID: "a", Owned: true, Revision: "rev-2"}, {Name: "etcd-1", UID: "b", Owned: true},
+		{Name: "etcd-2", UID: "c", Owned: true}, {Name: "etcd-3", UID: "d", Owned: true, Revision: "rev-2"},
 	}
-	if s := selfupdate.Sidecars(nil, false, 2); s.Known {
-		t.Errorf("%+v", s)
+	for _, tc := range []struct {
+		name  string
+		peers []selfupdate.Peer
+		known bool
+		self  string
+		want  rollout.Sidecars
+	}{
+		{"by its own word", peers, true, "", rollout.Sidecars{Known: true, Old: []string{"etcd-1"}}},
+		{"or, without one, by another revision than ours", nil, true, "a",
+			rollout.Sidecars{Known: true, Old: []string{"etcd-1", "etcd-2"}}},
+		{"or, outside a pod, by another one than the newest", nil, true, "",
+			rollout.Sidecars{Known: true, Old: []string{"etcd-1", "etcd-2"}}},
+		{"as far as it is known who is there", nil, false, "b",
+			rollout.Sidecars{Old: []string{"etcd-0", "etcd-3"}}},
+		{"and a word counts more than a revision", peers, true, "a",
+			rollout.Sidecars{Known: true, Old: []string{"etcd-1"}}},
+	} {
+		if got := selfupdate.Sidecars(tc.peers, tc.known, 2, set, pods, tc.self); !reflect.DeepEqual(got, tc.want) {
+			t.Errorf("%s: %+v, want %+v", tc.name, got, tc.want)
+		}
 	}
 }

@@ -24,7 +24,7 @@ func volatileData(
 		return m != nil && !m.ReadOnly && outlivesPod(spec, claims, m.Name)
 	}
 	// Without its log the rest of the data is useless, and the log may be elsewhere.
-	if wal := dirOf(etcd, "wal-dir", "ETCD_WAL_DIR"); wal != "" && !persists(covering(etcd.VolumeMounts, wal)) {
+	if wal := settingOf(etcd, "wal-dir", "ETCD_WAL_DIR"); wal != "" && !persists(covering(etcd.VolumeMounts, wal)) {
 		return true
 	}
 	// What the operator says, and then what etcd's own container says, leaves no doubt which directory
@@ -53,12 +53,12 @@ func volatileData(
 }
 
 // dataDirOf is the data directory that a container is given.
-func dataDirOf(c *corev1.Container) string { return dirOf(c, "data-dir", "ETCD_DATA_DIR") }
+func dataDirOf(c *corev1.Container) string { return settingOf(c, "data-dir", "ETCD_DATA_DIR") }
 
-// dirOf is a directory that a container is given by a flag, which may be inside a script, or else by
+// settingOf is what a container is given by a flag, which may be inside a script, or else by
 // its environment. It is empty if there is none, or if it comes from elsewhere (a file of etcd's own, a
 // ConfigMap).
-func dirOf(c *corev1.Container, flag, variable string) string {
+func settingOf(c *corev1.Container, flag, variable string) string {
 	dir, next := "", false // The last one wins, as with every flag.
 	for _, args := range [2][]string{c.Command, c.Args} {
 		for _, arg := range args {

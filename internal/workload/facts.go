@@ -100,6 +100,7 @@ func PodFacts(p *corev1.Pod, set rollout.Set, names Names) rollout.Pod {
 	if etcd != nil {
 		pod.EtcdImage = etcd.Image
 	}
+	pod.Quota = quotaOf(&p.Spec, names)
 	if containerOf(&p.Spec, names.SidecarContainer) == nil {
 		// It has no sidecar that could be sick.
 		pod.Sidecar = rollout.Container{State: rollout.ContainerRunning, Ready: true}

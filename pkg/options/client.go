@@ -44,6 +44,7 @@ func (o *Client) AddEtcdFlags(fs *pflag.FlagSet) {
 // file may be a sidecar's. Keys that are of no use here are skipped.
 func (o *Client) AddRolloutFlags(fs *pflag.FlagSet) {
 	o.settings.add(fs, titlePolicy, o.addPolicy)
+	o.settings.add(fs, titlePolicy, o.addDefragment)
 	o.settings.addFile(fs, titleGeneral)
 	sidecar := pflag.NewFlagSet("", pflag.ContinueOnError)
 	NewSidecar().AddFlags(sidecar)

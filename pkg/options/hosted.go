@@ -45,6 +45,8 @@ var inHostsHelp = []string{
 	"max-unavailable",          // how much the cluster's users can bear
 	"removal",                  // which permission was granted, and whether there is a disruption budget
 	"settle-timeout",           // how much data a member has to load
+	"defragment-when",          // whether the host does it already
+	"defragment-window",        // when the cluster has little to do
 	"promote-current-revision", // which version of Kubernetes it is, and whether druid waits for this
 }
 

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -92,7 +93,8 @@ func TestAHostsHelpShowsTheFewThatDependOnTheCluster(t *testing.T) {
 		}
 	})
 	want := []string{
-		"enable-quorum-aware-pod-updates", "pod-name", "pod-update-config", "pod-update-max-unavailable",
+		"enable-quorum-aware-pod-updates", "pod-name", "pod-update-config",
+		"pod-update-defragment-when", "pod-update-defragment-window", "pod-update-max-unavailable",
 		"pod-update-promote-current-revision", "pod-update-removal", "pod-update-settle-timeout",
 	}
 	if !slices.Equal(shown, want) {
@@ -148,6 +150,11 @@ func TestAHostsConfigurationFileSetsEverything(t *testing.T) {
   events: false
   promoteCurrentRevision: true
   holdBeforeLast: true
+  defragmentWhen: on
+  defragmentWindow: 02:00-04:00 UTC
+  keepNoSpace: true
+  defragmentTimeout: 3m
+  quotaBytes: 8589934592
 `), &c)
 	if err != nil {
 		t.Fatal(err)
@@ -158,7 +165,10 @@ func TestAHostsConfigurationFileSetsEverything(t *testing.T) {
 			TrustedMembers: []string{"etcd-x", "etcd-y"}, AllowVolatileData: true, HoldBeforeLast: true,
 			SettleTimeout: 7 * time.Minute, DeadAfter: 25 * time.Second,
 			LeavingPatience: 26 * time.Minute, MaxLag: 77,
-			GhostAfter: 27 * time.Minute,
+			GhostAfter:       27 * time.Minute,
+			DefragmentWhen:   rollout.DefaultFragmentation(),
+			DefragmentWindow: rollout.Window{From: 2 * time.Hour, To: 4 * time.Hour}, KeepNoSpace: true,
+			DefragmentTimeout: 3 * time.Minute, QuotaBytes: 8 << 30,
 		},
 		LockTTL: 20 * time.Second, FallbackAfter: 21 * time.Second, RecordDuration: 22 * time.Second,
 		ProbeTimeout: 3 * time.Second, RequestTimeout: 23 * time.Second, Interval: 4 * time.Second,
@@ -184,7 +194,7 @@ func TestAHostsConfigurationFileSetsEverything(t *testing.T) {
 		}
 	}
 	all := plainNames("", func(fs *pflag.FlagSet) { o := NewRollout(); o.addAll(fs) })
-	if keys := strings.Count(string(written), ":"); keys != len(all)+2 {
+	if keys := len(regexp.MustCompile(`(?m)^ *\w+:`).FindAllString(string(written), -1)); keys != len(all)+2 {
 		t.Errorf("%d keys, want the section, the toggle and %v:\n%s", keys, all, written)
 	}
 }

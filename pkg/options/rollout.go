@@ -4,12 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/quorate/quorate/coordinator"
+	"github.com/quorate/quorate/internal/rollout"
 )
 
 // Rollout is everything about rollouts that can be chosen, and nothing about how etcd and Kubernetes
@@ -50,19 +52,22 @@ func NewRollout() Rollout {
 
 // flagOf names the flag of every field that [coordinator.Config.CheckNumbers] names.
 var flagOf = map[string]string{
-	"Policy.MaxUnavailable":  "max-unavailable",
-	"Policy.SettleTimeout":   "settle-timeout",
-	"Policy.DeadAfter":       "dead-after",
-	"Policy.LeavingPatience": "leaving-patience",
-	"Policy.MaxLag":          "max-lag",
-	"Policy.GhostAfter":      "ghost-after",
-	"LockTTL":                "lock-ttl",
-	"FallbackAfter":          "fallback-after",
-	"RecordDuration":         "record-duration",
-	"ProbeTimeout":           "probe-timeout",
-	"RequestTimeout":         "request-timeout",
-	"Interval":               "interval",
-	"MaxEvidenceAge":         "max-evidence-age",
+	"Policy.MaxUnavailable":    "max-unavailable",
+	"Policy.SettleTimeout":     "settle-timeout",
+	"Policy.DeadAfter":         "dead-after",
+	"Policy.LeavingPatience":   "leaving-patience",
+	"Policy.MaxLag":            "max-lag",
+	"Policy.GhostAfter":        "ghost-after",
+	"Policy.DefragmentWhen":    "defragment-when",
+	"Policy.DefragmentWindow":  "defragment-window",
+	"Policy.DefragmentTimeout": "defragment-timeout",
+	"LockTTL":                  "lock-ttl",
+	"FallbackAfter":            "fallback-after",
+	"RecordDuration":           "record-duration",
+	"ProbeTimeout":             "probe-timeout",
+	"RequestTimeout":           "request-timeout",
+	"Interval":                 "interval",
+	"MaxEvidenceAge":           "max-evidence-age",
 }
 
 // addPolicy registers the flags that decide about a removal. Their help must not name other flags,
@@ -115,6 +120,29 @@ func (o *Rollout) addNodes(fs *pflag.FlagSet) {
 		"read the nodes of the StatefulSet's pods, by name: so leadership moves away from a node that is cordoned, "+
 			"and no other member is removed meanwhile (off, because it needs get and watch on nodes, see "+
 			"deploy/components/nodes; without it the conditions of the pods tell of an eviction, a moment before)")
+}
+
+// addDefragment registers the flags that decide about a defragmentation.
+func (o *Rollout) addDefragment(fs *pflag.FlagSet) {
+	fs.Var((*fragmentation)(&o.Policy.DefragmentWhen), "defragment-when",
+		"when members are defragmented without being asked for, one at a time and in the window: on stands for "+
+			"45%,200MB,80%, which means that at least 200MB of a database are free, and that is 45% of it, or it has "+
+			"reached 80% of its quota (off, because a member answers nothing meanwhile)")
+	fs.Var((*window)(&o.Policy.DefragmentWindow), "defragment-window",
+		"the time of day, in UTC, at which such a defragmentation may begin, such as 02:00-04:00 (none, because "+
+			"only its "+
+			"operator knows when a cluster has little to do)")
+	fs.BoolVar(&o.Policy.KeepNoSpace, "keep-no-space", o.Policy.KeepNoSpace,
+		"leave it to an operator to end an alarm NOSPACE (off: etcd takes no writes then, so the members are "+
+			"defragmented "+
+			"at once, and the alarm is disarmed if that has helped)")
+	fs.DurationVar(&o.Policy.DefragmentTimeout, "defragment-timeout", o.Policy.DefragmentTimeout,
+		"the longest that a call for a defragmentation may take (enough for 8GiB; a small database has less, and the "+
+			"member is waited for also when the time is over)")
+	fs.Var((*size)(&o.Policy.QuotaBytes), "quota-bytes",
+		"the quota of etcd's databases, such as 8GiB, where neither the members nor their pods say it: etcd "+
+			"before 3.6 does "+
+			"not tell it, and its own configuration file cannot be seen (0 is etcd's default of 2GiB)")
 }
 
 // addTimeouts registers how long an answer may take.
@@ -178,6 +206,7 @@ func (o *Rollout) addReporting(fs *pflag.FlagSet) {
 func (o *Rollout) addAll(fs *pflag.FlagSet) {
 	o.addPolicy(fs)
 	o.addNodes(fs)
+	o.addDefragment(fs)
 	o.addTimeouts(fs)
 	o.addTiming(fs)
 	o.addReporting(fs)
@@ -244,6 +273,51 @@ func (a *amount) Set(s string) error {
 	parsed, err := coordinator.ParseAmount(s)
 	if err == nil {
 		*a = amount(parsed)
+	}
+	return err
+}
+
+// fragmentation reads --defragment-when.
+type fragmentation rollout.Fragmentation
+
+func (f *fragmentation) String() string { return rollout.Fragmentation(*f).String() }
+
+func (f *fragmentation) Type() string { return "on|off|numbers" }
+
+func (f *fragmentation) Set(s string) error {
+	parsed, err := rollout.ParseFragmentation(s)
+	if err == nil {
+		*f = fragmentation(parsed)
+	}
+	return err
+}
+
+// window reads --defragment-window.
+type window rollout.Window
+
+func (w *window) String() string { return rollout.Window(*w).String() }
+
+func (w *window) Type() string { return "time-time" }
+
+func (w *window) Set(s string) error {
+	parsed, err := rollout.ParseWindow(s)
+	if err == nil {
+		*w = window(parsed)
+	}
+	return err
+}
+
+// size reads --quota-bytes.
+type size int64
+
+func (n *size) String() string { return strconv.FormatInt(int64(*n), 10) }
+
+func (n *size) Type() string { return "bytes" }
+
+func (n *size) Set(s string) error {
+	parsed, err := rollout.ParseSize(s)
+	if err == nil {
+		*n = size(parsed)
 	}
 	return err
 }

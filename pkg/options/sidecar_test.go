@@ -109,6 +109,8 @@ func TestFlagsReachTheirOptions(t *testing.T) {
 		"--max-evidence-age=6s", "--fallback-after=9s", "--record-duration=30s", "--events=false",
 		"--promote-current-revision", "--read-nodes", "--removal=evict", "--allow-volatile-data", "--trusted-members=b-0,c-0",
 		"--hold-before-last",
+		"--defragment-when=50%,100MB,90%", "--defragment-window=23:00-01:30 UTC", "--keep-no-space",
+		"--defragment-timeout=3m", "--quota-bytes=8GiB",
 		"--etcd-container=member", "--sidecar-container=agent", "--etcd-data-dir=/data",
 		"--listen-address=:8090", "--log-level=debug", "--log-format=json", "--cacert=ca", "--cert=c", "--key=k")
 	want := NewSidecar()
@@ -123,7 +125,10 @@ func TestFlagsReachTheirOptions(t *testing.T) {
 		MaxUnavailable: rollout.Amount{Number: 2}, SettleTimeout: time.Minute, DeadAfter: 2 * time.Second,
 		LeavingPatience: 8 * time.Second, MaxLag: 7, GhostAfter: 3 * time.Hour,
 		TrustedMembers: []string{"b-0", "c-0"}, Removal: rollout.RemoveByEviction, AllowVolatileData: true,
-		HoldBeforeLast: true,
+		HoldBeforeLast:   true,
+		DefragmentWhen:   rollout.Fragmentation{Percent: 50, Bytes: 100e6, OfQuota: 90},
+		DefragmentWindow: rollout.Window{From: 23 * time.Hour, To: 25*time.Hour + 30*time.Minute}, KeepNoSpace: true,
+		DefragmentTimeout: 3 * time.Minute, QuotaBytes: 8 << 30,
 	}
 	want.LockTTL, want.ProbeTimeout, want.RequestTimeout, want.Interval, want.MaxEvidenceAge = 4*time.Second,
 		time.Second, 3*time.Second, 5*time.Second, 6*time.Second

@@ -47,7 +47,7 @@ func (m *Model) config(i uint8, c *coordinator) record.Config {
 	config := record.Config{
 		Identity: identityNames[identity(i, c.boots)], Duration: patienceTicks * tick,
 		MaxEvidenceAge: evidenceTicks * tick,
-		Recovery:       recoveryTicks * tick, Kinds: kinds,
+		Recovery:       recoveryTicks * tick,
 	}
 	if c.later {
 		config.Later = laterTicks * tick

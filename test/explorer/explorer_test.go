@@ -169,7 +169,16 @@ func kindWorlds() []Params {
 		passingWorld(2, Faults{Starts: 2, Lost: 1}),
 		passingWorld(2, Faults{Starts: 2, Crashes: 1}),
 		passingWorld(1, Faults{Starts: 2, Lost: 1, Stops: 1}),
+		noSpaceWorld(2, Faults{Starts: 2, Templates: 1, Lost: 1}),
+		noSpaceWorld(1, Faults{Templates: 1, Starts: 2, Crashes: 1}),
 	}
+}
+
+// noSpaceWorld has a member whose database is full, and a rollout that may begin at any time.
+func noSpaceWorld(coordinators int, f Faults) Params {
+	p := passingWorld(coordinators, f)
+	p.Duty = true
+	return p
 }
 
 // presumedWorld has a voter that an old scale-in has left behind. Its removal is asked for, and a scale-out

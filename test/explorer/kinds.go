@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/quorate/quorate/internal/record"
+	"github.com/quorate/quorate/internal/rollout"
 )
 
 // Operations, as an intent or a request names them. What matters is their kind. One of each kind
@@ -15,8 +16,8 @@ const (
 	evict
 	fenceAll
 	lead
-	// expel removes the member of a place from the list. disturb stops one for a while. No operation of
-	// its kind ships yet, so it is the explorer's own.
+	// expel removes the member of a place from the list. disturb stops a member for a while, as a defragmentation
+	// does.
 	expel
 	disturb
 )
@@ -34,11 +35,8 @@ var operations = [...]struct {
 	fenceAll: {record.FenceAll, record.Fenced, nothing, "fence every pod"},
 	lead:     {record.MoveLeader, record.Light, actLight, "make the leader"},
 	expel:    {record.RemoveMember, record.Presumed, actPresumed, "remove from the list the member of"},
-	disturb:  {"test-defragment", record.Passing, actPassing, "disturb the member of"},
+	disturb:  {record.Defragment, record.Passing, actPassing, "defragment the member of"},
 }
-
-// kinds are those of the explorer's own operations.
-var kinds = map[record.Operation]record.Kind{operations[disturb].name: record.Passing}
 
 func operationOf(name record.Operation) uint8 {
 	for op := range operations {
@@ -87,33 +85,39 @@ const (
 func (m *Model) standsOn(w *World, seen *request, q question, a answer) (answer, record.Standing) {
 	on := seen.lease.intent
 	switch {
-	case on.op == expel || seen.lease.suspect > 0:
+	case on.stands() || seen.lease.suspect > 0:
 		trusted := m.trust(seen.lease, seen.ordinals)
 		l := trusted.to()
 		var i record.Intent
 		if a.next == record.NextAct {
 			i = intent{op: a.op, ref: ref{pod: a.target}}.to()
 		}
-		return a, record.StandingOf(&l, m.observation(q).Etcd, m.forgets(w), a.next, i)
-	case on.op == disturb && seen.etcd.answering&(1<<on.ref.pod) == 0:
-		return answer{}, record.Open
-	case on.op == disturb:
-		return answer{}, record.Settled
+		joined := rollout.Assess(m.observation(q), m.policy)
+		return a, record.StandingOf(&l, joined, m.forgets(w), a.next, i)
+	case w.left.Passing > 0 && m.Duty:
+		q.full = true
+		return m.decide(q), record.Open
 	case w.left.Passing > 0 && seen.etcd.answering == seen.etcd.voters:
+		// Whenever it could do no harm by itself. The shipped duty waits for much more.
 		return answer{next: record.NextAct, op: disturb}, record.Open // The member of the first place.
 	}
 	return a, record.Open
 }
 
-// asks adds to a question what concerns the shipped operation: whether an operator asks for it, which member may
-// still be removed by it, and whether that is gone from the list for good.
+// asks adds to a question what concerns the operations on members: whether an operator asks for a removal, which
+// member may still be removed by it, and whether that is gone from the list for good; and which member may still be
+// stopped.
 func (m *Model) asks(w *World, seen *request, q *question) {
 	q.asked, q.expelled = m.Left > 0 && w.left.Presumed > 0, w.expelled
+	on := seen.lease.intent
+	if on.op == disturb {
+		q.stopped = on.ref.pod + 1
+	}
 	if m.Weak.OneWorld {
 		return
 	}
-	if q.suspect = seen.lease.suspect; seen.lease.intent.op == expel {
-		q.suspect = seen.lease.intent.ref.pod + 1
+	if q.suspect = seen.lease.suspect; on.op == expel {
+		q.suspect = on.ref.pod + 1
 	}
 }
 

@@ -116,10 +116,10 @@ type question struct {
 	self      uint8 // an ordinal and one
 	wedged    bool
 	refused   bool // the eviction that it decided on
-	// asked: the removal of the member that was left behind is asked for. suspect is a place and one.
-	// expelled: another member has its place.
-	asked, expelled bool
-	suspect         uint8
+	// asked: the removal of the member that was left behind is asked for. suspect is a place and one, as is stopped.
+	// expelled: another member has its place. full is the database of the first place, so that etcd takes no writes.
+	asked, expelled, full bool
+	suspect, stopped      uint8
 }
 
 // ages of all that is seen: new; older than a container may stay ended; beyond every timeout.
@@ -178,6 +178,9 @@ func (m *Model) decide(q question) answer {
 		to := action.Transfer
 		a.op, a.target = lead, uint8(to.To&^rebornID)-1 //nolint:gosec // IDs are ordinals and one.
 		a.astray = i.Operation != record.MoveLeader || i.Member.ID != to.From || i.Member.Heir != to.To
+	case rollout.Defragment:
+		a.op, a.target = disturb, uint8(action.Target.Ordinal) //nolint:gosec // A handful.
+		a.astray = i.Operation != record.Defragment || i.Member.ID != action.Member.ID
 	}
 	m.memo[q] = a
 	return a
@@ -219,6 +222,9 @@ func (m *Model) observation(q question) rollout.State {
 			Name: m.place(place)}
 	}
 	s.Sidecars.Known, s.Suspect.ID = true, uint64(q.suspect)
+	if q.stopped > 0 {
+		s.UnderWay = &rollout.Passing{Member: rollout.MemberRef{ID: uint64(q.stopped), Cluster: 1}}
+	}
 	if s.Etcd.Known = q.told > 0; !s.Etcd.Known {
 		return s
 	}
@@ -249,6 +255,12 @@ func (m *Model) observation(q question) rollout.State {
 			member.Probe = rollout.Probe{Read: rollout.Answered, ReadTerm: term}
 			if !m.Denied {
 				member.Probe.Status = &rollout.Status{Leader: leader, Term: term, Index: 100, Applied: 100}
+			}
+			if st := member.Probe.Status; st != nil && q.full {
+				st.NoSpace, st.NoSpaceOf, st.Size, st.InUse, st.Quota = true, []uint64{1}, 1<<20, 1<<20, 1<<30
+				if i == 0 {
+					st.Size, st.InUse = 1<<30, 1<<20
+				}
 			}
 		}
 		s.Etcd.Members = append(s.Etcd.Members, member)

@@ -363,6 +363,9 @@ type Params struct {
 	// External voters serve, and have pods that are not ours. Trusted: the policy trusts them.
 	External int
 	Trusted  bool
+	// Duty: the shipped duty says when a member is defragmented, whose full database keeps etcd from taking writes.
+	// The pods are up to date at first, because a rollout comes before.
+	Duty bool
 	// Broken: the revision that is rolled out first does not come up.
 	Broken bool
 	// Ordered: podManagementPolicy is OrderedReady.
@@ -396,7 +399,7 @@ func (p Params) String() string {
 	}{{p.Evict, "evictions"}, {p.Clocks, "fallback"}, {p.TrueLock, "a true lock"}, {p.Fresh, "no Lease"},
 		{p.Fine, "fine"}, {p.Stay, "no recovery"},
 		{p.Loop, "loop"}, {p.Own, "own pods"}, {p.SlowStop, "slow stops"}, {p.Trusted, "trusted"},
-		{p.Broken, "a broken revision"}, {p.Ordered, "OrderedReady"},
+		{p.Broken, "a broken revision"}, {p.Ordered, "OrderedReady"}, {p.Duty, "NOSPACE"},
 		{p.Nameless, "no etcd container"}, {p.Denied, "no status"}, {p.Budget, "a budget"}} {
 		if more.yes {
 			text += ", " + more.what
@@ -440,6 +443,9 @@ func (m *Model) First() World {
 			continue // It can only be scaled out.
 		}
 		w.pods[i] = pod{phase: up, rv: 1, revision: 1}
+		if m.Duty {
+			w.pods[i].revision = w.revision
+		}
 		if i >= m.Members-m.Learners && i < m.Members {
 			w.list.learners |= 1 << i
 		} else {

@@ -283,6 +283,55 @@ func (c *Cluster) Fill(ctx context.Context) error {
 	})
 }
 
+// Load writes so many MiB that stay.
+func (c *Cluster) Load(ctx context.Context, mebibytes int) error {
+	c.env.Timeline.Note("operator", "write %d MiB to %s", mebibytes, c.Spec.Name)
+	value := string(bytes.Repeat([]byte("x"), 64<<10))
+	return c.etcd(func(client *clientv3.Client) error {
+		for n := range 16 * mebibytes {
+			if err := putAgain(ctx, client, fmt.Sprintf("/load/%d", n), value); err != nil {
+				return fmt.Errorf("load: %w", err)
+			}
+		}
+		return nil
+	})
+}
+
+// putAgain writes a key, and once more where a slow disk has let that time out.
+func putAgain(ctx context.Context, client *clientv3.Client, key, value string) error {
+	for tries := 1; ; tries++ {
+		if _, err := client.Put(ctx, key, value); err == nil || tries == 5 || errors.Is(err, rpctypes.ErrNoSpace) {
+			return err
+		}
+	}
+}
+
+// Waste writes so many MiB, deletes them and compacts the history, so that they are free in every member's database. It
+// also deletes what [Cluster.Fill] has written. etcd permits both under an alarm NOSPACE, so with 0 it makes room
+// there.
+func (c *Cluster) Waste(ctx context.Context, mebibytes int) error {
+	c.env.Timeline.Note("operator", "write and delete %d MiB in %s", mebibytes, c.Spec.Name)
+	value := string(bytes.Repeat([]byte("x"), 512<<10))
+	return c.etcd(func(client *clientv3.Client) error {
+		for n := range 2 * mebibytes {
+			if err := putAgain(ctx, client, fmt.Sprintf("/fill/%d", n%8), value); err != nil {
+				return fmt.Errorf("waste: %w", err)
+			}
+		}
+		// In two steps, because etcd tells what is free only after the next write.
+		for _, from := range []string{"/fill/1", "/fill/"} {
+			deleted, err := client.Delete(ctx, from, clientv3.WithRange("/fill0"))
+			if err != nil {
+				return fmt.Errorf("delete what fills the quota: %w", err)
+			}
+			if _, err := client.Compact(ctx, deleted.Header.Revision, clientv3.WithCompactPhysical()); err != nil {
+				return fmt.Errorf("compact: %w", err)
+			}
+		}
+		return nil
+	})
+}
+
 // DisarmAlarms ends all alarms.
 func (c *Cluster) DisarmAlarms(ctx context.Context) error {
 	c.env.Timeline.Note("operator", "disarm the alarms of %s", c.Spec.Name)

@@ -72,6 +72,7 @@ var sidecars = []sidecar{
 		m.LeaderMove(errors.New("no"))
 		m.HandOver()
 		m.StaleRefused()
+		m.Databases(0.97, true)
 		m.Probe(3*time.Millisecond, true)
 		m.Probe(time.Second, false)
 	}},

@@ -1,0 +1,134 @@
+package rollout
+
+import (
+	"fmt"
+	"time"
+)
+
+// These guards are asked before a member is defragmented, which keeps it from answering for a while.
+
+// allServing: every voter serves and has caught up, no pod is missing or settling, and the voters without
+// this one are a quorum. It is asked anew before each member, so each is seen to serve and to have caught up before
+// the next one stops.
+func allServing(a *Assessment, c *Seat) Verdict {
+	for i := range a.Seats {
+		if s := &a.Seats[i]; a.unwell(s) {
+			return Verdict{text: s.Name + ": " + s.Describe()}
+		}
+	}
+	if p := a.beyond(); p != nil {
+		return Verdict{text: p.Name + " is being scaled away"}
+	}
+	left := a.survivorsWithout(c)
+	switch {
+	case a.Serving < a.Voters:
+		return verdict(false, "%d of %d voters serve", a.Serving, a.Voters)
+	case a.singleMember():
+		return passed("the only member: it answers nothing meanwhile, and nobody else could")
+	}
+	return verdict(left >= a.Quorum, "%d of %d voters serve, quorum %d, without this one %d", a.Serving, a.Voters,
+		a.Quorum,
+		left)
+}
+
+// unwell is true for a seat that is to be waited for. With NOSPACE a pod may be unready for that alone, so its member
+// counts there, once the pod is a while old.
+func (a *Assessment) unwell(s *Seat) bool {
+	switch {
+	case s.Going(), !s.useful():
+		return true
+	case s.Outdated, s.Settled:
+		return false
+	}
+	return !a.noSpace() || a.Age(s.Pod.UID, PodSeen) < time.Minute
+}
+
+// followersFirst: the leader goes last, after it has handed over to a member that has been defragmented or needs it
+// not. In its place it would keep every write from being agreed on.
+func followersFirst(a *Assessment, c *Seat) Verdict {
+	switch {
+	case a.singleMember():
+		return passed("the only member")
+	case a.Leader == 0:
+		return verdict(false, "the members that answer agree on no leader, so this one may be it")
+	case !c.Leader:
+		return passed("does not lead")
+	case a.state.FailedTransfers[c.Member.ID] >= MaxTransferFailures:
+		v := verdict(false, "leads, and %d attempts to hand over have failed", a.state.FailedTransfers[c.Member.ID])
+		v.lasting = true
+		return v
+	}
+	if followers := len(a.fragmented(a.defragmentsFor())) - 1; followers > 0 {
+		return verdict(false, "leads, and goes after the followers (left: %d)", followers)
+	}
+	return passed("leads, and hands over first")
+}
+
+// appliesSnapshots: before 3.5.23 and 3.6.5, a member that applies a snapshot of the leader's while it is defragmented
+// may end with a database that is neither (etcd-io/etcd#20271). Nothing that etcd tells over its API shows a snapshot.
+// But the leader sends one only to a member that is behind by more entries than it keeps, 5000 by default, and a member
+// that applies one answers no linearizable read. So a member that has answered one, and is hardly behind, receives
+// none.
+func appliesSnapshots(_ *Assessment, c *Seat) Verdict {
+	if c.Member.Learner {
+		return Verdict{text: "is a learner, and learners begin with a snapshot; etcd " + versionOf(c.Member) +
+			" must not be defragmented while it applies one"}
+	}
+	return verdict(c.Member.Probe.Status != nil && c.Lag <= snapshotLag,
+		"its etcd must not be defragmented while it applies a snapshot; it is %d entries behind, at most %d are "+
+			"allowed",
+		int(c.Lag), snapshotLag) //nolint:gosec // A log has fewer.
+}
+
+// snapshotLag is how far a member may be behind that certainly receives no snapshot: far fewer entries than a leader
+// keeps, also where an operator has it keep fewer.
+const snapshotLag = 500
+
+// snapshotsUnsafe is true for a member whose version has that fault, or does not tell its version.
+func snapshotsUnsafe(_ *Assessment, c *Seat) bool {
+	var major, minor, patch int
+	if _, err := fmt.Sscanf(versionOf(c.Member), "%d.%d.%d", &major, &minor, &patch); err != nil {
+		return true
+	}
+	switch {
+	case major > 3 || minor > 6:
+		return false
+	case minor == 6:
+		return patch < 5
+	case minor == 5:
+		return patch < 23
+	}
+	return true
+}
+
+func versionOf(m *Member) string {
+	if m.Probe.Status == nil {
+		return ""
+	}
+	return m.Probe.Status.Version
+}
+
+// hostDefragments: the host begins a defragmentation by its own clock, and asks nobody. With an alarm NOSPACE nobody
+// waits for it.
+func hostDefragments(a *Assessment, _ *Seat) Verdict {
+	if a.noSpace() {
+		return passed("etcd takes no writes, so the host's own schedule is not waited for")
+	}
+	return Verdict{text: "the host defragments all members by itself (" + a.policy.HostDefragments +
+		"), and two at a time could take the quorum"}
+}
+
+func hostHasSchedule(a *Assessment, _ *Seat) bool { return a.policy.HostDefragments != "" }
+
+// defragmentFails: what has failed again and again, or is forbidden, is not tried on.
+func defragmentFails(a *Assessment, c *Seat) Verdict {
+	try := a.state.Tries[c.Member.ID]
+	v := verdict(!try.Lasting && try.Failed < mostFailures, "defragmentations of it that have failed in a row: %d",
+		try.Failed)
+	if try.Words != "" {
+		v.text = "; the last one: " + try.Words
+	}
+	return v
+}
+
+func hasTried(a *Assessment, c *Seat) bool { return a.state.Tries[c.Member.ID].Failed > 0 }
