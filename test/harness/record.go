@@ -25,10 +25,11 @@ const (
 	OverrideAnnotation       = "quorate.dev/override-guards"
 )
 
-// Intent is the removal that the record says is under way.
+// Intent is the operation that the record says is under way: on a pod, or on a member of etcd.
 type Intent struct {
 	Operation, Pod, UID, ResourceVersion, Revision string
 	Epoch                                          int64
+	Member                                         struct{ ID, Name string }
 }
 
 // RecordState is the record after one of its changes.
@@ -75,7 +76,7 @@ func (s RecordState) String() string {
 	}
 	text := fmt.Sprintf("epoch %d, held by %q", s.Epoch, s.Holder)
 	if s.Intent != nil {
-		text += fmt.Sprintf(", about to remove %s", s.Intent.Pod)
+		text += fmt.Sprintf(", about to %s %s%s", s.Intent.Operation, s.Intent.Pod, s.Intent.Member.Name)
 	}
 	return text
 }
@@ -200,16 +201,20 @@ func (h *RecordHistory) States(since time.Time) []RecordState {
 	return slices.DeleteFunc(slices.Clone(h.states), func(s RecordState) bool { return s.At.Before(since) })
 }
 
-// Intents are the removals that were begun since then, in order: an intent that stays
-// through several changes is one, and one that names no pod is no removal.
-func (h *RecordHistory) Intents(since time.Time) []Intent {
+// Operations are those that were begun since then, in order: an intent that stays through several changes is one.
+func (h *RecordHistory) Operations(since time.Time) []Intent {
 	var intents []Intent
 	for _, s := range h.States(since) {
-		if s.Intent != nil && s.Intent.Pod != "" && (len(intents) == 0 || intents[len(intents)-1] != *s.Intent) {
+		if s.Intent != nil && (len(intents) == 0 || intents[len(intents)-1] != *s.Intent) {
 			intents = append(intents, *s.Intent)
 		}
 	}
 	return intents
+}
+
+// Intents are the removals among them: one that names no pod is none.
+func (h *RecordHistory) Intents(since time.Time) []Intent {
+	return slices.DeleteFunc(h.Operations(since), func(i Intent) bool { return i.Pod == "" })
 }
 
 // Await waits for a state, seen at that time or later, that matches, and returns the
