@@ -57,8 +57,7 @@ type (
 
 	// Policy is what the operator chose: MaxUnavailable, Partition, SettleTimeout, DeadAfter,
 	// LeavingPatience, MaxLag, TrustedMembers, Removal, AllowVolatileData, HoldBeforeLast and GhostAfter. Start from
-	// [DefaultPolicy], because the
-	// zero value is not valid. See [rollout.Policy].
+	// [DefaultPolicy], because the zero value is not valid. See [rollout.Policy].
 	Policy = rollout.Policy
 	// Amount is a number of members, or a percentage of the replicas. [ParseAmount] reads one.
 	Amount = rollout.Amount

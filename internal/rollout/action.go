@@ -80,11 +80,8 @@ type MemberTarget struct {
 	URLs    []string
 }
 
-// Label is how the member is told to people: by its name, or its ID while it has none.
-func (t *MemberTarget) Label() string {
-	m := Member{ID: t.ID, Name: t.Name}
-	return m.label()
-}
+// Label is [Label] of the member.
+func (t *MemberTarget) Label() string { return Label(t.Name, t.ID) }
 
 // Name returns [ActionIdle].
 func (Idle) Name() ActionName { return ActionIdle }
