@@ -87,10 +87,7 @@ func (c *Coordinator) keepAddresses(ctx context.Context, s *session) (stop func(
 				return
 			}
 			if c.idling.Load() {
-				select {
-				case c.looks <- struct{}{}: // That also learns the addresses.
-				default:
-				}
+				wake(c.looks) // A look also learns the addresses.
 				continue
 			}
 			asking, done := s.bounded(ctx)

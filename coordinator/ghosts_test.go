@@ -32,6 +32,15 @@ func haunted(t *testing.T, ghosts int) *kube {
 	return k
 }
 
+// pausedAndHaunted is one with a ghost, under a pause that came after its last rollout.
+func pausedAndHaunted(t *testing.T) *kube {
+	k := haunted(t, 1)
+	k.held(map[string]string{rollout.ControlPaused: "true", record.SchemaAnnotation: "1",
+		record.RolloutAnnotation: "none", record.IntentAnnotation: `{"operation":"none"}`})
+	*k.lease.Spec.HolderIdentity = ""
+	return k
+}
+
 // ask writes a request for a member as an operator does.
 func (k *kube) ask(t *testing.T, operation string, member uint64, name string) rollout.Request {
 	t.Helper()
@@ -297,11 +306,7 @@ func TestGhosts(t *testing.T) {
 			}
 		}},
 		{"are told under a pause as well, by a turn that ends", func(t *testing.T) {
-			k := haunted(t, 1)
-			k.held(map[string]string{rollout.ControlPaused: "true", record.SchemaAnnotation: "1",
-				record.RolloutAnnotation: "none", record.IntentAnnotation: `{"operation":"none"}`})
-			free := ""
-			k.lease.Spec.HolderIdentity = &free
+			k := pausedAndHaunted(t)
 			defer run(t, config(k, me))()
 			<-time.After(ripe)
 			if l, r, _ := k.tells(t); l.Holder != "" || len(r.Ghosts) != 1 || r.Guard != rollout.GuardPaused {
@@ -309,11 +314,7 @@ func TestGhosts(t *testing.T) {
 			}
 		}},
 		{"are not removed under a pause, and the request is told until it has run out", func(t *testing.T) {
-			k := haunted(t, 1)
-			k.held(map[string]string{rollout.ControlPaused: "true", record.SchemaAnnotation: "1",
-				record.RolloutAnnotation: "none", record.IntentAnnotation: `{"operation":"none"}`})
-			free := ""
-			k.lease.Spec.HolderIdentity = &free
+			k := pausedAndHaunted(t)
 			defer run(t, config(k, me))()
 			<-time.After(ripe)
 			k.ask(t, rollout.RequestRemoveMember, ghost, "etcd-3")

@@ -108,8 +108,8 @@ func (w *watches) followNodes(ctx context.Context, names []string) {
 	}
 }
 
-// follow keeps an eye on the pods and their nodes between rollouts, which is for the lock's owner alone. Where the
-// StatefulSet controller rolls the pods, we do nothing beside it, and need no such eye.
+// follow watches the pods and their nodes between rollouts, which only the lock's owner does. Where the StatefulSet
+// controller rolls the pods, we do nothing beside it, and there is nothing to watch for.
 func (l *loop) follow(ctx context.Context) {
 	if l.c.place.owned() == nil {
 		return
@@ -133,8 +133,5 @@ func (l *loop) noteLeavers(pods []rollout.Pod) {
 	if l.leavers = strings.Join(leavers, " "); l.leavers == "" || l.leavers == l.judged || l.c.place.owned() == nil {
 		return
 	}
-	select {
-	case l.c.looks <- struct{}{}:
-	default: // One has been asked for.
-	}
+	wake(l.c.looks)
 }

@@ -57,11 +57,15 @@ func (c *Coordinator) now() record.Instant { return time.Since(c.started) }
 // pause waits for d or until ctx ends.
 func (c *Coordinator) pause(ctx context.Context, d time.Duration) { wait(ctx, d, nil) }
 
-// trigger announces news. It never waits.
-func (c *Coordinator) trigger() {
+// trigger announces news.
+func (c *Coordinator) trigger() { wake(c.changed) }
+
+// wake puts a token into a channel that has room for one. It never waits: a token that is there already
+// does as well.
+func wake(c chan<- struct{}) {
 	select {
-	case c.changed <- struct{}{}:
-	default: // There is news already.
+	case c <- struct{}{}:
+	default:
 	}
 }
 

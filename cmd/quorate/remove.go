@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -44,8 +43,8 @@ serve are a quorum before and after. A member that serves is never removed. The 
 what the coordinator waits for, and ends when the members are gone, when the coordinator
 refuses, or after ten minutes, when the request has run out. It needs no access to etcd.
 
-MEMBER is a name or an ID. A ghost whose pod might come back is not one to remove: if its volume
-is still there, it comes back as the same member, with its data. Scale out again instead.
+MEMBER is a name or an ID. Do not remove a ghost whose pod is to come back. If its volume is still
+there, it comes back as the same member, with its data, once you scale out again.
 
 If nobody can tell whether a removal has happened, and it may not be repeated, its member stands
 on the Lease as a suspect: it counts as a voter, and nobody relies on it. Ask for its removal
@@ -53,7 +52,7 @@ again. If it serves again and is to stay, --forget it, once the command that ask
 removal has ended more than a minute ago.
 
 Exit codes:
-  0  every member is gone from the list, or forgotten (with --dry-run: is one to ask for)
+  0  every member is gone from the list, or forgotten (with --dry-run: may be asked for)
   1  failure: refused, not done in ten minutes, interrupted, or no such ghost is known
   2  bad input`,
 		Example: `  # Two of five members were scaled away, and the rollout holds with QuorumFloor:
@@ -174,11 +173,7 @@ func known(ghosts []report.Ghost) string {
 		return "no ghost is known: a member counts as one after ghost-after (10 minutes), and a coordinator has to " +
 			"have seen it for that long (with --endpoints etcd is asked as well)"
 	}
-	names := make([]string, len(ghosts))
-	for i := range ghosts {
-		names[i] = ghosts[i].Name()
-	}
-	return "ghosts are: " + strings.Join(names, ", ")
+	return "ghosts are: " + report.GhostNames(ghosts)
 }
 
 func (f *removeFlags) suspect(s *record.Member) ([]removing, error) {
@@ -252,8 +247,8 @@ const settles = 3
 // judge says what has become of the request.
 func (a *removing) judge(before, now answer, gone *int) (done bool, err error) {
 	for _, e := range now.history {
-		known := func(old report.Entry) bool { return old.At.Equal(e.At) }
-		if e.Pod != a.name || slices.ContainsFunc(before.history, known) {
+		same := func(old report.Entry) bool { return old.At.Equal(e.At) }
+		if e.Pod != a.name || slices.ContainsFunc(before.history, same) {
 			continue
 		}
 		switch e.What {

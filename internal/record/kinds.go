@@ -2,8 +2,9 @@ package record
 
 import (
 	"slices"
-	"strconv"
 	"time"
+
+	"github.com/quorate/quorate/internal/rollout"
 )
 
 // Kind says how an operation is settled when nobody knows whether it took effect. The protocol
@@ -65,13 +66,8 @@ type Member struct {
 	Seconds int `json:"seconds,omitempty"`
 }
 
-// Label is how the member is told to people: by its name, or its ID while it has none.
-func (m *Member) Label() string {
-	if m.Name != "" {
-		return m.Name
-	}
-	return strconv.FormatUint(m.ID, 16)
-}
+// Label is [rollout.Label] of the member.
+func (m *Member) Label() string { return rollout.Label(m.Name, m.ID) }
 
 // LongestCall bounds what an intent may say of how long its call takes. Others can write to the Lease as
 // well.

@@ -56,11 +56,12 @@ func GhostsOf(a *rollout.Assessment, told []Ghost, at time.Time) []Ghost {
 		case !a.Lasting(g):
 			continue
 		}
-		voters, quorum := a.AfterRemoval(g)
-		now.Costs = fmt.Sprintf("%d voters need a quorum of %d, and without it %d need %d", a.Voters, a.Quorum, voters,
-			quorum)
 		if g.Learner {
 			now.Costs = "it does not vote, and as long as it is there, no other learner may join"
+		} else {
+			voters, quorum := a.AfterRemoval(g)
+			now.Costs = fmt.Sprintf("%d voters need a quorum of %d, and without it %d need %d", a.Voters, a.Quorum,
+				voters, quorum)
 		}
 		now.Do = "If it is not to come back: `quorate remove-member " + now.Name() + "`."
 		ghosts = append(ghosts, now)
@@ -89,8 +90,8 @@ func (g *Ghost) What(now time.Time) string {
 	return text + "; " + g.Costs
 }
 
-// namesOf lists ghosts by their names.
-func namesOf(ghosts []Ghost) string {
+// GhostNames lists ghosts by their names.
+func GhostNames(ghosts []Ghost) string {
 	names := make([]string, len(ghosts))
 	for i := range ghosts {
 		names[i] = ghosts[i].Name()

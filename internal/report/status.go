@@ -630,7 +630,7 @@ func (s *Status) Line() string {
 		text += "  OVERRIDDEN: " + strings.Join(s.Overrides, ", ")
 	}
 	if len(s.Ghosts) > 0 {
-		text += "  GHOSTS: " + namesOf(s.Ghosts)
+		text += "  GHOSTS: " + GhostNames(s.Ghosts)
 	}
 	for _, fault := range s.Faults {
 		text += "  FAULT: " + fault

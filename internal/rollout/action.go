@@ -81,11 +81,8 @@ type MemberRef struct {
 	Name        string
 }
 
-// Label is how the member is told to people: by its name, or its ID while it has none.
-func (r MemberRef) Label() string {
-	m := Member{ID: r.ID, Name: r.Name}
-	return m.label()
-}
+// Label is [Label] of the member.
+func (r MemberRef) Label() string { return Label(r.Name, r.ID) }
 
 // Target is the very pod that was decided on. A removal carries its UID and its resourceVersion
 // as preconditions.

@@ -44,10 +44,5 @@ func (a *Assessment) targetMember(g *Ghost) MemberTarget {
 	return t
 }
 
-// label is how the member that a request is about is told to people.
-func (r *Request) label() string {
-	if r.Name != "" {
-		return r.Name
-	}
-	return strconv.FormatUint(r.Member, 16)
-}
+// label is [Label] of the member that a request is about.
+func (r *Request) label() string { return Label(r.Name, r.Member) }

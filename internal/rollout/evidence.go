@@ -205,9 +205,12 @@ func (m *Member) livesAt(podName string) bool {
 }
 
 // label is how a member is told to people: by its name, or its ID while it has none.
-func (m *Member) label() string {
-	if m.Name != "" {
-		return m.Name
+func (m *Member) label() string { return Label(m.Name, m.ID) }
+
+// Label is how a member is told to people: by its name, or its ID while it has none.
+func Label(name string, id uint64) string {
+	if name != "" {
+		return name
 	}
-	return strconv.FormatUint(m.ID, 16)
+	return strconv.FormatUint(id, 16)
 }

@@ -19,9 +19,6 @@ type Ghost struct {
 	Silent time.Duration
 }
 
-// Label is how a member is told to people: by its name, or its ID while it has none.
-func (m *Member) Label() string { return m.label() }
-
 // Lasting is true for a ghost that has been one for as long as the policy asks for. Until then its pod may
 // be about to come, or a network about to be mended.
 func (a *Assessment) Lasting(g *Ghost) bool { return g.Silent >= a.policy.GhostAfter }

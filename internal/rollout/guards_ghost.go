@@ -32,9 +32,8 @@ func noGhost(a *Assessment, _ *Seat) Verdict {
 		return verdict(false, "the member list does not name it")
 	}
 	if g := a.ghost(m.ID); g != nil {
-		v := verdict(a.Lasting(g), "it has been without a pod and has not answered for %d s, of at least %d s",
+		return verdict(a.Lasting(g), "it has been without a pod and has not answered for %d s, of at least %d s",
 			int(g.Silent.Seconds()), int(a.policy.GhostAfter.Seconds()))
-		return v
 	}
 	_, why, lasting := a.noGhost(m)
 	return Verdict{text: "it is no ghost: " + why, lasting: lasting}
