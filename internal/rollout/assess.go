@@ -181,7 +181,8 @@ func (a *Assessment) remember(m Memory) {
 
 func (a *Assessment) rememberPod(s *Seat) {
 	pod := s.Pod
-	liveness := livenessOf(pod, a.Age(pod.UID, TerminatedSeen) >= a.policy.DeadAfter)
+	answers := s.Member != nil && s.Member.Probe.Status != nil
+	liveness := livenessOf(pod, answers, a.Age(pod.UID, TerminatedSeen) >= a.policy.DeadAfter)
 	s.ContainerDead = liveness == Dead
 	if s.Evidence == Down {
 		s.Liveness = liveness

@@ -74,8 +74,12 @@ var startingReasons = map[string]bool{
 
 // livenessOf says what the kubelet's word on the etcd container means for a
 // member that is Down. A container that has ended counts as dead only after
-// deadAfter: the kubelet is about to restart it.
-func livenessOf(pod *Pod, terminatedLongEnough bool) Liveness {
+// deadAfter: the kubelet is about to restart it. A member that answers for itself, as it does
+// without a quorum too, has a process: the kubelet was asked before it, and may lag behind.
+func livenessOf(pod *Pod, answers, terminatedLongEnough bool) Liveness {
+	if answers {
+		return Alive
+	}
 	switch pod.Etcd.State {
 	case ContainerRunning:
 		return Alive
@@ -133,7 +137,7 @@ func evidenceOf(pod *Pod, member *Member, listKnown, serves bool, servingOthers,
 	case !listKnown:
 		// No list, so nobody could be probed: only the kubelet speaks. A pod whose
 		// container is dead is the one thing it can say for certain.
-		etcdSaysDown = pod != nil && livenessOf(pod, true) == Dead
+		etcdSaysDown = pod != nil && livenessOf(pod, false, true) == Dead
 	case member == nil:
 		etcdSaysDown = true
 	case serves:

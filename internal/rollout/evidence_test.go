@@ -184,6 +184,8 @@ func TestDownIsSplitByTheContainer(t *testing.T) {
 			w.with(alive(2), aged(rollout.TerminatedSeen, 10*time.Second, 2))
 			w.pod(2).Etcd.State = rollout.ContainerTerminated
 		}, rollout.Dead},
+		{"a member that answers for itself is alive: its kubelet was asked before, and lags",
+			func(w *world) { w.with(dead(2), answersForItself(2)) }, rollout.Alive},
 		{"a member that serves is not down, whatever its container",
 			func(w *world) { w.pod(2).Etcd.State = rollout.ContainerTerminated }, rollout.NotDown},
 	} {

@@ -125,6 +125,13 @@ func noAnswer(ordinals ...int) change {
 	})
 }
 
+// answersForItself: it tells its status, and the read that needs a quorum fails.
+func answersForItself(ordinals ...int) change {
+	return each(ordinals, func(w *world, o int) {
+		w.member(o).Probe.Status = &rollout.Status{Term: term, Index: index, Applied: index, Version: "3.5.35"}
+	})
+}
+
 func notReady(ordinals ...int) change {
 	return each(ordinals, func(w *world, o int) {
 		p := w.pod(o)

@@ -9,6 +9,7 @@ import (
 func TestARemovalIsExcusedByWhatWasSeenWhenItWasDecidedOn(t *testing.T) {
 	// A member as its pod is looked at, and as it is when etcd is asked.
 	type member struct{ looks, health uint8 }
+	const gone = 0xff
 	fine := member{looksReady, healthy}
 	unready := member{looksUnready, healthy}
 	tests := []struct {
@@ -44,6 +45,8 @@ func TestARemovalIsExcusedByWhatWasSeenWhenItWasDecidedOn(t *testing.T) {
 			{looksUnready, hung}}, 0, true, cameBack},
 		{"the target is silent, and the others that run are too few",
 			[]member{{looksUnready, deafUnready}, fine, {looksCrashed, crashed}}, 0, false, noExcuse},
+		{"the target is silent, and one of the others that ran then is gone by now: a wrong guess",
+			[]member{{looksUnready, deafUnready}, fine, {looksReady, gone}, fine}, 0, false, guessed},
 		{"nobody answers and a quorum votes: to every client there is none",
 			[]member{{looksUnready, deafUnready}, {looksUnready, deafUnready}, {looksCrashed, crashed}}, 0,
 			false, guessed},
@@ -58,6 +61,10 @@ func TestARemovalIsExcusedByWhatWasSeenWhenItWasDecidedOn(t *testing.T) {
 			m.lookAtPods(&w, &r)
 			for i, member := range tt.members {
 				r.views[i].look = member.looks
+				if member.health == gone {
+					w.pods[i].phase = missing
+					w.forget(uint8(i)) //nolint:gosec // A handful.
+				}
 			}
 			r.lost = tt.lost
 			m.elect(&w)
@@ -65,4 +72,18 @@ func TestARemovalIsExcusedByWhatWasSeenWhenItWasDecidedOn(t *testing.T) {
 			require.Equal(t, tt.want, m.excuseOf(&w, &r, 0))
 		})
 	}
+}
+
+func TestACoordinatorThatIsCutOffIsExcusedByWhatReachesIt(t *testing.T) {
+	m := New(Params{Members: 3, Coordinators: 1, Own: true, Faults: Faults{CutOffs: 1, Failures: 1}})
+	w := m.First()
+	w.pods[1].health = crashed
+	m.lookAtPods(&w, &w.coordinators[0].request)
+	w.pods[1].health = healthy // It is back, and votes, before etcd is asked.
+	r := w.coordinators[0].request
+	m.askEtcd(&w, &r)
+	require.Equal(t, noExcuse, m.excuseOf(&w, &r, 1))
+	m.askEtcd(&w, &w.coordinators[0].request)
+	m.distort(&w, 0, cutOff)
+	require.Equal(t, cameBack, m.excuseOf(&w, &w.coordinators[0].request, 1))
 }

@@ -128,6 +128,7 @@ func fieldWorlds() []Params {
 		with(one(Faults{Restarts: 2, Reports: 1, Lost: 1}), func(p *Params) { p.Broken = true }),
 		with(two(Faults{Restarts: 1, Templates: 1}), func(p *Params) { p.Broken = true }),
 		with(one(Faults{PowerCuts: 1, Templates: 1}), func(p *Params) { p.Broken = true }),
+		with(one(Faults{Failures: 2}), func(p *Params) { p.Broken, p.Fine = true, true }),
 		with(one(Faults{PowerCuts: 1, Restarts: 1}), func(p *Params) {
 			p.Members, p.MaxUnavailable, p.Broken = 5, 2, true
 		}),

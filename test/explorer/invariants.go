@@ -76,7 +76,7 @@ func (m *Model) payToll(w *World, r *request) string {
 
 // excuseOf is what can excuse the removal of a pod that is decided on now, while etcd is asked,
 // if it takes the voters below quorum when it takes effect. What is not said here is no excuse,
-// whatever else fails or comes back.
+// whatever else fails or comes back. A coordinator that is cut off hears no answers but its own member's.
 //
 //   - Of the members that answered, enough are left without the target. Only those count that
 //     nobody lets go without us. As long as none of them goes and none is added to the list, a
@@ -92,9 +92,8 @@ func (m *Model) payToll(w *World, r *request) string {
 //     would be one. If there was no quorum while the pods were looked at, it has come back too:
 //     for that reason no kubelet had its member ready.
 func (m *Model) excuseOf(w *World, r *request, target int) uint8 {
-	runs := func(k int) bool {
-		v := &r.views[k]
-		return v.current && (v.look == looksReady || v.look == looksUnready)
+	runs := func(k int) bool { // When its pod was looked at.
+		return r.views[k].look == looksReady || r.views[k].look == looksUnready
 	}
 	quorum := w.list.quorum()
 	served, running := 0, 0 // Of the other voters.

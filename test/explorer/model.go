@@ -253,15 +253,18 @@ func (m *Model) observation(q question) rollout.State {
 				term, leader = term-1, member.ID
 			}
 			member.Probe = rollout.Probe{Read: rollout.Answered, ReadTerm: term}
-			if !m.Denied {
-				member.Probe.Status = &rollout.Status{Leader: leader, Term: term, Index: 100, Applied: 100}
+			member.Probe.Status = &rollout.Status{Leader: leader, Term: term, Index: 100, Applied: 100}
+		case q.telling&place != 0:
+			member.Probe.Status = &rollout.Status{Term: 2, Index: 100, Applied: 100}
+		}
+		if st := member.Probe.Status; st != nil && q.full {
+			st.NoSpace, st.NoSpaceOf, st.Size, st.InUse, st.Quota = true, []uint64{1}, 1<<20, 1<<20, 1<<30
+			if i == 0 {
+				st.Size, st.InUse = 1<<30, 1<<20
 			}
-			if st := member.Probe.Status; st != nil && q.full {
-				st.NoSpace, st.NoSpaceOf, st.Size, st.InUse, st.Quota = true, []uint64{1}, 1<<20, 1<<20, 1<<30
-				if i == 0 {
-					st.Size, st.InUse = 1<<30, 1<<20
-				}
-			}
+		}
+		if m.Denied {
+			member.Probe.Status = nil
 		}
 		s.Etcd.Members = append(s.Etcd.Members, member)
 	}

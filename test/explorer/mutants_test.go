@@ -306,6 +306,13 @@ func mutants() []mutant {
 				}
 			}
 		}), with(one(Faults{Restarts: 1}), func(p *Params) { p.Broken = true }), "a broken revision has cost"},
+		{"what its kubelet has seen crash is dead, whatever it answers by now", sees(func(s *rollout.State) {
+			for i := range s.Etcd.Members {
+				if p := &s.Etcd.Members[i].Probe; p.Read == rollout.Failed {
+					p.Status = nil
+				}
+			}
+		}), with(fine(one(Faults{Failures: 2})), func(p *Params) { p.Broken = true }), "a broken revision has cost"},
 		{"a container that is not there is down", sees(func(s *rollout.State) {
 			for i := range s.Pods {
 				s.Pods[i].NoEtcdContainer = false

@@ -329,6 +329,9 @@ func (m *Model) observe(w *World, i, how uint8) string {
 		m.askEtcd(w, r)
 		seen := *r // Whatever it decides on.
 		m.distort(w, i, how/ages)
+		if how/ages == cutOff { // Nobody can see what does not reach them.
+			seen.etcd = r.etcd
+		}
 		if m.Weak.Cached {
 			m.useCache(c)
 		}
@@ -352,6 +355,9 @@ func (m *Model) askEtcd(w *World, r *request) {
 		if m.answers(w, k) {
 			r.etcd.answering |= 1 << k
 		}
+		if m.tells(w, k) {
+			r.etcd.telling |= 1 << k
+		}
 	}
 	if r.etcd.answering != 0 {
 		r.etcd.leader, r.etcd.told = w.leader, byQuorum
@@ -360,7 +366,7 @@ func (m *Model) askEtcd(w *World, r *request) {
 	// Without a quorum the members that run still tell their list.
 	agreeing := uint8(0)
 	for k := range m.places() {
-		if m.runs(w, k) && w.pods[k].phase == up && w.pods[k].health == healthy && w.list.has(k) {
+		if m.tells(w, k) && w.pods[k].phase == up {
 			r.etcd.told = 1
 			if w.list.voter(k) {
 				agreeing++
@@ -368,6 +374,11 @@ func (m *Model) askEtcd(w *World, r *request) {
 		}
 	}
 	r.etcd.told += agreeing
+}
+
+// tells is true for a member that answers for itself, whether there is a quorum or not.
+func (m *Model) tells(w *World, k int) bool {
+	return w.list.has(k) && m.runs(w, k) && w.pods[k].health == healthy
 }
 
 // distortions of what etcd answers. The last says which member it is whose address leads to
@@ -434,6 +445,7 @@ func (m *Model) distort(w *World, i, how uint8) {
 		if m.Own {
 			own = 1 << i
 		}
+		etcd.telling &= own
 		if etcd.answering &= own; etcd.answering == 0 {
 			*etcd = etcdView{}
 		}
@@ -443,16 +455,19 @@ func (m *Model) distort(w *World, i, how uint8) {
 		// A member that lags is not in the quorum, because the quorum has agreed on the change.
 		etcd.list, etcd.told = w.former, 1+1
 		etcd.answering &= w.former.voters | w.former.learners
+		etcd.telling &= w.former.voters | w.former.learners
 	case oldRead:
 		w.left.OldReads--
 		m.note("%s answers %s a read from before its pause", m.place(w.deposed-1), m.name(w, i))
 		etcd.old |= 1 << (w.deposed - 1)
 		etcd.answering |= etcd.old
+		etcd.telling |= etcd.old
 	default:
 		w.left.WrongIDs--
 		m.note("another member answers %s under the address of %s", m.name(w, i), m.place(how-wrongID))
 		etcd.wrong |= 1 << (how - wrongID)
 		etcd.answering &^= etcd.wrong
+		etcd.telling &^= etcd.wrong
 	}
 }
 

@@ -265,6 +265,8 @@ type view struct {
 // etcdView is what etcd has answered: a bit for each member, and the leader and one.
 type etcdView struct {
 	answering, leader uint8
+	// telling are those that answer for themselves, as they do without a quorum.
+	telling uint8
 	// list is the membership as it was told, by how many voters if not by a quorum (and one),
 	// or by nobody (0). all says that a quorum told it.
 	list
@@ -528,7 +530,7 @@ func (m *Model) elect(w *World) {
 
 // answers is true for a member that answers our reads.
 func (m *Model) answers(w *World, i int) bool {
-	return w.list.has(i) && m.runs(w, i) && w.pods[i].health == healthy && m.hasQuorum(w)
+	return m.tells(w, i) && m.hasQuorum(w)
 }
 
 // look is what a kubelet reports.
