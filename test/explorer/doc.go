@@ -25,7 +25,9 @@
 //     revision does not come up; nodes restart, and the power fails. A coordinator is cut off
 //     from the other members, or sees the list of one that lags, an answer under a wrong address,
 //     a read from before a pause. Others evict pods under a PodDisruptionBudget, which is reckoned
-//     anew late or never. OrderedReady, a container of another name, and a Status that is denied.
+//     anew late or never. They say before whom they are about to take, by a condition of the pod, a taint
+//     or a cordon of its node, and then they take it at any moment, with a budget or without one, or they
+//     do not (see leaving.go). OrderedReady, a container of another name, and a Status that is denied.
 //   - The coordinators' own loop (see loop.go), wherever it is asked whether a rollout ends: a
 //     claim begins when production's loop begins one, and at no other time. A gate may hang, a
 //     coordinator may abstain for good, and one that waits for the lock or abstains may stand in.
@@ -45,7 +47,8 @@
 //   - No removal takes effect that was decided in ignorance of another operation of ours.
 //   - Never more than maxUnavailable members that served are down because of us.
 //   - No removal of ours takes the voters that run and stay below quorum. What others may then do
-//     without asking us does not either.
+//     without asking us does not either. Pods that others were seen to be about to take count as taken.
+//   - Leadership leaves a member that others were seen to be about to take, for one that stays.
 //   - A revision that does not come up costs at most one member that served or would have come
 //     back by itself.
 //   - No pod is removed whose UID was not decided on. A removal is sent only for the pod and the
@@ -57,8 +60,9 @@
 //   - A removal is only sent while its evidence is young.
 //
 // Of the second and the third, what nobody could have seen is excused, and counted: see
-// excuseOf. What a removal may be excused by is settled when it is decided on. A wrong guess is
-// excused in random walks alone: where every world is visited, there is none.
+// excuseOf. So is a cordon that has lasted for as long as one is waited for. What a removal may be
+// excused by is settled when it is decided on. A wrong guess is excused in random walks alone: where
+// every world is visited, there is none.
 //
 // # What is abstracted
 //
@@ -69,9 +73,13 @@
 // only what equals what, and what came after what, tells two worlds apart; so are UIDs, of
 // which only the one of the pod that is there matters.
 //
+// Where it is asked whether a rollout ends, the faults are over at some time. From then on all that is
+// seen has lasted for long, and leadership moves whenever that is asked for. So no end rests on a chance
+// that need not come, and whoever goes to and fro does not get there.
+//
 // A coordinator's loop also looks once more when no claim can land late any more. That is modelled
-// as a look after one has landed, so that nothing else is seen to rely on it. A drain evicts pods
-// that are Ready alone, and there is one budget.
+// as a look after one has landed, so that nothing else is seen to rely on it. Where there is a budget, a drain
+// evicts pods that are Ready alone, and there is one budget.
 //
 // Left out are: controls, a coordinator that hands over (to be told to stop is the same to the
 // record), and the deadline of a removal once it is sent, which is as if it were late.

@@ -9,7 +9,7 @@ import (
 )
 
 var (
-	larger  = flag.Bool("larger", false, "search the larger worlds instead: a quarter of an hour and 3 GiB")
+	larger  = flag.Bool("larger", false, "search the larger worlds instead: half an hour and 3 GiB")
 	stories = flag.Bool("stories", false, "tell how each mutant is caught")
 	most    = flag.Int("most", 0, "cut a search short after so many states (0 is never)")
 )
@@ -96,6 +96,8 @@ func largerWorlds() []Params {
 		presumedWorld(2, Faults{Starts: 2, Stops: 1}),
 		presumedWorld(2, Faults{Starts: 2, Lost: 1, Forgets: 1}),
 		presumedWorld(2, Faults{Starts: 3, Restores: 1}),
+		three(2, Faults{Starts: 2, Signs: 1, Drains: 1}),
+		with(three(2, Faults{Starts: 2, Signs: 1, Drains: 1}), func(p *Params) { p.Evict, p.Budget = true, true }),
 	}
 }
 
@@ -150,6 +152,16 @@ func fieldWorlds() []Params {
 		with(two(Faults{Drains: 1}), func(p *Params) { p.Evict, p.Budget = true, true }),
 		with(one(Faults{Drains: 2, Lost: 1}), func(p *Params) { p.Evict, p.Budget, p.SlowStop = true, true, true }),
 		one(Faults{Wedges: 1, Failures: 1}),
+		// Others say whom they are about to take. Then they take it at any moment, or do not.
+		one(Faults{Signs: 2, Drains: 1}),
+		one(Faults{Signs: 1, Drains: 1, Deafness: 1}),
+		with(one(Faults{Signs: 1, Drains: 1}), func(p *Params) { p.Members, p.MaxUnavailable = 5, 2 }),
+		with(one(Faults{Signs: 1, Drains: 1, Lost: 1}), func(p *Params) { p.Fine, p.SlowStop = true, true }),
+		with(one(Faults{Signs: 2, Drains: 2}), func(p *Params) { p.Evict, p.Budget = true, true }),
+		with(one(Faults{Signs: 1, Drains: 1, Lost: 1}), func(p *Params) {
+			p.Evict, p.Budget, p.SlowStop = true, true, true
+		}),
+		loops(Faults{Signs: 1, Drains: 1, Crashes: 1}),
 		// Claims that begin when production's loop begins them.
 		loops(Faults{Lost: 1, Crashes: 1, Templates: 1}),
 		loops(Faults{Edits: 1, Unfits: 1}),
@@ -278,6 +290,13 @@ func liveWorlds() []Params {
 		with(clocks(1, Faults{Restarts: 1}), func(p *Params) { p.Broken = true }),
 		with(three(Faults{Failures: 1, Restarts: 1}), func(p *Params) { p.Coordinators, p.Ordered = 1, true }),
 		with(three(Faults{Drains: 2, Lost: 1}), func(p *Params) { p.Coordinators, p.Evict, p.Budget = 1, true, true }),
+		// The cordons stay or the pods are bound to their nodes, or somebody has to clear what an eviction left.
+		three(Faults{Signs: 1, Drains: 1}),
+		stay(1, Faults{Signs: 2, Drains: 1}),
+		with(three(Faults{Signs: 1, Drains: 1, Lost: 1}), func(p *Params) { p.Coordinators, p.Bound = 1, true }),
+		with(three(Faults{Signs: 1, Drains: 1, Crashes: 1}), func(p *Params) {
+			p.Coordinators, p.Evict, p.Budget = 1, true, true
+		}),
 		// The other kinds of operations. A suspect may stay one.
 		with(three(Faults{Passing: 1, Lost: 1}), func(p *Params) { p.Coordinators = 1 }),
 		with(presumedWorld(1, Faults{Lost: 1}), func(p *Params) {

@@ -16,20 +16,24 @@ func (m *Model) takesEffect(w *World, r *request) string {
 	}
 	voting, staying := m.voting(w)
 	votes, quorum := m.votes(w, int(i)), w.list.quorum()
-	if votes && staying <= quorum && voting >= quorum && (w.replicas > 1 || counted(w.list.voters) > 1) {
+	leaving := m.leaving(w, int(i))
+	if votes && staying-leaving <= quorum && voting >= quorum && (w.replicas > 1 || counted(w.list.voters) > 1) {
 		switch {
-		case m.Budget: // The budget is the arbiter, and nothing fails by itself where there is one.
+		// The budget is the arbiter, and nothing fails by itself where there is one.
+		case m.Budget && staying <= quorum:
 			return fmt.Sprintf("%s is removed, %d of %d voters run then, and no budget was asked", names[i], staying-1,
 				counted(w.list.voters))
 		case r.excuse == enough:
 			m.counts.Residues++
+		case r.excuse == outwaited:
+			m.counts.Outwaited++
 		case r.excuse == cameBack:
 			m.counts.Returned++
 		case r.excuse == guessed && m.mayGuess:
 			m.counts.Guesses++
 		default:
-			return fmt.Sprintf("%s is removed, %d of %d voters run then, and quorum is %d", names[i], staying-1,
-				counted(w.list.voters)+int(w.list.ghosts), quorum)
+			return fmt.Sprintf("%s is removed, %d of %d voters run then, and quorum is %d%s", names[i], staying-1,
+				counted(w.list.voters)+int(w.list.ghosts), quorum, inWords(leaving))
 		}
 		if r.age >= evidenceTicks {
 			m.counts.ExcusedLate++
@@ -45,7 +49,7 @@ func (m *Model) takesEffect(w *World, r *request) string {
 		m.counts.Returned++
 	}
 	p.ours = p.ours || serves
-	if m.External > 0 || m.Faults.Scales > 0 || m.Budget {
+	if m.External > 0 || m.Faults.Scales > 0 || m.Faults.Signs > 0 || m.Budget {
 		p.risky = p.risky || votes && (m.Budget || r.excuse == noExcuse)
 	}
 	m.terminates(w, i)
@@ -79,10 +83,10 @@ func (m *Model) payToll(w *World, r *request) string {
 // whatever else fails or comes back. A coordinator that is cut off hears no answers but its own member's.
 //
 //   - Of the members that answered, enough are left without the target. Only those count that
-//     nobody lets go without us. As long as none of them goes and none is added to the list, a
-//     quorum is left. One that has gone by then has failed by itself, or was deleted or scaled
-//     away by somebody else, and after it has answered: a removal of ours makes the observation
-//     ignorant, and for that there is no excuse.
+//     nobody lets go without us, and that nobody is seen to be about to take. As long as none of them
+//     goes and none is added to the list, a quorum is left. One that has gone by then has failed by
+//     itself, or was deleted or scaled away by somebody else, and after it has answered: a removal of
+//     ours makes the observation ignorant, and for that there is no excuse.
 //   - The target did not answer. It had no process when its pod was looked at, or did not vote
 //     when etcd was asked, or there was no quorum then; and that has come back by itself since.
 //     (One that answered did vote, and there was a quorum: it is never excused so.)
@@ -93,7 +97,8 @@ func (m *Model) payToll(w *World, r *request) string {
 //     for that reason no kubelet had its member ready.
 func (m *Model) excuseOf(w *World, r *request, target int) uint8 {
 	runs := func(k int) bool { // When its pod was looked at.
-		return r.views[k].look == looksReady || r.views[k].look == looksUnready
+		ready := r.views[k].look == looksReady || r.views[k].look == looksUnready
+		return ready && (k == target || !r.leave(k))
 	}
 	quorum := w.list.quorum()
 	served, running := 0, 0 // Of the other voters.
@@ -103,7 +108,7 @@ func (m *Model) excuseOf(w *World, r *request, target int) uint8 {
 		case answered && m.reliable(r, k):
 			served++
 			running++
-		case runs(k), answered && r.views[k].look != looksTerminating:
+		case runs(k), answered && r.views[k].look != looksTerminating && !r.leave(k):
 			running++
 		}
 	}
@@ -124,13 +129,13 @@ func (m *Model) excuseOf(w *World, r *request, target int) uint8 {
 }
 
 // reliable is true for a member that nobody lets go without us: one of our ordinals that is not on
-// its way, or one that the operator has said to be such.
+// its way and that nobody was seen to be about to take, or one that the operator has said to be such.
 func (m *Model) reliable(r *request, k int) bool {
 	if k >= m.ordinals() {
 		return m.Trusted
 	}
 	v := &r.views[k]
-	return v.current && v.look != looksTerminating && r.has(k)
+	return v.current && v.look != looksTerminating && r.has(k) && !r.leave(k)
 }
 
 // away counts the members that are down because of us.

@@ -17,15 +17,15 @@ type loop struct {
 // newLoop is that of a tenure that begins.
 func newLoop() loop { return loop{awake: true} }
 
-// due is what a look tells: that a pod is outdated, or that the record says that a rollout is under
-// way.
+// due is what a look tells: that a pod is outdated, that the record says that a rollout is under way, or that others
+// are about to take the leader and another member can lead.
 func (m *Model) due(w *World) bool {
 	for i := range m.ordinals() {
 		if p := &w.pods[i]; p.phase != missing && p.revision != w.revision {
 			return true
 		}
 	}
-	return w.lease.rolling || w.lease.holder != 0 || w.lease.intent.op != none
+	return w.lease.rolling || w.lease.holder != 0 || w.lease.intent.op != none || m.mayMakeWay(w)
 }
 
 // movesOfLoop are what a coordinator without a claim may do.

@@ -75,9 +75,10 @@ func (m *Model) movesOfMembers(w *World, add func(what moveKind, who int, how in
 		if quorum && w.list.learners&(1<<i) != 0 && i >= m.Members && p.phase == up {
 			add(promote, i, 0)
 		}
-		if w.left.Drains > 0 && p.phase == up && m.look(w, i) == looksReady && w.allowed > 0 {
+		if w.left.Drains > 0 && m.drains(w, i) {
 			add(drain, i, 0)
 		}
+		m.movesOfSigns(w, i, add)
 		if p.charged && !w.evicting(i) {
 			add(expire, i, 0)
 		}
@@ -114,10 +115,17 @@ func (m *Model) applyToMembers(w *World, mv Move) string {
 		return m.goes(w, mv.who, "goes")
 	case drain:
 		w.left.Drains--
-		w.allowed--
-		w.pods[mv.who].charged = true
-		m.note("somebody drains the node of %s, and the budget allows it", names[mv.who])
+		if m.Budget {
+			w.allowed--
+			w.pods[mv.who].charged = true
+		}
+		m.note("somebody drains the node of %s (a budget allows it: %v)", names[mv.who], m.Budget)
 		return m.goes(w, mv.who, "is evicted by a drain")
+	case announce:
+		w.left.Signs--
+		m.announce(w, mv.who, mv.how)
+	case withdraw:
+		m.withdraw(w, mv.who, mv.how)
 	case join:
 		w.left.Joins--
 		m.remember(w)

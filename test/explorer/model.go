@@ -22,8 +22,8 @@ type Model struct {
 	symmetric bool
 	// mayGuess: a wrong guess is excused, and counted. Where every world is visited there is none.
 	mayGuess bool
-	// effectsOnly: how the record is kept is not looked at, only what is removed. That is for
-	// mutants: they shall not break the record's rules alone, but what those are for.
+	// effectsOnly: how the record is kept and who leads is not looked at, only what is removed. That is for
+	// mutants: they shall not break those rules alone, but what those are for.
 	effectsOnly bool
 
 	policy rollout.Policy
@@ -66,8 +66,10 @@ type Counts struct {
 	Claims int
 	// Residues, Returned and Guesses are what was excused, see excuseOf: a member that had
 	// failed since, one or a quorum that had come back since, a wrong guess. ExcusedLate of them
-	// landed when the evidence was old already.
-	Residues, Returned, Guesses, ExcusedLate int
+	// landed when the evidence was old already. Outwaited are those that a cordon was not waited for any more.
+	Residues, Returned, Guesses, Outwaited, ExcusedLate int
+	// Transfers of leadership that were asked for because others are about to take the leader.
+	MadeWay int
 }
 
 func (c *Counts) add(o Counts) {
@@ -79,6 +81,8 @@ func (c *Counts) add(o Counts) {
 	c.Residues += o.Residues
 	c.Returned += o.Returned
 	c.Guesses += o.Guesses
+	c.Outwaited += o.Outwaited
+	c.MadeWay += o.MadeWay
 	c.ExcusedLate += o.ExcusedLate
 }
 
@@ -120,6 +124,9 @@ type question struct {
 	// expelled: another member has its place. full is the database of the first place, so that etcd takes no writes.
 	asked, expelled, full bool
 	suspect, stopped      uint8
+	signs
+	removed uint8
+	noLock  bool
 }
 
 // ages of all that is seen: new; older than a container may stay ended; beyond every timeout.
@@ -137,6 +144,8 @@ type answer struct {
 	target uint8
 	// astray: the protocol is asked for a removal other than the one decided on.
 	astray bool
+	// makesWay: the duty of that name asks for it.
+	makesWay bool
 }
 
 const outdatedBit = 0x80
@@ -159,7 +168,7 @@ func (m *Model) decide(q question) answer {
 	}
 	d := m.Decide(s, m.policy)
 	next, i := record.NextOf(d, "")
-	a := answer{next: next}
+	a := answer{next: next, makesWay: d.Duty == rollout.DutyMakeWay}
 	switch action := d.Action.(type) {
 	case rollout.Remove:
 		a.op, a.target = remove, uint8(action.Target.Ordinal) //nolint:gosec // A handful.
@@ -211,11 +220,11 @@ func (m *Model) observation(q question) rollout.State {
 	}
 	for i := range m.ordinals() {
 		if p, ok := m.podOf(i, q.looks[i]); ok {
+			q.tell(&p)
 			s.Pods = append(s.Pods, p)
 		}
 	}
-	// As if we had removed all that is away: for what others take, the next one only waits longer.
-	s.Removed = names[:m.ordinals()]
+	s.Removed, s.NoLock = m.removedOf(q.removed), q.noLock
 	if q.asked {
 		place := uint8(m.Members) //nolint:gosec // A handful.
 		s.Request = &rollout.Request{Operation: rollout.RequestRemoveMember, Cluster: 1, Member: uint64(place) + 1,

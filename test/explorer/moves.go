@@ -58,6 +58,9 @@ const (
 	join
 	unlist
 	promote
+	// announce: others say that they are about to take a pod, or cordon its node; withdraw: they do not any more.
+	announce
+	withdraw
 	// drain: somebody evicts a pod; reckon: the disruption controller reckons anew; expire: it
 	// forgets an eviction that had no effect.
 	drain
@@ -227,7 +230,9 @@ func (m *Model) movesOf(w *World, i int, add func(what moveKind, who int, how in
 		}
 	case actLight:
 		add(goOn, i, 0)
-		add(goOn, i, 1)
+		if !m.Over {
+			add(goOn, i, 1)
+		}
 	case observe:
 		m.movesOfLook(w, i, add)
 	default:
@@ -262,14 +267,14 @@ func (m *Model) movesOf(w *World, i int, add func(what moveKind, who int, how in
 
 // Apply returns the world after a move, and which rule it has broken.
 func (m *Model) Apply(w World, mv Move) (World, string) {
-	set := w.ordinals
+	set, signs := w.ordinals, w.signs
 	pods, revision := w.pods, w.revision
 	broken := m.apply(&w, mv)
 	if broken == "" && !m.effectsOnly {
 		broken = m.uncovered(&w)
 	}
 	m.elect(&w)
-	if m.Loop && (w.pods != pods || w.revision != revision || w.ordinals != set) {
+	if m.Loop && (w.pods != pods || w.revision != revision || w.ordinals != set || w.signs != signs) {
 		m.wake(&w)
 	}
 	m.normalise(&w)
@@ -436,6 +441,7 @@ func (m *Model) terminates(w *World, i uint8) {
 	}
 	w.recovered(i)
 	w.touch(i)
+	m.withdrawn(w, i)
 }
 
 func (m *Model) note(format string, args ...any) {
@@ -566,7 +572,7 @@ func (m *Model) broken(p *pod) bool { return m.Broken && p.revision == brokenRev
 
 // comesUp is true when a pod that starts gets there.
 func (m *Model) comesUp(w *World, i int) bool {
-	return !m.broken(&w.pods[i]) && (w.list.has(i) || m.hasQuorum(w))
+	return !m.broken(&w.pods[i]) && (w.list.has(i) || m.hasQuorum(w)) && w.cordoned&(1<<i) == 0
 }
 
 // recreates is true when the controller makes the pod that is missing. An ordered one makes it

@@ -80,6 +80,13 @@ func without(g rollout.Guard) func(*Model) {
 	return sees(func(s *rollout.State) { s.Controls.Override = append(s.Controls.Override, g) })
 }
 
+// noSigns takes away what others say of the pods that they are about to take.
+func noSigns(s *rollout.State) {
+	for i := range s.Pods {
+		s.Pods[i].Leaving, s.Pods[i].Cordoned = "", false
+	}
+}
+
 // kindOf is the kind of the operation on the record.
 func kindOf(l record.Lease) record.Kind { return operations[operationOf(l.Intent.Operation)].kind }
 
@@ -128,6 +135,8 @@ const (
 	reliedOn   = "those that could be relied on were none"
 	// notThoughtOf: an operation that cannot be fenced took effect late.
 	notThoughtOf = "that was not thought of"
+	// othersTake: leadership stays with a member that is about to go, or is moved to one.
+	othersTake = "which others are about to take"
 )
 
 func mutants() []mutant {
@@ -337,6 +346,24 @@ func mutants() []mutant {
 		}), one(Faults{OldReads: 1, Failures: 1}), "voters run then"},
 		{"what is in full health is deleted", func(m *Model) { m.policy.Removal = rollout.RemoveByDelete },
 			with(one(Faults{Drains: 1}), func(p *Params) { p.Evict, p.Budget = true, true }), ""},
+		{"what others are about to take is not seen", sees(noSigns), one(Faults{Signs: 1, Drains: 1}), othersTake},
+		{"no OthersLeaving", without(rollout.GuardOthersLeaving), one(Faults{Signs: 1, Drains: 1}), othersTake},
+		{"a process that may vote goes beside what others are about to take", sees(func(s *rollout.State) {
+			for i := range s.Pods {
+				if p := &s.Pods[i]; p.Etcd.State == rollout.ContainerRunning && !p.Etcd.Ready {
+					noSigns(s)
+				}
+			}
+		}), one(Faults{Signs: 1, Drains: 1, Deafness: 1}), othersTake},
+		{"who is about to be taken leads on", sees(func(s *rollout.State) { s.NoLock = true }),
+			one(Faults{Signs: 1, Drains: 1}), othersTake},
+		{"leadership goes to whoever serves", sees(func(s *rollout.State) {
+			for i := range s.Pods {
+				if lead := s.Etcd.Members[0].Probe.Status; lead != nil && lead.Leader != s.Etcd.Members[i].ID {
+					s.Pods[i].Leaving, s.Pods[i].Cordoned = "", false
+				}
+			}
+		}), one(Faults{Signs: 2, Drains: 1}), othersTake},
 		// The other kinds of operations.
 		{"a suspect counts as if nothing could remove it any more", weak(func(w *Weakness) { w.OneWorld = true }),
 			presumedWorld(1, Faults{Starts: 1, Lost: 1}), notThoughtOf},
@@ -407,13 +434,15 @@ func isHarm(broken string) bool {
 	}, func(rule string) bool { return strings.Contains(broken, rule) })
 }
 
-// harmless are mutants that break the record's rules and were not seen to do harm, in worlds
-// with a failure. What stands in for the guard that they lack:
+// harmless are mutants that break the rules about the record or about who leads, and were not seen to do harm, in
+// worlds with a failure. What stands in for the guard that they lack:
 var harmless = map[string]string{
 	"another's claim goes unnoticed":                 "reading the Lease for its swap shows it the other's removal",
 	"claim without a new epoch":                      "every claim changes the resourceVersion of the Lease",
 	"right checked before the Lease is read":         "the right only says who should try (in most worlds, locks lie)",
 	"claim by the clock of a record that is renewed": "the clock only says who should try, as a lock that lies does",
+	"who is about to be taken leads on":              "the others elect a leader when it goes, and keep quorum",
+	"leadership goes to whoever serves":              "the others elect a leader when it goes, and keep quorum",
 }
 
 // harm is the world in which a mutant that breaks the record's rules does harm. It takes one
@@ -488,6 +517,29 @@ func TestAMutantThatGetsStuckIsCaught(t *testing.T) {
 		{name: "a pod is removed that the controller does not recreate",
 			mutate: sees(func(s *rollout.State) { s.Set.OrderedReady = false }),
 			world:  with(func(p *Params) { p.Ordered, p.Faults = true, Faults{Failures: 1, Restarts: 1} })},
+		{name: "a cordon is waited for, however long it is there", mutate: sees(func(s *rollout.State) {
+			for i := range s.Pods {
+				if p := &s.Pods[i]; p.Cordoned {
+					p.Leaving, p.Cordoned = "cordoned", false
+				}
+			}
+		}), world: with(func(p *Params) { p.Stay, p.Faults = true, Faults{Signs: 1} })},
+		{name: "leadership leaves a cordoned node for the pod that is next to go", mutate: func(m *Model) {
+			decide := m.Decide
+			m.Decide = func(s rollout.State, p rollout.Policy) rollout.Decision {
+				waited := s
+				waited.Pods = slices.Clone(s.Pods)
+				for i := range waited.Pods {
+					if p := &waited.Pods[i]; p.Cordoned {
+						p.Leaving = "cordoned"
+					}
+				}
+				if d := decide(waited, p); d.Duty == rollout.DutyMakeWay {
+					return d
+				}
+				return decide(s, p)
+			}
+		}, world: with(func(p *Params) { p.Stay, p.Faults = true, Faults{Signs: 2} })},
 		{name: "the record is not given back",
 			mutate: after(func(c record.Config, _ *record.State, effect *record.Effect) {
 				if write, ok := (*effect).(record.WriteLease); ok && write.Lease.Holder == "" {
@@ -530,11 +582,11 @@ func TestEveryMutantIsCaught(t *testing.T) {
 				return
 			}
 			if why, ok := harmless[mu.name]; ok {
-				t.Logf("by the record's rules alone: %s", why)
+				t.Logf("without harm: %s", why)
 				return
 			}
 
-			// Caught by how the record is kept. It has to be caught by what is removed as well.
+			// Caught by how the record is kept, or by who leads. It has to be caught by what is removed as well.
 			m = New(mu.harm())
 			mu.mutate(m)
 			m.effectsOnly = true

@@ -91,6 +91,9 @@ func (m *Model) goOn(w *World, i, how uint8, twice bool) string {
 		if twice {
 			outcome = record.Refused
 		}
+		if outcome == record.Done && m.Faults.Signs > 0 {
+			c.removed |= 1 << r.ref.pod
+		}
 		return m.step(w, i, record.Acted{Outcome: outcome})
 	case actPresumed, actPassing:
 		m.note("%s: %s", m.name(w, i), r)
@@ -201,7 +204,7 @@ func (m *Model) step(w *World, i uint8, e record.Event) string {
 	c.state = m.stateOf(s)
 	if end, ok := effect.(record.End); ok {
 		m.note("    %s ends: %s", m.name(w, i), end.Detail)
-		*c = coordinator{state: c.state, boots: c.boots, cache: c.cache, loop: c.loop}
+		*c = coordinator{state: c.state, boots: c.boots, cache: c.cache, loop: c.loop, removed: c.removed}
 		if m.Loop {
 			m.afterEnd(w, i, end)
 		}
@@ -342,7 +345,7 @@ func (m *Model) observe(w *World, i, how uint8) string {
 }
 
 func (m *Model) lookAtPods(w *World, r *request) {
-	r.knowledge, r.lost = knowledge{}, !m.hasQuorum(w)
+	r.knowledge, r.lost, r.signs = knowledge{}, !m.hasQuorum(w), m.shown(w)
 	for k := range m.ordinals() {
 		p := &w.pods[k]
 		r.views[k] = view{look: m.look(w, k), current: p.phase != missing, rv: p.rv, revision: p.revision}
@@ -407,7 +410,10 @@ func (m *Model) movesOfLook(w *World, i int, add func(what moveKind, who int, ho
 	}
 	each := func(distortion uint8) {
 		for age := range uint8(ages) {
-			if age != middling || m.Faults.Restarts > 0 || m.Faults.PowerCuts > 0 { // It is for those alone.
+			switch {
+			case age == middling && m.Faults.Restarts == 0 && m.Faults.PowerCuts == 0: // It is for those alone.
+			case age != beyond && m.Over: // Nothing ends because something has just begun.
+			default:
 				add(goOn, i, int(distortion*ages+age))
 			}
 		}
@@ -501,6 +507,8 @@ func (m *Model) conclude(w *World, i uint8, seen *request, age uint8) string {
 			q.looks[k] |= outdatedBit
 		}
 	}
+	c.removed &^= r.back()
+	q.signs, q.removed, q.noLock = r.signs, c.removed, record.Right(c.right) == record.ByClock
 	m.asks(w, r, &q)
 	a := m.decide(q)
 	if m.Budget && a.op == evict && w.allowed == 0 { // It is asked before anything is put on record.
@@ -526,7 +534,7 @@ func (m *Model) conclude(w *World, i uint8, seen *request, age uint8) string {
 		v := &r.views[a.target]
 		c.decided.ref = ref{pod: a.target, current: v.current, rv: v.rv}
 		c.seen.served = seen.etcd.answering&(1<<a.target) != 0 || seen.views[a.target].look == looksReady
-		c.seen.excuse = m.excuseOf(w, seen, int(a.target))
+		c.seen.excuse = m.excuseBeside(w, seen, int(a.target), age)
 		c.seen.spared = m.Broken && age != beyond && m.spared(w, int(a.target))
 	}
 	if a.next == record.NextAct {
@@ -535,6 +543,9 @@ func (m *Model) conclude(w *World, i uint8, seen *request, age uint8) string {
 	m.note("%s has asked etcd and decides: %s", m.name(w, i), describe(a, c.decided))
 	if c.decided.op == expel && seen.etcd.answering&(1<<a.target) != 0 {
 		return fmt.Sprintf("%s decides to remove a member that serves: %s", m.name(w, i), m.place(a.target))
+	}
+	if broken := m.strands(w, i, &q, a); broken != "" && !m.effectsOnly {
+		return broken
 	}
 	if a.astray {
 		return fmt.Sprintf("%s asks the protocol for something else than it has decided", m.name(w, i))
@@ -555,6 +566,9 @@ func (m *Model) remove(w *World, r *request) (outcome record.Outcome, done bool,
 	}
 	if r.op == evict && r.stage == 0 {
 		w.touch(r.ref.pod)
+		if m.Faults.Signs > 0 {
+			w.marked |= 1 << r.ref.pod // By the condition that every eviction sets before it deletes.
+		}
 		r.stage, r.value.rv = 1, w.pods[r.ref.pod].rv
 		return record.Done, false, ""
 	}

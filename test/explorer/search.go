@@ -33,10 +33,11 @@ func (r *Result) String() string {
 		what = r.Params.String()
 	}
 	text := fmt.Sprintf("%s: %d states, %d moves, depth %d, %v, %d MiB; removals %d (%d landed late), refused %d, "+
-		"fences %d, claims %d; excused: %d failed, %d came back, %d guesses (%d of all late)",
+		"fences %d, claims %d; excused: %d failed, %d came back, %d guesses, %d cordoned for long (%d of all late); "+
+		"made way %d",
 		what, r.States, r.Moves, r.Depth, r.Time.Round(time.Millisecond), r.Bytes>>20,
 		r.Counts.Removals, r.Counts.Late, r.Counts.Refused, r.Counts.Fences, r.Counts.Claims, r.Counts.Residues,
-		r.Counts.Returned, r.Counts.Guesses, r.Counts.ExcusedLate)
+		r.Counts.Returned, r.Counts.Guesses, r.Counts.Outwaited, r.Counts.ExcusedLate, r.Counts.MadeWay)
 	if r.Cut {
 		text += "; CUT SHORT"
 	}

@@ -104,6 +104,7 @@ func (m *Model) describe(w *World) string {
 		if p.phase != missing && i < m.ordinals() && p.revision != w.revision {
 			b.WriteString(" (outdated)")
 		}
+		b.WriteString(w.words(i))
 	}
 	return b.String()
 }

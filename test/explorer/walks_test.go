@@ -72,7 +72,7 @@ func bigger(t *rapid.T) Params {
 	}
 	// One of what the field has beside, or nothing.
 	switch rapid.SampledFrom([]string{"nothing", "scaling", "others' voters", "restarts", "a broken revision",
-		"another etcd", "an order"}).Draw(t, "the field") {
+		"another etcd", "an order", "others' drains"}).Draw(t, "the field") {
 	case "scaling":
 		p.Ordinals, p.SlowStop, p.Faults.Scales = min(p.Members+1, maxMembers), true, upTo(3, "scales")
 	case "others' voters":
@@ -90,8 +90,16 @@ func bigger(t *rapid.T) Params {
 		p.Faults.Joins, p.Faults.OldLists = upTo(1, "joins"), upTo(2, "old lists")
 	case "an order":
 		p.Ordered = true
+	case "others' drains":
+		p.SlowStop, p.Bound = rapid.Bool().Draw(t, "slow stops"), rapid.Bool().Draw(t, "bound to nodes")
+		p.Faults.Signs, p.Faults.Drains = 1+upTo(5, "signs"), upTo(4, "drains")
+		p.Budget = rapid.Bool().Draw(t, "a budget")
 	}
 	p.Learners = rapid.IntRange(0, p.Members-3).Draw(t, "learners")
+	if p.Budget { // It counts Ready pods, so all that vote have one, and nothing else takes them.
+		f := &p.Faults
+		p.Evict, p.Ghosts, p.Learners, f.Failures, f.Deafness, f.Deletions = true, 0, 0, 0, 0, 0
+	}
 	p.MaxUnavailable = rapid.IntRange(1, 3).Draw(t, "unavailable at most")
 	p.Leader = rapid.IntRange(0, p.Members-p.Learners-1).Draw(t, "leader")
 	return p

@@ -45,6 +45,7 @@ type World struct {
 	toll uint8
 	// allowed is how many evictions the budget allows, as it was last reckoned.
 	allowed uint8
+	signs
 	// wedged: the host's gate does not answer.
 	wedged bool
 	// left is what may still go wrong.
@@ -82,8 +83,9 @@ type Faults struct {
 	// last change of the membership; a member that answers under another's address; a read that
 	// a member answers from before its pause.
 	CutOffs, OldLists, WrongIDs, OldReads uint8
-	// Drains evict a pod. Wedges are gates that stop to answer.
-	Drains, Wedges uint8
+	// Drains evict a pod. Where there are Signs, they take only pods that bear one. Wedges are gates that stop to
+	// answer.
+	Drains, Signs, Wedges uint8
 	// Unfits are coordinators that give up and abstain.
 	Unfits uint8
 	// Presumed and Passing operations that are asked for, see kinds.go: at most one.
@@ -222,7 +224,8 @@ type request struct {
 	revision uint8
 	ordinals
 	views [maxMembers]view
-	etcd  etcdView
+	signs
+	etcd etcdView
 	// lost: there was no quorum when the pods were looked at.
 	lost bool
 	knowledge
@@ -252,6 +255,9 @@ const (
 	cameBack
 	// guessed which of the silent members vote.
 	guessed
+	// outwaited: enough others answered, and some of them are on nodes that have been cordoned for so long that
+	// nobody waits for their drain any more.
+	outwaited
 )
 
 // view is what was seen of a pod.
@@ -308,6 +314,8 @@ type coordinator struct {
 	decided intent
 	// failed changes of leadership.
 	failed uint8
+	// removed are the places whose pods it knows to have removed itself, until they are back.
+	removed uint8
 	// cache is only used by mutants that look at what they saw earlier.
 	cache request
 }
@@ -378,6 +386,8 @@ type Params struct {
 	Denied bool
 	// Budget: there is a PodDisruptionBudget that lets one pod go.
 	Budget bool
+	// Bound: a pod's volume is within reach of its own node only. While that is cordoned, no pod starts there.
+	Bound bool
 	// Over: the faults are over. The lock stays with its owner, who may start as often as
 	// it has to.
 	Over   bool
@@ -402,7 +412,8 @@ func (p Params) String() string {
 		{p.Fine, "fine"}, {p.Stay, "no recovery"},
 		{p.Loop, "loop"}, {p.Own, "own pods"}, {p.SlowStop, "slow stops"}, {p.Trusted, "trusted"},
 		{p.Broken, "a broken revision"}, {p.Ordered, "OrderedReady"}, {p.Duty, "NOSPACE"},
-		{p.Nameless, "no etcd container"}, {p.Denied, "no status"}, {p.Budget, "a budget"}} {
+		{p.Nameless, "no etcd container"}, {p.Denied, "no status"}, {p.Budget, "a budget"},
+		{p.Bound, "bound to nodes"}} {
 		if more.yes {
 			text += ", " + more.what
 		}
@@ -422,7 +433,7 @@ func (f Faults) String() string {
 		{f.Restarts, "restarts"}, {f.PowerCuts, "power cuts"}, {f.Scales, "scales"}, {f.Departures, "departures"},
 		{f.Joins, "joins"},
 		{f.CutOffs, "cut off"}, {f.OldLists, "old lists"}, {f.WrongIDs, "wrong IDs"}, {f.OldReads, "old reads"},
-		{f.Drains, "drains"}, {f.Wedges, "wedges"}, {f.Unfits, "unfit"},
+		{f.Drains, "drains"}, {f.Signs, "signs"}, {f.Wedges, "wedges"}, {f.Unfits, "unfit"},
 		{f.Presumed, "presumed"}, {f.Passing, "passing"}, {f.Restores, "restores"}, {f.Forgets, "forgotten"},
 	} {
 		if fault.n > 0 {
@@ -667,7 +678,7 @@ func (w *World) touch(i uint8) { w.pods[i].rv++ }
 // orphan keeps a request that may still land. When there is no room for it, it never
 // does: that too can happen.
 func (w *World) orphan(r request) {
-	r.views, r.etcd, r.revision, r.ordinals = [maxMembers]view{}, etcdView{}, 0, ordinals{}
+	r.views, r.etcd, r.revision, r.ordinals, r.signs = [maxMembers]view{}, etcdView{}, 0, ordinals{}, signs{}
 	if i := slices.IndexFunc(w.orphans[:], func(o request) bool { return o.kind == nothing }); i >= 0 {
 		w.orphans[i] = r
 	}
