@@ -168,7 +168,9 @@ CORE := AHealthyClusterIsUpgradedByTheNewCode|ASickMemberGoesFirst|LostQuorumWho
 .PHONY: test-kubernetes
 test-kubernetes: ## Run the core of the scenarios against another release of Kubernetes (VERSION=1.35.4)
 	@: $(or $(VERSION),$(error say which release of Kubernetes: make test-kubernetes VERSION=1.35.4))
-	cd test && QUORATE_KUBERNETES=$(VERSION) go test -timeout 40m -v ./scenarios -run '^Test($(CORE))$$'
+	@# RollingUpdate is 1.36's, for comparison. From 1.37 on nobody else has to promote the current revision.
+	cd test && QUORATE_KUBERNETES=$(VERSION) go test -timeout 40m -v ./scenarios -run '^Test($(CORE))$$' \
+		-skip '/RollingUpdate$(if $(filter-out 1.35.% 1.36.%,$(VERSION)),|/without_patch_statefulsets/status)'
 
 .PHONY: measure-defragment
 measure-defragment: ## Measure what a defragmentation costs clients (MIB=2048, on a machine for itself)
