@@ -160,6 +160,18 @@ test-druid: ## Run the pods of the real etcd-druid through all scenarios, also t
 	@# Each has a cluster of etcd-druid's, which two cores can carry. More of them stall each other.
 	cd test && go test -parallel 2 -timeout 2h -v ./scenarios/... -run Druid -everything
 
+# A healthy rollout, a sick member, quorum lost, drains, and the Role.
+CORE := AHealthyClusterIsUpgradedByTheNewCode|ASickMemberGoesFirst|LostQuorumWhoseCureIsTheUpdate|$\
+	LostQuorumWhoseCureFollowsAtOnce|ADrainFindsNoLeaderAndARolloutWaitsForIt|$\
+	ARolloutAndADrainNeverTakeTwoMembersTogether|EveryPermissionThatIsMissingIsNamed
+
+.PHONY: test-kubernetes
+test-kubernetes: ## Run the core of the scenarios against another release of Kubernetes (VERSION=1.35.4)
+	@: $(or $(VERSION),$(error say which release of Kubernetes: make test-kubernetes VERSION=1.35.4))
+	@# RollingUpdate is 1.36's, for comparison. From 1.37 on nobody else has to promote the current revision.
+	cd test && QUORATE_KUBERNETES=$(VERSION) go test -timeout 40m -v ./scenarios -run '^Test($(CORE))$$' \
+		-skip '/RollingUpdate$(if $(filter-out 1.35.% 1.36.%,$(VERSION)),|/without_patch_statefulsets/status)'
+
 .PHONY: measure-defragment
 measure-defragment: ## Measure what a defragmentation costs clients (MIB=2048, on a machine for itself)
 	cd test && go test -timeout 1h -v ./scenarios/... -run TestWhatADefragmentationCosts -defragment-mib=$(or $(MIB),256)

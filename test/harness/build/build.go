@@ -11,7 +11,7 @@
 // a start meanwhile gets the old one or the new one, whole.
 //
 // With QUORATE_RACE=1 in the environment the sidecar is built with the race detector,
-// if a C compiler is there.
+// if a C compiler is there. With QUORATE_KUBERNETES=1.35.4 the control plane is of that release.
 package build
 
 import (
@@ -144,7 +144,11 @@ func Some(ctx context.Context, progress func(line string), targets ...Target) (B
 					target)
 			}
 			b.target, b.recipe, b.env = target, how, nil
-			path, err := b.build(ctx)
+			build := b.build
+			if version := os.Getenv(KubernetesVariable); target == Kube && version != "" {
+				build = func(ctx context.Context) (string, error) { return b.kubernetes(ctx, version) }
+			}
+			path, err := build(ctx)
 			if err != nil {
 				return Binaries{}, fmt.Errorf("build %s: %w", target, err)
 			}

@@ -3,10 +3,12 @@ package build
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,24 +25,28 @@ type Release struct {
 	Instead map[string]string
 }
 
-// etcdSource is the main package of every release from 3.5 on.
-const etcdSource = "test/etcd/v35/main.go"
+// KubernetesVariable is the environment variable that asks for another release of Kubernetes than
+// that of test/go.mod, such as 1.35.4: the control plane is built from it.
+const KubernetesVariable = "QUORATE_KUBERNETES"
+
+const (
+	// etcdSource is the main package of every release of etcd from 3.5 on.
+	etcdSource = "test/etcd/v35/main.go"
+	kubeSource = "test/cmd/kube/main.go"
+)
 
 // Etcd builds a release and returns where it is. See [Some], which this may follow but not
 // run at the same time as.
 func Etcd(ctx context.Context, progress func(line string), r Release) (string, error) {
 	return withBuilder(ctx, progress, func(b *builder) (string, error) {
-		b.target = Target("etcd-" + r.Version)
-		dir := filepath.Join(".build", "etcd", r.Version)
-		if err := r.write(b.root, filepath.Join(b.root, dir)); err != nil {
-			return "", fmt.Errorf("build %s: %w", b.target, err)
+		text := "module etcd\n\ngo 1.26.0\n\nrequire go.etcd.io/etcd/server/v3 v" + r.Version + "\n"
+		for _, module := range slices.Sorted(maps.Keys(r.Instead)) {
+			path := "go.etcd.io/etcd/" + module
+			text += fmt.Sprintf("\nreplace %s => %s v%s\n", path, path, strings.TrimPrefix(r.Instead[module], "v"))
 		}
 		// The version is a variable of a sibling's, which may be another's.
-		b.recipe = recipe{dir: dir, pkg: ".", ldflags: " -X go.etcd.io/etcd/api/v3/version.Version=" + r.Version}
-		if err := b.run(ctx, "tidy "+r.Version, "0", "mod", "tidy"); err != nil {
-			return "", fmt.Errorf("build %s: %w", b.target, err)
-		}
-		path, err := b.build(ctx)
+		path, err := b.release(ctx, "etcd", r.Version, etcdSource, text,
+			" -X go.etcd.io/etcd/api/v3/version.Version="+r.Version)
 		if err != nil {
 			return "", fmt.Errorf("build %s: %w", b.target, err)
 		}
@@ -48,14 +54,52 @@ func Etcd(ctx context.Context, progress func(line string), r Release) (string, e
 	})
 }
 
-// write writes the module, unless it is there.
-func (r Release) write(root, dir string) error {
-	text := "module etcd\n\ngo 1.26.0\n\nrequire go.etcd.io/etcd/server/v3 v" + r.Version + "\n"
-	for _, module := range slices.Sorted(maps.Keys(r.Instead)) {
-		path := "go.etcd.io/etcd/" + module
-		text += fmt.Sprintf("\nreplace %s => %s v%s\n", path, path, strings.TrimPrefix(r.Instead[module], "v"))
+// kubernetes builds the control plane of a release of Kubernetes, with the staging modules that belong to it.
+func (b *builder) kubernetes(ctx context.Context, version string) (string, error) {
+	const module = "k8s.io/kubernetes"
+	minor, found := strings.CutPrefix(version, "1.")
+	if !found {
+		return "", fmt.Errorf("%s=%q is no release of Kubernetes; give one such as 1.36.3", KubernetesVariable, version)
 	}
-	source, err := os.ReadFile(filepath.Join(root, etcdSource))
+	download := exec.CommandContext(ctx, b.goTool, "mod", "download", "-json", module+"@v"+version)
+	download.Dir = b.root
+	out, err := download.Output()
+	var answer struct{ GoMod, Error string }
+	if jsonErr := json.Unmarshal(out, &answer); jsonErr != nil || answer.GoMod == "" {
+		return "", fmt.Errorf("download %s v%s: %w", module, version, cmp.Or(err, jsonErr, errors.New(answer.Error)))
+	}
+	goMod, err := os.ReadFile(answer.GoMod)
+	if err != nil {
+		return "", err
+	}
+	text := "module kube\n\ngo 1.26.0\n\nrequire " + module + " v" + version + "\n\nreplace (\n"
+	for line := range strings.Lines(string(goMod)) {
+		if path, target, is := strings.Cut(line, "=>"); is && strings.Contains(target, "./staging/src/") {
+			path = strings.TrimPrefix(strings.TrimSpace(path), "replace ")
+			text += fmt.Sprintf("\t%s => %s v0.%s\n", path, path, minor)
+		}
+	}
+	return b.release(ctx, "kube", version, kubeSource, text+")\n",
+		" -X k8s.io/component-base/version.gitVersion=v"+version)
+}
+
+// release builds one release of a program, from a module that is written for it.
+func (b *builder) release(ctx context.Context, name, version, source, goMod, ldflags string) (string, error) {
+	b.target = Target(name + "-" + version)
+	b.recipe = recipe{dir: filepath.Join(".build", name, version), pkg: ".", ldflags: ldflags}
+	if err := b.writeModule(source, goMod); err != nil {
+		return "", err
+	}
+	if err := b.run(ctx, "tidy "+version, "0", "mod", "tidy"); err != nil {
+		return "", err
+	}
+	return b.build(ctx)
+}
+
+// writeModule writes the module of the recipe, unless it is there.
+func (b *builder) writeModule(source, text string) error {
+	dir := filepath.Join(b.root, b.recipe.dir)
+	main, err := os.ReadFile(filepath.Join(b.root, source))
 	if err != nil {
 		return err
 	}
@@ -65,7 +109,7 @@ func (r Release) write(root, dir string) error {
 	}
 	return cmp.Or(
 		os.MkdirAll(dir, 0o755),
-		os.WriteFile(filepath.Join(dir, "main.go"), source, 0o644),
+		os.WriteFile(filepath.Join(dir, "main.go"), main, 0o644),
 		ignoreMissing(os.Remove(filepath.Join(dir, "go.sum"))),
 		os.WriteFile(filepath.Join(dir, "go.mod"), []byte(text), 0o644),
 		os.WriteFile(filepath.Join(dir, "wanted"), []byte(text), 0o644),
