@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"maps"
+	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -48,7 +49,13 @@ func (l *loop) duty(etcd rollout.Membership) (due, untold bool) {
 	// What the last turn could not do is left alone for as long as that member leads.
 	maps.DeleteFunc(l.sight.untransferred, func(id uint64, _ int) bool { return id != joined.Leader })
 	l.looked.failedTransfers = l.sight.untransferred
-	d := joined.Decide(l.looked.recall(time.Now(), joined.Sightings(), seen.Pods))
+	sightings := joined.Sightings()
+	if state.NoLock { // Then no watch follows the pods, and a cordon may have ended and begun anew.
+		sightings = slices.DeleteFunc(sightings, func(s rollout.Sighting) bool {
+			return s.Condition == rollout.CordonedSeen
+		})
+	}
+	d := joined.Decide(l.looked.recall(time.Now(), sightings, seen.Pods))
 	told := l.c.account.ghosts(joined)
 	if d.Duty == rollout.DutyHeld {
 		return false, false

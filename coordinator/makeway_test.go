@@ -62,10 +62,13 @@ func (n *kubeNodes) Watch(_ context.Context, opts metav1.ListOptions) (watch.Int
 	return w, nil
 }
 
-func (n *kubeNodes) cordon(name string) {
+func (n *kubeNodes) cordon(name string)   { n.mark(name, true) }
+func (n *kubeNodes) uncordon(name string) { n.mark(name, false) }
+
+func (n *kubeNodes) mark(name string, cordoned bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.cordoned[name] = true
+	n.cordoned[name] = cordoned
 	for _, w := range n.watchers[name] {
 		if !w.IsStopped() {
 			w.Modify(n.node(name))
@@ -299,18 +302,48 @@ func TestWhatWeRemoveOurselvesIsNotTakenForOthers(t *testing.T) {
 	})
 }
 
-// A cordon holds the rollout for leaving-patience, told, and then the pod on that node goes last.
+// A cordon holds the rollout for leaving-patience from when it is first seen, told, and then the pod on that node
+// goes last.
 func TestACordonHoldsTheRolloutForItsPatience(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
-		n := newNodes(k)
-		defer run(t, config(k, readingNodes(n)))()
-		n.cordon("node-2")
-		<-time.After(time.Minute)
-		k.update("rev-2")
-		<-time.After(10*time.Minute - time.Second)
-		k.expect(t)
-		within(t, time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
-		k.expect(t, "deleted etcd-1", "deleted etcd-0", "deleted etcd-2")
-	})
+	patience := rollout.DefaultPolicy().LeavingPatience
+	for _, tc := range []struct {
+		name string
+		// between happens while the node is cordoned and nothing is rolled, and what is left of the patience then.
+		between func(k *kube, n *kubeNodes)
+		left    time.Duration
+	}{
+		{"however long it lasted before the rollout began", func(*kube, *kubeNodes) {
+			<-time.After(7 * time.Minute)
+		}, patience - 7*time.Minute},
+		{"and other turns do not make it begin anew", func(k *kube, _ *kubeNodes) {
+			<-time.After(3 * time.Minute)
+			k.change(func() { k.set.Generation++ })
+			<-time.After(time.Minute)
+			k.change(func() { k.set.Status.ObservedGeneration = k.set.Generation })
+			<-time.After(3 * time.Minute)
+		}, patience - 7*time.Minute},
+		{"but one that ended in between counts anew, whenever it was seen to end", func(_ *kube, n *kubeNodes) {
+			<-time.After(7*time.Minute + time.Second)
+			n.uncordon("node-2")
+			<-time.After(time.Second)
+			n.cordon("node-2")
+			<-time.After(time.Second)
+		}, patience - time.Second},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+				n := newNodes(k)
+				defer run(t, config(k, readingNodes(n)))()
+				<-time.After(lateWrites + time.Minute)
+				n.cordon("node-2")
+				tc.between(k, n)
+				k.update("rev-2")
+				<-time.After(tc.left - time.Second)
+				k.expect(t)
+				within(t, time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
+				k.expect(t, "deleted etcd-1", "deleted etcd-0", "deleted etcd-2")
+			})
+		})
+	}
 }

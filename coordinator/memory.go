@@ -9,14 +9,13 @@ import (
 )
 
 // memory is all that a coordinator keeps between cycles. recall makes of it the [rollout.Memory] that
-// decisions rest on. But for what is known of members, it starts empty with every turn, which can only
-// make the rollout wait longer. Times are compared on the process's monotonic clock, never with another
+// decisions rest on. But for [lasting], it starts empty with every turn, which can only make the rollout
+// wait longer. Times are compared on the process's monotonic clock, never with another
 // machine's.
 type memory struct {
 	since map[rollout.Sighting]time.Time
-	// members is the same of members. Looks at an idle cluster and turns share it, so that neither begins
-	// anew when the other ends.
-	members         *memberAges
+	// lasting is the same of members and of cordons.
+	lasting         *lasting
 	failedTransfers rollout.Failures
 	// removed are the pods that we have removed, until they are back: their UIDs, by name.
 	removed map[string]string
@@ -35,18 +34,19 @@ type memory struct {
 	asked, alarmed bool
 }
 
-// memberAges say since when something has been seen of members of etcd.
-type memberAges struct {
+// lasting says since when something has been seen that is followed between rollouts as well. Looks at an idle
+// cluster and turns share it, so that neither begins anew when the other ends.
+type lasting struct {
 	since map[rollout.Sighting]time.Time
 	last  time.Time
 }
 
-// longestBreak is how long nobody may have looked at the members for what is seen of them to have lasted. An
-// idle coordinator looks once a minute, and one look may fail.
+// longestBreak is how long nobody may have looked for what is seen to have lasted. An idle coordinator looks
+// once a minute, and one look may fail.
 const longestBreak = 3 * addressesEvery
 
 // begin returns what was seen before, unless nobody has looked for too long.
-func (m *memberAges) begin(now time.Time) map[rollout.Sighting]time.Time {
+func (m *lasting) begin(now time.Time) map[rollout.Sighting]time.Time {
 	if now.Sub(m.last) > longestBreak {
 		m.since = nil
 	}
@@ -54,9 +54,19 @@ func (m *memberAges) begin(now time.Time) map[rollout.Sighting]time.Time {
 	return m.since
 }
 
-func newMemory(members *memberAges) *memory {
+// uncordoned forgets the cordons that were seen and are not there any more: a new one counts anew, also where it
+// comes before the next look.
+func (m *lasting) uncordoned(pods []rollout.Pod) {
+	maps.DeleteFunc(m.since, func(s rollout.Sighting, _ time.Time) bool {
+		return s.Condition == rollout.CordonedSeen && !slices.ContainsFunc(pods, func(p rollout.Pod) bool {
+			return p.UID == s.UID && p.Cordoned
+		})
+	})
+}
+
+func newMemory(lasting *lasting) *memory {
 	return &memory{
-		members:         members,
+		lasting:         lasting,
 		since:           map[rollout.Sighting]time.Time{},
 		failedTransfers: rollout.Failures{},
 		removed:         map[string]string{},
@@ -83,12 +93,12 @@ func (m *memory) recall(now time.Time, seen []rollout.Sighting, pods []rollout.P
 // been seen.
 func (m *memory) ages(now time.Time, seen []rollout.Sighting) rollout.Ages {
 	since := make(map[rollout.Sighting]time.Time, len(seen))
-	before, members := m.members.begin(now), map[rollout.Sighting]time.Time{}
+	before, lasting := m.lasting.begin(now), map[rollout.Sighting]time.Time{}
 	ages := make(rollout.Ages, len(seen))
 	for _, s := range seen {
 		was, is := m.since, since
-		if s.Condition.OfMember() {
-			was, is = before, members
+		if s.Condition.Outlasts() {
+			was, is = before, lasting
 		}
 		first, ok := was[s]
 		if !ok {
@@ -96,7 +106,7 @@ func (m *memory) ages(now time.Time, seen []rollout.Sighting) rollout.Ages {
 		}
 		is[s], ages[s] = first, now.Sub(first)
 	}
-	m.since, m.members.since = since, members
+	m.since, m.lasting.since = since, lasting
 	return ages
 }
 

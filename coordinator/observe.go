@@ -270,10 +270,10 @@ func (o *observer) tell(state rollout.State) {
 }
 
 // rest forgets what was seen of pods. There are no observations from now on, so nothing would have been
-// seen without a break. Members are looked at while the cluster idles as well.
+// seen without a break. Members and cordons are looked at while the cluster idles as well.
 func (o *observer) rest() {
 	o.sight.untransferred = o.sight.memory.failedTransfers
-	o.sight.memory = newMemory(o.sight.memory.members)
+	o.sight.memory = newMemory(o.sight.memory.lasting)
 	if o.c.place.owned() == nil {
 		o.watches.unfollow()
 	}

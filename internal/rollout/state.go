@@ -336,6 +336,10 @@ func (c *Condition) UnmarshalText(text []byte) error {
 // OfMember is true for the conditions of a member. All others are of a pod, or of the cluster.
 func (c Condition) OfMember() bool { return c == GhostSeen || c == MemberSeen }
 
+// Outlasts is true for the conditions that a coordinator follows between rollouts as well: those of members, and
+// cordons, which have mostly lasted for a while when a rollout begins.
+func (c Condition) Outlasts() bool { return c.OfMember() || c == CordonedSeen }
+
 // Sighting is a condition of one pod (by UID) or member, or of the cluster when UID is empty.
 type Sighting struct {
 	UID       string
@@ -371,7 +375,7 @@ type Policy struct {
 	// DeadAfter is how long a container may stay terminated before it counts as dead.
 	DeadAfter time.Duration `json:"deadAfter"`
 	// LeavingPatience is how long a cordon of a member's node holds the others, because a drain may
-	// follow.
+	// follow. Each coordinator counts it from when it has first seen the cordon, in a rollout or not.
 	LeavingPatience time.Duration `json:"leavingPatience"`
 	// MaxLag is how many log entries a survivor may be behind.
 	MaxLag uint64 `json:"maxLag"`

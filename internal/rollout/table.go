@@ -183,8 +183,8 @@ var Guards = []Row{
 			"is leaving when its pod has the condition `DisruptionTarget`, terminates or is missing by others' " +
 			"hand, is being scaled away, or when its node has a `NoExecute` taint that the pod does not tolerate for " +
 			"good, does not exist any more, or is cordoned. Nodes are only read with `read-nodes`. A cordon " +
-			"alone holds for `leaving-patience`; a node may stay cordoned for days. After that, the pods on " +
-			"cordoned nodes go after all others, because one whose volume fits nowhere else stays Pending.",
+			"alone holds for `leaving-patience` from when the coordinator first sees it; a node may stay cordoned " +
+			"for days. After that, the pods on cordoned nodes go after all others, because one whose volume fits nowhere else stays Pending.",
 		Looks: "`Wait`: the verdict names the members, and what says that they leave.",
 		Do: "Let the drain (or the scale-in) end, and the pod come back. Uncordon a node that is not to be drained " +
 			"after all. May be overridden: then a member that is about to go counts as one that stays.",
