@@ -119,6 +119,8 @@ type Pod struct {
 	MemberName string
 	// Revision is the label controller-revision-hash.
 	Revision string
+	// Created is when the API server made it, by its own clock. It is compared with that of other pods only.
+	Created time.Time
 
 	// Owned is true when the StatefulSet's UID is among the owner references.
 	Owned       bool

@@ -184,7 +184,8 @@ var Guards = []Row{
 			"hand, is being scaled away, or when its node has a `NoExecute` taint that the pod does not tolerate for " +
 			"good, does not exist any more, or is cordoned. Nodes are only read with `read-nodes`. A cordon " +
 			"alone holds for `leaving-patience` from when the coordinator first sees it; a node may stay cordoned " +
-			"for days. After that, the pods on cordoned nodes go after all others, because one whose volume fits nowhere else stays Pending.",
+			"for days. After that, the pods on cordoned nodes go after all others, because one whose volume fits " +
+			"nowhere else stays Pending.",
 		Looks: "`Wait`: the verdict names the members, and what says that they leave.",
 		Do: "Let the drain (or the scale-in) end, and the pod come back. Uncordon a node that is not to be drained " +
 			"after all. May be overridden: then a member that is about to go counts as one that stays.",
@@ -196,11 +197,15 @@ var Guards = []Row{
 			"lose quorum, does not begin. `quorate plan --all` shows every row of what is known, with its source. " +
 			"The members' versions are what they tell, and the new one is the tag of the image in the new template: " +
 			"of an image whose name is etcd, or of a known release of etcd-wrapper. A version that cannot be read " +
-			"there is told, and holds nothing; quorate.dev/etcd-versions on the Lease says it. Never asked about " +
-			"a member that does not serve, nor once a pod runs the new revision, nor where a member runs the new " +
-			"minor version already: the cure of a failing update, and the way back, are never held by it.",
+			"there is told, and holds nothing; quorate.dev/etcd-versions on the Lease says it. A pod that goes by " +
+			"another's hand comes back with the new template all the same. So the guard goes on holding the members " +
+			"that still run an older minor version, for as long as a row is about them. Never asked about a member " +
+			"that does not serve, nor about one that runs the new minor version already, nor on the way back to a " +
+			"revision whose pods are older than this one: the cure of a failing update, and the way back, are never " +
+			"held by it.",
 		Looks: "`Hold`: the verdict has the versions, what would happen, and the way out.",
-		Do: "Let the template name the version that the verdict says, and go on from there. May be overridden, by " +
+		Do: "Let the template name the version that the verdict says, and go on from there: it brings back whoever " +
+			"has the new one already, which works while a member of the old one is left. May be overridden, by " +
 			"someone who knows better.",
 	},
 	{

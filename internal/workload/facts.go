@@ -70,6 +70,7 @@ func PodFacts(p *corev1.Pod, set rollout.Set, names Names) rollout.Pod {
 		Ordinal:        ordinal(p.Name, set.Name),
 		MemberName:     p.Name,
 		Revision:       p.Labels[appsv1.ControllerRevisionHashLabelKey],
+		Created:        p.CreationTimestamp.Time,
 		Terminating:    p.DeletionTimestamp != nil,
 		ReadinessGates: len(p.Spec.ReadinessGates) > 0,
 		Etcd:           container(p, names.EtcdContainer),
