@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/quorate/quorate/internal/etcdtest"
+	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/internal/rollout"
 )
 
@@ -299,6 +300,44 @@ func TestWhatWeRemoveOurselvesIsNotTakenForOthers(t *testing.T) {
 		}
 		within(t, time.Minute, "two at a time", func() bool { return terminating() == 2 })
 		within(t, time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
+	})
+}
+
+// Nor is what an earlier coordinator has removed, as far as the record names it.
+func TestWhatOurPredecessorHasRemovedIsNotTakenForOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 5)
+		s.update("rev-2")
+		for _, p := range s.pods[:3] {
+			p.Labels["controller-revision-hash"] = "rev-2"
+		}
+		s.pods[4].DeletionTimestamp = &metav1.Time{Time: time.Now()}
+		s.annotate(record.IntentAnnotation, fmt.Sprintf(
+			`{"operation":"delete","pod":"etcd-4","uid":%q,"resourceVersion":"1","epoch":7}`, s.pods[4].UID))
+		defer run(t, s.config(func(c *Config) { c.Policy.MaxUnavailable.Number = 2 }))()
+		within(t, time.Minute, "another removal", func() bool { return s.story() != "" })
+		s.expect(t, "deleted etcd-3")
+	})
+}
+
+// The eviction API marks a pod before it deletes it. Where the second step fails, the mark is our own.
+func TestTheMarkOfAnEvictionOfOursThatFailedIsNotTakenForOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 3)
+		defer run(t, s.config(evicting))()
+		<-time.After(time.Minute)
+		s.answering(func(_ context.Context, request string, send func() error) error {
+			if request != "evict etcd-2" || len(s.at("fence etcd-2")) > 0 {
+				return send()
+			}
+			s.evicted(2)
+			return apierrors.NewConflict(corev1.Resource("pods"), "etcd-2", errors.New("it was modified"))
+		})
+		s.update("rev-2")
+		within(t, time.Minute, "the rollout", func() bool { return s.settled("rev-2") })
+		if said := s.said(); strings.Contains(said, "OthersLeaving") {
+			t.Errorf("it was taken for others':\n%s", said)
+		}
 	})
 }
 

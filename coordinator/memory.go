@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/internal/rollout"
 )
 
@@ -23,8 +24,10 @@ type memory struct {
 	unknownSince map[string]time.Time
 	// refusal is the last eviction that was refused, nil while nothing is known against one.
 	refusal *refusal
-	// charged is when an eviction of ours last failed in a way that may have charged a budget.
+	// charged is when an eviction of ours last failed in a way that may have charged a budget. evicted are the
+	// UIDs of the pods that an eviction on the record may have marked, and when that was found.
 	charged time.Time
+	evicted map[string]time.Time
 	// ownNextSince is since when our own pod has been the next to go.
 	ownNextSince time.Time
 	// tries are what has become of the defragmentations, and disarmed is how often an alarm was disarmed. asked is
@@ -70,6 +73,7 @@ func newMemory(lasting *lasting) *memory {
 		since:           map[rollout.Sighting]time.Time{},
 		failedTransfers: rollout.Failures{},
 		removed:         map[string]string{},
+		evicted:         map[string]time.Time{},
 		unknownSince:    map[string]time.Time{},
 		tries:           map[uint64]rollout.Try{},
 		disarmed:        map[uint64]int{},
@@ -79,13 +83,16 @@ func newMemory(lasting *lasting) *memory {
 // recall notes what was seen now, and returns what a decision may rest on.
 func (m *memory) recall(now time.Time, seen []rollout.Sighting, pods []rollout.Pod) rollout.Memory {
 	for i := range pods {
-		if uid, ok := m.removed[pods[i].Name]; ok && uid != pods[i].UID {
-			delete(m.removed, pods[i].Name) // It is back. Whoever takes it next is somebody else.
+		p := &pods[i]
+		if uid, ok := m.removed[p.Name]; ok && (uid != p.UID || !p.Terminating) {
+			delete(m.removed, p.Name) // It is back, or has not gone. Whoever takes it next is somebody else.
 		}
 	}
+	maps.DeleteFunc(m.evicted, func(_ string, at time.Time) bool { return now.Sub(at) >= chargedFor })
 	return rollout.Memory{
 		Ages: m.ages(now, seen), RefusedEviction: m.refused(now), FailedTransfers: maps.Clone(m.failedTransfers),
-		Removed: slices.Sorted(maps.Keys(m.removed)), Tries: maps.Clone(m.tries), Disarmed: maps.Clone(m.disarmed),
+		Removed: slices.Sorted(maps.Keys(m.removed)), Evicted: slices.Sorted(maps.Keys(m.evicted)),
+		Tries: maps.Clone(m.tries), Disarmed: maps.Clone(m.disarmed),
 	}
 }
 
@@ -125,8 +132,8 @@ const (
 	evictSoon, justReady = 25 * time.Millisecond, 5 * time.Second
 	evictAgain           = 2 * time.Second
 	longestEvictAgain    = 30 * time.Second
-	// chargedFor is how long a budget stays charged for an eviction that had no effect
-	// (DeletionTimeout in Kubernetes' disruption controller).
+	// chargedFor is how long a budget stays charged for an eviction that had no effect (DeletionTimeout in
+	// Kubernetes' disruption controller), and how long its pod stays marked (stalePodDisruptionTimeout).
 	chargedFor = 2 * time.Minute
 )
 
@@ -168,6 +175,18 @@ func (m *memory) refused(now time.Time) rollout.Refusal {
 func (m *memory) gone(pod, uid string) {
 	m.refusal, m.charged = nil, time.Time{}
 	m.removed[pod] = uid
+}
+
+// resolved notes that a removal that stood on record is settled, whichever coordinator asked for it. The pod may be
+// on its way out by it, or gone, and an eviction may have marked it.
+func (m *memory) resolved(now time.Time, i record.Intent, pod record.Pod) {
+	if i.UID != pod.UID {
+		return // It is not known whether there was one.
+	}
+	m.removed[pod.Name] = pod.UID
+	if i.Operation == record.Evict {
+		m.evicted[pod.UID] = now
+	}
 }
 
 // refusedForLong is false while a refusal may be over in a moment. Until then it is not worth

@@ -141,8 +141,10 @@ type Pod struct {
 	VolatileData bool
 
 	// Leaving says in words what is about to take the pod, by others' hand: a condition, or a taint
-	// of its node. Empty if nothing says so. A cordon is not enough.
+	// of its node. Empty if nothing says so. A cordon is not enough. Evicted is true where that is no more
+	// than the mark of the eviction API, which an eviction that failed leaves behind for a while.
 	Leaving string
+	Evicted bool
 	// Node is the pod's node, and Cordoned is true when that takes no new pods. Mostly a drain
 	// follows, and sometimes nothing does for days.
 	Node     string
@@ -304,6 +306,8 @@ const (
 	PodSeen
 	// CordonedSeen: the pod's node is cordoned.
 	CordonedSeen
+	// AwaySeen: a pod is missing or terminating, or is out of range. The UID is the pod's name.
+	AwaySeen
 	// GhostSeen: a member is a ghost. MemberSeen: it is on etcd's list, which is noted while there are
 	// ghosts. The UID of both is the member's ID in hexadecimal.
 	GhostSeen
@@ -314,7 +318,8 @@ const (
 var conditions = [...]string{
 	ReadySeen: "ReadySeen", UnsettledSeen: "UnsettledSeen", TerminatedSeen: "TerminatedSeen",
 	NotRunningSeen: "NotRunningSeen", RestartingSeen: "RestartingSeen", QuorumLostSeen: "QuorumLostSeen",
-	PodSeen: "PodSeen", CordonedSeen: "CordonedSeen", GhostSeen: "GhostSeen", MemberSeen: "MemberSeen",
+	PodSeen: "PodSeen", CordonedSeen: "CordonedSeen", AwaySeen: "AwaySeen", GhostSeen: "GhostSeen",
+	MemberSeen: "MemberSeen",
 }
 
 // String returns the condition's stable name.
@@ -377,7 +382,9 @@ type Policy struct {
 	// DeadAfter is how long a container may stay terminated before it counts as dead.
 	DeadAfter time.Duration `json:"deadAfter"`
 	// LeavingPatience is how long a cordon of a member's node holds the others, because a drain may
-	// follow. Each coordinator counts it from when it has first seen the cordon, in a rollout or not.
+	// follow. Each coordinator counts it from when it has first seen the cordon, in a rollout or not. It is
+	// also how long a pod holds them that others have taken and that does not come back, but then at least
+	// SettleTimeout.
 	LeavingPatience time.Duration `json:"leavingPatience"`
 	// MaxLag is how many log entries a survivor may be behind.
 	MaxLag uint64 `json:"maxLag"`

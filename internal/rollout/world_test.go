@@ -198,7 +198,21 @@ func taken(c change) change {
 
 // evicted: others have evicted these pods, which are still there.
 func evicted(ordinals ...int) change {
-	return each(ordinals, func(w *world, o int) { w.pod(o).Leaving = "DisruptionTarget EvictionByEvictionAPI" })
+	return each(ordinals, func(w *world, o int) {
+		w.pod(o).Leaving, w.pod(o).Evicted = "DisruptionTarget EvictionByEvictionAPI", true
+	})
+}
+
+// ourEviction: an eviction of our own has failed after it had marked these pods.
+func ourEviction(ordinals ...int) change {
+	return each(ordinals, func(w *world, o int) { w.state.Evicted = append(w.state.Evicted, w.pod(o).UID) })
+}
+
+// away: these pods have been missing or terminating, or out of range, for so long.
+func away(age time.Duration, ordinals ...int) change {
+	return each(ordinals, func(w *world, o int) {
+		w.state.Ages[rollout.Sighting{UID: name(o), Condition: rollout.AwaySeen}] = age
+	})
 }
 
 // cordoned: the nodes of these pods have been for so long.

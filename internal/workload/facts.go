@@ -75,9 +75,9 @@ func PodFacts(p *corev1.Pod, set rollout.Set, names Names) rollout.Pod {
 		ReadinessGates: len(p.Spec.ReadinessGates) > 0,
 		Etcd:           container(p, names.EtcdContainer),
 		Sidecar:        container(p, names.SidecarContainer),
-		Leaving:        disrupted(p),
 		Node:           p.Spec.NodeName,
 	}
+	pod.Leaving, pod.Evicted = disrupted(p)
 	if names.MemberOf != nil {
 		pod.MemberName = names.MemberOf(p.Name)
 	}

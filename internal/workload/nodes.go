@@ -84,23 +84,31 @@ func WatchNode(ctx context.Context, nodes Nodes, name string, changed func(), fa
 		}, failed)
 }
 
+// byEviction is the reason that the eviction API gives with the condition. Kubernetes' disruption controller
+// takes the condition away after two minutes if the pod is still there.
+const byEviction = "EvictionByEvictionAPI"
+
 // disrupted says in words that somebody has decided to take the pod, or nothing. Whoever evicts or preempts a pod
-// sets this condition just before.
-func disrupted(p *corev1.Pod) string {
+// sets this condition just before. evicted is true where it was the eviction API.
+func disrupted(p *corev1.Pod) (words string, evicted bool) {
 	for i := range p.Status.Conditions {
 		if c := &p.Status.Conditions[i]; c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue {
-			return string(c.Type) + " " + c.Reason
+			return string(c.Type) + " " + c.Reason, c.Reason == byEviction
 		}
 	}
-	return ""
+	return "", false
 }
 
 // nodeFacts adds to a pod what its node says. There is no node if the pod's has been deleted.
 func nodeFacts(pod *rollout.Pod, node *corev1.Node, tolerations []corev1.Toleration) {
-	if node == nil {
-		if pod.Leaving == "" {
-			pod.Leaving = "node " + pod.Node + " does not exist any more"
+	// An eviction may have failed. What the node says is for sure.
+	leaves := func(why string) {
+		if pod.Leaving == "" || pod.Evicted {
+			pod.Leaving, pod.Evicted = "node "+pod.Node+why, false
 		}
+	}
+	if node == nil {
+		leaves(" does not exist any more")
 		return
 	}
 	pod.Cordoned = node.Spec.Unschedulable
@@ -109,9 +117,7 @@ func nodeFacts(pod *rollout.Pod, node *corev1.Node, tolerations []corev1.Tolerat
 		by := toleratedBy(t, tolerations)
 		switch {
 		case t.Effect == corev1.TaintEffectNoExecute && (by == nil || by.TolerationSeconds != nil):
-			if pod.Leaving == "" {
-				pod.Leaving = "node " + pod.Node + " has the taint " + t.Key + ":" + string(t.Effect)
-			}
+			leaves(" has the taint " + t.Key + ":" + string(t.Effect))
 		case t.Key == corev1.TaintNodeUnschedulable && by == nil:
 			pod.Cordoned = true
 		}

@@ -117,6 +117,8 @@ func TestWhoLeavesIsSeenByThePodAndItsNode(t *testing.T) {
 				corev1.Toleration{Key: "maintenance", Operator: corev1.TolerationOpExists})), evicting, evicts, false},
 		{"a node that does not exist any more", pod(onNode), nil, "node n1 does not exist any more", false},
 		{"a pod that waits for a node", pod(), nil, "", false},
+		{"what the node says outweighs an eviction, which may have failed",
+			pod(onNode, condition(corev1.ConditionTrue)), evicting, evicts, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			nodes := &nodeAPI{nodes: map[string]*corev1.Node{}}
@@ -133,6 +135,9 @@ func TestWhoLeavesIsSeenByThePodAndItsNode(t *testing.T) {
 			}
 			if p := o.Pods[0]; p.Leaving != tc.leaving || p.Cordoned != tc.cordoned {
 				t.Errorf("leaving %q, cordoned %t; want %q, %t", p.Leaving, p.Cordoned, tc.leaving, tc.cordoned)
+			}
+			if p := o.Pods[0]; p.Evicted != strings.HasSuffix(p.Leaving, "EvictionByEvictionAPI") {
+				t.Errorf("leaving %q, evicted %t", p.Leaving, p.Evicted)
 			}
 
 			// A dump tells the same, except that it may lack nodes.
