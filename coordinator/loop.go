@@ -218,9 +218,7 @@ func (l *loop) due(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if err := l.c.nodes.read(ctx, &o); err != nil {
-		return false, err
-	}
+	l.c.nodes.read(ctx, &o)
 	l.c.account.about(l.c.cfg.Namespace, o.Set)
 	l.sight.seen = o
 	l.looked.lasting.uncordoned(o.Pods)

@@ -262,6 +262,36 @@ func TestThatNodesMayNotBeReadIsSaidOnce(t *testing.T) {
 	})
 }
 
+// Whatever else the API server says of a node, no cure waits for it. Only serving members are left alone for a while.
+func TestANodeThatCannotBeReadKeepsNoCure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 3)
+		n := newNodes(s.kube)
+		n.err = apierrors.NewInternalError(errors.New("etcd of the API server is slow"))
+		defer run(t, s.config(readingNodes(n)))()
+		<-time.After(lateWrites + time.Minute)
+		s.crashes(1)
+		s.unreachable(1, true)
+		s.update("rev-2")
+		within(t, time.Minute, "the cure", func() bool { return s.story() != "" })
+		s.unreachable(1, false)
+		<-time.After(time.Minute)
+		s.expect(t, "deleted etcd-1")
+		r, _ := s.published(t)
+		said := s.said() + strings.Join(r.Faults, "\n")
+		for _, want := range []string{"nodes cannot be read, so for a while none but", "get node node-2",
+			"says OthersLeaving"} {
+			if !strings.Contains(said, want) {
+				t.Errorf("it does not say %q:\n%s", want, said)
+			}
+		}
+		n.mu.Lock()
+		n.err = nil
+		n.mu.Unlock()
+		within(t, time.Minute, "the rollout", func() bool { return s.settled("rev-2") })
+	})
+}
+
 // A permission that comes late counts from the next look at the pods on.
 func TestNodesAreWatchedOnceThatIsAllowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

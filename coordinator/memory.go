@@ -62,7 +62,7 @@ func (m *lasting) begin(now time.Time) map[rollout.Sighting]time.Time {
 func (m *lasting) uncordoned(pods []rollout.Pod) {
 	maps.DeleteFunc(m.since, func(s rollout.Sighting, _ time.Time) bool {
 		return s.Condition == rollout.CordonedSeen && !slices.ContainsFunc(pods, func(p rollout.Pod) bool {
-			return p.UID == s.UID && p.Cordoned
+			return p.UID == s.UID && (p.Cordoned || p.NodeUnknown)
 		})
 	})
 }

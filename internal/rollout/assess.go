@@ -310,7 +310,7 @@ func (a *Assessment) Sightings() []Sighting {
 		if pod.Ready {
 			seen = append(seen, Sighting{pod.UID, ReadySeen})
 		}
-		if pod.Cordoned {
+		if pod.Cordoned || pod.NodeUnknown {
 			seen = append(seen, Sighting{pod.UID, CordonedSeen})
 		}
 		if pod.Etcd.State == ContainerTerminated {

@@ -21,6 +21,12 @@ func (a *Assessment) leaves(s *Seat) bool {
 	}
 }
 
+// mayLeave is true for a voter whose node could not be read just now. It may be about to be drained, so no other one
+// that serves goes for a while. Nothing else waits for it, least of all a cure.
+func (a *Assessment) mayLeave(s *Seat) bool {
+	return s.Voter && !s.Going() && s.Pod.NodeUnknown && a.lately(s.Pod.UID, CordonedSeen)
+}
+
 // lately is true for what has not been seen for as long as it may hold others. A node may stay cordoned for
 // days, and a pod that was taken may be stuck, or wait for what only we can do.
 func (a *Assessment) lately(uid string, c Condition) bool { return a.Age(uid, c) < a.holdsFor(c) }
@@ -50,13 +56,15 @@ func (a *Assessment) goingAway() []*Pod {
 // Leavers says in words what takes members by others' hand: one entry for each. A node that is
 // cordoned is told for as long as it is. What is merely missing is told with its seat.
 func (a *Assessment) Leavers() []string {
-	return a.leavers(func(s *Seat) bool { return s.Pod != nil && (s.taking != "" || s.Pod.Cordoned) })
+	return a.leavers(func(s *Seat) bool {
+		return s.Pod != nil && (s.taking != "" || s.Pod.Cordoned || s.Pod.NodeUnknown)
+	})
 }
 
 func (a *Assessment) leavers(tell func(*Seat) bool) []string {
 	var words []string
 	for i := range a.Seats {
-		if s := &a.Seats[i]; (s.Leaving || s.goesLast() && !s.Going()) && tell(s) {
+		if s := &a.Seats[i]; (s.Leaving || a.mayLeave(s) || s.goesLast() && !s.Going()) && tell(s) {
 			words = append(words, a.leaver(s))
 		}
 	}
@@ -74,6 +82,8 @@ func (a *Assessment) leaver(s *Seat) string {
 		return s.Name + " is about to go: " + s.taking
 	case p.Terminating:
 		return s.Name + " is terminating, and not by a removal that is known here" + a.seenFor(s.Name, AwaySeen)
+	case !p.Cordoned:
+		return s.Name + " may be about to go: node " + p.Node + " cannot be read" + a.seenFor(p.UID, CordonedSeen)
 	default:
 		return s.Name + " may be about to go: " + p.CordonInWords() + a.seenFor(p.UID, CordonedSeen)
 	}
@@ -107,7 +117,9 @@ func (a *Assessment) beyond() *Pod {
 
 // someLeave is true while others take members of ours.
 func someLeave(a *Assessment, _ *Seat) bool {
-	return len(a.goingAway()) > 0 || slices.ContainsFunc(a.Seats, func(s Seat) bool { return s.Leaving })
+	return len(a.goingAway()) > 0 || slices.ContainsFunc(a.Seats, func(s Seat) bool {
+		return s.Leaving || a.mayLeave(&s)
+	})
 }
 
 // othersLeaving: while others take one member, we do not take another. It is asked of the one that
@@ -118,7 +130,7 @@ func othersLeaving(a *Assessment, c *Seat) Verdict {
 	}
 	leaving := len(a.goingAway())
 	for i := range a.Seats {
-		leaving += btoi(a.Seats[i].Leaving)
+		leaving += btoi(a.Seats[i].Leaving || a.mayLeave(&a.Seats[i]))
 	}
 	v := verdict(false, "members that others take: %d (", leaving)
 	v.text = strings.Join(a.leavers(func(*Seat) bool { return true }), "; ") + ")"

@@ -62,6 +62,14 @@ func TestNobodyIsTakenBesideWhatOthersTake(t *testing.T) {
 		{"and no longer", roomy(cordoned(leavingPatience, 1)), "delete etcd-5"},
 		{"also where all nodes are cordoned",
 			roomy(cordoned(leavingPatience, 0, 1, 2, 3, 4, 5, 6)), "delete etcd-5"},
+		{"a node that cannot be read holds the others, because it may be cordoned",
+			roomy(unreadNodes(0, 1)), "wait OthersLeaving"},
+		{"for as long as a cordon", roomy(unreadNodes(leavingPatience-1, 1)), "wait OthersLeaving"},
+		{"and no longer", roomy(unreadNodes(leavingPatience, 1)), "delete etcd-5"},
+		{"that does not hold a cure, however many it is", roomy(unreadNodes(0, 0, 1, 2, 3, 4, 5, 6), dead(2)),
+			"delete etcd-2"},
+		{"nor that of a process that may vote",
+			cluster(5, unreadNodes(0, 0, 1, 2, 3, 4), unknown(0), alive(3, 4)), "delete etcd-4"},
 		{"a cordon that has been waited for does not shorten the wait for another one",
 			roomy(cordoned(leavingPatience, 1), cordoned(0, 2)), "wait OthersLeaving"},
 		{"a cordon does not make others' eviction count for less",
@@ -134,6 +142,7 @@ func TestLeadershipMakesWay(t *testing.T) {
 	}{
 		{"from a leader that is about to be evicted", done(evicted(0)), "move leadership from etcd-0 to etcd-1"},
 		{"from a leader whose node is cordoned", done(cordoned(0, 0)), "move leadership from etcd-0 to etcd-1"},
+		{"not from one whose node cannot be read", done(unreadNodes(0, 0)), "complete"},
 		{"for however long it is", done(cordoned(leavingPatience, 0)), "move leadership from etcd-0 to etcd-1"},
 		{"from a leader that terminates by others' hand and still serves",
 			done(taken(terminating(0))), "move leadership from etcd-0 to etcd-1"},
@@ -266,9 +275,11 @@ func TestWhoLeavesIsNotCountedOn(t *testing.T) {
 			"1 of 5 voters serve, quorum 3: without this process 2 could still vote; not counted on: etcd-3 is about " +
 				"to go: DisruptionTarget EvictionByEvictionAPI"},
 		{"all that is known of it is told", cluster(7, evicted(1), taken(terminating(2)), taken(missing(3)),
-			away(7*time.Second, 3), cordoned(35*time.Second, 4), cordoned(leavingPatience, 5), replicas(6), overridden),
+			away(7*time.Second, 3), cordoned(35*time.Second, 4), cordoned(leavingPatience, 5), replicas(6), overridden,
+			unreadNodes(time.Minute, 0)),
 			"etcd-0", rollout.GuardOthersLeaving,
-			"members that others take: 5 (etcd-1 is about to go: DisruptionTarget EvictionByEvictionAPI; etcd-2 is " +
+			"members that others take: 6 (etcd-0 may be about to go: node node-0 cannot be read, seen for 60 s of " +
+				"600 s; etcd-1 is about to go: DisruptionTarget EvictionByEvictionAPI; etcd-2 is " +
 				"terminating, and not by a removal that is known here, seen for 0 s of 600 s; etcd-3 is missing, and " +
 				"not by a removal that is known here, seen for 7 s of 600 s; etcd-4 may be about to go: node node-4 " +
 				"is cordoned, seen for 35 s of 600 s; " +

@@ -147,8 +147,10 @@ type Pod struct {
 	Evicted bool
 	// Node is the pod's node, and Cordoned is true when that takes no new pods. Mostly a drain
 	// follows, and sometimes nothing does for days.
-	Node     string
-	Cordoned bool
+	// NodeUnknown is true when the node could not be read, so that nobody knows.
+	Node        string
+	Cordoned    bool
+	NodeUnknown bool
 
 	Etcd, Sidecar Container
 	// EtcdImage is the image of etcd's container.
@@ -304,7 +306,7 @@ const (
 	QuorumLostSeen
 	// PodSeen: the pod exists.
 	PodSeen
-	// CordonedSeen: the pod's node is cordoned.
+	// CordonedSeen: the pod's node is cordoned, or may be, because it cannot be read.
 	CordonedSeen
 	// AwaySeen: a pod is missing or terminating, or is out of range. The UID is the pod's name.
 	AwaySeen

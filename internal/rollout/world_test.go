@@ -224,6 +224,15 @@ func cordoned(age time.Duration, ordinals ...int) change {
 	}
 }
 
+// unreadNodes: the nodes of these pods cannot be read, and could not for so long.
+func unreadNodes(age time.Duration, ordinals ...int) change {
+	return func(w *world) {
+		w.with(aged(rollout.CordonedSeen, age, ordinals...), each(ordinals, func(w *world, o int) {
+			w.pod(o).Node, w.pod(o).NodeUnknown = fmt.Sprint("node-", o), true
+		}))
+	}
+}
+
 func missing(ordinals ...int) change {
 	return func(w *world) {
 		w.with(noAnswer(ordinals...), each(ordinals, func(w *world, o int) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,7 +25,8 @@ type Nodes interface {
 }
 
 // ReadNodes reads the nodes of the observed pods, all at the same time, and adds to the pods what the nodes say
-// about who leaves.
+// about who leaves. A node that cannot be read is not known, whatever the error says. Where reading is forbidden, as
+// without the Role, nothing is added at all: that is no reason to wait for what nodes might say.
 func (o *Observation) ReadNodes(ctx context.Context, nodes Nodes) error {
 	names := o.Nodes()
 	read, errs := make([]*corev1.Node, len(names)), make([]error, len(names))
@@ -41,15 +43,21 @@ func (o *Observation) ReadNodes(ctx context.Context, nodes Nodes) error {
 		})
 	}
 	reading.Wait()
-	if err := errors.Join(errs...); err != nil {
-		return err
+	for _, err := range errs {
+		if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+			return err
+		}
 	}
 	for i := range o.Pods {
-		if n := slices.Index(names, o.Pods[i].Node); n >= 0 {
+		switch n := slices.Index(names, o.Pods[i].Node); {
+		case n < 0:
+		case errs[n] != nil:
+			o.Pods[i].NodeUnknown = true
+		default:
 			nodeFacts(&o.Pods[i], read[n], o.tolerations[o.Pods[i].UID])
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // Nodes are the names of the nodes of the StatefulSet's own pods, sorted.
@@ -78,7 +86,10 @@ func WatchNode(ctx context.Context, nodes Nodes, name string, changed func(), fa
 			alike := func(x, y corev1.Taint) bool { return x.MatchTaint(&y) }
 			same := last != nil && e.Type != watch.Deleted && last.Spec.Unschedulable == node.Spec.Unschedulable &&
 				slices.EqualFunc(last.Spec.Taints, node.Spec.Taints, alike)
-			if last = node; !same {
+			if last = node; e.Type == watch.Deleted {
+				last = nil // One of the same name is another node.
+			}
+			if !same {
 				changed()
 			}
 		}, failed)
@@ -129,10 +140,30 @@ func toleratedBy(taint *corev1.Taint, tolerations []corev1.Toleration) *corev1.T
 	for i := range tolerations {
 		t := &tolerations[i]
 		if (t.Effect == "" || t.Effect == taint.Effect) && (t.Key == "" || t.Key == taint.Key) &&
-			(t.Operator == corev1.TolerationOpExists ||
-				(t.Operator == "" || t.Operator == corev1.TolerationOpEqual) && t.Value == taint.Value) {
+			toleratesValue(t, taint.Value) {
 			return t
 		}
 	}
 	return nil
+}
+
+func toleratesValue(t *corev1.Toleration, value string) bool {
+	switch t.Operator {
+	case corev1.TolerationOpExists:
+		return true
+	case "", corev1.TolerationOpEqual:
+		return t.Value == value
+	case corev1.TolerationOpLt, corev1.TolerationOpGt:
+		limit, ok := decimal(t.Value)
+		n, is := decimal(value)
+		return ok && is && (t.Operator == corev1.TolerationOpLt && n < limit ||
+			t.Operator == corev1.TolerationOpGt && n > limit)
+	}
+	return false
+}
+
+// decimal reads a number as the API does, which takes neither a plus sign nor zeros in front of it.
+func decimal(s string) (int64, bool) {
+	n, err := strconv.ParseInt(s, 10, 64)
+	return n, err == nil && strconv.FormatInt(n, 10) == s
 }

@@ -71,6 +71,7 @@ func TestWhoLeavesIsSeenByThePodAndItsNode(t *testing.T) {
 		}
 	}
 	evicting := node(tainted("maintenance", "now", corev1.TaintEffectNoExecute))
+	loaded := func(value string) *corev1.Node { return node(tainted("load", value, corev1.TaintEffectNoExecute)) }
 	for _, tc := range []struct {
 		name     string
 		pod      *corev1.Pod
@@ -110,6 +111,18 @@ func TestWhoLeavesIsSeenByThePodAndItsNode(t *testing.T) {
 		{"nor by an operator that nobody knows",
 			pod(onNode, tolerating(corev1.Toleration{Key: "maintenance", Operator: "Near", Value: "now"})),
 			evicting, evicts, false},
+		{"a taint whose value is below what the pod tolerates", pod(onNode, tolerating(corev1.Toleration{Key: "load",
+			Operator: corev1.TolerationOpLt, Value: "10"})), loaded("9"), "", false},
+		{"but not as much", pod(onNode, tolerating(corev1.Toleration{Key: "load",
+			Operator: corev1.TolerationOpLt, Value: "10"})), loaded("10"), "node n1 has the taint load:NoExecute", false},
+		{"or above it", pod(onNode, tolerating(corev1.Toleration{Key: "load",
+			Operator: corev1.TolerationOpGt, Value: "-10"})), loaded("-9"), "", false},
+		{"but not below", pod(onNode, tolerating(corev1.Toleration{Key: "load",
+			Operator: corev1.TolerationOpGt, Value: "10"})), loaded("9"), "node n1 has the taint load:NoExecute", false},
+		{"nor what is no number as the API writes it", pod(onNode, tolerating(corev1.Toleration{Key: "load",
+			Operator: corev1.TolerationOpGt, Value: "10"})), loaded("011"), "node n1 has the taint load:NoExecute", false},
+		{"nor beside one", pod(onNode, tolerating(corev1.Toleration{Key: "load",
+			Operator: corev1.TolerationOpLt, Value: "much"})), loaded("1"), "node n1 has the taint load:NoExecute", false},
 		{"a pod that tolerates everything", pod(onNode, tolerating(corev1.Toleration{Operator: corev1.TolerationOpExists})),
 			evicting, "", false},
 		{"the first toleration that matches counts, as for the controller that evicts", pod(onNode,
@@ -237,6 +250,11 @@ func TestAWatchOfANodeTellsOfCordonsAndTaintsOnly(t *testing.T) {
 		synctest.Wait()
 		if calls != 6 {
 			t.Errorf("called %d times, want 6, when the node is gone", calls)
+		}
+		opened[1].Add(node())
+		synctest.Wait()
+		if calls != 7 {
+			t.Errorf("called %d times, want 7, when another one has its name", calls)
 		}
 		cancel()
 		<-ended
