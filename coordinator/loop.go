@@ -241,8 +241,7 @@ func (l *loop) due(ctx context.Context) (bool, error) {
 		}
 		request, _ := record.RequestOf(lease, time.Now()) // The turn says what is wrong with it.
 		// What is found is left alone while the operator's controls hold everything.
-		controls := record.Controls(lease)
-		l.found = l.found && !controls.Paused && len(controls.Bad) == 0 || request != nil
+		l.found = l.found && !holdsAll(record.Controls(lease)) || request != nil
 		rolling = r.Rolling || r.Holder != "" || r.Intent.Operation != record.None
 		due = rolling || l.found || l.untold
 	}

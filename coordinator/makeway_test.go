@@ -185,12 +185,15 @@ func TestLeadershipMakesWayBetweenRollouts(t *testing.T) {
 				t.Errorf("%d attempts, want %d", n, rollout.MaxTransferFailures)
 			}
 		}},
-		{"not while the operator has paused, and the record is left alone", func(t *testing.T) {
+		{"not while the operator has paused, and nothing is asked of Kubernetes for it", func(t *testing.T) {
 			k, n := idle(t)
 			k.update("rev-2") // So that there is a Lease.
 			within(t, time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
 			<-time.After(lateWrites + time.Minute)
-			k.change(func() { k.lease.Annotations[rollout.ControlPaused] = "true" })
+			k.change(func() {
+				k.lease.Annotations[rollout.ControlPaused] = "true"
+				k.tellLease()
+			})
 			before, writes := moves(k.etcd), k.writes
 			for i := range 3 {
 				k.pods[i].Spec.NodeName = fmt.Sprint("node-", i)
@@ -198,10 +201,18 @@ func TestLeadershipMakesWayBetweenRollouts(t *testing.T) {
 			k.change(func() {})
 			<-time.After(time.Second)
 			n.cordon(fmt.Sprint("node-", k.etcd.Leader()-k.etcd.ID(0)))
+			<-time.After(time.Minute)
+			lists, gets := k.requests(), n.gets
 			<-time.After(30 * time.Minute)
-			if moves(k.etcd) != before || k.writes != writes {
-				t.Errorf("%d changes of leader, %d writes of the record", moves(k.etcd)-before, k.writes-writes)
+			if moves(k.etcd) != before || k.writes != writes || k.requests() != lists || n.gets != gets {
+				t.Errorf("%d changes of leader, %d writes of the record, %d lists of pods, %d readings of nodes",
+					moves(k.etcd)-before, k.writes-writes, k.requests()-lists, n.gets-gets)
 			}
+			k.change(func() {
+				delete(k.lease.Annotations, rollout.ControlPaused)
+				k.tellLease()
+			})
+			within(t, 2*time.Minute, "the change of leader after that", func() bool { return moves(k.etcd) > before })
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) { synctest.Test(t, tc.test) })
