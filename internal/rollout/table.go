@@ -251,11 +251,13 @@ var Guards = []Row{
 			"Quorate; `trusted-members` names those elsewhere that may be relied on. One voter with one " +
 			"replica is exempt; two voters always hold.",
 		Looks: "`Hold`: \"2 of 3 voters serve, quorum 2, removing this one leaves 1\".",
-		Do: "Bring members back; remove ghosts with `quorate remove-member`, which `quorate status` names, and " +
-			"other members that are to go with `etcdctl member remove`; make two voters three or one; see [one " +
-			"etcd cluster in several StatefulSets](operations.md#one-etcd-cluster-in-several-statefulsets). If the " +
-			"mapping has failed: name the members like their pods, or let their peer URLs begin with the pod's name. " +
-			"May be overridden, at the price of quorum.",
+		Do: "Bring members back. Remove ghosts with `quorate remove-member --all-ghosts`; `quorate status` " +
+			"names them. Where the sidecars are too old for that, or only some of them are new, see OldSidecars. " +
+			"Remove other members that are to go with `etcdctl member remove ID`. Make two voters three or one; " +
+			"see [one etcd cluster in several " +
+			"StatefulSets](operations.md#one-etcd-cluster-in-several-statefulsets). If the mapping has failed: " +
+			"name the members like their pods, or let their peer URLs begin with the pod's name. May be " +
+			"overridden, at the price of quorum.",
 	},
 	{
 		Name: GuardUnavailableBudget, rules: []Rule{RuleServing}, judge: unavailableBudget,
@@ -449,7 +451,11 @@ var Guards = []Row{
 			"end in the middle, that one could not go on, and a way back to its version would have to wait. One " +
 			"that says nothing, as without the lock nobody does, is known by its pod's revision.",
 		Looks: "`Wait`: the reason names its pod.",
-		Do:    "Finish the update of the sidecars first. May be overridden.",
+		Do: "Finish the update of the sidecars first. If it cannot go on because of ghosts (QuorumFloor), " +
+			"override this guard, `quorate override STATEFULSET OldSidecars`, ask again, and end that with " +
+			"`--clear`. Where no sidecar knows the request, it runs out, and nobody is named here: remove the " +
+			"ghost with `etcdctl member remove ID`, by the ID that `etcdctl member list` shows, while every " +
+			"other member serves. May be overridden.",
 	},
 	{
 		Name: GuardAllServing, rules: []Rule{RuleDefragment}, judge: allServing,
