@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"maps"
+	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -48,18 +49,28 @@ func (l *loop) duty(etcd rollout.Membership) (due, untold bool) {
 	// What the last turn could not do is left alone for as long as that member leads.
 	maps.DeleteFunc(l.sight.untransferred, func(id uint64, _ int) bool { return id != joined.Leader })
 	l.looked.failedTransfers = l.sight.untransferred
-	d := joined.Decide(l.looked.recall(time.Now(), joined.Sightings(), seen.Pods))
+	sightings := joined.Sightings()
+	if state.NoLock { // Then no watch follows the pods, and a cordon may have ended and begun anew.
+		sightings = slices.DeleteFunc(sightings, func(s rollout.Sighting) bool {
+			return s.Condition == rollout.CordonedSeen
+		})
+	}
+	d := joined.Decide(l.looked.recall(time.Now(), sightings, seen.Pods))
 	told := l.c.account.ghosts(joined)
 	if d.Duty == rollout.DutyHeld {
 		return false, false
 	}
-	// What keeps a rollout would keep the turn as well, for what is only told. It does not keep another duty.
-	return d.Beside(), d.Duty == rollout.DutyRoll && d.Action == rollout.Complete{} &&
+	// What keeps a rollout would keep the turn as well, for what is only told. It does not keep another duty, but
+	// the operator's controls do. A turn reads them live; here they only save the reading.
+	return d.Beside() && !l.watches.held.Load(), d.Duty == rollout.DutyRoll && d.Action == rollout.Complete{} &&
 		(!told || l.sight.suspect != nil && l.sight.suspect.Gone(etcd))
 }
 
-// watchLease watches the Lease for what operators ask for. It needs no look at what the coordinator itself
-// writes there.
+// holdsAll is true for controls that hold everything.
+func holdsAll(c rollout.Controls) bool { return c.Paused || len(c.Bad) > 0 }
+
+// watchLease watches the Lease for what operators ask for, and for whether their controls hold everything. It needs
+// no look at what the coordinator itself writes there.
 //
 // The API server may refuse it, to a sidecar with an older Role. Then the Lease is read once a minute.
 func (w *watches) watchLease(ctx context.Context) {
@@ -76,6 +87,7 @@ func (w *watches) watchLease(ctx context.Context) {
 		defer ended()
 		failed := func(err error) {
 			w.blind.Store(true)
+			w.held.Store(false)
 			refused(err)
 		}
 		opts := metav1.ListOptions{
@@ -93,6 +105,7 @@ func (w *watches) watchLease(ctx context.Context) {
 			if !ok {
 				return
 			}
+			w.held.Store(e.Type != watch.Deleted && holdsAll(record.Controls(lease)))
 			if now := record.Requested(lease); now != asked {
 				if asked = now; asked != "" {
 					w.c.requested.Store(true)

@@ -33,8 +33,8 @@ type loop struct {
 	word lastWord
 	// since is when an outdated pod was first seen.
 	since time.Time
-	// looked is what is remembered of the looks at an idle cluster. Of pods it is not mixed with what turns
-	// see, because looks see the pods as they last were.
+	// looked is what is remembered of the looks at an idle cluster. Of pods it shares no more than the cordons
+	// with turns, because looks see the pods as they last were.
 	looked *memory
 	// leavers are the pods that were about to go at the last reading, and why. judged are those for which etcd
 	// has been asked whether one of them leads.
@@ -75,7 +75,7 @@ func (c *Coordinator) newLoop() *loop {
 	var (
 		exit    = &exit{}
 		hold    = &hold{}
-		ages    = &memberAges{}
+		ages    = &lasting{}
 		sight   = &sight{memory: newMemory(ages)}
 		trouble = &trouble{
 			c: c, exit: exit, hold: hold, sight: sight,
@@ -218,11 +218,10 @@ func (l *loop) due(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if err := l.c.nodes.read(ctx, &o); err != nil {
-		return false, err
-	}
+	l.c.nodes.read(ctx, &o)
 	l.c.account.about(l.c.cfg.Namespace, o.Set)
 	l.sight.seen = o
+	l.looked.lasting.uncordoned(o.Pods)
 	l.noteLeavers(o.Pods)
 	l.sayWhoRolls(o.Set.OnDelete)
 	rolling := outdated(o) || l.c.unpromoted(o)
@@ -242,8 +241,7 @@ func (l *loop) due(ctx context.Context) (bool, error) {
 		}
 		request, _ := record.RequestOf(lease, time.Now()) // The turn says what is wrong with it.
 		// What is found is left alone while the operator's controls hold everything.
-		controls := record.Controls(lease)
-		l.found = l.found && !controls.Paused && len(controls.Bad) == 0 || request != nil
+		l.found = l.found && !holdsAll(record.Controls(lease)) || request != nil
 		rolling = r.Rolling || r.Holder != "" || r.Intent.Operation != record.None
 		due = rolling || l.found || l.untold
 	}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/quorate/quorate/internal/etcdtest"
+	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/internal/rollout"
 )
 
@@ -62,10 +63,13 @@ func (n *kubeNodes) Watch(_ context.Context, opts metav1.ListOptions) (watch.Int
 	return w, nil
 }
 
-func (n *kubeNodes) cordon(name string) {
+func (n *kubeNodes) cordon(name string)   { n.mark(name, true) }
+func (n *kubeNodes) uncordon(name string) { n.mark(name, false) }
+
+func (n *kubeNodes) mark(name string, cordoned bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.cordoned[name] = true
+	n.cordoned[name] = cordoned
 	for _, w := range n.watchers[name] {
 		if !w.IsStopped() {
 			w.Modify(n.node(name))
@@ -181,12 +185,15 @@ func TestLeadershipMakesWayBetweenRollouts(t *testing.T) {
 				t.Errorf("%d attempts, want %d", n, rollout.MaxTransferFailures)
 			}
 		}},
-		{"not while the operator has paused, and the record is left alone", func(t *testing.T) {
+		{"not while the operator has paused, and nothing is asked of Kubernetes for it", func(t *testing.T) {
 			k, n := idle(t)
 			k.update("rev-2") // So that there is a Lease.
 			within(t, time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
 			<-time.After(lateWrites + time.Minute)
-			k.change(func() { k.lease.Annotations[rollout.ControlPaused] = "true" })
+			k.change(func() {
+				k.lease.Annotations[rollout.ControlPaused] = "true"
+				k.tellLease()
+			})
 			before, writes := moves(k.etcd), k.writes
 			for i := range 3 {
 				k.pods[i].Spec.NodeName = fmt.Sprint("node-", i)
@@ -194,10 +201,18 @@ func TestLeadershipMakesWayBetweenRollouts(t *testing.T) {
 			k.change(func() {})
 			<-time.After(time.Second)
 			n.cordon(fmt.Sprint("node-", k.etcd.Leader()-k.etcd.ID(0)))
+			<-time.After(time.Minute)
+			lists, gets := k.requests(), n.gets
 			<-time.After(30 * time.Minute)
-			if moves(k.etcd) != before || k.writes != writes {
-				t.Errorf("%d changes of leader, %d writes of the record", moves(k.etcd)-before, k.writes-writes)
+			if moves(k.etcd) != before || k.writes != writes || k.requests() != lists || n.gets != gets {
+				t.Errorf("%d changes of leader, %d writes of the record, %d lists of pods, %d readings of nodes",
+					moves(k.etcd)-before, k.writes-writes, k.requests()-lists, n.gets-gets)
 			}
+			k.change(func() {
+				delete(k.lease.Annotations, rollout.ControlPaused)
+				k.tellLease()
+			})
+			within(t, 2*time.Minute, "the change of leader after that", func() bool { return moves(k.etcd) > before })
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) { synctest.Test(t, tc.test) })
@@ -258,6 +273,36 @@ func TestThatNodesMayNotBeReadIsSaidOnce(t *testing.T) {
 	})
 }
 
+// Whatever else the API server says of a node, no cure waits for it. Only serving members are left alone for a while.
+func TestANodeThatCannotBeReadKeepsNoCure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 3)
+		n := newNodes(s.kube)
+		n.err = apierrors.NewInternalError(errors.New("etcd of the API server is slow"))
+		defer run(t, s.config(readingNodes(n)))()
+		<-time.After(lateWrites + time.Minute)
+		s.crashes(1)
+		s.unreachable(1, true)
+		s.update("rev-2")
+		within(t, time.Minute, "the cure", func() bool { return s.story() != "" })
+		s.unreachable(1, false)
+		<-time.After(time.Minute)
+		s.expect(t, "deleted etcd-1")
+		r, _ := s.published(t)
+		said := s.said() + strings.Join(r.Faults, "\n")
+		for _, want := range []string{"nodes cannot be read, so for a while none but", "get node node-2",
+			"says OthersLeaving"} {
+			if !strings.Contains(said, want) {
+				t.Errorf("it does not say %q:\n%s", want, said)
+			}
+		}
+		n.mu.Lock()
+		n.err = nil
+		n.mu.Unlock()
+		within(t, time.Minute, "the rollout", func() bool { return s.settled("rev-2") })
+	})
+}
+
 // A permission that comes late counts from the next look at the pods on.
 func TestNodesAreWatchedOnceThatIsAllowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -299,18 +344,86 @@ func TestWhatWeRemoveOurselvesIsNotTakenForOthers(t *testing.T) {
 	})
 }
 
-// A cordon holds the rollout for leaving-patience, told, and then the pod on that node goes last.
-func TestACordonHoldsTheRolloutForItsPatience(t *testing.T) {
+// Nor is what an earlier coordinator has removed, as far as the record names it.
+func TestWhatOurPredecessorHasRemovedIsNotTakenForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
-		n := newNodes(k)
-		defer run(t, config(k, readingNodes(n)))()
-		n.cordon("node-2")
-		<-time.After(time.Minute)
-		k.update("rev-2")
-		<-time.After(10*time.Minute - time.Second)
-		k.expect(t)
-		within(t, time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
-		k.expect(t, "deleted etcd-1", "deleted etcd-0", "deleted etcd-2")
+		s := newStage(t, 5)
+		s.update("rev-2")
+		for _, p := range s.pods[:3] {
+			p.Labels["controller-revision-hash"] = "rev-2"
+		}
+		s.pods[4].DeletionTimestamp = &metav1.Time{Time: time.Now()}
+		s.annotate(record.IntentAnnotation, fmt.Sprintf(
+			`{"operation":"delete","pod":"etcd-4","uid":%q,"resourceVersion":"1","epoch":7}`, s.pods[4].UID))
+		defer run(t, s.config(func(c *Config) { c.Policy.MaxUnavailable.Number = 2 }))()
+		within(t, time.Minute, "another removal", func() bool { return s.story() != "" })
+		s.expect(t, "deleted etcd-3")
 	})
+}
+
+// The eviction API marks a pod before it deletes it. Where the second step fails, the mark is our own.
+func TestTheMarkOfAnEvictionOfOursThatFailedIsNotTakenForOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 3)
+		defer run(t, s.config(evicting))()
+		<-time.After(time.Minute)
+		s.answering(func(_ context.Context, request string, send func() error) error {
+			if request != "evict etcd-2" || len(s.at("fence etcd-2")) > 0 {
+				return send()
+			}
+			s.evicted(2)
+			return apierrors.NewConflict(corev1.Resource("pods"), "etcd-2", errors.New("it was modified"))
+		})
+		s.update("rev-2")
+		within(t, time.Minute, "the rollout", func() bool { return s.settled("rev-2") })
+		if said := s.said(); strings.Contains(said, "OthersLeaving") {
+			t.Errorf("it was taken for others':\n%s", said)
+		}
+	})
+}
+
+// A cordon holds the rollout for leaving-patience from when it is first seen, told, and then the pod on that node
+// goes last.
+func TestACordonHoldsTheRolloutForItsPatience(t *testing.T) {
+	patience := rollout.DefaultPolicy().LeavingPatience
+	for _, tc := range []struct {
+		name string
+		// between happens while the node is cordoned and nothing is rolled, and what is left of the patience then.
+		between func(k *kube, n *kubeNodes)
+		left    time.Duration
+	}{
+		{"however long it lasted before the rollout began", func(*kube, *kubeNodes) {
+			<-time.After(7 * time.Minute)
+		}, patience - 7*time.Minute},
+		{"and other turns do not make it begin anew", func(k *kube, _ *kubeNodes) {
+			<-time.After(3 * time.Minute)
+			k.change(func() { k.set.Generation++ })
+			<-time.After(time.Minute)
+			k.change(func() { k.set.Status.ObservedGeneration = k.set.Generation })
+			<-time.After(3 * time.Minute)
+		}, patience - 7*time.Minute},
+		{"but one that ended in between counts anew, whenever it was seen to end", func(_ *kube, n *kubeNodes) {
+			<-time.After(7*time.Minute + time.Second)
+			n.uncordon("node-2")
+			<-time.After(time.Second)
+			n.cordon("node-2")
+			<-time.After(time.Second)
+		}, patience - time.Second},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+				n := newNodes(k)
+				defer run(t, config(k, readingNodes(n)))()
+				<-time.After(lateWrites + time.Minute)
+				n.cordon("node-2")
+				tc.between(k, n)
+				k.update("rev-2")
+				<-time.After(tc.left - time.Second)
+				k.expect(t)
+				within(t, time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
+				k.expect(t, "deleted etcd-1", "deleted etcd-0", "deleted etcd-2")
+			})
+		})
+	}
 }

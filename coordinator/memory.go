@@ -5,18 +5,18 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/internal/rollout"
 )
 
 // memory is all that a coordinator keeps between cycles. recall makes of it the [rollout.Memory] that
-// decisions rest on. But for what is known of members, it starts empty with every turn, which can only
-// make the rollout wait longer. Times are compared on the process's monotonic clock, never with another
+// decisions rest on. But for [lasting], it starts empty with every turn, which can only make the rollout
+// wait longer. Times are compared on the process's monotonic clock, never with another
 // machine's.
 type memory struct {
 	since map[rollout.Sighting]time.Time
-	// members is the same of members. Looks at an idle cluster and turns share it, so that neither begins
-	// anew when the other ends.
-	members         *memberAges
+	// lasting is the same of members and of cordons.
+	lasting         *lasting
 	failedTransfers rollout.Failures
 	// removed are the pods that we have removed, until they are back: their UIDs, by name.
 	removed map[string]string
@@ -24,8 +24,10 @@ type memory struct {
 	unknownSince map[string]time.Time
 	// refusal is the last eviction that was refused, nil while nothing is known against one.
 	refusal *refusal
-	// charged is when an eviction of ours last failed in a way that may have charged a budget.
+	// charged is when an eviction of ours last failed in a way that may have charged a budget. evicted are the
+	// UIDs of the pods that an eviction on the record may have marked, and when that was found.
 	charged time.Time
+	evicted map[string]time.Time
 	// ownNextSince is since when our own pod has been the next to go.
 	ownNextSince time.Time
 	// tries are what has become of the defragmentations, and disarmed is how often an alarm was disarmed. asked is
@@ -35,18 +37,19 @@ type memory struct {
 	asked, alarmed bool
 }
 
-// memberAges say since when something has been seen of members of etcd.
-type memberAges struct {
+// lasting says since when something has been seen that is followed between rollouts as well. Looks at an idle
+// cluster and turns share it, so that neither begins anew when the other ends.
+type lasting struct {
 	since map[rollout.Sighting]time.Time
 	last  time.Time
 }
 
-// longestBreak is how long nobody may have looked at the members for what is seen of them to have lasted. An
-// idle coordinator looks once a minute, and one look may fail.
+// longestBreak is how long nobody may have looked for what is seen to have lasted. An idle coordinator looks
+// once a minute, and one look may fail.
 const longestBreak = 3 * addressesEvery
 
 // begin returns what was seen before, unless nobody has looked for too long.
-func (m *memberAges) begin(now time.Time) map[rollout.Sighting]time.Time {
+func (m *lasting) begin(now time.Time) map[rollout.Sighting]time.Time {
 	if now.Sub(m.last) > longestBreak {
 		m.since = nil
 	}
@@ -54,12 +57,23 @@ func (m *memberAges) begin(now time.Time) map[rollout.Sighting]time.Time {
 	return m.since
 }
 
-func newMemory(members *memberAges) *memory {
+// uncordoned forgets the cordons that were seen and are not there any more: a new one counts anew, also where it
+// comes before the next look.
+func (m *lasting) uncordoned(pods []rollout.Pod) {
+	maps.DeleteFunc(m.since, func(s rollout.Sighting, _ time.Time) bool {
+		return s.Condition == rollout.CordonedSeen && !slices.ContainsFunc(pods, func(p rollout.Pod) bool {
+			return p.UID == s.UID && (p.Cordoned || p.NodeUnknown)
+		})
+	})
+}
+
+func newMemory(lasting *lasting) *memory {
 	return &memory{
-		members:         members,
+		lasting:         lasting,
 		since:           map[rollout.Sighting]time.Time{},
 		failedTransfers: rollout.Failures{},
 		removed:         map[string]string{},
+		evicted:         map[string]time.Time{},
 		unknownSince:    map[string]time.Time{},
 		tries:           map[uint64]rollout.Try{},
 		disarmed:        map[uint64]int{},
@@ -69,13 +83,16 @@ func newMemory(members *memberAges) *memory {
 // recall notes what was seen now, and returns what a decision may rest on.
 func (m *memory) recall(now time.Time, seen []rollout.Sighting, pods []rollout.Pod) rollout.Memory {
 	for i := range pods {
-		if uid, ok := m.removed[pods[i].Name]; ok && uid != pods[i].UID {
-			delete(m.removed, pods[i].Name) // It is back. Whoever takes it next is somebody else.
+		p := &pods[i]
+		if uid, ok := m.removed[p.Name]; ok && (uid != p.UID || !p.Terminating) {
+			delete(m.removed, p.Name) // It is back, or has not gone. Whoever takes it next is somebody else.
 		}
 	}
+	maps.DeleteFunc(m.evicted, func(_ string, at time.Time) bool { return now.Sub(at) >= chargedFor })
 	return rollout.Memory{
 		Ages: m.ages(now, seen), RefusedEviction: m.refused(now), FailedTransfers: maps.Clone(m.failedTransfers),
-		Removed: slices.Sorted(maps.Keys(m.removed)), Tries: maps.Clone(m.tries), Disarmed: maps.Clone(m.disarmed),
+		Removed: slices.Sorted(maps.Keys(m.removed)), Evicted: slices.Sorted(maps.Keys(m.evicted)),
+		Tries: maps.Clone(m.tries), Disarmed: maps.Clone(m.disarmed),
 	}
 }
 
@@ -83,12 +100,12 @@ func (m *memory) recall(now time.Time, seen []rollout.Sighting, pods []rollout.P
 // been seen.
 func (m *memory) ages(now time.Time, seen []rollout.Sighting) rollout.Ages {
 	since := make(map[rollout.Sighting]time.Time, len(seen))
-	before, members := m.members.begin(now), map[rollout.Sighting]time.Time{}
+	before, lasting := m.lasting.begin(now), map[rollout.Sighting]time.Time{}
 	ages := make(rollout.Ages, len(seen))
 	for _, s := range seen {
 		was, is := m.since, since
-		if s.Condition.OfMember() {
-			was, is = before, members
+		if s.Condition.Outlasts() {
+			was, is = before, lasting
 		}
 		first, ok := was[s]
 		if !ok {
@@ -96,7 +113,7 @@ func (m *memory) ages(now time.Time, seen []rollout.Sighting) rollout.Ages {
 		}
 		is[s], ages[s] = first, now.Sub(first)
 	}
-	m.since, m.members.since = since, members
+	m.since, m.lasting.since = since, lasting
 	return ages
 }
 
@@ -115,8 +132,8 @@ const (
 	evictSoon, justReady = 25 * time.Millisecond, 5 * time.Second
 	evictAgain           = 2 * time.Second
 	longestEvictAgain    = 30 * time.Second
-	// chargedFor is how long a budget stays charged for an eviction that had no effect
-	// (DeletionTimeout in Kubernetes' disruption controller).
+	// chargedFor is how long a budget stays charged for an eviction that had no effect (DeletionTimeout in
+	// Kubernetes' disruption controller), and how long its pod stays marked (stalePodDisruptionTimeout).
 	chargedFor = 2 * time.Minute
 )
 
@@ -158,6 +175,18 @@ func (m *memory) refused(now time.Time) rollout.Refusal {
 func (m *memory) gone(pod, uid string) {
 	m.refusal, m.charged = nil, time.Time{}
 	m.removed[pod] = uid
+}
+
+// resolved notes that a removal that stood on record is settled, whichever coordinator asked for it. The pod may be
+// on its way out by it, or gone, and an eviction may have marked it.
+func (m *memory) resolved(now time.Time, i record.Intent, pod record.Pod) {
+	if i.UID != pod.UID {
+		return // It is not known whether there was one.
+	}
+	m.removed[pod.Name] = pod.UID
+	if i.Operation == record.Evict {
+		m.evicted[pod.UID] = now
+	}
 }
 
 // refusedForLong is false while a refusal may be over in a moment. Until then it is not worth

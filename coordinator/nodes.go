@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -18,13 +19,15 @@ import (
 const nodesRole = "deploy/components/nodes"
 
 // nodes reads the nodes of the pods, where the host wants that. It is the one thing that may be forbidden for
-// good, so it says that once, and goes on without.
+// good, so it says that once, and goes on without. That they cannot be read for another reason keeps no cure.
 type nodes struct {
 	c  *Coordinator
 	mu sync.Mutex
 	// until is when they are asked for again after they were forbidden.
 	until  time.Time
 	faults faults
+	// denied is true once it has been said that they are forbidden.
+	denied bool
 }
 
 // wanted is false while there is no use in asking.
@@ -35,20 +38,23 @@ func (n *nodes) wanted() bool {
 }
 
 // read adds to the pods what their nodes say.
-func (n *nodes) read(ctx context.Context, o *workload.Observation) error {
+func (n *nodes) read(ctx context.Context, o *workload.Observation) {
 	if !n.wanted() || !o.Set.OnDelete {
-		return nil
+		return
 	}
 	err := o.ReadNodes(ctx, n.c.cfg.Nodes)
 	if n.forbidden(err) {
-		return nil
+		return
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if err == nil && n.faults.row > 0 {
+	switch n.denied = false; {
+	case err != nil && !errors.Is(ctx.Err(), context.Canceled):
+		n.faults.note(n.c.log, "nodes cannot be read, so for a while none but the members that do not serve are "+
+			"removed", err)
+	case err == nil && n.faults.row > 0:
 		n.faults.clear()
 	}
-	return err
 }
 
 // forbidden returns true, and says so once, if that is why the nodes cannot be read or watched.
@@ -59,7 +65,8 @@ func (n *nodes) forbidden(err error) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.until = time.Now().Add(forbiddenFor)
-	if n.faults.row == 0 {
+	if !n.denied {
+		n.denied = true
 		n.faults.note(n.c.log, "nodes cannot be read, so a drain shows only when it evicts", explainFor(err, nodesRole))
 	}
 	return true

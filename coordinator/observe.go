@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -187,8 +186,7 @@ func (o *observer) gather(ctx context.Context) (rollout.State, record.Lease, str
 	}
 	state.Request, _ = record.RequestOf(lease, time.Now()) // What is wrong with it is told with the rest.
 	var nodesRead sync.WaitGroup
-	var nerr error
-	nodesRead.Go(func() { nerr = o.c.nodes.read(reading, &seen) })
+	nodesRead.Go(func() { o.c.nodes.read(reading, &seen) })
 	if seen.Set.OnDelete {
 		ask := o.members.Observe
 		if state.Begins() { // The guard ListsAgree has something to say.
@@ -204,7 +202,7 @@ func (o *observer) gather(ctx context.Context) (rollout.State, record.Lease, str
 	}
 	// Probes that failed because we are ending say nothing about the members.
 	nodesRead.Wait()
-	if err := cmp.Or(ctx.Err(), nerr); err != nil {
+	if err := ctx.Err(); err != nil {
 		return rollout.State{}, record.Lease{}, "", err
 	}
 	return state, r, seen.Selector, nil
@@ -270,10 +268,10 @@ func (o *observer) tell(state rollout.State) {
 }
 
 // rest forgets what was seen of pods. There are no observations from now on, so nothing would have been
-// seen without a break. Members are looked at while the cluster idles as well.
+// seen without a break. Members and cordons are looked at while the cluster idles as well.
 func (o *observer) rest() {
 	o.sight.untransferred = o.sight.memory.failedTransfers
-	o.sight.memory = newMemory(o.sight.memory.members)
+	o.sight.memory = newMemory(o.sight.memory.lasting)
 	if o.c.place.owned() == nil {
 		o.watches.unfollow()
 	}

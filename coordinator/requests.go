@@ -112,6 +112,7 @@ func (t *turn) fence(ctx context.Context, e record.FencePod) record.PodFenced {
 	outcome := record.OutcomeOf(err)
 	switch outcome {
 	case record.Done:
+		t.sight.memory.resolved(time.Now(), t.hold.intent, e.Pod)
 		const says = "an earlier removal of this pod has no effect from here on"
 		switch {
 		case t.hold.intent.UID != e.Pod.UID: // It is unknown whether there was one at all.
@@ -124,6 +125,7 @@ func (t *turn) fence(ctx context.Context, e record.FencePod) record.PodFenced {
 			t.c.log.WithField("pod", e.Pod.Name).Debug(says)
 		}
 	case record.Refused:
+		t.sight.memory.resolved(time.Now(), t.hold.intent, e.Pod)
 		if t.hold.intent.UID != e.Pod.UID {
 			t.c.log.WithField("pod", e.Pod.Name).Debug("this pod is gone, whoever removed it")
 			break

@@ -146,7 +146,7 @@ func TestAgesGrowWhileASightingLasts(t *testing.T) {
 	a, b := rollout.Sighting{UID: "a", Condition: rollout.ReadySeen},
 		rollout.Sighting{UID: "b", Condition: rollout.ReadySeen}
 	other := rollout.Sighting{UID: "a", Condition: rollout.UnsettledSeen}
-	m, now := newMemory(&memberAges{}), time.Unix(1000, 0)
+	m, now := newMemory(&lasting{}), time.Unix(1000, 0)
 	for _, step := range []struct {
 		after time.Duration
 		seen  []rollout.Sighting
@@ -170,7 +170,7 @@ func TestAgesGrowWhileASightingLasts(t *testing.T) {
 
 // Whoever takes a pod after it has come back is somebody else.
 func TestAPodIsOurRemovalUntilItIsBack(t *testing.T) {
-	m := newMemory(&memberAges{})
+	m := newMemory(&lasting{})
 	m.gone("etcd-1", "old")
 	for _, step := range []struct {
 		pods []rollout.Pod
@@ -313,8 +313,8 @@ func TestWaitEndsWithWhateverComesFirst(t *testing.T) {
 	})
 }
 
-func TestAgesOfMembersOutliveATurnAndNotALongBreak(t *testing.T) {
-	ages, now := &memberAges{}, time.Unix(1000, 0)
+func TestAgesOfMembersAndCordonsOutliveATurnAndNotALongBreak(t *testing.T) {
+	ages, now := &lasting{}, time.Unix(1000, 0)
 	looks, turns := newMemory(ages), newMemory(ages)
 	ghost := rollout.Sighting{UID: "a3", Condition: rollout.GhostSeen}
 	pod := rollout.Sighting{UID: "u", Condition: rollout.PodSeen}

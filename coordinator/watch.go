@@ -17,9 +17,10 @@ type watches struct {
 	c *Coordinator
 	// running are all that have not ended yet.
 	running sync.WaitGroup
-	// lease is true once there is a watch on the Lease, and blind while the API server refuses it.
-	lease bool
-	blind atomic.Bool
+	// lease is true once there is a watch on the Lease, and blind while the API server refuses it. held is true
+	// while the operator's controls on it hold everything, as far as the watch has told.
+	lease       bool
+	blind, held atomic.Bool
 	// pods begins a watch on those with a label.
 	pods func(ctx context.Context, selector string)
 	// watched is the selector of the pods, and unwatch ends their watch.

@@ -334,6 +334,7 @@ var situations = []situation{
 			w.settled(i)
 			w.members[i].version = "3.6.16"
 		}
+		w.members[0].version = "3.5.35"
 	}},
 	{"prefixed-member-names", "Remove etcd-main-2 - Serving", "", 3, func(w *world) {
 		for _, m := range w.members {

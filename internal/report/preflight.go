@@ -9,10 +9,11 @@ import (
 
 // Preflight is what is known about the change of etcd's version that a rollout makes, before it begins.
 type Preflight struct {
-	// Begins is true before the first pod of the rollout goes. After that nothing of this holds it any more.
+	// Begins is true before the first pod of the rollout goes. After that only the guard UpgradePath is asked, about
+	// the members that still run an older version.
 	Begins bool `json:"begins"`
-	// Begun is true where a member runs the new minor version already, or a pod has the new image. Then nothing
-	// holds either.
+	// Begun is true where a member runs the new minor version already, or a pod has the new image. Then it is the
+	// same.
 	Begun bool `json:"begun"`
 	// Members are the versions that the members tell, Cluster is the version of the cluster, and New is the
 	// version in the new template; each empty if it is not known.
@@ -76,9 +77,11 @@ func (p *Preflight) Table(w io.Writer) error {
 	case p.Unknown != "":
 		printf(&b, ". Not checked: %s", p.Unknown)
 	case p.Begun:
-		b.WriteString(". Members run the new minor version already, or have the new image, so nothing of it holds")
+		b.WriteString(". Members run the new minor version already, or have the new image, so only UpgradePath is " +
+			"asked, about members of an older version, and not on the way back")
 	case !p.Begins:
-		b.WriteString(". It is asked before the first pod of a rollout goes, so nothing of it holds now")
+		b.WriteString(". It is asked before the first pod of a rollout goes. Now only UpgradePath is, about members " +
+			"of an older version, and not on the way back")
 	}
 	printf(&b, "\n  members: %s; version of the cluster: %s; new template: %s\n", dash(strings.Join(p.Members, ", ")),
 		dash(p.Cluster), dash(p.New))

@@ -163,6 +163,7 @@ func (a *Assessment) remember(m Memory) {
 		if s.Pod != nil {
 			a.rememberPod(s)
 		}
+		s.taking = a.taking(s.Pod)
 		s.Leaving = a.leaves(s)
 		s.yields = s.Leaving && !overridden
 		a.survivors += btoi(s.survives())
@@ -299,6 +300,9 @@ func (a *Assessment) Sightings() []Sighting {
 	for i := range a.Seats {
 		seat := &a.Seats[i]
 		pod := seat.Pod
+		if seat.Going() {
+			seen = append(seen, Sighting{seat.Name, AwaySeen})
+		}
 		if pod == nil {
 			continue
 		}
@@ -306,7 +310,7 @@ func (a *Assessment) Sightings() []Sighting {
 		if pod.Ready {
 			seen = append(seen, Sighting{pod.UID, ReadySeen})
 		}
-		if pod.Cordoned {
+		if pod.Cordoned || pod.NodeUnknown {
 			seen = append(seen, Sighting{pod.UID, CordonedSeen})
 		}
 		if pod.Etcd.State == ContainerTerminated {
@@ -321,6 +325,9 @@ func (a *Assessment) Sightings() []Sighting {
 		if !seat.Outdated && !seat.Stopped && (!pod.Ready || !seat.useful()) {
 			seen = append(seen, Sighting{pod.UID, UnsettledSeen})
 		}
+	}
+	for _, p := range a.scaledAway {
+		seen = append(seen, Sighting{p.Name, AwaySeen})
 	}
 	for i := range a.Ghosts {
 		seen = append(seen, a.Ghosts[i].sighted(GhostSeen))

@@ -311,6 +311,9 @@ func TestSightingsNameWhatIsWorthAnAge(t *testing.T) {
 		}
 		return out
 	}
+	gone := func(o int) []rollout.Sighting {
+		return []rollout.Sighting{{UID: name(o), Condition: rollout.AwaySeen}}
+	}
 	lost := []rollout.Sighting{{Condition: rollout.QuorumLostSeen}}
 	for _, tc := range []struct {
 		name  string
@@ -343,10 +346,15 @@ func TestSightingsNameWhatIsWorthAnAge(t *testing.T) {
 			cluster(1, restarted(0)), seen(0, rollout.PodSeen, rollout.ReadySeen)},
 		{"a node that is cordoned is told of its pod", cluster(1, cordoned(0, 0)),
 			seen(0, rollout.PodSeen, rollout.ReadySeen, rollout.CordonedSeen)},
-		{"a missing pod has no sightings", cluster(2, missing(1)), seen(0, rollout.PodSeen, rollout.ReadySeen)},
-		{"nor has a pod out of range", cluster(2, replicas(1)), seen(0, rollout.PodSeen, rollout.ReadySeen)},
+		{"a missing pod is away, by its name", cluster(2, missing(1)),
+			slices.Concat(seen(0, rollout.PodSeen, rollout.ReadySeen), gone(1))},
+		{"so is one that terminates, beside what else is seen of it", cluster(2, terminating(1)),
+			slices.Concat(seen(0, rollout.PodSeen, rollout.ReadySeen), gone(1),
+				seen(1, rollout.PodSeen, rollout.ReadySeen))},
+		{"and one out of range", cluster(2, replicas(1)),
+			slices.Concat(seen(0, rollout.PodSeen, rollout.ReadySeen), gone(1))},
 		{"one voter that serves is enough for quorum not to be seen lost",
-			cluster(3, missing(1, 2)), seen(0, rollout.PodSeen, rollout.ReadySeen)},
+			cluster(3, missing(1, 2)), slices.Concat(seen(0, rollout.PodSeen, rollout.ReadySeen), gone(1), gone(2))},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if got := rollout.Assess(tc.world.state, tc.world.policy).Sightings(); !slices.Equal(got, tc.want) {

@@ -316,6 +316,31 @@ func TestARolloutGoesBeforeAGhost(t *testing.T) {
 }
 
 // A suspect may be removed at any moment, and may answer until then.
+// The update of the sidecars may be held by ghosts, and their removal by the sidecars. What the guards advise leads
+// out of that.
+func TestTheUpdateOfOldSidecarsIsNotHeldForEverByGhosts(t *testing.T) {
+	w := cluster(3, updated(2), aged(rollout.ReadySeen, long, 2), left(2), asked(3), func(w *world) {
+		w.state.Sidecars.Old = []string{"etcd-0", "etcd-1"}
+	})
+	d := w.decide()
+	if ghosts, _ := ofDuty(d, rollout.DutyGhosts); say(d) != "hold QuorumFloor" ||
+		ghosts.Guard != rollout.GuardOldSidecars {
+		t.Fatalf("%s, and beside it %s", say(d), say(ghosts))
+	}
+	if do := rollout.RowOf(rollout.GuardQuorumFloor).Do; !strings.Contains(do, "see OldSidecars") {
+		t.Errorf("QuorumFloor advises: %s", do)
+	}
+	do := rollout.RowOf(rollout.GuardOldSidecars).Do
+	for _, way := range []string{"quorate override STATEFULSET OldSidecars", "etcdctl member remove ID"} {
+		if !strings.Contains(do, way) {
+			t.Errorf("OldSidecars does not advise %s: %s", way, do)
+		}
+	}
+	if d := w.with(overriding(rollout.GuardOldSidecars)).decide(); d.Duty != rollout.DutyGhosts || !d.Acts() {
+		t.Errorf("overridden: %s", say(d))
+	}
+}
+
 func TestASuspectCountsAsAVoterAndNeverStays(t *testing.T) {
 	back := func(n int, changes ...change) *world {
 		return cluster(n, append([]change{suspecting(n - 1)}, changes...)...)

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// These guards are asked before a rollout begins, and the last one before a step of etcd's version ends.
-// None of them is asked about a member that does not serve, nor on the way back to a revision that still
-// runs: a cure is never held by what is known of the disease.
+// These guards are asked before a rollout begins, the first one also while older members are left, and the last
+// one before a step of etcd's version ends. None of them is asked about a member that does not serve, nor on the
+// way back to a revision that still runs: a cure is never held by what is known of the disease.
 
 // stepBegins is true before the first pod of a rollout goes, unless some member runs the minor version of the new
 // template already.
@@ -21,9 +21,22 @@ func stepKnown(a *Assessment, c *Seat) bool { return stepBegins(a, c) && a.Step(
 // stepDown is true for a step to an older version than that of every member.
 func stepDown(a *Assessment, c *Seat) bool { return stepKnown(a, c) && a.Step().down() }
 
-// stepUp is true for any other, and where nobody can tell.
+// stepUp is true for any other, and where nobody can tell. It stays true for whoever is left behind when a step
+// has begun that should not have: a pod that goes by another's hand comes back with the new template, and what
+// would become of the others is still the same. One that runs the new version already may need its cure.
 func stepUp(a *Assessment, c *Seat) bool {
-	return stepBegins(a, c) && (a.Step().Unknown != "" || !a.Step().down())
+	s := a.Step()
+	if stepBegins(a, c) {
+		return s.Unknown != "" || !s.down()
+	}
+	own, told := a.versionOf(c)
+	if a.wayBack(c) || c.Pod.EtcdImage == a.state.Set.Etcd.Image || told && !own.minor().less(s.To.minor()) {
+		return false
+	}
+	return slices.ContainsFunc(Checks, func(row Check) bool {
+		applies, _ := row.Applies(s)
+		return row.Guard == GuardUpgradePath && applies
+	})
 }
 
 // checked is a guard that asks its rows of [Checks].

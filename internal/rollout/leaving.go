@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Who leaves: members that others take, or have taken, such as a drain of their node.
@@ -14,26 +15,60 @@ func (a *Assessment) leaves(s *Seat) bool {
 	case !s.Voter:
 		return false
 	case s.Going():
-		return !slices.Contains(a.state.Removed, s.Name)
+		return !slices.Contains(a.state.Removed, s.Name) && a.lately(s.Name, AwaySeen)
 	default:
-		return p.Leaving != "" || p.Cordoned && a.Age(p.UID, CordonedSeen) < a.policy.LeavingPatience
+		return s.taking != "" || p.Cordoned && a.lately(p.UID, CordonedSeen)
 	}
+}
+
+// mayLeave is true for a voter whose node could not be read just now. It may be about to be drained, so no other one
+// that serves goes for a while. Nothing else waits for it, least of all a cure.
+func (a *Assessment) mayLeave(s *Seat) bool {
+	return s.Voter && !s.Going() && s.Pod.NodeUnknown && a.lately(s.Pod.UID, CordonedSeen)
+}
+
+// lately is true for what has not been seen for as long as it may hold others. A node may stay cordoned for
+// days, and a pod that was taken may be stuck, or wait for what only we can do.
+func (a *Assessment) lately(uid string, c Condition) bool { return a.Age(uid, c) < a.holdsFor(c) }
+
+// holdsFor is how long something holds others. What is away has as much time as any pod to come up again.
+func (a *Assessment) holdsFor(c Condition) time.Duration {
+	if c == AwaySeen {
+		return max(a.policy.LeavingPatience, a.policy.SettleTimeout)
+	}
+	return a.policy.LeavingPatience
+}
+
+// taking says in words what is about to take the pod, but not what an eviction of our own has left on it: of that
+// nothing comes any more. Whoever else evicts the pod is seen when it terminates.
+func (a *Assessment) taking(p *Pod) string {
+	if p == nil || p.Evicted && slices.Contains(a.state.Evicted, p.UID) {
+		return ""
+	}
+	return p.Leaving
+}
+
+// goingAway are the pods that were scaled away lately, and whose members vote.
+func (a *Assessment) goingAway() []*Pod {
+	return slices.DeleteFunc(slices.Clone(a.scaledAway), func(p *Pod) bool { return !a.lately(p.Name, AwaySeen) })
 }
 
 // Leavers says in words what takes members by others' hand: one entry for each. A node that is
 // cordoned is told for as long as it is. What is merely missing is told with its seat.
 func (a *Assessment) Leavers() []string {
-	return a.leavers(func(s *Seat) bool { return s.Pod != nil && (s.Pod.Leaving != "" || s.Pod.Cordoned) })
+	return a.leavers(func(s *Seat) bool {
+		return s.Pod != nil && (s.taking != "" || s.Pod.Cordoned || s.Pod.NodeUnknown)
+	})
 }
 
 func (a *Assessment) leavers(tell func(*Seat) bool) []string {
 	var words []string
 	for i := range a.Seats {
-		if s := &a.Seats[i]; (s.Leaving || s.goesLast() && !s.Going()) && tell(s) {
+		if s := &a.Seats[i]; (s.Leaving || a.mayLeave(s) || s.goesLast() && !s.Going()) && tell(s) {
 			words = append(words, a.leaver(s))
 		}
 	}
-	for _, p := range a.scaledAway {
+	for _, p := range a.goingAway() {
 		words = append(words, p.Name+" is being scaled away")
 	}
 	return words
@@ -42,20 +77,25 @@ func (a *Assessment) leavers(tell func(*Seat) bool) []string {
 func (a *Assessment) leaver(s *Seat) string {
 	switch p := s.Pod; {
 	case p == nil:
-		return s.Name + " is missing, and not by a removal that is known here"
-	case p.Leaving != "":
-		return s.Name + " is about to go: " + p.Leaving
+		return s.Name + " is missing, and not by a removal that is known here" + a.seenFor(s.Name, AwaySeen)
+	case s.taking != "":
+		return s.Name + " is about to go: " + s.taking
 	case p.Terminating:
-		return s.Name + " is terminating, and not by a removal that is known here"
+		return s.Name + " is terminating, and not by a removal that is known here" + a.seenFor(s.Name, AwaySeen)
+	case !p.Cordoned:
+		return s.Name + " may be about to go: node " + p.Node + " cannot be read" + a.seenFor(p.UID, CordonedSeen)
 	default:
-		seen, patience := a.Age(p.UID, CordonedSeen), a.policy.LeavingPatience
-		text := s.Name + " may be about to go: " + p.CordonInWords() + ", seen for " +
-			strconv.Itoa(int(seen.Seconds())) + " s"
-		if seen < patience {
-			return text + " of " + strconv.Itoa(int(patience.Seconds())) + " s"
-		}
-		return text + ", which is too long to wait for; it goes last"
+		return s.Name + " may be about to go: " + p.CordonInWords() + a.seenFor(p.UID, CordonedSeen)
 	}
+}
+
+// seenFor says for how long something has been seen, and for how long it holds others.
+func (a *Assessment) seenFor(uid string, c Condition) string {
+	text := ", seen for " + strconv.Itoa(int(a.Age(uid, c).Seconds())) + " s"
+	if a.lately(uid, c) {
+		return text + " of " + strconv.Itoa(int(a.holdsFor(c).Seconds())) + " s"
+	}
+	return text + ", which is too long to wait for; it goes last"
 }
 
 // CordonInWords says that the pod's node is cordoned.
@@ -63,7 +103,7 @@ func (p *Pod) CordonInWords() string { return "node " + p.Node + " is cordoned" 
 
 // goesLast is true for a pod that others may take, and that may find no node if we take it: the
 // nodes of others may stay cordoned for days, and a volume may be within reach of one node only.
-func (s *Seat) goesLast() bool { return s.Pod != nil && (s.Pod.Cordoned || s.Pod.Leaving != "") }
+func (s *Seat) goesLast() bool { return s.Pod != nil && (s.Pod.Cordoned || s.taking != "") }
 
 // beyond is a pod of ours that is to be scaled away, whether its member votes or not; nil if there is none.
 func (a *Assessment) beyond() *Pod {
@@ -77,7 +117,9 @@ func (a *Assessment) beyond() *Pod {
 
 // someLeave is true while others take members of ours.
 func someLeave(a *Assessment, _ *Seat) bool {
-	return len(a.scaledAway) > 0 || slices.ContainsFunc(a.Seats, func(s Seat) bool { return s.Leaving })
+	return len(a.goingAway()) > 0 || slices.ContainsFunc(a.Seats, func(s Seat) bool {
+		return s.Leaving || a.mayLeave(&s)
+	})
 }
 
 // othersLeaving: while others take one member, we do not take another. It is asked of the one that
@@ -86,9 +128,9 @@ func othersLeaving(a *Assessment, c *Seat) Verdict {
 	if !someLeave(a, c) {
 		return passed("nobody else takes a member")
 	}
-	leaving := len(a.scaledAway)
+	leaving := len(a.goingAway())
 	for i := range a.Seats {
-		leaving += btoi(a.Seats[i].Leaving)
+		leaving += btoi(a.Seats[i].Leaving || a.mayLeave(&a.Seats[i]))
 	}
 	v := verdict(false, "members that others take: %d (", leaving)
 	v.text = strings.Join(a.leavers(func(*Seat) bool { return true }), "; ") + ")"

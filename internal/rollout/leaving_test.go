@@ -30,6 +30,30 @@ func TestNobodyIsTakenBesideWhatOthersTake(t *testing.T) {
 		{"so does one that is missing by others' hand", roomy(taken(missing(1))), "wait Terminating"},
 		{"what terminates by our own hand does not", roomy(terminating(1)), "delete etcd-5"},
 		{"nor what is missing by our own hand", roomy(missing(1)), "delete etcd-5"},
+		{"what is away by others' hand holds the others for leaving-patience",
+			roomy(taken(missing(1)), away(leavingPatience-1, 1)), "wait Terminating"},
+		{"and no longer, because it may not come back by itself; it still counts as unavailable",
+			roomy(taken(missing(1)), away(leavingPatience, 1)), "delete etcd-5"},
+		{"it has as long as a new pod to come up, however short that is",
+			roomy(taken(missing(1)), away(rollout.DefaultPolicy().SettleTimeout-1, 1), func(w *world) {
+				w.policy.LeavingPatience = 0
+			}), "wait Terminating"},
+		{"so does what terminates for ever", roomy(taken(terminating(1)), away(leavingPatience, 1)), "delete etcd-5"},
+		{"with a budget of one that changes nothing",
+			cluster(7, updated(6), taken(missing(1)), away(leavingPatience, 1)), "wait Terminating"},
+		{"a pod that cannot come back before a lower one is cured does not keep it from its cure",
+			cluster(5, updated(2, 3), maxUnavailable(2), ordered(), sick(1), taken(missing(4)),
+				away(leavingPatience, 4)),
+			"delete etcd-1"},
+		{"what is being scaled away holds them too", roomy(updated(5), replicas(6)), "wait OthersLeaving"},
+		{"and no longer, where it does not go", roomy(updated(5), replicas(6), away(leavingPatience, 6)),
+			"delete etcd-4"},
+		{"the mark that an eviction of our own has left does not: it had no effect",
+			roomy(evicted(1), ourEviction(1)), "delete etcd-5"},
+		{"but what their nodes say of it does", roomy(ourEviction(1), func(w *world) {
+			w.pod(1).Leaving = "node node-1 has the taint x:NoExecute"
+		}), "wait OthersLeaving"},
+		{"and that it goes", roomy(evicted(1), ourEviction(1), taken(terminating(1))), "wait Terminating"},
 		{"a learner that leaves does not: it is not part of the quorum",
 			roomy(learner(1), evicted(1)), "delete etcd-5"},
 		{"what is down is replaced all the same", roomy(evicted(1), dead(2)), "delete etcd-2"},
@@ -38,6 +62,14 @@ func TestNobodyIsTakenBesideWhatOthersTake(t *testing.T) {
 		{"and no longer", roomy(cordoned(leavingPatience, 1)), "delete etcd-5"},
 		{"also where all nodes are cordoned",
 			roomy(cordoned(leavingPatience, 0, 1, 2, 3, 4, 5, 6)), "delete etcd-5"},
+		{"a node that cannot be read holds the others, because it may be cordoned",
+			roomy(unreadNodes(0, 1)), "wait OthersLeaving"},
+		{"for as long as a cordon", roomy(unreadNodes(leavingPatience-1, 1)), "wait OthersLeaving"},
+		{"and no longer", roomy(unreadNodes(leavingPatience, 1)), "delete etcd-5"},
+		{"that does not hold a cure, however many it is", roomy(unreadNodes(0, 0, 1, 2, 3, 4, 5, 6), dead(2)),
+			"delete etcd-2"},
+		{"nor that of a process that may vote",
+			cluster(5, unreadNodes(0, 0, 1, 2, 3, 4), unknown(0), alive(3, 4)), "delete etcd-4"},
 		{"a cordon that has been waited for does not shorten the wait for another one",
 			roomy(cordoned(leavingPatience, 1), cordoned(0, 2)), "wait OthersLeaving"},
 		{"a cordon does not make others' eviction count for less",
@@ -110,6 +142,7 @@ func TestLeadershipMakesWay(t *testing.T) {
 	}{
 		{"from a leader that is about to be evicted", done(evicted(0)), "move leadership from etcd-0 to etcd-1"},
 		{"from a leader whose node is cordoned", done(cordoned(0, 0)), "move leadership from etcd-0 to etcd-1"},
+		{"not from one whose node cannot be read", done(unreadNodes(0, 0)), "complete"},
 		{"for however long it is", done(cordoned(leavingPatience, 0)), "move leadership from etcd-0 to etcd-1"},
 		{"from a leader that terminates by others' hand and still serves",
 			done(taken(terminating(0))), "move leadership from etcd-0 to etcd-1"},
@@ -120,6 +153,8 @@ func TestLeadershipMakesWay(t *testing.T) {
 			"move leadership from etcd-3 to etcd-0"},
 		{"not while that does not answer", cluster(4, allUpdated(), leads(3), noAnswer(3), replicas(3)), "complete"},
 		{"not from one that stays", done(evicted(1)), "complete"},
+		{"nor from one that only bears the mark of our own eviction, which had no effect",
+			done(evicted(0), ourEviction(0)), "complete"},
 		{"not to another that is about to be evicted",
 			done(evicted(0, 1)), "move leadership from etcd-0 to etcd-2"},
 		{"nor to one on a cordoned node, for however long it is",
@@ -240,11 +275,14 @@ func TestWhoLeavesIsNotCountedOn(t *testing.T) {
 			"1 of 5 voters serve, quorum 3: without this process 2 could still vote; not counted on: etcd-3 is about " +
 				"to go: DisruptionTarget EvictionByEvictionAPI"},
 		{"all that is known of it is told", cluster(7, evicted(1), taken(terminating(2)), taken(missing(3)),
-			cordoned(35*time.Second, 4), cordoned(leavingPatience, 5), replicas(6), overridden),
+			away(7*time.Second, 3), cordoned(35*time.Second, 4), cordoned(leavingPatience, 5), replicas(6), overridden,
+			unreadNodes(time.Minute, 0)),
 			"etcd-0", rollout.GuardOthersLeaving,
-			"members that others take: 5 (etcd-1 is about to go: DisruptionTarget EvictionByEvictionAPI; etcd-2 is " +
-				"terminating, and not by a removal that is known here; etcd-3 is missing, and not by a removal that " +
-				"is known here; etcd-4 may be about to go: node node-4 is cordoned, seen for 35 s of 600 s; " +
+			"members that others take: 6 (etcd-0 may be about to go: node node-0 cannot be read, seen for 60 s of " +
+				"600 s; etcd-1 is about to go: DisruptionTarget EvictionByEvictionAPI; etcd-2 is " +
+				"terminating, and not by a removal that is known here, seen for 0 s of 600 s; etcd-3 is missing, and " +
+				"not by a removal that is known here, seen for 7 s of 600 s; etcd-4 may be about to go: node node-4 " +
+				"is cordoned, seen for 35 s of 600 s; " +
 				"etcd-5 may be about to go: node " +
 				"node-5 is cordoned, seen for 600 s, which is too long to wait for; it goes last; etcd-6 is being " +
 				"scaled away)"},

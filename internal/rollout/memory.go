@@ -20,9 +20,12 @@ type Memory struct {
 	RefusedEviction Refusal `json:"refusedEviction,omitzero"`
 	// FailedTransfers count how often in a row leadership could not be moved.
 	FailedTransfers Failures `json:"failedTransfers,omitempty"`
-	// Removed are the names of the pods that this coordinator has removed, until they are back. Any
-	// other that is away was taken by somebody else.
+	// Removed are the names of the pods that this coordinator has removed, or an earlier one whose removal was
+	// still on the record, until they are back. Any other that is away counts as taken by somebody else.
 	Removed []string `json:"removed,omitempty"`
+	// Evicted are the UIDs of the pods that an eviction of ours may have marked without any other effect, just
+	// now.
+	Evicted []string `json:"evicted,omitempty"`
 	// Tries are what has become of the defragmentations in this turn, by the member's ID.
 	Tries map[uint64]Try `json:"tries,omitempty"`
 	// Disarmed is how often each member's alarm NOSPACE was disarmed in this turn.

@@ -80,8 +80,9 @@ func (s *State) recreate(uid string) {
 		}
 		pod.UID += "'"
 		pod.Revision = s.Set.UpdateRevision
+		pod.Created = slices.MaxFunc(s.Pods, func(x, y Pod) int { return x.Created.Compare(y.Created) }).Created
 		pod.Terminating, pod.VolatileData = false, s.Set.VolatileData
-		pod.Node, pod.Cordoned, pod.Leaving = "", false, ""
+		pod.Node, pod.Cordoned, pod.NodeUnknown, pod.Leaving, pod.Evicted = "", false, false, "", false
 		pod.Ready, pod.ContainersReady, pod.Initialized = true, true, true
 		pod.Etcd = Container{State: ContainerRunning, Ready: true}
 		pod.Sidecar = Container{State: ContainerRunning, Ready: true}

@@ -144,7 +144,8 @@ type Step struct {
 	// Unknown says what keeps the step from being judged, and is empty if nothing does.
 	Unknown string
 	// Begun is true where some member runs the minor version of the new template already, or a pod has its image.
-	// Then nothing is judged any more: whatever goes wrong has gone wrong, and what comes may be its cure.
+	// Then only [GuardUpgradePath] still judges, and only the members that run an older version: of what else is
+	// known, whatever goes wrong has gone wrong, and what comes may be its cure.
 	Begun bool
 }
 
@@ -221,7 +222,8 @@ func (a *Assessment) newStep() *Step {
 // Applies is true where the row is about this step, with the arguments of the new template that it is
 // about.
 func (c *Check) Applies(s *Step) (applies bool, arguments []string) {
-	if s.Unknown != "" || s.Begun || !c.applies(s) {
+	if s.Unknown != "" || s.Begun && (c.Guard != GuardUpgradePath || s.To == Version{} || len(s.From) == 0) ||
+		!c.applies(s) {
 		return false, nil
 	}
 	if c.arguments == nil {
@@ -235,6 +237,15 @@ func (c *Check) Applies(s *Step) (applies bool, arguments []string) {
 		}
 	}
 	return len(arguments) > 0, arguments
+}
+
+// wayBack is true where the new revision has been there before this pod: it ran when the pod was made, of another
+// one. Under OnDelete a pod is made of the newest revision, so whoever is older than that one is made of an
+// earlier one.
+func (a *Assessment) wayBack(c *Seat) bool {
+	return slices.ContainsFunc(a.state.Pods, func(p Pod) bool {
+		return p.Owned && p.Revision == a.state.Set.UpdateRevision && p.Created.Before(c.Pod.Created)
+	})
 }
 
 // down is true for a step below the version of every member.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/quorate/quorate/internal/rollout"
 )
@@ -229,8 +230,9 @@ func TestEveryRowOfWhatIsKnownHoldsItsStep(t *testing.T) {
 			}
 		}
 		s.Begun = true
-		if applies, _ := rollout.Checks[i].Applies(s); applies {
-			t.Errorf("row %d is about a step that has begun", i)
+		lasts := rollout.Checks[i].Guard == rollout.GuardUpgradePath
+		if applies, _ := rollout.Checks[i].Applies(s); applies != lasts {
+			t.Errorf("row %d is about a step that has begun: %v", i, applies)
 		}
 	}
 	for i := range rollout.Checks {
@@ -288,6 +290,62 @@ func TestWhatIsKnownNeverHoldsACure(t *testing.T) {
 	}
 }
 
+// A pod that goes by another's hand comes back with the new template, checked or not. What would go wrong with the
+// others has not changed by that.
+func TestWhatIsKnownHoldsTheMembersThatAreLeftToo(t *testing.T) {
+	// created says when pods were created, and with which image.
+	created := func(at int64, image string, ordinals ...int) change {
+		return each(ordinals, func(w *world, o int) {
+			w.pod(o).Created, w.pod(o).EtcdImage = time.Unix(at, 0), image
+		})
+	}
+	// taken is a cluster of 3.5.25 with a template of 3.6 that only one pod has.
+	taken := func(changes ...change) *world {
+		return runs3("3.5.25", "etcd:3.6.16", created(1, "etcd:3.5.25", 0, 1), updated(2), tells("3.6.16", 2),
+			created(2, "etcd:3.6.16", 2), aged(rollout.ReadySeen, long, 2)).with(changes...)
+	}
+	for _, tc := range []struct {
+		name  string
+		world *world
+		want  string
+	}{
+		{"they hold", taken(), "hold UpgradePath"},
+		{"also one that has what it takes, beside one that has not", taken(tells("3.5.26", 1)), "hold UpgradePath"},
+		{"and one that does not tell its version", taken(noStatus("x", 1), func(w *world) {
+			w.policy.MaxLag = 1 << 40
+		}, overriding(rollout.GuardCaughtUp)), "hold UpgradePath"},
+		{"all that have it go", taken(tells("3.5.26", 0, 1)), "delete etcd-1"},
+		{"arguments are no longer asked about: a pod runs with them",
+			taken(tells("3.5.26", 0, 1), arguments("enable-v2")), "delete etcd-1"},
+		{"an operator who knows better lets them go", taken(overriding(rollout.GuardUpgradePath)), "delete etcd-1"},
+		{"a member that does not serve goes", taken(dead(1)), "delete etcd-1"},
+		{"a new template of the same version goes to who has it already", taken(sick(2), func(w *world) {
+			w.pod(2).Revision = "rev-broken"
+		}), "delete etcd-2"},
+		{"and no further", taken(func(w *world) { w.state.Set.Etcd.Image = "etcd:3.6.17" }), "hold UpgradePath"},
+		{"the way out is a template of 3.5.26 or later, also for the one that is ahead",
+			taken(func(w *world) { w.pod(2).Revision, w.state.Set.Etcd.Image = "rev-3.6", "etcd:3.5.35" }),
+			"delete etcd-2"},
+		{"or the old one", taken(func(w *world) {
+			w.state.Set.Etcd.Image, w.state.Set.UpdateRevision = "etcd:3.5.25", oldRev
+		}), "delete etcd-2"},
+		{"the way back up from a downgrade is not held", runs3("3.6.16", "etcd:3.6.16", updated(0, 1),
+			aged(rollout.ReadySeen, long, 0, 1), created(1, "etcd:3.6.16", 0, 1), tells("3.5.25", 2),
+			created(2, "etcd:3.5.25", 2)), "delete etcd-2"},
+		{"nor where it is the leader's", runs3("3.7.3", "etcd:3.7.3", updated(0, 1),
+			aged(rollout.ReadySeen, long, 0, 1), created(1, "etcd:3.7.3", 0, 1), tells("3.6.5", 2),
+			created(2, "etcd:3.6.5", 2), leads(2)), "move leadership from etcd-2 to etcd-0"},
+		{"a template that says nothing holds nothing",
+			taken(func(w *world) { w.state.Set.Etcd.Image = "x:2" }, created(2, "x:2", 2)), "delete etcd-1"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if d := tc.world.decide(); say(d) != tc.want {
+				t.Errorf("%s, want %s: %s", say(d), tc.want, d.Reason())
+			}
+		})
+	}
+}
+
 func TestARolloutBeginsBeforeAnyPodHasItsRevision(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -314,7 +372,7 @@ func TestARolloutBeginsBeforeAnyPodHasItsRevision(t *testing.T) {
 	}
 }
 
-// The same, for every combination of three members: where a pod has the new revision already, and of every
+// The same, for every combination of three members: on the way back to a revision that still runs, and of every
 // member that does not serve, the decision is what it would be if nothing were known.
 func TestNoCombinationOfMembersHasItsCureHeld(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(800))
@@ -333,6 +391,13 @@ func TestNoCombinationOfMembersHasItsCureHeld(t *testing.T) {
 						held[i].Probe.OwnList = fmt.Sprint(i)
 					}
 					st.Etcd.Members = held
+					for i := range st.Pods {
+						if st.Pods[i].Revision == st.Set.UpdateRevision {
+							st.Pods[i].Created = time.Unix(1, 0) // They were there before all others.
+						} else {
+							st.Pods[i].Created = time.Unix(2, 0)
+						}
+					}
 					d := rollout.Decide(st, s.policy)
 					serving := ignorant.Rule == rollout.RuleServing || ignorant.Rule == rollout.RuleHandOverLeadership
 					if cure := !st.Begins() || !serving; cure && say(d) != say(ignorant) {

@@ -46,6 +46,8 @@ type Seat struct {
 	// Suspect: an earlier removal of ours may still remove its member from etcd's list.
 	Suspect bool
 
+	// taking says in words what is about to take its pod, by others' hand; empty if nothing does.
+	taking string
 	// yields: it is leaving, and the operator does not say that it is to be counted on all the same.
 	yields bool
 	// Stopped: an operation on the record may still keep the member from answering.

@@ -119,6 +119,8 @@ type Pod struct {
 	MemberName string
 	// Revision is the label controller-revision-hash.
 	Revision string
+	// Created is when the API server made it, by its own clock. It is compared with that of other pods only.
+	Created time.Time
 
 	// Owned is true when the StatefulSet's UID is among the owner references.
 	Owned       bool
@@ -139,12 +141,16 @@ type Pod struct {
 	VolatileData bool
 
 	// Leaving says in words what is about to take the pod, by others' hand: a condition, or a taint
-	// of its node. Empty if nothing says so. A cordon is not enough.
+	// of its node. Empty if nothing says so. A cordon is not enough. Evicted is true where that is no more
+	// than the mark of the eviction API, which an eviction that failed leaves behind for a while.
 	Leaving string
+	Evicted bool
 	// Node is the pod's node, and Cordoned is true when that takes no new pods. Mostly a drain
 	// follows, and sometimes nothing does for days.
-	Node     string
-	Cordoned bool
+	// NodeUnknown is true when the node could not be read, so that nobody knows.
+	Node        string
+	Cordoned    bool
+	NodeUnknown bool
 
 	Etcd, Sidecar Container
 	// EtcdImage is the image of etcd's container.
@@ -300,8 +306,10 @@ const (
 	QuorumLostSeen
 	// PodSeen: the pod exists.
 	PodSeen
-	// CordonedSeen: the pod's node is cordoned.
+	// CordonedSeen: the pod's node is cordoned, or may be, because it cannot be read.
 	CordonedSeen
+	// AwaySeen: a pod is missing or terminating, or is out of range. The UID is the pod's name.
+	AwaySeen
 	// GhostSeen: a member is a ghost. MemberSeen: it is on etcd's list, which is noted while there are
 	// ghosts. The UID of both is the member's ID in hexadecimal.
 	GhostSeen
@@ -312,7 +320,8 @@ const (
 var conditions = [...]string{
 	ReadySeen: "ReadySeen", UnsettledSeen: "UnsettledSeen", TerminatedSeen: "TerminatedSeen",
 	NotRunningSeen: "NotRunningSeen", RestartingSeen: "RestartingSeen", QuorumLostSeen: "QuorumLostSeen",
-	PodSeen: "PodSeen", CordonedSeen: "CordonedSeen", GhostSeen: "GhostSeen", MemberSeen: "MemberSeen",
+	PodSeen: "PodSeen", CordonedSeen: "CordonedSeen", AwaySeen: "AwaySeen", GhostSeen: "GhostSeen",
+	MemberSeen: "MemberSeen",
 }
 
 // String returns the condition's stable name.
@@ -335,6 +344,10 @@ func (c *Condition) UnmarshalText(text []byte) error {
 
 // OfMember is true for the conditions of a member. All others are of a pod, or of the cluster.
 func (c Condition) OfMember() bool { return c == GhostSeen || c == MemberSeen }
+
+// Outlasts is true for the conditions that a coordinator follows between rollouts as well: those of members, and
+// cordons, which have mostly lasted for a while when a rollout begins.
+func (c Condition) Outlasts() bool { return c.OfMember() || c == CordonedSeen }
 
 // Sighting is a condition of one pod (by UID) or member, or of the cluster when UID is empty.
 type Sighting struct {
@@ -371,7 +384,9 @@ type Policy struct {
 	// DeadAfter is how long a container may stay terminated before it counts as dead.
 	DeadAfter time.Duration `json:"deadAfter"`
 	// LeavingPatience is how long a cordon of a member's node holds the others, because a drain may
-	// follow.
+	// follow. Each coordinator counts it from when it has first seen the cordon, in a rollout or not. It is
+	// also how long a pod holds them that others have taken and that does not come back, but then at least
+	// SettleTimeout.
 	LeavingPatience time.Duration `json:"leavingPatience"`
 	// MaxLag is how many log entries a survivor may be behind.
 	MaxLag uint64 `json:"maxLag"`

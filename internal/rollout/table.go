@@ -179,12 +179,15 @@ var Guards = []Row{
 		Name: GuardOthersLeaving, rules: []Rule{RuleServing, RuleDefragment}, judge: othersLeaving,
 		asked: someLeave, clears: true, overridable: true,
 		Protects: "What takes etcd clusters down is often a drain beside something else. While others take one " +
-			"member, Quorate takes none that serves, nor defragments one, and counts on the others alone. A member " +
-			"is leaving when its pod has the condition `DisruptionTarget`, terminates or is missing by others' " +
-			"hand, is being scaled away, or when its node has a `NoExecute` taint that the pod does not tolerate for " +
-			"good, does not exist any more, or is cordoned. Nodes are only read with `read-nodes`. A cordon " +
-			"alone holds for `leaving-patience`; a node may stay cordoned for days. After that, the pods on " +
-			"cordoned nodes go after all others, because one whose volume fits nowhere else stays Pending.",
+			"member, Quorate takes none that serves, nor defragments one, and counts on the others alone. A " +
+			"member is leaving when its pod has the condition `DisruptionTarget`, terminates or is missing by " +
+			"others' hand, is being scaled away, or when its node has a `NoExecute` taint that the pod does not " +
+			"tolerate for good, does not exist any more, or is cordoned. Nodes are only read with `read-nodes`, " +
+			"and one that cannot be read may be cordoned. A cordon alone holds for `leaving-patience` from when " +
+			"the coordinator first sees it; a node may stay cordoned for days. After that, the pods on cordoned " +
+			"nodes go after all others, because one whose volume fits nowhere else stays Pending. What was " +
+			"taken, and does not come back, holds for as long as a cordon, and at least for `settle-timeout`: it " +
+			"may wait for a pod that only Quorate replaces. After that it only counts as unavailable.",
 		Looks: "`Wait`: the verdict names the members, and what says that they leave.",
 		Do: "Let the drain (or the scale-in) end, and the pod come back. Uncordon a node that is not to be drained " +
 			"after all. May be overridden: then a member that is about to go counts as one that stays.",
@@ -196,11 +199,15 @@ var Guards = []Row{
 			"lose quorum, does not begin. `quorate plan --all` shows every row of what is known, with its source. " +
 			"The members' versions are what they tell, and the new one is the tag of the image in the new template: " +
 			"of an image whose name is etcd, or of a known release of etcd-wrapper. A version that cannot be read " +
-			"there is told, and holds nothing; quorate.dev/etcd-versions on the Lease says it. Never asked about " +
-			"a member that does not serve, nor once a pod runs the new revision, nor where a member runs the new " +
-			"minor version already: the cure of a failing update, and the way back, are never held by it.",
+			"there is told, and holds nothing; quorate.dev/etcd-versions on the Lease says it. A pod that goes by " +
+			"another's hand comes back with the new template all the same. So the guard goes on holding the members " +
+			"that still run an older minor version, for as long as a row is about them. Never asked about a member " +
+			"that does not serve, nor about one that runs the new minor version already, nor on the way back to a " +
+			"revision whose pods are older than this one: the cure of a failing update, and the way back, are never " +
+			"held by it.",
 		Looks: "`Hold`: the verdict has the versions, what would happen, and the way out.",
-		Do: "Let the template name the version that the verdict says, and go on from there. May be overridden, by " +
+		Do: "Let the template name the version that the verdict says, and go on from there: it brings back whoever " +
+			"has the new one already, which works while a member of the old one is left. May be overridden, by " +
 			"someone who knows better.",
 	},
 	{
@@ -244,11 +251,13 @@ var Guards = []Row{
 			"Quorate; `trusted-members` names those elsewhere that may be relied on. One voter with one " +
 			"replica is exempt; two voters always hold.",
 		Looks: "`Hold`: \"2 of 3 voters serve, quorum 2, removing this one leaves 1\".",
-		Do: "Bring members back; remove ghosts with `quorate remove-member`, which `quorate status` names, and " +
-			"other members that are to go with `etcdctl member remove`; make two voters three or one; see [one " +
-			"etcd cluster in several StatefulSets](operations.md#one-etcd-cluster-in-several-statefulsets). If the " +
-			"mapping has failed: name the members like their pods, or let their peer URLs begin with the pod's name. " +
-			"May be overridden, at the price of quorum.",
+		Do: "Bring members back. Remove ghosts with `quorate remove-member --all-ghosts`; `quorate status` " +
+			"names them. Where the sidecars are too old for that, or only some of them are new, see OldSidecars. " +
+			"Remove other members that are to go with `etcdctl member remove ID`. Make two voters three or one; " +
+			"see [one etcd cluster in several " +
+			"StatefulSets](operations.md#one-etcd-cluster-in-several-statefulsets). If the mapping has failed: " +
+			"name the members like their pods, or let their peer URLs begin with the pod's name. May be " +
+			"overridden, at the price of quorum.",
 	},
 	{
 		Name: GuardUnavailableBudget, rules: []Rule{RuleServing}, judge: unavailableBudget,
@@ -442,7 +451,11 @@ var Guards = []Row{
 			"end in the middle, that one could not go on, and a way back to its version would have to wait. One " +
 			"that says nothing, as without the lock nobody does, is known by its pod's revision.",
 		Looks: "`Wait`: the reason names its pod.",
-		Do:    "Finish the update of the sidecars first. May be overridden.",
+		Do: "Finish the update of the sidecars first. If it cannot go on because of ghosts (QuorumFloor), " +
+			"override this guard, `quorate override STATEFULSET OldSidecars`, ask again, and end that with " +
+			"`--clear`. Where no sidecar knows the request, it runs out, and nobody is named here: remove the " +
+			"ghost with `etcdctl member remove ID`, by the ID that `etcdctl member list` shows, while every " +
+			"other member serves. May be overridden.",
 	},
 	{
 		Name: GuardAllServing, rules: []Rule{RuleDefragment}, judge: allServing,

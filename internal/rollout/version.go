@@ -51,7 +51,9 @@ type ImageVersion struct {
 }
 
 // wrappers are the releases of etcd-wrapper, in which the version of etcd is not the image's: by their own
-// go.mod. A release that is not among them is not guessed at.
+// go.mod. A release that is not among them is not guessed at, nor is v0.8.0: etcd-druid 0.37 renders it for its
+// feature gate UpgradeEtcdVersion and says no more of it than etcd 3.5, and its go.mod was not to be had. The last
+// one before it, of the branch that became v0.8.0, has 3.5.27.
 var wrappers = []struct {
 	image string
 	etcd  Version

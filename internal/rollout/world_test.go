@@ -198,7 +198,21 @@ func taken(c change) change {
 
 // evicted: others have evicted these pods, which are still there.
 func evicted(ordinals ...int) change {
-	return each(ordinals, func(w *world, o int) { w.pod(o).Leaving = "DisruptionTarget EvictionByEvictionAPI" })
+	return each(ordinals, func(w *world, o int) {
+		w.pod(o).Leaving, w.pod(o).Evicted = "DisruptionTarget EvictionByEvictionAPI", true
+	})
+}
+
+// ourEviction: an eviction of our own has failed after it had marked these pods.
+func ourEviction(ordinals ...int) change {
+	return each(ordinals, func(w *world, o int) { w.state.Evicted = append(w.state.Evicted, w.pod(o).UID) })
+}
+
+// away: these pods have been missing or terminating, or out of range, for so long.
+func away(age time.Duration, ordinals ...int) change {
+	return each(ordinals, func(w *world, o int) {
+		w.state.Ages[rollout.Sighting{UID: name(o), Condition: rollout.AwaySeen}] = age
+	})
 }
 
 // cordoned: the nodes of these pods have been for so long.
@@ -206,6 +220,15 @@ func cordoned(age time.Duration, ordinals ...int) change {
 	return func(w *world) {
 		w.with(aged(rollout.CordonedSeen, age, ordinals...), each(ordinals, func(w *world, o int) {
 			w.pod(o).Node, w.pod(o).Cordoned = fmt.Sprint("node-", o), true
+		}))
+	}
+}
+
+// unreadNodes: the nodes of these pods cannot be read, and could not for so long.
+func unreadNodes(age time.Duration, ordinals ...int) change {
+	return func(w *world) {
+		w.with(aged(rollout.CordonedSeen, age, ordinals...), each(ordinals, func(w *world, o int) {
+			w.pod(o).Node, w.pod(o).NodeUnknown = fmt.Sprint("node-", o), true
 		}))
 	}
 }

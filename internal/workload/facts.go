@@ -70,13 +70,14 @@ func PodFacts(p *corev1.Pod, set rollout.Set, names Names) rollout.Pod {
 		Ordinal:        ordinal(p.Name, set.Name),
 		MemberName:     p.Name,
 		Revision:       p.Labels[appsv1.ControllerRevisionHashLabelKey],
+		Created:        p.CreationTimestamp.Time,
 		Terminating:    p.DeletionTimestamp != nil,
 		ReadinessGates: len(p.Spec.ReadinessGates) > 0,
 		Etcd:           container(p, names.EtcdContainer),
 		Sidecar:        container(p, names.SidecarContainer),
-		Leaving:        disrupted(p),
 		Node:           p.Spec.NodeName,
 	}
+	pod.Leaving, pod.Evicted = disrupted(p)
 	if names.MemberOf != nil {
 		pod.MemberName = names.MemberOf(p.Name)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,7 +25,8 @@ type Nodes interface {
 }
 
 // ReadNodes reads the nodes of the observed pods, all at the same time, and adds to the pods what the nodes say
-// about who leaves.
+// about who leaves. A node that cannot be read is not known, whatever the error says. Where reading is forbidden, as
+// without the Role, nothing is added at all: that is no reason to wait for what nodes might say.
 func (o *Observation) ReadNodes(ctx context.Context, nodes Nodes) error {
 	names := o.Nodes()
 	read, errs := make([]*corev1.Node, len(names)), make([]error, len(names))
@@ -41,15 +43,21 @@ func (o *Observation) ReadNodes(ctx context.Context, nodes Nodes) error {
 		})
 	}
 	reading.Wait()
-	if err := errors.Join(errs...); err != nil {
-		return err
+	for _, err := range errs {
+		if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+			return err
+		}
 	}
 	for i := range o.Pods {
-		if n := slices.Index(names, o.Pods[i].Node); n >= 0 {
+		switch n := slices.Index(names, o.Pods[i].Node); {
+		case n < 0:
+		case errs[n] != nil:
+			o.Pods[i].NodeUnknown = true
+		default:
 			nodeFacts(&o.Pods[i], read[n], o.tolerations[o.Pods[i].UID])
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // Nodes are the names of the nodes of the StatefulSet's own pods, sorted.
@@ -78,29 +86,40 @@ func WatchNode(ctx context.Context, nodes Nodes, name string, changed func(), fa
 			alike := func(x, y corev1.Taint) bool { return x.MatchTaint(&y) }
 			same := last != nil && e.Type != watch.Deleted && last.Spec.Unschedulable == node.Spec.Unschedulable &&
 				slices.EqualFunc(last.Spec.Taints, node.Spec.Taints, alike)
-			if last = node; !same {
+			if last = node; e.Type == watch.Deleted {
+				last = nil // One of the same name is another node.
+			}
+			if !same {
 				changed()
 			}
 		}, failed)
 }
 
+// byEviction is the reason that the eviction API gives with the condition. Kubernetes' disruption controller
+// takes the condition away after two minutes if the pod is still there.
+const byEviction = "EvictionByEvictionAPI"
+
 // disrupted says in words that somebody has decided to take the pod, or nothing. Whoever evicts or preempts a pod
-// sets this condition just before.
-func disrupted(p *corev1.Pod) string {
+// sets this condition just before. evicted is true where it was the eviction API.
+func disrupted(p *corev1.Pod) (words string, evicted bool) {
 	for i := range p.Status.Conditions {
 		if c := &p.Status.Conditions[i]; c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue {
-			return string(c.Type) + " " + c.Reason
+			return string(c.Type) + " " + c.Reason, c.Reason == byEviction
 		}
 	}
-	return ""
+	return "", false
 }
 
 // nodeFacts adds to a pod what its node says. There is no node if the pod's has been deleted.
 func nodeFacts(pod *rollout.Pod, node *corev1.Node, tolerations []corev1.Toleration) {
-	if node == nil {
-		if pod.Leaving == "" {
-			pod.Leaving = "node " + pod.Node + " does not exist any more"
+	// An eviction may have failed. What the node says is for sure.
+	leaves := func(why string) {
+		if pod.Leaving == "" || pod.Evicted {
+			pod.Leaving, pod.Evicted = "node "+pod.Node+why, false
 		}
+	}
+	if node == nil {
+		leaves(" does not exist any more")
 		return
 	}
 	pod.Cordoned = node.Spec.Unschedulable
@@ -109,9 +128,7 @@ func nodeFacts(pod *rollout.Pod, node *corev1.Node, tolerations []corev1.Tolerat
 		by := toleratedBy(t, tolerations)
 		switch {
 		case t.Effect == corev1.TaintEffectNoExecute && (by == nil || by.TolerationSeconds != nil):
-			if pod.Leaving == "" {
-				pod.Leaving = "node " + pod.Node + " has the taint " + t.Key + ":" + string(t.Effect)
-			}
+			leaves(" has the taint " + t.Key + ":" + string(t.Effect))
 		case t.Key == corev1.TaintNodeUnschedulable && by == nil:
 			pod.Cordoned = true
 		}
@@ -123,10 +140,30 @@ func toleratedBy(taint *corev1.Taint, tolerations []corev1.Toleration) *corev1.T
 	for i := range tolerations {
 		t := &tolerations[i]
 		if (t.Effect == "" || t.Effect == taint.Effect) && (t.Key == "" || t.Key == taint.Key) &&
-			(t.Operator == corev1.TolerationOpExists ||
-				(t.Operator == "" || t.Operator == corev1.TolerationOpEqual) && t.Value == taint.Value) {
+			toleratesValue(t, taint.Value) {
 			return t
 		}
 	}
 	return nil
+}
+
+func toleratesValue(t *corev1.Toleration, value string) bool {
+	switch t.Operator {
+	case corev1.TolerationOpExists:
+		return true
+	case "", corev1.TolerationOpEqual:
+		return t.Value == value
+	case corev1.TolerationOpLt, corev1.TolerationOpGt:
+		limit, ok := decimal(t.Value)
+		n, is := decimal(value)
+		return ok && is && (t.Operator == corev1.TolerationOpLt && n < limit ||
+			t.Operator == corev1.TolerationOpGt && n > limit)
+	}
+	return false
+}
+
+// decimal reads a number as the API does, which takes neither a plus sign nor zeros in front of it.
+func decimal(s string) (int64, bool) {
+	n, err := strconv.ParseInt(s, 10, 64)
+	return n, err == nil && strconv.FormatInt(n, 10) == s
 }

@@ -71,6 +71,7 @@ func TestWhoLeavesIsSeenByThePodAndItsNode(t *testing.T) {
 		}
 	}
 	evicting := node(tainted("maintenance", "now", corev1.TaintEffectNoExecute))
+	loaded := func(value string) *corev1.Node { return node(tainted("load", value, corev1.TaintEffectNoExecute)) }
 	for _, tc := range []struct {
 		name     string
 		pod      *corev1.Pod
@@ -110,6 +111,18 @@ func TestWhoLeavesIsSeenByThePodAndItsNode(t *testing.T) {
 		{"nor by an operator that nobody knows",
 			pod(onNode, tolerating(corev1.Toleration{Key: "maintenance", Operator: "Near", Value: "now"})),
 			evicting, evicts, false},
+		{"a taint whose value is below what the pod tolerates", pod(onNode, tolerating(corev1.Toleration{Key: "load",
+			Operator: corev1.TolerationOpLt, Value: "10"})), loaded("9"), "", false},
+		{"but not as much", pod(onNode, tolerating(corev1.Toleration{Key: "load",
+			Operator: corev1.TolerationOpLt, Value: "10"})), loaded("10"), "node n1 has the taint load:NoExecute", false},
+		{"or above it", pod(onNode, tolerating(corev1.Toleration{Key: "load",
+			Operator: corev1.TolerationOpGt, Value: "-10"})), loaded("-9"), "", false},
+		{"but not below", pod(onNode, tolerating(corev1.Toleration{Key: "load",
+			Operator: corev1.TolerationOpGt, Value: "10"})), loaded("9"), "node n1 has the taint load:NoExecute", false},
+		{"nor what is no number as the API writes it", pod(onNode, tolerating(corev1.Toleration{Key: "load",
+			Operator: corev1.TolerationOpGt, Value: "10"})), loaded("011"), "node n1 has the taint load:NoExecute", false},
+		{"nor beside one", pod(onNode, tolerating(corev1.Toleration{Key: "load",
+			Operator: corev1.TolerationOpLt, Value: "much"})), loaded("1"), "node n1 has the taint load:NoExecute", false},
 		{"a pod that tolerates everything", pod(onNode, tolerating(corev1.Toleration{Operator: corev1.TolerationOpExists})),
 			evicting, "", false},
 		{"the first toleration that matches counts, as for the controller that evicts", pod(onNode,
@@ -117,6 +130,8 @@ func TestWhoLeavesIsSeenByThePodAndItsNode(t *testing.T) {
 				corev1.Toleration{Key: "maintenance", Operator: corev1.TolerationOpExists})), evicting, evicts, false},
 		{"a node that does not exist any more", pod(onNode), nil, "node n1 does not exist any more", false},
 		{"a pod that waits for a node", pod(), nil, "", false},
+		{"what the node says outweighs an eviction, which may have failed",
+			pod(onNode, condition(corev1.ConditionTrue)), evicting, evicts, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			nodes := &nodeAPI{nodes: map[string]*corev1.Node{}}
@@ -133,6 +148,9 @@ func TestWhoLeavesIsSeenByThePodAndItsNode(t *testing.T) {
 			}
 			if p := o.Pods[0]; p.Leaving != tc.leaving || p.Cordoned != tc.cordoned {
 				t.Errorf("leaving %q, cordoned %t; want %q, %t", p.Leaving, p.Cordoned, tc.leaving, tc.cordoned)
+			}
+			if p := o.Pods[0]; p.Evicted != strings.HasSuffix(p.Leaving, "EvictionByEvictionAPI") {
+				t.Errorf("leaving %q, evicted %t", p.Leaving, p.Evicted)
 			}
 
 			// A dump tells the same, except that it may lack nodes.
@@ -232,6 +250,11 @@ func TestAWatchOfANodeTellsOfCordonsAndTaintsOnly(t *testing.T) {
 		synctest.Wait()
 		if calls != 6 {
 			t.Errorf("called %d times, want 6, when the node is gone", calls)
+		}
+		opened[1].Add(node())
+		synctest.Wait()
+		if calls != 7 {
+			t.Errorf("called %d times, want 7, when another one has its name", calls)
 		}
 		cancel()
 		<-ended

@@ -104,7 +104,8 @@ func (o *Rollout) addPolicy(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.Policy.LeavingPatience, "leaving-patience", o.Policy.LeavingPatience,
 		"how long no serving member is removed while the node of another one is cordoned, because a drain may follow "+
 			"(enough for a drain to come to that pod; nodes may stay cordoned for days, and after this time the pods "+
-			"on them just go last)")
+			"on them just go last); each coordinator counts from when it first sees the cordon; also how long a pod "+
+			"holds them that others have taken and that does not come back, but then at least settle-timeout")
 	fs.DurationVar(&o.Policy.GhostAfter, "ghost-after", o.Policy.GhostAfter,
 		"how long a member of etcd without a pod has to be silent before it counts as a ghost, which is told, and "+
 			"which remove-member may remove (by then whoever scales has finished, and a rebooted node is back)")
