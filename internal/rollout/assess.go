@@ -182,7 +182,7 @@ func (a *Assessment) remember(m Memory) {
 
 func (a *Assessment) rememberPod(s *Seat) {
 	pod := s.Pod
-	answers := s.Member != nil && s.Member.Probe.Status != nil
+	answers := s.Evidence == Down && s.Member != nil && s.Member.Probe.Status != nil
 	liveness := livenessOf(pod, answers, a.Age(pod.UID, TerminatedSeen) >= a.policy.DeadAfter)
 	s.ContainerDead = liveness == Dead
 	if s.Evidence == Down {
