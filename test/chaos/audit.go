@@ -48,6 +48,8 @@ type auditor struct {
 	deletions []*Deletion
 	scalings  []*Scaling
 	faults    []*Window
+	asked     []time.Time
+	ghosts    []string
 	problems  []error
 	changed   chan struct{} // closed, and replaced, with every change
 }
@@ -282,7 +284,8 @@ func (a *auditor) addLease(lease *coordinationv1.Lease) error {
 	if err != nil {
 		return fmt.Errorf("resourceVersion %q of the Lease is no number: %w", lease.ResourceVersion, err)
 	}
-	c := LeaseChange{At: time.Now(), Version: version, Intent: intentIn(lease.Annotations[harness.IntentAnnotation])}
+	c := LeaseChange{At: time.Now(), Version: version}
+	c.Intent, c.Work = intentIn(lease.Annotations[harness.IntentAnnotation])
 	if lease.Spec.HolderIdentity != nil {
 		c.Holder, _, _ = strings.Cut(*lease.Spec.HolderIdentity, "_")
 	}
@@ -294,12 +297,23 @@ func (a *auditor) addLease(lease *coordinationv1.Lease) error {
 }
 
 // intentIn reads an intent as Quorate writes it; empty where there is none.
-func intentIn(text string) Intent {
-	var i Intent
-	if json.Unmarshal([]byte(text), &i) != nil {
-		return Intent{}
+func intentIn(text string) (Intent, Work) {
+	var i struct {
+		Operation, Pod, UID string
+		Member              struct {
+			ID, Name string
+			URLs     []string
+		}
 	}
-	return i
+	if json.Unmarshal([]byte(text), &i) != nil || !slices.Contains(worksOn, i.Operation) {
+		return Intent{i.Pod, i.UID}, Work{}
+	}
+	w := Work{Operation: i.Operation, ID: i.Member.ID, Member: i.Member.Name}
+	if w.Member == "" && len(i.Member.URLs) > 0 { // It has never started.
+		_, host, _ := strings.Cut(i.Member.URLs[0], "://")
+		w.Member, _, _ = strings.Cut(host, ".")
+	}
+	return Intent{}, w
 }
 
 func (a *auditor) leasesListed(whole runtime.Object, _ bool) error {
@@ -354,6 +368,42 @@ func (a *auditor) fault(text string, silences bool) (ended func()) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		w.To = time.Now()
+	}
+}
+
+// ghostAsked notes that an operator asks for the removal of ghosts.
+func (a *auditor) ghostAsked() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.asked = append(a.asked, time.Now())
+}
+
+// ghostAdded notes a voter that never starts, by the pod that it is named after.
+func (a *auditor) ghostAdded(pod string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ghosts = append(a.ghosts, pod)
+}
+
+// awaitWork waits until the record names an operation on a member, and returns who holds the record. It returns
+// false when the context has ended before.
+func (a *auditor) awaitWork(ctx context.Context, operations ...string) (holder string, ok bool) {
+	for {
+		a.mu.Lock()
+		changed := a.changed
+		var now LeaseChange
+		if n := len(a.lease); n > 0 {
+			now = a.lease[n-1]
+		}
+		a.mu.Unlock()
+		if slices.Contains(operations, now.Work.Operation) {
+			return now.Holder, true
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return "", false
+		}
 	}
 }
 
@@ -478,6 +528,7 @@ func (a *auditor) evidence() *Evidence {
 	for _, w := range a.faults {
 		e.Faults = append(e.Faults, *w)
 	}
+	e.Asked, e.Ghosts = slices.Clone(a.asked), slices.Clone(a.ghosts)
 	return e
 }
 
@@ -495,8 +546,11 @@ func (a *auditor) requests() []Request {
 				q.Intent.UID = string(*p.UID)
 			}
 		} else {
-			text, _ := r.Annotation(harness.IntentAnnotation)
-			q.Intent = intentIn(text)
+			text, told := r.Annotation(harness.IntentAnnotation)
+			if !told {
+				continue // It leaves the record as it is, as whoever takes a request off the Lease does.
+			}
+			q.Intent, q.Work = intentIn(text)
 		}
 		requests = append(requests, q)
 	}
