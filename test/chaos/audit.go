@@ -50,6 +50,7 @@ type auditor struct {
 	faults    []*Window
 	asked     []time.Time
 	ghosts    []string
+	expelled  []string
 	problems  []error
 	changed   chan struct{} // closed, and replaced, with every change
 }
@@ -385,6 +386,13 @@ func (a *auditor) ghostAdded(pod string) {
 	a.ghosts = append(a.ghosts, pod)
 }
 
+// expels notes members that the harness itself removes from the list, before it does.
+func (a *auditor) expels(members []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.expelled = append(a.expelled, members...)
+}
+
 // awaitWork waits until the record names an operation on a member, and returns who holds the record. It returns
 // false when the context has ended before.
 func (a *auditor) awaitWork(ctx context.Context, operations ...string) (holder string, ok bool) {
@@ -500,7 +508,7 @@ func (a *auditor) awaitRemovals(ctx context.Context, since time.Time, n int) boo
 func (a *auditor) evidence() *Evidence {
 	o := a.observer.Snapshot()
 	e := &Evidence{MaxEvidenceAge: maxEvidenceAge, SettleTimeout: a.settleTimeout, Readings: map[string][]Reading{},
-		Requests: a.requests()}
+		Members: map[string]string{}, Requests: a.requests()}
 	pods := map[string]string{}
 	for n := range mostMembers {
 		pod := fmt.Sprintf("%s-%d", a.cluster.Spec.Name, n)
@@ -516,8 +524,13 @@ func (a *auditor) evidence() *Evidence {
 			e.Readings[pods[p.Endpoint]] = append(e.Readings[pods[p.Endpoint]], r)
 		}
 	}
+	for id, name := range o.Names {
+		e.Members[strconv.FormatUint(id, 10)] = name
+	}
+	e.Listed = membersIn(o.Samples)
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	e.Expelled = slices.Clone(a.expelled)
 	e.Pods, e.Lease = slices.Clone(a.pods), slices.Clone(a.lease)
 	for _, d := range a.deletions {
 		e.Deletions = append(e.Deletions, *d)
@@ -530,6 +543,28 @@ func (a *auditor) evidence() *Evidence {
 	}
 	e.Asked, e.Ghosts = slices.Clone(a.asked), slices.Clone(a.ghosts)
 	return e
+}
+
+// membersIn are the IDs on the list as the most advanced member tells it in the last sample in which one does.
+func membersIn(samples []traffic.Sample) []string {
+	for _, s := range slices.Backward(samples) {
+		best := traffic.Probe{}
+		for _, p := range s.Probes {
+			if p.Members > 0 && (p.Term > best.Term || p.Term == best.Term && p.Index > best.Index) {
+				best = p
+			}
+		}
+		if best.Members == 0 {
+			continue
+		}
+		var ids []string
+		for id := range best.Names {
+			ids = append(ids, strconv.FormatUint(id, 10))
+		}
+		slices.Sort(ids)
+		return ids
+	}
+	return nil
 }
 
 // requests are what sidecars asked through the proxy.

@@ -76,7 +76,8 @@
 //     are at once, by the members' own logs, none is that is not on record, and no pod whose member serves is removed
 //     meanwhile.
 //   - A member leaves the list by our hand only if an operator has asked for that, it has no pod any more, it has not
-//     served since the evidence was gathered, and those that serve are a quorum with it.
+//     served since the evidence was gathered, and those that serve are a quorum with it. Whoever leaves the list
+//     otherwise was removed by the harness.
 //   - A sidecar that is built with the race detector reports no data race.
 //   - The rollout completes within a bound after the last fault, with what an operator has asked for, with every
 //     member serving, no other on the list, and the record at rest.

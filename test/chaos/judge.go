@@ -142,6 +142,10 @@ type Evidence struct {
 	Readings map[string][]Reading
 	Votings  []Voting
 	Faults   []Window
+	// Members are the names of all that were ever on the list, by ID, Listed the IDs that are there now, and Expelled
+	// the members that the harness itself removes.
+	Members          map[string]string
+	Listed, Expelled []string
 	// Asked is when an operator asked for the removal of ghosts. Rewritten are the times in which a member's
 	// database was rewritten, by its own log, and Ghosts the pods after whose peer URLs voters were added that never
 	// start.

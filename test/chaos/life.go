@@ -456,7 +456,7 @@ func (l *life) judge() (fresh []Judgement, wrong []string, err error) {
 		l.note("audit: %s", j)
 		wrong = append(wrong, j.Violations...)
 	}
-	together := evidence.Together(l.lastJudged)
+	together := append(evidence.Together(l.lastJudged), evidence.Departed()...)
 	l.lastJudged = time.Now()
 	l.figures.worked(worked, together)
 	return fresh, append(wrong, together...), nil
@@ -764,6 +764,7 @@ func (o *operation) scaleIn(ctx context.Context, roll bool) error {
 		o.removeGhosts()
 		return o.budget(ctx, 2)
 	}
+	o.audit.expels(away)
 	if err := o.insist(ctx, func(ctx context.Context) error {
 		return o.cluster.RemoveMembers(ctx, away...)
 	}); err != nil {

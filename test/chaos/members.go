@@ -158,6 +158,23 @@ func (e *Evidence) Together(since time.Time) []string {
 	return wrong
 }
 
+// Departed are the violations of the rule that a member leaves the list by an operation on record, or by the operator's
+// own hand.
+func (e *Evidence) Departed() []string {
+	var wrong []string
+	for id, name := range e.Members {
+		by := func(w Work) bool { return w.Operation == removesMember && w.ID == id }
+		if !slices.Contains(e.Listed, id) && !slices.Contains(e.Expelled, name) &&
+			!slices.ContainsFunc(e.Lease, func(l LeaseChange) bool { return by(l.Work) }) &&
+			!slices.ContainsFunc(e.Requests, func(r Request) bool { return by(r.Work) && r.Verdict/100 == 2 }) {
+			wrong = append(wrong, fmt.Sprintf("the member %s (%q) has left the list, and nobody is known to have "+
+				"removed it", id, name))
+		}
+	}
+	slices.Sort(wrong)
+	return wrong
+}
+
 // workBefore is what a sidecar has last written to the record.
 func (e *Evidence) workBefore(at time.Time) Work {
 	var last *Request

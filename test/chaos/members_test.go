@@ -152,6 +152,33 @@ func TestQuorateDoesOneThingAtATime(t *testing.T) {
 	}
 }
 
+func TestWhoeverLeavesTheListWasRemoved(t *testing.T) {
+	begin := func() *story {
+		s := haunted()
+		s.Members = map[string]string{"1": "main-0", "2": "main-1", "3": "main-2", "7": "main-4"}
+		s.Listed = []string{"1", "2", "3"}
+		return s
+	}
+	expelled := begin()
+	expelled.Expelled = []string{"main-3", "main-4"}
+	served := begin().work(20*second, removesMember, "main-4")
+	served.Listed = []string{"1", "2"}
+	for _, c := range []struct {
+		name  string
+		story *story
+		wrong []string
+	}{
+		{"by an operation on record", begin().work(20*second, removesMember, "main-4"), nil},
+		{"by the harness", expelled, nil},
+		{"by another operation", begin().work(20*second, defragments, "main-4"),
+			[]string{`the member 7 ("main-4") has left the list, and nobody is known to have removed it`}},
+		{"a member that serves, by nobody", served,
+			[]string{`the member 3 ("main-2") has left the list, and nobody is known to have removed it`}},
+	} {
+		t.Run(c.name, func(t *testing.T) { require.Equal(t, c.wrong, c.story.Departed()) })
+	}
+}
+
 func TestWhenADatabaseWasRewrittenStandsInTheMembersLog(t *testing.T) {
 	dir := t.TempDir()
 	log := func(name, text string) {
