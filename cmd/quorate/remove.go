@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -233,9 +234,13 @@ func (a *removing) follow(cmd *cobra.Command, before answer) error {
 			fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", a.name, a.done)
 			return nil
 		}
-		if work := a.work(&now.report, rollout.DutyGhosts); work != nil && work.Reason != said {
-			said = work.Reason
-			fmt.Fprintf(cmd.OutOrStdout(), "%s: %s: %s\n", a.name, work.Headline(), work.Reason)
+		if work := a.work(&now.report, rollout.DutyGhosts); work != nil {
+			// What fails is told as well: etcd may refuse the removal.
+			text := strings.Join(append([]string{work.Reason}, now.report.Faults...), "; ")
+			if text != said {
+				said = text
+				fmt.Fprintf(cmd.OutOrStdout(), "%s: %s: %s\n", a.name, work.Headline(), text)
+			}
 		}
 	}
 }

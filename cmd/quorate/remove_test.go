@@ -103,6 +103,12 @@ func TestRemoveMember(t *testing.T) {
 			func(w *world, _ *rollout.Request, _ *report.Report, _ *report.History) {
 				delete(w.lease.Annotations, record.RequestAnnotation)
 			}, []string{three}, 1, []string{"is not on the Lease any more, and was not carried out"}, 1},
+		{"what etcd refuses", func(t *testing.T) *world { return haunted(t, three) },
+			func(w *world, q *rollout.Request, r *report.Report, h *report.History) {
+				holds(rollout.ActionWait, "")(w, q, r, h)
+				r.Faults = []string{"the member was not removed: grant its user the role root"}
+				delete(w.lease.Annotations, record.RequestAnnotation)
+			}, []string{three}, 1, []string{"it serves; the member was not removed: grant its user the role root"}, 1},
 		{"what becomes a suspect", func(t *testing.T) *world { return haunted(t, three) },
 			func(w *world, q *rollout.Request, _ *report.Report, h *report.History) {
 				delete(w.lease.Annotations, record.RequestAnnotation)

@@ -142,6 +142,7 @@ func TestWhatTheDutyDefragmentDecides(t *testing.T) {
 			tidy(holding(24<<10, 16<<10, 0, 1, 2), noSpace(1)), "disarm etcd-1"},
 		{"one member alone, when it is asked for", tidy(full, request(id(1), clusterID)), "defragment etcd-1"},
 		{"not for another cluster", tidy(full, request(0, 7)), "idle"},
+		{"not for another cluster, beside a policy that wants nothing", tidy(request(0, 7), wanted(true)), "idle"},
 		{"not for another cluster, with an alarm that is to be kept", tidy(full, request(0, 7), noSpace(1),
 			func(w *world) { w.policy.KeepNoSpace = true }), "hold NoSpace"},
 		{"not without a member list", tidy(noMemberList(), askedAll()), "wait VotersUnknown"},

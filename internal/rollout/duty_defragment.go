@@ -37,11 +37,7 @@ func defragment(a *Assessment) Decision {
 	why := a.defragmentsFor()
 	switch {
 	case why == unasked && (a.state.NoLock || !a.policy.DefragmentWhen.On()):
-		if r := a.state.Request; r != nil && r.Operation == RequestDefragment && !a.state.NoLock {
-			return saying(Idle{}, "", "a defragmentation is asked for, but not of this cluster, which is "+
-				strconv.FormatUint(a.state.Etcd.ClusterID, 16))
-		}
-		return Decision{}
+		return a.notOfThisCluster()
 	case why == requested && !a.state.Etcd.Known:
 		return saying(Wait{}, GuardVotersUnknown, "nobody knows whom to defragment: no member answers with a "+
 			"member list")
@@ -56,7 +52,7 @@ func defragment(a *Assessment) Decision {
 	case why == requested && len(candidates) == 0:
 		return saying(Complete{}, "", "no database has enough in it that a defragmentation frees: "+a.sizes())
 	case len(candidates) == 0:
-		return Decision{}
+		return a.notOfThisCluster()
 	case why == unasked && !a.state.InWindow:
 		return saying(Idle{}, "", "worth a defragmentation between "+a.policy.DefragmentWindow.String()+": "+
 			describe(candidates))
@@ -70,6 +66,16 @@ func defragment(a *Assessment) Decision {
 		d.Action = Idle{} // Nobody waits for it, so it is told, and no reason to stay awake.
 	}
 	return d
+}
+
+// notOfThisCluster answers a request that is not about this cluster, and has nothing to say if there is none. Whoever
+// asks does not know the cluster before that has been answered.
+func (a *Assessment) notOfThisCluster() Decision {
+	if r := a.state.Request; r == nil || r.Operation != RequestDefragment || a.state.NoLock {
+		return Decision{}
+	}
+	return saying(Idle{}, "", "a defragmentation is asked for, but not of this cluster, which is "+
+		strconv.FormatUint(a.state.Etcd.ClusterID, 16))
 }
 
 // defragmentsFor is the best reason that there is.

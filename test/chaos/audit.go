@@ -48,6 +48,9 @@ type auditor struct {
 	deletions []*Deletion
 	scalings  []*Scaling
 	faults    []*Window
+	asked     []time.Time
+	ghosts    []string
+	expelled  []string
 	problems  []error
 	changed   chan struct{} // closed, and replaced, with every change
 }
@@ -282,7 +285,8 @@ func (a *auditor) addLease(lease *coordinationv1.Lease) error {
 	if err != nil {
 		return fmt.Errorf("resourceVersion %q of the Lease is no number: %w", lease.ResourceVersion, err)
 	}
-	c := LeaseChange{At: time.Now(), Version: version, Intent: intentIn(lease.Annotations[harness.IntentAnnotation])}
+	c := LeaseChange{At: time.Now(), Version: version}
+	c.Intent, c.Work = intentIn(lease.Annotations[harness.IntentAnnotation])
 	if lease.Spec.HolderIdentity != nil {
 		c.Holder, _, _ = strings.Cut(*lease.Spec.HolderIdentity, "_")
 	}
@@ -294,12 +298,23 @@ func (a *auditor) addLease(lease *coordinationv1.Lease) error {
 }
 
 // intentIn reads an intent as Quorate writes it; empty where there is none.
-func intentIn(text string) Intent {
-	var i Intent
-	if json.Unmarshal([]byte(text), &i) != nil {
-		return Intent{}
+func intentIn(text string) (Intent, Work) {
+	var i struct {
+		Operation, Pod, UID string
+		Member              struct {
+			ID, Name string
+			URLs     []string
+		}
 	}
-	return i
+	if json.Unmarshal([]byte(text), &i) != nil || !slices.Contains(worksOn, i.Operation) {
+		return Intent{i.Pod, i.UID}, Work{}
+	}
+	w := Work{Operation: i.Operation, ID: i.Member.ID, Member: i.Member.Name}
+	if w.Member == "" && len(i.Member.URLs) > 0 { // It has never started.
+		_, host, _ := strings.Cut(i.Member.URLs[0], "://")
+		w.Member, _, _ = strings.Cut(host, ".")
+	}
+	return Intent{}, w
 }
 
 func (a *auditor) leasesListed(whole runtime.Object, _ bool) error {
@@ -354,6 +369,49 @@ func (a *auditor) fault(text string, silences bool) (ended func()) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		w.To = time.Now()
+	}
+}
+
+// ghostAsked notes that an operator asks for the removal of ghosts.
+func (a *auditor) ghostAsked() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.asked = append(a.asked, time.Now())
+}
+
+// ghostAdded notes a voter that never starts, by the pod that it is named after.
+func (a *auditor) ghostAdded(pod string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ghosts = append(a.ghosts, pod)
+}
+
+// expels notes members that the harness itself removes from the list, before it does.
+func (a *auditor) expels(members []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.expelled = append(a.expelled, members...)
+}
+
+// awaitWork waits until the record names an operation on a member, and returns who holds the record. It returns
+// false when the context has ended before.
+func (a *auditor) awaitWork(ctx context.Context, operations ...string) (holder string, ok bool) {
+	for {
+		a.mu.Lock()
+		changed := a.changed
+		var now LeaseChange
+		if n := len(a.lease); n > 0 {
+			now = a.lease[n-1]
+		}
+		a.mu.Unlock()
+		if slices.Contains(operations, now.Work.Operation) {
+			return now.Holder, true
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return "", false
+		}
 	}
 }
 
@@ -450,7 +508,7 @@ func (a *auditor) awaitRemovals(ctx context.Context, since time.Time, n int) boo
 func (a *auditor) evidence() *Evidence {
 	o := a.observer.Snapshot()
 	e := &Evidence{MaxEvidenceAge: maxEvidenceAge, SettleTimeout: a.settleTimeout, Readings: map[string][]Reading{},
-		Requests: a.requests()}
+		Members: map[string]string{}, Requests: a.requests()}
 	pods := map[string]string{}
 	for n := range mostMembers {
 		pod := fmt.Sprintf("%s-%d", a.cluster.Spec.Name, n)
@@ -466,8 +524,13 @@ func (a *auditor) evidence() *Evidence {
 			e.Readings[pods[p.Endpoint]] = append(e.Readings[pods[p.Endpoint]], r)
 		}
 	}
+	for id, name := range o.Names {
+		e.Members[strconv.FormatUint(id, 10)] = name
+	}
+	e.Listed = membersIn(o.Samples)
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	e.Expelled = slices.Clone(a.expelled)
 	e.Pods, e.Lease = slices.Clone(a.pods), slices.Clone(a.lease)
 	for _, d := range a.deletions {
 		e.Deletions = append(e.Deletions, *d)
@@ -478,7 +541,30 @@ func (a *auditor) evidence() *Evidence {
 	for _, w := range a.faults {
 		e.Faults = append(e.Faults, *w)
 	}
+	e.Asked, e.Ghosts = slices.Clone(a.asked), slices.Clone(a.ghosts)
 	return e
+}
+
+// membersIn are the IDs on the list as the most advanced member tells it in the last sample in which one does.
+func membersIn(samples []traffic.Sample) []string {
+	for _, s := range slices.Backward(samples) {
+		best := traffic.Probe{}
+		for _, p := range s.Probes {
+			if p.Members > 0 && (p.Term > best.Term || p.Term == best.Term && p.Index > best.Index) {
+				best = p
+			}
+		}
+		if best.Members == 0 {
+			continue
+		}
+		var ids []string
+		for id := range best.Names {
+			ids = append(ids, strconv.FormatUint(id, 10))
+		}
+		slices.Sort(ids)
+		return ids
+	}
+	return nil
 }
 
 // requests are what sidecars asked through the proxy.
@@ -495,8 +581,11 @@ func (a *auditor) requests() []Request {
 				q.Intent.UID = string(*p.UID)
 			}
 		} else {
-			text, _ := r.Annotation(harness.IntentAnnotation)
-			q.Intent = intentIn(text)
+			text, told := r.Annotation(harness.IntentAnnotation)
+			if !told {
+				continue // It leaves the record as it is, as whoever takes a request off the Lease does.
+			}
+			q.Intent, q.Work = intentIn(text)
 		}
 		requests = append(requests, q)
 	}

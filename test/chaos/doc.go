@@ -30,15 +30,22 @@
 //     is held; the API server killed or halted; the controllers halted, those of StatefulSets
 //     and of PodDisruptionBudgets together; a node drained, or all of them one after the other:
 //     evictions as kubectl drain sends them, until the budget allows each (but tried more often
-//     than kubectl does). What a drain has taken may come back on the same node at once.
+//     than kubectl does). What a drain has taken may come back on the same node at once;
+//   - in most rounds, other work for the coordinator, whose duties are all on: the quota is filled by
+//     writes, and an operator makes room a while later, so that the members have to be defragmented and the
+//     alarm NOSPACE disarmed; databases are made loose, which the policy does not like, and mostly an operator
+//     asks for a defragmentation; a voter is added that never starts, or a scale-in leaves its members on the
+//     list, and an operator asks for their removal. In half of these rounds the coordinator is killed at a step
+//     of what it does to a member: before that is on record, when it is, while it is carried out, or before its
+//     end is on record. A node may be cordoned and drained, at some moment or during a defragmentation.
 //
 // A round in four takes quorum away on purpose: the same fault hits a majority at once, and a
 // power cut mostly everybody. In all others at most a minority is hit at a time, and by itself
 // a fault leaves quorum; on top of a member that is being replaced, or drained, it may not.
 // While the first pod of a bad revision comes up, a node reboots more often than not.
 //
-// A round ends when the rollout is complete; faults that have not begun then are left out,
-// and those that last are ended.
+// A round ends when the rollout is complete, and what an operator has asked for is done; faults that have not begun
+// then are left out, and those that last are ended.
 //
 // # What is checked
 //
@@ -65,9 +72,15 @@
 //   - Through our removals, a bad revision takes at most one pod whose member served or would have come
 //     back by itself (its etcd ran, or had been down for less than the settle timeout without
 //     backing off), and never all pods.
+//   - A member is defragmented only while the other voters serve, as if its pod were removed. No two
+//     are at once, by the members' own logs, none is that is not on record, and no pod whose member serves is removed
+//     meanwhile.
+//   - A member leaves the list by our hand only if an operator has asked for that, it has no pod any more, it has not
+//     served since the evidence was gathered, and those that serve are a quorum with it. Whoever leaves the list
+//     otherwise was removed by the harness.
 //   - A sidecar that is built with the race detector reports no data race.
-//   - The rollout completes within a bound after the last fault, with every member serving
-//     and the record at rest.
+//   - The rollout completes within a bound after the last fault, with what an operator has asked for, with every
+//     member serving, no other on the list, and the record at rest.
 //
 // The auditor shares nothing with the product. It watches pods and Lease with a client of
 // its own, and takes the order of events from their resource versions, not from a clock; it reads
@@ -99,9 +112,9 @@
 // # What is not
 //
 // Lost disks, wrong clocks and a store of Kubernetes that loses data are not drawn. An operator
-// who deletes the record or the pods of a majority is not drawn either. Nodes are drained without
-// a cordon, StatefulSets are Parallel, and the disruption controller is halted only together with
-// the others. Without root there are no network namespaces and no mounts: partitions and disk
-// faults are left out then, and counted as missed. Without /dev/fuse that holds for slow disks
-// alone. Pods are never deleted by force.
+// who deletes the record or the pods of a majority is not drawn either. StatefulSets are Parallel, and the
+// disruption controller is halted only together with the others. Without root there are no network namespaces and no
+// mounts: partitions and disk faults are left out then, and so are voters that never start, because names do not
+// resolve. They are counted as missed. Without /dev/fuse that holds for slow disks alone. Pods are never deleted by
+// force.
 package chaos

@@ -43,10 +43,10 @@ var silencing = []FaultKind{
 	KillEtcd, KillBoth, StopEtcd, StopBoth, CutOff, Separate, Isolate, LoseNode, Reboot, DeletePod, FullDisk, SlowDisk,
 }
 
-// needsNamespaces are the faults that need a network, or mounts, of the harness's own, and
+// needsNamespaces are the faults that need a network, names that resolve, or mounts, of the harness's own, and
 // needsFUSE those that need a mount of FUSE.
 var (
-	needsNamespaces = []FaultKind{CutOff, Separate, Isolate, FullDisk, SlowDisk}
+	needsNamespaces = []FaultKind{CutOff, Separate, Isolate, FullDisk, SlowDisk, AddGhost}
 	needsFUSE       = []FaultKind{SlowDisk}
 )
 
@@ -83,6 +83,11 @@ func (l *life) playOne(ctx context.Context, f Fault, since time.Time) {
 	if !l.audit.awaitRemovals(ctx, since, f.Removals) {
 		return
 	}
+	if f.During != "" {
+		if _, ok := l.audit.awaitWork(ctx, f.During); !ok {
+			return
+		}
+	}
 	if pass(ctx, f.Delay); ctx.Err() != nil {
 		return
 	}
@@ -99,6 +104,12 @@ func (l *life) playOne(ctx context.Context, f Fault, since time.Time) {
 		l.drain(ctx, f, l.victims(f, since))
 	case DrainAll:
 		l.drain(ctx, f, l.cluster.Pods())
+	case CordonAndDrain:
+		l.cordonAndDrain(ctx, f, l.victims(f, since)[0])
+	case FillQuota, Loosen, LoosenAndAsk, AddGhost:
+		l.work(ctx, f)
+	case KillBefore, KillOnIt, KillCalling, KillEnding:
+		l.killAt(ctx, f)
 	default:
 		l.hit(ctx, f, l.victims(f, since))
 	}
@@ -225,7 +236,7 @@ func (l *life) inject(ctx context.Context, f Fault, pod string) (mend func(conte
 	switch f.Kind {
 	case KillEtcd:
 		return nil, signal(syscall.SIGKILL, etcd)
-	case KillSidecar:
+	case KillSidecar, KillCalling:
 		return nil, signal(syscall.SIGKILL, sidecar)
 	case KillBoth:
 		return nil, signal(syscall.SIGKILL, etcd, sidecar)

@@ -16,7 +16,8 @@ func TestAFaultThatTheMachineHasNoMeansForIsCountedAsMissed(t *testing.T) {
 		slowDisks bool
 		missed    []FaultKind
 	}{
-		{"without namespaces", harness.Loopback, false, []FaultKind{CutOff, Separate, Isolate, FullDisk, SlowDisk}},
+		{"without namespaces", harness.Loopback, false,
+			[]FaultKind{CutOff, Separate, Isolate, FullDisk, SlowDisk, AddGhost}},
 		{"without FUSE", harness.Namespaces, false, []FaultKind{SlowDisk}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

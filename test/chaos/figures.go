@@ -44,6 +44,8 @@ type Figures struct {
 	Ours, Served, Residues int
 	// Returning are those of ours that did not serve and would have come back by themselves.
 	Returning int
+	// Works counts the operations on members that were put on record, by what they do.
+	Works map[string]int
 	// Evictions are those by drains, Refused how often they were not allowed.
 	Evictions, Refused int
 	Violations         int
@@ -62,6 +64,7 @@ func (f *Figures) Add(o *Figures) {
 	addTo(&f.Faults, o.Faults)
 	addTo(&f.Missed, o.Missed)
 	addTo(&f.Removals, o.Removals)
+	addTo(&f.Works, o.Works)
 	f.Seeds += o.Seeds
 	f.Chaos += o.Chaos
 	f.QuorumTaken += o.QuorumTaken
@@ -184,6 +187,20 @@ func (f *Figures) judged(judgements []Judgement) {
 	}
 }
 
+// worked takes judgements of operations on members in, and what is wrong with several together.
+func (f *Figures) worked(judgements []WorkJudgement, together []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, j := range judgements {
+		count(&f.Works, j.Operation)
+		if len(j.Residue) > 0 {
+			f.Residues++
+		}
+		f.Violations += len(j.Violations)
+	}
+	f.Violations += len(together)
+}
+
 // life takes the traffic of a whole life in.
 func (f *Figures) life(t traffic.Figures, l Linearizability, e *Evidence) {
 	f.mu.Lock()
@@ -237,6 +254,7 @@ func (f *Figures) String() string {
 	line("removals", "%d (%s)", sum(f.Removals), listed(f.Removals))
 	line("removals of ours", "%d, of members that served: %d, that would have come back by themselves: %d; excused: %d",
 		f.Ours, f.Served, f.Returning, f.Residues)
+	line("operations on members", "%d (%s)", sum(f.Works), listed(f.Works))
 	line("evictions by drains", "%d, refused: %d times", f.Evictions, f.Refused)
 	line("longest time without quorum", "%.1f s; outages: %d, of which no fault of the script explains: %d",
 		f.WithoutQuorum.Seconds(), f.Outages, f.OursOut)

@@ -3,6 +3,7 @@ package chaos
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -66,8 +67,9 @@ type LeaseChange struct {
 	// and pods share here, so that it tells what was first without any clock.
 	Version int64
 	Holder  string
-	// Intent is empty when nothing is under way.
+	// Intent is empty when no removal of a pod is under way, and Work when nothing is done to a member.
 	Intent Intent
+	Work   Work
 }
 
 // Request is what a sidecar asked of the API server through the proxy: a removal, or a write
@@ -82,8 +84,10 @@ type Request struct {
 	At, Forwarded, Answered time.Time
 	// Verdict is the API server's status code, 0 for none.
 	Verdict int
-	// Intent is the pod that is to be removed, or what is written to the record.
+	// Intent is the pod that is to be removed, or what is written to the record, and Work what is to be done to a
+	// member.
 	Intent Intent
+	Work   Work
 }
 
 // Deletion is a pod that the harness itself deletes, or evicts as a drain does.
@@ -138,6 +142,16 @@ type Evidence struct {
 	Readings map[string][]Reading
 	Votings  []Voting
 	Faults   []Window
+	// Members are the names of all that were ever on the list, by ID, Listed the IDs that are there now, and Expelled
+	// the members that the harness itself removes.
+	Members          map[string]string
+	Listed, Expelled []string
+	// Asked is when an operator asked for the removal of ghosts. Rewritten are the times in which a member's
+	// database was rewritten, by its own log, and Ghosts the pods after whose peer URLs voters were added that never
+	// start.
+	Asked     []time.Time
+	Rewritten []Rewriting
+	Ghosts    []string
 }
 
 // raceReport is how the race detector begins a report. A sidecar that is built with it (see
@@ -258,7 +272,12 @@ func (s *seat) learn(change PodChange) {
 
 // Judge attributes every removal, and judges ours and those of drains.
 func (e *Evidence) Judge() []Judgement {
-	var judgements []Judgement
+	judgements, _ := e.judgeAll()
+	return judgements
+}
+
+// judgeAll judges the removals of pods and the operations on members, in the order of their versions.
+func (e *Evidence) judgeAll() (judgements []Judgement, works []WorkJudgement) {
 	seats := map[string]*seat{}
 	remove := func(change PodChange, s *seat) {
 		j := e.judge(change, s, seats)
@@ -266,7 +285,17 @@ func (e *Evidence) Judge() []Judgement {
 		s.charged = s.charged || s.readyNow && !change.Relisted && (j.Ours || j.By == byDrain)
 		judgements = append(judgements, j)
 	}
+	before, lease := Work{}, e.Lease
+	until := func(version int64) {
+		for ; len(lease) > 0 && lease[0].Version < version; lease = lease[1:] {
+			if l := &lease[0]; l.Work != before && l.Work.Operation != "" {
+				works = append(works, e.judgeWork(l, seats))
+			}
+			before = lease[0].Work
+		}
+	}
 	for _, change := range e.Pods {
+		until(change.Version)
 		s := seats[change.Pod]
 		if s == nil {
 			s = &seat{}
@@ -286,7 +315,8 @@ func (e *Evidence) Judge() []Judgement {
 		}
 		s.learn(change)
 	}
-	return judgements
+	until(math.MaxInt64)
+	return judgements, works
 }
 
 // span is when a removal was asked for, and the time in which it took effect.
@@ -562,6 +592,11 @@ func (e *Evidence) checkQuorum(j *Judgement, t span, seats map[string]*seat) {
 		j.Residue = fresh
 		return
 	}
+	// A voter that the script has added since the evidence was gathered raises the quorum.
+	if least := e.fewestVoters(e.oldest(t), t.to); j.Others+len(fresh) >= least/2+1 && len(e.Ghosts) > 0 {
+		j.Residue = slices.Concat(fresh, []string{"(a voter was added)"})
+		return
+	}
 	j.violation("%s served and was removed when %d of the %d other voters served: quorum is %d (silent: %v)", j.Pod,
 		j.Others, j.Voters-1, quorum, silent)
 }
@@ -680,6 +715,17 @@ func (e *Evidence) silent(pod string, from, to time.Time) bool {
 		}
 	}
 	return asked >= certainLooks && !e.lastAnswer(pod, from).IsZero() && !e.answered(pod, from, to)
+}
+
+// fewestVoters is the smallest number of voters that was seen in that time.
+func (e *Evidence) fewestVoters(from, to time.Time) int {
+	least := e.voters(from, to)
+	for _, v := range e.Votings {
+		if v.Voters > 0 && !v.At.Before(from) && !v.At.After(to) {
+			least = min(least, v.Voters)
+		}
+	}
+	return least
 }
 
 // voters is the number of voters then; where two numbers may be meant, the smaller one.

@@ -35,8 +35,11 @@ const (
 	// writeEvery is as seldom as it can be while a lost write still shows at once.
 	writeEvery = 50 * time.Millisecond
 
-	// diskSize holds an etcd: two log segments of 64 MB, and its database.
-	diskSize = 256 << 20
+	// diskSize holds an etcd: three log segments of 64 MB, its database, and a copy of that.
+	diskSize = 320 << 20
+	// quota is what a member's database may grow to: more than the traffic of a life takes, and little enough to
+	// be filled in a moment.
+	quota = 16 << 20
 
 	startLimit = 20 * time.Minute // the first build included
 	readyLimit = 3 * time.Minute
@@ -59,9 +62,10 @@ const (
 )
 
 // flags are the sidecar's. The lock and the record are short-lived, so that a change of
-// coordinator is; they are the same as in the scenarios.
+// coordinator is; they are the same as in the scenarios. All duties are on, and what they wait for is short.
 var flags = []string{"--lock-ttl=3s", "--record-duration=8s", "--max-evidence-age=" + maxEvidenceAge.String(),
-	"--probe-timeout=" + probeTimeout.String()}
+	"--probe-timeout=" + probeTimeout.String(), "--read-nodes", "--leaving-patience=10s", "--ghost-after=4s",
+	"--defragment-when=30%,2MiB,90%", "--defragment-window=00:00-24:00", "--defragment-timeout=10s"}
 
 // life is one cluster's life by its script.
 type life struct {
@@ -81,7 +85,11 @@ type life struct {
 	observer *traffic.Observer
 	client   *traffic.Client
 	audit    *auditor
-	judged   int
+	// judged and worked are how many removals and operations on members have been judged.
+	judged, worked int
+	lastJudged     time.Time
+	// asked is what an operator has asked for and not got yet.
+	asked pending
 
 	mu    sync.Mutex
 	fault error // a fault that could not be ended: whatever follows means nothing
@@ -167,7 +175,8 @@ func (l *life) start(ctx context.Context) (err error) {
 	l.cluster, err = l.env.CreateCluster(ctx, harness.Spec{
 		Name: clusterName, Replicas: l.script.Replicas, EtcdImage: l.script.Image,
 		PlainText: l.script.PlainText, OwnNodes: true,
-		StopDelay:   l.script.StopDelay,
+		StopDelay: l.script.StopDelay, EtcdArgs: []string{fmt.Sprintf("--quota-backend-bytes=%d", quota)},
+		Components:  []string{"nodes"},
 		SidecarArgs: append(slices.Clone(flags), "--settle-timeout="+l.script.SettleTimeout.String()),
 	})
 	if err != nil {
@@ -249,6 +258,7 @@ func (l *life) round(ctx context.Context, n int, r Round) error {
 	faulty, calm := context.WithTimeout(ctx, faultPhase)
 	operating, stop := context.WithCancel(ctx)
 	var acting sync.WaitGroup
+	l.asked.begin = func(ask func(context.Context)) { acting.Go(func() { ask(operating) }) }
 	defer func() { calm(); stop(); acting.Wait() }()
 	operated := make(chan error, 1)
 	acting.Go(func() { operated <- o.run(operating) })
@@ -283,7 +293,10 @@ func (l *life) round(ctx context.Context, n int, r Round) error {
 			return err
 		}
 	}
-	judgements, violations := l.judge()
+	judgements, violations, err := l.judge()
+	if err != nil {
+		return err
+	}
 	wrong = append(append(wrong, o.judge(judgements)...), violations...)
 	if err := l.audit.err(); err != nil {
 		return fmt.Errorf("the auditor did not see everything: %w", err)
@@ -379,11 +392,15 @@ func (l *life) complete(ctx context.Context) (bool, string) {
 	if record == nil {
 		return false, "nobody has written the record yet"
 	}
-	state := fmt.Sprintf("%d of %d pods updated and Ready, %d of %d voters serve, record held by %q", updated, want,
-		sample.Serving, sample.Voters, record.Holder)
+	state := fmt.Sprintf("%d of %d pods updated and Ready, %d of %d voters serve, record held by %q %s", updated, want,
+		sample.Serving, sample.Voters, record.Holder, record.Work.Operation)
+	asked := l.asked.String()
+	if asked != "" {
+		state += ", asked for and not done: " + asked
+	}
 	observed := set.Status.ObservedGeneration >= set.Generation
-	return observed && updated == want && len(pods) == want && sample.Serving == want && sample.Voters == want &&
-		record.Holder == "" && record.Intent == (Intent{}), state
+	return asked == "" && observed && updated == want && len(pods) == want && sample.Serving == want &&
+		sample.Voters == want && record.Holder == "" && record.Intent == (Intent{}) && record.Work == (Work{}), state
 }
 
 func (l *life) set(ctx context.Context) (*appsv1.StatefulSet, error) {
@@ -421,16 +438,28 @@ func (l *life) oversee(ctx context.Context, before map[string]string, began time
 }
 
 // judge returns the judgements that are new, and what is wrong with them.
-func (l *life) judge() (fresh []Judgement, wrong []string) {
-	all := l.audit.evidence().Judge()
-	fresh = all[min(l.judged, len(all)):]
-	l.judged = len(all)
+func (l *life) judge() (fresh []Judgement, wrong []string, err error) {
+	evidence := l.audit.evidence()
+	if evidence.Rewritten, err = rewritten(l.cluster.EtcdLogs()); err != nil {
+		return nil, nil, err
+	}
+	all, works := evidence.judgeAll()
+	fresh, l.judged = all[min(l.judged, len(all)):], len(all)
+	worked := works[min(l.worked, len(works)):]
+	l.worked = len(works)
 	l.figures.judged(fresh)
 	for _, j := range fresh {
 		l.note("audit: %s", j)
 		wrong = append(wrong, j.Violations...)
 	}
-	return fresh, wrong
+	for _, j := range worked {
+		l.note("audit: %s", j)
+		wrong = append(wrong, j.Violations...)
+	}
+	together := append(evidence.Together(l.lastJudged), evidence.Departed()...)
+	l.lastJudged = time.Now()
+	l.figures.worked(worked, together)
+	return fresh, append(wrong, together...), nil
 }
 
 // races are the data races that the sidecars have reported so far.
@@ -467,7 +496,10 @@ func (l *life) verify(ctx context.Context) error {
 	for _, key := range linear.Illegal {
 		wrong = append(wrong, fmt.Sprintf("%s is not linearizable", key))
 	}
-	_, late := l.judge() // What was removed since the last round.
+	_, late, err := l.judge() // What was removed since the last round.
+	if err != nil {
+		return err
+	}
 	raced, err := l.races()
 	if err != nil {
 		return err
@@ -492,7 +524,9 @@ func (l *life) keep() {
 			l.note("%s could not be kept: %v", name, err)
 		}
 	}
-	save("evidence.json", l.audit.evidence())
+	evidence := l.audit.evidence()
+	evidence.Rewritten, _ = rewritten(l.cluster.EtcdLogs()) // What cannot be read has been told.
+	save("evidence.json", evidence)
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	history, _ := l.client.Stop(ended) // The history is there, verified or not.
@@ -726,6 +760,11 @@ func (o *operation) scaleIn(ctx context.Context, roll bool) error {
 		close(o.begun)
 	}
 	pass(ctx, o.change.Patience)
+	if o.change.Ghosts {
+		o.removeGhosts()
+		return o.budget(ctx, 2)
+	}
+	o.audit.expels(away)
 	if err := o.insist(ctx, func(ctx context.Context) error {
 		return o.cluster.RemoveMembers(ctx, away...)
 	}); err != nil {

@@ -51,6 +51,9 @@ type Change struct {
 	// template lasts that is taken back, how long after the first removal a rolling cluster is
 	// scaled, and how long after a scale-in the members stay on the list.
 	Patience time.Duration
+	// Ghosts is true for a scale-in after which the members are left to the coordinator, which removes
+	// them from the list on request.
+	Ghosts bool
 }
 
 // ChangeKind names a change.
@@ -85,8 +88,11 @@ const (
 )
 
 func (c Change) String() string {
-	if c.Kind == BadRevision {
+	switch {
+	case c.Kind == BadRevision:
 		return fmt.Sprintf("%s (%s)", c.Kind, c.Breakage)
+	case c.Ghosts:
+		return string(c.Kind) + ", which leaves ghosts"
 	}
 	return string(c.Kind)
 }
@@ -123,7 +129,22 @@ const (
 	PauseControllers FaultKind = "controllers halted"
 	Drain            FaultKind = "node drained"
 	DrainAll         FaultKind = "all nodes drained, one after the other"
+
+	// What gives the coordinator other work than the rollout.
+	CordonAndDrain FaultKind = "node cordoned and drained"
+	FillQuota      FaultKind = "quota filled by writes"
+	Loosen         FaultKind = "databases loose"
+	LoosenAndAsk   FaultKind = "databases loose, and a defragmentation asked for"
+	AddGhost       FaultKind = "a voter that never starts, and its removal asked for"
+	// Steps of an operation on a member at which its coordinator is killed.
+	KillBefore  FaultKind = "SIGKILL before an operation on a member is on record"
+	KillOnIt    FaultKind = "SIGKILL when an operation on a member is on record"
+	KillCalling FaultKind = "SIGKILL while an operation on a member is carried out"
+	KillEnding  FaultKind = "SIGKILL before the end of an operation on a member is on record"
 )
+
+// killing are the steps of an operation on a member, in their order.
+var killing = []FaultKind{KillBefore, KillOnIt, KillCalling, KillEnding}
 
 // Fault is one fault.
 type Fault struct {
@@ -148,6 +169,9 @@ type Fault struct {
 	// While, if any, is another fault that hits while a request is held. Its victim is
 	// never the pod that is to be removed.
 	While *Fault
+	// During is the operation that the record names when it hits, whatever that is about. It is empty for
+	// most.
+	During string
 }
 
 // Victim chooses a pod.
@@ -241,6 +265,9 @@ func (f Fault) String() string {
 	if f.Outcome != "" {
 		fmt.Fprintf(&b, ", %s", f.Outcome)
 	}
+	if f.During != "" {
+		fmt.Fprintf(&b, " during the operation %q", f.During)
+	}
 	if f.While != nil {
 		fmt.Fprintf(&b, ", meanwhile %s", *f.While)
 	}
@@ -258,8 +285,10 @@ const (
 	// fewestRounds and mostRounds are how many a life has: enough for the traces of one
 	// round to matter in the next, few enough that many lives fit into an hour.
 	fewestRounds, mostRounds = 4, 6
-	// stream keeps the random numbers of a script apart from any other use of the seed.
+	// stream keeps the random numbers of a script apart from any other use of the seed, and duties those
+	// that choose other work than rollouts.
 	stream = 0x71756f72617465
+	duties = 0x647574696573
 )
 
 // weighted is one of several choices.
@@ -307,10 +336,56 @@ func Draw(seed uint64) Script {
 	}
 	s.SlowDisk = d.IntN(3)
 	now := state{replicas: s.Replicas, upgraded: s.Image == harness.Etcd36}
+	other := dice{rand.New(rand.NewPCG(seed, duties))}
 	for range fewestRounds + d.IntN(mostRounds-fewestRounds+1) {
-		s.Rounds = append(s.Rounds, drawRound(d, s, &now))
+		members := now.replicas
+		r := drawRound(d, s, &now)
+		drawDuties(other, &r, min(members, now.replicas))
+		s.Rounds = append(s.Rounds, r)
 	}
 	return s
+}
+
+// drawDuties gives the coordinator other work beside a rollout, and faults that hit it then. More often than not a
+// round has some.
+func drawDuties(d dice, r *Round, members int) {
+	add := func(f Fault) { r.Lanes = append(r.Lanes, []Fault{f}) }
+	if k := r.Change.Kind; k == ScaleIn || k == RollScaleIn {
+		r.Change.Ghosts = d.chance(2)
+	}
+	work := Fault{Kind: pick(d, weighted[FaultKind]{3, ""}, weighted[FaultKind]{3, FillQuota},
+		weighted[FaultKind]{2, Loosen}, weighted[FaultKind]{4, LoosenAndAsk}, weighted[FaultKind]{4, AddGhost})}
+	if work.Kind == AddGhost && (r.Change.Kind.scales() || r.QuorumLost) {
+		work.Kind = LoosenAndAsk // etcd takes one change of its members at a time, and none without a quorum.
+	}
+	operation := map[FaultKind]string{FillQuota: defragments, Loosen: defragments, LoosenAndAsk: defragments,
+		AddGhost: removesMember}[work.Kind]
+	if work.Kind != "" {
+		d.moment(&work, members)
+		if work.Kind == FillQuota || work.Kind == AddGhost {
+			work.For = d.between(time.Second, 10*time.Second)
+		}
+		add(work)
+	} else if r.Change.Ghosts {
+		operation = removesMember
+	}
+	if operation != "" && d.chance(2) {
+		kill := Fault{Kind: killing[d.IntN(len(killing))]}
+		if kill.Kind == KillCalling {
+			kill.For = time.Duration(d.IntN(40)) * 5 * time.Millisecond
+		}
+		add(kill)
+	}
+	if d.chance(3) {
+		drain := Fault{Kind: CordonAndDrain, Victims: []Victim{d.victim(members)},
+			For: d.between(0, 12*time.Second)}
+		if operation == defragments && d.chance(2) {
+			drain.During = defragments
+		} else {
+			d.moment(&drain, members)
+		}
+		add(drain)
+	}
 }
 
 // state is what the script knows of the cluster between two rounds.

@@ -25,7 +25,7 @@ func TestASeedIsAScript(t *testing.T) {
 func TestAScriptDoesEverythingSomeTimeAndNothingImpossible(t *testing.T) {
 	changes, faults, taken := map[ChangeKind]int{}, map[FaultKind]int{}, 0
 	breakages, outcomes, refused := map[Breakage]int{}, map[Outcome]int{}, map[Permission]int{}
-	slow, cut := 0, 0
+	slow, cut, ghosts, during := 0, 0, 0, 0
 	for seed := range uint64(manySeeds) {
 		s := Draw(seed)
 		upgraded, replicas := s.Image == harness.Etcd36, s.Replicas
@@ -46,6 +46,9 @@ func TestAScriptDoesEverythingSomeTimeAndNothingImpossible(t *testing.T) {
 				replicas, least = 3, 3
 				if s.StopDelay > 0 {
 					slow++
+				}
+				if r.Change.Ghosts {
+					ghosts++
 				}
 			case BadRevision:
 				breakages[r.Change.Breakage]++
@@ -75,6 +78,12 @@ func TestAScriptDoesEverythingSomeTimeAndNothingImpossible(t *testing.T) {
 						require.Empty(t, f.Refused)
 					}
 					require.Equal(t, f.Kind == Reboot, f.Starts > 0)
+					if f.During != "" {
+						during++
+					}
+					if f.Kind == AddGhost {
+						require.False(t, r.Change.Kind.scales(), "seed %d adds a voter while it scales", seed)
+					}
 					for _, v := range f.Victims {
 						if n, err := strconv.Atoi(string(v)); err == nil {
 							require.Less(t, n, least)
@@ -93,10 +102,12 @@ func TestAScriptDoesEverythingSomeTimeAndNothingImpossible(t *testing.T) {
 		}
 	}
 	require.Len(t, changes, 10)
-	require.Len(t, faults, len(silencing)+13)
+	require.Len(t, faults, len(silencing)+22)
 	require.Len(t, refused, 8)
 	require.Positive(t, slow, "a scale-in in which members stop slowly")
 	require.Positive(t, cut, "a power cut of all")
+	require.Positive(t, ghosts, "a scale-in that leaves ghosts")
+	require.Positive(t, during, "a drain during a defragmentation")
 	require.Len(t, breakages, 4)
 	require.Len(t, outcomes, 5)
 	require.Positive(t, taken)
@@ -128,14 +139,14 @@ func TestWhatASidecarIsRefusedIsWhatThePermissionSays(t *testing.T) {
 	}
 }
 
-// CI has time for about four rounds of one seed, and for the first of another.
+// CI has time for about three rounds of one seed, and for the first of another.
 func TestTheFirstRoundsThatCIPlaysHaveEverySortOfFault(t *testing.T) {
 	makefile, err := os.ReadFile(filepath.Join("..", "..", "Makefile"))
 	require.NoError(t, err)
 	found := regexp.MustCompile(`chaos DURATION=(180s|1s) SEED=(\d+)`).FindAllSubmatch(makefile, -1)
 	require.Len(t, found, 2, "the Makefile plays other seeds")
 	faults, changes := map[FaultKind]bool{}, map[ChangeKind]bool{}
-	for i, rounds := range []int{4, 1} {
+	for i, rounds := range []int{3, 1} {
 		seed, err := strconv.ParseUint(string(found[i][2]), 10, 64)
 		require.NoError(t, err)
 		s := Draw(seed)
@@ -152,10 +163,14 @@ func TestTheFirstRoundsThatCIPlaysHaveEverySortOfFault(t *testing.T) {
 	for _, kind := range []FaultKind{
 		KillEtcd, StopEtcd, Separate, Isolate, LoseNode, Reboot, SlowDisk, StopSidecar, NoAPI, SlowAPI,
 		SlowAllAPI, Forbid, HoldRemoval, HoldIntent, StopAPI, PauseControllers, Drain,
+		FillQuota, AddGhost, LoosenAndAsk, CordonAndDrain,
 	} {
 		require.True(t, faults[kind], "%s", kind)
 	}
-	for _, kind := range []ChangeKind{Upgrade, Touch, BadRevision, ScaleIn} {
+	for _, kind := range []ChangeKind{Upgrade, Touch, BadRevision} {
 		require.True(t, changes[kind], "%s", kind)
 	}
+	steps := slices.DeleteFunc(slices.Clone(killing), func(kind FaultKind) bool { return !faults[kind] })
+	require.GreaterOrEqual(t, len(steps), 2, "steps at which a coordinator is killed")
+	require.True(t, changes[ScaleIn] || changes[RollScaleIn], "a scale-in")
 }

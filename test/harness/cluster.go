@@ -34,6 +34,8 @@ type Cluster struct {
 	etcds dynamic.ResourceInterface
 	// replicas is the current number of replicas.
 	replicas atomic.Int32
+	// login is set once authentication is on.
+	login atomic.Pointer[login]
 }
 
 // CreateCluster creates the StatefulSet and everything that belongs to it: the ServiceAccount with the
@@ -156,8 +158,13 @@ func (c *Cluster) Endpoints() []string {
 
 // Dial opens an etcd client to one member.
 func (c *Cluster) Dial(pod string) (*clientv3.Client, error) {
-	return clientv3.New(clientv3.Config{Endpoints: []string{c.Endpoint(pod)}, TLS: c.tls, DialTimeout: 5 * time.Second,
-		Logger: zap.NewNop()})
+	return c.client(c.Endpoint(pod))
+}
+
+// client opens an etcd client.
+func (c *Cluster) client(endpoints ...string) (*clientv3.Client, error) {
+	return clientv3.New(clientv3.Config{Endpoints: endpoints, TLS: c.tls, DialTimeout: 5 * time.Second,
+		Username: c.user(), Password: c.user(), Logger: zap.NewNop()})
 }
 
 const (
@@ -408,10 +415,10 @@ func (c *Cluster) MoveLeader(ctx context.Context, to string) error {
 
 // TrafficConfig is the configuration of a traffic client for this cluster.
 func (c *Cluster) TrafficConfig() traffic.Config {
-	return traffic.Config{Endpoints: c.Endpoints, TLS: c.tls}
+	return traffic.Config{Endpoints: c.Endpoints, TLS: c.tls, Username: c.user(), Password: c.user()}
 }
 
 // ObserverConfig is the configuration of a traffic observer for this cluster.
 func (c *Cluster) ObserverConfig() traffic.ObserverConfig {
-	return traffic.ObserverConfig{Endpoints: c.Endpoints, TLS: c.tls}
+	return traffic.ObserverConfig{Endpoints: c.Endpoints, TLS: c.tls, Username: c.user(), Password: c.user()}
 }

@@ -110,6 +110,16 @@ func (c *Cluster) SidecarLogs() []string {
 	return paths
 }
 
+// EtcdLogs are the patterns that the logs of the members match, by pod. Those whose pods are gone are among them.
+func (c *Cluster) EtcdLogs() map[string]string {
+	logs := map[string]string{}
+	for n := range maxReplicas {
+		pod := c.Spec.podName(n)
+		logs[pod] = filepath.Join(c.env.Agent.LogDir(pod), "*-etcd-*.log")
+	}
+	return logs
+}
+
 // sidecarLogs are the patterns that the logs of the sidecars match, by pod, and that of the Job that rolls pods
 // without sidecars.
 func (c *Cluster) sidecarLogs() map[string]string {

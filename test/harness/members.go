@@ -19,7 +19,6 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 )
@@ -29,8 +28,7 @@ func (c *Cluster) keyPrefix() string { return "/quorate/" + Namespace + "/" + c.
 
 // etcd runs a function with a client of all members.
 func (c *Cluster) etcd(f func(*clientv3.Client) error) error {
-	client, err := clientv3.New(clientv3.Config{Endpoints: c.Endpoints(), TLS: c.tls, DialTimeout: 5 * time.Second,
-		Logger: zap.NewNop()})
+	client, err := c.client(c.Endpoints()...)
 	if err != nil {
 		return err
 	}
@@ -146,6 +144,23 @@ func (c *Cluster) AddGhosts(ctx context.Context, n int) error {
 			if _, err := client.MemberAdd(ctx, []string{url}); err != nil {
 				return fmt.Errorf("add ghost %s: %w", url, err)
 			}
+		}
+		return nil
+	})
+}
+
+// Spare is the name of a pod that the cluster never has.
+func (c *Cluster) Spare() string { return c.Spec.podName(maxReplicas - 1) }
+
+// AddGhost adds a voter that is never started, at the peer URL that a pod would have. Names have to resolve: Quorate
+// knows such a ghost by the pod's name.
+func (c *Cluster) AddGhost(ctx context.Context, pod string) error {
+	url := c.env.peerURL(c.Spec, pod)
+	c.env.Timeline.Note("fault", "a voter %s that never starts", url)
+	return c.etcd(func(client *clientv3.Client) error {
+		// It may be there from an attempt whose answer was lost.
+		if _, err := client.MemberAdd(ctx, []string{url}); err != nil && !errors.Is(err, rpctypes.ErrPeerURLExist) {
+			return fmt.Errorf("add ghost %s: %w", url, err)
 		}
 		return nil
 	})
@@ -330,6 +345,18 @@ func (c *Cluster) Waste(ctx context.Context, mebibytes int) error {
 		}
 		return nil
 	})
+}
+
+// Alarms counts the alarms that there are.
+func (c *Cluster) Alarms(ctx context.Context) (n int, err error) {
+	err = c.etcd(func(client *clientv3.Client) error {
+		answer, err := client.AlarmList(ctx)
+		if err == nil {
+			n = len(answer.Alarms)
+		}
+		return err
+	})
+	return n, err
 }
 
 // DisarmAlarms ends all alarms.

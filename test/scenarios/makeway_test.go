@@ -212,3 +212,72 @@ func TestABudgetThatCountsAJobDoesNotLetQuorateTakeASecondMember(t *testing.T) {
 	o.keptQuorum(t)
 	o.oneAtATime(t)
 }
+
+// A node is drained while a member is being defragmented. Nobody can stop a defragmentation, and the budget, which is
+// as etcd-druid's, does not know of it. But its member goes on voting, so the drain takes the quorum from nobody.
+// Nothing further is begun before what was drained is back, and both come to their end.
+func TestDrainsDuringADefragmentation(t *testing.T) {
+	leftOut(t)
+	t.Parallel()
+	ctx, s := drainable(t, "rewritten")
+	require.NoError(t, s.Load(ctx, 128))
+	for _, tc := range []struct {
+		name   string
+		choose func(s *scene, stopped string) string
+	}{
+		{"the node of another follower", func(s *scene, stopped string) string {
+			return s.others(stopped, s.leader(ctx))[0]
+		}},
+		{"the node of that member", func(_ *scene, stopped string) string { return stopped }},
+		{"the node of the leader, once it has handed over", func(s *scene, _ string) string { return s.leader(ctx) }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := s.in(t)
+			require.NoError(t, s.Waste(ctx, 64))
+			record, err := s.WatchRecord(ctx)
+			require.NoError(t, err)
+			defer record.Stop()
+			began := time.Now()
+			var (
+				drained string
+				first   harness.Intent
+				back    time.Time
+			)
+			stops := func(r harness.RecordState) bool { return r.Intent != nil && r.Intent.Operation == "defragment" }
+			o := s.during(ctx, func(l *harness.Ledger) {
+				type answer struct {
+					said string
+					code int
+				}
+				answered := make(chan answer, 1)
+				go func() {
+					said, code := s.quorate(ctx, "defragment", s.Spec.Name, "--yes", "--timeout=5m")
+					answered <- answer{said, code}
+				}()
+				state, err := record.Await(ctx, "the first defragmentation", began, stops)
+				require.NoError(t, err)
+				first = *state.Intent
+				drained = tc.choose(s, first.Member.Name)
+				s.drainedInTime(ctx, drained)
+				back = l.Returns()[0].At
+				t.Logf("%s was being defragmented when the node of %s was drained, and that took %v",
+					first.Member.Name, drained, time.Since(state.At).Round(time.Millisecond))
+				a := <-answered
+				t.Log(a.said)
+				require.Zero(t, a.code)
+			})
+			o.lostNothing(t)
+			require.Zero(t, o.Cluster.WithoutQuorumSeconds, "seconds in which no member served")
+			o.oneAtATime(t)
+			require.Equal(t, []string{drained}, o.order, "only the drain takes a pod")
+			for _, r := range record.States(began) {
+				begins := stops(r) && *r.Intent != first
+				away := r.At.After(o.removals[0].At.Add(time.Second)) && r.At.Before(back)
+				require.False(t, begins && away, "%s, while %s is away", r, drained)
+			}
+			for _, e := range s.defragmented(ctx, began) {
+				t.Logf("after %v: %s %s", e.At.Sub(began).Round(time.Millisecond), e.Pod, e.Reason)
+			}
+		})
+	}
+}
