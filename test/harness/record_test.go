@@ -63,7 +63,7 @@ func TestAHistoryOfTheRecord(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, &Intent{Operation: "delete", Pod: "main-1", UID: "1", ResourceVersion: "7", Revision: "b",
 		Epoch: 3}, first.Intent)
-	require.Equal(t, `epoch 3, held by "main-2", about to remove main-1`, first.String())
+	require.Equal(t, `epoch 3, held by "main-2", about to delete main-1`, first.String())
 	write(ctx, t, c, "main-2_other", 3, intent) // the same intent, still there
 	write(ctx, t, c, "main-2_other", 3, "")
 	require.NoError(t, c.DeleteRecord(ctx))
