@@ -268,6 +268,36 @@ func TestADefragmentation(t *testing.T) {
 			k.etcd.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[2].Hung = false })
 			within(t, 10*time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
 		}},
+		{"in which a single member crashes, and again at each start, does not hold the next template",
+			func(t *testing.T) {
+				k := fragmented(t, free(t, 1))
+				k.etcd.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[0].DefragmentTakes = 24 * time.Hour })
+				defer run(t, config(k, as("etcd-0")))()
+				k.asksFor(rollout.RequestDefragment)
+				within(t, time.Minute, "the first", func() bool { return k.intent() == record.Defragment })
+				k.change(func() { // It runs out of memory.
+					k.setReady(k.pods[0], false)
+					s := &k.pods[0].Status.ContainerStatuses[0]
+					s.State.Running, s.State.Waiting = nil, crashLoop()
+				})
+				<-time.After(15 * time.Minute)
+				k.update("rev-2")
+				within(t, 30*time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
+			}},
+		{"whose member comes back on a template that fails does not hold the next one", func(t *testing.T) {
+			k := fragmented(t, free(t, 3))
+			k.etcd.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[2].DefragmentTakes = 24 * time.Hour })
+			defer run(t, config(k, as("etcd-0")))()
+			k.asksFor(rollout.RequestDefragment)
+			within(t, time.Minute, "the first", func() bool { return k.intent() == record.Defragment })
+			k.update("rev-broken")
+			<-time.After(5 * time.Minute)
+			k.change(func() { k.pods[2] = k.newPod(2); k.setReady(k.pods[2], false) }) // An operator deletes it.
+			<-time.After(15 * time.Minute)
+			k.expect(t)
+			k.update("rev-2")
+			within(t, time.Hour, "the rollout", func() bool { return k.settled("rev-2") })
+		}},
 		{"that etcd's user may not ask for is told, and not asked for again", func(t *testing.T) {
 			k := outOfSpace(fragmented(t, free(t, 3)))
 			k.etcd.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) {

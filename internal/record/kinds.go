@@ -64,6 +64,11 @@ type Member struct {
 	URLs    []string `json:"urls,omitempty"`
 	// Seconds bounds how long the call of a passing operation may take.
 	Seconds int `json:"seconds,omitempty"`
+	// PodUID and Restarts say which process of the member a passing operation is asked of: its pod's UID, and how
+	// often the etcd container has been restarted. Without a PodUID that is not known. An older version
+	// drops both when it renews the record.
+	PodUID   string `json:"podUID,omitempty"`
+	Restarts int    `json:"restarts,omitempty"`
 }
 
 // Label is [rollout.Label] of the member.

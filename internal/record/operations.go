@@ -88,17 +88,17 @@ func NextOf(d rollout.Decision, revision string) (Next, Intent) {
 			Member:    &Member{ID: t.ID, Name: t.Name, Cluster: t.Cluster, List: t.List, URLs: t.URLs},
 		}
 	case rollout.Defragment:
-		return NextAct, passing(Defragment, action.Member, action.Within)
+		return NextAct, passing(Defragment, action.Member, action.Process, action.Within)
 	case rollout.Disarm:
-		return NextAct, passing(Disarm, action.Member, action.Within)
+		return NextAct, passing(Disarm, action.Member, action.Process, action.Within)
 	}
 	return NextRest, Intent{}
 }
 
 // passing is an intent on a member that may be stopped for as long.
-func passing(o Operation, m rollout.MemberRef, within time.Duration) Intent {
+func passing(o Operation, m rollout.MemberRef, p rollout.Process, within time.Duration) Intent {
 	return Intent{Operation: o, Member: &Member{ID: m.ID, Name: m.Name, Cluster: m.Cluster,
-		Seconds: int(within.Seconds())}}
+		PodUID: p.PodUID, Restarts: p.Restarts, Seconds: int(within.Seconds())}}
 }
 
 // UnderWay is what a decision has to know of the operation on the record, nil if that stops no member.
@@ -108,7 +108,8 @@ func (l *Lease) UnderWay() *rollout.Passing {
 		return nil
 	}
 	return &rollout.Passing{Operation: string(i.Operation),
-		Member: rollout.MemberRef{ID: i.Member.ID, Cluster: i.Member.Cluster, Name: i.Member.Name}}
+		Member:  rollout.MemberRef{ID: i.Member.ID, Cluster: i.Member.Cluster, Name: i.Member.Name},
+		Process: rollout.Process{PodUID: i.Member.PodUID, Restarts: i.Member.Restarts}}
 }
 
 // Suspected is the member that may be removed from the list at any moment: by the removal on the record, or by one

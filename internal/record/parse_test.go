@@ -11,7 +11,7 @@ import (
 func TestAnIntentOnAMemberIsReadAsItWasWritten(t *testing.T) {
 	member := &Member{
 		ID: 1<<63 + 7, Name: "etcd-3", Cluster: 1<<63 + 1, List: []uint64{5, 1<<63 + 7},
-		URLs: []string{"https://etcd-3:2380"}, Seconds: 60,
+		URLs: []string{"https://etcd-3:2380"}, Seconds: 60, PodUID: "u", Restarts: 2,
 	}
 	without := func(change func(*Member)) *Member { m := *member; change(&m); return &m }
 	anyPod := Intent{Operation: FenceAll}

@@ -77,3 +77,18 @@ func TestTheRemovalOfAMemberSaysAllThatItTakesToSettleIt(t *testing.T) {
 		t.Errorf("%d %+v", next, *i.Member)
 	}
 }
+
+func TestARecordTellsTheProcessThatAPassingOperationIsAskedOf(t *testing.T) {
+	want := rollout.Passing{Member: rollout.MemberRef{ID: 7, Cluster: 1, Name: "etcd-1"},
+		Process: rollout.Process{PodUID: "uid", Restarts: 3}}
+	for operation, action := range map[record.Operation]rollout.Action{
+		record.Defragment: rollout.Defragment{Member: want.Member, Process: want.Process},
+		record.Disarm:     rollout.Disarm{Member: want.Member, Process: want.Process},
+	} {
+		_, intent := record.NextOf(rollout.Decision{Action: action}, "rev-2")
+		want.Operation = string(operation)
+		if got := (&record.Lease{Intent: intent}).UnderWay(); got == nil || *got != want {
+			t.Errorf("%s: %+v, want %+v", operation, got, want)
+		}
+	}
+}

@@ -65,14 +65,17 @@ type Defragment struct {
 	// Target is the member's pod, which stays.
 	Target Target
 	Member MemberRef
-	// Within bounds the call.
-	Within time.Duration
+	// Process is the member's, and Within bounds the call.
+	Process Process
+	Within  time.Duration
 }
 
 // Disarm ends the alarm NOSPACE that a member has raised. Until then etcd takes no writes.
 type Disarm struct {
 	Member MemberRef
-	Within time.Duration
+	// Process is the member's, and Within bounds the call.
+	Process Process
+	Within  time.Duration
 }
 
 // MemberRef names a member. IDs come back when a cluster is restored from a backup, so the cluster's belongs to it.

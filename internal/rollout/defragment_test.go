@@ -82,6 +82,18 @@ func stopping(ordinal int) change {
 	}
 }
 
+// inItsPod: it is asked of the process that runs in its pod now.
+func inItsPod(ordinal int) change {
+	return func(w *world) {
+		p := w.pod(ordinal)
+		w.state.UnderWay.Process = rollout.Process{PodUID: p.UID, Restarts: p.Etcd.Restarts}
+	}
+}
+
+func recreated(ordinals ...int) change {
+	return each(ordinals, func(w *world, o int) { w.pod(o).UID += "-next" })
+}
+
 func failedTransfers(ordinal, n int) change {
 	return func(w *world) { w.state.FailedTransfers[id(ordinal)] = n }
 }
@@ -357,31 +369,86 @@ func TestAMemberThatMayBeStoppedCountsAsNotServing(t *testing.T) {
 }
 
 func TestWhenAPassingOperationHasPassed(t *testing.T) {
+	ofAnother := func(w *world) { w.state.UnderWay.Member.Cluster = 9 }
 	for _, tc := range []struct {
 		name  string
 		world *world
 		want  bool
+		says  string
 	}{
-		{"its member answers", cluster(3, stopping(1)), true},
-		{"its member does not answer", cluster(3, stopping(1), unknown(1)), false},
-		{"its member does not answer, and its kubelet agrees", cluster(3, stopping(1), alive(1)), false},
-		{"its member's process has ended", cluster(3, stopping(1), dead(1)), true},
-		{"its member's pod is gone", cluster(3, stopping(1), missing(1)), true},
-		{"its member answers a read from before a pause", cluster(3, stopping(1), answeredAt(term-1, 1)), false},
-		{"its member has left the list", cluster(3, stopping(7)), true},
-		{"its member is not on one member's own list", cluster(3, stopping(7), localList(1)), false},
-		{"it was another cluster", cluster(3, stopping(1), unknown(1),
-			func(w *world) { w.state.UnderWay.Member.Cluster = 9 }),
-			true},
-		{"nobody knows the members", cluster(3, stopping(1), noMemberList()), false},
-		{"nobody answers, so nobody is relied on", cluster(3, stopping(1), alive(0, 1, 2)), true},
-		{"it is the only member, and does not answer", cluster(1, stopping(0), alive(0)), false},
+		{"its member answers", cluster(3, stopping(1)), true, "it answers"},
+		{"its member does not answer", cluster(3, stopping(1), unknown(1)), false, "does not answer yet"},
+		{"its member does not answer, and its kubelet agrees", cluster(3, stopping(1), alive(1)), false,
+			"does not answer yet"},
+		{"its member's process has ended", cluster(3, stopping(1), dead(1)), true, "its process has ended"},
+		{"its member's pod is gone", cluster(3, stopping(1), missing(1)), true, "its process has ended"},
+		{"its member answers a read from before a pause", cluster(3, stopping(1), answeredAt(term-1, 1)), false,
+			"does not answer yet"},
+		{"its member has left the list", cluster(3, stopping(7)), true, "has left the list"},
+		{"its member is not on one member's own list", cluster(3, stopping(7), localList(1)), false, "an old one"},
+		{"it was another cluster", cluster(3, stopping(1), unknown(1), ofAnother), true, "another cluster"},
+		{"nobody answers, so nobody is relied on", cluster(3, stopping(1), alive(0, 1, 2)), true, "no voter answers"},
+		{"it is the only member, and does not answer", cluster(1, stopping(0), alive(0)), false,
+			"does not answer yet"},
+
+		{"nobody knows the members, and it may still run", cluster(3, stopping(1), noMemberList()), false,
+			"may still run"},
+		{"nobody knows the members, and one of three pods runs etcd",
+			cluster(3, stopping(1), dead(0, 1), noMemberList()), false, "may still run"},
+		{"nobody knows the members, and no pod runs etcd", cluster(3, stopping(1), dead(0, 1, 2), noMemberList()), true,
+			"no pod's etcd runs"},
+		{"nobody knows the only member, whose process has ended", cluster(1, stopping(0), dead(0), noMemberList()),
+			true, "no pod's etcd runs"},
+		{"nobody knows the only member, whose pod is gone", cluster(1, stopping(0), missing(0), noMemberList()), true,
+			"no pod's etcd runs"},
+
+		{"its very process does not answer", cluster(3, stopping(1), inItsPod(1), alive(1)), false,
+			"does not answer yet"},
+		{"its process was followed by another one, which does not answer",
+			cluster(3, stopping(1), inItsPod(1), alive(1), restarted(1)), true, "has ended"},
+		{"its pod was followed by another one, which does not answer",
+			cluster(3, stopping(1), inItsPod(1), alive(1), recreated(1)), true, "has ended"},
+		{"the other members have other processes", cluster(3, stopping(1), inItsPod(1), alive(1), restarted(0, 2),
+			recreated(0, 2)), false, "does not answer yet"},
+		{"nobody knows the members, and its very process runs",
+			cluster(3, stopping(1), inItsPod(1), dead(0, 2), noMemberList()), false, "may still run"},
+		{"nobody knows the members, its process has ended, and others run",
+			cluster(3, stopping(1), inItsPod(1), dead(1), noMemberList()), true, "has ended"},
+		{"nobody knows the only member, whose process was followed by another one",
+			cluster(1, stopping(0), inItsPod(0), alive(0), restarted(0), noMemberList()), true, "has ended"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if got := rollout.Assess(tc.world.state, tc.world.policy).Passed(); got != tc.want {
 				t.Errorf("passed: %v", got)
 			}
+			d := tc.world.decide()
+			if text := d.Reason(); d.Guard != rollout.GuardUnderWay || !strings.Contains(text, tc.says) ||
+				strings.Contains(text, "It has to answer for") == tc.want {
+				t.Errorf("%s: %s, which does not say %q", tell(d), text, tc.says)
+			}
 		})
+	}
+}
+
+func TestWhatStopsAMemberNamesTheProcessThatItIsAskedOf(t *testing.T) {
+	want := rollout.Process{PodUID: "uid-etcd-2", Restarts: 3}
+	uid := func(w *world) { w.pod(2).UID = want.PodUID }
+	steady := aged(rollout.ReadySeen, time.Hour, 2)
+	for name, w := range map[string]*world{
+		"a defragmentation":   tidy(holding(500*mib, 100*mib, 2), askedAll(), uid, restarted(2), steady),
+		"the end of an alarm": tidy(noSpace(2), uid, restarted(2), steady),
+	} {
+		var got rollout.Process
+		d := of(w.decide())
+		switch a := d.Action.(type) {
+		case rollout.Defragment:
+			got = a.Process
+		case rollout.Disarm:
+			got = a.Process
+		}
+		if got != want {
+			t.Errorf("%s: %s: %+v", name, tell(d), got)
+		}
 	}
 }
 

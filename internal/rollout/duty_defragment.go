@@ -251,7 +251,7 @@ func (a *Assessment) nextFragmented(seats []*Seat) Decision {
 	}
 	d := Decision{
 		Action: Defragment{Target: targetOf(seat), Member: a.refOf(seat.Member.ID, seat.Name),
-			Within: a.callOf(seat.Member.Probe.Status.Size)},
+			Process: processOf(seat), Within: a.callOf(seat.Member.Probe.Status.Size)},
 		Rule: RuleDefragment, Candidates: all,
 	}
 	d.reason = func() string { return c.Pod + " is defragmented: " + a.Database(seat).String() }
@@ -312,7 +312,13 @@ func (a *Assessment) disarm() Decision {
 			ref.Name = m.label()
 		}
 	}
-	d := Decision{Action: Disarm{Member: ref, Within: disarmWithin}, Rule: RuleDefragment}
+	action := Disarm{Member: ref, Within: disarmWithin}
+	for i := range a.Seats {
+		if s := &a.Seats[i]; s.Member != nil && s.Member.ID == ref.ID {
+			action.Process = processOf(s)
+		}
+	}
+	d := Decision{Action: action, Rule: RuleDefragment}
 	d.reason = func() string { return "no database is full any more, so the alarm NOSPACE ends: " + a.sizes() }
 	return d
 }

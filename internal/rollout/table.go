@@ -106,9 +106,13 @@ var Guards = []Row{
 			"alarm, and nobody knows how its call ended. It may still arrive, so its member counts as not " +
 			"serving, and " +
 			"nothing else begins. It is not repeated.",
-		Looks: "`Wait`, until the call's time is over and the member has answered for half a minute.",
-		Do: "Nothing. If the member does not come back, see what its etcd logs; a defragmentation cannot be stopped, " +
-			"and ends with the process.",
+		Looks: "`Wait`, until the call's time is over and the member has answered for half a minute, or until as " +
+			"long after its process has ended. The reason says what is seen of it.",
+		Do: "Nothing, as long as the member's etcd is defragmented. If it does not come back, end its process: " +
+			"restart its etcd container, or delete its pod if its data outlives it. Look first that a quorum of the " +
+			"others answers: the member is out anyway, but nobody checks that for you. Its database is the old one " +
+			"then, or the new one, and whole. When the call's time has been over for half a minute, work goes on, " +
+			"also if the member does not answer.",
 	},
 	{
 		Name: GuardPartition, rules: []Rule{RuleNotServingFirst, RuleServing}, judge: partition,

@@ -106,6 +106,11 @@ func (i intent) to() record.Intent {
 	case i.fenced():
 		p := i.ref.toPod()
 		out.Pod, out.UID, out.ResourceVersion = p.Name, p.UID, p.ResourceVersion
+	case i.op == disturb:
+		out.Member = processes[i.ref.pod][0]
+		if i.ref.current {
+			out.Member = processes[i.ref.pod][1]
+		}
 	case i.stands():
 		out.Member = members[i.ref.pod]
 	case i.op == lead:
@@ -120,7 +125,7 @@ func intentOf(i record.Intent) intent {
 	case out.fenced():
 		out.ref = refOf(i.Pod, i.UID, i.ResourceVersion)
 	case out.stands():
-		out.ref.pod = placeOf(i.Member) - 1
+		out.ref.pod, out.ref.current = placeOf(i.Member)-1, i.Member.PodUID == uidCurrent
 	case out.op == lead:
 		out.ref.pod = uint8(i.Member.Heir) - 1 //nolint:gosec // A place and one.
 	}

@@ -184,6 +184,7 @@ func kindWorlds() []Params {
 		passingWorld(1, Faults{Starts: 2, Lost: 1, Stops: 1}),
 		noSpaceWorld(2, Faults{Starts: 2, Templates: 1, Lost: 1}),
 		noSpaceWorld(1, Faults{Templates: 1, Starts: 2, Crashes: 1}),
+		noSpaceWorld(1, Faults{Templates: 1, Starts: 1, Lost: 1, Deletions: 1}),
 	}
 }
 

@@ -50,6 +50,9 @@ func operationOf(name record.Operation) uint8 {
 // fenced is true for the intent of a removal.
 func (i intent) fenced() bool { return i.op == remove || i.op == evict }
 
+// namesPod is true for one that tells the very pod.
+func (i intent) namesPod() bool { return i.fenced() || i.op == disturb }
+
 // stands is true for one that cannot be fenced.
 func (i intent) stands() bool { return i.op == expel || i.op == disturb }
 
@@ -62,6 +65,19 @@ var members, heirs = func() (members, heirs [maxMembers]*record.Member) {
 		heirs[i] = &record.Member{Heir: id}
 	}
 	return members, heirs
+}()
+
+// processes are the same members, each in the pod that was there when a passing operation was begun: in one that is
+// gone, and in the one that is there.
+var processes = func() (in [maxMembers][2]*record.Member) {
+	for i := range in {
+		for k, current := range []bool{false, true} {
+			m := *members[i]
+			m.PodUID = uid(current)
+			in[i][k] = &m
+		}
+	}
+	return in
 }()
 
 // placeOf is the place of a member and one, 0 of none.
@@ -112,6 +128,7 @@ func (m *Model) asks(w *World, seen *request, q *question) {
 	on := seen.lease.intent
 	if on.op == disturb {
 		q.stopped = on.ref.pod + 1
+		q.ended = !on.ref.current || !seen.views[on.ref.pod].current
 	}
 	if m.Weak.OneWorld {
 		return

@@ -124,6 +124,7 @@ type question struct {
 	// expelled: another member has its place. full is the database of the first place, so that etcd takes no writes.
 	asked, expelled, full bool
 	suspect, stopped      uint8
+	ended                 bool // the process that what is stopped was asked of
 	signs
 	removed uint8
 	noLock  bool
@@ -232,7 +233,11 @@ func (m *Model) observation(q question) rollout.State {
 	}
 	s.Sidecars.Known, s.Suspect.ID = true, uint64(q.suspect)
 	if q.stopped > 0 {
-		s.UnderWay = &rollout.Passing{Member: rollout.MemberRef{ID: uint64(q.stopped), Cluster: 1}}
+		s.UnderWay = &rollout.Passing{Member: rollout.MemberRef{ID: uint64(q.stopped), Cluster: 1},
+			Process: rollout.Process{PodUID: names[q.stopped-1]}}
+		if q.ended {
+			s.UnderWay.Process.PodUID = uidGone
+		}
 	}
 	if s.Etcd.Known = q.told > 0; !s.Etcd.Known {
 		return s

@@ -530,6 +530,9 @@ func (m *Model) conclude(w *World, i uint8, seen *request, age uint8) string {
 	if a.next == record.NextAct {
 		c.decided = intent{op: a.op, ref: ref{pod: a.target}}
 	}
+	if c.decided.op == disturb {
+		c.decided.ref.current = r.views[a.target].current
+	}
 	if c.decided.fenced() {
 		v := &r.views[a.target]
 		c.decided.ref = ref{pod: a.target, current: v.current, rv: v.rv}

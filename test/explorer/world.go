@@ -599,7 +599,7 @@ func (w *World) forget(i uint8) {
 // eachRef visits everything that names a pod by UID and resourceVersion.
 func (w *World) eachRef(visit func(*ref)) {
 	ofLease := func(l *lease) {
-		if l.intent.fenced() {
+		if l.intent.namesPod() {
 			visit(&l.intent.ref)
 		}
 	}
@@ -608,7 +608,7 @@ func (w *World) eachRef(visit func(*ref)) {
 			return
 		}
 		ofLease(&r.lease)
-		if r.kind == fencePod || r.kind == actFenced {
+		if r.kind == fencePod || r.kind == actFenced || r.kind == actPassing {
 			visit(&r.ref)
 		}
 	}
@@ -616,7 +616,7 @@ func (w *World) eachRef(visit func(*ref)) {
 	for i := range w.coordinators {
 		c := &w.coordinators[i]
 		ofLease(&c.lease)
-		if c.decided.fenced() {
+		if c.decided.namesPod() {
 			visit(&c.decided.ref)
 		}
 		for k := range c.unfencedN {
