@@ -9,10 +9,11 @@ import (
 	"github.com/quorate/quorate/internal/rollout"
 )
 
-// defragment has a member rewrite its database. What fails counts: after two failures it is not tried again.
-func (a *actor) defragment(ctx context.Context, m record.Member) record.Outcome {
+// defragment has a member rewrite its database, if that can be asked for before the given time. What fails counts:
+// after two failures it is not tried again.
+func (a *actor) defragment(ctx context.Context, m record.Member, by time.Time) record.Outcome {
 	began := time.Now()
-	sizes, err := a.members.Defragment(ctx, a.sight.etcd, m.ID)
+	sizes, err := a.members.Defragment(ctx, a.sight.etcd, m.ID, by)
 	took := time.Since(began)
 	a.sight.memory.tried(m.ID, sizes, err)
 	outcome := passed(err)

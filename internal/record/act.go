@@ -97,8 +97,8 @@ func (c *Config) begin(s *State, e *Observed, now Instant) Effect {
 
 // act carries out what was decided, if that is still young, now that the record was written.
 func (c *Config) act(s *State, now Instant) Effect {
-	deadline := s.Begun + c.MaxEvidenceAge
-	aged, kind := now >= deadline, kindOf(s.Lease.Intent.Operation)
+	by := s.Begun + c.MaxEvidenceAge
+	deadline, aged, kind := by, now >= by, kindOf(s.Lease.Intent.Operation)
 	s.Pausing = s.Pausing || aged
 	switch {
 	case aged && kind == Light:
@@ -112,7 +112,7 @@ func (c *Config) act(s *State, now Instant) Effect {
 		deadline = now + s.Lease.Intent.call()
 		s.Doubted = deadline
 	}
-	return c.to(s, acting, Act{Intent: s.Lease.Intent, Deadline: deadline})
+	return c.to(s, acting, Act{Intent: s.Lease.Intent, By: by, Deadline: deadline})
 }
 
 // acted is what follows an operation. Only of one that is done nothing more can come.
