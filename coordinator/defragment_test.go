@@ -314,6 +314,26 @@ func TestADefragmentation(t *testing.T) {
 					t.Errorf("defragmentations %v, the guard is %q", n, s.guard())
 				}
 			}},
+		{"that one coordinator alone does not see end lets another try, once the call's time is over",
+			func(t *testing.T) {
+				s := newStage(t, 3)
+				fragmented(t, s.kube)
+				defer run(t, s.config(as("etcd-0")))()
+				<-time.After(time.Minute)
+				s.waits(selfupdate.Presence{Pod: "etcd-1", UID: string(s.pods[1].UID), Schema: record.Newest})
+				s.etcd.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[2].DefragmentTakes = 24 * time.Hour })
+				s.asksFor(rollout.RequestDefragment)
+				within(t, time.Minute, "the first", func() bool { return s.intent() == record.Defragment })
+				const gives = "etcd-2 has been Unknown to this sidecar for too long"
+				<-time.After(call) // The kubelet finds the member well all the time.
+				if strings.Contains(s.said(), gives) {
+					t.Error("it gave up while the call could still be under way")
+				}
+				<-time.After(call + 2*unknownPatience)
+				if !strings.Contains(s.said(), gives) {
+					t.Errorf("the guard is %q, the record has %q, and it said\n%s", s.guard(), s.intent(), s.said())
+				}
+			}},
 		{"ends an alarm that comes back no more than twice for each member", func(t *testing.T) {
 			k := outOfSpace(fragmented(t, free(t, 3)))
 			k.etcd.Intercept(func(_ context.Context, method string, do func() (any, error)) (any, error) {

@@ -206,13 +206,15 @@ func (m *memory) lastReady() time.Time {
 	return last
 }
 
-// unknown returns the pod that has been Unknown for longer than the patience, if any.
-func (m *memory) unknown(now time.Time, a *rollout.Assessment) string {
+// unknown returns the pod that has been Unknown for longer than the patience, if any. A member that an operation on the
+// record may keep from answering counts while it does not answer, and the patience with it is longer by the time
+// that the call may take.
+func (m *memory) unknown(now time.Time, a *rollout.Assessment, call time.Duration) string {
 	since := map[string]time.Time{}
 	longest := ""
 	for i := range a.Seats {
 		s := &a.Seats[i]
-		if s.Evidence != rollout.Unknown || s.Going() || s.Stopped {
+		if s.Evidence != rollout.Unknown || s.Going() || s.Stopped && a.Passed() {
 			continue
 		}
 		first, ok := m.unknownSince[s.Name]
@@ -220,7 +222,11 @@ func (m *memory) unknown(now time.Time, a *rollout.Assessment) string {
 			first = now
 		}
 		since[s.Name] = first
-		if now.Sub(first) >= unknownPatience {
+		patience := unknownPatience
+		if s.Stopped {
+			patience += call
+		}
+		if now.Sub(first) >= patience {
 			longest = s.Name
 		}
 	}
