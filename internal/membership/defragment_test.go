@@ -36,6 +36,9 @@ func TestADefragmentationOfAMember(t *testing.T) {
 		{"is over when etcd 3.5 refuses it in words alone", func(m *etcdtest.Member) {
 			m.DefragmentErr = status.Error(codes.Unknown, "auth: permission denied")
 		}, 1, true, true, "grant its user the role root"},
+		{"is over when etcd refuses it with its own code", func(m *etcdtest.Member) {
+			m.DefragmentErr = status.Error(codes.PermissionDenied, "etcdserver: permission denied")
+		}, 1, true, true, "grant its user the role root"},
 		{"is over when etcd says that it failed", func(m *etcdtest.Member) {
 			m.DefragmentErr = status.Error(codes.Unknown, "no space left on device")
 		}, 1, true, false, "no space left on device"},

@@ -303,6 +303,12 @@ func (a *Assessment) disarm() Decision {
 			"database looks full: "+a.sizes())
 	case len(ids) == 0:
 		return saying(Wait{}, GuardNoSpace, "etcd takes no writes, and does not say whose alarm that is")
+	case a.state.NotDisarmed[ids[0]].Lasting:
+		return saying(Hold{}, GuardNoSpace, "no database is full any more, but the alarm NOSPACE cannot be "+
+			"disarmed: "+a.state.NotDisarmed[ids[0]].Words)
+	case a.state.NotDisarmed[ids[0]].Resting:
+		return saying(Wait{}, GuardNoSpace, "no database is full any more, and it is tried again to disarm the alarm "+
+			"NOSPACE; the last time: "+a.state.NotDisarmed[ids[0]].Words)
 	case !a.state.Etcd.Linearizable || a.Serving < a.Quorum:
 		return saying(Wait{}, GuardAllServing, "etcd takes no writes, and no quorum answers")
 	}
