@@ -391,6 +391,30 @@ func TestADefragmentation(t *testing.T) {
 					t.Errorf("the guard is %q, the record has %q, and it said\n%s", s.guard(), s.intent(), s.said())
 				}
 			}},
+		{"is not waited for in haste by who does not coordinate, while an alarm is kept", func(t *testing.T) {
+			k := outOfSpace(fragmented(t, free(t, 3)))
+			k.etcd.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) {
+				for _, m := range ms {
+					m.InUse, m.DefragmentTakes = m.Size-mib, 0
+				}
+			})
+			lists := func() int {
+				<-time.After(20 * time.Minute)
+				before := k.requests()
+				<-time.After(10 * time.Minute)
+				return k.requests() - before
+			}
+			defer run(t, config(k, as("etcd-0")))()
+			one := lists()
+			defer run(t, config(k, as("etcd-1")))()
+			two := lists()
+			if k.guard() != rollout.GuardNoSpace {
+				t.Errorf("the guard is %q", k.guard())
+			}
+			if most := int(10*time.Minute/DefaultRecordDuration) + 5; two-one > most {
+				t.Errorf("lists of pods in ten minutes: %d, with another sidecar %d", one, two)
+			}
+		}},
 		{"ends an alarm that comes back no more than twice for each member", func(t *testing.T) {
 			k := outOfSpace(fragmented(t, free(t, 3)))
 			k.etcd.Intercept(func(_ context.Context, method string, do func() (any, error)) (any, error) {
