@@ -193,8 +193,8 @@ func (a *Assessment) fragmented(why cause) []*Seat {
 		if t := a.state.Tries[s.Member.ID]; t.Done && (why == requested || d.Free < t.Left+max(leastFree, d.Size/20)) {
 			continue // Once is enough for a request, and else until there is something new to free.
 		}
-		// With NOSPACE a full database is rewritten once in any case: etcd tells what is free only after the next
-		// write.
+		// With NOSPACE each coordinator has a full database rewritten once in any case: etcd tells what is free only
+		// after the next write.
 		wanted := why == noSpace && (d.reaches(fullAt) || slices.Contains(alarmed, s.Member.ID) && d.gains(leastGain))
 		if r := a.state.Request; a.asked() {
 			wanted = wanted || (r.Member == 0 || r.Member == s.Member.ID) && d.gains(leastGain)

@@ -522,7 +522,7 @@ var Guards = []Row{
 		Name: GuardNoSpace, // The duty itself holds by this name.
 		Protects: "With an alarm NOSPACE etcd takes no writes. A defragmentation frees only what has been " +
 			"deleted and " +
-			"compacted. A full database is rewritten once in any case, because etcd tells what " +
+			"compacted. Each coordinator has a full database rewritten once in any case, because etcd tells what " +
 			"is free only after the next write. The alarm is disarmed when every database is below 90 % of its " +
 			"quota, because the next writes would raise it again otherwise.",
 		Looks: "`Hold`: the reason names the database, its quota, and where the quota is known from; or why etcd " +
