@@ -23,7 +23,7 @@ type actor struct {
 	unclear bool
 }
 
-// act carries out an operation, which has to end before its deadline.
+// act carries out an operation, which has to begin and to end in time.
 func (a *actor) act(ctx context.Context, e record.Act) record.Outcome {
 	acting, cancel := context.WithDeadline(ctx, a.c.started.Add(e.Deadline))
 	defer cancel()
@@ -35,7 +35,7 @@ func (a *actor) act(ctx context.Context, e record.Act) record.Outcome {
 	case record.RemoveMember:
 		return a.removeMember(acting, *e.Intent.Member)
 	case record.Defragment:
-		return a.defragment(acting, *e.Intent.Member)
+		return a.defragment(acting, *e.Intent.Member, a.c.started.Add(e.By))
 	case record.Disarm:
 		return a.disarm(acting, *e.Intent.Member)
 	case record.None, record.FenceAll:

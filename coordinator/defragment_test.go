@@ -344,6 +344,107 @@ func TestADefragmentation(t *testing.T) {
 					t.Errorf("defragmentations %v, the guard is %q", n, s.guard())
 				}
 			}},
+		{"ends an alarm of which nobody knew twice whether it was disarmed", func(t *testing.T) {
+			k := outOfSpace(fragmented(t, free(t, 3)))
+			fails := 2
+			k.etcd.Intercept(func(_ context.Context, method string, do func() (any, error)) (any, error) {
+				if method == "Alarm" && fails > 0 {
+					fails--
+					return nil, status.Error(codes.Unavailable, "etcdserver: leader changed")
+				}
+				return do()
+			})
+			defer run(t, config(k, as("etcd-0")))()
+			<-time.After(time.Hour)
+			if d := k.did(); fails > 0 || k.guard() == rollout.GuardNoSpace || d[len(d)-1] != "Disarmed etcd-1" {
+				t.Errorf("an hour later the guard is %q, done %v", k.guard(), d)
+			}
+		}},
+		{"says that etcd's user may not disarm an alarm, and asks once", func(t *testing.T) {
+			k := outOfSpace(fragmented(t, free(t, 3)))
+			asked := 0
+			k.etcd.Intercept(func(_ context.Context, method string, do func() (any, error)) (any, error) {
+				if method == "Alarm" {
+					asked++
+					return nil, status.Error(codes.PermissionDenied, "etcdserver: permission denied")
+				}
+				return do()
+			})
+			defer run(t, config(k, as("etcd-0")))()
+			<-time.After(time.Hour)
+			text := k.lease.Annotations[report.StatusAnnotation]
+			if asked != 1 || k.guard() != rollout.GuardNoSpace || strings.Contains(text, "came back") ||
+				!strings.Contains(text, "grant its user the role root") {
+				t.Errorf("asked %d times, the guard is %q: %s", asked, k.guard(), text)
+			}
+		}},
+		{"that could not be asked for again and again does not count as failed", func(t *testing.T) {
+			k := outOfSpace(fragmented(t, free(t, 3)))
+			fails := 6
+			var at []time.Time
+			k.etcd.Intercept(func(_ context.Context, method string, do func() (any, error)) (any, error) {
+				if method == "Status" && fails > 0 && k.intent() == record.Defragment {
+					fails--
+					at = append(at, time.Now())
+					return nil, status.Error(codes.Internal, "not now")
+				}
+				return do()
+			})
+			defer run(t, config(k, as("etcd-0")))()
+			within(t, time.Hour, "both alarms", func() bool { return slices.Contains(k.did(), "Disarmed etcd-1") })
+			if fails > 0 || !slices.Equal(defragmentations(k.etcd), []int{1, 1, 1}) {
+				t.Errorf("%d failures are left, defragmentations %v", fails, defragmentations(k.etcd))
+			}
+			for i := range at[2:] { // The two followers in turn.
+				if gap := at[i+2].Sub(at[i]); gap < firstTryAgain<<(i/2) {
+					t.Errorf("try %d of a follower came after %v", i/2+2, gap)
+				}
+			}
+		}},
+		{"that one coordinator alone does not see end lets another try, once the call's time is over",
+			func(t *testing.T) {
+				s := newStage(t, 3)
+				fragmented(t, s.kube)
+				defer run(t, s.config(as("etcd-0")))()
+				<-time.After(time.Minute)
+				s.waits(selfupdate.Presence{Pod: "etcd-1", UID: string(s.pods[1].UID), Schema: record.Newest})
+				s.etcd.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[2].DefragmentTakes = 24 * time.Hour })
+				s.asksFor(rollout.RequestDefragment)
+				within(t, time.Minute, "the first", func() bool { return s.intent() == record.Defragment })
+				const gives = "etcd-2 has been Unknown to this sidecar for too long"
+				<-time.After(call) // The kubelet finds the member well all the time.
+				if strings.Contains(s.said(), gives) {
+					t.Error("it gave up while the call could still be under way")
+				}
+				<-time.After(call + 2*unknownPatience)
+				if !strings.Contains(s.said(), gives) {
+					t.Errorf("the guard is %q, the record has %q, and it said\n%s", s.guard(), s.intent(), s.said())
+				}
+			}},
+		{"is not waited for in haste by who does not coordinate, while an alarm is kept", func(t *testing.T) {
+			k := outOfSpace(fragmented(t, free(t, 3)))
+			k.etcd.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) {
+				for _, m := range ms {
+					m.InUse, m.DefragmentTakes = m.Size-mib, 0
+				}
+			})
+			lists := func() int {
+				<-time.After(20 * time.Minute)
+				before := k.requests()
+				<-time.After(10 * time.Minute)
+				return k.requests() - before
+			}
+			defer run(t, config(k, as("etcd-0")))()
+			one := lists()
+			defer run(t, config(k, as("etcd-1")))()
+			two := lists()
+			if k.guard() != rollout.GuardNoSpace {
+				t.Errorf("the guard is %q", k.guard())
+			}
+			if most := int(10*time.Minute/DefaultRecordDuration) + 5; two-one > most {
+				t.Errorf("lists of pods in ten minutes: %d, with another sidecar %d", one, two)
+			}
+		}},
 		{"ends an alarm that comes back no more than twice for each member", func(t *testing.T) {
 			k := outOfSpace(fragmented(t, free(t, 3)))
 			k.etcd.Intercept(func(_ context.Context, method string, do func() (any, error)) (any, error) {

@@ -305,6 +305,9 @@ func (l *loop) ended(ctx context.Context, end record.End) {
 		case l.turn.right == record.ByClock:
 			l.c.log.Debug(end.Detail)
 			l.c.pause(ctx, l.c.cfg.Interval)
+			if !outdated(l.sight.seen) { // No rollout waits for us, and the holder may have its reason for long.
+				wait(ctx, l.c.cfg.RecordDuration, l.c.changed)
+			}
 		case errors.Is(l.turn.denied, errNotOurs):
 			l.c.log.Warn("the lock was taken away")
 			l.exit.over = true

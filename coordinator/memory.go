@@ -30,9 +30,10 @@ type memory struct {
 	evicted map[string]time.Time
 	// ownNextSince is since when our own pod has been the next to go.
 	ownNextSince time.Time
-	// tries are what has become of the defragmentations, and disarmed is how often an alarm was disarmed. asked is
-	// true while an operator asks for a defragmentation, and alarmed while there is an alarm NOSPACE.
-	tries          map[uint64]rollout.Try
+	// tries are what has become of the defragmentations, kept are the alarms that could not be disarmed, and disarmed
+	// is how often one was. asked is true while an operator asks for a defragmentation, and alarmed while there is an
+	// alarm NOSPACE.
+	tries, kept    map[uint64]*try
 	disarmed       map[uint64]int
 	asked, alarmed bool
 }
@@ -75,7 +76,8 @@ func newMemory(lasting *lasting) *memory {
 		removed:         map[string]string{},
 		evicted:         map[string]time.Time{},
 		unknownSince:    map[string]time.Time{},
-		tries:           map[uint64]rollout.Try{},
+		tries:           map[uint64]*try{},
+		kept:            map[uint64]*try{},
 		disarmed:        map[uint64]int{},
 	}
 }
@@ -92,7 +94,7 @@ func (m *memory) recall(now time.Time, seen []rollout.Sighting, pods []rollout.P
 	return rollout.Memory{
 		Ages: m.ages(now, seen), RefusedEviction: m.refused(now), FailedTransfers: maps.Clone(m.failedTransfers),
 		Removed: slices.Sorted(maps.Keys(m.removed)), Evicted: slices.Sorted(maps.Keys(m.evicted)),
-		Tries: maps.Clone(m.tries), Disarmed: maps.Clone(m.disarmed),
+		Tries: told(m.tries, now), Disarmed: maps.Clone(m.disarmed), NotDisarmed: told(m.kept, now),
 	}
 }
 
@@ -206,13 +208,15 @@ func (m *memory) lastReady() time.Time {
 	return last
 }
 
-// unknown returns the pod that has been Unknown for longer than the patience, if any.
-func (m *memory) unknown(now time.Time, a *rollout.Assessment) string {
+// unknown returns the pod that has been Unknown for longer than the patience, if any. A member that an operation on the
+// record may keep from answering counts while it does not answer, and the patience with it is longer by the time
+// that the call may take.
+func (m *memory) unknown(now time.Time, a *rollout.Assessment, call time.Duration) string {
 	since := map[string]time.Time{}
 	longest := ""
 	for i := range a.Seats {
 		s := &a.Seats[i]
-		if s.Evidence != rollout.Unknown || s.Going() || s.Stopped {
+		if s.Evidence != rollout.Unknown || s.Going() || s.Stopped && a.Passed() {
 			continue
 		}
 		first, ok := m.unknownSince[s.Name]
@@ -220,7 +224,11 @@ func (m *memory) unknown(now time.Time, a *rollout.Assessment) string {
 			first = now
 		}
 		since[s.Name] = first
-		if now.Sub(first) >= unknownPatience {
+		patience := unknownPatience
+		if s.Stopped {
+			patience += call
+		}
+		if now.Sub(first) >= patience {
 			longest = s.Name
 		}
 	}

@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
@@ -150,8 +149,8 @@ func (o *observer) choose(d rollout.Decision, peers []selfupdate.Peer) selfupdat
 		// (guard QuorumPatience), which takes far longer than our patience here.
 		another = d.Assessment.Serving > 0 || d.Guard == rollout.GuardCutOff
 	}
-	if unknown := o.sight.memory.unknown(now, d.Assessment); unknown != "" && another {
-		o.exit.giveUp(fmt.Sprintf("%s has been Unknown to this sidecar for %v", unknown, unknownPatience), unfitFor)
+	if unknown := o.sight.memory.unknown(now, d.Assessment, o.hold.intent.Call()); unknown != "" && another {
+		o.exit.giveUp(unknown+" has been Unknown to this sidecar for too long", unfitFor)
 	}
 	if alone {
 		return selfupdate.Choice{} // Without a lock there is nothing to hand over.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -22,13 +23,16 @@ import (
 type Sizes struct{ Before, After, Left int64 }
 
 // Defragment has a member rewrite its database. The member answers nothing meanwhile, for as long as that takes, also
-// if the context ends before. An error for which [Over] is false says nothing about what the member does.
-func (o *Observer) Defragment(ctx context.Context, m rollout.Membership, member uint64) (Sizes, error) {
-	client, err := o.clientOf(ctx, m, member)
+// if the context ends before. An error for which [Over] is false says nothing about what the member does. The request
+// is not sent at the time by or later, when what it was decided on is too old.
+func (o *Observer) Defragment(ctx context.Context, m rollout.Membership, member uint64, by time.Time) (Sizes, error) {
+	asking, cancel := context.WithDeadline(ctx, by)
+	defer cancel()
+	client, err := o.clientOf(asking, m, member)
 	if err != nil {
 		return Sizes{}, notSentError{err}
 	}
-	before, err := o.status(ctx, client)
+	before, err := o.status(asking, client)
 	if err == nil {
 		// A name may lead elsewhere by now, and two members must not be stopped.
 		if read, detail := identify(before.Header, m.ClusterID, member); read != rollout.Answered {
@@ -39,6 +43,9 @@ func (o *Observer) Defragment(ctx context.Context, m rollout.Membership, member 
 		return Sizes{}, notSentError{named(err, statusDenied)}
 	}
 	sizes := Sizes{Before: before.DbSize}
+	if !time.Now().Before(by) {
+		return sizes, notSentError{fmt.Errorf("defragment %x: what this was decided on has become too old", member)}
+	}
 	if _, err := pb.NewMaintenanceClient(client.ActiveConnection()).Defragment(ctx,
 		&pb.DefragmentRequest{}); err != nil {
 		return sizes, grantFor(err, defragmentDenied)
@@ -85,11 +92,16 @@ type notSentError struct{ error }
 
 func (e notSentError) Unwrap() error { return e.error }
 
+// NotSent is true for an error about a request that was never sent.
+func NotSent(err error) bool {
+	var notSent notSentError
+	return errors.As(err, &notSent)
+}
+
 // Over is true for an error after which nothing can come of the request any more: it was not sent, or the member itself
 // has answered it. These requests are sent once, and not repeated by the client.
 func Over(err error) bool {
-	var notSent notSentError
-	return errors.As(err, &notSent) || Denied(err) || answered(err)
+	return NotSent(err) || Denied(err) || answered(err)
 }
 
 // answered is true for an error that etcd's own code has returned. etcd 3.5 returns some without a code of gRPC's.

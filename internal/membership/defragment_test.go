@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -35,6 +36,9 @@ func TestADefragmentationOfAMember(t *testing.T) {
 		{"is over when etcd 3.5 refuses it in words alone", func(m *etcdtest.Member) {
 			m.DefragmentErr = status.Error(codes.Unknown, "auth: permission denied")
 		}, 1, true, true, "grant its user the role root"},
+		{"is over when etcd refuses it with its own code", func(m *etcdtest.Member) {
+			m.DefragmentErr = status.Error(codes.PermissionDenied, "etcdserver: permission denied")
+		}, 1, true, true, "grant its user the role root"},
 		{"is over when etcd says that it failed", func(m *etcdtest.Member) {
 			m.DefragmentErr = status.Error(codes.Unknown, "no space left on device")
 		}, 1, true, false, "no space left on device"},
@@ -58,7 +62,7 @@ func TestADefragmentationOfAMember(t *testing.T) {
 			c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { tc.change(ms[1]) })
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			sizes, err := o.Defragment(ctx, seen, c.ID(1))
+			sizes, err := o.Defragment(ctx, seen, c.ID(1), time.Now().Add(time.Minute))
 			if (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) {
 				t.Errorf("%v", err)
 			}
@@ -77,6 +81,45 @@ func TestADefragmentationOfAMember(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestADefragmentationIsNotSentOnOldEvidence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := etcdtest.StartInMemory(t, 3)
+		o := NewObserver(c.Dial, c.URLs(), 10*time.Second)
+		defer o.Close()
+		seen, err := o.Observe(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, tc := range []struct {
+			name string
+			// status is how long the question before it takes, and by how soon the request has to be sent.
+			status, by time.Duration
+			sent       bool
+		}{
+			{"in time", time.Second, 2 * time.Second, true},
+			{"the question takes too long", 3 * time.Second, 2 * time.Second, false},
+			{"this process was stopped before it began", 0, -time.Minute, false},
+		} {
+			before := 0
+			c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { before = ms[1].Defragments })
+			c.Intercept(func(_ context.Context, method string, do func() (any, error)) (any, error) {
+				if method == "Status" {
+					<-time.After(tc.status)
+				}
+				return do()
+			})
+			_, err := o.Defragment(t.Context(), seen, c.ID(1), time.Now().Add(tc.by))
+			after := 0
+			c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { after = ms[1].Defragments })
+			if sent := after > before; sent != tc.sent || NotSent(err) == tc.sent {
+				t.Errorf("%s: sent %v, %v", tc.name, sent, err)
+			}
+			c.Intercept(nil)
+			<-time.After(time.Minute)
+		}
+	})
 }
 
 func TestAnAlarmIsDisarmedForOneMemberOverAnyThatServes(t *testing.T) {

@@ -27,8 +27,16 @@ const (
 		" (etcdctl role grant-permission ROLE --prefix=true readwrite /quorate/)"
 )
 
-// denied is true if etcd knows the user but does not permit the request.
-func denied(err error) bool { return errors.Is(rpctypes.Error(err), rpctypes.ErrPermissionDenied) }
+// denied is true if etcd knows the user but does not permit the request, also once the error has been explained: etcd
+// goes by the whole text of an error.
+func denied(err error) bool {
+	for ; err != nil; err = errors.Unwrap(err) {
+		if errors.Is(rpctypes.Error(err), rpctypes.ErrPermissionDenied) {
+			return true
+		}
+	}
+	return false
+}
 
 // named replaces a bare "permission denied" with what has to be granted.
 func named(err error, grant string) error {

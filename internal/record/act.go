@@ -88,7 +88,7 @@ func (c *Config) begin(s *State, e *Observed, now Instant) Effect {
 	case kind == Presumed && s.Lease.Suspect != nil && s.Lease.Suspect.ID != e.Intent.Member.ID:
 		return c.rest(s, e.News) // The record has room for one.
 	case kind == Passing:
-		s.Doubted = now + e.Intent.call()
+		s.Doubted = now + e.Intent.Call()
 	}
 	s.Lease.Intent = e.Intent
 	s.Lease.Intent.Epoch = s.Epoch
@@ -97,8 +97,8 @@ func (c *Config) begin(s *State, e *Observed, now Instant) Effect {
 
 // act carries out what was decided, if that is still young, now that the record was written.
 func (c *Config) act(s *State, now Instant) Effect {
-	deadline := s.Begun + c.MaxEvidenceAge
-	aged, kind := now >= deadline, kindOf(s.Lease.Intent.Operation)
+	by := s.Begun + c.MaxEvidenceAge
+	deadline, aged, kind := by, now >= by, kindOf(s.Lease.Intent.Operation)
 	s.Pausing = s.Pausing || aged
 	switch {
 	case aged && kind == Light:
@@ -109,10 +109,10 @@ func (c *Config) act(s *State, now Instant) Effect {
 	case aged:
 		return c.clear(s) // It was never sent, so there is nothing to resolve.
 	case kind == Passing: // Its call has to begin in time. It may well take longer.
-		deadline = now + s.Lease.Intent.call()
+		deadline = now + s.Lease.Intent.Call()
 		s.Doubted = deadline
 	}
-	return c.to(s, acting, Act{Intent: s.Lease.Intent, Deadline: deadline})
+	return c.to(s, acting, Act{Intent: s.Lease.Intent, By: by, Deadline: deadline})
 }
 
 // acted is what follows an operation. Only of one that is done nothing more can come.

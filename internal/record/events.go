@@ -121,10 +121,11 @@ type (
 	}
 	// Observe reads everything live and decides.
 	Observe struct{}
-	// Act carries out an operation exactly as the intent says, and ends before Deadline.
+	// Act carries out an operation exactly as the intent says. It begins before By, when the evidence is too old, and
+	// ends before Deadline.
 	Act struct {
-		Intent   Intent
-		Deadline Instant
+		Intent       Intent
+		By, Deadline Instant
 	}
 	// Rest waits for news or for time to pass. Failed means that something failed and is to be
 	// tried again.

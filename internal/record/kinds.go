@@ -78,8 +78,8 @@ func (m *Member) Label() string { return rollout.Label(m.Name, m.ID) }
 // well.
 const LongestCall = 10 * time.Minute
 
-// call is how long the call of a passing operation may take.
-func (i *Intent) call() time.Duration {
+// Call is how long the call of a passing operation may take.
+func (i *Intent) Call() time.Duration {
 	if i.Member == nil {
 		return 0
 	}

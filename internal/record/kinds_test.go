@@ -44,7 +44,8 @@ func sawAt(at time.Duration, l record.Lease, s record.Standing) record.Event {
 func asking(i record.Intent, deadline time.Duration) []turn {
 	return append(looking(),
 		turn{event: sawTo(mine("11", nothing), i), want: write(mine("11", ours(i)))},
-		turn{event: written("12"), want: record.Act{Intent: ours(i), Deadline: deadline}})
+		turn{event: written("12"), want: record.Act{Intent: ours(i), By: 105 * time.Second,
+			Deadline: deadline}})
 }
 
 // wondering is one that does not know what became of it, and has looked at the record again.
@@ -94,7 +95,7 @@ func TestAPresumedOperation(t *testing.T) {
 			turn{event: record.Stop{}, want: write(released("12", ours(removal)))})},
 		{"is repeated when that is decided anew, after the record was renewed", append(open(),
 			turn{event: sees(on, record.Open, record.NextAct, removal), want: write(on)},
-			turn{event: written("13"), want: record.Act{Intent: ours(removal), Deadline: deadline}})},
+			turn{event: written("13"), want: record.Act{Intent: ours(removal), By: deadline, Deadline: deadline}})},
 		{"is not repeated once another has claimed the record", append(open(),
 			turn{event: sees(on, record.Open, record.NextAct, removal), want: write(on)},
 			turn{event: notWritten(record.Refused), want: record.ReadLease{}},
@@ -109,7 +110,7 @@ func TestAPresumedOperation(t *testing.T) {
 				want: write(suspecting(mine("13", ourOp), ghost))})},
 		{"begins for the suspect itself, which stays one until that is settled", append(looking(),
 			turn{event: sawTo(suspecting(mine("12", nothing), ghost), removal), want: write(suspecting(mine("12", ours(removal)), ghost))},
-			turn{event: written("13"), want: record.Act{Intent: ours(removal), Deadline: deadline}},
+			turn{event: written("13"), want: record.Act{Intent: ours(removal), By: deadline, Deadline: deadline}},
 			turn{event: record.Acted{Outcome: record.Unclear}, want: record.Rest{Failed: true}},
 			turn{event: record.Woken{}, want: record.ReadLease{}},
 			turn{event: read(suspecting(mine("13", ours(removal)), ghost)), want: record.Observe{}},

@@ -65,7 +65,7 @@ var (
 		Value: "epoch 7, resourceVersion 4"}
 	listed = []record.Pod{{Name: "etcd-0", UID: "u0", ResourceVersion: "3"},
 		{Name: "etcd-1", UID: "u1", ResourceVersion: "4"}}
-	removeOurs = record.Act{Intent: ourOp, Deadline: 105 * time.Second}
+	removeOurs = record.Act{Intent: ourOp, By: 105 * time.Second, Deadline: 105 * time.Second}
 	move       = record.Intent{Operation: record.MoveLeader, Member: &record.Member{ID: 2, Name: "etcd-1", Heir: 3,
 		HeirName: "etcd-2"}}
 )
@@ -168,7 +168,8 @@ func acting() []turn { return append(recording(), turn{event: written("12"), wan
 func moving() []turn {
 	return append(looking(),
 		turn{event: sawTo(mine("11", nothing), move), want: write(mine("11", nothing))},
-		turn{event: written("12"), want: record.Act{Intent: move, Deadline: 105 * time.Second}})
+		turn{event: written("12"), want: record.Act{Intent: move, By: 105 * time.Second,
+			Deadline: 105 * time.Second}})
 }
 
 func resting() []turn {

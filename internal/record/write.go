@@ -18,7 +18,7 @@ func (c *Config) leaseWritten(s *State, e LeaseWritten, now Instant) Effect {
 		return c.act(s, now)
 	case s.Phase == claiming && kindOf(s.Lease.Intent.Operation) == Passing:
 		// Whoever put it there may have begun it a moment ago.
-		s.Doubted = now + s.Lease.Intent.call()
+		s.Doubted = now + s.Lease.Intent.Call()
 	case s.Pausing:
 		s.Pausing = false
 		return c.to(s, resting, Rest{Failed: true})

@@ -68,6 +68,10 @@ func tried(t rollout.Try, ordinals ...int) change {
 	})
 }
 
+func notDisarmed(ordinal int, t rollout.Try) change {
+	return func(w *world) { w.state.NotDisarmed = map[uint64]rollout.Try{id(ordinal): t} }
+}
+
 func version(v string, ordinals ...int) change {
 	return each(ordinals, func(w *world, o int) { w.member(o).Probe.Status.Version = v })
 }
@@ -196,6 +200,12 @@ func TestWhatTheDutyDefragmentDecides(t *testing.T) {
 		{"NOSPACE that has come back twice stays", tidy(noSpace(1),
 			func(w *world) { w.state.Disarmed = map[uint64]int{id(1): 2} }),
 			"hold NoSpace"},
+		{"NOSPACE stays for a while when it could not be ended", tidy(noSpace(1),
+			notDisarmed(1, rollout.Try{Failed: 2, Resting: true})), "wait NoSpace"},
+		{"NOSPACE that could not be ended is ended, however often that has failed", tidy(noSpace(1),
+			notDisarmed(1, rollout.Try{Failed: 9})), "disarm etcd-1"},
+		{"NOSPACE stays when etcd's user may not end it", tidy(noSpace(1),
+			notDisarmed(1, rollout.Try{Failed: 1, Lasting: true})), "hold NoSpace"},
 		{"NOSPACE stays if the policy says so", tidy(full, noSpace(1), func(w *world) { w.policy.KeepNoSpace = true }),
 			"hold NoSpace"},
 		{"NOSPACE ends if the policy says that it stays, and an operator asks",
@@ -267,6 +277,8 @@ func TestGuardsOfADefragmentation(t *testing.T) {
 		}), "etcd-2", rollout.GuardOldSidecars},
 		{"DefragmentFails holds after two failures", tidy(loose, askedAll(), tried(rollout.Try{Failed: 2}, 2)),
 			"etcd-2", rollout.GuardDefragmentFails},
+		{"DefragmentFails holds until it is time to try again", tidy(loose, askedAll(),
+			tried(rollout.Try{Words: "not now", Resting: true}, 2)), "etcd-2", rollout.GuardDefragmentFails},
 		{"DefragmentFails holds after one that is not permitted", tidy(loose, askedAll(),
 			tried(rollout.Try{Failed: 1, Lasting: true}, 2)), "etcd-2", rollout.GuardDefragmentFails},
 	} {

@@ -193,8 +193,8 @@ func (a *Assessment) fragmented(why cause) []*Seat {
 		if t := a.state.Tries[s.Member.ID]; t.Done && (why == requested || d.Free < t.Left+max(leastFree, d.Size/20)) {
 			continue // Once is enough for a request, and else until there is something new to free.
 		}
-		// With NOSPACE a full database is rewritten once in any case: etcd tells what is free only after the next
-		// write.
+		// With NOSPACE each coordinator has a full database rewritten once in any case: etcd tells what is free only
+		// after the next write.
 		wanted := why == noSpace && (d.reaches(fullAt) || slices.Contains(alarmed, s.Member.ID) && d.gains(leastGain))
 		if r := a.state.Request; a.asked() {
 			wanted = wanted || (r.Member == 0 || r.Member == s.Member.ID) && d.gains(leastGain)
@@ -303,6 +303,12 @@ func (a *Assessment) disarm() Decision {
 			"database looks full: "+a.sizes())
 	case len(ids) == 0:
 		return saying(Wait{}, GuardNoSpace, "etcd takes no writes, and does not say whose alarm that is")
+	case a.state.NotDisarmed[ids[0]].Lasting:
+		return saying(Hold{}, GuardNoSpace, "no database is full any more, but the alarm NOSPACE cannot be "+
+			"disarmed: "+a.state.NotDisarmed[ids[0]].Words)
+	case a.state.NotDisarmed[ids[0]].Resting:
+		return saying(Wait{}, GuardNoSpace, "no database is full any more, and it is tried again to disarm the alarm "+
+			"NOSPACE; the last time: "+a.state.NotDisarmed[ids[0]].Words)
 	case !a.state.Etcd.Linearizable || a.Serving < a.Quorum:
 		return saying(Wait{}, GuardAllServing, "etcd takes no writes, and no quorum answers")
 	}

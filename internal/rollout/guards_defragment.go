@@ -120,15 +120,19 @@ func hostDefragments(a *Assessment, _ *Seat) Verdict {
 
 func hostHasSchedule(a *Assessment, _ *Seat) bool { return a.policy.HostDefragments != "" }
 
-// defragmentFails: what has failed again and again, or is forbidden, is not tried on.
+// defragmentFails: what has failed again and again, or is forbidden, is not tried on. Any other try has to wait a bit.
 func defragmentFails(a *Assessment, c *Seat) Verdict {
 	try := a.state.Tries[c.Member.ID]
-	v := verdict(!try.Lasting && try.Failed < mostFailures, "defragmentations of it that have failed in a row: %d",
-		try.Failed)
+	lasting := try.Lasting || try.Failed >= mostFailures
+	v := verdict(!lasting && !try.Resting, "defragmentations of it that have failed in a row: %d", try.Failed)
+	v.lasting = lasting
 	if try.Words != "" {
 		v.text = "; the last one: " + try.Words
 	}
 	return v
 }
 
-func hasTried(a *Assessment, c *Seat) bool { return a.state.Tries[c.Member.ID].Failed > 0 }
+func hasTried(a *Assessment, c *Seat) bool {
+	try := a.state.Tries[c.Member.ID]
+	return try.Failed > 0 || try.Resting
+}

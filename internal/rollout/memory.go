@@ -30,18 +30,22 @@ type Memory struct {
 	Tries map[uint64]Try `json:"tries,omitempty"`
 	// Disarmed is how often each member's alarm NOSPACE was disarmed in this turn.
 	Disarmed map[uint64]int `json:"disarmed,omitempty"`
+	// NotDisarmed are the members whose alarm could not be disarmed, or of which nobody knows.
+	NotDisarmed map[uint64]Try `json:"notDisarmed,omitempty"`
 }
 
-// Try is what has become of a member's defragmentations.
+// Try is what has become of a member's defragmentations, or of asking for the end of its alarm.
 type Try struct {
 	// Done is true if one has succeeded, and Left is how many bytes were free in the database right after that.
 	Done bool  `json:"done,omitempty"`
 	Left int64 `json:"left,omitempty"`
-	// Failed is how many have not succeeded, in a row.
+	// Failed is how many have not succeeded, in a row. One that was never sent does not count.
 	Failed int `json:"failed,omitempty"`
 	// Words say how the last one failed, and Lasting that another would fail too, as when etcd's user may not.
 	Words   string `json:"words,omitempty"`
 	Lasting bool   `json:"lasting,omitempty"`
+	// Resting is true while it is too early to try again.
+	Resting bool `json:"resting,omitempty"`
 }
 
 // Refusal is what the eviction API says when it refuses. The zero value is none.

@@ -514,10 +514,11 @@ var Guards = []Row{
 	},
 	{
 		Name: GuardDefragmentFails, rules: []Rule{RuleDefragment}, judge: defragmentFails,
-		asked: hasTried, overridable: true,
+		asked: hasTried, overridable: true, clears: true,
 		Protects: "A defragmentation that fails stops its member each time. After two failures in a row, or one that " +
-			"says that it is not permitted, it is not tried again by this coordinator.",
-		Looks: "`Hold`: the verdict says how it failed.",
+			"says that it is not permitted, it is not tried again by this coordinator. One that could not even be " +
+			"asked for does not count, and is tried again after a pause.",
+		Looks: "`Hold`: the verdict says how it failed. `Wait` until the next try.",
 		Do: "A disk needs as much free space as the database has data. With authentication on, etcd's user needs the " +
 			"role root. Then ask again with `quorate defragment`.",
 	},
@@ -525,12 +526,11 @@ var Guards = []Row{
 		Name: GuardNoSpace, // The duty itself holds by this name.
 		Protects: "With an alarm NOSPACE etcd takes no writes. A defragmentation frees only what has been " +
 			"deleted and " +
-			"compacted. A full database is rewritten once in any case, because etcd tells what is free only " +
-			"after the next write. The alarm is disarmed when every database is below 90 % of its quota, because " +
-			"the next " +
-			"writes " +
-			"would raise it again otherwise.",
-		Looks: "`Hold`: the reason names the database, its quota, and where the quota is known from.",
+			"compacted. Each coordinator has a full database rewritten once in any case, because etcd tells what " +
+			"is free only after the next write. The alarm is disarmed when every database is below 90 % of its " +
+			"quota, because the next writes would raise it again otherwise.",
+		Looks: "`Hold`: the reason names the database, its quota, and where the quota is known from; or why etcd " +
+			"does not disarm the alarm. `Wait` until that is tried again.",
 		Do: "Compact the history (`etcdctl compact REVISION`) and delete what is not needed, which etcd permits. Or " +
 			"give etcd a larger quota (`--quota-backend-bytes`). If the quota is another one than the reason " +
 			"says, name " +
