@@ -138,6 +138,19 @@ func TestADefragmentation(t *testing.T) {
 			defer run(t, config(k, as("etcd-1")))()
 			within(t, 10*time.Minute, "both alarms", func() bool { return len(k.did()) == 6 })
 		}},
+		{"cures a cluster without the lock in the midst of a rollout, whose updated pod cannot settle before",
+			func(t *testing.T) {
+				k := outOfSpace(fragmented(t, free(t, 3)))
+				k.update("rev-2")
+				k.change(func() { k.pods[2] = k.newPod(2) })
+				for _, p := range k.pods {
+					k.setReady(p, false)
+				}
+				defer run(t, config(k, as("etcd-0")))()
+				within(t, 20*time.Minute, "both alarms", func() bool {
+					return slices.Contains(k.did(), "Disarmed etcd-1")
+				})
+			}},
 		{"is done when an operator asks for it, one member after the other, the leader last and not while it leads",
 			func(t *testing.T) {
 				k := fragmented(t, free(t, 3))

@@ -297,6 +297,12 @@ func TestGuardsThatDoNotHoldADefragmentation(t *testing.T) {
 		{"with NOSPACE the host's schedule is not waited for", tidy(full, noSpace(1), func(w *world) {
 			w.policy.HostDefragments = "0 0 */3 * *"
 		})},
+		{"with NOSPACE no older sidecar is waited for", tidy(full, noSpace(1), noLock, func(w *world) {
+			w.state.Sidecars.Old = []string{"etcd-2"}
+		})},
+		{"with NOSPACE nobody has to know which sidecars there are", tidy(full, noSpace(1), func(w *world) {
+			w.state.Sidecars.Known = false
+		})},
 		{"with NOSPACE the pods may be unready for that alone", tidy(full, noSpace(1), notReady(0, 1, 2),
 			aged(rollout.PodSeen, time.Minute, 0, 1, 2))},
 	} {
