@@ -353,6 +353,32 @@ func TestACallIsBoundedByTheSizeOfTheDatabase(t *testing.T) {
 	}
 }
 
+// No request is carried out without the lock, so the way out is another one there.
+func TestWhatKeepsNoSpaceFromBeingCuredNamesTheGhosts(t *testing.T) {
+	for _, full := range []change{holding(1950*mib, 400*mib, 0, 1, 2), holding(500*mib, 490*mib, 0, 1, 2)} {
+		for _, tc := range []struct {
+			name   string
+			change change
+			says   string
+		}{
+			{"with the lock", func(*world) {}, "; ghosts: etcd-3 (ID 4), etcd-4 (ID 5); if they are not to come " +
+				"back, have them removed with `quorate remove-member`"},
+			{"without the lock", noLock, "; ghosts: etcd-3 (ID 4), etcd-4 (ID 5); see that every other member " +
+				"serves, and remove each with `etcdctl member remove ID`, because nobody else does it without the " +
+				"lock"},
+		} {
+			d := of(tidy(full, noSpace(1), left(2), tc.change).decide())
+			if d.Acts() || !strings.HasSuffix(d.Reason(), tc.says) {
+				t.Errorf("%s: %s: %s", tc.name, tell(d), d.Reason())
+			}
+		}
+	}
+	d := of(tidy(askedAll(), left(1), membersSeen(time.Minute), holding(500*mib, 200*mib, 0, 1, 2)).decide())
+	if want := "defragment etcd-2: 3 of 4 voters serve"; d.Reason() != want {
+		t.Errorf("one that may be about to come: %s, want %s", d.Reason(), want)
+	}
+}
+
 func TestAMemberThatMayBeStoppedCountsAsNotServing(t *testing.T) {
 	w := cluster(3, stopping(1))
 	d := w.decide()

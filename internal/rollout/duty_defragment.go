@@ -289,7 +289,7 @@ func (a *Assessment) disarm() Decision {
 	for _, m := range a.External {
 		if st := m.Probe.Status; st == nil || slices.Contains(st.NoSpaceOf, m.ID) {
 			return saying(Hold{}, GuardNoSpace, "etcd takes no writes, and "+m.label()+
-				", which has no pod of ours, may be why: it is not known how large its database is")
+				", which has no pod of ours, may be why: it is not known how large its database is"+a.ghostsGo())
 		}
 	}
 	ids := a.alarmed()

@@ -472,8 +472,11 @@ var Guards = []Row{
 			"one are a " +
 			"quorum. It is asked before each member (DEP-01 asks for full health before each). A single member is " +
 			"exempt. Two voters never pass, because they need both.",
-		Looks: "`Wait`: the verdict names who is not well, or counts the voters.",
-		Do:    "Bring that member back. May be overridden, at the price of an outage while the member is away.",
+		Looks: "`Wait`: the verdict names who is not well, or counts the voters, and names the ghosts among them.",
+		Do: "Bring that member back. A ghost does not come back: have it removed with `quorate remove-member`. While " +
+			"nobody can have the lock in etcd, as with NOSPACE, that is not carried out: see that every other member " +
+			"serves, and use `etcdctl member remove ID`. May be overridden, at the price of an outage while the " +
+			"member is away.",
 	},
 	{
 		Name: GuardFollowersFirst, rules: []Rule{RuleDefragment}, judge: followersFirst,
