@@ -151,6 +151,20 @@ func TestADefragmentation(t *testing.T) {
 					return slices.Contains(k.did(), "Disarmed etcd-1")
 				})
 			}},
+		{"is not done without the lock for a request, and that is told", func(t *testing.T) {
+			k := fragmented(t, free(t, 3))
+			k.etcd.LoseQuorum()
+			k.update("rev-2")
+			defer run(t, config(k, as("etcd-0")))()
+			<-time.After(time.Minute)
+			k.asksFor(rollout.RequestDefragment)
+			within(t, 30*time.Second, "the answer", func() bool {
+				r, _ := k.published(t)
+				return r.Asked != nil && strings.Contains(fmt.Sprint(r.Reason, r.Others),
+					"no member is defragmented without the lock")
+			})
+			expectAll(t, "done", k.did())
+		}},
 		{"is done when an operator asks for it, one member after the other, the leader last and not while it leads",
 			func(t *testing.T) {
 				k := fragmented(t, free(t, 3))

@@ -158,7 +158,10 @@ func TestWhatTheDutyDefragmentDecides(t *testing.T) {
 		{"not for another cluster, with an alarm that is to be kept", tidy(full, request(0, 7), noSpace(1),
 			func(w *world) { w.policy.KeepNoSpace = true }), "hold NoSpace"},
 		{"not without a member list", tidy(noMemberList(), askedAll()), "wait VotersUnknown"},
-		{"not without the lock", tidy(full, askedAll(), noLock), "nothing"},
+		{"not without the lock", tidy(full, askedAll(), noLock), "wait"},
+		{"nor without a member list, which tells no cluster", tidy(noMemberList(), request(0, 7), noLock), "wait"},
+		{"not for another cluster, which is told without the lock too", tidy(full, request(0, 7), noLock), "idle"},
+		{"nothing without the lock, while nobody asks for anything", tidy(full, noLock), "nothing"},
 		{"not while a member does not tell how large its database is", tidy(askedAll(), noStatus("refused", 1)),
 			"wait AllServing"},
 

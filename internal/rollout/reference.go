@@ -88,7 +88,8 @@ var Rules = []RuleText{
 			"remove-member`), one at a time (DEP-01, \"Removing an existing member\"). This is a duty of its own: it " +
 			"is tried after the rules above, and also when one of them waits or holds.",
 		Looks: "`RemoveMember`, for a moment; `Wait` or `Hold` with one of the guards RequestBinding, NoGhost, " +
-			"PodsServe, MembershipMoves, GhostQuorum, OldSidecars, SuspectMember while the request stands.",
+			"PodsServe, MembershipMoves, GhostQuorum, OldSidecars, SuspectMember while the request stands; `Wait` " +
+			"without a guard while the lock in etcd cannot be had.",
 		Do: "See the guard. A request stands for ten minutes.",
 	},
 	{
