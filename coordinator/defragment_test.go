@@ -138,6 +138,33 @@ func TestADefragmentation(t *testing.T) {
 			defer run(t, config(k, as("etcd-1")))()
 			within(t, 10*time.Minute, "both alarms", func() bool { return len(k.did()) == 6 })
 		}},
+		{"cures a cluster without the lock in the midst of a rollout, whose updated pod cannot settle before",
+			func(t *testing.T) {
+				k := outOfSpace(fragmented(t, free(t, 3)))
+				k.update("rev-2")
+				k.change(func() { k.pods[2] = k.newPod(2) })
+				for _, p := range k.pods {
+					k.setReady(p, false)
+				}
+				defer run(t, config(k, as("etcd-0")))()
+				within(t, 20*time.Minute, "both alarms", func() bool {
+					return slices.Contains(k.did(), "Disarmed etcd-1")
+				})
+			}},
+		{"is not done without the lock for a request, and that is told", func(t *testing.T) {
+			k := fragmented(t, free(t, 3))
+			k.etcd.LoseQuorum()
+			k.update("rev-2")
+			defer run(t, config(k, as("etcd-0")))()
+			<-time.After(time.Minute)
+			k.asksFor(rollout.RequestDefragment)
+			within(t, 30*time.Second, "the answer", func() bool {
+				r, _ := k.published(t)
+				return r.Asked != nil && strings.Contains(fmt.Sprint(r.Reason, r.Others),
+					"no member is defragmented without the lock")
+			})
+			expectAll(t, "done", k.did())
+		}},
 		{"is done when an operator asks for it, one member after the other, the leader last and not while it leads",
 			func(t *testing.T) {
 				k := fragmented(t, free(t, 3))

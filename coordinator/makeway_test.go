@@ -174,6 +174,24 @@ func TestLeadershipMakesWayBetweenRollouts(t *testing.T) {
 			k.etcd.SetLeader(k.etcd.ID(1))
 			within(t, 2*time.Minute, "the change of leader", func() bool { return k.etcd.Leader() != k.etcd.ID(1) })
 		}},
+		{"not back to a cordoned node while the one that has handed over is defragmented", func(t *testing.T) {
+			k := free(t, 3)
+			n := newNodes(k)
+			defer run(t, config(k, readingNodes(n)))()
+			k.etcd.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) {
+				ms[leader].Size, ms[leader].InUse, ms[leader].DefragmentTakes = 1920*mib, 300*mib, time.Second
+			})
+			n.cordon("node-1")
+			n.cordon("node-2")
+			<-time.After(20 * time.Minute)
+			before := moves(k.etcd)
+			k.asksFor(rollout.RequestDefragment)
+			<-time.After(5 * time.Minute)
+			// It leads again after that, because its node is not cordoned.
+			if done := defragmentations(k.etcd)[leader]; done != 1 || moves(k.etcd)-before != 2 || !leads(k) {
+				t.Errorf("%d defragmentations and %d changes of leader", done, moves(k.etcd)-before)
+			}
+		}},
 		{"what fails twice is not repeated for ever", func(t *testing.T) {
 			k, n := idle(t)
 			k.etcd.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) {

@@ -162,7 +162,10 @@ func TestWhatTheDutyDefragmentDecides(t *testing.T) {
 		{"not for another cluster, with an alarm that is to be kept", tidy(full, request(0, 7), noSpace(1),
 			func(w *world) { w.policy.KeepNoSpace = true }), "hold NoSpace"},
 		{"not without a member list", tidy(noMemberList(), askedAll()), "wait VotersUnknown"},
-		{"not without the lock", tidy(full, askedAll(), noLock), "nothing"},
+		{"not without the lock", tidy(full, askedAll(), noLock), "wait"},
+		{"nor without a member list, which tells no cluster", tidy(noMemberList(), request(0, 7), noLock), "wait"},
+		{"not for another cluster, which is told without the lock too", tidy(full, request(0, 7), noLock), "idle"},
+		{"nothing without the lock, while nobody asks for anything", tidy(full, noLock), "nothing"},
 		{"not while a member does not tell how large its database is", tidy(askedAll(), noStatus("refused", 1)),
 			"wait AllServing"},
 
@@ -309,6 +312,12 @@ func TestGuardsThatDoNotHoldADefragmentation(t *testing.T) {
 		{"with NOSPACE the host's schedule is not waited for", tidy(full, noSpace(1), func(w *world) {
 			w.policy.HostDefragments = "0 0 */3 * *"
 		})},
+		{"with NOSPACE no older sidecar is waited for", tidy(full, noSpace(1), noLock, func(w *world) {
+			w.state.Sidecars.Old = []string{"etcd-2"}
+		})},
+		{"with NOSPACE nobody has to know which sidecars there are", tidy(full, noSpace(1), func(w *world) {
+			w.state.Sidecars.Known = false
+		})},
 		{"with NOSPACE the pods may be unready for that alone", tidy(full, noSpace(1), notReady(0, 1, 2),
 			aged(rollout.PodSeen, time.Minute, 0, 1, 2))},
 	} {
@@ -359,6 +368,32 @@ func TestACallIsBoundedByTheSizeOfTheDatabase(t *testing.T) {
 	}
 }
 
+// No request is carried out without the lock, so the way out is another one there.
+func TestWhatKeepsNoSpaceFromBeingCuredNamesTheGhosts(t *testing.T) {
+	for _, full := range []change{holding(1950*mib, 400*mib, 0, 1, 2), holding(500*mib, 490*mib, 0, 1, 2)} {
+		for _, tc := range []struct {
+			name   string
+			change change
+			says   string
+		}{
+			{"with the lock", func(*world) {}, "; ghosts: etcd-3 (ID 4), etcd-4 (ID 5); if they are not to come " +
+				"back, have them removed with `quorate remove-member`"},
+			{"without the lock", noLock, "; ghosts: etcd-3 (ID 4), etcd-4 (ID 5); see that every other member " +
+				"serves, and remove each with `etcdctl member remove ID`, because nobody else does it without the " +
+				"lock"},
+		} {
+			d := of(tidy(full, noSpace(1), left(2), tc.change).decide())
+			if d.Acts() || !strings.HasSuffix(d.Reason(), tc.says) {
+				t.Errorf("%s: %s: %s", tc.name, tell(d), d.Reason())
+			}
+		}
+	}
+	d := of(tidy(askedAll(), left(1), membersSeen(time.Minute), holding(500*mib, 200*mib, 0, 1, 2)).decide())
+	if want := "defragment etcd-2: 3 of 4 voters serve"; d.Reason() != want {
+		t.Errorf("one that may be about to come: %s, want %s", d.Reason(), want)
+	}
+}
+
 func TestAMemberThatMayBeStoppedCountsAsNotServing(t *testing.T) {
 	w := cluster(3, stopping(1))
 	d := w.decide()
@@ -369,14 +404,12 @@ func TestAMemberThatMayBeStoppedCountsAsNotServing(t *testing.T) {
 	if a.Serving != 2 || a.Seats[1].Evidence != rollout.Unknown || !a.Seats[1].Stopped {
 		t.Errorf("%d serve, etcd-1 is %s", a.Serving, a.Seats[1].Evidence)
 	}
-	// Also for whoever overlooked the guard that holds everything: nobody else may go.
-	w.state.Controls.Override = []rollout.Guard{rollout.GuardUnavailableBudget}
+	// Whatever the operator overrides, what the record's protocol keeps stays.
 	for i := range rollout.Guards {
-		if r := &rollout.Guards[i]; r.Name == rollout.GuardUnderWay {
-			if slices.Contains(rollout.Overridable(), string(r.Name)) {
-				t.Error("what the record's protocol keeps can be overridden")
-			}
-		}
+		w.state.Controls.Override = append(w.state.Controls.Override, rollout.Guards[i].Name)
+	}
+	if got := say(w.decide()); got != "wait UnderWay" {
+		t.Errorf("decided with every guard overridden: %s", got)
 	}
 }
 

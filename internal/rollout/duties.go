@@ -24,18 +24,15 @@ const (
 type duty struct {
 	name DutyName
 	do   func(*Assessment) Decision
-	// standsIn is true for what is also done without the lock. Whoever stands in without it does not see
-	// who else is there, and is there to bring quorum back.
-	standsIn bool
 }
 
 // duties are tried in this order.
 var duties = []duty{
-	{name: DutyHeld, do: held, standsIn: true},
+	{name: DutyHeld, do: held},
 	{name: DutyMakeWay, do: makeWay},
-	{name: DutyRoll, do: roll, standsIn: true},
+	{name: DutyRoll, do: roll},
 	{name: DutyGhosts, do: removeGhosts},
-	{name: DutyDefragment, do: defragment, standsIn: true},
+	{name: DutyDefragment, do: defragment},
 }
 
 // choose asks the duties one after the other. The first that acts is the decision. If none acts, it is
@@ -45,9 +42,6 @@ func (a *Assessment) choose() Decision {
 	var few [4]Decision
 	all, best := few[:0], 0
 	for i := range duties {
-		if a.state.NoLock && !duties[i].standsIn {
-			continue
-		}
 		d := duties[i].do(a)
 		if d.Action == nil {
 			continue

@@ -37,7 +37,7 @@ func defragment(a *Assessment) Decision {
 	why := a.defragmentsFor()
 	switch {
 	case why == unasked && (a.state.NoLock || !a.policy.DefragmentWhen.On()):
-		return a.notOfThisCluster()
+		return a.notAsked()
 	case why == requested && !a.state.Etcd.Known:
 		return saying(Wait{}, GuardVotersUnknown, "nobody knows whom to defragment: no member answers with a "+
 			"member list")
@@ -52,7 +52,7 @@ func defragment(a *Assessment) Decision {
 	case why == requested && len(candidates) == 0:
 		return saying(Complete{}, "", "no database has enough in it that a defragmentation frees: "+a.sizes())
 	case len(candidates) == 0:
-		return a.notOfThisCluster()
+		return a.notAsked()
 	case why == unasked && !a.state.InWindow:
 		return saying(Idle{}, "", "worth a defragmentation between "+a.policy.DefragmentWindow.String()+": "+
 			describe(candidates))
@@ -68,11 +68,15 @@ func defragment(a *Assessment) Decision {
 	return d
 }
 
-// notOfThisCluster answers a request that is not about this cluster, and has nothing to say if there is none. Whoever
-// asks does not know the cluster before that has been answered.
-func (a *Assessment) notOfThisCluster() Decision {
-	if r := a.state.Request; r == nil || r.Operation != RequestDefragment || a.state.NoLock {
+// notAsked answers a request that is not about this cluster, or that has to wait for the lock, and has nothing to say
+// if there is none. Whoever asks does not know the cluster before that has been answered.
+func (a *Assessment) notAsked() Decision {
+	r := a.state.Request
+	switch {
+	case r == nil || r.Operation != RequestDefragment:
 		return Decision{}
+	case a.state.NoLock && a.bound(r):
+		return saying(Wait{}, "", "no member is defragmented"+withoutLock)
 	}
 	return saying(Idle{}, "", "a defragmentation is asked for, but not of this cluster, which is "+
 		strconv.FormatUint(a.state.Etcd.ClusterID, 16))
@@ -93,8 +97,12 @@ func (a *Assessment) defragmentsFor() cause {
 // backup. Without the lock nobody sees who else is there.
 func (a *Assessment) asked() bool {
 	r := a.state.Request
-	return r != nil && r.Operation == RequestDefragment && (!a.state.NoLock || a.noSpace()) &&
-		(!a.state.Etcd.Known || r.Cluster == a.state.Etcd.ClusterID)
+	return r != nil && r.Operation == RequestDefragment && (!a.state.NoLock || a.noSpace()) && a.bound(r)
+}
+
+// bound is true for a request that is about this cluster, as far as anybody knows which one it is.
+func (a *Assessment) bound(r *Request) bool {
+	return !a.state.Etcd.Known || r.Cluster == a.state.Etcd.ClusterID
 }
 
 // noSpace is true while some member says that there is an alarm NOSPACE.
@@ -289,7 +297,7 @@ func (a *Assessment) disarm() Decision {
 	for _, m := range a.External {
 		if st := m.Probe.Status; st == nil || slices.Contains(st.NoSpaceOf, m.ID) {
 			return saying(Hold{}, GuardNoSpace, "etcd takes no writes, and "+m.label()+
-				", which has no pod of ours, may be why: it is not known how large its database is")
+				", which has no pod of ours, may be why: it is not known how large its database is"+a.ghostsGo())
 		}
 	}
 	ids := a.alarmed()

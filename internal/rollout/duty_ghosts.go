@@ -2,12 +2,23 @@ package rollout
 
 import "strconv"
 
+// withoutLock is what is told of what an operator asks for while the lock cannot be had.
+const withoutLock = " without the lock in etcd, which cannot be had now: nobody sees which sidecars there are"
+
 // removeGhosts is the duty that removes a ghost from etcd's list when an operator asks for it. Nothing is ever
-// removed without a request: nobody but the operator knows that a member is not to come back.
+// removed without a request: nobody but the operator knows that a member is not to come back. Without the
+// lock nothing is removed either.
 func removeGhosts(a *Assessment) Decision {
 	r := a.state.Request
 	if r == nil || r.Operation != RequestRemoveMember || a.Fulfilled() {
 		return Decision{}
+	}
+	if a.state.NoLock {
+		d := Decision{Action: Wait{}, Rule: RuleRemoveGhost}
+		d.reason = func() string {
+			return r.label() + " is not removed from etcd's member list" + withoutLock + a.ghostsGo()
+		}
+		return d
 	}
 	c := Candidate{Pod: r.label(), Rule: RuleRemoveGhost, Verdicts: make([]Verdict, len(ghostGuards))}
 	for i, g := range ghostGuards {

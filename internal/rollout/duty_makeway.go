@@ -1,14 +1,19 @@
 package rollout
 
-// makeWay is the duty that moves leadership away from a member that others are about to take.
+// makeWay is the duty that moves leadership away from a member that others are about to take. It does nothing without
+// the lock: whoever stands in without it is there to bring quorum back.
 func makeWay(a *Assessment) Decision {
 	target, why, waited := a.leadsAndLeaves()
-	if target.Pod == "" || a.transfersFail(a.Leader) {
+	if a.state.NoLock || target.Pod == "" || a.transfersFail(a.Leader) {
 		return Decision{}
 	}
-	// While nobody waits for the others to take it, the rollout goes on, and an outdated heir would be
-	// the next to hand over.
-	to := a.heir(nil, func(s *Seat) bool { return !s.Leader && !s.goesLast() && (waited || !s.Outdated) })
+	// While nobody waits for the others to take it, the other duties go on. An heir that is outdated, or next to be
+	// defragmented, would be the next to hand over, and might have nobody else to hand over to.
+	next := defragment(a)
+	defragmented := next.Target().Pod
+	to := a.heir(nil, func(s *Seat) bool {
+		return !s.Leader && !s.goesLast() && (waited || !s.Outdated && s.Name != defragmented)
+	})
 	if to == nil {
 		return Decision{}
 	}

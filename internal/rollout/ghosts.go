@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -27,6 +28,26 @@ func (a *Assessment) Lasting(g *Ghost) bool { return g.Silent >= a.policy.GhostA
 func (a *Assessment) AfterRemoval(g *Ghost) (voters, quorum int) {
 	voters = a.Voters - btoi(!g.Learner)
 	return voters, voters/2 + 1
+}
+
+// ghostsGo names the ghosts that vote, and says how to be rid of them. It is empty where there is none. Without the
+// lock nobody carries out a request.
+func (a *Assessment) ghostsGo() string {
+	var names []string
+	for i := range a.Ghosts {
+		if g := &a.Ghosts[i]; !g.Learner && a.Lasting(g) {
+			names = append(names, cmp.Or(g.Name, g.Pod)+" (ID "+strconv.FormatUint(g.ID, 16)+")")
+		}
+	}
+	switch {
+	case len(names) == 0:
+		return ""
+	case a.state.NoLock:
+		return "; ghosts: " + strings.Join(names, ", ") + "; see that every other member serves, and remove each " +
+			"with `etcdctl member remove ID`, because nobody else does it without the lock"
+	}
+	return "; ghosts: " + strings.Join(names, ", ") + "; if they are not to come back, have them removed with " +
+		"`quorate remove-member`"
 }
 
 // ghost returns the ghost of this ID, nil if there is none.

@@ -292,7 +292,6 @@ func TestNothingIsSaidOfGhostsWithoutARequest(t *testing.T) {
 		"no request":              func(w *world) { w.state.Request = nil },
 		"another duty's":          asks(func(r *rollout.Request) { r.Operation = "defragment" }),
 		"it is gone already":      asks(func(r *rollout.Request) { r.Member = 0x77 }),
-		"without the lock":        func(w *world) { w.state.NoLock = true },
 		"the rollout is paused":   func(w *world) { w.state.Controls.Paused = true },
 		"the revision may be old": func(w *world) { w.state.Set.Generation++ },
 	} {
@@ -302,6 +301,15 @@ func TestNothingIsSaidOfGhostsWithoutARequest(t *testing.T) {
 		if d, said := ofDuty(w.with(change).decide(), rollout.DutyGhosts); said {
 			t.Errorf("%s: %s %s: %s", what, d.Action.Name(), d.Guard, d.Reason())
 		}
+	}
+}
+
+func TestAGhostIsNotRemovedWithoutTheLockAndThatIsTold(t *testing.T) {
+	d := cluster(3, allUpdated(), left(1), asked(3), noLock).decide()
+	if d.Duty != rollout.DutyGhosts || say(d) != "wait" || !strings.Contains(d.Reason(), "without the lock") ||
+		!strings.Contains(d.Reason(), "etcd-3 (ID 4); see that every other member serves, and remove each with "+
+			"`etcdctl member remove ID`") {
+		t.Errorf("%s: %s: %s", d.Duty, say(d), d.Reason())
 	}
 }
 

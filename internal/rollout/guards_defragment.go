@@ -22,7 +22,9 @@ func allServing(a *Assessment, c *Seat) Verdict {
 	left := a.survivorsWithout(c)
 	switch {
 	case a.Serving < a.Voters:
-		return verdict(false, "%d of %d voters serve", a.Serving, a.Voters)
+		v := verdict(false, "%d of %d voters serve", a.Serving, a.Voters)
+		v.text = a.ghostsGo()
+		return v
 	case a.singleMember():
 		return passed("the only member: it answers nothing meanwhile, and nobody else could")
 	}

@@ -228,6 +228,66 @@ func TestLeadershipDoesNotGoToAndFro(t *testing.T) {
 	}
 }
 
+// A leader on a node that is cordoned for long makes way, and a leader that is next to be defragmented hands over.
+func TestLeadershipDoesNotGoToAndFroForADefragmentation(t *testing.T) {
+	outOfSpace := func(w *world) {
+		w.with(noSpace(0))
+		w.policy.QuotaBytes = 1800 * mib
+	}
+	for _, tc := range []struct {
+		name     string
+		n        int
+		outdated bool
+		why      change
+	}{
+		{"asked for", 3, false, askedAll()},
+		{"by the policy", 3, false, wanted(true)},
+		{"with NOSPACE", 3, false, outOfSpace},
+		{"with NOSPACE, of five", 5, false, outOfSpace},
+		{"asked for, with a rollout", 3, true, askedAll()},
+		{"with NOSPACE and a rollout", 3, true, outOfSpace},
+	} {
+		for k := range 1 << tc.n * 1 << tc.n * tc.n {
+			nodes, loose, leader := k%(1<<tc.n), k>>tc.n%(1<<tc.n), k>>(2*tc.n)
+			w := cluster(tc.n, leads(leader))
+			if !tc.outdated {
+				w.with(allUpdated())
+			}
+			for o := range tc.n {
+				if nodes>>o&1 == 1 {
+					w.with(cordoned(leavingPatience, o))
+				}
+				inUse := 1700 * mib
+				if loose>>o&1 == 1 {
+					inUse = 400 * mib
+				}
+				w.with(holding(1700*mib, inUse, o))
+			}
+			w.with(tc.why)
+			moves, done, last := 0, 0, ""
+			for range 4 * tc.n {
+				d := w.decide()
+				if last = tell(d); !d.Acts() {
+					last = ""
+					break
+				}
+				switch d.Action.(type) {
+				case rollout.MoveLeader:
+					moves++
+				case rollout.Defragment:
+					done |= 1 << d.Target().Ordinal
+				}
+				w.apply(t, d, func(string, rollout.Decision) {})
+			}
+			// One away from a cordoned node, one for the defragmentation or the rollout, one back from a cordoned node.
+			if last != "" || moves > 3 || !tc.outdated && done&loose != loose {
+				t.Fatalf("%s: cordoned %b, loose %b, leader %d: %b done after %d changes of leader, and then %s",
+					tc.name, nodes, loose, leader, done, moves, last)
+			}
+		}
+	}
+}
+
 // A plan of the whole rollout knows that a pod that is replaced is on another node.
 func TestAPredictedRolloutLeavesTheCordonedNodes(t *testing.T) {
 	w := cluster(3, cordoned(leavingPatience, 0, 1, 2))

@@ -38,8 +38,9 @@ var Rules = []RuleText{
 		Name: RuleMakeWay,
 		Protects: "While others are about to take the leader's pod (see OthersLeaving), or its node is cordoned, " +
 			"leadership moves to a voter that stays, so that the drain costs no election. This is done between " +
-			"rollouts too, and not without the lock. If no such voter serves, or two transfers have failed, " +
-			"leadership stays: etcd's own shutdown tries once more.",
+			"rollouts too, and not without the lock. Once a cordon is not waited for any more, no voter leads " +
+			"instead that is outdated, or next to be defragmented. If no such voter serves, or two transfers have " +
+			"failed, leadership stays: etcd's own shutdown tries once more.",
 		Looks: "`MoveLeader`, for a moment.",
 		Do:    "Nothing.",
 	},
@@ -87,7 +88,8 @@ var Rules = []RuleText{
 			"remove-member`), one at a time (DEP-01, \"Removing an existing member\"). This is a duty of its own: it " +
 			"is tried after the rules above, and also when one of them waits or holds.",
 		Looks: "`RemoveMember`, for a moment; `Wait` or `Hold` with one of the guards RequestBinding, NoGhost, " +
-			"PodsServe, MembershipMoves, GhostQuorum, OldSidecars, SuspectMember while the request stands.",
+			"PodsServe, MembershipMoves, GhostQuorum, OldSidecars, SuspectMember while the request stands; `Wait` " +
+			"without a guard while the lock in etcd cannot be had.",
 		Do: "See the guard. A request stands for ten minutes.",
 	},
 	{

@@ -453,7 +453,9 @@ var Guards = []Row{
 		Protects: "No removal of a member and no defragmentation begins while a sidecar is there that does not know " +
 			"what that is on the record, or may not: an older one leaves such a record alone. Should this sidecar " +
 			"end in the middle, that one could not go on, and a way back to its version would have to wait. One " +
-			"that says nothing, as without the lock nobody does, is known by its pod's revision.",
+			"that says nothing, as without the lock nobody does, is known by its pod's revision. With an alarm " +
+			"NOSPACE no defragmentation waits for that: that update may wait for the cure. An older sidecar does no " +
+			"harm meanwhile, because it leaves the record alone.",
 		Looks: "`Wait`: the reason names its pod.",
 		Do: "Finish the update of the sidecars first. If it cannot go on because of ghosts (QuorumFloor), " +
 			"override this guard, `quorate override STATEFULSET OldSidecars`, ask again, and end that with " +
@@ -470,8 +472,11 @@ var Guards = []Row{
 			"one are a " +
 			"quorum. It is asked before each member (DEP-01 asks for full health before each). A single member is " +
 			"exempt. Two voters never pass, because they need both.",
-		Looks: "`Wait`: the verdict names who is not well, or counts the voters.",
-		Do:    "Bring that member back. May be overridden, at the price of an outage while the member is away.",
+		Looks: "`Wait`: the verdict names who is not well, or counts the voters, and names the ghosts among them.",
+		Do: "Bring that member back. A ghost does not come back: have it removed with `quorate remove-member`. While " +
+			"nobody can have the lock in etcd, as with NOSPACE, that is not carried out: see that every other member " +
+			"serves, and use `etcdctl member remove ID`. May be overridden, at the price of an outage while the " +
+			"member is away.",
 	},
 	{
 		Name: GuardFollowersFirst, rules: []Rule{RuleDefragment}, judge: followersFirst,

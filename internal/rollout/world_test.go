@@ -492,6 +492,15 @@ func (w *world) apply(t *testing.T, d rollout.Decision, between func(stage strin
 		w.member(o).Probe = answer
 		between("serving, not ready", w.decide())
 		*w.pod(o) = fresh
+	case rollout.Defragment:
+		st := w.member(a.Target.Ordinal).Probe.Status
+		st.Size = st.InUse
+		w.with(tried(rollout.Try{Done: true}, a.Target.Ordinal))
+	case rollout.Disarm:
+		for i := range w.state.Etcd.Members {
+			st := w.state.Etcd.Members[i].Probe.Status
+			st.NoSpace, st.NoSpaceOf = false, nil
+		}
 	default:
 		t.Fatalf("nothing to apply: %s: %s", say(d), d.Reason())
 	}
