@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -398,7 +399,7 @@ func TestADefragmentation(t *testing.T) {
 				return do()
 			})
 			defer run(t, config(k, as("etcd-0")))()
-			<-time.After(time.Hour)
+			<-time.After(20 * time.Minute)
 			text := k.lease.Annotations[report.StatusAnnotation]
 			if asked != 1 || k.guard() != rollout.GuardNoSpace || strings.Contains(text, "came back") ||
 				!strings.Contains(text, "grant its user the role root") {
@@ -407,20 +408,27 @@ func TestADefragmentation(t *testing.T) {
 		}},
 		{"that could not be asked for again and again does not count as failed", func(t *testing.T) {
 			k := outOfSpace(fragmented(t, free(t, 3)))
-			fails := 6
+			const fails = 6
+			var mu sync.Mutex
 			var at []time.Time
 			k.etcd.Intercept(func(_ context.Context, method string, do func() (any, error)) (any, error) {
-				if method == "Status" && fails > 0 && k.intent() == record.Defragment {
-					fails--
+				mu.Lock()
+				fail := method == "Status" && len(at) < fails && k.intent() == record.Defragment
+				if fail {
 					at = append(at, time.Now())
+				}
+				mu.Unlock()
+				if fail {
 					return nil, status.Error(codes.Internal, "not now")
 				}
 				return do()
 			})
 			defer run(t, config(k, as("etcd-0")))()
 			within(t, time.Hour, "both alarms", func() bool { return slices.Contains(k.did(), "Disarmed etcd-1") })
-			if fails > 0 || !slices.Equal(defragmentations(k.etcd), []int{1, 1, 1}) {
-				t.Errorf("%d failures are left, defragmentations %v", fails, defragmentations(k.etcd))
+			mu.Lock()
+			defer mu.Unlock()
+			if len(at) < fails || !slices.Equal(defragmentations(k.etcd), []int{1, 1, 1}) {
+				t.Errorf("%d failures, defragmentations %v", len(at), defragmentations(k.etcd))
 			}
 			for i := range at[2:] { // The two followers in turn.
 				if gap := at[i+2].Sub(at[i]); gap < firstTryAgain<<(i/2) {
@@ -456,7 +464,7 @@ func TestADefragmentation(t *testing.T) {
 				}
 			})
 			lists := func() int {
-				<-time.After(20 * time.Minute)
+				<-time.After(5 * time.Minute)
 				before := k.requests()
 				<-time.After(10 * time.Minute)
 				return k.requests() - before
