@@ -58,8 +58,7 @@ func defragment(a *Assessment) Decision {
 			describe(candidates))
 	case why == noSpace && a.policy.KeepNoSpace && !a.asked():
 		return saying(Hold{}, GuardNoSpace, "etcd takes no writes, and nothing is done about it unless somebody "+
-			"asks for "+
-			"it; a defragmentation would help: "+describe(candidates))
+			"asks for it; a defragmentation would help: "+describe(candidates))
 	}
 	d := a.nextFragmented(candidates)
 	if why == unasked && !d.Acts() && len(a.state.Tries) == 0 {
@@ -251,8 +250,7 @@ func (a *Assessment) nextFragmented(seats []*Seat) Decision {
 				Candidates: all}
 			d.reason = func() string {
 				return t.FromName + " leads and is next to be defragmented; " + t.ToName + " takes over first, " +
-					"so that " +
-					"writes go on"
+					"so that writes go on"
 			}
 			return d
 		}
@@ -290,8 +288,7 @@ func (a *Assessment) disarm() Decision {
 				" is, is not known: "+s.Describe())
 		case d.reaches(fullAt):
 			return saying(Hold{}, GuardNoSpace, "etcd takes no writes, and a defragmentation does not "+
-				"help: "+s.Name+" has "+
-				d.String()+" (the quota is "+d.Quota.From+")")
+				"help: "+s.Name+" has "+d.String()+" (the quota is "+d.Quota.From+")")
 		}
 	}
 	for _, m := range a.External {
@@ -304,8 +301,7 @@ func (a *Assessment) disarm() Decision {
 	switch {
 	case a.policy.KeepNoSpace && !a.asked():
 		return saying(Hold{}, GuardNoSpace, "etcd takes no writes, and nothing is done about it unless somebody "+
-			"asks for "+
-			"it; no database is full: "+a.sizes())
+			"asks for it; no database is full: "+a.sizes())
 	case len(ids) > 0 && a.state.Disarmed[ids[0]] >= mostDisarmed:
 		return saying(Hold{}, GuardNoSpace, "etcd takes no writes: the alarm was disarmed, and came back, although no "+
 			"database looks full: "+a.sizes())
@@ -320,11 +316,9 @@ func (a *Assessment) disarm() Decision {
 	case !a.state.Etcd.Linearizable || a.Serving < a.Quorum:
 		return saying(Wait{}, GuardAllServing, "etcd takes no writes, and no quorum answers")
 	}
-	ref := a.refOf(ids[0], strconv.FormatUint(ids[0], 16))
-	for i := range a.state.Etcd.Members {
-		if m := &a.state.Etcd.Members[i]; m.ID == ref.ID {
-			ref.Name = m.label()
-		}
+	ref := a.refOf(ids[0], Label("", ids[0]))
+	if m := a.state.member(ref.ID); m != nil {
+		ref.Name = m.label()
 	}
 	action := Disarm{Member: ref, Within: disarmWithin}
 	for i := range a.Seats {

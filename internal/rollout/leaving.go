@@ -115,24 +115,27 @@ func (a *Assessment) beyond() *Pod {
 	return nil
 }
 
-// someLeave is true while others take members of ours.
-func someLeave(a *Assessment, _ *Seat) bool {
-	return len(a.goingAway()) > 0 || slices.ContainsFunc(a.Seats, func(s Seat) bool {
-		return s.Leaving || a.mayLeave(&s)
-	})
+// taken counts the members that others take, or may be about to take.
+func (a *Assessment) taken() int {
+	n := len(a.goingAway())
+	for i := range a.Seats {
+		s := &a.Seats[i]
+		n += btoi(s.Leaving || a.mayLeave(s))
+	}
+	return n
 }
+
+// someLeave is true while others take members of ours.
+func someLeave(a *Assessment, _ *Seat) bool { return a.taken() > 0 }
 
 // othersLeaving: while others take one member, we do not take another. It is asked of the one that
 // leaves too: it comes back with the new revision by itself, and on a node that takes it.
-func othersLeaving(a *Assessment, c *Seat) Verdict {
-	if !someLeave(a, c) {
+func othersLeaving(a *Assessment, _ *Seat) Verdict {
+	n := a.taken()
+	if n == 0 {
 		return passed("nobody else takes a member")
 	}
-	leaving := len(a.goingAway())
-	for i := range a.Seats {
-		leaving += btoi(a.Seats[i].Leaving || a.mayLeave(&a.Seats[i]))
-	}
-	v := verdict(false, "members that others take: %d (", leaving)
+	v := verdict(false, "members that others take: %d (", n)
 	v.text = strings.Join(a.leavers(func(*Seat) bool { return true }), "; ") + ")"
 	return v
 }
