@@ -25,7 +25,7 @@ type Spec struct {
 	Name string
 	// Replicas is 3 by default.
 	Replicas int
-	// EtcdImage is Etcd35 by default, SidecarImage Sidecar.
+	// EtcdImage is by default what [EtcdUpgrade] begins with, SidecarImage Sidecar.
 	EtcdImage, SidecarImage string
 	// Strategy is OnDelete by default.
 	Strategy appsv1.StatefulSetUpdateStrategyType
@@ -68,7 +68,7 @@ func (s Spec) complete() Spec {
 		s.Replicas = 3
 	}
 	if s.EtcdImage == "" {
-		s.EtcdImage = Etcd35
+		s.EtcdImage, _ = EtcdUpgrade()
 	}
 	if s.SidecarImage == "" {
 		s.SidecarImage = Sidecar
@@ -134,7 +134,11 @@ func (e *Env) certificates(s Spec) (map[string][]byte, *pki.CA, error) {
 	for n := range maxReplicas {
 		pod := s.podName(n)
 		names = append(names, fmt.Sprintf("%s.%s-peer.%s.svc", pod, s.Name, Namespace))
-		ips = append(ips, net.ParseIP(e.Network.AddressOf(Namespace, pod)))
+		ip := net.ParseIP(e.Network.AddressOf(Namespace, pod))
+		if ip == nil {
+			return nil, nil, fmt.Errorf("there is no address left for pod %s; start another harness for more clusters", pod)
+		}
+		ips = append(ips, ip)
 	}
 	data := map[string][]byte{"ca.crt": ca.CertPEM()}
 	for _, c := range []struct {
@@ -209,7 +213,8 @@ func (e *Env) statefulSet(s Spec) *appsv1.StatefulSet {
 					HostAliases: []corev1.HostAlias{{IP: "127.0.0.1",
 						Hostnames: []string{s.Name + "-local"}}},
 					InitContainers: s.initContainers(),
-					Containers:     []corev1.Container{e.etcdContainer(s), e.sidecarContainer(s)},
+					Containers: []corev1.Container{e.etcdContainer(s),
+						e.sidecarContainer(s, e.clientURL(s, e.ownHost(s)))},
 					Volumes: []corev1.Volume{
 						{Name: "tls",
 							VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: s.Name +
@@ -287,6 +292,10 @@ func (e *Env) peerURL(s Spec, pod string) string {
 	return fmt.Sprintf("%s://%s:%d", s.scheme(), e.host(s, pod), e.ports.peer)
 }
 
+func (e *Env) clientURL(s Spec, host string) string {
+	return fmt.Sprintf("%s://%s:%d", s.scheme(), host, e.ports.client)
+}
+
 func (e *Env) etcdContainer(s Spec) corev1.Container {
 	url := func(host string, port int) string { return fmt.Sprintf("%s://%s:%d", s.scheme(), host, port) }
 	own, client, peer := e.ownHost(s), e.ports.client, e.ports.peer
@@ -340,14 +349,15 @@ func (s Spec) lifecycle() *corev1.Lifecycle {
 		PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: int64(s.StopDelay / time.Second)}}}
 }
 
-func (e *Env) sidecarContainer(s Spec) corev1.Container {
+// sidecarContainer is the sidecar's, which reaches its etcd at these endpoints.
+func (e *Env) sidecarContainer(s Spec, endpoints ...string) corev1.Container {
 	if s.Bare {
 		return corev1.Container{Name: "backup-restore", Image: s.SidecarImage,
 			Command: []string{"sh", "-c", "exec sleep infinity"}}
 	}
 	args := []string{
 		"sidecar",
-		fmt.Sprintf("--endpoints=%s://%s:%d", s.scheme(), e.ownHost(s), e.ports.client),
+		"--endpoints=" + strings.Join(endpoints, ","),
 		"--kubeconfig=" + kubePath + "/kubeconfig",
 		"--log-format=json",
 	}

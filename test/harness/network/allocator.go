@@ -1,6 +1,7 @@
 package network
 
 import (
+	"maps"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -11,62 +12,56 @@ const (
 	hubHost  = 1   // last octet of the hub
 	firstPod = 10  // last octet of ordinal 0, which is easy to recognise in logs
 	lastPod  = 253 // .254 and .255 stay free
+	maxSets  = 256 // values of the third octet
 )
 
-// allocator gives every pod name one address of a /24, for ever.
+// allocator gives every pod name one address of a /16, for ever. The third octet stands for the set
+// that the pod belongs to, in the order in which sets are first seen.
 type allocator struct {
-	base [3]byte
+	base [2]byte
 
 	mu     sync.Mutex
+	sets   map[string]byte
 	byName map[string]netip.Addr
-	taken  [256]bool
 }
 
-func newAllocator(a, b, c byte) *allocator {
-	return &allocator{base: [3]byte{a, b, c}, byName: map[string]netip.Addr{}}
+func newAllocator(a, b byte) *allocator {
+	return &allocator{base: [2]byte{a, b}, sets: map[string]byte{}, byName: map[string]netip.Addr{}}
 }
 
-func (a *allocator) address(host byte) netip.Addr {
-	return netip.AddrFrom4([4]byte{a.base[0], a.base[1], a.base[2], host})
+func (a *allocator) address(set, host byte) netip.Addr {
+	return netip.AddrFrom4([4]byte{a.base[0], a.base[1], set, host})
 }
 
-func (a *allocator) hub() netip.Addr { return a.address(hubHost) }
+func (a *allocator) hub() netip.Addr { return a.address(0, hubHost) }
 
-// of returns the address of a pod name. A name that ends in an ordinal gets
-// .10 + ordinal when that is free, every other name the first free address. It
-// returns false when none is left.
+// of returns the address of a pod name. A name that ends in an ordinal gets .10 + ordinal, beside the
+// other ordinals of its set; any other name is a set of its own. It returns false when there are too
+// many sets.
 func (a *allocator) of(podKey string) (netip.Addr, bool) {
+	set, host := podKey, byte(firstPod)
+	if i := strings.LastIndexByte(podKey, '-'); i >= 0 {
+		if ordinal, err := strconv.ParseUint(podKey[i+1:], 10, 8); err == nil && ordinal <= lastPod-firstPod {
+			set, host = podKey[:i]+"-*", firstPod+byte(ordinal)
+		}
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if address, ok := a.byName[podKey]; ok {
-		return address, true
-	}
-	host := firstPod
-	if i := strings.LastIndexByte(podKey, '-'); i >= 0 {
-		if ordinal, err := strconv.ParseUint(podKey[i+1:], 10, 8); err == nil && firstPod+int(ordinal) <= lastPod {
-			host = firstPod + int(ordinal)
+	third, ok := a.sets[set]
+	if !ok {
+		if len(a.sets) == maxSets {
+			return netip.Addr{}, false
 		}
+		third = byte(len(a.sets))
+		a.sets[set] = third
 	}
-	for range lastPod - firstPod + 1 {
-		if !a.taken[host] {
-			a.taken[host] = true
-			a.byName[podKey] = a.address(byte(host))
-			return a.byName[podKey], true
-		}
-		if host++; host > lastPod {
-			host = firstPod
-		}
-	}
-	return netip.Addr{}, false
+	a.byName[podKey] = a.address(third, host)
+	return a.byName[podKey], true
 }
 
 // known returns the addresses given so far.
 func (a *allocator) known() map[string]netip.Addr {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	known := make(map[string]netip.Addr, len(a.byName))
-	for name, address := range a.byName {
-		known[name] = address
-	}
-	return known
+	return maps.Clone(a.byName)
 }

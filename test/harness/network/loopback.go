@@ -11,10 +11,8 @@ import (
 	"syscall"
 )
 
-// loopbackTries bounds the search for a free range. Each try hits one of about
-// 60,000 ranges at random, so even a machine that runs hundreds of harnesses finds
-// one at the first or second.
-const loopbackTries = 64
+// loopbackRanges are all second octets but 0 and 255: 127.0.x.y is where machines keep services of their own.
+const loopbackRanges = 254
 
 // Loopback is the [Network] without privileges: addresses of 127.0.0.0/8, which
 // Linux routes to lo without any set-up.
@@ -32,29 +30,27 @@ type Loopback struct {
 
 var _ Network = (*Loopback)(nil)
 
-// NewLoopback picks a random free 127.A.B.0/24; the hub is .1. Other harnesses on the
+// NewLoopback picks a random free 127.A.0.0/16; the hub is .0.1. Other harnesses on the
 // machine do not pick the same until Close.
 func NewLoopback() (*Loopback, error) {
-	for range loopbackTries {
-		// 127.0.x.y is where machines keep services of their own.
-		a, b := byte(1+rand.IntN(254)), byte(rand.IntN(255))
-		claim, err := claimRange(a, b)
+	for _, n := range rand.Perm(loopbackRanges) {
+		a := byte(1 + n)
+		claim, err := claimRange(a)
 		if errors.Is(err, syscall.EADDRINUSE) {
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("claim loopback range 127.%d.%d.0/24: %w", a, b, err)
+			return nil, fmt.Errorf("claim loopback range 127.%d.0.0/16: %w", a, err)
 		}
-		return &Loopback{addresses: newAllocator(127, a, b), claim: claim, attached: map[string]Pod{}}, nil
+		return &Loopback{addresses: newAllocator(127, a), claim: claim, attached: map[string]Pod{}}, nil
 	}
-	return nil, fmt.Errorf("no free range in 127.0.0.0/8 after %d tries; are other harnesses left running?",
-		loopbackTries)
+	return nil, fmt.Errorf("all %d ranges of 127.0.0.0/8 are taken; are other harnesses left running?", loopbackRanges)
 }
 
 // claimRange takes the range for this process: the name of an abstract socket exists
 // once in a network namespace, and the kernel frees it when the process ends.
-func claimRange(a, b byte) (net.Listener, error) {
-	return net.Listen("unix", fmt.Sprintf("@quorate-harness-127.%d.%d", a, b))
+func claimRange(a byte) (net.Listener, error) {
+	return net.Listen("unix", fmt.Sprintf("@quorate-harness-127.%d", a))
 }
 
 // Ports returns ports on which every pod can listen at its own address: those that are
@@ -125,8 +121,8 @@ func (l *Loopback) SetHosts(string, string, map[string]string) {}
 func (l *Loopback) Close() error { return l.claim.Close() }
 
 func errNoAddress(pod Pod) error {
-	return fmt.Errorf("attach pod %s: all %d addresses of the range are given to other pod names",
-		key(pod.Namespace, pod.Name), lastPod-firstPod+1)
+	return fmt.Errorf("attach pod %s: the network has had %d sets of pods; start another one for more",
+		key(pod.Namespace, pod.Name), maxSets)
 }
 
 func errStillAttached(pod, other Pod) error {

@@ -22,8 +22,8 @@ import (
 )
 
 // maxNetworks is how many Namespaces can exist in one harness at a time; each takes a
-// /24 of 10.244.0.0/16.
-const maxNetworks = 255
+// /16 of 10.128.0.0/9.
+const maxNetworks = 128
 
 // nameLingers is for how long the name of a pod that has gone still resolves.
 const nameLingers = 5 * time.Second
@@ -131,7 +131,7 @@ func NewNamespaces(dir string) (*Namespaces, error) {
 
 func (n *Namespaces) createBridge(handle *netlink.Handle) error {
 	for n.index = range maxNetworks {
-		n.addresses = newAllocator(10, 244, byte(n.index))
+		n.addresses = newAllocator(10, 128+byte(n.index))
 		// A fixed hardware address: by default a bridge takes over that of one of
 		// its ports, and with every pod that comes or goes the others would have
 		// to learn a new one.
@@ -164,7 +164,7 @@ func hardwareAddress(address netip.Addr) net.HardwareAddr {
 
 func configure(handle *netlink.Handle, link netlink.Link, address netip.Addr) error {
 	name := link.Attrs().Name
-	prefix := &net.IPNet{IP: address.AsSlice(), Mask: net.CIDRMask(24, 32)}
+	prefix := &net.IPNet{IP: address.AsSlice(), Mask: net.CIDRMask(16, 32)}
 	if err := handle.AddrAdd(link, &netlink.Addr{IPNet: prefix}); err != nil {
 		return fmt.Errorf("give %s the address %s: %w", name, prefix, err)
 	}

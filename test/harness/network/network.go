@@ -3,7 +3,7 @@
 // There are two implementations of [Network]:
 //
 //   - [Loopback] needs no privileges: every pod has an address in a free
-//     127.A.B.0/24. Names are not resolved: its user puts addresses where a
+//     127.A.0.0/16. Names are not resolved: its user puts addresses where a
 //     cluster has names. Nothing separates the pods from each other, so links
 //     cannot be cut.
 //   - [Namespaces] needs root: every pod has a network namespace, a veth pair to a
@@ -76,7 +76,7 @@ type Network interface {
 
 	// AddressOf returns the address of the pod of that name, whether or not it
 	// is attached. It never changes. It is empty when the range is exhausted
-	// (after 244 names); Attach then says so.
+	// (after 256 sets of pods); Attach then says so.
 	AddressOf(namespace, podName string) string
 
 	// Attach connects a pod and publishes its names. A pod whose name is still

@@ -14,16 +14,16 @@ import (
 
 func TestAllocator(t *testing.T) {
 	t.Run("an ordinal gives .10 plus the ordinal", func(t *testing.T) {
-		a := newAllocator(10, 1, 2)
-		for name, want := range map[string]string{"ns/etcd-main-0": "10.1.2.10", "ns/etcd-main-2": "10.1.2.12",
-			"ns/etcd-main-1": "10.1.2.11"} {
-			got, ok := a.of(name)
+		a := newAllocator(10, 1)
+		for _, x := range [][2]string{{"ns/etcd-main-0", "10.1.0.10"}, {"ns/etcd-main-2", "10.1.0.12"},
+			{"ns/other-2", "10.1.1.12"}, {"ns/etcd-main-1", "10.1.0.11"}} {
+			got, ok := a.of(x[0])
 			require.True(t, ok)
-			require.Equal(t, want, got.String(), name)
+			require.Equal(t, x[1], got.String(), x[0])
 		}
 	})
 	t.Run("a name keeps its address whatever comes later", func(t *testing.T) {
-		a := newAllocator(10, 1, 2)
+		a := newAllocator(10, 1)
 		first, _ := a.of("ns/a-0")
 		other, _ := a.of("ns/b-0")
 		again, _ := a.of("ns/a-0")
@@ -31,24 +31,28 @@ func TestAllocator(t *testing.T) {
 		require.NotEqual(t, first, other)
 	})
 	t.Run("no two names share an address and the end of the range is reported", func(t *testing.T) {
-		a := newAllocator(10, 1, 2)
+		a := newAllocator(10, 1)
 		seen := map[netip.Addr]string{a.hub(): "hub"}
-		for i := range lastPod - firstPod + 1 {
-			// Odd names first-come, even names by an ordinal that others want too.
-			name := fmt.Sprintf("ns/pod-%d", i/2)
-			if i%2 == 1 {
-				name = "ns/" + strings.Repeat("x", i)
+		for i := range maxSets {
+			// Even sets have ordinals, odd ones are a single pod without.
+			names := []string{"ns/" + strings.Repeat("x", i)}
+			if i%2 == 0 {
+				names = []string{fmt.Sprintf("ns/set%d-0", i), fmt.Sprintf("ns/set%d-243", i)}
 			}
-			address, ok := a.of(name)
-			require.True(t, ok, name)
-			require.NotContains(t, seen, address, name)
-			seen[address] = name
+			for _, name := range names {
+				address, ok := a.of(name)
+				require.True(t, ok, name)
+				require.NotContains(t, seen, address, name)
+				seen[address] = name
+			}
 		}
 		_, ok := a.of("ns/one-too-many")
 		require.False(t, ok)
+		_, ok = a.of("ns/set0-1")
+		require.True(t, ok, "a set that has its range")
 	})
 	t.Run("ordinals outside the range get a free address", func(t *testing.T) {
-		a := newAllocator(10, 1, 2)
+		a := newAllocator(10, 1)
 		for _, name := range []string{"ns/a-244", "ns/a-255", "ns/a-100000", "ns/a--1", "ns/a-"} {
 			address, ok := a.of(name)
 			require.True(t, ok, name)
@@ -130,10 +134,10 @@ func TestLoopback(t *testing.T) {
 	t.Run("two harnesses never have the same range", func(t *testing.T) {
 		l := newLoopback(t)
 		base := l.addresses.base
-		_, err := claimRange(base[1], base[2])
+		_, err := claimRange(base[1])
 		require.Error(t, err)
 		require.NoError(t, l.Close())
-		claim, err := claimRange(base[1], base[2])
+		claim, err := claimRange(base[1])
 		require.NoError(t, err, "free again after Close")
 		claim.Close()
 	})
