@@ -35,6 +35,7 @@ SCENARIO ?= healthy
 STRATEGY ?= OnDelete
 DURATION ?= 10m
 SEED ?= 1
+SOAKS ?= .build/soak/*.jsonl
 HARNESS := ./harness/... ./cmd/demo/... ./versions
 BENCH_COUNT ?= 6
 BENCH_TIME ?= 100ms
@@ -61,6 +62,17 @@ chaos: ## Roll real clusters while everything fails around them, for DURATION, f
 	@# Others may run this in the same checkout: nobody may start a binary that is being written.
 	@mkdir -p .build/bin && cd test && flock ../.build/lock go build -o ../.build/bin/chaos ./cmd/chaos
 	@exec .build/bin/chaos --duration=$(DURATION) --seed=$(SEED) $(CHAOS_ARGS)
+
+# It lasts longer than the chaos that it is.
+.PHONY: soak
+soak: DURATION = 6h
+soak: override CHAOS_ARGS += --soak=.build/soak/$(SEED).jsonl
+soak: chaos ## Play chaos on one cluster, with sidecars that live through it, and fail if anything of theirs grows (DURATION=6h)
+
+.PHONY: soak-page
+soak-page: ## Write docs/benchmarks/soak.md from the files SOAKS of make soak, and fail if anything grew
+	@mkdir -p .build/bin && cd test && flock ../.build/lock go build -o ../.build/bin/chaos ./cmd/chaos
+	.build/bin/chaos --page=docs/benchmarks/soak.md $(SOAKS)
 
 .PHONY: build
 build: ## Build the quorate binary into .build/bin
@@ -97,7 +109,7 @@ test-unit: ## Run the library's tests (two minutes, most of them for every combi
 
 .PHONY: test-race
 test-race:
-	$(GO) test $(RACE) $$(go list ./... | grep -v /internal/rollout$$)
+	$(GO) test $(RACE) -timeout 20m $$(go list ./... | grep -v /internal/rollout$$)
 
 # With every combination of members. The race detector has nothing to find in a pure function.
 .PHONY: test-decision
@@ -160,17 +172,23 @@ test-druid: ## Run the pods of the real etcd-druid through all scenarios, also t
 	@# Each has a cluster of etcd-druid's, which two cores can carry. More of them stall each other.
 	cd test && go test -parallel 2 -timeout 2h -v ./scenarios/... -run Druid -everything
 
-# A healthy rollout, a sick member, quorum lost, drains, and the Role.
-CORE := AHealthyClusterIsUpgradedByTheNewCode|ASickMemberGoesFirst|LostQuorumWhoseCureIsTheUpdate|$\
-	LostQuorumWhoseCureFollowsAtOnce|ADrainFindsNoLeaderAndARolloutWaitsForIt|$\
-	ARolloutAndADrainNeverTakeTwoMembersTogether|EveryPermissionThatIsMissingIsNamed
+# A healthy rollout, an upgrade, a sick member, quorum lost, drains, and the Role.
+CORE := AHealthyClusterIsUpgradedByTheNewCode|PodsAreReachedByTheirNamesInNamespacesOfTheirOwn|$\
+	ASickMemberGoesFirst|LostQuorumWhoseCureIsTheUpdate|LostQuorumWhoseCureFollowsAtOnce|$\
+	ADrainFindsNoLeaderAndARolloutWaitsForIt|ARolloutAndADrainNeverTakeTwoMembersTogether|$\
+	EveryPermissionThatIsMissingIsNamed
+
+.PHONY: test-core
+test-core: ## Run the core of the scenarios against other releases: KUBERNETES=1.35.4, ETCD=3.7.3 or both
+	@# RollingUpdate is 1.36's, for comparison. From 1.37 on nobody else has to promote the current revision.
+	cd test && QUORATE_KUBERNETES=$(KUBERNETES) QUORATE_ETCD=$(ETCD) go test -timeout 40m -v ./scenarios \
+		-run '^Test($(CORE))$$' \
+		-skip '/RollingUpdate$(if $(filter-out 1.35.% 1.36.%,$(KUBERNETES)),|/without_patch_statefulsets/status)'
 
 .PHONY: test-kubernetes
 test-kubernetes: ## Run the core of the scenarios against another release of Kubernetes (VERSION=1.35.4)
 	@: $(or $(VERSION),$(error say which release of Kubernetes: make test-kubernetes VERSION=1.35.4))
-	@# RollingUpdate is 1.36's, for comparison. From 1.37 on nobody else has to promote the current revision.
-	cd test && QUORATE_KUBERNETES=$(VERSION) go test -timeout 40m -v ./scenarios -run '^Test($(CORE))$$' \
-		-skip '/RollingUpdate$(if $(filter-out 1.35.% 1.36.%,$(VERSION)),|/without_patch_statefulsets/status)'
+	@$(MAKE) --no-print-directory test-core KUBERNETES=$(VERSION)
 
 .PHONY: measure-defragment
 measure-defragment: ## Measure what a defragmentation costs, and write the page (half an hour, 10 GB of disk, a machine for itself)
@@ -189,6 +207,11 @@ test-chaos: ## Test the chaos tests, and play fixed seeds for four minutes
 bench: ## Measure Quorate beside Kubernetes' own RollingUpdate (three hours; BENCH_ARGS=--help, BENCH_ARGS=--short)
 	@mkdir -p .build/bin && cd test && go build -o ../.build/bin/bench ./cmd/bench
 	@exec .build/bin/bench $(BENCH_ARGS)
+
+.PHONY: figures
+figures: ## Write the figures of the published run of the benchmarks into the documents
+	@mkdir -p .build/bin && cd test && go build -o ../.build/bin/bench ./cmd/bench
+	@.build/bin/bench figures
 
 .PHONY: bench-micro
 bench-micro: ## Run the micro-benchmarks for benchstat (two minutes; BENCH_COUNT=1 BENCH_TIME=1x only shows that they run)

@@ -224,7 +224,7 @@ func (a *account) removed(d rollout.Decision, i record.Intent, o record.Outcome,
 	if o == record.Done {
 		a.done(report.Entry{What: report.Removed, Pod: i.Pod, Rule: string(d.Rule), Revision: i.Revision,
 			Reason:     d.Reason(),
-			Overridden: report.Overridden(d)}, i.UID)
+			Overridden: report.Overridden(d)}, "") // Nobody reads the events of a pod that is gone.
 	}
 }
 
@@ -248,7 +248,7 @@ func (a *account) moved(d rollout.Decision, from record.Member, err error) {
 	if err == nil {
 		a.done(report.Entry{
 			What: report.LeaderMoved, Pod: from.Name, To: from.HeirName, Rule: string(d.Rule), Reason: d.Reason(),
-		}, d.Target().UID)
+		}, "")
 	}
 }
 

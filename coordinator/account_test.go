@@ -135,7 +135,6 @@ func TestARolloutIsToldInEveryWay(t *testing.T) {
 		}
 		for _, words := range [][]string{
 			{"Normal etcd Serving Removed etcd-2 for revision rev-2", "3 of 3 voters serve, quorum 2"},
-			{"Normal etcd-2 Serving Removed etcd-2"},
 			{"Normal etcd HandOverLeadership Moved etcd's leadership from etcd-0 to etcd-1"},
 			{"Normal etcd Complete The rollout of revision rev-2 is complete: 3 of 3"},
 		} {

@@ -30,11 +30,13 @@ const (
 	// DefaultFallbackAfter is how long an outdated pod waits for a coordinator with a lock
 	// before the sidecars go on without one. It is short, because safety does not depend on it
 	// and a cluster without quorum waits for us. The first removal should follow the change of
-	// the template within five seconds, and an observation takes up to two of them.
+	// the template within three seconds, also if quorum was lost only then. Where etcd has been silent
+	// for as long as this before, a quarter of it is enough for the owner of the lock, if there is one.
 	DefaultFallbackAfter = 2 * time.Second
-	// DefaultRecordDuration is how long the record of a coordinator that died stands in
-	// the way of one without a lock. With the lock nobody waits for it. It is renewed
-	// every third of that during a rollout.
+	// DefaultRecordDuration is how long the record of a coordinator that died without a lock stands in
+	// the way of another. With the lock nobody waits for it. It is renewed every third of that during
+	// a rollout. A coordinator whose lock etcd confirms writes three times as much, and renews it after
+	// twice as much, which is half a minute: that costs the API server a sixth.
 	DefaultRecordDuration = 15 * time.Second
 )
 
@@ -55,9 +57,11 @@ type Config struct {
 	// StatefulSets and Pods are the Kubernetes API for Namespace.
 	StatefulSets StatefulSets
 	Pods         Pods
-	// Budgets is the Kubernetes API for PodDisruptionBudgets in Namespace. One is read only where it refuses
-	// the eviction of a single member. If it needs more pods than that one, it protects nothing, and the pod is
-	// deleted. Without Budgets the rollout of such a member holds. (Etcd-druid writes such a budget.)
+	// Budgets is the Kubernetes API for PodDisruptionBudgets in Namespace. The one that has the StatefulSet's name is
+	// watched during a rollout, to evict as soon as it allows that. Without that, the API server is asked by a dry run
+	// before each eviction. One is read only where it refuses the eviction of a single member. If it needs more pods
+	// than that one, it protects nothing, and the pod is deleted. Without Budgets the rollout of such a member holds.
+	// (Etcd-druid writes such a budget.)
 	Budgets Budgets
 	// Nodes is the Kubernetes API for nodes; nil means that none is read. Only those of the StatefulSet's pods are,
 	// by name, to see a drain before it evicts. It needs get and watch on nodes. Without that permission the
@@ -94,7 +98,8 @@ type Config struct {
 	// record is claimed by the clock.
 	FallbackAfter time.Duration
 	// RecordDuration is how long the record may stand unrenewed before another
-	// coordinator without a lock may claim it; whole seconds, at least three.
+	// coordinator without a lock may claim it; whole seconds, at least three. A holder whose lock etcd
+	// confirms writes three times as much. So if it dies together with the quorum, another waits that long.
 	RecordDuration time.Duration
 	// Version is what the host calls its own version; the sidecars tell each other.
 	Version string

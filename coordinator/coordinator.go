@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	coordinationv1 "k8s.io/api/coordination/v1"
 
 	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/internal/report"
@@ -21,13 +23,15 @@ import (
 type Coordinator struct {
 	cfg      Config
 	workload *workload.Workload
-	log      *logrus.Entry
-	faults   faults
-	account  account
-	gates    gates
-	nodes    nodes
-	running  atomic.Bool
-	place    place
+	// lease is what a watch tells of the Lease, and what we have written to it.
+	lease   workload.Mirror[*coordinationv1.Lease]
+	log     *logrus.Entry
+	faults  faults
+	account account
+	gates   gates
+	nodes   nodes
+	running atomic.Bool
+	place   place
 	// changed wakes up the loop, or the goroutine that waits to begin it.
 	changed chan struct{}
 	// idling is true while we are the one to coordinate and nothing is due, and looks asks for a look
@@ -49,6 +53,9 @@ type Coordinator struct {
 	known    bool
 	// joined: this process has had a session.
 	joined bool
+	// session is the lease of the next session. It stays the same until that has been announced, so that a failed
+	// attempt leaves nothing behind: from then on the others remove the lease with its keys.
+	session clientv3.LeaseID
 	// member is the name of the etcd member in our own pod; empty outside of a member's pod.
 	member string
 	// record is what was seen of the record. Only the turn uses it.
@@ -78,6 +85,7 @@ func New(cfg Config) (*Coordinator, error) {
 		endpoints: cfg.Endpoints, gates: newGates(cfg.Gates), changed: make(chan struct{}, 1),
 		looks: make(chan struct{}, 1),
 	}
+	c.lease.Single = true
 	c.account.log = c.log
 	if cfg.Metrics != nil {
 		if c.account.metrics, err = report.NewMetrics(cfg.Metrics, cfg.Namespace, cfg.StatefulSet); err != nil {
@@ -180,19 +188,26 @@ func (c *Coordinator) Running() bool { return c.running.Load() }
 func (c *Coordinator) coordinate(ctx context.Context) {
 	var rested time.Time // No standing in until then.
 	for ctx.Err() == nil {
-		if c.place.owned() == nil {
-			if left := max(c.place.silent(c.cfg.FallbackAfter), time.Until(rested)); left > 0 {
-				wait(ctx, left, c.changed)
-				continue
-			}
+		if left := c.left(rested); left > 0 && c.place.expected() <= 0 {
+			wait(ctx, left, c.changed)
+			continue
 		}
 		l := c.newLoop()
-		l.run(ctx)
+		l.run(ctx, rested)
 		if c.after(ctx, l); l.exit.unfit != "" {
 			rested = time.Now().Add(c.cfg.RecordDuration)
 		}
 	}
 	c.after(ctx, c.newLoop()) // The lock may have become ours meanwhile.
+}
+
+// left is for how long it is not our turn yet, if nothing changes: without the lock, as long as etcd is not silent for
+// too long, or until we have rested.
+func (c *Coordinator) left(rested time.Time) time.Duration {
+	if c.place.owned() != nil {
+		return 0
+	}
+	return max(c.place.silent(c.cfg.FallbackAfter), time.Until(rested))
 }
 
 // after gives the lock back when another sidecar is to have it.

@@ -605,7 +605,7 @@ func TestTheQueue(t *testing.T) {
 // opened returns a session at these endpoints, and owner the tenure of one that has the lock.
 func opened(t *testing.T, c *etcdtest.Cluster, endpoints ...string) *session {
 	t.Helper()
-	s, err := openSession(t.Context(), c.Dial, endpoints, keysOf("ns", "etcd"), sessionTTL,
+	s, err := openSession(t.Context(), c.Dial, endpoints, keysOf("ns", "etcd"), newLease(), sessionTTL,
 		sessionEvery, sessionTimeout)
 	if err != nil {
 		t.Fatal(err)

@@ -105,8 +105,11 @@ func (c *Coordinator) join(ctx context.Context, self selfupdate.Presence) (*sess
 	if err != nil {
 		return nil, err
 	}
-	s, err := openSession(ctx, c.cfg.Dial, endpoints, keysOf(c.cfg.Namespace, c.cfg.StatefulSet), c.cfg.LockTTL,
-		min(c.cfg.LockTTL/3, c.cfg.FallbackAfter/2), c.cfg.ProbeTimeout)
+	if c.session == 0 {
+		c.session = newLease()
+	}
+	s, err := openSession(ctx, c.cfg.Dial, endpoints, keysOf(c.cfg.Namespace, c.cfg.StatefulSet), c.session,
+		c.cfg.LockTTL, min(c.cfg.LockTTL/3, c.cfg.FallbackAfter/2), c.cfg.ProbeTimeout)
 	switch {
 	case err != nil && nobody != nil:
 		// clientv3 keeps trying, and in the end its only reason is that the time ran out.
@@ -122,7 +125,10 @@ func (c *Coordinator) join(ctx context.Context, self selfupdate.Presence) (*sess
 		s.close(ctx)
 		return nil, err
 	}
-	s.addresses, c.joined = c.addresses, true
+	if s.heir && !c.joined && self.Pod != "" {
+		c.place.expect(time.Now().Add(c.cfg.Policy.SettleTimeout))
+	}
+	s.addresses, c.joined, c.session = c.addresses, true, 0
 	return s, nil
 }
 

@@ -11,6 +11,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/quorate/quorate/internal/etcdtest"
 	"github.com/quorate/quorate/internal/selfupdate"
@@ -419,6 +421,70 @@ func TestWhatTheOwnPodHasLeftBehindIsRemovedAtOnce(t *testing.T) {
 				}
 				if is := slices.Contains(s.etcd.Keys(), presence+"old-1"); is != tc.stays {
 					t.Errorf("its presence is there: %v", is)
+				}
+			})
+		})
+	}
+}
+
+// What etcd does and nobody hears of would stay for a day: nobody keeps it alive, and it has no key by which the others
+// could find it.
+func TestASessionThatComesToNothingLeavesNoLeaseBehind(t *testing.T) {
+	busy := status.Error(codes.Unavailable, "etcdserver: request timed out")
+	for _, tc := range []struct {
+		name string
+		// lost are the methods whose answers are lost, and undone those of them that are not carried out either.
+		lost, undone []string
+		// answer is what is heard instead, nil for nothing.
+		answer error
+	}{
+		{"if the grant is done, answered with an error, and repeated by etcd's client",
+			[]string{"LeaseGrant"}, nil, busy},
+		{"if the grant is done, and its answer never comes", []string{"LeaseGrant"}, nil, nil},
+		{"if its key cannot be written, nor the lease revoked", []string{"Put", "LeaseRevoke"},
+			[]string{"Put", "LeaseRevoke"}, nil},
+		{"if its key is written, nobody hears of that, and the lease cannot be revoked",
+			[]string{"Put", "LeaseRevoke"}, []string{"LeaseRevoke"}, nil},
+		{"if its key is written and the lease revoked, and nobody hears of that",
+			[]string{"Put", "LeaseRevoke"}, nil, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := newKube(t, 1, etcdtest.StartInMemory(t, 1))
+				left := map[string]int{}
+				for _, method := range tc.lost {
+					left[method] = 3
+				}
+				k.etcd.Intercept(func(ctx context.Context, method string, do func() (any, error)) (any, error) {
+					lose := false
+					k.etcd.Set(func(*etcdtest.Cluster, []*etcdtest.Member) {
+						if lose = left[method] > 0; lose {
+							left[method]--
+						}
+					})
+					if !lose {
+						return do()
+					}
+					if !slices.Contains(tc.undone, method) {
+						_, _ = do()
+					}
+					if tc.answer == nil {
+						<-ctx.Done()
+						return nil, ctx.Err()
+					}
+					return nil, tc.answer
+				})
+				defer run(t, config(k))()
+				within(t, 2*time.Minute, "the lock", func() bool { return holders(k) == 1 })
+				k.etcd.Set(func(*etcdtest.Cluster, []*etcdtest.Member) {
+					for _, method := range tc.lost[:1] {
+						if left[method] > 0 {
+							t.Errorf("%d answers to %s were not lost", left[method], method)
+						}
+					}
+				})
+				if n := k.etcd.Leases(); n != 1 {
+					t.Errorf("there are %d leases", n)
 				}
 			})
 		})

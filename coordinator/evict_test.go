@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/quorate/quorate/internal/rollout"
 )
@@ -219,6 +221,108 @@ func (b budgetOf) Get(_ context.Context, name string, _ metav1.GetOptions) (*pol
 		Spec:   policyv1.PodDisruptionBudgetSpec{Selector: b.stage.set.Spec.Selector},
 		Status: b.PodDisruptionBudgetStatus,
 	}, nil
+}
+
+// Watch tells nothing.
+func (budgetOf) Watch(context.Context, metav1.ListOptions) (watch.Interface, error) {
+	return watch.NewRaceFreeFake(), nil
+}
+
+// watchedBudget is the one PodDisruptionBudget etcd, as a watch tells it.
+type watchedBudget struct {
+	budgetOf
+	*watch.RaceFreeFakeWatcher
+	// counts are the labels of the pods that it counts.
+	counts map[string]string
+	err    error
+}
+
+func (b *watchedBudget) Watch(context.Context, metav1.ListOptions) (watch.Interface, error) {
+	return b, b.err
+}
+
+// tell has the watch tell how many pods may go.
+func (b *watchedBudget) tell(version int, allowed int32) {
+	b.Modify(&policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: "etcd", ResourceVersion: strconv.Itoa(version)},
+		Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: b.counts}},
+		Status:     policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: allowed},
+	})
+}
+
+// A dry run is a request to the API server, and the eviction that follows it has to wait for a tenth of a second there.
+func TestABudgetThatIsWatchedIsNotAskedByADryRun(t *testing.T) {
+	ours := map[string]string{"app": "etcd"}
+	for _, tc := range []struct {
+		name   string
+		counts map[string]string
+		// err is why the budget cannot be watched.
+		err error
+		// allowed is how many pods may go, as the watch tells it, and refuse what the API server says.
+		allowed int32
+		refuse  error
+		// asks is true if there is a dry run, and evictions is how many follow.
+		asks      bool
+		evictions int
+	}{
+		{"while it allows the eviction", ours, nil, 1, nil, false, 2},
+		{"unless it does not allow one for long, so that the API server says why", ours, nil, 0, needsTwo, true, 0},
+		{"unless it may not be watched", ours,
+			apierrors.NewForbidden(schema.GroupResource{}, "etcd", errRefused), 1, nil, true, 2},
+		{"unless it counts other pods", map[string]string{"app": "other"}, nil, 1, nil, true, 2},
+		{"unless another budget has refused", ours, nil, 1, overBudget("another budget"), true, 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newWatchedStage(t)
+				b := &watchedBudget{budgetOf{stage: s}, watch.NewRaceFreeFake(), tc.counts, tc.err}
+				b.tell(1, tc.allowed)
+				s.setBudget(refusing(tc.refuse))
+				defer run(t, s.config(evicting, neverDue, func(c *Config) { c.Budgets = b }))()
+				<-time.After(time.Minute)
+				s.begin()
+				s.update("rev-2")
+				<-time.After(20 * time.Second)
+				if asks := len(s.at(asksBudget)) > 0; asks != tc.asks {
+					t.Errorf("asked by a dry run: %v, want %v: %v", asks, tc.asks, s.asked())
+				}
+				if n := len(s.at("evict ")); n != tc.evictions {
+					t.Errorf("%d evictions, want %d: %v", n, tc.evictions, s.asked())
+				}
+			})
+		})
+	}
+}
+
+// The disruption controller notices a Ready pod a moment later.
+func TestTheNextPodGoesAsSoonAsTheWatchedBudgetAllowsIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newWatchedStage(t)
+		b := &watchedBudget{budgetOf{stage: s}, watch.NewRaceFreeFake(), map[string]string{"app": "etcd"}, nil}
+		b.tell(1, 1)
+		defer run(t, s.config(evicting, neverDue, func(c *Config) { c.Budgets = b }))()
+		<-time.After(time.Minute)
+		s.begin()
+		s.update("rev-2")
+		within(t, time.Minute, "the first pod", func() bool { return len(s.at("evict ")) == 1 })
+		b.tell(2, 0)
+		within(t, time.Minute, "its successor", func() bool {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			p := s.pods[2]
+			return p.Labels["controller-revision-hash"] == "rev-2" && p.Status.ContainerStatuses[0].Ready
+		})
+		s.begin()
+		<-time.After(4 * time.Second)
+		if got := append(s.at("evict "), s.at(asksBudget)...); len(got) > 0 {
+			t.Errorf("asked for an eviction at %v, which the budget does not allow: %v", got, s.asked())
+		}
+		b.tell(3, 1)
+		<-time.After(time.Second)
+		if n := len(s.at("evict ")); n != 1 {
+			t.Errorf("%d pods were evicted once the budget allowed it: %v", n, s.asked())
+		}
+	})
 }
 
 // Etcd-druid writes the budget for three pods before it creates two of them, and creates them when the

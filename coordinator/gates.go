@@ -19,10 +19,10 @@ type Gate struct {
 	// SickToo makes the gate also hold a pod whose sidecar is sick. By default it does not,
 	// because it could then block its own cure.
 	SickToo bool
-	// Ask says whether the gate passes, and in the detail why or why not. It is called once for
-	// every observation of a rollout, on a goroutine of its own, and never twice at a time. The
-	// context ends after 30 s, or when this sidecar does not coordinate any more; Ask must then
-	// return.
+	// Ask says whether the gate passes, and in the detail why or why not. It is called at most
+	// once for every observation of a rollout, on a goroutine of its own, and never twice at a time. While a rollout
+	// waits for something else, it need not be called. The context ends after 30 s, or when this sidecar
+	// does not coordinate any more; Ask must then return.
 	//
 	// No observation waits for an answer that takes long: until it comes, the last one counts if it
 	// is at most 30 s old, and after that the gate does not pass. A gate that ignores its context

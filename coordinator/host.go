@@ -35,8 +35,8 @@ type (
 	// EvictV1, and Patch, which changes an annotation so that an older removal is refused. A
 	// clientset's CoreV1().Pods(namespace) satisfies it.
 	Pods = workload.Pods
-	// Budgets is what a coordinator uses of the API for PodDisruptionBudgets in one namespace: Get. A
-	// clientset's PolicyV1().PodDisruptionBudgets(namespace) satisfies it.
+	// Budgets is what a coordinator uses of the API for PodDisruptionBudgets in one namespace: Get and
+	// Watch. A clientset's PolicyV1().PodDisruptionBudgets(namespace) satisfies it.
 	Budgets = workload.Budgets
 	// Nodes is what a coordinator uses of the API for nodes: Get and Watch, by name. A clientset's
 	// CoreV1().Nodes() satisfies it.

@@ -73,6 +73,9 @@ type kube struct {
 	watchErr     error
 	// stuck keeps successors from ever becoming ready.
 	stuck bool
+	// feed, where not nil, has the watches tell what has become of which object. Without it, they only say that
+	// something has happened, and everything is read live.
+	feed *feed
 }
 
 func newKube(tb testing.TB, replicas int, etcd *etcdtest.Cluster) *kube {
@@ -104,7 +107,7 @@ func (k *kube) newPod(ordinal int) *corev1.Pod {
 		ObjectMeta: metav1.ObjectMeta{
 			Name: fmt.Sprint("etcd-", ordinal), UID: types.UID(fmt.Sprint("uid-", k.version)),
 			ResourceVersion: fmt.Sprint(k.version),
-			Labels:          map[string]string{"controller-revision-hash": k.set.Status.UpdateRevision},
+			Labels:          map[string]string{"app": "etcd", "controller-revision-hash": k.set.Status.UpdateRevision},
 			OwnerReferences: []metav1.OwnerReference{{Kind: "StatefulSet", UID: k.set.UID}},
 		},
 		Spec: corev1.PodSpec{
@@ -123,10 +126,17 @@ func (k *kube) setReady(p *corev1.Pod, ready bool) {
 		status = corev1.ConditionTrue
 	}
 	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
+	since := metav1.Now()
+	for _, was := range p.Status.Conditions {
+		if was.Type == corev1.PodReady && was.Status == status {
+			since = was.LastTransitionTime
+		}
+	}
 	p.Status = corev1.PodStatus{
 		Conditions: []corev1.PodCondition{
 			{Type: corev1.PodInitialized, Status: corev1.ConditionTrue},
-			{Type: corev1.ContainersReady, Status: status}, {Type: corev1.PodReady, Status: status},
+			{Type: corev1.ContainersReady, Status: status},
+			{Type: corev1.PodReady, Status: status, LastTransitionTime: since},
 		},
 		ContainerStatuses: []corev1.ContainerStatus{{Name: "etcd", Ready: ready, State: running},
 			{Name: "backup-restore", Ready: ready, State: running}},
@@ -149,6 +159,7 @@ func (k *kube) change(f func()) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	f()
+	k.feed.tell(k)
 	for _, w := range k.watchers {
 		if !w.IsStopped() {
 			w.Modify(&corev1.Pod{})
@@ -196,12 +207,16 @@ func (k *kube) Patch(_ context.Context, _ string, _ types.PatchType, data []byte
 		return nil, fmt.Errorf("patch of %v: %w", subresources, err)
 	}
 	k.set.Status.CurrentRevision = patch.Status.CurrentRevision
+	k.feed.tell(k)
 	return k.set, nil
 }
 
-func (k *kube) Watch(context.Context, metav1.ListOptions) (watch.Interface, error) {
+func (k *kube) Watch(_ context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if k.feed != nil {
+		return k.feed.open(opts)
+	}
 	w := watch.NewRaceFreeFake()
 	// Without a resource version a watch begins with the present state, so that it misses
 	// nothing from before it was open.
@@ -218,6 +233,7 @@ func (k kubePods) List(ctx context.Context, _ metav1.ListOptions) (*corev1.PodLi
 	k.lists++
 	k.recordLast = false
 	list, err, slow := &corev1.PodList{}, k.err, k.slow
+	list.ResourceVersion = fmt.Sprint(k.version)
 	for _, p := range k.pods {
 		list.Items = append(list.Items, *p.DeepCopy())
 	}
@@ -314,7 +330,10 @@ func (k kubeLeases) Patch(_ context.Context, name string, _ types.PatchType, dat
 func (k *kube) written() {
 	k.version++
 	k.lease.ResourceVersion = fmt.Sprint(k.version)
-	if k.tellLease(); k.lease.Spec.HolderIdentity == nil {
+	if k.feed.tell(k); k.feed == nil {
+		k.tellLease()
+	}
+	if k.lease.Spec.HolderIdentity == nil {
 		return // An operator has made it.
 	}
 	holder, _, _ := strings.Cut(*k.lease.Spec.HolderIdentity, "_")
@@ -342,6 +361,8 @@ func (k kubeLeases) Watch(_ context.Context, opts metav1.ListOptions) (watch.Int
 		return nil, k.watchErr
 	case opts.FieldSelector != "metadata.name=quorate-etcd":
 		return nil, fmt.Errorf("a watch on more than our Lease: %q", opts.FieldSelector)
+	case k.feed != nil:
+		return k.feed.open(opts)
 	}
 	w := watch.NewRaceFreeFake()
 	if k.lease != nil {
@@ -400,6 +421,7 @@ func (k kubePods) Patch(_ context.Context, name string, _ types.PatchType, data 
 	patched.ResourceVersion = fmt.Sprint(k.version)
 	k.pods[i] = patched
 	k.fenced = append(k.fenced, name)
+	k.feed.tell(k.kube)
 	return patched.DeepCopy(), nil
 }
 
@@ -426,6 +448,7 @@ func (k kubePods) Delete(_ context.Context, name string, opts metav1.DeleteOptio
 	}
 	k.version++
 	p.DeletionTimestamp, p.ResourceVersion = &metav1.Time{Time: time.Now()}, fmt.Sprint(k.version)
+	k.feed.tell(k.kube)
 	k.wg.Go(func() { k.replace(i) })
 	return nil
 }

@@ -2,6 +2,8 @@ package coordinator
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -69,15 +71,16 @@ func (l *loop) duty(etcd rollout.Membership) (due, untold bool) {
 // holdsAll is true for controls that hold everything.
 func holdsAll(c rollout.Controls) bool { return c.Paused || len(c.Bad) > 0 }
 
-// watchLease watches the Lease for what operators ask for, and for whether their controls hold everything. It needs
-// no look at what the coordinator itself writes there.
+// followLease watches the Lease for what operators and other coordinators write there. It needs no look at what the
+// coordinator itself writes.
 //
-// The API server may refuse it, to a sidecar with an older Role. Then the Lease is read once a minute.
-func (w *watches) watchLease(ctx context.Context) {
-	if w.lease {
+// The API server may refuse it, to a sidecar with an older Role. Then an idle one reads the Lease once a minute, and
+// one that coordinates reads everything at every look.
+func (w *watches) followLease(ctx context.Context) {
+	if w.unwatchLease != nil {
 		return
 	}
-	w.lease = true
+	ctx, w.unwatchLease = context.WithCancel(ctx)
 	w.running.Go(func() {
 		_, refused, works := w.calls(report.AtWatchLease, "the Lease")
 		ended := func() {
@@ -93,14 +96,8 @@ func (w *watches) watchLease(ctx context.Context) {
 		opts := metav1.ListOptions{
 			FieldSelector: fields.OneTermEqualSelector("metadata.name", record.Name(w.c.cfg.StatefulSet)).String(),
 		}
-		asked := ""
-		workload.KeepWatching(ctx, func(ctx context.Context) (watch.Interface, error) {
-			events, err := w.c.cfg.Leases.Watch(ctx, opts)
-			if err == nil {
-				ended() // The watch works. While there is no Lease, it tells nothing.
-			}
-			return events, err
-		}, func(e watch.Event) {
+		var asked, said string
+		told := func(e watch.Event) {
 			lease, ok := e.Object.(*coordinationv1.Lease)
 			if !ok {
 				return
@@ -112,6 +109,29 @@ func (w *watches) watchLease(ctx context.Context) {
 					w.c.trigger()
 				}
 			}
-		}, failed)
+			if now := saidByOthers(lease); now != said {
+				said = now
+				w.c.trigger()
+			}
+		}
+		// While there is no Lease, an open watch tells nothing.
+		workload.Watch{
+			Open: w.c.cfg.Leases.Watch, Options: opts, Into: &w.c.lease, Opened: ended, Told: told, Failed: failed,
+		}.Keep(ctx)
 	})
+}
+
+func (w *watches) unfollowLease() {
+	if w.unwatchLease != nil {
+		w.unwatchLease()
+		w.unwatchLease = nil
+	}
+}
+
+// saidByOthers is what a coordinator has to know of the Lease that it has not written itself: who holds the record,
+// and the operator's controls.
+func saidByOthers(lease *coordinationv1.Lease) string {
+	r := record.Parse(lease)
+	controls, _ := json.Marshal(record.Controls(lease)) // It has pointers.
+	return fmt.Sprint(r.Holder, r.Epoch, string(controls))
 }

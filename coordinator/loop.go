@@ -95,24 +95,35 @@ func (c *Coordinator) newLoop() *loop {
 		turn: &turn{c: c, exit: exit, hold: hold, sight: sight, trouble: trouble, doubts: doubts, observer: observer,
 			actor: actor},
 		looked: newMemory(ages),
-		word:   lastWord{open: true, until: time.Now().Add(lateWrites)},
 	}
 }
 
-// run waits for rollouts and carries them out, until ctx ends or another is to go on.
-func (l *loop) run(ctx context.Context) {
+// run waits for rollouts and carries them out, until ctx ends or another is to go on. If it is not our turn yet, it
+// prepares for one that is handed over to us.
+func (l *loop) run(ctx context.Context, rested time.Time) {
 	ending, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	defer context.AfterFunc(ctx, func() { wait(ending, releaseTimeout/4, nil); end() })()
 	ctx, cancel := context.WithCancel(ctx)
 	defer l.watches.running.Wait()
 	defer cancel()
+	l.c.workload.Remember(true)
+	l.c.lease.Remember(true)
+	defer l.c.workload.Remember(false)
+	defer l.c.lease.Remember(false)
 	l.watches.watchSet(ctx)
+	defer l.observer.rest()
+	if !l.await(ctx, rested) {
+		return
+	}
+	l.word = lastWord{open: true, until: time.Now().Add(lateWrites)}
+	if l.c.place.owned() != nil {
+		l.watches.followLease(ctx)
+	}
 	defer l.c.account.rests()
 	defer l.trouble.faults.clear() // Whoever coordinates next counts its own.
 	defer l.trouble.aged.clear()
 	defer l.doubts.settle()
-	defer l.observer.rest()
 	for first := true; ctx.Err() == nil && !l.exit.over && l.ours(); {
 		due, err := l.due(ctx)
 		switch {
@@ -121,6 +132,7 @@ func (l *loop) run(ctx context.Context) {
 		case !due:
 			l.trouble.faults.clear()
 			l.since, first = time.Time{}, false
+			l.watches.unfollowBudget()
 			l.follow(ctx)
 			l.idle(ctx)
 		default:
@@ -133,6 +145,8 @@ func (l *loop) run(ctx context.Context) {
 				}
 			}
 			first = false
+			l.follow(ctx) // So that the first look of the turn finds what it needs.
+			l.watches.followBudget(ctx)
 			var left time.Duration
 			if l.turn.right, left = l.right(); left > 0 {
 				wait(ctx, left, l.c.changed)
@@ -146,6 +160,51 @@ func (l *loop) run(ctx context.Context) {
 	}
 }
 
+// await waits until it is our turn, and returns false if that is not to be expected any more. Meanwhile it prepares.
+func (l *loop) await(ctx context.Context, rested time.Time) bool {
+	for prepared := false; ; {
+		left, expected := l.c.left(rested), l.c.place.expected()
+		switch {
+		case left <= 0:
+			l.c.place.expect(time.Time{})
+			return ctx.Err() == nil
+		case ctx.Err() != nil || expected <= 0:
+			return false
+		case !prepared:
+			if prepared = l.prepare(ctx); !prepared {
+				l.c.place.expect(time.Time{})
+				return false
+			}
+		default:
+			wait(ctx, min(left, expected), l.c.changed)
+		}
+	}
+}
+
+// prepare does what the first looks of a turn need, before a rollout is handed over to us: the watches tell everything,
+// and there is a connection to every member. It returns false if that is not to be expected.
+func (l *loop) prepare(ctx context.Context) bool {
+	reading, cancel := context.WithTimeout(ctx, l.c.cfg.RequestTimeout)
+	defer cancel()
+	o, err := l.c.workload.Observe(reading)
+	if err != nil {
+		l.c.log.WithError(err).Debug("the workload cannot be read yet")
+		return false // It is read when it is our turn.
+	}
+	if !outdated(o) || l.c.self.Revision != o.Set.UpdateRevision {
+		return false
+	}
+	l.sight.seen, l.observer.live = o, time.Now()
+	l.watches.followLease(ctx)
+	l.watches.follow(ctx, o.Selector)
+	l.watches.followNodes(ctx, o.Nodes())
+	l.watches.followBudget(ctx)
+	if _, err := l.observer.members.Observe(ctx); err != nil {
+		l.c.log.WithError(err).Debug("no member list yet")
+	}
+	return true
+}
+
 // ours is true if the lock is ours or etcd does not say whose it is.
 func (l *loop) ours() bool {
 	return l.c.place.owned() != nil || l.c.place.silent(l.c.cfg.FallbackAfter) <= 0
@@ -156,9 +215,6 @@ func (l *loop) ours() bool {
 func (l *loop) idle(ctx context.Context) {
 	check := time.NewTicker(l.c.cfg.FallbackAfter)
 	defer check.Stop()
-	if l.c.place.owned() != nil {
-		l.watches.watchLease(ctx)
-	}
 	// Without a session nobody else keeps up with the members, and the alarm NOSPACE may be why there is none.
 	unlocked := time.NewTimer(time.Until(l.c.looked.Add(addressesEvery)))
 	defer unlocked.Stop()
@@ -200,13 +256,16 @@ func (l *loop) idle(ctx context.Context) {
 // right says by what right the record may be claimed, and how long that still has to wait. The
 // lock counts until etcd has confirmed nothing for a while and does not answer when it is asked for
 // the lock. A session that is still alive proves nothing: it outlives quorum by its time to live.
+//
+// Where etcd has been silent for long, a rollout that begins does not wait for that time again. If etcd is silent
+// only to us, somebody else has the lock, and needs a moment to claim the record.
 func (l *loop) right() (record.Right, time.Duration) {
 	confirmed := l.c.place.confirmed()
 	silent := time.Since(confirmed)
 	if l.c.place.owned() != nil && (!l.turn.unanswered || silent < l.c.cfg.FallbackAfter) {
 		return record.ByLock, 0
 	}
-	return record.ByClock, l.c.cfg.FallbackAfter - min(silent, time.Since(l.since))
+	return record.ByClock, max(l.c.cfg.FallbackAfter-silent, l.c.cfg.FallbackAfter/4-time.Since(l.since))
 }
 
 // due says whether a rollout or another duty is due or under way. It asks only Kubernetes, so that an idle
@@ -214,11 +273,15 @@ func (l *loop) right() (record.Right, time.Duration) {
 func (l *loop) due(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.c.cfg.RequestTimeout)
 	defer cancel()
-	o, err := l.c.workload.Observe(ctx)
-	if err != nil {
-		return false, err
+	o, watched := l.watches.mirrored()
+	if !watched || time.Since(l.observer.live) > pictureLasts {
+		var err error
+		if o, err = l.c.workload.Observe(ctx); err != nil {
+			return false, err
+		}
+		l.c.nodes.read(ctx, &o)
+		l.observer.live = time.Now()
 	}
-	l.c.nodes.read(ctx, &o)
 	l.c.account.about(l.c.cfg.Namespace, o.Set)
 	l.sight.seen = o
 	l.looked.lasting.uncordoned(o.Pods)
@@ -227,7 +290,7 @@ func (l *loop) due(ctx context.Context) (bool, error) {
 	rolling := outdated(o) || l.c.unpromoted(o)
 	due := rolling
 	if asked := l.c.requested.Swap(false); !due && (l.word.open || asked || l.found || l.untold) && o.Set.OnDelete {
-		lease, err := record.Read(ctx, l.c.cfg.Leases, l.c.cfg.StatefulSet)
+		lease, err := l.c.readLease(ctx)
 		if err != nil {
 			if asked { // The watch does not tell the same twice.
 				l.c.requested.Store(true)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/internal/rollout"
+	"github.com/quorate/quorate/internal/workload"
 )
 
 // memory is all that a coordinator keeps between cycles. recall makes of it the [rollout.Memory] that
@@ -15,7 +16,9 @@ import (
 // machine's.
 type memory struct {
 	since map[rollout.Sighting]time.Time
-	// lasting is the same of members and of cordons.
+	// readySince is when each pod, by UID, became Ready or ceased to be, by its kubelet's clock.
+	readySince map[string]time.Time
+	// lasting is the same as since, of members and of cordons.
 	lasting         *lasting
 	failedTransfers rollout.Failures
 	// removed are the pods that we have removed, until they are back: their UIDs, by name.
@@ -72,6 +75,7 @@ func newMemory(lasting *lasting) *memory {
 	return &memory{
 		lasting:         lasting,
 		since:           map[rollout.Sighting]time.Time{},
+		readySince:      map[string]time.Time{},
 		failedTransfers: rollout.Failures{},
 		removed:         map[string]string{},
 		evicted:         map[string]time.Time{},
@@ -119,6 +123,28 @@ func (m *memory) ages(now time.Time, seen []rollout.Sighting) rollout.Ages {
 	return ages
 }
 
+// flapped forgets that a pod was Ready before it last became Ready. Looks do not see all that happens between them, and
+// a watch may tell of it late.
+func (m *memory) flapped(now workload.Observation) {
+	for i := range now.Pods {
+		uid := now.Pods[i].UID
+		since := now.ReadySince(uid)
+		if was, ok := m.readySince[uid]; ok && !was.Equal(since) {
+			delete(m.since, rollout.Sighting{UID: uid, Condition: rollout.ReadySeen})
+		}
+		m.readySince[uid] = since
+	}
+}
+
+// doubt forgets for how long a pod has been what it is, where that has changed since the watch told of it: what a watch
+// is late with may be more than one change.
+func (m *memory) doubt(told, now workload.Observation) {
+	maps.DeleteFunc(m.since, func(s rollout.Sighting, _ time.Time) bool {
+		there := slices.ContainsFunc(now.Pods, func(p rollout.Pod) bool { return p.UID == s.UID })
+		return there && !now.Lasted(told, s.UID)
+	})
+}
+
 // refusal is an eviction that was refused, and until when none is asked for again.
 type refusal struct {
 	rollout.Refusal
@@ -131,9 +157,9 @@ type refusal struct {
 // just become Ready, the disruption controller frees it a moment later, mostly within 50 ms. (The
 // benchmarks show that.) leastRest keeps two questions further apart than the first wait.
 const (
-	evictSoon, justReady = 25 * time.Millisecond, 5 * time.Second
-	evictAgain           = 2 * time.Second
-	longestEvictAgain    = 30 * time.Second
+	evictSoon, noticed = 25 * time.Millisecond, 5 * time.Second
+	evictAgain         = 2 * time.Second
+	longestEvictAgain  = 30 * time.Second
 	// chargedFor is how long a budget stays charged for an eviction that had no effect (DeletionTimeout in
 	// Kubernetes' disruption controller), and how long its pod stays marked (stalePodDisruptionTimeout).
 	chargedFor = 2 * time.Minute
@@ -145,7 +171,7 @@ func (m *memory) refuse(now time.Time, said rollout.Refusal) rollout.Refusal {
 	switch {
 	case m.refusal != nil:
 		pause = min(2*m.refusal.pause, longestEvictAgain)
-	case now.Sub(m.lastReady()) < justReady:
+	case m.justReady(now):
 		pause = evictSoon
 	}
 	if !said.Lasting && !m.charged.IsZero() && now.Sub(m.charged) < chargedFor {
@@ -190,6 +216,12 @@ func (m *memory) resolved(now time.Time, i record.Intent, pod record.Pod) {
 		m.evicted[pod.UID] = now
 	}
 }
+
+// justReady is true where the disruption controller may not have noticed yet that a pod has become Ready.
+func (m *memory) justReady(now time.Time) bool { return now.Sub(m.lastReady()) < noticed }
+
+// refusedLately is true while an eviction is likely to be refused once more.
+func (m *memory) refusedLately(now time.Time) bool { return m.refusal != nil || m.justReady(now) }
 
 // refusedForLong is false while a refusal may be over in a moment. Until then it is not worth
 // reporting.

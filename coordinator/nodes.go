@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/quorate/quorate/internal/report"
@@ -76,6 +77,7 @@ func (n *nodes) forbidden(err error) bool {
 type nodeWatch struct {
 	over    <-chan struct{}
 	unwatch context.CancelFunc
+	node    *workload.Mirror[*corev1.Node]
 }
 
 func (w nodeWatch) open() bool {
@@ -100,11 +102,13 @@ func (w *watches) followNodes(ctx context.Context, names []string) {
 			continue
 		}
 		watching, unwatch := context.WithCancel(ctx)
-		w.nodes[name] = nodeWatch{watching.Done(), unwatch}
+		node := &workload.Mirror[*corev1.Node]{Single: true}
+		node.Remember(true)
+		w.nodes[name] = nodeWatch{watching.Done(), unwatch, node}
 		w.running.Go(func() {
 			changed, failed, ended := w.calls(report.AtWatchNodes, "the nodes")
 			defer ended()
-			workload.WatchNode(watching, w.c.cfg.Nodes, name, changed, func(err error) {
+			workload.WatchNode(watching, w.c.cfg.Nodes, name, node, changed, func(err error) {
 				if !w.c.nodes.forbidden(err) {
 					failed(err)
 					return
@@ -115,12 +119,35 @@ func (w *watches) followNodes(ctx context.Context, names []string) {
 	}
 }
 
+// mirrored is what the watches tell of the workload. It returns false if not all of it is being watched.
+func (w *watches) mirrored() (workload.Observation, bool) {
+	o, watched := w.c.workload.Mirrored()
+	if !watched || !o.Set.OnDelete || !w.c.nodes.wanted() {
+		return o, watched
+	}
+	nodes := map[string]*corev1.Node{}
+	for _, name := range o.Nodes() {
+		on, followed := w.nodes[name]
+		if !followed {
+			return o, false
+		}
+		now, known := on.node.Now()
+		if !known {
+			return o, false
+		}
+		nodes[name] = now[name]
+	}
+	o.AddNodes(func(name string) (*corev1.Node, bool) { return nodes[name], true })
+	return o, true
+}
+
 // follow watches the pods and their nodes between rollouts, which only the lock's owner does. Where the StatefulSet
 // controller rolls the pods, we do nothing beside it, and there is nothing to watch for.
 func (l *loop) follow(ctx context.Context) {
 	if l.c.place.owned() == nil {
 		return
 	}
+	l.watches.followLease(ctx)
 	if !l.sight.seen.Set.OnDelete {
 		l.watches.unfollow()
 		return

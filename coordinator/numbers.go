@@ -87,7 +87,7 @@ func (c Config) CheckNumbers(name func(field string) string) error {
 	require(c.FallbackAfter >= retryEtcd, "FallbackAfter", c.FallbackAfter,
 		"must be at least %v: every sidecar has etcd confirm its session twice as often, "+
 			"and without an answer for that long it may go on without the lock", retryEtcd)
-	// It is renewed every third of that, so two thirds are left for a cycle.
+	// It is renewed every third of that, so two thirds are left for a cycle. With the lock even more is left.
 	require(c.RecordDuration >= 3*time.Second && c.RecordDuration%time.Second == 0, "RecordDuration", c.RecordDuration,
 		"must be whole seconds, at least 3s")
 	require(c.RecordDuration < 3*time.Second || 2*c.RecordDuration >= 3*cycle, "RecordDuration", c.RecordDuration,

@@ -19,8 +19,9 @@ const (
 	// unknownPatience is how long a coordinator observes a member that it cannot reach,
 	// although its kubelet finds it well, before it lets another try.
 	unknownPatience = 30 * time.Second
-	// newsEvery bounds how often the Lease is written only to report news.
-	newsEvery = time.Second
+	// newsEvery bounds how often the Lease is written only to report news. While a rollout only waits for a pod that
+	// was replaced, everything goes as planned, and plannedEvery is enough.
+	newsEvery, plannedEvery = time.Second, 10 * time.Second
 )
 
 // sight is what was seen in the last observation, what was decided on it, and what is remembered of
@@ -42,9 +43,11 @@ type sight struct {
 	suspect *record.Member
 	// brief is true in a turn that was not begun for a rollout: it ends when there is nothing to tell or to do.
 	brief bool
+	// pictured is true while a look goes by a picture.
+	pictured bool
 }
 
-// observer reads everything live and decides.
+// observer looks at everything and decides.
 type observer struct {
 	c       *Coordinator
 	exit    *exit
@@ -55,38 +58,96 @@ type observer struct {
 	watches *watches
 	actor   *actor
 	members *membership.Observer
+	// live is when everything was last read live.
+	live time.Time
 }
 
-// observe reads everything live, and decides.
+// observe looks, and decides. As long as that leads to nothing, it asks etcd alone, and goes by what the watches tell
+// of the rest. Nothing is done on that: it is confirmed by a live reading, or everything is read live.
 func (o *observer) observe(ctx context.Context) record.Observed {
-	o.sight.begun = o.c.now()
+	for range 2 { // What was read live in vain has brought the picture up to date.
+		p := o.picture()
+		if p == nil {
+			break
+		}
+		if said, sure := o.look(ctx, p); sure {
+			return said
+		}
+	}
+	said, _ := o.look(ctx, nil)
+	return said
+}
+
+// look decides on a picture, or without one on what it reads live. It returns false if the picture was not true any
+// more when something was to be done.
+func (o *observer) look(ctx context.Context, p *picture) (_ record.Observed, sure bool) {
+	failed := func(what string, err error) (record.Observed, bool) {
+		o.trouble.note(ctx, what, err)
+		return record.Observed{Outcome: record.Failed}, true
+	}
+	o.sight.begun, o.sight.pictured = o.c.now(), p != nil
 	// They are asked at the same time, so that a hanging member does not age the evidence
 	// twice.
 	var asked sync.WaitGroup
 	var peers []selfupdate.Peer
 	known := false
-	asked.Go(func() { peers, known = o.c.peers(ctx) })
-	state, r, selector, err := o.gather(ctx)
+	asking, enough := context.WithCancel(ctx)
+	defer enough()
+	asked.Go(func() { peers, known = o.c.peers(asking) })
+	state, r, selector, err := o.gather(ctx, p)
+	if state.Set.OnDelete && state.Etcd.Silent() {
+		enough() // Nobody can say who else is here.
+	}
 	asked.Wait()
 	if err != nil {
-		o.trouble.note(ctx, "the workload cannot be read", err)
-		return record.Observed{Outcome: record.Failed}
+		return failed("the workload cannot be read", err)
 	}
 	state.Sidecars = selfupdate.Sidecars(peers, known || state.NoLock, record.Newest, state.Set, state.Pods,
 		o.c.self.UID)
+	o.watches.followLease(ctx)
 	o.watches.follow(ctx, selector)
 	o.watches.followNodes(ctx, o.sight.seen.Nodes())
+	o.watches.followBudget(ctx)
 	joined := rollout.Assess(state, o.c.cfg.Policy)
 	_, alarm := joined.Fullest()
 	o.sight.memory.causes(state.Request, alarm)
+	o.sight.memory.flapped(o.sight.seen)
 	state.Memory = o.sight.memory.recall(time.Now(), joined.Sightings(), state.Pods)
 	d := joined.Decide(state.Memory)
-	if evicts(d.Action) {
-		if state.RefusedEviction, err = o.askBudget(ctx, d); err != nil {
-			o.trouble.note(ctx, "the pod cannot be evicted", err)
-			return record.Observed{Outcome: record.Failed}
-		}
+	next, _ := record.NextOf(d, state.Set.UpdateRevision)
+	if p != nil && len(o.c.gates) > 0 && (next == record.NextAct || next == record.NextFinish) {
+		// Nothing but a gate may be in the way, or it is the last word, which tells what the gates say.
+		state.Gates = o.c.gates.answers(ctx, o.c.gates.ask(ctx, o.c.trigger), time.Now().Add(answerGrace))
+		joined = rollout.Assess(state, o.c.cfg.Policy)
 		d = joined.Decide(state.Memory)
+	}
+	staying := o.choose(d, peers) == selfupdate.Choice{} // Else another goes on with it.
+	ask := evicts(d.Action) && staying
+	switch allows, known := o.watches.budget(); {
+	case !ask || p == nil || !known || o.sight.memory.refusal != nil:
+	case allows:
+		ask = false // The eviction itself asks.
+	case o.sight.memory.justReady(time.Now()):
+		state.RefusedEviction, ask = notYet, false
+		d = joined.Decide(state.Memory)
+	}
+	if ask && (p == nil || o.sight.memory.refusedLately(time.Now())) {
+		if state.RefusedEviction, err = o.askBudget(ctx, d); err != nil {
+			return failed("the pod cannot be evicted", err)
+		}
+		d, ask = joined.Decide(state.Memory), false
+	}
+	if p != nil && staying && o.leads(d, state.Set.UpdateRevision) {
+		same, refused, err := o.confirm(ctx, p, d, ask)
+		switch {
+		case err != nil:
+			return failed("the workload cannot be read", err)
+		case !same:
+			return record.Observed{}, false
+		case ask:
+			state.RefusedEviction = refused
+			d = joined.Decide(state.Memory)
+		}
 	}
 	o.sight.etcd, o.sight.decision = state.Etcd, d
 	seen := record.Observed{Outcome: record.Done, Begun: o.sight.begun, Lease: r}
@@ -101,19 +162,32 @@ func (o *observer) observe(ctx context.Context) record.Observed {
 	}
 	if said.Next == record.NextFinish && d.Action == (rollout.Complete{}) {
 		if err := o.actor.promote(ctx); err != nil {
-			o.trouble.note(ctx, "status.currentRevision was not set", err)
-			return record.Observed{Outcome: record.Failed}
+			return failed("status.currentRevision was not set", err)
 		}
 	}
 	if said.Next != record.NextHandOver {
 		o.tell(state)
 	}
 	// Not in every cycle: what flickers is reported once a second.
-	said.News = o.c.account.hasNews() && o.c.now()-o.hold.renewed >= newsEvery
+	every := newsEvery
+	if _, waits := d.Action.(rollout.Wait); waits &&
+		(d.Guard == rollout.GuardTerminating || d.Guard == rollout.GuardUpdatedPending) {
+		every = plannedEvery
+	}
+	said.News = o.c.account.hasNews() && o.c.now()-o.hold.renewed >= every
 	if said.Next != record.NextAct || said.Intent.Operation == record.MoveLeader {
 		o.trouble.faults.clear() // A removal still has to succeed.
 	}
-	return said
+	return said, true
+}
+
+// leads is true for a decision on which something is removed, or anything else is done that Kubernetes has a say in. A
+// change of leadership is between the members, who have just answered. What only changes the record needs no
+// confirmation either: another coordinator, and the next rollout, look for themselves.
+func (o *observer) leads(d rollout.Decision, revision string) bool {
+	next, intent := record.NextOf(d, revision)
+	return next == record.NextAct && intent.Operation != record.MoveLeader ||
+		next == record.NextFinish && o.c.unpromoted(o.sight.seen)
 }
 
 // next adds to an observation what its decision asks of the record's protocol.
@@ -149,7 +223,12 @@ func (o *observer) choose(d rollout.Decision, peers []selfupdate.Peer) selfupdat
 		// (guard QuorumPatience), which takes far longer than our patience here.
 		another = d.Assessment.Serving > 0 || d.Guard == rollout.GuardCutOff
 	}
-	if unknown := o.sight.memory.unknown(now, d.Assessment, o.hold.intent.Call()); unknown != "" && another {
+	unknown := o.sight.memory.unknown(now, d.Assessment, o.hold.intent.Call())
+	switch {
+	case unknown == "" || !another:
+	case o.sight.pictured: // A member whose pod is gone is Down, and a watch may not have told of that.
+		o.live = time.Time{}
+	default:
 		o.exit.giveUp(unknown+" has been Unknown to this sidecar for too long", unfitFor)
 	}
 	if alone {
@@ -162,19 +241,27 @@ func (o *observer) choose(d rollout.Decision, peers []selfupdate.Peer) selfupdat
 // comes first: a removal that it no longer names has had its effect by then, and the pods
 // show it. The members are asked only when the pods are known, although that takes longer: a pod
 // of ours that is going may still answer, and its successor must not count as serving for that.
-func (o *observer) gather(ctx context.Context) (rollout.State, record.Lease, string, error) {
-	grace := time.Now().Add(answerGrace)
-	asked := o.c.gates.ask(ctx, o.c.trigger)
+// With a picture, only etcd is asked, and no gate.
+func (o *observer) gather(ctx context.Context, p *picture) (rollout.State, record.Lease, string, error) {
+	grace, live := time.Now().Add(answerGrace), p == nil
+	var asked []<-chan struct{}
+	if live {
+		asked = o.c.gates.ask(ctx, o.c.trigger)
+	}
 	reading, cancel := context.WithTimeout(ctx, o.c.cfg.RequestTimeout)
 	defer cancel()
-	lease, err := record.Read(reading, o.c.cfg.Leases, o.c.cfg.StatefulSet)
-	if err != nil {
-		return rollout.State{}, record.Lease{}, "", err
+	if live {
+		p = &picture{}
+		var err error
+		if p.lease, err = o.c.readLease(reading); err != nil {
+			return rollout.State{}, record.Lease{}, "", err
+		}
+		if p.seen, err = o.c.workload.Observe(reading); err != nil {
+			return rollout.State{}, record.Lease{}, "", err
+		}
+		o.live = time.Now()
 	}
-	seen, err := o.c.workload.Observe(reading)
-	if err != nil {
-		return rollout.State{}, record.Lease{}, "", err
-	}
+	lease, seen := p.lease, p.seen
 	o.sight.seen = seen
 	o.c.account.about(o.c.cfg.Namespace, seen.Set)
 	r := o.doubts.trust(lease)
@@ -185,7 +272,9 @@ func (o *observer) gather(ctx context.Context) (rollout.State, record.Lease, str
 	}
 	state.Request, _ = record.RequestOf(lease, time.Now()) // What is wrong with it is told with the rest.
 	var nodesRead sync.WaitGroup
-	nodesRead.Go(func() { o.c.nodes.read(reading, &seen) })
+	if live {
+		nodesRead.Go(func() { o.c.nodes.read(reading, &seen) })
+	}
 	if seen.Set.OnDelete {
 		ask := o.members.Observe
 		if state.Begins() { // The guard ListsAgree has something to say.
@@ -197,7 +286,9 @@ func (o *observer) gather(ctx context.Context) (rollout.State, record.Lease, str
 			o.c.log.WithError(merr).Debug("no member list")
 		}
 		o.sight.etcdTook = o.c.now() - began
-		state.Gates = o.c.gates.answers(ctx, asked, grace)
+		if live {
+			state.Gates = o.c.gates.answers(ctx, asked, grace)
+		}
 	}
 	// Probes that failed because we are ending say nothing about the members.
 	nodesRead.Wait()
@@ -206,6 +297,10 @@ func (o *observer) gather(ctx context.Context) (rollout.State, record.Lease, str
 	}
 	return state, r, seen.Selector, nil
 }
+
+// notYet is while the disruption controller has not seen yet that a pod has become Ready. The watch on the budget tells
+// when it has.
+var notYet = rollout.Refusal{Words: "the PodDisruptionBudget does not allow it yet"}
 
 // askBudget is part of the observation: it asks whether the eviction that was decided on would
 // be granted. So an eviction that is refused, and tried again and again, never stands on record
@@ -271,8 +366,10 @@ func (o *observer) tell(state rollout.State) {
 func (o *observer) rest() {
 	o.sight.untransferred = o.sight.memory.failedTransfers
 	o.sight.memory = newMemory(o.sight.memory.lasting)
+	o.watches.unfollowBudget()
 	if o.c.place.owned() == nil {
 		o.watches.unfollow()
+		o.watches.unfollowLease()
 	}
 	o.c.remember(o.members.MemberURLs())
 	o.members.Close()

@@ -17,6 +17,8 @@ type place struct {
 	failing bool
 	// over is true when no lock is wanted any more.
 	over bool
+	// expects is until when the lock may be handed over to us, while another sidecar owns it.
+	expects time.Time
 	// away notes that this sidecar stays out of the election until then. Without a reason, that
 	// is because its own pod goes.
 	away   time.Time
@@ -28,6 +30,20 @@ func (p *place) enter(s *session) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.session, p.tenure, p.failing = s, nil, false
+}
+
+// expect notes until when the lock may be handed over to us.
+func (p *place) expect(until time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.expects = until
+}
+
+// expected is for how long the lock may still be handed over to us. It is not positive if that is not to be expected.
+func (p *place) expected() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return time.Until(p.expects)
 }
 
 // own notes that the lock is ours. It returns false after the end, because then nobody would give

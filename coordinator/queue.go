@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"path"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -12,10 +13,12 @@ import (
 	"github.com/quorate/quorate/internal/selfupdate"
 )
 
-// queue asks for the owner of the lock and all that wait for it, in their order.
+// queue asks for the owner of the lock and all that wait for it, in their order. It asks for their values, which are
+// empty, because etcd 3.7 leaves out the leases where it is asked for keys alone (etcd-io/etcd#22209). A key without a
+// lease looks like one from a backup, and is removed.
 func (k keys) queue() clientv3.Op {
 	byOrder := clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend)
-	return clientv3.OpGet(k.lock+"/", clientv3.WithPrefix(), clientv3.WithKeysOnly(), byOrder)
+	return clientv3.OpGet(k.lock+"/", clientv3.WithPrefix(), byOrder)
 }
 
 // wait stands in the queue until the lock is ours or ctx or the session ends. Its keys and
@@ -61,6 +64,22 @@ func (s *session) wait(ctx context.Context) (_ *tenure, err error) {
 		}
 		queue, revision = resp.Get().Kvs, resp.Get().Header.Revision
 	}
+}
+
+// owner is what the sidecar says that has the lock. It says nothing if there is none.
+func (k keys) owner(found []*mvccpb.KeyValue) (p selfupdate.Presence) {
+	var first *mvccpb.KeyValue
+	for _, kv := range found {
+		if path.Dir(string(kv.Key)) == k.lock && (first == nil || kv.CreateRevision < first.CreateRevision) {
+			first = kv
+		}
+	}
+	for _, kv := range found {
+		if first != nil && string(kv.Key) == k.presence+"/"+path.Base(string(first.Key)) {
+			_ = json.Unmarshal(kv.Value, &p) // Whoever cannot be read says nothing.
+		}
+	}
+	return p
 }
 
 // ahead returns the key immediately before ours in the queue, or nil if the lock is ours.
@@ -219,6 +238,8 @@ func (s *session) tidy(ctx context.Context, self selfupdate.Presence, begins boo
 	if err != nil {
 		return err
 	}
+	owner := s.keys.owner(found)
+	s.heir = owner.Revision != "" && owner.Revision != self.Revision && owner.Pod != self.Pod
 	for _, kv := range found {
 		var p selfupdate.Presence
 		if kv.Lease == int64(s.lease) || self.Pod == "" || json.Unmarshal(kv.Value, &p) != nil || p.Pod != self.Pod {

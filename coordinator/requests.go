@@ -18,7 +18,11 @@ func (t *turn) do(ctx context.Context, effect record.Effect) record.Event {
 		begun := t.c.now()
 		reading, cancel := context.WithTimeout(ctx, t.c.cfg.RequestTimeout)
 		defer cancel()
-		lease, err := record.Read(reading, t.c.cfg.Leases, t.c.cfg.StatefulSet)
+		read := t.c.readLease
+		if !t.hold.ours && t.right == record.ByLock { // By the clock, it counts when the Lease was read.
+			read = t.c.freeLease
+		}
+		lease, err := read(reading)
 		if lease != nil {
 			t.c.account.recall(lease.Annotations, record.Parse(lease).Epoch)
 		}
@@ -48,14 +52,17 @@ func (t *turn) do(ctx context.Context, effect record.Effect) record.Event {
 	panic(fmt.Sprintf("the record's protocol asks for %T, which nobody knows", effect))
 }
 
-// owns asks etcd whether the lock is ours.
+// owns asks etcd whether the lock is ours. It waits for an answer only until the record may be claimed without the
+// lock, because quorum may be waiting for us.
 func (t *turn) owns(ctx context.Context) bool {
 	tenure := t.c.place.owned()
 	if tenure == nil {
 		t.denied = nil // The session has ended meanwhile.
 		return false
 	}
-	t.denied = tenure.owns(ctx)
+	asking, cancel := context.WithTimeout(ctx, max(t.c.place.silent(t.c.cfg.FallbackAfter), t.c.cfg.FallbackAfter/4))
+	defer cancel()
+	t.denied = tenure.owns(asking)
 	t.unanswered = t.denied != nil && !errors.Is(t.denied, errNotOurs)
 	return t.denied == nil
 }
@@ -67,6 +74,19 @@ func (t *turn) later() time.Duration {
 		return t.c.cfg.RecordDuration
 	}
 	return 0
+}
+
+// terms are for how long the record says that it stands, and how often it is renewed. While etcd confirms the lock,
+// whoever comes after us has the lock and does not wait for the record. So it is enough to renew it rarely. Without
+// that, the record is all that the others go by, and they are not to wait for long.
+func (t *turn) terms() (duration, renew time.Duration) {
+	duration = t.c.cfg.RecordDuration
+	if t.c.place.owned() != nil && t.c.place.silent(t.c.cfg.FallbackAfter) > 0 {
+		// Nobody believes in more.
+		long := min(3*duration, max(duration, record.LongestDuration))
+		return long, long * 2 / 3
+	}
+	return duration, duration / 3
 }
 
 // read notes a failed reading.
@@ -82,17 +102,21 @@ func (t *turn) read(ctx context.Context, what string, err error) record.Outcome 
 func (t *turn) write(ctx context.Context, r record.Lease) record.LeaseWritten {
 	writing, cancel := context.WithTimeout(ctx, min(t.c.cfg.RequestTimeout, t.c.cfg.MaxEvidenceAge))
 	defer cancel()
-	version, err := record.Write(writing, t.c.cfg.Leases, t.c.cfg.StatefulSet, r, t.c.account.notes())
+	began := t.c.lease.Begin()
+	written, err := record.Write(writing, t.c.cfg.Leases, t.c.cfg.StatefulSet, r, t.c.account.notes())
 	if apierrors.IsInvalid(err) || apierrors.IsRequestEntityTooLargeError(err) {
 		// Annotations of others may leave no room for our report. The record matters more.
 		t.c.log.WithError(err).Debug("the API server refuses the Lease with our notes; it is written without them")
-		version, err = record.Write(writing, t.c.cfg.Leases, t.c.cfg.StatefulSet, r, nil)
+		written, err = record.Write(writing, t.c.cfg.Leases, t.c.cfg.StatefulSet, r, nil)
 	}
-	outcome := record.OutcomeOf(err)
+	outcome, version := record.OutcomeOf(err), ""
 	switch outcome {
 	case record.Done:
+		version = written.ResourceVersion
+		t.c.lease.Read(began, version, written)
 		t.c.account.written()
 	case record.Refused:
+		t.c.lease.Forget()
 		t.c.log.WithError(err).Debug("somebody else has written the record")
 	case record.Failed, record.Unclear:
 		if t.stopping {

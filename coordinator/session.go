@@ -1,10 +1,13 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"path"
 	"slices"
 	"strings"
@@ -14,7 +17,9 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
 
 	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/selfupdate"
@@ -74,6 +79,8 @@ type session struct {
 	// stop ends the keep-alives, and done is closed when they have ended.
 	stop context.CancelFunc
 	done chan struct{}
+	// heir is true if the owner of the lock had another revision than ours when the session began.
+	heir bool
 	// beside is what runs beside the session; it ends with the client.
 	beside sync.WaitGroup
 
@@ -81,10 +88,10 @@ type session struct {
 	last time.Time // see confirmed
 }
 
-// openSession grants the lease and then keeps it alive, once in every. Each request has a
+// openSession is granted the lease and then keeps it alive, once in every. Each request has a
 // deadline of its own: without quorum it would wait for ever.
-func openSession(ctx context.Context, dial membership.Dial, endpoints []string, k keys, ttl, every,
-	timeout time.Duration) (*session, error) {
+func openSession(ctx context.Context, dial membership.Dial, endpoints []string, k keys, lease clientv3.LeaseID,
+	ttl, every, timeout time.Duration) (*session, error) {
 	granting, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), timeout)
 	defer cancel()
 	client, err := dialWithin(granting, dial, endpoints)
@@ -92,19 +99,36 @@ func openSession(ctx context.Context, dial membership.Dial, endpoints []string, 
 		return nil, err
 	}
 	sent := time.Now()
-	lease, err := client.Grant(granting, int64((ttl+reserve)/time.Second))
-	if err != nil {
+	if err := grant(granting, client, lease, ttl+reserve); err != nil {
 		return nil, errors.Join(fmt.Errorf("grant a lease for the lock at %s: %w", strings.Join(endpoints, ", "), err),
 			client.Close())
 	}
 	keeping, stop := context.WithCancel(clientv3.WithRequireLeader(client.Ctx()))
 	s := &session{
-		client: client, lease: lease.ID, dial: dial, keys: k, ttl: ttl, timeout: timeout,
+		client: client, lease: lease, dial: dial, keys: k, ttl: ttl, timeout: timeout,
 		addresses: func() []string { return endpoints },
 		stop:      stop, done: make(chan struct{}), last: sent,
 	}
 	s.beside.Go(func() { s.keepAlive(keeping, every) })
 	return s, nil
+}
+
+// newLease draws the ID of a lease.
+func newLease() clientv3.LeaseID { return clientv3.LeaseID(1 + rand.Int64N(math.MaxInt64)) }
+
+// grant asks for the lease with this ID. If an earlier request was carried out and its answer was lost, that lease is
+// there already, and is kept alive. With an ID of etcd's choice, as clientv3's Grant asks for, nobody would know of it,
+// and it would stay for a day. Whoever loses quorum often would leave many behind.
+func grant(ctx context.Context, client *clientv3.Client, lease clientv3.LeaseID, ttl time.Duration) error {
+	_, err := clientv3.RetryLeaseClient(client).LeaseGrant(ctx,
+		&pb.LeaseGrantRequest{ID: int64(lease), TTL: int64(ttl / time.Second)})
+	if err = rpctypes.Error(err); errors.Is(err, rpctypes.ErrLeaseExist) {
+		_, err = client.KeepAliveOnce(ctx, lease)
+	}
+	if code := status.Code(err); code == codes.DeadlineExceeded || code == codes.Canceled {
+		err = cmp.Or(ctx.Err(), err)
+	}
+	return err
 }
 
 // dialWithin waits for Dial no longer than ctx. It has no context of its own, and where there is

@@ -752,7 +752,7 @@ func TestHowOftenIsLooked(t *testing.T) {
 			<-time.After(time.Minute)
 			s.next(t, renews)
 			<-time.After(time.Minute)
-			expectTimes(t, "renewals", gaps(s.at(renews)), slices.Repeat([]time.Duration{13 * time.Second / 3}, 10)...)
+			expectTimes(t, "renewals", gaps(s.at(renews)), slices.Repeat([]time.Duration{2 * 13 * time.Second}, 1)...)
 		}},
 		{"once in 50 ms in a burst of news", func(t *testing.T, s *stage) {
 			s.waiting()
@@ -820,18 +820,39 @@ func TestHowOftenIsLooked(t *testing.T) {
 }
 
 func TestTheRecordIsRenewed(t *testing.T) {
-	const third = DefaultRecordDuration / 3
+	const rarely = 2 * DefaultRecordDuration
 	for _, tc := range []struct {
 		name string
 		test func(t *testing.T, s *stage)
 	}{
-		{"every third of its duration", func(t *testing.T, s *stage) {
+		{"every half a minute while etcd confirms the lock, and says that it stands for longer", func(t *testing.T,
+			s *stage) {
 			s.waiting()
 			defer run(t, s.config())()
 			<-time.After(time.Minute)
 			s.next(t, renews)
+			<-time.After(5 * time.Minute)
+			expectTimes(t, "renewals", gaps(s.at(renews)), slices.Repeat([]time.Duration{rarely}, 9)...)
+			s.stands(t, 3*DefaultRecordDuration)
+		}},
+		{"at once when etcd does not confirm the lock any more, then every third of its duration, and rarely again " +
+			"when it does", func(t *testing.T, s *stage) {
+			s.waiting()
+			defer run(t, s.config())()
 			<-time.After(time.Minute)
-			expectTimes(t, "renewals", gaps(s.at(renews)), slices.Repeat([]time.Duration{third}, 10)...)
+			s.next(t, renews)
+			<-time.After(5 * time.Second)
+			s.begin()
+			s.etcd.LoseQuorum()
+			<-time.After(DefaultFallbackAfter + 3*time.Second)
+			s.stands(t, DefaultRecordDuration)
+			<-time.After(time.Minute)
+			if between := gaps(s.at(renews)); len(between) < 10 || slices.Max(between) > DefaultRecordDuration/2 {
+				t.Errorf("renewed with pauses of %v", between)
+			}
+			s.etcd.RegainQuorum()
+			<-time.After(2 * time.Minute)
+			s.stands(t, 3*DefaultRecordDuration)
 		}},
 		{"before it lapses, although members hang", func(t *testing.T, s *stage) {
 			s.waiting()
@@ -841,7 +862,7 @@ func TestTheRecordIsRenewed(t *testing.T) {
 			s.unreachable(1, true)
 			s.next(t, renews)
 			<-time.After(10 * time.Minute)
-			if between := gaps(s.at(renews)); len(between) < 60 || slices.Max(between) >= DefaultRecordDuration {
+			if between := gaps(s.at(renews)); len(between) < 15 || slices.Max(between) >= 3*DefaultRecordDuration {
 				t.Errorf("%d renewals, the furthest apart %v", len(between), slices.Max(between))
 			}
 		}},
@@ -863,7 +884,7 @@ func TestTheRecordIsRenewed(t *testing.T) {
 				t.Errorf("%d renewals, the furthest apart %v", len(between), slices.Max(between))
 			}
 		}},
-		{"not for a third of its duration after anything else was written", func(t *testing.T, s *stage) {
+		{"not for half a minute after anything else was written", func(t *testing.T, s *stage) {
 			s.startup = 6 * time.Second // Not in step with the renewals.
 			defer run(t, s.config())()
 			<-time.After(time.Minute)
@@ -879,7 +900,7 @@ func TestTheRecordIsRenewed(t *testing.T) {
 				switch n.what {
 				case renews:
 					// Leadership is moved only after a swap.
-					if n.at-last < third && notes[i+1].what != "MoveLeader" {
+					if n.at-last < rarely && notes[i+1].what != "MoveLeader" {
 						t.Errorf("renewed at %v, %v after another write", n.at, n.at-last)
 					}
 					last = n.at
@@ -902,6 +923,16 @@ func TestTheRecordIsRenewed(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { tc.test(t, newStage(t, 3)) })
 		})
+	}
+}
+
+// stands checks for how long the record says that it stands.
+func (s *stage) stands(t *testing.T, want time.Duration) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if got := record.Parse(s.lease); got.Holder == "" || got.Duration != want {
+		t.Errorf("the record is held by %q and stands for %v, want %v", got.Holder, got.Duration, want)
 	}
 }
 
@@ -932,6 +963,10 @@ func (s *stage) taken(seconds int32) {
 	})
 }
 
+// ownersTime is what the owner of the lock is given to claim the record when a rollout begins, by those to whom etcd
+// has been silent for long.
+const ownersTime = DefaultFallbackAfter / 4
+
 func TestPatience(t *testing.T) {
 	// comes is how long a removed pod takes to be Ready again.
 	const comes = 10 * time.Second
@@ -939,18 +974,19 @@ func TestPatience(t *testing.T) {
 		name string
 		test func(t *testing.T, s *stage)
 	}{
-		{"the fallback begins two seconds after the first outdated pod is seen, whatever else is seen",
+		{"where etcd has been silent for long, the fallback begins half a second after the first outdated pod is " +
+			"seen, whatever else is seen",
 			func(t *testing.T, s *stage) {
 				s.etcd.Set(noSpace(true))
 				defer run(t, s.config())()
 				<-time.After(time.Minute)
 				s.begin()
 				s.update("rev-2")
-				<-time.After(time.Second)
+				<-time.After(200 * ms)
 				s.update("rev-3")
 				<-time.After(time.Minute)
-				expectTimes(t, "claims", s.at(claims), DefaultFallbackAfter)
-				expectTimes(t, "the first removal", s.at("delete etcd-2"), DefaultFallbackAfter)
+				expectTimes(t, "claims", s.at(claims), ownersTime)
+				expectTimes(t, "the first removal", s.at("delete etcd-2"), ownersTime)
 			}},
 		{"and begins to count anew when there was none for a moment", func(t *testing.T, s *stage) {
 			s.etcd.Set(noSpace(true))
@@ -958,12 +994,12 @@ func TestPatience(t *testing.T) {
 			<-time.After(time.Minute)
 			s.begin()
 			s.update("rev-2")
-			<-time.After(time.Second)
+			<-time.After(200 * ms)
 			s.update("rev-1")
-			<-time.After(4 * time.Second)
+			<-time.After(4800 * ms)
 			s.update("rev-2")
 			<-time.After(time.Minute)
-			expectTimes(t, "the first removal", s.at("delete etcd-2"), 5*time.Second+DefaultFallbackAfter)
+			expectTimes(t, "the first removal", s.at("delete etcd-2"), 5*time.Second+ownersTime)
 		}},
 		{"the lock is not waited for by whoever has it", func(t *testing.T, s *stage) {
 			defer run(t, s.config())()
@@ -982,7 +1018,7 @@ func TestPatience(t *testing.T) {
 			s.taken(40)
 			s.update("rev-2")
 			<-time.After(2 * time.Minute)
-			expectTimes(t, "claims", s.at(claims), DefaultFallbackAfter+40*time.Second)
+			expectTimes(t, "claims", s.at(claims), ownersTime+40*time.Second)
 		}},
 		{"for our own duration where its holder promised nothing", func(t *testing.T, s *stage) {
 			s.etcd.Set(noSpace(true))
@@ -992,7 +1028,7 @@ func TestPatience(t *testing.T) {
 			s.taken(0)
 			s.update("rev-2")
 			<-time.After(2 * time.Minute)
-			expectTimes(t, "claims", s.at(claims), DefaultFallbackAfter+20*time.Second)
+			expectTimes(t, "claims", s.at(claims), ownersTime+20*time.Second)
 		}},
 		{"and anew from the first reading of a renewal on", func(t *testing.T, s *stage) {
 			s.etcd.Set(noSpace(true))
@@ -1001,10 +1037,10 @@ func TestPatience(t *testing.T) {
 			s.begin()
 			s.taken(15)
 			s.update("rev-2")
-			<-time.After(10500 * ms)
+			<-time.After(10200 * ms)
 			s.renew()
 			<-time.After(2 * time.Minute)
-			expectTimes(t, "claims", s.at(claims), 11*time.Second+15*time.Second)
+			expectTimes(t, "claims", s.at(claims), 10*time.Second+ownersTime+15*time.Second)
 		}},
 		{"our own pod goes when the sidecars of settled pods have had LineUp to line up", func(t *testing.T, s *stage) {
 			defer run(t, s.config(as("etcd-0")))()
@@ -1063,7 +1099,7 @@ func TestPatience(t *testing.T) {
 				})
 				s.update("rev-2")
 				<-time.After(12 * time.Minute)
-				expectLook(t, "the removal", s.one(t, "delete ")-DefaultFallbackAfter,
+				expectLook(t, "the removal", s.one(t, "delete ")-ownersTime,
 					rollout.DefaultPolicy().SettleTimeout, resting+time.Second)
 			}},
 		{"a change of leadership that does not come about is waited for until its evidence is too old, twice",
@@ -1785,8 +1821,8 @@ func TestAStandInThatFailsGivesTheRecordBack(t *testing.T) {
 				if took != tc.takes {
 					t.Errorf("it gave the record back after %v, want %v", took, tc.takes)
 				}
-				if again := s.at(claims)[1] - s.at(releases)[0]; again != DefaultRecordDuration+DefaultFallbackAfter {
-					t.Errorf("it claimed it again after %v, want %v", again, DefaultRecordDuration+DefaultFallbackAfter)
+				if again := s.at(claims)[1] - s.at(releases)[0]; again != DefaultRecordDuration+ownersTime {
+					t.Errorf("it claimed it again after %v, want %v", again, DefaultRecordDuration+ownersTime)
 				}
 				s.answering(nil)
 				within(t, 2*time.Minute, "the rollout", func() bool { return s.settled("rev-2") })

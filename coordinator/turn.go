@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"time"
 
 	"github.com/sirupsen/logrus"
 
@@ -35,8 +36,9 @@ type turn struct {
 type hold struct {
 	// ours is true while the record is.
 	ours bool
-	// renewed is when the record was last written by us.
+	// renewed is when the record was last written by us, and every is how long after that it has to be renewed.
 	renewed record.Instant
+	every   time.Duration
 	// epoch is that of our claim, and intent the operation on the record.
 	epoch  int
 	intent record.Intent
@@ -48,6 +50,7 @@ type hold struct {
 func (t *turn) take(ctx, ending context.Context) (end record.End, ended bool) {
 	protocol := t.c.protocol
 	protocol.Later = t.later()
+	protocol.Duration, protocol.Renew = t.terms()
 	state, effect := protocol.Step(t.c.record, record.Start{Right: t.right}, t.c.now())
 	carrying, swapping := ctx, ending
 	for t.stopping = false; ; {
@@ -77,6 +80,7 @@ func (t *turn) take(ctx, ending context.Context) (end record.End, ended bool) {
 			swapping, t.stopping = carrying, true
 		}
 		claimed, pausing := state.Claimed(), state.Pausing
+		protocol.Duration, protocol.Renew = t.terms()
 		state, effect = protocol.Step(state, event, t.c.now())
 		switch effect.(type) {
 		case record.Act:
@@ -89,7 +93,8 @@ func (t *turn) take(ctx, ending context.Context) (end record.End, ended bool) {
 		if state.Claimed() {
 			t.sight.suspect = state.Lease.Suspect
 		}
-		*t.hold = hold{ours: state.Claimed(), renewed: state.Renewed, epoch: state.Epoch, intent: state.Lease.Intent}
+		*t.hold = hold{ours: state.Claimed(), renewed: state.Renewed, every: protocol.Every(&state), epoch: state.Epoch,
+			intent: state.Lease.Intent}
 		if state.Claimed() && !claimed {
 			t.coordinated = true
 			t.c.account.coordinates(t.c.name(), state.Epoch)

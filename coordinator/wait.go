@@ -46,7 +46,7 @@ func (t *turn) wait(ctx context.Context, failed bool) {
 	}
 	// The record has to be renewed in time: when the renewal is due, a cycle in which members
 	// hang may still be to come before it is.
-	if due := t.hold.renewed + t.c.cfg.RecordDuration/3 - t.c.now(); due > 0 {
+	if due := t.hold.renewed + t.hold.every - t.c.now(); due > 0 {
 		wait(ctx, min(interval, due), t.c.changed)
 	}
 }

@@ -9,18 +9,21 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/quorate/quorate/internal/report"
+	"github.com/quorate/quorate/internal/rollout"
 )
 
 // watches are on the StatefulSet, and on its pods and their nodes: of whoever owns the lock always, of a stand-in
-// only during a rollout.
+// only during a rollout. The one on the PodDisruptionBudget is there only during a rollout.
 type watches struct {
 	c *Coordinator
 	// running are all that have not ended yet.
 	running sync.WaitGroup
-	// lease is true once there is a watch on the Lease, and blind while the API server refuses it. held is true
+	// unwatchLease ends the watch on the Lease, and blind is true while the API server refuses it. held is true
 	// while the operator's controls on it hold everything, as far as the watch has told.
-	lease       bool
-	blind, held atomic.Bool
+	unwatchLease context.CancelFunc
+	blind, held  atomic.Bool
+	// unwatchBudget ends the watch on the PodDisruptionBudget.
+	unwatchBudget context.CancelFunc
 	// pods begins a watch on those with a label.
 	pods func(ctx context.Context, selector string)
 	// watched is the selector of the pods, and unwatch ends their watch.
@@ -93,4 +96,38 @@ func (w *watches) unfollow() {
 		w.unwatch = nil
 	}
 	w.followNodes(context.Background(), nil)
+}
+
+// followBudget watches the PodDisruptionBudget, during a rollout. Where that is not allowed, it is not tried again
+// before the next one.
+func (w *watches) followBudget(ctx context.Context) {
+	if w.c.cfg.Budgets == nil || w.c.cfg.Policy.Removal != rollout.RemoveByEviction || w.unwatchBudget != nil {
+		return
+	}
+	ctx, w.unwatchBudget = context.WithCancel(ctx)
+	unwatch := w.unwatchBudget
+	w.running.Go(func() {
+		changed, failed, ended := w.calls(report.AtWatchBudget, "the PodDisruptionBudget")
+		defer ended()
+		w.c.workload.WatchBudget(ctx, w.c.cfg.Budgets, changed, func(err error) {
+			if failed(err); apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+				unwatch()
+			}
+		})
+	})
+}
+
+// budget says whether the PodDisruptionBudget allows an eviction, as far as its watch tells.
+func (w *watches) budget() (allows, known bool) {
+	if w.unwatchBudget == nil {
+		return false, false
+	}
+	return w.c.workload.BudgetAllows()
+}
+
+func (w *watches) unfollowBudget() {
+	if w.unwatchBudget != nil {
+		w.unwatchBudget()
+		w.unwatchBudget = nil
+	}
 }

@@ -168,7 +168,7 @@ func TestASidecarRunsUntilItIsAskedToStop(t *testing.T) {
 		kubeconfig string
 		says       []string
 	}{
-		{syscall.SIGTERM, kubeconfig, []string{"the workload cannot be read", "get StatefulSet etcd-main"}},
+		{syscall.SIGTERM, kubeconfig, []string{"the workload cannot be read", "read pod etcd-main-0"}},
 		{syscall.SIGINT, apiServer(t, with(3, complete)), []string{"no etcd session"}},
 	} {
 		t.Run(tc.signal.String(), func(t *testing.T) {

@@ -74,10 +74,14 @@ func (s *store) delete(key string) bool {
 	return true
 }
 
-func (s *store) grant(ttl int64) (id int64) {
-	s.next++
-	s.leases[s.next] = &lease{ttl: ttl, kept: time.Now()}
-	return s.next
+// grant makes a lease with this ID, or with the next one if it is 0.
+func (s *store) grant(id, ttl int64) int64 {
+	if id == 0 {
+		s.next++
+		id = s.next
+	}
+	s.leases[id] = &lease{ttl: ttl, kept: time.Now()}
+	return id
 }
 
 func (s *store) revoke(lease int64) {
@@ -114,7 +118,18 @@ func (s *store) get(r *pb.RangeRequest) []*mvccpb.KeyValue {
 	if r.Limit > 0 && int64(len(found)) > r.Limit {
 		found = found[:r.Limit]
 	}
+	if r.KeysOnly {
+		for i, kv := range found {
+			found[i] = keyOf(kv)
+		}
+	}
 	return found
+}
+
+// keyOf is what is left of a key where only keys are asked for. Since 3.7, etcd leaves the lease out, too.
+func keyOf(kv *mvccpb.KeyValue) *mvccpb.KeyValue {
+	return &mvccpb.KeyValue{Key: kv.Key, CreateRevision: kv.CreateRevision, ModRevision: kv.ModRevision,
+		Version: kv.Version}
 }
 
 // Keys returns the keys that exist, in order.
@@ -192,7 +207,7 @@ func (c *Cluster) ExpireOverdue() {
 func (c *Cluster) Grant(ttl time.Duration, keys map[string]string) (id int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	id = c.store.grant(int64(ttl / time.Second))
+	id = c.store.grant(0, int64(ttl/time.Second))
 	for key, value := range keys {
 		c.store.put(key, []byte(value), id)
 	}
@@ -339,7 +354,10 @@ func (s leaseService) LeaseGrant(ctx context.Context, req *pb.LeaseGrantRequest)
 	if s.member.GrantErr != nil {
 		return nil, s.member.GrantErr
 	}
-	return &pb.LeaseGrantResponse{Header: s.header(), ID: s.cluster.store.grant(req.TTL), TTL: req.TTL}, nil
+	if s.cluster.store.lives(req.ID) {
+		return nil, rpctypes.ErrGRPCLeaseExist
+	}
+	return &pb.LeaseGrantResponse{Header: s.header(), ID: s.cluster.store.grant(req.ID, req.TTL), TTL: req.TTL}, nil
 }
 
 func (s leaseService) LeaseTimeToLive(ctx context.Context, req *pb.LeaseTimeToLiveRequest) (*pb.LeaseTimeToLiveResponse,

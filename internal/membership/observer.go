@@ -41,8 +41,39 @@ const (
 	leaderPoll     = 25 * time.Millisecond
 )
 
-// movePoll is how often the next leader is asked whether it leads.
-const movePoll = 10 * time.Millisecond
+// whileLed returns a context for a request that needs a leader. It ends when the member has known no leader for so
+// long. A member refuses such a request only if it knows no leader when the request comes. A request that came
+// earlier would hang: without quorum, a member takes a second or two to notice that it has no leader.
+//
+// A request that is answered at once costs nothing more.
+func (o *Observer) whileLed(ctx context.Context, client *clientv3.Client, patience time.Duration) (context.Context,
+	func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var asking sync.WaitGroup
+	asking.Go(func() {
+		again := time.NewTimer(headStart)
+		defer again.Stop()
+		for led := time.Now(); ; again.Reset(leaderPoll) {
+			select {
+			case <-ctx.Done():
+				return
+			case <-again.C:
+			}
+			asked := time.Now()
+			if st, err := o.status(ctx, client); err != nil || st.Leader != 0 {
+				led = time.Now()
+			} else if asked.Sub(led) >= patience {
+				cancel(rpctypes.ErrNoLeader)
+				return
+			}
+		}
+	})
+	return ctx, func() { cancel(nil); asking.Wait() }
+}
+
+// movePoll is how often the next leader is asked whether it leads. It leads after some milliseconds, and the next
+// removal waits for that.
+const movePoll = 2 * time.Millisecond
 
 // Observer asks etcd who its members are and how they are. Only one goroutine may use it.
 type Observer struct {
@@ -77,15 +108,19 @@ func (o *Observer) Close() {
 // timeout, including dialling. So an observation takes at most twice the timeout, whoever hangs. It has
 // to be short, because it counts towards the age of the evidence.
 //
+// Where no quorum agrees on a list, only the local lists are left, and all of them have to be waited for. Meanwhile
+// the members on the first one are probed, so that a member that hangs takes one timeout and not two.
+//
 // The result holds whatever could be read, and the error says why something is missing.
 func (o *Observer) Observe(ctx context.Context) (rollout.Membership, error) {
-	earlier := o.clients.beginObservation()
-	m, term, err := o.memberList(ctx)
+	p := &probes{o: o, earlier: o.clients.beginObservation()}
+	defer p.end()
+	m, term, err := o.memberList(ctx, func(own rollout.Membership) { p.begin(ctx, own) })
 	if !m.Known {
 		return m, err
 	}
 	o.remember(m)
-	o.probeAll(ctx, &m, earlier)
+	o.probeAll(ctx, &m, p)
 	m.Linearizable = m.Linearizable && !overtaken(m, term)
 	return m, nil
 }
@@ -145,10 +180,11 @@ type listAnswer struct {
 
 // memberList asks all known addresses, and also returns the term of the list. A linearizable list wins
 // at once. Otherwise it takes the local list of the most advanced member (highest term, then raft
-// index), because there is nothing better without quorum. If the URLs of the last list do not answer at
-// once, the configured endpoints are asked as well: all members may have moved, and one timeout has to
-// do for everybody.
-func (o *Observer) memberList(ctx context.Context) (rollout.Membership, uint64, error) {
+// index), because there is nothing better without quorum. The first local list is also handed to early.
+// If the URLs of the last list do not answer at once, the configured endpoints are asked as well: all
+// members may have moved, and one timeout has to do for everybody.
+func (o *Observer) memberList(ctx context.Context, early func(rollout.Membership)) (rollout.Membership, uint64,
+	error) {
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	first, rest := o.lastURLs, [][]string(nil)
 	for _, e := range o.endpoints {
@@ -184,7 +220,9 @@ func (o *Observer) memberList(ctx context.Context) (rollout.Membership, uint64, 
 			case a.linearizable:
 				return known(a), a.term, nil
 			default:
-				heard = append(heard, a)
+				if heard = append(heard, a); len(heard) == 1 {
+					early(known(a))
+				}
 			}
 		case <-late.C:
 			awaited, rest = awaited+ask(rest), nil
@@ -266,16 +304,21 @@ func (o *Observer) listFrom(ctx context.Context, urls []string) listAnswer {
 }
 
 // askList asks for the list through consensus. If that does not answer at once, it also asks for the
-// member's own list. Without quorum, a request to consensus ends only with its timeout, and the
-// evidence has to stay young. clientv3 has no option for a serializable list in 3.5, and another
-// signature in 3.6, so the requests go over the client's connection.
+// member's own list. Without quorum, a request to consensus ends only when the member has noticed that
+// it has no leader, or with its timeout, and the evidence has to stay young. clientv3 has no option for
+// a serializable list in 3.5, and another signature in 3.6, so the requests go over the client's
+// connection.
 func (o *Observer) askList(ctx context.Context, client *clientv3.Client) listAnswer {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
 	agreed := make(chan listAnswer, 1)
-	wg.Go(func() { agreed <- o.agreedList(ctx, client) })
+	wg.Go(func() {
+		led, stop := o.whileLed(ctx, client, 0)
+		defer stop()
+		agreed <- o.agreedList(led, client)
+	})
 	late := time.NewTimer(headStart)
 	defer late.Stop()
 	var a listAnswer
@@ -372,28 +415,85 @@ func known(a listAnswer) rollout.Membership {
 	return m
 }
 
-// probeAll probes all members in parallel, each within the timeout. If a member does not answer, its
-// client is dropped. The next probe then resolves the name and connects anew, instead of sitting out a
-// connection back-off. Earlier has the keys of the clients that an earlier observation left.
-func (o *Observer) probeAll(ctx context.Context, m *rollout.Membership, earlier []string) {
-	ctx, cancel := context.WithTimeout(ctx, o.timeout)
-	defer cancel()
-	var wg sync.WaitGroup
-	for i := range m.Members {
-		member := &m.Members[i]
-		if len(member.ClientURLs) == 0 {
-			member.Probe = rollout.Probe{Read: rollout.Failed, Detail: "the member has never started"}
-			continue
-		}
-		wg.Go(func() {
-			begin := time.Now()
-			member.Probe = o.ask(ctx, m.ClusterID, member, slices.Contains(earlier, key(member.ClientURLs)))
-			if o.Probed != nil && member.Probe.Read != rollout.NotAsked {
-				o.Probed(time.Since(begin), member.Probe.Read == rollout.Answered)
-			}
-		})
+// probes are those of one observation. Each member is probed once, for as long as nothing is found that makes it
+// another one.
+type probes struct {
+	o *Observer
+	// earlier has the keys of the clients that an earlier observation left.
+	earlier []string
+	begun   []*probing
+}
+
+// probing is one probe, of a member as it is on a list. The answer is there once done is closed.
+type probing struct {
+	cluster uint64
+	member  rollout.Member
+	giveUp  context.CancelFunc
+	done    chan struct{}
+}
+
+// end gives up the probes that are running, because nobody waits for them any more.
+func (p *probes) end() {
+	for _, b := range p.begun {
+		b.giveUp()
 	}
-	wg.Wait()
+	for _, b := range p.begun {
+		<-b.done
+	}
+	p.begun = nil
+}
+
+// begin probes the members of a list, each within the timeout, unless that has begun already.
+func (p *probes) begin(ctx context.Context, m rollout.Membership) {
+	for i := range m.Members {
+		p.of(ctx, m.ClusterID, m.Members[i])
+	}
+}
+
+// of returns the probe of a member, which may just begin.
+func (p *probes) of(ctx context.Context, cluster uint64, member rollout.Member) *probing {
+	for _, b := range p.begun {
+		if x := &b.member; b.cluster == cluster && x.ID == member.ID && x.Learner == member.Learner &&
+			slices.Equal(x.ClientURLs, member.ClientURLs) {
+			return b
+		}
+	}
+	ctx, giveUp := context.WithTimeout(ctx, p.o.timeout)
+	b := &probing{cluster: cluster, member: member, giveUp: giveUp, done: make(chan struct{})}
+	p.begun = append(p.begun, b)
+	go func() {
+		defer close(b.done)
+		defer giveUp()
+		b.member.Probe = p.probe(ctx, cluster, &member)
+	}()
+	return b
+}
+
+func (p *probes) probe(ctx context.Context, cluster uint64, member *rollout.Member) rollout.Probe {
+	if len(member.ClientURLs) == 0 {
+		return rollout.Probe{Read: rollout.Failed, Detail: "the member has never started"}
+	}
+	begin := time.Now()
+	answer := p.o.ask(ctx, cluster, member, slices.Contains(p.earlier, key(member.ClientURLs)))
+	if p.o.Probed != nil && answer.Read != rollout.NotAsked && !errors.Is(ctx.Err(), context.Canceled) {
+		p.o.Probed(time.Since(begin), answer.Read == rollout.Answered)
+	}
+	return answer
+}
+
+// probeAll probes all members in parallel. What was asked before a quorum agreed on a list is asked again, because a
+// read says something about the list only if it comes after it. If a member does not answer, its client is dropped.
+// The next probe then resolves the name and connects anew, instead of sitting out a connection back-off.
+func (o *Observer) probeAll(ctx context.Context, m *rollout.Membership, p *probes) {
+	if m.Linearizable {
+		p.end()
+	}
+	p.begin(ctx, *m)
+	for i := range m.Members {
+		b := p.of(ctx, m.ClusterID, m.Members[i])
+		<-b.done
+		m.Members[i].Probe = b.member.Probe
+	}
 	for i := range m.Members {
 		if p := m.Members[i].Probe; p.Read != rollout.Answered || p.Status == nil {
 			o.clients.drop(key(m.Members[i].ClientURLs))
@@ -501,13 +601,16 @@ func (o *Observer) probe(ctx context.Context, client *clientv3.Client, cluster u
 // the pinned connection, because clientv3's Get keeps trying a member that refuses connections until
 // the timeout, and then gives no better reason than that.
 //
-// A voter that knows no leader says so at once, and is asked again for leaderPatience. Without quorum
-// the read would otherwise wait for its whole timeout, and the cure would wait for the read.
+// A voter that knows no leader says so at once, and is asked again for leaderPatience. One that loses its leader
+// meanwhile is given up after the same time. Without quorum the read would otherwise wait for its whole timeout,
+// and the cure would wait for the read.
 func (o *Observer) read(ctx context.Context, client *clientv3.Client, learner bool) (*pb.ResponseHeader, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
 	if !learner {
-		ctx = clientv3.WithRequireLeader(ctx)
+		var stop func()
+		ctx, stop = o.whileLed(clientv3.WithRequireLeader(ctx), client, leaderPatience)
+		defer stop()
 	}
 	again := time.NewTicker(leaderPoll)
 	defer again.Stop()
@@ -519,6 +622,9 @@ func (o *Observer) read(ctx context.Context, client *clientv3.Client, learner bo
 			return resp.Header, nil
 		}
 		err = rpctypes.Error(err)
+		if errors.Is(context.Cause(ctx), rpctypes.ErrNoLeader) {
+			return nil, rpctypes.ErrNoLeader
+		}
 		if !errors.Is(err, rpctypes.ErrNoLeader) || time.Since(begun) >= leaderPatience {
 			return nil, err
 		}

@@ -105,6 +105,24 @@ func TestALookTakesAtMostTwoTimeouts(t *testing.T) {
 			})
 		}
 	}
+	// loses lets requests of a kind hang that come while the members still believe in a leader, who is lost a second
+	// later.
+	loses := func(hangs string, until time.Duration) func(*etcdtest.Cluster, *blocking) {
+		return func(c *etcdtest.Cluster, _ *blocking) {
+			begun := time.Now()
+			time.AfterFunc(time.Second, func() {
+				c.LoseQuorum()
+				c.SetLeader(0)
+			})
+			c.Intercept(func(ctx context.Context, method string, do func() (any, error)) (any, error) {
+				if method == hangs && time.Since(begun) < until {
+					<-ctx.Done()
+					return nil, ctx.Err()
+				}
+				return do()
+			})
+		}
+	}
 	black := []string{"http://192.0.2.0:2379"}
 	for _, tc := range []struct {
 		name    string
@@ -120,6 +138,15 @@ func TestALookTakesAtMostTwoTimeouts(t *testing.T) {
 			probeTime, 0},
 		{"lost quorum costs none: whoever knows no leader says so", true,
 			func(c *etcdtest.Cluster, _ *blocking) { c.LoseQuorum() }, true, time.Second, 0},
+		{"a read that hangs is given up soon after its member has noticed that nobody leads", false,
+			loses("Range", time.Second), true, 1500 * time.Millisecond, 0},
+		{"so is the question for the list", false,
+			loses("MemberList", 50*time.Millisecond), true, 1500 * time.Millisecond, 0},
+		{"a member that hangs costs one also where no quorum agrees on a list", false,
+			func(c *etcdtest.Cluster, b *blocking) {
+				hang(2)(c, b)
+				c.LoseQuorum()
+			}, true, probeTime + 200*time.Millisecond, 0},
 		{"a Dial that blocks for one member costs one", false, block(2), true, probeTime, 2},
 		{"a Dial that blocks for all of them costs one, and then nobody is known", false, block(0, 1, 2), false,
 			probeTime, 0},

@@ -11,7 +11,7 @@ func (c *Config) proceed(s *State, now Instant) Effect {
 	switch {
 	case kindOf(s.Lease.Intent.Operation) == Fenced:
 		return c.resolve(s)
-	case now-s.Renewed >= c.Duration/3:
+	case now-s.Renewed >= c.Every(s):
 		return c.to(s, renewing, WriteLease{Lease: s.Lease})
 	}
 	return c.to(s, observing, Observe{})

@@ -32,8 +32,11 @@ type Config struct {
 	// the same time may share one.
 	Identity string
 	// Duration is written to the record: how long it may stand unrenewed before
-	// another may claim it by the clock. It is renewed every third of that.
+	// another may claim it by the clock. It may differ from step to step, and a shorter one than stands
+	// on the record is written at once.
 	Duration time.Duration
+	// Renew is how often the record is renewed; zero means every third of Duration.
+	Renew time.Duration
 	// MaxEvidenceAge bounds the time from the beginning of an observation to the end of
 	// the operation that rests on it. The call of a passing operation may take longer: it has to
 	// begin within that time.
@@ -113,6 +116,9 @@ func (c Config) Step(s State, e Event, now Instant) (State, Effect) {
 	if write, ok := effect.(WriteLease); ok {
 		write.Lease.Schema = schemaOf(&write.Lease)
 		s.Lease.Schema = write.Lease.Schema
+		if s.Claimed() && s.Phase != releasing {
+			write.Lease.Duration, s.Lease.Duration = c.Duration, c.Duration
+		}
 		return s, write
 	}
 	return s, effect
@@ -161,6 +167,20 @@ func (c *Config) step(s *State, e Event, now Instant) Effect {
 		}
 	}
 	return c.end(s, Unwritable, fmt.Sprintf("%T answers nothing that was asked", e))
+}
+
+// Every is how long after it was last written the record that we hold has to be renewed.
+func (c *Config) Every(s *State) time.Duration {
+	written := s.Lease.Duration
+	switch {
+	case written > c.Duration: // Nobody is to wait longer than we mean by now.
+		return 0
+	case written > 0 && written < c.Duration:
+		return written / 3
+	case c.Renew > 0:
+		return c.Renew
+	}
+	return c.Duration / 3
 }
 
 // Claimed is true while the record is, as far as we know, ours.

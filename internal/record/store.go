@@ -43,7 +43,7 @@ func Read(ctx context.Context, leases Getter, statefulSet string) (*coordination
 }
 
 // Write writes the record if the Lease still has l's resourceVersion, and creates the
-// Lease when that is empty. It returns the new resourceVersion.
+// Lease when that is empty. It returns the Lease as it is then.
 //
 // It is a patch of the fields that are ours alone: whatever else stands on the Lease,
 // from operators or from a newer version, is not touched. A patch that carries a
@@ -51,29 +51,30 @@ func Read(ctx context.Context, leases Getter, statefulSet string) (*coordination
 //
 // The notes are annotations for whoever reads the Lease; the protocol ignores them, and
 // they never replace its own.
-func Write(ctx context.Context, leases Leases, statefulSet string, l Lease, notes map[string]string) (string, error) {
+func Write(ctx context.Context, leases Leases, statefulSet string, l Lease, notes map[string]string,
+) (*coordinationv1.Lease, error) {
 	name := Name(statefulSet)
 	if !l.Exists() {
 		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: l.annotations(notes)}}
 		lease.Spec = l.spec()
 		created, err := leases.Create(ctx, lease, metav1.CreateOptions{})
 		if err != nil {
-			return "", fmt.Errorf("create Lease %s: %w", name, err)
+			return nil, fmt.Errorf("create Lease %s: %w", name, err)
 		}
-		return created.ResourceVersion, nil
+		return created, nil
 	}
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"resourceVersion": l.ResourceVersion, "annotations": l.annotations(notes)},
 		"spec":     l.spec(),
 	})
 	if err != nil {
-		return "", fmt.Errorf("encode Lease %s: %w", name, err)
+		return nil, fmt.Errorf("encode Lease %s: %w", name, err)
 	}
 	written, err := leases.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if err != nil {
-		return "", fmt.Errorf("patch Lease %s (resourceVersion %s): %w", name, l.ResourceVersion, err)
+		return nil, fmt.Errorf("patch Lease %s (resourceVersion %s): %w", name, l.ResourceVersion, err)
 	}
-	return written.ResourceVersion, nil
+	return written, nil
 }
 
 // annotations are those that are ours.

@@ -189,9 +189,9 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 				if found != nil {
 					l.ResourceVersion = "10"
 				}
-				version, err := record.Write(t.Context(), leases, "etcd", l, nil)
-				if err != nil || version != "11" {
-					t.Fatalf("version %q, %v", version, err)
+				written, err := record.Write(t.Context(), leases, "etcd", l, nil)
+				if err != nil || written.ResourceVersion != "11" {
+					t.Fatalf("%v, %v", written, err)
 				}
 				got, err := record.Read(t.Context(), leases, "etcd")
 				if err != nil {

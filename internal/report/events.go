@@ -42,7 +42,7 @@ const (
 	longestMessage = 1024
 )
 
-// Recorder writes Kubernetes events on the StatefulSet and its pods. It counts repeated events and
+// Recorder writes Kubernetes events on the StatefulSet, and on pods that stay. It counts repeated events and
 // dampens floods, as client-go does for all controllers.
 type Recorder struct {
 	events     Events

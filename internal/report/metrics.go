@@ -93,8 +93,8 @@ func NewMetrics(registerer prometheus.Registerer, namespace, statefulSet string)
 	m.failures = gauges("quorate_failures_in_a_row",
 		"How many times in a row this sidecar has failed, by what it did: election, rollout, evidence (a decision "+
 			"was dropped because its evidence had become too old), record (how much on the Lease makes no sense), "+
-			"nodes (they cannot be read), or watch-statefulset, watch-pods, watch-lease and watch-nodes (the API "+
-			"server refuses the watch).", "at")
+			"nodes (they cannot be read), or watch-statefulset, watch-pods, watch-lease, watch-nodes and "+
+			"watch-budget (the API server refuses the watch).", "at")
 	m.held = counters("quorate_hold_seconds_total",
 		"Seconds for which a rollout held or waited, by the guard that kept it.", "guard")
 	m.removals = counters("quorate_removals_total",
@@ -131,7 +131,7 @@ func NewMetrics(registerer prometheus.Registerer, namespace, statefulSet string)
 		m.defragmentations.WithLabelValues(outcome)
 	}
 	for _, at := range []string{AtElection, AtRollout, AtEvidence, AtRecord, AtWatchSet, AtWatchPods, AtWatchLease,
-		AtNodes, AtWatchNodes} {
+		AtWatchBudget, AtNodes, AtWatchNodes} {
 		m.failures.WithLabelValues(at)
 	}
 	for i, c := range m.all {
@@ -173,6 +173,8 @@ const (
 	AtWatchPods = "watch-pods"
 	// Without this one, what an operator asks for is noticed only while a rollout is under way.
 	AtWatchLease = "watch-lease"
+	// Without this one, the API server is asked before each eviction whether it would be granted.
+	AtWatchBudget = "watch-budget"
 	// AtNodes and AtWatchNodes are the nodes of the pods. Without them, a drain shows only when it evicts.
 	AtNodes      = "nodes"
 	AtWatchNodes = "watch-nodes"

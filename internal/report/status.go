@@ -28,9 +28,8 @@ const (
 	KubernetesWord Word = "kubernetes"
 )
 
-// FreshFor is for how long a coordinator's word is believed during a rollout: it is
-// written anew every third of the record's duration, which is five seconds by default, and
-// the reader's clock is another one.
+// FreshFor is for how long a coordinator's word is believed at least during a rollout: it is
+// written anew with every renewal of the record, and the reader's clock is another one.
 const FreshFor = 30 * time.Second
 
 // Fresh is true for a report that may be taken for what is going on now. Its coordinator holds the

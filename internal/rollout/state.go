@@ -204,6 +204,11 @@ type Membership struct {
 	Members   []Member
 }
 
+// Silent is true when no member answered a read.
+func (m Membership) Silent() bool {
+	return !slices.ContainsFunc(m.Members, func(x Member) bool { return x.Probe.Read == Answered })
+}
+
 // Member is one entry of etcd's member list with the answer to its probe.
 type Member struct {
 	ID uint64

@@ -362,9 +362,10 @@ var Guards = []Row{
 		asked: evicted, clears: true, overridable: true,
 		Protects: "A Ready pod goes through the eviction API, unless `removal: delete` says otherwise: a " +
 			"PodDisruptionBudget is the only arbiter between Quorate and a drain, and a DELETE does not " +
-			"charge it. It may refuse (HTTP 429 means: not now). A dry run asks it first, which charges " +
-			"nothing and changes nothing. While a pod has just become Ready it is asked again after " +
-			"about 60 ms and then ever more slowly, else after seconds.",
+			"charge it. It may refuse (HTTP 429 means: not now). A watch tells when it allows an eviction. " +
+			"Where that is not enough, a dry run asks first, which charges nothing and changes nothing. " +
+			"While a pod has just become Ready it is asked again after about 60 ms and then ever more " +
+			"slowly, else after seconds.",
 		Looks: "`Wait`: the reason quotes the API server, which names the budget and its numbers. `Hold` " +
 			"where no waiting helps: more than one budget matches the pod, or the budget needs as many " +
 			"healthy pods as there are. A budget that needs two pods or more protects nothing where there is " +

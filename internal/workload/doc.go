@@ -2,6 +2,7 @@
 // removes pods.
 //
 // Every read is live. A GET and a LIST without a resource version are consistent reads that no cache
-// answers. A watch only says that something happened, never what. A coordinator that decides on a stale
-// cache takes down a second member (opensearch-k8s-operator#1471, kubernetes#59848).
+// answers. A coordinator that removes a pod on a stale cache takes down a second member
+// (opensearch-k8s-operator#1471, kubernetes#59848). So what the watches tell may keep a rollout waiting, and
+// never lets it go on: see [Workload.Mirrored] and [Workload.Confirm].
 package workload

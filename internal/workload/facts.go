@@ -169,6 +169,15 @@ func container(p *corev1.Pod, name string) rollout.Container {
 	return c
 }
 
+func lastingOf(p *corev1.Pod, etcd string) lasting {
+	var l lasting
+	l.ready, _ = condition(p, corev1.PodReady)
+	if s := statusOf(p.Status.ContainerStatuses, etcd); s != nil {
+		l.etcd = s.State
+	}
+	return l
+}
+
 // statusOf returns the status of that name, or nil.
 func statusOf(statuses []corev1.ContainerStatus, name string) *corev1.ContainerStatus {
 	for i := range statuses {

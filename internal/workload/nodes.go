@@ -48,16 +48,27 @@ func (o *Observation) ReadNodes(ctx context.Context, nodes Nodes) error {
 			return err
 		}
 	}
+	o.AddNodes(func(name string) (*corev1.Node, bool) {
+		n := slices.Index(names, name)
+		return read[n], errs[n] == nil
+	})
+	return errors.Join(errs...)
+}
+
+// AddNodes adds to the pods what their nodes say, where that is known. A node that there is not is nil.
+func (o *Observation) AddNodes(node func(name string) (n *corev1.Node, known bool)) {
+	names := o.Nodes()
 	for i := range o.Pods {
-		switch n := slices.Index(names, o.Pods[i].Node); {
-		case n < 0:
-		case errs[n] != nil:
-			o.Pods[i].NodeUnknown = true
-		default:
-			nodeFacts(&o.Pods[i], read[n], o.tolerations[o.Pods[i].UID])
+		p := &o.Pods[i]
+		if !slices.Contains(names, p.Node) {
+			continue
+		}
+		if n, known := node(p.Node); known {
+			nodeFacts(p, n, o.tolerations[p.UID])
+		} else {
+			p.NodeUnknown = true
 		}
 	}
-	return errors.Join(errs...)
 }
 
 // Nodes are the names of the nodes of the StatefulSet's own pods, sorted.
@@ -73,12 +84,15 @@ func (o *Observation) Nodes() []string {
 }
 
 // WatchNode calls changed whenever a node has been cordoned, tainted, or the reverse, until ctx ends. A node's
-// status changes all the time, and nobody is called for that.
-func WatchNode(ctx context.Context, nodes Nodes, name string, changed func(), failed func(error)) {
-	opts := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", name).String()}
+// status changes all the time, and nobody is called for that. The mirror, where it is not nil, is kept up to date.
+func WatchNode(ctx context.Context, nodes Nodes, name string, into *Mirror[*corev1.Node], changed func(),
+	failed func(error),
+) {
 	var last *corev1.Node
-	KeepWatching(ctx, func(ctx context.Context) (watch.Interface, error) { return nodes.Watch(ctx, opts) },
-		func(e watch.Event) {
+	w := Watch{
+		Open: nodes.Watch, Failed: failed,
+		Options: metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", name).String()},
+		Told: func(e watch.Event) {
 			node, ok := e.Object.(*corev1.Node)
 			if !ok {
 				return
@@ -92,7 +106,12 @@ func WatchNode(ctx context.Context, nodes Nodes, name string, changed func(), fa
 			if !same {
 				changed()
 			}
-		}, failed)
+		},
+	}
+	if into != nil {
+		w.Into = into
+	}
+	w.Keep(ctx)
 }
 
 // byEviction is the reason that the eviction API gives with the condition. Kubernetes' disruption controller

@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/scheme"
 	appsclient "k8s.io/client-go/kubernetes/typed/apps/v1"
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -425,6 +426,10 @@ func (b *oneBudget) Get(_ context.Context, name string, _ metav1.GetOptions) (*p
 		return nil, apierrors.NewNotFound(schema.GroupResource{Group: "policy", Resource: "poddisruptionbudgets"}, name)
 	}
 	return (*policyv1.PodDisruptionBudget)(b), nil
+}
+
+func (*oneBudget) Watch(context.Context, metav1.ListOptions) (watch.Interface, error) {
+	return watch.NewRaceFreeFake(), nil
 }
 
 func TestABudgetIsMootIfItCountsOnePodAndNeedsMore(t *testing.T) {

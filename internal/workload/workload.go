@@ -1,14 +1,19 @@
 package workload
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http/httptrace"
+	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,6 +22,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -54,6 +60,7 @@ type Pods interface {
 // clientset's PolicyV1().PodDisruptionBudgets(namespace) satisfies it.
 type Budgets interface {
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (*policyv1.PodDisruptionBudget, error)
+	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
 }
 
 // Workload reads one StatefulSet and its pods, and removes pods.
@@ -62,14 +69,22 @@ type Workload struct {
 	pods  Pods
 	name  string
 	names Names
+
+	// set and mirror are what the watches tell, and selector chooses the pods in the mirror.
+	set      Mirror[*appsv1.StatefulSet]
+	mirror   Mirror[*corev1.Pod]
+	selector string
+	// budget is what a watch tells of the PodDisruptionBudget that has the StatefulSet's name.
+	budget Mirror[*policyv1.PodDisruptionBudget]
 }
 
 // New returns the workload of the named StatefulSet.
 func New(sets StatefulSets, pods Pods, statefulSet string, names Names) *Workload {
-	return &Workload{sets: sets, pods: pods, name: statefulSet, names: names}
+	return &Workload{sets: sets, pods: pods, name: statefulSet, names: names,
+		set: Mirror[*appsv1.StatefulSet]{Single: true}, budget: Mirror[*policyv1.PodDisruptionBudget]{Single: true}}
 }
 
-// Observation is one live reading.
+// Observation is one live reading, or what the watches tell.
 type Observation struct {
 	Set  rollout.Set
 	Pods []rollout.Pod
@@ -83,6 +98,23 @@ type Observation struct {
 	abrupt map[string]bool
 	// tolerations are those of the pods, by UID.
 	tolerations map[string][]corev1.Toleration
+	// lasting says of each pod, by UID, since when it has been what it is.
+	lasting map[string]lasting
+}
+
+// lasting changes whenever a pod becomes Ready or ceases to be, or its container of etcd starts or ends.
+type lasting struct {
+	ready time.Time
+	etcd  corev1.ContainerState
+}
+
+// ReadySince is when a pod became Ready or ceased to be, by its kubelet's clock.
+func (o Observation) ReadySince(uid string) time.Time { return o.lasting[uid].ready }
+
+// Lasted is true if a pod has been what it is ever since an earlier observation.
+func (o Observation) Lasted(since Observation, uid string) bool {
+	was, seen := since.lasting[uid]
+	return seen && reflect.DeepEqual(was, o.lasting[uid])
 }
 
 // Read reads the StatefulSet and then its pods, both consistently.
@@ -97,35 +129,66 @@ func (w *Workload) Observe(ctx context.Context) (Observation, error) {
 	if err != nil {
 		return Observation{}, err
 	}
+	return w.observation(set, selector, pods), nil
+}
+
+func (w *Workload) observation(set *appsv1.StatefulSet, selector string, pods []corev1.Pod) Observation {
 	o := Observation{
 		Set: SetFacts(set, w.names), Selector: selector,
 		CurrentRevision: set.Status.CurrentRevision, ResourceVersion: set.ResourceVersion,
-		abrupt: map[string]bool{}, tolerations: map[string][]corev1.Toleration{},
+		abrupt: map[string]bool{}, tolerations: map[string][]corev1.Toleration{}, lasting: map[string]lasting{},
 	}
 	for i := range pods {
 		o.tolerations[string(pods[i].UID)] = pods[i].Spec.Tolerations
 		o.Pods = append(o.Pods, PodFacts(&pods[i], o.Set, w.names))
+		o.lasting[string(pods[i].UID)] = lastingOf(&pods[i], w.names.EtcdContainer)
 		if grace := pods[i].Spec.TerminationGracePeriodSeconds; grace != nil && *grace == 0 {
 			o.abrupt[string(pods[i].UID)] = true
 		}
 	}
-	return o, nil
+	return o
 }
 
 func (w *Workload) read(ctx context.Context) (*appsv1.StatefulSet, []corev1.Pod, string, error) {
-	set, err := w.sets.Get(ctx, w.name, metav1.GetOptions{})
+	set, err := w.get(ctx)
 	if err != nil {
-		return nil, nil, "", fmt.Errorf("get StatefulSet %s: %w", w.name, err)
+		return nil, nil, "", err
 	}
 	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
 	if err != nil {
 		return nil, nil, "", fmt.Errorf("StatefulSet %s: spec.selector: %w", set.Name, err)
 	}
-	pods, err := w.pods.List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
+	pods, err := w.list(ctx, selector.String())
+	return set, pods, selector.String(), err
+}
+
+func (w *Workload) get(ctx context.Context) (*appsv1.StatefulSet, error) {
+	began := w.set.Begin()
+	set, err := w.sets.Get(ctx, w.name, metav1.GetOptions{})
 	if err != nil {
-		return nil, nil, "", fmt.Errorf("list pods of StatefulSet %s: %w", w.name, err)
+		return nil, fmt.Errorf("get StatefulSet %s: %w", w.name, err)
 	}
-	return set, pods.Items, selector.String(), nil
+	w.set.Read(began, set.ResourceVersion, set)
+	return set, nil
+}
+
+func (w *Workload) list(ctx context.Context, selector string) ([]corev1.Pod, error) {
+	if w.selector != selector { // Another StatefulSet of the same name.
+		w.selector = selector
+		w.mirror.Forget()
+	}
+	began := w.mirror.Begin()
+	pods, err := w.pods.List(ctx, metav1.ListOptions{LabelSelector: selector})
+	if err != nil {
+		return nil, fmt.Errorf("list pods of StatefulSet %s: %w", w.name, err)
+	}
+	known := make([]*corev1.Pod, len(pods.Items))
+	for i := range pods.Items {
+		pods.Items[i].ManagedFields = nil
+		known[i] = &pods.Items[i]
+	}
+	w.mirror.Read(began, pods.ResourceVersion, known...)
+	return pods.Items, nil
 }
 
 // Remove carries out a removal that is on record and was decided on the observation. It takes effect
@@ -135,11 +198,19 @@ func (w *Workload) read(ctx context.Context) (*appsv1.StatefulSet, []corev1.Pod,
 func (w *Workload) Remove(ctx context.Context, o Observation, i record.Intent) error {
 	options := o.deleteOptions(i.UID, i.ResourceVersion)
 	if i.Operation == record.Evict {
-		return w.evict(ctx, i, options)
-	}
-	if err := w.pods.Delete(ctx, i.Pod, options); err != nil {
+		if err := w.evict(ctx, i, options); err != nil {
+			return err
+		}
+	} else if err := w.pods.Delete(ctx, i.Pod, options); err != nil {
 		return fmt.Errorf("delete pod %s (UID %s, resourceVersion %s): %w", i.Pod, i.UID, i.ResourceVersion, err)
 	}
+	w.mirror.Amend(i.Pod, func(p *corev1.Pod) *corev1.Pod {
+		if string(p.UID) == i.UID && p.DeletionTimestamp == nil {
+			p = p.DeepCopy()
+			p.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+		}
+		return p
+	})
 	return nil
 }
 
@@ -156,17 +227,21 @@ func (o Observation) deleteOptions(uid, resourceVersion string) metav1.DeleteOpt
 }
 
 // evict asks for the removal, so that a PodDisruptionBudget can refuse it (see [RefusalOf]). A budget
-// is charged even if a precondition fails afterwards, so the pod is read once more just before.
+// is charged even if a precondition fails afterwards, so the pod is looked at once more just before. A watch
+// tells soon enough whether it has changed. The eviction's own preconditions are what counts.
 func (w *Workload) evict(ctx context.Context, i record.Intent, options metav1.DeleteOptions) error {
-	p, err := w.pod(ctx, i.Pod)
-	if err != nil {
-		return fmt.Errorf("before its eviction: %w", err)
+	pods, watched := w.mirror.Now()
+	p := pods[i.Pod]
+	if !watched {
+		var err error
+		if p, err = w.pod(ctx, i.Pod); err != nil {
+			return fmt.Errorf("before its eviction: %w", err)
+		}
 	}
 	if p == nil || string(p.UID) != i.UID || p.ResourceVersion != i.ResourceVersion {
 		return apierrors.NewConflict(corev1.Resource("pods"), i.Pod, errors.New("it changed since it was observed"))
 	}
-	err = w.pods.EvictV1(ctx, eviction(i.Pod, options))
-	if err != nil {
+	if err := w.pods.EvictV1(ctx, eviction(i.Pod, options)); err != nil {
 		return fmt.Errorf("evict pod %s (UID %s, resourceVersion %s): %w", i.Pod, i.UID, i.ResourceVersion, err)
 	}
 	return nil
@@ -228,7 +303,16 @@ func (w *Workload) pod(ctx context.Context, name string) (*corev1.Pod, error) {
 // Self returns what a coordinator has to know about its own pod: UID and revision. ok is false if there
 // is no such pod, or if it does not belong to the StatefulSet.
 func (w *Workload) Self(ctx context.Context, name string) (pod rollout.Pod, ok bool, err error) {
-	o, err := w.Observe(ctx)
+	if name != "" {
+		p, err := w.pod(ctx, name)
+		if err != nil {
+			return rollout.Pod{}, false, err
+		}
+		if owner := w.owner(p); owner != nil {
+			return PodFacts(p, rollout.Set{Name: w.name, UID: string(owner.UID)}, w.names), true, nil
+		}
+	}
+	o, err := w.Observe(ctx) // It also shows a wrong name.
 	if err != nil {
 		return rollout.Pod{}, false, err
 	}
@@ -240,17 +324,36 @@ func (w *Workload) Self(ctx context.Context, name string) (pod rollout.Pod, ok b
 	return rollout.Pod{}, false, nil
 }
 
+// owner is the StatefulSet as the controller of a pod, or nil if another controls it.
+func (w *Workload) owner(p *corev1.Pod) *metav1.OwnerReference {
+	if p == nil {
+		return nil
+	}
+	owner := metav1.GetControllerOf(p)
+	if owner == nil || owner.Kind != "StatefulSet" || owner.Name != w.name ||
+		!strings.HasPrefix(owner.APIVersion, appsv1.GroupName+"/") {
+		return nil
+	}
+	return owner
+}
+
 // Fenceable lists the pods that a removal could still reach: those with an ordinal that are not
 // terminating. No removal of ours ever names another pod, and we may not be allowed to change a pod
 // that the selector merely happens to match.
 func (w *Workload) Fenceable(ctx context.Context) ([]record.Pod, error) {
-	set, pods, err := w.Read(ctx)
+	var pods []corev1.Pod
+	var err error
+	if w.selector != "" {
+		pods, err = w.list(ctx, w.selector)
+	} else {
+		_, pods, err = w.Read(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}
 	var out []record.Pod
 	for i := range pods {
-		if p := &pods[i]; p.DeletionTimestamp == nil && ordinal(p.Name, set.Name) >= 0 {
+		if p := &pods[i]; p.DeletionTimestamp == nil && ordinal(p.Name, w.name) >= 0 {
 			out = append(out, record.Pod{Name: p.Name, UID: string(p.UID), ResourceVersion: p.ResourceVersion})
 		}
 	}
@@ -269,6 +372,12 @@ func (w *Workload) Fence(ctx context.Context, p record.Pod, value string) (strin
 	}
 	patched, err := w.pods.Patch(ctx, p.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if err == nil {
+		w.mirror.Amend(p.Name, func(now *corev1.Pod) *corev1.Pod {
+			if now.UID == patched.UID && newer(patched.ResourceVersion, now.ResourceVersion) {
+				return patched
+			}
+			return now
+		})
 		return patched.ResourceVersion, nil
 	}
 	// The answer does not tell whether that pod is gone. Another UID is an invalid change (422), unless
@@ -370,58 +479,97 @@ func needsAndHas(words string) (budget string, needs, has int, ok bool) {
 	return found[1], needs, has, nerr == nil && herr == nil
 }
 
-// watchRetry is the pause before a watch that ended is opened again, so that a failing API server is
-// not flooded.
-const watchRetry = time.Second
+// Remember has what the watches tell kept, for [Workload.Mirrored], or forgotten.
+func (w *Workload) Remember(yes bool) {
+	w.set.Remember(yes)
+	w.mirror.Remember(yes)
+	w.budget.Remember(yes)
+}
 
 // WatchSet calls changed whenever the StatefulSet may have changed, until ctx ends. It opens one watch
 // on that single object, and calls failed whenever it cannot.
 func (w *Workload) WatchSet(ctx context.Context, changed func(), failed func(error)) {
-	opts := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", w.name).String()}
-	open := func(ctx context.Context) (watch.Interface, error) { return w.sets.Watch(ctx, opts) }
-	KeepWatching(ctx, open, func(watch.Event) { changed() }, failed)
+	Watch{
+		Open: w.sets.Watch, Into: &w.set, Opened: changed, Told: func(watch.Event) { changed() }, Failed: failed,
+		Options: metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", w.name).String()},
+	}.Keep(ctx)
 }
 
 // WatchPods calls changed whenever a pod that matches the selector may have changed, until ctx ends. It
-// calls failed whenever the watch cannot be opened.
+// calls failed whenever the watch cannot be opened. It begins where the last live reading ended.
 func (w *Workload) WatchPods(ctx context.Context, selector string, changed func(), failed func(error)) {
-	opts := metav1.ListOptions{LabelSelector: selector}
-	open := func(ctx context.Context) (watch.Interface, error) { return w.pods.Watch(ctx, opts) }
-	KeepWatching(ctx, open, func(watch.Event) { changed() }, failed)
+	Watch{
+		Open: w.pods.Watch, Into: &w.mirror, Opened: changed, Told: func(watch.Event) { changed() }, Failed: failed,
+		Options: metav1.ListOptions{LabelSelector: selector, ResourceVersion: w.mirror.position()},
+	}.Keep(ctx)
 }
 
-// KeepWatching keeps a watch open until ctx ends, and calls failed whenever it cannot be opened. An event may
-// be old, so no decision rests on one. The coordinator's timer makes up for lost ones.
-func KeepWatching(
-	ctx context.Context, open func(context.Context) (watch.Interface, error), changed func(watch.Event),
-	failed func(error),
-) {
-	for ctx.Err() == nil {
-		if events, err := open(ctx); err == nil {
-			drain(ctx, events, changed)
-		} else if ctx.Err() == nil {
-			failed(err)
-		}
-		retry := time.NewTimer(watchRetry)
-		select {
-		case <-ctx.Done():
-		case <-retry.C:
-		}
-		retry.Stop()
-	}
+// WatchBudget calls changed whenever the PodDisruptionBudget that has the StatefulSet's name may have changed, until
+// ctx ends, and failed whenever the watch cannot be opened.
+func (w *Workload) WatchBudget(ctx context.Context, budgets Budgets, changed func(), failed func(error)) {
+	Watch{
+		Open: budgets.Watch, Into: &w.budget, Told: func(watch.Event) { changed() }, Failed: failed,
+		Options: metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", w.name).String()},
+	}.Keep(ctx)
 }
 
-func drain(ctx context.Context, events watch.Interface, changed func(watch.Event)) {
-	defer events.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case e, ok := <-events.ResultChan():
-			if !ok {
-				return
-			}
-			changed(e)
-		}
+// BudgetAllows says whether that budget allows an eviction, as far as the watch tells. It returns false if that is
+// not known: nobody watches it, there is none of that name, or it counts other pods. It is no promise. Another
+// eviction may come first, or another budget may count the pods as well.
+func (w *Workload) BudgetAllows() (allows, known bool) {
+	budgets, known := w.budget.Now()
+	b := budgets[w.name]
+	if !known || b == nil {
+		return false, false
 	}
+	selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+	pods, all := w.mirror.Now()
+	for _, p := range pods {
+		all = all && err == nil && selector.Matches(labels.Set(p.Labels))
+	}
+	if !all {
+		return false, false
+	}
+	return b.Status.DisruptionsAllowed > 0 && b.Status.ObservedGeneration >= b.Generation, true
+}
+
+// Mirrored returns the same as Observe, as the watches tell it. It may lag behind, so nothing is done on it alone.
+// It returns false if not all of it is being watched.
+func (w *Workload) Mirrored() (Observation, bool) {
+	sets, known := w.set.Now()
+	pods, all := w.mirror.Now()
+	set := sets[w.name]
+	if !known || !all || set == nil {
+		return Observation{}, false
+	}
+	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
+	if err != nil || selector.String() != w.selector {
+		return Observation{}, false
+	}
+	items := make([]corev1.Pod, 0, len(pods))
+	for _, name := range slices.Sorted(maps.Keys(pods)) {
+		items = append(items, *pods[name])
+	}
+	return w.observation(set, w.selector, items), true
+}
+
+// Confirm observes once more, live, what was mirrored. It reads the StatefulSet and its pods at the same time. If
+// both are the same as they were mirrored, no pod has changed from then to now, because a resourceVersion never
+// comes back.
+func (w *Workload) Confirm(ctx context.Context, mirrored Observation) (Observation, error) {
+	var reading sync.WaitGroup
+	var set *appsv1.StatefulSet
+	var serr error
+	reading.Go(func() { set, serr = w.get(ctx) })
+	pods, err := w.list(ctx, mirrored.Selector)
+	reading.Wait()
+	if err := cmp.Or(serr, err); err != nil {
+		return Observation{}, err
+	}
+	return w.observation(set, mirrored.Selector, pods), nil
+}
+
+// Same is true if nothing has changed that a decision goes by.
+func (o Observation) Same(as Observation) bool {
+	return reflect.DeepEqual(o.Set, as.Set) && reflect.DeepEqual(o.Pods, as.Pods)
 }

@@ -3,6 +3,7 @@ package workload_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -30,6 +31,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type api struct {
 	// patches are those of the StatefulSet, with their subresource.
 	patches []string
+
+	// listed is the resourceVersion of a list of the pods.
+	listed string
 
 	mu       sync.Mutex
 	set      *appsv1.StatefulSet
@@ -79,7 +83,7 @@ type podAPI struct{ *api }
 
 func (p podAPI) List(_ context.Context, opts metav1.ListOptions) (*corev1.PodList, error) {
 	p.lists = append(p.lists, opts)
-	return &corev1.PodList{Items: p.pods}, p.err
+	return &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: p.listed}, Items: slices.Clone(p.pods)}, p.err
 }
 
 func (p podAPI) EvictV1(context.Context, *policyv1.Eviction) error { return errors.ErrUnsupported }

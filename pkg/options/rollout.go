@@ -181,8 +181,8 @@ func (o *Rollout) addTiming(fs *pflag.FlagSet) {
 			"on it)")
 	fs.DurationVar(&o.RecordDuration, "record-duration", o.RecordDuration,
 		"how long the Lease may stay unrenewed before a coordinator without a lock may claim it (whole seconds, at "+
-			"least 3s; "+
-			"it is renewed every third of that, and with the lock nobody waits for it)")
+			"least 3s; it is renewed every third of that; a holder whose lock etcd confirms writes three times as "+
+			"much, and renews it after twice as much, because with the lock nobody waits for it)")
 	fs.DurationVar(&o.Interval, "interval", o.Interval,
 		"time between two looks at the cluster during a rollout when no watch reports a change (some changes no watch "+
 			"reports: a member recovers, an age passes)")
@@ -196,7 +196,7 @@ func (o *Rollout) addTiming(fs *pflag.FlagSet) {
 // addReporting registers what is reported to others.
 func (o *Rollout) addReporting(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.Events, "events", o.Events,
-		"write Kubernetes events on the StatefulSet and its pods: removals, leader moves, hand-overs, holds that "+
+		"write Kubernetes events on the StatefulSet: removals, leader moves, hand-overs, holds that "+
 			"last, "+
 			"completion (needs create and patch on events)")
 	fs.BoolVar(&o.PromoteCurrentRevision, "promote-current-revision", o.PromoteCurrentRevision,

@@ -27,6 +27,8 @@ type setting struct {
 	sidecar string
 	// prepare does to the cluster what is done before the change, and waits until it shows.
 	prepare func(context.Context, *stage) error
+	// atOnce is what happens immediately before the change.
+	atOnce func(context.Context, *stage) error
 	// meanwhile does what is done after the change; it ends with the context.
 	meanwhile func(context.Context, *stage) error
 	// quiet leaves clients and observers out, to count what the members are asked otherwise.
@@ -46,10 +48,14 @@ var (
 )
 
 const (
-	// longLost is longer than the lock's time to live.
-	longLost = 15 * time.Second
+	// lost is longer than the lock's time to live.
+	lost = 15 * time.Second
 	// justLost is shorter, so that the lock's owner still has its session.
 	justLost = 2 * time.Second
+	// longLost is as good as an hour. A sidecar that idles without quorum counts time for two minutes at most, in
+	// which an earlier claim may still be written. After that it does the same over and over again, once in two
+	// seconds and once in a minute. What it counts for longer begins with the rollout.
+	longLost = 150 * time.Second
 
 	// The moments of what an operator does, after the change: long enough for every arm to have
 	// done all that it does by itself.
@@ -60,10 +66,20 @@ const (
 	// slowStart is how long a pod takes before its containers start, in that case.
 	slowStart = 8 * time.Second
 
+	// besideDelay is for how long a pod is down beside its StartDelay.
+	besideDelay = 2 * time.Second
+
 	// Limits of a trial.
 	healthyLimit = 3 * time.Minute
 	faultyLimit  = 35 * time.Second
+	needLimit    = time.Minute
+	// holderLimit also has the time for which the record stands.
+	holderLimit = 2 * time.Minute
 )
+
+// needed is the only arm where quorum is lost in still another way. What the other arms come to without
+// quorum is always the same.
+var needed = []string{result.Quorate}
 
 var settings = map[string]setting{
 	// With three members RollingUpdate's maxUnavailable could only be one, which it is anyway.
@@ -94,27 +110,43 @@ var settings = map[string]setting{
 	},
 	result.QuorumLoss: {
 		members: 3, leader: 2, arms: faulty, limit: faultyLimit,
-		prepare: func(ctx context.Context, s *stage) error {
-			if err := s.crashLoop(ctx, 0); err != nil {
-				return err
-			}
-			if err := s.crashLoop(ctx, 1); err != nil {
-				return err
-			}
-			return harness.Pass(ctx, longLost)
-		},
+		prepare: func(ctx context.Context, s *stage) error { return loseQuorum(ctx, s, lost) },
 	},
 	result.QuorumJustLost: {
 		members: 3, leader: 2, arms: faulty, limit: faultyLimit,
-		prepare: func(ctx context.Context, s *stage) error {
-			if err := s.crashLoop(ctx, 0); err != nil {
-				return err
-			}
-			if err := s.crashLoop(ctx, 1); err != nil {
-				return err
-			}
-			return harness.Pass(ctx, justLost)
-		},
+		prepare: func(ctx context.Context, s *stage) error { return loseQuorum(ctx, s, justLost) },
+	},
+	result.LongLost3: {
+		members: 3, leader: 2, arms: needed, limit: needLimit, alone: true,
+		prepare: func(ctx context.Context, s *stage) error { return loseQuorum(ctx, s, longLost) },
+	},
+	result.LongLost5: {
+		members: 5, leader: 4, arms: needed, limit: needLimit, alone: true,
+		prepare: func(ctx context.Context, s *stage) error { return loseQuorum(ctx, s, longLost) },
+	},
+	result.SecondBefore3: {
+		members: 3, everyLeader: true, arms: needed, limit: needLimit, alone: true, atOnce: aSecondBefore,
+	},
+	result.SecondBefore5: {
+		members: 5, everyLeader: true, rounds: 1, arms: needed, limit: needLimit, alone: true, atOnce: aSecondBefore,
+	},
+	result.SameMoment3: {
+		members: 3, everyLeader: true, arms: needed, limit: needLimit, alone: true, atOnce: breakQuorum,
+	},
+	result.SameMoment5: {
+		members: 5, everyLeader: true, rounds: 1, arms: needed, limit: needLimit, alone: true,
+		atOnce: breakQuorum,
+	},
+	result.Hanging3: {
+		members: 3, leader: 2, arms: needed, limit: needLimit, alone: true, prepare: hang, meanwhile: letGo,
+	},
+	result.Hanging5: {
+		members: 5, leader: 4, arms: needed, limit: needLimit, alone: true, prepare: hang, meanwhile: letGo,
+	},
+	result.HolderDied: {
+		members: 3, leader: 0, arms: needed, limit: holderLimit, alone: true,
+		spec:    func(s *harness.Spec) { s.OwnNodes = true },
+		prepare: stickRollout, atOnce: loseHolder, meanwhile: restoreHolder,
 	},
 	result.NodeLost: {
 		members: 3, leader: 1, arms: faulty, limit: nodeBack + faultyLimit,
@@ -166,6 +198,12 @@ var settings = map[string]setting{
 		limit: healthyLimit, watched: true},
 	result.Quiet: {members: 3, alone: true, leader: 1, arms: []string{result.Quorate},
 		limit: healthyLimit, quiet: true},
+	result.Quiet30: {members: 3, leader: 1, arms: []string{result.Quorate}, rounds: 1, limit: healthyLimit,
+		quiet: true,
+		spec:  func(s *harness.Spec) { s.StartDelay = 30*time.Second - besideDelay }},
+	result.Quiet120: {members: 3, leader: 1, arms: []string{result.Quorate}, rounds: 1, limit: 8 * time.Minute,
+		quiet: true,
+		spec:  func(s *harness.Spec) { s.StartDelay = 2*time.Minute - besideDelay }},
 }
 
 // note says what the case does beside the change, with its moments.

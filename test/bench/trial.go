@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -16,7 +14,6 @@ import (
 	"github.com/quorate/quorate/test/bench/cost"
 	"github.com/quorate/quorate/test/bench/result"
 	"github.com/quorate/quorate/test/harness"
-	"github.com/quorate/quorate/test/harness/apiproxy"
 	"github.com/quorate/quorate/test/harness/traffic"
 )
 
@@ -30,6 +27,9 @@ const (
 	// cluster at peace, and after the end.
 	before = 1500 * time.Millisecond
 	after  = time.Second
+
+	// calm is for how long nothing must have been asked of the API server, so that a rollout's requests are over.
+	calm = 3 * time.Second
 
 	// prepareLimit bounds everything before the change, verifyLimit the final reads, which
 	// without quorum would wait for it, and clearLimit the end of the cluster.
@@ -51,6 +51,8 @@ type stage struct {
 	client   *traffic.Client
 	observer *traffic.Observer
 	faults   []*harness.Fault
+	// holder is the pod whose sidecar held the record when its node was lost.
+	holder string
 }
 
 func (s *stage) pod(ordinal int) string { return s.cluster.Pods()[ordinal] }
@@ -160,35 +162,41 @@ func (s *stage) play(ctx context.Context, p planned, t *result.Trial) (err error
 		return fmt.Errorf("before the change: %w", err)
 	}
 
-	var messages *messages
+	var messages *cost.Messages
 	if p.setting.quiet {
-		if messages, err = countMessages(ctx, s.cluster); err != nil {
+		if messages, err = cost.CountMessages(ctx, s.cluster, messagesEvery); err != nil {
 			return err
 		}
-		defer messages.stop()
+		defer messages.Stop()
+	}
+	if p.setting.atOnce != nil {
+		if err := p.setting.atOnce(ctx, s); err != nil {
+			return fmt.Errorf("before the change: %w", err)
+		}
 	}
 	sampler := cost.StartSampler(ctx, s.env, s.cluster, "backup-restore")
 	defer sampler.Stop()
-	t.Began = time.Now()
+	began, asked := s.cluster.Asking()
+	t.Began = began
 	if err := s.change(ctx, p, t); err != nil {
 		return err
 	}
 	finish := time.Now()
 	t.Usage = sampler.Stop()
 	if messages != nil {
-		t.Etcd = messages.stop()
-	}
-	for _, pod := range s.cluster.Pods() {
-		for what, n := range apiproxy.Count(s.cluster.Requests(pod, t.Began)) {
-			if t.Requests == nil {
-				t.Requests = map[string]int{}
-			}
-			t.Requests[what] += n
-		}
+		t.Etcd = messages.Stop()
 	}
 	if err := harness.Pass(ctx, after); err != nil {
 		return err
 	}
+	if p.setting.quiet {
+		// What tells of the end is a part of what a rollout asks.
+		if err := s.cluster.WaitCalm(ctx, calm); err != nil {
+			return err
+		}
+	}
+	all := asked()
+	t.Requests, t.Bytes = all.Requests, int64(all.Bytes)
 	measured := measurement{trial: t, began: t.Began, finish: finish, pods: s.cluster.Pods(),
 		oneAtATime: result.ArmOf(p.arm).OneAtATime, evicts: arms[p.arm].evicts, budget: s.budget.Steps()}
 	if !p.setting.quiet {
@@ -330,84 +338,4 @@ func (s *stage) clear(ctx context.Context) error {
 		errs = append(errs, os.RemoveAll(s.env.Agent.ClaimDir(harness.Namespace, s.cluster.Spec.Name+"-"+pod)))
 	}
 	return errors.Join(errs...)
-}
-
-// messages counts what a cluster's members receive, over the ends of their processes.
-type messages struct {
-	cancel context.CancelFunc
-	done   chan struct{}
-	once   sync.Once
-	// total is what processes that have ended had received when they were last asked, last what
-	// the others have; both without what came before the beginning.
-	total map[string]int
-	last  map[string]map[string]int
-}
-
-func countMessages(ctx context.Context, c *harness.Cluster) (*messages, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	m := &messages{cancel: cancel, done: make(chan struct{}), total: map[string]int{},
-		last: map[string]map[string]int{}}
-	for _, pod := range c.Pods() {
-		now, err := c.EtcdMessages(ctx, pod)
-		if err != nil {
-			cancel()
-			return nil, fmt.Errorf("ask the member of %s what it has received: %w", pod, err)
-		}
-		m.begin(pod, now)
-	}
-	go func() {
-		defer close(m.done)
-		ticker := time.NewTicker(messagesEvery)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-ticker.C:
-			}
-			for _, pod := range c.Pods() {
-				now, err := c.EtcdMessages(ctx, pod)
-				if err != nil {
-					continue
-				}
-				m.note(pod, now)
-			}
-		}
-	}()
-	return m, nil
-}
-
-// begin takes in what a member had received before.
-func (m *messages) begin(pod string, now map[string]int) {
-	m.last[pod] = now
-	for what, n := range now {
-		m.total[what] -= n
-	}
-}
-
-// note takes in what a member has received. What has become less belongs to another process.
-func (m *messages) note(pod string, now map[string]int) {
-	for what, n := range m.last[pod] {
-		if now[what] < n {
-			for what, n := range m.last[pod] {
-				m.total[what] += n
-			}
-			break
-		}
-	}
-	m.last[pod] = now
-}
-
-func (m *messages) stop() map[string]int {
-	m.cancel()
-	<-m.done
-	m.once.Do(func() {
-		for _, counts := range m.last {
-			for what, n := range counts {
-				m.total[what] += n
-			}
-		}
-		maps.DeleteFunc(m.total, func(what string, n int) bool { return n == 0 || strings.HasPrefix(what, "Health/") })
-	})
-	return m.total
 }

@@ -447,6 +447,16 @@ func (a *auditor) holder() string {
 	return ""
 }
 
+// writer is the pod whose sidecar has last written the record, empty when none has yet.
+func (a *auditor) writer() string {
+	for _, r := range slices.Backward(a.api.Records(a.cluster.WritingRecord)) {
+		if r.Verdict/100 == 2 {
+			return r.Pod
+		}
+	}
+	return ""
+}
+
 // record is the record as last seen, nil when there has been none.
 func (a *auditor) record() *LeaseChange {
 	a.mu.Lock()

@@ -109,6 +109,14 @@
 // after an outage of the API server, it stays open whether the process ran and whether the pod
 // was Ready.
 //
+// # A soak
+//
+// What a sidecar leaks in a rollout shows after hours, and rollouts replace it once a minute. With [Options.Soak] there
+// is one cluster for as long as that takes: the script of each next seed goes on with it ([Script.Next]). Two more
+// sidecars run in pods of their own. They take part in the election, and while they coordinate they are halted, cut off
+// from the API server, delayed and refused permissions. No fault ends them. Everything above is checked as well, seed
+// by seed. What all sidecars occupy goes into a file, and it is an error if anything grows (package soak).
+//
 // # What is not
 //
 // Lost disks, wrong clocks and a store of Kubernetes that loses data are not drawn. An operator

@@ -43,6 +43,9 @@ var silencing = []FaultKind{
 	KillEtcd, KillBoth, StopEtcd, StopBoth, CutOff, Separate, Isolate, LoseNode, Reboot, DeletePod, FullDisk, SlowDisk,
 }
 
+// ofSidecars are the faults that a lasting sidecar can be hit by: they are about no member, and do not end it.
+var ofSidecars = []FaultKind{StopSidecar, NoAPI, SlowAPI, Forbid}
+
 // needsNamespaces are the faults that need a network, names that resolve, or mounts, of the harness's own, and
 // needsFUSE those that need a mount of FUSE.
 var (
@@ -125,14 +128,16 @@ func (l *life) victims(f Fault, since time.Time) []string {
 		case TheLeader:
 			name = l.leader()
 		case TheCoordinator:
-			name = l.audit.holder()
+			if name = l.audit.holder(); name == outside && slices.Contains(ofSidecars, f.Kind) {
+				name = l.audit.writer()
+			}
 		case TheNewest:
 			name = l.audit.newest(since)
 		default:
 			n, _ := strconv.Atoi(string(v)) // The script has made it.
 			name = pods[n%len(pods)]
 		}
-		if !slices.Contains(pods, name) {
+		if !slices.Contains(pods, name) && !l.lasts(name) {
 			name = pods[0] // There is none yet, or it has been scaled away.
 		}
 		names = append(names, name)
@@ -233,6 +238,9 @@ func (l *life) inject(ctx context.Context, f Fault, pod string) (mend func(conte
 		return func(context.Context) error { stop(); return nil }
 	}
 	asks := func(r *apiproxy.Request) bool { return r.Pod == pod }
+	if l.lasts(pod) && !slices.Contains(ofSidecars, f.Kind) {
+		return nil, fmt.Errorf("%s has no member, and is to live", pod)
+	}
 	switch f.Kind {
 	case KillEtcd:
 		return nil, signal(syscall.SIGKILL, etcd)

@@ -1,11 +1,13 @@
 package chaos
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorate/quorate/test/chaos/soak"
 	"github.com/quorate/quorate/test/harness"
 )
 
@@ -33,4 +35,13 @@ func TestAFaultThatTheMachineHasNoMeansForIsCountedAsMissed(t *testing.T) {
 		})
 	}
 	require.Empty(t, unplayable(harness.Namespaces, true))
+}
+
+func TestNoFaultEndsALastingSidecar(t *testing.T) {
+	l := &life{soaking: &soak.File{}}
+	for _, kind := range slices.Concat(silencing, []FaultKind{KillSidecar, KillCalling}) {
+		mend, err := l.inject(t.Context(), Fault{Kind: kind}, lastingPods()[0])
+		require.EqualError(t, err, "lasting-0 has no member, and is to live", kind)
+		require.Nil(t, mend)
+	}
 }

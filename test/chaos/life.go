@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/quorate/quorate/test/chaos/soak"
 	"github.com/quorate/quorate/test/harness"
 	"github.com/quorate/quorate/test/harness/disk"
 	"github.com/quorate/quorate/test/harness/traffic"
@@ -61,6 +62,22 @@ const (
 	touchedLabel = "touched"
 )
 
+func (l *life) etcdArgs() []string {
+	args := []string{fmt.Sprintf("--quota-backend-bytes=%d", quota)}
+	if l.soaking != nil {
+		args = append(args, soakingEtcd...)
+	}
+	return args
+}
+
+func (l *life) sidecarArgs() []string {
+	args := append(slices.Clone(flags), "--settle-timeout="+l.script.SettleTimeout.String())
+	if l.soaking != nil {
+		args = append(args, fmt.Sprintf("--listen-address=$(POD_IP):%d", metricsPort))
+	}
+	return args
+}
+
 // flags are the sidecar's. The lock and the record are short-lived, so that a change of
 // coordinator is; they are the same as in the scenarios. All duties are on, and what they wait for is short.
 var flags = []string{"--lock-ttl=3s", "--record-duration=8s", "--max-evidence-age=" + maxEvidenceAge.String(),
@@ -85,6 +102,8 @@ type life struct {
 	observer *traffic.Observer
 	client   *traffic.Client
 	audit    *auditor
+	// soaking takes what sidecars occupy, in a soak.
+	soaking *soak.File
 	// judged and worked are how many removals and operations on members have been judged.
 	judged, worked int
 	lastJudged     time.Time
@@ -97,14 +116,19 @@ type life struct {
 
 // Failure is a promise that was not kept.
 type Failure struct {
-	Seed  uint64
+	Seed uint64
+	// Round is 0 for what is about all of them.
 	Round int
 	// What was wrong, one thing a line.
 	What []string
 }
 
 func (f *Failure) Error() string {
-	return fmt.Sprintf("seed %d, round %d:\n  %s", f.Seed, f.Round, strings.Join(f.What, "\n  "))
+	where := fmt.Sprintf("seed %d", f.Seed)
+	if f.Round > 0 {
+		where += fmt.Sprintf(", round %d", f.Round)
+	}
+	return where + ":\n  " + strings.Join(f.What, "\n  ")
 }
 
 func (l *life) tell(format string, args ...any) {
@@ -141,6 +165,14 @@ func (l *life) run(ctx context.Context, until time.Time) (err error) {
 	if err := l.start(ctx); err != nil {
 		return err
 	}
+	if l.soaking == nil {
+		return l.chapter(ctx, until)
+	}
+	return l.soak(ctx, until)
+}
+
+// chapter plays the rounds of the script, and checks the history of the traffic meanwhile.
+func (l *life) chapter(ctx context.Context, until time.Time) error {
 	for n, r := range l.script.Rounds {
 		if n > 0 && time.Now().After(until) {
 			break
@@ -175,23 +207,36 @@ func (l *life) start(ctx context.Context) (err error) {
 	l.cluster, err = l.env.CreateCluster(ctx, harness.Spec{
 		Name: clusterName, Replicas: l.script.Replicas, EtcdImage: l.script.Image,
 		PlainText: l.script.PlainText, OwnNodes: true,
-		StopDelay: l.script.StopDelay, EtcdArgs: []string{fmt.Sprintf("--quota-backend-bytes=%d", quota)},
+		StopDelay: l.script.StopDelay, EtcdArgs: l.etcdArgs(),
 		Components:  []string{"nodes"},
-		SidecarArgs: append(slices.Clone(flags), "--settle-timeout="+l.script.SettleTimeout.String()),
+		SidecarArgs: l.sidecarArgs(),
 	})
 	if err != nil {
 		return err
+	}
+	if l.soaking != nil {
+		for _, pod := range lastingPods() {
+			if err := l.cluster.RunBeside(ctx, pod); err != nil {
+				return err
+			}
+		}
 	}
 	l.journal = l.cluster.ReadLogs()
 	if err := l.cluster.WaitReady(ctx); err != nil {
 		return err
 	}
+	return l.attend(ctx)
+}
+
+// attend begins to watch the cluster, and to write to it.
+func (l *life) attend(ctx context.Context) (err error) {
 	observing := l.cluster.ObserverConfig()
 	observing.Period, observing.Timeout = observeEvery, probeTimeout
 	if l.observer, err = traffic.StartObserver(ctx, observing); err != nil {
 		return err
 	}
 	l.audit = audit(l.env.Client, l.env.API, l.cluster, l.observer, l.script.SettleTimeout)
+	l.judged, l.worked, l.lastJudged = 0, 0, time.Now()
 	writing := l.cluster.TrafficConfig()
 	writing.Interval = writeEvery
 	l.client, err = traffic.Start(ctx, writing)

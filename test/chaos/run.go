@@ -27,6 +27,9 @@ type Options struct {
 	// Dir takes data and logs, in a directory for each seed. Those of a seed that came to
 	// a good end are removed.
 	Dir string
+	// Soak is a file that takes what sidecars occupy meanwhile. With it, there is one cluster for all seeds, with
+	// sidecars that live through all of it.
+	Soak string
 	// Say is told what is going on, line by line.
 	Say func(line string)
 }
@@ -55,6 +58,9 @@ func Run(ctx context.Context, o Options) (*Figures, error) {
 		slowDisks = false
 	}
 	until := time.Now().Add(o.Duration)
+	if o.Soak != "" {
+		return figures, o.soak(ctx, until, slowDisks, figures)
+	}
 	for seed := o.Seed; ctx.Err() == nil && time.Now().Before(until); seed++ {
 		dir := filepath.Join(o.Dir, fmt.Sprintf("seed-%d", seed))
 		l := &life{script: Draw(seed), mode: o.Network, slowDisks: slowDisks, dir: dir, say: o.Say, figures: figures}

@@ -29,6 +29,8 @@ type Script struct {
 	// SlowDisk is the ordinal whose disk can be slow.
 	SlowDisk int
 	Rounds   []Round
+	// after is how it leaves the cluster.
+	after state
 }
 
 // Round is one change of the workload, and the faults meanwhile.
@@ -335,15 +337,30 @@ func Draw(seed uint64) Script {
 		s.StopDelay = time.Duration(1+d.IntN(8)) * time.Second
 	}
 	s.SlowDisk = d.IntN(3)
-	now := state{replicas: s.Replicas, upgraded: s.Image == harness.Etcd36}
-	other := dice{rand.New(rand.NewPCG(seed, duties))}
+	s.after = state{replicas: s.Replicas, upgraded: s.Image == harness.Etcd36}
+	s.drawRounds(d)
+	return s
+}
+
+// Next draws the script that goes on with the same cluster, from the next seed.
+func (s Script) Next() Script {
+	s.Seed++
+	s.Replicas, s.Rounds = s.after.replicas, nil
+	if s.after.upgraded {
+		s.Image = harness.Etcd36
+	}
+	s.drawRounds(dice{rand.New(rand.NewPCG(s.Seed, stream))})
+	return s
+}
+
+func (s *Script) drawRounds(d dice) {
+	other := dice{rand.New(rand.NewPCG(s.Seed, duties))}
 	for range fewestRounds + d.IntN(mostRounds-fewestRounds+1) {
-		members := now.replicas
-		r := drawRound(d, s, &now)
-		drawDuties(other, &r, min(members, now.replicas))
+		members := s.after.replicas
+		r := drawRound(d, *s, &s.after)
+		drawDuties(other, &r, min(members, s.after.replicas))
 		s.Rounds = append(s.Rounds, r)
 	}
-	return s
 }
 
 // drawDuties gives the coordinator other work beside a rollout, and faults that hit it then. More often than not a

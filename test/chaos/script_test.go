@@ -22,6 +22,40 @@ func TestASeedIsAScript(t *testing.T) {
 	require.NotEqual(t, Draw(7).String(), Draw(8).String())
 }
 
+func TestAScriptGoesOnWithTheClusterOfTheLast(t *testing.T) {
+	require.Equal(t, Draw(7).Next(), Draw(7).Next())
+	upgrades, scalings := 0, 0
+	s := Draw(1)
+	image, first := s.Image, s
+	for n := range uint64(manySeeds) {
+		replicas := s.Replicas
+		for _, r := range s.Rounds {
+			switch r.Change.Kind {
+			case Upgrade:
+				upgrades++
+				image = harness.Etcd36
+			case ScaleOut, RollScaleOut:
+				scalings++
+				replicas = 5
+			case ScaleIn, RollScaleIn:
+				scalings++
+				replicas = 3
+			default:
+			}
+		}
+		require.LessOrEqual(t, upgrades, 1, "etcd does not go back")
+		require.LessOrEqual(t, scalings, 1, "a removed member's data does not start again")
+		next := s.Next()
+		require.Equal(t, first.Seed+n+1, next.Seed)
+		require.Equal(t, []any{replicas, image}, []any{next.Replicas, next.Image})
+		require.Equal(t, []any{first.PlainText, first.SettleTimeout, first.StopDelay, first.SlowDisk},
+			[]any{next.PlainText, next.SettleTimeout, next.StopDelay, next.SlowDisk})
+		require.NotEqual(t, s.Rounds, next.Rounds)
+		s = next
+	}
+	require.Equal(t, []int{1, 1}, []int{upgrades, scalings})
+}
+
 func TestAScriptDoesEverythingSomeTimeAndNothingImpossible(t *testing.T) {
 	changes, faults, taken := map[ChangeKind]int{}, map[FaultKind]int{}, 0
 	breakages, outcomes, refused := map[Breakage]int{}, map[Outcome]int{}, map[Permission]int{}

@@ -2,6 +2,7 @@ package explorer
 
 import (
 	"flag"
+	"slices"
 	"testing"
 	"time"
 
@@ -169,6 +170,26 @@ func fieldWorlds() []Params {
 	}
 }
 
+// pictureWorlds are those in which looks go by what watches tell, however late.
+func pictureWorlds() []Params {
+	of := func(coordinators int, f Faults) Params {
+		return Params{Members: 3, Coordinators: coordinators, Picture: true, Faults: f}
+	}
+	with := func(p Params, change func(*Params)) Params { change(&p); return p }
+	return []Params{
+		of(2, Faults{Starts: 2, Lost: 1}),
+		of(1, Faults{Starts: 2, Failures: 1}),
+		of(2, Faults{Starts: 2, Crashes: 1}),
+		of(1, Faults{Starts: 2, Deletions: 1, Templates: 1}),
+		with(of(1, Faults{Starts: 1, Failures: 1, Deafness: 1}), func(p *Params) { p.Fine = true }),
+		with(of(1, Faults{Starts: 1, Failures: 1, Restarts: 1}), func(p *Params) { p.Broken = true }),
+		with(of(1, Faults{Starts: 1, Scales: 1}), func(p *Params) { p.Members, p.SlowStop = 4, true }),
+		with(of(1, Faults{Starts: 1, Drains: 1, Lost: 1}), func(p *Params) { p.Evict, p.Budget = true, true }),
+		with(of(1, Faults{Starts: 1, Edits: 1, Lost: 1}), func(p *Params) { p.Fresh, p.Clocks = true, true }),
+		of(1, Faults{Starts: 1, Signs: 1, Drains: 1}),
+	}
+}
+
 // kindWorlds are those of the operations on members: the removal of one, and one that disturbs one for a while.
 func kindWorlds() []Params {
 	return []Params{
@@ -213,6 +234,10 @@ func TestNoInterleavingOfTheOtherKindsBreaksARule(t *testing.T) {
 	search(t, kindWorlds())
 }
 
+func TestNoInterleavingWithAPictureThatLagsBehindBreaksARule(t *testing.T) {
+	search(t, pictureWorlds())
+}
+
 func TestNoInterleavingOfTheFieldBreaksARule(t *testing.T) {
 	search(t, fieldWorlds())
 }
@@ -245,7 +270,7 @@ func TestNoInterleavingBreaksARule(t *testing.T) {
 
 func TestTheExplorerKeepsAllThatTheProtocolKnows(t *testing.T) {
 	notInShort(t)
-	for _, p := range append(worlds(), kindWorlds()...) {
+	for _, p := range slices.Concat(worlds(), kindWorlds(), pictureWorlds()) {
 		m := New(p)
 		m.verify = true
 		r := m.Search(t.Context(), 5_000)
@@ -298,6 +323,7 @@ func liveWorlds() []Params {
 		with(three(Faults{Signs: 1, Drains: 1, Crashes: 1}), func(p *Params) {
 			p.Coordinators, p.Evict, p.Budget = 1, true, true
 		}),
+		with(three(Faults{Deletions: 1, Lost: 1}), func(p *Params) { p.Coordinators, p.Picture = 1, true }),
 		// The other kinds of operations. A suspect may stay one.
 		with(three(Faults{Passing: 1, Lost: 1}), func(p *Params) { p.Coordinators = 1 }),
 		with(presumedWorld(1, Faults{Lost: 1}), func(p *Params) {

@@ -41,6 +41,8 @@ type Weakness struct {
 	NoSwap bool
 	// Cached: it decides on what the previous observation has seen.
 	Cached bool
+	// Unconfirmed: it acts on a picture that nobody has confirmed.
+	Unconfirmed bool
 	// Early: it decides on what was seen before the claim.
 	Early bool
 	// NoStandIn: a coordinator that abstains does not stand in. Queues: one that waits in the

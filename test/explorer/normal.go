@@ -13,7 +13,8 @@ func (m *Model) normalise(w *World) {
 	m.dropOrphans(w)
 	for i := range m.Coordinators {
 		c := &w.coordinators[i]
-		if c.request.kind != writeLease { // Then nothing is about to be done on what was seen.
+		about := c.request.kind == writeLease || c.request.kind == observe && c.request.stage == confirming
+		if !about { // Then nothing is about to be done on what was seen.
 			c.seen, c.age, c.begun, c.decided = knowledge{}, 0, evidenceTicks, intent{}
 		}
 	}

@@ -15,12 +15,14 @@ func (m *Model) trust(l lease, ours ordinals) lease {
 	return l
 }
 
-// stages of an observation, each a moment of its own.
+// stages of an observation, each a moment of its own. With a picture the first is when the watches told what the
+// pods are like, which may be any time ago, and confirming is the last.
 const (
 	lookAtLease uint8 = iota
 	lookAtSet
 	lookAtPods
 	lookAtEtcd
+	confirming
 )
 
 // decides is true when an observation's next moment is its last.
@@ -28,7 +30,7 @@ func (m *Model) decides(w *World, r *request) bool {
 	switch {
 	case r.stage == lookAtEtcd:
 		return true
-	case m.Fine:
+	case m.Fine, m.Picture:
 		return false
 	}
 	return r.stage == lookAtPods || r.stage == lookAtSet && w.left.Templates == 0
@@ -310,6 +312,9 @@ func (m *Model) fence(w *World, r *request) record.PodFenced {
 func (m *Model) observe(w *World, i, how uint8) string {
 	c := &w.coordinators[i]
 	r := &c.request
+	if m.Picture && r.stage != lookAtEtcd {
+		return m.picture(w, i, how == 1)
+	}
 	switch r.stage {
 	case lookAtLease:
 		r.lease = w.lease
@@ -329,6 +334,9 @@ func (m *Model) observe(w *World, i, how uint8) string {
 			return m.observe(w, i, how)
 		}
 	case lookAtEtcd:
+		if m.Picture && !m.Fine {
+			m.beginLook(w, i)
+		}
 		m.askEtcd(w, r)
 		seen := *r // Whatever it decides on.
 		m.distort(w, i, how/ages)
@@ -342,6 +350,48 @@ func (m *Model) observe(w *World, i, how uint8) string {
 	}
 	r.stage++
 	return ""
+}
+
+// picture takes the moments of an observation that goes by what the watches tell. First they tell of the pods, or are
+// late, and what they have told before still stands. The look begins whenever it likes, with the Lease, of which
+// another watch tells. In the end, what leads to a removal is compared with what is read live.
+func (m *Model) picture(w *World, i uint8, late bool) string {
+	c := &w.coordinators[i]
+	r := &c.request
+	live := request{kind: observe, by: i, stage: lookAtSet, revision: w.revision, ordinals: w.ordinals}
+	m.lookAtPods(w, &live)
+	switch r.stage {
+	case lookAtLease:
+		if !late {
+			c.cache = live
+		}
+		*r = c.cache
+		m.note("%s goes by what it is told of the pods and revision %d (late: %v)", m.name(w, i), r.revision, late)
+		if r.stage = lookAtEtcd; m.Fine {
+			r.stage = lookAtSet
+		}
+		return ""
+	case lookAtSet:
+		m.beginLook(w, i)
+		r.stage = lookAtEtcd
+		return ""
+	}
+	same := live.revision == r.revision && live.ordinals == r.ordinals && live.views == r.views &&
+		live.signs == r.signs
+	if m.note("%s reads live, and it is as it was told: %v", m.name(w, i), same); !same && !m.Weak.Unconfirmed {
+		c.cache, c.request, c.decided = live, request{kind: observe, by: i}, intent{}
+		return ""
+	}
+	seen := m.trust(r.lease, r.ordinals)
+	return m.step(w, i, record.Observed{Begun: now - record.Instant(r.age)*tick, Lease: seen.to(),
+		Next: record.NextAct, Intent: c.decided.to()})
+}
+
+// beginLook is when a look begins that goes by a picture.
+func (m *Model) beginLook(w *World, i uint8) {
+	r := &w.coordinators[i].request
+	r.lease, r.age = w.lease, 0
+	m.note("%s looks, with the Lease as it is told: %s", m.name(w, i), w.lease)
 }
 
 func (m *Model) lookAtPods(w *World, r *request) {
@@ -406,6 +456,9 @@ func (m *Model) movesOfLook(w *World, i int, add func(what moveKind, who int, ho
 	}
 	if !m.decides(w, &c.request) {
 		add(goOn, i, 0)
+		if m.Picture && c.request.stage == lookAtLease && c.cache.kind == observe {
+			add(goOn, i, 1)
+		}
 		return
 	}
 	each := func(distortion uint8) {
@@ -552,6 +605,10 @@ func (m *Model) conclude(w *World, i uint8, seen *request, age uint8) string {
 	}
 	if a.astray {
 		return fmt.Sprintf("%s asks the protocol for something else than it has decided", m.name(w, i))
+	}
+	if m.Picture && c.decided.fenced() { // Nothing is removed otherwise.
+		r.stage = confirming
+		return ""
 	}
 	return m.step(w, i, e)
 }

@@ -316,7 +316,8 @@ type coordinator struct {
 	failed uint8
 	// removed are the places whose pods it knows to have removed itself, until they are back.
 	removed uint8
-	// cache is only used by mutants that look at what they saw earlier.
+	// cache is what the watches have told. Without a picture it is only used by mutants that look at what they saw
+	// earlier.
 	cache request
 }
 
@@ -356,6 +357,9 @@ type Params struct {
 	// are looked at in one moment, a pod is recreated when it is gone, and what is only
 	// read is always answered.
 	Fine bool
+	// Picture: looks go by what watches have told of Kubernetes, which may lag behind as far as it likes. What leads
+	// to a removal is confirmed live. Else everything is read live.
+	Picture bool
 	// Stay: a member that failed does not come back by itself. The update is its cure. Nor does
 	// a gate that does not answer, or a coordinator that abstains.
 	Stay bool
@@ -409,7 +413,7 @@ func (p Params) String() string {
 		yes  bool
 		what string
 	}{{p.Evict, "evictions"}, {p.Clocks, "fallback"}, {p.TrueLock, "a true lock"}, {p.Fresh, "no Lease"},
-		{p.Fine, "fine"}, {p.Stay, "no recovery"},
+		{p.Fine, "fine"}, {p.Picture, "a picture"}, {p.Stay, "no recovery"},
 		{p.Loop, "loop"}, {p.Own, "own pods"}, {p.SlowStop, "slow stops"}, {p.Trusted, "trusted"},
 		{p.Broken, "a broken revision"}, {p.Ordered, "OrderedReady"}, {p.Duty, "NOSPACE"},
 		{p.Nameless, "no etcd container"}, {p.Denied, "no status"}, {p.Budget, "a budget"},

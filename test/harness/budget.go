@@ -2,6 +2,7 @@ package harness
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"sync"
@@ -142,4 +143,35 @@ func (c *Cluster) WaitBudget(ctx context.Context, allows int32) error {
 			return s.DisruptionsAllowed == allows, fmt.Sprintf("%d, with %d of %d healthy, disrupted: %v",
 				s.DisruptionsAllowed, s.CurrentHealthy, s.DesiredHealthy, s.DisruptedPods)
 		})
+}
+
+// ForgetEvictions takes the evicted pods that are back from the status of the cluster's PodDisruptionBudget. The
+// disruption controller does so when it sees them terminate. It waits for that for two minutes if it was halted
+// meanwhile.
+func (c *Cluster) ForgetEvictions(ctx context.Context) error {
+	budgets := c.env.Client.PolicyV1().PodDisruptionBudgets(Namespace)
+	budget, err := budgets.Get(ctx, c.Spec.Name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	pods, err := c.ListPods(ctx)
+	if err != nil {
+		return err
+	}
+	back := map[string]any{}
+	for i := range pods {
+		evicted, was := budget.Status.DisruptedPods[pods[i].Name]
+		if was && pods[i].DeletionTimestamp == nil && !pods[i].CreationTimestamp.Before(&evicted) {
+			back[pods[i].Name] = nil
+		}
+	}
+	if len(back) == 0 {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"status": map[string]any{"disruptedPods": back}})
+	if err != nil {
+		return err
+	}
+	_, err = budgets.Patch(ctx, c.Spec.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	return err
 }

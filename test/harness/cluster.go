@@ -34,6 +34,8 @@ type Cluster struct {
 	etcds dynamic.ResourceInterface
 	// replicas is the current number of replicas.
 	replicas atomic.Int32
+	// beside are the pods of sidecars that run beside the members.
+	beside []string
 	// login is set once authentication is on.
 	login atomic.Pointer[login]
 }
@@ -193,26 +195,30 @@ func waitFor(ctx context.Context, what string, done func(context.Context) (ok bo
 
 // WaitReady waits until every pod exists and is Ready.
 func (c *Cluster) WaitReady(ctx context.Context) error {
-	return c.waitPods(ctx, "all pods of "+c.Spec.Name+" are Ready",
+	return c.waitPods(ctx, "all pods of "+c.Spec.Name+" are Ready", metav1.ListOptions{},
 		func(*appsv1.StatefulSet, *corev1.Pod) bool { return true })
 }
 
-// WaitUpdated waits until every pod is Ready at the StatefulSet's update revision.
+// WaitUpdated waits until every pod is Ready at the StatefulSet's update revision. It asks for the pods as the API
+// server has them in its cache. To make sure that the cache is up to date, the API server asks etcd ten times a second
+// at most, for whoever lists pods. So whoever polls for the newest state keeps the coordinator's own lists waiting,
+// and makes a rollout take longer.
 func (c *Cluster) WaitUpdated(ctx context.Context) error {
-	return c.waitPods(ctx, "all pods of "+c.Spec.Name+" are updated and Ready",
+	known := metav1.ListOptions{ResourceVersion: "0"}
+	return c.waitPods(ctx, "all pods of "+c.Spec.Name+" are updated and Ready", known,
 		func(set *appsv1.StatefulSet, p *corev1.Pod) bool {
 			return set.Status.ObservedGeneration >= set.Generation && Revision(p) == set.Status.UpdateRevision
 		})
 }
 
-func (c *Cluster) waitPods(ctx context.Context, what string,
+func (c *Cluster) waitPods(ctx context.Context, what string, how metav1.ListOptions,
 	updated func(*appsv1.StatefulSet, *corev1.Pod) bool) error {
 	return waitFor(ctx, what, func(ctx context.Context) (bool, string) {
 		set, err := c.env.Client.AppsV1().StatefulSets(Namespace).Get(ctx, c.Spec.Name, metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()
 		}
-		pods, err := c.ListPods(ctx)
+		pods, err := c.listPods(ctx, how)
 		if err != nil {
 			return false, err.Error()
 		}
@@ -259,8 +265,12 @@ func unready(p *corev1.Pod) string {
 
 // ListPods reads the cluster's pods.
 func (c *Cluster) ListPods(ctx context.Context) ([]corev1.Pod, error) {
-	list, err := c.env.Client.CoreV1().Pods(Namespace).List(ctx,
-		metav1.ListOptions{LabelSelector: labelSelector(c.Spec)})
+	return c.listPods(ctx, metav1.ListOptions{})
+}
+
+func (c *Cluster) listPods(ctx context.Context, how metav1.ListOptions) ([]corev1.Pod, error) {
+	how.LabelSelector = labelSelector(c.Spec)
+	list, err := c.env.Client.CoreV1().Pods(Namespace).List(ctx, how)
 	if err != nil {
 		return nil, err
 	}

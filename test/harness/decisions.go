@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 // LogEntry is one line of a sidecar's log. The fields from Action to Quorum are those
@@ -129,7 +132,28 @@ func (c *Cluster) sidecarLogs() map[string]string {
 		pod := c.Spec.podName(n)
 		logs[pod] = filepath.Join(c.env.Agent.LogDir(pod), "*-"+sidecarContainer+"-*.log")
 	}
+	for _, pod := range c.beside {
+		logs[pod] = filepath.Join(c.env.Agent.LogDir(pod), "*.log")
+	}
 	return logs
+}
+
+// DropLogs removes the logs of pods of the cluster that are gone.
+func (c *Cluster) DropLogs(ctx context.Context) error {
+	pods, err := c.ListPods(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for n := range maxReplicas {
+		paths, _ := filepath.Glob(filepath.Join(c.env.Agent.LogDir(c.Spec.podName(n)), "*.log"))
+		for _, path := range paths {
+			if !slices.ContainsFunc(pods, func(p corev1.Pod) bool { return c.env.Agent.LogOf(&p, path) }) {
+				errs = append(errs, os.Remove(path))
+			}
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // readLogs follows the files that match the patterns, by pod.

@@ -30,6 +30,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
@@ -60,6 +61,8 @@ const (
 	Etcd34 = "etcd:3.4.34"
 	Etcd35 = "etcd:3.5.35"
 	Etcd36 = "etcd:3.6.16"
+	// Etcd37 is there only where [EtcdUpgrade] says so.
+	Etcd37 = "etcd:3.7.3"
 	// Sidecar is the quorate binary of this checkout. SidecarNext is the same binary
 	// under another tag, as a new release would be.
 	Sidecar     = "quorate:current"
@@ -69,6 +72,26 @@ const (
 	// Missing is an image that no registry has.
 	Missing = "etcd:missing"
 )
+
+// EtcdUpgrade is the image of etcd that clusters run unless their Spec says otherwise, and that of the next minor
+// version. It begins with etcd 3.5, or with the release that [build.EtcdVariable] names. The newest minor version has
+// no next, so it leads to the same image.
+func EtcdUpgrade() (from, to string) {
+	from = Etcd35
+	if version := os.Getenv(build.EtcdVariable); version != "" {
+		from = etcdName + version
+	}
+	to = from
+	for _, step := range [][2]string{{"3.4.", Etcd35}, {"3.5.", Etcd36}, {"3.6.", Etcd37}} {
+		if strings.HasPrefix(from, etcdName+step[0]) {
+			to = step[1]
+		}
+	}
+	return from, to
+}
+
+// etcdName is how the images of etcd are called, before their version.
+const etcdName = "etcd:"
 
 // Options say what to start.
 type Options struct {
@@ -102,6 +125,8 @@ type Env struct {
 
 	mode  Mode
 	ports ports
+	// servers are the programs of etcd by their images.
+	servers map[string]string
 	// closers undo what Start did, the last first.
 	closers []func(context.Context) error
 }
@@ -141,6 +166,9 @@ func Start(ctx context.Context, o Options) (env *Env, err error) {
 	}()
 
 	if e.Binaries, err = build.All(ctx, say); err != nil {
+		return nil, fmt.Errorf("build the binaries: %w", err)
+	}
+	if err := e.buildServers(ctx, say); err != nil {
 		return nil, fmt.Errorf("build the binaries: %w", err)
 	}
 	if o.Hosts {
@@ -212,11 +240,11 @@ const nonRoot = 65532
 // images are what pods can run, by the images' names.
 func (e *Env) images() map[string]node.Image {
 	images := map[string]node.Image{
-		Etcd34:      {Program: e.Binaries.Etcd34},
-		Etcd35:      {Program: e.Binaries.Etcd35},
-		Etcd36:      {Program: e.Binaries.Etcd36},
 		Sidecar:     {Program: e.Binaries.Quorate, User: nonRoot},
 		SidecarNext: {Program: e.Binaries.Quorate, User: nonRoot},
+	}
+	for image, program := range e.servers {
+		images[image] = node.Image{Program: program}
 	}
 	if e.Binaries.Druid != "" {
 		images[druid.Alpine] = node.Image{}
@@ -229,6 +257,23 @@ func (e *Env) images() map[string]node.Image {
 		}
 	}
 	return images
+}
+
+// buildServers builds the releases of etcd that clusters begin with and are upgraded to, unless the other binaries,
+// which have been built, have them.
+func (e *Env) buildServers(ctx context.Context, say func(string)) (err error) {
+	e.servers = map[string]string{Etcd34: e.Binaries.Etcd34, Etcd35: e.Binaries.Etcd35, Etcd36: e.Binaries.Etcd36}
+	from, to := EtcdUpgrade()
+	for _, image := range []string{from, to} {
+		if e.servers[image] != "" {
+			continue
+		}
+		release := build.Release{Version: strings.TrimPrefix(image, etcdName)}
+		if e.servers[image], err = build.Etcd(ctx, say, release); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // buildHosts builds the hosts. The other binaries have been built.

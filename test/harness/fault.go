@@ -84,13 +84,18 @@ func (f *Fault) Stop() {
 }
 
 // CrashLooping is true when the kubelet backs off from starting the pod's etcd.
-func CrashLooping(p *corev1.Pod) bool {
+func CrashLooping(p *corev1.Pod) bool { return etcdWaits(p, "CrashLoopBackOff") }
+
+// PullFails is true when the kubelet backs off from pulling the image of the pod's etcd.
+func PullFails(p *corev1.Pod) bool { return etcdWaits(p, "ImagePullBackOff") }
+
+func etcdWaits(p *corev1.Pod, reason string) bool {
 	if p == nil {
 		return false
 	}
 	for i := range p.Status.ContainerStatuses {
 		c := &p.Status.ContainerStatuses[i]
-		if c.Name == "etcd" && c.State.Waiting != nil && c.State.Waiting.Reason == "CrashLoopBackOff" {
+		if c.Name == "etcd" && c.State.Waiting != nil && c.State.Waiting.Reason == reason {
 			return true
 		}
 	}

@@ -134,6 +134,32 @@ func (c *Cluster) Present(ctx context.Context) ([]string, error) {
 	return pods, err
 }
 
+// Leases counts the leases in the cluster's etcd, and those of them that no key hangs on. Whoever was granted one
+// without hearing of it does not put a key on it.
+func (c *Cluster) Leases(ctx context.Context) (all, bare int, err error) {
+	err = c.etcd(func(client *clientv3.Client) error {
+		leases, err := client.Leases(ctx)
+		if err != nil {
+			return err
+		}
+		for _, l := range leases.Leases {
+			now, err := client.TimeToLive(ctx, l.ID, clientv3.WithAttachedKeys())
+			if err != nil {
+				return err
+			}
+			if now.TTL < 0 {
+				continue // It has gone meanwhile.
+			}
+			all++
+			if len(now.Keys) == 0 {
+				bare++
+			}
+		}
+		return nil
+	})
+	return all, bare, err
+}
+
 // AddGhosts adds voters that are never started. Etcd refuses this unless it runs with
 // --strict-reconfig-check=false.
 func (c *Cluster) AddGhosts(ctx context.Context, n int) error {
@@ -372,13 +398,16 @@ func (c *Cluster) DisarmAlarms(ctx context.Context) error {
 // started, by service and method ("KV/Range"). Every message of a stream counts, so a
 // keepalive is one.
 func (c *Cluster) EtcdMessages(ctx context.Context, pod string) (map[string]int, error) {
-	url := "http://" + net.JoinHostPort(c.env.Network.AddressOf(Namespace, pod), strconv.Itoa(c.env.ports.metrics)) +
-		"/metrics"
+	url := "http://" + net.JoinHostPort(c.env.Network.AddressOf(Namespace, pod), strconv.Itoa(c.env.ports.metrics))
+	if c.etcds != nil {
+		url = c.Endpoint(pod) // There, etcd-wrapper listens at that port.
+	}
+	url += "/metrics"
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err
 	}
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: c.tls.Clone()}}
 	response, err := client.Do(request)
 	if err != nil {
 		return nil, err

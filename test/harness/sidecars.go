@@ -3,12 +3,14 @@ package harness
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/quorate/quorate/test/harness/apiproxy"
@@ -83,6 +85,33 @@ func (c *Cluster) StartOutside(ctx context.Context, dir string, args ...string) 
 	return process.Start(process.Spec{
 		Name: "sidecar outside of " + c.Spec.Name, Path: c.env.Binaries.Quorate, Args: append(given, args...),
 		Env: []string{}, LogPath: filepath.Join(dir, "sidecar.log"),
+	})
+}
+
+// RunBeside runs a sidecar in a pod of its own, as the bootstrap Job does. It has the rights of the cluster's
+// ServiceAccount, and no rollout replaces it. It waits until the pod is Ready. Call it before anything reads the
+// cluster's logs.
+func (c *Cluster) RunBeside(ctx context.Context, name string) error {
+	s := c.Spec
+	endpoints := make([]string, 0, s.Replicas)
+	for _, pod := range c.Pods() {
+		endpoints = append(endpoints, c.env.clientURL(s, c.env.host(s, pod)))
+	}
+	sidecar := c.env.sidecarContainer(s, endpoints...)
+	sidecar.Args = append(sidecar.Args, "--statefulset="+s.Name)
+	sidecar.Env = slices.DeleteFunc(slices.Clone(podEnv), func(v corev1.EnvVar) bool { return v.Name == "POD_NAME" })
+	c.beside = append(c.beside, name)
+	pods := c.env.Client.CoreV1().Pods(Namespace)
+	if _, err := pods.Create(ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: Namespace},
+		Spec: corev1.PodSpec{ServiceAccountName: s.Name, Containers: []corev1.Container{sidecar},
+			Volumes: c.env.statefulSet(s).Spec.Template.Spec.Volumes},
+	}, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	return waitFor(ctx, name+" is Ready", func(ctx context.Context) (bool, string) {
+		p, err := pods.Get(ctx, name, metav1.GetOptions{})
+		return err == nil && IsReady(p), fmt.Sprint(err)
 	})
 }
 

@@ -225,17 +225,7 @@ func TestAnIdleClusterCostsNothing(t *testing.T) {
 // some seconds.
 func (s *scene) calm(ctx context.Context) {
 	s.t.Helper()
-	for asked := -1; ; {
-		now := 0
-		for _, pod := range s.Pods() {
-			now += len(s.Requests(pod, time.Time{}))
-		}
-		if now == asked {
-			return
-		}
-		asked = now
-		s.pass(ctx, 3*time.Second)
-	}
+	require.NoError(s.t, s.WaitCalm(ctx, 3*time.Second))
 }
 
 // etcdMessages sums up what all members have received.

@@ -136,6 +136,7 @@ func (s *scene) drainedAt(ctx context.Context, l *harness.Ledger, m moment) {
 	s.pass(ctx, 2*time.Second) // Whatever is still to be removed, is.
 	require.NoError(s.t, s.env.ResumeDisruption(ctx))
 	require.NoError(s.t, s.WaitReady(ctx))
+	require.NoError(s.t, s.ForgetEvictions(ctx)) // Those of an etcd that ends within a second.
 	require.NoError(s.t, s.WaitBudget(ctx, 1))
 	s.complete(ctx)
 }

@@ -35,6 +35,8 @@ func TestAHealthyClusterIsUpgradedByTheNewCode(t *testing.T) {
 			s.readLive(o)
 		})
 	}
+	from, _ := harness.EtcdUpgrade()
+	s.runs(ctx, version(from))
 	t.Run("from outside of any pod", func(t *testing.T) {
 		s := s.in(t)
 		dir := t.TempDir()

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -228,6 +229,24 @@ func (s *scene) upgrade(ctx context.Context, image string) {
 	s.t.Helper()
 	s.changed = time.Now()
 	require.NoError(s.t, s.SetImage(ctx, "etcd", image))
+}
+
+// upgradeToNext changes the image of etcd to that of the next minor version, and the template also where there is none.
+// It returns the version.
+func (s *scene) upgradeToNext(ctx context.Context) string {
+	s.t.Helper()
+	_, next := harness.EtcdUpgrade()
+	s.change(ctx, "upgrade to "+next, func(template *corev1.PodTemplateSpec) {
+		container(template, "etcd").Image = next
+		touched(next)(template)
+	})
+	return version(next)
+}
+
+// version is that of an image of etcd.
+func version(image string) string {
+	_, tag, _ := strings.Cut(image, ":")
+	return tag
 }
 
 // complete waits until all pods are updated and a sidecar has said so.

@@ -56,7 +56,10 @@ var lacks = map[string]lack{
 	"create pods/eviction": {},
 	// A single member's budget is read only where it refuses.
 	"get poddisruptionbudgets": {before: (*scene).needTwo, end: (*scene).needNone},
-	"get leases":               {},
+	// It is watched anew with every rollout. Without that, a dry run asks it.
+	"watch poddisruptionbudgets": {},
+	// A record that is there is watched.
+	"get leases": {before: (*scene).forget},
 	// So does this one. Without it, what an operator asks for is noticed only during a rollout.
 	"watch leases":  {after: (*scene).restartSidecar},
 	"patch leases":  {},

@@ -28,11 +28,13 @@ func TestPodsAreReachedByTheirNamesInNamespacesOfTheirOwn(t *testing.T) {
 	ctx, s := newCluster(t, harness.Namespaces, harness.Spec{Name: "named"})
 	leader, err := s.Leader(ctx)
 	require.NoError(t, err)
+	next := ""
 	o := s.during(ctx, func(*harness.Ledger) {
-		s.upgrade(ctx, harness.Etcd36)
+		next = s.upgradeToNext(ctx)
 		s.complete(ctx)
 	})
 	healthyRollout(t, o, s.Pods(), leader)
+	s.runs(ctx, next)
 }
 
 func TestASickMemberGoesFirst(t *testing.T) {
@@ -46,8 +48,9 @@ func TestASickMemberGoesFirst(t *testing.T) {
 	defer fault.Stop()
 	require.NoError(t, s.WaitNotReady(ctx, sick))
 
+	next := ""
 	o := s.during(ctx, func(*harness.Ledger) {
-		s.upgrade(ctx, harness.Etcd36)
+		next = s.upgradeToNext(ctx)
 		s.complete(ctx)
 	})
 	o.lostNothing(t)
@@ -55,6 +58,7 @@ func TestASickMemberGoesFirst(t *testing.T) {
 	o.oneAtATime(t)
 	require.Equal(t, []string{sick, s.Pods()[2], leader}, o.order)
 	require.Equal(t, 1, o.Cluster.LeaderChanges)
+	s.runs(ctx, next)
 }
 
 func TestTheStrategyCanBeSwitchedMidRollout(t *testing.T) {

@@ -256,7 +256,7 @@ func TestAMemberThatIsCutOffGivesItsOwnListForNoMore(t *testing.T) {
 
 // As in a rollout of the whole fleet: member by member from one minor version to the next.
 func TestMixedVersionsTellTheSame(t *testing.T) {
-	for _, step := range [][2]string{{"3.4.34", "3.5.35"}, {"3.5.35", "3.6.16"}} {
+	for _, step := range [][2]string{{"3.4.34", "3.5.35"}, {"3.5.35", "3.6.16"}, {"3.6.16", "3.7.3"}} {
 		t.Run(step[0]+" to "+step[1], func(t *testing.T) {
 			from, to := find(t, step[0]).program(t), find(t, step[1]).program(t)
 			s := startServers(t, from, from, from)

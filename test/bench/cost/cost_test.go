@@ -89,6 +89,8 @@ func TestTheCostOfASidecar(t *testing.T) {
 func TestWhatIsMeasuredNeedsAHarness(t *testing.T) {
 	_, err := Idle(t.Context(), Options{})
 	require.ErrorContains(t, err, "Env is missing")
+	_, err = Hosts(t.Context(), Options{})
+	require.ErrorContains(t, err, "Env is missing")
 }
 
 func TestACancelledMeasurementEndsAtOnceAndLeavesNothing(t *testing.T) {

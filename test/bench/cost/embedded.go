@@ -125,10 +125,7 @@ func roll(ctx context.Context, cluster *harness.Cluster, value string) error {
 	if err := cluster.WaitUpdated(ctx); err != nil {
 		return err
 	}
-	_, err = record.Await(ctx, "that the rollout is over", began, func(s harness.RecordState) bool {
-		return len(record.Intents(began)) >= members && s.Holder == ""
-	})
-	if err != nil {
+	if err := awaitEnd(ctx, record, began); err != nil {
 		return err
 	}
 	for _, s := range record.States(began) {
@@ -137,6 +134,14 @@ func roll(ctx context.Context, cluster *harness.Cluster, value string) error {
 		}
 	}
 	return nil
+}
+
+// awaitEnd waits until the record is free after the rollout.
+func awaitEnd(ctx context.Context, record *harness.RecordHistory, began time.Time) error {
+	_, err := record.Await(ctx, "that the rollout is over", began, func(s harness.RecordState) bool {
+		return len(record.Intents(began)) >= members && s.Holder == ""
+	})
+	return err
 }
 
 // giveLock gives the host program the lock: it stands behind the sidecars, so these are

@@ -13,9 +13,8 @@ import (
 // Idle measures every sidecar of a healthy cluster while there is nothing to do: the one that
 // has the lock first, then those that wait for it.
 func Idle(ctx context.Context, o Options) (idle []result.Idle, err error) {
-	// Who has begun to coordinate reads the record once more after two minutes, and idles from then on. Some things
-	// are asked once a minute, so one more or less of them should not matter.
-	begun, window := either(o, 0, 2*time.Minute+10*time.Second), either(o, 10*time.Second, 5*time.Minute)
+	// Some things are asked once a minute, so one more or less of them should not matter.
+	begun, window := either(o, 0, harness.Beginning), either(o, 10*time.Second, 5*time.Minute)
 	err = o.with(ctx, harness.Spec{Name: "idle"}, func(ctx context.Context, cluster *harness.Cluster) error {
 		holder, err := calm(ctx, cluster)
 		if err == nil {

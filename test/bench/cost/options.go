@@ -35,6 +35,8 @@ func either[T any](o Options, short, whole T) T {
 const (
 	// sidecar is the container that is measured.
 	sidecar = "backup-restore"
+	// listen has a sidecar serve its metrics.
+	listen = "--listen-address=$(POD_IP):8090"
 	// members is how many there are in every cluster here.
 	members = 3
 	// readyLimit and deleteLimit bound the begin and the end of a cluster.
@@ -54,7 +56,7 @@ func (o Options) with(ctx context.Context, spec harness.Spec,
 		return errors.New("measure the cost: Env is missing; start a harness first")
 	}
 	spec.Replicas = members
-	spec.SidecarArgs = append([]string{"--listen-address=$(POD_IP):8090"}, spec.SidecarArgs...)
+	spec.SidecarArgs = append([]string{listen}, spec.SidecarArgs...)
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("cluster %s: %w", spec.Name, err)
@@ -82,20 +84,11 @@ func (o Options) with(ctx context.Context, spec harness.Spec,
 func calm(ctx context.Context, cluster *harness.Cluster) (holder string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, readyLimit)
 	defer cancel()
-	for asked := -1; ; {
-		if holder, err = cluster.LockOwner(ctx); err != nil {
-			return "", err
-		}
-		now := 0
-		for _, pod := range cluster.Pods() {
-			now += len(cluster.Requests(pod, time.Time{}))
-		}
-		if now == asked {
-			return holder, nil
-		}
-		asked = now
-		if err := harness.Pass(ctx, calmFor); err != nil {
-			return "", err
-		}
+	if _, err := cluster.LockOwner(ctx); err != nil {
+		return "", err
 	}
+	if err := cluster.WaitCalm(ctx, calmFor); err != nil {
+		return "", err
+	}
+	return cluster.LockOwner(ctx)
 }

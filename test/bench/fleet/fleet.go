@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -61,8 +62,24 @@ const (
 	controller = "central"
 )
 
-// Run measures first the coordinators of the whole fleet and then the central controller with each
-// number of workers, on one control plane with the same objects. It takes about ten
+// way is one way to roll a fleet.
+type way struct {
+	arm string
+	// workers are the central controller's. Of coordinators, program is another one whose they are, if it is not empty.
+	workers int
+	program string
+}
+
+// name is for files.
+func (w way) name() string {
+	if w.program != "" {
+		return w.arm + "-of-" + filepath.Base(w.program)
+	}
+	return fmt.Sprintf("%s-%d", w.arm, w.workers)
+}
+
+// Run measures first the coordinators of the whole fleet, those of other releases next, and then the central
+// controller with each number of workers, on one control plane with the same objects. It takes about ten
 // minutes for the defaults. Results that were there when an error occurred are returned with it.
 //
 // An error says that the fleet could not be run, or that a rollout broke its rule: a pod was replaced
@@ -77,8 +94,15 @@ func Run(ctx context.Context, o Options) (results []result.Fleet, err error) {
 		return nil, fmt.Errorf("fleet: %w", err)
 	}
 	defer func() { err = errors.Join(err, f.close(ctx)) }()
-	for _, workers := range append([]int{0}, o.Workers...) {
-		r, err := f.measure(ctx, workers)
+	ways := []way{{arm: quorate}}
+	for _, program := range o.Beside {
+		ways = append(ways, way{arm: quorate, program: program})
+	}
+	for _, workers := range o.Workers {
+		ways = append(ways, way{arm: controller, workers: workers})
+	}
+	for _, w := range ways {
+		r, err := f.measure(ctx, w)
 		if err != nil {
 			return results, fmt.Errorf("fleet: %s: %w", r.Arm, err)
 		}
@@ -402,16 +426,19 @@ func (c *cluster) others(ordinal int) []bool {
 	return up
 }
 
-// measure rolls the fleet once: with the coordinators, or, where workers is not 0, with the
-// central controller.
-func (f *fleet) measure(ctx context.Context, workers int) (r result.Fleet, err error) {
-	r = result.Fleet{Arm: quorate, Workers: workers, Clusters: f.Clusters, Members: f.Members,
+// measure rolls the fleet once.
+func (f *fleet) measure(ctx context.Context, w way) (r result.Fleet, err error) {
+	r = result.Fleet{Arm: w.arm, Workers: w.workers, Clusters: f.Clusters, Members: f.Members,
 		PodDown: f.PodDown.Seconds(), Over: f.Over.Seconds()}
-	if workers > 0 {
-		r.Arm = controller
+	program := w.program
+	if program == "" {
+		if program, err = os.Executable(); err != nil {
+			return r, fmt.Errorf("find own program: %w", err)
+		}
+	} else {
+		r.Release = filepath.Base(program)
 	}
-	h, err := startHost(ctx, filepath.Join(f.Dir, fmt.Sprintf("%s-%d.log", r.Arm, workers)),
-		hostConfig{Kubeconfig: f.plane.KubeconfigPath(), EtcdPort: f.members.port, Members: f.Members})
+	h, err := f.count(ctx, w.name(), program)
 	if err != nil {
 		return r, err
 	}
@@ -420,20 +447,20 @@ func (f *fleet) measure(ctx context.Context, workers int) (r result.Fleet, err e
 		f.writesLeases.Store(false)
 		err = errors.Join(err, h.stop(ctx))
 	}()
-	base, err := h.read(ctx)
+	base, err := h.read()
 	if err != nil {
 		return r, err
 	}
 	r.BaseMiB = base.anonymous
-	if workers > 0 {
-		f.Say(fmt.Sprintf("starting the central controller with %d workers", workers))
+	if w.arm == controller {
+		f.Say(fmt.Sprintf("starting the central controller with %d workers", w.workers))
 		f.writesLeases.Store(true)
 		if err := f.each(ctx, f.writeLeases); err != nil {
 			return r, err
 		}
-		err = h.call(ctx, "Control", workers, nil)
+		err = h.call(ctx, "Control", w.workers, nil)
 	} else {
-		f.Say(fmt.Sprintf("starting %d coordinators", f.Clusters*f.Members))
+		f.Say(fmt.Sprintf("starting %d coordinators of %s", f.Clusters*f.Members, program))
 		f.host.Store(h)
 		starting, cancel := bounded(ctx, "starting the coordinators")
 		defer cancel()
@@ -470,13 +497,18 @@ func (f *fleet) campaign(ctx context.Context, h *hostProcess, i int) error {
 	return ctx.Err()
 }
 
-// idle measures the fleet while nothing happens, from when it has become quiet.
+// idle measures the fleet while nothing happens, from when it has become quiet. In a short run that is between the
+// requests of coordinators that have only just begun.
 func (f *fleet) idle(ctx context.Context, h *hostProcess, r *result.Fleet) error {
+	if r.Arm == quorate && !f.Short {
+		f.Say(fmt.Sprintf("waiting for %v, until the owners of the locks idle", harness.Beginning))
+		pause(ctx, harness.Beginning)
+	}
 	var before reading
 	var err error
 	for began, changed := time.Now(), time.Now(); time.Since(changed) < quiet &&
 		time.Since(began) < quietPatience; pause(ctx, look) {
-		now, err := h.read(ctx)
+		now, err := h.read()
 		if err != nil {
 			return err
 		}
@@ -485,20 +517,21 @@ func (f *fleet) idle(ctx context.Context, h *hostProcess, r *result.Fleet) error
 		}
 	}
 	f.Say(fmt.Sprintf("watching the idle fleet for %v", f.IdleFor))
-	if before, err = h.read(ctx); err != nil {
+	if before, err = h.read(); err != nil {
 		return err
 	}
 	began := time.Now()
 	pause(ctx, f.IdleFor)
-	after, err := h.read(ctx)
+	after, err := h.read()
 	if err != nil {
 		return err
 	}
 	r.IdleSeconds = time.Since(began).Seconds()
 	r.IdleRequests, r.IdleCPU = after.since(before), (after.cpu - before.cpu).Seconds()
+	r.IdleBytes = after.Bytes - before.Bytes
 	r.Watches, r.MemoryMiB = after.Watches, after.anonymous
-	f.Say(fmt.Sprintf("idle: %d requests, %.1f CPU seconds, %d watches, %.0f MiB", total(r.IdleRequests), r.IdleCPU,
-		r.Watches, r.MemoryMiB))
+	f.Say(fmt.Sprintf("idle: %d requests, %d bytes, %.1f CPU seconds, %d watches, %.0f MiB", total(r.IdleRequests),
+		r.IdleBytes, r.IdleCPU, r.Watches, r.MemoryMiB))
 	return nil
 }
 
@@ -506,7 +539,7 @@ func (f *fleet) idle(ctx context.Context, h *hostProcess, r *result.Fleet) error
 func (f *fleet) roll(ctx context.Context, h *hostProcess, r *result.Fleet) error {
 	f.kubelet.startup.Store(int64(f.PodDown))
 	defer f.kubelet.startup.Store(0)
-	before, err := h.read(ctx)
+	before, err := h.read()
 	if err != nil {
 		return err
 	}
@@ -544,7 +577,7 @@ func (f *fleet) roll(ctx context.Context, h *hostProcess, r *result.Fleet) error
 		// The coordinator that rolled them still has to report it.
 		pause(ctx, quiet)
 	}
-	after, err := h.read(ctx)
+	after, err := h.read()
 	if err != nil {
 		return err
 	}
@@ -554,6 +587,7 @@ func (f *fleet) roll(ctx context.Context, h *hostProcess, r *result.Fleet) error
 	}
 	r.Requests, r.CPU, r.PeakMiB = after.since(before), (after.cpu - before.cpu).Seconds(),
 		max(r.PeakMiB, after.anonymous)
+	r.Bytes = after.Bytes - before.Bytes
 	var first, done, downs []time.Duration
 	var faults []error
 	for _, c := range f.clusters {
@@ -575,8 +609,8 @@ func (f *fleet) roll(ctx context.Context, h *hostProcess, r *result.Fleet) error
 	if r.Arm == controller {
 		r.Note += fmt.Sprintf("; the client's limit is %d requests a second, %d at once", centralQPS, centralBurst)
 	}
-	f.Say(fmt.Sprintf("%s %d: %d of %d rolled in %.1f s, %d requests, %.1f CPU seconds, %.0f MiB at most; %s",
-		r.Arm, r.Workers, r.Rolled, r.Clusters, r.Seconds, total(r.Requests), r.CPU, r.PeakMiB, r.Note))
+	f.Say(fmt.Sprintf("%s %d: %d of %d rolled in %.1f s, %d requests, %d bytes, %.1f CPU seconds, %.0f MiB at most; %s",
+		r.Arm, r.Workers, r.Rolled, r.Clusters, r.Seconds, total(r.Requests), r.Bytes, r.CPU, r.PeakMiB, r.Note))
 	return errors.Join(faults...)
 }
 

@@ -40,12 +40,16 @@ func TestEveryPodOfAFleetIsReplacedOnceAndOneAtATimeByBothWays(t *testing.T) {
 	}
 	coordinators, central := results[0], results[1]
 	require.Equal(t, "quorate", coordinators.Arm)
-	require.Equal(t, clusters, coordinators.Watches, "one for each holder of a lock, none for those who wait for it")
-	require.GreaterOrEqual(t, coordinators.Requests["delete pods"], clusters*members,
+	require.Equal(t, 3*clusters, coordinators.Watches,
+		"three for each holder of a lock, none for those who wait for it")
+	require.GreaterOrEqual(t, coordinators.Requests["create pods/eviction"], clusters*members,
 		"one may be refused and decided anew")
+	require.Positive(t, coordinators.Bytes)
 	require.Equal(t, "central", central.Arm)
 	require.Equal(t, 3, central.Watches)
 	require.Equal(t, map[string]int{"delete pods": clusters * members}, central.Requests)
+	require.Positive(t, central.Bytes, "its watches tell it of every pod")
+	require.Less(t, central.Bytes, coordinators.Bytes)
 }
 
 func TestAFleetThatIsGivenUpLeavesNothingBehind(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/rpc"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	appsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -22,6 +24,7 @@ import (
 	"github.com/quorate/quorate/coordinator"
 	"github.com/quorate/quorate/pkg/options"
 	"github.com/quorate/quorate/test/harness"
+	"github.com/quorate/quorate/test/harness/apiproxy"
 	"github.com/quorate/quorate/test/harness/process"
 )
 
@@ -70,7 +73,7 @@ func serveHost(text string) error {
 		return err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	h := &host{ctx: ctx, config: config, rc: rc, counter: newCounter(), running: map[int]*sidecar{}}
+	h := &host{ctx: ctx, config: config, rc: rc, running: map[int]*sidecar{}}
 	server := rpc.NewServer()
 	if err := server.RegisterName(hostService, h); err != nil {
 		cancel()
@@ -85,11 +88,10 @@ func serveHost(text string) error {
 // host is the process that is measured. Its exported methods are remote procedures; places are
 // numbers of pods, counted through all clusters.
 type host struct {
-	ctx     context.Context //nolint:containedctx // That of the process.
-	config  hostConfig
-	rc      *rest.Config
-	counter *counter
-	wg      sync.WaitGroup
+	ctx    context.Context //nolint:containedctx // That of the process.
+	config hostConfig
+	rc     *rest.Config
+	wg     sync.WaitGroup
 
 	mu      sync.Mutex
 	running map[int]*sidecar
@@ -133,15 +135,9 @@ func (h *host) End(place int, _ *struct{}) error {
 	return nil
 }
 
-// Read returns what has been asked of the API server.
-func (h *host) Read(_ int, figures *Figures) error {
-	*figures = h.counter.read()
-	return nil
-}
-
 // Control starts the central controller, and returns when it knows the fleet.
 func (h *host) Control(workers int, _ *struct{}) error {
-	client, end, err := h.counter.client(h.rc)
+	client, end, err := clientFor(h.rc)
 	if err != nil {
 		return err
 	}
@@ -157,9 +153,9 @@ func (h *host) Control(workers int, _ *struct{}) error {
 }
 
 // coordinate runs what the sidecar of a pod runs, with the same clients and defaults (see
-// options.Sidecar.Config), but for the transport that counts.
+// options.Sidecar.Config).
 func (h *host) coordinate(ctx context.Context, cluster, ordinal int) error {
-	client, end, err := h.counter.client(h.rc)
+	client, end, err := clientFor(h.rc)
 	if err != nil {
 		return err
 	}
@@ -191,19 +187,38 @@ func (h *host) coordinate(ctx context.Context, cluster, ordinal int) error {
 	return c.Run(ctx)
 }
 
-// hostProcess is the host as the fleet sees it.
+// clientFor is an HTTP client for the API server with a connection of its own, as every process has one. end closes
+// it.
+func clientFor(rc *rest.Config) (client *http.Client, end func(), err error) {
+	tls, err := rest.TLSConfigFor(rc)
+	if err != nil {
+		return nil, nil, err
+	}
+	// client-go's own transport for this configuration would be one for all, and stay.
+	transport := utilnet.SetTransportDefaults(&http.Transport{TLSClientConfig: tls, Proxy: rc.Proxy})
+	wrapped, err := rest.HTTPWrappersForConfig(rc, transport)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &http.Client{Transport: wrapped}, transport.CloseIdleConnections, nil
+}
+
+// hostProcess is the host as the fleet sees it, and the counter before the API server that counts what it asks.
 type hostProcess struct {
 	process *process.Process
+	counter *apiproxy.Counter
 	client  *rpc.Client
 	members int
 }
 
-// startHost starts this program again as the host; see [MaybeHost].
-func startHost(ctx context.Context, log string, config hostConfig) (*hostProcess, error) {
-	program, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("find own program: %w", err)
-	}
+// startHost starts a program as the host; see [MaybeHost]. It ends the counter too.
+func startHost(ctx context.Context, program, log string, counter *apiproxy.Counter,
+	config hostConfig) (h *hostProcess, err error) {
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, counter.Close())
+		}
+	}()
 	// A Unix socket's path may not be long.
 	dir, err := os.MkdirTemp("", "fleet-")
 	if err != nil {
@@ -235,7 +250,7 @@ func startHost(ctx context.Context, log string, config hostConfig) (*hostProcess
 			"fleet.MaybeHost first): %w", log, err)
 		return nil, errors.Join(err, ctx.Err(), p.Stop(context.WithoutCancel(ctx), 0))
 	}
-	return &hostProcess{process: p, client: rpc.NewClient(conn), members: config.Members}, nil
+	return &hostProcess{process: p, counter: counter, client: rpc.NewClient(conn), members: config.Members}, nil
 }
 
 const (
@@ -255,7 +270,7 @@ func (h *hostProcess) stop(ctx context.Context) error {
 	case <-ctx.Done():
 	case <-t.C:
 	}
-	return h.process.Stop(context.WithoutCancel(ctx), 0)
+	return errors.Join(h.process.Stop(context.WithoutCancel(ctx), 0), h.counter.Close())
 }
 
 // call calls a remote procedure; its end, or that of the host, is not waited for when ctx ends.
@@ -281,16 +296,14 @@ func (h *hostProcess) end(ctx context.Context, cluster, ordinal int) error {
 
 // reading is all figures of the host at one time.
 type reading struct {
-	Figures
+	apiproxy.Counts
 	cpu time.Duration
 	// anonymous is in MiB.
 	anonymous float64
 }
 
-func (h *hostProcess) read(ctx context.Context) (r reading, err error) {
-	if err := h.call(ctx, "Read", 0, &r.Figures); err != nil {
-		return r, fmt.Errorf("read the host's figures: %w", err)
-	}
+func (h *hostProcess) read() (r reading, err error) {
+	r.Counts = h.counter.Read()
 	if r.cpu, err = harness.ProcessorTime(h.process.PID()); err != nil {
 		return r, err
 	}

@@ -11,7 +11,8 @@
 // its pod's containers run, and a coordinator ends and begins with its pod.
 //
 // What is measured runs in a process of its own, so that neither the simulation nor the
-// API server blurs its memory and CPU; see [MaybeHost].
+// API server blurs its memory and CPU; see [MaybeHost]. What it asks of the API server is counted outside of it, at a
+// proxy that has a connection to the API server for each of its connections.
 package fleet
 
 import (
@@ -30,7 +31,8 @@ type Options struct {
 	// PodDown is how long a new pod takes to be Ready after it was created, default 10 s (short: 2 s).
 	// How long a replaced pod was really down is told in the result's note.
 	PodDown time.Duration
-	// IdleFor is for how long the idle fleet is watched, default one minute (short: 5 s).
+	// IdleFor is for how long the idle fleet is watched, default one minute (short: 5 s). Except in a short run, that
+	// begins once the owners of the locks have read all that they read at first.
 	IdleFor time.Duration
 	// Over spreads the changes of the templates over this time. The default is 0: all change at
 	// once. Every coordinator of the fleet shares the cores of this machine with the API server,
@@ -40,6 +42,8 @@ type Options struct {
 	// Workers are the numbers of workers for which the central controller is measured, default
 	// 3, which is etcd-druid's own default, and 50 (short: 3).
 	Workers []int
+	// Beside are programs of other releases of these benchmarks, whose coordinators are measured on the same fleet.
+	Beside []string
 	// Limit bounds each rollout of the whole fleet, default five minutes (short: 1 min). A
 	// fleet that needs longer reports how much of it was rolled by then.
 	Limit time.Duration

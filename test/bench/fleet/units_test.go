@@ -2,10 +2,6 @@ package fleet
 
 import (
 	"context"
-	"io"
-	"net/http"
-	"net/http/httptest"
-	"net/url"
 	"testing"
 	"time"
 
@@ -19,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/rest"
 	k8stesting "k8s.io/client-go/testing"
 
 	"github.com/quorate/quorate/internal/etcdtest"
@@ -239,39 +234,6 @@ func TestNoTwoMembersOfTheLargestFleetShareAnAddress(t *testing.T) {
 		}
 	}
 	require.Len(t, seen, mostClusters*9)
-}
-
-func TestRequestsAreCountedByKindAndWatchesWhileTheyAreOpen(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusOK)
-	}))
-	defer server.Close()
-	counter := newCounter()
-	client, end, err := counter.client(&rest.Config{Host: server.URL})
-	require.NoError(t, err)
-	defer end()
-	send := func(method, path string) *http.Response {
-		address, err := url.Parse(server.URL + path)
-		require.NoError(t, err)
-		resp, err := client.Do((&http.Request{Method: method, URL: address}).WithContext(t.Context()))
-		require.NoError(t, err)
-		return resp
-	}
-	for _, r := range [][2]string{
-		{"GET", "/api/v1/namespaces/n/pods?labelSelector=a"}, {"DELETE", "/api/v1/namespaces/n/pods/etcd-0"},
-		{"PATCH", "/apis/apps/v1/namespaces/n/statefulsets/etcd/status"}, {"GET", "/version"},
-	} {
-		resp := send(r[0], r[1])
-		_, _ = io.Copy(io.Discard, resp.Body)
-		require.NoError(t, resp.Body.Close())
-	}
-	watch := send("GET", "/apis/apps/v1/namespaces/n/statefulsets?watch=true")
-	require.Equal(t, Figures{Watches: 1, Requests: map[string]int{
-		"list pods": 1, "delete pods": 1, "patch statefulsets/status": 1, "get /version": 1, "watch statefulsets": 1,
-	}}, counter.read())
-	require.NoError(t, watch.Body.Close())
-	require.NoError(t, watch.Body.Close())
-	require.Zero(t, counter.read().Watches)
 }
 
 // in brings a pod to a stage.

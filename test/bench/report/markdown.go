@@ -71,6 +71,7 @@ func markdown(r *Report, pictures []picture) string {
 	failovers(p, r.Run.Failovers)
 	idles(p, r.Run.Idle)
 	embeddeds(p, r.Run.Embedded)
+	hosts(p, r.Run)
 	fleets(p, r)
 	if r.Run.Micro != "" {
 		p.head(2, "Micro-benchmarks")
@@ -82,10 +83,6 @@ func markdown(r *Report, pictures []picture) string {
 // header says where the figures come from, and how to read them.
 func header(p *page, run *result.Run) {
 	h := run.Header
-	rounds := 0
-	for _, t := range run.Trials {
-		rounds = max(rounds, t.Round)
-	}
 	p.table(2, []string{"Run", ""}, [][]string{
 		{"Began", h.Began.UTC().Format("2006-01-02 15:04 UTC") + ", took " +
 			(time.Duration(h.Seconds) * time.Second).String()},
@@ -98,7 +95,7 @@ func header(p *page, run *result.Run) {
 		{"A pod's containers start after", fmt.Sprintf("%g s", h.StartDelay)},
 		{"Readiness probe every", fmt.Sprintf("%g s", h.ReadinessPeriod)},
 		{"Trials", fmt.Sprintf("%d in %s, in an order drawn from seed %d; %d of them not counted",
-			len(run.Trials), plural(rounds, "round"), h.Seed, len(run.Trials)-len(counted(run.Trials)))},
+			len(run.Trials), plural(rounds(run.Trials), "round"), h.Seed, len(run.Trials)-len(counted(run.Trials)))},
 	})
 	p.line("A figure is the median of all repetitions, with (least–most) behind it where they differ. Times count from")
 	p.line("the change of the pod template. *never* is what had not happened when the trial's limit ended; *for " +
@@ -116,6 +113,14 @@ func header(p *page, run *result.Run) {
 			p.line("* **%s** (`%s`): %s.", arm.Title, arm.Name, arm.About)
 		}
 	}
+}
+
+// rounds is in how many rounds the trials were run.
+func rounds(trials []result.Trial) (last int) {
+	for _, t := range trials {
+		last = max(last, t.Round)
+	}
+	return last
 }
 
 // lost says first of all that writes were lost, if any were, in whichever trial.
@@ -136,34 +141,47 @@ var marks = map[Verdict]string{Reached: "✅ reached", NotReached: "❌ **NOT RE
 // targets renders the table of targets, and before it what is not reached.
 func targets(p *page, all []Target) {
 	p.head(2, "Targets")
-	number := map[Verdict]int{}
-	for _, t := range all {
-		number[t.Verdict]++
-	}
+	number := tally(all)
 	p.line("Of %s in this run: **%d reached, %d not reached, %d not measured.**",
 		plural(len(all), "target"), number[Reached], number[NotReached], number[NotMeasured])
-	if number[NotReached] > 0 {
-		p.line("")
-		p.line("Not reached:")
-		p.line("")
-		for _, t := range all {
-			if t.Verdict == NotReached {
-				p.line("* **%s**: wanted %s; measured %s.", t.What, t.Wanted, t.Measured)
-			}
-		}
+	if lines := missed(all); lines != nil {
+		p.line("\nNot reached:\n")
+		p.line("%s", strings.Join(lines, "\n"))
 	}
 	p.line("")
 	var rows [][]string
 	for _, t := range all {
 		rows = append(rows, []string{t.What, t.Wanted, t.Measured, marks[t.Verdict], t.Beside, t.From})
 	}
-	p.table(6, []string{"Target", "Wanted", "Measured", "Reached", "RollingUpdate in this run", "Read from"}, rows)
+	p.table(6, []string{"Target", "Wanted", "Measured", "Reached", "Others in this run", "Read from"}, rows)
+}
+
+// tally counts the targets by their verdicts.
+func tally(all []Target) map[Verdict]int {
+	number := map[Verdict]int{}
+	for _, t := range all {
+		number[t.Verdict]++
+	}
+	return number
+}
+
+// missed are the targets that are not reached, an item of a list each.
+func missed(all []Target) (lines []string) {
+	for _, t := range all {
+		if t.Verdict == NotReached {
+			lines = append(lines, fmt.Sprintf("* **%s**: wanted %s; measured %s.", t.What, t.Wanted, t.Measured))
+		}
+	}
+	return lines
 }
 
 // quorumLost writes a figure that is for good where it is for ever.
 func quorumLost(s Spread, unit Number) string {
-	return strings.ReplaceAll(s.times(unit).String(), "never", "for good")
+	return forGood(s.times(unit).String())
 }
+
+// forGood is what the word for what never happened means for quorum's return.
+func forGood(text string) string { return strings.ReplaceAll(text, "never", "for good") }
 
 // glance shows the seconds without quorum of every arm in every case.
 func glance(p *page, r *Report, pictures []picture) {
@@ -260,7 +278,8 @@ func caseSection(p *page, r *Report, c result.Case, pictures []picture) {
 			arm, fmt.Sprintf("%d of %d", row.Completed, row.Trials), row.Rollout.String(), row.Ratio.with(3),
 			row.Beyond.with(2), row.Gap.times(1000).with(0), row.BudgetWait.times(1000).with(0),
 			row.OwnGap.times(1000).with(0),
-			row.FirstAction.String(), row.Requests.counts(), row.CPU.String(), row.Anonymous.String(),
+			row.FirstAction.String(), row.Requests.counts(), row.Renewals.counts(), row.KiB.String(), row.CPU.String(),
+			row.Anonymous.String(),
 			row.Resident.String(),
 		})
 	}
@@ -270,15 +289,18 @@ func caseSection(p *page, r *Report, c result.Case, pictures []picture) {
 	}, clients)
 	p.line("How the rollout went. The ratio is that of the rollout time to the sum of the pods' own down-times, " +
 		"beyond is")
-	p.line("their difference where pods are not down together; requests are the sidecars' to Kubernetes, CPU that of " +
-		"all sidecars")
+	p.line("their difference where pods are not down together; requests are the sidecars' to Kubernetes, " +
+		"and KiB those of their")
+	p.line("bodies and of the answers', of watches too. CPU is that of all sidecars")
 	p.line("together, memory that of the largest one. An eviction waits until the PodDisruptionBudget allows it, " +
 		"and that is")
 	p.line("Kubernetes' own time. The rest of the time from settled to the next removal is the own part of whoever " +
 		"removes the pods:\n")
 	p.table(1, []string{
 		"Arm", "completed", "rollout (s)", "ratio", "beyond (s)", "settled → next removal (ms)",
-		"of it, wait for the budget (ms)", "own part (ms)", "first action (s)", "requests", "CPU (s)",
+		"of it, wait for the budget (ms)", "own part (ms)", "first action (s)", "requests",
+		"of them, to keep the record fresh",
+		"KiB", "CPU (s)",
 		"anonymous memory (MiB)", "resident (MiB)",
 	}, rollouts)
 	if c.Healthy {
@@ -442,6 +464,49 @@ func embeddeds(p *page, all []result.Embedded) {
 	p.table(1, []string{"When", "rounds", "without (MiB)", "with (MiB)", "difference (MiB)"}, rows)
 }
 
+// hosts renders what etcd-backup-restore needs with Quorate and without. That it was not measured is said where the
+// rest of a sidecar's cost was.
+func hosts(p *page, run *result.Run) {
+	if len(run.Hosts) == 0 && len(run.Idle) == 0 {
+		return
+	}
+	p.head(2, "Inside etcd-backup-restore")
+	if len(run.Hosts) == 0 {
+		p.line("Not measured in this run. It needs network namespaces, and the sources of etcd-druid and its programs.")
+		return
+	}
+	p.line("The sidecars of a cluster together: etcd-backup-restore in pods of the real etcd-druid, without Quorate " +
+		"and with")
+	p.line("it inside, and Quorate's own sidecar beside a plain etcd. Without Quorate, the StatefulSet controller " +
+		"rolls the pods.")
+	p.line("Pods of etcd-druid's take much longer to be Ready than those with the plain etcd. Memory is that of the " +
+		"largest")
+	p.line("sidecar. Requests to Kubernetes are counted before the API server, and KiB are those of the bodies of " +
+		"requests and")
+	p.line("answers, of watches too. What etcd received includes what etcd-wrapper asks for, where it runs.\n")
+	var rows, which [][]string
+	for _, h := range run.Hosts {
+		minutes := Number(h.Seconds) / 60
+		kubernetes, etcd := sum(h.Kubernetes), sum(h.Etcd)
+		rows = append(rows, []string{
+			h.Program, h.When, fmt.Sprint(h.Members), fmt.Sprintf("%.0f", h.Seconds),
+			fmt.Sprintf("%.1f", h.Usage.Anonymous), fmt.Sprintf("%.1f", h.Usage.Resident),
+			three(Number(h.Usage.CPUSeconds)), fmt.Sprintf("%.2f", 100*h.Usage.CPUSeconds/h.Seconds),
+			grouped(kubernetes), fmt.Sprint(h.Kubernetes[result.Renewal]), three(Number(kubernetes) / minutes),
+			three(Number(h.Bytes) / 1024), grouped(etcd), three(Number(etcd) / minutes),
+		})
+		which = append(which, []string{h.Program, h.When, kindsOf(h.Kubernetes), kindsOf(h.Etcd)})
+	}
+	p.table(2, []string{
+		"Sidecar", "when", "members", "watched for (s)", "anonymous memory (MiB)", "resident (MiB)", "CPU (s)",
+		"CPU (% of a core)", "Kubernetes requests", "of them, to keep the record fresh", "a minute", "KiB",
+		"etcd requests", "a minute",
+	}, rows)
+	p.line("<details><summary>Which requests</summary>\n")
+	p.table(4, []string{"Sidecar", "when", "Kubernetes", "etcd"}, which)
+	p.line("</details>")
+}
+
 // fleets renders the measured fleets, and on paper the large one.
 func fleets(p *page, r *Report) {
 	if len(r.Run.Fleets) == 0 {
@@ -450,22 +515,33 @@ func fleets(p *page, r *Report) {
 	p.head(2, "A fleet")
 	p.line("Many StatefulSets on one API server, idle and when the templates of all change, at once or over a " +
 		"time. Memory is")
-	p.line("anonymous, of the one process that hosts all coordinators or the central controller.\n")
+	p.line("anonymous, of the one process that hosts all coordinators or the central controller. Requests are " +
+		"counted before the")
+	p.line("API server, and KiB are those of the bodies of requests and answers, of watches too.\n")
 	var idle, rolling [][]string
 	notes := []string{}
 	for _, f := range r.Run.Fleets {
 		name := fleetName(f.Arm, f.Workers)
+		if f.Release != "" {
+			name += " of `" + f.Release + "`"
+		}
 		idle = append(idle, []string{
 			name, grouped(f.Clusters), fmt.Sprint(f.Members), perSecond(sum(f.IdleRequests), f.IdleSeconds),
 			fmt.Sprint(f.Watches), fmt.Sprintf("%.1f", f.MemoryMiB), fmt.Sprintf("%.1f", f.BaseMiB),
 			fmt.Sprintf("%.1f", 1024*(f.MemoryMiB-f.BaseMiB)/float64(max(f.Clusters, 1))),
 			three(Number(f.IdleCPU)), kindsOf(f.IdleRequests),
 		})
+		kib := ""
+		if f.Bytes > 0 {
+			kib = three(Number(f.Bytes) / 1024 / Number(max(f.Rolled, 1)))
+		}
 		rolling = append(rolling, []string{
 			name, grouped(f.Clusters), templates(f), fmt.Sprintf("%g", f.PodDown),
 			fmt.Sprintf("%d in %s", f.Rolled, three(Number(f.Seconds))),
 			perSecond(sum(f.Requests), f.Seconds), fmt.Sprintf("%.1f",
-				float64(sum(f.Requests))/float64(max(f.Rolled, 1))), quantiles(f.FirstAction), quantiles(f.Done),
+				float64(sum(f.Requests))/float64(max(f.Rolled, 1))),
+			fmt.Sprintf("%.1f", float64(f.Requests[result.Renewal])/float64(max(f.Rolled, 1))), kib,
+			quantiles(f.FirstAction), quantiles(f.Done),
 			fmt.Sprintf("%.1f", f.PeakMiB), three(Number(f.CPU)), kindsOf(f.Requests),
 		})
 		if f.Note != "" {
@@ -479,7 +555,8 @@ func fleets(p *page, r *Report) {
 		"there:\n")
 	p.table(1, []string{
 		"Arm", "clusters", "templates change", "a pod is down for (s)", "rolled (clusters in s)", "requests/s",
-		"requests per cluster", "first action: median, p99, most (s)",
+		"requests per cluster", "of them, to keep the record fresh", "KiB per cluster",
+		"first action: median, p99, most (s)",
 		"done: median, p99, most (s)", "peak memory (MiB)", "CPU (s)", "requests",
 	}, rolling)
 	if len(notes) > 0 {

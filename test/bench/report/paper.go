@@ -110,11 +110,11 @@ func peak(fleets []result.Fleet, arm string) (most Number) {
 	return most
 }
 
-// usable are the fleets from which rates can be computed.
+// usable are the fleets of this release from which rates can be computed.
 func usable(fleets []result.Fleet) []result.Fleet {
 	return filter(fleets, func(f result.Fleet) bool {
 		return f.Clusters > 0 && f.Rolled > 0 && f.IdleSeconds > 0 && f.Seconds > 0 && f.Done.Most > 0 &&
-			sum(f.Requests) > 0 &&
+			sum(f.Requests) > 0 && f.Release == "" &&
 			(f.Arm == fleetCentral || f.Arm == fleetQuorate)
 	})
 }

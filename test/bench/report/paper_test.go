@@ -13,14 +13,15 @@ var (
 		Arm: "quorate", Clusters: 1000, Members: 3,
 		IdleSeconds: 60, IdleRequests: map[string]int{"get leases": 600, "list pods": 600}, Watches: 2000,
 		BaseMiB: 10, MemoryMiB: 210, PeakMiB: 310, Seconds: 20, Rolled: 1000,
-		Requests: map[string]int{"list pods": 20_000, "delete pods": 3_000},
-		Done:     result.Quantiles{Median: 12, P99: 15, Most: 16},
+		Requests: map[string]int{"list pods": 19_000, "delete pods": 3_000, result.Renewal: 1_000}, Bytes: 300 << 20,
+		Done: result.Quantiles{Median: 12, P99: 15, Most: 16},
 	}
 	central = result.Fleet{
 		Arm: "central", Workers: 5, Clusters: 1000, Members: 3, IdleSeconds: 60,
 		IdleRequests: map[string]int{"list pods": 6}, Watches: 2,
 		BaseMiB: 10, MemoryMiB: 60, PeakMiB: 70, Seconds: 1000, Rolled: 1000,
-		Requests: map[string]int{"delete pods": 3000}, Done: result.Quantiles{Median: 11, P99: 13, Most: 14},
+		Requests: map[string]int{"delete pods": 3000}, Bytes: 90 << 20,
+		Done: result.Quantiles{Median: 11, P99: 13, Most: 14},
 	}
 )
 
@@ -66,6 +67,7 @@ func TestWhatWasNotMeasuredIsNotEstimated(t *testing.T) {
 		"no request was counted":     func(f *result.Fleet) { f.Requests = nil },
 		"there is no cluster":        func(f *result.Fleet) { f.Clusters = 0 },
 		"it took no time":            func(f *result.Fleet) { f.Seconds = 0 },
+		"it is another release's":    func(f *result.Fleet) { f.Release = "bench-of-old" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, c := thousand, central

@@ -55,7 +55,18 @@ func small() *result.Run {
 		{When: "idle", Without: 8, With: 10.5, Round: 1}, {When: "rollout", Without: 8.5, With: 13, Round: 1},
 		{When: "idle", Without: 8.1, With: 10.9, Round: 2}, {When: "rollout", Without: 8.4, With: 13.2, Round: 2},
 	}
-	run.Fleets = []result.Fleet{thousand, central}
+	run.Hosts = []result.Host{
+		{Program: result.HostAlone, When: "idle", Members: 3, Seconds: 180,
+			Kubernetes: map[string]int{"get leases": 54}, Bytes: 51200, Etcd: map[string]int{"KV/Range": 360},
+			Usage: result.Usage{Processes: 3, CPUSeconds: 1.8, Anonymous: 21, Resident: 80}},
+		{Program: result.HostQuorate, When: "rollout", Members: 3, Seconds: 90, Bytes: 307200,
+			Kubernetes: map[string]int{"create pods/eviction": 3, "get leases": 27, result.Renewal: 3},
+			Etcd:       map[string]int{"KV/Range": 270, "Maintenance/Status": 90},
+			Usage:      result.Usage{Processes: 6, CPUSeconds: 4.5, Anonymous: 25.5, Resident: 84}},
+	}
+	before := thousand
+	before.Release = "bench-of-old"
+	run.Fleets = []result.Fleet{thousand, before, central}
 	run.Micro = "BenchmarkDecide-2   \t  100000\t     12345 ns/op\t    2048 B/op\t      20 allocs/op\n"
 	return run
 }
@@ -72,6 +83,16 @@ func TestTheReportOfARunIsAsExpected(t *testing.T) {
 	want, err := os.ReadFile(golden)
 	require.NoError(t, err)
 	require.Equal(t, string(want), string(got), "run go test ./bench/report -update and read what has changed")
+}
+
+func TestAReportSaysThatTheHostWasNotMeasuredWhereTheSidecarWas(t *testing.T) {
+	const words = "Not measured in this run. It needs network namespaces"
+	run := small()
+	require.NotContains(t, markdown(reportOf(run), nil), words)
+	run.Hosts = nil
+	require.Contains(t, markdown(reportOf(run), nil), words)
+	run.Idle = nil
+	require.NotContains(t, markdown(reportOf(run), nil), "Inside etcd-backup-restore")
 }
 
 func TestTheSameRunGivesTheSameFiles(t *testing.T) {
@@ -96,7 +117,7 @@ func TestARunThatWasWrittenAndReadGivesTheSameReport(t *testing.T) {
 	}
 	for part, value := range map[result.Part]any{
 		result.Failovers: run.Failovers, result.Idles: run.Idle, result.Embeddeds: run.Embedded,
-		result.Fleets: run.Fleets, result.Micro: run.Micro,
+		result.Hosts: run.Hosts, result.Fleets: run.Fleets, result.Micro: run.Micro,
 	} {
 		require.NoError(t, result.WritePart(dir, part, value))
 	}
@@ -125,7 +146,7 @@ func TestProgramsReadTheRunWithoutItsSeriesAndAllThatWasComputedFromIt(t *testin
 		run.Trials[i].Series = nil
 	}
 	require.Equal(t, run, got.Run)
-	require.Len(t, got.Targets, 32)
+	require.Len(t, got.Targets, len(targetsOf(run)))
 	require.Len(t, got.Rows, 12, "four arms in three cases")
 	require.JSONEq(t, `{
 		"case": "healthy-3", "arm": "quorate", "base": "ordered-ready",
@@ -158,7 +179,8 @@ func TestThePublishedTablesSayWhatThePublishedDataSays(t *testing.T) {
 	require.Contains(t, string(page),
 		fmt.Sprintf("Of %d targets in this run: **%d reached, %d not reached, %d not measured.**",
 			len(data.Targets), verdicts["reached"], verdicts["not reached"], verdicts["not measured"]))
-	require.Contains(t, string(page), fmt.Sprintf("| Trials | %d in 3 rounds", len(data.Run.Trials)))
+	require.Contains(t, string(page), fmt.Sprintf("| Trials | %d in %s,", len(data.Run.Trials),
+		plural(rounds(data.Run.Trials), "round")))
 	require.Contains(t, string(page), strings.TrimSpace(data.Run.Micro))
 	require.NoError(t, Write(&data.Run, t.TempDir()), "the data can still be read")
 }
@@ -179,7 +201,8 @@ func TestAnEmptyRunIsReportedAsNothingMeasured(t *testing.T) {
 	require.NoError(t, Write(&result.Run{}, dir))
 	files := filesOf(t, dir)
 	require.Len(t, files, 2, "there is nothing to draw")
-	require.Contains(t, files[markdownFile], "**0 reached, 0 not reached, 32 not measured.**")
+	require.Contains(t, files[markdownFile],
+		fmt.Sprintf("**0 reached, 0 not reached, %d not measured.**", len(targetsOf(&result.Run{}))))
 }
 
 func TestADirectoryThatIsNotThereIsNamed(t *testing.T) {

@@ -24,6 +24,15 @@ func (n Number) MarshalJSON() ([]byte, error) {
 	return json.Marshal(float64(n))
 }
 
+// UnmarshalJSON reads what MarshalJSON has written.
+func (n *Number) UnmarshalJSON(data []byte) error {
+	if string(data) == `"never"` {
+		*n = never
+		return nil
+	}
+	return json.Unmarshal(data, (*float64)(n))
+}
+
 // Spread is what several repetitions gave. The spread is from the least to the most of them:
 // there are too few for quartiles, and nothing is left out.
 type Spread struct {

@@ -45,8 +45,11 @@ type Row struct {
 	BudgetWait Spread `json:"budgetWait"`
 	OwnGap     Spread `json:"ownGap"`
 
-	// Requests is the number of all, Kinds the median of each kind.
+	// Requests is the number of all, Renewals that of those among them that only keep the record fresh, and KiB what
+	// they took. Kinds has the median of each kind. A run that does not show Renewals apart or KiB has none.
 	Requests Spread            `json:"requests"`
+	Renewals Spread            `json:"renewals"`
+	KiB      Spread            `json:"kib"`
 	Kinds    map[string]Number `json:"kinds,omitempty"`
 	// Sidecars is the number of their processes, and CPU that of all of them together.
 	Sidecars  int    `json:"sidecars,omitempty"`
@@ -228,6 +231,9 @@ func rowOf(c result.Case, arm result.Arm, all []result.Trial) Row {
 	row.OwnGap = removalsOf(trials, ownGaps)
 	if row.Sidecars > 0 {
 		row.Requests = spread(trials, func(t result.Trial) Number { return Number(sum(t.Requests)) })
+		counted := filter(trials, func(t result.Trial) bool { return t.Bytes > 0 })
+		row.Renewals = renewals(counted)
+		row.KiB = spread(counted, func(t result.Trial) Number { return Number(t.Bytes) / 1024 })
 		row.CPU = spread(trials, func(t result.Trial) Number { return Number(t.Usage.CPUSeconds) })
 		row.Anonymous = spread(trials, func(t result.Trial) Number { return Number(t.Usage.Anonymous) })
 		row.Resident = spread(trials, func(t result.Trial) Number { return Number(t.Usage.Resident) })

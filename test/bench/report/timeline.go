@@ -31,9 +31,11 @@ const (
 
 // scales are what all panels of a picture share.
 type scales struct {
-	from, to      float64
-	least, most   float64
-	voters        int
+	from, to    float64
+	least, most float64
+	voters      int
+	// time says what the axis of time counts.
+	time          string
 	latencyTicks  []plot.Tick
 	timeTicks     []plot.Tick
 	unlabelled    []plot.Tick
@@ -79,7 +81,7 @@ func (s *scales) strip(c draw.Canvas, name string, p *plot.Plot, labelled bool) 
 	p.Y.Label.Text = name
 	if labelled {
 		p.X.Tick.Marker = plot.ConstantTicks(s.timeTicks)
-		p.X.Label.Text = "seconds since the change of the pod template"
+		p.X.Label.Text = s.time
 	}
 	data := p.DataCanvas(c)
 	c = draw.Crop(c, c.Min.X+s.leftOfStrips-data.Min.X, c.Max.X-s.rightOfStrips-data.Max.X, 0, 0)
@@ -95,7 +97,7 @@ func (s *scales) strip(c draw.Canvas, name string, p *plot.Plot, labelled bool) 
 // last trial that completed did, because a cluster that does not come back would press
 // everything else together.
 func scalesOf(trials []result.Trial) *scales {
-	s := &scales{from: -1, leftOfStrips: 48, rightOfStrips: 4}
+	s := &scales{from: -1, time: "seconds since the change of the pod template", leftOfStrips: 48, rightOfStrips: 4}
 	stuck := 0.0
 	var latencies []Number
 	for _, t := range trials {

@@ -28,6 +28,7 @@ const (
 	Failovers Part = "failovers.json"
 	Idles     Part = "idle.json"
 	Embeddeds Part = "embedded.json"
+	Hosts     Part = "hosts.json"
 	Fleets    Part = "fleets.json"
 	Micro     Part = "micro.txt"
 )
@@ -63,7 +64,7 @@ func Read(dir string) (*Run, error) {
 	r := &Run{}
 	for file, value := range map[string]any{
 		headerFile: &r.Header, string(Failovers): &r.Failovers, string(Idles): &r.Idle,
-		string(Embeddeds): &r.Embedded, string(Fleets): &r.Fleets,
+		string(Embeddeds): &r.Embedded, string(Hosts): &r.Hosts, string(Fleets): &r.Fleets,
 	} {
 		data, err := os.ReadFile(filepath.Join(dir, file))
 		switch {

@@ -66,6 +66,15 @@ const (
 	SecondFails    = "second-fails"
 	QuorumLoss     = "quorum-loss"
 	QuorumJustLost = "quorum-just-lost"
+	LongLost3      = "quorum-lost-long-3"
+	LongLost5      = "quorum-lost-long-5"
+	SecondBefore3  = "quorum-lost-second-3"
+	SecondBefore5  = "quorum-lost-second-5"
+	SameMoment3    = "quorum-lost-now-3"
+	SameMoment5    = "quorum-lost-now-5"
+	Hanging3       = "quorum-hanging-3"
+	Hanging5       = "quorum-hanging-5"
+	HolderDied     = "quorum-holder-died"
 	NodeLost       = "node-lost"
 	GhostVoters    = "ghost-voters"
 	BrokenRevision = "broken-revision"
@@ -73,6 +82,8 @@ const (
 	SlowStart      = "slow-start"
 	Watched        = "watched"
 	Quiet          = "quiet"
+	Quiet30        = "quiet-30"
+	Quiet120       = "quiet-120"
 )
 
 // Cases are all cases, in the order of the report.
@@ -89,6 +100,24 @@ var Cases = []Case{
 	{QuorumJustLost, "Quorum just lost",
 		"two of three members do not start on the old revision, for a shorter time than a lock lives, " +
 			"and the update cures them", 3, false},
+	{LongLost3, "Quorum lost long ago, 3 members", "two of three members do not start on the old revision, for " +
+		"longer than any sidecar counts time, and the update cures them", 3, false},
+	{LongLost5, "Quorum lost long ago, 5 members", "three of five members do not start on the old revision, for " +
+		"longer than any sidecar counts time, and the update cures them", 5, false},
+	{SecondBefore3, "Quorum lost a second ago, 3 members", "two of three members begin to crash a second before the " +
+		"template changes, and the update cures them; each ordinal leads once", 3, false},
+	{SecondBefore5, "Quorum lost a second ago, 5 members", "three of five members begin to crash a second before the " +
+		"template changes, and the update cures them; each ordinal leads once", 5, false},
+	{SameMoment3, "Quorum lost at that moment, 3 members", "two of three members begin to crash when the template " +
+		"changes, and the update cures them; each ordinal leads once", 3, false},
+	{SameMoment5, "Quorum lost at that moment, 5 members", "three of five members begin to crash when the template " +
+		"changes, and the update cures them; each ordinal leads once", 5, false},
+	{Hanging3, "Quorum lost, and a member hangs, 3 members", "two of three members do not start on the old revision, " +
+		"the third hangs, and the update cures them", 3, false},
+	{Hanging5, "Quorum lost, and a member hangs, 5 members", "three of five members do not start on the old " +
+		"revision, a fourth hangs, and the update cures them", 5, false},
+	{HolderDied, "Quorum lost together with who holds the record", "in the midst of a rollout whose image cannot be " +
+		"had, the node of the coordinator is gone when the template is corrected, and comes back later", 3, false},
 	{NodeLost, "A node lost", "the node of ordinal 0 is gone when the template changes, and comes back later", 3,
 		false},
 	{GhostVoters, "Two ghost voters",
@@ -102,6 +131,8 @@ var Cases = []Case{
 		"every member serves, and clients watch at every member, so that etcd takes up to seven seconds to end", 3,
 		false},
 	{Quiet, "No clients", "every member serves, and nobody but the sidecars asks etcd for anything", 3, false},
+	{Quiet30, "No clients, pods of 30 s", "the same, with pods that are down for 30 seconds", 3, false},
+	{Quiet120, "No clients, pods of 120 s", "the same, with pods that are down for two minutes", 3, false},
 }
 
 // ArmNames are the names of all arms, in the order of the report.

@@ -5,6 +5,10 @@ package result
 
 import "time"
 
+// Renewal is the kind of a request that only keeps a record fresh, or tells news on it. Runs from before these were
+// told apart have none.
+const Renewal = "renew leases"
+
 // Run is everything that one call of the benchmarks has measured. Whatever was left out is
 // empty.
 type Run struct {
@@ -13,6 +17,7 @@ type Run struct {
 	Failovers []Failover `json:"failovers,omitempty"`
 	Idle      []Idle     `json:"idle,omitempty"`
 	Embedded  []Embedded `json:"embedded,omitempty"`
+	Hosts     []Host     `json:"hosts,omitempty"`
 	Fleets    []Fleet    `json:"fleets,omitempty"`
 	// Micro is the output of the micro-benchmarks, as go test prints it.
 	Micro string `json:"micro,omitempty"`
@@ -114,8 +119,11 @@ type Trial struct {
 	Unplanned int `json:"unplanned"`
 
 	// Requests are what sidecars asked of the API server, by verb and resource ("list pods");
-	// for a watch that is its beginning.
+	// for a watch that is its beginning, and [Renewal] is told apart.
 	Requests map[string]int `json:"requests,omitempty"`
+	// Bytes are those of the bodies of these requests and their answers, those of watches too. Runs from before they
+	// were counted have none.
+	Bytes int64 `json:"bytes,omitempty"`
 	// Etcd is what all members received meanwhile, by service and method ("KV/Range"), where
 	// the case has no clients. What a member received in the last tenth of a second before its
 	// process ended is not counted.
@@ -223,22 +231,54 @@ type Embedded struct {
 	Round   int     `json:"round"`
 }
 
+// NoResource is the kind of a request for no resource of Kubernetes', such as for the list of those that there are.
+const NoResource = "no resource"
+
+// The programs of a [Host].
+const (
+	HostAlone      = "etcd-backup-restore"
+	HostQuorate    = "etcd-backup-restore with Quorate"
+	HostStandalone = "Quorate's own sidecar"
+)
+
+// Host is what the sidecars of one cluster need, idle or in a rollout.
+type Host struct {
+	// Program runs in the sidecars.
+	Program string `json:"program"`
+	// When is "idle" or "rollout".
+	When    string `json:"when"`
+	Members int    `json:"members"`
+	// Seconds is for how long they were watched: in a rollout until all pods were updated and its coordinator was done.
+	Seconds float64 `json:"seconds"`
+	// Kubernetes is what all sidecars asked of the API server in that time, by verb and resource, [Renewal] told apart,
+	// and Bytes are those of the bodies of requests and answers, of watches too.
+	Kubernetes map[string]int `json:"kubernetes,omitempty"`
+	Bytes      int64          `json:"bytes"`
+	// Etcd is what all members received, by service and method. Etcd-wrapper's own requests are among it.
+	Etcd map[string]int `json:"etcd,omitempty"`
+	// Usage is the sum of the sidecars' processor time, and the most memory that one of them occupied.
+	Usage Usage `json:"usage"`
+}
+
 // Fleet is many StatefulSets under one way to roll them.
 type Fleet struct {
 	// Arm is "quorate" or "central".
 	Arm string `json:"arm"`
 	// Workers is how many StatefulSets the central controller rolls at a time.
-	Workers  int `json:"workers,omitempty"`
-	Clusters int `json:"clusters"`
-	Members  int `json:"members"`
+	Workers int `json:"workers,omitempty"`
+	// Release names the program of another release whose coordinators these were.
+	Release  string `json:"release,omitempty"`
+	Clusters int    `json:"clusters"`
+	Members  int    `json:"members"`
 	// PodDown is for how many seconds a replaced pod was down.
 	PodDown float64 `json:"podDown"`
 	// Over is the time over which the templates changed, 0 if all did at once.
 	Over float64 `json:"over,omitempty"`
 	// IdleSeconds is how long the idle fleet was watched, IdleRequests what was asked of the API
-	// server in that time, by verb and resource; Watches are those open at its end.
+	// server in that time, by verb and resource, and IdleBytes what it took; Watches are those open at its end.
 	IdleSeconds  float64        `json:"idleSeconds"`
 	IdleRequests map[string]int `json:"idleRequests,omitempty"`
+	IdleBytes    int64          `json:"idleBytes,omitempty"`
 	IdleCPU      float64        `json:"idleCPUSeconds"`
 	Watches      int            `json:"watches"`
 	// MemoryMiB is the process's anonymous memory when idle, BaseMiB that without any cluster;
@@ -247,10 +287,12 @@ type Fleet struct {
 	MemoryMiB float64 `json:"memoryMiB"`
 	PeakMiB   float64 `json:"peakMiB"`
 	// Seconds is how long it took to roll all, Rolled how many were rolled in that time, and
-	// Requests what was asked.
+	// Requests what was asked, [Renewal] included. Bytes are those of the bodies of requests and answers, of watches
+	// too; runs from before they were counted have none.
 	Seconds  float64        `json:"seconds"`
 	Rolled   int            `json:"rolled"`
 	Requests map[string]int `json:"requests,omitempty"`
+	Bytes    int64          `json:"bytes,omitempty"`
 	CPU      float64        `json:"cpuSeconds"`
 	// FirstAction are quantiles of the seconds from the change of a template to the first
 	// removal in that cluster, Done of those to its last pod's being Ready; of the clusters that

@@ -6,6 +6,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -29,10 +30,14 @@ const usage = `bench measures, on real parts and in one run, what an update of a
 
   bench [flags]                measure, and write the report
   bench [flags] report DIR     write the report again, of the run in the directory
+  bench figures                write the figures of the published run, which is docs/benchmarks/results.json.gz,
+                               into README.md and the pages in docs
 
 Parts of a run: trials (updates by every arm in every case), cost (what a sidecar costs),
-fleet (a thousand StatefulSets), micro (micro-benchmarks). The whole takes about three hours
-and wants a machine for itself; --parts, --cases, --rounds and --lanes make it shorter.
+hosts (the same of etcd-backup-restore with Quorate inside and without, where network namespaces
+and its sources can be had), fleet (a thousand StatefulSets), micro (micro-benchmarks). The whole
+takes about three hours and wants a machine for itself; --parts, --cases, --rounds and --lanes
+make it shorter.
 
 Flags:
 `
@@ -66,7 +71,7 @@ func main() {
 		if err := fetch(ctx, o); err != nil {
 			exit(1, "%v", err)
 		}
-		harness.Enter(ctx, o.Say, targets...)
+		harness.Enter(ctx, o.Say, targets(o)...)
 	}
 	// The second signal ends it at once; the kernel then kills its processes.
 	context.AfterFunc(ctx, func() {
@@ -91,10 +96,11 @@ func exit(code int, format string, args ...any) {
 }
 
 // allParts in the order in which they are measured.
-var allParts = []string{"trials", "cost", "fleet", "micro"}
+var allParts = []string{"trials", "cost", "hosts", "fleet", "micro"}
 
 // fixed are the flags of which a short run has values of its own.
-var fixed = []string{"rounds", "cases", "arms", "fleet-clusters", "fleet-over", "fleet-at-once", "fleet-workers"}
+var fixed = []string{"rounds", "cases", "arms", "fleet-clusters", "fleet-over", "fleet-at-once", "fleet-workers",
+	"fleet-beside"}
 
 func parse(args []string) (options, []string, error) {
 	var o options
@@ -122,6 +128,8 @@ func parse(args []string) (options, []string, error) {
 		"the time over which all of them change; everything shares this machine's cores, and two of them do not "+
 			"carry a thousand rollouts at once")
 	flags.IntVar(&o.atOnce, "fleet-at-once", 200, "how many StatefulSets the small fleet has, which all change at once")
+	beside := flags.String("fleet-beside", "",
+		"programs of other releases of these benchmarks, whose coordinators are measured on the same fleets")
 	workers := flags.String("fleet-workers", "3,50", "the numbers of workers of the central controller beside it")
 	flags.BoolVar(&o.Keep, "keep", false, "keep the data and logs of all processes (some GB)")
 	network := flags.String("network", "", "namespaces or loopback (default: namespaces where they can be had)")
@@ -159,6 +167,9 @@ func parse(args []string) (options, []string, error) {
 	}
 	if o.parts == nil {
 		return o, nil, fmt.Errorf("--parts \"\": name at least one of %s", strings.Join(allParts, ", "))
+	}
+	if *beside != "" {
+		o.fleet.Beside = strings.Split(*beside, ",")
 	}
 	for _, text := range strings.Split(*workers, ",") {
 		n, err := strconv.Atoi(text)
@@ -201,8 +212,15 @@ func list(name, text string, known []string) ([]string, error) {
 	return given, nil
 }
 
-// again writes the report of an earlier run.
+// again does what needs no new run.
 func again(arguments []string, out string) error {
+	if slices.Equal(arguments, []string{"figures"}) {
+		dir, err := root()
+		if err != nil {
+			return err
+		}
+		return figures(dir, os.Stdout)
+	}
 	if len(arguments) != 2 || arguments[0] != "report" {
 		return fmt.Errorf("unexpected arguments %q; see --help", arguments)
 	}
@@ -214,6 +232,23 @@ func again(arguments []string, out string) error {
 		out = arguments[1]
 	}
 	return write(r, out)
+}
+
+// figures writes the figures of the published run into the documents of a checkout, and says what it did.
+func figures(dir string, out io.Writer) error {
+	documents, err := report.Fill(dir)
+	if err != nil {
+		return fmt.Errorf("nothing was written:\n%w", err)
+	}
+	if err := documents.Write(); err != nil {
+		return err
+	}
+	for _, place := range slices.Concat(documents.Changed, documents.Absent) {
+		fmt.Fprintln(out, place)
+	}
+	fmt.Fprintf(out, "figures written: %d; left as they are, because the published run does not have them: %d\n",
+		len(documents.Changed), len(documents.Absent))
+	return nil
 }
 
 func write(r *result.Run, out string) error {

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/quorate/quorate/test/bench/result"
 	"github.com/quorate/quorate/test/harness"
+	"github.com/quorate/quorate/test/harness/build"
 )
 
 // loopback can be had on every machine.
@@ -19,7 +21,7 @@ func TestByDefaultEverythingIsMeasured(t *testing.T) {
 	o, arguments, err := parse([]string{loopback})
 	require.NoError(t, err)
 	require.Empty(t, arguments)
-	require.Equal(t, []string{"trials", "cost", "fleet", "micro"}, o.parts)
+	require.Equal(t, []string{"trials", "cost", "hosts", "fleet", "micro"}, o.parts)
 	require.Nil(t, o.Cases, "all")
 	require.Nil(t, o.Arms, "all")
 	require.Equal(t, 3, o.Rounds)
@@ -34,6 +36,23 @@ func TestByDefaultEverythingIsMeasured(t *testing.T) {
 	require.Equal(t, 6*time.Minute, o.fleet.Over)
 	require.Equal(t, 200, o.atOnce)
 	require.Equal(t, []int{3, 50}, o.fleet.Workers)
+	require.Nil(t, o.fleet.Beside, "only this release")
+}
+
+func TestTheHostIsMeasuredInNamespacesByAWholeRun(t *testing.T) {
+	whole := options{parts: allParts}
+	whole.Network = harness.Namespaces
+	short, loopback, cost := whole, whole, whole
+	short.Short, loopback.Network, cost.parts = true, harness.Loopback, []string{"cost"}
+	require.Contains(t, targets(whole), build.DropIn)
+	for _, o := range []options{short, loopback, cost} {
+		require.Equal(t, []build.Target{build.Host}, targets(o), "nothing is built for nothing")
+	}
+	var said []string
+	short.Say = func(line string) { said = append(said, line) }
+	require.NoError(t, measureHosts(t.Context(), short))
+	require.Len(t, said, 1)
+	require.Contains(t, said[0], "etcd-backup-restore is left out")
 }
 
 func TestFlagsSayWhatIsMeasured(t *testing.T) {
@@ -41,7 +60,7 @@ func TestFlagsSayWhatIsMeasured(t *testing.T) {
 		"--rounds=2", "--cases=healthy-3,one-down", "--arms", "quorate,parallel", "--parts=trials,fleet",
 		"--for=90m", "--seed=7",
 		"--dir=data", "--out=docs", "--lanes=2", "--fleet-clusters=50", "--fleet-over=30s", "--fleet-at-once=9",
-		"--fleet-workers=1,2,9", "--keep", loopback,
+		"--fleet-workers=1,2,9", "--fleet-beside=old,older", "--keep", loopback,
 		"report", "earlier",
 	})
 	require.NoError(t, err)
@@ -59,6 +78,7 @@ func TestFlagsSayWhatIsMeasured(t *testing.T) {
 	require.Equal(t, 30*time.Second, o.fleet.Over)
 	require.Equal(t, 9, o.atOnce)
 	require.Equal(t, []int{1, 2, 9}, o.fleet.Workers)
+	require.Equal(t, []string{"old", "older"}, o.fleet.Beside)
 	require.True(t, o.Keep)
 	require.Equal(t, harness.Loopback, o.Network)
 }
@@ -90,8 +110,8 @@ func TestABadFlagIsRefusedByItsNameAndValue(t *testing.T) {
 		{[]string{"--cases=healthy-3, one-down"}, `" one-down" is none of`},
 		{[]string{"--arms=quorate,Parallel"},
 			`--arms "quorate,Parallel": "Parallel" is none of ordered-ready, parallel,`},
-		{[]string{"--parts=trial"}, `--parts "trial": "trial" is none of trials, cost, fleet, micro`},
-		{[]string{"--parts="}, `--parts "": name at least one of trials, cost, fleet, micro`},
+		{[]string{"--parts=trial"}, `--parts "trial": "trial" is none of trials, cost, hosts, fleet, micro`},
+		{[]string{"--parts="}, `--parts "": name at least one of trials, cost, hosts, fleet, micro`},
 		{[]string{"--fleet-clusters=0"}, "--fleet-clusters 0: at least 1"},
 		{[]string{"--fleet-over=-1s"}, "--fleet-over -1s"},
 		{[]string{"--fleet-workers="}, `--fleet-workers "": "" is no number of workers`},
@@ -109,7 +129,7 @@ func TestAShortRunRefusesWhatItWouldIgnore(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, o.Short)
 	for _, flag := range []string{"--rounds=2", "--cases=quiet", "--arms=quorate", "--fleet-clusters=5",
-		"--fleet-over=1s", "--fleet-workers=1"} {
+		"--fleet-over=1s", "--fleet-workers=1", "--fleet-beside=old"} {
 		_, _, err := parse([]string{"--short", flag, loopback})
 		require.ErrorContains(t, err, "has no effect with --short", flag)
 	}
@@ -200,6 +220,26 @@ func TestTheReportOfAnEarlierRunIsWrittenAgain(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(dir, "results.md"))
 	require.NoError(t, again([]string{"report", dir}, ""))
 	require.FileExists(t, filepath.Join(dir, "results.md"), "beside the data unless told otherwise")
+}
+
+func TestTheFiguresOfThePublishedRunAreWrittenAndWhatItLacksIsListed(t *testing.T) {
+	root, out := t.TempDir(), &strings.Builder{}
+	require.ErrorContains(t, figures(root, out), "results.json.gz")
+	benchmarks := filepath.Join(root, "docs", "benchmarks")
+	require.NoError(t, write(&result.Run{Header: result.Header{Cores: 4}}, benchmarks))
+	readme := filepath.Join(root, "README.md")
+	require.NoError(t, os.WriteFile(readme, []byte("on <!--=run/core-->2<!--/-->"), 0o644))
+	require.ErrorContains(t, figures(root, out), "README.md:1: run/core: no figure has this name")
+
+	require.NoError(t, os.WriteFile(readme, []byte("on <!--=run/cores-->2<!--/-->, <!--=restart-->9<!--/--> s"), 0o644))
+	require.NoError(t, figures(root, out))
+	text, err := os.ReadFile(readme)
+	require.NoError(t, err)
+	require.Equal(t, "on <!--=run/cores-->4 cores<!--/-->, <!--=restart-->9<!--/--> s", string(text))
+	require.Equal(t, `README.md:1: run/cores: "2", and the published run says "4 cores"
+README.md:1: restart: the published run has no such figure, so "9" stays
+figures written: 1; left as they are, because the published run does not have them: 1
+`, out.String())
 }
 
 func TestWhatIsNoReportIsRefused(t *testing.T) {

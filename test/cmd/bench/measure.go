@@ -18,8 +18,14 @@ import (
 	"github.com/quorate/quorate/test/harness/network"
 )
 
-// targets are the binaries that are needed beside the harness's.
-var targets = []build.Target{build.Host}
+// targets are the binaries that are needed beside the harness's. Those that may not be had come last.
+func targets(o options) []build.Target {
+	all := []build.Target{build.Host}
+	if wantsHosts(o) {
+		all = append(all, build.Hosts...)
+	}
+	return all
+}
 
 // fleetLimit is how long after the last change of a template a fleet is watched, closeLimit
 // bounds the end of a harness.
@@ -56,6 +62,7 @@ func measure(ctx context.Context, o options) error {
 	}
 	part("trials", func(ctx context.Context, o options) error { return bench.Trials(ctx, o.Options) })
 	part("cost", measureCost)
+	part("hosts", measureHosts)
 	part("fleet", measureFleet)
 	part("micro", measureMicro)
 	return errors.Join(errs...)
@@ -63,11 +70,47 @@ func measure(ctx context.Context, o options) error {
 
 // measureCost measures what a sidecar costs. What one of its parts has found is kept when
 // another fails.
-func measureCost(ctx context.Context, o options) (err error) {
-	dir := filepath.Join(o.Dir, "work", "cost")
+func measureCost(ctx context.Context, o options) error {
 	// On loopback addresses, whatever the trials use: a host program beside the cluster has to
 	// reach its members by the URLs in the member list, and names resolve in pods only.
-	env, err := harness.Start(ctx, harness.Options{Dir: dir, Network: harness.Loopback})
+	return onHarness(ctx, o, "cost", harness.Options{Network: harness.Loopback}, func(c cost.Options) error {
+		idle, err := cost.Idle(ctx, c)
+		errs := []error{err, result.WritePart(o.Dir, result.Idles, idle)}
+		failovers, err := cost.Failover(ctx, c)
+		errs = append(errs, err, result.WritePart(o.Dir, result.Failovers, failovers))
+		embedded, err := cost.Embedded(ctx, c)
+		return errors.Join(append(errs, err, result.WritePart(o.Dir, result.Embeddeds, embedded))...)
+	})
+}
+
+// measureHosts measures etcd-backup-restore without Quorate and with it. Where that cannot be done it is left out,
+// and so it is in a short run.
+func measureHosts(ctx context.Context, o options) error {
+	if !wantsHosts(o) {
+		o.Say("etcd-backup-restore is left out: it needs network namespaces, and more time than a short run has")
+		return nil
+	}
+	err := onHarness(ctx, o, "hosts", harness.Options{Network: o.Network, Hosts: true}, func(c cost.Options) error {
+		hosts, err := cost.Hosts(ctx, c)
+		return errors.Join(err, result.WritePart(o.Dir, result.Hosts, hosts))
+	})
+	if errors.Is(err, build.ErrNoHosts) {
+		o.Say(fmt.Sprintf("etcd-backup-restore is left out: %v", err))
+		return nil
+	}
+	return err
+}
+
+// wantsHosts tells whether etcd-backup-restore is to be measured, if it can be had.
+func wantsHosts(o options) bool {
+	return slices.Contains(o.parts, "hosts") && !o.Short && o.Network == harness.Namespaces
+}
+
+// onHarness measures something on a harness of its own.
+func onHarness(ctx context.Context, o options, name string, h harness.Options,
+	do func(cost.Options) error) (err error) {
+	h.Dir = filepath.Join(o.Dir, "work", name)
+	env, err := harness.Start(ctx, h)
 	if err != nil {
 		return err
 	}
@@ -76,16 +119,10 @@ func measureCost(ctx context.Context, o options) (err error) {
 		defer cancel()
 		err = errors.Join(err, env.Close(closing))
 		if err == nil && !o.Keep {
-			err = os.RemoveAll(dir)
+			err = os.RemoveAll(h.Dir)
 		}
 	}()
-	c := cost.Options{Env: env, Short: o.Short, Say: o.Say}
-	idle, err := cost.Idle(ctx, c)
-	errs := []error{err, result.WritePart(o.Dir, result.Idles, idle)}
-	failovers, err := cost.Failover(ctx, c)
-	errs = append(errs, err, result.WritePart(o.Dir, result.Failovers, failovers))
-	embedded, err := cost.Embedded(ctx, c)
-	return errors.Join(append(errs, err, result.WritePart(o.Dir, result.Embeddeds, embedded))...)
+	return do(cost.Options{Env: env, Short: o.Short, Say: o.Say})
 }
 
 // measureFleet measures a large fleet that changes over a time and a small one that changes at

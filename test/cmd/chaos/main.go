@@ -12,13 +12,16 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"k8s.io/klog/v2"
 
+	"github.com/quorate/quorate/test/bench/report"
 	"github.com/quorate/quorate/test/chaos"
+	"github.com/quorate/quorate/test/chaos/soak"
 	"github.com/quorate/quorate/test/harness"
 )
 
@@ -39,12 +42,21 @@ func main() {
 		"namespaces or loopback (default: namespaces where they can be had; loopback leaves out partitions and full "+
 			"or slow disks)")
 	only := flag.Bool("script", false, "print the script of the seed and do nothing")
+	flag.StringVar(&o.Soak, "soak", "",
+		"file that takes what sidecars occupy: one cluster for all seeds, with sidecars that live through all of it; "+
+			"if anything grows, the command fails")
 	keep := flag.String("figures", "", "file that takes the figures of the run as JSON, besides the table")
+	page := flag.String("page", "",
+		"write a page and its picture, soak.svg beside it, about the arguments, files of --soak, and do nothing else; "+
+			"fail if anything grew")
 	add := flag.Bool("add", false,
 		"print the sum of the figures that the arguments, files of --figures, hold, and do nothing")
 	flag.Parse()
-	if *add {
+	switch {
+	case *add:
 		os.Exit(sum(flag.Args()))
+	case *page != "":
+		os.Exit(writePage(*page, flag.Args()))
 	}
 	if *only {
 		fmt.Print(chaos.Draw(o.Seed))
@@ -97,6 +109,41 @@ func sum(files []string) int {
 		total.Add(one)
 	}
 	fmt.Print(total)
+	return 0
+}
+
+// writePage writes the page of soaks.
+func writePage(path string, files []string) int {
+	if len(files) == 0 {
+		refuse("--page wants the files of one soak or more")
+	}
+	var runs []*soak.Run
+	total := &chaos.Figures{}
+	for _, name := range files {
+		run, err := soak.Read(name)
+		one := &chaos.Figures{}
+		if err == nil && run.Chaos != nil {
+			err = json.Unmarshal(run.Chaos, one)
+		}
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "chaos: soak of %s: %v\n", name, err)
+			return 1
+		}
+		runs = append(runs, run)
+		total.Add(one)
+	}
+	slices.SortFunc(runs, func(a, b *soak.Run) int { return a.Began.Compare(b.Began) })
+	wrong, err := report.WriteSoak(path, runs, total.String())
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "chaos:", err)
+		return 1
+	}
+	for _, w := range wrong {
+		fmt.Fprintln(os.Stderr, "chaos:", w)
+	}
+	if len(wrong) > 0 {
+		return 1
+	}
 	return 0
 }
 
@@ -162,9 +209,13 @@ func run(ctx context.Context, o chaos.Options, keep string) int {
 	}
 	var failure *chaos.Failure
 	if errors.As(err, &failure) {
+		seed, again := failure.Seed, "chaos"
+		if o.Soak != "" {
+			seed, again = o.Seed, "soak"
+		}
 		fmt.Printf("\nthe end of the timeline:\n%s",
-			tail(filepath.Join(o.Dir, fmt.Sprintf("seed-%d", failure.Seed), "timeline.log")))
-		fmt.Printf("\nagain: make chaos SEED=%d\n", failure.Seed)
+			tail(filepath.Join(o.Dir, fmt.Sprintf("seed-%d", seed), "timeline.log")))
+		fmt.Printf("\nagain: make %s SEED=%d\n", again, seed)
 	}
 	fmt.Printf("FAILED: %v\nscript, timeline, evidence, history and the logs of all processes are in %s\n", err, o.Dir)
 	return 1

@@ -87,54 +87,72 @@ type rule struct {
 
 // Start starts a proxy. The error names the field of Config that is wrong.
 func Start(config Config) (*Proxy, error) {
-	upstream, err := url.Parse(config.Upstream)
-	if err != nil || upstream.Scheme != "https" {
-		return nil, fmt.Errorf("start API proxy: Config.Upstream %q is not an https URL", config.Upstream)
-	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(config.UpstreamCA) {
-		return nil, errors.New("start API proxy: Config.UpstreamCA holds no certificate in PEM")
-	}
-	address := net.ParseIP(config.BindAddress)
-	if address == nil {
-		return nil, fmt.Errorf("start API proxy: Config.BindAddress %q is not an IP address", config.BindAddress)
-	}
-	ca := config.CA
-	if ca == nil {
-		var err error
-		if ca, err = pki.NewCA("api-proxy"); err != nil {
-			return nil, err
-		}
-	}
-	cert, key, err := ca.Issue(pki.Request{CommonName: "api-proxy", IPs: []net.IP{address}, Server: true})
+	e, err := config.open()
 	if err != nil {
-		return nil, err
-	}
-	pair, err := tls.X509KeyPair(cert, key)
-	if err != nil {
-		return nil, err
-	}
-	listener, err := net.Listen("tcp", net.JoinHostPort(config.BindAddress, "0"))
-	if err != nil {
-		return nil, fmt.Errorf("start API proxy: Config.BindAddress: %w", err)
+		return nil, fmt.Errorf("start API proxy: %w", err)
 	}
 	p := &Proxy{
-		config: config, upstream: upstream, caPEM: ca.CertPEM(), closing: make(chan struct{}),
-		url: "https://" + listener.Addr().String(),
+		config: config, upstream: e.upstream, caPEM: e.caPEM, closing: make(chan struct{}), url: e.url(),
 		transport: &http.Transport{
-			TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+			TLSClientConfig: e.client,
 			// As the sidecars themselves would; encodings are theirs to choose.
 			ForceAttemptHTTP2: true, DisableCompression: true,
 		},
 	}
 	p.server = &http.Server{
 		Handler: http.HandlerFunc(p.serve), ReadHeaderTimeout: headerTimeout,
-		TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12},
+		TLSConfig: e.server,
 		// Clients that are killed are this proxy's daily bread.
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
-	p.serving.Go(func() { _ = p.server.ServeTLS(listener, "", "") })
+	p.serving.Go(func() { _ = p.server.ServeTLS(e.listener, "", "") })
 	return p, nil
+}
+
+// ends are where a proxy listens and where it sends to.
+type ends struct {
+	upstream       *url.URL
+	client, server *tls.Config
+	listener       net.Listener
+	caPEM          []byte
+}
+
+func (e ends) url() string { return "https://" + e.listener.Addr().String() }
+
+// open listens.
+func (c Config) open() (e ends, err error) {
+	if e.upstream, err = url.Parse(c.Upstream); err != nil || e.upstream.Scheme != "https" {
+		return e, fmt.Errorf("Config.Upstream %q is not an https URL", c.Upstream)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(c.UpstreamCA) {
+		return e, errors.New("Config.UpstreamCA holds no certificate in PEM")
+	}
+	e.client = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+	address := net.ParseIP(c.BindAddress)
+	if address == nil {
+		return e, fmt.Errorf("Config.BindAddress %q is not an IP address", c.BindAddress)
+	}
+	ca := c.CA
+	if ca == nil {
+		if ca, err = pki.NewCA("api-proxy"); err != nil {
+			return e, err
+		}
+	}
+	e.caPEM = ca.CertPEM()
+	cert, key, err := ca.Issue(pki.Request{CommonName: "api-proxy", IPs: []net.IP{address}, Server: true})
+	if err != nil {
+		return e, err
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return e, err
+	}
+	e.server = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+	if e.listener, err = net.Listen("tcp", net.JoinHostPort(c.BindAddress, "0")); err != nil {
+		return e, fmt.Errorf("Config.BindAddress: %w", err)
+	}
+	return e, nil
 }
 
 // URL is where the proxy listens.
@@ -325,6 +343,7 @@ func (p *Proxy) write(w http.ResponseWriter, record *Record, a answer) {
 		w.Header()[name] = values
 	}
 	w.WriteHeader(a.status)
+	p.sent(record, len(a.body))
 	_, _ = w.Write(a.body) // A client that is gone misses it.
 }
 
@@ -348,6 +367,7 @@ func (p *Proxy) stream(w http.ResponseWriter, r *http.Request, record *Record) {
 		_ = flush.Flush() // Fails only when the client is gone, which the next write tells.
 		n, err := response.Body.Read(buffer)
 		if n > 0 {
+			p.sent(record, n)
 			if _, err := w.Write(buffer[:n]); err != nil {
 				return
 			}

@@ -39,7 +39,7 @@ type apiServer struct {
 	events chan string
 }
 
-func newAPIServer(t *testing.T) *apiServer {
+func newAPIServer(t *testing.T, change ...func(*httptest.Server)) *apiServer {
 	t.Helper()
 	s := &apiServer{events: make(chan string)}
 	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -66,6 +66,9 @@ func newAPIServer(t *testing.T) *apiServer {
 		}
 	}))
 	s.EnableHTTP2 = true
+	for _, c := range change {
+		c(s.Server)
+	}
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	return s
@@ -297,6 +300,11 @@ func TestAWatchIsPassedOnEventByEventAndIsOpenUntilItEnds(t *testing.T) {
 	require.Equal(t, map[string]int{"watch leases": 1}, Count(records))
 	require.True(t, records[0].Open())
 	require.Equal(t, 200, records[0].Status)
+	require.NoError(t, getLease(ctx, sidecar(t, p, "main-2")))
+	// Its client has its answer a moment before that is written down.
+	require.Eventually(t, func() bool { p.Forget(time.Now()); return len(p.Records(nil)) == 1 }, 10*time.Second,
+		time.Millisecond)
+	require.Equal(t, map[string]int{"watch leases": 1}, Count(p.Records(nil)), "what is open is not forgotten")
 	close(s.events)
 	_, open := <-w.ResultChan()
 	require.False(t, open)

@@ -3,7 +3,6 @@ package apiproxy
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -21,6 +20,8 @@ type Record struct {
 	// Forwarded is when it was passed on to the API server; zero when it has not been. A
 	// request that is held or delayed is passed on later than it came, or never.
 	Forwarded time.Time
+	// Bytes are those of the bodies, of the request and of what the client was answered so far.
+	Bytes int
 	// Verdict is the status code of the API server's own answer, whatever the client was
 	// told; 0 when there is none (yet).
 	Verdict int
@@ -44,7 +45,7 @@ func (r Record) String() string {
 func (p *Proxy) begin(request *Request) *Record {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	record := &Record{Request: *request, At: time.Now()}
+	record := &Record{Request: *request, At: time.Now(), Bytes: len(request.Body)}
 	p.records = append(p.records, record)
 	return record
 }
@@ -67,6 +68,13 @@ func (p *Proxy) answered(record *Record, status int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	record.Status = status
+}
+
+// sent counts what the client was sent of an answer's body.
+func (p *Proxy) sent(record *Record, n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	record.Bytes += n
 }
 
 func (p *Proxy) end(record *Record) {
@@ -92,12 +100,18 @@ func (p *Proxy) Records(match Match) []Record {
 	return found
 }
 
+// Forget drops the records of requests that had ended by then.
+func (p *Proxy) Forget(by time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.records = slices.DeleteFunc(p.records, func(r *Record) bool { return !r.Open() && r.Ended.Before(by) })
+}
+
 // Count counts records by what they ask, as "list pods": for messages and assertions.
 func Count(records []Record) map[string]int {
 	counts := map[string]int{}
 	for i := range records {
-		r := &records[i]
-		counts[strings.TrimSpace(r.Verb+" "+r.Resource+strings.TrimSuffix("/"+r.Subresource, "/"))]++
+		counts[records[i].Kind()]++
 	}
 	return counts
 }

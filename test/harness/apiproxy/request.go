@@ -89,6 +89,12 @@ func identity(authorization string) (pod string, uid types.UID, account string) 
 	return claims.Kubernetes.Pod.Name, claims.Kubernetes.Pod.UID, claims.Kubernetes.ServiceAccount.Name
 }
 
+// Kind is what the request asks, whatever its object: "list pods", "create pods/eviction". Of what is no resource it
+// is empty.
+func (r *Request) Kind() string {
+	return strings.TrimSpace(r.Verb + " " + r.Resource + strings.TrimSuffix("/"+r.Subresource, "/"))
+}
+
 // Is reports whether the request has one of the verbs on a resource, written as in RBAC:
 // "pods", "pods/eviction".
 func (r *Request) Is(resource string, verbs ...string) bool {

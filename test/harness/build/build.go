@@ -11,7 +11,8 @@
 // a start meanwhile gets the old one or the new one, whole.
 //
 // With QUORATE_RACE=1 in the environment the sidecar is built with the race detector,
-// if a C compiler is there. With QUORATE_KUBERNETES=1.35.4 the control plane is of that release.
+// if a C compiler is there. With QUORATE_KUBERNETES=1.35.4 the control plane is of that release, and
+// QUORATE_ETCD=3.7.3 does the same for the etcd servers of clusters.
 package build
 
 import (

@@ -29,6 +29,10 @@ type Release struct {
 // that of test/go.mod, such as 1.35.4: the control plane is built from it.
 const KubernetesVariable = "QUORATE_KUBERNETES"
 
+// EtcdVariable is the environment variable that asks for another release of etcd than 3.5.35 in the clusters that do
+// not say which they want: 3.4.34, or any from 3.5 on, such as 3.7.3.
+const EtcdVariable = "QUORATE_ETCD"
+
 const (
 	// etcdSource is the main package of every release of etcd from 3.5 on.
 	etcdSource = "test/etcd/v35/main.go"

@@ -465,6 +465,11 @@ func (a *Agent) logPath(pod *corev1.Pod, container string, run int32) string {
 	return filepath.Join(a.LogDir(pod.Name), fmt.Sprintf("%s-%s-%d.log", shortUID(pod.UID), container, run))
 }
 
+// LogOf reports whether a file of [Agent.LogDir] is the log of this pod, and not that of another of its name.
+func (a *Agent) LogOf(pod *corev1.Pod, path string) bool {
+	return filepath.Dir(path) == a.LogDir(pod.Name) && strings.HasPrefix(filepath.Base(path), shortUID(pod.UID)+"-")
+}
+
 func shortUID(uid types.UID) string { return string(uid[:min(8, len(uid))]) }
 
 func (a *Agent) newBackoff() *flowcontrol.Backoff {

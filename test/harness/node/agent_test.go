@@ -506,6 +506,10 @@ func TestLifeOfAPod(t *testing.T) {
 		var names []string
 		for _, file := range files {
 			names = append(names, strings.TrimPrefix(file.Name(), string(running.UID[:8])))
+			path := filepath.Join(f.agent.LogDir("main-4"), file.Name())
+			require.True(t, f.agent.LogOf(running, path))
+			require.False(t, f.agent.LogOf(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "main-4", UID: "another"}},
+				path))
 		}
 		require.ElementsMatch(t, []string{"-first-0.log", "-second-0.log", "-main-0.log", "-side-0.log"}, names)
 	})

@@ -1,4 +1,4 @@
-package bench
+package cost
 
 import (
 	"testing"
@@ -54,7 +54,7 @@ func TestMessagesAreCountedOverTheEndsOfProcesses(t *testing.T) {
 		"nothing happens": {map[string]counts{"p0": {"KV/Range": 10}}, nil, counts{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := &messages{cancel: func() {}, done: make(chan struct{}), total: counts{}, last: map[string]counts{}}
+			m := &Messages{cancel: func() {}, done: make(chan struct{}), total: counts{}, last: map[string]counts{}}
 			close(m.done)
 			for pod, now := range c.begin {
 				m.begin(pod, now)
@@ -62,8 +62,8 @@ func TestMessagesAreCountedOverTheEndsOfProcesses(t *testing.T) {
 			for _, n := range c.notes {
 				m.note(n.pod, n.counts)
 			}
-			require.Equal(t, c.want, m.stop())
-			require.Equal(t, c.want, m.stop(), "it can be stopped again")
+			require.Equal(t, c.want, m.Stop())
+			require.Equal(t, c.want, m.Stop(), "it can be stopped again")
 		})
 	}
 }

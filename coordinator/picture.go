@@ -1,0 +1,97 @@
+package coordinator
+
+import (
+	"cmp"
+	"context"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+
+	"github.com/quorate/quorate/internal/record"
+	"github.com/quorate/quorate/internal/rollout"
+	"github.com/quorate/quorate/internal/workload"
+)
+
+// pictureLasts is for how long looks may go by what the watches tell before everything is read live again. Whoever
+// stands between us and the API server can lose an event, and nobody would ever know.
+const pictureLasts = 5 * time.Minute
+
+// picture is what the watches tell of all that a look reads in Kubernetes. It may lag behind. So it may only keep a
+// rollout waiting: whatever is to be done is confirmed by a live reading first (see confirm).
+type picture struct {
+	lease *coordinationv1.Lease
+	seen  workload.Observation
+}
+
+// picture returns nil if this look has to read everything live: something is not being watched, nothing was read live
+// for long, there is more to do than to roll, or a pod has just been removed while no member answers. The next one is
+// then due at once. Members that hang take seconds, and in that time the pod that goes would change the picture.
+func (o *observer) picture() *picture {
+	leases, known := o.c.lease.Now()
+	seen, watched := o.watches.mirrored()
+	_, removed := o.sight.decision.Action.(rollout.Remove)
+	inNeed := removed && o.sight.etcd.Silent()
+	if !known || !watched || inNeed || o.sight.brief || time.Since(o.live) > pictureLasts {
+		return nil
+	}
+	lease := leases[record.Name(o.c.cfg.StatefulSet)]
+	r := record.Parse(lease)
+	if r.Intent.Operation != record.None || r.Suspect != nil || record.Requested(lease) != "" {
+		return nil
+	}
+	return &picture{lease: lease, seen: seen}
+}
+
+// readLease reads the Lease, live.
+func (c *Coordinator) readLease(ctx context.Context) (*coordinationv1.Lease, error) {
+	began := c.lease.Begin()
+	lease, err := record.Read(ctx, c.cfg.Leases, c.cfg.StatefulSet)
+	if lease != nil {
+		c.lease.Read(began, lease.ResourceVersion, lease)
+	}
+	return lease, err
+}
+
+// freeLease is the Lease as a watch tells it, if that tells that nobody holds the record. Whatever is written on that
+// is a swap, which fails if the Lease has changed. Otherwise the Lease is read live: whoever has just handed over to us
+// has given the record back, and the watch may not have told of that yet.
+func (c *Coordinator) freeLease(ctx context.Context) (*coordinationv1.Lease, error) {
+	if leases, known := c.lease.Now(); known {
+		if lease := leases[record.Name(c.cfg.StatefulSet)]; record.Parse(lease).Holder == "" {
+			return lease, nil
+		}
+	}
+	return c.readLease(ctx)
+}
+
+// confirm reads live what was decided on by a picture, and meanwhile asks for the eviction. It returns false if
+// anything has changed.
+//
+// If nothing has, the evidence is as good as that of a live look. No resourceVersion ever comes back, so the pods were
+// throughout as they are now: before the members were asked, when they answered, and after that. The record needs no
+// reading, because whatever is done begins with a swap, which fails if the Lease has changed.
+func (o *observer) confirm(ctx context.Context, p *picture, d rollout.Decision, ask bool) (same bool,
+	refused rollout.Refusal, err error) {
+	reading, cancel := context.WithTimeout(ctx, o.c.cfg.RequestTimeout)
+	defer cancel()
+	var asking sync.WaitGroup
+	var berr error
+	if ask {
+		asking.Go(func() { refused, berr = o.askBudget(ctx, d) })
+	}
+	seen, err := o.c.workload.Confirm(reading, p.seen)
+	if err == nil {
+		o.c.nodes.read(reading, &seen)
+	}
+	asking.Wait()
+	if err = cmp.Or(err, berr); err != nil {
+		return false, refused, err
+	}
+	if same = seen.Same(p.seen); same {
+		o.sight.seen, o.live = seen, time.Now()
+	} else {
+		o.sight.memory.doubt(p.seen, seen)
+	}
+	return same, refused, nil
+}

@@ -1,0 +1,312 @@
+package coordinator
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/quorate/quorate/internal/etcdtest"
+	"github.com/quorate/quorate/internal/rollout"
+	"github.com/quorate/quorate/internal/workload"
+)
+
+// newWatchedStage is a stage whose watches tell what happens.
+func newWatchedStage(t *testing.T) *stage {
+	s := newStage(t, 3)
+	truthful(s.kube)
+	return s
+}
+
+// asked are the requests to the API server, in order.
+func (s *stage) asked() []string {
+	s.noting.Lock()
+	defer s.noting.Unlock()
+	var asked []string
+	for _, n := range s.notes {
+		switch what, pod, _ := strings.Cut(n.what, " etcd-"); {
+		case pod != "" && (what == "delete" || what == "evict" || what == "fence"):
+			asked = append(asked, n.what)
+		case slices.Contains([]string{getSet, listPods, readPod, getLease, asksBudget, claims, records, clears, renews,
+			tells, releases}, n.what):
+			asked = append(asked, n.what)
+		}
+	}
+	return asked
+}
+
+func TestALookThatLeadsToNothingCostsTheAPIServerNothing(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		test func(t *testing.T, s *stage)
+	}{
+		{"while a rollout waits, etcd alone is asked, as often as ever", func(t *testing.T, s *stage) {
+			s.waiting()
+			defer run(t, s.config(neverDue))()
+			<-time.After(time.Minute)
+			s.begin()
+			<-time.After(time.Minute)
+			if asked := s.asked(); len(asked) > 0 {
+				t.Errorf("asked: %v", asked)
+			}
+			if looks := len(s.at("MemberList")); looks < 55 {
+				t.Errorf("etcd was looked at %d times in a minute", looks)
+			}
+		}},
+		{"once in five minutes everything is read live all the same", func(t *testing.T, s *stage) {
+			s.waiting()
+			defer run(t, s.config(neverDue))()
+			<-time.After(time.Minute)
+			s.begin()
+			<-time.After(20 * time.Minute)
+			if sets, leases := s.at(getSet), s.at(getLease); len(sets) != 4 || len(leases) != 4 {
+				t.Errorf("the StatefulSet was read at %v, the Lease at %v", sets, leases)
+			}
+		}},
+		{"the record is renewed, and nothing else", func(t *testing.T, s *stage) {
+			s.waiting()
+			defer run(t, s.config())()
+			<-time.After(time.Minute)
+			s.begin()
+			<-time.After(4 * time.Minute)
+			for _, what := range s.asked() {
+				if what != renews {
+					t.Errorf("asked: %s", what)
+				}
+			}
+		}},
+		{"a control is obeyed at once", func(t *testing.T, s *stage) {
+			s.annotate(rollout.ControlPaused, "true")
+			s.update("rev-2")
+			defer run(t, s.config(neverDue))()
+			<-time.After(time.Minute)
+			s.begin()
+			s.annotate(rollout.ControlPaused, "false")
+			<-time.After(time.Second)
+			expectTimes(t, "the first removal", s.at("delete etcd-2"), 0)
+		}},
+		{"what is done is read live just before, after everything that it rests on", func(t *testing.T, s *stage) {
+			defer run(t, s.config())()
+			<-time.After(time.Minute)
+			s.rolled(t, "rev-2")
+			asked := s.asked()
+			removals := 0
+			for i, what := range asked {
+				if !strings.HasPrefix(what, "delete ") {
+					continue
+				}
+				removals++
+				before := asked[max(0, i-3) : i-1]
+				if !slices.Contains(before, getSet) || !slices.Contains(before, listPods) || asked[i-1] != records {
+					t.Errorf("before %s: %v", what, asked[max(0, i-3):i])
+				}
+			}
+			if removals != 3 {
+				t.Errorf("%d removals", removals)
+			}
+		}},
+		{"a rollout costs no more the longer its pods take", func(t *testing.T, s *stage) {
+			defer run(t, s.config(neverDue))()
+			var costs []int
+			for _, takes := range []time.Duration{4 * time.Second, 30 * time.Second, 2 * time.Minute} {
+				s.change(func() { s.startup = takes })
+				<-time.After(time.Minute)
+				s.begin()
+				s.rolled(t, "rev-"+takes.String())
+				<-time.After(time.Second)
+				costs = append(costs, len(s.asked()))
+				t.Logf("pods that take %v: %d requests %v", takes, len(s.asked()), s.asked())
+			}
+			if slices.Max(costs) > 32 {
+				t.Errorf("requests %v, want at most 32", costs)
+			}
+		}},
+		{"a watch that has expired begins anew, and everything is read live once", func(t *testing.T, s *stage) {
+			s.waiting()
+			defer run(t, s.config(neverDue))()
+			<-time.After(time.Minute)
+			s.interrupt(true)
+			<-time.After(5 * time.Second)
+			s.begin()
+			<-time.After(time.Minute)
+			if asked := s.asked(); len(asked) > 0 {
+				t.Errorf("asked: %v", asked)
+			}
+		}},
+		{"while a watch is interrupted, everything is read live, and then no more", func(t *testing.T, s *stage) {
+			s.waiting()
+			defer run(t, s.config(neverDue))()
+			<-time.After(time.Minute)
+			s.begin()
+			s.interrupt(false)
+			<-time.After(10 * time.Second)
+			if sets := s.at(getSet); len(sets) == 0 || len(sets) > 2 {
+				t.Errorf("the StatefulSet was read at %v", sets)
+			}
+		}},
+		{"the host's gates are asked when only they are in the way, and hold", func(t *testing.T, s *stage) {
+			var asked atomic.Int32
+			var pass atomic.Bool
+			s.annotate(rollout.ControlPartition, "3")
+			s.update("rev-2")
+			defer run(t, s.config(neverDue, func(c *Config) {
+				c.Gates = []Gate{{Name: "backup", Ask: func(context.Context) (bool, string) {
+					asked.Add(1)
+					return pass.Load(), "as the test has it"
+				}}}
+			}))()
+			<-time.After(time.Minute)
+			before := asked.Load()
+			<-time.After(4 * time.Minute)
+			if n := asked.Load() - before; n > 0 {
+				t.Errorf("the gate was asked %d times although the partition holds", n)
+			}
+			s.annotate(rollout.ControlPartition, "0")
+			<-time.After(time.Minute)
+			if asked.Load() == before || len(s.at("delete ")) > 0 {
+				t.Errorf("the gate was asked %d times, and %v", asked.Load()-before, s.asked())
+			}
+			pass.Store(true)
+			<-time.After(held + time.Second)
+			if len(s.at("delete etcd-2")) != 1 {
+				t.Errorf("the gate passes, and %v", s.asked())
+			}
+		}},
+		{"an idle coordinator learns from its watches, too", func(t *testing.T, s *stage) {
+			defer run(t, s.config())()
+			<-time.After(lateWrites + time.Minute)
+			s.begin()
+			for range 10 {
+				s.change(func() { s.set.Status.ReadyReplicas++ })
+				<-time.After(time.Second)
+			}
+			if asked := s.asked(); len(asked) > 0 {
+				t.Errorf("asked: %v", asked)
+			}
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { tc.test(t, newWatchedStage(t)) })
+		})
+	}
+}
+
+// A picture that lags behind shows what is not true any more. It may make us wait, and never makes us act.
+func TestNothingIsDoneOnAStalePicture(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		// happens just before the first pod would be removed, and no watch tells of it.
+		happens func(s *stage)
+		// follows is what is claimed and removed then.
+		follows []string
+	}{
+		{"but what is still true is acted on", func(*stage) {}, []string{"delete etcd-2"}},
+		{"that does not show that another pod is going", func(s *stage) {
+			s.pods[1].DeletionTimestamp = &metav1.Time{Time: time.Now()}
+		}, nil},
+		{"that does not show that another pod is not Ready", func(s *stage) { s.setReady(s.pods[1], false) },
+			[]string{"delete etcd-1"}},
+		{"that does not show that the template has changed back", func(s *stage) {
+			s.set.Status.UpdateRevision = "rev-1"
+		}, nil},
+		{"that does not show that the StatefulSet is not ours to roll any more", func(s *stage) {
+			s.set.Spec.UpdateStrategy.Type = appsv1.RollingUpdateStatefulSetStrategyType
+		}, nil},
+		{"that does not show that another pod has been replaced and is not Ready yet", func(s *stage) {
+			s.pods[0] = s.newPod(0)
+			s.setReady(s.pods[0], false)
+		}, nil},
+		{"that does not show that the rollout is paused", func(s *stage) {
+			s.lease.Annotations[rollout.ControlPaused] = "true"
+			s.version++
+			s.lease.ResourceVersion = strconv.Itoa(s.version)
+		}, nil},
+		{"that does not show that another holds the record", func(s *stage) {
+			*s.lease.Spec.HolderIdentity = "somebody_else"
+			s.version++
+			s.lease.ResourceVersion = strconv.Itoa(s.version)
+		}, []string{claims, "delete etcd-2"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newWatchedStage(t)
+				s.annotate(rollout.ControlPartition, "3")
+				s.update("rev-2")
+				defer run(t, s.config(neverDue))()
+				<-time.After(time.Minute)
+				s.begin()
+				s.mu.Lock()
+				delete(s.lease.Annotations, rollout.ControlPartition)
+				s.version++
+				s.lease.ResourceVersion = strconv.Itoa(s.version)
+				s.feed.tell(s.kube)
+				s.feed.late = true
+				tc.happens(s)
+				s.feed.tell(s.kube)
+				s.mu.Unlock()
+				<-time.After(2 * time.Second)
+				got := s.order(claims, "delete etcd-0", "delete etcd-1", "delete etcd-2")
+				if !slices.Equal(got, tc.follows) {
+					t.Errorf("got %v, want %v, after %v", got, tc.follows, s.asked())
+				}
+			})
+		})
+	}
+}
+
+// A pod may have been well and unwell in between, and no watch has told of it yet.
+func TestWhatLastedByAStalePictureIsNotBelieved(t *testing.T) {
+	k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+	c := config(k)
+	observe := func() workload.Observation {
+		o, err := workload.New(c.StatefulSets, c.Pods, "etcd", workload.Names{}).Observe(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	for _, p := range k.pods {
+		k.setReady(p, true)
+	}
+	m, now, told := newMemory(&lasting{}), time.Unix(1000, 0), observe()
+	k.setReady(k.pods[1], false)
+	k.pods[2].Annotations = map[string]string{"changed": "yes"}
+	k.setReady(k.pods[2], true)
+	seen := []rollout.Sighting{{Condition: rollout.QuorumLostSeen}}
+	for _, p := range k.pods {
+		seen = append(seen, rollout.Sighting{UID: string(p.UID), Condition: rollout.ReadySeen})
+	}
+	m.recall(now, seen, nil)
+	m.doubt(told, observe())
+	got := m.recall(now.Add(time.Minute), seen, nil).Ages
+	for i, want := range []time.Duration{time.Minute, time.Minute, 0, time.Minute} {
+		if got[seen[i]] != want {
+			t.Errorf("%+v has lasted %v, want %v", seen[i], got[seen[i]], want)
+		}
+	}
+}
+
+// What etcd answers is always asked for: a member that fails is noticed although no watch tells.
+func TestAMemberThatFailsIsNoticedBetweenEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newWatchedStage(t)
+		s.annotate(rollout.ControlPartition, "3")
+		s.update("rev-2")
+		defer run(t, s.config(neverDue))()
+		<-time.After(time.Minute)
+		defer s.hold()()
+		s.unreachable(0, true)
+		s.annotate(rollout.ControlPartition, "")
+		<-time.After(time.Minute)
+		if removed := s.at("delete "); len(removed) > 0 {
+			t.Errorf("a pod was removed at %v", removed)
+		}
+	})
+}

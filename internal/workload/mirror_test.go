@@ -1,0 +1,294 @@
+package workload_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/http"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/quorate/quorate/internal/workload"
+)
+
+// mirrored is a mirror whose watch is open, and the API that the watch is opened at.
+func mirrored(t *testing.T, single bool) (*workload.Mirror[*corev1.Pod], *api) {
+	m, a := &workload.Mirror[*corev1.Pod]{Single: single}, &api{}
+	m.Remember(true)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		workload.Watch{
+			Open: a.Watch, Into: m, Told: func(watch.Event) {}, Failed: func(err error) { t.Error(err) },
+		}.Keep(ctx)
+	}()
+	t.Cleanup(func() { cancel(); <-ended })
+	synctest.Wait()
+	return m, a
+}
+
+func version(name, version string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: version}}
+}
+
+// shows checks what a mirror shows: names with their versions, or nothing at all.
+func shows(t *testing.T, m *workload.Mirror[*corev1.Pod], known bool, want map[string]string) {
+	t.Helper()
+	synctest.Wait()
+	got := map[string]string{}
+	all, ok := m.Now()
+	for name, p := range all {
+		got[name] = p.ResourceVersion
+	}
+	if ok != known || ok && !maps.Equal(got, want) {
+		t.Errorf("shows %v, %v, want %v, %v", got, ok, want, known)
+	}
+}
+
+func TestAMirrorShowsTheNewestThatAWatchOrALiveReadingHasTold(t *testing.T) {
+	type pods = map[string]string
+	for _, tc := range []struct {
+		name   string
+		single bool
+		do     func(m *workload.Mirror[*corev1.Pod], w *watch.FakeWatcher)
+		known  bool
+		want   pods
+	}{
+		{"nothing before all of them were read", false,
+			func(_ *workload.Mirror[*corev1.Pod], w *watch.FakeWatcher) { w.Add(version("a", "3")) }, false, nil},
+		{"what was read, and what has become of it since", false,
+			func(m *workload.Mirror[*corev1.Pod], w *watch.FakeWatcher) {
+				m.Read(m.Begin(), "5", version("a", "3"), version("b", "4"))
+				w.Modify(version("a", "6"))
+				synctest.Wait()
+				w.Delete(version("b", "7"))
+				synctest.Wait()
+				w.Add(version("c", "8"))
+			}, true, pods{"a": "6", "c": "8"}},
+		{"nothing that is older than what was read", false,
+			func(m *workload.Mirror[*corev1.Pod], w *watch.FakeWatcher) {
+				m.Read(m.Begin(), "9", version("a", "8"))
+				w.Modify(version("a", "7"))
+				synctest.Wait()
+				w.Add(version("b", "6"))
+			}, true, pods{"a": "8"}},
+		{"and no reading that is older than what the watch has told", false,
+			func(m *workload.Mirror[*corev1.Pod], w *watch.FakeWatcher) {
+				m.Read(m.Begin(), "5", version("a", "3"), version("b", "4"))
+				began := m.Begin()
+				w.Delete(version("b", "9"))
+				synctest.Wait()
+				m.Read(began, "8", version("a", "3"), version("b", "4"))
+			}, true, pods{"a": "3"}},
+		{"nothing once a reading is older than what was told before it: the API server counts anew", false,
+			func(m *workload.Mirror[*corev1.Pod], w *watch.FakeWatcher) {
+				m.Read(m.Begin(), "5", version("a", "3"))
+				w.Modify(version("a", "9"))
+				synctest.Wait()
+				m.Read(m.Begin(), "4", version("a", "3"))
+			}, false, nil},
+		{"what was amended, whatever the watch still tells of the time before", false,
+			func(m *workload.Mirror[*corev1.Pod], w *watch.FakeWatcher) {
+				m.Read(m.Begin(), "5", version("a", "3"))
+				m.Amend("a", func(p *corev1.Pod) *corev1.Pod { return version(p.Name, "0") })
+				w.Modify(version("a", "6"))
+			}, true, pods{"a": "0"}},
+		{"its successor as it is", false,
+			func(m *workload.Mirror[*corev1.Pod], w *watch.FakeWatcher) {
+				m.Read(m.Begin(), "5", version("a", "3"))
+				m.Amend("a", func(p *corev1.Pod) *corev1.Pod { return version(p.Name, "0") })
+				w.Delete(version("a", "6"))
+				synctest.Wait()
+				w.Add(version("a", "7"))
+			}, true, pods{"a": "7"}},
+		{"9 comes before 10", false,
+			func(m *workload.Mirror[*corev1.Pod], w *watch.FakeWatcher) {
+				m.Read(m.Begin(), "9", version("a", "9"))
+				w.Modify(version("a", "10"))
+			}, true, pods{"a": "10"}},
+		{"a single object as soon as it is told of", true,
+			func(_ *workload.Mirror[*corev1.Pod], w *watch.FakeWatcher) { w.Add(version("a", "3")) }, true,
+			pods{"a": "3"}},
+		{"a single object that is gone is not known", true,
+			func(m *workload.Mirror[*corev1.Pod], w *watch.FakeWatcher) {
+				w.Add(version("a", "3"))
+				synctest.Wait()
+				w.Delete(version("a", "4"))
+				synctest.Wait()
+				m.Read(m.Begin(), "3", version("a", "3"))
+			}, false, nil},
+		{"what we have written ourselves, before the watch tells of it", true,
+			func(m *workload.Mirror[*corev1.Pod], w *watch.FakeWatcher) {
+				w.Add(version("a", "3"))
+				synctest.Wait()
+				m.Read(m.Begin(), "5", version("a", "5"))
+				w.Modify(version("a", "4"))
+			}, true, pods{"a": "5"}},
+		{"nothing of a resourceVersion that nobody understands", true,
+			func(_ *workload.Mirror[*corev1.Pod], w *watch.FakeWatcher) { w.Add(version("a", "three")) }, false, nil},
+		{"nothing that was read before it had to begin anew", false,
+			func(m *workload.Mirror[*corev1.Pod], _ *watch.FakeWatcher) {
+				began := m.Begin()
+				m.Forget()
+				m.Read(began, "5", version("a", "3"))
+			}, false, nil},
+		{"nothing once it is not wanted any more", false,
+			func(m *workload.Mirror[*corev1.Pod], _ *watch.FakeWatcher) {
+				m.Read(m.Begin(), "5", version("a", "3"))
+				m.Remember(false)
+				m.Read(m.Begin(), "5", version("a", "3"))
+			}, false, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m, a := mirrored(t, tc.single)
+				opened, _ := a.watching()
+				tc.do(m, opened[0])
+				shows(t, m, tc.known, tc.want)
+			})
+		})
+	}
+}
+
+// A watch that ends goes on where it ended. Only if the API server has forgotten that, it begins anew, and nothing that
+// was known before counts.
+func TestAWatchGoesOnWhereItEnded(t *testing.T) {
+	expired := &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusGone, Reason: metav1.StatusReasonExpired}
+	for _, tc := range []struct {
+		name   string
+		single bool
+		end    func(w *watch.FakeWatcher)
+		at     string
+	}{
+		{"after an event", false, func(w *watch.FakeWatcher) { w.Modify(version("a", "7")) }, "7"},
+		{"after a bookmark", false, func(w *watch.FakeWatcher) {
+			w.Action(watch.Bookmark, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "9"}})
+		}, "9"},
+		{"after an error", false, func(w *watch.FakeWatcher) {
+			w.Modify(version("a", "7"))
+			synctest.Wait()
+			w.Error(&metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError})
+		}, "7"},
+		{"from the beginning, when that has expired", false, func(w *watch.FakeWatcher) { w.Error(expired) }, ""},
+		{"from the beginning, when that tells everything", true,
+			func(w *watch.FakeWatcher) { w.Modify(version("a", "7")) }, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m, a := mirrored(t, tc.single)
+				opened, asked := a.watching()
+				if !asked[0].AllowWatchBookmarks || asked[0].ResourceVersion != "" {
+					t.Errorf("began with %+v", asked[0])
+				}
+				m.Read(m.Begin(), "3", version("a", "3"))
+				synctest.Wait()
+				tc.end(opened[0])
+				synctest.Wait()
+				opened[0].Stop()
+				shows(t, m, false, nil) // Nobody knows while it is not open.
+				<-time.After(time.Second)
+				synctest.Wait()
+				if _, asked = a.watching(); len(asked) != 2 || asked[1].ResourceVersion != tc.at {
+					t.Fatalf("watches %+v, want one at %q", asked, tc.at)
+				}
+				_, known := m.Now()
+				if known != (tc.at != "") {
+					t.Errorf("known: %t", known)
+				}
+			})
+		})
+	}
+}
+
+func TestAWatchOfPodsBeginsWhereTheyWereRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &api{set: statefulSet(), pods: []corev1.Pod{*pod()}, listed: "42"}
+		a.set.ResourceVersion, a.pods[0].ResourceVersion = "7", "41"
+		w := newWorkload(a)
+		w.Remember(true)
+		read, err := w.Observe(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{}, 2)
+		go func() { w.WatchPods(ctx, read.Selector, func() {}, func(error) {}); ended <- struct{}{} }()
+		synctest.Wait()
+		if _, ok := w.Mirrored(); ok {
+			t.Error("the StatefulSet is not watched yet")
+		}
+		go func() { w.WatchSet(ctx, func() {}, func(error) {}); ended <- struct{}{} }()
+		synctest.Wait()
+		_, asked := a.watching()
+		if versions := []string{asked[0].ResourceVersion, asked[1].ResourceVersion}; !slices.Equal(versions,
+			[]string{"42", ""}) {
+			t.Errorf("began at %q", versions)
+		}
+		opened, _ := a.watching()
+		opened[1].Add(a.set.DeepCopy())
+		synctest.Wait()
+		seen, ok := w.Mirrored()
+		if !ok || !seen.Same(read) {
+			t.Errorf("mirrored %t: %+v, want %+v", ok, seen, read)
+		}
+		live, err := w.Confirm(t.Context(), seen)
+		if err != nil || !live.Same(seen) {
+			t.Errorf("confirmed %+v, %v", live, err)
+		}
+		a.pods[0].ResourceVersion, a.listed = "43", "44"
+		if live, err = w.Confirm(t.Context(), seen); err != nil || live.Same(seen) {
+			t.Errorf("a pod that has changed: %+v, %v", live, err)
+		}
+		if seen, ok = w.Mirrored(); !ok || !seen.Same(live) {
+			t.Error("what was read live has not been learned")
+		}
+		a.err = errors.New("no answer")
+		if _, err = w.Confirm(t.Context(), seen); !errors.Is(err, a.err) {
+			t.Errorf("got %v", err)
+		}
+		cancel()
+		<-ended
+		<-ended
+	})
+}
+
+// A sidecar finds itself by one request. Only one that is in no pod of the StatefulSet reads more, and so tells a wrong
+// name.
+func TestASidecarFindsItselfByOneRequest(t *testing.T) {
+	controller := true
+	own := func(kind, name string) corev1.Pod {
+		return *pod(func(p *corev1.Pod) {
+			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: kind, Name: name, UID: "set-uid",
+				Controller: &controller}}
+		})
+	}
+	for _, tc := range []struct {
+		name  string
+		pod   corev1.Pod
+		found bool
+		gets  int
+	}{
+		{"its pod is the StatefulSet's", own("StatefulSet", "etcd-main"), true, 0},
+		{"its pod is another's", own("StatefulSet", "etcd-events"), false, 1},
+		{"its pod is a Job's", own("Job", "etcd-main"), false, 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			a := &api{set: statefulSet(), pods: []corev1.Pod{tc.pod}}
+			a.set.UID = "another"
+			self, found, err := newWorkload(a).Self(t.Context(), tc.pod.Name)
+			if err != nil || found != tc.found || len(a.gets) != tc.gets {
+				t.Errorf("found %t after %d more reads, %v", found, len(a.gets), err)
+			}
+			if found && (self.Name != tc.pod.Name || self.UID != string(tc.pod.UID) || !self.Owned) {
+				t.Errorf("found %+v", self)
+			}
+		})
+	}
+}
