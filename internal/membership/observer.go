@@ -41,7 +41,41 @@ const (
 	leaderPoll     = 25 * time.Millisecond
 )
 
-// whileLed returns a context for a request that needs a leader. It ends when the member has known no leader for so
+// unled holds since when members have known no leader, and at which term, as they themselves said in this observation.
+type unled struct {
+	mu      sync.Mutex
+	members map[uint64]leaderless
+}
+
+type leaderless struct {
+	since time.Time
+	term  uint64
+}
+
+// note takes in what a member says of itself, and returns since when it has had no leader, or zero if it has one. A
+// leader that has stepped down has just proved to its followers that it leads, and they go on believing so for up to
+// two election timeouts. Its own word is better, unless they have heard of a later term.
+func (u *unled) note(st *pb.StatusResponse, asked time.Time) time.Time {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	self := st.Header.GetMemberId()
+	if st.Leader != 0 {
+		delete(u.members, self)
+		if l, ok := u.members[st.Leader]; ok && l.term >= st.RaftTerm {
+			return l.since
+		}
+		return time.Time{}
+	}
+	l, ok := u.members[self]
+	if !ok {
+		l.since = asked
+	}
+	l.term = st.RaftTerm
+	u.members[self] = l
+	return l.since
+}
+
+// whileLed returns a context for a request that needs a leader. It ends when the member has had no leader for so
 // long. A member refuses such a request only if it knows no leader when the request comes. A request that came
 // earlier would hang: without quorum, a member takes a second or two to notice that it has no leader.
 //
@@ -53,16 +87,19 @@ func (o *Observer) whileLed(ctx context.Context, client *clientv3.Client, patien
 	asking.Go(func() {
 		again := time.NewTimer(headStart)
 		defer again.Stop()
-		for led := time.Now(); ; again.Reset(leaderPoll) {
+		for begun := time.Now(); ; again.Reset(leaderPoll) {
 			select {
 			case <-ctx.Done():
 				return
 			case <-again.C:
 			}
 			asked := time.Now()
-			if st, err := o.status(ctx, client); err != nil || st.Leader != 0 {
-				led = time.Now()
-			} else if asked.Sub(led) >= patience {
+			st, err := o.status(ctx, client)
+			if err != nil {
+				continue
+			}
+			since := o.unled.note(st, asked)
+			if !since.IsZero() && asked.Sub(since) >= patience && asked.Sub(begun) >= patience {
 				cancel(rpctypes.ErrNoLeader)
 				return
 			}
@@ -89,6 +126,8 @@ type Observer struct {
 	lastURLs [][]string
 	// ownLists is true while every voter is asked for its own list too.
 	ownLists bool
+	// unled is of the observation under way.
+	unled *unled
 }
 
 // NewObserver returns an observer of the cluster behind the endpoints, which may be those of any
@@ -115,6 +154,7 @@ func (o *Observer) Close() {
 func (o *Observer) Observe(ctx context.Context) (rollout.Membership, error) {
 	p := &probes{o: o, earlier: o.clients.beginObservation()}
 	defer p.end()
+	o.unled = &unled{members: map[uint64]leaderless{}}
 	m, term, err := o.memberList(ctx, func(own rollout.Membership) { p.begin(ctx, own) })
 	if !m.Known {
 		return m, err

@@ -142,6 +142,11 @@ func TestALookTakesAtMostTwoTimeouts(t *testing.T) {
 			loses("Range", time.Second), true, 1500 * time.Millisecond, 0},
 		{"so is the question for the list", false,
 			loses("MemberList", 50*time.Millisecond), true, 1500 * time.Millisecond, 0},
+		{"and so are those of a follower that still believes in a leader who has stepped down", false,
+			func(c *etcdtest.Cluster, b *blocking) {
+				c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[1].Leader, ms[2].Leader = ms[0].ID, ms[0].ID })
+				loses("Range", time.Hour)(c, b)
+			}, true, 1500 * time.Millisecond, 0},
 		{"a member that hangs costs one also where no quorum agrees on a list", false,
 			func(c *etcdtest.Cluster, b *blocking) {
 				hang(2)(c, b)
@@ -206,6 +211,31 @@ func TestALookTakesAtMostTwoTimeouts(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The leader's own word counts up to the term that it knows. At a later one it may lead again.
+func TestAFollowerThatHasHeardOfALaterTermIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := etcdtest.StartInMemory(t, 3)
+		b := &blocking{cluster: c, blocks: func(string) bool { return false }, letGo: make(chan struct{})}
+		o := membership.NewObserver(b.dial, c.URLs(), probeTime)
+		defer o.Close()
+		defer close(b.letGo)
+		c.SetLeader(0)
+		c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[1].Leader, ms[1].Term = ms[0].ID, 9 })
+		c.Intercept(func(ctx context.Context, method string, do func() (any, error)) (any, error) {
+			if method == "Range" {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return do()
+		})
+		begin := time.Now()
+		observe(t, o)
+		if took := time.Since(begin); took != probeTime {
+			t.Errorf("the look took %v, want the whole timeout, %v", took, probeTime)
+		}
+	})
 }
 
 func TestACallOfDialThatComesTooLate(t *testing.T) {
