@@ -21,8 +21,8 @@ type Gate struct {
 	SickToo bool
 	// Ask says whether the gate passes, and in the detail why or why not. It is called at most
 	// once for every observation of a rollout, on a goroutine of its own, and never twice at a time. While a rollout
-	// waits for something else, it need not be called. The context ends after 30 s, or when this sidecar
-	// does not coordinate any more; Ask must then return.
+	// waits for something else, or the gate has passed within the last two seconds, it need not be called. The context
+	// ends after 30 s, or when this sidecar does not coordinate any more; Ask must then return.
 	//
 	// No observation waits for an answer that takes long: until it comes, the last one counts if it
 	// is at most 30 s old, and after that the gate does not pass. A gate that ignores its context
@@ -35,6 +35,9 @@ const (
 	// answerLasts is how old a gate's answer may be, and how long one is waited for before the
 	// gate is asked again.
 	answerLasts = 30 * time.Second
+	// passLasts is for how long a gate that has passed is not asked again. One removal takes several observations that
+	// follow one another at once, and a gate that reads from the API server would read for each.
+	passLasts = 2 * time.Second
 	// answerGrace is how long an observation waits, from its beginning, for gates that it has asked itself.
 	// It usually passes while the Kubernetes API is asked.
 	answerGrace = leastRest
@@ -85,14 +88,14 @@ func checkGates(all []Gate) error {
 	return errors.Join(errs...)
 }
 
-// ask asks every gate that has no call under way, and returns a channel for the end of each call. It does
-// not wait. If an answer comes too late for the observation that waits for it, and differs from the last
+// ask asks every gate that has no call under way and has not just passed, and returns a channel for the end of each
+// call. It does not wait. If an answer comes too late for the observation that waits for it, and differs from the last
 // one, late is called. An unchanged answer waits for the next observation. Otherwise a slow gate would
 // have one observation follow the other without a pause.
 func (g gates) ask(ctx context.Context, late func()) (begun []<-chan struct{}) {
 	for _, a := range g {
 		a.mu.Lock()
-		if a.underWay == nil {
+		if a.underWay == nil && !(a.pass && time.Since(a.at) < passLasts) {
 			a.underWay = make(chan struct{})
 			begun = append(begun, a.underWay)
 			if a.unanswered.IsZero() {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -47,7 +48,7 @@ func TestAGate(t *testing.T) {
 			}
 		}},
 		{"that takes a while does not let one look follow the other", func(t *testing.T, s *stage) {
-			slow := func(ctx context.Context) (bool, string) { wait(ctx, 4*answerGrace, nil); return true, "" }
+			slow := func(ctx context.Context) (bool, string) { wait(ctx, 4*answerGrace, nil); return false, "" }
 			s.waiting()
 			defer run(t, s.config(neverDue, gated(Gate{Name: "backup", Ask: slow})))()
 			<-time.After(time.Minute)
@@ -55,7 +56,31 @@ func TestAGate(t *testing.T) {
 			<-time.After(time.Minute)
 			// A look waits for the gates that it has asked itself for answerGrace.
 			expectTimes(t, "looks", gaps(s.at(getSet)),
-				slices.Repeat([]time.Duration{answerGrace + shortRest + DefaultInterval}, 20)...)
+				slices.Repeat([]time.Duration{answerGrace + shortRest + slowdown*DefaultInterval}, 10)...)
+		}},
+		{"that has passed is not asked again for two seconds", func(t *testing.T, s *stage) {
+			var mu sync.Mutex
+			var asked []time.Time
+			gate := func(context.Context) (bool, string) {
+				mu.Lock()
+				defer mu.Unlock()
+				asked = append(asked, time.Now())
+				return true, ""
+			}
+			defer run(t, s.config(gated(Gate{Name: "backup", Ask: gate})))()
+			<-time.After(time.Minute)
+			s.update("rev-2")
+			within(t, 2*time.Minute, "the rollout", func() bool { return s.settled("rev-2") })
+			mu.Lock()
+			defer mu.Unlock()
+			if n := len(asked); n < 4 {
+				t.Errorf("asked %d times for three removals and the end", n)
+			}
+			for i, at := range asked[1:] {
+				if apart := at.Sub(asked[i]); apart < 2*time.Second {
+					t.Errorf("asked again %v after it had passed", apart)
+				}
+			}
 		}},
 		{"that ignores its context keeps Run no longer than its time, and is named", func(t *testing.T, s *stage) {
 			var log bytes.Buffer
