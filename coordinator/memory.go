@@ -75,7 +75,6 @@ func newMemory(lasting *lasting) *memory {
 	return &memory{
 		lasting:         lasting,
 		since:           map[rollout.Sighting]time.Time{},
-		readySince:      map[string]time.Time{},
 		failedTransfers: rollout.Failures{},
 		removed:         map[string]string{},
 		evicted:         map[string]time.Time{},
@@ -126,10 +125,12 @@ func (m *memory) ages(now time.Time, seen []rollout.Sighting) rollout.Ages {
 // flapped forgets that a pod was Ready before it last became Ready. Looks do not see all that happens between them, and
 // a watch may tell of it late.
 func (m *memory) flapped(now workload.Observation) {
+	before := m.readySince
+	m.readySince = make(map[string]time.Time, len(now.Pods))
 	for i := range now.Pods {
 		uid := now.Pods[i].UID
 		since := now.ReadySince(uid)
-		if was, ok := m.readySince[uid]; ok && !was.Equal(since) {
+		if was, ok := before[uid]; ok && !was.Equal(since) {
 			delete(m.since, rollout.Sighting{UID: uid, Condition: rollout.ReadySeen})
 		}
 		m.readySince[uid] = since

@@ -123,7 +123,7 @@ func (o *observer) look(ctx context.Context, p *picture) (_ record.Observed, sur
 	}
 	staying := o.choose(d, peers) == selfupdate.Choice{} // Else another goes on with it.
 	ask := evicts(d.Action) && staying
-	switch allows, known := o.watches.budget(); {
+	switch allows, known := o.c.workload.BudgetAllows(); {
 	case !ask || p == nil || !known || o.sight.memory.refusal != nil:
 	case allows:
 		ask = false // The eviction itself asks.

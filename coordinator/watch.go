@@ -117,14 +117,6 @@ func (w *watches) followBudget(ctx context.Context) {
 	})
 }
 
-// budget says whether the PodDisruptionBudget allows an eviction, as far as its watch tells.
-func (w *watches) budget() (allows, known bool) {
-	if w.unwatchBudget == nil {
-		return false, false
-	}
-	return w.c.workload.BudgetAllows()
-}
-
 func (w *watches) unfollowBudget() {
 	if w.unwatchBudget != nil {
 		w.unwatchBudget()

@@ -148,10 +148,7 @@ func container(p *corev1.Pod, name string) rollout.Container {
 		// statuses, or has none at all.
 		return rollout.Container{State: rollout.ContainerTerminated, Reason: p.Status.Reason}
 	}
-	s := statusOf(p.Status.ContainerStatuses, name)
-	if s == nil {
-		s = statusOf(p.Status.InitContainerStatuses, name)
-	}
+	s := statusOf(p, name)
 	if s == nil {
 		return rollout.Container{}
 	}
@@ -169,20 +166,22 @@ func container(p *corev1.Pod, name string) rollout.Container {
 	return c
 }
 
-func lastingOf(p *corev1.Pod, etcd string) lasting {
-	var l lasting
-	l.ready, _ = condition(p, corev1.PodReady)
-	if s := statusOf(p.Status.ContainerStatuses, etcd); s != nil {
-		l.etcd = s.State
+func unbrokenOf(p *corev1.Pod, etcd string) unbroken {
+	var u unbroken
+	u.ready, _ = condition(p, corev1.PodReady)
+	if s := statusOf(p, etcd); s != nil {
+		u.etcd = s.State
 	}
-	return l
+	return u
 }
 
-// statusOf returns the status of that name, or nil.
-func statusOf(statuses []corev1.ContainerStatus, name string) *corev1.ContainerStatus {
-	for i := range statuses {
-		if statuses[i].Name == name {
-			return &statuses[i]
+// statusOf returns the status of the container or init container of that name, or nil.
+func statusOf(p *corev1.Pod, name string) *corev1.ContainerStatus {
+	for _, statuses := range [][]corev1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses} {
+		for i := range statuses {
+			if statuses[i].Name == name {
+				return &statuses[i]
+			}
 		}
 	}
 	return nil

@@ -25,11 +25,11 @@ type Watch struct {
 	Options metav1.ListOptions
 	// Into, where it is not nil, is kept up to date.
 	Into interface {
-		// opened is told whether the watch goes on, and how to end it.
-		opened(goesOn bool, end func())
-		told(e watch.Event)
+		// opened is told whether the watch goes on, and how to end it. It gives the watch a number.
+		opened(goesOn bool, end func()) (number int)
+		told(number int, e watch.Event)
 		// ended returns true if the next watch is to go on where this one ended.
-		ended() (goOn bool)
+		ended(number int) (goOn bool)
 	}
 	// Opened is called whenever it has been opened, Told for every event about an object and for every error,
 	// and Failed whenever it cannot be opened. Opened may be nil.
@@ -38,8 +38,8 @@ type Watch struct {
 	Failed func(error)
 }
 
-// Keep keeps the watch open until ctx ends. A watch that ended goes on where it ended. Once that is so long ago
-// that the API server does not know it any more (410 Gone), it begins anew.
+// Keep keeps the watch open until ctx ends. A watch that ended goes on where it ended, unless Into wants it to begin
+// anew. Once that is so long ago that the API server does not know it any more (410 Gone), it begins anew too.
 //
 // This is not client-go's Reflector: that needs to list what it watches, and our Role lets us list pods alone.
 // And it would not take what we read live anyway.
@@ -51,15 +51,16 @@ func (w Watch) Keep(ctx context.Context) {
 		switch {
 		case err == nil:
 			watching, end := context.WithCancel(ctx)
+			number := 0
 			if w.Into != nil {
-				w.Into.opened(opts.ResourceVersion != "", end)
+				number = w.Into.opened(opts.ResourceVersion != "", end)
 			}
 			if w.Opened != nil {
 				w.Opened()
 			}
-			opts.ResourceVersion = w.drain(watching, events, opts.ResourceVersion)
+			opts.ResourceVersion = w.drain(watching, events, opts.ResourceVersion, number)
 			end()
-			if w.Into != nil && !w.Into.ended() {
+			if w.Into != nil && !w.Into.ended(number) {
 				opts.ResourceVersion = ""
 			}
 		case expired(err):
@@ -77,7 +78,7 @@ func (w Watch) Keep(ctx context.Context) {
 }
 
 // drain hands on what a watch tells, and returns where the next one can go on. That is empty if nobody knows.
-func (w Watch) drain(ctx context.Context, events watch.Interface, at string) string {
+func (w Watch) drain(ctx context.Context, events watch.Interface, at string, number int) string {
 	defer events.Stop()
 	for {
 		var e watch.Event
@@ -104,7 +105,7 @@ func (w Watch) drain(ctx context.Context, events watch.Interface, at string) str
 			continue
 		}
 		if w.Into != nil {
-			w.Into.told(e)
+			w.Into.told(number, e)
 		}
 		w.Told(e)
 	}
@@ -144,10 +145,12 @@ type Mirror[T metav1.Object] struct {
 	objects map[string]T
 	at      string
 	whole   bool
-	// open is true while there is a watch, which end ends, and odd where it tells what nobody understands. era counts
-	// how often what was known had to be forgotten.
+	// open is true while there is a watch, which end ends, and odd where it tells what nobody understands. watches
+	// counts them: one may still be ending when the next one is open. era counts how often what was known had to be
+	// forgotten.
 	open, odd bool
 	end       func()
+	watches   int
 	era       int
 	// amended are the objects as we know them to be before the watch tells, by name.
 	amended map[string]func(T) T
@@ -258,29 +261,34 @@ func (m *Mirror[T]) position() string {
 	return m.at
 }
 
-func (m *Mirror[T]) opened(goesOn bool, end func()) {
+func (m *Mirror[T]) opened(goesOn bool, end func()) (number int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !goesOn {
 		m.forget()
 	}
 	m.open, m.end = true, end
+	m.watches++
+	return m.watches
 }
 
 // ended returns false for a single object, of which a watch that begins anew tells everything at once, and whatever
 // was lost before.
-func (m *Mirror[T]) ended() (goOn bool) {
+func (m *Mirror[T]) ended(number int) (goOn bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if number != m.watches {
+		return false
+	}
 	m.open, m.end = false, nil
 	return m.whole && !m.Single
 }
 
-func (m *Mirror[T]) told(e watch.Event) {
+func (m *Mirror[T]) told(number int, e watch.Event) {
 	o, ok := e.Object.(T)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !m.kept {
+	if !m.kept || number != m.watches {
 		return
 	}
 	if !ok || !wellFormed(o.GetResourceVersion()) {

@@ -21,6 +21,12 @@ import (
 func mirrored(t *testing.T, single bool) (*workload.Mirror[*corev1.Pod], *api) {
 	m, a := &workload.Mirror[*corev1.Pod]{Single: single}, &api{}
 	m.Remember(true)
+	keep(t, m, a)
+	return m, a
+}
+
+// keep keeps a watch open until the test ends.
+func keep(t *testing.T, m *workload.Mirror[*corev1.Pod], a *api) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
@@ -31,7 +37,6 @@ func mirrored(t *testing.T, single bool) (*workload.Mirror[*corev1.Pod], *api) {
 	}()
 	t.Cleanup(func() { cancel(); <-ended })
 	synctest.Wait()
-	return m, a
 }
 
 func version(name, version string) *corev1.Pod {
@@ -205,6 +210,19 @@ func TestAWatchGoesOnWhereItEnded(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestAWatchThatIsStillEndingSaysNothingAboutTheNextOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, a := mirrored(t, false)
+		keep(t, m, a)
+		m.Read(m.Begin(), "3", version("a", "3"))
+		opened, _ := a.watching()
+		opened[0].Modify(version("a", "4"))
+		synctest.Wait()
+		opened[0].Stop()
+		shows(t, m, true, map[string]string{"a": "3"})
+	})
 }
 
 func TestAWatchOfPodsBeginsWhereTheyWereRead(t *testing.T) {

@@ -84,13 +84,13 @@ func (o *Observation) Nodes() []string {
 }
 
 // WatchNode calls changed whenever a node has been cordoned, tainted, or the reverse, until ctx ends. A node's
-// status changes all the time, and nobody is called for that. The mirror, where it is not nil, is kept up to date.
+// status changes all the time, and nobody is called for that. The mirror is kept up to date.
 func WatchNode(ctx context.Context, nodes Nodes, name string, into *Mirror[*corev1.Node], changed func(),
 	failed func(error),
 ) {
 	var last *corev1.Node
-	w := Watch{
-		Open: nodes.Watch, Failed: failed,
+	Watch{
+		Open: nodes.Watch, Failed: failed, Into: into,
 		Options: metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", name).String()},
 		Told: func(e watch.Event) {
 			node, ok := e.Object.(*corev1.Node)
@@ -107,11 +107,7 @@ func WatchNode(ctx context.Context, nodes Nodes, name string, into *Mirror[*core
 				changed()
 			}
 		},
-	}
-	if into != nil {
-		w.Into = into
-	}
-	w.Keep(ctx)
+	}.Keep(ctx)
 }
 
 // byEviction is the reason that the eviction API gives with the condition. Kubernetes' disruption controller

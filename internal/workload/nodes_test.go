@@ -210,7 +210,7 @@ func TestAWatchOfANodeTellsOfCordonsAndTaintsOnly(t *testing.T) {
 		calls, ended := 0, make(chan struct{})
 		go func() {
 			defer close(ended)
-			workload.WatchNode(ctx, a, "n1", nil, func() { calls++ }, func(err error) { t.Error(err) })
+			workload.WatchNode(ctx, a, "n1", &workload.Mirror[*corev1.Node]{}, func() { calls++ }, func(err error) { t.Error(err) })
 		}()
 		synctest.Wait()
 		opened, asked := a.watching()

@@ -98,23 +98,23 @@ type Observation struct {
 	abrupt map[string]bool
 	// tolerations are those of the pods, by UID.
 	tolerations map[string][]corev1.Toleration
-	// lasting says of each pod, by UID, since when it has been what it is.
-	lasting map[string]lasting
+	// unbroken says of each pod, by UID, since when it has been what it is.
+	unbroken map[string]unbroken
 }
 
-// lasting changes whenever a pod becomes Ready or ceases to be, or its container of etcd starts or ends.
-type lasting struct {
+// unbroken changes whenever a pod becomes Ready or ceases to be, or its container of etcd starts or ends.
+type unbroken struct {
 	ready time.Time
 	etcd  corev1.ContainerState
 }
 
 // ReadySince is when a pod became Ready or ceased to be, by its kubelet's clock.
-func (o Observation) ReadySince(uid string) time.Time { return o.lasting[uid].ready }
+func (o Observation) ReadySince(uid string) time.Time { return o.unbroken[uid].ready }
 
 // Lasted is true if a pod has been what it is ever since an earlier observation.
 func (o Observation) Lasted(since Observation, uid string) bool {
-	was, seen := since.lasting[uid]
-	return seen && reflect.DeepEqual(was, o.lasting[uid])
+	was, seen := since.unbroken[uid]
+	return seen && reflect.DeepEqual(was, o.unbroken[uid])
 }
 
 // Read reads the StatefulSet and then its pods, both consistently.
@@ -136,12 +136,12 @@ func (w *Workload) observation(set *appsv1.StatefulSet, selector string, pods []
 	o := Observation{
 		Set: SetFacts(set, w.names), Selector: selector,
 		CurrentRevision: set.Status.CurrentRevision, ResourceVersion: set.ResourceVersion,
-		abrupt: map[string]bool{}, tolerations: map[string][]corev1.Toleration{}, lasting: map[string]lasting{},
+		abrupt: map[string]bool{}, tolerations: map[string][]corev1.Toleration{}, unbroken: map[string]unbroken{},
 	}
 	for i := range pods {
 		o.tolerations[string(pods[i].UID)] = pods[i].Spec.Tolerations
 		o.Pods = append(o.Pods, PodFacts(&pods[i], o.Set, w.names))
-		o.lasting[string(pods[i].UID)] = lastingOf(&pods[i], w.names.EtcdContainer)
+		o.unbroken[string(pods[i].UID)] = unbrokenOf(&pods[i], w.names.EtcdContainer)
 		if grace := pods[i].Spec.TerminationGracePeriodSeconds; grace != nil && *grace == 0 {
 			o.abrupt[string(pods[i].UID)] = true
 		}
