@@ -24,7 +24,7 @@ func (s *stage) lostMembers() []int {
 	return lost
 }
 
-// breakQuorum lets as many members crash at every start as quorum cannot be without.
+// breakQuorum takes quorum away: just as many members as that needs crash at every start.
 func breakQuorum(ctx context.Context, s *stage) error {
 	for _, ordinal := range s.lostMembers() {
 		if err := s.breakEtcd(ctx, ordinal); err != nil {
