@@ -114,7 +114,7 @@ test-race:
 # With every combination of members. The race detector has nothing to find in a pure function.
 .PHONY: test-decision
 test-decision:
-	go test ./internal/rollout
+	go test -timeout 20m ./internal/rollout
 
 .PHONY: test-etcdbrctl
 test-etcdbrctl: ## Test etcd-backup-restore with Quorate inside, beside the host alone (minutes the first time)
