@@ -95,7 +95,8 @@ func checkGates(all []Gate) error {
 func (g gates) ask(ctx context.Context, late func()) (begun []<-chan struct{}) {
 	for _, a := range g {
 		a.mu.Lock()
-		if a.underWay == nil && !(a.pass && time.Since(a.at) < passLasts) {
+		justPassed := a.pass && time.Since(a.at) < passLasts
+		if a.underWay == nil && !justPassed {
 			a.underWay = make(chan struct{})
 			begun = append(begun, a.underWay)
 			if a.unanswered.IsZero() {

@@ -306,14 +306,18 @@ type service struct {
 	member  *Member
 }
 
-// gate lets no request through to a member while it hangs.
+// gate lets no request through to a member while it hangs, nor one that requires a leader, whatever it asks for, while
+// the member knows none.
 func (s *service) gate(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any,
 	error) {
 	for {
 		s.cluster.mu.Lock()
 		hung, changed, intercept := s.member.Hung, s.cluster.store.changed, s.cluster.intercept
+		led := s.leader() != 0
 		s.cluster.mu.Unlock()
 		switch {
+		case !hung && !led && requiresLeader(ctx):
+			return nil, rpctypes.ErrGRPCNoLeader
 		case !hung && intercept == nil:
 			return handler(ctx, req)
 		case !hung:
@@ -333,7 +337,7 @@ func (s *service) consensus(ctx context.Context) (unlock func(), err error) {
 	s.cluster.mu.Lock()
 	if s.cluster.noQuorum {
 		s.cluster.mu.Unlock()
-		if md, _ := metadata.FromIncomingContext(ctx); len(md.Get(rpctypes.MetadataRequireLeaderKey)) > 0 {
+		if requiresLeader(ctx) {
 			return nil, rpctypes.ErrGRPCNoLeader
 		}
 		<-ctx.Done()
@@ -341,6 +345,14 @@ func (s *service) consensus(ctx context.Context) (unlock func(), err error) {
 	}
 	return s.cluster.mu.Unlock, nil
 }
+
+func requiresLeader(ctx context.Context) bool {
+	md, _ := metadata.FromIncomingContext(ctx)
+	return len(md.Get(rpctypes.MetadataRequireLeaderKey)) > 0
+}
+
+// leader is whom the member believes to be the leader. It needs the cluster's lock.
+func (s *service) leader() uint64 { return cmp.Or(s.member.Leader, s.cluster.leader) }
 
 // header needs the cluster's lock.
 func (s *service) header() *pb.ResponseHeader {
@@ -434,16 +446,13 @@ func (s maintenanceService) Status(context.Context, *pb.StatusRequest) (*pb.Stat
 	}
 	h := s.header()
 	resp := &pb.StatusResponse{
-		Header: h, Version: cmp.Or(s.member.Version, "3.5.35"), Leader: s.cluster.leader, RaftTerm: h.RaftTerm,
+		Header: h, Version: cmp.Or(s.member.Version, "3.5.35"), Leader: s.leader(), RaftTerm: h.RaftTerm,
 		IsLearner: s.member.Learner,
 		RaftIndex: 100, RaftAppliedIndex: 100, Errors: s.member.Alarms,
 		DbSize: s.member.Size, DbSizeInUse: s.member.InUse,
 	}
 	if s.member.Index != 0 {
 		resp.RaftIndex, resp.RaftAppliedIndex = s.member.Index, s.member.Index
-	}
-	if s.member.Leader != 0 {
-		resp.Leader = s.member.Leader
 	}
 	if s.member.DowngradeTo != "" {
 		return withDowngrade(resp, s.member.DowngradeTo)

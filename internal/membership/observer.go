@@ -79,7 +79,8 @@ func (u *unled) note(st *pb.StatusResponse, asked time.Time) time.Time {
 // long. A member refuses such a request only if it knows no leader when the request comes. A request that came
 // earlier would hang: without quorum, a member takes a second or two to notice that it has no leader.
 //
-// A request that is answered at once costs nothing more.
+// A request that is answered at once costs nothing more. The context given must not require a leader: etcd would refuse
+// even to say that it has none.
 func (o *Observer) whileLed(ctx context.Context, client *clientv3.Client, patience time.Duration) (context.Context,
 	func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -649,8 +650,9 @@ func (o *Observer) read(ctx context.Context, client *clientv3.Client, learner bo
 	defer cancel()
 	if !learner {
 		var stop func()
-		ctx, stop = o.whileLed(clientv3.WithRequireLeader(ctx), client, leaderPatience)
+		ctx, stop = o.whileLed(ctx, client, leaderPatience)
 		defer stop()
+		ctx = clientv3.WithRequireLeader(ctx)
 	}
 	again := time.NewTicker(leaderPoll)
 	defer again.Stop()
