@@ -238,7 +238,7 @@ func (n *Namespaces) connect(pod Pod, address netip.Addr) (_ *attachedPod, err e
 		pod:       pod,
 		address:   address,
 		namespace: netns.None(),
-		vethName:  fmt.Sprintf("q%dp%d", n.index, address.As4()[3]),
+		vethName:  fmt.Sprintf("q%dp%d-%d", n.index, address.As4()[2], address.As4()[3]),
 	}
 	defer func() {
 		if err != nil {

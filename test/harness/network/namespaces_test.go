@@ -483,6 +483,15 @@ func TestOneUIDAtATimeInNamespaces(t *testing.T) {
 	testOneUIDAtATime(t, newNamespaces(t))
 }
 
+func TestPodsOfTwoSetsMayHaveTheSameOrdinal(t *testing.T) {
+	n := newNamespaces(t)
+	for _, name := range []string{"etcd-0", "other-0", "without-one"} {
+		_, err := n.Attach(t.Context(), Pod{Namespace: "ns", Name: name, UID: name})
+		require.NoError(t, err)
+	}
+	require.NoError(t, n.Isolate("etcd-0"), "the links of all of them are there")
+}
+
 // outside returns a command that runs the test binary as a harness that is not yet in
 // namespaces of its own.
 func outside(role string) *exec.Cmd {
