@@ -136,7 +136,7 @@ func (e *Env) certificates(s Spec) (map[string][]byte, *pki.CA, error) {
 		names = append(names, fmt.Sprintf("%s.%s-peer.%s.svc", pod, s.Name, Namespace))
 		ip := net.ParseIP(e.Network.AddressOf(Namespace, pod))
 		if ip == nil {
-			return nil, nil, fmt.Errorf("there is no address left for pod %s; start another harness for more clusters", pod)
+			return nil, nil, fmt.Errorf("no address is left for pod %s; start another harness for more clusters", pod)
 		}
 		ips = append(ips, ip)
 	}
