@@ -27,6 +27,7 @@ type actor struct {
 func (a *actor) act(ctx context.Context, e record.Act) record.Outcome {
 	acting, cancel := context.WithDeadline(ctx, a.c.started.Add(e.Deadline))
 	defer cancel()
+	defer a.c.gates.acted()
 	switch e.Intent.Operation {
 	case record.Delete, record.Evict:
 		return a.remove(ctx, acting, e)

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -283,10 +284,14 @@ func TestABudgetThatIsWatchedIsNotAskedByADryRun(t *testing.T) {
 				s.begin()
 				s.update("rev-2")
 				<-time.After(20 * time.Second)
-				if asks := len(s.at(asksBudget)) > 0; asks != tc.asks {
+				evictions, dryRuns := s.at("evict "), s.at(asksBudget)
+				if len(evictions) > 0 { // The first one may come before the watch has told anything.
+					dryRuns = slices.DeleteFunc(dryRuns, func(at time.Duration) bool { return at <= evictions[0] })
+				}
+				if asks := len(dryRuns) > 0; asks != tc.asks {
 					t.Errorf("asked by a dry run: %v, want %v: %v", asks, tc.asks, s.asked())
 				}
-				if n := len(s.at("evict ")); n != tc.evictions {
+				if n := len(evictions); n != tc.evictions {
 					t.Errorf("%d evictions, want %d: %v", n, tc.evictions, s.asked())
 				}
 			})

@@ -19,10 +19,11 @@ type Gate struct {
 	// SickToo makes the gate also hold a pod whose sidecar is sick. By default it does not,
 	// because it could then block its own cure.
 	SickToo bool
-	// Ask says whether the gate passes, and in the detail why or why not. It is called at most
-	// once for every observation of a rollout, on a goroutine of its own, and never twice at a time. While a rollout
-	// waits for something else, or the gate has passed within the last two seconds, it need not be called. The context
-	// ends after 30 s, or when this sidecar does not coordinate any more; Ask must then return.
+	// Ask says whether the gate passes, and in the detail why or why not. It is called at most once for every
+	// observation of a rollout, on a goroutine of its own, and never twice at a time. While a rollout waits for
+	// something else, or the gate has passed within the last two seconds and nothing was done since it was called, it
+	// need not be called. The context ends after 30 s, or when this sidecar does not coordinate any more; Ask must
+	// then return.
 	//
 	// No observation waits for an answer that takes long: until it comes, the last one counts if it
 	// is at most 30 s old, and after that the gate does not pass. A gate that ignores its context
@@ -35,8 +36,9 @@ const (
 	// answerLasts is how old a gate's answer may be, and how long one is waited for before the
 	// gate is asked again.
 	answerLasts = 30 * time.Second
-	// passLasts is for how long a gate that has passed is not asked again. One removal takes several observations that
-	// follow one another at once, and a gate that reads from the API server would read for each.
+	// passLasts is for how long a gate that has passed is not asked again, unless something is done meanwhile. One
+	// removal takes several observations that follow one another at once, and a gate that reads from the API server
+	// would read for each.
 	passLasts = 2 * time.Second
 	// answerGrace is how long an observation waits, from its beginning, for gates that it has asked itself.
 	// It usually passes while the Kubernetes API is asked.
@@ -59,6 +61,9 @@ type asked struct {
 	pass   bool
 	detail string
 	at     time.Time
+	// done counts what was done that may close a gate, and doneBefore is how much that was when the last answer was
+	// asked for.
+	done, doneBefore int
 }
 
 func newGates(all []Gate) gates {
@@ -95,21 +100,21 @@ func checkGates(all []Gate) error {
 func (g gates) ask(ctx context.Context, late func()) (begun []<-chan struct{}) {
 	for _, a := range g {
 		a.mu.Lock()
-		justPassed := a.pass && time.Since(a.at) < passLasts
+		justPassed := a.pass && time.Since(a.at) < passLasts && a.doneBefore == a.done
 		if a.underWay == nil && !justPassed {
 			a.underWay = make(chan struct{})
 			begun = append(begun, a.underWay)
 			if a.unanswered.IsZero() {
 				a.unanswered = time.Now()
 			}
-			go a.call(ctx, time.Now(), late)
+			go a.call(ctx, time.Now(), a.done, late)
 		}
 		a.mu.Unlock()
 	}
 	return begun
 }
 
-func (a *asked) call(ctx context.Context, began time.Time, late func()) {
+func (a *asked) call(ctx context.Context, began time.Time, done int, late func()) {
 	ctx, cancel := context.WithTimeout(ctx, answerLasts)
 	defer cancel()
 	pass, detail := a.Ask(ctx)
@@ -119,6 +124,7 @@ func (a *asked) call(ctx context.Context, began time.Time, late func()) {
 	if ctx.Err() == nil { // Otherwise it may only say that its time has run out.
 		news = pass != a.pass || a.at.IsZero() || time.Since(a.at) > answerLasts
 		a.pass, a.detail, a.at, a.unanswered = pass, detail, time.Now(), time.Time{}
+		a.doneBefore = done
 	}
 	close(a.underWay)
 	a.underWay = nil
@@ -156,6 +162,15 @@ func (a *asked) says(now time.Time) rollout.Gate {
 		r.Detail += "; its last answer was: " + a.detail
 	}
 	return r
+}
+
+// acted is called when something has been done that may close a gate, so that all of them are asked anew.
+func (g gates) acted() {
+	for _, a := range g {
+		a.mu.Lock()
+		a.done++
+		a.mu.Unlock()
+	}
 }
 
 // end waits a moment for calls whose context has ended, and names those that go on.

@@ -41,36 +41,44 @@ const (
 	leaderPoll     = 25 * time.Millisecond
 )
 
-// unled holds since when members have known no leader, and at which term, as they themselves said in this observation.
+// unled holds who knows no leader, as the members themselves say in this observation.
 type unled struct {
 	mu      sync.Mutex
-	members map[uint64]leaderless
+	members map[who]leaderless
 }
 
+type who struct{ cluster, member uint64 }
+
+// leaderless is since when a member has known no leader, when it said so last, and at which term.
 type leaderless struct {
-	since time.Time
-	term  uint64
+	since, said time.Time
+	term        uint64
 }
 
-// note takes in what a member says of itself, and returns since when it has had no leader, or zero if it has one. A
-// leader that has stepped down has just proved to its followers that it leads, and they go on believing so for up to
-// two election timeouts. Its own word is better, unless they have heard of a later term.
-func (u *unled) note(st *pb.StatusResponse, asked time.Time) time.Time {
+// wordLasts is for how long a leader's word that it leads no more counts for its followers. It is asked for as long as
+// its own read hangs, so it has either said so again by then, or has been answered.
+const wordLasts = 2 * leaderPoll
+
+// note takes in what a member says, and returns since when it has had no leader, or zero if it has one. It had one
+// until led. A leader that has stepped down has just proved to its followers that it leads, and they go on believing so
+// for up to two election timeouts. Its own word is better, as long as it is fresh, unless they know of a later term.
+func (u *unled) note(st *pb.StatusResponse, led, asked time.Time) time.Time {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	self := st.Header.GetMemberId()
+	self := who{st.Header.GetClusterId(), st.Header.GetMemberId()}
 	if st.Leader != 0 {
 		delete(u.members, self)
-		if l, ok := u.members[st.Leader]; ok && l.term >= st.RaftTerm {
-			return l.since
+		l := u.members[who{self.cluster, st.Leader}]
+		if asked.Sub(l.said) > wordLasts || l.term < st.RaftTerm {
+			return time.Time{}
 		}
-		return time.Time{}
+		return l.since
 	}
 	l, ok := u.members[self]
 	if !ok {
-		l.since = asked
+		l.since = led
 	}
-	l.term = st.RaftTerm
+	l.said, l.term = asked, st.RaftTerm
 	u.members[self] = l
 	return l.since
 }
@@ -88,7 +96,8 @@ func (o *Observer) whileLed(ctx context.Context, client *clientv3.Client, patien
 	asking.Go(func() {
 		again := time.NewTimer(headStart)
 		defer again.Stop()
-		for begun := time.Now(); ; again.Reset(leaderPoll) {
+		begun := time.Now()
+		for led := begun; ; again.Reset(leaderPoll) {
 			select {
 			case <-ctx.Done():
 				return
@@ -97,10 +106,13 @@ func (o *Observer) whileLed(ctx context.Context, client *clientv3.Client, patien
 			asked := time.Now()
 			st, err := o.status(ctx, client)
 			if err != nil {
+				led = time.Now()
 				continue
 			}
-			since := o.unled.note(st, asked)
-			if !since.IsZero() && asked.Sub(since) >= patience && asked.Sub(begun) >= patience {
+			since := o.unled.note(st, led, asked)
+			if since.IsZero() {
+				led = time.Now()
+			} else if asked.Sub(since) >= patience && asked.Sub(begun) >= patience {
 				cancel(rpctypes.ErrNoLeader)
 				return
 			}
@@ -155,7 +167,7 @@ func (o *Observer) Close() {
 func (o *Observer) Observe(ctx context.Context) (rollout.Membership, error) {
 	p := &probes{o: o, earlier: o.clients.beginObservation()}
 	defer p.end()
-	o.unled = &unled{members: map[uint64]leaderless{}}
+	o.unled = &unled{members: map[who]leaderless{}}
 	m, term, err := o.memberList(ctx, func(own rollout.Membership) { p.begin(ctx, own) })
 	if !m.Known {
 		return m, err
@@ -386,11 +398,11 @@ func (o *Observer) askList(ctx context.Context, client *clientv3.Client) listAns
 // done when the version is unknown.
 func (o *Observer) agreedList(ctx context.Context, client *clientv3.Client) listAnswer {
 	// A member that knows no leader says so at once if a leader is required.
-	ctx = clientv3.WithRequireLeader(ctx)
+	led := clientv3.WithRequireLeader(ctx)
 	var wg sync.WaitGroup
 	var status *pb.StatusResponse // Nil where there is no answer.
 	wg.Go(func() { status, _ = o.status(ctx, client) })
-	a := o.list(ctx, client, true)
+	a := o.list(led, client, true)
 	wg.Wait()
 	a.linearizable = true
 	if a.err != nil || status != nil && status.Header.GetMemberId() == a.member &&
@@ -403,7 +415,7 @@ func (o *Observer) agreedList(ctx context.Context, client *clientv3.Client) list
 		return listAnswer{err: fmt.Errorf("%s: no read before its list: %w", strings.Join(client.Endpoints(), ","),
 			err)}
 	}
-	a = o.list(ctx, client, true)
+	a = o.list(led, client, true)
 	if a.err == nil && (a.member != by.MemberId || a.cluster != by.ClusterId) {
 		a.err = fmt.Errorf("%s: member %x answered with its list after a read of member %x",
 			strings.Join(client.Endpoints(), ","), a.member, by.MemberId)
@@ -667,7 +679,8 @@ func (o *Observer) read(ctx context.Context, client *clientv3.Client, learner bo
 		if errors.Is(context.Cause(ctx), rpctypes.ErrNoLeader) {
 			return nil, rpctypes.ErrNoLeader
 		}
-		if !errors.Is(err, rpctypes.ErrNoLeader) || time.Since(begun) >= leaderPatience {
+		// Usually whileLed is sooner. But a member may refuse to tell its status.
+		if !errors.Is(err, rpctypes.ErrNoLeader) || time.Since(begun) >= leaderPatience+wordLasts {
 			return nil, err
 		}
 		select {

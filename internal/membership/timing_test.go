@@ -473,3 +473,58 @@ func TestHowManyVotersReturnTheSameVotersIsCountedWhereNoQuorumHasAgreed(t *test
 		})
 	}
 }
+
+// Leadership is lost for 130 ms while the members are probed, and the same member wins it again. Its read is answered at
+// the next try, so nobody asks it any more whether it leads. A follower that names it is slow. etcd tells the term of
+// the last entry that it has applied, so this one may still tell the old term.
+func TestALeaderThatHasComeBackEndsNoReadOfItsFollowers(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		term uint64 // what the follower tells meanwhile
+	}{{"one that has applied nothing of the new term yet", 2}, {"one that knows the new term", 4}} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := etcdtest.StartInMemory(t, 3)
+				o := membership.NewObserver(c.Dial, c.URLs(), probeTime)
+				defer o.Close()
+				observe(t, o)
+				var once sync.Once
+				lose := func() {
+					c.SetLeader(0)
+					time.AfterFunc(130*time.Millisecond, func() {
+						c.SetLeader(0xa0)
+						c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[1].Term, ms[1].ReadTerm = tc.term, 4 })
+					})
+				}
+				c.Intercept(func(ctx context.Context, method string, do func() (any, error)) (any, error) {
+					if method == "Range" {
+						once.Do(lose)
+						if c.Leader() == 0 {
+							return nil, rpctypes.ErrGRPCNoLeader
+						}
+					}
+					if method == "Status" {
+						wait(ctx, 2*time.Millisecond) // So the leader's read is answered before it is asked again.
+					}
+					resp, err := do()
+					if r, ok := resp.(*pb.RangeResponse); ok && r.Header.MemberId == 0xa1 && !wait(ctx, 400*time.Millisecond) {
+						return nil, ctx.Err()
+					}
+					return resp, err
+				})
+				if got := reads(observe(t, o)); slices.Contains(got, rollout.Failed) {
+					t.Errorf("reads %v; every member answers within a third of the timeout", got)
+				}
+			})
+		})
+	}
+}
+
+func wait(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -25,11 +25,15 @@ type Watch struct {
 	Options metav1.ListOptions
 	// Into, where it is not nil, is kept up to date.
 	Into interface {
-		// opened is told whether the watch goes on, and how to end it. It gives the watch a number.
-		opened(goesOn bool, end func()) (number int)
-		told(number int, e watch.Event)
-		// ended returns true if the next watch is to go on where this one ended.
-		ended(number int) (goOn bool)
+		// kept is told that somebody keeps it up to date from now on, and nobody else any more. The others are told by
+		// whom.
+		kept() (by int)
+		// goesOn returns true if the next watch is to go on where the last one ended.
+		goesOn(by int) bool
+		// opened is told whether the watch goes on, and how to end it.
+		opened(by int, goesOn bool, end func())
+		told(by int, e watch.Event)
+		ended(by int)
 	}
 	// Opened is called whenever it has been opened, Told for every event about an object and for every error,
 	// and Failed whenever it cannot be opened. Opened may be nil.
@@ -46,22 +50,28 @@ type Watch struct {
 func (w Watch) Keep(ctx context.Context) {
 	opts := w.Options
 	opts.AllowWatchBookmarks = true
-	for ctx.Err() == nil {
+	by := 0
+	if w.Into != nil && ctx.Err() == nil {
+		by = w.Into.kept()
+	}
+	for again := false; ctx.Err() == nil; again = true {
+		if again && w.Into != nil && !w.Into.goesOn(by) {
+			opts.ResourceVersion = ""
+		}
 		events, err := w.Open(ctx, opts)
 		switch {
 		case err == nil:
 			watching, end := context.WithCancel(ctx)
-			number := 0
 			if w.Into != nil {
-				number = w.Into.opened(opts.ResourceVersion != "", end)
+				w.Into.opened(by, opts.ResourceVersion != "", end)
 			}
 			if w.Opened != nil {
 				w.Opened()
 			}
-			opts.ResourceVersion = w.drain(watching, events, opts.ResourceVersion, number)
+			opts.ResourceVersion = w.drain(watching, events, opts.ResourceVersion, by)
 			end()
-			if w.Into != nil && !w.Into.ended(number) {
-				opts.ResourceVersion = ""
+			if w.Into != nil {
+				w.Into.ended(by)
 			}
 		case expired(err):
 			opts.ResourceVersion = ""
@@ -78,7 +88,7 @@ func (w Watch) Keep(ctx context.Context) {
 }
 
 // drain hands on what a watch tells, and returns where the next one can go on. That is empty if nobody knows.
-func (w Watch) drain(ctx context.Context, events watch.Interface, at string, number int) string {
+func (w Watch) drain(ctx context.Context, events watch.Interface, at string, by int) string {
 	defer events.Stop()
 	for {
 		var e watch.Event
@@ -105,7 +115,7 @@ func (w Watch) drain(ctx context.Context, events watch.Interface, at string, num
 			continue
 		}
 		if w.Into != nil {
-			w.Into.told(number, e)
+			w.Into.told(by, e)
 		}
 		w.Told(e)
 	}
@@ -138,20 +148,21 @@ type Mirror[T metav1.Object] struct {
 	Single bool
 
 	mu sync.Mutex
-	// kept is true while somebody wants to know.
-	kept bool
+	// wanted is true while somebody wants to know.
+	wanted bool
 	// objects are by name, and at is the resourceVersion up to which everything is known. Before they are whole,
 	// others may be missing.
 	objects map[string]T
 	at      string
 	whole   bool
-	// open is true while there is a watch, which end ends, and odd where it tells what nobody understands. watches
-	// counts them: one may still be ending when the next one is open. era counts how often what was known had to be
-	// forgotten.
-	open, odd bool
-	end       func()
-	watches   int
-	era       int
+	// open is true while there is a watch, which end ends, and odd where it tells what nobody understands. anew is true
+	// if what was known has been forgotten since a watch began, so the next one may not go on where that one ended.
+	// era counts how often what was known had to be forgotten.
+	open, odd, anew bool
+	end             func()
+	era             int
+	// keepers counts who has kept this up to date. The last one does: another may still be ending.
+	keepers int
 	// amended are the objects as we know them to be before the watch tells, by name.
 	amended map[string]func(T) T
 }
@@ -160,10 +171,10 @@ type Mirror[T metav1.Object] struct {
 func (m *Mirror[T]) Remember(yes bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.kept != yes {
+	if m.wanted != yes {
 		m.forget()
 	}
-	m.kept = yes
+	m.wanted = yes
 }
 
 // Forget is called when what the mirror shows is not what it is about any more.
@@ -174,7 +185,7 @@ func (m *Mirror[T]) Forget() {
 }
 
 func (m *Mirror[T]) forget() {
-	m.objects, m.at, m.whole, m.odd = nil, "", false, false
+	m.objects, m.at, m.whole, m.odd, m.anew = nil, "", false, false, true
 	m.era++
 }
 
@@ -197,7 +208,7 @@ func (m *Mirror[T]) Read(began Reading, at string, all ...T) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
-	case !m.kept || began.era != m.era:
+	case !m.wanted || began.era != m.era:
 		return
 	case newer(began.at, at):
 		// A live reading is never older than what was told before it began, unless the API server counts anew, as
@@ -258,37 +269,50 @@ func (m *Mirror[T]) position() string {
 	if !m.whole {
 		return ""
 	}
+	m.anew = false
 	return m.at
 }
 
-func (m *Mirror[T]) opened(goesOn bool, end func()) (number int) {
+func (m *Mirror[T]) kept() (by int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.keepers++
+	return m.keepers
+}
+
+// goesOn returns false for a single object, of which a watch that begins anew tells everything at once, and whatever
+// was lost before.
+func (m *Mirror[T]) goesOn(by int) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return by == m.keepers && m.whole && !m.anew && !m.Single
+}
+
+func (m *Mirror[T]) opened(by int, goesOn bool, end func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if by != m.keepers {
+		return
+	}
 	if !goesOn {
 		m.forget()
 	}
-	m.open, m.end = true, end
-	m.watches++
-	return m.watches
+	m.open, m.anew, m.end = true, false, end
 }
 
-// ended returns false for a single object, of which a watch that begins anew tells everything at once, and whatever
-// was lost before.
-func (m *Mirror[T]) ended(number int) (goOn bool) {
+func (m *Mirror[T]) ended(by int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if number != m.watches {
-		return false
+	if by == m.keepers {
+		m.open, m.end = false, nil
 	}
-	m.open, m.end = false, nil
-	return m.whole && !m.Single
 }
 
-func (m *Mirror[T]) told(number int, e watch.Event) {
+func (m *Mirror[T]) told(by int, e watch.Event) {
 	o, ok := e.Object.(T)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !m.kept || number != m.watches {
+	if !m.wanted || by != m.keepers {
 		return
 	}
 	if !ok || !wellFormed(o.GetResourceVersion()) {

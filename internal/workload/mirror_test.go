@@ -310,3 +310,54 @@ func TestASidecarFindsItselfByOneRequest(t *testing.T) {
 		})
 	}
 }
+
+// late is an API whose watches are opened after a while.
+func late(after time.Duration, w watch.Interface) func(context.Context, metav1.ListOptions) (watch.Interface, error) {
+	return func(context.Context, metav1.ListOptions) (watch.Interface, error) {
+		<-time.After(after)
+		return w, nil
+	}
+}
+
+func TestAWatchThatIsOpenedTooLateClosesNoMirror(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &workload.Mirror[*corev1.Pod]{Single: true}
+		m.Remember(true)
+		keep := func(ctx context.Context, w watch.Interface, after time.Duration) {
+			go workload.Watch{
+				Into: m, Open: late(after, w), Told: func(watch.Event) {}, Failed: func(err error) { t.Error(err) },
+			}.Keep(ctx)
+		}
+		old, cancel := context.WithCancel(t.Context())
+		keep(old, watch.NewFake(), 20*time.Millisecond)
+		synctest.Wait()
+		cancel()
+		events := watch.NewFake()
+		keep(t.Context(), events, 10*time.Millisecond)
+		<-time.After(30 * time.Millisecond)
+		events.Add(version("a", "7"))
+		<-time.After(time.Hour)
+		shows(t, m, true, map[string]string{"a": "7"})
+	})
+}
+
+// The watch has broken because the API server was restored from a backup, which something that is read live tells before
+// the watch is open again.
+func TestAWatchDoesNotGoOnWhereAnAPIServerThatCountsAnewIsYetToCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, a := mirrored(t, false)
+		m.Read(m.Begin(), "1000")
+		opened, _ := a.watching()
+		opened[0].Add(version("a", "1001"))
+		synctest.Wait()
+		opened[0].Stop()
+		synctest.Wait()
+		m.Read(m.Begin(), "500")
+		m.Read(m.Begin(), "501")
+		<-time.After(time.Second)
+		synctest.Wait()
+		if _, asked := a.watching(); len(asked) != 2 || asked[1].ResourceVersion != "" {
+			t.Errorf("watches %+v, want the second one to begin anew", asked)
+		}
+	})
+}
