@@ -339,9 +339,10 @@ func (l *life) evict(ctx context.Context, pod string) string {
 	}
 	ctx, cancel := context.WithTimeout(ctx, injectWithin)
 	defer cancel()
-	// From now on it may have gone by this hand, whatever is heard of it.
+	// From now on it may have gone by this hand, whatever is heard of it. Its successor may be there already, and must
+	// not go for it: nobody would know by whom.
 	withdraw := l.audit.deleted(Deletion{At: time.Now(), Pod: pod, UID: uid, Drain: true})
-	refused, err := l.cluster.Evict(ctx, pod)
+	refused, err := l.cluster.EvictOnly(ctx, pod, types.UID(uid))
 	switch {
 	case refused:
 		withdraw()

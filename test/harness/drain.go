@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Evict evicts a pod as kubectl drain does: through the eviction API, which charges the
@@ -17,8 +18,17 @@ import (
 // about the pod, does not allow it now. After any other error nobody knows whether the eviction took
 // effect.
 func (c *Cluster) Evict(ctx context.Context, pod string) (refused bool, err error) {
+	return c.evict(ctx, pod, nil)
+}
+
+// EvictOnly does the same if the pod of that name has that UID.
+func (c *Cluster) EvictOnly(ctx context.Context, pod string, uid types.UID) (refused bool, err error) {
+	return c.evict(ctx, pod, &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+}
+
+func (c *Cluster) evict(ctx context.Context, pod string, opts *metav1.DeleteOptions) (refused bool, err error) {
 	err = c.env.Client.PolicyV1().Evictions(Namespace).Evict(ctx,
-		&policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: pod, Namespace: Namespace}})
+		&policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: pod, Namespace: Namespace}, DeleteOptions: opts})
 	if err != nil {
 		return apierrors.IsTooManyRequests(err) || apierrors.IsNotFound(err) || apierrors.IsConflict(err), err
 	}
