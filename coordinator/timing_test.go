@@ -831,7 +831,7 @@ func TestTheRecordIsRenewed(t *testing.T) {
 			defer run(t, s.config())()
 			<-time.After(time.Minute)
 			s.next(t, renews)
-			<-time.After(5 * time.Minute)
+			<-time.After(5*time.Minute + time.Second)
 			expectTimes(t, "renewals", gaps(s.at(renews)), slices.Repeat([]time.Duration{rarely}, 9)...)
 			s.stands(t, 3*DefaultRecordDuration)
 		}},
