@@ -706,7 +706,8 @@ func (e *Evidence) begun(at time.Time) bool {
 }
 
 // silent reports whether the pod's member, which had answered once, answered nothing that it was
-// asked in that time.
+// asked in that time. One that its kubelet found ready meanwhile has answered that, however soon it
+// went again.
 func (e *Evidence) silent(pod string, from, to time.Time) bool {
 	asked := 0
 	for _, r := range e.Readings[pod] {
@@ -714,7 +715,23 @@ func (e *Evidence) silent(pod string, from, to time.Time) bool {
 			asked++
 		}
 	}
-	return asked >= certainLooks && !e.lastAnswer(pod, from).IsZero() && !e.answered(pod, from, to)
+	return asked >= certainLooks && !e.lastAnswer(pod, from).IsZero() && !e.answered(pod, from, to) &&
+		!e.becameReady(pod, from, to)
+}
+
+// becameReady reports whether the pod was seen to become Ready in that time.
+func (e *Evidence) becameReady(pod string, from, to time.Time) bool {
+	ready := true // Whether it was before is not known.
+	for _, c := range e.Pods {
+		if c.Pod != pod {
+			continue
+		}
+		if c.Ready && !ready && !c.Relisted && !c.At.Before(from) && !c.At.After(to) {
+			return true
+		}
+		ready = c.Ready
+	}
+	return false
 }
 
 // fewestVoters is the smallest number of voters that was seen in that time.

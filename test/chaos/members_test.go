@@ -72,6 +72,11 @@ func TestAnAuditorsJudgementOfOperationsOnMembers(t *testing.T) {
 		{"a member stops while another has been silent for long",
 			tell(5).silent("main-2", 5*second, lasts).defragmented(20*second, "main-1"),
 			[]string{"the member of main-2 had been silent"}, 0},
+		{"one that was ready for a moment in between, and was taken again, has not been silent",
+			tell(5).drained(8*second, "main-2", "old").silent("main-2", 8*second, lasts).
+				back(19900*time.Millisecond, "main-2", "old", "new").drained(20*second, "main-2", "new").
+				defragmented(20*second, "main-1"),
+			nil, 0},
 		{"that a fault has just silenced another is excused",
 			tell(3).fault(19*second, 22*second, "main-2").silent("main-2", 18*second, 22*second).
 				defragmented(20*second, "main-1"),
