@@ -230,9 +230,9 @@ type seat struct {
 	terminates, gone, ready, readyNow bool
 	ended                             time.Time
 	// etcd is what the kubelet said last of its member, and down since when it has not said
-	// that it runs; zero while it runs.
-	etcd Container
-	down time.Time
+	// that it runs; zero while it runs. restarted is when it had ended if it runs again.
+	etcd            Container
+	down, restarted time.Time
 	// by is who did the last removal under this name, ours whether that was a sidecar.
 	by   string
 	ours bool
@@ -263,8 +263,9 @@ func (s *seat) learn(change PodChange) {
 		return
 	}
 	switch s.etcd = change.Etcd; {
+	case s.etcd == Running && !s.down.IsZero():
+		s.restarted, s.down = s.down, time.Time{}
 	case s.etcd == Running:
-		s.down = time.Time{}
 	case s.down.IsZero():
 		s.down = change.At
 	}
@@ -346,8 +347,8 @@ func (e *Evidence) judge(change PodChange, target *seat, seats map[string]*seat)
 		t.to = t.from
 	}
 	last := e.lastAnswer(j.Pod, t.from)
-	// Its kubelet had said by then that its process had ended, and it has not answered since.
-	ended := !change.Relisted && target.etcd != Running && target.down.After(last)
+	// Its kubelet had said by then that its process had ended, and it has not answered since, even if it runs again.
+	ended := !change.Relisted && (target.down.After(last) || target.etcd == Running && target.restarted.After(last))
 	if ended || last.Before(t.from.Add(-certainty)) || e.hit(j.Pod, last, t.from) {
 		// It did not serve, or not certainly. The pod is the one that was looked at, by its
 		// resourceVersion, so that what it says is what was known.
@@ -537,7 +538,7 @@ func (e *Evidence) checkAway(j *Judgement, t span, seats map[string]*seat) {
 			j.violation("%s served and was removed while %s, which we had removed, was missing", j.Pod, pod)
 		case s.ours && s.terminates:
 			j.violation("%s served and was removed while %s, which we had removed, was terminating", j.Pod, pod)
-		case s.ours && !s.ready && !e.answered(pod, s.created, t.to.Add(certainty)):
+		case s.ours && !s.ready && !e.heard(pod, s.created, t.to.Add(certainty)):
 			j.violation("%s served and was removed while %s, which we had removed, had not come back", j.Pod, pod)
 		case s.leaves() && s.ended.Before(e.oldest(t)):
 			j.violation("%s served and was removed while %s, removed by %s for %v, was away", j.Pod, pod, s.by,
@@ -571,7 +572,7 @@ func (e *Evidence) checkQuorum(j *Judgement, t span, seats map[string]*seat) {
 		case pod == j.Pod || e.learns(pod, t.from):
 		case seats[pod].leaves(), e.outOfRange(pod, t.from):
 			silent = append(silent, pod) // It is going, whatever it has answered a moment ago.
-		case e.answered(pod, t.from.Add(-certainty), t.to.Add(certainty)):
+		case e.heard(pod, t.from.Add(-certainty), t.to.Add(certainty)):
 			j.Others++
 		default:
 			silent = append(silent, pod)
@@ -640,7 +641,7 @@ func (e *Evidence) checkVoting(j *Judgement, t span, seats map[string]*seat) {
 			last = answer
 		}
 		s := seats[pod]
-		switch serves := e.answered(pod, oldest, t.to.Add(certainty)); {
+		switch serves := e.heard(pod, oldest, t.to.Add(certainty)); {
 		case s == nil || pod == j.Pod || e.learns(pod, t.from):
 		case !s.leaves() && (serves || s.etcd != BacksOff), !s.byUs() && !s.gone && serves:
 			mayVote = append(mayVote, pod)
@@ -706,8 +707,7 @@ func (e *Evidence) begun(at time.Time) bool {
 }
 
 // silent reports whether the pod's member, which had answered once, answered nothing that it was
-// asked in that time. One that its kubelet found ready meanwhile has answered that, however soon it
-// went again.
+// asked in that time.
 func (e *Evidence) silent(pod string, from, to time.Time) bool {
 	asked := 0
 	for _, r := range e.Readings[pod] {
@@ -715,23 +715,7 @@ func (e *Evidence) silent(pod string, from, to time.Time) bool {
 			asked++
 		}
 	}
-	return asked >= certainLooks && !e.lastAnswer(pod, from).IsZero() && !e.answered(pod, from, to) &&
-		!e.becameReady(pod, from, to)
-}
-
-// becameReady reports whether the pod was seen to become Ready in that time.
-func (e *Evidence) becameReady(pod string, from, to time.Time) bool {
-	ready := true // Whether it was before is not known.
-	for _, c := range e.Pods {
-		if c.Pod != pod {
-			continue
-		}
-		if c.Ready && !ready && !c.Relisted && !c.At.Before(from) && !c.At.After(to) {
-			return true
-		}
-		ready = c.Ready
-	}
-	return false
+	return asked >= certainLooks && !e.lastAnswer(pod, from).IsZero() && !e.heard(pod, from, to)
 }
 
 // fewestVoters is the smallest number of voters that was seen in that time.
@@ -763,16 +747,45 @@ func (e *Evidence) voters(from, to time.Time) int {
 	return before
 }
 
-// answered reports whether the pod's member answered a read in that time.
+// heard reports whether the pod's member answered a read in that time, or its kubelet.
+func (e *Evidence) heard(pod string, from, to time.Time) bool {
+	return e.answered(pod, from, to) || slices.ContainsFunc(e.readied(pod), func(at time.Time) bool {
+		return !at.Before(from) && !at.After(to)
+	})
+}
+
+// readied is when the pod became Ready. Its member has answered its kubelet then, which may be long before it
+// answers us, or in a moment between two questions of ours.
+func (e *Evidence) readied(pod string) []time.Time {
+	var at []time.Time
+	ready := true // Whether it was before is not known.
+	for _, c := range e.Pods {
+		if c.Pod != pod {
+			continue
+		}
+		if c.Ready && !ready && !c.Relisted && !e.learns(pod, c.At) {
+			at = append(at, c.At)
+		}
+		ready = c.Ready
+	}
+	return at
+}
+
+// answered reports whether the pod's member answered a read of ours in that time.
 func (e *Evidence) answered(pod string, from, to time.Time) bool {
 	return slices.ContainsFunc(e.Readings[pod], func(r Reading) bool {
 		return !r.Answered.IsZero() && !r.Learner && !r.Answered.Before(from) && !r.Answered.After(to)
 	})
 }
 
-// lastAnswer is when the pod's member last answered as a voter before then.
+// lastAnswer is when the pod's member last answered as a voter before then, us or its kubelet.
 func (e *Evidence) lastAnswer(pod string, before time.Time) time.Time {
 	var last time.Time
+	for _, at := range e.readied(pod) {
+		if at.Before(before) {
+			last = at
+		}
+	}
 	for _, r := range e.Readings[pod] {
 		if !r.Learner && r.Answered.Before(before) && r.Answered.After(last) {
 			last = r.Answered

@@ -414,6 +414,17 @@ func TestAnAuditorsJudgement(t *testing.T) {
 			tell(3).silent("main-0", 10*second, lasts).silent("main-1", 10*second, lasts).
 				silent("main-2", 10*second, lasts).removed(20*second, "main-1", "old"),
 			nil, []string{"main-1 ran and was removed when no member had served for 10.1"}, 0},
+		{"a member that its kubelet has just found ready serves, although it has not answered us yet",
+			tell(3).silent("main-0", 10*second, lasts).silent("main-1", 10*second, lasts).
+				drained(10*second, "main-2", "old").silent("main-2", 10*second, lasts).
+				back(19900*time.Millisecond, "main-2", "old", "new").removed(20*second, "main-1", "old"),
+			nil, nil, 0},
+		{"a process that has ended and runs again has served until then, and one that we had removed is away",
+			tell(5).removed(15*second, "main-4", "old").silent("main-4", 15*second, lasts).
+				silent("main-1", 19300*time.Millisecond, lasts).
+				etcd(19400*time.Millisecond, "main-1", "old", Terminated).
+				etcd(19500*time.Millisecond, "main-1", "old", Running).removed(20*second, "main-1", "old"),
+			nil, nil, 0},
 		{"without quorum for settleTimeout, a process that runs may go",
 			tell(3).silent("main-0", 10*second, lasts).silent("main-1", 10*second, lasts).
 				silent("main-2", 10*second, lasts).removed(35*second, "main-1", "old"),

@@ -36,8 +36,9 @@ const (
 	// writeEvery is as seldom as it can be while a lost write still shows at once.
 	writeEvery = 50 * time.Millisecond
 
-	// diskSize holds an etcd: three log segments of 64 MB, its database, and a copy of that.
-	diskSize = 320 << 20
+	// diskSize holds an etcd, however long it lives: five log segments of 64 MB and the next two, its database, and a
+	// copy of that.
+	diskSize = 512 << 20
 	// quota is what a member's database may grow to: more than the traffic of a life takes, and little enough to
 	// be filled in a moment.
 	quota = 16 << 20
