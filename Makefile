@@ -70,7 +70,7 @@ soak: override CHAOS_ARGS += --soak=.build/soak/$(SEED).jsonl
 soak: chaos ## Play chaos on one cluster, with sidecars that live through it, and fail if anything of theirs grows (DURATION=6h)
 
 .PHONY: soak-page
-soak-page: ## Write docs/benchmarks/soak.md from the files SOAKS of make soak, and fail if anything grew
+soak-page: ## Write docs/benchmarks/soak.md from SOAKS, the files of make soak (also .gz), and fail if anything grew
 	@mkdir -p .build/bin && cd test && flock ../.build/lock go build -o ../.build/bin/chaos ./cmd/chaos
 	.build/bin/chaos --page=docs/benchmarks/soak.md $(SOAKS)
 

@@ -6,9 +6,11 @@ package soak
 
 import (
 	"bufio"
+	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"time"
@@ -101,15 +103,22 @@ func (f *File) Close(chaos any) error {
 	return errors.Join(err, f.file.Close())
 }
 
-// Read reads a run from its file. The last line of one that was interrupted may be cut off.
+// Read reads a run from its file, which may have been compressed (.gz). The last line of one that was interrupted may be
+// cut off.
 func Read(path string) (*Run, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
+	var content io.Reader = file
+	if filepath.Ext(path) == ".gz" {
+		if content, err = gzip.NewReader(file); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+	}
 	var run *Run
-	lines := bufio.NewScanner(file)
+	lines := bufio.NewScanner(content)
 	lines.Buffer(nil, 1<<20)
 	for n := 1; lines.Scan(); n++ {
 		var l line

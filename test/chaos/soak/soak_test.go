@@ -1,6 +1,9 @@
 package soak_test
 
 import (
+	"bytes"
+	"compress/gzip"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -154,6 +157,14 @@ func TestARunIsReadAsItWasWritten(t *testing.T) {
 
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
+	var kept bytes.Buffer
+	small := gzip.NewWriter(&kept)
+	_, err = small.Write(text)
+	require.NoError(t, errors.Join(err, small.Close()))
+	require.NoError(t, os.WriteFile(path+".gz", kept.Bytes(), 0o644))
+	read, err = soak.Read(path + ".gz")
+	require.NoError(t, err)
+	require.Equal(t, run, read, "compressed, as a published run is kept")
 	lines := strings.SplitAfter(string(text), "\n")
 	cut := strings.Join(lines[:5], "") + lines[5][:20]
 	require.NoError(t, os.WriteFile(path, []byte(cut), 0o644))
