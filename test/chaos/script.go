@@ -432,7 +432,11 @@ func drawRound(d dice, s Script, now *state) Round {
 		r.Lanes = slices.DeleteFunc(lanes, func(lane []Fault) bool { return len(lane) == 0 })
 	}
 	for range 1 + d.IntN(4) {
-		r.Lanes = append(r.Lanes, []Fault{drawOtherFault(d, s, members)})
+		other := drawOtherFault(d, s, members)
+		if other.Kind == DrainAll && r.QuorumLost && r.Change.Kind == BadRevision {
+			continue // No budget keeps pods that are not Ready, and so all of them would get the bad revision.
+		}
+		r.Lanes = append(r.Lanes, []Fault{other})
 	}
 	now.replicas = s.replicasAfter(r.Change, now.replicas)
 	return r
