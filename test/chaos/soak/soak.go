@@ -103,8 +103,8 @@ func (f *File) Close(chaos any) error {
 	return errors.Join(err, f.file.Close())
 }
 
-// Read reads a run from its file, which may have been compressed (.gz). The last line of one that was interrupted may be
-// cut off.
+// Read reads a run from its file, which may have been compressed (.gz). The last line of one that was interrupted may
+// be cut off.
 func Read(path string) (*Run, error) {
 	file, err := os.Open(path)
 	if err != nil {
