@@ -67,7 +67,7 @@ chaos: ## Roll real clusters while everything fails around them, for DURATION, f
 .PHONY: soak
 soak: DURATION = 6h
 soak: override CHAOS_ARGS += --soak=.build/soak/$(SEED).jsonl
-soak: chaos ## Play chaos on one cluster, with sidecars that live through it, and fail if anything of theirs grows (DURATION=6h)
+soak: chaos ## Play chaos on one cluster, for six hours or DURATION, and fail if a lasting sidecar grows
 
 .PHONY: soak-page
 soak-page: ## Write docs/benchmarks/soak.md from SOAKS, the files of make soak (also .gz), and fail if anything grew

@@ -172,7 +172,7 @@ func (a *account) decided(s report.Sight) {
 	}
 	if last.Rolling() && !now.Rolling() && !now.Ended.IsZero() {
 		a.done(report.Entry{What: report.Completed, Rule: string(now.Rule), Revision: now.UpdateRevision,
-			Reason: now.Reason}, "")
+			Reason: now.Reason})
 	}
 }
 
@@ -194,8 +194,12 @@ func (a *account) line(r report.Report) {
 	a.log.WithFields(fields).Info(r.Reason)
 }
 
-// done reports something that was done. The rest of the entry comes from the last report.
-func (a *account) done(e report.Entry, podUID string) {
+// done reports something that was done.
+func (a *account) done(e report.Entry) { a.doneTo(e, "") }
+
+// doneTo reports something that was done to a pod that stays, so that its own events tell of it too. The rest of the
+// entry comes from the last report.
+func (a *account) doneTo(e report.Entry, podUID string) {
 	a.mu.Lock()
 	e.At, e.By, e.Epoch = time.Now().UTC().Truncate(time.Millisecond), a.name, a.epoch
 	if e.Revision == "" {
@@ -224,7 +228,7 @@ func (a *account) removed(d rollout.Decision, i record.Intent, o record.Outcome,
 	if o == record.Done {
 		a.done(report.Entry{What: report.Removed, Pod: i.Pod, Rule: string(d.Rule), Revision: i.Revision,
 			Reason:     d.Reason(),
-			Overridden: report.Overridden(d)}, "") // Nobody reads the events of a pod that is gone.
+			Overridden: report.Overridden(d)}) // Nobody reads the events of a pod that is gone.
 	}
 }
 
@@ -239,7 +243,7 @@ func (a *account) foundRemoved(i record.Intent) {
 		What: report.Removed, Pod: i.Pod, Revision: i.Revision,
 		Reason: fmt.Sprintf("its removal stood on record (epoch %d) and the pod is gone; nobody saw it happen",
 			i.Epoch),
-	}, "")
+	})
 }
 
 // moved reports how a change of leadership ended.
@@ -248,7 +252,7 @@ func (a *account) moved(d rollout.Decision, from record.Member, err error) {
 	if err == nil {
 		a.done(report.Entry{
 			What: report.LeaderMoved, Pod: from.Name, To: from.HeirName, Rule: string(d.Rule), Reason: d.Reason(),
-		}, "")
+		})
 	}
 }
 
@@ -265,7 +269,7 @@ func (a *account) ghosts(seen *rollout.Assessment) (told bool) {
 // memberRemoved reports how the removal of a member ended.
 func (a *account) memberRemoved(d rollout.Decision, m record.Member, err error) {
 	if err == nil {
-		a.done(report.Entry{What: report.MemberRemoved, Pod: m.Label(), Rule: string(d.Rule), Reason: d.Reason()}, "")
+		a.done(report.Entry{What: report.MemberRemoved, Pod: m.Label(), Rule: string(d.Rule), Reason: d.Reason()})
 	}
 }
 
@@ -275,7 +279,7 @@ func (a *account) memberFound(i record.Intent, same bool) {
 	if !same {
 		reason = "its removal stood on record (epoch %d), and this is another cluster by now"
 	}
-	a.done(report.Entry{What: report.MemberRemoved, Pod: i.Member.Label(), Reason: fmt.Sprintf(reason, i.Epoch)}, "")
+	a.done(report.Entry{What: report.MemberRemoved, Pod: i.Member.Label(), Reason: fmt.Sprintf(reason, i.Epoch)})
 }
 
 // memberSuspected reports a removal that was given up.
@@ -289,7 +293,7 @@ func (a *account) memberSuspected(d rollout.Decision, i record.Intent) {
 	a.done(report.Entry{
 		What: report.MemberSuspected, Pod: i.Member.Label(),
 		Reason: "its removal was given up and may still happen, so it is not relied on: " + why,
-	}, "")
+	})
 }
 
 // defragmented reports how a defragmentation of a member ended.
@@ -315,7 +319,7 @@ func (a *account) defragmented(d rollout.Decision, m record.Member, sizes member
 			err)
 	}
 	a.metrics.Defragmentation(said)
-	a.done(e, d.Target().UID)
+	a.doneTo(e, d.Target().UID)
 }
 
 // disarmed reports that an alarm NOSPACE was ended, or that nobody knows.
@@ -324,13 +328,13 @@ func (a *account) disarmed(d rollout.Decision, m record.Member, err error) {
 	if err != nil {
 		e.Reason = "the alarm NOSPACE was not disarmed, or nobody knows: " + err.Error()
 	}
-	a.done(e, "")
+	a.done(e)
 }
 
 // handsOver reports who coordinates from now on.
 func (a *account) handsOver(to, reason string) {
 	a.metrics.HandOver()
-	a.done(report.Entry{What: report.HandedOver, Pod: a.name, To: to, Reason: reason}, "")
+	a.done(report.Entry{What: report.HandedOver, Pod: a.name, To: to, Reason: reason})
 }
 
 // stale reports that an earlier removal can no longer take effect.

@@ -25,6 +25,14 @@ func newWatchedStage(t *testing.T) *stage {
 	return s
 }
 
+// asksNothing checks that the API server was not asked for anything.
+func (s *stage) asksNothing(t *testing.T) {
+	t.Helper()
+	if asked := s.asked(); len(asked) > 0 {
+		t.Errorf("asked: %v", asked)
+	}
+}
+
 // asked are the requests to the API server, in order.
 func (s *stage) asked() []string {
 	s.noting.Lock()
@@ -53,9 +61,7 @@ func TestALookThatLeadsToNothingCostsTheAPIServerNothing(t *testing.T) {
 			<-time.After(time.Minute)
 			s.begin()
 			<-time.After(time.Minute)
-			if asked := s.asked(); len(asked) > 0 {
-				t.Errorf("asked: %v", asked)
-			}
+			s.asksNothing(t)
 			if looks := len(s.at("MemberList")); looks < 55 {
 				t.Errorf("etcd was looked at %d times in a minute", looks)
 			}
@@ -136,9 +142,7 @@ func TestALookThatLeadsToNothingCostsTheAPIServerNothing(t *testing.T) {
 			<-time.After(5 * time.Second)
 			s.begin()
 			<-time.After(time.Minute)
-			if asked := s.asked(); len(asked) > 0 {
-				t.Errorf("asked: %v", asked)
-			}
+			s.asksNothing(t)
 		}},
 		{"while a watch is interrupted, everything is read live, and then no more", func(t *testing.T, s *stage) {
 			s.waiting()
@@ -187,9 +191,7 @@ func TestALookThatLeadsToNothingCostsTheAPIServerNothing(t *testing.T) {
 				s.change(func() { s.set.Status.ReadyReplicas++ })
 				<-time.After(time.Second)
 			}
-			if asked := s.asked(); len(asked) > 0 {
-				t.Errorf("asked: %v", asked)
-			}
+			s.asksNothing(t)
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
