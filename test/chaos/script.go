@@ -375,6 +375,10 @@ func drawDuties(d dice, r *Round, members int) {
 	if work.Kind == AddGhost && (r.Change.Kind.scales() || r.QuorumLost) {
 		work.Kind = LoosenAndAsk // etcd takes one change of its members at a time, and none without a quorum.
 	}
+	if work.Kind == AddGhost && r.Change.Breakage == HangEtcd && members < 5 {
+		// The fourth voter takes away the quorum, and an etcd that hangs is left alone for settleTimeout then.
+		work.Kind = LoosenAndAsk
+	}
 	operation := map[FaultKind]string{FillQuota: defragments, Loosen: defragments, LoosenAndAsk: defragments,
 		AddGhost: removesMember}[work.Kind]
 	if work.Kind != "" {
