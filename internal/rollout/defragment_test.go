@@ -388,6 +388,13 @@ func TestWhatKeepsNoSpaceFromBeingCuredNamesTheGhosts(t *testing.T) {
 			}
 		}
 	}
+	// What it advises is done, although etcd takes no sidecar's word.
+	w := tidy(holding(1950*mib, 400*mib, 0, 1, 2), noSpace(1), left(2), asked(3), func(w *world) {
+		w.state.Sidecars.Old = []string{"etcd-0"}
+	})
+	if d, asks := ofDuty(w.decide(), rollout.DutyGhosts); !asks || !d.Acts() {
+		t.Errorf("asked for what it advises: %s", say(d))
+	}
 	d := of(tidy(askedAll(), left(1), membersSeen(time.Minute), holding(500*mib, 200*mib, 0, 1, 2)).decide())
 	if want := "defragment etcd-2: 3 of 4 voters serve"; d.Reason() != want {
 		t.Errorf("one that may be about to come: %s, want %s", d.Reason(), want)

@@ -109,12 +109,13 @@ func passed(format string, n ...int) Verdict { return verdict(true, format, n...
 // oldSidecars: what an older sidecar does not know, it cannot take over. It would wait for as long as that
 // stands on the record, and nobody could go back to its version. It could do no harm: a record with such an operation
 // has schema 2, and whoever knows only schema 1 claims no record of a newer one, neither with the lock nor without it.
-// So a defragmentation does not wait for it with an alarm NOSPACE: without the lock every sidecar of another revision
-// than ours counts as old, and its update may wait for just this cure. A ghost, for which there is no seat, can wait.
-func oldSidecars(a *Assessment, c *Seat) Verdict {
+// So nothing waits for it with an alarm NOSPACE. Every silent sidecar of another revision than ours counts as old, and
+// etcd takes nobody's word then. The update of those that really are old may wait for the cure, and the cure for the
+// removal of ghosts.
+func oldSidecars(a *Assessment, _ *Seat) Verdict {
 	switch s := &a.state.Sidecars; {
-	case c != nil && a.noSpace():
-		return passed("etcd takes no writes, so no sidecar's update is waited for")
+	case a.noSpace():
+		return passed("etcd takes no writes, also none by which a sidecar says its version")
 	case !s.Known:
 		return Verdict{text: "it is not known which sidecars there are"}
 	case len(s.Old) > 0:
