@@ -98,8 +98,8 @@ func TestQuorumIsLostForAMomentWhileAnUpdateIsPending(t *testing.T) {
 	// goes (there is nobody to hand over to).
 	require.ElementsMatch(t, s.Pods(), o.order, "each pod is replaced once")
 	for _, outage := range o.Cluster.Outages {
-		require.True(t, outage.From.Before(back), "quorum was lost again, for %.3f s from %v; the processes went on at "+
-			"%v, and pods were removed: %+v", outage.Seconds, outage.From, back, o.removals)
+		require.True(t, outage.From.Before(back), "quorum was lost again, for %.3f s from %v; the processes went "+
+			"on at %v, and pods were removed: %+v", outage.Seconds, outage.From, back, o.removals)
 	}
 }
 
