@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -81,73 +82,25 @@ func (o *observer) observe(ctx context.Context) record.Observed {
 // look decides on a picture, or without one on what it reads live. It returns false if the picture was not true any
 // more when something was to be done.
 func (o *observer) look(ctx context.Context, p *picture) (_ record.Observed, sure bool) {
-	failed := func(what string, err error) (record.Observed, bool) {
+	failed := func(err error) (record.Observed, bool) {
+		what := "the workload cannot be read"
+		if errors.As(err, new(evictionForbidden)) {
+			what = "the pod cannot be evicted"
+		}
 		o.trouble.note(ctx, what, err)
 		return record.Observed{Outcome: record.Failed}, true
 	}
 	o.sight.begun, o.sight.pictured = o.c.now(), p != nil
-	// They are asked at the same time, so that a hanging member does not age the evidence
-	// twice.
-	var asked sync.WaitGroup
-	var peers []selfupdate.Peer
-	known := false
-	asking, enough := context.WithCancel(ctx)
-	defer enough()
-	asked.Go(func() { peers, known = o.c.peers(asking) })
-	state, r, selector, err := o.gather(ctx, p)
-	if state.Set.OnDelete && state.Etcd.Silent() {
-		enough() // Nobody can say who else is here.
-	}
-	asked.Wait()
+	state, r, peers, err := o.see(ctx, p)
 	if err != nil {
-		return failed("the workload cannot be read", err)
+		return failed(err)
 	}
-	state.Sidecars = selfupdate.Sidecars(peers, known || state.NoLock, record.Newest, state.Set, state.Pods,
-		o.c.self.UID)
-	o.watches.followLease(ctx)
-	o.watches.follow(ctx, selector)
-	o.watches.followNodes(ctx, o.sight.seen.Nodes())
-	o.watches.followBudget(ctx)
-	joined := rollout.Assess(state, o.c.cfg.Policy)
-	_, alarm := joined.Fullest()
-	o.sight.memory.causes(state.Request, alarm)
-	o.sight.memory.flapped(o.sight.seen)
-	state.Memory = o.sight.memory.recall(time.Now(), joined.Sightings(), state.Pods)
-	d := joined.Decide(state.Memory)
-	next, _ := record.NextOf(d, state.Set.UpdateRevision)
-	if p != nil && len(o.c.gates) > 0 && (next == record.NextAct || next == record.NextFinish) {
-		// Nothing but a gate may be in the way, or it is the last word, which tells what the gates say.
-		state.Gates = o.c.gates.answers(ctx, o.c.gates.ask(ctx, o.c.trigger), time.Now().Add(answerGrace))
-		joined = rollout.Assess(state, o.c.cfg.Policy)
-		d = joined.Decide(state.Memory)
-	}
-	staying := o.choose(d, peers) == selfupdate.Choice{} // Else another goes on with it.
-	ask := evicts(d.Action) && staying
-	switch allows, known := o.c.workload.BudgetAllows(); {
-	case !ask || p == nil || !known || o.sight.memory.refusal != nil:
-	case allows:
-		ask = false // The eviction itself asks.
-	case o.sight.memory.justReady(time.Now()):
-		state.RefusedEviction, ask = notYet, false
-		d = joined.Decide(state.Memory)
-	}
-	if ask && (p == nil || o.sight.memory.refusedLately(time.Now())) {
-		if state.RefusedEviction, err = o.askBudget(ctx, d); err != nil {
-			return failed("the pod cannot be evicted", err)
-		}
-		d, ask = joined.Decide(state.Memory), false
-	}
-	if p != nil && staying && o.leads(d, state.Set.UpdateRevision) {
-		same, refused, err := o.confirm(ctx, p, d, ask)
-		switch {
-		case err != nil:
-			return failed("the workload cannot be read", err)
-		case !same:
-			return record.Observed{}, false
-		case ask:
-			state.RefusedEviction = refused
-			d = joined.Decide(state.Memory)
-		}
+	d, same, err := o.judge(ctx, p, &state, peers)
+	switch {
+	case err != nil:
+		return failed(err)
+	case !same:
+		return record.Observed{}, false
 	}
 	o.sight.etcd, o.sight.decision = state.Etcd, d
 	seen := record.Observed{Outcome: record.Done, Begun: o.sight.begun, Lease: r}
@@ -162,7 +115,8 @@ func (o *observer) look(ctx context.Context, p *picture) (_ record.Observed, sur
 	}
 	if said.Next == record.NextFinish && d.Action == (rollout.Complete{}) {
 		if err := o.actor.promote(ctx); err != nil {
-			return failed("status.currentRevision was not set", err)
+			o.trouble.note(ctx, "status.currentRevision was not set", err)
+			return record.Observed{Outcome: record.Failed}, true
 		}
 	}
 	if said.Next != record.NextHandOver {
@@ -179,6 +133,79 @@ func (o *observer) look(ctx context.Context, p *picture) (_ record.Observed, sur
 		o.trouble.faults.clear() // A removal still has to succeed.
 	}
 	return said, true
+}
+
+// see gathers what there is to decide on, and follows what belongs to it from here on. The other sidecars are asked at
+// the same time, so that a hanging member does not age the evidence twice.
+func (o *observer) see(ctx context.Context, p *picture) (rollout.State, record.Lease, []selfupdate.Peer, error) {
+	var asked sync.WaitGroup
+	var peers []selfupdate.Peer
+	known := false
+	asking, enough := context.WithCancel(ctx)
+	defer enough()
+	asked.Go(func() { peers, known = o.c.peers(asking) })
+	state, r, selector, err := o.gather(ctx, p)
+	if state.Set.OnDelete && state.Etcd.Silent() {
+		enough() // Nobody can say who else is here.
+	}
+	asked.Wait()
+	if err != nil {
+		return state, r, nil, err
+	}
+	state.Sidecars = selfupdate.Sidecars(peers, known || state.NoLock, record.Newest, state.Set, state.Pods,
+		o.c.self.UID)
+	o.watches.followLease(ctx)
+	o.watches.follow(ctx, selector)
+	o.watches.followNodes(ctx, o.sight.seen.Nodes())
+	o.watches.followBudget(ctx)
+	return state, r, peers, nil
+}
+
+// judge decides, and asks those who have a say in what was decided: the host's gates, the PodDisruptionBudget, and
+// Kubernetes, whether the picture is still true. It returns false if it is not.
+func (o *observer) judge(ctx context.Context, p *picture, state *rollout.State, peers []selfupdate.Peer) (
+	_ rollout.Decision, same bool, _ error) {
+	joined := rollout.Assess(*state, o.c.cfg.Policy)
+	_, alarm := joined.Fullest()
+	o.sight.memory.causes(state.Request, alarm)
+	o.sight.memory.flapped(o.sight.seen)
+	state.Memory = o.sight.memory.recall(time.Now(), joined.Sightings(), state.Pods)
+	d := joined.Decide(state.Memory)
+	next, _ := record.NextOf(d, state.Set.UpdateRevision)
+	if p != nil && len(o.c.gates) > 0 && (next == record.NextAct || next == record.NextFinish) {
+		// Nothing but a gate may be in the way, or it is the last word, which tells what the gates say.
+		state.Gates = o.c.gates.answers(ctx, o.c.gates.ask(ctx, o.c.trigger), time.Now().Add(answerGrace))
+		joined = rollout.Assess(*state, o.c.cfg.Policy)
+		d = joined.Decide(state.Memory)
+	}
+	if o.choose(d, peers) != (selfupdate.Choice{}) {
+		return d, true, nil // Another goes on with it.
+	}
+	ask := evicts(d.Action)
+	switch allows, known := o.c.workload.BudgetAllows(); {
+	case !ask || p == nil || !known || o.sight.memory.refusal != nil:
+	case allows:
+		ask = false // The eviction itself asks.
+	case o.sight.memory.justReady(time.Now()):
+		state.RefusedEviction, ask = notYet, false
+		d = joined.Decide(state.Memory)
+	}
+	var err error
+	if ask && (p == nil || o.sight.memory.refusedLately(time.Now())) {
+		if state.RefusedEviction, err = o.askBudget(ctx, d); err != nil {
+			return d, true, err
+		}
+		d, ask = joined.Decide(state.Memory), false
+	}
+	if p == nil || !o.leads(d, state.Set.UpdateRevision) {
+		return d, true, nil
+	}
+	same, refused, err := o.confirm(ctx, p, d, ask)
+	if err != nil || !same || !ask {
+		return d, same, err
+	}
+	state.RefusedEviction = refused
+	return joined.Decide(state.Memory), true, nil
 }
 
 // leads is true for a decision on which something is removed, or anything else is done that Kubernetes has a say in. A
@@ -316,10 +343,14 @@ func (o *observer) askBudget(ctx context.Context, d rollout.Decision) (rollout.R
 		return o.sight.memory.refuse(time.Now(), refusal), nil
 	}
 	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
-		return rollout.Refusal{}, err
+		return rollout.Refusal{}, evictionForbidden{err}
 	}
 	return rollout.Refusal{}, nil
 }
+
+type evictionForbidden struct{ error }
+
+func (e evictionForbidden) Unwrap() error { return e.error }
 
 // moot asks what the budget that refused counts, where that matters: of a single member.
 func (o *observer) moot(ctx context.Context, r rollout.Refusal) bool {
