@@ -201,8 +201,8 @@ func (f *Figures) worked(judgements []WorkJudgement, together []string) {
 	f.Violations += len(together)
 }
 
-// life takes the traffic of a whole life in.
-func (f *Figures) life(t traffic.Figures, l Linearizability, e *Evidence) {
+// life takes the traffic of a whole life in. It returns the outages that no fault of the script explains.
+func (f *Figures) life(t traffic.Figures, l Linearizability, e *Evidence) (ours []traffic.Span) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.Seeds++
@@ -219,8 +219,10 @@ func (f *Figures) life(t traffic.Figures, l Linearizability, e *Evidence) {
 		// A fault that follows within a moment is what the samples saw the beginning of.
 		if !e.faultBetween(o.From, o.From.Add(certainty)) {
 			f.OursOut++
+			ours = append(ours, o)
 		}
 	}
+	return ours
 }
 
 // told is the traffic of a life in a few words.

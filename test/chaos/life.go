@@ -551,7 +551,10 @@ func (l *life) verify(ctx context.Context) error {
 		return err
 	}
 	wrong = append(append(wrong, late...), raced...)
-	l.figures.life(figures, linear, l.audit.evidence())
+	for _, o := range l.figures.life(figures, linear, l.audit.evidence()) {
+		l.tell("  seed %d: without quorum for %.1f s at %.1f s, which no fault of the script explains", l.script.Seed,
+			o.Seconds, o.From.Sub(l.began).Seconds())
+	}
 	l.tell("  seed %d: %s", l.script.Seed, told(figures, linear))
 	if len(wrong) > 0 {
 		return &Failure{Seed: l.script.Seed, Round: len(l.script.Rounds), What: wrong}
