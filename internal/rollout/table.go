@@ -256,9 +256,9 @@ var Guards = []Row{
 			"replica is exempt; two voters always hold.",
 		Looks: "`Hold`: \"2 of 3 voters serve, quorum 2, removing this one leaves 1\".",
 		Do: "Bring members back. Remove ghosts with `quorate remove-member --all-ghosts`; `quorate status` " +
-			"names them. Where the sidecars are too old for that, or only some of them are new, see OldSidecars. " +
-			"Remove other members that are to go with `etcdctl member remove ID`. Make two voters three or one; " +
-			"see [one etcd cluster in several " +
+			"names them. Where the sidecars are too old for that, or only some of them are new, see OldSidecars, " +
+			"and where a pod is not Ready, see PodsServe. Remove other members that are to go with `etcdctl member " +
+			"remove ID`. Make two voters three or one; see [one etcd cluster in several " +
 			"StatefulSets](operations.md#one-etcd-cluster-in-several-statefulsets). If the mapping has failed: " +
 			"name the members like their pods, or let their peer URLs begin with the pod's name. May be " +
 			"overridden, at the price of quorum.",
@@ -420,7 +420,9 @@ var Guards = []Row{
 		clears:   true,
 		Protects: "The membership changes only while every pod of ours is there, Ready, and has a voter that serves.",
 		Looks:    "`Wait`: the verdict counts them.",
-		Do:       "Bring the pods back. A rollout that is under way goes first.",
+		Do: "Bring the pods back. A rollout that is under way goes first. If ghosts hold the very rollout that would " +
+			"bring a pod back (QuorumFloor), remove them with `etcdctl member remove ID`, by the ID that `etcdctl " +
+			"member list` shows, while every other member serves.",
 	},
 	{
 		Name: GuardMembershipMoves, rules: []Rule{RuleRemoveGhost}, judge: membershipMoves,

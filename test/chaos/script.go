@@ -375,8 +375,7 @@ func drawDuties(d dice, r *Round, members int) {
 	if work.Kind == AddGhost && (r.Change.Kind.scales() || r.QuorumLost) {
 		work.Kind = LoosenAndAsk // etcd takes one change of its members at a time, and none without a quorum.
 	}
-	if work.Kind == AddGhost && r.Change.Breakage == HangEtcd && members < 5 {
-		// The fourth voter takes away the quorum, and an etcd that hangs is left alone for settleTimeout then.
+	if work.Kind == AddGhost && r.Change.takesAway(members) {
 		work.Kind = LoosenAndAsk
 	}
 	operation := map[FaultKind]string{FillQuota: defragments, Loosen: defragments, LoosenAndAsk: defragments,
@@ -455,6 +454,13 @@ func (Script) replicasAfter(c Change, before int) int {
 	default:
 		return before
 	}
+}
+
+// takesAway reports whether a voter more may leave no way on but what an operator does by hand. Beside etcds that hang
+// it takes the quorum, and they are left alone for settleTimeout then. And of three members none can be spared for the
+// fix beside a ghost, nor is the ghost removed while a sidecar does not run (guard PodsServe).
+func (c Change) takesAway(members int) bool {
+	return c.Breakage == HangEtcd || c.Breakage == BadSidecar && members < 5
 }
 
 // scales reports whether the change is one of the number of members.
