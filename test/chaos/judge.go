@@ -593,14 +593,16 @@ func (e *Evidence) checkQuorum(j *Judgement, t span, seats map[string]*seat) {
 		j.Residue = fresh
 		return
 	}
-	// A voter that the script has added since the evidence was gathered raises the quorum.
 	if least := e.fewestVoters(e.oldest(t), t.to); j.Others+len(fresh) >= least/2+1 && len(e.Ghosts) > 0 {
-		j.Residue = slices.Concat(fresh, []string{"(a voter was added)"})
+		j.Residue = slices.Concat(fresh, []string{voterAdded})
 		return
 	}
 	j.violation("%s served and was removed when %d of the %d other voters served: quorum is %d (silent: %v)", j.Pod,
 		j.Others, j.Voters-1, quorum, silent)
 }
+
+// voterAdded excuses a removal: a voter that the script has added since the evidence was gathered raises the quorum.
+const voterAdded = "(a voter was added)"
 
 // fresh is true for a voter that was a survivor when the evidence was gathered and no longer is
 // through the script: a fault, a drain or a change of the replicas. What we did is never fresh.
@@ -657,6 +659,8 @@ func (e *Evidence) checkVoting(j *Judgement, t span, seats map[string]*seat) {
 	case !last.Before(oldest) && len(mayVote) >= quorum:
 	case !last.Before(oldest) && len(mayVote)+len(fresh) >= quorum:
 		j.Residue = fresh
+	case !last.Before(oldest) && len(e.Ghosts) > 0 && len(mayVote)+len(fresh) >= e.fewestVoters(oldest, t.to)/2+1:
+		j.Residue = slices.Concat(fresh, []string{voterAdded})
 	case !last.Before(oldest):
 		j.violation("%s ran and was removed when only %v of the %d other voters may have voted: quorum is %d", j.Pod,
 			mayVote, j.Voters-1, quorum)

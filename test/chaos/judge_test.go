@@ -124,6 +124,17 @@ func (s *story) scaled(at, done time.Duration) *story {
 	return s
 }
 
+// added is a voter that never starts.
+func (s *story) added(at time.Duration) *story {
+	s.Ghosts = append(s.Ghosts, "main-6")
+	for i := range s.Votings {
+		if !s.Votings[i].At.Before(s.at(at)) {
+			s.Votings[i].Voters++
+		}
+	}
+	return s
+}
+
 func (s *story) fault(from, to time.Duration, victim string) *story {
 	s.Faults = append(s.Faults, Window{Fault: "SIGKILL to etcd " + victim, Silences: true,
 		From: s.at(from), To: s.at(to)})
@@ -397,6 +408,16 @@ func TestAnAuditorsJudgement(t *testing.T) {
 		{"a process that runs goes, and the third that is silent may vote as well",
 			tell(3).silent("main-1", second, lasts).silent("main-2", second, lasts).removed(20*second, "main-1", "old"),
 			nil, nil, 0},
+		{"a process that runs goes just after a voter was added that never starts: excused and counted",
+			tell(3).silent("main-1", second, lasts).added(19*second).removed(20*second, "main-1", "old"), nil, nil, 1},
+		{"a process that runs goes, and quorum needs it since such a voter was added",
+			tell(3).silent("main-1", second, lasts).added(10*second).removed(20*second, "main-1", "old"),
+			nil, []string{"only [main-0 main-2] of the 3 other voters may have voted: quorum is 3"}, 0},
+		{"a member that serves goes just after it: excused and counted",
+			tell(3).added(19*second).removed(20*second, "main-1", "old"), nil, nil, 1},
+		{"a member that serves goes, and quorum needs it since such a voter was added",
+			tell(3).added(10*second).removed(20*second, "main-1", "old"),
+			nil, []string{"2 of the 3 other voters served: quorum is 3"}, 0},
 		{"a process that runs goes, and the third is what we have removed",
 			tell(3).removed(10*second, "main-2", "old").silent("main-2", 10*second, lasts).
 				silent("main-1", 12*second, lasts).removed(20*second, "main-1", "old"),
