@@ -165,9 +165,8 @@ test-scenarios: ## Run real clusters through rollouts
 	test/monitoring/tools .build/monitoring prometheus
 	@# What is tried runs in processes of its own, where the race detector sees nothing. It watches the harness in
 	@# the harness's own tests and in chaos.
-	@# They print thousands of lines. So what failed is said again at the end.
-	@set -o pipefail; echo 'go test -timeout 40m -v ./scenarios/...'; \
-	(cd test && go test -timeout 40m -v ./scenarios/...) 2>&1 | tee .build/scenarios.log || { \
+	@# They print thousands of lines. So what failed is printed again at the end.
+	@set -o pipefail; (cd test && set -x && go test -timeout 40m -v ./scenarios/...) 2>&1 | tee .build/scenarios.log || { \
 		printf '\n== what failed\n'; grep -A 12 -e '^ *--- FAIL' -e 'Error Trace:' -e '^panic:' .build/scenarios.log; \
 		exit 1; }
 

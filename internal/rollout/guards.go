@@ -115,7 +115,7 @@ func passed(format string, n ...int) Verdict { return verdict(true, format, n...
 func oldSidecars(a *Assessment, _ *Seat) Verdict {
 	switch s := &a.state.Sidecars; {
 	case a.noSpace():
-		return passed("etcd takes no writes, also none by which a sidecar says its version")
+		return passed("etcd takes no writes, so a sidecar cannot say which version it is")
 	case !s.Known:
 		return Verdict{text: "it is not known which sidecars there are"}
 	case len(s.Old) > 0:

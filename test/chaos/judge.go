@@ -593,7 +593,7 @@ func (e *Evidence) checkQuorum(j *Judgement, t span, seats map[string]*seat) {
 		j.Residue = fresh
 		return
 	}
-	if least := e.fewestVoters(e.oldest(t), t.to); j.Others+len(fresh) >= least/2+1 && len(e.Ghosts) > 0 {
+	if e.sufficed(j.Others+len(fresh), t) {
 		j.Residue = slices.Concat(fresh, []string{voterAdded})
 		return
 	}
@@ -601,8 +601,14 @@ func (e *Evidence) checkQuorum(j *Judgement, t span, seats map[string]*seat) {
 		j.Others, j.Voters-1, quorum, silent)
 }
 
-// voterAdded excuses a removal: a voter that the script has added since the evidence was gathered raises the quorum.
+// voterAdded excuses a removal for which the voters sufficed.
 const voterAdded = "(a voter was added)"
+
+// sufficed reports whether so many voters were a quorum before the script added one that raises it, which may have been
+// after the evidence was gathered.
+func (e *Evidence) sufficed(voters int, t span) bool {
+	return len(e.Ghosts) > 0 && voters >= e.fewestVoters(e.oldest(t), t.to)/2+1
+}
 
 // fresh is true for a voter that was a survivor when the evidence was gathered and no longer is
 // through the script: a fault, a drain or a change of the replicas. What we did is never fresh.
@@ -659,7 +665,7 @@ func (e *Evidence) checkVoting(j *Judgement, t span, seats map[string]*seat) {
 	case !last.Before(oldest) && len(mayVote) >= quorum:
 	case !last.Before(oldest) && len(mayVote)+len(fresh) >= quorum:
 		j.Residue = fresh
-	case !last.Before(oldest) && len(e.Ghosts) > 0 && len(mayVote)+len(fresh) >= e.fewestVoters(oldest, t.to)/2+1:
+	case !last.Before(oldest) && e.sufficed(len(mayVote)+len(fresh), t):
 		j.Residue = slices.Concat(fresh, []string{voterAdded})
 	case !last.Before(oldest):
 		j.violation("%s ran and was removed when only %v of the %d other voters may have voted: quorum is %d", j.Pod,

@@ -372,11 +372,8 @@ func drawDuties(d dice, r *Round, members int) {
 	}
 	work := Fault{Kind: pick(d, weighted[FaultKind]{3, ""}, weighted[FaultKind]{3, FillQuota},
 		weighted[FaultKind]{2, Loosen}, weighted[FaultKind]{4, LoosenAndAsk}, weighted[FaultKind]{4, AddGhost})}
-	if work.Kind == AddGhost && (r.Change.Kind.scales() || r.QuorumLost) {
+	if work.Kind == AddGhost && (r.Change.Kind.scales() || r.QuorumLost || r.Change.needsEveryVoter(members)) {
 		work.Kind = LoosenAndAsk // etcd takes one change of its members at a time, and none without a quorum.
-	}
-	if work.Kind == AddGhost && r.Change.takesAway(members) {
-		work.Kind = LoosenAndAsk
 	}
 	operation := map[FaultKind]string{FillQuota: defragments, Loosen: defragments, LoosenAndAsk: defragments,
 		AddGhost: removesMember}[work.Kind]
@@ -456,10 +453,10 @@ func (Script) replicasAfter(c Change, before int) int {
 	}
 }
 
-// takesAway reports whether a voter more may leave no way on but what an operator does by hand. Beside etcds that hang
-// it takes the quorum, and they are left alone for settleTimeout then. And of three members none can be spared for the
-// fix beside a ghost, nor is the ghost removed while a sidecar does not run (guard PodsServe).
-func (c Change) takesAway(members int) bool {
+// needsEveryVoter reports whether the cluster may get stuck when a voter is added that never starts. Beside etcds that
+// hang, the new voter can cost the quorum, and without one they are left alone for settleTimeout. Of three members none
+// can be spared for the fix then, and the ghost is not removed while a sidecar does not run (guard PodsServe).
+func (c Change) needsEveryVoter(members int) bool {
 	return c.Breakage == HangEtcd || c.Breakage == BadSidecar && members < 5
 }
 
