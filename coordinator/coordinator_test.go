@@ -747,6 +747,27 @@ func TestAWaiterThatStopsRemovesItsKeysAlthoughItsOwnMemberHangs(t *testing.T) {
 	})
 }
 
+// A member that has lost its quorum still has our key.
+func TestAQuorumSaysWhoOwnsTheLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := etcdtest.StartInMemory(t, 3)
+		tenure := owner(t, c, c.URLs()...)
+		if err := tenure.owns(t.Context()); err != nil {
+			t.Errorf("with a quorum: %v", err)
+		}
+		c.LoseQuorum()
+		asking, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := tenure.owns(asking); err == nil || errors.Is(err, errNotOurs) {
+			t.Errorf("without a quorum nobody knows, and it says: %v", err)
+		}
+		c.RegainQuorum()
+		if err := tenure.release(t.Context()); err != nil {
+			t.Errorf("release: %v", err)
+		}
+	})
+}
+
 // A stranger's key is never deleted, whatever our own claims.
 func TestAReleaseIsGuardedByTheRevisionOfItsOwnKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -274,12 +274,12 @@ func (l *loop) due(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.c.cfg.RequestTimeout)
 	defer cancel()
 	o, watched := l.watches.mirrored()
-	if !watched || time.Since(l.observer.live) > pictureLasts {
+	if !watched || time.Since(l.observer.live) > l.c.pictureLasts() {
 		var err error
 		if o, err = l.c.workload.Observe(ctx); err != nil {
 			return false, err
 		}
-		l.c.nodes.read(ctx, &o)
+		l.c.nodes.read(ctx, &o, l.watches)
 		l.observer.live = time.Now()
 	}
 	l.c.account.about(l.c.cfg.Namespace, o.Set)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -29,6 +30,9 @@ type kubeNodes struct {
 	err, unwatchable error
 	gets             int
 	watchers         map[string][]*watch.RaceFreeFakeWatcher
+	// changes counts those of nodes, of which silent watches do not tell.
+	changes int
+	silent  bool
 }
 
 func newNodes(k *kube) *kubeNodes {
@@ -39,7 +43,7 @@ func newNodes(k *kube) *kubeNodes {
 }
 
 func (n *kubeNodes) node(name string) *corev1.Node {
-	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name},
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: strconv.Itoa(1 + n.changes)},
 		Spec: corev1.NodeSpec{Unschedulable: n.cordoned[name]}}
 }
 
@@ -70,8 +74,9 @@ func (n *kubeNodes) mark(name string, cordoned bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.cordoned[name] = cordoned
+	n.changes++
 	for _, w := range n.watchers[name] {
-		if !w.IsStopped() {
+		if !w.IsStopped() && !n.silent {
 			w.Modify(n.node(name))
 		}
 	}
@@ -397,6 +402,29 @@ func TestTheMarkOfAnEvictionOfOursThatFailedIsNotTakenForOthers(t *testing.T) {
 		if said := s.said(); strings.Contains(said, "OthersLeaving") {
 			t.Errorf("it was taken for others':\n%s", said)
 		}
+	})
+}
+
+// A watch may hang, and what is read live is right.
+func TestACordonThatNoWatchTellsOfHoldsTheRolloutForItsPatience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+		truthful(k)
+		n := newNodes(k)
+		defer run(t, config(k, readingNodes(n)))()
+		<-time.After(lateWrites + time.Minute)
+		n.mu.Lock()
+		n.silent = true
+		n.mu.Unlock()
+		n.cordon("node-2")
+		k.update("rev-2")
+		<-time.After(rollout.DefaultPolicy().LeavingPatience - time.Second)
+		k.expect(t)
+		if gets := n.gets; gets > 100 {
+			t.Errorf("nodes were read %d times", gets)
+		}
+		within(t, time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
+		k.expect(t, "deleted etcd-1", "deleted etcd-0", "deleted etcd-2")
 	})
 }
 

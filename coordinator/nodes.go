@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/quorate/quorate/internal/report"
 	"github.com/quorate/quorate/internal/rollout"
@@ -38,12 +39,12 @@ func (n *nodes) wanted() bool {
 	return n.c.cfg.Nodes != nil && !time.Now().Before(n.until)
 }
 
-// read adds to the pods what their nodes say.
-func (n *nodes) read(ctx context.Context, o *workload.Observation) {
+// read adds to the pods what their nodes say, and brings the watches' mirrors of them up to date.
+func (n *nodes) read(ctx context.Context, o *workload.Observation, w *watches) {
 	if !n.wanted() || !o.Set.OnDelete {
 		return
 	}
-	err := o.ReadNodes(ctx, n.c.cfg.Nodes)
+	err := o.ReadNodes(ctx, mirroring{n.c.cfg.Nodes, w.nodes})
 	if n.forbidden(err) {
 		return
 	}
@@ -71,6 +72,29 @@ func (n *nodes) forbidden(err error) bool {
 		n.faults.note(n.c.log, "nodes cannot be read, so a drain shows only when it evicts", explainFor(err, nodesRole))
 	}
 	return true
+}
+
+// mirroring reads nodes, and tells the mirrors of those that are watched. Otherwise a cordon of which no watch tells
+// would seem to begin at every live reading, and to end with every look that goes by the mirrors.
+type mirroring struct {
+	workload.Nodes
+	watched map[string]nodeWatch
+}
+
+func (m mirroring) Get(ctx context.Context, name string, opts metav1.GetOptions) (*corev1.Node, error) {
+	mirror := m.watched[name].node
+	if mirror == nil {
+		return m.Nodes.Get(ctx, name, opts)
+	}
+	began := mirror.Begin()
+	node, err := m.Nodes.Get(ctx, name, opts)
+	switch {
+	case err == nil:
+		mirror.Read(began, node.ResourceVersion, node)
+	case ctx.Err() == nil: // It is gone, or nobody knows what it says.
+		mirror.Forget()
+	}
+	return node, err
 }
 
 // nodeWatch is a watch on a node. It is over once unwatch was called, as it is where watching is not allowed.

@@ -300,7 +300,7 @@ func (o *observer) gather(ctx context.Context, p *picture) (rollout.State, recor
 	state.Request, _ = record.RequestOf(lease, time.Now()) // What is wrong with it is told with the rest.
 	var nodesRead sync.WaitGroup
 	if live {
-		nodesRead.Go(func() { o.c.nodes.read(reading, &seen) })
+		nodesRead.Go(func() { o.c.nodes.read(reading, &seen, o.watches) })
 	}
 	if seen.Set.OnDelete {
 		ask := o.members.Observe

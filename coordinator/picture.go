@@ -14,8 +14,9 @@ import (
 )
 
 // pictureLasts is for how long looks may go by what the watches tell before everything is read live again. Whoever
-// stands between us and the API server can lose an event, and nobody would ever know.
-const pictureLasts = 5 * time.Minute
+// stands between us and the API server can lose an event, and nobody would ever know. It is no longer than
+// settle-timeout, so that nothing seems to have lasted for that only because a watch hangs.
+func (c *Coordinator) pictureLasts() time.Duration { return min(5*time.Minute, c.cfg.Policy.SettleTimeout) }
 
 // picture is what the watches tell of all that a look reads in Kubernetes. It may lag behind. So it may only keep a
 // rollout waiting: whatever is to be done is confirmed by a live reading first (see confirm).
@@ -32,7 +33,7 @@ func (o *observer) picture() *picture {
 	seen, watched := o.watches.mirrored()
 	_, removed := o.sight.decision.Action.(rollout.Remove)
 	inNeed := removed && o.sight.etcd.Silent()
-	if !known || !watched || inNeed || o.sight.brief || time.Since(o.live) > pictureLasts {
+	if !known || !watched || inNeed || o.sight.brief || time.Since(o.live) > o.c.pictureLasts() {
 		return nil
 	}
 	lease := leases[record.Name(o.c.cfg.StatefulSet)]
@@ -82,7 +83,7 @@ func (o *observer) confirm(ctx context.Context, p *picture, d rollout.Decision, 
 	}
 	seen, err := o.c.workload.Confirm(reading, p.seen)
 	if err == nil {
-		o.c.nodes.read(reading, &seen)
+		o.c.nodes.read(reading, &seen, o.watches)
 	}
 	asking.Wait()
 	if err = cmp.Or(err, berr); err != nil {

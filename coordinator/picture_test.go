@@ -66,6 +66,16 @@ func TestALookThatLeadsToNothingCostsTheAPIServerNothing(t *testing.T) {
 				t.Errorf("etcd was looked at %d times in a minute", looks)
 			}
 		}},
+		{"and once in settle-timeout, so that a watch that hangs makes nothing last for it", func(t *testing.T, s *stage) {
+			s.waiting()
+			defer run(t, s.config(neverDue, func(c *Config) { c.Policy.SettleTimeout = 2 * time.Minute }))()
+			<-time.After(time.Minute)
+			s.begin()
+			<-time.After(20 * time.Minute)
+			if sets := s.at(getSet); len(sets) < 9 || len(sets) > 11 {
+				t.Errorf("the StatefulSet was read at %v", sets)
+			}
+		}},
 		{"once in five minutes everything is read live all the same", func(t *testing.T, s *stage) {
 			s.waiting()
 			defer run(t, s.config(neverDue))()

@@ -102,7 +102,6 @@ func (t *turn) read(ctx context.Context, what string, err error) record.Outcome 
 func (t *turn) write(ctx context.Context, r record.Lease) record.LeaseWritten {
 	writing, cancel := context.WithTimeout(ctx, min(t.c.cfg.RequestTimeout, t.c.cfg.MaxEvidenceAge))
 	defer cancel()
-	began := t.c.lease.Begin()
 	written, err := record.Write(writing, t.c.cfg.Leases, t.c.cfg.StatefulSet, r, t.c.account.notes())
 	if apierrors.IsInvalid(err) || apierrors.IsRequestEntityTooLargeError(err) {
 		// Annotations of others may leave no room for our report. The record matters more.
@@ -113,7 +112,7 @@ func (t *turn) write(ctx context.Context, r record.Lease) record.LeaseWritten {
 	switch outcome {
 	case record.Done:
 		version = written.ResourceVersion
-		t.c.lease.Read(began, version, written)
+		t.c.lease.Wrote(written)
 		t.c.account.written()
 	case record.Refused:
 		t.c.lease.Forget()

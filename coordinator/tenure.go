@@ -23,11 +23,12 @@ func (t *tenure) mine() clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(t.key), "=", t.created)
 }
 
-// owns asks etcd, linearizably, whether the lock is still ours.
+// owns asks etcd, linearizably, whether the lock is still ours. It reads the key for that: a transaction that does
+// nothing is answered by the member alone, also without a quorum.
 func (t *tenure) owns(ctx context.Context) error {
 	ctx, cancel := t.bounded(ctx)
 	defer cancel()
-	resp, err := t.client.Txn(ctx).If(t.mine()).Commit()
+	resp, err := t.client.Txn(ctx).If(t.mine()).Then(clientv3.OpGet(t.key, clientv3.WithCountOnly())).Commit()
 	if err != nil {
 		return fmt.Errorf("check that the lock is still ours: %w", err)
 	}

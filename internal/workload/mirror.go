@@ -203,7 +203,7 @@ func (m *Mirror[T]) Begin() Reading {
 }
 
 // Read is told what a live reading has found: all objects, as they were at a resourceVersion. Of a single object, that
-// is its own. What was written by us and answered is as good.
+// is its own.
 func (m *Mirror[T]) Read(began Reading, at string, all ...T) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -226,6 +226,17 @@ func (m *Mirror[T]) Read(began Reading, at string, all ...T) {
 	}
 	m.objects, m.at, m.whole = make(map[string]T, len(all)), at, true
 	for _, o := range all {
+		m.show(o)
+	}
+}
+
+// Wrote is told what a single object has become by a write of ours that was answered. Unlike a live reading it is true
+// whatever was forgotten meanwhile, because nothing is older than the object's own resourceVersion.
+func (m *Mirror[T]) Wrote(o T) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.wanted && newer(o.GetResourceVersion(), m.at) {
+		m.objects, m.at, m.whole = map[string]T{}, o.GetResourceVersion(), true
 		m.show(o)
 	}
 }
@@ -288,16 +299,21 @@ func (m *Mirror[T]) goesOn(by int) bool {
 	return by == m.keepers && m.whole && !m.anew && !m.Single
 }
 
+// opened begins anew what goes on from before something was forgotten: a live reading may have told that meanwhile.
 func (m *Mirror[T]) opened(by int, goesOn bool, end func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if by != m.keepers {
 		return
 	}
-	if !goesOn {
+	m.open, m.end = true, end
+	switch {
+	case !goesOn:
 		m.forget()
+		m.anew = false
+	case m.anew:
+		end()
 	}
-	m.open, m.anew, m.end = true, false, end
 }
 
 func (m *Mirror[T]) ended(by int) {

@@ -133,9 +133,22 @@ func TestAMirrorShowsTheNewestThatAWatchOrALiveReadingHasTold(t *testing.T) {
 			func(m *workload.Mirror[*corev1.Pod], w *watch.FakeWatcher) {
 				w.Add(version("a", "3"))
 				synctest.Wait()
-				m.Read(m.Begin(), "5", version("a", "5"))
+				m.Wrote(version("a", "5"))
 				w.Modify(version("a", "4"))
 			}, true, pods{"a": "5"}},
+		{"and that also if the watch has begun anew meanwhile", true,
+			func(m *workload.Mirror[*corev1.Pod], w *watch.FakeWatcher) {
+				m.Forget()
+				w.Add(version("a", "3"))
+				synctest.Wait()
+				m.Wrote(version("a", "5"))
+			}, true, pods{"a": "5"}},
+		{"but not what somebody else has written over", true,
+			func(m *workload.Mirror[*corev1.Pod], w *watch.FakeWatcher) {
+				w.Add(version("a", "6"))
+				synctest.Wait()
+				m.Wrote(version("a", "5"))
+			}, true, pods{"a": "6"}},
 		{"nothing of a resourceVersion that nobody understands", true,
 			func(_ *workload.Mirror[*corev1.Pod], w *watch.FakeWatcher) { w.Add(version("a", "three")) }, false, nil},
 		{"nothing that was read before it had to begin anew", false,
@@ -271,6 +284,14 @@ func TestAWatchOfPodsBeginsWhereTheyWereRead(t *testing.T) {
 		if _, err = w.Confirm(t.Context(), seen); !errors.Is(err, a.err) {
 			t.Errorf("got %v", err)
 		}
+		a.set = a.set.DeepCopy()
+		a.set.ResourceVersion, a.set.Status.CurrentRevision, a.err = "50", "promoted", nil
+		if err = w.Promote(t.Context(), seen); err != nil {
+			t.Fatal(err)
+		}
+		if seen, _ = w.Mirrored(); seen.CurrentRevision != "promoted" {
+			t.Error("a promotion of ours is not known before the watch tells of it")
+		}
 		cancel()
 		<-ended
 		<-ended
@@ -359,5 +380,42 @@ func TestAWatchDoesNotGoOnWhereAnAPIServerThatCountsAnewIsYetToCome(t *testing.T
 		if _, asked := a.watching(); len(asked) != 2 || asked[1].ResourceVersion != "" {
 			t.Errorf("watches %+v, want the second one to begin anew", asked)
 		}
+	})
+}
+
+// The same while the watch is being opened.
+func TestAWatchBeginsAnewIfTheAPIServerTurnsOutToCountAnewWhileItIsOpened(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, a := &workload.Mirror[*corev1.Pod]{}, &api{}
+		m.Remember(true)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			workload.Watch{
+				Open: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+					if opts.ResourceVersion != "" {
+						m.Read(m.Begin(), "500")
+						m.Read(m.Begin(), "501")
+					}
+					return a.Watch(ctx, opts)
+				},
+				Into: m, Told: func(watch.Event) {}, Failed: func(err error) { t.Error(err) },
+			}.Keep(ctx)
+		}()
+		synctest.Wait()
+		m.Read(m.Begin(), "1000")
+		opened, _ := a.watching()
+		opened[0].Add(version("a", "1001"))
+		synctest.Wait()
+		opened[0].Stop()
+		<-time.After(5 * time.Second)
+		synctest.Wait()
+		if _, asked := a.watching(); len(asked) != 3 || asked[1].ResourceVersion != "1001" ||
+			asked[2].ResourceVersion != "" {
+			t.Errorf("watches %+v, want the third one to begin anew", asked)
+		}
+		cancel()
+		<-ended
 	})
 }

@@ -404,9 +404,11 @@ func (w *Workload) Promote(ctx context.Context, o Observation) error {
 	if err != nil {
 		return fmt.Errorf("encode the patch of StatefulSet %s: %w", w.name, err)
 	}
-	if _, err := w.sets.Patch(ctx, w.name, types.MergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
+	set, err := w.sets.Patch(ctx, w.name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	if err != nil {
 		return fmt.Errorf("patch the status of StatefulSet %s: %w", w.name, err)
 	}
+	w.set.Wrote(set) // Whether this is still to be done is asked before the watch tells.
 	return nil
 }
 
