@@ -104,7 +104,7 @@ test: ## Run all tests, and say where the time goes
 	done
 
 .PHONY: test-unit
-test-unit: ## Run the library's tests (two minutes, most of them for every combination of members)
+test-unit: ## Run the library's tests (six minutes, most of them for every combination of members)
 	@$(MAKE) --no-print-directory -j 2 -O test-race test-decision
 
 .PHONY: test-race

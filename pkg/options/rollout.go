@@ -138,8 +138,8 @@ func (o *Rollout) addDefragment(fs *pflag.FlagSet) {
 			"defragmented "+
 			"at once, and the alarm is disarmed if that has helped)")
 	fs.DurationVar(&o.Policy.DefragmentTimeout, "defragment-timeout", o.Policy.DefragmentTimeout,
-		"the longest that a call for a defragmentation may take (enough for 8GiB; a small database has less, and the "+
-			"member is waited for also when the time is over)")
+		"the longest that a call for a defragmentation may take. Each has 30s, and 1s for every 16MiB of the "+
+			"database, so this counts from 7GiB on. The member is waited for also when the time is over")
 	fs.Var((*size)(&o.Policy.QuotaBytes), "quota-bytes",
 		"the quota of etcd's databases, such as 8GiB, where neither the members nor their pods say it: etcd "+
 			"before 3.6 does "+

@@ -43,14 +43,14 @@ const lanes = "4"
 var logs = flag.String("logs", "",
 	"directory for data and logs of all processes (default: a new temporary one, kept when a test fails)")
 
-// everything is false in CI, which has no time for every scenario with etcd-druid's pods.
-var everything = flag.Bool("everything", false, "also run the scenarios with etcd-druid's pods that CI leaves out")
+// everything is false in CI, which has no time for every scenario.
+var everything = flag.Bool("everything", false, "also run the scenarios that CI leaves out")
 
 // leftOut skips a test that CI leaves out.
 func leftOut(t *testing.T) {
 	t.Helper()
 	if !*everything {
-		t.Skip("CI leaves it out, because it takes minutes; make test-druid runs it")
+		t.Skip("CI leaves it out, because it takes minutes; -everything runs it")
 	}
 }
 
