@@ -16,7 +16,9 @@ import (
 // pictureLasts is for how long looks may go by what the watches tell before everything is read live again. Whoever
 // stands between us and the API server can lose an event, and nobody would ever know. It is no longer than
 // settle-timeout, so that nothing seems to have lasted for that only because a watch hangs.
-func (c *Coordinator) pictureLasts() time.Duration { return min(5*time.Minute, c.cfg.Policy.SettleTimeout) }
+func (c *Coordinator) pictureLasts() time.Duration {
+	return min(5*time.Minute, c.cfg.Policy.SettleTimeout)
+}
 
 // picture is what the watches tell of all that a look reads in Kubernetes. It may lag behind. So it may only keep a
 // rollout waiting: whatever is to be done is confirmed by a live reading first (see confirm).

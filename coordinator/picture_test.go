@@ -66,7 +66,9 @@ func TestALookThatLeadsToNothingCostsTheAPIServerNothing(t *testing.T) {
 				t.Errorf("etcd was looked at %d times in a minute", looks)
 			}
 		}},
-		{"and once in settle-timeout, so that a watch that hangs makes nothing last for it", func(t *testing.T, s *stage) {
+		{"once in settle-timeout everything is read live, so that nothing lasts for it because a watch hangs", func(
+			t *testing.T, s *stage,
+		) {
 			s.waiting()
 			defer run(t, s.config(neverDue, func(c *Config) { c.Policy.SettleTimeout = 2 * time.Minute }))()
 			<-time.After(time.Minute)

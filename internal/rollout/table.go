@@ -454,11 +454,12 @@ var Guards = []Row{
 		Name: GuardOldSidecars, rules: []Rule{RuleRemoveGhost, RuleDefragment}, judge: oldSidecars,
 		clears: true, overridable: true,
 		Protects: "No removal of a member and no defragmentation begins while any sidecar is, or might be, too old " +
-			"to know it on the record. An older one leaves such a record alone. So if the coordinator ended half-way, " +
-			"that one could not go on, and a way back to its version would have to wait. One that says nothing, as " +
-			"nobody does without the lock, is known by its pod's revision. With an alarm NOSPACE nothing waits for " +
-			"that. etcd takes no sidecar's word then, and that update may wait for the cure, which may wait for " +
-			"ghosts. An older sidecar does no harm meanwhile, because it leaves the record alone.",
+			"to know it on the record. An older one leaves such a record alone. So if the coordinator ended " +
+			"half-way, that one could not go on, and a way back to its version would have to wait. One that " +
+			"says nothing, as nobody does without the lock, is known by its pod's revision. With an alarm " +
+			"NOSPACE nothing waits for that. etcd takes no sidecar's word then, and that update may wait for " +
+			"the cure, which may wait for ghosts. An older sidecar does no harm meanwhile, because it leaves " +
+			"the record alone.",
 		Looks: "`Wait`: the reason names its pod.",
 		Do: "Finish the update of the sidecars first. If it cannot go on because of ghosts (QuorumFloor), " +
 			"override this guard, `quorate override STATEFULSET OldSidecars`, ask again, and end that with " +
