@@ -118,18 +118,24 @@ func (s *store) get(r *pb.RangeRequest) []*mvccpb.KeyValue {
 	if r.Limit > 0 && int64(len(found)) > r.Limit {
 		found = found[:r.Limit]
 	}
-	if r.KeysOnly {
-		for i, kv := range found {
-			found[i] = keyOf(kv)
-		}
-	}
 	return found
 }
 
-// keyOf is what is left of a key where only keys are asked for. Since 3.7, etcd leaves the lease out, too.
-func keyOf(kv *mvccpb.KeyValue) *mvccpb.KeyValue {
-	return &mvccpb.KeyValue{Key: kv.Key, CreateRevision: kv.CreateRevision, ModRevision: kv.ModRevision,
-		Version: kv.Version}
+// get is what the member answers. Where only keys are asked for, etcd leaves the lease out, too, since 3.7. So does a
+// member whose version nobody has said: it tells no more than every version does.
+func (s kvService) get(r *pb.RangeRequest) []*mvccpb.KeyValue {
+	found := s.cluster.store.get(r)
+	if !r.KeysOnly {
+		return found
+	}
+	for i, kv := range found {
+		found[i] = &mvccpb.KeyValue{Key: kv.Key, CreateRevision: kv.CreateRevision, ModRevision: kv.ModRevision,
+			Version: kv.Version}
+		if strings.HasPrefix(s.member.Version, "3.") && !strings.HasPrefix(s.member.Version, "3.7.") {
+			found[i].Lease = kv.Lease
+		}
+	}
+	return found
 }
 
 // Keys returns the keys that exist, in order.
@@ -258,7 +264,7 @@ func (s kvService) Range(ctx context.Context, req *pb.RangeRequest) (*pb.RangeRe
 	if s.member.ReadErr != nil {
 		return nil, s.member.ReadErr
 	}
-	found := s.cluster.store.get(req)
+	found := s.get(req)
 	header := s.header()
 	header.RaftTerm = cmp.Or(s.member.ReadTerm, header.RaftTerm)
 	return &pb.RangeResponse{Header: header, Kvs: found, Count: int64(len(found))}, nil
@@ -328,7 +334,7 @@ func (s kvService) Txn(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse
 			st.put(string(p.Key), p.Value, p.Lease)
 			r.Response = &pb.ResponseOp_ResponsePut{ResponsePut: &pb.PutResponse{Header: s.header()}}
 		case op.GetRequestRange() != nil:
-			found := st.get(op.GetRequestRange())
+			found := s.get(op.GetRequestRange())
 			r.Response = &pb.ResponseOp_ResponseRange{ResponseRange: &pb.RangeResponse{Header: s.header(), Kvs: found,
 				Count: int64(len(found))}}
 		case op.GetRequestDeleteRange() != nil && len(op.GetRequestDeleteRange().RangeEnd) == 0:

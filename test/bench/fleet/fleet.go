@@ -34,6 +34,8 @@ const (
 	setName          = "etcd"
 	etcdContainer    = "etcd"
 	sidecarContainer = "backup-restore"
+	// etcdVersion is what the members say. Other releases may rely on what etcd 3.7 does not tell any more.
+	etcdVersion = "3.5.35"
 	// leaderRole and memberRole end the holder of a member's lease, after its ID, as
 	// etcd-backup-restore writes it.
 	leaderRole = ":Leader"
@@ -180,6 +182,11 @@ func start(ctx context.Context, o Options) (f *fleet, err error) {
 		}
 		c := &cluster{etcd: etcdtest.New(uint64(i)+1, urls...), ledger: newLedger(i, o.Members),
 			stop: make([]func(), o.Members)} //nolint:gosec // Counted from 0.
+		c.etcd.Set(func(_ *etcdtest.Cluster, members []*etcdtest.Member) {
+			for _, m := range members {
+				m.Version = etcdVersion
+			}
+		})
 		c.etcd.SetLeader(c.etcd.ID(random.IntN(o.Members)))
 		f.clusters = append(f.clusters, c)
 		f.kubelet.ledgers[namespace(i)] = c.ledger
