@@ -15,7 +15,7 @@ import (
 
 // pictureLasts is for how long looks may go by what the watches tell before everything is read live again. Whoever
 // stands between us and the API server can lose an event, and nobody would ever know. It is no longer than
-// settle-timeout, so that nothing seems to have lasted for that only because a watch hangs.
+// settle-timeout, so that nothing seems to have lasted that long only because a watch hangs.
 func (c *Coordinator) pictureLasts() time.Duration {
 	return min(5*time.Minute, c.cfg.Policy.SettleTimeout)
 }

@@ -66,7 +66,7 @@ func TestALookThatLeadsToNothingCostsTheAPIServerNothing(t *testing.T) {
 				t.Errorf("etcd was looked at %d times in a minute", looks)
 			}
 		}},
-		{"once in settle-timeout everything is read live, so that nothing lasts for it because a watch hangs", func(
+		{"once in settle-timeout everything is read live, so that a hung watch makes nothing last that long", func(
 			t *testing.T, s *stage,
 		) {
 			s.waiting()

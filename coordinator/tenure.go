@@ -24,7 +24,7 @@ func (t *tenure) mine() clientv3.Cmp {
 }
 
 // owns asks etcd, linearizably, whether the lock is still ours. It reads the key for that: a transaction that does
-// nothing is answered by the member alone, also without a quorum.
+// nothing is answered by the member alone, even without a quorum.
 func (t *tenure) owns(ctx context.Context) error {
 	ctx, cancel := t.bounded(ctx)
 	defer cancel()

@@ -224,6 +224,11 @@ func (m *Mirror[T]) Read(began Reading, at string, all ...T) {
 		m.odd = true
 		return
 	}
+	m.learn(at, all...)
+}
+
+// learn shows nothing but these objects, which are all there are at a resourceVersion.
+func (m *Mirror[T]) learn(at string, all ...T) {
 	m.objects, m.at, m.whole = make(map[string]T, len(all)), at, true
 	for _, o := range all {
 		m.show(o)
@@ -236,8 +241,7 @@ func (m *Mirror[T]) Wrote(o T) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.wanted && newer(o.GetResourceVersion(), m.at) {
-		m.objects, m.at, m.whole = map[string]T{}, o.GetResourceVersion(), true
-		m.show(o)
+		m.learn(o.GetResourceVersion(), o)
 	}
 }
 
@@ -299,7 +303,7 @@ func (m *Mirror[T]) goesOn(by int) bool {
 	return by == m.keepers && m.whole && !m.anew && !m.Single
 }
 
-// opened begins anew what goes on from before something was forgotten: a live reading may have told that meanwhile.
+// opened ends a watch that goes on from what was forgotten while it was being opened. The next one begins anew.
 func (m *Mirror[T]) opened(by int, goesOn bool, end func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

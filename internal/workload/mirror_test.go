@@ -21,18 +21,20 @@ import (
 func mirrored(t *testing.T, single bool) (*workload.Mirror[*corev1.Pod], *api) {
 	m, a := &workload.Mirror[*corev1.Pod]{Single: single}, &api{}
 	m.Remember(true)
-	keep(t, m, a)
+	keep(t, m, a.Watch)
 	return m, a
 }
 
 // keep keeps a watch open until the test ends.
-func keep(t *testing.T, m *workload.Mirror[*corev1.Pod], a *api) {
+func keep(t *testing.T, m *workload.Mirror[*corev1.Pod],
+	open func(context.Context, metav1.ListOptions) (watch.Interface, error),
+) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		workload.Watch{
-			Open: a.Watch, Into: m, Told: func(watch.Event) {}, Failed: func(err error) { t.Error(err) },
+			Open: open, Into: m, Told: func(watch.Event) {}, Failed: func(err error) { t.Error(err) },
 		}.Keep(ctx)
 	}()
 	t.Cleanup(func() { cancel(); <-ended })
@@ -228,7 +230,7 @@ func TestAWatchGoesOnWhereItEnded(t *testing.T) {
 func TestAWatchThatIsStillEndingSaysNothingAboutTheNextOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, a := mirrored(t, false)
-		keep(t, m, a)
+		keep(t, m, a.Watch)
 		m.Read(m.Begin(), "3", version("a", "3"))
 		opened, _ := a.watching()
 		opened[0].Modify(version("a", "4"))
@@ -388,22 +390,13 @@ func TestAWatchBeginsAnewIfTheAPIServerTurnsOutToCountAnewWhileItIsOpened(t *tes
 	synctest.Test(t, func(t *testing.T) {
 		m, a := &workload.Mirror[*corev1.Pod]{}, &api{}
 		m.Remember(true)
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			workload.Watch{
-				Open: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-					if opts.ResourceVersion != "" {
-						m.Read(m.Begin(), "500")
-						m.Read(m.Begin(), "501")
-					}
-					return a.Watch(ctx, opts)
-				},
-				Into: m, Told: func(watch.Event) {}, Failed: func(err error) { t.Error(err) },
-			}.Keep(ctx)
-		}()
-		synctest.Wait()
+		keep(t, m, func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+			if opts.ResourceVersion != "" {
+				m.Read(m.Begin(), "500")
+				m.Read(m.Begin(), "501")
+			}
+			return a.Watch(ctx, opts)
+		})
 		m.Read(m.Begin(), "1000")
 		opened, _ := a.watching()
 		opened[0].Add(version("a", "1001"))
@@ -415,7 +408,5 @@ func TestAWatchBeginsAnewIfTheAPIServerTurnsOutToCountAnewWhileItIsOpened(t *tes
 			asked[2].ResourceVersion != "" {
 			t.Errorf("watches %+v, want the third one to begin anew", asked)
 		}
-		cancel()
-		<-ended
 	})
 }
