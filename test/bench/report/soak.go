@@ -122,9 +122,9 @@ from the kernel, and Go's heap and goroutines, from its metrics. Of etcd, it is 
 count, because caches still fill. It grows if the last one is higher by more than a tenth and a small number: 2 MiB of
 memory, 1 MiB of heap, 5 goroutines, 3 connections, 2 leases. Go's heap is the lowest value of two minutes, in which
 garbage is collected at least once. A coordinator needs more goroutines and connections than the owner of the lock who
-has nothing to do, and that one more than who waits, so each role is compared with itself. A run with growth fails, and
-so does one in which a lasting sidecar ended, none was seen for twenty minutes, or etcd had more than two leases for
-each sidecar at any time.
+has nothing to do, that one more than who waits, and each of them more where there are more members. So each role is
+compared with itself, beside as many members. A run with growth fails, and so does one in which a lasting sidecar ended,
+none was seen for twenty minutes, or etcd had more than two leases for each sidecar at any time.
 `
 )
 
@@ -203,7 +203,7 @@ func soakStrokes(runs []*soak.Run) (names []string, strips [][]*stroke) {
 	return names, strips
 }
 
-// merged is both roles of a sidecar in the order of time. Of two at one time the higher counts.
+// merged is a sidecar in all its circumstances, in the order of time. Of two at one time the higher counts.
 func merged(a, b []soak.Point) []soak.Point {
 	all := slices.Concat(a, b)
 	slices.SortFunc(all, func(a, b soak.Point) int {

@@ -46,10 +46,10 @@ func TestThePageOfSoaksSaysWhatGrew(t *testing.T) {
 			"| 2 | 2026-11-24 00:00:00 | 1 | seed 1: 3 members |",
 			"violations  0",
 		}},
-		{"goroutines", 40, []string{"run 2: growth: goroutines of lasting-1, waiting: 54.5 in the second quarter " +
-			"of 1.0 h, 75.0 in the last (at most 65.0)"}, []string{
+		{"goroutines", 40, []string{"run 2: growth: goroutines of lasting-1, waiting (members: 1): 54.5 in the " +
+			"second quarter of 1.0 h, 75.0 in the last (at most 65.0)"}, []string{
 			"In 2.0 hours of chaos, this was wrong:**\n\n* run 2: growth: goroutines of lasting-1, waiting",
-			"| 2 | goroutines | lasting-1, waiting | 1 | 54.5 | 75 | 65.0 | 80 | **yes** |",
+			"| 2 | goroutines | lasting-1, waiting (members: 1) | 1 | 54.5 | 75 | 65.0 | 80 | **yes** |",
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -37,6 +37,17 @@ func runOf(lasts time.Duration, change func(hours float64, l *soak.Look)) *soak.
 	return r
 }
 
+// grown has two more members. Each is away now and then, for as long as a pod takes to be replaced.
+func grown(l *soak.Look) {
+	for i, pod := range []string{"main-1", "main-2"} {
+		if int(l.Seconds)%60/20 != i {
+			more := l.Sidecars[2]
+			more.Pod = pod
+			l.Sidecars = append(l.Sidecars, more)
+		}
+	}
+}
+
 func TestOnlyWhatGoesOnGrowingGrows(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -80,6 +91,17 @@ func TestOnlyWhatGoesOnGrowingGrows(t *testing.T) {
 				l.Sidecars[0].Role, l.Sidecars[0].Connections = soak.Owning, 14
 			}
 		}, nil},
+		{"not a cluster that becomes larger, where there is more to ask", func(h float64, l *soak.Look) {
+			if h > 0.85 {
+				grown(l)
+				l.Sidecars[0].Goroutines += 20
+			}
+		}, nil},
+		{"goroutines that never end in a cluster that becomes larger", func(h float64, l *soak.Look) {
+			if l.Sidecars[0].Goroutines += int(20 * h); h > 0.85 {
+				grown(l)
+			}
+		}, []string{"goroutines of lasting-0, waiting (members: 3)"}},
 		{"goroutines that every turn as coordinator leaves behind", func(h float64, l *soak.Look) {
 			s := &l.Sidecars[0]
 			s.Goroutines += int(20 * h)

@@ -16,6 +16,8 @@ const (
 	fewest = 10
 	// collected is the time in which Go collects its garbage at least once.
 	collected = 2 * time.Minute
+	// replaced is how long it takes at most to replace a member's pod, or until a fault of it is over.
+	replaced = time.Minute
 	// stale is for how long the lease of a sidecar that has ended may stay in etcd.
 	stale = time.Minute
 	// tolerance is the share by which a median may differ although nothing grows.
@@ -30,8 +32,9 @@ type Measure struct {
 	of    func(Sidecar) float64
 	// floor is true if only the lowest value counts of the time in which garbage is collected once.
 	floor bool
-	// byRole is true if a coordinator needs more of it than who waits, and gives that back in the end.
-	byRole bool
+	// varies is true if a coordinator needs more of it than who waits, and if many members need more of it than few.
+	// That is given back in the end.
+	varies bool
 }
 
 // Measures are those of a sidecar.
@@ -39,8 +42,8 @@ var Measures = []Measure{
 	{Name: "anonymous memory", Unit: "MiB", slack: 2, of: func(s Sidecar) float64 { return s.Anonymous }},
 	{Name: "Go heap after a collection", Unit: "MiB", slack: 1, floor: true,
 		of: func(s Sidecar) float64 { return s.Heap }},
-	{Name: "goroutines", slack: 5, byRole: true, of: func(s Sidecar) float64 { return float64(s.Goroutines) }},
-	{Name: "connections", slack: 3, byRole: true, of: func(s Sidecar) float64 { return float64(s.Connections) }},
+	{Name: "goroutines", slack: 5, varies: true, of: func(s Sidecar) float64 { return float64(s.Goroutines) }},
+	{Name: "connections", slack: 3, varies: true, of: func(s Sidecar) float64 { return float64(s.Connections) }},
 }
 
 // Those of etcd.
@@ -58,11 +61,21 @@ type Series struct {
 	Measure
 	// Whose is a lasting sidecar, [Pods] or [Etcd].
 	Whose string
-	// Role is empty for a measure that does not depend on it.
-	Role   Role
+	// Circumstances are empty for a measure that does not depend on them.
+	Circumstances
 	Points []Point
-	// From and To are the ends of the whole life, whatever the role.
+	// From and To are the ends of the whole life, whatever the circumstances.
 	From, To float64
+}
+
+// Circumstances are what a sidecar does, and for how many members.
+type Circumstances struct {
+	Role    Role
+	Members int
+}
+
+func (c Circumstances) compare(o Circumstances) int {
+	return cmp.Or(cmp.Compare(c.Role, o.Role), cmp.Compare(c.Members, o.Members))
 }
 
 // Role is what a sidecar does.
@@ -85,24 +98,25 @@ const (
 // Series are all series of a run, in the order in which they are told.
 func (r *Run) Series() []Series {
 	all := make([]Series, 0, 8*len(Measures))
+	members := r.members()
 	for _, m := range Measures {
-		ofRun := map[string]map[Role]*Series{}
-		for _, l := range r.Looks {
+		ofRun := map[string]map[Circumstances]*Series{}
+		for i, l := range r.Looks {
 			for _, s := range l.Sidecars {
-				whose, role := Pods, Role("")
+				whose, in := Pods, Circumstances{}
 				if s.Lasts {
 					whose = s.Pod
 				}
-				if m.byRole {
-					role = s.Role
+				if m.varies {
+					in = Circumstances{Role: s.Role, Members: members[i]}
 				}
 				if ofRun[whose] == nil {
-					ofRun[whose] = map[Role]*Series{}
+					ofRun[whose] = map[Circumstances]*Series{}
 				}
-				if ofRun[whose][role] == nil {
-					ofRun[whose][role] = &Series{Measure: m, Whose: whose, Role: role}
+				if ofRun[whose][in] == nil {
+					ofRun[whose][in] = &Series{Measure: m, Whose: whose, Circumstances: in}
 				}
-				ofRun[whose][role].add(l.Seconds, m.of(s))
+				ofRun[whose][in].add(l.Seconds, m.of(s))
 			}
 		}
 		for _, whose := range slices.Sorted(maps.Keys(ofRun)) {
@@ -110,8 +124,8 @@ func (r *Run) Series() []Series {
 			for _, s := range ofRun[whose] {
 				from, to = min(from, s.Points[0].At), max(to, s.Points[len(s.Points)-1].At)
 			}
-			for _, role := range slices.Sorted(maps.Keys(ofRun[whose])) {
-				s := ofRun[whose][role]
+			for _, in := range slices.SortedFunc(maps.Keys(ofRun[whose]), Circumstances.compare) {
+				s := ofRun[whose][in]
 				if s.From, s.To = from, to; m.floor {
 					s.Points = floor(s.Points)
 				}
@@ -131,6 +145,28 @@ func (r *Run) Series() []Series {
 	}
 	return append(all, of(spare, func(l *Leases) int { return l.All - l.Running }),
 		of(bare, func(l *Leases) int { return l.Bare }))
+}
+
+// members is how many members the cluster had at each look. Those that are being replaced are known from the looks
+// before.
+func (r *Run) members() []int {
+	known := make([]int, len(r.Looks))
+	from := 0
+	for i, l := range r.Looks {
+		for l.Seconds-r.Looks[from].Seconds > replaced.Seconds() {
+			from++
+		}
+		pods := map[string]bool{}
+		for _, recent := range r.Looks[from : i+1] {
+			for _, s := range recent.Sidecars {
+				if !s.Lasts {
+					pods[s.Pod] = true
+				}
+			}
+		}
+		known[i] = len(pods)
+	}
+	return known
 }
 
 // add adds a value. Of several at one time the highest counts.
@@ -173,12 +209,12 @@ func (t Trend) String() string {
 		t.Who(), t.Early, t.Hours, t.Late, t.Limit)
 }
 
-// Who is whose series it is, and in which role.
+// Who is whose series it is, and in which circumstances.
 func (s Series) Who() string {
-	if s.Role == "" {
+	if s.Circumstances == (Circumstances{}) {
 		return s.Whose
 	}
-	return s.Whose + ", " + string(s.Role)
+	return fmt.Sprintf("%s, %s (members: %d)", s.Whose, s.Role, s.Members)
 }
 
 // trend is that of a series, or false if it is too short for one.
@@ -235,7 +271,7 @@ func (r *Run) Judge() (trends []Trend, wrong []string) {
 		for _, m := range Measures {
 			if !slices.ContainsFunc(trends, func(t Trend) bool { return t.Name == m.Name && t.Whose == pod }) {
 				wrong = append(wrong, fmt.Sprintf("nobody knows whether there is growth in %s of %s: not "+
-					"seen for %v, or not in the same role", m.Name, pod, Least))
+					"seen for %v, or not in the same role with as many members", m.Name, pod, Least))
 			}
 		}
 	}
