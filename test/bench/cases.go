@@ -55,7 +55,7 @@ const (
 	// longLost is as good as an hour. A sidecar that idles without quorum counts time for two minutes at most, in
 	// which an earlier claim may still be written. After that it does the same over and over again, once in two
 	// seconds and once in a minute. What it counts for longer begins with the rollout.
-	longLost = 150 * time.Second
+	longLost = 165 * time.Second
 
 	// The moments of what an operator does, after the change: long enough for every arm to have
 	// done all that it does by itself.

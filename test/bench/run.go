@@ -233,7 +233,8 @@ func (l *environments) env(ctx context.Context, gates map[string]bool) (*harness
 			most = max(most, s.members)
 		}
 		env, err := harness.Start(ctx,
-			harness.Options{Dir: dir, Network: l.run.options.Network, Nodes: most, FeatureGates: maps.Clone(gates)})
+			harness.Options{Dir: dir, Network: l.run.options.Network, Nodes: most, FeatureGates: maps.Clone(gates),
+				Patient: true})
 		if err != nil {
 			return nil, err
 		}

@@ -103,6 +103,10 @@ type Options struct {
 	Nodes int
 	// FeatureGates are Kubernetes' feature gates for API server and controllers.
 	FeatureGates map[string]bool
+	// Patient has the nodes wait as long as a kubelet does before they start a container again that crashes, or look
+	// for a missing image again: ten seconds, doubled up to five minutes. Otherwise it is a second, up to eight, so
+	// that tests do not take longer than they have to.
+	Patient bool
 	// Hosts builds etcd-druid and the programs of its pods too. It needs Namespaces.
 	Hosts bool
 	// Progress is told what is being done. Nil means silence.
@@ -220,14 +224,17 @@ func Start(ctx context.Context, o Options) (env *Env, err error) {
 	for i := range nodes {
 		nodes[i] = fmt.Sprintf("node-%d", i)
 	}
-	e.Agent, err = node.Start(ctx, node.Config{
+	config := node.Config{
 		Client: e.Client, Network: e.Network, Nodes: nodes,
 		Dir:       filepath.Join(o.Dir, "nodes"),
 		APIServer: e.API.URL(), APIServerCA: e.API.CAPEM(),
 		Images: e.images(), SharedPaths: []string{druid.LocalStore},
 		OnEvent: func(ev node.Event) { e.Timeline.Note("node", "%s %s", ev.Pod, ev) },
-	})
-	if err != nil {
+	}
+	if o.Patient {
+		config.BackoffBase, config.BackoffCap = 10*time.Second, 5*time.Minute
+	}
+	if e.Agent, err = node.Start(ctx, config); err != nil {
 		return nil, fmt.Errorf("start the nodes: %w", err)
 	}
 	e.onClose(e.Agent.Close)
