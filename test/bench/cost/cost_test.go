@@ -31,7 +31,7 @@ func environment(t *testing.T) Options {
 		dir = filepath.Join(*logs, t.Name())
 	}
 	say := func(line string) { t.Log(line) }
-	env, err := harness.Start(ctx, harness.Options{Dir: dir, Progress: say})
+	env, err := harness.Start(ctx, harness.Options{Dir: dir, Patient: true, Progress: say})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -50,7 +50,7 @@ func TestTheCostOfASidecar(t *testing.T) {
 		for i, one := range idle {
 			role, watches := "waiter", 0
 			if i == 0 {
-				role, watches = "holder", 1
+				role, watches = "holder", 3 // On the StatefulSet, its pods and the Lease.
 			}
 			require.Equal(t, role, one.Role)
 			require.Equal(t, watches, one.Watches)
@@ -61,7 +61,7 @@ func TestTheCostOfASidecar(t *testing.T) {
 			require.Greater(t, one.Usage.Resident, one.Usage.Anonymous)
 		}
 	})
-	t.Run("failover: of both kinds, and only the second waits for the lease", func(t *testing.T) {
+	t.Run("failover: of both kinds, and the second waits for the lease at most", func(t *testing.T) {
 		failovers, err := Failover(t.Context(), o)
 		require.NoError(t, err)
 		require.Zero(t, len(failovers)%2)
@@ -69,8 +69,8 @@ func TestTheCostOfASidecar(t *testing.T) {
 			require.Equal(t, "graceful", failovers[i].How)
 			require.Equal(t, "SIGKILL", failovers[i+1].How)
 			require.Positive(t, failovers[i].Seconds)
-			require.Greater(t, failovers[i+1].Seconds, failovers[i+1].LockTTL/3,
-				"a lease lives for two thirds of its TTL at least")
+			require.Positive(t, failovers[i+1].Seconds)
+			require.Less(t, failovers[i+1].Seconds, failovers[i+1].LockTTL+2)
 		}
 	})
 	t.Run("embedded: idle and in a rollout, with the library and without", func(t *testing.T) {

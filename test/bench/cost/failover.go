@@ -17,8 +17,7 @@ const (
 	// lockTTL is --lock-ttl's default.
 	lockTTL = 10 * time.Second
 	// failoverLimit bounds one change of coordinator and the wait for the next: the container
-	// that was killed often comes back after a growing back-off, and stands in the queue after
-	// the lease of its last run has expired.
+	// that was killed often comes back after a growing back-off.
 	failoverLimit = time.Minute
 	// standstill is minReadySeconds of the StatefulSet, longer than all that is measured.
 	standstill = 24 * time.Hour

@@ -73,7 +73,8 @@ func measure(ctx context.Context, o options) error {
 func measureCost(ctx context.Context, o options) error {
 	// On loopback addresses, whatever the trials use: a host program beside the cluster has to
 	// reach its members by the URLs in the member list, and names resolve in pods only.
-	return onHarness(ctx, o, "cost", harness.Options{Network: harness.Loopback}, func(c cost.Options) error {
+	loopback := harness.Options{Network: harness.Loopback, Patient: true}
+	return onHarness(ctx, o, "cost", loopback, func(c cost.Options) error {
 		idle, err := cost.Idle(ctx, c)
 		errs := []error{err, result.WritePart(o.Dir, result.Idles, idle)}
 		failovers, err := cost.Failover(ctx, c)
