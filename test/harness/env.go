@@ -103,9 +103,9 @@ type Options struct {
 	Nodes int
 	// FeatureGates are Kubernetes' feature gates for API server and controllers.
 	FeatureGates map[string]bool
-	// Patient has the nodes wait as long as a kubelet does before they start a container again that crashes, or look
-	// for a missing image again: ten seconds, doubled up to five minutes. Otherwise it is a second, up to eight, so
-	// that tests do not take longer than they have to.
+	// Patient has the nodes wait as long as a kubelet does before they restart a container that has crashed, or look
+	// again for an image that is missing: ten seconds, doubled up to five minutes. Otherwise they wait for one second,
+	// doubled up to eight, so that tests take no longer than they have to.
 	Patient bool
 	// Hosts builds etcd-druid and the programs of its pods too. It needs Namespaces.
 	Hosts bool

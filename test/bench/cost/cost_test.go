@@ -61,7 +61,7 @@ func TestTheCostOfASidecar(t *testing.T) {
 			require.Greater(t, one.Usage.Resident, one.Usage.Anonymous)
 		}
 	})
-	t.Run("failover: of both kinds, and the second waits for the lease at most", func(t *testing.T) {
+	t.Run("failover: of both kinds, and the second ends soon after the lease at the latest", func(t *testing.T) {
 		failovers, err := Failover(t.Context(), o)
 		require.NoError(t, err)
 		require.Zero(t, len(failovers)%2)

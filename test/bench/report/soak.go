@@ -121,10 +121,10 @@ from the kernel, and Go's heap and goroutines, from its metrics. Of etcd, it is 
 	soakReading = `The median of the last quarter of a life is compared with that of the second. The first one does not
 count, because caches still fill. It grows if the last one is higher by more than a tenth and a small number: 2 MiB of
 memory, 1 MiB of heap, 5 goroutines, 3 connections, 2 leases. Go's heap is the lowest value of two minutes, in which
-garbage is collected at least once. A coordinator needs more goroutines and connections than the owner of the lock who
-has nothing to do, that one more than who waits, and each of them more where there are more members. So each role is
-compared with itself, beside as many members. A run with growth fails, and so does one in which a lasting sidecar ended,
-none was seen for twenty minutes, or etcd had more than two leases for each sidecar at any time.
+garbage is collected at least once. A coordinator needs more goroutines and connections than an owner of the lock that
+has nothing to do, which needs more than a sidecar that waits, and all of them need more beside more members. So each
+role is compared only with itself, at the same number of members. A run with growth fails, and so does one in which a
+lasting sidecar ended, none was seen for twenty minutes, or etcd had more than two leases for each sidecar at any time.
 `
 )
 

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"sort"
 	"time"
 )
 
@@ -32,8 +33,8 @@ type Measure struct {
 	of    func(Sidecar) float64
 	// floor is true if only the lowest value counts of the time in which garbage is collected once.
 	floor bool
-	// varies is true if a coordinator needs more of it than who waits, and if many members need more of it than few.
-	// That is given back in the end.
+	// varies is true if a coordinator needs more of it than a sidecar that waits, and either needs more of it beside
+	// more members. They give it back in the end.
 	varies bool
 }
 
@@ -151,14 +152,10 @@ func (r *Run) Series() []Series {
 // before.
 func (r *Run) members() []int {
 	known := make([]int, len(r.Looks))
-	from := 0
-	for i, l := range r.Looks {
-		for l.Seconds-r.Looks[from].Seconds > replaced.Seconds() {
-			from++
-		}
+	for i := range r.Looks {
 		pods := map[string]bool{}
-		for _, recent := range r.Looks[from : i+1] {
-			for _, s := range recent.Sidecars {
+		for _, l := range recent(r.Looks[:i+1], secondsOf, replaced) {
+			for _, s := range l.Sidecars {
 				if !s.Lasts {
 					pods[s.Pod] = true
 				}
@@ -181,17 +178,22 @@ func (s *Series) add(at, value float64) {
 // floor is the lowest value since the garbage was collected last, at every point.
 func floor(points []Point) []Point {
 	lowest := make([]Point, len(points))
-	from := 0
 	for i, p := range points {
-		for p.At-points[from].At > collected.Seconds() {
-			from++
-		}
-		lowest[i] = Point{p.At, slices.MinFunc(points[from:i+1], func(a, b Point) int {
+		since := recent(points[:i+1], func(p Point) float64 { return p.At }, collected)
+		lowest[i] = Point{p.At, slices.MinFunc(since, func(a, b Point) int {
 			return cmp.Compare(a.Value, b.Value)
 		}).Value}
 	}
 	return lowest
 }
+
+// recent are the last ones: those of so long a time, which ends with the last of all.
+func recent[T any](all []T, seconds func(T) float64, within time.Duration) []T {
+	end := seconds(all[len(all)-1])
+	return all[sort.Search(len(all), func(i int) bool { return end-seconds(all[i]) <= within.Seconds() }):]
+}
+
+func secondsOf(l Look) float64 { return l.Seconds }
 
 // Trend compares the last quarter of a series with its second. In the first one, a process still fills its caches.
 type Trend struct {
@@ -283,16 +285,12 @@ func (r *Run) Judge() (trends []Trend, wrong []string) {
 
 // tooManyLeases says when there were more leases than sidecars can account for, at most once.
 func (r *Run) tooManyLeases() []string {
-	from := 0
 	for i, l := range r.Looks {
-		for l.Seconds-r.Looks[from].Seconds > stale.Seconds() {
-			from++
-		}
 		if l.Leases == nil {
 			continue
 		}
 		ran := 0
-		for _, earlier := range r.Looks[from : i+1] {
+		for _, earlier := range recent(r.Looks[:i+1], secondsOf, stale) {
 			if earlier.Leases != nil {
 				ran = max(ran, earlier.Leases.Running)
 			}
