@@ -105,12 +105,36 @@ func TestAHostEmbedsTheLibraryForTwoClustersInOneProcess(t *testing.T) {
 			}
 		}
 		require.ElementsMatch(t, s.Pods(), removed)
-		events, err := s.env.Client.CoreV1().Events(harness.Namespace).
-			List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + s.Spec.Name + ",reason=Complete"})
-		require.NoError(t, err)
+		// A pod that was not Ready for a moment, before or after, makes a rollout that ends, and is told of too.
+		// So what was told is compared with what was done, by revision.
+		completed := 0
+		for _, e := range history {
+			if e.What == report.Completed && e.Revision == told.UpdateRevision {
+				completed++
+			}
+		}
 		// The stand-in may see the end of that rollout just when the new sidecar takes over, and sees it too.
-		require.NotEmpty(t, events.Items)
-		require.LessOrEqual(t, len(events.Items), 1+3-len(s.Pods()), "%s", s.Spec.Name)
+		most := completed
+		if len(s.Pods()) == 1 {
+			most += 2
+		}
+		// Events are written beside the Lease, and may come after it.
+		events := 0
+		require.Eventually(t, func() bool {
+			list, err := s.env.Client.CoreV1().Events(harness.Namespace).
+				List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + s.Spec.Name + ",reason=Complete"})
+			if err != nil {
+				return false
+			}
+			events = 0
+			for _, e := range list.Items {
+				if strings.Contains(e.Message, told.UpdateRevision) {
+					events += int(e.Count)
+				}
+			}
+			return events >= completed
+		}, time.Minute, 200*time.Millisecond, "events about the end of %s's rollout, for %d ends", s.Spec.Name, completed)
+		require.LessOrEqual(t, events, most, "events about the end of %s's rollout; history %+v", s.Spec.Name, history)
 	}
 	set, err := three.env.Client.AppsV1().StatefulSets(harness.Namespace).Get(ctx, three.Spec.Name, metav1.GetOptions{})
 	require.NoError(t, err)
