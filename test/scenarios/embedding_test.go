@@ -133,7 +133,7 @@ func TestAHostEmbedsTheLibraryForTwoClustersInOneProcess(t *testing.T) {
 				}
 			}
 			return events >= completed
-		}, time.Minute, 200*time.Millisecond, "events about the end of %s's rollout, for %d ends", s.Spec.Name, completed)
+		}, time.Minute, 200*time.Millisecond, "events about the end of %s's rollout", s.Spec.Name)
 		require.LessOrEqual(t, events, most, "events about the end of %s's rollout; history %+v", s.Spec.Name, history)
 	}
 	set, err := three.env.Client.AppsV1().StatefulSets(harness.Namespace).Get(ctx, three.Spec.Name, metav1.GetOptions{})
