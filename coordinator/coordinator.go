@@ -228,6 +228,8 @@ func (c *Coordinator) after(ctx context.Context, l *loop) {
 		away = time.Now().Add(c.unfit)
 	case l.exit.leaving:
 		away = time.Now().Add(ownPodGoes)
+	case l.exit.heir != nil:
+		away = time.Now().Add(lineUpAgain)
 	}
 	t := c.place.resign(l.exit.unfit, away, ctx.Err() != nil)
 	if t == nil {

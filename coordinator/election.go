@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -59,8 +58,6 @@ func (c *Coordinator) takePart(ctx context.Context, s *session) {
 	c.trigger()
 	switch {
 	case err == nil || ctx.Err() != nil:
-	case errors.Is(err, errReordered):
-		c.log.Debug("lining up again for the lock")
 	default:
 		c.pause(ctx, c.faults.note(c.log, "cannot take part in the election", err))
 	}

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -354,6 +356,89 @@ func TestTheOwnerOfTheLockRemovesWhatIsLeftOfThoseWhoAreGone(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// The members have a pod to lose at that moment. Another session would cost them more than another place in the queue.
+func TestWhoeverIsPassedOverLinesUpAgainLaterAndInTheSameSession(t *testing.T) {
+	c := etcdtest.Start(t, 1)
+	first := owner(t, c, c.URL(0))
+	ctx, cancel := context.WithCancel(t.Context())
+	var waiting [2]*session
+	var owns [2]chan *tenure
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	for i := range waiting {
+		s, tenure := opened(t, c, c.URL(0)), make(chan *tenure, 1)
+		all.Go(func() {
+			if held, err := s.wait(ctx); err == nil {
+				tenure <- held
+			}
+		})
+		waiting[i], owns[i] = s, tenure
+		within(t, generous, "in the queue", func() bool { return slices.Contains(c.Keys(), s.key(s.keys.lock)) })
+	}
+	passed, heir := waiting[0], waiting[1]
+	place := kv(t, first.session, heir.key(heir.keys.lock))
+	begin := time.Now()
+	if err := first.handOver(ctx, selfupdate.Peer{Key: string(place.Key), Queued: place.CreateRevision}); err != nil {
+		t.Fatal(err)
+	}
+	next := <-owns[1]
+	within(t, generous, "in the queue again", func() bool { return slices.Contains(c.Keys(), passed.key(passed.keys.lock)) })
+	if d := time.Since(begin); d < lineUpAgain {
+		t.Errorf("after %v", d)
+	}
+	if n := c.Leases(); n != 2 {
+		t.Errorf("%d leases", n)
+	}
+	if err := next.release(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := (<-owns[0]).release(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWhoeverWaitsIsThereAgainAfterAllKeysWereDeleted(t *testing.T) {
+	c := etcdtest.Start(t, 1)
+	first, s := owner(t, c, c.URL(0)), opened(t, c, c.URL(0))
+	defer first.close(t.Context())
+	if err := s.announce(t.Context(), selfupdate.Presence{Pod: "etcd-1"}); err != nil {
+		t.Fatal(err)
+	}
+	owns := make(chan *tenure, 1)
+	go func() {
+		held, _ := s.wait(t.Context())
+		owns <- held
+	}()
+	within(t, generous, "in the queue", func() bool { return slices.Contains(c.Keys(), s.key(s.keys.lock)) })
+	for _, key := range c.Keys() {
+		c.Delete(key)
+	}
+	if held := <-owns; held == nil {
+		t.Fatal("it has given up")
+	}
+	defer s.close(t.Context())
+	if said := c.Values(presence); len(said) != 1 || !strings.Contains(said[0], "etcd-1") {
+		t.Errorf("it says %q", said)
+	}
+}
+
+func TestAKeyOfOursThatCameBackFromABackupKeepsItsPlace(t *testing.T) {
+	c := etcdtest.Start(t, 1)
+	s := opened(t, c, c.URL(0))
+	defer s.close(t.Context())
+	c.Put(s.key(s.keys.lock), "")
+	ctx, cancel := context.WithTimeout(t.Context(), generous)
+	defer cancel()
+	held, err := s.wait(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := held.owns(ctx); err != nil {
+		t.Error(err)
 	}
 }
 

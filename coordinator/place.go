@@ -12,7 +12,7 @@ type place struct {
 	session *session
 	tenure  *tenure // nil unless the lock is ours
 	// last is when a session that is over was last confirmed, or until when this sidecar stays away
-	// because its own pod goes. failing is true while no new session can be had.
+	// although it is fit. failing is true while no new session can be had.
 	last    time.Time
 	failing bool
 	// over is true when no lock is wanted any more.
@@ -20,7 +20,7 @@ type place struct {
 	// expects is until when the lock may be handed over to us, while another sidecar owns it.
 	expects time.Time
 	// away notes that this sidecar stays out of the election until then. Without a reason, that
-	// is because its own pod goes.
+	// is because its own pod goes, or because it has just handed the lock over.
 	away   time.Time
 	reason string
 }
@@ -58,7 +58,7 @@ func (p *place) own(t *tenure) bool {
 }
 
 // leave notes that the session is over, and returns true if the lock was lost with it. While this
-// sidecar stays away because its own pod goes, it asks etcd nothing. That does not mean that etcd is
+// sidecar stays away although it is fit, it asks etcd nothing. That does not mean that etcd is
 // silent, so no silence is counted before it lines up again.
 func (p *place) leave(s *session) (lost bool) {
 	p.mu.Lock()

@@ -3,7 +3,9 @@ package coordinator
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"path"
 	"time"
 
@@ -21,16 +23,37 @@ func (k keys) queue() clientv3.Op {
 	return clientv3.OpGet(k.lock+"/", clientv3.WithPrefix(), byOrder)
 }
 
-// wait stands in the queue until the lock is ours or ctx or the session ends. Its keys and
+// lineUpAgain is how long a sidecar stays out of the queue at least, and half of how long it does so at most, after the
+// lock was handed over past it. The new owner is about to remove a pod. If all others lined up at that moment, the
+// members would have to work for them, and on a small machine the removal and the cluster's clients would wait. Nobody
+// is needed in the queue so soon: should the new owner die, the lock stands for its TTL anyway.
+const lineUpAgain = time.Second
+
+// wait stands in the queue until the lock is ours or ctx or the session ends. The session lasts when the lock is handed
+// over past us.
+func (s *session) wait(ctx context.Context) (*tenure, error) {
+	t, err := s.lineUp(ctx)
+	for errors.Is(err, errReordered) {
+		wait(ctx, lineUpAgain+rand.N(lineUpAgain), s.done)
+		if err = s.over(ctx); err == nil {
+			err = s.announce(ctx, s.self) // Whatever took our place may have taken that key as well.
+		}
+		if err == nil {
+			t, err = s.lineUp(ctx)
+		}
+	}
+	if err != nil {
+		s.close(ctx)
+		return nil, err
+	}
+	return t, nil
+}
+
+// lineUp takes a place at the end of the queue, and stands in it until the lock is ours. Our keys and
 // their order are those of etcd's concurrency.Mutex. The Mutex itself has no deadlines: with a
 // hung member, a request never returns and a watch never reports. When it is given up, it
 // cleans up without a deadline, too. And it does not notice that its own session is over.
-func (s *session) wait(ctx context.Context) (_ *tenure, err error) {
-	defer func() {
-		if err != nil {
-			s.close(ctx)
-		}
-	}()
+func (s *session) lineUp(ctx context.Context) (*tenure, error) {
 	t := &tenure{session: s, key: s.key(s.keys.lock)}
 	asking, cancel := s.bounded(ctx)
 	resp, err := s.client.Txn(asking).Then(clientv3.OpPut(t.key, "", clientv3.WithLease(s.lease)), s.keys.queue()).
@@ -39,8 +62,13 @@ func (s *session) wait(ctx context.Context) (_ *tenure, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("line up for the lock %s: %w", s.keys.lock, err)
 	}
-	t.created = resp.Header.Revision
-	for queue, revision := resp.Responses[1].GetResponseRange().Kvs, resp.Header.Revision; ; {
+	queue, revision := resp.Responses[1].GetResponseRange().Kvs, resp.Header.Revision
+	for _, kv := range queue {
+		if string(kv.Key) == t.key {
+			t.created = kv.CreateRevision // A backup may have brought our key back. Then it has its old place.
+		}
+	}
+	for {
 		ahead, err := t.ahead(queue)
 		switch {
 		case err != nil:

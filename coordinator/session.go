@@ -42,7 +42,7 @@ var (
 	// errNotOurs ends a tenure: a lock key that is gone does not come back.
 	errNotOurs = errors.New("the lock is not ours any more")
 	// errReordered: our place in the queue was taken back, so that the updated code
-	// comes first. We line up again.
+	// comes first. We line up again, a moment later.
 	errReordered = errors.New("the queue for the lock was reordered")
 )
 
@@ -79,6 +79,8 @@ type session struct {
 	// stop ends the keep-alives, and done is closed when they have ended.
 	stop context.CancelFunc
 	done chan struct{}
+	// self is what was announced last.
+	self selfupdate.Presence
 	// heir is true if the owner of the lock had another revision than ours when the session began.
 	heir bool
 	// beside is what runs beside the session; it ends with the client.
@@ -285,6 +287,7 @@ func (s *session) key(prefix string) string { return fmt.Sprintf("%s/%x", prefix
 func (s *session) announce(ctx context.Context, p selfupdate.Presence) error {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
+	s.self = p
 	text, err := json.Marshal(p)
 	if err != nil {
 		return fmt.Errorf("encode the presence of %s: %w", p.Pod, err)

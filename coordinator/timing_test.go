@@ -1063,6 +1063,21 @@ func TestPatience(t *testing.T) {
 			expectAll(t, "the record and then the lock", s.order(releases, "LeaseRevoke"), releases, "LeaseRevoke")
 			s.expect(t, "deleted etcd-2", "deleted etcd-1")
 		}},
+		{"whoever has handed over lines up again when the other has had time for its first removal",
+			func(t *testing.T, s *stage) {
+				defer run(t, s.config(as("etcd-0")))()
+				<-time.After(time.Minute)
+				s.update("rev-2")
+				within(t, time.Minute, "the last but one", func() bool { return len(s.at("delete etcd-1")) > 0 })
+				<-time.After(comes + selfupdate.LineUp/2)
+				s.waits(selfupdate.Presence{Pod: "etcd-2", UID: string(s.pods[2].UID)})
+				within(t, time.Minute, "the handover", func() bool { return len(s.at("says handing over")) > 0 })
+				s.begin()
+				<-time.After(time.Minute)
+				if at := s.at("LeaseGrant"); len(at) == 0 || at[0] <= lineUpAgain-resting || at[0] > lineUpAgain {
+					t.Errorf("it lined up at %v, want %v after the handover", at, lineUpAgain)
+				}
+			}},
 		{"the next pod goes when the one before has been Ready for minReadySeconds", func(t *testing.T, s *stage) {
 			s.change(func() { s.set.Spec.MinReadySeconds = 60 })
 			defer run(t, s.config())()

@@ -138,10 +138,11 @@ func latecomer(a *rollout.Assessment, peers []Peer) string {
 	return ""
 }
 
-// Anybody is true when some fit peer waits for the lock, whatever code it runs. A coordinator that
+// Anybody is true when some fit peer is there, whatever code it runs. One that the lock was just handed over past
+// does not wait for it, but will in a moment. A coordinator that
 // cannot go on may then let it try.
 func Anybody(peers []Peer) bool {
-	return slices.ContainsFunc(peers, func(p Peer) bool { return p.Waiting && p.Unfit == "" })
+	return slices.ContainsFunc(peers, func(p Peer) bool { return p.Unfit == "" })
 }
 
 // able is true when the member serves and the sidecar is well.

@@ -276,7 +276,7 @@ func TestWithoutAnAssessmentNobodyIsChosen(t *testing.T) {
 	}
 }
 
-func TestAnybodyIsAFitPeerThatWaits(t *testing.T) {
+func TestAnybodyIsAFitPeer(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		peers []selfupdate.Peer
@@ -284,10 +284,10 @@ func TestAnybodyIsAFitPeerThatWaits(t *testing.T) {
 	}{
 		{"nobody is there", nil, false},
 		{"one waits", []selfupdate.Peer{{Waiting: true}}, true},
-		{"one is there and does not wait", []selfupdate.Peer{{}}, false},
+		{"one is there and does not wait yet", []selfupdate.Peer{{}}, true},
 		{"one waits and is unfit", []selfupdate.Peer{{Waiting: true,
 			Presence: selfupdate.Presence{Unfit: "forbidden"}}}, false},
-		{"one of several", []selfupdate.Peer{{}, {Waiting: true, Presence: selfupdate.Presence{Unfit: "forbidden"}},
+		{"one of several", []selfupdate.Peer{{Waiting: true, Presence: selfupdate.Presence{Unfit: "forbidden"}},
 			{Waiting: true}}, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
