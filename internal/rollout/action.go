@@ -44,7 +44,7 @@ type Complete struct{}
 
 // MoveLeader asks the leader to hand leadership over.
 type MoveLeader struct {
-	// Target is the leader's pod, which goes once it no longer leads.
+	// Target is the leader's pod.
 	Target Target
 	// Transfer says who leads and who takes over.
 	Transfer Transfer

@@ -28,10 +28,41 @@ func roll(a *Assessment) Decision {
 	}
 	if seat := a.seatOf(c.Pod); seat.Leader {
 		if t, ok := a.transfer(seat); ok {
-			return moveLeader(seat, t, all)
+			return moveLeader(seat, t, all, " and is next", "first, so that no election is needed")
 		}
+	} else if leader, heir := a.beforeSeveralGo(); heir != nil {
+		return moveLeader(leader, handOver(leader, heir), all, ", and several pods may go at once from here on",
+			"before that, while every voter serves")
 	}
 	return a.remove(c, all)
+}
+
+// beforeSeveralGo returns the leader and the settled voter that takes over, where several pods may go at once. In its
+// turn the leader would hand over beside pods that are away. So it does that before, while every voter serves, and
+// only to a voter that need not hand over again. heir is nil if that is not so. What fails is not tried again before
+// the leader's own turn.
+//
+// It also spares a rollout some seconds. A member that has just started opens connections to the leader over which it
+// says nothing for four seconds, and etcd does not end before they do (rafthttp's proberInterval; cmux).
+func (a *Assessment) beforeSeveralGo() (leader, heir *Seat) {
+	spare := min(a.policy.MaxUnavailable.Of(len(a.Seats)), a.survivors-a.Quorum)
+	if spare < 2 || a.Serving < a.Voters {
+		return nil, nil
+	}
+	for i := range a.Seats {
+		s := &a.Seats[i]
+		if a.unavailable(s) {
+			return nil, nil
+		}
+		if s.Leader {
+			leader = s
+		}
+	}
+	if leader == nil || !leader.candidate() || leader.Ordinal < a.policy.Partition ||
+		a.state.FailedTransfers[leader.Member.ID] > 0 {
+		return nil, nil
+	}
+	return leader, a.heir(leader, func(s *Seat) bool { return s.Settled && !s.goesLast() })
 }
 
 // done is true when no pod at or above the partition is outdated, missing or unsettled.
@@ -202,19 +233,21 @@ func preference(s *Seat) int {
 // cordoned before one whose is, settled before outdated, healthy sidecar before sick, then the
 // most caught up. It reports false when no voter can take over or transfers failed too often.
 func (a *Assessment) transfer(from *Seat) (Transfer, bool) {
-	t := Transfer{From: from.Member.ID, FromName: from.Name}
-	if a.transfersFail(t.From) {
-		return t, false
+	if a.transfersFail(from.Member.ID) {
+		return Transfer{}, false
 	}
 	if best := a.heir(from, func(*Seat) bool { return true }); best != nil {
-		t.To, t.ToName = best.Member.ID, best.Name
-		return t, true
+		return handOver(from, best), true
 	}
 	if len(a.trusted) > 0 {
-		t.To, t.ToName = a.trusted[0].ID, a.trusted[0].Name
-		return t, true
+		m := a.trusted[0]
+		return Transfer{From: from.Member.ID, FromName: from.Name, To: m.ID, ToName: m.Name}, true
 	}
-	return t, false
+	return Transfer{}, false
+}
+
+func handOver(from, to *Seat) Transfer {
+	return Transfer{From: from.Member.ID, FromName: from.Name, To: to.Member.ID, ToName: to.Name}
 }
 
 // transfersFail is true when transfers away from a member failed too often.
@@ -243,14 +276,15 @@ func leadsBetter(x, y *Seat) bool {
 	) < 0
 }
 
-func moveLeader(seat *Seat, t Transfer, all []Candidate) Decision {
+// moveLeader says why leadership moves, and why now.
+func moveLeader(seat *Seat, t Transfer, all []Candidate, why, now string) Decision {
 	d := Decision{
 		Action:     MoveLeader{Target: targetOf(seat), Transfer: t},
 		Rule:       RuleHandOverLeadership,
 		Candidates: all,
 	}
 	d.reason = func() string {
-		return t.FromName + " leads and is next; " + t.ToName + " takes over first, so that no election is needed"
+		return t.FromName + " leads" + why + "; " + t.ToName + " takes over " + now
 	}
 	return d
 }

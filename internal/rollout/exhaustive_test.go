@@ -410,6 +410,15 @@ func (w *reckoning) wrong(d *rollout.Decision) string {
 	if d.Rule == rollout.RuleNotServingFirst {
 		rule = d.Rule
 	}
+	if rule == rollout.RuleServing && best != w.leader && w.handsOverBefore() {
+		if move, ok := d.Action.(rollout.MoveLeader); !ok || o != w.leader {
+			return "several pods may go at once, and the leader will hand over beside them"
+		} else if to := int(move.Transfer.To) - 1; !w.mayLeadOn(to) {
+			return "leadership goes to a member that has to hand over again"
+		} else {
+			return w.wrongTransfer(move.Transfer)
+		}
+	}
 	leads := o == w.leader && rule == rollout.RuleServing
 	switch {
 	case d.Target().Pod != name(o) || d.Target().UID != w.classes[w.kinds[o]].uid(o) ||
@@ -426,6 +435,26 @@ func (w *reckoning) wrong(d *rollout.Decision) string {
 		return "what a budget counts is not evicted, or what it does not count is"
 	}
 	return ""
+}
+
+// handsOverBefore is true where several pods may go at once, every voter serves, and a settled one can take over from
+// a leader that is still to go.
+func (w *reckoning) handsOverBefore() bool {
+	if min(w.maxUnavailable, w.surviving+w.reliable-w.quorum) < 2 || w.serving < w.voters || w.unavailable > 0 || w.leader == w.n {
+		return false
+	}
+	for o := range w.members {
+		if w.members[w.leader].outdated && w.mayLeadOn(o) {
+			return true
+		}
+	}
+	return false
+}
+
+// mayLeadOn: it need not hand over again.
+func (w *reckoning) mayLeadOn(o int) bool {
+	return o >= 0 && o < w.n && o != w.leader && w.members[o].settled() && w.members[o].survives() &&
+		(!w.cordoned || o != 0)
 }
 
 // mustMakeWay is true while the leader serves, others are about to take it or its node is cordoned, and another

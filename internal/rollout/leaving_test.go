@@ -13,8 +13,8 @@ const leavingPatience = 10 * time.Minute // DefaultPolicy().LeavingPatience
 
 // While others take a member, Quorate takes none that serves.
 func TestNobodyIsTakenBesideWhatOthersTake(t *testing.T) {
-	roomy := func(changes ...change) *world { // One has settled, and the budget would allow two more.
-		return cluster(7, updated(6), maxUnavailable(3)).with(changes...)
+	roomy := func(changes ...change) *world { // Two have settled, one of them leads, and the budget would allow more.
+		return cluster(7, updated(0, 6), maxUnavailable(3)).with(changes...)
 	}
 	for _, tc := range []struct {
 		name  string

@@ -76,8 +76,9 @@ var Rules = []RuleText{
 	{
 		Name: RuleHandOverLeadership,
 		Protects: "A leader hands leadership to the best voter before it goes, so that a healthy rollout costs " +
-			"one change of leader and no election. After two failed transfers its pod goes all the same: " +
-			"etcd's own shutdown tries once more.",
+			"one change of leader and no election. Where several pods may go at once, it does so before the " +
+			"first of them goes beside another, while every voter serves. After two failed transfers its pod goes " +
+			"all the same: etcd's own shutdown tries once more.",
 		Looks: "`MoveLeader`, for a moment.",
 		Do:    "Nothing.",
 	},
