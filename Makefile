@@ -207,7 +207,7 @@ test-chaos: ## Test the chaos tests, and play fixed seeds for four minutes
 	QUORATE_RACE=$(if $(CC_FOUND),1,0) $(MAKE) --no-print-directory chaos DURATION=1s SEED=4430254
 
 .PHONY: bench
-bench: ## Measure Quorate beside Kubernetes' own RollingUpdate (three hours; BENCH_ARGS=--help, BENCH_ARGS=--short)
+bench: ## Measure Quorate beside Kubernetes' own RollingUpdate (hours; BENCH_ARGS=--help, BENCH_ARGS=--short)
 	@mkdir -p .build/bin && cd test && go build -o ../.build/bin/bench ./cmd/bench
 	@exec .build/bin/bench $(BENCH_ARGS)
 

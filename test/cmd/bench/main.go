@@ -36,7 +36,7 @@ const usage = `bench measures, on real parts and in one run, what an update of a
 Parts of a run: trials (updates by every arm in every case), cost (what a sidecar costs),
 hosts (the same of etcd-backup-restore with Quorate inside and without, where network namespaces
 and its sources can be had), fleet (a thousand StatefulSets), micro (micro-benchmarks). The whole
-takes about three hours and wants a machine for itself; --parts, --cases, --rounds and --lanes
+takes hours and wants a machine for itself; --parts, --cases, --rounds, --lanes and --for
 make it shorter.
 
 Flags:
@@ -111,7 +111,7 @@ func parse(args []string) (options, []string, error) {
 	}
 	flags.BoolVar(&o.Short, "short", false,
 		"measure just enough to show that everything works, in some minutes; the figures mean nothing")
-	flags.IntVar(&o.Rounds, "rounds", 3, "how often every case is played by every arm (those of 5 and 7 members once)")
+	flags.IntVar(&o.Rounds, "rounds", 3, "how often every case is played by every arm (once where every ordinal of 5 or 7 leads)")
 	cases := flags.String("cases", "", "only these cases, separated by commas: "+strings.Join(result.CaseNames(), ","))
 	arms := flags.String("arms", "", "only these arms: "+strings.Join(result.ArmNames(), ","))
 	parts := flags.String("parts", strings.Join(allParts, ","), "what to measure")
