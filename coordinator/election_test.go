@@ -386,7 +386,9 @@ func TestWhoeverIsPassedOverLinesUpAgainLaterAndInTheSameSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	next := <-owns[1]
-	within(t, generous, "in the queue again", func() bool { return slices.Contains(c.Keys(), passed.key(passed.keys.lock)) })
+	within(t, generous, "in the queue again", func() bool {
+		return slices.Contains(c.Keys(), passed.key(passed.keys.lock))
+	})
 	if d := time.Since(begin); d < lineUpAgain {
 		t.Errorf("after %v", d)
 	}

@@ -440,7 +440,8 @@ func (w *reckoning) wrong(d *rollout.Decision) string {
 // handsOverBefore is true where several pods may go at once, every voter serves, and a settled one can take over from
 // a leader that is still to go.
 func (w *reckoning) handsOverBefore() bool {
-	if min(w.maxUnavailable, w.surviving+w.reliable-w.quorum) < 2 || w.serving < w.voters || w.unavailable > 0 || w.leader == w.n {
+	if min(w.maxUnavailable, w.surviving+w.reliable-w.quorum) < 2 || w.serving < w.voters || w.unavailable > 0 ||
+		w.leader == w.n {
 		return false
 	}
 	for o := range w.members {
