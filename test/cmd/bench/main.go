@@ -111,7 +111,8 @@ func parse(args []string) (options, []string, error) {
 	}
 	flags.BoolVar(&o.Short, "short", false,
 		"measure just enough to show that everything works, in some minutes; the figures mean nothing")
-	flags.IntVar(&o.Rounds, "rounds", 3, "how often every case is played by every arm (once where every ordinal of 5 or 7 leads)")
+	flags.IntVar(&o.Rounds, "rounds", 3,
+		"how often every case is played by every arm (once where every ordinal of 5 or 7 leads)")
 	cases := flags.String("cases", "", "only these cases, separated by commas: "+strings.Join(result.CaseNames(), ","))
 	arms := flags.String("arms", "", "only these arms: "+strings.Join(result.ArmNames(), ","))
 	parts := flags.String("parts", strings.Join(allParts, ","), "what to measure")
