@@ -28,7 +28,7 @@
 // whether the one before it is still alive, and removes what a dead one has left behind. The
 // owner of the lock claims the record when a rollout begins and gives it back when that has
 // ended. As soon as an updated pod has settled and its sidecar waits for the lock, an outdated
-// coordinator hands over to it (package selfupdate). The others line up again a little later. A coordinator that fails
+// coordinator hands over to it (package selfupdate). The others line up again. A coordinator that fails
 // again and again, while another fit one is there, lets the other one try and stays away for a while.
 //
 // Where etcd has confirmed no lock for a while (quorum lost, a NOSPACE alarm), each sidecar may

@@ -25,9 +25,9 @@ func (k keys) queue() clientv3.Op {
 
 // lineUpAgain is how long a sidecar stays out of the queue at least, and half of how long it does so at most, after the
 // lock was handed over past it. The new owner is about to remove a pod. If all others lined up at that moment, the
-// members would have to work for them, and on a small machine the removal and the cluster's clients would wait. Nobody
-// is needed in the queue so soon: should the new owner die, the lock stands for its TTL anyway.
-const lineUpAgain = time.Second
+// members would have to work for them, and on a small machine the removal and the cluster's clients would wait. It is
+// short, so that somebody else stands in the queue again before the new owner, if it crashes, is back.
+const lineUpAgain = 50 * time.Millisecond
 
 // wait stands in the queue until the lock is ours or ctx or the session ends. The session lasts when the lock is handed
 // over past us.
