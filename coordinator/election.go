@@ -56,9 +56,7 @@ func (c *Coordinator) takePart(ctx context.Context, s *session) {
 		c.place.leave(s)
 	}
 	c.trigger()
-	switch {
-	case err == nil || ctx.Err() != nil:
-	default:
+	if err != nil && ctx.Err() == nil {
 		c.pause(ctx, c.faults.note(c.log, "cannot take part in the election", err))
 	}
 }

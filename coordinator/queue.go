@@ -23,10 +23,10 @@ func (k keys) queue() clientv3.Op {
 	return clientv3.OpGet(k.lock+"/", clientv3.WithPrefix(), byOrder)
 }
 
-// lineUpAgain is how long a sidecar stays out of the queue at least, and half of how long it does so at most, after the
-// lock was handed over past it. The new owner is about to remove a pod. If all others lined up at that moment, the
-// members would have to work for them, and on a small machine the removal and the cluster's clients would wait. It is
-// short, so that somebody else stands in the queue again before the new owner, if it crashes, is back.
+// lineUpAgain is the least time for which a sidecar stays out of the queue after the lock was handed over past it. The
+// most is twice that. The new owner is about to remove a pod, and if all others lined up at the same moment, the members
+// would have to work for them just then. The time is short, because the new owner may crash. Somebody else has to be in
+// the queue again before it is back.
 const lineUpAgain = 50 * time.Millisecond
 
 // wait stands in the queue until the lock is ours or ctx or the session ends. The session lasts when the lock is handed

@@ -138,9 +138,8 @@ func latecomer(a *rollout.Assessment, peers []Peer) string {
 	return ""
 }
 
-// Anybody is true when some fit peer is there, whatever code it runs. One that the lock was just handed over past
-// does not wait for it, but will in a moment. A coordinator that
-// cannot go on may then let it try.
+// Anybody is true when some fit peer is there, whatever code it runs. A coordinator that cannot go on may then let it
+// try. The peer need not be in the queue: if the lock was just handed over past it, it lines up again in a moment.
 func Anybody(peers []Peer) bool {
 	return slices.ContainsFunc(peers, func(p Peer) bool { return p.Unfit == "" })
 }
