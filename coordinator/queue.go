@@ -24,9 +24,9 @@ func (k keys) queue() clientv3.Op {
 }
 
 // lineUpAgain is the least time for which a sidecar stays out of the queue after the lock was handed over past it. The
-// most is twice that. The new owner is about to remove a pod, and if all others lined up at the same moment, the members
-// would have to work for them just then. The time is short, because the new owner may crash. Somebody else has to be in
-// the queue again before it is back.
+// most is twice that. The new owner is about to remove a pod, and if all others lined up at the same moment, the
+// members would have to work for them just then. The time is short, because the new owner may crash. Somebody else has
+// to be in the queue again before it is back.
 const lineUpAgain = 50 * time.Millisecond
 
 // wait stands in the queue until the lock is ours or ctx or the session ends. The session lasts when the lock is handed
