@@ -77,7 +77,7 @@ func waiting(tb testing.TB, members int, change func(*kube), want rollout.Guard)
 			if _, ok := effect.(record.Rest); ok {
 				break
 			}
-			state, effect = c.protocol.Step(state, l.turn.do(ctx, effect), c.now())
+			state, effect = c.protocol.Step(state, l.turn.do(ctx, &state, effect), c.now())
 			if end, ok := effect.(record.End); ok {
 				tb.Fatalf("%+v", end)
 			}

@@ -29,6 +29,10 @@ func (k keys) queue() clientv3.Op {
 // to be in the queue again before it is back.
 const lineUpAgain = 50 * time.Millisecond
 
+// returnAfter is for how long a sidecar stays away that has handed the lock over. It needs a new session, and for that
+// it asks all members over new connections, which costs them more than all that the others do.
+const returnAfter = time.Second
+
 // wait stands in the queue until the lock is ours or ctx or the session ends. The session lasts when the lock is handed
 // over past us.
 func (s *session) wait(ctx context.Context) (*tenure, error) {
@@ -36,9 +40,6 @@ func (s *session) wait(ctx context.Context) (*tenure, error) {
 	for errors.Is(err, errReordered) {
 		wait(ctx, lineUpAgain+rand.N(lineUpAgain), s.done)
 		if err = s.over(ctx); err == nil {
-			err = s.announce(ctx, s.self) // Whatever took our place may have taken that key as well.
-		}
-		if err == nil {
 			t, err = s.lineUp(ctx)
 		}
 	}
@@ -53,16 +54,19 @@ func (s *session) wait(ctx context.Context) (*tenure, error) {
 // their order are those of etcd's concurrency.Mutex. The Mutex itself has no deadlines: with a
 // hung member, a request never returns and a watch never reports. When it is given up, it
 // cleans up without a deadline, too. And it does not notice that its own session is over.
+//
+// It announces us anew, because whatever took our place may have taken that key as well.
 func (s *session) lineUp(ctx context.Context) (*tenure, error) {
 	t := &tenure{session: s, key: s.key(s.keys.lock)}
 	asking, cancel := s.bounded(ctx)
-	resp, err := s.client.Txn(asking).Then(clientv3.OpPut(t.key, "", clientv3.WithLease(s.lease)), s.keys.queue()).
+	resp, err := s.client.Txn(asking).
+		Then(s.announcement(), clientv3.OpPut(t.key, "", clientv3.WithLease(s.lease)), s.keys.queue()).
 		Commit()
 	cancel()
 	if err != nil {
 		return nil, fmt.Errorf("line up for the lock %s: %w", s.keys.lock, err)
 	}
-	queue, revision := resp.Responses[1].GetResponseRange().Kvs, resp.Header.Revision
+	queue, revision := resp.Responses[2].GetResponseRange().Kvs, resp.Header.Revision
 	for _, kv := range queue {
 		if string(kv.Key) == t.key {
 			t.created = kv.CreateRevision // A backup may have brought our key back. Then it has its old place.

@@ -179,10 +179,11 @@ func TestTheRecord(t *testing.T) {
 			k.update("rev-2")
 			defer run(t, config(k))()
 			within(t, time.Minute, "a removal", func() bool { return k.story() != "" })
-			expectAll(t, "fenced", seen(k, &k.fenced), "etcd-0", "etcd-1", "etcd-2")
+			expectAll(t, "fenced", slices.Sorted(slices.Values(seen(k, &k.fenced))), "etcd-0", "etcd-1", "etcd-2")
 			k.change(func() { k.lease, k.fenced = nil, nil })
 			within(t, time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
-			expectAll(t, "fenced again, all but the one that is going", seen(k, &k.fenced), "etcd-0", "etcd-1")
+			again := slices.Sorted(slices.Values(seen(k, &k.fenced)))
+			expectAll(t, "fenced again, all but the one that is going", again, "etcd-0", "etcd-1")
 			k.expect(t, "deleted etcd-2", "deleted etcd-1", "deleted etcd-0")
 		}},
 		{"of a newer version is left alone", func(t *testing.T) {
@@ -402,7 +403,7 @@ func TestALeaseThatMakesNoSense(t *testing.T) {
 				stop := run(t, s.config(logTo(&log)))
 				within(t, 6*time.Minute, "the first removal", func() bool { return s.story() != "" })
 				s.expect(t, "deleted etcd-2")
-				expectAll(t, "fenced", seen(s.kube, &s.fenced), tc.fenced...)
+				expectAll(t, "fenced", slices.Sorted(slices.Values(seen(s.kube, &s.fenced))), tc.fenced...)
 				<-time.After(time.Minute)
 				r, _ := s.published(t)
 				stop()

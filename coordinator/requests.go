@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -11,8 +12,8 @@ import (
 	"github.com/quorate/quorate/internal/record"
 )
 
-// do carries out one effect.
-func (t *turn) do(ctx context.Context, effect record.Effect) record.Event {
+// do carries out one effect, of the state that asks for it.
+func (t *turn) do(ctx context.Context, state *record.State, effect record.Effect) record.Event {
 	switch e := effect.(type) {
 	case record.ReadLease:
 		begun := t.c.now()
@@ -35,12 +36,13 @@ func (t *turn) do(ctx context.Context, effect record.Effect) record.Event {
 	case record.ListPods:
 		t.c.log.Info("the record does not say what was under way before: every pod is changed once, " +
 			"so that a removal that nobody knows of has no effect any more")
+		t.fenced = nil // What is listed anew is changed anew.
 		reading, cancel := context.WithTimeout(ctx, t.c.cfg.RequestTimeout)
 		defer cancel()
 		pods, err := t.c.workload.Fenceable(reading)
 		return record.PodsListed{Outcome: t.read(ctx, "the pods cannot be listed", err), Pods: pods}
 	case record.FencePod:
-		return t.fence(ctx, e)
+		return t.fence(ctx, e, state.Fences())
 	case record.Observe:
 		return t.observer.observe(ctx)
 	case record.Act:
@@ -128,10 +130,20 @@ func (t *turn) write(ctx context.Context, r record.Lease) record.LeaseWritten {
 	return record.LeaseWritten{Outcome: outcome, ResourceVersion: version}
 }
 
-func (t *turn) fence(ctx context.Context, e record.FencePod) record.PodFenced {
-	writing, cancel := context.WithTimeout(ctx, t.c.cfg.RequestTimeout)
-	defer cancel()
-	version, err := t.c.workload.Fence(writing, e.Pod, e.Value)
+// fenced is the answer to a change of a pod.
+type fenced struct {
+	change  record.FencePod
+	version string
+	err     error
+}
+
+// fence changes a pod, and at the same time all those that follow. Their answers are kept until they are asked for.
+func (t *turn) fence(ctx context.Context, e record.FencePod, all []record.FencePod) record.PodFenced {
+	if len(t.fenced) == 0 || t.fenced[0].change != e {
+		t.fenced = t.changeAll(ctx, all)
+	}
+	version, err := t.fenced[0].version, t.fenced[0].err
+	t.fenced = t.fenced[1:]
 	outcome := record.OutcomeOf(err)
 	switch outcome {
 	case record.Done:
@@ -159,4 +171,19 @@ func (t *turn) fence(ctx context.Context, e record.FencePod) record.PodFenced {
 		t.trouble.note(ctx, "an earlier removal cannot be ruled out", err)
 	}
 	return record.PodFenced{Outcome: outcome, ResourceVersion: version}
+}
+
+func (t *turn) changeAll(ctx context.Context, all []record.FencePod) []fenced {
+	writing, cancel := context.WithTimeout(ctx, t.c.cfg.RequestTimeout)
+	defer cancel()
+	answers := make([]fenced, len(all))
+	var changing sync.WaitGroup
+	for i, e := range all {
+		changing.Go(func() {
+			version, err := t.c.workload.Fence(writing, e.Pod, e.Value)
+			answers[i] = fenced{change: e, version: version, err: err}
+		})
+	}
+	changing.Wait()
+	return answers
 }

@@ -79,8 +79,8 @@ type session struct {
 	// stop ends the keep-alives, and done is closed when they have ended.
 	stop context.CancelFunc
 	done chan struct{}
-	// self is what was announced last.
-	self selfupdate.Presence
+	// presence is what was announced, as it was written.
+	presence string
 	// heir is true if the owner of the lock had another revision than ours when the session began.
 	heir bool
 	// beside is what runs beside the session; it ends with the client.
@@ -287,15 +287,19 @@ func (s *session) key(prefix string) string { return fmt.Sprintf("%s/%x", prefix
 func (s *session) announce(ctx context.Context, p selfupdate.Presence) error {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	s.self = p
 	text, err := json.Marshal(p)
 	if err != nil {
 		return fmt.Errorf("encode the presence of %s: %w", p.Pod, err)
 	}
-	if _, err := s.client.Put(ctx, s.key(s.keys.presence), string(text), clientv3.WithLease(s.lease)); err != nil {
+	s.presence = string(text)
+	if _, err := s.client.Do(ctx, s.announcement()); err != nil {
 		return fmt.Errorf("say that this sidecar is here: %w", err)
 	}
 	return nil
+}
+
+func (s *session) announcement() clientv3.Op {
+	return clientv3.OpPut(s.key(s.keys.presence), s.presence, clientv3.WithLease(s.lease))
 }
 
 // peers returns the other sidecars that are present and says which of them wait for the lock.

@@ -806,9 +806,9 @@ func TestHowOftenIsLooked(t *testing.T) {
 			s.answering(hanging("MemberList"))
 			<-time.After(5 * time.Minute)
 			want := []time.Duration{0}
-			for n := range 5 { // The configured endpoints are asked a moment after the members' own.
+			for n := range 5 { // The rest is asked a moment after the best two, and for its own lists a moment later.
 				at := DefaultLockTTL + time.Duration(n)*addressesEvery
-				want = append(want, at, at+100*ms)
+				want = append(want, at, at+100*ms, at+200*ms)
 			}
 			expectTimes(t, "member lists", s.at("MemberList"), want...)
 		}},
@@ -1009,6 +1009,17 @@ func TestPatience(t *testing.T) {
 			<-time.After(time.Minute)
 			expectTimes(t, "the first removal", s.at("delete etcd-2"), 0)
 		}},
+		{"the pods that an earlier removal may still reach are changed at the same time", func(t *testing.T, s *stage) {
+			s.change(func() { s.lease = nil })
+			s.answering(slowly(time.Second, "fence etcd-0", "fence etcd-1", "fence etcd-2"))
+			defer run(t, s.config())()
+			<-time.After(time.Minute)
+			s.begin()
+			s.update("rev-2")
+			<-time.After(time.Minute)
+			expectTimes(t, "the changes", s.at("fence "), 0)
+			expectTimes(t, "the first removal", s.at("delete etcd-2"), time.Second)
+		}},
 		{"a record that another holds is claimed by the clock when it has stood for what its holder promised, from " +
 			"our first reading on", func(t *testing.T, s *stage) {
 			s.etcd.Set(noSpace(true))
@@ -1074,8 +1085,8 @@ func TestPatience(t *testing.T) {
 				within(t, time.Minute, "the handover", func() bool { return len(s.at("says handing over")) > 0 })
 				s.begin()
 				<-time.After(time.Minute)
-				if at := s.at("LeaseGrant"); len(at) == 0 || at[0] < lineUpAgain-20*ms || at[0] > lineUpAgain {
-					t.Errorf("it lined up at %v, want %v after the handover", at, lineUpAgain)
+				if at := s.at("LeaseGrant"); len(at) == 0 || at[0] < returnAfter-20*ms || at[0] > returnAfter {
+					t.Errorf("it lined up at %v, want %v after the handover", at, returnAfter)
 				}
 			}},
 		{"the next pod goes when the one before has been Ready for minReadySeconds", func(t *testing.T, s *stage) {

@@ -26,6 +26,8 @@ type turn struct {
 	// because etcd did not answer.
 	denied     error
 	unanswered bool
+	// fenced are the answers for pods that were changed together with the last one that was asked for.
+	fenced []fenced
 	// coordinated is true once the record has been claimed.
 	coordinated bool
 	// stopping is true while the record is given back because we were told to stop.
@@ -71,7 +73,7 @@ func (t *turn) take(ctx, ending context.Context) (end record.End, ended bool) {
 			if _, swap := effect.(record.WriteLease); swap {
 				doing = swapping // If a claim is cut off, nobody knows that it has to be given back.
 			}
-			event = t.do(doing, effect)
+			event = t.do(doing, &state, effect)
 		} else {
 			// That has to be quick when ctx ends: the lock is to be given back as well.
 			var done context.CancelFunc

@@ -109,10 +109,10 @@ type Member struct {
 	// List is the member list that it knows by itself, unless it is nil.
 	List []*pb.Member
 
-	// Txns, Moves, LocalLists, Removals, Defragments and Disarms count the requests that arrived: transactions,
-	// changes of leadership, requests for the member list without consensus, to remove a member, defragmentations,
-	// and ends of an alarm.
-	Txns, Moves, LocalLists, Removals, Defragments, Disarms int
+	// Txns, Moves, Lists, LocalLists, Removals, Defragments and Disarms count the requests that arrived: transactions,
+	// changes of leadership, requests for the member list, those of them without consensus, to remove a member,
+	// defragmentations, and ends of an alarm.
+	Txns, Moves, Lists, LocalLists, Removals, Defragments, Disarms int
 
 	server *grpc.Server
 }
@@ -382,6 +382,7 @@ func (s clusterService) MemberList(ctx context.Context, req *pb.MemberListReques
 	unlock := s.cluster.mu.Unlock
 	s.cluster.mu.Lock()
 	old := strings.HasPrefix(s.member.Version, "3.4.")
+	s.member.Lists++
 	s.cluster.mu.Unlock()
 	if req.Linearizable && !old {
 		var err error

@@ -135,7 +135,7 @@ type Observer struct {
 	timeout   time.Duration
 	clients   *clients
 
-	// lastURLs are the URLs of the members on the last list. They are asked first for the next list.
+	// lastURLs are the URLs of the members on the last list, the best to ask for the next list first.
 	lastURLs [][]string
 	// ownLists is true while every voter is asked for its own list too.
 	ownLists bool
@@ -168,14 +168,30 @@ func (o *Observer) Observe(ctx context.Context) (rollout.Membership, error) {
 	p := &probes{o: o, earlier: o.clients.beginObservation()}
 	defer p.end()
 	o.unled = &unled{members: map[who]leaderless{}}
+	defer o.connect(ctx)()
 	m, term, err := o.memberList(ctx, func(own rollout.Membership) { p.begin(ctx, own) })
 	if !m.Known {
 		return m, err
 	}
-	o.remember(m)
 	o.probeAll(ctx, &m, p)
+	o.remember(m)
 	m.Linearizable = m.Linearizable && !overtaken(m, term)
 	return m, nil
+}
+
+// connect begins to connect to the members on the last list, because they will be probed once there is a new one. A
+// member that has just come back has no connection yet. It returns a function that ends what still waits for Dial.
+func (o *Observer) connect(ctx context.Context) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var connecting sync.WaitGroup
+	for _, urls := range o.lastURLs {
+		connecting.Go(func() {
+			if client, err := o.clients.get(ctx, urls); err == nil {
+				client.ActiveConnection().Connect()
+			}
+		})
+	}
+	return func() { cancel(); connecting.Wait() }
 }
 
 // ObserveWithLists does the same, and asks every voter for the member list that it has by itself, at the same
@@ -205,11 +221,24 @@ func (o *Observer) Discover(ctx context.Context) ([]rollout.Member, error) {
 	return slices.DeleteFunc(m.Members, silent), err
 }
 
+// remember keeps the members' URLs for the next list: those of the leader first, which needs nobody else to find out
+// that it leads, and those of members that did not answer last.
 func (o *Observer) remember(m rollout.Membership) {
+	rank := func(x rollout.Member) int {
+		switch p := x.Probe; {
+		case x.Learner || p.Read != rollout.Answered:
+			return 2
+		case p.Status == nil || p.Status.Leader != x.ID:
+			return 1
+		}
+		return 0
+	}
 	o.lastURLs = nil
-	for i := range m.Members {
-		if urls := m.Members[i].ClientURLs; len(urls) > 0 {
-			o.lastURLs = append(o.lastURLs, urls)
+	for _, x := range slices.SortedStableFunc(slices.Values(m.Members), func(x, y rollout.Member) int {
+		return rank(x) - rank(y)
+	}) {
+		if len(x.ClientURLs) > 0 {
+			o.lastURLs = append(o.lastURLs, x.ClientURLs)
 		}
 	}
 }
@@ -217,9 +246,14 @@ func (o *Observer) remember(m rollout.Membership) {
 // MemberURLs returns the client URLs of the members on the last list, or none if there is no list.
 func (o *Observer) MemberURLs() []string { return slices.Concat(o.lastURLs...) }
 
-// headStart is how long the best source is asked alone: consensus before a member's own list, and the
-// members' own URLs before the configured endpoints. In a healthy cluster the rest is never asked.
+// headStart is how long the best source is asked alone: consensus before a member's own list, and the best addresses
+// before all others. In a healthy cluster the rest is never asked.
 const headStart = 100 * time.Millisecond
+
+// bestAddresses is how many addresses are asked first for the list. One answer is enough. The second one is for the
+// case that the first member hangs. More would cost every member two requests that nobody needs, just when the next
+// pod is to be removed.
+const bestAddresses = 2
 
 // listAnswer is one member's answer to a request for the member list.
 type listAnswer struct {
@@ -231,39 +265,39 @@ type listAnswer struct {
 	err          error
 }
 
-// memberList asks all known addresses, and also returns the term of the list. A linearizable list wins
-// at once. Otherwise it takes the local list of the most advanced member (highest term, then raft
-// index), because there is nothing better without quorum. The first local list is also handed to early.
-// If the URLs of the last list do not answer at once, the configured endpoints are asked as well: all
-// members may have moved, and one timeout has to do for everybody.
+// memberList asks for the list, and also returns its term. A linearizable list wins at once. Otherwise it takes
+// the local list of the most advanced member (highest term, then raft index), because there is nothing better
+// without quorum. The first local list is also handed to early.
+//
+// The members that answered last come first, and the configured endpoints last. Unless the best addresses bring a
+// linearizable list at once, all others are asked as well: all members may have moved, and one timeout has to do for
+// everybody.
 func (o *Observer) memberList(ctx context.Context, early func(rollout.Membership)) (rollout.Membership, uint64,
 	error) {
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
-	first, rest := o.lastURLs, [][]string(nil)
+	addresses := slices.Clone(o.lastURLs)
 	for _, e := range o.endpoints {
-		if !slices.ContainsFunc(first, func(urls []string) bool { return key(urls) == e }) {
-			rest = append(rest, []string{e})
+		if !slices.ContainsFunc(addresses, func(urls []string) bool { return key(urls) == e }) {
+			addresses = append(addresses, []string{e})
 		}
 	}
-	asked := slices.Concat(first, rest)
-	if len(first) == 0 {
-		first, rest = rest, nil
-	}
-	answers := make(chan listAnswer, len(asked))
+	best := min(bestAddresses, len(addresses))
+	rest := addresses[best:]
+	answers := make(chan listAnswer, len(addresses))
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
-	ask := func(addresses [][]string) int {
-		for _, urls := range addresses {
+	ask := func(some [][]string) int {
+		for _, urls := range some {
 			wg.Go(func() { answers <- o.listFrom(ctx, urls) })
 		}
-		return len(addresses)
+		return len(some)
 	}
 	late := time.NewTimer(headStart)
 	defer late.Stop()
 	var heard []listAnswer
 	var errs []error
-	for awaited := ask(first); awaited > 0; {
+	for awaited := ask(addresses[:best]); awaited > 0; {
 		select {
 		case a := <-answers:
 			awaited--
@@ -278,16 +312,13 @@ func (o *Observer) memberList(ctx context.Context, early func(rollout.Membership
 				}
 			}
 		case <-late.C:
-			awaited, rest = awaited+ask(rest), nil
 		}
-		if awaited == 0 {
-			awaited, rest = ask(rest), nil
-		}
+		awaited, rest = awaited+ask(rest), nil
 	}
 	if len(heard) == 0 {
 		o.lastURLs = nil    // All of them may have moved.
 		o.clients.dropAll() // Dial anew next time, because names may resolve to new addresses.
-		if len(asked) == 0 {
+		if len(addresses) == 0 {
 			errs = []error{errors.New("no endpoint")}
 		}
 		var m rollout.Membership
@@ -295,17 +326,17 @@ func (o *Observer) memberList(ctx context.Context, early func(rollout.Membership
 			m.Detail = listDenied
 		}
 		return m, 0, fmt.Errorf("no member answered with a member list (asked %s): %w",
-			strings.Join(slices.Concat(asked...), ", "), errors.Join(errs...))
+			strings.Join(slices.Concat(addresses...), ", "), errors.Join(errs...))
 	}
-	best := heard[0]
+	furthest := heard[0]
 	for _, a := range heard[1:] {
-		if a.term > best.term || a.term == best.term && a.index > best.index {
-			best = a
+		if a.term > furthest.term || a.term == furthest.term && a.index > furthest.index {
+			furthest = a
 		}
 	}
-	m := known(best)
-	m.Agreeing = agreeing(best, heard)
-	return m, best.term, nil
+	m := known(furthest)
+	m.Agreeing = agreeing(furthest, heard)
+	return m, furthest.term, nil
 }
 
 // agreeing returns how many voters of a list have returned a list of the same voters.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -141,7 +142,10 @@ func TestALookTakesAtMostTwoTimeouts(t *testing.T) {
 		{"a read that hangs is given up soon after its member has noticed that nobody leads", false,
 			loses("Range", time.Second), true, 1500 * time.Millisecond, 0},
 		{"so is the question for the list", false,
-			loses("MemberList", 50*time.Millisecond), true, 1500 * time.Millisecond, 0},
+			func(c *etcdtest.Cluster, b *blocking) {
+				c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[2].ListErr = rpctypes.ErrPermissionDenied })
+				loses("MemberList", 50*time.Millisecond)(c, b) // Only the first two, which are asked first.
+			}, true, 1500 * time.Millisecond, 0},
 		{"and so are those of a follower that still believes in a leader who has stepped down", false,
 			func(c *etcdtest.Cluster, b *blocking) {
 				c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[1].Leader, ms[2].Leader = ms[0].ID, ms[0].ID })
@@ -211,6 +215,89 @@ func TestALookTakesAtMostTwoTimeouts(t *testing.T) {
 			})
 		})
 	}
+}
+
+// One answer is enough, and each request costs a member work just when a pod is about to be removed.
+func TestTheRestIsAskedForTheListOnlyWhereTheBestTwoDoNotBringIt(t *testing.T) {
+	const atOnce, aMomentLater = 0, 100 * time.Millisecond
+	for _, tc := range []struct {
+		name   string
+		change func(leader, another *etcdtest.Member)
+		rest   bool
+		after  time.Duration
+	}{
+		{"both are well", func(_, _ *etcdtest.Member) {}, false, 0},
+		{"the leader hangs", func(leader, _ *etcdtest.Member) { leader.Hung = true }, false, 0},
+		{"the other one hangs", func(_, another *etcdtest.Member) { another.Hung = true }, false, 0},
+		{"both hang", func(leader, another *etcdtest.Member) { leader.Hung, another.Hung = true, true }, true,
+			aMomentLater},
+		{"one hangs and the other one refuses", func(leader, another *etcdtest.Member) {
+			leader.Hung, another.ListErr = true, rpctypes.ErrPermissionDenied
+		}, true, atOnce},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := etcdtest.StartInMemory(t, 5)
+				c.SetLeader(c.ID(3))
+				o := newObserver(t, c, probeTime)
+				observe(t, o)
+				c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) {
+					for _, m := range ms {
+						m.Lists = 0
+					}
+					tc.change(ms[3], ms[0])
+				})
+				var last atomic.Int64 // Since begin.
+				begin := time.Now()
+				c.Intercept(func(_ context.Context, method string, do func() (any, error)) (any, error) {
+					if method == "MemberList" {
+						last.Store(int64(time.Since(begin)))
+					}
+					return do()
+				})
+				if m := observe(t, o); !m.Linearizable {
+					t.Error("the list is not the agreed one")
+				}
+				asked := 0
+				c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) {
+					asked = ms[1].Lists + ms[2].Lists + ms[4].Lists
+				})
+				if (asked > 0) != tc.rest {
+					t.Errorf("the rest was asked %d times", asked)
+				}
+				if after := time.Duration(last.Load()); after != tc.after {
+					t.Errorf("the last was asked after %v, want %v", after, tc.after)
+				}
+			})
+		})
+	}
+}
+
+// The next removal waits for the member that has just come back, so nothing of that may take longer than it has to.
+func TestAMemberThatHasComeBackIsConnectedToWhileTheListIsAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := etcdtest.StartInMemory(t, 3)
+		b := &blocking{cluster: c, lasts: time.Second, blocks: func(string) bool { return false }}
+		o := membership.NewObserver(b.dial, c.URLs(), probeTime)
+		defer o.Close()
+		c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[2].Hung = true })
+		observe(t, o)
+		c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[2].Hung = false })
+		b.block(func(url string) bool { return url == c.URL(2) })
+		c.Intercept(func(_ context.Context, method string, do func() (any, error)) (any, error) {
+			if method == "MemberList" {
+				time.Sleep(50 * time.Millisecond) // Too short for anybody else to be asked for it.
+			}
+			return do()
+		})
+		begin := time.Now()
+		if got := reads(observe(t, o)); slices.Contains(got, rollout.Failed) {
+			t.Errorf("reads %v", got)
+		}
+		if took := time.Since(begin); took != time.Second {
+			t.Errorf("the look took %v, want as long as Dial, %v", took, time.Second)
+		}
+	})
 }
 
 // The leader's own word counts up to the term that it knows. At a later one it may lead again.

@@ -41,12 +41,25 @@ func (c *Config) fence(s *State) Effect {
 		s.Unfenced = nil
 		return c.clear(s)
 	}
-	p := s.Unfenced[0]
-	// The value is new for this pod: no two claims on one Lease share an epoch, and a pod never has
-	// the same resourceVersion twice. If the request is repeated, only the first attempt changes
-	// the pod, and that is enough.
-	value := fmt.Sprintf("epoch %d, resourceVersion %s", s.Epoch, p.ResourceVersion)
-	return c.to(s, fencing, FencePod{Pod: p, Value: value})
+	return c.to(s, fencing, s.change(s.Unfenced[0]))
+}
+
+// change is the change that fences a pod. The value is new for this pod: no two claims on one Lease share an epoch, and
+// a pod never has the same resourceVersion twice. If the request is repeated, only the first attempt changes the pod,
+// and that is enough.
+func (s *State) change(p Pod) FencePod {
+	return FencePod{Pod: p, Value: fmt.Sprintf("epoch %d, resourceVersion %s", s.Epoch, p.ResourceVersion)}
+}
+
+// Fences are the changes that are asked for one after the other from here on, unless one of them fails. They may be
+// carried out at once. Each is about a pod of its own, and all that it does is that earlier removals of that pod are
+// refused. So it does no harm wherever the claim ends before it is asked for.
+func (s *State) Fences() []FencePod {
+	fences := make([]FencePod, 0, len(s.Unfenced))
+	for _, p := range s.Unfenced {
+		fences = append(fences, s.change(p))
+	}
+	return fences
 }
 
 func (c *Config) podFenced(s *State, e PodFenced) Effect {
