@@ -57,7 +57,7 @@ func waiting(tb testing.TB, members int, change func(*kube), want rollout.Guard)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	t, err := s.wait(ctx)
+	t, err := s.wait(ctx, false)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -229,7 +229,7 @@ func (c *Coordinator) after(ctx context.Context, l *loop) {
 	case l.exit.leaving:
 		away = time.Now().Add(ownPodGoes)
 	case l.exit.heir != nil:
-		away = time.Now().Add(returnAfter)
+		away = time.Now().Add(lineUpAgain)
 	}
 	t := c.place.resign(l.exit.unfit, away, ctx.Err() != nil)
 	if t == nil {

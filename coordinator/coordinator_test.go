@@ -615,7 +615,7 @@ func opened(t *testing.T, c *etcdtest.Cluster, endpoints ...string) *session {
 
 func owner(t *testing.T, c *etcdtest.Cluster, endpoints ...string) *tenure {
 	t.Helper()
-	held, err := opened(t, c, endpoints...).wait(t.Context())
+	held, err := opened(t, c, endpoints...).wait(t.Context(), false)
 	if err != nil {
 		t.Fatal(err)
 	}

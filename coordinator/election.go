@@ -34,31 +34,46 @@ func (c *Coordinator) candidate(ctx context.Context) {
 	}
 }
 
-// takePart waits for the lock, keeps it until it is given back or lost, and ends the session.
+// takePart waits for the lock, and keeps it until it is handed over, given back or lost. When it has been handed over,
+// the session goes on, and everything begins anew.
 func (c *Coordinator) takePart(ctx context.Context, s *session) {
 	defer c.keepAddresses(ctx, s)()
 	c.place.enter(s)
 	c.trigger()
-	t, err := s.wait(ctx) // This ends the session if the wait ends without the lock.
-	switch {
-	case err == nil && c.place.own(t):
-		c.log.Debug("this sidecar holds the lock")
+	var err error
+	for later, over := false, false; !over; later = true {
+		over, err = c.candidacy(ctx, s, later)
 		c.trigger()
-		<-t.Done() // The loop gives it back and ends the session, also when ctx ends.
-		if c.place.leave(s) {
-			c.log.Warn("the etcd session ended")
-			s.close(ctx)
-		}
-	case err == nil:
-		s.close(ctx)
-		fallthrough
-	default:
-		c.place.leave(s)
 	}
-	c.trigger()
 	if err != nil && ctx.Err() == nil {
 		c.pause(ctx, c.faults.note(c.log, "cannot take part in the election", err))
 	}
+}
+
+// candidacy is one wait for the lock, and what follows. It returns true when the session is over.
+func (c *Coordinator) candidacy(ctx context.Context, s *session, later bool) (over bool, err error) {
+	t, err := s.wait(ctx, later) // This ends the session if the wait ends without the lock.
+	if err != nil {
+		c.place.leave(s)
+		return true, err
+	}
+	if !c.place.own(t) {
+		s.close(ctx)
+		c.place.leave(s)
+		return true, nil
+	}
+	c.log.Debug("this sidecar holds the lock")
+	c.trigger()
+	select { // The loop gives it back and ends the session, also when ctx ends.
+	case <-t.given:
+		return false, nil
+	case <-t.Done():
+	}
+	if c.place.leave(s) {
+		c.log.Warn("the etcd session ended")
+		s.close(ctx)
+	}
+	return true, nil
 }
 
 // abstain stays out of the queue for a while and tells the others why.

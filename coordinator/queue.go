@@ -23,31 +23,32 @@ func (k keys) queue() clientv3.Op {
 	return clientv3.OpGet(k.lock+"/", clientv3.WithPrefix(), byOrder)
 }
 
-// lineUpAgain is the least time for which a sidecar stays out of the queue after the lock was handed over past it. The
-// most is twice that. The new owner is about to remove a pod, and if all others lined up at the same moment, the
-// members would have to work for them just then. The time is short, because the new owner may crash. Somebody else has
-// to be in the queue again before it is back.
+// lineUpAgain is the least time for which a sidecar stays out of the queue after the lock was handed over by it or past
+// it. The most is twice that. The new owner is about to remove a pod, and if all others lined up at the same moment,
+// the members would have to work for them just then. The time is short, because the new owner may crash. Somebody else
+// has to be in the queue again before it is back.
 const lineUpAgain = 50 * time.Millisecond
 
-// returnAfter is for how long a sidecar stays away that has handed the lock over. It needs a new session, and for that
-// it asks all members over new connections, which costs them more than all that the others do.
-const returnAfter = time.Second
-
-// wait stands in the queue until the lock is ours or ctx or the session ends. The session lasts when the lock is handed
-// over past us.
-func (s *session) wait(ctx context.Context) (*tenure, error) {
-	t, err := s.lineUp(ctx)
-	for errors.Is(err, errReordered) {
-		wait(ctx, lineUpAgain+rand.N(lineUpAgain), s.done)
-		if err = s.over(ctx); err == nil {
+// wait stands in the queue until the lock is ours or ctx or the session ends. If that is to be later, it lines up a
+// moment later. The session lasts when the lock is handed over past us.
+func (s *session) wait(ctx context.Context, later bool) (*tenure, error) {
+	for ; ; later = true {
+		if later {
+			wait(ctx, lineUpAgain+rand.N(lineUpAgain), s.done)
+		}
+		var t *tenure
+		err := s.over(ctx)
+		if err == nil {
 			t, err = s.lineUp(ctx)
 		}
+		switch {
+		case err == nil:
+			return t, nil
+		case !errors.Is(err, errReordered):
+			s.close(ctx)
+			return nil, err
+		}
 	}
-	if err != nil {
-		s.close(ctx)
-		return nil, err
-	}
-	return t, nil
 }
 
 // lineUp takes a place at the end of the queue, and stands in it until the lock is ours. Our keys and
@@ -57,7 +58,7 @@ func (s *session) wait(ctx context.Context) (*tenure, error) {
 //
 // It announces us anew, because whatever took our place may have taken that key as well.
 func (s *session) lineUp(ctx context.Context) (*tenure, error) {
-	t := &tenure{session: s, key: s.key(s.keys.lock)}
+	t := &tenure{session: s, key: s.key(s.keys.lock), given: make(chan struct{})}
 	asking, cancel := s.bounded(ctx)
 	resp, err := s.client.Txn(asking).
 		Then(s.announcement(), clientv3.OpPut(t.key, "", clientv3.WithLease(s.lease)), s.keys.queue()).
@@ -78,7 +79,9 @@ func (s *session) lineUp(ctx context.Context) (*tenure, error) {
 		case err != nil:
 			return nil, err
 		case ahead == nil:
-			s.beside.Go(s.lookAfterOthers)
+			looking, stop := context.WithCancel(s.client.Ctx())
+			t.lookAway = stop
+			s.beside.Go(func() { s.lookAfterOthers(looking) })
 			return t, nil
 		}
 		watching, stop := context.WithCancel(clientv3.WithRequireLeader(ctx))
@@ -290,8 +293,7 @@ func (s *session) tidy(ctx context.Context, self selfupdate.Presence, begins boo
 // lookAfterOthers runs in the owner of the lock. It removes what sidecars that are gone have
 // left behind, whether they waited for the lock or not, so that the lock is not handed over to
 // them.
-func (s *session) lookAfterOthers() {
-	ctx := s.client.Ctx()
+func (s *session) lookAfterOthers(ctx context.Context) {
 	for s.over(ctx) == nil {
 		again := retryEtcd
 		if found, err := s.everybody(ctx); err == nil {

@@ -16,6 +16,10 @@ type tenure struct {
 	// key is our place in the queue, and created its revision.
 	key     string
 	created int64
+	// given is closed when the lock was handed over, which the session outlives.
+	given chan struct{}
+	// lookAway ends what only the owner of the lock does.
+	lookAway context.CancelFunc
 }
 
 // mine is true in etcd as long as the lock is ours.
@@ -41,7 +45,7 @@ func (t *tenure) owns(ctx context.Context) error {
 // release gives the lock back. It may be called, and repeated, without harm when the
 // lock is long lost.
 func (t *tenure) release(ctx context.Context) error {
-	return t.giveBack(ctx, t.releaseOver)
+	return t.gone(ctx, t.insist(ctx, releaseTimeout/2, t.releaseOver))
 }
 
 // releaseOver is guarded by our own key's revision.
@@ -52,7 +56,8 @@ func (t *tenure) releaseOver(ctx context.Context, client *clientv3.Client) error
 
 // handOver gives the lock to a peer that waits for it. Sidecars before it in the queue lose
 // their places in the same transaction and line up again, so that the coordinator changes only
-// once. If the peer has gone meanwhile, the lock is simply released.
+// once. If the peer has gone meanwhile, the lock is simply released. The session lasts: a new one would cost all members
+// some work, just when the peer is about to remove a pod.
 func (t *tenure) handOver(ctx context.Context, to selfupdate.Peer) error {
 	asking, cancel := t.bounded(ctx)
 	resp, err := t.client.Get(asking, t.keys.lock+"/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
@@ -67,17 +72,22 @@ func (t *tenure) handOver(ctx context.Context, to selfupdate.Peer) error {
 		}
 	}
 	there := clientv3.Compare(clientv3.CreateRevision(to.Key), "=", to.Queued)
-	return t.giveBack(ctx, func(ctx context.Context, client *clientv3.Client) error {
+	err = t.insist(ctx, releaseTimeout/2, func(ctx context.Context, client *clientv3.Client) error {
 		if resp, err := client.Txn(ctx).If(t.mine(), there).Then(leave...).Commit(); err != nil || resp.Succeeded {
 			return err
 		}
 		return t.releaseOver(ctx, client)
 	})
+	if err != nil {
+		return t.gone(ctx, err)
+	}
+	t.lookAway()
+	close(t.given)
+	return nil
 }
 
-// giveBack insists on a transaction, and then ends the session.
-func (t *tenure) giveBack(ctx context.Context, over func(context.Context, *clientv3.Client) error) error {
-	err := t.insist(ctx, releaseTimeout/2, over)
+// gone ends the session after an attempt to give the lock back.
+func (t *tenure) gone(ctx context.Context, err error) error {
 	t.end(ctx, releaseTimeout/4)
 	if err != nil {
 		return fmt.Errorf("release the lock (it expires by itself): %w", err)

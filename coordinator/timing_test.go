@@ -315,6 +315,16 @@ func (s *stage) waits(p selfupdate.Presence) {
 	s.etcd.Hold(lock+peer, "")
 }
 
+// queue is how many have the lock or wait for it.
+func (s *stage) queue() (n int) {
+	for _, key := range s.etcd.Keys() {
+		if strings.HasPrefix(key, lock) {
+			n++
+		}
+	}
+	return n
+}
+
 func fit(pod string) selfupdate.Presence { return selfupdate.Presence{Pod: pod, UID: "uid-of-" + pod} }
 
 func expectTimes(t *testing.T, what string, got []time.Duration, want ...time.Duration) {
@@ -1069,12 +1079,21 @@ func TestPatience(t *testing.T) {
 			<-time.After(comes + selfupdate.LineUp/2)
 			s.begin()
 			s.waits(selfupdate.Presence{Pod: "etcd-2", UID: string(s.pods[2].UID)})
+			var locked atomic.Int32
+			s.answering(func(_ context.Context, request string, send func() error) error {
+				if request == releases {
+					locked.Store(int32(s.queue()))
+				}
+				return send()
+			})
 			<-time.After(resting)
 			expectLook(t, "the handover", s.one(t, "says handing over"), 0, resting)
-			expectAll(t, "the record and then the lock", s.order(releases, "LeaseRevoke"), releases, "LeaseRevoke")
+			if locked.Load() != 1 {
+				t.Error("the lock was given back before the record")
+			}
 			s.expect(t, "deleted etcd-2", "deleted etcd-1")
 		}},
-		{"whoever has handed over lines up again a moment later",
+		{"whoever has handed over keeps its session, and lines up again a moment later",
 			func(t *testing.T, s *stage) {
 				defer run(t, s.config(as("etcd-0")))()
 				<-time.After(time.Minute)
@@ -1084,9 +1103,16 @@ func TestPatience(t *testing.T) {
 				s.waits(selfupdate.Presence{Pod: "etcd-2", UID: string(s.pods[2].UID)})
 				within(t, time.Minute, "the handover", func() bool { return len(s.at("says handing over")) > 0 })
 				s.begin()
-				<-time.After(time.Minute)
-				if at := s.at("LeaseGrant"); len(at) == 0 || at[0] < returnAfter-20*ms || at[0] > returnAfter {
-					t.Errorf("it lined up at %v, want %v after the handover", at, returnAfter)
+				<-time.After(lineUpAgain - 20*ms)
+				if n := s.queue(); n != 0 {
+					t.Errorf("%d wait for the lock, want nobody yet", n)
+				}
+				<-time.After(lineUpAgain + 20*ms)
+				if n := s.queue(); n != 1 {
+					t.Errorf("%d wait for the lock, want one again", n)
+				}
+				if begun, ended := s.at("LeaseGrant"), s.at("LeaseRevoke"); len(begun)+len(ended) > 0 {
+					t.Errorf("sessions began at %v and ended at %v", begun, ended)
 				}
 			}},
 		{"the next pod goes when the one before has been Ready for minReadySeconds", func(t *testing.T, s *stage) {
