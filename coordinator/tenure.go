@@ -56,8 +56,9 @@ func (t *tenure) releaseOver(ctx context.Context, client *clientv3.Client) error
 
 // handOver gives the lock to a peer that waits for it. Sidecars before it in the queue lose
 // their places in the same transaction and line up again, so that the coordinator changes only
-// once. If the peer has gone meanwhile, the lock is simply released. The session lasts: a new one would cost all members
-// some work, just when the peer is about to remove a pod.
+// once. If the peer has gone meanwhile, the lock is simply released.
+//
+// The session lasts. A new one would cost all members some work, just when the peer is about to remove a pod.
 func (t *tenure) handOver(ctx context.Context, to selfupdate.Peer) error {
 	asking, cancel := t.bounded(ctx)
 	resp, err := t.client.Get(asking, t.keys.lock+"/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
