@@ -58,7 +58,8 @@ func (t *tenure) releaseOver(ctx context.Context, client *clientv3.Client) error
 // their places in the same transaction and line up again, so that the coordinator changes only
 // once. If the peer has gone meanwhile, the lock is simply released.
 //
-// The session lasts. A new one would cost all members some work, just when the peer is about to remove a pod.
+// The session lasts, unless ctx has ended. A new one would cost all members some work, just when the peer is about to
+// remove a pod.
 func (t *tenure) handOver(ctx context.Context, to selfupdate.Peer) error {
 	asking, cancel := t.bounded(ctx)
 	resp, err := t.client.Get(asking, t.keys.lock+"/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
@@ -79,7 +80,7 @@ func (t *tenure) handOver(ctx context.Context, to selfupdate.Peer) error {
 		}
 		return t.releaseOver(ctx, client)
 	})
-	if err != nil {
+	if err != nil || ctx.Err() != nil {
 		return t.gone(ctx, err)
 	}
 	t.lookAway()
