@@ -29,8 +29,8 @@ func (k keys) queue() clientv3.Op {
 // has to be in the queue again before it is back.
 const lineUpAgain = 50 * time.Millisecond
 
-// wait stands in the queue until the lock is ours or ctx or the session ends. If that is to be later, it lines up a
-// moment later. The session lasts when the lock is handed over past us.
+// wait stands in the queue until the lock is ours or ctx or the session ends. With later, it stays out of the queue for
+// a moment first (lineUpAgain). The session lasts when the lock is handed over past us.
 func (s *session) wait(ctx context.Context, later bool) (*tenure, error) {
 	for ; ; later = true {
 		if later {

@@ -78,6 +78,9 @@ func expectAll(t *testing.T, what string, got []string, want ...string) {
 	}
 }
 
+// sortedFenced are the pods that were changed. They are changed at once, so their order means nothing.
+func (k *kube) sortedFenced() []string { return slices.Sorted(slices.Values(seen(k, &k.fenced))) }
+
 func noSpace(on bool) func(*etcdtest.Cluster, []*etcdtest.Member) {
 	return func(_ *etcdtest.Cluster, ms []*etcdtest.Member) {
 		for _, m := range ms {
@@ -179,11 +182,10 @@ func TestTheRecord(t *testing.T) {
 			k.update("rev-2")
 			defer run(t, config(k))()
 			within(t, time.Minute, "a removal", func() bool { return k.story() != "" })
-			expectAll(t, "fenced", slices.Sorted(slices.Values(seen(k, &k.fenced))), "etcd-0", "etcd-1", "etcd-2")
+			expectAll(t, "fenced", k.sortedFenced(), "etcd-0", "etcd-1", "etcd-2")
 			k.change(func() { k.lease, k.fenced = nil, nil })
 			within(t, time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
-			again := slices.Sorted(slices.Values(seen(k, &k.fenced)))
-			expectAll(t, "fenced again, all but the one that is going", again, "etcd-0", "etcd-1")
+			expectAll(t, "fenced again, all but the one that is going", k.sortedFenced(), "etcd-0", "etcd-1")
 			k.expect(t, "deleted etcd-2", "deleted etcd-1", "deleted etcd-0")
 		}},
 		{"of a newer version is left alone", func(t *testing.T) {
@@ -403,7 +405,7 @@ func TestALeaseThatMakesNoSense(t *testing.T) {
 				stop := run(t, s.config(logTo(&log)))
 				within(t, 6*time.Minute, "the first removal", func() bool { return s.story() != "" })
 				s.expect(t, "deleted etcd-2")
-				expectAll(t, "fenced", slices.Sorted(slices.Values(seen(s.kube, &s.fenced))), tc.fenced...)
+				expectAll(t, "fenced", s.sortedFenced(), tc.fenced...)
 				<-time.After(time.Minute)
 				r, _ := s.published(t)
 				stop()

@@ -12,7 +12,7 @@ import (
 	"github.com/quorate/quorate/internal/record"
 )
 
-// do carries out one effect, of the state that asks for it.
+// do carries out one effect. The state is the one that asks for it.
 func (t *turn) do(ctx context.Context, state *record.State, effect record.Effect) record.Event {
 	switch e := effect.(type) {
 	case record.ReadLease:
@@ -36,7 +36,7 @@ func (t *turn) do(ctx context.Context, state *record.State, effect record.Effect
 	case record.ListPods:
 		t.c.log.Info("the record does not say what was under way before: every pod is changed once, " +
 			"so that a removal that nobody knows of has no effect any more")
-		t.fenced = nil // What is listed anew is changed anew.
+		t.fenced = nil // Pods that are listed again are changed again.
 		reading, cancel := context.WithTimeout(ctx, t.c.cfg.RequestTimeout)
 		defer cancel()
 		pods, err := t.c.workload.Fenceable(reading)

@@ -221,8 +221,8 @@ func (o *Observer) Discover(ctx context.Context) ([]rollout.Member, error) {
 	return slices.DeleteFunc(m.Members, silent), err
 }
 
-// remember keeps the members' URLs for the next list: those of the leader first, which needs nobody else to find out
-// that it leads, and those of members that did not answer last.
+// remember keeps the members' URLs for the next list: the leader's first, because the others would have to ask it, and
+// at the end those of members that did not answer.
 func (o *Observer) remember(m rollout.Membership) {
 	rank := func(x rollout.Member) int {
 		switch p := x.Probe; {
@@ -250,8 +250,8 @@ func (o *Observer) MemberURLs() []string { return slices.Concat(o.lastURLs...) }
 // before all others. In a healthy cluster the rest is never asked.
 const headStart = 100 * time.Millisecond
 
-// bestAddresses is how many addresses are asked first for the list. One answer is enough. The second one is for the
-// case that the first member hangs. More would cost every member two requests that nobody needs, just when the next
+// bestAddresses is how many addresses are asked first for the list. One answer is enough. The second address is
+// there in case the first member hangs. More would cost every member two requests that nobody needs, just when the next
 // pod is to be removed.
 const bestAddresses = 2
 

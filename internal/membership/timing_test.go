@@ -273,7 +273,7 @@ func TestTheRestIsAskedForTheListOnlyWhereTheBestTwoDoNotBringIt(t *testing.T) {
 	}
 }
 
-// The next removal waits for the member that has just come back, so nothing of that may take longer than it has to.
+// The next removal waits for the member that has just come back, so it has to be asked as soon as possible.
 func TestAMemberThatHasComeBackIsConnectedToWhileTheListIsAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := etcdtest.StartInMemory(t, 3)

@@ -52,8 +52,8 @@ func (s *State) change(p Pod) FencePod {
 }
 
 // Fences are the changes that are asked for one after the other from here on, unless one of them fails. They may be
-// carried out at once. Each is about a pod of its own, and all that it does is that earlier removals of that pod are
-// refused. So it does no harm wherever the claim ends before it is asked for.
+// carried out at once. Each is about a pod of its own, and all it does is to make earlier removals of that pod fail. So
+// a change does no harm if the claim ends before it is asked for.
 func (s *State) Fences() []FencePod {
 	fences := make([]FencePod, 0, len(s.Unfenced))
 	for _, p := range s.Unfenced {

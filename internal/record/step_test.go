@@ -101,7 +101,7 @@ func run(t *testing.T, s record.State, turns ...turn) record.State {
 		if effect != turn.want {
 			t.Fatalf("turn %d: after %s\n got %s\nwant %s", i+1, shown(turn.event), shown(effect), shown(turn.want))
 		}
-		// Who carries out all changes at once has to know which are asked for.
+		// Whoever carries out all changes at once has to know which ones will be asked for.
 		if change, ok := effect.(record.FencePod); ok {
 			if to := next.Fences(); to[0] != change {
 				t.Errorf("turn %d: %s is asked for, and to come are %v", i+1, shown(change), to)
