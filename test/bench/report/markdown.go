@@ -85,7 +85,7 @@ func header(p *page, run *result.Run) {
 	h := run.Header
 	p.table(2, []string{"Run", ""}, [][]string{
 		{"Began", h.Began.UTC().Format("2006-01-02 15:04 UTC") + ", took " +
-			(time.Duration(h.Seconds) * time.Second).String()},
+			(time.Duration(h.Seconds) * time.Second).String() + sittings(h)},
 		{"Quorate", "`" + h.Version + "`"},
 		{"Machine", fmt.Sprintf("%s, %s, %d MiB memory, Linux %s", h.CPU, plural(h.Cores, "core"),
 			h.MemoryMiB, h.Kernel)},
@@ -113,6 +113,14 @@ func header(p *page, run *result.Run) {
 			p.line("* **%s** (`%s`): %s.", arm.Title, arm.Name, arm.About)
 		}
 	}
+}
+
+// sittings says in how many runs it was measured, where it was more than one.
+func sittings(h result.Header) string {
+	if h.Sittings < 2 {
+		return ""
+	}
+	return fmt.Sprintf(" in %d sittings on the same code and machine", h.Sittings)
 }
 
 // rounds is in how many rounds the trials were run.

@@ -27,6 +27,8 @@ type Run struct {
 type Header struct {
 	Began   time.Time `json:"began"`
 	Seconds float64   `json:"seconds"`
+	// Sittings is in how many runs it was measured, where it was more than one; see [Join].
+	Sittings int `json:"sittings,omitempty"`
 	// Version is the commit of the checkout, with "-dirty" where it differs from it.
 	Version string `json:"version"`
 	// CPU is the processor's model, Cores how many of it there are.

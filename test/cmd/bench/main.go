@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -29,7 +30,8 @@ import (
 const usage = `bench measures, on real parts and in one run, what an update of an etcd cluster costs.
 
   bench [flags]                measure, and write the report
-  bench [flags] report DIR     write the report again, of the run in the directory
+  bench [flags] report DIR...  write the report again, of the run in the directory; of several directories as one run,
+                               if they were measured with the same code on the same machine
   bench figures                write the figures of the published run, which is docs/benchmarks/results.json.gz,
                                into README.md and the pages in docs
 
@@ -222,14 +224,25 @@ func again(arguments []string, out string) error {
 		}
 		return figures(dir, os.Stdout)
 	}
-	if len(arguments) != 2 || arguments[0] != "report" {
+	if len(arguments) < 2 || arguments[0] != "report" {
 		return fmt.Errorf("unexpected arguments %q; see --help", arguments)
 	}
-	r, err := result.Read(arguments[1])
+	var runs []*result.Run
+	for _, dir := range arguments[1:] {
+		r, err := result.Read(dir)
+		if err != nil {
+			return err
+		}
+		runs = append(runs, r)
+	}
+	r, err := result.Join(runs...)
 	if err != nil {
-		return err
+		return fmt.Errorf("report on %s: %w", strings.Join(arguments[1:], ", "), err)
 	}
 	if out == "" {
+		if len(runs) > 1 {
+			return errors.New("--out: name a directory for the report, because it is of several runs")
+		}
 		out = arguments[1]
 	}
 	return write(r, out)

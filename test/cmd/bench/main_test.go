@@ -220,6 +220,16 @@ func TestTheReportOfAnEarlierRunIsWrittenAgain(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(dir, "results.md"))
 	require.NoError(t, again([]string{"report", dir}, ""))
 	require.FileExists(t, filepath.Join(dir, "results.md"), "beside the data unless told otherwise")
+
+	later, joined := t.TempDir(), t.TempDir()
+	require.NoError(t, result.WriteHeader(later, result.Header{Version: "abc"}))
+	require.ErrorContains(t, again([]string{"report", dir, later}, ""), "--out")
+	require.NoError(t, again([]string{"report", dir, later}, joined))
+	text, err := os.ReadFile(filepath.Join(joined, "results.md"))
+	require.NoError(t, err)
+	require.Contains(t, string(text), "in 2 sittings")
+	require.NoError(t, result.WriteHeader(later, result.Header{Version: "def"}))
+	require.ErrorContains(t, again([]string{"report", dir, later}, joined), later+": the runs are not of the same code")
 }
 
 func TestTheFiguresOfThePublishedRunAreWrittenAndWhatItLacksIsListed(t *testing.T) {
@@ -243,7 +253,7 @@ figures written: 1; left as they are, because the published run does not have th
 }
 
 func TestWhatIsNoReportIsRefused(t *testing.T) {
-	for _, arguments := range [][]string{{"report"}, {"rapport", "dir"}, {"report", "one", "two"}} {
+	for _, arguments := range [][]string{{"report"}, {"rapport", "dir"}, {"figures", "dir"}} {
 		require.ErrorContains(t, again(arguments, ""), "unexpected arguments")
 	}
 	empty := t.TempDir()

@@ -1,0 +1,51 @@
+package result_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorate/quorate/test/bench/result"
+)
+
+func TestRunsOfTheSameCodeAreJoinedAndEverythingCounts(t *testing.T) {
+	header := result.Header{Version: "abc", Etcd: []string{"3.5.35", "3.6.16"}, Seconds: 10, Lanes: 2, Seed: 1}
+	first := &result.Run{Header: header, Trials: []result.Trial{{Case: "healthy-3", Round: 1, Position: 1},
+		{Case: "healthy-3", Round: 2, Position: 2}}, Idle: []result.Idle{{Role: "waiter"}}}
+	later := header
+	later.Seconds, later.Lanes, later.Seed = 5, 1, 7
+	second := &result.Run{Header: later, Trials: []result.Trial{{Case: "healthy-3", Round: 1, Position: 1}},
+		Fleets: []result.Fleet{{Arm: "quorate"}}, Micro: "BenchmarkDecide\n"}
+
+	got, err := result.Join(first, second)
+	require.NoError(t, err)
+	header.Seconds, header.Sittings = 15, 2
+	require.Equal(t, &result.Run{Header: header, Trials: []result.Trial{{Case: "healthy-3", Round: 1, Position: 1},
+		{Case: "healthy-3", Round: 2, Position: 2}, {Case: "healthy-3", Round: 3, Position: 3}},
+		Idle: []result.Idle{{Role: "waiter"}}, Fleets: []result.Fleet{{Arm: "quorate"}},
+		Micro: "BenchmarkDecide\n"}, got)
+	require.Equal(t, 1, second.Trials[0].Round, "what was measured stays as it is")
+
+	alone, err := result.Join(first)
+	require.NoError(t, err)
+	require.Equal(t, first, alone)
+}
+
+func TestRunsOfAnotherCodeOrMachineAreNotJoined(t *testing.T) {
+	for name, change := range map[string]func(*result.Header){
+		"another commit":              func(h *result.Header) { h.Version = "def" },
+		"another number of cores":     func(h *result.Header) { h.Cores = 4 },
+		"another etcd":                func(h *result.Header) { h.Etcd = []string{"3.6.16"} },
+		"only to show that it works":  func(h *result.Header) { h.Short = true },
+		"containers that start later": func(h *result.Header) { h.StartDelay = 3 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			one, other := result.Header{Version: "abc", Cores: 2}, result.Header{Version: "abc", Cores: 2}
+			change(&other)
+			_, err := result.Join(&result.Run{Header: one}, &result.Run{Header: other})
+			require.ErrorContains(t, err, "not of the same code, machine and versions")
+		})
+	}
+	_, err := result.Join()
+	require.ErrorContains(t, err, "no run")
+}
