@@ -115,12 +115,12 @@ func header(p *page, run *result.Run) {
 	}
 }
 
-// sittings says in how many runs it was measured, where it was more than one.
+// sittings says in how many runs all of it was measured, where it was more than one.
 func sittings(h result.Header) string {
 	if h.Sittings < 2 {
 		return ""
 	}
-	return fmt.Sprintf(" in %d sittings on the same code and machine", h.Sittings)
+	return fmt.Sprintf(" in %d sittings", h.Sittings)
 }
 
 // rounds is in how many rounds the trials were run.

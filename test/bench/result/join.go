@@ -7,26 +7,28 @@ import (
 	"strings"
 )
 
-// Join makes one run of several that were measured one after the other, such as one whose machine was needed for
-// something else meanwhile, or one of which a case is to be played more often. Everything counts that any of them has:
-// the rounds of the second one follow those of the first one. When it began, how many trials ran at a time, and what
-// the order was drawn from are the first one's.
+// Join makes one run of several that were measured one after the other. So a part that was left out can be measured
+// later, and a case can be played more often. The joined run has everything that any of them has. The rounds of each
+// follow those of the one before. When it began, how many trials ran at a time, and what the order was drawn from are
+// those of the first one.
 //
-// An error says that they differ in the code, the machine, or what was played on it. Figures of two codes are not
-// those of one run.
+// An error says in what they differ: the code, the machine, the versions, or how pods start. Figures of two codes are
+// not those of one run.
 func Join(runs ...*Run) (*Run, error) {
 	if len(runs) == 0 {
 		return nil, errors.New("there is no run to join")
 	}
 	joined := &Run{Header: runs[0].Header}
-	joined.Header.Seconds, joined.Header.Sittings = 0, 0
+	joined.Header.Seconds = 0
+	if len(runs) > 1 {
+		joined.Header.Sittings = len(runs)
+	}
 	var micro []string
 	for _, r := range runs {
-		if a, b := sameOf(joined.Header), sameOf(r.Header); a != b {
+		if a, b := conditions(joined.Header), conditions(r.Header); a != b {
 			return nil, fmt.Errorf("the runs are not of the same code, machine and versions: %s, and %s", a, b)
 		}
 		joined.Header.Seconds += r.Header.Seconds
-		joined.Header.Sittings += max(r.Header.Sittings, 1)
 		rounds, position := 0, 0
 		for _, t := range joined.Trials {
 			rounds, position = max(rounds, t.Round), max(position, t.Position)
@@ -46,14 +48,11 @@ func Join(runs ...*Run) (*Run, error) {
 		}
 	}
 	joined.Micro = strings.Join(micro, "\n")
-	if joined.Header.Sittings == 1 {
-		joined.Header.Sittings = 0
-	}
 	return joined, nil
 }
 
-// sameOf is all of a header in which the sittings of one run agree.
-func sameOf(h Header) string {
+// conditions are all of a header in which runs have to agree to be joined.
+func conditions(h Header) string {
 	return fmt.Sprintf("Quorate %s on %s, %d cores, %d MiB, Linux %s, %s, Kubernetes %s, etcd %s, network %s, "+
 		"start delay %g s, readiness period %g s, short %t", h.Version, h.CPU, h.Cores, h.MemoryMiB, h.Kernel, h.Go,
 		h.Kubernetes, strings.Join(h.Etcd, " and "), h.Network, h.StartDelay, h.ReadinessPeriod, h.Short)

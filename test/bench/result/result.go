@@ -27,7 +27,7 @@ type Run struct {
 type Header struct {
 	Began   time.Time `json:"began"`
 	Seconds float64   `json:"seconds"`
-	// Sittings is in how many runs it was measured, where it was more than one; see [Join].
+	// Sittings is in how many runs all of it was measured, where it was more than one; see [Join].
 	Sittings int `json:"sittings,omitempty"`
 	// Version is the commit of the checkout, with "-dirty" where it differs from it.
 	Version string `json:"version"`
