@@ -359,6 +359,47 @@ func TestTheOwnerOfTheLockRemovesWhatIsLeftOfThoseWhoAreGone(t *testing.T) {
 	}
 }
 
+// Whoever has handed the lock over keeps its session, but not the owner's duties.
+func TestOnlyTheOwnerOfTheLockLooksAfterTheOthers(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		handOver bool
+		// looks is how often etcd is asked who is there, in three TTLs.
+		looks int
+	}{
+		{"while the lock is its own", false, 3},
+		{"not after it was handed over", true, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := etcdtest.StartInMemory(t, 1)
+				first := owner(t, c, c.URL(0))
+				defer first.close(t.Context())
+				if tc.handOver {
+					c.Grant(sessionTTL*10, map[string]string{lock + peer: ""}) // etcd itself ends such a lease.
+					place := kv(t, first.session, lock+peer)
+					if err := first.handOver(t.Context(),
+						selfupdate.Peer{Key: string(place.Key), Queued: place.CreateRevision}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				<-time.After(sessionTTL / 2)
+				looks := 0
+				c.Intercept(func(_ context.Context, method string, do func() (any, error)) (any, error) {
+					if method == "Range" {
+						looks++
+					}
+					return do()
+				})
+				<-time.After(3 * sessionTTL)
+				if looks != tc.looks {
+					t.Errorf("%d looks, want %d", looks, tc.looks)
+				}
+			})
+		})
+	}
+}
+
 // The members have a pod to lose at that moment. Another session would cost them more than another place in the queue.
 func TestWhoeverIsPassedOverLinesUpAgainLaterAndInTheSameSession(t *testing.T) {
 	c := etcdtest.Start(t, 1)
