@@ -49,6 +49,10 @@ const (
 	look = 100 * time.Millisecond
 	// sample is how often the memory is read during a rollout.
 	sample = time.Second
+	// beginsOver spreads the begin of the coordinators over the time after which an idle one looks at its members again.
+	// Where all begin at once they all look at once, and a few cores are then busy for seconds. In no real fleet they
+	// share cores.
+	beginsOver = time.Minute
 	// quiet is for how long nothing was asked of a fleet that idles, and quietPatience bounds the
 	// wait for that.
 	quiet         = 3 * time.Second
@@ -471,7 +475,13 @@ func (f *fleet) measure(ctx context.Context, w way) (r result.Fleet, err error) 
 		f.host.Store(h)
 		starting, cancel := bounded(ctx, "starting the coordinators")
 		defer cancel()
-		err = f.each(starting, func(ctx context.Context, i int) error { return f.campaign(ctx, h, i) })
+		began := time.Now()
+		err = f.each(starting, func(ctx context.Context, i int) error {
+			if !f.Short {
+				pause(ctx, time.Until(began.Add(beginsOver*time.Duration(i)/time.Duration(f.Clusters))))
+			}
+			return f.campaign(ctx, h, i)
+		})
 	}
 	if err != nil {
 		return r, err
