@@ -86,7 +86,7 @@ func header(p *page, run *result.Run) {
 	p.table(2, []string{"Run", ""}, [][]string{
 		{"Began", h.Began.UTC().Format("2006-01-02 15:04 UTC") + ", took " +
 			(time.Duration(h.Seconds) * time.Second).String() + sittings(h)},
-		{"Quorate", "`" + h.Version + "`"},
+		{"Quorate", commits(h)},
 		{"Machine", fmt.Sprintf("%s, %s, %d MiB memory, Linux %s", h.CPU, plural(h.Cores, "core"),
 			h.MemoryMiB, h.Kernel)},
 		{"Versions", fmt.Sprintf("Kubernetes %s, etcd %s, %s", h.Kubernetes, strings.Join(h.Etcd, " → "), h.Go)},
@@ -116,6 +116,16 @@ func header(p *page, run *result.Run) {
 }
 
 // sittings says in how many runs all of it was measured, where it was more than one.
+// commits are those of the product that was measured.
+func commits(h result.Header) string {
+	all := strings.Split(h.Version, ", ")
+	text := "`" + strings.Join(all, "`, `") + "`"
+	if len(all) > 1 {
+		text += ", between which the product's code has not changed"
+	}
+	return text
+}
+
 func sittings(h result.Header) string {
 	if h.Sittings < 2 {
 		return ""

@@ -95,6 +95,14 @@ func TestAReportSaysThatTheHostWasNotMeasuredWhereTheSidecarWas(t *testing.T) {
 	require.NotContains(t, markdown(reportOf(run), nil), "Inside etcd-backup-restore")
 }
 
+func TestAReportOfSeveralCommitsSaysWhyTheyAreOneRun(t *testing.T) {
+	run := small()
+	run.Header.Version, run.Header.Sittings = "abc, def", 2
+	text := markdown(reportOf(run), nil)
+	require.Contains(t, text, "`abc`, `def`, between which the product's code has not changed")
+	require.Contains(t, text, "in 2 sittings")
+}
+
 func TestTheSameRunGivesTheSameFiles(t *testing.T) {
 	one, other := t.TempDir(), t.TempDir()
 	require.NoError(t, Write(small(), one))

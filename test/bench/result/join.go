@@ -12,9 +12,12 @@ import (
 // follow those of the one before. When it began, how many trials ran at a time, and what the order was drawn from are
 // those of the first one.
 //
+// Commits in between may have changed documents, tests or the benchmarks, but not what is measured: same tells whether
+// two commits build the same.
+//
 // An error says in what they differ: the code, the machine, the versions, or how pods start. Figures of two codes are
 // not those of one run.
-func Join(runs ...*Run) (*Run, error) {
+func Join(same func(a, b string) bool, runs ...*Run) (*Run, error) {
 	if len(runs) == 0 {
 		return nil, errors.New("there is no run to join")
 	}
@@ -23,10 +26,15 @@ func Join(runs ...*Run) (*Run, error) {
 	if len(runs) > 1 {
 		joined.Header.Sittings = len(runs)
 	}
-	var micro []string
+	first := runs[0].Header
+	var versions, micro []string
 	for _, r := range runs {
-		if a, b := conditions(joined.Header), conditions(r.Header); a != b {
-			return nil, fmt.Errorf("the runs are not of the same code, machine and versions: %s, and %s", a, b)
+		if a, b := conditions(first), conditions(r.Header); a != b || !same(first.Version, r.Header.Version) {
+			return nil, fmt.Errorf("the runs are not of the same code, machine and versions: Quorate %s on %s, and %s on %s",
+				first.Version, a, r.Header.Version, b)
+		}
+		if !slices.Contains(versions, r.Header.Version) {
+			versions = append(versions, r.Header.Version)
 		}
 		joined.Header.Seconds += r.Header.Seconds
 		rounds, position := 0, 0
@@ -47,13 +55,14 @@ func Join(runs ...*Run) (*Run, error) {
 			micro = append(micro, r.Micro)
 		}
 	}
+	joined.Header.Version = strings.Join(versions, ", ")
 	joined.Micro = strings.Join(micro, "\n")
 	return joined, nil
 }
 
-// conditions are all of a header in which runs have to agree to be joined.
+// conditions are all of a header but the commit in which runs have to agree to be joined.
 func conditions(h Header) string {
-	return fmt.Sprintf("Quorate %s on %s, %d cores, %d MiB, Linux %s, %s, Kubernetes %s, etcd %s, network %s, "+
-		"start delay %g s, readiness period %g s, short %t", h.Version, h.CPU, h.Cores, h.MemoryMiB, h.Kernel, h.Go,
+	return fmt.Sprintf("%s, %d cores, %d MiB, Linux %s, %s, Kubernetes %s, etcd %s, network %s, "+
+		"start delay %g s, readiness period %g s, short %t", h.CPU, h.Cores, h.MemoryMiB, h.Kernel, h.Go,
 		h.Kubernetes, strings.Join(h.Etcd, " and "), h.Network, h.StartDelay, h.ReadinessPeriod, h.Short)
 }

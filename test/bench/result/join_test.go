@@ -8,6 +8,9 @@ import (
 	"github.com/quorate/quorate/test/bench/result"
 )
 
+// equal says of two commits that they build the same only if they are one.
+func equal(a, b string) bool { return a == b }
+
 func TestRunsOfTheSameCodeAreJoinedAndEverythingCounts(t *testing.T) {
 	header := result.Header{Version: "abc", Etcd: []string{"3.5.35", "3.6.16"}, Seconds: 10, Lanes: 2, Seed: 1}
 	first := &result.Run{Header: header, Trials: []result.Trial{{Case: "healthy-3", Round: 1, Position: 1},
@@ -17,7 +20,7 @@ func TestRunsOfTheSameCodeAreJoinedAndEverythingCounts(t *testing.T) {
 	second := &result.Run{Header: later, Trials: []result.Trial{{Case: "healthy-3", Round: 1, Position: 1}},
 		Fleets: []result.Fleet{{Arm: "quorate"}}, Micro: "BenchmarkDecide\n"}
 
-	got, err := result.Join(first, second)
+	got, err := result.Join(equal, first, second)
 	require.NoError(t, err)
 	header.Seconds, header.Sittings = 15, 2
 	require.Equal(t, &result.Run{Header: header, Trials: []result.Trial{{Case: "healthy-3", Round: 1, Position: 1},
@@ -26,9 +29,20 @@ func TestRunsOfTheSameCodeAreJoinedAndEverythingCounts(t *testing.T) {
 		Micro: "BenchmarkDecide\n"}, got)
 	require.Equal(t, 1, second.Trials[0].Round, "what was measured stays as it is")
 
-	alone, err := result.Join(first)
+	alone, err := result.Join(equal, first)
 	require.NoError(t, err)
 	require.Equal(t, first, alone)
+}
+
+func TestRunsOfSeveralCommitsAreJoinedWhereTheyBuildTheSame(t *testing.T) {
+	of := func(version string) *result.Run { return &result.Run{Header: result.Header{Version: version}} }
+	same := func(a, b string) bool { return a != "other" && b != "other" }
+	got, err := result.Join(same, of("abc"), of("def"), of("abc"))
+	require.NoError(t, err)
+	require.Equal(t, "abc, def", got.Header.Version)
+	_, err = result.Join(same, of("abc"), of("def"), of("other"))
+	require.ErrorContains(t, err, "Quorate abc on")
+	require.ErrorContains(t, err, "and other on")
 }
 
 func TestRunsOfAnotherCodeOrMachineAreNotJoined(t *testing.T) {
@@ -42,10 +56,10 @@ func TestRunsOfAnotherCodeOrMachineAreNotJoined(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			one, other := result.Header{Version: "abc", Cores: 2}, result.Header{Version: "abc", Cores: 2}
 			change(&other)
-			_, err := result.Join(&result.Run{Header: one}, &result.Run{Header: other})
+			_, err := result.Join(equal, &result.Run{Header: one}, &result.Run{Header: other})
 			require.ErrorContains(t, err, "not of the same code, machine and versions")
 		})
 	}
-	_, err := result.Join()
+	_, err := result.Join(equal)
 	require.ErrorContains(t, err, "no run")
 }

@@ -29,7 +29,7 @@ type Header struct {
 	Seconds float64   `json:"seconds"`
 	// Sittings is in how many runs all of it was measured, where it was more than one; see [Join].
 	Sittings int `json:"sittings,omitempty"`
-	// Version is the commit of the checkout, with "-dirty" where it differs from it.
+	// Version is the commit of the checkout, with "-dirty" where it differs from it. Of a joined run it may be several.
 	Version string `json:"version"`
 	// CPU is the processor's model, Cores how many of it there are.
 	CPU   string `json:"cpu"`

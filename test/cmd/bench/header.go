@@ -53,6 +53,22 @@ func header(ctx context.Context, o options) (result.Header, error) {
 	return h, nil
 }
 
+// buildTheSame is true for two commits of this checkout between which nothing has changed of what is measured.
+func buildTheSame(a, b string) bool {
+	dir, err := root()
+	return err == nil && productUnchanged(dir, a, b)
+}
+
+// productUnchanged is true for two commits between which the product's code has not changed. It is false where one of
+// them is not known, or not all that was built.
+func productUnchanged(dir, a, b string) bool {
+	if a == b {
+		return true
+	}
+	return exec.Command("git", "-C", dir, "diff", "--quiet", "--end-of-options", a, b, "--",
+		"cmd", "coordinator", "deploy", "internal", "pkg", "go.mod", "go.sum", ":(exclude)*_test.go").Run() == nil
+}
+
 func tag(image string) string { return image[strings.LastIndexByte(image, ':')+1:] }
 
 // field is the value of the first line with that name in one of the kernel's tables; empty

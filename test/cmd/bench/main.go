@@ -235,7 +235,7 @@ func again(arguments []string, out string) error {
 		}
 		runs = append(runs, r)
 	}
-	r, err := result.Join(runs...)
+	r, err := result.Join(buildTheSame, runs...)
 	if err != nil {
 		return fmt.Errorf("report on %s: %w", strings.Join(arguments[1:], ", "), err)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -230,6 +231,39 @@ func TestTheReportOfAnEarlierRunIsWrittenAgain(t *testing.T) {
 	require.Contains(t, string(text), "in 2 sittings")
 	require.NoError(t, result.WriteHeader(later, result.Header{Version: "def"}))
 	require.ErrorContains(t, again([]string{"report", dir, later}, joined), later+": the runs are not of the same code")
+}
+
+func TestTwoCommitsBuildTheSameIfNothingOfTheProductHasChanged(t *testing.T) {
+	dir := t.TempDir()
+	git := func(arguments ...string) string {
+		t.Helper()
+		out, err := exec.Command("git", append([]string{"-C", dir, "-c", "user.name=n", "-c", "user.email=e"},
+			arguments...)...).CombinedOutput()
+		require.NoError(t, err, string(out))
+		return strings.TrimSpace(string(out))
+	}
+	commit := func(path string) string {
+		t.Helper()
+		file := filepath.Join(dir, path)
+		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+		require.NoError(t, os.WriteFile(file, []byte(path), 0o644))
+		git("add", ".")
+		git("commit", "--quiet", "--message", path)
+		return git("describe", "--always", "--abbrev=12")
+	}
+	git("init", "--quiet")
+	first := commit("go.mod")
+	for _, path := range []string{"README.md", "test/bench/run.go", "coordinator/loop_test.go"} {
+		require.True(t, productUnchanged(dir, first, commit(path)), path)
+	}
+	last := git("describe", "--always", "--abbrev=12")
+	require.False(t, productUnchanged(dir, first, last+"-dirty"), "nobody knows what has changed")
+	require.False(t, productUnchanged(dir, first, "0123456789ab"), "an unknown commit")
+	for _, path := range []string{"coordinator/loop.go", "pkg/options/rollout.go", "go.sum", "deploy/base/role.yaml"} {
+		next := commit(path)
+		require.False(t, productUnchanged(dir, last, next), path)
+		last = next
+	}
 }
 
 func TestTheFiguresOfThePublishedRunAreWrittenAndWhatItLacksIsListed(t *testing.T) {
