@@ -84,8 +84,8 @@ func (w way) name() string {
 	return fmt.Sprintf("%s-%d", w.arm, w.workers)
 }
 
-// Run measures first the coordinators of the whole fleet, those of other releases next, and then the central
-// controller with each number of workers, on one control plane with the same objects. It takes about ten
+// Run measures first the coordinators of the whole fleet, then the central controller with each number of workers, and
+// then the coordinators of other releases, on one control plane with the same objects. It takes about ten
 // minutes for the defaults. Results that were there when an error occurred are returned with it.
 //
 // An error says that the fleet could not be run, or that a rollout broke its rule: a pod was replaced
@@ -95,17 +95,22 @@ func Run(ctx context.Context, o Options) (results []result.Fleet, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("fleet: %w", err)
 	}
+	back, err := collectSeldom()
+	defer back()
+	if err != nil {
+		return nil, fmt.Errorf("fleet: %w", err)
+	}
 	f, err := start(ctx, o)
 	if err != nil {
 		return nil, fmt.Errorf("fleet: %w", err)
 	}
 	defer func() { err = errors.Join(err, f.close(ctx)) }()
 	ways := []way{{arm: quorate}}
-	for _, program := range o.Beside {
-		ways = append(ways, way{arm: quorate, program: program})
-	}
 	for _, workers := range o.Workers {
 		ways = append(ways, way{arm: controller, workers: workers})
+	}
+	for _, program := range o.Beside {
+		ways = append(ways, way{arm: quorate, program: program})
 	}
 	for _, w := range ways {
 		r, err := f.measure(ctx, w)

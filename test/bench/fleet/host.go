@@ -10,6 +10,10 @@ import (
 	"net/rpc"
 	"os"
 	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -238,7 +242,7 @@ func startHost(ctx context.Context, program, log string, counter *apiproxy.Count
 	}
 	p, err := process.Start(process.Spec{
 		Name: "fleet host", Path: program, LogPath: log, Launcher: behindOthers,
-		Env: append(os.Environ(), hostVariable+"="+string(text)),
+		Env: hostEnvironment(string(text)),
 	})
 	if err != nil {
 		return nil, err
@@ -253,10 +257,36 @@ func startHost(ctx context.Context, program, log string, counter *apiproxy.Count
 	return &hostProcess{process: p, counter: counter, client: rpc.NewClient(conn), members: config.Members}, nil
 }
 
-// behindOthers has the host wait for a core until what it asks has one. Otherwise its garbage collection, when it meets
-// the API server's, keeps the members from answering for a second. Every coordinator then takes etcd for silent and
-// begins to stand in, and a few cores do not recover from a thousand clusters that do so at once.
+// behindOthers has the host wait for a core until what it asks has one.
 var behindOthers = []string{"nice", "-n", "10"}
+
+// seldom is how far a heap grows, in percent, before the garbage is collected of all that is not measured. With Go's
+// default, the API server and the host collect every ten seconds or so. Where both do at the same time, a few cores
+// keep the members from answering for a second. Every coordinator then takes etcd for silent and begins to stand in,
+// and a thousand clusters that do so at once keep those cores busy for good.
+const seldom = 400
+
+// collectSeldom is for this process and those that it starts, but for the host. It returns what sets it back.
+func collectSeldom() (back func(), err error) {
+	const variable = "GOGC"
+	text, set := os.LookupEnv(variable)
+	before := debug.SetGCPercent(seldom)
+	back = func() {
+		debug.SetGCPercent(before)
+		if set {
+			_ = os.Setenv(variable, text)
+		} else {
+			_ = os.Unsetenv(variable)
+		}
+	}
+	return back, os.Setenv(variable, strconv.Itoa(seldom))
+}
+
+// hostEnvironment is that of the host, whose memory is measured as it is with Go's default.
+func hostEnvironment(config string) []string {
+	return append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "GOGC=") }),
+		hostVariable+"="+config)
+}
 
 const (
 	// hostStarts bounds the start of the host, hostEnds its end, after which it is killed:
