@@ -49,9 +49,9 @@ const (
 	look = 100 * time.Millisecond
 	// sample is how often the memory is read during a rollout.
 	sample = time.Second
-	// beginsOver spreads the begin of the coordinators over the time after which an idle one looks at its members again.
-	// Where all begin at once they all look at once, and a few cores are then busy for seconds. In no real fleet they
-	// share cores.
+	// beginsOver spreads the begin of the coordinators over the time after which an idle one looks at its members
+	// again. Where all begin at once they all look at once, and a few cores are then busy for seconds. In no real
+	// fleet they share cores.
 	beginsOver = time.Minute
 	// quiet is for how long nothing was asked of a fleet that idles, and quietPatience bounds the
 	// wait for that.

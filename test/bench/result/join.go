@@ -30,8 +30,8 @@ func Join(same func(a, b string) bool, runs ...*Run) (*Run, error) {
 	var versions, micro []string
 	for _, r := range runs {
 		if a, b := conditions(first), conditions(r.Header); a != b || !same(first.Version, r.Header.Version) {
-			return nil, fmt.Errorf("the runs are not of the same code, machine and versions: Quorate %s on %s, and %s on %s",
-				first.Version, a, r.Header.Version, b)
+			return nil, fmt.Errorf("the runs are not of the same code, machine and versions: Quorate %s on %s, "+
+				"and %s on %s", first.Version, a, r.Header.Version, b)
 		}
 		if !slices.Contains(versions, r.Header.Version) {
 			versions = append(versions, r.Header.Version)

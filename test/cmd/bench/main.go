@@ -127,9 +127,9 @@ func parse(args []string) (options, []string, error) {
 	flags.IntVar(&o.Lanes, "lanes", 1,
 		"how many trials run at a time, but for healthy clusters, whose milliseconds count; two save time on two cores")
 	flags.IntVar(&o.fleet.Clusters, "fleet-clusters", 1000, "how many StatefulSets the large fleet has")
-	flags.DurationVar(&o.fleet.Over, "fleet-over", 6*time.Minute,
-		"the time over which all of them change; everything shares this machine's cores, and two of them do not "+
-			"carry a thousand rollouts at once")
+	flags.DurationVar(&o.fleet.Over, "fleet-over", 12*time.Minute,
+		"the time over which all of them change; everything shares this machine's cores, and two of them carry a "+
+			"thousand rollouts in twelve minutes but not in six")
 	flags.IntVar(&o.atOnce, "fleet-at-once", 200, "how many StatefulSets the small fleet has, which all change at once")
 	beside := flags.String("fleet-beside", "",
 		"programs of other releases of these benchmarks, whose coordinators are measured on the same fleets")

@@ -34,7 +34,7 @@ func TestByDefaultEverythingIsMeasured(t *testing.T) {
 	require.Empty(t, o.Dir, "a new one")
 	require.Empty(t, o.out, "where the data are")
 	require.Equal(t, 1000, o.fleet.Clusters)
-	require.Equal(t, 6*time.Minute, o.fleet.Over)
+	require.Equal(t, 12*time.Minute, o.fleet.Over)
 	require.Equal(t, 200, o.atOnce)
 	require.Equal(t, []int{3, 50}, o.fleet.Workers)
 	require.Nil(t, o.fleet.Beside, "only this release")
