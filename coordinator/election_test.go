@@ -178,6 +178,18 @@ func kv(t *testing.T, s *session, key string) *mvccpb.KeyValue {
 	return resp.Kvs[0]
 }
 
+// counted counts the requests of one method from now on.
+func counted(c *etcdtest.Cluster, method string) *int {
+	n := new(int)
+	c.Intercept(func(_ context.Context, asked string, do func() (any, error)) (any, error) {
+		if asked == method {
+			*n++
+		}
+		return do()
+	})
+	return n
+}
+
 // A waiting sidecar finds the owner gone within a quarter of a second after it has been silent
 // for its TTL. etcd's own expiry takes up to half a second more than the TTL. The number of
 // questions is part of a sidecar's cost.
@@ -206,13 +218,7 @@ func TestWhoeverIsSilentForATTLIsGone(t *testing.T) {
 				<-time.After(tc.joins)
 				s := opened(t, c, c.URL(0))
 				defer s.close(t.Context())
-				asks := 0
-				c.Intercept(func(_ context.Context, method string, do func() (any, error)) (any, error) {
-					if method == "LeaseTimeToLive" {
-						asks++
-					}
-					return do()
-				})
+				asks := counted(c, "LeaseTimeToLive")
 				if err := s.outlive(t.Context(), kv(t, s, owner.key), make(clientv3.WatchChan)); err != nil {
 					t.Fatal(err)
 				}
@@ -222,8 +228,8 @@ func TestWhoeverIsSilentForATTLIsGone(t *testing.T) {
 				if keys := c.Keys(); len(keys) != 0 {
 					t.Errorf("left behind: %v", keys)
 				}
-				if asks > tc.asks {
-					t.Errorf("asked %d times, want at most %d", asks, tc.asks)
+				if *asks > tc.asks {
+					t.Errorf("asked %d times, want at most %d", *asks, tc.asks)
 				}
 			})
 		})
@@ -384,16 +390,10 @@ func TestOnlyTheOwnerOfTheLockLooksAfterTheOthers(t *testing.T) {
 					}
 				}
 				<-time.After(sessionTTL / 2)
-				looks := 0
-				c.Intercept(func(_ context.Context, method string, do func() (any, error)) (any, error) {
-					if method == "Range" {
-						looks++
-					}
-					return do()
-				})
+				looks := counted(c, "Range")
 				<-time.After(3 * sessionTTL)
-				if looks != tc.looks {
-					t.Errorf("%d looks, want %d", looks, tc.looks)
+				if *looks != tc.looks {
+					t.Errorf("%d looks, want %d", *looks, tc.looks)
 				}
 			})
 		})

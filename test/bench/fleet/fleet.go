@@ -49,10 +49,10 @@ const (
 	look = 100 * time.Millisecond
 	// sample is how often the memory is read during a rollout.
 	sample = time.Second
-	// beginsOver spreads the begin of the coordinators over the time after which an idle one looks at its members
-	// again. Where all begin at once they all look at once, and a few cores are then busy for seconds. In no real
-	// fleet they share cores.
-	beginsOver = time.Minute
+	// startsOver spreads the start of the coordinators over the time after which an idle one looks at its members
+	// again. If all start at once, they all look at once, and a few cores are then busy for seconds. In a real fleet
+	// they do not share cores.
+	startsOver = time.Minute
 	// quiet is for how long nothing was asked of a fleet that idles, and quietPatience bounds the
 	// wait for that.
 	quiet         = 3 * time.Second
@@ -95,7 +95,7 @@ func Run(ctx context.Context, o Options) (results []result.Fleet, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("fleet: %w", err)
 	}
-	back, err := collectSeldom()
+	back, err := collectRarely()
 	defer back()
 	if err != nil {
 		return nil, fmt.Errorf("fleet: %w", err)
@@ -205,7 +205,7 @@ func start(ctx context.Context, o Options) (f *fleet, err error) {
 		return f, err
 	}
 	o.Say(fmt.Sprintf("making %d StatefulSets of %d pods", o.Clusters, o.Members))
-	if err := f.each(ctx, f.create); err != nil {
+	if err := f.each(ctx, 0, f.create); err != nil {
 		return f, err
 	}
 	starting, cancel := bounded(ctx, "starting the pods")
@@ -257,11 +257,12 @@ func (f *fleet) expire(ctx context.Context) {
 	}
 }
 
-// each does something for all clusters, some at a time, and ends with the first error.
-func (f *fleet) each(ctx context.Context, do func(ctx context.Context, cluster int) error) error {
+// each does something for all clusters, some at a time and one after the other over a time, and ends with the first
+// error.
+func (f *fleet) each(ctx context.Context, over time.Duration, do func(ctx context.Context, cluster int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	next := make(chan int)
+	next, began := make(chan int), time.Now()
 	var doing sync.WaitGroup
 	for range atOnce {
 		doing.Go(func() {
@@ -273,6 +274,9 @@ func (f *fleet) each(ctx context.Context, do func(ctx context.Context, cluster i
 		})
 	}
 	for i := range f.clusters {
+		if over > 0 {
+			pause(ctx, time.Until(began.Add(over*time.Duration(i)/time.Duration(f.Clusters))))
+		}
 		select {
 		case next <- i:
 		case <-ctx.Done():
@@ -471,7 +475,7 @@ func (f *fleet) measure(ctx context.Context, w way) (r result.Fleet, err error) 
 	if w.arm == controller {
 		f.Say(fmt.Sprintf("starting the central controller with %d workers", w.workers))
 		f.writesLeases.Store(true)
-		if err := f.each(ctx, f.writeLeases); err != nil {
+		if err := f.each(ctx, 0, f.writeLeases); err != nil {
 			return r, err
 		}
 		err = h.call(ctx, "Control", w.workers, nil)
@@ -480,13 +484,11 @@ func (f *fleet) measure(ctx context.Context, w way) (r result.Fleet, err error) 
 		f.host.Store(h)
 		starting, cancel := bounded(ctx, "starting the coordinators")
 		defer cancel()
-		began := time.Now()
-		err = f.each(starting, func(ctx context.Context, i int) error {
-			if !f.Short {
-				pause(ctx, time.Until(began.Add(beginsOver*time.Duration(i)/time.Duration(f.Clusters))))
-			}
-			return f.campaign(ctx, h, i)
-		})
+		over := startsOver
+		if f.Short {
+			over = 0
+		}
+		err = f.each(starting, over, func(ctx context.Context, i int) error { return f.campaign(ctx, h, i) })
 	}
 	if err != nil {
 		return r, err
@@ -640,12 +642,10 @@ func (f *fleet) roll(ctx context.Context, h *hostProcess, r *result.Fleet) error
 func (f *fleet) update(ctx context.Context) error {
 	f.revision++
 	patch := fmt.Appendf(nil, `{"spec":{"template":{"metadata":{"annotations":{"fleet/revision":"%d"}}}}}`, f.revision)
-	began := time.Now()
 	for _, c := range f.clusters {
 		c.ledger.begin(time.Time{}) // Not complete, whatever the last rollout was.
 	}
-	return f.each(ctx, func(ctx context.Context, i int) error {
-		pause(ctx, time.Until(began.Add(f.Over*time.Duration(i)/time.Duration(f.Clusters))))
+	return f.each(ctx, f.Over, func(ctx context.Context, i int) error {
 		f.clusters[i].ledger.begin(time.Now())
 		_, err := f.client.AppsV1().StatefulSets(namespace(i)).
 			Patch(ctx, setName, types.MergePatchType, patch, metav1.PatchOptions{})
@@ -659,7 +659,7 @@ func (f *fleet) mend(ctx context.Context) error {
 	if f.missing((*ledger).complete) == 0 {
 		return nil
 	}
-	if err := f.each(ctx, func(ctx context.Context, i int) error {
+	if err := f.each(ctx, 0, func(ctx context.Context, i int) error {
 		if f.clusters[i].ledger.complete() {
 			return nil
 		}

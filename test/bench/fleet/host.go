@@ -241,7 +241,7 @@ func startHost(ctx context.Context, program, log string, counter *apiproxy.Count
 		return nil, err
 	}
 	p, err := process.Start(process.Spec{
-		Name: "fleet host", Path: program, LogPath: log, Launcher: behindOthers,
+		Name: "fleet host", Path: program, LogPath: log, Launcher: lowPriority,
 		Env: hostEnvironment(string(text)),
 	})
 	if err != nil {
@@ -257,20 +257,20 @@ func startHost(ctx context.Context, program, log string, counter *apiproxy.Count
 	return &hostProcess{process: p, counter: counter, client: rpc.NewClient(conn), members: config.Members}, nil
 }
 
-// behindOthers has the host wait for a core until what it asks has one.
-var behindOthers = []string{"nice", "-n", "10"}
+// lowPriority lets the members and the API server have a core before the host, which asks them.
+var lowPriority = []string{"nice", "-n", "10"}
 
-// seldom is how far a heap grows, in percent, before the garbage is collected of all that is not measured. With Go's
-// default, the API server and the host collect every ten seconds or so. Where both do at the same time, a few cores
-// keep the members from answering for a second. Every coordinator then takes etcd for silent and begins to stand in,
-// and a thousand clusters that do so at once keep those cores busy for good.
-const seldom = 400
+// rareGOGC is the GOGC of every process but the host. With Go's default of 100, the API server and the host each
+// collect garbage every ten seconds or so. If they do at the same time on a few cores, the members do not answer for a
+// second. Every coordinator then takes etcd for silent and begins to stand in, and with a thousand clusters that keeps
+// those cores busy for good.
+const rareGOGC = 400
 
-// collectSeldom is for this process and those that it starts, but for the host. It returns what sets it back.
-func collectSeldom() (back func(), err error) {
+// collectRarely sets rareGOGC for this process and for those that it starts. What it returns sets it back.
+func collectRarely() (back func(), err error) {
 	const variable = "GOGC"
 	text, set := os.LookupEnv(variable)
-	before := debug.SetGCPercent(seldom)
+	before := debug.SetGCPercent(rareGOGC)
 	back = func() {
 		debug.SetGCPercent(before)
 		if set {
@@ -279,10 +279,10 @@ func collectSeldom() (back func(), err error) {
 			_ = os.Unsetenv(variable)
 		}
 	}
-	return back, os.Setenv(variable, strconv.Itoa(seldom))
+	return back, os.Setenv(variable, strconv.Itoa(rareGOGC))
 }
 
-// hostEnvironment is that of the host, whose memory is measured as it is with Go's default.
+// hostEnvironment is the environment of the host. Its memory is measured, so it has Go's default GOGC.
 func hostEnvironment(config string) []string {
 	return append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "GOGC=") }),
 		hostVariable+"="+config)

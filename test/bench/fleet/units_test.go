@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -334,7 +335,7 @@ func TestQuantilesAreTheNearestRanks(t *testing.T) {
 
 func TestOnlyTheHostCollectsItsGarbageAsOftenAsGoDoesByDefault(t *testing.T) {
 	t.Setenv("GOGC", "150")
-	back, err := collectSeldom()
+	back, err := collectRarely()
 	require.NoError(t, err)
 	require.Equal(t, "400", os.Getenv("GOGC"), "what is started inherits it")
 	host := hostEnvironment("config")
@@ -342,4 +343,16 @@ func TestOnlyTheHostCollectsItsGarbageAsOftenAsGoDoesByDefault(t *testing.T) {
 	require.NotContains(t, strings.Join(host, "\n"), "GOGC")
 	back()
 	require.Equal(t, "150", os.Getenv("GOGC"))
+}
+
+func TestWhatIsDoneForAllClustersIsSpreadOverItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fleet{Options: Options{Clusters: 3}, clusters: make([]*cluster, 3)}
+		began, after := time.Now(), make([]time.Duration, 3)
+		require.NoError(t, f.each(t.Context(), 30*time.Second, func(_ context.Context, i int) error {
+			after[i] = time.Since(began)
+			return nil
+		}))
+		require.Equal(t, []time.Duration{0, 10 * time.Second, 20 * time.Second}, after)
+	})
 }

@@ -115,7 +115,6 @@ func header(p *page, run *result.Run) {
 	}
 }
 
-// sittings says in how many runs all of it was measured, where it was more than one.
 // commits are those of the product that was measured.
 func commits(h result.Header) string {
 	all := strings.Split(h.Version, ", ")
@@ -126,6 +125,7 @@ func commits(h result.Header) string {
 	return text
 }
 
+// sittings says in how many runs all of it was measured, where it was more than one.
 func sittings(h result.Header) string {
 	if h.Sittings < 2 {
 		return ""

@@ -26,12 +26,12 @@ func Join(same func(a, b string) bool, runs ...*Run) (*Run, error) {
 	if len(runs) > 1 {
 		joined.Header.Sittings = len(runs)
 	}
-	first := runs[0].Header
 	var versions, micro []string
 	for _, r := range runs {
-		if a, b := conditions(first), conditions(r.Header); a != b || !same(first.Version, r.Header.Version) {
+		one, other := joined.Header, r.Header
+		if conditions(one) != conditions(other) || !same(one.Version, other.Version) {
 			return nil, fmt.Errorf("the runs are not of the same code, machine and versions: Quorate %s on %s, "+
-				"and %s on %s", first.Version, a, r.Header.Version, b)
+				"and %s on %s", one.Version, conditions(one), other.Version, conditions(other))
 		}
 		if !slices.Contains(versions, r.Header.Version) {
 			versions = append(versions, r.Header.Version)

@@ -59,8 +59,8 @@ func buildTheSame(a, b string) bool {
 	return err == nil && productUnchanged(dir, a, b)
 }
 
-// productUnchanged is true for two commits between which the product's code has not changed. It is false where one of
-// them is not known, or not all that was built.
+// productUnchanged is true for two commits between which the product's code has not changed. It is false if git does
+// not know one of them, as with one that ends with "-dirty".
 func productUnchanged(dir, a, b string) bool {
 	if a == b {
 		return true
