@@ -147,11 +147,13 @@ func (k *kube) setReady(p *corev1.Pod, ready bool) {
 
 // update changes the pod template, so that every pod is outdated from now on.
 func (k *kube) update(revision string) {
-	k.change(func() {
-		k.set.Generation++
-		k.set.Status.ObservedGeneration++
-		k.set.Status.UpdateRevision = revision
-	})
+	k.change(func() { k.template(revision) })
+}
+
+func (k *kube) template(revision string) {
+	k.set.Generation++
+	k.set.Status.ObservedGeneration++
+	k.set.Status.UpdateRevision = revision
 }
 
 // change changes anything, and tells the watches.

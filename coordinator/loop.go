@@ -143,6 +143,7 @@ func (l *loop) run(ctx context.Context, rested time.Time) {
 					// lock from before etcd fell silent has had its time.
 					l.since = l.c.place.silentSince(l.since)
 				}
+				l.observer.begins()
 			}
 			first = false
 			l.follow(ctx) // So that the first look of the turn finds what it needs.
@@ -194,7 +195,8 @@ func (l *loop) prepare(ctx context.Context) bool {
 	if !outdated(o) || l.c.self.Revision != o.Set.UpdateRevision {
 		return false
 	}
-	l.sight.seen, l.observer.live = o, time.Now()
+	l.sight.seen = o
+	l.observer.readLive()
 	l.watches.followLease(ctx)
 	l.watches.follow(ctx, o.Selector)
 	l.watches.followNodes(ctx, o.Nodes())
@@ -215,8 +217,7 @@ func (l *loop) ours() bool {
 func (l *loop) idle(ctx context.Context) {
 	check := time.NewTicker(l.c.cfg.FallbackAfter)
 	defer check.Stop()
-	// Without a session nobody else keeps up with the members, and the alarm NOSPACE may be why there is none.
-	unlocked := time.NewTimer(time.Until(l.c.looked.Add(addressesEvery)))
+	unlocked := time.NewTimer(time.Until(l.nextLook()))
 	defer unlocked.Stop()
 	l.c.idling.Store(true)
 	defer l.c.idling.Store(false)
@@ -253,6 +254,17 @@ func (l *loop) idle(ctx context.Context) {
 	}
 }
 
+// nextLook is when a sidecar without the lock looks at an idle cluster next. Without a session nobody else keeps up with
+// the members, and the alarm NOSPACE may be why there is none. But when etcd has only been silent for a moment, as in an
+// election, all sidecars would connect to all members at once. So the first look waits until the session is lost.
+func (l *loop) nextLook() time.Time {
+	lost, next := l.c.place.confirmed().Add(l.c.cfg.LockTTL), l.c.looked.Add(addressesEvery)
+	if lost.After(next) {
+		return lost
+	}
+	return next
+}
+
 // right says by what right the record may be claimed, and how long that still has to wait. The
 // lock counts until etcd has confirmed nothing for a while and does not answer when it is asked for
 // the lock. A session that is still alive proves nothing: it outlives quorum by its time to live.
@@ -274,13 +286,14 @@ func (l *loop) due(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.c.cfg.RequestTimeout)
 	defer cancel()
 	o, watched := l.watches.mirrored()
-	if !watched || time.Since(l.observer.live) > l.c.pictureLasts() {
+	// A rollout that begins needs no live reading yet: its turn reads everything live before it removes a pod.
+	if !watched || l.observer.stale() && !outdated(o) {
 		var err error
 		if o, err = l.c.workload.Observe(ctx); err != nil {
 			return false, err
 		}
 		l.c.nodes.read(ctx, &o, l.watches)
-		l.observer.live = time.Now()
+		l.observer.readLive()
 	}
 	l.c.account.about(l.c.cfg.Namespace, o.Set)
 	l.sight.seen = o

@@ -59,8 +59,8 @@ type observer struct {
 	watches *watches
 	actor   *actor
 	members *membership.Observer
-	// live is when everything was last read live.
-	live time.Time
+	// fresh is until when looks may go by what the watches tell. Then everything is read live again.
+	fresh time.Time
 }
 
 // observe looks, and decides. As long as that leads to nothing, it asks etcd alone, and goes by what the watches tell
@@ -254,7 +254,7 @@ func (o *observer) choose(d rollout.Decision, peers []selfupdate.Peer) selfupdat
 	switch {
 	case unknown == "" || !another:
 	case o.sight.pictured: // A member whose pod is gone is Down, and a watch may not have told of that.
-		o.live = time.Time{}
+		o.fresh = time.Time{}
 	default:
 		o.exit.giveUp(unknown+" has been Unknown to this sidecar for too long", unfitFor)
 	}
@@ -286,7 +286,7 @@ func (o *observer) gather(ctx context.Context, p *picture) (rollout.State, recor
 		if p.seen, err = o.c.workload.Observe(reading); err != nil {
 			return rollout.State{}, record.Lease{}, "", err
 		}
-		o.live = time.Now()
+		o.readLive()
 	}
 	lease, seen := p.lease, p.seen
 	o.sight.seen = seen

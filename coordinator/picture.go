@@ -20,6 +20,24 @@ func (c *Coordinator) pictureLasts() time.Duration {
 	return min(5*time.Minute, c.cfg.Policy.SettleTimeout)
 }
 
+// beginning is for how long a rollout that begins may go by an older picture: about as long as it takes to claim the
+// record. What it does first is confirmed by a live reading. If there is nothing to do in that time, everything is read
+// live.
+const beginning = 10 * time.Second
+
+// begins lets the first looks of a rollout go by what the watches tell, however long the cluster has idled.
+func (o *observer) begins() {
+	if until := time.Now().Add(min(beginning, o.c.pictureLasts())); until.After(o.fresh) {
+		o.fresh = until
+	}
+}
+
+// readLive notes that everything has just been read live.
+func (o *observer) readLive() { o.fresh = time.Now().Add(o.c.pictureLasts()) }
+
+// stale is true once looks have gone by what the watches tell for long enough.
+func (o *observer) stale() bool { return time.Now().After(o.fresh) }
+
 // picture is what the watches tell of all that a look reads in Kubernetes. It may lag behind. So it may only keep a
 // rollout waiting: whatever is to be done is confirmed by a live reading first (see confirm).
 type picture struct {
@@ -35,7 +53,7 @@ func (o *observer) picture() *picture {
 	seen, watched := o.watches.mirrored()
 	_, removed := o.sight.decision.Action.(rollout.Remove)
 	inNeed := removed && o.sight.etcd.Silent()
-	if !known || !watched || inNeed || o.sight.brief || time.Since(o.live) > o.c.pictureLasts() {
+	if !known || !watched || inNeed || o.sight.brief || o.stale() {
 		return nil
 	}
 	lease := leases[record.Name(o.c.cfg.StatefulSet)]
@@ -92,7 +110,8 @@ func (o *observer) confirm(ctx context.Context, p *picture, d rollout.Decision, 
 		return false, refused, err
 	}
 	if same = seen.Same(p.seen); same {
-		o.sight.seen, o.live = seen, time.Now()
+		o.sight.seen = seen
+		o.readLive()
 	} else {
 		o.sight.memory.doubt(p.seen, seen)
 	}

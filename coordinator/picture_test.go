@@ -146,6 +146,34 @@ func TestALookThatLeadsToNothingCostsTheAPIServerNothing(t *testing.T) {
 				t.Errorf("requests %v, want at most 32", costs)
 			}
 		}},
+		{"nor the longer the cluster has idled before", func(t *testing.T, s *stage) {
+			defer run(t, s.config(neverDue))()
+			<-time.After(lateWrites + time.Minute)
+			var costs []int
+			for _, idles := range []time.Duration{time.Minute, 5*time.Minute + time.Second, 5 * time.Hour} {
+				<-time.After(idles)
+				s.begin()
+				s.rolled(t, "rev-"+idles.String())
+				<-time.After(time.Second)
+				costs = append(costs, len(s.asked()))
+				t.Logf("after %v: %d requests %v", idles, len(s.asked()), s.asked())
+			}
+			if slices.Max(costs) > slices.Min(costs) {
+				t.Errorf("requests %v, want the same every time", costs)
+			}
+		}},
+		{"a rollout that begins and finds nothing to do reads everything live all the same", func(t *testing.T,
+			s *stage) {
+			s.annotate(rollout.ControlPartition, "3")
+			defer run(t, s.config(neverDue))()
+			<-time.After(time.Hour)
+			s.begin()
+			s.update("rev-2")
+			<-time.After(time.Minute)
+			if sets := s.at(getSet); len(sets) != 1 || sets[0] < beginning || sets[0] > beginning+2*time.Second {
+				t.Errorf("the StatefulSet was read at %v", sets)
+			}
+		}},
 		{"a watch that has expired begins anew, and everything is read live once", func(t *testing.T, s *stage) {
 			s.waiting()
 			defer run(t, s.config(neverDue))()
@@ -255,24 +283,43 @@ func TestNothingIsDoneOnAStalePicture(t *testing.T) {
 				s.update("rev-2")
 				defer run(t, s.config(neverDue))()
 				<-time.After(time.Minute)
-				s.begin()
-				s.mu.Lock()
-				delete(s.lease.Annotations, rollout.ControlPartition)
-				s.version++
-				s.lease.ResourceVersion = strconv.Itoa(s.version)
-				s.feed.tell(s.kube)
-				s.feed.late = true
-				tc.happens(s)
-				s.feed.tell(s.kube)
-				s.mu.Unlock()
-				<-time.After(2 * time.Second)
-				got := s.order(claims, "delete etcd-0", "delete etcd-1", "delete etcd-2")
+				got := s.unseen(func() {
+					delete(s.lease.Annotations, rollout.ControlPartition)
+					s.version++
+					s.lease.ResourceVersion = strconv.Itoa(s.version)
+				}, tc.happens)
 				if !slices.Equal(got, tc.follows) {
 					t.Errorf("got %v, want %v, after %v", got, tc.follows, s.asked())
 				}
 			})
 		})
+		t.Run(tc.name+", when a rollout begins after hours", func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newWatchedStage(t)
+				defer run(t, s.config(neverDue))()
+				<-time.After(5 * time.Hour)
+				got := s.unseen(func() { s.template("rev-2") }, tc.happens)
+				if want := slices.Compact(append([]string{claims}, tc.follows...)); !slices.Equal(got, want) {
+					t.Errorf("got %v, want %v, after %v", got, want, s.asked())
+				}
+			})
+		})
 	}
+}
+
+// unseen has something change that the watches tell, and then something that they do not. It returns what is claimed
+// and removed then.
+func (s *stage) unseen(told func(), happens func(s *stage)) []string {
+	s.begin()
+	s.mu.Lock()
+	told()
+	s.feed.tell(s.kube)
+	s.feed.late = true
+	happens(s)
+	s.feed.tell(s.kube)
+	s.mu.Unlock()
+	<-time.After(2 * time.Second)
+	return s.order(claims, "delete etcd-0", "delete etcd-1", "delete etcd-2")
 }
 
 // A pod may have been well and unwell in between, and no watch has told of it yet.

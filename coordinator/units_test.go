@@ -337,3 +337,25 @@ func TestAgesOfMembersAndCordonsOutliveATurnAndNotALongBreak(t *testing.T) {
 		t.Errorf("it was none in between: %v", m.Ages)
 	}
 }
+
+func TestWhoeverHasNoLockLooksAtAnIdleClusterWhenItsSessionIsLost(t *testing.T) {
+	const ttl = 10 * time.Second
+	now := time.Unix(1000, 0)
+	for _, tc := range []struct {
+		name              string
+		confirmed, looked time.Time
+		want              time.Time
+	}{
+		{"at once if it has never had a session", time.Time{}, time.Time{}, time.Time{}.Add(addressesEvery)},
+		{"not after a moment of silence", now, time.Time{}, now.Add(ttl)},
+		{"nor sooner than usual after the last look", now.Add(-time.Hour), now, now.Add(addressesEvery)},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l := &loop{c: &Coordinator{cfg: Config{LockTTL: ttl}, looked: tc.looked}}
+			l.c.place.last = tc.confirmed
+			if got := l.nextLook(); !got.Equal(tc.want) {
+				t.Errorf("got %v, want %v", got, tc.want)
+			}
+		})
+	}
+}
