@@ -17,9 +17,11 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/quorate/quorate/internal/etcdtest"
@@ -169,10 +171,10 @@ func start(ctx context.Context, o Options) (f *fleet, err error) {
 	if err != nil {
 		return f, err
 	}
-	o.Say("starting kube-apiserver and the StatefulSet controller")
+	o.Say("starting kube-apiserver, the StatefulSet controller and the disruption controller")
 	if f.plane, err = controlplane.Start(ctx, controlplane.Config{
 		Dir: filepath.Join(o.Dir, "control-plane"), Binaries: binaries, BindAddress: "127.0.0.1",
-		Controllers: []string{"statefulset"},
+		Controllers: []string{"statefulset", "disruption"},
 	}); err != nil {
 		return f, err
 	}
@@ -335,14 +337,33 @@ func (f *fleet) create(ctx context.Context, i int) error {
 	if err := f.writeLeases(ctx, i); err != nil {
 		return err
 	}
+	if _, err := f.client.PolicyV1().PodDisruptionBudgets(ns).Create(ctx, disruptionBudget(f.Members),
+		metav1.CreateOptions{}); err != nil {
+		return err
+	}
 	_, err := f.client.AppsV1().StatefulSets(ns).Create(ctx, statefulSet(f.Members), metav1.CreateOptions{})
 	return err
+}
+
+var labels = map[string]string{"app.kubernetes.io/component": "etcd-statefulset"}
+
+// disruptionBudget returns the one that etcd-druid makes: it has the StatefulSet's name, and keeps a quorum.
+func disruptionBudget(members int) *policyv1.PodDisruptionBudget {
+	least := intstr.FromInt(members/2 + 1)
+	if members == 1 {
+		least = intstr.FromInt(0)
+	}
+	return &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: setName},
+		Spec: policyv1.PodDisruptionBudgetSpec{
+			MinAvailable: &least, Selector: &metav1.LabelSelector{MatchLabels: labels},
+		},
+	}
 }
 
 // statefulSet returns one of etcd-druid's without everything that costs nothing. Its pods are bound
 // to a node that does not exist, because there is no scheduler.
 func statefulSet(members int) *appsv1.StatefulSet {
-	labels := map[string]string{"app.kubernetes.io/component": "etcd-statefulset"}
 	replicas, no := int32(members), false //nolint:gosec // At most nine.
 	return &appsv1.StatefulSet{
 		ObjectMeta: metav1.ObjectMeta{Name: setName, Labels: labels},
@@ -561,8 +582,8 @@ func (f *fleet) idle(ctx context.Context, h *hostProcess, r *result.Fleet) error
 
 // roll changes all templates and measures until all pods are replaced.
 func (f *fleet) roll(ctx context.Context, h *hostProcess, r *result.Fleet) error {
-	f.kubelet.startup.Store(int64(f.PodDown))
-	defer f.kubelet.startup.Store(0)
+	f.kubelet.down.Store(int64(f.PodDown))
+	defer f.kubelet.down.Store(0)
 	before, err := h.read()
 	if err != nil {
 		return err

@@ -23,6 +23,7 @@ import (
 	appsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	policyv1 "k8s.io/client-go/kubernetes/typed/policy/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/quorate/quorate/coordinator"
@@ -177,12 +178,16 @@ func (h *host) coordinate(ctx context.Context, cluster, ordinal int) error {
 	if err != nil {
 		return err
 	}
+	policy, err := policyv1.NewForConfigAndClient(h.rc, client)
+	if err != nil {
+		return err
+	}
 	etcd := options.Etcd{Endpoints: []string{clientURL(cluster, ordinal, h.config.EtcdPort)}}
 	c, err := coordinator.New(coordinator.Config{
 		Namespace: ns, StatefulSet: setName, PodName: podName(ordinal), Version: "quorate/fleet",
 		Dial: etcd.Dial(coordinator.DefaultProbeTimeout), Endpoints: etcd.Endpoints,
 		StatefulSets: apps.StatefulSets(ns), Pods: core.Pods(ns), Leases: coordination.Leases(ns),
-		Events:  core.Events(ns),
+		Events: core.Events(ns), Budgets: policy.PodDisruptionBudgets(ns),
 		Metrics: prometheus.NewRegistry(), Log: logrus.WithField("pod", podName(ordinal)),
 	})
 	if err != nil {

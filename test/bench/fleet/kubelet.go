@@ -38,8 +38,10 @@ type pods interface {
 type kubelet struct {
 	client kubernetes.Interface
 	pods   pods
-	// startup is how long a pod takes from its creation to Ready, in nanoseconds.
-	startup atomic.Int64
+	// down is how long a replaced pod is down, in nanoseconds. For a quarter of that it goes, and for the rest its
+	// successor comes up. If it was gone at once, the disruption controller would see its successor first, which has the
+	// same name, and take that for the evicted pod for two minutes.
+	down    atomic.Int64
 	ledgers map[string]*ledger // By namespace.
 	wg      sync.WaitGroup
 }
@@ -109,7 +111,9 @@ func (k *kubelet) sync(ctx context.Context, o any) {
 		k.wg.Go(func() {
 			now.cancel()
 			<-now.began
+			gone := time.Now().Add(time.Duration(k.down.Load()) / 4)
 			k.pods.end(ctx, l.cluster, ordinal)
+			pause(ctx, time.Until(gone))
 			k.remove(ctx, pod)
 		})
 	case pod.DeletionTimestamp == nil && ready(pod):
@@ -120,7 +124,8 @@ func (k *kubelet) sync(ctx context.Context, o any) {
 // begin brings a new pod up.
 func (k *kubelet) begin(ctx context.Context, cluster, ordinal int, pod *corev1.Pod) {
 	created := metav1.Now()
-	half := time.Duration(k.startup.Load()) / 2
+	down := time.Duration(k.down.Load())
+	half := (down - down/4) / 2
 	k.report(ctx, pod, podStatus(pod, created, creating))
 	pause(ctx, half)
 	if ctx.Err() != nil {

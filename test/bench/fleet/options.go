@@ -2,8 +2,8 @@
 // coordinators of a whole fleet, and beside it one central controller with a bounded number
 // of workers on the same fleet.
 //
-// Real are the API server and its StatefulSet controller, every StatefulSet, pod and Lease, the
-// library (coordinator.New and Run, one for each pod, with the clients and defaults that the
+// Real are the API server, its StatefulSet and disruption controllers, every StatefulSet, pod, PodDisruptionBudget and
+// Lease, the library (coordinator.New and Run, one for each pod, with the clients and defaults that the
 // sidecar gives it), and all connections between them: each coordinator has a connection to the
 // API server and etcd clients of its own. Simulated are the kubelets, which only write what a
 // kubelet writes, and etcd: one small server answers for all members, each at an
@@ -28,8 +28,8 @@ type Options struct {
 	// Clusters is the number of StatefulSets, default 1000 (short: 20), each in a namespace of
 	// its own, and Members the replicas of each, default 3.
 	Clusters, Members int
-	// PodDown is how long a new pod takes to be Ready after it was created, default 10 s (short: 2 s).
-	// How long a replaced pod was really down is told in the result's note.
+	// PodDown is how long a replaced pod is down, default 10 s (short: 2 s). For a quarter of that it goes, and for the
+	// rest its successor comes up. How long it was really down is told in the result's note.
 	PodDown time.Duration
 	// IdleFor is for how long the idle fleet is watched, default one minute (short: 5 s). Except in a short run, that
 	// begins once the owners of the locks have read all that they read at first.

@@ -71,11 +71,11 @@ func (s *story) expect(t *testing.T, want ...string) {
 }
 
 // startKubelet starts a kubelet for one cluster of three pods.
-func startKubelet(t *testing.T, s *story, startup time.Duration) (*fake.Clientset, *ledger) {
+func startKubelet(t *testing.T, s *story, down time.Duration) (*fake.Clientset, *ledger) {
 	client := fake.NewClientset()
 	client.PrependReactor("*", "pods", s.write)
 	k := &kubelet{client: client, pods: s, ledgers: map[string]*ledger{namespace(0): newLedger(0, 3)}}
-	k.startup.Store(int64(startup))
+	k.down.Store(int64(down))
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(func() { cancel(); k.wait() })
 	require.NoError(t, k.watch(ctx))
@@ -134,7 +134,7 @@ func TestATerminatingPodGoesWhenWhatRanInItHasEndedAndNotBefore(t *testing.T) {
 func TestAPodThatIsRemovedWhileItStartsIsNeverReady(t *testing.T) {
 	s := newStory()
 	close(s.goes)
-	client, l := startKubelet(t, s, time.Hour)
+	client, l := startKubelet(t, s, 4*time.Second)
 	pods := client.CoreV1().Pods(namespace(0))
 	pod, err := pods.Create(t.Context(), newPod(0, "a", "old"), metav1.CreateOptions{})
 	require.NoError(t, err)
