@@ -157,8 +157,17 @@ func (h *host) Control(workers int, _ *struct{}) error {
 	return c.synced(h.ctx)
 }
 
+// A sidecar keeps its lock alive twice within --fallback-after, over loopback to the member in its own pod. Here all of
+// them share a few cores with all members. By default they would keep most of that busy with keep-alives alone. As soon
+// as those cores are busy for two seconds, every sidecar would take etcd for silent, and begin to stand in. So a
+// coordinator of this fleet is more patient. That changes nothing that it asks of the API server while etcd answers.
+const (
+	patience = 10 * time.Second
+	lockTTL  = 3 * patience
+)
+
 // coordinate runs what the sidecar of a pod runs, with the same clients and defaults (see
-// options.Sidecar.Config).
+// options.Sidecar.Config) but for its patience with etcd.
 func (h *host) coordinate(ctx context.Context, cluster, ordinal int) error {
 	client, end, err := clientFor(h.rc)
 	if err != nil {
@@ -187,7 +196,7 @@ func (h *host) coordinate(ctx context.Context, cluster, ordinal int) error {
 		Namespace: ns, StatefulSet: setName, PodName: podName(ordinal), Version: "quorate/fleet",
 		Dial: etcd.Dial(coordinator.DefaultProbeTimeout), Endpoints: etcd.Endpoints,
 		StatefulSets: apps.StatefulSets(ns), Pods: core.Pods(ns), Leases: coordination.Leases(ns),
-		Events: core.Events(ns), Budgets: policy.PodDisruptionBudgets(ns),
+		Events: core.Events(ns), Budgets: policy.PodDisruptionBudgets(ns), FallbackAfter: patience, LockTTL: lockTTL,
 		Metrics: prometheus.NewRegistry(), Log: logrus.WithField("pod", podName(ordinal)),
 	})
 	if err != nil {

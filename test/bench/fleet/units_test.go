@@ -24,8 +24,8 @@ import (
 	"github.com/quorate/quorate/test/bench/result"
 )
 
-// patience bounds every wait of these tests; nothing is expected to take that long.
-const patience = time.Minute
+// enough bounds every wait of these tests; nothing is expected to take that long.
+const enough = time.Minute
 
 // story is what a kubelet did, in order.
 type story struct {
@@ -63,7 +63,7 @@ func (s *story) expect(t *testing.T, want ...string) {
 		select {
 		case got := <-s.told:
 			require.Equal(t, w, got)
-		case <-time.After(patience):
+		case <-time.After(enough):
 			t.Fatalf("no %q happens", w)
 		}
 	}
@@ -103,7 +103,7 @@ func TestANewPodRunsHalfWayAndIsReadyAtTheEnd(t *testing.T) {
 	client, l := startKubelet(t, s, 10*time.Millisecond)
 	_, err := client.CoreV1().Pods(namespace(0)).Create(t.Context(), newPod(0, "a", "new"), metav1.CreateOptions{})
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { l.mu.Lock(); defer l.mu.Unlock(); return l.up[0] }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { l.mu.Lock(); defer l.mu.Unlock(); return l.up[0] }, enough, time.Millisecond)
 	s.expect(t, "report", "run", "report", "report")
 	pod, err := client.CoreV1().Pods(namespace(0)).Get(t.Context(), podName(0), metav1.GetOptions{})
 	require.NoError(t, err)
@@ -117,7 +117,7 @@ func TestATerminatingPodGoesWhenWhatRanInItHasEndedAndNotBefore(t *testing.T) {
 	pods := client.CoreV1().Pods(namespace(0))
 	_, err := pods.Create(t.Context(), newPod(0, "a", "old"), metav1.CreateOptions{})
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { l.mu.Lock(); defer l.mu.Unlock(); return l.up[0] }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { l.mu.Lock(); defer l.mu.Unlock(); return l.up[0] }, enough, time.Millisecond)
 	s.expect(t, "report", "run", "report", "report")
 	pod, err := pods.Get(t.Context(), podName(0), metav1.GetOptions{})
 	require.NoError(t, err)
@@ -125,7 +125,7 @@ func TestATerminatingPodGoesWhenWhatRanInItHasEndedAndNotBefore(t *testing.T) {
 	pod.DeletionTimestamp = &now
 	_, err = pods.Update(t.Context(), pod, metav1.UpdateOptions{})
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return len(s.told) > 0 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return len(s.told) > 0 }, enough, time.Millisecond)
 	s.expect(t, "end")
 	close(s.goes)
 	s.expect(t, "remove")
@@ -138,7 +138,7 @@ func TestAPodThatIsRemovedWhileItStartsIsNeverReady(t *testing.T) {
 	pods := client.CoreV1().Pods(namespace(0))
 	pod, err := pods.Create(t.Context(), newPod(0, "a", "old"), metav1.CreateOptions{})
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return len(s.told) > 0 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return len(s.told) > 0 }, enough, time.Millisecond)
 	now := metav1.Now()
 	pod.DeletionTimestamp = &now
 	_, err = pods.Update(t.Context(), pod, metav1.UpdateOptions{})

@@ -562,8 +562,12 @@ func fleets(p *page, r *Report) {
 			quantiles(f.FirstAction), quantiles(f.Done),
 			fmt.Sprintf("%.1f", f.PeakMiB), three(Number(f.CPU)), kindsOf(f.Requests),
 		})
-		if f.Note != "" {
-			notes = append(notes, fmt.Sprintf("* %s, %s: %s", name, grouped(f.Clusters)+" clusters", f.Note))
+		note := f.Note
+		if f.Machine != "" {
+			note = "measured on another machine, " + f.Machine + "; " + note
+		}
+		if note != "" {
+			notes = append(notes, fmt.Sprintf("* %s, %s: %s", name, grouped(f.Clusters)+" clusters", note))
 		}
 	}
 	p.line("Idle:\n")

@@ -15,6 +15,9 @@ import (
 // Commits in between may have changed documents, tests or the benchmarks, but not what is measured: same tells whether
 // two commits build the same.
 //
+// A run of fleets alone may be of another machine, which the joined run then names. What rolls a fleet is only compared
+// with what has rolled the same fleet in the same run.
+//
 // An error says in what they differ: the code, the machine, the versions, or how pods start. Figures of two codes are
 // not those of one run.
 func Join(same func(a, b string) bool, runs ...*Run) (*Run, error) {
@@ -29,9 +32,11 @@ func Join(same func(a, b string) bool, runs ...*Run) (*Run, error) {
 	var versions, micro []string
 	for _, r := range runs {
 		one, other := joined.Header, r.Header
-		if conditions(one) != conditions(other) || !same(one.Version, other.Version) {
-			return nil, fmt.Errorf("the runs are not of the same code, machine and versions: Quorate %s on %s, "+
-				"and %s on %s", one.Version, conditions(one), other.Version, conditions(other))
+		here := machine(one) == machine(other)
+		if !here && !onlyFleets(r) || conditions(one) != conditions(other) || !same(one.Version, other.Version) {
+			return nil, fmt.Errorf("the runs are not of the same code, machine and versions: Quorate %s on %s, %s, "+
+				"and %s on %s, %s", one.Version, machine(one), conditions(one), other.Version, machine(other),
+				conditions(other))
 		}
 		if !slices.Contains(versions, r.Header.Version) {
 			versions = append(versions, r.Header.Version)
@@ -50,7 +55,12 @@ func Join(same func(a, b string) bool, runs ...*Run) (*Run, error) {
 		joined.Idle = slices.Concat(joined.Idle, r.Idle)
 		joined.Embedded = slices.Concat(joined.Embedded, r.Embedded)
 		joined.Hosts = slices.Concat(joined.Hosts, r.Hosts)
-		joined.Fleets = slices.Concat(joined.Fleets, r.Fleets)
+		for _, f := range r.Fleets {
+			if !here {
+				f.Machine = machine(other)
+			}
+			joined.Fleets = append(joined.Fleets, f)
+		}
 		if r.Micro != "" {
 			micro = append(micro, r.Micro)
 		}
@@ -60,9 +70,19 @@ func Join(same func(a, b string) bool, runs ...*Run) (*Run, error) {
 	return joined, nil
 }
 
-// conditions are all of a header but the commit in which runs have to agree to be joined.
+// onlyFleets is true for a run of nothing but fleets.
+func onlyFleets(r *Run) bool {
+	return len(r.Fleets) > 0 && r.Micro == "" &&
+		len(r.Trials)+len(r.Failovers)+len(r.Idle)+len(r.Embedded)+len(r.Hosts) == 0
+}
+
+// machine is where a run was measured.
+func machine(h Header) string {
+	return fmt.Sprintf("%s, %d cores, %d MiB memory, Linux %s", h.CPU, h.Cores, h.MemoryMiB, h.Kernel)
+}
+
+// conditions are all else but the commit in which runs have to agree to be joined.
 func conditions(h Header) string {
-	return fmt.Sprintf("%s, %d cores, %d MiB, Linux %s, %s, Kubernetes %s, etcd %s, network %s, "+
-		"start delay %g s, readiness period %g s, short %t", h.CPU, h.Cores, h.MemoryMiB, h.Kernel, h.Go,
-		h.Kubernetes, strings.Join(h.Etcd, " and "), h.Network, h.StartDelay, h.ReadinessPeriod, h.Short)
+	return fmt.Sprintf("%s, Kubernetes %s, etcd %s, network %s, start delay %g s, readiness period %g s, short %t",
+		h.Go, h.Kubernetes, strings.Join(h.Etcd, " and "), h.Network, h.StartDelay, h.ReadinessPeriod, h.Short)
 }

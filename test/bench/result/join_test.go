@@ -45,6 +45,26 @@ func TestRunsOfSeveralCommitsAreJoinedWhereTheyBuildTheSame(t *testing.T) {
 	require.ErrorContains(t, err, "and other on")
 }
 
+func TestFleetsMayBeOfAnotherMachineWhichIsNamed(t *testing.T) {
+	here := &result.Run{Header: result.Header{Version: "abc", CPU: "one", Cores: 2},
+		Trials: []result.Trial{{Case: "healthy-3", Round: 1}}, Fleets: []result.Fleet{{Clusters: 10}}}
+	there := &result.Run{Header: result.Header{Version: "abc", CPU: "other", Cores: 4},
+		Fleets: []result.Fleet{{Clusters: 20}}}
+	got, err := result.Join(equal, here, there)
+	require.NoError(t, err)
+	require.Equal(t, []result.Fleet{{Clusters: 10},
+		{Clusters: 20, Machine: "other, 4 cores, 0 MiB memory, Linux "}}, got.Fleets)
+	require.Equal(t, "one", got.Header.CPU)
+	require.Empty(t, there.Fleets[0].Machine, "what was measured stays as it is")
+
+	there.Header.Etcd = []string{"3.6.16"}
+	_, err = result.Join(equal, here, there)
+	require.ErrorContains(t, err, "not of the same code", "the versions have to be the same all the same")
+	there.Header.Etcd, there.Idle = nil, []result.Idle{{Role: "waiter"}}
+	_, err = result.Join(equal, here, there)
+	require.ErrorContains(t, err, "not of the same code", "it is not of fleets alone")
+}
+
 func TestRunsOfAnotherCodeOrMachineAreNotJoined(t *testing.T) {
 	for name, change := range map[string]func(*result.Header){
 		"another commit":              func(h *result.Header) { h.Version = "def" },

@@ -303,6 +303,8 @@ type Fleet struct {
 	Done        Quantiles `json:"done"`
 	// Note says what else has to be known.
 	Note string `json:"note,omitempty"`
+	// Machine is where it was measured, unless that is where the rest of the run was; see [Join].
+	Machine string `json:"machine,omitempty"`
 }
 
 // Quantiles of many values.
