@@ -286,7 +286,7 @@ func (l *loop) due(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.c.cfg.RequestTimeout)
 	defer cancel()
 	o, watched := l.watches.mirrored()
-	// A rollout that begins needs no live reading yet: its turn reads everything live before it removes a pod.
+	// A rollout that begins needs no live reading yet, because its turn reads live before it removes a pod or ends.
 	if !watched || l.observer.stale() && !outdated(o) {
 		var err error
 		if o, err = l.c.workload.Observe(ctx); err != nil {

@@ -59,8 +59,10 @@ type observer struct {
 	watches *watches
 	actor   *actor
 	members *membership.Observer
-	// fresh is until when looks may go by what the watches tell. Then everything is read live again.
-	fresh time.Time
+	// fresh is until when looks may go by what the watches tell. Then everything is read live again. unread is true
+	// from when that was put off because a rollout begins, to the next live reading.
+	fresh  time.Time
+	unread bool
 }
 
 // observe looks, and decides. As long as that leads to nothing, it asks etcd alone, and goes by what the watches tell
@@ -95,7 +97,7 @@ func (o *observer) look(ctx context.Context, p *picture) (_ record.Observed, sur
 	if err != nil {
 		return failed(err)
 	}
-	d, same, err := o.judge(ctx, p, &state, peers)
+	d, choice, same, err := o.judge(ctx, p, &state, peers)
 	switch {
 	case err != nil:
 		return failed(err)
@@ -104,7 +106,7 @@ func (o *observer) look(ctx context.Context, p *picture) (_ record.Observed, sur
 	}
 	o.sight.etcd, o.sight.decision = state.Etcd, d
 	seen := record.Observed{Outcome: record.Done, Begun: o.sight.begun, Lease: r}
-	said := o.next(seen, state.Set.UpdateRevision, peers)
+	said := o.next(seen, state.Set.UpdateRevision, peers, choice)
 	said.Standing = o.standing(r, state)
 	if o.sight.brief && state.Request == nil && r.Intent.Operation == record.None && !d.Beside() &&
 		!outdated(o.sight.seen) && said.Next == record.NextRest {
@@ -162,9 +164,10 @@ func (o *observer) see(ctx context.Context, p *picture) (rollout.State, record.L
 }
 
 // judge decides, and asks those who have a say in what was decided: the host's gates, the PodDisruptionBudget, and
-// Kubernetes, whether the picture is still true. It returns false if it is not.
+// Kubernetes, whether the picture is still true. It returns false if it is not. If another sidecar is to go on with it,
+// nobody is asked, and it returns that.
 func (o *observer) judge(ctx context.Context, p *picture, state *rollout.State, peers []selfupdate.Peer) (
-	_ rollout.Decision, same bool, _ error) {
+	_ rollout.Decision, another selfupdate.Choice, same bool, _ error) {
 	joined := rollout.Assess(*state, o.c.cfg.Policy)
 	_, alarm := joined.Fullest()
 	o.sight.memory.causes(state.Request, alarm)
@@ -178,8 +181,8 @@ func (o *observer) judge(ctx context.Context, p *picture, state *rollout.State, 
 		joined = rollout.Assess(*state, o.c.cfg.Policy)
 		d = joined.Decide(state.Memory)
 	}
-	if o.choose(d, peers) != (selfupdate.Choice{}) {
-		return d, true, nil // Another goes on with it.
+	if another = o.choose(d, peers); another != (selfupdate.Choice{}) {
+		return d, another, true, nil
 	}
 	ask := evicts(d.Action)
 	switch allows, known := o.c.workload.BudgetAllows(); {
@@ -193,35 +196,40 @@ func (o *observer) judge(ctx context.Context, p *picture, state *rollout.State, 
 	var err error
 	if ask && (p == nil || o.sight.memory.refusedLately(time.Now())) {
 		if state.RefusedEviction, err = o.askBudget(ctx, d); err != nil {
-			return d, true, err
+			return d, another, true, err
 		}
 		d, ask = joined.Decide(state.Memory), false
 	}
 	if p == nil || !o.leads(d, state.Set.UpdateRevision) {
-		return d, true, nil
+		return d, another, true, nil
 	}
 	same, refused, err := o.confirm(ctx, p, d, ask)
 	if err != nil || !same || !ask {
-		return d, same, err
+		return d, another, same, err
 	}
 	state.RefusedEviction = refused
-	return joined.Decide(state.Memory), true, nil
+	return joined.Decide(state.Memory), another, true, nil
 }
 
 // leads is true for a decision on which something is removed, or anything else is done that Kubernetes has a say in. A
 // change of leadership is between the members, who have just answered. What only changes the record needs no
-// confirmation either: another coordinator, and the next rollout, look for themselves.
+// confirmation either: another coordinator, and the next rollout, look for themselves. But no rollout ends before
+// something has been read live.
 func (o *observer) leads(d rollout.Decision, revision string) bool {
 	next, intent := record.NextOf(d, revision)
 	return next == record.NextAct && intent.Operation != record.MoveLeader ||
-		next == record.NextFinish && o.c.unpromoted(o.sight.seen)
+		next == record.NextFinish && (o.unread || o.c.unpromoted(o.sight.seen))
 }
 
-// next adds to an observation what its decision asks of the record's protocol.
-func (o *observer) next(said record.Observed, revision string, peers []selfupdate.Peer) record.Observed {
+// next adds to an observation what its decision asks of the record's protocol. Where another sidecar was to go on, the
+// decision is not confirmed, so it stays with that, although a moment later it might be otherwise.
+func (o *observer) next(said record.Observed, revision string, peers []selfupdate.Peer, choice selfupdate.Choice,
+) record.Observed {
 	d := o.sight.decision
 	o.exit.heir = nil
-	choice := o.choose(d, peers)
+	if choice == (selfupdate.Choice{}) {
+		choice = o.choose(d, peers)
+	}
 	switch {
 	case choice.To != nil:
 		o.exit.heir = choice.To // Until the next observation, if the record cannot be given back.

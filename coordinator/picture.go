@@ -15,7 +15,8 @@ import (
 
 // pictureLasts is for how long looks may go by what the watches tell before everything is read live again. Whoever
 // stands between us and the API server can lose an event, and nobody would ever know. It is no longer than
-// settle-timeout, so that nothing seems to have lasted that long only because a watch hangs.
+// settle-timeout, so that nothing seems to have lasted that long only because a watch hangs. Only when a rollout begins
+// they may go by it for a little longer (see begins).
 func (c *Coordinator) pictureLasts() time.Duration {
 	return min(5*time.Minute, c.cfg.Policy.SettleTimeout)
 }
@@ -28,12 +29,12 @@ const beginning = 10 * time.Second
 // begins lets the first looks of a rollout go by what the watches tell, however long the cluster has idled.
 func (o *observer) begins() {
 	if until := time.Now().Add(min(beginning, o.c.pictureLasts())); until.After(o.fresh) {
-		o.fresh = until
+		o.fresh, o.unread = until, true
 	}
 }
 
 // readLive notes that everything has just been read live.
-func (o *observer) readLive() { o.fresh = time.Now().Add(o.c.pictureLasts()) }
+func (o *observer) readLive() { o.fresh, o.unread = time.Now().Add(o.c.pictureLasts()), false }
 
 // stale is true once looks have gone by what the watches tell for long enough.
 func (o *observer) stale() bool { return time.Now().After(o.fresh) }

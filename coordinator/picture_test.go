@@ -10,11 +10,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sirupsen/logrus"
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/quorate/quorate/internal/etcdtest"
+	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/internal/rollout"
+	"github.com/quorate/quorate/internal/selfupdate"
 	"github.com/quorate/quorate/internal/workload"
 )
 
@@ -370,4 +373,39 @@ func TestAMemberThatFailsIsNoticedBetweenEvents(t *testing.T) {
 			t.Errorf("a pod was removed at %v", removed)
 		}
 	})
+}
+
+func TestNoRolloutEndsBeforeSomethingIsReadLive(t *testing.T) {
+	o := &observer{c: &Coordinator{cfg: Config{Policy: DefaultPolicy()}}, sight: &sight{}}
+	complete := rollout.Decision{Action: rollout.Complete{}, Assessment: &rollout.Assessment{}}
+	for _, step := range []struct {
+		name     string
+		happens  func()
+		confirms bool
+	}{
+		{"it begins after the picture has become stale", o.begins, true},
+		{"everything is read live", o.readLive, false},
+		{"another begins soon", o.begins, false},
+	} {
+		step.happens()
+		if got := o.leads(complete, "rev-2"); got != step.confirms {
+			t.Errorf("%s: an end is confirmed: %v", step.name, got)
+		}
+	}
+}
+
+// The session may be lost between the two. Then nobody knows of the other sidecar any more, but nothing was confirmed.
+func TestWhatAnotherWasToGoOnWithIsNotDone(t *testing.T) {
+	for _, choice := range []selfupdate.Choice{
+		{To: &selfupdate.Peer{Presence: selfupdate.Presence{Pod: "etcd-1"}}, Reason: "it is updated"},
+		{Await: "etcd-1", Reason: "it may line up"},
+	} {
+		c := &Coordinator{log: logrus.NewEntry(logrus.New())}
+		o := &observer{c: c, exit: &exit{}, sight: &sight{memory: newMemory(&lasting{}), decision: rollout.Decision{
+			Action: rollout.Remove{Target: rollout.Target{Pod: "etcd-0"}}, Assessment: &rollout.Assessment{},
+		}}}
+		if said := o.next(record.Observed{}, "rev-2", nil, choice); said.Next == record.NextAct {
+			t.Errorf("%+v: it is done all the same", choice)
+		}
+	}
 }
