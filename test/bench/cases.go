@@ -58,6 +58,10 @@ const (
 	// after about 10, 30, 70, 150 and 310 seconds, and this is long after one start and long before the next.
 	longLost = 165 * time.Second
 
+	// longIdle is longer than the looks of a coordinator go by its watches before it reads everything live again. Real
+	// clusters idle for longer before a rollout, so it must not cost more after that.
+	longIdle = 5*time.Minute + 15*time.Second
+
 	// The moments of what an operator does, after the change: long enough for every arm to have
 	// done all that it does by itself.
 	nodeBack   = 20 * time.Second
@@ -200,12 +204,14 @@ var settings = map[string]setting{
 	result.Quiet: {members: 3, alone: true, leader: 1, arms: []string{result.Quorate},
 		limit: healthyLimit, quiet: true},
 	result.Quiet30: {members: 3, leader: 1, arms: []string{result.Quorate}, rounds: 1, limit: healthyLimit,
-		quiet: true,
-		spec:  func(s *harness.Spec) { s.StartDelay = 30*time.Second - besideDelay }},
+		quiet: true, prepare: idleForLong,
+		spec: func(s *harness.Spec) { s.StartDelay = 30*time.Second - besideDelay }},
 	result.Quiet120: {members: 3, leader: 1, arms: []string{result.Quorate}, rounds: 1, limit: 8 * time.Minute,
-		quiet: true,
-		spec:  func(s *harness.Spec) { s.StartDelay = 2*time.Minute - besideDelay }},
+		quiet: true, prepare: idleForLong,
+		spec: func(s *harness.Spec) { s.StartDelay = 2*time.Minute - besideDelay }},
 }
+
+func idleForLong(ctx context.Context, _ *stage) error { return harness.Pass(ctx, longIdle) }
 
 // note says what the case does beside the change, with its moments.
 func (s setting) note(name string) string {

@@ -33,7 +33,7 @@ const (
 
 	// prepareLimit bounds everything before the change, verifyLimit the final reads, which
 	// without quorum would wait for it, and clearLimit the end of the cluster.
-	prepareLimit = 3 * time.Minute
+	prepareLimit = longIdle + 3*time.Minute
 	verifyLimit  = 15 * time.Second
 	clearLimit   = time.Minute
 

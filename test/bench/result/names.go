@@ -131,8 +131,10 @@ var Cases = []Case{
 		"every member serves, and clients watch at every member, so that etcd takes up to seven seconds to end", 3,
 		false},
 	{Quiet, "No clients", "every member serves, and nobody but the sidecars asks etcd for anything", 3, false},
-	{Quiet30, "No clients, pods of 30 s", "the same, with pods that are down for 30 seconds", 3, false},
-	{Quiet120, "No clients, pods of 120 s", "the same, with pods that are down for two minutes", 3, false},
+	{Quiet30, "No clients, pods of 30 s", "the same, with pods that are down for 30 seconds, after five idle minutes",
+		3, false},
+	{Quiet120, "No clients, pods of 120 s",
+		"the same, with pods that are down for two minutes, after five idle minutes", 3, false},
 }
 
 // ArmNames are the names of all arms, in the order of the report.
