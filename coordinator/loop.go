@@ -254,9 +254,9 @@ func (l *loop) idle(ctx context.Context) {
 	}
 }
 
-// nextLook is when a sidecar without the lock looks at an idle cluster next. Without a session nobody else keeps up with
-// the members, and the alarm NOSPACE may be why there is none. But when etcd has only been silent for a moment, as in an
-// election, all sidecars would connect to all members at once. So the first look waits until the session is lost.
+// nextLook is when a sidecar without the lock looks at an idle cluster next. Without a session nobody else keeps up
+// with the members, and the alarm NOSPACE may be why there is none. But when etcd has only been silent for a moment, as
+// in an election, all sidecars would connect to all members at once. So the first look waits until the session is lost.
 func (l *loop) nextLook() time.Time {
 	lost, next := l.c.place.confirmed().Add(l.c.cfg.LockTTL), l.c.looked.Add(addressesEvery)
 	if lost.After(next) {
@@ -286,7 +286,8 @@ func (l *loop) due(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.c.cfg.RequestTimeout)
 	defer cancel()
 	o, watched := l.watches.mirrored()
-	// A rollout that begins needs no live reading yet, because its turn reads live before it removes a pod or ends.
+	// A rollout that begins needs no live reading yet, because its turn reads live before it removes a pod or
+	// calls the rollout complete.
 	if !watched || l.observer.stale() && !outdated(o) {
 		var err error
 		if o, err = l.c.workload.Observe(ctx); err != nil {

@@ -165,7 +165,7 @@ func (o *observer) see(ctx context.Context, p *picture) (rollout.State, record.L
 
 // judge decides, and asks those who have a say in what was decided: the host's gates, the PodDisruptionBudget, and
 // Kubernetes, whether the picture is still true. It returns false if it is not. If another sidecar is to go on with it,
-// nobody is asked, and it returns that.
+// it returns that, and asks neither the budget nor Kubernetes.
 func (o *observer) judge(ctx context.Context, p *picture, state *rollout.State, peers []selfupdate.Peer) (
 	_ rollout.Decision, another selfupdate.Choice, same bool, _ error) {
 	joined := rollout.Assess(*state, o.c.cfg.Policy)

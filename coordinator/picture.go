@@ -15,15 +15,15 @@ import (
 
 // pictureLasts is for how long looks may go by what the watches tell before everything is read live again. Whoever
 // stands between us and the API server can lose an event, and nobody would ever know. It is no longer than
-// settle-timeout, so that nothing seems to have lasted that long only because a watch hangs. Only when a rollout begins
-// they may go by it for a little longer (see begins).
+// settle-timeout, so that nothing seems to have lasted that long only because a watch hangs. When a rollout begins,
+// looks may go by it for a little longer (see begins).
 func (c *Coordinator) pictureLasts() time.Duration {
 	return min(5*time.Minute, c.cfg.Policy.SettleTimeout)
 }
 
 // beginning is for how long a rollout that begins may go by an older picture: about as long as it takes to claim the
-// record. What it does first is confirmed by a live reading. If there is nothing to do in that time, everything is read
-// live.
+// record. What it removes first is confirmed by a live reading. If there is nothing to do in that time, everything is
+// read live.
 const beginning = 10 * time.Second
 
 // begins lets the first looks of a rollout go by what the watches tell, however long the cluster has idled.

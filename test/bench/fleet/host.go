@@ -157,10 +157,10 @@ func (h *host) Control(workers int, _ *struct{}) error {
 	return c.synced(h.ctx)
 }
 
-// A sidecar keeps its lock alive twice within --fallback-after, over loopback to the member in its own pod. Here all of
-// them share a few cores with all members. By default they would keep most of that busy with keep-alives alone. As soon
-// as those cores are busy for two seconds, every sidecar would take etcd for silent, and begin to stand in. So a
-// coordinator of this fleet is more patient. That changes nothing that it asks of the API server while etcd answers.
+// A sidecar has its own member confirm its session twice within --fallback-after, over loopback. Here all of them share
+// a few cores with all members, and by default a thousand clusters have 3,000 keep-alives a second. When the cores are
+// busy for one to two seconds, every sidecar would take etcd for silent and begin to stand in. So a coordinator of this
+// fleet is more patient. That changes nothing that it asks of the API server while etcd answers.
 const (
 	patience = 10 * time.Second
 	lockTTL  = 3 * patience
@@ -276,8 +276,8 @@ var lowPriority = []string{"nice", "-n", "10"}
 
 // rareGOGC is the GOGC of every process but the host. With Go's default of 100, the API server and the host each
 // collect garbage every ten seconds or so. If they do at the same time on a few cores, the members do not answer for a
-// second. Every coordinator then takes etcd for silent and begins to stand in, and with a thousand clusters that keeps
-// those cores busy for good.
+// second. With the sidecar's own patience every coordinator would then take etcd for silent and begin to stand in, and
+// with a thousand clusters that keeps those cores busy for good.
 const rareGOGC = 400
 
 // collectRarely sets rareGOGC for this process and for those that it starts. What it returns sets it back.

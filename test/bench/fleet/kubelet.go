@@ -39,8 +39,8 @@ type kubelet struct {
 	client kubernetes.Interface
 	pods   pods
 	// down is how long a replaced pod is down, in nanoseconds. For a quarter of that it goes, and for the rest its
-	// successor comes up. If it was gone at once, the disruption controller would see its successor first, which has the
-	// same name, and take that for the evicted pod for two minutes.
+	// successor comes up. If it were gone at once, the disruption controller might see its successor first, which has
+	// the same name, and would take that for the evicted pod for two minutes.
 	down    atomic.Int64
 	ledgers map[string]*ledger // By namespace.
 	wg      sync.WaitGroup

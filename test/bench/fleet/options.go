@@ -2,13 +2,13 @@
 // coordinators of a whole fleet, and beside it one central controller with a bounded number
 // of workers on the same fleet.
 //
-// Real are the API server, its StatefulSet and disruption controllers, every StatefulSet, pod, PodDisruptionBudget and
-// Lease, the library (coordinator.New and Run, one for each pod, with the clients and defaults that the
-// sidecar gives it), and all connections between them: each coordinator has a connection to the
-// API server and etcd clients of its own. Simulated are the kubelets, which only write what a
-// kubelet writes, and etcd: one small server answers for all members, each at an
-// address of its own ([github.com/quorate/quorate/internal/etcdtest]). A member answers while
-// its pod's containers run, and a coordinator ends and begins with its pod.
+// Real are the API server, its StatefulSet and disruption controllers, every StatefulSet, pod, PodDisruptionBudget
+// and Lease, the library (coordinator.New and Run, one for each pod, with the clients and defaults that the sidecar
+// gives it, but for its patience with etcd), and all connections between them: each coordinator has a connection to
+// the API server and etcd clients of its own. Simulated are the kubelets, which only write what a kubelet writes, and
+// etcd: one small server answers for all members, each at an address of its own
+// ([github.com/quorate/quorate/internal/etcdtest]). A member answers while its pod's containers run, and a
+// coordinator ends and begins with its pod.
 //
 // What is measured runs in a process of its own, so that neither the simulation nor the
 // API server blurs its memory and CPU; see [MaybeHost]. What it asks of the API server is counted outside of it, at a

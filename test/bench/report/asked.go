@@ -115,7 +115,7 @@ func fleetBytes(all []result.Fleet) Target {
 	for _, f := range fleets {
 		for _, other := range all {
 			if other.Release != "" && other.Arm == f.Arm && other.Clusters == f.Clusters && other.Over == f.Over &&
-				other.Rolled == other.Clusters && other.Bytes > 0 {
+				other.Machine == f.Machine && other.Rolled == other.Clusters && other.Bytes > 0 {
 				ratios = append(ratios, Number(f.Bytes)/Number(other.Bytes))
 			}
 		}

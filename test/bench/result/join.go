@@ -16,7 +16,7 @@ import (
 // two commits build the same.
 //
 // A run of fleets alone may be of another machine, which the joined run then names. What rolls a fleet is only compared
-// with what has rolled the same fleet in the same run.
+// with what has rolled the same fleet on the same machine.
 //
 // An error says in what they differ: the code, the machine, the versions, or how pods start. Figures of two codes are
 // not those of one run.

@@ -59,13 +59,14 @@ func buildTheSame(a, b string) bool {
 	return err == nil && productUnchanged(dir, a, b)
 }
 
-// productUnchanged is true for two commits between which the product's code has not changed. It is false if git does
-// not know one of them, as with one that ends with "-dirty".
+// productUnchanged is true for two commits between which the product's code has not changed, but for whole lines of
+// comments. It is false if git does not know one of them, as with one that ends with "-dirty".
 func productUnchanged(dir, a, b string) bool {
 	if a == b {
 		return true
 	}
-	return exec.Command("git", "-C", dir, "diff", "--quiet", "--end-of-options", a, b, "--",
+	return exec.Command("git", "-C", dir, "diff", "--quiet",
+		"--ignore-matching-lines", `^[[:space:]]*//( |$)`, "--end-of-options", a, b, "--",
 		"cmd", "coordinator", "deploy", "internal", "pkg", "go.mod", "go.sum", ":(exclude)*_test.go").Run() == nil
 }
 

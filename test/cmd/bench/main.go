@@ -31,7 +31,8 @@ const usage = `bench measures, on real parts and in one run, what an update of a
 
   bench [flags]                measure, and write the report
   bench [flags] report DIR...  write the report again, of the run in the directory; of several directories as one run,
-                               if they were measured with the same code on the same machine
+                               if they were measured with the same code on the same machine (fleets may be of
+                               another one)
   bench figures                write the figures of the published run, which is docs/benchmarks/results.json.gz,
                                into README.md and the pages in docs
 
@@ -129,7 +130,7 @@ func parse(args []string) (options, []string, error) {
 	flags.IntVar(&o.fleet.Clusters, "fleet-clusters", 1000, "how many StatefulSets the large fleet has")
 	flags.DurationVar(&o.fleet.Over, "fleet-over", 12*time.Minute,
 		"the time over which all of them change; everything shares this machine's cores, and two of them carry a "+
-			"thousand rollouts in twelve minutes but not in six")
+			"thousand rollouts in twelve minutes")
 	flags.IntVar(&o.atOnce, "fleet-at-once", 200, "how many StatefulSets the small fleet has, which all change at once")
 	beside := flags.String("fleet-beside", "",
 		"programs of other releases of these benchmarks, whose coordinators are measured on the same fleets")

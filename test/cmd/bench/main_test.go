@@ -242,15 +242,16 @@ func TestTwoCommitsBuildTheSameIfNothingOfTheProductHasChanged(t *testing.T) {
 		require.NoError(t, err, string(out))
 		return strings.TrimSpace(string(out))
 	}
-	commit := func(path string) string {
+	write := func(path, text string) string {
 		t.Helper()
 		file := filepath.Join(dir, path)
 		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
-		require.NoError(t, os.WriteFile(file, []byte(path), 0o644))
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o644))
 		git("add", ".")
 		git("commit", "--quiet", "--message", path)
 		return git("describe", "--always", "--abbrev=12")
 	}
+	commit := func(path string) string { t.Helper(); return write(path, path) }
 	git("init", "--quiet")
 	first := commit("go.mod")
 	for _, path := range []string{"README.md", "test/bench/run.go", "coordinator/loop_test.go"} {
@@ -264,6 +265,11 @@ func TestTwoCommitsBuildTheSameIfNothingOfTheProductHasChanged(t *testing.T) {
 		require.False(t, productUnchanged(dir, last, next), path)
 		last = next
 	}
+	plain := write("coordinator/act.go", "package coordinator\n")
+	require.True(t, productUnchanged(dir, plain, write("coordinator/act.go", "package coordinator\n\t// Why.\n//\n")),
+		"a comment")
+	directive := write("coordinator/act.go", "//go:build linux\npackage coordinator\n")
+	require.False(t, productUnchanged(dir, plain, directive), "a directive")
 }
 
 func TestTheFiguresOfThePublishedRunAreWrittenAndWhatItLacksIsListed(t *testing.T) {
