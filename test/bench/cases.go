@@ -27,6 +27,8 @@ type setting struct {
 	sidecar string
 	// prepare does to the cluster what is done before the change, and waits until it shows.
 	prepare func(context.Context, *stage) error
+	// idles is for how long the cluster then idles before the change.
+	idles time.Duration
 	// atOnce is what happens immediately before the change.
 	atOnce func(context.Context, *stage) error
 	// meanwhile does what is done after the change; it ends with the context.
@@ -204,14 +206,12 @@ var settings = map[string]setting{
 	result.Quiet: {members: 3, alone: true, leader: 1, arms: []string{result.Quorate},
 		limit: healthyLimit, quiet: true},
 	result.Quiet30: {members: 3, leader: 1, arms: []string{result.Quorate}, rounds: 1, limit: healthyLimit,
-		quiet: true, prepare: idleForLong,
+		quiet: true, idles: longIdle,
 		spec: func(s *harness.Spec) { s.StartDelay = 30*time.Second - besideDelay }},
 	result.Quiet120: {members: 3, leader: 1, arms: []string{result.Quorate}, rounds: 1, limit: 8 * time.Minute,
-		quiet: true, prepare: idleForLong,
+		quiet: true, idles: longIdle,
 		spec: func(s *harness.Spec) { s.StartDelay = 2*time.Minute - besideDelay }},
 }
-
-func idleForLong(ctx context.Context, _ *stage) error { return harness.Pass(ctx, longIdle) }
 
 // note says what the case does beside the change, with its moments.
 func (s setting) note(name string) string {

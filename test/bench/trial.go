@@ -33,7 +33,7 @@ const (
 
 	// prepareLimit bounds everything before the change, verifyLimit the final reads, which
 	// without quorum would wait for it, and clearLimit the end of the cluster.
-	prepareLimit = longIdle + 3*time.Minute
+	prepareLimit = 3 * time.Minute
 	verifyLimit  = 15 * time.Second
 	clearLimit   = time.Minute
 
@@ -160,6 +160,9 @@ func (s *stage) play(ctx context.Context, p planned, t *result.Trial) (err error
 	defer cancel()
 	if err := s.prepare(preparing, p, t); err != nil {
 		return fmt.Errorf("before the change: %w", err)
+	}
+	if err := harness.Pass(ctx, p.setting.idles); err != nil {
+		return err
 	}
 
 	var messages *cost.Messages

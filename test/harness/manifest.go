@@ -408,11 +408,16 @@ func (e *Env) services(s Spec) []*corev1.Service {
 	}
 }
 
-func (s Spec) disruptionBudget() *policyv1.PodDisruptionBudget {
-	least := intstr.FromInt32(0)
-	if s.Replicas > 1 {
-		least = intstr.FromInt32(int32(s.Replicas/2 + 1))
+// MinAvailable is what etcd-druid's PodDisruptionBudget asks for: a quorum, and nothing of a single member.
+func MinAvailable(members int) intstr.IntOrString {
+	if members <= 1 {
+		return intstr.FromInt32(0)
 	}
+	return intstr.FromInt32(int32(members/2 + 1))
+}
+
+func (s Spec) disruptionBudget() *policyv1.PodDisruptionBudget {
+	least := MinAvailable(s.Replicas)
 	return &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Name: s.Name, Namespace: Namespace, Labels: s.labels()},
 		Spec: policyv1.PodDisruptionBudgetSpec{

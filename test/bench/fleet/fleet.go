@@ -21,7 +21,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/quorate/quorate/internal/etcdtest"
@@ -345,18 +344,16 @@ func (f *fleet) create(ctx context.Context, i int) error {
 	return err
 }
 
-var labels = map[string]string{"app.kubernetes.io/component": "etcd-statefulset"}
+// podLabels are those of every pod of a cluster, by which the StatefulSet and the budget choose them.
+var podLabels = map[string]string{"app.kubernetes.io/component": "etcd-statefulset"}
 
-// disruptionBudget returns the one that etcd-druid makes: it has the StatefulSet's name, and keeps a quorum.
+// disruptionBudget returns the one that etcd-druid makes, which has the StatefulSet's name.
 func disruptionBudget(members int) *policyv1.PodDisruptionBudget {
-	least := intstr.FromInt(members/2 + 1)
-	if members == 1 {
-		least = intstr.FromInt(0)
-	}
+	least := harness.MinAvailable(members)
 	return &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Name: setName},
 		Spec: policyv1.PodDisruptionBudgetSpec{
-			MinAvailable: &least, Selector: &metav1.LabelSelector{MatchLabels: labels},
+			MinAvailable: &least, Selector: &metav1.LabelSelector{MatchLabels: podLabels},
 		},
 	}
 }
@@ -366,13 +363,13 @@ func disruptionBudget(members int) *policyv1.PodDisruptionBudget {
 func statefulSet(members int) *appsv1.StatefulSet {
 	replicas, no := int32(members), false //nolint:gosec // At most nine.
 	return &appsv1.StatefulSet{
-		ObjectMeta: metav1.ObjectMeta{Name: setName, Labels: labels},
+		ObjectMeta: metav1.ObjectMeta{Name: setName, Labels: podLabels},
 		Spec: appsv1.StatefulSetSpec{
 			Replicas: &replicas, ServiceName: setName, PodManagementPolicy: appsv1.ParallelPodManagement,
 			UpdateStrategy: appsv1.StatefulSetUpdateStrategy{Type: appsv1.OnDeleteStatefulSetStrategyType},
-			Selector:       &metav1.LabelSelector{MatchLabels: labels},
+			Selector:       &metav1.LabelSelector{MatchLabels: podLabels},
 			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				ObjectMeta: metav1.ObjectMeta{Labels: podLabels},
 				Spec: corev1.PodSpec{
 					NodeName: "simulated", AutomountServiceAccountToken: &no,
 					Containers: []corev1.Container{

@@ -44,6 +44,8 @@ func TestEveryPodOfAFleetIsReplacedOnceAndOneAtATimeByBothWays(t *testing.T) {
 		"three for each holder of a lock, none for those who wait for it")
 	require.GreaterOrEqual(t, coordinators.Requests["create pods/eviction"], clusters*members,
 		"one may be refused and decided anew")
+	require.GreaterOrEqual(t, coordinators.Requests["watch poddisruptionbudgets"], clusters,
+		"a rollout follows its budget, as the sidecar's does")
 	require.Positive(t, coordinators.Bytes)
 	require.Equal(t, "central", central.Arm)
 	require.Equal(t, 3, central.Watches)

@@ -71,7 +71,7 @@ func (s *story) expect(t *testing.T, want ...string) {
 }
 
 // startKubelet starts a kubelet for one cluster of three pods.
-func startKubelet(t *testing.T, s *story, down time.Duration) (*fake.Clientset, *ledger) {
+func startKubelet(t *testing.T, s *story, down time.Duration) (*fake.Clientset, *kubelet) {
 	client := fake.NewClientset()
 	client.PrependReactor("*", "pods", s.write)
 	k := &kubelet{client: client, pods: s, ledgers: map[string]*ledger{namespace(0): newLedger(0, 3)}}
@@ -79,7 +79,7 @@ func startKubelet(t *testing.T, s *story, down time.Duration) (*fake.Clientset, 
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(func() { cancel(); k.wait() })
 	require.NoError(t, k.watch(ctx))
-	return client, k.ledgers[namespace(0)]
+	return client, k
 }
 
 func newPod(ordinal int, uid, revision string) *corev1.Pod {
@@ -100,7 +100,8 @@ func newPod(ordinal int, uid, revision string) *corev1.Pod {
 
 func TestANewPodRunsHalfWayAndIsReadyAtTheEnd(t *testing.T) {
 	s := newStory()
-	client, l := startKubelet(t, s, 10*time.Millisecond)
+	client, k := startKubelet(t, s, 10*time.Millisecond)
+	l := k.ledgers[namespace(0)]
 	_, err := client.CoreV1().Pods(namespace(0)).Create(t.Context(), newPod(0, "a", "new"), metav1.CreateOptions{})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { l.mu.Lock(); defer l.mu.Unlock(); return l.up[0] }, enough, time.Millisecond)
@@ -113,7 +114,8 @@ func TestANewPodRunsHalfWayAndIsReadyAtTheEnd(t *testing.T) {
 
 func TestATerminatingPodGoesWhenWhatRanInItHasEndedAndNotBefore(t *testing.T) {
 	s := newStory()
-	client, l := startKubelet(t, s, 0)
+	client, k := startKubelet(t, s, 0)
+	l := k.ledgers[namespace(0)]
 	pods := client.CoreV1().Pods(namespace(0))
 	_, err := pods.Create(t.Context(), newPod(0, "a", "old"), metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -134,17 +136,18 @@ func TestATerminatingPodGoesWhenWhatRanInItHasEndedAndNotBefore(t *testing.T) {
 func TestAPodThatIsRemovedWhileItStartsIsNeverReady(t *testing.T) {
 	s := newStory()
 	close(s.goes)
-	client, l := startKubelet(t, s, 4*time.Second)
+	client, k := startKubelet(t, s, time.Hour)
 	pods := client.CoreV1().Pods(namespace(0))
 	pod, err := pods.Create(t.Context(), newPod(0, "a", "old"), metav1.CreateOptions{})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return len(s.told) > 0 }, enough, time.Millisecond)
 	now := metav1.Now()
 	pod.DeletionTimestamp = &now
+	k.down.Store(0) // It goes at once.
 	_, err = pods.Update(t.Context(), pod, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	s.expect(t, "report", "end", "remove")
-	require.False(t, l.up[0])
+	require.False(t, k.ledgers[namespace(0)].up[0])
 }
 
 func TestTheLedgerFindsWhatBreaksTheRuleOfOnePodAtATime(t *testing.T) {

@@ -562,12 +562,14 @@ func fleets(p *page, r *Report) {
 			quantiles(f.FirstAction), quantiles(f.Done),
 			fmt.Sprintf("%.1f", f.PeakMiB), three(Number(f.CPU)), kindsOf(f.Requests),
 		})
-		note := f.Note
+		told := []string{f.Note}
 		if f.Machine != "" {
-			note = "measured on another machine, " + f.Machine + "; " + note
+			told = append(told, "measured on another machine: "+f.Machine)
 		}
-		if note != "" {
-			notes = append(notes, fmt.Sprintf("* %s, %s: %s", name, grouped(f.Clusters)+" clusters", note))
+		for _, note := range told {
+			if note != "" {
+				notes = append(notes, fmt.Sprintf("* %s, %s: %s", name, grouped(f.Clusters)+" clusters", note))
+			}
 		}
 	}
 	p.line("Idle:\n")
