@@ -83,7 +83,7 @@ func markdown(r *Report, pictures []picture) string {
 // header says where the figures come from, and how to read them.
 func header(p *page, run *result.Run) {
 	h := run.Header
-	p.table(2, []string{"Run", ""}, [][]string{
+	rows := [][]string{
 		{"Began", h.Began.UTC().Format("2006-01-02 15:04 UTC") + ", took " +
 			(time.Duration(h.Seconds) * time.Second).String() + sittings(h)},
 		{"Quorate", commits(h)},
@@ -96,7 +96,13 @@ func header(p *page, run *result.Run) {
 		{"Readiness probe every", fmt.Sprintf("%g s", h.ReadinessPeriod)},
 		{"Trials", fmt.Sprintf("%d in %s, in an order drawn from seed %d; %d of them not counted",
 			len(run.Trials), plural(rounds(run.Trials), "round"), h.Seed, len(run.Trials)-len(counted(run.Trials)))},
-	})
+	}
+	for _, part := range result.Parts {
+		if machine := run.Elsewhere[part]; machine != "" {
+			rows = append(rows, []string{"Another machine", part.Title() + ": " + machine})
+		}
+	}
+	p.table(2, []string{"Run", ""}, rows)
 	p.line("A figure is the median of all repetitions, with (least–most) behind it where they differ. Times count from")
 	p.line("the change of the pod template. *never* is what had not happened when the trial's limit ended; *for " +
 		"good* is")

@@ -101,6 +101,15 @@ func TestAReportOfSeveralCommitsSaysWhyTheyAreOneRun(t *testing.T) {
 	text := markdown(reportOf(run), nil)
 	require.Contains(t, text, "`abc`, `def`, between which the product's code has not changed")
 	require.Contains(t, text, "in 2 sittings")
+	require.NotContains(t, text, "Another machine")
+}
+
+func TestAReportNamesTheMachineOfWhatWasMeasuredElsewhere(t *testing.T) {
+	run := small()
+	run.Elsewhere = map[result.Part]string{result.Idles: "one core", result.Micro: "eight cores"}
+	require.Contains(t, markdown(reportOf(run), nil), `| Another machine | idle sidecars: one core |
+| Another machine | micro-benchmarks: eight cores |
+`)
 }
 
 func TestTheSameRunGivesTheSameFiles(t *testing.T) {

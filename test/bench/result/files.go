@@ -33,6 +33,17 @@ const (
 	Micro     Part = "micro.txt"
 )
 
+// Parts are all of them but the fleets, in the order of the report.
+var Parts = []Part{Failovers, Idles, Embeddeds, Hosts, Micro}
+
+// Title is what a part is called in words.
+func (p Part) Title() string {
+	return map[Part]string{
+		Failovers: "failovers", Idles: "idle sidecars", Embeddeds: "the embedded library",
+		Hosts: "etcd-backup-restore", Fleets: "fleets", Micro: "micro-benchmarks",
+	}[p]
+}
+
 // WriteHeader writes the header of the run in the directory.
 func WriteHeader(dir string, h Header) error { return write(filepath.Join(dir, headerFile), h) }
 

@@ -1,6 +1,7 @@
 package result
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,8 +16,9 @@ import (
 // Commits in between may have changed documents, tests or the benchmarks, but not what is measured: same tells whether
 // two commits build the same.
 //
-// A run of fleets alone may be of another machine, which the joined run then names. What rolls a fleet is only compared
-// with what has rolled the same fleet on the same machine.
+// A run without trials may be of another machine, which the joined run then names. Trials are only compared with
+// trials, and the same goes for every part. So each part is of one machine. Fleets may even be of several, because what
+// rolls a fleet is only compared with what has rolled the same fleet on the same machine.
 //
 // An error says in what they differ: the code, the machine, the versions, or how pods start. Figures of two codes are
 // not those of one run.
@@ -29,19 +31,22 @@ func Join(same func(a, b string) bool, runs ...*Run) (*Run, error) {
 	if len(runs) > 1 {
 		joined.Header.Sittings = len(runs)
 	}
-	var versions, micro []string
+	var versions []string
 	for _, r := range runs {
 		one, other := joined.Header, r.Header
 		here := machine(one) == machine(other)
-		if !here && !onlyFleets(r) || conditions(one) != conditions(other) || !same(one.Version, other.Version) {
+		if !here && len(r.Trials) > 0 || conditions(one) != conditions(other) || !same(one.Version, other.Version) {
 			return nil, fmt.Errorf("the runs are not of the same code, machine and versions: Quorate %s on %s, %s, "+
-				"and %s on %s, %s", one.Version, machine(one), conditions(one), other.Version, machine(other),
-				conditions(other))
+				"and %s on %s, %s (what may be of another machine comes after the trials)", one.Version, machine(one),
+				conditions(one), other.Version, machine(other), conditions(other))
 		}
 		if !slices.Contains(versions, r.Header.Version) {
 			versions = append(versions, r.Header.Version)
 		}
 		joined.Header.Seconds += r.Header.Seconds
+		if err := joined.place(r, machine(other)); err != nil {
+			return nil, err
+		}
 		rounds, position := 0, 0
 		for _, t := range joined.Trials {
 			rounds, position = max(rounds, t.Round), max(position, t.Position)
@@ -61,19 +66,52 @@ func Join(same func(a, b string) bool, runs ...*Run) (*Run, error) {
 			}
 			joined.Fleets = append(joined.Fleets, f)
 		}
-		if r.Micro != "" {
-			micro = append(micro, r.Micro)
+		if joined.has(Micro) && r.has(Micro) {
+			joined.Micro += "\n"
 		}
+		joined.Micro += r.Micro
 	}
 	joined.Header.Version = strings.Join(versions, ", ")
-	joined.Micro = strings.Join(micro, "\n")
 	return joined, nil
 }
 
-// onlyFleets is true for a run of nothing but fleets.
-func onlyFleets(r *Run) bool {
-	return len(r.Fleets) > 0 && r.Micro == "" &&
-		len(r.Trials)+len(r.Failovers)+len(r.Idle)+len(r.Embedded)+len(r.Hosts) == 0
+// place notes where the parts of another run were measured, before they are joined to this one.
+func (r *Run) place(other *Run, on string) error {
+	for _, p := range Parts {
+		if !other.has(p) {
+			continue
+		}
+		if was := cmp.Or(r.Elsewhere[p], machine(r.Header)); r.has(p) && was != on {
+			return fmt.Errorf("%s: measured on %s and on %s, and all of it has to be of one machine", p.Title(), was,
+				on)
+		}
+		if on != machine(r.Header) {
+			if r.Elsewhere == nil {
+				r.Elsewhere = map[Part]string{}
+			}
+			r.Elsewhere[p] = on
+		}
+	}
+	return nil
+}
+
+// has is true if something of a part was measured.
+func (r *Run) has(p Part) bool {
+	switch p {
+	case Failovers:
+		return len(r.Failovers) > 0
+	case Idles:
+		return len(r.Idle) > 0
+	case Embeddeds:
+		return len(r.Embedded) > 0
+	case Hosts:
+		return len(r.Hosts) > 0
+	case Fleets:
+		return len(r.Fleets) > 0
+	case Micro:
+		return r.Micro != ""
+	}
+	return false
 }
 
 // machine is where a run was measured.

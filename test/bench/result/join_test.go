@@ -60,9 +60,45 @@ func TestFleetsMayBeOfAnotherMachineWhichIsNamed(t *testing.T) {
 	there.Header.Etcd = []string{"3.6.16"}
 	_, err = result.Join(equal, here, there)
 	require.ErrorContains(t, err, "not of the same code", "the versions have to be the same all the same")
-	there.Header.Etcd, there.Idle = nil, []result.Idle{{Role: "waiter"}}
-	_, err = result.Join(equal, here, there)
-	require.ErrorContains(t, err, "not of the same code", "it is not of fleets alone")
+}
+
+func TestEveryPartButTheTrialsMayBeOfAnotherMachineWhichIsNamed(t *testing.T) {
+	one := result.Header{Version: "abc", CPU: "one", Cores: 2}
+	other := result.Header{Version: "abc", CPU: "other", Cores: 2}
+	const there = "other, 2 cores, 0 MiB memory, Linux "
+	parts := map[result.Part]func(*result.Run){
+		result.Failovers: func(r *result.Run) { r.Failovers = []result.Failover{{How: "graceful"}} },
+		result.Idles:     func(r *result.Run) { r.Idle = []result.Idle{{Role: "waiter"}} },
+		result.Embeddeds: func(r *result.Run) { r.Embedded = []result.Embedded{{When: "idle"}} },
+		result.Hosts:     func(r *result.Run) { r.Hosts = []result.Host{{When: "idle"}} },
+		result.Micro:     func(r *result.Run) { r.Micro = "BenchmarkDecide" },
+	}
+	require.Len(t, parts, len(result.Parts))
+	for _, part := range result.Parts {
+		t.Run(part.Title(), func(t *testing.T) {
+			trials := &result.Run{Header: one, Trials: []result.Trial{{Case: "healthy-3", Round: 1}}}
+			away := &result.Run{Header: other}
+			parts[part](away)
+			got, err := result.Join(equal, trials, away)
+			require.NoError(t, err)
+			require.Equal(t, map[result.Part]string{part: there}, got.Elsewhere)
+			require.Equal(t, "one", got.Header.CPU)
+			require.Empty(t, trials.Elsewhere, "what was measured stays as it is")
+
+			more, err := result.Join(equal, trials, away, away)
+			require.NoError(t, err, "it is of the same other machine")
+			require.Equal(t, got.Elsewhere, more.Elsewhere)
+
+			parts[part](trials)
+			_, err = result.Join(equal, trials, away)
+			require.EqualError(t, err, part.Title()+": measured on one, 2 cores, 0 MiB memory, Linux  and on "+there+
+				", and all of it has to be of one machine")
+
+			away.Trials = trials.Trials
+			_, err = result.Join(equal, trials, away)
+			require.ErrorContains(t, err, "not of the same code, machine and versions", "trials are of one machine")
+		})
+	}
 }
 
 func TestRunsOfAnotherCodeOrMachineAreNotJoined(t *testing.T) {
@@ -76,7 +112,9 @@ func TestRunsOfAnotherCodeOrMachineAreNotJoined(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			one, other := result.Header{Version: "abc", Cores: 2}, result.Header{Version: "abc", Cores: 2}
 			change(&other)
-			_, err := result.Join(equal, &result.Run{Header: one}, &result.Run{Header: other})
+			trials := []result.Trial{{Case: "healthy-3", Round: 1}}
+			_, err := result.Join(equal, &result.Run{Header: one, Trials: trials},
+				&result.Run{Header: other, Trials: trials})
 			require.ErrorContains(t, err, "not of the same code, machine and versions")
 		})
 	}

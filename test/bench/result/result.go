@@ -21,6 +21,9 @@ type Run struct {
 	Fleets    []Fleet    `json:"fleets,omitempty"`
 	// Micro is the output of the micro-benchmarks, as go test prints it.
 	Micro string `json:"micro,omitempty"`
+	// Elsewhere are the parts that were measured on another machine than the header's, and which one that was; see
+	// [Join]. Of fleets, each says so itself.
+	Elsewhere map[Part]string `json:"elsewhere,omitempty"`
 }
 
 // Header says where and how it was measured.
