@@ -191,6 +191,7 @@ func line(t result.Trial) string {
 	if t.Ratio > 0 {
 		how += fmt.Sprintf(" (%.3f)", t.Ratio)
 	}
+	how += fmt.Sprintf(", machine still for %.0f ms", 1000*t.StoodStill)
 	if t.Etcd != nil {
 		return text + how
 	}

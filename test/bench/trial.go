@@ -177,6 +177,13 @@ func (s *stage) play(ctx context.Context, p planned, t *result.Trial) (err error
 			return fmt.Errorf("before the change: %w", err)
 		}
 	}
+	write, end, err := onDisk(s.env.Dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, end()) }()
+	still := watchMachine(ctx, write)
+	defer func() { _, _ = still() }()
 	sampler := cost.StartSampler(ctx, s.env, s.cluster, "backup-restore")
 	defer sampler.Stop()
 	began, asked := s.cluster.Asking()
@@ -197,6 +204,9 @@ func (s *stage) play(ctx context.Context, p planned, t *result.Trial) (err error
 		if err := s.cluster.WaitCalm(ctx, calm); err != nil {
 			return err
 		}
+	}
+	if t.StoodStill, err = still(); err != nil {
+		return fmt.Errorf("see whether the machine stands still: %w", err)
 	}
 	all := asked()
 	t.Requests, t.Bytes = all.Requests, int64(all.Bytes)

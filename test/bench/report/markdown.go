@@ -97,10 +97,13 @@ func header(p *page, run *result.Run) {
 		{"Trials", fmt.Sprintf("%d in %s, in an order drawn from seed %d; %d of them not counted",
 			len(run.Trials), plural(rounds(run.Trials), "round"), h.Seed, len(run.Trials)-len(counted(run.Trials)))},
 	}
-	for _, part := range result.Parts {
-		if machine := run.Elsewhere[part]; machine != "" {
-			rows = append(rows, []string{"Another machine", part.Title() + ": " + machine})
+	away := filter(result.Parts, func(part result.Part) bool { return run.Elsewhere[part] != "" })
+	for _, machine := range group(away, func(part result.Part) string { return run.Elsewhere[part] }) {
+		var titles []string
+		for _, part := range filter(away, func(part result.Part) bool { return run.Elsewhere[part] == machine }) {
+			titles = append(titles, part.Title())
 		}
+		rows = append(rows, []string{"Another machine", strings.Join(titles, ", ") + ": " + machine})
 	}
 	p.table(2, []string{"Run", ""}, rows)
 	p.line("A figure is the median of all repetitions, with (least–most) behind it where they differ. Times count from")
@@ -330,10 +333,10 @@ func caseSection(p *page, r *Report, c result.Case, pictures []picture) {
 	if c.Healthy {
 		leaders(p, c, rows)
 	}
-	if excluded := filter(trials, func(t result.Trial) bool { return t.Trouble != "" }); len(excluded) > 0 {
+	if without := filter(trials, func(t result.Trial) bool { return excluded(t) != "" }); len(without) > 0 {
 		p.line("Not counted:\n")
-		for _, t := range excluded {
-			p.line("* %s: %s", where(t), strings.ReplaceAll(t.Trouble, "\n", " "))
+		for _, t := range without {
+			p.line("* %s: %s", where(t), strings.ReplaceAll(excluded(t), "\n", " "))
 		}
 		p.line("")
 	}

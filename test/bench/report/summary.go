@@ -2,6 +2,7 @@ package report
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -12,7 +13,7 @@ import (
 type Row struct {
 	Case string `json:"case"`
 	Arm  string `json:"arm"`
-	// Trials is how many count, Completed how many of them did; Excluded those with trouble.
+	// Trials is how many count, Completed how many of them did; Excluded those that do not.
 	Trials    int `json:"trials"`
 	Completed int `json:"completed"`
 	Excluded  int `json:"excluded,omitempty"`
@@ -124,9 +125,22 @@ func removalsOf(trials []result.Trial, figures func(result.Trial) []float64) Spr
 	return spreadOf(values)
 }
 
+// longestStill is for how many seconds a machine may stand still in a trial. After a second, a client tries another
+// member, and an observer counts quorum as lost. So half of that would show in what the trial says of those who roll
+// the pods.
+const longestStill = 0.5
+
 // counted returns the trials that could be measured as they should.
 func counted(trials []result.Trial) []result.Trial {
-	return filter(trials, func(t result.Trial) bool { return t.Trouble == "" })
+	return filter(trials, func(t result.Trial) bool { return excluded(t) == "" })
+}
+
+// excluded says why a trial does not count, and is empty if it does.
+func excluded(t result.Trial) string {
+	if t.Trouble == "" && t.StoodStill > longestStill {
+		return fmt.Sprintf("the machine stood still for %.1f s", t.StoodStill)
+	}
+	return t.Trouble
 }
 
 // in returns the trials of a case.

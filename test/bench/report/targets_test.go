@@ -305,19 +305,33 @@ func TestWhatIsNotForbiddenMissesNothing(t *testing.T) {
 }
 
 func TestATrialThatCouldNotBeCountedLeavesItsTargetsOpen(t *testing.T) {
-	run := good()
-	bad := run.Trials[slices.IndexFunc(run.Trials, func(t result.Trial) bool {
-		return t.Case == result.Healthy3 && t.Arm == result.Quorate
-	})]
-	bad.Trouble, bad.Unplanned, bad.WithoutQuorum, bad.Round = "x", 5, 5, 3
-	run.Trials = append(run.Trials, bad)
-	_, missed, open := verdicts(targetsOf(run))
-	require.Empty(t, missed)
-	title := result.CaseOf(result.Healthy3).Title
-	require.ElementsMatch(t, []string{
-		title + ": changes of leader", title + ": without quorum", title + ": longest write stall", title +
-			": rollout time, one at a time",
-	}, open)
+	for name, spoil := range map[string]func(*result.Trial){
+		"it had trouble":                       func(t *result.Trial) { t.Trouble = "x" },
+		"the machine stood still for too long": func(t *result.Trial) { t.StoodStill = longestStill + 0.1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := good()
+			bad := run.Trials[slices.IndexFunc(run.Trials, func(t result.Trial) bool {
+				return t.Case == result.Healthy3 && t.Arm == result.Quorate
+			})]
+			bad.Unplanned, bad.WithoutQuorum, bad.Round = 5, 5, 3
+			spoil(&bad)
+			run.Trials = append(run.Trials, bad)
+			_, missed, open := verdicts(targetsOf(run))
+			require.Empty(t, missed)
+			title := result.CaseOf(result.Healthy3).Title
+			require.ElementsMatch(t, []string{
+				title + ": changes of leader", title + ": without quorum", title + ": longest write stall", title +
+					": rollout time, one at a time",
+			}, open)
+		})
+	}
+}
+
+func TestATrialCountsWhereTheMachineStoodStillForAMoment(t *testing.T) {
+	require.Empty(t, excluded(result.Trial{StoodStill: longestStill}))
+	require.Equal(t, "the machine stood still for 1.3 s", excluded(result.Trial{StoodStill: 1.28}))
+	require.Equal(t, "no leader", excluded(result.Trial{StoodStill: 1.28, Trouble: "no leader"}))
 }
 
 // untilBack are the targets of lost quorum that nothing can be said of without a restart, and those that nothing

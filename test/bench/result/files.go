@@ -33,7 +33,7 @@ const (
 	Micro     Part = "micro.txt"
 )
 
-// Parts are all of them but the fleets, in the order of the report.
+// Parts are those that are of one machine each, in the order of the report: all but the fleets.
 var Parts = []Part{Failovers, Idles, Embeddeds, Hosts, Micro}
 
 // Title is what a part is called in words.

@@ -10,15 +10,15 @@ import (
 
 // Join makes one run of several that were measured one after the other. So a part that was left out can be measured
 // later, and a case can be played more often. The joined run has everything that any of them has. The rounds of each
-// follow those of the one before. When it began, how many trials ran at a time, and what the order was drawn from are
-// those of the first one.
+// follow those of the one before. When it began, on which machine, how many trials ran at a time, and what the order
+// was drawn from are those of the first one that has trials. None of the runs may be a joined one.
 //
 // Commits in between may have changed documents, tests or the benchmarks, but not what is measured: same tells whether
 // two commits build the same.
 //
-// A run without trials may be of another machine, which the joined run then names. Trials are only compared with
-// trials, and the same goes for every part. So each part is of one machine. Fleets may even be of several, because what
-// rolls a fleet is only compared with what has rolled the same fleet on the same machine.
+// A run without trials may be of another machine, which the joined run then names. No part is compared with another, so
+// it is enough if each is of one machine. Fleets may even be of several: whoever rolls a fleet is only compared with
+// others that have rolled the same fleet on the same machine, except in the estimate on paper.
 //
 // An error says in what they differ: the code, the machine, the versions, or how pods start. Figures of two codes are
 // not those of one run.
@@ -26,7 +26,8 @@ func Join(same func(a, b string) bool, runs ...*Run) (*Run, error) {
 	if len(runs) == 0 {
 		return nil, errors.New("there is no run to join")
 	}
-	joined := &Run{Header: runs[0].Header}
+	first := max(0, slices.IndexFunc(runs, func(r *Run) bool { return len(r.Trials) > 0 }))
+	joined := &Run{Header: runs[first].Header}
 	joined.Header.Seconds = 0
 	if len(runs) > 1 {
 		joined.Header.Sittings = len(runs)
@@ -35,10 +36,10 @@ func Join(same func(a, b string) bool, runs ...*Run) (*Run, error) {
 	for _, r := range runs {
 		one, other := joined.Header, r.Header
 		here := machine(one) == machine(other)
-		if !here && len(r.Trials) > 0 || conditions(one) != conditions(other) || !same(one.Version, other.Version) {
+		if !here && !onlyParts(r) || conditions(one) != conditions(other) || !same(one.Version, other.Version) {
 			return nil, fmt.Errorf("the runs are not of the same code, machine and versions: Quorate %s on %s, %s, "+
-				"and %s on %s, %s (what may be of another machine comes after the trials)", one.Version, machine(one),
-				conditions(one), other.Version, machine(other), conditions(other))
+				"and %s on %s, %s", one.Version, machine(one), conditions(one), other.Version, machine(other),
+				conditions(other))
 		}
 		if !slices.Contains(versions, r.Header.Version) {
 			versions = append(versions, r.Header.Version)
@@ -73,6 +74,11 @@ func Join(same func(a, b string) bool, runs ...*Run) (*Run, error) {
 	}
 	joined.Header.Version = strings.Join(versions, ", ")
 	return joined, nil
+}
+
+// onlyParts is true for a run that has no trials, but something else.
+func onlyParts(r *Run) bool {
+	return len(r.Trials) == 0 && (r.has(Fleets) || slices.ContainsFunc(Parts, r.has))
 }
 
 // place notes where the parts of another run were measured, before they are joined to this one.

@@ -85,9 +85,16 @@ func TestEveryPartButTheTrialsMayBeOfAnotherMachineWhichIsNamed(t *testing.T) {
 			require.Equal(t, "one", got.Header.CPU)
 			require.Empty(t, trials.Elsewhere, "what was measured stays as it is")
 
+			turned, err := result.Join(equal, away, trials)
+			require.NoError(t, err)
+			require.Equal(t, got, turned, "the machine is that of the trials, whatever comes first")
+
 			more, err := result.Join(equal, trials, away, away)
 			require.NoError(t, err, "it is of the same other machine")
 			require.Equal(t, got.Elsewhere, more.Elsewhere)
+			if part == result.Micro {
+				require.Equal(t, "BenchmarkDecide\nBenchmarkDecide", more.Micro)
+			}
 
 			parts[part](trials)
 			_, err = result.Join(equal, trials, away)
@@ -97,6 +104,8 @@ func TestEveryPartButTheTrialsMayBeOfAnotherMachineWhichIsNamed(t *testing.T) {
 			away.Trials = trials.Trials
 			_, err = result.Join(equal, trials, away)
 			require.ErrorContains(t, err, "not of the same code, machine and versions", "trials are of one machine")
+			_, err = result.Join(equal, trials, &result.Run{Header: other})
+			require.ErrorContains(t, err, "not of the same code, machine and versions", "nothing was measured there")
 		})
 	}
 }

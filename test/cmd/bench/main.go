@@ -31,8 +31,8 @@ const usage = `bench measures, on real parts and in one run, what an update of a
 
   bench [flags]                measure, and write the report
   bench [flags] report DIR...  write the report again, of the run in the directory; of several directories as one run,
-                               if they were measured with the same code, and all trials on the same machine (name
-                               what was measured on another one after them)
+                               if they were measured with the same code, versions and settings, and all trials on the
+                               same machine (what else is of another one is named)
   bench figures                write the figures of the published run, which is docs/benchmarks/results.json.gz,
                                into README.md and the pages in docs
 

@@ -1,0 +1,52 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+
+	"github.com/quorate/quorate/test/harness"
+)
+
+// stillEvery is how often it is tried whether the machine stands still.
+const stillEvery = 100 * time.Millisecond
+
+// watchMachine notes for how long the machine stands still. Again and again it makes a write, which should take some
+// milliseconds. It returns a function that ends this and tells the longest time for which a write was not done, in
+// seconds, because the disk or the processors did nothing. Several calls of that do no harm.
+func watchMachine(ctx context.Context, write func() error) (stop func() (float64, error)) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	var longest time.Duration
+	var err error
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			begun := time.Now()
+			if err = write(); err != nil {
+				return
+			}
+			_ = harness.Pass(ctx, stillEvery) // It may end sooner, with ctx.
+			longest = max(longest, time.Since(begun)-stillEvery)
+		}
+	}()
+	return func() (float64, error) {
+		cancel()
+		<-done
+		return longest.Seconds(), err
+	}
+}
+
+// onDisk returns a write that is done when it has got to the disk of a directory.
+func onDisk(dir string) (write func() error, end func() error, err error) {
+	f, err := os.CreateTemp(dir, "still-")
+	if err != nil {
+		return nil, nil, err
+	}
+	write = func() error {
+		_, err := f.WriteAt([]byte(time.Now().Format(time.RFC3339Nano)), 0)
+		return errors.Join(err, f.Sync())
+	}
+	return write, func() error { return errors.Join(f.Close(), os.Remove(f.Name())) }, nil
+}
