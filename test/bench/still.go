@@ -9,12 +9,12 @@ import (
 	"github.com/quorate/quorate/test/harness"
 )
 
-// stillEvery is how often it is tried whether the machine stands still.
+// stillEvery is the pause between two writes that show whether the machine stands still.
 const stillEvery = 100 * time.Millisecond
 
-// watchMachine notes for how long the machine stands still. Again and again it makes a write, which should take some
-// milliseconds. It returns a function that ends this and tells the longest time for which a write was not done, in
-// seconds, because the disk or the processors did nothing. Several calls of that do no harm.
+// watchMachine notes for how long the machine stands still. It writes again and again, which should take some
+// milliseconds each time. If a write takes longer, the disk or the processors have done nothing for us. It returns a
+// function that ends this and tells the longest time in seconds. That may be called more than once.
 func watchMachine(ctx context.Context, write func() error) (stop func() (float64, error)) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})

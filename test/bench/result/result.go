@@ -22,7 +22,7 @@ type Run struct {
 	// Micro is the output of the micro-benchmarks, as go test prints it.
 	Micro string `json:"micro,omitempty"`
 	// Elsewhere are the parts that were measured on another machine than the header's, and which one that was; see
-	// [Join]. Of fleets, each says so itself.
+	// [Join]. A fleet names its own.
 	Elsewhere map[Part]string `json:"elsewhere,omitempty"`
 }
 
