@@ -24,11 +24,13 @@ const outsideVariable = "QUORATE_OUTSIDE_NAMESPACES"
 // as by another build in the same checkout.
 const ownProgram = "/proc/self/exe"
 
-// namespaceIDs identifies the network and mount namespaces of this process.
+// namespaceIDs identifies the network and mount namespaces of this process. It asks for those of the
+// calling thread, since /proc/self means the first thread, which Go never ends: a goroutine that locked
+// it and changed its namespaces leaves it there (as newNamespace may).
 func namespaceIDs() (string, error) {
 	var ids []string
 	for _, kind := range []string{"net", "mnt"} {
-		id, err := os.Readlink("/proc/self/ns/" + kind)
+		id, err := os.Readlink("/proc/thread-self/ns/" + kind)
 		if err != nil {
 			return "", err
 		}

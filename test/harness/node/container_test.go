@@ -138,7 +138,8 @@ func as(id int64) func(*corev1.Pod) {
 
 func mounts(t *testing.T) string {
 	t.Helper()
-	content, err := os.ReadFile("/proc/self/mountinfo")
+	// Not those of /proc/self: that is the first thread, which may be left in other namespaces.
+	content, err := os.ReadFile("/proc/thread-self/mountinfo")
 	require.NoError(t, err)
 	return string(content)
 }

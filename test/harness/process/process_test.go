@@ -27,6 +27,10 @@ import (
 // child, prints the child's PID and then kills itself.
 const dieWithChild = "QUORATE_TEST_DIE_WITH_CHILD"
 
+// Go never ends a program's first thread, whatever happens to the goroutine that is locked to
+// it. So the first thread belongs to the main goroutine here, and no test can be given it.
+func init() { runtime.LockOSThread() }
+
 func TestMain(m *testing.M) {
 	if os.Getenv(dieWithChild) != "" {
 		harnessThatDies()
@@ -250,7 +254,7 @@ func TestChildOfAKilledHarness(t *testing.T) {
 		started := make(chan *process.Process, 1)
 		thread := make(chan int, 1)
 		go func() {
-			// A goroutine that ends while locked takes its thread with it.
+			// A goroutine that ends while locked takes its thread with it: see init for the one exception.
 			runtime.LockOSThread()
 			thread <- syscall.Gettid()
 			started <- shell(t, "exec sleep 3600")
