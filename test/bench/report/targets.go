@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/quorate/quorate/test/bench/result"
@@ -126,12 +127,23 @@ func fromTrials(all []result.Trial) string {
 }
 
 // unless turns Reached into NotMeasured where a trial of Quorate could not be counted: it may
-// have failed because of Quorate.
+// have failed because of Quorate. A machine that stood still did not, so such a trial may be
+// played again.
 func unless(all []result.Trial, v Verdict) Verdict {
-	if v == Reached && len(counted(all)) < len(all) {
-		return NotMeasured
+	for _, t := range all {
+		if v == Reached && excluded(t) != "" && !playedAgain(t, all) {
+			return NotMeasured
+		}
 	}
 	return v
+}
+
+// playedAgain reports whether a trial in which only the machine was to blame has been followed by one that counts,
+// of the same arm in the same case with the same leader.
+func playedAgain(t result.Trial, all []result.Trial) bool {
+	return t.Trouble == "" && slices.ContainsFunc(counted(all), func(again result.Trial) bool {
+		return again.Case == t.Case && again.Arm == t.Arm && again.Leader == t.Leader && again.Began.After(t.Began)
+	})
 }
 
 // verdict is what holds or not; without anything measured it is neither.

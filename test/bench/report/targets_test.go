@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -324,6 +325,54 @@ func TestATrialThatCouldNotBeCountedLeavesItsTargetsOpen(t *testing.T) {
 				title + ": changes of leader", title + ": without quorum", title + ": longest write stall", title +
 					": rollout time, one at a time",
 			}, open)
+		})
+	}
+}
+
+func TestATrialIsMadeUpForByPlayingItAgainOnlyWhereTheMachineStoodStill(t *testing.T) {
+	began := time.Date(2026, 11, 26, 9, 0, 0, 0, time.UTC)
+	for name, c := range map[string]struct {
+		first, second func(*result.Trial)
+		madeUpFor     bool
+	}{
+		"the machine stood still, and then did not": {madeUpFor: true,
+			first: func(t *result.Trial) { t.StoodStill = 1 }},
+		"the machine did not stand still before it did": {
+			second: func(t *result.Trial) { t.StoodStill = 1 }},
+		"the machine stood still both times": {
+			first:  func(t *result.Trial) { t.StoodStill = 1 },
+			second: func(t *result.Trial) { t.StoodStill = 1 }},
+		"the trial had trouble of another kind": {
+			first: func(t *result.Trial) { t.Trouble = "x" }},
+		"the trial had trouble while the machine stood still": {
+			first: func(t *result.Trial) { t.Trouble, t.StoodStill = "x", 1 }},
+		"another member led": {
+			first:  func(t *result.Trial) { t.StoodStill = 1 },
+			second: func(t *result.Trial) { t.Leader = 2 }},
+		"another arm of Quorate was played": {
+			first:  func(t *result.Trial) { t.StoodStill = 1 },
+			second: func(t *result.Trial) { t.Arm = result.QuorateDelete }},
+		"another case was played": {
+			first:  func(t *result.Trial) { t.StoodStill = 1 },
+			second: func(t *result.Trial) { t.Case = result.Healthy5 }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			trials := make([]result.Trial, 2)
+			for i, change := range []func(*result.Trial){c.first, c.second} {
+				trials[i] = result.Trial{Case: result.Healthy3, Arm: result.Quorate, Leader: 1,
+					Began: began.Add(time.Duration(i) * time.Hour)}
+				if change != nil {
+					change(&trials[i])
+				}
+			}
+			want := NotMeasured
+			if c.madeUpFor {
+				want = Reached
+			}
+			require.Equal(t, want, unless(trials, Reached))
+			slices.Reverse(trials)
+			require.Equal(t, want, unless(trials, Reached), "in any order")
+			require.Equal(t, NotReached, unless(trials, NotReached))
 		})
 	}
 }
