@@ -337,7 +337,7 @@ func TestATrialIsMadeUpForByPlayingItAgainOnlyWhereTheMachineStoodStill(t *testi
 	}{
 		"the machine stood still, and then did not": {madeUpFor: true,
 			first: func(t *result.Trial) { t.StoodStill = 1 }},
-		"the machine did not stand still before it did": {
+		"the machine stood still only the second time": {
 			second: func(t *result.Trial) { t.StoodStill = 1 }},
 		"the machine stood still both times": {
 			first:  func(t *result.Trial) { t.StoodStill = 1 },

@@ -24,9 +24,9 @@ const outsideVariable = "QUORATE_OUTSIDE_NAMESPACES"
 // as by another build in the same checkout.
 const ownProgram = "/proc/self/exe"
 
-// namespaceIDs identifies the network and mount namespaces of this process. It asks for those of the
-// calling thread, since /proc/self means the first thread, which Go never ends: a goroutine that locked
-// it and changed its namespaces leaves it there (as newNamespace may).
+// namespaceIDs identifies the network and mount namespaces of this process. It asks for those of its own thread.
+// /proc/self is the first thread, which Go never ends: if a goroutine changed its namespaces there, as newNamespace
+// may, it stays in them.
 func namespaceIDs() (string, error) {
 	var ids []string
 	for _, kind := range []string{"net", "mnt"} {

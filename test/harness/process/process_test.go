@@ -254,7 +254,7 @@ func TestChildOfAKilledHarness(t *testing.T) {
 		started := make(chan *process.Process, 1)
 		thread := make(chan int, 1)
 		go func() {
-			// A goroutine that ends while locked takes its thread with it: see init for the one exception.
+			// A goroutine that ends while locked takes its thread with it, unless that is the first one (see init).
 			runtime.LockOSThread()
 			thread <- syscall.Gettid()
 			started <- shell(t, "exec sleep 3600")
