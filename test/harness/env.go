@@ -38,6 +38,7 @@ import (
 	"github.com/quorate/quorate/test/harness/apiproxy"
 	"github.com/quorate/quorate/test/harness/build"
 	"github.com/quorate/quorate/test/harness/controlplane"
+	"github.com/quorate/quorate/test/harness/disk"
 	"github.com/quorate/quorate/test/harness/druid"
 	"github.com/quorate/quorate/test/harness/network"
 	"github.com/quorate/quorate/test/harness/node"
@@ -107,6 +108,10 @@ type Options struct {
 	// again for an image that is missing: ten seconds, doubled up to five minutes. Otherwise they wait for one second,
 	// doubled up to eight, so that tests take no longer than they have to.
 	Patient bool
+	// InMemory keeps the pods' volumes in memory, in a program that has its own mounts (see [Enter]). A disk that
+	// stands still for a second takes the quorum of every cluster on it. That is no fault of what is tested, and
+	// nothing is tested less without a disk: processes end here, but the machine does not.
+	InMemory bool
 	// Hosts builds etcd-druid and the programs of its pods too. It needs Namespaces.
 	Hosts bool
 	// Progress is told what is being done. Nil means silence.
@@ -220,13 +225,21 @@ func Start(ctx context.Context, o Options) (env *Env, err error) {
 	}
 
 	say("starting the nodes")
+	dir := filepath.Join(o.Dir, "nodes")
+	if o.InMemory && network.InNamespace() {
+		volumes, err := disk.New(node.VolumesDir(dir), mostVolumes, false)
+		if err != nil {
+			return nil, fmt.Errorf("keep the volumes in memory: %w", err)
+		}
+		e.onClose(func(context.Context) error { return volumes.Close() })
+	}
 	nodes := make([]string, o.Nodes)
 	for i := range nodes {
 		nodes[i] = fmt.Sprintf("node-%d", i)
 	}
 	config := node.Config{
 		Client: e.Client, Network: e.Network, Nodes: nodes,
-		Dir:       filepath.Join(o.Dir, "nodes"),
+		Dir:       dir,
 		APIServer: e.API.URL(), APIServerCA: e.API.CAPEM(),
 		Images: e.images(), SharedPaths: []string{druid.LocalStore},
 		OnEvent: func(ev node.Event) { e.Timeline.Note("node", "%s %s", ev.Pod, ev) },
@@ -240,6 +253,9 @@ func Start(ctx context.Context, o Options) (env *Env, err error) {
 	e.onClose(e.Agent.Close)
 	return e, nil
 }
+
+// mostVolumes is the most memory that volumes may take. A member's take 0.2 GiB, and only while its cluster is there.
+const mostVolumes = 8 << 30
 
 // nonRoot is the user of Quorate's image, and of the hosts'.
 const nonRoot = 65532

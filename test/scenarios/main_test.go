@@ -41,7 +41,8 @@ type lazyEnv struct {
 const lanes = "4"
 
 var logs = flag.String("logs", "",
-	"directory for data and logs of all processes (default: a new temporary one, kept when a test fails)")
+	"directory for the logs of all processes, and for their data without mounts of our own\n"+
+		"(default: a new temporary one, kept when a test fails)")
 
 // everything is false in CI, which has no time for every scenario.
 var everything = flag.Bool("everything", false, "also run the scenarios that CI leaves out")
@@ -121,7 +122,9 @@ func environment(t *testing.T, mode harness.Mode) *harness.Env {
 func startEnv(name string, mode harness.Mode) (*harness.Env, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
 	defer cancel()
-	return harness.Start(ctx, harness.Options{Dir: filepath.Join(*logs, name), Network: mode, Progress: say})
+	return harness.Start(ctx, harness.Options{Dir: filepath.Join(*logs, name), Network: mode,
+		InMemory: *measuredPage == "", // What a defragmentation costs depends on the disk.
+		Progress: say})
 }
 
 // ownEnvironment starts an environment for a test that breaks what all clusters share.

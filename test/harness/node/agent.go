@@ -437,10 +437,13 @@ func (a *Agent) PID(pod, container string) (pid int, running bool) {
 	return pid, running
 }
 
+// VolumesDir is the folder with the data of all claims, where dir is [Config.Dir].
+func VolumesDir(dir string) string { return filepath.Join(dir, "volumes") }
+
 // ClaimDir returns the directory with the data of a persistent volume claim. It is made
 // when a pod uses the claim for the first time, and nobody removes it.
 func (a *Agent) ClaimDir(namespace, claim string) string {
-	return filepath.Join(a.config.Dir, "volumes", namespace, claim)
+	return filepath.Join(VolumesDir(a.config.Dir), namespace, claim)
 }
 
 // HostDir returns the folder that a path of a node stands for. Pods that mount it by hostPath see this
