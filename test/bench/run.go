@@ -59,6 +59,7 @@ func Trials(ctx context.Context, o Options) error {
 			result.CaseNames(), result.ArmNames())
 	}
 	r := &run{options: o, began: time.Now(), total: len(slices.Concat(todo...))}
+	defer harness.CollectRarely()()
 	var err error
 	for _, turn := range turns(todo, o.Lanes) {
 		if err = r.lanes(ctx, turn); err != nil {
@@ -235,7 +236,7 @@ func (l *environments) env(ctx context.Context, gates map[string]bool) (*harness
 		}
 		env, err := harness.Start(ctx,
 			harness.Options{Dir: dir, Network: l.run.options.Network, Nodes: most, FeatureGates: maps.Clone(gates),
-				Patient: true})
+				Patient: true, InMemory: true})
 		if err != nil {
 			return nil, err
 		}

@@ -13,8 +13,9 @@ import (
 const stillEvery = 100 * time.Millisecond
 
 // watchMachine notes for how long the machine stands still. It writes again and again, which should take some
-// milliseconds each time. If a write takes longer, the disk or the processors have done nothing for us. It returns a
-// function that ends this and tells the longest time in seconds. That may be called more than once.
+// milliseconds each time. If a write takes longer, the processors have done nothing for us, or the disk, if the write
+// goes to one. It returns a function that ends this and tells the longest time in seconds. That may be called more than
+// once.
 func watchMachine(ctx context.Context, write func() error) (stop func() (float64, error)) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -38,8 +39,8 @@ func watchMachine(ctx context.Context, write func() error) (stop func() (float64
 	}
 }
 
-// onDisk returns a write that is done when it has got to the disk of a directory.
-func onDisk(dir string) (write func() error, end func() error, err error) {
+// synced returns a write to a directory that is done when it has got to what the directory is on.
+func synced(dir string) (write func() error, end func() error, err error) {
 	f, err := os.CreateTemp(dir, "still-")
 	if err != nil {
 		return nil, nil, err

@@ -47,7 +47,7 @@ func TestAWriteThatFailsSaysNothingOfTheMachine(t *testing.T) {
 
 func TestWhatIsWrittenToTheDiskIsRemoved(t *testing.T) {
 	dir := t.TempDir()
-	write, end, err := onDisk(dir)
+	write, end, err := synced(dir)
 	require.NoError(t, err)
 	require.NoError(t, write())
 	require.NoError(t, write())

@@ -177,7 +177,7 @@ func (s *stage) play(ctx context.Context, p planned, t *result.Trial) (err error
 			return fmt.Errorf("before the change: %w", err)
 		}
 	}
-	write, end, err := onDisk(s.env.Dir)
+	write, end, err := synced(s.env.Agent.ClaimDir("", ""))
 	if err != nil {
 		return err
 	}

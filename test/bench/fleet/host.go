@@ -10,10 +10,6 @@ import (
 	"net/rpc"
 	"os"
 	"path/filepath"
-	"runtime/debug"
-	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -256,7 +252,7 @@ func startHost(ctx context.Context, program, log string, counter *apiproxy.Count
 	}
 	p, err := process.Start(process.Spec{
 		Name: "fleet host", Path: program, LogPath: log, Launcher: lowPriority,
-		Env: hostEnvironment(string(text)),
+		Env: append(os.Environ(), hostVariable+"="+string(text)),
 	})
 	if err != nil {
 		return nil, err
@@ -273,34 +269,6 @@ func startHost(ctx context.Context, program, log string, counter *apiproxy.Count
 
 // lowPriority lets the members and the API server have a core before the host, which asks them.
 var lowPriority = []string{"nice", "-n", "10"}
-
-// rareGOGC is the GOGC of every process but the host. With Go's default of 100, the API server and the host each
-// collect garbage every ten seconds or so. If they do at the same time on a few cores, the members do not answer for a
-// second. With the sidecar's own patience every coordinator would then take etcd for silent and begin to stand in, and
-// with a thousand clusters that keeps those cores busy for good.
-const rareGOGC = 400
-
-// collectRarely sets rareGOGC for this process and for those that it starts. What it returns sets it back.
-func collectRarely() (back func(), err error) {
-	const variable = "GOGC"
-	text, set := os.LookupEnv(variable)
-	before := debug.SetGCPercent(rareGOGC)
-	back = func() {
-		debug.SetGCPercent(before)
-		if set {
-			_ = os.Setenv(variable, text)
-		} else {
-			_ = os.Unsetenv(variable)
-		}
-	}
-	return back, os.Setenv(variable, strconv.Itoa(rareGOGC))
-}
-
-// hostEnvironment is the environment of the host. Its memory is measured, so it has Go's default GOGC.
-func hostEnvironment(config string) []string {
-	return append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "GOGC=") }),
-		hostVariable+"="+config)
-}
 
 const (
 	// hostStarts bounds the start of the host, hostEnds its end, after which it is killed:

@@ -2,8 +2,6 @@ package fleet
 
 import (
 	"context"
-	"os"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -334,18 +332,6 @@ func TestQuantilesAreTheNearestRanks(t *testing.T) {
 	require.Equal(t, result.Quantiles{Median: 100, P99: 198, Most: 200}, quantiles(times))
 	require.Equal(t, result.Quantiles{Median: 7, P99: 7, Most: 7}, quantiles([]time.Duration{7 * time.Second}))
 	require.Zero(t, quantiles(nil))
-}
-
-func TestOnlyTheHostCollectsItsGarbageAsOftenAsGoDoesByDefault(t *testing.T) {
-	t.Setenv("GOGC", "150")
-	back, err := collectRarely()
-	require.NoError(t, err)
-	require.Equal(t, "400", os.Getenv("GOGC"), "what is started inherits it")
-	host := hostEnvironment("config")
-	require.Contains(t, host, hostVariable+"=config")
-	require.NotContains(t, strings.Join(host, "\n"), "GOGC")
-	back()
-	require.Equal(t, "150", os.Getenv("GOGC"))
 }
 
 func TestWhatIsDoneForAllClustersIsSpreadOverItsTime(t *testing.T) {
