@@ -96,7 +96,7 @@ const etcdName = "etcd:"
 
 // Options say what to start.
 type Options struct {
-	// Dir gets all data and logs. It is required, and Close leaves it behind.
+	// Dir gets all logs, and all data that is not in memory. It is required, and Close leaves it behind.
 	Dir string
 	// Network is Loopback when empty.
 	Network Mode

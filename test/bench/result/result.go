@@ -138,8 +138,8 @@ type Trial struct {
 
 	// Note is what the case did beside the change of the template, in words.
 	Note string `json:"note,omitempty"`
-	// StoodStill is the longest time for which the machine did nothing meanwhile: a small write did not get to the
-	// disk, or no processor was free. Runs from before it was measured have none.
+	// StoodStill is the longest time for which the machine did nothing meanwhile: a small write beside the members'
+	// data was not done, or no processor was free. Runs from before it was measured have none.
 	StoodStill float64 `json:"stoodStill,omitempty"`
 	// Trouble is why the trial could not be measured as it should; such a trial counts for
 	// nothing and is reported.
