@@ -39,7 +39,7 @@ func watchMachine(ctx context.Context, write func() error) (stop func() (float64
 	}
 }
 
-// synced returns a write to a directory that is done when it has got to what the directory is on.
+// synced returns a write to a file in a directory, which is done once it has been synced.
 func synced(dir string) (write func() error, end func() error, err error) {
 	f, err := os.CreateTemp(dir, "still-")
 	if err != nil {

@@ -177,7 +177,7 @@ func (s *stage) play(ctx context.Context, p planned, t *result.Trial) (err error
 			return fmt.Errorf("before the change: %w", err)
 		}
 	}
-	write, end, err := synced(s.env.Agent.ClaimDir("", ""))
+	write, end, err := synced(s.env.VolumesDir())
 	if err != nil {
 		return err
 	}

@@ -225,9 +225,8 @@ func Start(ctx context.Context, o Options) (env *Env, err error) {
 	}
 
 	say("starting the nodes")
-	dir := filepath.Join(o.Dir, "nodes")
 	if o.InMemory && network.InNamespace() {
-		volumes, err := disk.New(node.VolumesDir(dir), mostVolumes, false)
+		volumes, err := disk.New(e.VolumesDir(), mostVolumes, false)
 		if err != nil {
 			return nil, fmt.Errorf("keep the volumes in memory: %w", err)
 		}
@@ -239,7 +238,7 @@ func Start(ctx context.Context, o Options) (env *Env, err error) {
 	}
 	config := node.Config{
 		Client: e.Client, Network: e.Network, Nodes: nodes,
-		Dir:       dir,
+		Dir:       e.nodesDir(),
 		APIServer: e.API.URL(), APIServerCA: e.API.CAPEM(),
 		Images: e.images(), SharedPaths: []string{druid.LocalStore},
 		OnEvent: func(ev node.Event) { e.Timeline.Note("node", "%s %s", ev.Pod, ev) },
@@ -253,6 +252,12 @@ func Start(ctx context.Context, o Options) (env *Env, err error) {
 	e.onClose(e.Agent.Close)
 	return e, nil
 }
+
+// nodesDir is the folder of the nodes.
+func (e *Env) nodesDir() string { return filepath.Join(e.Dir, "nodes") }
+
+// VolumesDir is the folder with the data of all claims.
+func (e *Env) VolumesDir() string { return node.VolumesDir(e.nodesDir()) }
 
 // mostVolumes is the most memory that volumes may take. A member's take 0.2 GiB, and only while its cluster is there.
 const mostVolumes = 8 << 30

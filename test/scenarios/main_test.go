@@ -41,7 +41,7 @@ type lazyEnv struct {
 const lanes = "4"
 
 var logs = flag.String("logs", "",
-	"directory for the logs of all processes, and for their data without mounts of our own\n"+
+	"directory for the logs of all processes, and for their data where it cannot be kept in memory\n"+
 		"(default: a new temporary one, kept when a test fails)")
 
 // everything is false in CI, which has no time for every scenario.

@@ -9,13 +9,13 @@ import (
 	"github.com/quorate/quorate/test/harness"
 )
 
-func TestADiskThatStandsStillTakesNobodysQuorum(t *testing.T) {
+func TestTheMembersDataIsInMemory(t *testing.T) {
 	if err := harness.NamespacesAvailable(); err != nil {
 		t.Skipf("the members' data is on the disk, because nothing can be mounted: %v", err)
 	}
 	for _, mode := range []harness.Mode{harness.Loopback, harness.Namespaces} {
 		var fs unix.Statfs_t
-		require.NoError(t, unix.Statfs(environment(t, mode).Agent.ClaimDir("", ""), &fs))
+		require.NoError(t, unix.Statfs(environment(t, mode).VolumesDir(), &fs))
 		require.EqualValues(t, unix.TMPFS_MAGIC, fs.Type, "the members' data is in memory")
 	}
 }

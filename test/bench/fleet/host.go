@@ -10,6 +10,8 @@ import (
 	"net/rpc"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -252,7 +254,7 @@ func startHost(ctx context.Context, program, log string, counter *apiproxy.Count
 	}
 	p, err := process.Start(process.Spec{
 		Name: "fleet host", Path: program, LogPath: log, Launcher: lowPriority,
-		Env: append(os.Environ(), hostVariable+"="+string(text)),
+		Env: hostEnvironment(string(text)),
 	})
 	if err != nil {
 		return nil, err
@@ -269,6 +271,12 @@ func startHost(ctx context.Context, program, log string, counter *apiproxy.Count
 
 // lowPriority lets the members and the API server have a core before the host, which asks them.
 var lowPriority = []string{"nice", "-n", "10"}
+
+// hostEnvironment is the environment of the host. Its memory is measured, so it has Go's default GOGC.
+func hostEnvironment(config string) []string {
+	return append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "GOGC=") }),
+		hostVariable+"="+config)
+}
 
 const (
 	// hostStarts bounds the start of the host, hostEnds its end, after which it is killed:

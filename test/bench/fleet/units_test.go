@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -332,6 +333,13 @@ func TestQuantilesAreTheNearestRanks(t *testing.T) {
 	require.Equal(t, result.Quantiles{Median: 100, P99: 198, Most: 200}, quantiles(times))
 	require.Equal(t, result.Quantiles{Median: 7, P99: 7, Most: 7}, quantiles([]time.Duration{7 * time.Second}))
 	require.Zero(t, quantiles(nil))
+}
+
+func TestTheHostCollectsItsGarbageAsOftenAsGoDoesByDefault(t *testing.T) {
+	t.Setenv("GOGC", "150")
+	host := hostEnvironment("config")
+	require.Contains(t, host, hostVariable+"=config")
+	require.NotContains(t, strings.Join(host, "\n"), "GOGC")
 }
 
 func TestWhatIsDoneForAllClustersIsSpreadOverItsTime(t *testing.T) {
