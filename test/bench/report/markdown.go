@@ -94,8 +94,8 @@ func header(p *page, run *result.Run) {
 		{"Trials at a time", fmt.Sprintf("%d, but for the cases that always run alone", max(h.Lanes, 1))},
 		{"A pod's containers start after", fmt.Sprintf("%g s", h.StartDelay)},
 		{"Readiness probe every", fmt.Sprintf("%g s", h.ReadinessPeriod)},
-		{"Trials", fmt.Sprintf("%d in %s, in an order drawn from seed %d; %d of them not counted",
-			len(run.Trials), plural(rounds(run.Trials), "round"), h.Seed, len(run.Trials)-len(counted(run.Trials)))},
+		{"Trials", fmt.Sprintf("%d in %s, in an order drawn from %s; %d of them not counted",
+			len(run.Trials), plural(rounds(run.Trials), "round"), seed(h), len(run.Trials)-len(counted(run.Trials)))},
 	}
 	away := filter(result.Parts, func(part result.Part) bool { return run.Elsewhere[part] != "" })
 	for _, machine := range group(away, func(part result.Part) string { return run.Elsewhere[part] }) {
@@ -140,6 +140,14 @@ func sittings(h result.Header) string {
 		return ""
 	}
 	return fmt.Sprintf(" in %d sittings", h.Sittings)
+}
+
+// seed is what the order was drawn from. Sittings have one each, of which the joined header keeps the first.
+func seed(h result.Header) string {
+	if h.Sittings < 2 {
+		return fmt.Sprintf("seed %d", h.Seed)
+	}
+	return "a seed for each sitting"
 }
 
 // rounds is in how many rounds the trials were run.

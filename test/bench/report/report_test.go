@@ -101,6 +101,7 @@ func TestAReportOfSeveralCommitsSaysWhyTheyAreOneRun(t *testing.T) {
 	text := markdown(reportOf(run), nil)
 	require.Contains(t, text, "`abc`, `def`, between which the product's code has not changed")
 	require.Contains(t, text, "in 2 sittings")
+	require.Contains(t, text, "an order drawn from a seed for each sitting")
 	require.NotContains(t, text, "Another machine")
 }
 
