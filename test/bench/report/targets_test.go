@@ -21,7 +21,7 @@ func good() *result.Run {
 		t := result.Trial{
 			Case: c.Name, Arm: arm, Round: round, Position: len(run.Trials) + 1, Members: c.Members, Leader: leader,
 			Completed: true, Seconds: seconds, DownSeconds: seconds, Ratio: 1.03, Limit: 60,
-			FewestServing: c.Members/2 + 1, FewestReady: c.Members/2 + 1, WriteStall: 0.200, Planned: 1,
+			FewestServing: c.Members/2 + 1, FewestReady: c.Members/2 + 1, WriteStall: 0.020, Planned: 1,
 		}
 		switch c.Name {
 		case result.Healthy3:
@@ -159,12 +159,6 @@ func TestATargetIsMissedByWhatItForbidsAndByNothingElse(t *testing.T) {
 		"stalls longer than with the second policy only": {
 			every(result.Healthy5, result.Parallel, func(t *result.Trial) { t.WriteStall /= 1.2 }),
 			"Healthy, 5 members: longest write stall"},
-		"a stall that etcd would call slow, where RollingUpdate has none": {
-			func(run *result.Run) {
-				every(result.Healthy3, result.Parallel, func(t *result.Trial) { t.WriteStall = 0.030 })(run)
-				every(result.Healthy3, result.Quorate, func(t *result.Trial) { t.WriteStall = 0.111 })(run)
-			},
-			"Healthy, 3 members: longest write stall"},
 		"quorum that does not come back": {one(result.QuorumLoss, result.QuorateMax,
 			func(t *result.Trial) { t.QuorumBack = -1 }),
 			"Quorum lost: until quorum is back"},
@@ -289,15 +283,6 @@ func TestWhatIsNotForbiddenMissesNothing(t *testing.T) {
 				if t := &run.Trials[i]; t.Case == result.Healthy3 && t.Arm == result.Quorate {
 					t.WriteStall = 1
 					return
-				}
-			}
-		},
-		"stalls several times as long, where etcd would call none slow": func(run *result.Run) {
-			for i := range run.Trials {
-				if t := &run.Trials[i]; t.Arm == result.Quorate {
-					t.WriteStall = 0.100
-				} else {
-					t.WriteStall = 0.025
 				}
 			}
 		},
