@@ -267,17 +267,16 @@ func (l *loop) nextLook() time.Time {
 
 // right says by what right the record may be claimed, and how long that still has to wait. The
 // lock counts until etcd has confirmed nothing for a while and does not answer when it is asked for
-// the lock. A session that is still alive proves nothing: it outlives quorum by its time to live.
+// the lock (see silent). A session that is still alive proves nothing: it outlives quorum by its time to live.
 //
 // Where etcd has been silent for long, a rollout that begins does not wait for that time again. If etcd is silent
 // only to us, somebody else has the lock, and needs a moment to claim the record.
 func (l *loop) right() (record.Right, time.Duration) {
-	confirmed := l.c.place.confirmed()
-	silent := time.Since(confirmed)
-	if l.c.place.owned() != nil && (!l.turn.unanswered || silent < l.c.cfg.FallbackAfter) {
+	left := l.c.cfg.FallbackAfter - l.turn.silent()
+	if l.c.place.owned() != nil && (l.turn.unanswered.IsZero() || left > 0) {
 		return record.ByLock, 0
 	}
-	return record.ByClock, max(l.c.cfg.FallbackAfter-silent, l.c.cfg.FallbackAfter/4-time.Since(l.since))
+	return record.ByClock, max(left, l.c.cfg.FallbackAfter/4-time.Since(l.since))
 }
 
 // due says whether a rollout or another duty is due or under way. It asks only Kubernetes, so that an idle
@@ -360,6 +359,9 @@ func outdated(o workload.Observation) bool {
 
 // ended says how we go on after a turn has ended.
 func (l *loop) ended(ctx context.Context, end record.End) {
+	if l.turn.right == record.ByClock && l.c.place.silent(l.c.cfg.FallbackAfter) > 0 {
+		l.turn.unanswered = time.Time{} // The lease is renewed again, so the lock is worth another question.
+	}
 	l.word.open = end.Ended != record.Finished
 	if l.word.open || l.c.place.owned() == nil {
 		l.c.account.rests()
@@ -391,8 +393,7 @@ func (l *loop) ended(ctx context.Context, end record.End) {
 		case l.turn.denied != nil:
 			l.trouble.note(ctx, "etcd does not say whether the lock is ours", l.turn.denied)
 			if _, left := l.right(); left > 0 || l.turn.right == record.ByLock {
-				silent := time.Since(l.c.place.confirmed())
-				wait(ctx, max(min(l.trouble.faults.pause, l.c.cfg.FallbackAfter-silent), shortRest), nil)
+				wait(ctx, max(min(l.trouble.faults.pause, l.c.cfg.FallbackAfter-l.turn.silent()), shortRest), nil)
 			}
 		}
 	case record.Unwritable:

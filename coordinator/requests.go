@@ -62,11 +62,28 @@ func (t *turn) owns(ctx context.Context) bool {
 		t.denied = nil // The session has ended meanwhile.
 		return false
 	}
-	asking, cancel := context.WithTimeout(ctx, max(t.c.place.silent(t.c.cfg.FallbackAfter), t.c.cfg.FallbackAfter/4))
+	begun := time.Now()
+	asking, cancel := context.WithTimeout(ctx, max(t.c.cfg.FallbackAfter-t.silent(), t.c.cfg.FallbackAfter/4))
 	defer cancel()
 	t.denied = tenure.owns(asking)
-	t.unanswered = t.denied != nil && !errors.Is(t.denied, errNotOurs)
+	switch {
+	case t.denied == nil || errors.Is(t.denied, errNotOurs):
+		t.unanswered = time.Time{}
+	case t.unanswered.IsZero():
+		t.unanswered = begun
+	}
 	return t.denied == nil
+}
+
+// silent is for how long etcd has confirmed nothing, as far as we know. A leader that has lost quorum renews leases on
+// its own until it notices, up to two election timeouts later. So a renewed lease says nothing of a quorum while the
+// lock is asked for in vain.
+func (t *turn) silent() time.Duration {
+	last := t.c.place.confirmed()
+	if !t.unanswered.IsZero() && t.unanswered.Before(last) {
+		last = t.unanswered
+	}
+	return time.Since(last)
 }
 
 // later is how much longer than for others the record has to have been free before this sidecar
@@ -83,7 +100,7 @@ func (t *turn) later() time.Duration {
 // that, the record is all that the others go by, and they are not to wait for long.
 func (t *turn) terms() (duration, renew time.Duration) {
 	duration = t.c.cfg.RecordDuration
-	if t.c.place.owned() != nil && t.c.place.silent(t.c.cfg.FallbackAfter) > 0 {
+	if t.c.place.owned() != nil && t.silent() < t.c.cfg.FallbackAfter {
 		// Nobody believes in more.
 		long := min(3*duration, max(duration, record.LongestDuration))
 		return long, long * 2 / 3

@@ -1336,7 +1336,7 @@ func TestThereIsRoomForARemovalBesideAMemberThatHangs(t *testing.T) {
 			s.unreachable(0, true)
 			s.crashes(0)
 		}},
-		{"of a pod that is dead, without quorum", "delete etcd-4", func(s *stage) { s.losesQuorum(true, 0, 1, 2, 4) }},
+		{"of a pod that is dead, without quorum", "delete etcd-4", func(s *stage) { s.losesQuorum(true, 1, 2, 4) }},
 		{"of a pod that is well, by an eviction", "evict etcd-4", func(s *stage) { s.unreachable(0, true) }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -1748,30 +1748,37 @@ func TestTheCureComesInTimeWheneverQuorumWasLost(t *testing.T) {
 	const refusing = DefaultFallbackAfter + time.Second
 	const hanging = refusing + 2*DefaultProbeTimeout
 	moments := []time.Duration{time.Minute, DefaultLockTTL, 6 * time.Second, 3 * time.Second, time.Second, 0}
+	test := func(before time.Duration, hang bool, unnoticed time.Duration, lost []int) func(*testing.T) {
+		return func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t, 3)
+				defer run(t, s.config(as("etcd-1")))()
+				<-time.After(time.Minute)
+				s.losesQuorum(hang, lost...)
+				s.etcd.LoseQuorumUnnoticed(unnoticed)
+				<-time.After(before)
+				s.begin()
+				s.update("rev-2")
+				within(t, time.Minute, "a removal", func() bool { return len(s.at("delete ")) > 0 })
+				bound := refusing
+				if hang {
+					bound = hanging
+				}
+				if first := s.at("delete ")[0]; first > bound {
+					t.Errorf("the first removal came %v after the change, want %v at most", first, bound)
+				} else {
+					t.Logf("the first removal came %v after the change", first)
+				}
+			})
+		}
+	}
 	for _, before := range moments {
 		for how, hang := range map[string]bool{"refuse connections": false, "swallow requests": true} {
-			for _, lost := range [][]int{{1, 2}, {0, 1}} {
-				t.Run(fmt.Sprintf("%v before the change, and members %v %s", before, lost, how), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) {
-						s := newStage(t, 3)
-						defer run(t, s.config(as("etcd-1")))()
-						<-time.After(time.Minute)
-						s.losesQuorum(hang, lost...)
-						<-time.After(before)
-						s.begin()
-						s.update("rev-2")
-						within(t, time.Minute, "a removal", func() bool { return len(s.at("delete ")) > 0 })
-						bound := refusing
-						if hang {
-							bound = hanging
-						}
-						if first := s.at("delete ")[0]; first > bound {
-							t.Errorf("the first removal came %v after the change, want %v at most", first, bound)
-						} else {
-							t.Logf("the first removal came %v after the change", first)
-						}
-					})
-				})
+			for _, unnoticed := range []time.Duration{0, 200 * ms, 1100 * ms, 1900 * ms} {
+				for _, lost := range [][]int{{1, 2}, {0, 1}} {
+					t.Run(fmt.Sprintf("%v before the change, members %v %s, and the leader renews leases for %v more",
+						before, lost, how, unnoticed), test(before, hang, unnoticed, lost))
+				}
 			}
 		}
 	}

@@ -52,6 +52,8 @@ type Cluster struct {
 	leader   uint64
 	term     uint64
 	noQuorum bool
+	// noticed is when the leader notices that there is no quorum.
+	noticed time.Time
 
 	// intercept answers requests, unless it is nil; see [Cluster.Intercept].
 	intercept func(ctx context.Context, method string, do func() (any, error)) (any, error)
@@ -218,10 +220,14 @@ func (c *Cluster) Leader() uint64 {
 }
 
 // LoseQuorum makes everything hang that needs consensus, until [Cluster.RegainQuorum].
-func (c *Cluster) LoseQuorum() {
+func (c *Cluster) LoseQuorum() { c.LoseQuorumUnnoticed(0) }
+
+// LoseQuorumUnnoticed does the same where the leader survives and takes so long to notice. Until then it renews leases
+// on its own and refuses nobody who requires a leader. In etcd that takes up to two election timeouts.
+func (c *Cluster) LoseQuorumUnnoticed(lasts time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.noQuorum = true
+	c.noQuorum, c.noticed = true, time.Now().Add(lasts)
 }
 
 // RegainQuorum ends what [Cluster.LoseQuorum] began, for new requests.
@@ -331,13 +337,14 @@ func (s *service) gate(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	}
 }
 
-// consensus blocks while there is no quorum, as etcd does, unless the request requires a leader.
-// Otherwise it takes the cluster's lock for the request.
+// consensus blocks while there is no quorum, as etcd does, unless the request requires a leader and nobody takes himself
+// for one. Otherwise it takes the cluster's lock for the request.
 func (s *service) consensus(ctx context.Context) (unlock func(), err error) {
 	s.cluster.mu.Lock()
 	if s.cluster.noQuorum {
+		unnoticed := s.cluster.unnoticed()
 		s.cluster.mu.Unlock()
-		if requiresLeader(ctx) {
+		if requiresLeader(ctx) && !unnoticed {
 			return nil, rpctypes.ErrGRPCNoLeader
 		}
 		<-ctx.Done()
@@ -345,6 +352,9 @@ func (s *service) consensus(ctx context.Context) (unlock func(), err error) {
 	}
 	return s.cluster.mu.Unlock, nil
 }
+
+// unnoticed needs the cluster's lock.
+func (c *Cluster) unnoticed() bool { return c.noQuorum && time.Now().Before(c.noticed) }
 
 func requiresLeader(ctx context.Context) bool {
 	md, _ := metadata.FromIncomingContext(ctx)

@@ -410,7 +410,7 @@ func (s leaseService) LeaseKeepAlive(stream pb.Lease_LeaseKeepAliveServer) error
 			return err
 		}
 		resp, err := s.gate(stream.Context(), req, method, func(ctx context.Context, _ any) (any, error) {
-			unlock, err := s.consensus(ctx)
+			unlock, err := s.leads(ctx)
 			if err != nil {
 				return nil, err
 			}
@@ -428,6 +428,16 @@ func (s leaseService) LeaseKeepAlive(stream pb.Lease_LeaseKeepAliveServer) error
 			return err
 		}
 	}
+}
+
+// leads is consensus for a request that the leader answers alone.
+func (s *service) leads(ctx context.Context) (unlock func(), err error) {
+	s.cluster.mu.Lock()
+	if s.cluster.unnoticed() {
+		return s.cluster.mu.Unlock, nil
+	}
+	s.cluster.mu.Unlock()
+	return s.consensus(ctx)
 }
 
 type watchService struct {
