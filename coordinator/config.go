@@ -24,7 +24,7 @@ const (
 	// reports: a member that recovers, an age that passes.
 	DefaultInterval = time.Second
 	// DefaultMaxEvidenceAge is the oldest evidence a removal may rest on: an observation of members
-	// that hang takes two probe timeouts, and two seconds are left for the requests to the
+	// that hang takes two probe timeouts at most, and two seconds are left for the requests to the
 	// Kubernetes API that belong to a removal.
 	DefaultMaxEvidenceAge = 6 * time.Second
 	// DefaultFallbackAfter is how long an outdated pod waits for a coordinator with a lock

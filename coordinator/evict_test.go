@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -299,6 +300,44 @@ func TestABudgetThatIsWatchedIsNotAskedByADryRun(t *testing.T) {
 	}
 }
 
+// A look that finds nothing but the budget in the way waits for it, as long as what it has seen is new.
+func TestALookWaitsAMomentForTheBudget(t *testing.T) {
+	for _, later := range []time.Duration{0, 10 * ms, 30 * ms, 80 * ms} {
+		t.Run(fmt.Sprintf("which allows the next eviction %v after a pod has become Ready", later), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newWatchedStage(t)
+				b := &watchedBudget{budgetOf{stage: s}, watch.NewRaceFreeFake(), map[string]string{"app": "etcd"}, nil}
+				b.tell(1, 1)
+				defer run(t, s.config(evicting, neverDue, func(c *Config) { c.Budgets = b }))()
+				<-time.After(time.Minute)
+				s.update("rev-2")
+				within(t, time.Minute, "the first pod", func() bool { return len(s.at("evict ")) == 1 })
+				b.tell(2, 0)
+				s.readied(t, 2, "rev-2")
+				s.begin()
+				<-time.After(later)
+				b.tell(3, 1)
+				<-time.After(time.Second)
+				expectTimes(t, "the next eviction", s.at("evict "), later)
+			})
+		})
+	}
+}
+
+// readied waits for the moment in which a pod's successor becomes Ready.
+func (s *stage) readied(t *testing.T, ordinal int, revision string) {
+	for begun := time.Now(); time.Since(begun) < time.Minute; <-time.After(time.Millisecond) {
+		s.mu.Lock()
+		p := s.pods[ordinal]
+		ready := p.Labels["controller-revision-hash"] == revision && p.Status.ContainerStatuses[0].Ready
+		s.mu.Unlock()
+		if ready {
+			return
+		}
+	}
+	t.Fatal("the successor is not Ready")
+}
+
 // The disruption controller notices a Ready pod a moment later.
 func TestTheNextPodGoesAsSoonAsTheWatchedBudgetAllowsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -311,12 +350,7 @@ func TestTheNextPodGoesAsSoonAsTheWatchedBudgetAllowsIt(t *testing.T) {
 		s.update("rev-2")
 		within(t, time.Minute, "the first pod", func() bool { return len(s.at("evict ")) == 1 })
 		b.tell(2, 0)
-		within(t, time.Minute, "its successor", func() bool {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			p := s.pods[2]
-			return p.Labels["controller-revision-hash"] == "rev-2" && p.Status.ContainerStatuses[0].Ready
-		})
+		s.readied(t, 2, "rev-2")
 		s.begin()
 		<-time.After(4 * time.Second)
 		if got := append(s.at("evict "), s.at(asksBudget)...); len(got) > 0 {

@@ -94,7 +94,7 @@ func (c Config) CheckNumbers(name func(field string) string) error {
 		"two thirds of it must cover %v, a cycle with members that hang (twice %s and %s), or the record lapses "+
 			"while its holder lives", cycle, probe, interval)
 	require(c.MaxEvidenceAge >= 2*c.ProbeTimeout+apiRoom, "MaxEvidenceAge", c.MaxEvidenceAge,
-		"must be at least %v: twice %s (%v), since member list and probes are asked one after the other, and %v for "+
+		"must be at least %v: twice %s (%v), since a member that is new on the list is probed after it, and %v for "+
 			"the requests to the Kubernetes API before and after; or the evidence could always be too old",
 		2*c.ProbeTimeout+apiRoom, probe, c.ProbeTimeout, apiRoom)
 	return errors.Join(errs...)

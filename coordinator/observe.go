@@ -63,6 +63,8 @@ type observer struct {
 	// from when that was put off because a rollout begins, to the next live reading.
 	fresh  time.Time
 	unread bool
+	// promised are the pods of the last look for which a live reading began ahead, or might have (see promises).
+	promised []rollout.Pod
 }
 
 // observe looks, and decides. As long as that leads to nothing, it asks etcd alone, and goes by what the watches tell
@@ -93,6 +95,9 @@ func (o *observer) look(ctx context.Context, p *picture) (_ record.Observed, sur
 		return record.Observed{Outcome: record.Failed}, true
 	}
 	o.sight.begun, o.sight.pictured = o.c.now(), p != nil
+	if p != nil && o.promises(p) {
+		defer p.read(ctx, o.c)()
+	}
 	state, r, peers, err := o.see(ctx, p)
 	if err != nil {
 		return failed(err)
@@ -190,8 +195,10 @@ func (o *observer) judge(ctx context.Context, p *picture, state *rollout.State, 
 	case allows:
 		ask = false // The eviction itself asks.
 	case o.sight.memory.justReady(time.Now()):
-		state.RefusedEviction, ask = notYet, false
-		d = joined.Decide(state.Memory)
+		if ask = false; !o.budgetFrees(ctx) {
+			state.RefusedEviction = notYet
+			d = joined.Decide(state.Memory)
+		}
 	}
 	var err error
 	if ask && (p == nil || o.sight.memory.refusedLately(time.Now())) {
@@ -276,7 +283,8 @@ func (o *observer) choose(d rollout.Decision, peers []selfupdate.Peer) selfupdat
 // comes first: a removal that it no longer names has had its effect by then, and the pods
 // show it. The members are asked only when the pods are known, although that takes longer: a pod
 // of ours that is going may still answer, and its successor must not count as serving for that.
-// With a picture, only etcd is asked, and no gate.
+// With a picture, only etcd is asked, and no gate. What confirms the picture shows the pods as they were then (see
+// confirm).
 func (o *observer) gather(ctx context.Context, p *picture) (rollout.State, record.Lease, string, error) {
 	grace, live := time.Now().Add(answerGrace), p == nil
 	var asked []<-chan struct{}
@@ -331,6 +339,31 @@ func (o *observer) gather(ctx context.Context, p *picture) (rollout.State, recor
 		return rollout.State{}, record.Lease{}, "", err
 	}
 	return state, r, seen.Selector, nil
+}
+
+// budgetFrees waits until the budget allows the eviction, for as long as the next look would have to wait in any case
+// (leastRest). Mostly that is long enough, and what this look has seen is then still new.
+func (o *observer) budgetFrees(ctx context.Context) bool {
+	over := time.NewTimer(o.sight.begun + leastRest - o.c.now())
+	defer over.Stop()
+	other := false // News that the next look is to have.
+	defer func() {
+		if other {
+			o.c.trigger()
+		}
+	}()
+	for ; ; other = true {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-over.C:
+			return false
+		case <-o.c.changed:
+			if allows, known := o.c.workload.BudgetAllows(); allows || !known {
+				return allows
+			}
+		}
+	}
 }
 
 // notYet is while the disruption controller has not seen yet that a pod has become Ready. The watch on the budget tells
@@ -405,6 +438,7 @@ func (o *observer) tell(state rollout.State) {
 func (o *observer) rest() {
 	o.sight.untransferred = o.sight.memory.failedTransfers
 	o.sight.memory = newMemory(o.sight.memory.lasting)
+	o.promised = nil
 	o.watches.unfollowBudget()
 	if o.c.place.owned() == nil {
 		o.watches.unfollow()

@@ -3,6 +3,8 @@ package coordinator
 import (
 	"cmp"
 	"context"
+	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -44,6 +46,66 @@ func (o *observer) stale() bool { return time.Now().After(o.fresh) }
 type picture struct {
 	lease *coordinationv1.Lease
 	seen  workload.Observation
+	// live is the live reading that is to confirm it, nil before that has begun.
+	live *reading
+}
+
+// reading is a live reading of the workload. What it has found is there once done is closed.
+type reading struct {
+	done chan struct{}
+	seen workload.Observation
+	err  error
+}
+
+// read begins the live reading, unless that has begun already. It returns a function that gives up what nobody waits
+// for.
+func (p *picture) read(ctx context.Context, c *Coordinator) (end func()) {
+	if p.live != nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.RequestTimeout)
+	r := &reading{done: make(chan struct{})}
+	p.live = r
+	go func() {
+		defer close(r.done)
+		r.seen, r.err = c.workload.Confirm(ctx, p.seen)
+	}()
+	return func() { cancel(); <-r.done }
+}
+
+// promises is true where a look at etcd may well lead to a removal: every pod is Ready, and this is the first look that
+// sees it, or the first after leadership has moved. The live reading then begins with the look, so that a rollout waits
+// for the slower of the two and not for both. It costs two requests in vain where it leads to something else after all.
+func (o *observer) promises(p *picture) bool {
+	before := o.sight.decision
+	_, moved := before.Action.(rollout.MoveLeader)
+	if c := record.Controls(p.lease); holdsAll(c) || c.Partition != nil ||
+		!moved && reflect.DeepEqual(p.seen.Pods, o.promised) || len(p.seen.Pods) != p.seen.Set.Replicas {
+		return false
+	}
+	o.promised = p.seen.Pods
+	var outdated []string
+	for i := range p.seen.Pods {
+		pod := &p.seen.Pods[i]
+		if !pod.Owned || !pod.Ready || pod.Terminating {
+			return false
+		}
+		if pod.Revision != p.seen.Set.UpdateRevision {
+			outdated = append(outdated, pod.Name)
+		}
+	}
+	switch {
+	case len(outdated) == 0: // The rollout is over.
+		return false
+	case len(outdated) < len(p.seen.Pods) && slices.Contains(outdated, o.c.self.Pod): // Updated code is to go on.
+		return false
+	case len(outdated) > 1 || moved || before.Assessment == nil:
+		return true
+	}
+	// The leader is the last to go, after it has handed over.
+	return !slices.ContainsFunc(before.Assessment.Seats, func(s rollout.Seat) bool {
+		return s.Leader && s.Name == outdated[0]
+	})
 }
 
 // picture returns nil if this look has to read everything live: something is not being watched, nothing was read live
@@ -90,9 +152,10 @@ func (c *Coordinator) freeLease(ctx context.Context) (*coordinationv1.Lease, err
 // confirm reads live what was decided on by a picture, and meanwhile asks for the eviction. It returns false if
 // anything has changed.
 //
-// If nothing has, the evidence is as good as that of a live look. No resourceVersion ever comes back, so the pods were
-// throughout as they are now: before the members were asked, when they answered, and after that. The record needs no
-// reading, because whatever is done begins with a swap, which fails if the Lease has changed.
+// If nothing has, the evidence is as good as that of a live look, which reads the pods before it asks the members. No
+// resourceVersion ever comes back, so the pods were as they were told and read when the members were asked. It does not
+// matter whether the reading was over before the members had answered. The record needs no reading, because whatever is
+// done begins with a swap, which fails if the Lease has changed.
 func (o *observer) confirm(ctx context.Context, p *picture, d rollout.Decision, ask bool) (same bool,
 	refused rollout.Refusal, err error) {
 	reading, cancel := context.WithTimeout(ctx, o.c.cfg.RequestTimeout)
@@ -102,7 +165,9 @@ func (o *observer) confirm(ctx context.Context, p *picture, d rollout.Decision, 
 	if ask {
 		asking.Go(func() { refused, berr = o.askBudget(ctx, d) })
 	}
-	seen, err := o.c.workload.Confirm(reading, p.seen)
+	defer p.read(reading, o.c)()
+	<-p.live.done
+	seen, err := p.live.seen, p.live.err
 	if err == nil {
 		o.c.nodes.read(reading, &seen, o.watches)
 	}

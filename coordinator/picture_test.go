@@ -133,6 +133,25 @@ func TestALookThatLeadsToNothingCostsTheAPIServerNothing(t *testing.T) {
 				t.Errorf("%d removals", removals)
 			}
 		}},
+		{"what may well be needed is read while etcd is asked, once for each pod", func(t *testing.T, s *stage) {
+			defer run(t, s.config(neverDue))()
+			<-time.After(time.Minute)
+			s.begin()
+			s.update("rev-2")
+			pods, members := slowly(30*ms, listPods), slowly(40*ms, "Range")
+			s.answering(func(ctx context.Context, request string, send func() error) error {
+				return pods(ctx, request, func() error { return members(ctx, request, send) })
+			})
+			within(t, time.Minute, "the rollout", func() bool { return s.settled("rev-2") })
+			for _, removal := range s.at("delete ") {
+				if i, _ := slices.BinarySearch(s.at(listPods), removal); s.at(listPods)[i-1] != removal-40*ms {
+					t.Errorf("a removal at %v, and the pods were read at %v", removal, s.at(listPods))
+				}
+			}
+			if lists, removals := len(s.at(listPods)), len(s.at("delete ")); lists > removals+1 || removals != 3 {
+				t.Errorf("the pods were read %d times for %d removals", lists, removals)
+			}
+		}},
 		{"a rollout costs no more the longer its pods take", func(t *testing.T, s *stage) {
 			defer run(t, s.config(neverDue))()
 			var costs []int

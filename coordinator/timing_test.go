@@ -1380,6 +1380,9 @@ func TestEvidenceThatAgesBecauseMembersHangIsNoReasonToStepAside(t *testing.T) {
 				<-time.After(time.Minute)
 				intents, lists := slowly(tc.takes, records), slowly(1200*ms, "MemberList")
 				s.answering(func(ctx context.Context, request string, send func() error) error {
+					if request == "MemberList" { // A member is probed after the list if it is new there.
+						s.etcd.Set(func(_ *etcdtest.Cluster, members []*etcdtest.Member) { members[1].ID += 0x100 })
+					}
 					return intents(ctx, request, func() error { return lists(ctx, request, send) })
 				})
 				s.begin()

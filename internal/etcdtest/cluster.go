@@ -337,8 +337,8 @@ func (s *service) gate(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	}
 }
 
-// consensus blocks while there is no quorum, as etcd does, unless the request requires a leader and nobody takes himself
-// for one. Otherwise it takes the cluster's lock for the request.
+// consensus blocks while there is no quorum, as etcd does. It refuses a request that requires a leader, once the leader
+// has noticed. Otherwise it takes the cluster's lock for the request.
 func (s *service) consensus(ctx context.Context) (unlock func(), err error) {
 	s.cluster.mu.Lock()
 	if s.cluster.noQuorum {

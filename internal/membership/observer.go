@@ -135,8 +135,8 @@ type Observer struct {
 	timeout   time.Duration
 	clients   *clients
 
-	// lastURLs are the URLs of the members on the last list, the best to ask for the next list first.
-	lastURLs [][]string
+	// last is the last list, with the best members to ask for the next one first. What they answered is not kept.
+	last rollout.Membership
 	// ownLists is true while every voter is asked for its own list too.
 	ownLists bool
 	// unled is of the observation under way.
@@ -156,19 +156,22 @@ func (o *Observer) Close() {
 	o.clients.settle()
 }
 
-// Observe reads the member list, and then probes every member. Each of the two steps takes at most the
-// timeout, including dialling. So an observation takes at most twice the timeout, whoever hangs. It has
-// to be short, because it counts towards the age of the evidence.
+// Observe reads the member list and probes every member. It has to be short, because it counts towards the age of the
+// evidence. The members on the last list are probed while the new one is asked for, and so are those on the first
+// local list where no quorum agrees on one: then all of the local lists have to be waited for. Members that only the
+// new list has are probed after it. Each of the two steps takes at most the timeout, including dialling. So an
+// observation takes at most twice the timeout, whoever hangs.
 //
-// Where no quorum agrees on a list, only the local lists are left, and all of them have to be waited for. Meanwhile
-// the members on the first one are probed, so that a member that hangs takes one timeout and not two.
+// It does not matter whether a list or a read came first. What both say was true at some time after the observation
+// began, unless whoever gave the list had been paused before that. In that case the others had elected another leader
+// by then, and the terms of their reads tell (see overtaken).
 //
 // The result holds whatever could be read, and the error says why something is missing.
 func (o *Observer) Observe(ctx context.Context) (rollout.Membership, error) {
 	p := &probes{o: o, earlier: o.clients.beginObservation()}
 	defer p.end()
 	o.unled = &unled{members: map[who]leaderless{}}
-	defer o.connect(ctx)()
+	p.begin(ctx, o.last)
 	m, term, err := o.memberList(ctx, func(own rollout.Membership) { p.begin(ctx, own) })
 	if !m.Known {
 		return m, err
@@ -177,21 +180,6 @@ func (o *Observer) Observe(ctx context.Context) (rollout.Membership, error) {
 	o.remember(m)
 	m.Linearizable = m.Linearizable && !overtaken(m, term)
 	return m, nil
-}
-
-// connect begins to connect to the members on the last list, because they will be probed once there is a new one. A
-// member that has just come back has no connection yet. It returns a function that ends what still waits for Dial.
-func (o *Observer) connect(ctx context.Context) (end func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	var connecting sync.WaitGroup
-	for _, urls := range o.lastURLs {
-		connecting.Go(func() {
-			if client, err := o.clients.get(ctx, urls); err == nil {
-				client.ActiveConnection().Connect()
-			}
-		})
-	}
-	return func() { cancel(); connecting.Wait() }
 }
 
 // ObserveWithLists does the same, and asks every voter for the member list that it has by itself, at the same
@@ -221,8 +209,8 @@ func (o *Observer) Discover(ctx context.Context) ([]rollout.Member, error) {
 	return slices.DeleteFunc(m.Members, silent), err
 }
 
-// remember keeps the members' URLs for the next list: the leader's first, because the others would have to ask it, and
-// at the end those of members that did not answer.
+// remember keeps the list for the next observation: the leader first, because the others would have to ask it, and at
+// the end those members that did not answer.
 func (o *Observer) remember(m rollout.Membership) {
 	rank := func(x rollout.Member) int {
 		switch p := x.Probe; {
@@ -233,27 +221,32 @@ func (o *Observer) remember(m rollout.Membership) {
 		}
 		return 0
 	}
-	o.lastURLs = nil
+	o.last = rollout.Membership{ClusterID: m.ClusterID}
 	for _, x := range slices.SortedStableFunc(slices.Values(m.Members), func(x, y rollout.Member) int {
 		return rank(x) - rank(y)
 	}) {
-		if len(x.ClientURLs) > 0 {
-			o.lastURLs = append(o.lastURLs, x.ClientURLs)
-		}
+		x.Probe = rollout.Probe{}
+		o.last.Members = append(o.last.Members, x)
 	}
 }
 
 // MemberURLs returns the client URLs of the members on the last list, or none if there is no list.
-func (o *Observer) MemberURLs() []string { return slices.Concat(o.lastURLs...) }
+func (o *Observer) MemberURLs() []string { return slices.Concat(o.addresses()...) }
 
-// headStart is how long the best source is asked alone: consensus before a member's own list, and the best addresses
-// before all others. In a healthy cluster the rest is never asked.
+// addresses are the URLs of each member on the last list, the best to ask for the next list first.
+func (o *Observer) addresses() (all [][]string) {
+	for _, x := range o.last.Members {
+		if len(x.ClientURLs) > 0 {
+			all = append(all, x.ClientURLs)
+		}
+	}
+	return all
+}
+
+// headStart is how long the best source is asked alone: consensus before a member's own list, and the best address
+// before all others. That is the leader's, because the others would have to ask it. In a healthy cluster the rest is
+// never asked: two requests to each member that nobody needs, just when the next pod is to be removed.
 const headStart = 100 * time.Millisecond
-
-// bestAddresses is how many addresses are asked first for the list. One answer is enough. The second address is
-// there in case the first member hangs. More would cost every member two requests that nobody needs, just when the next
-// pod is to be removed.
-const bestAddresses = 2
 
 // listAnswer is one member's answer to a request for the member list.
 type listAnswer struct {
@@ -269,19 +262,19 @@ type listAnswer struct {
 // the local list of the most advanced member (highest term, then raft index), because there is nothing better
 // without quorum. The first local list is also handed to early.
 //
-// The members that answered last come first, and the configured endpoints last. Unless the best addresses bring a
+// The members that answered last come first, and the configured endpoints last. Unless the best address brings a
 // linearizable list at once, all others are asked as well: all members may have moved, and one timeout has to do for
 // everybody.
 func (o *Observer) memberList(ctx context.Context, early func(rollout.Membership)) (rollout.Membership, uint64,
 	error) {
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
-	addresses := slices.Clone(o.lastURLs)
+	addresses := o.addresses()
 	for _, e := range o.endpoints {
 		if !slices.ContainsFunc(addresses, func(urls []string) bool { return key(urls) == e }) {
 			addresses = append(addresses, []string{e})
 		}
 	}
-	best := min(bestAddresses, len(addresses))
+	best := min(1, len(addresses))
 	rest := addresses[best:]
 	answers := make(chan listAnswer, len(addresses))
 	var wg sync.WaitGroup
@@ -316,8 +309,8 @@ func (o *Observer) memberList(ctx context.Context, early func(rollout.Membership
 		awaited, rest = awaited+ask(rest), nil
 	}
 	if len(heard) == 0 {
-		o.lastURLs = nil    // All of them may have moved.
-		o.clients.dropAll() // Dial anew next time, because names may resolve to new addresses.
+		o.last = rollout.Membership{} // All of them may have moved.
+		o.clients.dropAll()           // Dial anew next time, because names may resolve to new addresses.
 		if len(addresses) == 0 {
 			errs = []error{errors.New("no endpoint")}
 		}
@@ -527,6 +520,19 @@ func (p *probes) end() {
 	p.begun = nil
 }
 
+// forgetFailures lets the members be asked again that have not answered so far. A quorum has just agreed on a list, and
+// they may have failed only because there was none a moment ago.
+func (p *probes) forgetFailures() {
+	p.begun = slices.DeleteFunc(p.begun, func(b *probing) bool {
+		select {
+		case <-b.done:
+			return b.member.Probe.Read != rollout.Answered
+		default:
+			return false
+		}
+	})
+}
+
 // begin probes the members of a list, each within the timeout, unless that has begun already.
 func (p *probes) begin(ctx context.Context, m rollout.Membership) {
 	for i := range m.Members {
@@ -565,12 +571,12 @@ func (p *probes) probe(ctx context.Context, cluster uint64, member *rollout.Memb
 	return answer
 }
 
-// probeAll probes all members in parallel. What was asked before a quorum agreed on a list is asked again, because a
-// read says something about the list only if it comes after it. If a member does not answer, its client is dropped.
-// The next probe then resolves the name and connects anew, instead of sitting out a connection back-off.
+// probeAll probes all members of a list in parallel, but for those that have been asked already. If a member does not
+// answer, its client is dropped. The next probe then resolves the name and connects anew, instead of sitting out a
+// connection back-off.
 func (o *Observer) probeAll(ctx context.Context, m *rollout.Membership, p *probes) {
 	if m.Linearizable {
-		p.end()
+		p.forgetFailures()
 	}
 	p.begin(ctx, *m)
 	for i := range m.Members {

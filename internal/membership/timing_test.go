@@ -143,8 +143,10 @@ func TestALookTakesAtMostTwoTimeouts(t *testing.T) {
 			loses("Range", time.Second), true, 1500 * time.Millisecond, 0},
 		{"so is the question for the list", false,
 			func(c *etcdtest.Cluster, b *blocking) {
-				c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[2].ListErr = rpctypes.ErrPermissionDenied })
-				loses("MemberList", 50*time.Millisecond)(c, b) // Only the first two, which are asked first.
+				c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) {
+					ms[1].ListErr, ms[2].ListErr = rpctypes.ErrPermissionDenied, rpctypes.ErrPermissionDenied
+				})
+				loses("MemberList", 50*time.Millisecond)(c, b) // Only the first one, which is asked first.
 			}, true, 1500 * time.Millisecond, 0},
 		{"and so are those of a follower that still believes in a leader who has stepped down", false,
 			func(c *etcdtest.Cluster, b *blocking) {
@@ -203,13 +205,7 @@ func TestALookTakesAtMostTwoTimeouts(t *testing.T) {
 				if m.Known != tc.known || (err == nil) != tc.known {
 					t.Errorf("known %v (%v), want %v", m.Known, err, tc.known)
 				}
-				answers := 0
-				for _, r := range reads(m) {
-					if r == rollout.Answered {
-						answers++
-					}
-				}
-				if answers != tc.answers {
+				if answers := answered(m); answers != tc.answers {
 					t.Errorf("%d members answered, want %d", answers, tc.answers)
 				}
 			})
@@ -218,7 +214,7 @@ func TestALookTakesAtMostTwoTimeouts(t *testing.T) {
 }
 
 // One answer is enough, and each request costs a member work just when a pod is about to be removed.
-func TestTheRestIsAskedForTheListOnlyWhereTheBestTwoDoNotBringIt(t *testing.T) {
+func TestTheRestIsAskedForTheListOnlyWhereTheLeaderDoesNotBringIt(t *testing.T) {
 	const atOnce, aMomentLater = 0, 100 * time.Millisecond
 	for _, tc := range []struct {
 		name   string
@@ -226,14 +222,11 @@ func TestTheRestIsAskedForTheListOnlyWhereTheBestTwoDoNotBringIt(t *testing.T) {
 		rest   bool
 		after  time.Duration
 	}{
-		{"both are well", func(_, _ *etcdtest.Member) {}, false, 0},
-		{"the leader hangs", func(leader, _ *etcdtest.Member) { leader.Hung = true }, false, 0},
-		{"the other one hangs", func(_, another *etcdtest.Member) { another.Hung = true }, false, 0},
-		{"both hang", func(leader, another *etcdtest.Member) { leader.Hung, another.Hung = true, true }, true,
-			aMomentLater},
-		{"one hangs and the other one refuses", func(leader, another *etcdtest.Member) {
-			leader.Hung, another.ListErr = true, rpctypes.ErrPermissionDenied
-		}, true, atOnce},
+		{"all are well", func(_, _ *etcdtest.Member) {}, false, atOnce},
+		{"another one hangs", func(_, another *etcdtest.Member) { another.Hung = true }, false, atOnce},
+		{"the leader hangs", func(leader, _ *etcdtest.Member) { leader.Hung = true }, true, aMomentLater},
+		{"the leader refuses", func(leader, _ *etcdtest.Member) { leader.ListErr = rpctypes.ErrPermissionDenied }, true,
+			atOnce},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -260,7 +253,7 @@ func TestTheRestIsAskedForTheListOnlyWhereTheBestTwoDoNotBringIt(t *testing.T) {
 				}
 				asked := 0
 				c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) {
-					asked = ms[1].Lists + ms[2].Lists + ms[4].Lists
+					asked = ms[0].Lists + ms[1].Lists + ms[2].Lists + ms[4].Lists
 				})
 				if (asked > 0) != tc.rest {
 					t.Errorf("the rest was asked %d times", asked)
@@ -614,4 +607,83 @@ func wait(ctx context.Context, d time.Duration) bool {
 	case <-ctx.Done():
 		return false
 	}
+}
+
+// A rollout waits for each look before it removes a pod, so members that are known already are probed at once.
+func TestMembersOnTheLastListAreProbedWhileTheNextOneIsAskedFor(t *testing.T) {
+	const each = 50 * time.Millisecond // less than the head start, after which others are asked as well
+	stops := func(c *etcdtest.Cluster) { c.Stop(2) }
+	for _, tc := range []struct {
+		name string
+		// between happens before the second look, and during while it waits for the list.
+		between, during func(*etcdtest.Cluster)
+		answers         int
+		takes           time.Duration
+	}{
+		{"all of them", nil, nil, 3, each},
+		{"all but one that refuses connections", stops, nil, 2, each},
+		{"one that failed before a quorum agreed on the list is asked again",
+			func(c *etcdtest.Cluster) { readsFail(c, rpctypes.ErrGRPCTimeout) },
+			func(c *etcdtest.Cluster) { readsFail(c, nil) }, 3, each + each/2},
+		{"one that is new on the list is asked after it", nil, func(c *etcdtest.Cluster) {
+			c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[2].ID = 0xff })
+		}, 3, each + each/2},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := etcdtest.StartInMemory(t, 3)
+				o := membership.NewObserver(c.Dial, c.URLs(), probeTime)
+				defer o.Close()
+				c.Intercept(func(_ context.Context, _ string, do func() (any, error)) (any, error) {
+					answer, err := do()
+					time.Sleep(each)
+					return answer, err
+				})
+				if _, err := o.Observe(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if tc.between != nil {
+					tc.between(c)
+				}
+				begun := time.Now()
+				if tc.during != nil {
+					c.Intercept(func(_ context.Context, method string, do func() (any, error)) (any, error) {
+						if method == "MemberList" {
+							time.Sleep(each / 2) // The probes have begun.
+							tc.during(c)
+							answer, err := do()
+							time.Sleep(each / 2)
+							return answer, err
+						}
+						answer, err := do()
+						if err == nil {
+							time.Sleep(each / 2)
+						}
+						return answer, err
+					})
+				}
+				m, err := o.Observe(t.Context())
+				if err != nil || !m.Linearizable {
+					t.Fatal(m, err)
+				}
+				if took := time.Since(begun); took != tc.takes || answered(m) != tc.answers {
+					t.Errorf("%d members answered in %v, want %d in %v", answered(m), took, tc.answers, tc.takes)
+				}
+			})
+		})
+	}
+}
+
+func readsFail(c *etcdtest.Cluster, err error) {
+	c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[2].ReadErr = err })
+}
+
+// answered is how many members answered a read.
+func answered(m rollout.Membership) (n int) {
+	for _, r := range reads(m) {
+		if r == rollout.Answered {
+			n++
+		}
+	}
+	return n
 }

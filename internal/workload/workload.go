@@ -488,11 +488,16 @@ func (w *Workload) Remember(yes bool) {
 	w.budget.Remember(yes)
 }
 
-// WatchSet calls changed whenever the StatefulSet may have changed, until ctx ends. It opens one watch
-// on that single object, and calls failed whenever it cannot.
+// WatchSet calls changed whenever something may have changed about the StatefulSet that an observation shows, until ctx
+// ends. How many of its pods are ready is nothing of that: the pods tell. It opens one watch on that single object, and
+// calls failed whenever it cannot.
 func (w *Workload) WatchSet(ctx context.Context, changed func(), failed func(error)) {
 	Watch{
-		Open: w.sets.Watch, Into: &w.set, Opened: changed, Told: func(watch.Event) { changed() }, Failed: failed,
+		Open: w.sets.Watch, Into: &w.set, Opened: changed, Failed: failed,
+		Told: news(changed, func(s *appsv1.StatefulSet) any {
+			o := w.observation(s, "", nil)
+			return [...]any{o.Set, o.CurrentRevision, s.Spec.Selector}
+		}),
 		Options: metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", w.name).String()},
 	}.Keep(ctx)
 }
@@ -506,13 +511,32 @@ func (w *Workload) WatchPods(ctx context.Context, selector string, changed func(
 	}.Keep(ctx)
 }
 
-// WatchBudget calls changed whenever the PodDisruptionBudget that has the StatefulSet's name may have changed, until
-// ctx ends, and failed whenever the watch cannot be opened.
+// WatchBudget calls changed whenever [Workload.BudgetAllows] may have changed, until ctx ends, and failed whenever the
+// watch cannot be opened.
 func (w *Workload) WatchBudget(ctx context.Context, budgets Budgets, changed func(), failed func(error)) {
 	Watch{
-		Open: budgets.Watch, Into: &w.budget, Told: func(watch.Event) { changed() }, Failed: failed,
+		Open: budgets.Watch, Into: &w.budget, Failed: failed,
+		Told: news(changed, func(b *policyv1.PodDisruptionBudget) any {
+			return [...]any{allowing(b), b.UID, b.Generation}
+		}),
 		Options: metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", w.name).String()},
 	}.Keep(ctx)
+}
+
+// news calls changed for an event that tells something that counts and that the one before has not told. Each look asks
+// every member of etcd, and these are busy when a pod goes or comes back, which is when most events come.
+func news[T metav1.Object](changed func(), counts func(T) any) func(watch.Event) {
+	var last any
+	return func(e watch.Event) {
+		var now any
+		if o, ok := e.Object.(T); ok && e.Type != watch.Deleted {
+			now = counts(o)
+		}
+		if now == nil || !reflect.DeepEqual(now, last) {
+			last = now
+			changed()
+		}
+	}
 }
 
 // BudgetAllows says whether that budget allows an eviction, as far as the watch tells. It returns false if that is
@@ -532,7 +556,11 @@ func (w *Workload) BudgetAllows() (allows, known bool) {
 	if !all {
 		return false, false
 	}
-	return b.Status.DisruptionsAllowed > 0 && b.Status.ObservedGeneration >= b.Generation, true
+	return allowing(b), true
+}
+
+func allowing(b *policyv1.PodDisruptionBudget) bool {
+	return b.Status.DisruptionsAllowed > 0 && b.Status.ObservedGeneration >= b.Generation
 }
 
 // Mirrored returns the same as Observe, as the watches tell it. It may lag behind, so nothing is done on it alone.

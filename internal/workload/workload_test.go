@@ -15,6 +15,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
@@ -208,6 +209,88 @@ func TestWatches(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Each look asks every member of etcd, so what cannot change a decision is no reason for one.
+func TestOnlyWhatCountsIsNews(t *testing.T) {
+	sets := func(changes ...func(*appsv1.StatefulSet)) runtime.Object { return statefulSet(changes...) }
+	budgets := func(generation int64, allowed int32) runtime.Object {
+		return &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "etcd-main", Generation: generation},
+			Status: policyv1.PodDisruptionBudgetStatus{ObservedGeneration: 1, DisruptionsAllowed: allowed}}
+	}
+	for _, tc := range []struct {
+		name          string
+		before, after runtime.Object
+		deleted, news bool
+	}{
+		{"no more of the StatefulSet's pods being ready than before", sets(),
+			sets(func(s *appsv1.StatefulSet) { s.Status.ReadyReplicas, s.ResourceVersion = 2, "9" }), false, false},
+		{"but a new template is", sets(), sets(func(s *appsv1.StatefulSet) { s.Status.UpdateRevision = "new" }), false, true},
+		{"and a new template that the controller has not seen yet", sets(),
+			sets(func(s *appsv1.StatefulSet) { s.Generation++ }), false, true},
+		{"and another strategy", sets(),
+			sets(func(s *appsv1.StatefulSet) { s.Spec.UpdateStrategy.Type = appsv1.RollingUpdateStatefulSetStrategyType }),
+			false, true},
+		{"and a new status.currentRevision", sets(),
+			sets(func(s *appsv1.StatefulSet) { s.Status.CurrentRevision = "new" }), false, true},
+		{"and that the StatefulSet is gone", sets(), sets(), true, true},
+		{"not that a budget allows fewer than before", budgets(1, 3), budgets(1, 2), false, false},
+		{"but that it allows none", budgets(1, 1), budgets(1, 0), false, true},
+		{"and that it allows one again", budgets(1, 0), budgets(1, 1), false, true},
+		{"and that it has changed", budgets(1, 0), budgets(2, 0), false, true},
+		{"and that it is gone", budgets(1, 1), budgets(1, 1), true, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				told := watch.NewFake()
+				ctx, cancel := context.WithCancel(t.Context())
+				news, ended := 0, make(chan struct{})
+				go func() {
+					defer close(ended)
+					changed, failed := func() { news++ }, func(err error) { t.Error(err) }
+					if _, ok := tc.before.(*appsv1.StatefulSet); ok {
+						workload.New(setsWatch{w: told}, nil, "etcd-main", workload.Names{}).WatchSet(ctx, changed, failed)
+					} else {
+						newWorkload(&api{}).WatchBudget(ctx, budgetsWatch{w: told}, changed, failed)
+					}
+				}()
+				synctest.Wait()
+				opened := news
+				told.Add(tc.before)
+				synctest.Wait()
+				first := news
+				if tc.deleted {
+					told.Delete(tc.after)
+				} else {
+					told.Modify(tc.after)
+				}
+				synctest.Wait()
+				if first != opened+1 || (news > first) != tc.news {
+					t.Errorf("%d news at first, %d after that", first-opened, news-first)
+				}
+				cancel()
+				<-ended
+			})
+		})
+	}
+}
+
+type setsWatch struct {
+	workload.StatefulSets
+	w watch.Interface
+}
+
+func (s setsWatch) Watch(context.Context, metav1.ListOptions) (watch.Interface, error) {
+	return s.w, nil
+}
+
+type budgetsWatch struct {
+	workload.Budgets
+	w watch.Interface
+}
+
+func (b budgetsWatch) Watch(context.Context, metav1.ListOptions) (watch.Interface, error) {
+	return b.w, nil
 }
 
 func TestAWatchThatCannotBeOpenedIsReportedAndTriedAgainUntilItsContextEnds(t *testing.T) {

@@ -187,6 +187,12 @@ func pictureWorlds() []Params {
 		with(of(1, Faults{Starts: 1, Drains: 1, Lost: 1}), func(p *Params) { p.Evict, p.Budget = true, true }),
 		with(of(1, Faults{Starts: 1, Edits: 1, Lost: 1}), func(p *Params) { p.Fresh, p.Clocks = true, true }),
 		of(1, Faults{Starts: 1, Signs: 1, Drains: 1}),
+		with(of(2, Faults{Starts: 2, Lost: 1}), func(p *Params) { p.Ahead = true }),
+		with(of(1, Faults{Starts: 1, Failures: 1, Deafness: 1}), func(p *Params) { p.Fine, p.Ahead = true, true }),
+		with(of(1, Faults{Starts: 1, Deletions: 1}), func(p *Params) { p.Fine, p.Ahead = true, true }),
+		with(of(1, Faults{Starts: 1, Drains: 1, Lost: 1}), func(p *Params) {
+			p.Evict, p.Budget, p.Ahead = true, true, true
+		}),
 	}
 }
 

@@ -213,6 +213,10 @@ func mutants() []mutant {
 		}), clocks(two(Faults{Starts: 2})), "renewed in time"},
 		{"decide on a cached snapshot", weak(func(w *Weakness) { w.Cached = true }), one(Faults{Failures: 1}),
 			"voters run then"},
+		{"act on a picture without confirming it ahead", weak(func(w *Weakness) { w.Unconfirmed = true }),
+			with(two(Faults{Starts: 3}), func(p *Params) {
+				p.Picture, p.Ahead, p.SlowStop, p.Own = true, true, true, true
+			}), "in ignorance of another"},
 		{"act on a picture without confirming it", weak(func(w *Weakness) { w.Unconfirmed = true }),
 			with(two(Faults{Starts: 3}), func(p *Params) { p.Picture, p.SlowStop, p.Own = true, true, true }),
 			"in ignorance of another"},

@@ -358,8 +358,7 @@ func (m *Model) observe(w *World, i, how uint8) string {
 func (m *Model) picture(w *World, i uint8, late bool) string {
 	c := &w.coordinators[i]
 	r := &c.request
-	live := request{kind: observe, by: i, stage: lookAtSet, revision: w.revision, ordinals: w.ordinals}
-	m.lookAtPods(w, &live)
+	live := m.live(w, i)
 	switch r.stage {
 	case lookAtLease:
 		if !late {
@@ -376,10 +375,30 @@ func (m *Model) picture(w *World, i uint8, late bool) string {
 		r.stage = lookAtEtcd
 		return ""
 	}
-	same := live.revision == r.revision && live.ordinals == r.ordinals && live.views == r.views &&
-		live.signs == r.signs
-	if m.note("%s reads live, and it is as it was told: %v", m.name(w, i), same); !same && !m.Weak.Unconfirmed {
-		c.cache, c.request, c.decided = live, request{kind: observe, by: i}, intent{}
+	return m.confirm(w, i, m.same(w, i))
+}
+
+// live is what is read live.
+func (m *Model) live(w *World, i uint8) request {
+	live := request{kind: observe, by: i, stage: lookAtSet, revision: w.revision, ordinals: w.ordinals}
+	m.lookAtPods(w, &live)
+	return live
+}
+
+// same reads live, and says whether that is as it was told.
+func (m *Model) same(w *World, i uint8) bool {
+	live, r := m.live(w, i), &w.coordinators[i].request
+	same := live.revision == r.revision && live.ordinals == r.ordinals && live.views == r.views && live.signs == r.signs
+	m.note("%s reads live, and it is as it was told: %v", m.name(w, i), same)
+	return same
+}
+
+// confirm goes on with what was decided on a picture, if that is as it was read live.
+func (m *Model) confirm(w *World, i uint8, same bool) string {
+	c := &w.coordinators[i]
+	r := &c.request
+	if !same && !m.Weak.Unconfirmed {
+		c.cache, c.request, c.decided = m.live(w, i), request{kind: observe, by: i}, intent{}
 		return ""
 	}
 	seen := m.trust(r.lease, r.ordinals)
@@ -392,6 +411,9 @@ func (m *Model) beginLook(w *World, i uint8) {
 	r := &w.coordinators[i].request
 	r.lease, r.age = w.lease, 0
 	m.note("%s looks, with the Lease as it is told: %s", m.name(w, i), w.lease)
+	if m.Ahead {
+		r.confirmed = m.same(w, i)
+	}
 }
 
 func (m *Model) lookAtPods(w *World, r *request) {
@@ -607,6 +629,9 @@ func (m *Model) conclude(w *World, i uint8, seen *request, age uint8) string {
 		return fmt.Sprintf("%s asks the protocol for something else than it has decided", m.name(w, i))
 	}
 	if m.Picture && c.decided.fenced() { // Nothing is removed otherwise.
+		if m.Ahead {
+			return m.confirm(w, i, r.confirmed)
+		}
 		r.stage = confirming
 		return ""
 	}

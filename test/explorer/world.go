@@ -228,6 +228,8 @@ type request struct {
 	etcd etcdView
 	// lost: there was no quorum when the pods were looked at.
 	lost bool
+	// confirmed: what was read live ahead is as it was told.
+	confirmed bool
 	knowledge
 }
 
@@ -360,6 +362,8 @@ type Params struct {
 	// Picture: looks go by what watches have told of Kubernetes, which may lag behind as far as it likes. What leads
 	// to a removal is confirmed live. Else everything is read live.
 	Picture bool
+	// Ahead: what confirms a picture is read when the look begins. Else it is read when the members have answered.
+	Ahead bool
 	// Stay: a member that failed does not come back by itself. The update is its cure. Nor does
 	// a gate that does not answer, or a coordinator that abstains.
 	Stay bool
@@ -413,7 +417,7 @@ func (p Params) String() string {
 		yes  bool
 		what string
 	}{{p.Evict, "evictions"}, {p.Clocks, "fallback"}, {p.TrueLock, "a true lock"}, {p.Fresh, "no Lease"},
-		{p.Fine, "fine"}, {p.Picture, "a picture"}, {p.Stay, "no recovery"},
+		{p.Fine, "fine"}, {p.Picture, "a picture"}, {p.Ahead, "confirmed ahead"}, {p.Stay, "no recovery"},
 		{p.Loop, "loop"}, {p.Own, "own pods"}, {p.SlowStop, "slow stops"}, {p.Trusted, "trusted"},
 		{p.Broken, "a broken revision"}, {p.Ordered, "OrderedReady"}, {p.Duty, "NOSPACE"},
 		{p.Nameless, "no etcd container"}, {p.Denied, "no status"}, {p.Budget, "a budget"},
