@@ -273,7 +273,7 @@ func (l *loop) nextLook() time.Time {
 // only to us, somebody else has the lock, and needs a moment to claim the record.
 func (l *loop) right() (record.Right, time.Duration) {
 	left := l.c.cfg.FallbackAfter - l.turn.silent()
-	if l.c.place.owned() != nil && (l.turn.unanswered.IsZero() || left > 0) {
+	if l.c.place.owned() != nil && (l.turn.unanswered == (unanswered{}) || left > 0) {
 		return record.ByLock, 0
 	}
 	return record.ByClock, max(left, l.c.cfg.FallbackAfter/4-time.Since(l.since))
@@ -359,9 +359,6 @@ func outdated(o workload.Observation) bool {
 
 // ended says how we go on after a turn has ended.
 func (l *loop) ended(ctx context.Context, end record.End) {
-	if l.turn.right == record.ByClock && l.c.place.silent(l.c.cfg.FallbackAfter) > 0 {
-		l.turn.unanswered = time.Time{} // The lease is renewed again, so the lock is worth another question.
-	}
 	l.word.open = end.Ended != record.Finished
 	if l.word.open || l.c.place.owned() == nil {
 		l.c.account.rests()

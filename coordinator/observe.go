@@ -359,8 +359,10 @@ func (o *observer) budgetFrees(ctx context.Context) bool {
 		case <-over.C:
 			return false
 		case <-o.c.changed:
-			if allows, known := o.c.workload.BudgetAllows(); allows || !known {
-				return allows
+			if allows, known := o.c.workload.BudgetAllows(); allows {
+				return true
+			} else if !known {
+				over.Reset(0)
 			}
 		}
 	}

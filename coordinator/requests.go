@@ -59,31 +59,37 @@ func (t *turn) do(ctx context.Context, state *record.State, effect record.Effect
 func (t *turn) owns(ctx context.Context) bool {
 	tenure := t.c.place.owned()
 	if tenure == nil {
-		t.denied = nil // The session has ended meanwhile.
+		t.denied, t.unanswered = nil, unanswered{} // The session has ended meanwhile.
 		return false
 	}
 	begun := time.Now()
 	asking, cancel := context.WithTimeout(ctx, max(t.c.cfg.FallbackAfter-t.silent(), t.c.cfg.FallbackAfter/4))
 	defer cancel()
 	t.denied = tenure.owns(asking)
-	switch {
-	case t.denied == nil || errors.Is(t.denied, errNotOurs):
-		t.unanswered = time.Time{}
-	case t.unanswered.IsZero():
-		t.unanswered = begun
+	if t.denied == nil || errors.Is(t.denied, errNotOurs) {
+		t.unanswered = unanswered{}
+		return t.denied == nil
 	}
-	return t.denied == nil
+	if t.unanswered.since.IsZero() {
+		t.unanswered.since = begun
+	}
+	t.unanswered.last = time.Now()
+	return false
 }
+
+// unanswered is since when etcd has not said whether the lock is ours, and when the last question was given up. It is
+// zero if etcd has said so.
+type unanswered struct{ since, last time.Time }
 
 // silent is for how long etcd has confirmed nothing, as far as we know. A leader that has lost quorum renews leases on
 // its own until it notices, up to two election timeouts later. So a renewed lease says nothing of a quorum while the
-// lock is asked for in vain.
+// lock is asked for in vain. Once it has not been asked for again in FallbackAfter, a renewed lease is a reason to ask.
 func (t *turn) silent() time.Duration {
-	last := t.c.place.confirmed()
-	if !t.unanswered.IsZero() && t.unanswered.Before(last) {
-		last = t.unanswered
+	confirmed, u := t.c.place.confirmed(), t.unanswered
+	if !u.since.IsZero() && time.Since(u.last) < t.c.cfg.FallbackAfter && u.since.Before(confirmed) {
+		return time.Since(u.since)
 	}
-	return time.Since(last)
+	return time.Since(confirmed)
 }
 
 // later is how much longer than for others the record has to have been free before this sidecar

@@ -1336,7 +1336,7 @@ func TestThereIsRoomForARemovalBesideAMemberThatHangs(t *testing.T) {
 			s.unreachable(0, true)
 			s.crashes(0)
 		}},
-		{"of a pod that is dead, without quorum", "delete etcd-4", func(s *stage) { s.losesQuorum(true, 1, 2, 4) }},
+		{"of a pod that is dead, without quorum", "delete etcd-4", func(s *stage) { s.losesQuorum(true, 0, 1, 2, 4) }},
 		{"of a pod that is well, by an eviction", "evict etcd-4", func(s *stage) { s.unreachable(0, true) }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

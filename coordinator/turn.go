@@ -22,10 +22,9 @@ type turn struct {
 
 	// right is the right of the last claim.
 	right record.Right
-	// denied is why the lock could not be shown to be ours, and unanswered is since when etcd has not said whether it
-	// is, zero if it has.
+	// denied is why the lock could not be shown to be ours.
 	denied     error
-	unanswered time.Time
+	unanswered unanswered
 	// fenced are the answers for pods that were changed together with the last one that was asked for.
 	fenced []fenced
 	// coordinated is true once the record has been claimed.

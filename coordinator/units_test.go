@@ -359,3 +359,35 @@ func TestWhoeverHasNoLockLooksAtAnIdleClusterWhenItsSessionIsLost(t *testing.T) 
 		})
 	}
 }
+
+// Without a quorum a leader renews leases on its own for a while.
+func TestHowLongEtcdHasBeenSilent(t *testing.T) {
+	const s = time.Second
+	for _, tc := range []struct {
+		name string
+		// confirmed is when a lease was last renewed, and asked since when and until when the lock was asked for in
+		// vain, all of them before now.
+		confirmed time.Duration
+		asked     [2]time.Duration
+		want      time.Duration
+	}{
+		{"since a lease was last renewed", s, [2]time.Duration{}, s},
+		{"since the lock was first asked for in vain, whatever was renewed then", s, [2]time.Duration{5 * s, s}, 5 * s},
+		{"for longer, if nothing was renewed before that either", 7 * s, [2]time.Duration{5 * s, s}, 7 * s},
+		{"only since the last renewal, if that was long ago", s, [2]time.Duration{time.Hour, time.Hour - s}, s},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				now := time.Now()
+				turn := &turn{c: &Coordinator{cfg: Config{FallbackAfter: DefaultFallbackAfter}}}
+				turn.c.place.last = now.Add(-tc.confirmed)
+				if tc.asked[0] > 0 {
+					turn.unanswered = unanswered{now.Add(-tc.asked[0]), now.Add(-tc.asked[1])}
+				}
+				if got := turn.silent(); got != tc.want {
+					t.Errorf("silent for %v, want %v", got, tc.want)
+				}
+			})
+		})
+	}
+}

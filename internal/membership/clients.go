@@ -11,6 +11,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/connectivity"
 )
 
 // mostLate bounds how many abandoned calls of Dial for one address may be running. A Dial with a
@@ -54,6 +55,14 @@ func (c *clients) keys() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Collect(maps.Keys(c.open))
+}
+
+// connected is true if there is a connection to the member.
+func (c *clients) connected(key string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	d := c.open[key]
+	return d != nil && d.client != nil && d.client.ActiveConnection().GetState() == connectivity.Ready
 }
 
 // beginObservation gives up the calls of Dial that are still running, because their results are older than the

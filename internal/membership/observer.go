@@ -520,13 +520,13 @@ func (p *probes) end() {
 	p.begun = nil
 }
 
-// forgetFailures lets the members be asked again that have not answered so far. A quorum has just agreed on a list, and
-// they may have failed only because there was none a moment ago.
+// forgetFailures lets the members be asked again that can be reached and have failed. A quorum has just agreed on a
+// list, and they may have failed only because there was none a moment ago.
 func (p *probes) forgetFailures() {
 	p.begun = slices.DeleteFunc(p.begun, func(b *probing) bool {
 		select {
 		case <-b.done:
-			return b.member.Probe.Read != rollout.Answered
+			return b.member.Probe.Read != rollout.Answered && p.o.clients.connected(key(b.member.ClientURLs))
 		default:
 			return false
 		}
