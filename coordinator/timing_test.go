@@ -1778,6 +1778,9 @@ func TestTheCureComesInTimeWheneverQuorumWasLost(t *testing.T) {
 	for _, before := range moments {
 		for how, hang := range map[string]bool{"refuse connections": false, "swallow requests": true} {
 			for _, unnoticed := range []time.Duration{0, 200 * ms, 1100 * ms, 1900 * ms} {
+				if unnoticed > 0 && before > time.Second {
+					continue // The leader has noticed before the change.
+				}
 				for _, lost := range [][]int{{1, 2}, {0, 1}} {
 					t.Run(fmt.Sprintf("%v before the change, members %v %s, and the leader renews leases for %v more",
 						before, lost, how, unnoticed), test(before, hang, unnoticed, lost))
