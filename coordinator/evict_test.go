@@ -305,16 +305,8 @@ func TestALookWaitsAMomentForTheBudget(t *testing.T) {
 	for _, later := range []time.Duration{0, 10 * ms, 30 * ms, 80 * ms} {
 		t.Run(fmt.Sprintf("which allows the next eviction %v after a pod has become Ready", later), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newWatchedStage(t)
-				b := &watchedBudget{budgetOf{stage: s}, watch.NewRaceFreeFake(), map[string]string{"app": "etcd"}, nil}
-				b.tell(1, 1)
-				defer run(t, s.config(evicting, neverDue, func(c *Config) { c.Budgets = b }))()
-				<-time.After(time.Minute)
-				s.update("rev-2")
-				within(t, time.Minute, "the first pod", func() bool { return len(s.at("evict ")) == 1 })
-				b.tell(2, 0)
-				s.readied(t, 2, "rev-2")
-				s.begin()
+				s, b, stop := usedUp(t)
+				defer stop()
 				<-time.After(later)
 				b.tell(3, 1)
 				<-time.After(time.Second)
@@ -322,6 +314,23 @@ func TestALookWaitsAMomentForTheBudget(t *testing.T) {
 			})
 		})
 	}
+}
+
+// usedUp has a rollout whose first pod was evicted under a watched budget and has just come back. The budget does not
+// allow another eviction yet.
+func usedUp(t *testing.T) (s *stage, b *watchedBudget, stop func()) {
+	s = newWatchedStage(t)
+	b = &watchedBudget{budgetOf{stage: s}, watch.NewRaceFreeFake(), map[string]string{"app": "etcd"}, nil}
+	b.tell(1, 1)
+	stop = run(t, s.config(evicting, neverDue, func(c *Config) { c.Budgets = b }))
+	<-time.After(time.Minute)
+	s.begin()
+	s.update("rev-2")
+	within(t, time.Minute, "the first pod", func() bool { return len(s.at("evict ")) == 1 })
+	b.tell(2, 0)
+	s.readied(t, 2, "rev-2")
+	s.begin()
+	return s, b, stop
 }
 
 // readied waits for the moment in which a pod's successor becomes Ready.
@@ -341,17 +350,8 @@ func (s *stage) readied(t *testing.T, ordinal int, revision string) {
 // The disruption controller notices a Ready pod a moment later.
 func TestTheNextPodGoesAsSoonAsTheWatchedBudgetAllowsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newWatchedStage(t)
-		b := &watchedBudget{budgetOf{stage: s}, watch.NewRaceFreeFake(), map[string]string{"app": "etcd"}, nil}
-		b.tell(1, 1)
-		defer run(t, s.config(evicting, neverDue, func(c *Config) { c.Budgets = b }))()
-		<-time.After(time.Minute)
-		s.begin()
-		s.update("rev-2")
-		within(t, time.Minute, "the first pod", func() bool { return len(s.at("evict ")) == 1 })
-		b.tell(2, 0)
-		s.readied(t, 2, "rev-2")
-		s.begin()
+		s, b, stop := usedUp(t)
+		defer stop()
 		<-time.After(4 * time.Second)
 		if got := append(s.at("evict "), s.at(asksBudget)...); len(got) > 0 {
 			t.Errorf("asked for an eviction at %v, which the budget does not allow: %v", got, s.asked())

@@ -267,12 +267,12 @@ func (l *loop) nextLook() time.Time {
 
 // right says by what right the record may be claimed, and how long that still has to wait. The
 // lock counts until etcd has confirmed nothing for a while and does not answer when it is asked for
-// the lock (see silent). A session that is still alive proves nothing: it outlives quorum by its time to live.
+// the lock (see silence). A session that is still alive proves nothing: it outlives quorum by its time to live.
 //
 // Where etcd has been silent for long, a rollout that begins does not wait for that time again. If etcd is silent
 // only to us, somebody else has the lock, and needs a moment to claim the record.
 func (l *loop) right() (record.Right, time.Duration) {
-	left := l.c.cfg.FallbackAfter - l.turn.silent()
+	left := l.c.cfg.FallbackAfter - l.turn.silence()
 	if l.c.place.owned() != nil && (l.turn.unanswered == (unanswered{}) || left > 0) {
 		return record.ByLock, 0
 	}
@@ -390,7 +390,7 @@ func (l *loop) ended(ctx context.Context, end record.End) {
 		case l.turn.denied != nil:
 			l.trouble.note(ctx, "etcd does not say whether the lock is ours", l.turn.denied)
 			if _, left := l.right(); left > 0 || l.turn.right == record.ByLock {
-				wait(ctx, max(min(l.trouble.faults.pause, l.c.cfg.FallbackAfter-l.turn.silent()), shortRest), nil)
+				wait(ctx, max(min(l.trouble.faults.pause, l.c.cfg.FallbackAfter-l.turn.silence()), shortRest), nil)
 			}
 		}
 	case record.Unwritable:

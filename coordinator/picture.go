@@ -165,7 +165,7 @@ func (o *observer) confirm(ctx context.Context, p *picture, d rollout.Decision, 
 	if ask {
 		asking.Go(func() { refused, berr = o.askBudget(ctx, d) })
 	}
-	defer p.read(reading, o.c)()
+	defer p.read(ctx, o.c)()
 	<-p.live.done
 	seen, err := p.live.seen, p.live.err
 	if err == nil {

@@ -63,7 +63,7 @@ func (t *turn) owns(ctx context.Context) bool {
 		return false
 	}
 	begun := time.Now()
-	asking, cancel := context.WithTimeout(ctx, max(t.c.cfg.FallbackAfter-t.silent(), t.c.cfg.FallbackAfter/4))
+	asking, cancel := context.WithTimeout(ctx, max(t.c.cfg.FallbackAfter-t.silence(), t.c.cfg.FallbackAfter/4))
 	defer cancel()
 	t.denied = tenure.owns(asking)
 	if t.denied == nil || errors.Is(t.denied, errNotOurs) {
@@ -81,10 +81,10 @@ func (t *turn) owns(ctx context.Context) bool {
 // zero if etcd has said so.
 type unanswered struct{ since, last time.Time }
 
-// silent is for how long etcd has confirmed nothing, as far as we know. A leader that has lost quorum renews leases on
+// silence is for how long etcd has confirmed nothing, as far as we know. A leader that has lost quorum renews leases on
 // its own until it notices, up to two election timeouts later. So a renewed lease says nothing of a quorum while the
 // lock is asked for in vain. Once it has not been asked for again in FallbackAfter, a renewed lease is a reason to ask.
-func (t *turn) silent() time.Duration {
+func (t *turn) silence() time.Duration {
 	confirmed, u := t.c.place.confirmed(), t.unanswered
 	if !u.since.IsZero() && time.Since(u.last) < t.c.cfg.FallbackAfter && u.since.Before(confirmed) {
 		return time.Since(u.since)
@@ -106,7 +106,7 @@ func (t *turn) later() time.Duration {
 // that, the record is all that the others go by, and they are not to wait for long.
 func (t *turn) terms() (duration, renew time.Duration) {
 	duration = t.c.cfg.RecordDuration
-	if t.c.place.owned() != nil && t.silent() < t.c.cfg.FallbackAfter {
+	if t.c.place.owned() != nil && t.silence() < t.c.cfg.FallbackAfter {
 		// Nobody believes in more.
 		long := min(3*duration, max(duration, record.LongestDuration))
 		return long, long * 2 / 3

@@ -384,7 +384,7 @@ func TestHowLongEtcdHasBeenSilent(t *testing.T) {
 				if tc.asked[0] > 0 {
 					turn.unanswered = unanswered{now.Add(-tc.asked[0]), now.Add(-tc.asked[1])}
 				}
-				if got := turn.silent(); got != tc.want {
+				if got := turn.silence(); got != tc.want {
 					t.Errorf("silent for %v, want %v", got, tc.want)
 				}
 			})

@@ -632,16 +632,13 @@ func TestMembersOnTheLastListAreProbedWhileTheNextOneIsAskedFor(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := etcdtest.StartInMemory(t, 3)
-				o := membership.NewObserver(c.Dial, c.URLs(), probeTime)
-				defer o.Close()
+				o := newObserver(t, c, probeTime)
 				c.Intercept(func(_ context.Context, _ string, do func() (any, error)) (any, error) {
 					answer, err := do()
 					time.Sleep(each)
 					return answer, err
 				})
-				if _, err := o.Observe(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				observe(t, o)
 				if tc.between != nil {
 					tc.between(c)
 				}
@@ -662,9 +659,9 @@ func TestMembersOnTheLastListAreProbedWhileTheNextOneIsAskedFor(t *testing.T) {
 						return answer, err
 					})
 				}
-				m, err := o.Observe(t.Context())
-				if err != nil || !m.Linearizable {
-					t.Fatal(m, err)
+				m := observe(t, o)
+				if !m.Linearizable {
+					t.Error("the list is not the agreed one")
 				}
 				if took := time.Since(begun); took != tc.takes || answered(m) != tc.answers {
 					t.Errorf("%d members answered in %v, want %d in %v", answered(m), took, tc.answers, tc.takes)

@@ -489,8 +489,8 @@ func (w *Workload) Remember(yes bool) {
 }
 
 // WatchSet calls changed whenever something may have changed about the StatefulSet that an observation shows, until ctx
-// ends. How many of its pods are ready is nothing of that: the pods tell. It opens one watch on that single object, and
-// calls failed whenever it cannot.
+// ends. How many of its pods are ready does not count, because the pods tell that. It opens one watch on that single
+// object, and calls failed whenever it cannot.
 func (w *Workload) WatchSet(ctx context.Context, changed func(), failed func(error)) {
 	Watch{
 		Open: w.sets.Watch, Into: &w.set, Opened: changed, Failed: failed,
