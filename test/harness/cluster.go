@@ -211,6 +211,19 @@ func (c *Cluster) WaitUpdated(ctx context.Context) error {
 		})
 }
 
+// WaitObserved waits until the StatefulSet controller has seen the newest template. Until then nobody can know which
+// pods are outdated.
+func (c *Cluster) WaitObserved(ctx context.Context) error {
+	return waitFor(ctx, "the controller has seen the template of "+c.Spec.Name, func(ctx context.Context) (bool, string) {
+		set, err := c.env.Client.AppsV1().StatefulSets(Namespace).Get(ctx, c.Spec.Name, metav1.GetOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		return set.Status.ObservedGeneration >= set.Generation,
+			fmt.Sprintf("generation %d of %d", set.Status.ObservedGeneration, set.Generation)
+	})
+}
+
 func (c *Cluster) waitPods(ctx context.Context, what string, how metav1.ListOptions,
 	updated func(*appsv1.StatefulSet, *corev1.Pod) bool) error {
 	return waitFor(ctx, what, func(ctx context.Context) (bool, string) {

@@ -183,9 +183,11 @@ func TestStatusNamesWhatASidecarWithoutARoleMayNotDo(t *testing.T) {
 	s.complete(ctx)
 }
 
-// status is what an administrator is told.
+// status is what an administrator is told once the StatefulSet controller has seen the change. Before, status says that
+// it has not.
 func (s *scene) status(ctx context.Context) string {
 	s.t.Helper()
+	require.NoError(s.t, s.WaitObserved(ctx))
 	said, code := s.quorate(ctx, "status", s.Spec.Name)
 	require.Equal(s.t, 3, code, "%s", said)
 	return said
