@@ -214,7 +214,8 @@ func (c *Cluster) WaitUpdated(ctx context.Context) error {
 // WaitObserved waits until the StatefulSet controller has seen the newest template. Until then nobody can know which
 // pods are outdated.
 func (c *Cluster) WaitObserved(ctx context.Context) error {
-	return waitFor(ctx, "the controller has seen the template of "+c.Spec.Name, func(ctx context.Context) (bool, string) {
+	what := "the controller has seen the template of " + c.Spec.Name
+	return waitFor(ctx, what, func(ctx context.Context) (bool, string) {
 		set, err := c.env.Client.AppsV1().StatefulSets(Namespace).Get(ctx, c.Spec.Name, metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()
