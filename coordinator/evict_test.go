@@ -320,6 +320,7 @@ func TestALookWaitsAMomentForTheBudget(t *testing.T) {
 // allow another eviction yet.
 func usedUp(t *testing.T) (s *stage, b *watchedBudget, stop func()) {
 	s = newWatchedStage(t)
+	s.startup += 700 * ms // So that it becomes Ready between two looks.
 	b = &watchedBudget{budgetOf{stage: s}, watch.NewRaceFreeFake(), map[string]string{"app": "etcd"}, nil}
 	b.tell(1, 1)
 	stop = run(t, s.config(evicting, neverDue, func(c *Config) { c.Budgets = b }))

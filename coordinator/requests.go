@@ -46,7 +46,11 @@ func (t *turn) do(ctx context.Context, state *record.State, effect record.Effect
 	case record.Observe:
 		return t.observer.observe(ctx)
 	case record.Act:
-		return record.Acted{Outcome: t.actor.act(ctx, e)}
+		acted := record.Acted{Outcome: t.actor.act(ctx, e)}
+		if acted.Outcome == record.Done && t.sight.decision.GoesAlone() && !t.exit.leaving {
+			t.c.pause(ctx, afterRemoval)
+		}
+		return acted
 	case record.Rest:
 		t.wait(ctx, e.Failed)
 		return record.Woken{}

@@ -829,6 +829,43 @@ func TestHowOftenIsLooked(t *testing.T) {
 	}
 }
 
+func TestAfterARemovalNobodyLooksForAMomentUnlessAnotherPodMayGo(t *testing.T) {
+	for _, tc := range []struct {
+		name           string
+		maxUnavailable int
+		away           bool
+		rests          bool
+	}{
+		{"one pod at a time", 1, false, true},
+		{"two at a time", 2, false, false},
+		{"a pod is away anyhow, whose own removal may be next", 1, true, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t, 5)
+				s.startup = 10 * time.Second
+				defer run(t, s.config(neverDue, func(c *Config) {
+					c.Policy.MaxUnavailable.Number = tc.maxUnavailable
+				}))()
+				<-time.After(time.Minute)
+				if tc.away {
+					s.unreachable(2, true)
+					s.change(func() { s.setReady(s.pods[2], false) })
+					<-time.After(time.Minute)
+				}
+				s.begin()
+				s.update("rev-2")
+				within(t, time.Minute, "the first removal", func() bool { return len(s.at("delete ")) > 0 })
+				<-time.After(time.Second)
+				rests := s.at("clear the removal")[0]-s.at("delete ")[0] >= afterRemoval
+				if rests != tc.rests {
+					t.Errorf("rests %v, want %v: %v", rests, tc.rests, s.asked())
+				}
+			})
+		})
+	}
+}
+
 func TestTheRecordIsRenewed(t *testing.T) {
 	const rarely = 2 * DefaultRecordDuration
 	for _, tc := range []struct {

@@ -119,6 +119,14 @@ func (d *Decision) Acts() bool {
 	return false
 }
 
+// GoesAlone is true when the decision removes a pod, and is to let no other go until it is back: everybody serves, and
+// MaxUnavailable lets one pod be away.
+func (d *Decision) GoesAlone() bool {
+	_, removes := d.Action.(Remove)
+	a := d.Assessment
+	return removes && a.Serving == a.Voters && a.policy.MaxUnavailable.Of(len(a.Seats)) == 1
+}
+
 // Beside is true if a duty beside the rollout acts, waits or holds. The rollout comes first in a decision when it
 // waits, and does not keep the others from being due.
 func (d *Decision) Beside() bool {
