@@ -866,6 +866,19 @@ func TestAfterARemovalNobodyLooksForAMomentUnlessAnotherPodMayGo(t *testing.T) {
 	}
 }
 
+func TestWhoRemovesItsOwnPodReleasesTheLockAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 1)
+		defer run(t, s.config(neverDue, as("etcd-0")))()
+		<-time.After(time.Minute)
+		s.begin()
+		s.update("rev-2")
+		within(t, time.Minute, "the removal", func() bool { return len(s.at("delete ")) > 0 })
+		<-time.After(time.Second)
+		expectTimes(t, "the lock's end", s.at("LeaseRevoke"), s.at("delete etcd-0")...)
+	})
+}
+
 func TestTheRecordIsRenewed(t *testing.T) {
 	const rarely = 2 * DefaultRecordDuration
 	for _, tc := range []struct {
