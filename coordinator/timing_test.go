@@ -843,7 +843,6 @@ func TestAfterARemovalNobodyLooksForAMomentUnlessAnotherPodMayGo(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newStage(t, 5)
-				s.startup = 10 * time.Second
 				defer run(t, s.config(neverDue, func(c *Config) {
 					c.Policy.MaxUnavailable.Number = tc.maxUnavailable
 				}))()

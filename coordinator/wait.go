@@ -14,10 +14,11 @@ const (
 	// there is shortRest, so that a slow API server always gets a pause.
 	leastRest = 50 * time.Millisecond
 	shortRest = 10 * time.Millisecond
-	// afterRemoval is how long a coordinator asks nobody anything once it has removed the only pod that may go. No pod
-	// is back so soon, so there is nothing to decide. But the members that stay have their connections to replace,
-	// and clients notice who else wants the processor then: the longest write stalls of a rollout begin here (see
-	// the benchmarks). If another member fails in that time, it is seen that much later.
+	// afterRemoval is how long a coordinator neither looks nor writes once it has removed the only pod that may go. No
+	// pod is back so soon, so there is nothing to decide. But the members that stay are replacing their connections,
+	// and clients notice if Quorate wants the processor then (see the benchmarks). If another member fails in that
+	// time, the coordinator sees it that much later. The removal stays on record meanwhile. A successor that finds it
+	// there rules it out first, as after any crash.
 	afterRemoval = 300 * time.Millisecond
 	// firstCheck is how soon a coordinator that waits for nothing but a sidecar to hand over to
 	// checks again whether it has lined up, and then after twice that, because no watch shows

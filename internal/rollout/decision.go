@@ -119,8 +119,8 @@ func (d *Decision) Acts() bool {
 	return false
 }
 
-// GoesAlone is true when the decision removes a pod, and is to let no other go until it is back: everybody serves, and
-// MaxUnavailable lets one pod be away.
+// GoesAlone is true when the decision removes a pod while every voter serves, and MaxUnavailable is one pod. So no
+// other voter may go until it is back.
 func (d *Decision) GoesAlone() bool {
 	_, removes := d.Action.(Remove)
 	a := d.Assessment
