@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/quorate/quorate/test/bench/result"
 )
 
 func TestTheDocumentsSayWhatThePublishedRunSays(t *testing.T) {
@@ -50,6 +52,31 @@ func TestAFigureIsWrittenBetweenItsCommentsAndNothingElseChanges(t *testing.T) {
 			require.Empty(t, d.Absent)
 			require.Equal(t, got == c.text, len(d.Changed) == 0)
 		})
+	}
+}
+
+func TestSomeFiguresAreThoseOfTheWorstTrial(t *testing.T) {
+	trial := func(arm string, firstAction, stall float64, downs ...result.Down) result.Trial {
+		return result.Trial{Case: result.Healthy5, Arm: arm, Completed: true, FirstAction: firstAction,
+			WriteStall: stall, Downs: downs}
+	}
+	r := reportOf(&result.Run{Trials: []result.Trial{
+		trial(result.Quorate, 0.2, 0.04, result.Down{Removed: 0.2, Ready: 4.2}, result.Down{Removed: 5, Ready: 10.6}),
+		trial(result.Quorate, 1.26, 1.02, result.Down{Removed: 1.2, Ready: 5.2}, result.Down{Removed: 6, Ready: -1}),
+		trial(result.Quorate, 0.1, 0.05, result.Down{Removed: 0.1, Ready: 4.1}),
+		trial(result.QuorateMax, 0.1, 0.06),
+		trial(result.Parallel, 0.1, 1), trial(result.OrderedReady, 0.1, 2.03), trial(result.OrderedReady, 0.1, 0.999),
+	}})
+	for name, want := range map[string]string{
+		"healthy-5/quorate/last-first-action": "1.3",
+		"healthy-5/quorate/longest-down":      "5.6",
+		"healthy/quorate/stalled":             "1 of 3",
+		"healthy/several/stalled":             "0 of 1",
+		"healthy/rolling/stalled":             "2 of 3",
+	} {
+		got, known := r.figure(name)
+		require.True(t, known, name)
+		require.Equal(t, want, got, name)
 	}
 }
 
@@ -128,6 +155,7 @@ func TestEveryFigureIsKnownEvenWhereNothingWasMeasured(t *testing.T) {
 	}
 	empty, full := reportOf(synthetic(0)), small()
 	full.Idle[0].Seconds = 300
+	full.Trials = append(full.Trials, synthetic(1, result.Healthy5).Trials...)
 	for i := range full.Trials {
 		full.Trials[i].Bytes, full.Trials[i].Gaps = 1<<20, []float64{0.2, 0.1, 0.3}
 	}

@@ -82,6 +82,16 @@ var named = map[string]func(*Report) string{
 	"healthy/quorate/timeouts": func(r *Report) string { return r.healthy(true, unplanned) },
 	"healthy/rolling/changes":  func(r *Report) string { return r.healthy(false, changes) },
 	"healthy/rolling/timeouts": func(r *Report) string { return r.healthy(false, unplanned) },
+	// Those in which a write stalled until its client's deadline.
+	"healthy/rolling/stalled": func(r *Report) string {
+		return r.stalled(func(a result.Arm) bool { return !a.Quorate })
+	},
+	"healthy/quorate/stalled": func(r *Report) string {
+		return r.stalled(func(a result.Arm) bool { return a.Quorate && a.OneAtATime })
+	},
+	"healthy/several/stalled": func(r *Report) string {
+		return r.stalled(func(a result.Arm) bool { return a.Quorate && !a.OneAtATime })
+	},
 
 	"embedded/idle": func(r *Report) string { return middle(spread(whenIdle(r.Run.Embedded), more), 1) },
 
@@ -117,6 +127,10 @@ var ofRow = map[string]func(*Row, []result.Trial) string{
 	"ratio":        func(row *Row, _ []result.Trial) string { return middle(row.Ratio, 3) },
 	"beyond":       func(row *Row, _ []result.Trial) string { return middle(row.Beyond, 2) },
 	"first-action": func(row *Row, _ []result.Trial) string { return middle(row.FirstAction, 2) },
+	// That of the slowest trial.
+	"last-first-action": func(row *Row, _ []result.Trial) string { return highest(row.FirstAction) },
+	// The pod that took longest to come back, of all trials.
+	"longest-down": func(_ *Row, trials []result.Trial) string { return highest(removalsOf(trials, downs)) },
 	// The gaps of a rollout: behind its first pod, before its last one, and those between.
 	"first-gap": func(_ *Row, trials []result.Trial) string {
 		return middle(gapsAt(trials, func(i, _ int) bool { return i == 0 }), 2)
@@ -128,6 +142,8 @@ var ofRow = map[string]func(*Row, []result.Trial) string{
 		return middle(gapsAt(trials, func(i, n int) bool { return i > 0 && i < n-1 }), 2)
 	},
 	"budget-wait": func(row *Row, _ []result.Trial) string { return middle(row.BudgetWait, 2) },
+	// Milliseconds.
+	"own-gap": func(row *Row, _ []result.Trial) string { return middle(row.OwnGap.times(1000), 0) },
 	// The requests beside those that only keep the record fresh, where these were told apart.
 	"steps": func(_ *Row, trials []result.Trial) string {
 		trials = filter(trials, func(t result.Trial) bool { return t.Bytes > 0 })
@@ -143,6 +159,12 @@ var ofFleet = map[string]func(result.Fleet) string{
 	"watches":       func(f result.Fleet) string { return grouped(f.Watches) },
 	"watches-each":  func(f result.Fleet) string { return three(Number(f.Watches) / clustersOf(f)) },
 	"requests":      func(f result.Fleet) string { return three(Number(sum(f.Requests)) / Number(f.Rolled)) },
+	"steps":         func(f result.Fleet) string { return written(steps(f.Requests)/Number(f.Rolled), 1) },
+	"renewals": func(f result.Fleet) string {
+		return written(Number(f.Requests[result.Renewal])/Number(f.Rolled), 1)
+	},
+	"done":     func(f result.Fleet) string { return three(Number(f.Done.Median)) },
+	"done-all": func(f result.Fleet) string { return three(Number(f.Done.Most)) },
 }
 
 const (
@@ -198,13 +220,30 @@ func looks(r *Report) string {
 		received["Cluster/MemberList"] - (members - 1))}), 0)
 }
 
+// whereHealthy are the trials of healthy cases by such arms.
+func (r *Report) whereHealthy(such func(result.Arm) bool) []result.Trial {
+	return filter(counted(r.Run.Trials), func(t result.Trial) bool {
+		return result.CaseOf(t.Case).Healthy && slices.Contains(result.ArmNames(), t.Arm) && such(result.ArmOf(t.Arm))
+	})
+}
+
+// clientsDeadline is for how many seconds a client waits for an answer before it tries the next member.
+const clientsDeadline = 1
+
+// stalled is in how many healthy trials a write waited for that long.
+func (r *Report) stalled(such func(result.Arm) bool) string {
+	trials := r.whereHealthy(such)
+	if len(trials) == 0 {
+		return ""
+	}
+	stalled := filter(trials, func(t result.Trial) bool { return writeStall(t) >= clientsDeadline })
+	return fmt.Sprintf("%d of %d", len(stalled), len(trials))
+}
+
 // healthy is a number of the healthy cases' trials, from the least to the most, of all of Quorate's arms or all of
 // Kubernetes' own.
 func (r *Report) healthy(quorate bool, figure func(result.Trial) Number) string {
-	s := spread(filter(counted(r.Run.Trials), func(t result.Trial) bool {
-		return result.CaseOf(t.Case).Healthy && slices.Contains(result.ArmNames(), t.Arm) &&
-			result.ArmOf(t.Arm).Quorate == quorate
-	}), figure)
+	s := spread(r.whereHealthy(func(a result.Arm) bool { return a.Quorate == quorate }), figure)
 	if s.N > 0 && s.Least < s.Most {
 		return written(s.Least, 0) + "–" + written(s.Most, 0)
 	}
@@ -232,4 +271,12 @@ func middle(s Spread, digits int) string {
 		return "0"
 	}
 	return written(s.Median, digits)
+}
+
+// highest is the most, with one digit behind the point; empty if nothing was measured.
+func highest(s Spread) string {
+	if s.N == 0 {
+		return ""
+	}
+	return written(s.Most, 1)
 }

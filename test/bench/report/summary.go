@@ -114,6 +114,16 @@ func gaps(t result.Trial) []float64        { return t.Gaps }
 func budgetWaits(t result.Trial) []float64 { return t.BudgetWaits }
 func ownGaps(t result.Trial) []float64     { return t.OwnGaps }
 
+// downs are for how long the pods that came back were away.
+func downs(t result.Trial) (times []float64) {
+	for _, d := range t.Downs {
+		if d.Ready >= 0 {
+			times = append(times, d.Ready-d.Removed)
+		}
+	}
+	return times
+}
+
 // removalsOf returns the spread of a figure of every removal, in all trials.
 func removalsOf(trials []result.Trial, figures func(result.Trial) []float64) Spread {
 	var values []Number

@@ -354,15 +354,7 @@ func firstRemoval(all []result.Trial, n need) Target {
 
 // restarts are the down-times of all pods in the healthy cluster of three.
 func restarts(all []result.Trial) Spread {
-	var downs []Number
-	for _, t := range counted(in(all, result.Healthy3)) {
-		for _, d := range t.Downs {
-			if d.Ready >= 0 {
-				downs = append(downs, Number(d.Ready-d.Removed))
-			}
-		}
-	}
-	return spreadOf(downs)
+	return removalsOf(counted(in(all, result.Healthy3)), downs)
 }
 
 // quorumBack: what the update cures by its first pod is cured when that pod has started. A

@@ -10,8 +10,9 @@ import (
 
 // Join makes one run of several that were measured one after the other. So a part that was left out can be measured
 // later, and a case can be played more often. The joined run has everything that any of them has. The rounds of each
-// follow those of the one before. When it began, on which machine, how many trials ran at a time, and what the order
-// was drawn from are those of the first one that has trials. None of the runs may be a joined one.
+// follow those of the one before. It began when the earliest of those with trials did. On which machine, how many
+// trials ran at a time, and what the order was drawn from are those of the first one with trials. None of the runs may
+// be a joined one.
 //
 // Commits in between may have changed documents, tests or the benchmarks, but not what is measured: same tells whether
 // two commits build the same.
@@ -45,6 +46,9 @@ func Join(same func(a, b string) bool, runs ...*Run) (*Run, error) {
 			versions = append(versions, r.Header.Version)
 		}
 		joined.Header.Seconds += r.Header.Seconds
+		if len(r.Trials) > 0 && r.Header.Began.Before(joined.Header.Began) {
+			joined.Header.Began = r.Header.Began
+		}
 		if err := joined.place(r, machine(other)); err != nil {
 			return nil, err
 		}

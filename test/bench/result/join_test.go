@@ -2,6 +2,7 @@ package result_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -12,11 +13,13 @@ import (
 func equal(a, b string) bool { return a == b }
 
 func TestRunsOfTheSameCodeAreJoinedAndEverythingCounts(t *testing.T) {
-	header := result.Header{Version: "abc", Etcd: []string{"3.5.35", "3.6.16"}, Seconds: 10, Lanes: 2, Seed: 1}
+	began := time.Date(2026, 11, 27, 16, 0, 0, 0, time.UTC)
+	header := result.Header{Version: "abc", Etcd: []string{"3.5.35", "3.6.16"}, Seconds: 10, Lanes: 2, Seed: 1,
+		Began: began}
 	first := &result.Run{Header: header, Trials: []result.Trial{{Case: "healthy-3", Round: 1, Position: 1},
 		{Case: "healthy-3", Round: 2, Position: 2}}, Idle: []result.Idle{{Role: "waiter"}}}
 	later := header
-	later.Seconds, later.Lanes, later.Seed = 5, 1, 7
+	later.Seconds, later.Lanes, later.Seed, later.Began = 5, 1, 7, began.Add(time.Hour)
 	second := &result.Run{Header: later, Trials: []result.Trial{{Case: "healthy-3", Round: 1, Position: 1}},
 		Fleets: []result.Fleet{{Arm: "quorate"}}, Micro: "BenchmarkDecide\n"}
 
@@ -28,6 +31,10 @@ func TestRunsOfTheSameCodeAreJoinedAndEverythingCounts(t *testing.T) {
 		Idle: []result.Idle{{Role: "waiter"}}, Fleets: []result.Fleet{{Arm: "quorate"}},
 		Micro: "BenchmarkDecide\n"}, got)
 	require.Equal(t, 1, second.Trials[0].Round, "what was measured stays as it is")
+
+	got, err = result.Join(equal, second, first)
+	require.NoError(t, err)
+	require.Equal(t, began, got.Header.Began, "whichever is named first")
 
 	alone, err := result.Join(equal, first)
 	require.NoError(t, err)
