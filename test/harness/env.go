@@ -177,7 +177,7 @@ func Start(ctx context.Context, o Options) (env *Env, err error) {
 	if e.Binaries, err = build.All(ctx, say); err != nil {
 		return nil, fmt.Errorf("build the binaries: %w", err)
 	}
-	if err := e.buildServers(ctx, say); err != nil {
+	if e.servers, err = buildServers(ctx, say, e.Binaries); err != nil {
 		return nil, fmt.Errorf("build the binaries: %w", err)
 	}
 	if o.Hosts {
@@ -287,21 +287,22 @@ func (e *Env) images() map[string]node.Image {
 	return images
 }
 
-// buildServers builds the releases of etcd that clusters begin with and are upgraded to, unless the other binaries,
-// which have been built, have them.
-func (e *Env) buildServers(ctx context.Context, say func(string)) (err error) {
-	e.servers = map[string]string{Etcd34: e.Binaries.Etcd34, Etcd35: e.Binaries.Etcd35, Etcd36: e.Binaries.Etcd36}
+// buildServers returns the programs of etcd by their images. It builds the releases that clusters begin with and are
+// upgraded to, unless they are among the binaries that have been built.
+func buildServers(ctx context.Context, say func(string), built build.Binaries) (map[string]string, error) {
+	servers := map[string]string{Etcd34: built.Etcd34, Etcd35: built.Etcd35, Etcd36: built.Etcd36}
 	from, to := EtcdUpgrade()
 	for _, image := range []string{from, to} {
-		if e.servers[image] != "" {
+		if servers[image] != "" {
 			continue
 		}
-		release := build.Release{Version: strings.TrimPrefix(image, etcdName)}
-		if e.servers[image], err = build.Etcd(ctx, say, release); err != nil {
-			return err
+		program, err := build.Etcd(ctx, say, build.Release{Version: strings.TrimPrefix(image, etcdName)})
+		if err != nil {
+			return nil, err
 		}
+		servers[image] = program
 	}
-	return nil
+	return servers, nil
 }
 
 // buildHosts builds the hosts. The other binaries have been built.

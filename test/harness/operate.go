@@ -35,7 +35,10 @@ func Enter(ctx context.Context, progress func(line string), others ...build.Targ
 		return
 	}
 	if !network.InNamespace() {
-		_, err := build.All(ctx, progress)
+		binaries, err := build.All(ctx, progress)
+		if err == nil {
+			_, err = buildServers(ctx, progress, binaries)
+		}
 		if err == nil {
 			_, err = build.Some(ctx, progress, others...)
 		}
