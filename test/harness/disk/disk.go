@@ -98,9 +98,18 @@ type node struct {
 }
 
 var (
+	_ fs.NodeCreater     = (*node)(nil)
 	_ fs.NodeFsyncer     = (*node)(nil)
 	_ fs.NodeWrapChilder = (*node)(nil)
 )
+
+// Create keeps a new file from the programs that this process starts. They would inherit it, and what is deleted would
+// take its space until the last of them has ended. When a file is opened, the library sees to that itself.
+func (n *node) Create(ctx context.Context, name string, flags, mode uint32, out *fuse.EntryOut) (*fs.Inode,
+	fs.FileHandle, uint32, syscall.Errno,
+) {
+	return n.LoopbackNode.Create(ctx, name, flags|syscall.O_CLOEXEC, mode, out)
+}
 
 // WrapChild makes a node of what a directory holds.
 func (n *node) WrapChild(_ context.Context, child fs.InodeEmbedder) fs.InodeEmbedder {

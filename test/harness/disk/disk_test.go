@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -84,4 +85,31 @@ func TestASlowDiskLetsEverySyncWaitAndNothingElse(t *testing.T) {
 	for sync() >= delay {
 		require.NoError(t, ctx.Err(), "it stays slow")
 	}
+}
+
+// Whoever inherits a file keeps its space, also when it is deleted.
+func TestAProgramInheritsNothingOfASlowDiskFromWhoStartsIt(t *testing.T) {
+	_, dir := mounted(t, true)
+	created, err := os.Create(filepath.Join(dir, "file"))
+	require.NoError(t, err)
+	defer created.Close()
+	opened, err := os.Open(created.Name())
+	require.NoError(t, err)
+	defer opened.Close()
+
+	program := exec.CommandContext(t.Context(), "cat")
+	stdin, err := program.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, program.Start())
+	descriptors := fmt.Sprintf("/proc/%d/fd", program.Process.Pid)
+	entries, err := os.ReadDir(descriptors)
+	require.NoError(t, err)
+	require.NotEmpty(t, entries)
+	for _, entry := range entries {
+		target, err := os.Readlink(filepath.Join(descriptors, entry.Name()))
+		require.NoError(t, err)
+		require.NotContains(t, target, dir)
+	}
+	require.NoError(t, stdin.Close())
+	require.NoError(t, program.Wait())
 }
