@@ -68,11 +68,11 @@ func TestSomeFiguresAreThoseOfTheWorstTrial(t *testing.T) {
 		trial(result.Parallel, 0.1, 1), trial(result.OrderedReady, 0.1, 2.03), trial(result.OrderedReady, 0.1, 0.999),
 	}})
 	for name, want := range map[string]string{
-		"healthy-5/quorate/last-first-action": "1.3",
-		"healthy-5/quorate/longest-down":      "5.6",
-		"healthy/quorate/stalled":             "1 of 3",
-		"healthy/several/stalled":             "0 of 1",
-		"healthy/rolling/stalled":             "2 of 3",
+		"healthy-5/quorate/slowest-first-action": "1.3",
+		"healthy-5/quorate/longest-down":         "5.6",
+		"healthy/quorate/stalled":                "1 of 3",
+		"healthy/several/stalled":                "0 of 1",
+		"healthy/rolling/stalled":                "2 of 3",
 	} {
 		got, known := r.figure(name)
 		require.True(t, known, name)

@@ -128,7 +128,7 @@ var ofRow = map[string]func(*Row, []result.Trial) string{
 	"beyond":       func(row *Row, _ []result.Trial) string { return middle(row.Beyond, 2) },
 	"first-action": func(row *Row, _ []result.Trial) string { return middle(row.FirstAction, 2) },
 	// That of the slowest trial.
-	"last-first-action": func(row *Row, _ []result.Trial) string { return highest(row.FirstAction) },
+	"slowest-first-action": func(row *Row, _ []result.Trial) string { return highest(row.FirstAction) },
 	// The pod that took longest to come back, of all trials.
 	"longest-down": func(_ *Row, trials []result.Trial) string { return highest(removalsOf(trials, downs)) },
 	// The gaps of a rollout: behind its first pod, before its last one, and those between.
