@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"context"
 	"errors"
 	"reflect"
 	"time"
@@ -120,6 +121,9 @@ type Config struct {
 
 	// Log receives one line per change of decision; nil discards them.
 	Log *logrus.Entry
+
+	// connect opens a plain TCP connection to see whether it is refused. Tests without a network play it.
+	connect func(ctx context.Context, address string) error
 }
 
 // complete fills in defaults and reports everything that is missing or wrong, with
@@ -141,6 +145,9 @@ func (c Config) complete() (Config, error) {
 	}
 	if c.Names.SidecarContainer == "" {
 		c.Names.SidecarContainer = DefaultNames().SidecarContainer
+	}
+	if c.connect == nil {
+		c.connect = connect
 	}
 	if c.Log == nil {
 		silent := logrus.New()

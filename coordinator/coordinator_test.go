@@ -36,7 +36,7 @@ func config(k *kube, changes ...func(*Config)) Config {
 	cfg := Config{
 		Policy:    policy,
 		Namespace: "ns", StatefulSet: "etcd", Dial: k.etcd.Dial, Endpoints: []string{k.etcd.URL(0)},
-		StatefulSets: k, Pods: kubePods{k}, Leases: kubeLeases{k},
+		StatefulSets: k, Pods: kubePods{k}, Leases: kubeLeases{k}, connect: k.connect,
 	}
 	for _, change := range changes {
 		change(&cfg)

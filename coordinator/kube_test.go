@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -71,6 +72,8 @@ type kube struct {
 	// leaseWatches are the watches on the Lease, and watchErr refuses one.
 	leaseWatches []*watch.RaceFreeFakeWatcher
 	watchErr     error
+	// refusing are the ordinals whose pods refuse connections although requests to their members hang.
+	refusing map[int]bool
 	// stuck keeps successors from ever becoming ready.
 	stuck bool
 	// feed, where not nil, has the watches tell what has become of which object. Without it, they only say that
@@ -101,6 +104,25 @@ func newKube(tb testing.TB, replicas int, etcd *etcdtest.Cluster) *kube {
 	return k
 }
 
+// connect plays the pods' network. Who hangs swallows connections, unless refusing says otherwise. No other container
+// listens that is not ready.
+func (k *kube) connect(ctx context.Context, address string) error {
+	var ordinal int
+	if _, err := fmt.Sscanf(address, "10.0.0.%d:", &ordinal); err != nil {
+		return err
+	}
+	hung := false
+	k.etcd.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { hung = ordinal < len(ms) && ms[ordinal].Hung })
+	k.mu.Lock()
+	refuses := k.refusing[ordinal]
+	k.mu.Unlock()
+	if hung && !refuses {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return syscall.ECONNREFUSED
+}
+
 func (k *kube) newPod(ordinal int) *corev1.Pod {
 	k.version++
 	return &corev1.Pod{
@@ -111,6 +133,7 @@ func (k *kube) newPod(ordinal int) *corev1.Pod {
 			OwnerReferences: []metav1.OwnerReference{{Kind: "StatefulSet", UID: k.set.UID}},
 		},
 		Spec: corev1.PodSpec{
+			NodeName:   fmt.Sprint("node-", ordinal),
 			Containers: k.set.Spec.Template.Spec.Containers,
 			Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
 				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{
@@ -132,7 +155,9 @@ func (k *kube) setReady(p *corev1.Pod, ready bool) {
 			since = was.LastTransitionTime
 		}
 	}
+	ip := "10.0.0." + strings.TrimPrefix(p.Name, "etcd-")
 	p.Status = corev1.PodStatus{
+		PodIPs:     []corev1.PodIP{{IP: ip}},
 		Conditions: []corev1.PodCondition{
 			{Type: corev1.PodInitialized, Status: corev1.ConditionTrue},
 			{Type: corev1.ContainersReady, Status: status},

@@ -306,6 +306,7 @@ func TestANodeThatCannotBeReadKeepsNoCure(t *testing.T) {
 		<-time.After(lateWrites + time.Minute)
 		s.crashes(1)
 		s.unreachable(1, true)
+		s.refuse(1)
 		s.update("rev-2")
 		within(t, time.Minute, "the cure", func() bool { return s.story() != "" })
 		s.unreachable(1, false)

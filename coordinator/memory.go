@@ -16,6 +16,8 @@ import (
 // machine's.
 type memory struct {
 	since map[rollout.Sighting]time.Time
+	// looked is when the last look was.
+	looked time.Time
 	// readySince is when each pod, by UID, became Ready or ceased to be, by its kubelet's clock.
 	readySince map[string]time.Time
 	// lasting is the same as since, of members and of cordons.
@@ -51,6 +53,10 @@ type lasting struct {
 // longestBreak is how long nobody may have looked for what is seen to have lasted. An idle coordinator looks
 // once a minute, and one look may fail.
 const longestBreak = 3 * addressesEvery
+
+// longestGap is how long nobody may have looked in a turn for what is seen to have lasted. A look whose requests all
+// hang takes about as long: two probe timeouts, and two requests to the API server.
+const longestGap = 25 * time.Second
 
 // begin returns what was seen before, unless nobody has looked for too long.
 func (m *lasting) begin(now time.Time) map[rollout.Sighting]time.Time {
@@ -107,6 +113,10 @@ func (m *memory) ages(now time.Time, seen []rollout.Sighting) rollout.Ages {
 	since := make(map[rollout.Sighting]time.Time, len(seen))
 	before, lasting := m.lasting.begin(now), map[rollout.Sighting]time.Time{}
 	ages := make(rollout.Ages, len(seen))
+	if now.Sub(m.looked) > longestGap {
+		m.since = nil // What was between is not known.
+	}
+	m.looked = now
 	for _, s := range seen {
 		was, is := m.since, since
 		if s.Condition.Outlasts() {

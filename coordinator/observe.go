@@ -44,8 +44,8 @@ type sight struct {
 	suspect *record.Member
 	// brief is true in a turn that was not begun for a rollout: it ends when there is nothing to tell or to do.
 	brief bool
-	// pictured is true while a look goes by a picture.
-	pictured bool
+	// pictured is true while a look goes by a picture, and wasPictured if the one before did.
+	pictured, wasPictured bool
 }
 
 // observer looks at everything and decides.
@@ -94,7 +94,7 @@ func (o *observer) look(ctx context.Context, p *picture) (_ record.Observed, sur
 		o.trouble.note(ctx, what, err)
 		return record.Observed{Outcome: record.Failed}, true
 	}
-	o.sight.begun, o.sight.pictured = o.c.now(), p != nil
+	o.sight.begun, o.sight.wasPictured, o.sight.pictured = o.c.now(), o.sight.pictured, p != nil
 	if p != nil && o.promises(p) {
 		defer p.read(ctx, o.c)()
 	}
@@ -302,6 +302,9 @@ func (o *observer) gather(ctx context.Context, p *picture) (rollout.State, recor
 		if p.seen, err = o.c.workload.Observe(reading); err != nil {
 			return rollout.State{}, record.Lease{}, "", err
 		}
+		if o.sight.wasPictured {
+			o.sight.memory.doubt(o.sight.seen, p.seen) // The watches may have hung.
+		}
 		o.readLive()
 	}
 	lease, seen := p.lease, p.seen
@@ -325,9 +328,11 @@ func (o *observer) gather(ctx context.Context, p *picture) (rollout.State, recor
 		}
 		var merr error
 		began := o.c.now()
+		heard := o.knock(ctx, seen)
 		if state.Etcd, merr = ask(ctx); merr != nil {
 			o.c.log.WithError(merr).Debug("no member list")
 		}
+		state.Pods = withHeard(seen.Pods, heard())
 		o.sight.etcdTook = o.c.now() - began
 		if live {
 			state.Gates = o.c.gates.answers(ctx, asked, grace)

@@ -368,8 +368,8 @@ func TestWhatLastedByAStalePictureIsNotBelieved(t *testing.T) {
 	}
 	m.recall(now, seen, nil)
 	m.doubt(told, observe())
-	got := m.recall(now.Add(time.Minute), seen, nil).Ages
-	for i, want := range []time.Duration{time.Minute, time.Minute, 0, time.Minute} {
+	got := m.recall(now.Add(longestGap), seen, nil).Ages
+	for i, want := range []time.Duration{longestGap, longestGap, 0, longestGap} {
 		if got[seen[i]] != want {
 			t.Errorf("%+v has lasted %v, want %v", seen[i], got[seen[i]], want)
 		}

@@ -623,6 +623,16 @@ func (s *stage) unreachable(ordinal int, on bool) {
 	s.etcd.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[ordinal].Hung = on })
 }
 
+// refuse lets the addresses of pods refuse connections although requests to their members hang, as behind a proxy.
+func (s *stage) refuse(ordinals ...int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refusing = map[int]bool{}
+	for _, i := range ordinals {
+		s.refusing[i] = true
+	}
+}
+
 // next waits for the next time that something happens, and begins to count there.
 func (s *stage) next(t *testing.T, what string) {
 	t.Helper()
@@ -1383,9 +1393,13 @@ func TestThereIsRoomForARemovalBesideAMemberThatHangs(t *testing.T) {
 	}{
 		{"of a pod that is dead", "delete etcd-0", func(s *stage) {
 			s.unreachable(0, true)
+			s.refuse(0)
 			s.crashes(0)
 		}},
-		{"of a pod that is dead, without quorum", "delete etcd-4", func(s *stage) { s.losesQuorum(true, 0, 1, 2, 4) }},
+		{"of a pod that is dead, without quorum", "delete etcd-4", func(s *stage) {
+			s.losesQuorum(true, 0, 1, 2, 4)
+			s.refuse(0, 1, 2, 4)
+		}},
 		{"of a pod that is well, by an eviction", "evict etcd-4", func(s *stage) { s.unreachable(0, true) }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -1426,6 +1440,7 @@ func TestEvidenceThatAgesBecauseMembersHangIsNoReasonToStepAside(t *testing.T) {
 				defer run(t, s.config(as("etcd-0")))()
 				<-time.After(time.Minute)
 				s.losesQuorum(true, 1, 2)
+				s.refuse(1, 2)
 				<-time.After(time.Minute)
 				intents, lists := slowly(tc.takes, records), slowly(1200*ms, "MemberList")
 				s.answering(func(ctx context.Context, request string, send func() error) error {

@@ -154,11 +154,13 @@ func TestAgesGrowWhileASightingLasts(t *testing.T) {
 	}{
 		{0, []rollout.Sighting{a}, map[rollout.Sighting]time.Duration{a: 0}},
 		{time.Second, []rollout.Sighting{a, b}, map[rollout.Sighting]time.Duration{a: time.Second, b: 0}},
-		{time.Minute, []rollout.Sighting{a, b, other}, map[rollout.Sighting]time.Duration{a: 61 * time.Second,
-			b: time.Minute, other: 0}},
-		{time.Second, []rollout.Sighting{b}, map[rollout.Sighting]time.Duration{b: 61 * time.Second}},
-		{time.Second, []rollout.Sighting{a, b}, map[rollout.Sighting]time.Duration{a: 0, b: 62 * time.Second}},
+		{longestGap, []rollout.Sighting{a, b, other}, map[rollout.Sighting]time.Duration{a: longestGap + time.Second,
+			b: longestGap, other: 0}},
+		{time.Second, []rollout.Sighting{b}, map[rollout.Sighting]time.Duration{b: longestGap + time.Second}},
 		// a was gone in between.
+		{time.Second, []rollout.Sighting{a, b}, map[rollout.Sighting]time.Duration{a: 0, b: longestGap + 2*time.Second}},
+		// Nobody has looked for too long to know what was in between.
+		{longestGap + time.Second, []rollout.Sighting{a, b}, map[rollout.Sighting]time.Duration{a: 0, b: 0}},
 		{time.Second, nil, map[rollout.Sighting]time.Duration{}},
 	} {
 		now = now.Add(step.after)

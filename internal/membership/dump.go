@@ -152,6 +152,7 @@ func dumpProbe(m rollout.Member, cluster uint64, status []dumpStatus, health []d
 			return p
 		}
 		p.Read, p.Detail = rollout.Failed, "no linearizable read: "+h.Error
+		p.Replied = strings.HasPrefix(h.Error, "etcdserver: ")
 	}
 	if m.Learner && p.Status != nil {
 		// A learner answers no linearizable read; its status is all there is.

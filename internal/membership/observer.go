@@ -622,10 +622,10 @@ func (o *Observer) ask(ctx context.Context, cluster uint64, member *rollout.Memb
 		}
 	}
 	if unreachable(err) {
-		return rollout.Probe{Read: rollout.Failed, Detail: "no connection: " + brief(err)}
+		return rollout.Probe{Read: rollout.Failed, Replied: replied(err), Detail: "no connection: " + brief(err)}
 	}
 	// A fault of our own, such as an unreadable certificate, says nothing about the member.
-	return rollout.Probe{Read: rollout.NotAsked, Detail: err.Error()}
+	return rollout.Probe{Read: rollout.NotAsked, Replied: replied(err), Detail: err.Error()}
 }
 
 // probe sends a read and a status request to one member at once. Unheard is why neither was answered.
@@ -647,6 +647,7 @@ func (o *Observer) probe(ctx context.Context, client *clientv3.Client, cluster u
 		p.OwnList = inWords(own)
 	}
 
+	p.Replied = replied(serr) || replied(rerr)
 	if serr != nil && rerr != nil && !denied(rerr) {
 		unheard = serr
 	}
@@ -843,6 +844,18 @@ func (o *Observer) RemoveMember(ctx context.Context, m rollout.Membership, id ui
 func unreachable(err error) bool {
 	code := codeOf(err)
 	return errors.Is(err, context.DeadlineExceeded) || code == codes.Unavailable || code == codes.DeadlineExceeded
+}
+
+// replied is true for an error of etcd's own: whoever refuses a request has heard it. What gRPC says when nobody
+// answers is no such error.
+func replied(err error) bool {
+	for ; err != nil; err = errors.Unwrap(err) {
+		var known rpctypes.EtcdError
+		if errors.As(rpctypes.Error(err), &known) {
+			return true
+		}
+	}
+	return false
 }
 
 // codeOf is the code of an error of gRPC's, or of etcd's, which have one of their own.

@@ -1,6 +1,10 @@
 package report
 
-import "github.com/quorate/quorate/internal/rollout"
+import (
+	"slices"
+
+	"github.com/quorate/quorate/internal/rollout"
+)
 
 // Memory is what a coordinator's decision rests on beyond what anybody can see. It stands in the
 // report, so that whoever decides from outside (status, plan) comes to the same guard.
@@ -10,6 +14,8 @@ type Memory struct {
 	rollout.Memory
 	// Gates are the host's own checks, as they were answered.
 	Gates []rollout.Gate `json:"gates,omitempty"`
+	// Heard are the UIDs of the pods whose own address refused a connection, so that their kubelets are believed.
+	Heard []string `json:"heard,omitempty"`
 	// Sidecars are what is known of the others that are there.
 	Sidecars rollout.Sidecars `json:"sidecars,omitzero"`
 }
@@ -19,7 +25,13 @@ func memoryOf(s Sight) *Memory {
 	if s.Policy == nil {
 		return nil
 	}
-	return &Memory{Policy: *s.Policy, Memory: s.State.Memory, Gates: s.State.Gates, Sidecars: s.State.Sidecars}
+	m := &Memory{Policy: *s.Policy, Memory: s.State.Memory, Gates: s.State.Gates, Sidecars: s.State.Sidecars}
+	for i := range s.State.Pods {
+		if p := &s.State.Pods[i]; p.Heard {
+			m.Heard = append(m.Heard, p.UID)
+		}
+	}
+	return m
 }
 
 // Recall lets a state rest on the memory instead of on what its maker could find out, and
@@ -29,5 +41,9 @@ func (m *Memory) Recall(s *rollout.State) bool {
 		return false
 	}
 	s.Memory, s.Gates, s.Sidecars = m.Memory, m.Gates, m.Sidecars
+	s.Pods = slices.Clone(s.Pods)
+	for i := range s.Pods {
+		s.Pods[i].Heard = slices.Contains(m.Heard, s.Pods[i].UID)
+	}
 	return true
 }

@@ -24,7 +24,7 @@ func TestAMemoryOutlivesTheLease(t *testing.T) {
 	s := sight(0, outdated(1))
 	s.Policy = &policy
 	s.State.Ages = rollout.Ages{}
-	for c := rollout.ReadySeen; c <= rollout.MemberSeen; c++ {
+	for c := rollout.ReadySeen; c <= rollout.SaidSeen; c++ {
 		s.State.Ages[rollout.Sighting{UID: "u1", Condition: c}] = time.Duration(c) * 1500 * time.Millisecond
 	}
 	s.State.Ages[rollout.Sighting{Condition: rollout.QuorumLostSeen}] = time.Minute
@@ -60,12 +60,12 @@ func TestWhoLooksFromOutsideHasNoMemory(t *testing.T) {
 
 // A condition without a name would not outlive the Lease.
 func TestEveryConditionHasAName(t *testing.T) {
-	for c := rollout.ReadySeen; c <= rollout.MemberSeen; c++ {
+	for c := rollout.ReadySeen; c <= rollout.SaidSeen; c++ {
 		if c.String() == "" {
 			t.Errorf("condition %d has none", c)
 		}
 	}
-	if next := rollout.MemberSeen + 1; next.String() != "" {
+	if next := rollout.SaidSeen + 1; next.String() != "" {
 		t.Errorf("%s is the last condition, and the tests above stop before it", next)
 	}
 }

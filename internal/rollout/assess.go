@@ -42,6 +42,8 @@ type Assessment struct {
 	scaledAway []*Pod
 	// unmatched counts our pods in range that no member could be matched to.
 	unmatched int
+	// ownNode is the node of the coordinator's own pod, empty if it has none.
+	ownNode string
 	// readTerm is the highest raft term among the answers to linearizable reads.
 	readTerm uint64
 	// trial says how far the new revision has proved itself.
@@ -89,6 +91,11 @@ func join(s State, p Policy) *Assessment {
 	}
 	if s.Etcd.Known {
 		a.Quorum = a.Voters/2 + 1
+	}
+	for i := range s.Pods {
+		if p := &s.Pods[i]; p.Name == s.Self && p.Owned {
+			a.ownNode = p.Node
+		}
 	}
 	a.begins = s.Begins()
 	a.Leader = a.leader()
@@ -182,14 +189,62 @@ func (a *Assessment) remember(m Memory) {
 
 func (a *Assessment) rememberPod(s *Seat) {
 	pod := s.Pod
-	answers := s.Evidence == Down && s.Member != nil && s.Member.Probe.Status != nil
+	answers := s.joined == Down && s.Member != nil && s.Member.Probe.Status != nil
 	liveness := livenessOf(pod, answers, a.Age(pod.UID, TerminatedSeen) >= a.policy.DeadAfter)
 	s.ContainerDead = liveness == Dead
-	if s.Evidence == Down {
+	s.Evidence, s.Liveness = s.joined, NotDown
+	switch {
+	case s.joined != Down:
+	case liveness == Alive || pod.Terminating || a.believed(s):
 		s.Liveness = liveness
+	case a.Age(pod.UID, SilentSeen) >= a.policy.SettleTimeout:
+		s.Liveness = Alive // It may run for all that anybody knows, so it is spared like what runs.
+	default:
+		s.Evidence = Unknown
 	}
 	s.Settled = !s.Outdated && !pod.Terminating && pod.Ready && s.useful() &&
 		a.Age(pod.UID, ReadySeen) >= max(a.state.Set.MinReady, pod.probation())
+}
+
+// believed is true where a kubelet that says "dead" or "starting" is a witness. Its words stay as they were when its
+// node is cut off, and the same cut takes our probe, so that one event would look like two witnesses while the member
+// votes on the other side. So there has to be a sign that this very pod can be heard: it has no node yet, or it is on
+// our own, or it is heard from here or through the API server.
+func (a *Assessment) believed(s *Seat) bool {
+	return s.Pod.Node == "" || s.Pod.Node == a.ownNode || a.heard(s)
+}
+
+// heard is true where a connection to the pod's own address was refused in this look, or where its kubelet or its
+// node has said something new since the silence began. The node condition Ready is no such sign: it stays true for
+// most of a minute after a cut.
+func (a *Assessment) heard(s *Seat) bool {
+	if !s.silent {
+		return true
+	}
+	silence := a.Age(s.Pod.UID, SilentSeen)
+	newer := func(words string) bool {
+		age, seen := a.state.Ages[Sighting{words, SaidSeen}]
+		return seen && age < silence
+	}
+	return newer(s.Pod.word()) || s.Pod.Heartbeat != "" && newer(s.Pod.heartbeat())
+}
+
+// word and heartbeat are how the ages of what the kubelet and the node have said last are asked for.
+func (p *Pod) word() string { return p.UID + " said " + p.Said }
+
+func (p *Pod) heartbeat() string { return p.UID + " heartbeat " + p.Heartbeat }
+
+// silence is true for a seat from whose pod nothing has come in this observation: no answer of the member, not even a
+// refusal, and no refused connection. While there is no member list, no member was asked.
+func (s *Seat) silence() bool {
+	if s.Going() || s.Pod.Node == "" || s.Pod.Heard {
+		return false
+	}
+	if s.Member == nil {
+		return true
+	}
+	p := &s.Member.Probe
+	return p.Read != Answered && p.Status == nil && !p.Replied
 }
 
 // trusts is true for a voter elsewhere that the operator relies on. While some pod of ours
@@ -275,7 +330,8 @@ func (a *Assessment) seat(ordinal int) Seat {
 		lag, known := a.lag(m)
 		seat.Lag, seat.CaughtUp = lag, known && lag < a.policy.MaxLag
 	}
-	seat.Evidence = evidenceOf(seat.Pod, seat.Member, s.Etcd.Known, serves, others, a.Quorum)
+	seat.joined = evidenceOf(seat.Pod, seat.Member, s.Etcd.Known, serves, others, a.Quorum)
+	seat.Evidence, seat.silent = seat.joined, seat.silence()
 	seat.Self = seat.Name == s.Self
 	if pod := seat.Pod; pod != nil {
 		seat.Outdated = pod.Revision != s.Set.UpdateRevision
@@ -313,14 +369,25 @@ func (a *Assessment) Sightings() []Sighting {
 		if pod.Cordoned || pod.NodeUnknown {
 			seen = append(seen, Sighting{pod.UID, CordonedSeen})
 		}
-		if pod.Etcd.State == ContainerTerminated {
+		// While the member serves, its kubelet's bad news is old: two short restarts are not one long one.
+		serves := seat.joined == Serving
+		if pod.Etcd.State == ContainerTerminated && !serves {
 			seen = append(seen, Sighting{pod.UID, TerminatedSeen})
 		}
-		if pod.Etcd.State != ContainerRunning {
+		if pod.Etcd.State != ContainerRunning && !serves {
 			seen = append(seen, Sighting{pod.UID, NotRunningSeen})
 		}
-		if pod.Etcd.Restarts > 0 && !pod.Etcd.Ready {
+		if pod.Etcd.Restarts > 0 && !pod.Etcd.Ready && !serves {
 			seen = append(seen, Sighting{pod.UID, RestartingSeen})
+		}
+		if seat.silent {
+			seen = append(seen, Sighting{pod.UID, SilentSeen})
+		}
+		if pod.Said != "" {
+			seen = append(seen, Sighting{pod.word(), SaidSeen})
+		}
+		if pod.Heartbeat != "" {
+			seen = append(seen, Sighting{pod.heartbeat(), SaidSeen})
 		}
 		if !seat.Outdated && !seat.Stopped && (!pod.Ready || !seat.useful()) {
 			seen = append(seen, Sighting{pod.UID, UnsettledSeen})

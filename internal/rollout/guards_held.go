@@ -45,29 +45,40 @@ func corrupt(a *Assessment, _ *Seat) Verdict {
 	return Verdict{Pass: true}
 }
 
-// cutOff does not pass when no member but the coordinator's own answers anything, no kubelet says
-// that another's container is dead, and some kubelet says the opposite. (When every kubelet agrees
-// that the others are down, quorum really is lost, and [GuardQuorumPatience] is the guard for that;
-// holding for good would block the cure.)
+// cutOff does not pass when other members may have a process, and nothing comes from them: no answer, and no sign of
+// their pods or nodes either. Where that is so of all of them, or of so many that they can be a quorum while no member
+// serves us, it may well be this coordinator that is cut off, with those that it still hears.
+//
+// Where a kubelet that can be heard says that another does not run, the silence is explained: quorum really may be
+// lost, [GuardQuorumPatience] is the guard for that, and holding for good would block the cure. What is gone, has no
+// node, or is on our own node says nothing about a cut, one way or the other.
+//
+// Nodes without power look the same, and stay held. No update cures those.
 func cutOff(a *Assessment, _ *Seat) Verdict {
-	contradicted := false
+	silent, heard := 0, 0
 	for i := range a.Seats {
 		s := &a.Seats[i]
-		if s.Self || s.Member == nil {
+		if s.Self || !s.Voter {
 			continue
 		}
-		if p := s.Member.Probe; p.Read == Answered || p.Status != nil || s.ContainerDead {
-			return Verdict{Pass: true}
-		}
-		if s.Member.Probe.Read == Failed && witnessOf(s.Pod) != kubeletSaysDown {
-			contradicted = true
+		p, says := &s.Member.Probe, witnessOf(s.Pod)
+		switch {
+		case p.Read == Answered || p.Status != nil || p.Replied:
+			heard++
+		case s.Going() || p.Read != Failed:
+		case says == kubeletSaysDown && (s.Pod.Node == "" || s.Pod.Node == a.ownNode):
+		case says == kubeletSaysDown && a.heard(s):
+			heard++
+		default:
+			silent++
 		}
 	}
 	for _, m := range a.External {
-		if m.Probe.Read == Answered || m.Probe.Status != nil {
-			return Verdict{Pass: true}
-		}
+		heard += btoi(m.Probe.Read == Answered || m.Probe.Status != nil || m.Probe.Replied)
 	}
-	return verdict(!contradicted, "no other member answers although their containers are reported ready: "+
-		"it is this coordinator that is cut off")
+	if silent == 0 || heard > 0 && (a.Serving > 0 || silent < a.Quorum) {
+		return Verdict{Pass: true}
+	}
+	return verdict(false, "nothing comes from %d other members, nor from their pods or nodes, and %d are heard: this "+
+		"coordinator may be cut off from a quorum, or their nodes have no power, which no update cures", silent, heard)
 }

@@ -18,7 +18,7 @@ func mayVote(a *Assessment, c *Seat) Verdict {
 	case c.Member != nil && !c.Voter, c.Member == nil && len(a.External) == 0:
 		return passed("the member does not vote")
 	case c.Liveness == Dead:
-		return passed("the container is dead, no process votes")
+		return a.noneVotesInSecret()
 	}
 	if left := a.survivorsWithout(c); left >= a.Quorum {
 		return passed("%d of %d voters serve, quorum %d is reached without this one", left, a.Voters, a.Quorum)
@@ -38,6 +38,22 @@ func mayVote(a *Assessment, c *Seat) Verdict {
 		}
 	}
 	return v
+}
+
+// noneVotesInSecret: a member that serves proves that a quorum votes. Where fewer voters than that stay and are not
+// dead, one of those that are called dead may vote all the same, and nobody knows which.
+func (a *Assessment) noneVotesInSecret() Verdict {
+	mayRun := a.Voters
+	for i := range a.Seats {
+		s := &a.Seats[i]
+		mayRun -= btoi(s.Voter && (s.Going() || s.ContainerDead && s.Evidence != Serving && a.believed(s)))
+	}
+	if mayRun < a.Quorum {
+		return verdict(false, "%d of %d voters serve, quorum %d, but only %d stay and are not dead: one that is "+
+			"called dead may vote",
+			a.Serving, a.Voters, a.Quorum, mayRun)
+	}
+	return passed("the container is dead, no process votes")
 }
 
 // votingElsewhere counts the voters without a seat that serve, and so vote, when c goes:

@@ -66,7 +66,7 @@ func TestNobodyIsTakenBesideWhatOthersTake(t *testing.T) {
 			roomy(unreadNodes(0, 1)), "wait OthersLeaving"},
 		{"for as long as a cordon", roomy(unreadNodes(leavingPatience-1, 1)), "wait OthersLeaving"},
 		{"and no longer", roomy(unreadNodes(leavingPatience, 1)), "delete etcd-5"},
-		{"that does not hold a cure, however many it is", roomy(unreadNodes(0, 0, 1, 2, 3, 4, 5, 6), dead(2)),
+		{"that does not hold a cure, however many it is", roomy(unreadNodes(0, 0, 1, 2, 3, 4, 5, 6), dead(2), refuses(2)),
 			"delete etcd-2"},
 		{"nor that of a process that may vote",
 			cluster(5, unreadNodes(0, 0, 1, 2, 3, 4), unknown(0), alive(3, 4)), "delete etcd-4"},

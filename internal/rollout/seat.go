@@ -46,6 +46,10 @@ type Seat struct {
 	// Suspect: an earlier removal of ours may still remove its member from etcd's list.
 	Suspect bool
 
+	// joined is what the two witnesses say together, before it is asked whether the kubelet can be heard.
+	joined Evidence
+	// silent: nothing has come from the member's pod in this observation, neither an answer nor a refusal.
+	silent bool
 	// taking says in words what is about to take its pod, by others' hand; empty if nothing does.
 	taking string
 	// yields: it is leaving, and the operator does not say that it is to be counted on all the same.
@@ -102,6 +106,9 @@ func (s *Seat) Describe() string {
 			text += ", restarts: " + strconv.Itoa(n)
 		}
 		text += ")"
+	case s.Evidence == Unknown && s.joined == Down:
+		text = "its member is Unknown (its kubelet says " + s.Pod.Etcd.inWords() + ", but nothing comes from its node " +
+			"any more, so that may be old news)"
 	case s.Evidence == Unknown && s.Stopped:
 		text = "its member is Unknown (what the record names may still keep it from answering)"
 	case s.Evidence == Unknown && s.Member != nil && s.Member.Probe.Read == Answered:

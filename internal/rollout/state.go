@@ -152,6 +152,16 @@ type Pod struct {
 	Cordoned    bool
 	NodeUnknown bool
 
+	// Said stands for the kubelet's last word on the container of etcd, and Heartbeat for its node's last sign of
+	// life: each changes when something new is heard.
+	Said, Heartbeat string
+	// NodeSilent is true when the node controller has not heard the node's kubelet for so long that it calls its
+	// state unknown.
+	NodeSilent bool
+	// Heard is true when a connection to the pod's own address, begun in this observation, was refused: that
+	// address can be reached from here, and no process listens. In a dump it stands for a kubelet that is believed.
+	Heard bool
+
 	Etcd, Sidecar Container
 	// EtcdImage is the image of etcd's container.
 	EtcdImage string
@@ -185,6 +195,14 @@ type Container struct {
 	Reason string
 	// Restarts is the restart count, shown in explanations.
 	Restarts int
+}
+
+// inWords is what a kubelet says of a container that does not run.
+func (c Container) inWords() string {
+	if c.Reason != "" {
+		return c.Reason
+	}
+	return "that its container does not run"
 }
 
 // Membership is what etcd says: the member list and one probe per member.
@@ -247,6 +265,8 @@ type Probe struct {
 	ReadTerm uint64
 	// Detail says why a read failed, or why there is no status, for explanations.
 	Detail string
+	// Replied is true when the member answered with an error of etcd's own: then it is there, whatever it refuses.
+	Replied bool
 	// Status is the member's own status, nil when it did not answer.
 	Status *Status
 	// OwnList is the member list that this one has by itself, as text: the same for two members that
@@ -319,6 +339,10 @@ const (
 	// ghosts. The UID of both is the member's ID in hexadecimal.
 	GhostSeen
 	MemberSeen
+	// SilentSeen: the pod's member has neither answered, nor has its address refused a connection. SaidSeen: what
+	// its kubelet or its node says is as it was. The UID of the latter is the pod's with these words.
+	SilentSeen
+	SaidSeen
 )
 
 // conditions are their stable names.
@@ -326,7 +350,7 @@ var conditions = [...]string{
 	ReadySeen: "ReadySeen", UnsettledSeen: "UnsettledSeen", TerminatedSeen: "TerminatedSeen",
 	NotRunningSeen: "NotRunningSeen", RestartingSeen: "RestartingSeen", QuorumLostSeen: "QuorumLostSeen",
 	PodSeen: "PodSeen", CordonedSeen: "CordonedSeen", AwaySeen: "AwaySeen", GhostSeen: "GhostSeen",
-	MemberSeen: "MemberSeen",
+	MemberSeen: "MemberSeen", SilentSeen: "SilentSeen", SaidSeen: "SaidSeen",
 }
 
 // String returns the condition's stable name.

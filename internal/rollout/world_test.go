@@ -154,6 +154,49 @@ func waitingFor(reason string, ordinals ...int) change {
 
 func dead(ordinals ...int) change { return waitingFor("CrashLoopBackOff", ordinals...) }
 
+// onNodes: every pod has a node of its own, and its kubelet has said what it says.
+func onNodes() change {
+	return func(w *world) {
+		for i := range w.state.Pods {
+			p := &w.state.Pods[i]
+			p.Node, p.Said = fmt.Sprint("node-", p.Ordinal), "first"
+		}
+	}
+}
+
+// refuses: a connection to the pod's own address was refused in this look.
+func refuses(ordinals ...int) change {
+	return each(ordinals, func(w *world, o int) {
+		w.pod(o).Node, w.pod(o).Heard = fmt.Sprint("node-", o), true
+	})
+}
+
+// silentFor: nothing has come from these pods for so long.
+func silentFor(age time.Duration, ordinals ...int) change { return aged(rollout.SilentSeen, age, ordinals...) }
+
+// said: the kubelets of these pods have said something else, and that was so long ago.
+func said(words string, age time.Duration, ordinals ...int) change {
+	return each(ordinals, func(w *world, o int) {
+		p := w.pod(o)
+		p.Said = words
+		w.state.Ages[rollout.Sighting{UID: p.UID + " said " + words, Condition: rollout.SaidSeen}] = age
+	})
+}
+
+// beat: the nodes of these pods gave their last sign of life so long ago.
+func beat(age time.Duration, ordinals ...int) change {
+	return each(ordinals, func(w *world, o int) {
+		p := w.pod(o)
+		p.Heartbeat = "12:00"
+		w.state.Ages[rollout.Sighting{UID: p.UID + " heartbeat 12:00", Condition: rollout.SaidSeen}] = age
+	})
+}
+
+// replied: their members answered with an error of etcd's own.
+func replied(ordinals ...int) change {
+	return each(ordinals, func(w *world, o int) { w.member(o).Probe.Replied = true })
+}
+
 // exited: the container has ended, for longer than deadAfter.
 func exited(ordinals ...int) change {
 	return func(w *world) {

@@ -1,6 +1,9 @@
 package workload
 
 import (
+	"encoding/json"
+	"hash/fnv"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -76,6 +79,7 @@ func PodFacts(p *corev1.Pod, set rollout.Set, names Names) rollout.Pod {
 		Etcd:           container(p, names.EtcdContainer),
 		Sidecar:        container(p, names.SidecarContainer),
 		Node:           p.Spec.NodeName,
+		Said:           said(p, names.EtcdContainer),
 	}
 	pod.Leaving, pod.Evicted = disrupted(p)
 	if names.MemberOf != nil {
@@ -166,11 +170,39 @@ func container(p *corev1.Pod, name string) rollout.Container {
 	return c
 }
 
+// said stands for the kubelet's word on a container, and changes with it. The node controller, which takes only the
+// condition Ready away, has no part in it. It is empty while the pod has no node, because no kubelet speaks then.
+func said(p *corev1.Pod, container string) string {
+	if p.Spec.NodeName == "" {
+		return ""
+	}
+	words, err := json.Marshal(statusOf(p, container))
+	if err != nil { // It came as JSON.
+		return "?"
+	}
+	sum := fnv.New64a()
+	_, _ = sum.Write(words)
+	return strconv.FormatUint(sum.Sum64(), 36)
+}
+
+// addressesOf are the addresses that are the pod's own, and those of its node.
+func addressesOf(p *corev1.Pod) (a Addresses) {
+	for _, ip := range p.Status.PodIPs {
+		a.Pod = append(a.Pod, ip.IP)
+	}
+	for _, ip := range p.Status.HostIPs {
+		if !slices.Contains(a.Pod, ip.IP) { // In the network of its host, it has no address of its own.
+			a.Host = append(a.Host, ip.IP)
+		}
+	}
+	return a
+}
+
 func unbrokenOf(p *corev1.Pod, etcd string) unbroken {
 	var u unbroken
 	u.ready, _ = condition(p, corev1.PodReady)
 	if s := statusOf(p, etcd); s != nil {
-		u.etcd = s.State
+		u.etcd, u.restarts = s.State, s.RestartCount
 	}
 	return u
 }

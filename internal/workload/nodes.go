@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -138,6 +139,19 @@ func nodeFacts(pod *rollout.Pod, node *corev1.Node, tolerations []corev1.Tolerat
 		return
 	}
 	pod.Cordoned = node.Spec.Unschedulable
+	var last metav1.Time
+	for i := range node.Status.Conditions {
+		c := &node.Status.Conditions[i]
+		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionUnknown {
+			pod.NodeSilent = true
+		}
+		if last.Before(&c.LastHeartbeatTime) {
+			last = c.LastHeartbeatTime
+		}
+	}
+	if !last.IsZero() && !pod.NodeSilent {
+		pod.Heartbeat = last.UTC().Format(time.RFC3339)
+	}
 	for i := range node.Spec.Taints {
 		t := &node.Spec.Taints[i]
 		by := toleratedBy(t, tolerations)

@@ -98,15 +98,24 @@ type Observation struct {
 	abrupt map[string]bool
 	// tolerations are those of the pods, by UID.
 	tolerations map[string][]corev1.Toleration
+	// addresses are those of the pods, by UID.
+	addresses map[string]Addresses
 	// unbroken says of each pod, by UID, since when it has been what it is.
 	unbroken map[string]unbroken
 }
 
 // unbroken changes whenever a pod becomes Ready or ceases to be, or its container of etcd starts or ends.
 type unbroken struct {
-	ready time.Time
-	etcd  corev1.ContainerState
+	ready    time.Time
+	etcd     corev1.ContainerState
+	restarts int32
 }
+
+// Addresses are where a pod can be reached: at an address of its own, or at that of its node.
+type Addresses struct{ Pod, Host []string }
+
+// Addresses are those of a pod, by its UID.
+func (o Observation) Addresses(uid string) Addresses { return o.addresses[uid] }
 
 // ReadySince is when a pod became Ready or ceased to be, by its kubelet's clock.
 func (o Observation) ReadySince(uid string) time.Time { return o.unbroken[uid].ready }
@@ -137,10 +146,12 @@ func (w *Workload) observation(set *appsv1.StatefulSet, selector string, pods []
 		Set: SetFacts(set, w.names), Selector: selector,
 		CurrentRevision: set.Status.CurrentRevision, ResourceVersion: set.ResourceVersion,
 		abrupt: map[string]bool{}, tolerations: map[string][]corev1.Toleration{}, unbroken: map[string]unbroken{},
+		addresses: map[string]Addresses{},
 	}
 	for i := range pods {
 		o.tolerations[string(pods[i].UID)] = pods[i].Spec.Tolerations
 		o.Pods = append(o.Pods, PodFacts(&pods[i], o.Set, w.names))
+		o.addresses[string(pods[i].UID)] = addressesOf(&pods[i])
 		o.unbroken[string(pods[i].UID)] = unbrokenOf(&pods[i], w.names.EtcdContainer)
 		if grace := pods[i].Spec.TerminationGracePeriodSeconds; grace != nil && *grace == 0 {
 			o.abrupt[string(pods[i].UID)] = true
@@ -601,5 +612,8 @@ func (w *Workload) Confirm(ctx context.Context, mirrored Observation) (Observati
 
 // Same is true if nothing has changed that a decision goes by.
 func (o Observation) Same(as Observation) bool {
-	return reflect.DeepEqual(o.Set, as.Set) && reflect.DeepEqual(o.Pods, as.Pods)
+	return reflect.DeepEqual(o.Set, as.Set) && slices.EqualFunc(o.Pods, as.Pods, func(x, y rollout.Pod) bool {
+		x.Heartbeat, y.Heartbeat = "", "" // Nothing is taken from a node's being well.
+		return reflect.DeepEqual(x, y)
+	})
 }
