@@ -224,6 +224,7 @@ func (m *Model) observation(q question) rollout.State {
 	for i := range m.ordinals() {
 		if p, ok := m.podOf(i, q.looks[i]); ok {
 			q.tell(&p)
+			p.Heard = !q.cut || i == int(q.self)-1
 			s.Pods = append(s.Pods, p)
 		}
 	}
@@ -309,8 +310,8 @@ func (m *Model) podOf(i int, look uint8) (rollout.Pod, bool) {
 	runs := rollout.Container{State: rollout.ContainerRunning, Ready: true}
 	p := rollout.Pod{
 		Name: names[i], UID: names[i], ResourceVersion: numbers[i+1], Ordinal: i, MemberName: names[i],
-		Revision: newRevision,
-		Owned:    true, Initialized: true, Terminating: look == looksTerminating, Sidecar: runs, Etcd: runs,
+		Revision: newRevision, Node: "node of " + names[i], Said: "what it says",
+		Owned: true, Initialized: true, Terminating: look == looksTerminating, Sidecar: runs, Etcd: runs,
 	}
 	if outdated {
 		p.Revision = oldRevision

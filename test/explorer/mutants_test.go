@@ -211,6 +211,12 @@ func mutants() []mutant {
 				s.Seen = (*e).(record.LeaseRead).Lease.ResourceVersion
 			}
 		}), clocks(two(Faults{Starts: 2})), "renewed in time"},
+		{"a kubelet is believed that nobody can hear", sees(func(s *rollout.State) {
+			s.Pods = slices.Clone(s.Pods)
+			for i := range s.Pods {
+				s.Pods[i].Heard = true
+			}
+		}), with(one(Faults{CutOffs: 2}), func(p *Params) { p.Own, p.Zones = true, true }), "voters run then"},
 		{"decide on a cached snapshot", weak(func(w *Weakness) { w.Cached = true }), one(Faults{Failures: 1}),
 			"voters run then"},
 		{"act on a picture without confirming it ahead", weak(func(w *Weakness) { w.Unconfirmed = true }),

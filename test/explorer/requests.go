@@ -527,9 +527,14 @@ func (m *Model) distort(w *World, i, how uint8) {
 			own = 1 << i
 		}
 		etcd.telling &= own
-		if etcd.answering &= own; etcd.answering == 0 {
+		if m.Zones {
+			m.note("%s has yesterday's bad news of all others", m.name(w, i))
+			etcd.answering, etcd.told = 0, 1+1
+			m.yesterday(&w.coordinators[i].request, i)
+		} else if etcd.answering &= own; etcd.answering == 0 {
 			*etcd = etcdView{}
 		}
+		etcd.cut = true
 	case oldList:
 		w.left.OldLists--
 		m.note("%s sees the list of a member that lags", m.name(w, i))
@@ -549,6 +554,15 @@ func (m *Model) distort(w *World, i, how uint8) {
 		etcd.wrong |= 1 << (how - wrongID)
 		etcd.answering &^= etcd.wrong
 		etcd.telling &^= etcd.wrong
+	}
+}
+
+// yesterday makes what a coordinator has seen of the other pods the bad news from before a cut.
+func (m *Model) yesterday(r *request, own uint8) {
+	for k := range r.views {
+		if v := &r.views[k]; k != int(own) && (v.look == looksReady || v.look == looksUnready) {
+			v.look = looksCrashed
+		}
 	}
 }
 

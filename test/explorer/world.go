@@ -282,6 +282,8 @@ type etcdView struct {
 	// wrong: another answers under the address of these; old: these answer a read from before
 	// their pause.
 	wrong, old uint8
+	// cut: nothing comes from any pod but the own one.
+	cut bool
 }
 
 const byQuorum = 0xff
@@ -371,6 +373,8 @@ type Params struct {
 	Loop bool
 	// Own: each coordinator lives in the pod of its number, and knows it.
 	Own bool
+	// Zones: whoever is cut off has been so with the own member, and the kubelets' last words on all others are bad ones.
+	Zones bool
 	// SlowStop: a pod that terminates serves until it is gone.
 	SlowStop bool
 	// Ordinals are how many there can ever be, if more than Members.
@@ -418,7 +422,7 @@ func (p Params) String() string {
 		what string
 	}{{p.Evict, "evictions"}, {p.Clocks, "fallback"}, {p.TrueLock, "a true lock"}, {p.Fresh, "no Lease"},
 		{p.Fine, "fine"}, {p.Picture, "a picture"}, {p.Ahead, "confirmed ahead"}, {p.Stay, "no recovery"},
-		{p.Loop, "loop"}, {p.Own, "own pods"}, {p.SlowStop, "slow stops"}, {p.Trusted, "trusted"},
+		{p.Loop, "loop"}, {p.Own, "own pods"}, {p.Zones, "zones"}, {p.SlowStop, "slow stops"}, {p.Trusted, "trusted"},
 		{p.Broken, "a broken revision"}, {p.Ordered, "OrderedReady"}, {p.Duty, "NOSPACE"},
 		{p.Nameless, "no etcd container"}, {p.Denied, "no status"}, {p.Budget, "a budget"},
 		{p.Bound, "bound to nodes"}} {
