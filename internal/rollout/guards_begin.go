@@ -60,8 +60,6 @@ func (a *Assessment) deadFor(s *Seat) time.Duration {
 		return 0
 	case s.Pod == nil:
 		return a.Age(s.Name, AwaySeen)
-	case s.Pod.Etcd.State == ContainerRunning:
-		return 0
 	}
 	down := a.Age(s.Pod.UID, NotRunningSeen)
 	if s.ContainerDead && s.Pod.Etcd.State == ContainerWaiting {

@@ -81,6 +81,16 @@ func created(at int64, image string, ordinals ...int) change {
 	})
 }
 
+// ghostOfOurs: a scale-in has left etcd-3 on the list, which has been silent for so long.
+func ghostOfOurs(age time.Duration) change {
+	return func(w *world) {
+		w.with(ghosts(1))
+		m := &w.state.Etcd.Members[len(w.state.Etcd.Members)-1]
+		m.Name = name(3)
+		w.state.Ages[rollout.Sighting{UID: fmt.Sprintf("%x", m.ID), Condition: rollout.GhostSeen}] = age
+	}
+}
+
 func statusDenied() change { return noStatus("etcd refuses the status", 0, 1, 2) }
 
 func TestTheVersionThatAnImageSays(t *testing.T) {
@@ -324,6 +334,14 @@ func TestAStepThatIsHeldDoesNotBeginWithAMemberThatDoesNotServe(t *testing.T) {
 		{"one that terminates may have a process", before(deadFor(settle, 1, 2), alive(0), terminating(0),
 			away(settle, 0)), "wait Terminating", "waiting for etcd-0"},
 		{"a voter elsewhere may live", before(deadFor(settle, 0, 1, 2), ghosts(1)), "hold UpgradePath", "etcd-"},
+		{"a member that answers lives, whatever its kubelet says", before(deadFor(settle, 0, 1, 2), answersForItself(0)),
+			"hold UpgradePath", "etcd-"},
+		{"a ghost does not live", before(deadFor(settle, 0, 1, 2), ghostOfOurs(rollout.DefaultPolicy().GhostAfter)),
+			"delete etcd-2", ""},
+		{"but what has been silent for a moment may", before(deadFor(settle, 0, 1, 2), ghostOfOurs(0)),
+			"hold UpgradePath", "etcd-"},
+		{"a learner is no voter", before(deadFor(settle, 0, 1), func(w *world) { w.member(2).Learner = true }),
+			"delete etcd-1", ""},
 		{"a single member restarts", single(blip(0)), "wait QuorumPatience", "etcd-0"},
 		{"a single member runs and does not serve", single(blip(0), quorumLostFor(long)), "hold UpgradePath", "etcd-0"},
 		{"a single member is dead for long", single(deadFor(settle, 0)), "delete etcd-0", ""},
@@ -654,6 +672,8 @@ func TestARolloutHoldsBeforeTheLastMemberOfAnOlderVersion(t *testing.T) {
 			overriding(rollout.GuardRevisionSuspect, rollout.GuardUpdatedFailing)), "delete etcd-0"},
 		{"nor is the way back", runs3("3.5.35", "etcd:3.5.35", updated(1, 2), tells("3.6.16", 0),
 			aged(rollout.ReadySeen, long, 1, 2), leads(2), holdBeforeLast), "delete etcd-0"},
+		{"nor is the way back up from a downgrade", step(created(1, "etcd:3.6.16", 1, 2), created(2, "etcd:3.5.35", 0)),
+			"delete etcd-0"},
 		{"nor is a patch", runs3("3.6.16", "etcd:3.6.16", updated(1, 2), tells("3.6.11", 0),
 			aged(rollout.ReadySeen, long, 1, 2), leads(2), holdBeforeLast), "delete etcd-0"},
 		{"the updated members tell the version where the image does not", step(unreadable), "hold BeforeLast"},
