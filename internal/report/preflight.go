@@ -7,14 +7,11 @@ import (
 	"github.com/quorate/quorate/internal/rollout"
 )
 
-// Preflight is what is known about the change of etcd's version that a rollout makes, before it begins.
+// Preflight is what is known about the change of etcd's version that a rollout makes.
 type Preflight struct {
-	// Begins is true before the first pod of the rollout goes. After that only the guard UpgradePath is asked, about
-	// the members that still run an older version.
-	Begins bool `json:"begins"`
-	// Begun is true where a member runs the new minor version already, or a pod has the new image. Then it is the
-	// same.
-	Begun bool `json:"begun"`
+	// Same is true where every member runs the new minor version already, or every pod has the new image. Then no row
+	// is about the rollout.
+	Same bool `json:"same"`
 	// Members are the versions that the members tell, Cluster is the version of the cluster, and New is the
 	// version in the new template; each empty if it is not known.
 	Members []string `json:"members"`
@@ -46,7 +43,7 @@ type Check struct {
 func NewPreflight(d rollout.Decision) *Preflight {
 	a := d.Assessment
 	s := a.Step()
-	p := &Preflight{Begins: a.Begins(), Begun: s.Begun, Unknown: s.Unknown, Unseen: s.Unseen, Members: []string{}}
+	p := &Preflight{Same: s.Same, Unknown: s.Unknown, Unseen: s.Unseen, Members: []string{}}
 	for _, v := range s.From {
 		p.Members = append(p.Members, v.String())
 		p.Cluster = s.Cluster.InWords()
@@ -76,12 +73,10 @@ func (p *Preflight) Table(w io.Writer) error {
 	switch {
 	case p.Unknown != "":
 		printf(&b, ". Not checked: %s", p.Unknown)
-	case p.Begun:
-		b.WriteString(". Members run the new minor version already, or have the new image, so only UpgradePath is " +
-			"asked, about members of an older version, and not on the way back")
-	case !p.Begins:
-		b.WriteString(". It is asked before the first pod of a rollout goes. Now only UpgradePath is, about members " +
-			"of an older version, and not on the way back")
+	case p.Same:
+		b.WriteString(". Every member runs the new minor version already, or has the new image, so nothing is asked")
+	default:
+		b.WriteString(". It is asked about every pod that gets another minor version, and not on the way back")
 	}
 	printf(&b, "\n  members: %s; version of the cluster: %s; new template: %s\n", dash(strings.Join(p.Members, ", ")),
 		dash(p.Cluster), dash(p.New))

@@ -111,7 +111,7 @@ func (a *Assessment) failed(s *Seat, r *Row, down []Candidate) Decision {
 			what = fmt.Sprintf("without quorum nothing settles; if the template is right, it is what keeps "+
 				"the next one that is in the way (%s, %s: %s); else %s", down[0].Pod, next.Guard, next.Detail(), what)
 		}
-		return fmt.Sprintf("updated pod %s is failing: %s; %s", s.Name, s.Describe(), what)
+		return a.atRisk(down) + fmt.Sprintf("updated pod %s is failing: %s; %s", s.Name, s.Describe(), what)
 	}
 	return d
 }
@@ -121,7 +121,7 @@ func (a *Assessment) failed(s *Seat, r *Row, down []Candidate) Decision {
 func (a *Assessment) waits(all []Candidate) Decision {
 	if s, r := a.unsettled(pendingGuards); s != nil {
 		d := Decision{Action: r.keeps(nil), Rule: RuleUpdatedSettle, Guard: r.Name, Candidates: all}
-		d.reason = func() string { return "waiting for " + s.Name + ": " + s.Describe() + a.noList() }
+		d.reason = func() string { return a.atRisk(all) + "waiting for " + s.Name + ": " + s.Describe() + a.noList() }
 		return d
 	}
 	if len(all) == 0 {
@@ -133,8 +133,20 @@ func (a *Assessment) waits(all []Candidate) Decision {
 	c := &all[max(0, slices.IndexFunc(all, func(c Candidate) bool { return c.failed().Guard != GuardPartition }))]
 	v := c.failed()
 	d := Decision{Action: RowOf(v.Guard).keeps(v), Rule: c.Rule, Guard: v.Guard, Candidates: all}
-	d.reason = func() string { return c.Pod + ": " + v.Detail() }
+	d.reason = func() string { return a.atRisk(all) + c.Pod + ": " + v.Detail() }
 	return d
+}
+
+// atRisk says it where a member that does not serve is kept for the sake of those that do, and nothing otherwise.
+func (a *Assessment) atRisk(cs []Candidate) string {
+	kept := func(c Candidate) bool {
+		v := c.failed()
+		return c.Rule == RuleNotServingFirst && v != nil && RowOf(v.Guard).forOthers
+	}
+	if a.Serving == 0 || !slices.ContainsFunc(cs, kept) {
+		return ""
+	}
+	return fmt.Sprintf("AT RISK, %d of %d voters serve: ", a.Serving, a.Voters)
 }
 
 // noList says why members are Unknown if none of them could be asked, and nothing otherwise.

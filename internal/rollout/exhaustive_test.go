@@ -543,6 +543,8 @@ func (w *reckoning) unsafe(o int, rule rollout.Rule) string {
 func (w *reckoning) unsafeWhenDown(t class, surviving, mayVote int) string {
 	mightVote := t.voter() || t.role == unlisted && w.outsiders+w.ghosts > 0
 	switch {
+	case w.knownToFail(t):
+		return "a rollout begins that is known to fail"
 	case mightVote && w.serving > 0 && !t.hasNoProcess() && surviving < w.quorum && mayVote < w.quorum:
 		return fmt.Sprintf("a process that may vote goes, %d others could vote, quorum %d", mayVote, w.quorum)
 	case w.failing > 0 && w.settled == 0 && (!t.long || runs(t)):
@@ -595,7 +597,7 @@ func (w *reckoning) unsafeWhenServing(o, surviving int) string {
 		return "too few endpoints stay"
 	case !single && t.voter() && w.leader == w.n:
 		return "a voter goes although nobody knows who leads"
-	case w.knownToFail():
+	case w.knownToFail(t):
 		return "a rollout begins that is known to fail"
 	case w.holdLast && t.tells() && w.lastOutdated(o):
 		return "the last member of the older version goes, and nobody was asked"
@@ -614,19 +616,29 @@ func (w *reckoning) goesAfter(o int) bool {
 	return w.cordoned && o != 0 && c.outdated && c.answer == serves && !c.isGoing()
 }
 
-// knownToFail: no pod has the new revision, and what the members tell says that the new version, or the lists,
-// will not do.
-func (w *reckoning) knownToFail() bool {
-	told, toldNew, lists := 0, 0, 0
+// knownToFail: what the members tell says that the new version, or the lists, will not do. What costs only the member
+// that gets it does not matter to one that has been dead for long.
+func (w *reckoning) knownToFail(t class) bool {
+	told, toldOld, lists, begins := 0, 0, 0, true
 	for _, c := range w.members {
-		if !c.outdated && c.pod != absent {
-			return false
-		}
+		begins = begins && (c.outdated || c.pod == absent)
 		told += btoi(c.tells())
-		toldNew += btoi(c.tells() && !c.outdated)
+		toldOld += btoi(c.tells() && c.outdated)
 		lists += btoi(c.servingVoter())
 	}
-	return w.doomed && told > 0 && (toldNew == 0 || !strings.HasPrefix(w.image, "etcd:3.6")) || w.differ && lists > 1
+	longDead := t.long && !runs(t) && t.answer != serves
+	step := w.image != "" && toldOld > 0
+	switch {
+	case w.differ && begins && lists > 1 && (t.answer != silent || step):
+		return true
+	case !w.doomed || told == 0:
+		return false
+	case w.argument:
+		return toldOld > 0 && w.settled == 0 && !longDead
+	case w.image == "etcd:3.4.34":
+		return !longDead
+	}
+	return toldOld > 0
 }
 
 // lastOutdated: no other pod is outdated that stays.

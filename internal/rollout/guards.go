@@ -28,6 +28,9 @@ type Row struct {
 	// overridable is true for a guard that an operator may override. What makes the facts
 	// themselves unusable must never be overridden, nor a control by another control.
 	overridable bool
+	// forOthers is true for a guard that keeps one member for the sake of the others, also where that member does not
+	// serve. Then the cluster is at risk for as long as it is kept, and the reason says so.
+	forOthers bool
 
 	// Protects says what the guard is for, with the source of the rule.
 	Protects string

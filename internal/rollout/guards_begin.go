@@ -3,53 +3,104 @@ package rollout
 import (
 	"slices"
 	"strings"
+	"time"
 )
 
-// These guards are asked before a rollout begins, the first one also while older members are left, and the last
-// one before a step of etcd's version ends. None of them is asked about a member that does not serve, nor on the
-// way back to a revision that still runs: a cure is never held by what is known of the disease.
+// These guards are asked before a member gets another minor version of etcd, whether it serves or not, and whether
+// others have it already: a member that restarts for a moment would begin the step that is held otherwise, and so
+// would a pod that comes back with the new template after its node was lost. There are two sorts.
+//
+// What hurts the others (UpgradePath, BeforeLast) is asked while any voter may be alive. Where all have been dead for
+// long, the update may be the cure, and there is nobody left to hurt. What costs only the member that gets it
+// (Downgrade, KnownArguments) is not asked about one that has been dead for long.
+//
+// None is asked on the way back to a revision that was there before the candidate's.
 
-// stepBegins is true before the first pod of a rollout goes, unless some member runs the minor version of the new
-// template already.
-func stepBegins(a *Assessment, _ *Seat) bool {
-	return a.begins && a.state.Set.Etcd.Image != "" && !a.Step().Begun
-}
-
-// stepKnown is true where the versions of such a step are.
-func stepKnown(a *Assessment, c *Seat) bool { return stepBegins(a, c) && a.Step().Unknown == "" }
-
-// stepDown is true for a step to an older version than that of every member.
-func stepDown(a *Assessment, c *Seat) bool { return stepKnown(a, c) && a.Step().down() }
-
-// stepUp is true for any other, and where nobody can tell. It stays true for whoever is left behind when a step
-// has begun that should not have: a pod that goes by another's hand comes back with the new template, and what
-// would become of the others is still the same. One that runs the new version already may need its cure.
-func stepUp(a *Assessment, c *Seat) bool {
+// changes is true for a candidate that would get another minor version. Where nobody can tell, that is told
+// before the first pod of a rollout goes.
+func (a *Assessment) changes(c *Seat) bool {
 	s := a.Step()
-	if stepBegins(a, c) {
-		return s.Unknown != "" || !s.down()
-	}
-	own, told := a.versionOf(c)
-	if a.wayBack(c) || c.Pod.EtcdImage == a.state.Set.Etcd.Image || told && !own.minor().less(s.To.minor()) {
+	if a.state.Set.Etcd.Image == "" || s.Same || c.Pod.EtcdImage == a.state.Set.Etcd.Image {
 		return false
 	}
-	return slices.ContainsFunc(Checks, func(row Check) bool {
-		applies, _ := row.Applies(s)
-		return row.Guard == GuardUpgradePath && applies
+	if s.Unknown != "" {
+		return a.begins
+	}
+	own, said := a.versionOf(c)
+	return (!said || own.minor() != s.To.minor()) && !a.wayBack(c)
+}
+
+// stepHarms is true where such a step may take others down, and some may be alive.
+func stepHarms(a *Assessment, c *Seat) bool {
+	s := a.Step()
+	return a.changes(c) && (s.Unknown != "" || !s.down()) && !a.allDead()
+}
+
+// stepDown is true for a candidate that would get an older version.
+func stepDown(a *Assessment, c *Seat) bool {
+	s := a.Step()
+	if !a.changes(c) || s.Unknown != "" || a.longDead(c) {
+		return false
+	}
+	own, said := a.versionOf(c)
+	return said && s.To.less(own.minor()) || !said && s.down()
+}
+
+// newArguments is true for a candidate that would get the arguments of a version that nobody has tried them with: no
+// pod of the new revision has settled.
+func newArguments(a *Assessment, c *Seat) bool {
+	return a.changes(c) && a.Step().Unknown == "" && a.trial.settled == 0 && !a.longDead(c)
+}
+
+// deadFor says for how long no process of the seat's member has run. A crash loop runs for a moment between its
+// restarts, which does not count once it is backed off from. A pod that is merely terminating may have a process.
+func (a *Assessment) deadFor(s *Seat) time.Duration {
+	switch {
+	case s.Member != nil && (s.Member.Probe.Read == Answered || s.Member.Probe.Status != nil):
+		return 0
+	case s.Pod == nil:
+		return a.Age(s.Name, AwaySeen)
+	}
+	down := a.Age(s.Pod.UID, NotRunningSeen)
+	if s.ContainerDead && s.Pod.Etcd.State == ContainerWaiting {
+		down = max(down, a.Age(s.Pod.UID, RestartingSeen))
+	}
+	return down
+}
+
+// longDead is true for a member that has been dead for settleTimeout. It does not come back by itself.
+func (a *Assessment) longDead(s *Seat) bool { return a.deadFor(s) >= a.policy.SettleTimeout }
+
+// allDead is true where that is so of every voter. Of one without a pod of ours nobody knows, unless it is a ghost.
+// Where all are dead there is mostly no member list, and then every pod of ours counts.
+func (a *Assessment) allDead() bool {
+	for i := range a.Seats {
+		if s := &a.Seats[i]; (s.Member == nil || s.Voter) && !a.longDead(s) {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(a.External, func(m *Member) bool {
+		g := a.ghost(m.ID)
+		return g == nil || !a.Lasting(g)
 	})
 }
 
 // checked is a guard that asks its rows of [Checks].
 func checked(guard Guard) func(*Assessment, *Seat) Verdict {
-	return func(a *Assessment, _ *Seat) Verdict {
+	return func(a *Assessment, c *Seat) Verdict {
 		s := a.Step()
 		if s.Unknown != "" {
 			return Verdict{Pass: true, text: "not checked: " + s.Unknown}
 		}
 		for i := range Checks {
-			c := &Checks[i]
-			if applies, arguments := c.Applies(s); c.Guard == guard && applies {
-				return Verdict{text: s.describe() + ": " + strings.Join(append(arguments, c.Why), ", ") + "; " + c.Do}
+			row := &Checks[i]
+			if applies, arguments := row.Applies(s); row.Guard == guard && applies {
+				text := s.describe() + ": " + strings.Join(append(arguments, row.Why), ", ") + "; " + row.Do
+				if guard == GuardUpgradePath && c.Evidence == Down {
+					text += "; if only the new version can bring this member back: quorate override " + a.state.Set.Name +
+						" " + string(guard)
+				}
+				return Verdict{text: text}
 			}
 		}
 		return Verdict{Pass: true, text: s.describe() + ": nothing is known against it"}
@@ -86,9 +137,11 @@ func ignoredVariables(s *Step, variables []string) []string {
 	return ignored
 }
 
-// listsTold is true before the first pod of a rollout goes, where a member that serves was asked for its own list.
-func listsTold(a *Assessment, _ *Seat) bool {
-	return a.begins && slices.ContainsFunc(a.state.Etcd.Members, func(m Member) bool { return a.lists(&m) })
+// listsTold is true before the first pod of a rollout goes, where a member that serves was asked for its own list. A
+// member that does not serve is healed whatever the lists say, unless that makes a step of etcd's version begin.
+func listsTold(a *Assessment, c *Seat) bool {
+	return a.begins && slices.ContainsFunc(a.state.Etcd.Members, func(m Member) bool { return a.lists(&m) }) &&
+		(c.Evidence != Down || a.Step().Unknown == "" && a.changes(c))
 }
 
 // lists is true for a voter whose own member list counts. One that does not serve may be behind.
@@ -121,8 +174,9 @@ func endsStep(a *Assessment, c *Seat) bool {
 	}
 	to, known := a.newVersion()
 	// A member of which nothing is known may serve, and then this is only for a moment. One that does not
-	// answer may need the update.
-	if own, told := a.versionOf(c); !known || told && !own.minor().less(to.minor()) || !told && c.Evidence != Serving {
+	// answer, and whose image does not tell its version either, may need the update.
+	if own, told := a.versionOf(c); !known || told && !own.minor().less(to.minor()) || !told && c.Evidence != Serving ||
+		a.wayBack(c) || a.allDead() {
 		return false
 	}
 	for i := range a.Seats {

@@ -201,6 +201,16 @@ func mutants() []mutant {
 			mutate:      without(rollout.GuardUpgradePath),
 		},
 		{
+			name:        "a member that restarts begins the step that is held",
+			environment: known(func(e *environment) { e.image, e.doomed = "etcd:3.7.3", true }),
+			wrong:       fails,
+			mutate: eachMember(func(s *rollout.State, p *rollout.Pod, m *rollout.Member) {
+				if m.Probe.Read == rollout.Failed && !p.Etcd.Ready {
+					p.EtcdImage = s.Set.Etcd.Image
+				}
+			}),
+		},
+		{
 			name:        "no Downgrade",
 			environment: known(func(e *environment) { e.image, e.doomed = "etcd:3.4.34", true }),
 			wrong:       fails,

@@ -6,7 +6,7 @@ import (
 )
 
 // Check is one row of what is known to go wrong when etcd's version changes. The guard that it belongs to
-// asks it before the first pod of a rollout goes, and plan shows every row before anybody touches anything.
+// asks it before a member gets another minor version, and plan shows every row before anybody touches anything.
 type Check struct {
 	Guard Guard
 	// From and To are the versions that it is about, in words: those of the members, and that of the new
@@ -143,10 +143,10 @@ type Step struct {
 	Unseen    string
 	// Unknown says what keeps the step from being judged, and is empty if nothing does.
 	Unknown string
-	// Begun is true where some member runs the minor version of the new template already, or a pod has its image.
-	// Then only [GuardUpgradePath] still judges, and only the members that run an older version: of what else is
-	// known, whatever goes wrong has gone wrong, and what comes may be its cure.
-	Begun bool
+	// Same is true where every pod has the image of the new template, or every member runs its minor version: then
+	// the rollout changes something else, and no row is about it. A step that some have made already is still a step
+	// for those that have not.
+	Same bool
 }
 
 // Begins is true before the first pod of a rollout goes: some pod is outdated, and none runs the new
@@ -163,9 +163,6 @@ func (s *State) Begins() bool {
 	}
 	return outdated
 }
-
-// Begins is true before the first pod of the rollout goes.
-func (a *Assessment) Begins() bool { return a.begins }
 
 // Step returns what is known of the change of etcd's version, whether it has begun or not. Every guard and
 // every candidate asks for it, so it is put together once.
@@ -186,18 +183,14 @@ func (a *Assessment) newStep() *Step {
 			" (IMAGE=VERSION)"
 	}
 	for i := range members {
-		st := members[i].Probe.Status
-		if st == nil {
-			continue
+		if v, told := members[i].version(); told {
+			s.from(v)
 		}
-		v, ok := ParseVersion(st.Version)
-		if !ok {
-			continue
+	}
+	for i := range a.Seats {
+		if v, said := a.silentVersion(&a.Seats[i]); said {
+			s.from(v)
 		}
-		if s.From = append(s.From, v); len(s.From) == 1 || v.minor().less(s.Cluster) {
-			s.Cluster = v.minor()
-		}
-		s.Begun = s.Begun || known && v.minor() == s.To.minor()
 	}
 	for i := range members {
 		if st := members[i].Probe.Status; st != nil && st.DowngradeTo != "" {
@@ -206,24 +199,44 @@ func (a *Assessment) newStep() *Step {
 			}
 		}
 	}
-	// A revision with the image that a pod has changes something else than etcd's version, whatever that is.
-	s.Begun = s.Begun || slices.ContainsFunc(a.Seats, func(x Seat) bool {
-		return x.Pod != nil && x.Pod.EtcdImage == set.Etcd.Image
-	})
+	s.Same = known && len(s.From) > 0 &&
+		!slices.ContainsFunc(s.From, func(v Version) bool { return v.minor() != s.To.minor() }) ||
+		!slices.ContainsFunc(a.Seats, func(x Seat) bool { return x.Pod != nil && x.Pod.EtcdImage != set.Etcd.Image })
 	switch {
-	case s.Begun:
+	case s.Same:
 		s.Unknown = ""
 	case len(s.From) == 0 && known:
-		s.Unknown = "no member tells its version" + a.withoutStatus()
+		s.Unknown = "no member tells its version, and no image of their pods says it" + a.withoutStatus()
 	}
 	return s
+}
+
+// from notes the version of a member.
+func (s *Step) from(v Version) {
+	if s.From = append(s.From, v); len(s.From) == 1 || v.minor().less(s.Cluster) {
+		s.Cluster = v.minor()
+	}
+}
+
+// silentVersion is what the image says of a member that does not tell its version. A pod that was never ready says
+// nothing: its etcd may never have started in this cluster. Nor does a pod of the new revision, because what
+// would become of that version is the question.
+func (a *Assessment) silentVersion(s *Seat) (Version, bool) {
+	if s.Pod == nil || !s.Outdated || s.Pod.NeverReady {
+		return Version{}, false
+	}
+	if s.Member != nil {
+		if _, told := s.Member.version(); told {
+			return Version{}, false
+		}
+	}
+	return versionIn(s.Pod.EtcdImage, a.state.Controls.EtcdVersions)
 }
 
 // Applies is true where the row is about this step, with the arguments of the new template that it is
 // about.
 func (c *Check) Applies(s *Step) (applies bool, arguments []string) {
-	if s.Unknown != "" || s.Begun && (c.Guard != GuardUpgradePath || s.To == Version{} || len(s.From) == 0) ||
-		!c.applies(s) {
+	if s.Unknown != "" || s.Same || !c.applies(s) {
 		return false, nil
 	}
 	if c.arguments == nil {
@@ -239,13 +252,43 @@ func (c *Check) Applies(s *Step) (applies bool, arguments []string) {
 	return len(arguments) > 0, arguments
 }
 
-// wayBack is true where the new revision has been there before this pod: it ran when the pod was made, of another
-// one. Under OnDelete a pod is made of the newest revision, so whoever is older than that one is made of an
-// earlier one.
+// wayBack is true where the new revision has been there before the candidate's: its oldest pod is older than the
+// oldest pod of that one. Under OnDelete every pod is made of the newest revision. So the candidate's revision was
+// the newest one after that, and the template has gone back since.
+//
+// It may have gone to and fro more than once, and then the oldest pod of the new revision may be what an accident
+// has left behind, beside pods that others have made anew meanwhile. The candidate's revision being
+// status.currentRevision says so: that is the one at which a rollout has ended. Before Kubernetes 1.37, it stays at the
+// first revision that the StatefulSet has ever had, under OnDelete. If that is the candidate's, it may say nothing. So
+// it counts only while fewer than half of the pods have the new revision: where most have it, the candidate is what
+// is left over.
 func (a *Assessment) wayBack(c *Seat) bool {
-	return slices.ContainsFunc(a.state.Pods, func(p Pod) bool {
-		return p.Owned && p.Revision == a.state.Set.UpdateRevision && p.Created.Before(c.Pod.Created)
-	})
+	set := &a.state.Set
+	var to, from *Pod
+	owned, updated := 0, 0
+	older := func(p, than *Pod) *Pod {
+		if than == nil || p.Created.Before(than.Created) {
+			return p
+		}
+		return than
+	}
+	for i := range a.state.Pods {
+		p := &a.state.Pods[i]
+		switch {
+		case !p.Owned:
+			continue
+		case p.Revision == set.UpdateRevision:
+			to = older(p, to)
+			updated++
+		case p.Revision == c.Pod.Revision:
+			from = older(p, from)
+		}
+		owned++
+	}
+	if to == nil || from == nil || !to.Created.Before(from.Created) {
+		return false
+	}
+	return c.Pod.Revision != set.CurrentRevision || 2*updated > owned
 }
 
 // down is true for a step below the version of every member.

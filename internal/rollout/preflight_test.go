@@ -55,6 +55,42 @@ func saying(image, version string) change {
 	}
 }
 
+// images are those of etcd in these pods.
+func images(image string, ordinals ...int) change {
+	return each(ordinals, func(w *world, o int) { w.pod(o).EtcdImage = image })
+}
+
+// blip: these members restart, as after an OOM kill, and do not serve for a moment.
+func blip(ordinals ...int) change {
+	return func(w *world) {
+		w.with(alive(ordinals...), restarted(ordinals...), aged(rollout.RestartingSeen, 8*time.Second, ordinals...))
+	}
+}
+
+// deadFor: these have been in a crash loop for so long.
+func deadFor(age time.Duration, ordinals ...int) change {
+	return func(w *world) {
+		w.with(dead(ordinals...), restarted(ordinals...), aged(rollout.RestartingSeen, age, ordinals...))
+	}
+}
+
+// created says when pods were created, and with which image.
+func created(at int64, image string, ordinals ...int) change {
+	return each(ordinals, func(w *world, o int) {
+		w.pod(o).Created, w.pod(o).EtcdImage = time.Unix(at, 0), image
+	})
+}
+
+// ghostOfOurs: a scale-in has left etcd-3 on the list, which has been silent for so long.
+func ghostOfOurs(age time.Duration) change {
+	return func(w *world) {
+		w.with(ghosts(1))
+		m := &w.state.Etcd.Members[len(w.state.Etcd.Members)-1]
+		m.Name = name(3)
+		w.state.Ages[rollout.Sighting{UID: fmt.Sprintf("%x", m.ID), Condition: rollout.GhostSeen}] = age
+	}
+}
+
 func statusDenied() change { return noStatus("etcd refuses the status", 0, 1, 2) }
 
 func TestTheVersionThatAnImageSays(t *testing.T) {
@@ -113,7 +149,7 @@ func TestWhatIsCheckedBeforeARolloutBegins(t *testing.T) {
 		{"nor is an older patch", runs3("3.5.35", "etcd:3.5.31"), none, ""},
 		{"nor is another template with the same image", runs3("3.5.35", "etcd:3.5.35"), none, ""},
 		{"nor is one with the same image that says nothing",
-			runs3("3.5.35", "x/y", func(w *world) { w.pod(0).EtcdImage = "x/y" }), none, ""},
+			runs3("3.5.35", "x/y", images("x/y", 0, 1, 2)), none, ""},
 		{"etcd-druid's next step goes", runs3("3.4.34", "gardener/etcd-wrapper:v0.7.0"), none, "3.4.34 → 3.5.27"},
 
 		{"two minor versions hold", runs3("3.4.34", "etcd:3.6.16"), rollout.GuardUpgradePath,
@@ -178,8 +214,17 @@ func TestWhatIsCheckedBeforeARolloutBegins(t *testing.T) {
 				"the Lease quorate-etcd"},
 		{"and is read once somebody says it", runs3("3.4.34", "my-etcd:v7", saying("my-etcd:v7", "3.6.16")),
 			rollout.GuardUpgradePath, "3.4.34 → 3.6.16"},
-		{"members that tell no version are told", runs3("3.4.34", "etcd:3.6.16", statusDenied()), none,
-			"no member tells its version; etcd-0: etcd refuses the status"},
+		{"members that tell no version are told", runs3("3.4.34", "etcd:3.6.16", statusDenied(), images("x", 0, 1, 2)),
+			none, "no member tells its version, and no image of their pods says it; etcd-0: etcd refuses the status"},
+		{"their images may tell it", runs3("3.4.34", "etcd:3.6.16", statusDenied()), rollout.GuardUpgradePath,
+			"etcd 3.4.34 → 3.6.16"},
+		{"one member that is silent counts by its image as well",
+			runs3("3.5.35", "etcd:3.6.16", noStatus("x", 2), images("etcd:3.5.20", 2)), rollout.GuardUpgradePath,
+			"etcd 3.5.20 to 3.5.35"},
+		{"but not if it was never ready", runs3("3.5.35", "etcd:3.6.16", noStatus("x", 2), images("etcd:3.5.20", 2),
+			neverReady(2)), none, "nothing is known"},
+		{"an interrupted upgrade holds before the next step", runs3("3.5.35", "etcd:3.7.3", tells("3.6.16", 2)),
+			rollout.GuardUpgradePath, "etcd 3.5.35 to 3.6.16 → 3.7.3"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			d := tc.world.decide()
@@ -229,10 +274,9 @@ func TestEveryRowOfWhatIsKnownHoldsItsStep(t *testing.T) {
 				t.Errorf("row %d is about step %d: %v", k, i, applies)
 			}
 		}
-		s.Begun = true
-		lasts := rollout.Checks[i].Guard == rollout.GuardUpgradePath
-		if applies, _ := rollout.Checks[i].Applies(s); applies != lasts {
-			t.Errorf("row %d is about a step that has begun: %v", i, applies)
+		s.Same = true
+		if applies, _ := rollout.Checks[i].Applies(s); applies {
+			t.Errorf("row %d is about what is no step", i)
 		}
 	}
 	for i := range rollout.Checks {
@@ -244,6 +288,105 @@ func TestEveryRowOfWhatIsKnownHoldsItsStep(t *testing.T) {
 	}
 }
 
+// A step that is held does not begin at the first blip of a member either.
+func TestAStepThatIsHeldDoesNotBeginWithAMemberThatDoesNotServe(t *testing.T) {
+	settle := rollout.DefaultPolicy().SettleTimeout
+	// before is a step that hurts the others. lower and argued cost only the member that gets them.
+	before := func(changes ...change) *world { return runs3("3.4.34", "etcd:3.6.16", changes...) }
+	lower := func(changes ...change) *world { return runs3("3.6.16", "etcd:3.5.35", changes...) }
+	argued := func(changes ...change) *world {
+		return runs3("3.5.35", "etcd:3.6.16", arguments("enable-v2")).with(changes...)
+	}
+	single := func(changes ...change) *world {
+		return cluster(1, tells("3.4.34", 0), images("etcd:3.4.34", 0), func(w *world) {
+			w.state.Set.Etcd.Image = "etcd:3.6.16"
+		}).with(changes...)
+	}
+	const atRisk = "AT RISK, 2 of 3 voters serve: etcd-1: "
+	for _, tc := range []struct {
+		name  string
+		world *world
+		want  string
+		// reason is how that begins.
+		reason string
+	}{
+		{"a member restarts for 8 s, from 3.4 to 3.6", before(blip(1)), "hold UpgradePath", atRisk},
+		{"from 3.5 to 3.7", runs3("3.5.13", "etcd:3.7.1", blip(1)), "hold UpgradePath", atRisk},
+		{"with two that are killed at once", before(blip(0, 1)), "hold UpgradePath", "AT RISK, 1 of 3"},
+		{"its container is being created", before(starting(1)), "hold UpgradePath", atRisk},
+		{"it has ended", before(exited(1)), "hold UpgradePath", atRisk},
+		{"it crash-loops, and the others serve", before(deadFor(long, 1)), "hold UpgradePath", atRisk},
+		{"so does one that has been dead, where one voter is left", before(deadFor(long, 0, 1)), "hold UpgradePath",
+			"AT RISK, 1 of 3"},
+		{"none serves, and one process runs", before(deadFor(long, 0, 1), blip(2), quorumLostFor(long)),
+			"hold UpgradePath", "etcd-"},
+		{"it has run for so long without quorum", before(deadFor(long, 0, 1), blip(2), quorumLostFor(long),
+			aged(rollout.RestartingSeen, long, 2)), "hold UpgradePath", "etcd-"},
+		{"all are dead, for less than settle-timeout", before(deadFor(settle-time.Second, 0, 1, 2)),
+			"hold UpgradePath", "etcd-"},
+		{"all are dead for long", before(deadFor(settle, 0, 1, 2)), "delete etcd-2", ""},
+		{"all have not been created for long", before(starting(0, 1, 2), aged(rollout.NotRunningSeen, settle, 0, 1, 2)),
+			"delete etcd-2", ""},
+		{"all are dead, without a member list", before(deadFor(settle, 0, 1, 2), noMemberList()), "delete etcd-2", ""},
+		{"one is dead without a pod", before(deadFor(settle, 1, 2), missing(0), away(settle, 0)), "delete etcd-2", ""},
+		{"a pod that has gone just now may come back", before(deadFor(settle, 1, 2), missing(0)), "wait Terminating",
+			"waiting for etcd-0"},
+		{"one that terminates may have a process", before(deadFor(settle, 1, 2), alive(0), terminating(0),
+			away(settle, 0)), "wait Terminating", "waiting for etcd-0"},
+		{"a voter elsewhere may live", before(deadFor(settle, 0, 1, 2), ghosts(1)), "hold UpgradePath", "etcd-"},
+		{"a member that answers lives, whatever its kubelet says", before(deadFor(settle, 0, 1, 2), answersForItself(0)),
+			"hold UpgradePath", "etcd-"},
+		{"a ghost does not live", before(deadFor(settle, 0, 1, 2), ghostOfOurs(rollout.DefaultPolicy().GhostAfter)),
+			"delete etcd-2", ""},
+		{"but what has been silent for a moment may", before(deadFor(settle, 0, 1, 2), ghostOfOurs(0)),
+			"hold UpgradePath", "etcd-"},
+		{"a learner is no voter", before(deadFor(settle, 0, 1), func(w *world) { w.member(2).Learner = true }),
+			"delete etcd-1", ""},
+		{"a single member restarts", single(blip(0)), "wait QuorumPatience", "etcd-0"},
+		{"a single member runs and does not serve", single(blip(0), quorumLostFor(long)), "hold UpgradePath", "etcd-0"},
+		{"a single member is dead for long", single(deadFor(settle, 0)), "delete etcd-0", ""},
+		{"somebody knows better", before(blip(1), overriding(rollout.GuardUpgradePath)), "delete etcd-1", ""},
+		{"its image alone tells the version", runs3("3.5.35", "etcd:3.6.16", blip(1), images("etcd:3.5.13", 1)),
+			"hold UpgradePath", atRisk},
+
+		{"a downgrade", lower(blip(1)), "hold Downgrade", "etcd-1"},
+		{"a downgrade of one that is dead for a moment", lower(dead(1)), "hold Downgrade", "etcd-1"},
+		{"a downgrade of one that is dead for long goes", lower(deadFor(settle, 1)), "delete etcd-1", ""},
+		{"a downgrade that was enabled goes", lower(downgradeEnabled("3.5.0"), blip(1)), "delete etcd-1", ""},
+		{"an argument", argued(blip(1)), "hold KnownArguments", "etcd-1"},
+		{"an argument of one that is dead for long goes", argued(deadFor(settle, 1)), "delete etcd-1", ""},
+		{"lists that differ", runs3("3.5.35", "etcd:3.6.16", blip(1), ownList("1, 2, 3", 0), ownList("1, 2", 2)),
+			"hold ListsAgree", "etcd-1"},
+
+		// Controls: what is no such step goes at once, and so does what nothing is known against.
+		{"a step that nothing is known against goes", runs3("3.5.35", "etcd:3.6.16", blip(1)), "delete etcd-1", ""},
+		{"from 3.4 to 3.5 too", runs3("3.4.34", "etcd:3.5.35", blip(1)), "delete etcd-1", ""},
+		{"a patch goes", runs3("3.5.13", "etcd:3.5.35", blip(1)), "delete etcd-1", ""},
+		{"a patch goes, whatever the lists", runs3("3.5.13", "etcd:3.5.35", blip(1), ownList("1, 2, 3", 0),
+			ownList("1, 2", 2)), "delete etcd-1", ""},
+		{"the same version goes", runs3("3.5.13", "etcd:3.5.13", blip(1), arguments("enable-v2")), "delete etcd-1", ""},
+		{"a version that cannot be read is told, and goes", runs3("3.4.34", "x:1", blip(1)), "delete etcd-1", ""},
+		{"and so is one that no member tells", cluster(1, blip(0), quorumLostFor(long), func(w *world) {
+			w.state.Set.Etcd.Image = "etcd:3.6.16"
+		}), "delete etcd-0", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			d := tc.world.decide()
+			if say(d) != tc.want || !strings.HasPrefix(d.Reason(), tc.reason) {
+				t.Errorf("%s, want %s: %q", say(d), tc.want, d.Reason())
+			}
+		})
+	}
+	t.Run("the reason names the ways out", func(t *testing.T) {
+		d := before(deadFor(long, 1)).decide()
+		for _, words := range []string{"upgrade to the minor version in between", "quorate override etcd UpgradePath"} {
+			if !strings.Contains(d.Reason(), words) {
+				t.Errorf("no %q in %q", words, d.Reason())
+			}
+		}
+	})
+}
+
 // Whatever is known of the step, it must not hold its cure.
 func TestWhatIsKnownNeverHoldsACure(t *testing.T) {
 	const doomed = "etcd:3.9.0"
@@ -253,16 +396,19 @@ func TestWhatIsKnownNeverHoldsACure(t *testing.T) {
 		world *world
 		want  string
 	}{
-		{"a member that does not serve goes first, whatever the template",
-			runs3("3.5.35", doomed, dead(2)), "delete etcd-2"},
-		{"with quorum lost as well", runs3("3.5.35", doomed, dead(0, 1, 2)), "delete etcd-2"},
-		{"the fix of a failing update", runs3("3.5.35", doomed, dead(2), func(w *world) {
-			w.pod(2).Revision = "rev-broken"
+		{"with all dead for long, whatever the template", runs3("3.5.35", doomed, deadFor(long, 0, 1, 2)),
+			"delete etcd-2"},
+		{"the fix of a failing update", runs3("3.5.35", "etcd:3.6.16", dead(2), func(w *world) {
+			w.pod(2).Revision, w.pod(2).EtcdImage = "rev-broken", "etcd:3.6.16"
+		}), "delete etcd-2"},
+		{"a fix that goes back to the old version", runs3("3.5.35", "etcd:3.5.36", dead(2), func(w *world) {
+			w.pod(2).Revision, w.pod(2).EtcdImage = "rev-broken", "etcd:3.6.16"
 		}), "delete etcd-2"},
 		{"the way back while old pods run", runs3("3.6.16", "etcd:3.5.35", updated(0), tells("3.5.35", 0), leads(0)),
 			"delete etcd-2"},
 		{"also when the one that is left of them does not tell its version",
-			runs3("3.6.16", "etcd:3.5.35", updated(0), leads(1), noStatus("x", 0)).with(dead(2)),
+			runs3("3.6.16", "etcd:3.5.35", updated(0), leads(1), noStatus("x", 0), created(1, "etcd:3.5.35", 0),
+				created(2, "etcd:3.6.16", 1, 2)).with(dead(2)),
 			"delete etcd-2"},
 		{"a pod that is being scaled away counts as well, and holds for another reason",
 			cluster(4, replicas(3), updated(3), func(w *world) { w.state.Set.Etcd.Image = doomed }),
@@ -293,12 +439,6 @@ func TestWhatIsKnownNeverHoldsACure(t *testing.T) {
 // A pod that goes by another's hand comes back with the new template, checked or not. What would go wrong with the
 // others has not changed by that.
 func TestWhatIsKnownHoldsTheMembersThatAreLeftToo(t *testing.T) {
-	// created says when pods were created, and with which image.
-	created := func(at int64, image string, ordinals ...int) change {
-		return each(ordinals, func(w *world, o int) {
-			w.pod(o).Created, w.pod(o).EtcdImage = time.Unix(at, 0), image
-		})
-	}
 	// taken is a cluster of 3.5.25 with a template of 3.6 that only one pod has.
 	taken := func(changes ...change) *world {
 		return runs3("3.5.25", "etcd:3.6.16", created(1, "etcd:3.5.25", 0, 1), updated(2), tells("3.6.16", 2),
@@ -318,7 +458,8 @@ func TestWhatIsKnownHoldsTheMembersThatAreLeftToo(t *testing.T) {
 		{"arguments are no longer asked about: a pod runs with them",
 			taken(tells("3.5.26", 0, 1), arguments("enable-v2")), "delete etcd-1"},
 		{"an operator who knows better lets them go", taken(overriding(rollout.GuardUpgradePath)), "delete etcd-1"},
-		{"a member that does not serve goes", taken(dead(1)), "delete etcd-1"},
+		{"a member that does not serve is held too", taken(blip(1)), "hold UpgradePath"},
+		{"however long it has been dead", taken(deadFor(long, 1)), "hold UpgradePath"},
 		{"a new template of the same version goes to who has it already", taken(sick(2), func(w *world) {
 			w.pod(2).Revision = "rev-broken"
 		}), "delete etcd-2"},
@@ -341,6 +482,76 @@ func TestWhatIsKnownHoldsTheMembersThatAreLeftToo(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			if d := tc.world.decide(); say(d) != tc.want {
 				t.Errorf("%s, want %s: %s", say(d), tc.want, d.Reason())
+			}
+		})
+	}
+}
+
+// Nor does a pod that does not start switch off what is known.
+func TestAStepThatBeganByAccidentIsStillHeld(t *testing.T) {
+	accident := func(from, image string, changes ...change) *world {
+		return runs3(from, image, created(1, "etcd:"+from, 0, 1), updated(2), created(2, image, 2), dead(2),
+			blip(1)).with(changes...)
+	}
+	for _, tc := range []struct {
+		name  string
+		world *world
+		holds rollout.Guard
+	}{
+		{"an upgrade", accident("3.4.34", "etcd:3.6.16"), rollout.GuardUpgradePath},
+		{"a downgrade", accident("3.6.16", "etcd:3.5.35"), rollout.GuardDowngrade},
+		{"an argument", accident("3.5.35", "etcd:3.6.16", arguments("enable-v2")), rollout.GuardKnownArguments},
+		{"a step that nothing is known against is not", accident("3.5.35", "etcd:3.6.16"), ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			over := tc.world.with(overriding(rollout.GuardUpdatedFailing)) // Else nobody that serves is considered.
+			for _, candidate := range []string{"etcd-1", "etcd-0"} {
+				failed, considered := failedGuards(over.decide(), candidate)
+				failed = slices.DeleteFunc(failed, func(g rollout.Guard) bool { return !slices.Contains(preflight, g) })
+				if !considered || len(failed) != btoi(tc.holds != "") || len(failed) == 1 && failed[0] != tc.holds {
+					t.Errorf("%s: %v hold", candidate, failed)
+				}
+			}
+		})
+	}
+}
+
+// The way back is a revision that was there before the candidate's. An accident is not: a pod that others have taken
+// comes back with the new template, and the others are of a revision that was there before.
+func TestTheWayBackIsToARevisionThatIsOlderThanTheCandidates(t *testing.T) {
+	// up is a template of 3.6 that some pods have, and that the candidate etcd-1 of 3.5.25 must not get, but for the way
+	// back. The pods have been made at these times.
+	up := func(current string, updatedOnes []int, at ...int64) *world {
+		w := runs3("3.5.25", "etcd:3.6.16", func(w *world) { w.state.Set.CurrentRevision = current })
+		for o, t := range at {
+			w.with(created(t, "etcd:3.5.25", o))
+		}
+		return w.with(updated(updatedOnes...), tells("3.6.16", updatedOnes...), images("etcd:3.6.16", updatedOnes...),
+			aged(rollout.ReadySeen, long, updatedOnes...))
+	}
+	const first = "rev-0"
+	for _, tc := range []struct {
+		name  string
+		world *world
+		back  bool
+	}{
+		{"others took etcd-2, which came back with the new template", up(oldRev, []int{2}, 1, 1, 5), false},
+		{"the same before Kubernetes 1.37, where the revision was never promoted", up(first, []int{2}, 1, 1, 5), false},
+		{"the template went back, etcd-1 came back with the old one, and the template was set again",
+			up(first, []int{2}, 1, 7, 5), false},
+		{"the same with both of the others, as they have been at the old one all the time",
+			up(oldRev, []int{2}, 6, 7, 5), false},
+		{"up again from a downgrade that began with etcd-1 and etcd-0", up(newRev, []int{2}, 6, 7, 1), true},
+		{"up again from one that began with etcd-1", up(newRev, []int{0, 2}, 1, 7, 1), true},
+		{"the same before Kubernetes 1.37, where the older version was the first one ever",
+			up(oldRev, []int{0, 2}, 1, 7, 1), true},
+		{"where the current revision is not known", up("", []int{0, 2}, 1, 7, 1), true},
+		{"made in the same second", up(first, []int{2}, 5, 5, 5), false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			failed, considered := failedGuards(tc.world.decide(), "etcd-1")
+			if held := slices.Contains(failed, rollout.GuardUpgradePath); held == tc.back || !considered {
+				t.Errorf("held: %v, considered: %v", held, considered)
 			}
 		})
 	}
@@ -372,8 +583,8 @@ func TestARolloutBeginsBeforeAnyPodHasItsRevision(t *testing.T) {
 	}
 }
 
-// The same, for every combination of three members: on the way back to a revision that still runs, and of every
-// member that does not serve, the decision is what it would be if nothing were known.
+// The same, for every combination of three members: on the way back to a revision that still runs, and where nobody
+// tells any version, the decision is what it would be if nothing were known.
 func TestNoCombinationOfMembersHasItsCureHeld(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(800))
 	classes := votersOf(allClasses(false))
@@ -399,8 +610,8 @@ func TestNoCombinationOfMembersHasItsCureHeld(t *testing.T) {
 						}
 					}
 					d := rollout.Decide(st, s.policy)
-					serving := ignorant.Rule == rollout.RuleServing || ignorant.Rule == rollout.RuleHandOverLeadership
-					if cure := !st.Begins() || !serving; cure && say(d) != say(ignorant) {
+					told := slices.ContainsFunc(members, func(k int) bool { return classes[k].tells() })
+					if cure := !st.Begins() || !told; cure && say(d) != say(ignorant) {
 						return fmt.Sprintf("%s, and %s without what is known\n%s", say(d), say(ignorant),
 							list(newReckoning(s, members).members))
 					}
@@ -454,9 +665,15 @@ func TestARolloutHoldsBeforeTheLastMemberOfAnOlderVersion(t *testing.T) {
 				told.Version = "3.5.35"
 				w.state.Etcd.Members[3].Probe.Status = &told
 			}), "delete etcd-0"},
-		{"the cure is not held", step(dead(0)), "delete etcd-0"},
+		{"a member that restarts is not let go by that", step(blip(0)), "hold BeforeLast"},
+		{"nor is one that has been dead for long, while others serve", step(deadFor(long, 0)), "hold BeforeLast"},
+		{"somebody lets it go", step(blip(0), allowedLast(newRev+"@3")), "delete etcd-0"},
+		{"with all dead for long it is not asked", step(deadFor(long, 0, 1, 2),
+			overriding(rollout.GuardRevisionSuspect, rollout.GuardUpdatedFailing)), "delete etcd-0"},
 		{"nor is the way back", runs3("3.5.35", "etcd:3.5.35", updated(1, 2), tells("3.6.16", 0),
 			aged(rollout.ReadySeen, long, 1, 2), leads(2), holdBeforeLast), "delete etcd-0"},
+		{"nor is the way back up from a downgrade", step(created(1, "etcd:3.6.16", 1, 2), created(2, "etcd:3.5.35", 0)),
+			"delete etcd-0"},
 		{"nor is a patch", runs3("3.6.16", "etcd:3.6.16", updated(1, 2), tells("3.6.11", 0),
 			aged(rollout.ReadySeen, long, 1, 2), leads(2), holdBeforeLast), "delete etcd-0"},
 		{"the updated members tell the version where the image does not", step(unreadable), "hold BeforeLast"},
@@ -481,6 +698,13 @@ func TestARolloutHoldsBeforeTheLastMemberOfAnOlderVersion(t *testing.T) {
 			}
 		})
 	}
+	t.Run("the reason says what is at risk, and the way out", func(t *testing.T) {
+		d := step(blip(0)).decide()
+		if r := d.Reason(); !strings.HasPrefix(r, "AT RISK, 2 of 3 voters serve: etcd-0: ") ||
+			!strings.Contains(r, "quorate resume etcd") {
+			t.Error(r)
+		}
+	})
 	t.Run("one that terminates does not stay behind", func(t *testing.T) {
 		d := step(func(w *world) { w.pod(1).Revision = oldRev }, tells("3.5.35", 1), terminating(1)).decide()
 		if failed, _ := failedGuards(d, "etcd-0"); !slices.Contains(failed, rollout.GuardBeforeLast) {

@@ -75,6 +75,10 @@ type Set struct {
 	// UpdateRevision is status.updateRevision, the revision pods should have.
 	UpdateRevision string
 
+	// CurrentRevision is status.currentRevision: the revision at which a rollout has ended. Before Kubernetes 1.37 it
+	// stays at the first one that there ever was, under OnDelete. It is empty where it is not known.
+	CurrentRevision string
+
 	// MinReady is spec.minReadySeconds.
 	MinReady time.Duration
 

@@ -203,50 +203,54 @@ var Guards = []Row{
 			"after all. May be overridden: then a member that is about to go counts as one that stays.",
 	},
 	{
-		Name: GuardUpgradePath, rules: []Rule{RuleServing}, judge: checked(GuardUpgradePath), asked: stepUp,
-		overridable: true,
-		Protects: "Before the first pod of a rollout goes: a change of etcd's version that is known to fail, or to " +
-			"lose quorum, does not begin. `quorate plan --all` shows every row of what is known, with its source. " +
-			"The members' versions are what they tell, and the new one is the tag of the image in the new template: " +
-			"of an image whose name is etcd, or of a known release of etcd-wrapper. A version that cannot be read " +
-			"there is told, and holds nothing; quorate.dev/etcd-versions on the Lease says it. A pod that goes by " +
-			"another's hand comes back with the new template all the same. So the guard goes on holding the members " +
-			"that still run an older minor version, for as long as a row is about them. Never asked about a member " +
-			"that does not serve, nor about one that runs the new minor version already, nor on the way back to a " +
-			"revision whose pods are older than this one: the cure of a failing update, and the way back, are never " +
-			"held by it.",
-		Looks: "`Hold`: the verdict has the versions, what would happen, and the way out.",
+		Name: GuardUpgradePath, rules: []Rule{RuleNotServingFirst, RuleServing}, judge: checked(GuardUpgradePath),
+		asked: stepHarms, overridable: true, forOthers: true,
+		Protects: "A change of etcd's version that is known to fail, or to lose quorum, does not begin. `quorate plan " +
+			"--all` shows every row of what is known, with its source. The members' versions are what they tell, " +
+			"else the tags of their pods' images. The new one is the tag of the image in the new template: of an " +
+			"image whose name is etcd, or of a known release of etcd-wrapper. A version that cannot be read there is " +
+			"told, and holds nothing; quorate.dev/etcd-versions on the Lease says it. It is asked about every member " +
+			"that would get another minor version, also about one that does not serve: what it becomes would hurt " +
+			"the others. A pod that goes by another's hand comes back with the new template all the same. Then the " +
+			"guard goes on holding the members that still run an older version. Never asked once every voter has " +
+			"been dead for `settle-timeout`: the update may be the cure then. Nor about a member that runs the new " +
+			"minor version already, nor on the way back to a revision that is older than this pod's.",
+		Looks: "`Hold`: the verdict has the versions, what would happen, and the way out. The reason begins with AT " +
+			"RISK while the guard keeps a member that does not serve, and others do.",
 		Do: "Let the template name the version that the verdict says, and go on from there: it brings back whoever " +
-			"has the new one already, which works while a member of the old one is left. May be overridden, by " +
-			"someone who knows better.",
+			"has the new one already, which works while a member of the old one is left. If a member does not come " +
+			"back on the old version, this is its way out too. May be overridden, by someone who knows better: " +
+			"`quorate override NAME UpgradePath`.",
 	},
 	{
-		Name: GuardDowngrade, rules: []Rule{RuleServing}, judge: checked(GuardDowngrade), asked: stepDown,
-		overridable: true,
-		Protects: "Before the first pod of a rollout goes: no member is replaced by one of a minor version below the " +
-			"cluster's, which would not start, unless etcd was told of the downgrade. Members tell that from 3.6 " +
-			"on. The cluster's version is the lowest minor version of its members. The way back to a revision " +
-			"that still runs is never held.",
+		Name: GuardDowngrade, rules: []Rule{RuleNotServingFirst, RuleServing}, judge: checked(GuardDowngrade),
+		asked: stepDown, overridable: true,
+		Protects: "No member is replaced by one of a minor version below the cluster's, which would not start, unless " +
+			"etcd was told of the downgrade. Members tell that from 3.6 on. The cluster's version is the lowest " +
+			"minor version of its members. It is not asked about a member that has been dead for `settle-timeout`, " +
+			"which has nothing to lose, nor on the way back to a revision that is older than this pod's.",
 		Looks: "`Hold`: the verdict has the versions.",
 		Do: "From 3.6 on: `etcdctl downgrade validate VERSION`, then `etcdctl downgrade enable VERSION`. Before that " +
 			"there is no way down but a backup. May be overridden.",
 	},
 	{
-		Name: GuardKnownArguments, rules: []Rule{RuleServing}, judge: knownArguments, asked: stepKnown,
-		overridable: true,
-		Protects: "Before the first pod of a rollout to another minor version goes: the new version knows the " +
-			"arguments that the template gives to etcd. It does not start with others. Those of another program, " +
-			"such as etcd-wrapper, and what a configuration file of etcd's own says, cannot be seen. A variable that " +
-			"etcd no longer knows is ignored by it, and told.",
+		Name: GuardKnownArguments, rules: []Rule{RuleNotServingFirst, RuleServing}, judge: knownArguments,
+		asked: newArguments, overridable: true,
+		Protects: "Before a member gets another minor version: that version knows the arguments that the template " +
+			"gives to etcd. It does not start with others. Those of another program, such as etcd-wrapper, and what " +
+			"a configuration file of etcd's own says, cannot be seen. A variable that etcd no longer knows is " +
+			"ignored by it, and told. It is not asked about a member that has been dead for `settle-timeout`, on " +
+			"the way back to a revision that is older than this pod's, or once a pod of the new revision has settled.",
 		Looks: "`Hold`: the verdict names the arguments.",
 		Do:    "Remove the arguments from the template, or replace them as the verdict says. May be overridden.",
 	},
 	{
-		Name: GuardListsAgree, rules: []Rule{RuleServing}, judge: listsAgree, asked: listsTold,
+		Name: GuardListsAgree, rules: []Rule{RuleNotServingFirst, RuleServing}, judge: listsAgree, asked: listsTold,
 		overridable: true,
 		Protects: "Before the first pod of a rollout goes: the voters that serve have the same member list, each by " +
 			"itself. Quorum is counted by one of these lists, and a restarted member believes its own " +
-			"(etcd-io/etcd#13196, etcd-io/etcd#20967).",
+			"(etcd-io/etcd#13196, etcd-io/etcd#20967). A member that does not serve is asked about only where it " +
+			"would get another minor version.",
 		Looks: "`Hold`: the verdict has two lists that differ. For a moment it may be one member that is behind.",
 		Do: "See which is right (`etcdctl member list --endpoints` for each member), and remove what should not be " +
 			"there with `etcdctl member remove`. If the update is the cure, override the guard. May be overridden.",
@@ -353,13 +357,16 @@ var Guards = []Row{
 			"see what the members' statuses say (`etcdctl endpoint status --cluster`). May be overridden.",
 	},
 	{
-		Name: GuardBeforeLast, rules: []Rule{RuleServing}, judge: beforeLast, asked: endsStep,
-		overridable: true,
+		Name: GuardBeforeLast, rules: []Rule{RuleNotServingFirst, RuleServing}, judge: beforeLast, asked: endsStep,
+		overridable: true, forOthers: true,
 		Protects: "With `hold-before-last`, off by default: a rollout to another minor version of etcd stops before " +
 			"the last member of the old one goes. Until then a template of the old version brings everybody back. " +
-			"After that the version of the cluster rises, and a member of the old one does not start any more. Never " +
-			"asked about a member that does not serve, on the way back, or within a minor version.",
-		Looks: "`Hold`, with one outdated pod left.",
+			"After that the version of the cluster rises, and a member of the old one does not start any more. So it " +
+			"is asked about a last member that does not serve as well. Never asked once every voter has been dead " +
+			"for `settle-timeout`, on the way back to a revision that is older than this pod's, or within a minor " +
+			"version.",
+		Looks: "`Hold`, with one outdated pod left. The reason begins with AT RISK if its member does not serve, and " +
+			"others do.",
 		Do: "See that clients are content with the new version. Then `quorate resume` lets this rollout end, and no " +
 			"other one; or set the template back. May be overridden, for every later rollout as well.",
 	},

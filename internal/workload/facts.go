@@ -48,6 +48,7 @@ func SetFacts(s *appsv1.StatefulSet, names Names) rollout.Set {
 		Generation:         s.Generation,
 		ObservedGeneration: s.Status.ObservedGeneration,
 		UpdateRevision:     s.Status.UpdateRevision,
+		CurrentRevision:    s.Status.CurrentRevision,
 		OrderedReady:       s.Spec.PodManagementPolicy != appsv1.ParallelPodManagement, // The API's default.
 		MinReady:           time.Duration(s.Spec.MinReadySeconds) * time.Second,
 	}
