@@ -27,6 +27,7 @@ const (
 	GuardDataSurvives      Guard = "DataSurvives"
 	GuardHostGates         Guard = "HostGates"
 	GuardRecreation        Guard = "Recreation"
+	GuardReturns           Guard = "Returns"
 	GuardLeaderLast        Guard = "LeaderLast"
 	GuardBeforeLast        Guard = "BeforeLast"
 	GuardDisruptionBudget  Guard = "DisruptionBudget"
@@ -337,6 +338,21 @@ var Guards = []Row{
 			"the pod then stays away until the lower ones are Ready.",
 	},
 	{
+		Name: GuardReturns, rules: []Rule{RuleNotServingFirst, RuleServing}, judge: returns, asked: mayNotReturn,
+		overridable: true,
+		Protects: "A pod that is removed comes back. The StatefulSet controller goes through its pods from the lowest " +
+			"ordinal, and fails at one that lacks the volume of a claim template, before it creates a higher one " +
+			"(kubernetes#141876). Pods lack it when the StatefulSet was made anew around them with another claim " +
+			"template (`kubectl delete statefulset --cascade=orphan`). And the name of the new revision is a label of " +
+			"every new pod, so more than 63 characters make each of them invalid (kubernetes#64023). Only asked where " +
+			"there is such a pod or such a name.",
+		Looks: "`Hold`: the verdict names the pod and the claim, or the name of the revision.",
+		Do: "For a claim: make the StatefulSet anew with its former claim templates (`kubectl delete statefulset NAME " +
+			"--cascade=orphan`, which leaves its pods, and apply it again). For a name: only a StatefulSet with a " +
+			"shorter name helps, which is another StatefulSet. May be overridden, at the price of a pod that stays " +
+			"away.",
+	},
+	{
 		Name: GuardLeaderLast, rules: []Rule{RuleServing}, judge: leaderLast,
 		clears: true, overridable: true,
 		Protects: "A healthy leader never goes before a follower that is a candidate, whatever keeps the " +
@@ -383,7 +399,8 @@ var Guards = []Row{
 		Protects: "A pod that is missing or terminating counts as unavailable; its processes may still run.",
 		Looks:    "`Wait`, for as long as the grace period and the recreation take.",
 		Do: "If it lasts: the pod's node may be lost (`kubectl get nodes`), or recreation fails (`kubectl " +
-			"describe statefulset`).",
+			"describe statefulset`): a quota, a webhook or a missing ServiceAccount may refuse the pod. `quorate status` " +
+			"and `quorate plan` quote what the API server says, if you may read events.",
 	},
 	{
 		Name: GuardUpdatedPending, rules: []Rule{RuleUpdatedSettle}, judge: updatedPending,
