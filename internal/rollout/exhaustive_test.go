@@ -591,6 +591,8 @@ func (w *reckoning) unsafeWhenServing(o, surviving int) string {
 		)
 	case !single && w.voters == 2 && t.servingVoter():
 		return "one of two voters goes"
+	case w.votesUnseen():
+		return "a member that serves goes beside a pod that may vote in a cluster of its own"
 	case !single && caughtUp < w.quorum:
 		return "the survivors lag"
 	case w.failing > 0:
@@ -635,6 +637,22 @@ func (w *reckoning) knownToFail() bool {
 		lists += btoi(c.servingVoter())
 	}
 	return w.doomed && told > 0 && (toldNew == 0 || !strings.HasPrefix(w.image, "etcd:3.6")) || w.differ && lists > 1
+}
+
+// votesUnseen: a pod that was Ready once and runs is not on the list, and it is not for the mapping.
+func (w *reckoning) votesUnseen() bool {
+	count, may := 0, 0
+	for _, c := range w.members {
+		if c.role == unlisted && c.pod != absent {
+			count++
+			may += btoi(!c.isGoing() && !c.empty && runs(c))
+		}
+	}
+	strangers := w.outsiders + w.ghosts
+	if w.scaledAway || w.left {
+		strangers = 0
+	}
+	return !w.noList && may > 0 && count > strangers
 }
 
 // lastOutdated: no other pod is outdated that stays.

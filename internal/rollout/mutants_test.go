@@ -145,6 +145,12 @@ func mutants() []mutant {
 			mutate:      without(rollout.GuardRecreation),
 		},
 		{
+			name:        "no PodsListed",
+			environment: many,
+			wrong:       "may vote in a cluster of its own",
+			mutate:      without(rollout.GuardPodsListed),
+		},
+		{
 			name:        "no Returns",
 			environment: known(func(e *environment) { e.unclaimed = true }),
 			wrong:       "it would not come back",

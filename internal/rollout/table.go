@@ -19,6 +19,7 @@ const (
 	GuardDowngrade         Guard = "Downgrade"
 	GuardKnownArguments    Guard = "KnownArguments"
 	GuardListsAgree        Guard = "ListsAgree"
+	GuardPodsListed        Guard = "PodsListed"
 	GuardQuorumFloor       Guard = "QuorumFloor"
 	GuardUnavailableBudget Guard = "UnavailableBudget"
 	GuardCanary            Guard = "Canary"
@@ -245,6 +246,20 @@ var Guards = []Row{
 		Looks: "`Hold`: the verdict has two lists that differ. For a moment it may be one member that is behind.",
 		Do: "See which is right (`etcdctl member list --endpoints` for each member), and remove what should not be " +
 			"there with `etcdctl member remove`. If the update is the cure, override the guard. May be overridden.",
+	},
+	{
+		Name: GuardPodsListed, rules: []Rule{RuleServing}, judge: podsListed, asked: somePodsUnlisted,
+		overridable: true,
+		Protects: "Quorum is counted by etcd's member list. A pod that was Ready once and is not on it may run a member " +
+			"that was removed, or that split off, and vote in a cluster of its own (etcd-io/etcd#15787). While its " +
+			"etcd runs, no member that serves goes, and neither does a pod of which nothing is known. A dead one is " +
+			"replaced, and one that has never been Ready is on its way onto the list. Where as many voters " +
+			"elsewhere may run in such pods, the mapping of names has failed, and QuorumFloor says so.",
+		Looks: "`Hold`: the verdict names the pods.",
+		Do: "See what that pod's own etcd says: `etcdctl member list --endpoints` with its own address. If it should be " +
+			"a member, let its host add it back, or add it with `etcdctl member add`. If it is in a cluster of its own, " +
+			"see first which of the two has your data; then remove its pod and its data, so that it joins anew. May be " +
+			"overridden, if you know that it votes nowhere.",
 	},
 	{
 		Name: GuardQuorumFloor, rules: []Rule{RuleServing}, judge: quorumFloor,
