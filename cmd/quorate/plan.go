@@ -49,7 +49,7 @@ policy flag to see what another policy would do.
 
 Offline, it reads the output of standard tools:
 
-  kubectl get statefulset,pods,lease,nodes -n garden -o yaml > objects.yaml
+  kubectl get statefulset,pods,lease,nodes,events -n garden -o yaml > objects.yaml
   etcdctl member list -w json > members.json
   etcdctl endpoint status --cluster -w json > status.json
   etcdctl endpoint health --cluster -w json > health.json
@@ -87,8 +87,8 @@ Exit codes:
 	o.AddEtcdFlags(fs)
 	o.AddRolloutFlags(fs)
 	fs.StringSliceVarP(&f.files, "filename", "f", nil,
-		"file with the StatefulSet, its pods, the record's Lease if there is one, and the nodes if they are to "+
-			"count, from kubectl get -o yaml or -o json; "+
+		"file with the StatefulSet, its pods, the record's Lease if there is one, and the nodes and events if they "+
+			"are to count, from kubectl get -o yaml or -o json; "+
 			"- is standard input; may be repeated")
 	fs.StringVar(&f.memberList, "member-list", "", "file with the output of etcdctl member list -w json")
 	fs.StringVar(&f.endpointStatus, "endpoint-status", "", "file with the output of etcdctl endpoint status -w json")

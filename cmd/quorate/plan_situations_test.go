@@ -189,7 +189,7 @@ var situations = []situation{
 	{"evicted-pod", "Remove etcd-main-1 - NotServingFirst", "", 3, func(w *world) {
 		w.evicted(1, 2*time.Minute)
 	}},
-	{"evicted-updated-pod", "Hold - UpdatedFailing UpdatedSettle", "", 3, func(w *world) {
+	{"evicted-updated-pod", "Wait - UpdatedPending UpdatedSettle", "", 3, func(w *world) {
 		w.updated(2, 20*time.Minute)
 		w.evicted(2, time.Minute)
 	}},

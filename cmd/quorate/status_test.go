@@ -29,6 +29,9 @@ func (w *world) outside(t testing.TB, at time.Time, asked bool) report.Outside {
 	for _, p := range w.pods {
 		dump.Pods = append(dump.Pods, *p)
 	}
+	for _, e := range w.events {
+		dump.Events = append(dump.Events, *e)
+	}
 	if w.lease != nil {
 		dump.Leases = append(dump.Leases, *w.lease)
 	}
@@ -380,5 +383,26 @@ func TestKubernetesKnowsNothingOfEtcd(t *testing.T) {
 		if err != nil || strings.Contains(string(text), "0001-01-01") {
 			t.Errorf("%s: a time that is none: %v %s", tc.name, err, text)
 		}
+	}
+}
+
+func TestAPodThatTheAPIRefusesIsToldInItsOwnWords(t *testing.T) {
+	why := `pods "etcd-main-2" is forbidden: exceeded quota: pods`
+	w := with(3, func(w *world) { w.refused(2, why) })
+	if out, err := runPlan(t, w.dumped(t)...); codeOf(err) != exitWaiting || !strings.Contains(out, why) {
+		t.Errorf("plan does not say %q: %v\n%s", why, err, out)
+	}
+	for _, asked := range []bool{true, false} {
+		if s := report.Look(w.outside(t, now, asked)); !strings.Contains(s.Reason, why) {
+			t.Errorf("by its own word, etcd asked: %v: %s", asked, s.Reason)
+		}
+	}
+	// A coordinator may not read events.
+	told := with(3, func(w *world) { w.removePod(2) })
+	told.tells(t, now.Add(-justNow))
+	told.events = w.events
+	if s := report.Look(told.outside(t, now, false)); s.Word != report.CoordinatorsWord ||
+		!strings.Contains(s.Reason, why) {
+		t.Errorf("by the word %v: %s", s.Word, s.Reason)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	typedappsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
@@ -177,7 +178,28 @@ func readLive(ctx context.Context, cfg coordinator.Config, dump *workload.Dump) 
 	if lease != nil {
 		dump.Leases = append(dump.Leases, *lease)
 	}
+	if set.Spec.Replicas == nil || len(pods) < int(*set.Spec.Replicas) {
+		dump.Events = readEvents(ctx, cfg.Events, set.Name)
+	}
 	return nil
+}
+
+// readEvents reads what was said about the StatefulSet, as far as this person may. It is only for explanations, so
+// whoever may not gets a shorter one.
+func readEvents(ctx context.Context, events coordinator.Events, set string) []corev1.Event {
+	lister, ok := events.(interface {
+		List(ctx context.Context, o metav1.ListOptions) (*corev1.EventList, error)
+	})
+	if !ok {
+		return nil
+	}
+	list, err := lister.List(ctx, metav1.ListOptions{
+		FieldSelector: "involvedObject.kind=StatefulSet,involvedObject.name=" + set,
+	})
+	if err != nil {
+		return nil
+	}
+	return list.Items
 }
 
 // readNodes reads the nodes of the pods, as far as this person may. Whoever may not sees who leaves by the pods'

@@ -38,6 +38,7 @@ type world struct {
 	set     *appsv1.StatefulSet
 	pods    []*corev1.Pod
 	nodes   []*corev1.Node
+	events  []*corev1.Event
 	lease   *coordinationv1.Lease
 	members []*worldMember
 	// noList, noStatus and noHealth leave a file out.
@@ -302,6 +303,19 @@ func (w *world) drained(i int) {
 
 func (w *world) removePod(i int) { w.pods = slices.Delete(w.pods, i, i+1) }
 
+// refused: the pod was removed, and the API server does not let it be created again.
+func (w *world) refused(i int, why string) {
+	name := w.pods[i].Name
+	w.removePod(i)
+	w.events = append(w.events, &corev1.Event{
+		TypeMeta:       metav1.TypeMeta{APIVersion: "v1", Kind: "Event"},
+		ObjectMeta:     metav1.ObjectMeta{Name: name, Namespace: "garden"},
+		InvolvedObject: corev1.ObjectReference{Kind: "StatefulSet", Name: "etcd-main", UID: setUID},
+		Reason:         "FailedCreate", LastTimestamp: ago(time.Minute),
+		Message: "create Pod " + name + " in StatefulSet etcd-main failed error: " + why,
+	})
+}
+
 // files returns the dumps by file name, as the tools print them.
 func (w *world) files(t testing.TB) map[string][]byte {
 	t.Helper()
@@ -319,6 +333,9 @@ func (w *world) files(t testing.TB) map[string][]byte {
 	}
 	for _, n := range w.nodes {
 		add(n)
+	}
+	for _, e := range w.events {
+		add(e)
 	}
 	if w.lease != nil {
 		add(w.lease)

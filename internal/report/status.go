@@ -108,6 +108,10 @@ func Look(o Outside) Status {
 	if s.Word != OwnWord {
 		s.Ghosts = o.Last.Ghosts
 	}
+	// A coordinator may not read events.
+	if said := o.State.Set.NotCreated; said != "" && !strings.Contains(s.Reason, said) {
+		s.Reason += "; the StatefulSet controller says: " + said
+	}
 	return s
 }
 

@@ -40,8 +40,9 @@ type Assessment struct {
 	untrusted, terminating int
 	// scaledAway are our pods out of range that are about to go, and whose members vote.
 	scaledAway []*Pod
-	// unmatched counts our pods in range that no member could be matched to.
-	unmatched int
+	// unmatched counts our pods in range that no member could be matched to, and strangers the voters elsewhere that
+	// may run in one of them all the same: no pod out of range is theirs, and no ordinal of ours has left them behind.
+	unmatched, strangers int
 	// ownNode is the node of the coordinator's own pod, empty if it has none.
 	ownNode string
 	// readTerm is the highest raft term among the answers to linearizable reads.
@@ -136,12 +137,13 @@ func (a *Assessment) Etcd() Membership { return a.state.Etcd }
 func (a *Assessment) count() {
 	for i := range a.Seats {
 		s := &a.Seats[i]
-		if s.Pod != nil && s.Member == nil && a.state.Etcd.Known {
+		if s.Unlisted {
 			a.unmatched++
 		}
 	}
 	for _, m := range a.External {
 		away := a.podOutOfRange(m)
+		a.strangers += btoi(away == nil && a.ghost(m.ID) == nil)
 		// With OrderedReady the StatefulSet controller may wait for the other pods first.
 		if away != nil && (away.Terminating || !a.state.Set.OrderedReady) {
 			a.scaledAway = append(a.scaledAway, away)
@@ -332,6 +334,7 @@ func (a *Assessment) seat(ordinal int) Seat {
 	}
 	seat.joined = evidenceOf(seat.Pod, seat.Member, s.Etcd.Known, serves, others, a.Quorum)
 	seat.Evidence, seat.silent = seat.joined, seat.silence()
+	seat.Unlisted = s.Etcd.Known && seat.Pod != nil && seat.Member == nil
 	seat.Self = seat.Name == s.Self
 	if pod := seat.Pod; pod != nil {
 		seat.Outdated = pod.Revision != s.Set.UpdateRevision

@@ -106,10 +106,16 @@ func (c class) representative() class {
 		return class{pod: foreign}
 	}
 	if c.role != isVoter {
-		c.lags, c.empty = false, false // Only the lag and the data of voters are counted.
+		c.lags = false // Only the lag of voters is counted.
 	}
-	if c.answer == serves || !c.outdated {
-		c.empty = false // What serves has data; what is updated and does not is taken to have none.
+	switch {
+	case c.role == unlisted:
+		// Of what runs, and is not on the list, it says whether it may vote in a cluster of its own.
+		c.empty = c.empty && !c.isGoing() && runs(c)
+	case c.role == isLearner, c.answer == serves, !c.outdated:
+		// Only the data of voters is counted. What serves has data; what is updated and does not is taken to have
+		// none.
+		c.empty = false
 	}
 	if c.isGoing() {
 		return c.representativeOfGoing()
@@ -192,14 +198,14 @@ func (c class) representativeOfUpdated() class {
 	if c.etcd == crashLoops {
 		c.long = false // It fails at once.
 	}
-	if c.etcd == isStarting && !c.voter() {
-		c.etcd = runsNotReady // Of voters it matters whether a process can vote.
+	if c.etcd == isStarting && c.role == isLearner {
+		c.etcd = runsNotReady // Of others it matters whether a process can vote.
 	}
 	if c.sick && c.etcd == runsReady && c.answer == silent {
 		// The kubelet contradicts the failed probe, of a pod that is not Ready: as of a lost
 		// node, only that the process of a voter can be known to run.
-		if c.voter() {
-			return c
+		if c.voter() || c.empty {
+			return c // (What is on a lost node was Ready.)
 		}
 		c.pod = lostNode
 	}
@@ -256,7 +262,7 @@ func observableClasses() (classes []class) {
 }
 
 // allClasses are those that the rules can tell apart. Whether a pod was ever ready counts
-// only where its data dies with it; without withData it is left out.
+// where its data dies with it, or where it is not on the list; without withData it is left out.
 func allClasses(withData bool) (classes []class) {
 	for _, c := range observableClasses() {
 		if r := c.representative(); c == r && (withData || !c.empty) {

@@ -111,7 +111,8 @@ func (a *Assessment) failed(s *Seat, r *Row, down []Candidate) Decision {
 			what = fmt.Sprintf("without quorum nothing settles; if the template is right, it is what keeps "+
 				"the next one that is in the way (%s, %s: %s); else %s", down[0].Pod, next.Guard, next.Detail(), what)
 		}
-		return a.atRisk(down) + fmt.Sprintf("updated pod %s is failing: %s; %s", s.Name, s.Describe(), what)
+		return a.atRisk(down) + fmt.Sprintf("updated pod %s is failing: %s; %s", s.Name, s.Describe(), what) +
+			a.notCreated()
 	}
 	return d
 }
@@ -121,7 +122,9 @@ func (a *Assessment) failed(s *Seat, r *Row, down []Candidate) Decision {
 func (a *Assessment) waits(all []Candidate) Decision {
 	if s, r := a.unsettled(pendingGuards); s != nil {
 		d := Decision{Action: r.keeps(nil), Rule: RuleUpdatedSettle, Guard: r.Name, Candidates: all}
-		d.reason = func() string { return a.atRisk(all) + "waiting for " + s.Name + ": " + s.Describe() + a.noList() }
+		d.reason = func() string {
+			return a.atRisk(all) + "waiting for " + s.Name + ": " + s.Describe() + a.noList() + a.notCreated()
+		}
 		return d
 	}
 	if len(all) == 0 {

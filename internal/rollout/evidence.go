@@ -80,6 +80,9 @@ func livenessOf(pod *Pod, answers, terminatedLongEnough bool) Liveness {
 	if answers {
 		return Alive
 	}
+	if pod.Finished {
+		return Dead // However short a time ago: no kubelet restarts anything in it.
+	}
 	switch pod.Etcd.State {
 	case ContainerRunning:
 		return Alive

@@ -73,6 +73,8 @@ type environment struct {
 	doomed, argument bool
 	// differ: every member has another list.
 	differ bool
+	// unclaimed: the StatefulSet has a claim template that the outdated pods have no volume for.
+	unclaimed bool
 	// holdLast: the operator wants to be asked before the last member of the older version goes.
 	holdLast bool
 }
@@ -94,6 +96,7 @@ func (e environment) String() string {
 		{e.noList, "no member list"},
 		{e.image != "", "to " + e.image}, {e.argument, "with an argument of before"},
 		{e.holdLast, "asking before the last"}, {e.differ, "with lists that differ"},
+		{e.unclaimed, "with a claim that the outdated lack"},
 	} {
 		if p.is {
 			words = append(words, p.word)
@@ -207,6 +210,9 @@ func (s *scene) world(members []int, leader int, quorumLongLost bool) rollout.St
 			st.Pods = append(st.Pods, s.pods[k][o])
 			p := &st.Pods[len(st.Pods)-1]
 			p.VolatileData, p.Cordoned = s.migrated, s.cordoned && o == 0
+			if s.unclaimed && s.classes[k].outdated {
+				p.Unclaimed = []string{"wal"}
+			}
 			if s.leaving && o == 0 {
 				p.Leaving = "others are about to take it"
 			}
@@ -528,6 +534,8 @@ func (w *reckoning) unsafe(o int, rule rollout.Rule) string {
 		return "a member that serves or may vote goes by a list that no quorum has"
 	case w.ordered && slices.ContainsFunc(w.members[:o], func(c class) bool { return !c.podReady() }):
 		return "it would not be recreated before a lower one is Ready"
+	case w.unclaimed && slices.ContainsFunc(w.members[:o], func(c class) bool { return c.outdated && !c.isGoing() }):
+		return "it would not come back: a lower one lacks a claim"
 	case w.ordered && w.serving == 0 && down && runs(t) && slices.ContainsFunc(w.members[o+1:], func(c class) bool {
 		return c.outdated && !c.isGoing() && c.hasNoProcess()
 	}):
@@ -585,6 +593,8 @@ func (w *reckoning) unsafeWhenServing(o, surviving int) string {
 		)
 	case !single && w.voters == 2 && t.servingVoter():
 		return "one of two voters goes"
+	case w.votesUnseen():
+		return "a member that serves goes beside a pod that may vote in a cluster of its own"
 	case !single && caughtUp < w.quorum:
 		return "the survivors lag"
 	case w.failing > 0:
@@ -639,6 +649,22 @@ func (w *reckoning) knownToFail(t class) bool {
 		return !longDead
 	}
 	return toldOld > 0
+}
+
+// votesUnseen: a pod that was Ready once and runs is not on the list, and it is not for the mapping.
+func (w *reckoning) votesUnseen() bool {
+	count, may := 0, 0
+	for _, c := range w.members {
+		if c.role == unlisted && c.pod != absent {
+			count++
+			may += btoi(!c.isGoing() && !c.empty && runs(c))
+		}
+	}
+	strangers := w.outsiders + w.ghosts
+	if w.scaledAway || w.left {
+		strangers = 0
+	}
+	return !w.noList && may > 0 && count > strangers
 }
 
 // lastOutdated: no other pod is outdated that stays.

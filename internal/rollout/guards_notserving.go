@@ -108,9 +108,9 @@ func quorumPatience(a *Assessment, c *Seat) Verdict {
 // none follows that may come back: no process that runs, and nothing that has been down for
 // less than settleTimeout. A broken revision then costs at most one member that served or
 // would have come back. What a kubelet has tried to start and backs off from does not come
-// back by itself; it waits only while the revision fails.
+// back by itself; it waits only while the revision fails. Nor does a pod that has finished as a whole.
 func revisionSuspect(a *Assessment, c *Seat) Verdict {
-	t, backsOff := a.trial, c.Liveness == Dead && c.Pod.Etcd.State == ContainerWaiting
+	t, backsOff := a.trial, c.Liveness == Dead && (c.Pod.Etcd.State == ContainerWaiting || c.Pod.Finished)
 	switch {
 	case t.underWay == 0 || t.settled > 0:
 		return passed("pods of the new revision under way: %d, settled: %d", t.underWay, t.settled)

@@ -1,5 +1,11 @@
 package rollout
 
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
 // These guards are asked of every removal, whether the member serves or not.
 
 func partitioned(a *Assessment, _ *Seat) bool { return a.policy.Partition > 0 }
@@ -103,3 +109,57 @@ func (a *Assessment) available(s *Seat) bool {
 // stuck is true for a pod whose etcd runs, and that is not Ready: nobody knows how long it
 // stays so.
 func stuck(s *Seat) bool { return !s.Going() && s.Pod.Etcd.State == ContainerRunning && !s.Pod.Ready }
+
+// maxLabel is how long the value of a label may be. The name of its revision is one of every pod.
+const maxLabel = 63
+
+// mayNotReturn is true where the guard Returns has anything to say.
+func mayNotReturn(a *Assessment, _ *Seat) bool {
+	return len(a.state.Set.UpdateRevision) > maxLabel ||
+		slices.ContainsFunc(a.Seats, func(s Seat) bool { return s.blocksHigher() })
+}
+
+// blocksHigher is true for a pod at which the StatefulSet controller fails, and goes no further: the StatefulSet has a
+// claim template that the pod has no volume for, and the volumes of a pod cannot be changed (kubernetes#141876). One
+// that has finished is deleted before that is looked at.
+func (s *Seat) blocksHigher() bool { return !s.Going() && !s.Pod.Finished && len(s.Pod.Unclaimed) > 0 }
+
+// returns: what is removed has to come back. The candidate itself gets every claim when it is created anew, so only the
+// pods below it count, and from the lowest ordinal upwards all can go.
+func returns(a *Assessment, c *Seat) Verdict {
+	if why := a.staysAway(c.Ordinal); why != "" {
+		return Verdict{text: "it would not come back: " + why}
+	}
+	return passed("every lower pod has the volumes of the StatefulSet's claim templates")
+}
+
+// staysAway says why a pod of this ordinal cannot be created, empty if nothing is known against it.
+func (a *Assessment) staysAway(ordinal int) string {
+	if revision := a.state.Set.UpdateRevision; len(revision) > maxLabel {
+		return "the name of the new revision, " + revision + ", has " + strconv.Itoa(len(revision)) +
+			" characters; it is a label of every new pod, and a label has at most " + strconv.Itoa(maxLabel)
+	}
+	for i := range a.Seats {
+		if s := &a.Seats[i]; s.Ordinal < ordinal && s.blocksHigher() {
+			return "the StatefulSet controller fails at " + s.Name + ", which has no volume for the claim template " +
+				strings.Join(s.Pod.Unclaimed, ", ") + ", before it creates any pod above it"
+		}
+	}
+	return ""
+}
+
+// notCreated says why a pod that is missing is not created, as far as that is known, and nothing otherwise.
+func (a *Assessment) notCreated() string {
+	text := ""
+	for i := range a.Seats {
+		if s := &a.Seats[i]; s.Pod == nil && text == "" {
+			if why := a.staysAway(s.Ordinal); why != "" {
+				text = "; " + s.Name + " is not created: " + why
+			}
+		}
+	}
+	if said := a.state.Set.NotCreated; said != "" {
+		text += "; the StatefulSet controller says: " + said
+	}
+	return text
+}

@@ -1,6 +1,51 @@
 package rollout
 
+import "strings"
+
 // These guards are asked before a member goes that serves, or that might.
+
+// votesUnseen is true for a pod that was Ready once, is not on the member list, and runs as far as anybody knows: a
+// member that was removed, or that split off, may vote in a cluster of its own (etcd-io/etcd#15787). Nobody who is
+// counted here knows of its votes. One that has never been ready is on its way onto the list.
+func (s *Seat) votesUnseen() bool {
+	if !s.Unlisted || s.Pod.Terminating || s.Pod.NeverReady || s.ContainerDead {
+		return false
+	}
+	return s.Pod.Etcd.State == ContainerRunning || s.Pod.Etcd.State == ContainerAbsent
+}
+
+// unseen counts the pods that may vote unseen. While as many voters elsewhere may run in pods that no member matches,
+// it is more likely that the mapping of names has failed, and [GuardQuorumFloor] says so.
+func (a *Assessment) unseen() int {
+	n := 0
+	for i := range a.Seats {
+		n += btoi(a.Seats[i].votesUnseen())
+	}
+	if a.unmatched <= a.strangers {
+		return 0
+	}
+	return n
+}
+
+// somePodsUnlisted is true where the guard PodsListed has anything to say.
+func somePodsUnlisted(a *Assessment, _ *Seat) bool { return a.unseen() > 0 }
+
+// podsListed: quorum is counted by a list that does not have everybody who may vote.
+func podsListed(a *Assessment, _ *Seat) Verdict {
+	n := a.unseen()
+	if n == 0 {
+		return passed("no pod of ours that was Ready once is missing on the member list")
+	}
+	var names []string
+	for i := range a.Seats {
+		if s := &a.Seats[i]; s.votesUnseen() {
+			names = append(names, s.Name)
+		}
+	}
+	v := verdict(false, "pods that were Ready once, may run etcd, and are no member by etcd's list: %d (", n)
+	v.text = strings.Join(names, ", ") + "); they may vote in a cluster of their own"
+	return v
+}
 
 // quorumFloor: the serving voters without this one and without everything already
 // going must still be a quorum. The voters are etcd's, so ghosts and members elsewhere

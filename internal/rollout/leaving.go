@@ -136,6 +136,6 @@ func othersLeaving(a *Assessment, _ *Seat) Verdict {
 		return passed("nobody else takes a member")
 	}
 	v := verdict(false, "members that others take: %d (", n)
-	v.text = strings.Join(a.leavers(func(*Seat) bool { return true }), "; ") + ")"
+	v.text = strings.Join(a.leavers(func(*Seat) bool { return true }), "; ") + ")" + a.notCreated()
 	return v
 }

@@ -145,6 +145,24 @@ func mutants() []mutant {
 			mutate:      without(rollout.GuardRecreation),
 		},
 		{
+			name:        "no PodsListed",
+			environment: many,
+			wrong:       "may vote in a cluster of its own",
+			mutate:      without(rollout.GuardPodsListed),
+		},
+		{
+			name:        "no Returns",
+			environment: known(func(e *environment) { e.unclaimed = true }),
+			wrong:       "it would not come back",
+			mutate:      without(rollout.GuardReturns),
+		},
+		{
+			name:        "no Returns, with quorum lost",
+			environment: environment{maxUnavailable: 3, self: noSelf, unclaimed: true},
+			wrong:       "it would not come back",
+			mutate:      without(rollout.GuardReturns),
+		},
+		{
 			name:        "no OthersLeaving",
 			environment: environment{maxUnavailable: 3, self: noSelf, leaving: true},
 			wrong:       "beside what others take",

@@ -82,6 +82,7 @@ func (s *State) recreate(uid string) {
 		pod.Revision = s.Set.UpdateRevision
 		pod.Created = slices.MaxFunc(s.Pods, func(x, y Pod) int { return x.Created.Compare(y.Created) }).Created
 		pod.Terminating, pod.VolatileData = false, s.Set.VolatileData
+		pod.Finished, pod.Unclaimed = false, nil
 		pod.Node, pod.Cordoned, pod.NodeUnknown, pod.Leaving, pod.Evicted = "", false, false, "", false
 		pod.Ready, pod.ContainersReady, pod.Initialized = true, true, true
 		pod.Etcd = Container{State: ContainerRunning, Ready: true}

@@ -22,6 +22,8 @@ type Seat struct {
 	// kubelet's own attempts to start one have failed.
 	ContainerDead bool
 
+	// Unlisted: an obtained member list has no member for the pod that is there.
+	Unlisted bool
 	// Voter is true for a member that counts towards quorum.
 	Voter bool
 	// Leader is true when a majority of the answering members name it.
@@ -134,6 +136,9 @@ func (s *Seat) Describe() string {
 		}
 	default:
 		text += ", " + strconv.FormatUint(s.Lag, 10) + " log entries behind"
+	}
+	if s.Unlisted {
+		text += ", etcd's list has no such member"
 	}
 	if s.Member != nil && s.Member.Probe.Status != nil && s.Member.Probe.Status.NoSpace {
 		text += ", alarm NOSPACE"

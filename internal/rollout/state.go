@@ -91,6 +91,12 @@ type Set struct {
 	// them (no claim behind the data volume).
 	VolatileData bool
 
+	// Claims are the names of volumeClaimTemplates.
+	Claims []string
+	// NotCreated is what the StatefulSet controller says about a pod that is missing and that it could not create,
+	// in the API server's own words. Empty where nobody has read it: a sidecar may not read events.
+	NotCreated string
+
 	// Etcd is what the template says of etcd.
 	Etcd Program
 }
@@ -143,6 +149,11 @@ type Pod struct {
 	// VolatileData is true when the data of this very pod does not outlive it, whatever the
 	// template says by now.
 	VolatileData bool
+	// Unclaimed are the claim templates of the StatefulSet that the pod has no volume for.
+	Unclaimed []string
+	// Finished is true when the pod as a whole has failed or succeeded: nothing in it runs any more, and nothing
+	// will. The StatefulSet controller deletes such a pod, and creates it anew.
+	Finished bool
 
 	// Leaving says in words what is about to take the pod, by others' hand: a condition, or a taint
 	// of its node. Empty if nothing says so. A cordon is not enough. Evicted is true where that is no more

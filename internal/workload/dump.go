@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -23,6 +26,8 @@ type Dump struct {
 	Leases       []coordinationv1.Lease
 	// Nodes may be missing, and then nothing is known of them.
 	Nodes []corev1.Node
+	// Events may be missing as well. Only those of the StatefulSet count.
+	Events []corev1.Event
 }
 
 // Read adds the objects of one stream. It skips kinds that Quorate does not use.
@@ -79,6 +84,11 @@ func (d *Dump) add(object map[string]any) error {
 		return convert(object, &d.Leases)
 	case "Node":
 		return convert(object, &d.Nodes)
+	case "Event":
+		if version, _ := object["apiVersion"].(string); version != "v1" {
+			return nil // Of another API group, with other fields.
+		}
+		return convert(object, &d.Events)
 	case "":
 		return errors.New("an object without a kind; give the output of 'kubectl get -o yaml' or '-o json'")
 	}
@@ -154,7 +164,61 @@ func (d *Dump) Facts(s *appsv1.StatefulSet, names Names) Observation {
 			o.Pods = append(o.Pods, facts)
 		}
 	}
+	o.Set.NotCreated = d.notCreated(s, o)
 	return o
+}
+
+// notCreated is the last thing that the StatefulSet controller has said about a pod that is missing, if that is that it
+// could not create it. Whatever it said before that pod was created the last time is over.
+func (d *Dump) notCreated(s *appsv1.StatefulSet, o Observation) string {
+	var last *corev1.Event
+	for n := range o.Set.Replicas {
+		name := s.Name + "-" + strconv.Itoa(o.Set.Start+n)
+		if len(d.Events) == 0 {
+			break
+		}
+		if slices.ContainsFunc(o.Pods, func(p rollout.Pod) bool { return p.Name == name }) {
+			continue
+		}
+		if e := d.lastAbout(s, name); e != nil && e.Reason == "FailedCreate" &&
+			(last == nil || happened(e).After(happened(last))) {
+			last = e
+		}
+	}
+	if last == nil {
+		return ""
+	}
+	return strings.TrimSpace(last.Message)
+}
+
+// lastAbout is the newest event of the StatefulSet about a pod of its own, which its message names, nil if there is
+// none.
+func (d *Dump) lastAbout(s *appsv1.StatefulSet, pod string) *corev1.Event {
+	var last *corev1.Event
+	for i := range d.Events {
+		e := &d.Events[i]
+		of := &e.InvolvedObject
+		about := of.Kind == "StatefulSet" && of.Name == s.Name && e.Namespace == s.Namespace &&
+			(of.UID == s.UID || of.UID == "") && slices.Contains(strings.Fields(e.Message), pod)
+		if !about {
+			continue
+		}
+		if last == nil || happened(e).After(happened(last)) {
+			last = e
+		}
+	}
+	return last
+}
+
+// happened is when an event happened last.
+func happened(e *corev1.Event) time.Time {
+	at := e.LastTimestamp.Time
+	for _, other := range []time.Time{e.EventTime.Time, e.FirstTimestamp.Time, e.CreationTimestamp.Time} {
+		if at.IsZero() {
+			at = other
+		}
+	}
+	return at
 }
 
 // Ages are how long the conditions of the pods have lasted, by the objects' own timestamps: a dump has

@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"cmp"
 	"encoding/json"
 	"hash/fnv"
 	"slices"
@@ -55,6 +56,9 @@ func SetFacts(s *appsv1.StatefulSet, names Names) rollout.Set {
 	spec := &s.Spec.Template.Spec
 	etcd := containerOf(spec, names.EtcdContainer)
 	set.VolatileData = volatileData(etcd, spec, s.Spec.VolumeClaimTemplates, names)
+	for i := range s.Spec.VolumeClaimTemplates {
+		set.Claims = append(set.Claims, s.Spec.VolumeClaimTemplates[i].Name)
+	}
 	if etcd != nil {
 		set.Etcd = programOf(etcd)
 	}
@@ -97,9 +101,10 @@ func PodFacts(p *corev1.Pod, set rollout.Set, names Names) rollout.Pod {
 	pod.ContainersReady, pod.Initialized = ready, done
 	// The containers have been unready since the pod was initialized. Had they been ready in between,
 	// that condition would have changed later. A pod that has failed has lost whatever was made for it
-	// alone, whenever it was ready.
+	// alone, whenever it was ready, and so has one that has succeeded.
+	pod.Finished = finished(p)
 	pod.NeverReady = !ready && (!done || !since.IsZero() && !initialized.IsZero() && !since.After(initialized)) ||
-		p.Status.Phase == corev1.PodFailed
+		pod.Finished
 	etcd := containerOf(&p.Spec, names.EtcdContainer)
 	pod.VolatileData = volatileData(etcd, &p.Spec, nil, names)
 	pod.NoEtcdContainer = etcd == nil
@@ -107,11 +112,33 @@ func PodFacts(p *corev1.Pod, set rollout.Set, names Names) rollout.Pod {
 		pod.EtcdImage = etcd.Image
 	}
 	pod.Quota = quotaOf(&p.Spec, names)
+	for _, claim := range set.Claims {
+		if !claims(&p.Spec, claim) {
+			pod.Unclaimed = append(pod.Unclaimed, claim)
+		}
+	}
 	if containerOf(&p.Spec, names.SidecarContainer) == nil {
 		// It has no sidecar that could be sick.
 		pod.Sidecar = rollout.Container{State: rollout.ContainerRunning, Ready: true}
 	}
 	return pod
+}
+
+// finished is true for a pod in which nothing runs any more, and nothing will. After a shutdown of its node it may
+// have succeeded (kubernetes#121389). The StatefulSet controller deletes both sorts, and creates them anew.
+func finished(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
+}
+
+// claims is true for a pod that has a volume of that name, and a claim behind it. The StatefulSet controller also
+// compares the name of the claim, which it has made itself.
+func claims(spec *corev1.PodSpec, volume string) bool {
+	for i := range spec.Volumes {
+		if v := &spec.Volumes[i]; v.Name == volume {
+			return v.PersistentVolumeClaim != nil
+		}
+	}
+	return false
 }
 
 // ordinal returns the ordinal of a pod of the named StatefulSet, and -1 for any other name. It reads
@@ -148,10 +175,10 @@ func containerOf(spec *corev1.PodSpec, name string) *corev1.Container {
 // container reads what the kubelet says about one container. A sidecar may also be an init container
 // that keeps running.
 func container(p *corev1.Pod, name string) rollout.Container {
-	if p.Status.Phase == corev1.PodFailed {
-		// Nothing in it runs any more, and nothing will. An evicted pod keeps its last container
-		// statuses, or has none at all.
-		return rollout.Container{State: rollout.ContainerTerminated, Reason: p.Status.Reason}
+	if finished(p) {
+		// It keeps its last container statuses, or has none at all.
+		reason := cmp.Or(p.Status.Reason, string(p.Status.Phase))
+		return rollout.Container{State: rollout.ContainerTerminated, Reason: reason}
 	}
 	s := statusOf(p, name)
 	if s == nil {

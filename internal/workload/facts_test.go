@@ -2,6 +2,7 @@ package workload_test
 
 import (
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -43,7 +44,8 @@ func TestFactsOfAStatefulSet(t *testing.T) {
 	base := rollout.Set{
 		Name: "etcd-main", UID: "set-uid", Replicas: 3, OnDelete: true,
 		Generation: 4, ObservedGeneration: 3, UpdateRevision: "rev-2",
-		Etcd: rollout.Program{Unseen: "the command is not etcd's own"},
+		Etcd:   rollout.Program{Unseen: "the command is not etcd's own"},
+		Claims: []string{"data"},
 	}
 	for _, tc := range []struct {
 		name   string
@@ -348,8 +350,17 @@ func TestFactsOfAPod(t *testing.T) {
 		}, func(f *rollout.Pod) {
 			f.Etcd = rollout.Container{State: rollout.ContainerTerminated, Reason: "Evicted"}
 			f.Sidecar = f.Etcd
-			f.NeverReady = true // Its kubelet has taken an emptyDir away with it.
+			f.Finished, f.NeverReady = true, true // Its kubelet has taken an emptyDir away with it.
 		}},
+		{"a pod that succeeded when its node was shut down, without container statuses", func(p *corev1.Pod) {
+			p.Status.Phase, p.Status.ContainerStatuses = corev1.PodSucceeded, nil
+		}, func(f *rollout.Pod) {
+			f.Etcd = rollout.Container{State: rollout.ContainerTerminated, Reason: "Succeeded"}
+			f.Sidecar = f.Etcd
+			f.Finished, f.NeverReady = true, true
+		}},
+		{"a pod that runs has not finished", func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning },
+			func(*rollout.Pod) {}},
 		{"data in a volume that is made for the pod", func(p *corev1.Pod) {
 			p.Spec.Volumes[0].VolumeSource = corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
 		}, func(f *rollout.Pod) { f.VolatileData = true }},
@@ -469,5 +480,96 @@ func TestAgesOfADumpAreThoseOfTheObjects(t *testing.T) {
 		if got := ages[rollout.Sighting{UID: string(p.UID), Condition: condition}]; got != want {
 			t.Errorf("%v has lasted %v, want %v", condition, got, want)
 		}
+	}
+}
+
+func TestAPodLacksTheClaimsThatItHasNoVolumeFor(t *testing.T) {
+	set := workload.SetFacts(statefulSet(func(s *appsv1.StatefulSet) {
+		s.Spec.VolumeClaimTemplates = append(s.Spec.VolumeClaimTemplates,
+			corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "wal"}})
+	}), workload.DefaultNames())
+	wal := func(source corev1.VolumeSource) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "wal", VolumeSource: source})
+		}
+	}
+	for _, tc := range []struct {
+		name string
+		pod  *corev1.Pod
+		want []string
+	}{
+		{"it was made before the template", pod(), []string{"wal"}},
+		{"it has a volume of that name, made for it alone",
+			pod(wal(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})), []string{"wal"}},
+		{"it has the claim", pod(wal(corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "wal-etcd-main-1"},
+		})), nil},
+		{"it has no volume at all", pod(func(p *corev1.Pod) { p.Spec.Volumes = nil }), []string{"data", "wal"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := workload.PodFacts(tc.pod, set, workload.DefaultNames()).Unclaimed; !slices.Equal(got, tc.want) {
+				t.Errorf("%q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestADumpTellsWhyAMissingPodIsNotCreated(t *testing.T) {
+	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	event := func(minute int, reason, message string, changes ...func(*corev1.Event)) corev1.Event {
+		e := corev1.Event{
+			ObjectMeta:     metav1.ObjectMeta{Namespace: "ns"},
+			InvolvedObject: corev1.ObjectReference{Kind: "StatefulSet", Name: "etcd-main", UID: "set-uid"},
+			Reason:         reason, Message: message,
+			LastTimestamp: metav1.NewTime(start.Add(time.Duration(minute) * time.Minute)),
+		}
+		for _, change := range changes {
+			change(&e)
+		}
+		return e
+	}
+	failed := func(pod, why string) string {
+		return "create Pod " + pod + " in StatefulSet etcd-main failed error: " + why
+	}
+	created := func(pod string) string { return "create Pod " + pod + " in StatefulSet etcd-main successful" }
+	for _, tc := range []struct {
+		name   string
+		events []corev1.Event
+		want   string
+	}{
+		{"nothing is said", nil, ""},
+		{"the newest counts", []corev1.Event{event(3, "FailedCreate", failed("etcd-main-2", "exceeded quota")),
+			event(1, "FailedCreate", failed("etcd-main-2", "no such account"))}, failed("etcd-main-2", "exceeded quota")},
+		{"a pod that is there is not told of",
+			[]corev1.Event{event(3, "FailedCreate", failed("etcd-main-1", "quota"))}, ""},
+		{"nor one whose name only begins alike",
+			[]corev1.Event{event(3, "FailedCreate", failed("etcd-main-21", "quota"))}, ""},
+		{"what was said before it was created the last time is over", []corev1.Event{
+			event(1, "FailedCreate", failed("etcd-main-2", "quota")), event(2, "SuccessfulCreate", created("etcd-main-2")),
+		}, ""},
+		{"what is said after that counts", []corev1.Event{
+			event(3, "FailedCreate", failed("etcd-main-2", "quota")), event(2, "SuccessfulCreate", created("etcd-main-2")),
+		}, failed("etcd-main-2", "quota")},
+		{"an event without a last time has another one", []corev1.Event{
+			event(0, "FailedCreate", failed("etcd-main-2", "webhook"), func(e *corev1.Event) {
+				e.LastTimestamp, e.EventTime = metav1.Time{}, metav1.NewMicroTime(start.Add(time.Hour))
+			}), event(3, "FailedCreate", failed("etcd-main-2", "quota")),
+		}, failed("etcd-main-2", "webhook")},
+		{"another StatefulSet of that name, which is gone", []corev1.Event{
+			event(3, "FailedCreate", failed("etcd-main-2", "quota"), func(e *corev1.Event) { e.InvolvedObject.UID = "x" }),
+		}, ""},
+		{"another namespace", []corev1.Event{
+			event(3, "FailedCreate", failed("etcd-main-2", "quota"), func(e *corev1.Event) { e.Namespace = "other" }),
+		}, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			d := &workload.Dump{Events: tc.events}
+			for _, name := range []string{"etcd-main-0", "etcd-main-1"} {
+				d.Pods = append(d.Pods, *pod(func(p *corev1.Pod) { p.Name, p.Namespace = name, "ns" }))
+			}
+			if got := d.Facts(statefulSet(), workload.DefaultNames()).Set.NotCreated; got != tc.want {
+				t.Errorf("%q, want %q", got, tc.want)
+			}
+		})
 	}
 }
