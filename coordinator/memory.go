@@ -38,8 +38,10 @@ type memory struct {
 	// tries are what has become of the defragmentations, kept are the alarms that could not be disarmed, and disarmed
 	// is how often one was. asked is true while an operator asks for a defragmentation, and alarmed while there is an
 	// alarm NOSPACE.
-	tries, kept    map[uint64]*try
-	disarmed       map[uint64]int
+	tries, kept map[uint64]*try
+	disarmed    map[uint64]int
+	// compared is how the members' data compare, by the looks so far.
+	compared       rollout.Comparison
 	asked, alarmed bool
 }
 
@@ -102,6 +104,7 @@ func (m *memory) recall(now time.Time, seen []rollout.Sighting, pods []rollout.P
 	maps.DeleteFunc(m.evicted, func(_ string, at time.Time) bool { return now.Sub(at) >= chargedFor })
 	return rollout.Memory{
 		Ages: m.ages(now, seen), RefusedEviction: m.refused(now), FailedTransfers: maps.Clone(m.failedTransfers),
+		Differ:  m.compared.Differ(),
 		Removed: slices.Sorted(maps.Keys(m.removed)), Evicted: slices.Sorted(maps.Keys(m.evicted)),
 		Tries: told(m.tries, now), Disarmed: maps.Clone(m.disarmed), NotDisarmed: told(m.kept, now),
 	}

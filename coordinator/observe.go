@@ -177,6 +177,7 @@ func (o *observer) judge(ctx context.Context, p *picture, state *rollout.State, 
 	_, alarm := joined.Fullest()
 	o.sight.memory.causes(state.Request, alarm)
 	o.sight.memory.flapped(o.sight.seen)
+	o.sight.memory.compared = o.sight.memory.compared.Look(time.Now(), state.Etcd)
 	state.Memory = o.sight.memory.recall(time.Now(), joined.Sightings(), state.Pods)
 	d := joined.Decide(state.Memory)
 	next, _ := record.NextOf(d, state.Set.UpdateRevision)

@@ -74,6 +74,11 @@ func TestPlanNamesTheCoordinatorsGuard(t *testing.T) {
 		{"transfers of leadership that failed", func(w *world) { w.settled(1, 2) }, func(s *report.Sight) {
 			s.State.FailedTransfers = map[uint64]int{memberID(0): rollout.MaxTransferFailures}
 		}, "Remove etcd-main-0 - Serving", "MoveLeader etcd-main-0 - HandOverLeadership"},
+		{"data that differ", func(w *world) { w.members[1].behind = 40_000 }, func(s *report.Sight) {
+			s.State.Differ = []rollout.Difference{
+				{More: memberID(0), Less: memberID(1), Looks: 5, For: 10 * time.Second},
+			}
+		}, "Hold - DataAgrees Serving", "Wait - DataAgrees Serving"},
 		{"another policy", func(w *world) {
 			w.updated(2, 10*time.Minute)
 			w.silent(2, 9*time.Minute)

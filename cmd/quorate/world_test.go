@@ -54,6 +54,7 @@ type worldMember struct {
 	unhealthy    bool // it answers no linearizable read
 	leader, term uint64
 	applied      uint64
+	behind       int64 // by so much its revision is lower than that of the others
 	index        uint64
 	cluster      uint64
 	errors       []string
@@ -418,7 +419,9 @@ func (w *world) etcd(t testing.TB) (memberList, status, health []byte) {
 		list.Members = append(list.Members, entry)
 		if !m.noStatus {
 			s := jsonStatus{Endpoint: endpoint}
-			s.Status.Header = jsonHeader{ClusterID: m.cluster, MemberID: m.id, Revision: 40210, RaftTerm: m.term}
+			s.Status.Header = jsonHeader{
+				ClusterID: m.cluster, MemberID: m.id, Revision: 40210 - m.behind, RaftTerm: m.term,
+			}
 			s.Status.Version, s.Status.DBSize, s.Status.DBSizeInUse = cmp.Or(m.version, "3.5.21"), 4096000, 2048000
 			s.Status.Leader, s.Status.RaftTerm = m.leader, m.term
 			s.Status.RaftIndex, s.Status.RaftAppliedIndex = m.index, m.applied

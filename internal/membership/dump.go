@@ -26,6 +26,7 @@ type Dump struct {
 type dumpHeader struct {
 	ClusterID uint64 `json:"cluster_id"`
 	MemberID  uint64 `json:"member_id"`
+	Revision  int64  `json:"revision"`
 }
 
 type dumpList struct {
@@ -130,6 +131,7 @@ func dumpProbe(m rollout.Member, cluster uint64, status []dumpStatus, health []d
 		p.Status = &rollout.Status{
 			Leader: s.Status.Leader, Term: s.Status.RaftTerm, Index: s.Status.RaftIndex,
 			Applied:   s.Status.RaftAppliedIndex,
+			Revision:  s.Status.Header.Revision,
 			Version:   s.Status.Version,
 			Corrupt:   alarmed(s.Status.Errors, pb.AlarmType_CORRUPT),
 			NoSpace:   alarmed(s.Status.Errors, pb.AlarmType_NOSPACE),

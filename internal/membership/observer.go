@@ -657,7 +657,8 @@ func (o *Observer) probe(ctx context.Context, client *clientv3.Client, cluster u
 		}
 		p.Status = &rollout.Status{
 			Leader: status.Leader, Term: status.RaftTerm,
-			Index: status.RaftIndex, Applied: status.RaftAppliedIndex, Version: status.Version,
+			Index: status.RaftIndex, Applied: status.RaftAppliedIndex,
+			Revision: status.Header.GetRevision(), Version: status.Version,
 			DowngradeTo: downgradeTo(status),
 			Corrupt:     alarmed(status.Errors, pb.AlarmType_CORRUPT),
 			NoSpace:     alarmed(status.Errors, pb.AlarmType_NOSPACE),

@@ -67,7 +67,7 @@ func TestAHealthyClusterAnswersForItself(t *testing.T) {
 		t.Fatalf("got %+v", m)
 	}
 	for i, x := range m.Members {
-		want := rollout.Status{Leader: 0xa0, Term: 2, Index: 100, Applied: 100, Version: "3.5.35"}
+		want := rollout.Status{Leader: 0xa0, Term: 2, Index: 100, Applied: 100, Revision: 100, Version: "3.5.35"}
 		if x.ID != 0xa0+uint64(i) || x.Name == "" || x.Learner || len(x.PeerURLs) != 1 || len(x.ClientURLs) != 1 {
 			t.Errorf("member %d: %+v", i, x)
 		}

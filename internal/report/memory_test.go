@@ -30,6 +30,7 @@ func TestAMemoryOutlivesTheLease(t *testing.T) {
 	s.State.Ages[rollout.Sighting{Condition: rollout.QuorumLostSeen}] = time.Minute
 	s.State.RefusedEviction = rollout.Refusal{Words: "never", Lasting: true}
 	s.State.Removed = []string{"etcd-0"}
+	s.State.Differ = []rollout.Difference{{More: 0x8e9e05c52164694d, Less: 2, Looks: 5, For: 10 * time.Second}}
 	s.State.FailedTransfers = rollout.Failures{0x8e9e05c52164694d: 1}
 	s.State.Gates = []rollout.Gate{{Name: "Backup", Pass: true, Detail: "d", SickToo: true}}
 

@@ -49,6 +49,8 @@ type Assessment struct {
 	readTerm uint64
 	// trial says how far the new revision has proved itself.
 	trial trial
+	// differing are the members whose data differ.
+	differing []Difference
 	// begins is true before the first pod of the rollout goes.
 	begins bool
 	// step is what [Assessment.Step] has put together.
@@ -163,6 +165,7 @@ func (a *Assessment) count() {
 // have lasted, anew each time.
 func (a *Assessment) remember(m Memory) {
 	a.state.Memory, a.trial, a.survivors = m, trial{}, len(a.trusted)
+	a.differing = a.differences()
 	overridden := a.overridden(GuardOthersLeaving)
 	for i := range a.Ghosts {
 		a.Ghosts[i].Silent = a.state.Ages[a.Ghosts[i].sighted(GhostSeen)]

@@ -254,8 +254,8 @@ func (a *Assessment) transfer(from *Seat) (Transfer, bool) {
 	if best := a.heir(from, func(*Seat) bool { return true }); best != nil {
 		return handOver(from, best), true
 	}
-	if len(a.trusted) > 0 {
-		m := a.trusted[0]
+	if i := slices.IndexFunc(a.trusted, a.mayLead); i >= 0 {
+		m := a.trusted[i]
 		return Transfer{From: from.Member.ID, FromName: from.Name, To: m.ID, ToName: m.Name}, true
 	}
 	return Transfer{}, false
@@ -270,12 +270,12 @@ func (a *Assessment) transfersFail(member uint64) bool {
 	return a.state.FailedTransfers[member] >= MaxTransferFailures
 }
 
-// heir returns the best voter that fits, or nil.
+// heir returns the best voter that fits and whose data are those of a majority, or nil.
 func (a *Assessment) heir(from *Seat, fits func(*Seat) bool) *Seat {
 	var best *Seat
 	for i := range a.Seats {
 		s := &a.Seats[i]
-		if s != from && s.survives() && fits(s) && (best == nil || leadsBetter(s, best)) {
+		if s != from && s.survives() && a.mayLead(s.Member) && fits(s) && (best == nil || leadsBetter(s, best)) {
 			best = s
 		}
 	}

@@ -75,6 +75,8 @@ type environment struct {
 	differ bool
 	// unclaimed: the StatefulSet has a claim template that the outdated pods have no volume for.
 	unclaimed bool
+	// diverged: every member that tells its status has other data.
+	diverged bool
 	// holdLast: the operator wants to be asked before the last member of the older version goes.
 	holdLast bool
 }
@@ -97,6 +99,7 @@ func (e environment) String() string {
 		{e.image != "", "to " + e.image}, {e.argument, "with an argument of before"},
 		{e.holdLast, "asking before the last"}, {e.differ, "with lists that differ"},
 		{e.unclaimed, "with a claim that the outdated lack"},
+		{e.diverged, "with data that differ"},
 	} {
 		if p.is {
 			words = append(words, p.word)
@@ -221,6 +224,10 @@ func (s *scene) world(members []int, leader int, quorumLongLost bool) rollout.St
 			st.Etcd.Members = append(st.Etcd.Members, s.members[k][o][leader])
 			if s.differ {
 				st.Etcd.Members[len(st.Etcd.Members)-1].Probe.OwnList = name(o)
+			}
+			if p := &st.Etcd.Members[len(st.Etcd.Members)-1].Probe; s.diverged && p.Status != nil {
+				told := *p.Status
+				told.Revision, p.Status = int64(1+o)<<40, &told
 			}
 		}
 	}
@@ -608,6 +615,9 @@ func (w *reckoning) unsafeWhenServing(o, surviving int) string {
 	case !single && t.voter() && w.leader == w.n:
 		return "a voter goes although nobody knows who leads"
 	case w.knownToFail(t):
+	case w.diverged && w.telling() > 1:
+		return "a member goes beside data that differ"
+	case w.knownToFail():
 		return "a rollout begins that is known to fail"
 	case w.holdLast && t.tells() && w.lastOutdated(o):
 		return "the last member of the older version goes, and nobody was asked"
@@ -665,6 +675,14 @@ func (w *reckoning) votesUnseen() bool {
 		strangers = 0
 	}
 	return !w.noList && may > 0 && count > strangers
+}
+
+// telling counts the voters that tell their status.
+func (w *reckoning) telling() (n int) {
+	for _, c := range w.members {
+		n += btoi(c.voter() && c.tells())
+	}
+	return n
 }
 
 // lastOutdated: no other pod is outdated that stays.
@@ -900,7 +918,9 @@ func TestNoCombinationOfMembersLeadsToAnUnsafeDecision(t *testing.T) {
 			round{n, voters, false, with(func(e *environment) { e.local, e.agreeing = true, 1; e.maxUnavailable = 2 })},
 			round{n, voters, false, with(func(e *environment) { e.local, e.agreeing = true, 2; e.maxUnavailable = 2 })},
 			round{n, voters, true, with(func(e *environment) { e.ordered = true; e.maxUnavailable = 2 })},
-			round{n, voters, false, with(func(e *environment) { e.image, e.doomed = "etcd:3.7.3", true })},
+			round{n, voters, false, with(func(e *environment) {
+				e.image, e.doomed, e.diverged = "etcd:3.7.3", true, true
+			})},
 			round{n, voters, false, with(func(e *environment) {
 				e.image, e.holdLast, e.differ = "etcd:3.6.16", true, true
 			})},

@@ -26,6 +26,8 @@ type Memory struct {
 	// Evicted are the UIDs of the pods that an eviction of ours may have marked without any other effect, just
 	// now.
 	Evicted []string `json:"evicted,omitempty"`
+	// Differ are the members whose data were found to differ, in this look or lately.
+	Differ []Difference `json:"differ,omitempty"`
 	// Tries are what has become of the defragmentations in this turn, by the member's ID.
 	Tries map[uint64]Try `json:"tries,omitempty"`
 	// Disarmed is how often each member's alarm NOSPACE was disarmed in this turn.

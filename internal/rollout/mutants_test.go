@@ -247,6 +247,12 @@ func mutants() []mutant {
 			mutate:      without(rollout.GuardListsAgree),
 		},
 		{
+			name:        "no DataAgrees",
+			environment: known(func(e *environment) { e.diverged = true }),
+			wrong:       "beside data that differ",
+			mutate:      without(rollout.GuardDataAgrees),
+		},
+		{
 			name:        "no BeforeLast",
 			environment: known(func(e *environment) { e.image, e.holdLast = "etcd:3.6.16", true }),
 			wrong:       "nobody was asked",

@@ -297,7 +297,9 @@ type Status struct {
 	// Index is the raft log index it knows to be committed; Applied is how far it has
 	// applied it.
 	Index, Applied uint64
-	Version        string
+	// Revision is that of its data, at least 1, and 0 where it is not known.
+	Revision int64
+	Version  string
 	// DowngradeTo is the version that a downgrade was enabled to, and empty where none was. A member tells
 	// it from 3.6 on.
 	DowngradeTo string

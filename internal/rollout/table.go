@@ -20,6 +20,7 @@ const (
 	GuardKnownArguments    Guard = "KnownArguments"
 	GuardListsAgree        Guard = "ListsAgree"
 	GuardPodsListed        Guard = "PodsListed"
+	GuardDataAgrees        Guard = "DataAgrees"
 	GuardQuorumFloor       Guard = "QuorumFloor"
 	GuardUnavailableBudget Guard = "UnavailableBudget"
 	GuardCanary            Guard = "Canary"
@@ -270,6 +271,24 @@ var Guards = []Row{
 			"a member, let its host add it back, or add it with `etcdctl member add`. If it is in a cluster of its own, " +
 			"see first which of the two has your data; then remove its pod and its data, so that it joins anew. May be " +
 			"overridden, if you know that it votes nowhere.",
+	},
+	{
+		Name: GuardDataAgrees, rules: []Rule{RuleServing}, judge: dataAgrees, asked: dataTold,
+		clears: true, overridable: true,
+		Protects: "The voters have the same data, as far as they say: how many entries of the log each has applied, " +
+			"and the revision of its data, which an entry raises by at most one. Data may differ without any alarm " +
+			"(etcd-io/etcd#13766, etcd-io/etcd#14211), and each removal beside such a member brings it closer to " +
+			"deciding what is read. While some differ, no member that serves is removed, and none is given the lead " +
+			"that is not among a majority of voters whose data agree. The numbers are not of one moment. So a " +
+			"difference is proven by five looks in a row over at least ten seconds, and until then it is looked at " +
+			"again. Learners do not count, nor do members that do not tell their status; the verdict says so. A " +
+			"difference that does not show in these numbers is not found.",
+		Looks: "`Wait` while it is found in single looks; `Hold` once it is proven. The verdict has the two members, " +
+			"their numbers, and who is in the minority if a majority agrees.",
+		Do: "Compare the data themselves, best while nobody writes: `etcdctl endpoint hashkv --cluster`. Replace the " +
+			"member that differs from the others: remove it with `etcdctl member remove`, and add it again, without " +
+			"its data, with `etcdctl member add`. If no majority agrees, follow etcd's disaster recovery. May be " +
+			"overridden; also then nobody in the minority is given the lead.",
 	},
 	{
 		Name: GuardQuorumFloor, rules: []Rule{RuleServing}, judge: quorumFloor,

@@ -172,7 +172,9 @@ func refuses(ordinals ...int) change {
 }
 
 // silentFor: nothing has come from these pods for so long.
-func silentFor(age time.Duration, ordinals ...int) change { return aged(rollout.SilentSeen, age, ordinals...) }
+func silentFor(age time.Duration, ordinals ...int) change {
+	return aged(rollout.SilentSeen, age, ordinals...)
+}
 
 // said: the kubelets of these pods have said something else, and that was so long ago.
 func said(words string, age time.Duration, ordinals ...int) change {
