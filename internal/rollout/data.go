@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// Members whose data are not the same any more, although etcd raises no alarm (etcd-io/etcd#13766). Each of them
-// answers linearizable reads, and not with the same. What a member says of itself shows it: how far in the log it
-// has applied the entries, and the revision of its data. An entry raises the revision by at most one.
-
+// The data of members may differ although etcd raises no alarm (etcd-io/etcd#13766). Each of them answers linearizable
+// reads, and not with the same. Their statuses show it: an entry of the log raises the revision of the data by at most
+// one.
+//
 // What two members say is not of one moment, and what one says is not either: etcd reads the index first and the
 // revision later. So a difference counts once it was found in this many looks in a row, over this long. It is void when
 // nobody has found it for lapsesAfter.
@@ -24,8 +24,8 @@ const (
 // Difference is between two members whose data cannot be the same.
 type Difference struct {
 	// More and Less are the members' IDs. What More has applied explains no such revision beside that of Less.
-	More uint64 `json:"more"`
-	Less uint64 `json:"less"`
+	More uint64 `json:"more,string"`
+	Less uint64 `json:"less,string"`
 	// Looks are in how many it was found, one after the other, and For is the time from the first to the last one.
 	Looks int           `json:"looks"`
 	For   time.Duration `json:"for"`
