@@ -614,10 +614,9 @@ func (w *reckoning) unsafeWhenServing(o, surviving int) string {
 		return "too few endpoints stay"
 	case !single && t.voter() && w.leader == w.n:
 		return "a voter goes although nobody knows who leads"
-	case w.knownToFail(t):
 	case w.diverged && w.telling() > 1:
 		return "a member goes beside data that differ"
-	case w.knownToFail():
+	case w.knownToFail(t):
 		return "a rollout begins that is known to fail"
 	case w.holdLast && t.tells() && w.lastOutdated(o):
 		return "the last member of the older version goes, and nobody was asked"

@@ -50,7 +50,7 @@ func TestWhatIsRemovedHasToComeBack(t *testing.T) {
 		{"a lower one that lacks it terminates: it comes back with the claim",
 			cluster(5, unclaimed("wal", 0), terminating(0), dead(4), leads(1)), "delete etcd-4"},
 		{"a lower one that lacks it has finished: the controller deletes it first",
-			cluster(3, unclaimed("wal", 0), updated(0), finished("Succeeded", 0), dead(2)), "delete etcd-2"},
+			cluster(5, unclaimed("wal", 0), updated(0), finished("Succeeded", 0), dead(2), leads(1)), "delete etcd-2"},
 		{"a dead one would not come back either", cluster(3, unclaimed("wal", 0), dead(2)), "hold Returns"},
 		{"a dead one that is the lowest does", cluster(3, unclaimed("wal", 0, 1, 2), dead(0), leads(1)), "delete etcd-0"},
 		{"a pod that lacks nothing", cluster(3), "delete etcd-2"},
