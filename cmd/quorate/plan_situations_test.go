@@ -314,9 +314,15 @@ var situations = []situation{
 		w.lead(0)
 	}},
 	{"two-minor-versions", "Hold - UpgradePath Serving", "--all", 3, newImage("quay.io/coreos/etcd:v3.7.0")},
-	{"not-serving-goes-whatever-the-version", "Remove etcd-main-1 - NotServingFirst", "", 3, func(w *world) {
+	{"two-minor-versions-and-a-member-that-crash-loops", "Hold - UpgradePath NotServingFirst", "", 3, func(w *world) {
 		newImage("quay.io/coreos/etcd:v3.7.0")(w)
 		w.stopped(1, time.Hour, "CrashLoopBackOff")
+	}},
+	{"two-minor-versions-and-nobody-left", "Remove etcd-main-2 - NotServingFirst", "", 3, func(w *world) {
+		newImage("quay.io/coreos/etcd:v3.7.0")(w)
+		for o := range 3 {
+			w.stopped(o, time.Hour, "CrashLoopBackOff")
+		}
 	}},
 	{"an-image-that-says-no-version", "Remove etcd-main-2 - Serving", "", 3, newImage("etcd-wrapper:v9.9.9")},
 	{"an-image-whose-version-is-said", "Hold - UpgradePath Serving", "", 3, func(w *world) {

@@ -638,6 +638,9 @@ func (w *reckoning) goesAfter(o int) bool {
 // knownToFail: what the members tell says that the new version, or the lists, will not do. What costs only the member
 // that gets it does not matter to one that has been dead for long.
 func (w *reckoning) knownToFail(t class) bool {
+	if !w.doomed && !w.differ {
+		return false
+	}
 	told, toldOld, lists, begins := 0, 0, 0, true
 	for _, c := range w.members {
 		begins = begins && (c.outdated || c.pod == absent)

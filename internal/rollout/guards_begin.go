@@ -10,7 +10,7 @@ import (
 // others have it already: a member that restarts for a moment would begin the step that is held otherwise, and so
 // would a pod that comes back with the new template after its node was lost. There are two sorts.
 //
-// What hurts the others (UpgradePath, BeforeLast) is asked while any voter may be alive. Where all have been dead for
+// What hurts the others (UpgradePath, BeforeLast) is asked while any of them may be alive. Where all have been dead for
 // long, the update may be the cure, and there is nobody left to hurt. What costs only the member that gets it
 // (Downgrade, KnownArguments) is not asked about one that has been dead for long.
 //
@@ -33,7 +33,7 @@ func (a *Assessment) changes(c *Seat) bool {
 // stepHarms is true where such a step may take others down, and some may be alive.
 func stepHarms(a *Assessment, c *Seat) bool {
 	s := a.Step()
-	return a.changes(c) && (s.Unknown != "" || !s.down()) && !a.allDead()
+	return a.changes(c) && (s.Unknown != "" || !s.down()) && !a.allDead(a.getsIt)
 }
 
 // stepDown is true for a candidate that would get an older version.
@@ -71,11 +71,19 @@ func (a *Assessment) deadFor(s *Seat) time.Duration {
 // longDead is true for a member that has been dead for settleTimeout. It does not come back by itself.
 func (a *Assessment) longDead(s *Seat) bool { return a.deadFor(s) >= a.policy.SettleTimeout }
 
-// allDead is true where that is so of every voter. Of one without a pod of ours nobody knows, unless it is a ghost.
-// Where all are dead there is mostly no member list, and then every pod of ours counts.
-func (a *Assessment) allDead() bool {
+// getsIt is true for a pod that has the new revision, or comes back with it because we have removed it. The step
+// has been made there, and can hurt it no more: where all were dead, the second one must follow the first.
+func (a *Assessment) getsIt(s *Seat) bool {
+	return s.Pod != nil && !s.Outdated || s.Going() && slices.Contains(a.state.Removed, s.Name)
+}
+
+func nobody(*Seat) bool { return false }
+
+// allDead is true where every voter has been dead for long, but for some. Of one without a pod of ours nobody knows,
+// unless it is a ghost. Where all are dead there is mostly no member list, and then every pod of ours counts.
+func (a *Assessment) allDead(but func(*Seat) bool) bool {
 	for i := range a.Seats {
-		if s := &a.Seats[i]; (s.Member == nil || s.Voter) && !a.longDead(s) {
+		if s := &a.Seats[i]; (s.Member == nil || s.Voter) && !a.longDead(s) && !but(s) {
 			return false
 		}
 	}
@@ -176,7 +184,7 @@ func endsStep(a *Assessment, c *Seat) bool {
 	// A member of which nothing is known may serve, and then this is only for a moment. One that does not
 	// answer, and whose image does not tell its version either, may need the update.
 	if own, told := a.versionOf(c); !known || told && !own.minor().less(to.minor()) || !told && c.Evidence != Serving ||
-		a.wayBack(c) || a.allDead() {
+		a.wayBack(c) || a.allDead(nobody) {
 		return false
 	}
 	for i := range a.Seats {

@@ -215,9 +215,10 @@ var Guards = []Row{
 			"told, and holds nothing; quorate.dev/etcd-versions on the Lease says it. It is asked about every member " +
 			"that would get another minor version, also about one that does not serve: what it becomes would hurt " +
 			"the others. A pod that goes by another's hand comes back with the new template all the same. Then the " +
-			"guard goes on holding the members that still run an older version. Never asked once every voter has " +
-			"been dead for `settle-timeout`: the update may be the cure then. Nor about a member that runs the new " +
-			"minor version already, nor on the way back to a revision that is older than this pod's.",
+			"guard goes on holding the members that still run an older version. Never asked once every voter whose " +
+			"pod has not got the new revision has been dead for `settle-timeout`: the update may be the cure then. " +
+			"Nor about a member that runs the new minor version already, nor on the way back to a revision that is " +
+			"older than this pod's.",
 		Looks: "`Hold`: the verdict has the versions, what would happen, and the way out. The reason begins with AT " +
 			"RISK while the guard keeps a member that does not serve, and others do.",
 		Do: "Let the template name the version that the verdict says, and go on from there: it brings back whoever " +

@@ -23,6 +23,24 @@ import (
 // decided is what a coordinator would decide about three members in good health, and a template that gives them
 // another image of etcd.
 func decided(m rollout.Membership, image string, arguments ...string) rollout.Decision {
+	return rollout.Decide(state(m, image, arguments...), rollout.DefaultPolicy())
+}
+
+// decidedAtARestart is the same while one of them restarts.
+func decidedAtARestart(m rollout.Membership, image string, arguments ...string) rollout.Decision {
+	s := state(m, image, arguments...)
+	s.Etcd.Members = slices.Clone(m.Members)
+	for i := range s.Etcd.Members {
+		if s.Etcd.Members[i].Name == name(1) {
+			s.Etcd.Members[i].Probe = rollout.Probe{Read: rollout.Failed}
+		}
+	}
+	p := &s.Pods[1]
+	p.Ready, p.ContainersReady, p.Etcd.Ready, p.Etcd.Restarts = false, false, false, 1
+	return rollout.Decide(s, rollout.DefaultPolicy())
+}
+
+func state(m rollout.Membership, image string, arguments ...string) rollout.State {
 	running := rollout.Container{State: rollout.ContainerRunning, Ready: true}
 	s := rollout.State{
 		Set: rollout.Set{
@@ -37,7 +55,7 @@ func decided(m rollout.Membership, image string, arguments ...string) rollout.De
 			Owned: true, Ready: true, ContainersReady: true, Initialized: true, Etcd: running, Sidecar: running,
 		})
 	}
-	return rollout.Decide(s, rollout.DefaultPolicy())
+	return s
 }
 
 // withData writes something, as every cluster has data that is in use. Without, 3.4 does not keep how far it has
@@ -114,6 +132,9 @@ func TestAStepThatIsHeldWouldHaveFailed(t *testing.T) {
 			m := s.await("all agree on the leader", func(m rollout.Membership) bool { return leader(m) != nil })
 			d := decided(m, "etcd:"+tc.to, tc.arguments...)
 			require.Equal(t, tc.guard, d.Guard, "%s", d.Reason())
+			d = decidedAtARestart(m, "etcd:"+tc.to, tc.arguments...)
+			require.Equal(t, tc.guard, d.Guard, "a member restarts: %s", d.Reason())
+			require.Equal(t, tc.guard == "", d.Acts(), "a member restarts: %s", d.Reason())
 
 			s.stop(2)
 			var extra []string
