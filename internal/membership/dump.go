@@ -49,6 +49,7 @@ type dumpStatus struct {
 		RaftTerm         uint64        `json:"raftTerm"`
 		RaftAppliedIndex uint64        `json:"raftAppliedIndex"`
 		Errors           []string      `json:"errors"`
+		IsLearner        bool          `json:"isLearner"`
 		DowngradeInfo    dumpDowngrade `json:"downgradeInfo"`
 		DbSize           int64         `json:"dbSize"`
 		DbSizeInUse      int64         `json:"dbSizeInUse"`
@@ -131,6 +132,7 @@ func dumpProbe(m rollout.Member, cluster uint64, status []dumpStatus, health []d
 			Leader: s.Status.Leader, Term: s.Status.RaftTerm, Index: s.Status.RaftIndex,
 			Applied:   s.Status.RaftAppliedIndex,
 			Version:   s.Status.Version,
+			Learner:   s.Status.IsLearner,
 			Corrupt:   alarmed(s.Status.Errors, pb.AlarmType_CORRUPT),
 			NoSpace:   alarmed(s.Status.Errors, pb.AlarmType_NOSPACE),
 			NoSpaceOf: alarmedMembers(s.Status.Errors, pb.AlarmType_NOSPACE),
