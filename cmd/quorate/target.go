@@ -239,6 +239,7 @@ func outside(dump *workload.Dump, set *appsv1.StatefulSet, names workload.Names,
 		Lease: record.Parse(lease),
 	}
 	o.State.Request, _ = record.RequestOf(lease, now) // Who coordinates tells what is wrong with it.
+	learnersAge(o.State)
 	o.State.UnderWay, o.State.Suspect = o.Lease.UnderWay(), o.Lease.Suspected()
 	if lease != nil && lease.Spec.RenewTime != nil {
 		o.Renewed = lease.Spec.RenewTime.Time
@@ -246,6 +247,18 @@ func outside(dump *workload.Dump, set *appsv1.StatefulSet, names workload.Names,
 	var err error
 	o.Last, o.History, err = report.FromLease(lease)
 	return o, err
+}
+
+// learnersAge says since when the pods of learners have not settled, where only etcd tells that they have not: a learner
+// was no voter before, so at least for as long as its pod is Ready.
+func learnersAge(s rollout.State) {
+	a := rollout.Assess(s, rollout.DefaultPolicy())
+	for i := range a.Seats {
+		if seat := &a.Seats[i]; seat.Pod != nil && seat.Pod.Ready && !seat.Outdated && seat.Member != nil && !seat.Voter {
+			s.Ages[rollout.Sighting{UID: seat.Pod.UID, Condition: rollout.UnsettledSeen}] =
+				a.Age(seat.Pod.UID, rollout.ReadySeen)
+		}
+	}
 }
 
 // policyFlags are the flags by which a person can decide otherwise than the coordinator.

@@ -50,6 +50,7 @@ type dumpStatus struct {
 		RaftTerm         uint64        `json:"raftTerm"`
 		RaftAppliedIndex uint64        `json:"raftAppliedIndex"`
 		Errors           []string      `json:"errors"`
+		IsLearner        bool          `json:"isLearner"`
 		DowngradeInfo    dumpDowngrade `json:"downgradeInfo"`
 		DbSize           int64         `json:"dbSize"`
 		DbSizeInUse      int64         `json:"dbSizeInUse"`
@@ -133,6 +134,7 @@ func dumpProbe(m rollout.Member, cluster uint64, status []dumpStatus, health []d
 			Applied:   s.Status.RaftAppliedIndex,
 			Revision:  s.Status.Header.Revision,
 			Version:   s.Status.Version,
+			Learner:   s.Status.IsLearner,
 			Corrupt:   alarmed(s.Status.Errors, pb.AlarmType_CORRUPT),
 			NoSpace:   alarmed(s.Status.Errors, pb.AlarmType_NOSPACE),
 			NoSpaceOf: alarmedMembers(s.Status.Errors, pb.AlarmType_NOSPACE),

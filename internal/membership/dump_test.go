@@ -90,3 +90,17 @@ func TestADumpTellsOfADowngradeThatWasEnabled(t *testing.T) {
 		})
 	}
 }
+
+func TestADumpTellsWhoCallsItselfALearner(t *testing.T) {
+	list := `{"header":{"cluster_id":7},"members":[` +
+		`{"ID":1,"name":"a","clientURLs":["https://a:2379"]},{"ID":2,"name":"b","clientURLs":["https://b:2379"]}]}`
+	status := `[{"Endpoint":"https://a:2379","Status":{"header":{"cluster_id":7,"member_id":1},"version":"3.5.35"}},` +
+		`{"Endpoint":"https://b:2379","Status":{"header":{"cluster_id":7,"member_id":2},"isLearner":true}}]`
+	m, err := membership.Dump{MemberList: []byte(list), EndpointStatus: []byte(status)}.Membership()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Members[0].Probe.Status.Learner || !m.Members[1].Probe.Status.Learner {
+		t.Errorf("%+v, %+v", m.Members[0].Probe.Status, m.Members[1].Probe.Status)
+	}
+}

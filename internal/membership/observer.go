@@ -659,11 +659,11 @@ func (o *Observer) probe(ctx context.Context, client *clientv3.Client, cluster u
 			Leader: status.Leader, Term: status.RaftTerm,
 			Index: status.RaftIndex, Applied: status.RaftAppliedIndex,
 			Revision: status.Header.GetRevision(), Version: status.Version,
-			DowngradeTo: downgradeTo(status),
-			Corrupt:     alarmed(status.Errors, pb.AlarmType_CORRUPT),
-			NoSpace:     alarmed(status.Errors, pb.AlarmType_NOSPACE),
-			NoSpaceOf:   alarmedMembers(status.Errors, pb.AlarmType_NOSPACE),
-			Size:        status.DbSize, InUse: status.DbSizeInUse, Quota: quotaOf(status),
+			Learner: status.IsLearner, DowngradeTo: downgradeTo(status),
+			Corrupt:   alarmed(status.Errors, pb.AlarmType_CORRUPT),
+			NoSpace:   alarmed(status.Errors, pb.AlarmType_NOSPACE),
+			NoSpaceOf: alarmedMembers(status.Errors, pb.AlarmType_NOSPACE),
+			Size:      status.DbSize, InUse: status.DbSizeInUse, Quota: quotaOf(status),
 		}
 	}
 	switch by := readBy(header, rerr, status); {

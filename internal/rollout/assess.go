@@ -79,7 +79,7 @@ func join(s State, p Policy) *Assessment {
 		m := &members[i]
 		if !m.Learner {
 			a.Voters++
-			if m.Probe.Read == Answered {
+			if m.Probe.Read == Answered && !m.deniesToVote() {
 				a.readTerm = max(a.readTerm, m.Probe.ReadTerm)
 			}
 		}
@@ -291,7 +291,14 @@ func (a *Assessment) serves(m *Member) bool { return a.answers(m) && !a.stopped(
 
 // answers is true for such a member, whatever may still happen to it.
 func (a *Assessment) answers(m *Member) bool {
-	return m.Probe.Read == Answered && (m.Learner || m.Probe.ReadTerm == 0 || m.Probe.ReadTerm == a.readTerm)
+	return m.Probe.Read == Answered && !m.deniesToVote() &&
+		(m.Learner || m.Probe.ReadTerm == 0 || m.Probe.ReadTerm == a.readTerm)
+}
+
+// deniesToVote is true for a member that the list has as a voter, and that says itself that it is a learner. It counts
+// among the voters, because the others wait for its vote, and never among those that serve.
+func (m *Member) deniesToVote() bool {
+	return !m.Learner && m.Probe.Status != nil && m.Probe.Status.Learner
 }
 
 func (a *Assessment) seat(ordinal int) Seat {

@@ -164,9 +164,8 @@ func (c class) representativeOfServing() class {
 	if c.sick {
 		c.etcd = runsReady // The sidecar alone makes the pod unready.
 	}
-	if c.outdated || c.settled() && c.voter() {
-		// Nobody asks for how long. (How old a learner that has settled is matters to
-		// QuorumPatience, when no voter serves.)
+	if c.outdated || c.settled() {
+		// Nobody asks for how long.
 		c.long = false
 	}
 	return c
@@ -355,7 +354,7 @@ func runs(c class) bool { return c.etcd == runsReady || c.etcd == runsNotReady }
 func (c class) podReady() bool { return c.pod == present && c.etcd == runsReady && !c.sick }
 
 func (c class) settled() bool {
-	return !c.outdated && c.podReady() && c.answer == serves && (c.role == isLearner || !c.lags)
+	return !c.outdated && c.podReady() && c.answer == serves && c.voter() && !c.lags
 }
 
 // failing: an updated one that will not settle by itself.
@@ -364,7 +363,10 @@ func (c class) failing() bool {
 }
 
 func (c class) unavailable() bool {
-	return c.role != isLearner && (c.isGoing() || c.yields() || c.answer != serves || !c.outdated && !c.settled())
+	if c.role == isLearner {
+		return !c.outdated && !c.isGoing()
+	}
+	return c.isGoing() || c.yields() || c.answer != serves || !c.outdated && !c.settled()
 }
 
 // holdsData: a voter whose data is certain to be there, in its pod.

@@ -202,8 +202,8 @@ func TestDecisions(t *testing.T) {
 		{"it is not complete while a member's lag is not known",
 			cluster(3, allUpdated(), func(w *world) { w.member(1).Probe.Status = nil }),
 			"wait UpdatedPending", rollout.RuleUpdatedSettle},
-		{"a learner that answers is settled however far behind it is",
-			cluster(3, allUpdated(), learner(2), behind(9000, 2)), "complete", rollout.RuleComplete},
+		{"a learner is not settled before it is promoted",
+			cluster(3, allUpdated(), learner(2)), "wait UpdatedPending", rollout.RuleUpdatedSettle},
 		{"it is not complete before minReadySeconds have passed",
 			cluster(3, allUpdated(), func(w *world) { w.state.Set.MinReady = 10 * time.Second },
 				aged(rollout.ReadySeen, 10*time.Second, 0, 1), aged(rollout.ReadySeen, 9*time.Second, 2)),
@@ -449,7 +449,7 @@ func TestDecisions(t *testing.T) {
 				func(w *world) { w.state.Etcd.Members = w.state.Etcd.Members[:1] }), "wait UpdatedPending",
 			rollout.RuleUpdatedSettle},
 		{"a scale-out from one to three waits until the new members vote",
-			cluster(3, updated(1, 2), learner(1, 2)), "hold QuorumFloor", rollout.RuleServing},
+			cluster(3, updated(1, 2), learner(1, 2)), "wait UpdatedPending", rollout.RuleUpdatedSettle},
 		{"a scale-out from one to three goes on once they vote",
 			cluster(3, updated(1, 2)), "move leadership from etcd-0 to etcd-1", rollout.RuleHandOverLeadership},
 	} {
@@ -495,14 +495,14 @@ func TestGuardsOfACandidate(t *testing.T) {
 			cluster(3, dead(1), starting(2)), "etcd-2", rollout.GuardMayVote},
 		{"MayVote passes while enough others may vote", cluster(5, alive(2, 3, 4)), "etcd-4", none},
 		{"MayVote does not count what is already going",
-			cluster(5, alive(2, 3, 4), terminating(2, 3), settledLearner()), "etcd-4", rollout.GuardMayVote},
+			cluster(5, alive(2, 3, 4), terminating(2, 3), overriding(rollout.GuardRevisionSuspect)), "etcd-4", rollout.GuardMayVote},
 		{"MayVote counts voters elsewhere, which nobody knows to be dead",
 			cluster(3, dead(1), alive(2), outsiders(2)), "etcd-2", none},
 		{"MayVote does not count a voter out of range whose pod terminates, even while it answers",
 			cluster(4, replicas(3), alive(2), terminating(3)), "etcd-2", rollout.GuardMayVote},
 		{"MayVote passes for a learner", cluster(4, dead(1, 2), alive(3), learner(3)), "etcd-3", none},
 		{"MayVote does not count on what is only starting",
-			cluster(3, updated(1), starting(1), alive(2), settledLearner()), "etcd-2", rollout.GuardMayVote},
+			cluster(3, updated(1), starting(1), alive(2), overriding(rollout.GuardRevisionSuspect)), "etcd-2", rollout.GuardMayVote},
 		{"MayVote does not count on a ghost", cluster(3, alive(2), ghosts(1)), "etcd-2", rollout.GuardMayVote},
 		{"MayVote does not count on what ran on a node that is lost",
 			cluster(3, noAnswer(1), alive(2), func(w *world) { w.pod(1).Ready = false }),
@@ -527,21 +527,21 @@ func TestGuardsOfACandidate(t *testing.T) {
 		{"QuorumPatience does not bind what is starting", cluster(3, alive(0, 1), starting(2)), "etcd-2", none},
 		{"QuorumPatience does not bind what is dead", cluster(3, alive(0, 1), dead(2)), "etcd-2", none},
 		{"QuorumPatience waits for a terminating pod",
-			cluster(3, alive(0, 1, 2), terminating(0), settledLearner(), quorumLostFor(patience)),
+			cluster(3, alive(0, 1, 2), terminating(0), overriding(rollout.GuardRevisionSuspect), quorumLostFor(patience)),
 			"etcd-2", rollout.GuardQuorumPatience},
 		{"QuorumPatience waits for a missing pod",
-			cluster(3, alive(0, 1, 2), missing(0), settledLearner(), quorumLostFor(patience)),
+			cluster(3, alive(0, 1, 2), missing(0), overriding(rollout.GuardRevisionSuspect), quorumLostFor(patience)),
 			"etcd-2", rollout.GuardQuorumPatience},
 		{"QuorumPatience gives an updated pod time",
-			cluster(3, alive(0, 1, 2), updated(0), settledLearner(), quorumLostFor(patience),
+			cluster(3, alive(0, 1, 2), updated(0), overriding(rollout.GuardRevisionSuspect), quorumLostFor(patience),
 				aged(rollout.PodSeen, patience-1, 0)), "etcd-2", rollout.GuardQuorumPatience},
 		{"QuorumPatience gives an updated pod no more than that",
-			cluster(3, alive(0, 1, 2), updated(0), settledLearner(), quorumLostFor(patience),
-				aged(rollout.PodSeen, patience, 0, 3)), "etcd-2", none},
+			cluster(3, alive(0, 1, 2), updated(0), overriding(rollout.GuardRevisionSuspect), quorumLostFor(patience),
+				aged(rollout.PodSeen, patience, 0)), "etcd-2", none},
 
 		{"QuorumPatience holds while an updated pod is dead: the update is no cure",
-			cluster(4, learner(3), updated(0, 3), dead(0), alive(1, 2), quorumLostFor(patience),
-				aged(rollout.PodSeen, patience, 0, 3)), "etcd-2", rollout.GuardQuorumPatience},
+			cluster(3, updated(0), dead(0), alive(1, 2), overriding(rollout.GuardRevisionSuspect),
+				quorumLostFor(patience), aged(rollout.PodSeen, patience, 0)), "etcd-2", rollout.GuardQuorumPatience},
 
 		{"RevisionSuspect holds what runs while the revision is in doubt",
 			failingAndNoneSettled(alive(3)), "etcd-3", rollout.GuardRevisionSuspect},
@@ -667,7 +667,7 @@ func TestGuardsOfACandidate(t *testing.T) {
 		{"QuorumFloor lets a learner of two voters go", cluster(3, learner(2)), "etcd-2", none},
 		{"QuorumFloor exempts a single member", cluster(1), "etcd-0", none},
 		{"QuorumFloor does not exempt the only voter of three replicas",
-			cluster(3, updated(1, 2), learner(1, 2)), "etcd-0", rollout.GuardQuorumFloor},
+			cluster(3, learner(1, 2), sick(0)), "etcd-0", rollout.GuardQuorumFloor},
 		{"QuorumFloor does not count on what is already going",
 			cluster(5, updated(0, 1), maxUnavailable(4), terminating(4), ghosts(1)),
 			"etcd-3", rollout.GuardQuorumFloor},
@@ -703,8 +703,10 @@ func TestGuardsOfACandidate(t *testing.T) {
 			cluster(5, updated(0, 4), sick(4), maxUnavailable(2)), "etcd-3", none},
 		{"UnavailableBudget does not count an outdated pod with a sick sidecar", cluster(5, sick(4)), "etcd-3", none},
 		{"UnavailableBudget does not count ghosts", cluster(5, ghosts(1)), "etcd-4", none},
-		{"UnavailableBudget does not count learners",
-			cluster(5, updated(2, 4), learner(4), unknown(4)), "etcd-3", none},
+		{"UnavailableBudget does not count outdated learners",
+			cluster(5, updated(2), learner(4), unknown(4)), "etcd-3", none},
+		{"UnavailableBudget counts an updated learner, which has not settled",
+			cluster(5, updated(2, 4), learner(4)), "etcd-3", rollout.GuardUnavailableBudget},
 		{"UnavailableBudget lets a learner go without a share",
 			cluster(5, updated(0, 3), sick(3), learner(4)), "etcd-4", none},
 
@@ -806,9 +808,9 @@ func TestGuardsOfACandidate(t *testing.T) {
 }
 
 func TestALeaderHandsOverToTheBestVoter(t *testing.T) {
-	// Five outdated voters, of which etcd-4 leads and is next; a learner has settled.
+	// Five outdated voters, of which etcd-4 leads and is next.
 	onlyOutdatedVoters := func(c change) *world {
-		return cluster(6, learner(5), updated(5), leads(4), sick(4), maxUnavailable(2), c)
+		return cluster(5, leads(4), sick(4), maxUnavailable(2), overriding(rollout.GuardCanary), c)
 	}
 	lastOne := func(changes ...change) *world { return cluster(5, updated(1, 2, 3, 4)).with(changes...) }
 	for _, tc := range []struct {
@@ -824,9 +826,10 @@ func TestALeaderHandsOverToTheBestVoter(t *testing.T) {
 		{"the most caught up among equals",
 			lastOne(behind(30, 1), behind(20, 2), behind(10, 3), behind(20, 4)),
 			"move leadership from etcd-0 to etcd-3"},
-		{"settled before more caught up", cluster(3, updated(1), learner(1), sick(2), leads(2)), "hold QuorumFloor"},
-		{"never a learner",
-			cluster(5, updated(1, 2, 3, 4), learner(1), behind(10, 2, 3, 4)), "move leadership from etcd-0 to etcd-2"},
+		{"settled before more caught up",
+			cluster(3, leads(2), sick(2), updated(1), behind(10, 1)), "move leadership from etcd-2 to etcd-1"},
+		{"never a learner", cluster(5, leads(1), learner(0), updated(2, 3, 4), partition(1), behind(10, 2, 3, 4)),
+			"move leadership from etcd-1 to etcd-2"},
 		{"never a member that is unknown",
 			onlyOutdatedVoters(func(w *world) { w.member(0).Probe.Read = rollout.Failed }),
 			"move leadership from etcd-4 to etcd-1"},

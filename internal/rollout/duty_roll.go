@@ -111,6 +111,10 @@ func (a *Assessment) failed(s *Seat, r *Row, down []Candidate) Decision {
 			what = fmt.Sprintf("without quorum nothing settles; if the template is right, it is what keeps "+
 				"the next one that is in the way (%s, %s: %s); else %s", down[0].Pod, next.Guard, next.Detail(), what)
 		}
+		if s.unpromoted() {
+			what = fmt.Sprintf("see why its host does not promote it, or promote it with `etcdctl member promote %x`",
+				s.Member.ID)
+		}
 		return a.atRisk(down) + fmt.Sprintf("updated pod %s is failing: %s; %s", s.Name, s.Describe(), what) +
 			a.notCreated()
 	}

@@ -96,11 +96,11 @@ func unavailableBudget(a *Assessment, c *Seat) Verdict {
 		unavailable, len(a.Seats), unavailable+1, budget)
 }
 
-// unavailable is true for a seat that counts against the budget. A learner never
-// does.
+// unavailable is true for a seat that counts against the budget. A learner only does while its pod is an updated one:
+// then it has not settled before it is promoted.
 func (a *Assessment) unavailable(s *Seat) bool {
 	if s.Member != nil && !s.Voter {
-		return false
+		return !s.Outdated && !s.Going()
 	}
 	return !s.stays() || s.Evidence != Serving || (!s.Outdated && !s.Settled)
 }

@@ -145,6 +145,17 @@ func mutants() []mutant {
 			mutate:      without(rollout.GuardRecreation),
 		},
 		{
+			name:        "a learner that was never promoted has settled",
+			environment: environment{maxUnavailable: 3, self: noSelf, outsiders: 2, trusted: true},
+			wrong:       "does not go alone",
+			mutate: eachMember(func(s *rollout.State, p *rollout.Pod, m *rollout.Member) {
+				if m.Learner && p.Ready && p.Revision == s.Set.UpdateRevision && m.Probe.Read == rollout.Answered {
+					m.Learner = false
+					answering(m)
+				}
+			}),
+		},
+		{
 			name:        "no PodsListed",
 			environment: many,
 			wrong:       "may vote in a cluster of its own",

@@ -108,6 +108,7 @@ func (s *State) answer(a *Assessment, leader, returned uint64) {
 	for i := range members {
 		m := &members[i]
 		if m.ID == returned {
+			m.Learner = false // Its host promotes it.
 			m.Probe = Probe{Read: Answered, Status: &Status{Index: a.HighestIndex, Applied: a.HighestIndex}}
 		}
 		if m.Probe.Read == Answered && m.Probe.Status != nil {

@@ -36,8 +36,8 @@ type Seat struct {
 	Lag      uint64
 	CaughtUp bool
 	// Settled: up to date, Pod Ready for minReadySeconds (and for a while longer if one of
-	// its containers has restarted), and its member a voter that serves and has caught up,
-	// or a learner that answers.
+	// its containers has restarted), and its member a voter that serves and has caught up. A
+	// learner is not before its host has promoted it.
 	Settled bool
 	// SidecarSick: the backup-restore container is not ready.
 	SidecarSick bool
@@ -70,9 +70,11 @@ func (s *Seat) stays() bool { return !s.Going() && !s.yields && !s.Suspect && !s
 // survives is true for a serving voter that is not on its way out.
 func (s *Seat) survives() bool { return s.Voter && s.stays() && s.Evidence == Serving }
 
-// useful is true for a voter that serves and has caught up, so that another may go,
-// and for a learner that answers.
-func (s *Seat) useful() bool { return s.Evidence == Serving && (s.CaughtUp || !s.Voter) }
+// useful is true for a voter that serves and has caught up, so that another may go.
+func (s *Seat) useful() bool { return s.Voter && s.Evidence == Serving && s.CaughtUp }
+
+// unpromoted is true for a learner that answers.
+func (s *Seat) unpromoted() bool { return s.Member != nil && s.Member.Learner && s.Evidence == Serving }
 
 // steadyAfter is how long a pod of which a container has restarted has to be Ready before
 // that counts: the first back-off of a kubelet, within which a crash loop shows again.
@@ -113,6 +115,8 @@ func (s *Seat) Describe() string {
 			"any more, so that may be old news)"
 	case s.Evidence == Unknown && s.Stopped:
 		text = "its member is Unknown (what the record names may still keep it from answering)"
+	case s.Evidence == Unknown && s.Member != nil && s.Member.deniesToVote():
+		text = "its member is Unknown (a voter by etcd's list, and a learner by its own word)"
 	case s.Evidence == Unknown && s.Member != nil && s.Member.Probe.Read == Answered:
 		text = "its member is Unknown (it answered a read of raft term " +
 			strconv.FormatUint(s.Member.Probe.ReadTerm, 10) + ", and another one of a later term)"
@@ -123,12 +127,12 @@ func (s *Seat) Describe() string {
 	case s.Leader:
 		text = "its member serves and leads"
 	case !s.Voter:
-		text = "its member is a learner"
+		text = "its member is a learner, waiting to be promoted"
 	default:
 		text = "its member serves"
 	}
 	switch {
-	case s.Evidence != Serving || s.useful():
+	case s.Evidence != Serving || s.useful() || s.unpromoted():
 	case s.Member.Probe.Status == nil:
 		text += ", how far it is behind is not known"
 		if why := s.Member.Probe.Detail; why != "" {

@@ -300,6 +300,9 @@ type Status struct {
 	// Revision is that of its data, at least 1, and 0 where it is not known.
 	Revision int64
 	Version  string
+	// Learner is true for a member that says that it is one, whatever the list says: it has not applied its promotion
+	// yet, or it never will (etcd-io/etcd#18347).
+	Learner bool
 	// DowngradeTo is the version that a downgrade was enabled to, and empty where none was. A member tells
 	// it from 3.6 on.
 	DowngradeTo string

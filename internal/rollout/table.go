@@ -186,7 +186,8 @@ var Guards = []Row{
 			"back the template: the failing pod is replaced first. With quorum lost no pod can settle, " +
 			"however right the template is: then the reason names the guard that keeps the next pod " +
 			"(RevisionSuspect for a process that runs), and if the template is the cure, override that " +
-			"one. May be overridden.",
+			"one. A learner that answers waits for its host to promote it: see the host's log, or `etcdctl member " +
+			"promote`. May be overridden.",
 	},
 	{
 		Name: GuardOthersLeaving, rules: []Rule{RuleServing, RuleDefragment}, judge: othersLeaving,
@@ -455,7 +456,8 @@ var Guards = []Row{
 		clears: true,
 		Protects: "An updated pod that is still coming up counts as unavailable. One of which a container has " +
 			"restarted has to stay Ready for ten seconds first: a crash loop without a readiness probe is " +
-			"Ready for a moment at every start.",
+			"Ready for a moment at every start. A learner has to be promoted first, which is for its host: until it " +
+			"votes, it proves nothing of the new revision.",
 		Looks: "`Wait`.",
 		Do:    "Nothing, until it turns into UpdatedFailing.",
 	},

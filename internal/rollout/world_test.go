@@ -294,24 +294,6 @@ func learner(ordinals ...int) change {
 	return each(ordinals, func(w *world, o int) { w.member(o).Learner = true })
 }
 
-// settledLearner adds an updated learner that has settled: so the new revision is not in doubt.
-func settledLearner() change {
-	return func(w *world) {
-		o := len(w.state.Pods)
-		for w.state.Set.Replicas > o {
-			o++
-		}
-		w.state.Set.Replicas = o + 1
-		w.state.Pods = append(w.state.Pods, healthyPod(o, newRev, 1))
-		w.state.Etcd.Members = append(w.state.Etcd.Members, rollout.Member{
-			ID: id(
-				o,
-			), Name: name(o), Learner: true, Probe: rollout.Probe{Read: rollout.Answered,
-				Status: &rollout.Status{Term: term, Index: index, Applied: index}},
-		})
-	}
-}
-
 // answeredAt: these answered their reads at the raft term, the others at the newest.
 func answeredAt(at uint64, ordinals ...int) change {
 	return func(w *world) {
