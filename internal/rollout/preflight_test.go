@@ -317,7 +317,7 @@ func TestAStepThatIsHeldDoesNotBeginWithAMemberThatDoesNotServe(t *testing.T) {
 		{"it has ended", before(exited(1)), "hold UpgradePath", atRisk},
 		{"it crash-loops, and the others serve", before(deadFor(long, 1)), "hold UpgradePath", atRisk},
 		{"so does one that has been dead, where one voter is left, which proves that a dead one votes",
-			before(deadFor(long, 0, 1)), "hold MayVote", "1 of 3"},
+			before(deadFor(long, 0, 1)), "hold MayVote", "etcd-1: 1 of 3"},
 		{"none serves, and one process runs", before(deadFor(long, 0, 1), blip(2), quorumLostFor(long)),
 			"hold UpgradePath", "etcd-"},
 		{"it has run for so long without quorum", before(deadFor(long, 0, 1), blip(2), quorumLostFor(long),
