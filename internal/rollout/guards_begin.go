@@ -54,6 +54,7 @@ func newArguments(a *Assessment, c *Seat) bool {
 
 // deadFor says for how long no process of the seat's member has run. A crash loop runs for a moment between its
 // restarts, which does not count once it is backed off from. A pod that is merely terminating may have a process.
+// A member that answers has one, whatever its kubelet says.
 func (a *Assessment) deadFor(s *Seat) time.Duration {
 	switch {
 	case s.Member != nil && (s.Member.Probe.Read == Answered || s.Member.Probe.Status != nil):
@@ -105,8 +106,8 @@ func checked(guard Guard) func(*Assessment, *Seat) Verdict {
 			if applies, arguments := row.Applies(s); row.Guard == guard && applies {
 				text := s.describe() + ": " + strings.Join(append(arguments, row.Why), ", ") + "; " + row.Do
 				if guard == GuardUpgradePath && c.Evidence == Down {
-					text += "; if only the new version can bring this member back: quorate override " + a.state.Set.Name +
-						" " + string(guard)
+					text += "; if only the new version can bring this member back: quorate override " +
+						a.state.Set.Name + " " + string(guard)
 				}
 				return Verdict{text: text}
 			}

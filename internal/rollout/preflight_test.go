@@ -328,7 +328,8 @@ func TestAStepThatIsHeldDoesNotBeginWithAMemberThatDoesNotServe(t *testing.T) {
 		{"all have not been created for long", before(starting(0, 1, 2), aged(rollout.NotRunningSeen, settle, 0, 1, 2)),
 			"delete etcd-2", ""},
 		{"all are dead, without a member list", before(deadFor(settle, 0, 1, 2), noMemberList()), "delete etcd-2", ""},
-		{"one is dead without a pod", before(deadFor(settle, 1, 2), taken(missing(0)), away(settle, 0)), "delete etcd-2", ""},
+		{"one is dead without a pod", before(deadFor(settle, 1, 2), taken(missing(0)), away(settle, 0)),
+			"delete etcd-2", ""},
 		{"a pod that has gone just now may come back", before(deadFor(settle, 1, 2), taken(missing(0))),
 			"wait Terminating", "waiting for etcd-0"},
 		{"the second follows the first that we have taken", before(deadFor(settle, 0, 1), missing(2)), "delete etcd-1",
@@ -526,8 +527,8 @@ func TestAStepThatBeganByAccidentIsStillHeld(t *testing.T) {
 // The way back is a revision that was there before the candidate's. An accident is not: a pod that others have taken
 // comes back with the new template, and the others are of a revision that was there before.
 func TestTheWayBackIsToARevisionThatIsOlderThanTheCandidates(t *testing.T) {
-	// up is a template of 3.6 that some pods have, and that the candidate etcd-1 of 3.5.25 must not get, but for the way
-	// back. The pods have been made at these times.
+	// up is a template of 3.6 that some pods have, and that the candidate etcd-1 of 3.5.25 must not get, but for the
+	// way back. The pods have been made at these times.
 	up := func(current string, updatedOnes []int, at ...int64) *world {
 		w := runs3("3.5.25", "etcd:3.6.16", func(w *world) { w.state.Set.CurrentRevision = current })
 		for o, t := range at {

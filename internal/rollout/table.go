@@ -209,17 +209,17 @@ var Guards = []Row{
 	{
 		Name: GuardUpgradePath, rules: []Rule{RuleNotServingFirst, RuleServing}, judge: checked(GuardUpgradePath),
 		asked: stepHarms, overridable: true, forOthers: true,
-		Protects: "A change of etcd's version that is known to fail, or to lose quorum, does not begin. `quorate plan " +
-			"--all` shows every row of what is known, with its source. The members' versions are what they tell, " +
-			"else the tags of their pods' images. The new one is the tag of the image in the new template: of an " +
-			"image whose name is etcd, or of a known release of etcd-wrapper. A version that cannot be read there is " +
-			"told, and holds nothing; quorate.dev/etcd-versions on the Lease says it. It is asked about every member " +
-			"that would get another minor version, also about one that does not serve: what it becomes would hurt " +
-			"the others. A pod that goes by another's hand comes back with the new template all the same. Then the " +
-			"guard goes on holding the members that still run an older version. Never asked once every voter whose " +
-			"pod has not got the new revision has been dead for `settle-timeout`: the update may be the cure then. " +
-			"Nor about a member that runs the new minor version already, nor on the way back to a revision that is " +
-			"older than this pod's.",
+		Protects: "A change of etcd's version that is known to fail, or to lose quorum, does not begin. `quorate " +
+			"plan --all` shows every row of what is known, with its source. The members' versions are what they " +
+			"tell, else the tags of their pods' images. The new one is the tag of the image in the new template: " +
+			"of an image whose name is etcd, or of a known release of etcd-wrapper. A version that cannot be " +
+			"read there is told, and holds nothing; quorate.dev/etcd-versions on the Lease says it. It is asked " +
+			"about every member that would get another minor version, also about one that does not serve: what " +
+			"it becomes would hurt the others. A pod that goes by another's hand comes back with the new " +
+			"template all the same. Then the guard goes on holding the members that still run an older version. " +
+			"Never asked once every voter whose pod has not got the new revision has been dead for " +
+			"`settle-timeout`: the update may be the cure then. Nor about a member that runs the new minor " +
+			"version already, nor on the way back to a revision that is older than this pod's.",
 		Looks: "`Hold`: the verdict has the versions, what would happen, and the way out. The reason begins with AT " +
 			"RISK while the guard keeps a member that does not serve, and others do.",
 		Do: "Let the template name the version that the verdict says, and go on from there: it brings back whoever " +
@@ -230,10 +230,11 @@ var Guards = []Row{
 	{
 		Name: GuardDowngrade, rules: []Rule{RuleNotServingFirst, RuleServing}, judge: checked(GuardDowngrade),
 		asked: stepDown, overridable: true,
-		Protects: "No member is replaced by one of a minor version below the cluster's, which would not start, unless " +
-			"etcd was told of the downgrade. Members tell that from 3.6 on. The cluster's version is the lowest " +
-			"minor version of its members. It is not asked about a member that has been dead for `settle-timeout`, " +
-			"which has nothing to lose, nor on the way back to a revision that is older than this pod's.",
+		Protects: "No member is replaced by one of a minor version below the cluster's, which would not start, " +
+			"unless etcd was told of the downgrade. Members tell that from 3.6 on. The cluster's version is the " +
+			"lowest minor version of its members. It is not asked about a member that has been dead for " +
+			"`settle-timeout`, which has nothing to lose, nor on the way back to a revision that is older than " +
+			"this pod's.",
 		Looks: "`Hold`: the verdict has the versions.",
 		Do: "From 3.6 on: `etcdctl downgrade validate VERSION`, then `etcdctl downgrade enable VERSION`. Before that " +
 			"there is no way down but a backup. May be overridden.",
