@@ -47,7 +47,7 @@ func TestTheDataOfAHealthyClusterAreNeverProvenToDiffer(t *testing.T) {
 				s.happen(program, extra, writes)
 			}
 			looked := looks()
-			t.Logf("etcd %s: %d writes, %d looks, of which %d found a difference, at most %d in a row, and %d proved one",
+			t.Logf("etcd %s: %d writes, %d looks: %d found a difference, at most %d in a row, and %d proved one",
 				version, writes.Load(), looked.all, looked.found, looked.row, looked.proved)
 			require.Zero(t, looked.proved, looked.last)
 			require.NotZero(t, looked.all)
