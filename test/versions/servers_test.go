@@ -42,6 +42,12 @@ type servers struct {
 // serve. They end with the test.
 func startServers(t *testing.T, programs ...string) *servers {
 	t.Helper()
+	return startServersWith(t, nil, programs...)
+}
+
+// startServersWith does the same with extra arguments for all of them.
+func startServersWith(t *testing.T, extra []string, programs ...string) *servers {
+	t.Helper()
 	loopback, err := network.NewLoopback()
 	require.NoError(t, err)
 	ports, err := loopback.Ports(2379, 2380)
@@ -57,7 +63,7 @@ func startServers(t *testing.T, programs ...string) *servers {
 		require.NoError(t, loopback.Close())
 	})
 	for i, program := range programs {
-		s.start(i, program, "new")
+		s.start(i, program, "new", extra...)
 	}
 	s.await("every member serves", func(m rollout.Membership) bool {
 		return len(m.Members) == len(programs) && serving(m) == len(programs)
