@@ -249,12 +249,13 @@ func outside(dump *workload.Dump, set *appsv1.StatefulSet, names workload.Names,
 	return o, err
 }
 
-// learnersAge says since when the pods of learners have not settled, where only etcd tells that they have not: a learner
-// was no voter before, so at least for as long as its pod is Ready.
+// learnersAge says for how long the pods of learners have not settled, where only etcd tells that they have not. A
+// learner was no voter before, so it is at least for as long as its pod is Ready.
 func learnersAge(s rollout.State) {
 	a := rollout.Assess(s, rollout.DefaultPolicy())
 	for i := range a.Seats {
-		if seat := &a.Seats[i]; seat.Pod != nil && seat.Pod.Ready && !seat.Outdated && seat.Member != nil && !seat.Voter {
+		seat := &a.Seats[i]
+		if seat.Pod != nil && seat.Pod.Ready && !seat.Outdated && seat.Member != nil && !seat.Voter {
 			s.Ages[rollout.Sighting{UID: seat.Pod.UID, Condition: rollout.UnsettledSeen}] =
 				a.Age(seat.Pod.UID, rollout.ReadySeen)
 		}

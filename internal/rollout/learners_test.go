@@ -34,7 +34,8 @@ func TestALearnerProvesNothingBeforeItIsPromoted(t *testing.T) {
 			"hold UpdatedFailing", "etcdctl member promote 3"},
 		{"one that does not answer is not promoted by a command", cluster(3, updated(2), learner(2), alive(2),
 			aged(rollout.UnsettledSeen, patience, 2)), "hold UpdatedFailing", "fix the template"},
-		{"a scale-out from one to three: the host promotes one after the other", cluster(3, updated(1, 2), learner(1, 2)),
+		{"a scale-out from one to three: the host promotes one after the other",
+			cluster(3, updated(1, 2), learner(1, 2)),
 			"wait UpdatedPending", waits},
 		{"one of them votes", cluster(3, updated(1, 2), learner(2)), "wait UpdatedPending", "etcd-2: " + waits},
 		{"all of them vote", cluster(3, updated(1, 2)), "move leadership from etcd-0 to etcd-1", ""},
@@ -76,7 +77,8 @@ func TestAVoterThatCallsItselfALearnerDoesNotServe(t *testing.T) {
 		{"another one is", cluster(5, updated(1, 2, 3), sick(4), deniesToVote(4), maxUnavailable(2)),
 			"move leadership from etcd-0 to etcd-1", ""},
 		{"its term is nobody's witness", cluster(3, answeredAt(term+1, 2), deniesToVote(2)), "delete etcd-2", word},
-		{"a learner by both is a learner", cluster(5, learner(4), deniesToVote(4)), "delete etcd-4", "a learner, waiting"},
+		{"a learner by both is a learner",
+			cluster(5, learner(4), deniesToVote(4)), "delete etcd-4", "a learner, waiting"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			d := tc.w.decide()

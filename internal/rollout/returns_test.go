@@ -38,21 +38,24 @@ func TestWhatIsRemovedHasToComeBack(t *testing.T) {
 		w    *world
 		want string
 	}{
-		{"the lower pods lack a claim, and the leader is the lowest", cluster(3, unclaimed("wal", 0, 1, 2)), "hold Returns"},
+		{"the lower pods lack a claim, and the leader is the lowest",
+			cluster(3, unclaimed("wal", 0, 1, 2)), "hold Returns"},
 		{"the lowest pod gets its claim when it is created anew", cluster(3, unclaimed("wal", 0, 1, 2), leads(2)),
 			"delete etcd-0"},
 		{"then the next one", cluster(3, unclaimed("wal", 1, 2), updated(0), leads(2)), "delete etcd-1"},
 		{"and the last one", cluster(3, unclaimed("wal", 2), updated(0, 1), leads(1)), "delete etcd-2"},
 		{"only the pod itself lacks it", cluster(3, unclaimed("wal", 2)), "delete etcd-2"},
 		{"only a higher one lacks it", cluster(3, unclaimed("wal", 2), updated(2), leads(2)), "delete etcd-1"},
-		{"a lower one that is up to date lacks it as well: it was made before", cluster(3, unclaimed("wal", 0), updated(0)),
+		{"a lower one that is up to date lacks it as well: it was made before",
+			cluster(3, unclaimed("wal", 0), updated(0)),
 			"hold Returns"},
 		{"a lower one that lacks it terminates: it comes back with the claim",
 			cluster(5, unclaimed("wal", 0), terminating(0), dead(4), leads(1)), "delete etcd-4"},
 		{"a lower one that lacks it has finished: the controller deletes it first",
 			cluster(5, unclaimed("wal", 0), updated(0), finished("Succeeded", 0), dead(2), leads(1)), "delete etcd-2"},
 		{"a dead one would not come back either", cluster(3, unclaimed("wal", 0), dead(2)), "hold Returns"},
-		{"a dead one that is the lowest does", cluster(3, unclaimed("wal", 0, 1, 2), dead(0), leads(1)), "delete etcd-0"},
+		{"a dead one that is the lowest does",
+			cluster(3, unclaimed("wal", 0, 1, 2), dead(0), leads(1)), "delete etcd-0"},
 		{"a pod that lacks nothing", cluster(3), "delete etcd-2"},
 		{"whoever knows better overrides it", cluster(3, unclaimed("wal", 0, 1, 2), overriding(rollout.GuardReturns)),
 			"delete etcd-2"},
@@ -61,7 +64,8 @@ func TestWhatIsRemovedHasToComeBack(t *testing.T) {
 		{"the name of the revision fills a label", cluster(3, revision(63)), "delete etcd-2"},
 		{"one more makes every new pod invalid", cluster(3, revision(64)), "hold Returns"},
 		{"a dead one is held as well", cluster(3, revision(64), dead(1)), "hold Returns"},
-		{"a rollout that is complete is not held", cluster(3, allUpdated(), revision(64), allUpdatedTo(64)), "complete"},
+		{"a rollout that is complete is not held",
+			cluster(3, allUpdated(), revision(64), allUpdatedTo(64)), "complete"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			d := tc.w.decide()

@@ -264,16 +264,16 @@ var Guards = []Row{
 	{
 		Name: GuardPodsListed, rules: []Rule{RuleServing}, judge: podsListed, asked: somePodsUnlisted,
 		overridable: true,
-		Protects: "Quorum is counted by etcd's member list. A pod that was Ready once and is not on it may run a member " +
-			"that was removed, or that split off, and vote in a cluster of its own (etcd-io/etcd#15787). While its " +
-			"etcd runs, no member that serves goes, and neither does a pod of which nothing is known. A dead one is " +
-			"replaced, and one that has never been Ready is on its way onto the list. Where as many voters " +
-			"elsewhere may run in such pods, the mapping of names has failed, and QuorumFloor says so.",
+		Protects: "Quorum is counted by etcd's member list. A pod that was Ready once and is not on it may run a " +
+			"member that was removed, or that split off, and vote in a cluster of its own (etcd-io/etcd#15787). " +
+			"While its etcd runs, no member that serves goes, and neither does a pod of which nothing is known. A " +
+			"dead one is replaced, and one that has never been Ready is on its way onto the list. Where as many " +
+			"voters elsewhere may run in such pods, the mapping of names has failed, and QuorumFloor says so.",
 		Looks: "`Hold`: the verdict names the pods.",
-		Do: "See what that pod's own etcd says: `etcdctl member list --endpoints` with its own address. If it should be " +
-			"a member, let its host add it back, or add it with `etcdctl member add`. If it is in a cluster of its own, " +
-			"see first which of the two has your data; then remove its pod and its data, so that it joins anew. May be " +
-			"overridden, if you know that it votes nowhere.",
+		Do: "See what that pod's own etcd says: `etcdctl member list --endpoints` with its own address. If it should " +
+			"be a member, let its host add it back, or add it with `etcdctl member add`. If it is in a cluster of " +
+			"its own, see first which of the two has your data; then remove its pod and its data, so that it joins " +
+			"anew. May be overridden, if you know that it votes nowhere.",
 	},
 	{
 		Name: GuardDataAgrees, rules: []Rule{RuleServing}, judge: dataAgrees, asked: dataTold,
@@ -387,16 +387,16 @@ var Guards = []Row{
 	{
 		Name: GuardReturns, rules: []Rule{RuleNotServingFirst, RuleServing}, judge: returns, asked: mayNotReturn,
 		overridable: true,
-		Protects: "A pod that is removed comes back. The StatefulSet controller goes through its pods from the lowest " +
-			"ordinal, and fails at one that lacks the volume of a claim template, before it creates a higher one " +
-			"(kubernetes#141876). Pods lack it when the StatefulSet was made anew around them with another claim " +
-			"template (`kubectl delete statefulset --cascade=orphan`). And the name of the new revision is a label of " +
-			"every new pod, so more than 63 characters make each of them invalid (kubernetes#64023). Only asked where " +
-			"there is such a pod or such a name.",
+		Protects: "A pod that is removed comes back. The StatefulSet controller goes through its pods from the " +
+			"lowest ordinal, and fails at one that lacks the volume of a claim template, before it creates a higher " +
+			"one (kubernetes#141876). Pods lack it when the StatefulSet was made anew around them with another claim " +
+			"template (`kubectl delete statefulset --cascade=orphan`). And the name of the new revision is a label " +
+			"of every new pod, so more than 63 characters make each of them invalid (kubernetes#64023). Only asked " +
+			"where there is such a pod or such a name.",
 		Looks: "`Hold`: the verdict names the pod and the claim, or the name of the revision.",
-		Do: "For a claim: make the StatefulSet anew with its former claim templates (`kubectl delete statefulset NAME " +
-			"--cascade=orphan`, which leaves its pods, and apply it again). For a name: only a StatefulSet with a " +
-			"shorter name helps, which is another StatefulSet. May be overridden, at the price of a pod that stays " +
+		Do: "For a claim: make the StatefulSet anew with its former claim templates (`kubectl delete statefulset " +
+			"NAME --cascade=orphan`, which leaves its pods, and apply it again). For a name: only a StatefulSet with " +
+			"a shorter name helps, which is another StatefulSet. May be overridden, at the price of a pod that stays " +
 			"away.",
 	},
 	{
@@ -449,8 +449,8 @@ var Guards = []Row{
 		Protects: "A pod that is missing or terminating counts as unavailable; its processes may still run.",
 		Looks:    "`Wait`, for as long as the grace period and the recreation take.",
 		Do: "If it lasts: the pod's node may be lost (`kubectl get nodes`), or recreation fails (`kubectl " +
-			"describe statefulset`): a quota, a webhook or a missing ServiceAccount may refuse the pod. `quorate status` " +
-			"and `quorate plan` quote what the API server says, if you may read events.",
+			"describe statefulset`): a quota, a webhook or a missing ServiceAccount may refuse the pod. `quorate " +
+			"status` and `quorate plan` quote what the API server says, if you may read events.",
 	},
 	{
 		Name: GuardUpdatedPending, rules: []Rule{RuleUpdatedSettle}, judge: updatedPending,

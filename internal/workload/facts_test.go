@@ -539,16 +539,19 @@ func TestADumpTellsWhyAMissingPodIsNotCreated(t *testing.T) {
 	}{
 		{"nothing is said", nil, ""},
 		{"the newest counts", []corev1.Event{event(3, "FailedCreate", failed("etcd-main-2", "exceeded quota")),
-			event(1, "FailedCreate", failed("etcd-main-2", "no such account"))}, failed("etcd-main-2", "exceeded quota")},
+			event(1, "FailedCreate", failed("etcd-main-2", "no such account"))},
+			failed("etcd-main-2", "exceeded quota")},
 		{"a pod that is there is not told of",
 			[]corev1.Event{event(3, "FailedCreate", failed("etcd-main-1", "quota"))}, ""},
 		{"nor one whose name only begins alike",
 			[]corev1.Event{event(3, "FailedCreate", failed("etcd-main-21", "quota"))}, ""},
 		{"what was said before it was created the last time is over", []corev1.Event{
-			event(1, "FailedCreate", failed("etcd-main-2", "quota")), event(2, "SuccessfulCreate", created("etcd-main-2")),
+			event(1, "FailedCreate", failed("etcd-main-2", "quota")),
+			event(2, "SuccessfulCreate", created("etcd-main-2")),
 		}, ""},
 		{"what is said after that counts", []corev1.Event{
-			event(3, "FailedCreate", failed("etcd-main-2", "quota")), event(2, "SuccessfulCreate", created("etcd-main-2")),
+			event(3, "FailedCreate", failed("etcd-main-2", "quota")),
+			event(2, "SuccessfulCreate", created("etcd-main-2")),
 		}, failed("etcd-main-2", "quota")},
 		{"an event without a last time has another one", []corev1.Event{
 			event(0, "FailedCreate", failed("etcd-main-2", "webhook"), func(e *corev1.Event) {
@@ -556,7 +559,8 @@ func TestADumpTellsWhyAMissingPodIsNotCreated(t *testing.T) {
 			}), event(3, "FailedCreate", failed("etcd-main-2", "quota")),
 		}, failed("etcd-main-2", "webhook")},
 		{"another StatefulSet of that name, which is gone", []corev1.Event{
-			event(3, "FailedCreate", failed("etcd-main-2", "quota"), func(e *corev1.Event) { e.InvolvedObject.UID = "x" }),
+			event(3, "FailedCreate",
+				failed("etcd-main-2", "quota"), func(e *corev1.Event) { e.InvolvedObject.UID = "x" }),
 		}, ""},
 		{"another namespace", []corev1.Event{
 			event(3, "FailedCreate", failed("etcd-main-2", "quota"), func(e *corev1.Event) { e.Namespace = "other" }),
