@@ -157,7 +157,7 @@ func (k *kube) setReady(p *corev1.Pod, ready bool) {
 	}
 	ip := "10.0.0." + strings.TrimPrefix(p.Name, "etcd-")
 	p.Status = corev1.PodStatus{
-		PodIPs:     []corev1.PodIP{{IP: ip}},
+		PodIPs: []corev1.PodIP{{IP: ip}},
 		Conditions: []corev1.PodCondition{
 			{Type: corev1.PodInitialized, Status: corev1.ConditionTrue},
 			{Type: corev1.ContainersReady, Status: status},

@@ -158,7 +158,8 @@ func TestAgesGrowWhileASightingLasts(t *testing.T) {
 			b: longestGap, other: 0}},
 		{time.Second, []rollout.Sighting{b}, map[rollout.Sighting]time.Duration{b: longestGap + time.Second}},
 		// a was gone in between.
-		{time.Second, []rollout.Sighting{a, b}, map[rollout.Sighting]time.Duration{a: 0, b: longestGap + 2*time.Second}},
+		{time.Second, []rollout.Sighting{a, b}, map[rollout.Sighting]time.Duration{a: 0,
+			b: longestGap + 2*time.Second}},
 		// Nobody has looked for too long to know what was in between.
 		{longestGap + time.Second, []rollout.Sighting{a, b}, map[rollout.Sighting]time.Duration{a: 0, b: 0}},
 		{time.Second, nil, map[rollout.Sighting]time.Duration{}},

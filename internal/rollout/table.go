@@ -97,14 +97,14 @@ var Guards = []Row{
 	{
 		Name: GuardCutOff, rules: []Rule{RuleHeld}, judge: cutOff,
 		overridable: true,
-		Protects: "Nothing comes from other members that may run: no answer, no refused connection, and nothing new from " +
-			"their kubelets or nodes. Where that is so of all of them, or of enough to be a quorum while no member " +
+		Protects: "Nothing comes from other members that may run: no answer, no refused connection, and nothing new " +
+			"from their kubelets or nodes. Where that is so of all of them, or of enough to be a quorum while no member " +
 			"serves, this coordinator may be the one that is cut off, and what the kubelets said last may be old " +
 			"news. A refused connection, an error of etcd's own, and a kubelet's new word are signs. A node that is " +
 			"Ready is none: it stays so for most of a minute after a cut.",
 		Looks: "`Hold` until something is heard, or another sidecar takes over.",
-		Do: "Mend the network of the coordinator's pod or node. Nodes without power look the same, and no update cures " +
-			"those: bring them back. May be overridden; what the kubelets said last is " +
+		Do: "Mend the network of the coordinator's pod or node. Nodes without power look the same, and no update " +
+			"cures those: bring them back. May be overridden; what the kubelets said last is " +
 			"not believed then either.",
 	},
 	{
@@ -147,8 +147,8 @@ var Guards = []Row{
 			"broken client listener makes a voting member look dead to both witnesses. While some member " +
 			"serves, a process goes only if the serving voters alone are a quorum or those left could " +
 			"still be one: they serve, or are Down while their process runs. A dead one goes unless too few others " +
-			"are left to be the quorum that a serving member proves: then one of the dead votes. A member that is Unknown " +
-			"does not count: it may hang without its kubelet having noticed. Nor does one that others are " +
+			"are left to be the quorum that a serving member proves: then one of the dead votes. A member that is " +
+			"Unknown does not count: it may hang without its kubelet having noticed. Nor does one that others are " +
 			"about to take (OthersLeaving). DEP-07 step 2 deletes it.",
 		Looks: "`Hold`: the verdict says how many could still vote.",
 		Do:    "Bring another member back, or cure the listener. May be overridden.",
