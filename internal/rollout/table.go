@@ -100,8 +100,8 @@ var Guards = []Row{
 		Protects: "Nothing comes from other members that may run: no answer, no refused connection, and nothing new " +
 			"from their kubelets or nodes. Where that is so of all of them, or of enough to be a quorum while no " +
 			"member serves, this coordinator may be the one that is cut off, and what the kubelets said last may be " +
-			"old news. A refused connection, an error of etcd's own, and a kubelet's new word are signs. A node that is " +
-			"Ready is none: it stays so for most of a minute after a cut.",
+			"old news. A refused connection, an error of etcd's own, and a kubelet's new word are signs. A node that " +
+			"is Ready is none: it stays so for most of a minute after a cut.",
 		Looks: "`Hold` until something is heard, or another sidecar takes over.",
 		Do: "Mend the network of the coordinator's pod or node. Nodes without power look the same, and no update " +
 			"cures those: bring them back. May be overridden; what the kubelets said last is " +
