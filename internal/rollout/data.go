@@ -195,8 +195,12 @@ func (a *Assessment) mayLead(m *Member) bool {
 func (a *Assessment) inMajority(m *Member) bool { return len(a.agreeing(m)) >= a.Quorum }
 
 // dataTold is true where there is something to say of the members' data: some differ, or a voter that serves does not
-// say how far its own are.
-func dataTold(a *Assessment, _ *Seat) bool {
+// say how far its own are. A member that does not serve is healed all the same, unless that makes a step of etcd's
+// version begin.
+func dataTold(a *Assessment, c *Seat) bool {
+	if c.Evidence == Down && (a.Step().Unknown != "" || !a.changes(c)) {
+		return false
+	}
 	return a.Voters > 1 && (len(a.differing) > 0 || slices.ContainsFunc(a.state.Etcd.Members, func(m Member) bool {
 		return !m.Learner && a.serves(&m) && m.Probe.Status == nil
 	}))

@@ -172,6 +172,24 @@ func TestMembersThatDoNotServeGoBesideDataThatDiffer(t *testing.T) {
 	}
 }
 
+// A member that does not serve begins a step of etcd's version all the same.
+func TestAStepOfTheVersionDoesNotBeginBesideDataThatDiffer(t *testing.T) {
+	step := func(image string) *world {
+		return cluster(3, all(5000, 900), data(2, 5000, 600), dead(1), proven(0, 2), leads(0), func(w *world) {
+			w.state.Set.Etcd.Image = image
+			for i := range w.state.Pods {
+				w.state.Pods[i].EtcdImage = "etcd:3.5.35"
+			}
+		})
+	}
+	if got := say(step("etcd:3.6.16").decide()); got != "hold DataAgrees" {
+		t.Errorf("to another minor version: %s", got)
+	}
+	if got := say(step("etcd:3.5.36").decide()); got != "delete etcd-1" {
+		t.Errorf("to a patch: %s", got)
+	}
+}
+
 func TestNobodyWithOtherDataThanAMajorityIsGivenTheLead(t *testing.T) {
 	overridden := func(w *world) { w.state.Controls.Override = []rollout.Guard{rollout.GuardDataAgrees} }
 	last := func(changes ...change) *world {

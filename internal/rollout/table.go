@@ -276,7 +276,7 @@ var Guards = []Row{
 			"anew. May be overridden, if you know that it votes nowhere.",
 	},
 	{
-		Name: GuardDataAgrees, rules: []Rule{RuleServing}, judge: dataAgrees, asked: dataTold,
+		Name: GuardDataAgrees, rules: []Rule{RuleNotServingFirst, RuleServing}, judge: dataAgrees, asked: dataTold,
 		clears: true, overridable: true,
 		Protects: "The voters have the same data, as far as they say: how many entries of the log each has applied, " +
 			"and the revision of its data, which an entry raises by at most one. Data may differ without any alarm " +
