@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/quorate/quorate/test/harness"
 	"github.com/quorate/quorate/test/harness/build"
@@ -60,11 +63,23 @@ func TestDumpsAreRecorded(t *testing.T) {
 		require.NoError(t, err)
 		s.change(ctx, "a flag that etcd does not know", withFlag("etcd", unknownFlag))
 		s.holds(ctx, "UpdatedFailing")
+		// The first back-offs are over before the commands have run.
+		require.Eventually(t, func() bool {
+			pods, err := s.env.Client.CoreV1().Pods(harness.Namespace).List(ctx, metav1.ListOptions{})
+			return err == nil && slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool { return backsOff(&p, 3) })
+		}, time.Minute, 50*time.Millisecond)
 		sh.dump(ctx, t, to, "a-revision-that-does-not-come-up")
 		container(good, "etcd").Image = harness.Etcd36
 		s.change(ctx, "the fix", func(template *corev1.PodTemplateSpec) { *template = *good })
 		s.complete(ctx)
 		sh.dump(ctx, t, to, "complete")
+	})
+}
+
+// backsOff is true for a pod whose etcd has been restarted so often, and is not started for a while.
+func backsOff(p *corev1.Pod, restarts int32) bool {
+	return slices.ContainsFunc(p.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
+		return c.Name == "etcd" && c.RestartCount >= restarts && c.State.Waiting != nil
 	})
 }
 
