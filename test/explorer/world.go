@@ -373,7 +373,7 @@ type Params struct {
 	Loop bool
 	// Own: each coordinator lives in the pod of its number, and knows it.
 	Own bool
-	// Zones: whoever is cut off has been so with the own member, and the kubelets' last words on all others are bad ones.
+	// Zones: whoever is cut off is so with the own member, and the kubelets' last words on all others are bad ones.
 	Zones bool
 	// SlowStop: a pod that terminates serves until it is gone.
 	SlowStop bool
