@@ -68,6 +68,9 @@ type Config struct {
 	// by name, to see a drain before it evicts. It needs get and watch on nodes. Without that permission the
 	// coordinator says so once, and goes by the pods' own signs.
 	Nodes Nodes
+	// DrainTaints are the keys of taints by which a node counts as one that others are about to take, beside those of
+	// the drainers that Quorate knows. It needs Nodes.
+	DrainTaints []string
 	// Leases is the Kubernetes API for Leases in Namespace: the record and the operator's
 	// controls are kept on the Lease quorate-<statefulset>.
 	Leases Leases

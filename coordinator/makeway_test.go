@@ -26,6 +26,8 @@ import (
 type kubeNodes struct {
 	*kube
 	cordoned map[string]bool
+	// taint is that of a drainer, which the cordoned ones have instead, if it is not empty.
+	taint string
 	// err refuses both, and unwatchable a watch alone.
 	err, unwatchable error
 	gets             int
@@ -43,8 +45,12 @@ func newNodes(k *kube) *kubeNodes {
 }
 
 func (n *kubeNodes) node(name string) *corev1.Node {
-	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: strconv.Itoa(1 + n.changes)},
-		Spec: corev1.NodeSpec{Unschedulable: n.cordoned[name]}}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: strconv.Itoa(1 + n.changes)},
+		Spec: corev1.NodeSpec{Unschedulable: n.cordoned[name] && n.taint == ""}}
+	if n.cordoned[name] && n.taint != "" {
+		node.Spec.Taints = []corev1.Taint{{Key: n.taint, Effect: corev1.TaintEffectNoSchedule}}
+	}
+	return node
 }
 
 func (n *kubeNodes) Get(_ context.Context, name string, _ metav1.GetOptions) (*corev1.Node, error) {
@@ -121,6 +127,21 @@ func TestLeadershipMakesWayBetweenRollouts(t *testing.T) {
 		name string
 		test func(t *testing.T)
 	}{
+		{"when a drainer that the operator has named marks the leader's node", func(t *testing.T) {
+			k, n := idle(t, func(c *Config) { c.DrainTaints = []string{"acme.io/drain"} })
+			n.taint = "acme.io/drain"
+			n.cordon("node-0")
+			within(t, time.Second, "the change of leader", func() bool { return !leads(k) })
+		}},
+		{"but not when somebody else does", func(t *testing.T) {
+			k, n := idle(t, func(c *Config) { c.DrainTaints = []string{"acme.io/drain"} })
+			n.taint = "dedicated"
+			n.cordon("node-0")
+			<-time.After(time.Minute)
+			if !leads(k) {
+				t.Error("leadership has moved")
+			}
+		}},
 		{"when the leader's node is cordoned, and after that there is rest", func(t *testing.T) {
 			k, n := idle(t)
 			n.cordon("node-0")
@@ -424,6 +445,25 @@ func TestACordonThatNoWatchTellsOfHoldsTheRolloutForItsPatience(t *testing.T) {
 		if gets := n.gets; gets > 100 {
 			t.Errorf("nodes were read %d times", gets)
 		}
+		within(t, time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
+		k.expect(t, "deleted etcd-1", "deleted etcd-0", "deleted etcd-2")
+	})
+}
+
+// A drainer that is stuck leaves its taint there.
+func TestTheTaintOfADrainerHoldsTheRolloutForThePatienceOfACordon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
+		truthful(k)
+		n := newNodes(k)
+		n.taint = "acme.io/drain"
+		named := func(c *Config) { c.DrainTaints = []string{n.taint} }
+		defer run(t, config(k, readingNodes(n), named))()
+		<-time.After(lateWrites + time.Minute)
+		n.cordon("node-2")
+		k.update("rev-2")
+		<-time.After(rollout.DefaultPolicy().LeavingPatience - time.Second)
+		k.expect(t)
 		within(t, time.Minute, "the rollout", func() bool { return k.settled("rev-2") })
 		k.expect(t, "deleted etcd-1", "deleted etcd-0", "deleted etcd-2")
 	})

@@ -44,7 +44,7 @@ func (n *nodes) read(ctx context.Context, o *workload.Observation, w *watches) {
 	if !n.wanted() || !o.Set.OnDelete {
 		return
 	}
-	err := o.ReadNodes(ctx, mirroring{n.c.cfg.Nodes, w.nodes})
+	err := o.ReadNodes(ctx, mirroring{n.c.cfg.Nodes, w.nodes}, n.c.cfg.DrainTaints)
 	if n.forbidden(err) {
 		return
 	}
@@ -161,7 +161,7 @@ func (w *watches) mirrored() (workload.Observation, bool) {
 		}
 		nodes[name] = now[name]
 	}
-	o.AddNodes(func(name string) (*corev1.Node, bool) { return nodes[name], true })
+	o.AddNodes(w.c.cfg.DrainTaints, func(name string) (*corev1.Node, bool) { return nodes[name], true })
 	return o, true
 }
 

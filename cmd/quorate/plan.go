@@ -146,7 +146,7 @@ func (f *planFlags) read(cmd *cobra.Command, o *options.Client, args []string) (
 		if len(args) > 0 {
 			o.Kubernetes.StatefulSet = args[0]
 		}
-		dump := &workload.Dump{}
+		dump := &workload.Dump{DrainTaints: o.DrainTaints}
 		etcd, err := f.offline(dump)
 		if err != nil {
 			return nil, rollout.Membership{}, badInput{err}

@@ -170,6 +170,7 @@ func readLive(ctx context.Context, cfg coordinator.Config, dump *workload.Dump) 
 	if err != nil {
 		return err
 	}
+	dump.DrainTaints = cfg.DrainTaints
 	dump.StatefulSets = append(dump.StatefulSets, *set)
 	dump.Pods = append(dump.Pods, pods...)
 	if err := readNodes(ctx, cfg.Nodes, dump); err != nil {

@@ -98,8 +98,13 @@ func (a *Assessment) seenFor(uid string, c Condition) string {
 	return text + ", which is too long to wait for; it goes last"
 }
 
-// CordonInWords says that the pod's node is cordoned.
-func (p *Pod) CordonInWords() string { return "node " + p.Node + " is cordoned" }
+// CordonInWords says that the pod's node is cordoned, or which drainer has marked it.
+func (p *Pod) CordonInWords() string {
+	if p.Drained != "" {
+		return "node " + p.Node + " has the taint " + p.Drained
+	}
+	return "node " + p.Node + " is cordoned"
+}
 
 // goesLast is true for a pod that others may take, and that may find no node if we take it: the
 // nodes of others may stay cordoned for days, and a volume may be within reach of one node only.

@@ -60,6 +60,9 @@ func TestNobodyIsTakenBesideWhatOthersTake(t *testing.T) {
 		{"a node that is cordoned holds the others", roomy(cordoned(0, 1)), "wait OthersLeaving"},
 		{"for leaving-patience", roomy(cordoned(leavingPatience-1, 1)), "wait OthersLeaving"},
 		{"and no longer", roomy(cordoned(leavingPatience, 1)), "delete etcd-5"},
+		{"so does one that a drainer has marked", roomy(cordoned(0, 1), drained(1)), "wait OthersLeaving"},
+		{"and no longer than a cordon: a drainer that is stuck leaves its mark there",
+			roomy(cordoned(leavingPatience, 1), drained(1)), "delete etcd-5"},
 		{"also where all nodes are cordoned",
 			roomy(cordoned(leavingPatience, 0, 1, 2, 3, 4, 5, 6)), "delete etcd-5"},
 		{"a node that cannot be read holds the others, because it may be cordoned",
@@ -142,6 +145,8 @@ func TestLeadershipMakesWay(t *testing.T) {
 		want  string
 	}{
 		{"from a leader that is about to be evicted", done(evicted(0)), "move leadership from etcd-0 to etcd-1"},
+		{"from a leader whose node a drainer has marked",
+			done(cordoned(0, 0), drained(0)), "move leadership from etcd-0 to etcd-1"},
 		{"from a leader whose node is cordoned", done(cordoned(0, 0)), "move leadership from etcd-0 to etcd-1"},
 		{"not from one whose node cannot be read", done(unreadNodes(0, 0)), "complete"},
 		{"for however long it is", done(cordoned(leavingPatience, 0)), "move leadership from etcd-0 to etcd-1"},
@@ -336,8 +341,8 @@ func TestWhoLeavesIsNotCountedOn(t *testing.T) {
 			"1 of 5 voters serve, quorum 3: without this process 2 could still vote; not counted on: etcd-3 is about " +
 				"to go: DisruptionTarget EvictionByEvictionAPI"},
 		{"all that is known of it is told", cluster(7, evicted(1), taken(terminating(2)), taken(missing(3)),
-			away(7*time.Second, 3), cordoned(35*time.Second, 4), cordoned(leavingPatience, 5), replicas(6), overridden,
-			unreadNodes(time.Minute, 0)),
+			away(7*time.Second, 3), cordoned(35*time.Second, 4), cordoned(leavingPatience, 5), drained(5), replicas(6),
+			overridden, unreadNodes(time.Minute, 0)),
 			"etcd-0", rollout.GuardOthersLeaving,
 			"members that others take: 6 (etcd-0 may be about to go: node node-0 cannot be read, seen for 60 s of " +
 				"600 s; etcd-1 is about to go: DisruptionTarget EvictionByEvictionAPI; etcd-2 is " +
@@ -345,7 +350,8 @@ func TestWhoLeavesIsNotCountedOn(t *testing.T) {
 				"not by a removal that is known here, seen for 7 s of 600 s; etcd-4 may be about to go: node node-4 " +
 				"is cordoned, seen for 35 s of 600 s; " +
 				"etcd-5 may be about to go: node " +
-				"node-5 is cordoned, seen for 600 s, which is too long to wait for; it goes last; etcd-6 is being " +
+				"node-5 has the taint drain:NoSchedule (it is drained), seen " +
+				"for 600 s, which is too long to wait for; it goes last; etcd-6 is being " +
 				"scaled away)"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -83,7 +83,8 @@ func (s *State) recreate(uid string) {
 		pod.Created = slices.MaxFunc(s.Pods, func(x, y Pod) int { return x.Created.Compare(y.Created) }).Created
 		pod.Terminating, pod.VolatileData = false, s.Set.VolatileData
 		pod.Finished, pod.Unclaimed = false, nil
-		pod.Node, pod.Cordoned, pod.NodeUnknown, pod.Leaving, pod.Evicted = "", false, false, "", false
+		pod.Node, pod.Cordoned, pod.Drained, pod.NodeUnknown = "", false, "", false
+		pod.Leaving, pod.Evicted = "", false
 		pod.Ready, pod.ContainersReady, pod.Initialized = true, true, true
 		pod.Etcd = Container{State: ContainerRunning, Ready: true}
 		pod.Sidecar = Container{State: ContainerRunning, Ready: true}

@@ -161,10 +161,12 @@ type Pod struct {
 	Leaving string
 	Evicted bool
 	// Node is the pod's node, and Cordoned is true when that takes no new pods. Mostly a drain
-	// follows, and sometimes nothing does for days.
+	// follows, and sometimes nothing does for days. Drained says in words which taint of a drainer it has, where
+	// that is what says so, with a cordon or without one.
 	// NodeUnknown is true when the node could not be read, so that nobody knows.
 	Node        string
 	Cordoned    bool
+	Drained     string
 	NodeUnknown bool
 
 	// Said stands for the kubelet's last word on the container of etcd, and Heartbeat for its node's last sign of
@@ -351,7 +353,7 @@ const (
 	QuorumLostSeen
 	// PodSeen: the pod exists.
 	PodSeen
-	// CordonedSeen: the pod's node is cordoned, or may be, because it cannot be read.
+	// CordonedSeen: the pod's node is cordoned or marked by a drainer, or may be, because it cannot be read.
 	CordonedSeen
 	// AwaySeen: a pod is missing or terminating, or is out of range. The UID is the pod's name.
 	AwaySeen

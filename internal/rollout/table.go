@@ -195,16 +195,20 @@ var Guards = []Row{
 		Protects: "What takes etcd clusters down is often a drain beside something else. While others take one " +
 			"member, Quorate takes none that serves, nor defragments one, and counts on the others alone. A " +
 			"member is leaving when its pod has the condition `DisruptionTarget`, terminates or is missing by " +
-			"others' hand, is being scaled away, or when its node has a `NoExecute` taint that the pod does not " +
-			"tolerate for good, does not exist any more, or is cordoned. Nodes are only read with `read-nodes`, " +
-			"and one that cannot be read may be cordoned. A cordon alone holds for `leaving-patience` from when " +
-			"the coordinator first sees it; a node may stay cordoned for days. After that, the pods on cordoned " +
-			"nodes go after all others, because one whose volume fits nowhere else stays Pending. What was " +
-			"taken, and does not come back, holds for as long as a cordon, and at least for `settle-timeout`: it " +
-			"may wait for a pod that only Quorate replaces. After that it only counts as unavailable.",
+			"others' hand, is being scaled away, is being resized in place with a restart of etcd, or when its " +
+			"node has a `NoExecute` taint that the pod does not tolerate for good, does not exist any more, or is " +
+			"cordoned. The taint of a known drainer counts as a cordon, whatever the pod tolerates: of Karpenter, " +
+			"the cluster autoscaler or a cloud's termination handler, or one that `drain-taints` names. Nodes are " +
+			"only read with `read-nodes`, and one that cannot be read may be cordoned. A cordon alone holds for " +
+			"`leaving-patience` from when the coordinator first sees it; a node may stay cordoned for days. After " +
+			"that, the pods on cordoned nodes go after all others, because one whose volume fits nowhere else " +
+			"stays Pending. What was taken, and does not come back, holds for as long as a cordon, and at least " +
+			"for `settle-timeout`: it may wait for a pod that only Quorate replaces. After that it only counts as " +
+			"unavailable.",
 		Looks: "`Wait`: the verdict names the members, and what says that they leave.",
 		Do: "Let the drain (or the scale-in) end, and the pod come back. Uncordon a node that is not to be drained " +
-			"after all. May be overridden: then a member that is about to go counts as one that stays.",
+			"after all, and take a drainer's taint off it. May be overridden: then a member that is about to go " +
+			"counts as one that stays.",
 	},
 	{
 		Name: GuardUpgradePath, rules: []Rule{RuleNotServingFirst, RuleServing}, judge: checked(GuardUpgradePath),

@@ -269,6 +269,11 @@ func cordoned(age time.Duration, ordinals ...int) change {
 	}
 }
 
+// drained: a drainer has marked the nodes of these pods, which are cordoned.
+func drained(ordinals ...int) change {
+	return each(ordinals, func(w *world, o int) { w.pod(o).Drained = "drain:NoSchedule (it is drained)" })
+}
+
 // unreadNodes: the nodes of these pods cannot be read, and could not for so long.
 func unreadNodes(age time.Duration, ordinals ...int) change {
 	return func(w *world) {

@@ -28,6 +28,9 @@ type Dump struct {
 	Nodes []corev1.Node
 	// Events may be missing as well. Only those of the StatefulSet count.
 	Events []corev1.Event
+
+	// DrainTaints are the keys of the taints that announce a drain, beside those that are known. They are not read.
+	DrainTaints []string
 }
 
 // Read adds the objects of one stream. It skips kinds that Quorate does not use.
@@ -157,7 +160,7 @@ func (d *Dump) Facts(s *appsv1.StatefulSet, names Names) Observation {
 		}
 		if facts := PodFacts(p, o.Set, names); facts.Owned || facts.Ordinal >= 0 {
 			if node := d.node(p.Spec.NodeName); node != nil {
-				nodeFacts(&facts, node, p.Spec.Tolerations)
+				nodeFacts(&facts, node, p.Spec.Tolerations, d.DrainTaints)
 			}
 			// Nobody connects to the pods of a dump. Their kubelets are believed, unless nobody hears them.
 			facts.Heard = !facts.NodeSilent
@@ -239,7 +242,7 @@ func (d *Dump) Ages(s *appsv1.StatefulSet, names Names, now time.Time) map[rollo
 			}
 		}
 		note(rollout.PodSeen, p.CreationTimestamp.Time)
-		note(rollout.CordonedSeen, cordonedSince(d.node(p.Spec.NodeName)))
+		note(rollout.CordonedSeen, cordonedSince(d.node(p.Spec.NodeName), d.DrainTaints))
 		if at, holds := condition(p, corev1.PodReady); holds {
 			note(rollout.ReadySeen, at)
 			lost = 0
@@ -268,17 +271,21 @@ func (d *Dump) Ages(s *appsv1.StatefulSet, names Names, now time.Time) map[rollo
 	return ages
 }
 
-// cordonedSince is when the node was cordoned, as far as its taint tells.
-func cordonedSince(node *corev1.Node) time.Time {
+// cordonedSince is when the node was first cordoned, or a drainer marked it, as far as its taints tell.
+func cordonedSince(node *corev1.Node, drainTaints []string) (since time.Time) {
 	if node == nil {
-		return time.Time{}
+		return since
 	}
 	for i := range node.Spec.Taints {
-		if t := &node.Spec.Taints[i]; t.Key == corev1.TaintNodeUnschedulable && t.TimeAdded != nil {
-			return t.TimeAdded.Time
+		t := &node.Spec.Taints[i]
+		if t.TimeAdded == nil || t.Key != corev1.TaintNodeUnschedulable && drainedFor(t, drainTaints) == "" {
+			continue
+		}
+		if since.IsZero() || t.TimeAdded.Time.Before(since) {
+			since = t.TimeAdded.Time
 		}
 	}
-	return time.Time{}
+	return since
 }
 
 // condition returns whether a condition of a pod holds, and since when.

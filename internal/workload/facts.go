@@ -87,6 +87,9 @@ func PodFacts(p *corev1.Pod, set rollout.Set, names Names) rollout.Pod {
 		Said:           said(p, names.EtcdContainer),
 	}
 	pod.Leaving, pod.Evicted = disrupted(p)
+	if (pod.Leaving == "" || pod.Evicted) && restartsToResize(p, containerOf(&p.Spec, names.EtcdContainer)) {
+		pod.Leaving, pod.Evicted = "it is being resized in place, which restarts etcd", false
+	}
 	if names.MemberOf != nil {
 		pod.MemberName = names.MemberOf(p.Name)
 	}
@@ -128,6 +131,29 @@ func PodFacts(p *corev1.Pod, set rollout.Set, names Names) rollout.Pod {
 // have succeeded (kubernetes#121389). The StatefulSet controller deletes both sorts, and creates them anew.
 func finished(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
+}
+
+// restartsToResize is true while a resize of the pod in place is under way, and is going to restart the container. As
+// soon as that has restarted, its status has the resources that were wished for. A resize that is pending may never
+// begin.
+func restartsToResize(p *corev1.Pod, c *corev1.Container) bool {
+	if _, underWay := condition(p, corev1.PodResizeInProgress); !underWay || c == nil {
+		return false
+	}
+	s := statusOf(p, c.Name)
+	for _, policy := range c.ResizePolicy {
+		if policy.RestartPolicy == corev1.RestartContainer &&
+			(s == nil || s.Resources == nil || differ(c.Resources, *s.Resources, policy.ResourceName)) {
+			return true
+		}
+	}
+	return false
+}
+
+// differ is true where the wish for a resource is not what there is.
+func differ(wish, is corev1.ResourceRequirements, name corev1.ResourceName) bool {
+	request, limit := wish.Requests[name], wish.Limits[name]
+	return request.Cmp(is.Requests[name]) != 0 || limit.Cmp(is.Limits[name]) != 0
 }
 
 // claims is true for a pod that has a volume of that name, and a claim behind it. The StatefulSet controller also

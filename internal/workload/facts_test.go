@@ -8,6 +8,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/quorate/quorate/internal/rollout"
@@ -404,6 +405,80 @@ func TestFactsOfAPod(t *testing.T) {
 			if got := workload.PodFacts(pod(tc.change), rollout.Set{Name: "etcd-main", UID: "set-uid"},
 				workload.DefaultNames()); !reflect.DeepEqual(got, want) {
 				t.Errorf("\n got %+v\nwant %+v", got, want)
+			}
+		})
+	}
+}
+
+func TestAPodLeavesWhileAResizeInPlaceRestartsEtcd(t *testing.T) {
+	const leaves = "it is being resized in place, which restarts etcd"
+	on := func(name string, status corev1.ConditionStatus) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Status.Conditions = append(p.Status.Conditions,
+				corev1.PodCondition{Type: corev1.PodConditionType(name), Status: status})
+		}
+	}
+	resizing := on("PodResizeInProgress", corev1.ConditionTrue)
+	restarts := func(container int, resources ...corev1.ResourceName) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			for _, name := range resources {
+				c := &p.Spec.Containers[container]
+				c.ResizePolicy = append(c.ResizePolicy,
+					corev1.ContainerResizePolicy{ResourceName: name, RestartPolicy: corev1.RestartContainer})
+			}
+		}
+	}
+	list := func(name corev1.ResourceName, amount string) corev1.ResourceList {
+		return corev1.ResourceList{name: resource.MustParse(amount)}
+	}
+	wish := func(r corev1.ResourceRequirements) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.Spec.Containers[0].Resources = r }
+	}
+	has := func(r corev1.ResourceRequirements) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.Status.ContainerStatuses[0].Resources = &r }
+	}
+	request := func(amount string) corev1.ResourceRequirements {
+		return corev1.ResourceRequirements{Requests: list("memory", amount)}
+	}
+	limit := func(amount string) corev1.ResourceRequirements {
+		return corev1.ResourceRequirements{Limits: list("memory", amount)}
+	}
+	for _, tc := range []struct {
+		name string
+		pod  *corev1.Pod
+		want string
+	}{
+		{"a resize is under way",
+			pod(resizing, restarts(0, "memory"), wish(request("2Gi")), has(request("1Gi"))), leaves},
+		{"of its limits", pod(resizing, restarts(0, "memory"), wish(limit("2Gi")), has(limit("1Gi"))), leaves},
+		{"of limits that it has not had",
+			pod(resizing, restarts(0, "memory"), wish(limit("2Gi")), has(corev1.ResourceRequirements{})), leaves},
+		{"nobody tells what it has", pod(resizing, restarts(0, "cpu", "memory")), leaves},
+		{"it comes from an eviction that may have failed too", pod(resizing, restarts(0, "memory"), func(p *corev1.Pod) {
+			p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.DisruptionTarget,
+				Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI"})
+		}), leaves},
+
+		{"a resize that has ended",
+			pod(on("PodResizeInProgress", corev1.ConditionFalse), restarts(0, "memory")), ""},
+		{"one that is pending, maybe for ever",
+			pod(on("PodResizePending", corev1.ConditionTrue), restarts(0, "memory")), ""},
+		{"a policy alone", pod(restarts(0, "cpu", "memory")), ""},
+		{"one that restarts nothing", pod(resizing, wish(request("2Gi")), has(request("1Gi"))), ""},
+		{"one that restarts nothing, in words", pod(resizing, func(p *corev1.Pod) {
+			p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{
+				{ResourceName: "memory", RestartPolicy: corev1.NotRequired}}
+		}, wish(request("2Gi")), has(request("1Gi"))), ""},
+		{"one of another resource than the one that restarts it",
+			pod(resizing, restarts(0, "cpu"), wish(request("2Gi")), has(request("1Gi"))), ""},
+		{"etcd has restarted with what was wished for, in other words",
+			pod(resizing, restarts(0, "memory"), wish(request("2Gi")), has(request("2048Mi"))), ""},
+		{"one that restarts the sidecar alone", pod(resizing, restarts(1, "cpu", "memory")), ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			facts := workload.PodFacts(tc.pod, rollout.Set{Name: "etcd-main", UID: "set-uid"}, workload.DefaultNames())
+			if facts.Leaving != tc.want || facts.Evicted {
+				t.Errorf("leaving %q, evicted %t; want %q", facts.Leaving, facts.Evicted, tc.want)
 			}
 		})
 	}

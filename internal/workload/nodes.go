@@ -27,8 +27,9 @@ type Nodes interface {
 
 // ReadNodes reads the nodes of the observed pods, all at the same time, and adds to the pods what the nodes say
 // about who leaves. A node that cannot be read is not known, whatever the error says. Where reading is forbidden, as
-// without the Role, nothing is added at all: that is no reason to wait for what nodes might say.
-func (o *Observation) ReadNodes(ctx context.Context, nodes Nodes) error {
+// without the Role, nothing is added at all: that is no reason to wait for what nodes might say. drainTaints are the
+// keys of the taints that announce a drain, beside those that are known.
+func (o *Observation) ReadNodes(ctx context.Context, nodes Nodes, drainTaints []string) error {
 	names := o.Nodes()
 	read, errs := make([]*corev1.Node, len(names)), make([]error, len(names))
 	var reading sync.WaitGroup
@@ -49,7 +50,7 @@ func (o *Observation) ReadNodes(ctx context.Context, nodes Nodes) error {
 			return err
 		}
 	}
-	o.AddNodes(func(name string) (*corev1.Node, bool) {
+	o.AddNodes(drainTaints, func(name string) (*corev1.Node, bool) {
 		n := slices.Index(names, name)
 		return read[n], errs[n] == nil
 	})
@@ -57,7 +58,7 @@ func (o *Observation) ReadNodes(ctx context.Context, nodes Nodes) error {
 }
 
 // AddNodes adds to the pods what their nodes say, where that is known. A node that there is not is nil.
-func (o *Observation) AddNodes(node func(name string) (n *corev1.Node, known bool)) {
+func (o *Observation) AddNodes(drainTaints []string, node func(name string) (n *corev1.Node, known bool)) {
 	names := o.Nodes()
 	for i := range o.Pods {
 		p := &o.Pods[i]
@@ -65,7 +66,7 @@ func (o *Observation) AddNodes(node func(name string) (n *corev1.Node, known boo
 			continue
 		}
 		if n, known := node(p.Node); known {
-			nodeFacts(p, n, o.tolerations[p.UID])
+			nodeFacts(p, n, o.tolerations[p.UID], drainTaints)
 		} else {
 			p.NodeUnknown = true
 		}
@@ -127,7 +128,7 @@ func disrupted(p *corev1.Pod) (words string, evicted bool) {
 }
 
 // nodeFacts adds to a pod what its node says. There is no node if the pod's has been deleted.
-func nodeFacts(pod *rollout.Pod, node *corev1.Node, tolerations []corev1.Toleration) {
+func nodeFacts(pod *rollout.Pod, node *corev1.Node, tolerations []corev1.Toleration, drainTaints []string) {
 	// An eviction may have failed. What the node says is for sure.
 	leaves := func(why string) {
 		if pod.Leaving == "" || pod.Evicted {
@@ -155,13 +156,29 @@ func nodeFacts(pod *rollout.Pod, node *corev1.Node, tolerations []corev1.Tolerat
 	for i := range node.Spec.Taints {
 		t := &node.Spec.Taints[i]
 		by := toleratedBy(t, tolerations)
+		does := drainedFor(t, drainTaints)
 		switch {
 		case t.Effect == corev1.TaintEffectNoExecute && (by == nil || by.TolerationSeconds != nil):
-			leaves(" has the taint " + t.Key + ":" + string(t.Effect))
+			leaves(" has the taint " + inWords(t, does))
+		case does != "":
+			// A drainer that is stuck leaves its taint there for good (kubernetes/autoscaler#5657,
+			// kubernetes-sigs/karpenter#2704). So it counts for as long as a cordon.
+			pod.Cordoned = true
+			if pod.Drained == "" {
+				pod.Drained = inWords(t, does)
+			}
 		case t.Key == corev1.TaintNodeUnschedulable && by == nil:
 			pod.Cordoned = true
 		}
 	}
+}
+
+func inWords(t *corev1.Taint, does string) string {
+	words := t.Key + ":" + string(t.Effect)
+	if does != "" {
+		words += " (" + does + ")"
+	}
+	return words
 }
 
 // toleratedBy is the first toleration that matches the taint, as for the controller that evicts, or nil.

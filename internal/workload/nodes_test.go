@@ -141,7 +141,7 @@ func TestWhoLeavesIsSeenByThePodAndItsNode(t *testing.T) {
 			a := &api{set: statefulSet(), pods: []corev1.Pod{*tc.pod}}
 			o, err := newWorkload(a).Observe(t.Context())
 			if err == nil {
-				err = o.ReadNodes(t.Context(), nodes)
+				err = o.ReadNodes(t.Context(), nodes, nil)
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -169,6 +169,102 @@ func TestWhoLeavesIsSeenByThePodAndItsNode(t *testing.T) {
 	}
 }
 
+// Those who take nodes away mostly do not cordon. They announce it by a taint of their own.
+func TestTheTaintOfADrainerCountsLikeACordon(t *testing.T) {
+	const by = "acme.io/drain"
+	no, prefer := corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule
+	all := tolerating(corev1.Toleration{Operator: corev1.TolerationOpExists})
+	karpenter := node(tainted("karpenter.sh/disrupted", "", no))
+	const disrupted = "karpenter.sh/disrupted:NoSchedule (Karpenter is about to remove it)"
+	for _, tc := range []struct {
+		name    string
+		pod     *corev1.Pod
+		node    *corev1.Node
+		leaving string
+		drained string
+	}{
+		{"Karpenter", pod(onNode), karpenter, "", disrupted},
+		{"Karpenter before 1.0", pod(onNode), node(tainted("karpenter.sh/disruption", "disrupting", no)), "",
+			"karpenter.sh/disruption:NoSchedule (Karpenter is about to remove it)"},
+		{"the cluster autoscaler", pod(onNode), node(tainted("ToBeDeletedByClusterAutoscaler", "1764331200", no)), "",
+			"ToBeDeletedByClusterAutoscaler:NoSchedule (the cluster autoscaler is about to delete it)"},
+		{"the cluster autoscaler on Oracle's cloud", pod(onNode),
+			node(tainted("ignore-taint.cluster-autoscaler.kubernetes.io/oke-impending-node-termination", "", no)), "",
+			"ignore-taint.cluster-autoscaler.kubernetes.io/oke-impending-node-termination:NoSchedule " +
+				"(the cluster autoscaler is about to delete it)"},
+		{"AWS takes a spot instance", pod(onNode), node(tainted("aws-node-termination-handler/spot-itn", "x", no)), "",
+			"aws-node-termination-handler/spot-itn:NoSchedule (AWS is about to take the spot instance)"},
+		{"AWS maintains an instance", pod(onNode),
+			node(tainted("aws-node-termination-handler/scheduled-maintenance", "x", no)), "",
+			"aws-node-termination-handler/scheduled-maintenance:NoSchedule (AWS is about to maintain the instance)"},
+		{"AWS scales in", pod(onNode),
+			node(tainted("aws-node-termination-handler/asg-lifecycle-termination", "x", no)), "",
+			"aws-node-termination-handler/asg-lifecycle-termination:NoSchedule " +
+				"(AWS is about to terminate the instance)"},
+		{"AWS recommends to leave", pod(onNode),
+			node(tainted("aws-node-termination-handler/rebalance-recommendation", "x", no)), "",
+			"aws-node-termination-handler/rebalance-recommendation:NoSchedule (AWS may soon take the spot instance)"},
+		{"GKE", pod(onNode), node(tainted("cloud.google.com/impending-node-termination", "", no)), "",
+			"cloud.google.com/impending-node-termination:NoSchedule (GCE is about to terminate the machine)"},
+		{"GKE on bare metal", pod(onNode), node(tainted("baremetal.cluster.gke.io/maintenance", "", no)), "",
+			"baremetal.cluster.gke.io/maintenance:NoSchedule (Google Distributed Cloud drains it for maintenance)"},
+		{"Azure takes a spot machine", pod(onNode), node(tainted("aks-node-termination-handler/preempt", "id", no)), "",
+			"aks-node-termination-handler/preempt:NoSchedule (Azure is about to take the spot machine)"},
+		{"Azure deletes a machine", pod(onNode), node(tainted("aks-node-termination-handler/terminate", "id", no)), "",
+			"aks-node-termination-handler/terminate:NoSchedule (Azure is about to delete the machine)"},
+		{"Azure reboots a machine", pod(onNode), node(tainted("aks-node-termination-handler/reboot", "id", no)), "",
+			"aks-node-termination-handler/reboot:NoSchedule (Azure is about to reboot the machine)"},
+		{"Azure moves a machine", pod(onNode), node(tainted("aks-node-termination-handler/redeploy", "id", no)), "",
+			"aks-node-termination-handler/redeploy:NoSchedule (Azure is about to move the machine)"},
+		{"CAST AI", pod(onNode), node(tainted("autoscaling.cast.ai/draining", "true", no)), "",
+			"autoscaling.cast.ai/draining:NoSchedule (CAST AI drains it)"},
+		{"a drainer that only the operator knows", pod(onNode), node(tainted(by, "", no)), "",
+			"acme.io/drain:NoSchedule (a drainer named by drain-taints is about to take it)"},
+		{"one that cordons too", pod(onNode), node(cordoned, tainted("karpenter.sh/disrupted", "", no)), "", disrupted},
+		{"a toleration spares no pod: the machine goes", pod(onNode, all), karpenter, "", disrupted},
+		{"a taint that evicts the pod needs no drainer", pod(onNode),
+			node(tainted("karpenter.sh/disrupted", "", corev1.TaintEffectNoExecute)),
+			"node n1 has the taint karpenter.sh/disrupted:NoExecute (Karpenter is about to remove it)", ""},
+		{"and one that does not still announces that the machine goes", pod(onNode, all),
+			node(tainted("karpenter.sh/disrupted", "", corev1.TaintEffectNoExecute)), "",
+			"karpenter.sh/disrupted:NoExecute (Karpenter is about to remove it)"},
+
+		{"the cluster autoscaler's candidate stays",
+			pod(onNode), node(tainted("DeletionCandidateOfClusterAutoscaler", "1764331200", prefer)), "", ""},
+		{"what may only be avoided stays", pod(onNode),
+			node(tainted("aws-node-termination-handler/spot-itn", "x", prefer)), "", ""},
+		{"also by the operator's word", pod(onNode), node(tainted(by, "", prefer)), "", ""},
+		{"a node that is set apart stays", pod(onNode), node(tainted("dedicated", "etcd", no)), "", ""},
+		{"so does a new node", pod(onNode), node(tainted("karpenter.sh/unregistered", "", no)), "", ""},
+		{"and one under memory pressure", pod(onNode), node(tainted(corev1.TaintNodeMemoryPressure, "", no)), "", ""},
+		{"and one that is out of use in Cluster API", pod(onNode),
+			node(tainted("node.cluster.x-k8s.io/outdated-revision", "", prefer)), "", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			check := func(how string, p rollout.Pod) {
+				t.Helper()
+				if p.Leaving != tc.leaving || p.Drained != tc.drained || p.Cordoned != (tc.drained != "") {
+					t.Errorf("%s: leaving %q, drained %q, cordoned %t; want %q, %q", how, p.Leaving, p.Drained,
+						p.Cordoned, tc.leaving, tc.drained)
+				}
+			}
+			nodes := &nodeAPI{nodes: map[string]*corev1.Node{"n1": tc.node}}
+			o, err := newWorkload(&api{set: statefulSet(), pods: []corev1.Pod{*tc.pod}}).Observe(t.Context())
+			if err == nil {
+				err = o.ReadNodes(t.Context(), nodes, []string{by})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			check("live", o.Pods[0])
+			p := tc.pod.DeepCopy()
+			p.Namespace = "ns"
+			d := workload.Dump{Pods: []corev1.Pod{*p}, Nodes: []corev1.Node{*tc.node}, DrainTaints: []string{by}}
+			check("from a dump", d.Facts(statefulSet(), workload.DefaultNames()).Pods[0])
+		})
+	}
+}
+
 // Only the nodes of our own pods are read, each once and by its name.
 func TestOnlyTheNodesOfOurPodsAreRead(t *testing.T) {
 	on := func(name, node string, changes ...func(*corev1.Pod)) corev1.Pod {
@@ -184,7 +280,7 @@ func TestOnlyTheNodesOfOurPodsAreRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := o.ReadNodes(t.Context(), nodes); err != nil {
+	if err := o.ReadNodes(t.Context(), nodes, nil); err != nil {
 		t.Fatal(err)
 	}
 	slices.Sort(nodes.got)
@@ -197,7 +293,8 @@ func TestOnlyTheNodesOfOurPodsAreRead(t *testing.T) {
 		}
 	}
 	nodes.forbidden = "a"
-	if err := o.ReadNodes(t.Context(), nodes); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "get node a") {
+	err = o.ReadNodes(t.Context(), nodes, nil)
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "get node a") {
 		t.Errorf("got %v, want that node a is forbidden", err)
 	}
 }
@@ -274,5 +371,10 @@ func TestTheAgeOfACordonInADumpIsThatOfItsTaint(t *testing.T) {
 		TimeAdded: ptr(metav1.NewTime(now.Add(-time.Hour)))}}
 	if age := d.Ages(statefulSet(), workload.DefaultNames(), now)[seen]; age != time.Hour {
 		t.Errorf("cordoned for %v, want an hour", age)
+	}
+	d.Nodes[0].Spec.Taints = append(d.Nodes[0].Spec.Taints, corev1.Taint{Key: "ToBeDeletedByClusterAutoscaler",
+		Effect: corev1.TaintEffectNoSchedule, TimeAdded: ptr(metav1.NewTime(now.Add(-2 * time.Hour)))})
+	if age := d.Ages(statefulSet(), workload.DefaultNames(), now)[seen]; age != 2*time.Hour {
+		t.Errorf("marked by a drainer for %v, want two hours", age)
 	}
 }

@@ -44,6 +44,7 @@ func (o *Client) AddEtcdFlags(fs *pflag.FlagSet) {
 // file may be a sidecar's. Keys that are of no use here are skipped.
 func (o *Client) AddRolloutFlags(fs *pflag.FlagSet) {
 	o.settings.add(fs, titlePolicy, o.addPolicy)
+	o.settings.add(fs, titlePolicy, o.addDrainTaints)
 	o.settings.add(fs, titlePolicy, o.addDefragment)
 	o.settings.addFile(fs, titleGeneral)
 	sidecar := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -78,6 +79,7 @@ func (o *Client) ValidateRollout() error {
 	// is checked by itself.
 	policy := NewRollout()
 	policy.Policy, policy.ProbeTimeout, policy.Interval = o.Policy, 1, 1
+	policy.DrainTaints = o.DrainTaints
 	timeouts := NewRollout()
 	timeouts.ProbeTimeout, timeouts.RequestTimeout = min(o.ProbeTimeout, timeouts.ProbeTimeout), o.RequestTimeout
 	name := o.settings.name

@@ -138,6 +138,7 @@ func TestAHostsConfigurationFileSetsEverything(t *testing.T) {
   deadAfter: 25s
   leavingPatience: 26m
   readNodes: true
+  drainTaints: [acme.io/drain, maintenance]
   ghostAfter: 27m
   maxLag: 77
   lockTTL: 20s
@@ -173,6 +174,7 @@ func TestAHostsConfigurationFileSetsEverything(t *testing.T) {
 		LockTTL: 20 * time.Second, FallbackAfter: 21 * time.Second, RecordDuration: 22 * time.Second,
 		ProbeTimeout: 3 * time.Second, RequestTimeout: 23 * time.Second, Interval: 4 * time.Second,
 		MaxEvidenceAge: 24 * time.Second, PromoteCurrentRevision: true, ReadNodes: true,
+		DrainTaints: []string{"acme.io/drain", "maintenance"},
 	}
 	got := c.PodUpdates
 	if err := got.Validate(); err != nil || !got.Enabled || !reflect.DeepEqual(got.Rollout, want) {
@@ -342,7 +344,7 @@ func TestWhatAHostSetsReachesTheCoordinator(t *testing.T) {
 	o, err := host(on, "--pod-update-max-unavailable=40%", "--pod-update-lock-ttl=20s",
 		"--pod-update-fallback-after=21s", "--pod-update-record-duration=22s",
 		"--pod-update-probe-timeout=3s", "--pod-update-request-timeout=23s", "--pod-update-interval=4s",
-		"--pod-update-max-evidence-age=24s",
+		"--pod-update-max-evidence-age=24s", "--pod-update-drain-taints=acme.io/drain",
 		"--pod-update-promote-current-revision", "--lock-ttl=1s")
 	if err != nil {
 		t.Fatal(err)
@@ -355,7 +357,7 @@ func TestWhatAHostSetsReachesTheCoordinator(t *testing.T) {
 		FallbackAfter: 21 * time.Second, RecordDuration: 22 * time.Second,
 		ProbeTimeout: 3 * time.Second, RequestTimeout: 23 * time.Second, Interval: 4 * time.Second,
 		MaxEvidenceAge:         24 * time.Second,
-		PromoteCurrentRevision: true,
+		PromoteCurrentRevision: true, DrainTaints: []string{"acme.io/drain"},
 	}
 	want.Policy.MaxUnavailable = rollout.Amount{Number: 40, Percent: true}
 	if !o.Enabled || !reflect.DeepEqual(got, want) {

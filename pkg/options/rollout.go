@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/quorate/quorate/coordinator"
 	"github.com/quorate/quorate/internal/rollout"
@@ -29,6 +30,8 @@ type Rollout struct {
 	// ReadNodes says whether the nodes of the StatefulSet's pods are read. It is off by default, because it needs a
 	// permission of the whole cluster.
 	ReadNodes bool
+	// DrainTaints is that of [coordinator.Config].
+	DrainTaints []string
 	// PromoteCurrentRevision says whether status.currentRevision is set when a rollout completes. It is
 	// off by default, because it needs a permission on statefulsets/status, and Kubernetes 1.37 does it
 	// by itself (kubernetes#73492).
@@ -123,6 +126,15 @@ func (o *Rollout) addNodes(fs *pflag.FlagSet) {
 			"deploy/components/nodes; without it the conditions of the pods tell of an eviction, a moment before)")
 }
 
+// addDrainTaints registers what a node's taints say, wherever nodes are read.
+func (o *Rollout) addDrainTaints(fs *pflag.FlagSet) {
+	fs.StringSliceVar(&o.DrainTaints, "drain-taints", o.DrainTaints,
+		"keys of taints that announce that the pods of a node are about to be taken, in addition to those of "+
+			"Karpenter, the cluster autoscaler and the clouds' termination handlers, which are known (none); a "+
+			"node with one of them counts as one that is cordoned, whatever its pods tolerate, unless the effect is "+
+			"PreferNoSchedule")
+}
+
 // addDefragment registers the flags that decide about a defragmentation.
 func (o *Rollout) addDefragment(fs *pflag.FlagSet) {
 	fs.Var((*fragmentation)(&o.Policy.DefragmentWhen), "defragment-when",
@@ -207,6 +219,7 @@ func (o *Rollout) addReporting(fs *pflag.FlagSet) {
 func (o *Rollout) addAll(fs *pflag.FlagSet) {
 	o.addPolicy(fs)
 	o.addNodes(fs)
+	o.addDrainTaints(fs)
 	o.addDefragment(fs)
 	o.addTimeouts(fs)
 	o.addTiming(fs)
@@ -223,6 +236,12 @@ func (o *Rollout) validate(name namer) error {
 		}
 		return field
 	})
+	for _, key := range o.DrainTaints {
+		if wrong := validation.IsQualifiedName(key); len(wrong) > 0 {
+			err = errors.Join(err, fmt.Errorf("%s: %q: is not the key of a taint, such as example.com/drain; give it "+
+				"without value and effect, and separate keys by one comma", name("drain-taints"), key))
+		}
+	}
 	if trusted := o.Policy.TrustedMembers; slices.Contains(trusted, "") {
 		return errors.Join(err, fmt.Errorf("%s: %q: has an empty name; separate names by one comma",
 			name("trusted-members"), strings.Join(trusted, ",")))
@@ -233,7 +252,7 @@ func (o *Rollout) validate(name namer) error {
 // ApplyTo writes the options into a coordinator's configuration. It takes the APIs for events and nodes away if
 // they are off, so set them before.
 func (o *Rollout) ApplyTo(cfg *coordinator.Config) {
-	cfg.Policy = o.Policy
+	cfg.Policy, cfg.DrainTaints = o.Policy, o.DrainTaints
 	cfg.LockTTL, cfg.FallbackAfter, cfg.RecordDuration = o.LockTTL, o.FallbackAfter, o.RecordDuration
 	cfg.ProbeTimeout, cfg.RequestTimeout = o.ProbeTimeout, o.RequestTimeout
 	cfg.Interval, cfg.MaxEvidenceAge = o.Interval, o.MaxEvidenceAge

@@ -40,6 +40,7 @@ func (o *Sidecar) AddFlags(fs *pflag.FlagSet) {
 	o.settings.add(fs, titleEtcd, o.Etcd.addFlags)
 	o.settings.add(fs, titlePolicy, o.addPolicy)
 	o.settings.add(fs, titlePolicy, o.addNodes)
+	o.settings.add(fs, titlePolicy, o.addDrainTaints)
 	o.settings.add(fs, titlePolicy, o.addDefragment)
 	o.settings.add(fs, titleTiming, o.addTimeouts)
 	o.settings.add(fs, titleTiming, o.addTiming)

@@ -107,7 +107,8 @@ func TestFlagsReachTheirOptions(t *testing.T) {
 		"--ghost-after=3h", "--lock-ttl=4s",
 		"--probe-timeout=1s", "--request-timeout=3s", "--interval=5s",
 		"--max-evidence-age=6s", "--fallback-after=9s", "--record-duration=30s", "--events=false",
-		"--promote-current-revision", "--read-nodes", "--removal=evict", "--allow-volatile-data", "--trusted-members=b-0,c-0",
+		"--promote-current-revision", "--read-nodes", "--drain-taints=acme.io/drain,maintenance",
+		"--removal=evict", "--allow-volatile-data", "--trusted-members=b-0,c-0",
 		"--hold-before-last",
 		"--defragment-when=50%,100MB,90%", "--defragment-window=23:00-01:30 UTC", "--keep-no-space",
 		"--defragment-timeout=3m", "--quota-bytes=8GiB",
@@ -134,7 +135,7 @@ func TestFlagsReachTheirOptions(t *testing.T) {
 		time.Second, 3*time.Second, 5*time.Second, 6*time.Second
 	want.FallbackAfter, want.RecordDuration, want.Events, want.PromoteCurrentRevision = 9*time.Second, 30*time.Second,
 		false, true
-	want.ReadNodes = true
+	want.ReadNodes, want.DrainTaints = true, []string{"acme.io/drain", "maintenance"}
 	if !slices.Equal(o.Etcd.Endpoints, want.Etcd.Endpoints) {
 		t.Errorf("endpoints %v", o.Etcd.Endpoints)
 	}
@@ -323,6 +324,10 @@ func TestBadInputNamesTheFlagAndItsValueInOneLine(t *testing.T) {
 			[]string{`--pod-name: "etcd_main-0": a lowercase RFC 1123 subdomain must consist of`}},
 		{"a kubeconfig that does not exist", []string{"--kubeconfig", f.missing},
 			[]string{`--kubeconfig: "` + f.missing + `": no such file or directory`}},
+		{"a taint with its effect", []string{"--drain-taints=acme.io/drain:NoSchedule"},
+			[]string{`--drain-taints: "acme.io/drain:NoSchedule": is not the key of a taint`}},
+		{"a taint without a key", []string{"--drain-taints=a,,b"},
+			[]string{`--drain-taints: "": is not the key of a taint`}},
 		{"a member without a name", []string{"--trusted-members=b-0,,c-0"},
 			[]string{`--trusted-members: "b-0,,c-0": has an empty name`}},
 		{"a container that no container can be called", []string{"--etcd-container=a.b"},
