@@ -39,7 +39,8 @@ func TestAZoneThatIsCutOffWithTheAPIServerTakesNobody(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newStage(t, tc.replicas)
-				defer run(t, s.config(as("etcd-0")))()
+				const settle = time.Minute
+				defer run(t, s.config(as("etcd-0"), func(c *Config) { c.Policy.SettleTimeout = settle }))()
 				<-time.After(time.Minute)
 				tc.scene(s)
 				s.etcd.LoseQuorum()
@@ -48,7 +49,7 @@ func TestAZoneThatIsCutOffWithTheAPIServerTakesNobody(t *testing.T) {
 					s.unreachable(i, true)
 				}
 				s.update("rev-2")
-				<-time.After(2*rollout.DefaultPolicy().SettleTimeout + time.Minute)
+				<-time.After(3 * settle)
 				s.expect(t)
 				if len(s.at("says CutOff")) == 0 {
 					t.Error("it does not say that it may be cut off")

@@ -47,14 +47,14 @@ func TestAMemberWhoseDataHaveDiverged(t *testing.T) {
 				!r.Memory.Differ[0].Proven() {
 				t.Errorf("%s: %+v", r.Reason, r.Memory.Differ)
 			}
-			<-time.After(time.Hour)
+			<-time.After(10 * time.Minute)
 			k.expect(t)
 		}},
 		{"also one that is ahead, or that leads", func(t *testing.T, k *kube) {
 			k.diverge(0, -far)
 			k.update("rev-2")
 			within(t, 15*time.Second, "the hold", held(k))
-			<-time.After(time.Hour)
+			<-time.After(10 * time.Minute)
 			k.expect(t)
 			if n := moves(k.etcd); n != 0 {
 				t.Errorf("%d changes of leader", n)

@@ -140,7 +140,7 @@ func fieldWorlds() []Params {
 		with(two(Faults{CutOffs: 2, Failures: 1}), func(p *Params) { p.Own = true }),
 		with(one(Faults{CutOffs: 1, Restarts: 1, Failures: 1}), func(p *Params) { p.Own = true }),
 		with(one(Faults{CutOffs: 2}), func(p *Params) { p.Own, p.Zones = true, true }),
-		with(two(Faults{CutOffs: 2, Lost: 1}), func(p *Params) { p.Own, p.Zones, p.Fine = true, true, true }),
+		with(two(Faults{CutOffs: 2}), func(p *Params) { p.Own, p.Zones = true, true }),
 		with(one(Faults{CutOffs: 3}), func(p *Params) { p.Members, p.Own, p.Zones, p.Fine = 5, true, true, true }),
 		two(Faults{Joins: 1, OldLists: 2}),
 		one(Faults{Joins: 1, OldLists: 1, Failures: 1}),
