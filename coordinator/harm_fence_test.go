@@ -20,7 +20,8 @@ func TestAFenceThatChangesNothingIsAFaultWithAName(t *testing.T) {
 		s.held(map[string]string{
 			record.SchemaAnnotation: "1",
 			record.IntentAnnotation: fmt.Sprintf(
-				`{"operation":"delete","pod":"etcd-1","uid":%q,"resourceVersion":%q,"epoch":7}`, p.UID, p.ResourceVersion),
+				`{"operation":"delete","pod":"etcd-1","uid":%q,"resourceVersion":%q,"epoch":7}`, p.UID,
+				p.ResourceVersion),
 		})
 		s.strips = true
 		var log bytes.Buffer

@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc/connectivity"
 )
 
-// mostLate bounds how many calls of Dial for the same address may be running in a process. A Dial with a deadline of its
-// own never reaches it. It limits what a Dial without one can cost.
+// mostLate bounds how many calls of Dial for the same address may be running in a process. A Dial with a deadline of
+// its own never reaches it. It limits what a Dial without one can cost.
 const mostLate = 16
 
 // Bounded lets no more calls of dial run for the same address than mostLate, whoever makes them. Observers come and go,
