@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -28,6 +29,11 @@ func (a *actor) act(ctx context.Context, e record.Act) record.Outcome {
 	acting, cancel := context.WithDeadline(ctx, a.c.started.Add(e.Deadline))
 	defer cancel()
 	defer a.c.gates.acted()
+	// The monotonic clock stands still while a machine is suspended, so the evidence may be far older than it says.
+	if age := a.c.cfg.wall().Round(0).Sub(a.sight.begunAt); age > a.c.cfg.MaxEvidenceAge {
+		a.trouble.note(ctx, "what was decided was dropped", suspendedError(age))
+		return record.Failed
+	}
 	switch e.Intent.Operation {
 	case record.Delete, record.Evict:
 		return a.remove(ctx, acting, e)
@@ -42,6 +48,14 @@ func (a *actor) act(ctx context.Context, e record.Act) record.Outcome {
 	case record.None, record.FenceAll:
 	}
 	panic("the record's protocol asks to carry out " + e.Intent.String())
+}
+
+// suspendedError is how old the evidence is by the wall clock.
+type suspendedError time.Duration
+
+func (e suspendedError) Error() string {
+	return fmt.Sprintf("its evidence is %v old by the wall clock: this machine was suspended, or its clock was set",
+		time.Duration(e).Round(time.Second))
 }
 
 // remove deletes or evicts a pod. The second context ends at the deadline.

@@ -8,6 +8,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
+
+	"github.com/quorate/quorate/internal/membership"
 )
 
 // Defaults of a [Config], each with its reason.
@@ -125,6 +127,8 @@ type Config struct {
 	// Log receives one line per change of decision; nil discards them.
 	Log *logrus.Entry
 
+	// wall is the wall clock, which goes on while a machine is suspended. Tests set it.
+	wall func() time.Time
 	// connect opens a plain TCP connection to see whether it is refused. Tests without a network play it.
 	connect func(ctx context.Context, address string) error
 }
@@ -149,6 +153,9 @@ func (c Config) complete() (Config, error) {
 	if c.Names.SidecarContainer == "" {
 		c.Names.SidecarContainer = DefaultNames().SidecarContainer
 	}
+	if c.wall == nil {
+		c.wall = time.Now
+	}
 	if c.connect == nil {
 		c.connect = connect
 	}
@@ -169,7 +176,7 @@ func (c Config) complete() (Config, error) {
 	require(c.StatefulSet != "", "StatefulSet is required")
 	require(c.Dial != nil, "Dial is required")
 	if c.Dial != nil {
-		c.Dial = silenced(c.Dial)
+		c.Dial = membership.Bounded(silenced(c.Dial))
 	}
 	require(len(c.Endpoints) > 0, "Endpoints needs at least one URL of an etcd member")
 	require(c.StatefulSets != nil, "StatefulSets is required")

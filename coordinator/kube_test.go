@@ -74,6 +74,9 @@ type kube struct {
 	watchErr     error
 	// refusing are the ordinals whose pods refuse connections although requests to their members hang.
 	refusing map[int]bool
+	// strips is true while an admission policy takes from pods what a patch would add, and stripped counts them.
+	strips   bool
+	stripped []string
 	// stuck keeps successors from ever becoming ready.
 	stuck bool
 	// feed, where not nil, has the watches tell what has become of which object. Without it, they only say that
@@ -130,7 +133,7 @@ func (k *kube) newPod(ordinal int) *corev1.Pod {
 			Name: fmt.Sprint("etcd-", ordinal), UID: types.UID(fmt.Sprint("uid-", k.version)),
 			ResourceVersion: fmt.Sprint(k.version),
 			Labels:          map[string]string{"app": "etcd", "controller-revision-hash": k.set.Status.UpdateRevision},
-			OwnerReferences: []metav1.OwnerReference{{Kind: "StatefulSet", UID: k.set.UID}},
+			OwnerReferences: []metav1.OwnerReference{{Kind: "StatefulSet", Name: "etcd", UID: k.set.UID}},
 		},
 		Spec: corev1.PodSpec{
 			NodeName:   fmt.Sprint("node-", ordinal),
@@ -439,6 +442,10 @@ func (k kubePods) Patch(_ context.Context, name string, _ types.PatchType, data 
 	i := slices.IndexFunc(k.pods, func(p *corev1.Pod) bool { return p.Name == name })
 	if i < 0 {
 		return nil, apierrors.NewNotFound(corev1.Resource("pods"), name)
+	}
+	if k.strips {
+		k.stripped = append(k.stripped, name)
+		return k.pods[i].DeepCopy(), nil
 	}
 	patched := merge(k.pods[i], data)
 	if patched.UID != k.pods[i].UID {

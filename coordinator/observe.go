@@ -29,6 +29,8 @@ const (
 // those before.
 type sight struct {
 	begun record.Instant
+	// begunAt is the same by the wall clock.
+	begunAt time.Time
 	// etcdTook is how long etcd's members took to answer.
 	etcdTook time.Duration
 	seen     workload.Observation
@@ -94,6 +96,7 @@ func (o *observer) look(ctx context.Context, p *picture) (_ record.Observed, sur
 		o.trouble.note(ctx, what, err)
 		return record.Observed{Outcome: record.Failed}, true
 	}
+	o.sight.begunAt = o.c.cfg.wall().Round(0)
 	o.sight.begun, o.sight.wasPictured, o.sight.pictured = o.c.now(), o.sight.pictured, p != nil
 	if p != nil && o.promises(p) {
 		defer p.read(ctx, o.c)()

@@ -164,6 +164,11 @@ type fenced struct {
 	err     error
 }
 
+// errUnchanged: the pod has the resourceVersion that it had before, so a removal that names that can still reach it.
+var errUnchanged = errors.New("the change of its annotation " + record.FencedAnnotation + " has changed nothing, so " +
+	"something takes that away again: let admission webhooks and policies leave this annotation of the pods alone " +
+	"(see kubectl get mutatingwebhookconfigurations,mutatingadmissionpolicies)")
+
 // fence changes a pod, and at the same time all those that follow. Their answers are kept until they are asked for.
 func (t *turn) fence(ctx context.Context, e record.FencePod, all []record.FencePod) record.PodFenced {
 	if len(t.fenced) == 0 || t.fenced[0].change != e {
@@ -172,6 +177,9 @@ func (t *turn) fence(ctx context.Context, e record.FencePod, all []record.FenceP
 	version, err := t.fenced[0].version, t.fenced[0].err
 	t.fenced = t.fenced[1:]
 	outcome := record.OutcomeOf(err)
+	if err == nil && version == e.Pod.ResourceVersion {
+		outcome, err = record.Failed, errUnchanged
+	}
 	switch outcome {
 	case record.Done:
 		t.sight.memory.resolved(time.Now(), t.hold.intent, e.Pod)
@@ -195,7 +203,7 @@ func (t *turn) fence(ctx context.Context, e record.FencePod, all []record.FenceP
 		t.c.log.WithField("pod", e.Pod.Name).Info("an earlier removal of this pod has taken effect")
 		t.c.account.foundRemoved(t.hold.intent)
 	case record.Failed, record.Unclear:
-		t.trouble.note(ctx, "an earlier removal cannot be ruled out", err)
+		t.trouble.note(ctx, "an earlier removal of pod "+e.Pod.Name+" cannot be ruled out", err)
 	}
 	return record.PodFenced{Outcome: outcome, ResourceVersion: version}
 }

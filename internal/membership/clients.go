@@ -14,9 +14,35 @@ import (
 	"google.golang.org/grpc/connectivity"
 )
 
-// mostLate bounds how many abandoned calls of Dial for one address may be running. A Dial with a
-// deadline of its own never reaches it. It limits what a Dial without one can cost.
+// mostLate bounds how many calls of Dial for the same address may be running in a process. A Dial with a deadline of
+// its own never reaches it. It limits what a Dial without one can cost.
 const mostLate = 16
+
+// Bounded lets no more calls of dial run for the same address than mostLate, whoever makes them. Observers come and go,
+// and a call that hangs outlives them. The error of one call too many counts as the host's own fault.
+func Bounded(dial Dial) Dial {
+	var mu sync.Mutex
+	running := map[string]int{}
+	return func(endpoints []string) (*clientv3.Client, error) {
+		k := key(endpoints)
+		mu.Lock()
+		n := running[k]
+		if n >= mostLate {
+			mu.Unlock()
+			return nil, fmt.Errorf("%d calls of Dial have not returned; give it a deadline", n)
+		}
+		running[k]++
+		mu.Unlock()
+		defer func() {
+			mu.Lock()
+			defer mu.Unlock()
+			if running[k]--; running[k] == 0 {
+				delete(running, k)
+			}
+		}()
+		return dial(endpoints)
+	}
+}
 
 // errGivenUp is the result of a call of Dial that nobody waits for any more.
 var errGivenUp = errors.New("given up")
@@ -81,10 +107,6 @@ func (c *clients) get(ctx context.Context, urls []string) (*clientv3.Client, err
 	c.mu.Lock()
 	d, ok := c.open[k]
 	if !ok {
-		if n := c.late(k); n >= mostLate {
-			c.mu.Unlock()
-			return nil, fmt.Errorf("etcd client for %s: %d calls of Dial have not returned; give it a deadline", k, n)
-		}
 		d = &dialled{key: k, done: make(chan struct{})}
 		c.open[k], c.out[d] = d, struct{}{}
 		go c.run(d, slices.Clone(urls))
@@ -120,16 +142,6 @@ func (c *clients) run(d *dialled, urls []string) {
 	default:
 		d.client = client
 	}
-}
-
-// late is how many calls of Dial are running for a key.
-func (c *clients) late(key string) (n int) {
-	for d := range c.out {
-		if d.key == key {
-			n++
-		}
-	}
-	return n
 }
 
 // drop closes a client, or gives up the call of Dial that would bring it.

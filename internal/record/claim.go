@@ -110,7 +110,9 @@ func (c *Config) newer(s *State, l Lease) Effect {
 	if l.Schema <= Newest {
 		what = fmt.Sprintf("the record names the operation %q, which this version does not know", l.Intent.Operation)
 	}
-	return c.end(s, Newer, what+": a newer version coordinates (to go back, delete the Lease)")
+	return c.end(s, Newer, what+": a newer version coordinates. To go back to this one for good, end the newer "+
+		"sidecars, wait for ten minutes, so that nothing they have asked for can still arrive, and delete the Lease. "+
+		"The controls on it go with it (pause, partition, max-unavailable, override-guards): set them again")
 }
 
 func (c *Config) lost(s *State, l Lease) Effect {

@@ -569,13 +569,14 @@ func TestAfterAFenceAnOlderRemovalIsRefused(t *testing.T) {
 func TestFenceableAreThePodsThatARemovalCanReach(t *testing.T) {
 	s, w := newServer(t)
 	s.find("etcd-main-0").DeletionTimestamp = ptr(metav1.Now())
-	s.find("etcd-main-2").OwnerReferences = nil
-	s.pods = append(s.pods, pod(func(p *corev1.Pod) { p.Name, p.UID, p.ResourceVersion = "etcd-main-7", "u7", "107" }),
+	s.find("etcd-main-2").OwnerReferences = nil // An orphan is no candidate, and becomes one by a change.
+	s.pods = append(s.pods, pod(func(p *corev1.Pod) {
+		p.Name, p.OwnerReferences = "etcd-main-8", []metav1.OwnerReference{{Kind: "Job", Name: "etcd-main"}}
+	}), pod(func(p *corev1.Pod) { p.Name, p.UID, p.ResourceVersion = "etcd-main-7", "u7", "107" }),
 		pod(func(p *corev1.Pod) { p.Name = "etcd-main-debug" }), pod(func(p *corev1.Pod) { p.Name = "other-1" }))
 	pods, err := w.Fenceable(t.Context())
 	want := []record.Pod{
 		{Name: "etcd-main-1", UID: "u1", ResourceVersion: "101"},
-		{Name: "etcd-main-2", UID: "u2", ResourceVersion: "102"},
 		{Name: "etcd-main-7", UID: "u7", ResourceVersion: "107"}, // Left over by a scale-in.
 	}
 	if err != nil || !slices.Equal(pods, want) {

@@ -348,9 +348,11 @@ func (w *Workload) owner(p *corev1.Pod) *metav1.OwnerReference {
 	return owner
 }
 
-// Fenceable lists the pods that a removal could still reach: those with an ordinal that are not
-// terminating. No removal of ours ever names another pod, and we may not be allowed to change a pod
-// that the selector merely happens to match.
+// Fenceable lists the pods that a removal could still reach: those of the StatefulSet, with an ordinal, that are not
+// terminating. No removal of ours ever names another pod, and we may not be allowed to change one that merely has
+// such a name and the labels. A StatefulSet that is made anew has another UID, and takes over the pods that the former
+// one has left behind. That changes them, so no earlier removal reaches those either. So the name of the owner is what
+// counts.
 func (w *Workload) Fenceable(ctx context.Context) ([]record.Pod, error) {
 	var pods []corev1.Pod
 	var err error
@@ -364,11 +366,18 @@ func (w *Workload) Fenceable(ctx context.Context) ([]record.Pod, error) {
 	}
 	var out []record.Pod
 	for i := range pods {
-		if p := &pods[i]; p.DeletionTimestamp == nil && ordinal(p.Name, w.name) >= 0 {
+		if p := &pods[i]; p.DeletionTimestamp == nil && ordinal(p.Name, w.name) >= 0 && w.owns(p) {
 			out = append(out, record.Pod{Name: p.Name, UID: string(p.UID), ResourceVersion: p.ResourceVersion})
 		}
 	}
 	return out, nil
+}
+
+// owns is true for a pod that a StatefulSet of our name owns, whichever that is.
+func (w *Workload) owns(p *corev1.Pod) bool {
+	return slices.ContainsFunc(p.OwnerReferences, func(o metav1.OwnerReference) bool {
+		return o.Kind == "StatefulSet" && o.Name == w.name
+	})
 }
 
 // Fence changes the very pod, so that every removal that was decided before is refused. It returns the
