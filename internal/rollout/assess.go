@@ -245,11 +245,13 @@ func (s *Seat) silence() bool {
 	if s.Going() || s.Pod.Node == "" || s.Pod.Heard {
 		return false
 	}
-	if s.Member == nil {
-		return true
-	}
-	p := &s.Member.Probe
-	return p.Read != Answered && p.Status == nil && !p.Replied
+	return s.Member == nil || !s.Member.speaks()
+}
+
+// speaks is true for a member from which anything has come in this observation: an answer, its status, or an error of
+// etcd's own.
+func (m *Member) speaks() bool {
+	return m.Probe.Read == Answered || m.Probe.Status != nil || m.Probe.Replied
 }
 
 // trusts is true for a voter elsewhere that the operator relies on. While some pod of ours

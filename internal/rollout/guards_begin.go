@@ -53,7 +53,8 @@ func newArguments(a *Assessment, c *Seat) bool {
 }
 
 // deadFor says for how long no process of the seat's member has run. A crash loop runs for a moment between its
-// restarts, which does not count once it is backed off from. A pod that is merely terminating may have a process.
+// restarts, and backs off for at most as long as settleTimeout. So those moments do not count, or it would never be old
+// enough. A pod that is merely terminating may have a process.
 // A member that answers has one, whatever its kubelet says.
 func (a *Assessment) deadFor(s *Seat) time.Duration {
 	switch {

@@ -61,11 +61,11 @@ func cutOff(a *Assessment, _ *Seat) Verdict {
 		if s.Self || !s.Voter {
 			continue
 		}
-		p, says := &s.Member.Probe, witnessOf(s.Pod)
+		says := witnessOf(s.Pod)
 		switch {
-		case p.Read == Answered || p.Status != nil || p.Replied:
+		case s.Member.speaks():
 			heard++
-		case s.Going() || p.Read != Failed:
+		case s.Going() || s.Member.Probe.Read != Failed:
 		case says == kubeletSaysDown && (s.Pod.Node == "" || s.Pod.Node == a.ownNode):
 		case says == kubeletSaysDown && a.heard(s):
 			heard++
@@ -74,7 +74,7 @@ func cutOff(a *Assessment, _ *Seat) Verdict {
 		}
 	}
 	for _, m := range a.External {
-		heard += btoi(m.Probe.Read == Answered || m.Probe.Status != nil || m.Probe.Replied)
+		heard += btoi(m.speaks())
 	}
 	if silent == 0 || heard > 0 && (a.Serving > 0 || silent < a.Quorum) {
 		return Verdict{Pass: true}

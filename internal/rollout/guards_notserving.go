@@ -124,12 +124,7 @@ func revisionSuspect(a *Assessment, c *Seat) Verdict {
 		return verdict(false, "the new revision is suspect (updated pods failing: %d, settled: 0), and this process "+
 			"runs", t.failing)
 	}
-	down, patience := a.Age(c.Pod.UID, NotRunningSeen), int(a.policy.SettleTimeout.Seconds())
-	if backsOff {
-		// A crash loop runs for a moment between its restarts, and backs off for at most as
-		// long as settleTimeout: it would never be old enough.
-		down = max(down, a.Age(c.Pod.UID, RestartingSeen))
-	}
+	down, patience := a.deadFor(c), int(a.policy.SettleTimeout.Seconds())
 	if t.failing == 0 {
 		return verdict(down >= a.policy.SettleTimeout,
 			"no pod of the new revision has settled yet (under way: %d); this one may come back by itself, and has "+
