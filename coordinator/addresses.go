@@ -22,6 +22,8 @@ const (
 
 // sessionEndpoints returns the endpoints for a session: the member of our own pod, if it
 // serves. If no member is known to serve, nobody is the reason. The error is that of ctx.
+// Of the URLs that a member advertises, it is the one under which the member has answered: others
+// may lead to another member.
 //
 // A session holds streams as long as it lives, and a member that is asked to end waits up to
 // seven seconds (etcd's request timeout) for the streams of its clients. At home they end
@@ -40,9 +42,9 @@ func (c *Coordinator) sessionEndpoints(ctx context.Context) (endpoints []string,
 		endpoints = nil
 		for i := range serving {
 			if c.member != "" && serving[i].Name == c.member {
-				return serving[i].ClientURLs, nil, nil
+				return []string{serving[i].Probe.URL}, nil, nil
 			}
-			endpoints = append(endpoints, serving[i].ClientURLs...)
+			endpoints = append(endpoints, serving[i].Probe.URL)
 		}
 		age := time.Since(c.started)
 		switch {
@@ -96,11 +98,7 @@ func (c *Coordinator) keepAddresses(ctx context.Context, s *session) (stop func(
 			if err != nil {
 				continue // Keep what is known.
 			}
-			var urls []string
-			for _, m := range list.Members {
-				urls = append(urls, m.ClientURLs...)
-			}
-			c.remember(urls)
+			c.remember(membership.URLs(list.Members))
 		}
 	})
 	return func() { cancel(); following.Wait() }

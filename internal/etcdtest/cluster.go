@@ -59,8 +59,10 @@ type Cluster struct {
 	intercept func(ctx context.Context, method string, do func() (any, error)) (any, error)
 
 	inMemory map[string]*bufconn.Listener
-	dialing  sync.Mutex
-	dials    [][]string
+	// next chooses the member that a connection to the shared URL leads to, unless it is nil.
+	next    func() int
+	dialing sync.Mutex
+	dials   [][]string
 }
 
 // Member is one member. Change its fields through [Cluster.Set] only.
@@ -69,8 +71,10 @@ type Member struct {
 	Name string // Empty for a member that has never started.
 	// URL is where it answers, as the member list says. It is empty for a member that has never
 	// started.
-	URL     string
-	Learner bool
+	URL string
+	// Advertised are the URLs that it advertises, unless that is nil: then it is the URL alone.
+	Advertised []string
+	Learner    bool
 
 	// Hung makes it accept connections and answer nothing, like a process that is stopped.
 	Hung bool
@@ -281,7 +285,11 @@ func (c *Cluster) Dial(endpoints []string) (*clientv3.Client, error) {
 	if len(c.inMemory) > 0 {
 		cfg.DialOptions = append(cfg.DialOptions, grpc.WithContextDialer(func(ctx context.Context,
 			address string) (net.Conn, error) {
-			l := c.inMemory[strings.TrimPrefix(address, "passthrough:///")]
+			address = strings.TrimPrefix(address, "passthrough:///")
+			if address == sharedAddress {
+				address = c.behindService()
+			}
+			l := c.inMemory[address]
 			if l == nil {
 				return nil, fmt.Errorf("no such host: %s", address)
 			}
@@ -294,6 +302,35 @@ func (c *Cluster) Dial(endpoints []string) (*clientv3.Client, error) {
 		}))
 	}
 	return clientv3.New(cfg)
+}
+
+// sharedAddress is one that all members advertise, see [Cluster.Share].
+const sharedAddress = "etcd:2379"
+
+// SharedURL is the URL of that address.
+const SharedURL = "http://" + sharedAddress
+
+// Share lets all members of a cluster in memory advertise SharedURL as well, before or after their own URL. As with a
+// Service, each new connection to it leads to one of them, the one that next chooses.
+func (c *Cluster) Share(first bool, next func() (member int)) {
+	c.Set(func(c *Cluster, members []*Member) {
+		c.next = next
+		for _, m := range members {
+			m.Advertised = []string{m.URL, SharedURL}
+			if first {
+				m.Advertised = []string{SharedURL, m.URL}
+			}
+		}
+	})
+}
+
+func (c *Cluster) behindService() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.next == nil {
+		return sharedAddress
+	}
+	return strings.TrimPrefix(c.members[c.next()].URL, "http://")
 }
 
 // Dials returns how many clients were opened to exactly these endpoints.
@@ -421,6 +458,9 @@ func (s clusterService) MemberList(ctx context.Context, req *pb.MemberListReques
 			if m.URL != "" {
 				x.ClientURLs = []string{m.URL}
 			}
+			if m.Advertised != nil {
+				x.ClientURLs = m.Advertised
+			}
 			resp.Members = append(resp.Members, x)
 		}
 	}
@@ -501,7 +541,7 @@ func (s maintenanceService) MoveLeader(_ context.Context, req *pb.MoveLeaderRequ
 	case !s.member.MoveLeaderIdle:
 		s.cluster.leader, s.cluster.term = req.TargetID, s.cluster.term+1
 	}
-	return &pb.MoveLeaderResponse{Header: s.header()}, nil
+	return &pb.MoveLeaderResponse{}, nil // etcd's has no header either.
 }
 
 func (s maintenanceService) Defragment(context.Context, *pb.DefragmentRequest) (*pb.DefragmentResponse, error) {

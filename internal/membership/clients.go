@@ -24,7 +24,7 @@ func Bounded(dial Dial) Dial {
 	var mu sync.Mutex
 	running := map[string]int{}
 	return func(endpoints []string) (*clientv3.Client, error) {
-		k := key(endpoints)
+		k := strings.Join(endpoints, ",")
 		mu.Lock()
 		n := running[k]
 		if n >= mostLate {
@@ -47,7 +47,8 @@ func Bounded(dial Dial) Dial {
 // errGivenUp is the result of a call of Dial that nobody waits for any more.
 var errGivenUp = errors.New("given up")
 
-// clients holds one client per member, pinned to that member's URLs. The key joins the URLs.
+// clients holds one client per URL. So it is known who answers under which one: a member may advertise a URL under
+// which others answer as well.
 //
 // [Dial] has no context, and may block for as long as a member does not answer: with a user name,
 // clientv3.New asks for a token. So each call runs on its own goroutine, and a caller waits for it only
@@ -74,8 +75,6 @@ func newClients(dial Dial) *clients {
 	return &clients{dial: dial, open: map[string]*dialled{}, out: map[*dialled]struct{}{}}
 }
 
-func key(urls []string) string { return strings.Join(urls, ",") }
-
 // keys returns the keys of all clients.
 func (c *clients) keys() []string {
 	c.mu.Lock()
@@ -83,7 +82,7 @@ func (c *clients) keys() []string {
 	return slices.Collect(maps.Keys(c.open))
 }
 
-// connected is true if there is a connection to the member.
+// connected is true if there is a connection.
 func (c *clients) connected(key string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,33 +99,33 @@ func (c *clients) beginObservation() []string {
 	return c.keys()
 }
 
-// get returns the client for the URLs, and dials if there is none. If ctx ends before Dial does, the
+// get returns the client for the URL, and dials if there is none. If ctx ends before Dial does, the
 // error is that of ctx.
-func (c *clients) get(ctx context.Context, urls []string) (*clientv3.Client, error) {
-	k := key(urls)
+func (c *clients) get(ctx context.Context, url string) (*clientv3.Client, error) {
+	k := key(url)
 	c.mu.Lock()
 	d, ok := c.open[k]
 	if !ok {
 		d = &dialled{key: k, done: make(chan struct{})}
 		c.open[k], c.out[d] = d, struct{}{}
-		go c.run(d, slices.Clone(urls))
+		go c.run(d, url)
 	}
 	c.mu.Unlock()
 	select {
 	case <-d.done:
 	case <-ctx.Done():
-		return nil, fmt.Errorf("etcd client for %s: Dial has not returned: %w", k, ctx.Err())
+		return nil, fmt.Errorf("etcd client for %s: Dial has not returned: %w", url, ctx.Err())
 	}
 	if d.err != nil {
-		return nil, fmt.Errorf("etcd client for %s: %w", k, d.err)
+		return nil, fmt.Errorf("etcd client for %s: %w", url, d.err)
 	}
 	return d.client, nil
 }
 
 // run dials, and keeps the client unless it was given up meanwhile.
-func (c *clients) run(d *dialled, urls []string) {
+func (c *clients) run(d *dialled, url string) {
 	defer close(d.done)
-	client, err := c.dial(urls)
+	client, err := c.dial([]string{url})
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.out, d)

@@ -32,6 +32,11 @@ func (o *Observer) Defragment(ctx context.Context, m rollout.Membership, member 
 	if err != nil {
 		return Sizes{}, notSentError{err}
 	}
+	if url := strings.Join(client.Endpoints(), ","); shared(m.Members, member, url) {
+		// A connection that breaks may lead to another member the next time, and two members must not be stopped.
+		return Sizes{}, notSentError{fmt.Errorf("defragment %x: several members answer at %s, so it could reach "+
+			"another one; set --advertise-client-urls to the pod's own name", member, url)}
+	}
 	before, err := o.status(asking, client)
 	if err == nil {
 		// A name may lead elsewhere by now, and two members must not be stopped.
@@ -69,22 +74,65 @@ func (o *Observer) Disarm(ctx context.Context, m rollout.Membership, member uint
 	if err != nil {
 		return notSentError{err}
 	}
-	_, err = pb.NewMaintenanceClient(client.ActiveConnection()).Alarm(ctx, &pb.AlarmRequest{
+	resp, err := pb.NewMaintenanceClient(client.ActiveConnection()).Alarm(ctx, &pb.AlarmRequest{
 		Action: pb.AlarmRequest_DEACTIVATE, MemberID: member, Alarm: pb.AlarmType_NOSPACE,
 	})
 	if err != nil {
 		return grantFor(err, disarmDenied)
 	}
+	if got := resp.Header.GetClusterId(); resp.Header != nil && got != m.ClusterID {
+		return fmt.Errorf("disarm the alarm of %x: cluster %x answered instead of %x", member, got, m.ClusterID)
+	}
 	return nil
 }
 
-// clientOf returns the client that is pinned to a member.
+// clientOf returns the client for a request that only this member may get. That is the one for the URL under which the
+// member has identified itself. Where others may answer as well, or nothing is known, it has to identify itself now.
+//
+// The connection may still break between that and the request, and a Service may then lead to another member. So a
+// request may use such a URL only if every other member refuses it, as those that do not lead refuse to hand over
+// leadership, or if all members do the same with it. What etcd answers to a transfer or a defragmentation has no
+// header, so it does not show afterwards who has done it.
 func (o *Observer) clientOf(ctx context.Context, m rollout.Membership, member uint64) (*clientv3.Client, error) {
 	i := slices.IndexFunc(m.Members, func(x rollout.Member) bool { return x.ID == member })
 	if i < 0 {
 		return nil, fmt.Errorf("%x is not in the member list", member)
 	}
-	return o.clients.get(ctx, m.Members[i].ClientURLs)
+	x := &m.Members[i]
+	urls := distinct(x.ClientURLs...)
+	if x.Probe.URL != "" {
+		urls = []string{x.Probe.URL}
+	}
+	if len(urls) == 0 {
+		return nil, fmt.Errorf("%x advertises no client URL", member)
+	}
+	var errs []error
+	for _, url := range urls {
+		client, err := o.clients.get(ctx, url)
+		if err == nil && len(urls) == 1 && !shared(m.Members, member, url) {
+			return client, nil
+		}
+		if err == nil {
+			err = o.identifies(ctx, client, m.ClusterID, member)
+		}
+		if err == nil {
+			return client, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, errors.Join(errs...)
+}
+
+// identifies returns an error unless the member itself answers over this client.
+func (o *Observer) identifies(ctx context.Context, client *clientv3.Client, cluster, member uint64) error {
+	st, err := o.status(ctx, client)
+	if err != nil {
+		return fmt.Errorf("%s: %w", strings.Join(client.Endpoints(), ","), named(err, statusDenied))
+	}
+	if read, detail := identify(st.Header, cluster, member); read != rollout.Answered {
+		return fmt.Errorf("%s: %s", strings.Join(client.Endpoints(), ","), detail)
+	}
+	return nil
 }
 
 // notSentError is about a request that was never sent.

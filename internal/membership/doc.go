@@ -2,10 +2,11 @@
 // returns facts for a decision ([rollout.Membership]).
 //
 // An [Observer] reads the member list through consensus where it can. It asks all members in parallel,
-// each with a deadline of its own and over a client that is pinned to that member's URLs. So one slow
-// member does not delay the answers of the others, and an answer is never attributed to a member that
-// only forwarded it. An answer counts only when its header carries the member ID and cluster ID from
-// the member list.
+// each with a deadline of its own. So one slow member does not delay the answers of the others. There is
+// one client per URL, and the URL whose answer carries the member ID and cluster ID from the member list
+// is the member's, for the probe and for everything that is asked of it. So an answer is never attributed
+// to another member: one that only forwarded it, or one that answers at an address that several members
+// advertise, such as a Service's.
 //
 // What an answer means together with the kubelet's report is decided in [rollout.Assess], not here.
 package membership

@@ -101,81 +101,99 @@ func (d Dump) Membership() (rollout.Membership, error) {
 	for _, x := range list.Members {
 		member := rollout.Member{ID: x.ID, Name: x.Name, PeerURLs: x.PeerURLs, ClientURLs: x.ClientURLs,
 			Learner: x.IsLearner}
-		member.Probe = dumpProbe(member, list.Header.ClusterID, status, health)
 		m.Members = append(m.Members, member)
+	}
+	for i := range m.Members {
+		m.Members[i].Probe = dumpProbe(m, i, status, health)
 	}
 	return m, nil
 }
 
-// dumpProbe joins what the endpoints of one member said.
-func dumpProbe(m rollout.Member, cluster uint64, status []dumpStatus, health []dumpHealth) rollout.Probe {
+// dumpProbe joins what the endpoints of one member said. Each row says under which URL it was asked, but only a status
+// says who has answered. So the health of a URL is a member's if nobody else advertises that URL, or if the status of
+// nobody else came from it.
+func dumpProbe(m rollout.Membership, i int, status []dumpStatus, health []dumpHealth) rollout.Probe {
+	member := &m.Members[i]
+	if member.Name == "" && len(member.ClientURLs) == 0 {
+		return rollout.Probe{Read: rollout.Failed, Detail: "the member has never started"}
+	}
 	var p rollout.Probe
-	endpoints := slices.Clone(m.ClientURLs)
+	var own, others []string // URLs of the member's, and those that others answer too.
+	for _, url := range member.ClientURLs {
+		if shared(m.Members, member.ID, url) {
+			others = append(others, url)
+		} else {
+			own = append(own, url)
+		}
+	}
+	p.OnlyShared = len(own) == 0 && len(others) > 0
+	var not *rollout.Probe // What else has answered under its URLs.
 	for _, s := range status {
 		if s.Status == nil {
 			continue
 		}
 		header := &pb.ResponseHeader{ClusterId: s.Status.Header.ClusterID, MemberId: s.Status.Header.MemberID}
-		if hasEndpoint(m.ClientURLs, s.Endpoint) {
-			expected := cluster
-			if expected == 0 { // The member list was printed without its header.
-				expected = header.ClusterId
-			}
-			if read, detail := identify(header, expected, m.ID); read != rollout.Answered {
-				return rollout.Probe{Read: read, Detail: detail}
-			}
-		} else if header.MemberId != m.ID {
+		expected := m.ClusterID
+		if expected == 0 { // The member list was printed without its header.
+			expected = header.ClusterId
+		}
+		switch read, detail := identify(header, expected, member.ID); {
+		case read == rollout.Answered:
+			// The endpoint may have another name than in the member list.
+			own = append(own, s.Endpoint)
+			p.Status = s.inFull()
 			continue
+		case hasURL(own, s.Endpoint), p.OnlyShared && hasURL(others, s.Endpoint):
+			if not == nil || not.Read == rollout.WrongMember {
+				not = &rollout.Probe{Read: read, Detail: detail}
+			}
 		}
-		// The endpoint may have another name than in the member list.
-		endpoints = append(endpoints, s.Endpoint)
-		p.Status = &rollout.Status{
-			Leader: s.Status.Leader, Term: s.Status.RaftTerm, Index: s.Status.RaftIndex,
-			Applied:   s.Status.RaftAppliedIndex,
-			Revision:  s.Status.Header.Revision,
-			Version:   s.Status.Version,
-			Learner:   s.Status.IsLearner,
-			Corrupt:   alarmed(s.Status.Errors, pb.AlarmType_CORRUPT),
-			NoSpace:   alarmed(s.Status.Errors, pb.AlarmType_NOSPACE),
-			NoSpaceOf: alarmedMembers(s.Status.Errors, pb.AlarmType_NOSPACE),
-			Size:      s.Status.DbSize, InUse: s.Status.DbSizeInUse, Quota: s.Status.DbSizeQuota,
-		}
-		if down := s.Status.DowngradeInfo; down.Enabled {
-			p.Status.DowngradeTo = down.TargetVersion
-		}
+		others = append(others, s.Endpoint)
 	}
-	if m.Name == "" && len(m.ClientURLs) == 0 {
-		return rollout.Probe{Read: rollout.Failed, Detail: "the member has never started"}
-	}
+	own = slices.DeleteFunc(own, func(url string) bool { return hasURL(others, url) })
 	for _, h := range health {
-		if !hasEndpoint(endpoints, h.Endpoint) {
-			continue
-		}
-		if h.Health {
-			p.Read, p.Detail = rollout.Answered, ""
+		switch {
+		case !hasURL(own, h.Endpoint):
+		case h.Health:
+			p.Read, p.Detail, p.Replied = rollout.Answered, "", false
 			return p
+		default:
+			p.Read, p.Detail = rollout.Failed, "no linearizable read: "+h.Error
+			p.Replied = strings.HasPrefix(h.Error, "etcdserver: ")
 		}
-		p.Read, p.Detail = rollout.Failed, "no linearizable read: "+h.Error
-		p.Replied = strings.HasPrefix(h.Error, "etcdserver: ")
 	}
-	if m.Learner && p.Status != nil {
+	switch {
+	case member.Learner && p.Status != nil:
 		// A learner answers no linearizable read; its status is all there is.
 		p.Read, p.Detail = rollout.Answered, ""
-	}
-	if p.Read == rollout.NotAsked {
+		return p
+	case p.Status == nil && not != nil && (p.Read == rollout.NotAsked || not.Read == rollout.WrongCluster):
+		p.Read, p.Detail = not.Read, not.Detail
+	case p.Read == rollout.NotAsked:
 		p.Detail = "no health of its endpoints is given"
+	}
+	if p.OnlyShared {
+		p.Detail += "; " + onlyShared(member.ClientURLs)
 	}
 	return p
 }
 
-// hasEndpoint compares without regard to a scheme that one side may leave out, as
-// etcdctl does.
-func hasEndpoint(urls []string, endpoint string) bool {
-	bare := func(u string) string {
-		if _, rest, ok := strings.Cut(u, "://"); ok {
-			u = rest
-		}
-		return strings.TrimSuffix(u, "/")
+// inFull is the status in the words of the decision.
+func (s *dumpStatus) inFull() *rollout.Status {
+	st := s.Status
+	full := &rollout.Status{
+		Leader: st.Leader, Term: st.RaftTerm, Index: st.RaftIndex,
+		Applied:   st.RaftAppliedIndex,
+		Revision:  st.Header.Revision,
+		Version:   st.Version,
+		Learner:   st.IsLearner,
+		Corrupt:   alarmed(st.Errors, pb.AlarmType_CORRUPT),
+		NoSpace:   alarmed(st.Errors, pb.AlarmType_NOSPACE),
+		NoSpaceOf: alarmedMembers(st.Errors, pb.AlarmType_NOSPACE),
+		Size:      st.DbSize, InUse: st.DbSizeInUse, Quota: st.DbSizeQuota,
 	}
-	return slices.ContainsFunc(urls, func(u string) bool { return bare(u) == bare(endpoint) })
+	if down := st.DowngradeInfo; down.Enabled {
+		full.DowngradeTo = down.TargetVersion
+	}
+	return full
 }

@@ -14,7 +14,9 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/quorate/quorate/internal/rollout"
@@ -135,7 +137,7 @@ type Observer struct {
 	timeout   time.Duration
 	clients   *clients
 
-	// last is the last list, with the best members to ask for the next one first. What they answered is not kept.
+	// last is the last list, with the best members to ask for the next one first, see remember.
 	last rollout.Membership
 	// ownLists is true while every voter is asked for its own list too.
 	ownLists bool
@@ -168,7 +170,7 @@ func (o *Observer) Close() {
 //
 // The result holds whatever could be read, and the error says why something is missing.
 func (o *Observer) Observe(ctx context.Context) (rollout.Membership, error) {
-	p := &probes{o: o, earlier: o.clients.beginObservation()}
+	p := &probes{o: o, earlier: o.clients.beginObservation(), asked: map[question]*asking{}}
 	defer p.end()
 	o.unled = &unled{members: map[who]leaderless{}}
 	p.begin(ctx, o.last)
@@ -210,7 +212,8 @@ func (o *Observer) Discover(ctx context.Context) ([]rollout.Member, error) {
 }
 
 // remember keeps the list for the next observation: the leader first, because the others would have to ask it, and at
-// the end those members that did not answer.
+// the end those members that did not answer. It also keeps which URL is a member's own, so that the next probe asks
+// that one first. Of what they answered, nothing else is kept.
 func (o *Observer) remember(m rollout.Membership) {
 	rank := func(x rollout.Member) int {
 		switch p := x.Probe; {
@@ -221,27 +224,28 @@ func (o *Observer) remember(m rollout.Membership) {
 		}
 		return 0
 	}
+	was := map[uint64]string{}
+	for _, x := range o.last.Members {
+		was[x.ID] = x.Probe.URL
+	}
 	o.last = rollout.Membership{ClusterID: m.ClusterID}
 	for _, x := range slices.SortedStableFunc(slices.Values(m.Members), func(x, y rollout.Member) int {
 		return rank(x) - rank(y)
 	}) {
+		own := x.Probe.URL
+		if own == "" || shared(m.Members, x.ID, own) {
+			own = was[x.ID]
+		}
 		x.Probe = rollout.Probe{}
+		if slices.Contains(x.ClientURLs, own) { // Otherwise the member has moved.
+			x.Probe.URL = own
+		}
 		o.last.Members = append(o.last.Members, x)
 	}
 }
 
-// MemberURLs returns the client URLs of the members on the last list, or none if there is no list.
-func (o *Observer) MemberURLs() []string { return slices.Concat(o.addresses()...) }
-
-// addresses are the URLs of each member on the last list, the best to ask for the next list first.
-func (o *Observer) addresses() (all [][]string) {
-	for _, x := range o.last.Members {
-		if len(x.ClientURLs) > 0 {
-			all = append(all, x.ClientURLs)
-		}
-	}
-	return all
-}
+// MemberURLs returns the client URLs of the members on the last list, or none if there is no list, see [URLs].
+func (o *Observer) MemberURLs() []string { return inOrder(o.last.Members) }
 
 // headStart is how long the best source is asked alone: consensus before a member's own list, and the best address
 // before all others. That is the leader's, because the others would have to ask it. In a healthy cluster the rest is
@@ -268,21 +272,16 @@ type listAnswer struct {
 func (o *Observer) memberList(ctx context.Context, early func(rollout.Membership)) (rollout.Membership, uint64,
 	error) {
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
-	addresses := o.addresses()
-	for _, e := range o.endpoints {
-		if !slices.ContainsFunc(addresses, func(urls []string) bool { return key(urls) == e }) {
-			addresses = append(addresses, []string{e})
-		}
-	}
+	addresses := distinct(slices.Concat(o.MemberURLs(), o.endpoints)...)
 	best := min(1, len(addresses))
 	rest := addresses[best:]
 	answers := make(chan listAnswer, len(addresses))
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
-	ask := func(some [][]string) int {
-		for _, urls := range some {
-			wg.Go(func() { answers <- o.listFrom(ctx, urls) })
+	ask := func(some []string) int {
+		for _, url := range some {
+			wg.Go(func() { answers <- o.listFrom(ctx, url) })
 		}
 		return len(some)
 	}
@@ -319,7 +318,7 @@ func (o *Observer) memberList(ctx context.Context, early func(rollout.Membership
 			m.Detail = listDenied
 		}
 		return m, 0, fmt.Errorf("no member answered with a member list (asked %s): %w",
-			strings.Join(slices.Concat(addresses...), ", "), errors.Join(errs...))
+			strings.Join(addresses, ", "), errors.Join(errs...))
 	}
 	furthest := heard[0]
 	for _, a := range heard[1:] {
@@ -372,8 +371,8 @@ func inWords(a listAnswer) string {
 	return strings.Join(words, ", ")
 }
 
-func (o *Observer) listFrom(ctx context.Context, urls []string) listAnswer {
-	client, err := o.clients.get(ctx, urls)
+func (o *Observer) listFrom(ctx context.Context, url string) listAnswer {
+	client, err := o.clients.get(ctx, url)
 	if err != nil {
 		return listAnswer{err: err}
 	}
@@ -425,7 +424,8 @@ func (o *Observer) agreedList(ctx context.Context, client *clientv3.Client) list
 	led := clientv3.WithRequireLeader(ctx)
 	var wg sync.WaitGroup
 	var status *pb.StatusResponse // Nil where there is no answer.
-	wg.Go(func() { status, _ = o.status(ctx, client) })
+	var statusOver, readOver peer.Peer
+	wg.Go(func() { status, _ = o.status(ctx, client, grpc.Peer(&statusOver)) })
 	a := o.list(led, client, true)
 	wg.Wait()
 	a.linearizable = true
@@ -433,7 +433,11 @@ func (o *Observer) agreedList(ctx context.Context, client *clientv3.Client) list
 		readsListsThroughConsensus(status.Version) {
 		return a
 	}
-	header, err := o.read(ctx, client, false)
+	header, err := o.read(ctx, client, false, grpc.Peer(&readOver))
+	if status != nil && (!sameConnection(&statusOver, &readOver) ||
+		shared(known(a).Members, status.Header.GetMemberId(), strings.Join(client.Endpoints(), ","))) {
+		status = nil
+	}
 	by := readBy(header, err, status)
 	if by == nil {
 		return listAnswer{err: fmt.Errorf("%s: no read before its list: %w", strings.Join(client.Endpoints(), ","),
@@ -492,203 +496,6 @@ func known(a listAnswer) rollout.Membership {
 	return m
 }
 
-// probes are those of one observation. Each member is probed once, for as long as nothing is found that makes it
-// another one.
-type probes struct {
-	o *Observer
-	// earlier has the keys of the clients that an earlier observation left.
-	earlier []string
-	begun   []*probing
-}
-
-// probing is one probe, of a member as it is on a list. The answer is there once done is closed.
-type probing struct {
-	cluster uint64
-	member  rollout.Member
-	giveUp  context.CancelFunc
-	done    chan struct{}
-}
-
-// end gives up the probes that are running, because nobody waits for them any more.
-func (p *probes) end() {
-	for _, b := range p.begun {
-		b.giveUp()
-	}
-	for _, b := range p.begun {
-		<-b.done
-	}
-	p.begun = nil
-}
-
-// forgetFailures lets the members be asked again that can be reached and have failed. A quorum has just agreed on a
-// list, and they may have failed only because there was none a moment ago.
-func (p *probes) forgetFailures() {
-	p.begun = slices.DeleteFunc(p.begun, func(b *probing) bool {
-		select {
-		case <-b.done:
-			return b.member.Probe.Read != rollout.Answered && p.o.clients.connected(key(b.member.ClientURLs))
-		default:
-			return false
-		}
-	})
-}
-
-// begin probes the members of a list, each within the timeout, unless that has begun already.
-func (p *probes) begin(ctx context.Context, m rollout.Membership) {
-	for i := range m.Members {
-		p.of(ctx, m.ClusterID, m.Members[i])
-	}
-}
-
-// of returns the probe of a member, which may just begin.
-func (p *probes) of(ctx context.Context, cluster uint64, member rollout.Member) *probing {
-	for _, b := range p.begun {
-		if x := &b.member; b.cluster == cluster && x.ID == member.ID && x.Learner == member.Learner &&
-			slices.Equal(x.ClientURLs, member.ClientURLs) {
-			return b
-		}
-	}
-	ctx, giveUp := context.WithTimeout(ctx, p.o.timeout)
-	b := &probing{cluster: cluster, member: member, giveUp: giveUp, done: make(chan struct{})}
-	p.begun = append(p.begun, b)
-	go func() {
-		defer close(b.done)
-		defer giveUp()
-		b.member.Probe = p.probe(ctx, cluster, &member)
-	}()
-	return b
-}
-
-func (p *probes) probe(ctx context.Context, cluster uint64, member *rollout.Member) rollout.Probe {
-	if len(member.ClientURLs) == 0 {
-		return rollout.Probe{Read: rollout.Failed, Detail: "the member has never started"}
-	}
-	begin := time.Now()
-	answer := p.o.ask(ctx, cluster, member, slices.Contains(p.earlier, key(member.ClientURLs)))
-	if p.o.Probed != nil && answer.Read != rollout.NotAsked && !errors.Is(ctx.Err(), context.Canceled) {
-		p.o.Probed(time.Since(begin), answer.Read == rollout.Answered)
-	}
-	return answer
-}
-
-// probeAll probes all members of a list in parallel, but for those that have been asked already. If a member does not
-// answer, its client is dropped. The next probe then resolves the name and connects anew, instead of sitting out a
-// connection back-off.
-func (o *Observer) probeAll(ctx context.Context, m *rollout.Membership, p *probes) {
-	if m.Linearizable {
-		p.forgetFailures()
-	}
-	p.begin(ctx, *m)
-	for i := range m.Members {
-		b := p.of(ctx, m.ClusterID, m.Members[i])
-		<-b.done
-		m.Members[i].Probe = b.member.Probe
-	}
-	for i := range m.Members {
-		if p := m.Members[i].Probe; p.Read != rollout.Answered || p.Status == nil {
-			o.clients.drop(key(m.Members[i].ClientURLs))
-		}
-	}
-	for _, k := range o.clients.keys() {
-		if !slices.ContainsFunc(m.Members, func(x rollout.Member) bool { return key(x.ClientURLs) == k }) {
-			o.clients.drop(k)
-		}
-	}
-}
-
-// ask probes one member. If a connection from an earlier observation brings no answer, that says
-// nothing about the member. The connection may have broken since. It then fails at once until its
-// back-off is over, however well a restarted member serves by now. Or its other end has vanished
-// without a word, and it swallows what is sent. (The chaos tests found a coordinator that had waited
-// some seconds for an answer, and then believed that a member was down which had been back for half a
-// second.)
-//
-// So in the first case the member is asked again over a new connection. In the second case it is asked
-// the next time, because waiting twice would make the evidence too old.
-func (o *Observer) ask(ctx context.Context, cluster uint64, member *rollout.Member, earlier bool) rollout.Probe {
-	client, err := o.clients.get(ctx, member.ClientURLs)
-	if err == nil {
-		p, unheard := o.probe(ctx, client, cluster, member)
-		switch {
-		case unheard == nil || !earlier:
-			return p
-		case status.Code(unheard) == codes.DeadlineExceeded, ctx.Err() != nil:
-			return rollout.Probe{Read: rollout.NotAsked, Detail: "no answer over an old connection: " + brief(unheard)}
-		}
-		o.clients.drop(key(member.ClientURLs))
-		if client, err = o.clients.get(ctx, member.ClientURLs); err == nil {
-			p, _ = o.probe(ctx, client, cluster, member)
-			return p
-		}
-	}
-	if unreachable(err) {
-		return rollout.Probe{Read: rollout.Failed, Replied: replied(err), Detail: "no connection: " + brief(err)}
-	}
-	// A fault of our own, such as an unreadable certificate, says nothing about the member.
-	return rollout.Probe{Read: rollout.NotAsked, Replied: replied(err), Detail: err.Error()}
-}
-
-// probe sends a read and a status request to one member at once. Unheard is why neither was answered.
-func (o *Observer) probe(ctx context.Context, client *clientv3.Client, cluster uint64,
-	member *rollout.Member) (p rollout.Probe, unheard error) {
-	var (
-		wg     sync.WaitGroup
-		status *pb.StatusResponse
-		serr   error
-		own    = listAnswer{err: errNotAsked}
-	)
-	wg.Go(func() { status, serr = o.status(ctx, client) })
-	if o.ownLists && !member.Learner { // A learner refuses it.
-		wg.Go(func() { own = o.list(ctx, client, false) })
-	}
-	header, rerr := o.read(ctx, client, member.Learner)
-	wg.Wait()
-	if own.err == nil && own.cluster == cluster && own.member == member.ID {
-		p.OwnList = inWords(own)
-	}
-
-	p.Replied = replied(serr) || replied(rerr)
-	if serr != nil && rerr != nil && !denied(rerr) {
-		unheard = serr
-	}
-	if serr == nil {
-		if p.Read, p.Detail = identify(status.Header, cluster, member.ID); p.Read != rollout.Answered {
-			return p, nil
-		}
-		p.Status = &rollout.Status{
-			Leader: status.Leader, Term: status.RaftTerm,
-			Index: status.RaftIndex, Applied: status.RaftAppliedIndex,
-			Revision: status.Header.GetRevision(), Version: status.Version,
-			Learner: status.IsLearner, DowngradeTo: downgradeTo(status),
-			Corrupt:   alarmed(status.Errors, pb.AlarmType_CORRUPT),
-			NoSpace:   alarmed(status.Errors, pb.AlarmType_NOSPACE),
-			NoSpaceOf: alarmedMembers(status.Errors, pb.AlarmType_NOSPACE),
-			Size:      status.DbSize, InUse: status.DbSizeInUse, Quota: quotaOf(status),
-		}
-	}
-	switch by := readBy(header, rerr, status); {
-	case by != nil:
-		if p.Read, p.Detail = identify(by, cluster, member.ID); p.Read != rollout.Answered {
-			p.Status = nil
-			break
-		}
-		p.ReadTerm = by.RaftTerm
-		if serr != nil {
-			p.Detail = "no status: " + refusal(serr, statusDenied)
-		}
-	case denied(rerr):
-		// Somebody at this address has passed the read through consensus, but nobody can tell which
-		// member it was.
-		p.Read, p.Detail = rollout.NotAsked, readDenied+"; no status: "+refusal(serr, statusDenied)
-	default:
-		p.Read, p.Detail = rollout.Failed, "no linearizable read: "+brief(rerr)
-		if member.Learner {
-			p.Detail = "no read: " + brief(rerr)
-		}
-	}
-	return p, unheard
-}
-
 // read asks for a linearizable read. A learner answers serializable ones only. The request goes over
 // the pinned connection, because clientv3's Get keeps trying a member that refuses connections until
 // the timeout, and then gives no better reason than that.
@@ -696,7 +503,8 @@ func (o *Observer) probe(ctx context.Context, client *clientv3.Client, cluster u
 // A voter that knows no leader says so at once, and is asked again for leaderPatience. One that loses its leader
 // meanwhile is given up after the same time. Without quorum the read would otherwise wait for its whole timeout,
 // and the cure would wait for the read.
-func (o *Observer) read(ctx context.Context, client *clientv3.Client, learner bool) (*pb.ResponseHeader, error) {
+func (o *Observer) read(ctx context.Context, client *clientv3.Client, learner bool,
+	opts ...grpc.CallOption) (*pb.ResponseHeader, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
 	if !learner {
@@ -710,7 +518,7 @@ func (o *Observer) read(ctx context.Context, client *clientv3.Client, learner bo
 	for begun := time.Now(); ; {
 		resp, err := pb.NewKVClient(client.ActiveConnection()).Range(ctx, &pb.RangeRequest{
 			Key: []byte(probeKey), CountOnly: true, Serializable: learner,
-		})
+		}, opts...)
 		if err == nil {
 			return resp.Header, nil
 		}
@@ -731,10 +539,11 @@ func (o *Observer) read(ctx context.Context, client *clientv3.Client, learner bo
 }
 
 // status goes over the pinned connection, because clientv3's method dials a new one each time.
-func (o *Observer) status(ctx context.Context, client *clientv3.Client) (*pb.StatusResponse, error) {
+func (o *Observer) status(ctx context.Context, client *clientv3.Client,
+	opts ...grpc.CallOption) (*pb.StatusResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
-	return pb.NewMaintenanceClient(client.ActiveConnection()).Status(ctx, &pb.StatusRequest{})
+	return pb.NewMaintenanceClient(client.ActiveConnection()).Status(ctx, &pb.StatusRequest{}, opts...)
 }
 
 // identify checks that the answer comes from the member that was asked.
@@ -756,24 +565,13 @@ func alarmed(said []string, alarm pb.AlarmType) bool {
 // MoveLeader asks the leader to hand leadership to another voter. It returns once that voter says that
 // it leads.
 func (o *Observer) MoveLeader(ctx context.Context, m rollout.Membership, from, to uint64) error {
-	var leader, next *clientv3.Client
-	for i := range m.Members {
-		x := &m.Members[i]
-		if x.ID != from && x.ID != to {
-			continue
-		}
-		client, err := o.clients.get(ctx, x.ClientURLs)
-		if err != nil {
-			return err
-		}
-		if x.ID == from {
-			leader = client
-		} else {
-			next = client
-		}
+	leader, err := o.clientOf(ctx, m, from)
+	if err != nil {
+		return fmt.Errorf("move leadership from %x to %x: %w", from, to, err)
 	}
-	if leader == nil || next == nil {
-		return fmt.Errorf("move leadership from %x to %x: not both are in the member list", from, to)
+	next, err := o.clientOf(ctx, m, to)
+	if err != nil {
+		return fmt.Errorf("move leadership from %x to %x: %w", from, to, err)
 	}
 	// The leader answers a tick of etcd's clock (100 ms) after the change, which takes a few
 	// milliseconds. The next leader knows at once.
@@ -791,7 +589,7 @@ func (o *Observer) MoveLeader(ctx context.Context, m rollout.Membership, from, t
 	defer tick.Stop()
 	leads := func() bool {
 		st, err := o.status(ctx, next)
-		return err == nil && st.Leader == to
+		return err == nil && st.Leader == to && st.Header.GetClusterId() == m.ClusterID
 	}
 	for !leads() {
 		select {
@@ -821,9 +619,9 @@ func (o *Observer) RemoveMember(ctx context.Context, m rollout.Membership, id ui
 		if x.ID == id || x.Learner || x.Probe.Read != rollout.Answered {
 			continue
 		}
-		client, err := o.clients.get(ctx, x.ClientURLs)
+		client, err := o.clientOf(ctx, m, x.ID)
 		if err != nil {
-			return err
+			return fmt.Errorf("remove member %x: %w", id, err)
 		}
 		resp, err := pb.NewClusterClient(client.ActiveConnection()).MemberRemove(ctx, &pb.MemberRemoveRequest{ID: id})
 		switch err = rpctypes.Error(err); {

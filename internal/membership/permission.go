@@ -59,6 +59,10 @@ func refusal(err error, grant string) string {
 // the same time. etcd checks permission only after the read has passed consensus, so a refusal proves
 // as much as an answer, but it does not say which member it comes from. The result is nil if nobody is
 // known to have answered.
+//
+// A caller gives a status only if the same member must have refused the read. For that, both went over one connection,
+// because a client connects anew on its own, and a Service may lead elsewhere then. And nobody else advertises that
+// URL, because a proxy that knows gRPC spreads the requests of one connection over all members behind it.
 func readBy(header *pb.ResponseHeader, err error, status *pb.StatusResponse) *pb.ResponseHeader {
 	switch {
 	case err == nil:

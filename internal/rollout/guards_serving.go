@@ -73,7 +73,22 @@ func quorumFloor(a *Assessment, c *Seat) Verdict {
 			"counted on: %d",
 			a.Serving, a.Voters, a.Quorum, left, a.untrusted)
 	}
-	return verdict(left >= a.Quorum, format, a.Serving, a.Voters, a.Quorum, left)
+	v := verdict(left >= a.Quorum, format, a.Serving, a.Voters, a.Quorum, left)
+	if !v.Pass {
+		v.text = a.unidentified()
+	}
+	return v
+}
+
+// unidentified says why the first member does not serve that cannot be told from others: it stays so until it
+// advertises a URL of its own.
+func (a *Assessment) unidentified() string {
+	for i := range a.Seats {
+		if s := &a.Seats[i]; s.Evidence == Unknown && s.Member != nil && s.Member.Probe.OnlyShared {
+			return "; " + s.Name + ": " + s.Member.Probe.Detail
+		}
+	}
+	return ""
 }
 
 // unavailableBudget counts our own ordinals only: members that do not serve, or that others

@@ -266,7 +266,7 @@ const (
 	Answered
 	// Failed: no answer within the probe timeout, or an error.
 	Failed
-	// WrongMember: another member answered under this member's address, as with a
+	// WrongMember: another member answered under every address of this member's, as with a
 	// stale DNS record or a reused pod IP. It proves nothing about this member.
 	WrongMember
 	// WrongCluster: a member of another cluster answered.
@@ -284,6 +284,10 @@ type Probe struct {
 	Detail string
 	// Replied is true when the member answered with an error of etcd's own: then it is there, whatever it refuses.
 	Replied bool
+	// URL is the client URL under which the member has identified itself, empty where it has not.
+	URL string
+	// OnlyShared is true for a member that advertises no URL that is not also another member's.
+	OnlyShared bool
 	// Status is the member's own status, nil when it did not answer.
 	Status *Status
 	// OwnList is the member list that this one has by itself, as text: the same for two members that

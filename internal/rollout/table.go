@@ -312,8 +312,10 @@ var Guards = []Row{
 			"and where a pod is not Ready, see PodsServe. Remove other members that are to go with `etcdctl member " +
 			"remove ID`. Make two voters three or one; see [one etcd cluster in several " +
 			"StatefulSets](operations.md#one-etcd-cluster-in-several-statefulsets). If the mapping has failed: " +
-			"name the members like their pods, or let their peer URLs begin with the pod's name. May be " +
-			"overridden, at the price of quorum.",
+			"name the members like their pods, or let their peer URLs begin with the pod's name. If members " +
+			"advertise only addresses that several of them answer (a Service, 0.0.0.0, localhost), nobody can tell " +
+			"them apart: see [members that advertise a shared address]" +
+			"(operations.md#members-that-advertise-a-shared-address). May be overridden, at the price of quorum.",
 	},
 	{
 		Name: GuardUnavailableBudget, rules: []Rule{RuleServing}, judge: unavailableBudget,
