@@ -48,6 +48,7 @@ type auditor struct {
 	deletions []*Deletion
 	scalings  []*Scaling
 	faults    []*Window
+	unheard   []*Unheard
 	asked     []time.Time
 	ghosts    []string
 	expelled  []string
@@ -372,6 +373,58 @@ func (a *auditor) fault(text string, silences bool) (ended func()) {
 	}
 }
 
+// unhears notes that the kubelet of a pod cannot be heard any more. The first function that it returns notes whether
+// the process of etcd runs, and the second that the kubelet can be heard again.
+func (a *auditor) unhears(pod string) (sees func(runs bool), heard func()) {
+	u := &Unheard{Pod: pod, From: time.Now()}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.unheard = append(a.unheard, u)
+	return func(runs bool) {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			if n := len(u.Seen); n == 0 || u.Seen[n-1].Runs != runs {
+				u.Seen = append(u.Seen, Seen{At: time.Now(), Runs: runs})
+			}
+		}, func() {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			u.To = time.Now()
+		}
+}
+
+// awaitWord waits until the kubelets of all these pods say this of their etcds. It returns false when the context has
+// ended before.
+func (a *auditor) awaitWord(ctx context.Context, pods []string, word Container) bool {
+	return a.awaitPods(ctx, len(pods), func(c PodChange) bool { return slices.Contains(pods, c.Pod) && c.Etcd == word })
+}
+
+// awaitWhole waits until so many pods are Ready, and none goes. It returns false when the context has ended before.
+func (a *auditor) awaitWhole(ctx context.Context, pods int) bool {
+	return a.awaitPods(ctx, pods, func(c PodChange) bool { return c.Ready && !c.Terminates })
+}
+
+func (a *auditor) awaitPods(ctx context.Context, n int, match func(PodChange) bool) bool {
+	for {
+		a.mu.Lock()
+		changed, matches := a.changed, 0
+		for _, c := range a.present {
+			if match(c) {
+				matches++
+			}
+		}
+		a.mu.Unlock()
+		if matches == n {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
 // ghostAsked notes that an operator asks for the removal of ghosts.
 func (a *auditor) ghostAsked() {
 	a.mu.Lock()
@@ -550,6 +603,11 @@ func (a *auditor) evidence() *Evidence {
 	}
 	for _, w := range a.faults {
 		e.Faults = append(e.Faults, *w)
+	}
+	for _, u := range a.unheard {
+		noted := *u
+		noted.Seen = slices.Clone(u.Seen)
+		e.Unheard = append(e.Unheard, noted)
 	}
 	e.Asked, e.Ghosts = slices.Clone(a.asked), slices.Clone(a.ghosts)
 	return e

@@ -40,7 +40,14 @@
 //     end is on record. A node may be cordoned and drained, at some moment or during a defragmentation.
 //
 // A round in four takes quorum away on purpose: the same fault hits a majority at once, and a
-// power cut mostly everybody. In all others at most a minority is hit at a time, and by itself
+// power cut mostly everybody. In a third of these rounds, a majority is cut off from the zone of the API server
+// instead, and a minority is left there. Nothing passes between the pods of the two sides, the sidecars of the majority
+// do not reach the API server, and their kubelets are not heard. Mostly their etcds crash just before, or their nodes
+// reboot, so that the last words of their kubelets are bad. Then they come back and are a quorum, which nobody in the
+// zone can know. It begins when no pod is away. For the first seconds nobody in the zone reaches the API server either,
+// so that no removal is excused by what was true before the cut.
+//
+// In all other rounds at most a minority is hit at a time, and by itself
 // a fault leaves quorum; on top of a member that is being replaced, or drained, it may not.
 // While the first pod of a bad revision comes up, a node reboots more often than not.
 //
@@ -85,7 +92,8 @@
 // The auditor shares nothing with the product. It watches pods and Lease with a client of
 // its own, and takes the order of events from their resource versions, not from a clock; it reads
 // at every member itself; and the API proxy shows it what each sidecar asked, when the request
-// really went to the API server, and what the API server answered.
+// really went to the API server, and what the API server answered. No cut keeps it from a member, and while a kubelet
+// is not heard, it sees for itself whether etcd runs.
 //
 // # What is excused
 //
@@ -94,8 +102,10 @@
 // served within MaxEvidenceAge before the removal was sent, and fell silent through a fault
 // that can silence a member, a drain, or a scale-in (but for one that began the rollout: who
 // acts on it has seen it), not by a removal of ours; or that may have voted then, and whose
-// container has begun to back off since. (A removal that the script itself holds on its way is
-// judged by when it was sent.) What a PodDisruptionBudget arbitrates is never excused.
+// container has begun to back off since. It is also the removal of a member that was down, by the word of its
+// kubelet within MaxEvidenceAge before the removal was sent, and came back when that could not be heard any more. (A
+// removal that the script itself holds on its way is judged by when it was sent.)
+// What a PodDisruptionBudget arbitrates is never excused.
 //
 // A single observation may be late on a busy machine. So a member counts as silent only if
 // it gave no answer for a second before a removal, and a second after, and as serving only

@@ -34,6 +34,16 @@ const (
 	// more often it tries, the more of the moments that matter it hits.
 	drainEvery = 300 * time.Millisecond
 
+	// wholeWithin bounds the wait for a cluster of which no pod is away.
+	wholeWithin = 20 * time.Second
+	// wordWithin bounds the wait for the last words of kubelets that are to be cut off, and startsLater is for how long
+	// their containers are terminated after a reboot: the words have arrived then.
+	wordWithin, startsLater = 6 * time.Second, 4 * time.Second
+	// evidenceIsNew is how long after a fault no removal can be excused by what was true before it.
+	evidenceIsNew = maxEvidenceAge + 2*certainty
+	// witnessEvery is how often the harness itself looks whether a process runs.
+	witnessEvery = 100 * time.Millisecond
+
 	etcd, sidecar = "etcd", "backup-restore"
 )
 
@@ -41,6 +51,7 @@ const (
 // too; each is a fault of its own.)
 var silencing = []FaultKind{
 	KillEtcd, KillBoth, StopEtcd, StopBoth, CutOff, Separate, Isolate, LoseNode, Reboot, DeletePod, FullDisk, SlowDisk,
+	CutZone,
 }
 
 // ofSidecars are the faults that a lasting sidecar can be hit by: they are about no member, and do not end it.
@@ -49,7 +60,7 @@ var ofSidecars = []FaultKind{StopSidecar, NoAPI, SlowAPI, Forbid}
 // needsNamespaces are the faults that need a network, names that resolve, or mounts, of the harness's own, and
 // needsFUSE those that need a mount of FUSE.
 var (
-	needsNamespaces = []FaultKind{CutOff, Separate, Isolate, FullDisk, SlowDisk, AddGhost}
+	needsNamespaces = []FaultKind{CutOff, Separate, Isolate, FullDisk, SlowDisk, AddGhost, CutZone}
 	needsFUSE       = []FaultKind{SlowDisk}
 )
 
@@ -113,6 +124,8 @@ func (l *life) playOne(ctx context.Context, f Fault, since time.Time) {
 		l.work(ctx, f)
 	case KillBefore, KillOnIt, KillCalling, KillEnding:
 		l.killAt(ctx, f)
+	case CutZone:
+		l.cutZone(ctx, f, since)
 	default:
 		l.hit(ctx, f, l.victims(f, since))
 	}
@@ -309,6 +322,132 @@ func (l *life) inject(ctx context.Context, f Fault, pod string) (mend func(conte
 	default:
 		return nil, fmt.Errorf("fault %q is not injected like this", f.Kind)
 	}
+}
+
+// cutZone cuts a majority off from the zone of the API server. Their etcds may crash before, so that the last words of
+// their kubelets are bad. They come back when nobody hears of it any more, and are a quorum on their side.
+func (l *life) cutZone(ctx context.Context, f Fault, since time.Time) {
+	// What is being replaced does not come back on the other side.
+	whole, cancel := context.WithTimeout(ctx, wholeWithin)
+	l.audit.awaitWhole(whole, len(l.cluster.Pods()))
+	cancel()
+	if ctx.Err() != nil {
+		return
+	}
+	l.figures.outage()
+	away := l.victims(f, since)
+	left := slices.DeleteFunc(l.cluster.Pods(), func(pod string) bool { return slices.Contains(away, pod) })
+	if i := slices.Index(away, l.audit.newest(since)); i >= 0 && f.Removals > 0 {
+		// An updated pod that fails would hold the rollout by itself. Those that are away are to be next.
+		away[i], left[0] = left[0], away[i]
+	}
+	injecting, cancel := context.WithTimeout(ctx, injectWithin)
+	defer cancel()
+	revive, err := l.crash(injecting, f.LastWords, away)
+	text := fmt.Sprintf("%s: %s, their kubelets' last word %q", f.Kind, strings.Join(away, ", "), f.LastWords)
+	if err != nil {
+		revive()
+		l.note("%s: %v", text, err)
+		l.figures.missed(f.Kind)
+		return
+	}
+	// Those who are left without a quorum are silenced by it.
+	var ends []func()
+	for _, pod := range left {
+		ends = append(ends, l.audit.fault(fmt.Sprintf("%s, and left alone: %s", f.Kind, pod), true))
+	}
+	witnesses := map[string]func(bool){}
+	mend, err := l.cluster.CutZone(injecting, away)
+	for _, pod := range away {
+		sees, heard := l.audit.unhears(pod)
+		witnesses[pod], ends = sees, append(ends, heard)
+	}
+	// A removal soon after the cut would be excused by what was true before it. So nobody reaches the API server until
+	// no evidence is that old any more: whatever a coordinator in the zone does then is its own fault.
+	serve := l.env.API.Refuse(func(r *apiproxy.Request) bool { return slices.Contains(left, r.Pod) }, 0)
+	revive()
+	l.note("%s%s", text, map[bool]string{true: fmt.Sprintf(": %v", err)}[err != nil])
+	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		for watching.Err() == nil {
+			for pod, sees := range witnesses {
+				_, runs := l.env.Agent.PID(pod, etcd)
+				sees(runs)
+			}
+			pass(watching, witnessEvery)
+		}
+	})
+	if err != nil {
+		l.figures.missed(f.Kind)
+	} else {
+		l.figures.hit(f.Kind)
+		pass(ctx, evidenceIsNew)
+		serve()
+		pass(ctx, f.For)
+	}
+	serve()
+	if mend != nil {
+		l.mend(ctx, text, mend)
+	}
+	stop()
+	watch.Wait()
+	for _, end := range ends {
+		end()
+	}
+}
+
+// crash makes the etcds of pods crash, if that is to be the last word of their kubelets, and waits until they have said
+// so. The function that it returns lets the etcds start again.
+func (l *life) crash(ctx context.Context, word Container, pods []string) (revive func(), err error) {
+	var ends []func()
+	revive = func() {
+		for _, end := range ends {
+			end()
+		}
+	}
+	boots := func(pod string) func() {
+		return func() {
+			l.mend(ctx, fmt.Sprintf("%s %s", Reboot, pod), func(ctx context.Context) error {
+				return l.cluster.PowerOn(ctx, pod, startsLater)
+			})
+		}
+	}
+	switch word {
+	case BacksOff:
+		for _, pod := range pods {
+			ends = append(ends, l.audit.fault(fmt.Sprintf("%s, again and again: %s", KillEtcd, pod), true))
+			loop, err := l.cluster.CrashLoop(ctx, pod)
+			if err != nil {
+				return revive, err
+			}
+			ends = append(ends, loop.Stop)
+		}
+	case Terminated:
+		for _, pod := range pods {
+			ends = append(ends, l.audit.fault(fmt.Sprintf("%s: %s", Reboot, pod), true))
+			err := l.cluster.CutPower(ctx, pod)
+			if errors.Is(err, node.ErrLost) {
+				return revive, err // The fault that has taken it brings it back.
+			}
+			ends = append(ends, boots(pod))
+			if err != nil {
+				return revive, err
+			}
+		}
+		// Whatever comes, no node stays without power.
+		revive()
+		ends = nil
+	default:
+		return revive, nil
+	}
+	waiting, cancel := context.WithTimeout(ctx, wordWithin)
+	defer cancel()
+	if !l.audit.awaitWord(waiting, pods, word) {
+		l.note("not all kubelets of %s have said %q in time; they are cut off all the same", strings.Join(pods, ", "),
+			word)
+	}
+	return revive, nil
 }
 
 // drain evicts the pods one after the other, as kubectl drain does of one node after the other:

@@ -19,7 +19,7 @@ func TestAFaultThatTheMachineHasNoMeansForIsCountedAsMissed(t *testing.T) {
 		missed    []FaultKind
 	}{
 		{"without namespaces", harness.Loopback, false,
-			[]FaultKind{CutOff, Separate, Isolate, FullDisk, SlowDisk, AddGhost}},
+			[]FaultKind{CutOff, Separate, Isolate, FullDisk, SlowDisk, AddGhost, CutZone}},
 		{"without FUSE", harness.Namespaces, false, []FaultKind{SlowDisk}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -129,6 +129,20 @@ type Window struct {
 	From, To time.Time
 }
 
+// Unheard is the time in which the kubelet of a pod is cut off from the API server; To is zero while it lasts. Seen is
+// what the harness itself sees of the process of etcd meanwhile, change by change.
+type Unheard struct {
+	Pod      string
+	From, To time.Time
+	Seen     []Seen
+}
+
+// Seen is whether a process runs from then on.
+type Seen struct {
+	At   time.Time
+	Runs bool
+}
+
 // Evidence is all that a judgement rests on, none of it from the product.
 type Evidence struct {
 	// MaxEvidenceAge and SettleTimeout are the sidecars' flags of these names.
@@ -142,6 +156,8 @@ type Evidence struct {
 	Readings map[string][]Reading
 	Votings  []Voting
 	Faults   []Window
+	// Unheard are the times in which a kubelet's last words may be wrong.
+	Unheard []Unheard
 	// Members are the names of all that were ever on the list, by ID, Listed the IDs that are there now, and Expelled
 	// the members that the harness itself removes.
 	Members          map[string]string
@@ -349,15 +365,19 @@ func (e *Evidence) judge(change PodChange, target *seat, seats map[string]*seat)
 	last := e.lastAnswer(j.Pod, t.from)
 	// Its kubelet had said by then that its process had ended, and it has not answered since, even if it runs again.
 	ended := !change.Relisted && (target.down.After(last) || target.etcd == Running && target.restarted.After(last))
-	if ended || last.Before(t.from.Add(-certainty)) || e.hit(j.Pod, last, t.from) {
+	down := ended || last.Before(t.from.Add(-certainty)) || e.hit(j.Pod, last, t.from)
+	if !down && !change.Relisted && e.toldDown(j.Pod, target, t) {
+		down, j.Residue = true, []string{backUnheard}
+	}
+	if down {
 		// It did not serve, or not certainly. The pod is the one that was looked at, by its
 		// resourceVersion, so that what it says is what was known.
 		if change.Relisted {
 			return j
 		}
-		j.Returns = target.etcd == Running || target.etcd != BacksOff &&
-			t.asked.Sub(target.down) < e.SettleTimeout-certainty
-		if target.etcd == Running {
+		state := e.state(j.Pod, target, t)
+		j.Returns = state == Running || state != BacksOff && t.asked.Sub(target.down) < e.SettleTimeout-certainty
+		if state == Running {
 			e.checkVoting(&j, t, seats)
 		}
 		return j
@@ -369,6 +389,53 @@ func (e *Evidence) judge(change PodChange, target *seat, seats map[string]*seat)
 		e.checkSilent(&j, t)
 	}
 	return j
+}
+
+// backUnheard excuses a removal of a member that had come back when its kubelet could not be heard any more.
+const backUnheard = "(it came back unheard)"
+
+// toldDown reports whether the kubelet of a pod that is cut off could still be heard when the evidence was gathered,
+// and said that etcd did not run.
+func (e *Evidence) toldDown(pod string, s *seat, t span) bool {
+	u := e.unheard(pod, t.from)
+	return u != nil && !s.down.IsZero() && !u.From.Before(e.oldest(t))
+}
+
+// state is what the container of the pod's member does, as its kubelet says. While that cannot be heard, it is what
+// the harness itself sees; what has begun to run since the evidence was gathered was down then.
+func (e *Evidence) state(pod string, s *seat, t span) Container {
+	u := e.unheard(pod, t.from)
+	if u == nil {
+		return s.etcd
+	}
+	began, runs := false, false
+	for _, seen := range u.Seen {
+		switch {
+		case seen.At.After(t.from):
+		case !seen.At.After(e.oldest(t)):
+			began, runs = seen.Runs, seen.Runs
+		default:
+			began, runs = began && seen.Runs, seen.Runs
+		}
+	}
+	switch {
+	case began:
+		return Running
+	case !runs && s.etcd == Running:
+		return Terminated
+	default:
+		return s.etcd
+	}
+}
+
+// unheard is the time in which the pod's kubelet was not heard then; nil if it was.
+func (e *Evidence) unheard(pod string, at time.Time) *Unheard {
+	for i := range e.Unheard {
+		if u := &e.Unheard[i]; u.Pod == pod && !u.From.After(at) && (u.To.IsZero() || u.To.After(at)) {
+			return u
+		}
+	}
+	return nil
 }
 
 // attribute says who did it, and returns the request if it was a sidecar.

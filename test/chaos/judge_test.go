@@ -141,6 +141,27 @@ func (s *story) fault(from, to time.Duration, victim string) *story {
 	return s
 }
 
+// cut: main-0 keeps the API server, and nobody hears the kubelets of these any more. Their processes begin at the
+// first of these times, end at the second, and so on; 0 is for what runs from the beginning.
+func (s *story) cut(from, to time.Duration, changes map[string][]time.Duration) *story {
+	s.Faults = append(s.Faults, Window{Fault: string(CutZone) + ", and left alone: main-0", Silences: true,
+		From: s.at(from), To: s.at(to)})
+	s.silent("main-0", from, to)
+	for pod, at := range changes {
+		u := Unheard{Pod: pod, From: s.at(from), To: s.at(to), Seen: []Seen{{At: s.at(from)}}}
+		for i, t := range at {
+			u.Seen = append(u.Seen, Seen{At: s.at(max(from, t)), Runs: i%2 == 0})
+		}
+		s.Unheard = append(s.Unheard, u)
+	}
+	return s
+}
+
+// crashed: the last word of its kubelet is that it backs off, and its member serves again later.
+func (s *story) crashed(t, back time.Duration, pod string) *story {
+	return s.fault(t, t+second, pod).silent(pod, t, back).etcd(t+second, pod, "old", BacksOff)
+}
+
 // harmless is a fault that cannot silence a member.
 func (s *story) harmless(from, to time.Duration, victim string) *story {
 	s.Faults = append(s.Faults, Window{Fault: "SIGKILL to the sidecar " + victim, From: s.at(from), To: s.at(to)})
@@ -461,6 +482,69 @@ func TestAnAuditorsJudgement(t *testing.T) {
 				return s
 			}(), nil, nil, 0},
 
+		{"cut off with the API server, one takes a member that serves on the other side, whatever its kubelet " +
+			"said last",
+			tell(3).crashed(5*second, 9*second, "main-1").crashed(5*second, 9*second, "main-2").
+				cut(7*second, 40*second, map[string][]time.Duration{"main-1": {8 * second}, "main-2": {8 * second}}).
+				removed(20*second, "main-1", "old"),
+			nil, []string{"1 of the 2 other voters served: quorum is 2 (silent: [main-0])"}, 0},
+		{"the same, when its kubelet had said nothing bad",
+			tell(3).cut(7*second, 40*second, map[string][]time.Duration{"main-1": {0}, "main-2": {0}}).
+				removed(20*second, "main-1", "old"),
+			nil, []string{"1 of the 2 other voters served: quorum is 2 (silent: [main-0])"}, 0},
+		{"of five, a quorum is left on the other side, but those on this side have been silent for long",
+			tell(5).silent("main-4", 7*second, 40*second).crashed(5*second, 9*second, "main-1").
+				cut(7*second, 40*second,
+					map[string][]time.Duration{"main-1": {8 * second}, "main-2": {0}, "main-3": {0}}).
+				removed(20*second, "main-1", "old"),
+			nil, []string{"2 of the 4 other voters served: quorum is 3"}, 0},
+		{"what really is down on the other side may go",
+			tell(3).crashed(5*second, lasts, "main-1").crashed(5*second, 9*second, "main-2").
+				cut(7*second, 40*second, map[string][]time.Duration{"main-1": nil, "main-2": {8 * second}}).
+				removed(20*second, "main-1", "old"),
+			nil, nil, 0},
+		{"what has gone down there unheard may go, though its kubelet's last word was that it runs",
+			tell(3).silent("main-1", 9*second, lasts).silent("main-2", 9*second, lasts).
+				cut(7*second, 40*second, map[string][]time.Duration{"main-1": {0, 9 * second}, "main-2": {0}}).
+				removed(20*second, "main-1", "old"),
+			nil, nil, 0},
+		{"what hangs there may not: it may be needed",
+			tell(3).silent("main-1", 9*second, lasts).silent("main-2", 9*second, lasts).
+				cut(7*second, 40*second, map[string][]time.Duration{"main-1": {0}, "main-2": {0}}).
+				removed(20*second, "main-1", "old"),
+			nil, []string{"ran and was removed when no member had served for 11"}, 0},
+		{"what runs there, unheard, and does not serve yet, may be needed",
+			tell(3).crashed(5*second, lasts, "main-1").crashed(5*second, 9*second, "main-2").
+				silent("main-2", 12*second, lasts).
+				cut(7*second, 40*second, map[string][]time.Duration{"main-1": {8 * second}, "main-2": {8 * second}}).
+				removed(20*second, "main-1", "old"),
+			nil, []string{"ran and was removed when no member had served for 8"}, 0},
+		{"what begins to run there after the evidence was gathered was down then",
+			tell(3).crashed(5*second, lasts, "main-1").crashed(5*second, lasts, "main-2").
+				cut(7*second, 40*second, map[string][]time.Duration{"main-1": {18 * second}, "main-2": nil}).
+				removed(20*second, "main-1", "old"),
+			nil, nil, 0},
+		{"what comes back just after the cut, when its kubelet had said that it was down: excused and counted",
+			tell(3).crashed(5*second, 9*second, "main-1").crashed(5*second, 9*second, "main-2").
+				cut(7*second, 40*second, map[string][]time.Duration{"main-1": {8 * second}, "main-2": {8 * second}}).
+				removed(10*second, "main-1", "old"),
+			nil, nil, 1},
+		{"the same after another that was down, too, and went before the cut",
+			tell(3).crashed(5*second, lasts, "main-1").crashed(5*second, 9*second, "main-2").
+				removed(6500*time.Millisecond, "main-1", "old").
+				cut(7*second, 40*second, map[string][]time.Duration{"main-1": nil, "main-2": {8 * second}}).
+				removed(10*second, "main-2", "old"),
+			nil, nil, 1},
+		{"what served before the cut and serves after it, by its kubelet's last word too, is not excused",
+			tell(3).silent("main-2", second, lasts).
+				cut(7*second, 40*second, map[string][]time.Duration{"main-1": {0}, "main-2": {0}}).
+				removed(10*second, "main-1", "old"),
+			nil, []string{"0 of the 2 other voters served: quorum is 2"}, 0},
+		{"when the cut is over, a kubelet's word is news again",
+			tell(3).cut(7*second, 15*second, map[string][]time.Duration{"main-1": {0}, "main-2": {0}}).
+				silent("main-0", 20*second, lasts).silent("main-2", 20*second, lasts).
+				crashed(20*second, lasts, "main-1").removed(30*second, "main-1", "old"),
+			nil, nil, 0},
 		{"an end that the watch has missed: that the process ran to the end is not certain",
 			tell(3).silent("main-1", second, lasts).silent("main-2", second, lasts).
 				etcd(2*second, "main-2", "old", BacksOff).

@@ -193,7 +193,8 @@ func (l *life) chapter(ctx context.Context, until time.Time) error {
 func (l *life) start(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
-	l.env, err = harness.Start(ctx, harness.Options{Dir: l.dir, Network: l.mode, Progress: func(string) {}})
+	l.env, err = harness.Start(ctx, harness.Options{Dir: l.dir, Network: l.mode,
+		NodeAddresses: l.mode == harness.Namespaces, Progress: func(string) {}})
 	if err != nil {
 		return err
 	}

@@ -116,6 +116,8 @@ const (
 	DeletePod FaultKind = "pod deleted by an operator"
 	FullDisk  FaultKind = "disk full"
 	SlowDisk  FaultKind = "disk slow"
+	// CutZone is about a majority, its victims, that goes on without the API server. A minority is left with it.
+	CutZone FaultKind = "cut off from the API server's zone"
 
 	KillSidecar FaultKind = "SIGKILL to the sidecar"
 	StopSidecar FaultKind = "SIGSTOP to the sidecar"
@@ -164,6 +166,8 @@ type Fault struct {
 	// Starts is for how long a node that has booted reports its containers as terminated
 	// before it starts them again.
 	Starts time.Duration
+	// LastWords is what the kubelets have said last of the etcds that are cut off from the API server's zone.
+	LastWords Container
 	// Refused is what a sidecar may not do.
 	Refused Permission
 	// Outcome is what becomes of a request that is held.
@@ -264,6 +268,9 @@ func (f Fault) String() string {
 	if f.Starts > 0 {
 		fmt.Fprintf(&b, ", its containers back %v later", f.Starts)
 	}
+	if f.LastWords != "" {
+		fmt.Fprintf(&b, ", their kubelets' last word %q", f.LastWords)
+	}
 	if f.Outcome != "" {
 		fmt.Fprintf(&b, ", %s", f.Outcome)
 	}
@@ -287,10 +294,11 @@ const (
 	// fewestRounds and mostRounds are how many a life has: enough for the traces of one
 	// round to matter in the next, few enough that many lives fit into an hour.
 	fewestRounds, mostRounds = 4, 6
-	// stream keeps the random numbers of a script apart from any other use of the seed, and duties those
-	// that choose other work than rollouts.
+	// stream keeps the random numbers of a script apart from any other use of the seed, duties those that choose
+	// other work than rollouts, and zones those that cut off the API server's zone.
 	stream = 0x71756f72617465
 	duties = 0x647574696573
+	zones  = 0x7a6f6e6573
 )
 
 // weighted is one of several choices.
@@ -355,9 +363,13 @@ func (s Script) Next() Script {
 
 func (s *Script) drawRounds(d dice) {
 	other := dice{rand.New(rand.NewPCG(s.Seed, duties))}
+	cuts := dice{rand.New(rand.NewPCG(s.Seed, zones))}
 	for range fewestRounds + d.IntN(mostRounds-fewestRounds+1) {
 		members := s.after.replicas
 		r := drawRound(d, *s, &s.after)
+		if r.QuorumLost && cuts.chance(3) {
+			r.Lanes[0] = []Fault{drawCut(cuts, members)} // The outage, as any other, is the first lane.
+		}
 		drawDuties(other, &r, min(members, s.after.replicas))
 		s.Rounds = append(s.Rounds, r)
 	}
@@ -577,6 +589,22 @@ func drawOutage(d dice, members int, badRevision bool) Fault {
 	d.moment(&f, members)
 	if badRevision && d.chance(2) {
 		f.Removals, f.Delay = 1, d.between(0, 3*time.Second)
+	}
+	return f
+}
+
+// drawCut draws a cut between a majority and the zone of the API server. It begins before the rollout has come far, and
+// lasts long enough for another coordinator to come into office in that zone, and for a container to count as dead.
+func drawCut(d dice, members int) Fault {
+	f := Fault{Kind: CutZone, For: d.between(15*time.Second, 30*time.Second),
+		Delay: d.between(0, 3*time.Second),
+		LastWords: pick(d, weighted[Container]{4, BacksOff}, weighted[Container]{2, Terminated},
+			weighted[Container]{1, Running})}
+	if !d.chance(3) {
+		f.Removals = 1 // The pod that has been replaced is left in the zone then.
+	}
+	for _, ordinal := range d.Perm(members)[:members/2+1] {
+		f.Victims = append(f.Victims, Victim(fmt.Sprint(ordinal)))
 	}
 	return f
 }

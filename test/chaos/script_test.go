@@ -60,6 +60,7 @@ func TestAScriptDoesEverythingSomeTimeAndNothingImpossible(t *testing.T) {
 	changes, faults, taken := map[ChangeKind]int{}, map[FaultKind]int{}, 0
 	breakages, outcomes, refused := map[Breakage]int{}, map[Outcome]int{}, map[Permission]int{}
 	slow, cut, ghosts, during := 0, 0, 0, 0
+	words := map[Container]int{}
 	for seed := range uint64(manySeeds) {
 		s := Draw(seed)
 		upgraded, replicas := s.Image == harness.Etcd36, s.Replicas
@@ -112,6 +113,11 @@ func TestAScriptDoesEverythingSomeTimeAndNothingImpossible(t *testing.T) {
 						require.Empty(t, f.Refused)
 					}
 					require.Equal(t, f.Kind == Reboot, f.Starts > 0)
+					require.Equal(t, f.Kind == CutZone, f.LastWords != "")
+					if f.Kind == CutZone {
+						words[f.LastWords]++
+						require.Len(t, f.Victims, least/2+1, "a minority keeps the API server")
+					}
 					if f.During != "" {
 						during++
 					}
@@ -142,6 +148,7 @@ func TestAScriptDoesEverythingSomeTimeAndNothingImpossible(t *testing.T) {
 	require.Len(t, changes, 10)
 	require.Len(t, faults, len(silencing)+22)
 	require.Len(t, refused, 8)
+	require.Len(t, words, 3, "last words of kubelets: bad ones, and good ones")
 	require.Positive(t, slow, "a scale-in in which members stop slowly")
 	require.Positive(t, cut, "a power cut of all")
 	require.Positive(t, ghosts, "a scale-in that leaves ghosts")

@@ -112,6 +112,9 @@ type Options struct {
 	// stands still for a second takes the quorum of every cluster on it. That is no fault of what is tested, and
 	// nothing is tested less without a disk: processes end here, but the machine does not.
 	InMemory bool
+	// NodeAddresses gives every node an address of its own, which refuses connections, and which a zone can be cut off
+	// from. Otherwise all nodes have the hub's, which every pod reaches. It needs Namespaces.
+	NodeAddresses bool
 	// Hosts builds etcd-druid and the programs of its pods too. It needs Namespaces.
 	Hosts bool
 	// Progress is told what is being done. Nil means silence.
@@ -134,6 +137,8 @@ type Env struct {
 
 	mode  Mode
 	ports ports
+	// nodeAddresses is true if every node has an address of its own.
+	nodeAddresses bool
 	// servers are the programs of etcd by their images.
 	servers map[string]string
 	// closers undo what Start did, the last first.
@@ -246,11 +251,28 @@ func Start(ctx context.Context, o Options) (env *Env, err error) {
 	if o.Patient {
 		config.BackoffBase, config.BackoffCap = 10*time.Second, 5*time.Minute
 	}
+	if o.NodeAddresses {
+		e.nodeAddresses = true
+		config.Address = e.nodeAddress
+	}
 	if e.Agent, err = node.Start(ctx, config); err != nil {
 		return nil, fmt.Errorf("start the nodes: %w", err)
 	}
 	e.onClose(e.Agent.Close)
 	return e, nil
+}
+
+// nodeSpace is the namespace, in the network alone, of the nodes' own addresses.
+const nodeSpace = "nodes"
+
+// nodeAddress is the address of a node that has its own: nothing listens there.
+func (e *Env) nodeAddress(name string) string {
+	at, err := e.Network.Attach(context.Background(), network.Pod{Namespace: nodeSpace, Name: name, UID: name})
+	if err != nil {
+		e.Timeline.Note("node", "%s has no address of its own: %v", name, err)
+		return e.Network.HubAddress()
+	}
+	return at.IP
 }
 
 // nodesDir is the folder of the nodes.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -14,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/quorate/quorate/test/harness/apiproxy"
 	"github.com/quorate/quorate/test/harness/network"
 	"github.com/quorate/quorate/test/harness/node"
 )
@@ -208,6 +210,57 @@ func (c *Cluster) Isolate(pod string) error {
 func (c *Cluster) Rejoin(pod string) error {
 	c.env.Timeline.Note("fault", "%s is connected again", pod)
 	return c.network(pod, func(n *network.Namespaces) error { return n.Rejoin(Namespace + "/" + pod) })
+}
+
+// CutZone cuts pods off from the zone in which the API server is, with all other pods of the cluster: nothing
+// passes between the two sides, the sidecars of those that are away do not reach the API server, and their kubelets
+// are not heard ([node.Silence]). The harness reaches everybody. It needs Namespaces, and the cluster must have its own
+// nodes, with addresses of their own ([Options.NodeAddresses]).
+//
+// The function that it returns ends it, and may be called until it succeeds. After an error it ends what has begun.
+func (c *Cluster) CutZone(ctx context.Context, away []string) (mend func(context.Context) error, err error) {
+	if !c.Spec.OwnNodes || !c.env.nodeAddresses {
+		return nil, errors.New("cut off a zone: others have its nodes, or their addresses; set Spec.OwnNodes and " +
+			"Options.NodeAddresses")
+	}
+	zone := slices.DeleteFunc(slices.Concat(c.Pods(), c.beside),
+		func(pod string) bool { return slices.Contains(away, pod) })
+	c.env.Timeline.Note("fault", "%s are cut off from %s, where the API server is", strings.Join(away, ", "),
+		strings.Join(zone, ", "))
+	var silent []string
+	for _, pod := range away {
+		if e := c.env.Agent.LoseNode(ctx, c.nodeOf(pod), node.Silence); e != nil {
+			err = errors.Join(err, e)
+		} else {
+			silent = append(silent, pod)
+		}
+	}
+	serve := c.env.API.Refuse(func(r *apiproxy.Request) bool { return slices.Contains(away, r.Pod) }, 0)
+	between := func(change func(n *network.Namespaces, a, b string) error) error {
+		var errs []error
+		for _, pod := range zone {
+			errs = append(errs, c.network(pod, func(n *network.Namespaces) error {
+				var errs []error
+				for _, other := range away {
+					errs = append(errs, change(n, Namespace+"/"+pod, Namespace+"/"+other))
+					errs = append(errs, change(n, Namespace+"/"+pod, nodeSpace+"/"+c.nodeOf(other)))
+				}
+				return errors.Join(errs...)
+			}))
+		}
+		return errors.Join(errs...)
+	}
+	return func(ctx context.Context) error {
+		c.env.Timeline.Note("fault", "%s are connected again", strings.Join(away, ", "))
+		serve()
+		err := between((*network.Namespaces).Heal)
+		silent = slices.DeleteFunc(silent, func(pod string) bool {
+			e := c.env.Agent.RestoreNode(ctx, c.nodeOf(pod))
+			err = errors.Join(err, e)
+			return e == nil
+		})
+		return err
+	}, errors.Join(err, between((*network.Namespaces).Cut))
 }
 
 func (c *Cluster) network(pod string, change func(*network.Namespaces) error) error {

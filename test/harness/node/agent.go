@@ -37,6 +37,8 @@ type Config struct {
 	Dir string
 	// Nodes are the names of the nodes. At least one.
 	Nodes []string
+	// Address is a node's address, by its name. Without it, all nodes have that of the hub. Optional.
+	Address func(node string) string
 	// Env is added to the environment of every container whose spec does not set the
 	// same variable.
 	Env map[string]string
@@ -105,6 +107,9 @@ func (c Config) complete() (Config, error) {
 		if *value == 0 {
 			*value = d
 		}
+	}
+	if c.Address == nil {
+		c.Address = func(string) string { return c.Network.HubAddress() }
 	}
 	byDefault(&c.BackoffBase, time.Second)
 	byDefault(&c.BackoffCap, max(c.BackoffBase, 8*time.Second))

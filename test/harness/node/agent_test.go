@@ -987,6 +987,25 @@ func TestLostNode(t *testing.T) {
 		f.awaitGone("main-2", before.UID)
 		require.False(t, alive(restarted))
 	})
+	t.Run("silence: a restart is not heard of, and nobody says that anything is wrong", func(t *testing.T) {
+		pid, before := f.pid("main-0", "main"), f.get("main-0")
+		require.NoError(t, f.agent.LoseNode(t.Context(), f.nodes[0], node.Silence))
+		require.NoError(t, f.agent.KillContainer("main-0", "main", syscall.SIGKILL))
+		f.await("a restart that nobody hears of", func(context.Context) error {
+			now, ok := f.agent.PID("main-0", "main")
+			if !ok || now == pid {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+		require.Equal(t, before.Status, f.get("main-0").Status)
+		require.Equal(t, corev1.ConditionTrue, nodeReady(f.nodes[0]).Status)
+		require.NoError(t, f.agent.RestoreNode(t.Context(), f.nodes[0]))
+		f.awaitPod("main-0", "has been heard of", func(p *corev1.Pod) bool {
+			return ready(p) &&
+				p.Status.ContainerStatuses[0].RestartCount == before.Status.ContainerStatuses[0].RestartCount+1
+		})
+	})
 	t.Run("partition: a pod that was deleted by force meanwhile is stopped, and its successor starts",
 		func(t *testing.T) {
 			f.create(shellPod("again-2", forever))

@@ -33,6 +33,9 @@ const (
 	// PowerCut is a PowerLoss that is over before the node controller says anything, as when
 	// a node reboots.
 	PowerCut
+	// Silence is a Partition that is over before the node controller says anything: all that the
+	// API server has are the last words of the kubelet.
+	Silence
 )
 
 // off reports whether the node does not run.
@@ -52,6 +55,8 @@ func (l Loss) String() string {
 		return "partition"
 	case PowerCut:
 		return "power cut"
+	case Silence:
+		return "silence"
 	default:
 		return fmt.Sprintf("Loss(%d)", int(l))
 	}
@@ -62,14 +67,15 @@ func (l Loss) String() string {
 // the Ready condition of its pods becomes false. All else in the pods' statuses stays as
 // it was, ContainersReady and container states included. Deletions on the node are not
 // finished. Pods that belong there by their ordinal stay pending. Nobody evicts pods. Of a
-// PowerCut the node controller says nothing.
+// PowerCut or a Silence the node controller says nothing.
 //
-// When it returns, the node's processes have ended (but for a Partition) and the API server
-// knows what it is to know.
+// When it returns, the node's processes have ended (but for a Partition or a Silence) and the
+// API server knows what it is to know.
 // An error of the API server leaves the node lost all the same.
 func (a *Agent) LoseNode(ctx context.Context, node string, how Loss) error {
-	if how != PowerLoss && how != Partition && how != PowerCut {
-		return fmt.Errorf("lose node %s: %s is no way to lose it; use PowerLoss, Partition or PowerCut", node, how)
+	if how <= NotLost || how > Silence {
+		return fmt.Errorf("lose node %s: %s is no way to lose it; use PowerLoss, Partition, PowerCut or Silence", node,
+			how)
 	}
 	var workers []*worker
 	err := a.do(func() error {
@@ -98,7 +104,7 @@ func (a *Agent) LoseNode(ctx context.Context, node string, how Loss) error {
 		}
 	}
 	a.emit(Event{Node: node, Kind: NodeLost, Detail: how.String()})
-	if how == PowerCut {
+	if how == PowerCut || how == Silence {
 		return nil
 	}
 	if err := errors.Join(a.setNode(ctx, node, "", how), a.markPodsNotReady(ctx, node)); err != nil {
@@ -201,14 +207,13 @@ func (a *Agent) setNode(ctx context.Context, name, pool string, loss Loss) error
 		if object, err = nodes.Update(ctx, object, metav1.UpdateOptions{}); err != nil {
 			return err
 		}
-		object.Status = nodeStatus(object.Status, a.config.Network.HubAddress(), name, loss, time.Now())
+		object.Status = nodeStatus(object.Status, a.config.Address(name), name, loss, time.Now())
 		_, err = nodes.UpdateStatus(ctx, object, metav1.UpdateOptions{})
 		return err
 	})
 }
 
-// nodeStatus returns a node's status. All nodes are the harness's own machine, so they
-// have one address.
+// nodeStatus returns a node's status.
 func nodeStatus(old corev1.NodeStatus, address, name string, loss Loss, now time.Time) corev1.NodeStatus {
 	status := *old.DeepCopy()
 	status.Addresses = []corev1.NodeAddress{

@@ -95,7 +95,7 @@ func newWorker(a *Agent, pod *corev1.Pod) *worker {
 	w := &worker{
 		agent: a, key: podKey(pod), uid: pod.UID, node: pod.Spec.NodeName,
 		podDir: filepath.Join(a.config.Dir, "pods", string(pod.UID)),
-		hostIP: a.config.Network.HubAddress(),
+		hostIP: a.config.Address(pod.Spec.NodeName),
 		place: network.Pod{
 			Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID),
 			Hostname: pod.Spec.Hostname, Subdomain: pod.Spec.Subdomain,
