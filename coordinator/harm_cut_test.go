@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -59,6 +60,40 @@ func TestAZoneThatIsCutOffWithTheAPIServerTakesNobody(t *testing.T) {
 	}
 }
 
+// What the kubelets said last reaches the zone late, when the cut has long begun. It is no word from the other side.
+func TestALastWordThatIsToldLateIsNoNews(t *testing.T) {
+	for _, watched := range []bool{false, true} {
+		t.Run(fmt.Sprintf("watched: %v", watched), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, tell := newStage(t, 3), func() {}
+				if watched {
+					s = newWatchedStage(t)
+				}
+				defer run(t, s.config(as("etcd-0")))()
+				<-time.After(time.Minute)
+				s.etcd.LoseQuorum()
+				for _, i := range []int{1, 2} {
+					s.crashes(i)
+					s.unreachable(i, true)
+				}
+				s.begin()
+				s.update("rev-2")
+				within(t, time.Minute, "a look", func() bool { return len(s.at("says CutOff")) > 0 })
+				if watched {
+					tell = s.hold()
+				}
+				s.answering(failing(errRefused, getSet, listPods))
+				s.saysMore(1, 2)
+				<-time.After(8 * time.Second)
+				s.answering(nil)
+				tell()
+				<-time.After(4 * time.Minute)
+				s.expect(t)
+			})
+		})
+	}
+}
+
 // Worlds close by, in which the cure must be as quick as ever.
 func TestTheCureIsAsQuickWhereTheDeadCanBeHeard(t *testing.T) {
 	for _, tc := range []struct {
@@ -94,6 +129,30 @@ func TestTheCureIsAsQuickWhereTheDeadCanBeHeard(t *testing.T) {
 	}
 }
 
+// Requests are swallowed everywhere, and the kubelets go on telling that their containers crash.
+func TestWhatAKubeletSaysInTheSilenceIsBelieved(t *testing.T) {
+	for _, watched := range []bool{false, true} {
+		t.Run(fmt.Sprintf("watched: %v", watched), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t, 3)
+				if watched {
+					s = newWatchedStage(t)
+				}
+				defer run(t, s.config(as("etcd-0")))()
+				<-time.After(time.Minute)
+				s.losesQuorum(true, 1, 2)
+				s.begin()
+				s.update("rev-2")
+				for range 3 { // A back-off of ten seconds.
+					<-time.After(10 * time.Second)
+					s.saysMore(1, 2)
+				}
+				within(t, time.Second, "a removal", func() bool { return len(s.at("delete ")) > 0 })
+			})
+		})
+	}
+}
+
 // A watch hangs for as long as a picture lasts, while a member restarts shortly at its beginning and at its end. That
 // is no member that has been down all the time, so a revision that fails takes no second one.
 func TestTwoShortRestartsAreNotOneLongOne(t *testing.T) {
@@ -122,6 +181,15 @@ func TestTwoShortRestartsAreNotOneLongOne(t *testing.T) {
 			t.Errorf("a second member was taken: %s, after %s", got, canary)
 		}
 		resume()
+	})
+}
+
+// saysMore lets the kubelets say that their containers have crashed once more.
+func (s *stage) saysMore(ordinals ...int) {
+	s.change(func() {
+		for _, i := range ordinals {
+			s.pods[i].Status.ContainerStatuses[0].RestartCount++
+		}
 	})
 }
 

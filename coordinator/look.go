@@ -57,7 +57,7 @@ func (l *loop) duty(etcd rollout.Membership) (due, untold bool) {
 			return s.Condition == rollout.CordonedSeen
 		})
 	}
-	d := joined.Decide(l.looked.recall(time.Now(), sightings, seen.Pods))
+	d := joined.Decide(l.looked.recall(time.Now(), time.Time{}, sightings, seen.Pods))
 	told := l.c.account.ghosts(joined)
 	if d.Duty == rollout.DutyHeld {
 		return false, false

@@ -16,8 +16,8 @@ import (
 // machine's.
 type memory struct {
 	since map[rollout.Sighting]time.Time
-	// looked is when the last look was.
-	looked time.Time
+	// looked is when the last look was, and read is when the last one that read the pods live began.
+	looked, read time.Time
 	// readySince is when each pod, by UID, became Ready or ceased to be, by its kubelet's clock.
 	readySince map[string]time.Time
 	// lasting is the same as since, of members and of cordons.
@@ -60,6 +60,9 @@ const longestBreak = 3 * addressesEvery
 // hang takes about as long: two probe timeouts, and two requests to the API server.
 const longestGap = 25 * time.Second
 
+// hush is for how long a pod is silent before everything is read live for it. Most silences are over sooner.
+const hush = 3 * time.Second
+
 // begin returns what was seen before, unless nobody has looked for too long.
 func (m *lasting) begin(now time.Time) map[rollout.Sighting]time.Time {
 	if now.Sub(m.last) > longestBreak {
@@ -93,8 +96,9 @@ func newMemory(lasting *lasting) *memory {
 	}
 }
 
-// recall notes what was seen now, and returns what a decision may rest on.
-func (m *memory) recall(now time.Time, seen []rollout.Sighting, pods []rollout.Pod) rollout.Memory {
+// recall notes what was seen now, and returns what a decision may rest on. A look that read the pods live says when that
+// began.
+func (m *memory) recall(now, read time.Time, seen []rollout.Sighting, pods []rollout.Pod) rollout.Memory {
 	for i := range pods {
 		p := &pods[i]
 		if uid, ok := m.removed[p.Name]; ok && (uid != p.UID || !p.Terminating) {
@@ -103,7 +107,7 @@ func (m *memory) recall(now time.Time, seen []rollout.Sighting, pods []rollout.P
 	}
 	maps.DeleteFunc(m.evicted, func(_ string, at time.Time) bool { return now.Sub(at) >= chargedFor })
 	return rollout.Memory{
-		Ages: m.ages(now, seen), RefusedEviction: m.refused(now), FailedTransfers: maps.Clone(m.failedTransfers),
+		Ages: m.ages(now, read, seen), RefusedEviction: m.refused(now), FailedTransfers: maps.Clone(m.failedTransfers),
 		Differ:  m.compared.Differ(),
 		Removed: slices.Sorted(maps.Keys(m.removed)), Evicted: slices.Sorted(maps.Keys(m.evicted)),
 		Tries: told(m.tries, now), Disarmed: maps.Clone(m.disarmed), NotDisarmed: told(m.kept, now),
@@ -112,7 +116,11 @@ func (m *memory) recall(now time.Time, seen []rollout.Sighting, pods []rollout.P
 
 // ages notes what was seen now, forgets what was not, and returns how long each has
 // been seen.
-func (m *memory) ages(now time.Time, seen []rollout.Sighting) rollout.Ages {
+//
+// What a kubelet says is as old as it may be, not as it seems: it was said after the pods were last read live and said
+// something else. It may be told much later, by a watch that lags, or when the API server can be reached again. (The
+// chaos tests found a coordinator that had taken the last word before a cut for a word from the other side of it.)
+func (m *memory) ages(now, read time.Time, seen []rollout.Sighting) rollout.Ages {
 	since := make(map[rollout.Sighting]time.Time, len(seen))
 	before, lasting := m.lasting.begin(now), map[rollout.Sighting]time.Time{}
 	ages := make(rollout.Ages, len(seen))
@@ -126,13 +134,31 @@ func (m *memory) ages(now time.Time, seen []rollout.Sighting) rollout.Ages {
 			was, is = before, lasting
 		}
 		first, ok := was[s]
-		if !ok {
+		switch {
+		case ok:
+		case s.Condition == rollout.SaidSeen:
+			first = m.read
+		default:
 			first = now
 		}
-		is[s], ages[s] = first, now.Sub(first)
+		if is[s] = first; !first.IsZero() { // Otherwise it may be of any age.
+			ages[s] = now.Sub(first)
+		}
 	}
 	m.since, m.lasting.since = since, lasting
+	if !read.IsZero() {
+		m.read = read
+	}
 	return ages
+}
+
+// unread is true while nothing comes from an outdated pod, for some time, and nothing has been read live since that
+// began. Only what its kubelet says after such a reading is known to be new.
+func (m *memory) unread(now time.Time, told workload.Observation) bool {
+	return slices.ContainsFunc(told.Pods, func(p rollout.Pod) bool {
+		since, silent := m.since[rollout.Sighting{UID: p.UID, Condition: rollout.SilentSeen}]
+		return silent && p.Revision != told.Set.UpdateRevision && since.After(m.read) && now.Sub(since) >= hush
+	})
 }
 
 // flapped forgets that a pod was Ready before it last became Ready. Looks do not see all that happens between them, and

@@ -31,6 +31,8 @@ type sight struct {
 	begun record.Instant
 	// begunAt is the same by the wall clock.
 	begunAt time.Time
+	// read is the same on the monotonic clock, in a look that reads the pods live.
+	read time.Time
 	// etcdTook is how long etcd's members took to answer.
 	etcdTook time.Duration
 	seen     workload.Observation
@@ -96,7 +98,10 @@ func (o *observer) look(ctx context.Context, p *picture) (_ record.Observed, sur
 		o.trouble.note(ctx, what, err)
 		return record.Observed{Outcome: record.Failed}, true
 	}
-	o.sight.begunAt = o.c.cfg.wall().Round(0)
+	o.sight.begunAt, o.sight.read = o.c.cfg.wall().Round(0), time.Time{}
+	if p == nil {
+		o.sight.read = time.Now()
+	}
 	o.sight.begun, o.sight.wasPictured, o.sight.pictured = o.c.now(), o.sight.pictured, p != nil
 	if p != nil && o.promises(p) {
 		defer p.read(ctx, o.c)()
@@ -181,7 +186,7 @@ func (o *observer) judge(ctx context.Context, p *picture, state *rollout.State, 
 	o.sight.memory.causes(state.Request, alarm)
 	o.sight.memory.flapped(o.sight.seen)
 	o.sight.memory.compared = o.sight.memory.compared.Look(time.Now(), state.Etcd)
-	state.Memory = o.sight.memory.recall(time.Now(), joined.Sightings(), state.Pods)
+	state.Memory = o.sight.memory.recall(time.Now(), o.sight.read, joined.Sightings(), state.Pods)
 	d := joined.Decide(state.Memory)
 	next, _ := record.NextOf(d, state.Set.UpdateRevision)
 	if p != nil && len(o.c.gates) > 0 && (next == record.NextAct || next == record.NextFinish) {

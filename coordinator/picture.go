@@ -109,14 +109,16 @@ func (o *observer) promises(p *picture) bool {
 }
 
 // picture returns nil if this look has to read everything live: something is not being watched, nothing was read live
-// for long, there is more to do than to roll, or a pod has just been removed while no member answers. The next one is
-// then due at once. Members that hang take seconds, and in that time the pod that goes would change the picture.
+// for long, there is more to do than to roll, nothing comes from an outdated pod, or a pod has just been removed while
+// no member answers. The next one is then due at once. Members that hang take seconds, and in that time the pod that
+// goes would change the picture.
 func (o *observer) picture() *picture {
 	leases, known := o.c.lease.Now()
 	seen, watched := o.watches.mirrored()
 	_, removed := o.sight.decision.Action.(rollout.Remove)
 	inNeed := removed && o.sight.etcd.Silent()
-	if !known || !watched || inNeed || o.sight.brief || o.stale() {
+	if !known || !watched || inNeed || o.sight.brief || o.stale() ||
+		o.sight.memory.unread(time.Now(), seen) {
 		return nil
 	}
 	lease := leases[record.Name(o.c.cfg.StatefulSet)]

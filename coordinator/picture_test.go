@@ -366,9 +366,9 @@ func TestWhatLastedByAStalePictureIsNotBelieved(t *testing.T) {
 	for _, p := range k.pods {
 		seen = append(seen, rollout.Sighting{UID: string(p.UID), Condition: rollout.ReadySeen})
 	}
-	m.recall(now, seen, nil)
+	m.recall(now, now, seen, nil)
 	m.doubt(told, observe())
-	got := m.recall(now.Add(longestGap), seen, nil).Ages
+	got := m.recall(now.Add(longestGap), now.Add(longestGap), seen, nil).Ages
 	for i, want := range []time.Duration{longestGap, longestGap, 0, longestGap} {
 		if got[seen[i]] != want {
 			t.Errorf("%+v has lasted %v, want %v", seen[i], got[seen[i]], want)

@@ -165,7 +165,7 @@ func TestAgesGrowWhileASightingLasts(t *testing.T) {
 		{time.Second, nil, map[rollout.Sighting]time.Duration{}},
 	} {
 		now = now.Add(step.after)
-		if got := m.ages(now, step.seen); !maps.Equal(got, step.want) {
+		if got := m.ages(now, now, step.seen); !maps.Equal(got, step.want) {
 			t.Errorf("at %v: got %v, want %v", now.Unix(), got, step.want)
 		}
 	}
@@ -186,7 +186,7 @@ func TestAPodIsOurRemovalUntilItIsBack(t *testing.T) {
 		{[]rollout.Pod{{Name: "etcd-0", UID: "other"}, {Name: "etcd-1", UID: "new", Terminating: true}}, nil},
 		{[]rollout.Pod{{Name: "etcd-0", UID: "other"}}, nil},
 	} {
-		if got := m.recall(time.Now(), nil, step.pods).Removed; !slices.Equal(got, step.want) {
+		if got := m.recall(time.Now(), time.Time{}, nil, step.pods).Removed; !slices.Equal(got, step.want) {
 			t.Errorf("%+v: removed by us are %v, want %v", step.pods, got, step.want)
 		}
 	}
@@ -322,21 +322,21 @@ func TestAgesOfMembersAndCordonsOutliveATurnAndNotALongBreak(t *testing.T) {
 	ghost := rollout.Sighting{UID: "a3", Condition: rollout.GhostSeen}
 	pod := rollout.Sighting{UID: "u", Condition: rollout.PodSeen}
 	both := []rollout.Sighting{ghost, pod}
-	looks.recall(now, both, nil)
+	looks.recall(now, now, both, nil)
 	now = now.Add(longestBreak)
-	if m := turns.recall(now, both, nil); m.Ages[ghost] != longestBreak || m.Ages[pod] != 0 {
+	if m := turns.recall(now, now, both, nil); m.Ages[ghost] != longestBreak || m.Ages[pod] != 0 {
 		t.Errorf("a turn after a look: %v", m.Ages)
 	}
 	now = now.Add(time.Minute)
-	if m := looks.recall(now, both, nil); m.Ages[ghost] != longestBreak+time.Minute {
+	if m := looks.recall(now, now, both, nil); m.Ages[ghost] != longestBreak+time.Minute {
 		t.Errorf("a look after a turn: %v", m.Ages)
 	}
 	now = now.Add(longestBreak + 1)
-	if m := looks.recall(now, both, nil); m.Ages[ghost] != 0 {
+	if m := looks.recall(now, now, both, nil); m.Ages[ghost] != 0 {
 		t.Errorf("nobody has looked for too long: %v", m.Ages)
 	}
-	looks.recall(now.Add(time.Minute), nil, nil)
-	if m := looks.recall(now.Add(2*time.Minute), both, nil); m.Ages[ghost] != 0 {
+	looks.recall(now.Add(time.Minute), now, nil, nil)
+	if m := looks.recall(now.Add(2*time.Minute), now, both, nil); m.Ages[ghost] != 0 {
 		t.Errorf("it was none in between: %v", m.Ages)
 	}
 }

@@ -189,13 +189,13 @@ func TestTheFirstRoundsThatCIPlaysHaveEverySortOfFault(t *testing.T) {
 	makefile, err := os.ReadFile(filepath.Join("..", "..", "Makefile"))
 	require.NoError(t, err)
 	found := regexp.MustCompile(`chaos DURATION=(180s|1s) SEED=(\d+)`).FindAllSubmatch(makefile, -1)
-	require.Len(t, found, 2, "the Makefile plays other seeds")
+	require.Len(t, found, 3, "the Makefile plays other seeds")
 	faults, changes := map[FaultKind]bool{}, map[ChangeKind]bool{}
-	for i, rounds := range []int{3, 1} {
+	for i, rounds := range []int{3, 1, 1} {
 		seed, err := strconv.ParseUint(string(found[i][2]), 10, 64)
 		require.NoError(t, err)
 		s := Draw(seed)
-		require.Positive(t, s.StopDelay, "members that stop slowly")
+		require.Equal(t, i < 2, s.StopDelay > 0, "members that stop slowly, and one that does not")
 		for _, r := range s.Rounds[:rounds] {
 			changes[r.Change.Kind] = true
 			for _, lane := range r.Lanes {
@@ -208,7 +208,7 @@ func TestTheFirstRoundsThatCIPlaysHaveEverySortOfFault(t *testing.T) {
 	for _, kind := range []FaultKind{
 		KillEtcd, StopEtcd, Separate, Isolate, LoseNode, Reboot, SlowDisk, StopSidecar, NoAPI, SlowAPI,
 		SlowAllAPI, Forbid, HoldRemoval, HoldIntent, StopAPI, PauseControllers, Drain,
-		FillQuota, AddGhost, LoosenAndAsk, CordonAndDrain,
+		FillQuota, AddGhost, LoosenAndAsk, CordonAndDrain, CutZone,
 	} {
 		require.True(t, faults[kind], "%s", kind)
 	}
