@@ -7,6 +7,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,6 +21,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/quorate/quorate/internal/rollout"
 	"github.com/quorate/quorate/test/harness"
 	"github.com/quorate/quorate/test/harness/apiproxy"
 	"github.com/quorate/quorate/test/harness/build"
@@ -80,6 +82,7 @@ func run(m *testing.M) int {
 	}
 	*logs = dir
 	code := m.Run()
+	fmt.Println(decided.String())
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	for mode, l := range envs {
@@ -97,6 +100,44 @@ func run(m *testing.M) int {
 		_ = os.RemoveAll(dir)
 	}
 	return code
+}
+
+// decided counts the decisions of all scenarios, because a guard that holds what is well is as wrong as one that lets
+// harm pass.
+var decided tally
+
+// tally counts decisions, and says which scenarios had some that held by a guard which no healthy rollout should meet.
+type tally struct {
+	mu            sync.Mutex
+	clusters, all int
+	held          map[rollout.Guard][]string
+}
+
+func (y *tally) count(scenario string, decisions []harness.LogEntry) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.clusters++
+	y.all += len(decisions)
+	for _, d := range decisions {
+		switch g := rollout.Guard(d.Guard); g {
+		case rollout.GuardCutOff, rollout.GuardDataAgrees, rollout.GuardPodsListed, rollout.GuardReturns:
+			if y.held == nil {
+				y.held = map[rollout.Guard][]string{}
+			}
+			y.held[g] = append(y.held[g], scenario)
+		}
+	}
+}
+
+func (y *tally) String() string {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	text := fmt.Sprintf("%d decisions in %d clusters", y.all, y.clusters)
+	for _, g := range slices.Sorted(maps.Keys(y.held)) {
+		text += fmt.Sprintf("\n%s held %d times, in %s", g, len(y.held[g]),
+			strings.Join(slices.Compact(slices.Sorted(slices.Values(y.held[g]))), ", "))
+	}
+	return text
 }
 
 func say(line string) { fmt.Fprintln(os.Stderr, line) }
@@ -180,6 +221,7 @@ func newClusterIn(t *testing.T, env *harness.Env, spec harness.Spec) (context.Co
 	})
 	s := &scene{Cluster: cluster, t: t, env: env, journal: cluster.ReadLogs()}
 	t.Cleanup(s.journal.Stop)
+	t.Cleanup(func() { decided.count(t.Name(), s.journal.Decisions()) })
 	t.Cleanup(func() {
 		if t.Failed() {
 			// Not here: it would bury the assertion that failed.
