@@ -146,6 +146,9 @@ func (s *Seat) Describe() string {
 	}
 	if s.Member != nil && s.Member.Probe.Status != nil && s.Member.Probe.Status.NoSpace {
 		text += ", alarm NOSPACE"
+		for i, id := range s.Member.Probe.Status.NoSpaceOf {
+			text += [...]string{" of ", ", "}[min(i, 1)] + strconv.FormatUint(id, 16)
+		}
 	}
 	if s.SidecarSick {
 		text += ", its sidecar is not ready"
