@@ -146,8 +146,9 @@ func (s *Seat) Describe() string {
 	}
 	if s.Member != nil && s.Member.Probe.Status != nil && s.Member.Probe.Status.NoSpace {
 		text += ", alarm NOSPACE"
-		for i, id := range s.Member.Probe.Status.NoSpaceOf {
-			text += [...]string{" of ", ", "}[min(i, 1)] + strconv.FormatUint(id, 16)
+		between := " of "
+		for _, id := range s.Member.Probe.Status.NoSpaceOf {
+			text, between = text+between+strconv.FormatUint(id, 16), ", "
 		}
 	}
 	if s.SidecarSick {
