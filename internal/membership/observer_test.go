@@ -175,6 +175,9 @@ func TestAlarmsComeFromTheStatus(t *testing.T) {
 			t.Errorf("member %d: corrupt %v, no space %v, want %v", i, st.Corrupt, st.NoSpace, want)
 		}
 	}
+	if st := m.Members[2].Probe.Status; !slices.Equal(st.CorruptOf, []uint64{162}) || len(st.NoSpaceOf) > 0 {
+		t.Errorf("corrupt %v, no space %v", st.CorruptOf, st.NoSpaceOf)
+	}
 }
 
 func TestAMemberThatHangsDelaysNobodyElse(t *testing.T) {

@@ -79,6 +79,8 @@ type environment struct {
 	diverged bool
 	// holdLast: the operator wants to be asked before the last member of the older version goes.
 	holdLast bool
+	// alarm: a member that has left the list has raised the alarm NOSPACE. No member tells how large its database is.
+	alarm bool
 }
 
 func (e environment) String() string {
@@ -99,7 +101,7 @@ func (e environment) String() string {
 		{e.image != "", "to " + e.image}, {e.argument, "with an argument of before"},
 		{e.holdLast, "asking before the last"}, {e.differ, "with lists that differ"},
 		{e.unclaimed, "with a claim that the outdated lack"},
-		{e.diverged, "with data that differ"},
+		{e.diverged, "with data that differ"}, {e.alarm, "with an alarm of a member that is gone"},
 	} {
 		if p.is {
 			words = append(words, p.word)
@@ -109,6 +111,9 @@ func (e environment) String() string {
 }
 
 const noSelf = -1
+
+// goneIDs are those of members that have left the list.
+var goneIDs = []uint64{theGone}
 
 // catalogue holds the pods and members of all classes, made once.
 type catalogue struct {
@@ -228,6 +233,9 @@ func (s *scene) world(members []int, leader int, quorumLongLost bool) rollout.St
 			if p := &st.Etcd.Members[len(st.Etcd.Members)-1].Probe; s.diverged && p.Status != nil {
 				told := *p.Status
 				told.Revision, p.Status = int64(1+o)<<40, &told
+			} else if s.alarm && p.Status != nil {
+				told := *p.Status
+				told.NoSpace, told.NoSpaceOf, p.Status = true, goneIDs, &told
 			}
 		}
 	}
@@ -387,6 +395,9 @@ func (w *reckoning) wrong(d *rollout.Decision) string {
 		}
 		return ""
 	}
+	if disarms := d.Action.Name() == rollout.ActionDisarm; disarms || w.mustDisarm() && !d.Acts() {
+		return w.wrongDisarm(d, disarms)
+	}
 	if d.Acts() != (d.Target().Pod != "") {
 		return "it acts without a target, or has a target without acting"
 	}
@@ -446,6 +457,27 @@ func (w *reckoning) wrong(d *rollout.Decision) string {
 		return w.wrongTransfer(d.Action.(rollout.MoveLeader).Transfer)
 	case (d.Action.(rollout.Remove).Method == rollout.RemoveByEviction) != w.members[o].available():
 		return "what a budget counts is not evicted, or what it does not count is"
+	}
+	return ""
+}
+
+// mustDisarm: nobody on the list has raised the alarm, so nobody is waited for but a quorum.
+func (w *reckoning) mustDisarm() bool {
+	return w.alarm && w.serving > 0 && w.serving >= w.quorum &&
+		slices.ContainsFunc(w.members, func(c class) bool { return c.role != unlisted && c.tells() })
+}
+
+func (w *reckoning) wrongDisarm(d *rollout.Decision, disarms bool) string {
+	switch {
+	case !disarms:
+		return "etcd takes no writes for a member that is gone, and its alarm stays"
+	case !w.mustDisarm():
+		return "an alarm is disarmed that nobody has raised, or without a quorum"
+	}
+	for _, other := range d.Others {
+		if slices.ContainsFunc(other.Candidates, func(c rollout.Candidate) bool { return c.Passes() }) {
+			return "a candidate passes, and an alarm is disarmed instead"
+		}
 	}
 	return ""
 }
@@ -894,7 +926,7 @@ func TestNoCombinationOfMembersLeadsToAnUnsafeDecision(t *testing.T) {
 		rounds = append(
 			rounds,
 			round{n, podClasses(), false, with(func(e *environment) { e.noList = true })},
-			round{n, all, false, with(func(e *environment) { e.ghosts = 1; e.maxUnavailable = 2 })},
+			round{n, all, false, with(func(e *environment) { e.ghosts, e.alarm = 1, true; e.maxUnavailable = 2 })},
 			round{n, all, false, with(func(e *environment) { e.outsiders = 1; e.maxUnavailable = 3 })},
 			round{n, all, false, with(func(e *environment) { e.outsiders, e.trusted = 2, true; e.maxUnavailable = 3 })},
 			round{

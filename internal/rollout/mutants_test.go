@@ -270,6 +270,17 @@ func mutants() []mutant {
 			mutate:      without(rollout.GuardBeforeLast),
 		},
 		{
+			name:        "whoever has raised an alarm may be waited for",
+			environment: known(func(e *environment) { e.ghosts, e.alarm = 1, true }),
+			wrong:       "and its alarm stays",
+			mutate: eachMember(func(_ *rollout.State, _ *rollout.Pod, m *rollout.Member) {
+				if st := m.Probe.Status; st != nil {
+					told := *st
+					told.NoSpaceOf, m.Probe.Status = []uint64{theGone, m.ID}, &told
+				}
+			}),
+		},
+		{
 			name:        "any list will do",
 			environment: local,
 			wrong:       "a list that no quorum has",

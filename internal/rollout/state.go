@@ -314,8 +314,9 @@ type Status struct {
 	DowngradeTo string
 	// Corrupt and NoSpace are the cluster's alarms as this member reports them.
 	Corrupt, NoSpace bool
-	// NoSpaceOf are the IDs of the members that have raised the alarm NOSPACE.
-	NoSpaceOf []uint64
+	// NoSpaceOf are the IDs of the members that have raised the alarm NOSPACE, and CorruptOf those of the members that
+	// the alarm CORRUPT is about. Either may have left the list since, and CORRUPT need not be about any one member.
+	NoSpaceOf, CorruptOf []uint64
 	// Size is how many bytes the member's database takes on its disk, and InUse how many of them hold data. The
 	// rest is what a defragmentation frees. Both are 0 where they are not known.
 	Size, InUse int64
