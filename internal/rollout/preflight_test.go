@@ -453,6 +453,91 @@ func TestTheReleasesThatRefuseAnArgumentInWords(t *testing.T) {
 	}
 }
 
+func TestWhatOfTheArgumentsIsNotChecked(t *testing.T) {
+	// hidden are arguments or variables whose value is not in the template.
+	hidden := func(set change) change {
+		return func(w *world) {
+			w.with(set)
+			for i := range w.state.Set.Etcd.Arguments {
+				w.state.Set.Etcd.Arguments[i].Hidden = true
+			}
+		}
+	}
+	const beyond, older = "etcd 3.8 is newer than what is known of etcd's arguments",
+		"etcd 3.3 is older than what is known of etcd's arguments"
+	for _, tc := range []struct {
+		name  string
+		world *world
+		want  string
+	}{
+		{"all is", runs3("3.5.35", "etcd:3.6.16", arguments("v2-deprecation=write-only", "name=a")), ""},
+		{"a value that may be refused is not", runs3("3.5.35", "etcd:3.6.16", hidden(arguments("v2-deprecation=$(X)"))),
+			"the value of --v2-deprecation is not in the template"},
+		{"a gate may be", runs3("3.7.3", "etcd:3.6.16", hidden(variables("ETCD_FEATURE_GATES=$(X)"))),
+			"the value of ETCD_FEATURE_GATES is not in the template"},
+		{"no value is refused that any release knows", runs3("3.4.34", "etcd:3.5.35",
+			hidden(arguments("v2-deprecation=$(X)", "name=$(X)"))), ""},
+		{"what is ignored may have any", runs3("3.7.3", "etcd:3.8.0", hidden(variables("ETCD_V2_DEPRECATION=$(X)"))),
+			beyond},
+		{"what is overruled too", runs3("3.5.35", "etcd:3.6.16", arguments("v2-deprecation=gone"), func(w *world) {
+			w.with(variables("ETCD_V2_DEPRECATION=$(X)"))
+			w.state.Set.Etcd.Arguments[1].Hidden = true
+		}), ""},
+		{"and what a configuration file is put for", runs3("3.5.35", "etcd:3.6.16", configFile,
+			hidden(variables("ETCD_V2_DEPRECATION=$(X)"))), "it has a file"},
+		{"of which some is dropped", runs3("3.4.34", "etcd:3.5.35", configFile, hidden(arguments("logger=$(X)"))),
+			"it has a file"},
+		{"a version that is too old", runs3("3.4.34", "etcd:3.3.27"), older},
+		{"two reasons", runs3("3.7.3", "etcd:3.8.0", configFile), beyond + "; it has a file"},
+		{"an image that says nothing is another reason", runs3("3.5.35", "x:1"), ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := rollout.Assess(tc.world.state, tc.world.policy).Step().Unchecked(); got != tc.want {
+				t.Errorf("%q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// Within one minor version, only what the release before knew is asked about, and not on the way back.
+func TestAStepWithinAMinorVersionMayLoseAnArgument(t *testing.T) {
+	const skip = "v2-deprecation=write-only-skip-check"
+	// back is a template that has been there before, in which etcd-0 does not come up.
+	back := func(at int64) *world {
+		return runs3("3.6.16", "etcd:3.6.12", arguments(skip), updated(0), alive(0), created(at, "etcd:3.6.12", 0),
+			created(2, "etcd:3.6.16", 1, 2), overriding(rollout.GuardUpdatedFailing))
+	}
+	for _, tc := range []struct {
+		name    string
+		world   *world
+		holds   bool
+		applies int
+	}{
+		{"it loses one", runs3("3.6.16", "etcd:3.6.12", arguments(skip)), true, 1},
+		{"one that the release before did not know either", runs3("3.6.12", "etcd:3.6.11", arguments(skip)), false, 0},
+		{"up", runs3("3.6.12", "etcd:3.6.16", arguments(skip)), false, 0},
+		{"where an accident began it", back(3), true, 1},
+		{"on the way back", back(1), false, 1},
+		{"of an image that cannot be read", runs3("3.6.16", "x:1", arguments(skip)), false, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			d := tc.world.decide()
+			failed, considered := failedGuards(d, "etcd-1")
+			if held := slices.Contains(failed, rollout.GuardKnownArguments); held != tc.holds || !considered {
+				t.Errorf("held: %v, considered: %v", held, considered)
+			}
+			applies := 0
+			for i := range rollout.Checks {
+				is, _ := rollout.Checks[i].Applies(d.Assessment.Step())
+				applies += btoi(is)
+			}
+			if applies != tc.applies {
+				t.Errorf("%d rows apply, want %d", applies, tc.applies)
+			}
+		})
+	}
+}
+
 // A step that is held does not begin at the first blip of a member either.
 func TestAStepThatIsHeldDoesNotBeginWithAMemberThatDoesNotServe(t *testing.T) {
 	settle := rollout.DefaultPolicy().SettleTimeout

@@ -35,10 +35,8 @@ func programOf(c *corev1.Container) rollout.Program {
 			p.Arguments = withVariable(p.Arguments, variable(v.Name, value(v, c.Env), "environment"))
 		}
 	}
-	if command.found {
-		for _, v := range command.variables {
-			p.Arguments = withVariable(p.Arguments, v)
-		}
+	for _, v := range command.variables {
+		p.Arguments = withVariable(p.Arguments, v)
 	}
 	if slices.ContainsFunc(p.Arguments, isConfigFile) {
 		p.ConfigFile = true
@@ -78,8 +76,6 @@ type commandLine struct {
 	env             []corev1.EnvVar
 	args, variables []rollout.Argument
 	found, ofEtcd   bool
-	// script is true where a shell runs etcd, or may.
-	script bool
 	// open is a word in the place of an argument for which the shell puts something else.
 	open   string
 	before string
@@ -90,12 +86,12 @@ type commandLine struct {
 func (l *commandLine) read(place string, elements []string) {
 	for i, element := range elements {
 		element = expanded(element, l.env)
-		switch script := strings.ContainsAny(element, " \t\n"); {
-		case l.ofEtcd && !l.script: // Without a shell, it is what it is.
+		switch {
+		case l.ofEtcd: // No shell reads it.
 			l.argument(element, place)
 			continue
-		case script:
-			l.before, l.script = "", true
+		case strings.ContainsAny(element, " \t\n"):
+			l.before = "" // A script.
 		case i == 0 && place == "command" && path.Base(element) == "etcd":
 			l.found, l.ofEtcd = true, true
 			continue

@@ -43,6 +43,8 @@ func TestTheArgumentsThatATemplateGivesToEtcd(t *testing.T) {
 			"name=?_$(POD) enable-v2=true", ""},
 		{"a script with a comment", "x", corev1.Container{Args: []string{"sh", "-c", "# etcd --debug\netcd --name=a # --proxy"}},
 			"name=a", ""},
+		{"a script that begins with it", "x", corev1.Container{Command: []string{"sh", "-c", "etcd --enable-v2"}},
+			"enable-v2", ""},
 		{"the name of a container is not the program", "x", corev1.Container{
 			Command: []string{"watch", "--container", "etcd", "--debug"},
 		}, "", foreign},
