@@ -146,9 +146,10 @@ func (f *finding) wayOut(to Version) string {
 		switch {
 		case !to.less(r.from):
 		case to.minor() == r.from.minor():
-			return "take etcd " + r.from.String() + " or later, or remove it from the template"
+			return "new in etcd " + r.from.String() + ": take that release or a later one, or remove this from the " +
+				"template"
 		default:
-			return "remove it from the template, because it came with etcd " + r.from.String()
+			return "new in etcd " + r.from.String() + ", and to be removed from the template"
 		}
 	}
 	return f.row.Do

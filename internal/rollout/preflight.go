@@ -34,7 +34,7 @@ func between(least, below Version, minor int) func(*Step) bool {
 }
 
 // Checks are all of them.
-var Checks = append(steps, refusals...)
+var Checks = slices.Concat(steps, refusals)
 
 // steps are those about versions alone.
 var steps = []Check{

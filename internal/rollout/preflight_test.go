@@ -222,8 +222,8 @@ func TestWhatIsCheckedBeforeARolloutBegins(t *testing.T) {
 			runs3("3.5.35", "etcd:3.6.16", arguments("enable-v2=false", "proxy=off"),
 				variables("ETCD_V2_DEPRECATION=not-yet")),
 			rollout.GuardKnownArguments, "etcd 3.6.16 does not start with --enable-v2, --proxy (args of the " +
-				"container etcd): remove it; before --enable-v2 goes, see that nothing is kept in the v2 store; nor " +
-				"with ETCD_V2_DEPRECATION=not-yet (environment of the container etcd): remove it"},
+				"container etcd): to be removed; before --enable-v2 goes, see that nothing is kept in the v2 store; " +
+				"nor with ETCD_V2_DEPRECATION=not-yet (environment of the container etcd): to be removed"},
 		{"3.6 knows what 3.7 does not",
 			runs3("3.5.35", "etcd:3.6.16", arguments("experimental-initial-corrupt-check=true")), none,
 			"is known to refuse"},
@@ -242,20 +242,20 @@ func TestWhatIsCheckedBeforeARolloutBegins(t *testing.T) {
 			none, "is known to refuse"},
 		{"a value that comes in a later release of the minor version", runs3("3.5.35", "etcd:3.6.12",
 			arguments("v2-deprecation=write-only-skip-check")), rollout.GuardKnownArguments,
-			"does not start with --v2-deprecation=write-only-skip-check (args of the container etcd): take etcd " +
-				"3.6.13 or later, or remove it from the template"},
+			"does not start with --v2-deprecation=write-only-skip-check (args of the container etcd): new in etcd " +
+				"3.6.13: take that release or a later one, or remove this from the template"},
 		{"one of several", runs3("3.5.35", "etcd:3.6.16", arguments("v2-deprecation=write-only,not-yet")),
 			rollout.GuardKnownArguments, "--v2-deprecation=not-yet"},
 		{"that release knows it", runs3("3.5.35", "etcd:3.6.13", arguments("v2-deprecation=write-only-skip-check")),
 			none, "is known to refuse"},
 		{"an argument that a later release of the minor version brings", runs3("3.4.34", "etcd:3.5.15",
 			arguments("experimental-compaction-sleep-interval=1s")), rollout.GuardKnownArguments,
-			"take etcd 3.5.16 or later"},
+			"new in etcd 3.5.16: take"},
 
 		{"on the way down, 3.5 does not know what came with 3.6",
 			runs3("3.6.16", "etcd:3.5.35", downgradeEnabled("3.5.0"), arguments("feature-gates=CompactHashCheck=true")),
-			rollout.GuardKnownArguments, "--feature-gates (args of the container etcd): remove it from the template, " +
-				"because it came with etcd 3.6.0"},
+			rollout.GuardKnownArguments, "--feature-gates (args of the container etcd): new in etcd 3.6.0, and to be " +
+				"removed from the template"},
 		{"or knows it by another name",
 			runs3("3.6.16", "etcd:3.5.35", downgradeEnabled("3.5.0"), arguments("watch-progress-notify-interval=1s")),
 			rollout.GuardKnownArguments, "use --experimental-watch-progress-notify-interval instead"},
@@ -274,7 +274,7 @@ func TestWhatIsCheckedBeforeARolloutBegins(t *testing.T) {
 
 		{"another release of the minor version is asked for what it has lost", runs3("3.6.16", "etcd:3.6.12",
 			arguments("v2-deprecation=write-only-skip-check")), rollout.GuardKnownArguments,
-			"take etcd 3.6.13 or later"},
+			"new in etcd 3.6.13: take"},
 		{"and not for what it never had", runs3("3.6.16", "etcd:3.6.17", arguments("enable-v2")), none, ""},
 		{"nor for what both know", runs3("3.7.1", "etcd:3.7.3", arguments("max-snapshots=5")), none, ""},
 		{"nor with the same image", runs3("3.6.16", "etcd:3.6.12", images("etcd:3.6.12", 0, 1, 2),
