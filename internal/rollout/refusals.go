@@ -41,8 +41,8 @@ var refusals = []Check{
 	refused("use --feature-gates=LeaseCheckpointPersist=true", "etcd-io/etcd#19959",
 		[]string{"experimental-enable-lease-checkpoint-persist"},
 		releases{Version{3, 4, 20}, Version{3, 5, 0}}, releases{Version{3, 5, 2}, Version{3, 7, 0}}),
-	refused("use --feature-gates=TxnModeWriteWithSharedBuffer=true for experimental-txn-mode-write-with-shared-buffer; "+
-		"the others without experimental-",
+	refused("use --feature-gates=TxnModeWriteWithSharedBuffer=true for "+
+		"experimental-txn-mode-write-with-shared-buffer; the others without experimental-",
 		"etcd-io/etcd#19959", []string{"experimental-bootstrap-defrag-threshold-megabytes",
 			"experimental-distributed-tracing-address", "experimental-distributed-tracing-instance-id",
 			"experimental-distributed-tracing-service-name", "experimental-downgrade-check-time",
