@@ -69,8 +69,9 @@ type environment struct {
 	leaving, cordoned bool
 	// image is that of etcd in the new template, empty where it says nothing. Doomed: by that, or by an
 	// argument of the old version alone, the rollout is known to fail.
-	image            string
-	doomed, argument bool
+	image    string
+	doomed   bool
+	argument rollout.Argument
 	// differ: every member has another list.
 	differ bool
 	// unclaimed: the StatefulSet has a claim template that the outdated pods have no volume for.
@@ -98,7 +99,7 @@ func (e environment) String() string {
 		{e.noList, "no member list"}, {e.taken, "others take what is going"},
 		{e.leaving, "others are about to take etcd-0"}, {e.cordoned, "the node of etcd-0 is cordoned"},
 		{e.noList, "no member list"},
-		{e.image != "", "to " + e.image}, {e.argument, "with an argument of before"},
+		{e.image != "", "to " + e.image}, {e.argument.Name != "", "with " + e.argument.Name + " of before"},
 		{e.holdLast, "asking before the last"}, {e.differ, "with lists that differ"},
 		{e.unclaimed, "with a claim that the outdated lack"},
 		{e.diverged, "with data that differ"}, {e.alarm, "with an alarm of a member that is gone"},
@@ -177,8 +178,8 @@ func newScene(c *catalogue, e environment, n int) *scene {
 		}
 	}
 	s.state.Set.Etcd.Image, s.policy.HoldBeforeLast = e.image, e.holdLast
-	if e.argument {
-		s.state.Set.Etcd.Arguments = []string{"enable-v2"}
+	if e.argument.Name != "" {
+		s.state.Set.Etcd.Arguments = []rollout.Argument{e.argument}
 	}
 	if e.trusted {
 		for i := range e.outsiders + e.ghosts {
@@ -687,7 +688,7 @@ func (w *reckoning) knownToFail(t class) bool {
 		return true
 	case !w.doomed || told == 0:
 		return false
-	case w.argument:
+	case w.argument.Name != "":
 		return toldOld > 0 && w.settled == 0 && !longDead
 	case w.image == "etcd:3.4.34":
 		return !longDead

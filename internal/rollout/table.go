@@ -256,13 +256,20 @@ var Guards = []Row{
 	{
 		Name: GuardKnownArguments, rules: []Rule{RuleNotServingFirst, RuleServing}, judge: knownArguments,
 		asked: newArguments, overridable: true,
-		Protects: "Before a member gets another minor version: that version knows the arguments that the template " +
-			"gives to etcd. It does not start with others. Those of another program, such as etcd-wrapper, and what " +
-			"a configuration file of etcd's own says, cannot be seen. A variable that etcd no longer knows is " +
-			"ignored by it, and told. It is not asked about a member that has been dead for `settle-timeout`, on " +
-			"the way back to a revision that is older than this pod's, or once a pod of the new revision has settled.",
-		Looks: "`Hold`: the verdict names the arguments.",
-		Do:    "Remove the arguments from the template, or replace them as the verdict says. May be overridden.",
+		Protects: "Before a member gets another version, up or down: that version knows the arguments that the " +
+			"template gives to etcd, and their values. It does not start with others. A variable that it does not " +
+			"know is ignored by etcd, and told; a value that it does not know is refused from the environment too. " +
+			"`quorate plan --all` shows every row of what is known, for each release from 3.4.0 to 3.7.3, and what " +
+			"3.8 has lost. Told as not checked: a later version, the arguments of another program, such as " +
+			"etcd-wrapper, what a configuration file of etcd's own says, and a value that is not in the template. " +
+			"With such a file etcd does not read its environment, and still ends with an argument that it does not " +
+			"know. " +
+			"Within one minor version, it is only asked for what the release before knew. It is not asked about a " +
+			"member that has been dead for `settle-timeout`, on the way back to a revision that is older than this " +
+			"pod's, or once a pod of the new revision has settled.",
+		Looks: "`Hold`: the verdict names each argument, variable and value, where the template has it, and what to " +
+			"do about it.",
+		Do: "Remove the arguments from the template, or replace them as the verdict says. May be overridden.",
 	},
 	{
 		Name: GuardListsAgree, rules: []Rule{RuleNotServingFirst, RuleServing}, judge: listsAgree, asked: listsTold,
