@@ -36,7 +36,7 @@ STRATEGY ?= OnDelete
 DURATION ?= 10m
 SEED ?= 1
 SOAKS ?= .build/soak/*.jsonl
-HARNESS := ./harness/... ./cmd/demo/... ./versions
+HARNESS := ./harness/... ./cmd/demo/... ./cmd/flags ./versions
 BENCH_COUNT ?= 6
 BENCH_TIME ?= 100ms
 
@@ -134,6 +134,10 @@ test-newest: ## Run the library's tests with the newest etcd client and Kubernet
 .PHONY: test-etcd
 test-etcd: ## Try every release of etcd in docs/versions.md (ten minutes of building the first time)
 	cd test && go test -timeout 40m -count=1 -v ./versions -matrix
+
+.PHONY: versions-flags
+versions-flags: ## Compare the table of etcd's arguments with etcd's own sources (FLAGS_ARGS=-all for every release)
+	cd test && go run ./cmd/flags $(FLAGS_ARGS)
 
 .PHONY: test-tools
 test-tools: ## Test the project's own tools

@@ -401,7 +401,7 @@ func TestADefragmentation(t *testing.T) {
 			defer run(t, config(k, as("etcd-0")))()
 			<-time.After(20 * time.Minute)
 			text := k.lease.Annotations[report.StatusAnnotation]
-			if asked != 1 || k.guard() != rollout.GuardNoSpace || strings.Contains(text, "came back") ||
+			if asked != 1 || k.guard() != rollout.GuardNoSpace || strings.Contains(text, "is there again") ||
 				!strings.Contains(text, "grant its user the role root") {
 				t.Errorf("asked %d times, the guard is %q: %s", asked, k.guard(), text)
 			}

@@ -179,11 +179,17 @@ var situations = []situation{
 	}},
 	{"rolling-update-strategy", "Idle - - NotOurs", "", 3, foreign},
 	{"corrupt-alarm", "Hold - Corrupt Held", "", 3, func(w *world) {
-		w.members[1].errors = []string{"memberID:11489104893193199006 alarm:CORRUPT "}
+		w.members[1].errors = []string{"memberID:11506440682180278878 alarm:CORRUPT "}
 	}},
 	{"nospace-alarm", "Remove etcd-main-2 - Serving", "", 3, func(w *world) {
 		for _, m := range w.members {
-			m.errors = []string{"memberID:11489104893193199006 alarm:NOSPACE "}
+			m.errors = []string{"memberID:11506440682180278878 alarm:NOSPACE "}
+		}
+	}},
+	{"alarm-of-a-member-that-is-gone", "Disarm 4d2 - Defragment", "", 3, func(w *world) {
+		for i, m := range w.members {
+			w.settled(i)
+			m.errors = []string{"memberID:1234 alarm:NOSPACE "}
 		}
 	}},
 	{"evicted-pod", "Remove etcd-main-1 - NotServingFirst", "", 3, func(w *world) {

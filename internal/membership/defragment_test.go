@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -150,6 +151,40 @@ func TestAnAlarmIsDisarmedForOneMemberOverAnyThatServes(t *testing.T) {
 	})
 	if err := o.Disarm(t.Context(), seen, 0x99); err != nil {
 		t.Errorf("of a member that is gone: %v", err)
+	}
+}
+
+// Up to 3.6 etcd writes a blank at the end. From 3.7 on there may be one or two between the fields, as Protocol Buffers
+// please. A field that is 0 is left out.
+func TestWhoseAlarmAStatusTellsOfInEveryVersion(t *testing.T) {
+	for _, tc := range []struct {
+		name             string
+		said             []string
+		noSpace, corrupt []uint64
+		raised           bool
+	}{
+		{"3.4 to 3.6", []string{"memberID:1234 alarm:NOSPACE "}, []uint64{1234}, nil, false},
+		{"3.7", []string{"memberID:1234 alarm:NOSPACE"}, []uint64{1234}, nil, false},
+		{"3.7, two blanks", []string{"memberID:1234  alarm:NOSPACE"}, []uint64{1234}, nil, false},
+		{"an ID as large as they are", []string{"memberID:18446744073709551615 alarm:CORRUPT "}, nil,
+			[]uint64{math.MaxUint64}, true},
+		{"both, and no leader", []string{"etcdserver: no leader", "memberID:7 alarm:CORRUPT ", "memberID:8 alarm:NOSPACE ",
+			"memberID:9 alarm:NOSPACE "}, []uint64{8, 9}, []uint64{7}, true},
+		{"3.5.7 to 3.5, about nobody", []string{"alarm:CORRUPT "}, nil, nil, true},
+		{"none", []string{"etcdserver: no leader"}, nil, nil, false},
+	} {
+		st := statusOf(&pb.StatusResponse{Header: &pb.ResponseHeader{}, Errors: tc.said})
+		if !slices.Equal(st.NoSpaceOf, tc.noSpace) || !slices.Equal(st.CorruptOf, tc.corrupt) ||
+			st.NoSpace != (tc.noSpace != nil) || st.Corrupt != tc.raised {
+			t.Errorf("%s: %+v", tc.name, st)
+		}
+	}
+	// As the types of this version write it.
+	for _, alarm := range []pb.AlarmType{pb.AlarmType_NOSPACE, pb.AlarmType_CORRUPT} {
+		text := (&pb.AlarmMember{MemberID: 1234, Alarm: alarm}).String()
+		if ids := alarmedMembers([]string{text}, alarm); !slices.Equal(ids, []uint64{1234}) {
+			t.Errorf("%q: %v", text, ids)
+		}
 	}
 }
 

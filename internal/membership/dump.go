@@ -188,6 +188,7 @@ func (s *dumpStatus) inFull() *rollout.Status {
 		Version:   st.Version,
 		Learner:   st.IsLearner,
 		Corrupt:   alarmed(st.Errors, pb.AlarmType_CORRUPT),
+		CorruptOf: alarmedMembers(st.Errors, pb.AlarmType_CORRUPT),
 		NoSpace:   alarmed(st.Errors, pb.AlarmType_NOSPACE),
 		NoSpaceOf: alarmedMembers(st.Errors, pb.AlarmType_NOSPACE),
 		Size:      st.DbSize, InUse: st.DbSizeInUse, Quota: st.DbSizeQuota,

@@ -142,6 +142,27 @@ func TestWhatAProbeProves(t *testing.T) {
 	}
 }
 
+// A member's own word counts beside the list (etcd-io/etcd#21694): it answers, and says that it is a learner.
+func TestAStatusTellsWhoCallsItselfALearner(t *testing.T) {
+	c := etcdtest.Start(t, 3)
+	c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) {
+		for _, m := range ms {
+			ms[0].List = append(ms[0].List, &pb.Member{ID: m.ID, Name: m.Name, ClientURLs: []string{m.URL}})
+		}
+		for _, m := range ms[1:] {
+			m.List = ms[0].List
+		}
+		ms[2].Learner = true
+	})
+	m := observe(t, newObserver(t, c, generous))
+	for i, want := range []bool{false, false, true} {
+		if x := m.Members[i]; x.Learner || x.Probe.Status == nil || x.Probe.Status.Learner != want {
+			t.Errorf("member %d: a learner on the list %v, status %+v, want one that says learner: %v", i, x.Learner,
+				x.Probe.Status, want)
+		}
+	}
+}
+
 func TestAlarmsComeFromTheStatus(t *testing.T) {
 	c := etcdtest.Start(t, 3)
 	c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) {
@@ -153,6 +174,9 @@ func TestAlarmsComeFromTheStatus(t *testing.T) {
 		if st := m.Members[i].Probe.Status; st.Corrupt != want[0] || st.NoSpace != want[1] {
 			t.Errorf("member %d: corrupt %v, no space %v, want %v", i, st.Corrupt, st.NoSpace, want)
 		}
+	}
+	if st := m.Members[2].Probe.Status; !slices.Equal(st.CorruptOf, []uint64{162}) || len(st.NoSpaceOf) > 0 {
+		t.Errorf("corrupt %v, no space %v", st.CorruptOf, st.NoSpaceOf)
 	}
 }
 

@@ -446,6 +446,7 @@ func statusOf(st *pb.StatusResponse) *rollout.Status {
 		Revision: st.Header.GetRevision(), Version: st.Version,
 		Learner: st.IsLearner, DowngradeTo: downgradeTo(st),
 		Corrupt:   alarmed(st.Errors, pb.AlarmType_CORRUPT),
+		CorruptOf: alarmedMembers(st.Errors, pb.AlarmType_CORRUPT),
 		NoSpace:   alarmed(st.Errors, pb.AlarmType_NOSPACE),
 		NoSpaceOf: alarmedMembers(st.Errors, pb.AlarmType_NOSPACE),
 		Size:      st.DbSize, InUse: st.DbSizeInUse, Quota: quotaOf(st),

@@ -324,3 +324,13 @@ func TestEveryMembersOwnLocalAddressIsSharedByAll(t *testing.T) {
 		})
 	}
 }
+
+func TestMembersOnOneMachineMayBeToldApartByTheirLoopbackAddresses(t *testing.T) {
+	a, b := "http://127.0.9.10:2379", "http://127.0.9.11:2379"
+	m := dumped(t, []string{a}, []string{b})(nil, map[string]string{a: "", b: ""})
+	for _, x := range m.Members {
+		if x.Probe.Read != rollout.Answered || x.Probe.OnlyShared {
+			t.Errorf("%+v", x.Probe)
+		}
+	}
+}

@@ -92,11 +92,13 @@ func key(url string) string {
 	return scheme + net.JoinHostPort(a.host, a.portOf(""))
 }
 
-// place is an address as several pods may share it. What is local to a pod is at the same place in each of them.
+// place is an address as several pods may share it. What every pod has for itself is at the same place in each of them.
+// Other loopback addresses tell members apart that run on one machine.
 func place(url string) address {
 	a := addressOf(url)
 	a.port, a.scheme = a.portOf(""), ""
-	if ip, err := netip.ParseAddr(a.host); err == nil && (ip.IsLoopback() || ip.IsUnspecified()) {
+	switch a.host {
+	case "127.0.0.1", "::1", "0.0.0.0", "::":
 		a.host = "localhost"
 	}
 	return a

@@ -41,8 +41,8 @@ type Work struct {
 	// Duty is the duty's name.
 	Duty   rollout.DutyName   `json:"duty,omitempty"`
 	Action rollout.ActionName `json:"action"`
-	// Target is the pod that is removed, or, for MoveLeader, that hands leadership over. For RemoveMember
-	// it is the member's name, or its ID if it has none.
+	// Target is the pod that is removed, or, for MoveLeader, that hands leadership over. For RemoveMember and Disarm
+	// it is the member's name, or its ID if it has none, or has left etcd's list.
 	Target string `json:"target,omitempty"`
 	// To is the pod that takes leadership over.
 	To string `json:"to,omitempty"`
@@ -157,6 +157,8 @@ func workOf(d rollout.Decision) Work {
 	case rollout.Remove:
 		w.Method = action.Method.String()
 	case rollout.RemoveMember:
+		w.Target = action.Member.Label()
+	case rollout.Disarm:
 		w.Target = action.Member.Label()
 	}
 	for i := range d.Candidates {

@@ -10,18 +10,18 @@ import (
 // Preflight is what is known about the change of etcd's version that a rollout makes.
 type Preflight struct {
 	// Same is true where every member runs the new minor version already, or every pod has the new image. Then no row
-	// is about the rollout.
+	// is about the rollout, but for arguments that a member's release knows and the new one does not.
 	Same bool `json:"same"`
 	// Members are the versions that the members tell, Cluster is the version of the cluster, and New is the
 	// version in the new template; each empty if it is not known.
 	Members []string `json:"members"`
 	Cluster string   `json:"cluster,omitempty"`
 	New     string   `json:"new,omitempty"`
-	// Unknown says what keeps it from being checked, and Unseen why etcd may get arguments that are not seen;
-	// each is empty if nothing does.
-	Unknown string  `json:"unknown,omitempty"`
-	Unseen  string  `json:"unseen,omitempty"`
-	Checks  []Check `json:"checks"`
+	// Unknown says what keeps it from being checked, and Unchecked what of etcd's arguments is not; each is empty if
+	// nothing is.
+	Unknown   string  `json:"unknown,omitempty"`
+	Unchecked string  `json:"unchecked,omitempty"`
+	Checks    []Check `json:"checks"`
 }
 
 // Check is one row of what is known to go wrong.
@@ -43,7 +43,7 @@ type Check struct {
 func NewPreflight(d rollout.Decision) *Preflight {
 	a := d.Assessment
 	s := a.Step()
-	p := &Preflight{Same: s.Same, Unknown: s.Unknown, Unseen: s.Unseen, Members: []string{}}
+	p := &Preflight{Same: s.Same, Unknown: s.Unknown, Unchecked: s.Unchecked(), Members: []string{}}
 	for _, v := range s.From {
 		p.Members = append(p.Members, v.String())
 		p.Cluster = s.Cluster.InWords()
@@ -74,20 +74,23 @@ func (p *Preflight) Table(w io.Writer) error {
 	case p.Unknown != "":
 		printf(&b, ". Not checked: %s", p.Unknown)
 	case p.Same:
-		b.WriteString(". Every member runs the new minor version already, or has the new image, so nothing is asked")
+		b.WriteString(". Every member runs the new minor version already, or has the new image, so it is only asked " +
+			"about arguments that the release before knew")
 	default:
 		b.WriteString(". It is asked about every pod that gets another minor version, and not on the way back")
 	}
 	printf(&b, "\n  members: %s; version of the cluster: %s; new template: %s\n", dash(strings.Join(p.Members, ", ")),
 		dash(p.Cluster), dash(p.New))
-	if p.Unseen != "" {
-		printf(&b, "  not all arguments of etcd are seen: %s\n", p.Unseen)
+	if p.Unchecked != "" {
+		printf(&b, "  not checked: %s\n", p.Unchecked)
 	}
 	for i := range p.Checks {
 		c := &p.Checks[i]
-		printf(&b, "\n  applies: %s\n    %s, from %s to %s: %s\n", c.Applies, c.Guard, c.From, c.To, c.Why)
+		printf(&b, "\n  applies: %s\n    %s, from %s to %s: ", c.Applies, c.Guard, c.From, c.To)
 		if len(c.Arguments) > 0 {
-			printf(&b, "    arguments: --%s\n", strings.Join(c.Arguments, ", --"))
+			printf(&b, "not known there: --%s\n", strings.Join(c.Arguments, ", --"))
+		} else {
+			printf(&b, "%s\n", c.Why)
 		}
 		if len(c.Found) > 0 {
 			printf(&b, "    in the new template: %s\n", strings.Join(c.Found, ", "))

@@ -45,7 +45,7 @@ func defragment(a *Assessment) Decision {
 	candidates := a.fragmented(why)
 	switch {
 	case why == noSpace && len(candidates) == 0:
-		return a.disarm()
+		return a.tellsGone(a.disarm())
 	case why == requested && len(candidates) == 0 && a.unsized() != nil:
 		s := a.unsized()
 		return saying(Wait{}, GuardAllServing, "how large the database of "+s.Name+" is, is not known: "+s.Describe())
@@ -57,10 +57,10 @@ func defragment(a *Assessment) Decision {
 		return saying(Idle{}, "", "worth a defragmentation between "+a.policy.DefragmentWindow.String()+": "+
 			describe(candidates))
 	case why == noSpace && a.policy.KeepNoSpace && !a.asked():
-		return saying(Hold{}, GuardNoSpace, "etcd takes no writes, and nothing is done about it unless somebody "+
-			"asks for it; a defragmentation would help: "+describe(candidates))
+		return a.tellsGone(saying(Hold{}, GuardNoSpace, "etcd takes no writes, and nothing is done about it unless "+
+			"somebody asks for it; a defragmentation would help: "+describe(candidates)))
 	}
-	d := a.nextFragmented(candidates)
+	d := a.tellsGone(a.nextFragmented(candidates))
 	if why == unasked && !d.Acts() && len(a.state.Tries) == 0 {
 		d.Action = Idle{} // Nobody waits for it, so it is told, and no reason to stay awake.
 	}
@@ -102,25 +102,6 @@ func (a *Assessment) asked() bool {
 // bound is true for a request that is about this cluster, as far as anybody knows which one it is.
 func (a *Assessment) bound(r *Request) bool {
 	return !a.state.Etcd.Known || r.Cluster == a.state.Etcd.ClusterID
-}
-
-// noSpace is true while some member says that there is an alarm NOSPACE.
-func (a *Assessment) noSpace() bool {
-	return slices.ContainsFunc(a.state.Etcd.Members, func(m Member) bool {
-		return m.Probe.Status != nil && m.Probe.Status.NoSpace
-	})
-}
-
-// alarmed are the IDs of the members that have raised the alarm NOSPACE, as all members tell it.
-func (a *Assessment) alarmed() []uint64 {
-	var ids []uint64
-	for i := range a.state.Etcd.Members {
-		if st := a.state.Etcd.Members[i].Probe.Status; st != nil {
-			ids = append(ids, st.NoSpaceOf...)
-		}
-	}
-	slices.Sort(ids)
-	return slices.Compact(ids)
 }
 
 // Quota is how large the database of a seat's member may become.
@@ -277,12 +258,15 @@ func (a *Assessment) callOf(size int64) time.Duration {
 // disarmWithin bounds the call that ends an alarm. It goes through consensus, and takes no longer than a write.
 const disarmWithin = 5 * time.Second
 
-// disarm ends an alarm NOSPACE, one member's at a time, when no database is full any more.
+// disarm ends an alarm NOSPACE, one member's at a time, when no database is full any more. Where nobody on etcd's list
+// has raised it, a member that does not answer is not waited for: it has not found its database full either. Should it
+// be, its next write raises the alarm again, in its own name.
 func (a *Assessment) disarm() Decision {
+	ids, ofGone := a.alarmed(), a.ofGone()
 	for i := range a.Seats {
 		s := &a.Seats[i]
 		switch d := a.Database(s); {
-		case s.Member == nil && s.Pod == nil:
+		case s.Member == nil && s.Pod == nil, d == nil && ofGone:
 		case d == nil:
 			return saying(Wait{}, GuardAllServing, "etcd takes no writes, and how large the database of "+s.Name+
 				" is, is not known: "+s.Describe())
@@ -292,21 +276,20 @@ func (a *Assessment) disarm() Decision {
 		}
 	}
 	for _, m := range a.External {
-		if st := m.Probe.Status; st == nil || slices.Contains(st.NoSpaceOf, m.ID) {
+		if st := m.Probe.Status; !ofGone && (st == nil || slices.Contains(ids, m.ID)) {
 			return saying(Hold{}, GuardNoSpace, "etcd takes no writes, and "+m.label()+
 				", which has no pod of ours, may be why: it is not known how large its database is"+a.ghostsGo())
 		}
 	}
-	ids := a.alarmed()
 	switch {
 	case a.policy.KeepNoSpace && !a.asked():
 		return saying(Hold{}, GuardNoSpace, "etcd takes no writes, and nothing is done about it unless somebody "+
 			"asks for it; no database is full: "+a.sizes())
-	case len(ids) > 0 && a.state.Disarmed[ids[0]] >= mostDisarmed:
-		return saying(Hold{}, GuardNoSpace, "etcd takes no writes: the alarm was disarmed, and came back, although no "+
-			"database looks full: "+a.sizes())
 	case len(ids) == 0:
-		return saying(Wait{}, GuardNoSpace, "etcd takes no writes, and does not say whose alarm that is")
+		return saying(Hold{}, GuardNoSpace, "etcd takes no writes, and does not say whose alarm that is")
+	case a.state.Disarmed[ids[0]] >= mostDisarmed:
+		return saying(Hold{}, GuardNoSpace, "etcd takes no writes: the alarm was disarmed, and is there again, "+
+			"although no database looks full: "+a.sizes())
 	case a.state.NotDisarmed[ids[0]].Lasting:
 		return saying(Hold{}, GuardNoSpace, "no database is full any more, but the alarm NOSPACE cannot be "+
 			"disarmed: "+a.state.NotDisarmed[ids[0]].Words)
@@ -327,7 +310,13 @@ func (a *Assessment) disarm() Decision {
 		}
 	}
 	d := Decision{Action: action, Rule: RuleDefragment}
-	d.reason = func() string { return "no database is full any more, so the alarm NOSPACE ends: " + a.sizes() }
+	d.reason = func() string {
+		if a.state.member(ref.ID) == nil {
+			return ref.Name + " is not on etcd's member list any more, so the alarm NOSPACE that it has left behind " +
+				"ends; no database is known to be full: " + a.sizes()
+		}
+		return "no database is full any more, so the alarm NOSPACE of " + a.whose(ids[:1]) + " ends: " + a.sizes()
+	}
 	return d
 }
 

@@ -69,8 +69,9 @@ type environment struct {
 	leaving, cordoned bool
 	// image is that of etcd in the new template, empty where it says nothing. Doomed: by that, or by an
 	// argument of the old version alone, the rollout is known to fail.
-	image            string
-	doomed, argument bool
+	image    string
+	doomed   bool
+	argument rollout.Argument
 	// differ: every member has another list.
 	differ bool
 	// unclaimed: the StatefulSet has a claim template that the outdated pods have no volume for.
@@ -79,6 +80,8 @@ type environment struct {
 	diverged bool
 	// holdLast: the operator wants to be asked before the last member of the older version goes.
 	holdLast bool
+	// alarm: a member that has left the list has raised the alarm NOSPACE. No member tells how large its database is.
+	alarm bool
 }
 
 func (e environment) String() string {
@@ -96,10 +99,10 @@ func (e environment) String() string {
 		{e.noList, "no member list"}, {e.taken, "others take what is going"},
 		{e.leaving, "others are about to take etcd-0"}, {e.cordoned, "the node of etcd-0 is cordoned"},
 		{e.noList, "no member list"},
-		{e.image != "", "to " + e.image}, {e.argument, "with an argument of before"},
+		{e.image != "", "to " + e.image}, {e.argument.Name != "", "with " + e.argument.Name + " of before"},
 		{e.holdLast, "asking before the last"}, {e.differ, "with lists that differ"},
 		{e.unclaimed, "with a claim that the outdated lack"},
-		{e.diverged, "with data that differ"},
+		{e.diverged, "with data that differ"}, {e.alarm, "with an alarm of a member that is gone"},
 	} {
 		if p.is {
 			words = append(words, p.word)
@@ -109,6 +112,9 @@ func (e environment) String() string {
 }
 
 const noSelf = -1
+
+// goneIDs are those of members that have left the list.
+var goneIDs = []uint64{theGone}
 
 // catalogue holds the pods and members of all classes, made once.
 type catalogue struct {
@@ -172,8 +178,8 @@ func newScene(c *catalogue, e environment, n int) *scene {
 		}
 	}
 	s.state.Set.Etcd.Image, s.policy.HoldBeforeLast = e.image, e.holdLast
-	if e.argument {
-		s.state.Set.Etcd.Arguments = []string{"enable-v2"}
+	if e.argument.Name != "" {
+		s.state.Set.Etcd.Arguments = []rollout.Argument{e.argument}
 	}
 	if e.trusted {
 		for i := range e.outsiders + e.ghosts {
@@ -228,6 +234,9 @@ func (s *scene) world(members []int, leader int, quorumLongLost bool) rollout.St
 			if p := &st.Etcd.Members[len(st.Etcd.Members)-1].Probe; s.diverged && p.Status != nil {
 				told := *p.Status
 				told.Revision, p.Status = int64(1+o)<<40, &told
+			} else if s.alarm && p.Status != nil {
+				told := *p.Status
+				told.NoSpace, told.NoSpaceOf, p.Status = true, goneIDs, &told
 			}
 		}
 	}
@@ -387,6 +396,9 @@ func (w *reckoning) wrong(d *rollout.Decision) string {
 		}
 		return ""
 	}
+	if disarms := d.Action.Name() == rollout.ActionDisarm; disarms || w.mustDisarm() && !d.Acts() {
+		return w.wrongDisarm(d, disarms)
+	}
 	if d.Acts() != (d.Target().Pod != "") {
 		return "it acts without a target, or has a target without acting"
 	}
@@ -446,6 +458,27 @@ func (w *reckoning) wrong(d *rollout.Decision) string {
 		return w.wrongTransfer(d.Action.(rollout.MoveLeader).Transfer)
 	case (d.Action.(rollout.Remove).Method == rollout.RemoveByEviction) != w.members[o].available():
 		return "what a budget counts is not evicted, or what it does not count is"
+	}
+	return ""
+}
+
+// mustDisarm: nobody on the list has raised the alarm, so nobody is waited for but a quorum.
+func (w *reckoning) mustDisarm() bool {
+	return w.alarm && w.serving > 0 && w.serving >= w.quorum &&
+		slices.ContainsFunc(w.members, func(c class) bool { return c.role != unlisted && c.tells() })
+}
+
+func (w *reckoning) wrongDisarm(d *rollout.Decision, disarms bool) string {
+	switch {
+	case !disarms:
+		return "etcd takes no writes for a member that is gone, and its alarm stays"
+	case !w.mustDisarm():
+		return "an alarm is disarmed that nobody has raised, or without a quorum"
+	}
+	for _, other := range d.Others {
+		if slices.ContainsFunc(other.Candidates, func(c rollout.Candidate) bool { return c.Passes() }) {
+			return "a candidate passes, and an alarm is disarmed instead"
+		}
 	}
 	return ""
 }
@@ -655,7 +688,7 @@ func (w *reckoning) knownToFail(t class) bool {
 		return true
 	case !w.doomed || told == 0:
 		return false
-	case w.argument:
+	case w.argument.Name != "":
 		return toldOld > 0 && w.settled == 0 && !longDead
 	case w.image == "etcd:3.4.34":
 		return !longDead
@@ -894,7 +927,7 @@ func TestNoCombinationOfMembersLeadsToAnUnsafeDecision(t *testing.T) {
 		rounds = append(
 			rounds,
 			round{n, podClasses(), false, with(func(e *environment) { e.noList = true })},
-			round{n, all, false, with(func(e *environment) { e.ghosts = 1; e.maxUnavailable = 2 })},
+			round{n, all, false, with(func(e *environment) { e.ghosts, e.alarm = 1, true; e.maxUnavailable = 2 })},
 			round{n, all, false, with(func(e *environment) { e.outsiders = 1; e.maxUnavailable = 3 })},
 			round{n, all, false, with(func(e *environment) { e.outsiders, e.trusted = 2, true; e.maxUnavailable = 3 })},
 			round{

@@ -2,7 +2,6 @@ package rollout
 
 import (
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -47,9 +46,9 @@ func stepDown(a *Assessment, c *Seat) bool {
 }
 
 // newArguments is true for a candidate that would get the arguments of a version that nobody has tried them with: no
-// pod of the new revision has settled.
+// pod of the new revision has settled. Within a minor version that matters only where the new release knows less.
 func newArguments(a *Assessment, c *Seat) bool {
-	return a.changes(c) && a.Step().Unknown == "" && a.trial.settled == 0 && !a.longDead(c)
+	return a.Step().Unknown == "" && a.trial.settled == 0 && !a.longDead(c) && (a.changes(c) || a.loses(c))
 }
 
 // deadFor says for how long no process of the seat's member has run. A crash loop runs for a moment between its
@@ -104,8 +103,11 @@ func checked(guard Guard) func(*Assessment, *Seat) Verdict {
 		}
 		for i := range Checks {
 			row := &Checks[i]
-			if applies, arguments := row.Applies(s); row.Guard == guard && applies {
-				text := s.describe() + ": " + strings.Join(append(arguments, row.Why), ", ") + "; " + row.Do
+			if row.Guard != guard {
+				continue
+			}
+			if applies, _ := row.Applies(s); applies {
+				text := s.describe() + ": " + row.Why + "; " + row.Do
 				if guard == GuardUpgradePath && c.Evidence == Down {
 					text += "; if only the new version can bring this member back: quorate override " +
 						a.state.Set.Name + " " + string(guard)
@@ -113,38 +115,11 @@ func checked(guard Guard) func(*Assessment, *Seat) Verdict {
 				return Verdict{text: text}
 			}
 		}
+		if why := unlisted(s.To); why != "" {
+			return Verdict{Pass: true, text: s.describe() + ": not checked: " + why}
+		}
 		return Verdict{Pass: true, text: s.describe() + ": nothing is known against it"}
 	}
-}
-
-// knownArguments: etcd ends at once with an argument that it does not know. Of its environment it only
-// warns; that is told. What the command of another program means by an argument is not guessed at.
-func knownArguments(a *Assessment, c *Seat) Verdict {
-	s, v := a.Step(), checked(GuardKnownArguments)(a, c)
-	if v.Pass {
-		v.text = "arguments that etcd " + s.To.InWords() + " does not know: none"
-		if s.Unseen != "" {
-			v.text += "; there may be some that are not seen: " + s.Unseen
-		}
-		if ignored := ignoredVariables(s, a.state.Set.Etcd.Variables); len(ignored) > 0 {
-			v.text += "; variables that it ignores: " + strings.Join(ignored, ", ")
-		}
-	}
-	return v
-}
-
-// ignoredVariables are those of etcd's environment that stand for an argument it no longer knows.
-func ignoredVariables(s *Step, variables []string) []string {
-	var ignored []string
-	for _, v := range variables {
-		name := strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(v, "ETCD_")), "_", "-")
-		for i := range Checks {
-			if c := &Checks[i]; slices.Contains(c.arguments, name) && c.applies(s) {
-				ignored = append(ignored, v)
-			}
-		}
-	}
-	return ignored
 }
 
 // listsTold is true before the first pod of a rollout goes, where a member that serves was asked for its own list. A

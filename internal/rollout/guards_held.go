@@ -35,14 +35,28 @@ func inconsistent(a *Assessment, _ *Seat) Verdict {
 	return Verdict{Pass: a.Inconsistent == "", text: a.Inconsistent}
 }
 
+// corrupt says about whom the alarm is. etcd names the members whose hashes are not those of a quorum. Where no hash is
+// that, and in 3.5 from 3.5.7 on, it names nobody. The alarm outlives its member, and may be a false one.
 func corrupt(a *Assessment, _ *Seat) Verdict {
-	for i := range a.state.Etcd.Members {
-		if st := a.state.Etcd.Members[i].Probe.Status; st != nil && st.Corrupt {
-			return verdict(false, "a CORRUPT alarm is raised: the members' data differ, no update cures that, "+
-				"and reads prove nothing")
-		}
+	if !a.told(func(st *Status) bool { return st.Corrupt }) {
+		return Verdict{Pass: true}
 	}
-	return Verdict{Pass: true}
+	ids := a.inAlarm(func(st *Status) []uint64 { return st.CorruptOf })
+	text := "a CORRUPT alarm is raised, which does not say about whom"
+	if len(ids) > 0 {
+		text = "a CORRUPT alarm is raised about " + a.whose(ids)
+	}
+	text += ": the members' data differ by etcd's own check. No update cures that, and reads prove nothing. But it " +
+		"may be a false alarm"
+	if versions := a.versionsTold(); len(versions) > 1 {
+		text += ", as in the midst of an upgrade (the members run " + strings.Join(versions, " and ") +
+			"; etcd-io/etcd#15919)"
+	}
+	text += ": compare the members' HashKV first"
+	if len(ids) > 0 && len(a.gone(ids)) == len(ids) {
+		text += ". If it is the same for all that are left, `etcdctl alarm disarm` ends the alarm"
+	}
+	return Verdict{text: text}
 }
 
 // cutOff does not pass when other members may have a process, and nothing comes from them: no answer, and no sign of

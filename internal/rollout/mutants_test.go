@@ -68,6 +68,9 @@ func mutants() []mutant {
 		change(&e)
 		return e
 	}
+	argued := func(image string, argument rollout.Argument) environment {
+		return known(func(e *environment) { e.image, e.argument, e.doomed = image, argument, true })
+	}
 	more := []mutant{
 		{
 			name:        "voters elsewhere survive",
@@ -247,9 +250,31 @@ func mutants() []mutant {
 		},
 		{
 			name:        "no KnownArguments",
-			environment: known(func(e *environment) { e.image, e.argument, e.doomed = "etcd:3.6.16", true, true }),
+			environment: argued("etcd:3.6.16", rollout.Argument{Name: "enable-v2"}),
 			wrong:       fails,
 			mutate:      without(rollout.GuardKnownArguments),
+		},
+		{
+			name: "a variable is ignored, whatever its value",
+			environment: argued("etcd:3.6.16", rollout.Argument{
+				Name: "v2-deprecation", Value: "not-yet", Variable: "ETCD_V2_DEPRECATION",
+			}),
+			wrong:  fails,
+			mutate: func(s *rollout.State) { s.Set.Etcd.ConfigFile = true },
+		},
+		{
+			name: "what the last release of a minor version knows, the first one knows too",
+			environment: argued("etcd:3.6.12", rollout.Argument{
+				Name: "v2-deprecation", Value: "write-only-skip-check",
+			}),
+			wrong:  fails,
+			mutate: func(s *rollout.State) { s.Set.Etcd.Image = "etcd:3.6.16" },
+		},
+		{
+			name:        "any release of 3.6 will do",
+			environment: known(func(e *environment) { e.image, e.doomed = "etcd:3.6.3", true }),
+			wrong:       fails,
+			mutate:      func(s *rollout.State) { s.Set.Etcd.Image = "etcd:3.6.4" },
 		},
 		{
 			name:        "no ListsAgree",
@@ -268,6 +293,17 @@ func mutants() []mutant {
 			environment: known(func(e *environment) { e.image, e.holdLast = "etcd:3.6.16", true }),
 			wrong:       "nobody was asked",
 			mutate:      without(rollout.GuardBeforeLast),
+		},
+		{
+			name:        "whoever has raised an alarm may be waited for",
+			environment: known(func(e *environment) { e.ghosts, e.alarm = 1, true }),
+			wrong:       "and its alarm stays",
+			mutate: eachMember(func(_ *rollout.State, _ *rollout.Pod, m *rollout.Member) {
+				if st := m.Probe.Status; st != nil {
+					told := *st
+					told.NoSpaceOf, m.Probe.Status = []uint64{theGone, m.ID}, &told
+				}
+			}),
 		},
 		{
 			name:        "any list will do",

@@ -1,8 +1,8 @@
 package rollout
 
 import (
+	"fmt"
 	"slices"
-	"strings"
 )
 
 // Check is one row of what is known to go wrong when etcd's version changes. The guard that it belongs to
@@ -15,11 +15,13 @@ type Check struct {
 	// Why says what happens, Source who says so, and Do what to do instead.
 	Why, Source, Do string
 
-	// applies says whether it is about this step.
+	// applies says whether it is about this step. Where it is about arguments, those in the template do.
 	applies func(s *Step) bool
-	// arguments are those of etcd's command that it is about, as name or name=value; none where it is
-	// about versions alone.
+	// arguments are those of etcd's command that it is about, as name or name=value, and known the releases that
+	// know them. Late: etcd looks at the value when its configuration is complete, and not when it parses its command.
 	arguments []string
+	known     []releases
+	late      bool
 }
 
 // between is true for a step to a minor version of 3, from a member that is older than that.
@@ -31,13 +33,11 @@ func between(least, below Version, minor int) func(*Step) bool {
 	}
 }
 
-// upTo is true for a step to this minor version or a later one.
-func upTo(minor int) func(*Step) bool {
-	return func(s *Step) bool { return !s.To.less(Version{3, minor, 0}) }
-}
-
 // Checks are all of them.
-var Checks = []Check{
+var Checks = slices.Concat(steps, refusals)
+
+// steps are those about versions alone.
+var steps = []Check{
 	{
 		Guard: GuardUpgradePath, From: "any", To: "more than one minor version above",
 		Why: "etcd supports one minor version at a time: further apart, the new member ends at its start, or it " +
@@ -67,6 +67,16 @@ var Checks = []Check{
 		applies: between(Version{3, 5, 0}, Version{3, 5, 26}, 6),
 	},
 	{
+		Guard: GuardUpgradePath, From: "3.5", To: "3.6.0 to 3.6.3",
+		Why: "a member may not start: it replays a learner that was promoted and does not find it (before 3.6.4), " +
+			"or takes a v2 store without any data for one that is in use (before 3.6.3)",
+		Source: "etcd-io/etcd#20340, etcd-io/etcd#20387, etcd-io/etcd#20370",
+		Do:     "upgrade to a later 3.6",
+		applies: func(s *Step) bool {
+			return between(Version{3, 5, 0}, Version{3, 6, 0}, 6)(s) && s.To.less(Version{3, 6, 4})
+		},
+	},
+	{
 		Guard: GuardUpgradePath, From: "3.6 below 3.6.11", To: "3.7",
 		Why: "members of earlier releases may not work beside one of 3.7, which starts from other files than they " +
 			"do",
@@ -81,45 +91,6 @@ var Checks = []Check{
 		Do: "from 3.6 on, enable it first (etcdctl downgrade enable VERSION); earlier versions cannot be " +
 			"downgraded, so restore a backup",
 		applies: func(s *Step) bool { return s.To.minor().less(s.Cluster) },
-	},
-	{
-		Guard: GuardKnownArguments, From: "any", To: "3.5 or later",
-		Why:    "etcd does not start with an argument that it does not know",
-		Source: "etcd's CHANGELOG-3.5, and its own parser",
-		Do: "use --log-level for --debug and --log-package-levels, --log-outputs for --log-output, and " +
-			"--logger=zap",
-		applies: upTo(5),
-		arguments: []string{"debug", "log-output", "log-package-levels", "logger=capnslog",
-			"experimental-backend-bbolt-freelist-type", "next-cluster-version-compatible"},
-	},
-	{
-		Guard: GuardKnownArguments, From: "any", To: "3.6 or later",
-		Why:     "etcd does not start with an argument that it does not know",
-		Source:  "etcd's CHANGELOG-3.6, and its own parser",
-		Do:      "remove them; before --enable-v2 goes, see that nothing is kept in the v2 store",
-		applies: upTo(6),
-		arguments: []string{"enable-v2", "experimental-enable-v2v3", "v2-deprecation=not-yet", "proxy",
-			"proxy-dial-timeout", "proxy-failure-wait", "proxy-read-timeout", "proxy-refresh-interval",
-			"proxy-write-timeout"},
-	},
-	{
-		Guard: GuardKnownArguments, From: "any", To: "3.7 or later",
-		Why:     "etcd does not start with an argument that it does not know",
-		Source:  "etcd-io/etcd#19959, etcd-io/etcd#20109",
-		Do:      "use what 3.6 has instead: the same name without experimental-, or --feature-gates",
-		applies: upTo(7),
-		arguments: []string{"discovery", "discovery-proxy", "experimental-bootstrap-defrag-threshold-megabytes",
-			"experimental-compact-hash-check-enabled", "experimental-compact-hash-check-time",
-			"experimental-compaction-batch-limit", "experimental-compaction-sleep-interval",
-			"experimental-corrupt-check-time", "experimental-distributed-tracing-address",
-			"experimental-distributed-tracing-instance-id", "experimental-distributed-tracing-sampling-rate",
-			"experimental-distributed-tracing-service-name", "experimental-downgrade-check-time",
-			"experimental-enable-distributed-tracing", "experimental-enable-lease-checkpoint",
-			"experimental-enable-lease-checkpoint-persist", "experimental-initial-corrupt-check",
-			"experimental-memory-mlock", "experimental-peer-skip-client-san-verification",
-			"experimental-snapshot-catchup-entries", "experimental-stop-grpc-service-on-defrag",
-			"experimental-txn-mode-write-with-shared-buffer", "experimental-warning-apply-duration",
-			"experimental-warning-unary-request-duration", "experimental-watch-progress-notify-interval"},
 	},
 }
 
@@ -137,10 +108,8 @@ type Step struct {
 	// A member that joins compares its own version with this one, and not with that of any member. Only a
 	// member's HTTP API tells it, so it is reckoned here.
 	Cluster Version
-	// Arguments are those of etcd in the new template, as name or name=value. Unseen says why there may be
-	// others.
-	Arguments []string
-	Unseen    string
+	// Program is what the new template says of etcd.
+	Program
 	// Unknown says what keeps the step from being judged, and is empty if nothing does.
 	Unknown string
 	// Same is true where every pod has the image of the new template, or every member runs its minor version: then
@@ -175,7 +144,7 @@ func (a *Assessment) Step() *Step {
 
 func (a *Assessment) newStep() *Step {
 	set, members := &a.state.Set, a.state.Etcd.Members
-	s := &Step{Arguments: set.Etcd.Arguments, Unseen: set.Etcd.Unseen}
+	s := &Step{Program: set.Etcd}
 	var known bool
 	if s.To, known = versionIn(set.Etcd.Image, a.state.Controls.EtcdVersions); !known {
 		s.Unknown = "etcd's version in the new template cannot be read from its image " + set.Etcd.Image + "; to " +
@@ -233,20 +202,20 @@ func (a *Assessment) silentVersion(s *Seat) (Version, bool) {
 	return versionIn(s.Pod.EtcdImage, a.state.Controls.EtcdVersions)
 }
 
-// Applies is true where the row is about this step, with the arguments of the new template that it is
-// about.
+// Applies is true where the row is about this step, with the arguments of the new template that it is about.
+// A step within one minor version is only about arguments that a release of a member knows.
 func (c *Check) Applies(s *Step) (applies bool, arguments []string) {
-	if s.Unknown != "" || s.Same || !c.applies(s) {
+	switch {
+	case s.Unknown != "":
+		return false, nil
+	case c.known == nil:
+		return !s.Same && c.applies(s), nil
+	case s.Same && (s.To == Version{} || !slices.ContainsFunc(s.From, c.knows)):
 		return false, nil
 	}
-	if c.arguments == nil {
-		return true, nil
-	}
-	for _, arg := range s.Arguments {
-		name, _, _ := strings.Cut(arg, "=")
-		if (slices.Contains(c.arguments, name) || slices.Contains(c.arguments, arg)) &&
-			!slices.Contains(arguments, "--"+name) {
-			arguments = append(arguments, "--"+name)
+	for _, f := range s.finds() {
+		if f.row == c {
+			arguments = append(arguments, fmt.Sprintf("%s (%s)", f.label(), f.argument.Place))
 		}
 	}
 	return len(arguments) > 0, arguments

@@ -31,8 +31,33 @@ func runs3(version, image string, changes ...change) *world {
 	return w.with(changes...)
 }
 
+// arguments are those of etcd's command, as name or name=value.
 func arguments(args ...string) change {
-	return func(w *world) { w.state.Set.Etcd.Arguments = args }
+	return func(w *world) {
+		w.state.Set.Etcd.Container = "etcd"
+		for _, arg := range args {
+			name, value, _ := strings.Cut(arg, "=")
+			w.state.Set.Etcd.Arguments = append(w.state.Set.Etcd.Arguments,
+				rollout.Argument{Name: name, Value: value, Place: "args"})
+		}
+	}
+}
+
+// variables are those of etcd's environment, as NAME=value.
+func variables(vars ...string) change {
+	return func(w *world) {
+		w.state.Set.Etcd.Container = "etcd"
+		for _, v := range vars {
+			name, value, _ := strings.Cut(v, "=")
+			flag := strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(name, "ETCD_")), "_", "-")
+			w.state.Set.Etcd.Arguments = append(w.state.Set.Etcd.Arguments,
+				rollout.Argument{Name: flag, Value: value, Variable: name, Place: "environment"})
+		}
+	}
+}
+
+func configFile(w *world) {
+	w.state.Set.Etcd.ConfigFile, w.state.Set.Etcd.Unseen = true, "it has a file"
 }
 
 func downgradeEnabled(to string) change {
@@ -165,7 +190,14 @@ func TestWhatIsCheckedBeforeARolloutBegins(t *testing.T) {
 			"bring every member to 3.5.26"},
 		{"nor does one such member among others", runs3("3.5.35", "etcd:3.6.16", tells("3.5.0", 2)),
 			rollout.GuardUpgradePath, "3.5.26 mends it"},
-		{"3.5.26 does", runs3("3.5.26", "etcd:3.6.0"), none, "nothing is known"},
+		{"3.5.26 does", runs3("3.5.26", "etcd:3.6.4"), none, "nothing is known"},
+		{"3.6.0 may not start after 3.5", runs3("3.5.35", "etcd:3.6.0"), rollout.GuardUpgradePath,
+			"upgrade to a later 3.6"},
+		{"nor may 3.6.3", runs3("3.5.27", "etcd:3.6.3"), rollout.GuardUpgradePath,
+			"etcd 3.5.27 → 3.6.3: a member may not"},
+		{"within 3.6 it does", runs3("3.6.0", "etcd:3.6.3"), none, ""},
+		{"and on an enabled way down as well", runs3("3.7.3", "etcd:3.6.3", downgradeEnabled("3.6.0")), none,
+			"nothing is known against it"},
 		{"3.6.10 does not go to 3.7", runs3("3.6.10", "etcd:3.7.3"), rollout.GuardUpgradePath, "3.6.11 or later first"},
 		{"3.6.11 does", runs3("3.6.11", "etcd:3.7.3"), none, "nothing is known"},
 
@@ -180,27 +212,109 @@ func TestWhatIsCheckedBeforeARolloutBegins(t *testing.T) {
 			runs3("3.5.35", "etcd:3.4.34", tells("3.6.16", 1)), rollout.GuardDowngrade, "3.5.35 to 3.6.16 → 3.4.34"},
 
 		{"an argument that 3.5 does not know holds", runs3("3.4.34", "etcd:3.5.35", arguments("name=a", "debug")),
-			rollout.GuardKnownArguments, "--debug"},
+			rollout.GuardKnownArguments, "etcd 3.5.35 does not start with --debug (args of the container etcd): use " +
+				"--log-level for --debug"},
 		{"a value that it does not know as well", runs3("3.4.34", "etcd:3.5.35", arguments("logger=capnslog")),
-			rollout.GuardKnownArguments, "--logger"},
+			rollout.GuardKnownArguments, "--logger=capnslog (args of the container etcd): use --logger=zap"},
 		{"another value of that argument goes", runs3("3.4.34", "etcd:3.5.35", arguments("logger=zap")), none,
-			"does not know: none"},
-		{"3.6 has no v2", runs3("3.5.35", "etcd:3.6.16", arguments("enable-v2=false", "proxy=off", "enable-v2")),
-			rollout.GuardKnownArguments, "--enable-v2, --proxy, etcd does not start"},
+			"arguments and variables of etcd's in the template: 1, none that etcd 3.5.35 is known to refuse"},
+		{"3.6 has no v2, and all of it is told at once",
+			runs3("3.5.35", "etcd:3.6.16", arguments("enable-v2=false", "proxy=off"),
+				variables("ETCD_V2_DEPRECATION=not-yet")),
+			rollout.GuardKnownArguments, "etcd 3.6.16 does not start with --enable-v2, --proxy (args of the " +
+				"container etcd): to be removed; before --enable-v2 goes, see that nothing is kept in the v2 store; " +
+				"nor with ETCD_V2_DEPRECATION=not-yet (environment of the container etcd): to be removed"},
 		{"3.6 knows what 3.7 does not",
-			runs3("3.5.35", "etcd:3.6.16", arguments("experimental-initial-corrupt-check=true")), none, "none"},
+			runs3("3.5.35", "etcd:3.6.16", arguments("experimental-initial-corrupt-check=true")), none,
+			"is known to refuse"},
 		{"3.7 does not", runs3("3.6.16", "etcd:3.7.3", arguments("experimental-initial-corrupt-check=true")),
-			rollout.GuardKnownArguments, "--experimental-initial-corrupt-check"},
+			rollout.GuardKnownArguments, "InitialCorruptCheck=true for experimental-initial-corrupt-check"},
+		{"and it is said what it calls it", runs3("3.6.16", "etcd:3.7.3", arguments("experimental-memory-mlock")),
+			rollout.GuardKnownArguments,
+			"--experimental-memory-mlock (args of the container etcd): use --memory-mlock instead"},
 		{"what was gone before is still gone", runs3("3.6.16", "etcd:3.7.3", arguments("debug")),
 			rollout.GuardKnownArguments, "--debug"},
-		{"an argument is asked about in a minor step only",
-			runs3("3.6.16", "etcd:3.6.17", arguments("enable-v2")), none, ""},
+		{"3.8 has lost two of 3.7", runs3("3.7.3", "etcd:3.8.0", arguments("max-snapshots=5")),
+			rollout.GuardKnownArguments, "--max-snapshots"},
+		{"whatever their value", runs3("3.7.3", "etcd:3.8.0", arguments("v2-deprecation=write-only")),
+			rollout.GuardKnownArguments, "--v2-deprecation (args"},
+		{"3.7 knows them", runs3("3.6.16", "etcd:3.7.3", arguments("max-snapshots=5", "v2-deprecation=write-only")),
+			none, "is known to refuse"},
+		{"a value that comes in a later release of the minor version", runs3("3.5.35", "etcd:3.6.12",
+			arguments("v2-deprecation=write-only-skip-check")), rollout.GuardKnownArguments,
+			"does not start with --v2-deprecation=write-only-skip-check (args of the container etcd): new in etcd " +
+				"3.6.13: take that release or a later one, or remove this from the template"},
+		{"one of several", runs3("3.5.35", "etcd:3.6.16", arguments("v2-deprecation=write-only,not-yet")),
+			rollout.GuardKnownArguments, "--v2-deprecation=not-yet"},
+		{"that release knows it", runs3("3.5.35", "etcd:3.6.13", arguments("v2-deprecation=write-only-skip-check")),
+			none, "is known to refuse"},
+		{"an argument that a later release of the minor version brings", runs3("3.4.34", "etcd:3.5.15",
+			arguments("experimental-compaction-sleep-interval=1s")), rollout.GuardKnownArguments,
+			"new in etcd 3.5.16: take"},
+
+		{"on the way down, 3.5 does not know what came with 3.6",
+			runs3("3.6.16", "etcd:3.5.35", downgradeEnabled("3.5.0"), arguments("feature-gates=CompactHashCheck=true")),
+			rollout.GuardKnownArguments, "--feature-gates (args of the container etcd): new in etcd 3.6.0, and to be " +
+				"removed from the template"},
+		{"or knows it by another name",
+			runs3("3.6.16", "etcd:3.5.35", downgradeEnabled("3.5.0"), arguments("watch-progress-notify-interval=1s")),
+			rollout.GuardKnownArguments, "use --experimental-watch-progress-notify-interval instead"},
+		{"as a variable it ignores it", runs3("3.6.16", "etcd:3.5.35", downgradeEnabled("3.5.0"),
+			variables("ETCD_FEATURE_GATES=CompactHashCheck=true")), none, "it ignores ETCD_FEATURE_GATES"},
+		{"3.6 does not know every gate of 3.7", runs3("3.7.3", "etcd:3.6.16", downgradeEnabled("3.6.0"),
+			arguments("feature-gates=CompactHashCheck=true,PriorityRequest=true")), rollout.GuardKnownArguments,
+			"--feature-gates=PriorityRequest (args"},
+		{"nor by the environment", runs3("3.7.3", "etcd:3.6.16", downgradeEnabled("3.6.0"),
+			variables("ETCD_FEATURE_GATES=PriorityRequest=true")), rollout.GuardKnownArguments,
+			"ETCD_FEATURE_GATES=PriorityRequest (environment of the container etcd)"},
+		{"it knows the others", runs3("3.7.3", "etcd:3.6.16", downgradeEnabled("3.6.0"),
+			arguments("feature-gates=CompactHashCheck=true")), none, "is known to refuse"},
+		{"and what both know", runs3("3.7.3", "etcd:3.6.16", downgradeEnabled("3.6.0"), arguments("max-learners=2")),
+			none, "is known to refuse"},
+
+		{"another release of the minor version is asked for what it has lost", runs3("3.6.16", "etcd:3.6.12",
+			arguments("v2-deprecation=write-only-skip-check")), rollout.GuardKnownArguments,
+			"new in etcd 3.6.13: take"},
+		{"and not for what it never had", runs3("3.6.16", "etcd:3.6.17", arguments("enable-v2")), none, ""},
+		{"nor for what both know", runs3("3.7.1", "etcd:3.7.3", arguments("max-snapshots=5")), none, ""},
+		{"nor with the same image", runs3("3.6.16", "etcd:3.6.12", images("etcd:3.6.12", 0, 1, 2),
+			arguments("v2-deprecation=write-only-skip-check")), none, ""},
+
+		{"a value is refused from the environment too",
+			runs3("3.5.35", "etcd:3.6.16", variables("ETCD_V2_DEPRECATION=not-yet")), rollout.GuardKnownArguments,
+			"ETCD_V2_DEPRECATION=not-yet (environment of the container etcd)"},
+		{"but a variable that is not known is ignored, and told",
+			runs3("3.5.35", "etcd:3.6.16", variables("ETCD_NAME=a", "ETCD_ENABLE_V2=false")), none,
+			"none that etcd 3.6.16 is known to refuse; it ignores ETCD_ENABLE_V2"},
+		{"and one that is known with another value goes",
+			runs3("3.5.35", "etcd:3.6.16", variables("ETCD_V2_DEPRECATION=write-only")), none, "is known to refuse"},
+		{"the command is what counts where both are set", runs3("3.5.35", "etcd:3.6.16",
+			arguments("v2-deprecation=write-only"), variables("ETCD_V2_DEPRECATION=not-yet")), none,
+			"is known to refuse"},
+		{"a value that cannot be seen is told", runs3("3.5.35", "etcd:3.6.16", variables("ETCD_V2_DEPRECATION="),
+			func(w *world) { w.state.Set.Etcd.Arguments[0].Hidden = true }), none,
+			"not checked: the value of ETCD_V2_DEPRECATION is not in the template"},
+		{"one that no version refuses is not", runs3("3.5.35", "etcd:3.6.16", variables("ETCD_NAME="),
+			func(w *world) { w.state.Set.Etcd.Arguments[0].Hidden = true }), none,
+			"none that etcd 3.6.16 is known to refuse"},
+
+		{"with a configuration file, the environment is not read",
+			runs3("3.5.35", "etcd:3.6.16", variables("ETCD_V2_DEPRECATION=not-yet", "ETCD_ENABLE_V2=true"), configFile),
+			none, "none that etcd 3.6.16 is known to refuse; not checked: it has a file"},
+		{"but the command is parsed all the same", runs3("3.5.35", "etcd:3.6.16", arguments("enable-v2"), configFile),
+			rollout.GuardKnownArguments, "--enable-v2"},
+		{"and what it says is dropped", runs3("3.4.34", "etcd:3.5.35", arguments("logger=capnslog"), configFile), none,
+			"not checked: it has a file"},
+
 		{"arguments that cannot be seen are told", runs3("3.5.35", "etcd:3.6.16", func(w *world) {
 			w.state.Set.Etcd.Unseen = "the command is not etcd's own"
-		}), none, "not seen: the command is not etcd's own"},
-		{"a variable is ignored by etcd, and told", runs3("3.5.35", "etcd:3.6.16", func(w *world) {
-			w.state.Set.Etcd.Variables = []string{"ETCD_NAME", "ETCD_ENABLE_V2"}
-		}), none, "ignores: ETCD_ENABLE_V2"},
+		}), none, "not checked: the command is not etcd's own"},
+		{"where there are none, that is told", runs3("3.5.35", "etcd:3.6.16"), none,
+			"the template gives etcd no arguments"},
+		{"of a version that nothing is known of, that is told", runs3("3.8.1", "etcd:3.9.0", arguments("name=a")), none,
+			"not checked: etcd 3.9 is newer than what is known of etcd's arguments"},
+		{"also of one of which something is known", runs3("3.7.3", "etcd:3.8.0", arguments("name=a")), none,
+			"etcd 3.7.3 → 3.8.0: not checked: etcd 3.8 is newer than what is known"},
 
 		{"lists that differ hold", runs3("3.5.35", "etcd:3.5.35", ownList("1, 2, 3", 0, 1), ownList("1, 2, 3, 9", 2)),
 			rollout.GuardListsAgree, "etcd-0 has 1, 2, 3, and etcd-2 has 1, 2, 3, 9"},
@@ -262,12 +376,11 @@ var preflight = []rollout.Guard{rollout.GuardUpgradePath, rollout.GuardDowngrade
 
 // Every row holds something, so that one which does nothing is found out.
 func TestEveryRowOfWhatIsKnownHoldsItsStep(t *testing.T) {
-	for i, w := range []*world{
+	steps := []*world{
 		runs3("3.4.34", "etcd:3.6.16"), runs3("3.4.34", "etcd:3.5.0"), runs3("3.5.25", "etcd:3.6.16"),
-		runs3("3.6.0", "etcd:3.7.3"), runs3("3.6.16", "etcd:3.5.35"),
-		runs3("3.4.34", "etcd:3.5.35", arguments("debug")), runs3("3.5.35", "etcd:3.6.16", arguments("proxy")),
-		runs3("3.6.16", "etcd:3.7.3", arguments("discovery")),
-	} {
+		runs3("3.5.35", "etcd:3.6.3"), runs3("3.6.0", "etcd:3.7.3"), runs3("3.6.16", "etcd:3.5.35"),
+	}
+	for i, w := range steps {
 		s := rollout.Assess(w.state, w.policy).Step()
 		for k := range rollout.Checks {
 			if applies, _ := rollout.Checks[k].Applies(s); applies != (i == k) {
@@ -279,12 +392,149 @@ func TestEveryRowOfWhatIsKnownHoldsItsStep(t *testing.T) {
 			t.Errorf("row %d is about what is no step", i)
 		}
 	}
+	seen := map[string]int{}
 	for i := range rollout.Checks {
 		c := &rollout.Checks[i]
 		if c.From == "" || c.To == "" || c.Why == "" || c.Source == "" || c.Do == "" ||
-			!slices.Contains(preflight, c.Guard) {
+			!slices.Contains(preflight, c.Guard) || (len(c.Arguments()) > 0) != (i >= len(steps)) {
 			t.Errorf("row %d leaves something out: %+v", i, c)
 		}
+		for _, argument := range c.Arguments() {
+			seen[argument]++
+			if seen[argument] > 1 {
+				t.Errorf("--%s is in more than one row", argument)
+			}
+			var refusing []string
+			for _, to := range []string{"3.4.0", "3.4.34", "3.5.0", "3.5.35", "3.6.0", "3.6.16", "3.7.3", "3.8.0"} {
+				w := runs3(to, "etcd:"+to, arguments(argument))
+				w.state.Set.Etcd.Image = "x/etcd:" + to
+				// Members of two minor versions make it a step in any case.
+				w.with(tells("3.3.27", 0))
+				s := rollout.Assess(w.state, w.policy).Step()
+				applies, found := c.Applies(s)
+				// Where the flag is gone, that is what is refused, and not a value.
+				name, _, _ := strings.Cut(argument, "=")
+				refused := !rollout.Knows(s.To, argument) && (name == argument || rollout.Knows(s.To, name))
+				if applies != refused || applies == (len(found) == 0) {
+					t.Errorf("--%s and etcd %s: found %v, refused %v", argument, to, found, refused)
+				}
+				if applies {
+					refusing = append(refusing, to)
+				}
+			}
+			if len(refusing) == 0 || len(refusing) == 8 {
+				t.Errorf("--%s is refused by %v", argument, refusing)
+			}
+		}
+	}
+	if len(seen) < 80 {
+		t.Errorf("there are only %d arguments", len(seen))
+	}
+}
+
+// What a row says of the releases that refuse its arguments follows from those that know them.
+func TestTheReleasesThatRefuseAnArgumentInWords(t *testing.T) {
+	for argument, want := range map[string]string{
+		"enable-v2":                                    "3.6 or later",
+		"auth-token-ttl":                               "below 3.4.10",
+		"feature-gates":                                "below 3.6",
+		"v2-deprecation=not-yet":                       "below 3.5, and 3.6 or later",
+		"next-cluster-version-compatible":              "below 3.4.31, and 3.5 or later",
+		"max-concurrent-streams":                       "below 3.4.20, and 3.5 below 3.5.5",
+		"v2-deprecation=write-only-skip-check":         "below 3.5.32, and 3.6 below 3.6.13, and 3.8 or later",
+		"experimental-enable-lease-checkpoint-persist": "below 3.4.20, and 3.5 below 3.5.2, and 3.7 or later",
+	} {
+		k := slices.IndexFunc(rollout.Checks, func(c rollout.Check) bool {
+			return slices.Contains(c.Arguments(), argument)
+		})
+		if k < 0 || rollout.Checks[k].To != want {
+			t.Errorf("--%s: row %d, want %q", argument, k, want)
+		}
+	}
+}
+
+func TestWhatOfTheArgumentsIsNotChecked(t *testing.T) {
+	// hidden are arguments or variables whose value is not in the template.
+	hidden := func(set change) change {
+		return func(w *world) {
+			w.with(set)
+			for i := range w.state.Set.Etcd.Arguments {
+				w.state.Set.Etcd.Arguments[i].Hidden = true
+			}
+		}
+	}
+	const beyond, older = "etcd 3.8 is newer than what is known of etcd's arguments",
+		"etcd 3.3 is older than what is known of etcd's arguments"
+	for _, tc := range []struct {
+		name  string
+		world *world
+		want  string
+	}{
+		{"all is", runs3("3.5.35", "etcd:3.6.16", arguments("v2-deprecation=write-only", "name=a")), ""},
+		{"a value that may be refused is not", runs3("3.5.35", "etcd:3.6.16", hidden(arguments("v2-deprecation=$(X)"))),
+			"the value of --v2-deprecation is not in the template"},
+		{"a gate may be", runs3("3.7.3", "etcd:3.6.16", hidden(variables("ETCD_FEATURE_GATES=$(X)"))),
+			"the value of ETCD_FEATURE_GATES is not in the template"},
+		{"no value is refused that any release knows", runs3("3.4.34", "etcd:3.5.35",
+			hidden(arguments("v2-deprecation=$(X)", "name=$(X)"))), ""},
+		{"what is ignored may have any", runs3("3.7.3", "etcd:3.8.0", hidden(variables("ETCD_V2_DEPRECATION=$(X)"))),
+			beyond},
+		{"what is overruled too", runs3("3.5.35", "etcd:3.6.16", arguments("v2-deprecation=gone"), func(w *world) {
+			w.with(variables("ETCD_V2_DEPRECATION=$(X)"))
+			w.state.Set.Etcd.Arguments[1].Hidden = true
+		}), ""},
+		{"and what a configuration file is put for", runs3("3.5.35", "etcd:3.6.16", configFile,
+			hidden(variables("ETCD_V2_DEPRECATION=$(X)"))), "it has a file"},
+		{"of which some is dropped", runs3("3.4.34", "etcd:3.5.35", configFile, hidden(arguments("logger=$(X)"))),
+			"it has a file"},
+		{"a version that is too old", runs3("3.4.34", "etcd:3.3.27"), older},
+		{"two reasons", runs3("3.7.3", "etcd:3.8.0", configFile), beyond + "; it has a file"},
+		{"an image that says nothing is another reason", runs3("3.5.35", "x:1"), ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := rollout.Assess(tc.world.state, tc.world.policy).Step().Unchecked(); got != tc.want {
+				t.Errorf("%q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// Within one minor version, only what the release before knew is asked about, and not on the way back.
+func TestAStepWithinAMinorVersionMayLoseAnArgument(t *testing.T) {
+	const skip = "v2-deprecation=write-only-skip-check"
+	// back is a template that has been there before, in which etcd-0 does not come up.
+	back := func(at int64) *world {
+		return runs3("3.6.16", "etcd:3.6.12", arguments(skip), updated(0), alive(0), created(at, "etcd:3.6.12", 0),
+			created(2, "etcd:3.6.16", 1, 2), overriding(rollout.GuardUpdatedFailing))
+	}
+	for _, tc := range []struct {
+		name    string
+		world   *world
+		holds   bool
+		applies int
+	}{
+		{"it loses one", runs3("3.6.16", "etcd:3.6.12", arguments(skip)), true, 1},
+		{"one that the release before did not know either", runs3("3.6.12", "etcd:3.6.11", arguments(skip)), false, 0},
+		{"up", runs3("3.6.12", "etcd:3.6.16", arguments(skip)), false, 0},
+		{"where an accident began it", back(3), true, 1},
+		{"on the way back", back(1), false, 1},
+		{"of an image that cannot be read", runs3("3.6.16", "x:1", arguments(skip)), false, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			d := tc.world.decide()
+			failed, considered := failedGuards(d, "etcd-1")
+			if held := slices.Contains(failed, rollout.GuardKnownArguments); held != tc.holds || !considered {
+				t.Errorf("held: %v, considered: %v", held, considered)
+			}
+			applies := 0
+			for i := range rollout.Checks {
+				is, _ := rollout.Checks[i].Applies(d.Assessment.Step())
+				applies += btoi(is)
+			}
+			if applies != tc.applies {
+				t.Errorf("%d rows apply, want %d", applies, tc.applies)
+			}
+		})
 	}
 }
 
@@ -604,7 +854,8 @@ func TestNoCombinationOfMembersHasItsCureHeld(t *testing.T) {
 				for leader := range n + 1 {
 					st := s.world(members, leader, true)
 					ignorant := s.decide(members, leader, true)
-					st.Set.Etcd = rollout.Program{Image: "etcd:3.9.0", Arguments: []string{"enable-v2"}}
+					st.Set.Etcd = rollout.Program{Image: "etcd:3.9.0",
+						Arguments: []rollout.Argument{{Name: "enable-v2"}}}
 					held := slices.Clone(st.Etcd.Members)
 					for i := range held {
 						held[i].Probe.OwnList = fmt.Sprint(i)

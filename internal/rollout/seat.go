@@ -146,6 +146,10 @@ func (s *Seat) Describe() string {
 	}
 	if s.Member != nil && s.Member.Probe.Status != nil && s.Member.Probe.Status.NoSpace {
 		text += ", alarm NOSPACE"
+		between := " of "
+		for _, id := range s.Member.Probe.Status.NoSpaceOf {
+			text, between = text+between+strconv.FormatUint(id, 16), ", "
+		}
 	}
 	if s.SidecarSick {
 		text += ", its sidecar is not ready"

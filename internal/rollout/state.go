@@ -103,11 +103,13 @@ type Set struct {
 
 // Program is what a pod template says of etcd. The zero value says nothing.
 type Program struct {
-	// Image is that of etcd's container.
-	Image string
-	// Arguments are those of etcd's own command, as name or name=value without dashes, and Variables the
-	// names in its environment that are etcd's.
-	Arguments, Variables []string
+	// Image is that of etcd's container, and Container the name of that.
+	Image, Container string
+	// Arguments are what etcd is given by its own command and its environment.
+	Arguments []Argument
+	// ConfigFile is true where etcd has a configuration file of its own. Then it does not read its environment, nor
+	// anything that it understands of its command.
+	ConfigFile bool
 	// Unseen says why there may be other arguments than these, and is empty if there are none.
 	Unseen string
 }
@@ -314,8 +316,9 @@ type Status struct {
 	DowngradeTo string
 	// Corrupt and NoSpace are the cluster's alarms as this member reports them.
 	Corrupt, NoSpace bool
-	// NoSpaceOf are the IDs of the members that have raised the alarm NOSPACE.
-	NoSpaceOf []uint64
+	// NoSpaceOf are the IDs of the members that have raised the alarm NOSPACE, and CorruptOf those of the members that
+	// the alarm CORRUPT is about. Either may have left the list since, and CORRUPT need not be about any one member.
+	NoSpaceOf, CorruptOf []uint64
 	// Size is how many bytes the member's database takes on its disk, and InUse how many of them hold data. The
 	// rest is what a defragmentation frees. Both are 0 where they are not known.
 	Size, InUse int64

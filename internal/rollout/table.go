@@ -88,11 +88,21 @@ var Guards = []Row{
 	{
 		Name: GuardCorrupt, rules: []Rule{RuleHeld}, judge: corrupt,
 		overridable: true,
-		Protects: "A CORRUPT alarm means that members' data differ. No update cures it, and a read that " +
-			"succeeds proves nothing.",
-		Looks: "`Hold`.",
-		Do: "Follow etcd's disaster recovery for data corruption; disarm the alarm afterwards. May be " +
-			"overridden.",
+		Protects: "A CORRUPT alarm means that members' data differ, by a check that etcd's leader makes. No update " +
+			"cures that, and a read that succeeds proves nothing. The alarm is about the members whose hash is not " +
+			"that of a quorum. Where no hash is, and in 3.5 from 3.5.7 on, it names nobody. It stays when its " +
+			"member leaves the list. It may be a false alarm: before 3.5.10, a member that is restarted in the " +
+			"midst of a compaction, as by an update, remembers a wrong hash of that (etcd-io/etcd#15919). HashKV is " +
+			"reckoned anew each time.",
+		Looks: "`Hold`: the reason names the members that the alarm is about, by their pods and IDs, and says who " +
+			"of them is not on etcd's list any more. Beside it are the versions of etcd, where members run several.",
+		Do: "Compare the members' HashKV at one revision, the lowest that `etcdctl endpoint status --cluster -w " +
+			"json` shows: `etcdctl endpoint hashkv --cluster --rev REVISION -w json`. Hashes count where " +
+			"compact_revision is the same; ask again where it is not. If all hashes are equal, the alarm is false, " +
+			"or of a member that is gone: end it with `etcdctl alarm disarm`, which ends all alarms. If it comes " +
+			"back while an update is under way, and HashKV is equal again, override this guard for the rest of it. " +
+			"If hashes differ, the alarm is true: follow etcd's disaster recovery for data corruption, with the " +
+			"member whose hash is not that of a quorum, and disarm the alarm afterwards. May be overridden.",
 	},
 	{
 		Name: GuardCutOff, rules: []Rule{RuleHeld}, judge: cutOff,
@@ -246,13 +256,20 @@ var Guards = []Row{
 	{
 		Name: GuardKnownArguments, rules: []Rule{RuleNotServingFirst, RuleServing}, judge: knownArguments,
 		asked: newArguments, overridable: true,
-		Protects: "Before a member gets another minor version: that version knows the arguments that the template " +
-			"gives to etcd. It does not start with others. Those of another program, such as etcd-wrapper, and what " +
-			"a configuration file of etcd's own says, cannot be seen. A variable that etcd no longer knows is " +
-			"ignored by it, and told. It is not asked about a member that has been dead for `settle-timeout`, on " +
-			"the way back to a revision that is older than this pod's, or once a pod of the new revision has settled.",
-		Looks: "`Hold`: the verdict names the arguments.",
-		Do:    "Remove the arguments from the template, or replace them as the verdict says. May be overridden.",
+		Protects: "Before a member gets another version, up or down: that version knows the arguments that the " +
+			"template gives to etcd, and their values. It does not start with others. A variable that it does not " +
+			"know is ignored by etcd, and told; a value that it does not know is refused from the environment too. " +
+			"`quorate plan --all` shows every row of what is known, for each release from 3.4.0 to 3.7.3, and what " +
+			"3.8 has lost. Told as not checked: a later version, the arguments of another program, such as " +
+			"etcd-wrapper, what a configuration file of etcd's own says, and a value that is not in the template. " +
+			"With such a file etcd does not read its environment, and still ends with an argument that it does not " +
+			"know. " +
+			"Within one minor version, it is only asked for what the release before knew. It is not asked about a " +
+			"member that has been dead for `settle-timeout`, on the way back to a revision that is older than this " +
+			"pod's, or once a pod of the new revision has settled.",
+		Looks: "`Hold`: the verdict names each argument, variable and value, where the template has it, and what to " +
+			"do about it.",
+		Do: "Remove the arguments from the template, or replace them as the verdict says. May be overridden.",
 	},
 	{
 		Name: GuardListsAgree, rules: []Rule{RuleNotServingFirst, RuleServing}, judge: listsAgree, asked: listsTold,
@@ -607,16 +624,19 @@ var Guards = []Row{
 	},
 	{
 		Name: GuardNoSpace, // The duty itself holds by this name.
-		Protects: "With an alarm NOSPACE etcd takes no writes. A defragmentation frees only what has been " +
-			"deleted and " +
-			"compacted. Each coordinator has a full database rewritten once in any case, because etcd tells what " +
-			"is free only after the next write. The alarm is disarmed when every database is below 90 % of its " +
-			"quota, because the next writes would raise it again otherwise.",
+		Protects: "With an alarm NOSPACE etcd takes no writes. A defragmentation frees only what has been deleted " +
+			"and compacted. Each coordinator has a full database rewritten once in any case, because etcd tells " +
+			"what is free only after the next write. The alarm is disarmed when every database is below 90 % of its " +
+			"quota, because the next writes would raise it again otherwise. etcd keeps the alarm of a member that " +
+			"leaves the list (etcd-io/etcd#14379), also of a ghost that `quorate remove-member` removes. It says " +
+			"nothing of any database. So it is disarmed as soon as none is known to be full, also while a member " +
+			"does not answer.",
 		Looks: "`Hold`: the reason names the database, its quota, and where the quota is known from; or why etcd " +
-			"does not disarm the alarm. `Wait` until that is tried again.",
+			"does not disarm the alarm. Members that have raised it, and have left the list, are named by their " +
+			"IDs. `Wait` until that is tried again.",
 		Do: "Compact the history (`etcdctl compact REVISION`) and delete what is not needed, which etcd permits. Or " +
-			"give etcd a larger quota (`--quota-backend-bytes`). If the quota is another one than the reason " +
-			"says, name " +
-			"it with the option `quota-bytes`. If the option `keep-no-space` is set, ask with `quorate defragment`.",
+			"give etcd a larger quota (`--quota-backend-bytes`). If the quota is another one than the reason says, " +
+			"name it with the option `quota-bytes`. If the option `keep-no-space` is set, ask with `quorate " +
+			"defragment`. By hand, `etcdctl alarm disarm` ends the alarm, whoever has raised it.",
 	},
 }

@@ -35,9 +35,11 @@ func (v Version) String() string { return fmt.Sprintf("%d.%d.%d", v.Major, v.Min
 // minor is the version without its patch level, which is what etcd calls the version of a cluster.
 func (v Version) minor() Version { return Version{v.Major, v.Minor, 0} }
 
-func (v Version) less(other Version) bool {
+func (v Version) less(other Version) bool { return v.compare(other) < 0 }
+
+func (v Version) compare(other Version) int {
 	return cmp.Or(cmp.Compare(v.Major, other.Major), cmp.Compare(v.Minor, other.Minor),
-		cmp.Compare(v.Patch, other.Patch)) < 0
+		cmp.Compare(v.Patch, other.Patch))
 }
 
 // InWords is a minor version as people write it.

@@ -45,7 +45,7 @@ func TestFactsOfAStatefulSet(t *testing.T) {
 	base := rollout.Set{
 		Name: "etcd-main", UID: "set-uid", Replicas: 3, OnDelete: true,
 		Generation: 4, ObservedGeneration: 3, UpdateRevision: "rev-2",
-		Etcd:   rollout.Program{Unseen: "the command is not etcd's own"},
+		Etcd:   rollout.Program{Container: "etcd", Unseen: "the command is not etcd's own"},
 		Claims: []string{"data"},
 	}
 	for _, tc := range []struct {

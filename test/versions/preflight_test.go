@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -45,7 +46,7 @@ func state(m rollout.Membership, image string, arguments ...string) rollout.Stat
 	s := rollout.State{
 		Set: rollout.Set{
 			Name: "etcd", UID: "set", Replicas: 3, OnDelete: true, UpdateRevision: "new",
-			Etcd: rollout.Program{Image: image, Arguments: arguments},
+			Etcd: rollout.Program{Image: image, Arguments: commanded(arguments)},
 		},
 		Etcd: m,
 	}
@@ -56,6 +57,15 @@ func state(m rollout.Membership, image string, arguments ...string) rollout.Stat
 		})
 	}
 	return s
+}
+
+// commanded are arguments of etcd's command, given as name or name=value.
+func commanded(arguments []string) (all []rollout.Argument) {
+	for _, a := range arguments {
+		name, value, _ := strings.Cut(a, "=")
+		all = append(all, rollout.Argument{Name: name, Value: value, Place: "args"})
+	}
+	return all
 }
 
 // withData writes something, as every cluster has data that is in use. Without, 3.4 does not keep how far it has
@@ -249,43 +259,103 @@ func TestTheWayBackIsOpenUntilTheLastMemberHasGone(t *testing.T) {
 	}
 }
 
-// What the table says that a version does not know is refused by that version, and accepted by the one before it.
-// What else the one before offers is known to it.
+// What the table says that a version does not know is refused by that version, and it accepts everything else. What
+// another version offers, and the table does not have, is known to it. The first and the last release of each minor
+// version are compared by their sources (make versions-flags).
 func TestEveryArgumentOfTheTableIsRefusedByTheVersionThatDoesNotKnowIt(t *testing.T) {
 	beside(t)
-	releases := []string{"3.4.34", "3.5.35", "3.6.16", "3.7.3"}
+	all := map[string]bool{}
 	for i := range rollout.Checks {
-		c := &rollout.Checks[i]
-		if len(c.Arguments()) == 0 {
-			continue
+		for _, a := range rollout.Checks[i].Arguments() {
+			all[a] = true
 		}
-		k := slices.IndexFunc(releases, func(r string) bool { return strings.HasPrefix(c.To, r[:3]) })
-		require.Positive(t, k, c.To)
-		t.Run(c.To, func(t *testing.T) {
-			before, after := find(t, releases[k-1]).program(t), find(t, releases[k]).program(t)
-			var gone []string
-			for _, a := range c.Arguments() {
+	}
+	require.NotEmpty(t, all)
+	versions := []string{"3.4.34", "3.5.35", "3.6.16", "3.7.3"}
+	for _, version := range versions {
+		if *matrix || find(t, version).target != "" {
+			for _, name := range offers(t, find(t, version).program(t)) {
+				all[name] = true
+			}
+		}
+	}
+	for _, version := range versions {
+		t.Run(version, func(t *testing.T) {
+			v, is := rollout.ParseVersion(version)
+			require.True(t, is)
+			program := find(t, version).program(t)
+			for a := range all {
 				name, _, valued := strings.Cut(a, "=")
-				if valued {
-					// A value is not looked at before the server starts.
-					err := run(t, after, "--"+a, "--data-dir="+t.TempDir(), "--log-level=error")
-					require.Error(t, err, "%s knows %s", after, a)
-					continue
-				}
-				gone = append(gone, name)
-				require.True(t, knows(t, before, name), "%s does not know %s", before, name)
-				require.False(t, knows(t, after, name), "%s knows %s", after, name)
-			}
-			help, err := exec.CommandContext(t.Context(), before, "--help").CombinedOutput()
-			require.NoError(t, err)
-			offered := 0
-			for _, found := range regexp.MustCompile(`(?m)^\s+--([a-z0-9-]+)`).FindAllStringSubmatch(string(help), -1) {
-				offered++
-				if name := found[1]; !knows(t, after, name) && knows(t, before, name) {
-					require.Contains(t, gone, name, "the table leaves it out")
+				switch {
+				case !valued:
+					require.Equal(t, rollout.Knows(v, name), knows(t, program, name), "%s and --%s", version, a)
+				case !rollout.Knows(v, a):
+					// Some values are not looked at before the server starts.
+					gate := ""
+					if name == "feature-gates" {
+						gate = "=true"
+					}
+					err := run(t, program, "--"+a+gate, "--data-dir="+t.TempDir(), "--log-level=error")
+					require.Error(t, err, "%s and --%s", version, a)
 				}
 			}
-			require.Greater(t, offered, 50, "the help was read")
+		})
+	}
+}
+
+// offers are the arguments in a server's help.
+func offers(t *testing.T, program string) (names []string) {
+	t.Helper()
+	help, err := exec.CommandContext(t.Context(), program, "--help").CombinedOutput()
+	require.NoError(t, err)
+	for _, found := range regexp.MustCompile(`(?m)^\s+--([a-z0-9-]+)`).FindAllStringSubmatch(string(help), -1) {
+		// Some help is ahead of its server.
+		if knows(t, program, found[1]) {
+			names = append(names, found[1])
+		}
+	}
+	require.Greater(t, len(names), 50, "the help was read")
+	return names
+}
+
+// A variable is only looked at where its flag is known, and not at all beside a configuration file. The command is
+// parsed in any case.
+func TestWhatEtcdDoesWithItsEnvironment(t *testing.T) {
+	beside(t)
+	const goesOn = "failed to list data directory" // It comes so far, and no further: that is a file here.
+	for _, tc := range []struct {
+		name, version, variable string
+		arguments               []string
+		file                    bool
+		says                    string
+	}{
+		{"a variable that is not known is ignored", "3.6.16", "ETCD_ENABLE_V2=false", nil, false, goesOn},
+		{"a value that is not known is refused", "3.6.16", "ETCD_V2_DEPRECATION=not-yet", nil, false, "invalid value"},
+		{"it was known before", "3.5.35", "ETCD_V2_DEPRECATION=not-yet", nil, false, goesOn},
+		{"an empty one is none", "3.6.16", "ETCD_V2_DEPRECATION=", nil, false, goesOn},
+		{"with a file, the environment is not read", "3.6.16", "ETCD_V2_DEPRECATION=not-yet", nil, true, goesOn},
+		{"but the command is parsed", "3.6.16", "", []string{"--enable-v2=false"}, true, "not defined: -enable-v2"},
+		{"with its values", "3.6.16", "", []string{"--v2-deprecation=not-yet"}, true, "invalid value"},
+		{"a value may be refused later", "3.5.35", "", []string{"--logger=capnslog"}, false, "is removed in v3.5"},
+		{"with a file, such a one is dropped", "3.5.35", "", []string{"--logger=capnslog"}, true, goesOn},
+		{"as by 3.6, without a v2 proxy", "3.6.16", "", []string{"--discovery-fallback=proxy"}, false, "v2 proxy is"},
+		{"and not with a file", "3.6.16", "", []string{"--discovery-fallback=proxy"}, true, goesOn},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			program, file := find(t, tc.version).program(t), filepath.Join(t.TempDir(), "etcd.yaml")
+			require.NoError(t, os.WriteFile(file, []byte("name: default\ndata-dir: "+file+"\n"), 0o600))
+			args := append(slices.Clone(tc.arguments), "--data-dir="+file)
+			if tc.file {
+				args = append(args, "--config-file="+file)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			command := exec.CommandContext(ctx, program, args...)
+			command.Env = append(os.Environ(), tc.variable)
+			said, err := command.CombinedOutput()
+			require.NoError(t, ctx.Err(), "it runs: %s", said)
+			require.Error(t, err)
+			require.Contains(t, string(said), tc.says)
 		})
 	}
 }
