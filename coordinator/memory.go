@@ -96,8 +96,8 @@ func newMemory(lasting *lasting) *memory {
 	}
 }
 
-// recall notes what was seen now, and returns what a decision may rest on. A look that read the pods live says when that
-// began.
+// recall notes what was seen now, and returns what a decision may rest on. A look that read the pods live says when
+// that began.
 func (m *memory) recall(now, read time.Time, seen []rollout.Sighting, pods []rollout.Pod) rollout.Memory {
 	for i := range pods {
 		p := &pods[i]

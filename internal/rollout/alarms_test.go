@@ -74,7 +74,7 @@ func TestTheAlarmOfAMemberThatIsGone(t *testing.T) {
 		{"stays until a full database is smaller", tidy(gone, full), "defragment etcd-1"},
 		{"stays while a database is full and that has not helped", tidy(gone, holding(1950*mib, 1940*mib, 1),
 			tried(rollout.Try{Done: true}, 1)), "hold NoSpace"},
-		{"stays while a full database cannot be made smaller, because another member is down", tidy(gone, full, alive(2)),
+		{"stays while a full database cannot be made smaller, as another member is down", tidy(gone, full, alive(2)),
 			"wait AllServing"},
 		{"stays with that of a member on the list until every size is known", tidy(noSpace(1), gone,
 			noStatus("refused", 2)), "wait AllServing"},
@@ -157,13 +157,14 @@ func TestACorruptAlarmSaysAboutWhomItIs(t *testing.T) {
 			": compare the members' HashKV first"},
 		{"a voter elsewhere", func(w *world) { w.with(ghosts(1), corrupted(0, 0x900)) },
 			"a CORRUPT alarm is raised about ghost-0 (ID 900)" + differ + ": compare the members' HashKV first"},
-		{"a member that is gone", corrupted(0, theGone), "a CORRUPT alarm is raised about 4d2, which is not on etcd's " +
-			"member list any more" + differ + ": compare the members' HashKV first. If it is the same for all that " +
-			"are left, `etcdctl alarm disarm` ends the alarm"},
-		{"a member that is gone, and one that is not", corrupted(0, theGone, id(1)), "a CORRUPT alarm is raised about " +
-			"etcd-1 (ID 2); 4d2, which is not on etcd's member list any more" + differ +
+		{"a member that is gone", corrupted(0, theGone), "a CORRUPT alarm is raised about 4d2, which is not on " +
+			"etcd's member list any more" + differ + ": compare the members' HashKV first. If it is the same for " +
+			"all that are left, `etcdctl alarm disarm` ends the alarm"},
+		{"a member that is gone, and one that is not", corrupted(0, theGone, id(1)), "a CORRUPT alarm is raised " +
+			"about etcd-1 (ID 2); 4d2, which is not on etcd's member list any more" + differ +
 			": compare the members' HashKV first"},
-		{"a member that is not on one member's own list", func(w *world) { w.with(corrupted(0, theGone), localList(1)) },
+		{"a member that is not on one member's own list",
+			func(w *world) { w.with(corrupted(0, theGone), localList(1)) },
 			"4d2, which is not on the member list that could be had"},
 		{"a member, in the midst of an upgrade", func(w *world) {
 			w.with(version("3.5.9", 0, 1), version("3.6.16", 2), corrupted(2, id(1)))

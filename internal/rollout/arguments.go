@@ -172,7 +172,7 @@ func (s *Step) finds() (found []finding) {
 		}
 		for value := range a.values {
 			row := about(a.Name + "=" + value)
-			if row != nil && !row.knows(s.To) && !(s.ConfigFile && row.late) {
+			if row != nil && !row.knows(s.To) && (!s.ConfigFile || !row.late) {
 				found = append(found, finding{row: row, argument: a, value: value})
 			}
 		}
@@ -203,7 +203,7 @@ func (s *Step) hides() (hidden []string) {
 			continue
 		}
 		for k := range Checks {
-			if c := &Checks[k]; !c.knows(s.To) && !(s.ConfigFile && c.late) &&
+			if c := &Checks[k]; !c.knows(s.To) && (!s.ConfigFile || !c.late) &&
 				slices.ContainsFunc(c.arguments, func(x string) bool { return strings.HasPrefix(x, a.Name+"=") }) {
 				hidden = append(hidden, a.label())
 				break
