@@ -105,7 +105,8 @@ func (m machine) run() error {
 		if err != nil {
 			return 0, err
 		}
-		return p.Pid, p.Release()
+		pid := p.Pid
+		return pid, p.Release()
 	}
 	containerd, err := start(runtimeLog, bin+"/bin/containerd", "--config", filepath.Join(m.Dir, containerdConfig))
 	if err != nil {

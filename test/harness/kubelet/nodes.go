@@ -60,7 +60,7 @@ const (
 	// lookAgain is how often logs are copied, and nodes asked whether they are ready.
 	lookAgain = 100 * time.Millisecond
 	// readyTimeout bounds the wait for a node.
-	readyTimeout = 25 * time.Second
+	readyTimeout = 2 * time.Minute
 )
 
 // Nodes are running nodes. Its methods may be called from any goroutine. Where a method takes a pod, it is a name, or
