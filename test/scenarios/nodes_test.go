@@ -2,6 +2,8 @@ package scenarios
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -10,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/quorate/quorate/test/harness"
+	"github.com/quorate/quorate/test/harness/apiproxy"
 	"github.com/quorate/quorate/test/harness/kubelet"
 )
 
@@ -107,5 +110,41 @@ func (s *scene) runTogether(ctx context.Context, pod string, old int) time.Durat
 			return time.Since(began)
 		}
 		s.pass(ctx, 20*time.Millisecond)
+	}
+}
+
+// A zone with the API server keeps one member of seven. The others go on, and nobody who could remove a pod knows that
+// a quorum serves; it makes no difference whether their kubelets are heard.
+func TestOneMemberOfSevenIsLeftWithTheAPIServer(t *testing.T) {
+	t.Parallel()
+	needRealNodes(t)
+	ctx, s := newCluster(t, harness.Namespaces, harness.Spec{Name: "zone", Replicas: 7, PlainText: true, OwnNodes: true})
+	left, away := s.Pods()[0], s.Pods()[1:]
+	for _, heard := range []bool{true, false} {
+		t.Run(fmt.Sprintf("kubelets are heard: %t", heard), func(t *testing.T) {
+			s := s.in(t)
+			require.NoError(t, s.MoveLeader(ctx, away[0]))
+			o := s.during(ctx, func(l *harness.Ledger) {
+				var mend func(context.Context) error
+				if heard {
+					serve := s.env.API.Refuse(func(r *apiproxy.Request) bool { return slices.Contains(away, r.Pod) }, 0)
+					require.NoError(t, s.CutOff(left))
+					mend = func(context.Context) error { serve(); return s.Reconnect(left) }
+				} else {
+					var err error
+					mend, err = s.CutZone(ctx, away)
+					require.NoError(t, err)
+				}
+				s.touch(ctx, fmt.Sprintf("heard %t", heard))
+				s.pass(ctx, 30*time.Second)
+				require.Empty(t, l.Order(), "nobody is removed")
+				require.NoError(t, mend(ctx))
+				s.complete(ctx)
+			})
+			o.lostNothing(t)
+			o.keptQuorum(t)
+			o.oneAtATime(t)
+			o.replacedOnce(t, s.Pods()...)
+		})
 	}
 }

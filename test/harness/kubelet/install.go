@@ -96,7 +96,7 @@ func (n *Nodes) install(o *one) error {
 		errs = append(errs, os.MkdirAll(filepath.Join(o.dir, dir), 0o755))
 	}
 	for _, path := range n.config.SharedPaths {
-		errs = append(errs, os.MkdirAll(n.HostDir("", path), 0o777))
+		errs = append(errs, os.MkdirAll(n.HostDir("", path), 0o777), os.Chmod(n.HostDir("", path), 0o777))
 	}
 	for name, text := range files {
 		errs = append(errs, os.WriteFile(filepath.Join(o.dir, name), []byte(text), 0o644))

@@ -14,7 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"github.com/vishvananda/netlink"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -52,12 +54,11 @@ func TestMain(m *testing.M) {
 		}
 	}
 	if dir := os.Getenv(victimVariable); dir != "" {
-		w, err := start(context.Background(), dir)
-		if err != nil {
+		if _, err := start(context.Background(), dir); err != nil {
 			say(err.Error())
 			os.Exit(1)
 		}
-		fmt.Println("started", w.nodes.groups)
+		fmt.Println("started")
 		select {}
 	}
 	os.Exit(m.Run())
@@ -114,6 +115,7 @@ func needNodes(t *testing.T) {
 
 func TestAStatefulSetComesUpOnRealNodesAndNothingIsLeft(t *testing.T) {
 	needNodes(t)
+	before := machineState(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	w, err := start(ctx, folder(t))
@@ -246,9 +248,7 @@ func TestAStatefulSetComesUpOnRealNodesAndNothingIsLeft(t *testing.T) {
 		require.Equal(t, pid, still)
 	})
 	stop()
-	left, err := filepath.Glob("/sys/fs/cgroup/*/" + w.nodes.groups + "*")
-	require.NoError(t, err)
-	require.Empty(t, left)
+	require.Equal(t, before, machineState(t))
 	require.Empty(t, processesOf(w.nodes.config.Dir))
 }
 
@@ -282,6 +282,7 @@ func pauses(replicas int32) *appsv1.StatefulSet {
 
 func TestNothingIsLeftOfAHarnessThatIsKilled(t *testing.T) {
 	needNodes(t)
+	before := machineState(t)
 	dir := t.TempDir()
 	victim := exec.Command(os.Args[0])
 	// It does not know that it is in a harness's namespaces already, and makes its own.
@@ -292,15 +293,43 @@ func TestNothingIsLeftOfAHarnessThatIsKilled(t *testing.T) {
 	out, err := victim.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, victim.Start())
-	line, err := bufio.NewReader(out).ReadString('\n')
+	_, err = bufio.NewReader(out).ReadString('\n') // It has started.
 	require.NoError(t, err)
 	require.NotEmpty(t, processesOf(dir))
+	require.NotEqual(t, before, machineState(t), "there are control groups")
 	require.NoError(t, victim.Process.Kill())
 	_ = victim.Wait()
-	require.Eventually(t, func() bool {
-		left, err := filepath.Glob("/sys/fs/cgroup/*/" + strings.Fields(line)[1] + "*")
-		return err == nil && len(left) == 0 && len(processesOf(dir)) == 0
-	}, 20*time.Second, 50*time.Millisecond, "processes %v", processesOf(dir))
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		require.Empty(c, processesOf(dir))
+		require.Equal(c, before, machineState(t))
+	}, 20*time.Second, 50*time.Millisecond)
+}
+
+// machineState is what nodes could leave behind, as this program sees it: links, mounts, control groups and sysctls.
+func machineState(t *testing.T) map[string][]string {
+	t.Helper()
+	state := map[string][]string{}
+	links, err := netlink.LinkList()
+	require.NoError(t, err)
+	for _, link := range links {
+		state["links"] = append(state["links"], link.Attrs().Name)
+	}
+	mounts, err := os.ReadFile("/proc/thread-self/mounts")
+	require.NoError(t, err)
+	state["mounts"] = strings.Split(string(mounts), "\n")
+	all, err := hierarchies()
+	require.NoError(t, err)
+	for _, h := range all {
+		groups, err := filepath.Glob(filepath.Join(h, "*quorate*"))
+		require.NoError(t, err)
+		state["groups"] = append(state["groups"], groups...)
+	}
+	for name := range covered {
+		value, err := os.ReadFile(filepath.Join("/proc/sys", name))
+		require.NoError(t, err)
+		state[name] = []string{string(value)}
+	}
+	return state
 }
 
 // processesOf are the command lines of all processes that name a folder.
