@@ -197,6 +197,18 @@ test-kubernetes: ## Run the core of the scenarios against another release of Kub
 	@: $(or $(VERSION),$(error say which release of Kubernetes: make test-kubernetes VERSION=1.35.4))
 	@$(MAKE) --no-print-directory test-core KUBERNETES=$(VERSION)
 
+# What is run on real nodes: upgrades, sick members, lost quorum, drains, lost nodes, and what only real nodes do.
+NODES := $(CORE)|NoSecondMemberIsRemovedWhileANodeIsLost|WhoeverIsCutOffRemovesNobody|TheAPIServerIsGoneForHalfAMinute|$\
+	ABrokenRevisionStopsAfterOnePodAndItsFixGoesOnThere|FiveMembersAreUpgradedScaledAndRolledTwoAtATime|$\
+	ASingleMemberIsReplacedByItsOwnSidecarAndScaledOut|EveryKubeletIsKilledDuringARollout|$\
+	ANodeRebootsDuringARollout|TheSuccessorOfAPodThatIsDeletedByForceDoesNotWait|$\
+	OneMemberOfSevenIsLeftWithTheAPIServer
+
+.PHONY: test-nodes
+test-nodes: ## Run scenarios on real kubelets with a real container runtime (as root; fetches packages of Debian's)
+	cd test && QUORATE_NODES=kubelet go test -timeout 10m -v ./harness/kubelet
+	cd test && QUORATE_NODES=kubelet go test -timeout 1h -v ./scenarios -run '^Test($(NODES))$$'
+
 .PHONY: measure-defragment
 measure-defragment: ## Measure what a defragmentation costs, and write the page (half an hour, 10 GB of disk, a machine for itself)
 	cd test && go test -timeout 1h -count=1 -v ./scenarios -run TestWhatADefragmentationCosts -defragment-rounds=3 \

@@ -28,7 +28,7 @@ type election struct {
 func electionsOf(env *harness.Env, pods []string) ([]election, error) {
 	var all []election
 	for _, pod := range pods {
-		files, err := filepath.Glob(filepath.Join(env.Agent.LogDir(pod), "*-etcd-*.log"))
+		files, err := filepath.Glob(filepath.Join(env.Nodes.LogDir(pod), "*-etcd-*.log"))
 		if err != nil {
 			return nil, err
 		}

@@ -348,7 +348,7 @@ func (s *stage) clear(ctx context.Context) error {
 	}
 	var errs []error
 	for _, pod := range s.cluster.Pods() {
-		errs = append(errs, os.RemoveAll(s.env.Agent.ClaimDir(harness.Namespace, s.cluster.Spec.Name+"-"+pod)))
+		errs = append(errs, os.RemoveAll(s.env.Nodes.ClaimDir(harness.Namespace, s.cluster.Spec.Name+"-"+pod)))
 	}
 	return errors.Join(errs...)
 }

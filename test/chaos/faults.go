@@ -372,7 +372,7 @@ func (l *life) cutZone(ctx context.Context, f Fault, since time.Time) {
 	watch.Go(func() {
 		for watching.Err() == nil {
 			for pod, sees := range witnesses {
-				_, runs := l.env.Agent.PID(pod, etcd)
+				_, runs := l.env.Nodes.PID(pod, etcd)
 				sees(runs)
 			}
 			pass(watching, witnessEvery)

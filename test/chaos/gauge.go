@@ -46,7 +46,7 @@ func gaugeOf(l *life) *gauge {
 		began: l.began,
 		find: func() (all []process) {
 			for _, pod := range slices.Concat(lastingPods(), l.cluster.Pods()) {
-				if pid, ok := l.env.Agent.PID(pod, sidecar); ok {
+				if pid, ok := l.env.Nodes.PID(pod, sidecar); ok {
 					address := l.env.Network.AddressOf(harness.Namespace, pod)
 					all = append(all, process{
 						pod: pod, lasts: l.lasts(pod), pid: pid,

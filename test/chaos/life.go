@@ -253,7 +253,7 @@ func (l *life) makeDisks() error {
 	}
 	for n := range mostMembers {
 		pod := fmt.Sprintf("%s-%d", clusterName, n)
-		d, err := disk.New(l.env.Agent.ClaimDir(harness.Namespace, clusterName+"-"+pod), diskSize,
+		d, err := disk.New(l.env.Nodes.ClaimDir(harness.Namespace, clusterName+"-"+pod), diskSize,
 			l.slowDisks && n == l.script.SlowDisk)
 		if err != nil {
 			return err

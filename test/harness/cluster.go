@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -32,6 +33,8 @@ type Cluster struct {
 	tls  *tls.Config
 	// etcds has the Etcd of a cluster that etcd-druid owns. It is nil for any other.
 	etcds dynamic.ResourceInterface
+	// lost are the nodes that have been lost, by the pods that they were lost for.
+	lost sync.Map
 	// replicas is the current number of replicas.
 	replicas atomic.Int32
 	// beside are the pods of sidecars that run beside the members.
@@ -47,12 +50,19 @@ func (e *Env) CreateCluster(ctx context.Context, s Spec) (*Cluster, error) {
 	s = s.complete()
 	c := &Cluster{Spec: s, env: e}
 	c.replicas.Store(int32(s.Replicas))
+	nodes := s.Replicas
+	if s.OwnNodes {
+		nodes++ // One of them may be drained.
+	}
+	if err := e.room(ctx, nodes); err != nil {
+		return nil, err
+	}
 	if s.OwnNodes {
 		nodes := make([]string, maxReplicas)
 		for n := range nodes {
 			nodes[n] = fmt.Sprintf("%s-node-%d", s.Name, n)
 		}
-		if err := e.Agent.AddPool(ctx, s.Name, nodes...); err != nil {
+		if err := e.Nodes.AddPool(ctx, s.Name, nodes...); err != nil {
 			return nil, err
 		}
 	}
@@ -143,10 +153,18 @@ func (c *Cluster) Pods() []string {
 	return names
 }
 
-// Endpoint is a member's client URL as the harness reaches it. It has an address, because names resolve
-// only inside pods.
+// Endpoint is a member's client URL as the harness reaches it.
 func (c *Cluster) Endpoint(pod string) string {
-	return fmt.Sprintf("%s://%s:%d", c.Spec.scheme(), c.env.Network.AddressOf(Namespace, pod), c.env.ports.client)
+	return fmt.Sprintf("%s://%s:%d", c.Spec.scheme(), c.reach(pod), c.env.ports.client)
+}
+
+// reach is where the harness reaches a pod: at an address that the pod keeps, or by its name on real nodes, where a new
+// pod has a new address.
+func (c *Cluster) reach(pod string) string {
+	if c.env.real() {
+		return c.env.host(c.Spec, pod)
+	}
+	return c.env.Network.AddressOf(Namespace, pod)
 }
 
 // Endpoints are the client URLs of all members.

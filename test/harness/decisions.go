@@ -118,7 +118,7 @@ func (c *Cluster) EtcdLogs() map[string]string {
 	logs := map[string]string{}
 	for n := range maxReplicas {
 		pod := c.Spec.podName(n)
-		logs[pod] = filepath.Join(c.env.Agent.LogDir(pod), "*-etcd-*.log")
+		logs[pod] = filepath.Join(c.env.Nodes.LogDir(pod), "*-etcd-*.log")
 	}
 	return logs
 }
@@ -127,13 +127,13 @@ func (c *Cluster) EtcdLogs() map[string]string {
 // without sidecars.
 func (c *Cluster) sidecarLogs() map[string]string {
 	job := c.Spec.Name + "-quorate-bootstrap"
-	logs := map[string]string{job: filepath.Join(c.env.Agent.LogDir(job+"-*"), "*.log")}
+	logs := map[string]string{job: filepath.Join(c.env.Nodes.LogDir(job+"-*"), "*.log")}
 	for n := range maxReplicas {
 		pod := c.Spec.podName(n)
-		logs[pod] = filepath.Join(c.env.Agent.LogDir(pod), "*-"+sidecarContainer+"-*.log")
+		logs[pod] = filepath.Join(c.env.Nodes.LogDir(pod), "*-"+sidecarContainer+"-*.log")
 	}
 	for _, pod := range c.beside {
-		logs[pod] = filepath.Join(c.env.Agent.LogDir(pod), "*.log")
+		logs[pod] = filepath.Join(c.env.Nodes.LogDir(pod), "*.log")
 	}
 	return logs
 }
@@ -146,9 +146,9 @@ func (c *Cluster) DropLogs(ctx context.Context) error {
 	}
 	var errs []error
 	for n := range maxReplicas {
-		paths, _ := filepath.Glob(filepath.Join(c.env.Agent.LogDir(c.Spec.podName(n)), "*.log"))
+		paths, _ := filepath.Glob(filepath.Join(c.env.Nodes.LogDir(c.Spec.podName(n)), "*.log"))
 		for _, path := range paths {
-			if !slices.ContainsFunc(pods, func(p corev1.Pod) bool { return c.env.Agent.LogOf(&p, path) }) {
+			if !slices.ContainsFunc(pods, func(p corev1.Pod) bool { return c.env.Nodes.LogOf(&p, path) }) {
 				errs = append(errs, os.Remove(path))
 			}
 		}

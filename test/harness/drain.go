@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/quorate/quorate/test/harness/node"
 )
 
 // Evict evicts a pod as kubectl drain does: through the eviction API, which charges the
@@ -44,6 +46,20 @@ func (c *Cluster) NodeOf(ctx context.Context, pod string) (string, error) {
 	return p.Spec.NodeName, nil
 }
 
+// Nodes are the nodes of a cluster that has its own.
+func (c *Cluster) Nodes(ctx context.Context) ([]string, error) {
+	list, err := c.env.Client.CoreV1().Nodes().List(ctx,
+		metav1.ListOptions{LabelSelector: node.PoolLabel + "=" + c.Spec.Name})
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, len(list.Items))
+	for i := range names {
+		names[i] = list.Items[i].Name
+	}
+	return names, nil
+}
+
 // Cordon cordons a node as kubectl cordon does, and Uncordon makes up for it. The cluster must have its own nodes.
 func (c *Cluster) Cordon(ctx context.Context, node string) error { return c.cordon(ctx, node, true) }
 
@@ -55,7 +71,7 @@ func (c *Cluster) cordon(ctx context.Context, node string, cordoned bool) error 
 		return fmt.Errorf("cordon %s: others have pods there; set Spec.OwnNodes", node)
 	}
 	c.env.Timeline.Note("operator", "%s is cordoned: %t", node, cordoned)
-	return c.env.Agent.Cordon(ctx, node, cordoned)
+	return c.env.Nodes.Cordon(ctx, node, cordoned)
 }
 
 // drainAgain is how soon a drain asks again for an eviction that was refused. kubectl's takes five seconds.

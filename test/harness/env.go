@@ -40,6 +40,7 @@ import (
 	"github.com/quorate/quorate/test/harness/controlplane"
 	"github.com/quorate/quorate/test/harness/disk"
 	"github.com/quorate/quorate/test/harness/druid"
+	"github.com/quorate/quorate/test/harness/kubelet"
 	"github.com/quorate/quorate/test/harness/network"
 	"github.com/quorate/quorate/test/harness/node"
 )
@@ -115,6 +116,8 @@ type Options struct {
 	// NodeAddresses gives every node an address of its own, which refuses connections, and which a zone can be cut off
 	// from. Otherwise all nodes have the hub's, which every pod reaches. It needs Namespaces.
 	NodeAddresses bool
+	// RealNodes has real kubelets run the pods, on as many nodes (see [RealNodes]). Network has no effect then.
+	RealNodes bool
 	// Hosts builds etcd-druid and the programs of its pods too. It needs Namespaces.
 	Hosts bool
 	// Progress is told what is being done. Nil means silence.
@@ -128,8 +131,8 @@ type Env struct {
 	Plane    *controlplane.ControlPlane
 	// API is what all sidecars talk to, in place of the API server itself.
 	API     *apiproxy.Proxy
-	Network network.Network
-	Agent   *node.Agent
+	Network Network
+	Nodes   Nodes
 	// Client acts as cluster administrator.
 	Client kubernetes.Interface
 	// Timeline is Dir/timeline.log.
@@ -190,7 +193,11 @@ func Start(ctx context.Context, o Options) (env *Env, err error) {
 			return nil, fmt.Errorf("build the binaries: %w", err)
 		}
 	}
-	if err := e.makeNetwork(); err != nil {
+	makeNetwork := e.makeNetwork
+	if o.RealNodes {
+		makeNetwork = e.makeKubeletNetwork
+	}
+	if err := makeNetwork(); err != nil {
 		return nil, fmt.Errorf("make the network: %w", err)
 	}
 	e.onClose(func(context.Context) error { return e.Network.Close() })
@@ -199,6 +206,7 @@ func Start(ctx context.Context, o Options) (env *Env, err error) {
 	e.Plane, err = controlplane.Start(ctx, controlplane.Config{
 		Dir: filepath.Join(o.Dir, "control-plane"), Binaries: e.Binaries,
 		BindAddress: e.Network.HubAddress(), FeatureGates: o.FeatureGates,
+		RealNodes: e.real(), NodeMonitorGracePeriod: kubelet.NodeMonitorGracePeriod,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("start the control plane: %w", err)
@@ -208,8 +216,12 @@ func Start(ctx context.Context, o Options) (env *Env, err error) {
 		return nil, err
 	}
 
+	proxied, port := e.Network.HubAddress(), 0
+	if n, ok := e.Network.(*kubelet.Network); ok && n.ServiceAddress() != "" {
+		proxied, port = n.ServiceAddress(), 443
+	}
 	e.API, err = apiproxy.Start(apiproxy.Config{
-		BindAddress: e.Network.HubAddress(), Upstream: e.Plane.URL(), UpstreamCA: e.Plane.CAPEM(),
+		BindAddress: proxied, Port: port, Upstream: e.Plane.URL(), UpstreamCA: e.Plane.CAPEM(),
 		CA: e.Plane.CA(),
 		OnAnswer: func(r apiproxy.Record) {
 			if r.Mutates() {
@@ -221,7 +233,7 @@ func Start(ctx context.Context, o Options) (env *Env, err error) {
 		return nil, err
 	}
 	e.onClose(e.API.Close)
-	if n, ok := e.Network.(*network.Namespaces); ok {
+	if n, ok := e.Network.(Links); ok {
 		stop, err := e.publishServices(context.WithoutCancel(ctx), n)
 		if err != nil {
 			return nil, err
@@ -229,7 +241,11 @@ func Start(ctx context.Context, o Options) (env *Env, err error) {
 		e.onClose(func(context.Context) error { stop(); return nil })
 	}
 
-	say("starting the nodes")
+	if o.RealNodes {
+		say("starting the nodes: real kubelets, with a real container runtime")
+	} else {
+		say("starting the nodes: an agent runs their pods as processes")
+	}
 	if o.InMemory && network.InNamespace() {
 		volumes, err := disk.New(e.VolumesDir(), mostVolumes, false)
 		if err != nil {
@@ -237,40 +253,30 @@ func Start(ctx context.Context, o Options) (env *Env, err error) {
 		}
 		e.onClose(func(context.Context) error { return volumes.Close() })
 	}
-	nodes := make([]string, o.Nodes)
-	for i := range nodes {
-		nodes[i] = fmt.Sprintf("node-%d", i)
+	switch n := e.Network.(type) {
+	case *kubelet.Network:
+		err = e.startKubelets(ctx, o, n)
+	case network.Network:
+		err = e.startAgent(ctx, o, n)
 	}
-	config := node.Config{
-		Client: e.Client, Network: e.Network, Nodes: nodes,
-		Dir:       e.nodesDir(),
-		APIServer: e.API.URL(), APIServerCA: e.API.CAPEM(),
-		Images: e.images(), SharedPaths: []string{druid.LocalStore},
-		OnEvent: func(ev node.Event) { e.Timeline.Note("node", "%s %s", ev.Pod, ev) },
-	}
-	if o.Patient {
-		config.BackoffBase, config.BackoffCap = 10*time.Second, 5*time.Minute
-	}
-	if o.NodeAddresses {
-		e.nodeAddresses = true
-		config.Address = e.nodeAddress
-	}
-	if e.Agent, err = node.Start(ctx, config); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("start the nodes: %w", err)
 	}
-	e.onClose(e.Agent.Close)
 	return e, nil
 }
 
 // nodeSpace is the namespace, in the network alone, of the nodes' own addresses.
-const nodeSpace = "nodes"
+const nodeSpace = kubelet.NodeSpace
+
+// patientBase and patientCap are what a kubelet waits before it restarts a container.
+const patientBase, patientCap = 10 * time.Second, 5 * time.Minute
 
 // nodeAddress is the address of a node that has its own: nothing listens there.
-func (e *Env) nodeAddress(name string) string {
-	at, err := e.Network.Attach(context.Background(), network.Pod{Namespace: nodeSpace, Name: name, UID: name})
+func (e *Env) nodeAddress(n network.Network, name string) string {
+	at, err := n.Attach(context.Background(), network.Pod{Namespace: nodeSpace, Name: name, UID: name})
 	if err != nil {
 		e.Timeline.Note("node", "%s has no address of its own: %v", name, err)
-		return e.Network.HubAddress()
+		return n.HubAddress()
 	}
 	return at.IP
 }

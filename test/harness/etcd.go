@@ -30,12 +30,14 @@ func (e *Env) StartDruid(ctx context.Context) (*druid.Operator, error) {
 	if err != nil {
 		return nil, err
 	}
-	place := network.Pod{Namespace: druid.Namespace, Name: "etcd-druid", UID: "etcd-druid"}
-	attachment, err := e.Network.Attach(ctx, place)
-	if err != nil {
-		return nil, err
+	attachment := network.Attachment{IP: e.Network.HubAddress()}
+	if n, ok := e.Network.(network.Network); ok {
+		place := network.Pod{Namespace: druid.Namespace, Name: "etcd-druid", UID: "etcd-druid"}
+		if attachment, err = n.Attach(ctx, place); err != nil {
+			return nil, err
+		}
+		e.onClose(func(ctx context.Context) error { return n.Detach(ctx, place) })
 	}
-	e.onClose(func(ctx context.Context) error { return e.Network.Detach(ctx, place) })
 	operator, err := druid.Start(ctx, druid.Config{
 		Dir: filepath.Join(e.Dir, "etcd-druid"), Binary: e.Binaries.Druid, Source: source,
 		Address: attachment.IP, Launcher: attachment.Launcher, Admin: e.Plane.AdminConfig(),
@@ -57,6 +59,9 @@ func (e *Env) CreateEtcd(ctx context.Context, s Spec) (*Cluster, error) {
 	s = s.complete()
 	c := &Cluster{Spec: s, env: e}
 	c.replicas.Store(int32(s.Replicas))
+	if err := e.room(ctx, s.Replicas); err != nil {
+		return nil, err
+	}
 	secrets, ca, err := e.certificates(s)
 	if err != nil {
 		return nil, fmt.Errorf("certificates of %s: %w", s.Name, err)
@@ -136,7 +141,7 @@ func (e *Env) etcds() (dynamic.ResourceInterface, error) {
 
 // Backups is the folder with the backups of a cluster that etcd-druid owns.
 func (c *Cluster) Backups() string {
-	return c.env.Agent.HostDir("", filepath.Join(druid.LocalStore, c.Spec.Name))
+	return c.env.Nodes.HostDir("", filepath.Join(druid.LocalStore, c.Spec.Name))
 }
 
 // druidSecrets are what an Etcd refers to.

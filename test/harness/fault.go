@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/quorate/quorate/test/harness/apiproxy"
-	"github.com/quorate/quorate/test/harness/network"
 	"github.com/quorate/quorate/test/harness/node"
 )
 
@@ -60,7 +59,7 @@ func (f *Fault) run(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		pid, runs := f.env.Agent.PID(f.pod, "etcd")
+		pid, runs := f.env.Nodes.PID(f.pod, "etcd")
 		if !runs || pid == killed {
 			continue
 		}
@@ -72,7 +71,7 @@ func (f *Fault) run(ctx context.Context) {
 		case err != nil, p.DeletionTimestamp != nil:
 			continue
 		}
-		if err := f.env.Agent.KillContainer(f.pod, "etcd", syscall.SIGKILL); err == nil ||
+		if err := f.env.Nodes.KillContainer(f.pod, "etcd", syscall.SIGKILL); err == nil ||
 			errors.Is(err, os.ErrProcessDone) {
 			killed = pid
 		}
@@ -105,29 +104,53 @@ func etcdWaits(p *corev1.Pod, reason string) bool {
 }
 
 // nodeOf is the node on which a pod of the cluster runs.
-func (c *Cluster) nodeOf(pod string) string {
+func (c *Cluster) nodeOf(ctx context.Context, pod string) (string, error) {
 	ordinal := pod[strings.LastIndexByte(pod, '-')+1:]
-	if c.Spec.OwnNodes {
-		return c.Spec.Name + "-node-" + ordinal
+	switch {
+	case c.env.real():
+		return c.NodeOf(ctx, pod)
+	case c.Spec.OwnNodes:
+		return c.Spec.Name + "-node-" + ordinal, nil
 	}
-	return "node-" + ordinal
+	return "node-" + ordinal, nil
+}
+
+// lose loses the node of a pod. The cluster must have its own nodes.
+func (c *Cluster) lose(ctx context.Context, pod string, how node.Loss) error {
+	name, err := c.nodeOf(ctx, pod)
+	if err == nil && !c.Spec.OwnNodes {
+		err = errors.New("others have pods there; set Spec.OwnNodes")
+	}
+	if err != nil {
+		return fmt.Errorf("lose the node of %s: %w", pod, err)
+	}
+	c.env.Timeline.Note("fault", "%s is lost: %s", name, how)
+	c.lost.Store(pod, name) // When it comes back, its pod may be elsewhere.
+	return c.env.Nodes.LoseNode(ctx, name, how)
+}
+
+// restore brings it back.
+func (c *Cluster) restore(ctx context.Context, pod string, how func(ctx context.Context, node string) error) error {
+	name, ok := c.lost.Load(pod)
+	if !ok {
+		return fmt.Errorf("bring back the node of %s: it is not lost", pod)
+	}
+	c.env.Timeline.Note("fault", "%s is back", name)
+	return how(ctx, name.(string))
 }
 
 // LoseNode loses the node of a pod to a power cut. Its processes end, and the API server only hears
 // what the node controller says after a while, see [node.Agent.LoseNode]. If names resolve, the node's
 // packets vanish too. The cluster must have its own nodes.
 func (c *Cluster) LoseNode(ctx context.Context, pod string) error {
-	if !c.Spec.OwnNodes {
-		return fmt.Errorf("lose the node of %s: others have pods there; set Spec.OwnNodes", pod)
-	}
-	c.env.Timeline.Note("fault", "%s is lost", c.nodeOf(pod))
-	if n, ok := c.env.Network.(*network.Namespaces); ok {
+	n, ok := c.env.Network.(Links)
+	if ok && c.Spec.OwnNodes {
 		if err := n.Isolate(Namespace + "/" + pod); err != nil {
 			return err
 		}
 	}
-	err := c.env.Agent.LoseNode(ctx, c.nodeOf(pod), node.PowerLoss)
-	if n, ok := c.env.Network.(*network.Namespaces); ok && errors.Is(err, node.ErrLost) {
+	err := c.lose(ctx, pod, node.PowerLoss)
+	if ok && errors.Is(err, node.ErrLost) {
 		err = errors.Join(err, n.Rejoin(Namespace+"/"+pod)) // It is not for this call to bring it back.
 	}
 	return err
@@ -135,47 +158,43 @@ func (c *Cluster) LoseNode(ctx context.Context, pod string) error {
 
 // RestoreNode brings the node back.
 func (c *Cluster) RestoreNode(ctx context.Context, pod string) error {
-	c.env.Timeline.Note("fault", "%s is back", c.nodeOf(pod))
-	if n, ok := c.env.Network.(*network.Namespaces); ok {
+	if n, ok := c.env.Network.(Links); ok {
 		if err := n.Rejoin(Namespace + "/" + pod); err != nil {
 			return err
 		}
 	}
-	return c.env.Agent.RestoreNode(ctx, c.nodeOf(pod))
+	return c.restore(ctx, pod, c.env.Nodes.RestoreNode)
 }
 
 // CutPower ends everything on the node of a pod, for a time that is too short for the node controller.
 // Nobody hears of it before PowerOn. The cluster must have its own nodes.
 func (c *Cluster) CutPower(ctx context.Context, pod string) error {
-	if !c.Spec.OwnNodes {
-		return fmt.Errorf("cut the power of the node of %s: others have pods there; set Spec.OwnNodes", pod)
-	}
-	c.env.Timeline.Note("fault", "%s has no power", c.nodeOf(pod))
-	return c.env.Agent.LoseNode(ctx, c.nodeOf(pod), node.PowerCut)
+	return c.lose(ctx, pod, node.PowerCut)
 }
 
 // PowerOn boots the node again. Its containers are reported as terminated, and start by
 // themselves after a while.
 func (c *Cluster) PowerOn(ctx context.Context, pod string, starts time.Duration) error {
-	c.env.Timeline.Note("fault", "%s boots, and starts its containers in %v", c.nodeOf(pod), starts)
-	return c.env.Agent.Reboot(ctx, c.nodeOf(pod), starts)
+	return c.restore(ctx, pod, func(ctx context.Context, name string) error {
+		return c.env.Nodes.Reboot(ctx, name, starts)
+	})
 }
 
 // CutOff silently drops everything between a pod and the cluster's other pods, in both directions. The
 // API server and the harness still reach it. It needs Namespaces.
 func (c *Cluster) CutOff(pod string) error {
 	c.env.Timeline.Note("fault", "%s is cut off from its peers", pod)
-	return c.links(pod, (*network.Namespaces).Cut)
+	return c.links(pod, Links.Cut)
 }
 
 // Reconnect undoes CutOff.
 func (c *Cluster) Reconnect(pod string) error {
 	c.env.Timeline.Note("fault", "%s is connected again", pod)
-	return c.links(pod, (*network.Namespaces).Heal)
+	return c.links(pod, Links.Heal)
 }
 
-func (c *Cluster) links(pod string, change func(n *network.Namespaces, a, b string) error) error {
-	return c.network(pod, func(n *network.Namespaces) error {
+func (c *Cluster) links(pod string, change func(n Links, a, b string) error) error {
+	return c.network(pod, func(n Links) error {
 		var errs []error
 		for _, other := range c.Pods() {
 			if other != pod {
@@ -190,26 +209,26 @@ func (c *Cluster) links(pod string, change func(n *network.Namespaces, a, b stri
 // Namespaces.
 func (c *Cluster) Separate(a, b string) error {
 	c.env.Timeline.Note("fault", "%s and %s are cut off from each other", a, b)
-	return c.network(a, func(n *network.Namespaces) error { return n.Cut(Namespace+"/"+a, Namespace+"/"+b) })
+	return c.network(a, func(n Links) error { return n.Cut(Namespace+"/"+a, Namespace+"/"+b) })
 }
 
 // Reunite undoes Separate.
 func (c *Cluster) Reunite(a, b string) error {
 	c.env.Timeline.Note("fault", "%s and %s are connected again", a, b)
-	return c.network(a, func(n *network.Namespaces) error { return n.Heal(Namespace+"/"+a, Namespace+"/"+b) })
+	return c.network(a, func(n Links) error { return n.Heal(Namespace+"/"+a, Namespace+"/"+b) })
 }
 
 // Isolate silently drops everything between a pod and everybody else: other pods, the API server,
 // clients. Its kubelet reaches both the pod and the API server. It needs Namespaces.
 func (c *Cluster) Isolate(pod string) error {
 	c.env.Timeline.Note("fault", "%s is cut off from everybody", pod)
-	return c.network(pod, func(n *network.Namespaces) error { return n.Isolate(Namespace + "/" + pod) })
+	return c.network(pod, func(n Links) error { return n.Isolate(Namespace + "/" + pod) })
 }
 
 // Rejoin undoes Isolate.
 func (c *Cluster) Rejoin(pod string) error {
 	c.env.Timeline.Note("fault", "%s is connected again", pod)
-	return c.network(pod, func(n *network.Namespaces) error { return n.Rejoin(Namespace + "/" + pod) })
+	return c.network(pod, func(n Links) error { return n.Rejoin(Namespace + "/" + pod) })
 }
 
 // CutZone cuts pods off from the zone in which the API server is, with all other pods of the cluster: nothing
@@ -229,21 +248,23 @@ func (c *Cluster) CutZone(ctx context.Context, away []string) (mend func(context
 		strings.Join(zone, ", "))
 	var silent []string
 	for _, pod := range away {
-		if e := c.env.Agent.LoseNode(ctx, c.nodeOf(pod), node.Silence); e != nil {
+		if e := c.lose(ctx, pod, node.Silence); e != nil {
 			err = errors.Join(err, e)
 		} else {
 			silent = append(silent, pod)
 		}
 	}
 	serve := c.env.API.Refuse(func(r *apiproxy.Request) bool { return slices.Contains(away, r.Pod) }, 0)
-	between := func(change func(n *network.Namespaces, a, b string) error) error {
+	between := func(change func(n Links, a, b string) error) error {
 		var errs []error
 		for _, pod := range zone {
-			errs = append(errs, c.network(pod, func(n *network.Namespaces) error {
+			errs = append(errs, c.network(pod, func(n Links) error {
 				var errs []error
 				for _, other := range away {
 					errs = append(errs, change(n, Namespace+"/"+pod, Namespace+"/"+other))
-					errs = append(errs, change(n, Namespace+"/"+pod, nodeSpace+"/"+c.nodeOf(other)))
+					if name, ok := c.lost.Load(other); ok {
+						errs = append(errs, change(n, Namespace+"/"+pod, nodeSpace+"/"+name.(string)))
+					}
 				}
 				return errors.Join(errs...)
 			}))
@@ -253,18 +274,18 @@ func (c *Cluster) CutZone(ctx context.Context, away []string) (mend func(context
 	return func(ctx context.Context) error {
 		c.env.Timeline.Note("fault", "%s are connected again", strings.Join(away, ", "))
 		serve()
-		err := between((*network.Namespaces).Heal)
+		err := between(Links.Heal)
 		silent = slices.DeleteFunc(silent, func(pod string) bool {
-			e := c.env.Agent.RestoreNode(ctx, c.nodeOf(pod))
+			e := c.restore(ctx, pod, c.env.Nodes.RestoreNode)
 			err = errors.Join(err, e)
 			return e == nil
 		})
 		return err
-	}, errors.Join(err, between((*network.Namespaces).Cut))
+	}, errors.Join(err, between(Links.Cut))
 }
 
-func (c *Cluster) network(pod string, change func(*network.Namespaces) error) error {
-	n, ok := c.env.Network.(*network.Namespaces)
+func (c *Cluster) network(pod string, change func(Links) error) error {
+	n, ok := c.env.Network.(Links)
 	if !ok {
 		return fmt.Errorf("change the links of %s: pods have no network of their own here; use Namespaces", pod)
 	}
@@ -275,7 +296,7 @@ func (c *Cluster) network(pod string, change func(*network.Namespaces) error) er
 // to itself undoes that. It needs Namespaces. (Programs may remember a name for some seconds, and keep
 // their connections.)
 func (c *Cluster) Misdirect(pod, to string) error {
-	n, ok := c.env.Network.(*network.Namespaces)
+	n, ok := c.env.Network.(Links)
 	if !ok {
 		return fmt.Errorf("misdirect %s: names do not resolve here; use Namespaces", pod)
 	}

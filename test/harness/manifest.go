@@ -134,6 +134,9 @@ func (e *Env) certificates(s Spec) (map[string][]byte, *pki.CA, error) {
 	for n := range maxReplicas {
 		pod := s.podName(n)
 		names = append(names, fmt.Sprintf("%s.%s-peer.%s.svc", pod, s.Name, Namespace))
+		if e.real() {
+			continue // Nobody knows the addresses of pods beforehand.
+		}
 		ip := net.ParseIP(e.Network.AddressOf(Namespace, pod))
 		if ip == nil {
 			return nil, nil, fmt.Errorf("no address is left for pod %s; start another harness for more clusters", pod)
@@ -208,6 +211,7 @@ func (e *Env) statefulSet(s Spec) *appsv1.StatefulSet {
 				ObjectMeta: metav1.ObjectMeta{Labels: s.labels()},
 				Spec: corev1.PodSpec{
 					NodeSelector:                  s.nodeSelector(),
+					Affinity:                      s.apart(),
 					ServiceAccountName:            s.Name,
 					TerminationGracePeriodSeconds: &grace,
 					HostAliases: []corev1.HostAlias{{IP: "127.0.0.1",
@@ -249,6 +253,15 @@ func (s Spec) nodeSelector() map[string]string {
 		return nil
 	}
 	return map[string]string{node.PoolLabel: s.Name}
+}
+
+// apart keeps members on nodes of their own. The node agent does so anyway.
+func (s Spec) apart() *corev1.Affinity {
+	members := &metav1.LabelSelector{MatchLabels: s.labels(), MatchExpressions: []metav1.LabelSelectorRequirement{
+		{Key: appsv1.StatefulSetPodNameLabel, Operator: metav1.LabelSelectorOpExists}}}
+	return &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+		RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{
+			{TopologyKey: corev1.LabelHostname, LabelSelector: members}}}}
 }
 
 // initContainers is one that waits, where there is something to wait for.

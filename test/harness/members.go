@@ -242,6 +242,9 @@ func (c *Cluster) removeMembers(ctx context.Context, which func(name string) boo
 // Promote. (etcd allows one learner. 3.6 has --max-learners for more.) The members of pods that are
 // scaled away stay in the member list; see RemoveMembers.
 func (c *Cluster) Scale(ctx context.Context, replicas int, change func(*corev1.PodTemplateSpec)) error {
+	if err := c.env.room(ctx, replicas); err != nil {
+		return err
+	}
 	err := c.etcd(func(client *clientv3.Client) error {
 		for n := len(c.Pods()); n < replicas; n++ {
 			url := c.env.peerURL(c.Spec, c.Spec.podName(n))
@@ -398,7 +401,7 @@ func (c *Cluster) DisarmAlarms(ctx context.Context) error {
 // started, by service and method ("KV/Range"). Every message of a stream counts, so a
 // keepalive is one.
 func (c *Cluster) EtcdMessages(ctx context.Context, pod string) (map[string]int, error) {
-	url := "http://" + net.JoinHostPort(c.env.Network.AddressOf(Namespace, pod), strconv.Itoa(c.env.ports.metrics))
+	url := "http://" + net.JoinHostPort(c.reach(pod), strconv.Itoa(c.env.ports.metrics))
 	if c.etcds != nil {
 		url = c.Endpoint(pod) // There, etcd-wrapper listens at that port.
 	}

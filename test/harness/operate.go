@@ -19,12 +19,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/quorate/quorate/test/harness/build"
+	"github.com/quorate/quorate/test/harness/kubelet"
 	"github.com/quorate/quorate/test/harness/network"
 )
 
 // Launcher must be the first call in a program that uses the harness. Pods' processes are started
-// through it if they have their own namespaces.
-func Launcher() { network.MaybeRunLauncher() }
+// through it if they have their own namespaces, and so are real nodes.
+func Launcher() {
+	network.MaybeRunLauncher()
+	kubelet.MaybeRun()
+}
 
 // Enter moves a program that uses Namespaces into namespaces of its own, by running it
 // again in there; outside it does not return. The binaries are built before, and others that
@@ -41,6 +45,9 @@ func Enter(ctx context.Context, progress func(line string), others ...build.Targ
 		}
 		if err == nil {
 			_, err = build.Some(ctx, progress, others...)
+		}
+		if err == nil {
+			RealNodes(ctx, progress) // It fetches what they need.
 		}
 		if err != nil && !errors.Is(err, build.ErrNoHosts) {
 			fmt.Fprintln(os.Stderr, err)
@@ -131,13 +138,13 @@ func (c *Cluster) Recreate(ctx context.Context, policy appsv1.PodManagementPolic
 // Signal sends a signal to a pod's container.
 func (c *Cluster) Signal(pod, container string, sig syscall.Signal) error {
 	c.env.Timeline.Note("fault", "%v to %s of %s", sig, container, pod)
-	return c.env.Agent.KillContainer(pod, container, sig)
+	return c.env.Nodes.KillContainer(pod, container, sig)
 }
 
 // Exec runs the program of a container's image once more in that container, as kubectl exec does.
 func (c *Cluster) Exec(ctx context.Context, pod, container string, args ...string) (code int, output string,
 	err error) {
-	return c.env.Agent.Exec(ctx, pod, container, args...)
+	return c.env.Nodes.Exec(ctx, pod, container, args...)
 }
 
 // Kill ends a pod's container at once.
@@ -244,7 +251,7 @@ func (m Memory) ResidentMiB() float64 { return float64(m.Resident) / (1 << 20) }
 
 // Memory reads what a pod's container occupies now.
 func (c *Cluster) Memory(pod, container string) (Memory, error) {
-	pid, ok := c.env.Agent.PID(pod, container)
+	pid, ok := c.env.Nodes.PID(pod, container)
 	if !ok {
 		return Memory{}, fmt.Errorf("container %s of %s does not run", container, pod)
 	}

@@ -9,13 +9,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/quorate/quorate/test/harness/network"
 )
 
 // publishServices lets the names of Services lead to the pods behind them, as a cluster's DNS and kube-proxy do. A
 // Service without such pods leads to its own address, which nobody has here.
-func (e *Env) publishServices(ctx context.Context, n *network.Namespaces) (stop func(), err error) {
+func (e *Env) publishServices(ctx context.Context, n Links) (stop func(), err error) {
 	var mu sync.Mutex
 	slicesOf := map[string]*discoveryv1.EndpointSlice{} // by name
 	clusterIPs := map[string]string{}                   // by the Service's name

@@ -24,15 +24,15 @@ func (c *Cluster) LoseVolume(ctx context.Context, pod string) error {
 	}
 	c.env.Timeline.Note("fault", "the volumes of %s are lost", pod)
 	for i := range set.Spec.VolumeClaimTemplates {
-		dir := c.env.Agent.ClaimDir(Namespace, set.Spec.VolumeClaimTemplates[i].Name+"-"+pod)
+		dir := c.env.Nodes.ClaimDir(Namespace, set.Spec.VolumeClaimTemplates[i].Name+"-"+pod)
 		if err := Empty(dir); err != nil {
 			return err
 		}
 	}
-	if _, runs := c.env.Agent.PID(pod, "etcd"); !runs {
+	if _, runs := c.env.Nodes.PID(pod, "etcd"); !runs {
 		return nil
 	}
-	err = c.env.Agent.KillContainer(pod, "etcd", syscall.SIGKILL)
+	err = c.env.Nodes.KillContainer(pod, "etcd", syscall.SIGKILL)
 	if errors.Is(err, os.ErrProcessDone) {
 		err = nil
 	}
@@ -48,7 +48,7 @@ func (c *Cluster) DropVolumes(ctx context.Context) error {
 		return fmt.Errorf("drop the volumes of %s: %w", c.Spec.Name, err)
 	}
 	for i := range claims.Items {
-		err = errors.Join(err, os.RemoveAll(c.env.Agent.ClaimDir(Namespace, claims.Items[i].Name)))
+		err = errors.Join(err, os.RemoveAll(c.env.Nodes.ClaimDir(Namespace, claims.Items[i].Name)))
 	}
 	if c.etcds != nil {
 		err = errors.Join(err, os.RemoveAll(c.Backups()))
@@ -140,6 +140,6 @@ func (c *Cluster) WaitGone(ctx context.Context) error {
 
 // JobLogs are the paths of the logs of all pods so far whose names begin like this.
 func (c *Cluster) JobLogs(prefix string) []string {
-	paths, _ := filepath.Glob(filepath.Join(c.env.Agent.LogDir(prefix+"*"), "*.log")) // Only a malformed pattern fails.
+	paths, _ := filepath.Glob(filepath.Join(c.env.Nodes.LogDir(prefix+"*"), "*.log")) // Only a malformed pattern fails.
 	return paths
 }

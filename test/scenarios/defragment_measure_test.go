@@ -321,7 +321,7 @@ func (s *scene) absences(since time.Time) (gone []away, changes int) {
 	}
 	var events []event
 	for _, pod := range s.Pods() {
-		files, err := filepath.Glob(filepath.Join(s.env.Agent.LogDir(pod), "*-etcd-*.log"))
+		files, err := filepath.Glob(filepath.Join(s.env.Nodes.LogDir(pod), "*-etcd-*.log"))
 		require.NoError(s.t, err)
 		for _, file := range files {
 			f, err := os.Open(file)

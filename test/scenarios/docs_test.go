@@ -379,11 +379,15 @@ func newShell(t *testing.T, ctx context.Context, env *harness.Env, variables ...
 		s.env = append(s.env, variable+"="+strings.TrimSpace(string(value)))
 	}
 
+	place, ok := env.Network.(network.Network)
+	if !ok {
+		return s // Real nodes have a DNS that the harness sees too.
+	}
 	pod := network.Pod{Namespace: harness.Namespace, Name: "workstation", UID: "workstation"}
-	attachment, err := env.Network.Attach(ctx, pod)
+	attachment, err := place.Attach(ctx, pod)
 	require.NoError(t, err)
 	s.launcher = attachment.Launcher
-	t.Cleanup(func() { require.NoError(t, env.Network.Detach(context.WithoutCancel(ctx), pod)) })
+	t.Cleanup(func() { require.NoError(t, place.Detach(context.WithoutCancel(ctx), pod)) })
 	return s
 }
 

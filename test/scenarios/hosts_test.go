@@ -37,7 +37,7 @@ func druidEnvironment(t *testing.T, name string) (context.Context, *harness.Env,
 	ctx, cancel := context.WithTimeout(t.Context(), druidTimeout)
 	t.Cleanup(cancel)
 	env, err := harness.Start(ctx, harness.Options{Dir: filepath.Join(*logs, name), Network: harness.Namespaces,
-		InMemory: true, Hosts: true, Progress: say})
+		RealNodes: onRealNodes, InMemory: true, Hosts: true, Progress: say})
 	if errors.Is(err, build.ErrNoHosts) {
 		t.Skip(err)
 	}

@@ -28,8 +28,14 @@ import (
 	"github.com/quorate/quorate/test/harness/traffic"
 )
 
-// The two environments are started when a test first needs them and shared by all.
-var envs = map[harness.Mode]*lazyEnv{harness.Loopback: {}, harness.Namespaces: {}}
+// The environments are started when a test first needs them and shared by all.
+var envs = map[harness.Mode]*lazyEnv{harness.Loopback: {}, harness.Namespaces: {}, realNodes: {}}
+
+// realNodes is the environment that takes the place of both others, where pods are to run on real nodes.
+const realNodes harness.Mode = "nodes"
+
+// onRealNodes is set before any test begins.
+var onRealNodes bool
 
 type lazyEnv struct {
 	once sync.Once
@@ -67,6 +73,13 @@ func TestMain(m *testing.M) {
 	if !testing.Short() {
 		harness.Enter(context.Background(), say, slices.Concat(typed, []build.Target{build.Host, build.Etcdutl},
 			build.Hosts)...)
+		// A cluster may have all nodes, and the next one after it.
+		if onRealNodes = harness.RealNodes(context.Background(), say); onRealNodes {
+			if err := flag.Set("test.parallel", "1"); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+		}
 	}
 	os.Exit(run(m))
 }
@@ -154,6 +167,9 @@ func environment(t *testing.T, mode harness.Mode) *harness.Env {
 			t.Skipf("needs network namespaces: %v", err)
 		}
 	}
+	if onRealNodes {
+		mode = realNodes
+	}
 	l := envs[mode]
 	l.once.Do(func() { l.env, l.err = startEnv(string(mode), mode) })
 	require.NoError(t, l.err, "start the %s environment", mode)
@@ -164,8 +180,9 @@ func startEnv(name string, mode harness.Mode) (*harness.Env, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
 	defer cancel()
 	return harness.Start(ctx, harness.Options{Dir: filepath.Join(*logs, name), Network: mode,
-		InMemory: *measuredPage == "", // What a defragmentation costs depends on the disk.
-		Progress: say})
+		RealNodes: mode == realNodes,
+		InMemory:  *measuredPage == "", // What a defragmentation costs depends on the disk.
+		Progress:  say})
 }
 
 // ownEnvironment starts an environment for a test that breaks what all clusters share.
@@ -174,7 +191,11 @@ func ownEnvironment(t *testing.T, name string) *harness.Env {
 	if testing.Short() {
 		t.Skip("real clusters are not for -short")
 	}
-	env, err := startEnv(name, harness.Loopback)
+	mode := harness.Loopback
+	if onRealNodes {
+		mode = realNodes
+	}
+	env, err := startEnv(name, mode)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

@@ -141,10 +141,8 @@ func TestDrainsOfAllNodes(t *testing.T) {
 		t.Run("all nodes cordoned at once, and for long, "+budget, func(t *testing.T) {
 			s := s.in(t)
 			o := s.during(ctx, func(l *harness.Ledger) {
-				var nodes []string
-				for n := range 7 {
-					nodes = append(nodes, fmt.Sprintf("drains-node-%d", n))
-				}
+				nodes, err := s.Nodes(ctx)
+				require.NoError(t, err)
 				for _, node := range nodes {
 					require.NoError(t, s.Cordon(ctx, node))
 				}

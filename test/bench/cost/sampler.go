@@ -38,7 +38,7 @@ func StartSampler(ctx context.Context, env *harness.Env, cluster *harness.Cluste
 func processes(env *harness.Env, container string, pods ...string) map[string]int {
 	pids := map[string]int{}
 	for _, pod := range pods {
-		if pid, ok := env.Agent.PID(pod, container); ok {
+		if pid, ok := env.Nodes.PID(pod, container); ok {
 			pids[pod] = pid
 		}
 	}

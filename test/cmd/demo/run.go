@@ -135,6 +135,7 @@ func (d *demo) bringUp(ctx context.Context) (err error) {
 	built := d.begin
 	d.env, err = harness.Start(ctx, harness.Options{
 		Dir: d.dir, Network: harness.Mode(d.network), Nodes: d.replicas, Hosts: d.scenario == etcdDruid,
+		RealNodes: d.network == string(harness.Namespaces) && harness.RealNodes(ctx, d.console.Progress),
 		Progress: func(line string) {
 			// Whatever comes after the last word of the build is starting.
 			if isBuildLine(line) {

@@ -29,6 +29,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -46,6 +47,8 @@ const (
 type Config struct {
 	// BindAddress is the IP address at which the sidecars reach the proxy. Required.
 	BindAddress string
+	// Port is a free one if it is 0.
+	Port int
 	// Upstream is the URL of the API server and UpstreamCA its authority (PEM). Required.
 	Upstream   string
 	UpstreamCA []byte
@@ -149,7 +152,7 @@ func (c Config) open() (e ends, err error) {
 		return e, err
 	}
 	e.server = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
-	if e.listener, err = net.Listen("tcp", net.JoinHostPort(c.BindAddress, "0")); err != nil {
+	if e.listener, err = net.Listen("tcp", net.JoinHostPort(c.BindAddress, strconv.Itoa(c.Port))); err != nil {
 		return e, fmt.Errorf("Config.BindAddress: %w", err)
 	}
 	return e, nil

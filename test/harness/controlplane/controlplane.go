@@ -1,7 +1,8 @@
-// Package controlplane runs a Kubernetes control plane as three child processes: an
+// Package controlplane runs a Kubernetes control plane as child processes: an
 // etcd for the API server, the real kube-apiserver, and the real kube-controller-manager
-// with the controllers that a StatefulSet needs. There is no scheduler and no kubelet; the node
-// agent of the harness takes their place.
+// with the controllers that a StatefulSet needs. There is no scheduler and no kubelet, because the node
+// agent of the harness takes their place. With [Config.RealNodes] there is what real kubelets
+// need: a scheduler, the controllers of nodes and volumes, and the authorizer of nodes.
 //
 // What a test sees is what a cluster does:
 //
@@ -89,6 +90,8 @@ type Config struct {
 	// NodeMonitorGracePeriod is how long after the last heartbeat nodelifecycle takes
 	// a node for lost. 0 means 50 s, Kubernetes' default.
 	NodeMonitorGracePeriod time.Duration
+	// RealNodes is for nodes with kubelets.
+	RealNodes bool
 }
 
 // DefaultControllers are what a StatefulSet and its pods need. "nodelifecycle" is not among
@@ -97,6 +100,10 @@ var DefaultControllers = []string{
 	"statefulset", "job", "disruption", "garbagecollector", "serviceaccount", "root-ca-cert-publisher", "namespace",
 	"pvc-protection", "endpointslice",
 }
+
+// nodeControllers are what real nodes need beside them.
+var nodeControllers = []string{"nodelifecycle", "taint-eviction-controller", "podgc", "persistentvolume-binder",
+	"pv-protection"}
 
 func (c Config) validate() error {
 	switch {
@@ -122,6 +129,8 @@ type ControlPlane struct {
 	admin  *rest.Config
 
 	etcd, apiServer, controllers *component
+	// scheduler is nil without real nodes.
+	scheduler *component
 
 	failed   chan struct{}
 	failOnce sync.Once
@@ -155,7 +164,7 @@ func start(ctx context.Context, config Config) (*ControlPlane, error) {
 	if err := cp.prepare(); err != nil {
 		return nil, err
 	}
-	for _, c := range []*component{cp.etcd, cp.apiServer, cp.controllers} {
+	for _, c := range cp.components() {
 		if err := c.start(ctx); err != nil {
 			return nil, errors.Join(err, cp.Close(ctx))
 		}
@@ -163,11 +172,20 @@ func start(ctx context.Context, config Config) (*ControlPlane, error) {
 	return cp, nil
 }
 
+// components are all processes, in the order in which they start.
+func (cp *ControlPlane) components() []*component {
+	all := []*component{cp.etcd, cp.apiServer, cp.controllers}
+	if cp.scheduler != nil {
+		all = append(all, cp.scheduler)
+	}
+	return all
+}
+
 // prepare chooses the ports, writes every file that the processes read, and describes
 // the processes.
 func (cp *ControlPlane) prepare() error {
 	address := cp.config.BindAddress
-	ports, err := freePorts(address, 4)
+	ports, err := freePorts(address, 5)
 	if err != nil {
 		return err
 	}
@@ -199,6 +217,13 @@ func (cp *ControlPlane) prepare() error {
 		"--log-level=warn",
 	}, probeHTTP(etcdClient+"/health", nil, "true"))
 
+	authorizers, nodeFlags := "RBAC", []string(nil)
+	if cp.config.RealNodes {
+		// A kubelet may do what the pods on its node need, and its certificate is its own.
+		authorizers = "Node,RBAC"
+		nodeFlags = []string{"--enable-admission-plugins=NodeRestriction", "--allow-privileged",
+			"--kubelet-preferred-address-types=InternalIP"}
+	}
 	cp.apiServer = cp.newComponent("kube-apiserver", cp.config.Binaries.Kube, append([]string{
 		"apiserver",
 		"--etcd-servers=" + etcdClient,
@@ -212,13 +237,13 @@ func (cp *ControlPlane) prepare() error {
 		"--tls-cert-file=" + cp.path("pki", "apiserver.crt"), "--tls-private-key-file=" +
 			cp.path("pki", "apiserver.key"),
 		"--client-ca-file=" + cp.path("pki", "ca.crt"),
-		"--authorization-mode=RBAC",
+		"--authorization-mode=" + authorizers,
 		"--service-account-issuer=" + issuer,
 		"--service-account-signing-key-file=" + cp.path("pki", "sa.key"),
 		"--service-account-key-file=" + cp.path("pki", "sa.pub"),
 		"--enable-priority-and-fairness=false",
 		"--profiling=false",
-	}, featureGates...), nil)
+	}, slices.Concat(nodeFlags, featureGates)...), nil)
 	adminClient, err := rest.HTTPClientFor(cp.admin)
 	if err != nil {
 		return fmt.Errorf("make the client of the readiness probe: %w", err)
@@ -228,6 +253,9 @@ func (cp *ControlPlane) prepare() error {
 	controllers := cp.config.Controllers
 	if len(controllers) == 0 {
 		controllers = DefaultControllers
+	}
+	if cp.config.RealNodes {
+		controllers = slices.Concat(controllers, nodeControllers)
 	}
 	args := append([]string{
 		"controllers",
@@ -248,10 +276,25 @@ func (cp *ControlPlane) prepare() error {
 	if cp.config.NodeMonitorGracePeriod > 0 {
 		args = append(args, "--node-monitor-grace-period="+cp.config.NodeMonitorGracePeriod.String())
 	}
+	if cp.config.RealNodes {
+		args = append(args, "--node-monitor-period=1s")
+	}
 	// The controllers are listed from when all of them have been made.
 	health := url.URL{Scheme: "https", Host: net.JoinHostPort(address, ports[3]), Path: "/healthz", RawQuery: "verbose"}
 	cp.controllers = cp.newComponent("kube-controllers", cp.config.Binaries.Kube, args,
 		probeHTTP(health.String(), adminClient, "[+]statefulset-controller ok"))
+	if cp.config.RealNodes {
+		config := cp.path("pki", "scheduler.kubeconfig")
+		health := url.URL{Scheme: "https", Host: net.JoinHostPort(address, ports[4]), Path: "/readyz"}
+		cp.scheduler = cp.newComponent("kube-scheduler", cp.config.Binaries.Kube, append([]string{
+			"scheduler",
+			"--kubeconfig=" + config, "--authentication-kubeconfig=" + config, "--authorization-kubeconfig=" + config,
+			"--leader-elect=false",
+			"--bind-address=" + address, "--secure-port=" + ports[4],
+			"--tls-cert-file=" + cp.path("pki", "apiserver.crt"), "--tls-private-key-file=" +
+				cp.path("pki", "apiserver.key"),
+		}, featureGates...), probeHTTP(health.String(), adminClient, "ok"))
+	}
 	return nil
 }
 
@@ -293,13 +336,29 @@ func (cp *ControlPlane) writeCredentials() error {
 	if err := cp.writeKubeconfig(cp.KubeconfigPath(), "admin", cp.admin); err != nil {
 		return err
 	}
-	// The user has just the right to act through the ServiceAccounts of the
-	// controllers.
-	controllers, err := cp.userConfig(ca, "system:kube-controller-manager")
-	if err != nil {
-		return err
+	// The user of the controllers has just the right to act through their ServiceAccounts.
+	for name, user := range map[string]string{
+		"controllers": "system:kube-controller-manager", "scheduler": "system:kube-scheduler",
+	} {
+		config, err := cp.userConfig(ca, user)
+		if err != nil {
+			return err
+		}
+		if err := cp.writeKubeconfig(cp.path("pki", name+".kubeconfig"), name, config); err != nil {
+			return err
+		}
 	}
-	return cp.writeKubeconfig(cp.path("pki", "controllers.kubeconfig"), "controllers", controllers)
+	return nil
+}
+
+// NodeKubeconfig writes the kubeconfig file of a node's kubelet, and returns its path.
+func (cp *ControlPlane) NodeKubeconfig(node string) (string, error) {
+	config, err := cp.userConfig(cp.ca, "system:node:"+node, "system:nodes")
+	if err != nil {
+		return "", err
+	}
+	path := cp.path("pki", node+".kubeconfig")
+	return path, cp.writeKubeconfig(path, node, config)
 }
 
 func (cp *ControlPlane) userConfig(ca *pki.CA, user string, groups ...string) (*rest.Config, error) {
@@ -362,14 +421,18 @@ func (cp *ControlPlane) KubeconfigPath() string { return cp.path("admin.kubeconf
 // Logs returns the paths of the processes' logs. A process that has been started again
 // appends to its log.
 func (cp *ControlPlane) Logs() []string {
-	return []string{cp.etcd.log, cp.apiServer.log, cp.controllers.log}
+	var logs []string
+	for _, c := range cp.components() {
+		logs = append(logs, c.log)
+	}
+	return logs
 }
 
 // PIDs returns the process IDs of the running processes by name (kube-etcd,
 // kube-apiserver, kube-controllers), e.g. to look at their memory.
 func (cp *ControlPlane) PIDs() map[string]int {
 	pids := map[string]int{}
-	for _, c := range []*component{cp.etcd, cp.apiServer, cp.controllers} {
+	for _, c := range cp.components() {
 		if pid, running := c.pid(); running {
 			pids[c.name] = pid
 		}
@@ -443,6 +506,7 @@ func (cp *ControlPlane) fail(err error) {
 // nothing.
 func (cp *ControlPlane) Close(ctx context.Context) error {
 	return errors.Join(
+		cp.scheduler.stop(ctx, 0),
 		cp.controllers.stop(ctx, 0),
 		cp.apiServer.stop(ctx, 0),
 		cp.etcd.stop(ctx, 0),

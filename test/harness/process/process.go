@@ -83,6 +83,10 @@ type Spec struct {
 	// launcher must replace itself by the program (exec), so that PID, signals
 	// and exit code are the program's own.
 	Launcher []string
+
+	// Namespaces are the new namespaces that the process gets, as flags of clone(2). With a PID namespace, whatever the
+	// process has started ends with it.
+	Namespaces uintptr
 }
 
 // Process is a child process that has been started. All methods may be called at
@@ -135,7 +139,7 @@ func Start(spec Spec) (*Process, error) {
 	cmd.Env = spec.Env
 	cmd.Dir = spec.Dir
 	cmd.WaitDelay = logDrain
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, Cloneflags: spec.Namespaces}
 	switch {
 	case spec.Log != nil:
 		cmd.Stdout, cmd.Stderr = spec.Log, spec.Log
