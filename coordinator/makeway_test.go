@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,8 +32,10 @@ type kubeNodes struct {
 	taint string
 	// err refuses both, and unwatchable a watch alone.
 	err, unwatchable error
-	gets             int
-	watchers         map[string][]*watch.RaceFreeFakeWatcher
+	// takes is how long it takes to read one.
+	takes    time.Duration
+	gets     int
+	watchers map[string][]*watch.RaceFreeFakeWatcher
 	// changes counts those of nodes, of which silent watches do not tell.
 	changes int
 	silent  bool
@@ -54,6 +58,7 @@ func (n *kubeNodes) node(name string) *corev1.Node {
 }
 
 func (n *kubeNodes) Get(_ context.Context, name string, _ metav1.GetOptions) (*corev1.Node, error) {
+	<-time.After(n.takes)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.gets++
@@ -345,6 +350,33 @@ func TestANodeThatCannotBeReadKeepsNoCure(t *testing.T) {
 		n.err = nil
 		n.mu.Unlock()
 		within(t, time.Minute, "the rollout", func() bool { return s.settled("rev-2") })
+	})
+}
+
+// What the nodes say counts in the look that asked them, also where they take longer than the members, and a pod of
+// ours refuses connections meanwhile. A cordon that has had its patience does not begin anew with that.
+func TestANodeThatIsReadSlowlyIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 3)
+		n := newNodes(s.kube)
+		n.takes = 300 * time.Millisecond
+		defer run(t, s.config(readingNodes(n)))()
+		n.cordon("node-0")
+		<-time.After(rollout.DefaultPolicy().LeavingPatience + time.Minute)
+		s.crashes(1)
+		answers := func(err error) {
+			s.etcd.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) {
+				ms[1].ReadErr, ms[1].StatusErr, ms[1].ListErr = err, err, err
+			})
+		}
+		answers(status.Error(codes.Unavailable, "connection refused"))
+		s.update("rev-2")
+		within(t, time.Minute, "the cure", func() bool { return s.story() != "" })
+		answers(nil)
+		<-time.After(2 * time.Minute)
+		if !s.settled("rev-2") {
+			t.Errorf("it is not over:\n%s", s.said())
+		}
 	})
 }
 

@@ -119,7 +119,8 @@ func (m *memory) recall(now, read time.Time, seen []rollout.Sighting, pods []rol
 //
 // What a kubelet says is as old as it may be, not as it seems: it was said after the pods were last read live and said
 // something else. It may be told much later, by a watch that lags, or when the API server can be reached again. (The
-// chaos tests found a coordinator that had taken the last word before a cut for a word from the other side of it.)
+// chaos tests found a coordinator that had taken the last word before a cut for a word from the other side of it.) The
+// first word that is read at all may be of any age.
 func (m *memory) ages(now, read time.Time, seen []rollout.Sighting) rollout.Ages {
 	since := make(map[rollout.Sighting]time.Time, len(seen))
 	before, lasting := m.lasting.begin(now), map[rollout.Sighting]time.Time{}
@@ -137,7 +138,9 @@ func (m *memory) ages(now, read time.Time, seen []rollout.Sighting) rollout.Ages
 		switch {
 		case ok:
 		case s.Condition == rollout.SaidSeen:
-			first = m.read
+			if slices.ContainsFunc(slices.Collect(maps.Keys(was)), s.Supersedes) {
+				first = m.read
+			}
 		default:
 			first = now
 		}
@@ -145,11 +148,24 @@ func (m *memory) ages(now, read time.Time, seen []rollout.Sighting) rollout.Ages
 			ages[s] = now.Sub(first)
 		}
 	}
+	m.keepWords(since)
 	m.since, m.lasting.since = since, lasting
 	if !read.IsZero() {
 		m.read = read
 	}
 	return ages
+}
+
+// keepWords keeps the last words of pods that are there, where a look has no words of that kind, because a node could
+// not be read. Otherwise the same words would seem to be new as soon as it can be read again.
+func (m *memory) keepWords(since map[rollout.Sighting]time.Time) {
+	for s, first := range m.since {
+		_, there := since[rollout.Sighting{UID: s.Speaker(), Condition: rollout.PodSeen}]
+		if s.Condition == rollout.SaidSeen && there &&
+			!slices.ContainsFunc(slices.Collect(maps.Keys(since)), s.Supersedes) {
+			since[s] = first
+		}
+	}
 }
 
 // unread is true while nothing comes from an outdated pod, for some time, and nothing has been read live since that

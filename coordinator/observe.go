@@ -341,11 +341,13 @@ func (o *observer) gather(ctx context.Context, p *picture) (rollout.State, recor
 		if state.Etcd, merr = ask(ctx); merr != nil {
 			o.c.log.WithError(merr).Debug("no member list")
 		}
-		state.Pods = withHeard(seen.Pods, heard())
+		refused := heard()
 		o.sight.etcdTook = o.c.now() - began
 		if live {
 			state.Gates = o.c.gates.answers(ctx, asked, grace)
 		}
+		nodesRead.Wait() // What the nodes say is added to the pods.
+		state.Pods = withHeard(seen.Pods, refused)
 	}
 	// Probes that failed because we are ending say nothing about the members.
 	nodesRead.Wait()

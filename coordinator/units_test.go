@@ -394,3 +394,53 @@ func TestHowLongEtcdHasBeenSilent(t *testing.T) {
 		})
 	}
 }
+
+// The words of a kubelet are new where the last reading had other words of that kind, and not where it had none.
+func TestWordsAreNewOnlyAfterOtherWords(t *testing.T) {
+	pod := rollout.Sighting{UID: "uid", Condition: rollout.PodSeen}
+	silent := rollout.Sighting{UID: "uid", Condition: rollout.SilentSeen}
+	word := func(beat string) rollout.Sighting {
+		return rollout.Sighting{UID: "uid heartbeat " + beat, Condition: rollout.SaidSeen}
+	}
+	for _, tc := range []struct {
+		name string
+		// beats are what the node says from look to look, empty where it could not be read. The silence begins with
+		// the second one.
+		beats []string
+		want  bool
+	}{
+		{"the same all the time", []string{"1", "1", "1", "1"}, false},
+		{"unread once in the silence", []string{"1", "1", "", "1"}, false},
+		{"unread more than once", []string{"1", "", "", "1"}, false},
+		{"never read before", []string{"", "", "", "1"}, false},
+		{"new in the silence", []string{"1", "1", "1", "2"}, true},
+		{"new after it could not be read", []string{"1", "1", "", "2"}, true},
+		{"new, and not read since", []string{"1", "1", "2", ""}, false},
+		{"new, and the same after it could not be read", []string{"1", "1", "1", "2", "", "2"}, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			m, now := newMemory(&lasting{}), time.Unix(1000, 0)
+			var ages rollout.Ages
+			for i, beat := range tc.beats {
+				now = now.Add(5 * time.Second)
+				seen := []rollout.Sighting{pod}
+				if i > 0 {
+					seen = append(seen, silent)
+				}
+				if beat != "" {
+					seen = append(seen, word(beat))
+				}
+				ages = m.recall(now, now.Add(-time.Second), seen, nil).Ages
+			}
+			age, told := ages[word(tc.beats[len(tc.beats)-1])]
+			if got := told && age < ages[silent]; got != tc.want {
+				t.Errorf("new: %v (%v, in a silence of %v), want %v", got, age, ages[silent], tc.want)
+			}
+		})
+	}
+	m, now := newMemory(&lasting{}), time.Unix(1000, 0)
+	m.recall(now, now, []rollout.Sighting{pod, word("1")}, nil)
+	if m.recall(now, now, nil, nil); len(m.since) != 0 {
+		t.Errorf("what was said of a pod that is gone is kept: %v", m.since)
+	}
+}

@@ -3,6 +3,7 @@ package rollout
 import (
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -239,6 +240,18 @@ func (p *Pod) word() string { return p.UID + " said " + p.Said }
 
 func (p *Pod) heartbeat() string { return p.UID + " heartbeat " + p.Heartbeat }
 
+// Speaker is the UID of the pod that words are about.
+func (s Sighting) Speaker() string {
+	uid, _, _ := strings.Cut(s.UID, " ")
+	return uid
+}
+
+// Supersedes is true for words of the same kind about the same pod: there is only one of them at a time.
+func (s Sighting) Supersedes(old Sighting) bool {
+	kind := func(words string) string { return words[:strings.LastIndexByte(words, ' ')+1] }
+	return s.Condition == SaidSeen && old.Condition == SaidSeen && kind(s.UID) == kind(old.UID)
+}
+
 // silence is true for a seat from whose pod nothing has come in this observation: no answer of the member, not even a
 // refusal, and no refused connection. While there is no member list, no member was asked.
 func (s *Seat) silence() bool {
@@ -401,7 +414,7 @@ func (a *Assessment) Sightings() []Sighting {
 		if pod.Said != "" {
 			seen = append(seen, Sighting{pod.word(), SaidSeen})
 		}
-		if pod.Heartbeat != "" {
+		if pod.Heartbeat != "" || pod.NodeSilent { // That it is silent is another word than the next heartbeat.
 			seen = append(seen, Sighting{pod.heartbeat(), SaidSeen})
 		}
 		if !seat.Outdated && !seat.Stopped && (!pod.Ready || !seat.useful()) {

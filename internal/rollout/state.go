@@ -370,7 +370,8 @@ const (
 	MemberSeen
 	// SilentSeen: the pod's member has neither answered, nor has its address refused a connection. SaidSeen: what
 	// its kubelet or its node says is as it was; its age is that of the last reading that said something else, and it
-	// has none where there was no such reading. The UID of the latter is the pod's with these words.
+	// has none where there was no such reading. While a node cannot be read, its last word stands. The UID of the
+	// latter is the pod's with these words.
 	SilentSeen
 	SaidSeen
 )
