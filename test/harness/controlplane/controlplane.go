@@ -294,6 +294,9 @@ func (cp *ControlPlane) prepare() error {
 			"--tls-cert-file=" + cp.path("pki", "apiserver.crt"), "--tls-private-key-file=" +
 				cp.path("pki", "apiserver.key"),
 		}, featureGates...), probeHTTP(health.String(), adminClient, "ok"))
+		// A scheduler ends itself when its cache is wrong, as after an outage of the API server. Its kubelet starts it
+		// again then.
+		cp.scheduler.again = time.Second
 	}
 	return nil
 }
@@ -520,6 +523,8 @@ type component struct {
 	args, env            []string
 	ready                func(ctx context.Context) error
 	failed               func(error)
+	// again is how long a process that ends by itself stays away. Otherwise it was not to end.
+	again time.Duration
 
 	// changing is held while the component starts or stops.
 	changing sync.Mutex
@@ -548,9 +553,7 @@ func (c *component) start(ctx context.Context) error {
 	if c.current() != nil {
 		return nil
 	}
-	started, err := process.Start(process.Spec{
-		Name: c.name, Path: c.path, Args: c.args, Env: c.env, Dir: c.dir, LogPath: c.log,
-	})
+	started, err := process.Start(c.spec())
 	if err != nil {
 		return err
 	}
@@ -560,6 +563,10 @@ func (c *component) start(ctx context.Context) error {
 	}
 	c.watch(started)
 	return nil
+}
+
+func (c *component) spec() process.Spec {
+	return process.Spec{Name: c.name, Path: c.path, Args: c.args, Env: c.env, Dir: c.dir, LogPath: c.log}
 }
 
 func (c *component) awaitReady(ctx context.Context, p *process.Process) error {
@@ -586,7 +593,7 @@ func (c *component) awaitReady(ctx context.Context, p *process.Process) error {
 	}
 }
 
-// watch reports the end of the process unless it is wanted.
+// watch reports the end of the process unless it is wanted, or starts it again.
 func (c *component) watch(p *process.Process) {
 	watched, release := make(chan struct{}), make(chan struct{})
 	c.mu.Lock()
@@ -594,16 +601,43 @@ func (c *component) watch(p *process.Process) {
 	c.mu.Unlock()
 	go func() {
 		defer close(watched)
-		select {
-		case <-release:
-		case <-p.Done():
+		for p != nil {
 			select {
 			case <-release:
-			default:
-				c.failed(c.ended(p))
+				return
+			case <-p.Done():
 			}
+			p = c.revive(p, release)
 		}
 	}()
+}
+
+// revive starts a process again that has ended, if it is one for that. It returns nil if there is nothing more to watch.
+func (c *component) revive(p *process.Process, release <-chan struct{}) *process.Process {
+	timer := time.NewTimer(c.again)
+	defer timer.Stop()
+	select {
+	case <-release:
+		return nil
+	case <-timer.C:
+	}
+	select {
+	case <-release:
+		return nil
+	default:
+	}
+	err := c.ended(p)
+	if c.again > 0 {
+		var next *process.Process
+		if next, err = process.Start(c.spec()); err == nil {
+			c.mu.Lock()
+			c.running = next
+			c.mu.Unlock()
+			return next
+		}
+	}
+	c.failed(err)
+	return nil
 }
 
 func (c *component) ended(p *process.Process) error {
@@ -618,13 +652,15 @@ func (c *component) stop(ctx context.Context, grace time.Duration) error {
 	defer c.changing.Unlock()
 	c.mu.Lock()
 	p, watched, release := c.running, c.watched, c.release
-	c.running = nil
 	c.mu.Unlock()
 	if p == nil {
 		return nil
 	}
 	close(release)
 	<-watched
+	c.mu.Lock()
+	p, c.running = c.running, nil // It may have been started again until then.
+	c.mu.Unlock()
 	return p.Stop(ctx, grace)
 }
 
