@@ -307,11 +307,12 @@ func TestURLsAreComparedAsURLs(t *testing.T) {
 	})
 }
 
-func TestEveryMembersOwnLocalAddressIsSharedByAll(t *testing.T) {
+func TestAddressesThatAreOneForAllMembersAreShared(t *testing.T) {
 	for _, urls := range [][2]string{
 		{"http://0.0.0.0:2379", "http://0.0.0.0:2379"},
 		{"http://localhost:2379", "http://127.0.0.1:2379"},
 		{"http://[::1]:2379", "http://[0:0:0:0:0:0:0:0]:2379/"},
+		{"http://etcd.ns.svc:2379", "http://Etcd.ns.svc.:2379"},
 	} {
 		t.Run(urls[0]+" "+urls[1], func(t *testing.T) {
 			m := dumped(t, []string{urls[0]}, []string{urls[1]})(nil, map[string]string{urls[0]: "", urls[1]: ""})

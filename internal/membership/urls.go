@@ -32,7 +32,7 @@ func addressOf(url string) address {
 	if err != nil {
 		host, port = strings.Trim(rest, "[]"), ""
 	}
-	a.host, a.port = strings.ToLower(host), port
+	a.host, a.port = strings.TrimSuffix(strings.ToLower(host), "."), port
 	if ip, err := netip.ParseAddr(host); err == nil {
 		a.host = ip.Unmap().String()
 	}

@@ -33,8 +33,8 @@ func main() {
 	case "kubelet":
 		command = kubelet.NewKubeletCommand(context.Background())
 	default:
-		fmt.Fprintf(os.Stderr, "kube: unknown command %q; say apiserver, controllers, scheduler or kubelet, with --help "+
-			"for its flags\n", name)
+		fmt.Fprintf(os.Stderr, "kube: unknown command %q; say apiserver, controllers, scheduler or kubelet, with "+
+			"--help for its flags\n", name)
 		os.Exit(2)
 	}
 	command.SetArgs(os.Args[2:])

@@ -26,7 +26,8 @@ type containers struct {
 
 // on are the containers of a node. The process is the node's first.
 func (c *containers) on(first int) []container {
-	pattern := filepath.Join("/proc", strconv.Itoa(first), "root/run/containerd/io.containerd.runtime.v2.task/k8s.io/*/config.json")
+	pattern := filepath.Join("/proc", strconv.Itoa(first),
+		"root/run/containerd/io.containerd.runtime.v2.task/k8s.io/*/config.json")
 	paths, _ := filepath.Glob(pattern) // The pattern is ours.
 	c.mu.Lock()
 	defer c.mu.Unlock()

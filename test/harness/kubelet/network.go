@@ -19,8 +19,10 @@ import (
 )
 
 const (
-	// Hub is the harness, and NodeSpace the namespace of nodes, where an end of a link is named.
-	Hub, NodeSpace = "hub", "nodes"
+	// Hub is the harness where an end of a link is named.
+	Hub = "hub"
+	// NodeSpace is the namespace of nodes where an end of a link is named.
+	NodeSpace = "nodes"
 	// podLink, nodeBridge and nodeUplink are the interfaces of a pod and of a node.
 	podLink, nodeBridge, nodeUplink = "eth0", "cni0", "eth0"
 	// mostNetworks is how many networks there can be in one harness at a time. Each takes a /16 from 10.64.0.0 on.
