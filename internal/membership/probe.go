@@ -404,7 +404,7 @@ func (b *probing) judge(h *heard, url string) (p rollout.Probe) {
 			p.Replied = alone && replied(h.rerr)
 			return p
 		}
-		p.URL, p.Status = url, statusOf(h.status)
+		p.URL, p.Shared, p.Status = url, !alone, statusOf(h.status)
 	}
 	p.Replied = alone && (replied(h.serr) || replied(h.rerr))
 	status := h.status
@@ -414,10 +414,10 @@ func (b *probing) judge(h *heard, url string) (p rollout.Probe) {
 	switch by := readBy(h.header, h.rerr, status); {
 	case by != nil:
 		if p.Read, p.Detail = identify(by, cluster, member); p.Read != rollout.Answered {
-			p.Status, p.URL = nil, ""
+			p.Status, p.URL, p.Shared = nil, "", false
 			break
 		}
-		p.ReadTerm, p.URL = by.RaftTerm, url
+		p.ReadTerm, p.URL, p.Shared = by.RaftTerm, url, !alone
 		if h.serr != nil {
 			p.Detail = "no status: " + refusal(h.serr, statusDenied)
 		}

@@ -285,6 +285,24 @@ func TestASharedURLIsAskedOnlyUntilTheMembersHaveIdentifiedThemselves(t *testing
 	})
 }
 
+func TestAMemberThatAnswersOnlyUnderASharedURLSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := etcdtest.StartInMemory(t, 2)
+		c.Share(true, func() int { return 1 })
+		o := newObserver(t, c, probeTime, c.URL(0))
+		for _, silent := range []bool{false, true} {
+			c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) {
+				if silent {
+					ms[1].Advertised = []string{"http://nowhere:2379", etcdtest.SharedURL}
+				}
+			})
+			if p := observe(t, o).Members[1].Probe; p.Read != rollout.Answered || p.Shared != silent {
+				t.Errorf("its own URL fails: %v; got %+v", silent, p)
+			}
+		}
+	})
+}
+
 func TestURLsAreComparedAsURLs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := etcdtest.StartInMemory(t, 2)

@@ -41,6 +41,14 @@ func noSpace(ordinals ...int) change {
 	}
 }
 
+// atShared: these members answer only under a URL that others advertise too, and may have no other.
+func atShared(only bool, ordinals ...int) change {
+	return each(ordinals, func(w *world, o int) {
+		p := &w.member(o).Probe
+		p.URL, p.Shared, p.OnlyShared = "http://etcd.ns.svc:2379", true, only
+	})
+}
+
 func request(member, cluster uint64) change {
 	return func(w *world) {
 		w.state.Request = &rollout.Request{Operation: rollout.RequestDefragment, Cluster: cluster, Member: member}
@@ -135,6 +143,14 @@ func TestWhatTheDutyDefragmentDecides(t *testing.T) {
 	}{
 		{"nothing, while nobody asks for anything", tidy(full), "nothing"},
 		{"the follower with the highest ordinal goes first", tidy(full, askedAll()), "defragment etcd-2"},
+		{"a member that answers only where others answer too is left for later", tidy(full, askedAll(),
+			atShared(false, 2)), "defragment etcd-1"},
+		{"if all do that, they are waited for", tidy(full, askedAll(), atShared(false, 0, 1, 2)), "wait OwnURL"},
+		{"if they have no URL of their own, nothing begins", tidy(full, askedAll(), atShared(true, 0, 1, 2)),
+			"hold OwnURL"},
+		{"one that answers under its own is asked", tidy(full, askedAll(), func(w *world) {
+			w.member(2).Probe.URL = "http://etcd-2:2379"
+		}), "defragment etcd-2"},
 		{"our own member is the last follower, because our lock may live there", tidy(full, askedAll(), self(2)),
 			"defragment etcd-1"},
 		{"the leader hands over first", tidy(holding(500*mib, 100*mib, 0), askedAll()), "move leadership from " +

@@ -122,6 +122,19 @@ func hostDefragments(a *Assessment, _ *Seat) Verdict {
 
 func hostHasSchedule(a *Assessment, _ *Seat) bool { return a.policy.HostDefragments != "" }
 
+// ownURL: a member that answers only where others answer as well cannot be asked for what stops it.
+func ownURL(_ *Assessment, c *Seat) Verdict {
+	p := &c.Member.Probe
+	v := Verdict{text: "it answers only at " + p.URL + ", which other members advertise too, so another one could be " +
+		"reached"}
+	if v.lasting = p.OnlyShared; v.lasting {
+		v.text += "; set --advertise-client-urls to the pod's own name"
+	}
+	return v
+}
+
+func answersAtShared(_ *Assessment, c *Seat) bool { return c.Member.Probe.Shared }
+
 // defragmentFails: what has failed again and again, or is forbidden, is not tried on. Any other try has to wait a bit.
 func defragmentFails(a *Assessment, c *Seat) Verdict {
 	try := a.state.Tries[c.Member.ID]

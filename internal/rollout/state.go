@@ -286,8 +286,10 @@ type Probe struct {
 	Detail string
 	// Replied is true when the member answered with an error of etcd's own: then it is there, whatever it refuses.
 	Replied bool
-	// URL is the client URL under which the member has identified itself, empty where it has not.
-	URL string
+	// URL is the client URL under which the member has identified itself, empty where it has not. Shared is true where
+	// other members advertise that one too.
+	URL    string
+	Shared bool
 	// OnlyShared is true for a member that advertises no URL that is not also another member's.
 	OnlyShared bool
 	// Status is the member's own status, nil when it did not answer.

@@ -47,6 +47,7 @@ const (
 	GuardFollowersFirst    Guard = "FollowersFirst"
 	GuardAppliesSnapshots  Guard = "AppliesSnapshots"
 	GuardHostDefragments   Guard = "HostDefragments"
+	GuardOwnURL            Guard = "OwnURL"
 	GuardDefragmentFails   Guard = "DefragmentFails"
 	GuardNoSpace           Guard = "NoSpace"
 )
@@ -611,6 +612,15 @@ var Guards = []Row{
 			"`--defragmentation-schedule=\"0 0 30 2 *\"` (in an Etcd of etcd-druid " +
 			"`spec.etcd.defragmentationSchedule`). " +
 			"May be overridden, while the host's next defragmentation is far.",
+	},
+	{
+		Name: GuardOwnURL, rules: []Rule{RuleDefragment}, judge: ownURL, asked: answersAtShared, clears: true,
+		Protects: "Where several members advertise one URL, such as that of a Service, a connection that breaks may " +
+			"lead to another member the next time. Then two members would be defragmented at once. So one is asked " +
+			"only under a URL that is its own.",
+		Looks: "`Wait`: it does not answer under its own URL now. `Hold`: it advertises none.",
+		Do: "See why its own URL does not answer, or give each member one: set `--advertise-client-urls` to the pod's " +
+			"own name. May not be overridden, because the request would not be sent.",
 	},
 	{
 		Name: GuardDefragmentFails, rules: []Rule{RuleDefragment}, judge: defragmentFails,
