@@ -118,7 +118,8 @@ func (s *scene) runTogether(ctx context.Context, pod string, old int) time.Durat
 func TestOneMemberOfSevenIsLeftWithTheAPIServer(t *testing.T) {
 	t.Parallel()
 	needRealNodes(t)
-	ctx, s := newCluster(t, harness.Namespaces, harness.Spec{Name: "zone", Replicas: 7, PlainText: true, OwnNodes: true})
+	ctx, s := newCluster(t, harness.Namespaces,
+		harness.Spec{Name: "zone", Replicas: 7, PlainText: true, OwnNodes: true})
 	left, away := s.Pods()[0], s.Pods()[1:]
 	for _, heard := range []bool{true, false} {
 		t.Run(fmt.Sprintf("kubelets are heard: %t", heard), func(t *testing.T) {

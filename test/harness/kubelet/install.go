@@ -20,8 +20,8 @@ const runtimeText = `version = 2
 root = "/var/lib/containerd"
 state = "/run/containerd"
 disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.btrfs",
- "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs", "io.containerd.tracing.processor.v1.otlp",
- "io.containerd.internal.v1.tracing"]
+ "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs",
+ "io.containerd.tracing.processor.v1.otlp", "io.containerd.internal.v1.tracing"]
 [grpc]
   address = %q
 [plugins."io.containerd.grpc.v1.cri"]
