@@ -22,9 +22,9 @@
 // # What a node is
 //
 // A node is a process, the first one in PID, mount, network, IPC and UTS namespaces of its own, which is this program
-// again ([MaybeRun]). It makes itself a root, and joins the network; it starts the container runtime, loads the images,
-// and keeps a kubelet running. To kill it is to cut the node's power: nothing in the PID namespace survives. Its disk is
-// a folder, so that it boots with the containers and images that it had.
+// again ([MaybeRun]). It makes itself a root, and joins the network. It starts the container runtime, loads the images,
+// and keeps a kubelet running. To kill it is to cut the node's power: nothing in the PID namespace survives. Its disk
+// is a folder, so that it boots with the containers and images that it had.
 //
 //   - The root is an overlay: the machine's files below, and above a layer in memory, which takes all that a node or
 //     a pod writes to the machine, as by hostPath. Only the node's disk, and what the harness shares, lie below it.
