@@ -250,7 +250,16 @@ func (n *Nodes) boot(ctx context.Context, o *one) error {
 	if err := n.config.Network.connect(o.name, o.index, p.PID()); err != nil {
 		return err
 	}
-	if err := n.waitReady(ctx, o, began); err != nil {
+	starting, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-p.Done():
+			cancel(errors.New("its first process has ended; see its machine.log"))
+		case <-starting.Done():
+		}
+	}()
+	if err := n.waitReady(starting, o, began); err != nil {
 		return err
 	}
 	n.config.OnEvent("%s is Ready %v after it was switched on", o.name, time.Since(began).Round(time.Millisecond))
@@ -287,7 +296,7 @@ func (n *Nodes) wait(ctx context.Context, what string, done func(context.Context
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			return fmt.Errorf("wait until %s: %w; the logs of the nodes are in %s", what, ctx.Err(), n.config.Dir)
+			return fmt.Errorf("wait until %s: %w; the logs of the nodes are in %s", what, context.Cause(ctx), n.config.Dir)
 		}
 	}
 	return nil
