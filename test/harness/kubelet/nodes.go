@@ -296,7 +296,8 @@ func (n *Nodes) wait(ctx context.Context, what string, done func(context.Context
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			return fmt.Errorf("wait until %s: %w; the logs of the nodes are in %s", what, context.Cause(ctx), n.config.Dir)
+			return fmt.Errorf("wait until %s: %w; the logs of the nodes are in %s", what, context.Cause(ctx),
+				n.config.Dir)
 		}
 	}
 	return nil
