@@ -203,11 +203,14 @@ func Start(ctx context.Context, o Options) (env *Env, err error) {
 	e.onClose(func(context.Context) error { return e.Network.Close() })
 
 	say("starting kube-apiserver, its etcd and the controllers")
-	e.Plane, err = controlplane.Start(ctx, controlplane.Config{
+	plane := controlplane.Config{
 		Dir: filepath.Join(o.Dir, "control-plane"), Binaries: e.Binaries,
-		BindAddress: e.Network.HubAddress(), FeatureGates: o.FeatureGates,
-		RealNodes: e.real(), NodeMonitorGracePeriod: kubelet.NodeMonitorGracePeriod,
-	})
+		BindAddress: e.Network.HubAddress(), FeatureGates: o.FeatureGates, RealNodes: e.real(),
+	}
+	if plane.RealNodes {
+		plane.NodeMonitorGracePeriod = kubelet.NodeMonitorGracePeriod
+	}
+	e.Plane, err = controlplane.Start(ctx, plane)
 	if err != nil {
 		return nil, fmt.Errorf("start the control plane: %w", err)
 	}

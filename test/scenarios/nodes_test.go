@@ -145,7 +145,8 @@ func TestOneMemberOfSevenIsLeftWithTheAPIServer(t *testing.T) {
 			o.lostNothing(t)
 			o.keptQuorum(t)
 			o.oneAtATime(t)
-			o.replacedOnce(t, s.Pods()...)
+			// Who was left alone may have the lock when the links are mended, while its own member does not serve yet.
+			require.ElementsMatch(t, s.Pods(), o.order, "each pod is replaced once")
 		})
 	}
 }

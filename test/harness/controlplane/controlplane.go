@@ -612,8 +612,7 @@ func (c *component) watch(p *process.Process) {
 	}()
 }
 
-// revive starts a process again that has ended, if it is one for that. It returns nil if there is nothing more to
-// watch.
+// revive starts a process again that has ended, if it is one for that. It returns nil if nothing more is to be watched.
 func (c *component) revive(p *process.Process, release <-chan struct{}) *process.Process {
 	timer := time.NewTimer(c.again)
 	defer timer.Stop()

@@ -2,9 +2,9 @@ package kubelet
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"time"
 )
@@ -26,9 +26,8 @@ type containers struct {
 
 // on are the containers of a node. The process is the node's first.
 func (c *containers) on(first int) []container {
-	pattern := filepath.Join("/proc", strconv.Itoa(first),
-		"root/run/containerd/io.containerd.runtime.v2.task/k8s.io/*/config.json")
-	paths, _ := filepath.Glob(pattern) // The pattern is ours.
+	tasks := fmt.Sprintf("/proc/%d/root/run/containerd/io.containerd.runtime.v2.task/k8s.io", first)
+	paths, _ := filepath.Glob(filepath.Join(tasks, "*", "config.json")) // The pattern is ours.
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var found []container

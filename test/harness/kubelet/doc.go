@@ -22,13 +22,12 @@
 // # What a node is
 //
 // A node is a process, the first one in PID, mount, network, IPC and UTS namespaces of its own, which is this program
-// again ([MaybeRun]). It makes itself a root, and joins the network; it starts the container runtime, loads the images,
+// again ([MaybeRun]). It makes itself a root, and joins the network. It starts the container runtime, loads the images,
 // and keeps a kubelet running. To kill it is to cut the node's power: nothing in the PID namespace survives. Its disk
 // is a folder, so that it boots with the containers and images that it had.
 //
 //   - The root is an overlay: the machine's files below, and above a layer in memory, which takes all that a node or
-//     a pod writes to the machine, as by hostPath. Only the node's disk, and folders that the harness shares, lie
-//     below it.
+//     a pod writes to the machine, as by hostPath. Only the node's disk, and what the harness shares, lie below it.
 //   - The sysctls that a kubelet sets belong to the whole machine. Files are mounted over them.
 //   - Every node has a bridge for its pods, which is a port of the one bridge of the harness. So all pods, nodes and
 //     the harness are on one wire. The bridges have hardware addresses of their own, or they would change with their
@@ -43,5 +42,13 @@
 //     has its address, which is the harness's proxy.
 //
 // All addresses are in the namespaces of the harness (network.ReexecInNamespace), and it needs root, an overlay file
-// system, and control groups of either version.
+// system, and control groups. It has been run with those of version 1.
+//
+// # What the agent does not show
+//
+//   - A container's end is told with the kubelet's next look, a second later. Until then its pod may become Ready.
+//   - The successor of a pod that is deleted by force starts before its predecessor has ended: two processes of a
+//     member were there for two and a half seconds.
+//   - After an outage of the API server, a kubelet may take 40 s to hear of its pods again. The scheduler may find
+//     that its cache is wrong, and ends itself; it is started again.
 package kubelet

@@ -27,10 +27,8 @@ const users = "root:x:0:0:root:/root:/bin/sh\nnonroot:x:65532:65532:nonroot:/hom
 	"nobody:x:65534:65534:nobody:/nonexistent:/bin/sh\n"
 
 // tools are what an image has beside its program, as names of one program.
-var tools = []string{
-	"sh", "sleep", "cat", "ls", "cp", "mv", "rm", "mkdir", "chmod", "chown", "ln", "echo", "env", "true", "false",
-	"touch", "date", "kill", "ps", "tail", "head", "grep", "sed", "find", "wget", "stat", "tar", "test", "wc",
-}
+var tools = strings.Fields("sh sleep cat ls cp mv rm mkdir chmod chown ln echo env true false touch date kill ps " +
+	"tail head grep sed find wget stat tar test wc hostname")
 
 // writeImages writes all images as one archive in the layout of the Open Container Initiative. Each has two layers: the
 // shell and the users, which all share, and its program.
@@ -77,8 +75,8 @@ func writeImages(path, busybox string, images map[string]node.Image) (err error)
 	if err != nil {
 		return err
 	}
-	index, err := json.Marshal(map[string]any{"schemaVersion": 2,
-		"manifests": append(manifests, named(pause, pauseImage))})
+	manifests = append(manifests, named(pause, pauseImage))
+	index, err := json.Marshal(map[string]any{"schemaVersion": 2, "manifests": manifests})
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
 package kubelet
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,10 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -22,15 +18,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/remotecommand"
-	"k8s.io/client-go/util/exec"
 
 	"github.com/quorate/quorate/test/harness/node"
 	"github.com/quorate/quorate/test/harness/process"
-	"github.com/quorate/quorate/test/harness/rootfs"
 )
 
 // Config says what nodes there are, and what they run.
@@ -258,7 +250,16 @@ func (n *Nodes) boot(ctx context.Context, o *one) error {
 	if err := n.config.Network.connect(o.name, o.index, p.PID()); err != nil {
 		return err
 	}
-	if err := n.waitReady(ctx, o, began); err != nil {
+	starting, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-p.Done():
+			cancel(errors.New("its first process has ended; see its machine.log"))
+		case <-starting.Done():
+		}
+	}()
+	if err := n.waitReady(starting, o, began); err != nil {
 		return err
 	}
 	n.config.OnEvent("%s is Ready %v after it was switched on", o.name, time.Since(began).Round(time.Millisecond))
@@ -295,7 +296,8 @@ func (n *Nodes) wait(ctx context.Context, what string, done func(context.Context
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			return fmt.Errorf("wait until %s: %w; the logs of the nodes are in %s", what, ctx.Err(), n.config.Dir)
+			return fmt.Errorf("wait until %s: %w; the logs of the nodes are in %s", what, context.Cause(ctx),
+				n.config.Dir)
 		}
 	}
 	return nil
@@ -317,127 +319,6 @@ func (n *Nodes) off(ctx context.Context, o *one) error {
 
 // group is the control group of a node.
 func (n *Nodes) group(o *one) string { return n.groups + "-" + o.name }
-
-// find returns the node of that name.
-func (n *Nodes) find(name string) (*one, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, o := range n.all {
-		if o.name == name {
-			return o, nil
-		}
-	}
-	return nil, fmt.Errorf("there is no node %s", name)
-}
-
-// LoseNode loses a node in one of the ways of package node. If the node controller has something to say about it, that
-// has been said when it returns.
-func (n *Nodes) LoseNode(ctx context.Context, name string, how node.Loss) error {
-	o, err := n.find(name)
-	if err != nil {
-		return err
-	}
-	n.mu.Lock()
-	lost, cut := o.process == nil || o.cut, how == node.Partition || how == node.Silence
-	o.cut = o.cut || cut
-	n.mu.Unlock()
-	if lost {
-		return fmt.Errorf("lose %s: %w", name, node.ErrLost)
-	}
-	n.config.OnEvent("%s is lost: %s", name, how)
-	if cut {
-		err = n.config.Network.Cut(Hub, NodeSpace+"/"+name)
-	} else {
-		err = n.off(ctx, o)
-	}
-	if err != nil || how == node.PowerCut || how == node.Silence {
-		return err
-	}
-	return n.waitLost(ctx, name)
-}
-
-// waitLost waits until the node controller has noticed that a node is lost.
-func (n *Nodes) waitLost(ctx context.Context, name string) error {
-	return n.wait(ctx, "the node controller says that "+name+" is lost", func(ctx context.Context) bool {
-		object, err := n.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-		if err != nil || condition(object.Status.Conditions).Status != corev1.ConditionUnknown ||
-			len(object.Spec.Taints) == 0 {
-			return false
-		}
-		pods, err := n.client.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + name})
-		if err != nil {
-			return false
-		}
-		for i := range pods.Items {
-			for _, c := range pods.Items[i].Status.Conditions {
-				if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
-					return false
-				}
-			}
-		}
-		return true
-	})
-}
-
-// RestoreNode brings a node back that is lost, and waits until it is Ready.
-func (n *Nodes) RestoreNode(ctx context.Context, name string) error {
-	o, err := n.find(name)
-	if err != nil {
-		return err
-	}
-	began := time.Now()
-	n.mu.Lock()
-	cut, off := o.cut, o.process == nil
-	o.cut = false
-	n.mu.Unlock()
-	switch {
-	case cut:
-		if err := n.config.Network.Heal(Hub, NodeSpace+"/"+name); err != nil {
-			return err
-		}
-		return n.waitReady(ctx, o, began)
-	case off:
-		return n.boot(ctx, o)
-	}
-	return fmt.Errorf("restore %s: it is not lost", name)
-}
-
-// Reboot is RestoreNode. A real node takes the time that it takes.
-func (n *Nodes) Reboot(ctx context.Context, name string, _ time.Duration) error {
-	return n.RestoreNode(ctx, name)
-}
-
-// KillKubelet kills a node's kubelet alone. It is started again after kubeletAgain.
-func (n *Nodes) KillKubelet(name string) error {
-	o, err := n.find(name)
-	if err != nil {
-		return err
-	}
-	n.config.OnEvent("the kubelet of %s is killed", name)
-	n.mu.Lock()
-	first := o.process
-	n.mu.Unlock()
-	if first == nil {
-		return fmt.Errorf("kill the kubelet of %s: %w", name, node.ErrLost)
-	}
-	// Any thread of the first process may have started it.
-	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", first.PID()))
-	if err != nil {
-		return err
-	}
-	kubelet := []byte(strings.Join(n.machine(o).Kubelet[:2], "\x00"))
-	for _, thread := range threads {
-		text, _ := os.ReadFile(thread) // A thread may have ended.
-		for _, field := range strings.Fields(string(text)) {
-			line, err := os.ReadFile(filepath.Join("/proc", field, "cmdline"))
-			if err == nil && bytes.HasPrefix(line, kubelet) {
-				pid, err := strconv.Atoi(field)
-				return errors.Join(err, unix.Kill(pid, unix.SIGKILL))
-			}
-		}
-	}
-	return fmt.Errorf("the kubelet of %s: %w", name, os.ErrProcessDone)
-}
 
 // AddPool gives the nodes that there are to a pool. They have been another one's before, so that only one cluster at a
 // time can have nodes of its own.
@@ -464,124 +345,16 @@ func (n *Nodes) patch(ctx context.Context, name string, patch []byte) error {
 	return err
 }
 
-// running are the processes of a container, with the first one first. A name that is empty means the sandbox.
-func (n *Nodes) running(pod, name string) []int {
-	if !strings.Contains(pod, "/") {
-		pod = metav1.NamespaceDefault + "/" + pod
-	}
-	var all []container
+// find returns the node of that name.
+func (n *Nodes) find(name string) (*one, error) {
 	n.mu.Lock()
+	defer n.mu.Unlock()
 	for _, o := range n.all {
-		if o.process != nil {
-			all = append(all, n.containers.on(o.process.PID())...)
+		if o.name == name {
+			return o, nil
 		}
 	}
-	n.mu.Unlock()
-	// The successor of a pod that was deleted by force may run before its predecessor has ended.
-	slices.SortFunc(all, func(a, b container) int { return b.made.Compare(a.made) })
-	for _, c := range all {
-		if c.pod != pod || c.name != name {
-			continue
-		}
-		pids := pidsIn(c.group)
-		for i, pid := range pids {
-			if isFirst(pid) {
-				pids[0], pids[i] = pids[i], pids[0]
-				return pids
-			}
-		}
-	}
-	return nil
-}
-
-func (n *Nodes) sandbox(pod string) (pid int, ok bool) { return n.PID(pod, "") }
-
-// PID returns the process ID of a container, or false when it does not run.
-func (n *Nodes) PID(pod, container string) (pid int, running bool) {
-	pids := n.running(pod, container)
-	if len(pids) == 0 {
-		return 0, false
-	}
-	return pids[0], true
-}
-
-// KillContainer sends a signal to all processes of a container.
-func (n *Nodes) KillContainer(pod, container string, sig syscall.Signal) error {
-	pids := n.running(pod, container)
-	if len(pids) == 0 {
-		return fmt.Errorf("send %v to %s of %s: %w", sig, container, pod, os.ErrProcessDone)
-	}
-	for i, pid := range pids {
-		// The others end with the first one.
-		if err := unix.Kill(pid, sig); err != nil && (i == 0 || !errors.Is(err, unix.ESRCH)) {
-			return fmt.Errorf("send %v to %s of %s: %w", sig, container, pod, err)
-		}
-	}
-	return nil
-}
-
-// Exec runs the program of a container's image once more in that container. It returns the exit code and what the
-// program has printed, both outputs as one.
-func (n *Nodes) Exec(ctx context.Context, pod, container string, args ...string) (code int, output string, err error) {
-	p, err := n.client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, pod, metav1.GetOptions{})
-	if err != nil {
-		return 0, "", err
-	}
-	argv := args
-	for i := range p.Spec.Containers {
-		if c := &p.Spec.Containers[i]; c.Name == container {
-			argv = append([]string{rootfs.ProgramPath(n.config.Images[c.Image].Program)}, args...)
-		}
-	}
-	url := n.client.CoreV1().RESTClient().Post().Resource("pods").Namespace(p.Namespace).Name(pod).SubResource("exec").
-		VersionedParams(&corev1.PodExecOptions{Container: container, Command: argv, Stdout: true, Stderr: true},
-			scheme.ParameterCodec).URL()
-	executor, err := remotecommand.NewSPDYExecutor(n.config.Admin, "POST", url)
-	if err != nil {
-		return 0, "", err
-	}
-	var printed printer
-	err = executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: &printed, Stderr: &printed})
-	var exit exec.CodeExitError
-	if errors.As(err, &exit) {
-		code, err = exit.Code, nil
-	}
-	return code, printed.String(), err
-}
-
-// printer takes what two streams print.
-type printer struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (o *printer) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(p)
-}
-
-func (o *printer) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
-}
-
-// ClaimDir returns the directory with the data of a persistent volume claim.
-func (n *Nodes) ClaimDir(namespace, claim string) string {
-	return filepath.Join(node.VolumesDir(n.config.Dir), namespace, claim)
-}
-
-// HostDir returns the folder that a path of the nodes stands for that they share.
-func (n *Nodes) HostDir(_, path string) string { return filepath.Join(n.config.Dir, "shared", path) }
-
-// LogDir returns the directory with the logs of the pods of a name, as the agent's has them.
-func (n *Nodes) LogDir(pod string) string { return filepath.Join(n.config.Dir, "logs", pod) }
-
-// LogOf reports whether a file there is the log of this pod.
-func (n *Nodes) LogOf(pod *corev1.Pod, path string) bool {
-	return filepath.Dir(path) == n.LogDir(pod.Name) &&
-		strings.HasPrefix(filepath.Base(path), shortUID(string(pod.UID))+"-")
+	return nil, fmt.Errorf("there is no node %s", name)
 }
 
 // Close takes the power of all nodes, and removes what is left of them but for logs and the data of claims.

@@ -91,9 +91,9 @@ func start(ctx context.Context, dir string) (w *world, err error) {
 		return nil, err
 	}
 	began = time.Now()
-	if w.plane, err = controlplane.Start(ctx, controlplane.Config{Dir: filepath.Join(dir, "plane"), Binaries: binaries,
-		BindAddress: w.network.HubAddress(), RealNodes: true,
-		NodeMonitorGracePeriod: NodeMonitorGracePeriod}); err != nil {
+	w.plane, err = controlplane.Start(ctx, controlplane.Config{Dir: filepath.Join(dir, "plane"), Binaries: binaries,
+		BindAddress: w.network.HubAddress(), RealNodes: true, NodeMonitorGracePeriod: NodeMonitorGracePeriod})
+	if err != nil {
 		return nil, err
 	}
 	say("control plane runs")
@@ -222,8 +222,8 @@ func TestAStatefulSetComesUpOnRealNodesAndNothingIsLeft(t *testing.T) {
 			next := get("web-2")
 			return next.Status.PodIP != old.Status.PodIP && next.Status.ContainerStatuses[0].Ready
 		}, time.Minute, 100*time.Millisecond)
-		restarts := get("web-2").Status.ContainerStatuses[0].RestartCount
-		require.Equal(t, old.Status.ContainerStatuses[0].RestartCount+1, restarts)
+		require.Equal(t, old.Status.ContainerStatuses[0].RestartCount+1,
+			get("web-2").Status.ContainerStatuses[0].RestartCount)
 	})
 	t.Run("containers outlive their kubelet", func(t *testing.T) {
 		pid, runs := w.nodes.PID("web-0", "pause")
