@@ -65,7 +65,7 @@ func (a *Assessment) whose(ids []uint64) string {
 		case a.state.Etcd.Linearizable:
 			words = append(words, hex+", which is not on etcd's member list any more")
 		default:
-			words = append(words, hex+", which is not on the member list that could be had")
+			words = append(words, hex+", which is not on the member list that could be read")
 		}
 	}
 	return strings.Join(words, "; ")

@@ -141,34 +141,32 @@ func TestTheAlarmOfAGhostEndsWhenTheGhostIsRemoved(t *testing.T) {
 }
 
 func TestACorruptAlarmSaysAboutWhomItIs(t *testing.T) {
-	const differ = ": the members' data differ by etcd's own check. No update cures that, and reads prove nothing. " +
-		"But it may be a false alarm"
+	const differ = ": etcd's own check found that the members' data differ. No update cures that, and reads prove " +
+		"nothing. But the alarm may be false"
+	const first = ": first compare the members' hashes with `etcdctl endpoint hashkv --cluster --rev REVISION`"
 	for _, tc := range []struct {
 		name   string
 		change change
 		says   string
 	}{
-		{"a member", corrupted(2, id(1)), "a CORRUPT alarm is raised about etcd-1 (ID 2)" + differ +
-			": compare the members' HashKV first"},
+		{"a member", corrupted(2, id(1)), "a CORRUPT alarm is raised about etcd-1 (ID 2)" + differ + first},
 		{"several, told by several", func(w *world) { w.with(corrupted(2, id(1)), corrupted(0, id(0), id(1))) },
-			"a CORRUPT alarm is raised about etcd-0 (ID 1); etcd-1 (ID 2)" + differ +
-				": compare the members' HashKV first"},
-		{"nobody", corrupted(0), "a CORRUPT alarm is raised, which does not say about whom" + differ +
-			": compare the members' HashKV first"},
+			"a CORRUPT alarm is raised about etcd-0 (ID 1); etcd-1 (ID 2)" + differ + first},
+		{"nobody", corrupted(0),
+			"a CORRUPT alarm is raised, and etcd does not say about which member" + differ + first},
 		{"a voter elsewhere", func(w *world) { w.with(ghosts(1), corrupted(0, 0x900)) },
-			"a CORRUPT alarm is raised about ghost-0 (ID 900)" + differ + ": compare the members' HashKV first"},
+			"a CORRUPT alarm is raised about ghost-0 (ID 900)" + differ + first},
 		{"a member that is gone", corrupted(0, theGone), "a CORRUPT alarm is raised about 4d2, which is not on " +
-			"etcd's member list any more" + differ + ": compare the members' HashKV first. If it is the same for " +
-			"all that are left, `etcdctl alarm disarm` ends the alarm"},
+			"etcd's member list any more" + differ + first +
+			". If those that are left are equal, end the alarm with `etcdctl alarm disarm`"},
 		{"a member that is gone, and one that is not", corrupted(0, theGone, id(1)), "a CORRUPT alarm is raised " +
-			"about etcd-1 (ID 2); 4d2, which is not on etcd's member list any more" + differ +
-			": compare the members' HashKV first"},
+			"about etcd-1 (ID 2); 4d2, which is not on etcd's member list any more" + differ + first},
 		{"a member that is not on one member's own list",
 			func(w *world) { w.with(corrupted(0, theGone), localList(1)) },
-			"4d2, which is not on the member list that could be had"},
+			"4d2, which is not on the member list that could be read"},
 		{"a member, in the midst of an upgrade", func(w *world) {
 			w.with(version("3.5.9", 0, 1), version("3.6.16", 2), corrupted(2, id(1)))
-		}, differ + ", as in the midst of an upgrade (the members run 3.5.9 and 3.6.16; etcd-io/etcd#15919): compare"},
+		}, differ + ", as it may be during an upgrade (the members run 3.5.9 and 3.6.16; etcd-io/etcd#15919): first"},
 	} {
 		w := cluster(3, version("3.5.9", 0, 1, 2), tc.change)
 		d := w.decide()

@@ -65,7 +65,7 @@ func unlisted(v Version) string {
 func refused(do, source string, arguments []string, known ...releases) Check {
 	return Check{
 		Guard: GuardKnownArguments, From: "any", To: others(known), Do: do, Source: source,
-		Why:       "etcd does not start with an argument that it does not know, or with such a value",
+		Why:       "etcd does not start with an argument or a value that it does not know",
 		arguments: arguments, known: known,
 	}
 }
@@ -149,7 +149,7 @@ func (f *finding) wayOut(to Version) string {
 			return "new in etcd " + r.from.String() + ": take that release or a later one, or remove this from the " +
 				"template"
 		default:
-			return "new in etcd " + r.from.String() + ", and to be removed from the template"
+			return "new in etcd " + r.from.String() + ": remove from the template"
 		}
 	}
 	return f.row.Do

@@ -125,8 +125,8 @@ func hostHasSchedule(a *Assessment, _ *Seat) bool { return a.policy.HostDefragme
 // ownURL: a member that answers only where others answer as well cannot be asked for what stops it.
 func ownURL(_ *Assessment, c *Seat) Verdict {
 	p := &c.Member.Probe
-	v := Verdict{text: "it answers only at " + p.URL + ", which other members advertise too, so another one could be " +
-		"reached"}
+	v := Verdict{text: "it answers only at " + p.URL + ", which other members advertise too, so the request could " +
+		"reach another one"}
 	if v.lasting = p.OnlyShared; v.lasting {
 		v.text += "; set --advertise-client-urls to the pod's own name"
 	}

@@ -42,19 +42,19 @@ func corrupt(a *Assessment, _ *Seat) Verdict {
 		return Verdict{Pass: true}
 	}
 	ids := a.inAlarm(func(st *Status) []uint64 { return st.CorruptOf })
-	text := "a CORRUPT alarm is raised, which does not say about whom"
+	text := "a CORRUPT alarm is raised, and etcd does not say about which member"
 	if len(ids) > 0 {
 		text = "a CORRUPT alarm is raised about " + a.whose(ids)
 	}
-	text += ": the members' data differ by etcd's own check. No update cures that, and reads prove nothing. But it " +
-		"may be a false alarm"
+	text += ": etcd's own check found that the members' data differ. No update cures that, and reads prove nothing. " +
+		"But the alarm may be false"
 	if versions := a.versionsTold(); len(versions) > 1 {
-		text += ", as in the midst of an upgrade (the members run " + strings.Join(versions, " and ") +
+		text += ", as it may be during an upgrade (the members run " + strings.Join(versions, " and ") +
 			"; etcd-io/etcd#15919)"
 	}
-	text += ": compare the members' HashKV first"
+	text += ": first compare the members' hashes with `etcdctl endpoint hashkv --cluster --rev REVISION`"
 	if len(ids) > 0 && len(a.gone(ids)) == len(ids) {
-		text += ". If it is the same for all that are left, `etcdctl alarm disarm` ends the alarm"
+		text += ". If those that are left are equal, end the alarm with `etcdctl alarm disarm`"
 	}
 	return Verdict{text: text}
 }

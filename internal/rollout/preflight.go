@@ -68,8 +68,8 @@ var steps = []Check{
 	},
 	{
 		Guard: GuardUpgradePath, From: "3.5", To: "3.6.0 to 3.6.3",
-		Why: "a member may not start: it replays a learner that was promoted and does not find it (before 3.6.4), " +
-			"or takes a v2 store without any data for one that is in use (before 3.6.3)",
+		Why: "a member may fail to start: it does not find a learner that was promoted (before 3.6.4), or takes a v2 " +
+			"store without data for one that is in use (before 3.6.3)",
 		Source: "etcd-io/etcd#20340, etcd-io/etcd#20387, etcd-io/etcd#20370",
 		Do:     "upgrade to a later 3.6",
 		applies: func(s *Step) bool {

@@ -222,8 +222,9 @@ func TestWhatIsCheckedBeforeARolloutBegins(t *testing.T) {
 			runs3("3.5.35", "etcd:3.6.16", arguments("enable-v2=false", "proxy=off"),
 				variables("ETCD_V2_DEPRECATION=not-yet")),
 			rollout.GuardKnownArguments, "etcd 3.6.16 does not start with --enable-v2, --proxy (args of the " +
-				"container etcd): to be removed; before --enable-v2 goes, see that nothing is kept in the v2 store; " +
-				"nor with ETCD_V2_DEPRECATION=not-yet (environment of the container etcd): to be removed"},
+				"container etcd): remove from the template, but first make sure that nothing is kept in the v2 store " +
+				"(--enable-v2); nor with ETCD_V2_DEPRECATION=not-yet (environment of the container etcd): remove " +
+				"from the template"},
 		{"3.6 knows what 3.7 does not",
 			runs3("3.5.35", "etcd:3.6.16", arguments("experimental-initial-corrupt-check=true")), none,
 			"is known to refuse"},
@@ -254,8 +255,8 @@ func TestWhatIsCheckedBeforeARolloutBegins(t *testing.T) {
 
 		{"on the way down, 3.5 does not know what came with 3.6",
 			runs3("3.6.16", "etcd:3.5.35", downgradeEnabled("3.5.0"), arguments("feature-gates=CompactHashCheck=true")),
-			rollout.GuardKnownArguments, "--feature-gates (args of the container etcd): new in etcd 3.6.0, and to be " +
-				"removed from the template"},
+			rollout.GuardKnownArguments, "--feature-gates (args of the container etcd): new in etcd 3.6.0: remove " +
+				"from the template"},
 		{"or knows it by another name",
 			runs3("3.6.16", "etcd:3.5.35", downgradeEnabled("3.5.0"), arguments("watch-progress-notify-interval=1s")),
 			rollout.GuardKnownArguments, "use --experimental-watch-progress-notify-interval instead"},

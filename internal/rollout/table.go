@@ -89,20 +89,20 @@ var Guards = []Row{
 	{
 		Name: GuardCorrupt, rules: []Rule{RuleHeld}, judge: corrupt,
 		overridable: true,
-		Protects: "A CORRUPT alarm means that members' data differ, by a check that etcd's leader makes. No update " +
+		Protects: "etcd raises a CORRUPT alarm when a check by its leader finds that members' data differ. No update " +
 			"cures that, and a read that succeeds proves nothing. The alarm is about the members whose hash is not " +
-			"that of a quorum. Where no hash is, and in 3.5 from 3.5.7 on, it names nobody. It stays when its " +
-			"member leaves the list. It may be a false alarm: before 3.5.10, a member that is restarted in the " +
-			"midst of a compaction, as by an update, remembers a wrong hash of that (etcd-io/etcd#15919). HashKV is " +
-			"reckoned anew each time.",
-		Looks: "`Hold`: the reason names the members that the alarm is about, by their pods and IDs, and says who " +
-			"of them is not on etcd's list any more. Beside it are the versions of etcd, where members run several.",
-		Do: "Compare the members' HashKV at one revision, the lowest that `etcdctl endpoint status --cluster -w " +
-			"json` shows: `etcdctl endpoint hashkv --cluster --rev REVISION -w json`. Hashes count where " +
-			"compact_revision is the same; ask again where it is not. If all hashes are equal, the alarm is false, " +
-			"or of a member that is gone: end it with `etcdctl alarm disarm`, which ends all alarms. If it comes " +
-			"back while an update is under way, and HashKV is equal again, override this guard for the rest of it. " +
-			"If hashes differ, the alarm is true: follow etcd's disaster recovery for data corruption, with the " +
+			"that of a quorum. It names nobody if no hash is that of a quorum, and in 3.5 from 3.5.7 on. It stays " +
+			"when its member leaves the list. It may be false: before 3.5.10, a member that is restarted during a " +
+			"compaction, for example by an update, remembers a wrong hash of that compaction " +
+			"(etcd-io/etcd#15919). HashKV is computed afresh each time.",
+		Looks: "`Hold`: the reason names the members that the alarm is about, by their pods and IDs, and says which " +
+			"of them are no longer on etcd's list. If the members run several versions of etcd, it names those too.",
+		Do: "Find the lowest revision that `etcdctl endpoint status --cluster -w json` shows, and compare the " +
+			"members' hashes at it: `etcdctl endpoint hashkv --cluster --rev REVISION -w json`. Compare hashes only " +
+			"where compact_revision is the same; if it is not, ask again. If all hashes are equal, the alarm is " +
+			"false, or its member is gone: run `etcdctl alarm disarm`, which ends all alarms. If the alarm comes " +
+			"back during an update, and all hashes are equal again, override this guard for the rest of the update. " +
+			"If hashes differ, the alarm is true: follow etcd's disaster recovery for data corruption, for each " +
 			"member whose hash is not that of a quorum, and disarm the alarm afterwards. May be overridden.",
 	},
 	{
@@ -258,18 +258,17 @@ var Guards = []Row{
 		Name: GuardKnownArguments, rules: []Rule{RuleNotServingFirst, RuleServing}, judge: knownArguments,
 		asked: newArguments, overridable: true,
 		Protects: "Before a member gets another version, up or down: that version knows the arguments that the " +
-			"template gives to etcd, and their values. It does not start with others. A variable that it does not " +
-			"know is ignored by etcd, and told; a value that it does not know is refused from the environment too. " +
-			"`quorate plan --all` shows every row of what is known, for each release from 3.4.0 to 3.7.3, and what " +
-			"3.8 has lost. Told as not checked: a later version, the arguments of another program, such as " +
-			"etcd-wrapper, what a configuration file of etcd's own says, and a value that is not in the template. " +
-			"With such a file etcd does not read its environment, and still ends with an argument that it does not " +
-			"know. " +
-			"Within one minor version, it is only asked for what the release before knew. It is not asked about a " +
-			"member that has been dead for `settle-timeout`, on the way back to a revision that is older than this " +
-			"pod's, or once a pod of the new revision has settled.",
-		Looks: "`Hold`: the verdict names each argument, variable and value, where the template has it, and what to " +
-			"do about it.",
+			"template gives to etcd, and their values. etcd does not start with others. It ignores a variable that " +
+			"it does not know, and the verdict names that. But it refuses a value that it does not know, from the " +
+			"environment too. `quorate plan --all` shows all that is known of each release from 3.4.0 to 3.7.3, and " +
+			"what 3.8 has removed. These are reported as not checked: a later version, the arguments of another " +
+			"program such as etcd-wrapper, what etcd's configuration file says, and a value that is not in the " +
+			"template. With a configuration file, etcd does not read its environment, but it still does not start " +
+			"with an argument that it does not know. Within one minor version, the guard holds only for what the " +
+			"release before knew. It is not asked about a member that has been dead for `settle-timeout`, on the " +
+			"way back to a revision that is older than this pod's, or once a pod of the new revision has settled.",
+		Looks: "`Hold`: the verdict names each argument, variable and value, says where the template sets it, and " +
+			"what to do about it.",
 		Do: "Remove the arguments from the template, or replace them as the verdict says. May be overridden.",
 	},
 	{
@@ -615,12 +614,13 @@ var Guards = []Row{
 	},
 	{
 		Name: GuardOwnURL, rules: []Rule{RuleDefragment}, judge: ownURL, asked: answersAtShared, clears: true,
-		Protects: "Where several members advertise one URL, such as that of a Service, a connection that breaks may " +
-			"lead to another member the next time. Then two members would be defragmented at once. So one is asked " +
-			"only under a URL that is its own.",
-		Looks: "`Wait`: it does not answer under its own URL now. `Hold`: it advertises none.",
-		Do: "See why its own URL does not answer, or give each member one: set `--advertise-client-urls` to the pod's " +
-			"own name. May not be overridden, because the request would not be sent.",
+		Protects: "Several members may advertise one URL, such as that of a Service. If a connection to it breaks, " +
+			"the next one may lead to another member, and two members would be defragmented at once. So Quorate " +
+			"asks a member to defragment only at a URL of its own.",
+		Looks: "`Wait`: the member does not answer at its own URL now. `Hold`: it advertises none.",
+		Do: "See why the member's own URL does not answer. If it has none, give each member one: set " +
+			"`--advertise-client-urls` to the pod's own name. May not be overridden, because the request would not " +
+			"be sent.",
 	},
 	{
 		Name: GuardDefragmentFails, rules: []Rule{RuleDefragment}, judge: defragmentFails,
@@ -637,16 +637,16 @@ var Guards = []Row{
 		Protects: "With an alarm NOSPACE etcd takes no writes. A defragmentation frees only what has been deleted " +
 			"and compacted. Each coordinator has a full database rewritten once in any case, because etcd tells " +
 			"what is free only after the next write. The alarm is disarmed when every database is below 90 % of its " +
-			"quota, because the next writes would raise it again otherwise. etcd keeps the alarm of a member that " +
-			"leaves the list (etcd-io/etcd#14379), also of a ghost that `quorate remove-member` removes. It says " +
-			"nothing of any database. So it is disarmed as soon as none is known to be full, also while a member " +
-			"does not answer.",
+			"quota, because the next writes would raise it again otherwise. When a member leaves the list, etcd " +
+			"keeps its alarm (etcd-io/etcd#14379), also when `quorate remove-member` removes a ghost. Such an alarm " +
+			"says nothing about the databases that are left. So it is disarmed as soon as none of them is known to " +
+			"be full, even while a member does not answer.",
 		Looks: "`Hold`: the reason names the database, its quota, and where the quota is known from; or why etcd " +
-			"does not disarm the alarm. Members that have raised it, and have left the list, are named by their " +
-			"IDs. `Wait` until that is tried again.",
+			"does not disarm the alarm. If members that have left the list raised it, the reason names their IDs. " +
+			"`Wait`: Quorate will try again to disarm it.",
 		Do: "Compact the history (`etcdctl compact REVISION`) and delete what is not needed, which etcd permits. Or " +
 			"give etcd a larger quota (`--quota-backend-bytes`). If the quota is another one than the reason says, " +
 			"name it with the option `quota-bytes`. If the option `keep-no-space` is set, ask with `quorate " +
-			"defragment`. By hand, `etcdctl alarm disarm` ends the alarm, whoever has raised it.",
+			"defragment`. To end the alarm by hand, whoever has raised it, run `etcdctl alarm disarm`.",
 	},
 }
