@@ -111,8 +111,8 @@ func (s *Seat) Describe() string {
 		}
 		text += ")"
 	case s.Evidence == Unknown && s.joined == Down:
-		text = "its member is Unknown (its kubelet says " + s.Pod.Etcd.inWords() + ", but nothing comes from its " +
-			"node any more, so that may be old news)"
+		text = "its member is Unknown (its kubelet says " + s.Pod.Etcd.inWords() + ", but nothing else comes from " +
+			"its pod or its node, so that may be old news)"
 	case s.Evidence == Unknown && s.Stopped:
 		text = "its member is Unknown (what the record names may still keep it from answering)"
 	case s.Evidence == Unknown && s.Member != nil && s.Member.deniesToVote():
