@@ -194,7 +194,7 @@ func TestWhatIsCheckedBeforeARolloutBegins(t *testing.T) {
 		{"3.6.0 may not start after 3.5", runs3("3.5.35", "etcd:3.6.0"), rollout.GuardUpgradePath,
 			"upgrade to a later 3.6"},
 		{"nor may 3.6.3", runs3("3.5.27", "etcd:3.6.3"), rollout.GuardUpgradePath,
-			"etcd 3.5.27 → 3.6.3: a member may not"},
+			"etcd 3.5.27 → 3.6.3: a member may fail to start"},
 		{"within 3.6 it does", runs3("3.6.0", "etcd:3.6.3"), none, ""},
 		{"and on an enabled way down as well", runs3("3.7.3", "etcd:3.6.3", downgradeEnabled("3.6.0")), none,
 			"nothing is known against it"},
