@@ -138,7 +138,7 @@ func (m *memory) ages(now, read time.Time, seen []rollout.Sighting) rollout.Ages
 		switch {
 		case ok:
 		case s.Condition == rollout.SaidSeen:
-			if slices.ContainsFunc(slices.Collect(maps.Keys(was)), s.Supersedes) {
+			if otherWords(was, s) {
 				first = m.read
 			}
 		default:
@@ -161,16 +161,25 @@ func (m *memory) ages(now, read time.Time, seen []rollout.Sighting) rollout.Ages
 func (m *memory) keepWords(since map[rollout.Sighting]time.Time) {
 	for s, first := range m.since {
 		_, there := since[rollout.Sighting{UID: s.Speaker(), Condition: rollout.PodSeen}]
-		if s.Condition == rollout.SaidSeen && there &&
-			!slices.ContainsFunc(slices.Collect(maps.Keys(since)), s.Supersedes) {
+		if s.Condition == rollout.SaidSeen && there && !otherWords(since, s) {
 			since[s] = first
 		}
 	}
 }
 
-// unread is true while nothing comes from an outdated pod, for some time, and nothing has been read live since that
-// began. Only what its kubelet says after such a reading is known to be new.
-func (m *memory) unread(now time.Time, told workload.Observation) bool {
+// otherWords is true if there are words of the same kind about the same pod.
+func otherWords(since map[rollout.Sighting]time.Time, s rollout.Sighting) bool {
+	for other := range since {
+		if s.Supersedes(other) {
+			return true
+		}
+	}
+	return false
+}
+
+// needsReading is true while nothing comes from an outdated pod, for some time, and nothing has been read live since
+// that began. Only what its kubelet says after such a reading is known to be new.
+func (m *memory) needsReading(now time.Time, told workload.Observation) bool {
 	return slices.ContainsFunc(told.Pods, func(p rollout.Pod) bool {
 		since, silent := m.since[rollout.Sighting{UID: p.UID, Condition: rollout.SilentSeen}]
 		return silent && p.Revision != told.Set.UpdateRevision && since.After(m.read) && now.Sub(since) >= hush

@@ -330,6 +330,7 @@ func (o *observer) gather(ctx context.Context, p *picture) (rollout.State, recor
 	if live {
 		nodesRead.Go(func() { o.c.nodes.read(reading, &seen, o.watches) })
 	}
+	var refused []string // The pods whose own address has refused a connection.
 	if seen.Set.OnDelete {
 		ask := o.members.Observe
 		if state.Begins() { // The guard ListsAgree has something to say.
@@ -341,16 +342,15 @@ func (o *observer) gather(ctx context.Context, p *picture) (rollout.State, recor
 		if state.Etcd, merr = ask(ctx); merr != nil {
 			o.c.log.WithError(merr).Debug("no member list")
 		}
-		refused := heard()
+		refused = heard()
 		o.sight.etcdTook = o.c.now() - began
 		if live {
 			state.Gates = o.c.gates.answers(ctx, asked, grace)
 		}
-		nodesRead.Wait() // What the nodes say is added to the pods.
-		state.Pods = withHeard(seen.Pods, refused)
 	}
+	nodesRead.Wait() // What the nodes say is added to the pods.
+	state.Pods = withHeard(seen.Pods, refused)
 	// Probes that failed because we are ending say nothing about the members.
-	nodesRead.Wait()
 	if err := ctx.Err(); err != nil {
 		return rollout.State{}, record.Lease{}, "", err
 	}

@@ -118,7 +118,7 @@ func (o *observer) picture() *picture {
 	_, removed := o.sight.decision.Action.(rollout.Remove)
 	inNeed := removed && o.sight.etcd.Silent()
 	if !known || !watched || inNeed || o.sight.brief || o.stale() ||
-		o.sight.memory.unread(time.Now(), seen) {
+		o.sight.memory.needsReading(time.Now(), seen) {
 		return nil
 	}
 	lease := leases[record.Name(o.c.cfg.StatefulSet)]

@@ -12,6 +12,7 @@ import (
 // noSpace is true while some member says that there is an alarm NOSPACE.
 func (a *Assessment) noSpace() bool { return a.told(func(st *Status) bool { return st.NoSpace }) }
 
+// told is true if this holds for the status of some member.
 func (a *Assessment) told(is func(*Status) bool) bool {
 	return slices.ContainsFunc(a.state.Etcd.Members, func(m Member) bool {
 		return m.Probe.Status != nil && is(m.Probe.Status)

@@ -354,6 +354,39 @@ func (s *scene) coordinator(ctx context.Context) string {
 	return owner
 }
 
+// rollsOneAtATime: a healthy cluster is rolled, and loses nothing by it.
+func (s *scene) rollsOneAtATime(ctx context.Context) {
+	s.t.Helper()
+	o := s.during(ctx, func(*harness.Ledger) {
+		s.touch(ctx, "healthy")
+		s.complete(ctx)
+	})
+	o.lostNothing(s.t)
+	o.keptQuorum(s.t)
+	o.oneAtATime(s.t)
+	o.replacedOnce(s.t, s.Pods()...)
+}
+
+// rollsTheSickOneFirst: a member crashes again and again, and its pod is the first to be replaced.
+func (s *scene) rollsTheSickOneFirst(ctx context.Context) {
+	s.t.Helper()
+	sick := s.Pods()[1]
+	o := s.during(ctx, func(*harness.Ledger) {
+		require.NoError(s.t, s.MoveLeader(ctx, s.Pods()[0])) // A leader's crash costs an election.
+		fault, err := s.CrashLoop(ctx, sick)
+		require.NoError(s.t, err)
+		defer fault.Stop()
+		require.NoError(s.t, s.WaitWaiting(ctx, sick, "etcd", "CrashLoopBackOff"))
+		s.touch(ctx, "cured")
+		s.complete(ctx)
+	})
+	o.lostNothing(s.t)
+	o.keptQuorum(s.t)
+	o.oneAtATime(s.t)
+	o.replacedOnce(s.t, s.Pods()...)
+	require.Equal(s.t, sick, o.order[0])
+}
+
 // others are the pods but for some, the highest ordinal first.
 func (s *scene) others(but ...string) []string {
 	pods := slices.DeleteFunc(s.Pods(), func(pod string) bool { return slices.Contains(but, pod) })

@@ -21,35 +21,9 @@ func TestAnOrderedReadyStatefulSetIsRolledAndNeverDeadlocked(t *testing.T) {
 	good, err := s.Template(ctx)
 	require.NoError(t, err)
 
-	t.Run("a healthy cluster is rolled one pod at a time", func(t *testing.T) {
-		s := s.in(t)
-		o := s.during(ctx, func(*harness.Ledger) {
-			s.touch(ctx, "healthy")
-			s.complete(ctx)
-		})
-		o.lostNothing(t)
-		o.keptQuorum(t)
-		o.oneAtATime(t)
-		o.replacedOnce(t, s.Pods()...)
-	})
-	t.Run("the member that is down goes first, where every lower pod is Ready", func(t *testing.T) {
-		s := s.in(t)
-		sick := s.Pods()[1]
-		o := s.during(ctx, func(*harness.Ledger) {
-			require.NoError(t, s.MoveLeader(ctx, s.Pods()[0])) // A leader's crash costs an election.
-			fault, err := s.CrashLoop(ctx, sick)
-			require.NoError(t, err)
-			defer fault.Stop()
-			require.NoError(t, s.WaitWaiting(ctx, sick, "etcd", "CrashLoopBackOff"))
-			s.touch(ctx, "cured")
-			s.complete(ctx)
-		})
-		o.lostNothing(t)
-		o.keptQuorum(t)
-		o.oneAtATime(t)
-		o.replacedOnce(t, s.Pods()...)
-		require.Equal(t, sick, o.order[0])
-	})
+	t.Run("a healthy cluster is rolled one pod at a time", func(t *testing.T) { s.in(t).rollsOneAtATime(ctx) })
+	t.Run("the member that is down goes first, where every lower pod is Ready",
+		func(t *testing.T) { s.in(t).rollsTheSickOneFirst(ctx) })
 	t.Run("with quorum lost it holds, and goes on under the StatefulSet that the remedy names", func(t *testing.T) {
 		s := s.in(t)
 		survivor, dead := s.Pods()[0], s.Pods()[1:]

@@ -9,6 +9,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/quorate/quorate/test/harness/node"
 )
 
 // logs copies the logs of all containers to where the harness looks for them, without what the runtime puts before each
@@ -57,8 +61,6 @@ func (l *logs) look(nodes []string) error {
 	return errors.Join(errs...)
 }
 
-func shortUID(uid string) string { return uid[:min(8, len(uid))] }
-
 // begin opens a log, <namespace>_<pod>_<uid>/<container>/<run>.log, and its copy.
 func (l *logs) begin(path string) (*logCopy, error) {
 	parts := strings.Split(path, "/")
@@ -66,7 +68,8 @@ func (l *logs) begin(path string) (*logCopy, error) {
 	if len(names) != 3 {
 		return nil, fmt.Errorf("%s is not where logs are expected", path)
 	}
-	to := filepath.Join(l.to, names[1], shortUID(names[2])+"-"+parts[len(parts)-2]+"-"+parts[len(parts)-1])
+	to := filepath.Join(l.to, names[1],
+		node.ShortUID(types.UID(names[2]))+"-"+parts[len(parts)-2]+"-"+parts[len(parts)-1])
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return nil, err
 	}

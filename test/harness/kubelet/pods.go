@@ -138,6 +138,5 @@ func (n *Nodes) LogDir(pod string) string { return filepath.Join(n.config.Dir, "
 
 // LogOf reports whether a file there is the log of this pod.
 func (n *Nodes) LogOf(pod *corev1.Pod, path string) bool {
-	return filepath.Dir(path) == n.LogDir(pod.Name) &&
-		strings.HasPrefix(filepath.Base(path), shortUID(string(pod.UID))+"-")
+	return node.IsLogOf(pod, n.LogDir(pod.Name), path)
 }

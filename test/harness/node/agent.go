@@ -470,15 +470,21 @@ func (a *Agent) LogDir(pod string) string {
 }
 
 func (a *Agent) logPath(pod *corev1.Pod, container string, run int32) string {
-	return filepath.Join(a.LogDir(pod.Name), fmt.Sprintf("%s-%s-%d.log", shortUID(pod.UID), container, run))
+	return filepath.Join(a.LogDir(pod.Name), fmt.Sprintf("%s-%s-%d.log", ShortUID(pod.UID), container, run))
 }
 
 // LogOf reports whether a file of [Agent.LogDir] is the log of this pod, and not that of another of its name.
 func (a *Agent) LogOf(pod *corev1.Pod, path string) bool {
-	return filepath.Dir(path) == a.LogDir(pod.Name) && strings.HasPrefix(filepath.Base(path), shortUID(pod.UID)+"-")
+	return IsLogOf(pod, a.LogDir(pod.Name), path)
 }
 
-func shortUID(uid types.UID) string { return string(uid[:min(8, len(uid))]) }
+// IsLogOf reports whether a file of this directory is the log of this pod, by the name that it has.
+func IsLogOf(pod *corev1.Pod, dir, path string) bool {
+	return filepath.Dir(path) == dir && strings.HasPrefix(filepath.Base(path), ShortUID(pod.UID)+"-")
+}
+
+// ShortUID is the part of a pod's UID that the names of its logs begin with.
+func ShortUID(uid types.UID) string { return string(uid[:min(8, len(uid))]) }
 
 func (a *Agent) newBackoff() *flowcontrol.Backoff {
 	return flowcontrol.NewBackOff(a.config.BackoffBase, a.config.BackoffCap)
