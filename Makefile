@@ -94,18 +94,42 @@ image-etcdbrctl: build-etcdbrctl ## Build the image IMAGE_ETCDBRCTL (etcdbrctl) 
 test-image: ## Build the images and check what is in them, or say that buildah does not work here
 	.ci/image
 
-TESTS := test-unit test-etcdbrctl test-tools test-monitoring test-explorer test-harness test-scenarios test-chaos test-bench
+# The tests come in three tiers. `make test` is what a contributor runs. `make ci` calls it and adds what has to pass
+# before a change lands, and `make nightly` has what CI leaves out. Each says where its time went. In CI the two first
+# parts of `make test` go further: see FULL below.
+TEST := test-unit test-explorer test-first
+CI := versions api licences vuln lint test-image test-newest test test-etcdbrctl test-tools test-monitoring \
+	test-harness test-nodes test-scenarios test-chaos test-bench test-demo
+NIGHTLY := test-rig test-walks test-druid test-bench-short
+
+define in_order
+	@spent=; for t in $(1); do \
+		printf '\n== make %s\n' $$t; SECONDS=0; \
+		$(MAKE) --no-print-directory $$t || exit; \
+		spent+=$$(printf '%6d s  make %s' $$SECONDS $$t)$$'\n'; \
+	done; printf '\nWhere the time went:\n%s' "$$spent"
+endef
 
 .PHONY: test
-test: ## Run all tests, and say where the time goes
-	@SECONDS=0; for t in $(TESTS); do \
-		printf '\n== make %s (%d s since the tests began)\n' $$t $$SECONDS; \
-		$(MAKE) --no-print-directory $$t || exit; \
-	done
+test: ## Run what a contributor runs: all units, short worlds, mutants, three scenarios (ten minutes)
+	$(call in_order,$(TEST))
+
+.PHONY: ci
+ci: export FULL := 1
+ci: ## Run all that has to pass before a change lands (fifty minutes with cold caches)
+	$(call in_order,$(CI))
+
+.PHONY: nightly
+nightly: ## Run what CI leaves out: the rig, longer walks, etcd-druid, the benchmarks once (two hours)
+	$(call in_order,$(NIGHTLY))
 
 .PHONY: test-unit
-test-unit: ## Run the library's tests (six minutes, most of them for every combination of members)
+test-unit: ## Run the library's tests (FULL=1: with the race detector, and for every combination of members)
+ifeq ($(FULL),)
+	go test -short ./...
+else
 	@$(MAKE) --no-print-directory -j 2 -O test-race test-decision
+endif
 
 .PHONY: test-race
 test-race:
@@ -150,16 +174,33 @@ test-monitoring: ## Test every expression of the alerts and the dashboard agains
 	cd test && $(GO) test $(RACE) -count=1 ./monitoring $(UPDATE)
 
 .PHONY: test-explorer
-test-explorer: ## Walk every interleaving of small worlds with the production code, and kill every mutant
+test-explorer: ## Walk every interleaving of short worlds (FULL=1: of all), and kill every mutant
+ifeq ($(FULL),)
+	cd test && go test -short ./explorer
+	cd test && go test ./explorer -run Mutant
+else
 	# The race detector sees a part of them. All of them would take far too long with it.
 	cd test && $(GO) test $(RACE) -short ./explorer
-	# The random walks are the same each time, so that a change is judged by what it changes. SEED=n takes others.
-	cd test && go test -timeout 30m -v ./explorer -rapid.checks=20000 -rapid.seed=$(or $(SEED),1)
+	# The random walks are the same each time, so that a change is judged by what it changes.
+	cd test && go test -timeout 30m -v ./explorer -rapid.checks=5000 -rapid.seed=1
+endif
 	# The mutants of the decision, and what catches each of them.
-	go test -v -run EveryMutant ./internal/rollout
+	go test -run EveryMutant ./internal/rollout
+
+.PHONY: test-walks
+test-walks: ## Walk at random through bigger clusters, from SEED on
+	cd test && go test -timeout 30m -v ./explorer -run RandomWalk -rapid.checks=100000 -rapid.seed=$(SEED)
+
+.PHONY: test-first
+test-first: ## Run three scenarios on real parts: an upgrade, a sick member, and quorum lost
+	cd test && go test -timeout 20m -v ./scenarios -run '^Test($(FIRST))$$' -skip RollingUpdate
 
 .PHONY: test-harness
-test-harness: ## Run the harness's own tests (builds Kubernetes and etcd the first time), and try the newest etcd of each minor version
+test-harness: ## Test what judges the scenarios, and try the newest etcd of each minor version
+	cd test && go test -p 1 -timeout 20m ./harness ./harness/apiproxy ./cmd/demo/... ./cmd/flags ./versions
+
+.PHONY: test-rig
+test-rig: ## Test what the scenarios run on: control plane, nodes, networks, disks (when they change)
 	@# One package at a time is tested, because they build, listen and measure. All cores compile them before.
 	cd test && $(GO) list $(RACE) -export -deps -test $(HARNESS) >/dev/null
 	cd test && $(GO) test $(RACE) -p 1 -timeout 20m $(HARNESS)
@@ -178,6 +219,9 @@ test-scenarios: ## Run real clusters through rollouts
 test-druid: ## Run the pods of the real etcd-druid through all scenarios, also those that CI leaves out
 	@# Each has a cluster of etcd-druid's, which two cores can carry. More of them stall each other.
 	cd test && go test -parallel 2 -timeout 2h -v ./scenarios/... -run Druid -everything
+
+# What `make test` runs of the scenarios.
+FIRST := AHealthyClusterIsUpgradedByTheNewCode|ASickMemberGoesFirst|LostQuorumWhoseCureFollowsAtOnce
 
 # A healthy rollout, an upgrade, a sick member, quorum lost, drains, and the Role.
 CORE := AHealthyClusterIsUpgradedByTheNewCode|PodsAreReachedByTheirNamesInNamespacesOfTheirOwn|$\
@@ -210,7 +254,7 @@ test-nodes: ## Run scenarios on real kubelets with a real container runtime (as 
 	cd test && QUORATE_NODES=kubelet go test -timeout 1h -v ./scenarios -run '^Test($(NODES))$$'
 
 .PHONY: measure-defragment
-measure-defragment: ## Measure what a defragmentation costs, and write the page (half an hour, 10 GB of disk, a machine for itself)
+measure-defragment: ## Measure what a defragmentation costs, for the page (half an hour on a machine for itself)
 	cd test && go test -timeout 1h -count=1 -v ./scenarios -run TestWhatADefragmentationCosts -defragment-rounds=3 \
 		-defragment-page=$(CURDIR)/docs/benchmarks/defragment.md
 
@@ -234,16 +278,26 @@ figures: ## Write the figures of the published run of the benchmarks into the do
 	@.build/bin/bench figures
 
 .PHONY: bench-micro
-bench-micro: ## Run the micro-benchmarks for benchstat (two minutes; BENCH_COUNT=1 BENCH_TIME=1x only shows that they run)
+bench-micro: ## Run the micro-benchmarks for benchstat (two minutes; BENCH_COUNT, BENCH_TIME)
 	@go test -run '^$$' -bench . -benchmem -count $(BENCH_COUNT) -benchtime $(BENCH_TIME) ./...
 	@cd test && go test -run '^$$' -bench . -benchmem -count $(BENCH_COUNT) -benchtime $(BENCH_TIME) ./explorer
 
 .PHONY: test-bench
-test-bench: ## Test the benchmarks, and let each part of them run once (the figures mean nothing)
+test-bench: ## Test the benchmarks
+	cd test && go test -short ./bench/... ./cmd/bench/...
+
+.PHONY: test-bench-short
+test-bench-short: ## Let each part of the benchmarks run once (the figures mean nothing)
 	cd test && $(GO) test $(RACE) -short ./bench/... ./cmd/bench/...
 	# The short run below cannot show that a run which is given up leaves nothing behind.
 	cd test && go test -run GivenUp ./bench/fleet
 	$(MAKE) --no-print-directory bench BENCH_ARGS=--short
+
+# A newcomer runs the demo first, so it has to work too.
+.PHONY: test-demo
+test-demo:
+	$(MAKE) --no-print-directory demo
+	$(MAKE) --no-print-directory demo SCENARIO=sick-member STRATEGY=OnDelete
 
 .PHONY: lint
 lint: ## Check formatting and run the linters
