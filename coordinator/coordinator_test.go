@@ -132,8 +132,9 @@ func TestTheLoop(t *testing.T) {
 				t.Errorf("%d leader changes, want 1", n)
 			}
 			stop()
-			if keys, leases := k.etcd.Keys(), k.etcd.Leases(); len(keys) != 0 || leases != 0 {
-				t.Errorf("left behind: keys %v, %d leases", keys, leases)
+			others := []string{presence + "etcd-0", presence + "etcd-1", presence + "etcd-2"}
+			if keys, leases := k.etcd.Keys(), k.etcd.Leases(); !slices.Equal(keys, others) || leases != 0 {
+				t.Errorf("left behind beside %v: keys %v, %d leases", others, keys, leases)
 			}
 		}},
 		{"picks up a rollout that was under way when it began", func(t *testing.T) {

@@ -208,6 +208,20 @@ func TestADefragmentation(t *testing.T) {
 			within(t, 20*time.Minute, "the last one", func() bool { return len(k.did()) == 4 })
 			expectAll(t, "done", k.did(), inOrder...)
 		}},
+		{"is done although a container has restarted, and pods have to be Ready for a while", func(t *testing.T) {
+			k := fragmented(t, free(t, 3))
+			k.change(func() {
+				k.pods[1].Status.ContainerStatuses[1].RestartCount = 1
+				k.set.Spec.MinReadySeconds = 20
+			})
+			defer run(t, config(k, func(c *Config) {
+				c.Policy = DefaultPolicy()
+				c.Policy.DefragmentWhen = rollout.DefaultFragmentation()
+				c.Policy.DefragmentWindow = rollout.Window{From: 0, To: 24*time.Hour - time.Minute}
+			}))()
+			within(t, 2*time.Hour, "the last one", func() bool { return len(k.did()) == 4 })
+			expectAll(t, "done", k.did(), inOrder...)
+		}},
 		{"comes after the rollout", func(t *testing.T) {
 			k := outOfSpace(fragmented(t, free(t, 3)))
 			k.update("rev-2")

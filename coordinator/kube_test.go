@@ -23,6 +23,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/quorate/quorate/internal/etcdtest"
+	"github.com/quorate/quorate/internal/record"
+	"github.com/quorate/quorate/internal/selfupdate"
 )
 
 // kube plays the Kubernetes API, the StatefulSet controller and the kubelets for one
@@ -79,6 +81,10 @@ type kube struct {
 	stripped []string
 	// stuck keeps successors from ever becoming ready.
 	stuck bool
+	// mute: the sidecars of successors have no Quorate. Otherwise they say that they are there when their pods become
+	// Ready, or so long after that. They do not line up.
+	mute bool
+	late time.Duration
 	// feed, where not nil, has the watches tell what has become of which object. Without it, they only say that
 	// something has happened, and everything is read live.
 	feed *feed
@@ -497,6 +503,7 @@ func (k *kube) replace(i int) {
 	}
 	<-time.After(k.termination)
 	member(false)
+	k.etcd.Delete(fmt.Sprint(presence, "etcd-", i))
 	if k.gone != nil {
 		k.gone(i)
 	}
@@ -506,10 +513,32 @@ func (k *kube) replace(i int) {
 	}
 	<-time.After(k.startup)
 	member(true)
+	if k.late == 0 {
+		k.announce(i)
+	}
 	k.change(func() { k.setReady(k.pods[i], true) })
 	if k.back != nil {
 		k.back(i)
 	}
+	if k.late > 0 {
+		<-time.After(k.late)
+		k.announce(i)
+	}
+}
+
+// announce has the sidecar of a pod say that it is there.
+func (k *kube) announce(i int) {
+	if k.mute {
+		return
+	}
+	k.mu.Lock()
+	p := k.pods[i]
+	k.mu.Unlock()
+	text, err := json.Marshal(selfupdate.Presence{Pod: p.Name, UID: string(p.UID), Schema: record.Newest})
+	if err != nil {
+		panic(err)
+	}
+	k.etcd.Hold(presence+p.Name, string(text))
 }
 
 func crashLoop() *corev1.ContainerStateWaiting {

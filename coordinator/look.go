@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -57,7 +58,13 @@ func (l *loop) duty(etcd rollout.Membership) (due, untold bool) {
 			return s.Condition == rollout.CordonedSeen
 		})
 	}
-	d := joined.Decide(l.looked.recall(time.Now(), time.Time{}, sightings, seen.Pods))
+	remembered := l.looked.recall(time.Now(), time.Time{}, sightings, seen.Pods)
+	for s := range remembered.Ages {
+		if s.Condition == rollout.ReadySeen {
+			remembered.Ages[s] = math.MaxInt64 // Nobody has looked for a minute. The turn sees for how long, and waits.
+		}
+	}
+	d := joined.Decide(remembered)
 	told := l.c.account.ghosts(joined)
 	if d.Duty == rollout.DutyHeld {
 		return false, false

@@ -38,10 +38,12 @@ type sight struct {
 	seen     workload.Observation
 	etcd     rollout.Membership
 	decision rollout.Decision
-	// awaits counts the observations in a row in which only the sidecar that we would hand over
-	// to was missing.
-	awaits int
-	memory *memory
+	// awaits is since when, without a break, only the word of a sidecar has been missing: of one that we would hand
+	// over to, or that proves that its pod stays up. It is zero if none is missing. settles is after how long time
+	// alone settles a pod, zero if it settles none.
+	awaits  time.Time
+	settles time.Duration
+	memory  *memory
 	// untransferred are the transfers of leadership that had failed at the end of the last turn.
 	untransferred rollout.Failures
 	// suspect is the one that the record names, as last read or written.
@@ -50,6 +52,16 @@ type sight struct {
 	brief bool
 	// pictured is true while a look goes by a picture, and wasPictured if the one before did.
 	pictured, wasPictured bool
+}
+
+// awaitsAWord notes whether only the word of a sidecar is missing.
+func (s *sight) awaitsAWord(is bool) {
+	switch {
+	case !is:
+		s.awaits = time.Time{}
+	case s.awaits.IsZero():
+		s.awaits = time.Now()
+	}
 }
 
 // observer looks at everything and decides.
@@ -122,7 +134,7 @@ func (o *observer) look(ctx context.Context, p *picture) (_ record.Observed, sur
 	said := o.next(seen, state.Set.UpdateRevision, peers, choice)
 	said.Standing = o.standing(r, state)
 	if o.sight.brief && state.Request == nil && r.Intent.Operation == record.None && !d.Beside() &&
-		!outdated(o.sight.seen) && said.Next == record.NextRest {
+		!outdated(o.sight.seen) && said.Next == record.NextRest && o.sight.settles == 0 {
 		said.Next = record.NextFinish
 	}
 	if err := o.answer(ctx, r, said.Standing, state); err != nil { // It runs out by itself.
@@ -242,7 +254,8 @@ func (o *observer) leads(d rollout.Decision, revision string) bool {
 func (o *observer) next(said record.Observed, revision string, peers []selfupdate.Peer, choice selfupdate.Choice,
 ) record.Observed {
 	d := o.sight.decision
-	o.exit.heir = nil
+	settles, announced := d.Assessment.Settles()
+	o.exit.heir, o.sight.settles = nil, settles
 	if choice == (selfupdate.Choice{}) {
 		choice = o.choose(d, peers)
 	}
@@ -255,10 +268,10 @@ func (o *observer) next(said record.Observed, revision string, peers []selfupdat
 		return said
 	case choice.Await != "":
 		o.c.log.Debug(choice.Reason)
-		o.sight.awaits++
+		o.sight.awaitsAWord(true)
 		return said
 	}
-	o.sight.awaits = 0
+	o.sight.awaitsAWord(!announced)
 	said.Next, said.Intent = record.NextOf(d, revision)
 	return said
 }

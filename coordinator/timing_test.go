@@ -1186,6 +1186,72 @@ func TestPatience(t *testing.T) {
 			expectLook(t, "the third removal", s.one(t, "delete etcd-0")-s.one(t, "delete etcd-1")-comes, time.Minute,
 				resting+leastRest)
 		}},
+		{"the next pod goes at once when the one before is Ready and its sidecar has said that it is there",
+			func(t *testing.T, s *stage) {
+				defer run(t, s.config())()
+				<-time.After(time.Minute)
+				s.update("rev-2")
+				<-time.After(5 * time.Minute)
+				expectLook(t, "the second removal", s.one(t, "delete etcd-1")-s.one(t, "delete etcd-2")-comes, 0,
+					leastRest)
+				expectLook(t, "the third removal", s.one(t, "delete etcd-0")-s.one(t, "delete etcd-1")-comes, 0,
+					leastRest)
+			}},
+		{"a moment after its sidecar has, where that is later", func(t *testing.T, s *stage) {
+			s.late = 250 * ms
+			defer run(t, s.config())()
+			<-time.After(time.Minute)
+			s.update("rev-2")
+			<-time.After(5 * time.Minute)
+			expectLook(t, "the second removal", s.one(t, "delete etcd-1")-s.one(t, "delete etcd-2")-comes, s.late,
+				2*firstCheck)
+		}},
+		{"and two seconds after it became Ready where its sidecar has no Quorate", func(t *testing.T, s *stage) {
+			s.mute = true
+			defer run(t, s.config())()
+			<-time.After(time.Minute)
+			s.update("rev-2")
+			<-time.After(5 * time.Minute)
+			expectLook(t, "the second removal", s.one(t, "delete etcd-1")-s.one(t, "delete etcd-2")-comes,
+				2*time.Second, leastRest+shortRest)
+			expectLook(t, "the third removal", s.one(t, "delete etcd-0")-s.one(t, "delete etcd-1")-comes,
+				2*time.Second, leastRest+shortRest)
+		}},
+		{"or where nobody can say which sidecars are there, because etcd takes no writes",
+			func(t *testing.T, s *stage) {
+				s.etcd.Set(noSpace(true))
+				defer run(t, s.config())()
+				<-time.After(time.Minute)
+				s.update("rev-2")
+				<-time.After(5 * time.Minute)
+				expectLook(t, "the second removal", s.one(t, "delete etcd-1")-s.one(t, "delete etcd-2")-comes,
+					2*time.Second, leastRest+shortRest)
+			}},
+		{"but no second pod goes where a sidecar crashes a second after its start, each time", func(t *testing.T,
+			s *stage) {
+			s.mute = true
+			s.back = func(i int) {
+				for restarts := range int32(5) {
+					<-time.After(time.Second) // So long it takes a kubelet to notice.
+					s.change(func() {
+						s.setReady(s.pods[i], false)
+						s.pods[i].Status.ContainerStatuses[0].Ready = true
+						s.pods[i].Status.ContainerStatuses[1].State = corev1.ContainerState{Waiting: crashLoop()}
+						s.pods[i].Status.ContainerStatuses[1].RestartCount = restarts
+					})
+					<-time.After(10 * time.Second << restarts)
+					s.change(func() {
+						s.setReady(s.pods[i], true)
+						s.pods[i].Status.ContainerStatuses[1].RestartCount = restarts + 1
+					})
+				}
+			}
+			defer run(t, s.config())()
+			<-time.After(time.Minute)
+			s.update("rev-2")
+			<-time.After(5 * time.Minute)
+			s.expect(t, "deleted etcd-2")
+		}},
 		{"an updated pod is failing when it has not settled for settleTimeout", func(t *testing.T, s *stage) {
 			s.stuck = true
 			defer run(t, s.config())()

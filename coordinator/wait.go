@@ -20,9 +20,8 @@ const (
 	// time, the coordinator sees it that much later. The removal stays on record meanwhile. A successor that finds it
 	// there rules it out first, as after any crash.
 	afterRemoval = 300 * time.Millisecond
-	// firstCheck is how soon a coordinator that waits for nothing but a sidecar to hand over to
-	// checks again whether it has lined up, and then after twice that, because no watch shows
-	// it.
+	// firstCheck is how soon a coordinator that waits for nothing but a sidecar checks again whether that has lined
+	// up, or has said that it is there, and then after as long as it has waited, because no watch shows it.
 	firstCheck = 100 * time.Millisecond
 	// slowdown is for what waits for an operator: a hold, or a partition.
 	slowdown = 5
@@ -44,8 +43,11 @@ func (t *turn) wait(ctx context.Context, failed bool) {
 	case rollout.Hold, rollout.Complete:
 		interval *= slowdown
 	}
-	if t.sight.awaits > 0 {
-		interval = min(interval, firstCheck<<min(t.sight.awaits-1, 10))
+	if since := t.sight.awaits; !since.IsZero() {
+		interval = min(interval, max(firstCheck, time.Since(since)))
+	}
+	if left := t.sight.begun + t.sight.settles - t.c.now(); t.sight.settles > 0 {
+		interval = max(min(interval, left), shortRest)
 	}
 	if r := t.sight.memory.refusal; r != nil && t.sight.decision.Guard == rollout.GuardDisruptionBudget {
 		interval = max(min(interval, time.Until(r.until)), shortRest)

@@ -239,6 +239,11 @@ func outside(dump *workload.Dump, set *appsv1.StatefulSet, names workload.Names,
 		},
 		Lease: record.Parse(lease),
 	}
+	// Whoever looks from outside does not hear the sidecars, and takes them to be there. A coordinator that waits for
+	// the word of one tells of that.
+	for i := range facts.Pods {
+		o.State.Sidecars.Present = append(o.State.Sidecars.Present, facts.Pods[i].UID)
+	}
 	o.State.Request, _ = record.RequestOf(lease, now) // Who coordinates tells what is wrong with it.
 	learnersAge(o.State)
 	o.State.UnderWay, o.State.Suspect = o.Lease.UnderWay(), o.Lease.Suspected()

@@ -33,6 +33,7 @@ func TestAMemoryOutlivesTheLease(t *testing.T) {
 	s.State.Differ = []rollout.Difference{{More: 0x8e9e05c52164694d, Less: 2, Looks: 5, For: 10 * time.Second}}
 	s.State.FailedTransfers = rollout.Failures{0x8e9e05c52164694d: 1}
 	s.State.Gates = []rollout.Gate{{Name: "Backup", Pass: true, Detail: "d", SickToo: true}}
+	s.State.Sidecars = rollout.Sidecars{Known: true, Present: []string{"u1"}, Old: []string{"etcd-1"}}
 
 	r, _, err := report.FromNotes(report.Notes(report.New(s, report.Report{}), nil))
 	if err != nil {
@@ -42,7 +43,7 @@ func TestAMemoryOutlivesTheLease(t *testing.T) {
 	if !r.Memory.Recall(&got) {
 		t.Fatal("no memory")
 	}
-	want := rollout.State{Memory: s.State.Memory, Gates: s.State.Gates}
+	want := rollout.State{Memory: s.State.Memory, Gates: s.State.Gates, Sidecars: s.State.Sidecars}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got\n%+v, want\n%+v", got, want)
 	}

@@ -30,6 +30,7 @@ func sight(seconds int, changes ...func(*rollout.State)) report.Sight {
 		s.Etcd.Members = append(s.Etcd.Members, rollout.Member{ID: uint64(i + 1), Name: name, Probe: rollout.Probe{
 			Read: rollout.Answered, Status: &rollout.Status{Leader: 1, Term: 2, Index: 10, Applied: 10},
 		}})
+		s.Sidecars.Present = append(s.Sidecars.Present, "uid-"+name)
 	}
 	for _, change := range changes {
 		change(&s)

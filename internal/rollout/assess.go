@@ -208,8 +208,28 @@ func (a *Assessment) rememberPod(s *Seat) {
 	default:
 		s.Evidence = Unknown
 	}
-	s.Settled = !s.Outdated && !pod.Terminating && pod.Ready && s.useful() &&
-		a.Age(pod.UID, ReadySeen) >= max(a.state.Set.MinReady, pod.probation())
+	s.Settled, s.Settles, s.Unannounced = false, 0, false
+	if s.Outdated || pod.Terminating || !pod.Ready || !s.useful() {
+		return
+	}
+	ready, probation := a.Age(pod.UID, ReadySeen), a.probation(pod)
+	if s.Settles = max(0, a.state.Set.MinReady-ready, probation-ready); s.Settles == 0 {
+		s.Settled = true
+	}
+	s.Unannounced = !s.Settled && probation == noticedAfter && ready >= a.state.Set.MinReady
+}
+
+// Settles is after how long some updated pod will have settled by time alone, and zero if there is none. Announced is
+// false where the word of a sidecar, that it is there, would settle one at once.
+func (a *Assessment) Settles() (after time.Duration, announced bool) {
+	announced = true
+	for i := range a.Seats {
+		if s := &a.Seats[i]; s.Settles > 0 && (after == 0 || s.Settles < after) {
+			after = s.Settles
+		}
+		announced = announced && !a.Seats[i].Unannounced
+	}
+	return after, announced
 }
 
 // believed is true where a kubelet that says "dead" or "starting" is a witness. Its words stay as they were when its

@@ -22,7 +22,8 @@ type class struct {
 	sick bool
 	// lags: the member serves and is further behind than a survivor may be.
 	lags bool
-	// long: whatever is wrong has lasted for longer than every patience.
+	// long: whatever is wrong has lasted for longer than every patience. Where nothing is wrong with an updated pod:
+	// it has been Ready for so long, or its sidecar has said that it is there.
 	long bool
 	// empty: the pod has never been ready, so nothing proves that it holds data.
 	empty bool
@@ -164,9 +165,8 @@ func (c class) representativeOfServing() class {
 	if c.sick {
 		c.etcd = runsReady // The sidecar alone makes the pod unready.
 	}
-	if c.outdated || c.settled() {
-		// Nobody asks for how long.
-		c.long = false
+	if c.outdated {
+		c.long = false // Nobody asks for how long.
 	}
 	return c
 }
@@ -354,7 +354,25 @@ func runs(c class) bool { return c.etcd == runsReady || c.etcd == runsNotReady }
 func (c class) podReady() bool { return c.pod == present && c.etcd == runsReady && !c.sick }
 
 func (c class) settled() bool {
+	return c.wellUpdated() && c.long
+}
+
+// wellUpdated: of an updated pod everything is seen that a settled one needs, for a moment or for long.
+func (c class) wellUpdated() bool {
 	return !c.outdated && c.podReady() && c.answer == serves && c.voter() && !c.lags
+}
+
+// announced are the UIDs of those settled pods that have settled by the word of their sidecars. The others have by the
+// time for which they have been Ready.
+func announced(classes []class, ordinals int) (uids []string) {
+	for _, c := range classes {
+		for o := range ordinals {
+			if c.resolve(false).settled() && o%2 == 1 {
+				uids = append(uids, c.uid(o))
+			}
+		}
+	}
+	return uids
 }
 
 // failing: an updated one that will not settle by itself.
@@ -397,6 +415,9 @@ func ages(classes []class, ordinals int, quorumLost time.Duration) map[rollout.S
 				if c.long {
 					ages[rollout.Sighting{UID: c.uid(o), Condition: condition}] = long
 				}
+			}
+			if c.resolve(false).settled() && o%2 == 0 {
+				ages[rollout.Sighting{UID: c.uid(o), Condition: rollout.ReadySeen}] = 2 * time.Second
 			}
 			if c.etcd == hasBeenExited {
 				ages[rollout.Sighting{UID: c.uid(o),
@@ -507,6 +528,8 @@ func TestTheClassesOfMembersAreWhatCanBeObserved(t *testing.T) {
 		{outdated: true, etcd: isStarting, answer: silent, long: true},
 		{outdated: true, etcd: hasBeenExited, answer: silent},
 		{etcd: crashLoops, answer: silent},
+		{},
+		{long: true},
 		{outdated: true, role: isLearner},
 		{outdated: true, role: unlisted, answer: silent},
 		{pod: lostNode, outdated: true, answer: silent},

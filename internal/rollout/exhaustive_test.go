@@ -124,12 +124,14 @@ type catalogue struct {
 	members [][][]rollout.Member
 	// quorumJustLost and quorumLongLost are all ages; they differ in that of lost quorum.
 	quorumJustLost, quorumLongLost map[rollout.Sighting]time.Duration
+	// present are the pods whose sidecars have said that they are there.
+	present []string
 }
 
 func newCatalogue(classes []class, n int) *catalogue {
 	c := &catalogue{
 		classes: classes, pods: make([][]rollout.Pod, len(classes)), members: make([][][]rollout.Member, len(classes)),
-		quorumJustLost: ages(classes, n, 0), quorumLongLost: ages(classes, n, long),
+		quorumJustLost: ages(classes, n, 0), quorumLongLost: ages(classes, n, long), present: announced(classes, n),
 	}
 	for k, class := range classes {
 		c.members[k] = make([][]rollout.Member, n)
@@ -170,6 +172,7 @@ func newScene(c *catalogue, e environment, n int) *scene {
 			Agreeing:     e.agreeing,
 			ClusterID:    clusterID,
 		},
+		Sidecars: rollout.Sidecars{Present: c.present},
 	}
 	s.state.Set.OrderedReady = e.ordered
 	for o := range n {
@@ -1114,7 +1117,7 @@ func eighth(members []int) bool {
 // outdated, and every size of cluster but two gets there.
 func TestAClusterInWhichEveryMemberServesGetsThere(t *testing.T) {
 	classes := []class{
-		{outdated: true}, {outdated: true, sick: true}, {outdated: true, etcd: runsNotReady}, {},
+		{outdated: true}, {outdated: true, sick: true}, {outdated: true, etcd: runsNotReady}, {long: true},
 		{outdated: true, role: isLearner}, {outdated: true, role: isLearner, sick: true},
 	}
 	for _, n := range []int{1, 3, 4, 5, 6, 7} {

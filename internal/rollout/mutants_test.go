@@ -118,6 +118,17 @@ func mutants() []mutant {
 			mutate:      without(rollout.GuardRevisionSuspect),
 		},
 		{
+			name:        "the first Ready is believed",
+			environment: one,
+			wrong:       "the budget is exceeded",
+			mutate: func(s *rollout.State) {
+				s.Sidecars.Present = nil
+				for i := range s.Pods {
+					s.Sidecars.Present = append(s.Sidecars.Present, s.Pods[i].UID)
+				}
+			},
+		},
+		{
 			name:        "what has ended does not come back",
 			environment: one,
 			wrong:       second,
@@ -154,6 +165,7 @@ func mutants() []mutant {
 			mutate: eachMember(func(s *rollout.State, p *rollout.Pod, m *rollout.Member) {
 				if m.Learner && p.Ready && p.Revision == s.Set.UpdateRevision && m.Probe.Read == rollout.Answered {
 					m.Learner = false
+					s.Sidecars.Present = append(slices.Clip(s.Sidecars.Present), p.UID)
 					answering(m)
 				}
 			}),

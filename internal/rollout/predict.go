@@ -88,8 +88,14 @@ func (s *State) recreate(uid string) {
 		pod.Ready, pod.ContainersReady, pod.Initialized = true, true, true
 		pod.Etcd = Container{State: ContainerRunning, Ready: true}
 		pod.Sidecar = Container{State: ContainerRunning, Ready: true}
-		s.Ages[Sighting{pod.UID, ReadySeen}] = s.Set.MinReady
+		s.stayReady(pod.UID)
 	}
+}
+
+// stayReady lets a pod be Ready for long enough to count.
+func (s *State) stayReady(uid string) {
+	seen := Sighting{uid, ReadySeen}
+	s.Ages[seen] = max(s.Ages[seen], s.Set.MinReady, steadyAfter)
 }
 
 // answer makes the member with the ID returned answer, and all answering members name
@@ -143,6 +149,7 @@ func (s *State) rejoin(a *Assessment) {
 		for i := range s.Pods {
 			if s.Pods[i].UID == x.Pod.UID {
 				s.Pods[i].Ready, s.Pods[i].ContainersReady, s.Pods[i].Etcd.Ready = true, true, true
+				s.stayReady(x.Pod.UID)
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"slices"
 	"strconv"
 	"time"
 )
@@ -35,10 +36,14 @@ type Seat struct {
 	// CaughtUp is true when that is known to be less than the policy's MaxLag.
 	Lag      uint64
 	CaughtUp bool
-	// Settled: up to date, Pod Ready for minReadySeconds (and for a while longer if one of
-	// its containers has restarted), and its member a voter that serves and has caught up. A
-	// learner is not before its host has promoted it.
+	// Settled: up to date, Pod Ready for minReadySeconds (and for a while longer if one of its containers has
+	// restarted, or if its sidecar has not said yet that it is there), and its member a voter that serves and has
+	// caught up. A learner is not before its host has promoted it.
 	Settled bool
+	// Settles is after how long it will have settled, if it stays as it is, and zero if time alone does not settle
+	// it. Unannounced is true where the word of its sidecar, that it is there, would settle it at once.
+	Settles     time.Duration
+	Unannounced bool
 	// SidecarSick: the backup-restore container is not ready.
 	SidecarSick bool
 	// Self: the coordinator's own pod.
@@ -80,15 +85,23 @@ func (s *Seat) unpromoted() bool { return s.Member != nil && s.Member.Learner &&
 // that counts: the first back-off of a kubelet, within which a crash loop shows again.
 const steadyAfter = 10 * time.Second
 
-// probation is how long the pod has to prove that it stays up. A container without a
-// readiness probe, as druid's sidecar is, counts as ready from the moment at which it runs:
-// one that crashes at every start makes its pod Ready each time, for a second or so, and
-// the next pod would get the broken revision too.
-func (p *Pod) probation() time.Duration {
-	if p.Etcd.Restarts > 0 || p.Sidecar.Restarts > 0 {
+// noticedAfter is how long a pod of which no container has restarted has to be Ready before that counts, unless its
+// sidecar has said that it is there. A kubelet looks once a second whether containers still run
+// (genericPlegRelistPeriod in Kubernetes' pkg/kubelet/kubelet.go). The other second is for what it finds to arrive.
+const noticedAfter = 2 * time.Second
+
+// probation is how long the pod has to be Ready, to prove that it stays up. A container without a readiness probe, as
+// druid's sidecar is, counts as ready from the moment at which it runs. One that crashes at every start makes its pod
+// Ready each time, for a second or so, and the next pod would get the broken revision too. A sidecar that has said in
+// etcd that it is there has proved that it works.
+func (a *Assessment) probation(p *Pod) time.Duration {
+	switch {
+	case p.Etcd.Restarts > 0 || p.Sidecar.Restarts > 0:
 		return steadyAfter
+	case slices.Contains(a.state.Sidecars.Present, p.UID):
+		return 0
 	}
-	return 0
+	return noticedAfter
 }
 
 // Describe says in a few words what is known of the seat.
@@ -154,7 +167,12 @@ func (s *Seat) Describe() string {
 	if s.SidecarSick {
 		text += ", its sidecar is not ready"
 	}
-	if !s.Outdated && !s.Settled && s.Evidence == Serving {
+	switch {
+	case s.Outdated || s.Settled || s.Evidence != Serving:
+	case s.Unannounced:
+		text += ", the updated pod has been Ready for less than " + noticedAfter.String() +
+			", and its sidecar has not said yet that it is there"
+	default:
 		text += ", the updated pod has not settled yet"
 	}
 	return text

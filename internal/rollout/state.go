@@ -48,10 +48,12 @@ type Suspect struct {
 	Name string
 }
 
-// Sidecars are the other sidecars that are present.
+// Sidecars are the sidecars that are present: they have said so in etcd.
 type Sidecars struct {
 	// Known is false when nobody could say which there are.
 	Known bool `json:"known,omitempty"`
+	// Present are the UIDs of the pods whose sidecars are present, sorted. The coordinator's own pod is among them.
+	Present []string `json:"present,omitempty"`
 	// Old are the pods of those that do not know operations on members, or may not.
 	Old []string `json:"old,omitempty"`
 }

@@ -480,8 +480,9 @@ var Guards = []Row{
 		clears: true,
 		Protects: "An updated pod that is still coming up counts as unavailable. One of which a container has " +
 			"restarted has to stay Ready for ten seconds first: a crash loop without a readiness probe is " +
-			"Ready for a moment at every start. A learner has to be promoted first, which is for its host: until it " +
-			"votes, it proves nothing of the new revision.",
+			"Ready for a moment at every start. At the first start two seconds are enough, within which a kubelet " +
+			"notices a crash, and none are needed where its sidecar has said in etcd that it is there. A learner " +
+			"has to be promoted first, which is for its host: until it votes, it proves nothing of the new revision.",
 		Looks: "`Wait`.",
 		Do:    "Nothing, until it turns into UpdatedFailing.",
 	},

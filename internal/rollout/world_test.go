@@ -48,6 +48,7 @@ func cluster(n int, changes ...change) *world {
 	}
 	w.policy.Removal = rollout.RemoveByDelete
 	for i := range n {
+		w.state.Sidecars.Present = append(w.state.Sidecars.Present, uid(i, 1), uid(i, 2), uid(i, 3))
 		w.state.Pods = append(w.state.Pods, healthyPod(i, oldRev, 1))
 		w.state.Etcd.Members = append(w.state.Etcd.Members, rollout.Member{
 			ID: id(i), Name: name(i),
@@ -117,6 +118,14 @@ func allUpdated() change {
 			w.state.Pods[i].Revision = newRev
 		}
 	}
+}
+
+// unannounced: their sidecars have not said that they are there.
+func unannounced(ordinals ...int) change {
+	return each(ordinals, func(w *world, o int) {
+		s := &w.state.Sidecars
+		s.Present = slices.DeleteFunc(slices.Clone(s.Present), func(uid string) bool { return uid == w.pod(o).UID })
+	})
 }
 
 func noAnswer(ordinals ...int) change {

@@ -48,9 +48,9 @@ type Peer struct {
 // has found the others.
 const LineUp = 5 * time.Second
 
-// Sidecars says what a decision may know of the others: whether it is known who is there, and which of them do
-// not understand this version of the record, or may not. One that says nothing has our code if its pod has the
-// revision of ours, which is the one with the UID self, or, outside a pod, the newest one.
+// Sidecars says what a decision may know of the sidecars: whether it is known who is there, who is, and which of the
+// others do not understand this version of the record, or may not. One that says nothing has our code if its pod has
+// the revision of ours, which is the one with the UID self, or, outside a pod, the newest one.
 func Sidecars(peers []Peer, known bool, schema int, set rollout.Set, pods []rollout.Pod, self string) rollout.Sidecars {
 	s := rollout.Sidecars{Known: known}
 	words := map[string]bool{self: true}
@@ -65,10 +65,15 @@ func Sidecars(peers []Peer, known bool, schema int, set rollout.Set, pods []roll
 	}
 	for i := range pods {
 		p := &pods[i]
-		if p.Owned && !words[p.UID] && p.Revision != revision && !slices.Contains(s.Old, p.Name) {
+		switch {
+		case !p.Owned:
+		case words[p.UID]:
+			s.Present = append(s.Present, p.UID)
+		case p.Revision != revision && !slices.Contains(s.Old, p.Name):
 			s.Old = append(s.Old, p.Name)
 		}
 	}
+	slices.Sort(s.Present)
 	return s
 }
 

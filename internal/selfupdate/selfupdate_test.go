@@ -315,15 +315,21 @@ func TestWhoDoesNotKnowTheNewestRecordIsNamed(t *testing.T) {
 		self  string
 		want  rollout.Sidecars
 	}{
-		{"by its own word", peers, true, "", rollout.Sidecars{Known: true, Old: []string{"etcd-1"}}},
+		{"by its own word", peers, true, "",
+			rollout.Sidecars{Known: true, Present: []string{"b", "c"}, Old: []string{"etcd-1"}}},
 		{"or, without one, by another revision than ours", nil, true, "a",
-			rollout.Sidecars{Known: true, Old: []string{"etcd-1", "etcd-2"}}},
+			rollout.Sidecars{Known: true, Present: []string{"a"}, Old: []string{"etcd-1", "etcd-2"}}},
 		{"or, outside a pod, by another one than the newest", nil, true, "",
 			rollout.Sidecars{Known: true, Old: []string{"etcd-1", "etcd-2"}}},
 		{"as far as it is known who is there", nil, false, "b",
-			rollout.Sidecars{Old: []string{"etcd-0", "etcd-3"}}},
+			rollout.Sidecars{Present: []string{"b"}, Old: []string{"etcd-0", "etcd-3"}}},
 		{"and a word counts more than a revision", peers, true, "a",
-			rollout.Sidecars{Known: true, Old: []string{"etcd-1"}}},
+			rollout.Sidecars{Known: true, Present: []string{"a", "b", "c"}, Old: []string{"etcd-1"}}},
+		{"and whoever has a word is present: a pod that is there, and not one that was there before it",
+			[]selfupdate.Peer{{Presence: selfupdate.Presence{Pod: "etcd-2", UID: "c", Schema: 2, Unfit: "forbidden"}},
+				{Presence: selfupdate.Presence{Pod: "etcd-3", UID: "an earlier one", Schema: 2}},
+				{Presence: selfupdate.Presence{Schema: 2}}},
+			true, "a", rollout.Sidecars{Known: true, Present: []string{"a", "c"}, Old: []string{"etcd-1"}}},
 	} {
 		if got := selfupdate.Sidecars(tc.peers, tc.known, 2, set, pods, tc.self); !reflect.DeepEqual(got, tc.want) {
 			t.Errorf("%s: %+v, want %+v", tc.name, got, tc.want)

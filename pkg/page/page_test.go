@@ -66,6 +66,7 @@ func state(updated ...int) rollout.State {
 				Read: rollout.Answered, Status: &rollout.Status{Leader: 0x8e9e05c52164694d, Term: 2, Index: 81234,
 					Applied: 81234 - uint64(i)*3},
 			}})
+		s.Sidecars.Present = append(s.Sidecars.Present, "uid-"+name)
 	}
 	for _, i := range updated {
 		s.Pods[i].Revision = s.Set.UpdateRevision

@@ -226,6 +226,7 @@ func (m *Model) observation(q question) rollout.State {
 			q.tell(&p)
 			p.Heard = !q.cut || i == int(q.self)-1
 			s.Pods = append(s.Pods, p)
+			s.Sidecars.Present = append(s.Sidecars.Present, p.UID) // A Ready pod of the model stays Ready.
 		}
 	}
 	s.Removed, s.NoLock = m.removedOf(q.removed), q.noLock
