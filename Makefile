@@ -253,11 +253,6 @@ test-nodes: ## Run scenarios on real kubelets with a real container runtime (as 
 	cd test && QUORATE_NODES=kubelet go test -timeout 10m -v ./harness/kubelet
 	cd test && QUORATE_NODES=kubelet go test -timeout 1h -v ./scenarios -run '^Test($(NODES))$$'
 
-.PHONY: measure-defragment
-measure-defragment: ## Measure what a defragmentation costs, for the page (half an hour on a machine for itself)
-	cd test && go test -timeout 1h -count=1 -v ./scenarios -run TestWhatADefragmentationCosts -defragment-rounds=3 \
-		-defragment-page=$(CURDIR)/docs/benchmarks/defragment.md
-
 .PHONY: test-chaos
 test-chaos: ## Test the chaos tests, and play fixed seeds for five minutes
 	cd test && $(GO) test $(RACE) ./chaos/...
