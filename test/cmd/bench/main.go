@@ -7,7 +7,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -33,8 +32,6 @@ const usage = `bench measures, on real parts and in one run, what an update of a
   bench [flags] report DIR...  write the report again, of the run in the directory; of several directories as one run,
                                if they were measured with the same code, versions and settings, and all trials on the
                                same machine (what else is of another one is named)
-  bench figures                write the figures of the published run, which is docs/benchmarks/results.json.gz,
-                               into README.md and the pages in docs
 
 Parts of a run: trials (updates by every arm in every case), cost (what a sidecar costs),
 hosts (the same of etcd-backup-restore with Quorate inside and without, where network namespaces
@@ -218,13 +215,6 @@ func list(name, text string, known []string) ([]string, error) {
 
 // again does what needs no new run.
 func again(arguments []string, out string) error {
-	if slices.Equal(arguments, []string{"figures"}) {
-		dir, err := root()
-		if err != nil {
-			return err
-		}
-		return figures(dir, os.Stdout)
-	}
 	if len(arguments) < 2 || arguments[0] != "report" {
 		return fmt.Errorf("unexpected arguments %q; see --help", arguments)
 	}
@@ -249,31 +239,16 @@ func again(arguments []string, out string) error {
 	return write(r, out)
 }
 
-// figures writes the figures of the published run into the documents of a checkout, and says what it did.
-func figures(dir string, out io.Writer) error {
-	documents, err := report.Fill(dir)
-	if err != nil {
-		return fmt.Errorf("nothing was written:\n%w", err)
-	}
-	if err := documents.Write(); err != nil {
-		return err
-	}
-	for _, place := range slices.Concat(documents.Changed, documents.Absent) {
-		fmt.Fprintln(out, place)
-	}
-	fmt.Fprintf(out, "figures written: %d; left as they are, because the published run does not have them: %d\n",
-		len(documents.Changed), len(documents.Absent))
-	return nil
-}
-
+// write writes the report of a run, and says which targets the run has reached.
 func write(r *result.Run, out string) error {
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return err
 	}
-	if err := report.Write(r, out); err != nil {
+	verdicts, err := report.Write(r, out)
+	if err != nil {
 		return fmt.Errorf("write the report: %w", err)
 	}
-	fmt.Printf("the report is %s\n", filepath.Join(out, "results.md"))
+	fmt.Printf("%s\nthe report is %s\n", verdicts, filepath.Join(out, "results.md"))
 	return nil
 }
 

@@ -272,28 +272,8 @@ func TestTwoCommitsBuildTheSameIfNothingOfTheProductHasChanged(t *testing.T) {
 	require.False(t, productUnchanged(dir, plain, directive), "a directive")
 }
 
-func TestTheFiguresOfThePublishedRunAreWrittenAndWhatItLacksIsListed(t *testing.T) {
-	root, out := t.TempDir(), &strings.Builder{}
-	require.ErrorContains(t, figures(root, out), "results.json.gz")
-	benchmarks := filepath.Join(root, "docs", "benchmarks")
-	require.NoError(t, write(&result.Run{Header: result.Header{Cores: 4}}, benchmarks))
-	readme := filepath.Join(root, "README.md")
-	require.NoError(t, os.WriteFile(readme, []byte("on <!--=run/core-->2<!--/-->"), 0o644))
-	require.ErrorContains(t, figures(root, out), "README.md:1: run/core: no figure has this name")
-
-	require.NoError(t, os.WriteFile(readme, []byte("on <!--=run/cores-->2<!--/-->, <!--=restart-->9<!--/--> s"), 0o644))
-	require.NoError(t, figures(root, out))
-	text, err := os.ReadFile(readme)
-	require.NoError(t, err)
-	require.Equal(t, "on <!--=run/cores-->4 cores<!--/-->, <!--=restart-->9<!--/--> s", string(text))
-	require.Equal(t, `README.md:1: run/cores: "2", and the published run says "4 cores"
-README.md:1: restart: the published run has no such figure, so "9" stays
-figures written: 1; left as they are, because the published run does not have them: 1
-`, out.String())
-}
-
 func TestWhatIsNoReportIsRefused(t *testing.T) {
-	for _, arguments := range [][]string{{"report"}, {"rapport", "dir"}, {"figures", "dir"}} {
+	for _, arguments := range [][]string{{"report"}, {"rapport", "dir"}} {
 		require.ErrorContains(t, again(arguments, ""), "unexpected arguments")
 	}
 	empty := t.TempDir()
