@@ -284,6 +284,7 @@ test-bench-short: ## Let each part of the benchmarks run once (the figures mean 
 	# The short run below cannot show that a run which is given up leaves nothing behind.
 	cd test && go test -run GivenUp ./bench/fleet
 	$(MAKE) --no-print-directory bench BENCH_ARGS=--short
+	$(MAKE) --no-print-directory bench-micro BENCH_COUNT=1 BENCH_TIME=1x
 
 # A newcomer runs the demo first, so it has to work too.
 .PHONY: test-demo

@@ -101,7 +101,7 @@ func header(p *page, run *result.Run) {
 		"is")
 	p.line("quorum that did not come back. An even number of repetitions of which half never ended has no other median")
 	p.line("than *never*. [%s](%s) has all of it for programs, and also what a", dataFile, dataFile)
-	p.line("sidecar costs, the fleets and the micro-benchmarks.")
+	p.line("sidecar costs and the fleets.")
 }
 
 // commits are those of the product that was measured.

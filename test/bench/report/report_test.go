@@ -139,13 +139,13 @@ func TestAReportSaysWhereItWasMeasured(t *testing.T) {
 	run.Header = result.Header{Version: "abc, def", Sittings: 2, Short: true}
 	run.Fleets[1].Machine = "two cores"
 	run.Elsewhere = map[result.Part]string{result.Failovers: "one core", result.Idles: "eight cores",
-		result.Micro: "one core"}
+		result.Embeddeds: "one core"}
 	text = markdown(&Report{Run: run})
 	require.Contains(t, text, "`abc`, `def`, between which the product's code has not changed")
 	require.Contains(t, text, "in 2 sittings")
 	require.Contains(t, text, "an order drawn from a seed for each sitting")
 	require.Contains(t, text, "**A short run:")
-	require.Contains(t, text, `| Another machine | failovers, micro-benchmarks: one core |
+	require.Contains(t, text, `| Another machine | failovers, the embedded library: one core |
 | Another machine | idle sidecars: eight cores |
 | Another machine | fleets: two cores |
 `)

@@ -29,28 +29,24 @@ const (
 	Embeddeds Part = "embedded.json"
 	Hosts     Part = "hosts.json"
 	Fleets    Part = "fleets.json"
-	Micro     Part = "micro.txt"
 )
 
 // Parts are those that are of one machine each, in the order of the report: all but the fleets.
-var Parts = []Part{Failovers, Idles, Embeddeds, Hosts, Micro}
+var Parts = []Part{Failovers, Idles, Embeddeds, Hosts}
 
 // Title is what a part is called in words.
 func (p Part) Title() string {
 	return map[Part]string{
 		Failovers: "failovers", Idles: "idle sidecars", Embeddeds: "the embedded library",
-		Hosts: "etcd-backup-restore", Fleets: "fleets", Micro: "micro-benchmarks",
+		Hosts: "etcd-backup-restore", Fleets: "fleets",
 	}[p]
 }
 
 // WriteHeader writes the header of the run in the directory.
 func WriteHeader(dir string, h Header) error { return write(filepath.Join(dir, headerFile), h) }
 
-// WritePart writes one part of a run: the slice of the same name in [Run], or for [Micro] the text.
+// WritePart writes one part of a run: the slice of the same name in [Run].
 func WritePart(dir string, p Part, value any) error {
-	if p == Micro {
-		return os.WriteFile(filepath.Join(dir, string(p)), []byte(value.(string)), 0o644)
-	}
 	return write(filepath.Join(dir, string(p)), value)
 }
 
@@ -76,9 +72,6 @@ func Read(dir string) (*Run, error) {
 		case err != nil && !errors.Is(err, fs.ErrNotExist):
 			return nil, err
 		}
-	}
-	if micro, err := os.ReadFile(filepath.Join(dir, string(Micro))); err == nil {
-		r.Micro = string(micro)
 	}
 	files, err := os.ReadDir(filepath.Join(dir, trialsDir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

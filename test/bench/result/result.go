@@ -19,8 +19,6 @@ type Run struct {
 	Embedded  []Embedded `json:"embedded,omitempty"`
 	Hosts     []Host     `json:"hosts,omitempty"`
 	Fleets    []Fleet    `json:"fleets,omitempty"`
-	// Micro is the output of the micro-benchmarks, as go test prints it.
-	Micro string `json:"micro,omitempty"`
 	// Elsewhere are the parts that were measured on another machine than the header's, and which one that was; see
 	// [Join]. A fleet names its own.
 	Elsewhere map[Part]string `json:"elsewhere,omitempty"`

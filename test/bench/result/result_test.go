@@ -21,7 +21,6 @@ func TestARunIsReadAsItWasWritten(t *testing.T) {
 		Idle:      []result.Idle{{Role: "waiter", Kubernetes: map[string]float64{"get pods": 1}}},
 		Embedded:  []result.Embedded{{When: "idle", Without: 8, With: 9}},
 		Fleets:    []result.Fleet{{Arm: "central", Workers: 3}},
-		Micro:     "BenchmarkDecide 1 2 ns/op\n",
 	}
 	require.NoError(t, result.WriteHeader(dir, want.Header))
 	for _, trial := range want.Trials {
@@ -31,7 +30,6 @@ func TestARunIsReadAsItWasWritten(t *testing.T) {
 	require.NoError(t, result.WritePart(dir, result.Idles, want.Idle))
 	require.NoError(t, result.WritePart(dir, result.Embeddeds, want.Embedded))
 	require.NoError(t, result.WritePart(dir, result.Fleets, want.Fleets))
-	require.NoError(t, result.WritePart(dir, result.Micro, want.Micro))
 	got, err := result.Read(dir)
 	require.NoError(t, err)
 	require.Equal(t, want, got)

@@ -35,9 +35,8 @@ const usage = `bench measures, on real parts and in one run, what an update of a
 
 Parts of a run: trials (updates by every arm in every case), cost (what a sidecar costs),
 hosts (the same of etcd-backup-restore with Quorate inside and without, where network namespaces
-and its sources can be had), fleet (a thousand StatefulSets), micro (micro-benchmarks). The whole
-takes hours and wants a machine for itself; --parts, --cases, --rounds, --lanes and --for
-make it shorter.
+and its sources can be had), fleet (a thousand StatefulSets). The whole takes hours and wants
+a machine for itself; --parts, --cases, --rounds, --lanes and --for make it shorter.
 
 Flags:
 `
@@ -68,9 +67,6 @@ func main() {
 	o.Say = func(l string) { fmt.Println(l) }
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	if o.Network == harness.Namespaces {
-		if err := fetch(ctx, o); err != nil {
-			exit(1, "%v", err)
-		}
 		harness.Enter(ctx, o.Say, targets(o)...)
 	}
 	// The second signal ends it at once; the kernel then kills its processes.
@@ -96,7 +92,7 @@ func exit(code int, format string, args ...any) {
 }
 
 // allParts in the order in which they are measured.
-var allParts = []string{"trials", "cost", "hosts", "fleet", "micro"}
+var allParts = []string{"trials", "cost", "hosts", "fleet"}
 
 // fixed are the flags of which a short run has values of its own.
 var fixed = []string{"rounds", "cases", "arms", "fleet-clusters", "fleet-over", "fleet-at-once", "fleet-workers",

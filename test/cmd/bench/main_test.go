@@ -22,7 +22,7 @@ func TestByDefaultEverythingIsMeasured(t *testing.T) {
 	o, arguments, err := parse([]string{loopback})
 	require.NoError(t, err)
 	require.Empty(t, arguments)
-	require.Equal(t, []string{"trials", "cost", "hosts", "fleet", "micro"}, o.parts)
+	require.Equal(t, []string{"trials", "cost", "hosts", "fleet"}, o.parts)
 	require.Nil(t, o.Cases, "all")
 	require.Nil(t, o.Arms, "all")
 	require.Equal(t, 3, o.Rounds)
@@ -111,8 +111,8 @@ func TestABadFlagIsRefusedByItsNameAndValue(t *testing.T) {
 		{[]string{"--cases=healthy-3, one-down"}, `" one-down" is none of`},
 		{[]string{"--arms=quorate,Parallel"},
 			`--arms "quorate,Parallel": "Parallel" is none of ordered-ready, parallel,`},
-		{[]string{"--parts=trial"}, `--parts "trial": "trial" is none of trials, cost, hosts, fleet, micro`},
-		{[]string{"--parts="}, `--parts "": name at least one of trials, cost, hosts, fleet, micro`},
+		{[]string{"--parts=trial"}, `--parts "trial": "trial" is none of trials, cost, hosts, fleet`},
+		{[]string{"--parts="}, `--parts "": name at least one of trials, cost, hosts, fleet`},
 		{[]string{"--fleet-clusters=0"}, "--fleet-clusters 0: at least 1"},
 		{[]string{"--fleet-over=-1s"}, "--fleet-over -1s"},
 		{[]string{"--fleet-workers="}, `--fleet-workers "": "" is no number of workers`},
