@@ -1,9 +1,7 @@
 package bench
 
 import (
-	"cmp"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"time"
@@ -17,7 +15,6 @@ import (
 type measurement struct {
 	trial         *result.Trial
 	began, finish time.Time
-	pods          []string
 	oneAtATime    bool
 	// evicts is true where the budget has to allow the removals.
 	evicts bool
@@ -37,7 +34,6 @@ func (m *measurement) fill() {
 	if m.history == nil {
 		return
 	}
-	m.trial.Series = &result.Series{}
 	m.availability()
 	m.writes()
 }
@@ -143,11 +139,9 @@ func (m *measurement) availability() {
 	t, f := m.trial, m.observation.Figures()
 	t.FewestServing = t.Members
 	for i, step := range f.Serving {
-		at := m.seconds(step.At)
 		if over := i+1 < len(f.Serving) && f.Serving[i+1].At.Before(m.began); !over {
 			t.FewestServing = min(t.FewestServing, step.Serving)
 		}
-		t.Series.Serving = append(t.Series.Serving, result.Step{At: at, Serving: step.Serving, Voters: step.Voters})
 	}
 	end := m.observation.Start.Add(m.observation.Duration)
 	for _, o := range f.Outages {
@@ -162,10 +156,6 @@ func (m *measurement) availability() {
 		if t.QuorumBack = to; !o.From.Add(lasted).Before(end) {
 			t.QuorumBack = -1 // It lasted as long as anybody looked.
 		}
-	}
-	for _, l := range f.Leaders {
-		t.Series.Leaders = append(t.Series.Leaders,
-			result.Change{At: m.seconds(l.At), Leader: slices.Index(m.pods, l.Name)})
 	}
 }
 
@@ -207,12 +197,9 @@ func (m *measurement) writes() {
 	}
 	end := m.seconds(m.history.Start.Add(m.history.Duration))
 	var latencies []float64
-	for _, w := range slices.SortedFunc(maps.Values(requests), func(a, b *write) int {
-		return cmp.Compare(a.from, b.from)
-	}) {
+	for _, w := range requests {
 		at := m.seconds(m.history.Start.Add(w.from))
 		took := (w.to - w.from).Seconds()
-		t.Series.Writes = append(t.Series.Writes, result.Write{At: at, Took: took, Failed: w.failed})
 		// A write counts that was under way in the trial.
 		if at+took < 0 || at > t.Seconds {
 			continue

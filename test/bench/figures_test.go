@@ -30,7 +30,7 @@ func measured(m measurement) *result.Trial {
 		m.trial = &result.Trial{}
 	}
 	m.trial.Members, m.trial.FirstAction = 3, -1
-	m.began, m.pods = change, []string{"p0", "p1", "p2"}
+	m.began = change
 	m.fill()
 	return m.trial
 }
@@ -299,20 +299,6 @@ func TestALossOfQuorumThatNobodySawTheEndOfHasNoneToTheNanosecond(t *testing.T) 
 	}
 }
 
-func TestThePlotsShowWhatWasSeenBeforeTheChangeToo(t *testing.T) {
-	observation := observed(9, served{-2, 3}, served{-1, 3}, served{1, 2}, served{3, 3}, served{4, 3})
-	observation.Names = map[uint64]string{11: "p1", 12: "p2"}
-	for i, s := range []traffic.Sample{{Leader: 12, Term: 4}, {Leader: 12, Term: 4}, {Leader: 11, Term: 5},
-		{Leader: 99, Term: 6}, {Leader: 99, Term: 6}} {
-		observation.Samples[i].Leader, observation.Samples[i].Term = s.Leader, s.Term
-	}
-	got := measured(measurement{finish: at(8), history: &traffic.History{}, observation: observation})
-	require.Equal(t, []result.Step{{At: -2, Serving: 3, Voters: 3}, {At: 1, Serving: 2, Voters: 3},
-		{At: 3, Serving: 3, Voters: 3}}, got.Series.Serving)
-	require.Equal(t, []result.Change{{At: -2, Leader: 2}, {At: 1, Leader: 1}, {At: 3, Leader: -1}}, got.Series.Leaders,
-		"ordinals; -1 is a member without a pod")
-}
-
 // wrote is a request of a client: its attempts, one after the other.
 type wrote struct {
 	client   string
@@ -474,14 +460,6 @@ func TestAQuantileIsTheNearestRank(t *testing.T) {
 	} {
 		require.Equal(t, c.want, result.Quantile(c.sorted, c.percent), "%d%% of %v", c.percent, c.sorted)
 	}
-}
-
-func TestThePlotsShowEveryWriteInTheOrderOfTheirBeginnings(t *testing.T) {
-	h := history(2, 5, second(ok(-0.5, -0.25)), first(unknown(-1, 0), ok(0, 0.25)), first(failed(4.25, 4.5)),
-		second(unknown(1, 2)))
-	got := measured(measurement{finish: at(4), history: h, observation: observed(5)})
-	require.Equal(t, []result.Write{{At: -1, Took: 1.25}, {At: -0.5, Took: 0.25}, {At: 1, Took: 1, Failed: true},
-		{At: 4.25, Took: 0.25, Failed: true}}, got.Series.Writes)
 }
 
 func TestWhatBecameOfAcknowledgedWritesIsTheHistorysWord(t *testing.T) {

@@ -210,7 +210,7 @@ func (s *stage) play(ctx context.Context, p planned, t *result.Trial) (err error
 	}
 	all := asked()
 	t.Requests, t.Bytes = all.Requests, int64(all.Bytes)
-	measured := measurement{trial: t, began: t.Began, finish: finish, pods: s.cluster.Pods(),
+	measured := measurement{trial: t, began: t.Began, finish: finish,
 		oneAtATime: result.ArmOf(p.arm).OneAtATime, evicts: arms[p.arm].evicts, budget: s.budget.Steps()}
 	if !p.setting.quiet {
 		measured.observation = s.observer.Stop()

@@ -1,9 +1,13 @@
 package scenarios
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -45,6 +49,51 @@ func (s *scene) oneByOne(done []report.Entry, leader string) {
 	require.ElementsMatch(s.t, s.Pods(), pods, "each member once")
 	require.Equal(s.t, leader, pods[len(pods)-1], "the leader at last")
 	require.Equal(s.t, len(pods)-1, moved, "it hands over when all others are done")
+}
+
+// logged: etcd's own logs say as well that every member was defragmented once since a moment, and none while it led.
+func (s *scene) logged(since time.Time) {
+	s.t.Helper()
+	type event struct {
+		TS  time.Time
+		Msg string
+		pod string
+	}
+	var events []event
+	for _, pod := range s.Pods() {
+		files, err := filepath.Glob(filepath.Join(s.env.Nodes.LogDir(pod), "*-etcd-*.log"))
+		require.NoError(s.t, err)
+		for _, file := range files {
+			f, err := os.Open(file)
+			require.NoError(s.t, err)
+			lines := bufio.NewScanner(f)
+			lines.Buffer(nil, 1<<20)
+			for lines.Scan() {
+				e := event{pod: pod}
+				// The last line may be half written. It is of no interest: the answer came before it.
+				if json.Unmarshal(lines.Bytes(), &e) == nil {
+					events = append(events, e)
+				}
+			}
+			require.NoError(s.t, lines.Err())
+			_ = f.Close()
+		}
+	}
+	slices.SortStableFunc(events, func(a, b event) int { return a.TS.Compare(b.TS) })
+	leader := ""
+	var pods []string
+	for _, e := range events {
+		switch {
+		case strings.Contains(e.Msg, " became leader at term "):
+			leader = e.pod
+		case e.TS.Before(since):
+		case e.Msg == "defragmenting":
+			require.NotEqual(s.t, leader, e.pod, "%s was defragmented while it led", e.pod)
+		case e.Msg == "finished defragmenting directory":
+			pods = append(pods, e.pod)
+		}
+	}
+	require.ElementsMatch(s.t, s.Pods(), pods, "each member is defragmented once, say etcd's logs")
 }
 
 func TestDefragmentation(t *testing.T) { defragmentation(t, "loose", harness.Etcd35) }
@@ -103,5 +152,6 @@ func defragmentation(t *testing.T, name, image string) {
 		require.Equal(t, 1, o.Cluster.LeaderChanges)
 		require.Empty(t, o.order)
 		s.oneByOne(s.done(ctx, began), leader)
+		s.logged(began)
 	})
 }

@@ -181,7 +181,7 @@ func startEnv(name string, mode harness.Mode) (*harness.Env, error) {
 	defer cancel()
 	return harness.Start(ctx, harness.Options{Dir: filepath.Join(*logs, name), Network: mode,
 		RealNodes: mode == realNodes,
-		InMemory:  *measuredPage == "", // What a defragmentation costs depends on the disk.
+		InMemory:  true,
 		Progress:  say})
 }
 

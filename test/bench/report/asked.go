@@ -7,6 +7,12 @@ import (
 	"github.com/quorate/quorate/test/bench/result"
 )
 
+// The names of the two ways to roll a fleet.
+const (
+	fleetQuorate = "quorate"
+	fleetCentral = "central"
+)
+
 // mostSteps is how many requests a rollout of three members may take, however long its pods do, beside those that only
 // keep the record fresh. halved is what its bytes may be of what they were when every look was live.
 const (
@@ -59,6 +65,15 @@ func askedOfAPI(run *result.Run) (targets []Target) {
 
 func renewals(trials []result.Trial) Spread {
 	return spread(trials, func(t result.Trial) Number { return Number(t.Requests[result.Renewal]) })
+}
+
+// usable are the fleets of this release from which rates can be computed.
+func usable(fleets []result.Fleet) []result.Fleet {
+	return filter(fleets, func(f result.Fleet) bool {
+		return f.Clusters > 0 && f.Rolled > 0 && f.IdleSeconds > 0 && f.Seconds > 0 && f.Done.Most > 0 &&
+			sum(f.Requests) > 0 && f.Release == "" &&
+			(f.Arm == fleetCentral || f.Arm == fleetQuorate)
+	})
 }
 
 // rolledFleets are the fleets of three members that coordinators of this release have rolled to the end.

@@ -1,6 +1,6 @@
-// Package report turns what the benchmarks measured into what people read: results.md with
-// tables, results.json.gz for programs, and pictures. Every figure and every verdict is computed
-// from the run; nothing is written here that could be wrong for another one.
+// Package report judges what the benchmarks measured, and turns it into what people read: results.md, with the targets
+// and a table, and results.json.gz for programs. Every figure and every verdict is computed from the run; nothing is
+// written here that could be wrong for another one.
 package report
 
 import (
@@ -10,66 +10,35 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/quorate/quorate/test/bench/result"
 )
 
-// The files that [Write] writes beside the pictures.
+// The files that [Write] writes.
 const (
 	markdownFile = "results.md"
 	dataFile     = "results.json.gz"
 )
 
-// Report is a run with all that was computed from it. It is results.json.gz.
+// Report is a run with the verdicts on it. It is results.json.gz.
 type Report struct {
-	// Targets comes first, because it is the answer; the run is last.
-	Targets   []Target    `json:"targets"`
-	Rows      []Row       `json:"rows"`
-	Pairs     []Pair      `json:"pairs,omitempty"`
-	Estimates []Estimate  `json:"estimates,omitempty"`
-	Run       *result.Run `json:"run"`
+	// Targets comes first, because it is the answer.
+	Targets []Target    `json:"targets"`
+	Run     *result.Run `json:"run"`
 }
 
-// reportOf computes everything from a run, which it leaves as it is. The trials of the report have
-// no series: those are in their own files.
-func reportOf(run *result.Run) *Report {
-	short := *run
-	short.Trials = nil
-	for _, t := range run.Trials {
-		t.Series = nil
-		short.Trials = append(short.Trials, t)
-	}
-	return &Report{
-		Targets:   targetsOf(run),
-		Rows:      rowsOf(run.Trials),
-		Pairs:     pairsOf(run.Trials),
-		Estimates: estimatesOf(run.Fleets, paperClusters),
-		Run:       &short,
-	}
-}
-
-// Write writes the report of a run into a directory, which has to exist: results.md,
-// results.json.gz and a picture (SVG) for each case that is worth one and was run. The same run
-// gives the same files, byte by byte. Pictures of another run that this one has not are left
-// alone, and results.md does not show them.
-func Write(run *result.Run, dir string) error {
-	r := reportOf(run)
+// Write writes the report of a run into a directory, which has to exist, and returns how many targets it reached and
+// which ones it missed. The same run gives the same files, byte by byte.
+func Write(run *result.Run, dir string) (verdicts string, err error) {
+	r := &Report{targetsOf(run), run}
 	data, err := packed(r)
 	if err != nil {
-		return err
+		return "", err
 	}
-	pictures, err := picturesOf(run)
-	if err != nil {
-		return err
-	}
-	errs := []error{
+	return strings.Join(append([]string{tally(r.Targets)}, missed(r.Targets)...), "\n"), errors.Join(
 		os.WriteFile(filepath.Join(dir, dataFile), data, 0o644),
-		os.WriteFile(filepath.Join(dir, markdownFile), []byte(markdown(r, pictures)), 0o644),
-	}
-	for _, p := range pictures {
-		errs = append(errs, os.WriteFile(filepath.Join(dir, p.file), p.svg, 0o644))
-	}
-	return errors.Join(errs...)
+		os.WriteFile(filepath.Join(dir, markdownFile), []byte(markdown(r)), 0o644))
 }
 
 // packed is compressed JSON. It has no name and no time in it, so that the same report gives the same bytes.

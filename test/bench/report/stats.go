@@ -1,7 +1,6 @@
 package report
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -9,38 +8,18 @@ import (
 	"github.com/quorate/quorate/test/bench/result"
 )
 
-// Number is a figure that may be infinite: what never happened took for ever. JSON has no such
-// number and holds "never".
+// Number is a figure that may be infinite: what never happened took for ever.
 type Number float64
 
 // never is the time of what did not happen while it was watched.
 var never = Number(math.Inf(1))
 
-// MarshalJSON writes an infinite number as "never".
-func (n Number) MarshalJSON() ([]byte, error) {
-	if n == never {
-		return []byte(`"never"`), nil
-	}
-	return json.Marshal(float64(n))
-}
-
-// UnmarshalJSON reads what MarshalJSON has written.
-func (n *Number) UnmarshalJSON(data []byte) error {
-	if string(data) == `"never"` {
-		*n = never
-		return nil
-	}
-	return json.Unmarshal(data, (*float64)(n))
-}
-
 // Spread is what several repetitions gave. The spread is from the least to the most of them:
 // there are too few for quartiles, and nothing is left out.
 type Spread struct {
 	// N is the number of values; with 0 the rest means nothing.
-	N      int    `json:"n"`
-	Median Number `json:"median"`
-	Least  Number `json:"least"`
-	Most   Number `json:"most"`
+	N                   int
+	Median, Least, Most Number
 }
 
 // spreadOf returns the spread of the values. An even number of them has the mean of the two in

@@ -1,7 +1,6 @@
 package report
 
 import (
-	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -39,12 +38,6 @@ func TestSpreadLeavesItsValuesInTheirOrder(t *testing.T) {
 	values := []Number{3, 1, 2}
 	spreadOf(values)
 	require.Equal(t, []Number{3, 1, 2}, values)
-}
-
-func TestNeverIsAWordInJSON(t *testing.T) {
-	text, err := json.Marshal(spreadOf([]Number{1, never}))
-	require.NoError(t, err)
-	require.JSONEq(t, `{"n": 2, "median": "never", "least": 1, "most": "never"}`, string(text))
 }
 
 func TestTheLeaderMattersOnlyWhereItWasChosen(t *testing.T) {

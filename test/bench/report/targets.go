@@ -254,21 +254,21 @@ func noQuorumLost(all []result.Trial, c result.Case) Target {
 // readyPods: what the case takes down is allowed for, because it leaves a quorum.
 func readyPods(all []result.Trial, c result.Case) Target {
 	trials, from := quorates(all, c)
-	fewest := func(t result.Trial) Number { return Number(t.FewestReady) }
 	quorum := func(t result.Trial) int { return t.Members/2 + 1 }
 	target := Target{
 		What:   c.Title + ": fewest Ready pods",
 		Wanted: fmt.Sprintf("never fewer than %d of %d", c.Members/2+1, c.Members),
-		From:   from, Beside: beside(all, c, fewest, Spread.counts),
+		From:   from, Beside: beside(all, c, fewestReady, Spread.counts),
 	}
 	bad := filter(trials, func(t result.Trial) bool { return t.FewestReady < quorum(t) })
+	fewest := spread(trials, fewestReady).counts()
 	target.Verdict = unless(ofQuorate(all, c), verdict(len(trials), len(bad) == 0))
 	switch {
 	case len(trials) == 0:
 	case len(bad) == 0:
-		target.Measured = fmt.Sprintf("%s in all %s", spread(trials, fewest).counts(), plural(len(trials), "trial"))
+		target.Measured = fmt.Sprintf("%s in all %s", fewest, plural(len(trials), "trial"))
 	default:
-		target.Measured = fmt.Sprintf("%s; too few in %d of %s, first in %s", spread(trials, fewest).counts(), len(bad),
+		target.Measured = fmt.Sprintf("%s; too few in %d of %s, first in %s", fewest, len(bad),
 			plural(len(trials), "trial"), where(bad[0]))
 	}
 	return target
@@ -482,6 +482,9 @@ func failoverSeconds(f result.Failover) Number {
 	}
 	return Number(f.Seconds)
 }
+
+// waiter is the role of a sidecar that does not own the lock.
+const waiter = "waiter"
 
 // waiterRequests: a sidecar that only waits asks Kubernetes nothing.
 func waiterRequests(all []result.Idle) Target {

@@ -1,7 +1,6 @@
 package result
 
 import (
-	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,7 +16,7 @@ import (
 const (
 	headerFile = "run.json"
 	trialsDir  = "trials"
-	trialsEnd  = ".json.gz"
+	trialsEnd  = ".json"
 )
 
 // Part is everything of a [Run] but its trials: each is one file of the directory.
@@ -30,66 +29,49 @@ const (
 	Embeddeds Part = "embedded.json"
 	Hosts     Part = "hosts.json"
 	Fleets    Part = "fleets.json"
-	Micro     Part = "micro.txt"
 )
 
 // Parts are those that are of one machine each, in the order of the report: all but the fleets.
-var Parts = []Part{Failovers, Idles, Embeddeds, Hosts, Micro}
+var Parts = []Part{Failovers, Idles, Embeddeds, Hosts}
 
 // Title is what a part is called in words.
 func (p Part) Title() string {
 	return map[Part]string{
 		Failovers: "failovers", Idles: "idle sidecars", Embeddeds: "the embedded library",
-		Hosts: "etcd-backup-restore", Fleets: "fleets", Micro: "micro-benchmarks",
+		Hosts: "etcd-backup-restore", Fleets: "fleets",
 	}[p]
 }
 
 // WriteHeader writes the header of the run in the directory.
 func WriteHeader(dir string, h Header) error { return write(filepath.Join(dir, headerFile), h) }
 
-// WritePart writes one part of a run: the slice of the same name in [Run], or for [Micro] the text.
+// WritePart writes one part of a run: the slice of the same name in [Run].
 func WritePart(dir string, p Part, value any) error {
-	if p == Micro {
-		return os.WriteFile(filepath.Join(dir, string(p)), []byte(value.(string)), 0o644)
-	}
 	return write(filepath.Join(dir, string(p)), value)
 }
 
-// WriteTrial writes a trial with its series.
-func WriteTrial(dir string, t Trial) (err error) {
-	name := fmt.Sprintf("%03d-%s-%s%s", t.Position, t.Case, t.Arm, trialsEnd)
+// WriteTrial writes a trial.
+func WriteTrial(dir string, t Trial) error {
 	if err := os.MkdirAll(filepath.Join(dir, trialsDir), 0o755); err != nil {
 		return err
 	}
-	f, err := os.Create(filepath.Join(dir, trialsDir, name))
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	z := gzip.NewWriter(f)
-	return errors.Join(json.NewEncoder(z).Encode(t), z.Close())
+	return write(filepath.Join(dir, trialsDir, fmt.Sprintf("%03d-%s-%s%s", t.Position, t.Case, t.Arm, trialsEnd)), t)
 }
 
-// Read reads a run, the series of its trials included.
+// Read reads a run.
 func Read(dir string) (*Run, error) {
 	r := &Run{}
 	for file, value := range map[string]any{
 		headerFile: &r.Header, string(Failovers): &r.Failovers, string(Idles): &r.Idle,
 		string(Embeddeds): &r.Embedded, string(Hosts): &r.Hosts, string(Fleets): &r.Fleets,
 	} {
-		data, err := os.ReadFile(filepath.Join(dir, file))
+		err := read(filepath.Join(dir, file), value)
 		switch {
-		case errors.Is(err, fs.ErrNotExist) && file != headerFile:
-			continue
-		case err != nil:
+		case errors.Is(err, fs.ErrNotExist) && file == headerFile:
 			return nil, fmt.Errorf("%s holds no run of the benchmarks: %w", dir, err)
+		case err != nil && !errors.Is(err, fs.ErrNotExist):
+			return nil, err
 		}
-		if err := json.Unmarshal(data, value); err != nil {
-			return nil, fmt.Errorf("%s: %w", filepath.Join(dir, file), err)
-		}
-	}
-	if micro, err := os.ReadFile(filepath.Join(dir, string(Micro))); err == nil {
-		r.Micro = string(micro)
 	}
 	files, err := os.ReadDir(filepath.Join(dir, trialsDir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -99,9 +81,9 @@ func Read(dir string) (*Run, error) {
 		if !strings.HasSuffix(f.Name(), trialsEnd) {
 			continue
 		}
-		t, err := readTrial(filepath.Join(dir, trialsDir, f.Name()))
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", filepath.Join(dir, trialsDir, f.Name()), err)
+		var t Trial
+		if err := read(filepath.Join(dir, trialsDir, f.Name()), &t); err != nil {
+			return nil, err
 		}
 		r.Trials = append(r.Trials, t)
 	}
@@ -109,17 +91,15 @@ func Read(dir string) (*Run, error) {
 	return r, nil
 }
 
-func readTrial(path string) (t Trial, err error) {
-	f, err := os.Open(path)
+func read(path string, into any) error {
+	data, err := os.ReadFile(path)
 	if err != nil {
-		return t, err
+		return err
 	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		return t, err
+	if err := json.Unmarshal(data, into); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
 	}
-	return t, json.NewDecoder(z).Decode(&t)
+	return nil
 }
 
 func write(path string, value any) error {

@@ -71,10 +71,6 @@ func Join(same func(a, b string) bool, runs ...*Run) (*Run, error) {
 			}
 			joined.Fleets = append(joined.Fleets, f)
 		}
-		if joined.has(Micro) && r.has(Micro) {
-			joined.Micro += "\n"
-		}
-		joined.Micro += r.Micro
 	}
 	joined.Header.Version = strings.Join(versions, ", ")
 	return joined, nil
@@ -118,8 +114,6 @@ func (r *Run) has(p Part) bool {
 		return len(r.Hosts) > 0
 	case Fleets:
 		return len(r.Fleets) > 0
-	case Micro:
-		return r.Micro != ""
 	}
 	return false
 }

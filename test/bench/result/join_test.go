@@ -21,15 +21,14 @@ func TestRunsOfTheSameCodeAreJoinedAndEverythingCounts(t *testing.T) {
 	later := header
 	later.Seconds, later.Lanes, later.Seed, later.Began = 5, 1, 7, began.Add(time.Hour)
 	second := &result.Run{Header: later, Trials: []result.Trial{{Case: "healthy-3", Round: 1, Position: 1}},
-		Fleets: []result.Fleet{{Arm: "quorate"}}, Micro: "BenchmarkDecide\n"}
+		Fleets: []result.Fleet{{Arm: "quorate"}}}
 
 	got, err := result.Join(equal, first, second)
 	require.NoError(t, err)
 	header.Seconds, header.Sittings = 15, 2
 	require.Equal(t, &result.Run{Header: header, Trials: []result.Trial{{Case: "healthy-3", Round: 1, Position: 1},
 		{Case: "healthy-3", Round: 2, Position: 2}, {Case: "healthy-3", Round: 3, Position: 3}},
-		Idle: []result.Idle{{Role: "waiter"}}, Fleets: []result.Fleet{{Arm: "quorate"}},
-		Micro: "BenchmarkDecide\n"}, got)
+		Idle: []result.Idle{{Role: "waiter"}}, Fleets: []result.Fleet{{Arm: "quorate"}}}, got)
 	require.Equal(t, 1, second.Trials[0].Round, "what was measured stays as it is")
 
 	got, err = result.Join(equal, second, first)
@@ -78,7 +77,6 @@ func TestEveryPartButTheTrialsMayBeOfAnotherMachineWhichIsNamed(t *testing.T) {
 		result.Idles:     func(r *result.Run) { r.Idle = []result.Idle{{Role: "waiter"}} },
 		result.Embeddeds: func(r *result.Run) { r.Embedded = []result.Embedded{{When: "idle"}} },
 		result.Hosts:     func(r *result.Run) { r.Hosts = []result.Host{{When: "idle"}} },
-		result.Micro:     func(r *result.Run) { r.Micro = "BenchmarkDecide" },
 	}
 	require.Len(t, parts, len(result.Parts))
 	for _, part := range result.Parts {
@@ -99,9 +97,6 @@ func TestEveryPartButTheTrialsMayBeOfAnotherMachineWhichIsNamed(t *testing.T) {
 			more, err := result.Join(equal, trials, away, away)
 			require.NoError(t, err, "it is of the same other machine")
 			require.Equal(t, got.Elsewhere, more.Elsewhere)
-			if part == result.Micro {
-				require.Equal(t, "BenchmarkDecide\nBenchmarkDecide", more.Micro)
-			}
 
 			parts[part](trials)
 			_, err = result.Join(equal, trials, away)

@@ -3,10 +3,10 @@ package result
 import "slices"
 
 // Arm is one way to update the pods, as a user could choose it. Its name is in the files of
-// a run and in every table and plot; it is never changed.
+// a run and in every table; it is never changed.
 type Arm struct {
 	Name string
-	// Title is for tables and plots, short.
+	// Title is for tables, short.
 	Title string
 	// About says in a sentence what is done, for the report.
 	About string

@@ -19,8 +19,6 @@ type Run struct {
 	Embedded  []Embedded `json:"embedded,omitempty"`
 	Hosts     []Host     `json:"hosts,omitempty"`
 	Fleets    []Fleet    `json:"fleets,omitempty"`
-	// Micro is the output of the micro-benchmarks, as go test prints it.
-	Micro string `json:"micro,omitempty"`
 	// Elsewhere are the parts that were measured on another machine than the header's, and which one that was; see
 	// [Join]. A fleet names its own.
 	Elsewhere map[Part]string `json:"elsewhere,omitempty"`
@@ -144,9 +142,6 @@ type Trial struct {
 	// Trouble is why the trial could not be measured as it should; such a trial counts for
 	// nothing and is reported.
 	Trouble string `json:"trouble,omitempty"`
-
-	// Series are left out of the summary and kept in the trial's own file.
-	Series *Series `json:"series,omitempty"`
 }
 
 // Down is one pod's absence because of its replacement.
@@ -155,37 +150,6 @@ type Down struct {
 	// Removed is when it began to terminate, Ready when its successor was Ready, -1 if it never was.
 	Removed float64 `json:"removed"`
 	Ready   float64 `json:"ready"`
-}
-
-// Series is what a plot is made from.
-type Series struct {
-	// Writes are all writes, in the order of their beginnings.
-	Writes []Write `json:"writes"`
-	// Serving is the number of serving voters, from a moment on.
-	Serving []Step `json:"serving"`
-	// Leaders are the changes of leader, as they were seen.
-	Leaders []Change `json:"leaders,omitempty"`
-}
-
-// Write is one write, whatever the number of its attempts.
-type Write struct {
-	At float64 `json:"at"`
-	// Took is how long it took until it was acknowledged or given up.
-	Took   float64 `json:"took"`
-	Failed bool    `json:"failed,omitempty"`
-}
-
-// Step says that from At on the number of serving voters was another.
-type Step struct {
-	At      float64 `json:"at"`
-	Serving int     `json:"serving"`
-	Voters  int     `json:"voters"`
-}
-
-// Change is a leader that was seen for the first time, -1 where its pod is not known.
-type Change struct {
-	At     float64 `json:"at"`
-	Leader int     `json:"leader"`
 }
 
 // Usage is what processes needed.

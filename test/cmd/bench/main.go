@@ -7,7 +7,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -33,14 +32,11 @@ const usage = `bench measures, on real parts and in one run, what an update of a
   bench [flags] report DIR...  write the report again, of the run in the directory; of several directories as one run,
                                if they were measured with the same code, versions and settings, and all trials on the
                                same machine (what else is of another one is named)
-  bench figures                write the figures of the published run, which is docs/benchmarks/results.json.gz,
-                               into README.md and the pages in docs
 
 Parts of a run: trials (updates by every arm in every case), cost (what a sidecar costs),
 hosts (the same of etcd-backup-restore with Quorate inside and without, where network namespaces
-and its sources can be had), fleet (a thousand StatefulSets), micro (micro-benchmarks). The whole
-takes hours and wants a machine for itself; --parts, --cases, --rounds, --lanes and --for
-make it shorter.
+and its sources can be had), fleet (a thousand StatefulSets). The whole takes hours and wants
+a machine for itself; --parts, --cases, --rounds, --lanes and --for make it shorter.
 
 Flags:
 `
@@ -71,9 +67,6 @@ func main() {
 	o.Say = func(l string) { fmt.Println(l) }
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	if o.Network == harness.Namespaces {
-		if err := fetch(ctx, o); err != nil {
-			exit(1, "%v", err)
-		}
 		harness.Enter(ctx, o.Say, targets(o)...)
 	}
 	// The second signal ends it at once; the kernel then kills its processes.
@@ -99,7 +92,7 @@ func exit(code int, format string, args ...any) {
 }
 
 // allParts in the order in which they are measured.
-var allParts = []string{"trials", "cost", "hosts", "fleet", "micro"}
+var allParts = []string{"trials", "cost", "hosts", "fleet"}
 
 // fixed are the flags of which a short run has values of its own.
 var fixed = []string{"rounds", "cases", "arms", "fleet-clusters", "fleet-over", "fleet-at-once", "fleet-workers",
@@ -218,13 +211,6 @@ func list(name, text string, known []string) ([]string, error) {
 
 // again does what needs no new run.
 func again(arguments []string, out string) error {
-	if slices.Equal(arguments, []string{"figures"}) {
-		dir, err := root()
-		if err != nil {
-			return err
-		}
-		return figures(dir, os.Stdout)
-	}
 	if len(arguments) < 2 || arguments[0] != "report" {
 		return fmt.Errorf("unexpected arguments %q; see --help", arguments)
 	}
@@ -249,31 +235,16 @@ func again(arguments []string, out string) error {
 	return write(r, out)
 }
 
-// figures writes the figures of the published run into the documents of a checkout, and says what it did.
-func figures(dir string, out io.Writer) error {
-	documents, err := report.Fill(dir)
-	if err != nil {
-		return fmt.Errorf("nothing was written:\n%w", err)
-	}
-	if err := documents.Write(); err != nil {
-		return err
-	}
-	for _, place := range slices.Concat(documents.Changed, documents.Absent) {
-		fmt.Fprintln(out, place)
-	}
-	fmt.Fprintf(out, "figures written: %d; left as they are, because the published run does not have them: %d\n",
-		len(documents.Changed), len(documents.Absent))
-	return nil
-}
-
+// write writes the report of a run, and says which targets the run has reached.
 func write(r *result.Run, out string) error {
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return err
 	}
-	if err := report.Write(r, out); err != nil {
+	verdicts, err := report.Write(r, out)
+	if err != nil {
 		return fmt.Errorf("write the report: %w", err)
 	}
-	fmt.Printf("the report is %s\n", filepath.Join(out, "results.md"))
+	fmt.Printf("%s\nthe report is %s\n", verdicts, filepath.Join(out, "results.md"))
 	return nil
 }
 

@@ -22,7 +22,7 @@ func TestByDefaultEverythingIsMeasured(t *testing.T) {
 	o, arguments, err := parse([]string{loopback})
 	require.NoError(t, err)
 	require.Empty(t, arguments)
-	require.Equal(t, []string{"trials", "cost", "hosts", "fleet", "micro"}, o.parts)
+	require.Equal(t, []string{"trials", "cost", "hosts", "fleet"}, o.parts)
 	require.Nil(t, o.Cases, "all")
 	require.Nil(t, o.Arms, "all")
 	require.Equal(t, 3, o.Rounds)
@@ -111,8 +111,8 @@ func TestABadFlagIsRefusedByItsNameAndValue(t *testing.T) {
 		{[]string{"--cases=healthy-3, one-down"}, `" one-down" is none of`},
 		{[]string{"--arms=quorate,Parallel"},
 			`--arms "quorate,Parallel": "Parallel" is none of ordered-ready, parallel,`},
-		{[]string{"--parts=trial"}, `--parts "trial": "trial" is none of trials, cost, hosts, fleet, micro`},
-		{[]string{"--parts="}, `--parts "": name at least one of trials, cost, hosts, fleet, micro`},
+		{[]string{"--parts=trial"}, `--parts "trial": "trial" is none of trials, cost, hosts, fleet`},
+		{[]string{"--parts="}, `--parts "": name at least one of trials, cost, hosts, fleet`},
 		{[]string{"--fleet-clusters=0"}, "--fleet-clusters 0: at least 1"},
 		{[]string{"--fleet-over=-1s"}, "--fleet-over -1s"},
 		{[]string{"--fleet-workers="}, `--fleet-workers "": "" is no number of workers`},
@@ -272,28 +272,8 @@ func TestTwoCommitsBuildTheSameIfNothingOfTheProductHasChanged(t *testing.T) {
 	require.False(t, productUnchanged(dir, plain, directive), "a directive")
 }
 
-func TestTheFiguresOfThePublishedRunAreWrittenAndWhatItLacksIsListed(t *testing.T) {
-	root, out := t.TempDir(), &strings.Builder{}
-	require.ErrorContains(t, figures(root, out), "results.json.gz")
-	benchmarks := filepath.Join(root, "docs", "benchmarks")
-	require.NoError(t, write(&result.Run{Header: result.Header{Cores: 4}}, benchmarks))
-	readme := filepath.Join(root, "README.md")
-	require.NoError(t, os.WriteFile(readme, []byte("on <!--=run/core-->2<!--/-->"), 0o644))
-	require.ErrorContains(t, figures(root, out), "README.md:1: run/core: no figure has this name")
-
-	require.NoError(t, os.WriteFile(readme, []byte("on <!--=run/cores-->2<!--/-->, <!--=restart-->9<!--/--> s"), 0o644))
-	require.NoError(t, figures(root, out))
-	text, err := os.ReadFile(readme)
-	require.NoError(t, err)
-	require.Equal(t, "on <!--=run/cores-->4 cores<!--/-->, <!--=restart-->9<!--/--> s", string(text))
-	require.Equal(t, `README.md:1: run/cores: "2", and the published run says "4 cores"
-README.md:1: restart: the published run has no such figure, so "9" stays
-figures written: 1; left as they are, because the published run does not have them: 1
-`, out.String())
-}
-
 func TestWhatIsNoReportIsRefused(t *testing.T) {
-	for _, arguments := range [][]string{{"report"}, {"rapport", "dir"}, {"figures", "dir"}} {
+	for _, arguments := range [][]string{{"report"}, {"rapport", "dir"}} {
 		require.ErrorContains(t, again(arguments, ""), "unexpected arguments")
 	}
 	empty := t.TempDir()

@@ -15,7 +15,6 @@ import (
 	"github.com/quorate/quorate/test/bench/result"
 	"github.com/quorate/quorate/test/harness"
 	"github.com/quorate/quorate/test/harness/build"
-	"github.com/quorate/quorate/test/harness/network"
 )
 
 // targets are the binaries that are needed beside the harness's. Those that may not be had come last.
@@ -37,18 +36,6 @@ const (
 // root is the checkout's.
 func root() (string, error) { return build.Root() }
 
-// fetch compiles the micro-benchmarks: from within namespaces no module can be fetched.
-func fetch(ctx context.Context, o options) error {
-	if network.InNamespace() || !slices.Contains(o.parts, "micro") {
-		return nil
-	}
-	dir, err := root()
-	if err != nil {
-		return err
-	}
-	return bench.CompileMicro(ctx, dir, o.Say)
-}
-
 // measure measures all parts. One that fails does not keep the others from being measured.
 func measure(ctx context.Context, o options) error {
 	var errs []error
@@ -64,7 +51,6 @@ func measure(ctx context.Context, o options) error {
 	part("cost", measureCost)
 	part("hosts", measureHosts)
 	part("fleet", measureFleet)
-	part("micro", measureMicro)
 	return errors.Join(errs...)
 }
 
@@ -149,13 +135,4 @@ func measureFleet(ctx context.Context, o options) error {
 		}
 	}
 	return nil
-}
-
-func measureMicro(ctx context.Context, o options) error {
-	dir, err := root()
-	if err != nil {
-		return err
-	}
-	text, err := bench.Micro(ctx, dir, o.Short, o.Say)
-	return errors.Join(err, result.WritePart(o.Dir, result.Micro, text))
 }

@@ -47,8 +47,7 @@ func main() {
 			"if anything grows, the command fails")
 	keep := flag.String("figures", "", "file that takes the figures of the run as JSON, besides the table")
 	page := flag.String("page", "",
-		"write a page and its picture, soak.svg beside it, about the arguments, files of --soak, and do nothing else; "+
-			"fail if anything grew")
+		"write a page about the arguments, files of --soak, and do nothing else; fail if anything grew")
 	add := flag.Bool("add", false,
 		"print the sum of the figures that the arguments, files of --figures, hold, and do nothing")
 	flag.Parse()
