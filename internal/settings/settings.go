@@ -115,12 +115,13 @@ var mentioned = regexp.MustCompile(`\{[a-z-]+\}`)
 func (t Table) Check(called func(*Setting) string) error {
 	var errs []error
 	rename := func(braced string) string {
+		other := Setting{Name: strings.Trim(braced, "{}")} // The table may be a part that does not have it.
 		for i := range t {
-			if t[i].Name == strings.Trim(braced, "{}") {
-				return called(&t[i])
+			if t[i].Name == other.Name {
+				other = t[i]
 			}
 		}
-		return braced
+		return called(&other)
 	}
 	for i := range t {
 		s := &t[i]

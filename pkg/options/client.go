@@ -32,20 +32,20 @@ func NewClient() *Client {
 // Kubernetes.StatefulSet from an argument) and --request-timeout.
 func (o *Client) AddFlags(fs *pflag.FlagSet) {
 	o.given.add(fs, titleKubernetes, o.Kubernetes.addFlags)
-	o.given.addSettings(fs, titleKubernetes, o.only("request-timeout"))
+	o.given.addSettings(fs, o.one("request-timeout", titleKubernetes))
 }
 
 // AddEtcdFlags registers the flags for a command that also asks etcd. They have the same names as the
 // sidecar's.
 func (o *Client) AddEtcdFlags(fs *pflag.FlagSet) {
 	o.given.add(fs, titleEtcd, o.Etcd.addFlags)
-	o.given.addSettings(fs, titleEtcd, o.only("probe-timeout"))
+	o.given.addSettings(fs, o.one("probe-timeout", titleEtcd))
 }
 
 // AddRolloutFlags registers the flags for a command that decides as a sidecar does, and --config. The
 // file may be a sidecar's. Keys that are of no use here are skipped.
 func (o *Client) AddRolloutFlags(fs *pflag.FlagSet) {
-	o.given.addSettings(fs, "", o.outside())
+	o.given.addSettings(fs, o.outside())
 	o.given.addFile(fs, titleGeneral)
 	sidecar := pflag.NewFlagSet("", pflag.ContinueOnError)
 	NewSidecar().AddFlags(sidecar)
@@ -80,7 +80,8 @@ func (o *Client) ValidateRollout() error {
 	policy := o.Rollout
 	policy.ProbeTimeout, policy.Interval = 0, 0
 	return errors.Join(policy.outside().Check(o.given.called),
-		o.only("probe-timeout", "request-timeout").Check(o.given.called),
+		o.one("probe-timeout", titleEtcd).Check(o.given.called),
+		o.one("request-timeout", titleKubernetes).Check(o.given.called),
 		o.Kubernetes.validateNames(o.given.name))
 }
 

@@ -53,14 +53,10 @@ func (s *given) add(to *pflag.FlagSet, title string, register func(*pflag.FlagSe
 	})
 }
 
-// addSettings registers the flags of some rows. With an empty title each has the heading of its group.
-func (s *given) addSettings(to *pflag.FlagSet, title string, rows settings.Table) {
+// addSettings registers the flags of some rows, each with the heading of its group.
+func (s *given) addSettings(to *pflag.FlagSet, rows settings.Table) {
 	for i := range rows {
-		under := title
-		if under == "" {
-			under = string(rows[i].Group)
-		}
-		s.add(to, under, func(fs *pflag.FlagSet) { register(fs, &rows[i]) })
+		s.add(to, string(rows[i].Group), func(fs *pflag.FlagSet) { register(fs, &rows[i]) })
 	}
 }
 

@@ -44,9 +44,13 @@ func (o *Hosted) AddFlags(fs *pflag.FlagSet) {
 		"replace outdated pods of the StatefulSet without losing etcd's quorum, once its update strategy is OnDelete "+
 			"(off, because it needs that strategy and the permission to remove pods)")
 	o.given.addFile(fs, noTitle)
-	for _, row := range o.table() {
-		o.given.add(fs, noTitle, func(fs *pflag.FlagSet) { register(fs, &row) })
-		fs.Lookup(o.given.prefix + row.Name).Hidden = row.Host == ""
+	rows := o.table()
+	for i := range rows {
+		rows[i].Group = noTitle
+	}
+	o.given.addSettings(fs, rows)
+	for i := range rows {
+		o.given.flags[rows[i].Name].Hidden = rows[i].Host == ""
 	}
 }
 

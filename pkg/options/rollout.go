@@ -55,9 +55,11 @@ func (o *Rollout) table() settings.Table {
 	)
 }
 
-// only returns the rows of some names.
-func (o *Rollout) only(names ...string) settings.Table {
-	return slices.DeleteFunc(o.table(), func(s settings.Setting) bool { return !slices.Contains(names, s.Name) })
+// one returns the row of a name, under a heading of its own.
+func (o *Rollout) one(name string, under settings.Group) settings.Table {
+	rows := slices.DeleteFunc(o.table(), func(s settings.Setting) bool { return s.Name != name })
+	rows[0].Group = under
+	return rows
 }
 
 // outside returns the rows that matter to somebody who looks from outside, and decides as a coordinator does.

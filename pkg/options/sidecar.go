@@ -38,7 +38,7 @@ func NewSidecar() *Sidecar {
 func (o *Sidecar) AddFlags(fs *pflag.FlagSet) {
 	o.given.add(fs, titleKubernetes, o.Kubernetes.addFlags)
 	o.given.add(fs, titleEtcd, o.Etcd.addFlags)
-	o.given.addSettings(fs, "", o.table())
+	o.given.addSettings(fs, o.table())
 	o.given.add(fs, titleReporting, o.Log.addFlags)
 	o.given.add(fs, titleReporting, func(fs *pflag.FlagSet) {
 		fs.StringVar(&o.ListenAddress, "listen-address", o.ListenAddress,
