@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/quorate/quorate/internal/membership"
+	"github.com/quorate/quorate/internal/settings"
 )
 
 // Defaults of a [Config], each with its reason.
@@ -136,17 +138,18 @@ type Config struct {
 // complete fills in defaults and reports everything that is missing or wrong, with
 // the field's name and value.
 func (c Config) complete() (Config, error) {
-	setDefault(&c.LockTTL, DefaultLockTTL)
-	setDefault(&c.ProbeTimeout, DefaultProbeTimeout)
-	setDefault(&c.RequestTimeout, DefaultRequestTimeout)
-	setDefault(&c.Interval, DefaultInterval)
-	setDefault(&c.MaxEvidenceAge, DefaultMaxEvidenceAge)
-	setDefault(&c.FallbackAfter, DefaultFallbackAfter)
-	setDefault(&c.RecordDuration, DefaultRecordDuration)
 	if reflect.ValueOf(c.Policy).IsZero() {
 		c.Policy = DefaultPolicy()
 	}
-	setDefault(&c.Policy.DefragmentTimeout, DefaultPolicy().DefragmentTimeout)
+	if c.Policy.DefragmentTimeout == 0 {
+		c.Policy.DefragmentTimeout = DefaultPolicy().DefragmentTimeout
+	}
+	all := c.Settings()
+	for i := range all {
+		if s := &all[i]; s.Scope != settings.Decides { // In a policy, zero is a value.
+			s.Fill()
+		}
+	}
 	if c.Names.EtcdContainer == "" {
 		c.Names.EtcdContainer = DefaultNames().EtcdContainer
 	}
@@ -182,12 +185,6 @@ func (c Config) complete() (Config, error) {
 	require(c.StatefulSets != nil, "StatefulSets is required")
 	require(c.Pods != nil, "Pods is required")
 	require(c.Leases != nil, "Leases is required")
-	return c, errors.Join(append(errs, checkGates(c.Gates), c.CheckNumbers(nil))...)
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
+	require(c.Policy.Partition >= 0, fmt.Sprintf("Policy.Partition: %d: must not be negative", c.Policy.Partition))
+	return c, errors.Join(append(errs, checkGates(c.Gates), c.Settings().Check((*settings.Setting).GoName))...)
 }

@@ -131,7 +131,7 @@ func (f *planFlags) state(cmd *cobra.Command, o *options.Client, args []string) 
 		state.Self = seen.Last.Coordinator
 	}
 	f.told, f.at = seen.Last.Ghosts, now
-	policy := policy(cmd, o, &seen)
+	policy := policy(o, &seen)
 	state.InWindow = policy.DefragmentWindow.Contains(now)
 	return state, policy, nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -131,5 +132,30 @@ func TestAPolicyFlagWinsOverTheCoordinatorsPolicy(t *testing.T) {
 	out, err := runPlan(t, append(w.dumped(t), "-o", "json", "--removal=delete")...)
 	if err != nil || summaryOf(t, out) != "Remove etcd-main-2 - Serving" {
 		t.Errorf("%v %s", err, out)
+	}
+}
+
+// A flag of the policy means that somebody asks what another policy would do. One that says how to look at the
+// cluster does not.
+func TestAnyFlagOfThePolicyReplacesTheCoordinatorsPolicy(t *testing.T) {
+	w := newWorld(3)
+	w.updated(2, 10*time.Minute)
+	w.silent(2, 9*time.Minute)
+	w.tells(t, now.Add(-3*time.Second), func(s *report.Sight) { s.Policy.SettleTimeout = time.Hour })
+	dir := t.TempDir()
+	writeFiles(t, dir, map[string][]byte{"quorate.yaml": []byte("max-lag: 7000")})
+	const coordinators, own = "Wait - UpdatedPending UpdatedSettle", "Hold - UpdatedFailing UpdatedSettle"
+	for flag, want := range map[string]string{
+		"--drain-taints=acme.io/drain": coordinators, "--request-timeout=20s": coordinators,
+		"--max-unavailable=1": own, "--removal=delete": own, "--trusted-members=etcd-other-0": own,
+		"--allow-volatile-data": own, "--hold-before-last": own, "--settle-timeout=6m": own, "--dead-after=11s": own,
+		"--leaving-patience=1m": own, "--ghost-after=1h": own, "--max-lag=7000": own, "--defragment-when=off": own,
+		"--defragment-window=02:00-04:00": own, "--keep-no-space": own, "--defragment-timeout=3m": own,
+		"--quota-bytes=8GiB": own, "--config=" + filepath.Join(dir, "quorate.yaml"): own,
+	} {
+		out, err := runPlan(t, append(w.dumped(t), "-o", "json", flag)...)
+		if !errors.Is(err, errWaiting) || summaryOf(t, out) != want {
+			t.Errorf("%s: got %q (%v), want %q", flag, summaryOf(t, out), err, want)
+		}
 	}
 }

@@ -110,7 +110,7 @@ func (f *removeFlags) run(cmd *cobra.Command, o *options.Client, args []string) 
 	complain(cmd, complaint)
 	seen, complaint := outside(dump, &dump.StatefulSets[0], cfg.Names, etcd, time.Now())
 	complain(cmd, complaint)
-	seen.Asked, seen.Policy = len(cfg.Endpoints) > 0, policy(cmd, o, &seen)
+	seen.Asked, seen.Policy = len(cfg.Endpoints) > 0, policy(o, &seen)
 	asked, err := f.choose(&seen, args)
 	if err != nil {
 		return err

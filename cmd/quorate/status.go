@@ -136,7 +136,7 @@ func (f *statusFlags) look(ctx context.Context, cmd *cobra.Command, o *options.C
 		return s, nil, err
 	}
 	seen, unreadable := outside(dump, &dump.StatefulSets[0], o.Kubernetes.Names(), etcd, time.Now())
-	seen.Asked, seen.Policy, seen.State.Self = ask, policy(cmd, o, &seen), cfg.PodName
+	seen.Asked, seen.Policy, seen.State.Self = ask, policy(o, &seen), cfg.PodName
 	s = report.Look(seen)
 	if without, all := withoutQuorate(dump, o.Kubernetes.Names()); !all {
 		s.Without = without

@@ -268,16 +268,10 @@ func learnersAge(s rollout.State) {
 	}
 }
 
-// policyFlags are the flags by which a person can decide otherwise than the coordinator.
-var policyFlags = []string{"config", "max-unavailable", "removal", "allow-volatile-data", "settle-timeout",
-	"dead-after", "leaving-patience", "max-lag", "trusted-members", "hold-before-last", "ghost-after",
-	"defragment-when", "defragment-window", "keep-no-space", "quota-bytes"}
-
 // policy is the policy of the flags if any is set, else the coordinator's while it reports one, else
 // the default. So someone who looks from outside comes to the coordinator's decision.
-func policy(cmd *cobra.Command, o *options.Client, seen *report.Outside) rollout.Policy {
-	chosen := slices.ContainsFunc(policyFlags, func(name string) bool { return cmd.Flags().Changed(name) })
-	if !chosen && seen.Last.Memory != nil && seen.Last.Fresh(seen.At, seen.Lease) {
+func policy(o *options.Client, seen *report.Outside) rollout.Policy {
+	if !o.PolicyGiven() && seen.Last.Memory != nil && seen.Last.Fresh(seen.At, seen.Lease) {
 		return seen.Last.Memory.Policy
 	}
 	return o.Policy

@@ -20,6 +20,14 @@ func TestAMemoryOutlivesTheLease(t *testing.T) {
 		LeavingPatience: 7 * time.Minute, MaxLag: 77, Removal: rollout.RemoveByDelete, AllowVolatileData: true,
 		GhostAfter:     8 * time.Minute,
 		TrustedMembers: []string{"etcd-other-0"},
+		HoldBeforeLast: true, DefragmentWhen: rollout.Fragmentation{Percent: 50, Bytes: 100e6, OfQuota: 90},
+		DefragmentWindow: rollout.Window{From: 23 * time.Hour, To: 25*time.Hour + 30*time.Minute}, KeepNoSpace: true,
+		DefragmentTimeout: 3 * time.Minute, QuotaBytes: 8 << 30, HostDefragments: "0 0 * * *",
+	}
+	for _, field := range reflect.VisibleFields(reflect.TypeOf(policy)) {
+		if field.Name != "Removal" && reflect.ValueOf(policy).FieldByIndex(field.Index).IsZero() { // To delete is zero.
+			t.Errorf("%s has no value here", field.Name)
+		}
 	}
 	s := sight(0, outdated(1))
 	s.Policy = &policy
@@ -79,7 +87,7 @@ func TestWhatCannotBeReadOfAMemoryIsLeftOut(t *testing.T) {
 		if strings.HasPrefix(value, "{") {
 			notes[key] = strings.Replace(value, "{", `{"memory":{
 				"policy":{"maxUnavailable":"many","settleTimeout":"soon","deadAfter":"3s",
-					"removal":"by hand","tomorrow":1},
+					"removal":"by hand","maxLag":"much","trustedMembers":7,"defragmentWindow":"never","tomorrow":1},
 				"ages":[{"condition":"TomorrowSeen","seconds":7},{"uid":"u1","condition":"PodSeen","seconds":1.5}],
 				"failedTransfers":{"not hex":1,"a":2}},`, 1)
 		}

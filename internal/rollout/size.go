@@ -123,10 +123,13 @@ func ParseFragmentation(s string) (Fragmentation, error) {
 // MarshalText writes what [ParseFragmentation] reads.
 func (f Fragmentation) MarshalText() ([]byte, error) { return []byte(f.String()), nil }
 
-// UnmarshalText reads it. What cannot be read is never: another version may have written it.
+// UnmarshalText reads what [ParseFragmentation] reads.
 func (f *Fragmentation) UnmarshalText(text []byte) error {
-	*f, _ = ParseFragmentation(string(text))
-	return nil
+	parsed, err := ParseFragmentation(string(text))
+	if err == nil {
+		*f = parsed
+	}
+	return err
 }
 
 // Window is a part of every day, in UTC. It may go past midnight. The zero value is no time at all.
@@ -187,8 +190,11 @@ func clockTime(s string) (time.Duration, error) {
 // MarshalText writes what [ParseWindow] reads.
 func (w Window) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
 
-// UnmarshalText reads it. What cannot be read is no time: another version may have written it.
+// UnmarshalText reads what [ParseWindow] reads.
 func (w *Window) UnmarshalText(text []byte) error {
-	*w, _ = ParseWindow(string(text))
-	return nil
+	parsed, err := ParseWindow(string(text))
+	if err == nil {
+		*w = parsed
+	}
+	return err
 }

@@ -9,11 +9,12 @@
 //   - [Client] is for commands that look at a cluster from a person's machine. It takes kubectl's
 //     flags.
 //
-// All three share one [Rollout], so that a flag means the same everywhere.
+// All three share one [Rollout], so that a flag means the same everywhere. Its settings are rows of one table
+// ([coordinator.Config.Settings]). The flags, the keys of both files, the help, the errors and docs/settings.md follow
+// from the rows.
 //
 // [PodFromEnv] and [StatefulSetOf] say which pod this is, and what it belongs to.
 //
 // A value comes from the command line, else from the file, else from the environment, else it is the
-// default. The constants of package coordinator and [coordinator.DefaultPolicy] give the reason for
-// each default. So does the help, in short.
+// default. The row gives the reason for it, and so does the help.
 package options

@@ -1,23 +1,29 @@
 package options
 
-import "github.com/spf13/pflag"
+import (
+	"github.com/spf13/pflag"
+
+	"github.com/quorate/quorate/internal/settings"
+)
 
 // The headings under which help shows the flags.
 const (
 	titleGeneral    = "Flags"
 	titleKubernetes = "Kubernetes flags"
 	titleEtcd       = "etcd flags"
-	titlePolicy     = "Policy flags"
-	titleTiming     = "Timing flags"
-	titleReporting  = "Reporting flags"
+	titlePolicy     = string(settings.Policy)
+	titleTiming     = string(settings.Timing)
+	titleReporting  = string(settings.Reporting)
+	// noTitle is for a host, whose help is its own.
+	noTitle = ""
 )
 
 // group annotates a flag with its heading.
 const group = "quorate.dev/group"
 
 func setGroup(f *pflag.Flag, title string) {
-	if title == "" {
-		return // A host's help is its own.
+	if title == noTitle {
+		return
 	}
 	if f.Annotations == nil {
 		f.Annotations = map[string][]string{}

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"strings"
 
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
@@ -29,25 +28,12 @@ type Hosted struct {
 	// because a feature that is off must not keep a host from starting.
 	Enabled bool
 	Rollout
-	settings settings
+	given given
 }
 
 // NewHosted returns the defaults.
 func NewHosted() *Hosted {
-	return &Hosted{Rollout: NewRollout(), settings: settings{prefix: "pod-update-"}}
-}
-
-// inHostsHelp are the flags that a host's help shows: those whose right value depends on the cluster, and
-// which nobody but its operator knows. The others are timings that depend on one another, and settings
-// that a held rollout asks for by their name.
-var inHostsHelp = []string{
-	"config",
-	"max-unavailable",          // how much the cluster's users can bear
-	"removal",                  // which permission was granted, and whether there is a disruption budget
-	"settle-timeout",           // how much data a member has to load
-	"defragment-when",          // whether the host does it already
-	"defragment-window",        // when the cluster has little to do
-	"promote-current-revision", // which version of Kubernetes it is, and whether druid waits for this
+	return &Hosted{Rollout: NewRollout(), given: given{prefix: "pod-update-"}}
 }
 
 // AddFlags registers --enable-quorum-aware-pod-updates, all flags of a rollout as --pod-update-…, and
@@ -57,12 +43,15 @@ func (o *Hosted) AddFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.Enabled, "enable-quorum-aware-pod-updates", o.Enabled,
 		"replace outdated pods of the StatefulSet without losing etcd's quorum, once its update strategy is OnDelete "+
 			"(off, because it needs that strategy and the permission to remove pods)")
-	o.settings.addFile(fs, "")
-	o.settings.add(fs, "", o.addAll)
-	fs.VisitAll(func(f *pflag.Flag) {
-		plain, ours := strings.CutPrefix(f.Name, o.settings.prefix)
-		f.Hidden = f.Hidden || ours && !slices.Contains(inHostsHelp, plain)
-	})
+	o.given.addFile(fs, noTitle)
+	rows := o.table()
+	for i := range rows {
+		rows[i].Group = noTitle
+	}
+	o.given.addSettings(fs, rows)
+	for i := range rows {
+		o.given.flags[rows[i].Name].Hidden = rows[i].Host == ""
+	}
 }
 
 // Validate reads the file that --pod-update-config names, if any. It returns every bad value, one line
@@ -71,10 +60,10 @@ func (o *Hosted) Validate() error {
 	if !o.Enabled {
 		return nil
 	}
-	if err := o.settings.load(); err != nil {
+	if err := o.given.load(); err != nil {
 		return err
 	}
-	return o.validate(o.settings.name)
+	return o.table().Check(o.given.called)
 }
 
 // Config returns what the options, the pod and its ServiceAccount say: which pod this is and which
@@ -118,22 +107,12 @@ const enabled = "enabled"
 func (o *Hosted) inJSON() map[string]*pflag.Flag {
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
 	fs.BoolVar(&o.Enabled, enabled, o.Enabled, "")
-	o.addAll(fs)
-	flags := map[string]*pflag.Flag{}
-	fs.VisitAll(func(f *pflag.Flag) { flags[keyInJSON(f.Name)] = f })
-	return flags
-}
-
-// keyInJSON is a flag's plain name as etcd-backup-restore writes its own keys: lock-ttl is lockTTL.
-func keyInJSON(flag string) string {
-	words := strings.Split(flag, "-")
-	for i, w := range words[1:] {
-		words[i+1] = strings.ToUpper(w[:1]) + w[1:]
-		if w == "ttl" {
-			words[i+1] = "TTL"
-		}
+	flags := map[string]*pflag.Flag{enabled: fs.Lookup(enabled)}
+	for _, row := range o.table() {
+		register(fs, &row)
+		flags[row.Camel()] = fs.Lookup(row.Name)
 	}
-	return strings.Join(words, "")
+	return flags
 }
 
 // MarshalJSON writes all options, in the form that UnmarshalJSON reads.
@@ -159,7 +138,7 @@ func (o Hosted) MarshalJSON() ([]byte, error) {
 // the rest of its file: an older sidecar has to start with the file of a newer one.
 func (o *Hosted) UnmarshalJSON(data []byte) error {
 	if reflect.ValueOf(o.Rollout).IsZero() {
-		*o = Hosted{Enabled: o.Enabled, Rollout: NewRollout(), settings: NewHosted().settings}
+		*o = Hosted{Enabled: o.Enabled, Rollout: NewRollout(), given: NewHosted().given}
 	}
 	var values map[string]any
 	numbersAsWritten := json.NewDecoder(bytes.NewReader(data))
@@ -178,7 +157,7 @@ func (o *Hosted) UnmarshalJSON(data []byte) error {
 			errs = append(errs, fmt.Errorf("%s: %w", key, err))
 			continue
 		}
-		o.settings.wrote(flag.Name, key)
+		o.given.wrote(flag.Name, key)
 	}
 	return errors.Join(errs...)
 }

@@ -25,7 +25,7 @@ type Sidecar struct {
 	// default is empty and serves nothing, because they ask for no password.
 	ListenAddress string
 
-	settings settings
+	given given
 }
 
 // NewSidecar returns the defaults.
@@ -36,29 +36,23 @@ func NewSidecar() *Sidecar {
 
 // AddFlags registers the flags.
 func (o *Sidecar) AddFlags(fs *pflag.FlagSet) {
-	o.settings.add(fs, titleKubernetes, o.Kubernetes.addFlags)
-	o.settings.add(fs, titleEtcd, o.Etcd.addFlags)
-	o.settings.add(fs, titlePolicy, o.addPolicy)
-	o.settings.add(fs, titlePolicy, o.addNodes)
-	o.settings.add(fs, titlePolicy, o.addDrainTaints)
-	o.settings.add(fs, titlePolicy, o.addDefragment)
-	o.settings.add(fs, titleTiming, o.addTimeouts)
-	o.settings.add(fs, titleTiming, o.addTiming)
-	o.settings.add(fs, titleReporting, o.addReporting)
-	o.settings.add(fs, titleReporting, o.Log.addFlags)
-	o.settings.add(fs, titleReporting, func(fs *pflag.FlagSet) {
+	o.given.add(fs, titleKubernetes, o.Kubernetes.addFlags)
+	o.given.add(fs, titleEtcd, o.Etcd.addFlags)
+	o.given.addSettings(fs, o.table())
+	o.given.add(fs, titleReporting, o.Log.addFlags)
+	o.given.add(fs, titleReporting, func(fs *pflag.FlagSet) {
 		fs.StringVar(&o.ListenAddress, "listen-address", o.ListenAddress,
 			"host:port to serve /healthz, /metrics and a status page on, over plain HTTP; :8090 is every address of "+
 				"the pod "+
 				"(default: off, because they ask for no password)")
 	})
-	o.settings.addFile(fs, titleGeneral)
+	o.given.addFile(fs, titleGeneral)
 }
 
 // Complete reads the file that --config names, if any, and fills in what follows from
 // the environment and from other values. Its error has one line for every bad key.
 func (o *Sidecar) Complete(getenv func(string) string) error {
-	if err := o.settings.load(); err != nil {
+	if err := o.given.load(); err != nil {
 		return err
 	}
 	o.Kubernetes.complete(getenv)
@@ -68,9 +62,10 @@ func (o *Sidecar) Complete(getenv func(string) string) error {
 // Validate returns every bad value, one line each, with its flag or its key in the file
 // and what to do about it.
 func (o *Sidecar) Validate() error {
-	name := o.settings.name
+	name := o.given.name
 	errs := []error{
-		o.Etcd.validate(name), o.Kubernetes.validate(name), o.Kubernetes.validateNames(name), o.validate(name),
+		o.Etcd.validate(name), o.Kubernetes.validate(name), o.Kubernetes.validateNames(name),
+		o.table().Check(o.given.called),
 	}
 	if err := validListenAddress(o.ListenAddress); err != nil {
 		errs = append(errs, fmt.Errorf("%s: %q: %w", name("listen-address"), o.ListenAddress, err))

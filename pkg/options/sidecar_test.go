@@ -84,18 +84,8 @@ func TestDefaults(t *testing.T) {
 	if err := o.Validate(); err != nil {
 		t.Fatalf("the defaults in a pod are refused: %v", err)
 	}
-	want := Rollout{
-		Policy: rollout.DefaultPolicy(), LockTTL: coordinator.DefaultLockTTL,
-		FallbackAfter:  coordinator.DefaultFallbackAfter,
-		RecordDuration: coordinator.DefaultRecordDuration, ProbeTimeout: coordinator.DefaultProbeTimeout,
-		RequestTimeout: coordinator.DefaultRequestTimeout, Interval: coordinator.DefaultInterval,
-		MaxEvidenceAge: coordinator.DefaultMaxEvidenceAge, Events: true,
-	}
-	if !reflect.DeepEqual(o.Rollout, want) || o.ListenAddress != "" {
-		t.Errorf("got %+v, want %+v", o, want)
-	}
 	if !slices.Equal(o.Etcd.Endpoints, []string{"http://127.0.0.1:2379"}) || o.Log.Level != "info" ||
-		o.Log.Format != "text" {
+		o.Log.Format != "text" || o.ListenAddress != "" {
 		t.Errorf("got %+v", o)
 	}
 }
@@ -103,15 +93,6 @@ func TestDefaults(t *testing.T) {
 func TestFlagsReachTheirOptions(t *testing.T) {
 	o := parse(t, inAPod, "-e", "https://a:2379,https://b:2379", "--endpoints", "https://c:2379",
 		"--insecure-skip-tls-verify", "--etcd-username=u", "--etcd-password=p",
-		"--max-unavailable=2", "--settle-timeout=1m", "--dead-after=2s", "--leaving-patience=8s", "--max-lag=7",
-		"--ghost-after=3h", "--lock-ttl=4s",
-		"--probe-timeout=1s", "--request-timeout=3s", "--interval=5s",
-		"--max-evidence-age=6s", "--fallback-after=9s", "--record-duration=30s", "--events=false",
-		"--promote-current-revision", "--read-nodes", "--drain-taints=acme.io/drain,maintenance",
-		"--removal=evict", "--allow-volatile-data", "--trusted-members=b-0,c-0",
-		"--hold-before-last",
-		"--defragment-when=50%,100MB,90%", "--defragment-window=23:00-01:30 UTC", "--keep-no-space",
-		"--defragment-timeout=3m", "--quota-bytes=8GiB",
 		"--etcd-container=member", "--sidecar-container=agent", "--etcd-data-dir=/data",
 		"--listen-address=:8090", "--log-level=debug", "--log-format=json", "--cacert=ca", "--cert=c", "--key=k")
 	want := NewSidecar()
@@ -122,25 +103,10 @@ func TestFlagsReachTheirOptions(t *testing.T) {
 		EtcdContainer: "member", SidecarContainer: "agent", EtcdDataDir: "/data",
 	}
 	want.Log = Log{Level: "debug", Format: "json"}
-	want.Policy = rollout.Policy{
-		MaxUnavailable: rollout.Amount{Number: 2}, SettleTimeout: time.Minute, DeadAfter: 2 * time.Second,
-		LeavingPatience: 8 * time.Second, MaxLag: 7, GhostAfter: 3 * time.Hour,
-		TrustedMembers: []string{"b-0", "c-0"}, Removal: rollout.RemoveByEviction, AllowVolatileData: true,
-		HoldBeforeLast:   true,
-		DefragmentWhen:   rollout.Fragmentation{Percent: 50, Bytes: 100e6, OfQuota: 90},
-		DefragmentWindow: rollout.Window{From: 23 * time.Hour, To: 25*time.Hour + 30*time.Minute}, KeepNoSpace: true,
-		DefragmentTimeout: 3 * time.Minute, QuotaBytes: 8 << 30,
-	}
-	want.LockTTL, want.ProbeTimeout, want.RequestTimeout, want.Interval, want.MaxEvidenceAge = 4*time.Second,
-		time.Second, 3*time.Second, 5*time.Second, 6*time.Second
-	want.FallbackAfter, want.RecordDuration, want.Events, want.PromoteCurrentRevision = 9*time.Second, 30*time.Second,
-		false, true
-	want.ReadNodes, want.DrainTaints = true, []string{"acme.io/drain", "maintenance"}
 	if !slices.Equal(o.Etcd.Endpoints, want.Etcd.Endpoints) {
 		t.Errorf("endpoints %v", o.Etcd.Endpoints)
 	}
-	if o.Kubernetes != want.Kubernetes || o.Log != want.Log || !reflect.DeepEqual(o.Rollout, want.Rollout) ||
-		o.ListenAddress != ":8090" {
+	if o.Kubernetes != want.Kubernetes || o.Log != want.Log || o.ListenAddress != ":8090" {
 		t.Errorf("\n got %+v\nwant %+v", o, want)
 	}
 	if o.Etcd.CACert != "ca" || o.Etcd.Cert != "c" || o.Etcd.Key != "k" || !o.Etcd.InsecureSkipVerify ||
@@ -360,6 +326,12 @@ func TestBadInputNamesTheFlagAndItsValueInOneLine(t *testing.T) {
 		{"a patience of less than nothing", []string{"--leaving-patience=-1s"},
 			[]string{"--leaving-patience: -1s: must not be negative"}},
 		{"no lag at all", []string{"--max-lag=0"}, []string{"--max-lag: 0: must be positive"}},
+		{"a defragmentation at no time", []string{"--defragment-when=on"},
+			[]string{"--defragment-when: 45%,200MB,80%: needs --defragment-window"}},
+		{"a defragmentation that is given no time", []string{"--defragment-timeout=9s"},
+			[]string{"--defragment-timeout: 9s: must be between 10s and 10m0s"}},
+		{"a defragmentation for which nobody would wait", []string{"--defragment-timeout=11m"},
+			[]string{"--defragment-timeout: 11m0s: must be between 10s and 10m0s"}},
 		{"a lock that is too short", []string{"--lock-ttl=1s"},
 			[]string{"--lock-ttl: 1s: must be whole seconds, at least 2s"}},
 		{"a lock of broken seconds", []string{"--lock-ttl=3500ms"},

@@ -15,6 +15,8 @@ import (
 	"github.com/spf13/pflag"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
+
+	"github.com/quorate/quorate/internal/settings"
 )
 
 // namer turns a flag's plain name into the one under which its user wrote it.
@@ -23,8 +25,8 @@ type namer func(flag string) string
 // secret annotates flags whose values are never shown; client-go has the same for its own.
 const secret = "classified"
 
-// settings are the flags of one options struct. Each of them may also be set in a file.
-type settings struct {
+// given are the flags of one options struct, and what was given in their stead. Each of them may also be set in a file.
+type given struct {
 	prefix string
 	// flags are keyed by their plain names, which are also the keys of the file.
 	flags map[string]*pflag.Flag
@@ -37,7 +39,7 @@ type settings struct {
 }
 
 // add registers flags under the prefix, with their heading in the help.
-func (s *settings) add(to *pflag.FlagSet, title string, register func(*pflag.FlagSet)) {
+func (s *given) add(to *pflag.FlagSet, title string, register func(*pflag.FlagSet)) {
 	plain := pflag.NewFlagSet(title, pflag.ContinueOnError)
 	register(plain)
 	if s.flags == nil {
@@ -51,8 +53,15 @@ func (s *settings) add(to *pflag.FlagSet, title string, register func(*pflag.Fla
 	})
 }
 
+// addSettings registers the flags of some rows, each with the heading of its group.
+func (s *given) addSettings(to *pflag.FlagSet, rows settings.Table) {
+	for i := range rows {
+		s.add(to, string(rows[i].Group), func(fs *pflag.FlagSet) { register(fs, &rows[i]) })
+	}
+}
+
 // addFile registers the flag that names the file. It cannot be set in a file itself.
-func (s *settings) addFile(to *pflag.FlagSet, title string) {
+func (s *given) addFile(to *pflag.FlagSet, title string) {
 	s.add(to, title, func(fs *pflag.FlagSet) {
 		fs.StringVar(&s.path, "config", "",
 			"YAML file with the same settings: its keys are the names of these flags"+s.lessPrefix()+
@@ -61,7 +70,7 @@ func (s *settings) addFile(to *pflag.FlagSet, title string) {
 	delete(s.flags, "config")
 }
 
-func (s *settings) lessPrefix() string {
+func (s *given) lessPrefix() string {
 	if s.prefix == "" {
 		return ""
 	}
@@ -69,7 +78,7 @@ func (s *settings) lessPrefix() string {
 }
 
 // wrote notes that a flag's value came from a file.
-func (s *settings) wrote(flag, as string) {
+func (s *given) wrote(flag, as string) {
 	if s.written == nil {
 		s.written = map[string]string{}
 	}
@@ -77,7 +86,7 @@ func (s *settings) wrote(flag, as string) {
 }
 
 // name is the flag, or the key if the value came from a file.
-func (s *settings) name(flag string) string {
+func (s *given) name(flag string) string {
 	f := s.flags[flag]
 	if as, ok := s.written[flag]; ok && (f == nil || !f.Changed) {
 		return as
@@ -85,8 +94,11 @@ func (s *settings) name(flag string) string {
 	return "--" + s.prefix + flag
 }
 
+// called is the same for a setting.
+func (s *given) called(row *settings.Setting) string { return s.name(row.Name) }
+
 // load takes the values from the file that no flag has set. Its error has one line for every bad key.
-func (s *settings) load() error {
+func (s *given) load() error {
 	if s.path == "" {
 		return nil
 	}
