@@ -192,15 +192,16 @@ func (c *Config) defragmentSettings() settings.Table {
 			Help: "the longest that a call for a defragmentation may take. Each has 30s, and 1s for every 16MiB of " +
 				"the database, so this counts from 7GiB on. The member is waited for also when the time is over",
 			Why: "enough for 8 GiB on a slow disk",
-			Rules: []settings.Rule{must(p.DefragmentTimeout >= minDefragment && p.DefragmentTimeout <= record.LongestCall,
+			Rules: []settings.Rule{must(
+				p.DefragmentTimeout >= minDefragment && p.DefragmentTimeout <= record.LongestCall,
 				"must be between %v and %v: every coordinator waits that long for a defragmentation of which nobody "+
 					"knows the end", minDefragment, record.LongestCall)},
 		},
 		{
 			Name: "quota-bytes", Field: settings.At((*size)(&p.QuotaBytes), size(byDefault.QuotaBytes)),
 			Unit: "bytes", Group: settings.Policy, Scope: settings.Decides,
-			Help: "the quota of etcd's databases, such as 8GiB, where neither the members nor their pods say it: etcd " +
-				"before 3.6 does not tell it, and its own configuration file cannot be seen",
+			Help: "the quota of etcd's databases, such as 8GiB, where neither the members nor their pods say it: " +
+				"etcd before 3.6 does not tell it, and its own configuration file cannot be seen",
 			Why: "0 is etcd's default of 2GiB",
 		},
 	}
@@ -229,8 +230,8 @@ func (c *Config) timingSettings() settings.Table {
 			Name: "lock-ttl", Field: settings.At(&c.LockTTL, DefaultLockTTL), Group: settings.Timing,
 			Help: "how long the lock outlives a coordinator that died, in whole seconds, at least 2s",
 			Why: "long enough for a defragmentation or a new etcd leader, and nothing is " +
-				"unsafe meanwhile; the sidecars measure it themselves, and the lease in etcd is a day longer, so that " +
-				"none expires while a backup is replayed",
+				"unsafe meanwhile; the sidecars measure it themselves, and the lease in etcd is a day longer, so " +
+				"that none expires while a backup is replayed",
 			Rules: []settings.Rule{
 				must(c.LockTTL >= 2*time.Second && c.LockTTL%time.Second == 0,
 					"must be whole seconds, at least 2s: etcd counts leases in seconds and grants none below"),
@@ -296,8 +297,8 @@ func (c *Config) reportingSettings() settings.Table {
 		{
 			Name: "promote-current-revision", Field: settings.At(&c.PromoteCurrentRevision, false),
 			Group: settings.Reporting,
-			Help: "set status.currentRevision when a rollout completes, which Kubernetes before 1.37 never does under " +
-				"OnDelete",
+			Help: "set status.currentRevision when a rollout completes, which Kubernetes before 1.37 never does " +
+				"under OnDelete",
 			Why:  "off, because it needs patch on statefulsets/status",
 			Host: "which version of Kubernetes it is, and whether druid waits for this",
 		},

@@ -23,8 +23,8 @@ type Setting struct {
 	Scope Scope
 	// Help says what the value is for. Why gives the reason for the default.
 	Help, Why string
-	// Host is why the help of a host shows the flag: what its operator knows, and nobody else does. It is empty for a
-	// flag that works without being shown.
+	// Host is what the right value depends on, if only the operator of a cluster can know that. The help of a host then
+	// shows the flag. Where Host is empty the flag is hidden there, and works all the same.
 	Host string
 	// Rules are what has to hold of the value, as it is now.
 	Rules []Rule
