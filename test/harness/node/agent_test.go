@@ -301,6 +301,24 @@ func (f *fixture) remove(name string, grace int64) {
 		metav1.DeleteOptions{GracePeriodSeconds: &grace}))
 }
 
+// watch returns a function that waits until the pod is gone, and returns all that was told of it.
+func (f *fixture) watch(name string) (until func() []*corev1.Pod) {
+	f.t.Helper()
+	watch, err := f.client.CoreV1().Pods(f.namespace).
+		Watch(f.t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+	require.NoError(f.t, err)
+	return func() (told []*corev1.Pod) {
+		defer watch.Stop()
+		for event := range watch.ResultChan() {
+			if event.Type == "DELETED" {
+				break
+			}
+			told = append(told, event.Object.(*corev1.Pod))
+		}
+		return told
+	}
+}
+
 func (f *fixture) pid(pod, container string) int {
 	f.t.Helper()
 	pid, ok := f.agent.PID(f.namespace+"/"+pod, container)
@@ -729,71 +747,6 @@ func TestProbes(t *testing.T) {
 
 func TestDeletion(t *testing.T) {
 	f := setUp(t)
-	t.Run("a process that takes no notice is killed after the grace period, and its object stays as long",
-		func(t *testing.T) {
-			f.create(shellPod("deaf-0", deaf))
-			f.awaitReady("deaf-0")
-			pid := f.pid("deaf-0", "main")
-			watch, err := f.client.CoreV1().Pods(f.namespace).
-				Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=deaf-0"})
-			require.NoError(t, err)
-			defer watch.Stop()
-			begin := time.Now()
-			f.remove("deaf-0", 3)
-			var last *corev1.Pod
-			for event := range watch.ResultChan() {
-				if event.Type == "DELETED" {
-					break
-				}
-				last = event.Object.(*corev1.Pod)
-			}
-			require.GreaterOrEqual(t, time.Since(begin), 3*time.Second)
-			require.False(t, alive(pid))
-			require.Equal(t, corev1.PodFailed, last.Status.Phase, "the last status is final")
-			require.EqualValues(t, 137, last.Status.ContainerStatuses[0].State.Terminated.ExitCode)
-			require.False(t, ready(last))
-		})
-	t.Run("a container that ends early is reported while the others still run", func(t *testing.T) {
-		f.create(shellPod("mixed-0", deaf, func(p *corev1.Pod) {
-			p.Spec.Containers = append(p.Spec.Containers,
-				corev1.Container{Name: "quick", Image: shell, Args: []string{"-c", forever}})
-		}))
-		f.awaitReady("mixed-0")
-		f.remove("mixed-0", int64(10*patience.Seconds()))
-		pod := f.awaitPod("mixed-0", "has one container less", func(p *corev1.Pod) bool {
-			return p.Status.ContainerStatuses[1].State.Terminated != nil
-		})
-		require.NotNil(t, pod.Status.ContainerStatuses[0].State.Running)
-		require.Equal(t, corev1.PodRunning, pod.Status.Phase)
-		require.Zero(t, pod.Status.ContainerStatuses[1].RestartCount, "nothing is restarted any more")
-		t.Run("and a shorter grace period takes effect", func(*testing.T) {
-			f.remove("mixed-0", 2)
-			f.awaitGone("mixed-0", pod.UID)
-		})
-	})
-	t.Run("deleted by force, it is stopped all the same, and its successor waits", func(t *testing.T) {
-		f.create(shellPod("force-0", deaf, with(claim("force"), "/data"),
-			func(p *corev1.Pod) { *p.Spec.TerminationGracePeriodSeconds = 3 }))
-		first := f.awaitReady("force-0")
-		pid := f.pid("force-0", "main")
-		f.remove("force-0", 0)
-		f.awaitGone("force-0", first.UID)
-		require.True(t, alive(pid), "the object is gone, the process is not")
-		second := f.create(shellPod("force-0", forever, with(claim("force"), "/data")))
-		f.awaitReady("force-0")
-		require.False(t, alive(pid))
-		var order []string
-		for _, e := range f.eventsOf("force-0") {
-			if slices.Contains([]node.EventKind{node.Started, node.Exited, node.Gone}, e.Kind) {
-				order = append(order,
-					fmt.Sprintf("%s %s", map[types.UID]string{first.UID: "first", second.UID: "second"}[e.UID], e.Kind))
-			}
-		}
-		require.Equal(t, []string{"first Started", "first Exited", "first Gone", "second Started"}, order)
-	})
-	hook := func(h corev1.LifecycleHandler) func(*corev1.Pod) {
-		return func(p *corev1.Pod) { p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &h} }
-	}
 	kinds := func(pod string) []node.EventKind {
 		var kinds []node.EventKind
 		for _, e := range f.eventsOf(pod) {
@@ -803,6 +756,70 @@ func TestDeletion(t *testing.T) {
 			}
 		}
 		return kinds
+	}
+	t.Run("a process that takes no notice is killed after the grace period, and its object stays as long",
+		func(t *testing.T) {
+			f.create(shellPod("deaf-0", deaf))
+			f.awaitReady("deaf-0")
+			pid := f.pid("deaf-0", "main")
+			told := f.watch("deaf-0")
+			begin := time.Now()
+			f.remove("deaf-0", 3)
+			all := told()
+			last := all[len(all)-1]
+			require.GreaterOrEqual(t, time.Since(begin), 3*time.Second)
+			require.False(t, alive(pid))
+			require.Equal(t, corev1.PodFailed, last.Status.Phase, "the last status is final")
+			require.EqualValues(t, 137, last.Status.ContainerStatuses[0].State.Terminated.ExitCode)
+			require.False(t, ready(last))
+		})
+	t.Run("a container that ends early seems to run, and to be ready, until all have ended", func(t *testing.T) {
+		f.create(shellPod("mixed-0", deaf, func(p *corev1.Pod) {
+			p.Spec.Containers = append(p.Spec.Containers,
+				corev1.Container{Name: "quick", Image: shell, Args: []string{"-c", forever}})
+		}))
+		f.awaitReady("mixed-0")
+		pid := f.pid("mixed-0", "quick")
+		told := f.watch("mixed-0")
+		f.remove("mixed-0", int64(10*patience.Seconds()))
+		f.await("the end of the quick container", func(context.Context) error {
+			if !slices.Contains(kinds("mixed-0"), node.Exited) {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+		require.False(t, alive(pid))
+		f.remove("mixed-0", 2) // A shorter grace period takes effect.
+		all := told()
+		for _, pod := range all[:len(all)-1] {
+			require.True(t, ready(pod))
+			require.NotNil(t, pod.Status.ContainerStatuses[1].State.Running)
+		}
+		last := all[len(all)-1].Status.ContainerStatuses
+		require.Zero(t, last[1].State.Terminated.ExitCode)
+		require.Zero(t, last[1].RestartCount, "nothing is restarted any more")
+		require.EqualValues(t, 137, last[0].State.Terminated.ExitCode)
+		require.False(t, last[0].Ready || last[1].Ready)
+	})
+	t.Run("one whose probe fails after its end is not ready, and still seems to run", func(t *testing.T) {
+		f.setReady("probed-0", true)
+		pod := serverPod("probed-0")
+		pod.Spec.Containers = append(pod.Spec.Containers,
+			corev1.Container{Name: "slow", Image: shell, Args: []string{"-c", deaf}})
+		f.create(pod)
+		f.awaitReady("probed-0")
+		f.remove("probed-0", int64(10*patience.Seconds()))
+		unready := f.awaitPod("probed-0", "is not ready", func(p *corev1.Pod) bool { return !ready(p) })
+		require.NotNil(t, unready.Status.ContainerStatuses[0].State.Running)
+		require.False(t, unready.Status.ContainerStatuses[0].Ready)
+		f.remove("probed-0", 2)
+		f.awaitGone("probed-0", unready.UID)
+	})
+	t.Run("deleted by force, it is stopped all the same, and its successor waits for its address", func(t *testing.T) {
+		f.forced(t, []string{"first Started", "first Exited", "first Gone", "second Started"})
+	})
+	hook := func(h corev1.LifecycleHandler) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &h} }
 	}
 	t.Run("a preStop hook comes before SIGTERM, and the container goes on meanwhile", func(t *testing.T) {
 		f.create(shellPod("hook-0", forever, with(claim("hook"), "/data"),
@@ -875,6 +892,37 @@ func TestDeletion(t *testing.T) {
 			f.awaitGone("soon-0", pod.UID)
 		}
 	})
+}
+
+// forced deletes a pod by force whose process takes no notice, makes a successor, and compares what happened.
+func (f *fixture) forced(t *testing.T, want []string) {
+	t.Helper()
+	f.create(shellPod("force-0", deaf, with(claim("force"), "/data"),
+		func(p *corev1.Pod) { *p.Spec.TerminationGracePeriodSeconds = 3 }))
+	first := f.awaitReady("force-0")
+	pid := f.pid("force-0", "main")
+	f.remove("force-0", 0)
+	f.awaitGone("force-0", first.UID)
+	require.True(t, alive(pid), "the object is gone, the process is not")
+	second := f.create(shellPod("force-0", forever, with(claim("force"), "/data")))
+	f.awaitReady("force-0")
+	var order []string
+	f.await("the end of the first", func(context.Context) error {
+		order = nil
+		for _, e := range f.eventsOf("force-0") {
+			if slices.Contains([]node.EventKind{node.Started, node.Exited, node.Gone}, e.Kind) {
+				order = append(order,
+					fmt.Sprintf("%s %s", map[types.UID]string{first.UID: "first", second.UID: "second"}[e.UID], e.Kind))
+			}
+		}
+		if !slices.Contains(order, "first Gone") {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	require.False(t, alive(pid))
+	require.Equal(t, want, order)
+	require.NotZero(t, f.pid("force-0", "main"), "the newest is meant")
 }
 
 func TestLostNode(t *testing.T) {
@@ -1377,8 +1425,35 @@ func TestPodsInNamespaces(t *testing.T) {
 		f.create(pod)
 		f.awaitReady("exec-2")
 	})
+	t.Run("a rebooted pod and a successor have new addresses, to which their names lead", func(t *testing.T) {
+		name := "etcd-1.etcd-peer." + f.namespace + ".svc"
+		leads := func(to *corev1.Pod, others ...*corev1.Pod) {
+			for _, other := range others {
+				require.NotEqual(t, other.Status.PodIP, to.Status.PodIP)
+			}
+			got, err := resolve(first, name)
+			require.NoError(t, err)
+			require.Equal(t, to.Status.PodIP+"<nil>", got)
+		}
+		leads(second)
+		require.NoError(t, f.agent.LoseNode(t.Context(), second.Spec.NodeName, node.PowerCut))
+		require.NoError(t, f.agent.RestoreNode(t.Context(), second.Spec.NodeName))
+		rebooted := f.awaitPod("etcd-1", "is back", func(p *corev1.Pod) bool {
+			return ready(p) && p.Status.ContainerStatuses[0].RestartCount == 1
+		})
+		leads(rebooted, second)
+		f.remove("etcd-1", 5)
+		f.awaitGone("etcd-1", second.UID)
+		pod := serverPod("etcd-1")
+		pod.Spec.Hostname, pod.Spec.Subdomain = "etcd-1", "etcd-peer"
+		f.create(pod)
+		leads(f.awaitReady("etcd-1"), second, rebooted)
+	})
+	t.Run("the successor of a pod that is deleted by force does not wait", func(t *testing.T) {
+		f.forced(t, []string{"first Started", "second Started", "first Exited", "first Gone"})
+	})
 	t.Run("deleted pods leave the network", func(t *testing.T) {
-		for _, name := range []string{"etcd-0", "etcd-1", "exec-2"} {
+		for _, name := range []string{"etcd-0", "etcd-1", "exec-2", "force-0"} {
 			pod := f.get(name)
 			f.remove(name, 5)
 			f.awaitGone(name, pod.UID)

@@ -45,6 +45,8 @@ type container struct {
 	id       string
 	imageID  string
 
+	// untold: it has ended since its pod has been told to, and some other container has not.
+	untold    bool
 	ready     bool
 	line      commandLine        // what it runs, for exec probes
 	stopProbe context.CancelFunc // nil without a probe
@@ -65,8 +67,11 @@ func (c *container) view() containerView {
 		name: c.spec.Name, image: c.spec.Image, imageID: c.imageID, id: c.id, restarts: c.restarts,
 		waiting: c.waiting, exit: c.exit, before: c.before, ready: c.ready,
 	}
-	if c.process != nil {
+	switch {
+	case c.process != nil:
 		v.startedAt = c.process.Started()
+	case c.untold:
+		v.startedAt, v.exit, v.before = c.exit.StartedAt.Time, c.before, nil
 	}
 	for _, m := range c.spec.VolumeMounts {
 		status := corev1.VolumeMountStatus{Name: m.Name, MountPath: m.MountPath, ReadOnly: m.ReadOnly}
@@ -308,7 +313,7 @@ func (w *worker) startProbe(c *container, running *process.Process) {
 	w.group.Go(func() {
 		p.watch(ctx, func(ready bool, message string) {
 			w.post(func() {
-				if c.process != running {
+				if c.process != running && !c.untold {
 					return
 				}
 				c.ready = ready
@@ -327,12 +332,14 @@ func (w *worker) exited(c *container, ended *process.Process) {
 	if c.process != ended {
 		return
 	}
-	if c.stopProbe != nil {
-		c.stopProbe()
-		c.stopProbe = nil
-	}
+	// A kubelet that ends a pod waits for the end of all containers, and says nothing of one before. It only goes on
+	// probing.
+	c.process, c.untold = nil, w.terminated && w.running() > 1
 	wasReady := c.ready && c.spec.ReadinessProbe != nil
-	c.process, c.ready = nil, false
+	if !c.untold {
+		c.stopProbing()
+		c.ready = false
+	}
 	exit := &corev1.ContainerStateTerminated{
 		ExitCode: int32(ended.ExitCode()), Reason: reasonCompleted,
 		StartedAt: metav1.NewTime(ended.Started()), FinishedAt: metav1.NewTime(ended.Ended()), ContainerID: c.id,
@@ -346,8 +353,23 @@ func (w *worker) exited(c *container, ended *process.Process) {
 	}
 	w.ended(c, exit)
 	w.emit(c, Exited, "exit code %d (%s)%s", exit.ExitCode, exit.Reason, detail)
-	if wasReady {
+	if wasReady && !c.ready {
 		w.emit(c, NotReady, "the container has ended")
+	}
+}
+
+// tell ends what is not told yet.
+func (c *container) tell() {
+	if c.untold {
+		c.stopProbing()
+		c.untold, c.ready = false, false
+	}
+}
+
+func (c *container) stopProbing() {
+	if c.stopProbe != nil {
+		c.stopProbe()
+		c.stopProbe = nil
 	}
 }
 
@@ -444,6 +466,7 @@ func (c *container) reboot(policy corev1.RestartPolicy, hasInit bool) {
 		c.exit.ExitCode, c.exit.Reason = 255, reasonUnknown
 	}
 	c.ranWhenLost = false
+	c.tell()
 	c.ended, c.pullFailed, c.notBefore = time.Time{}, time.Time{}, time.Time{}
 	if c.waiting != nil && c.waiting.Reason == reasonCrashLoopBackOff {
 		c.waiting = nil

@@ -324,8 +324,24 @@ func (w *worker) restore(newest *corev1.Pod, after time.Duration) {
 			c.reboot(w.pod.Spec.RestartPolicy, len(w.init) > 0)
 			c.notBefore = time.Now().Add(after)
 		}
+		w.reattach()
 	}
 	w.startWriter()
+}
+
+// reattach gives the pod of a node that has booted a new place in the network. Its volumes are there.
+func (w *worker) reattach() {
+	if w.stage != prepared {
+		return
+	}
+	w.stage, w.attachment = preparing, network.Attachment{}
+	ctx := w.building
+	w.build(func() {
+		err := retryConfigured(ctx, func() error { return w.agent.config.Network.Detach(ctx, w.place) })
+		if err == nil {
+			w.makeSurroundings(ctx, func() error { return nil })
+		}
+	})
 }
 
 // ending reports whether the pod is to end, so that nothing may be started.
@@ -381,17 +397,9 @@ func (w *worker) prepare() {
 	w.stage = preparing
 	ctx := w.building
 	w.build(func() {
-		attachment, err := w.makeSurroundings(ctx)
-		if err != nil {
-			return
+		if w.makeSurroundings(ctx, func() error { return w.volumes.prepare(w.latest.Load()) }) {
+			w.keepVolumes(ctx)
 		}
-		w.post(func() {
-			w.attachment = attachment
-			if w.stage == preparing {
-				w.stage = prepared
-			}
-		})
-		w.keepVolumes(ctx)
 	})
 }
 
@@ -404,14 +412,15 @@ func (w *worker) build(f func()) {
 	})
 }
 
-// makeSurroundings makes volumes and network, and tries until it can.
-func (w *worker) makeSurroundings(ctx context.Context) (attachment network.Attachment, err error) {
+// makeSurroundings makes volumes and network, and tries until it can. It returns false if the pod is to end before.
+func (w *worker) makeSurroundings(ctx context.Context, volumes func() error) bool {
+	var attachment network.Attachment
 	last := ""
-	err = retryConfigured(ctx, func() error {
+	err := retryConfigured(ctx, func() error {
 		pod := w.latest.Load()
 		err := os.MkdirAll(w.podDir, 0o755)
 		if err == nil {
-			err = w.volumes.prepare(pod)
+			err = volumes()
 		}
 		if err == nil {
 			attachment, err = w.attach(ctx, pod)
@@ -422,7 +431,12 @@ func (w *worker) makeSurroundings(ctx context.Context) (attachment network.Attac
 		}
 		return err
 	})
-	return attachment, err
+	return err == nil && w.post(func() {
+		w.attachment = attachment
+		if w.stage == preparing {
+			w.stage = prepared
+		}
+	})
 }
 
 // keepVolumes refreshes the volumes until the context ends.
@@ -489,6 +503,9 @@ func (w *worker) end(now time.Time) {
 	w.terminate(now)
 	if w.running() > 0 {
 		return
+	}
+	for _, c := range w.containers() {
+		c.tell()
 	}
 	switch w.stage {
 	case unprepared, preparing, prepared:
