@@ -67,6 +67,13 @@ func TestWhatRealNodesWereSeenToSay(t *testing.T) {
 			cluster(3, unschedulable(2), func(w *world) { w.pod(2).Revision = oldRev }), "delete etcd-2",
 			"(starting, Unschedulable)"},
 
+		// Ready stays false for a while after a node was silent, although its kubelet finds all containers ready.
+		{"an updated pod whose node flapped is waited for", cluster(3, updated(2), func(w *world) {
+			w.pod(2).Ready = false
+		}), "wait UpdatedPending", "etcd-2: its member serves"},
+		{"an outdated one goes before those that are Ready, and only while the others are a quorum",
+			cluster(3, func(w *world) { w.pod(1).Ready = false }), "delete etcd-1", "3 of 3 voters serve"},
+
 		// The first back-off is 10 s.
 		{"a crash is not told to be one at once, and the member is down all the same",
 			cluster(3, exited(1), refuses(1), aged(rollout.TerminatedSeen, time.Second, 1)), "delete etcd-1",

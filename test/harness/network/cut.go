@@ -84,14 +84,6 @@ func (n *Namespaces) Rejoin(pod string) error {
 	}, pod)
 }
 
-// HealAll undoes every Cut and Isolate.
-func (n *Namespaces) HealAll() error {
-	return n.changeCuts("heal all", func([]string) error {
-		n.cuts = newCuts()
-		return nil
-	})
-}
-
 func (n *Namespaces) changeCuts(verb string, change func(endpoints []string) error, names ...string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()

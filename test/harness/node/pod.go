@@ -114,25 +114,12 @@ func newWorker(a *Agent, pod *corev1.Pod) *worker {
 		objects:  w.objects,
 		requests: newTokenRequester(building, a.config.Client, pod.Namespace),
 	}
-	if pod.Status.StartTime != nil {
-		w.accepted = pod.Status.StartTime.Time
+	for i := range pod.Spec.InitContainers {
+		w.init = append(w.init, &container{spec: &pod.Spec.InitContainers[i], init: true})
 	}
-	adopt := func(specs []corev1.Container, statuses []corev1.ContainerStatus, isInit bool) []*container {
-		var all []*container
-		for i := range specs {
-			c := &container{spec: &specs[i], init: isInit}
-			for _, status := range statuses {
-				if status.Name == c.spec.Name {
-					c.adopt(status, time.Now())
-				}
-			}
-			c.reboot(pod.Spec.RestartPolicy, len(pod.Spec.InitContainers) > 0)
-			all = append(all, c)
-		}
-		return all
+	for i := range pod.Spec.Containers {
+		w.app = append(w.app, &container{spec: &pod.Spec.Containers[i]})
 	}
-	w.init = adopt(pod.Spec.InitContainers, pod.Status.InitContainerStatuses, true)
-	w.app = adopt(pod.Spec.Containers, pod.Status.ContainerStatuses, false)
 	return w
 }
 
@@ -321,7 +308,7 @@ func (w *worker) restore(newest *corev1.Pod, after time.Duration) {
 				// It was killed; the news has just not arrived yet.
 				w.exited(c, c.process)
 			}
-			c.reboot(w.pod.Spec.RestartPolicy, len(w.init) > 0)
+			c.reboot(len(w.init) > 0)
 			c.notBefore = time.Now().Add(after)
 		}
 		w.reattach()
@@ -365,8 +352,6 @@ func (w *worker) reconcile(now time.Time) {
 		return
 	case w.ending():
 		w.end(now)
-	case terminalPhase(w.status.Phase):
-		// All is done. The pod stays until it is deleted.
 	default:
 		w.work(now)
 	}
@@ -383,7 +368,7 @@ func (w *worker) work(now time.Time) {
 	}
 	for _, c := range w.init {
 		w.drive(c, now)
-		if !c.done(w.pod.Spec.RestartPolicy) || c.exit.ExitCode != 0 {
+		if !c.done() {
 			return
 		}
 	}
