@@ -362,7 +362,9 @@ func (n *Namespaces) dial(ctx context.Context, attached *attachedPod, network, a
 		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
 	}
 	defer unix.Close(namespace)
-	return inNamespace(namespace, func() (net.Conn, error) { return (&net.Dialer{}).DialContext(ctx, network, address) })
+	return inNamespace(namespace, func() (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, address)
+	})
 }
 
 // inNamespace makes a socket in a network namespace. A socket belongs for ever to the namespace of the thread that

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// resolver is the DNS of the pods: a name leads to what is known at the moment, for no time at all. Every name outside of
-// the cluster is unknown at once.
+// resolver is the DNS of the pods: a name leads to what is known at the moment, for no time at all. Every name outside
+// of the cluster is unknown at once.
 type resolver struct {
 	served sync.WaitGroup
 
