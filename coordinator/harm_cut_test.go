@@ -110,6 +110,15 @@ func TestTheCureIsAsQuickWhereTheDeadCanBeHeard(t *testing.T) {
 			s.losesQuorum(true, 1, 2)
 			s.refuse(1, 2)
 		}},
+		{"one is silent, and the other has no network yet, but its node refuses connections", func(s *stage) {
+			s.losesQuorum(true, 1, 2)
+			s.refuse(2)
+			s.change(func() {
+				s.starting(2)
+				s.pods[2].Status.HostIPs = []corev1.HostIP{{IP: s.pods[2].Status.PodIPs[0].IP}}
+				s.pods[2].Status.PodIPs = nil
+			})
+		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -16,8 +16,10 @@ import (
 	"github.com/sirupsen/logrus"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/quorate/quorate/internal/etcdtest"
 	"github.com/quorate/quorate/internal/report"
 	"github.com/quorate/quorate/internal/rollout"
 	"github.com/quorate/quorate/internal/workload"
@@ -389,6 +391,52 @@ func TestHowLongEtcdHasBeenSilent(t *testing.T) {
 				}
 				if got := turn.silence(); got != tc.want {
 					t.Errorf("silent for %v, want %v", got, tc.want)
+				}
+			})
+		})
+	}
+}
+
+// After the node controller has taken the condition Ready away, a kubelet that is heard again writes the one that it
+// had, with its old time.
+func TestAPodThatBecomesReadyWithAnEarlierTimeHasNotBeenReadySinceThen(t *testing.T) {
+	began := time.Unix(1000, 0)
+	for _, tc := range []struct {
+		name string
+		// since are the times of the condition Ready, from look to look.
+		since []time.Time
+		want  bool // it is still known for how long it has been Ready
+	}{
+		{"the same all the time", []time.Time{began, began, began}, true},
+		{"it is Ready anew", []time.Time{began, began.Add(time.Minute)}, false},
+		{"its time goes back", []time.Time{began.Add(time.Minute), began}, false},
+		{"there and back between two looks each", []time.Time{began, began.Add(time.Minute), began}, false},
+		{"there and back between two looks: its kubelet has found it ready all the time",
+			[]time.Time{began, began}, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := newKube(t, 1, etcdtest.StartInMemory(t, 1))
+				w := workload.New(k, kubePods{k}, "etcd", workload.DefaultNames())
+				m := newMemory(&lasting{})
+				ready := rollout.Sighting{UID: string(k.pods[0].UID), Condition: rollout.ReadySeen}
+				known := true
+				for _, since := range tc.since {
+					k.setReady(k.pods[0], true)
+					for i := range k.pods[0].Status.Conditions {
+						k.pods[0].Status.Conditions[i].LastTransitionTime = metav1.NewTime(since)
+					}
+					now, err := w.Observe(t.Context())
+					if err != nil {
+						t.Fatal(err)
+					}
+					m.since[ready] = began
+					m.flapped(now)
+					_, is := m.since[ready]
+					known = known && is
+				}
+				if known != tc.want {
+					t.Errorf("known: %v, want %v", known, tc.want)
 				}
 			})
 		})

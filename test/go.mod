@@ -4,7 +4,6 @@ go 1.26.0
 
 require (
 	github.com/anishathalye/porcupine v1.3.1
-	github.com/distribution/reference v0.6.0
 	github.com/hanwen/go-fuse/v2 v2.9.0
 	github.com/quorate/quorate v0.0.0
 	github.com/spf13/pflag v1.0.9
@@ -43,6 +42,7 @@ require (
 	github.com/containerd/log v0.1.0 // indirect
 	github.com/containerd/ttrpc v1.2.7 // indirect
 	github.com/containerd/typeurl/v2 v2.2.3 // indirect
+	github.com/distribution/reference v0.6.0 // indirect
 	github.com/docker/go-units v0.5.0 // indirect
 	github.com/euank/go-kmsg-parser v2.0.0+incompatible // indirect
 	github.com/godbus/dbus/v5 v5.2.2 // indirect

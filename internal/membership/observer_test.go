@@ -16,6 +16,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
@@ -361,6 +363,49 @@ func TestAMemberThatHasRestartedBetweenTwoLooksIsAskedOverANewConnection(t *test
 	defer c.Serve(1, listen(address))()
 	if m := observe(t, o); m.Members[1].Probe.Read != rollout.Answered || m.Members[1].Probe.Status == nil {
 		t.Errorf("it serves, but: %+v", m.Members[1].Probe)
+	}
+}
+
+// In most clusters each new pod has a new address, to which its name leads.
+func TestAMemberWhosePodHasANewAddressIsReachedByItsName(t *testing.T) {
+	const url = "http://etcd-1.etcd-peer.ns.svc:2379"
+	listen := func() net.Listener {
+		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	steady, old := listen(), listen()
+	var leads atomic.Value // where the name leads
+	leads.Store(old.Addr().String())
+	c := etcdtest.New(etcdtest.ID, "http://"+steady.Addr().String(), url)
+	defer c.Serve(0, steady)()
+	stop := c.Serve(1, old)
+	dial := func(endpoints []string) (*clientv3.Client, error) {
+		return clientv3.New(clientv3.Config{Endpoints: endpoints, Logger: zap.NewNop(), DialOptions: []grpc.DialOption{
+			grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+				if strings.HasPrefix(address, "etcd-1") {
+					address = leads.Load().(string)
+				}
+				return (&net.Dialer{}).DialContext(ctx, "tcp", address)
+			})}})
+	}
+	o := membership.NewObserver(dial, []string{c.URL(0)}, generous)
+	t.Cleanup(o.Close)
+	both := []rollout.ReadResult{rollout.Answered, rollout.Answered}
+	if got := reads(observe(t, o)); !slices.Equal(got, both) {
+		t.Fatal(got)
+	}
+	stop()
+	if got := reads(observe(t, o)); !slices.Equal(got, []rollout.ReadResult{rollout.Answered, rollout.Failed}) {
+		t.Errorf("reads %v while nobody is at the old address", got)
+	}
+	successor := listen()
+	defer c.Serve(1, successor)()
+	leads.Store(successor.Addr().String())
+	if got := reads(observe(t, o)); !slices.Equal(got, both) {
+		t.Errorf("reads %v where its name leads to another address", got)
 	}
 }
 

@@ -208,7 +208,7 @@ func container(p *corev1.Pod, name string) rollout.Container {
 	}
 	s := statusOf(p, name)
 	if s == nil {
-		return rollout.Container{}
+		return rollout.Container{Reason: unscheduled(p)}
 	}
 	c := rollout.Container{Ready: s.Ready, Restarts: int(s.RestartCount)}
 	switch {
@@ -222,6 +222,16 @@ func container(p *corev1.Pod, name string) rollout.Container {
 		c.State = rollout.ContainerWaiting // The API defines that an empty state means this.
 	}
 	return c
+}
+
+// unscheduled is the scheduler's reason for which a pod has no node yet, and empty if it has given none.
+func unscheduled(p *corev1.Pod) string {
+	for i := range p.Status.Conditions {
+		if c := &p.Status.Conditions[i]; c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return c.Reason
+		}
+	}
+	return ""
 }
 
 // said stands for the kubelet's word on a container, and changes with it. The node controller, which takes only the

@@ -387,6 +387,28 @@ func TestFactsOfAPod(t *testing.T) {
 			func(f *rollout.Pod) { f.Etcd = rollout.Container{State: rollout.ContainerWaiting} }},
 		{"no status yet", func(p *corev1.Pod) { p.Status.ContainerStatuses = nil },
 			func(f *rollout.Pod) { f.Etcd, f.Sidecar = rollout.Container{}, rollout.Container{} }},
+		{"no node has room for it", func(p *corev1.Pod) {
+			p.Status.ContainerStatuses, p.Status.Conditions = nil, []corev1.PodCondition{{Type: corev1.PodScheduled,
+				Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}
+		}, func(f *rollout.Pod) {
+			f.Ready, f.ContainersReady, f.Initialized, f.NeverReady = false, false, false, true
+			f.Etcd = rollout.Container{Reason: "Unschedulable"} // No container waits: it is not there.
+			f.Sidecar = f.Etcd
+		}},
+		{"it has a node, and no network yet", func(p *corev1.Pod) {
+			p.Status.PodIP, p.Status.PodIPs = "", nil
+			p.Status.Conditions[1].Status, p.Status.Conditions[2].Status = corev1.ConditionFalse, corev1.ConditionFalse
+			p.Status.Conditions = append(p.Status.Conditions,
+				corev1.PodCondition{Type: corev1.PodReadyToStartContainers, Status: corev1.ConditionFalse},
+				corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue})
+			etcdIs(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}})(p)
+		}, func(f *rollout.Pod) {
+			f.Ready, f.ContainersReady = false, false
+			f.Etcd = rollout.Container{State: rollout.ContainerWaiting, Reason: "ContainerCreating"}
+		}},
+		{"a terminating pod keeps what its kubelet said before its containers ended",
+			func(p *corev1.Pod) { p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &metav1.Time{}, new(int64) },
+			func(f *rollout.Pod) { f.Terminating = true }},
 		{"a sidecar that is not ready", func(p *corev1.Pod) { p.Status.ContainerStatuses[1].Ready = false },
 			func(f *rollout.Pod) { f.Sidecar.Ready = false }},
 		{"a sidecar that is an init container", func(p *corev1.Pod) {

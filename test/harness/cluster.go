@@ -158,8 +158,8 @@ func (c *Cluster) Endpoint(pod string) string {
 	return fmt.Sprintf("%s://%s:%d", c.Spec.scheme(), c.reach(pod), c.env.ports.client)
 }
 
-// reach is where the harness reaches a pod: at an address that the pod keeps, or by its name on real nodes, where a new
-// pod has a new address.
+// reach is where the harness reaches a pod: at an address that belongs to the pod's name, or by the name on real nodes,
+// which have no such address.
 func (c *Cluster) reach(pod string) string {
 	if c.env.real() {
 		return c.env.host(c.Spec, pod)

@@ -53,8 +53,8 @@ const (
 	// Loopback gives every pod an address in 127.0.0.0/8. It needs no privileges; pod
 	// names do not resolve and links cannot be cut.
 	Loopback Mode = "loopback"
-	// Namespaces gives every pod a network namespace and a hosts file of its own, so
-	// that per-pod names resolve and links can be cut. It needs root.
+	// Namespaces gives every pod a network namespace and a DNS of its own, so that
+	// per-pod names resolve and links can be cut. It needs root.
 	Namespaces Mode = "namespaces"
 )
 

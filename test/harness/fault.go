@@ -293,8 +293,7 @@ func (c *Cluster) network(pod string, change func(Links) error) error {
 }
 
 // Misdirect makes the DNS name of a pod lead to another pod, everywhere in the cluster. Misdirecting it
-// to itself undoes that. It needs Namespaces. (Programs may remember a name for some seconds, and keep
-// their connections.)
+// to itself undoes that. It needs Namespaces. (Programs keep their connections.)
 func (c *Cluster) Misdirect(pod, to string) error {
 	n, ok := c.env.Network.(Links)
 	if !ok {

@@ -116,6 +116,14 @@ func (e *Env) ownHost(s Spec) string {
 	return "$(POD_IP)"
 }
 
+// listenHost is where a pod's containers listen. A pod has more than one address where it has a network of its own.
+func (e *Env) listenHost() string {
+	if e.mode == Namespaces {
+		return "0.0.0.0"
+	}
+	return "$(POD_IP)"
+}
+
 // maxReplicas is how many ordinals certificates are made for, so that a cluster can
 // be scaled out.
 const maxReplicas = 7
@@ -312,8 +320,8 @@ func (e *Env) clientURL(s Spec, host string) string {
 func (e *Env) etcdContainer(s Spec) corev1.Container {
 	url := func(host string, port int) string { return fmt.Sprintf("%s://%s:%d", s.scheme(), host, port) }
 	own, client, peer := e.ownHost(s), e.ports.client, e.ports.peer
-	listen := url("$(POD_IP)", client)
-	if s.Bare {
+	listen := url(e.listenHost(), client)
+	if s.Bare && e.mode != Namespaces {
 		listen += "," + url("127.0.0.1", client)
 	}
 	args := []string{
@@ -321,9 +329,9 @@ func (e *Env) etcdContainer(s Spec) corev1.Container {
 		"--data-dir=" + dataPath + "/new.etcd",
 		"--listen-client-urls=" + listen,
 		"--advertise-client-urls=" + url(own, client),
-		"--listen-peer-urls=" + url("$(POD_IP)", peer),
+		"--listen-peer-urls=" + url(e.listenHost(), peer),
 		"--initial-advertise-peer-urls=" + url(own, peer),
-		fmt.Sprintf("--listen-metrics-urls=http://$(POD_IP):%d", e.ports.metrics),
+		fmt.Sprintf("--listen-metrics-urls=http://%s:%d", e.listenHost(), e.ports.metrics),
 		initialCluster + e.initialCluster(s, s.Replicas),
 		initialState + "new",
 		"--initial-cluster-token=" + s.Name,

@@ -16,7 +16,7 @@ import (
 	"github.com/quorate/quorate/test/harness/kubelet"
 )
 
-// What only real nodes do.
+// What real nodes do. Most of it only they do.
 
 func kubelets(t *testing.T, s *scene) *kubelet.Nodes {
 	t.Helper()
@@ -76,7 +76,6 @@ func TestANodeRebootsDuringARollout(t *testing.T) {
 // The kubelet does not stop a pod that is deleted by force before it starts its successor.
 func TestTheSuccessorOfAPodThatIsDeletedByForceDoesNotWait(t *testing.T) {
 	t.Parallel()
-	needRealNodes(t)
 	ctx, s := newCluster(t, harness.Namespaces, harness.Spec{Name: "forced", PlainText: true, OwnNodes: true})
 	leader := s.Pods()[0]
 	require.NoError(t, s.MoveLeader(ctx, leader))

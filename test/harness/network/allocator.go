@@ -16,13 +16,15 @@ const (
 )
 
 // allocator gives every pod name one address of a /16, for ever. The third octet stands for the set
-// that the pod belongs to, in the order in which sets are first seen.
+// that the pod belongs to, in the order in which sets are first seen. Addresses of the next /16 are
+// given once.
 type allocator struct {
 	base [2]byte
 
 	mu     sync.Mutex
 	sets   map[string]byte
 	byName map[string]netip.Addr
+	given  uint16
 }
 
 func newAllocator(a, b byte) *allocator {
@@ -57,6 +59,19 @@ func (a *allocator) of(podKey string) (netip.Addr, bool) {
 	}
 	a.byName[podKey] = a.address(third, host)
 	return a.byName[podKey], true
+}
+
+// fresh returns the next address that nobody has. It was not given for a long time.
+func (a *allocator) fresh(taken func(netip.Addr) bool) netip.Addr {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for {
+		a.given = max(a.given+1, 1)
+		address := netip.AddrFrom4([4]byte{a.base[0], a.base[1] + 1, byte(a.given >> 8), byte(a.given)})
+		if !taken(address) {
+			return address
+		}
+	}
 }
 
 // known returns the addresses given so far.

@@ -1,6 +1,7 @@
 package network
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -83,14 +84,6 @@ func (n *Namespaces) Rejoin(pod string) error {
 	}, pod)
 }
 
-// HealAll undoes every Cut and Isolate.
-func (n *Namespaces) HealAll() error {
-	return n.changeCuts("heal all", func([]string) error {
-		n.cuts = newCuts()
-		return nil
-	})
-}
-
 func (n *Namespaces) changeCuts(verb string, change func(endpoints []string) error, names ...string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -139,52 +132,71 @@ func (n *Namespaces) endpoint(name string) (string, error) {
 	return found, nil
 }
 
-// applyCuts makes the neighbour tables of all stations say what n.cuts says.
+// applyCuts makes the neighbour tables of all stations say what n.cuts says, and who has the address of a name.
 func (n *Namespaces) applyCuts() error {
-	addresses := n.addresses.known()
-	addresses[Hub] = n.addresses.hub()
-	stations := map[string]*station{Hub: n.hub}
-	for podKey, attached := range n.pods {
-		stations[podKey] = attached.station
+	// Whose an address is, and where packets for it belong.
+	type end struct {
+		name     string
+		hardware net.HardwareAddr
+		moves    bool // to a successor
+	}
+	ends := map[netip.Addr]end{n.addresses.hub(): {name: Hub, hardware: hardwareAddress(n.addresses.hub())}}
+	for podKey, lasting := range n.addresses.known() {
+		ends[lasting] = end{name: podKey, moves: true}
+	}
+	stations := map[*station]string{n.hub: Hub}
+	for id, attached := range n.pods {
+		stations[attached.station] = id.key
+		hardware := hardwareAddress(attached.address)
+		ends[attached.address] = end{name: id.key, hardware: hardware}
+		if n.newest[id.key] == attached {
+			ends[attached.lasting] = end{name: id.key, hardware: hardware, moves: true}
+		}
 	}
 	var errs []error
-	for here, s := range stations {
-		for there, address := range addresses {
-			if here == there {
+	for s, here := range stations {
+		for address, there := range ends {
+			if here == there.name {
 				continue
 			}
-			if cut := n.cuts.separate(here, there); cut != s.deaf[address] {
-				if err := s.setDeaf(address, cut); err != nil {
-					errs = append(errs, fmt.Errorf("at %s, for %s (%s): %w", here, there, address, err))
-				}
+			cut := n.cuts.separate(here, there.name)
+			if err := s.setLink(address, there.hardware, there.moves, cut); err != nil {
+				errs = append(errs, fmt.Errorf("at %s, for %s (%s): %w", here, there.name, address, err))
+			}
+		}
+		for address := range s.told {
+			if _, is := ends[address]; !is { // Whoever is given it later has links.
+				errs = append(errs, s.setLink(address, hardwareAddress(address), false, false))
+				delete(s.told, address)
 			}
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// setDeaf makes the station send packets for an address to nobody, or where they belong.
-func (s *station) setDeaf(address netip.Addr, deaf bool) error {
-	neighbour := &netlink.Neigh{
-		LinkIndex:    s.link.Attrs().Index,
-		Family:       unix.AF_INET,
-		IP:           address.AsSlice(),
-		HardwareAddr: nobody,
-		State:        netlink.NUD_PERMANENT,
+// setLink makes the station send packets for an address to nobody if it is cut, or where they belong. While nobody has
+// the address, they may go anywhere. Where they belong is only to be told if it was told otherwise, or if it moves: the
+// station may have found out, and remember it for a while.
+func (s *station) setLink(address netip.Addr, to net.HardwareAddr, moves, cut bool) error {
+	if cut {
+		to = nobody
 	}
-	if !deaf {
+	old, told := s.told[address]
+	if to == nil || bytes.Equal(old, to) || !told && !cut && !moves {
+		return nil
+	}
+	neighbour := &netlink.Neigh{
+		LinkIndex: s.link.Attrs().Index, Family: unix.AF_INET, IP: address.AsSlice(), HardwareAddr: to,
+		State: netlink.NUD_PERMANENT,
+	}
+	if !cut {
 		// Not removed, but put right: it works at once, and is verified and
 		// forgotten by the kernel like any other entry.
-		neighbour.HardwareAddr = hardwareAddress(address)
 		neighbour.State = netlink.NUD_STALE
 	}
 	if err := s.handle.NeighSet(neighbour); err != nil {
 		return fmt.Errorf("set neighbour entry: %w", err)
 	}
-	if deaf {
-		s.deaf[address] = true
-	} else {
-		delete(s.deaf, address)
-	}
+	s.told[address] = to
 	return nil
 }

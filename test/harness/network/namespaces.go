@@ -5,14 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -22,50 +23,46 @@ import (
 )
 
 // maxNetworks is how many Namespaces can exist in one harness at a time; each takes a
-// /16 of 10.128.0.0/9.
-const maxNetworks = 128
-
-// nameLingers is for how long the name of a pod that has gone still resolves.
-const nameLingers = 5 * time.Second
+// /15 of 10.128.0.0/9.
+const maxNetworks = 64
 
 // podInterface is the name of a pod's interface, as in a cluster.
 const podInterface = "eth0"
 
 // Namespaces is the [Network] for root: a bridge in the harness's own network
-// namespace, and a network namespace with a veth pair and private /etc/hosts,
+// namespace, and a network namespace with a veth pair, a DNS, and private /etc/hosts,
 // resolv.conf and nsswitch.conf for every pod.
 //
-// In a pod these names resolve, by the hosts file: every attached pod that has a
-// subdomain as <pod>.<subdomain>, <pod>.<subdomain>.<namespace> and with .svc and
+// In a pod these names resolve: every attached pod that has a subdomain as
+// <pod>.<subdomain>, <pod>.<subdomain>.<namespace> and with .svc and
 // .svc.cluster.local behind, whether or not it is ready (as behind a headless service
 // that publishes not-ready addresses); Services ([Namespaces.SetService]); the pod's own hostname;
-// its aliases ([Namespaces.SetHosts]). The file changes in place as pods come and go. Programs may
-// remember it for a while, Go's resolver for five seconds. Every other name fails at once.
+// its aliases ([Namespaces.SetHosts]). Every other name fails at once. An answer is good for
+// no time at all, so that nobody waits for a name that he remembers.
 //
-// A pod that has gone leaves its name behind for a while (nameLingers), as in the caches of
-// a cluster's DNS. Its successor has the same address, so that a name never leads astray.
-// Without this, a program that asked in the moment between the two would find the name
-// missing for the five seconds that it remembers it, and whatever waits for the successor
-// would be measured by that.
-//
-// The hub and the harness itself do not see these names.
+// A pod's address is new whenever it is attached, and is not given again for a long time.
+// The hub and the harness itself see no names. They reach a pod at a second address, which
+// belongs to the name ([Namespaces.AddressOf]) and which no pod is told.
 type Namespaces struct {
 	dir       string
 	index     int
 	addresses *allocator
 
+	names *resolver
+
 	mu   sync.Mutex
 	hub  *station
-	pods map[string]*attachedPod
-	// gone are the pods whose names linger.
-	gone    map[string]gonePod
+	pods map[identity]*attachedPod
+	// newest are the pods that have the names, by namespace/name.
+	newest  map[string]*attachedPod
 	aliases map[string]map[string]string
-	// services are the addresses that the names of Services lead to, in all pods.
-	services map[service][]string
-	// redirected leads names astray, in all pods.
-	redirected map[string]string
-	cuts       cuts
+	cuts    cuts
 }
+
+// identity tells apart pods of the same name.
+type identity struct{ key, uid string }
+
+func identityOf(pod Pod) identity { return identity{key(pod.Namespace, pod.Name), pod.UID} }
 
 var _ Network = (*Namespaces)(nil)
 
@@ -73,23 +70,18 @@ var _ Network = (*Namespaces)(nil)
 type station struct {
 	handle *netlink.Handle
 	link   netlink.Link
-	// deaf holds the addresses that are cut off from here at the moment.
-	deaf map[netip.Addr]bool
-}
-
-type gonePod struct {
-	pod     Pod
-	address netip.Addr
-	// forget takes the name away when its time has come.
-	forget *time.Timer
+	// told are the hardware addresses that packets for an address go to from here, where they were told.
+	told map[netip.Addr]net.HardwareAddr
 }
 
 type attachedPod struct {
 	pod       Pod
-	address   netip.Addr
+	address   netip.Addr // which others see
+	lasting   netip.Addr // of the name, for the hub
 	namespace netns.NsHandle
 	station   *station
 	files     *podFiles
+	resolver  net.PacketConn
 	vethName  string
 }
 
@@ -116,11 +108,11 @@ func NewNamespaces(dir string) (*Namespaces, error) {
 	}
 	n := &Namespaces{
 		dir:     dir,
-		pods:    map[string]*attachedPod{},
-		gone:    map[string]gonePod{},
-		aliases: map[string]map[string]string{}, redirected: map[string]string{},
-		services: map[service][]string{},
-		cuts:     newCuts(),
+		names:   newResolver(),
+		pods:    map[identity]*attachedPod{},
+		newest:  map[string]*attachedPod{},
+		aliases: map[string]map[string]string{},
+		cuts:    newCuts(),
 	}
 	if err := n.createBridge(handle); err != nil {
 		handle.Close()
@@ -131,7 +123,7 @@ func NewNamespaces(dir string) (*Namespaces, error) {
 
 func (n *Namespaces) createBridge(handle *netlink.Handle) error {
 	for n.index = range maxNetworks {
-		n.addresses = newAllocator(10, 128+byte(n.index))
+		n.addresses = newAllocator(10, 128+2*byte(n.index))
 		// A fixed hardware address: by default a bridge takes over that of one of
 		// its ports, and with every pod that comes or goes the others would have
 		// to learn a new one.
@@ -149,14 +141,13 @@ func (n *Namespaces) createBridge(handle *netlink.Handle) error {
 		if err := configure(handle, bridge, n.addresses.hub()); err != nil {
 			return errors.Join(err, handle.LinkDel(bridge))
 		}
-		n.hub = &station{handle: handle, link: bridge, deaf: map[netip.Addr]bool{}}
+		n.hub = &station{handle: handle, link: bridge, told: map[netip.Addr]net.HardwareAddr{}}
 		return nil
 	}
 	return fmt.Errorf("all %d bridges exist already; close networks that are not used any more", maxNetworks)
 }
 
-// hardwareAddress derives a locally administered MAC from an IP, so that a pod's
-// successor has the same and nobody remembers a wrong one.
+// hardwareAddress derives a locally administered MAC from an IP.
 func hardwareAddress(address netip.Addr) net.HardwareAddr {
 	ip := address.As4()
 	return net.HardwareAddr{0x02, 0x51, ip[0], ip[1], ip[2], ip[3]}
@@ -164,7 +155,7 @@ func hardwareAddress(address netip.Addr) net.HardwareAddr {
 
 func configure(handle *netlink.Handle, link netlink.Link, address netip.Addr) error {
 	name := link.Attrs().Name
-	prefix := &net.IPNet{IP: address.AsSlice(), Mask: net.CIDRMask(16, 32)}
+	prefix := &net.IPNet{IP: address.AsSlice(), Mask: net.CIDRMask(15, 32)}
 	if err := handle.AddrAdd(link, &netlink.Addr{IPNet: prefix}); err != nil {
 		return fmt.Errorf("give %s the address %s: %w", name, prefix, err)
 	}
@@ -189,7 +180,7 @@ func (n *Namespaces) AddressOf(namespace, podName string) string {
 // Attach implements [Network].
 func (n *Namespaces) Attach(_ context.Context, pod Pod) (Attachment, error) {
 	podKey := key(pod.Namespace, pod.Name)
-	address, ok := n.addresses.of(podKey)
+	lasting, ok := n.addresses.of(podKey)
 	if !ok {
 		return Attachment{}, errNoAddress(pod)
 	}
@@ -198,29 +189,21 @@ func (n *Namespaces) Attach(_ context.Context, pod Pod) (Attachment, error) {
 	if n.hub == nil {
 		return Attachment{}, fmt.Errorf("attach pod %s: the network is closed", podKey)
 	}
-	attached, ok := n.pods[podKey]
-	if ok && attached.pod.UID != pod.UID {
-		return Attachment{}, errStillAttached(pod, attached.pod)
-	}
+	attached, ok := n.pods[identityOf(pod)]
 	if !ok {
 		var err error
-		if attached, err = n.connect(pod, address); err != nil {
+		if attached, err = n.connect(pod, lasting); err != nil {
 			return Attachment{}, fmt.Errorf("attach pod %s: %w", podKey, err)
 		}
-		n.pods[podKey] = attached
-		n.forget(podKey)
-		err = errors.Join(n.applyCuts(), n.writeHosts())
-		if err != nil {
-			delete(n.pods, podKey)
-			return Attachment{}, fmt.Errorf("attach pod %s: %w", podKey,
-				errors.Join(err, n.disconnect(attached), n.writeHosts()))
+		if err := n.publish(attached); err != nil {
+			return Attachment{}, fmt.Errorf("attach pod %s: %w", podKey, errors.Join(err, n.withdraw(attached)))
 		}
 	}
 	// The harness's descriptor names the namespace, so that it needs no file
 	// that could be left behind.
 	place := []string{fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(attached.namespace)), attached.files.dir}
 	return Attachment{
-		IP:       address.String(),
+		IP:       attached.address.String(),
 		Launcher: append([]string{ownProgram, launcherVerb}, place...),
 		Contain: func(container rootfs.Container) ([]string, error) {
 			text, err := json.Marshal(container)
@@ -233,19 +216,22 @@ func (n *Namespaces) Attach(_ context.Context, pod Pod) (Attachment, error) {
 }
 
 // connect builds a pod's namespace and its link to the bridge.
-func (n *Namespaces) connect(pod Pod, address netip.Addr) (_ *attachedPod, err error) {
+func (n *Namespaces) connect(pod Pod, lasting netip.Addr) (_ *attachedPod, err error) {
+	address := n.addresses.fresh(func(address netip.Addr) bool {
+		return slices.ContainsFunc(slices.Collect(maps.Values(n.pods)),
+			func(p *attachedPod) bool { return p.address == address })
+	})
 	attached := &attachedPod{
-		pod:       pod,
-		address:   address,
-		namespace: netns.None(),
-		vethName:  fmt.Sprintf("q%dp%d-%d", n.index, address.As4()[2], address.As4()[3]),
+		pod: pod, address: address, lasting: lasting, namespace: netns.None(),
+		vethName: fmt.Sprintf("q%dp%d-%d", n.index, address.As4()[2], address.As4()[3]),
 	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.disconnect(attached))
 		}
 	}()
-	if attached.files, err = newPodFiles(filepath.Join(n.dir, pod.Namespace, pod.Name)); err != nil {
+	if attached.files, err = newPodFiles(filepath.Join(n.dir, pod.Namespace, pod.Name, pod.UID),
+		pod.Namespace); err != nil {
 		return nil, err
 	}
 	if attached.namespace, err = newNamespace(); err != nil {
@@ -268,7 +254,7 @@ func (n *Namespaces) connect(pod Pod, address netip.Addr) (_ *attachedPod, err e
 	if err != nil {
 		return nil, fmt.Errorf("open netlink in the pod's namespace: %w", err)
 	}
-	attached.station = &station{handle: handle, deaf: map[netip.Addr]bool{}}
+	attached.station = &station{handle: handle, told: map[netip.Addr]net.HardwareAddr{}}
 	if err = loopbackUp(handle); err != nil {
 		return nil, err
 	}
@@ -278,12 +264,50 @@ func (n *Namespaces) connect(pod Pod, address netip.Addr) (_ *attachedPod, err e
 	if err = configure(handle, attached.station.link, address); err != nil {
 		return nil, err
 	}
+	if attached.resolver, err = n.names.serve(attached.namespace); err != nil {
+		return nil, err
+	}
 	return attached, nil
+}
+
+// publish gives a pod its name, and the address of its name, which a predecessor may still have.
+func (n *Namespaces) publish(attached *attachedPod) error {
+	podKey := key(attached.pod.Namespace, attached.pod.Name)
+	lasting := &netlink.Addr{IPNet: &net.IPNet{IP: attached.lasting.AsSlice(), Mask: net.CIDRMask(15, 32)}}
+	n.pods[identityOf(attached.pod)] = attached
+	if old := n.newest[podKey]; old != nil {
+		n.names.set(old.pod, netip.Addr{})
+		if err := old.station.handle.AddrDel(old.station.link, lasting); err != nil {
+			return fmt.Errorf("take %s from its predecessor: %w", attached.lasting, err)
+		}
+	}
+	n.newest[podKey] = attached
+	// It comes second, so that what the pod says comes from the address that is its own.
+	if err := attached.station.handle.AddrAdd(attached.station.link, lasting); err != nil {
+		return fmt.Errorf("give it the address %s: %w", attached.lasting, err)
+	}
+	n.names.set(attached.pod, attached.address)
+	return errors.Join(n.applyCuts(), attached.files.write(hostsOf(attached.pod, attached.address.String(),
+		n.aliases[podKey])))
+}
+
+// withdraw undoes connect and publish.
+func (n *Namespaces) withdraw(attached *attachedPod) error {
+	podKey := key(attached.pod.Namespace, attached.pod.Name)
+	delete(n.pods, identityOf(attached.pod))
+	if n.newest[podKey] == attached {
+		delete(n.newest, podKey)
+		n.names.set(attached.pod, netip.Addr{})
+	}
+	return n.disconnect(attached)
 }
 
 // disconnect takes down what connect has built, as far as it got.
 func (n *Namespaces) disconnect(attached *attachedPod) error {
 	var errs []error
+	if attached.resolver != nil {
+		errs = append(errs, attached.resolver.Close())
+	}
 	if attached.station != nil {
 		attached.station.handle.Close()
 	}
@@ -327,7 +351,7 @@ func newNamespace() (netns.NsHandle, error) {
 // dial connects from inside the pod's namespace.
 func (n *Namespaces) dial(ctx context.Context, attached *attachedPod, network, address string) (net.Conn, error) {
 	n.mu.Lock()
-	if n.pods[key(attached.pod.Namespace, attached.pod.Name)] != attached {
+	if n.pods[identityOf(attached.pod)] != attached {
 		n.mu.Unlock()
 		return nil, &net.OpError{Op: "dial", Net: network, Err: unix.ENETUNREACH}
 	}
@@ -338,137 +362,79 @@ func (n *Namespaces) dial(ctx context.Context, attached *attachedPod, network, a
 		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
 	}
 	defer unix.Close(namespace)
+	return inNamespace(namespace, func() (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, address)
+	})
+}
 
+// inNamespace makes a socket in a network namespace. A socket belongs for ever to the namespace of the thread that
+// creates it. For an address (not a name) the net package does so right here. The thread ends with the goroutine.
+func inNamespace[S any](namespace int, open func() (S, error)) (S, error) {
 	type result struct {
-		conn net.Conn
-		err  error
+		socket S
+		err    error
 	}
 	done := make(chan result)
 	go func() {
-		// A socket belongs for ever to the namespace of the thread that creates
-		// it. For an address (not a name) the dialer does so right here. The
-		// thread ends with the goroutine.
 		runtime.LockOSThread()
 		if err := unix.Setns(namespace, unix.CLONE_NEWNET); err != nil {
-			done <- result{err: &net.OpError{Op: "dial", Net: network, Err: err}}
+			done <- result{err: fmt.Errorf("enter the network namespace: %w", err)}
 			return
 		}
-		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
-		done <- result{conn, err}
+		socket, err := open()
+		done <- result{socket, err}
 	}()
 	r := <-done
-	return r.conn, r.err
+	return r.socket, r.err
 }
 
 // Detach implements [Network].
 func (n *Namespaces) Detach(_ context.Context, pod Pod) error {
-	podKey := key(pod.Namespace, pod.Name)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	attached, ok := n.pods[podKey]
-	if !ok || attached.pod.UID != pod.UID {
+	attached, ok := n.pods[identityOf(pod)]
+	if !ok {
 		return nil
 	}
-	delete(n.pods, podKey)
-	n.gone[podKey] = gonePod{attached.pod, attached.address,
-		time.AfterFunc(nameLingers, func() { n.expire(podKey, pod.UID) })}
-	if err := n.disconnect(attached); err != nil {
-		return fmt.Errorf("detach pod %s: %w", podKey, err)
+	if err := errors.Join(n.withdraw(attached), n.applyCuts()); err != nil {
+		return fmt.Errorf("detach pod %s: %w", key(pod.Namespace, pod.Name), err)
 	}
 	return nil
-}
-
-// expire takes the name of a pod away that has gone, unless a successor has it by now.
-func (n *Namespaces) expire(podKey, uid string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.gone[podKey].pod.UID != uid {
-		return
-	}
-	delete(n.gone, podKey)
-	_ = n.writeHosts() // As in SetHosts.
-}
-
-// forget ends the lingering of a name.
-func (n *Namespaces) forget(podKey string) {
-	if g, ok := n.gone[podKey]; ok {
-		g.forget.Stop()
-		delete(n.gone, podKey)
-	}
 }
 
 // SetHosts implements [Network].
 func (n *Namespaces) SetHosts(namespace, podName string, aliases map[string]string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	copied := make(map[string]string, len(aliases))
-	for name, address := range aliases {
-		copied[name] = address
+	podKey := key(namespace, podName)
+	n.aliases[podKey] = maps.Clone(aliases)
+	if attached := n.newest[podKey]; attached != nil {
+		// A write can only fail as it would in Attach, which reports it.
+		_ = attached.files.write(hostsOf(attached.pod, attached.address.String(), n.aliases[podKey]))
 	}
-	n.aliases[key(namespace, podName)] = copied
-	// A write can only fail as it would in Attach, which reports it; the content
-	// is written again then.
-	_ = n.writeHosts()
 }
 
 // SetService makes the name of a Service lead to the addresses behind it, in all pods; with none the
 // name is unknown. (In a cluster the name leads to one address, and that to any of those.)
 func (n *Namespaces) SetService(namespace, name string, addresses ...string) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if len(addresses) == 0 {
-		delete(n.services, service{namespace, name})
-	} else {
-		n.services[service{namespace, name}] = addresses
-	}
-	return n.writeHosts()
+	return n.names.setService(namespace, name, addresses)
 }
 
 // Redirect makes a name lead to an address, in all pods and in place of its own address,
-// as stale DNS does; an empty address undoes it. Programs may remember a name for some
-// seconds, and keep the connections that they have.
-func (n *Namespaces) Redirect(name, address string) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if address == "" {
-		delete(n.redirected, name)
-	} else {
-		n.redirected[name] = address
-	}
-	return n.writeHosts()
-}
-
-// writeHosts brings the hosts files of all pods up to date.
-func (n *Namespaces) writeHosts() error {
-	published := make(map[Pod]netip.Addr, len(n.pods)+len(n.gone))
-	for _, g := range n.gone {
-		published[g.pod] = g.address
-	}
-	for _, attached := range n.pods {
-		published[attached.pod] = attached.address
-	}
-	var errs []error
-	for podKey, attached := range n.pods {
-		errs = append(errs, attached.files.write(hostsOf(attached.pod, published, n.services, n.aliases[podKey],
-			n.redirected)))
-	}
-	return errors.Join(errs...)
-}
+// as stale DNS does; an empty address undoes it. Programs keep the connections that they have.
+func (n *Namespaces) Redirect(name, address string) error { return n.names.redirect(name, address) }
 
 // Close implements [Network]. Closing twice is no error.
 func (n *Namespaces) Close() error {
+	defer n.names.served.Wait()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.hub == nil {
 		return nil
 	}
 	var errs []error
-	for podKey, attached := range n.pods {
-		errs = append(errs, n.disconnect(attached))
-		delete(n.pods, podKey)
-	}
-	for podKey := range n.gone {
-		n.forget(podKey)
+	for _, attached := range n.pods {
+		errs = append(errs, n.withdraw(attached))
 	}
 	errs = append(errs, n.hub.handle.LinkDel(n.hub.link))
 	n.hub.handle.Close()

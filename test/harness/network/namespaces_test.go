@@ -313,21 +313,56 @@ func TestNamesInPods(t *testing.T) {
 		require.NoError(t, err)
 		require.NotContains(t, string(content), "etcd-peer")
 	})
-	t.Run("the name of a pod that has gone lingers, and then does not exist", func(t *testing.T) {
+	t.Run("the name of a pod that has gone does not exist", func(t *testing.T) {
 		require.NoError(t, b.process.Stop(context.Background(), 0))
 		require.NoError(t, n.Detach(context.Background(), b.pod))
-		hosts, err := os.ReadFile(filepath.Join(n.dir, a.pod.Namespace, a.pod.Name, "hosts"))
-		require.NoError(t, err)
-		require.Contains(t, string(hosts), b.peerName())
-		require.Eventually(t, func() bool {
-			return a.ask("/resolve", "name", b.peerName()) == "not found"
-		}, time.Minute, 50*time.Millisecond)
+		require.Equal(t, "not found", a.ask("/resolve", "name", b.peerName()))
 	})
-	t.Run("a successor has the same address and is reached at once", func(t *testing.T) {
+	t.Run("a successor has a new address, and is reached at once by the name, and from the hub", func(t *testing.T) {
 		successor := startPod(t, n, 1, "b2")
-		require.Equal(t, b.attachment.IP, successor.attachment.IP)
-		require.Equal(t, "ok", a.ask("/open", "to", successor.attachment.IP))
+		require.NotEqual(t, b.attachment.IP, successor.attachment.IP)
+		require.Equal(t, successor.attachment.IP, a.ask("/resolve", "name", successor.peerName()))
+		require.Equal(t, "ok", a.ask("/open", "to", successor.peerName()))
+		require.Equal(t, "timeout", a.ask("/open", "to", b.attachment.IP, "timeout", short), "nobody has the old one")
+		conn, err := net.DialTimeout("tcp", net.JoinHostPort(n.AddressOf("ns", "etcd-1"), echoPort), time.Minute)
+		require.NoError(t, err)
+		conn.Close()
 	})
+}
+
+func TestTheSuccessorOfAPodThatIsStillThereHasItsName(t *testing.T) {
+	n := newNamespaces(t)
+	a, old := startPod(t, n, 0, "a"), startPod(t, n, 1, "b")
+	fromHub := func() string {
+		conn, err := net.DialTimeout("tcp", net.JoinHostPort(n.AddressOf("ns", "etcd-1"), echoPort), time.Minute)
+		require.NoError(t, err)
+		defer conn.Close()
+		require.NoError(t, old.process.Signal(syscall.SIGSTOP))
+		defer func() { require.NoError(t, old.process.Signal(syscall.SIGCONT)) }()
+		_, err = fmt.Fprintln(conn, "hello")
+		require.NoError(t, err)
+		require.NoError(t, conn.SetDeadline(time.Now().Add(time.Second)))
+		if _, err = bufio.NewReader(conn).ReadString('\n'); timedOut(err) {
+			return "the old one"
+		}
+		require.NoError(t, err)
+		return "the new one"
+	}
+	require.Equal(t, "the old one", fromHub())
+	require.Equal(t, "ok", old.ask("/open", "to", a.attachment.IP))
+	successor := startPod(t, n, 1, "b2")
+	require.Equal(t, "the new one", fromHub())
+	require.Equal(t, successor.attachment.IP, a.ask("/resolve", "name", successor.peerName()))
+	require.Equal(t, "ok", old.ask("/echo", "to", a.attachment.IP, "text", "it still talks"))
+	require.NoError(t, n.Isolate("etcd-1"))
+	for _, to := range []*testPod{old, successor} {
+		require.Equal(t, "timeout", a.ask("/open", "to", to.attachment.IP, "timeout", short), "both are cut off")
+	}
+	require.NoError(t, n.Rejoin("etcd-1"))
+	require.NoError(t, old.process.Stop(context.Background(), 0))
+	require.NoError(t, n.Detach(context.Background(), old.pod))
+	require.Equal(t, successor.attachment.IP, a.ask("/resolve", "name", successor.peerName()))
+	require.NoError(t, n.Detach(context.Background(), old.pod), "there is nothing to do")
 }
 
 func TestCut(t *testing.T) {
@@ -363,6 +398,7 @@ func TestCut(t *testing.T) {
 		require.NoError(t, b.process.Stop(context.Background(), 0))
 		require.NoError(t, n.Detach(context.Background(), b.pod))
 		b = startPod(whole, n, 1, "b2")
+		bIP = b.attachment.IP
 		require.Equal(t, "timeout", b.ask("/open", "to", aIP, "timeout", short))
 		require.Equal(t, "timeout", a.ask("/open", "to", bIP, "timeout", short))
 	})
@@ -398,14 +434,15 @@ func TestCut(t *testing.T) {
 		require.Equal(t, "ok", later.ask("/open", "to", aIP))
 		require.NoError(t, dialHub(aIP, time.Minute))
 	})
-	t.Run("healing one link leaves the others cut, healing all does not", func(t *testing.T) {
+	t.Run("healing one link leaves the others cut", func(t *testing.T) {
 		require.NoError(t, n.Cut("etcd-0", "etcd-1"))
 		require.NoError(t, n.Cut("etcd-0", "etcd-2"))
 		require.NoError(t, n.Isolate("etcd-1"))
 		require.NoError(t, n.Heal("etcd-0", "etcd-1"))
 		require.Equal(t, "timeout", a.ask("/open", "to", bIP, "timeout", short), "isolated")
 		require.Equal(t, "timeout", a.ask("/open", "to", cIP, "timeout", short))
-		require.NoError(t, n.HealAll())
+		require.NoError(t, n.Rejoin("etcd-1"))
+		require.NoError(t, n.Heal("etcd-0", "etcd-2"))
 		require.Equal(t, "ok", a.ask("/open", "to", bIP))
 		require.Equal(t, "ok", a.ask("/open", "to", cIP))
 	})
@@ -477,10 +514,6 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	_, err = n.Attach(context.Background(), p.pod)
 	require.ErrorContains(t, err, "closed")
 	require.ErrorContains(t, n.Isolate("etcd-0"), "closed")
-}
-
-func TestOneUIDAtATimeInNamespaces(t *testing.T) {
-	testOneUIDAtATime(t, newNamespaces(t))
 }
 
 func TestPodsOfTwoSetsMayHaveTheSameOrdinal(t *testing.T) {

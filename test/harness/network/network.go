@@ -7,14 +7,15 @@
 //     cluster has names. Nothing separates the pods from each other, so links
 //     cannot be cut.
 //   - [Namespaces] needs root: every pod has a network namespace, a veth pair to a
-//     bridge, and a hosts file in which the names of all pods resolve as in a
-//     cluster. Links between pods can be cut. A program can also have a root file
+//     bridge, and a DNS in which the names of all pods resolve as in a cluster.
+//     Links between pods can be cut. A program can also have a root file
 //     system of its own ([Attachment.Contain]).
 //
 // In both the hub is the place of everything that is not a pod: control plane,
-// traffic clients, the harness. A pod's address is bound to its name, so a pod that
-// is recreated gets the address of its predecessor. (In a cluster it usually does
-// not; members that are reached by name do not notice the difference.)
+// traffic clients, the harness. It reaches a pod at an address that is bound to the
+// pod's name. On Loopback that is also where pods reach each other. On Namespaces every
+// pod that is attached has a new address, as in a cluster, and pods find each other by
+// their names.
 //
 // # Using Namespaces
 //
@@ -42,7 +43,7 @@ const Hub = "hub"
 
 // Pod is what a network has to know of a pod.
 type Pod struct {
-	// Namespace and Name decide the address.
+	// Namespace and Name decide the address at which the hub reaches it.
 	Namespace, Name string
 	// UID tells apart pods of the same name; see Network.Detach.
 	UID string
@@ -54,7 +55,7 @@ type Pod struct {
 
 // Attachment is a pod's place in the network.
 type Attachment struct {
-	// IP is the pod's address.
+	// IP is the pod's address, which other pods see.
 	IP string
 	// Launcher is put in front of a program's argv so that the program runs in
 	// the pod's network (see process.Spec). Empty when no launcher is needed.
@@ -74,20 +75,18 @@ type Network interface {
 	// the harness listen; pods reach it.
 	HubAddress() string
 
-	// AddressOf returns the address of the pod of that name, whether or not it
-	// is attached. It never changes. It is empty when the range is exhausted
-	// (after 256 sets of pods); Attach then says so.
+	// AddressOf returns the address at which the hub reaches the pod of that name,
+	// whether or not it is attached. It never changes. It is empty when the range is
+	// exhausted (after 256 sets of pods); Attach then says so.
 	AddressOf(namespace, podName string) string
 
-	// Attach connects a pod and publishes its names. A pod whose name is still
-	// attached under another UID is refused: the node agent starts a pod only
-	// after its predecessor is gone. Attaching the same pod again returns the
-	// same attachment.
+	// Attach connects a pod and publishes its names. Attaching the same pod again
+	// returns the same attachment. A pod whose name is still attached under another
+	// UID takes the name over; where an address belongs to the name, it is refused.
 	Attach(ctx context.Context, pod Pod) (Attachment, error)
 
 	// Detach takes a pod off the network and withdraws its names. Its processes
-	// must have ended. A pod that is not attached, or whose name is attached
-	// under another UID, is left alone without an error.
+	// must have ended. A pod that is not attached is left alone without an error.
 	Detach(ctx context.Context, pod Pod) error
 
 	// SetHosts replaces the additional names, name → address, that resolve in

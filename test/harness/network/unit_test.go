@@ -51,6 +51,16 @@ func TestAllocator(t *testing.T) {
 		_, ok = a.of("ns/set0-1")
 		require.True(t, ok, "a set that has its range")
 	})
+	t.Run("a fresh address is nobody's, and not given again before all others", func(t *testing.T) {
+		a := newAllocator(10, 2)
+		nobody := func(netip.Addr) bool { return false }
+		first := a.fresh(nobody)
+		require.Equal(t, "10.3.0.1", first.String())
+		for range 1<<16 - 2 {
+			require.NotEqual(t, first, a.fresh(nobody))
+		}
+		require.Equal(t, "10.3.0.2", a.fresh(func(of netip.Addr) bool { return of == first }).String())
+	})
 	t.Run("ordinals outside the range get a free address", func(t *testing.T) {
 		a := newAllocator(10, 1)
 		for _, name := range []string{"ns/a-244", "ns/a-255", "ns/a-100000", "ns/a--1", "ns/a-"} {
@@ -62,46 +72,38 @@ func TestAllocator(t *testing.T) {
 	})
 }
 
-func TestHosts(t *testing.T) {
+func TestNames(t *testing.T) {
 	self := Pod{Namespace: "ns", Name: "etcd-0", UID: "1", Hostname: "etcd-0", Subdomain: "etcd-peer"}
 	peer := Pod{Namespace: "ns", Name: "etcd-1", UID: "2", Hostname: "etcd-1", Subdomain: "etcd-peer"}
 	foreign := Pod{Namespace: "other", Name: "etcd-0", UID: "3", Hostname: "etcd-0", Subdomain: "etcd-peer"}
-	plain := Pod{Namespace: "ns", Name: "job", UID: "4"}
-	content := hostsOf(self, map[Pod]netip.Addr{
-		self:    netip.MustParseAddr("10.0.0.10"),
-		peer:    netip.MustParseAddr("10.0.0.11"),
-		foreign: netip.MustParseAddr("10.0.0.12"),
-		plain:   netip.MustParseAddr("10.0.0.13"),
-	}, map[service][]string{
-		{"ns", "etcd-client"}: {"10.0.0.10", "10.0.0.11"}, {"other", "etcd-client"}: {"10.0.0.12"},
-	}, map[string]string{"etcd-local": "127.0.0.1"}, map[string]string{"etcd-1.etcd-peer.ns.svc": "10.0.0.10"})
-	names := map[string][]string{}
-	for line := range strings.Lines(content) {
-		fields := strings.Fields(line)
-		for _, name := range fields[1:] {
-			names[name] = append(names[name], fields[0])
-		}
-	}
-	for name, want := range map[string][]string{
-		"localhost":                             {"127.0.0.1", "::1"},
-		"etcd-1.etcd-peer.ns.svc.cluster.local": {"10.0.0.11"},
-		"etcd-1.etcd-peer.ns.svc":               {"10.0.0.10"}, // redirected
-		"etcd-1.etcd-peer.ns":                   {"10.0.0.11"},
-		"etcd-1.etcd-peer":                      {"10.0.0.11"},
-		"etcd-1":                                nil, // only a pod's own hostname stands alone
-		"etcd-0":                                {"10.0.0.10"},
-		"etcd-0.etcd-peer":                      {"10.0.0.10"}, // not the other namespace's
-		"etcd-0.etcd-peer.other.svc":            {"10.0.0.12"},
-		"job":                                   nil, // has no subdomain
-		"etcd-local":                            {"127.0.0.1"},
-		"etcd-client":                           {"10.0.0.10", "10.0.0.11"},
-		"etcd-client.ns.svc":                    {"10.0.0.10", "10.0.0.11"},
-		"etcd-client.other":                     {"10.0.0.12"},
+	n := newResolver()
+	n.set(self, netip.MustParseAddr("10.0.0.10"))
+	n.set(peer, netip.MustParseAddr("10.0.0.11"))
+	n.set(foreign, netip.MustParseAddr("10.0.0.12"))
+	n.set(Pod{Namespace: "ns", Name: "job", UID: "4"}, netip.MustParseAddr("10.0.0.13"))
+	require.NoError(t, n.setService("ns", "etcd-client", []string{"10.0.0.10", "10.0.0.11"}))
+	require.NoError(t, n.redirect("etcd-1.etcd-peer.ns.svc", "10.0.0.10"))
+	for name, want := range map[string]string{
+		"etcd-1.etcd-peer.ns.svc.cluster.local":    "[10.0.0.10]", // redirected
+		"etcd-0.etcd-peer.other.svc.cluster.local": "[10.0.0.12]",
+		"etcd-1.ns.svc.cluster.local":              "[]",
+		"job.ns.svc.cluster.local":                 "[]", // has no subdomain
+		"etcd-client.ns.svc.cluster.local":         "[10.0.0.10 10.0.0.11]",
+		"quorate.dev":                              "[]",
 	} {
-		t.Run(fmt.Sprintf("%s resolves to %v", name, want), func(t *testing.T) {
-			require.Equal(t, want, names[name])
+		t.Run(fmt.Sprintf("%s resolves to %s", name, want), func(t *testing.T) {
+			require.Equal(t, want, fmt.Sprint(n.find(name)))
 		})
 	}
+	t.Run("what is withdrawn is unknown", func(t *testing.T) {
+		n.set(self, netip.Addr{})
+		require.Empty(t, n.find("etcd-0.etcd-peer.ns.svc.cluster.local"))
+		require.NoError(t, n.setService("ns", "etcd-client", nil))
+		require.Empty(t, n.find("etcd-client.ns.svc.cluster.local"))
+		require.NoError(t, n.redirect("etcd-1.etcd-peer.ns.svc", ""))
+		require.Equal(t, "[10.0.0.11]", fmt.Sprint(n.find("etcd-1.etcd-peer.ns.svc.cluster.local")))
+		require.Error(t, n.redirect("etcd-1.etcd-peer.ns.svc", "nonsense"))
+	})
 }
 
 func TestLoopback(t *testing.T) {
@@ -164,28 +166,22 @@ func TestLoopback(t *testing.T) {
 			defer listener.Close()
 		}
 	})
-	t.Run("a pod's name cannot be attached twice at a time", func(t *testing.T) {
-		testOneUIDAtATime(t, newLoopback(t))
+	t.Run("a pod's name cannot be attached twice at a time, because the address is the name's", func(t *testing.T) {
+		ctx, n := context.Background(), newLoopback(t)
+		old, new := Pod{Namespace: "ns", Name: "etcd-0", UID: "old"}, Pod{Namespace: "ns", Name: "etcd-0", UID: "new"}
+		first, err := n.Attach(ctx, old)
+		require.NoError(t, err)
+		again, err := n.Attach(ctx, old)
+		require.NoError(t, err, "attaching again is no error")
+		require.Equal(t, first.IP, again.IP)
+		_, err = n.Attach(ctx, new)
+		require.ErrorContains(t, err, "UID old")
+		require.NoError(t, n.Detach(ctx, new), "not attached: nothing to do")
+		_, err = n.Attach(ctx, new)
+		require.Error(t, err, "the old one is still there")
+		require.NoError(t, n.Detach(ctx, old))
+		second, err := n.Attach(ctx, new)
+		require.NoError(t, err)
+		require.Equal(t, first.IP, second.IP)
 	})
-}
-
-// testOneUIDAtATime holds for every Network.
-func testOneUIDAtATime(t *testing.T, n Network) {
-	ctx := context.Background()
-	old, new := Pod{Namespace: "ns", Name: "etcd-0", UID: "old"}, Pod{Namespace: "ns", Name: "etcd-0", UID: "new"}
-	first, err := n.Attach(ctx, old)
-	require.NoError(t, err)
-	again, err := n.Attach(ctx, old)
-	require.NoError(t, err, "attaching again is no error")
-	require.Equal(t, first.IP, again.IP)
-	_, err = n.Attach(ctx, new)
-	require.ErrorContains(t, err, "UID old")
-	require.NoError(t, n.Detach(ctx, new), "not attached: nothing to do")
-	_, err = n.Attach(ctx, new)
-	require.Error(t, err, "the old one is still there")
-	require.NoError(t, n.Detach(ctx, old))
-	second, err := n.Attach(ctx, new)
-	require.NoError(t, err)
-	require.Equal(t, first.IP, second.IP)
-	require.NoError(t, n.Detach(ctx, new))
 }

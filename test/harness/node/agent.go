@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -137,18 +138,12 @@ type Agent struct {
 	// pods are all pods by namespace/name, as told by the watch so far. The informer's
 	// own store runs ahead of what it tells, and old news would look new.
 	pods    map[string]*corev1.Pod
-	slots   map[string]*slot // by namespace/name
-	binding map[types.UID]bool
+	workers map[types.UID]*worker
+	// finished are the pods that are not to be started again, until the API server says that they have been deleted.
+	finished map[types.UID]bool
+	binding  map[types.UID]bool
 	// cordoned are the nodes that take no new pods.
 	cordoned map[string]bool
-}
-
-// slot is the place of the pods of one name.
-type slot struct {
-	worker *worker // nil when none is at work
-	// finished is the UID of the last one, until the API server says that it has been
-	// deleted: it is not to be started again.
-	finished types.UID
 }
 
 // Start registers the nodes and begins to run pods; pods that exist already and are bound
@@ -170,7 +165,8 @@ func Start(ctx context.Context, config Config) (*Agent, error) {
 		nodes:     map[string]Loss{},
 		pools:     map[string][]string{"": config.Nodes},
 		pods:      map[string]*corev1.Pod{},
-		slots:     map[string]*slot{},
+		workers:   map[types.UID]*worker{},
+		finished:  map[types.UID]bool{},
 		binding:   map[types.UID]bool{},
 		cordoned:  map[string]bool{},
 	}
@@ -238,7 +234,7 @@ func (a *Agent) Close(ctx context.Context) error {
 	}
 }
 
-// loop owns nodes and slots.
+// loop owns nodes and workers.
 func (a *Agent) loop() {
 	for {
 		select {
@@ -288,21 +284,19 @@ func (a *Agent) observe(pod *corev1.Pod) {
 		// A lost node sees nothing; RestoreNode catches up.
 		return
 	}
-	s := a.slots[podKey(pod)]
-	if s == nil {
-		s = &slot{}
-		a.slots[podKey(pod)] = s
-	}
+	w := a.workers[pod.UID]
 	switch {
-	case s.worker == nil && s.finished != pod.UID:
-		a.start(s, pod)
-	case s.worker != nil && s.worker.uid == pod.UID:
-		worker := s.worker
-		worker.post(func() { worker.update(pod) })
-	case s.worker != nil:
-		// A successor means that the API object of this one is gone. It is started
-		// when this one has ended.
-		s.worker.post(s.worker.vanish)
+	case w != nil:
+		w.post(func() { w.update(pod) })
+	case !a.finished[pod.UID]:
+		a.start(pod)
+	}
+	// A successor means that the API object of this one is gone. It does not wait for this one's end, as long as the
+	// network has room for both.
+	for _, w := range a.workers {
+		if w.key == podKey(pod) && w.uid != pod.UID && a.nodes[w.node] == NotLost {
+			w.post(w.vanish)
+		}
 	}
 }
 
@@ -312,33 +306,26 @@ func (a *Agent) forget(pod *corev1.Pod) {
 	if known := a.pods[key]; known != nil && known.UID == pod.UID {
 		delete(a.pods, key)
 	}
-	s := a.slots[key]
-	switch {
-	case s == nil:
-	case s.worker == nil:
-		delete(a.slots, key)
-	case s.worker.uid == pod.UID && a.nodes[s.worker.node] == NotLost:
-		s.worker.post(s.worker.vanish)
+	delete(a.finished, pod.UID)
+	if w := a.workers[pod.UID]; w != nil && a.nodes[w.node] == NotLost {
+		w.post(w.vanish)
 	}
 }
 
-func (a *Agent) start(s *slot, pod *corev1.Pod) {
+func (a *Agent) start(pod *corev1.Pod) {
 	w := newWorker(a, pod)
-	s.worker = w
+	a.workers[pod.UID] = w
 	a.group.Go(func() {
 		w.run()
-		a.post(func() { a.ended(s, w) })
+		a.post(func() { a.ended(w) })
 	})
 }
 
-// ended makes room for the next pod of the name, which may be there already.
-func (a *Agent) ended(s *slot, w *worker) {
-	s.worker, s.finished = nil, w.uid
-	switch pod := a.pods[w.key]; {
-	case pod == nil:
-		delete(a.slots, w.key)
-	case pod.UID != w.uid:
-		a.observe(pod)
+// ended takes note that nothing is left of a pod.
+func (a *Agent) ended(w *worker) {
+	delete(a.workers, w.uid)
+	if a.newest(w) != nil {
+		a.finished[w.uid] = true
 	}
 }
 
@@ -349,28 +336,28 @@ func (a *Agent) catchUp() {
 	}
 }
 
-// find returns the worker of a pod.
+// find returns the worker of a pod: of the newest one of its name.
 func (a *Agent) find(pod string) (*worker, error) {
-	var found []string
-	var w *worker
+	found := map[string]*worker{}
 	err := a.do(func() error {
-		for key, s := range a.slots {
-			if s.worker != nil && (key == pod || strings.HasSuffix(key, "/"+pod)) {
-				found, w = append(found, key), s.worker
+		for _, w := range a.workers {
+			named := w.key == pod || strings.HasSuffix(w.key, "/"+pod)
+			if named && (found[w.key] == nil || a.newest(w) != nil) {
+				found[w.key] = w
 			}
 		}
 		return nil
 	})
+	keys := slices.Sorted(maps.Keys(found))
 	switch {
 	case err != nil:
 		return nil, err
-	case len(found) == 0:
+	case len(keys) == 0:
 		return nil, fmt.Errorf("pod %q is on none of the nodes", pod)
-	case len(found) > 1:
-		slices.Sort(found)
-		return nil, fmt.Errorf("pod %q is ambiguous (%s); give namespace/name", pod, strings.Join(found, ", "))
+	case len(keys) > 1:
+		return nil, fmt.Errorf("pod %q is ambiguous (%s); give namespace/name", pod, strings.Join(keys, ", "))
 	}
-	return w, nil
+	return found[keys[0]], nil
 }
 
 // KillContainer sends a signal to all processes of a container. SIGKILL and SIGTERM end

@@ -19,7 +19,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -299,6 +298,24 @@ func (f *fixture) remove(name string, grace int64) {
 	f.t.Helper()
 	require.NoError(f.t, f.client.CoreV1().Pods(f.namespace).Delete(f.t.Context(), name,
 		metav1.DeleteOptions{GracePeriodSeconds: &grace}))
+}
+
+// watch returns a function that waits until the pod is gone, and returns all that was told of it.
+func (f *fixture) watch(name string) (until func() []*corev1.Pod) {
+	f.t.Helper()
+	watch, err := f.client.CoreV1().Pods(f.namespace).
+		Watch(f.t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+	require.NoError(f.t, err)
+	return func() (told []*corev1.Pod) {
+		defer watch.Stop()
+		for event := range watch.ResultChan() {
+			if event.Type == "DELETED" {
+				break
+			}
+			told = append(told, event.Object.(*corev1.Pod))
+		}
+		return told
+	}
 }
 
 func (f *fixture) pid(pod, container string) int {
@@ -618,35 +635,12 @@ func TestContainersThatDoNotRun(t *testing.T) {
 		require.Contains(t, pod.Status.ContainerStatuses[0].State.Waiting.Message, "etcd:3.99")
 		f.awaitPod("image-1", "tries again", func(p *corev1.Pod) bool { return waitingFor(p, "ErrImagePull") })
 	})
-	t.Run("an image that is no name", func(*testing.T) {
-		f.create(shellPod("image-2", "", func(p *corev1.Pod) { p.Spec.Containers[0].Image = "Not A Name" }))
-		f.awaitPod("image-2", "is refused", func(p *corev1.Pod) bool { return waitingFor(p, "InvalidImageName") })
-	})
 	t.Run("a program that cannot be started", func(t *testing.T) {
 		f.create(shellPod("broken-0", "", func(p *corev1.Pod) { p.Spec.Containers[0].Image = broken }))
 		pod := f.awaitPod("broken-0", "fails", func(p *corev1.Pod) bool { return waitingFor(p, "RunContainerError") })
 		require.Contains(t, pod.Status.ContainerStatuses[0].State.Waiting.Message, "/no/such/program")
 		pod = f.awaitPod("broken-0", "backs off", func(p *corev1.Pod) bool { return waitingFor(p, "CrashLoopBackOff") })
 		require.Equal(t, "StartError", pod.Status.ContainerStatuses[0].LastTerminationState.Terminated.Reason)
-	})
-	t.Run("a missing secret in the environment, until it is there", func(t *testing.T) {
-		f.create(shellPod("env-0", "test \"$A\" = b && "+forever, func(p *corev1.Pod) {
-			p.Spec.Containers[0].Env = []corev1.EnvVar{
-				{Name: "A",
-					ValueFrom: &corev1.EnvVarSource{
-						SecretKeyRef: &corev1.SecretKeySelector{
-							LocalObjectReference: corev1.LocalObjectReference{Name: "later"}, Key: "a"}}}}
-		}))
-		pod := f.awaitPod("env-0", "waits", func(p *corev1.Pod) bool {
-			return waitingFor(p, "CreateContainerConfigError")
-		})
-		require.Contains(t, pod.Status.ContainerStatuses[0].State.Waiting.Message, `"later" not found`)
-		_, err := f.client.CoreV1().Secrets(f.namespace).Create(t.Context(),
-			&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "later"}, StringData: map[string]string{"a": "b"}},
-			metav1.CreateOptions{})
-		require.NoError(t, err)
-		pod = f.awaitReady("env-0")
-		require.Zero(t, pod.Status.ContainerStatuses[0].RestartCount)
 	})
 	t.Run("what the agent does not support is said", func(t *testing.T) {
 		f.create(shellPod("liveness-0", forever, func(p *corev1.Pod) {
@@ -669,19 +663,6 @@ func TestContainersThatDoNotRun(t *testing.T) {
 		require.Equal(t, corev1.PodPending, pod.Status.Phase)
 		require.Equal(t, corev1.ConditionFalse, condition(pod, corev1.PodInitialized).Status)
 	})
-	t.Run("pods that are not restarted succeed or fail", func(t *testing.T) {
-		never := func(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyNever }
-		f.create(shellPod("job-0", "exit 0", never))
-		f.create(shellPod("job-1", "exit 4", never))
-		pod := f.awaitPod("job-0", "succeeds", func(p *corev1.Pod) bool {
-			return p.Status.Phase == corev1.PodSucceeded
-		})
-		require.Equal(t, "PodCompleted", condition(pod, corev1.PodReady).Reason)
-		pod = f.awaitPod("job-1", "fails", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
-		require.EqualValues(t, 4, pod.Status.ContainerStatuses[0].State.Terminated.ExitCode)
-		f.remove("job-0", 5)
-		f.awaitGone("job-0", pod.UID)
-	})
 	t.Run("all of them can be deleted, gracefully", func(t *testing.T) {
 		list, err := f.client.CoreV1().Pods(f.namespace).List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
@@ -700,19 +681,13 @@ func TestProbes(t *testing.T) {
 		p.Spec.Containers[0].ReadinessProbe = probe(
 			corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"sh", "-c", "test -f /data/ready"}}}, 1)
 	})
-	tcp := serverPod("tcp-0")
-	tcp.Spec.Containers[0].ReadinessProbe = probe(
-		corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(8080)}}, 1)
 	slow := shellPod("slow-0", forever, func(p *corev1.Pod) {
 		p.Spec.Containers[0].ReadinessProbe = probe(
 			corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"sh", "-c", "sleep 3600"}}}, 1)
 	})
-	for _, pod := range []*corev1.Pod{exec, tcp, slow} {
+	for _, pod := range []*corev1.Pod{exec, slow} {
 		f.create(pod)
 	}
-	t.Run("tcpSocket", func(*testing.T) {
-		f.awaitReady("tcp-0")
-	})
 	t.Run("exec, in the container's volumes", func(t *testing.T) {
 		pod := f.awaitPod("exec-0", "runs", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning })
 		require.False(t, ready(pod), "never ready before the probe has succeeded")
@@ -729,71 +704,6 @@ func TestProbes(t *testing.T) {
 
 func TestDeletion(t *testing.T) {
 	f := setUp(t)
-	t.Run("a process that takes no notice is killed after the grace period, and its object stays as long",
-		func(t *testing.T) {
-			f.create(shellPod("deaf-0", deaf))
-			f.awaitReady("deaf-0")
-			pid := f.pid("deaf-0", "main")
-			watch, err := f.client.CoreV1().Pods(f.namespace).
-				Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=deaf-0"})
-			require.NoError(t, err)
-			defer watch.Stop()
-			begin := time.Now()
-			f.remove("deaf-0", 3)
-			var last *corev1.Pod
-			for event := range watch.ResultChan() {
-				if event.Type == "DELETED" {
-					break
-				}
-				last = event.Object.(*corev1.Pod)
-			}
-			require.GreaterOrEqual(t, time.Since(begin), 3*time.Second)
-			require.False(t, alive(pid))
-			require.Equal(t, corev1.PodFailed, last.Status.Phase, "the last status is final")
-			require.EqualValues(t, 137, last.Status.ContainerStatuses[0].State.Terminated.ExitCode)
-			require.False(t, ready(last))
-		})
-	t.Run("a container that ends early is reported while the others still run", func(t *testing.T) {
-		f.create(shellPod("mixed-0", deaf, func(p *corev1.Pod) {
-			p.Spec.Containers = append(p.Spec.Containers,
-				corev1.Container{Name: "quick", Image: shell, Args: []string{"-c", forever}})
-		}))
-		f.awaitReady("mixed-0")
-		f.remove("mixed-0", int64(10*patience.Seconds()))
-		pod := f.awaitPod("mixed-0", "has one container less", func(p *corev1.Pod) bool {
-			return p.Status.ContainerStatuses[1].State.Terminated != nil
-		})
-		require.NotNil(t, pod.Status.ContainerStatuses[0].State.Running)
-		require.Equal(t, corev1.PodRunning, pod.Status.Phase)
-		require.Zero(t, pod.Status.ContainerStatuses[1].RestartCount, "nothing is restarted any more")
-		t.Run("and a shorter grace period takes effect", func(*testing.T) {
-			f.remove("mixed-0", 2)
-			f.awaitGone("mixed-0", pod.UID)
-		})
-	})
-	t.Run("deleted by force, it is stopped all the same, and its successor waits", func(t *testing.T) {
-		f.create(shellPod("force-0", deaf, with(claim("force"), "/data"),
-			func(p *corev1.Pod) { *p.Spec.TerminationGracePeriodSeconds = 3 }))
-		first := f.awaitReady("force-0")
-		pid := f.pid("force-0", "main")
-		f.remove("force-0", 0)
-		f.awaitGone("force-0", first.UID)
-		require.True(t, alive(pid), "the object is gone, the process is not")
-		second := f.create(shellPod("force-0", forever, with(claim("force"), "/data")))
-		f.awaitReady("force-0")
-		require.False(t, alive(pid))
-		var order []string
-		for _, e := range f.eventsOf("force-0") {
-			if slices.Contains([]node.EventKind{node.Started, node.Exited, node.Gone}, e.Kind) {
-				order = append(order,
-					fmt.Sprintf("%s %s", map[types.UID]string{first.UID: "first", second.UID: "second"}[e.UID], e.Kind))
-			}
-		}
-		require.Equal(t, []string{"first Started", "first Exited", "first Gone", "second Started"}, order)
-	})
-	hook := func(h corev1.LifecycleHandler) func(*corev1.Pod) {
-		return func(p *corev1.Pod) { p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &h} }
-	}
 	kinds := func(pod string) []node.EventKind {
 		var kinds []node.EventKind
 		for _, e := range f.eventsOf(pod) {
@@ -804,26 +714,72 @@ func TestDeletion(t *testing.T) {
 		}
 		return kinds
 	}
-	t.Run("a preStop hook comes before SIGTERM, and the container goes on meanwhile", func(t *testing.T) {
-		f.create(shellPod("hook-0", forever, with(claim("hook"), "/data"),
-			hook(
-				corev1.LifecycleHandler{Exec: &corev1.ExecAction{
-					Command: []string{"sh", "-c", "until test -e /data/go; do sleep 0.05; done"}}})))
-		pod := f.awaitReady("hook-0")
-		pid := f.pid("hook-0", "main")
-		f.remove("hook-0", 60)
-		f.await("the hook", func(context.Context) error {
-			if !slices.Contains(kinds("hook-0"), node.PreStop) {
+	t.Run("a process that takes no notice is killed after the grace period, and its object stays as long",
+		func(t *testing.T) {
+			f.create(shellPod("deaf-0", deaf))
+			f.awaitReady("deaf-0")
+			pid := f.pid("deaf-0", "main")
+			told := f.watch("deaf-0")
+			begin := time.Now()
+			f.remove("deaf-0", 3)
+			all := told()
+			last := all[len(all)-1]
+			require.GreaterOrEqual(t, time.Since(begin), 3*time.Second)
+			require.False(t, alive(pid))
+			require.Equal(t, corev1.PodFailed, last.Status.Phase, "the last status is final")
+			require.EqualValues(t, 137, last.Status.ContainerStatuses[0].State.Terminated.ExitCode)
+			require.False(t, ready(last))
+		})
+	t.Run("a container that ends early seems to run, and to be ready, until all have ended", func(t *testing.T) {
+		f.create(shellPod("mixed-0", deaf, func(p *corev1.Pod) {
+			p.Spec.Containers = append(p.Spec.Containers,
+				corev1.Container{Name: "quick", Image: shell, Args: []string{"-c", forever}})
+		}))
+		f.awaitReady("mixed-0")
+		pid := f.pid("mixed-0", "quick")
+		told := f.watch("mixed-0")
+		f.remove("mixed-0", int64(10*patience.Seconds()))
+		f.await("the end of the quick container", func(context.Context) error {
+			if !slices.Contains(kinds("mixed-0"), node.Exited) {
 				return errors.New("not yet")
 			}
 			return nil
 		})
-		require.True(t, alive(pid))
-		require.True(t, ready(f.get("hook-0")), "it serves on")
-		require.NoError(t, os.WriteFile(filepath.Join(f.agent.ClaimDir(f.namespace, "hook"), "go"), nil, 0o644))
-		f.awaitGone("hook-0", pod.UID)
-		require.Equal(t, []node.EventKind{node.Terminating, node.PreStop, node.Exited, node.Gone}, kinds("hook-0"))
+		require.False(t, alive(pid))
+		f.remove("mixed-0", 2) // A shorter grace period takes effect.
+		all := told()
+		for _, pod := range all {
+			if pod.Status.ContainerStatuses[0].State.Running != nil {
+				require.True(t, ready(pod))
+				require.NotNil(t, pod.Status.ContainerStatuses[1].State.Running)
+			}
+		}
+		last := all[len(all)-1].Status.ContainerStatuses
+		require.Zero(t, last[1].State.Terminated.ExitCode)
+		require.Zero(t, last[1].RestartCount, "nothing is restarted any more")
+		require.EqualValues(t, 137, last[0].State.Terminated.ExitCode)
+		require.False(t, last[0].Ready || last[1].Ready)
 	})
+	t.Run("one whose probe fails after its end is not ready, and still seems to run", func(t *testing.T) {
+		f.setReady("probed-0", true)
+		pod := serverPod("probed-0")
+		pod.Spec.Containers = append(pod.Spec.Containers,
+			corev1.Container{Name: "slow", Image: shell, Args: []string{"-c", deaf}})
+		f.create(pod)
+		f.awaitReady("probed-0")
+		f.remove("probed-0", int64(10*patience.Seconds()))
+		unready := f.awaitPod("probed-0", "is not ready", func(p *corev1.Pod) bool { return !ready(p) })
+		require.NotNil(t, unready.Status.ContainerStatuses[0].State.Running)
+		require.False(t, unready.Status.ContainerStatuses[0].Ready)
+		f.remove("probed-0", 2)
+		f.awaitGone("probed-0", unready.UID)
+	})
+	t.Run("deleted by force, it is stopped all the same, and its successor waits for its address", func(t *testing.T) {
+		f.forced(t, []string{"first Started", "first Exited", "second Started"})
+	})
+	hook := func(h corev1.LifecycleHandler) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &h} }
+	}
 	t.Run("a preStop hook that takes the whole grace period is ended, and SIGTERM follows", func(t *testing.T) {
 		f.create(shellPod("sleep-0", forever, hook(corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 3}}),
 			func(p *corev1.Pod) { *p.Spec.TerminationGracePeriodSeconds = 3600 }))
@@ -875,6 +831,39 @@ func TestDeletion(t *testing.T) {
 			f.awaitGone("soon-0", pod.UID)
 		}
 	})
+}
+
+// forced deletes a pod by force whose process takes no notice, makes a successor, and compares what happened.
+func (f *fixture) forced(t *testing.T, want []string) {
+	t.Helper()
+	f.create(shellPod("force-0", deaf, with(claim("force"), "/data"),
+		func(p *corev1.Pod) { *p.Spec.TerminationGracePeriodSeconds = 3 }))
+	first := f.awaitReady("force-0")
+	pid := f.pid("force-0", "main")
+	f.remove("force-0", 0)
+	f.awaitGone("force-0", first.UID)
+	require.True(t, alive(pid), "the object is gone, the process is not")
+	second := f.create(shellPod("force-0", forever, with(claim("force"), "/data")))
+	f.awaitReady("force-0")
+	var order []string
+	f.await("the end of the first", func(context.Context) error {
+		order = nil
+		gone := false
+		for _, e := range f.eventsOf("force-0") {
+			gone = gone || e.Kind == node.Gone && e.UID == first.UID
+			if e.Kind == node.Started || e.Kind == node.Exited {
+				order = append(order,
+					fmt.Sprintf("%s %s", map[types.UID]string{first.UID: "first", second.UID: "second"}[e.UID], e.Kind))
+			}
+		}
+		if !gone {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	require.False(t, alive(pid))
+	require.Equal(t, want, order)
+	require.NotZero(t, f.pid("force-0", "main"), "the newest is meant")
 }
 
 func TestLostNode(t *testing.T) {
@@ -1101,17 +1090,11 @@ func TestVolumesAndTokens(t *testing.T) {
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: "sidecar", Namespace: f.namespace}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	secrets := f.client.CoreV1().Secrets(f.namespace)
-	secret, err := secrets.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "tls"},
-		StringData: map[string]string{"tls.crt": "old"}}, metav1.CreateOptions{})
-	require.NoError(t, err)
 
 	pod := shellPod("main-0", "echo $$ >/tmp/x/pid; cp /kube/token /data/token; cp $KUBECONFIG /data/kubeconfig; "+
 		forever, with(claim("tokens"), "/data"),
 		with(corev1.Volume{Name: "tmp", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 			"/tmp/x"),
-		with(corev1.Volume{Name: "tls",
-			VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "tls"}}}, "/tls"),
 		with(corev1.Volume{Name: "kube",
 			VolumeSource: corev1.VolumeSource{
 				Projected: &corev1.ProjectedVolumeSource{
@@ -1159,18 +1142,6 @@ func TestVolumesAndTokens(t *testing.T) {
 		require.Equal(t, "system:serviceaccount:"+f.namespace+":sidecar", who.Status.UserInfo.Username)
 		require.Equal(t, authenticationv1.ExtraValue{"main-0"},
 			who.Status.UserInfo.Extra["authentication.kubernetes.io/pod-name"])
-	})
-	t.Run("a changed secret reaches the running pod", func(t *testing.T) {
-		secret.StringData = map[string]string{"tls.crt": "new"}
-		_, err := secrets.Update(ctx, secret, metav1.UpdateOptions{})
-		require.NoError(t, err)
-		f.await("the new secret", func(context.Context) error {
-			content, err := os.ReadFile(volume("tls", "tls.crt"))
-			if err == nil && string(content) != "new" {
-				return fmt.Errorf("it is %q", content)
-			}
-			return err
-		})
 	})
 	t.Run("an emptyDir outlives a container, but not the pod", func(t *testing.T) {
 		f.await("the file", read(volume("tmp", "pid")))
@@ -1231,91 +1202,19 @@ func TestAPIServerOutage(t *testing.T) {
 	})
 }
 
-func TestStatefulSet(t *testing.T) {
+func TestCloseLeavesNoProcessAndTellsTheAPIServerNothing(t *testing.T) {
 	f := setUp(t)
-	for i := range 3 {
-		f.setReady(fmt.Sprintf("etcd-%d", i), true)
-	}
-	replicas := int32(3)
-	template := serverPod("etcd-0")
-	template.Labels = map[string]string{"app": "etcd"}
-	template.Name = ""
-	template.Spec.Volumes = nil
-	_, err := f.client.AppsV1().StatefulSets(f.namespace).Create(t.Context(), &appsv1.StatefulSet{
-		ObjectMeta: metav1.ObjectMeta{Name: "etcd"},
-		Spec: appsv1.StatefulSetSpec{
-			Replicas: &replicas, ServiceName: "etcd-peer", PodManagementPolicy: appsv1.ParallelPodManagement,
-			Selector: &metav1.LabelSelector{MatchLabels: template.Labels},
-			Template: corev1.PodTemplateSpec{ObjectMeta: template.ObjectMeta, Spec: template.Spec},
-			VolumeClaimTemplates: []corev1.PersistentVolumeClaim{
-				{ObjectMeta: metav1.ObjectMeta{Name: "data"}, Spec: claimSpec()}},
-		},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	awaitReplicas := func(count int32) {
-		f.await("all replicas are ready", func(ctx context.Context) error {
-			set, err := f.client.AppsV1().StatefulSets(f.namespace).Get(ctx, "etcd", metav1.GetOptions{})
-			if err == nil && (set.Status.ReadyReplicas != count || set.Status.ObservedGeneration < set.Generation) {
-				return fmt.Errorf("%d are ready", set.Status.ReadyReplicas)
-			}
-			return err
-		})
-	}
-	awaitReplicas(3)
-	t.Run("every pod has its own node and claim", func(t *testing.T) {
-		for i := range 3 {
-			require.Equal(t, f.nodes[i], f.get(fmt.Sprintf("etcd-%d", i)).Spec.NodeName)
-		}
-	})
-	t.Run("a deleted pod is replaced, with the same address and claim", func(t *testing.T) {
-		old := f.get("etcd-1")
-		f.remove("etcd-1", 5)
-		f.awaitGone("etcd-1", old.UID)
-		f.await("the successor", func(ctx context.Context) error {
-			_, err := f.client.CoreV1().Pods(f.namespace).Get(ctx, "etcd-1", metav1.GetOptions{})
-			return err
-		})
-		replacement := f.awaitReady("etcd-1")
-		require.Equal(t, old.Status.PodIP, replacement.Status.PodIP)
-		awaitReplicas(3)
-	})
-	background := metav1.DeletePropagationBackground
-	require.NoError(t, f.client.AppsV1().StatefulSets(f.namespace).
-		Delete(t.Context(), "etcd", metav1.DeleteOptions{PropagationPolicy: &background}))
-	f.await("all pods are gone", func(ctx context.Context) error {
-		list, err := f.client.CoreV1().Pods(f.namespace).List(ctx, metav1.ListOptions{})
-		if err == nil && len(list.Items) > 0 {
-			return fmt.Errorf("%d are left", len(list.Items))
-		}
-		return err
-	})
-}
-
-func TestNewAgentTakesOver(t *testing.T) {
-	f := setUp(t)
-	f.setReady("main-0", true)
-	f.create(serverPod("main-0"))
-	f.create(shellPod("deleted-1", deaf))
-	before := f.awaitReady("main-0")
-	deleted := f.awaitReady("deleted-1")
+	f.create(shellPod("main-0", deaf))
+	pod := f.awaitReady("main-0")
 	pid := f.pid("main-0", "main")
-	f.remove("deleted-1", 60)
+	f.remove("main-0", 60)
 	require.NoError(t, f.agent.Close(t.Context()))
-	require.False(t, alive(pid), "Close leaves no process")
-	require.NoDirExists(t, filepath.Join(f.config.Dir, "pods", string(before.UID)))
-	_, err := f.client.CoreV1().Pods(f.namespace).Get(t.Context(), "deleted-1", metav1.GetOptions{})
-	require.NoError(t, err, "Close tells the API server nothing")
+	require.False(t, alive(pid))
+	require.NoDirExists(t, filepath.Join(f.config.Dir, "pods", string(pod.UID)))
+	f.get("main-0")
 	_, running := f.agent.PID("main-0", "main")
 	require.False(t, running)
 	require.ErrorContains(t, f.agent.KillContainer("main-0", "main", syscall.SIGKILL), "closed")
-
-	f.start()
-	after := f.awaitPod("main-0", "runs again", func(p *corev1.Pod) bool {
-		return ready(p) && p.Status.ContainerStatuses[0].RestartCount == 1
-	})
-	require.Equal(t, before.UID, after.UID)
-	require.Equal(t, "Unknown", after.Status.ContainerStatuses[0].LastTerminationState.Terminated.Reason)
-	f.awaitGone("deleted-1", deleted.UID)
 }
 
 func TestPodsInNamespaces(t *testing.T) {
@@ -1371,14 +1270,41 @@ func TestPodsInNamespaces(t *testing.T) {
 		pod := shellPod("exec-2", forever, func(p *corev1.Pod) {
 			p.Spec.Containers[0].ReadinessProbe = probe(
 				corev1.ProbeHandler{
-					Exec: &corev1.ExecAction{Command: []string{"sh", "-c", "grep etcd-peer /etc/hosts"}}}, 1)
+					Exec: &corev1.ExecAction{Command: []string{"sh", "-c", "grep exec-2 /etc/hosts"}}}, 1)
 			p.Spec.Hostname, p.Spec.Subdomain = "exec-2", "etcd-peer"
 		})
 		f.create(pod)
 		f.awaitReady("exec-2")
 	})
+	t.Run("a rebooted pod and a successor have new addresses, to which their names lead", func(t *testing.T) {
+		name := "etcd-1.etcd-peer." + f.namespace + ".svc"
+		leads := func(to *corev1.Pod, others ...*corev1.Pod) {
+			for _, other := range others {
+				require.NotEqual(t, other.Status.PodIP, to.Status.PodIP)
+			}
+			got, err := resolve(first, name)
+			require.NoError(t, err)
+			require.Equal(t, to.Status.PodIP+"<nil>", got)
+		}
+		leads(second)
+		require.NoError(t, f.agent.LoseNode(t.Context(), second.Spec.NodeName, node.PowerCut))
+		require.NoError(t, f.agent.RestoreNode(t.Context(), second.Spec.NodeName))
+		rebooted := f.awaitPod("etcd-1", "is back", func(p *corev1.Pod) bool {
+			return ready(p) && p.Status.ContainerStatuses[0].RestartCount == 1
+		})
+		leads(rebooted, second)
+		f.remove("etcd-1", 5)
+		f.awaitGone("etcd-1", second.UID)
+		pod := serverPod("etcd-1")
+		pod.Spec.Hostname, pod.Spec.Subdomain = "etcd-1", "etcd-peer"
+		f.create(pod)
+		leads(f.awaitReady("etcd-1"), second, rebooted)
+	})
+	t.Run("the successor of a pod that is deleted by force does not wait", func(t *testing.T) {
+		f.forced(t, []string{"first Started", "second Started", "first Exited"})
+	})
 	t.Run("deleted pods leave the network", func(t *testing.T) {
-		for _, name := range []string{"etcd-0", "etcd-1", "exec-2"} {
+		for _, name := range []string{"etcd-0", "etcd-1", "exec-2", "force-0"} {
 			pod := f.get(name)
 			f.remove(name, 5)
 			f.awaitGone(name, pod.UID)

@@ -2,19 +2,16 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
-	"github.com/distribution/reference"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/quorate/quorate/test/harness/process"
@@ -45,6 +42,8 @@ type container struct {
 	id       string
 	imageID  string
 
+	// untold: it has ended since its pod has been told to, and some other container has not.
+	untold    bool
 	ready     bool
 	line      commandLine        // what it runs, for exec probes
 	stopProbe context.CancelFunc // nil without a probe
@@ -65,8 +64,11 @@ func (c *container) view() containerView {
 		name: c.spec.Name, image: c.spec.Image, imageID: c.imageID, id: c.id, restarts: c.restarts,
 		waiting: c.waiting, exit: c.exit, before: c.before, ready: c.ready,
 	}
-	if c.process != nil {
+	switch {
+	case c.process != nil:
 		v.startedAt = c.process.Started()
+	case c.untold:
+		v.startedAt, v.exit, v.before = c.exit.StartedAt.Time, c.before, nil
 	}
 	for _, m := range c.spec.VolumeMounts {
 		status := corev1.VolumeMountStatus{Name: m.Name, MountPath: m.MountPath, ReadOnly: m.ReadOnly}
@@ -80,23 +82,32 @@ func (c *container) view() containerView {
 }
 
 // done reports whether the container has ended for good.
-func (c *container) done(policy corev1.RestartPolicy) bool {
-	return c.process == nil && c.waiting == nil && c.exit != nil && !restartable(policy, c.init, c.exit.ExitCode)
+func (c *container) done() bool {
+	return c.init && c.process == nil && c.waiting == nil && c.exit != nil && c.exit.ExitCode == 0
 }
 
-// unsupported names what of a container's spec the agent does not do.
-func unsupported(spec *corev1.Container, isInit bool) string {
+// unsupported names what of a container's spec, or of its pod's, the agent does not do.
+func unsupported(pod *corev1.PodSpec, spec *corev1.Container, isInit bool) string {
 	switch {
+	case pod.RestartPolicy != "" && pod.RestartPolicy != corev1.RestartPolicyAlways:
+		return "restartPolicy " + string(pod.RestartPolicy)
+	case len(pod.ReadinessGates) > 0:
+		return "readinessGates"
+	case len(spec.EnvFrom) > 0:
+		return "envFrom"
+	case slices.ContainsFunc(spec.VolumeMounts,
+		func(m corev1.VolumeMount) bool { return m.SubPath+m.SubPathExpr != "" }):
+		return "subPath"
 	case spec.LivenessProbe != nil:
 		return "livenessProbe"
 	case spec.StartupProbe != nil:
 		return "startupProbe"
 	case spec.Lifecycle != nil && spec.Lifecycle.PostStart != nil:
 		return "lifecycle.postStart"
-	case spec.Lifecycle != nil && spec.Lifecycle.PreStop != nil && spec.Lifecycle.PreStop.HTTPGet != nil:
-		return "lifecycle.preStop.httpGet"
-	case spec.ReadinessProbe != nil && spec.ReadinessProbe.GRPC != nil:
-		return "readinessProbe.grpc"
+	case spec.Lifecycle != nil && spec.Lifecycle.PreStop != nil && spec.Lifecycle.PreStop.Sleep == nil:
+		return "another lifecycle.preStop than sleep"
+	case spec.ReadinessProbe != nil && spec.ReadinessProbe.HTTPGet == nil && spec.ReadinessProbe.Exec == nil:
+		return "another readinessProbe than httpGet and exec"
 	case isInit && spec.RestartPolicy != nil:
 		return "restartPolicy of an init container"
 	default:
@@ -106,7 +117,7 @@ func unsupported(spec *corev1.Container, isInit bool) string {
 
 // drive does the next step of a container that does not run: wait, or start it.
 func (w *worker) drive(c *container, now time.Time) {
-	if c.process != nil || c.starting || c.done(w.pod.Spec.RestartPolicy) {
+	if c.process != nil || c.starting || c.done() {
 		return
 	}
 	if now.Before(c.notBefore) {
@@ -130,7 +141,7 @@ func (w *worker) drive(c *container, now time.Time) {
 		w.backoff.Next(name, c.ended)
 		c.ended = time.Time{}
 	}
-	if what := unsupported(c.spec, c.init); what != "" {
+	if what := unsupported(&w.pod.Spec, c.spec, c.init); what != "" {
 		w.wait(c, reasonConfigError, what+" is not supported by the node agent of the harness")
 		return
 	}
@@ -158,11 +169,6 @@ func (w *worker) wait(c *container, reason, message string) {
 // pull looks up the image. A missing one is looked up again with the back-off of a kubelet's pulls.
 func (w *worker) pull(c *container, now time.Time) (Image, bool) {
 	image := c.spec.Image
-	if _, err := reference.ParseNormalizedNamed(image); err != nil {
-		w.wait(c, reasonInvalidImageName,
-			fmt.Sprintf("Failed to apply default image tag %q: couldn't parse image name %q: %v", image, image, err))
-		return Image{}, false
-	}
 	if known, ok := w.agent.config.Images[image]; ok {
 		return known, true
 	}
@@ -182,17 +188,17 @@ func (w *worker) pull(c *container, now time.Time) (Image, bool) {
 	return Image{}, false
 }
 
-// commandLine puts together what a container runs. It may wait for the API server, so it
-// runs outside of the worker; what it reads of the worker does not change any more.
+// commandLine puts together what a container runs, outside of the worker. What it reads of the worker does not change
+// any more.
 func (w *worker) commandLine(pod *corev1.Pod, spec *corev1.Container, image Image) (commandLine, error) {
 	if image.Program == "" && len(spec.Command) == 0 {
 		return commandLine{}, fmt.Errorf("no command specified: the image %q has no program of its own", spec.Image)
 	}
-	env, err := resolveEnv(pod, spec, w.hostIP, w.attachment.IP, w.objects)
+	env, err := resolveEnv(pod, spec, w.hostIP, w.attachment.IP)
 	if err != nil {
 		return commandLine{}, err
 	}
-	mounts, err := w.volumes.mounts(pod, spec, env)
+	mounts, err := w.volumes.mounts(pod, spec)
 	if err != nil {
 		return commandLine{}, err
 	}
@@ -230,10 +236,6 @@ func (w *worker) launch(c *container, image Image, line commandLine, err error) 
 	now := time.Now()
 	if err != nil {
 		c.notBefore = now.Add(retryConfig)
-		if transient(err) {
-			w.trouble("container %s: %v", c.spec.Name, err)
-			return
-		}
 		w.wait(c, reasonConfigError, err.Error())
 		return
 	}
@@ -281,16 +283,6 @@ func (w *worker) start(c *container, image Image, line commandLine, log string) 
 	return process.Start(spec)
 }
 
-// transient reports whether an error may be over without anybody's doing.
-func transient(err error) bool {
-	var network *url.Error
-	if errors.As(err, &network) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return true
-	}
-	return apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsInternalError(err) ||
-		apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err)
-}
-
 func (w *worker) startProbe(c *container, running *process.Process) {
 	ctx, cancel := context.WithCancel(w.ctx)
 	c.stopProbe = cancel
@@ -308,7 +300,7 @@ func (w *worker) startProbe(c *container, running *process.Process) {
 	w.group.Go(func() {
 		p.watch(ctx, func(ready bool, message string) {
 			w.post(func() {
-				if c.process != running {
+				if c.process != running && !c.untold {
 					return
 				}
 				c.ready = ready
@@ -327,12 +319,14 @@ func (w *worker) exited(c *container, ended *process.Process) {
 	if c.process != ended {
 		return
 	}
-	if c.stopProbe != nil {
-		c.stopProbe()
-		c.stopProbe = nil
-	}
+	// A kubelet that ends a pod waits for the end of all containers, and says nothing of one before. It only goes on
+	// probing.
+	c.process, c.untold = nil, w.terminated && w.running() > 1
 	wasReady := c.ready && c.spec.ReadinessProbe != nil
-	c.process, c.ready = nil, false
+	if !c.untold {
+		c.stopProbing()
+		c.ready = false
+	}
 	exit := &corev1.ContainerStateTerminated{
 		ExitCode: int32(ended.ExitCode()), Reason: reasonCompleted,
 		StartedAt: metav1.NewTime(ended.Started()), FinishedAt: metav1.NewTime(ended.Ended()), ContainerID: c.id,
@@ -346,8 +340,23 @@ func (w *worker) exited(c *container, ended *process.Process) {
 	}
 	w.ended(c, exit)
 	w.emit(c, Exited, "exit code %d (%s)%s", exit.ExitCode, exit.Reason, detail)
-	if wasReady {
+	if wasReady && !c.ready {
 		w.emit(c, NotReady, "the container has ended")
+	}
+}
+
+// tell ends what is not told yet.
+func (c *container) tell() {
+	if c.untold {
+		c.stopProbing()
+		c.untold, c.ready = false, false
+	}
+}
+
+func (c *container) stopProbing() {
+	if c.stopProbe != nil {
+		c.stopProbe()
+		c.stopProbe = nil
 	}
 }
 
@@ -368,7 +377,7 @@ func (w *worker) stop(c *container) {
 		_ = c.signal(syscall.SIGTERM)
 		return
 	}
-	hook, running, line := c.spec.Lifecycle.PreStop, c.process, c.line
+	hook, running := c.spec.Lifecycle.PreStop, c.process
 	ctx, cancel := context.WithCancel(w.ctx)
 	w.hooks = append(w.hooks, cancel)
 	w.hooking++
@@ -382,44 +391,19 @@ func (w *worker) stop(c *container) {
 	})
 	w.group.Go(func() {
 		defer cancel()
-		message := runHook(ctx, hook, line, "preStop hook of "+running.Name())
-		w.post(func() {
-			w.hooking--
-			if message != "" {
-				w.emit(c, Trouble, "preStop hook: %s", message)
-			}
-			if c.process == running {
-				_ = c.signal(syscall.SIGTERM)
-			}
-		})
-	})
-}
-
-// runHook runs a hook until it has ended or the context does. It returns what went wrong.
-func runHook(ctx context.Context, hook *corev1.LifecycleHandler, line commandLine, name string) string {
-	switch {
-	case hook.Sleep != nil:
 		timer := time.NewTimer(time.Duration(hook.Sleep.Seconds) * time.Second)
 		defer timer.Stop()
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
 		}
-	case hook.Exec != nil:
-		var argv []string
-		for _, word := range hook.Exec.Command {
-			argv = append(argv, line.rewrite.rewrite(word))
-		}
-		output := &head{limit: probeOutput}
-		code, err := runInContainer(ctx, name, line, argv, output)
-		if err != nil {
-			return err.Error()
-		}
-		if code != 0 && ctx.Err() == nil {
-			return fmt.Sprintf("exit code %d: %s", code, output)
-		}
-	}
-	return ""
+		w.post(func() {
+			w.hooking--
+			if c.process == running {
+				_ = c.signal(syscall.SIGTERM)
+			}
+		})
+	})
 }
 
 // signal sends a signal to a running container.
@@ -439,37 +423,18 @@ func (c *container) signal(sig syscall.Signal) error {
 
 // reboot puts a container into the state after a restart of its node: if it ran, it has ended,
 // and it is unknown how.
-func (c *container) reboot(policy corev1.RestartPolicy, hasInit bool) {
+func (c *container) reboot(hasInit bool) {
 	if c.ranWhenLost {
 		c.exit.ExitCode, c.exit.Reason = 255, reasonUnknown
 	}
 	c.ranWhenLost = false
+	c.tell()
 	c.ended, c.pullFailed, c.notBefore = time.Time{}, time.Time{}, time.Time{}
 	if c.waiting != nil && c.waiting.Reason == reasonCrashLoopBackOff {
 		c.waiting = nil
 	}
-	if hasInit && c.exit != nil && policy != corev1.RestartPolicyNever {
+	if hasInit && c.exit != nil {
 		// The pod's sandbox is new, so its init containers run again first.
 		c.waiting = &corev1.ContainerStateWaiting{Reason: reasonPodInitializing}
-	}
-}
-
-// adopt takes over what the API server says of a container that an earlier agent ran.
-func (c *container) adopt(status corev1.ContainerStatus, now time.Time) {
-	c.restarts, c.id, c.imageID = status.RestartCount, status.ContainerID, status.ImageID
-	switch {
-	case status.State.Running != nil:
-		c.before = status.LastTerminationState.Terminated
-		c.exit = &corev1.ContainerStateTerminated{
-			StartedAt: status.State.Running.StartedAt, FinishedAt: metav1.NewTime(now), ContainerID: status.ContainerID,
-		}
-		c.ranWhenLost = true
-	case status.State.Terminated != nil:
-		c.exit, c.before = status.State.Terminated, status.LastTerminationState.Terminated
-	default:
-		c.exit = status.LastTerminationState.Terminated
-	}
-	if c.exit != nil {
-		c.runs = c.restarts + 1
 	}
 }

@@ -2,36 +2,46 @@
 // several nodes, and of the node controller just what happens when a node is lost. A
 // pod's containers run as local processes.
 //
+// # It is frozen
+//
+// Real kubelets run the scenarios too (package kubelet). The agent stays for what needs its control, which is
+// interleavings, and slow or lost things at chosen moments, and for machines without root. What is new and about nodes
+// is proved on real kubelets. The agent changes only where those were seen to do something else that it plays.
+//
 // # What it does as a kubelet does
 //
 //   - It reports phases, container states and conditions with the kubelet's reasons:
 //     ContainerCreating, PodInitializing, ErrImagePull and ImagePullBackOff for an image
-//     that is not in [Config.Images], InvalidImageName, CreateContainerConfigError,
+//     that is not in [Config.Images], CreateContainerConfigError,
 //     RunContainerError, CrashLoopBackOff; Completed and Error with exit codes; restart
 //     counts; conditions whose transition time changes with their status only.
-//   - Init containers run in order, then all containers start. They are restarted by the
-//     pod's restart policy: the first time at once, then with a back-off that doubles up
+//   - Init containers run in order, then all containers start. They are always
+//     restarted: the first time at once, then with a back-off that doubles up
 //     to a cap and starts anew after a run of twice the cap. A kubelet waits 10 seconds to
 //     5 minutes; the default here is 1 to 8 seconds, so that tests do not spend their time
 //     waiting ([Config.BackoffBase], [Config.BackoffCap]).
-//   - Environment: values with $(VAR) references, fieldRef, configMapKeyRef, secretKeyRef,
-//     envFrom. Volumes: persistentVolumeClaim, emptyDir, hostPath, secret, configMap, downwardAPI
-//     and projected, with ServiceAccount tokens that are bound to the pod and renewed in time.
-//     Secrets and config maps are updated in place. Mounts: subPath, subPathExpr, fsGroup.
+//   - Environment: values with $(VAR) references, and fieldRef. Volumes:
+//     persistentVolumeClaim, emptyDir, hostPath, secret, configMap, downwardAPI and projected,
+//     with ServiceAccount tokens that are bound to the pod and renewed in time.
+//     Secrets and config maps are updated in place. Volumes belong to the fsGroup.
 //   - On [network.Namespaces] every container has a root file system of its own (package rootfs):
 //     its volumes at their mountPaths, one below another, read-only where the spec says so or the
 //     files are made from objects; nothing else of the machine that it could write to. It runs as
 //     the user and the groups that the spec or the image says, under the pod's host name, and it
 //     reaches the API server as its ServiceAccount by the configuration of programs in a cluster.
-//     Probes, hooks and [Agent.Exec] share the root of the running container, and a restarted
+//     Probes and [Agent.Exec] share the root of the running container, and a restarted
 //     container begins with a new one.
-//   - Readiness probes: httpGet, exec, tcpSocket. A container is not ready before its
+//   - On [network.Namespaces] a pod has a new address, and so has one whose node has booted.
+//   - Readiness probes: httpGet, exec. A container is not ready before its
 //     probe has succeeded, and never while it does not run.
-//   - Deletion: preStop hooks (exec and sleep) while the containers still work, SIGTERM to
+//   - Deletion: preStop hooks (sleep) while the containers still work, SIGTERM to
 //     all containers, SIGKILL after the grace period, which includes the hooks, a last status
 //     in a terminal phase, and only when no process is left the API object is deleted,
-//     with grace period 0 and the UID as precondition. A pod that is deleted by force is
-//     stopped in the same way. A pod of the same name waits for its predecessor's end.
+//     with grace period 0 and the UID as precondition. Before all containers have ended,
+//     those that have seem to run, and are ready for as long as their probes find them so.
+//   - A pod that is deleted by force is stopped in the same way. Its successor does not wait
+//     for that, and works on the same claim beside it. On [network.Loopback] it waits, because
+//     it has the same address.
 //   - It outlives an API server that is away: containers go on, are restarted and probed,
 //     and their states are reported when it is back.
 //
@@ -65,8 +75,9 @@
 //   - activeDeadlineSeconds, priorityClassName, tolerations, affinity, topologySpreadConstraints, resources and
 //     shareProcessNamespace are taken without complaint, and have no effect.
 //   - What else is not supported makes a container wait with CreateContainerConfigError and a
-//     message, rather than being ignored: liveness and startup probes, gRPC probes,
-//     postStart hooks, preStop hooks by HTTP, restartable init containers, resourceFieldRef,
+//     message, rather than being ignored: another restartPolicy than Always, readiness gates,
+//     liveness and startup probes, readiness probes by TCP or gRPC, postStart hooks, other preStop
+//     hooks than sleep, restartable init containers, envFrom, subPath, other sources of values,
 //     other volumes.
 //
 // # Why not virtual-kubelet

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/kubernetes/pkg/fieldpath"
@@ -21,7 +20,7 @@ import (
 	"github.com/quorate/quorate/test/harness/rootfs"
 )
 
-// objectSource reads the objects that containers and volumes refer to.
+// objectSource reads the objects that volumes refer to.
 type objectSource interface {
 	secret(name string) (*corev1.Secret, error)
 	configMap(name string) (*corev1.ConfigMap, error)
@@ -40,109 +39,26 @@ func (e *resolvedEnv) set(name, value string) {
 	e.values[name] = value
 }
 
-// resolveEnv computes the environment of a container by the kubelet's rules: envFrom
-// first, then env in order, where a value may refer to variables before it. An API error
-// other than "not found" is returned as it is, so that the caller can tell an API server
-// that is away from a mistake in the spec.
-func resolveEnv(pod *corev1.Pod, container *corev1.Container, hostIP, podIP string,
-	objects objectSource) (*resolvedEnv, error) {
+// resolveEnv computes the environment of a container by the kubelet's rules: in order, where a value may refer to
+// variables before it.
+func resolveEnv(pod *corev1.Pod, container *corev1.Container, hostIP, podIP string) (*resolvedEnv, error) {
 	env := &resolvedEnv{values: map[string]string{}}
-	for _, from := range container.EnvFrom {
-		data := map[string]string{}
-		switch {
-		case from.ConfigMapRef != nil:
-			configMap, err := objects.configMap(from.ConfigMapRef.Name)
-			if skip, err := optional(err, from.ConfigMapRef.Optional); skip {
-				continue
-			} else if err != nil {
-				return nil, err
-			}
-			data = configMap.Data
-		case from.SecretRef != nil:
-			secret, err := objects.secret(from.SecretRef.Name)
-			if skip, err := optional(err, from.SecretRef.Optional); skip {
-				continue
-			} else if err != nil {
-				return nil, err
-			}
-			for name, value := range secret.Data {
-				data[name] = string(value)
-			}
-		}
-		for _, name := range slices.Sorted(maps.Keys(data)) {
-			env.set(from.Prefix+name, data[name])
-		}
-	}
 	lookup := expansion.MappingFuncFor(env.values)
 	for _, variable := range container.Env {
-		value := variable.Value
-		if value != "" {
-			value = expansion.Expand(value, lookup)
-		} else if variable.ValueFrom != nil {
-			var ok bool
-			var err error
-			value, ok, err = resolveSource(variable.ValueFrom, pod, hostIP, podIP, objects)
-			if err != nil {
-				return nil, fmt.Errorf("env %s: %w", variable.Name, err)
+		value := expansion.Expand(variable.Value, lookup)
+		if source := variable.ValueFrom; source != nil {
+			if source.FieldRef == nil {
+				return nil, fmt.Errorf("env %s: a value from elsewhere is not supported by the node agent; use fieldRef",
+					variable.Name)
 			}
-			if !ok {
-				continue
+			var err error
+			if value, err = fieldValue(source.FieldRef.FieldPath, pod, hostIP, podIP); err != nil {
+				return nil, fmt.Errorf("env %s: %w", variable.Name, err)
 			}
 		}
 		env.set(variable.Name, value)
 	}
 	return env, nil
-}
-
-// optional reports whether a missing object may be left out.
-func optional(err error, isOptional *bool) (skip bool, _ error) {
-	if apierrors.IsNotFound(err) && isOptional != nil && *isOptional {
-		return true, nil
-	}
-	return false, err
-}
-
-// resolveSource returns the value, or false when it is optional and missing.
-func resolveSource(source *corev1.EnvVarSource, pod *corev1.Pod, hostIP, podIP string,
-	objects objectSource) (string, bool, error) {
-	switch {
-	case source.FieldRef != nil:
-		value, err := fieldValue(source.FieldRef.FieldPath, pod, hostIP, podIP)
-		return value, true, err
-	case source.ConfigMapKeyRef != nil:
-		ref := source.ConfigMapKeyRef
-		configMap, err := objects.configMap(ref.Name)
-		if skip, err := optional(err, ref.Optional); skip || err != nil {
-			return "", false, err
-		}
-		if value, ok := configMap.Data[ref.Key]; ok {
-			return value, true, nil
-		}
-		return "", false, missingKey(ref.Optional, "couldn't find key %s in ConfigMap %s/%s", ref.Key,
-			pod.Namespace, ref.Name)
-	case source.SecretKeyRef != nil:
-		ref := source.SecretKeyRef
-		secret, err := objects.secret(ref.Name)
-		if skip, err := optional(err, ref.Optional); skip || err != nil {
-			return "", false, err
-		}
-		if value, ok := secret.Data[ref.Key]; ok {
-			return string(value), true, nil
-		}
-		return "", false, missingKey(ref.Optional, "couldn't find key %s in Secret %s/%s", ref.Key,
-			pod.Namespace, ref.Name)
-	default:
-		return "", false,
-			fmt.Errorf("this source of a value is not supported by the node agent; use fieldRef, configMapKeyRef or " +
-				"secretKeyRef")
-	}
-}
-
-func missingKey(isOptional *bool, format string, args ...any) error {
-	if isOptional != nil && *isOptional {
-		return nil
-	}
-	return fmt.Errorf(format, args...)
 }
 
 // fieldValue reads a field of the pod for the downward API.

@@ -166,9 +166,9 @@ func (a *Agent) newest(w *worker) *corev1.Pod {
 
 func (a *Agent) workersOn(node string) []*worker {
 	var workers []*worker
-	for _, s := range a.slots {
-		if s.worker != nil && s.worker.node == node {
-			workers = append(workers, s.worker)
+	for _, w := range a.workers {
+		if w.node == node {
+			workers = append(workers, w)
 		}
 	}
 	return workers

@@ -114,25 +114,12 @@ func newWorker(a *Agent, pod *corev1.Pod) *worker {
 		objects:  w.objects,
 		requests: newTokenRequester(building, a.config.Client, pod.Namespace),
 	}
-	if pod.Status.StartTime != nil {
-		w.accepted = pod.Status.StartTime.Time
+	for i := range pod.Spec.InitContainers {
+		w.init = append(w.init, &container{spec: &pod.Spec.InitContainers[i], init: true})
 	}
-	adopt := func(specs []corev1.Container, statuses []corev1.ContainerStatus, isInit bool) []*container {
-		var all []*container
-		for i := range specs {
-			c := &container{spec: &specs[i], init: isInit}
-			for _, status := range statuses {
-				if status.Name == c.spec.Name {
-					c.adopt(status, time.Now())
-				}
-			}
-			c.reboot(pod.Spec.RestartPolicy, len(pod.Spec.InitContainers) > 0)
-			all = append(all, c)
-		}
-		return all
+	for i := range pod.Spec.Containers {
+		w.app = append(w.app, &container{spec: &pod.Spec.Containers[i]})
 	}
-	w.init = adopt(pod.Spec.InitContainers, pod.Status.InitContainerStatuses, true)
-	w.app = adopt(pod.Spec.Containers, pod.Status.ContainerStatuses, false)
 	return w
 }
 
@@ -321,11 +308,27 @@ func (w *worker) restore(newest *corev1.Pod, after time.Duration) {
 				// It was killed; the news has just not arrived yet.
 				w.exited(c, c.process)
 			}
-			c.reboot(w.pod.Spec.RestartPolicy, len(w.init) > 0)
+			c.reboot(len(w.init) > 0)
 			c.notBefore = time.Now().Add(after)
 		}
+		w.reattach()
 	}
 	w.startWriter()
+}
+
+// reattach gives the pod of a node that has booted a new place in the network. Its volumes are there.
+func (w *worker) reattach() {
+	if w.stage != prepared {
+		return
+	}
+	w.stage, w.attachment = preparing, network.Attachment{}
+	ctx := w.building
+	w.build(func() {
+		err := retryConfigured(ctx, func() error { return w.agent.config.Network.Detach(ctx, w.place) })
+		if err == nil {
+			w.makeSurroundings(ctx, func() error { return nil })
+		}
+	})
 }
 
 // ending reports whether the pod is to end, so that nothing may be started.
@@ -349,8 +352,6 @@ func (w *worker) reconcile(now time.Time) {
 		return
 	case w.ending():
 		w.end(now)
-	case terminalPhase(w.status.Phase):
-		// All is done. The pod stays until it is deleted.
 	default:
 		w.work(now)
 	}
@@ -367,7 +368,7 @@ func (w *worker) work(now time.Time) {
 	}
 	for _, c := range w.init {
 		w.drive(c, now)
-		if !c.done(w.pod.Spec.RestartPolicy) || c.exit.ExitCode != 0 {
+		if !c.done() {
 			return
 		}
 	}
@@ -381,17 +382,9 @@ func (w *worker) prepare() {
 	w.stage = preparing
 	ctx := w.building
 	w.build(func() {
-		attachment, err := w.makeSurroundings(ctx)
-		if err != nil {
-			return
+		if w.makeSurroundings(ctx, func() error { return w.volumes.prepare(w.latest.Load()) }) {
+			w.keepVolumes(ctx)
 		}
-		w.post(func() {
-			w.attachment = attachment
-			if w.stage == preparing {
-				w.stage = prepared
-			}
-		})
-		w.keepVolumes(ctx)
 	})
 }
 
@@ -404,14 +397,15 @@ func (w *worker) build(f func()) {
 	})
 }
 
-// makeSurroundings makes volumes and network, and tries until it can.
-func (w *worker) makeSurroundings(ctx context.Context) (attachment network.Attachment, err error) {
+// makeSurroundings makes volumes and network, and tries until it can. It returns false if the pod is to end before.
+func (w *worker) makeSurroundings(ctx context.Context, volumes func() error) bool {
+	var attachment network.Attachment
 	last := ""
-	err = retryConfigured(ctx, func() error {
+	err := retryConfigured(ctx, func() error {
 		pod := w.latest.Load()
 		err := os.MkdirAll(w.podDir, 0o755)
 		if err == nil {
-			err = w.volumes.prepare(pod)
+			err = volumes()
 		}
 		if err == nil {
 			attachment, err = w.attach(ctx, pod)
@@ -422,7 +416,12 @@ func (w *worker) makeSurroundings(ctx context.Context) (attachment network.Attac
 		}
 		return err
 	})
-	return attachment, err
+	return err == nil && w.post(func() {
+		w.attachment = attachment
+		if w.stage == preparing {
+			w.stage = prepared
+		}
+	})
 }
 
 // keepVolumes refreshes the volumes until the context ends.
@@ -489,6 +488,9 @@ func (w *worker) end(now time.Time) {
 	w.terminate(now)
 	if w.running() > 0 {
 		return
+	}
+	for _, c := range w.containers() {
+		c.tell()
 	}
 	switch w.stage {
 	case unprepared, preparing, prepared:

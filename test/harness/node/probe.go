@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -44,21 +43,6 @@ func (p prober) probe(ctx context.Context) (ready bool, message string, err erro
 	switch {
 	case spec.HTTPGet != nil:
 		return p.httpGet(ctx, spec.HTTPGet)
-	case spec.TCPSocket != nil:
-		port, err := kubeprobe.ResolveContainerPort(spec.TCPSocket.Port, p.container)
-		if err != nil {
-			return false, "", err
-		}
-		host := spec.TCPSocket.Host
-		if host == "" {
-			host = p.podIP
-		}
-		conn, err := p.dial(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
-		if err != nil {
-			return false, err.Error(), nil
-		}
-		conn.Close()
-		return true, "", nil
 	case spec.Exec != nil:
 		code, output, err := p.exec(ctx)
 		switch {

@@ -100,8 +100,7 @@ func (a *Agent) bind(pod *corev1.Pod) {
 		slices.Reverse(nodes) // Those at the end are spare.
 		node = assign(pod.Name, nodes)
 	}
-	if a.binding[pod.UID] || a.nodes[node] != NotLost || pod.DeletionTimestamp != nil ||
-		len(pod.Spec.SchedulingGates) > 0 || !ourScheduler(pod) {
+	if a.binding[pod.UID] || a.nodes[node] != NotLost || pod.DeletionTimestamp != nil {
 		return
 	}
 	a.binding[pod.UID] = true
@@ -125,8 +124,4 @@ func (a *Agent) bind(pod *corev1.Pod) {
 			a.emitFor(pod, "", Bound, "to %s", node)
 		}
 	})
-}
-
-func ourScheduler(pod *corev1.Pod) bool {
-	return pod.Spec.SchedulerName == "" || pod.Spec.SchedulerName == corev1.DefaultSchedulerName
 }

@@ -3,7 +3,6 @@ package node
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,7 +16,6 @@ const (
 	reasonCrashLoopBackOff  = "CrashLoopBackOff"
 	reasonErrImagePull      = "ErrImagePull"
 	reasonImagePullBackOff  = "ImagePullBackOff"
-	reasonInvalidImageName  = "InvalidImageName"
 	reasonConfigError       = "CreateContainerConfigError"
 	reasonRunError          = "RunContainerError"
 	reasonCompleted         = "Completed"
@@ -31,7 +29,6 @@ const (
 const (
 	reasonContainersNotReady       = "ContainersNotReady"
 	reasonContainersNotInitialized = "ContainersNotInitialized"
-	reasonReadinessGatesNotReady   = "ReadinessGatesNotReady"
 	reasonPodCompleted             = "PodCompleted"
 	reasonPodFailed                = "PodFailed"
 )
@@ -106,7 +103,7 @@ func buildStatus(v podView) corev1.PodStatus {
 			}
 		}
 	}
-	status.Phase = phase(v.pod, status, v.stopped)
+	status.Phase = phase(status, v.stopped)
 	status.Conditions = conditions(v, status)
 	return status
 }
@@ -156,23 +153,8 @@ func allDone(statuses []corev1.ContainerStatus) bool {
 	})
 }
 
-// restartable reports whether the policy starts a container again that ended so.
-func restartable(policy corev1.RestartPolicy, isInit bool, exitCode int32) bool {
-	switch {
-	case isInit && exitCode == 0:
-		return false
-	case policy == corev1.RestartPolicyNever:
-		return false
-	case policy == corev1.RestartPolicyOnFailure:
-		return exitCode != 0
-	default:
-		return true
-	}
-}
-
-// phase sums up the containers.
-func phase(pod *corev1.Pod, status corev1.PodStatus, stopped bool) corev1.PodPhase {
-	policy := pod.Spec.RestartPolicy
+// phase sums up the containers, which are always restarted.
+func phase(status corev1.PodStatus, stopped bool) corev1.PodPhase {
 	pendingInit := 0
 	for _, cs := range status.InitContainerStatuses {
 		end := cs.State.Terminated
@@ -182,13 +164,13 @@ func phase(pod *corev1.Pod, status corev1.PodStatus, stopped bool) corev1.PodPha
 		switch {
 		case cs.State.Running != nil || end == nil:
 			pendingInit++
-		case end.ExitCode != 0 && (stopped || !restartable(policy, true, end.ExitCode)):
+		case end.ExitCode != 0 && stopped:
 			return corev1.PodFailed
 		case end.ExitCode != 0 || cs.State.Waiting != nil:
 			pendingInit++
 		}
 	}
-	running, waiting, ended, forGood, succeeded := 0, 0, 0, 0, 0
+	waiting, ended, succeeded := 0, 0, 0
 	for _, cs := range status.ContainerStatuses {
 		end := cs.State.Terminated
 		if cs.State.Waiting != nil {
@@ -196,14 +178,10 @@ func phase(pod *corev1.Pod, status corev1.PodStatus, stopped bool) corev1.PodPha
 		}
 		switch {
 		case cs.State.Running != nil:
-			running++
 		case end == nil:
 			waiting++
 		default:
 			ended++
-			if !restartable(policy, false, end.ExitCode) {
-				forGood++
-			}
 			if end.ExitCode == 0 {
 				succeeded++
 			}
@@ -216,17 +194,9 @@ func phase(pod *corev1.Pod, status corev1.PodStatus, stopped bool) corev1.PodPha
 		return corev1.PodFailed
 	case pendingInit > 0 || waiting > 0:
 		return corev1.PodPending
-	case running > 0 || forGood < ended:
-		return corev1.PodRunning
-	case ended == succeeded:
-		return corev1.PodSucceeded
 	default:
-		return corev1.PodFailed
+		return corev1.PodRunning
 	}
-}
-
-func terminalPhase(phase corev1.PodPhase) bool {
-	return phase == corev1.PodSucceeded || phase == corev1.PodFailed
 }
 
 // conditions returns the kubelet's conditions, and those of others as they are.
@@ -268,11 +238,6 @@ func conditions(v podView, status corev1.PodStatus) []corev1.PodCondition {
 
 	ready := made[corev1.ContainersReady]
 	set(corev1.PodReady, ready.Status == corev1.ConditionTrue, ready.Reason, ready.Message)
-	if ready.Status == corev1.ConditionTrue {
-		if message := gatesMessage(v.pod); message != "" {
-			set(corev1.PodReady, false, reasonReadinessGatesNotReady, message)
-		}
-	}
 
 	var all []corev1.PodCondition
 	for _, kind := range kubeletConditions {
@@ -289,21 +254,6 @@ func conditions(v podView, status corev1.PodStatus) []corev1.PodCondition {
 		}
 	}
 	return all
-}
-
-func gatesMessage(pod *corev1.Pod) string {
-	var messages []string
-	for _, gate := range pod.Spec.ReadinessGates {
-		switch condition := findCondition(pod.Status.Conditions, gate.ConditionType); {
-		case condition == nil:
-			messages = append(messages,
-				fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.", gate.ConditionType))
-		case condition.Status != corev1.ConditionTrue:
-			messages = append(messages, fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %v",
-				gate.ConditionType, condition.Status))
-		}
-	}
-	return strings.Join(messages, ", ")
 }
 
 func names(statuses []corev1.ContainerStatus, which func(corev1.ContainerStatus) bool) []string {

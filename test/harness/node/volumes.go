@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"path"
@@ -23,7 +22,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/kubernetes/third_party/forked/golang/expansion"
 )
 
 // defaultTokenExpiration is what the API server sets where a projected token does not say
@@ -445,9 +443,8 @@ func (v *volumes) requestToken(pod *corev1.Pod, projection *corev1.ServiceAccoun
 	return &token{value: answer.Status.Token, refresh: now.Add(life)}, nil
 }
 
-// mounts returns where the container's volumes are. The directories of subPaths are
-// made, as a kubelet makes them.
-func (v *volumes) mounts(pod *corev1.Pod, container *corev1.Container, env *resolvedEnv) ([]mount, error) {
+// mounts returns where the container's volumes are.
+func (v *volumes) mounts(pod *corev1.Pod, container *corev1.Container) ([]mount, error) {
 	var mounts []mount
 	for _, m := range container.VolumeMounts {
 		i := slices.IndexFunc(pod.Spec.Volumes, func(volume corev1.Volume) bool { return volume.Name == m.Name })
@@ -455,41 +452,18 @@ func (v *volumes) mounts(pod *corev1.Pod, container *corev1.Container, env *reso
 			return nil, fmt.Errorf("volumeMount %q: the pod has no volume of that name", m.Name)
 		}
 		volume := &pod.Spec.Volumes[i]
-		local := v.local(volume)
-		subPath := m.SubPath
-		if m.SubPathExpr != "" {
-			subPath = expansion.Expand(m.SubPathExpr, expansion.MappingFuncFor(env.values))
-		}
-		if subPath != "" {
-			var err error
-			if local, err = below(local, subPath, fsGroup(pod)); err != nil {
-				return nil, fmt.Errorf("volumeMount %q: subPath %q: %w", m.Name, subPath, err)
-			}
-		}
-		mounts = append(mounts, mount{path: strings.TrimRight(m.MountPath, "/"), local: local,
+		mounts = append(mounts, mount{path: strings.TrimRight(m.MountPath, "/"), local: v.local(volume),
 			readOnly: m.ReadOnly || madeFromObjects(volume)})
 	}
 	return mounts, nil
 }
 
-// below returns the path of a subPath, and makes a folder where nothing is, for the group of the volume.
-// No symbolic link in the volume leads out of it.
-func below(volume, subPath string, group int) (string, error) {
-	if !filepath.IsLocal(subPath) {
-		return "", errors.New("leads out of the volume")
+// optional reports whether a missing object may be left out.
+func optional(err error, isOptional *bool) (skip bool, _ error) {
+	if apierrors.IsNotFound(err) && isOptional != nil && *isOptional {
+		return true, nil
 	}
-	root, err := os.OpenRoot(volume)
-	if err != nil {
-		return "", err
-	}
-	defer root.Close()
-	local := filepath.Join(volume, subPath)
-	if _, err = root.Stat(subPath); errors.Is(err, fs.ErrNotExist) {
-		if err = root.MkdirAll(subPath, 0o777); err == nil {
-			err = own(local, group)
-		}
-	}
-	return local, err
+	return false, err
 }
 
 // writeAtomically replaces the files of a directory all at once, in the kubelet's layout:
