@@ -210,7 +210,7 @@ func (e *Env) statefulSet(s Spec) *appsv1.StatefulSet {
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: s.labels()},
 				Spec: corev1.PodSpec{
-					NodeSelector:                  s.nodeSelector(),
+					NodeSelector:                  e.nodeSelector(s),
 					Affinity:                      s.apart(),
 					ServiceAccountName:            s.Name,
 					TerminationGracePeriodSeconds: &grace,
@@ -248,11 +248,14 @@ func (e *Env) statefulSet(s Spec) *appsv1.StatefulSet {
 	return set
 }
 
-func (s Spec) nodeSelector() map[string]string {
-	if !s.OwnNodes {
-		return nil
+func (e *Env) nodeSelector(s Spec) map[string]string {
+	switch {
+	case s.OwnNodes:
+		return map[string]string{node.PoolLabel: s.Name}
+	case e.real():
+		return map[string]string{node.PoolLabel: ""} // The nodes of no cluster in particular.
 	}
-	return map[string]string{node.PoolLabel: s.Name}
+	return nil
 }
 
 // apart keeps members on nodes of their own. The node agent does so anyway.

@@ -79,7 +79,13 @@ func (c *Cluster) Delete(ctx context.Context) error {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete cluster %s: %w", c.Spec.Name, err)
 	}
-	return c.WaitGone(ctx)
+	if err := c.WaitGone(ctx); err != nil {
+		return err
+	}
+	if n, ok := c.env.Nodes.(*kubelet.Nodes); ok && c.Spec.OwnNodes {
+		n.Free(c.Spec.Name)
+	}
+	return nil
 }
 
 // Recreate puts the pods, as they are, under a new StatefulSet with the same spec but for the pod
