@@ -46,8 +46,9 @@ func Enter(ctx context.Context, progress func(line string), others ...build.Targ
 		if err == nil {
 			_, err = build.Some(ctx, progress, others...)
 		}
-		if err == nil {
-			RealNodes(ctx, progress) // It fetches what they need.
+		// It fetches what they need. What it has to say, it says only once.
+		if err == nil && kubelet.Asked() && !RealNodes(ctx, progress) {
+			err = os.Setenv(NodesVariable, "agent")
 		}
 		if err != nil && !errors.Is(err, build.ErrNoHosts) {
 			fmt.Fprintln(os.Stderr, err)

@@ -39,8 +39,10 @@ func (c *Client) watch(m *member) {
 // resumes it after a lost connection; a compaction or an expired login ends it.
 func (l *eventLog) follow(ctx context.Context, client *clientv3.Client, prefix string) {
 	ctx, cancel := context.WithCancel(ctx)
+	var ends sync.WaitGroup
+	defer ends.Wait()
 	defer cancel()
-	go endWith(ctx, cancel, client.ActiveConnection())
+	ends.Go(func() { endWith(ctx, cancel, client.ActiveConnection()) })
 	for response := range client.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(l.next())) {
 		l.add(response)
 	}
