@@ -59,6 +59,8 @@ type Spec struct {
 	// OwnNodes gives the cluster its own nodes, one for each ordinal, so that one can be lost without
 	// another cluster's pods on it.
 	OwnNodes bool
+	// SpareNode gives it one more on real nodes, for the pods of one that is drained.
+	SpareNode bool
 	// Etcd changes the spec of an Etcd before it is created ([Env.CreateEtcd]). Optional.
 	Etcd func(spec map[string]any)
 }

@@ -120,8 +120,10 @@ func (e *Env) room(ctx context.Context, s Spec, members int) error {
 	switch {
 	case !ok:
 		return nil
+	case s.OwnNodes && s.SpareNode:
+		return n.Room(ctx, s.Name, members+1)
 	case s.OwnNodes:
-		return n.Room(ctx, s.Name, members+1) // One of them may be drained.
+		return n.Room(ctx, s.Name, members)
 	}
 	return n.Room(ctx, "", members)
 }

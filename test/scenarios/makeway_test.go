@@ -17,7 +17,7 @@ import (
 // drainable is a cluster with nodes of its own, which its sidecars read.
 func drainable(t *testing.T, name string, args ...string) (context.Context, *scene) {
 	t.Helper()
-	return newCluster(t, harness.Loopback, harness.Spec{Name: name, PlainText: true, OwnNodes: true,
+	return newCluster(t, harness.Loopback, harness.Spec{Name: name, PlainText: true, OwnNodes: true, SpareNode: true,
 		Components: []string{"nodes"}, SidecarArgs: append([]string{"--read-nodes"}, args...)})
 }
 
