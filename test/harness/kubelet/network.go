@@ -212,6 +212,10 @@ func (n *Network) learn(p *corev1.Pod) error {
 	if n.stations[key].address == address {
 		return nil
 	}
+	if !address.IsValid() { // It has ended, and its object is about to go.
+		delete(n.stations, key)
+		return n.apply()
+	}
 	n.stations[key] = station{address: address, link: podLink}
 	return n.apply()
 }
