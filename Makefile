@@ -94,7 +94,8 @@ image-etcdbrctl: build-etcdbrctl ## Build the image IMAGE_ETCDBRCTL (etcdbrctl) 
 test-image: ## Build the images and check what is in them, or say that buildah does not work here
 	.ci/image
 
-TESTS := test-unit test-etcdbrctl test-tools test-monitoring test-explorer test-harness test-nodes test-scenarios test-chaos test-bench
+TESTS := test-unit test-etcdbrctl test-tools test-monitoring test-explorer test-harness test-nodes test-scenarios $\
+	test-chaos test-bench
 
 .PHONY: test
 test: ## Run all tests, and say where the time goes
