@@ -39,13 +39,18 @@ type host struct {
 	address netip.Addr
 }
 
+func newNames() *names {
+	return &names{pods: map[types.UID]host{}, services: map[string][]netip.Addr{},
+		redirected: map[string]netip.Addr{}}
+}
+
 func serveNames(address string) (*names, error) {
 	conn, err := net.ListenPacket("udp4", net.JoinHostPort(address, "53"))
 	if err != nil {
 		return nil, fmt.Errorf("serve DNS: %w", err)
 	}
-	n := &names{conn: conn, pods: map[types.UID]host{}, services: map[string][]netip.Addr{},
-		redirected: map[string]netip.Addr{}}
+	n := newNames()
+	n.conn = conn
 	n.served.Go(func() { serve(conn, n.find) })
 	return n, nil
 }
