@@ -233,7 +233,8 @@ func TestASingleMemberIsReplacedByItsOwnSidecarAndScaledOut(t *testing.T) {
 		})
 		o.lostNothing(t)
 		require.Equal(t, s.Pods(), o.order)
-		require.Len(t, harness.SelfRemovals(o.requests), 1, "there is nobody else")
+		// Another one may have been refused, because the kubelet wrote the pod's status meanwhile.
+		require.Len(t, harness.SelfRemovals(o.granted()), 1, "there is nobody else")
 		s.runs(ctx, "3.6.16")
 	})
 	t.Run("scaled out to three together with a change: it waits until the new members vote", func(t *testing.T) {

@@ -61,10 +61,10 @@ func prepare(ctx context.Context, say func(string)) error {
 		return err
 	}
 	if !network.InNamespace() {
-		if _, err := build.Some(ctx, say, targets...); err != nil {
+		if _, err := build.Runtime(ctx, say); err != nil {
 			return err
 		}
-		if _, err := build.Runtime(ctx, say); err != nil {
+		if _, err := build.Some(ctx, say, targets...); err != nil {
 			return err
 		}
 	}
