@@ -191,10 +191,6 @@ endif
 test-walks: ## Walk at random through bigger clusters, from SEED on
 	cd test && go test -timeout 30m -v ./explorer -run RandomWalk -rapid.checks=100000 -rapid.seed=$(SEED)
 
-.PHONY: test-first
-test-first: ## Run three scenarios on real parts: an upgrade, a sick member, and quorum lost
-	cd test && go test -timeout 20m -v ./scenarios -run '^Test($(FIRST))$$' -skip RollingUpdate
-
 .PHONY: test-harness
 test-harness: ## Test what judges the scenarios, and try the newest etcd of each minor version
 	cd test && go test -p 1 -timeout 20m ./harness ./harness/apiproxy ./cmd/demo/... ./cmd/flags ./versions
@@ -205,23 +201,49 @@ test-rig: ## Test what the scenarios run on: control plane, nodes, networks, dis
 	cd test && $(GO) list $(RACE) -export -deps -test $(HARNESS) >/dev/null
 	cd test && $(GO) test $(RACE) -p 1 -timeout 20m $(HARNESS)
 
+# What is run on real nodes, where they can be had, and not by test-scenarios: upgrades, sick members, lost quorum,
+# drains, lost nodes, broken revisions, members and API servers that are cut off, and what only real nodes do.
+NODES := AHealthyClusterIsUpgradedByTheNewCode|PodsAreReachedByTheirNamesInNamespacesOfTheirOwn|$\
+	FiveMembersAreUpgradedScaledAndRolledTwoAtATime|ASingleMemberIsReplacedByItsOwnSidecarAndScaledOut|$\
+	ASickMemberGoesFirst|LostQuorumWhoseCureIsTheUpdate|ABrokenRevisionStopsAfterOnePodAndItsFixGoesOnThere|$\
+	ADrainFindsNoLeaderAndARolloutWaitsForIt|DrainsOfAllNodes|$\
+	NoSecondMemberIsRemovedWhileANodeIsLost|WhoeverIsCutOffRemovesNobody|TheAPIServerIsGoneForHalfAMinute|$\
+	EveryKubeletIsKilledDuringARollout|ANodeRebootsDuringARollout|$\
+	TheSuccessorOfAPodThatIsDeletedByForceDoesNotWait|OneMemberOfSevenIsLeftWithTheAPIServer
+
+# They print thousands of lines. So what failed is printed again at the end.
+define scenarios
+@mkdir -p .build && set -o pipefail; (cd test && set -x && $(1)) 2>&1 | tee .build/scenarios.log || { \
+	printf '\n== what failed\n'; grep -A 12 -e '^ *--- FAIL' -e 'Error Trace:' -e '^panic:' .build/scenarios.log; \
+	exit 1; }
+endef
+
+# What `make test` runs of them.
+FIRST := AHealthyClusterIsUpgradedByTheNewCode|ASickMemberGoesFirst|LostQuorumWhoseCureIsTheUpdate
+
+.PHONY: test-first
+test-first: ## Run three of the scenarios of test-nodes: an upgrade, a sick member, and quorum lost
+	$(call scenarios,QUORATE_NODES=auto go test -timeout 20m -v ./scenarios -run '^Test($(FIRST))$$')
+
+.PHONY: test-nodes
+test-nodes: ## Run the core of the scenarios on real kubelets and containerd (as root on Debian; else on the agent)
+	@# The tests of a harness that is killed, and then the scenarios. Both look at what is left on the machine.
+	cd test && QUORATE_NODES=auto go test -timeout 10m -v ./harness/kubelet -run Killed
+	@# CI has run the first three by then.
+	$(call scenarios,QUORATE_NODES=auto go test -timeout 30m -v ./scenarios -run '^Test($(NODES))$$' \
+		$(if $(FULL),-skip '^Test($(FIRST))$$'))
+
 .PHONY: test-scenarios
-test-scenarios: ## Run real clusters through rollouts
+test-scenarios: ## Run real clusters through rollouts, but for those of test-nodes
 	test/monitoring/tools .build/monitoring prometheus
 	@# What is tried runs in processes of its own, where the race detector sees nothing. It watches the harness in
 	@# the harness's own tests and in chaos.
-	@# They print thousands of lines. So what failed is printed again at the end.
-	@set -o pipefail; (cd test && set -x && go test -timeout 40m -v ./scenarios/...) 2>&1 | tee .build/scenarios.log || { \
-		printf '\n== what failed\n'; grep -A 12 -e '^ *--- FAIL' -e 'Error Trace:' -e '^panic:' .build/scenarios.log; \
-		exit 1; }
+	$(call scenarios,go test -timeout 40m -v ./scenarios/... -skip '^Test($(NODES))$$')
 
 .PHONY: test-druid
 test-druid: ## Run the pods of the real etcd-druid through all scenarios, also those that CI leaves out
 	@# Each has a cluster of etcd-druid's, which two cores can carry. More of them stall each other.
 	cd test && go test -parallel 2 -timeout 2h -v ./scenarios/... -run Druid -everything
-
-# What `make test` runs of the scenarios.
-FIRST := AHealthyClusterIsUpgradedByTheNewCode|ASickMemberGoesFirst|LostQuorumWhoseCureFollowsAtOnce
 
 # A healthy rollout, an upgrade, a sick member, quorum lost, drains, and the Role.
 CORE := AHealthyClusterIsUpgradedByTheNewCode|PodsAreReachedByTheirNamesInNamespacesOfTheirOwn|$\
@@ -231,27 +253,16 @@ CORE := AHealthyClusterIsUpgradedByTheNewCode|PodsAreReachedByTheirNamesInNamesp
 
 .PHONY: test-core
 test-core: ## Run the core of the scenarios against other releases: KUBERNETES=1.35.4, ETCD=3.7.3 or both
-	@# RollingUpdate is 1.36's, for comparison. From 1.37 on nobody else has to promote the current revision.
+	@# From 1.37 on nobody else has to promote the current revision.
 	cd test && QUORATE_KUBERNETES=$(KUBERNETES) QUORATE_ETCD=$(ETCD) go test -timeout 40m -v ./scenarios \
 		-run '^Test($(CORE))$$' \
-		-skip '/RollingUpdate$(if $(filter-out 1.35.% 1.36.%,$(KUBERNETES)),|/without_patch_statefulsets/status)'
+		$(if $(filter-out 1.35.% 1.36.%,$(KUBERNETES)),-skip '/without_patch_statefulsets/status')
 
 .PHONY: test-kubernetes
 test-kubernetes: ## Run the core of the scenarios against another release of Kubernetes (VERSION=1.35.4)
 	@: $(or $(VERSION),$(error say which release of Kubernetes: make test-kubernetes VERSION=1.35.4))
 	@$(MAKE) --no-print-directory test-core KUBERNETES=$(VERSION)
 
-# What is run on real nodes: upgrades, sick members, lost quorum, drains, lost nodes, and what only real nodes do.
-NODES := $(CORE)|NoSecondMemberIsRemovedWhileANodeIsLost|WhoeverIsCutOffRemovesNobody|TheAPIServerIsGoneForHalfAMinute|$\
-	ABrokenRevisionStopsAfterOnePodAndItsFixGoesOnThere|FiveMembersAreUpgradedScaledAndRolledTwoAtATime|$\
-	ASingleMemberIsReplacedByItsOwnSidecarAndScaledOut|EveryKubeletIsKilledDuringARollout|$\
-	ANodeRebootsDuringARollout|TheSuccessorOfAPodThatIsDeletedByForceDoesNotWait|$\
-	OneMemberOfSevenIsLeftWithTheAPIServer
-
-.PHONY: test-nodes
-test-nodes: ## Run scenarios on real kubelets with a real container runtime (as root; fetches packages of Debian's)
-	cd test && QUORATE_NODES=kubelet go test -timeout 10m -v ./harness/kubelet
-	cd test && QUORATE_NODES=kubelet go test -timeout 1h -v ./scenarios -run '^Test($(NODES))$$'
 
 .PHONY: test-chaos
 test-chaos: ## Test the chaos tests, and play fixed seeds for five minutes

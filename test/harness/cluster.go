@@ -50,19 +50,11 @@ func (e *Env) CreateCluster(ctx context.Context, s Spec) (*Cluster, error) {
 	s = s.complete()
 	c := &Cluster{Spec: s, env: e}
 	c.replicas.Store(int32(s.Replicas))
-	nodes := s.Replicas
-	if s.OwnNodes {
-		nodes++ // One of them may be drained.
-	}
-	if err := e.room(ctx, nodes); err != nil {
+	if err := e.room(ctx, s, s.Replicas); err != nil {
 		return nil, err
 	}
 	if s.OwnNodes {
-		nodes := make([]string, maxReplicas)
-		for n := range nodes {
-			nodes[n] = fmt.Sprintf("%s-node-%d", s.Name, n)
-		}
-		if err := e.Nodes.AddPool(ctx, s.Name, nodes...); err != nil {
+		if err := e.ownNodes(ctx, s); err != nil {
 			return nil, err
 		}
 	}

@@ -128,7 +128,7 @@ func (c *Cluster) RunJob(ctx context.Context) error {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: Namespace, Labels: c.Spec.labels()},
 		Spec: corev1.PodSpec{
-			NodeSelector: c.Spec.nodeSelector(),
+			NodeSelector: c.env.nodeSelector(c.Spec),
 			Containers: []corev1.Container{{Name: "compact", Image: c.Spec.SidecarImage,
 				Command: []string{"sh", "-c", "exec sleep 3600"}}},
 		},

@@ -118,6 +118,8 @@ type Options struct {
 	NodeAddresses bool
 	// RealNodes has real kubelets run the pods, on as many nodes (see [RealNodes]). Network has no effect then.
 	RealNodes bool
+	// Resolver is what several environments with real nodes share that are there at the same time.
+	Resolver *kubelet.Resolver
 	// Hosts builds etcd-druid and the programs of its pods too. It needs Namespaces.
 	Hosts bool
 	// Progress is told what is being done. Nil means silence.
@@ -195,7 +197,7 @@ func Start(ctx context.Context, o Options) (env *Env, err error) {
 	}
 	makeNetwork := e.makeNetwork
 	if o.RealNodes {
-		makeNetwork = e.makeKubeletNetwork
+		makeNetwork = func() error { return e.makeKubeletNetwork(o.Resolver) }
 	}
 	if err := makeNetwork(); err != nil {
 		return nil, fmt.Errorf("make the network: %w", err)

@@ -59,7 +59,7 @@ func (e *Env) CreateEtcd(ctx context.Context, s Spec) (*Cluster, error) {
 	s = s.complete()
 	c := &Cluster{Spec: s, env: e}
 	c.replicas.Store(int32(s.Replicas))
-	if err := e.room(ctx, s.Replicas); err != nil {
+	if err := e.room(ctx, Spec{}, s.Replicas); err != nil {
 		return nil, err
 	}
 	secrets, ca, err := e.certificates(s)

@@ -59,6 +59,8 @@ type Spec struct {
 	// OwnNodes gives the cluster its own nodes, one for each ordinal, so that one can be lost without
 	// another cluster's pods on it.
 	OwnNodes bool
+	// SpareNode gives it one more on real nodes, for the pods of one that is drained.
+	SpareNode bool
 	// Etcd changes the spec of an Etcd before it is created ([Env.CreateEtcd]). Optional.
 	Etcd func(spec map[string]any)
 }
@@ -218,7 +220,7 @@ func (e *Env) statefulSet(s Spec) *appsv1.StatefulSet {
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: s.labels()},
 				Spec: corev1.PodSpec{
-					NodeSelector:                  s.nodeSelector(),
+					NodeSelector:                  e.nodeSelector(s),
 					Affinity:                      s.apart(),
 					ServiceAccountName:            s.Name,
 					TerminationGracePeriodSeconds: &grace,
@@ -256,11 +258,14 @@ func (e *Env) statefulSet(s Spec) *appsv1.StatefulSet {
 	return set
 }
 
-func (s Spec) nodeSelector() map[string]string {
-	if !s.OwnNodes {
-		return nil
+func (e *Env) nodeSelector(s Spec) map[string]string {
+	switch {
+	case s.OwnNodes:
+		return map[string]string{node.PoolLabel: s.Name}
+	case e.real():
+		return map[string]string{node.PoolLabel: ""} // The nodes of no cluster in particular.
 	}
-	return map[string]string{node.PoolLabel: s.Name}
+	return nil
 }
 
 // apart keeps members on nodes of their own. The node agent does so anyway.

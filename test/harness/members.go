@@ -242,7 +242,7 @@ func (c *Cluster) removeMembers(ctx context.Context, which func(name string) boo
 // Promote. (etcd allows one learner. 3.6 has --max-learners for more.) The members of pods that are
 // scaled away stay in the member list; see RemoveMembers.
 func (c *Cluster) Scale(ctx context.Context, replicas int, change func(*corev1.PodTemplateSpec)) error {
-	if err := c.env.room(ctx, replicas); err != nil {
+	if err := c.env.room(ctx, c.Spec, replicas); err != nil {
 		return err
 	}
 	err := c.etcd(func(client *clientv3.Client) error {

@@ -30,7 +30,6 @@ type Nodes interface {
 	LogDir(pod string) string
 	LogOf(pod *corev1.Pod, path string) bool
 	// Nodes as an operator and as fate treats them.
-	AddPool(ctx context.Context, pool string, nodes ...string) error
 	Cordon(ctx context.Context, node string, cordoned bool) error
 	LoseNode(ctx context.Context, node string, how node.Loss) error
 	RestoreNode(ctx context.Context, node string) error
@@ -68,15 +67,13 @@ var (
 	_ Links = (*kubelet.Network)(nil)
 )
 
-// NodesVariable is the environment variable that says what pods run on: "kubelet" for real nodes, "auto" for real nodes
-// where they can be had, and "agent", or nothing, for the node agent.
-const NodesVariable = "QUORATE_NODES"
+// NodesVariable is the environment variable that says what pods run on, see package kubelet.
+const NodesVariable = kubelet.NodesVariable
 
 // RealNodes reports whether [NodesVariable] asks for real nodes that can be had. If they cannot be had, it says so in
-// one line.
+// one line, and ends the program if they are required.
 func RealNodes(ctx context.Context, say func(line string)) bool {
-	asked := os.Getenv(NodesVariable)
-	if asked != "kubelet" && asked != "auto" {
+	if !kubelet.Asked() {
 		return false
 	}
 	err := NamespacesAvailable()
@@ -86,10 +83,15 @@ func RealNodes(ctx context.Context, say func(line string)) bool {
 	if err == nil {
 		err = kubelet.Available()
 	}
-	if err != nil {
-		say(fmt.Sprintf("there are no real nodes, so that the node agent takes their place: %v", err))
+	switch {
+	case err == nil:
+		return true
+	case kubelet.Required():
+		say(fmt.Sprintf("there are no real nodes, and %s requires them: %v", kubelet.RequireVariable, err))
+		os.Exit(1)
 	}
-	return err == nil
+	say(fmt.Sprintf("there are no real nodes, so that the node agent takes their place: %v", err))
+	return false
 }
 
 // startKubelets starts real nodes.
@@ -112,12 +114,31 @@ func (e *Env) startKubelets(ctx context.Context, o Options, n *kubelet.Network) 
 	return nil
 }
 
-// room sees to it that there are nodes for so many members.
-func (e *Env) room(ctx context.Context, members int) error {
-	if n, ok := e.Nodes.(*kubelet.Nodes); ok {
-		return n.Room(ctx, members)
+// room sees to it that there are nodes for a cluster with so many members.
+func (e *Env) room(ctx context.Context, s Spec, members int) error {
+	n, ok := e.Nodes.(*kubelet.Nodes)
+	switch {
+	case !ok:
+		return nil
+	case s.OwnNodes && s.SpareNode:
+		return n.Room(ctx, s.Name, members+1)
+	case s.OwnNodes:
+		return n.Room(ctx, s.Name, members)
 	}
-	return nil
+	return n.Room(ctx, "", members)
+}
+
+// ownNodes gives a cluster nodes of its own. On real nodes it has them already.
+func (e *Env) ownNodes(ctx context.Context, s Spec) error {
+	a, ok := e.Nodes.(*node.Agent)
+	if !ok {
+		return nil
+	}
+	nodes := make([]string, maxReplicas)
+	for i := range nodes {
+		nodes[i] = fmt.Sprintf("%s-node-%d", s.Name, i)
+	}
+	return a.AddPool(ctx, s.Name, nodes...)
 }
 
 // startAgent starts the node agent.
@@ -156,8 +177,8 @@ func (e *Env) real() bool {
 }
 
 // makeKubeletNetwork makes the network of real nodes.
-func (e *Env) makeKubeletNetwork() error {
-	n, err := kubelet.NewNetwork(filepath.Join(e.Dir, "network"))
+func (e *Env) makeKubeletNetwork(shared *kubelet.Resolver) error {
+	n, err := kubelet.NewNetwork(filepath.Join(e.Dir, "network"), shared)
 	if err != nil {
 		return err
 	}

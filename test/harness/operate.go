@@ -46,8 +46,9 @@ func Enter(ctx context.Context, progress func(line string), others ...build.Targ
 		if err == nil {
 			_, err = build.Some(ctx, progress, others...)
 		}
-		if err == nil {
-			RealNodes(ctx, progress) // It fetches what they need.
+		// It fetches what they need. What it has to say, it says only once.
+		if err == nil && kubelet.Asked() && !RealNodes(ctx, progress) {
+			err = os.Setenv(NodesVariable, "agent")
 		}
 		if err != nil && !errors.Is(err, build.ErrNoHosts) {
 			fmt.Fprintln(os.Stderr, err)
@@ -79,7 +80,13 @@ func (c *Cluster) Delete(ctx context.Context) error {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete cluster %s: %w", c.Spec.Name, err)
 	}
-	return c.WaitGone(ctx)
+	if err := c.WaitGone(ctx); err != nil {
+		return err
+	}
+	if n, ok := c.env.Nodes.(*kubelet.Nodes); ok && c.Spec.OwnNodes {
+		n.Free(c.Spec.Name)
+	}
+	return nil
 }
 
 // Recreate puts the pods, as they are, under a new StatefulSet with the same spec but for the pod

@@ -37,33 +37,35 @@ func TestAHealthyClusterIsUpgradedByTheNewCode(t *testing.T) {
 	}
 	from, _ := harness.EtcdUpgrade()
 	s.runs(ctx, version(from))
-	t.Run("from outside of any pod", func(t *testing.T) {
-		s := s.in(t)
-		dir := t.TempDir()
-		outside, err := s.StartOutside(ctx, dir, quick...)
-		require.NoError(t, err)
-		defer func() { require.NoError(t, outside.Stop(ctx, 5*time.Second)) }()
-		s.waitQueue(ctx, len(s.Pods())+1)
-		// It stands in the queue before those that come anew.
-		s.restartSidecars(ctx)
-		o := s.during(ctx, func(*harness.Ledger) {
-			s.touch(ctx, "from-outside")
-			require.NoError(t, s.WaitUpdated(ctx))
-		})
-		o.lostNothing(t)
-		o.keptQuorum(t)
-		o.oneAtATime(t)
-		o.replacedOnce(t, s.Pods()...)
-		for _, r := range o.requests {
-			require.Empty(t, r.Pod, "%s", r)
-		}
-		for _, i := range o.intents {
-			require.Equal(t, o.intents[0].Epoch, i.Epoch, "it has nobody to hand over to, and no need to")
-		}
-		log, err := os.ReadFile(filepath.Join(dir, "sidecar.log"))
-		require.NoError(t, err)
-		require.Contains(t, string(log), "runs outside the StatefulSet's pods")
+}
+
+func TestASidecarOutsideOfAnyPodRollsAllOfThem(t *testing.T) {
+	t.Parallel()
+	ctx, s := newCluster(t, harness.Loopback, harness.Spec{Name: "visited", PlainText: true})
+	dir := t.TempDir()
+	outside, err := s.StartOutside(ctx, dir, quick...)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, outside.Stop(ctx, 5*time.Second)) }()
+	s.waitQueue(ctx, len(s.Pods())+1)
+	// It stands in the queue before those that come anew.
+	s.restartSidecars(ctx)
+	o := s.during(ctx, func(*harness.Ledger) {
+		s.touch(ctx, "from-outside")
+		require.NoError(t, s.WaitUpdated(ctx))
 	})
+	o.lostNothing(t)
+	o.keptQuorum(t)
+	o.oneAtATime(t)
+	o.replacedOnce(t, s.Pods()...)
+	for _, r := range o.requests {
+		require.Empty(t, r.Pod, "%s", r)
+	}
+	for _, i := range o.intents {
+		require.Equal(t, o.intents[0].Epoch, i.Epoch, "it has nobody to hand over to, and no need to")
+	}
+	log, err := os.ReadFile(filepath.Join(dir, "sidecar.log"))
+	require.NoError(t, err)
+	require.Contains(t, string(log), "runs outside the StatefulSet's pods")
 }
 
 // uids are the pods as they are now.
@@ -231,7 +233,8 @@ func TestASingleMemberIsReplacedByItsOwnSidecarAndScaledOut(t *testing.T) {
 		})
 		o.lostNothing(t)
 		require.Equal(t, s.Pods(), o.order)
-		require.Len(t, harness.SelfRemovals(o.requests), 1, "there is nobody else")
+		// Another one may have been refused, because the kubelet wrote the pod's status meanwhile.
+		require.Len(t, harness.SelfRemovals(o.granted()), 1, "there is nobody else")
 		s.runs(ctx, "3.6.16")
 	})
 	t.Run("scaled out to three together with a change: it waits until the new members vote", func(t *testing.T) {

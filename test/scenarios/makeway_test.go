@@ -17,7 +17,7 @@ import (
 // drainable is a cluster with nodes of its own, which its sidecars read.
 func drainable(t *testing.T, name string, args ...string) (context.Context, *scene) {
 	t.Helper()
-	return newCluster(t, harness.Loopback, harness.Spec{Name: name, PlainText: true, OwnNodes: true,
+	return newCluster(t, harness.Loopback, harness.Spec{Name: name, PlainText: true, OwnNodes: true, SpareNode: true,
 		Components: []string{"nodes"}, SidecarArgs: append([]string{"--read-nodes"}, args...)})
 }
 
@@ -107,38 +107,55 @@ func (s *scene) statusNow(ctx context.Context) string {
 // However a cluster is drained beside a rollout, with a budget and without, nothing is lost, and Quorate never takes a
 // member beside the drain's.
 func TestDrainsOfAllNodes(t *testing.T) {
+	t.Parallel()
+	ctx, s := drainable(t, "drains")
+	s.drainsOfAllNodes(ctx, "with druid's budget")
+}
+
+func TestDrainsOfAllNodesWithoutABudget(t *testing.T) {
 	leftOut(t)
 	t.Parallel()
-	ctx, s := drainable(t, "drains", "--leaving-patience=20s")
+	ctx, s := drainable(t, "unbudgeted")
+	require.NoError(t, s.DeleteBudget(ctx))
+	s.drainsOfAllNodes(ctx, "without a budget")
+}
+
+func (s *scene) drainsOfAllNodes(ctx context.Context, budget string) {
+	s.t.Run("between rollouts, one node after the other, "+budget, func(t *testing.T) {
+		s := s.in(t)
+		o := s.during(ctx, func(*harness.Ledger) {
+			for _, pod := range s.Pods() {
+				s.drainedInTime(ctx, pod)
+			}
+		})
+		o.lostNothing(t)
+		o.keptQuorum(t)
+		require.Empty(t, o.requests, "what Quorate removed")
+	})
+	s.t.Run("during a rollout, one node after the other, "+budget, func(t *testing.T) {
+		s := s.in(t)
+		o := s.during(ctx, func(*harness.Ledger) {
+			s.touch(ctx, "drained "+budget)
+			for _, pod := range s.Pods() {
+				s.drainedInTime(ctx, pod)
+			}
+			s.complete(ctx)
+		})
+		o.lostNothing(t)
+		o.keptQuorum(t)
+		o.neverBesideTheDrain(t)
+	})
+}
+
+func TestAllNodesAreCordonedForLong(t *testing.T) {
+	leftOut(t)
+	t.Parallel()
+	ctx, s := drainable(t, "cordoned", "--leaving-patience=20s")
 	for _, budget := range []string{"with druid's budget", "without a budget"} {
 		if budget == "without a budget" {
 			require.NoError(t, s.DeleteBudget(ctx))
 		}
-		t.Run("between rollouts, one node after the other, "+budget, func(t *testing.T) {
-			s := s.in(t)
-			o := s.during(ctx, func(*harness.Ledger) {
-				for _, pod := range s.Pods() {
-					s.drainedInTime(ctx, pod)
-				}
-			})
-			o.lostNothing(t)
-			o.keptQuorum(t)
-			require.Empty(t, o.requests, "what Quorate removed")
-		})
-		t.Run("during a rollout, one node after the other, "+budget, func(t *testing.T) {
-			s := s.in(t)
-			o := s.during(ctx, func(*harness.Ledger) {
-				s.touch(ctx, "drained "+budget)
-				for _, pod := range s.Pods() {
-					s.drainedInTime(ctx, pod)
-				}
-				s.complete(ctx)
-			})
-			o.lostNothing(t)
-			o.keptQuorum(t)
-			o.neverBesideTheDrain(t)
-		})
-		t.Run("all nodes cordoned at once, and for long, "+budget, func(t *testing.T) {
+		t.Run(budget, func(t *testing.T) {
 			s := s.in(t)
 			o := s.during(ctx, func(l *harness.Ledger) {
 				nodes, err := s.Nodes(ctx)

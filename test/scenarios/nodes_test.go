@@ -2,7 +2,6 @@ package scenarios
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"syscall"
 	"testing"
@@ -120,32 +119,34 @@ func TestOneMemberOfSevenIsLeftWithTheAPIServer(t *testing.T) {
 	ctx, s := newCluster(t, harness.Namespaces,
 		harness.Spec{Name: "zone", Replicas: 7, PlainText: true, OwnNodes: true})
 	left, away := s.Pods()[0], s.Pods()[1:]
-	for _, heard := range []bool{true, false} {
-		t.Run(fmt.Sprintf("kubelets are heard: %t", heard), func(t *testing.T) {
-			s := s.in(t)
-			require.NoError(t, s.MoveLeader(ctx, away[0]))
-			o := s.during(ctx, func(l *harness.Ledger) {
-				var mend func(context.Context) error
-				if heard {
-					serve := s.env.API.Refuse(func(r *apiproxy.Request) bool { return slices.Contains(away, r.Pod) }, 0)
-					require.NoError(t, s.CutOff(left))
-					mend = func(context.Context) error { serve(); return s.Reconnect(left) }
-				} else {
-					var err error
-					mend, err = s.CutZone(ctx, away)
-					require.NoError(t, err)
-				}
-				s.touch(ctx, fmt.Sprintf("heard %t", heard))
-				s.pass(ctx, 30*time.Second)
-				require.Empty(t, l.Order(), "nobody is removed")
-				require.NoError(t, mend(ctx))
-				s.complete(ctx)
-			})
-			o.lostNothing(t)
-			o.keptQuorum(t)
-			o.oneAtATime(t)
-			// Who was left alone may have the lock when the links are mended, while its own member does not serve yet.
-			require.ElementsMatch(t, s.Pods(), o.order, "each pod is replaced once")
-		})
+	nobodyGoes := func(l *harness.Ledger, kubelets string) {
+		s.pass(ctx, 30*time.Second)
+		require.Empty(t, l.Order(), "nobody is removed while the kubelets are %s", kubelets)
 	}
+	o := s.during(ctx, func(l *harness.Ledger) {
+		require.NoError(t, s.MoveLeader(ctx, away[0]))
+		serve := s.env.API.Refuse(func(r *apiproxy.Request) bool { return slices.Contains(away, r.Pod) }, 0)
+		require.NoError(t, s.CutOff(left))
+		s.touch(ctx, "zone")
+		nobodyGoes(l, "heard")
+		// So that one rollout will do.
+		require.NoError(t, s.Annotate(ctx, harness.PausedAnnotation, "true"))
+		serve()
+		require.NoError(t, s.Reconnect(left))
+		require.NoError(t, s.WaitReady(ctx))
+		s.holds(ctx, "Paused")
+
+		require.NoError(t, s.MoveLeader(ctx, away[0]))
+		mend, err := s.CutZone(ctx, away)
+		require.NoError(t, err)
+		require.NoError(t, s.Annotate(ctx, harness.PausedAnnotation, ""))
+		nobodyGoes(l, "not heard")
+		require.NoError(t, mend(ctx))
+		s.complete(ctx)
+	})
+	o.lostNothing(t)
+	o.keptQuorum(t)
+	o.oneAtATime(t)
+	// Who was left alone may have the lock when the links are mended, while its own member does not serve yet.
+	require.ElementsMatch(t, s.Pods(), o.order, "each pod is replaced once")
 }

@@ -17,89 +17,99 @@ import (
 	"github.com/quorate/quorate/test/harness"
 )
 
-// Two of three members crash at every start, because of a flag; the cure is the next
-// template (DEP-06, scenario 3).
-func TestLostQuorumWhoseCureIsTheUpdate(t *testing.T) {
-	t.Parallel()
-	ctx, s := newCluster(t, harness.Loopback, harness.Spec{Name: "cured", PlainText: true})
+// crashing is a cluster of whose members two crash at every start, because of a flag; the cure is the next template
+// (DEP-06, scenario 3).
+type crashing struct {
+	*scene
+	good     *corev1.PodTemplateSpec
+	dead     []string
+	survivor string
+}
+
+func newCrashing(t *testing.T, name string) (context.Context, *crashing) {
+	t.Helper()
+	ctx, s := newCluster(t, harness.Loopback, harness.Spec{Name: name, PlainText: true})
 	good, err := s.Template(ctx)
 	require.NoError(t, err)
-	dead, survivor := s.Pods()[:2], s.Pods()[2]
+	return ctx, &crashing{scene: s, good: good, dead: s.Pods()[:2], survivor: s.Pods()[2]}
+}
 
-	// lose makes the two with the lower ordinals crash.
-	lose := func(s *scene, l *harness.Ledger) {
-		require.NoError(s.t, s.MoveLeader(ctx, survivor))
-		s.change(ctx, "give etcd a flag that it does not know", withFlag("etcd", unknownFlag))
-		require.NoError(s.t, l.WaitRemovals(ctx, 1))
-		first := l.Order()[0]
-		require.Contains(s.t, dead, first, "a follower goes first")
-		require.NoError(s.t, s.WaitWaiting(ctx, first, "etcd", "CrashLoopBackOff"))
-		second := s.others(survivor, first)[0]
-		require.NoError(s.t, s.DeletePod(ctx, second))
-		require.NoError(s.t, s.WaitWaiting(ctx, second, "etcd", "CrashLoopBackOff"))
+// lose makes the two with the lower ordinals crash, and returns how many pods have been removed by then.
+func (s *crashing) lose(ctx context.Context, l *harness.Ledger) int {
+	s.t.Helper()
+	require.NoError(s.t, s.MoveLeader(ctx, s.survivor))
+	s.change(ctx, "give etcd a flag that it does not know", withFlag("etcd", unknownFlag))
+	require.NoError(s.t, l.WaitRemovals(ctx, 1))
+	first := l.Order()[0]
+	require.Contains(s.t, s.dead, first, "a follower goes first")
+	require.NoError(s.t, s.WaitWaiting(ctx, first, "etcd", "CrashLoopBackOff"))
+	second := s.others(s.survivor, first)[0]
+	require.NoError(s.t, s.DeletePod(ctx, second))
+	require.NoError(s.t, s.WaitWaiting(ctx, second, "etcd", "CrashLoopBackOff"))
+	s.withoutQuorum(ctx)
+	require.NotContains(s.t, l.Order(), s.survivor, "the last live member stays")
+	return len(l.Order())
+}
+
+func (s *crashing) cure(template *corev1.PodTemplateSpec) {
+	*template = *s.good.DeepCopy()
+	touched("cured")(template)
+}
+
+// Quorate replaces the dead ones at once and without waiting for each other, and the survivor when quorum is back.
+func TestLostQuorumWhoseCureIsTheUpdate(t *testing.T) {
+	t.Parallel()
+	ctx, s := newCrashing(t, "cured")
+	before := 0
+	o := s.during(ctx, func(l *harness.Ledger) {
+		before = s.lose(ctx, l)
+		s.change(ctx, "the cure", s.cure)
+		require.NoError(t, l.WaitRemovals(ctx, before+1))
+		first := l.Removals()[before]
+		took := first.At.Sub(s.changed)
+		t.Logf("the first removal, of %s, came %v after the change", first.Pod, took)
+		require.LessOrEqual(t, took, 5*time.Second)
+		s.complete(ctx)
+	})
+	o.lostNothing(t)
+	after := o.removals[before:]
+	require.Len(t, after, 3)
+	require.ElementsMatch(t, s.dead, []string{after[0].Pod, after[1].Pod}, "dead ones first")
+	require.Equal(t, s.survivor, after[2].Pod)
+	require.Equal(t, 2, after[2].OthersReady, "the survivor is not touched before quorum is back")
+	// The holder of the record goes on with it. If there is none, it is claimed in the
+	// fallback.
+	require.False(t, slices.ContainsFunc(s.journal.Entries(), func(e harness.LogEntry) bool {
+		return e.Message == coordinatesNow && e.By == "lock" && e.At.After(s.changed) &&
+			e.At.Before(after[0].At)
+	}), "there was no lock to be had")
+}
+
+// RollingUpdate does not recover: it replaces the survivor and waits for ever.
+func TestLostQuorumIsForEverWithRollingUpdate(t *testing.T) {
+	t.Parallel()
+	ctx, s := newCrashing(t, "rolled")
+	before := 0
+	o := s.during(ctx, func(l *harness.Ledger) {
+		before = s.lose(ctx, l)
+		require.NoError(t, s.Update(ctx, "the cure, with RollingUpdate", func(set *appsv1.StatefulSet) {
+			set.Spec.UpdateStrategy.Type = appsv1.RollingUpdateStatefulSetStrategyType
+			s.cure(&set.Spec.Template)
+		}))
+		require.NoError(t, l.WaitRemovals(ctx, before+1))
+		s.pass(ctx, 30*time.Second)
+		after := l.Order()[before:]
+		t.Logf("RollingUpdate in half a minute: removed %v; no quorum, %v crash on", after, s.dead)
+		require.Equal(t, []string{s.survivor}, after, "the only live member, and nobody else")
 		s.withoutQuorum(ctx)
-		require.NotContains(s.t, l.Order(), survivor, "the last live member stays")
-	}
-	cure := func(value string) func(*corev1.PodTemplateSpec) {
-		return func(template *corev1.PodTemplateSpec) {
-			*template = *good.DeepCopy()
-			touched(value)(template)
-		}
-	}
 
-	t.Run("Quorate replaces the dead ones at once and without waiting for each other, "+
-		"and the survivor when quorum is back", func(t *testing.T) {
-		s := s.in(t)
-		before := 0
-		o := s.during(ctx, func(l *harness.Ledger) {
-			lose(s, l)
-			before = len(l.Order())
-			s.change(ctx, "the cure", cure("cured"))
-			require.NoError(t, l.WaitRemovals(ctx, before+1))
-			first := l.Removals()[before]
-			took := first.At.Sub(s.changed)
-			t.Logf("the first removal, of %s, came %v after the change", first.Pod, took)
-			require.LessOrEqual(t, took, 5*time.Second)
-			s.complete(ctx)
-		})
-		o.lostNothing(t)
-		after := o.removals[before:]
-		require.Len(t, after, 3)
-		require.ElementsMatch(t, dead, []string{after[0].Pod, after[1].Pod}, "dead ones first")
-		require.Equal(t, survivor, after[2].Pod)
-		require.Equal(t, 2, after[2].OthersReady, "the survivor is not touched before quorum is back")
-		// The holder of the record goes on with it. If there is none, it is claimed in the
-		// fallback.
-		require.False(t, slices.ContainsFunc(s.journal.Entries(), func(e harness.LogEntry) bool {
-			return e.Message == coordinatesNow && e.By == "lock" && e.At.After(s.changed) &&
-				e.At.Before(after[0].At)
-		}), "there was no lock to be had")
+		// Quorate still can.
+		s.changed = time.Now()
+		require.NoError(t, s.SetStrategy(ctx, appsv1.OnDeleteStatefulSetStrategyType))
+		s.complete(ctx)
 	})
-	t.Run("RollingUpdate does not recover: it replaces the survivor and waits for ever", func(t *testing.T) {
-		s := s.in(t)
-		before := 0
-		o := s.during(ctx, func(l *harness.Ledger) {
-			lose(s, l)
-			before = len(l.Order())
-			require.NoError(t, s.Update(ctx, "the cure, with RollingUpdate", func(set *appsv1.StatefulSet) {
-				set.Spec.UpdateStrategy.Type = appsv1.RollingUpdateStatefulSetStrategyType
-				cure("rolled")(&set.Spec.Template)
-			}))
-			require.NoError(t, l.WaitRemovals(ctx, before+1))
-			s.pass(ctx, 30*time.Second)
-			after := l.Order()[before:]
-			t.Logf("RollingUpdate in half a minute: removed %v; no quorum, %v crash on", after, dead)
-			require.Equal(t, []string{survivor}, after, "the only live member, and nobody else")
-			s.withoutQuorum(ctx)
-
-			// Quorate still can.
-			s.changed = time.Now()
-			require.NoError(t, s.SetStrategy(ctx, appsv1.OnDeleteStatefulSetStrategyType))
-			s.complete(ctx)
-		})
-		o.lostNothing(t)
-		require.ElementsMatch(t, dead, o.order[before+1:], "what was dead; the survivor is up to date")
-	})
+	o.lostNothing(t)
+	require.ElementsMatch(t, s.dead, o.order[before+1:], "what was dead; the survivor is up to date")
 }
 
 // Quorum is lost a moment before the template changes: shorter than a session lives, so that

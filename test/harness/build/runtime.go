@@ -36,10 +36,23 @@ func Runtime(ctx context.Context, progress func(line string)) (string, error) {
 		if err := os.Mkdir(fresh, 0o755); err != nil {
 			return "", err
 		}
-		download := exec.CommandContext(ctx, "apt-get", append([]string{"-qq", "download"}, runtimePackages...)...)
-		download.Dir = fresh
-		if out, err := download.CombinedOutput(); err != nil {
-			return "", fmt.Errorf("%w: apt-get download: %w: %s", ErrNoRuntime, err, oneLine(string(out)))
+		apt := func(args ...string) error {
+			command := exec.CommandContext(ctx, "apt-get", append([]string{"-qq"}, args...)...)
+			command.Dir = fresh
+			if out, err := command.CombinedOutput(); err != nil {
+				return fmt.Errorf("%w: apt-get %s: %w: %s", ErrNoRuntime, args[0], err, oneLine(string(out)))
+			}
+			return nil
+		}
+		download := append([]string{"download"}, runtimePackages...)
+		if err := apt(download...); err != nil {
+			// A new machine knows no packages yet, and an old one those that were replaced since.
+			if err := apt("update"); err != nil {
+				return "", err
+			}
+			if err := apt(download...); err != nil {
+				return "", err
+			}
 		}
 		packages, err := filepath.Glob(filepath.Join(fresh, "*.deb"))
 		if err != nil {

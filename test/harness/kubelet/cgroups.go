@@ -43,6 +43,24 @@ func hierarchies() ([]string, error) {
 	return slices.Compact(found), lines.Err()
 }
 
+const (
+	// NodesVariable is the environment variable that says what pods run on: "kubelet" for real nodes, "auto" for real
+	// nodes where they can be had, and "agent", or nothing, for the node agent.
+	NodesVariable = "QUORATE_NODES"
+	// RequireVariable is the environment variable that makes it a failure if NodesVariable asks for real nodes and they
+	// cannot be had.
+	RequireVariable = "QUORATE_REQUIRE_NODES"
+)
+
+// Asked reports whether NodesVariable asks for real nodes.
+func Asked() bool {
+	asked := os.Getenv(NodesVariable)
+	return asked == "kubelet" || asked == "auto"
+}
+
+// Required reports whether they are asked for, and nothing else will do.
+func Required() bool { return Asked() && os.Getenv(RequireVariable) != "" }
+
 // Available says why there can be no nodes here, although there are namespaces. It is nil if there can.
 func Available() error {
 	probe := fmt.Sprintf("quorate-probe-%d", os.Getpid())

@@ -38,6 +38,9 @@
 //   - Kubelets renew their Leases each second, so that the node controller notices a loss after ten seconds. A
 //     container that crashes waits for four seconds at most, unless Config.Patient is set.
 //   - Images are layers with a static program, and with busybox as their shell.
+//   - A node belongs to a pool, and pods select theirs by its label: that of one cluster, which may lose its nodes, or
+//     the one without a name, which all others share. The nodes of a cluster that is deleted are free for the next one.
+//   - The harness resolves the names of pods by one resolver for all networks that are there ([Resolver]).
 //   - There is no kube-proxy. The name of a Service leads to the pods behind it. Only the API server's own Service
 //     has its address, which is the harness's proxy.
 //

@@ -1,14 +1,18 @@
 package kubelet
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 
 	"golang.org/x/net/dns/dnsmessage"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -35,14 +39,19 @@ type host struct {
 	address netip.Addr
 }
 
+func newNames() *names {
+	return &names{pods: map[types.UID]host{}, services: map[string][]netip.Addr{},
+		redirected: map[string]netip.Addr{}}
+}
+
 func serveNames(address string) (*names, error) {
 	conn, err := net.ListenPacket("udp4", net.JoinHostPort(address, "53"))
 	if err != nil {
 		return nil, fmt.Errorf("serve DNS: %w", err)
 	}
-	n := &names{conn: conn, pods: map[types.UID]host{}, services: map[string][]netip.Addr{},
-		redirected: map[string]netip.Addr{}}
-	n.served.Go(n.serve)
+	n := newNames()
+	n.conn = conn
+	n.served.Go(func() { serve(conn, n.find) })
 	return n, nil
 }
 
@@ -107,20 +116,21 @@ func (n *names) find(name string) []netip.Addr {
 	return found
 }
 
-func (n *names) serve() {
+// serve answers questions by what find says.
+func serve(conn net.PacketConn, find func(name string) []netip.Addr) {
 	buffer := make([]byte, 4096)
 	for {
-		size, from, err := n.conn.ReadFrom(buffer)
+		size, from, err := conn.ReadFrom(buffer)
 		if err != nil {
 			return // It was closed.
 		}
-		if answer, err := n.answer(buffer[:size]); err == nil {
-			_, _ = n.conn.WriteTo(answer, from) // Whoever gets no answer asks again.
+		if reply, err := answer(buffer[:size], find); err == nil {
+			_, _ = conn.WriteTo(reply, from) // Whoever gets no answer asks again.
 		}
 	}
 }
 
-func (n *names) answer(message []byte) ([]byte, error) {
+func answer(message []byte, find func(name string) []netip.Addr) ([]byte, error) {
 	var parser dnsmessage.Parser
 	header, err := parser.Start(message)
 	if err != nil {
@@ -130,7 +140,7 @@ func (n *names) answer(message []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	found := n.find(strings.ToLower(strings.TrimSuffix(question.Name.String(), ".")))
+	found := find(strings.ToLower(strings.TrimSuffix(question.Name.String(), ".")))
 	header.Response, header.Authoritative, header.RecursionAvailable = true, true, true
 	if len(found) == 0 {
 		header.RCode = dnsmessage.RCodeNameError
@@ -145,4 +155,65 @@ func (n *names) answer(message []byte) ([]byte, error) {
 		}
 	}
 	return reply.Pack()
+}
+
+// Resolver lets the harness itself resolve the names of pods, in its own mount namespace. Networks that are there at
+// the same time share one. Their pods have to have different names.
+type Resolver struct {
+	conn   net.PacketConn
+	served sync.WaitGroup
+
+	mu    sync.Mutex
+	known []*names
+}
+
+// resolverAddress is where only the harness reaches it.
+const resolverAddress = "127.0.0.53"
+
+// NewResolver makes a resolver that knows no names. Dir takes a file.
+func NewResolver(dir string) (*Resolver, error) {
+	conn, err := net.ListenPacket("udp4", net.JoinHostPort(resolverAddress, "53"))
+	if err != nil {
+		return nil, fmt.Errorf("serve DNS: %w", err)
+	}
+	r := &Resolver{conn: conn}
+	r.served.Go(func() { serve(conn, r.find) })
+	file := filepath.Join(dir, "resolv.conf")
+	text := "nameserver " + resolverAddress + "\nsearch " + clusterDomain + "\noptions ndots:5 timeout:1\n"
+	err = errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(file, []byte(text), 0o644))
+	if err == nil {
+		err = mount(file, "/etc/resolv.conf", "", unix.MS_BIND, "")
+	}
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return r, nil
+}
+
+// Close makes the harness resolve names as before.
+func (r *Resolver) Close() error {
+	err := errors.Join(unix.Unmount("/etc/resolv.conf", unix.MNT_DETACH), r.conn.Close())
+	r.served.Wait()
+	return err
+}
+
+func (r *Resolver) add(n *names) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.known = append(r.known, n)
+}
+
+func (r *Resolver) remove(n *names) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.known = slices.DeleteFunc(r.known, func(other *names) bool { return other == n })
+}
+
+func (r *Resolver) find(name string) (found []netip.Addr) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, n := range r.known {
+		found = append(found, n.find(name)...)
+	}
+	return found
 }

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"strconv"
 	"sync"
 
@@ -40,8 +39,9 @@ type Network struct {
 	handle *netlink.Handle
 	bridge netlink.Link
 	names  *names
-	// resolver is the harness's own resolv.conf.
-	resolver string
+	// resolver is where the harness asks for names. It is closed with the network if it is the network's own.
+	resolver *Resolver
+	own      bool
 
 	mu sync.Mutex
 	// stations are the ends of links by their names: the hub, nodes and pods.
@@ -69,8 +69,9 @@ type deafness struct {
 	address netip.Addr
 }
 
-// NewNetwork makes a network without nodes. The harness must be in namespaces of its own; dir takes a file.
-func NewNetwork(dir string) (n *Network, err error) {
+// NewNetwork makes a network without nodes. The harness must be in namespaces of its own. If it has no resolver that
+// several networks share, the network makes one, and dir takes a file.
+func NewNetwork(dir string, shared *Resolver) (n *Network, err error) {
 	if !network.InNamespace() {
 		return nil, errors.New("network of real nodes: the harness runs in the machine's own network; call " +
 			"network.ReexecInNamespace at the beginning of main or TestMain")
@@ -86,11 +87,14 @@ func NewNetwork(dir string) (n *Network, err error) {
 	}
 	n.stations[Hub] = station{address: n.address(0, 1), link: n.bridge.Attrs().Name}
 	if n.names, err = serveNames(n.HubAddress()); err == nil {
-		err = n.resolve(dir)
+		if n.resolver, n.own = shared, shared == nil; n.own {
+			n.resolver, err = NewResolver(dir)
+		}
 	}
 	if err != nil {
 		return nil, errors.Join(err, n.Close())
 	}
+	n.resolver.add(n.names)
 	return n, nil
 }
 
@@ -119,16 +123,6 @@ func (n *Network) createBridge() error {
 		return errors.Join(n.handle.AddrAdd(bridge, address), n.handle.LinkSetUp(bridge))
 	}
 	return fmt.Errorf("all %d networks are in use", mostNetworks)
-}
-
-// resolve lets the harness itself resolve the names of pods, in its own mount namespace.
-func (n *Network) resolve(dir string) error {
-	n.resolver = filepath.Join(dir, "resolv.conf")
-	text := "nameserver " + n.HubAddress() + "\nsearch " + clusterDomain + "\noptions ndots:5 timeout:1\n"
-	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(n.resolver, []byte(text), 0o644)); err != nil {
-		return err
-	}
-	return mount(n.resolver, "/etc/resolv.conf", "", unix.MS_BIND, "")
 }
 
 // address is one of the network's: third is 0 for the harness and the nodes, and one more than a node's index for its
@@ -217,6 +211,10 @@ func (n *Network) learn(p *corev1.Pod) error {
 	key := p.Namespace + "/" + p.Name
 	if n.stations[key].address == address {
 		return nil
+	}
+	if !address.IsValid() { // It has ended, and its object is about to go.
+		delete(n.stations, key)
+		return n.apply()
 	}
 	n.stations[key] = station{address: address, link: podLink}
 	return n.apply()
@@ -352,11 +350,14 @@ func (n *Network) setDeaf(s station, d deafness, deaf bool) error {
 // Close gives everything back. All nodes must have ended.
 func (n *Network) Close() error {
 	var err error
+	if n.resolver != nil {
+		n.resolver.remove(n.names)
+		if n.own {
+			err = n.resolver.Close()
+		}
+	}
 	if n.names != nil {
 		n.names.close()
-	}
-	if n.resolver != "" {
-		err = unix.Unmount("/etc/resolv.conf", unix.MNT_DETACH)
 	}
 	err = errors.Join(err, n.handle.LinkDel(n.bridge))
 	n.handle.Close()

@@ -70,8 +70,6 @@ type Nodes struct {
 
 	mu  sync.Mutex
 	all []*one
-	// pool is the one that has all nodes.
-	pool string
 }
 
 // one is one node.
@@ -83,6 +81,9 @@ type one struct {
 	process *process.Process
 	// cut is true while the kubelet does not reach the API server.
 	cut bool
+	// pool is the one that has the node, unless it is free.
+	pool string
+	free bool
 }
 
 // Start boots the nodes, and returns when all are Ready. The context bounds the start only.
@@ -118,7 +119,7 @@ func Start(ctx context.Context, config Config) (n *Nodes, err error) {
 		return n, err
 	}
 	n.work.Go(func() { n.copyLogs(running) })
-	return n, n.Room(ctx, config.Nodes)
+	return n, n.Room(ctx, "", config.Nodes)
 }
 
 // share makes a folder one whose mounts the nodes see too, also those that come later.
@@ -195,17 +196,32 @@ func (n *Nodes) copyLogs(ctx context.Context) {
 	}
 }
 
-// Room sees to it that there are at least so many nodes, and waits until they are Ready.
-func (n *Nodes) Room(ctx context.Context, nodes int) error {
-	var fresh []*one
+// Room sees to it that a pool has at least so many nodes, and waits until the new ones are Ready. It takes those that
+// are free, and boots more. Pods have to select their pool by node.PoolLabel, also the one without a name.
+func (n *Nodes) Room(ctx context.Context, pool string, nodes int) error {
+	var fresh, taken []*one
 	n.mu.Lock()
-	for i := len(n.all); i < nodes; i++ {
-		name := fmt.Sprintf("node-%d", i)
-		o := &one{name: name, index: i, dir: filepath.Join(n.config.Dir, name)}
+	for _, o := range n.all {
+		if !o.free && o.pool == pool {
+			nodes--
+		}
+	}
+	for _, o := range n.all {
+		if o.free && len(taken) < nodes {
+			o.pool, o.free = pool, false
+			taken = append(taken, o)
+		}
+	}
+	for range nodes - len(taken) {
+		name := fmt.Sprintf("node-%d", len(n.all))
+		o := &one{name: name, index: len(n.all), dir: filepath.Join(n.config.Dir, name), pool: pool}
 		n.all, fresh = append(n.all, o), append(fresh, o)
 	}
 	n.mu.Unlock()
 	var group errgroup.Group
+	for _, o := range taken {
+		group.Go(func() error { return n.enlist(ctx, o) })
+	}
 	for _, o := range fresh {
 		group.Go(func() error {
 			if err := n.install(o); err != nil {
@@ -220,12 +236,19 @@ func (n *Nodes) Room(ctx context.Context, nodes int) error {
 	return group.Wait()
 }
 
-// enlist gives a node to the pool.
-func (n *Nodes) enlist(ctx context.Context, o *one) error {
+// Free lets other pools have the nodes of a pool, but for those that are lost. No pods may be left there.
+func (n *Nodes) Free(pool string) {
 	n.mu.Lock()
-	patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, node.PoolLabel, n.pool)
-	n.mu.Unlock()
-	return n.patch(ctx, o.name, patch)
+	defer n.mu.Unlock()
+	for _, o := range n.all {
+		o.free = o.free || o.pool == pool && o.process != nil && !o.cut
+	}
+}
+
+// enlist gives a node to its pool.
+func (n *Nodes) enlist(ctx context.Context, o *one) error {
+	return n.patch(ctx, o.name, fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}},"spec":{"unschedulable":false}}`,
+		node.PoolLabel, o.pool))
 }
 
 // boot lets a node that has no power start, and waits until it is Ready.
@@ -319,21 +342,6 @@ func (n *Nodes) off(ctx context.Context, o *one) error {
 
 // group is the control group of a node.
 func (n *Nodes) group(o *one) string { return n.groups + "-" + o.name }
-
-// AddPool gives the nodes that there are to a pool. They have been another one's before, so that only one cluster at a
-// time can have nodes of its own.
-func (n *Nodes) AddPool(ctx context.Context, pool string, _ ...string) error {
-	n.mu.Lock()
-	n.pool = pool
-	nodes := slices.Clone(n.all)
-	n.mu.Unlock()
-	for _, o := range nodes {
-		if err := n.enlist(ctx, o); err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 // Cordon keeps new pods off a node, or lets them on it again.
 func (n *Nodes) Cordon(ctx context.Context, name string, cordoned bool) error {

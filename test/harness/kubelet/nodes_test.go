@@ -16,7 +16,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"github.com/vishvananda/netlink"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -37,31 +36,63 @@ var targets = []build.Target{build.Quorate, build.Etcd36, build.Kube}
 func TestMain(m *testing.M) {
 	MaybeRun()
 	say := func(line string) { fmt.Fprintln(os.Stderr, line) }
-	if os.Getenv("QUORATE_NODES") == "kubelet" && network.NamespacesAvailable() == nil {
-		if !network.InNamespace() {
-			if _, err := build.Some(context.Background(), say, targets...); err != nil {
-				say(err.Error())
-				os.Exit(1)
-			}
-			if _, err := build.Runtime(context.Background(), say); err != nil {
-				say(err.Error())
-				os.Exit(1)
-			}
-		}
-		if err := network.ReexecInNamespace(); err != nil {
-			say(err.Error())
-			os.Exit(1)
-		}
+	if Asked() {
+		unavailable = prepare(context.Background(), say)
+	}
+	if unavailable != nil && Required() {
+		say(fmt.Sprintf("there are no real nodes, and %s requires them: %v", RequireVariable, unavailable))
+		os.Exit(1)
 	}
 	if dir := os.Getenv(victimVariable); dir != "" {
-		if _, err := start(context.Background(), dir); err != nil {
+		if err := beVictim(context.Background(), dir); err != nil {
 			say(err.Error())
 			os.Exit(1)
 		}
-		fmt.Println("started")
-		select {}
 	}
 	os.Exit(m.Run())
+}
+
+// unavailable is why there are no real nodes here. It is set before any test begins.
+var unavailable error
+
+// prepare builds what is needed, and moves the tests into namespaces of their own.
+func prepare(ctx context.Context, say func(string)) error {
+	if err := network.NamespacesAvailable(); err != nil {
+		return err
+	}
+	if !network.InNamespace() {
+		if _, err := build.Runtime(ctx, say); err != nil {
+			return err
+		}
+		if _, err := build.Some(ctx, say, targets...); err != nil {
+			return err
+		}
+	}
+	if err := network.ReexecInNamespace(); err != nil {
+		return err
+	}
+	return Available()
+}
+
+// beVictim runs nodes with pods until it is killed.
+func beVictim(ctx context.Context, dir string) error {
+	w, err := start(ctx, dir)
+	if err != nil {
+		return err
+	}
+	sets := w.client.AppsV1().StatefulSets("default")
+	if _, err := sets.Create(ctx, pauses(3), metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	for ready := int32(0); ready < 3; time.Sleep(lookAgain) {
+		set, err := sets.Get(ctx, "web", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		ready = set.Status.ReadyReplicas
+	}
+	fmt.Println("started")
+	select {}
 }
 
 // world is a control plane with nodes.
@@ -87,7 +118,7 @@ func start(ctx context.Context, dir string) (w *world, err error) {
 		return nil, err
 	}
 	w = &world{}
-	if w.network, err = NewNetwork(filepath.Join(dir, "network")); err != nil {
+	if w.network, err = NewNetwork(filepath.Join(dir, "network"), nil); err != nil {
 		return nil, err
 	}
 	began = time.Now()
@@ -109,17 +140,21 @@ func start(ctx context.Context, dir string) (w *world, err error) {
 
 func needNodes(t *testing.T) {
 	t.Helper()
-	if os.Getenv("QUORATE_NODES") != "kubelet" {
-		t.Skip("needs real nodes: set QUORATE_NODES=kubelet")
+	if !Asked() {
+		t.Skip("needs real nodes: set " + NodesVariable + "=kubelet")
+	}
+	if unavailable != nil {
+		t.Skipf("there are no real nodes: %v", unavailable)
 	}
 }
 
 func TestAStatefulSetComesUpOnRealNodesAndNothingIsLeft(t *testing.T) {
 	needNodes(t)
-	before := machineState(t)
+	dir := folder(t)
+	before := look(t, dir)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	w, err := start(ctx, folder(t))
+	w, err := start(ctx, dir)
 	require.NoError(t, err)
 	closed := false
 	stop := func() {
@@ -250,8 +285,7 @@ func TestAStatefulSetComesUpOnRealNodesAndNothingIsLeft(t *testing.T) {
 		require.Equal(t, pid, still)
 	})
 	stop()
-	require.Equal(t, before, machineState(t))
-	require.Empty(t, processesOf(w.nodes.config.Dir))
+	require.Equal(t, before, look(t, dir))
 }
 
 // pauses is a StatefulSet whose pods do nothing.
@@ -284,8 +318,8 @@ func pauses(replicas int32) *appsv1.StatefulSet {
 
 func TestNothingIsLeftOfAHarnessThatIsKilled(t *testing.T) {
 	needNodes(t)
-	before := machineState(t)
 	dir := t.TempDir()
+	before := look(t, dir)
 	victim := exec.Command(os.Args[0])
 	// It does not know that it is in a harness's namespaces already, and makes its own.
 	victim.Env = append(slices.DeleteFunc(os.Environ(), func(variable string) bool {
@@ -297,53 +331,20 @@ func TestNothingIsLeftOfAHarnessThatIsKilled(t *testing.T) {
 	require.NoError(t, victim.Start())
 	_, err = bufio.NewReader(out).ReadString('\n') // It has started.
 	require.NoError(t, err)
-	require.NotEmpty(t, processesOf(dir))
-	require.NotEqual(t, before, machineState(t), "there are control groups")
+	during := look(t, dir)
+	require.NotEmpty(t, during["processes"])
+	require.NotEmpty(t, during["groups"])
 	require.NoError(t, victim.Process.Kill())
 	_ = victim.Wait()
-	require.EventuallyWithT(t, func(c *assert.CollectT) {
-		require.Empty(c, processesOf(dir))
-		require.Equal(c, before, machineState(t))
-	}, 20*time.Second, 50*time.Millisecond)
+	require.EventuallyWithT(t, func(c *assert.CollectT) { require.Equal(c, before, look(c, dir)) },
+		20*time.Second, 50*time.Millisecond)
 }
 
-// machineState is what nodes could leave behind, as this program sees it: links, mounts, control groups and sysctls.
-func machineState(t *testing.T) map[string][]string {
-	t.Helper()
-	state := map[string][]string{}
-	links, err := netlink.LinkList()
+// look is the machine as it is now.
+func look(t require.TestingT, dir string) Machine {
+	m, err := Look(dir, true)
 	require.NoError(t, err)
-	for _, link := range links {
-		state["links"] = append(state["links"], link.Attrs().Name)
-	}
-	mounts, err := os.ReadFile("/proc/thread-self/mounts")
-	require.NoError(t, err)
-	state["mounts"] = strings.Split(string(mounts), "\n")
-	all, err := hierarchies()
-	require.NoError(t, err)
-	for _, h := range all {
-		groups, err := filepath.Glob(filepath.Join(h, "*quorate*"))
-		require.NoError(t, err)
-		state["groups"] = append(state["groups"], groups...)
-	}
-	for name := range covered {
-		value, err := os.ReadFile(filepath.Join("/proc/sys", name))
-		require.NoError(t, err)
-		state[name] = []string{string(value)}
-	}
-	return state
-}
-
-// processesOf are the command lines of all processes that name a folder.
-func processesOf(dir string) (found []string) {
-	lines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	for _, path := range lines {
-		text, err := os.ReadFile(path)
-		if err == nil && strings.Contains(string(text), dir) {
-			found = append(found, strings.ReplaceAll(string(text), "\x00", " "))
-		}
-	}
-	return found
+	return m
 }
 
 // folder is a folder of the test's, which is kept when it fails.

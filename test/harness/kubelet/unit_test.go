@@ -16,14 +16,13 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/quorate/quorate/test/harness/node"
 )
 
 func TestNamesLeadToWhatIsThereAtTheMoment(t *testing.T) {
 	t.Parallel()
-	n := &names{pods: map[types.UID]host{}, services: map[string][]netip.Addr{}, redirected: map[string]netip.Addr{}}
+	n := newNames()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "main-0", UID: "a"},
 		Spec: corev1.PodSpec{Hostname: "main-0", Subdomain: "main-peer"}}
 	const name = "main-0.main-peer.default.svc"
@@ -32,7 +31,7 @@ func TestNamesLeadToWhatIsThereAtTheMoment(t *testing.T) {
 			{Name: dnsmessage.MustNewName(name + "."), Type: kind, Class: dnsmessage.ClassINET}}}
 		packed, err := query.Pack()
 		require.NoError(t, err)
-		packed, err = n.answer(packed)
+		packed, err = answer(packed, n.find)
 		require.NoError(t, err)
 		var reply dnsmessage.Message
 		require.NoError(t, reply.Unpack(packed))
@@ -169,4 +168,34 @@ func TestLogsAreCopiedWithoutWhatTheRuntimeAdds(t *testing.T) {
 	require.Equal(t, "one line\nhalf of a line, and its end\nlast words\n", look())
 	require.Empty(t, l.open)
 	require.NoError(t, log.Close())
+}
+
+func TestAPodThatHasEndedHasNoAddress(t *testing.T) {
+	t.Parallel()
+	n := &Network{names: newNames(), stations: map[string]station{}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "main-0", UID: "a"},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.64.1.10"}}
+	require.NoError(t, n.learn(pod))
+	require.Equal(t, "10.64.1.10", n.AddressOf("default", "main-0"))
+	pod.Status.Phase = corev1.PodFailed
+	require.NoError(t, n.learn(pod))
+	require.Empty(t, n.AddressOf("default", "main-0"))
+	require.Empty(t, n.stations, "no link leads there")
+}
+
+func TestTheHarnessFindsThePodsOfAllNetworks(t *testing.T) {
+	t.Parallel()
+	r := &Resolver{}
+	const suffix = ".peer.default.svc." + clusterDomain
+	for i, name := range []string{"one", "other"} {
+		n := newNames()
+		n.set(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", UID: "a"},
+			Spec: corev1.PodSpec{Hostname: name, Subdomain: "peer"}}, netip.AddrFrom4([4]byte{10, byte(64 + i), 1, 10}))
+		r.add(n)
+		require.Len(t, r.find(name+suffix), 1)
+	}
+	require.Equal(t, "10.64.1.10", r.find("one" + suffix)[0].String())
+	r.remove(r.known[0])
+	require.Empty(t, r.find("one"+suffix))
+	require.Len(t, r.find("other"+suffix), 1)
 }

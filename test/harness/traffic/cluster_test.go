@@ -366,6 +366,29 @@ func TestALeaderThatIsKilledIsReplacedAndNothingIsLost(t *testing.T) {
 	require.GreaterOrEqual(t, figures.Traffic.LongestWriteStall.Seconds, figures.Traffic.LongestWriteOutage.Seconds)
 }
 
+// An etcd that ends waits for watches for as long as a request may take.
+func TestAMemberThatEndsNeedNotWaitForTheWatches(t *testing.T) {
+	c := startCluster(t, 3)
+	client := startTraffic(t, traffic.Config{Endpoints: c.endpoints})
+	observer := startObserver(t, traffic.ObserverConfig{Endpoints: c.endpoints})
+	serving(t, observer, 3)
+	writes(t, client, 50)
+	for i := range c.members {
+		began := time.Now()
+		c.signal(i, syscall.SIGTERM)
+		<-c.members[i].Done()
+		t.Logf("member %d has ended after %v", i, time.Since(began))
+		require.Less(t, time.Since(began), 4*time.Second)
+		c.start(i)
+		serving(t, observer, 3)
+		writes(t, client, 50)
+	}
+	history, _, _ := finish(t, client, observer)
+	for _, log := range history.Logs {
+		require.True(t, log.Complete, "the watch at %s is resumed", log.Member)
+	}
+}
+
 func TestAHandoverOfTheLeadershipIsCountedAndIsNoOutage(t *testing.T) {
 	const handovers = 5
 	c := startCluster(t, 3)

@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
 )
 
 // eventLog collects what the watch at one member delivers.
@@ -33,13 +35,31 @@ func (c *Client) watch(m *member) {
 	})
 }
 
-// follow watches until the watch breaks for good. The library itself resumes it after
-// a lost connection; a compaction or an expired login ends it.
+// follow watches until the watch breaks for good, or the member says that it is about to end. The library itself
+// resumes it after a lost connection; a compaction or an expired login ends it.
 func (l *eventLog) follow(ctx context.Context, client *clientv3.Client, prefix string) {
 	ctx, cancel := context.WithCancel(ctx)
+	var ends sync.WaitGroup
+	defer ends.Wait()
 	defer cancel()
+	ends.Go(func() { endWith(ctx, cancel, client.ActiveConnection()) })
 	for response := range client.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(l.next())) {
 		l.add(response)
+	}
+}
+
+// endWith ends a watch when its connection is not to be used any more. Without TLS, an etcd that ends waits for seven
+// seconds for those who watch, although it has told them.
+func endWith(ctx context.Context, cancel context.CancelFunc, conn *grpc.ClientConn) {
+	ready := false
+	for state := conn.GetState(); ; state = conn.GetState() {
+		if ready && state != connectivity.Ready {
+			cancel()
+		}
+		ready = state == connectivity.Ready
+		if !conn.WaitForStateChange(ctx, state) {
+			return
+		}
 	}
 }
 
