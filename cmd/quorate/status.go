@@ -78,7 +78,7 @@ Exit codes:
 			if err != nil {
 				return err
 			}
-			look := func(ctx context.Context) (report.Status, error, error) { return f.look(ctx, cmd, o, cfg) }
+			look := func(ctx context.Context) (report.Status, error, error) { return f.look(ctx, o, cfg) }
 			if f.watch {
 				return f.follow(cmd.Context(), cmd, look)
 			}
@@ -125,8 +125,8 @@ func (f *statusFlags) check() error {
 }
 
 // look makes a status of what can be seen now, with a complaint about what cannot.
-func (f *statusFlags) look(ctx context.Context, cmd *cobra.Command, o *options.Client,
-	cfg coordinator.Config) (s report.Status, complaint, err error) {
+func (f *statusFlags) look(ctx context.Context, o *options.Client, cfg coordinator.Config) (
+	s report.Status, complaint, err error) {
 	ask := len(cfg.Endpoints) > 0
 	dump, etcd, noEtcd, err := look(ctx, cfg, ask)
 	switch {

@@ -117,7 +117,8 @@ pass all guards of its rule. The names below are the words in logs and in the ou
 ` + "`quorate plan`" + `, which shows every guard's verdict for every candidate with its numbers.
 
 Options have the names that they have in the configuration file. As flags they are
-` + "`--settle-timeout` in `quorate sidecar`, and `--pod-update-settle-timeout` in a host such as\netcdbrctl" + `. [The settings](settings.md) explain them.
+` + "`--settle-timeout` in `quorate sidecar`, and `--pod-update-settle-timeout` in a host such as\n" +
+		"etcdbrctl" + `. [The settings](settings.md) explain them.
 
 ## Rules
 

@@ -38,7 +38,7 @@ func NewRollout() Rollout {
 
 // table has a row for each setting: those of a coordinator, and the switches of what a coordinator is handed over.
 func (o *Rollout) table() settings.Table {
-	return append(o.Config.Settings(),
+	return append(o.Settings(),
 		settings.Setting{
 			Name: "read-nodes", Field: settings.At(&o.ReadNodes, false), Group: settings.Policy,
 			Help: "read the nodes of the StatefulSet's pods, by name: so leadership moves away from a node that is " +
@@ -71,7 +71,7 @@ func (o *Rollout) outside() settings.Table {
 // they are off, so set them before.
 func (o *Rollout) ApplyTo(cfg *coordinator.Config) {
 	to := cfg.Settings()
-	for i, from := range o.Config.Settings() {
+	for i, from := range o.Settings() {
 		to[i].CopyFrom(from.Field)
 	}
 	if !o.Events {

@@ -116,7 +116,7 @@ func TestWhatWasChosenReachesTheCoordinator(t *testing.T) {
 		corev1.NewForConfigOrDie(&rest.Config{}).Nodes()
 	given := coordinator.Config{Namespace: "garden", Events: events, Nodes: nodes}
 	o := NewRollout()
-	for _, s := range o.Config.Settings() {
+	for _, s := range o.Settings() {
 		fs := pflag.NewFlagSet("", pflag.ContinueOnError)
 		register(fs, &s)
 		if err := fs.Set(s.Name, another(t, &s)); err != nil {

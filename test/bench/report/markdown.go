@@ -20,11 +20,11 @@ type page struct{ strings.Builder }
 func (p *page) line(format string, args ...any) { fmt.Fprintf(p, format+"\n", args...) }
 
 // head begins a section.
-func (p *page) head(level int, title string) {
+func (p *page) head(title string) {
 	if !strings.HasSuffix(p.String(), "\n\n") {
 		p.line("")
 	}
-	p.line("%s %s\n", strings.Repeat("#", level), title)
+	p.line("## %s\n", title)
 }
 
 // table writes a table whose first columns, as many as text says, are words and aligned to
@@ -97,8 +97,8 @@ func header(p *page, run *result.Run) {
 	}
 	p.table(2, []string{"Run", ""}, rows)
 	p.line("A figure is the median of all repetitions, with (least–most) behind it where they differ. Times count from")
-	p.line("the change of the pod template. *never* is what had not happened when the trial's limit ended; *for good* " +
-		"is")
+	p.line("the change of the pod template. *never* is what had not happened when the trial's limit ended; " +
+		"*for good* is")
 	p.line("quorum that did not come back. An even number of repetitions of which half never ended has no other median")
 	p.line("than *never*. [%s](%s) has all of it for programs, and also what a", dataFile, dataFile)
 	p.line("sidecar costs and the fleets.")
@@ -144,7 +144,7 @@ func lost(p *page, trials []result.Trial) {
 	if len(losing) == 0 {
 		return
 	}
-	p.head(2, "Acknowledged writes were lost")
+	p.head("Acknowledged writes were lost")
 	for _, t := range losing {
 		p.line("* **%s** in %s, case `%s`", plural(t.Lost, "write"), where(t), t.Case)
 	}
@@ -155,7 +155,7 @@ var marks = map[Verdict]string{Reached: "✅ reached", NotReached: "❌ **NOT RE
 
 // targets renders the table of targets, and before it what is not reached.
 func targets(p *page, all []Target) {
-	p.head(2, "Targets")
+	p.head("Targets")
 	p.line("**%s.**", tally(all))
 	if lines := missed(all); lines != nil {
 		p.line("\nNot reached:\n\n%s", strings.Join(lines, "\n"))
@@ -215,7 +215,7 @@ func results(p *page, trials []result.Trial) {
 	if len(trials) == 0 {
 		return
 	}
-	p.head(2, "Every arm in every case")
+	p.head("Every arm in every case")
 	p.line("The arms:\n")
 	for _, arm := range armsOf(trials) {
 		p.line("* **%s** (`%s`): %s.", arm.Title, arm.Name, arm.About)
@@ -260,7 +260,8 @@ func results(p *page, trials []result.Trial) {
 		"Case", "Arm", "completed", "without quorum (s)", "longest write stall (ms)", "writes lost (sum)",
 		"writes failed", "retried", "p99 write latency (ms)",
 		"leader changes, planned + unplanned", "fewest Ready pods", "first action (s)", "rollout (s)", "ratio",
-		"beyond (s)", "own part (ms)", "requests", "of them, to keep the record fresh", "KiB", "CPU (s)", "anonymous memory (MiB)",
+		"beyond (s)", "own part (ms)", "requests", "of them, to keep the record fresh", "KiB", "CPU (s)",
+		"anonymous memory (MiB)",
 	}, rows)
 	uncounted(p, trials)
 }

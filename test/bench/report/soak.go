@@ -59,14 +59,14 @@ func soakPage(runs []*soak.Run, chaos string) (text string, wrong []string) {
 		plural(len(runs), "run"), days)
 	p.line("%s\n", soakVerdict(hours, wrong))
 	p.line("%s", soakText)
-	p.head(2, "Does anything grow?")
+	p.head("Does anything grow?")
 	p.line("%s", soakReading)
 	p.table(3, []string{"run", "what", "whose", "hours", "second quarter", "last quarter", "at most", "highest",
 		"grows"}, grown)
-	p.head(2, "The runs")
+	p.head("The runs")
 	p.table(4, []string{"run", "began (UTC)", "hours", "the first script"}, rows)
 	if chaos != "" {
-		p.head(2, "What happened meanwhile")
+		p.head("What happened meanwhile")
 		p.line("```text\n%s\n```", strings.TrimRight(chaos, "\n"))
 	}
 	return p.String(), wrong
