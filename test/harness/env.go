@@ -244,9 +244,7 @@ func Start(ctx context.Context, o Options) (env *Env, err error) {
 		e.onClose(func(context.Context) error { stop(); return nil })
 	}
 
-	if o.RealNodes {
-		say("starting the nodes: real kubelets, with a real container runtime")
-	} else {
+	if !o.RealNodes {
 		say("starting the nodes: an agent runs their pods as processes")
 	}
 	if o.InMemory && network.InNamespace() {
