@@ -39,7 +39,8 @@ func Runtime(ctx context.Context, progress func(line string)) (string, error) {
 		download := exec.CommandContext(ctx, "apt-get", append([]string{"-qq", "download"}, runtimePackages...)...)
 		download.Dir = fresh
 		if out, err := download.CombinedOutput(); err != nil {
-			return "", fmt.Errorf("%w: apt-get download: %w: %s", ErrNoRuntime, err, oneLine(string(out)))
+			said, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+			return "", fmt.Errorf("%w: apt-get download: %w: %s (apt-get update may help)", ErrNoRuntime, err, said)
 		}
 		packages, err := filepath.Glob(filepath.Join(fresh, "*.deb"))
 		if err != nil {
