@@ -156,7 +156,7 @@ func start(o options) int {
 	out := newConsole(signals.watch(os.Stdout))
 	ctx := signals.handle(out, func() {
 		if temporary {
-			_ = os.RemoveAll(dir) // What still runs may write again.
+			_ = harness.Discard(dir) // What still runs may write again.
 		}
 	})
 	d := &demo{options: o, console: out, onTerminal: onTerminal() && !o.plain, dir: dir,
