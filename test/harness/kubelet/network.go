@@ -124,7 +124,8 @@ func (n *Network) createBridge() error {
 // resolve lets the harness itself resolve the names of pods, in its own mount namespace.
 func (n *Network) resolve(dir string) error {
 	n.resolver = filepath.Join(dir, "resolv.conf")
-	text := "nameserver " + n.HubAddress() + "\nsearch " + clusterDomain + "\noptions ndots:5 timeout:1\n"
+	// As in a pod, "svc" may be left out: etcd-druid asks for main-client.default.
+	text := fmt.Sprintf("nameserver %s\nsearch svc.%s %[2]s\noptions ndots:5 timeout:1\n", n.HubAddress(), clusterDomain)
 	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(n.resolver, []byte(text), 0o644)); err != nil {
 		return err
 	}
