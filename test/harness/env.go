@@ -33,6 +33,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/quorate/quorate/test/harness/apiproxy"
@@ -246,9 +247,7 @@ func Start(ctx context.Context, o Options) (env *Env, err error) {
 		e.onClose(func(context.Context) error { stop(); return nil })
 	}
 
-	if o.RealNodes {
-		say("starting the nodes: real kubelets, with a real container runtime")
-	} else {
+	if !o.RealNodes {
 		say("starting the nodes: an agent runs their pods as processes")
 	}
 	if o.InMemory && network.InNamespace() {
@@ -286,8 +285,10 @@ func (e *Env) nodeAddress(n network.Network, name string) string {
 	return at.IP
 }
 
-// nodesDir is the folder of the nodes.
-func (e *Env) nodesDir() string { return filepath.Join(e.Dir, "nodes") }
+// nodesFolder is the folder of the nodes, in that of the environment.
+const nodesFolder = "nodes"
+
+func (e *Env) nodesDir() string { return filepath.Join(e.Dir, nodesFolder) }
 
 // VolumesDir is the folder with the data of all claims.
 func (e *Env) VolumesDir() string { return node.VolumesDir(e.nodesDir()) }
@@ -375,6 +376,14 @@ func (e *Env) makeNetwork() (err error) {
 }
 
 func (e *Env) onClose(f func(context.Context) error) { e.closers = append(e.closers, f) }
+
+// Discard removes the folder of an environment that was not closed.
+func Discard(dir string) error {
+	for unix.Unmount(node.VolumesDir(filepath.Join(dir, nodesFolder)), unix.MNT_DETACH) == nil {
+		// The volumes may be mounted twice: in memory, and for real nodes.
+	}
+	return os.RemoveAll(dir)
+}
 
 // Close stops everything, last started first, and ends the timeline. No process is left
 // behind.

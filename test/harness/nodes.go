@@ -76,13 +76,7 @@ func RealNodes(ctx context.Context, say func(line string)) bool {
 	if !kubelet.Asked() {
 		return false
 	}
-	err := NamespacesAvailable()
-	if err == nil {
-		_, err = build.Runtime(ctx, say)
-	}
-	if err == nil {
-		err = kubelet.Available()
-	}
+	err := RealNodesAvailable(ctx, say)
 	switch {
 	case err == nil:
 		return true
@@ -94,11 +88,31 @@ func RealNodes(ctx context.Context, say func(line string)) bool {
 	return false
 }
 
+// RealNodesAvailable says why there can be no real nodes here. It is nil if there can, and then what they need has been
+// fetched.
+func RealNodesAvailable(ctx context.Context, say func(line string)) error {
+	err := NamespacesAvailable()
+	if err == nil {
+		err = kubelet.Available()
+	}
+	if err == nil {
+		_, err = build.Runtime(ctx, say)
+	}
+	return err
+}
+
 // startKubelets starts real nodes.
 func (e *Env) startKubelets(ctx context.Context, o Options, n *kubelet.Network) error {
 	runtime, err := build.Runtime(ctx, o.Progress)
 	if err != nil {
 		return err
+	}
+	versions, err := kubelet.Versions(ctx, e.Binaries.Kube, runtime)
+	if err != nil {
+		return err
+	}
+	if o.Progress != nil {
+		o.Progress("starting the nodes: " + versions)
 	}
 	nodes, err := kubelet.Start(ctx, kubelet.Config{
 		Admin: e.Plane.AdminConfig(), Kubeconfig: e.Plane.NodeKubeconfig, Kube: e.Binaries.Kube, Runtime: runtime,

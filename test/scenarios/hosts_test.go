@@ -114,6 +114,7 @@ func newEtcd(t *testing.T, ctx context.Context, env *harness.Env, spec harness.S
 	})
 	s := &scene{Cluster: cluster, t: t, env: env, journal: cluster.ReadLogs()}
 	t.Cleanup(s.journal.Stop)
+	t.Cleanup(func() { decided.count(t.Name(), s.journal.Decisions()) })
 	require.NoError(t, cluster.WaitReconciled(ctx))
 	require.NoError(t, cluster.WaitReady(ctx))
 	return s

@@ -1,6 +1,7 @@
 // Command demo shows an etcd cluster being upgraded by its own sidecars without losing
 // quorum, or by Kubernetes itself with the loss of it. It runs on the harness: a real
-// Kubernetes API and StatefulSet controller, real etcd, the real quorate binary.
+// Kubernetes API and StatefulSet controller, real nodes where they can be had, real etcd, the real
+// quorate binary.
 //
 // What is shown is judged as well: the exit code says whether the invariants of
 // Quorate held. See --help.
@@ -8,7 +9,7 @@
 // What is shown is the harness's timeline, and of a rollout by Quorate the product's own
 // `quorate status --watch`, which has the terminal meanwhile.
 //
-// The files: options (flags), run (the course of the demo), druid (what is different with the
+// The files: options (flags, and what the pods run on), run (the course of the demo), druid (what is different with the
 // real etcd-druid), status (the product's own), monitor (what happens in etcd), console (what
 // is printed), signals, outcome (what was measured, and the verdict), summary.
 package main
@@ -52,10 +53,7 @@ func main() {
 		fail("%v", err)
 		os.Exit(exitBadInput)
 	}
-	if o.network == string(harness.Namespaces) {
-		enter(o)
-	}
-	os.Exit(start(o))
+	os.Exit(start(prepare(o)))
 }
 
 // beganVariable tells the program inside its namespaces when it began outside, where it builds.
@@ -69,41 +67,67 @@ func beginning(getenv func(string) string, now time.Time) time.Time {
 	return now
 }
 
-// withoutNamespaces says what to do if there are none.
+// withoutNamespaces says what to do if there are none and the flags need them.
 func withoutNamespaces(o options, err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case o.scenario == etcdDruid:
 		return fmt.Errorf("--scenario %q: %w; run it as root, or see another scenario", o.scenario, err)
+	case o.network == string(harness.Namespaces):
+		return fmt.Errorf("--network %q: %w; use %q", o.network, err, harness.Loopback)
 	}
-	return fmt.Errorf("--network %q: %w; use %q", o.network, err, harness.Loopback)
+	return nil
 }
 
-// enter moves the program into namespaces of its own. Outside of them it only builds, and does not return.
-func enter(o options) {
-	if err := withoutNamespaces(o, harness.NamespacesAvailable()); err != nil {
-		fail("%v", err)
-		os.Exit(exitBadInput)
-	}
+// prepare decides what is still open, and moves the program into namespaces of its own if they are wanted. In that
+// case the program outside only decides and builds, and does not return.
+func prepare(o options) options {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
 	out := newConsole(os.Stdout)
-	var others []build.Target
-	if !network.InNamespace() {
-		_ = os.Setenv(beganVariable, time.Now().Format(time.RFC3339Nano)) // It only fails for a bad name.
-		out.Say(bold, introduction(o))
-		if o.scenario == etcdDruid {
-			out.Progress("looking for the sources of etcd-druid and of the programs in its pods")
-			if err := withoutHosts(ctx, build.Source); err != nil {
-				fail("%v", err)
-				os.Exit(exitBadInput)
-			}
-			others = hosts
-		}
-		warnOfBuild(o, out.Progress)
+	if network.InNamespace() {
+		harness.Enter(ctx, out.Progress)
+		o.nodes, o.network = os.Getenv(harness.NodesVariable), string(harness.Namespaces)
+		return o
 	}
+	set := func(name, value string) { _ = os.Setenv(name, value) } // It only fails for a bad name.
+	set(beganVariable, time.Now().Format(time.RFC3339Nano))
+	out.Say(bold, introduction(o))
+	if err := withoutNamespaces(o, harness.NamespacesAvailable()); err != nil {
+		refuse(err)
+	}
+	real := func() error { return harness.RealNodesAvailable(ctx, out.Progress) }
+	o, err := o.settled(real, out.Progress)
+	if ctx.Err() != nil {
+		stop()
+		out.Say(normal, "Interrupted.")
+		os.Exit(exitSignal + int(syscall.SIGINT)) //nolint:gocritic // What was deferred is done.
+	}
+	if err != nil {
+		refuse(err)
+	}
+	set(harness.NodesVariable, o.nodes)
+	if o.network != string(harness.Namespaces) {
+		return o
+	}
+	var others []build.Target
+	if o.scenario == etcdDruid {
+		out.Progress("looking for the sources of etcd-druid and of the programs in its pods")
+		if err := withoutHosts(ctx, build.Source); err != nil {
+			refuse(err)
+		}
+		others = hosts
+	}
+	warnOfBuild(o, out.Progress)
 	harness.Enter(ctx, out.Progress, others...)
-	stop()
+	return o
+}
+
+// refuse ends the program because what its flags need is not here.
+func refuse(err error) {
+	fail("%v", err)
+	os.Exit(exitBadInput)
 }
 
 func fail(format string, args ...any) {
@@ -133,14 +157,11 @@ func start(o options) int {
 	out := newConsole(signals.watch(os.Stdout))
 	ctx := signals.handle(out, func() {
 		if temporary {
-			_ = os.RemoveAll(dir) // What still runs may write again.
+			_ = harness.Discard(dir) // What still runs may write again.
 		}
 	})
 	d := &demo{options: o, console: out, onTerminal: onTerminal() && !o.plain, dir: dir,
 		begin: beginning(os.Getenv, time.Now())}
-	if !network.InNamespace() {
-		out.Say(bold, introduction(o))
-	}
 	result, err := d.run(ctx)
 	code := conclude(out, result, err, d.notStopped, signals.first())
 

@@ -50,14 +50,22 @@ const (
 	mostReplicas   = 7
 )
 
+// What the pods run on, as harness.NodesVariable names it. nodesAuto is settled before anything starts.
+const (
+	nodesAuto    = "auto"
+	nodesKubelet = "kubelet"
+	nodesAgent   = "agent"
+)
+
 type options struct {
 	scenario string
 	strategy string
+	nodes    string
 	// dir takes all data and logs; empty for a new temporary directory.
 	dir      string
 	keep     bool
 	replicas int
-	// network is never empty after parse.
+	// network is empty until it is settled, unless a flag names it.
 	network string
 	// plain asks for lines even where quorate status could have the terminal.
 	plain bool
@@ -66,14 +74,16 @@ type options struct {
 }
 
 const usage = `Shows an etcd cluster being upgraded from 3.5 to 3.6, on a real Kubernetes API, the real
-StatefulSet controller and real etcd, all on this machine and without a container runtime.
+StatefulSet controller and real etcd, all on this machine. For root on Debian the pods run on real
+nodes: kubelets with containerd and runc, which are fetched and unpacked, not installed. Elsewhere
+an agent stands in for the nodes and runs containers as processes.
 The scenario druid shows the real etcd-druid too, and the upgrade of its pods from 3.4 to 3.5.
 It needs root, and the sources of etcd-druid: from the usual Go module proxy, or from the folder
 that QUORATE_HOSTS names.
 
 Usage: demo [flags]
 
-Flags (SCENARIO and STRATEGY in the environment are the defaults of their flags):
+Flags (SCENARIO, STRATEGY and QUORATE_NODES in the environment are the defaults of their flags):
 `
 
 const exitCodes = `
@@ -95,9 +105,12 @@ func parse(args []string, getenv func(string) string, help io.Writer) (options, 
 		"`who` replaces the pods: OnDelete (Quorate) or RollingUpdate (Kubernetes itself)")
 	fs.IntVar(&o.replicas, "replicas", fewestReplicas,
 		fmt.Sprintf("`number` of members, %d to %d", fewestReplicas, mostReplicas))
+	fs.StringVar(&o.nodes, "nodes", cmp.Or(getenv(harness.NodesVariable), nodesAuto),
+		"`what` the pods run on: kubelet (real nodes), agent (containers are processes), "+
+			"or auto (real nodes where they can be had)")
 	fs.StringVar(&o.network, "network", "",
-		"`how` pods get addresses: loopback (no privileges needed) or namespaces (root: a network namespace per pod) "+
-			"(default: loopback, but namespaces for the scenario druid, which needs them)")
+		"`how` the agent gives pods addresses: loopback (no privileges needed) or namespaces (root: a network "+
+			"namespace per pod) (default: loopback, but namespaces for the scenario druid, which needs them)")
 	fs.StringVar(&o.dir, "dir", "",
 		"`directory` for data and logs, new or empty; it is kept "+
 			"(default: a temporary directory, removed unless the demo fails)")
@@ -115,14 +128,34 @@ func parse(args []string, getenv func(string) string, help io.Writer) (options, 
 	if err != nil {
 		return o, err
 	}
-	switch {
-	case o.network != "":
-	case o.scenario == etcdDruid:
-		o.network = string(harness.Namespaces)
-	default:
-		o.network = string(harness.Loopback)
-	}
 	return o, o.check(fs.Args())
+}
+
+// settled is what the options become when it is known whether there can be real nodes. real says why there cannot, and
+// is asked only if it matters.
+func (o options) settled(real func() error, say func(string)) (options, error) {
+	if o.nodes == nodesAuto && o.network != "" {
+		o.nodes = nodesAgent
+	}
+	if o.nodes != nodesAgent {
+		err := real()
+		switch {
+		case err == nil:
+			o.nodes, o.network = nodesKubelet, string(harness.Namespaces)
+			return o, nil
+		case o.nodes == nodesKubelet:
+			return o, fmt.Errorf("--nodes %s: %w; use %s", o.nodes, err, nodesAgent)
+		}
+		say(fmt.Sprintf("there are no real nodes here, so an agent stands in for them: %v", err))
+		o.nodes = nodesAgent
+	}
+	if o.network == "" {
+		o.network = string(harness.Loopback)
+		if o.scenario == etcdDruid {
+			o.network = string(harness.Namespaces)
+		}
+	}
+	return o, nil
 }
 
 // check returns every bad value, each with its flag and what to do about it.
@@ -138,7 +171,14 @@ func (o options) check(rest []string) error {
 	}
 	oneOf("scenario", o.scenario, healthy, sickMember, etcdDruid)
 	oneOf("strategy", o.strategy, onDelete, rollingUpdate)
-	oneOf("network", o.network, string(harness.Loopback), string(harness.Namespaces))
+	oneOf("nodes", o.nodes, nodesAuto, nodesKubelet, nodesAgent)
+	if o.network != "" {
+		oneOf("network", o.network, string(harness.Loopback), string(harness.Namespaces))
+	}
+	if o.network != "" && o.nodes == nodesKubelet {
+		errs = append(errs, fmt.Errorf("--network %s: with --nodes %s give none; real nodes have their own network",
+			o.network, o.nodes))
+	}
 	if o.replicas < fewestReplicas || o.replicas > mostReplicas {
 		errs = append(errs, fmt.Errorf("--replicas %d: use %d to %d; fewer cannot lose a member and keep quorum",
 			o.replicas, fewestReplicas, mostReplicas))

@@ -43,7 +43,7 @@ const patience = time.Second
 
 // startDelay is less than a volume and an image usually take, and enough to see what
 // the absence of a member means: local processes alone start in half a second, in
-// which an etcd without quorum would hardly be noticed.
+// which an etcd without quorum would hardly be noticed. On real nodes a pod takes its own time.
 const startDelay = 3 * time.Second
 
 // clusterName is that of the StatefulSet, and of the Etcd.
@@ -135,7 +135,7 @@ func (d *demo) bringUp(ctx context.Context) (err error) {
 	built := d.begin
 	d.env, err = harness.Start(ctx, harness.Options{
 		Dir: d.dir, Network: harness.Mode(d.network), Nodes: d.replicas, Hosts: d.scenario == etcdDruid,
-		RealNodes: d.network == string(harness.Namespaces) && harness.RealNodes(ctx, d.console.Progress),
+		RealNodes: d.nodes == nodesKubelet,
 		Progress: func(line string) {
 			// Whatever comes after the last word of the build is starting.
 			if isBuildLine(line) {
@@ -162,12 +162,16 @@ func (d *demo) bringUp(ctx context.Context) (err error) {
 func (d *demo) createCluster(ctx context.Context) (err error) {
 	d.say("creating StatefulSet %s: %d replicas, etcd %s, mTLS for clients and peers, "+
 		"a sidecar in every pod", clusterName, d.replicas, d.versions().from)
-	d.say("every pod waits %v before it starts, as it would for its volume and its image in a cluster", startDelay)
-	began := time.Now()
-	d.cluster, err = d.env.CreateCluster(ctx, harness.Spec{
+	spec := harness.Spec{
 		Name: clusterName, Replicas: d.replicas, EtcdImage: harness.Etcd35,
-		Strategy: appsv1.StatefulSetUpdateStrategyType(d.strategy), StartDelay: startDelay,
-	})
+		Strategy: appsv1.StatefulSetUpdateStrategyType(d.strategy),
+	}
+	if d.nodes == nodesAgent {
+		d.say("every pod waits %v before it starts, as it would for its volume and its image in a cluster", startDelay)
+		spec.StartDelay = startDelay
+	}
+	began := time.Now()
+	d.cluster, err = d.env.CreateCluster(ctx, spec)
 	if err != nil {
 		return err
 	}

@@ -179,7 +179,9 @@ func NewResolver(dir string) (*Resolver, error) {
 	r := &Resolver{conn: conn}
 	r.served.Go(func() { serve(conn, r.find) })
 	file := filepath.Join(dir, "resolv.conf")
-	text := "nameserver " + resolverAddress + "\nsearch " + clusterDomain + "\noptions ndots:5 timeout:1\n"
+	// As in a pod, "svc" may be left out: etcd-druid asks for main-client.default.
+	text := "nameserver " + resolverAddress + "\nsearch svc." + clusterDomain + " " + clusterDomain +
+		"\noptions ndots:5 timeout:1\n"
 	err = errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(file, []byte(text), 0o644))
 	if err == nil {
 		err = mount(file, "/etc/resolv.conf", "", unix.MS_BIND, "")

@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -144,12 +145,16 @@ func (n *Nodes) watch(ctx context.Context) error {
 		}
 	}
 	_, err := pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: learn, UpdateFunc: func(_, o any) { learn(o) },
+		AddFunc: learn, UpdateFunc: func(old, o any) {
+			learn(o)
+			n.tell(old.(*corev1.Pod), o.(*corev1.Pod))
+		},
 		DeleteFunc: func(o any) {
 			if unknown, ok := o.(cache.DeletedFinalStateUnknown); ok {
 				o = unknown.Obj
 			}
 			n.config.Network.forget(o.(*corev1.Pod))
+			n.config.OnEvent("%s %s: the API server has it no more", o.(*corev1.Pod).Name, node.Gone)
 		},
 	})
 	_, cerr := claims.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(o any) {
@@ -166,6 +171,24 @@ func (n *Nodes) watch(ctx context.Context) error {
 		return errors.New("pods cannot be watched")
 	}
 	return nil
+}
+
+// tell tells that the Ready condition of a pod has changed, in the agent's words.
+func (n *Nodes) tell(old, now *corev1.Pod) {
+	of := func(p *corev1.Pod) (ready corev1.PodCondition) {
+		for _, c := range p.Status.Conditions {
+			if c.Type == corev1.PodReady {
+				ready = c
+			}
+		}
+		return ready
+	}
+	switch before, after := of(old), of(now); {
+	case after.Status == corev1.ConditionTrue && before.Status != corev1.ConditionTrue:
+		n.config.OnEvent("%s %s", now.Name, node.Ready)
+	case after.Status != corev1.ConditionTrue && before.Status == corev1.ConditionTrue:
+		n.config.OnEvent("%s %s: %s", now.Name, node.NotReady, cmp.Or(after.Message, after.Reason))
+	}
 }
 
 func (n *Nodes) copyLogs(ctx context.Context) {
