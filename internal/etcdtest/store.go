@@ -22,6 +22,8 @@ type store struct {
 	history  []*mvccpb.Event
 	leases   map[int64]*lease // the living ones
 	next     int64
+	// compacted is the revision before which no watch can begin any more.
+	compacted int64
 	// changed is closed and replaced at every change, for watches and keep-alives.
 	changed chan struct{}
 }
@@ -230,6 +232,16 @@ func (c *Cluster) Age(d time.Duration) {
 	for _, l := range c.store.leases {
 		l.kept = time.Now().Add(-d)
 	}
+}
+
+// Compact forgets what has been until now, and ends the watches that began before: as in etcd, where one that has told
+// nothing since would begin there again as soon as its connection breaks.
+func (c *Cluster) Compact() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.store.revision++
+	c.store.compacted = c.store.revision
+	c.store.notify()
 }
 
 // Leases returns how many leases there are.
@@ -471,8 +483,17 @@ func (s watchService) Watch(stream pb.Watch_WatchServer) error {
 	for {
 		s.cluster.mu.Lock()
 		header, changed, history := s.header(), s.cluster.store.changed, s.cluster.store.history
+		compacted := s.cluster.store.compacted
 		s.cluster.mu.Unlock()
 		for id, w := range watches {
+			if w.from < compacted {
+				delete(watches, id)
+				if err := stream.Send(&pb.WatchResponse{Header: header, WatchId: id, Canceled: true,
+					CompactRevision: compacted}); err != nil {
+					return err
+				}
+				continue
+			}
 			resp := &pb.WatchResponse{Header: header, WatchId: id}
 			for _, e := range history {
 				if string(e.Kv.Key) == w.key && e.Kv.ModRevision >= w.from {
