@@ -550,7 +550,7 @@ func TestTheQueue(t *testing.T) {
 			for range 3 {
 				defer run(t, config(k, soon))()
 			}
-			within(t, generous, "three", func() bool { return len(k.etcd.Values(presence)) == 3 && holders(k) == 1 })
+			within(t, generous, "three in the queue", func() bool { return holders(k) == 3 })
 			k.update("rev-2")
 			within(t, generous, "the rollout", func() bool { return k.settled("rev-2") })
 			k.expect(t, "deleted etcd-2", "deleted etcd-1", "deleted etcd-0")
@@ -565,10 +565,13 @@ func TestTheQueue(t *testing.T) {
 			first := run(t, config(k, soon))
 			within(t, generous, "the first", func() bool { return holders(k) == 1 })
 			defer run(t, config(k, soon))()
-			within(t, generous, "the second", func() bool { return len(k.etcd.Values(presence)) == 2 })
+			within(t, generous, "the second", func() bool { return holders(k) == 2 })
 			k.update("rev-2")
 			within(t, generous, "the first removal", func() bool { return k.story() != "" })
 			first()
+			if holders(k) != 1 {
+				t.Errorf("keys %v", queue(k))
+			}
 			within(t, generous, "the rollout", func() bool { return k.settled("rev-2") })
 			k.expect(t, "deleted etcd-2", "deleted etcd-1", "deleted etcd-0")
 		}},

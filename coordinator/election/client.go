@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -88,6 +89,33 @@ func (t boundedTxn) Else(ops ...clientv3.Op) clientv3.Txn {
 func (t boundedTxn) Commit() (*clientv3.TxnResponse, error) {
 	defer t.cancel()
 	return t.Txn.Commit()
+}
+
+// asking takes the place of the Watcher of a process without a member of its own. A watch is a stream to a member that
+// may be told to end at any time, so it asks from time to time whether the key has been deleted. That is all that
+// Mutex's Lock wants to know.
+type asking struct {
+	clientv3.Watcher
+	kv     clientv3.KV
+	every  time.Duration
+	beside *sync.WaitGroup
+}
+
+func (a asking) Watch(ctx context.Context, key string, opts ...clientv3.OpOption) clientv3.WatchChan {
+	told := make(chan clientv3.WatchResponse, 1)
+	since := clientv3.OpGet(key, opts...).Rev()
+	a.beside.Go(func() {
+		defer close(told)
+		for ctx.Err() == nil {
+			resp, err := a.kv.Get(ctx, key)
+			if err == nil && (len(resp.Kvs) == 0 || resp.Kvs[0].CreateRevision > since) {
+				told <- clientv3.WatchResponse{Events: []*clientv3.Event{{Type: clientv3.EventTypeDelete}}}
+				return
+			}
+			pause(ctx, a.every, nil)
+		}
+	})
+	return told
 }
 
 // pause waits for d, or until ctx or what done belongs to ends.

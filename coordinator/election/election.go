@@ -217,6 +217,9 @@ func (c *Candidate) join(ctx context.Context, self Presence) (*session, error) {
 	if len(endpoints) == 0 {
 		return nil, doubt
 	}
+	if !c.cfg.AtHome && doubt == nil {
+		endpoints = endpoints[:1]
+	}
 	c.next = cmp.Or(c.next, newLease())
 	s, err := open(ctx, &c.cfg, endpoints, c.next)
 	switch {

@@ -72,10 +72,18 @@ func open(ctx context.Context, cfg *Config, endpoints []string, id clientv3.Leas
 		Lease: client.Lease, client: client, id: id, every: cfg.KeepAlive, timeout: cfg.Timeout, ttl: cfg.TTL, last: sent,
 	}
 	if !cfg.AtHome {
-		l.failed = func() { client.SetEndpoints(cfg.Members()...) }
+		next := 0
+		l.failed = func() { // One member at a time, so that one that hangs swallows no request after the first.
+			members := cfg.Members()
+			next++
+			client.SetEndpoints(members[next%len(members)])
+		}
 	}
 	client.KV, client.Lease = bounded{client.KV, cfg.Timeout}, l
 	s := &session{cfg: cfg, keys: keysOf(cfg.Prefix), client: client, life: l, owns: make(chan bool, 1)}
+	if !cfg.AtHome {
+		client.Watcher = asking{client.Watcher, client.KV, cfg.KeepAlive, &s.beside}
+	}
 	if s.Session, err = concurrency.NewSession(client, concurrency.WithLease(id)); err != nil {
 		return nil, errors.Join(fmt.Errorf("keep the lease for the lock alive: %w", err), client.Close())
 	}
@@ -151,9 +159,6 @@ func (s *session) lock(ctx context.Context, again bool) (*Tenure, error) {
 			pause(ctx, lineUpAgain+rand.N(lineUpAgain), s.Done())
 			err = s.announce(ctx)
 		}
-		if err == nil {
-			err = s.nobodyBefore(ctx)
-		}
 		began := time.Now()
 		if over := s.over(ctx); over != nil {
 			return nil, over
@@ -202,24 +207,6 @@ func (s *session) wait(ctx context.Context, m *concurrency.Mutex) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// nobodyBefore waits until nobody has the lock, if this process has no member of its own. In the queue it would watch
-// the key before its own, over a stream to a member that may be told to end at any time. So it asks.
-func (s *session) nobodyBefore(ctx context.Context) error {
-	for !s.cfg.AtHome {
-		resp, err := s.client.Get(ctx, s.keys.lock+"/", clientv3.WithFirstCreate()...)
-		if err != nil {
-			return err
-		}
-		if len(resp.Kvs) == 0 || string(resp.Kvs[0].Key) == s.key(s.keys.lock) {
-			return nil
-		}
-		if pause(ctx, s.cfg.KeepAlive, s.Done()); s.over(ctx) != nil {
-			return nil
-		}
-	}
-	return nil
 }
 
 // passes is true for an error after which it may go better the next time.

@@ -298,6 +298,20 @@ func (s kvService) Put(ctx context.Context, req *pb.PutRequest) (*pb.PutResponse
 	return &pb.PutResponse{Header: s.header()}, nil
 }
 
+// DeleteRange deletes a single key.
+func (s kvService) DeleteRange(ctx context.Context, req *pb.DeleteRangeRequest) (*pb.DeleteRangeResponse, error) {
+	unlock, err := s.consensus(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if len(req.RangeEnd) > 0 {
+		return nil, status.Errorf(codes.Unimplemented, "delete %v", req)
+	}
+	s.cluster.store.delete(string(req.Key))
+	return &pb.DeleteRangeResponse{Header: s.header()}, nil
+}
+
 func (s kvService) Txn(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse, error) {
 	s.cluster.mu.Lock()
 	s.member.Txns++
