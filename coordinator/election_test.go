@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -241,4 +242,31 @@ func TestTheEndDoesNotWaitForADialThatBlocks(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A sidecar whose own member does not serve has no session. It is needed without the lock only while nobody has that.
+func TestASidecarWithoutItsMemberStandsInOnlyWhileNobodyHasTheLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 3)
+		s.etcd.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[1].ReadErr = errors.New("broken") })
+		s.etcd.Hold(lock+"somebody", "")
+		defer run(t, s.config(as("etcd-1")))()
+		<-time.After(time.Minute)
+		s.update("rev-2")
+		<-time.After(5 * time.Minute)
+		if at := s.at(claims); len(at) > 0 {
+			t.Errorf("it claimed the record at %v", at)
+		}
+		s.begin()
+		s.etcd.Delete(lock + "somebody")
+		within(t, time.Minute, "a claim", func() bool { return len(s.at(claims)) > 0 })
+		if at := s.at(claims)[0]; at > DefaultFallbackAfter+time.Second {
+			t.Errorf("it claimed the record after %v", at)
+		}
+		for i := range 3 {
+			if open := s.etcd.Streams(i); len(open) > 0 {
+				t.Errorf("it has %v open at member %d", open, i)
+			}
+		}
+	})
 }

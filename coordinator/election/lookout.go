@@ -35,8 +35,10 @@ func (c *Candidate) lookOut(ctx context.Context) {
 		}
 		sent := time.Now()
 		looking, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), c.cfg.KeepAlive)
-		if client == nil {
-			client, _ = connect(looking, c.cfg.Dial, c.cfg.Members())
+		if members := c.cfg.Members(); client == nil {
+			client, _ = connect(looking, c.cfg.Dial, members)
+		} else {
+			client.SetEndpoints(members...)
 		}
 		if client != nil && c.ownedByAnother(looking, client) {
 			c.state.sees(sent)

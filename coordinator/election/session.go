@@ -74,9 +74,10 @@ func open(ctx context.Context, cfg *Config, endpoints []string, id clientv3.Leas
 	if !cfg.AtHome {
 		next := 0
 		l.failed = func() { // One member at a time, so that one that hangs swallows no request after the first.
-			members := cfg.Members()
-			next++
-			client.SetEndpoints(members[next%len(members)])
+			if members := cfg.Members(); len(members) > 0 {
+				next++
+				client.SetEndpoints(members[next%len(members)])
+			}
 		}
 	}
 	client.KV, client.Lease = bounded{client.KV, cfg.Timeout}, l
