@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quorate/quorate/internal/etcdtest"
 )
@@ -170,6 +171,28 @@ func TestAProcessWithoutAMemberHasNoStreamOpen(t *testing.T) {
 	})
 }
 
+func TestAKeyThatWasDeletedAndWrittenAnewHasBeenDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := etcdtest.StartInMemory(t, 1)
+		s := openedBy(t, outside(c))
+		defer s.close(t.Context())
+		c.Hold(lock+"other", "")
+		watching, stop := context.WithCancel(t.Context())
+		defer stop()
+		told := s.client.Watch(watching, lock+"other", clientv3.WithRev(kv(t, s, lock+"other").CreateRevision))
+		<-time.After(time.Minute)
+		if len(told) > 0 {
+			t.Error("it is told of a key that is still there")
+		}
+		c.Delete(lock + "other")
+		c.Hold(lock+"other", "") // Its owner has lined up again.
+		<-time.After(sessionEvery)
+		if len(told) == 0 {
+			t.Error("it is not told")
+		}
+	})
+}
+
 // alone runs a candidate whose own member is the one at i. Where is told when a session is to begin.
 func alone(t *testing.T, c *etcdtest.Cluster, i int, serves *bool) *Candidate {
 	cfg := config(c, c.URL(i))
@@ -240,6 +263,9 @@ func TestASessionLivesAtHomeAndNowhereElse(t *testing.T) {
 		<-time.After(sessionTTL - sessionEvery - ms)
 		if candidate.Tenure() == nil {
 			t.Error("the lock is lost before its time")
+		}
+		if candidate.Silent(2*sessionEvery) > 0 { // That the lock is ours is no news of others.
+			t.Error("etcd is not silent")
 		}
 		<-time.After(sessionEvery + ReleaseTimeout)
 		if keys := c.Keys(); len(keys) > 0 { // Over another member.
