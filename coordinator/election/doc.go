@@ -31,8 +31,8 @@
 //   - Dead owners. A janitor runs in every session. Whoever waits looks at the first key in the queue, and the owner
 //     looks at all keys. It removes what has not been kept alive for a TTL, and keys without a lease, which have come
 //     back from a backup. Each removal is guarded by the key's revision.
-//   - Being passed over. An owner may hand the lock over to any peer. Those that wait before it lose their places in the
-//     same transaction, so that the owner changes once. They line up again a moment later, with the same session. The
+//   - Being passed over. An owner may hand the lock over to any peer. Those that wait before it lose their places in
+//     the same transaction, so that the owner changes once. They line up again a moment later, with the same session. The
 //     same happens when etcd has compacted what a quiet watch has seen.
 //   - Ownership. Lock may have returned long ago, so Owns asks in a transaction that reads.
 //   - Release. Mutex's Unlock deletes whatever is there now. Ours is guarded by the key's revision, takes a second at
@@ -42,8 +42,8 @@
 //
 // When an etcd member is told to end, it waits up to seven seconds for the streams of its clients. A session has two:
 // one for its keep-alives and, while it waits, one for its watch. So it lives at the member of its own pod, with which
-// it ends, and nowhere else (Config.AtHome). Until that member serves there is no session. When it has been silent for a
-// TTL, the session ends. An owner then releases the lock over another member, by a request that is answered at once.
+// it ends, and nowhere else (Config.AtHome). Until that member serves there is no session. When it has been silent for
+// a TTL, the session ends. An owner then releases the lock over another member, by a request that is answered at once.
 //
 // While its own member is silent, a candidate asks the other members whether somebody else has the lock. That counts as
 // much as a session that is confirmed (see [Candidate.Silent]), because nobody needs this process then.

@@ -89,7 +89,8 @@ func TestOnlyTheOwnerOfTheLockLooksAfterThoseWhoDoNotWait(t *testing.T) {
 				if tc.handOver {
 					c.Grant(sessionTTL*10, map[string]string{lock + "heir": ""}) // etcd itself ends such a lease.
 					at := kv(t, first.s, lock+"heir")
-					if err := first.handOver(t.Context(), Peer{Key: lock + "heir", Queued: at.CreateRevision}); err != nil {
+					heir := Peer{Key: lock + "heir", Queued: at.CreateRevision}
+					if err := first.handOver(t.Context(), heir); err != nil {
 						t.Fatal(err)
 					}
 				}

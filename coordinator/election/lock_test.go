@@ -60,10 +60,12 @@ func TestALockThatCannotBeHadNow(t *testing.T) {
 		ends  bool
 		takes time.Duration
 	}{
-		{"is asked for again when a request is lost", nil, sessionTimeout / 2, false, sessionTimeout + Retry + lineUpAgain},
+		{"is asked for again when a request is lost", nil, sessionTimeout / 2, false,
+			sessionTimeout + Retry + lineUpAgain},
 		{"is asked for again when a member has no leader", rpctypes.ErrGRPCNoLeader, 2 * time.Second, false,
 			2 * time.Second},
-		{"ends the session if etcd has no space, so that the fallback can begin", rpctypes.ErrGRPCNoSpace, time.Hour, true, 0},
+		{"ends the session if etcd has no space, so that the fallback can begin", rpctypes.ErrGRPCNoSpace, time.Hour,
+			true, 0},
 		{"ends the session if that is not allowed", rpctypes.ErrGRPCPermissionDenied, time.Hour, true, 0},
 		{"ends the session when it has been asked for in vain many times", rpctypes.ErrGRPCTimeout, time.Hour, true,
 			mostFailures * Retry},

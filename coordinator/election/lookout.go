@@ -8,8 +8,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// lookOut asks whether somebody else has the lock, while etcd confirms no session of ours: our own member may be down or
-// late, while the others elect among themselves. Then nobody needs this process, and etcd is not silent.
+// lookOut asks whether somebody else has the lock, while etcd confirms no session of ours: our own member may be down
+// or late, while the others elect among themselves. Then nobody needs this process, and etcd is not silent.
 //
 // That is asked of any member, by requests that are answered at once. A session at another member would have streams
 // there, and etcd waits for those when it is told to end.

@@ -54,8 +54,8 @@ type session struct {
 	beside sync.WaitGroup
 }
 
-// open is granted the lease with this ID, and keeps it alive from then on. Without quorum a request would wait for ever,
-// so each has a deadline.
+// open is granted the lease with this ID, and keeps it alive from then on. Without quorum a request would wait for
+// ever, so each has a deadline.
 func open(ctx context.Context, cfg *Config, endpoints []string, id clientv3.LeaseID) (*session, error) {
 	granting, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), cfg.Timeout)
 	defer cancel()
@@ -69,7 +69,8 @@ func open(ctx context.Context, cfg *Config, endpoints []string, id clientv3.Leas
 			client.Close())
 	}
 	l := &life{
-		Lease: client.Lease, client: client, id: id, every: cfg.KeepAlive, timeout: cfg.Timeout, ttl: cfg.TTL, last: sent,
+		Lease: client.Lease, client: client, id: id,
+		every: cfg.KeepAlive, timeout: cfg.Timeout, ttl: cfg.TTL, last: sent,
 	}
 	if !cfg.AtHome {
 		next := 0

@@ -94,8 +94,8 @@ func (t *Tenure) releaseOver(ctx context.Context, client *clientv3.Client) error
 }
 
 // handOver gives the lock to a peer that waits for it. Those before it in the queue lose their places in the same
-// transaction and line up again, so that the owner changes only once. If the peer has gone meanwhile, the lock is simply
-// released.
+// transaction and line up again, so that the owner changes only once. If the peer has gone meanwhile, the lock is
+// simply released.
 //
 // The session lasts, unless ctx has ended. A new one would cost all members some work, just when the peer is about to
 // remove a pod.

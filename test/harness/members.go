@@ -408,7 +408,8 @@ func (c *Cluster) EtcdMessages(ctx context.Context, pod string) (map[string]int,
 // EtcdStreams counts the streams that clients have open at the pod's member, by service and method. etcd waits for
 // them when it is told to end.
 func (c *Cluster) EtcdStreams(ctx context.Context, pod string) (map[string]int, error) {
-	counts, err := c.etcdCounts(ctx, pod, map[string]int{"grpc_server_started_total": 1, "grpc_server_handled_total": -1})
+	counts, err := c.etcdCounts(ctx, pod,
+		map[string]int{"grpc_server_started_total": 1, "grpc_server_handled_total": -1})
 	maps.DeleteFunc(counts, func(method string, n int) bool { return n == 0 })
 	return counts, err
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/quorate/quorate/test/harness"
 )
 
-// An etcd that is told to end waits up to seven seconds for the streams of its clients. So a sidecar has none at another
-// pod's member: neither when it has started before its own member, nor after a rollout, nor while its own member is
+// An etcd that is told to end waits up to seven seconds for the streams of its clients. So a sidecar has none at
+// another pod's member: neither when it has started before its own member, nor after a rollout, nor while its own member is
 // lost.
 func TestNoSidecarHasAStreamAtAnotherPodsMember(t *testing.T) {
 	t.Parallel()
@@ -52,8 +52,8 @@ func TestNoSidecarHasAStreamAtAnotherPodsMember(t *testing.T) {
 	s.onlyOwnStreams(ctx, "", "when it is back")
 }
 
-// onlyOwnStreams checks that each member has the streams of one sidecar: its keep-alives and, unless it owns the lock, a
-// watch. As many sidecars as members have a session, so no other has one there.
+// onlyOwnStreams checks that each member has the streams of one sidecar: its keep-alives and, unless it owns the lock,
+// a watch. As many sidecars as members have a session, so no other has one there.
 func (s *scene) onlyOwnStreams(ctx context.Context, lost, when string) {
 	s.t.Helper()
 	owner := s.coordinator(ctx)
@@ -69,8 +69,8 @@ func (s *scene) onlyOwnStreams(ctx context.Context, lost, when string) {
 			open, err := s.EtcdStreams(ctx, pod)
 			return err == nil && len(open) == len(want) && open["Lease/LeaseKeepAlive"] == 1 &&
 				open["Watch/Watch"] == want["Watch/Watch"]
-		}, 10*time.Second, 50*time.Millisecond, "%s: the streams at %s, where the lock is with %s, should be %v", when, pod,
-			owner, want)
+		}, 10*time.Second, 50*time.Millisecond, "%s: the streams at %s, where the lock is with %s, should be %v", when,
+			pod, owner, want)
 	}
 }
 
