@@ -32,8 +32,8 @@
 //     looks at all keys. It removes what has not been kept alive for a TTL, and keys without a lease, which have come
 //     back from a backup. Each removal is guarded by the key's revision.
 //   - Being passed over. An owner may hand the lock over to any peer. Those that wait before it lose their places in
-//     the same transaction, so that the owner changes once. They line up again a moment later, with the same session. The
-//     same happens when etcd has compacted what a quiet watch has seen.
+//     the same transaction, so that the owner changes once. They line up again a moment later, with the same session.
+//     The same happens when etcd has compacted what a quiet watch has seen.
 //   - Ownership. Lock may have returned long ago, so Owns asks in a transaction that reads.
 //   - Release. Mutex's Unlock deletes whatever is there now. Ours is guarded by the key's revision, takes a second at
 //     most, and goes over any member that answers.

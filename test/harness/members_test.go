@@ -12,7 +12,7 @@ func TestMessagesAreCountedFromEtcdsMetrics(t *testing.T) {
 	counts, err := parseCounts(strings.NewReader(
 		`# HELP grpc_server_msg_received_total Total number of RPC stream messages received on the server.
 # TYPE grpc_server_msg_received_total counter
-grpc_server_msg_received_total{grpc_method="LeaseKeepAlive",grpc_service="etcdserverpb.Lease",` +
+grpc_server_msg_received_total{grpc_method="LeaseKeepAlive",grpc_service="etcdserverpb.Lease",`+
 			`grpc_type="bidi_stream"} 12
 grpc_server_msg_received_total{grpc_method="Range",grpc_service="etcdserverpb.KV",grpc_type="unary"} 1e+06
 grpc_server_msg_received_total{grpc_method="Put",grpc_service="etcdserverpb.KV",grpc_type="unary"} 0

@@ -16,8 +16,8 @@ import (
 )
 
 // An etcd that is told to end waits up to seven seconds for the streams of its clients. So a sidecar has none at
-// another pod's member: neither when it has started before its own member, nor after a rollout, nor while its own member is
-// lost.
+// another pod's member: neither when it has started before its own member, nor after a rollout, nor while its own
+// member is lost.
 func TestNoSidecarHasAStreamAtAnotherPodsMember(t *testing.T) {
 	t.Parallel()
 	ctx, s := newCluster(t, harness.Loopback, harness.Spec{Name: "streams", PlainText: true})
