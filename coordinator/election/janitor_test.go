@@ -100,7 +100,7 @@ func TestOnlyTheOwnerOfTheLockLooksAfterThoseWhoDoNotWait(t *testing.T) {
 				if stays := slices.Contains(c.Keys(), presence+"gone"); stays != tc.handOver {
 					t.Errorf("the keys: %v", c.Keys())
 				}
-				if *looks > 5 {
+				if *looks > 8 {
 					t.Errorf("%d looks in three times and a half the TTL", *looks)
 				}
 			})

@@ -28,7 +28,9 @@ func (c *Candidate) lookOut(ctx context.Context) {
 		if last.IsZero() {
 			last = begun
 		}
-		if left := time.Until(last.Add(c.cfg.KeepAlive * 3 / 2)); left > 0 { // One keep-alive may be under way.
+		// A keep-alive may be under way for a while, above all where processors are busy, and new connections would not
+		// help them. But the answer should come before two of them are overdue, which counts as silence.
+		if left := time.Until(last.Add(c.cfg.KeepAlive * 7 / 4)); left > 0 {
 			leave()
 			pause(ctx, left, nil)
 			continue

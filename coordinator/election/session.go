@@ -48,7 +48,7 @@ type session struct {
 	presence string
 	// owner is what the owner of the lock said of itself when the session began.
 	owner Presence
-	// owns wakes up the janitor with the key of ours that owns the lock, or "" when it does not any more.
+	// owns wakes up the janitor when the lock has become ours, and when it is not any more.
 	owns chan bool
 	// beside is what runs beside the session; it ends with the client.
 	beside sync.WaitGroup

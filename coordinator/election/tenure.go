@@ -31,12 +31,13 @@ func (s *session) own(m *concurrency.Mutex) *Tenure {
 	return &Tenure{s: s, mutex: m, given: make(chan struct{})}
 }
 
-// tell tells the janitor whether the lock is ours.
+// tell tells the janitor whether the lock is ours. It never waits: what was said before does not matter any more.
 func (s *session) tell(owns bool) {
 	select {
-	case s.owns <- owns:
-	case <-s.Done():
+	case <-s.owns:
+	default:
 	}
+	s.owns <- owns
 }
 
 // Owns asks etcd, linearizably, whether the lock is still ours, and returns [ErrNotOwner] if it is not. Keep-alives do
