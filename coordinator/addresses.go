@@ -3,9 +3,11 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
-	"sync"
 	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quorate/quorate/internal/membership"
 )
@@ -20,54 +22,54 @@ const (
 	listPatience = time.Second
 )
 
-// sessionEndpoints returns the endpoints for a session: the member of our own pod, if it
-// serves. If no member is known to serve, nobody is the reason. The error is that of ctx.
-// Of the URLs that a member advertises, it is the one under which the member has answered: others
-// may lead to another member.
+// sessionEndpoints says where a session may begin: at the member of our own pod, and nowhere else. Of the URLs that a
+// member advertises, it is the one under which the member has answered: others may lead to another member.
 //
-// A session holds streams as long as it lives, and a member that is asked to end waits up to
-// seven seconds (etcd's request timeout) for the streams of its clients. At home they end
-// together with the member. Anywhere else our session would keep another pod down for longer
-// than it needs. So a sidecar that has just started, as after a replacement of its pod, gives
-// its own member the time that a lost lock costs to come up, while others serve.
+// A session holds streams as long as it lives, and a member that is asked to end waits up to seven seconds (etcd's
+// request timeout) for the streams of its clients. At home they end together with the member. Anywhere else our session
+// would keep another pod down for longer than it needs. So a sidecar whose member does not serve has no session. For as
+// long as a lost lock costs, that is no fault while others serve, because etcd mostly starts after its sidecar.
 //
-// Otherwise every member that serves will do, so that the loss of one does not cost the
-// session. A member that already hangs would only swallow requests. Where no member serves, all
-// known ones are used.
-func (c *Coordinator) sessionEndpoints(ctx context.Context) (endpoints []string, nobody, err error) {
+// A process without a member of its own leaves no stream open. It may use every member that serves: one that already
+// hangs would only swallow requests. Where none serves, all known ones are used, and the error says why.
+func (c *Coordinator) sessionEndpoints(ctx context.Context) (endpoints []string, err error) {
 	for pause := firstOwnCheck; ; pause = min(2*pause, c.cfg.Interval) {
 		members := c.members()
 		serving, unlisted := members.Discover(ctx)
 		c.remember(members.MemberURLs())
-		endpoints = nil
 		for i := range serving {
 			if c.member != "" && serving[i].Name == c.member {
-				return []string{serving[i].Probe.URL}, nil, nil
+				return []string{serving[i].Probe.URL}, nil
 			}
 			endpoints = append(endpoints, serving[i].Probe.URL)
 		}
 		age := time.Since(c.started)
 		switch {
 		case c.member != "" && unlisted != nil && age < listPatience:
-			// If our own member is the only one configured, there is no other to ask while it
-			// starts.
+			// If our own member is the only one configured, there is no other to ask while it starts.
 		case len(endpoints) == 0:
-			if unlisted == nil {
-				unlisted = errors.New("no voter on the member list answers a read")
-			}
-			return c.addresses(), unlisted, nil
+			return c.silentMembers(unlisted)
 		case c.member == "":
-			return endpoints, nil, nil
+			return endpoints, nil
 		case age > c.cfg.LockTTL:
-			c.log.WithField("member", c.member).
-				Info("the member of this pod does not serve; the session lives at the others")
-			return endpoints, nil, nil
+			return nil, fmt.Errorf("the member %s of this pod does not serve", c.member)
 		}
-		c.pause(ctx, pause)
-		if ctx.Err() != nil {
-			return nil, nil, ctx.Err()
+		if c.pause(ctx, pause); ctx.Err() != nil {
+			return nil, ctx.Err()
 		}
+		endpoints = nil
 	}
+}
+
+// silentMembers is where a session may begin when no member serves.
+func (c *Coordinator) silentMembers(unlisted error) ([]string, error) {
+	if unlisted == nil {
+		unlisted = errors.New("no voter on the member list answers a read")
+	}
+	if c.member != "" {
+		return nil, unlisted
+	}
+	return c.addresses(), unlisted
 }
 
 // addressesEvery is how often a sidecar that idles asks where the members are. It is seldom,
@@ -76,32 +78,26 @@ func (c *Coordinator) sessionEndpoints(ctx context.Context) (endpoints []string,
 // there for minutes.
 const addressesEvery = time.Minute
 
-// keepAddresses keeps the addresses of the members fresh for as long as a session is in use:
-// when it began, members may not have been started yet. It returns a function that ends
-// it.
-func (c *Coordinator) keepAddresses(ctx context.Context, s *session) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	var following sync.WaitGroup
-	following.Go(func() {
-		for every := c.cfg.LockTTL; ; every = addressesEvery {
-			c.pause(ctx, every)
-			if ctx.Err() != nil {
-				return
-			}
-			if c.idling.Load() {
-				wake(c.looks) // A look also learns the addresses.
-				continue
-			}
-			asking, done := s.bounded(ctx)
-			list, err := s.client.MemberList(asking)
-			done()
-			if err != nil {
-				continue // Keep what is known.
-			}
-			c.remember(membership.URLs(list.Members))
+// keepAddresses keeps the addresses of the members fresh for as long as a session is in use: when it began, members may
+// not have been started yet.
+func (c *Coordinator) keepAddresses(ctx context.Context, client *clientv3.Client) {
+	for every := c.cfg.LockTTL; ; every = addressesEvery {
+		c.pause(ctx, every)
+		if ctx.Err() != nil {
+			return
 		}
-	})
-	return func() { cancel(); following.Wait() }
+		if c.idling.Load() {
+			wake(c.looks) // A look also learns the addresses.
+			continue
+		}
+		asking, done := context.WithTimeout(clientv3.WithRequireLeader(ctx), c.cfg.ProbeTimeout)
+		list, err := client.MemberList(asking)
+		done()
+		if err != nil {
+			continue // Keep what is known.
+		}
+		c.remember(membership.URLs(list.Members))
+	}
 }
 
 // members asks the configured endpoints and the members of the last list: with quorum

@@ -4,13 +4,16 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/quorate/quorate/coordinator/election"
 	"github.com/quorate/quorate/internal/etcdtest"
 	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/internal/rollout"
@@ -53,23 +56,23 @@ func waiting(tb testing.TB, members int, change func(*kube), want rollout.Guard)
 	if err := c.introduce(ctx); err != nil {
 		tb.Fatal(err)
 	}
-	s, err := c.join(ctx, c.self)
-	if err != nil {
-		tb.Fatal(err)
+	candidate := c.newCandidate()
+	c.election = candidate
+	electing, resign := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { candidate.Run(electing) })
+	for c.election.Tenure() == nil {
+		c.pause(ctx, time.Millisecond)
 	}
-	t, err := s.wait(ctx, false)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	c.place.enter(s)
-	c.place.own(t)
 	l := c.newLoop()
 	l.watches.pods = func(context.Context, string) {} // What wakes it is no part of a cycle.
 	tb.Cleanup(func() {
 		l.observer.rest()
-		if err := t.release(context.Background()); err != nil {
+		if _, err := c.election.Resign(context.Background(), election.Resignation{Over: true}); err != nil {
 			tb.Error(err)
 		}
+		resign()
+		running.Wait()
 	})
 	state, effect := c.protocol.Step(c.record, record.Start{Right: record.ByLock}, c.now())
 	once := func() {

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
-	clientv3 "go.etcd.io/etcd/client/v3"
 	coordinationv1 "k8s.io/api/coordination/v1"
 
+	"github.com/quorate/quorate/coordinator/election"
 	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/internal/report"
 	"github.com/quorate/quorate/internal/selfupdate"
@@ -31,7 +31,9 @@ type Coordinator struct {
 	gates   gates
 	nodes   nodes
 	running atomic.Bool
-	place   place
+	// election is our part in it, from when we know who we are.
+	election elections
+	heir     heirs
 	// changed wakes up the loop, or the goroutine that waits to begin it.
 	changed chan struct{}
 	// idling is true while we are the one to coordinate and nothing is due, and looks asks for a look
@@ -51,11 +53,6 @@ type Coordinator struct {
 	self     selfupdate.Presence
 	protocol record.Config
 	known    bool
-	// joined: this process has had a session.
-	joined bool
-	// session is the lease of the next session. It stays the same until that has been announced, so that a failed
-	// attempt leaves nothing behind: from then on the others remove the lease with its keys.
-	session clientv3.LeaseID
 	// member is the name of the etcd member in our own pod; empty outside of a member's pod.
 	member string
 	// record is what was seen of the record. Only the turn uses it.
@@ -132,9 +129,11 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	var candidate sync.WaitGroup
-	defer candidate.Wait()
-	candidate.Go(func() { c.candidate(ctx) })
+	candidate := c.newCandidate()
+	c.election = candidate
+	var running sync.WaitGroup
+	defer running.Wait()
+	running.Go(func() { candidate.Run(ctx) })
 	c.coordinate(ctx)
 	return nil
 }
@@ -188,7 +187,7 @@ func (c *Coordinator) Running() bool { return c.running.Load() }
 func (c *Coordinator) coordinate(ctx context.Context) {
 	var rested time.Time // No standing in until then.
 	for ctx.Err() == nil {
-		if left := c.left(rested); left > 0 && c.place.expected() <= 0 {
+		if left := c.left(rested); left > 0 && c.heir.expected() <= 0 {
 			wait(ctx, left, c.changed)
 			continue
 		}
@@ -204,10 +203,10 @@ func (c *Coordinator) coordinate(ctx context.Context) {
 // left is for how long it is not our turn yet, if nothing changes: without the lock, as long as etcd is not silent for
 // too long, or until we have rested.
 func (c *Coordinator) left(rested time.Time) time.Duration {
-	if c.place.owned() != nil {
+	if c.owned() {
 		return 0
 	}
-	return max(c.place.silent(c.cfg.FallbackAfter), time.Until(rested))
+	return max(c.election.Silent(c.cfg.FallbackAfter), time.Until(rested))
 }
 
 // after gives the lock back when another sidecar is to have it.
@@ -215,33 +214,27 @@ func (c *Coordinator) after(ctx context.Context, l *loop) {
 	if !l.exit.over && ctx.Err() == nil {
 		return
 	}
-	var away time.Time
+	resigns := election.Resignation{Unfit: l.exit.unfit, Over: ctx.Err() != nil}
 	switch {
 	case l.exit.unfit != "":
-		if c.place.owned() == nil {
+		if !c.owned() {
 			c.log.Warnf("the record is given back, for another sidecar to try without the lock: %s", l.exit.unfit)
 			return
 		}
 		c.unfit = min(max(2*c.unfit, l.exit.least), longestUnfit)
 		c.log.WithField("for", c.unfit.String()).Warnf("unfit: %s", l.exit.unfit)
 		c.account.events.Fault(l.exit.unfit)
-		away = time.Now().Add(c.unfit)
+		resigns.Until = time.Now().Add(c.unfit)
 	case l.exit.leaving:
-		away = time.Now().Add(ownPodGoes)
-	case l.exit.heir != nil:
-		away = time.Now().Add(lineUpAgain)
+		resigns.Until = time.Now().Add(ownPodGoes)
 	}
-	t := c.place.resign(l.exit.unfit, away, ctx.Err() != nil)
-	if t == nil {
-		return
+	if h := l.exit.heir; h != nil {
+		resigns.Heir = &election.Peer{Presence: election.Presence(h.Presence), Key: h.Key, Queued: h.Queued}
 	}
-	var err error
-	if l.exit.heir != nil {
-		err = t.handOver(ctx, *l.exit.heir)
-	} else {
-		err = t.release(ctx)
-	}
+	had, err := c.election.Resign(ctx, resigns)
 	switch {
+	case !had:
+		return
 	case err != nil:
 		c.log.WithError(err).Warn("the lock was not released")
 	case l.turn.coordinated:

@@ -21,7 +21,6 @@ import (
 
 	"github.com/quorate/quorate/internal/etcdtest"
 	"github.com/quorate/quorate/internal/rollout"
-	"github.com/quorate/quorate/internal/selfupdate"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -446,12 +445,24 @@ func TestTheElection(t *testing.T) {
 				t.Errorf("transactions by member: %v", got)
 			}
 		}},
-		{"does without its own member when that does not come up", func(t *testing.T) {
+		{"is not entered over another member when its own does not come up", func(t *testing.T) {
 			k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
-			k.etcd.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[1].ReadErr = errors.New("broken") })
-			defer run(t, config(k, inPod("etcd-1")))()
-			within(t, DefaultLockTTL+time.Second, "the lock", func() bool { return holders(k) == 1 })
-			if got := txns(k.etcd); got[1] > 0 {
+			broken := func(err error) {
+				k.etcd.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[1].ReadErr = err })
+			}
+			broken(errors.New("broken"))
+			var log bytes.Buffer
+			defer run(t, config(k, inPod("etcd-1"), logTo(&log)))()
+			<-time.After(5 * time.Minute)
+			if n := holders(k); n != 0 {
+				t.Errorf("%d in the queue", n)
+			}
+			if !strings.Contains(log.String(), "the member etcd-1 of this pod does not serve") {
+				t.Errorf("log:\n%s", log.String())
+			}
+			broken(nil)
+			within(t, 5*time.Second, "the lock", func() bool { return holders(k) == 1 })
+			if got := txns(k.etcd); got[0]+got[2] > 0 {
 				t.Errorf("transactions by member: %v", got)
 			}
 		}},
@@ -567,7 +578,7 @@ func TestTheQueue(t *testing.T) {
 		{"begins anew when the lease of a waiter expires", func(t *testing.T) {
 			k := quick(t)
 			k.etcd.Hold(lock+"someone", "")
-			defer run(t, config(k, soon))()
+			defer run(t, config(k, soon, as("etcd-0")))()
 			within(t, generous, "in the queue", func() bool { return holders(k) == 2 })
 			old := queue(k)
 			k.etcd.ExpireLeases()
@@ -580,7 +591,7 @@ func TestTheQueue(t *testing.T) {
 		}},
 		{"does not act for one who has lost the lock", func(t *testing.T) {
 			k := quick(t)
-			defer run(t, config(k, soon))()
+			defer run(t, config(k, soon, as("etcd-0")))()
 			within(t, generous, "the lock", func() bool { return holders(k) == 1 })
 			k.etcd.Hold(lock+"other", "")
 			k.etcd.Delete(queue(k)[0])
@@ -593,7 +604,7 @@ func TestTheQueue(t *testing.T) {
 		{"ends when quorum is lost while it waits", func(t *testing.T) {
 			k := quick(t)
 			k.etcd.Hold(lock+"someone", "")
-			stop := run(t, config(k, soon))
+			stop := run(t, config(k, soon, as("etcd-0")))
 			within(t, generous, "in the queue", func() bool { return holders(k) == 2 })
 			k.etcd.LoseQuorum()
 			stop()
@@ -601,26 +612,6 @@ func TestTheQueue(t *testing.T) {
 	} {
 		t.Run(tc.name, tc.test)
 	}
-}
-
-// opened returns a session at these endpoints, and owner the tenure of one that has the lock.
-func opened(t *testing.T, c *etcdtest.Cluster, endpoints ...string) *session {
-	t.Helper()
-	s, err := openSession(t.Context(), c.Dial, endpoints, keysOf("ns", "etcd"), newLease(), sessionTTL,
-		sessionEvery, sessionTimeout)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-func owner(t *testing.T, c *etcdtest.Cluster, endpoints ...string) *tenure {
-	t.Helper()
-	held, err := opened(t, c, endpoints...).wait(t.Context(), false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return held
 }
 
 func TestOnlyWhoHasCoordinatedSaysThatItDoesNotAnyMore(t *testing.T) {
@@ -672,119 +663,4 @@ func TestTheLogSaysWhereNoSessionCouldBeHadAndWhy(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestASessionGoesOnElsewhereWhenTheMemberItLivesAtIsLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := etcdtest.StartInMemory(t, 3)
-		s := opened(t, c, c.URL(1))
-		defer s.close(t.Context())
-		s.leaveHome(c.URLs)
-		if err := s.announce(t.Context(), selfupdate.Presence{Pod: "etcd-1"}); err != nil {
-			t.Fatal(err)
-		}
-		c.Stop(1)
-		within(t, time.Minute, "an answer of another member", func() bool {
-			_, err := s.peers(t.Context())
-			return err == nil
-		})
-	})
-}
-
-// New connections to all members are made only where the session's own does not answer.
-func TestALockIsGivenBackOverTheSessionsOwnConnectionUnlessItsMemberGoesToo(t *testing.T) {
-	for _, tc := range []struct {
-		name  string
-		gone  bool
-		dials int // to another member
-	}{
-		{"its member answers", false, 0},
-		{"its member goes at the same moment", true, 1},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := etcdtest.StartInMemory(t, 3)
-				tenure := owner(t, c, c.URL(1))
-				tenure.addresses = c.URLs
-				if tc.gone {
-					c.Stop(1)
-				}
-				if err := tenure.release(t.Context()); err != nil {
-					t.Errorf("release: %v", err)
-				}
-				for _, key := range c.Keys() {
-					if strings.HasPrefix(key, lock) {
-						t.Errorf("%s is still there", key)
-					}
-				}
-				if n := c.Dials(c.URL(0)); n != tc.dials {
-					t.Errorf("%d connections to another member, want %d", n, tc.dials)
-				}
-			})
-		})
-	}
-}
-
-// The last sidecar that stops has nobody to clean up after it, and a lease of ours lasts a day.
-func TestAWaiterThatStopsRemovesItsKeysAlthoughItsOwnMemberHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := etcdtest.StartInMemory(t, 3)
-		s := opened(t, c, c.URL(1))
-		s.addresses = c.URLs
-		if err := s.announce(t.Context(), selfupdate.Presence{Pod: "etcd-1"}); err != nil {
-			t.Fatal(err)
-		}
-		c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[1].Hung = true })
-		stopped, stop := context.WithCancel(t.Context())
-		stop()
-		begin := time.Now()
-		s.close(stopped)
-		if keys := c.Keys(); len(keys) > 0 {
-			t.Errorf("keys %v were left behind", keys)
-		}
-		if took := time.Since(begin); took > releaseTimeout {
-			t.Errorf("it took %v", took)
-		}
-	})
-}
-
-// A member that has lost its quorum still has our key.
-func TestAQuorumSaysWhoOwnsTheLock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := etcdtest.StartInMemory(t, 3)
-		tenure := owner(t, c, c.URLs()...)
-		if err := tenure.owns(t.Context()); err != nil {
-			t.Errorf("with a quorum: %v", err)
-		}
-		c.LoseQuorum()
-		asking, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if err := tenure.owns(asking); err == nil || errors.Is(err, errNotOurs) {
-			t.Errorf("without a quorum nobody knows, and it says: %v", err)
-		}
-		c.RegainQuorum()
-		if err := tenure.release(t.Context()); err != nil {
-			t.Errorf("release: %v", err)
-		}
-	})
-}
-
-// A stranger's key is never deleted, whatever our own claims.
-func TestAReleaseIsGuardedByTheRevisionOfItsOwnKey(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := etcdtest.StartInMemory(t, 1)
-		tenure := owner(t, c, c.URLs()...)
-		key := c.Keys()[0]
-		c.Delete(key)
-		c.Hold(key, "somebody else's")
-		if err := tenure.owns(t.Context()); !errors.Is(err, errNotOurs) {
-			t.Errorf("owns: %v", err)
-		}
-		if err := tenure.release(t.Context()); err != nil {
-			t.Errorf("release: %v", err)
-		}
-		if keys := c.Keys(); !slices.Equal(keys, []string{key}) {
-			t.Errorf("keys %v, want the one that is not ours", keys)
-		}
-	})
 }

@@ -24,9 +24,8 @@
 //
 // # Who coordinates
 //
-// The sidecars line up for a lock in etcd, and each tells the others who it is. Each checks
-// whether the one before it is still alive, and removes what a dead one has left behind. The
-// owner of the lock claims the record when a rollout begins and gives it back when that has
+// The sidecars line up for a lock in etcd, and each tells the others who it is (package election).
+// The owner of the lock claims the record when a rollout begins and gives it back when that has
 // ended. As soon as an updated pod has settled and its sidecar waits for the lock, an outdated
 // coordinator hands over to it (package selfupdate). The others line up again. A coordinator that fails
 // again and again, while another fit one is there, lets the other one try and stays away for a while.
@@ -38,8 +37,8 @@
 // can stand in. A stand-in that fails gives the record back and pauses, so that others can try.
 // When the lock works again, its owner claims the record, and the standing in is over.
 //
-// One goroutine always tries to own the lock and keeps this sidecar's place in the election.
-// Another one runs the loop whenever that place allows it.
+// One goroutine takes part in the election, always. Another one runs the loop whenever the lock is
+// ours, or etcd has confirmed none for a while.
 //
 // # What the lock guarantees, and what not
 //

@@ -42,7 +42,7 @@ func (l *loop) look(ctx context.Context, answers chan<- rollout.Membership) {
 func (l *loop) duty(etcd rollout.Membership) (due, untold bool) {
 	seen := l.sight.seen
 	state := rollout.State{Set: seen.Set, Pods: seen.Pods, Self: l.c.self.Pod, Etcd: etcd,
-		NoLock: l.c.place.owned() == nil, InWindow: l.c.cfg.Policy.DefragmentWindow.Contains(time.Now()),
+		NoLock: !l.c.owned(), InWindow: l.c.cfg.Policy.DefragmentWindow.Contains(time.Now()),
 		Sidecars: rollout.Sidecars{Known: true}} // The turn finds out who else is there.
 	if etcd.Known {
 		l.judged = l.leavers

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/quorate/quorate/coordinator/election"
 	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/internal/report"
 	"github.com/quorate/quorate/internal/rollout"
@@ -117,7 +118,7 @@ func (l *loop) run(ctx context.Context, rested time.Time) {
 		return
 	}
 	l.word = lastWord{open: true, until: time.Now().Add(lateWrites)}
-	if l.c.place.owned() != nil {
+	if l.c.owned() {
 		l.watches.followLease(ctx)
 	}
 	defer l.c.account.rests()
@@ -141,7 +142,7 @@ func (l *loop) run(ctx context.Context, rested time.Time) {
 				if first {
 					// The rollout may have begun long before we looked, and the owner of the
 					// lock from before etcd fell silent has had its time.
-					l.since = l.c.place.silentSince(l.since)
+					l.since = l.c.silentSince(l.since)
 				}
 				l.observer.begins()
 			}
@@ -164,16 +165,16 @@ func (l *loop) run(ctx context.Context, rested time.Time) {
 // await waits until it is our turn, and returns false if that is not to be expected any more. Meanwhile it prepares.
 func (l *loop) await(ctx context.Context, rested time.Time) bool {
 	for prepared := false; ; {
-		left, expected := l.c.left(rested), l.c.place.expected()
+		left, expected := l.c.left(rested), l.c.heir.expected()
 		switch {
 		case left <= 0:
-			l.c.place.expect(time.Time{})
+			l.c.heir.expect(time.Time{})
 			return ctx.Err() == nil
 		case ctx.Err() != nil || expected <= 0:
 			return false
 		case !prepared:
 			if prepared = l.prepare(ctx); !prepared {
-				l.c.place.expect(time.Time{})
+				l.c.heir.expect(time.Time{})
 				return false
 			}
 		default:
@@ -209,7 +210,7 @@ func (l *loop) prepare(ctx context.Context) bool {
 
 // ours is true if the lock is ours or etcd does not say whose it is.
 func (l *loop) ours() bool {
-	return l.c.place.owned() != nil || l.c.place.silent(l.c.cfg.FallbackAfter) <= 0
+	return l.c.owned() || l.c.election.Silent(l.c.cfg.FallbackAfter) <= 0
 }
 
 // idle waits for news of a rollout, or of another duty, for as long as it may be ours. News of a claim on
@@ -234,7 +235,7 @@ func (l *loop) idle(ctx context.Context) {
 			l.watches.running.Go(func() { l.look(looking, answers) })
 		case <-unlocked.C:
 			unlocked.Reset(addressesEvery)
-			if l.c.place.owned() == nil {
+			if !l.c.owned() {
 				l.watches.running.Go(func() { l.look(looking, answers) })
 			}
 		case etcd := <-answers:
@@ -258,7 +259,7 @@ func (l *loop) idle(ctx context.Context) {
 // with the members, and the alarm NOSPACE may be why there is none. But when etcd has only been silent for a moment, as
 // in an election, all sidecars would connect to all members at once. So the first look waits until the session is lost.
 func (l *loop) nextLook() time.Time {
-	lost, next := l.c.place.confirmed().Add(l.c.cfg.LockTTL), l.c.looked.Add(addressesEvery)
+	lost, next := l.c.election.Confirmed().Add(l.c.cfg.LockTTL), l.c.looked.Add(addressesEvery)
 	if lost.After(next) {
 		return lost
 	}
@@ -273,7 +274,7 @@ func (l *loop) nextLook() time.Time {
 // only to us, somebody else has the lock, and needs a moment to claim the record.
 func (l *loop) right() (record.Right, time.Duration) {
 	left := l.c.cfg.FallbackAfter - l.turn.silence()
-	if l.c.place.owned() != nil && (l.turn.unanswered == (unanswered{}) || left > 0) {
+	if l.c.owned() && (l.turn.unanswered == (unanswered{}) || left > 0) {
 		return record.ByLock, 0
 	}
 	return record.ByClock, max(left, l.c.cfg.FallbackAfter/4-time.Since(l.since))
@@ -360,7 +361,7 @@ func outdated(o workload.Observation) bool {
 // ended says how we go on after a turn has ended.
 func (l *loop) ended(ctx context.Context, end record.End) {
 	l.word.open = end.Ended != record.Finished
-	if l.word.open || l.c.place.owned() == nil {
+	if l.word.open || !l.c.owned() {
 		l.c.account.rests()
 	} else {
 		l.c.account.finished()
@@ -384,7 +385,7 @@ func (l *loop) ended(ctx context.Context, end record.End) {
 			if !outdated(l.sight.seen) { // No rollout waits for us, and the holder may have its reason for long.
 				wait(ctx, l.c.cfg.RecordDuration, l.c.changed)
 			}
-		case errors.Is(l.turn.denied, errNotOurs):
+		case errors.Is(l.turn.denied, election.ErrNotOwner):
 			l.c.log.Warn("the lock was taken away")
 			l.exit.over = true
 		case l.turn.denied != nil:
@@ -398,7 +399,7 @@ func (l *loop) ended(ctx context.Context, end record.End) {
 		l.word.until = time.Now().Add(lateWrites)
 		l.c.pause(ctx, max(l.trouble.faults.pause, firstPause))
 	case record.Newer:
-		if l.c.place.owned() != nil {
+		if l.c.owned() {
 			l.exit.giveUp(end.Detail, forbiddenFor)
 			return
 		}

@@ -168,7 +168,7 @@ func (w *watches) mirrored() (workload.Observation, bool) {
 // follow watches the pods and their nodes between rollouts, which only the lock's owner does. Where the StatefulSet
 // controller rolls the pods, we do nothing beside it, and there is nothing to watch for.
 func (l *loop) follow(ctx context.Context) {
-	if l.c.place.owned() == nil {
+	if !l.c.owned() {
 		return
 	}
 	l.watches.followLease(ctx)
@@ -188,7 +188,7 @@ func (l *loop) noteLeavers(pods []rollout.Pod) {
 			leavers = append(leavers, p.UID+p.Leaving)
 		}
 	}
-	if l.leavers = strings.Join(leavers, " "); l.leavers == "" || l.leavers == l.judged || l.c.place.owned() == nil {
+	if l.leavers = strings.Join(leavers, " "); l.leavers == "" || l.leavers == l.judged || !l.c.owned() {
 		return
 	}
 	wake(l.c.looks)

@@ -279,7 +279,7 @@ func (o *observer) next(said record.Observed, revision string, peers []selfupdat
 // choose says which sidecar goes on. One that has not seen a member for long lets another try.
 func (o *observer) choose(d rollout.Decision, peers []selfupdate.Peer) selfupdate.Choice {
 	now := time.Now()
-	alone := o.c.place.owned() == nil
+	alone := !o.c.owned()
 	another := o.c.self.Pod != "" && selfupdate.Anybody(peers)
 	if alone {
 		// While no voter serves, another sidecar sees no more than we do, unless we are the one that
@@ -334,7 +334,7 @@ func (o *observer) gather(ctx context.Context, p *picture) (rollout.State, recor
 	o.c.account.about(o.c.cfg.Namespace, seen.Set)
 	r := o.doubts.trust(lease)
 	state := rollout.State{
-		Set: seen.Set, Pods: seen.Pods, Self: o.c.self.Pod, NoLock: o.c.place.owned() == nil,
+		Set: seen.Set, Pods: seen.Pods, Self: o.c.self.Pod, NoLock: !o.c.owned(),
 		Controls: record.Controls(lease), UnderWay: r.UnderWay(), Suspect: r.Suspected(),
 		InWindow: o.c.cfg.Policy.DefragmentWindow.Contains(time.Now()),
 	}
@@ -460,7 +460,7 @@ func (o *observer) tell(state rollout.State) {
 		At:    time.Now().UTC().Truncate(time.Millisecond),
 		State: state, Decision: o.sight.decision, Policy: &o.c.cfg.Policy,
 		Coordinator: o.c.name(), Epoch: o.hold.epoch,
-		Fallback: o.c.place.owned() == nil || o.c.place.silent(o.c.cfg.FallbackAfter) <= 0,
+		Fallback: !o.c.owned() || o.c.election.Silent(o.c.cfg.FallbackAfter) <= 0,
 	})
 }
 
@@ -471,7 +471,7 @@ func (o *observer) rest() {
 	o.sight.memory = newMemory(o.sight.memory.lasting)
 	o.promised = nil
 	o.watches.unfollowBudget()
-	if o.c.place.owned() == nil {
+	if !o.c.owned() {
 		o.watches.unfollow()
 		o.watches.unfollowLease()
 	}

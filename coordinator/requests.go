@@ -9,6 +9,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/quorate/quorate/coordinator/election"
 	"github.com/quorate/quorate/internal/record"
 )
 
@@ -61,7 +62,7 @@ func (t *turn) do(ctx context.Context, state *record.State, effect record.Effect
 // owns asks etcd whether the lock is ours. It waits for an answer only until the record may be claimed without the
 // lock, because quorum may be waiting for us.
 func (t *turn) owns(ctx context.Context) bool {
-	tenure := t.c.place.owned()
+	tenure := t.c.election.Tenure()
 	if tenure == nil {
 		t.denied, t.unanswered = nil, unanswered{} // The session has ended meanwhile.
 		return false
@@ -69,8 +70,8 @@ func (t *turn) owns(ctx context.Context) bool {
 	begun := time.Now()
 	asking, cancel := context.WithTimeout(ctx, max(t.c.cfg.FallbackAfter-t.silence(), t.c.cfg.FallbackAfter/4))
 	defer cancel()
-	t.denied = tenure.owns(asking)
-	if t.denied == nil || errors.Is(t.denied, errNotOurs) {
+	t.denied = tenure.Owns(asking)
+	if t.denied == nil || errors.Is(t.denied, election.ErrNotOwner) {
 		t.unanswered = unanswered{}
 		return t.denied == nil
 	}
@@ -88,9 +89,13 @@ type unanswered struct{ since, last time.Time }
 // silence is for how long etcd has confirmed nothing, as far as we know. A leader that has lost quorum renews leases on
 // its own until it notices, up to two election timeouts later. So a renewed lease says nothing of a quorum while the
 // lock is asked for in vain. Once it has not been asked for again in FallbackAfter, a renewed lease is a reason to ask.
+//
+// The silence begins with the first such question also if no keep-alive was overdue by then. Until such a leader has
+// noticed, it would keep our probes waiting for longer than this costs.
 func (t *turn) silence() time.Duration {
-	confirmed, u := t.c.place.confirmed(), t.unanswered
-	if !u.since.IsZero() && time.Since(u.last) < t.c.cfg.FallbackAfter && u.since.Before(confirmed) {
+	confirmed, u := t.c.election.Confirmed(), t.unanswered
+	if !u.since.IsZero() && time.Since(u.last) < t.c.cfg.FallbackAfter &&
+		u.since.Sub(confirmed) <= t.c.cfg.FallbackAfter/2 {
 		return time.Since(u.since)
 	}
 	return time.Since(confirmed)
@@ -99,7 +104,7 @@ func (t *turn) silence() time.Duration {
 // later is how much longer than for others the record has to have been free before this sidecar
 // claims it by the clock. A sidecar that could not go on lets the others try first.
 func (t *turn) later() time.Duration {
-	if until, reason := t.c.place.staysAway(); reason != "" && time.Now().Before(until) {
+	if until, reason := t.c.election.Away(); reason != "" && time.Now().Before(until) {
 		return t.c.cfg.RecordDuration
 	}
 	return 0
@@ -110,7 +115,7 @@ func (t *turn) later() time.Duration {
 // that, the record is all that the others go by, and they are not to wait for long.
 func (t *turn) terms() (duration, renew time.Duration) {
 	duration = t.c.cfg.RecordDuration
-	if t.c.place.owned() != nil && t.silence() < t.c.cfg.FallbackAfter {
+	if t.c.owned() && t.silence() < t.c.cfg.FallbackAfter {
 		// Nobody believes in more.
 		long := min(3*duration, max(duration, record.LongestDuration))
 		return long, long * 2 / 3

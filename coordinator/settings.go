@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/quorate/quorate/coordinator/election"
 	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/internal/rollout"
 	"github.com/quorate/quorate/internal/settings"
@@ -250,9 +251,9 @@ func (c *Config) timingSettings() settings.Table {
 				"without one and agree on the Lease instead",
 			Why: "short, because a cluster without quorum waits for it, and safety does not depend on it",
 			// A failed keep-alive is repeated after half a second.
-			Rules: []settings.Rule{must(c.FallbackAfter >= retryEtcd,
+			Rules: []settings.Rule{must(c.FallbackAfter >= election.Retry,
 				"must be at least %v: every sidecar has etcd confirm its session twice as often, and without an "+
-					"answer for that long it may go on without the lock", retryEtcd)},
+					"answer for that long it may go on without the lock", election.Retry)},
 		},
 		{
 			Name: "record-duration", Field: settings.At(&c.RecordDuration, DefaultRecordDuration),

@@ -58,7 +58,7 @@ func (f *trouble) letAnotherTry(ctx context.Context, what string, err error, row
 	}
 	// Without the lock the other sidecars are unknown, so the holder of the record just gives it
 	// back.
-	if alone := f.c.place.owned() == nil; alone && !f.hold.ours || !alone && !f.c.anybody(ctx) {
+	if alone := !f.c.owned(); alone && !f.hold.ours || !alone && !f.c.anybody(ctx) {
 		return
 	}
 	if forbidden {

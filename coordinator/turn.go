@@ -60,7 +60,7 @@ func (t *turn) take(ctx, ending context.Context) (end record.End, ended bool) {
 			t.observer.rest()
 			return end, true
 		}
-		if t.exit.leaving && t.c.place.owned() != nil {
+		if t.exit.leaving && t.c.owned() {
 			// Our own pod goes. The record stays as it is, as after a crash: so whoever has
 			// the lock next knows that a rollout is under way, and ends it.
 			t.observer.rest()

@@ -343,6 +343,14 @@ func TestAgesOfMembersAndCordonsOutliveATurnAndNotALongBreak(t *testing.T) {
 	}
 }
 
+// confirmedAt is an election in which etcd last confirmed the lock at some time.
+type confirmedAt struct {
+	elections
+	at time.Time
+}
+
+func (c confirmedAt) Confirmed() time.Time { return c.at }
+
 func TestWhoeverHasNoLockLooksAtAnIdleClusterWhenItsSessionIsLost(t *testing.T) {
 	const ttl = 10 * time.Second
 	now := time.Unix(1000, 0)
@@ -356,8 +364,8 @@ func TestWhoeverHasNoLockLooksAtAnIdleClusterWhenItsSessionIsLost(t *testing.T) 
 		{"nor sooner than usual after the last look", now.Add(-time.Hour), now, now.Add(addressesEvery)},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			l := &loop{c: &Coordinator{cfg: Config{LockTTL: ttl}, looked: tc.looked}}
-			l.c.place.last = tc.confirmed
+			l := &loop{c: &Coordinator{cfg: Config{LockTTL: ttl}, looked: tc.looked,
+				election: confirmedAt{at: tc.confirmed}}}
 			if got := l.nextLook(); !got.Equal(tc.want) {
 				t.Errorf("got %v, want %v", got, tc.want)
 			}
@@ -378,14 +386,15 @@ func TestHowLongEtcdHasBeenSilent(t *testing.T) {
 	}{
 		{"since a lease was last renewed", s, [2]time.Duration{}, s},
 		{"since the lock was first asked for in vain, whatever was renewed then", s, [2]time.Duration{5 * s, s}, 5 * s},
-		{"for longer, if nothing was renewed before that either", 7 * s, [2]time.Duration{5 * s, s}, 7 * s},
+		{"for longer, if a renewal was overdue by then", 7 * s, [2]time.Duration{5 * s, s}, 7 * s},
+		{"no longer, if none was", 6 * s, [2]time.Duration{5 * s, s}, 5 * s},
 		{"only since the last renewal, if that was long ago", s, [2]time.Duration{time.Hour, time.Hour - s}, s},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				now := time.Now()
-				turn := &turn{c: &Coordinator{cfg: Config{FallbackAfter: DefaultFallbackAfter}}}
-				turn.c.place.last = now.Add(-tc.confirmed)
+				turn := &turn{c: &Coordinator{cfg: Config{FallbackAfter: DefaultFallbackAfter},
+					election: confirmedAt{at: now.Add(-tc.confirmed)}}}
 				if tc.asked[0] > 0 {
 					turn.unanswered = unanswered{now.Add(-tc.asked[0]), now.Add(-tc.asked[1])}
 				}

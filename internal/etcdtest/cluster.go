@@ -12,6 +12,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"path"
 	"slices"
@@ -124,6 +125,8 @@ type Member struct {
 	Txns, Moves, Lists, LocalLists, Removals, Defragments, Disarms int
 
 	server *grpc.Server
+	// open counts the streams that clients have open, by their methods.
+	open map[string]int
 }
 
 // Start starts n members on loopback addresses. They stop with the test.
@@ -176,7 +179,8 @@ func (c *Cluster) Serve(i int, listener net.Listener) (stop func()) {
 	s := &service{cluster: c, member: m}
 	// etcd accepts pings this often. gRPC's own default is minutes.
 	pings := keepalive.EnforcementPolicy{MinTime: 5 * time.Second}
-	server := grpc.NewServer(grpc.UnaryInterceptor(s.gate), grpc.KeepaliveEnforcementPolicy(pings),
+	server := grpc.NewServer(grpc.UnaryInterceptor(s.gate), grpc.StreamInterceptor(s.streams),
+		grpc.KeepaliveEnforcementPolicy(pings),
 		grpc.WaitForHandlers(true)) // A defragmentation goes on when nobody waits for it.
 	pb.RegisterKVServer(server, &kvService{service: s})
 	pb.RegisterClusterServer(server, &clusterService{service: s})
@@ -375,6 +379,32 @@ func (s *service) gate(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 			return nil, status.FromContextError(ctx.Err()).Err()
 		}
 	}
+}
+
+// streams counts the streams that clients have open. etcd waits for them when it is told to end.
+func (s *service) streams(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler,
+) error {
+	method := path.Base(info.FullMethod)
+	count := func(n int) {
+		s.cluster.mu.Lock()
+		defer s.cluster.mu.Unlock()
+		if s.member.open == nil {
+			s.member.open = map[string]int{}
+		}
+		if s.member.open[method] += n; s.member.open[method] == 0 {
+			delete(s.member.open, method)
+		}
+	}
+	count(1)
+	defer count(-1)
+	return handler(srv, stream)
+}
+
+// Streams returns the streams that are open at a member, by their methods, such as Watch or LeaseKeepAlive.
+func (c *Cluster) Streams(i int) map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.members[i].open)
 }
 
 // consensus blocks while there is no quorum, as etcd does. It refuses a request that requires a leader, once the leader

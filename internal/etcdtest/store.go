@@ -22,6 +22,8 @@ type store struct {
 	history  []*mvccpb.Event
 	leases   map[int64]*lease // the living ones
 	next     int64
+	// compacted is the revision before which no watch can begin any more.
+	compacted int64
 	// changed is closed and replaced at every change, for watches and keep-alives.
 	changed chan struct{}
 }
@@ -232,6 +234,16 @@ func (c *Cluster) Age(d time.Duration) {
 	}
 }
 
+// Compact forgets what has been until now, and ends the watches that began before: as in etcd, where one that has told
+// nothing since would begin there again as soon as its connection breaks.
+func (c *Cluster) Compact() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.store.revision++
+	c.store.compacted = c.store.revision
+	c.store.notify()
+}
+
 // Leases returns how many leases there are.
 func (c *Cluster) Leases() int {
 	c.mu.Lock()
@@ -284,6 +296,20 @@ func (s kvService) Put(ctx context.Context, req *pb.PutRequest) (*pb.PutResponse
 	}
 	s.cluster.store.put(string(req.Key), req.Value, req.Lease)
 	return &pb.PutResponse{Header: s.header()}, nil
+}
+
+// DeleteRange deletes a single key.
+func (s kvService) DeleteRange(ctx context.Context, req *pb.DeleteRangeRequest) (*pb.DeleteRangeResponse, error) {
+	unlock, err := s.consensus(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if len(req.RangeEnd) > 0 {
+		return nil, status.Errorf(codes.Unimplemented, "delete %v", req)
+	}
+	s.cluster.store.delete(string(req.Key))
+	return &pb.DeleteRangeResponse{Header: s.header()}, nil
 }
 
 func (s kvService) Txn(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse, error) {
@@ -471,8 +497,17 @@ func (s watchService) Watch(stream pb.Watch_WatchServer) error {
 	for {
 		s.cluster.mu.Lock()
 		header, changed, history := s.header(), s.cluster.store.changed, s.cluster.store.history
+		compacted := s.cluster.store.compacted
 		s.cluster.mu.Unlock()
 		for id, w := range watches {
+			if w.from < compacted {
+				delete(watches, id)
+				if err := stream.Send(&pb.WatchResponse{Header: header, WatchId: id, Canceled: true,
+					CompactRevision: compacted}); err != nil {
+					return err
+				}
+				continue
+			}
 			resp := &pb.WatchResponse{Header: header, WatchId: id}
 			for _, e := range history {
 				if string(e.Kv.Key) == w.key && e.Kv.ModRevision >= w.from {

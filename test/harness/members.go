@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -401,6 +402,20 @@ func (c *Cluster) DisarmAlarms(ctx context.Context) error {
 // started, by service and method ("KV/Range"). Every message of a stream counts, so a
 // keepalive is one.
 func (c *Cluster) EtcdMessages(ctx context.Context, pod string) (map[string]int, error) {
+	return c.etcdCounts(ctx, pod, map[string]int{"grpc_server_msg_received_total": 1})
+}
+
+// EtcdStreams counts the streams that clients have open at the pod's member, by service and method. etcd waits for
+// them when it is told to end.
+func (c *Cluster) EtcdStreams(ctx context.Context, pod string) (map[string]int, error) {
+	counts, err := c.etcdCounts(ctx, pod,
+		map[string]int{"grpc_server_started_total": 1, "grpc_server_handled_total": -1})
+	maps.DeleteFunc(counts, func(method string, n int) bool { return n == 0 })
+	return counts, err
+}
+
+// etcdCounts adds up gRPC's counters with these names and factors.
+func (c *Cluster) etcdCounts(ctx context.Context, pod string, counters map[string]int) (map[string]int, error) {
 	url := "http://" + net.JoinHostPort(c.reach(pod), strconv.Itoa(c.env.ports.metrics))
 	if c.etcds != nil {
 		url = c.Endpoint(pod) // There, etcd-wrapper listens at that port.
@@ -419,16 +434,17 @@ func (c *Cluster) EtcdMessages(ctx context.Context, pod string) (map[string]int,
 	if response.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("GET %s: %s", url, response.Status)
 	}
-	return parseMessages(response.Body)
+	return parseCounts(response.Body, counters)
 }
 
-// parseMessages reads grpc_server_msg_received_total of Prometheus' text format.
-func parseMessages(metrics io.Reader) (map[string]int, error) {
+// parseCounts adds up counters of Prometheus' text format.
+func parseCounts(metrics io.Reader, counters map[string]int) (map[string]int, error) {
 	counts := map[string]int{}
 	lines := bufio.NewScanner(metrics)
 	for lines.Scan() {
-		labels, ok := strings.CutPrefix(lines.Text(), "grpc_server_msg_received_total{")
-		if !ok {
+		name, labels, ok := strings.Cut(lines.Text(), "{")
+		factor := counters[name]
+		if !ok || factor == 0 {
 			continue
 		}
 		labels, value, ok := strings.Cut(labels, "} ")
@@ -441,7 +457,7 @@ func parseMessages(metrics io.Reader) (map[string]int, error) {
 		}
 		service := label(labels, "grpc_service")
 		if n > 0 {
-			counts[service[strings.LastIndexByte(service, '.')+1:]+"/"+label(labels, "grpc_method")] += int(n)
+			counts[service[strings.LastIndexByte(service, '.')+1:]+"/"+label(labels, "grpc_method")] += factor * int(n)
 		}
 	}
 	return counts, lines.Err()

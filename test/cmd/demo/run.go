@@ -197,7 +197,9 @@ func (d *demo) watch(ctx context.Context) (err error) {
 	if d.observer, err = traffic.StartObserver(starting, observing); err != nil {
 		return err
 	}
-	if d.client, err = traffic.Start(starting, d.cluster.TrafficConfig()); err != nil {
+	clients := d.cluster.TrafficConfig()
+	clients.LateWatches = true // Each member would wait seven seconds for them at its end.
+	if d.client, err = traffic.Start(starting, clients); err != nil {
 		return err
 	}
 	d.monitor = &monitor{cluster: d.cluster, observer: d.observer, note: func(format string, args ...any) {
