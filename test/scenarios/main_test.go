@@ -486,14 +486,16 @@ func (o outcome) lostNothing(t *testing.T) {
 }
 
 // found is how long the client may need to find a member that is back at a new address, as it is on real nodes: its
-// name leads there only when the kubelet has told of it, and with that the pod may be Ready.
+// name leads there only when the kubelet has told of it, and with that the pod may be Ready. On two cores that carry
+// three clusters with their nodes, it may also see no member at all for a moment.
 const found = time.Second
 
-// keptQuorum: a quorum of the voters served throughout.
+// keptQuorum: a quorum of the voters served throughout. On real nodes a shorter time than found is none without quorum
+// if writes went on: a member that had really gone would not be back so soon, and no leader would have been elected.
 func (o outcome) keptQuorum(t *testing.T) {
 	t.Helper()
 	for i, step := range o.Cluster.Serving {
-		if next := i + 1; onRealNodes && next < len(o.Cluster.Serving) && step.Serving > 0 &&
+		if next := i + 1; onRealNodes && next < len(o.Cluster.Serving) && o.Traffic.LongestWriteOutage.Seconds < 2*found.Seconds() &&
 			o.Cluster.Serving[next].At.Sub(step.At) < found {
 			continue
 		}
