@@ -21,8 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/quorate/quorate/internal/report"
-	"github.com/quorate/quorate/internal/rollout"
-	"github.com/quorate/quorate/internal/selfupdate"
+	"github.com/quorate/quorate/pkg/rollout"
+	"github.com/quorate/quorate/selfupdate"
 )
 
 // kubeEvents notes the Kubernetes events.

@@ -8,9 +8,9 @@ import (
 	"github.com/sirupsen/logrus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/internal/workload"
+	"github.com/quorate/quorate/membership"
 )
 
 // actor carries out operations, each in a function of its own.

@@ -9,7 +9,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/quorate/quorate/internal/membership"
+	"github.com/quorate/quorate/membership"
 )
 
 const (

@@ -10,7 +10,7 @@ import (
 
 	"github.com/quorate/quorate/internal/etcdtest"
 	"github.com/quorate/quorate/internal/report"
-	"github.com/quorate/quorate/internal/rollout"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 // raisedBy: members of these IDs have raised the alarm NOSPACE. Etcd grants no lease any more, and keeps those that

@@ -16,7 +16,7 @@ import (
 	"github.com/quorate/quorate/coordinator/election"
 	"github.com/quorate/quorate/internal/etcdtest"
 	"github.com/quorate/quorate/internal/record"
-	"github.com/quorate/quorate/internal/rollout"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 // waits are the states in which a rollout spends its time. Nothing can be done, and a

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/coordinator/election"
-	"github.com/quorate/quorate/internal/selfupdate"
+	"github.com/quorate/quorate/selfupdate"
 )
 
 // releaseTimeout bounds the end: a host that shuts down gives its parts little time.

@@ -10,8 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
 
-	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/settings"
+	"github.com/quorate/quorate/membership"
 )
 
 // Defaults of a [Config], each with its reason.

@@ -15,8 +15,8 @@ import (
 	"github.com/quorate/quorate/coordinator/election"
 	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/internal/report"
-	"github.com/quorate/quorate/internal/selfupdate"
 	"github.com/quorate/quorate/internal/workload"
+	"github.com/quorate/quorate/selfupdate"
 )
 
 // Coordinator takes part in the election and, while it may, rolls the pods.

@@ -4,9 +4,9 @@ import (
 	"context"
 	"time"
 
-	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/record"
-	"github.com/quorate/quorate/internal/rollout"
+	"github.com/quorate/quorate/membership"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 // defragment has a member rewrite its database, if that can be asked for before the given time. What fails counts:

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/quorate/quorate/internal/etcdtest"
-	"github.com/quorate/quorate/internal/selfupdate"
+	"github.com/quorate/quorate/selfupdate"
 )
 
 // What the package election has of its own: a lease lasts a day longer than its TTL, and whoever has handed the lock

@@ -19,7 +19,7 @@ import (
 	"github.com/quorate/quorate/internal/etcdtest"
 	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/internal/report"
-	"github.com/quorate/quorate/internal/rollout"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 // haunted is a cluster of three with members that a scale-in has left behind: etcd-3 and so on.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/quorate/quorate/internal/etcdtest"
 	"github.com/quorate/quorate/internal/report"
-	"github.com/quorate/quorate/internal/rollout"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 // diverge makes a member's revision another one than its index explains.

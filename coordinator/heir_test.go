@@ -7,7 +7,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 
-	"github.com/quorate/quorate/internal/selfupdate"
+	"github.com/quorate/quorate/selfupdate"
 )
 
 // While its pod comes up, the sidecar to which an outdated one will hand over reads what it is going to need. There is

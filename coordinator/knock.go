@@ -9,8 +9,8 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/quorate/quorate/internal/rollout"
 	"github.com/quorate/quorate/internal/workload"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 // connect opens a plain TCP connection, and closes it. What is refused is an answer as well.

@@ -24,7 +24,7 @@ import (
 
 	"github.com/quorate/quorate/internal/etcdtest"
 	"github.com/quorate/quorate/internal/record"
-	"github.com/quorate/quorate/internal/selfupdate"
+	"github.com/quorate/quorate/selfupdate"
 )
 
 // kube plays the Kubernetes API, the StatefulSet controller and the kubelets for one

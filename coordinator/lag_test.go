@@ -18,7 +18,7 @@ import (
 	"github.com/quorate/quorate/internal/etcdtest"
 	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/internal/report"
-	"github.com/quorate/quorate/internal/rollout"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 // unheard has something happen that no watch ever tells. A bookmark has the watches go on behind it when they are

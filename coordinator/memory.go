@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/record"
-	"github.com/quorate/quorate/internal/rollout"
 	"github.com/quorate/quorate/internal/workload"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 // memory is all that a coordinator keeps between cycles. recall makes of it the [rollout.Memory] that

@@ -11,8 +11,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 
 	"github.com/quorate/quorate/internal/record"
-	"github.com/quorate/quorate/internal/rollout"
 	"github.com/quorate/quorate/internal/workload"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 // pictureLasts is for how long looks may go by what the watches tell before everything is read live again. Whoever

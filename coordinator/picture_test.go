@@ -16,9 +16,9 @@ import (
 
 	"github.com/quorate/quorate/internal/etcdtest"
 	"github.com/quorate/quorate/internal/record"
-	"github.com/quorate/quorate/internal/rollout"
-	"github.com/quorate/quorate/internal/selfupdate"
 	"github.com/quorate/quorate/internal/workload"
+	"github.com/quorate/quorate/pkg/rollout"
+	"github.com/quorate/quorate/selfupdate"
 )
 
 // newWatchedStage is a stage whose watches tell what happens.

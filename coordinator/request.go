@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/quorate/quorate/internal/record"
-	"github.com/quorate/quorate/internal/rollout"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 // standing is what was seen of an operation on the record, or of the suspect.

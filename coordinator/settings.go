@@ -9,8 +9,8 @@ import (
 
 	"github.com/quorate/quorate/coordinator/election"
 	"github.com/quorate/quorate/internal/record"
-	"github.com/quorate/quorate/internal/rollout"
 	"github.com/quorate/quorate/internal/settings"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 // apiRoom is what MaxEvidenceAge has to leave, beside an observation of members that hang, for the

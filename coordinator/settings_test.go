@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/quorate/quorate/internal/rollout"
 	"github.com/quorate/quorate/internal/settings"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 // Otherwise two rows could share a field, or a row have that of its neighbour.

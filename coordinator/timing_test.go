@@ -30,9 +30,9 @@ import (
 	"github.com/quorate/quorate/internal/etcdtest"
 	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/internal/report"
-	"github.com/quorate/quorate/internal/rollout"
-	"github.com/quorate/quorate/internal/selfupdate"
 	"github.com/quorate/quorate/internal/workload"
+	"github.com/quorate/quorate/pkg/rollout"
+	"github.com/quorate/quorate/selfupdate"
 )
 
 // These tests are about time alone: when the loop asks, how long it waits for an answer,

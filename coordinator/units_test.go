@@ -21,8 +21,8 @@ import (
 
 	"github.com/quorate/quorate/internal/etcdtest"
 	"github.com/quorate/quorate/internal/report"
-	"github.com/quorate/quorate/internal/rollout"
 	"github.com/quorate/quorate/internal/workload"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 // minimal returns a configuration with the required fields alone.

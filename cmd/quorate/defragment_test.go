@@ -8,7 +8,7 @@ import (
 
 	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/internal/report"
-	"github.com/quorate/quorate/internal/rollout"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 // defragments plays a coordinator that answers a request with what it sees, and does what it is asked to do once the

@@ -9,11 +9,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/report"
-	"github.com/quorate/quorate/internal/rollout"
 	"github.com/quorate/quorate/internal/workload"
+	"github.com/quorate/quorate/membership"
 	"github.com/quorate/quorate/pkg/options"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 // exitWaiting is the exit code of a plan that holds or waits.

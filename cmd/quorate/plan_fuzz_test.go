@@ -6,11 +6,11 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/internal/report"
-	"github.com/quorate/quorate/internal/rollout"
 	"github.com/quorate/quorate/internal/workload"
+	"github.com/quorate/quorate/membership"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 // FuzzPlan reads anything as a dump: it never panics, and a decision that acts rests on
@@ -18,7 +18,7 @@ import (
 //
 // Run it with -fuzzminimizetime=1x: shrinking what is interesting takes a minute for each
 // input otherwise, and no other is tried meanwhile. What is decided once the facts are read
-// is fuzzed a hundred times as fast by FuzzDecide in internal/rollout.
+// is fuzzed a hundred times as fast by FuzzDecide in pkg/rollout.
 func FuzzPlan(f *testing.F) {
 	seed := func(files map[string][]byte) {
 		f.Add(files["objects.yaml"], files["member-list.json"], files["endpoint-status.json"], files["endpoint-health.json"])

@@ -13,8 +13,8 @@ import (
 
 	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/internal/report"
-	"github.com/quorate/quorate/internal/rollout"
 	"github.com/quorate/quorate/pkg/options"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 // removeFlags are what remove-member is asked for.

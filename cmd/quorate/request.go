@@ -11,7 +11,7 @@ import (
 	"github.com/quorate/quorate/coordinator"
 	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/internal/report"
-	"github.com/quorate/quorate/internal/rollout"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 // defaultPoll is how often the Lease is read while a request stands.

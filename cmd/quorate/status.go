@@ -14,8 +14,8 @@ import (
 
 	"github.com/quorate/quorate/coordinator"
 	"github.com/quorate/quorate/internal/report"
-	"github.com/quorate/quorate/internal/rollout"
 	"github.com/quorate/quorate/pkg/options"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 type statusFlags struct {

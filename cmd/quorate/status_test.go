@@ -15,11 +15,11 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/internal/report"
-	"github.com/quorate/quorate/internal/rollout"
 	"github.com/quorate/quorate/internal/workload"
+	"github.com/quorate/quorate/membership"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 // outside is what is seen of a world at a time.

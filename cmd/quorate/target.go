@@ -17,12 +17,12 @@ import (
 	typedappsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
 
 	"github.com/quorate/quorate/coordinator"
-	"github.com/quorate/quorate/internal/membership"
 	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/internal/report"
-	"github.com/quorate/quorate/internal/rollout"
 	"github.com/quorate/quorate/internal/workload"
+	"github.com/quorate/quorate/membership"
 	"github.com/quorate/quorate/pkg/options"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 // reach completes the options of a command that a person runs, and returns how to reach the cluster.

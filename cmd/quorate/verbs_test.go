@@ -20,7 +20,7 @@ import (
 
 	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/internal/report"
-	"github.com/quorate/quorate/internal/rollout"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 // invoke runs the real command in this process.

@@ -10,8 +10,8 @@ import (
 	"github.com/quorate/quorate/coordinator"
 	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/internal/report"
-	"github.com/quorate/quorate/internal/rollout"
 	"github.com/quorate/quorate/internal/workload"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 // stillEvery is how often the cluster is looked at while a pause is waited for. A pod takes seconds to come

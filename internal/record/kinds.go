@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/quorate/quorate/internal/rollout"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 // Kind says how an operation is settled when nobody knows whether it took effect. The protocol

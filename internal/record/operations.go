@@ -3,7 +3,7 @@ package record
 import (
 	"time"
 
-	"github.com/quorate/quorate/internal/rollout"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 // Operation is what an intent is about.

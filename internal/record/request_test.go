@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/record"
-	"github.com/quorate/quorate/internal/rollout"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 func TestARequestHoldsForTenMinutes(t *testing.T) {

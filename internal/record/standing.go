@@ -3,7 +3,7 @@ package record
 import (
 	"slices"
 
-	"github.com/quorate/quorate/internal/rollout"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 // StandingOf is what an observation says of the operation on the record, or of the suspect. Next and

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/quorate/quorate/internal/record"
-	"github.com/quorate/quorate/internal/rollout"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 func seen(etcd rollout.Membership) *rollout.Assessment {

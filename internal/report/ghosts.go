@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/quorate/quorate/internal/rollout"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 // Ghost is a member on etcd's list that nobody runs any more. It is told for as long as it is there, whatever

@@ -7,7 +7,7 @@ import (
 
 	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/internal/report"
-	"github.com/quorate/quorate/internal/rollout"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 // leftBehind adds a member whose pod was scaled away, which has been silent for so long.

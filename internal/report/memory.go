@@ -3,7 +3,7 @@ package report
 import (
 	"slices"
 
-	"github.com/quorate/quorate/internal/rollout"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 // Memory is what a coordinator's decision rests on beyond what anybody can see. It stands in the

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/quorate/quorate/internal/rollout"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 // Plan is a decision with everything it rests on.

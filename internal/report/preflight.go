@@ -4,7 +4,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/quorate/quorate/internal/rollout"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 // Preflight is what is known about the change of etcd's version that a rollout makes.

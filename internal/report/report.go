@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/quorate/quorate/internal/rollout"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 // Report is what is going on in one StatefulSet, why, since when, and what would help.

@@ -6,8 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/quorate/quorate/internal/rollout"
 	"github.com/quorate/quorate/internal/workload"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 // facts are those of a StatefulSet and its pods, as every cycle reads them.

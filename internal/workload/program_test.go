@@ -9,8 +9,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/quorate/quorate/internal/rollout"
 	"github.com/quorate/quorate/internal/workload"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 func TestTheArgumentsThatATemplateGivesToEtcd(t *testing.T) {

@@ -30,8 +30,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/quorate/quorate/internal/record"
-	"github.com/quorate/quorate/internal/rollout"
 	"github.com/quorate/quorate/internal/workload"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 // server is an API server with one StatefulSet and its pods, which answers what we rely

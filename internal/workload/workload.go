@@ -29,7 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/quorate/quorate/internal/record"
-	"github.com/quorate/quorate/internal/rollout"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 // StatefulSets is the part of the API for StatefulSets in one namespace that is used here. A

@@ -28,7 +28,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/quorate/quorate/coordinator"
-	"github.com/quorate/quorate/internal/rollout"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/quorate/quorate/internal/record"
-	"github.com/quorate/quorate/internal/rollout"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 // Operations, as an intent or a request names them. What matters is their kind. One of each kind

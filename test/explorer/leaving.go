@@ -3,7 +3,7 @@ package explorer
 import (
 	"fmt"
 
-	"github.com/quorate/quorate/internal/rollout"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 // What others say before they take a pod, and what we owe them for it: signs that clear again or are followed by a

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/record"
-	"github.com/quorate/quorate/internal/rollout"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 // A Model is a world's size and the code that runs in it. One goroutine at a time may use

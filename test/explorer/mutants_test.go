@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorate/quorate/internal/record"
-	"github.com/quorate/quorate/internal/rollout"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 // before lets a mutant change what the protocol is told.

@@ -23,7 +23,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/quorate/quorate/internal/rollout"
+	"github.com/quorate/quorate/pkg/rollout"
 	"github.com/quorate/quorate/test/harness"
 	"github.com/quorate/quorate/test/harness/apiproxy"
 	"github.com/quorate/quorate/test/harness/build"

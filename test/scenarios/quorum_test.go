@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/quorate/quorate/coordinator"
-	"github.com/quorate/quorate/internal/selfupdate"
+	"github.com/quorate/quorate/selfupdate"
 	"github.com/quorate/quorate/test/harness"
 )
 

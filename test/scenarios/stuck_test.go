@@ -23,7 +23,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/quorate/quorate/internal/report"
-	"github.com/quorate/quorate/internal/rollout"
+	"github.com/quorate/quorate/pkg/rollout"
 	"github.com/quorate/quorate/test/harness"
 	"github.com/quorate/quorate/test/monitoring/fetched"
 )

@@ -19,8 +19,8 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/quorate/quorate/internal/membership"
-	"github.com/quorate/quorate/internal/rollout"
+	"github.com/quorate/quorate/membership"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 var dataMinutes = flag.Float64("data-minutes", 0.1, "for how many minutes each version's data are looked at under load")

@@ -15,8 +15,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	"github.com/quorate/quorate/internal/membership"
-	"github.com/quorate/quorate/internal/rollout"
+	"github.com/quorate/quorate/membership"
+	"github.com/quorate/quorate/pkg/rollout"
 	"github.com/quorate/quorate/test/harness/network"
 	"github.com/quorate/quorate/test/harness/process"
 )

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
-	"github.com/quorate/quorate/internal/rollout"
+	"github.com/quorate/quorate/pkg/rollout"
 	"github.com/quorate/quorate/test/harness/build"
 )
 

@@ -4,7 +4,7 @@
 //	apisurface -record docs/api.txt [-update] [packages]
 //
 // It runs in the library's folder. The record has a line for every exported identifier of
-// every package that others can import, with its type, and one for each exported field and
+// every package that is named and that others can import, with its type, and one for each exported field and
 // method. Whatever differs from it fails the check, additions too: the record stays whole,
 // and every change of the API is in the diff that a reviewer reads.
 //
@@ -33,7 +33,8 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-const header = `# The exported API, one line for each identifier, field and method.
+const header = `# The exported API of the packages that a host needs, one line for each identifier, field and method. The other packages
+# can be imported as well. They change without notice before v1, as their documentation says.
 # Made by "make api-update"; "make api" fails when the code differs from it.
 `
 

@@ -16,7 +16,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/quorate/quorate/internal/rollout"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 func main() {
