@@ -76,13 +76,6 @@ func owner(t *testing.T, c *etcdtest.Cluster, endpoints ...string) *Tenure {
 	return held
 }
 
-// place is a peer as the owner of the lock sees it in the queue.
-func place(t *testing.T, s *session) Peer {
-	t.Helper()
-	at := kv(t, s, s.key(s.keys.lock))
-	return Peer{Key: string(at.Key), Queued: at.CreateRevision}
-}
-
 // said is what a sidecar announces about itself.
 func said(pod, uid string) string {
 	text, err := json.Marshal(Presence{Pod: pod, UID: uid})

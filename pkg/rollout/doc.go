@@ -31,5 +31,6 @@
 // break, on its own monotonic clock, how often a transfer of leadership failed, and which eviction
 // was refused. To lose all of it can only make the rollout wait longer.
 //
-// The package imports nothing of Quorate's, so that any operator can ask it. It changes without notice before version 1.
+// The package imports nothing of Quorate's, so that any operator can ask it. It changes without notice before
+// version 1.
 package rollout

@@ -410,7 +410,7 @@ func (c *Cluster) EtcdMessages(ctx context.Context, pod string) (map[string]int,
 func (c *Cluster) EtcdStreams(ctx context.Context, pod string) (map[string]int, error) {
 	counts, err := c.etcdCounts(ctx, pod,
 		map[string]int{"grpc_server_started_total": 1, "grpc_server_handled_total": -1})
-	maps.DeleteFunc(counts, func(method string, n int) bool { return n == 0 })
+	maps.DeleteFunc(counts, func(_ string, n int) bool { return n == 0 })
 	return counts, err
 }
 

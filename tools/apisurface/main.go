@@ -33,8 +33,8 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-const header = `# The exported API of the packages that a host needs, one line for each identifier, field and method. The other packages
-# can be imported as well. They change without notice before v1, as their documentation says.
+const header = `# The exported API of the packages that a host needs, one line for each identifier, field and method.
+# The other packages can be imported as well. They change without notice before v1, as their documentation says.
 # Made by "make api-update"; "make api" fails when the code differs from it.
 `
 
