@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -196,11 +197,11 @@ func TestAKeyThatWasDeletedAndWrittenAnewHasBeenDeleted(t *testing.T) {
 }
 
 // alone runs a candidate whose own member is the one at i. Where is told when a session is to begin.
-func alone(t *testing.T, c *etcdtest.Cluster, i int, serves *bool) *Candidate {
+func alone(t *testing.T, c *etcdtest.Cluster, i int, serves *atomic.Bool) *Candidate {
 	cfg := config(c, c.URL(i))
 	cfg.Self = Presence{Pod: "etcd-0", UID: "u"}
 	cfg.Where = func(context.Context) ([]string, error) {
-		if !*serves {
+		if !serves.Load() {
 			return nil, errors.New("it does not serve")
 		}
 		return []string{c.URL(i)}, nil
@@ -237,7 +238,7 @@ func streamsAt(c *etcdtest.Cluster, members int) (at []int) {
 func TestASessionLivesAtHomeAndNowhereElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := etcdtest.StartInMemory(t, 3)
-		serves := false
+		var serves atomic.Bool
 		candidate := alone(t, c, 1, &serves)
 		defer run(t, candidate)()
 		expect := func(when string, owns bool, want ...int) {
@@ -254,12 +255,12 @@ func TestASessionLivesAtHomeAndNowhereElse(t *testing.T) {
 		}
 		<-time.After(time.Minute)
 		expect("before its member serves", false)
-		serves = true
+		serves.Store(true)
 		<-time.After(time.Minute)
 		expect("when it does", true, 1)
 		hung := func(on bool) {
 			c.Set(func(_ *etcdtest.Cluster, members []*etcdtest.Member) { members[1].Hung = on })
-			serves = !on
+			serves.Store(!on)
 		}
 		hung(true)
 		<-time.After(sessionTTL - sessionEvery - ms)
@@ -309,7 +310,7 @@ func TestEtcdIsNotSilentWhileSomebodyElseHasTheLock(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := etcdtest.StartInMemory(t, 3)
 				tc.scene(c)
-				serves := false
+				var serves atomic.Bool
 				candidate := alone(t, c, 1, &serves)
 				stop := run(t, candidate)
 				<-time.After(time.Minute)
