@@ -34,7 +34,7 @@ func TestAStuckRolloutSaysTheSameEverywhere(t *testing.T) {
 	t.Parallel()
 	ctx, s := newCluster(t, harness.Namespaces, harness.Spec{
 		Name: "stuck", PlainText: true, EtcdArgs: []string{"--strict-reconfig-check=false"},
-		SidecarArgs: []string{"--listen-address=$(POD_IP):8080"},
+		SidecarArgs: []string{"--listen-address=:8080"},
 	})
 	ledger, err := s.Watch(ctx)
 	require.NoError(t, err)

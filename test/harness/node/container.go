@@ -82,15 +82,13 @@ func (c *container) view() containerView {
 }
 
 // done reports whether the container has ended for good.
-func (c *container) done() bool {
-	return c.init && c.process == nil && c.waiting == nil && c.exit != nil && c.exit.ExitCode == 0
+func (c *container) done(policy corev1.RestartPolicy) bool {
+	return c.process == nil && c.waiting == nil && c.exit != nil && !restartable(policy, c.init, c.exit.ExitCode)
 }
 
 // unsupported names what of a container's spec, or of its pod's, the agent does not do.
 func unsupported(pod *corev1.PodSpec, spec *corev1.Container, isInit bool) string {
 	switch {
-	case pod.RestartPolicy != "" && pod.RestartPolicy != corev1.RestartPolicyAlways:
-		return "restartPolicy " + string(pod.RestartPolicy)
 	case len(pod.ReadinessGates) > 0:
 		return "readinessGates"
 	case len(spec.EnvFrom) > 0:
@@ -117,7 +115,7 @@ func unsupported(pod *corev1.PodSpec, spec *corev1.Container, isInit bool) strin
 
 // drive does the next step of a container that does not run: wait, or start it.
 func (w *worker) drive(c *container, now time.Time) {
-	if c.process != nil || c.starting || c.done() {
+	if c.process != nil || c.starting || c.done(w.pod.Spec.RestartPolicy) {
 		return
 	}
 	if now.Before(c.notBefore) {
@@ -423,7 +421,7 @@ func (c *container) signal(sig syscall.Signal) error {
 
 // reboot puts a container into the state after a restart of its node: if it ran, it has ended,
 // and it is unknown how.
-func (c *container) reboot(hasInit bool) {
+func (c *container) reboot(policy corev1.RestartPolicy, hasInit bool) {
 	if c.ranWhenLost {
 		c.exit.ExitCode, c.exit.Reason = 255, reasonUnknown
 	}
@@ -433,7 +431,7 @@ func (c *container) reboot(hasInit bool) {
 	if c.waiting != nil && c.waiting.Reason == reasonCrashLoopBackOff {
 		c.waiting = nil
 	}
-	if hasInit && c.exit != nil {
+	if hasInit && c.exit != nil && policy != corev1.RestartPolicyNever {
 		// The pod's sandbox is new, so its init containers run again first.
 		c.waiting = &corev1.ContainerStateWaiting{Reason: reasonPodInitializing}
 	}

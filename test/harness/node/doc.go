@@ -15,8 +15,8 @@
 //     that is not in [Config.Images], CreateContainerConfigError,
 //     RunContainerError, CrashLoopBackOff; Completed and Error with exit codes; restart
 //     counts; conditions whose transition time changes with their status only.
-//   - Init containers run in order, then all containers start. They are always
-//     restarted: the first time at once, then with a back-off that doubles up
+//   - Init containers run in order, then all containers start. They are restarted
+//     by the pod's restart policy: the first time at once, then with a back-off that doubles up
 //     to a cap and starts anew after a run of twice the cap. A kubelet waits 10 seconds to
 //     5 minutes; the default here is 1 to 8 seconds, so that tests do not spend their time
 //     waiting ([Config.BackoffBase], [Config.BackoffCap]).
@@ -75,10 +75,9 @@
 //   - activeDeadlineSeconds, priorityClassName, tolerations, affinity, topologySpreadConstraints, resources and
 //     shareProcessNamespace are taken without complaint, and have no effect.
 //   - What else is not supported makes a container wait with CreateContainerConfigError and a
-//     message, rather than being ignored: another restartPolicy than Always, readiness gates,
-//     liveness and startup probes, readiness probes by TCP or gRPC, postStart hooks, other preStop
-//     hooks than sleep, restartable init containers, envFrom, subPath, other sources of values,
-//     other volumes.
+//     message, rather than being ignored: readiness gates, liveness and startup
+//     probes, readiness probes by TCP or gRPC, postStart hooks, other preStop hooks than sleep,
+//     restartable init containers, envFrom, subPath, other sources of values, other volumes.
 //
 // # Why not virtual-kubelet
 //

@@ -48,7 +48,7 @@ func resolveEnv(pod *corev1.Pod, container *corev1.Container, hostIP, podIP stri
 		value := expansion.Expand(variable.Value, lookup)
 		if source := variable.ValueFrom; source != nil {
 			if source.FieldRef == nil {
-				return nil, fmt.Errorf("env %s: the node agent does not support a value from elsewhere; "+
+				return nil, fmt.Errorf("env %s: a value from elsewhere is not supported by the node agent; "+
 					"use fieldRef", variable.Name)
 			}
 			var err error

@@ -308,7 +308,7 @@ func (w *worker) restore(newest *corev1.Pod, after time.Duration) {
 				// It was killed; the news has just not arrived yet.
 				w.exited(c, c.process)
 			}
-			c.reboot(len(w.init) > 0)
+			c.reboot(w.pod.Spec.RestartPolicy, len(w.init) > 0)
 			c.notBefore = time.Now().Add(after)
 		}
 		w.reattach()
@@ -352,6 +352,8 @@ func (w *worker) reconcile(now time.Time) {
 		return
 	case w.ending():
 		w.end(now)
+	case terminalPhase(w.status.Phase):
+		// All is done. The pod stays until it is deleted.
 	default:
 		w.work(now)
 	}
@@ -368,7 +370,7 @@ func (w *worker) work(now time.Time) {
 	}
 	for _, c := range w.init {
 		w.drive(c, now)
-		if !c.done() {
+		if !c.done(w.pod.Spec.RestartPolicy) || c.exit.ExitCode != 0 {
 			return
 		}
 	}

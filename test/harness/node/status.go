@@ -103,7 +103,7 @@ func buildStatus(v podView) corev1.PodStatus {
 			}
 		}
 	}
-	status.Phase = phase(status, v.stopped)
+	status.Phase = phase(v.pod, status, v.stopped)
 	status.Conditions = conditions(v, status)
 	return status
 }
@@ -153,8 +153,23 @@ func allDone(statuses []corev1.ContainerStatus) bool {
 	})
 }
 
-// phase sums up the containers, which are always restarted.
-func phase(status corev1.PodStatus, stopped bool) corev1.PodPhase {
+// restartable reports whether the policy starts a container again that ended so.
+func restartable(policy corev1.RestartPolicy, isInit bool, exitCode int32) bool {
+	switch {
+	case isInit && exitCode == 0:
+		return false
+	case policy == corev1.RestartPolicyNever:
+		return false
+	case policy == corev1.RestartPolicyOnFailure:
+		return exitCode != 0
+	default:
+		return true
+	}
+}
+
+// phase sums up the containers.
+func phase(pod *corev1.Pod, status corev1.PodStatus, stopped bool) corev1.PodPhase {
+	policy := pod.Spec.RestartPolicy
 	pendingInit := 0
 	for _, cs := range status.InitContainerStatuses {
 		end := cs.State.Terminated
@@ -164,13 +179,13 @@ func phase(status corev1.PodStatus, stopped bool) corev1.PodPhase {
 		switch {
 		case cs.State.Running != nil || end == nil:
 			pendingInit++
-		case end.ExitCode != 0 && stopped:
+		case end.ExitCode != 0 && (stopped || !restartable(policy, true, end.ExitCode)):
 			return corev1.PodFailed
 		case end.ExitCode != 0 || cs.State.Waiting != nil:
 			pendingInit++
 		}
 	}
-	waiting, ended, succeeded := 0, 0, 0
+	running, waiting, ended, forGood, succeeded := 0, 0, 0, 0, 0
 	for _, cs := range status.ContainerStatuses {
 		end := cs.State.Terminated
 		if cs.State.Waiting != nil {
@@ -178,10 +193,14 @@ func phase(status corev1.PodStatus, stopped bool) corev1.PodPhase {
 		}
 		switch {
 		case cs.State.Running != nil:
+			running++
 		case end == nil:
 			waiting++
 		default:
 			ended++
+			if !restartable(policy, false, end.ExitCode) {
+				forGood++
+			}
 			if end.ExitCode == 0 {
 				succeeded++
 			}
@@ -194,9 +213,17 @@ func phase(status corev1.PodStatus, stopped bool) corev1.PodPhase {
 		return corev1.PodFailed
 	case pendingInit > 0 || waiting > 0:
 		return corev1.PodPending
-	default:
+	case running > 0 || forGood < ended:
 		return corev1.PodRunning
+	case ended == succeeded:
+		return corev1.PodSucceeded
+	default:
+		return corev1.PodFailed
 	}
+}
+
+func terminalPhase(phase corev1.PodPhase) bool {
+	return phase == corev1.PodSucceeded || phase == corev1.PodFailed
 }
 
 // conditions returns the kubelet's conditions, and those of others as they are.

@@ -30,6 +30,8 @@ func TestStatus(t *testing.T) {
 		return containerView{name: name, startedAt: early, ready: ready}
 	}
 	always := &corev1.Pod{Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyAlways}}
+	onFailure := &corev1.Pod{Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyOnFailure}}
+	never := &corev1.Pod{Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever}}
 	for _, x := range []struct {
 		name       string
 		view       podView
@@ -50,6 +52,10 @@ func TestStatus(t *testing.T) {
 				init: []containerView{{name: "i", exit: ended(1, reasonError), waiting: waits(reasonCrashLoopBackOff)}},
 				app:  []containerView{{name: "a"}}},
 			corev1.PodPending, conditionValues{no, no, no}, reasonCrashLoopBackOff, reasonPodInitializing},
+		{"an init container has failed and is not restarted",
+			podView{pod: never, init: []containerView{{name: "i", exit: ended(1, reasonError)}},
+				app: []containerView{{name: "a"}}},
+			corev1.PodFailed, conditionValues{no, no, no}, reasonError, reasonPodInitializing},
 		{"an init container is done",
 			podView{pod: always, init: []containerView{{name: "i", exit: ended(0, reasonCompleted)}},
 				app: []containerView{{name: "a"}}},
@@ -85,6 +91,22 @@ func TestStatus(t *testing.T) {
 		{"exit code 0 is restarted too",
 			podView{pod: always, app: []containerView{{name: "a", exit: ended(0, reasonCompleted)}}},
 			corev1.PodRunning, conditionValues{yes, no, no}, "", reasonCompleted},
+		{"never restarted: done",
+			podView{pod: never, app: []containerView{{name: "a", exit: ended(0, reasonCompleted)}}},
+			corev1.PodSucceeded, conditionValues{yes, no, no}, "", reasonCompleted},
+		{"never restarted: one has failed, one still runs",
+			podView{pod: never, app: []containerView{{name: "a", exit: ended(2, reasonError)}, running("b", true)}},
+			corev1.PodRunning, conditionValues{yes, no, no}, "", reasonError},
+		{"never restarted: failed",
+			podView{pod: never, app: []containerView{{name: "a", exit: ended(2, reasonError)},
+				{name: "b", exit: ended(0, reasonCompleted)}}},
+			corev1.PodFailed, conditionValues{yes, no, no}, "", reasonError},
+		{"restarted on failure: done",
+			podView{pod: onFailure, app: []containerView{{name: "a", exit: ended(0, reasonCompleted)}}},
+			corev1.PodSucceeded, conditionValues{yes, no, no}, "", reasonCompleted},
+		{"restarted on failure: failed",
+			podView{pod: onFailure, app: []containerView{{name: "a", exit: ended(1, reasonError)}}},
+			corev1.PodRunning, conditionValues{yes, no, no}, "", reasonError},
 		{"stopping: what runs is still ready",
 			podView{pod: always, stopping: true, app: []containerView{running("a", true), running("b", true)}},
 			corev1.PodRunning, conditionValues{yes, yes, yes}, "", "running"},
@@ -240,23 +262,24 @@ func TestNodeStatus(t *testing.T) {
 }
 
 func TestReboot(t *testing.T) {
+	always := corev1.RestartPolicyAlways
 	t.Run("what ran has ended, and nobody knows how", func(t *testing.T) {
 		c := &container{exit: ended(137, reasonError), ranWhenLost: true, ended: early}
-		c.reboot(false)
+		c.reboot(always, false)
 		require.EqualValues(t, 255, c.exit.ExitCode)
 		require.Equal(t, reasonUnknown, c.exit.Reason)
 		require.True(t, c.ended.IsZero(), "no back-off after a reboot")
 	})
 	t.Run("what had ended before stays as it was", func(t *testing.T) {
 		c := &container{exit: ended(3, reasonError), waiting: waits(reasonCrashLoopBackOff), ended: early}
-		c.reboot(false)
+		c.reboot(always, false)
 		require.EqualValues(t, 3, c.exit.ExitCode)
 		require.Nil(t, c.waiting)
 	})
 	t.Run("init containers that were done run again", func(t *testing.T) {
 		c := &container{init: true, exit: ended(0, reasonCompleted)}
-		require.True(t, c.done())
-		c.reboot(true)
-		require.False(t, c.done())
+		require.True(t, c.done(always))
+		c.reboot(always, true)
+		require.False(t, c.done(always))
 	})
 }
