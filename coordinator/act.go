@@ -159,6 +159,5 @@ func (a *actor) promote(ctx context.Context) error {
 
 // unpromoted is true when status.currentRevision is behind, and we are to set it.
 func (c *Coordinator) unpromoted(o workload.Observation) bool {
-	return c.cfg.PromoteCurrentRevision && o.Set.OnDelete && !o.Set.Deleting && o.Set.UpdateRevision != "" &&
-		o.CurrentRevision != o.Set.UpdateRevision && c.notPromoted != o.Set.UpdateRevision
+	return c.cfg.PromoteCurrentRevision && o.Set.Unpromoted() && c.notPromoted != o.Set.UpdateRevision
 }

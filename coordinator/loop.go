@@ -8,7 +8,6 @@ import (
 	"github.com/quorate/quorate/coordinator/election"
 	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/internal/report"
-	"github.com/quorate/quorate/internal/workload"
 	"github.com/quorate/quorate/pkg/rollout"
 	"github.com/quorate/quorate/selfupdate"
 )
@@ -193,7 +192,7 @@ func (l *loop) prepare(ctx context.Context) bool {
 		l.c.log.WithError(err).Debug("the workload cannot be read yet")
 		return false // It is read when it is our turn.
 	}
-	if !outdated(o) || l.c.self.Revision != o.Set.UpdateRevision {
+	if !o.Set.Due(o.Pods) || l.c.self.Revision != o.Set.UpdateRevision {
 		return false
 	}
 	l.sight.seen = o
@@ -288,7 +287,7 @@ func (l *loop) due(ctx context.Context) (bool, error) {
 	o, watched := l.watches.mirrored()
 	// A rollout that begins needs no live reading yet, because its turn reads live before it removes a pod or
 	// calls the rollout complete.
-	if !watched || l.observer.stale() && !outdated(o) {
+	if !watched || l.observer.stale() && !o.Set.Due(o.Pods) {
 		var err error
 		if o, err = l.c.workload.Observe(ctx); err != nil {
 			return false, err
@@ -301,7 +300,7 @@ func (l *loop) due(ctx context.Context) (bool, error) {
 	l.looked.lasting.uncordoned(o.Pods)
 	l.noteLeavers(o.Pods)
 	l.sayWhoRolls(o.Set.OnDelete)
-	rolling := outdated(o) || l.c.unpromoted(o)
+	rolling := o.Set.Due(o.Pods) || l.c.unpromoted(o)
 	due := rolling
 	if asked := l.c.requested.Swap(false); !due && (l.word.open || asked || l.found || l.untold) && o.Set.OnDelete {
 		lease, err := l.c.readLease(ctx)
@@ -342,22 +341,6 @@ func (l *loop) sayWhoRolls(onDelete bool) {
 	l.c.log.Infof("the update strategy of StatefulSet %s is OnDelete now: Quorate rolls its pods", l.c.cfg.StatefulSet)
 }
 
-// outdated is true when a rollout begins that is ours to do.
-func outdated(o workload.Observation) bool {
-	if !o.Set.OnDelete || o.Set.Deleting {
-		return false
-	}
-	if o.Set.ObservedGeneration < o.Set.Generation {
-		return true
-	}
-	for i := range o.Pods {
-		if o.Pods[i].Owned && o.Pods[i].Revision != o.Set.UpdateRevision {
-			return true
-		}
-	}
-	return false
-}
-
 // ended says how we go on after a turn has ended.
 func (l *loop) ended(ctx context.Context, end record.End) {
 	l.word.open = end.Ended != record.Finished
@@ -382,7 +365,7 @@ func (l *loop) ended(ctx context.Context, end record.End) {
 		case l.turn.right == record.ByClock:
 			l.c.log.Debug(end.Detail)
 			l.c.pause(ctx, l.c.cfg.Interval)
-			if !outdated(l.sight.seen) { // No rollout waits for us, and the holder may have its reason for long.
+			if !l.sight.seen.Set.Due(l.sight.seen.Pods) { // No rollout waits for us, and the holder may have its reason for long.
 				wait(ctx, l.c.cfg.RecordDuration, l.c.changed)
 			}
 		case errors.Is(l.turn.denied, election.ErrNotOwner):

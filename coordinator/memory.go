@@ -182,7 +182,7 @@ func otherWords(since map[rollout.Sighting]time.Time, s rollout.Sighting) bool {
 func (m *memory) needsReading(now time.Time, told workload.Observation) bool {
 	return slices.ContainsFunc(told.Pods, func(p rollout.Pod) bool {
 		since, silent := m.since[rollout.Sighting{UID: p.UID, Condition: rollout.SilentSeen}]
-		return silent && p.Revision != told.Set.UpdateRevision && since.After(m.read) && now.Sub(since) >= hush
+		return silent && told.Set.Outdated(&p) && since.After(m.read) && now.Sub(since) >= hush
 	})
 }
 

@@ -134,7 +134,7 @@ func (o *observer) look(ctx context.Context, p *picture) (_ record.Observed, sur
 	said := o.next(seen, state.Set.UpdateRevision, peers, choice)
 	said.Standing = o.standing(r, state)
 	if o.sight.brief && state.Request == nil && r.Intent.Operation == record.None && !d.Beside() &&
-		!outdated(o.sight.seen) && said.Next == record.NextRest && o.sight.settles == 0 {
+		!state.Set.Due(state.Pods) && said.Next == record.NextRest && o.sight.settles == 0 {
 		said.Next = record.NextFinish
 	}
 	if err := o.answer(ctx, r, said.Standing, state); err != nil { // It runs out by itself.

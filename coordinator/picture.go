@@ -90,7 +90,7 @@ func (o *observer) promises(p *picture) bool {
 		if !pod.Owned || !pod.Ready || pod.Terminating {
 			return false
 		}
-		if pod.Revision != p.seen.Set.UpdateRevision {
+		if p.seen.Set.Outdated(pod) {
 			outdated = append(outdated, pod.Name)
 		}
 	}

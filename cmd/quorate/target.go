@@ -232,21 +232,17 @@ func outside(dump *workload.Dump, set *appsv1.StatefulSet, names workload.Names,
 	facts := dump.Facts(set, names)
 	lease := dump.Lease(set.Namespace, record.Name(set.Name))
 	o := report.Outside{
-		Namespace: set.Namespace, StatefulSet: set.Name, At: now,
-		State: rollout.State{
-			Set: facts.Set, Pods: facts.Pods, Etcd: etcd, Controls: record.Controls(lease),
-			Memory: rollout.Memory{Ages: dump.Ages(set, names, now)},
-		},
-		Lease: record.Parse(lease),
+		Namespace: set.Namespace, StatefulSet: set.Name, At: now, Lease: record.Parse(lease),
 	}
+	// Who coordinates tells what is wrong with a request.
+	o.State, _ = record.StateOf(facts.Set, facts.Pods, etcd, lease, o.Lease, now)
+	o.State.Ages = dump.Ages(set, names, now)
 	// Whoever looks from outside does not hear the sidecars, and takes them to be there. A coordinator that waits for
 	// the word of one tells of that.
 	for i := range facts.Pods {
 		o.State.Sidecars.Present = append(o.State.Sidecars.Present, facts.Pods[i].UID)
 	}
-	o.State.Request, _ = record.RequestOf(lease, now) // Who coordinates tells what is wrong with it.
 	learnersAge(o.State)
-	o.State.UnderWay, o.State.Suspect = o.Lease.UnderWay(), o.Lease.Suspected()
 	if lease != nil && lease.Spec.RenewTime != nil {
 		o.Renewed = lease.Spec.RenewTime.Time
 	}

@@ -3,6 +3,8 @@ package record
 import (
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+
 	"github.com/quorate/quorate/pkg/rollout"
 )
 
@@ -99,6 +101,18 @@ func NextOf(d rollout.Decision, revision string) (Next, Intent) {
 func passing(o Operation, m rollout.MemberRef, p rollout.Process, within time.Duration) Intent {
 	return Intent{Operation: o, Member: &Member{ID: m.ID, Name: m.Name, Cluster: m.Cluster,
 		PodUID: p.PodUID, Restarts: p.Restarts, Seconds: int(within.Seconds())}}
+}
+
+// StateOf joins what was read to what a decision rests on. The record is what is believed of the Lease. The error is
+// what is wrong with the request on it, which is then left out. What else the caller knows, it adds: who it is, who
+// else is there, what the host says, and what is remembered.
+func StateOf(set rollout.Set, pods []rollout.Pod, etcd rollout.Membership, lease *coordinationv1.Lease, l Lease,
+	now time.Time) (rollout.State, error) {
+	request, err := RequestOf(lease, now)
+	return rollout.State{
+		Set: set, Pods: pods, Etcd: etcd,
+		Controls: Controls(lease), Request: request, UnderWay: l.UnderWay(), Suspect: l.Suspected(),
+	}, err
 }
 
 // UnderWay is what a decision has to know of the operation on the record, nil if that stops no member.

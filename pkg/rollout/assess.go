@@ -382,7 +382,7 @@ func (a *Assessment) seat(ordinal int) Seat {
 	seat.Unlisted = s.Etcd.Known && seat.Pod != nil && seat.Member == nil
 	seat.Self = seat.Name == s.Self
 	if pod := seat.Pod; pod != nil {
-		seat.Outdated = pod.Revision != s.Set.UpdateRevision
+		seat.Outdated = s.Set.Outdated(pod)
 		seat.SidecarSick = !pod.Sidecar.Ready
 	}
 	return seat
