@@ -5,46 +5,53 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/sirupsen/logrus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/internal/workload"
 	"github.com/quorate/quorate/membership"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
-// actor carries out operations, each in a function of its own.
+// actor carries out operations, each in a function of its own, and returns what has become of each. It decides nothing
+// and tells nobody.
 type actor struct {
 	c       *Coordinator
-	exit    *exit
-	sight   *sight
-	trouble *trouble
 	members *membership.Observer
-	// unclear means that nobody knows how our last removal ended.
-	unclear bool
 }
 
-// act carries out an operation, which has to begin and to end in time.
-func (a *actor) act(ctx context.Context, e record.Act) record.Outcome {
+// act carries out an operation that rests on an observation. It has to begin and to end in time.
+func (a *actor) act(ctx context.Context, o *observation, e record.Act) outcome {
 	acting, cancel := context.WithDeadline(ctx, a.c.started.Add(e.Deadline))
 	defer cancel()
 	defer a.c.gates.acted()
 	// The monotonic clock stands still while a machine is suspended, so the evidence may be far older than it says.
-	if age := a.c.cfg.wall().Round(0).Sub(a.sight.begunAt); age > a.c.cfg.MaxEvidenceAge {
-		a.trouble.note(ctx, "what was decided was dropped", suspendedError(age))
-		return record.Failed
+	if age := a.c.cfg.wall().Round(0).Sub(o.begunAt); age > a.c.cfg.MaxEvidenceAge {
+		return outcome{result: record.Failed, fault: &fault{what: "what was decided was dropped",
+			err: suspendedError(age), counts: true}}
 	}
+	out, etcd := outcome{intent: e.Intent}, o.state.Etcd
 	switch e.Intent.Operation {
 	case record.Delete, record.Evict:
-		return a.remove(ctx, acting, e)
+		return a.remove(acting, o.workload, e.Intent)
 	case record.MoveLeader:
-		return a.moveLeader(acting, *e.Intent.Member)
+		out.err = a.members.MoveLeader(acting, etcd, e.Intent.Member.ID, e.Intent.Member.Heir)
+		return out.ended(record.Failed, "leadership was not moved")
 	case record.RemoveMember:
-		return a.removeMember(acting, *e.Intent.Member)
+		// It is done only if etcd has said so. What has become of any other request, the next observations show.
+		out.err = a.members.RemoveMember(acting, etcd, e.Intent.Member.ID)
+		return out.ended(record.Unclear, "the member was not removed")
 	case record.Defragment:
-		return a.defragment(acting, *e.Intent.Member, a.c.started.Add(e.By))
+		began := time.Now()
+		out.sizes, out.err = a.members.Defragment(acting, etcd, e.Intent.Member.ID, a.c.started.Add(e.By))
+		out.took = time.Since(began)
+		if out.passed() == record.Unclear {
+			return out.ended(record.Unclear, "nobody knows whether a defragmentation goes on; its member is waited for")
+		}
+		return out.ended(record.Done, "a member was not defragmented")
 	case record.Disarm:
-		return a.disarm(acting, *e.Intent.Member)
+		out.err = a.members.Disarm(acting, etcd, e.Intent.Member.ID)
+		return out.ended(out.passed(), "the alarm NOSPACE was not disarmed")
 	case record.None, record.FenceAll:
 	}
 	panic("the record's protocol asks to carry out " + e.Intent.String())
@@ -58,106 +65,55 @@ func (e suspendedError) Error() string {
 		time.Duration(e).Round(time.Second))
 }
 
-// remove deletes or evicts a pod. The second context ends at the deadline.
-func (a *actor) remove(ctx, removing context.Context, e record.Act) record.Outcome {
-	err := a.c.workload.Remove(removing, a.sight.seen, e.Intent)
-	outcome := record.OutcomeOf(err)
-	refusal, refused := workload.RefusalOf(err, a.sight.seen.Set.Replicas)
-	refused = refused && e.Intent.Operation == record.Evict // No budget is asked before a DELETE.
-	if refused {
-		outcome = record.Failed // Also where the API server answers that with a 500.
-	}
-	a.unclear = outcome == record.Unclear
-	a.c.account.removed(a.sight.decision, e.Intent, outcome, refused)
-	log := a.c.log.WithFields(logrus.Fields{"pod": e.Intent.Pod, "uid": e.Intent.UID})
+// remove deletes or evicts a pod.
+func (a *actor) remove(ctx context.Context, seen workload.Observation, i record.Intent) outcome {
+	out := outcome{intent: i, err: a.c.workload.Remove(ctx, seen, i)}
+	out.result = record.OutcomeOf(out.err)
+	refusal, refused := workload.RefusalOf(out.err, seen.Set.Replicas)
 	switch {
-	case err == nil:
-		a.trouble.faults.clear()
-		a.sight.memory.gone(e.Intent.Pod, e.Intent.UID)
-		log.Info("pod removed")
-		// Our own pod takes with it the etcd member over which the lock can be released.
-		a.exit.leaving = e.Intent.Pod == a.c.self.Pod
-		a.exit.over = a.exit.leaving
-	case refused:
+	case out.err == nil:
+		out.clears = true
+	case refused && i.Operation == record.Evict: // No budget is asked before a DELETE.
 		// This is not a fault. The decision names what it waits for and asks again after a
 		// while.
-		a.sight.memory.refuse(time.Now(), refusal)
-		log.WithError(err).Debug("the eviction was refused")
-	case outcome == record.Refused:
-		// It is no longer the pod that was decided on, so decide again.
-		log.WithError(err).Info("the removal was refused")
-		a.charged(e.Intent)
-	default:
-		a.charged(e.Intent)
-		a.trouble.note(ctx, "the pod cannot be removed", err)
+		out.result, out.refusal = record.Failed, &refusal // Also where the API server answers that with a 500.
+	case out.result != record.Refused: // It is no longer the pod that was decided on, so decide again.
+		out.fault = &fault{what: "the pod cannot be removed", err: out.err, counts: true}
 	}
-	return outcome
+	return out
 }
 
-// charged notes that a budget may be charged for an eviction of which no effect is known.
-func (a *actor) charged(i record.Intent) {
-	if i.Operation == record.Evict {
-		a.sight.memory.charged = time.Now()
-	}
-}
-
-// moveLeader counts what fails: after two failures the pod goes anyway.
-func (a *actor) moveLeader(ctx context.Context, from record.Member) record.Outcome {
-	err := a.members.MoveLeader(ctx, a.sight.etcd, from.ID, from.Heir)
-	a.c.account.moved(a.sight.decision, from, err)
-	if err != nil {
-		a.sight.memory.failedTransfers[from.ID]++
-		a.trouble.faults.note(a.c.log, "leadership was not moved", err)
-		return record.Failed
-	}
-	delete(a.sight.memory.failedTransfers, from.ID)
-	a.c.log.WithField("from", from.Name).WithField("to", from.HeirName).Info("leadership moved")
-	return record.Done
-}
-
-// removeMember says that it is done only if etcd has said so. What has become of any other request, the next
-// observations show.
-func (a *actor) removeMember(ctx context.Context, m record.Member) record.Outcome {
-	err := a.members.RemoveMember(ctx, a.sight.etcd, m.ID)
-	a.c.account.memberRemoved(a.sight.decision, m, err)
-	if err != nil {
-		a.trouble.faults.note(a.c.log, "the member was not removed", err)
-		return record.Unclear
-	}
-	a.trouble.faults.clear()
-	a.c.log.WithField("member", m.Label()).Info("member removed from etcd's list")
-	return record.Done
-}
-
-// promote sets status.currentRevision where that is configured and still to be done. It is a
-// service for others and no reason to hold a rollout. If it is not allowed, that is logged, and
-// nothing is tried until the next rollout. An error means that it is worth another try.
-func (a *actor) promote(ctx context.Context) error {
-	if !a.c.unpromoted(a.sight.seen) {
-		return nil
-	}
+// withdraw takes a request off the Lease that nothing more can come of. That changes the Lease, so it is not done
+// together with what the record has to say. If it fails, the request runs out by itself.
+func (a *actor) withdraw(ctx context.Context, q rollout.Request) *fault {
 	ctx, cancel := context.WithTimeout(ctx, a.c.cfg.RequestTimeout)
 	defer cancel()
-	err := a.c.workload.Promote(ctx, a.sight.seen)
-	switch record.OutcomeOf(err) {
-	case record.Done:
-		a.c.log.WithField("revision", a.sight.seen.Set.UpdateRevision).
-			Info("status.currentRevision set: the rollout is over for Kubernetes as well")
-		return nil
-	case record.Failed:
-		if apierrors.IsTooManyRequests(err) {
-			return err
-		}
-		a.c.notPromoted = a.sight.seen.Set.UpdateRevision
-		a.trouble.faults.note(a.c.log, "status.currentRevision may not be set",
-			explainFor(err, "deploy/components/promote-current-revision"))
-		return nil
-	case record.Refused, record.Unclear:
+	if err := record.Withdraw(ctx, a.c.cfg.Leases, a.c.cfg.StatefulSet, q); err != nil {
+		return &fault{what: "the request on the Lease cannot be removed", err: explain(err)}
 	}
-	return err
+	return nil
 }
 
-// unpromoted is true when status.currentRevision is behind, and we are to set it.
-func (c *Coordinator) unpromoted(o workload.Observation) bool {
-	return c.cfg.PromoteCurrentRevision && o.Set.Unpromoted() && c.notPromoted != o.Set.UpdateRevision
+// promotion is what has become of setting status.currentRevision. Again says that it is worth another try, and denied
+// is the revision for which it is not.
+type promotion struct {
+	fault  *fault
+	again  bool
+	denied string
+}
+
+// promote sets status.currentRevision. It is a service for others and no reason to hold a rollout. If it is not
+// allowed, nothing is tried until the next rollout.
+func (a *actor) promote(ctx context.Context, seen workload.Observation) promotion {
+	ctx, cancel := context.WithTimeout(ctx, a.c.cfg.RequestTimeout)
+	defer cancel()
+	err := a.c.workload.Promote(ctx, seen)
+	if err == nil {
+		return promotion{}
+	}
+	if record.OutcomeOf(err) == record.Failed && !apierrors.IsTooManyRequests(err) {
+		return promotion{denied: seen.Set.UpdateRevision, fault: &fault{what: "status.currentRevision may not be set",
+			err: explainFor(err, "deploy/components/promote-current-revision")}}
+	}
+	return promotion{again: true, fault: &fault{what: "status.currentRevision was not set", err: err, counts: true}}
 }

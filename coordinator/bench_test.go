@@ -65,7 +65,7 @@ func waiting(tb testing.TB, members int, change func(*kube), want rollout.Guard)
 		c.pause(ctx, time.Millisecond)
 	}
 	l := c.newLoop()
-	l.watches.pods = func(context.Context, string) {} // What wakes it is no part of a cycle.
+	l.observer.watches.pods = func(context.Context, string) {} // What wakes it is no part of a cycle.
 	tb.Cleanup(func() {
 		l.observer.rest()
 		if _, err := c.election.Resign(context.Background(), election.Resignation{Over: true}); err != nil {
@@ -74,17 +74,18 @@ func waiting(tb testing.TB, members int, change func(*kube), want rollout.Guard)
 		resign()
 		running.Wait()
 	})
+	turn := l.newTurn(record.ByLock, false)
 	state, effect := c.protocol.Step(c.record, record.Start{Right: record.ByLock}, c.now())
 	once := func() {
 		for {
 			if _, ok := effect.(record.Rest); ok {
 				break
 			}
-			state, effect = c.protocol.Step(state, l.turn.do(ctx, &state, effect), c.now())
+			state, effect = c.protocol.Step(state, turn.do(ctx, &state, effect), c.now())
 			if end, ok := effect.(record.End); ok {
 				tb.Fatalf("%+v", end)
 			}
-			l.turn.hold.renewed = state.Renewed
+			turn.hold.renewed = state.Renewed
 		}
 		state, effect = c.protocol.Step(state, record.Woken{}, c.now())
 	}
@@ -92,8 +93,8 @@ func waiting(tb testing.TB, members int, change func(*kube), want rollout.Guard)
 	k.change(func() { change(k) })
 	cycle = func() {
 		once()
-		if l.sight.decision.Guard != want {
-			tb.Fatalf("%s: %s, want %s", l.sight.decision.Guard, l.sight.decision.Reason(), want)
+		if turn.decided.Guard != want {
+			tb.Fatalf("%s: %s, want %s", turn.decided.Guard, turn.decided.Reason(), want)
 		}
 	}
 	cycle()

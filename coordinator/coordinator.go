@@ -193,7 +193,7 @@ func (c *Coordinator) coordinate(ctx context.Context) {
 		}
 		l := c.newLoop()
 		l.run(ctx, rested)
-		if c.after(ctx, l); l.exit.unfit != "" {
+		if c.after(ctx, l); l.leave.why != "" {
 			rested = time.Now().Add(c.cfg.RecordDuration)
 		}
 	}
@@ -211,24 +211,24 @@ func (c *Coordinator) left(rested time.Time) time.Duration {
 
 // after gives the lock back when another sidecar is to have it.
 func (c *Coordinator) after(ctx context.Context, l *loop) {
-	if !l.exit.over && ctx.Err() == nil {
+	if !l.leave.over && ctx.Err() == nil {
 		return
 	}
-	resigns := election.Resignation{Unfit: l.exit.unfit, Over: ctx.Err() != nil}
+	resigns := election.Resignation{Unfit: l.leave.why, Over: ctx.Err() != nil}
 	switch {
-	case l.exit.unfit != "":
+	case l.leave.why != "":
 		if !c.owned() {
-			c.log.Warnf("the record is given back, for another sidecar to try without the lock: %s", l.exit.unfit)
+			c.log.Warnf("the record is given back, for another sidecar to try without the lock: %s", l.leave.why)
 			return
 		}
-		c.unfit = min(max(2*c.unfit, l.exit.least), longestUnfit)
-		c.log.WithField("for", c.unfit.String()).Warnf("unfit: %s", l.exit.unfit)
-		c.account.events.Fault(l.exit.unfit)
+		c.unfit = min(max(2*c.unfit, l.leave.least), longestUnfit)
+		c.log.WithField("for", c.unfit.String()).Warnf("unfit: %s", l.leave.why)
+		c.account.events.Fault(l.leave.why)
 		resigns.Until = time.Now().Add(c.unfit)
-	case l.exit.leaving:
+	case l.leave.leaving:
 		resigns.Until = time.Now().Add(ownPodGoes)
 	}
-	if h := l.exit.heir; h != nil {
+	if h := l.leave.heir; h != nil {
 		resigns.Heir = &election.Peer{Presence: election.Presence(h.Presence), Key: h.Key, Queued: h.Queued}
 	}
 	had, err := c.election.Resign(ctx, resigns)
@@ -237,10 +237,10 @@ func (c *Coordinator) after(ctx context.Context, l *loop) {
 		return
 	case err != nil:
 		c.log.WithError(err).Warn("the lock was not released")
-	case l.turn.coordinated:
+	case l.coordinated:
 		c.log.Info("this sidecar does not coordinate any more")
 	}
-	if l.exit.leaving { // No standing in until then either.
+	if l.leave.leaving { // No standing in until then either.
 		c.pause(ctx, ownPodGoes)
 	}
 }

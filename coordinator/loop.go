@@ -8,8 +8,8 @@ import (
 	"github.com/quorate/quorate/coordinator/election"
 	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/internal/report"
+	"github.com/quorate/quorate/internal/workload"
 	"github.com/quorate/quorate/pkg/rollout"
-	"github.com/quorate/quorate/selfupdate"
 )
 
 // lateWrites is how long a claim may still be written after its sender has given up on it or
@@ -20,22 +20,25 @@ const lateWrites = 2 * time.Minute
 // decides anew by what right it claims the record. A turn needs neither the lock nor a session
 // once it has begun, and lasts until another coordinator takes the record over.
 type loop struct {
-	c    *Coordinator
-	exit *exit
+	c *Coordinator
 
-	trouble  *trouble
-	doubts   *doubts
-	watches  *watches
-	sight    *sight
-	observer *observer
-	turn     *turn
+	observer   *observer
+	lock       ownership
+	failures   failures
+	validation validator
 
 	word lastWord
 	// since is when an outdated pod was first seen.
 	since time.Time
-	// looked is what is remembered of the looks at an idle cluster. Of pods it shares no more than the cordons
-	// with turns, because looks see the pods as they last were.
-	looked *memory
+	// seen is the workload as it was last read, and suspect the one that the record names, as last read or written.
+	seen    workload.Observation
+	suspect *record.Member
+	// ages are those that outlive a turn, and looked is what is remembered of the looks at an idle cluster. Of pods that
+	// shares no more than the cordons with turns, because looks see the pods as they last were.
+	ages   *lastingAges
+	looked *tracker
+	// untransferred are the transfers of leadership that had failed at the end of the last turn.
+	untransferred rollout.Failures
 	// leavers are the pods that were about to go at the last reading, and why. judged are those for which etcd
 	// has been asked whether one of them leads.
 	leavers, judged string
@@ -44,6 +47,9 @@ type loop struct {
 	found, untold bool
 	// looksOn: the StatefulSet controller rolls the pods, and the log has said so.
 	looksOn bool
+	// leave says why the loop ends, and coordinated is true once a turn has claimed the record.
+	leave       leave
+	coordinated bool
 }
 
 // lastWord is open until the loop has seen that nothing is to be done, and again when it could not
@@ -55,46 +61,37 @@ type lastWord struct {
 	until time.Time
 }
 
-// exit says why the loop ends: another sidecar goes on, or we cannot for a while, or our own pod
-// has been removed.
-type exit struct {
-	over    bool
-	leaving bool
-	heir    *selfupdate.Peer
-	unfit   string
-	// least is how long we then stay away at least.
-	least time.Duration
-}
-
-// giveUp lets another coordinator go on.
-func (e *exit) giveUp(why string, least time.Duration) {
-	e.unfit, e.least, e.over = why, least, true
-}
-
 func (c *Coordinator) newLoop() *loop {
-	var (
-		exit    = &exit{}
-		hold    = &hold{}
-		ages    = &lasting{}
-		sight   = &sight{memory: newMemory(ages)}
-		trouble = &trouble{
-			c: c, exit: exit, hold: hold, sight: sight,
-			faults: c.account.faults(report.AtRollout), aged: c.account.faults(report.AtEvidence),
-		}
-		doubts   = &doubts{c: c, sight: sight}
-		watches  = newWatches(c)
-		members  = c.members()
-		actor    = &actor{c: c, exit: exit, sight: sight, trouble: trouble, members: members}
-		observer = &observer{
-			c: c, exit: exit, hold: hold, sight: sight, trouble: trouble, doubts: doubts,
-			watches: watches, actor: actor, members: members,
-		}
-	)
+	ages := &lastingAges{}
 	return &loop{
-		c: c, exit: exit, trouble: trouble, doubts: doubts, watches: watches, sight: sight, observer: observer,
-		turn: &turn{c: c, exit: exit, hold: hold, sight: sight, trouble: trouble, doubts: doubts, observer: observer,
-			actor: actor},
-		looked: newMemory(ages),
+		c:          c,
+		observer:   &observer{c: c, watches: newWatches(c), members: c.members()},
+		lock:       ownership{c: c},
+		failures:   failures{c: c, faults: c.account.faults(report.AtRollout), aged: c.account.faults(report.AtEvidence)},
+		validation: validator{c: c},
+		ages:       ages, looked: newTracker(ages), untransferred: rollout.Failures{},
+	}
+}
+
+// newTurn is the next turn. Of pods it remembers nothing: there were no looks since the last one, so nothing would have
+// been seen without a break. A turn that is not begun for a rollout is brief.
+func (l *loop) newTurn(right record.Right, brief bool) *turn {
+	return &turn{
+		c: l.c, observer: l.observer, actor: actor{c: l.c, members: l.observer.members}, lock: &l.lock,
+		failures: &l.failures, validation: &l.validation, tracker: newTracker(l.ages),
+		right: right, brief: brief, seen: observation{workload: l.seen}, suspect: l.suspect,
+	}
+}
+
+// take takes a turn, and goes on from what that has found.
+func (l *loop) take(ctx, ending context.Context, right record.Right, brief bool) {
+	t := l.newTurn(right, brief)
+	end, ended := t.take(ctx, ending)
+	l.observer.rest()
+	l.seen, l.suspect, l.untransferred = t.seen.workload, t.suspect, t.tracker.failedTransfers
+	l.leave, l.coordinated = t.leave, l.coordinated || t.coordinated
+	if ended {
+		l.ended(ctx, end, right)
 	}
 }
 
@@ -105,34 +102,36 @@ func (l *loop) run(ctx context.Context, rested time.Time) {
 	defer end()
 	defer context.AfterFunc(ctx, func() { wait(ending, releaseTimeout/4, nil); end() })()
 	ctx, cancel := context.WithCancel(ctx)
-	defer l.watches.running.Wait()
+	defer l.observer.watches.running.Wait()
 	defer cancel()
 	l.c.workload.Remember(true)
 	l.c.lease.Remember(true)
 	defer l.c.workload.Remember(false)
 	defer l.c.lease.Remember(false)
-	l.watches.watchSet(ctx)
+	l.observer.watches.watchSet(ctx)
 	defer l.observer.rest()
 	if !l.await(ctx, rested) {
 		return
 	}
 	l.word = lastWord{open: true, until: time.Now().Add(lateWrites)}
 	if l.c.owned() {
-		l.watches.followLease(ctx)
+		l.observer.watches.followLease(ctx)
 	}
 	defer l.c.account.rests()
-	defer l.trouble.faults.clear() // Whoever coordinates next counts its own.
-	defer l.trouble.aged.clear()
-	defer l.doubts.settle()
-	for first := true; ctx.Err() == nil && !l.exit.over && l.ours(); {
-		due, err := l.due(ctx)
+	defer l.failures.faults.clear() // Whoever coordinates next counts its own.
+	defer l.failures.aged.clear()
+	defer l.validation.settle()
+	for first := true; ctx.Err() == nil && !l.leave.over && l.ours(); {
+		due, brief, err := l.due(ctx)
 		switch {
-		case err != nil:
-			l.trouble.fail(ctx, "the workload cannot be read", err)
+		case err != nil && ctx.Err() == nil:
+			l.fails(ctx, "the workload cannot be read", err)
+			l.c.pause(ctx, l.failures.faults.pause)
+		case err != nil: // We are ending.
 		case !due:
-			l.trouble.faults.clear()
+			l.failures.faults.clear()
 			l.since, first = time.Time{}, false
-			l.watches.unfollowBudget()
+			l.observer.watches.unfollowBudget()
 			l.follow(ctx)
 			l.idle(ctx)
 		default:
@@ -147,16 +146,14 @@ func (l *loop) run(ctx context.Context, rested time.Time) {
 			}
 			first = false
 			l.follow(ctx) // So that the first look of the turn finds what it needs.
-			l.watches.followBudget(ctx)
-			var left time.Duration
-			if l.turn.right, left = l.right(); left > 0 {
+			l.observer.watches.followBudget(ctx)
+			right, left := l.lock.right(l.since)
+			if left > 0 {
 				wait(ctx, left, l.c.changed)
 				continue
 			}
 			l.found, l.untold = false, false
-			if end, ended := l.turn.take(ctx, ending); ended {
-				l.ended(ctx, end)
-			}
+			l.take(ctx, ending, right, brief)
 		}
 	}
 }
@@ -195,12 +192,12 @@ func (l *loop) prepare(ctx context.Context) bool {
 	if !o.Set.Due(o.Pods) || l.c.self.Revision != o.Set.UpdateRevision {
 		return false
 	}
-	l.sight.seen = o
+	l.seen = o
 	l.observer.readLive()
-	l.watches.followLease(ctx)
-	l.watches.follow(ctx, o.Selector)
-	l.watches.followNodes(ctx, o.Nodes())
-	l.watches.followBudget(ctx)
+	l.observer.watches.followLease(ctx)
+	l.observer.watches.follow(ctx, o.Selector)
+	l.observer.watches.followNodes(ctx, o.Nodes())
+	l.observer.watches.followBudget(ctx)
 	if _, err := l.observer.members.Observe(ctx); err != nil {
 		l.c.log.WithError(err).Debug("no member list yet")
 	}
@@ -212,106 +209,39 @@ func (l *loop) ours() bool {
 	return l.c.owned() || l.c.election.Silent(l.c.cfg.FallbackAfter) <= 0
 }
 
-// idle waits for news of a rollout, or of another duty, for as long as it may be ours. News of a claim on
-// the Lease is none, so while one may still land late, it waits no longer than that.
-func (l *loop) idle(ctx context.Context) {
-	check := time.NewTicker(l.c.cfg.FallbackAfter)
-	defer check.Stop()
-	unlocked := time.NewTimer(time.Until(l.nextLook()))
-	defer unlocked.Stop()
-	l.c.idling.Store(true)
-	defer l.c.idling.Store(false)
-	looking, stop := context.WithCancel(ctx)
-	defer stop() // Whoever hangs must not keep us from a rollout.
-	answers := make(chan rollout.Membership, 1)
-	for l.ours() {
-		select {
-		case <-ctx.Done():
-			return
-		case <-l.c.changed:
-			return
-		case <-l.c.looks:
-			l.watches.running.Go(func() { l.look(looking, answers) })
-		case <-unlocked.C:
-			unlocked.Reset(addressesEvery)
-			if !l.c.owned() {
-				l.watches.running.Go(func() { l.look(looking, answers) })
-			}
-		case etcd := <-answers:
-			l.c.looked = time.Now()
-			blind := l.watches.blind.Load()
-			if blind { // What an operator asks for is then seen only by reading the Lease.
-				l.c.requested.Store(true)
-			}
-			if l.found, l.untold = l.duty(etcd); l.found || l.untold || blind {
-				return
-			}
-		case <-check.C: // Keep-alives may be answered again.
-			if l.word.open && !time.Now().Before(l.word.until) {
-				return // Look at the record once more, for a last word.
-			}
-		}
-	}
-}
-
-// nextLook is when a sidecar without the lock looks at an idle cluster next. Without a session nobody else keeps up
-// with the members, and the alarm NOSPACE may be why there is none. But when etcd has only been silent for a moment, as
-// in an election, all sidecars would connect to all members at once. So the first look waits until the session is lost.
-func (l *loop) nextLook() time.Time {
-	lost, next := l.c.election.Confirmed().Add(l.c.cfg.LockTTL), l.c.looked.Add(addressesEvery)
-	if lost.After(next) {
-		return lost
-	}
-	return next
-}
-
-// right says by what right the record may be claimed, and how long that still has to wait. The
-// lock counts until etcd has confirmed nothing for a while and does not answer when it is asked for
-// the lock (see silence). A session that is still alive proves nothing: it outlives quorum by its time to live.
-//
-// Where etcd has been silent for long, a rollout that begins does not wait for that time again. If etcd is silent
-// only to us, somebody else has the lock, and needs a moment to claim the record.
-func (l *loop) right() (record.Right, time.Duration) {
-	left := l.c.cfg.FallbackAfter - l.turn.silence()
-	if l.c.owned() && (l.turn.unanswered == (unanswered{}) || left > 0) {
-		return record.ByLock, 0
-	}
-	return record.ByClock, max(left, l.c.cfg.FallbackAfter/4-time.Since(l.since))
-}
-
-// due says whether a rollout or another duty is due or under way. It asks only Kubernetes, so that an idle
+// due says whether a rollout or another duty is due or under way, and whether only the latter is. It asks only Kubernetes, so that an idle
 // cluster costs etcd no more than a look now and then.
-func (l *loop) due(ctx context.Context) (bool, error) {
+func (l *loop) due(ctx context.Context) (due, brief bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, l.c.cfg.RequestTimeout)
 	defer cancel()
-	o, watched := l.watches.mirrored()
+	o, watched := l.observer.watches.mirrored()
 	// A rollout that begins needs no live reading yet, because its turn reads live before it removes a pod or
 	// calls the rollout complete.
 	if !watched || l.observer.stale() && !o.Set.Due(o.Pods) {
-		var err error
 		if o, err = l.c.workload.Observe(ctx); err != nil {
-			return false, err
+			return false, false, err
 		}
-		l.c.nodes.read(ctx, &o, l.watches)
+		l.c.nodes.read(ctx, &o, l.observer.watches)
 		l.observer.readLive()
 	}
 	l.c.account.about(l.c.cfg.Namespace, o.Set)
-	l.sight.seen = o
+	l.seen = o
 	l.looked.lasting.uncordoned(o.Pods)
 	l.noteLeavers(o.Pods)
 	l.sayWhoRolls(o.Set.OnDelete)
-	rolling := o.Set.Due(o.Pods) || l.c.unpromoted(o)
-	due := rolling
+	rolling := o.Set.Due(o.Pods) || l.c.promotable(o.Set)
+	due = rolling
 	if asked := l.c.requested.Swap(false); !due && (l.word.open || asked || l.found || l.untold) && o.Set.OnDelete {
 		lease, err := l.c.readLease(ctx)
 		if err != nil {
 			if asked { // The watch does not tell the same twice.
 				l.c.requested.Store(true)
 			}
-			return false, err
+			return false, false, err
 		}
-		r := l.doubts.trust(lease)
-		l.sight.suspect = r.Suspect
+		r, odd := validate(lease, o.Set, o.Pods, l.c.cfg.RecordDuration)
+		l.validation.tell(odd)
+		l.suspect = r.Suspect
 		if lease != nil {
 			l.c.account.recall(lease.Annotations, r.Epoch)
 		}
@@ -321,10 +251,10 @@ func (l *loop) due(ctx context.Context) (bool, error) {
 		rolling = r.Rolling || r.Holder != "" || r.Intent.Operation != record.None
 		due = rolling || l.found || l.untold
 	}
-	if l.sight.brief = due && !rolling; !due {
+	if !due {
 		l.word.open = time.Now().Before(l.word.until)
 	}
-	return due, nil
+	return due, due && !rolling, nil
 }
 
 // sayWhoRolls logs that the strategy leaves us nothing to do, because somebody has turned us on and may
@@ -341,8 +271,13 @@ func (l *loop) sayWhoRolls(onDelete bool) {
 	l.c.log.Infof("the update strategy of StatefulSet %s is OnDelete now: Quorate rolls its pods", l.c.cfg.StatefulSet)
 }
 
+// fails notes what has failed outside of a turn.
+func (l *loop) fails(ctx context.Context, what string, err error) {
+	l.leave.giveUp(l.failures.note(ctx, &fault{what: what, err: err, counts: true}, false))
+}
+
 // ended says how we go on after a turn has ended.
-func (l *loop) ended(ctx context.Context, end record.End) {
+func (l *loop) ended(ctx context.Context, end record.End, right record.Right) {
 	l.word.open = end.Ended != record.Finished
 	if l.word.open || !l.c.owned() {
 		l.c.account.rests()
@@ -351,42 +286,42 @@ func (l *loop) ended(ctx context.Context, end record.End) {
 	}
 	switch end.Ended {
 	case record.Finished:
-		l.trouble.faults.clear()
-		l.doubts.settle()
+		l.failures.faults.clear()
+		l.validation.settle()
 		l.c.unfit = 0
 		l.idle(ctx)
 	case record.HandedOver, record.Stopped:
-		l.exit.over = true
+		l.leave.over = true
 	case record.Lost:
 		l.c.log.Infof("%s; this sidecar drops what it was about to do", end.Detail)
 		l.c.pause(ctx, l.c.cfg.Interval)
 	case record.NoRight:
 		switch {
-		case l.turn.right == record.ByClock:
+		case right == record.ByClock:
 			l.c.log.Debug(end.Detail)
 			l.c.pause(ctx, l.c.cfg.Interval)
-			if !l.sight.seen.Set.Due(l.sight.seen.Pods) { // No rollout waits for us, and the holder may have its reason for long.
+			if !l.seen.Set.Due(l.seen.Pods) { // No rollout waits for us, and the holder may have its reason for long.
 				wait(ctx, l.c.cfg.RecordDuration, l.c.changed)
 			}
-		case errors.Is(l.turn.denied, election.ErrNotOwner):
+		case errors.Is(l.lock.denied, election.ErrNotOwner):
 			l.c.log.Warn("the lock was taken away")
-			l.exit.over = true
-		case l.turn.denied != nil:
-			l.trouble.note(ctx, "etcd does not say whether the lock is ours", l.turn.denied)
-			if _, left := l.right(); left > 0 || l.turn.right == record.ByLock {
-				wait(ctx, max(min(l.trouble.faults.pause, l.c.cfg.FallbackAfter-l.turn.silence()), shortRest), nil)
+			l.leave.over = true
+		case l.lock.denied != nil:
+			l.fails(ctx, "etcd does not say whether the lock is ours", l.lock.denied)
+			if _, left := l.lock.right(l.since); left > 0 || right == record.ByLock {
+				wait(ctx, max(min(l.failures.faults.pause, l.c.cfg.FallbackAfter-l.lock.silence()), shortRest), nil)
 			}
 		}
 	case record.Unwritable:
 		// The failure has already been noted where it happened.
 		l.word.until = time.Now().Add(lateWrites)
-		l.c.pause(ctx, max(l.trouble.faults.pause, firstPause))
+		l.c.pause(ctx, max(l.failures.faults.pause, firstPause))
 	case record.Newer:
 		if l.c.owned() {
-			l.exit.giveUp(end.Detail, forbiddenFor)
+			l.leave.giveUp(unfit{why: end.Detail, least: forbiddenFor})
 			return
 		}
-		l.trouble.faults.note(l.c.log, "the record is not ours to write", errors.New(end.Detail))
+		l.failures.faults.note(l.c.log, "the record is not ours to write", errors.New(end.Detail))
 		l.c.pause(ctx, longestPause)
 	}
 }

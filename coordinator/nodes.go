@@ -171,13 +171,13 @@ func (l *loop) follow(ctx context.Context) {
 	if !l.c.owned() {
 		return
 	}
-	l.watches.followLease(ctx)
-	if !l.sight.seen.Set.OnDelete {
-		l.watches.unfollow()
+	l.observer.watches.followLease(ctx)
+	if !l.seen.Set.OnDelete {
+		l.observer.watches.unfollow()
 		return
 	}
-	l.watches.follow(ctx, l.sight.seen.Selector)
-	l.watches.followNodes(ctx, l.sight.seen.Nodes())
+	l.observer.watches.follow(ctx, l.seen.Selector)
+	l.observer.watches.followNodes(ctx, l.seen.Nodes())
 }
 
 // noteLeavers asks for a look at etcd when somebody new is about to go: it may be the leader.

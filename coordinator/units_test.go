@@ -148,7 +148,7 @@ func TestAgesGrowWhileASightingLasts(t *testing.T) {
 	a, b := rollout.Sighting{UID: "a", Condition: rollout.ReadySeen},
 		rollout.Sighting{UID: "b", Condition: rollout.ReadySeen}
 	other := rollout.Sighting{UID: "a", Condition: rollout.UnsettledSeen}
-	m, now := newMemory(&lasting{}), time.Unix(1000, 0)
+	m, now := newTracker(&lastingAges{}), time.Unix(1000, 0)
 	for _, step := range []struct {
 		after time.Duration
 		seen  []rollout.Sighting
@@ -175,7 +175,7 @@ func TestAgesGrowWhileASightingLasts(t *testing.T) {
 
 // Whoever takes a pod after it has come back is somebody else.
 func TestAPodIsOurRemovalUntilItIsBack(t *testing.T) {
-	m := newMemory(&lasting{})
+	m := newTracker(&lastingAges{})
 	m.gone("etcd-1", "old")
 	for _, step := range []struct {
 		pods []rollout.Pod
@@ -319,8 +319,8 @@ func TestWaitEndsWithWhateverComesFirst(t *testing.T) {
 }
 
 func TestAgesOfMembersAndCordonsOutliveATurnAndNotALongBreak(t *testing.T) {
-	ages, now := &lasting{}, time.Unix(1000, 0)
-	looks, turns := newMemory(ages), newMemory(ages)
+	ages, now := &lastingAges{}, time.Unix(1000, 0)
+	looks, turns := newTracker(ages), newTracker(ages)
 	ghost := rollout.Sighting{UID: "a3", Condition: rollout.GhostSeen}
 	pod := rollout.Sighting{UID: "u", Condition: rollout.PodSeen}
 	both := []rollout.Sighting{ghost, pod}
@@ -393,12 +393,12 @@ func TestHowLongEtcdHasBeenSilent(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				now := time.Now()
-				turn := &turn{c: &Coordinator{cfg: Config{FallbackAfter: DefaultFallbackAfter},
+				lock := &ownership{c: &Coordinator{cfg: Config{FallbackAfter: DefaultFallbackAfter},
 					election: confirmedAt{at: now.Add(-tc.confirmed)}}}
 				if tc.asked[0] > 0 {
-					turn.unanswered = unanswered{now.Add(-tc.asked[0]), now.Add(-tc.asked[1])}
+					lock.unanswered = unanswered{now.Add(-tc.asked[0]), now.Add(-tc.asked[1])}
 				}
-				if got := turn.silence(); got != tc.want {
+				if got := lock.silence(); got != tc.want {
 					t.Errorf("silent for %v, want %v", got, tc.want)
 				}
 			})
@@ -427,7 +427,7 @@ func TestAPodThatBecomesReadyWithAnEarlierTimeHasNotBeenReadySinceThen(t *testin
 			synctest.Test(t, func(t *testing.T) {
 				k := newKube(t, 1, etcdtest.StartInMemory(t, 1))
 				w := workload.New(k, kubePods{k}, "etcd", workload.DefaultNames())
-				m := newMemory(&lasting{})
+				m := newTracker(&lastingAges{})
 				ready := rollout.Sighting{UID: string(k.pods[0].UID), Condition: rollout.ReadySeen}
 				known := true
 				for _, since := range tc.since {
@@ -476,7 +476,7 @@ func TestWordsAreNewOnlyAfterOtherWords(t *testing.T) {
 		{"new, and the same after it could not be read", []string{"1", "1", "1", "2", "", "2"}, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			m, now := newMemory(&lasting{}), time.Unix(1000, 0)
+			m, now := newTracker(&lastingAges{}), time.Unix(1000, 0)
 			var ages rollout.Ages
 			for i, beat := range tc.beats {
 				now = now.Add(5 * time.Second)
@@ -495,7 +495,7 @@ func TestWordsAreNewOnlyAfterOtherWords(t *testing.T) {
 			}
 		})
 	}
-	m, now := newMemory(&lasting{}), time.Unix(1000, 0)
+	m, now := newTracker(&lastingAges{}), time.Unix(1000, 0)
 	m.recall(now, now, []rollout.Sighting{pod, word("1")}, nil)
 	if m.recall(now, now, nil, nil); len(m.since) != 0 {
 		t.Errorf("what was said of a pod that is gone is kept: %v", m.since)

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/record"
-	"github.com/quorate/quorate/pkg/rollout"
 )
 
 const (
@@ -26,38 +25,6 @@ const (
 	// slowdown is for what waits for an operator: a hold, or a partition.
 	slowdown = 5
 )
-
-// wait waits for news, or until it is time to observe or to try again.
-func (t *turn) wait(ctx context.Context, failed bool) {
-	if t.stopping {
-		t.c.pause(ctx, releaseRetry)
-		return
-	}
-	if failed {
-		t.c.pause(ctx, max(t.trouble.faults.pause, t.trouble.aged.pause, firstPause))
-		return
-	}
-	t.c.pause(ctx, max(t.sight.begun+leastRest-t.c.now(), shortRest))
-	interval := t.c.cfg.Interval
-	switch t.sight.decision.Action.(type) {
-	case rollout.Hold, rollout.Complete:
-		interval *= slowdown
-	}
-	if since := t.sight.awaits; !since.IsZero() {
-		interval = min(interval, max(firstCheck, time.Since(since)))
-	}
-	if left := t.sight.begun + t.sight.settles - t.c.now(); t.sight.settles > 0 {
-		interval = max(min(interval, left), shortRest)
-	}
-	if r := t.sight.memory.refusal; r != nil && t.sight.decision.Guard == rollout.GuardDisruptionBudget {
-		interval = max(min(interval, time.Until(r.until)), shortRest)
-	}
-	// The record has to be renewed in time: when the renewal is due, a cycle in which members
-	// hang may still be to come before it is.
-	if due := t.hold.renewed + t.hold.every - t.c.now(); due > 0 {
-		wait(ctx, min(interval, due), t.c.changed)
-	}
-}
 
 // now is an instant on our own monotonic clock.
 func (c *Coordinator) now() record.Instant { return time.Since(c.started) }

@@ -7,21 +7,22 @@ import (
 
 	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/internal/workload"
+	"github.com/quorate/quorate/membership"
 	"github.com/quorate/quorate/pkg/rollout"
 )
 
-// memory is all that a coordinator keeps between cycles. recall makes of it the [rollout.Memory] that
-// decisions rest on. But for [lasting], it starts empty with every turn, which can only make the rollout
+// tracker is all that a coordinator keeps between cycles. recall makes of it the [rollout.Memory] that
+// decisions rest on. But for [lastingAges], it starts empty with every turn, which can only make the rollout
 // wait longer. Times are compared on the process's monotonic clock, never with another
 // machine's.
-type memory struct {
+type tracker struct {
 	since map[rollout.Sighting]time.Time
 	// looked is when the last look was, and read is when the last one that read the pods live began.
 	looked, read time.Time
 	// readySince is when each pod, by UID, became Ready or ceased to be, by its kubelet's clock.
 	readySince map[string]time.Time
 	// lasting is the same as since, of members and of cordons.
-	lasting         *lasting
+	lasting         *lastingAges
 	failedTransfers rollout.Failures
 	// removed are the pods that we have removed, until they are back: their UIDs, by name.
 	removed map[string]string
@@ -35,6 +36,8 @@ type memory struct {
 	evicted map[string]time.Time
 	// ownNextSince is since when our own pod has been the next to go.
 	ownNextSince time.Time
+	// awaits is since when only the word of a sidecar has been missing, see decision.
+	awaits time.Time
 	// tries are what has become of the defragmentations, kept are the alarms that could not be disarmed, and disarmed
 	// is how often one was. asked is true while an operator asks for a defragmentation, and alarmed while there is an
 	// alarm NOSPACE.
@@ -45,9 +48,9 @@ type memory struct {
 	asked, alarmed bool
 }
 
-// lasting says since when something has been seen that is followed between rollouts as well. Looks at an idle
+// lastingAges says since when something has been seen that is followed between rollouts as well. Looks at an idle
 // cluster and turns share it, so that neither begins anew when the other ends.
-type lasting struct {
+type lastingAges struct {
 	since map[rollout.Sighting]time.Time
 	last  time.Time
 }
@@ -64,7 +67,7 @@ const longestGap = 25 * time.Second
 const hush = 3 * time.Second
 
 // begin returns what was seen before, unless nobody has looked for too long.
-func (m *lasting) begin(now time.Time) map[rollout.Sighting]time.Time {
+func (m *lastingAges) begin(now time.Time) map[rollout.Sighting]time.Time {
 	if now.Sub(m.last) > longestBreak {
 		m.since = nil
 	}
@@ -74,7 +77,7 @@ func (m *lasting) begin(now time.Time) map[rollout.Sighting]time.Time {
 
 // uncordoned forgets the cordons that were seen and are not there any more: a new one counts anew, also where it
 // comes before the next look.
-func (m *lasting) uncordoned(pods []rollout.Pod) {
+func (m *lastingAges) uncordoned(pods []rollout.Pod) {
 	maps.DeleteFunc(m.since, func(s rollout.Sighting, _ time.Time) bool {
 		return s.Condition == rollout.CordonedSeen && !slices.ContainsFunc(pods, func(p rollout.Pod) bool {
 			return p.UID == s.UID && (p.Cordoned || p.NodeUnknown)
@@ -82,8 +85,8 @@ func (m *lasting) uncordoned(pods []rollout.Pod) {
 	})
 }
 
-func newMemory(lasting *lasting) *memory {
-	return &memory{
+func newTracker(lasting *lastingAges) *tracker {
+	return &tracker{
 		lasting:         lasting,
 		since:           map[rollout.Sighting]time.Time{},
 		failedTransfers: rollout.Failures{},
@@ -98,7 +101,7 @@ func newMemory(lasting *lasting) *memory {
 
 // recall notes what was seen now, and returns what a decision may rest on. A look that read the pods live says when
 // that began.
-func (m *memory) recall(now, read time.Time, seen []rollout.Sighting, pods []rollout.Pod) rollout.Memory {
+func (m *tracker) recall(now, read time.Time, seen []rollout.Sighting, pods []rollout.Pod) rollout.Memory {
 	for i := range pods {
 		p := &pods[i]
 		if uid, ok := m.removed[p.Name]; ok && (uid != p.UID || !p.Terminating) {
@@ -121,7 +124,7 @@ func (m *memory) recall(now, read time.Time, seen []rollout.Sighting, pods []rol
 // something else. It may be told much later, by a watch that lags, or when the API server can be reached again. (The
 // chaos tests found a coordinator that had taken the last word before a cut for a word from the other side of it.) The
 // first word that is read at all may be of any age.
-func (m *memory) ages(now, read time.Time, seen []rollout.Sighting) rollout.Ages {
+func (m *tracker) ages(now, read time.Time, seen []rollout.Sighting) rollout.Ages {
 	since := make(map[rollout.Sighting]time.Time, len(seen))
 	before, lasting := m.lasting.begin(now), map[rollout.Sighting]time.Time{}
 	ages := make(rollout.Ages, len(seen))
@@ -158,7 +161,7 @@ func (m *memory) ages(now, read time.Time, seen []rollout.Sighting) rollout.Ages
 
 // keepWords keeps the last words of pods that are there, where a look has no words of that kind, because a node could
 // not be read. Otherwise the same words would seem to be new as soon as it can be read again.
-func (m *memory) keepWords(since map[rollout.Sighting]time.Time) {
+func (m *tracker) keepWords(since map[rollout.Sighting]time.Time) {
 	for s, first := range m.since {
 		_, there := since[rollout.Sighting{UID: s.Speaker(), Condition: rollout.PodSeen}]
 		if s.Condition == rollout.SaidSeen && there && !otherWords(since, s) {
@@ -179,7 +182,7 @@ func otherWords(since map[rollout.Sighting]time.Time, s rollout.Sighting) bool {
 
 // needsReading is true while nothing comes from an outdated pod, for some time, and nothing has been read live since
 // that began. Only what its kubelet says after such a reading is known to be new.
-func (m *memory) needsReading(now time.Time, told workload.Observation) bool {
+func (m *tracker) needsReading(now time.Time, told workload.Observation) bool {
 	return slices.ContainsFunc(told.Pods, func(p rollout.Pod) bool {
 		since, silent := m.since[rollout.Sighting{UID: p.UID, Condition: rollout.SilentSeen}]
 		return silent && told.Set.Outdated(&p) && since.After(m.read) && now.Sub(since) >= hush
@@ -188,7 +191,7 @@ func (m *memory) needsReading(now time.Time, told workload.Observation) bool {
 
 // flapped forgets that a pod was Ready before it last became Ready. Looks do not see all that happens between them, and
 // a watch may tell of it late.
-func (m *memory) flapped(now workload.Observation) {
+func (m *tracker) flapped(now workload.Observation) {
 	before := m.readySince
 	m.readySince = make(map[string]time.Time, len(now.Pods))
 	for i := range now.Pods {
@@ -203,7 +206,7 @@ func (m *memory) flapped(now workload.Observation) {
 
 // doubt forgets for how long a pod has been what it is, where that has changed since the watch told of it: what a watch
 // is late with may be more than one change.
-func (m *memory) doubt(told, now workload.Observation) {
+func (m *tracker) doubt(told, now workload.Observation) {
 	maps.DeleteFunc(m.since, func(s rollout.Sighting, _ time.Time) bool {
 		there := slices.ContainsFunc(now.Pods, func(p rollout.Pod) bool { return p.UID == s.UID })
 		return there && !now.Lasted(told, s.UID)
@@ -231,7 +234,7 @@ const (
 )
 
 // refuse notes a refusal and returns how to report it.
-func (m *memory) refuse(now time.Time, said rollout.Refusal) rollout.Refusal {
+func (m *tracker) refuse(now time.Time, said rollout.Refusal) rollout.Refusal {
 	pause := evictAgain
 	switch {
 	case m.refusal != nil:
@@ -253,7 +256,7 @@ func (m *memory) refuse(now time.Time, said rollout.Refusal) rollout.Refusal {
 
 // refused is what was said last, while it is too early to ask again. It is void once another
 // pod has become Ready.
-func (m *memory) refused(now time.Time) rollout.Refusal {
+func (m *tracker) refused(now time.Time) rollout.Refusal {
 	switch {
 	case m.refusal == nil:
 	case m.lastReady().After(m.refusal.at):
@@ -265,14 +268,14 @@ func (m *memory) refused(now time.Time) rollout.Refusal {
 }
 
 // gone notes that a removal of ours has taken effect.
-func (m *memory) gone(pod, uid string) {
+func (m *tracker) gone(pod, uid string) {
 	m.refusal, m.charged = nil, time.Time{}
 	m.removed[pod] = uid
 }
 
 // resolved notes that a removal that stood on record is settled, whichever coordinator asked for it. The pod may be
 // on its way out by it, or gone, and an eviction may have marked it.
-func (m *memory) resolved(now time.Time, i record.Intent, pod record.Pod) {
+func (m *tracker) resolved(now time.Time, i record.Intent, pod record.Pod) {
 	if i.UID != pod.UID {
 		return // It is not known whether there was one.
 	}
@@ -283,19 +286,19 @@ func (m *memory) resolved(now time.Time, i record.Intent, pod record.Pod) {
 }
 
 // justReady is true where the disruption controller may not have noticed yet that a pod has become Ready.
-func (m *memory) justReady(now time.Time) bool { return now.Sub(m.lastReady()) < noticed }
+func (m *tracker) justReady(now time.Time) bool { return now.Sub(m.lastReady()) < noticed }
 
 // refusedLately is true while an eviction is likely to be refused once more.
-func (m *memory) refusedLately(now time.Time) bool { return m.refusal != nil || m.justReady(now) }
+func (m *tracker) refusedLately(now time.Time) bool { return m.refusal != nil || m.justReady(now) }
 
 // refusedForLong is false while a refusal may be over in a moment. Until then it is not worth
 // reporting.
-func (m *memory) refusedForLong() bool {
+func (m *tracker) refusedForLong() bool {
 	return m.refusal != nil && (m.refusal.Lasting || m.refusal.pause >= evictAgain)
 }
 
 // lastReady is when the last pod was first seen to be Ready.
-func (m *memory) lastReady() time.Time {
+func (m *tracker) lastReady() time.Time {
 	var last time.Time
 	for seen, since := range m.since {
 		if seen.Condition == rollout.ReadySeen && since.After(last) {
@@ -305,12 +308,12 @@ func (m *memory) lastReady() time.Time {
 	return last
 }
 
-// unknown returns the pod that has been Unknown for longer than the patience, if any. A member that an operation on the
-// record may keep from answering counts while it does not answer, and the patience with it is longer by the time
-// that the call may take.
-func (m *memory) unknown(now time.Time, a *rollout.Assessment, call time.Duration) string {
-	since := map[string]time.Time{}
-	longest := ""
+// unknown returns the pod that has been Unknown for longer than the patience, if any, and since when each one has been. A
+// member that an operation on the record may keep from answering counts while it does not answer, and the patience with
+// it is longer by the time that the call may take.
+func (m *tracker) unknown(now time.Time, a *rollout.Assessment, call time.Duration) (longest string,
+	since map[string]time.Time) {
+	since = map[string]time.Time{}
 	for i := range a.Seats {
 		s := &a.Seats[i]
 		if s.Evidence != rollout.Unknown || s.Going() || s.Stopped && a.Passed() {
@@ -329,18 +332,109 @@ func (m *memory) unknown(now time.Time, a *rollout.Assessment, call time.Duratio
 			longest = s.Name
 		}
 	}
-	m.unknownSince = since
-	return longest
+	return longest, since
 }
 
-// ownPodNext returns for how long our own pod has been the next to go.
-func (m *memory) ownPodNext(now time.Time, next bool) time.Duration {
-	if !next {
-		m.ownNextSince = time.Time{}
-		return 0
+// note takes note of an observation, whose facts are joined, and returns what a decision on it may rest on.
+func (m *tracker) note(now time.Time, o *observation, joined *rollout.Assessment) rollout.Memory {
+	_, alarm := joined.Fullest()
+	m.causes(o.state.Request, alarm)
+	m.flapped(o.workload)
+	m.compared = m.compared.Look(now, o.state.Etcd)
+	return m.recall(now, o.read, joined.Sightings(), o.state.Pods)
+}
+
+// decided takes note of a decision.
+func (m *tracker) decided(d *decision) {
+	m.unknownSince, m.ownNextSince, m.awaits = d.unknownSince, d.ownNextSince, d.awaits
+}
+
+// did takes note of what has become of an operation.
+func (m *tracker) did(now time.Time, out *outcome) {
+	i := &out.intent
+	switch i.Operation {
+	case record.Delete, record.Evict:
+		switch {
+		case out.err == nil:
+			m.gone(i.Pod, i.UID)
+		case out.refusal != nil:
+			m.refuse(now, *out.refusal)
+		case i.Operation == record.Evict: // A budget may be charged for it, although no effect of it is known.
+			m.charged = now
+		}
+	case record.MoveLeader: // After two failures the pod goes anyway.
+		if out.err != nil {
+			m.failedTransfers[i.Member.ID]++
+		} else {
+			delete(m.failedTransfers, i.Member.ID)
+		}
+	case record.Defragment: // After two failures it is not tried again.
+		if out.err != nil {
+			failed(m.tries, i.Member.ID, now, out.err)
+		} else {
+			m.tries[i.Member.ID] = &try{Try: rollout.Try{Done: true, Left: out.sizes.Left}}
+		}
+	case record.Disarm:
+		if out.err != nil {
+			failed(m.kept, i.Member.ID, now, out.err)
+		} else {
+			m.disarmed[i.Member.ID]++
+			delete(m.kept, i.Member.ID)
+		}
+	case record.None, record.FenceAll, record.RemoveMember:
 	}
-	if m.ownNextSince.IsZero() {
-		m.ownNextSince = now
+}
+
+// try is what has become of an operation on a member. After one that failed, there is a pause until the next, which
+// doubles: what fails at once would otherwise be asked for again at once.
+type try struct {
+	rollout.Try
+	until time.Time
+	pause time.Duration
+}
+
+const firstTryAgain, longestTryAgain = 2 * time.Second, time.Minute
+
+// failed notes that an operation on a member has failed. One that was never sent has not stopped the member, and does
+// not count.
+func failed(tries map[uint64]*try, member uint64, now time.Time, err error) {
+	t := tries[member]
+	if t == nil {
+		t = &try{}
+		tries[member] = t
 	}
-	return now.Sub(m.ownNextSince)
+	if !membership.NotSent(err) {
+		t.Failed++
+	}
+	t.Words, t.Lasting = err.Error(), membership.Denied(err)
+	t.pause = min(max(2*t.pause, firstTryAgain), longestTryAgain)
+	t.until = now.Add(t.pause)
+}
+
+// told is what a decision may know of tries.
+func told(tries map[uint64]*try, now time.Time) map[uint64]rollout.Try {
+	known := make(map[uint64]rollout.Try, len(tries))
+	for member, t := range tries {
+		known[member] = t.Try
+		if now.Before(t.until) {
+			t := t.Try
+			t.Resting = true
+			known[member] = t
+		}
+	}
+	return known
+}
+
+// causes forgets what was tried before an operator has asked for a defragmentation, and before the alarm NOSPACE ended:
+// should it come back, there is something new to free.
+func (m *tracker) causes(r *rollout.Request, alarm bool) {
+	asked := r != nil && r.Operation == rollout.RequestDefragment
+	if asked && !m.asked || m.alarmed && !alarm {
+		clear(m.tries)
+		clear(m.kept)
+	}
+	if asked && !m.asked {
+		clear(m.disarmed)
+	}
+	m.asked, m.alarmed = asked, alarm
 }

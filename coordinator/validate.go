@@ -14,26 +14,18 @@ import (
 	"github.com/quorate/quorate/pkg/rollout"
 )
 
-// doubts keeps track of what makes no sense on the Lease.
-type doubts struct {
-	c     *Coordinator
-	sight *sight
-	// odd is what was last reported.
-	odd string
-}
-
-// trust reads the record from a Lease. Others may write to the Lease as well. What makes no sense there
-// is reported and not believed. An intent that names none of our pods may have replaced one that did.
+// validate reads the record from a Lease. Others may write to the Lease as well. What makes no sense there
+// is not believed, and returned in words. An intent that names none of our pods may have replaced one that did.
 // So it counts as an intent about all of our pods, and the pod that it names is left alone.
-func (d *doubts) trust(lease *coordinationv1.Lease) record.Lease {
-	r := record.Parse(lease)
-	var odd []string
-	if r.Intent.Pod != "" && !inRange(d.sight.seen.Set, r.Intent.Pod) {
+func validate(lease *coordinationv1.Lease, set rollout.Set, pods []rollout.Pod, duration time.Duration) (
+	r record.Lease, odd []string) {
+	r = record.Parse(lease)
+	if r.Intent.Pod != "" && !inRange(set, r.Intent.Pod) {
 		odd = append(odd, fmt.Sprintf("the intent to %s names none of our pods; "+
 			"all of ours are changed instead, so that whatever stood there has no effect", r.Intent))
 		r.Intent = record.Intent{Operation: record.FenceAll, Epoch: r.Intent.Epoch}
 	}
-	if m := r.Intent.Member; r.Intent.Operation == record.RemoveMember && !d.plausible(m) {
+	if m := r.Intent.Member; r.Intent.Operation == record.RemoveMember && !plausible(m, set, pods) {
 		odd = append(odd, fmt.Sprintf("the intent to %s names no member of ours; nothing is removed, and a member "+
 			"of that ID is not relied on", r.Intent))
 		r.Intent = record.Intent{Operation: record.FenceAll, Epoch: r.Intent.Epoch}
@@ -44,7 +36,7 @@ func (d *doubts) trust(lease *coordinationv1.Lease) record.Lease {
 	if r.Epoch < 0 || r.Epoch >= math.MaxInt32 {
 		odd = append(odd, fmt.Sprintf("spec.leaseTransitions is %d; counting begins again at 1", r.Epoch))
 	}
-	if longest := max(record.LongestDuration, d.c.cfg.RecordDuration); r.Duration < 0 || r.Duration > longest {
+	if longest := max(record.LongestDuration, duration); r.Duration < 0 || r.Duration > longest {
 		odd = append(odd,
 			fmt.Sprintf("spec.leaseDurationSeconds is %d; without the lock, a record that is not renewed "+
 				"is waited for no longer than %v", r.Duration/time.Second, longest))
@@ -52,20 +44,12 @@ func (d *doubts) trust(lease *coordinationv1.Lease) record.Lease {
 	if _, err := record.RequestOf(lease, time.Now()); err != nil {
 		odd = append(odd, err.Error()+"; it is not carried out")
 	}
-	if text := strings.Join(odd, "; "); text != "" && text != d.odd {
-		d.odd = text
-		const what = "the Lease says what makes no sense"
-		d.c.log.Warnf("%s: %s", what, text)
-		d.c.account.fails(report.AtRecord, what, errors.New(text), len(odd))
-		d.c.account.events.Warn(report.OddRecord, what+": "+text)
-	}
-	return r
+	return r, odd
 }
 
 // plausible is true for a member that an ordinal of ours has or has had.
-func (d *doubts) plausible(m *record.Member) bool {
-	seen := d.sight.seen
-	return rollout.Names(seen.Set, seen.Pods, rollout.Member{ID: m.ID, Name: m.Name, PeerURLs: m.URLs})
+func plausible(m *record.Member, set rollout.Set, pods []rollout.Pod) bool {
+	return rollout.Names(set, pods, rollout.Member{ID: m.ID, Name: m.Name, PeerURLs: m.URLs})
 }
 
 // inRange is true for the names of the pods that the StatefulSet is to have.
@@ -78,8 +62,27 @@ func inRange(set rollout.Set, pod string) bool {
 	return false
 }
 
+// validator tells of what makes no sense on the Lease, once for as long as it stays the same.
+type validator struct {
+	c *Coordinator
+	// odd is what was last reported.
+	odd string
+}
+
+func (v *validator) tell(odd []string) {
+	text := strings.Join(odd, "; ")
+	if text == "" || text == v.odd {
+		return
+	}
+	v.odd = text
+	const what = "the Lease says what makes no sense"
+	v.c.log.Warnf("%s: %s", what, text)
+	v.c.account.fails(report.AtRecord, what, errors.New(text), len(odd))
+	v.c.account.events.Warn(report.OddRecord, what+": "+text)
+}
+
 // settle forgets what made no sense on the Lease, because it no longer matters.
-func (d *doubts) settle() {
-	d.odd = ""
-	d.c.account.works(report.AtRecord)
+func (v *validator) settle() {
+	v.odd = ""
+	v.c.account.works(report.AtRecord)
 }

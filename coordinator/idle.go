@@ -20,6 +20,59 @@ import (
 	"github.com/quorate/quorate/pkg/rollout"
 )
 
+// idle waits for news of a rollout, or of another duty, for as long as it may be ours. News of a claim on
+// the Lease is none, so while one may still land late, it waits no longer than that.
+func (l *loop) idle(ctx context.Context) {
+	check := time.NewTicker(l.c.cfg.FallbackAfter)
+	defer check.Stop()
+	unlocked := time.NewTimer(time.Until(l.nextLook()))
+	defer unlocked.Stop()
+	l.c.idling.Store(true)
+	defer l.c.idling.Store(false)
+	looking, stop := context.WithCancel(ctx)
+	defer stop() // Whoever hangs must not keep us from a rollout.
+	answers := make(chan rollout.Membership, 1)
+	for l.ours() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.c.changed:
+			return
+		case <-l.c.looks:
+			l.observer.watches.running.Go(func() { l.look(looking, answers) })
+		case <-unlocked.C:
+			unlocked.Reset(addressesEvery)
+			if !l.c.owned() {
+				l.observer.watches.running.Go(func() { l.look(looking, answers) })
+			}
+		case etcd := <-answers:
+			l.c.looked = time.Now()
+			blind := l.observer.watches.blind.Load()
+			if blind { // What an operator asks for is then seen only by reading the Lease.
+				l.c.requested.Store(true)
+			}
+			if l.found, l.untold = l.duty(etcd); l.found || l.untold || blind {
+				return
+			}
+		case <-check.C: // Keep-alives may be answered again.
+			if l.word.open && !time.Now().Before(l.word.until) {
+				return // Look at the record once more, for a last word.
+			}
+		}
+	}
+}
+
+// nextLook is when a sidecar without the lock looks at an idle cluster next. Without a session nobody else keeps up
+// with the members, and the alarm NOSPACE may be why there is none. But when etcd has only been silent for a moment, as
+// in an election, all sidecars would connect to all members at once. So the first look waits until the session is lost.
+func (l *loop) nextLook() time.Time {
+	lost, next := l.c.election.Confirmed().Add(l.c.cfg.LockTTL), l.c.looked.Add(addressesEvery)
+	if lost.After(next) {
+		return lost
+	}
+	return next
+}
+
 // look asks etcd how its members are, for a cluster that idles. It never takes longer than two probes.
 func (l *loop) look(ctx context.Context, answers chan<- rollout.Membership) {
 	members := l.c.members()
@@ -40,18 +93,17 @@ func (l *loop) look(ctx context.Context, answers chan<- rollout.Membership) {
 // and a watch on the StatefulSet follows what becomes of them. Nothing is done on this, because a turn reads
 // everything live.
 func (l *loop) duty(etcd rollout.Membership) (due, untold bool) {
-	seen := l.sight.seen
-	state := rollout.State{Set: seen.Set, Pods: seen.Pods, Self: l.c.self.Pod, Etcd: etcd,
-		NoLock: !l.c.owned(), InWindow: l.c.cfg.Policy.DefragmentWindow.Contains(time.Now()),
-		Sidecars: rollout.Sidecars{Known: true}} // The turn finds out who else is there.
+	seen := l.seen
+	state := l.c.join(seen, nil, etcd).state
+	state.Sidecars = rollout.Sidecars{Known: true} // The turn finds out who else is there.
 	if etcd.Known {
 		l.judged = l.leavers
 	}
 	joined := rollout.Assess(state, l.c.cfg.Policy)
 	l.c.account.metrics.Databases(joined.Fullest())
 	// What the last turn could not do is left alone for as long as that member leads.
-	maps.DeleteFunc(l.sight.untransferred, func(id uint64, _ int) bool { return id != joined.Leader })
-	l.looked.failedTransfers = l.sight.untransferred
+	maps.DeleteFunc(l.untransferred, func(id uint64, _ int) bool { return id != joined.Leader })
+	l.looked.failedTransfers = l.untransferred
 	sightings := joined.Sightings()
 	if state.NoLock { // Then no watch follows the pods, and a cordon may have ended and begun anew.
 		sightings = slices.DeleteFunc(sightings, func(s rollout.Sighting) bool {
@@ -71,8 +123,8 @@ func (l *loop) duty(etcd rollout.Membership) (due, untold bool) {
 	}
 	// What keeps a rollout would keep the turn as well, for what is only told. It does not keep another duty, but
 	// the operator's controls do. A turn reads them live; here they only save the reading.
-	return d.Beside() && !l.watches.held.Load(), d.Duty == rollout.DutyRoll && d.Action == rollout.Complete{} &&
-		(!told || l.sight.suspect != nil && l.sight.suspect.Gone(etcd))
+	return d.Beside() && !l.observer.watches.held.Load(), d.Duty == rollout.DutyRoll && d.Action == rollout.Complete{} &&
+		(!told || l.suspect != nil && l.suspect.Gone(etcd))
 }
 
 // holdsAll is true for controls that hold everything.

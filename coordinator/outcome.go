@@ -1,0 +1,147 @@
+package coordinator
+
+import (
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/quorate/quorate/internal/record"
+	"github.com/quorate/quorate/internal/report"
+	"github.com/quorate/quorate/membership"
+	"github.com/quorate/quorate/pkg/rollout"
+)
+
+// outcome is what has become of an operation.
+type outcome struct {
+	intent record.Intent
+	// result is what the record's protocol has to know of it, and err is what was answered.
+	result record.Outcome
+	err    error
+	// refusal is the word of a PodDisruptionBudget, nil if none has refused.
+	refusal *rollout.Refusal
+	// sizes and took are those of a defragmentation.
+	sizes membership.Sizes
+	took  time.Duration
+	// fault is what has failed, nil if nothing has. With clears, everything works again.
+	fault  *fault
+	clears bool
+}
+
+// ended is the end of an operation on a member. If that has failed, it has the result and a fault of the name.
+func (out outcome) ended(failed record.Outcome, what string) outcome {
+	if out.err != nil {
+		out.result, out.fault = failed, &fault{what: what, err: out.err}
+		return out
+	}
+	out.result, out.clears = record.Done, out.intent.Operation != record.MoveLeader
+	return out
+}
+
+// passed is what the record's protocol has to know of a call: whether anything more can come of it.
+func (out *outcome) passed() record.Outcome {
+	if out.err == nil || membership.Over(out.err) {
+		return record.Done
+	}
+	return record.Unclear
+}
+
+// removes is true for the removal of a pod.
+func (out *outcome) removes() bool {
+	return out.intent.Operation == record.Delete || out.intent.Operation == record.Evict
+}
+
+// tellOutcome tells what has become of an operation that was decided on.
+func (c *Coordinator) tellOutcome(d *decision, out *outcome) {
+	m := out.intent.Member
+	switch out.intent.Operation {
+	case record.Delete, record.Evict:
+		c.account.removed(d.Decision, out.intent, out.result, out.refusal != nil)
+		log := c.log.WithFields(logrus.Fields{"pod": out.intent.Pod, "uid": out.intent.UID})
+		switch {
+		case out.err == nil:
+			log.Info("pod removed")
+		case out.refusal != nil:
+			log.WithError(out.err).Debug("the eviction was refused")
+		case out.result == record.Refused:
+			log.WithError(out.err).Info("the removal was refused")
+		}
+	case record.MoveLeader:
+		c.account.moved(d.Decision, *m, out.err)
+		if out.err == nil {
+			c.log.WithField("from", m.Name).WithField("to", m.HeirName).Info("leadership moved")
+		}
+	case record.RemoveMember:
+		c.account.memberRemoved(d.Decision, *m, out.err)
+		if out.err == nil {
+			c.log.WithField("member", m.Label()).Info("member removed from etcd's list")
+		}
+	case record.Defragment:
+		c.account.defragmented(d.Decision, *m, out.sizes, out.took, out.err, out.result)
+		if out.err == nil {
+			c.log.WithField("member", m.Name).WithField("took", out.took).WithField("before", out.sizes.Before).
+				WithField("after", out.sizes.After).Info("member defragmented")
+		}
+	case record.Disarm:
+		c.account.disarmed(d.Decision, *m, out.err)
+		if out.err == nil {
+			c.log.WithField("member", m.Name).Info("alarm NOSPACE disarmed")
+		}
+	case record.None, record.FenceAll:
+	}
+}
+
+// tellFenced tells that a pod cannot be removed any more by what was under way, or that it is gone.
+func (c *Coordinator) tellFenced(pod record.Pod, o record.Outcome, hold *hold, unclear bool) {
+	log, named := c.log.WithField("pod", pod.Name), hold.intent.UID == pod.UID
+	const says = "an earlier removal of this pod has no effect from here on"
+	switch {
+	case o == record.Refused && named:
+		log.Info("an earlier removal of this pod has taken effect")
+		c.account.foundRemoved(hold.intent)
+	case o == record.Refused:
+		log.Debug("this pod is gone, whoever removed it")
+	case !named: // It is unknown whether there was one at all.
+		log.Debug("a removal of this pod, if there was one, has no effect from here on")
+	case hold.intent.Epoch != hold.epoch || unclear:
+		log.Info(says)
+		c.account.stale()
+	default: // The API server has refused that removal. This only makes sure of it.
+		log.Debug(says)
+	}
+}
+
+// tellDecision tells what was seen and decided.
+func (c *Coordinator) tellDecision(o *observation, d *decision, epoch int) {
+	c.account.about(c.cfg.Namespace, o.state.Set)
+	on := o.record.Intent
+	if d.found {
+		c.account.memberFound(on, on.Member.Cluster == o.state.Etcd.ClusterID)
+	}
+	if d.suspected {
+		c.account.memberSuspected(d.Decision, on)
+	}
+	switch to := d.choice.To; {
+	case to != nil:
+		c.log.WithField("to", to.Pod).Infof("handing over: %s", d.choice.Reason)
+		c.account.handsOver(to.Pod, d.choice.Reason)
+		return
+	case d.choice.Await != "":
+		c.log.Debug(d.choice.Reason)
+	}
+	if d.quiet {
+		return
+	}
+	c.account.decided(report.Sight{
+		Namespace: c.cfg.Namespace, StatefulSet: c.cfg.StatefulSet,
+		At:    time.Now().UTC().Truncate(time.Millisecond),
+		State: d.state, Decision: d.Decision, Policy: &c.cfg.Policy,
+		Coordinator: c.name(), Epoch: epoch,
+		Fallback: !c.owned() || c.election.Silent(c.cfg.FallbackAfter) <= 0,
+	})
+}
+
+// tellPromotion tells that status.currentRevision was set.
+func (c *Coordinator) tellPromotion(set *rollout.Set) {
+	c.log.WithField("revision", set.UpdateRevision).
+		Info("status.currentRevision set: the rollout is over for Kubernetes as well")
+}
