@@ -27,7 +27,7 @@ type Coordinator struct {
 	lease   workload.Mirror[*coordinationv1.Lease]
 	log     *logrus.Entry
 	faults  faults
-	account account
+	journal report.Journal
 	gates   gates
 	nodes   nodes
 	running atomic.Bool
@@ -83,20 +83,20 @@ func New(cfg Config) (*Coordinator, error) {
 		looks: make(chan struct{}, 1),
 	}
 	c.lease.Single = true
-	c.account.log = c.log
+	c.journal.Log = c.log
 	if cfg.Metrics != nil {
-		if c.account.metrics, err = report.NewMetrics(cfg.Metrics, cfg.Namespace, cfg.StatefulSet); err != nil {
+		if c.journal.Metrics, err = report.NewMetrics(cfg.Metrics, cfg.Namespace, cfg.StatefulSet); err != nil {
 			return nil, fmt.Errorf("coordinator: Metrics: %w", err)
 		}
 	}
-	c.faults = c.account.faults(report.AtElection)
-	c.nodes.c, c.nodes.faults = c, c.account.faults(report.AtNodes)
+	c.faults = c.faultsAt(report.AtElection)
+	c.nodes.c, c.nodes.faults = c, c.faultsAt(report.AtNodes)
 	if cfg.Events != nil {
 		instance := cfg.PodName
 		if instance == "" {
 			instance, _ = os.Hostname()
 		}
-		c.account.events = report.NewRecorder(cfg.Events, instance, cfg.RequestTimeout, func(err error) {
+		c.journal.Events = report.NewRecorder(cfg.Events, instance, cfg.RequestTimeout, func(err error) {
 			c.eventFaults.note(c.log, "an event could not be written", explain(err))
 		})
 	}
@@ -108,7 +108,7 @@ func New(cfg Config) (*Coordinator, error) {
 // that gives up would only make its pod unready.
 func (c *Coordinator) Run(ctx context.Context) error {
 	c.started = time.Now()
-	defer c.account.metrics.Unregister()
+	defer c.journal.Metrics.Unregister()
 	c.running.Store(true)
 	defer c.running.Store(false)
 	var events sync.WaitGroup
@@ -117,7 +117,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	writing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop() // Last, because events also tell how the rest ended, unless that takes too long.
 	defer context.AfterFunc(ctx, func() { wait(writing, 3*releaseTimeout/4, nil); stop() })()
-	events.Go(func() { c.account.events.Run(writing) })
+	events.Go(func() { c.journal.Events.Run(writing) })
 	for ctx.Err() == nil && !c.known {
 		if err := c.introduce(ctx); err != nil && ctx.Err() == nil {
 			// A sidecar that cannot read the workload cannot coordinate either. It stays out of
@@ -223,7 +223,7 @@ func (c *Coordinator) after(ctx context.Context, l *loop) {
 		}
 		c.unfit = min(max(2*c.unfit, l.exit.least), longestUnfit)
 		c.log.WithField("for", c.unfit.String()).Warnf("unfit: %s", l.exit.unfit)
-		c.account.events.Fault(l.exit.unfit)
+		c.journal.Events.Fault(l.exit.unfit)
 		resigns.Until = time.Now().Add(c.unfit)
 	case l.exit.leaving:
 		resigns.Until = time.Now().Add(ownPodGoes)

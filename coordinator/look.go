@@ -48,7 +48,7 @@ func (l *loop) duty(etcd rollout.Membership) (due, untold bool) {
 		l.judged = l.leavers
 	}
 	joined := rollout.Assess(state, l.c.cfg.Policy)
-	l.c.account.metrics.Databases(joined.Fullest())
+	l.c.journal.Metrics.Databases(joined.Fullest())
 	// What the last turn could not do is left alone for as long as that member leads.
 	maps.DeleteFunc(l.sight.untransferred, func(id uint64, _ int) bool { return id != joined.Leader })
 	l.looked.failedTransfers = l.sight.untransferred
@@ -65,7 +65,7 @@ func (l *loop) duty(etcd rollout.Membership) (due, untold bool) {
 		}
 	}
 	d := joined.Decide(remembered)
-	told := l.c.account.ghosts(joined)
+	told := l.c.journal.Ghosts(joined)
 	if d.Duty == rollout.DutyHeld {
 		return false, false
 	}

@@ -80,7 +80,7 @@ func (c *Coordinator) newLoop() *loop {
 		sight   = &sight{memory: newMemory(ages)}
 		trouble = &trouble{
 			c: c, exit: exit, hold: hold, sight: sight,
-			faults: c.account.faults(report.AtRollout), aged: c.account.faults(report.AtEvidence),
+			faults: c.faultsAt(report.AtRollout), aged: c.faultsAt(report.AtEvidence),
 		}
 		doubts   = &doubts{c: c, sight: sight}
 		watches  = newWatches(c)
@@ -121,7 +121,7 @@ func (l *loop) run(ctx context.Context, rested time.Time) {
 	if l.c.owned() {
 		l.watches.followLease(ctx)
 	}
-	defer l.c.account.rests()
+	defer l.c.journal.Rests()
 	defer l.trouble.faults.clear() // Whoever coordinates next counts its own.
 	defer l.trouble.aged.clear()
 	defer l.doubts.settle()
@@ -296,7 +296,7 @@ func (l *loop) due(ctx context.Context) (bool, error) {
 		l.c.nodes.read(ctx, &o, l.watches)
 		l.observer.readLive()
 	}
-	l.c.account.about(l.c.cfg.Namespace, o.Set)
+	l.c.journal.Events.About(l.c.cfg.Namespace, o.Set.Name, o.Set.UID)
 	l.sight.seen = o
 	l.looked.lasting.uncordoned(o.Pods)
 	l.noteLeavers(o.Pods)
@@ -314,7 +314,7 @@ func (l *loop) due(ctx context.Context) (bool, error) {
 		r := l.doubts.trust(lease)
 		l.sight.suspect = r.Suspect
 		if lease != nil {
-			l.c.account.recall(lease.Annotations, r.Epoch)
+			l.c.journal.Recall(lease.Annotations, r.Epoch)
 		}
 		request, _ := record.RequestOf(lease, time.Now()) // The turn says what is wrong with it.
 		// What is found is left alone while the operator's controls hold everything.
@@ -362,9 +362,9 @@ func outdated(o workload.Observation) bool {
 func (l *loop) ended(ctx context.Context, end record.End) {
 	l.word.open = end.Ended != record.Finished
 	if l.word.open || !l.c.owned() {
-		l.c.account.rests()
+		l.c.journal.Rests()
 	} else {
-		l.c.account.finished()
+		l.c.journal.Finished()
 	}
 	switch end.Ended {
 	case record.Finished:

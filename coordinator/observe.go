@@ -155,7 +155,7 @@ func (o *observer) look(ctx context.Context, p *picture) (_ record.Observed, sur
 		(d.Guard == rollout.GuardTerminating || d.Guard == rollout.GuardUpdatedPending) {
 		every = plannedEvery
 	}
-	said.News = o.c.account.hasNews() && o.c.now()-o.hold.renewed >= every
+	said.News = o.c.journal.HasNews() && o.c.now()-o.hold.renewed >= every
 	if said.Next != record.NextAct || said.Intent.Operation == record.MoveLeader {
 		o.trouble.faults.clear() // A removal still has to succeed.
 	}
@@ -263,7 +263,7 @@ func (o *observer) next(said record.Observed, revision string, peers []selfupdat
 	case choice.To != nil:
 		o.exit.heir = choice.To // Until the next observation, if the record cannot be given back.
 		o.c.log.WithField("to", choice.To.Pod).Infof("handing over: %s", choice.Reason)
-		o.c.account.handsOver(choice.To.Pod, choice.Reason)
+		o.c.journal.HandsOver(choice.To.Pod, choice.Reason)
 		said.Next = record.NextHandOver
 		return said
 	case choice.Await != "":
@@ -331,7 +331,7 @@ func (o *observer) gather(ctx context.Context, p *picture) (rollout.State, recor
 	}
 	lease, seen := p.lease, p.seen
 	o.sight.seen = seen
-	o.c.account.about(o.c.cfg.Namespace, seen.Set)
+	o.c.journal.Events.About(o.c.cfg.Namespace, seen.Set.Name, seen.Set.UID)
 	r := o.doubts.trust(lease)
 	state := rollout.State{
 		Set: seen.Set, Pods: seen.Pods, Self: o.c.self.Pod, NoLock: !o.c.owned(),
@@ -411,7 +411,9 @@ func (o *observer) askBudget(ctx context.Context, d rollout.Decision) (rollout.R
 	if refusal, refused := workload.RefusalOf(err, o.sight.seen.Set.Replicas); refused {
 		o.c.log.WithError(err).Debug("an eviction would be refused")
 		refusal.Moot = o.moot(ctx, refusal)
-		o.c.account.blocked(d)
+		o.c.journal.Done(report.Outcome{
+			Intent: record.Intent{Operation: record.Evict}, Decision: d, Result: report.OutcomeBlocked,
+		})
 		return o.sight.memory.refuse(time.Now(), refusal), nil
 	}
 	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
@@ -455,7 +457,7 @@ func (o *observer) tell(state rollout.State) {
 	case evicts(d.Action) && o.sight.memory.refusedForLong():
 		return
 	}
-	o.c.account.decided(report.Sight{
+	o.c.journal.Decided(report.Sight{
 		Namespace: o.c.cfg.Namespace, StatefulSet: o.c.cfg.StatefulSet,
 		At:    time.Now().UTC().Truncate(time.Millisecond),
 		State: state, Decision: o.sight.decision, Policy: &o.c.cfg.Policy,

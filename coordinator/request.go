@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/quorate/quorate/internal/record"
+	"github.com/quorate/quorate/internal/report"
 	"github.com/quorate/quorate/pkg/rollout"
 )
 
@@ -28,11 +29,11 @@ func (o *observer) answer(ctx context.Context, r record.Lease, standing record.S
 		over = o.sight.decision.Assessment.Fulfilled() ||
 			q != nil && q.Operation == rollout.RequestForgetMember && !forgets(q, r.Suspect)
 	case standing == record.Settled:
-		o.c.account.memberFound(on, on.Member.Cluster == s.Etcd.ClusterID)
+		o.c.journal.Done(report.Outcome{Intent: on, Result: report.OutcomeFound, Cluster: s.Etcd.ClusterID})
 	case standing == record.Refuted:
 		// As long as it stands, the same would begin again.
 		if over = q != nil && q.Operation == rollout.RequestRemoveMember && q.Member == on.Member.ID; !over {
-			o.c.account.memberSuspected(o.sight.decision, on)
+			o.c.journal.Done(report.Outcome{Intent: on, Decision: o.sight.decision, Result: report.OutcomeGivenUp})
 		}
 	}
 	if !over {
