@@ -29,7 +29,7 @@ type actor struct {
 func (a *actor) act(ctx context.Context, e record.Act) record.Outcome {
 	acting, cancel := context.WithDeadline(ctx, a.c.started.Add(e.Deadline))
 	defer cancel()
-	defer a.c.gates.acted()
+	defer a.c.gates.Acted()
 	// The monotonic clock stands still while a machine is suspended, so the evidence may be far older than it says.
 	if age := a.c.cfg.wall().Round(0).Sub(a.sight.begunAt); age > a.c.cfg.MaxEvidenceAge {
 		a.trouble.note(ctx, "what was decided was dropped", suspendedError(age))

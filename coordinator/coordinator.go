@@ -13,6 +13,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 
 	"github.com/quorate/quorate/coordinator/election"
+	"github.com/quorate/quorate/internal/gates"
 	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/internal/report"
 	"github.com/quorate/quorate/internal/workload"
@@ -28,7 +29,7 @@ type Coordinator struct {
 	log     *logrus.Entry
 	faults  faults
 	journal report.Journal
-	gates   gates
+	gates   gates.Gates
 	nodes   nodes
 	running atomic.Bool
 	// election is our part in it, from when we know who we are.
@@ -79,10 +80,15 @@ func New(cfg Config) (*Coordinator, error) {
 		log:      cfg.Log.WithField("statefulset", cfg.Namespace+"/"+cfg.StatefulSet),
 		protocol: record.Config{Duration: cfg.RecordDuration, MaxEvidenceAge: cfg.MaxEvidenceAge,
 			Recovery: record.Recovery},
-		endpoints: cfg.Endpoints, gates: newGates(cfg.Gates), changed: make(chan struct{}, 1),
-		looks: make(chan struct{}, 1),
+		endpoints: cfg.Endpoints, changed: make(chan struct{}, 1), looks: make(chan struct{}, 1),
 	}
 	c.lease.Single = true
+	var all []gates.Gate
+	for _, g := range cfg.Gates {
+		all = append(all, gates.Gate(g))
+	}
+	// A look waits for them until the next one could begin. Mostly that passes while the Kubernetes API is asked.
+	c.gates = gates.New(all, leastRest, c.trigger)
 	c.journal.Log = c.log
 	if cfg.Metrics != nil {
 		if c.journal.Metrics, err = report.NewMetrics(cfg.Metrics, cfg.Namespace, cfg.StatefulSet); err != nil {
@@ -143,7 +149,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 func (c *Coordinator) leaveGates(ctx context.Context) func() {
 	ended := make(chan time.Time, 1)
 	context.AfterFunc(ctx, func() { ended <- time.Now() })
-	return func() { c.gates.end(c.log, min(releaseTimeout/4, releaseTimeout-time.Since(<-ended))) }
+	return func() { c.gates.End(c.log, min(releaseTimeout/4, releaseTimeout-time.Since(<-ended))) }
 }
 
 // introduce finds out who we are. It also shows a wrong name or a missing permission in

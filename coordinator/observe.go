@@ -201,9 +201,9 @@ func (o *observer) judge(ctx context.Context, p *picture, state *rollout.State, 
 	state.Memory = o.sight.memory.recall(time.Now(), o.sight.read, joined.Sightings(), state.Pods)
 	d := joined.Decide(state.Memory)
 	next, _ := record.NextOf(d, state.Set.UpdateRevision)
-	if p != nil && len(o.c.gates) > 0 && (next == record.NextAct || next == record.NextFinish) {
+	if p != nil && o.c.gates.Any() && (next == record.NextAct || next == record.NextFinish) {
 		// Nothing but a gate may be in the way, or it is the last word, which tells what the gates say.
-		state.Gates = o.c.gates.answers(ctx, o.c.gates.ask(ctx, o.c.trigger), time.Now().Add(answerGrace))
+		state.Gates = o.c.gates.Ask(ctx)()
 		joined = rollout.Assess(*state, o.c.cfg.Policy)
 		d = joined.Decide(state.Memory)
 	}
@@ -308,10 +308,10 @@ func (o *observer) choose(d rollout.Decision, peers []selfupdate.Peer) selfupdat
 // With a picture, only etcd is asked, and no gate. What confirms the picture shows the pods as they were then (see
 // confirm).
 func (o *observer) gather(ctx context.Context, p *picture) (rollout.State, record.Lease, string, error) {
-	grace, live := time.Now().Add(answerGrace), p == nil
-	var asked []<-chan struct{}
+	live := p == nil
+	var answers func() []rollout.Gate
 	if live {
-		asked = o.c.gates.ask(ctx, o.c.trigger)
+		answers = o.c.gates.Ask(ctx)
 	}
 	reading, cancel := context.WithTimeout(ctx, o.c.cfg.RequestTimeout)
 	defer cancel()
@@ -358,7 +358,7 @@ func (o *observer) gather(ctx context.Context, p *picture) (rollout.State, recor
 		refused = heard()
 		o.sight.etcdTook = o.c.now() - began
 		if live {
-			state.Gates = o.c.gates.answers(ctx, asked, grace)
+			state.Gates = answers()
 		}
 	}
 	nodesRead.Wait() // What the nodes say is added to the pods.

@@ -190,8 +190,8 @@ func (j *Journal) Done(o Outcome) {
 	}
 }
 
-// enter adds an entry to the history, and tells of it in an event. The rest of the entry comes from the last report. The
-// UID is that of a pod whose own events are to tell of it as well.
+// enter adds an entry to the history, and tells of it in an event. The rest of the entry comes from the last
+// report. The UID is that of a pod whose own events are to tell of it as well.
 func (j *Journal) enter(e Entry, podUID string) {
 	j.mu.Lock()
 	e.At, e.By, e.Epoch = time.Now().UTC().Truncate(time.Millisecond), j.name, j.epoch

@@ -87,8 +87,8 @@ func (o *Outcome) entry() (_ Entry, told bool) {
 		if o.Err != nil {
 			e.Reason = "the alarm NOSPACE was not disarmed, or nobody knows: " + o.Err.Error()
 		}
-	case record.None, record.FenceAll:
-		return e, false
+	default:
+		return e, false // Nothing has to be told of it.
 	}
 	return e, told
 }
