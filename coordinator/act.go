@@ -24,7 +24,7 @@ type actor struct {
 func (a *actor) act(ctx context.Context, o *observation, e record.Act) outcome {
 	acting, cancel := context.WithDeadline(ctx, a.c.started.Add(e.Deadline))
 	defer cancel()
-	defer a.c.gates.acted()
+	defer a.c.gates.Acted()
 	// The monotonic clock stands still while a machine is suspended, so the evidence may be far older than it says.
 	if age := a.c.cfg.wall().Round(0).Sub(o.begunAt); age > a.c.cfg.MaxEvidenceAge {
 		return outcome{result: record.Failed, fault: &fault{what: "what was decided was dropped",

@@ -103,7 +103,7 @@ func decide(o *observation, joined *rollout.Assessment, m *remembered) decision 
 	d.resolution = record.StandingOf(&o.record, d.Assessment, forgets(o.state.Request, o.record.Suspect), d.next,
 		d.intent)
 	acts := d.next == record.NextAct || d.next == record.NextFinish
-	if d.lacks = nothing; o.view != nil && m.gates && !o.gatesAsked && acts {
+	if o.view != nil && m.gates && !o.gatesAsked && acts {
 		d.lacks = gatesAnswers
 		return d
 	}
@@ -233,8 +233,8 @@ func (d *decision) newsEvery() time.Duration {
 	return newsEvery
 }
 
-// waits is how long to wait before the next observation, if there is no news. Ago is when this one began, in relation to
-// now.
+// waits is how long to wait before the next observation, if there is no news. Ago is when this one began, in relation
+// to now.
 func (d *decision) waits(now time.Time, ago time.Duration) time.Duration {
 	interval := d.interval
 	if !d.awaits.IsZero() {

@@ -23,7 +23,7 @@ func (t *turn) readLease(ctx context.Context) record.Event {
 	}
 	lease, err := read(reading)
 	if lease != nil {
-		t.c.account.recall(lease.Annotations, record.Parse(lease).Epoch)
+		t.c.journal.Recall(lease.Annotations, record.Parse(lease).Epoch)
 	}
 	believed, odd := validate(lease, t.seen.workload.Set, t.seen.workload.Pods, t.c.cfg.RecordDuration)
 	outcome := t.read(ctx, "the record cannot be read", err)
@@ -55,7 +55,7 @@ func (t *turn) read(ctx context.Context, what string, err error) record.Outcome 
 func (t *turn) write(ctx context.Context, r record.Lease) record.LeaseWritten {
 	writing, cancel := context.WithTimeout(ctx, min(t.c.cfg.RequestTimeout, t.c.cfg.MaxEvidenceAge))
 	defer cancel()
-	written, err := record.Write(writing, t.c.cfg.Leases, t.c.cfg.StatefulSet, r, t.c.account.notes())
+	written, err := record.Write(writing, t.c.cfg.Leases, t.c.cfg.StatefulSet, r, t.c.journal.Notes())
 	if apierrors.IsInvalid(err) || apierrors.IsRequestEntityTooLargeError(err) {
 		// Annotations of others may leave no room for our report. The record matters more.
 		t.c.log.WithError(err).Debug("the API server refuses the Lease with our notes; it is written without them")
@@ -66,7 +66,7 @@ func (t *turn) write(ctx context.Context, r record.Lease) record.LeaseWritten {
 	case record.Done:
 		version = written.ResourceVersion
 		t.c.lease.Wrote(written)
-		t.c.account.written()
+		t.c.journal.Written()
 	case record.Refused:
 		t.c.lease.Forget()
 		t.c.log.WithError(err).Debug("somebody else has written the record")
@@ -107,7 +107,8 @@ func (t *turn) fence(ctx context.Context, e record.FencePod, all []record.FenceP
 	switch outcome {
 	case record.Done, record.Refused:
 		t.tracker.resolved(time.Now(), t.hold.intent, e.Pod)
-		t.c.tellFenced(e.Pod, outcome, &t.hold, t.unclear)
+		earlier := t.hold.intent.Epoch != t.hold.epoch
+		t.c.tellFenced(e.Pod, outcome, t.hold.intent, earlier || t.unclear)
 	case record.Failed, record.Unclear:
 		t.fails(ctx, &fault{what: "an earlier removal of pod " + e.Pod.Name + " cannot be ruled out", err: err,
 			counts: true})

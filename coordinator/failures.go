@@ -19,6 +19,12 @@ const (
 	unfitFor, forbiddenFor, longestUnfit = 10 * time.Second, 5 * time.Minute, 30 * time.Minute
 )
 
+// unfit says why another sidecar is to try, and how long we then stay away at least. The zero value says nothing.
+type unfit struct {
+	why   string
+	least time.Duration
+}
+
 // fault is something that has failed.
 type fault struct {
 	what string
@@ -70,15 +76,15 @@ func (f *failures) letAnotherTry(ctx context.Context, what string, err error, ro
 	return unfit{why: fmt.Sprintf("%s, %d times in a row: %v", what, row, err), least: unfitFor}
 }
 
-// tooOld notes that what was decided on an observation had to be dropped. If most of the time was spent on a member that
-// hangs, another sidecar would not be faster.
+// tooOld notes that what was decided on an observation had to be dropped. If most of the time was spent on a member
+// that hangs, another sidecar would not be faster.
 func (f *failures) tooOld(ctx context.Context, o *observation, ours bool) unfit {
 	const what = "what was decided was dropped, because its evidence had grown too old"
 	age := f.c.now() - o.begun
 	err := agedError{age: age, etcd: o.etcdTook, most: f.c.cfg.MaxEvidenceAge}
 	f.aged.note(f.c.log, what, err)
 	if f.aged.row == unfitAfter {
-		f.c.account.events.Warn(report.EvidenceTooOld, what+": "+err.Error())
+		f.c.journal.Events.Warn(report.EvidenceTooOld, what+": "+err.Error())
 	}
 	if age-o.etcdTook > o.etcdTook {
 		return f.letAnotherTry(ctx, what, err, f.aged.row, ours)

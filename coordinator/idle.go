@@ -100,7 +100,7 @@ func (l *loop) duty(etcd rollout.Membership) (due, untold bool) {
 		l.judged = l.leavers
 	}
 	joined := rollout.Assess(state, l.c.cfg.Policy)
-	l.c.account.metrics.Databases(joined.Fullest())
+	l.c.journal.Metrics.Databases(joined.Fullest())
 	// What the last turn could not do is left alone for as long as that member leads.
 	maps.DeleteFunc(l.untransferred, func(id uint64, _ int) bool { return id != joined.Leader })
 	l.looked.failedTransfers = l.untransferred
@@ -117,14 +117,15 @@ func (l *loop) duty(etcd rollout.Membership) (due, untold bool) {
 		}
 	}
 	d := joined.Decide(remembered)
-	told := l.c.account.ghosts(joined)
+	told := l.c.journal.Ghosts(joined)
 	if d.Duty == rollout.DutyHeld {
 		return false, false
 	}
 	// What keeps a rollout would keep the turn as well, for what is only told. It does not keep another duty, but
 	// the operator's controls do. A turn reads them live; here they only save the reading.
-	return d.Beside() && !l.observer.watches.held.Load(), d.Duty == rollout.DutyRoll && d.Action == rollout.Complete{} &&
-		(!told || l.suspect != nil && l.suspect.Gone(etcd))
+	return d.Beside() && !l.observer.watches.held.Load(),
+		d.Duty == rollout.DutyRoll && d.Action == rollout.Complete{} &&
+			(!told || l.suspect != nil && l.suspect.Gone(etcd))
 }
 
 // holdsAll is true for controls that hold everything.

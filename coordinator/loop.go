@@ -33,8 +33,8 @@ type loop struct {
 	// seen is the workload as it was last read, and suspect the one that the record names, as last read or written.
 	seen    workload.Observation
 	suspect *record.Member
-	// ages are those that outlive a turn, and looked is what is remembered of the looks at an idle cluster. Of pods that
-	// shares no more than the cordons with turns, because looks see the pods as they last were.
+	// ages are those that outlive a turn, and looked is what is remembered of the looks at an idle cluster. Of pods,
+	// that shares no more than the cordons with turns, because looks see the pods as they last were.
 	ages   *lastingAges
 	looked *tracker
 	// untransferred are the transfers of leadership that had failed at the end of the last turn.
@@ -67,7 +67,7 @@ func (c *Coordinator) newLoop() *loop {
 		c:          c,
 		observer:   &observer{c: c, watches: newWatches(c), members: c.members()},
 		lock:       ownership{c: c},
-		failures:   failures{c: c, faults: c.account.faults(report.AtRollout), aged: c.account.faults(report.AtEvidence)},
+		failures:   failures{c: c, faults: c.faultsAt(report.AtRollout), aged: c.faultsAt(report.AtEvidence)},
 		validation: validator{c: c},
 		ages:       ages, looked: newTracker(ages), untransferred: rollout.Failures{},
 	}
@@ -117,7 +117,7 @@ func (l *loop) run(ctx context.Context, rested time.Time) {
 	if l.c.owned() {
 		l.observer.watches.followLease(ctx)
 	}
-	defer l.c.account.rests()
+	defer l.c.journal.Rests()
 	defer l.failures.faults.clear() // Whoever coordinates next counts its own.
 	defer l.failures.aged.clear()
 	defer l.validation.settle()
@@ -209,8 +209,8 @@ func (l *loop) ours() bool {
 	return l.c.owned() || l.c.election.Silent(l.c.cfg.FallbackAfter) <= 0
 }
 
-// due says whether a rollout or another duty is due or under way, and whether only the latter is. It asks only Kubernetes, so that an idle
-// cluster costs etcd no more than a look now and then.
+// due says whether a rollout or another duty is due or under way, and whether only the latter is. It asks only
+// Kubernetes, so that an idle cluster costs etcd no more than a look now and then.
 func (l *loop) due(ctx context.Context) (due, brief bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, l.c.cfg.RequestTimeout)
 	defer cancel()
@@ -224,7 +224,7 @@ func (l *loop) due(ctx context.Context) (due, brief bool, err error) {
 		l.c.nodes.read(ctx, &o, l.observer.watches)
 		l.observer.readLive()
 	}
-	l.c.account.about(l.c.cfg.Namespace, o.Set)
+	l.c.journal.Events.About(l.c.cfg.Namespace, o.Set.Name, o.Set.UID)
 	l.seen = o
 	l.looked.lasting.uncordoned(o.Pods)
 	l.noteLeavers(o.Pods)
@@ -243,7 +243,7 @@ func (l *loop) due(ctx context.Context) (due, brief bool, err error) {
 		l.validation.tell(odd)
 		l.suspect = r.Suspect
 		if lease != nil {
-			l.c.account.recall(lease.Annotations, r.Epoch)
+			l.c.journal.Recall(lease.Annotations, r.Epoch)
 		}
 		request, _ := record.RequestOf(lease, time.Now()) // The turn says what is wrong with it.
 		// What is found is left alone while the operator's controls hold everything.
@@ -280,9 +280,9 @@ func (l *loop) fails(ctx context.Context, what string, err error) {
 func (l *loop) ended(ctx context.Context, end record.End, right record.Right) {
 	l.word.open = end.Ended != record.Finished
 	if l.word.open || !l.c.owned() {
-		l.c.account.rests()
+		l.c.journal.Rests()
 	} else {
-		l.c.account.finished()
+		l.c.journal.Finished()
 	}
 	switch end.Ended {
 	case record.Finished:

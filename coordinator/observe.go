@@ -114,10 +114,10 @@ func (o *observer) observe(ctx context.Context, v *cachedView) (observation, err
 // of ours that is going may still answer, and its successor must not count as serving for that.
 // What confirms a view shows the pods as they were then (see confirm).
 func (o *observer) gather(ctx context.Context, v *cachedView) (observation, error) {
-	grace, live := time.Now().Add(answerGrace), v == nil
-	var asked []<-chan struct{}
+	live := v == nil
+	var answers func() []rollout.Gate
 	if live {
-		asked = o.c.gates.ask(ctx, o.c.trigger)
+		answers = o.c.gates.Ask(ctx)
 	}
 	reading, cancel := context.WithTimeout(ctx, o.c.cfg.RequestTimeout)
 	defer cancel()
@@ -157,7 +157,7 @@ func (o *observer) gather(ctx context.Context, v *cachedView) (observation, erro
 		refused = heard()
 		seen.etcdTook = o.c.now() - began
 		if live {
-			seen.state.Gates = o.c.gates.answers(ctx, asked, grace)
+			seen.state.Gates = answers()
 		}
 	}
 	nodesRead.Wait() // What the nodes say is added to the pods.
@@ -197,7 +197,7 @@ func (o *observer) add(ctx context.Context, seen observation, d *decision) (obse
 	switch d.lacks {
 	case gatesAnswers:
 		seen.gatesAsked = true
-		seen.state.Gates = o.c.gates.answers(ctx, o.c.gates.ask(ctx, o.c.trigger), time.Now().Add(answerGrace))
+		seen.state.Gates = o.c.gates.Ask(ctx)()
 		seen.budget.allows, seen.budget.known = o.c.workload.BudgetAllows()
 	case budgetsChange:
 		seen.budget.asked = true

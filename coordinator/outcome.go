@@ -52,10 +52,13 @@ func (out *outcome) removes() bool {
 
 // tellOutcome tells what has become of an operation that was decided on.
 func (c *Coordinator) tellOutcome(d *decision, out *outcome) {
-	m := out.intent.Member
-	switch out.intent.Operation {
-	case record.Delete, record.Evict:
-		c.account.removed(d.Decision, out.intent, out.result, out.refusal != nil)
+	done := report.Outcome{Intent: out.intent, Decision: d.Decision, Result: report.ResultOf(out.result, out.err),
+		Err: out.err, Took: out.took, Before: out.sizes.Before, After: out.sizes.After}
+	if out.refusal != nil {
+		done.Result = report.OutcomeBlocked
+	}
+	c.journal.Done(done)
+	if out.removes() {
 		log := c.log.WithFields(logrus.Fields{"pod": out.intent.Pod, "uid": out.intent.UID})
 		switch {
 		case out.err == nil:
@@ -65,46 +68,49 @@ func (c *Coordinator) tellOutcome(d *decision, out *outcome) {
 		case out.result == record.Refused:
 			log.WithError(out.err).Info("the removal was refused")
 		}
+		return
+	}
+	m := out.intent.Member
+	if m == nil || out.err != nil {
+		return // A fault tells of it.
+	}
+	log := c.log.WithField("member", m.Label())
+	switch out.intent.Operation {
 	case record.MoveLeader:
-		c.account.moved(d.Decision, *m, out.err)
-		if out.err == nil {
-			c.log.WithField("from", m.Name).WithField("to", m.HeirName).Info("leadership moved")
-		}
+		c.log.WithField("from", m.Name).WithField("to", m.HeirName).Info("leadership moved")
 	case record.RemoveMember:
-		c.account.memberRemoved(d.Decision, *m, out.err)
-		if out.err == nil {
-			c.log.WithField("member", m.Label()).Info("member removed from etcd's list")
-		}
+		log.Info("member removed from etcd's list")
 	case record.Defragment:
-		c.account.defragmented(d.Decision, *m, out.sizes, out.took, out.err, out.result)
-		if out.err == nil {
-			c.log.WithField("member", m.Name).WithField("took", out.took).WithField("before", out.sizes.Before).
-				WithField("after", out.sizes.After).Info("member defragmented")
-		}
+		log.WithField("took", out.took).WithField("before", out.sizes.Before).WithField("after", out.sizes.After).
+			Info("member defragmented")
 	case record.Disarm:
-		c.account.disarmed(d.Decision, *m, out.err)
-		if out.err == nil {
-			c.log.WithField("member", m.Name).Info("alarm NOSPACE disarmed")
-		}
-	case record.None, record.FenceAll:
+		log.Info("alarm NOSPACE disarmed")
+	case record.None, record.FenceAll, record.Delete, record.Evict:
 	}
 }
 
-// tellFenced tells that a pod cannot be removed any more by what was under way, or that it is gone.
-func (c *Coordinator) tellFenced(pod record.Pod, o record.Outcome, hold *hold, unclear bool) {
-	log, named := c.log.WithField("pod", pod.Name), hold.intent.UID == pod.UID
+// tellBlocked tells of an eviction that a PodDisruptionBudget refuses before it is sent.
+func (c *Coordinator) tellBlocked(d *decision) {
+	c.journal.Done(report.Outcome{Intent: record.Intent{Operation: record.Evict}, Decision: d.Decision,
+		Result: report.OutcomeBlocked})
+}
+
+// tellFenced tells that a pod cannot be removed any more, or that it is gone. The intent is what stands on the record,
+// and unclear says that nobody knows what became of it.
+func (c *Coordinator) tellFenced(pod record.Pod, o record.Outcome, i record.Intent, unclear bool) {
+	log, named := c.log.WithField("pod", pod.Name), i.UID == pod.UID
 	const says = "an earlier removal of this pod has no effect from here on"
 	switch {
 	case o == record.Refused && named:
 		log.Info("an earlier removal of this pod has taken effect")
-		c.account.foundRemoved(hold.intent)
+		c.journal.Done(report.Outcome{Intent: i, Result: report.OutcomeFound})
 	case o == record.Refused:
 		log.Debug("this pod is gone, whoever removed it")
 	case !named: // It is unknown whether there was one at all.
 		log.Debug("a removal of this pod, if there was one, has no effect from here on")
-	case hold.intent.Epoch != hold.epoch || unclear:
+	case unclear:
 		log.Info(says)
-		c.account.stale()
+		c.journal.Done(report.Outcome{Intent: i, Result: report.OutcomeRuledOut})
 	default: // The API server has refused that removal. This only makes sure of it.
 		log.Debug(says)
 	}
@@ -112,18 +118,18 @@ func (c *Coordinator) tellFenced(pod record.Pod, o record.Outcome, hold *hold, u
 
 // tellDecision tells what was seen and decided.
 func (c *Coordinator) tellDecision(o *observation, d *decision, epoch int) {
-	c.account.about(c.cfg.Namespace, o.state.Set)
+	c.journal.Events.About(c.cfg.Namespace, o.state.Set.Name, o.state.Set.UID)
 	on := o.record.Intent
 	if d.found {
-		c.account.memberFound(on, on.Member.Cluster == o.state.Etcd.ClusterID)
+		c.journal.Done(report.Outcome{Intent: on, Result: report.OutcomeFound, Cluster: o.state.Etcd.ClusterID})
 	}
 	if d.suspected {
-		c.account.memberSuspected(d.Decision, on)
+		c.journal.Done(report.Outcome{Intent: on, Decision: d.Decision, Result: report.OutcomeGivenUp})
 	}
 	switch to := d.choice.To; {
 	case to != nil:
 		c.log.WithField("to", to.Pod).Infof("handing over: %s", d.choice.Reason)
-		c.account.handsOver(to.Pod, d.choice.Reason)
+		c.journal.HandsOver(to.Pod, d.choice.Reason)
 		return
 	case d.choice.Await != "":
 		c.log.Debug(d.choice.Reason)
@@ -131,7 +137,7 @@ func (c *Coordinator) tellDecision(o *observation, d *decision, epoch int) {
 	if d.quiet {
 		return
 	}
-	c.account.decided(report.Sight{
+	c.journal.Decided(report.Sight{
 		Namespace: c.cfg.Namespace, StatefulSet: c.cfg.StatefulSet,
 		At:    time.Now().UTC().Truncate(time.Millisecond),
 		State: d.state, Decision: d.Decision, Policy: &c.cfg.Policy,

@@ -21,8 +21,9 @@ type ownership struct {
 // lock counts until etcd has confirmed nothing for a while and does not answer when it is asked for
 // the lock (see silence). A session that is still alive proves nothing: it outlives quorum by its time to live.
 //
-// Since is when an outdated pod was first seen. Where etcd has been silent for long, a rollout that begins does not wait
-// for that time again. If etcd is silent only to us, somebody else has the lock, and needs a moment to claim the record.
+// Since is when an outdated pod was first seen. Where etcd has been silent for long, a rollout that begins does not
+// wait for that time again. If etcd is silent only to us, somebody else has the lock, and needs a moment to claim the
+// record.
 func (l *ownership) right(since time.Time) (record.Right, time.Duration) {
 	left := l.c.cfg.FallbackAfter - l.silence()
 	if l.c.owned() && (l.unanswered == (unanswered{}) || left > 0) {

@@ -308,9 +308,9 @@ func (m *tracker) lastReady() time.Time {
 	return last
 }
 
-// unknown returns the pod that has been Unknown for longer than the patience, if any, and since when each one has been. A
-// member that an operation on the record may keep from answering counts while it does not answer, and the patience with
-// it is longer by the time that the call may take.
+// unknown returns the pod that has been Unknown for longer than the patience, if any, and since when each one has
+// been. A member that an operation on the record may keep from answering counts while it does not answer, and the
+// patience with it is longer by the time that the call may take.
 func (m *tracker) unknown(now time.Time, a *rollout.Assessment, call time.Duration) (longest string,
 	since map[string]time.Time) {
 	since = map[string]time.Time{}

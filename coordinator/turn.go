@@ -73,12 +73,6 @@ type leave struct {
 	unfit
 }
 
-// unfit says why another sidecar is to try, and how long we then stay away at least. The zero value says nothing.
-type unfit struct {
-	why   string
-	least time.Duration
-}
-
 // giveUp lets another coordinator go on, if there is a reason for that.
 func (l *leave) giveUp(u unfit) {
 	if u.why != "" {
@@ -137,7 +131,7 @@ func (t *turn) take(ctx, ending context.Context) (end record.End, ended bool) {
 			intent: state.Lease.Intent}
 		if state.Claimed() && !claimed {
 			t.coordinated = true
-			t.c.account.coordinates(t.c.name(), state.Epoch)
+			t.c.journal.Coordinates(t.c.name(), state.Epoch)
 			fields := logrus.Fields{"by": t.right.String(), "epoch": state.Epoch}
 			t.c.log.WithFields(fields).Info("this sidecar coordinates now")
 		}
@@ -198,7 +192,7 @@ func (t *turn) observe(ctx context.Context) record.Observed {
 	return record.Observed{
 		Outcome: record.Done, Begun: o.begun, Lease: o.record,
 		Next: d.next, Intent: d.intent, Standing: d.resolution,
-		News: t.c.account.hasNews() && t.c.now()-t.hold.renewed >= d.newsEvery(),
+		News: t.c.journal.HasNews() && t.c.now()-t.hold.renewed >= d.newsEvery(),
 	}
 }
 
@@ -246,7 +240,7 @@ func (t *turn) lookBy(ctx context.Context, v *cachedView) (sure bool, err error)
 		if refusal := o.budget.refusal; refusal != nil {
 			m.memory.RefusedEviction, o.budget.refusal = *refusal, nil
 			if o.budget.answered {
-				t.c.account.blocked(d.Decision)
+				t.c.tellBlocked(&d)
 				m.memory.RefusedEviction = t.tracker.refuse(m.now, *refusal)
 			}
 		}
@@ -275,7 +269,7 @@ func (t *turn) lookBy(ctx context.Context, v *cachedView) (sure bool, err error)
 func (t *turn) remembered() remembered {
 	return remembered{
 		tracker: t.tracker, now: time.Now(), policy: &t.c.cfg.Policy, interval: t.c.cfg.Interval,
-		self: t.c.self.Pod, gates: len(t.c.gates) > 0, brief: t.brief,
+		self: t.c.self.Pod, gates: t.c.gates.Any(), brief: t.brief,
 	}
 }
 
@@ -295,10 +289,11 @@ func (t *turn) view() *cachedView {
 	return v
 }
 
-// foresees is true where the look that begins may well lead to a removal: if all went as it should since the last action,
-// the decision on the view would be one. The live reading that has to confirm it then begins with the look, so that a
-// rollout waits for the slower of the two and not for both. Nothing rests on it. Where it was wrong, two requests were
-// in vain, and the same pods are not foreseen again. Otherwise the decision on the look itself says so again.
+// foresees is true where the look that begins may well lead to a removal: if all went as it should since the last
+// action, the decision on the view would be one. The live reading that has to confirm it then begins with the look, so
+// that a rollout waits for the slower of the two and not for both. Nothing rests on it. Where it was wrong, two
+// requests were in vain, and the same pods are not foreseen again. Otherwise the decision on the look itself says so
+// again.
 func (t *turn) foresees(v *cachedView) bool {
 	_, moved := t.decided.Action.(rollout.MoveLeader)
 	if t.decided.Assessment == nil || !moved && reflect.DeepEqual(v.seen.Pods, t.foreseen) {

@@ -77,12 +77,12 @@ func (v *validator) tell(odd []string) {
 	v.odd = text
 	const what = "the Lease says what makes no sense"
 	v.c.log.Warnf("%s: %s", what, text)
-	v.c.account.fails(report.AtRecord, what, errors.New(text), len(odd))
-	v.c.account.events.Warn(report.OddRecord, what+": "+text)
+	v.c.journal.Fails(report.AtRecord, what, errors.New(text), len(odd))
+	v.c.journal.Events.Warn(report.OddRecord, what+": "+text)
 }
 
 // settle forgets what made no sense on the Lease, because it no longer matters.
 func (v *validator) settle() {
 	v.odd = ""
-	v.c.account.works(report.AtRecord)
+	v.c.journal.Works(report.AtRecord)
 }

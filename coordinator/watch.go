@@ -60,7 +60,7 @@ func (w *watches) watchPods(ctx context.Context, selector string) {
 // tried again. But without the watch of the StatefulSet no rollout is noticed, so the refusal is
 // reported. An API server that does not answer at all is reported by other requests.
 func (w *watches) calls(at, what string) (changed func(), failed func(error), ended func()) {
-	refused := w.c.account.faults(at)
+	refused := w.c.faultsAt(at)
 	works := func() {
 		if refused.row > 0 {
 			refused.clear()

@@ -1,10 +1,10 @@
-// Package report is one value, [Report], of what is going on in a StatefulSet and why, since
-// when and what would help. Its renderers, for people and for programs, are the tables of status
-// and plan, the status that etcd-druid's DEP-01 proposes for an Etcd, events, metrics, and the
-// annotations of the Lease. Package pkg/page serves it over HTTP.
+// Package report is one value, [Report], of what is going on in a StatefulSet and why, since when and what would help.
+// Its renderers, for people and for programs, are the tables of status and plan, the status that etcd-druid's DEP-01
+// proposes for an Etcd, events, metrics, and the annotations of the Lease. Package pkg/page serves it over HTTP.
 //
-// A coordinator makes a report of every decision ([New]). An observer from outside makes a [Status]
-// of what can be seen ([Look]), which never takes an old report for a new one.
+// A coordinator keeps a [Journal] of what it decides and does. It makes a report of every decision ([New]), and an
+// entry of the [History] of an [Outcome]. An observer from outside makes a [Status] of what can be seen ([Look]), which
+// never takes an old report for a new one.
 package report
 
 import (
