@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/quorate/quorate/coordinator/election"
@@ -47,6 +48,8 @@ type loop struct {
 	found, untold bool
 	// looksOn: the StatefulSet controller rolls the pods, and the log has said so.
 	looksOn bool
+	// looking are the looks at an idle cluster that have not ended yet.
+	looking sync.WaitGroup
 	// leave says why the loop ends, and coordinated is true once a turn has claimed the record.
 	leave       leave
 	coordinated bool
@@ -65,7 +68,7 @@ func (c *Coordinator) newLoop() *loop {
 	ages := &lastingAges{}
 	return &loop{
 		c:          c,
-		observer:   &observer{c: c, watches: newWatches(c), members: c.members()},
+		observer:   &observer{c: c, members: c.members()},
 		lock:       ownership{c: c},
 		failures:   failures{c: c, faults: c.faultsAt(report.AtRollout), aged: c.faultsAt(report.AtEvidence)},
 		validation: validator{c: c},
@@ -102,20 +105,16 @@ func (l *loop) run(ctx context.Context, rested time.Time) {
 	defer end()
 	defer context.AfterFunc(ctx, func() { wait(ending, releaseTimeout/4, nil); end() })()
 	ctx, cancel := context.WithCancel(ctx)
-	defer l.observer.watches.running.Wait()
+	defer l.looking.Wait()
 	defer cancel()
-	l.c.workload.Remember(true)
-	l.c.lease.Remember(true)
-	defer l.c.workload.Remember(false)
-	defer l.c.lease.Remember(false)
-	l.observer.watches.watchSet(ctx)
+	defer l.c.workload.Open(ctx)()
 	defer l.observer.rest()
 	if !l.await(ctx, rested) {
 		return
 	}
 	l.word = lastWord{open: true, until: time.Now().Add(lateWrites)}
 	if l.c.owned() {
-		l.observer.watches.followLease(ctx)
+		l.c.workload.FollowLease()
 	}
 	defer l.c.journal.Rests()
 	defer l.failures.faults.clear() // Whoever coordinates next counts its own.
@@ -131,8 +130,8 @@ func (l *loop) run(ctx context.Context, rested time.Time) {
 		case !due:
 			l.failures.faults.clear()
 			l.since, first = time.Time{}, false
-			l.observer.watches.unfollowBudget()
-			l.follow(ctx)
+			l.c.workload.UnfollowBudget()
+			l.follow()
 			l.idle(ctx)
 		default:
 			if l.since.IsZero() {
@@ -145,8 +144,8 @@ func (l *loop) run(ctx context.Context, rested time.Time) {
 				l.observer.begins()
 			}
 			first = false
-			l.follow(ctx) // So that the first look of the turn finds what it needs.
-			l.observer.watches.followBudget(ctx)
+			l.follow() // So that the first look of the turn finds what it needs.
+			l.c.workload.FollowBudget()
 			right, left := l.lock.right(l.since)
 			if left > 0 {
 				wait(ctx, left, l.c.changed)
@@ -194,10 +193,8 @@ func (l *loop) prepare(ctx context.Context) bool {
 	}
 	l.seen = o
 	l.observer.readLive()
-	l.observer.watches.followLease(ctx)
-	l.observer.watches.follow(ctx, o.Selector)
-	l.observer.watches.followNodes(ctx, o.Nodes())
-	l.observer.watches.followBudget(ctx)
+	l.c.workload.Follow(o)
+	l.c.workload.FollowBudget()
 	if _, err := l.observer.members.Observe(ctx); err != nil {
 		l.c.log.WithError(err).Debug("no member list yet")
 	}
@@ -214,14 +211,15 @@ func (l *loop) ours() bool {
 func (l *loop) due(ctx context.Context) (due, brief bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, l.c.cfg.RequestTimeout)
 	defer cancel()
-	o, watched := l.observer.watches.mirrored()
+	cached := l.c.workload.Cached()
+	o := cached.Seen
 	// A rollout that begins needs no live reading yet, because its turn reads live before it removes a pod or
 	// calls the rollout complete.
-	if !watched || l.observer.stale() && !o.Set.Due(o.Pods) {
+	if !cached.Watched || l.observer.stale() && !o.Set.Due(o.Pods) {
 		if o, err = l.c.workload.Observe(ctx); err != nil {
 			return false, false, err
 		}
-		l.c.nodes.read(ctx, &o, l.observer.watches)
+		l.c.workload.ReadNodes(ctx, &o)
 		l.observer.readLive()
 	}
 	l.c.journal.Events.About(l.c.cfg.Namespace, o.Set.Name, o.Set.UID)
@@ -232,7 +230,7 @@ func (l *loop) due(ctx context.Context) (due, brief bool, err error) {
 	rolling := o.Set.Due(o.Pods) || l.c.promotable(o.Set)
 	due = rolling
 	if asked := l.c.requested.Swap(false); !due && (l.word.open || asked || l.found || l.untold) && o.Set.OnDelete {
-		lease, err := l.c.readLease(ctx)
+		lease, err := l.c.workload.ReadLease(ctx)
 		if err != nil {
 			if asked { // The watch does not tell the same twice.
 				l.c.requested.Store(true)
@@ -247,7 +245,7 @@ func (l *loop) due(ctx context.Context) (due, brief bool, err error) {
 		}
 		request, _ := record.RequestOf(lease, time.Now()) // The turn says what is wrong with it.
 		// What is found is left alone while the operator's controls hold everything.
-		l.found = l.found && !holdsAll(record.Controls(lease)) || request != nil
+		l.found = l.found && !record.Controls(lease).HoldAll() || request != nil
 		rolling = r.Rolling || r.Holder != "" || r.Intent.Operation != record.None
 		due = rolling || l.found || l.untold
 	}

@@ -66,11 +66,10 @@ type peers struct {
 	known bool
 }
 
-// observer looks at Kubernetes, at etcd, and at the other sidecars, and writes nothing. It has watches, so that most
-// looks need to ask etcd alone.
+// observer looks at Kubernetes, at etcd, and at the other sidecars, and writes nothing. Most looks go by what the
+// watches tell, and ask etcd alone.
 type observer struct {
 	c       *Coordinator
-	watches *watches
 	members *membership.Observer
 	// fresh is until when looks may go by what the watches tell. Then everything is read live again. unread is true
 	// from when that was put off because a rollout begins, to the next live reading.
@@ -101,10 +100,8 @@ func (o *observer) observe(ctx context.Context, v *cachedView) (observation, err
 	seen.begun, seen.begunAt, seen.read, seen.view = begun, begunAt, read, v
 	o.know(&seen, others)
 	seen.budget.allows, seen.budget.known = o.c.workload.BudgetAllows()
-	o.watches.followLease(ctx)
-	o.watches.follow(ctx, seen.workload.Selector)
-	o.watches.followNodes(ctx, seen.workload.Nodes())
-	o.watches.followBudget(ctx)
+	o.c.workload.Follow(seen.workload)
+	o.c.workload.FollowBudget()
 	return seen, nil
 }
 
@@ -124,7 +121,7 @@ func (o *observer) gather(ctx context.Context, v *cachedView) (observation, erro
 	if live {
 		v = &cachedView{}
 		var err error
-		if v.lease, err = o.c.readLease(reading); err != nil {
+		if v.lease, err = o.c.workload.ReadLease(reading); err != nil {
 			return observation{}, err
 		}
 		if v.seen, err = o.c.workload.Observe(reading); err != nil {
@@ -140,7 +137,7 @@ func (o *observer) gather(ctx context.Context, v *cachedView) (observation, erro
 	seen.unread, seen.gatesAsked = unread, live
 	var nodesRead sync.WaitGroup
 	if live {
-		nodesRead.Go(func() { o.c.nodes.read(reading, &seen.workload, o.watches) })
+		nodesRead.Go(func() { o.c.workload.ReadNodes(reading, &seen.workload) })
 	}
 	var refused []string // The pods whose own address has refused a connection.
 	if seen.state.Set.OnDelete {
@@ -289,10 +286,10 @@ func (o *observer) moot(ctx context.Context, seen *observation, r rollout.Refusa
 
 // rest ends what looks during a turn need. Members and cordons are looked at while the cluster idles as well.
 func (o *observer) rest() {
-	o.watches.unfollowBudget()
+	o.c.workload.UnfollowBudget()
 	if !o.c.owned() {
-		o.watches.unfollow()
-		o.watches.unfollowLease()
+		o.c.workload.Unfollow()
+		o.c.workload.UnfollowLease()
 	}
 	o.c.remember(o.members.MemberURLs())
 	o.members.Close()

@@ -47,14 +47,7 @@ type cachedView struct {
 	lease *coordinationv1.Lease
 	seen  workload.Observation
 	// live is the live reading that is to confirm it, nil before that has begun.
-	live *reading
-}
-
-// reading is a live reading of the workload. What it has found is there once done is closed.
-type reading struct {
-	done chan struct{}
-	seen workload.Observation
-	err  error
+	live *workload.Confirmation
 }
 
 // read begins the live reading, unless that has begun already. It returns a function that gives up what nobody waits
@@ -64,51 +57,23 @@ func (v *cachedView) read(ctx context.Context, c *Coordinator) (end func()) {
 		return func() {}
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.RequestTimeout)
-	r := &reading{done: make(chan struct{})}
-	v.live = r
-	go func() {
-		defer close(r.done)
-		r.seen, r.err = c.workload.Confirm(ctx, v.seen)
-	}()
-	return func() { cancel(); <-r.done }
+	live := c.workload.Confirm(ctx, v.seen)
+	v.live = live
+	return func() { cancel(); _, _ = live.Wait() }
 }
 
 // cached returns nil if there is no view of everything: something is not being watched, nothing was read live for long,
 // or there is more to do than to roll.
 func (o *observer) cached() *cachedView {
-	leases, known := o.c.lease.Now()
-	seen, watched := o.watches.mirrored()
-	if !known || !watched || o.stale() {
+	cached := o.c.workload.Cached()
+	if !cached.Complete() || o.stale() {
 		return nil
 	}
-	lease := leases[record.Name(o.c.cfg.StatefulSet)]
-	r := record.Parse(lease)
-	if r.Intent.Operation != record.None || r.Suspect != nil || record.Requested(lease) != "" {
+	r := record.Parse(cached.Lease)
+	if r.Intent.Operation != record.None || r.Suspect != nil || record.Requested(cached.Lease) != "" {
 		return nil
 	}
-	return &cachedView{lease: lease, seen: seen}
-}
-
-// readLease reads the Lease, live.
-func (c *Coordinator) readLease(ctx context.Context) (*coordinationv1.Lease, error) {
-	began := c.lease.Begin()
-	lease, err := record.Read(ctx, c.cfg.Leases, c.cfg.StatefulSet)
-	if lease != nil {
-		c.lease.Read(began, lease.ResourceVersion, lease)
-	}
-	return lease, err
-}
-
-// freeLease is the Lease as a watch tells it, if that tells that nobody holds the record. Whatever is written on that
-// is a swap, which fails if the Lease has changed. Otherwise the Lease is read live: whoever has just handed over to us
-// has given the record back, and the watch may not have told of that yet.
-func (c *Coordinator) freeLease(ctx context.Context) (*coordinationv1.Lease, error) {
-	if leases, known := c.lease.Now(); known {
-		if lease := leases[record.Name(c.cfg.StatefulSet)]; record.Parse(lease).Holder == "" {
-			return lease, nil
-		}
-	}
-	return c.readLease(ctx)
+	return &cachedView{lease: cached.Lease, seen: cached.Seen}
 }
 
 // confirm reads live what was decided on by a cached view, and meanwhile asks for the eviction. If anything has
@@ -128,10 +93,9 @@ func (o *observer) confirm(ctx context.Context, seen observation, d *decision) (
 		asking.Go(func() { said, faults, berr = o.askBudget(ctx, &seen, d) })
 	}
 	defer seen.view.read(ctx, o.c)()
-	<-seen.view.live.done
-	now, err := seen.view.live.seen, seen.view.live.err
+	now, err := seen.view.live.Wait()
 	if err == nil {
-		o.c.nodes.read(reading, &now, o.watches)
+		o.c.workload.ReadNodes(reading, &now)
 	}
 	asking.Wait()
 	if seen.budget, seen.faults = said, faults; cmp.Or(err, berr) != nil {
