@@ -398,6 +398,9 @@ func TestACoordinator(t *testing.T) {
 			turn{event: sawTo(mine("11", nothing), move), want: write(mine("11", nothing))},
 			turn{event: written("12"), want: record.Rest{Failed: true}, at: begin + config.MaxEvidenceAge},
 			turn{event: record.Woken{}, want: record.Observe{}})},
+		{"gives back a record without the move of leadership that it did not get to", append(moving()[:len(moving())-1],
+			turn{event: notWritten(record.Unclear), want: record.Rest{Failed: true}},
+			turn{event: record.Stop{}, want: write(released("11", nothing))})},
 		{"does not move leadership when another has claimed the record", append(looking(),
 			turn{event: sawTo(mine("11", nothing), move), want: write(mine("11", nothing))},
 			turn{event: notWritten(record.Refused), want: record.ReadLease{}},
@@ -616,6 +619,33 @@ func TestAnEventThatAnswersNothingEndsTheClaim(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Only a write that is known to stand lets anything follow that rests on it. After any other answer it is first read
+// what the record says, or waited, because the write may still land.
+func TestNothingRestsOnAWriteThatIsNotKnownToStand(t *testing.T) {
+	again := record.Rest{Failed: true}
+	for _, p := range places() {
+		if _, writes := p.answer.(record.LeaseWritten); !writes {
+			continue
+		}
+		for _, tc := range []struct {
+			outcome record.Outcome
+			// claim is what follows where the claim itself was not written.
+			want, claim record.Effect
+		}{
+			{record.Refused, record.ReadLease{}, ends(record.Lost)},
+			{record.Failed, again, ends(record.Unwritable)},
+			{record.Unclear, again, ends(record.Unwritable)},
+		} {
+			t.Run(fmt.Sprintf("%s, outcome %d", p.name, tc.outcome), func(t *testing.T) {
+				if !p.claimed {
+					tc.want = tc.claim
+				}
+				run(t, run(t, record.State{}, p.turns...), turn{event: notWritten(tc.outcome), want: tc.want})
+			})
+		}
 	}
 }
 

@@ -173,10 +173,10 @@ func fieldWorlds() []Params {
 	}
 }
 
-// pictureWorlds are those in which looks go by what watches tell, however late.
-func pictureWorlds() []Params {
+// cachedWorlds are those in which looks go by what watches tell, however late.
+func cachedWorlds() []Params {
 	of := func(coordinators int, f Faults) Params {
-		return Params{Members: 3, Coordinators: coordinators, Picture: true, Faults: f}
+		return Params{Members: 3, Coordinators: coordinators, CachedView: true, Faults: f}
 	}
 	with := func(p Params, change func(*Params)) Params { change(&p); return p }
 	return []Params{
@@ -243,8 +243,8 @@ func TestNoInterleavingOfTheOtherKindsBreaksARule(t *testing.T) {
 	search(t, kindWorlds())
 }
 
-func TestNoInterleavingWithAPictureThatLagsBehindBreaksARule(t *testing.T) {
-	search(t, pictureWorlds())
+func TestNoInterleavingWithACachedViewThatLagsBehindBreaksARule(t *testing.T) {
+	search(t, cachedWorlds())
 }
 
 func TestNoInterleavingOfTheFieldBreaksARule(t *testing.T) {
@@ -279,7 +279,7 @@ func TestNoInterleavingBreaksARule(t *testing.T) {
 
 func TestTheExplorerKeepsAllThatTheProtocolKnows(t *testing.T) {
 	notInShort(t)
-	for _, p := range slices.Concat(worlds(), kindWorlds(), pictureWorlds()) {
+	for _, p := range slices.Concat(worlds(), kindWorlds(), cachedWorlds()) {
 		m := New(p)
 		m.verify = true
 		r := m.Search(t.Context(), 5_000)
@@ -332,7 +332,7 @@ func liveWorlds() []Params {
 		with(three(Faults{Signs: 1, Drains: 1, Crashes: 1}), func(p *Params) {
 			p.Coordinators, p.Evict, p.Budget = 1, true, true
 		}),
-		with(three(Faults{Deletions: 1, Lost: 1}), func(p *Params) { p.Coordinators, p.Picture = 1, true }),
+		with(three(Faults{Deletions: 1, Lost: 1}), func(p *Params) { p.Coordinators, p.CachedView = 1, true }),
 		// The other kinds of operations. A suspect may stay one.
 		with(three(Faults{Passing: 1, Lost: 1}), func(p *Params) { p.Coordinators = 1 }),
 		with(presumedWorld(1, Faults{Lost: 1}), func(p *Params) {

@@ -250,9 +250,7 @@ func (m *Model) movesOf(w *World, i int, add func(what moveKind, who int, how in
 	switch r.kind {
 	case writeLease, fencePod, actFenced:
 		add(desert, i, 0)
-		if r.kind == actFenced {
-			add(desert, i, 1)
-		}
+		add(desert, i, 1)
 		add(repeat, i, 0)
 	case actPresumed, actPassing:
 		add(desert, i, 0)

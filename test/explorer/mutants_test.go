@@ -116,6 +116,15 @@ func unclearIsDone(kind record.Kind) func(*Model) {
 	})
 }
 
+// writeIsDone takes a write of the record that ended so for done.
+func writeIsDone(outcome record.Outcome) func(*Model) {
+	return before(func(s *record.State, e *record.Event) {
+		if written, ok := (*e).(record.LeaseWritten); ok && s.Claimed() && written.Outcome == outcome {
+			*e = record.LeaseWritten{ResourceVersion: s.Lease.ResourceVersion}
+		}
+	})
+}
+
 func weak(change func(*Weakness)) func(*Model) {
 	return func(m *Model) { change(&m.Weak) }
 }
@@ -219,12 +228,12 @@ func mutants() []mutant {
 		}), with(one(Faults{CutOffs: 2}), func(p *Params) { p.Own, p.Zones = true, true }), "voters run then"},
 		{"decide on a cached snapshot", weak(func(w *Weakness) { w.Cached = true }), one(Faults{Failures: 1}),
 			"voters run then"},
-		{"act on a picture without confirming it ahead", weak(func(w *Weakness) { w.Unconfirmed = true }),
+		{"act on a cached view without confirming it ahead", weak(func(w *Weakness) { w.Unconfirmed = true }),
 			with(two(Faults{Starts: 3}), func(p *Params) {
-				p.Picture, p.Ahead, p.SlowStop, p.Own = true, true, true, true
+				p.CachedView, p.Ahead, p.SlowStop, p.Own = true, true, true, true
 			}), "in ignorance of another"},
-		{"act on a picture without confirming it", weak(func(w *Weakness) { w.Unconfirmed = true }),
-			with(two(Faults{Starts: 3}), func(p *Params) { p.Picture, p.SlowStop, p.Own = true, true, true }),
+		{"act on a cached view without confirming it", weak(func(w *Weakness) { w.Unconfirmed = true }),
+			with(two(Faults{Starts: 3}), func(p *Params) { p.CachedView, p.SlowStop, p.Own = true, true, true }),
 			"in ignorance of another"},
 		{"observe before the claim", weak(func(w *Weakness) { w.Early = true }), two(Faults{Starts: 2}), ""},
 		{"no evidence age after the CAS", before(func(s *record.State, e *record.Event) {
@@ -252,16 +261,12 @@ func mutants() []mutant {
 				*e = record.PodFenced{ResourceVersion: "255"}
 			}
 		}), two(Faults{Starts: 2, Crashes: 1, Lost: 1}), notOnFile},
-		{"a write of the intent whose answer is lost is taken for done", before(func(s *record.State, e *record.Event) {
-			if written, ok := (*e).(record.LeaseWritten); ok && s.Claimed() && written.Outcome == record.Unclear {
-				*e = record.LeaseWritten{ResourceVersion: s.Lease.ResourceVersion}
-			}
-		}), two(Faults{Starts: 1, Lost: 1}), notOnFile},
-		{"a write of the intent that is refused is taken for done", before(func(s *record.State, e *record.Event) {
-			if written, ok := (*e).(record.LeaseWritten); ok && s.Claimed() && written.Outcome == record.Refused {
-				*e = record.LeaseWritten{ResourceVersion: s.Lease.ResourceVersion}
-			}
-		}), two(Faults{Starts: 2}), notOnFile},
+		{"a write of the intent whose answer is lost is taken for done", writeIsDone(record.Unclear),
+			two(Faults{Starts: 1, Lost: 1}), notOnFile},
+		{"a write of the intent whose last attempt failed is taken for done", writeIsDone(record.Failed),
+			two(Faults{Starts: 1, Lost: 1}), notOnFile},
+		{"a write of the intent that is refused is taken for done", writeIsDone(record.Refused), two(Faults{Starts: 2}),
+			notOnFile},
 		{"removes another pod than the one decided on", before(func(_ *record.State, e *record.Event) {
 			if seen, ok := (*e).(record.Observed); ok && seen.Intent.Pod == names[2] {
 				seen.Intent.Pod = names[1]
@@ -448,7 +453,7 @@ func isHarm(broken string) bool {
 }
 
 // harmless are mutants that break the rules about the record or about who leads, and were not seen to do harm, in
-// worlds with a failure. What stands in for the guard that they lack:
+// worlds with a failure, and what takes the place of the guard that they lack.
 var harmless = map[string]string{
 	"another's claim goes unnoticed":                 "reading the Lease for its swap shows it the other's removal",
 	"claim without a new epoch":                      "every claim changes the resourceVersion of the Lease",
@@ -466,7 +471,8 @@ func (mu mutant) harm() Params {
 	switch mu.name {
 	case "a list of pods that failed is taken for empty":
 		p.Fresh = false
-	case "a write of the intent whose answer is lost is taken for done":
+	case "a write of the intent whose answer is lost is taken for done",
+		"a write of the intent whose last attempt failed is taken for done":
 		p.Faults.Starts = 2
 	}
 	p.Faults.Failures = 1
@@ -521,9 +527,9 @@ func TestAMutantThatGetsStuckIsCaught(t *testing.T) {
 		{name: "what is seen of the record while a claim may still land is the last word",
 			mutate: weak(func(w *Weakness) { w.NoLastLook = true }),
 			world:  with(func(p *Params) { p.Members, p.Coordinators, p.Faults.Crashes = 1, 2, 1 })},
-		{name: "who waits in the queue does not stand in", mutate: weak(func(w *Weakness) { w.Queues = true }),
+		{name: "who waits in the queue is no fallback coordinator", mutate: weak(func(w *Weakness) { w.Queues = true }),
 			world: with(func(p *Params) { p.Clocks, p.Stay, p.Faults = true, true, Faults{Failures: 2} })},
-		{name: "who abstains does not stand in", mutate: weak(func(w *Weakness) { w.NoStandIn = true }),
+		{name: "who abstains is no fallback coordinator", mutate: weak(func(w *Weakness) { w.NoFallback = true }),
 			world: with(func(p *Params) { p.Clocks, p.Stay, p.Faults = true, true, Faults{Failures: 2, Unfits: 1} })},
 		{name: "a gate that does not answer stops the loop", mutate: weak(func(w *Weakness) { w.Wedges = true }),
 			world: with(func(p *Params) { p.Stay, p.Faults = true, Faults{Failures: 1, Wedges: 1} })},

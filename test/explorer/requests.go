@@ -15,7 +15,7 @@ func (m *Model) trust(l lease, ours ordinals) lease {
 	return l
 }
 
-// stages of an observation, each a moment of its own. With a picture the first is when the watches told what the
+// stages of an observation, each a moment of its own. With a cached view the first is when the watches told what the
 // pods are like, which may be any time ago, and confirming is the last.
 const (
 	lookAtLease uint8 = iota
@@ -30,7 +30,7 @@ func (m *Model) decides(w *World, r *request) bool {
 	switch {
 	case r.stage == lookAtEtcd:
 		return true
-	case m.Fine, m.Picture:
+	case m.Fine, m.CachedView:
 		return false
 	}
 	return r.stage == lookAtPods || r.stage == lookAtSet && w.left.Templates == 0
@@ -131,11 +131,16 @@ func begun(done bool) string {
 	return ""
 }
 
-// desert lets a coordinator give up on the answer.
+// desert lets a coordinator give up on the answer. Or the last of several attempts has failed for good, and an earlier
+// one may still land.
 func (m *Model) desert(w *World, i, how uint8) string {
 	c := &w.coordinators[i]
 	r := c.request
-	m.note("%s gets no answer, and gives up on its request (%s)", m.name(w, i), r)
+	outcome := record.Unclear
+	if how == 1 {
+		outcome = record.Failed
+	}
+	m.note("%s gives up on its request (%s): %s", m.name(w, i), r, outcomes[outcome])
 	var e record.Event
 	switch r.kind {
 	case readLease:
@@ -145,16 +150,11 @@ func (m *Model) desert(w *World, i, how uint8) string {
 	case observe:
 		return m.step(w, i, record.Observed{Outcome: record.Failed})
 	case writeLease:
-		e = record.LeaseWritten{Outcome: record.Unclear}
+		e = record.LeaseWritten{Outcome: outcome}
 	case fencePod:
-		e = record.PodFenced{Outcome: record.Unclear}
-	case actFenced:
-		e = record.Acted{Outcome: record.Unclear}
-		if how == 1 { // The last of several attempts was refused for good, the first may land.
-			e = record.Acted{Outcome: record.Failed}
-		}
-	case actPresumed, actPassing:
-		e = record.Acted{Outcome: record.Unclear}
+		e = record.PodFenced{Outcome: outcome}
+	case actFenced, actPresumed, actPassing:
+		e = record.Acted{Outcome: outcome}
 	default:
 		panic(fmt.Sprintf("nobody waits for an answer to %s", r))
 	}
@@ -312,8 +312,8 @@ func (m *Model) fence(w *World, r *request) record.PodFenced {
 func (m *Model) observe(w *World, i, how uint8) string {
 	c := &w.coordinators[i]
 	r := &c.request
-	if m.Picture && r.stage != lookAtEtcd {
-		return m.picture(w, i, how == 1)
+	if m.CachedView && r.stage != lookAtEtcd {
+		return m.cachedView(w, i, how == 1)
 	}
 	switch r.stage {
 	case lookAtLease:
@@ -334,7 +334,7 @@ func (m *Model) observe(w *World, i, how uint8) string {
 			return m.observe(w, i, how)
 		}
 	case lookAtEtcd:
-		if m.Picture && !m.Fine {
+		if m.CachedView && !m.Fine {
 			m.beginLook(w, i)
 		}
 		m.askEtcd(w, r)
@@ -352,10 +352,10 @@ func (m *Model) observe(w *World, i, how uint8) string {
 	return ""
 }
 
-// picture takes the moments of an observation that goes by what the watches tell. First they tell of the pods, or are
-// late, and what they have told before still stands. The look begins whenever it likes, with the Lease, of which
+// cachedView takes the moments of an observation that goes by what the watches tell. First they tell of the pods, or
+// are late, and what they have told before still stands. The look begins whenever it likes, with the Lease, of which
 // another watch tells. In the end, what leads to a removal is compared with what is read live.
-func (m *Model) picture(w *World, i uint8, late bool) string {
+func (m *Model) cachedView(w *World, i uint8, late bool) string {
 	c := &w.coordinators[i]
 	r := &c.request
 	live := m.live(w, i)
@@ -393,7 +393,7 @@ func (m *Model) same(w *World, i uint8) bool {
 	return same
 }
 
-// confirm goes on with what was decided on a picture, if that is as it was read live.
+// confirm goes on with what was decided on a cached view, if that is as it was read live.
 func (m *Model) confirm(w *World, i uint8, same bool) string {
 	c := &w.coordinators[i]
 	r := &c.request
@@ -406,7 +406,7 @@ func (m *Model) confirm(w *World, i uint8, same bool) string {
 		Next: record.NextAct, Intent: c.decided.to()})
 }
 
-// beginLook is when a look begins that goes by a picture.
+// beginLook is when a look begins that goes by a cached view.
 func (m *Model) beginLook(w *World, i uint8) {
 	r := &w.coordinators[i].request
 	r.lease, r.age = w.lease, 0
@@ -478,7 +478,7 @@ func (m *Model) movesOfLook(w *World, i int, add func(what moveKind, who int, ho
 	}
 	if !m.decides(w, &c.request) {
 		add(goOn, i, 0)
-		if m.Picture && c.request.stage == lookAtLease && c.cache.kind == observe {
+		if m.CachedView && c.request.stage == lookAtLease && c.cache.kind == observe {
 			add(goOn, i, 1)
 		}
 		return
@@ -642,7 +642,7 @@ func (m *Model) conclude(w *World, i uint8, seen *request, age uint8) string {
 	if a.astray {
 		return fmt.Sprintf("%s asks the protocol for something else than it has decided", m.name(w, i))
 	}
-	if m.Picture && c.decided.fenced() { // Nothing is removed otherwise.
+	if m.CachedView && c.decided.fenced() { // Nothing is removed otherwise.
 		if m.Ahead {
 			return m.confirm(w, i, r.confirmed)
 		}
