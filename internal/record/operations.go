@@ -62,8 +62,8 @@ func NextOf(d rollout.Decision, revision string) (Next, Intent) {
 	case rollout.Complete:
 		// Pods below the partition stay outdated until it is lowered, and nothing reports
 		// that.
-		for i := range d.Assessment.Seats {
-			if d.Assessment.Seats[i].Outdated {
+		for i := range d.Assessment.Replicas {
+			if d.Assessment.Replicas[i].Outdated {
 				return NextRest, Intent{}
 			}
 		}

@@ -424,8 +424,8 @@ func TestAMemberThatMayBeStoppedCountsAsNotServing(t *testing.T) {
 		t.Errorf("decided: %s", got)
 	}
 	a := rollout.Assess(w.state, w.policy)
-	if a.Serving != 2 || a.Seats[1].Evidence != rollout.Unknown || !a.Seats[1].Stopped {
-		t.Errorf("%d serve, etcd-1 is %s", a.Serving, a.Seats[1].Evidence)
+	if a.Serving != 2 || a.Replicas[1].Evidence != rollout.Unknown || !a.Replicas[1].Stopped {
+		t.Errorf("%d serve, etcd-1 is %s", a.Serving, a.Replicas[1].Evidence)
 	}
 	// Whatever the operator overrides, what the record's protocol keeps stays.
 	for i := range rollout.Guards {

@@ -20,12 +20,12 @@ type Process struct {
 	Restarts int
 }
 
-// processOf is the process of a seat's member, as far as it is known.
-func processOf(s *Seat) Process {
-	if s.Pod == nil {
+// processOf is the process of a replica's member, as far as it is known.
+func processOf(r *Replica) Process {
+	if r.Pod == nil {
 		return Process{}
 	}
-	return Process{PodUID: s.Pod.UID, Restarts: s.Pod.Etcd.Restarts}
+	return Process{PodUID: r.Pod.UID, Restarts: r.Pod.Etcd.Restarts}
 }
 
 // runs is true for the pod in which the process is still the one that runs.
@@ -69,9 +69,9 @@ func (a *Assessment) passing() (passed bool, seen string) {
 	case a.answers(&etcd.Members[i]):
 		return true, "it answers"
 	}
-	for j := range a.Seats {
-		s := &a.Seats[j]
-		if s.Member == &etcd.Members[i] && (s.Pod == nil || s.Pod.Etcd.State != ContainerRunning) {
+	for j := range a.Replicas {
+		r := &a.Replicas[j]
+		if r.Member == &etcd.Members[i] && (r.Pod == nil || r.Pod.Etcd.State != ContainerRunning) {
 			return true, "its process has ended"
 		}
 	}
@@ -89,7 +89,7 @@ func (a *Assessment) stopped(m *Member) bool {
 }
 
 // underWay keeps everything else from beginning, as the record's protocol does.
-func underWay(a *Assessment, _ *Seat) Verdict {
+func underWay(a *Assessment, _ *Replica) Verdict {
 	on := a.state.UnderWay
 	if on == nil {
 		return Verdict{Pass: true}
