@@ -313,7 +313,7 @@ func (m *memory) unknown(now time.Time, a *rollout.Assessment, call time.Duratio
 	longest := ""
 	for i := range a.Replicas {
 		s := &a.Replicas[i]
-		if s.Evidence != rollout.Unknown || s.Going() || s.Stopped && a.Passed() {
+		if s.Evidence != rollout.Unknown || s.Going() || s.Stopped && a.Unblocked() {
 			continue
 		}
 		first, ok := m.unknownSince[s.Name]

@@ -89,7 +89,7 @@ func noLock(w *world) { w.state.NoLock = true }
 // stopping: the record says that a defragmentation of this member may be under way.
 func stopping(ordinal int) change {
 	return func(w *world) {
-		w.state.UnderWay = &rollout.Passing{Operation: "defragment",
+		w.state.UnderWay = &rollout.Blocking{Operation: "defragment",
 			Member: rollout.MemberRef{ID: id(ordinal), Cluster: clusterID, Name: name(ordinal)}}
 	}
 }
@@ -436,7 +436,7 @@ func TestAMemberThatMayBeStoppedCountsAsNotServing(t *testing.T) {
 	}
 }
 
-func TestWhenAPassingOperationHasPassed(t *testing.T) {
+func TestWhenABlockingOperationIsOver(t *testing.T) {
 	ofAnother := func(w *world) { w.state.UnderWay.Member.Cluster = 9 }
 	for _, tc := range []struct {
 		name  string
@@ -486,7 +486,7 @@ func TestWhenAPassingOperationHasPassed(t *testing.T) {
 			cluster(1, stopping(0), inItsPod(0), alive(0), restarted(0), noMemberList()), true, "has ended"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := rollout.Assess(tc.world.state, tc.world.policy).Passed(); got != tc.want {
+			if got := rollout.Assess(tc.world.state, tc.world.policy).Unblocked(); got != tc.want {
 				t.Errorf("passed: %v", got)
 			}
 			d := tc.world.decide()
