@@ -382,7 +382,7 @@ func (a *Assessment) replica(ordinal int) Replica {
 	replica.Unlisted = s.Etcd.Known && replica.Pod != nil && replica.Member == nil
 	replica.Self = replica.Name == s.Self
 	if pod := replica.Pod; pod != nil {
-		replica.Outdated = pod.Revision != s.Set.UpdateRevision
+		replica.Outdated = s.Set.Outdated(pod)
 		replica.SidecarSick = !pod.Sidecar.Ready
 	}
 	return replica

@@ -125,7 +125,7 @@ func (s *State) Begins() bool {
 	outdated := false
 	for i := range s.Pods {
 		p := &s.Pods[i]
-		if p.Owned && p.Revision == s.Set.UpdateRevision {
+		if p.Owned && !s.Set.Outdated(p) {
 			return false
 		}
 		outdated = outdated || p.Owned && s.Set.has(p.Ordinal)
@@ -248,7 +248,7 @@ func (a *Assessment) wayBack(c *Replica) bool {
 		switch {
 		case !p.Owned:
 			continue
-		case p.Revision == set.UpdateRevision:
+		case !set.Outdated(p):
 			to = older(p, to)
 			updated++
 		case p.Revision == c.Pod.Revision:
