@@ -132,12 +132,12 @@ func (o *observer) look(ctx context.Context, p *picture) (_ record.Observed, sur
 	o.sight.etcd, o.sight.decision = state.Etcd, d
 	seen := record.Observed{Outcome: record.Done, Begun: o.sight.begun, Lease: r}
 	said := o.next(seen, state.Set.UpdateRevision, peers, choice)
-	said.Standing = o.standing(r, state)
+	said.Resolution = o.resolution(r, state)
 	if o.sight.brief && state.Request == nil && r.Intent.Operation == record.None && !d.Beside() &&
 		!outdated(o.sight.seen) && said.Next == record.NextRest && o.sight.settles == 0 {
 		said.Next = record.NextFinish
 	}
-	if err := o.answer(ctx, r, said.Standing, state); err != nil { // It runs out by itself.
+	if err := o.answer(ctx, r, said.Resolution, state); err != nil { // It runs out by itself.
 		o.trouble.faults.note(o.c.log, "the request on the Lease cannot be removed", explain(err))
 	}
 	if said.Next == record.NextFinish && d.Action == (rollout.Complete{}) {

@@ -103,7 +103,7 @@ func (o *observer) promises(p *picture) bool {
 		return true
 	}
 	// The leader is the last to go, after it has handed over.
-	return !slices.ContainsFunc(before.Assessment.Seats, func(s rollout.Seat) bool {
+	return !slices.ContainsFunc(before.Assessment.Replicas, func(s rollout.Replica) bool {
 		return s.Leader && s.Name == outdated[0]
 	})
 }

@@ -130,9 +130,9 @@ func NewPlan(d rollout.Decision) Plan {
 	for _, other := range d.Others {
 		p.Others = append(p.Others, workOf(other))
 	}
-	for i := range a.Seats {
-		m := memberOf(&a.Seats[i])
-		if d := a.Database(&a.Seats[i]); d != nil {
+	for i := range a.Replicas {
+		m := memberOf(&a.Replicas[i])
+		if d := a.Database(&a.Replicas[i]); d != nil {
 			m.Database = &Database{Size: d.Size, Free: d.Free, Quota: d.Quota.Bytes, QuotaFrom: d.Quota.From}
 			if d.Size >= worthTelling {
 				m.Detail += "; database " + d.String()
@@ -172,7 +172,7 @@ func workOf(d rollout.Decision) Work {
 	return w
 }
 
-func memberOf(s *rollout.Seat) Member {
+func memberOf(s *rollout.Replica) Member {
 	m := Member{
 		Pod: s.Name, Voter: s.Voter, Evidence: s.Evidence.String(), Detail: s.Describe(),
 		Outdated: s.Outdated, Settled: s.Settled,
