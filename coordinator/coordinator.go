@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
-	coordinationv1 "k8s.io/api/coordination/v1"
 
 	"github.com/quorate/quorate/coordinator/election"
 	"github.com/quorate/quorate/internal/gates"
@@ -23,15 +22,12 @@ import (
 // Coordinator takes part in the election and, while it may, rolls the pods.
 type Coordinator struct {
 	cfg      Config
-	workload *workload.Workload
-	// lease is what a watch tells of the Lease, and what we have written to it.
-	lease   workload.Mirror[*coordinationv1.Lease]
-	log     *logrus.Entry
-	faults  faults
-	journal report.Journal
-	gates   gates.Gates
-	nodes   nodes
-	running atomic.Bool
+	workload *workload.View
+	log      *logrus.Entry
+	faults   faults
+	journal  report.Journal
+	gates    gates.Gates
+	running  atomic.Bool
 	// election is our part in it, from when we know who we are.
 	election elections
 	heir     heirs
@@ -75,14 +71,12 @@ func New(cfg Config) (*Coordinator, error) {
 		return nil, fmt.Errorf("coordinator: %w", err)
 	}
 	c := &Coordinator{
-		cfg:      cfg,
-		workload: workload.New(cfg.StatefulSets, cfg.Pods, cfg.StatefulSet, cfg.Names),
-		log:      cfg.Log.WithField("statefulset", cfg.Namespace+"/"+cfg.StatefulSet),
+		cfg: cfg,
+		log: cfg.Log.WithField("statefulset", cfg.Namespace+"/"+cfg.StatefulSet),
 		protocol: record.Config{Duration: cfg.RecordDuration, MaxEvidenceAge: cfg.MaxEvidenceAge,
 			Recovery: record.Recovery},
 		endpoints: cfg.Endpoints, changed: make(chan struct{}, 1), looks: make(chan struct{}, 1),
 	}
-	c.lease.Single = true
 	var all []gates.Gate
 	for _, g := range cfg.Gates {
 		all = append(all, gates.Gate(g))
@@ -90,13 +84,13 @@ func New(cfg Config) (*Coordinator, error) {
 	// A look waits for them until the next one could begin. Mostly that passes while the Kubernetes API is asked.
 	c.gates = gates.New(all, leastRest, c.trigger)
 	c.journal.Log = c.log
+	c.workload = c.newView()
 	if cfg.Metrics != nil {
 		if c.journal.Metrics, err = report.NewMetrics(cfg.Metrics, cfg.Namespace, cfg.StatefulSet); err != nil {
 			return nil, fmt.Errorf("coordinator: Metrics: %w", err)
 		}
 	}
 	c.faults = c.faultsAt(report.AtElection)
-	c.nodes.c, c.nodes.faults = c, c.faultsAt(report.AtNodes)
 	if cfg.Events != nil {
 		instance := cfg.PodName
 		if instance == "" {

@@ -72,7 +72,6 @@ type observer struct {
 	sight   *sight
 	trouble *trouble
 	doubts  *doubts
-	watches *watches
 	actor   *actor
 	members *membership.Observer
 	// fresh is until when looks may go by what the watches tell. Then everything is read live again. unread is true
@@ -171,7 +170,7 @@ func (o *observer) see(ctx context.Context, p *picture) (rollout.State, record.L
 	asking, enough := context.WithCancel(ctx)
 	defer enough()
 	asked.Go(func() { peers, known = o.c.peers(asking) })
-	state, r, selector, err := o.gather(ctx, p)
+	state, r, err := o.gather(ctx, p)
 	if state.Set.OnDelete && state.Etcd.Silent() {
 		enough() // Nobody can say who else is here.
 	}
@@ -181,10 +180,8 @@ func (o *observer) see(ctx context.Context, p *picture) (rollout.State, record.L
 	}
 	state.Sidecars = selfupdate.Sidecars(peers, known || state.NoLock, record.Newest, state.Set, state.Pods,
 		o.c.self.UID)
-	o.watches.followLease(ctx)
-	o.watches.follow(ctx, selector)
-	o.watches.followNodes(ctx, o.sight.seen.Nodes())
-	o.watches.followBudget(ctx)
+	o.c.workload.Follow(o.sight.seen)
+	o.c.workload.FollowBudget()
 	return state, r, peers, nil
 }
 
@@ -307,7 +304,7 @@ func (o *observer) choose(d rollout.Decision, peers []selfupdate.Peer) selfupdat
 // of ours that is going may still answer, and its successor must not count as serving for that.
 // With a picture, only etcd is asked, and no gate. What confirms the picture shows the pods as they were then (see
 // confirm).
-func (o *observer) gather(ctx context.Context, p *picture) (rollout.State, record.Lease, string, error) {
+func (o *observer) gather(ctx context.Context, p *picture) (rollout.State, record.Lease, error) {
 	live := p == nil
 	var answers func() []rollout.Gate
 	if live {
@@ -318,11 +315,11 @@ func (o *observer) gather(ctx context.Context, p *picture) (rollout.State, recor
 	if live {
 		p = &picture{}
 		var err error
-		if p.lease, err = o.c.readLease(reading); err != nil {
-			return rollout.State{}, record.Lease{}, "", err
+		if p.lease, err = o.c.workload.ReadLease(reading); err != nil {
+			return rollout.State{}, record.Lease{}, err
 		}
 		if p.seen, err = o.c.workload.Observe(reading); err != nil {
-			return rollout.State{}, record.Lease{}, "", err
+			return rollout.State{}, record.Lease{}, err
 		}
 		if o.sight.wasPictured {
 			o.sight.memory.doubt(o.sight.seen, p.seen) // The watches may have hung.
@@ -341,7 +338,7 @@ func (o *observer) gather(ctx context.Context, p *picture) (rollout.State, recor
 	state.Request, _ = record.RequestOf(lease, time.Now()) // What is wrong with it is told with the rest.
 	var nodesRead sync.WaitGroup
 	if live {
-		nodesRead.Go(func() { o.c.nodes.read(reading, &seen, o.watches) })
+		nodesRead.Go(func() { o.c.workload.ReadNodes(reading, &seen) })
 	}
 	var refused []string // The pods whose own address has refused a connection.
 	if seen.Set.OnDelete {
@@ -365,9 +362,9 @@ func (o *observer) gather(ctx context.Context, p *picture) (rollout.State, recor
 	state.Pods = withHeard(seen.Pods, refused)
 	// Probes that failed because we are ending say nothing about the members.
 	if err := ctx.Err(); err != nil {
-		return rollout.State{}, record.Lease{}, "", err
+		return rollout.State{}, record.Lease{}, err
 	}
-	return state, r, seen.Selector, nil
+	return state, r, nil
 }
 
 // budgetFrees waits until the budget allows the eviction, for as long as the next look would have to wait in any case
@@ -472,10 +469,10 @@ func (o *observer) rest() {
 	o.sight.untransferred = o.sight.memory.failedTransfers
 	o.sight.memory = newMemory(o.sight.memory.lasting)
 	o.promised = nil
-	o.watches.unfollowBudget()
+	o.c.workload.UnfollowBudget()
 	if !o.c.owned() {
-		o.watches.unfollow()
-		o.watches.unfollowLease()
+		o.c.workload.Unfollow()
+		o.c.workload.UnfollowLease()
 	}
 	o.c.remember(o.members.MemberURLs())
 	o.members.Close()

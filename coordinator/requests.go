@@ -21,9 +21,9 @@ func (t *turn) do(ctx context.Context, state *record.State, effect record.Effect
 		begun := t.c.now()
 		reading, cancel := context.WithTimeout(ctx, t.c.cfg.RequestTimeout)
 		defer cancel()
-		read := t.c.readLease
+		read := t.c.workload.ReadLease
 		if !t.hold.ours && t.right == record.ByLock { // By the clock, it counts when the Lease was read.
-			read = t.c.freeLease
+			read = t.c.workload.FreeLease
 		}
 		lease, err := read(reading)
 		if lease != nil {
@@ -147,10 +147,10 @@ func (t *turn) write(ctx context.Context, r record.Lease) record.LeaseWritten {
 	switch outcome {
 	case record.Done:
 		version = written.ResourceVersion
-		t.c.lease.Wrote(written)
+		t.c.workload.WroteLease(written)
 		t.c.journal.Written()
 	case record.Refused:
-		t.c.lease.Forget()
+		t.c.workload.ForgetLease()
 		t.c.log.WithError(err).Debug("somebody else has written the record")
 	case record.Failed, record.Unclear:
 		if t.stopping {

@@ -166,7 +166,8 @@ func readLive(ctx context.Context, cfg coordinator.Config, dump *workload.Dump) 
 		return err
 	}
 	// The pods come after the record. So what an intent that is gone by now has done to them shows.
-	set, pods, err := workload.New(cfg.StatefulSets, cfg.Pods, cfg.StatefulSet, cfg.Names).Read(ctx)
+	set, pods, err := workload.New(workload.Config{StatefulSet: cfg.StatefulSet, Names: cfg.Names,
+		StatefulSets: cfg.StatefulSets, Pods: cfg.Pods}).Read(ctx)
 	if err != nil {
 		return err
 	}

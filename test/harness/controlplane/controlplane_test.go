@@ -263,8 +263,8 @@ func TestWhatAnEvictionIsRefusedWithIsUnderstood(t *testing.T) {
 				budget.Status.CurrentHealthy == 3, err
 		})
 	}
-	quorate := workload.New(client.AppsV1().StatefulSets(namespace), client.CoreV1().Pods(namespace), "main",
-		workload.DefaultNames())
+	quorate := workload.New(workload.Config{StatefulSet: "main", Names: workload.DefaultNames(),
+		StatefulSets: client.AppsV1().StatefulSets(namespace), Pods: client.CoreV1().Pods(namespace)})
 	// ask asks of the pod as it is, which a question does not change.
 	ask := func() error {
 		t.Helper()
