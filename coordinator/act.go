@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/quorate/quorate/internal/record"
+	"github.com/quorate/quorate/internal/report"
 	"github.com/quorate/quorate/internal/workload"
 	"github.com/quorate/quorate/membership"
 )
@@ -28,7 +29,7 @@ type actor struct {
 func (a *actor) act(ctx context.Context, e record.Act) record.Outcome {
 	acting, cancel := context.WithDeadline(ctx, a.c.started.Add(e.Deadline))
 	defer cancel()
-	defer a.c.gates.acted()
+	defer a.c.gates.Acted()
 	// The monotonic clock stands still while a machine is suspended, so the evidence may be far older than it says.
 	if age := a.c.cfg.wall().Round(0).Sub(a.sight.begunAt); age > a.c.cfg.MaxEvidenceAge {
 		a.trouble.note(ctx, "what was decided was dropped", suspendedError(age))
@@ -62,13 +63,15 @@ func (e suspendedError) Error() string {
 func (a *actor) remove(ctx, removing context.Context, e record.Act) record.Outcome {
 	err := a.c.workload.Remove(removing, a.sight.seen, e.Intent)
 	outcome := record.OutcomeOf(err)
+	done := report.Outcome{Intent: e.Intent, Decision: a.sight.decision, Result: report.ResultOf(outcome, err)}
 	refusal, refused := workload.RefusalOf(err, a.sight.seen.Set.Replicas)
 	refused = refused && e.Intent.Operation == record.Evict // No budget is asked before a DELETE.
 	if refused {
 		outcome = record.Failed // Also where the API server answers that with a 500.
+		done.Result = report.OutcomeBlocked
 	}
 	a.unclear = outcome == record.Unclear
-	a.c.account.removed(a.sight.decision, e.Intent, outcome, refused)
+	a.c.journal.Done(done)
 	log := a.c.log.WithFields(logrus.Fields{"pod": e.Intent.Pod, "uid": e.Intent.UID})
 	switch {
 	case err == nil:
@@ -104,7 +107,7 @@ func (a *actor) charged(i record.Intent) {
 // moveLeader counts what fails: after two failures the pod goes anyway.
 func (a *actor) moveLeader(ctx context.Context, from record.Member) record.Outcome {
 	err := a.members.MoveLeader(ctx, a.sight.etcd, from.ID, from.Heir)
-	a.c.account.moved(a.sight.decision, from, err)
+	a.done(record.MoveLeader, from, record.Done, err)
 	if err != nil {
 		a.sight.memory.failedTransfers[from.ID]++
 		a.trouble.faults.note(a.c.log, "leadership was not moved", err)
@@ -119,7 +122,7 @@ func (a *actor) moveLeader(ctx context.Context, from record.Member) record.Outco
 // observations show.
 func (a *actor) removeMember(ctx context.Context, m record.Member) record.Outcome {
 	err := a.members.RemoveMember(ctx, a.sight.etcd, m.ID)
-	a.c.account.memberRemoved(a.sight.decision, m, err)
+	a.done(record.RemoveMember, m, record.OutcomeOf(err), err)
 	if err != nil {
 		a.trouble.faults.note(a.c.log, "the member was not removed", err)
 		return record.Unclear
@@ -127,6 +130,14 @@ func (a *actor) removeMember(ctx context.Context, m record.Member) record.Outcom
 	a.trouble.faults.clear()
 	a.c.log.WithField("member", m.Label()).Info("member removed from etcd's list")
 	return record.Done
+}
+
+// done reports what has become of an operation on a member.
+func (a *actor) done(o record.Operation, m record.Member, outcome record.Outcome, err error) {
+	a.c.journal.Done(report.Outcome{
+		Intent: record.Intent{Operation: o, Member: &m}, Decision: a.sight.decision,
+		Result: report.ResultOf(outcome, err), Err: err,
+	})
 }
 
 // promote sets status.currentRevision where that is configured and still to be done. It is a

@@ -104,7 +104,7 @@ func (c *Coordinator) keepAddresses(ctx context.Context, client *clientv3.Client
 // lost, the configured one may be of a member that is gone.
 func (c *Coordinator) members() *membership.Observer {
 	o := membership.NewObserver(c.cfg.Dial, c.addresses(), c.cfg.ProbeTimeout)
-	o.Probed = c.account.metrics.Probe
+	o.Probed = c.journal.Metrics.Probe
 	return o
 }
 

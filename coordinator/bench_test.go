@@ -64,8 +64,7 @@ func waiting(tb testing.TB, members int, change func(*kube), want rollout.Guard)
 	for c.election.Tenure() == nil {
 		c.pause(ctx, time.Millisecond)
 	}
-	l := c.newLoop()
-	l.watches.pods = func(context.Context, string) {} // What wakes it is no part of a cycle.
+	l := c.newLoop() // Nothing is watched, because what wakes it is no part of a cycle.
 	tb.Cleanup(func() {
 		l.observer.rest()
 		if _, err := c.election.Resign(context.Background(), election.Resignation{Over: true}); err != nil {

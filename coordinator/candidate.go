@@ -41,7 +41,7 @@ func (c *Coordinator) newCandidate() *election.Candidate {
 		},
 		Works:    c.faults.clear,
 		Joined:   c.expects,
-		Abstains: c.account.metrics.Unfit,
+		Abstains: c.journal.Metrics.Unfit,
 		Beside:   c.keepAddresses,
 		Log:      c.log,
 	})

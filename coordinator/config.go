@@ -188,3 +188,22 @@ func (c Config) complete() (Config, error) {
 	require(c.Policy.Partition >= 0, fmt.Sprintf("Policy.Partition: %d: must not be negative", c.Policy.Partition))
 	return c, errors.Join(append(errs, checkGates(c.Gates), c.Settings().Check((*settings.Setting).GoName))...)
 }
+
+// checkGates returns an error for every gate that cannot be asked or told from another.
+func checkGates(all []Gate) error {
+	var errs []error
+	names := map[string]bool{}
+	for i, g := range all {
+		switch {
+		case g.Name == "":
+			errs = append(errs, fmt.Errorf("Gates[%d].Name is required", i))
+		case names[g.Name]:
+			errs = append(errs, fmt.Errorf("Gates[%d].Name: %q: another gate has that name", i, g.Name))
+		}
+		names[g.Name] = true
+		if g.Ask == nil {
+			errs = append(errs, fmt.Errorf("Gates[%d].Ask is required (%q)", i, g.Name))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
-	coordinationv1 "k8s.io/api/coordination/v1"
 
 	"github.com/quorate/quorate/coordinator/election"
+	"github.com/quorate/quorate/internal/gates"
 	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/internal/report"
 	"github.com/quorate/quorate/internal/workload"
@@ -22,15 +22,12 @@ import (
 // Coordinator takes part in the election and, while it may, rolls the pods.
 type Coordinator struct {
 	cfg      Config
-	workload *workload.Workload
-	// lease is what a watch tells of the Lease, and what we have written to it.
-	lease   workload.Mirror[*coordinationv1.Lease]
-	log     *logrus.Entry
-	faults  faults
-	account account
-	gates   gates
-	nodes   nodes
-	running atomic.Bool
+	workload *workload.View
+	log      *logrus.Entry
+	faults   faults
+	journal  report.Journal
+	gates    gates.Gates
+	running  atomic.Bool
 	// election is our part in it, from when we know who we are.
 	election elections
 	heir     heirs
@@ -74,29 +71,32 @@ func New(cfg Config) (*Coordinator, error) {
 		return nil, fmt.Errorf("coordinator: %w", err)
 	}
 	c := &Coordinator{
-		cfg:      cfg,
-		workload: workload.New(cfg.StatefulSets, cfg.Pods, cfg.StatefulSet, cfg.Names),
-		log:      cfg.Log.WithField("statefulset", cfg.Namespace+"/"+cfg.StatefulSet),
+		cfg: cfg,
+		log: cfg.Log.WithField("statefulset", cfg.Namespace+"/"+cfg.StatefulSet),
 		protocol: record.Config{Duration: cfg.RecordDuration, MaxEvidenceAge: cfg.MaxEvidenceAge,
 			Recovery: record.Recovery},
-		endpoints: cfg.Endpoints, gates: newGates(cfg.Gates), changed: make(chan struct{}, 1),
-		looks: make(chan struct{}, 1),
+		endpoints: cfg.Endpoints, changed: make(chan struct{}, 1), looks: make(chan struct{}, 1),
 	}
-	c.lease.Single = true
-	c.account.log = c.log
+	var all []gates.Gate
+	for _, g := range cfg.Gates {
+		all = append(all, gates.Gate(g))
+	}
+	// A look waits for them until the next one could begin. Mostly that passes while the Kubernetes API is asked.
+	c.gates = gates.New(all, leastRest, c.trigger)
+	c.journal.Log = c.log
+	c.workload = c.newView()
 	if cfg.Metrics != nil {
-		if c.account.metrics, err = report.NewMetrics(cfg.Metrics, cfg.Namespace, cfg.StatefulSet); err != nil {
+		if c.journal.Metrics, err = report.NewMetrics(cfg.Metrics, cfg.Namespace, cfg.StatefulSet); err != nil {
 			return nil, fmt.Errorf("coordinator: Metrics: %w", err)
 		}
 	}
-	c.faults = c.account.faults(report.AtElection)
-	c.nodes.c, c.nodes.faults = c, c.account.faults(report.AtNodes)
+	c.faults = c.faultsAt(report.AtElection)
 	if cfg.Events != nil {
 		instance := cfg.PodName
 		if instance == "" {
 			instance, _ = os.Hostname()
 		}
-		c.account.events = report.NewRecorder(cfg.Events, instance, cfg.RequestTimeout, func(err error) {
+		c.journal.Events = report.NewRecorder(cfg.Events, instance, cfg.RequestTimeout, func(err error) {
 			c.eventFaults.note(c.log, "an event could not be written", explain(err))
 		})
 	}
@@ -108,7 +108,7 @@ func New(cfg Config) (*Coordinator, error) {
 // that gives up would only make its pod unready.
 func (c *Coordinator) Run(ctx context.Context) error {
 	c.started = time.Now()
-	defer c.account.metrics.Unregister()
+	defer c.journal.Metrics.Unregister()
 	c.running.Store(true)
 	defer c.running.Store(false)
 	var events sync.WaitGroup
@@ -117,7 +117,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	writing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop() // Last, because events also tell how the rest ended, unless that takes too long.
 	defer context.AfterFunc(ctx, func() { wait(writing, 3*releaseTimeout/4, nil); stop() })()
-	events.Go(func() { c.account.events.Run(writing) })
+	events.Go(func() { c.journal.Events.Run(writing) })
 	for ctx.Err() == nil && !c.known {
 		if err := c.introduce(ctx); err != nil && ctx.Err() == nil {
 			// A sidecar that cannot read the workload cannot coordinate either. It stays out of
@@ -143,7 +143,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 func (c *Coordinator) leaveGates(ctx context.Context) func() {
 	ended := make(chan time.Time, 1)
 	context.AfterFunc(ctx, func() { ended <- time.Now() })
-	return func() { c.gates.end(c.log, min(releaseTimeout/4, releaseTimeout-time.Since(<-ended))) }
+	return func() { c.gates.End(c.log, min(releaseTimeout/4, releaseTimeout-time.Since(<-ended))) }
 }
 
 // introduce finds out who we are. It also shows a wrong name or a missing permission in
@@ -223,7 +223,7 @@ func (c *Coordinator) after(ctx context.Context, l *loop) {
 		}
 		c.unfit = min(max(2*c.unfit, l.exit.least), longestUnfit)
 		c.log.WithField("for", c.unfit.String()).Warnf("unfit: %s", l.exit.unfit)
-		c.account.events.Fault(l.exit.unfit)
+		c.journal.Events.Fault(l.exit.unfit)
 		resigns.Until = time.Now().Add(c.unfit)
 	case l.exit.leaving:
 		resigns.Until = time.Now().Add(ownPodGoes)

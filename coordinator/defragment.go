@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/record"
+	"github.com/quorate/quorate/internal/report"
 	"github.com/quorate/quorate/membership"
 	"github.com/quorate/quorate/pkg/rollout"
 )
@@ -21,7 +22,10 @@ func (a *actor) defragment(ctx context.Context, m record.Member, by time.Time) r
 		failed(a.sight.memory.tries, m.ID, time.Now(), err)
 	}
 	outcome := passed(err)
-	a.c.account.defragmented(a.sight.decision, m, sizes, took, err, outcome)
+	a.c.journal.Done(report.Outcome{
+		Intent: record.Intent{Operation: record.Defragment, Member: &m}, Decision: a.sight.decision,
+		Result: report.ResultOf(outcome, err), Err: err, Took: took, Before: sizes.Before, After: sizes.After,
+	})
 	log := a.c.log.WithField("member", m.Name).WithField("took", took)
 	switch {
 	case err == nil:
@@ -39,7 +43,7 @@ func (a *actor) defragment(ctx context.Context, m record.Member, by time.Time) r
 func (a *actor) disarm(ctx context.Context, m record.Member) record.Outcome {
 	err := a.members.Disarm(ctx, a.sight.etcd, m.ID)
 	outcome := passed(err)
-	a.c.account.disarmed(a.sight.decision, m, err)
+	a.done(record.Disarm, m, outcome, err)
 	if err != nil {
 		failed(a.sight.memory.kept, m.ID, time.Now(), err)
 		a.trouble.faults.note(a.c.log, "the alarm NOSPACE was not disarmed", err)

@@ -9,6 +9,8 @@ import (
 
 	"github.com/sirupsen/logrus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/quorate/quorate/internal/report"
 )
 
 // Pauses after faults in a row: quick at first, because most faults pass, and never
@@ -28,14 +30,17 @@ type faults struct {
 	logged time.Time
 	pause  time.Duration
 
-	// account reports it as a failure at what the field at names.
-	account *account
+	// journal reports it as a failure at what the field at names. It may be nil.
+	journal *report.Journal
 	at      string
 }
 
+// faultsAt counts failures at one of the journal's constants.
+func (c *Coordinator) faultsAt(at string) faults { return faults{journal: &c.journal, at: at} }
+
 func (f *faults) note(log *logrus.Entry, what string, err error) time.Duration {
 	f.row++
-	f.account.fails(f.at, what, err, f.row)
+	f.journal.Fails(f.at, what, err, f.row)
 	f.pause = min(max(2*f.pause, firstPause), longestPause)
 	text := what + err.Error()
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -49,8 +54,8 @@ func (f *faults) note(log *logrus.Entry, what string, err error) time.Duration {
 }
 
 func (f *faults) clear() {
-	*f = faults{account: f.account, at: f.at}
-	f.account.works(f.at)
+	*f = faults{journal: f.journal, at: f.at}
+	f.journal.Works(f.at)
 }
 
 // sharedFaults are those that more than one goroutine notes. Nobody waits for what failed.

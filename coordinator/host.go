@@ -66,6 +66,26 @@ type (
 	Removal = rollout.Removal
 )
 
+// Gate is one of the host's own checks, such as "the last backup succeeded".
+type Gate struct {
+	// Name is how people know it; each gate has its own.
+	Name string
+	// SickToo makes the gate also hold a pod whose sidecar is sick. By default it does not,
+	// because it could then block its own cure.
+	SickToo bool
+	// Ask says whether the gate passes, and in the detail why or why not. It is called at most once for every
+	// observation of a rollout, on a goroutine of its own, and never twice at a time. While a rollout waits for
+	// something else, or the gate has passed within the last two seconds and nothing was done since it was called, it
+	// need not be called. The context ends after 30 s, or when this sidecar does not coordinate any more; Ask must
+	// then return.
+	//
+	// No observation waits for an answer that takes long: until it comes, the last one counts if it
+	// is at most 30 s old, and after that the gate does not pass. A gate that ignores its context
+	// is not asked again until it has returned, so it does not pass. Run does not wait for it
+	// either and leaves its goroutine behind.
+	Ask func(ctx context.Context) (pass bool, detail string)
+}
+
 // The two ways to remove a Ready pod.
 const (
 	// RemoveByEviction asks the eviction API, so that a PodDisruptionBudget can refuse. It is the

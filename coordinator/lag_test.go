@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/quorate/quorate/internal/etcdtest"
 	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/internal/report"
 	"github.com/quorate/quorate/pkg/rollout"
@@ -227,14 +226,6 @@ func TestOurOwnRecordMakesSense(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-func TestTheSameWordsOfOthersAreNoNews(t *testing.T) {
-	s := newKube(t, 3, etcdtest.StartInMemory(t, 3))
-	s.held(map[string]string{rollout.ControlPartition: "2", rollout.ControlMaxUnavailable: "1"})
-	if a, b := saidByOthers(s.lease), saidByOthers(s.lease.DeepCopy()); a != b {
-		t.Errorf("%s and %s", a, b)
 	}
 }
 

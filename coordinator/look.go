@@ -2,21 +2,11 @@ package coordinator
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"maps"
 	"math"
 	"slices"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/watch"
-
-	"github.com/quorate/quorate/internal/record"
-	"github.com/quorate/quorate/internal/report"
-	"github.com/quorate/quorate/internal/workload"
 	"github.com/quorate/quorate/pkg/rollout"
 )
 
@@ -48,7 +38,7 @@ func (l *loop) duty(etcd rollout.Membership) (due, untold bool) {
 		l.judged = l.leavers
 	}
 	joined := rollout.Assess(state, l.c.cfg.Policy)
-	l.c.account.metrics.Databases(joined.Fullest())
+	l.c.journal.Metrics.Databases(joined.Fullest())
 	// What the last turn could not do is left alone for as long as that member leads.
 	maps.DeleteFunc(l.sight.untransferred, func(id uint64, _ int) bool { return id != joined.Leader })
 	l.looked.failedTransfers = l.sight.untransferred
@@ -65,80 +55,12 @@ func (l *loop) duty(etcd rollout.Membership) (due, untold bool) {
 		}
 	}
 	d := joined.Decide(remembered)
-	told := l.c.account.ghosts(joined)
+	told := l.c.journal.Ghosts(joined)
 	if d.Duty == rollout.DutyHeld {
 		return false, false
 	}
 	// What keeps a rollout would keep the turn as well, for what is only told. It does not keep another duty, but
 	// the operator's controls do. A turn reads them live; here they only save the reading.
-	return d.Beside() && !l.watches.held.Load(), d.Duty == rollout.DutyRoll && d.Action == rollout.Complete{} &&
+	return d.Beside() && !l.c.workload.Held(), d.Duty == rollout.DutyRoll && d.Action == rollout.Complete{} &&
 		(!told || l.sight.suspect != nil && l.sight.suspect.Gone(etcd))
-}
-
-// holdsAll is true for controls that hold everything.
-func holdsAll(c rollout.Controls) bool { return c.Paused || len(c.Bad) > 0 }
-
-// followLease watches the Lease for what operators and other coordinators write there. It needs no look at what the
-// coordinator itself writes.
-//
-// The API server may refuse it, to a sidecar with an older Role. Then an idle one reads the Lease once a minute, and
-// one that coordinates reads everything at every look.
-func (w *watches) followLease(ctx context.Context) {
-	if w.unwatchLease != nil {
-		return
-	}
-	ctx, w.unwatchLease = context.WithCancel(ctx)
-	w.running.Go(func() {
-		_, refused, works := w.calls(report.AtWatchLease, "the Lease")
-		ended := func() {
-			w.blind.Store(false)
-			works()
-		}
-		defer ended()
-		failed := func(err error) {
-			w.blind.Store(true)
-			w.held.Store(false)
-			refused(err)
-		}
-		opts := metav1.ListOptions{
-			FieldSelector: fields.OneTermEqualSelector("metadata.name", record.Name(w.c.cfg.StatefulSet)).String(),
-		}
-		var asked, said string
-		told := func(e watch.Event) {
-			lease, ok := e.Object.(*coordinationv1.Lease)
-			if !ok {
-				return
-			}
-			w.held.Store(e.Type != watch.Deleted && holdsAll(record.Controls(lease)))
-			if now := record.Requested(lease); now != asked {
-				if asked = now; asked != "" {
-					w.c.requested.Store(true)
-					w.c.trigger()
-				}
-			}
-			if now := saidByOthers(lease); now != said {
-				said = now
-				w.c.trigger()
-			}
-		}
-		// While there is no Lease, an open watch tells nothing.
-		workload.Watch{
-			Open: w.c.cfg.Leases.Watch, Options: opts, Into: &w.c.lease, Opened: ended, Told: told, Failed: failed,
-		}.Keep(ctx)
-	})
-}
-
-func (w *watches) unfollowLease() {
-	if w.unwatchLease != nil {
-		w.unwatchLease()
-		w.unwatchLease = nil
-	}
-}
-
-// saidByOthers is what a coordinator has to know of the Lease that it has not written itself: who holds the record,
-// and the operator's controls.
-func saidByOthers(lease *coordinationv1.Lease) string {
-	r := record.Parse(lease)
-	controls, _ := json.Marshal(record.Controls(lease)) // It has pointers.
-	return fmt.Sprint(r.Holder, r.Epoch, string(controls))
 }

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/quorate/quorate/coordinator/election"
@@ -26,7 +27,6 @@ type loop struct {
 
 	trouble  *trouble
 	doubts   *doubts
-	watches  *watches
 	sight    *sight
 	observer *observer
 	turn     *turn
@@ -45,6 +45,8 @@ type loop struct {
 	found, untold bool
 	// looksOn: the StatefulSet controller rolls the pods, and the log has said so.
 	looksOn bool
+	// looking are the looks at an idle cluster that have not ended yet.
+	looking sync.WaitGroup
 }
 
 // lastWord is open until the loop has seen that nothing is to be done, and again when it could not
@@ -80,19 +82,17 @@ func (c *Coordinator) newLoop() *loop {
 		sight   = &sight{memory: newMemory(ages)}
 		trouble = &trouble{
 			c: c, exit: exit, hold: hold, sight: sight,
-			faults: c.account.faults(report.AtRollout), aged: c.account.faults(report.AtEvidence),
+			faults: c.faultsAt(report.AtRollout), aged: c.faultsAt(report.AtEvidence),
 		}
 		doubts   = &doubts{c: c, sight: sight}
-		watches  = newWatches(c)
 		members  = c.members()
 		actor    = &actor{c: c, exit: exit, sight: sight, trouble: trouble, members: members}
 		observer = &observer{
-			c: c, exit: exit, hold: hold, sight: sight, trouble: trouble, doubts: doubts,
-			watches: watches, actor: actor, members: members,
+			c: c, exit: exit, hold: hold, sight: sight, trouble: trouble, doubts: doubts, actor: actor, members: members,
 		}
 	)
 	return &loop{
-		c: c, exit: exit, trouble: trouble, doubts: doubts, watches: watches, sight: sight, observer: observer,
+		c: c, exit: exit, trouble: trouble, doubts: doubts, sight: sight, observer: observer,
 		turn: &turn{c: c, exit: exit, hold: hold, sight: sight, trouble: trouble, doubts: doubts, observer: observer,
 			actor: actor},
 		looked: newMemory(ages),
@@ -106,22 +106,18 @@ func (l *loop) run(ctx context.Context, rested time.Time) {
 	defer end()
 	defer context.AfterFunc(ctx, func() { wait(ending, releaseTimeout/4, nil); end() })()
 	ctx, cancel := context.WithCancel(ctx)
-	defer l.watches.running.Wait()
+	defer l.looking.Wait()
 	defer cancel()
-	l.c.workload.Remember(true)
-	l.c.lease.Remember(true)
-	defer l.c.workload.Remember(false)
-	defer l.c.lease.Remember(false)
-	l.watches.watchSet(ctx)
+	defer l.c.workload.Open(ctx)()
 	defer l.observer.rest()
 	if !l.await(ctx, rested) {
 		return
 	}
 	l.word = lastWord{open: true, until: time.Now().Add(lateWrites)}
 	if l.c.owned() {
-		l.watches.followLease(ctx)
+		l.c.workload.FollowLease()
 	}
-	defer l.c.account.rests()
+	defer l.c.journal.Rests()
 	defer l.trouble.faults.clear() // Whoever coordinates next counts its own.
 	defer l.trouble.aged.clear()
 	defer l.doubts.settle()
@@ -133,8 +129,8 @@ func (l *loop) run(ctx context.Context, rested time.Time) {
 		case !due:
 			l.trouble.faults.clear()
 			l.since, first = time.Time{}, false
-			l.watches.unfollowBudget()
-			l.follow(ctx)
+			l.c.workload.UnfollowBudget()
+			l.follow()
 			l.idle(ctx)
 		default:
 			if l.since.IsZero() {
@@ -147,8 +143,8 @@ func (l *loop) run(ctx context.Context, rested time.Time) {
 				l.observer.begins()
 			}
 			first = false
-			l.follow(ctx) // So that the first look of the turn finds what it needs.
-			l.watches.followBudget(ctx)
+			l.follow() // So that the first look of the turn finds what it needs.
+			l.c.workload.FollowBudget()
 			var left time.Duration
 			if l.turn.right, left = l.right(); left > 0 {
 				wait(ctx, left, l.c.changed)
@@ -198,10 +194,8 @@ func (l *loop) prepare(ctx context.Context) bool {
 	}
 	l.sight.seen = o
 	l.observer.readLive()
-	l.watches.followLease(ctx)
-	l.watches.follow(ctx, o.Selector)
-	l.watches.followNodes(ctx, o.Nodes())
-	l.watches.followBudget(ctx)
+	l.c.workload.Follow(o)
+	l.c.workload.FollowBudget()
 	if _, err := l.observer.members.Observe(ctx); err != nil {
 		l.c.log.WithError(err).Debug("no member list yet")
 	}
@@ -232,15 +226,15 @@ func (l *loop) idle(ctx context.Context) {
 		case <-l.c.changed:
 			return
 		case <-l.c.looks:
-			l.watches.running.Go(func() { l.look(looking, answers) })
+			l.looking.Go(func() { l.look(looking, answers) })
 		case <-unlocked.C:
 			unlocked.Reset(addressesEvery)
 			if !l.c.owned() {
-				l.watches.running.Go(func() { l.look(looking, answers) })
+				l.looking.Go(func() { l.look(looking, answers) })
 			}
 		case etcd := <-answers:
 			l.c.looked = time.Now()
-			blind := l.watches.blind.Load()
+			blind := l.c.workload.Blind()
 			if blind { // What an operator asks for is then seen only by reading the Lease.
 				l.c.requested.Store(true)
 			}
@@ -285,18 +279,19 @@ func (l *loop) right() (record.Right, time.Duration) {
 func (l *loop) due(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.c.cfg.RequestTimeout)
 	defer cancel()
-	o, watched := l.watches.mirrored()
+	cached := l.c.workload.Cached()
+	o := cached.Seen
 	// A rollout that begins needs no live reading yet, because its turn reads live before it removes a pod or
 	// calls the rollout complete.
-	if !watched || l.observer.stale() && !outdated(o) {
+	if !cached.Watched || l.observer.stale() && !outdated(o) {
 		var err error
 		if o, err = l.c.workload.Observe(ctx); err != nil {
 			return false, err
 		}
-		l.c.nodes.read(ctx, &o, l.watches)
+		l.c.workload.ReadNodes(ctx, &o)
 		l.observer.readLive()
 	}
-	l.c.account.about(l.c.cfg.Namespace, o.Set)
+	l.c.journal.Events.About(l.c.cfg.Namespace, o.Set.Name, o.Set.UID)
 	l.sight.seen = o
 	l.looked.lasting.uncordoned(o.Pods)
 	l.noteLeavers(o.Pods)
@@ -304,7 +299,7 @@ func (l *loop) due(ctx context.Context) (bool, error) {
 	rolling := outdated(o) || l.c.unpromoted(o)
 	due := rolling
 	if asked := l.c.requested.Swap(false); !due && (l.word.open || asked || l.found || l.untold) && o.Set.OnDelete {
-		lease, err := l.c.readLease(ctx)
+		lease, err := l.c.workload.ReadLease(ctx)
 		if err != nil {
 			if asked { // The watch does not tell the same twice.
 				l.c.requested.Store(true)
@@ -314,11 +309,11 @@ func (l *loop) due(ctx context.Context) (bool, error) {
 		r := l.doubts.trust(lease)
 		l.sight.suspect = r.Suspect
 		if lease != nil {
-			l.c.account.recall(lease.Annotations, r.Epoch)
+			l.c.journal.Recall(lease.Annotations, r.Epoch)
 		}
 		request, _ := record.RequestOf(lease, time.Now()) // The turn says what is wrong with it.
 		// What is found is left alone while the operator's controls hold everything.
-		l.found = l.found && !holdsAll(record.Controls(lease)) || request != nil
+		l.found = l.found && !record.Controls(lease).HoldAll() || request != nil
 		rolling = r.Rolling || r.Holder != "" || r.Intent.Operation != record.None
 		due = rolling || l.found || l.untold
 	}
@@ -362,9 +357,9 @@ func outdated(o workload.Observation) bool {
 func (l *loop) ended(ctx context.Context, end record.End) {
 	l.word.open = end.Ended != record.Finished
 	if l.word.open || !l.c.owned() {
-		l.c.account.rests()
+		l.c.journal.Rests()
 	} else {
-		l.c.account.finished()
+		l.c.journal.Finished()
 	}
 	switch end.Ended {
 	case record.Finished:

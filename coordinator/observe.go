@@ -72,7 +72,6 @@ type observer struct {
 	sight   *sight
 	trouble *trouble
 	doubts  *doubts
-	watches *watches
 	actor   *actor
 	members *membership.Observer
 	// fresh is until when looks may go by what the watches tell. Then everything is read live again. unread is true
@@ -132,12 +131,12 @@ func (o *observer) look(ctx context.Context, p *picture) (_ record.Observed, sur
 	o.sight.etcd, o.sight.decision = state.Etcd, d
 	seen := record.Observed{Outcome: record.Done, Begun: o.sight.begun, Lease: r}
 	said := o.next(seen, state.Set.UpdateRevision, peers, choice)
-	said.Standing = o.standing(r, state)
+	said.Resolution = o.resolution(r, state)
 	if o.sight.brief && state.Request == nil && r.Intent.Operation == record.None && !d.Beside() &&
 		!outdated(o.sight.seen) && said.Next == record.NextRest && o.sight.settles == 0 {
 		said.Next = record.NextFinish
 	}
-	if err := o.answer(ctx, r, said.Standing, state); err != nil { // It runs out by itself.
+	if err := o.answer(ctx, r, said.Resolution, state); err != nil { // It runs out by itself.
 		o.trouble.faults.note(o.c.log, "the request on the Lease cannot be removed", explain(err))
 	}
 	if said.Next == record.NextFinish && d.Action == (rollout.Complete{}) {
@@ -155,7 +154,7 @@ func (o *observer) look(ctx context.Context, p *picture) (_ record.Observed, sur
 		(d.Guard == rollout.GuardTerminating || d.Guard == rollout.GuardUpdatedPending) {
 		every = plannedEvery
 	}
-	said.News = o.c.account.hasNews() && o.c.now()-o.hold.renewed >= every
+	said.News = o.c.journal.HasNews() && o.c.now()-o.hold.renewed >= every
 	if said.Next != record.NextAct || said.Intent.Operation == record.MoveLeader {
 		o.trouble.faults.clear() // A removal still has to succeed.
 	}
@@ -171,7 +170,7 @@ func (o *observer) see(ctx context.Context, p *picture) (rollout.State, record.L
 	asking, enough := context.WithCancel(ctx)
 	defer enough()
 	asked.Go(func() { peers, known = o.c.peers(asking) })
-	state, r, selector, err := o.gather(ctx, p)
+	state, r, err := o.gather(ctx, p)
 	if state.Set.OnDelete && state.Etcd.Silent() {
 		enough() // Nobody can say who else is here.
 	}
@@ -181,10 +180,8 @@ func (o *observer) see(ctx context.Context, p *picture) (rollout.State, record.L
 	}
 	state.Sidecars = selfupdate.Sidecars(peers, known || state.NoLock, record.Newest, state.Set, state.Pods,
 		o.c.self.UID)
-	o.watches.followLease(ctx)
-	o.watches.follow(ctx, selector)
-	o.watches.followNodes(ctx, o.sight.seen.Nodes())
-	o.watches.followBudget(ctx)
+	o.c.workload.Follow(o.sight.seen)
+	o.c.workload.FollowBudget()
 	return state, r, peers, nil
 }
 
@@ -201,9 +198,9 @@ func (o *observer) judge(ctx context.Context, p *picture, state *rollout.State, 
 	state.Memory = o.sight.memory.recall(time.Now(), o.sight.read, joined.Sightings(), state.Pods)
 	d := joined.Decide(state.Memory)
 	next, _ := record.NextOf(d, state.Set.UpdateRevision)
-	if p != nil && len(o.c.gates) > 0 && (next == record.NextAct || next == record.NextFinish) {
+	if p != nil && o.c.gates.Any() && (next == record.NextAct || next == record.NextFinish) {
 		// Nothing but a gate may be in the way, or it is the last word, which tells what the gates say.
-		state.Gates = o.c.gates.answers(ctx, o.c.gates.ask(ctx, o.c.trigger), time.Now().Add(answerGrace))
+		state.Gates = o.c.gates.Ask(ctx)()
 		joined = rollout.Assess(*state, o.c.cfg.Policy)
 		d = joined.Decide(state.Memory)
 	}
@@ -263,7 +260,7 @@ func (o *observer) next(said record.Observed, revision string, peers []selfupdat
 	case choice.To != nil:
 		o.exit.heir = choice.To // Until the next observation, if the record cannot be given back.
 		o.c.log.WithField("to", choice.To.Pod).Infof("handing over: %s", choice.Reason)
-		o.c.account.handsOver(choice.To.Pod, choice.Reason)
+		o.c.journal.HandsOver(choice.To.Pod, choice.Reason)
 		said.Next = record.NextHandOver
 		return said
 	case choice.Await != "":
@@ -307,22 +304,22 @@ func (o *observer) choose(d rollout.Decision, peers []selfupdate.Peer) selfupdat
 // of ours that is going may still answer, and its successor must not count as serving for that.
 // With a picture, only etcd is asked, and no gate. What confirms the picture shows the pods as they were then (see
 // confirm).
-func (o *observer) gather(ctx context.Context, p *picture) (rollout.State, record.Lease, string, error) {
-	grace, live := time.Now().Add(answerGrace), p == nil
-	var asked []<-chan struct{}
+func (o *observer) gather(ctx context.Context, p *picture) (rollout.State, record.Lease, error) {
+	live := p == nil
+	var answers func() []rollout.Gate
 	if live {
-		asked = o.c.gates.ask(ctx, o.c.trigger)
+		answers = o.c.gates.Ask(ctx)
 	}
 	reading, cancel := context.WithTimeout(ctx, o.c.cfg.RequestTimeout)
 	defer cancel()
 	if live {
 		p = &picture{}
 		var err error
-		if p.lease, err = o.c.readLease(reading); err != nil {
-			return rollout.State{}, record.Lease{}, "", err
+		if p.lease, err = o.c.workload.ReadLease(reading); err != nil {
+			return rollout.State{}, record.Lease{}, err
 		}
 		if p.seen, err = o.c.workload.Observe(reading); err != nil {
-			return rollout.State{}, record.Lease{}, "", err
+			return rollout.State{}, record.Lease{}, err
 		}
 		if o.sight.wasPictured {
 			o.sight.memory.doubt(o.sight.seen, p.seen) // The watches may have hung.
@@ -331,7 +328,7 @@ func (o *observer) gather(ctx context.Context, p *picture) (rollout.State, recor
 	}
 	lease, seen := p.lease, p.seen
 	o.sight.seen = seen
-	o.c.account.about(o.c.cfg.Namespace, seen.Set)
+	o.c.journal.Events.About(o.c.cfg.Namespace, seen.Set.Name, seen.Set.UID)
 	r := o.doubts.trust(lease)
 	state := rollout.State{
 		Set: seen.Set, Pods: seen.Pods, Self: o.c.self.Pod, NoLock: !o.c.owned(),
@@ -341,7 +338,7 @@ func (o *observer) gather(ctx context.Context, p *picture) (rollout.State, recor
 	state.Request, _ = record.RequestOf(lease, time.Now()) // What is wrong with it is told with the rest.
 	var nodesRead sync.WaitGroup
 	if live {
-		nodesRead.Go(func() { o.c.nodes.read(reading, &seen, o.watches) })
+		nodesRead.Go(func() { o.c.workload.ReadNodes(reading, &seen) })
 	}
 	var refused []string // The pods whose own address has refused a connection.
 	if seen.Set.OnDelete {
@@ -358,16 +355,16 @@ func (o *observer) gather(ctx context.Context, p *picture) (rollout.State, recor
 		refused = heard()
 		o.sight.etcdTook = o.c.now() - began
 		if live {
-			state.Gates = o.c.gates.answers(ctx, asked, grace)
+			state.Gates = answers()
 		}
 	}
 	nodesRead.Wait() // What the nodes say is added to the pods.
 	state.Pods = withHeard(seen.Pods, refused)
 	// Probes that failed because we are ending say nothing about the members.
 	if err := ctx.Err(); err != nil {
-		return rollout.State{}, record.Lease{}, "", err
+		return rollout.State{}, record.Lease{}, err
 	}
-	return state, r, seen.Selector, nil
+	return state, r, nil
 }
 
 // budgetFrees waits until the budget allows the eviction, for as long as the next look would have to wait in any case
@@ -411,7 +408,9 @@ func (o *observer) askBudget(ctx context.Context, d rollout.Decision) (rollout.R
 	if refusal, refused := workload.RefusalOf(err, o.sight.seen.Set.Replicas); refused {
 		o.c.log.WithError(err).Debug("an eviction would be refused")
 		refusal.Moot = o.moot(ctx, refusal)
-		o.c.account.blocked(d)
+		o.c.journal.Done(report.Outcome{
+			Intent: record.Intent{Operation: record.Evict}, Decision: d, Result: report.OutcomeBlocked,
+		})
 		return o.sight.memory.refuse(time.Now(), refusal), nil
 	}
 	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
@@ -455,7 +454,7 @@ func (o *observer) tell(state rollout.State) {
 	case evicts(d.Action) && o.sight.memory.refusedForLong():
 		return
 	}
-	o.c.account.decided(report.Sight{
+	o.c.journal.Decided(report.Sight{
 		Namespace: o.c.cfg.Namespace, StatefulSet: o.c.cfg.StatefulSet,
 		At:    time.Now().UTC().Truncate(time.Millisecond),
 		State: state, Decision: o.sight.decision, Policy: &o.c.cfg.Policy,
@@ -470,10 +469,10 @@ func (o *observer) rest() {
 	o.sight.untransferred = o.sight.memory.failedTransfers
 	o.sight.memory = newMemory(o.sight.memory.lasting)
 	o.promised = nil
-	o.watches.unfollowBudget()
+	o.c.workload.UnfollowBudget()
 	if !o.c.owned() {
-		o.watches.unfollow()
-		o.watches.unfollowLease()
+		o.c.workload.Unfollow()
+		o.c.workload.UnfollowLease()
 	}
 	o.c.remember(o.members.MemberURLs())
 	o.members.Close()

@@ -47,14 +47,7 @@ type picture struct {
 	lease *coordinationv1.Lease
 	seen  workload.Observation
 	// live is the live reading that is to confirm it, nil before that has begun.
-	live *reading
-}
-
-// reading is a live reading of the workload. What it has found is there once done is closed.
-type reading struct {
-	done chan struct{}
-	seen workload.Observation
-	err  error
+	live *workload.Confirmation
 }
 
 // read begins the live reading, unless that has begun already. It returns a function that gives up what nobody waits
@@ -64,13 +57,9 @@ func (p *picture) read(ctx context.Context, c *Coordinator) (end func()) {
 		return func() {}
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.RequestTimeout)
-	r := &reading{done: make(chan struct{})}
-	p.live = r
-	go func() {
-		defer close(r.done)
-		r.seen, r.err = c.workload.Confirm(ctx, p.seen)
-	}()
-	return func() { cancel(); <-r.done }
+	live := c.workload.Confirm(ctx, p.seen)
+	p.live = live
+	return func() { cancel(); _, _ = live.Wait() }
 }
 
 // promises is true where a look at etcd may well lead to a removal: every pod is Ready, and this is the first look that
@@ -79,7 +68,7 @@ func (p *picture) read(ctx context.Context, c *Coordinator) (end func()) {
 func (o *observer) promises(p *picture) bool {
 	before := o.sight.decision
 	_, moved := before.Action.(rollout.MoveLeader)
-	if c := record.Controls(p.lease); holdsAll(c) || c.Partition != nil ||
+	if c := record.Controls(p.lease); c.HoldAll() || c.Partition != nil ||
 		!moved && reflect.DeepEqual(p.seen.Pods, o.promised) || len(p.seen.Pods) != p.seen.Set.Replicas {
 		return false
 	}
@@ -103,7 +92,7 @@ func (o *observer) promises(p *picture) bool {
 		return true
 	}
 	// The leader is the last to go, after it has handed over.
-	return !slices.ContainsFunc(before.Assessment.Seats, func(s rollout.Seat) bool {
+	return !slices.ContainsFunc(before.Assessment.Replicas, func(s rollout.Replica) bool {
 		return s.Leader && s.Name == outdated[0]
 	})
 }
@@ -113,42 +102,18 @@ func (o *observer) promises(p *picture) bool {
 // no member answers. The next one is then due at once. Members that hang take seconds, and in that time the pod that
 // goes would change the picture.
 func (o *observer) picture() *picture {
-	leases, known := o.c.lease.Now()
-	seen, watched := o.watches.mirrored()
+	cached := o.c.workload.Cached()
 	_, removed := o.sight.decision.Action.(rollout.Remove)
 	inNeed := removed && o.sight.etcd.Silent()
-	if !known || !watched || inNeed || o.sight.brief || o.stale() ||
-		o.sight.memory.needsReading(time.Now(), seen) {
+	if !cached.Complete() || inNeed || o.sight.brief || o.stale() ||
+		o.sight.memory.needsReading(time.Now(), cached.Seen) {
 		return nil
 	}
-	lease := leases[record.Name(o.c.cfg.StatefulSet)]
-	r := record.Parse(lease)
-	if r.Intent.Operation != record.None || r.Suspect != nil || record.Requested(lease) != "" {
+	r := record.Parse(cached.Lease)
+	if r.Intent.Operation != record.None || r.Suspect != nil || record.Requested(cached.Lease) != "" {
 		return nil
 	}
-	return &picture{lease: lease, seen: seen}
-}
-
-// readLease reads the Lease, live.
-func (c *Coordinator) readLease(ctx context.Context) (*coordinationv1.Lease, error) {
-	began := c.lease.Begin()
-	lease, err := record.Read(ctx, c.cfg.Leases, c.cfg.StatefulSet)
-	if lease != nil {
-		c.lease.Read(began, lease.ResourceVersion, lease)
-	}
-	return lease, err
-}
-
-// freeLease is the Lease as a watch tells it, if that tells that nobody holds the record. Whatever is written on that
-// is a swap, which fails if the Lease has changed. Otherwise the Lease is read live: whoever has just handed over to us
-// has given the record back, and the watch may not have told of that yet.
-func (c *Coordinator) freeLease(ctx context.Context) (*coordinationv1.Lease, error) {
-	if leases, known := c.lease.Now(); known {
-		if lease := leases[record.Name(c.cfg.StatefulSet)]; record.Parse(lease).Holder == "" {
-			return lease, nil
-		}
-	}
-	return c.readLease(ctx)
+	return &picture{lease: cached.Lease, seen: cached.Seen}
 }
 
 // confirm reads live what was decided on by a picture, and meanwhile asks for the eviction. It returns false if
@@ -168,10 +133,9 @@ func (o *observer) confirm(ctx context.Context, p *picture, d rollout.Decision, 
 		asking.Go(func() { refused, berr = o.askBudget(ctx, d) })
 	}
 	defer p.read(ctx, o.c)()
-	<-p.live.done
-	seen, err := p.live.seen, p.live.err
+	seen, err := p.live.Wait()
 	if err == nil {
-		o.c.nodes.read(reading, &seen, o.watches)
+		o.c.workload.ReadNodes(reading, &seen)
 	}
 	asking.Wait()
 	if err = cmp.Or(err, berr); err != nil {

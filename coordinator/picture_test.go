@@ -349,7 +349,8 @@ func TestWhatLastedByAStalePictureIsNotBelieved(t *testing.T) {
 	k := newKube(t, 3, etcdtest.StartInMemory(t, 3))
 	c := config(k)
 	observe := func() workload.Observation {
-		o, err := workload.New(c.StatefulSets, c.Pods, "etcd", workload.Names{}).Observe(t.Context())
+		view := workload.New(workload.Config{StatefulSet: "etcd", StatefulSets: c.StatefulSets, Pods: c.Pods})
+		o, err := view.Observe(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

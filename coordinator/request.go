@@ -4,13 +4,14 @@ import (
 	"context"
 
 	"github.com/quorate/quorate/internal/record"
+	"github.com/quorate/quorate/internal/report"
 	"github.com/quorate/quorate/pkg/rollout"
 )
 
-// standing is what was seen of an operation on the record, or of the suspect.
-func (o *observer) standing(r record.Lease, s rollout.State) record.Standing {
+// resolution is what was seen of an operation on the record, or of the suspect.
+func (o *observer) resolution(r record.Lease, s rollout.State) record.Resolution {
 	next, intent := record.NextOf(o.sight.decision, s.Set.UpdateRevision)
-	return record.StandingOf(&r, o.sight.decision.Assessment, forgets(s.Request, r.Suspect), next, intent)
+	return record.ResolutionOf(&r, o.sight.decision.Assessment, forgets(s.Request, r.Suspect), next, intent)
 }
 
 // forgets is true for an operator's word that the suspect's removal cannot happen any more.
@@ -21,18 +22,18 @@ func forgets(r *rollout.Request, suspect *record.Member) bool {
 
 // answer tells what has become of the removal on the record, and takes a request off the Lease that nothing
 // more can come of. That changes the Lease, so it is not done together with what the record has to say.
-func (o *observer) answer(ctx context.Context, r record.Lease, standing record.Standing, s rollout.State) error {
+func (o *observer) answer(ctx context.Context, r record.Lease, resolution record.Resolution, s rollout.State) error {
 	q, on, over := s.Request, r.Intent, false
 	switch {
 	case on.Operation != record.RemoveMember:
 		over = o.sight.decision.Assessment.Fulfilled() ||
 			q != nil && q.Operation == rollout.RequestForgetMember && !forgets(q, r.Suspect)
-	case standing == record.Settled:
-		o.c.account.memberFound(on, on.Member.Cluster == s.Etcd.ClusterID)
-	case standing == record.Refuted:
+	case resolution == record.Settled:
+		o.c.journal.Done(report.Outcome{Intent: on, Result: report.OutcomeFound, Cluster: s.Etcd.ClusterID})
+	case resolution == record.Refuted:
 		// As long as it stands, the same would begin again.
 		if over = q != nil && q.Operation == rollout.RequestRemoveMember && q.Member == on.Member.ID; !over {
-			o.c.account.memberSuspected(o.sight.decision, on)
+			o.c.journal.Done(report.Outcome{Intent: on, Decision: o.sight.decision, Result: report.OutcomeGivenUp})
 		}
 	}
 	if !over {

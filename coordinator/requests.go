@@ -11,6 +11,7 @@ import (
 
 	"github.com/quorate/quorate/coordinator/election"
 	"github.com/quorate/quorate/internal/record"
+	"github.com/quorate/quorate/internal/report"
 )
 
 // do carries out one effect. The state is the one that asks for it.
@@ -20,13 +21,13 @@ func (t *turn) do(ctx context.Context, state *record.State, effect record.Effect
 		begun := t.c.now()
 		reading, cancel := context.WithTimeout(ctx, t.c.cfg.RequestTimeout)
 		defer cancel()
-		read := t.c.readLease
+		read := t.c.workload.ReadLease
 		if !t.hold.ours && t.right == record.ByLock { // By the clock, it counts when the Lease was read.
-			read = t.c.freeLease
+			read = t.c.workload.FreeLease
 		}
 		lease, err := read(reading)
 		if lease != nil {
-			t.c.account.recall(lease.Annotations, record.Parse(lease).Epoch)
+			t.c.journal.Recall(lease.Annotations, record.Parse(lease).Epoch)
 		}
 		outcome := t.read(ctx, "the record cannot be read", err)
 		return record.LeaseRead{Outcome: outcome, Lease: t.doubts.trust(lease), Begun: begun}
@@ -136,7 +137,7 @@ func (t *turn) read(ctx context.Context, what string, err error) record.Outcome 
 func (t *turn) write(ctx context.Context, r record.Lease) record.LeaseWritten {
 	writing, cancel := context.WithTimeout(ctx, min(t.c.cfg.RequestTimeout, t.c.cfg.MaxEvidenceAge))
 	defer cancel()
-	written, err := record.Write(writing, t.c.cfg.Leases, t.c.cfg.StatefulSet, r, t.c.account.notes())
+	written, err := record.Write(writing, t.c.cfg.Leases, t.c.cfg.StatefulSet, r, t.c.journal.Notes())
 	if apierrors.IsInvalid(err) || apierrors.IsRequestEntityTooLargeError(err) {
 		// Annotations of others may leave no room for our report. The record matters more.
 		t.c.log.WithError(err).Debug("the API server refuses the Lease with our notes; it is written without them")
@@ -146,10 +147,10 @@ func (t *turn) write(ctx context.Context, r record.Lease) record.LeaseWritten {
 	switch outcome {
 	case record.Done:
 		version = written.ResourceVersion
-		t.c.lease.Wrote(written)
-		t.c.account.written()
+		t.c.workload.WroteLease(written)
+		t.c.journal.Written()
 	case record.Refused:
-		t.c.lease.Forget()
+		t.c.workload.ForgetLease()
 		t.c.log.WithError(err).Debug("somebody else has written the record")
 	case record.Failed, record.Unclear:
 		if t.stopping {
@@ -195,7 +196,7 @@ func (t *turn) fence(ctx context.Context, e record.FencePod, all []record.FenceP
 				Debug("a removal of this pod, if there was one, has no effect from here on")
 		case t.hold.intent.Epoch != t.hold.epoch || t.actor.unclear:
 			t.c.log.WithField("pod", e.Pod.Name).Info(says)
-			t.c.account.stale()
+			t.c.journal.Done(report.Outcome{Intent: t.hold.intent, Result: report.OutcomeRuledOut})
 		default: // The API server has refused that removal. This only makes sure of it.
 			t.c.log.WithField("pod", e.Pod.Name).Debug(says)
 		}
@@ -206,7 +207,7 @@ func (t *turn) fence(ctx context.Context, e record.FencePod, all []record.FenceP
 			break
 		}
 		t.c.log.WithField("pod", e.Pod.Name).Info("an earlier removal of this pod has taken effect")
-		t.c.account.foundRemoved(t.hold.intent)
+		t.c.journal.Done(report.Outcome{Intent: t.hold.intent, Result: report.OutcomeFound})
 	case record.Failed, record.Unclear:
 		t.trouble.note(ctx, "an earlier removal of pod "+e.Pod.Name+" cannot be ruled out", err)
 	}

@@ -76,7 +76,7 @@ func (f *trouble) tooOld(ctx context.Context) {
 	err := agedError{age: age, etcd: f.sight.etcdTook, most: f.c.cfg.MaxEvidenceAge}
 	f.aged.note(f.c.log, what, err)
 	if f.aged.row == unfitAfter {
-		f.c.account.events.Warn(report.EvidenceTooOld, what+": "+err.Error())
+		f.c.journal.Events.Warn(report.EvidenceTooOld, what+": "+err.Error())
 	}
 	if age-f.sight.etcdTook > f.sight.etcdTook {
 		f.letAnotherTry(ctx, what, err, f.aged.row)

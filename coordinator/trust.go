@@ -56,8 +56,8 @@ func (d *doubts) trust(lease *coordinationv1.Lease) record.Lease {
 		d.odd = text
 		const what = "the Lease says what makes no sense"
 		d.c.log.Warnf("%s: %s", what, text)
-		d.c.account.fails(report.AtRecord, what, errors.New(text), len(odd))
-		d.c.account.events.Warn(report.OddRecord, what+": "+text)
+		d.c.journal.Fails(report.AtRecord, what, errors.New(text), len(odd))
+		d.c.journal.Events.Warn(report.OddRecord, what+": "+text)
 	}
 	return r
 }
@@ -81,5 +81,5 @@ func inRange(set rollout.Set, pod string) bool {
 // settle forgets what made no sense on the Lease, because it no longer matters.
 func (d *doubts) settle() {
 	d.odd = ""
-	d.c.account.works(report.AtRecord)
+	d.c.journal.Works(report.AtRecord)
 }

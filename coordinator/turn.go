@@ -98,7 +98,7 @@ func (t *turn) take(ctx, ending context.Context) (end record.End, ended bool) {
 			intent: state.Lease.Intent}
 		if state.Claimed() && !claimed {
 			t.coordinated = true
-			t.c.account.coordinates(t.c.name(), state.Epoch)
+			t.c.journal.Coordinates(t.c.name(), state.Epoch)
 			fields := logrus.Fields{"by": t.right.String(), "epoch": state.Epoch}
 			t.c.log.WithFields(fields).Info("this sidecar coordinates now")
 		}

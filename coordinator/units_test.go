@@ -18,9 +18,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/quorate/quorate/internal/etcdtest"
-	"github.com/quorate/quorate/internal/report"
 	"github.com/quorate/quorate/internal/workload"
 	"github.com/quorate/quorate/pkg/rollout"
 )
@@ -249,26 +249,38 @@ func TestFaultsAreLoggedOnceAMinuteAndRetriedEverMoreSlowly(t *testing.T) {
 	})
 }
 
+// refusedWatch is an API for StatefulSets that answers a watch by an error.
+type refusedWatch struct {
+	StatefulSets
+	answer func() error
+}
+
+func (w refusedWatch) Watch(context.Context, metav1.ListOptions) (watch.Interface, error) {
+	return nil, w.answer()
+}
+
 func TestARefusedWatchIsLoggedOnceAMinuteAndAnOutageNotAtAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		logger := logrus.New()
 		logger.SetOutput(&out)
-		w := newWatches(&Coordinator{log: logrus.NewEntry(logger)})
-		_, failed, _ := w.calls(report.AtWatchSet, "the StatefulSet")
 		forbidden := apierrors.NewForbidden(schema.GroupResource{Group: "apps", Resource: "statefulsets"}, "",
 			errors.New("x"))
-		for range 60 { // One attempt a second.
-			failed(forbidden)
-			failed(fmt.Errorf("stream error %v", time.Now()))
-			<-time.After(time.Second)
-		}
+		asked := 0
+		c := &Coordinator{log: logrus.NewEntry(logger), cfg: Config{StatefulSets: refusedWatch{answer: func() error {
+			if asked++; asked%2 == 1 { // One attempt a second.
+				return forbidden
+			}
+			return fmt.Errorf("stream error %v", time.Now())
+		}}}}
+		defer c.newView().Open(t.Context())()
+		<-time.After(time.Minute - time.Millisecond)
 		text := out.String()
 		if strings.Count(text, "\n") != 1 || !strings.Contains(text, "the StatefulSet cannot be watched; retrying") ||
-			!strings.Contains(text, "see deploy/base/role.yaml") {
-			t.Errorf("log of a minute: %s", text)
+			!strings.Contains(text, "see deploy/base/role.yaml") || asked != 60 {
+			t.Errorf("log of a minute and %d attempts: %s", asked, text)
 		}
-		failed(forbidden)
+		<-time.After(2 * time.Millisecond)
 		if n := strings.Count(out.String(), "\n"); n != 2 {
 			t.Errorf("%d lines after a minute, want 2", n)
 		}
@@ -426,7 +438,9 @@ func TestAPodThatBecomesReadyWithAnEarlierTimeHasNotBeenReadySinceThen(t *testin
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				k := newKube(t, 1, etcdtest.StartInMemory(t, 1))
-				w := workload.New(k, kubePods{k}, "etcd", workload.DefaultNames())
+				w := workload.New(workload.Config{
+					StatefulSet: "etcd", Names: workload.DefaultNames(), StatefulSets: k, Pods: kubePods{k},
+				})
 				m := newMemory(&lasting{})
 				ready := rollout.Sighting{UID: string(k.pods[0].UID), Condition: rollout.ReadySeen}
 				known := true

@@ -166,7 +166,8 @@ func readLive(ctx context.Context, cfg coordinator.Config, dump *workload.Dump) 
 		return err
 	}
 	// The pods come after the record. So what an intent that is gone by now has done to them shows.
-	set, pods, err := workload.New(cfg.StatefulSets, cfg.Pods, cfg.StatefulSet, cfg.Names).Read(ctx)
+	set, pods, err := workload.New(workload.Config{StatefulSet: cfg.StatefulSet, Names: cfg.Names,
+		StatefulSets: cfg.StatefulSets, Pods: cfg.Pods}).Read(ctx)
 	if err != nil {
 		return err
 	}
@@ -259,11 +260,11 @@ func outside(dump *workload.Dump, set *appsv1.StatefulSet, names workload.Names,
 // learner was no voter before, so it is at least for as long as its pod is Ready.
 func learnersAge(s rollout.State) {
 	a := rollout.Assess(s, rollout.DefaultPolicy())
-	for i := range a.Seats {
-		seat := &a.Seats[i]
-		if seat.Pod != nil && seat.Pod.Ready && !seat.Outdated && seat.Member != nil && !seat.Voter {
-			s.Ages[rollout.Sighting{UID: seat.Pod.UID, Condition: rollout.UnsettledSeen}] =
-				a.Age(seat.Pod.UID, rollout.ReadySeen)
+	for i := range a.Replicas {
+		replica := &a.Replicas[i]
+		if replica.Pod != nil && replica.Pod.Ready && !replica.Outdated && replica.Member != nil && !replica.Voter {
+			s.Ages[rollout.Sighting{UID: replica.Pod.UID, Condition: rollout.UnsettledSeen}] =
+				a.Age(replica.Pod.UID, rollout.ReadySeen)
 		}
 	}
 }

@@ -13,9 +13,9 @@ func (c *Config) observed(s *State, e *Observed, now Instant) Effect {
 	}
 	s.Lease = e.Lease
 	if s.Lease.Intent.Operation != None {
-		return c.standing(s, e, now)
+		return c.unresolved(s, e, now)
 	}
-	if s.Lease.Suspect != nil && e.Standing == Settled {
+	if s.Lease.Suspect != nil && e.Resolution == Settled {
 		s.Lease.Suspect = nil
 		return c.to(s, clearing, WriteLease{Lease: s.Lease})
 	}
@@ -34,23 +34,23 @@ func (c *Config) observed(s *State, e *Observed, now Instant) Effect {
 	return c.to(s, resting, Rest{})
 }
 
-// standing is what follows an observation while an operation stands on the record. Nothing else is
+// unresolved is what follows an observation while an operation is on the record. Nothing else is
 // begun while it does.
-func (c *Config) standing(s *State, e *Observed, now Instant) Effect {
+func (c *Config) unresolved(s *State, e *Observed, now Instant) Effect {
 	on := &s.Lease.Intent
 	switch kindOf(on.Operation) {
 	case Presumed:
 		switch {
-		case e.Standing == Settled:
+		case e.Resolution == Settled:
 			return c.clear(s)
-		case e.Standing == Refuted && (s.Lease.Suspect == nil || s.Lease.Suspect.ID == on.Member.ID):
+		case e.Resolution == Refuted && (s.Lease.Suspect == nil || s.Lease.Suspect.ID == on.Member.ID):
 			s.Lease.Suspect = on.Member
 			return c.clear(s)
-		case e.Standing == Open && e.Next == NextAct && e.Intent.repeats(on):
+		case e.Resolution == Open && e.Next == NextAct && e.Intent.repeats(on):
 			return c.begin(s, e, now)
 		}
-	case Passing:
-		if e.Standing != Settled {
+	case Blocking:
+		if e.Resolution != Settled {
 			s.Doubted = max(s.Doubted, now)
 		} else if e.Begun-s.Doubted >= c.Recovery {
 			return c.clear(s)
@@ -87,7 +87,7 @@ func (c *Config) begin(s *State, e *Observed, now Instant) Effect {
 		return c.end(s, Unwritable, "the intent does not say enough to be settled: "+e.Intent.String())
 	case kind == Presumed && s.Lease.Suspect != nil && s.Lease.Suspect.ID != e.Intent.Member.ID:
 		return c.rest(s, e.News) // The record has room for one.
-	case kind == Passing:
+	case kind == Blocking:
 		s.Doubted = now + e.Intent.Call()
 	}
 	s.Lease.Intent = e.Intent
@@ -108,7 +108,7 @@ func (c *Config) act(s *State, now Instant) Effect {
 		return c.to(s, resting, Rest{Failed: true})
 	case aged:
 		return c.clear(s) // It was never sent, so there is nothing to resolve.
-	case kind == Passing: // Its call has to begin in time. It may well take longer.
+	case kind == Blocking: // Its call has to begin in time. It may well take longer.
 		deadline = now + s.Lease.Intent.Call()
 		s.Doubted = deadline
 	}

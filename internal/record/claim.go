@@ -98,7 +98,7 @@ func understands(l *Lease) bool {
 		return l.Schema <= Newest
 	}
 	switch kindOf(l.Intent.Operation) {
-	case Fenced, Presumed, Passing:
+	case Fenced, Presumed, Blocking:
 		return true
 	case Unknown, Light:
 	}
@@ -136,7 +136,7 @@ func (c *Config) ours(s *State, l *Lease) bool {
 // schemaOf is the lowest version that can say what the record says.
 func schemaOf(l *Lease) int {
 	switch kind := kindOf(l.Intent.Operation); {
-	case l.Suspect != nil, kind == Presumed, kind == Passing:
+	case l.Suspect != nil, kind == Presumed, kind == Blocking:
 		return Newest
 	}
 	return Schema

@@ -64,8 +64,8 @@ type (
 		// Next is what the decision asks for, and Intent the operation of NextAct.
 		Next   Next
 		Intent Intent
-		// Standing is what was seen of the operation that the record names.
-		Standing Standing
+		// Resolution is what was seen of the operation that the record names.
+		Resolution Resolution
 		// News means that there is something to tell people who read the Lease. The record is
 		// renewed to tell it.
 		News bool
@@ -88,15 +88,15 @@ const (
 	NextFinish
 )
 
-// Standing is what an observation says of a presumed or passing operation on the record, or of
+// Resolution is what an observation says of a presumed or blocking operation on the record, or of
 // the suspect. Of other operations it says nothing: those are settled before anybody looks.
-type Standing int
+type Resolution int
 
 const (
 	// Open means that the operation may be under way, or may have left its member not serving.
-	Open Standing = iota
+	Open Resolution = iota
 	// Settled means that a presumed operation took effect or never will, that the member of a
-	// passing one answers reads, or that the suspect is gone.
+	// blocking one answers reads, or that the suspect is gone.
 	Settled
 	// Refuted means that a presumed operation must not be repeated, although it may still take
 	// effect.

@@ -10,7 +10,7 @@ import (
 // These two prove the kinds, whatever operations ship.
 const (
 	presumedOp = record.RemoveMember
-	passingOp  = record.Defragment
+	blockingOp = record.Defragment
 )
 
 var (
@@ -20,7 +20,7 @@ var (
 	removal = record.Intent{Operation: presumedOp, Member: ghost}
 	another = record.Intent{Operation: presumedOp, Member: &record.Member{ID: 8, Name: "etcd-4", Cluster: 1,
 		List: []uint64{5, 8}}}
-	pausing = record.Intent{Operation: passingOp, Member: &record.Member{ID: 6, Cluster: 1, Seconds: 60}}
+	pausing = record.Intent{Operation: blockingOp, Member: &record.Member{ID: 6, Cluster: 1, Seconds: 60}}
 )
 
 func ours(i record.Intent) record.Intent { i.Epoch = 7; return i }
@@ -31,16 +31,16 @@ func suspecting(l record.Lease, m *record.Member) record.Lease {
 }
 
 // sees is an observation with an operation on the record.
-func sees(l record.Lease, s record.Standing, next record.Next, i record.Intent) record.Event {
-	return record.Observed{Begun: begin, Lease: l, Standing: s, Next: next, Intent: i}
+func sees(l record.Lease, s record.Resolution, next record.Next, i record.Intent) record.Event {
+	return record.Observed{Begun: begin, Lease: l, Resolution: s, Next: next, Intent: i}
 }
 
 // sawAt is one that decides nothing and began at that moment.
-func sawAt(at time.Duration, l record.Lease, s record.Standing) record.Event {
-	return record.Observed{Begun: at, Lease: l, Standing: s}
+func sawAt(at time.Duration, l record.Lease, s record.Resolution) record.Event {
+	return record.Observed{Begun: at, Lease: l, Resolution: s}
 }
 
-// asking is a coordinator whose presumed or passing operation is under way.
+// asking is a coordinator whose presumed or blocking operation is under way.
 func asking(i record.Intent, deadline time.Duration) []turn {
 	return append(looking(),
 		turn{event: sawTo(mine("11", nothing), i), want: write(mine("11", ours(i)))},
@@ -133,7 +133,7 @@ func TestAPresumedOperation(t *testing.T) {
 	}
 }
 
-func TestAPassingOperation(t *testing.T) {
+func TestABlockingOperation(t *testing.T) {
 	// Its call may take a minute from when it is sent.
 	const ended = begin + 60*time.Second
 	on := mine("12", ours(pausing))
@@ -216,7 +216,7 @@ func TestAnIntentThatNobodyCouldSettleIsNotRecorded(t *testing.T) {
 		{"an eviction without a resourceVersion", record.Intent{Operation: record.Evict, Pod: "etcd-1", UID: "u1"}},
 		{"a presumed operation without the member list", record.Intent{Operation: presumedOp,
 			Member: &record.Member{ID: 7, Name: "etcd-3", Cluster: 1}}},
-		{"a passing operation on no member", record.Intent{Operation: passingOp}},
+		{"a blocking operation on no member", record.Intent{Operation: blockingOp}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			run(t, record.State{}, append(looking(), turn{event: sawTo(mine("11", nothing), tc.intent),
@@ -236,7 +236,7 @@ func TestWhatAnIntentOnAMemberSaysIsNotTrustedWithoutBounds(t *testing.T) {
 		{"one that takes less than no time takes none", -1 << 40, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			i := record.Intent{Operation: passingOp, Member: &record.Member{ID: 6, Cluster: 1, Seconds: tc.seconds}}
+			i := record.Intent{Operation: blockingOp, Member: &record.Member{ID: 6, Cluster: 1, Seconds: tc.seconds}}
 			run(t, record.State{}, asking(i, begin+tc.want)...)
 		})
 	}

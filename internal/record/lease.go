@@ -34,7 +34,7 @@ const (
 const (
 	// Schema is the version of a record that names no operation on a member.
 	Schema = 1
-	// Newest is the version that knows presumed and passing operations, and suspects. It is written
+	// Newest is the version that knows presumed and blocking operations, and suspects. It is written
 	// only while one of them stands on the record, so that an older sidecar can coordinate at any
 	// other time.
 	Newest = 2

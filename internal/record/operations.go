@@ -39,8 +39,8 @@ var kinds = [...]struct {
 	{FenceAll, Fenced},
 	{MoveLeader, Light},
 	{RemoveMember, Presumed},
-	{Defragment, Passing},
-	{Disarm, Passing},
+	{Defragment, Blocking},
+	{Disarm, Blocking},
 }
 
 // kindOf is the kind of one of this version's operations.
@@ -62,8 +62,8 @@ func NextOf(d rollout.Decision, revision string) (Next, Intent) {
 	case rollout.Complete:
 		// Pods below the partition stay outdated until it is lowered, and nothing reports
 		// that.
-		for i := range d.Assessment.Seats {
-			if d.Assessment.Seats[i].Outdated {
+		for i := range d.Assessment.Replicas {
+			if d.Assessment.Replicas[i].Outdated {
 				return NextRest, Intent{}
 			}
 		}
@@ -88,26 +88,26 @@ func NextOf(d rollout.Decision, revision string) (Next, Intent) {
 			Member:    &Member{ID: t.ID, Name: t.Name, Cluster: t.Cluster, List: t.List, URLs: t.URLs},
 		}
 	case rollout.Defragment:
-		return NextAct, passing(Defragment, action.Member, action.Process, action.Within)
+		return NextAct, blocking(Defragment, action.Member, action.Process, action.Within)
 	case rollout.Disarm:
-		return NextAct, passing(Disarm, action.Member, action.Process, action.Within)
+		return NextAct, blocking(Disarm, action.Member, action.Process, action.Within)
 	}
 	return NextRest, Intent{}
 }
 
-// passing is an intent on a member that may be stopped for as long.
-func passing(o Operation, m rollout.MemberRef, p rollout.Process, within time.Duration) Intent {
+// blocking is an intent on a member that may be stopped for as long.
+func blocking(o Operation, m rollout.MemberRef, p rollout.Process, within time.Duration) Intent {
 	return Intent{Operation: o, Member: &Member{ID: m.ID, Name: m.Name, Cluster: m.Cluster,
 		PodUID: p.PodUID, Restarts: p.Restarts, Seconds: int(within.Seconds())}}
 }
 
 // UnderWay is what a decision has to know of the operation on the record, nil if that stops no member.
-func (l *Lease) UnderWay() *rollout.Passing {
+func (l *Lease) UnderWay() *rollout.Blocking {
 	i := &l.Intent
-	if kindOf(i.Operation) != Passing || i.Member == nil {
+	if kindOf(i.Operation) != Blocking || i.Member == nil {
 		return nil
 	}
-	return &rollout.Passing{Operation: string(i.Operation),
+	return &rollout.Blocking{Operation: string(i.Operation),
 		Member:  rollout.MemberRef{ID: i.Member.ID, Cluster: i.Member.Cluster, Name: i.Member.Name},
 		Process: rollout.Process{PodUID: i.Member.PodUID, Restarts: i.Member.Restarts}}
 }

@@ -22,7 +22,7 @@ func TestAnIntentOnAMemberIsReadAsItWasWritten(t *testing.T) {
 	}{
 		{"one of a presumed operation", Lease{Intent: Intent{Operation: RemoveMember, Member: member, Epoch: 6}},
 			Lease{Intent: Intent{Operation: RemoveMember, Member: member, Epoch: 6}}},
-		{"one of a passing operation", Lease{Intent: Intent{Operation: Defragment, Member: member}},
+		{"one of a blocking operation", Lease{Intent: Intent{Operation: Defragment, Member: member}},
 			Lease{Intent: Intent{Operation: Defragment, Member: member}}},
 		{"a suspect", Lease{Suspect: member}, Lease{Suspect: member}},
 		{"a suspect, and a removal", Lease{Suspect: member, Intent: Intent{Operation: Delete, Pod: "p", UID: "u",

@@ -38,10 +38,10 @@ type Config struct {
 	// Renew is how often the record is renewed; zero means every third of Duration.
 	Renew time.Duration
 	// MaxEvidenceAge bounds the time from the beginning of an observation to the end of
-	// the operation that rests on it. The call of a passing operation may take longer: it has to
+	// the operation that rests on it. The call of a blocking operation may take longer: it has to
 	// begin within that time.
 	MaxEvidenceAge time.Duration
-	// Recovery is how long the member of a passing operation has to have answered reads, after
+	// Recovery is how long the member of a blocking operation has to have answered reads, after
 	// the end of the call, before the operation counts as over.
 	Recovery time.Duration
 	// Later is how much longer a record that is not our own has to have been free before we claim
@@ -97,7 +97,7 @@ type State struct {
 	Unfenced []Pod
 	// Begun is when the observation began that the operation rests on.
 	Begun Instant
-	// Doubted is until when, as far as we know, the passing operation on the record has kept its
+	// Doubted is until when, as far as we know, the blocking operation on the record has kept its
 	// member from answering.
 	Doubted Instant
 	// Renewed is when the Lease was last written by us.

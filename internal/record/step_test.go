@@ -27,7 +27,7 @@ func theirs() record.Lease {
 func mine(version string, i record.Intent) record.Lease {
 	l := record.Lease{ResourceVersion: version, Schema: record.Schema, Holder: me, Epoch: 7, Duration: 15 * time.Second,
 		Rolling: true, Intent: i}
-	if i.Operation == presumedOp || i.Operation == passingOp {
+	if i.Operation == presumedOp || i.Operation == blockingOp {
 		l.Schema = record.Newest
 	}
 	return l

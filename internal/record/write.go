@@ -16,7 +16,7 @@ func (c *Config) leaseWritten(s *State, e LeaseWritten, now Instant) Effect {
 	switch {
 	case s.Phase == recording:
 		return c.act(s, now)
-	case s.Phase == claiming && kindOf(s.Lease.Intent.Operation) == Passing:
+	case s.Phase == claiming && kindOf(s.Lease.Intent.Operation) == Blocking:
 		// Whoever put it there may have begun it a moment ago.
 		s.Doubted = now + s.Lease.Intent.Call()
 	case s.Pausing:

@@ -1,11 +1,13 @@
 package report
 
 import (
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/pkg/rollout"
 )
 
@@ -30,17 +32,6 @@ type Metrics struct {
 	mu   sync.Mutex
 	last Report
 }
-
-// Outcomes of a removal, as the label outcome of quorate_removals_total.
-const (
-	OutcomeDone    = "done"
-	OutcomeRefused = "refused"
-	OutcomeBlocked = "blocked"
-	OutcomeFailed  = "failed"
-	OutcomeUnclear = "unclear"
-)
-
-var outcomes = []string{OutcomeDone, OutcomeRefused, OutcomeBlocked, OutcomeFailed, OutcomeUnclear}
 
 // probeBuckets reach from a healthy member in the same zone to the probe timeout.
 var probeBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5}
@@ -271,23 +262,20 @@ func (m *Metrics) forget() {
 	}
 }
 
-// Removal counts a requested removal, with one of the outcomes above.
-func (m *Metrics) Removal(rule, outcome string) {
-	if m != nil {
-		m.removals.WithLabelValues(rule, outcome).Inc()
+// Count counts what has become of an operation.
+func (m *Metrics) Count(o Outcome) {
+	switch {
+	case m == nil:
+	case o.Result == OutcomeRuledOut:
+		m.refused.Inc()
+	case !slices.Contains(outcomes, o.Result): // Whoever asked for it has counted it.
+	case o.Operation == record.Delete || o.Operation == record.Evict:
+		m.removals.WithLabelValues(string(o.Decision.Rule), o.Result).Inc()
+	case o.Operation == record.MoveLeader:
+		m.moves.WithLabelValues(o.Result).Inc()
+	case o.Operation == record.Defragment:
+		m.defragmentations.WithLabelValues(o.Result).Inc()
 	}
-}
-
-// LeaderMove counts a requested change of etcd's leader.
-func (m *Metrics) LeaderMove(err error) {
-	if m == nil {
-		return
-	}
-	outcome := OutcomeDone
-	if err != nil {
-		outcome = OutcomeFailed
-	}
-	m.moves.WithLabelValues(outcome).Inc()
 }
 
 // Ghosts says how many there are, by a look at an idle cluster.
@@ -297,24 +285,10 @@ func (m *Metrics) Ghosts(n int) {
 	}
 }
 
-// Defragmentation counts one of a member, with one of the outcomes above.
-func (m *Metrics) Defragmentation(outcome string) {
-	if m != nil {
-		m.defragmentations.WithLabelValues(outcome).Inc()
-	}
-}
-
 // HandOver counts that this sidecar let another one coordinate.
 func (m *Metrics) HandOver() {
 	if m != nil {
 		m.handOvers.Inc()
-	}
-}
-
-// StaleRefused counts a removal that can no longer take effect.
-func (m *Metrics) StaleRefused() {
-	if m != nil {
-		m.refused.Inc()
 	}
 }
 

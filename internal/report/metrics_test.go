@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/quorate/quorate/internal/report"
 )
@@ -119,5 +120,29 @@ func TestTheMetricsPageIsWhatIsRegistered(t *testing.T) {
 	}
 	if string(have) != want {
 		t.Errorf("%s is out of date; run go test ./internal/report -run Metrics -update", path)
+	}
+}
+
+func TestTheMetricsFollowTheConventions(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	m, err := report.NewMetrics(registry, "ns", "etcd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Show(report.Report{At: time.Now(), Overrides: []string{"Canary"}})
+	m.Probe(time.Second, true)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	problems, err := promlint.NewWithMetricFamilies(families).Lint()
+	if err != nil || len(problems) > 0 {
+		t.Errorf("%v, %+v", err, problems)
+	}
+	if _, err := report.NewMetrics(registry, "ns", "etcd"); err == nil {
+		t.Error("registered twice for one StatefulSet")
+	}
+	if _, err := report.NewMetrics(registry, "ns", "events"); err != nil {
+		t.Errorf("two StatefulSets in one process: %v", err)
 	}
 }

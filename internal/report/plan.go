@@ -1,10 +1,10 @@
-// Package report is one value, [Report], of what is going on in a StatefulSet and why, since
-// when and what would help. Its renderers, for people and for programs, are the tables of status
-// and plan, the status that etcd-druid's DEP-01 proposes for an Etcd, events, metrics, and the
-// annotations of the Lease. Package pkg/page serves it over HTTP.
+// Package report is one value, [Report], of what is going on in a StatefulSet and why, since when and what would help.
+// Its renderers, for people and for programs, are the tables of status and plan, the status that etcd-druid's DEP-01
+// proposes for an Etcd, events, metrics, and the annotations of the Lease. Package pkg/page serves it over HTTP.
 //
-// A coordinator makes a report of every decision ([New]). An observer from outside makes a [Status]
-// of what can be seen ([Look]), which never takes an old report for a new one.
+// A coordinator keeps a [Journal] of what it decides and does. It makes a report of every decision ([New]), and an
+// entry of the [History] of an [Outcome]. An observer from outside makes a [Status] of what can be seen ([Look]), which
+// never takes an old report for a new one.
 package report
 
 import (
@@ -130,9 +130,9 @@ func NewPlan(d rollout.Decision) Plan {
 	for _, other := range d.Others {
 		p.Others = append(p.Others, workOf(other))
 	}
-	for i := range a.Seats {
-		m := memberOf(&a.Seats[i])
-		if d := a.Database(&a.Seats[i]); d != nil {
+	for i := range a.Replicas {
+		m := memberOf(&a.Replicas[i])
+		if d := a.Database(&a.Replicas[i]); d != nil {
 			m.Database = &Database{Size: d.Size, Free: d.Free, Quota: d.Quota.Bytes, QuotaFrom: d.Quota.From}
 			if d.Size >= worthTelling {
 				m.Detail += "; database " + d.String()
@@ -172,7 +172,7 @@ func workOf(d rollout.Decision) Work {
 	return w
 }
 
-func memberOf(s *rollout.Seat) Member {
+func memberOf(s *rollout.Replica) Member {
 	m := Member{
 		Pod: s.Name, Voter: s.Voter, Evidence: s.Evidence.String(), Detail: s.Describe(),
 		Outdated: s.Outdated, Settled: s.Settled,

@@ -188,19 +188,6 @@ func (r Report) HeldBy(g rollout.Guard) bool {
 // Rolling is true while a rollout is under way, whatever keeps it.
 func (r Report) Rolling() bool { return !r.Started.IsZero() }
 
-// Overridden are the guards that would have held the removal which is decided on.
-func Overridden(d rollout.Decision) []string {
-	var names []string
-	for _, c := range d.Candidates {
-		for _, v := range c.Verdicts {
-			if c.Pod == d.Target().Pod && v.Overridden && !slices.Contains(names, string(v.Guard)) {
-				names = append(names, string(v.Guard))
-			}
-		}
-	}
-	return names
-}
-
 // name is the pod's, or, of a voter without a pod of ours, the member's ID.
 func (m *Member) name() string {
 	if m.Pod != "" {

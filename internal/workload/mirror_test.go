@@ -244,7 +244,7 @@ func TestAWatchOfPodsBeginsWhereTheyWereRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &api{set: statefulSet(), pods: []corev1.Pod{*pod()}, listed: "42"}
 		a.set.ResourceVersion, a.pods[0].ResourceVersion = "7", "41"
-		w := newWorkload(a)
+		w := newView(a)
 		w.Remember(true)
 		read, err := w.Observe(t.Context())
 		if err != nil {
@@ -254,7 +254,7 @@ func TestAWatchOfPodsBeginsWhereTheyWereRead(t *testing.T) {
 		ended := make(chan struct{}, 2)
 		go func() { w.WatchPods(ctx, read.Selector, func() {}, func(error) {}); ended <- struct{}{} }()
 		synctest.Wait()
-		if _, ok := w.Mirrored(); ok {
+		if w.Cached().Watched {
 			t.Error("the StatefulSet is not watched yet")
 		}
 		go func() { w.WatchSet(ctx, func() {}, func(error) {}); ended <- struct{}{} }()
@@ -267,31 +267,32 @@ func TestAWatchOfPodsBeginsWhereTheyWereRead(t *testing.T) {
 		opened, _ := a.watching()
 		opened[1].Add(a.set.DeepCopy())
 		synctest.Wait()
-		seen, ok := w.Mirrored()
-		if !ok || !seen.Same(read) {
-			t.Errorf("mirrored %t: %+v, want %+v", ok, seen, read)
+		told := w.Cached()
+		if !told.Watched || !told.Seen.Same(read) {
+			t.Errorf("told %+v, want %+v", told, read)
 		}
-		live, err := w.Confirm(t.Context(), seen)
+		seen := told.Seen
+		live, err := w.Confirm(t.Context(), seen).Wait()
 		if err != nil || !live.Same(seen) {
 			t.Errorf("confirmed %+v, %v", live, err)
 		}
 		a.pods[0].ResourceVersion, a.listed = "43", "44"
-		if live, err = w.Confirm(t.Context(), seen); err != nil || live.Same(seen) {
+		if live, err = w.Confirm(t.Context(), seen).Wait(); err != nil || live.Same(seen) {
 			t.Errorf("a pod that has changed: %+v, %v", live, err)
 		}
-		if seen, ok = w.Mirrored(); !ok || !seen.Same(live) {
+		if told = w.Cached(); !told.Watched || !told.Seen.Same(live) {
 			t.Error("what was read live has not been learned")
 		}
 		a.err = errors.New("no answer")
-		if _, err = w.Confirm(t.Context(), seen); !errors.Is(err, a.err) {
+		if _, err = w.Confirm(t.Context(), seen).Wait(); !errors.Is(err, a.err) {
 			t.Errorf("got %v", err)
 		}
 		a.set = a.set.DeepCopy()
 		a.set.ResourceVersion, a.set.Status.CurrentRevision, a.err = "50", "promoted", nil
-		if err = w.Promote(t.Context(), seen); err != nil {
+		if err = w.Promote(t.Context(), told.Seen); err != nil {
 			t.Fatal(err)
 		}
-		if seen, _ = w.Mirrored(); seen.CurrentRevision != "promoted" {
+		if told = w.Cached(); told.Seen.CurrentRevision != "promoted" {
 			t.Error("a promotion of ours is not known before the watch tells of it")
 		}
 		cancel()
@@ -323,7 +324,7 @@ func TestASidecarFindsItselfByOneRequest(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			a := &api{set: statefulSet(), pods: []corev1.Pod{tc.pod}}
 			a.set.UID = "another"
-			self, found, err := newWorkload(a).Self(t.Context(), tc.pod.Name)
+			self, found, err := newView(a).Self(t.Context(), tc.pod.Name)
 			if err != nil || found != tc.found || len(a.gets) != tc.gets {
 				t.Errorf("found %t after %d more reads, %v", found, len(a.gets), err)
 			}

@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/quorate/quorate/pkg/rollout"
@@ -83,33 +82,6 @@ func (o *Observation) Nodes() []string {
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
-}
-
-// WatchNode calls changed whenever a node has been cordoned, tainted, or the reverse, until ctx ends. A node's
-// status changes all the time, and nobody is called for that. The mirror is kept up to date.
-func WatchNode(ctx context.Context, nodes Nodes, name string, into *Mirror[*corev1.Node], changed func(),
-	failed func(error),
-) {
-	var last *corev1.Node
-	Watch{
-		Open: nodes.Watch, Failed: failed, Into: into,
-		Options: metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", name).String()},
-		Told: func(e watch.Event) {
-			node, ok := e.Object.(*corev1.Node)
-			if !ok {
-				return
-			}
-			alike := func(x, y corev1.Taint) bool { return x.MatchTaint(&y) }
-			same := last != nil && e.Type != watch.Deleted && last.Spec.Unschedulable == node.Spec.Unschedulable &&
-				slices.EqualFunc(last.Spec.Taints, node.Spec.Taints, alike)
-			if last = node; e.Type == watch.Deleted {
-				last = nil // One of the same name is another node.
-			}
-			if !same {
-				changed()
-			}
-		},
-	}.Keep(ctx)
 }
 
 // byEviction is the reason that the eviction API gives with the condition. Kubernetes' disruption controller

@@ -139,7 +139,7 @@ func TestWhoLeavesIsSeenByThePodAndItsNode(t *testing.T) {
 				nodes.nodes["n1"] = tc.node
 			}
 			a := &api{set: statefulSet(), pods: []corev1.Pod{*tc.pod}}
-			o, err := newWorkload(a).Observe(t.Context())
+			o, err := newView(a).Observe(t.Context())
 			if err == nil {
 				err = o.ReadNodes(t.Context(), nodes, nil)
 			}
@@ -249,7 +249,7 @@ func TestTheTaintOfADrainerCountsLikeACordon(t *testing.T) {
 				}
 			}
 			nodes := &nodeAPI{nodes: map[string]*corev1.Node{"n1": tc.node}}
-			o, err := newWorkload(&api{set: statefulSet(), pods: []corev1.Pod{*tc.pod}}).Observe(t.Context())
+			o, err := newView(&api{set: statefulSet(), pods: []corev1.Pod{*tc.pod}}).Observe(t.Context())
 			if err == nil {
 				err = o.ReadNodes(t.Context(), nodes, []string{by})
 			}
@@ -273,7 +273,7 @@ func TestOnlyTheNodesOfOurPodsAreRead(t *testing.T) {
 		return *p
 	}
 	nodes := &nodeAPI{nodes: map[string]*corev1.Node{"a": node(), "b": node(cordoned)}}
-	o, err := newWorkload(&api{set: statefulSet(), pods: []corev1.Pod{
+	o, err := newView(&api{set: statefulSet(), pods: []corev1.Pod{
 		on("etcd-main-0", "b"), on("etcd-main-1", "a"), on("etcd-main-2", "b"),
 		on("job", "c", func(p *corev1.Pod) { p.OwnerReferences = nil }),
 	}}).Observe(t.Context())

@@ -48,7 +48,7 @@ type server struct {
 }
 
 // newServer has the pods etcd-main-0 to etcd-main-2 at resourceVersions 100 to 102.
-func newServer(t *testing.T) (*server, *workload.Workload) {
+func newServer(t *testing.T) (*server, *workload.View) {
 	t.Helper()
 	s := &server{set: statefulSet(), version: 200, fail: map[string]*apierrors.StatusError{}, before: func(string) {}}
 	for i := range 3 {
@@ -68,7 +68,10 @@ func newServer(t *testing.T) (*server, *workload.Workload) {
 		t.Fatal(err)
 	}
 	t.Cleanup(listening.Close)
-	return s, workload.New(apps.StatefulSets("ns"), core.Pods("ns"), "etcd-main", workload.DefaultNames())
+	return s, workload.New(workload.Config{
+		StatefulSet: "etcd-main", Names: workload.DefaultNames(),
+		StatefulSets: apps.StatefulSets("ns"), Pods: core.Pods("ns"),
+	})
 }
 
 var podResource = schema.GroupResource{Resource: "pods"}

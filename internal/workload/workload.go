@@ -1,19 +1,16 @@
 package workload
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http/httptrace"
 	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -37,7 +34,7 @@ import (
 type StatefulSets interface {
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (*appsv1.StatefulSet, error)
 	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
-	// Patch is used by [Workload.Promote] only.
+	// Patch is used by [View.Promote] only.
 	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions,
 		subresources ...string) (*appsv1.StatefulSet, error)
 }
@@ -61,27 +58,6 @@ type Pods interface {
 type Budgets interface {
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (*policyv1.PodDisruptionBudget, error)
 	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
-}
-
-// Workload reads one StatefulSet and its pods, and removes pods.
-type Workload struct {
-	sets  StatefulSets
-	pods  Pods
-	name  string
-	names Names
-
-	// set and mirror are what the watches tell, and selector chooses the pods in the mirror.
-	set      Mirror[*appsv1.StatefulSet]
-	mirror   Mirror[*corev1.Pod]
-	selector string
-	// budget is what a watch tells of the PodDisruptionBudget that has the StatefulSet's name.
-	budget Mirror[*policyv1.PodDisruptionBudget]
-}
-
-// New returns the workload of the named StatefulSet.
-func New(sets StatefulSets, pods Pods, statefulSet string, names Names) *Workload {
-	return &Workload{sets: sets, pods: pods, name: statefulSet, names: names,
-		set: Mirror[*appsv1.StatefulSet]{Single: true}, budget: Mirror[*policyv1.PodDisruptionBudget]{Single: true}}
 }
 
 // Observation is one live reading, or what the watches tell.
@@ -127,32 +103,32 @@ func (o Observation) Lasted(since Observation, uid string) bool {
 }
 
 // Read reads the StatefulSet and then its pods, both consistently.
-func (w *Workload) Read(ctx context.Context) (*appsv1.StatefulSet, []corev1.Pod, error) {
-	set, pods, _, err := w.read(ctx)
+func (v *View) Read(ctx context.Context) (*appsv1.StatefulSet, []corev1.Pod, error) {
+	set, pods, _, err := v.read(ctx)
 	return set, pods, err
 }
 
 // Observe reads the same as facts.
-func (w *Workload) Observe(ctx context.Context) (Observation, error) {
-	set, pods, selector, err := w.read(ctx)
+func (v *View) Observe(ctx context.Context) (Observation, error) {
+	set, pods, selector, err := v.read(ctx)
 	if err != nil {
 		return Observation{}, err
 	}
-	return w.observation(set, selector, pods), nil
+	return v.observation(set, selector, pods), nil
 }
 
-func (w *Workload) observation(set *appsv1.StatefulSet, selector string, pods []corev1.Pod) Observation {
+func (v *View) observation(set *appsv1.StatefulSet, selector string, pods []corev1.Pod) Observation {
 	o := Observation{
-		Set: SetFacts(set, w.names), Selector: selector,
+		Set: SetFacts(set, v.cfg.Names), Selector: selector,
 		CurrentRevision: set.Status.CurrentRevision, ResourceVersion: set.ResourceVersion,
 		abrupt: map[string]bool{}, tolerations: map[string][]corev1.Toleration{}, unbroken: map[string]unbroken{},
 		addresses: map[string]Addresses{},
 	}
 	for i := range pods {
 		o.tolerations[string(pods[i].UID)] = pods[i].Spec.Tolerations
-		o.Pods = append(o.Pods, PodFacts(&pods[i], o.Set, w.names))
+		o.Pods = append(o.Pods, PodFacts(&pods[i], o.Set, v.cfg.Names))
 		o.addresses[string(pods[i].UID)] = addressesOf(&pods[i])
-		o.unbroken[string(pods[i].UID)] = unbrokenOf(&pods[i], w.names.EtcdContainer)
+		o.unbroken[string(pods[i].UID)] = unbrokenOf(&pods[i], v.cfg.Names.EtcdContainer)
 		if grace := pods[i].Spec.TerminationGracePeriodSeconds; grace != nil && *grace == 0 {
 			o.abrupt[string(pods[i].UID)] = true
 		}
@@ -160,8 +136,8 @@ func (w *Workload) observation(set *appsv1.StatefulSet, selector string, pods []
 	return o
 }
 
-func (w *Workload) read(ctx context.Context) (*appsv1.StatefulSet, []corev1.Pod, string, error) {
-	set, err := w.get(ctx)
+func (v *View) read(ctx context.Context) (*appsv1.StatefulSet, []corev1.Pod, string, error) {
+	set, err := v.get(ctx)
 	if err != nil {
 		return nil, nil, "", err
 	}
@@ -169,36 +145,36 @@ func (w *Workload) read(ctx context.Context) (*appsv1.StatefulSet, []corev1.Pod,
 	if err != nil {
 		return nil, nil, "", fmt.Errorf("StatefulSet %s: spec.selector: %w", set.Name, err)
 	}
-	pods, err := w.list(ctx, selector.String())
+	pods, err := v.list(ctx, selector.String())
 	return set, pods, selector.String(), err
 }
 
-func (w *Workload) get(ctx context.Context) (*appsv1.StatefulSet, error) {
-	began := w.set.Begin()
-	set, err := w.sets.Get(ctx, w.name, metav1.GetOptions{})
+func (v *View) get(ctx context.Context) (*appsv1.StatefulSet, error) {
+	began := v.set.Begin()
+	set, err := v.cfg.StatefulSets.Get(ctx, v.cfg.StatefulSet, metav1.GetOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("get StatefulSet %s: %w", w.name, err)
+		return nil, fmt.Errorf("get StatefulSet %s: %w", v.cfg.StatefulSet, err)
 	}
-	w.set.Read(began, set.ResourceVersion, set)
+	v.set.Read(began, set.ResourceVersion, set)
 	return set, nil
 }
 
-func (w *Workload) list(ctx context.Context, selector string) ([]corev1.Pod, error) {
-	if w.selector != selector { // Another StatefulSet of the same name.
-		w.selector = selector
-		w.mirror.Forget()
+func (v *View) list(ctx context.Context, selector string) ([]corev1.Pod, error) {
+	if v.selector != selector { // Another StatefulSet of the same name.
+		v.selector = selector
+		v.pods.Forget()
 	}
-	began := w.mirror.Begin()
-	pods, err := w.pods.List(ctx, metav1.ListOptions{LabelSelector: selector})
+	began := v.pods.Begin()
+	pods, err := v.cfg.Pods.List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
-		return nil, fmt.Errorf("list pods of StatefulSet %s: %w", w.name, err)
+		return nil, fmt.Errorf("list pods of StatefulSet %s: %w", v.cfg.StatefulSet, err)
 	}
 	known := make([]*corev1.Pod, len(pods.Items))
 	for i := range pods.Items {
 		pods.Items[i].ManagedFields = nil
 		known[i] = &pods.Items[i]
 	}
-	w.mirror.Read(began, pods.ResourceVersion, known...)
+	v.pods.Read(began, pods.ResourceVersion, known...)
 	return pods.Items, nil
 }
 
@@ -206,16 +182,16 @@ func (w *Workload) list(ctx context.Context, selector string) ([]corev1.Pod, err
 // only on the very pod that was observed, and is refused if that pod was replaced or changed in any way
 // since. The pod's own grace period applies, but never 0: the pod would then be gone while its
 // processes still run, and a second one with the same identity could start.
-func (w *Workload) Remove(ctx context.Context, o Observation, i record.Intent) error {
+func (v *View) Remove(ctx context.Context, o Observation, i record.Intent) error {
 	options := o.deleteOptions(i.UID, i.ResourceVersion)
 	if i.Operation == record.Evict {
-		if err := w.evict(ctx, i, options); err != nil {
+		if err := v.evict(ctx, i, options); err != nil {
 			return err
 		}
-	} else if err := w.pods.Delete(ctx, i.Pod, options); err != nil {
+	} else if err := v.cfg.Pods.Delete(ctx, i.Pod, options); err != nil {
 		return fmt.Errorf("delete pod %s (UID %s, resourceVersion %s): %w", i.Pod, i.UID, i.ResourceVersion, err)
 	}
-	w.mirror.Amend(i.Pod, func(p *corev1.Pod) *corev1.Pod {
+	v.pods.Amend(i.Pod, func(p *corev1.Pod) *corev1.Pod {
 		if string(p.UID) == i.UID && p.DeletionTimestamp == nil {
 			p = p.DeepCopy()
 			p.DeletionTimestamp = &metav1.Time{Time: time.Now()}
@@ -240,19 +216,19 @@ func (o Observation) deleteOptions(uid, resourceVersion string) metav1.DeleteOpt
 // evict asks for the removal, so that a PodDisruptionBudget can refuse it (see [RefusalOf]). A budget
 // is charged even if a precondition fails afterwards, so the pod is looked at once more just before. A watch
 // tells soon enough whether it has changed. The eviction's own preconditions are what counts.
-func (w *Workload) evict(ctx context.Context, i record.Intent, options metav1.DeleteOptions) error {
-	pods, watched := w.mirror.Now()
+func (v *View) evict(ctx context.Context, i record.Intent, options metav1.DeleteOptions) error {
+	pods, watched := v.pods.Now()
 	p := pods[i.Pod]
 	if !watched {
 		var err error
-		if p, err = w.pod(ctx, i.Pod); err != nil {
+		if p, err = v.pod(ctx, i.Pod); err != nil {
 			return fmt.Errorf("before its eviction: %w", err)
 		}
 	}
 	if p == nil || string(p.UID) != i.UID || p.ResourceVersion != i.ResourceVersion {
 		return apierrors.NewConflict(corev1.Resource("pods"), i.Pod, errors.New("it changed since it was observed"))
 	}
-	if err := w.pods.EvictV1(ctx, eviction(i.Pod, options)); err != nil {
+	if err := v.cfg.Pods.EvictV1(ctx, eviction(i.Pod, options)); err != nil {
 		return fmt.Errorf("evict pod %s (UID %s, resourceVersion %s): %w", i.Pod, i.UID, i.ResourceVersion, err)
 	}
 	return nil
@@ -261,7 +237,7 @@ func (w *Workload) evict(ctx context.Context, i record.Intent, options metav1.De
 // AskBudget asks by a dry run whether an eviction of the observed pod would be granted now. A dry run
 // changes nothing and charges nothing, so it needs no record. A refusal is an error that [RefusalOf]
 // recognizes.
-func (w *Workload) AskBudget(ctx context.Context, o Observation, pod, uid, resourceVersion string) error {
+func (v *View) AskBudget(ctx context.Context, o Observation, pod, uid, resourceVersion string) error {
 	var answered atomic.Bool
 	asking, cancel := context.WithTimeout(ctx, budgetTimeout)
 	defer cancel()
@@ -269,7 +245,7 @@ func (w *Workload) AskBudget(ctx context.Context, o Observation, pod, uid, resou
 	asking = httptrace.WithClientTrace(asking, trace)
 	options := o.deleteOptions(uid, resourceVersion)
 	options.DryRun = []string{metav1.DryRunAll}
-	err := w.pods.EvictV1(asking, eviction(pod, options))
+	err := v.cfg.Pods.EvictV1(asking, eviction(pod, options))
 	switch {
 	case err == nil:
 		return nil
@@ -297,9 +273,9 @@ const (
 
 // pod reads one pod, or returns nil if there is none. It lists, because the sidecar has that permission
 // anyway.
-func (w *Workload) pod(ctx context.Context, name string) (*corev1.Pod, error) {
+func (v *View) pod(ctx context.Context, name string) (*corev1.Pod, error) {
 	selector := fields.OneTermEqualSelector("metadata.name", name).String()
-	list, err := w.pods.List(ctx, metav1.ListOptions{FieldSelector: selector})
+	list, err := v.cfg.Pods.List(ctx, metav1.ListOptions{FieldSelector: selector})
 	if err != nil {
 		return nil, fmt.Errorf("read pod %s: %w", name, err)
 	}
@@ -313,17 +289,17 @@ func (w *Workload) pod(ctx context.Context, name string) (*corev1.Pod, error) {
 
 // Self returns what a coordinator has to know about its own pod: UID and revision. ok is false if there
 // is no such pod, or if it does not belong to the StatefulSet.
-func (w *Workload) Self(ctx context.Context, name string) (pod rollout.Pod, ok bool, err error) {
+func (v *View) Self(ctx context.Context, name string) (pod rollout.Pod, ok bool, err error) {
 	if name != "" {
-		p, err := w.pod(ctx, name)
+		p, err := v.pod(ctx, name)
 		if err != nil {
 			return rollout.Pod{}, false, err
 		}
-		if owner := w.owner(p); owner != nil {
-			return PodFacts(p, rollout.Set{Name: w.name, UID: string(owner.UID)}, w.names), true, nil
+		if owner := v.owner(p); owner != nil {
+			return PodFacts(p, rollout.Set{Name: v.cfg.StatefulSet, UID: string(owner.UID)}, v.cfg.Names), true, nil
 		}
 	}
-	o, err := w.Observe(ctx) // It also shows a wrong name.
+	o, err := v.Observe(ctx) // It also shows a wrong name.
 	if err != nil {
 		return rollout.Pod{}, false, err
 	}
@@ -336,12 +312,12 @@ func (w *Workload) Self(ctx context.Context, name string) (pod rollout.Pod, ok b
 }
 
 // owner is the StatefulSet as the controller of a pod, or nil if another controls it.
-func (w *Workload) owner(p *corev1.Pod) *metav1.OwnerReference {
+func (v *View) owner(p *corev1.Pod) *metav1.OwnerReference {
 	if p == nil {
 		return nil
 	}
 	owner := metav1.GetControllerOf(p)
-	if owner == nil || owner.Kind != "StatefulSet" || owner.Name != w.name ||
+	if owner == nil || owner.Kind != "StatefulSet" || owner.Name != v.cfg.StatefulSet ||
 		!strings.HasPrefix(owner.APIVersion, appsv1.GroupName+"/") {
 		return nil
 	}
@@ -353,20 +329,20 @@ func (w *Workload) owner(p *corev1.Pod) *metav1.OwnerReference {
 // such a name and the labels. A StatefulSet that is made anew has another UID, and takes over the pods that the former
 // one has left behind. That changes them, so no earlier removal reaches those either. So the name of the owner is what
 // counts.
-func (w *Workload) Fenceable(ctx context.Context) ([]record.Pod, error) {
+func (v *View) Fenceable(ctx context.Context) ([]record.Pod, error) {
 	var pods []corev1.Pod
 	var err error
-	if w.selector != "" {
-		pods, err = w.list(ctx, w.selector)
+	if v.selector != "" {
+		pods, err = v.list(ctx, v.selector)
 	} else {
-		_, pods, err = w.Read(ctx)
+		_, pods, err = v.Read(ctx)
 	}
 	if err != nil {
 		return nil, err
 	}
 	var out []record.Pod
 	for i := range pods {
-		if p := &pods[i]; p.DeletionTimestamp == nil && ordinal(p.Name, w.name) >= 0 && w.owns(p) {
+		if p := &pods[i]; p.DeletionTimestamp == nil && ordinal(p.Name, v.cfg.StatefulSet) >= 0 && v.owns(p) {
 			out = append(out, record.Pod{Name: p.Name, UID: string(p.UID), ResourceVersion: p.ResourceVersion})
 		}
 	}
@@ -374,15 +350,15 @@ func (w *Workload) Fenceable(ctx context.Context) ([]record.Pod, error) {
 }
 
 // owns is true for a pod that a StatefulSet of our name owns, whichever that is.
-func (w *Workload) owns(p *corev1.Pod) bool {
+func (v *View) owns(p *corev1.Pod) bool {
 	return slices.ContainsFunc(p.OwnerReferences, func(o metav1.OwnerReference) bool {
-		return o.Kind == "StatefulSet" && o.Name == w.name
+		return o.Kind == "StatefulSet" && o.Name == v.cfg.StatefulSet
 	})
 }
 
 // Fence changes the very pod, so that every removal that was decided before is refused. It returns the
 // pod's new resourceVersion. The error's outcome is [record.Refused] if, and only if, that pod is gone.
-func (w *Workload) Fence(ctx context.Context, p record.Pod, value string) (string, error) {
+func (v *View) Fence(ctx context.Context, p record.Pod, value string) (string, error) {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid":         p.UID,
 		"annotations": map[string]string{record.FencedAnnotation: value},
@@ -390,9 +366,9 @@ func (w *Workload) Fence(ctx context.Context, p record.Pod, value string) (strin
 	if err != nil {
 		return "", fmt.Errorf("encode the patch of pod %s: %w", p.Name, err)
 	}
-	patched, err := w.pods.Patch(ctx, p.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	patched, err := v.cfg.Pods.Patch(ctx, p.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if err == nil {
-		w.mirror.Amend(p.Name, func(now *corev1.Pod) *corev1.Pod {
+		v.pods.Amend(p.Name, func(now *corev1.Pod) *corev1.Pod {
 			if now.UID == patched.UID && newer(patched.ResourceVersion, now.ResourceVersion) {
 				return patched
 			}
@@ -402,7 +378,7 @@ func (w *Workload) Fence(ctx context.Context, p record.Pod, value string) (strin
 	}
 	// The answer does not tell whether that pod is gone. Another UID is an invalid change (422), unless
 	// an admission webhook says something else first, and "not found" may come from a proxy.
-	now, rerr := w.pod(ctx, p.Name)
+	now, rerr := v.pod(ctx, p.Name)
 	switch {
 	case rerr == nil && (now == nil || string(now.UID) != p.UID):
 		return "", apierrors.NewNotFound(corev1.Resource("pods"), p.Name)
@@ -416,19 +392,20 @@ func (w *Workload) Fence(ctx context.Context, p record.Pod, value string) (strin
 // Promote sets status.currentRevision to the update revision, on the very StatefulSet that was
 // observed. Before Kubernetes 1.37, the StatefulSet controller does this for RollingUpdate only
 // (kubernetes#73492). The error's outcome is [record.Refused] if the StatefulSet has changed since.
-func (w *Workload) Promote(ctx context.Context, o Observation) error {
+func (v *View) Promote(ctx context.Context, o Observation) error {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": o.Set.UID, "resourceVersion": o.ResourceVersion},
 		"status":   map[string]any{"currentRevision": o.Set.UpdateRevision},
 	})
 	if err != nil {
-		return fmt.Errorf("encode the patch of StatefulSet %s: %w", w.name, err)
+		return fmt.Errorf("encode the patch of StatefulSet %s: %w", v.cfg.StatefulSet, err)
 	}
-	set, err := w.sets.Patch(ctx, w.name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	set, err := v.cfg.StatefulSets.Patch(ctx, v.cfg.StatefulSet, types.MergePatchType, patch, metav1.PatchOptions{},
+		"status")
 	if err != nil {
-		return fmt.Errorf("patch the status of StatefulSet %s: %w", w.name, err)
+		return fmt.Errorf("patch the status of StatefulSet %s: %w", v.cfg.StatefulSet, err)
 	}
-	w.set.Wrote(set) // Whether this is still to be done is asked before the watch tells.
+	v.set.Wrote(set) // Whether this is still to be done is asked before the watch tells.
 	return nil
 }
 
@@ -499,124 +476,6 @@ func needsAndHas(words string) (budget string, needs, has int, ok bool) {
 	needs, nerr := strconv.Atoi(found[2])
 	has, herr := strconv.Atoi(found[3])
 	return found[1], needs, has, nerr == nil && herr == nil
-}
-
-// Remember has what the watches tell kept, for [Workload.Mirrored], or forgotten.
-func (w *Workload) Remember(yes bool) {
-	w.set.Remember(yes)
-	w.mirror.Remember(yes)
-	w.budget.Remember(yes)
-}
-
-// WatchSet calls changed whenever something may have changed about the StatefulSet that an observation shows, until ctx
-// ends. How many of its pods are ready does not count, because the pods tell that. It opens one watch on that single
-// object, and calls failed whenever it cannot.
-func (w *Workload) WatchSet(ctx context.Context, changed func(), failed func(error)) {
-	Watch{
-		Open: w.sets.Watch, Into: &w.set, Opened: changed, Failed: failed,
-		Told: news(changed, func(s *appsv1.StatefulSet) any {
-			o := w.observation(s, "", nil)
-			return [...]any{o.Set, o.CurrentRevision, s.Spec.Selector}
-		}),
-		Options: metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", w.name).String()},
-	}.Keep(ctx)
-}
-
-// WatchPods calls changed whenever a pod that matches the selector may have changed, until ctx ends. It
-// calls failed whenever the watch cannot be opened. It begins where the last live reading ended.
-func (w *Workload) WatchPods(ctx context.Context, selector string, changed func(), failed func(error)) {
-	Watch{
-		Open: w.pods.Watch, Into: &w.mirror, Opened: changed, Told: func(watch.Event) { changed() }, Failed: failed,
-		Options: metav1.ListOptions{LabelSelector: selector, ResourceVersion: w.mirror.position()},
-	}.Keep(ctx)
-}
-
-// WatchBudget calls changed whenever [Workload.BudgetAllows] may have changed, until ctx ends, and failed whenever the
-// watch cannot be opened.
-func (w *Workload) WatchBudget(ctx context.Context, budgets Budgets, changed func(), failed func(error)) {
-	Watch{
-		Open: budgets.Watch, Into: &w.budget, Failed: failed,
-		Told: news(changed, func(b *policyv1.PodDisruptionBudget) any {
-			return [...]any{allowing(b), b.UID, b.Generation}
-		}),
-		Options: metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", w.name).String()},
-	}.Keep(ctx)
-}
-
-// news calls changed for an event that tells something that counts and that the one before has not told. Each look asks
-// every member of etcd, and these are busy when a pod goes or comes back, which is when most events come.
-func news[T metav1.Object](changed func(), counts func(T) any) func(watch.Event) {
-	var last any
-	return func(e watch.Event) {
-		var now any
-		if o, ok := e.Object.(T); ok && e.Type != watch.Deleted {
-			now = counts(o)
-		}
-		if now == nil || !reflect.DeepEqual(now, last) {
-			last = now
-			changed()
-		}
-	}
-}
-
-// BudgetAllows says whether that budget allows an eviction, as far as the watch tells. It returns false if that is
-// not known: nobody watches it, there is none of that name, or it counts other pods. It is no promise. Another
-// eviction may come first, or another budget may count the pods as well.
-func (w *Workload) BudgetAllows() (allows, known bool) {
-	budgets, known := w.budget.Now()
-	b := budgets[w.name]
-	if !known || b == nil {
-		return false, false
-	}
-	selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
-	pods, all := w.mirror.Now()
-	for _, p := range pods {
-		all = all && err == nil && selector.Matches(labels.Set(p.Labels))
-	}
-	if !all {
-		return false, false
-	}
-	return allowing(b), true
-}
-
-func allowing(b *policyv1.PodDisruptionBudget) bool {
-	return b.Status.DisruptionsAllowed > 0 && b.Status.ObservedGeneration >= b.Generation
-}
-
-// Mirrored returns the same as Observe, as the watches tell it. It may lag behind, so nothing is done on it alone.
-// It returns false if not all of it is being watched.
-func (w *Workload) Mirrored() (Observation, bool) {
-	sets, known := w.set.Now()
-	pods, all := w.mirror.Now()
-	set := sets[w.name]
-	if !known || !all || set == nil {
-		return Observation{}, false
-	}
-	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
-	if err != nil || selector.String() != w.selector {
-		return Observation{}, false
-	}
-	items := make([]corev1.Pod, 0, len(pods))
-	for _, name := range slices.Sorted(maps.Keys(pods)) {
-		items = append(items, *pods[name])
-	}
-	return w.observation(set, w.selector, items), true
-}
-
-// Confirm observes once more, live, what was mirrored. It reads the StatefulSet and its pods at the same time. If
-// both are the same as they were mirrored, no pod has changed from then to now, because a resourceVersion never
-// comes back.
-func (w *Workload) Confirm(ctx context.Context, mirrored Observation) (Observation, error) {
-	var reading sync.WaitGroup
-	var set *appsv1.StatefulSet
-	var serr error
-	reading.Go(func() { set, serr = w.get(ctx) })
-	pods, err := w.list(ctx, mirrored.Selector)
-	reading.Wait()
-	if err := cmp.Or(serr, err); err != nil {
-		return Observation{}, err
-	}
-	return w.observation(set, mirrored.Selector, pods), nil
 }
 
 // Same is true if nothing has changed that a decision goes by.

@@ -98,14 +98,16 @@ func (p podAPI) Patch(context.Context, string, types.PatchType, []byte, metav1.P
 	return nil, errors.ErrUnsupported
 }
 
-func newWorkload(a *api) *workload.Workload {
-	return workload.New(a, podAPI{a}, "etcd-main", workload.DefaultNames())
+func newView(a *api) *workload.View {
+	return workload.New(workload.Config{
+		StatefulSet: "etcd-main", Names: workload.DefaultNames(), StatefulSets: a, Pods: podAPI{a},
+	})
 }
 
 func TestObserveReadsLive(t *testing.T) {
 	a := &api{set: statefulSet(), pods: []corev1.Pod{*pod(),
 		*pod(func(p *corev1.Pod) { p.Name, p.OwnerReferences = "etcd-main-2", nil })}}
-	o, err := newWorkload(a).Observe(t.Context())
+	o, err := newView(a).Observe(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +141,7 @@ func TestObserveSaysWhatItCouldNotRead(t *testing.T) {
 			"list pods of StatefulSet etcd-main: forbidden"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			_, err := newWorkload(tc.api).Observe(t.Context())
+			_, err := newView(tc.api).Observe(t.Context())
 			if err == nil || !strings.HasPrefix(err.Error(), tc.want) {
 				t.Errorf("got %v, want %s", err, tc.want)
 			}
@@ -151,14 +153,14 @@ func TestObserveSaysWhatItCouldNotRead(t *testing.T) {
 func TestWatches(t *testing.T) {
 	for _, tc := range []struct {
 		name string
-		run  func(ctx context.Context, w *workload.Workload, changed func(), failed func(error))
+		run  func(ctx context.Context, w *workload.View, changed func(), failed func(error))
 		want metav1.ListOptions
 	}{
-		{"the StatefulSet", func(ctx context.Context, w *workload.Workload, changed func(), failed func(error)) {
+		{"the StatefulSet", func(ctx context.Context, w *workload.View, changed func(), failed func(error)) {
 			w.WatchSet(ctx, changed, failed)
 		},
 			metav1.ListOptions{FieldSelector: "metadata.name=etcd-main"}},
-		{"its pods", func(ctx context.Context, w *workload.Workload, changed func(), failed func(error)) {
+		{"its pods", func(ctx context.Context, w *workload.View, changed func(), failed func(error)) {
 			w.WatchPods(ctx, "a=b", changed, failed)
 		},
 			metav1.ListOptions{LabelSelector: "a=b"}},
@@ -171,7 +173,7 @@ func TestWatches(t *testing.T) {
 				ended := make(chan struct{})
 				go func() {
 					defer close(ended)
-					tc.run(ctx, newWorkload(a), func() { changes <- struct{}{} },
+					tc.run(ctx, newView(a), func() { changes <- struct{}{} },
 						func(err error) { t.Errorf("a watch failed: %v", err) })
 				}()
 
@@ -248,10 +250,13 @@ func TestOnlyWhatCountsIsNews(t *testing.T) {
 				go func() {
 					defer close(ended)
 					changed, failed := func() { news++ }, func(err error) { t.Error(err) }
+					v := workload.New(workload.Config{
+						StatefulSet: "etcd-main", StatefulSets: setsWatch{w: told}, Budgets: budgetsWatch{w: told},
+					})
 					if _, ok := tc.before.(*appsv1.StatefulSet); ok {
-						workload.New(setsWatch{w: told}, nil, "etcd-main", workload.Names{}).WatchSet(ctx, changed, failed)
+						v.WatchSet(ctx, changed, failed)
 					} else {
-						newWorkload(&api{}).WatchBudget(ctx, budgetsWatch{w: told}, changed, failed)
+						v.WatchBudget(ctx, changed, failed)
 					}
 				}()
 				synctest.Wait()
@@ -299,7 +304,7 @@ func TestAWatchThatCannotBeOpenedIsReportedAndTriedAgainUntilItsContextEnds(t *t
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second+time.Millisecond)
 		defer cancel()
 		var reported []error
-		newWorkload(a).WatchSet(ctx, func() { t.Error("nothing was reported") },
+		newView(a).WatchSet(ctx, func() { t.Error("nothing was reported") },
 			func(err error) { reported = append(reported, err) })
 		if _, asked := a.watching(); len(asked) != 11 {
 			t.Errorf("%d attempts in ten seconds, want 11", len(asked))
@@ -314,7 +319,7 @@ func TestPromotionSetsTheCurrentRevisionOfTheVeryStatefulSetThatWasSeen(t *testi
 	a := &api{set: statefulSet(func(s *appsv1.StatefulSet) {
 		s.UID, s.ResourceVersion, s.Status.UpdateRevision, s.Status.CurrentRevision = "u", "7", "new", "old"
 	})}
-	w := newWorkload(a)
+	w := newView(a)
 	o, err := w.Observe(t.Context())
 	if err != nil {
 		t.Fatal(err)

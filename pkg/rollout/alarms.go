@@ -55,10 +55,10 @@ func (a *Assessment) whose(ids []uint64) string {
 	words := make([]string, 0, len(ids))
 	for _, id := range ids {
 		hex, m := strconv.FormatUint(id, 16), a.state.member(id)
-		seat := slices.IndexFunc(a.Seats, func(s Seat) bool { return s.Member != nil && s.Member.ID == id })
+		replica := slices.IndexFunc(a.Replicas, func(r Replica) bool { return r.Member != nil && r.Member.ID == id })
 		switch {
-		case seat >= 0:
-			words = append(words, a.Seats[seat].Name+" (ID "+hex+")")
+		case replica >= 0:
+			words = append(words, a.Replicas[replica].Name+" (ID "+hex+")")
 		case m != nil && m.Name != "":
 			words = append(words, m.Name+" (ID "+hex+")")
 		case m != nil:

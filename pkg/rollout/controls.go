@@ -47,6 +47,9 @@ type Controls struct {
 	Bad []string
 }
 
+// HoldAll is true if the controls hold everything that a coordinator could do.
+func (c Controls) HoldAll() bool { return c.Paused || len(c.Bad) > 0 }
+
 // Amount is a number of members, or a percentage of them.
 type Amount struct {
 	Number  int

@@ -197,7 +197,7 @@ func (a *Assessment) inMajority(m *Member) bool { return len(a.agreeing(m)) >= a
 // dataTold is true where there is something to say of the members' data: some differ, or a voter that serves does not
 // say how far its own are. A member that does not serve is healed all the same, unless that makes a step of etcd's
 // version begin.
-func dataTold(a *Assessment, c *Seat) bool {
+func dataTold(a *Assessment, c *Replica) bool {
 	if c.Evidence == Down && (a.Step().Unknown != "" || !a.changes(c)) {
 		return false
 	}
@@ -208,7 +208,7 @@ func dataTold(a *Assessment, c *Seat) bool {
 
 // dataAgrees: if data differ, each removal may leave the member with the wrong ones to decide. What was found only now
 // is looked at again, which takes a moment.
-func dataAgrees(a *Assessment, _ *Seat) Verdict {
+func dataAgrees(a *Assessment, _ *Replica) Verdict {
 	if len(a.differing) == 0 {
 		told := 0
 		for i := range a.state.Etcd.Members {

@@ -124,7 +124,7 @@ func (d *Decision) Acts() bool {
 func (d *Decision) GoesAlone() bool {
 	_, removes := d.Action.(Remove)
 	a := d.Assessment
-	return removes && a.Serving == a.Voters && a.policy.MaxUnavailable.Of(len(a.Seats)) == 1
+	return removes && a.Serving == a.Voters && a.policy.MaxUnavailable.Of(len(a.Replicas)) == 1
 }
 
 // Beside is true if a duty beside the rollout acts, waits or holds. The rollout comes first in a decision when it

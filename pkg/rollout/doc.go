@@ -9,7 +9,7 @@
 //
 // # How a decision is made
 //
-// First the facts are joined ([Assess]): each ordinal of the StatefulSet becomes a seat
+// First the facts are joined ([Assess]): each ordinal of the StatefulSet becomes a replica
 // with its pod and its member, and each member gets its [Evidence] from two
 // witnesses: etcd itself, probed by the coordinator, and the kubelet, as seen in
 // the pod's status. A member is Serving when it answered a linearizable read

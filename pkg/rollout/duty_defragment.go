@@ -47,8 +47,8 @@ func defragment(a *Assessment) Decision {
 	case why == noSpace && len(candidates) == 0:
 		return a.tellsGone(a.disarm())
 	case why == requested && len(candidates) == 0 && a.unsized() != nil:
-		s := a.unsized()
-		return saying(Wait{}, GuardAllServing, "how large the database of "+s.Name+" is, is not known: "+s.Describe())
+		r := a.unsized()
+		return saying(Wait{}, GuardAllServing, "how large the database of "+r.Name+" is, is not known: "+r.Describe())
 	case why == requested && len(candidates) == 0:
 		return saying(Complete{}, "", "no database has enough in it that a defragmentation frees: "+a.sizes())
 	case len(candidates) == 0:
@@ -104,14 +104,14 @@ func (a *Assessment) bound(r *Request) bool {
 	return !a.state.Etcd.Known || r.Cluster == a.state.Etcd.ClusterID
 }
 
-// Quota is how large the database of a seat's member may become.
-func (a *Assessment) Quota(s *Seat) Quota {
+// Quota is how large the database of a replica's member may become.
+func (a *Assessment) Quota(r *Replica) Quota {
 	q := Quota{Bytes: defaultQuota, From: "etcd's default, because nothing says otherwise"}
 	switch {
-	case s.Member != nil && s.Member.Probe.Status != nil && s.Member.Probe.Status.Quota != 0:
-		q = Quota{s.Member.Probe.Status.Quota, "the member's status"}
-	case s.Pod != nil && s.Pod.Quota.Bytes != 0:
-		q = s.Pod.Quota
+	case r.Member != nil && r.Member.Probe.Status != nil && r.Member.Probe.Status.Quota != 0:
+		q = Quota{r.Member.Probe.Status.Quota, "the member's status"}
+	case r.Pod != nil && r.Pod.Quota.Bytes != 0:
+		q = r.Pod.Quota
 	case a.policy.QuotaBytes != 0:
 		q = Quota{a.policy.QuotaBytes, "Quorate's option quota-bytes"}
 	}
@@ -125,13 +125,13 @@ type Database struct {
 	Quota      Quota
 }
 
-// Database returns the numbers of a seat's database, or nil if they are not known.
-func (a *Assessment) Database(s *Seat) *Database {
-	if s.Member == nil || s.Member.Probe.Status == nil || s.Member.Probe.Status.Size == 0 {
+// Database returns the numbers of a replica's database, or nil if they are not known.
+func (a *Assessment) Database(r *Replica) *Database {
+	if r.Member == nil || r.Member.Probe.Status == nil || r.Member.Probe.Status.Size == 0 {
 		return nil
 	}
-	st := s.Member.Probe.Status
-	return &Database{Size: st.Size, Free: max(st.Size-st.InUse, 0), Quota: a.Quota(s)}
+	st := r.Member.Probe.Status
+	return &Database{Size: st.Size, Free: max(st.Size-st.InUse, 0), Quota: a.Quota(r)}
 }
 
 // reaches is true for a database of at least so many percent of its quota.
@@ -159,59 +159,59 @@ func (d *Database) String() string {
 // Fullest is the largest part of its quota that the database of a member of ours takes, 0 if none is known. With it
 // comes whether there is an alarm NOSPACE.
 func (a *Assessment) Fullest() (part float64, alarm bool) {
-	for i := range a.Seats {
-		if d := a.Database(&a.Seats[i]); d != nil && d.Quota.Bytes > 0 {
+	for i := range a.Replicas {
+		if d := a.Database(&a.Replicas[i]); d != nil && d.Quota.Bytes > 0 {
 			part = max(part, float64(d.Size)/float64(d.Quota.Bytes))
 		}
 	}
 	return part, a.noSpace()
 }
 
-// fragmented are the seats whose members are to be defragmented, in the order in which they go: followers before the
+// fragmented are the replicas whose members are to be defragmented, in the order in which they go: followers before the
 // leader, within that our own member last, because our lock may live there, and then the higher ordinal first.
-func (a *Assessment) fragmented(why cause) []*Seat {
-	var seats []*Seat
+func (a *Assessment) fragmented(why cause) []*Replica {
+	var replicas []*Replica
 	alarmed := a.alarmed()
-	for i := range a.Seats {
-		s := &a.Seats[i]
-		d := a.Database(s)
+	for i := range a.Replicas {
+		r := &a.Replicas[i]
+		d := a.Database(r)
 		if d == nil {
 			continue
 		}
-		if t := a.state.Tries[s.Member.ID]; t.Done && (why == requested || d.Free < t.Left+max(leastFree, d.Size/20)) {
+		if t := a.state.Tries[r.Member.ID]; t.Done && (why == requested || d.Free < t.Left+max(leastFree, d.Size/20)) {
 			continue // Once is enough for a request, and else until there is something new to free.
 		}
 		// With NOSPACE each coordinator has a full database rewritten once in any case: etcd tells what is free only
 		// after the next write.
-		wanted := why == noSpace && (d.reaches(fullAt) || slices.Contains(alarmed, s.Member.ID) && d.gains(leastGain))
-		if r := a.state.Request; a.asked() {
-			wanted = wanted || (r.Member == 0 || r.Member == s.Member.ID) && d.gains(leastGain)
+		wanted := why == noSpace && (d.reaches(fullAt) || slices.Contains(alarmed, r.Member.ID) && d.gains(leastGain))
+		if request := a.state.Request; a.asked() {
+			wanted = wanted || (request.Member == 0 || request.Member == r.Member.ID) && d.gains(leastGain)
 		}
 		if w := a.policy.DefragmentWhen; why == unasked {
 			wanted = d.Free >= w.Bytes && (d.gains(w.Percent) || d.reaches(w.OfQuota))
 		}
 		if wanted {
-			seats = append(seats, s)
+			replicas = append(replicas, r)
 		}
 	}
-	slices.SortFunc(seats, func(x, y *Seat) int {
+	slices.SortFunc(replicas, func(x, y *Replica) int {
 		return cmp.Or(cmp.Compare(btoi(x.Leader), btoi(y.Leader)), cmp.Compare(btoi(x.Self), btoi(y.Self)),
 			cmp.Compare(y.Ordinal, x.Ordinal))
 	})
-	return seats
+	return replicas
 }
 
 // nextFragmented defragments the first of these whose guards pass, or says what keeps the first one.
-func (a *Assessment) nextFragmented(seats []*Seat) Decision {
-	all := make([]Candidate, 0, len(seats))
-	for _, s := range seats {
-		c := Candidate{Pod: s.Name, Rule: RuleDefragment}
-		for _, r := range defragmentGuards {
-			if r.asked != nil && !r.asked(a, s) {
+func (a *Assessment) nextFragmented(replicas []*Replica) Decision {
+	all := make([]Candidate, 0, len(replicas))
+	for _, r := range replicas {
+		c := Candidate{Pod: r.Name, Rule: RuleDefragment}
+		for _, row := range defragmentGuards {
+			if row.asked != nil && !row.asked(a, r) {
 				continue
 			}
 			var v Verdict
-			a.ask(r, s, &v)
+			a.ask(row, r, &v)
 			c.Verdicts = append(c.Verdicts, v)
 		}
 		all = append(all, c)
@@ -224,10 +224,10 @@ func (a *Assessment) nextFragmented(seats []*Seat) Decision {
 		d.reason = func() string { return "defragment " + c.Pod + ": " + v.Detail() }
 		return d
 	}
-	seat := a.seatOf(c.Pod)
-	if seat.Leader && !a.singleMember() {
-		if t, ok := a.transfer(seat); ok {
-			d := Decision{Action: MoveLeader{Target: targetOf(seat), Transfer: t}, Rule: RuleDefragment,
+	replica := a.replicaOf(c.Pod)
+	if replica.Leader && !a.singleMember() {
+		if t, ok := a.transfer(replica); ok {
+			d := Decision{Action: MoveLeader{Target: targetOf(replica), Transfer: t}, Rule: RuleDefragment,
 				Candidates: all}
 			d.reason = func() string {
 				return t.FromName + " leads and is next to be defragmented; " + t.ToName + " takes over first, " +
@@ -237,11 +237,11 @@ func (a *Assessment) nextFragmented(seats []*Seat) Decision {
 		}
 	}
 	d := Decision{
-		Action: Defragment{Target: targetOf(seat), Member: a.refOf(seat.Member.ID, seat.Name),
-			Process: processOf(seat), Within: a.callOf(seat.Member.Probe.Status.Size)},
+		Action: Defragment{Target: targetOf(replica), Member: a.refOf(replica.Member.ID, replica.Name),
+			Process: processOf(replica), Within: a.callOf(replica.Member.Probe.Status.Size)},
 		Rule: RuleDefragment, Candidates: all,
 	}
-	d.reason = func() string { return c.Pod + " is defragmented: " + a.Database(seat).String() }
+	d.reason = func() string { return c.Pod + " is defragmented: " + a.Database(replica).String() }
 	return d
 }
 
@@ -263,16 +263,16 @@ const disarmWithin = 5 * time.Second
 // be, its next write raises the alarm again, in its own name.
 func (a *Assessment) disarm() Decision {
 	ids, ofGone := a.alarmed(), a.ofGone()
-	for i := range a.Seats {
-		s := &a.Seats[i]
-		switch d := a.Database(s); {
-		case s.Member == nil && s.Pod == nil, d == nil && ofGone:
+	for i := range a.Replicas {
+		r := &a.Replicas[i]
+		switch d := a.Database(r); {
+		case r.Member == nil && r.Pod == nil, d == nil && ofGone:
 		case d == nil:
-			return saying(Wait{}, GuardAllServing, "etcd takes no writes, and how large the database of "+s.Name+
-				" is, is not known: "+s.Describe())
+			return saying(Wait{}, GuardAllServing, "etcd takes no writes, and how large the database of "+r.Name+
+				" is, is not known: "+r.Describe())
 		case d.reaches(fullAt):
 			return saying(Hold{}, GuardNoSpace, "etcd takes no writes, and a defragmentation does not "+
-				"help: "+s.Name+" has "+d.String()+" (the quota is "+d.Quota.From+")")
+				"help: "+r.Name+" has "+d.String()+" (the quota is "+d.Quota.From+")")
 		}
 	}
 	for _, m := range a.External {
@@ -304,9 +304,9 @@ func (a *Assessment) disarm() Decision {
 		ref.Name = m.label()
 	}
 	action := Disarm{Member: ref, Within: disarmWithin}
-	for i := range a.Seats {
-		if s := &a.Seats[i]; s.Member != nil && s.Member.ID == ref.ID {
-			action.Process = processOf(s)
+	for i := range a.Replicas {
+		if r := &a.Replicas[i]; r.Member != nil && r.Member.ID == ref.ID {
+			action.Process = processOf(r)
 		}
 	}
 	d := Decision{Action: action, Rule: RuleDefragment}
@@ -320,11 +320,11 @@ func (a *Assessment) disarm() Decision {
 	return d
 }
 
-// unsized is a seat that has a member, and does not say how large its database is; nil if there is none.
-func (a *Assessment) unsized() *Seat {
-	for i := range a.Seats {
-		if s := &a.Seats[i]; s.Member != nil && a.Database(s) == nil {
-			return s
+// unsized is a replica that has a member, and does not say how large its database is; nil if there is none.
+func (a *Assessment) unsized() *Replica {
+	for i := range a.Replicas {
+		if r := &a.Replicas[i]; r.Member != nil && a.Database(r) == nil {
+			return r
 		}
 	}
 	return nil
@@ -333,21 +333,21 @@ func (a *Assessment) unsized() *Seat {
 // sizes are those of all databases.
 func (a *Assessment) sizes() string {
 	text := ""
-	for i := range a.Seats {
-		s := &a.Seats[i]
+	for i := range a.Replicas {
+		r := &a.Replicas[i]
 		if text != "" {
 			text += "; "
 		}
-		text += s.Name + " " + a.Database(s).String()
+		text += r.Name + " " + a.Database(r).String()
 	}
 	return text
 }
 
-// describe names some seats.
-func describe(seats []*Seat) string {
-	text := seats[0].Name
-	for _, s := range seats[1:] {
-		text += ", " + s.Name
+// describe names some replicas.
+func describe(replicas []*Replica) string {
+	text := replicas[0].Name
+	for _, r := range replicas[1:] {
+		text += ", " + r.Name
 	}
 	return text
 }

@@ -66,7 +66,7 @@ func (a *Assessment) noGhost(m *Member) (pod, why string, settled bool) {
 	set := &a.state.Set
 	ordinal, known := a.ordinalOf(m)
 	switch {
-	case slices.ContainsFunc(a.Seats, func(s Seat) bool { return s.Member == m }), known && set.has(ordinal):
+	case slices.ContainsFunc(a.Replicas, func(r Replica) bool { return r.Member == m }), known && set.has(ordinal):
 		return "", "it belongs to one of the StatefulSet's ordinals", true
 	case !known && m.Name == "":
 		return "", "it has never started, and not all of its peer URLs are those of one of the StatefulSet's pods", true
@@ -144,13 +144,13 @@ func (a *Assessment) naming() (before, after string, ok bool) {
 // nothing about a member that has started, and one that has not cannot be told to be ours.
 func (a *Assessment) livesLikeOurs(m *Member, pod string) bool {
 	var domains []string
-	for i := range a.Seats {
-		s := &a.Seats[i]
-		if s.Member == nil {
+	for i := range a.Replicas {
+		r := &a.Replicas[i]
+		if r.Member == nil {
 			continue
 		}
-		for _, u := range s.Member.PeerURLs {
-			if label, domain := splitHost(u); label == s.Name {
+		for _, u := range r.Member.PeerURLs {
+			if label, domain := splitHost(u); label == r.Name {
 				domains = append(domains, domain)
 			}
 		}

@@ -10,21 +10,21 @@ import (
 // Who leaves: members that others take, or have taken, such as a drain of their node.
 
 // leaves is true for a voter that others are about to take, or have taken.
-func (a *Assessment) leaves(s *Seat) bool {
-	switch p := s.Pod; {
-	case !s.Voter:
+func (a *Assessment) leaves(r *Replica) bool {
+	switch p := r.Pod; {
+	case !r.Voter:
 		return false
-	case s.Going():
-		return !slices.Contains(a.state.Removed, s.Name) && a.lately(s.Name, AwaySeen)
+	case r.Going():
+		return !slices.Contains(a.state.Removed, r.Name) && a.lately(r.Name, AwaySeen)
 	default:
-		return s.taking != "" || p.Cordoned && a.lately(p.UID, CordonedSeen)
+		return r.taking != "" || p.Cordoned && a.lately(p.UID, CordonedSeen)
 	}
 }
 
 // mayLeave is true for a voter whose node could not be read just now. It may be about to be drained, so no other one
 // that serves goes for a while. Nothing else waits for it, least of all a cure.
-func (a *Assessment) mayLeave(s *Seat) bool {
-	return s.Voter && !s.Going() && s.Pod.NodeUnknown && a.lately(s.Pod.UID, CordonedSeen)
+func (a *Assessment) mayLeave(r *Replica) bool {
+	return r.Voter && !r.Going() && r.Pod.NodeUnknown && a.lately(r.Pod.UID, CordonedSeen)
 }
 
 // lately is true for what has not been seen for as long as it may hold others. A node may stay cordoned for
@@ -54,18 +54,18 @@ func (a *Assessment) goingAway() []*Pod {
 }
 
 // Leavers says in words what takes members by others' hand: one entry for each. A node that is
-// cordoned is told for as long as it is. What is merely missing is told with its seat.
+// cordoned is told for as long as it is. What is merely missing is told with its replica.
 func (a *Assessment) Leavers() []string {
-	return a.leavers(func(s *Seat) bool {
-		return s.Pod != nil && (s.taking != "" || s.Pod.Cordoned || s.Pod.NodeUnknown)
+	return a.leavers(func(r *Replica) bool {
+		return r.Pod != nil && (r.taking != "" || r.Pod.Cordoned || r.Pod.NodeUnknown)
 	})
 }
 
-func (a *Assessment) leavers(tell func(*Seat) bool) []string {
+func (a *Assessment) leavers(tell func(*Replica) bool) []string {
 	var words []string
-	for i := range a.Seats {
-		if s := &a.Seats[i]; (s.Leaving || a.mayLeave(s) || s.goesLast() && !s.Going()) && tell(s) {
-			words = append(words, a.leaver(s))
+	for i := range a.Replicas {
+		if r := &a.Replicas[i]; (r.Leaving || a.mayLeave(r) || r.goesLast() && !r.Going()) && tell(r) {
+			words = append(words, a.leaver(r))
 		}
 	}
 	for _, p := range a.goingAway() {
@@ -74,18 +74,18 @@ func (a *Assessment) leavers(tell func(*Seat) bool) []string {
 	return words
 }
 
-func (a *Assessment) leaver(s *Seat) string {
-	switch p := s.Pod; {
+func (a *Assessment) leaver(r *Replica) string {
+	switch p := r.Pod; {
 	case p == nil:
-		return s.Name + " is missing, and not by a removal that is known here" + a.seenFor(s.Name, AwaySeen)
-	case s.taking != "":
-		return s.Name + " is about to go: " + s.taking
+		return r.Name + " is missing, and not by a removal that is known here" + a.seenFor(r.Name, AwaySeen)
+	case r.taking != "":
+		return r.Name + " is about to go: " + r.taking
 	case p.Terminating:
-		return s.Name + " is terminating, and not by a removal that is known here" + a.seenFor(s.Name, AwaySeen)
+		return r.Name + " is terminating, and not by a removal that is known here" + a.seenFor(r.Name, AwaySeen)
 	case !p.Cordoned:
-		return s.Name + " may be about to go: node " + p.Node + " cannot be read" + a.seenFor(p.UID, CordonedSeen)
+		return r.Name + " may be about to go: node " + p.Node + " cannot be read" + a.seenFor(p.UID, CordonedSeen)
 	default:
-		return s.Name + " may be about to go: " + p.CordonInWords() + a.seenFor(p.UID, CordonedSeen)
+		return r.Name + " may be about to go: " + p.CordonInWords() + a.seenFor(p.UID, CordonedSeen)
 	}
 }
 
@@ -108,7 +108,7 @@ func (p *Pod) CordonInWords() string {
 
 // goesLast is true for a pod that others may take, and that may find no node if we take it: the
 // nodes of others may stay cordoned for days, and a volume may be within reach of one node only.
-func (s *Seat) goesLast() bool { return s.Pod != nil && (s.Pod.Cordoned || s.taking != "") }
+func (r *Replica) goesLast() bool { return r.Pod != nil && (r.Pod.Cordoned || r.taking != "") }
 
 // beyond is a pod of ours that is to be scaled away, whether its member votes or not; nil if there is none.
 func (a *Assessment) beyond() *Pod {
@@ -123,24 +123,24 @@ func (a *Assessment) beyond() *Pod {
 // taken counts the members that others take, or may be about to take.
 func (a *Assessment) taken() int {
 	n := len(a.goingAway())
-	for i := range a.Seats {
-		s := &a.Seats[i]
-		n += btoi(s.Leaving || a.mayLeave(s))
+	for i := range a.Replicas {
+		r := &a.Replicas[i]
+		n += btoi(r.Leaving || a.mayLeave(r))
 	}
 	return n
 }
 
 // someLeave is true while others take members of ours.
-func someLeave(a *Assessment, _ *Seat) bool { return a.taken() > 0 }
+func someLeave(a *Assessment, _ *Replica) bool { return a.taken() > 0 }
 
 // othersLeaving: while others take one member, we do not take another. It is asked of the one that
 // leaves too: it comes back with the new revision by itself, and on a node that takes it.
-func othersLeaving(a *Assessment, _ *Seat) Verdict {
+func othersLeaving(a *Assessment, _ *Replica) Verdict {
 	n := a.taken()
 	if n == 0 {
 		return passed("nobody else takes a member")
 	}
 	v := verdict(false, "members that others take: %d (", n)
-	v.text = strings.Join(a.leavers(func(*Seat) bool { return true }), "; ") + ")" + a.notCreated()
+	v.text = strings.Join(a.leavers(func(*Replica) bool { return true }), "; ") + ")" + a.notCreated()
 	return v
 }

@@ -35,7 +35,7 @@ func Settled(s State, d Decision) State {
 	if s.Ages == nil {
 		s.Ages = map[Sighting]time.Duration{}
 	}
-	seats := d.Assessment.Seats
+	replicas := d.Assessment.Replicas
 	switch action := d.Action.(type) {
 	case MoveLeader:
 		s.answer(d.Assessment, action.Transfer.To, 0)
@@ -44,9 +44,9 @@ func Settled(s State, d Decision) State {
 		s.Etcd.Members = slices.DeleteFunc(s.Etcd.Members, gone)
 		return s
 	case Remove:
-		i := slices.IndexFunc(seats, func(x Seat) bool { return x.Name == action.Target.Pod })
+		i := slices.IndexFunc(replicas, func(x Replica) bool { return x.Name == action.Target.Pod })
 		s.recreate(action.Target.UID)
-		if m := seats[i].Member; m != nil {
+		if m := replicas[i].Member; m != nil {
 			s.answer(d.Assessment, d.Assessment.Leader, m.ID)
 		}
 	case Defragment:
@@ -134,9 +134,9 @@ func (s *State) rejoin(a *Assessment) {
 			running++
 		}
 	}
-	var back []*Seat
-	for i := range a.Seats {
-		if x := &a.Seats[i]; x.Voter && x.Liveness == Alive && !x.Going() &&
+	var back []*Replica
+	for i := range a.Replicas {
+		if x := &a.Replicas[i]; x.Voter && x.Liveness == Alive && !x.Going() &&
 			s.member(x.Member.ID).Probe.Read != Answered {
 			back = append(back, x)
 		}

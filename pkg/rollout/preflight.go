@@ -125,7 +125,7 @@ func (s *State) Begins() bool {
 	outdated := false
 	for i := range s.Pods {
 		p := &s.Pods[i]
-		if p.Owned && p.Revision == s.Set.UpdateRevision {
+		if p.Owned && !s.Set.Outdated(p) {
 			return false
 		}
 		outdated = outdated || p.Owned && s.Set.has(p.Ordinal)
@@ -156,8 +156,8 @@ func (a *Assessment) newStep() *Step {
 			s.from(v)
 		}
 	}
-	for i := range a.Seats {
-		if v, said := a.silentVersion(&a.Seats[i]); said {
+	for i := range a.Replicas {
+		if v, said := a.silentVersion(&a.Replicas[i]); said {
 			s.from(v)
 		}
 	}
@@ -170,7 +170,9 @@ func (a *Assessment) newStep() *Step {
 	}
 	s.Same = known && len(s.From) > 0 &&
 		!slices.ContainsFunc(s.From, func(v Version) bool { return v.minor() != s.To.minor() }) ||
-		!slices.ContainsFunc(a.Seats, func(x Seat) bool { return x.Pod != nil && x.Pod.EtcdImage != set.Etcd.Image })
+		!slices.ContainsFunc(a.Replicas, func(r Replica) bool {
+			return r.Pod != nil && r.Pod.EtcdImage != set.Etcd.Image
+		})
 	switch {
 	case s.Same:
 		s.Unknown = ""
@@ -190,16 +192,16 @@ func (s *Step) from(v Version) {
 // silentVersion is what the image says of a member that does not tell its version. A pod that was never ready says
 // nothing: its etcd may never have started in this cluster. Nor does a pod of the new revision, because what
 // would become of that version is the question.
-func (a *Assessment) silentVersion(s *Seat) (Version, bool) {
-	if s.Pod == nil || !s.Outdated || s.Pod.NeverReady {
+func (a *Assessment) silentVersion(r *Replica) (Version, bool) {
+	if r.Pod == nil || !r.Outdated || r.Pod.NeverReady {
 		return Version{}, false
 	}
-	if s.Member != nil {
-		if _, told := s.Member.version(); told {
+	if r.Member != nil {
+		if _, told := r.Member.version(); told {
 			return Version{}, false
 		}
 	}
-	return versionIn(s.Pod.EtcdImage, a.state.Controls.EtcdVersions)
+	return versionIn(r.Pod.EtcdImage, a.state.Controls.EtcdVersions)
 }
 
 // Applies is true where the row is about this step, with the arguments of the new template that it is about.
@@ -231,7 +233,7 @@ func (c *Check) Applies(s *Step) (applies bool, arguments []string) {
 // first revision that the StatefulSet has ever had, under OnDelete. If that is the candidate's, it may say nothing. So
 // it counts only while fewer than half of the pods have the new revision: where most have it, the candidate is what
 // is left over.
-func (a *Assessment) wayBack(c *Seat) bool {
+func (a *Assessment) wayBack(c *Replica) bool {
 	set := &a.state.Set
 	var to, from *Pod
 	owned, updated := 0, 0
@@ -246,7 +248,7 @@ func (a *Assessment) wayBack(c *Seat) bool {
 		switch {
 		case !p.Owned:
 			continue
-		case p.Revision == set.UpdateRevision:
+		case !set.Outdated(p):
 			to = older(p, to)
 			updated++
 		case p.Revision == c.Pod.Revision:

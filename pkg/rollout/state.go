@@ -34,7 +34,7 @@ type State struct {
 	// among the voters, and never among those that stay. The zero Suspect is none.
 	Suspect Suspect
 	// UnderWay is what the record says may still be stopping a member, nil if nothing.
-	UnderWay *Passing
+	UnderWay *Blocking
 	// Sidecars are what is known of the other sidecars.
 	Sidecars Sidecars
 	// InWindow is true at the time of day at which the policy lets a defragmentation begin that nobody asks
@@ -119,6 +119,24 @@ type Program struct {
 // Allowance is what names the rollout to this template in [ControlAllowLast]. The same revision at another
 // time is another rollout, so the generation is in it too.
 func (s *Set) Allowance() string { return s.UpdateRevision + "@" + strconv.FormatInt(s.Generation, 10) }
+
+// Outdated is true for a pod that has not the revision that it should have.
+func (s *Set) Outdated(p *Pod) bool { return p.Revision != s.UpdateRevision }
+
+// Due is true when a rollout is ours to do: a pod is outdated, or nobody knows yet, because the StatefulSet controller
+// has not seen the newest template. What is outdated and may not go, as below a partition, is due all the same.
+func (s *Set) Due(pods []Pod) bool {
+	if !s.OnDelete || s.Deleting {
+		return false
+	}
+	return s.ObservedGeneration < s.Generation ||
+		slices.ContainsFunc(pods, func(p Pod) bool { return p.Owned && s.Outdated(&p) })
+}
+
+// Unpromoted is true when status.currentRevision is behind. Under OnDelete nobody sets it before Kubernetes 1.37.
+func (s *Set) Unpromoted() bool {
+	return s.OnDelete && !s.Deleting && s.UpdateRevision != "" && s.CurrentRevision != s.UpdateRevision
+}
 
 // Pod is what matters of one pod, with the two containers that Quorate knows.
 type Pod struct {

@@ -189,7 +189,7 @@ func (m *Model) stateOf(s record.State) state {
 	if m.Clocks { // Only a claim by the clock looks at these.
 		out.seenRV, out.seenAge = number(s.Seen), age(s.SeenSince, m.longest())
 	}
-	if m.Faults.Passing > 0 { // Only a passing operation looks at that.
+	if m.Faults.Blocking > 0 { // Only a blocking operation looks at that.
 		out.doubted = age(s.Doubted-callTicks*tick, settledTicks+callTicks)
 	}
 	for _, p := range s.Unfenced {
@@ -209,14 +209,14 @@ func (m *Model) mustKeep(s record.State, kept *state) {
 	if !m.Clocks {
 		back.Seen, back.SeenSince = s.Seen, s.SeenSince
 	}
-	if m.Faults.Passing == 0 {
+	if m.Faults.Blocking == 0 {
 		back.Doubted = s.Doubted
 	}
 	old := func(then record.Instant, most uint8) record.Instant {
 		return max(then, now-record.Instant(most)*tick)
 	}
 	s.Begun, s.Renewed = old(s.Begun, evidenceTicks), old(s.Renewed, renewTicks)
-	if m.Faults.Passing > 0 {
+	if m.Faults.Blocking > 0 {
 		s.Doubted = old(s.Doubted, settledTicks)
 	}
 	if m.Clocks {

@@ -209,9 +209,9 @@ func kindWorlds() []Params {
 		presumedWorld(1, Faults{Starts: 2, Lost: 1, Templates: 1}),
 		presumedWorld(1, Faults{Starts: 2, Lost: 1, Forgets: 1}),
 		presumedWorld(1, Faults{Starts: 2, Restores: 1}),
-		passingWorld(2, Faults{Starts: 2, Lost: 1}),
-		passingWorld(2, Faults{Starts: 2, Crashes: 1}),
-		passingWorld(1, Faults{Starts: 2, Lost: 1, Stops: 1}),
+		blockingWorld(2, Faults{Starts: 2, Lost: 1}),
+		blockingWorld(2, Faults{Starts: 2, Crashes: 1}),
+		blockingWorld(1, Faults{Starts: 2, Lost: 1, Stops: 1}),
 		noSpaceWorld(2, Faults{Starts: 2, Templates: 1, Lost: 1}),
 		noSpaceWorld(1, Faults{Templates: 1, Starts: 2, Crashes: 1}),
 		noSpaceWorld(1, Faults{Templates: 1, Starts: 1, Lost: 1, Deletions: 1}),
@@ -220,7 +220,7 @@ func kindWorlds() []Params {
 
 // noSpaceWorld has a member whose database is full, and a rollout that may begin at any time.
 func noSpaceWorld(coordinators int, f Faults) Params {
-	p := passingWorld(coordinators, f)
+	p := blockingWorld(coordinators, f)
 	p.Duty = true
 	return p
 }
@@ -233,9 +233,9 @@ func presumedWorld(coordinators int, f Faults) Params {
 	return Params{Members: 3, Ordinals: 4, Left: 1, Ghosts: 1, Coordinators: coordinators, Faults: f}
 }
 
-// passingWorld has a member that is disturbed for a while, perhaps late.
-func passingWorld(coordinators int, f Faults) Params {
-	f.Passing = 1
+// blockingWorld has a member that is disturbed for a while, perhaps late.
+func blockingWorld(coordinators int, f Faults) Params {
+	f.Blocking = 1
 	return Params{Members: 3, Coordinators: coordinators, Faults: f}
 }
 
@@ -334,7 +334,7 @@ func liveWorlds() []Params {
 		}),
 		with(three(Faults{Deletions: 1, Lost: 1}), func(p *Params) { p.Coordinators, p.CachedView = 1, true }),
 		// The other kinds of operations. A suspect may stay one.
-		with(three(Faults{Passing: 1, Lost: 1}), func(p *Params) { p.Coordinators = 1 }),
+		with(three(Faults{Blocking: 1, Lost: 1}), func(p *Params) { p.Coordinators = 1 }),
 		with(presumedWorld(1, Faults{Lost: 1}), func(p *Params) {
 			p.Ghosts, p.TrueLock, p.Loop = 0, true, true
 		}),

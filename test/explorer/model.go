@@ -237,7 +237,7 @@ func (m *Model) observation(q question) rollout.State {
 	}
 	s.Sidecars.Known, s.Suspect.ID = true, uint64(q.suspect)
 	if q.stopped > 0 {
-		s.UnderWay = &rollout.Passing{Member: rollout.MemberRef{ID: uint64(q.stopped), Cluster: 1},
+		s.UnderWay = &rollout.Blocking{Member: rollout.MemberRef{ID: uint64(q.stopped), Cluster: 1},
 			Process: rollout.Process{PodUID: names[q.stopped-1]}}
 		if q.ended {
 			s.UnderWay.Process.PodUID = uidGone

@@ -193,11 +193,11 @@ func (m *Model) movesOf(w *World, i int, add func(what moveKind, who int, how in
 	c := &w.coordinators[i]
 	if c.begun < evidenceTicks || c.renewed < renewTicks || m.Clocks &&
 		(c.seenAge < m.longest() || w.unchanged[i] < m.longest() || c.request.age < m.longest()) {
-		if m.Faults.Passing == 0 {
+		if m.Faults.Blocking == 0 {
 			add(ticks, i, 0)
 		}
 	}
-	if m.Faults.Passing > 0 && i == 0 && m.waits(w) { // A call ends in time by everybody's clock.
+	if m.Faults.Blocking > 0 && i == 0 && m.waits(w) { // A call ends in time by everybody's clock.
 		add(ticks, i, 0)
 	}
 	r := &c.request
@@ -252,7 +252,7 @@ func (m *Model) movesOf(w *World, i int, add func(what moveKind, who int, how in
 		add(desert, i, 0)
 		add(desert, i, 1)
 		add(repeat, i, 0)
-	case actPresumed, actPassing:
+	case actPresumed, actBlocking:
 		add(desert, i, 0)
 	case listPods:
 		add(desert, i, 0)
@@ -316,7 +316,7 @@ func (m *Model) apply(w *World, mv Move) string {
 		m.crash(w, mv.who, mv.how)
 	case ticks:
 		m.tick(w, mv.who)
-		for i := uint8(1); m.Faults.Passing > 0 && int(i) < m.Coordinators; i++ {
+		for i := uint8(1); m.Faults.Blocking > 0 && int(i) < m.Coordinators; i++ {
 			m.tick(w, i)
 		}
 	case kubelet:
@@ -505,7 +505,7 @@ func (m *Model) tick(w *World, i uint8) {
 	older(&c.begun, evidenceTicks)
 	older(&c.age, evidenceTicks)
 	older(&c.renewed, renewTicks)
-	if m.Faults.Passing > 0 {
+	if m.Faults.Blocking > 0 {
 		older(&c.doubted, settledTicks+callTicks)
 	}
 	m.older(&c.request)
@@ -525,7 +525,7 @@ func (m *Model) older(r *request) {
 	switch {
 	case r.kind == observe || r.kind == actFenced:
 		most = evidenceTicks
-	case r.kind == actPassing:
+	case r.kind == actBlocking:
 		most = callTicks + recoveryTicks
 	case r.kind == readLease && m.Clocks:
 		most = m.longest()

@@ -413,29 +413,29 @@ func mutants() []mutant {
 		{"a presumed operation that is found is overwritten", overwrites(record.Presumed),
 			presumedWorld(2, Faults{Starts: 2}), ""},
 		{"a presumed operation that must not be repeated is settled", before(func(_ *record.State, e *record.Event) {
-			if seen, ok := (*e).(record.Observed); ok && seen.Standing == record.Refuted {
-				seen.Standing = record.Settled
+			if seen, ok := (*e).(record.Observed); ok && seen.Resolution == record.Refuted {
+				seen.Resolution = record.Settled
 				*e = seen
 			}
 		}), presumedWorld(1, Faults{Starts: 1, Lost: 1}), notOnFile},
-		{"a passing operation whose answer is lost is taken for done", unclearIsDone(record.Passing),
-			passingWorld(1, Faults{Starts: 1, Lost: 1}), notOnFile},
-		{"a passing operation that is found is overwritten", overwrites(record.Passing),
-			passingWorld(2, Faults{Starts: 2}),
+		{"a blocking operation whose answer is lost is taken for done", unclearIsDone(record.Blocking),
+			blockingWorld(1, Faults{Starts: 1, Lost: 1}), notOnFile},
+		{"a blocking operation that is found is overwritten", overwrites(record.Blocking),
+			blockingWorld(2, Faults{Starts: 2}),
 			""},
-		{"a passing operation that is found has begun long ago", before(func(s *record.State, e *record.Event) {
+		{"a blocking operation that is found has begun long ago", before(func(s *record.State, e *record.Event) {
 			if seen, ok := (*e).(record.Observed); ok && seen.Lease.Intent.Epoch != s.Epoch {
 				s.Doubted = 0
 			}
-		}), passingWorld(1, Faults{Starts: 2, Crashes: 1}), notOnFile},
-		{"the member of a passing operation need not recover", func(m *Model) {
+		}), blockingWorld(1, Faults{Starts: 2, Crashes: 1}), notOnFile},
+		{"the member of a blocking operation need not recover", func(m *Model) {
 			step := m.Step
 			m.Step = func(c record.Config, s record.State, e record.Event, now record.Instant) (record.State,
 				record.Effect) {
 				c.Recovery = 0
 				return step(c, s, e, now)
 			}
-		}, passingWorld(1, Faults{Starts: 1, Lost: 1}), notOnFile},
+		}, blockingWorld(1, Faults{Starts: 1, Lost: 1}), notOnFile},
 		{"an intent that names another's pod is believed", weak(func(w *Weakness) { w.Trusting = true }),
 			two(Faults{Starts: 2, Edits: 1}), ""},
 	}

@@ -97,7 +97,7 @@ func (m *Model) goOn(w *World, i, how uint8, twice bool) string {
 			c.removed |= 1 << r.ref.pod
 		}
 		return m.step(w, i, record.Acted{Outcome: outcome})
-	case actPresumed, actPassing:
+	case actPresumed, actBlocking:
 		m.note("%s: %s", m.name(w, i), r)
 		if broken := m.actUnfenced(w, r); broken != "" {
 			return broken
@@ -153,7 +153,7 @@ func (m *Model) desert(w *World, i, how uint8) string {
 		e = record.LeaseWritten{Outcome: outcome}
 	case fencePod:
 		e = record.PodFenced{Outcome: outcome}
-	case actFenced, actPresumed, actPassing:
+	case actFenced, actPresumed, actBlocking:
 		e = record.Acted{Outcome: outcome}
 	default:
 		panic(fmt.Sprintf("nobody waits for an answer to %s", r))
@@ -177,7 +177,7 @@ func (m *Model) landLate(w *World, k uint8) string {
 		return broken
 	case fencePod:
 		m.note("a late change of %s by %s lands: %s", r.ref, who, outcomes[m.fence(w, &r).Outcome])
-	case actPresumed, actPassing:
+	case actPresumed, actBlocking:
 		m.note("late, by %s: %s", who, r)
 		return m.actUnfenced(w, &r)
 	case actFenced:
@@ -214,7 +214,7 @@ func (m *Model) step(w *World, i uint8, e record.Event) string {
 	}
 	c.request = m.requestOf(i, effect)
 	switch c.request.kind {
-	case actFenced, actPresumed, actPassing:
+	case actFenced, actPresumed, actBlocking:
 		if c.request.kind == actFenced {
 			c.request.knowledge, c.request.age = c.seen, c.age
 		}
@@ -604,13 +604,13 @@ func (m *Model) conclude(w *World, i uint8, seen *request, age uint8) string {
 		q.refused = true
 		a = m.decide(q)
 	}
-	standing := record.Open
-	if m.Faults.Presumed > 0 || m.Faults.Passing > 0 {
-		a, standing = m.standsOn(w, r, q, a)
+	resolution := record.Open
+	if m.Faults.Presumed > 0 || m.Faults.Blocking > 0 {
+		a, resolution = m.standsOn(w, r, q, a)
 	}
 	seenLease := m.trust(r.lease, r.ordinals)
 	e := record.Observed{Begun: now - record.Instant(r.age)*tick, Lease: seenLease.to(), Next: a.next,
-		Standing: standing}
+		Resolution: resolution}
 	if m.Weak.Early {
 		e.Lease = w.lease.to()
 	}

@@ -88,8 +88,8 @@ type Faults struct {
 	Drains, Signs, Wedges uint8
 	// Unfits are coordinators that give up and abstain.
 	Unfits uint8
-	// Presumed and Passing operations that are asked for, see kinds.go: at most one.
-	Presumed, Passing uint8
+	// Presumed and Blocking operations that are asked for, see kinds.go: at most one.
+	Presumed, Blocking uint8
 	// Restores of a Lease that names a presumed operation; Forgets are an operator's word that a suspect is
 	// none, once that is so.
 	Restores, Forgets uint8
@@ -202,7 +202,7 @@ const (
 	actFenced
 	actLight
 	actPresumed
-	actPassing
+	actBlocking
 	rest
 )
 
@@ -446,7 +446,7 @@ func (f Faults) String() string {
 		{f.Joins, "joins"},
 		{f.CutOffs, "cut off"}, {f.OldLists, "old lists"}, {f.WrongIDs, "wrong IDs"}, {f.OldReads, "old reads"},
 		{f.Drains, "drains"}, {f.Signs, "signs"}, {f.Wedges, "wedges"}, {f.Unfits, "unfit"},
-		{f.Presumed, "presumed"}, {f.Passing, "passing"}, {f.Restores, "restores"}, {f.Forgets, "forgotten"},
+		{f.Presumed, "presumed"}, {f.Blocking, "blocking"}, {f.Restores, "restores"}, {f.Forgets, "forgotten"},
 	} {
 		if fault.n > 0 {
 			text = append(text, fmt.Sprintf("%s %d", fault.what, fault.n))
@@ -620,7 +620,7 @@ func (w *World) eachRef(visit func(*ref)) {
 			return
 		}
 		ofLease(&r.lease)
-		if r.kind == fencePod || r.kind == actFenced || r.kind == actPassing {
+		if r.kind == fencePod || r.kind == actFenced || r.kind == actBlocking {
 			visit(&r.ref)
 		}
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
 
+	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/internal/report"
 	"github.com/quorate/quorate/pkg/rollout"
 	"github.com/quorate/quorate/test/monitoring/fetched"
@@ -66,12 +67,15 @@ var sidecars = []sidecar{
 				Guard: rollout.GuardQuorumFloor}, Voters: 3, Serving: 1, Quorum: 2,
 				Ghosts: []report.Ghost{{Member: "etcd-3"}}},
 		})
-		m.Removal(string(rollout.RuleServing), report.OutcomeDone)
-		m.Removal(string(rollout.RuleNotServingFirst), report.OutcomeUnclear)
-		m.LeaderMove(nil)
-		m.LeaderMove(errors.New("no"))
+		removal, move := record.Intent{Operation: record.Delete}, record.Intent{Operation: record.MoveLeader}
+		m.Count(report.Outcome{Intent: removal, Decision: rollout.Decision{Rule: rollout.RuleServing},
+			Result: report.OutcomeDone})
+		m.Count(report.Outcome{Intent: removal, Decision: rollout.Decision{Rule: rollout.RuleNotServingFirst},
+			Result: report.OutcomeUnclear})
+		m.Count(report.Outcome{Intent: move, Result: report.OutcomeDone})
+		m.Count(report.Outcome{Intent: move, Result: report.OutcomeFailed})
 		m.HandOver()
-		m.StaleRefused()
+		m.Count(report.Outcome{Intent: removal, Result: report.OutcomeRuledOut})
 		m.Databases(0.97, true)
 		m.Probe(3*time.Millisecond, true)
 		m.Probe(time.Second, false)

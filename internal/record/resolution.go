@@ -6,18 +6,18 @@ import (
 	"github.com/quorate/quorate/pkg/rollout"
 )
 
-// StandingOf is what an observation says of the operation on the record, or of the suspect. Next and
+// ResolutionOf is what an observation says of the operation on the record, or of the suspect. Next and
 // intent are what the decision on that observation asks for. Forget is true where an operator says that
 // the suspect's removal cannot happen any more.
 //
-// A passing operation is over once its member is seen to have passed it. A presumed one is repeated only as long as
+// A blocking operation is over once its member is seen to be free of it. A presumed one is repeated only as long as
 // the decision asks for the very same one. So all of its guards pass anew, and a request stands that has not run out.
 // Otherwise it is given up, and the member becomes a suspect, so that the cure of whatever does not pass does not wait
 // for it.
-func StandingOf(l *Lease, seen *rollout.Assessment, forget bool, next Next, intent Intent) Standing {
+func ResolutionOf(l *Lease, seen *rollout.Assessment, forget bool, next Next, intent Intent) Resolution {
 	etcd := seen.Etcd()
 	switch kind := kindOf(l.Intent.Operation); {
-	case kind == Passing && seen.Passed():
+	case kind == Blocking && seen.Unblocked():
 		return Settled
 	case kind == Presumed:
 		switch {

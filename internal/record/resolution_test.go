@@ -34,7 +34,7 @@ func TestWhatIsSeenOfTheRemovalOfAMember(t *testing.T) {
 		forget bool
 		next   record.Next
 		intent record.Intent
-		want   record.Standing
+		want   record.Resolution
 	}{
 		{"it is asked for again", on, there, false, record.NextAct, removal, record.Open},
 		{"it is gone", on, list(1, true, 5, 6), false, record.NextRest, nothing, record.Settled},
@@ -60,7 +60,7 @@ func TestWhatIsSeenOfTheRemovalOfAMember(t *testing.T) {
 		{"there is nothing", record.Lease{}, there, true, record.NextRest, nothing, record.Open},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := record.StandingOf(&tc.lease, seen(tc.etcd), tc.forget, tc.next, tc.intent); got != tc.want {
+			if got := record.ResolutionOf(&tc.lease, seen(tc.etcd), tc.forget, tc.next, tc.intent); got != tc.want {
 				t.Errorf("%d, want %d", got, tc.want)
 			}
 		})
@@ -72,14 +72,14 @@ func TestTheRemovalOfAMemberSaysAllThatItTakesToSettleIt(t *testing.T) {
 		List: []uint64{5, 6, 7}, URLs: []string{"https://etcd-3:2380"}}
 	next, i := record.NextOf(rollout.Decision{Action: rollout.RemoveMember{Member: target}}, "rev-2")
 	l := record.Lease{Intent: i}
-	if next != record.NextAct || record.StandingOf(&l, seen(rollout.Membership{}), false, record.NextAct,
+	if next != record.NextAct || record.ResolutionOf(&l, seen(rollout.Membership{}), false, record.NextAct,
 		record.Intent{Operation: record.RemoveMember, Member: ghost}) != record.Open {
 		t.Errorf("%d %+v", next, *i.Member)
 	}
 }
 
-func TestARecordTellsTheProcessThatAPassingOperationIsAskedOf(t *testing.T) {
-	want := rollout.Passing{Member: rollout.MemberRef{ID: 7, Cluster: 1, Name: "etcd-1"},
+func TestARecordTellsTheProcessThatABlockingOperationIsAskedOf(t *testing.T) {
+	want := rollout.Blocking{Member: rollout.MemberRef{ID: 7, Cluster: 1, Name: "etcd-1"},
 		Process: rollout.Process{PodUID: "uid", Restarts: 3}}
 	for operation, action := range map[record.Operation]rollout.Action{
 		record.Defragment: rollout.Defragment{Member: want.Member, Process: want.Process},

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Seat is one ordinal of the StatefulSet: its pod, its member, and what is known
+// Replica is one ordinal of the StatefulSet: its pod, its member, and what is known
 // of the two together.
-type Seat struct {
+type Replica struct {
 	Ordinal int
 	// Name is the name of the ordinal's pod, whether it exists or not.
 	Name string
@@ -65,21 +65,23 @@ type Seat struct {
 	Stopped bool
 }
 
-// Going is true when the seat's pod is on its way out or not there.
-func (s *Seat) Going() bool { return s.Pod == nil || s.Pod.Terminating }
+// Going is true when the replica's pod is on its way out or not there.
+func (r *Replica) Going() bool { return r.Pod == nil || r.Pod.Terminating }
 
-// stays is true for a seat whose pod is there, and that nobody is about to take, nor an operation on the record:
+// stays is true for a replica whose pod is there, and that nobody is about to take, nor an operation on the record:
 // neither an earlier removal of ours from etcd's list, nor what may keep its member from answering.
-func (s *Seat) stays() bool { return !s.Going() && !s.yields && !s.Suspect && !s.Stopped }
+func (r *Replica) stays() bool { return !r.Going() && !r.yields && !r.Suspect && !r.Stopped }
 
 // survives is true for a serving voter that is not on its way out.
-func (s *Seat) survives() bool { return s.Voter && s.stays() && s.Evidence == Serving }
+func (r *Replica) survives() bool { return r.Voter && r.stays() && r.Evidence == Serving }
 
 // useful is true for a voter that serves and has caught up, so that another may go.
-func (s *Seat) useful() bool { return s.Voter && s.Evidence == Serving && s.CaughtUp }
+func (r *Replica) useful() bool { return r.Voter && r.Evidence == Serving && r.CaughtUp }
 
 // unpromoted is true for a learner that answers.
-func (s *Seat) unpromoted() bool { return s.Member != nil && s.Member.Learner && s.Evidence == Serving }
+func (r *Replica) unpromoted() bool {
+	return r.Member != nil && r.Member.Learner && r.Evidence == Serving
+}
 
 // steadyAfter is how long a pod of which a container has restarted has to be Ready before
 // that counts: the first back-off of a kubelet, within which a crash loop shows again.
@@ -104,72 +106,72 @@ func (a *Assessment) probation(p *Pod) time.Duration {
 	return noticedAfter
 }
 
-// Describe says in a few words what is known of the seat.
-func (s *Seat) Describe() string {
+// Describe says in a few words what is known of the replica.
+func (r *Replica) Describe() string {
 	switch {
-	case s.Pod == nil:
+	case r.Pod == nil:
 		return "its pod is missing"
-	case s.Pod.Terminating:
+	case r.Pod.Terminating:
 		return "its pod is terminating"
 	}
 	var text string
 	switch {
-	case s.Evidence == Down:
-		text = "its member is Down (" + s.Liveness.String()
-		if s.Pod.Etcd.Reason != "" {
-			text += ", " + s.Pod.Etcd.Reason
+	case r.Evidence == Down:
+		text = "its member is Down (" + r.Liveness.String()
+		if r.Pod.Etcd.Reason != "" {
+			text += ", " + r.Pod.Etcd.Reason
 		}
-		if n := s.Pod.Etcd.Restarts; n > 0 {
+		if n := r.Pod.Etcd.Restarts; n > 0 {
 			text += ", restarts: " + strconv.Itoa(n)
 		}
 		text += ")"
-	case s.Evidence == Unknown && s.joined == Down:
-		text = "its member is Unknown (its kubelet says " + s.Pod.Etcd.inWords() + ", but nothing else comes from " +
+	case r.Evidence == Unknown && r.joined == Down:
+		text = "its member is Unknown (its kubelet says " + r.Pod.Etcd.inWords() + ", but nothing else comes from " +
 			"its pod or its node, so that may be old news)"
-	case s.Evidence == Unknown && s.Stopped:
+	case r.Evidence == Unknown && r.Stopped:
 		text = "its member is Unknown (what the record names may still keep it from answering)"
-	case s.Evidence == Unknown && s.Member != nil && s.Member.deniesToVote():
+	case r.Evidence == Unknown && r.Member != nil && r.Member.deniesToVote():
 		text = "its member is Unknown (a voter by etcd's list, and a learner by its own word)"
-	case s.Evidence == Unknown && s.Member != nil && s.Member.Probe.Read == Answered:
+	case r.Evidence == Unknown && r.Member != nil && r.Member.Probe.Read == Answered:
 		text = "its member is Unknown (it answered a read of raft term " +
-			strconv.FormatUint(s.Member.Probe.ReadTerm, 10) + ", and another one of a later term)"
-	case s.Evidence == Unknown && s.Member != nil && s.Member.Probe.Detail != "":
-		text = "its member is Unknown (" + s.Member.Probe.Detail + ")"
-	case s.Evidence == Unknown:
+			strconv.FormatUint(r.Member.Probe.ReadTerm, 10) + ", and another one of a later term)"
+	case r.Evidence == Unknown && r.Member != nil && r.Member.Probe.Detail != "":
+		text = "its member is Unknown (" + r.Member.Probe.Detail + ")"
+	case r.Evidence == Unknown:
 		text = "its member is Unknown"
-	case s.Leader:
+	case r.Leader:
 		text = "its member serves and leads"
-	case !s.Voter:
+	case !r.Voter:
 		text = "its member is a learner, waiting to be promoted"
 	default:
 		text = "its member serves"
 	}
 	switch {
-	case s.Evidence != Serving || s.useful() || s.unpromoted():
-	case s.Member.Probe.Status == nil:
+	case r.Evidence != Serving || r.useful() || r.unpromoted():
+	case r.Member.Probe.Status == nil:
 		text += ", how far it is behind is not known"
-		if why := s.Member.Probe.Detail; why != "" {
+		if why := r.Member.Probe.Detail; why != "" {
 			text += " (" + why + ")"
 		}
 	default:
-		text += ", " + strconv.FormatUint(s.Lag, 10) + " log entries behind"
+		text += ", " + strconv.FormatUint(r.Lag, 10) + " log entries behind"
 	}
-	if s.Unlisted {
+	if r.Unlisted {
 		text += ", etcd's list has no such member"
 	}
-	if s.Member != nil && s.Member.Probe.Status != nil && s.Member.Probe.Status.NoSpace {
+	if r.Member != nil && r.Member.Probe.Status != nil && r.Member.Probe.Status.NoSpace {
 		text += ", alarm NOSPACE"
 		between := " of "
-		for _, id := range s.Member.Probe.Status.NoSpaceOf {
+		for _, id := range r.Member.Probe.Status.NoSpaceOf {
 			text, between = text+between+strconv.FormatUint(id, 16), ", "
 		}
 	}
-	if s.SidecarSick {
+	if r.SidecarSick {
 		text += ", its sidecar is not ready"
 	}
 	switch {
-	case s.Outdated || s.Settled || s.Evidence != Serving:
-	case s.Unannounced:
+	case r.Outdated || r.Settled || r.Evidence != Serving:
+	case r.Unannounced:
 		text += ", the updated pod has been Ready for less than " + noticedAfter.String() +
 			", and its sidecar has not said yet that it is there"
 	default:

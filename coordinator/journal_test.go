@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,7 +12,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -339,45 +337,6 @@ func TestTheCurrentRevisionIsPromotedWhenARolloutIsOver(t *testing.T) {
 	}
 }
 
-func TestTheMetricsFollowTheConventions(t *testing.T) {
-	registry := prometheus.NewRegistry()
-	m, err := report.NewMetrics(registry, "ns", "etcd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.Show(report.Report{At: time.Now(), Overrides: []string{"Canary"}})
-	m.Probe(time.Second, true)
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	problems, err := promlint.NewWithMetricFamilies(families).Lint()
-	if err != nil || len(problems) > 0 {
-		t.Errorf("%v, %+v", err, problems)
-	}
-	if _, err := report.NewMetrics(registry, "ns", "etcd"); err == nil {
-		t.Error("registered twice for one StatefulSet")
-	}
-	if _, err := report.NewMetrics(registry, "ns", "events"); err != nil {
-		t.Errorf("two StatefulSets in one process: %v", err)
-	}
-}
-
-func TestTheLeaseStaysSmall(t *testing.T) {
-	var h report.History
-	for i := range 2 * report.HistoryLength {
-		h = h.Add(report.Entry{At: time.Now(), What: report.Removed, Pod: fmt.Sprint("etcd-main-", i), Rule: "Serving",
-			Reason: strings.Repeat("x", 200)})
-	}
-	if len(h) != report.HistoryLength || h[0].Pod != fmt.Sprint("etcd-main-", report.HistoryLength) {
-		t.Errorf("%d entries from %s on", len(h), h[0].Pod)
-	}
-	text, err := json.Marshal(report.Notes(report.Report{}, h))
-	if err != nil || len(text) > 32<<10 {
-		t.Errorf("%d bytes, %v", len(text), err)
-	}
-}
-
 func TestWhatAnotherCoordinatorHasDoneMeanwhileIsNotForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 3)
@@ -435,18 +394,6 @@ func TestARolloutIsNeverHeldByWhatThereIsToTell(t *testing.T) {
 				within(t, 5*time.Minute, "the rollout", func() bool { return s.settled("rev-2") })
 			})
 		})
-	}
-}
-
-func TestWhoHandsOverIsNamedThoughItHasDecidedNothingYet(t *testing.T) {
-	var a account
-	a.recall(report.Notes(report.Report{At: time.Now(), Coordinator: "etcd-2", Epoch: 4}, nil), 4)
-	a.coordinates("etcd-1", 5)
-	a.handsOver("etcd-0", "it runs the updated code")
-	_, h, err := report.FromNotes(a.notes())
-	if err != nil || len(h) != 1 || h[0].Pod != "etcd-1" || h[0].By != "etcd-1" || h[0].Epoch != 5 ||
-		h[0].To != "etcd-0" {
-		t.Errorf("%v, the history tells %+v", err, h)
 	}
 }
 

@@ -2,9 +2,9 @@ package rollout
 
 import "slices"
 
-// Passing is an operation on the record that stops a member for a while, such as a defragmentation. Nobody knows
+// Blocking is an operation on the record that stops a member for a while, such as a defragmentation. Nobody knows
 // whether it still does.
-type Passing struct {
+type Blocking struct {
 	// Operation is its name on the record.
 	Operation string
 	Member    MemberRef
@@ -20,12 +20,12 @@ type Process struct {
 	Restarts int
 }
 
-// processOf is the process of a seat's member, as far as it is known.
-func processOf(s *Seat) Process {
-	if s.Pod == nil {
+// processOf is the process of a replica's member, as far as it is known.
+func processOf(r *Replica) Process {
+	if r.Pod == nil {
 		return Process{}
 	}
-	return Process{PodUID: s.Pod.UID, Restarts: s.Pod.Etcd.Restarts}
+	return Process{PodUID: r.Pod.UID, Restarts: r.Pod.Etcd.Restarts}
 }
 
 // runs is true for the pod in which the process is still the one that runs.
@@ -33,16 +33,16 @@ func (p Process) runs(pod *Pod) bool {
 	return pod.Etcd.State == ContainerRunning && pod.UID == p.PodUID && pod.Etcd.Restarts == p.Restarts
 }
 
-// Passed is true if the member that may still be stopped answers reads, or cannot be stopped any more: its process has
-// ended, it has left the list of members, or it was one of another cluster. Without a quorum nobody answers, so nobody
-// is relied on, and the cure must not wait for it. It does not say for how long that has been so.
-func (a *Assessment) Passed() bool {
-	passed, _ := a.passing()
-	return passed
+// Unblocked is true if the member that may still be stopped answers reads, or cannot be stopped any more: its process
+// has ended, it has left the list of members, or it was one of another cluster. Without a quorum nobody answers, so
+// nobody is relied on, and the cure must not wait for it. It does not say for how long that has been so.
+func (a *Assessment) Unblocked() bool {
+	over, _ := a.unblocked()
+	return over
 }
 
-// passing is [Assessment.Passed], and what is seen of the operation.
-func (a *Assessment) passing() (passed bool, seen string) {
+// unblocked is [Assessment.Unblocked], and what is seen of the operation.
+func (a *Assessment) unblocked() (over bool, seen string) {
 	on, etcd := a.state.UnderWay, &a.state.Etcd
 	if on == nil {
 		return true, ""
@@ -69,9 +69,9 @@ func (a *Assessment) passing() (passed bool, seen string) {
 	case a.answers(&etcd.Members[i]):
 		return true, "it answers"
 	}
-	for j := range a.Seats {
-		s := &a.Seats[j]
-		if s.Member == &etcd.Members[i] && (s.Pod == nil || s.Pod.Etcd.State != ContainerRunning) {
+	for j := range a.Replicas {
+		r := &a.Replicas[j]
+		if r.Member == &etcd.Members[i] && (r.Pod == nil || r.Pod.Etcd.State != ContainerRunning) {
 			return true, "its process has ended"
 		}
 	}
@@ -89,13 +89,13 @@ func (a *Assessment) stopped(m *Member) bool {
 }
 
 // underWay keeps everything else from beginning, as the record's protocol does.
-func underWay(a *Assessment, _ *Seat) Verdict {
+func underWay(a *Assessment, _ *Replica) Verdict {
 	on := a.state.UnderWay
 	if on == nil {
 		return Verdict{Pass: true}
 	}
-	passed, seen := a.passing()
-	if passed {
+	over, seen := a.unblocked()
+	if over {
 		seen += ". This has to stay so for half a minute, and until as long after the end of the call's time"
 	} else {
 		seen += ". It has to answer for half a minute after the end of the call's time, or its process has to end"
