@@ -129,7 +129,7 @@ func (o *observer) look(ctx context.Context, p *picture) (_ record.Observed, sur
 		return record.Observed{}, false
 	}
 	o.sight.etcd, o.sight.decision = state.Etcd, d
-	seen := record.Observed{Outcome: record.Done, Begun: o.sight.begun, Lease: r}
+	seen := record.Observed{Outcome: record.Done, Begun: o.sight.begun, Record: r}
 	said := o.next(seen, state.Set.UpdateRevision, peers, choice)
 	said.Resolution = o.resolution(r, state)
 	if o.sight.brief && state.Request == nil && r.Intent.Operation == record.None && !d.Beside() &&
@@ -163,7 +163,7 @@ func (o *observer) look(ctx context.Context, p *picture) (_ record.Observed, sur
 
 // see gathers what there is to decide on, and follows what belongs to it from here on. The other sidecars are asked at
 // the same time, so that a hanging member does not age the evidence twice.
-func (o *observer) see(ctx context.Context, p *picture) (rollout.State, record.Lease, []selfupdate.Peer, error) {
+func (o *observer) see(ctx context.Context, p *picture) (rollout.State, record.Record, []selfupdate.Peer, error) {
 	var asked sync.WaitGroup
 	var peers []selfupdate.Peer
 	known := false
@@ -304,7 +304,7 @@ func (o *observer) choose(d rollout.Decision, peers []selfupdate.Peer) selfupdat
 // of ours that is going may still answer, and its successor must not count as serving for that.
 // With a picture, only etcd is asked, and no gate. What confirms the picture shows the pods as they were then (see
 // confirm).
-func (o *observer) gather(ctx context.Context, p *picture) (rollout.State, record.Lease, error) {
+func (o *observer) gather(ctx context.Context, p *picture) (rollout.State, record.Record, error) {
 	live := p == nil
 	var answers func() []rollout.Gate
 	if live {
@@ -316,10 +316,10 @@ func (o *observer) gather(ctx context.Context, p *picture) (rollout.State, recor
 		p = &picture{}
 		var err error
 		if p.lease, err = o.c.workload.ReadLease(reading); err != nil {
-			return rollout.State{}, record.Lease{}, err
+			return rollout.State{}, record.Record{}, err
 		}
 		if p.seen, err = o.c.workload.Observe(reading); err != nil {
-			return rollout.State{}, record.Lease{}, err
+			return rollout.State{}, record.Record{}, err
 		}
 		if o.sight.wasPictured {
 			o.sight.memory.doubt(o.sight.seen, p.seen) // The watches may have hung.
@@ -362,7 +362,7 @@ func (o *observer) gather(ctx context.Context, p *picture) (rollout.State, recor
 	state.Pods = withHeard(seen.Pods, refused)
 	// Probes that failed because we are ending say nothing about the members.
 	if err := ctx.Err(); err != nil {
-		return rollout.State{}, record.Lease{}, err
+		return rollout.State{}, record.Record{}, err
 	}
 	return state, r, nil
 }

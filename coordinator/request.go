@@ -9,7 +9,7 @@ import (
 )
 
 // resolution is what was seen of an operation on the record, or of the suspect.
-func (o *observer) resolution(r record.Lease, s rollout.State) record.Resolution {
+func (o *observer) resolution(r record.Record, s rollout.State) record.Resolution {
 	next, intent := record.NextOf(o.sight.decision, s.Set.UpdateRevision)
 	return record.ResolutionOf(&r, o.sight.decision.Assessment, forgets(s.Request, r.Suspect), next, intent)
 }
@@ -22,7 +22,7 @@ func forgets(r *rollout.Request, suspect *record.Member) bool {
 
 // answer tells what has become of the removal on the record, and takes a request off the Lease that nothing
 // more can come of. That changes the Lease, so it is not done together with what the record has to say.
-func (o *observer) answer(ctx context.Context, r record.Lease, resolution record.Resolution, s rollout.State) error {
+func (o *observer) answer(ctx context.Context, r record.Record, resolution record.Resolution, s rollout.State) error {
 	q, on, over := s.Request, r.Intent, false
 	switch {
 	case on.Operation != record.RemoveMember:

@@ -30,11 +30,11 @@ func (t *turn) do(ctx context.Context, state *record.State, effect record.Effect
 			t.c.journal.Recall(lease.Annotations, record.Parse(lease).Epoch)
 		}
 		outcome := t.read(ctx, "the record cannot be read", err)
-		return record.LeaseRead{Outcome: outcome, Lease: t.doubts.trust(lease), Begun: begun}
+		return record.LeaseRead{Outcome: outcome, Record: t.doubts.trust(lease), Begun: begun}
 	case record.CheckRight:
 		return record.RightChecked{Held: t.owns(ctx)}
 	case record.WriteLease:
-		return t.write(ctx, e.Lease)
+		return t.write(ctx, e.Record)
 	case record.ListPods:
 		t.c.log.Info("the record does not say what was under way before: every pod is changed once, " +
 			"so that a removal that nobody knows of has no effect any more")
@@ -134,7 +134,7 @@ func (t *turn) read(ctx context.Context, what string, err error) record.Outcome 
 }
 
 // write writes the record.
-func (t *turn) write(ctx context.Context, r record.Lease) record.LeaseWritten {
+func (t *turn) write(ctx context.Context, r record.Record) record.LeaseWritten {
 	writing, cancel := context.WithTimeout(ctx, min(t.c.cfg.RequestTimeout, t.c.cfg.MaxEvidenceAge))
 	defer cancel()
 	written, err := record.Write(writing, t.c.cfg.Leases, t.c.cfg.StatefulSet, r, t.c.journal.Notes())

@@ -25,7 +25,7 @@ type doubts struct {
 // trust reads the record from a Lease. Others may write to the Lease as well. What makes no sense there
 // is reported and not believed. An intent that names none of our pods may have replaced one that did.
 // So it counts as an intent about all of our pods, and the pod that it names is left alone.
-func (d *doubts) trust(lease *coordinationv1.Lease) record.Lease {
+func (d *doubts) trust(lease *coordinationv1.Lease) record.Record {
 	r := record.Parse(lease)
 	var odd []string
 	if r.Intent.Pod != "" && !inRange(d.sight.seen.Set, r.Intent.Pod) {

@@ -92,10 +92,10 @@ func (t *turn) take(ctx, ending context.Context) (end record.End, ended bool) {
 			}
 		}
 		if state.Claimed() {
-			t.sight.suspect = state.Lease.Suspect
+			t.sight.suspect = state.Record.Suspect
 		}
 		*t.hold = hold{ours: state.Claimed(), renewed: state.Renewed, every: protocol.Every(&state), epoch: state.Epoch,
-			intent: state.Lease.Intent}
+			intent: state.Record.Intent}
 		if state.Claimed() && !claimed {
 			t.coordinated = true
 			t.c.journal.Coordinates(t.c.name(), state.Epoch)

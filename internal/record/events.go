@@ -34,7 +34,7 @@ type (
 	// LeaseRead answers [ReadLease]. Begun is when the reading began.
 	LeaseRead struct {
 		Outcome Outcome // Done or Failed
-		Lease   Lease
+		Record  Record
 		Begun   Instant
 	}
 	// RightChecked answers [CheckRight].
@@ -58,9 +58,9 @@ type (
 	// Observed answers [Observe]: what was read, and what was decided on it.
 	Observed struct {
 		Outcome Outcome // Done or Failed
-		// Begun is when the observation began, and Lease the record that it saw.
-		Begun Instant
-		Lease Lease
+		// Begun is when the observation began, and Record the one that it saw.
+		Begun  Instant
+		Record Record
 		// Next is what the decision asks for, and Intent the operation of NextAct.
 		Next   Next
 		Intent Intent
@@ -109,9 +109,9 @@ type (
 	ReadLease struct{}
 	// CheckRight asks etcd, linearizably, whether the lock is ours.
 	CheckRight struct{}
-	// WriteLease writes Lease if the Lease still has its resourceVersion. Without a
+	// WriteLease writes Record if the Lease still has its resourceVersion. Without a
 	// resourceVersion it creates the Lease.
-	WriteLease struct{ Lease Lease }
+	WriteLease struct{ Record Record }
 	// ListPods lists the StatefulSet's pods, consistently.
 	ListPods struct{}
 	// FencePod changes a pod, if it still has that UID, by writing Value to it.

@@ -25,19 +25,19 @@ var (
 
 func ours(i record.Intent) record.Intent { i.Epoch = 7; return i }
 
-func suspecting(l record.Lease, m *record.Member) record.Lease {
+func suspecting(l record.Record, m *record.Member) record.Record {
 	l.Schema, l.Suspect = record.Newest, m
 	return l
 }
 
 // sees is an observation with an operation on the record.
-func sees(l record.Lease, s record.Resolution, next record.Next, i record.Intent) record.Event {
-	return record.Observed{Begun: begin, Lease: l, Resolution: s, Next: next, Intent: i}
+func sees(l record.Record, s record.Resolution, next record.Next, i record.Intent) record.Event {
+	return record.Observed{Begun: begin, Record: l, Resolution: s, Next: next, Intent: i}
 }
 
 // sawAt is one that decides nothing and began at that moment.
-func sawAt(at time.Duration, l record.Lease, s record.Resolution) record.Event {
-	return record.Observed{Begun: at, Lease: l, Resolution: s}
+func sawAt(at time.Duration, l record.Record, s record.Resolution) record.Event {
+	return record.Observed{Begun: at, Record: l, Resolution: s}
 }
 
 // asking is a coordinator whose presumed or blocking operation is under way.
@@ -197,7 +197,7 @@ func TestABlockingOperation(t *testing.T) {
 // A record that names an operation without a row here was written by a newer version.
 func TestAnOperationThatIsNotKnownIsLeftAlone(t *testing.T) {
 	unknown := record.Intent{Operation: "something-new", Pod: "etcd-1", UID: "u1", ResourceVersion: "4"}
-	onRecord := with(theirs(), func(l *record.Lease) { l.Intent = unknown })
+	onRecord := with(theirs(), func(l *record.Record) { l.Intent = unknown })
 	run(t, record.State{}, turn{event: start, want: record.ReadLease{}},
 		turn{event: read(onRecord), want: ends(record.Newer)})
 	run(t, record.State{}, append(looking(), turn{event: saw(mine("12", unknown), record.NextAct),

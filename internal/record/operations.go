@@ -102,7 +102,7 @@ func blocking(o Operation, m rollout.MemberRef, p rollout.Process, within time.D
 }
 
 // UnderWay is what a decision has to know of the operation on the record, nil if that stops no member.
-func (l *Lease) UnderWay() *rollout.Blocking {
+func (l *Record) UnderWay() *rollout.Blocking {
 	i := &l.Intent
 	if kindOf(i.Operation) != Blocking || i.Member == nil {
 		return nil
@@ -114,7 +114,7 @@ func (l *Lease) UnderWay() *rollout.Blocking {
 
 // Suspected is the member that may be removed from the list at any moment: by the removal on the record, or by one
 // that was given up.
-func (l *Lease) Suspected() rollout.Suspect {
+func (l *Record) Suspected() rollout.Suspect {
 	m := l.Suspect
 	if kindOf(l.Intent.Operation) == Presumed && l.Intent.Member != nil {
 		m = l.Intent.Member

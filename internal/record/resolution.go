@@ -14,7 +14,7 @@ import (
 // the decision asks for the very same one. So all of its guards pass anew, and a request stands that has not run out.
 // Otherwise it is given up, and the member becomes a suspect, so that the cure of whatever does not pass does not wait
 // for it.
-func ResolutionOf(l *Lease, seen *rollout.Assessment, forget bool, next Next, intent Intent) Resolution {
+func ResolutionOf(l *Record, seen *rollout.Assessment, forget bool, next Next, intent Intent) Resolution {
 	etcd := seen.Etcd()
 	switch kind := kindOf(l.Intent.Operation); {
 	case kind == Blocking && seen.Unblocked():

@@ -18,7 +18,7 @@ func TestWhatIsSeenOfTheRemovalOfAMember(t *testing.T) {
 		change(&m)
 		return record.Intent{Operation: record.RemoveMember, Member: &m}
 	}
-	on, suspect := record.Lease{Intent: removal}, record.Lease{Suspect: ghost}
+	on, suspect := record.Record{Intent: removal}, record.Record{Suspect: ghost}
 	list := func(cluster uint64, linearizable bool, ids ...uint64) rollout.Membership {
 		m := rollout.Membership{Known: true, Linearizable: linearizable, ClusterID: cluster}
 		for _, id := range ids {
@@ -29,7 +29,7 @@ func TestWhatIsSeenOfTheRemovalOfAMember(t *testing.T) {
 	there := list(1, true, 5, 6, 7)
 	for _, tc := range []struct {
 		name   string
-		lease  record.Lease
+		lease  record.Record
 		etcd   rollout.Membership
 		forget bool
 		next   record.Next
@@ -57,7 +57,7 @@ func TestWhatIsSeenOfTheRemovalOfAMember(t *testing.T) {
 			record.Open},
 		{"a suspect of another cluster", suspect, list(2, true, 7), false, record.NextRest, nothing, record.Settled},
 		{"a suspect is relied on again", suspect, there, true, record.NextRest, nothing, record.Settled},
-		{"there is nothing", record.Lease{}, there, true, record.NextRest, nothing, record.Open},
+		{"there is nothing", record.Record{}, there, true, record.NextRest, nothing, record.Open},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if got := record.ResolutionOf(&tc.lease, seen(tc.etcd), tc.forget, tc.next, tc.intent); got != tc.want {
@@ -71,7 +71,7 @@ func TestTheRemovalOfAMemberSaysAllThatItTakesToSettleIt(t *testing.T) {
 	target := rollout.MemberTarget{MemberRef: rollout.MemberRef{ID: 7, Name: "etcd-3", Cluster: 1},
 		List: []uint64{5, 6, 7}, URLs: []string{"https://etcd-3:2380"}}
 	next, i := record.NextOf(rollout.Decision{Action: rollout.RemoveMember{Member: target}}, "rev-2")
-	l := record.Lease{Intent: i}
+	l := record.Record{Intent: i}
 	if next != record.NextAct || record.ResolutionOf(&l, seen(rollout.Membership{}), false, record.NextAct,
 		record.Intent{Operation: record.RemoveMember, Member: ghost}) != record.Open {
 		t.Errorf("%d %+v", next, *i.Member)
@@ -87,7 +87,7 @@ func TestARecordTellsTheProcessThatABlockingOperationIsAskedOf(t *testing.T) {
 	} {
 		_, intent := record.NextOf(rollout.Decision{Action: action}, "rev-2")
 		want.Operation = string(operation)
-		if got := (&record.Lease{Intent: intent}).UnderWay(); got == nil || *got != want {
+		if got := (&record.Record{Intent: intent}).UnderWay(); got == nil || *got != want {
 			t.Errorf("%s: %+v, want %+v", operation, got, want)
 		}
 	}

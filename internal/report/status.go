@@ -35,7 +35,7 @@ const FreshFor = 30 * time.Second
 // Fresh is true for a report that may be taken for what is going on now. Its coordinator holds the
 // record, or has just given it back in the middle of a rollout for another to go on. The report is at
 // most as old as FreshFor or twice the record's duration, by a clock that is ahead by at most FreshFor.
-func (r *Report) Fresh(now time.Time, lease record.Lease) bool {
+func (r *Report) Fresh(now time.Time, lease record.Record) bool {
 	return !r.At.IsZero() && (lease.Holder != "" || lease.Rolling) && r.within(now, max(FreshFor, 2*lease.Duration))
 }
 
@@ -57,7 +57,7 @@ type Outside struct {
 	Policy rollout.Policy
 	// Lease is the record, and Renewed is when it was last written. Last and History are what its
 	// coordinator wrote beside it.
-	Lease   record.Lease
+	Lease   record.Record
 	Renewed time.Time
 	Last    Report
 	History History

@@ -88,19 +88,19 @@ func noSigns(s *rollout.State) {
 }
 
 // kindOf is the kind of the operation on the record.
-func kindOf(l record.Lease) record.Kind { return operations[operationOf(l.Intent.Operation)].kind }
+func kindOf(l record.Record) record.Kind { return operations[operationOf(l.Intent.Operation)].kind }
 
 // overwrites the operation that it finds on the record, if that is of this kind.
 func overwrites(kind record.Kind) func(*Model) {
 	return before(func(s *record.State, e *record.Event) {
 		switch answer := (*e).(type) {
 		case record.LeaseWritten:
-			if !s.Claimed() && answer.Outcome == record.Done && kindOf(s.Lease) == kind {
-				s.Lease.Intent = record.Intent{}
+			if !s.Claimed() && answer.Outcome == record.Done && kindOf(s.Record) == kind {
+				s.Record.Intent = record.Intent{}
 			}
 		case record.Observed:
-			if kindOf(answer.Lease) == kind {
-				answer.Lease.Intent = record.Intent{}
+			if kindOf(answer.Record) == kind {
+				answer.Record.Intent = record.Intent{}
 				*e = answer
 			}
 		}
@@ -110,7 +110,7 @@ func overwrites(kind record.Kind) func(*Model) {
 // unclearIsDone takes an operation of this kind whose answer is lost for done.
 func unclearIsDone(kind record.Kind) func(*Model) {
 	return before(func(s *record.State, e *record.Event) {
-		if acted, ok := (*e).(record.Acted); ok && acted.Outcome == record.Unclear && kindOf(s.Lease) == kind {
+		if acted, ok := (*e).(record.Acted); ok && acted.Outcome == record.Unclear && kindOf(s.Record) == kind {
 			*e = record.Acted{}
 		}
 	})
@@ -120,7 +120,7 @@ func unclearIsDone(kind record.Kind) func(*Model) {
 func writeIsDone(outcome record.Outcome) func(*Model) {
 	return before(func(s *record.State, e *record.Event) {
 		if written, ok := (*e).(record.LeaseWritten); ok && s.Claimed() && written.Outcome == outcome {
-			*e = record.LeaseWritten{ResourceVersion: s.Lease.ResourceVersion}
+			*e = record.LeaseWritten{ResourceVersion: s.Record.ResourceVersion}
 		}
 	})
 }
@@ -187,8 +187,8 @@ func mutants() []mutant {
 			return nil
 		}), two(Faults{Starts: 2, Edits: 1}), notOnFile},
 		{"a Lease whose annotations were replaced is taken as it is", before(func(_ *record.State, e *record.Event) {
-			if read, ok := (*e).(record.LeaseRead); ok && read.Lease.Exists() {
-				read.Lease.Schema = record.Schema
+			if read, ok := (*e).(record.LeaseRead); ok && read.Record.Exists() {
+				read.Record.Schema = record.Schema
 				*e = read
 			}
 		}), two(Faults{Starts: 2, Edits: 1}), notOnFile},
@@ -199,7 +199,7 @@ func mutants() []mutant {
 		}), fresh(two(Faults{Starts: 2, Lost: 1, Edits: 1})), notOnFile},
 		{"another's claim goes unnoticed", before(func(s *record.State, e *record.Event) {
 			if seen, ok := (*e).(record.Observed); ok {
-				seen.Lease.Holder, seen.Lease.Epoch = s.Lease.Holder, s.Epoch
+				seen.Record.Holder, seen.Record.Epoch = s.Record.Holder, s.Epoch
 				*e = seen
 			}
 		}), two(Faults{Starts: 2}), ""},
@@ -207,8 +207,8 @@ func mutants() []mutant {
 		{"claim without a new epoch", after(func(_ record.Config, s *record.State, effect *record.Effect) {
 			if write, ok := (*effect).(record.WriteLease); ok && !s.Claimed() {
 				s.Epoch--
-				s.Lease.Epoch--
-				write.Lease.Epoch--
+				s.Record.Epoch--
+				write.Record.Epoch--
 				*effect = write
 			}
 		}), two(Faults{Starts: 2}), "writes to the record"},
@@ -217,7 +217,7 @@ func mutants() []mutant {
 		{"claim by the clock of a record that is renewed", before(func(s *record.State, e *record.Event) {
 			if _, ok := (*e).(record.LeaseRead); ok {
 				s.SeenSince = 0
-				s.Seen = (*e).(record.LeaseRead).Lease.ResourceVersion
+				s.Seen = (*e).(record.LeaseRead).Record.ResourceVersion
 			}
 		}), clocks(two(Faults{Starts: 2})), "renewed in time"},
 		{"a kubelet is believed that nobody can hear", sees(func(s *rollout.State) {
@@ -404,7 +404,7 @@ func mutants() []mutant {
 		}), presumedWorld(1, Faults{Starts: 1}), "a member that serves"},
 		{"a suspect is forgotten", after(func(_ record.Config, s *record.State, effect *record.Effect) {
 			if write, ok := (*effect).(record.WriteLease); ok {
-				s.Lease.Suspect, write.Lease.Suspect = nil, nil
+				s.Record.Suspect, write.Record.Suspect = nil, nil
 				*effect = write
 			}
 		}), presumedWorld(1, Faults{Starts: 1, Lost: 1}), notOnFile},
@@ -424,7 +424,7 @@ func mutants() []mutant {
 			blockingWorld(2, Faults{Starts: 2}),
 			""},
 		{"a blocking operation that is found has begun long ago", before(func(s *record.State, e *record.Event) {
-			if seen, ok := (*e).(record.Observed); ok && seen.Lease.Intent.Epoch != s.Epoch {
+			if seen, ok := (*e).(record.Observed); ok && seen.Record.Intent.Epoch != s.Epoch {
 				s.Doubted = 0
 			}
 		}), blockingWorld(1, Faults{Starts: 2, Crashes: 1}), notOnFile},
@@ -561,8 +561,8 @@ func TestAMutantThatGetsStuckIsCaught(t *testing.T) {
 		}, world: with(func(p *Params) { p.Stay, p.Faults = true, Faults{Signs: 2} })},
 		{name: "the record is not given back",
 			mutate: after(func(c record.Config, _ *record.State, effect *record.Effect) {
-				if write, ok := (*effect).(record.WriteLease); ok && write.Lease.Holder == "" {
-					write.Lease.Holder = c.Identity
+				if write, ok := (*effect).(record.WriteLease); ok && write.Record.Holder == "" {
+					write.Record.Holder = c.Identity
 					*effect = write
 				}
 			})},

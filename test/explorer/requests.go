@@ -48,7 +48,7 @@ func (m *Model) goOn(w *World, i, how uint8, twice bool) string {
 	case readLease:
 		m.note("%s reads the Lease: %s", m.name(w, i), w.lease)
 		read := m.trust(w.lease, w.ordinals)
-		return m.step(w, i, record.LeaseRead{Lease: read.to(), Begun: now - record.Instant(r.age)*tick})
+		return m.step(w, i, record.LeaseRead{Record: read.to(), Begun: now - record.Instant(r.age)*tick})
 	case checkRight:
 		held := how == 0
 		if m.TrueLock {
@@ -402,7 +402,7 @@ func (m *Model) confirm(w *World, i uint8, same bool) string {
 		return ""
 	}
 	seen := m.trust(r.lease, r.ordinals)
-	return m.step(w, i, record.Observed{Begun: now - record.Instant(r.age)*tick, Lease: seen.to(),
+	return m.step(w, i, record.Observed{Begun: now - record.Instant(r.age)*tick, Record: seen.to(),
 		Next: record.NextAct, Intent: c.decided.to()})
 }
 
@@ -609,10 +609,10 @@ func (m *Model) conclude(w *World, i uint8, seen *request, age uint8) string {
 		a, resolution = m.standsOn(w, r, q, a)
 	}
 	seenLease := m.trust(r.lease, r.ordinals)
-	e := record.Observed{Begun: now - record.Instant(r.age)*tick, Lease: seenLease.to(), Next: a.next,
+	e := record.Observed{Begun: now - record.Instant(r.age)*tick, Record: seenLease.to(), Next: a.next,
 		Resolution: resolution}
 	if m.Weak.Early {
-		e.Lease = w.lease.to()
+		e.Record = w.lease.to()
 	}
 	c.decided = intent{}
 	c.seen, c.age = r.knowledge, r.age

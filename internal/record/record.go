@@ -43,8 +43,8 @@ const (
 // Name is the name of a StatefulSet's Lease.
 func Name(statefulSet string) string { return "quorate-" + statefulSet }
 
-// Lease is what the record says. The zero value is a Lease that does not exist.
-type Lease struct {
+// Record is what a Lease says. The zero value is that of a Lease that does not exist.
+type Record struct {
 	// ResourceVersion is empty when there is no Lease.
 	ResourceVersion string
 	// Schema is the version of the format; 0 when nobody has claimed the Lease yet.
@@ -65,16 +65,16 @@ type Lease struct {
 }
 
 // Exists is true when there is a Lease.
-func (l Lease) Exists() bool { return l.ResourceVersion != "" }
+func (l Record) Exists() bool { return l.ResourceVersion != "" }
 
 // Parse reads the record from a Lease; nil is a Lease that does not exist. It never
 // fails: an intent that cannot be read may name any pod, so it counts as one about all
 // of them.
-func Parse(lease *coordinationv1.Lease) Lease {
+func Parse(lease *coordinationv1.Lease) Record {
 	if lease == nil {
-		return Lease{}
+		return Record{}
 	}
-	l := Lease{ResourceVersion: lease.ResourceVersion}
+	l := Record{ResourceVersion: lease.ResourceVersion}
 	if s := lease.Spec.HolderIdentity; s != nil {
 		l.Holder = *s
 	}
@@ -144,7 +144,7 @@ func parseIntent(text string) (Intent, *Member) {
 }
 
 // text is how the annotation is written.
-func (l *Lease) text() string {
+func (l *Record) text() string {
 	w := written{Intent: l.Intent, Suspect: l.Suspect}
 	if l.Intent.Operation == None {
 		if l.Suspect == nil {

@@ -23,21 +23,21 @@ func TestParse(t *testing.T) {
 	intent := func(text string) map[string]string {
 		return map[string]string{record.SchemaAnnotation: "1", record.IntentAnnotation: text}
 	}
-	says := func(schema int, i record.Intent) record.Lease {
-		return record.Lease{ResourceVersion: "10", Schema: schema, Holder: "etcd-1_u1", Epoch: 6, Duration: 20 * time.Second,
+	says := func(schema int, i record.Intent) record.Record {
+		return record.Record{ResourceVersion: "10", Schema: schema, Holder: "etcd-1_u1", Epoch: 6, Duration: 20 * time.Second,
 			Intent: i}
 	}
 	anyPod := record.Intent{Operation: record.FenceAll}
 	for _, tc := range []struct {
 		name  string
 		lease *coordinationv1.Lease
-		want  record.Lease
+		want  record.Record
 	}{
-		{"a Lease that does not exist says nothing", nil, record.Lease{}},
+		{"a Lease that does not exist says nothing", nil, record.Record{}},
 		{"a Lease that an operator created for a control was never claimed",
 			&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "10",
 				Annotations: map[string]string{"quorate.dev/paused": "true"}}},
-			record.Lease{ResourceVersion: "10"}},
+			record.Record{ResourceVersion: "10"}},
 		{"a record with nothing under way", lease(intent(`{"operation":"none"}`)), says(1, record.Intent{})},
 		{"one whose intent somebody has deleted may be about any pod",
 			lease(map[string]string{record.SchemaAnnotation: "1"}), says(1, anyPod)},
@@ -46,7 +46,7 @@ func TestParse(t *testing.T) {
 				Epoch: 6})},
 		{"a rollout under way", lease(map[string]string{record.SchemaAnnotation: "1",
 			record.IntentAnnotation: `{"operation":"none"}`, record.RolloutAnnotation: "under way"}),
-			record.Lease{ResourceVersion: "10", Schema: 1, Holder: "etcd-1_u1", Epoch: 6, Duration: 20 * time.Second,
+			record.Record{ResourceVersion: "10", Schema: 1, Holder: "etcd-1_u1", Epoch: 6, Duration: 20 * time.Second,
 				Rolling: true}},
 		{"no rollout", lease(map[string]string{record.SchemaAnnotation: "1", record.IntentAnnotation: `{"operation":"none"}`,
 			record.RolloutAnnotation: "none"}), says(1, record.Intent{})},
