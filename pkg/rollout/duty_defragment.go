@@ -158,6 +158,9 @@ func (a defragmenting) next(replicas []*Replica) Decision {
 		return keptBack(c, all, func() string { return "defragment " + c.Pod + ": " + c.failed().Detail() })
 	}
 	replica := a.replicaOf(c.Pod)
+	if replica.Pod == nil { // AllServing is overridden. But there is no process that anything could be asked of.
+		return saying(Wait{}, GuardAllServing, "defragment "+c.Pod+": "+replica.Describe())
+	}
 	if replica.Leader && !a.onlyMember {
 		if t, ok := a.transfer(replica); ok {
 			return moveLeader(RuleDefragment, replica, t, all, " and is next to be defragmented",
