@@ -44,6 +44,16 @@ type Assessment struct {
 	// unmatched counts our pods in range that no member could be matched to, and strangers the voters elsewhere that
 	// may run in one of them all the same: no pod out of range is theirs, and no ordinal of ours has left them behind.
 	unmatched, strangers int
+	// onlyMember: exactly one voter and one replica.
+	onlyMember bool
+	// servingForSure is how many voters serve, but for a suspect.
+	servingForSure int
+	// noSpace is true while some member says that there is an alarm NOSPACE.
+	noSpace bool
+	// goingAway are those of scaledAway that went lately, and taken is how many members others take, or may be about
+	// to take.
+	goingAway []*Pod
+	taken     int
 	// ownNode is the node of the coordinator's own pod, empty if it has none.
 	ownNode string
 	// readTerm is the highest raft term among the answers to linearizable reads.
@@ -91,6 +101,7 @@ func join(s State, p Policy) *Assessment {
 	for i := range members {
 		if m := &members[i]; !m.Learner && a.serves(m) {
 			a.Serving++
+			a.servingForSure += btoi(!s.suspects(m))
 		}
 	}
 	if s.Etcd.Known {
@@ -104,6 +115,7 @@ func join(s State, p Policy) *Assessment {
 	a.begins = s.Begins()
 	a.Leader = a.leader()
 	a.Inconsistent = contradiction(&a.state)
+	a.noSpace = a.state.Etcd.told(func(st *Status) bool { return st.NoSpace })
 
 	if !s.Set.plausible() {
 		return a // It holds, and there are no ordinals to speak of.
@@ -128,6 +140,7 @@ func join(s State, p Policy) *Assessment {
 			a.External = append(a.External, m)
 		}
 	}
+	a.onlyMember = a.Voters == 1 && len(a.Replicas) == 1
 	a.findGhosts(taken)
 	a.count()
 	return a
@@ -144,8 +157,13 @@ func (a *Assessment) count() {
 			a.unmatched++
 		}
 	}
+	// While some pod of ours matches no member, any voter elsewhere may be the one that runs in it, whatever the
+	// operator says.
+	trusted := func(m *Member) bool {
+		return a.unmatched == 0 && m.Name != "" && slices.Contains(a.policy.TrustedMembers, m.Name)
+	}
 	for _, m := range a.External {
-		away := a.podOutOfRange(m)
+		away := a.state.podOutOfRange(m)
 		a.strangers += btoi(away == nil && a.ghost(m.ID) == nil)
 		// With OrderedReady the StatefulSet controller may wait for the other pods first.
 		if away != nil && (away.Terminating || !a.state.Set.OrderedReady) {
@@ -153,11 +171,11 @@ func (a *Assessment) count() {
 		}
 		switch {
 		case !a.serves(m):
-		case away == nil && a.trusts(m) && !a.suspects(m):
+		case away == nil && trusted(m) && !a.state.suspects(m):
 			a.trusted = append(a.trusted, m)
 		default:
 			a.untrusted++
-			a.terminating += btoi(away != nil && away.Terminating || a.suspects(m))
+			a.terminating += btoi(away != nil && away.Terminating || a.state.suspects(m))
 		}
 	}
 }
@@ -166,8 +184,11 @@ func (a *Assessment) count() {
 // have lasted, anew each time.
 func (a *Assessment) remember(m Memory) {
 	a.state.Memory, a.trial, a.survivors = m, trial{}, len(a.trusted)
-	a.differing = a.differences()
-	overridden := a.overridden(GuardOthersLeaving)
+	a.goingAway = slices.DeleteFunc(slices.Clone(a.scaledAway), func(p *Pod) bool {
+		return !a.lately(p.Name, AwaySeen)
+	})
+	a.taken = len(a.goingAway)
+	a.differing = a.state.differences()
 	for i := range a.Ghosts {
 		a.Ghosts[i].Silent = a.state.Ages[a.Ghosts[i].sighted(GhostSeen)]
 	}
@@ -176,9 +197,9 @@ func (a *Assessment) remember(m Memory) {
 		if r.Pod != nil {
 			a.rememberPod(r)
 		}
-		r.taking = a.taking(r.Pod)
-		r.Leaving = a.leaves(r)
-		r.yields = r.Leaving && !overridden
+		a.rememberLeaving(r)
+		r.failing = a.fails(r)
+		r.deadFor = a.deadFor(r)
 		a.survivors += btoi(r.survives())
 		switch {
 		case r.Settled:
@@ -186,9 +207,7 @@ func (a *Assessment) remember(m Memory) {
 		case r.Going() || !r.Outdated:
 			// What is going comes back with the new revision, whoever has taken it.
 			a.trial.underWay++
-			if a.failing(r) {
-				a.trial.failing++
-			}
+			a.trial.failing += btoi(r.failing)
 		}
 	}
 }
@@ -196,12 +215,17 @@ func (a *Assessment) remember(m Memory) {
 func (a *Assessment) rememberPod(r *Replica) {
 	pod := r.Pod
 	answers := r.joined == Down && r.Member != nil && r.Member.Probe.Status != nil
+	r.heard = a.hears(r)
+	// Its words stay as they were when a kubelet's node is cut off, and the same cut takes our probe, so that one event
+	// would look like two witnesses while the member votes on the other side. So there has to be a sign that this very
+	// pod can be heard: it has no node yet, or it is on our own, or it is heard from here or through the API server.
+	r.believed = pod.Node == "" || pod.Node == a.ownNode || r.heard
 	liveness := livenessOf(pod, answers, a.Age(pod.UID, TerminatedSeen) >= a.policy.DeadAfter)
 	r.ContainerDead = liveness == Dead
 	r.Evidence, r.Liveness = r.joined, NotDown
 	switch {
 	case r.joined != Down:
-	case liveness == Alive || pod.Terminating || a.believed(r):
+	case liveness == Alive || pod.Terminating || r.believed:
 		r.Liveness = liveness
 	case a.Age(pod.UID, SilentSeen) >= a.policy.SettleTimeout:
 		r.Liveness = Alive // It may run for all that anybody knows, so it is spared like what runs.
@@ -212,11 +236,53 @@ func (a *Assessment) rememberPod(r *Replica) {
 	if r.Outdated || pod.Terminating || !pod.Ready || !r.useful() {
 		return
 	}
-	ready, probation := a.Age(pod.UID, ReadySeen), a.probation(pod)
+	ready, probation := a.Age(pod.UID, ReadySeen), a.state.probation(pod)
 	if r.Settles = max(0, a.state.Set.MinReady-ready, probation-ready); r.Settles == 0 {
 		r.Settled = true
 	}
 	r.Unannounced = !r.Settled && probation == noticedAfter && ready >= a.state.Set.MinReady
+}
+
+// hears is true where a connection to the pod's own address was refused in this look, or where its kubelet or its
+// node has said something new since the silence began. The node condition Ready is no such sign: it stays true for
+// most of a minute after a cut.
+func (a *Assessment) hears(r *Replica) bool {
+	if !r.silent {
+		return true
+	}
+	silence := a.Age(r.Pod.UID, SilentSeen)
+	newer := func(words string) bool {
+		age, seen := a.state.Ages[Sighting{words, SaidSeen}]
+		return seen && age < silence
+	}
+	return newer(r.Pod.word()) || r.Pod.Heartbeat != "" && newer(r.Pod.heartbeat())
+}
+
+// fails is true for an updated pod that will not settle by itself. One that has finished as a whole is about to be
+// replaced by the StatefulSet controller.
+func (a *Assessment) fails(r *Replica) bool {
+	if r.Going() || r.Outdated || r.Settled {
+		return false
+	}
+	return r.ContainerDead && !r.Pod.Finished || a.Age(r.Pod.UID, UnsettledSeen) >= a.policy.SettleTimeout
+}
+
+// deadFor says for how long no process of the replica's member has run. A crash loop runs for a moment between its
+// restarts, and backs off for at most as long as settleTimeout. So those moments do not count, or it would never be old
+// enough. A pod that is merely terminating may have a process.
+// A member that answers has one, whatever its kubelet says.
+func (a *Assessment) deadFor(r *Replica) time.Duration {
+	switch {
+	case r.Member != nil && (r.Member.Probe.Read == Answered || r.Member.Probe.Status != nil):
+		return 0
+	case r.Pod == nil:
+		return a.Age(r.Name, AwaySeen)
+	}
+	down := a.Age(r.Pod.UID, NotRunningSeen)
+	if r.ContainerDead && r.Pod.Etcd.State == ContainerWaiting {
+		down = max(down, a.Age(r.Pod.UID, RestartingSeen))
+	}
+	return down
 }
 
 // Settles is after how long some updated pod will have settled by time alone, and zero if there is none. Announced is
@@ -230,29 +296,6 @@ func (a *Assessment) Settles() (after time.Duration, announced bool) {
 		announced = announced && !a.Replicas[i].Unannounced
 	}
 	return after, announced
-}
-
-// believed is true where a kubelet that says "dead" or "starting" is a witness. Its words stay as they were when its
-// node is cut off, and the same cut takes our probe, so that one event would look like two witnesses while the member
-// votes on the other side. So there has to be a sign that this very pod can be heard: it has no node yet, or it is on
-// our own, or it is heard from here or through the API server.
-func (a *Assessment) believed(r *Replica) bool {
-	return r.Pod.Node == "" || r.Pod.Node == a.ownNode || a.heard(r)
-}
-
-// heard is true where a connection to the pod's own address was refused in this look, or where its kubelet or its
-// node has said something new since the silence began. The node condition Ready is no such sign: it stays true for
-// most of a minute after a cut.
-func (a *Assessment) heard(r *Replica) bool {
-	if !r.silent {
-		return true
-	}
-	silence := a.Age(r.Pod.UID, SilentSeen)
-	newer := func(words string) bool {
-		age, seen := a.state.Ages[Sighting{words, SaidSeen}]
-		return seen && age < silence
-	}
-	return newer(r.Pod.word()) || r.Pod.Heartbeat != "" && newer(r.Pod.heartbeat())
 }
 
 // word and heartbeat are how the ages of what the kubelet and the node have said last are asked for.
@@ -287,42 +330,12 @@ func (m *Member) speaks() bool {
 	return m.Probe.Read == Answered || m.Probe.Status != nil || m.Probe.Replied
 }
 
-// trusts is true for a voter elsewhere that the operator relies on. While some pod of ours
-// matches no member, any voter elsewhere may be the one that runs in it.
-func (a *Assessment) trusts(m *Member) bool {
-	return a.unmatched == 0 && m.Name != "" && slices.Contains(a.policy.TrustedMembers, m.Name)
-}
-
-// suspects is true for the member that an earlier removal of ours may still remove.
-func (a *Assessment) suspects(m *Member) bool { return a.state.Suspect.ID == m.ID && m.ID != 0 }
-
-// servingForSure counts the voters that serve, but for a suspect.
-func (a *Assessment) servingForSure() int {
-	n := a.Serving
-	if m := a.state.member(a.state.Suspect.ID); m != nil && a.state.Suspect.ID != 0 && !m.Learner {
-		n -= btoi(a.serves(m))
-	}
-	return n
-}
-
-// podOutOfRange returns the member's pod where that is ours and out of range: it is being scaled
-// away, whatever the operator says.
-func (a *Assessment) podOutOfRange(m *Member) *Pod {
-	for i := range a.state.Pods {
-		p := &a.state.Pods[i]
-		if p.Owned && !a.state.Set.has(p.Ordinal) && (m.named(p.MemberName) || m.livesAt(p.Name)) {
-			return p
-		}
-	}
-	return nil
-}
-
 // serves is true for a member that itself answered a read in this observation. Of a voter's,
 // which is linearizable, the term must be the highest among all such answers: a member that
 // was paused may answer one read from before the pause (etcd before 3.5.28 and 3.6.9,
 // etcd-io/etcd#20418). The highest itself always serves, so that a member behind never makes
 // quorum look lost. A term of zero is not known, and says nothing.
-func (a *Assessment) serves(m *Member) bool { return a.answers(m) && !a.stopped(m) }
+func (a *Assessment) serves(m *Member) bool { return a.answers(m) && !a.state.stopped(m) }
 
 // answers is true for such a member, whatever may still happen to it.
 func (a *Assessment) answers(m *Member) bool {
@@ -364,13 +377,13 @@ func (a *Assessment) replica(ordinal int) Replica {
 				"URLs: " + replica.Member.label() + " and " + second.label()
 		}
 	}
-	others, serves := a.servingForSure(), false
+	others, serves := a.servingForSure, false
 	if m := replica.Member; m != nil {
-		replica.Stopped = a.stopped(m)
+		replica.Stopped = a.state.stopped(m)
 		replica.Voter = !m.Learner
 		replica.Leader = m.ID == a.Leader && a.Leader != 0
 		serves = a.serves(m)
-		replica.Suspect = a.suspects(m)
+		replica.Suspect = a.state.suspects(m)
 		if replica.Voter && serves {
 			others--
 		}
@@ -571,9 +584,6 @@ func contradiction(s *State) string {
 
 // survivorsWithout counts the survivors that stay when c goes.
 func (a *Assessment) survivorsWithout(c *Replica) int { return a.survivors - btoi(c.survives()) }
-
-// singleMember: exactly one voter and one replica.
-func (a *Assessment) singleMember() bool { return a.Voters == 1 && len(a.Replicas) == 1 }
 
 func (a *Assessment) lag(m *Member) (entries uint64, known bool) {
 	if m.Probe.Status == nil {

@@ -37,12 +37,12 @@ func (p Process) runs(pod *Pod) bool {
 // has ended, it has left the list of members, or it was one of another cluster. Without a quorum nobody answers, so
 // nobody is relied on, and the cure must not wait for it. It does not say for how long that has been so.
 func (a *Assessment) Unblocked() bool {
-	over, _ := a.unblocked()
+	over, _ := unblocked(a)
 	return over
 }
 
 // unblocked is [Assessment.Unblocked], and what is seen of the operation.
-func (a *Assessment) unblocked() (over bool, seen string) {
+func unblocked(a *Assessment) (over bool, seen string) {
 	on, etcd := a.state.UnderWay, &a.state.Etcd
 	if on == nil {
 		return true, ""
@@ -81,20 +81,13 @@ func (a *Assessment) unblocked() (over bool, seen string) {
 	return false, "it does not answer yet, and its process still runs"
 }
 
-// stopped is true for the member that an operation on the record may still keep from answering. It counts as not
-// serving, although it may answer now: the call may yet arrive.
-func (a *Assessment) stopped(m *Member) bool {
-	on := a.state.UnderWay
-	return on != nil && on.Member.ID == m.ID && on.Member.Cluster == a.state.Etcd.ClusterID
-}
-
 // underWay keeps everything else from beginning, as the record's protocol does.
 func underWay(a *Assessment, _ *Replica) Verdict {
 	on := a.state.UnderWay
 	if on == nil {
 		return Verdict{Pass: true}
 	}
-	over, seen := a.unblocked()
+	over, seen := unblocked(a)
 	if over {
 		seen += ". This has to stay so for half a minute, and until as long after the end of the call's time"
 	} else {

@@ -157,6 +157,10 @@ func TestWhatTheDutyDefragmentDecides(t *testing.T) {
 			"etcd-0 to etcd-1"},
 		{"the former leader goes as a follower", tidy(holding(500*mib, 100*mib, 0), askedAll(), leads(1)),
 			"defragment etcd-0"},
+		{"one whose pod is gone already is waited for, even where AllServing is overridden",
+			tidy(full, askedAll(), overriding(rollout.GuardAllServing), func(w *world) {
+				w.state.Pods, w.state.Removed = w.state.Pods[:2], []string{name(2)}
+			}), "wait AllServing"},
 		{"a single member is defragmented in its place", cluster(1, allUpdated(), holding(500*mib, 100*mib, 0),
 			askedAll()),
 			"defragment etcd-0"},

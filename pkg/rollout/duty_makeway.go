@@ -3,7 +3,7 @@ package rollout
 // makeWay is the duty that moves leadership away from a member that others are about to take. It does nothing without
 // the lock: whoever stands in without it is there to bring quorum back.
 func makeWay(a *Assessment) Decision {
-	target, why, waited := a.leadsAndLeaves()
+	target, why, waited := leadsAndLeaves(a)
 	if a.state.NoLock || target.Pod == "" || a.transfersFail(a.Leader) {
 		return Decision{}
 	}
@@ -28,7 +28,7 @@ func makeWay(a *Assessment) Decision {
 
 // leadsAndLeaves returns the leader's pod if others are about to take it, or if its node is cordoned, with the
 // reason. waited is true while the rollout waits for them.
-func (a *Assessment) leadsAndLeaves() (pod Target, why func() string, waited bool) {
+func leadsAndLeaves(a *Assessment) (pod Target, why func() string, waited bool) {
 	for i := range a.Replicas {
 		r := &a.Replicas[i]
 		if r.Leader && r.Pod != nil && r.Evidence == Serving && (r.Leaving || r.goesLast() && !r.Going()) {
@@ -36,7 +36,7 @@ func (a *Assessment) leadsAndLeaves() (pod Target, why func() string, waited boo
 		}
 	}
 	for _, m := range a.External {
-		if p := a.podOutOfRange(m); p != nil && m.ID == a.Leader && a.serves(m) {
+		if p := a.state.podOutOfRange(m); p != nil && m.ID == a.Leader && a.serves(m) {
 			target := Target{Pod: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion, Ordinal: p.Ordinal}
 			return target, func() string { return "it is being scaled away" }, true
 		}

@@ -6,10 +6,14 @@ import (
 	"slices"
 )
 
+// rolling is what the duty that replaces outdated pods asks.
+type rolling struct{ *Assessment }
+
 // roll is the duty that replaces outdated pods: the rules [RuleComplete], [RuleNotServingFirst],
 // [RuleUpdatedSettle], [RuleServing] and [RuleHandOverLeadership], in this order. It always
 // has something to say.
-func roll(a *Assessment) Decision {
+func roll(on *Assessment) Decision {
+	a := rolling{on}
 	if a.done() {
 		return a.complete()
 	}
@@ -28,11 +32,12 @@ func roll(a *Assessment) Decision {
 	}
 	if replica := a.replicaOf(c.Pod); replica.Leader {
 		if t, ok := a.transfer(replica); ok {
-			return moveLeader(replica, t, all, " and is next", "first, so that no election is needed")
+			return moveLeader(RuleHandOverLeadership, replica, t, all, " and is next",
+				"first, so that no election is needed")
 		}
 	} else if leader, heir := a.beforeSeveralGo(); heir != nil {
-		return moveLeader(leader, handOver(leader, heir), all, ", and several pods may go at once from here on",
-			"before that, while every voter serves")
+		return moveLeader(RuleHandOverLeadership, leader, handOver(leader, heir), all,
+			", and several pods may go at once from here on", "before that, while every voter serves")
 	}
 	return a.remove(c, all)
 }
@@ -44,14 +49,14 @@ func roll(a *Assessment) Decision {
 //
 // It also spares a rollout some seconds. A member that has just started opens connections to the leader over which it
 // says nothing for four seconds, and etcd does not end before they do (rafthttp's proberInterval; cmux).
-func (a *Assessment) beforeSeveralGo() (leader, heir *Replica) {
+func (a rolling) beforeSeveralGo() (leader, heir *Replica) {
 	spare := min(a.policy.MaxUnavailable.Of(len(a.Replicas)), a.survivors-a.Quorum)
 	if spare < 2 || a.Serving < a.Voters {
 		return nil, nil
 	}
 	for i := range a.Replicas {
 		r := &a.Replicas[i]
-		if a.unavailable(r) {
+		if r.unavailable() {
 			return nil, nil
 		}
 		if r.Leader {
@@ -66,7 +71,7 @@ func (a *Assessment) beforeSeveralGo() (leader, heir *Replica) {
 }
 
 // done is true when no pod at or above the partition is outdated, missing or unsettled.
-func (a *Assessment) done() bool {
+func (a rolling) done() bool {
 	for i := range a.Replicas {
 		if r := &a.Replicas[i]; r.Ordinal >= a.policy.Partition && !r.Settled {
 			return false
@@ -75,7 +80,7 @@ func (a *Assessment) done() bool {
 	return true
 }
 
-func (a *Assessment) complete() Decision {
+func (a rolling) complete() Decision {
 	settled := a.trial.settled
 	if a.policy.Partition > 0 {
 		return simple(Complete{}, RuleComplete,
@@ -86,7 +91,7 @@ func (a *Assessment) complete() Decision {
 }
 
 // unsettled returns the first replica that does not pass one of the guards, with that guard.
-func (a *Assessment) unsettled(guards []*Row) (*Replica, *Row) {
+func (a rolling) unsettled(guards []*Row) (*Replica, *Row) {
 	var v Verdict
 	for i := range a.Replicas {
 		for _, r := range guards {
@@ -101,7 +106,7 @@ func (a *Assessment) unsettled(guards []*Row) (*Replica, *Row) {
 // failed holds the rest of the rollout for an updated pod that is failing. So a broken revision
 // stops after one pod. Its fix makes that pod outdated again, and [RuleNotServingFirst] replaces it
 // first (kubernetes#67250).
-func (a *Assessment) failed(r *Replica, row *Row, down []Candidate) Decision {
+func (a rolling) failed(r *Replica, row *Row, down []Candidate) Decision {
 	d := Decision{Action: row.keeps(nil), Rule: RuleUpdatedSettle, Guard: row.Name, Candidates: down}
 	d.reason = func() string {
 		what := "fix the template, and it is replaced first"
@@ -123,11 +128,12 @@ func (a *Assessment) failed(r *Replica, row *Row, down []Candidate) Decision {
 
 // waits names what the rollout waits for when nothing can be done: first what is under way by
 // itself, then the guard that keeps the best candidate.
-func (a *Assessment) waits(all []Candidate) Decision {
+func (a rolling) waits(all []Candidate) Decision {
 	if r, row := a.unsettled(pendingGuards); r != nil {
 		d := Decision{Action: row.keeps(nil), Rule: RuleUpdatedSettle, Guard: row.Name, Candidates: all}
 		d.reason = func() string {
-			return a.atRisk(all) + "waiting for " + r.Name + ": " + r.Describe() + a.noList() + a.notCreated()
+			return a.atRisk(all) + "waiting for " + r.Name + ": " + r.Describe() + a.state.Etcd.noList() +
+				a.notCreated()
 		}
 		return d
 	}
@@ -139,13 +145,11 @@ func (a *Assessment) waits(all []Candidate) Decision {
 	// A pod below the partition is the reason only when there is no other.
 	c := &all[max(0, slices.IndexFunc(all, func(c Candidate) bool { return c.failed().Guard != GuardPartition }))]
 	v := c.failed()
-	d := Decision{Action: RowOf(v.Guard).keeps(v), Rule: c.Rule, Guard: v.Guard, Candidates: all}
-	d.reason = func() string { return a.atRisk(all) + c.Pod + ": " + v.Detail() }
-	return d
+	return keptBack(c, all, func() string { return a.atRisk(all) + c.Pod + ": " + v.Detail() })
 }
 
 // atRisk says it where a member that does not serve is kept for the sake of those that do, and nothing otherwise.
-func (a *Assessment) atRisk(cs []Candidate) string {
+func (a rolling) atRisk(cs []Candidate) string {
 	kept := func(c Candidate) bool {
 		v := c.failed()
 		return c.Rule == RuleNotServingFirst && v != nil && RowOf(v.Guard).forOthers
@@ -156,25 +160,8 @@ func (a *Assessment) atRisk(cs []Candidate) string {
 	return fmt.Sprintf("AT RISK, %d of %d voters serve: ", a.Serving, a.Voters)
 }
 
-// noList says why members are Unknown if none of them could be asked, and nothing otherwise.
-func (a *Assessment) noList() string {
-	etcd := &a.state.Etcd
-	if etcd.Known {
-		return ""
-	}
-	text := "; no member answers with a member list"
-	if etcd.Detail != "" {
-		text += ": " + etcd.Detail
-	}
-	return text
-}
-
-// candidate is true for a pod that a rule may consider: it is outdated and still there.
-func (r *Replica) candidate() bool { return r.Outdated && !r.Going() }
-
-// candidates lists the outdated pods that a rule considers, best first, with the verdict of
-// each of that rule's guards.
-func (a *Assessment) candidates(rule Rule, guards []*Row) []Candidate {
+// candidates lists the outdated pods that a rule considers, best first.
+func (a rolling) candidates(rule Rule, guards []*Row) []Candidate {
 	var few [8]*Replica // More than most clusters have; so they take no memory of their own.
 	replicas := few[:0]
 	for i := range a.Replicas {
@@ -183,30 +170,7 @@ func (a *Assessment) candidates(rule Rule, guards []*Row) []Candidate {
 		}
 	}
 	slices.SortFunc(replicas, a.before)
-
-	out := make([]Candidate, 0, len(replicas))
-	verdicts := make([]Verdict, len(replicas)*len(guards))
-	for _, r := range replicas {
-		n := 0
-		for _, row := range guards {
-			if row.asked == nil || row.asked(a, r) {
-				a.ask(row, r, &verdicts[n])
-				n++
-			}
-		}
-		out = append(out, Candidate{Pod: r.Name, Rule: rule, Verdicts: verdicts[:n:n]})
-		verdicts = verdicts[n:]
-	}
-	return out
-}
-
-func firstPassing(cs []Candidate) *Candidate {
-	for i := range cs {
-		if cs[i].Passes() {
-			return &cs[i]
-		}
-	}
-	return nil
+	return a.consider(rule, replicas, guards)
 }
 
 // before is the order in which candidates go. Members that do not serve: dead,
@@ -216,7 +180,7 @@ func firstPassing(cs []Candidate) *Candidate {
 // all the rest. Within that the coordinator's own pod last, then the higher ordinal first.
 // Of those that do not serve the lowest goes first where the StatefulSet controller recreates
 // them in that order ([GuardRecreation]).
-func (a *Assessment) before(x, y *Replica) int {
+func (a rolling) before(x, y *Replica) int {
 	higher := cmp.Compare(y.Ordinal, x.Ordinal)
 	if a.state.Set.OrderedReady && x.Liveness != NotDown {
 		higher = -higher
@@ -248,67 +212,7 @@ func preference(r *Replica) int {
 	return 3
 }
 
-// transfer picks the best voter to lead instead of the replica's member: one whose node is not
-// cordoned before one whose is, settled before outdated, healthy sidecar before sick, then the
-// most caught up. It reports false when no voter can take over or transfers failed too often.
-func (a *Assessment) transfer(from *Replica) (Transfer, bool) {
-	if a.transfersFail(from.Member.ID) {
-		return Transfer{}, false
-	}
-	if best := a.heir(from, func(*Replica) bool { return true }); best != nil {
-		return handOver(from, best), true
-	}
-	if i := slices.IndexFunc(a.trusted, a.mayLead); i >= 0 {
-		m := a.trusted[i]
-		return Transfer{From: from.Member.ID, FromName: from.Name, To: m.ID, ToName: m.Name}, true
-	}
-	return Transfer{}, false
-}
-
-func handOver(from, to *Replica) Transfer {
-	return Transfer{From: from.Member.ID, FromName: from.Name, To: to.Member.ID, ToName: to.Name}
-}
-
-// transfersFail is true when transfers away from a member failed too often.
-func (a *Assessment) transfersFail(member uint64) bool {
-	return a.state.FailedTransfers[member] >= MaxTransferFailures
-}
-
-// heir returns the best voter that fits and whose data are those of a majority, or nil.
-func (a *Assessment) heir(from *Replica, fits func(*Replica) bool) *Replica {
-	var best *Replica
-	for i := range a.Replicas {
-		r := &a.Replicas[i]
-		if r != from && r.survives() && a.mayLead(r.Member) && fits(r) && (best == nil || leadsBetter(r, best)) {
-			best = r
-		}
-	}
-	return best
-}
-
-func leadsBetter(x, y *Replica) bool {
-	return cmp.Or(
-		cmp.Compare(btoi(x.goesLast()), btoi(y.goesLast())),
-		cmp.Compare(btoi(!x.Settled), btoi(!y.Settled)),
-		cmp.Compare(btoi(x.SidecarSick), btoi(y.SidecarSick)),
-		cmp.Compare(x.Lag, y.Lag),
-	) < 0
-}
-
-// moveLeader says why leadership moves, and why now.
-func moveLeader(replica *Replica, t Transfer, all []Candidate, why, now string) Decision {
-	d := Decision{
-		Action:     MoveLeader{Target: targetOf(replica), Transfer: t},
-		Rule:       RuleHandOverLeadership,
-		Candidates: all,
-	}
-	d.reason = func() string {
-		return t.FromName + " leads" + why + "; " + t.ToName + " takes over " + now
-	}
-	return d
-}
-
-func (a *Assessment) remove(c *Candidate, all []Candidate) Decision {
+func (a rolling) remove(c *Candidate, all []Candidate) Decision {
 	replica := a.replicaOf(c.Pod)
 	d := Decision{Action: Remove{Target: targetOf(replica), Method: a.method(replica)}, Rule: c.Rule, Candidates: all}
 	d.reason = func() string {
@@ -323,20 +227,9 @@ func (a *Assessment) remove(c *Candidate, all []Candidate) Decision {
 }
 
 // method is how a pod is removed.
-func (a *Assessment) method(r *Replica) Removal {
-	if r.available() && !a.overridden(GuardDisruptionBudget) && !a.mootBudget() {
+func (a rolling) method(r *Replica) Removal {
+	if r.available() && !a.state.Controls.overrides(GuardDisruptionBudget) && !mootBudget(a.Assessment) {
 		return a.policy.Removal
 	}
 	return RemoveByDelete
-}
-
-// available is true for what a PodDisruptionBudget counts as available: every Ready pod, also one
-// whose member does not answer us, because it may serve others. Its removal has to be charged to the
-// budget, or a drain takes another one at the same time. (The chaos tests found a member of unknown
-// health that was deleted beside the pod that a drain had just taken.) A pod that is not Ready may be
-// evicted only while enough others are, so its cure would have to wait for them.
-func (r *Replica) available() bool { return r.Evidence != Down && r.Pod.Ready }
-
-func targetOf(r *Replica) Target {
-	return Target{Pod: r.Name, UID: r.Pod.UID, ResourceVersion: r.Pod.ResourceVersion, Ordinal: r.Ordinal}
 }

@@ -86,8 +86,8 @@ func Overridable() []string {
 	return names
 }
 
-// overridden is true when the operator overrides this guard.
-func (a *Assessment) overridden(g Guard) bool { return slices.Contains(a.state.Controls.Override, g) }
+// overrides is true when the operator overrides this guard.
+func (c *Controls) overrides(g Guard) bool { return slices.Contains(c.Override, g) }
 
 // ask asks a guard about a replica, or about the cluster as a whole where the replica is nil, and writes
 // down its verdict. A guard that the operator overrides passes, and its verdict says so: an override
@@ -95,10 +95,43 @@ func (a *Assessment) overridden(g Guard) bool { return slices.Contains(a.state.C
 func (a *Assessment) ask(row *Row, r *Replica, v *Verdict) (pass bool) {
 	*v = row.judge(a, r)
 	v.Guard = row.Name
-	if !v.Pass && row.overridable && a.overridden(row.Name) {
+	if !v.Pass && row.overridable && a.state.Controls.overrides(row.Name) {
 		v.Pass, v.Overridden = true, true
 	}
 	return v.Pass
+}
+
+// consider asks the guards about each replica, and lists them as candidates in the same order.
+func (a *Assessment) consider(rule Rule, replicas []*Replica, guards []*Row) []Candidate {
+	all := make([]Candidate, 0, len(replicas))
+	verdicts := make([]Verdict, len(replicas)*len(guards))
+	for _, r := range replicas {
+		n := 0
+		for _, row := range guards {
+			if row.asked == nil || row.asked(a, r) {
+				a.ask(row, r, &verdicts[n])
+				n++
+			}
+		}
+		all = append(all, Candidate{Pod: r.Name, Rule: rule, Verdicts: verdicts[:n:n]})
+		verdicts = verdicts[n:]
+	}
+	return all
+}
+
+func firstPassing(cs []Candidate) *Candidate {
+	for i := range cs {
+		if cs[i].Passes() {
+			return &cs[i]
+		}
+	}
+	return nil
+}
+
+// keptBack is the decision where a candidate does not pass a guard.
+func keptBack(c *Candidate, all []Candidate, reason func() string) Decision {
+	v := c.failed()
+	return Decision{Action: RowOf(v.Guard).keeps(v), Rule: c.Rule, Guard: v.Guard, Candidates: all, reason: reason}
 }
 
 func verdict(pass bool, format string, n ...int) Verdict {
@@ -117,7 +150,7 @@ func passed(format string, n ...int) Verdict { return verdict(true, format, n...
 // removal of ghosts.
 func oldSidecars(a *Assessment, _ *Replica) Verdict {
 	switch s := &a.state.Sidecars; {
-	case a.noSpace():
+	case a.noSpace:
 		return passed("etcd takes no writes, so a sidecar cannot say which version it is")
 	case !s.Known:
 		return Verdict{text: "it is not known which sidecars there are"}

@@ -1,9 +1,6 @@
 package rollout
 
-import (
-	"slices"
-	"time"
-)
+import "slices"
 
 // These guards are asked before a member gets another minor version of etcd, whether it serves or not, and whether
 // others have it already: a member that restarts for a moment would begin the step that is held otherwise, and so
@@ -17,7 +14,7 @@ import (
 
 // changes is true for a candidate that would get another minor version. Where nobody can tell, that is told
 // before the first pod of a rollout goes.
-func (a *Assessment) changes(c *Replica) bool {
+func changes(a *Assessment, c *Replica) bool {
 	s := a.Step()
 	if a.state.Set.Etcd.Image == "" || s.Same || c.Pod.EtcdImage == a.state.Set.Etcd.Image {
 		return false
@@ -25,56 +22,38 @@ func (a *Assessment) changes(c *Replica) bool {
 	if s.Unknown != "" {
 		return a.begins
 	}
-	own, said := a.versionOf(c)
-	return (!said || own.minor() != s.To.minor()) && !a.wayBack(c)
+	own, said := a.state.versionOf(c)
+	return (!said || own.minor() != s.To.minor()) && !a.state.wayBack(c)
 }
 
 // stepHarms is true where such a step may take others down, and some may be alive.
 func stepHarms(a *Assessment, c *Replica) bool {
 	s := a.Step()
-	return a.changes(c) && (s.Unknown != "" || !s.down()) && !a.allDead(a.getsIt)
+	return changes(a, c) && (s.Unknown != "" || !s.down()) && !allDead(a, func(r *Replica) bool { return getsIt(a, r) })
 }
 
 // stepDown is true for a candidate that would get an older version.
 func stepDown(a *Assessment, c *Replica) bool {
 	s := a.Step()
-	if !a.changes(c) || s.Unknown != "" || a.longDead(c) {
+	if !changes(a, c) || s.Unknown != "" || longDead(a, c) {
 		return false
 	}
-	own, said := a.versionOf(c)
+	own, said := a.state.versionOf(c)
 	return said && s.To.less(own.minor()) || !said && s.down()
 }
 
 // newArguments is true for a candidate that would get the arguments of a version that nobody has tried them with: no
 // pod of the new revision has settled. Within a minor version that matters only where the new release knows less.
 func newArguments(a *Assessment, c *Replica) bool {
-	return a.Step().Unknown == "" && a.trial.settled == 0 && !a.longDead(c) && (a.changes(c) || a.loses(c))
-}
-
-// deadFor says for how long no process of the replica's member has run. A crash loop runs for a moment between its
-// restarts, and backs off for at most as long as settleTimeout. So those moments do not count, or it would never be old
-// enough. A pod that is merely terminating may have a process.
-// A member that answers has one, whatever its kubelet says.
-func (a *Assessment) deadFor(r *Replica) time.Duration {
-	switch {
-	case r.Member != nil && (r.Member.Probe.Read == Answered || r.Member.Probe.Status != nil):
-		return 0
-	case r.Pod == nil:
-		return a.Age(r.Name, AwaySeen)
-	}
-	down := a.Age(r.Pod.UID, NotRunningSeen)
-	if r.ContainerDead && r.Pod.Etcd.State == ContainerWaiting {
-		down = max(down, a.Age(r.Pod.UID, RestartingSeen))
-	}
-	return down
+	return a.Step().Unknown == "" && a.trial.settled == 0 && !longDead(a, c) && (changes(a, c) || loses(a, c))
 }
 
 // longDead is true for a member that has been dead for settleTimeout. It does not come back by itself.
-func (a *Assessment) longDead(r *Replica) bool { return a.deadFor(r) >= a.policy.SettleTimeout }
+func longDead(a *Assessment, r *Replica) bool { return r.deadFor >= a.policy.SettleTimeout }
 
 // getsIt is true for a pod that has the new revision, or comes back with it because we have removed it. The step
 // has been made there, and can hurt it no more: where all were dead, the second one must follow the first.
-func (a *Assessment) getsIt(r *Replica) bool {
+func getsIt(a *Assessment, r *Replica) bool {
 	return r.Pod != nil && !r.Outdated || r.Going() && slices.Contains(a.state.Removed, r.Name)
 }
 
@@ -82,9 +61,9 @@ func nobody(*Replica) bool { return false }
 
 // allDead is true where every voter has been dead for long, but for some. Of one without a pod of ours nobody knows,
 // unless it is a ghost. Where all are dead there is mostly no member list, and then every pod of ours counts.
-func (a *Assessment) allDead(but func(*Replica) bool) bool {
+func allDead(a *Assessment, but func(*Replica) bool) bool {
 	for i := range a.Replicas {
-		if r := &a.Replicas[i]; (r.Member == nil || r.Voter) && !a.longDead(r) && !but(r) {
+		if r := &a.Replicas[i]; (r.Member == nil || r.Voter) && !longDead(a, r) && !but(r) {
 			return false
 		}
 	}
@@ -125,12 +104,14 @@ func checked(guard Guard) func(*Assessment, *Replica) Verdict {
 // listsTold is true before the first pod of a rollout goes, where a member that serves was asked for its own list. A
 // member that does not serve is healed whatever the lists say, unless that makes a step of etcd's version begin.
 func listsTold(a *Assessment, c *Replica) bool {
-	return a.begins && slices.ContainsFunc(a.state.Etcd.Members, func(m Member) bool { return a.lists(&m) }) &&
-		(c.Evidence != Down || a.Step().Unknown == "" && a.changes(c))
+	return a.begins && slices.ContainsFunc(a.state.Etcd.Members, func(m Member) bool { return ownListCounts(a, &m) }) &&
+		(c.Evidence != Down || a.Step().Unknown == "" && changes(a, c))
 }
 
-// lists is true for a voter whose own member list counts. One that does not serve may be behind.
-func (a *Assessment) lists(m *Member) bool { return !m.Learner && m.Probe.OwnList != "" && a.serves(m) }
+// ownListCounts is true for a voter whose own member list counts. One that does not serve may be behind.
+func ownListCounts(a *Assessment, m *Member) bool {
+	return !m.Learner && m.Probe.OwnList != "" && a.serves(m)
+}
 
 // listsAgree: quorum is counted by one list. Where members have different ones, nobody knows who votes.
 func listsAgree(a *Assessment, _ *Replica) Verdict {
@@ -138,7 +119,7 @@ func listsAgree(a *Assessment, _ *Replica) Verdict {
 	same := 0
 	for i := range a.state.Etcd.Members {
 		switch m := &a.state.Etcd.Members[i]; {
-		case !a.lists(m):
+		case !ownListCounts(a, m):
 		case first == nil:
 			first, same = m, 1
 		case m.Probe.OwnList != first.Probe.OwnList:
@@ -157,11 +138,14 @@ func endsStep(a *Assessment, c *Replica) bool {
 	if !a.policy.HoldBeforeLast {
 		return false
 	}
-	to, known := a.newVersion()
+	to, known := newVersion(a)
 	// A member of which nothing is known may serve, and then this is only for a moment. One that does not
 	// answer, and whose image does not tell its version either, may need the update.
-	if own, told := a.versionOf(c); !known || told && !own.minor().less(to.minor()) || !told && c.Evidence != Serving ||
-		a.wayBack(c) || a.allDead(nobody) {
+	own, told := a.state.versionOf(c)
+	switch {
+	case !known, told && !own.minor().less(to.minor()), !told && c.Evidence != Serving:
+		return false
+	case a.state.wayBack(c), allDead(a, nobody):
 		return false
 	}
 	for i := range a.Replicas {
@@ -169,7 +153,7 @@ func endsStep(a *Assessment, c *Replica) bool {
 		if r == c || r.Going() || !r.Outdated {
 			continue
 		}
-		if v, told := a.versionOf(r); !told || v.minor().less(to.minor()) {
+		if v, told := a.state.versionOf(r); !told || v.minor().less(to.minor()) {
 			return false
 		}
 	}
@@ -180,7 +164,7 @@ func endsStep(a *Assessment, c *Replica) bool {
 }
 
 // newVersion is the version that the new revision has: by its image, else by what its members tell.
-func (a *Assessment) newVersion() (v Version, known bool) {
+func newVersion(a *Assessment) (v Version, known bool) {
 	if v, known = versionIn(a.state.Set.Etcd.Image, a.state.Controls.EtcdVersions); known {
 		return v, true
 	}
@@ -194,16 +178,6 @@ func (a *Assessment) newVersion() (v Version, known bool) {
 	return v, known
 }
 
-// versionOf is what the replica's member tells, else what its pod's image says.
-func (a *Assessment) versionOf(r *Replica) (Version, bool) {
-	if r.Member != nil {
-		if v, told := r.Member.version(); told {
-			return v, true
-		}
-	}
-	return versionIn(r.Pod.EtcdImage, a.state.Controls.EtcdVersions)
-}
-
 func (m *Member) version() (Version, bool) {
 	if m.Probe.Status == nil {
 		return Version{}, false
@@ -214,7 +188,7 @@ func (m *Member) version() (Version, bool) {
 // beforeLast: the version of the cluster rises when its last member runs the new one, and no member of the
 // old one can join any more.
 func beforeLast(a *Assessment, _ *Replica) Verdict {
-	to, _ := a.newVersion()
+	to, _ := newVersion(a)
 	allowance := a.state.Set.Allowance()
 	if a.state.Controls.AllowLast == allowance {
 		return Verdict{Pass: true, text: "the last member of an older version than " + to.InWords() +

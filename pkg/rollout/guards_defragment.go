@@ -12,11 +12,11 @@ import (
 // the next one stops.
 func allServing(a *Assessment, c *Replica) Verdict {
 	for i := range a.Replicas {
-		if r := &a.Replicas[i]; a.unwell(r) {
+		if r := &a.Replicas[i]; unwell(a, r) {
 			return Verdict{text: r.Name + ": " + r.Describe()}
 		}
 	}
-	if p := a.beyond(); p != nil {
+	if p := a.state.beyond(); p != nil {
 		return Verdict{text: p.Name + " is being scaled away"}
 	}
 	left := a.survivorsWithout(c)
@@ -25,7 +25,7 @@ func allServing(a *Assessment, c *Replica) Verdict {
 		v := verdict(false, "%d of %d voters serve", a.Serving, a.Voters)
 		v.text = a.ghostsGo()
 		return v
-	case a.singleMember():
+	case a.onlyMember:
 		return passed("the only member: it answers nothing meanwhile, and nobody else could")
 	}
 	return verdict(left >= a.Quorum, "%d of %d voters serve, quorum %d, without this one %d", a.Serving, a.Voters,
@@ -35,21 +35,21 @@ func allServing(a *Assessment, c *Replica) Verdict {
 
 // unwell is true for a replica that is to be waited for. With NOSPACE a pod may be unready for that alone, so its
 // member counts there, once the pod is a while old.
-func (a *Assessment) unwell(r *Replica) bool {
+func unwell(a *Assessment, r *Replica) bool {
 	switch {
 	case r.Going(), !r.useful():
 		return true
 	case r.Outdated, r.Settled:
 		return false
 	}
-	return !a.noSpace() || a.Age(r.Pod.UID, PodSeen) < time.Minute
+	return !a.noSpace || a.Age(r.Pod.UID, PodSeen) < time.Minute
 }
 
 // followersFirst: the leader goes last, after it has handed over to a member that has been defragmented or needs it
 // not. In its place it would keep every write from being agreed on.
 func followersFirst(a *Assessment, c *Replica) Verdict {
 	switch {
-	case a.singleMember():
+	case a.onlyMember:
 		return passed("the only member")
 	case a.Leader == 0:
 		return verdict(false, "the members that answer agree on no leader, so this one may be it")
@@ -60,7 +60,7 @@ func followersFirst(a *Assessment, c *Replica) Verdict {
 		v.lasting = true
 		return v
 	}
-	if followers := len(a.fragmented(a.defragmentsFor())) - 1; followers > 0 {
+	if followers := len(defragmentingOf(a).fragmented()) - 1; followers > 0 {
 		return verdict(false, "leads, and goes after the followers (left: %d)", followers)
 	}
 	return passed("leads, and hands over first")
@@ -113,7 +113,7 @@ func versionOf(m *Member) string {
 // hostDefragments: the host begins a defragmentation by its own clock, and asks nobody. With an alarm NOSPACE nobody
 // waits for it.
 func hostDefragments(a *Assessment, _ *Replica) Verdict {
-	if a.noSpace() {
+	if a.noSpace {
 		return passed("etcd takes no writes, so the host's own schedule is not waited for")
 	}
 	return Verdict{text: "the host defragments all members by itself (" + a.policy.HostDefragments +

@@ -35,7 +35,7 @@ func noGhost(a *Assessment, _ *Replica) Verdict {
 		return verdict(a.Lasting(g), "it has been without a pod and has not answered for %d s, of at least %d s",
 			int(g.Silent.Seconds()), int(a.policy.GhostAfter.Seconds()))
 	}
-	_, why, lasting := a.noGhost(m)
+	_, why, lasting := whyNoGhost(a, m)
 	return Verdict{text: "it is no ghost: " + why, lasting: lasting}
 }
 
@@ -53,7 +53,7 @@ func podsServe(a *Assessment, _ *Replica) Verdict {
 // membershipMoves: nobody else changes the membership or the number of pods: not the host, which adds a
 // learner and promotes it, and not whoever scales.
 func membershipMoves(a *Assessment, _ *Replica) Verdict {
-	if p := a.beyond(); p != nil {
+	if p := a.state.beyond(); p != nil {
 		return Verdict{text: "the pod " + p.Name + " is being scaled away"}
 	}
 	for i := range a.state.Etcd.Members {

@@ -38,22 +38,22 @@ func inconsistent(a *Assessment, _ *Replica) Verdict {
 // corrupt says about whom the alarm is. etcd names the members whose hashes are not those of a quorum. Where no hash is
 // that, and in 3.5 from 3.5.7 on, it names nobody. The alarm outlives its member, and may be a false one.
 func corrupt(a *Assessment, _ *Replica) Verdict {
-	if !a.told(func(st *Status) bool { return st.Corrupt }) {
+	if !a.state.Etcd.told(func(st *Status) bool { return st.Corrupt }) {
 		return Verdict{Pass: true}
 	}
-	ids := a.inAlarm(func(st *Status) []uint64 { return st.CorruptOf })
+	ids := a.state.Etcd.inAlarm(func(st *Status) []uint64 { return st.CorruptOf })
 	text := "a CORRUPT alarm is raised, and etcd does not say about which member"
 	if len(ids) > 0 {
 		text = "a CORRUPT alarm is raised about " + a.whose(ids)
 	}
 	text += ": etcd's own check found that the members' data differ. No update cures that, and reads prove nothing. " +
 		"But the alarm may be false"
-	if versions := a.versionsTold(); len(versions) > 1 {
+	if versions := a.state.Etcd.versionsTold(); len(versions) > 1 {
 		text += ", as it may be during an upgrade (the members run " + strings.Join(versions, " and ") +
 			"; etcd-io/etcd#15919)"
 	}
 	text += ": first compare the members' hashes with `etcdctl endpoint hashkv --cluster --rev REVISION`"
-	if len(ids) > 0 && len(a.gone(ids)) == len(ids) {
+	if len(ids) > 0 && len(a.state.gone(ids)) == len(ids) {
 		text += ". If those that are left are equal, end the alarm with `etcdctl alarm disarm`"
 	}
 	return Verdict{text: text}
@@ -81,7 +81,7 @@ func cutOff(a *Assessment, _ *Replica) Verdict {
 			heard++
 		case r.Going() || r.Member.Probe.Read != Failed:
 		case says == kubeletSaysDown && (r.Pod.Node == "" || r.Pod.Node == a.ownNode):
-		case says == kubeletSaysDown && a.heard(r):
+		case says == kubeletSaysDown && r.heard:
 			heard++
 		default:
 			silent++

@@ -18,12 +18,12 @@ func mayVote(a *Assessment, c *Replica) Verdict {
 	case c.Member != nil && !c.Voter, c.Member == nil && len(a.External) == 0:
 		return passed("the member does not vote")
 	case c.Liveness == Dead:
-		return a.noneVotesInSecret()
+		return noneVotesInSecret(a)
 	}
 	if left := a.survivorsWithout(c); left >= a.Quorum {
 		return passed("%d of %d voters serve, quorum %d is reached without this one", left, a.Voters, a.Quorum)
 	}
-	left := a.votingElsewhere(c)
+	left := votingElsewhere(a, c)
 	for i := range a.Replicas {
 		if r := &a.Replicas[i]; r != c && (r.survives() || r.Voter && r.stays() && r.Evidence == Down && runs(r.Pod)) {
 			left++
@@ -42,11 +42,11 @@ func mayVote(a *Assessment, c *Replica) Verdict {
 
 // noneVotesInSecret: a member that serves proves that a quorum votes. Where fewer voters than that stay and are not
 // dead, one of those that are called dead may vote all the same, and nobody knows which.
-func (a *Assessment) noneVotesInSecret() Verdict {
+func noneVotesInSecret(a *Assessment) Verdict {
 	mayRun := a.Voters
 	for i := range a.Replicas {
 		r := &a.Replicas[i]
-		mayRun -= btoi(r.Voter && (r.Going() || r.ContainerDead && r.Evidence != Serving && a.believed(r)))
+		mayRun -= btoi(r.Voter && (r.Going() || r.ContainerDead && r.Evidence != Serving && r.believed))
 	}
 	if mayRun < a.Quorum {
 		return verdict(false, "%d of %d voters serve, quorum %d, but only %d stay and are not dead: one that is "+
@@ -60,7 +60,7 @@ func (a *Assessment) noneVotesInSecret() Verdict {
 // whether they may be relied on for longer is another question, unless their pods
 // terminate. c and every pod that terminates may run one of them where no member could be
 // matched to it. (A pod that is missing runs nothing.)
-func (a *Assessment) votingElsewhere(c *Replica) int {
+func votingElsewhere(a *Assessment, c *Replica) int {
 	voting := len(a.trusted) + a.untrusted - a.terminating
 	for i := range a.Replicas {
 		if r := &a.Replicas[i]; r.Member == nil && r.Pod != nil && (r == c || r.Pod.Terminating) {
@@ -74,7 +74,7 @@ func (a *Assessment) votingElsewhere(c *Replica) int {
 // returns; restarting all at once turns a blip into an outage (DEP-07 does that).
 // One goes only when quorum has stayed lost and nothing else is under way.
 func quorumPatience(a *Assessment, c *Replica) Verdict {
-	if a.servingForSure() > 0 {
+	if a.servingForSure > 0 {
 		return passed("%d of %d voters serve", a.Serving, a.Voters)
 	}
 	if c.Liveness != Alive {
@@ -124,7 +124,7 @@ func revisionSuspect(a *Assessment, c *Replica) Verdict {
 		return verdict(false, "the new revision is suspect (updated pods failing: %d, settled: 0), and this process "+
 			"runs", t.failing)
 	}
-	down, patience := a.deadFor(c), int(a.policy.SettleTimeout.Seconds())
+	down, patience := c.deadFor, int(a.policy.SettleTimeout.Seconds())
 	if t.failing == 0 {
 		return verdict(down >= a.policy.SettleTimeout,
 			"no pod of the new revision has settled yet (under way: %d); this one may come back by itself, and has "+

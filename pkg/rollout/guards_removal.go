@@ -74,7 +74,7 @@ func recreation(a *Assessment, c *Replica) Verdict {
 	for i := range a.Replicas {
 		r := &a.Replicas[i]
 		switch below := r.Ordinal < c.Ordinal; {
-		case below && !a.available(r) && (blocks == nil || stuck(blocks)):
+		case below && !letsHigherBeMade(a, r) && (blocks == nil || stuck(blocks)):
 			blocks = r // The first that is not stuck: that one comes back, or goes, by itself.
 		case !below && a.Serving == 0 && c.Liveness == Alive && r.Outdated && r.ContainerDead && !r.Going():
 			return remedy("it runs, and would be removed only so that the dead pod of ordinal %d can be recreated",
@@ -101,8 +101,8 @@ func remedy(format string, ordinal int) Verdict {
 	return v
 }
 
-// available is what the StatefulSet controller waits for, of a pod.
-func (a *Assessment) available(r *Replica) bool {
+// letsHigherBeMade is true for a pod that the StatefulSet controller does not wait for before it creates a higher one.
+func letsHigherBeMade(a *Assessment, r *Replica) bool {
 	return !r.Going() && r.Pod.Ready && a.Age(r.Pod.UID, ReadySeen) >= a.state.Set.MinReady
 }
 
@@ -131,14 +131,14 @@ func (r *Replica) blocksHigher() bool {
 // returns: what is removed has to come back. The candidate itself gets every claim when it is created anew, so only the
 // pods below it count, and from the lowest ordinal upwards all can go.
 func returns(a *Assessment, c *Replica) Verdict {
-	if why := a.staysAway(c.Ordinal); why != "" {
+	if why := staysAway(a, c.Ordinal); why != "" {
 		return Verdict{text: "it would not come back: " + why}
 	}
 	return passed("every lower pod has the volumes of the StatefulSet's claim templates")
 }
 
 // staysAway says why a pod of this ordinal cannot be created, empty if nothing is known against it.
-func (a *Assessment) staysAway(ordinal int) string {
+func staysAway(a *Assessment, ordinal int) string {
 	if revision := a.state.Set.UpdateRevision; len(revision) > maxLabel {
 		return "the name of the new revision, " + revision + ", has " + strconv.Itoa(len(revision)) +
 			" characters; it is a label of every new pod, and a label has at most " + strconv.Itoa(maxLabel)
@@ -157,7 +157,7 @@ func (a *Assessment) notCreated() string {
 	text := ""
 	for i := range a.Replicas {
 		if r := &a.Replicas[i]; r.Pod == nil && text == "" {
-			if why := a.staysAway(r.Ordinal); why != "" {
+			if why := staysAway(a, r.Ordinal); why != "" {
 				text = "; " + r.Name + " is not created: " + why
 			}
 		}

@@ -16,7 +16,7 @@ func (r *Replica) votesUnseen() bool {
 
 // unseen counts the pods that may vote unseen. While as many voters elsewhere may run in pods that no member matches,
 // it is more likely that the mapping of names has failed, and [GuardQuorumFloor] says so.
-func (a *Assessment) unseen() int {
+func unseen(a *Assessment) int {
 	n := 0
 	for i := range a.Replicas {
 		n += btoi(a.Replicas[i].votesUnseen())
@@ -28,11 +28,11 @@ func (a *Assessment) unseen() int {
 }
 
 // somePodsUnlisted is true where the guard PodsListed has anything to say.
-func somePodsUnlisted(a *Assessment, _ *Replica) bool { return a.unseen() > 0 }
+func somePodsUnlisted(a *Assessment, _ *Replica) bool { return unseen(a) > 0 }
 
 // podsListed: quorum is counted by a list that does not have everybody who may vote.
 func podsListed(a *Assessment, _ *Replica) Verdict {
-	n := a.unseen()
+	n := unseen(a)
 	if n == 0 {
 		return passed("no pod of ours that was Ready once is missing on the member list")
 	}
@@ -56,7 +56,7 @@ func quorumFloor(a *Assessment, c *Replica) Verdict {
 	switch {
 	case a.Quorum == 0:
 		return verdict(false, "the voters are unknown, so there is no quorum to be sure of")
-	case a.singleMember():
+	case a.onlyMember:
 		return passed("the only member: its removal is the only way to update it")
 	case a.Voters == 2 && c.Voter && c.Evidence == Serving:
 		return verdict(false, "2 voters need both: removing one leaves %d, quorum %d; add a third member or make it "+
@@ -75,14 +75,14 @@ func quorumFloor(a *Assessment, c *Replica) Verdict {
 	}
 	v := verdict(left >= a.Quorum, format, a.Serving, a.Voters, a.Quorum, left)
 	if !v.Pass {
-		v.text = a.unidentified()
+		v.text = unidentified(a)
 	}
 	return v
 }
 
 // unidentified says why the first member does not serve that cannot be told from others: it stays so until it
 // advertises a URL of its own.
-func (a *Assessment) unidentified() string {
+func unidentified(a *Assessment) string {
 	for i := range a.Replicas {
 		if r := &a.Replicas[i]; r.Evidence == Unknown && r.Member != nil && r.Member.Probe.OnlyShared {
 			return "; " + r.Name + ": " + r.Member.Probe.Detail
@@ -98,7 +98,7 @@ func (a *Assessment) unidentified() string {
 func unavailableBudget(a *Assessment, c *Replica) Verdict {
 	unavailable, budget := 0, a.policy.MaxUnavailable.Of(len(a.Replicas))
 	for i := range a.Replicas {
-		if r := &a.Replicas[i]; r != c && a.unavailable(r) {
+		if r := &a.Replicas[i]; r != c && r.unavailable() {
 			unavailable++
 		}
 	}
@@ -114,7 +114,7 @@ func unavailableBudget(a *Assessment, c *Replica) Verdict {
 
 // unavailable is true for a replica that counts against the budget. A learner only does while its pod is an updated
 // one: then it has not settled before it is promoted.
-func (a *Assessment) unavailable(r *Replica) bool {
+func (r *Replica) unavailable() bool {
 	if r.Member != nil && !r.Voter {
 		return !r.Outdated && !r.Going()
 	}
@@ -186,7 +186,7 @@ func caughtUp(a *Assessment, c *Replica) Verdict {
 		v := verdict(pass, "%d of %d voters that would stay are known to be less than %d entries behind, quorum %d; "+
 			"no status of %d",
 			close, left, int(a.policy.MaxLag), a.Quorum, unknown)
-		v.text = a.withoutStatus()
+		v.text = a.state.Etcd.withoutStatus()
 		return v
 	default:
 		return verdict(pass, "%d of %d voters that would stay are less than %d entries behind, quorum %d; the "+
@@ -221,9 +221,9 @@ func hostGates(a *Assessment, c *Replica) Verdict {
 // us, is not in health: if it waited for followers that [GuardEndpointFloor] or
 // [GuardQuorumFloor] keep on its account, nobody would ever go.
 func leaderLast(a *Assessment, c *Replica) Verdict {
-	if a.Leader == 0 && c.Voter && !a.singleMember() {
+	if a.Leader == 0 && c.Voter && !a.onlyMember {
 		v := verdict(false, "the members that answer agree on no leader, so this one may be it")
-		v.text = a.withoutStatus()
+		v.text = a.state.Etcd.withoutStatus()
 		return v
 	}
 	switch {
@@ -246,17 +246,6 @@ func leaderLast(a *Assessment, c *Replica) Verdict {
 	return verdict(false, "leads, and goes after the followers (left: %d)", followers)
 }
 
-// withoutStatus says why the first member that serves has told nothing about itself: with an
-// etcd user who may not ask, that is how it stays.
-func (a *Assessment) withoutStatus() string {
-	for i := range a.state.Etcd.Members {
-		if m := &a.state.Etcd.Members[i]; m.Probe.Read == Answered && m.Probe.Status == nil && m.Probe.Detail != "" {
-			return "; " + m.Name + ": " + m.Probe.Detail
-		}
-	}
-	return ""
-}
-
 // evicted is true for a pod that goes through the eviction API.
 func evicted(a *Assessment, c *Replica) bool {
 	return a.policy.Removal == RemoveByEviction && c.available()
@@ -266,9 +255,9 @@ func evicted(a *Assessment, c *Replica) bool {
 // after a while, not in every cycle: a budget is not more likely to allow it for that.
 func disruptionBudget(a *Assessment, _ *Replica) Verdict {
 	switch r := a.state.RefusedEviction; {
-	case a.overridden(GuardDisruptionBudget):
+	case a.state.Controls.overrides(GuardDisruptionBudget):
 		return verdict(false, "no budget is asked: the pod is deleted")
-	case a.mootBudget():
+	case mootBudget(a):
 		return passed("the budget needs more pods than there are to be, so it protects nothing: the pod is deleted")
 	case r.Lasting:
 		return Verdict{
@@ -287,6 +276,6 @@ func disruptionBudget(a *Assessment, _ *Replica) Verdict {
 // budget is not a way to forbid evictions, as one is that needs the only pod there is. Etcd-druid
 // writes it when one member is to become three with TLS between peers. It creates the other two only
 // when the first has been replaced, so rollout and budget would wait for each other.
-func (a *Assessment) mootBudget() bool {
+func mootBudget(a *Assessment) bool {
 	return a.state.RefusedEviction.Moot && a.Voters == 1 && a.state.Set.Replicas == 1
 }

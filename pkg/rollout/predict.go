@@ -163,12 +163,3 @@ func (s *State) change(id uint64, f func(*Status)) {
 		m.Probe.Status = &st
 	}
 }
-
-func (s *State) member(id uint64) *Member {
-	for i := range s.Etcd.Members {
-		if s.Etcd.Members[i].ID == id {
-			return &s.Etcd.Members[i]
-		}
-	}
-	return nil
-}

@@ -137,12 +137,12 @@ func (s *State) Begins() bool {
 // every candidate asks for it, so it is put together once.
 func (a *Assessment) Step() *Step {
 	if a.step == nil {
-		a.step = a.newStep()
+		a.step = newStep(a)
 	}
 	return a.step
 }
 
-func (a *Assessment) newStep() *Step {
+func newStep(a *Assessment) *Step {
 	set, members := &a.state.Set, a.state.Etcd.Members
 	s := &Step{Program: set.Etcd}
 	var known bool
@@ -157,7 +157,7 @@ func (a *Assessment) newStep() *Step {
 		}
 	}
 	for i := range a.Replicas {
-		if v, said := a.silentVersion(&a.Replicas[i]); said {
+		if v, said := a.state.silentVersion(&a.Replicas[i]); said {
 			s.from(v)
 		}
 	}
@@ -177,7 +177,7 @@ func (a *Assessment) newStep() *Step {
 	case s.Same:
 		s.Unknown = ""
 	case len(s.From) == 0 && known:
-		s.Unknown = "no member tells its version, and no image of their pods says it" + a.withoutStatus()
+		s.Unknown = "no member tells its version, and no image of their pods says it" + a.state.Etcd.withoutStatus()
 	}
 	return s
 }
@@ -187,21 +187,6 @@ func (s *Step) from(v Version) {
 	if s.From = append(s.From, v); len(s.From) == 1 || v.minor().less(s.Cluster) {
 		s.Cluster = v.minor()
 	}
-}
-
-// silentVersion is what the image says of a member that does not tell its version. A pod that was never ready says
-// nothing: its etcd may never have started in this cluster. Nor does a pod of the new revision, because what
-// would become of that version is the question.
-func (a *Assessment) silentVersion(r *Replica) (Version, bool) {
-	if r.Pod == nil || !r.Outdated || r.Pod.NeverReady {
-		return Version{}, false
-	}
-	if r.Member != nil {
-		if _, told := r.Member.version(); told {
-			return Version{}, false
-		}
-	}
-	return versionIn(r.Pod.EtcdImage, a.state.Controls.EtcdVersions)
 }
 
 // Applies is true where the row is about this step, with the arguments of the new template that it is about.
@@ -221,45 +206,6 @@ func (c *Check) Applies(s *Step) (applies bool, arguments []string) {
 		}
 	}
 	return len(arguments) > 0, arguments
-}
-
-// wayBack is true where the new revision has been there before the candidate's: its oldest pod is older than the
-// oldest pod of that one. Under OnDelete every pod is made of the newest revision. So the candidate's revision was
-// the newest one after that, and the template has gone back since.
-//
-// It may have gone to and fro more than once, and then the oldest pod of the new revision may be what an accident
-// has left behind, beside pods that others have made anew meanwhile. The candidate's revision being
-// status.currentRevision says so: that is the one at which a rollout has ended. Before Kubernetes 1.37, it stays at the
-// first revision that the StatefulSet has ever had, under OnDelete. If that is the candidate's, it may say nothing. So
-// it counts only while fewer than half of the pods have the new revision: where most have it, the candidate is what
-// is left over.
-func (a *Assessment) wayBack(c *Replica) bool {
-	set := &a.state.Set
-	var to, from *Pod
-	owned, updated := 0, 0
-	older := func(p, than *Pod) *Pod {
-		if than == nil || p.Created.Before(than.Created) {
-			return p
-		}
-		return than
-	}
-	for i := range a.state.Pods {
-		p := &a.state.Pods[i]
-		switch {
-		case !p.Owned:
-			continue
-		case !set.Outdated(p):
-			to = older(p, to)
-			updated++
-		case p.Revision == c.Pod.Revision:
-			from = older(p, from)
-		}
-		owned++
-	}
-	if to == nil || from == nil || !to.Created.Before(from.Created) {
-		return false
-	}
-	return c.Pod.Revision != set.CurrentRevision || 2*updated > owned
 }
 
 // down is true for a step below the version of every member.

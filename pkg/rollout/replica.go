@@ -57,6 +57,16 @@ type Replica struct {
 	joined Evidence
 	// silent: nothing has come from the member's pod in this observation, neither an answer nor a refusal.
 	silent bool
+	// heard: its pod can be heard, from here or through the API server. believed: so its kubelet is a witness when it
+	// says that the member is dead or starting.
+	heard, believed bool
+	// failing: it is an updated pod that will not settle by itself.
+	failing bool
+	// deadFor is for how long no process of its member has run.
+	deadFor time.Duration
+	// mayLeave: its node could not be read just now, so it may be about to be drained. No other one that serves goes
+	// for a while. Nothing else waits for it, least of all a cure.
+	mayLeave bool
 	// taking says in words what is about to take its pod, by others' hand; empty if nothing does.
 	taking string
 	// yields: it is leaving, and the operator does not say that it is to be counted on all the same.
@@ -83,6 +93,21 @@ func (r *Replica) unpromoted() bool {
 	return r.Member != nil && r.Member.Learner && r.Evidence == Serving
 }
 
+// candidate is true for a pod that a rule may consider: it is outdated and still there.
+func (r *Replica) candidate() bool { return r.Outdated && !r.Going() }
+
+// available is true for what a PodDisruptionBudget counts as available: every Ready pod, also one
+// whose member does not answer us, because it may serve others. Its removal has to be charged to the
+// budget, or a drain takes another one at the same time. (The chaos tests found a member of unknown
+// health that was deleted beside the pod that a drain had just taken.) A pod that is not Ready may be
+// evicted only while enough others are, so its cure would have to wait for them.
+func (r *Replica) available() bool { return r.Evidence != Down && r.Pod.Ready }
+
+// targetOf is the pod as it was seen.
+func targetOf(r *Replica) Target {
+	return Target{Pod: r.Name, UID: r.Pod.UID, ResourceVersion: r.Pod.ResourceVersion, Ordinal: r.Ordinal}
+}
+
 // steadyAfter is how long a pod of which a container has restarted has to be Ready before
 // that counts: the first back-off of a kubelet, within which a crash loop shows again.
 const steadyAfter = 10 * time.Second
@@ -96,11 +121,11 @@ const noticedAfter = 2 * time.Second
 // druid's sidecar is, counts as ready from the moment at which it runs. One that crashes at every start makes its pod
 // Ready each time, for a second or so, and the next pod would get the broken revision too. A sidecar that has said in
 // etcd that it is there has proved that it works.
-func (a *Assessment) probation(p *Pod) time.Duration {
+func (s *State) probation(p *Pod) time.Duration {
 	switch {
 	case p.Etcd.Restarts > 0 || p.Sidecar.Restarts > 0:
 		return steadyAfter
-	case slices.Contains(a.state.Sidecars.Present, p.UID):
+	case slices.Contains(s.Sidecars.Present, p.UID):
 		return 0
 	}
 	return noticedAfter
