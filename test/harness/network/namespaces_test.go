@@ -261,8 +261,6 @@ func (p *testPod) ask(path string, values ...string) string {
 	return string(body)
 }
 
-func (p *testPod) peerName() string { return p.pod.Name + ".etcd-peer.ns.svc" }
-
 // short is a deadline that must pass; nothing is asserted about how fast the rest is.
 const short = "300ms"
 

@@ -29,9 +29,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// world is what a sidecar sees of its pod: an etcd member, and the Kubernetes API. The pod is the only one of its
+// fixture is what a sidecar sees of its pod: an etcd member, and the Kubernetes API. The pod is the only one of its
 // StatefulSet, and up to date.
-type world struct {
+type fixture struct {
 	t      *testing.T
 	dir    string
 	client string // the member's URL
@@ -80,31 +80,31 @@ func lease0(name string) string {
   resourceVersion: "3", creationTimestamp: "2026-01-01T00:00:00Z"}, spec: {}}`
 }
 
-func newWorld(t *testing.T) *world {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	w := &world{t: t, dir: t.TempDir(), objects: map[string]json.RawMessage{}, agents: map[string]bool{}}
+	f := &fixture{t: t, dir: t.TempDir(), objects: map[string]json.RawMessage{}, agents: map[string]bool{}}
 	for path, object := range objects {
 		data, err := yaml.YAMLToJSON([]byte(object))
 		if err != nil {
 			t.Fatalf("%s: %v", path, err)
 		}
-		w.objects[path] = data
+		f.objects[path] = data
 	}
-	w.client = w.startEtcd()
-	kubernetes := httptest.NewServer(http.HandlerFunc(w.serve))
+	f.client = f.startEtcd()
+	kubernetes := httptest.NewServer(http.HandlerFunc(f.serve))
 	t.Cleanup(func() { kubernetes.CloseClientConnections(); kubernetes.Close() })
-	w.write("kubeconfig", `{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c,
+	f.write("kubeconfig", `{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c,
 user: u}}], users: [{name: u, user: {}}], clusters: [{name: c, cluster: {server: "`+kubernetes.URL+`"}}]}`)
-	w.write("etcd.conf.yaml", fmt.Sprintf(`{name: etcd-config, data-dir: /nowhere, initial-cluster:
+	f.write("etcd.conf.yaml", fmt.Sprintf(`{name: etcd-config, data-dir: /nowhere, initial-cluster:
 "etcd-main-0=http://127.0.0.1:1", initial-advertise-peer-urls: {etcd-main-0: ["http://127.0.0.1:1"]},
-advertise-client-urls: {etcd-main-0: [%q]}}`, w.client))
-	return w
+advertise-client-urls: {etcd-main-0: [%q]}}`, f.client))
+	return f
 }
 
-func (w *world) write(name, content string) {
-	w.t.Helper()
-	if err := os.WriteFile(filepath.Join(w.dir, name), []byte(content), 0o600); err != nil {
-		w.t.Fatal(err)
+func (f *fixture) write(name, content string) {
+	f.t.Helper()
+	if err := os.WriteFile(filepath.Join(f.dir, name), []byte(content), 0o600); err != nil {
+		f.t.Fatal(err)
 	}
 }
 
@@ -126,32 +126,32 @@ func freePort(t *testing.T) string {
 }
 
 // startEtcd starts the member that the host links anyway, in the process of the test.
-func (w *world) startEtcd() (clientURL string) {
-	w.t.Helper()
+func (f *fixture) startEtcd() (clientURL string) {
+	f.t.Helper()
 	at := func(port string) url.URL { return url.URL{Scheme: "http", Host: "127.0.0.1:" + port} }
 	cfg := etcdserver.NewConfig()
-	cfg.Name, cfg.Dir, cfg.ZapLoggerBuilder = "etcd-main-0", filepath.Join(w.dir, "etcd"),
+	cfg.Name, cfg.Dir, cfg.ZapLoggerBuilder = "etcd-main-0", filepath.Join(f.dir, "etcd"),
 		etcdserver.NewZapLoggerBuilder(zap.NewNop())
-	client, peer := at(freePort(w.t)), at("1")
+	client, peer := at(freePort(f.t)), at("1")
 	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{at("0")}, []url.URL{peer}
 	cfg.InitialCluster = "etcd-main-0=" + peer.String()
 	member, err := etcdserver.StartEtcd(cfg)
 	if err != nil {
-		w.t.Fatal(err)
+		f.t.Fatal(err)
 	}
-	w.t.Cleanup(member.Close)
+	f.t.Cleanup(member.Close)
 	<-member.Server.ReadyNotify()
-	w.etcd, err = clientv3.New(clientv3.Config{Endpoints: []string{client.String()}, Logger: zap.NewNop()})
+	f.etcd, err = clientv3.New(clientv3.Config{Endpoints: []string{client.String()}, Logger: zap.NewNop()})
 	if err != nil {
-		w.t.Fatal(err)
+		f.t.Fatal(err)
 	}
-	w.t.Cleanup(func() { w.etcd.Close() })
+	f.t.Cleanup(func() { f.etcd.Close() })
 	return client.String()
 }
 
 // serve is the Kubernetes API.
-func (w *world) serve(rw http.ResponseWriter, r *http.Request) {
+func (f *fixture) serve(rw http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Get("watch") != "" {
 		<-r.Context().Done()
 		return
@@ -160,30 +160,30 @@ func (w *world) serve(rw http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	agent, _, _ := strings.Cut(r.UserAgent(), "/")
-	w.agents[agent] = true
+	f.agents[agent] = true
 	rw.Header().Set("Content-Type", "application/json")
 	path := strings.TrimSuffix(r.URL.Path, "/")
-	object, known := w.objects[path]
+	object, known := f.objects[path]
 	switch {
 	case r.Method == http.MethodPost && strings.HasSuffix(path, "/eviction"):
-		w.evicted = true
-		delete(w.objects, podPath)
+		f.evicted = true
+		delete(f.objects, podPath)
 		object = json.RawMessage(`{"kind":"Status","apiVersion":"v1","status":"Success"}`)
 	case r.Method == http.MethodPost:
 		created, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
 		if err != nil {
-			w.t.Error(err)
+			f.t.Error(err)
 		}
 		object, _ = json.Marshal(created)
 		var named struct{ Metadata struct{ Name string } }
 		_ = json.Unmarshal(object, &named)
 		object, _ = jsonpatch.MergePatch(object, []byte(`{"metadata":{"resourceVersion":"4"}}`))
-		w.objects[path+"/"+named.Metadata.Name] = object
+		f.objects[path+"/"+named.Metadata.Name] = object
 	case path+"/etcd-main-0" == podPath:
-		object = fmt.Appendf(nil, `{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[%s]}`, w.objects[podPath])
+		object = fmt.Appendf(nil, `{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[%s]}`, f.objects[podPath])
 	case !known:
 		rw.WriteHeader(http.StatusNotFound)
 		object = json.RawMessage(
@@ -192,40 +192,40 @@ func (w *world) serve(rw http.ResponseWriter, r *http.Request) {
 		version := fmt.Appendf(nil, `{"metadata":{"resourceVersion":"%d"}}`, time.Now().UnixNano())
 		patch, _ := jsonpatch.MergePatch(body, version)
 		if object, err = jsonpatch.MergePatch(object, patch); err != nil {
-			w.t.Error(err)
+			f.t.Error(err)
 		}
-		w.objects[path] = object
+		f.objects[path] = object
 	}
 	_, _ = rw.Write(object)
 }
 
-func (w *world) change(path, mergePatch string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (f *fixture) change(path, mergePatch string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	var err error
-	if w.objects[path], err = jsonpatch.MergePatch(w.objects[path], []byte(mergePatch)); err != nil {
-		w.t.Fatal(err)
+	if f.objects[path], err = jsonpatch.MergePatch(f.objects[path], []byte(mergePatch)); err != nil {
+		f.t.Fatal(err)
 	}
 }
 
-func (w *world) renewed(lease string) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return bytes.Contains(w.objects[leasePath+lease], []byte("renewTime"))
+func (f *fixture) renewed(lease string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return bytes.Contains(f.objects[leasePath+lease], []byte("renewTime"))
 }
 
-func (w *world) hasAsked(agent string) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.agents[agent]
+func (f *fixture) hasAsked(agent string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.agents[agent]
 }
 
 // keys are Quorate's keys in etcd.
-func (w *world) keys() int64 {
-	w.t.Helper()
-	got, err := w.etcd.Get(w.t.Context(), "/quorate/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+func (f *fixture) keys() int64 {
+	f.t.Helper()
+	got, err := f.etcd.Get(f.t.Context(), "/quorate/", clientv3.WithPrefix(), clientv3.WithCountOnly())
 	if err != nil {
-		w.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	return got.Count
 }
@@ -237,10 +237,10 @@ var built string
 // are resident depends on how its file was written, by as much as 8 MiB, and the linker writes in its own way.
 var build = sync.OnceValue(func() error {
 	linked := filepath.Join(built, "linked")
-	out, err := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w -X "+hosts+"/pkg/version.Version=v0.43.0",
+	out, err := exec.Command("go", "build", "-trimpath", "-ldflags=-s -f -X "+hosts+"/pkg/version.Version=v0.43.0",
 		"-o", linked+"/", ".", hosts).CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("%w: %s", err, out)
+		return fmt.Errorf("%f: %s", err, out)
 	}
 	return os.CopyFS(filepath.Join(built, "bin"), os.DirFS(linked))
 })
@@ -264,46 +264,46 @@ func TestMain(m *testing.M) {
 // process is a sidecar.
 type process struct {
 	*exec.Cmd
-	w    *world
+	f    *fixture
 	port string
 	log  *os.File
 }
 
 // run runs a sidecar as etcd-druid would, in a pod whose member is up.
-func (w *world) run(program string, args ...string) *process {
-	w.t.Helper()
+func (f *fixture) run(program string, args ...string) *process {
+	f.t.Helper()
 	if err := build(); err != nil {
-		w.t.Fatal(err)
+		f.t.Fatal(err)
 	}
-	p := &process{w: w, port: freePort(w.t)}
-	home, err := os.MkdirTemp(w.dir, "home")
+	p := &process{f: f, port: freePort(f.t)}
+	home, err := os.MkdirTemp(f.dir, "home")
 	if err != nil {
-		w.t.Fatal(err)
+		f.t.Fatal(err)
 	}
-	if p.log, err = os.CreateTemp(w.dir, "log"); err != nil {
-		w.t.Fatal(err)
+	if p.log, err = os.CreateTemp(f.dir, "log"); err != nil {
+		f.t.Fatal(err)
 	}
-	w.t.Cleanup(func() { p.log.Close() })
+	f.t.Cleanup(func() { p.log.Close() })
 	p.Cmd = exec.Command(filepath.Join(built, "bin", program), append([]string{"server", "--server-port=" + p.port,
-		"--endpoints=" + w.client, "--insecure-transport=true", "--insecure-skip-tls-verify=true",
+		"--endpoints=" + f.client, "--insecure-transport=true", "--insecure-skip-tls-verify=true",
 		"--storage-provider=Local", "--store-container=backups", "--store-prefix=v2", "--data-dir=" + home + "/data",
 		"--restoration-temp-snapshots-dir=" + home + "/restoration", "--snapstore-temp-directory=" + home + "/temp",
 		"--enable-snapshot-lease-renewal=true", "--full-snapshot-lease-name=etcd-main-full-snap",
 		"--delta-snapshot-lease-name=etcd-main-delta-snap", "--delta-snapshot-period=1s", "--reelection-period=1500ms",
 		"--enable-member-lease-renewal=true", "--k8s-heartbeat-duration=1s"}, args...)...)
 	p.Env = append(os.Environ(), "HOME="+home, "POD_NAME=etcd-main-0", "POD_NAMESPACE=garden",
-		"ETCD_CONF="+filepath.Join(w.dir, "etcd.conf.yaml"), "KUBECONFIG="+filepath.Join(w.dir, "kubeconfig"))
+		"ETCD_CONF="+filepath.Join(f.dir, "etcd.conf.yaml"), "KUBECONFIG="+filepath.Join(f.dir, "kubeconfig"))
 	p.Stdout, p.Stderr = p.log, p.log
 	if err := p.Start(); err != nil {
-		w.t.Fatal(err)
+		f.t.Fatal(err)
 	}
-	w.t.Cleanup(func() {
+	f.t.Cleanup(func() {
 		if p.ProcessState == nil {
 			_ = p.Process.Kill()
 			_ = p.Wait()
 		}
-		if w.t.Failed() {
-			w.t.Logf("%s:\n%s", program, p.logged())
+		if f.t.Failed() {
+			f.t.Logf("%s:\n%s", program, p.logged())
 		}
 	})
 	return p
@@ -312,18 +312,18 @@ func (w *world) run(program string, args ...string) *process {
 func (p *process) logged() string {
 	data, err := os.ReadFile(p.log.Name())
 	if err != nil {
-		p.w.t.Error(err)
+		p.f.t.Error(err)
 	}
 	return string(data)
 }
 
 // get returns what the sidecar answers, or nothing.
 func (p *process) get(port, path string) string {
-	ctx, cancel := context.WithTimeout(p.w.t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(p.f.t.Context(), 5*time.Second)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:"+port+path, nil)
 	if err != nil {
-		p.w.t.Fatal(err)
+		p.f.t.Fatal(err)
 	}
 	answer, err := http.DefaultClient.Do(r)
 	if err != nil {
@@ -339,9 +339,9 @@ func (p *process) get(port, path string) string {
 
 // terminate asks the sidecar to stop, as a kubelet does, and returns its exit code.
 func (p *process) terminate() int {
-	p.w.t.Helper()
+	p.f.t.Helper()
 	if err := p.Process.Signal(syscall.SIGTERM); err != nil {
-		p.w.t.Fatal(err)
+		p.f.t.Fatal(err)
 	}
 	_ = p.Wait()
 	return p.ProcessState.ExitCode()
@@ -349,8 +349,8 @@ func (p *process) terminate() int {
 
 // until waits for a condition.
 func (p *process) until(what string, is func() bool) {
-	p.w.t.Helper()
-	ctx, cancel := context.WithTimeout(p.w.t.Context(), time.Minute)
+	p.f.t.Helper()
+	ctx, cancel := context.WithTimeout(p.f.t.Context(), time.Minute)
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -358,16 +358,16 @@ func (p *process) until(what string, is func() bool) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			p.w.t.Fatalf("not within a minute: %s", what)
+			p.f.t.Fatalf("not within a minute: %s", what)
 		}
 	}
 }
 
 // well waits until the host does all of its work: it leads, and has taken both kinds of snapshots.
 func (p *process) well() {
-	p.w.t.Helper()
+	p.f.t.Helper()
 	p.until("the host is healthy", func() bool { return p.get(p.port, "/healthz") != "" })
 	for _, name := range []string{"etcd-main-full-snap", "etcd-main-delta-snap", "etcd-main-0"} {
-		p.until(name+" is renewed", func() bool { return p.w.renewed(name) })
+		p.until(name+" is renewed", func() bool { return p.f.renewed(name) })
 	}
 }
