@@ -91,8 +91,9 @@ type meter struct {
 
 	mu    sync.Mutex
 	state State
-	// all is how many packages the targets have whose modules have been fetched.
-	all map[Target]int
+	// all is how many packages the targets have whose modules have been fetched, and last which one is compiled last.
+	all  map[Target]int
+	last map[Target]string
 }
 
 func (m *meter) move(change func(s *State)) {
@@ -118,23 +119,31 @@ func (m *meter) compiling(target Target) *output {
 		}
 	})
 	return &output{
-		onPackage: func() { m.move(func(s *State) { s.Packages++ }) },
-		onModule:  func() { m.move(func(s *State) { s.Modules++ }) },
+		onPackage: func(name string) {
+			m.move(func(s *State) {
+				s.Packages++
+				if name == m.last[target] {
+					s.Packages = s.All // The others were in the cache.
+				}
+			})
+		},
+		onModule: func() { m.move(func(s *State) { s.Modules++ }) },
 	}
 }
 
 // downloading returns what reads the output of a command that fetches the modules of a target.
 func (m *meter) downloading(target Target) *output {
 	m.move(func(s *State) { s.Fetching, s.Modules = target, 0 })
-	return &output{onPackage: func() {}, onModule: func() { m.move(func(s *State) { s.Modules++ }) }}
+	return &output{onPackage: func(string) {}, onModule: func() { m.move(func(s *State) { s.Modules++ }) }}
 }
 
 // downloaded says that this command has ended, which has named all packages of the target.
 func (m *meter) downloaded(target Target, o *output) {
 	m.move(func(s *State) {
 		if m.all == nil {
-			m.all = map[Target]int{}
+			m.all, m.last = map[Target]int{}, map[Target]string{}
 		}
+		m.last[target] = o.last              // Packages are named after those that they import.
 		m.all[target] = max(0, o.packages-1) // Nobody compiles unsafe.
 		if s.Fetching == target {
 			s.Fetching, s.Modules = "", 0
@@ -160,11 +169,13 @@ func (m *meter) told(line string) {
 // output reads what the go command prints: names of packages and of modules, which it counts, and everything else, of
 // which it keeps the end.
 type output struct {
-	onPackage, onModule func()
+	onPackage func(name string)
+	onModule  func()
 
 	mu       sync.Mutex
 	partial  []byte
 	packages int
+	last     string
 	lines    []string
 }
 
@@ -191,7 +202,8 @@ func (o *output) take(line string) {
 		o.onModule()
 	case isPackage(line):
 		o.packages++
-		o.onPackage()
+		o.last = line
+		o.onPackage(line)
 	default:
 		o.lines = append(o.lines, line)
 		if len(o.lines) > errorLines {

@@ -102,6 +102,16 @@ func TestModulesAreDownloadedWhileSomethingElseIsCompiled(t *testing.T) {
 	require.Contains(t, r.moved, "kube (2 of 2): 1 of 2 packages")
 	require.Equal(t, "kube (2 of 2): linking", r.moved[len(r.moved)-1])
 
+	t.Run("what is in the cache counts as compiled", func(t *testing.T) {
+		require.NoError(t, os.WriteFile(filepath.Join(f, "build kube"), []byte(
+			"echo example.org/kube; echo built >\"$out\"; exit"), 0o644))
+		require.NoError(t, os.Remove(binaries.Kube))
+		_, err := build.Watch(deadline(t), &r, []build.Target{build.Kube})
+		require.NoError(t, err)
+		require.Equal(t, "kube (1 of 1): linking", r.moved[len(r.moved)-1])
+		require.NoError(t, os.Remove(filepath.Join(f, "build kube")))
+		calls(t, f)
+	})
 	t.Run("what has been built needs no look at its modules", func(t *testing.T) {
 		_, err := build.Watch(deadline(t), &r, []build.Target{build.Quorate, build.Kube})
 		require.NoError(t, err)
@@ -158,9 +168,9 @@ func TestAFailureHasTheLastLinesAndSaysWhatToDo(t *testing.T) {
 	for call, c := range map[string]struct{ says, want string }{
 		"list kube": {`Get "https://proxy.golang.org/a": dial tcp: no route to host`,
 			"Modules could not be downloaded. Look at the network and at GOPROXY"},
-		"build kube":    {"link: write x: no space left on device", "Free some space"},
-		"list quorate":  {"verifying a@v1.0.0: checksum mismatch", "A module is not the one of go.sum"},
-		"build quorate": {"k8s.io/api: compile: signal: killed", 
+		"build kube":   {"link: write x: no space left on device", "Free some space"},
+		"list quorate": {"verifying a@v1.0.0: checksum mismatch", "A module is not the one of go.sum"},
+		"build quorate": {"k8s.io/api: compile: signal: killed",
 			"The machine ran out of memory. GOFLAGS=-p=1 compiles one package at a time"},
 	} {
 		t.Run(call, func(t *testing.T) {
