@@ -149,17 +149,13 @@ func NewPlan(d rollout.Decision) Plan {
 func workOf(d rollout.Decision) Work {
 	w := Work{
 		Duty: d.Duty, Action: d.Action.Name(), Rule: d.Rule, Guard: d.Guard, Reason: d.Reason(),
-		Target: d.Target().Pod, Do: whatToDo(d.Guard), Candidates: []Candidate{},
+		Target: d.About(), Do: whatToDo(d.Guard), Candidates: []Candidate{},
 	}
 	switch action := d.Action.(type) {
 	case rollout.MoveLeader:
 		w.To = action.Transfer.ToName
 	case rollout.Remove:
 		w.Method = action.Method.String()
-	case rollout.RemoveMember:
-		w.Target = action.Member.Label()
-	case rollout.Disarm:
-		w.Target = action.Member.Label()
 	}
 	for i := range d.Candidates {
 		c := Candidate{Pod: d.Candidates[i].Pod, Guards: []Guard{}}
