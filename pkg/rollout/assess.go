@@ -269,8 +269,8 @@ func (a *Assessment) fails(r *Replica) bool {
 
 // deadFor says for how long no process of the replica's member has run. A crash loop runs for a moment between its
 // restarts, and backs off for at most as long as settleTimeout. So those moments do not count, or it would never be old
-// enough. A pod that is merely terminating may have a process.
-// A member that answers has one, whatever its kubelet says.
+// enough. A pod that is merely terminating may have a process. A member that answers has one, whatever its kubelet
+// says.
 func (a *Assessment) deadFor(r *Replica) time.Duration {
 	switch {
 	case r.Member != nil && (r.Member.Probe.Read == Answered || r.Member.Probe.Status != nil):
@@ -532,11 +532,8 @@ func (s *Set) appendPodName(b []byte, ordinal int) []byte {
 func contradiction(s *State) string {
 	set := &s.Set
 	if !set.plausible() {
-		return "the StatefulSet has " + strconv.Itoa(
-			set.Replicas,
-		) + " replicas from ordinal " + strconv.Itoa(
-			set.Start,
-		) + " on"
+		return "the StatefulSet has " + strconv.Itoa(set.Replicas) + " replicas from ordinal " +
+			strconv.Itoa(set.Start) + " on"
 	}
 	for i := range s.Pods {
 		switch pod := &s.Pods[i]; {
@@ -550,9 +547,8 @@ func contradiction(s *State) string {
 		}
 		for j := range i {
 			if s.Pods[i].Owned && s.Pods[j].Owned && s.Pods[i].Ordinal >= 0 && s.Pods[i].Ordinal == s.Pods[j].Ordinal {
-				return "two pods of ordinal " + strconv.Itoa(
-					s.Pods[i].Ordinal,
-				) + ": " + s.Pods[j].Name + " and " + s.Pods[i].Name
+				return "two pods of ordinal " + strconv.Itoa(s.Pods[i].Ordinal) + ": " + s.Pods[j].Name + " and " +
+					s.Pods[i].Name
 			}
 		}
 	}
@@ -572,10 +568,8 @@ func contradiction(s *State) string {
 			}
 			if a, b := m.Probe.Status, o.Probe.Status; a != nil && b != nil && a.Term == b.Term &&
 				a.Leader != 0 && b.Leader != 0 && a.Leader != b.Leader {
-				return "members " + o.Name + " and " + m.Name + " name different leaders at term " + strconv.FormatUint(
-					a.Term,
-					10,
-				)
+				return "members " + o.Name + " and " + m.Name + " name different leaders at term " +
+					strconv.FormatUint(a.Term, 10)
 			}
 		}
 	}

@@ -119,6 +119,7 @@ func (a *Assessment) consider(rule Rule, replicas []*Replica, guards []*Row) []C
 	return all
 }
 
+// firstPassing is the first candidate that every guard lets go, nil if there is none.
 func firstPassing(cs []Candidate) *Candidate {
 	for i := range cs {
 		if cs[i].Passes() {

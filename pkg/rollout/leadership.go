@@ -24,6 +24,7 @@ func (a *Assessment) transfer(from *Replica) (Transfer, bool) {
 	return Transfer{}, false
 }
 
+// handOver is the transfer from one replica to another.
 func handOver(from, to *Replica) Transfer {
 	return Transfer{From: from.Member.ID, FromName: from.Name, To: to.Member.ID, ToName: to.Name}
 }
