@@ -169,20 +169,23 @@ func TestPlanOfEverySituation(t *testing.T) {
 // The table leaves out what only programs need.
 func TestWhatOnlyProgramsSeeOfAMember(t *testing.T) {
 	for situation, want := range map[string]string{
-		"healthy-first-pod":                                "etcd-main-2 voter, lag 0, sidecar ready, etcd 3.5.21, " + oldRevision,
-		"override":                                         "etcd-main-2 voter, lag 0, sidecar sick, etcd 3.5.21, " + newRevision,
-		"leader-waits-for-its-followers":                   "etcd-main-1 voter, lag 110000, sidecar ready, etcd 3.5.21, " + oldRevision,
-		"learner-goes-as-a-follower":                       "etcd-main-3 no voter, lag 0, sidecar ready, etcd 3.5.21, " + oldRevision,
-		"two-minor-versions-and-a-member-that-crash-loops": "etcd-main-1 voter, sidecar ready, " + oldRevision,
-		"status-missing":                                   "etcd-main-0 voter, sidecar ready, " + oldRevision,
-		"foreign-cluster":                                  "etcd-main-2 voter, sidecar ready, " + oldRevision,
-		"member-list-missing":                              "etcd-main-0 no voter, sidecar ready, " + oldRevision,
-		"scale-out-from-1-to-3":                            "etcd-main-2 no voter, sidecar ready, " + newRevision,
-		"pod-of-another-owner":                             "etcd-main-1 voter, lag 0, etcd 3.5.21",
-		"pod-missing":                                      "etcd-main-1 voter",
-		"serving-external-voter-trusted":                   "migration-0 voter",
-		"two-ghosts-of-a-scale-in":                         "etcd-main-4 voter",
-		"member-names-that-match-no-pod":                   "member-2 voter",
+		"healthy-first-pod":                   "etcd-main-2 voter, lag 0, sidecar ready, etcd 3.5.21, " + oldRevision,
+		"updated-pod-catching-up":             "etcd-main-2 voter, lag 80034, sidecar ready, etcd 3.5.21, " + newRevision,
+		"leader-waits-for-its-followers":      "etcd-main-1 voter, lag 110000, sidecar ready, etcd 3.5.21, " + oldRevision,
+		"learner-goes-as-a-follower":          "etcd-main-3 no voter, lag 0, sidecar ready, etcd 3.5.21, " + oldRevision,
+		"evict-never-a-sick-pod":              "etcd-main-1 voter, lag 0, sidecar sick, etcd 3.5.21, " + oldRevision,
+		"evicted-pod":                         "etcd-main-1 voter, sidecar sick, " + oldRevision,
+		"crash-looping-outdated-pod":          "etcd-main-1 voter, sidecar ready, " + oldRevision,
+		"image-pull-back-off-of-an-older-fix": "etcd-main-2 voter, sidecar ready, etcd-main-66c5d4f7b9",
+		"status-missing":                      "etcd-main-0 voter, sidecar ready, " + oldRevision,
+		"foreign-cluster":                     "etcd-main-2 voter, sidecar ready, " + oldRevision,
+		"member-list-missing":                 "etcd-main-0 no voter, sidecar ready, " + oldRevision,
+		"scale-out-from-1-to-3":               "etcd-main-2 no voter, sidecar ready, " + newRevision,
+		"pod-of-another-owner":                "etcd-main-1 voter, lag 0, etcd 3.5.21",
+		"pod-missing":                         "etcd-main-1 voter",
+		"serving-external-voter":              "migration-0 voter",
+		"two-ghosts-of-a-scale-in":            "etcd-main-4 voter",
+		"member-names-that-match-no-pod":      "member-2 voter",
 	} {
 		t.Run(situation, func(t *testing.T) {
 			text, _ := runPlan(t, append(situated(t, situation).dumped(t), "-o", "json")...)

@@ -268,6 +268,20 @@ func (w *world) control(key, value string) {
 	w.lease.Annotations[key] = value
 }
 
+// evicted: the node ran short of something, and its kubelet ended the pod. The pod object
+// stays until the StatefulSet controller deletes it.
+func (w *world) evicted(i int, d time.Duration) {
+	w.silent(i, d)
+	p := w.pods[i]
+	p.Status.Phase, p.Status.Reason = corev1.PodFailed, "Evicted"
+	p.Status.Message = "The node was low on resource: ephemeral-storage."
+	for j := range p.Status.ContainerStatuses {
+		c := &p.Status.ContainerStatuses[j]
+		c.Ready = false
+		c.State = ended(137, 2*day, d)
+	}
+}
+
 // cordoned: the pod's node takes no new pods, for so long.
 func (w *world) cordoned(i int, d time.Duration) {
 	name := "node-" + strconv.Itoa(i)
