@@ -53,8 +53,12 @@ help: ## Show this list
 	@echo "                    the last one ends a minute later, or ten where nothing recovers"
 
 .PHONY: demo
-demo: ## Roll a real etcd cluster before your eyes, by SCENARIO (the first time it builds for some minutes)
-	@mkdir -p .build/bin && cd test && go build -o ../.build/bin/demo ./cmd/demo
+demo: ## Roll a real etcd cluster before your eyes, by SCENARIO (the first time it builds for minutes, see README.md)
+	@# What is small builds what is big, and shows how far it is. What go says is for whoever it fails for.
+	@[ -e .build/bin/prepare ] || printf '%11s%-9s %s\n' '' demo 'compiling what builds the demo'
+	@mkdir -p .build/bin && cd test && go build -o ../.build/bin/prepare ./cmd/demo/prepare 2>../.build/prepare.log \
+		|| { cat ../.build/prepare.log >&2; exit 1; }
+	@.build/bin/prepare
 	@SCENARIO=$(SCENARIO) STRATEGY=$(STRATEGY) exec .build/bin/demo $(DEMO_ARGS)
 
 .PHONY: chaos

@@ -64,7 +64,7 @@ type decision struct {
 	// the record, or of the suspect.
 	next       record.Next
 	intent     record.Intent
-	resolution record.Standing
+	resolution record.Resolution
 	// withdraws is true where nothing more can come of the request on the Lease, and promotes where the StatefulSet's
 	// status.currentRevision is to be set before the rollout ends.
 	withdraws, promotes bool
@@ -100,7 +100,7 @@ func decide(o *observation, joined *rollout.Assessment, m *remembered) decision 
 	d.state.Memory = m.memory
 	revision := o.state.Set.UpdateRevision
 	d.next, d.intent = record.NextOf(d.Decision, revision)
-	d.resolution = record.StandingOf(&o.record, d.Assessment, forgets(o.state.Request, o.record.Suspect), d.next,
+	d.resolution = record.ResolutionOf(&o.record, d.Assessment, forgets(o.state.Request, o.record.Suspect), d.next,
 		d.intent)
 	acts := d.next == record.NextAct || d.next == record.NextFinish
 	if o.view != nil && m.gates && !o.gatesAsked && acts {

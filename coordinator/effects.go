@@ -28,7 +28,7 @@ func (t *turn) readLease(ctx context.Context) record.Event {
 	believed, odd := validate(lease, t.seen.workload.Set, t.seen.workload.Pods, t.c.cfg.RecordDuration)
 	outcome := t.read(ctx, "the record cannot be read", err)
 	t.validation.tell(odd)
-	return record.LeaseRead{Outcome: outcome, Lease: believed, Begun: begun}
+	return record.LeaseRead{Outcome: outcome, Record: believed, Begun: begun}
 }
 
 // listPods lists the pods that have to be fenced.
@@ -52,7 +52,7 @@ func (t *turn) read(ctx context.Context, what string, err error) record.Outcome 
 }
 
 // write writes the record.
-func (t *turn) write(ctx context.Context, r record.Lease) record.LeaseWritten {
+func (t *turn) write(ctx context.Context, r record.Record) record.LeaseWritten {
 	writing, cancel := context.WithTimeout(ctx, min(t.c.cfg.RequestTimeout, t.c.cfg.MaxEvidenceAge))
 	defer cancel()
 	written, err := record.Write(writing, t.c.cfg.Leases, t.c.cfg.StatefulSet, r, t.c.journal.Notes())

@@ -59,11 +59,11 @@ func (k *kube) write(t *testing.T, r rollout.Request) {
 }
 
 // tells is what stands on the Lease.
-func (k *kube) tells(t *testing.T) (record.Lease, report.Report, report.History) {
+func (k *kube) tells(t *testing.T) (record.Record, report.Report, report.History) {
 	t.Helper()
 	lease, err := kubeLeases{k}.Get(t.Context(), "quorate-etcd", metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return record.Lease{}, report.Report{}, nil
+		return record.Record{}, report.Report{}, nil
 	}
 	r, h, ferr := report.FromLease(lease)
 	if err = errors.Join(err, ferr); err != nil {

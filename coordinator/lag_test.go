@@ -119,8 +119,8 @@ func TestARestoredAPIServerDoesNotEndAllRollouts(t *testing.T) {
 	}
 }
 
-// A member whose pod is gone is Down, not Unknown. Only a picture that lags behind shows its pod as well.
-func TestNobodyIsUnfitBecauseOfAStalePicture(t *testing.T) {
+// A member whose pod is gone is Down, not Unknown. Only a cached view that lags behind shows its pod as well.
+func TestNobodyIsUnfitBecauseOfAStaleView(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newWatchedStage(t)
 		s.annotate(rollout.ControlPaused, "true")

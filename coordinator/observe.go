@@ -30,7 +30,7 @@ type observation struct {
 	etcdTook time.Duration
 	workload workload.Observation
 	// record is what is believed of the Lease, and odd is what makes no sense there.
-	record record.Lease
+	record record.Record
 	odd    []string
 	// state is what the decision rests on, but for what is remembered.
 	state rollout.State

@@ -26,7 +26,7 @@ type tracker struct {
 	failedTransfers rollout.Failures
 	// removed are the pods that we have removed, until they are back: their UIDs, by name.
 	removed map[string]string
-	// unknownSince is since when a seat has been Unknown without a break.
+	// unknownSince is since when a replica has been Unknown without a break.
 	unknownSince map[string]time.Time
 	// refusal is the last eviction that was refused, nil while nothing is known against one.
 	refusal *refusal
@@ -314,9 +314,9 @@ func (m *tracker) lastReady() time.Time {
 func (m *tracker) unknown(now time.Time, a *rollout.Assessment, call time.Duration) (longest string,
 	since map[string]time.Time) {
 	since = map[string]time.Time{}
-	for i := range a.Seats {
-		s := &a.Seats[i]
-		if s.Evidence != rollout.Unknown || s.Going() || s.Stopped && a.Passed() {
+	for i := range a.Replicas {
+		s := &a.Replicas[i]
+		if s.Evidence != rollout.Unknown || s.Going() || s.Stopped && a.Unblocked() {
 			continue
 		}
 		first, ok := m.unknownSince[s.Name]

@@ -125,10 +125,10 @@ func (t *turn) take(ctx, ending context.Context) (end record.End, ended bool) {
 			}
 		}
 		if state.Claimed() {
-			t.suspect = state.Lease.Suspect
+			t.suspect = state.Record.Suspect
 		}
 		t.hold = hold{ours: state.Claimed(), renewed: state.Renewed, every: protocol.Every(&state), epoch: state.Epoch,
-			intent: state.Lease.Intent}
+			intent: state.Record.Intent}
 		if state.Claimed() && !claimed {
 			t.coordinated = true
 			t.c.journal.Coordinates(t.c.name(), state.Epoch)
@@ -146,7 +146,7 @@ func (t *turn) do(ctx context.Context, state *record.State, effect record.Effect
 	case record.CheckRight:
 		return record.RightChecked{Held: t.lock.owns(ctx)}
 	case record.WriteLease:
-		return t.write(ctx, e.Lease)
+		return t.write(ctx, e.Record)
 	case record.ListPods:
 		return t.listPods(ctx)
 	case record.FencePod:
@@ -190,8 +190,8 @@ func (t *turn) observe(ctx context.Context) record.Observed {
 		t.failures.faults.clear() // A removal still has to succeed.
 	}
 	return record.Observed{
-		Outcome: record.Done, Begun: o.begun, Lease: o.record,
-		Next: d.next, Intent: d.intent, Standing: d.resolution,
+		Outcome: record.Done, Begun: o.begun, Record: o.record,
+		Next: d.next, Intent: d.intent, Resolution: d.resolution,
 		News: t.c.journal.HasNews() && t.c.now()-t.hold.renewed >= d.newsEvery(),
 	}
 }

@@ -18,7 +18,7 @@ import (
 // is not believed, and returned in words. An intent that names none of our pods may have replaced one that did.
 // So it counts as an intent about all of our pods, and the pod that it names is left alone.
 func validate(lease *coordinationv1.Lease, set rollout.Set, pods []rollout.Pod, duration time.Duration) (
-	r record.Lease, odd []string) {
+	r record.Record, odd []string) {
 	r = record.Parse(lease)
 	if r.Intent.Pod != "" && !inRange(set, r.Intent.Pod) {
 		odd = append(odd, fmt.Sprintf("the intent to %s names none of our pods; "+

@@ -3,9 +3,10 @@ package membership
 import (
 	"errors"
 	"fmt"
+	"strings"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
 )
 
 // What etcd's authentication asks of the user depends on the version. docs/versions.md has the table,
@@ -38,9 +39,23 @@ func denied(err error) bool {
 	return false
 }
 
+// Denied is true if etcd knows the user but does not permit the request. etcd 3.5 says so in words alone where a
+// defragmentation is asked for.
+func Denied(err error) bool {
+	return denied(err) || err != nil && codeOf(err) == codes.Unknown && strings.Contains(err.Error(),
+		"permission denied")
+}
+
 // named replaces a bare "permission denied" with what has to be granted.
 func named(err error, grant string) error {
 	if denied(err) {
+		return fmt.Errorf("%s: %w", grant, err)
+	}
+	return err
+}
+
+func grantFor(err error, grant string) error {
+	if Denied(err) {
 		return fmt.Errorf("%s: %w", grant, err)
 	}
 	return err
@@ -52,23 +67,4 @@ func refusal(err error, grant string) string {
 		return grant
 	}
 	return brief(err)
-}
-
-// readBy returns the header that says which member answered a linearizable read. That is the read's own
-// header. If the user may not read the key, it is the header of a status that the member answered at
-// the same time. etcd checks permission only after the read has passed consensus, so a refusal proves
-// as much as an answer, but it does not say which member it comes from. The result is nil if nobody is
-// known to have answered.
-//
-// A caller gives a status only if the same member must have refused the read. For that, both went over one connection,
-// because a client connects anew on its own, and a Service may lead elsewhere then. And nobody else advertises that
-// URL, because a proxy that knows gRPC spreads the requests of one connection over all members behind it.
-func readBy(header *pb.ResponseHeader, err error, status *pb.StatusResponse) *pb.ResponseHeader {
-	switch {
-	case err == nil:
-		return header
-	case denied(err) && status != nil:
-		return status.Header
-	}
-	return nil
 }

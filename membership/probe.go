@@ -1,3 +1,6 @@
+// Probing the members. An observation is as old as its slowest answer, so all of them are asked at once, each under all
+// of its URLs, and while the list is still being read.
+
 package membership
 
 import (
@@ -380,12 +383,6 @@ func (o *Observer) hear(ctx context.Context, client *clientv3.Client, learner bo
 	return h
 }
 
-// sameConnection is true if two requests went over the same connection: both of its ends are the same.
-func sameConnection(a, b *peer.Peer) bool {
-	return a.Addr != nil && b.Addr != nil && a.LocalAddr != nil && b.LocalAddr != nil &&
-		a.Addr.String() == b.Addr.String() && a.LocalAddr.String() == b.LocalAddr.String()
-}
-
 // judge says what the answer under one of its URLs says of the member. Where others may answer as well, nothing is
 // taken for the member's that does not carry its ID.
 func (b *probing) judge(h *heard, url string) (p rollout.Probe) {
@@ -437,18 +434,4 @@ func (b *probing) judge(h *heard, url string) (p rollout.Probe) {
 		}
 	}
 	return p
-}
-
-func statusOf(st *pb.StatusResponse) *rollout.Status {
-	return &rollout.Status{
-		Leader: st.Leader, Term: st.RaftTerm,
-		Index: st.RaftIndex, Applied: st.RaftAppliedIndex,
-		Revision: st.Header.GetRevision(), Version: st.Version,
-		Learner: st.IsLearner, DowngradeTo: downgradeTo(st),
-		Corrupt:   alarmed(st.Errors, pb.AlarmType_CORRUPT),
-		CorruptOf: alarmedMembers(st.Errors, pb.AlarmType_CORRUPT),
-		NoSpace:   alarmed(st.Errors, pb.AlarmType_NOSPACE),
-		NoSpaceOf: alarmedMembers(st.Errors, pb.AlarmType_NOSPACE),
-		Size:      st.DbSize, InUse: st.DbSizeInUse, Quota: quotaOf(st),
-	}
 }

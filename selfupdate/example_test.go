@@ -14,11 +14,11 @@ func Example() {
 		return &rollout.Pod{Name: name, UID: "uid-" + name, Revision: revision}
 	}
 	old := pod("etcd-main-0", "old")
-	seats := []rollout.Seat{
+	replicas := []rollout.Replica{
 		{Name: "etcd-main-0", Pod: old, Evidence: rollout.Serving, Outdated: true, Self: true},
 		{Name: "etcd-main-2", Pod: pod("etcd-main-2", "new"), Evidence: rollout.Serving, Settled: true},
 	}
-	decision := rollout.Decision{Action: rollout.Remove{}, Assessment: &rollout.Assessment{Seats: seats}}
+	decision := rollout.Decision{Action: rollout.Remove{}, Assessment: &rollout.Assessment{Replicas: replicas}}
 	peers := []selfupdate.Peer{{
 		Presence: selfupdate.Presence{Pod: "etcd-main-2", UID: "uid-etcd-main-2", Revision: "new"},
 		Waiting:  true, Queued: 17,

@@ -89,7 +89,7 @@ func Choose(d rollout.Decision, peers []Peer, waited time.Duration) Choice {
 		return Choice{} // Outside a member's pod no update concerns us.
 	}
 	if own.Outdated {
-		if p := best(d.Assessment, peers, func(s *rollout.Seat) bool { return s.Settled && !s.Outdated }); p != nil {
+		if p := best(d.Assessment, peers, func(r *rollout.Replica) bool { return r.Settled && !r.Outdated }); p != nil {
 			return Choice{To: p, Reason: fmt.Sprintf("%s runs the updated code, has settled and waits for the lock",
 				p.Pod)}
 		}
@@ -120,14 +120,14 @@ func OwnPodNext(d rollout.Decision) bool {
 // latecomer returns an updated, settled pod whose sidecar neither waits for the lock nor says that it
 // does not want it.
 func latecomer(a *rollout.Assessment, peers []Peer) string {
-	for i := range a.Seats {
-		s := &a.Seats[i]
-		if s.Self || s.Going() || s.Outdated || !s.Settled {
+	for i := range a.Replicas {
+		r := &a.Replicas[i]
+		if r.Self || r.Going() || r.Outdated || !r.Settled {
 			continue
 		}
-		here := func(p Peer) bool { return p.UID == s.Pod.UID && (p.Waiting || p.Unfit != "") }
+		here := func(p Peer) bool { return p.UID == r.Pod.UID && (p.Waiting || p.Unfit != "") }
 		if !slices.ContainsFunc(peers, here) {
-			return s.Name
+			return r.Name
 		}
 	}
 	return ""
@@ -140,15 +140,15 @@ func Anybody(peers []Peer) bool {
 }
 
 // able is true when the member serves and the sidecar is well.
-func able(s *rollout.Seat) bool { return s.Evidence == rollout.Serving && !s.SidecarSick }
+func able(r *rollout.Replica) bool { return r.Evidence == rollout.Serving && !r.SidecarSick }
 
-func self(a *rollout.Assessment) *rollout.Seat {
+func self(a *rollout.Assessment) *rollout.Replica {
 	if a == nil {
 		return nil
 	}
-	for i := range a.Seats {
-		if a.Seats[i].Self && a.Seats[i].Pod != nil {
-			return &a.Seats[i]
+	for i := range a.Replicas {
+		if a.Replicas[i].Self && a.Replicas[i].Pod != nil {
+			return &a.Replicas[i]
 		}
 	}
 	return nil
@@ -156,7 +156,7 @@ func self(a *rollout.Assessment) *rollout.Seat {
 
 // best returns the fit peer that has waited longest among those whose pod passes. A peer is matched to
 // a pod by the UID it gives. If its pod has been replaced since, it matches none.
-func best(a *rollout.Assessment, peers []Peer, passes func(*rollout.Seat) bool) *Peer {
+func best(a *rollout.Assessment, peers []Peer, passes func(*rollout.Replica) bool) *Peer {
 	if a == nil {
 		return nil
 	}
@@ -166,8 +166,8 @@ func best(a *rollout.Assessment, peers []Peer, passes func(*rollout.Seat) bool) 
 		if !p.Waiting || p.Unfit != "" || chosen != nil && chosen.Queued <= p.Queued {
 			continue
 		}
-		for j := range a.Seats {
-			if s := &a.Seats[j]; s.Pod != nil && !s.Self && !s.Going() && s.Pod.UID == p.UID && passes(s) {
+		for j := range a.Replicas {
+			if r := &a.Replicas[j]; r.Pod != nil && !r.Self && !r.Going() && r.Pod.UID == p.UID && passes(r) {
 				chosen = p
 			}
 		}

@@ -17,7 +17,7 @@ import (
 // been for long enough.
 type scene struct {
 	decision rollout.Decision
-	seats    []rollout.Seat
+	replicas []rollout.Replica
 	peers    []selfupdate.Peer
 	waited   time.Duration
 }
@@ -26,7 +26,7 @@ func newScene() *scene {
 	s := &scene{decision: rollout.Decision{Action: rollout.Wait{}}, waited: selfupdate.LineUp}
 	for i := range 3 {
 		name := fmt.Sprintf("etcd-%d", i)
-		s.seats = append(s.seats, rollout.Seat{
+		s.replicas = append(s.replicas, rollout.Replica{
 			Ordinal: i, Name: name, Pod: &rollout.Pod{Name: name, UID: fmt.Sprintf("u%d", i)},
 			Evidence: rollout.Serving, Self: i == 0, Outdated: i < 2, Settled: i == 2,
 		})
@@ -41,13 +41,13 @@ func newScene() *scene {
 }
 
 func (s *scene) choose() selfupdate.Choice {
-	s.decision.Assessment = &rollout.Assessment{Seats: s.seats}
+	s.decision.Assessment = &rollout.Assessment{Replicas: s.replicas}
 	return selfupdate.Choose(s.decision, s.peers, s.waited)
 }
 
 // act is a decision about the pod of an ordinal.
 func (s *scene) act(a rollout.ActionName, ordinal int) {
-	target := rollout.Target{Pod: s.seats[ordinal].Name, UID: s.seats[ordinal].Pod.UID, Ordinal: ordinal}
+	target := rollout.Target{Pod: s.replicas[ordinal].Name, UID: s.replicas[ordinal].Pod.UID, Ordinal: ordinal}
 	s.decision.Action = rollout.Remove{Target: target}
 	if a == rollout.ActionMoveLeader {
 		s.decision.Action = rollout.MoveLeader{Target: target}
@@ -58,7 +58,7 @@ func TestWhoCoordinatesFromHereOn(t *testing.T) {
 	ownNext := func(s *scene) { s.act(rollout.ActionRemove, 0) }
 	// alone leaves only the outdated peer, so that it is about the own pod alone.
 	alone := func(s *scene) {
-		s.seats, s.peers = s.seats[:2], s.peers[:1]
+		s.replicas, s.peers = s.replicas[:2], s.peers[:1]
 		ownNext(s)
 	}
 	const updated, next = "runs the updated code, has settled and waits for the lock", "is next, and"
@@ -77,26 +77,27 @@ func TestWhoCoordinatesFromHereOn(t *testing.T) {
 		{"the same before another pod is removed", func(s *scene) { s.act(rollout.ActionRemove, 1) }, "etcd-2",
 			updated},
 		{"the same before the own pod is removed", ownNext, "etcd-2", updated},
-		{"nobody while the updated one has not settled", func(s *scene) { s.seats[2].Settled = false }, "", ""},
+		{"nobody while the updated one has not settled", func(s *scene) { s.replicas[2].Settled = false }, "", ""},
 		{"nobody while the updated one is unfit", func(s *scene) { s.peers[1].Unfit = "forbidden" }, "", ""},
 		{"nobody while the updated one does not wait for the lock", func(s *scene) { s.peers[1].Waiting = false }, "",
 			""},
 		{"nobody while the updated one's sidecar is not there", func(s *scene) { s.peers = s.peers[:1] }, "", ""},
 		{"nobody when the updated one was replaced: a pod of that name is another",
-			func(s *scene) { s.seats[2].Pod.UID = "new" }, "", ""},
-		{"nobody when the updated one is on its way out", func(s *scene) { s.seats[2].Pod.Terminating = true }, "", ""},
-		{"nobody when the updated one's pod is gone", func(s *scene) { s.seats[2].Pod = nil }, "", ""},
-		{"nobody when the one that has settled is outdated as well", func(s *scene) { s.seats[2].Outdated = true }, "",
-			""},
-		{"nobody when the coordinator is updated itself", func(s *scene) { s.seats[0].Outdated = false }, "", ""},
+			func(s *scene) { s.replicas[2].Pod.UID = "new" }, "", ""},
+		{"nobody when the updated one is on its way out",
+			func(s *scene) { s.replicas[2].Pod.Terminating = true }, "", ""},
+		{"nobody when the updated one's pod is gone", func(s *scene) { s.replicas[2].Pod = nil }, "", ""},
+		{"nobody when the one that has settled is outdated as well",
+			func(s *scene) { s.replicas[2].Outdated = true }, "", ""},
+		{"nobody when the coordinator is updated itself", func(s *scene) { s.replicas[0].Outdated = false }, "", ""},
 		{"nobody when the only one that waits runs outside a pod", func(s *scene) {
 			s.peers = []selfupdate.Peer{{Waiting: true, Queued: 1}}
 		}, "", ""},
 		{"of two updated ones the one that has waited longest, in any order", func(s *scene) {
-			s.seats[1].Outdated, s.seats[1].Settled = false, true
+			s.replicas[1].Outdated, s.replicas[1].Settled = false, true
 		}, "etcd-1", updated},
 		{"the same the other way round", func(s *scene) {
-			s.seats[1].Outdated, s.seats[1].Settled = false, true
+			s.replicas[1].Outdated, s.replicas[1].Settled = false, true
 			s.peers[0], s.peers[1] = s.peers[1], s.peers[0]
 		}, "etcd-1", updated},
 
@@ -112,15 +113,15 @@ func TestWhoCoordinatesFromHereOn(t *testing.T) {
 		}, "", ""},
 		{"an outdated peer even if the coordinator is updated: its template has changed again", func(s *scene) {
 			alone(s)
-			s.seats[0].Outdated = false
+			s.replicas[0].Outdated = false
 		}, "etcd-1", next},
 		{"nobody when the peer's member does not serve", func(s *scene) {
 			alone(s)
-			s.seats[1].Evidence = rollout.Unknown
+			s.replicas[1].Evidence = rollout.Unknown
 		}, "", ""},
 		{"nobody when the peer's sidecar is not well", func(s *scene) {
 			alone(s)
-			s.seats[1].SidecarSick = true
+			s.replicas[1].SidecarSick = true
 		}, "", ""},
 		{"nobody when the peer is unfit", func(s *scene) {
 			alone(s)
@@ -132,19 +133,19 @@ func TestWhoCoordinatesFromHereOn(t *testing.T) {
 		}, "", ""},
 		{"nobody when the peer is on its way out", func(s *scene) {
 			alone(s)
-			s.seats[1].Pod.Terminating = true
+			s.replicas[1].Pod.Terminating = true
 		}, "", ""},
 		{"nobody in a cluster of one: it replaces its own pod", func(s *scene) {
-			s.seats, s.peers = s.seats[:1], nil
+			s.replicas, s.peers = s.replicas[:1], nil
 			ownNext(s)
 		}, "", ""},
 		{"not oneself, whose place in the queue may still be seen", func(s *scene) {
-			s.seats, s.peers = s.seats[:1], []selfupdate.Peer{{Presence: selfupdate.Presence{Pod: "etcd-0", UID: "u0"},
-				Waiting: true}}
+			s.replicas = s.replicas[:1]
+			s.peers = []selfupdate.Peer{{Presence: selfupdate.Presence{Pod: "etcd-0", UID: "u0"}, Waiting: true}}
 			ownNext(s)
 		}, "", ""},
 		{"of two outdated ones the one that has waited longest", func(s *scene) {
-			s.seats[2].Outdated, s.seats[2].Settled = true, false
+			s.replicas[2].Outdated, s.replicas[2].Settled = true, false
 			s.peers[0].Queued, s.peers[1].Queued = 9, 8
 			ownNext(s)
 		}, "etcd-2", next},
@@ -152,8 +153,8 @@ func TestWhoCoordinatesFromHereOn(t *testing.T) {
 		// Nothing to hand over.
 		{"nobody when the rollout is over", func(s *scene) { s.decision.Action = rollout.Complete{} }, "", ""},
 		{"nobody when it is not ours", func(s *scene) { s.decision.Action = rollout.Idle{} }, "", ""},
-		{"nobody outside a member's pod", func(s *scene) { s.seats[0].Self = false }, "", ""},
-		{"nobody when the own pod is gone already", func(s *scene) { s.seats[0].Pod = nil }, "", ""},
+		{"nobody outside a member's pod", func(s *scene) { s.replicas[0].Self = false }, "", ""},
+		{"nobody when the own pod is gone already", func(s *scene) { s.replicas[0].Pod = nil }, "", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newScene()
@@ -188,7 +189,7 @@ func TestBeforeTheOwnPodGoesTheSidecarOfAnUpdatedPodMayLineUp(t *testing.T) {
 	}{
 		{"one that is not there yet", func(s *scene) { s.peers = s.peers[:1] }, "etcd-2", ""},
 		{"one that is there and does not wait yet", func(s *scene) { s.peers[1].Waiting = false }, "etcd-2", ""},
-		{"one whose predecessor is still in the queue", func(s *scene) { s.seats[2].Pod.UID = "new" }, "etcd-2", ""},
+		{"one whose predecessor is still in the queue", func(s *scene) { s.replicas[2].Pod.UID = "new" }, "etcd-2", ""},
 		{"one that is not there, although there is nobody else", func(s *scene) { s.peers = nil }, "etcd-2", ""},
 		{"not for ever", func(s *scene) {
 			s.peers = s.peers[:1]
@@ -199,22 +200,22 @@ func TestBeforeTheOwnPodGoesTheSidecarOfAnUpdatedPodMayLineUp(t *testing.T) {
 			"etcd-1"},
 		{"not one that has not settled", func(s *scene) {
 			s.peers = s.peers[:1]
-			s.seats[2].Settled = false
+			s.replicas[2].Settled = false
 		}, "", "etcd-1"},
 		{"not one that is outdated", func(s *scene) {
 			s.peers = s.peers[:1]
-			s.seats[2].Outdated = true
+			s.replicas[2].Outdated = true
 		}, "", "etcd-1"},
 		{"not one that is on its way out", func(s *scene) {
 			s.peers = s.peers[:1]
-			s.seats[2].Pod.Terminating = true
+			s.replicas[2].Pod.Terminating = true
 		}, "", "etcd-1"},
 		{"not when another pod is next", func(s *scene) {
 			s.peers = s.peers[:1]
 			s.act(rollout.ActionRemove, 1)
 		}, "", ""},
 		{"not when another updated one waits already", func(s *scene) {
-			s.seats[1].Outdated, s.seats[1].Settled = false, true
+			s.replicas[1].Outdated, s.replicas[1].Settled = false, true
 			s.peers = s.peers[:1]
 		}, "", "etcd-1"},
 	} {
@@ -255,13 +256,13 @@ func TestTheOwnPodIsNextWhenItIsToBeRemoved(t *testing.T) {
 		{"nothing is decided", func(*scene) {}, false},
 		{"outside a member's pod there is none", func(s *scene) {
 			s.act(rollout.ActionRemove, 0)
-			s.seats[0].Self = false
+			s.replicas[0].Self = false
 		}, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newScene()
 			tc.scene(s)
-			s.decision.Assessment = &rollout.Assessment{Seats: s.seats}
+			s.decision.Assessment = &rollout.Assessment{Replicas: s.replicas}
 			if got := selfupdate.OwnPodNext(s.decision); got != tc.want {
 				t.Errorf("%v", got)
 			}

@@ -20,14 +20,14 @@ type said struct {
 }
 
 var (
-	message = regexp.MustCompile(`level=(\w+) msg="((?:[^"\\]|\\.)*)"(?: actor=(\S+))?`)
-	varies  = regexp.MustCompile(`/tmp/\S*|home\d+|[-+]?\d[-+.:\w]*`)
+	message = regexp.MustCompile(`level=(\f+) msg="((?:[^"\\]|\\.)*)"(?: actor=(\S+))?`)
+	varies  = regexp.MustCompile(`/tmp/\S*|home\d+|[-+]?\d[-+.:\f]*`)
 	metric  = regexp.MustCompile(`(?m)^# TYPE (\S+) (\S+)`)
 )
 
 // tell waits until a host is well and repeats itself, and returns what the host has said and what Quorate has.
 func (p *process) tell() (host, quorate said) {
-	p.w.t.Helper()
+	p.f.t.Helper()
 	p.well()
 	p.until("the second delta snapshot is logged", func() bool {
 		return strings.Count(p.logged(), "Renewed delta snapshot lease") > 1
@@ -70,21 +70,21 @@ func differ(t *testing.T, what string, alone, ours []string) {
 }
 
 func TestTheHostWorksAsItDoesAlone(t *testing.T) {
-	w := newWorld(t)
-	p := w.run(alone)
+	f := newFixture(t)
+	p := f.run(alone)
 	want, _ := p.tell()
 	if code := p.terminate(); code != 0 || len(want.log) < 30 || len(want.metrics) < 50 {
 		t.Fatalf("exit code %d, %d lines, %d metrics", code, len(want.log), len(want.metrics))
 	}
 
 	t.Run("off, nothing of ours runs", func(t *testing.T) {
-		w := newWorld(t)
-		p := w.run(quorate)
+		f := newFixture(t)
+		p := f.run(quorate)
 		host, ours := p.tell()
 		differ(t, "line", want.log, host.log)
 		differ(t, "metric", want.metrics, host.metrics)
-		if len(ours.log)+len(ours.metrics) > 0 || w.keys() > 0 || w.hasAsked("quorate") {
-			t.Errorf("got %+v, %d keys", ours, w.keys())
+		if len(ours.log)+len(ours.metrics) > 0 || f.keys() > 0 || f.hasAsked("quorate") {
+			t.Errorf("got %+v, %d keys", ours, f.keys())
 		}
 		if code := p.terminate(); code != 0 {
 			t.Errorf("exit code %d", code)
@@ -92,21 +92,21 @@ func TestTheHostWorksAsItDoesAlone(t *testing.T) {
 	})
 
 	t.Run("on, it also coordinates", func(t *testing.T) {
-		w := newWorld(t)
+		f := newFixture(t)
 		page := freePort(t)
-		p := w.run(quorate, on, "--pod-update-listen-address=127.0.0.1:"+page)
-		p.until("the sidecar waits for the lock", func() bool { return w.keys() > 0 })
+		p := f.run(quorate, on, "--pod-update-listen-address=127.0.0.1:"+page)
+		p.until("the sidecar waits for the lock", func() bool { return f.keys() > 0 })
 		host, ours := p.tell()
 		differ(t, "line", want.log, host.log)
 		differ(t, "metric", want.metrics, host.metrics)
-		if len(ours.metrics) == 0 || !w.hasAsked("quorate") {
+		if len(ours.metrics) == 0 || !f.hasAsked("quorate") {
 			t.Errorf("got %+v", ours)
 		}
 		if !strings.Contains(p.get(page, "/"), "etcd-main") {
 			t.Error("there is no page")
 		}
-		if code := p.terminate(); code != 0 || w.keys() != 0 {
-			t.Errorf("exit code %d, %d keys are left", code, w.keys())
+		if code := p.terminate(); code != 0 || f.keys() != 0 {
+			t.Errorf("exit code %d, %d keys are left", code, f.keys())
 		}
 	})
 }
@@ -115,50 +115,50 @@ func TestTheHostWorksAsItDoesAlone(t *testing.T) {
 func TestASidecarThatIsStoppedBeforeItsMemberServesGivesBackTheLock(t *testing.T) {
 	for _, program := range []string{alone, quorate} {
 		t.Run(program, func(t *testing.T) {
-			w := newWorld(t)
-			w.client = "http://127.0.0.1:" + freePort(t) // Other members can still be reached.
+			f := newFixture(t)
+			f.client = "http://127.0.0.1:" + freePort(t) // Other members can still be reached.
 			var args []string
 			if program == quorate {
 				args = append(args, on)
 			}
-			p := w.run(program, args...)
+			p := f.run(program, args...)
 			p.until("it waits for its member", func() bool {
 				return strings.Contains(p.logged(), "Checking if etcd is running")
 			})
 			if program == quorate {
-				p.until("it has the lock all the same", func() bool { return w.keys() > 0 })
+				p.until("it has the lock all the same", func() bool { return f.keys() > 0 })
 			}
-			if code := p.terminate(); code != 1 || w.keys() != 0 {
-				t.Errorf("exit code %d, %d keys are left", code, w.keys())
+			if code := p.terminate(); code != 1 || f.keys() != 0 {
+				t.Errorf("exit code %d, %d keys are left", code, f.keys())
 			}
 		})
 	}
 }
 
 func TestARolloutWaitsForTheSnapshotsLeases(t *testing.T) {
-	w := newWorld(t)
-	w.mu.Lock()
-	full := w.objects[leasePath+"etcd-main-full-snap"]
-	delete(w.objects, leasePath+"etcd-main-full-snap")
-	w.mu.Unlock()
-	w.change(setPath, `{"status":{"updateRevision":"newer"}}`)
-	p := w.run(quorate, on)
+	f := newFixture(t)
+	f.mu.Lock()
+	full := f.objects[leasePath+"etcd-main-full-snap"]
+	delete(f.objects, leasePath+"etcd-main-full-snap")
+	f.mu.Unlock()
+	f.change(setPath, `{"status":{"updateRevision":"newer"}}`)
+	p := f.run(quorate, on)
 	p.until("the rollout holds", func() bool { return strings.Contains(p.logged(), "BackupReady") })
 	if !strings.Contains(p.logged(), "Unknown: the Leases of the snapshots cannot be read") {
 		t.Error("nobody says why")
 	}
-	w.mu.Lock()
-	if w.evicted {
+	f.mu.Lock()
+	if f.evicted {
 		t.Error("the pod was removed")
 	}
-	w.objects[leasePath+"etcd-main-full-snap"] = full
-	w.mu.Unlock()
-	w.change(leasePath+"etcd-main-full-snap", fmt.Sprintf(`{"metadata":{"creationTimestamp":%q}}`,
+	f.objects[leasePath+"etcd-main-full-snap"] = full
+	f.mu.Unlock()
+	f.change(leasePath+"etcd-main-full-snap", fmt.Sprintf(`{"metadata":{"creationTimestamp":%q}}`,
 		time.Now().UTC().Format(time.RFC3339)))
 	p.until("the pod is removed", func() bool {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		return w.evicted
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.evicted
 	})
 }
 
@@ -166,22 +166,22 @@ func TestARolloutWaitsForTheSnapshotsLeases(t *testing.T) {
 type memory struct{ heap, anonymous, resident int }
 
 func (p *process) memory() (m memory) {
-	p.w.t.Helper()
+	p.f.t.Helper()
 	if p.get(p.port, "/debug/pprof/heap?gc=1") == "" {
-		p.w.t.Fatal("the garbage is not collected")
+		p.f.t.Fatal("the garbage is not collected")
 	}
 	for line := range strings.Lines(p.get(p.port, "/metrics")) {
 		if value, ok := strings.CutPrefix(line, "go_memstats_heap_alloc_bytes "); ok {
 			bytes, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
 			if err != nil {
-				p.w.t.Fatal(err)
+				p.f.t.Fatal(err)
 			}
 			m.heap = int(bytes) / 1024
 		}
 	}
 	rollup, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", p.Process.Pid))
 	if err != nil {
-		p.w.t.Skip(err)
+		p.f.t.Skip(err)
 	}
 	for line := range strings.Lines(string(rollup)) {
 		fields := strings.Fields(line)
@@ -197,8 +197,8 @@ func (p *process) memory() (m memory) {
 
 func TestTheHostNeedsLittleMoreMemory(t *testing.T) {
 	const profiling = "--enable-profiling=true" // Of the host's own.
-	alone, off, on := newWorld(t).run(alone, profiling), newWorld(t).run(quorate, profiling),
-		newWorld(t).run(quorate, profiling, on)
+	alone, off, on := newFixture(t).run(alone, profiling), newFixture(t).run(quorate, profiling),
+		newFixture(t).run(quorate, profiling, on)
 	least := map[*process]memory{}
 	for range 20 {
 		for _, p := range []*process{alone, off, on} {

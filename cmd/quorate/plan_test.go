@@ -98,12 +98,32 @@ func emptied(t *testing.T, dir string) string {
 // of leadership, a guard that is overridden, and a pod and a member that are missing.
 var wholeJSON = []string{"leader-hands-over", "override", "pod-missing", "two-minor-versions"}
 
-// A situation is kept as people see it. Programs see the same: what they get renders as that.
+// wholeTables are the situations whose table is kept. Each guard that a situation has, with each of its outcomes, each
+// kind of member and each text is in one of these.
+var wholeTables = []string{
+	"alarm-of-a-member-that-is-gone", "alive-member-may-vote", "an-argument-that-3.6-does-not-know",
+	"an-image-that-says-no-version", "an-image-whose-version-is-said", "bad-control", "corrupt-alarm", "cut-off",
+	"drain-of-the-leader", "duplicate-member-names", "emptydir-data-of-a-dead-member-kept",
+	"emptydir-data-of-a-single-member-allowed", "emptydir-data-of-a-single-member", "etcd-container-of-another-name",
+	"evicted-pod", "fix-of-a-failing-update", "foreign-cluster", "health-missing", "hold-before-the-last-member",
+	"image-pull-back-off-of-an-older-fix", "leader-hands-over", "leader-not-known", "leader-waits-for-its-followers",
+	"learner-goes-as-a-follower", "member-list-missing", "member-names-that-match-no-pod", "misspelt-control",
+	"negative-ordinal", "no-status-of-the-statefulset", "node-cordoned-since-yesterday", "node-lost",
+	"nospace-alarm", "one-member-under-two-pods", "ordered-ready-dead-above-live-with-quorum-lost",
+	"ordered-ready-two-dead", "override", "partition-keeps-a-failing-pod", "partition-reached", "paused",
+	"pod-being-scaled-away-named-as-trusted", "pod-missing", "pod-of-another-owner", "quorum-just-lost-all-alive",
+	"restarted-while-the-first-updated-pod-comes-up", "rolling-update-strategy", "scale-out-from-1-to-3",
+	"status-missing", "stuck-terminating", "three-sick-sidecars", "two-leaders-at-one-term",
+	"two-minor-versions-and-a-member-that-crash-loops", "two-minor-versions", "two-pods-of-one-ordinal",
+	"updated-pod-alive-too-long", "whole-order",
+}
+
+// Every situation has its decision. Of some, the table is kept as people see it. Programs see the same: what they get
+// renders as the table.
 func TestPlanOfEverySituation(t *testing.T) {
 	base := emptied(t, filepath.Join("testdata", "plan"))
 	var want []string
 	for _, s := range situations {
-		want = append(want, filepath.Join(base, s.name+".txt"))
 		t.Run(s.name, func(t *testing.T) {
 			code := 0
 			if strings.HasPrefix(s.want, "Hold ") || strings.HasPrefix(s.want, "Wait ") {
@@ -124,13 +144,18 @@ func TestPlanOfEverySituation(t *testing.T) {
 			if got := asTable(t, text); got != table {
 				t.Errorf("the JSON renders as\n%s\nthe table is\n%s", got, table)
 			}
-			expect(t, filepath.Join(base, s.name+".txt"), table)
+			if slices.Contains(wholeTables, s.name) {
+				expect(t, filepath.Join(base, s.name+".txt"), table)
+			}
 			if slices.Contains(wholeJSON, s.name) {
 				expect(t, filepath.Join(base, s.name+".json"), text)
 			}
 		})
 	}
-	// Neither do two situations have the same name, nor is a file left of none.
+	// Neither is a table asked for of a situation that there is none of, nor is a file left of none.
+	for _, name := range wholeTables {
+		want = append(want, filepath.Join(base, name+".txt"))
+	}
 	for _, name := range wholeJSON {
 		want = append(want, filepath.Join(base, name+".json"))
 	}

@@ -61,7 +61,7 @@ func (a *asking) withdraw(ctx context.Context) error {
 // answer is what the Lease says: whether the request still stands there, the record, and what was reported.
 type answer struct {
 	stands  bool
-	record  record.Lease
+	record  record.Record
 	report  report.Report
 	history report.History
 }

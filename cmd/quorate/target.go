@@ -256,11 +256,11 @@ func outside(dump *workload.Dump, set *appsv1.StatefulSet, names workload.Names,
 // learner was no voter before, so it is at least for as long as its pod is Ready.
 func learnersAge(s rollout.State) {
 	a := rollout.Assess(s, rollout.DefaultPolicy())
-	for i := range a.Seats {
-		seat := &a.Seats[i]
-		if seat.Pod != nil && seat.Pod.Ready && !seat.Outdated && seat.Member != nil && !seat.Voter {
-			s.Ages[rollout.Sighting{UID: seat.Pod.UID, Condition: rollout.UnsettledSeen}] =
-				a.Age(seat.Pod.UID, rollout.ReadySeen)
+	for i := range a.Replicas {
+		replica := &a.Replicas[i]
+		if replica.Pod != nil && replica.Pod.Ready && !replica.Outdated && replica.Member != nil && !replica.Voter {
+			s.Ages[rollout.Sighting{UID: replica.Pod.UID, Condition: rollout.UnsettledSeen}] =
+				a.Age(replica.Pod.UID, rollout.ReadySeen)
 		}
 	}
 }

@@ -5,19 +5,19 @@ func (c *Config) observed(s *State, e *Observed, now Instant) Effect {
 	if e.Outcome != Done {
 		return c.to(s, resting, Rest{Failed: true})
 	}
-	if !understands(&e.Lease) {
-		return c.newer(s, e.Lease)
+	if !understands(&e.Record) {
+		return c.newer(s, e.Record)
 	}
-	if !c.ours(s, &e.Lease) {
-		return c.lost(s, e.Lease)
+	if !c.ours(s, &e.Record) {
+		return c.lost(s, e.Record)
 	}
-	s.Lease = e.Lease
-	if s.Lease.Intent.Operation != None {
-		return c.standing(s, e, now)
+	s.Record = e.Record
+	if s.Record.Intent.Operation != None {
+		return c.unresolved(s, e, now)
 	}
-	if s.Lease.Suspect != nil && e.Standing == Settled {
-		s.Lease.Suspect = nil
-		return c.to(s, clearing, WriteLease{Lease: s.Lease})
+	if s.Record.Suspect != nil && e.Resolution == Settled {
+		s.Record.Suspect = nil
+		return c.to(s, clearing, WriteLease{Record: s.Record})
 	}
 	switch e.Next {
 	case NextAct:
@@ -29,28 +29,28 @@ func (c *Config) observed(s *State, e *Observed, now Instant) Effect {
 	case NextRest:
 	}
 	if e.News {
-		return c.to(s, renewing, WriteLease{Lease: s.Lease})
+		return c.to(s, renewing, WriteLease{Record: s.Record})
 	}
 	return c.to(s, resting, Rest{})
 }
 
-// standing is what follows an observation while an operation stands on the record. Nothing else is
+// unresolved is what follows an observation while an operation is on the record. Nothing else is
 // begun while it does.
-func (c *Config) standing(s *State, e *Observed, now Instant) Effect {
-	on := &s.Lease.Intent
+func (c *Config) unresolved(s *State, e *Observed, now Instant) Effect {
+	on := &s.Record.Intent
 	switch kindOf(on.Operation) {
 	case Presumed:
 		switch {
-		case e.Standing == Settled:
+		case e.Resolution == Settled:
 			return c.clear(s)
-		case e.Standing == Refuted && (s.Lease.Suspect == nil || s.Lease.Suspect.ID == on.Member.ID):
-			s.Lease.Suspect = on.Member
+		case e.Resolution == Refuted && (s.Record.Suspect == nil || s.Record.Suspect.ID == on.Member.ID):
+			s.Record.Suspect = on.Member
 			return c.clear(s)
-		case e.Standing == Open && e.Next == NextAct && e.Intent.repeats(on):
+		case e.Resolution == Open && e.Next == NextAct && e.Intent.repeats(on):
 			return c.begin(s, e, now)
 		}
-	case Passing:
-		if e.Standing != Settled {
+	case Blocking:
+		if e.Resolution != Settled {
 			s.Doubted = max(s.Doubted, now)
 		} else if e.Begun-s.Doubted >= c.Recovery {
 			return c.clear(s)
@@ -67,7 +67,7 @@ func (c *Config) standing(s *State, e *Observed, now Instant) Effect {
 // rest waits, after it has told the news.
 func (c *Config) rest(s *State, news bool) Effect {
 	if news {
-		return c.to(s, renewing, WriteLease{Lease: s.Lease})
+		return c.to(s, renewing, WriteLease{Record: s.Record})
 	}
 	return c.to(s, resting, Rest{})
 }
@@ -78,48 +78,48 @@ func (c *Config) begin(s *State, e *Observed, now Instant) Effect {
 	s.Begun = e.Begun
 	switch kind := kindOf(e.Intent.Operation); {
 	case kind == Light:
-		renew := WriteLease{Lease: s.Lease}
-		s.Lease.Intent = e.Intent
+		renew := WriteLease{Record: s.Record}
+		s.Record.Intent = e.Intent
 		return c.to(s, recording, renew)
 	case kind == Unknown:
 		return c.end(s, Unwritable, "there is no kind of operation for "+string(e.Intent.Operation))
 	case !kind.complete(&e.Intent):
 		return c.end(s, Unwritable, "the intent does not say enough to be settled: "+e.Intent.String())
-	case kind == Presumed && s.Lease.Suspect != nil && s.Lease.Suspect.ID != e.Intent.Member.ID:
+	case kind == Presumed && s.Record.Suspect != nil && s.Record.Suspect.ID != e.Intent.Member.ID:
 		return c.rest(s, e.News) // The record has room for one.
-	case kind == Passing:
+	case kind == Blocking:
 		s.Doubted = now + e.Intent.Call()
 	}
-	s.Lease.Intent = e.Intent
-	s.Lease.Intent.Epoch = s.Epoch
-	return c.to(s, recording, WriteLease{Lease: s.Lease})
+	s.Record.Intent = e.Intent
+	s.Record.Intent.Epoch = s.Epoch
+	return c.to(s, recording, WriteLease{Record: s.Record})
 }
 
 // act carries out what was decided, if that is still young, now that the record was written.
 func (c *Config) act(s *State, now Instant) Effect {
 	by := s.Begun + c.MaxEvidenceAge
-	deadline, aged, kind := by, now >= by, kindOf(s.Lease.Intent.Operation)
+	deadline, aged, kind := by, now >= by, kindOf(s.Record.Intent.Operation)
 	s.Pausing = s.Pausing || aged
 	switch {
 	case aged && kind == Light:
-		s.Lease.Intent = Intent{}
+		s.Record.Intent = Intent{}
 		return c.to(s, resting, Rest{Failed: true})
 	case aged && kind == Presumed: // It may be there from an earlier attempt.
 		return c.to(s, resting, Rest{Failed: true})
 	case aged:
 		return c.clear(s) // It was never sent, so there is nothing to resolve.
-	case kind == Passing: // Its call has to begin in time. It may well take longer.
-		deadline = now + s.Lease.Intent.Call()
+	case kind == Blocking: // Its call has to begin in time. It may well take longer.
+		deadline = now + s.Record.Intent.Call()
 		s.Doubted = deadline
 	}
-	return c.to(s, acting, Act{Intent: s.Lease.Intent, By: by, Deadline: deadline})
+	return c.to(s, acting, Act{Intent: s.Record.Intent, By: by, Deadline: deadline})
 }
 
 // acted is what follows an operation. Only of one that is done nothing more can come.
 func (c *Config) acted(s *State, o Outcome, now Instant) Effect {
-	kind := kindOf(s.Lease.Intent.Operation)
+	kind := kindOf(s.Record.Intent.Operation)
 	if kind == Light {
-		s.Lease.Intent = Intent{}
+		s.Record.Intent = Intent{}
 		if o != Done {
 			return c.to(s, resting, Rest{Failed: true})
 		}

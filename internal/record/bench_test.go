@@ -26,25 +26,25 @@ func passages() []passage {
 		return s
 	}
 	ours := mine("11", nothing)
-	resting := record.Observed{Begun: begin, Lease: ours, Next: record.NextRest}
+	resting := record.Observed{Begun: begin, Record: ours, Next: record.NextRest}
 	return []passage{
 		{"claim", func() record.State { return record.State{} }, claim(), record.Observe{}},
 		{"wait", looking, []record.Event{resting, record.Woken{}}, record.Observe{}},
 		{"renewal", looking, []record.Event{
-			record.Observed{Begun: begin, Lease: ours, Next: record.NextRest, News: true},
+			record.Observed{Begun: begin, Record: ours, Next: record.NextRest, News: true},
 			record.LeaseWritten{ResourceVersion: "12"},
 		}, record.Observe{}},
 		{"removal", looking, []record.Event{
-			record.Observed{Begun: begin, Lease: ours, Next: record.NextAct, Intent: decided},
+			record.Observed{Begun: begin, Record: ours, Next: record.NextAct, Intent: decided},
 			record.LeaseWritten{ResourceVersion: "12"}, record.Acted{}, record.LeaseWritten{ResourceVersion: "13"},
 		}, record.Observe{}},
 		{"removal-refused", looking, []record.Event{
-			record.Observed{Begun: begin, Lease: ours, Next: record.NextAct, Intent: decided},
+			record.Observed{Begun: begin, Record: ours, Next: record.NextAct, Intent: decided},
 			record.LeaseWritten{ResourceVersion: "12"}, record.Acted{Outcome: record.Refused},
 			record.PodFenced{ResourceVersion: "5"}, record.LeaseWritten{ResourceVersion: "13"},
 		}, record.Observe{}},
 		{"leader-change", looking, []record.Event{
-			record.Observed{Begun: begin, Lease: ours, Next: record.NextAct, Intent: move},
+			record.Observed{Begun: begin, Record: ours, Next: record.NextAct, Intent: move},
 			record.LeaseWritten{ResourceVersion: "12"}, record.Acted{},
 		}, record.Observe{}},
 	}
@@ -53,7 +53,7 @@ func passages() []passage {
 // claim takes the record over from one who has finished.
 func claim() []record.Event {
 	return []record.Event{
-		record.Start{Right: record.ByLock}, record.LeaseRead{Lease: with(theirs(), func(l *record.Lease) { l.Holder = "" })},
+		record.Start{Right: record.ByLock}, record.LeaseRead{Record: with(theirs(), func(l *record.Record) { l.Holder = "" })},
 		record.RightChecked{Held: true}, record.LeaseWritten{ResourceVersion: "11"},
 	}
 }

@@ -16,37 +16,37 @@ func (c *Config) leaseRead(s *State, e LeaseRead, now Instant) Effect {
 		}
 		return c.end(s, Unwritable, "the Lease could not be read")
 	}
-	if e.Lease.ResourceVersion != s.Seen {
-		s.Seen, s.SeenSince = e.Lease.ResourceVersion, now
+	if e.Record.ResourceVersion != s.Seen {
+		s.Seen, s.SeenSince = e.Record.ResourceVersion, now
 	}
 	switch {
-	case s.Stopping && !c.ours(s, &e.Lease):
+	case s.Stopping && !c.ours(s, &e.Record):
 		return c.end(s, Stopped, "") // There is nothing left to give back.
 	case s.Stopping:
-		s.Lease = e.Lease
+		s.Record = e.Record
 		return c.release(s, Stopped)
-	case !understands(&e.Lease):
-		return c.newer(s, e.Lease)
-	case s.Phase == rereading && !c.ours(s, &e.Lease):
-		return c.lost(s, e.Lease)
+	case !understands(&e.Record):
+		return c.newer(s, e.Record)
+	case s.Phase == rereading && !c.ours(s, &e.Record):
+		return c.lost(s, e.Record)
 	case s.Phase == rereading:
-		s.Lease = e.Lease
+		s.Record = e.Record
 		return c.proceed(s, now)
 	}
-	s.Lease = e.Lease
+	s.Record = e.Record
 	if s.Right == ByLock {
 		// After the reading, not before: whoever takes the lock from here on swaps first
 		// or makes our own swap fail.
 		return c.to(s, checking, CheckRight{})
 	}
-	if s.Lease.Holder == c.Identity {
+	if s.Record.Holder == c.Identity {
 		return c.claim(s)
 	}
 	unchanged := e.Begun - s.SeenSince
 	switch {
-	case s.Lease.Holder != "" && unchanged < c.patience(&s.Lease)+c.Later:
+	case s.Record.Holder != "" && unchanged < c.patience(&s.Record)+c.Later:
 		return c.end(s, NoRight, fmt.Sprintf("%s holds the record and has renewed it within its %v",
-			s.Lease.Holder, c.patience(&s.Lease)+c.Later))
+			s.Record.Holder, c.patience(&s.Record)+c.Later))
 	case c.Later > 0 && unchanged < c.Later:
 		return c.end(s, NoRight, fmt.Sprintf("the record has not been free for %v", c.Later))
 	}
@@ -60,7 +60,7 @@ const LongestDuration = 5 * time.Minute
 
 // patience is how long the record has to stand unchanged before it may be claimed by
 // the clock: what its holder promised, our own value where it promised nothing.
-func (c *Config) patience(l *Lease) time.Duration {
+func (c *Config) patience(l *Record) time.Duration {
 	if l.Duration > 0 {
 		return min(l.Duration, max(LongestDuration, c.Duration))
 	}
@@ -68,18 +68,18 @@ func (c *Config) patience(l *Lease) time.Duration {
 }
 
 func (c *Config) claim(s *State) Effect {
-	next := s.Lease
+	next := s.Record
 	next.Holder, next.Duration = c.Identity, c.Duration
 	next.Rolling = true
-	next.Epoch = nextEpoch(s.Lease.Epoch)
-	if s.Lease.Schema == 0 {
+	next.Epoch = nextEpoch(s.Record.Epoch)
+	if s.Record.Schema == 0 {
 		// There is no Lease, or one that an operator made for a control. A deleted one may
 		// have been there before, and whatever it knew of is lost. That is on record from
 		// the first claim on, so that no crash can part the one from the other.
 		next.Intent = Intent{Operation: FenceAll, Epoch: next.Epoch}
 	}
-	s.Lease, s.Epoch = next, next.Epoch
-	return c.to(s, claiming, WriteLease{Lease: next})
+	s.Record, s.Epoch = next, next.Epoch
+	return c.to(s, claiming, WriteLease{Record: next})
 }
 
 // nextEpoch begins again at one where somebody has written a number behind which there is no
@@ -93,19 +93,19 @@ func nextEpoch(epoch int) int {
 }
 
 // understands is true for a record that no newer version has written, as far as one can see.
-func understands(l *Lease) bool {
+func understands(l *Record) bool {
 	if l.Schema > Newest || l.Intent.Operation == None {
 		return l.Schema <= Newest
 	}
 	switch kindOf(l.Intent.Operation) {
-	case Fenced, Presumed, Passing:
+	case Fenced, Presumed, Blocking:
 		return true
 	case Unknown, Light:
 	}
 	return false
 }
 
-func (c *Config) newer(s *State, l Lease) Effect {
+func (c *Config) newer(s *State, l Record) Effect {
 	what := fmt.Sprintf("the record has schema %d and this version knows %d", l.Schema, Newest)
 	if l.Schema <= Newest {
 		what = fmt.Sprintf("the record names the operation %q, which this version does not know", l.Intent.Operation)
@@ -115,7 +115,7 @@ func (c *Config) newer(s *State, l Lease) Effect {
 		"The controls on it go with it (pause, partition, max-unavailable, override-guards): set them again")
 }
 
-func (c *Config) lost(s *State, l Lease) Effect {
+func (c *Config) lost(s *State, l Record) Effect {
 	if !l.Exists() {
 		return c.end(s, Lost, "the Lease was deleted")
 	}
@@ -129,14 +129,14 @@ func (c *Config) lost(s *State, l Lease) Effect {
 }
 
 // ours: a Lease without a schema has lost our intent as well.
-func (c *Config) ours(s *State, l *Lease) bool {
+func (c *Config) ours(s *State, l *Record) bool {
 	return l.Holder == c.Identity && l.Epoch == s.Epoch && l.Schema > 0 && l.Schema <= Newest
 }
 
 // schemaOf is the lowest version that can say what the record says.
-func schemaOf(l *Lease) int {
+func schemaOf(l *Record) int {
 	switch kind := kindOf(l.Intent.Operation); {
-	case l.Suspect != nil, kind == Presumed, kind == Passing:
+	case l.Suspect != nil, kind == Presumed, kind == Blocking:
 		return Newest
 	}
 	return Schema

@@ -34,7 +34,7 @@ type (
 	// LeaseRead answers [ReadLease]. Begun is when the reading began.
 	LeaseRead struct {
 		Outcome Outcome // Done or Failed
-		Lease   Lease
+		Record  Record
 		Begun   Instant
 	}
 	// RightChecked answers [CheckRight].
@@ -58,14 +58,14 @@ type (
 	// Observed answers [Observe]: what was read, and what was decided on it.
 	Observed struct {
 		Outcome Outcome // Done or Failed
-		// Begun is when the observation began, and Lease the record that it saw.
-		Begun Instant
-		Lease Lease
+		// Begun is when the observation began, and Record the one that it saw.
+		Begun  Instant
+		Record Record
 		// Next is what the decision asks for, and Intent the operation of NextAct.
 		Next   Next
 		Intent Intent
-		// Standing is what was seen of the operation that the record names.
-		Standing Standing
+		// Resolution is what was seen of the operation that the record names.
+		Resolution Resolution
 		// News means that there is something to tell people who read the Lease. The record is
 		// renewed to tell it.
 		News bool
@@ -88,15 +88,15 @@ const (
 	NextFinish
 )
 
-// Standing is what an observation says of a presumed or passing operation on the record, or of
+// Resolution is what an observation says of a presumed or blocking operation on the record, or of
 // the suspect. Of other operations it says nothing: those are settled before anybody looks.
-type Standing int
+type Resolution int
 
 const (
 	// Open means that the operation may be under way, or may have left its member not serving.
-	Open Standing = iota
+	Open Resolution = iota
 	// Settled means that a presumed operation took effect or never will, that the member of a
-	// passing one answers reads, or that the suspect is gone.
+	// blocking one answers reads, or that the suspect is gone.
 	Settled
 	// Refuted means that a presumed operation must not be repeated, although it may still take
 	// effect.
@@ -109,9 +109,9 @@ type (
 	ReadLease struct{}
 	// CheckRight asks etcd, linearizably, whether the lock is ours.
 	CheckRight struct{}
-	// WriteLease writes Lease if the Lease still has its resourceVersion. Without a
+	// WriteLease writes Record if the Lease still has its resourceVersion. Without a
 	// resourceVersion it creates the Lease.
-	WriteLease struct{ Lease Lease }
+	WriteLease struct{ Record Record }
 	// ListPods lists the StatefulSet's pods, consistently.
 	ListPods struct{}
 	// FencePod changes a pod, if it still has that UID, by writing Value to it.

@@ -28,10 +28,10 @@ const (
 	// it must not be repeated. Then its member becomes a suspect on the record, a voter that
 	// counts and never survives, and work goes on.
 	Presumed
-	// Passing operations stop a member for a while. An unclear one is never repeated. Its member
+	// Blocking operations stop a member for a while. An unclear one is never repeated. Its member
 	// counts as not serving until it has answered reads for [Config.Recovery] after the end of
 	// the call, and nothing else is begun until then.
-	Passing
+	Blocking
 )
 
 // Intent is an operation, and what it is about. A removal names the pod exactly as its request
@@ -62,9 +62,9 @@ type Member struct {
 	Cluster uint64   `json:"cluster,omitempty,string"`
 	List    []uint64 `json:"list,omitempty"`
 	URLs    []string `json:"urls,omitempty"`
-	// Seconds bounds how long the call of a passing operation may take.
+	// Seconds bounds how long the call of a blocking operation may take.
 	Seconds int `json:"seconds,omitempty"`
-	// PodUID and Restarts say which process of the member a passing operation is asked of: its pod's UID, and how
+	// PodUID and Restarts say which process of the member a blocking operation is asked of: its pod's UID, and how
 	// often the etcd container has been restarted. Without a PodUID that is not known. An older version
 	// drops both when it renews the record.
 	PodUID   string `json:"podUID,omitempty"`
@@ -78,7 +78,7 @@ func (m *Member) Label() string { return rollout.Label(m.Name, m.ID) }
 // well.
 const LongestCall = 10 * time.Minute
 
-// Call is how long the call of a passing operation may take.
+// Call is how long the call of a blocking operation may take.
 func (i *Intent) Call() time.Duration {
 	if i.Member == nil {
 		return 0
@@ -94,7 +94,7 @@ func (k Kind) complete(i *Intent) bool {
 	case Presumed:
 		m := i.Member
 		return m != nil && m.ID != 0 && m.Cluster != 0 && len(m.List) > 0 && (m.Name != "" || len(m.URLs) > 0)
-	case Passing:
+	case Blocking:
 		return i.Member != nil && i.Member.ID != 0 && i.Member.Cluster != 0
 	case Unknown, Light: // A light operation is never on the record.
 	}

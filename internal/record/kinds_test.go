@@ -10,7 +10,7 @@ import (
 // These two prove the kinds, whatever operations ship.
 const (
 	presumedOp = record.RemoveMember
-	passingOp  = record.Defragment
+	blockingOp = record.Defragment
 )
 
 var (
@@ -20,27 +20,27 @@ var (
 	removal = record.Intent{Operation: presumedOp, Member: ghost}
 	another = record.Intent{Operation: presumedOp, Member: &record.Member{ID: 8, Name: "etcd-4", Cluster: 1,
 		List: []uint64{5, 8}}}
-	pausing = record.Intent{Operation: passingOp, Member: &record.Member{ID: 6, Cluster: 1, Seconds: 60}}
+	pausing = record.Intent{Operation: blockingOp, Member: &record.Member{ID: 6, Cluster: 1, Seconds: 60}}
 )
 
 func ours(i record.Intent) record.Intent { i.Epoch = 7; return i }
 
-func suspecting(l record.Lease, m *record.Member) record.Lease {
+func suspecting(l record.Record, m *record.Member) record.Record {
 	l.Schema, l.Suspect = record.Newest, m
 	return l
 }
 
 // sees is an observation with an operation on the record.
-func sees(l record.Lease, s record.Standing, next record.Next, i record.Intent) record.Event {
-	return record.Observed{Begun: begin, Lease: l, Standing: s, Next: next, Intent: i}
+func sees(l record.Record, s record.Resolution, next record.Next, i record.Intent) record.Event {
+	return record.Observed{Begun: begin, Record: l, Resolution: s, Next: next, Intent: i}
 }
 
 // sawAt is one that decides nothing and began at that moment.
-func sawAt(at time.Duration, l record.Lease, s record.Standing) record.Event {
-	return record.Observed{Begun: at, Lease: l, Standing: s}
+func sawAt(at time.Duration, l record.Record, s record.Resolution) record.Event {
+	return record.Observed{Begun: at, Record: l, Resolution: s}
 }
 
-// asking is a coordinator whose presumed or passing operation is under way.
+// asking is a coordinator whose presumed or blocking operation is under way.
 func asking(i record.Intent, deadline time.Duration) []turn {
 	return append(looking(),
 		turn{event: sawTo(mine("11", nothing), i), want: write(mine("11", ours(i)))},
@@ -116,6 +116,8 @@ func TestAPresumedOperation(t *testing.T) {
 			turn{event: read(suspecting(mine("13", ours(removal)), ghost)), want: record.Observe{}},
 			turn{event: sees(suspecting(mine("13", ours(removal)), ghost), record.Refuted, record.NextRest, nothing),
 				want: write(suspecting(mine("13", nothing), ghost))})},
+		{"takes no other suspect's place", append(open(),
+			turn{event: sees(suspecting(on, another.Member), record.Refuted, record.NextRest, nothing), want: record.Rest{}})},
 		{"does not begin while there is a suspect", append(looking(),
 			turn{event: sawTo(suspecting(mine("12", nothing), ghost), another), want: record.Rest{}})},
 		{"leaves no suspect once that is gone", append(looking(),
@@ -131,7 +133,7 @@ func TestAPresumedOperation(t *testing.T) {
 	}
 }
 
-func TestAPassingOperation(t *testing.T) {
+func TestABlockingOperation(t *testing.T) {
 	// Its call may take a minute from when it is sent.
 	const ended = begin + 60*time.Second
 	on := mine("12", ours(pausing))
@@ -157,6 +159,14 @@ func TestAPassingOperation(t *testing.T) {
 		{"is not over before its member has answered for as long as it takes to recover", append(open(),
 			turn{event: sawAt(ended+config.Recovery-1, on, record.Settled), want: record.Rest{},
 				at: ended + config.Recovery - 1})},
+		{"is waited for from when it is sent, however long it took to record that", append(looking(),
+			turn{event: sawTo(mine("11", nothing), pausing), want: write(mine("11", ours(pausing)))},
+			turn{event: written("12"), want: record.Act{Intent: ours(pausing), By: 105 * time.Second,
+				Deadline: ended + 4*time.Second}, at: begin + 4*time.Second},
+			turn{event: record.Acted{Outcome: record.Unclear}, want: record.Rest{Failed: true}},
+			turn{event: record.Woken{}, want: record.ReadLease{}},
+			turn{event: read(on), want: record.Observe{}},
+			turn{event: sawAt(ended+config.Recovery+4*time.Second-1, on, record.Settled), want: record.Rest{}})},
 		{"is over after that", append(open(),
 			turn{event: sawAt(ended+config.Recovery, on, record.Settled), want: write(mine("12", nothing)),
 				at: ended + config.Recovery})},
@@ -187,7 +197,7 @@ func TestAPassingOperation(t *testing.T) {
 // A record that names an operation without a row here was written by a newer version.
 func TestAnOperationThatIsNotKnownIsLeftAlone(t *testing.T) {
 	unknown := record.Intent{Operation: "something-new", Pod: "etcd-1", UID: "u1", ResourceVersion: "4"}
-	onRecord := with(theirs(), func(l *record.Lease) { l.Intent = unknown })
+	onRecord := with(theirs(), func(l *record.Record) { l.Intent = unknown })
 	run(t, record.State{}, turn{event: start, want: record.ReadLease{}},
 		turn{event: read(onRecord), want: ends(record.Newer)})
 	run(t, record.State{}, append(looking(), turn{event: saw(mine("12", unknown), record.NextAct),
@@ -206,7 +216,7 @@ func TestAnIntentThatNobodyCouldSettleIsNotRecorded(t *testing.T) {
 		{"an eviction without a resourceVersion", record.Intent{Operation: record.Evict, Pod: "etcd-1", UID: "u1"}},
 		{"a presumed operation without the member list", record.Intent{Operation: presumedOp,
 			Member: &record.Member{ID: 7, Name: "etcd-3", Cluster: 1}}},
-		{"a passing operation on no member", record.Intent{Operation: passingOp}},
+		{"a blocking operation on no member", record.Intent{Operation: blockingOp}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			run(t, record.State{}, append(looking(), turn{event: sawTo(mine("11", nothing), tc.intent),
@@ -226,7 +236,7 @@ func TestWhatAnIntentOnAMemberSaysIsNotTrustedWithoutBounds(t *testing.T) {
 		{"one that takes less than no time takes none", -1 << 40, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			i := record.Intent{Operation: passingOp, Member: &record.Member{ID: 6, Cluster: 1, Seconds: tc.seconds}}
+			i := record.Intent{Operation: blockingOp, Member: &record.Member{ID: 6, Cluster: 1, Seconds: tc.seconds}}
 			run(t, record.State{}, asking(i, begin+tc.want)...)
 		})
 	}

@@ -41,8 +41,8 @@ var kinds = [...]struct {
 	{FenceAll, Fenced},
 	{MoveLeader, Light},
 	{RemoveMember, Presumed},
-	{Defragment, Passing},
-	{Disarm, Passing},
+	{Defragment, Blocking},
+	{Disarm, Blocking},
 }
 
 // kindOf is the kind of one of this version's operations.
@@ -64,8 +64,8 @@ func NextOf(d rollout.Decision, revision string) (Next, Intent) {
 	case rollout.Complete:
 		// Pods below the partition stay outdated until it is lowered, and nothing reports
 		// that.
-		for i := range d.Assessment.Seats {
-			if d.Assessment.Seats[i].Outdated {
+		for i := range d.Assessment.Replicas {
+			if d.Assessment.Replicas[i].Outdated {
 				return NextRest, Intent{}
 			}
 		}
@@ -90,15 +90,15 @@ func NextOf(d rollout.Decision, revision string) (Next, Intent) {
 			Member:    &Member{ID: t.ID, Name: t.Name, Cluster: t.Cluster, List: t.List, URLs: t.URLs},
 		}
 	case rollout.Defragment:
-		return NextAct, passing(Defragment, action.Member, action.Process, action.Within)
+		return NextAct, blocking(Defragment, action.Member, action.Process, action.Within)
 	case rollout.Disarm:
-		return NextAct, passing(Disarm, action.Member, action.Process, action.Within)
+		return NextAct, blocking(Disarm, action.Member, action.Process, action.Within)
 	}
 	return NextRest, Intent{}
 }
 
-// passing is an intent on a member that may be stopped for as long.
-func passing(o Operation, m rollout.MemberRef, p rollout.Process, within time.Duration) Intent {
+// blocking is an intent on a member that may be stopped for as long.
+func blocking(o Operation, m rollout.MemberRef, p rollout.Process, within time.Duration) Intent {
 	return Intent{Operation: o, Member: &Member{ID: m.ID, Name: m.Name, Cluster: m.Cluster,
 		PodUID: p.PodUID, Restarts: p.Restarts, Seconds: int(within.Seconds())}}
 }
@@ -106,29 +106,29 @@ func passing(o Operation, m rollout.MemberRef, p rollout.Process, within time.Du
 // StateOf joins what was read to what a decision rests on. The record is what is believed of the Lease. The error is
 // what is wrong with the request on it, which is then left out. What else the caller knows, it adds: who it is, who
 // else is there, what the host says, and what is remembered.
-func StateOf(set rollout.Set, pods []rollout.Pod, etcd rollout.Membership, lease *coordinationv1.Lease, l Lease,
+func StateOf(set rollout.Set, pods []rollout.Pod, etcd rollout.Membership, lease *coordinationv1.Lease, r Record,
 	now time.Time) (rollout.State, error) {
 	request, err := RequestOf(lease, now)
 	return rollout.State{
 		Set: set, Pods: pods, Etcd: etcd,
-		Controls: Controls(lease), Request: request, UnderWay: l.UnderWay(), Suspect: l.Suspected(),
+		Controls: Controls(lease), Request: request, UnderWay: r.UnderWay(), Suspect: r.Suspected(),
 	}, err
 }
 
 // UnderWay is what a decision has to know of the operation on the record, nil if that stops no member.
-func (l *Lease) UnderWay() *rollout.Passing {
+func (l *Record) UnderWay() *rollout.Blocking {
 	i := &l.Intent
-	if kindOf(i.Operation) != Passing || i.Member == nil {
+	if kindOf(i.Operation) != Blocking || i.Member == nil {
 		return nil
 	}
-	return &rollout.Passing{Operation: string(i.Operation),
+	return &rollout.Blocking{Operation: string(i.Operation),
 		Member:  rollout.MemberRef{ID: i.Member.ID, Cluster: i.Member.Cluster, Name: i.Member.Name},
 		Process: rollout.Process{PodUID: i.Member.PodUID, Restarts: i.Member.Restarts}}
 }
 
 // Suspected is the member that may be removed from the list at any moment: by the removal on the record, or by one
 // that was given up.
-func (l *Lease) Suspected() rollout.Suspect {
+func (l *Record) Suspected() rollout.Suspect {
 	m := l.Suspect
 	if kindOf(l.Intent.Operation) == Presumed && l.Intent.Member != nil {
 		m = l.Intent.Member

@@ -17,27 +17,27 @@ func TestAnIntentOnAMemberIsReadAsItWasWritten(t *testing.T) {
 	anyPod := Intent{Operation: FenceAll}
 	for _, tc := range []struct {
 		name    string
-		written Lease
-		want    Lease
+		written Record
+		want    Record
 	}{
-		{"one of a presumed operation", Lease{Intent: Intent{Operation: RemoveMember, Member: member, Epoch: 6}},
-			Lease{Intent: Intent{Operation: RemoveMember, Member: member, Epoch: 6}}},
-		{"one of a passing operation", Lease{Intent: Intent{Operation: Defragment, Member: member}},
-			Lease{Intent: Intent{Operation: Defragment, Member: member}}},
-		{"a suspect", Lease{Suspect: member}, Lease{Suspect: member}},
-		{"a suspect, and a removal", Lease{Suspect: member, Intent: Intent{Operation: Delete, Pod: "p", UID: "u",
+		{"one of a presumed operation", Record{Intent: Intent{Operation: RemoveMember, Member: member, Epoch: 6}},
+			Record{Intent: Intent{Operation: RemoveMember, Member: member, Epoch: 6}}},
+		{"one of a blocking operation", Record{Intent: Intent{Operation: Defragment, Member: member}},
+			Record{Intent: Intent{Operation: Defragment, Member: member}}},
+		{"a suspect", Record{Suspect: member}, Record{Suspect: member}},
+		{"a suspect, and a removal", Record{Suspect: member, Intent: Intent{Operation: Delete, Pod: "p", UID: "u",
 			ResourceVersion: "1"}},
-			Lease{Suspect: member, Intent: Intent{Operation: Delete, Pod: "p", UID: "u", ResourceVersion: "1"}}},
-		{"one that lacks the member may be about any pod", Lease{Intent: Intent{Operation: RemoveMember}},
-			Lease{Intent: anyPod}},
-		{"one that lacks the cluster", Lease{Intent: Intent{Operation: RemoveMember,
-			Member: without(func(m *Member) { m.Cluster = 0 })}}, Lease{Intent: anyPod}},
-		{"one that lacks the member list", Lease{Intent: Intent{Operation: RemoveMember,
-			Member: without(func(m *Member) { m.List = nil })}}, Lease{Intent: anyPod}},
-		{"one that lacks name and URLs", Lease{Intent: Intent{Operation: RemoveMember,
-			Member: without(func(m *Member) { m.Name, m.URLs = "", nil })}}, Lease{Intent: anyPod}},
-		{"one of a light operation, which nobody writes", Lease{Intent: Intent{Operation: MoveLeader, Member: member}},
-			Lease{Intent: anyPod}},
+			Record{Suspect: member, Intent: Intent{Operation: Delete, Pod: "p", UID: "u", ResourceVersion: "1"}}},
+		{"one that lacks the member may be about any pod", Record{Intent: Intent{Operation: RemoveMember}},
+			Record{Intent: anyPod}},
+		{"one that lacks the cluster", Record{Intent: Intent{Operation: RemoveMember,
+			Member: without(func(m *Member) { m.Cluster = 0 })}}, Record{Intent: anyPod}},
+		{"one that lacks the member list", Record{Intent: Intent{Operation: RemoveMember,
+			Member: without(func(m *Member) { m.List = nil })}}, Record{Intent: anyPod}},
+		{"one that lacks name and URLs", Record{Intent: Intent{Operation: RemoveMember,
+			Member: without(func(m *Member) { m.Name, m.URLs = "", nil })}}, Record{Intent: anyPod}},
+		{"one of a light operation, which nobody writes", Record{Intent: Intent{Operation: MoveLeader, Member: member}},
+			Record{Intent: anyPod}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.written.Schema, tc.want.Schema, tc.want.ResourceVersion = Schema, Schema, "1"

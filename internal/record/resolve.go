@@ -9,10 +9,10 @@ import (
 // be ruled out, then it keeps the record fresh, and only then it observes.
 func (c *Config) proceed(s *State, now Instant) Effect {
 	switch {
-	case kindOf(s.Lease.Intent.Operation) == Fenced:
+	case kindOf(s.Record.Intent.Operation) == Fenced:
 		return c.resolve(s)
 	case now-s.Renewed >= c.Every(s):
-		return c.to(s, renewing, WriteLease{Lease: s.Lease})
+		return c.to(s, renewing, WriteLease{Record: s.Record})
 	}
 	return c.to(s, observing, Observe{})
 }
@@ -20,7 +20,7 @@ func (c *Config) proceed(s *State, now Instant) Effect {
 // resolve makes sure that the removal on the record has no effect from here on. Its pod is changed
 // even if it has changed since: an eviction changes its pod before it removes it.
 func (c *Config) resolve(s *State) Effect {
-	i := s.Lease.Intent
+	i := s.Record.Intent
 	if i.Operation == FenceAll {
 		return c.to(s, listing, ListPods{})
 	}
@@ -73,6 +73,6 @@ func (c *Config) podFenced(s *State, e PodFenced) Effect {
 }
 
 func (c *Config) clear(s *State) Effect {
-	s.Lease.Intent = Intent{}
-	return c.to(s, clearing, WriteLease{Lease: s.Lease})
+	s.Record.Intent = Intent{}
+	return c.to(s, clearing, WriteLease{Record: s.Record})
 }

@@ -38,10 +38,10 @@ type Config struct {
 	// Renew is how often the record is renewed; zero means every third of Duration.
 	Renew time.Duration
 	// MaxEvidenceAge bounds the time from the beginning of an observation to the end of
-	// the operation that rests on it. The call of a passing operation may take longer: it has to
+	// the operation that rests on it. The call of a blocking operation may take longer: it has to
 	// begin within that time.
 	MaxEvidenceAge time.Duration
-	// Recovery is how long the member of a passing operation has to have answered reads, after
+	// Recovery is how long the member of a blocking operation has to have answered reads, after
 	// the end of the call, before the operation counts as over.
 	Recovery time.Duration
 	// Later is how much longer a record that is not our own has to have been free before we claim
@@ -84,9 +84,9 @@ type State struct {
 	// Pausing: what was decided could not be done, for a reason that will not go away at once.
 	// The answer to a write sets it when the evidence had grown too old by then.
 	Pausing bool
-	// Lease is the record as last read or written. Before and during a light operation, its intent is
+	// Record is what was last read or written. Before and during a light operation, its intent is
 	// that operation, which is never written.
-	Lease Lease
+	Record Record
 	// Epoch is that of our claim.
 	Epoch int
 	// Seen and SeenSince: the Lease's resourceVersion at the last reading, and since
@@ -97,7 +97,7 @@ type State struct {
 	Unfenced []Pod
 	// Begun is when the observation began that the operation rests on.
 	Begun Instant
-	// Doubted is until when, as far as we know, the passing operation on the record has kept its
+	// Doubted is until when, as far as we know, the blocking operation on the record has kept its
 	// member from answering.
 	Doubted Instant
 	// Renewed is when the Lease was last written by us.
@@ -114,10 +114,10 @@ type Pod struct{ Name, UID, ResourceVersion string }
 func (c Config) Step(s State, e Event, now Instant) (State, Effect) {
 	effect := c.step(&s, e, now)
 	if write, ok := effect.(WriteLease); ok {
-		write.Lease.Schema = schemaOf(&write.Lease)
-		s.Lease.Schema = write.Lease.Schema
+		write.Record.Schema = schemaOf(&write.Record)
+		s.Record.Schema = write.Record.Schema
 		if s.Claimed() && s.Phase != releasing {
-			write.Lease.Duration, s.Lease.Duration = c.Duration, c.Duration
+			write.Record.Duration, s.Record.Duration = c.Duration, c.Duration
 		}
 		return s, write
 	}
@@ -171,7 +171,7 @@ func (c *Config) step(s *State, e Event, now Instant) Effect {
 
 // Every is how long after it was last written the record that we hold has to be renewed.
 func (c *Config) Every(s *State) time.Duration {
-	written := s.Lease.Duration
+	written := s.Record.Duration
 	switch {
 	case written > c.Duration: // Nobody is to wait longer than we mean by now.
 		return 0
@@ -208,7 +208,7 @@ func (c *Config) end(s *State, how Ended, detail string) Effect {
 // happened was a failure: an unclear write may have landed.
 func (c *Config) woken(s *State, now Instant) Effect {
 	s.Pausing = false
-	if s.Stopping || s.Lease.Intent.Operation != None {
+	if s.Stopping || s.Record.Intent.Operation != None {
 		return c.to(s, rereading, ReadLease{})
 	}
 	return c.proceed(s, now)

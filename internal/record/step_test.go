@@ -20,20 +20,20 @@ var config = record.Config{
 }
 
 // theirs is a record that another coordinator holds, mine what becomes of it.
-func theirs() record.Lease {
-	return record.Lease{ResourceVersion: "10", Schema: record.Schema, Holder: them, Epoch: 6, Duration: 20 * time.Second}
+func theirs() record.Record {
+	return record.Record{ResourceVersion: "10", Schema: record.Schema, Holder: them, Epoch: 6, Duration: 20 * time.Second}
 }
 
-func mine(version string, i record.Intent) record.Lease {
-	l := record.Lease{ResourceVersion: version, Schema: record.Schema, Holder: me, Epoch: 7, Duration: 15 * time.Second,
+func mine(version string, i record.Intent) record.Record {
+	l := record.Record{ResourceVersion: version, Schema: record.Schema, Holder: me, Epoch: 7, Duration: 15 * time.Second,
 		Rolling: true, Intent: i}
-	if i.Operation == presumedOp || i.Operation == passingOp {
+	if i.Operation == presumedOp || i.Operation == blockingOp {
 		l.Schema = record.Newest
 	}
 	return l
 }
 
-func released(version string, i record.Intent) record.Lease {
+func released(version string, i record.Intent) record.Record {
 	l := mine(version, i)
 	l.Holder = ""
 	return l
@@ -41,13 +41,13 @@ func released(version string, i record.Intent) record.Lease {
 
 // finished is the record after a rollout; one that was merely released says that the
 // rollout is still under way.
-func finished(version string) record.Lease {
+func finished(version string) record.Record {
 	l := released(version, nothing)
 	l.Rolling = false
 	return l
 }
 
-func with(l record.Lease, change func(*record.Lease)) record.Lease {
+func with(l record.Record, change func(*record.Record)) record.Record {
 	change(&l)
 	return l
 }
@@ -126,18 +126,18 @@ var (
 	held       = record.RightChecked{Held: true}
 )
 
-func read(l record.Lease) record.Event {
-	return record.LeaseRead{Lease: l, Begun: begin}
+func read(l record.Record) record.Event {
+	return record.LeaseRead{Record: l, Begun: begin}
 }
 func written(version string) record.Event { return record.LeaseWritten{ResourceVersion: version} }
 func notWritten(o record.Outcome) record.Event {
 	return record.LeaseWritten{Outcome: o}
 }
-func write(l record.Lease) record.Effect { return record.WriteLease{Lease: l} }
-func fenced(version string) record.Event { return record.PodFenced{ResourceVersion: version} }
-func ends(e record.Ended) record.Effect  { return record.End{Ended: e} }
-func saw(l record.Lease, next record.Next) record.Event {
-	o := record.Observed{Begun: begin, Lease: l, Next: next}
+func write(l record.Record) record.Effect { return record.WriteLease{Record: l} }
+func fenced(version string) record.Event  { return record.PodFenced{ResourceVersion: version} }
+func ends(e record.Ended) record.Effect   { return record.End{Ended: e} }
+func saw(l record.Record, next record.Next) record.Event {
+	o := record.Observed{Begun: begin, Record: l, Next: next}
 	if next == record.NextAct {
 		o.Intent = decided
 	}
@@ -145,8 +145,8 @@ func saw(l record.Lease, next record.Next) record.Event {
 }
 
 // sawTo is an observation on which another operation than the removal was decided.
-func sawTo(l record.Lease, i record.Intent) record.Event {
-	return record.Observed{Begun: begin, Lease: l, Next: record.NextAct, Intent: i}
+func sawTo(l record.Record, i record.Intent) record.Event {
+	return record.Observed{Begun: begin, Record: l, Next: record.NextAct, Intent: i}
 }
 
 func news(e record.Event) record.Event {
@@ -159,7 +159,7 @@ func news(e record.Event) record.Event {
 func claimed(found record.Intent) []turn {
 	return []turn{
 		{event: start, want: record.ReadLease{}},
-		{event: read(with(theirs(), func(l *record.Lease) { l.Intent = found })), want: record.CheckRight{}},
+		{event: read(with(theirs(), func(l *record.Record) { l.Intent = found })), want: record.CheckRight{}},
 		{event: held, want: write(mine("10", found))},
 	}
 }
@@ -200,8 +200,8 @@ func resolving() []turn {
 func creating() []turn {
 	return []turn{
 		{event: start, want: record.ReadLease{}},
-		{event: read(record.Lease{}), want: record.CheckRight{}},
-		{event: held, want: write(with(mine("", fenceAll(1)), func(l *record.Lease) { l.Epoch = 1 }))},
+		{event: read(record.Record{}), want: record.CheckRight{}},
+		{event: held, want: write(with(mine("", fenceAll(1)), func(l *record.Record) { l.Epoch = 1 }))},
 	}
 }
 
@@ -223,14 +223,14 @@ func TestACoordinator(t *testing.T) {
 			turn{event: notWritten(record.Refused), want: ends(record.Lost)})},
 		{"counts anew where the number of the claims cannot grow", []turn{
 			{event: start, want: record.ReadLease{}},
-			{event: read(with(theirs(), func(l *record.Lease) { l.Epoch = math.MaxInt32 })), want: record.CheckRight{}},
-			{event: held, want: write(with(mine("10", nothing), func(l *record.Lease) { l.Epoch = 1 }))},
+			{event: read(with(theirs(), func(l *record.Record) { l.Epoch = math.MaxInt32 })), want: record.CheckRight{}},
+			{event: held, want: write(with(mine("10", nothing), func(l *record.Record) { l.Epoch = 1 }))},
 			{event: written("11"), want: record.Observe{}},
 		}},
 		{"counts up to the greatest number that a Lease can have", []turn{
 			{event: start, want: record.ReadLease{}},
-			{event: read(with(theirs(), func(l *record.Lease) { l.Epoch = math.MaxInt32 - 1 })), want: record.CheckRight{}},
-			{event: held, want: write(with(mine("10", nothing), func(l *record.Lease) { l.Epoch = math.MaxInt32 }))},
+			{event: read(with(theirs(), func(l *record.Record) { l.Epoch = math.MaxInt32 - 1 })), want: record.CheckRight{}},
+			{event: held, want: write(with(mine("10", nothing), func(l *record.Record) { l.Epoch = math.MaxInt32 }))},
 		}},
 		{"does not act on a claim that may not be written", append(claimed(nothing),
 			turn{event: notWritten(record.Failed), want: ends(record.Unwritable)})},
@@ -238,7 +238,7 @@ func TestACoordinator(t *testing.T) {
 			append(claimed(nothing), turn{event: notWritten(record.Unclear), want: ends(record.Unwritable)})},
 		{"leaves a record alone that a newer version has written", []turn{
 			{event: start, want: record.ReadLease{}},
-			{event: read(with(theirs(), func(l *record.Lease) { l.Schema = record.Newest + 1 })), want: ends(record.Newer)},
+			{event: read(with(theirs(), func(l *record.Record) { l.Schema = record.Newest + 1 })), want: ends(record.Newer)},
 		}},
 
 		// Resolve.
@@ -262,12 +262,12 @@ func TestACoordinator(t *testing.T) {
 			turn{event: record.PodsListed{Pods: listed}, want: record.FencePod{Pod: listed[0],
 				Value: "epoch 1, resourceVersion 3"}},
 			turn{event: fenced("12"), want: record.FencePod{Pod: listed[1], Value: "epoch 1, resourceVersion 4"}},
-			turn{event: gone, want: write(with(mine("11", nothing), func(l *record.Lease) { l.Epoch = 1 }))},
+			turn{event: gone, want: write(with(mine("11", nothing), func(l *record.Record) { l.Epoch = 1 }))},
 			turn{event: written("13"), want: record.Observe{}})},
 		{"fences every pod under a Lease that an operator created, perhaps in place of one that was deleted", []turn{
 			{event: start, want: record.ReadLease{}},
-			{event: read(record.Lease{ResourceVersion: "10"}), want: record.CheckRight{}},
-			{event: held, want: write(with(mine("10", fenceAll(1)), func(l *record.Lease) { l.Epoch = 1 }))},
+			{event: read(record.Record{ResourceVersion: "10"}), want: record.CheckRight{}},
+			{event: held, want: write(with(mine("10", fenceAll(1)), func(l *record.Record) { l.Epoch = 1 }))},
 		}},
 		{"begins again with all pods when one of them could not be fenced", append(creating(),
 			turn{event: written("11"), want: record.ListPods{}},
@@ -275,10 +275,10 @@ func TestACoordinator(t *testing.T) {
 				Value: "epoch 1, resourceVersion 3"}},
 			turn{event: record.PodFenced{Outcome: record.Unclear}, want: record.Rest{Failed: true}},
 			turn{event: record.Woken{}, want: record.ReadLease{}},
-			turn{event: read(with(mine("11", fenceAll(1)), func(l *record.Lease) { l.Epoch = 1 })), want: record.ListPods{}})},
+			turn{event: read(with(mine("11", fenceAll(1)), func(l *record.Record) { l.Epoch = 1 })), want: record.ListPods{}})},
 		{"has nothing to fence where there is no pod", append(creating(),
 			turn{event: written("11"), want: record.ListPods{}},
-			turn{event: record.PodsListed{}, want: write(with(mine("11", nothing), func(l *record.Lease) { l.Epoch = 1 }))})},
+			turn{event: record.PodsListed{}, want: write(with(mine("11", nothing), func(l *record.Record) { l.Epoch = 1 }))})},
 		{"fences nothing on a list that it could not read", append(creating(),
 			turn{event: written("11"), want: record.ListPods{}},
 			turn{event: record.PodsListed{Outcome: record.Failed}, want: record.Rest{Failed: true}})},
@@ -326,16 +326,16 @@ func TestACoordinator(t *testing.T) {
 			turn{event: read(mine("15", nothing)), want: record.Observe{}})},
 		{"removes nothing when another has claimed the record meanwhile", append(recording(),
 			turn{event: notWritten(record.Refused), want: record.ReadLease{}},
-			turn{event: read(with(theirs(), func(l *record.Lease) { l.Epoch = 8 })), want: ends(record.Lost)})},
+			turn{event: read(with(theirs(), func(l *record.Record) { l.Epoch = 8 })), want: ends(record.Lost)})},
 		{"removes nothing when its own process has claimed the record again meanwhile", append(recording(),
 			turn{event: notWritten(record.Refused), want: record.ReadLease{}},
-			turn{event: read(with(mine("15", nothing), func(l *record.Lease) { l.Epoch = 8 })), want: ends(record.Lost)})},
+			turn{event: read(with(mine("15", nothing), func(l *record.Record) { l.Epoch = 8 })), want: ends(record.Lost)})},
 		{"removes nothing when the Lease was deleted meanwhile", append(recording(),
 			turn{event: notWritten(record.Refused), want: record.ReadLease{}},
-			turn{event: read(record.Lease{}), want: ends(record.Lost)})},
+			turn{event: read(record.Record{}), want: ends(record.Lost)})},
 		{"removes nothing when a newer version has claimed the record meanwhile", append(recording(),
 			turn{event: notWritten(record.Refused), want: record.ReadLease{}},
-			turn{event: read(with(theirs(), func(l *record.Lease) { l.Schema = record.Newest + 1 })), want: ends(record.Newer)})},
+			turn{event: read(with(theirs(), func(l *record.Record) { l.Schema = record.Newest + 1 })), want: ends(record.Newer)})},
 		{"tries again to read what is on record", append(recording(),
 			turn{event: notWritten(record.Refused), want: record.ReadLease{}},
 			turn{event: record.LeaseRead{Outcome: record.Failed}, want: record.Rest{Failed: true}},
@@ -356,12 +356,12 @@ func TestACoordinator(t *testing.T) {
 		{"drops what it decided when the record was released", append(looking(),
 			turn{event: saw(released("11", nothing), record.NextAct), want: ends(record.Lost)})},
 		{"drops what it decided when the Lease was deleted", append(looking(),
-			turn{event: saw(record.Lease{}, record.NextAct), want: ends(record.Lost)})},
+			turn{event: saw(record.Record{}, record.NextAct), want: ends(record.Lost)})},
 		{"drops what it decided when an operator has replaced the record", append(looking(),
-			turn{event: saw(with(mine("12", nothing), func(l *record.Lease) { l.Schema = 0 }), record.NextAct),
+			turn{event: saw(with(mine("12", nothing), func(l *record.Record) { l.Schema = 0 }), record.NextAct),
 				want: ends(record.Lost)})},
 		{"drops what it decided when a newer version has written the record", append(looking(),
-			turn{event: saw(with(mine("12", nothing), func(l *record.Lease) { l.Schema = record.Newest + 1 }), record.NextAct),
+			turn{event: saw(with(mine("12", nothing), func(l *record.Record) { l.Schema = record.Newest + 1 }), record.NextAct),
 				want: ends(record.Newer)})},
 		{"decides nothing on what it could not see", append(looking(),
 			turn{event: record.Observed{Outcome: record.Failed, Next: record.NextAct, Intent: decided},
@@ -398,6 +398,9 @@ func TestACoordinator(t *testing.T) {
 			turn{event: sawTo(mine("11", nothing), move), want: write(mine("11", nothing))},
 			turn{event: written("12"), want: record.Rest{Failed: true}, at: begin + config.MaxEvidenceAge},
 			turn{event: record.Woken{}, want: record.Observe{}})},
+		{"gives back a record without the move of leadership that it did not get to", append(moving()[:len(moving())-1],
+			turn{event: notWritten(record.Unclear), want: record.Rest{Failed: true}},
+			turn{event: record.Stop{}, want: write(released("11", nothing))})},
 		{"does not move leadership when another has claimed the record", append(looking(),
 			turn{event: sawTo(mine("11", nothing), move), want: write(mine("11", nothing))},
 			turn{event: notWritten(record.Refused), want: record.ReadLease{}},
@@ -436,7 +439,7 @@ func TestACoordinator(t *testing.T) {
 			turn{event: record.Woken{}, want: record.Observe{}})},
 		{"leaves the end to another who has claimed the record meanwhile", append(finishing(),
 			turn{event: notWritten(record.Refused), want: record.ReadLease{}},
-			turn{event: read(with(theirs(), func(l *record.Lease) { l.Epoch = 8 })), want: ends(record.Lost)})},
+			turn{event: read(with(theirs(), func(l *record.Record) { l.Epoch = 8 })), want: ends(record.Lost)})},
 		{"looks again when the record could not be given back for another to go on", append(looking(),
 			turn{event: saw(mine("11", nothing), record.NextHandOver), want: write(released("11", nothing))},
 			turn{event: notWritten(record.Refused), want: record.ReadLease{}},
@@ -463,7 +466,7 @@ func TestACoordinator(t *testing.T) {
 			turn{event: record.LeaseRead{Outcome: record.Failed}, want: ends(record.Stopped)})},
 		{"told to stop, leaves a record alone that another has claimed", append(stopping(),
 			turn{event: notWritten(record.Refused), want: record.ReadLease{}},
-			turn{event: read(with(theirs(), func(l *record.Lease) { l.Epoch = 8 })), want: ends(record.Stopped)})},
+			turn{event: read(with(theirs(), func(l *record.Record) { l.Epoch = 8 })), want: ends(record.Stopped)})},
 		{"told to stop, leaves on record what another write of its own has put there, unresolved", append(recording(),
 			turn{event: notWritten(record.Unclear), want: record.Rest{Failed: true}},
 			turn{event: record.Stop{}, want: write(released("11", ourOp))},
@@ -477,29 +480,29 @@ func TestACoordinator(t *testing.T) {
 
 func TestByTheClockARecordIsClaimed(t *testing.T) {
 	const second = time.Second
-	promising := func(d time.Duration) record.Lease {
-		return with(theirs(), func(l *record.Lease) { l.Duration = d })
+	promising := func(d time.Duration) record.Record {
+		return with(theirs(), func(l *record.Record) { l.Duration = d })
 	}
 	for _, tc := range []struct {
 		name string
 		// first is what is read at 100 s, second what is read from begun on, with the
 		// answer at 500 s.
-		first, second record.Lease
+		first, second record.Record
 		begun         time.Duration
 		want          bool
 	}{
-		{"when there is none", theirs(), record.Lease{}, 101 * second, true},
+		{"when there is none", theirs(), record.Record{}, 101 * second, true},
 		{"when nobody holds it", theirs(), released("11", nothing), 101 * second, true},
 		{"when it is our own", theirs(), mine("11", nothing), 101 * second, true},
 		{"when it stood unchanged for as long as its holder said", theirs(), theirs(), 120 * second, true},
 		{"not a moment earlier, however late the answer comes", theirs(), theirs(), 120*second - 1, false},
-		{"not when it has changed since", theirs(), with(theirs(), func(l *record.Lease) { l.ResourceVersion = "11" }),
+		{"not when it has changed since", theirs(), with(theirs(), func(l *record.Record) { l.ResourceVersion = "11" }),
 			499 * second, false},
-		{"not when it was first seen just now", record.Lease{}, theirs(), 499 * second, false},
-		{"after our own duration when its holder said none", with(theirs(), func(l *record.Lease) { l.Duration = 0 }),
-			with(theirs(), func(l *record.Lease) { l.Duration = 0 }), 115 * second, true},
-		{"but not earlier", with(theirs(), func(l *record.Lease) { l.Duration = 0 }),
-			with(theirs(), func(l *record.Lease) { l.Duration = 0 }), 115*second - 1, false},
+		{"not when it was first seen just now", record.Record{}, theirs(), 499 * second, false},
+		{"after our own duration when its holder said none", with(theirs(), func(l *record.Record) { l.Duration = 0 }),
+			with(theirs(), func(l *record.Record) { l.Duration = 0 }), 115 * second, true},
+		{"but not earlier", with(theirs(), func(l *record.Record) { l.Duration = 0 }),
+			with(theirs(), func(l *record.Record) { l.Duration = 0 }), 115*second - 1, false},
 		{"after our own duration when what it says makes no sense", promising(-time.Hour), promising(-time.Hour),
 			115 * second, true},
 		{"after five minutes at the latest, whatever its holder said", promising(68 * 365 * 24 * time.Hour),
@@ -509,11 +512,11 @@ func TestByTheClockARecordIsClaimed(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			// The first reading ends a claim or not; what it saw outlives that.
 			s, _ := config.Step(record.State{}, startClock, begin)
-			s, _ = config.Step(s, record.LeaseRead{Lease: tc.first, Begun: begin}, begin)
+			s, _ = config.Step(s, record.LeaseRead{Record: tc.first, Begun: begin}, begin)
 			s, _ = config.Step(s, record.Stop{}, begin)
 
 			s, _ = config.Step(s, startClock, begin)
-			_, effect := config.Step(s, record.LeaseRead{Lease: tc.second, Begun: tc.begun}, 500*second)
+			_, effect := config.Step(s, record.LeaseRead{Record: tc.second, Begun: tc.begun}, 500*second)
 			if _, claims := effect.(record.WriteLease); claims != tc.want {
 				t.Errorf("%s", shown(effect))
 			}
@@ -529,7 +532,7 @@ func TestByTheClockALatecomerWaitsUntilTheRecordHasBeenFreeForLonger(t *testing.
 	const second = time.Second
 	for _, tc := range []struct {
 		name          string
-		first, second record.Lease
+		first, second record.Record
 		begun         time.Duration
 		want          bool
 	}{
@@ -546,10 +549,10 @@ func TestByTheClockALatecomerWaitsUntilTheRecordHasBeenFreeForLonger(t *testing.
 			config.Later = 15 * second
 			late := record.Start{Right: record.ByClock}
 			s, _ := config.Step(record.State{}, late, begin)
-			s, _ = config.Step(s, record.LeaseRead{Lease: tc.first, Begun: begin}, begin)
+			s, _ = config.Step(s, record.LeaseRead{Record: tc.first, Begun: begin}, begin)
 			s, _ = config.Step(s, record.Stop{}, begin)
 			s, _ = config.Step(s, late, begin)
-			_, effect := config.Step(s, record.LeaseRead{Lease: tc.second, Begun: tc.begun}, 200*second)
+			_, effect := config.Step(s, record.LeaseRead{Record: tc.second, Begun: tc.begun}, 200*second)
 			if _, claims := effect.(record.WriteLease); claims != tc.want {
 				t.Errorf("%s", shown(effect))
 			}
@@ -568,7 +571,7 @@ type place struct {
 }
 
 func places() []place {
-	stopped, gives := ends(record.Stopped), func(l record.Lease) record.Effect { return write(l) }
+	stopped, gives := ends(record.Stopped), func(l record.Record) record.Effect { return write(l) }
 	rereading := append(recording(), turn{event: notWritten(record.Refused), want: record.ReadLease{}})
 	return []place{
 		{"without a claim", nil, nil, stopped, false},
@@ -577,7 +580,7 @@ func places() []place {
 		{"claiming", claimed(nothing), written("11"), stopped, false},
 		{"reading the Lease again", rereading, read(mine("12", nothing)), record.ReadLease{}, true},
 		{"listing pods", append(creating(), turn{event: written("11"), want: record.ListPods{}}), record.PodsListed{},
-			gives(with(released("11", fenceAll(1)), func(l *record.Lease) { l.Epoch = 1 })), true},
+			gives(with(released("11", fenceAll(1)), func(l *record.Record) { l.Epoch = 1 })), true},
 		{"fencing", resolving(), fenced("6"), gives(released("11", theirOp)), true},
 		{"clearing", append(resolving(), turn{event: fenced("6"), want: write(mine("11", nothing))}), written("12"),
 			gives(released("11", nothing)), true},
@@ -616,6 +619,33 @@ func TestAnEventThatAnswersNothingEndsTheClaim(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Only a write that is known to stand lets anything follow that rests on it. After any other answer it is first read
+// what the record says, or waited, because the write may still land.
+func TestNothingRestsOnAWriteThatIsNotKnownToStand(t *testing.T) {
+	again := record.Rest{Failed: true}
+	for _, p := range places() {
+		if _, writes := p.answer.(record.LeaseWritten); !writes {
+			continue
+		}
+		for _, tc := range []struct {
+			outcome record.Outcome
+			// claim is what follows where the claim itself was not written.
+			want, claim record.Effect
+		}{
+			{record.Refused, record.ReadLease{}, ends(record.Lost)},
+			{record.Failed, again, ends(record.Unwritable)},
+			{record.Unclear, again, ends(record.Unwritable)},
+		} {
+			t.Run(fmt.Sprintf("%s, outcome %d", p.name, tc.outcome), func(t *testing.T) {
+				if !p.claimed {
+					tc.want = tc.claim
+				}
+				run(t, run(t, record.State{}, p.turns...), turn{event: notWritten(tc.outcome), want: tc.want})
+			})
+		}
 	}
 }
 

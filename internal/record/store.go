@@ -51,7 +51,7 @@ func Read(ctx context.Context, leases Getter, statefulSet string) (*coordination
 //
 // The notes are annotations for whoever reads the Lease; the protocol ignores them, and
 // they never replace its own.
-func Write(ctx context.Context, leases Leases, statefulSet string, l Lease, notes map[string]string,
+func Write(ctx context.Context, leases Leases, statefulSet string, l Record, notes map[string]string,
 ) (*coordinationv1.Lease, error) {
 	name := Name(statefulSet)
 	if !l.Exists() {
@@ -78,7 +78,7 @@ func Write(ctx context.Context, leases Leases, statefulSet string, l Lease, note
 }
 
 // annotations are those that are ours.
-func (l Lease) annotations(notes map[string]string) map[string]string {
+func (l Record) annotations(notes map[string]string) map[string]string {
 	rollout := noRollout
 	if l.Rolling {
 		rollout = underWay
@@ -93,7 +93,7 @@ func (l Lease) annotations(notes map[string]string) map[string]string {
 
 // spec has the time of the writing for whoever looks at the Lease; nobody decides
 // anything by it, because it is another machine's clock.
-func (l Lease) spec() coordinationv1.LeaseSpec {
+func (l Record) spec() coordinationv1.LeaseSpec {
 	now := metav1.NewMicroTime(time.Now())
 	seconds := int32(max(l.Duration/time.Second, 1)) //nolint:gosec // Minutes at most.
 	epoch := int32(l.Epoch)                          //nolint:gosec // Counted up from one.

@@ -261,7 +261,7 @@ func TestAWriteIsACompareAndSwap(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		found object
-		write record.Lease
+		write record.Record
 		asked string
 	}{
 		{"a Lease that has changed is not written", stored(), mine("9", record.Intent{}),

@@ -12,13 +12,13 @@ func (c *Config) leaseWritten(s *State, e LeaseWritten, now Instant) Effect {
 	if s.Phase == releasing {
 		return c.end(s, s.Ending, "")
 	}
-	s.Lease.ResourceVersion, s.Renewed = e.ResourceVersion, now
+	s.Record.ResourceVersion, s.Renewed = e.ResourceVersion, now
 	switch {
 	case s.Phase == recording:
 		return c.act(s, now)
-	case s.Phase == claiming && kindOf(s.Lease.Intent.Operation) == Passing:
+	case s.Phase == claiming && kindOf(s.Record.Intent.Operation) == Blocking:
 		// Whoever put it there may have begun it a moment ago.
-		s.Doubted = now + s.Lease.Intent.Call()
+		s.Doubted = now + s.Record.Intent.Call()
 	case s.Pausing:
 		s.Pausing = false
 		return c.to(s, resting, Rest{Failed: true})
@@ -30,8 +30,8 @@ func (c *Config) leaseWritten(s *State, e LeaseWritten, now Instant) Effect {
 // is known to stand on the record, so what is read next is the whole truth. Only an unclear write may
 // still land, and then the next swap fails.
 func (c *Config) notWritten(s *State, o Outcome) Effect {
-	if s.Phase == recording && kindOf(s.Lease.Intent.Operation) == Light {
-		s.Lease.Intent = Intent{}
+	if s.Phase == recording && kindOf(s.Record.Intent.Operation) == Light {
+		s.Record.Intent = Intent{}
 	}
 	if s.Phase == claiming {
 		switch o {
@@ -58,10 +58,10 @@ func (c *Config) notWritten(s *State, o Outcome) Effect {
 // otherwise read the record alone.
 func (c *Config) release(s *State, how Ended) Effect {
 	s.Ending = how
-	given := s.Lease
+	given := s.Record
 	given.Holder = ""
 	given.Rolling = how != Finished
-	return c.to(s, releasing, WriteLease{Lease: given})
+	return c.to(s, releasing, WriteLease{Record: given})
 }
 
 func (c *Config) stop(s *State) Effect {
@@ -75,8 +75,8 @@ func (c *Config) stop(s *State) Effect {
 		return c.release(s, s.Ending)
 	case recording, acting:
 		// The operation is not sent. Only an earlier attempt of a presumed one may be.
-		if kindOf(s.Lease.Intent.Operation) != Presumed {
-			s.Lease.Intent = Intent{}
+		if kindOf(s.Record.Intent.Operation) != Presumed {
+			s.Record.Intent = Intent{}
 		}
 	default:
 	}

@@ -65,7 +65,7 @@ func TestTheStatusTellsOfGhostsForAsLongAsNobodyTellsOtherwise(t *testing.T) {
 	outside := report.Outside{Namespace: s.Namespace, StatefulSet: s.StatefulSet, At: noon.Add(24 * time.Hour),
 		State: s.State, Policy: rollout.DefaultPolicy(),
 		Last: report.New(sight(0, leftBehind(time.Hour)), report.Report{}),
-		Lease: record.Lease{ResourceVersion: "1", Schema: record.Newest,
+		Lease: record.Record{ResourceVersion: "1", Schema: record.Newest,
 			Suspect: &record.Member{ID: 0x1f, Name: "etcd-3", Cluster: 7}}}
 	seen := report.Look(outside)
 	if len(seen.Ghosts) != 1 || seen.Suspect != "etcd-3 (ID 1f)" {

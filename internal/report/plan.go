@@ -130,9 +130,9 @@ func NewPlan(d rollout.Decision) Plan {
 	for _, other := range d.Others {
 		p.Others = append(p.Others, workOf(other))
 	}
-	for i := range a.Seats {
-		m := memberOf(&a.Seats[i])
-		if d := a.Database(&a.Seats[i]); d != nil {
+	for i := range a.Replicas {
+		m := memberOf(&a.Replicas[i])
+		if d := a.Database(&a.Replicas[i]); d != nil {
 			m.Database = &Database{Size: d.Size, Free: d.Free, Quota: d.Quota.Bytes, QuotaFrom: d.Quota.From}
 			if d.Size >= worthTelling {
 				m.Detail += "; database " + d.String()
@@ -149,17 +149,13 @@ func NewPlan(d rollout.Decision) Plan {
 func workOf(d rollout.Decision) Work {
 	w := Work{
 		Duty: d.Duty, Action: d.Action.Name(), Rule: d.Rule, Guard: d.Guard, Reason: d.Reason(),
-		Target: d.Target().Pod, Do: whatToDo(d.Guard), Candidates: []Candidate{},
+		Target: d.About(), Do: whatToDo(d.Guard), Candidates: []Candidate{},
 	}
 	switch action := d.Action.(type) {
 	case rollout.MoveLeader:
 		w.To = action.Transfer.ToName
 	case rollout.Remove:
 		w.Method = action.Method.String()
-	case rollout.RemoveMember:
-		w.Target = action.Member.Label()
-	case rollout.Disarm:
-		w.Target = action.Member.Label()
 	}
 	for i := range d.Candidates {
 		c := Candidate{Pod: d.Candidates[i].Pod, Guards: []Guard{}}
@@ -172,7 +168,7 @@ func workOf(d rollout.Decision) Work {
 	return w
 }
 
-func memberOf(s *rollout.Seat) Member {
+func memberOf(s *rollout.Replica) Member {
 	m := Member{
 		Pod: s.Name, Voter: s.Voter, Evidence: s.Evidence.String(), Detail: s.Describe(),
 		Outdated: s.Outdated, Settled: s.Settled,

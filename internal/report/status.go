@@ -35,7 +35,7 @@ const FreshFor = 30 * time.Second
 // Fresh is true for a report that may be taken for what is going on now. Its coordinator holds the
 // record, or has just given it back in the middle of a rollout for another to go on. The report is at
 // most as old as FreshFor or twice the record's duration, by a clock that is ahead by at most FreshFor.
-func (r *Report) Fresh(now time.Time, lease record.Lease) bool {
+func (r *Report) Fresh(now time.Time, lease record.Record) bool {
 	return !r.At.IsZero() && (lease.Holder != "" || lease.Rolling) && r.within(now, max(FreshFor, 2*lease.Duration))
 }
 
@@ -57,7 +57,7 @@ type Outside struct {
 	Policy rollout.Policy
 	// Lease is the record, and Renewed is when it was last written. Last and History are what its
 	// coordinator wrote beside it.
-	Lease   record.Lease
+	Lease   record.Record
 	Renewed time.Time
 	Last    Report
 	History History
@@ -237,19 +237,19 @@ func (s *Status) forget(o Outside) {
 	s.Voters, s.Quorum, s.Serving, s.Candidates = 0, 0, 0, nil
 	s.Progress.Settled = 0
 	for i := range s.Members {
-		m, seat := &s.Members[i], &a.Seats[i]
+		m, replica := &s.Members[i], &a.Replicas[i]
 		m.Member, m.ID, m.Role, m.Evidence, m.Voter, m.Lag, m.Since = "", "", "", "", false, nil, time.Time{}
-		m.Settled = seat.Settled
+		m.Settled = replica.Settled
 		switch {
-		case seat.Pod == nil:
+		case replica.Pod == nil:
 			m.Detail = "its pod is missing"
-		case seat.Pod.Terminating:
+		case replica.Pod.Terminating:
 			m.Detail = "its pod is terminating"
-		case seat.ContainerDead:
-			m.Detail = "its etcd container does not run (" + seat.Pod.Etcd.Reason + ")"
-		case !seat.Pod.Ready:
+		case replica.ContainerDead:
+			m.Detail = "its etcd container does not run (" + replica.Pod.Etcd.Reason + ")"
+		case !replica.Pod.Ready:
 			m.Detail = "its pod is not Ready"
-		case !seat.Outdated && !seat.Settled:
+		case !replica.Outdated && !replica.Settled:
 			m.Detail = "its pod has not been Ready for long enough"
 		default:
 			m.Detail = "its pod is Ready"

@@ -250,13 +250,13 @@ func TestAWordIsFreshWhileItsCoordinatorTells(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := report.Report{At: noon.Add(-tc.age)}
-			if got := r.Fresh(noon, record.Lease{Holder: tc.holder, Duration: tc.lasts,
+			if got := r.Fresh(noon, record.Record{Holder: tc.holder, Duration: tc.lasts,
 				Rolling: tc.rolling}); got != tc.want {
 				t.Errorf("fresh: %v", got)
 			}
 		})
 	}
-	if (&report.Report{}).Fresh(time.Time{}, record.Lease{Rolling: true}) {
+	if (&report.Report{}).Fresh(time.Time{}, record.Record{Rolling: true}) {
 		t.Error("no word is fresh")
 	}
 }

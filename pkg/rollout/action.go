@@ -1,6 +1,10 @@
 package rollout
 
-import "time"
+import (
+	"maps"
+	"slices"
+	"time"
+)
 
 // ActionName is the stable name of an action: the word for it in logs, events, metrics, on the
 // Lease and in the output of status and plan.
@@ -27,20 +31,29 @@ type Action interface {
 	// Name is the action's stable name.
 	Name() ActionName
 
-	sealed()
+	// on is the pod that the action changes, or the pod of the member that it changes, and what people call either.
+	on() (Target, string)
+	// settle makes of a state what it is once the action has taken effect.
+	settle(s *State, a *Assessment)
 }
 
+// rest is an action that changes nothing.
+type rest struct{}
+
+func (rest) on() (Target, string)       { return Target{}, "" }
+func (rest) settle(*State, *Assessment) {}
+
 // Idle says that the rollout of this StatefulSet is not ours.
-type Idle struct{}
+type Idle struct{ rest }
 
 // Hold says that nothing may happen until somebody or something changes the cause.
-type Hold struct{}
+type Hold struct{ rest }
 
 // Wait says that what is under way is expected to end by itself.
-type Wait struct{}
+type Wait struct{ rest }
 
 // Complete says that every pod in range is up to date and settled.
-type Complete struct{}
+type Complete struct{ rest }
 
 // MoveLeader asks the leader to hand leadership over.
 type MoveLeader struct {
@@ -138,12 +151,41 @@ func (Defragment) Name() ActionName { return ActionDefragment }
 // Name returns [ActionDisarm].
 func (Disarm) Name() ActionName { return ActionDisarm }
 
-func (Idle) sealed()         {}
-func (Hold) sealed()         {}
-func (Wait) sealed()         {}
-func (Complete) sealed()     {}
-func (MoveLeader) sealed()   {}
-func (Remove) sealed()       {}
-func (RemoveMember) sealed() {}
-func (Defragment) sealed()   {}
-func (Disarm) sealed()       {}
+func (m MoveLeader) on() (Target, string)   { return m.Target, m.Target.Pod }
+func (r Remove) on() (Target, string)       { return r.Target, r.Target.Pod }
+func (d Defragment) on() (Target, string)   { return d.Target, d.Target.Pod }
+func (r RemoveMember) on() (Target, string) { return Target{}, r.Member.Label() }
+func (d Disarm) on() (Target, string)       { return Target{}, d.Member.Label() }
+
+func (m MoveLeader) settle(s *State, a *Assessment) { s.answer(a, m.Transfer.To, 0) }
+
+func (r Remove) settle(s *State, a *Assessment) {
+	s.recreate(r.Target.UID)
+	if m := a.replicaOf(r.Target.Pod).Member; m != nil {
+		s.answer(a, a.Leader, m.ID)
+	}
+}
+
+func (r RemoveMember) settle(s *State, _ *Assessment) {
+	s.Etcd.Members = slices.DeleteFunc(s.Etcd.Members, func(m Member) bool { return m.ID == r.Member.ID })
+}
+
+func (d Defragment) settle(s *State, _ *Assessment) {
+	s.change(d.Member.ID, func(st *Status) { st.Size = st.InUse })
+	tries := maps.Clone(s.Tries)
+	if tries == nil {
+		tries = map[uint64]Try{}
+	}
+	tries[d.Member.ID] = Try{Done: true}
+	s.Tries = tries
+}
+
+func (d Disarm) settle(s *State, _ *Assessment) {
+	for i := range s.Etcd.Members {
+		s.change(s.Etcd.Members[i].ID, func(st *Status) {
+			ended := func(id uint64) bool { return id == d.Member.ID }
+			st.NoSpaceOf = slices.DeleteFunc(slices.Clone(st.NoSpaceOf), ended)
+			st.NoSpace = len(st.NoSpaceOf) > 0
+		})
+	}
+}

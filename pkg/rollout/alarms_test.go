@@ -105,8 +105,8 @@ func TestTheAlarmOfAMemberThatIsGone(t *testing.T) {
 		})
 	}
 	if d := tidy(gone, func(w *world) { w.state.Controls.Paused = true }).decide(); say(d) != "hold Paused" ||
-		!strings.Contains(d.Assessment.Seats[0].Describe(), "alarm NOSPACE of 4d2") {
-		t.Errorf("paused: %s, %s", say(d), d.Assessment.Seats[0].Describe())
+		!strings.Contains(d.Assessment.Replicas[0].Describe(), "alarm NOSPACE of 4d2") {
+		t.Errorf("paused: %s, %s", say(d), d.Assessment.Replicas[0].Describe())
 	}
 }
 

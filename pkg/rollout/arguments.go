@@ -230,16 +230,16 @@ func (s *Step) Unchecked() string {
 
 // loses is true for a candidate that would get a release of the same minor version that does not know an argument of
 // the template which its own release does.
-func (a *Assessment) loses(c *Seat) bool {
+func loses(a *Assessment, c *Replica) bool {
 	s := a.Step()
-	own, said := a.versionOf(c)
+	own, said := a.state.versionOf(c)
 	return said && len(s.From) > 0 && own.minor() == s.To.minor() && c.Pod.EtcdImage != a.state.Set.Etcd.Image &&
-		slices.ContainsFunc(s.finds(), func(f finding) bool { return f.row.knows(own) }) && !a.wayBack(c)
+		slices.ContainsFunc(s.finds(), func(f finding) bool { return f.row.knows(own) }) && !a.state.wayBack(c)
 }
 
 // knownArguments: etcd ends at once with an argument that it does not know, or such a value. What the command of
 // another program means by an argument is not guessed at.
-func knownArguments(a *Assessment, _ *Seat) Verdict {
+func knownArguments(a *Assessment, _ *Replica) Verdict {
 	s := a.Step()
 	if s.Unknown != "" {
 		return Verdict{Pass: true, text: "not checked: " + s.Unknown}

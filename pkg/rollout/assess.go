@@ -9,8 +9,8 @@ import (
 
 // Assessment is the state with its facts joined: what the rules reason about.
 type Assessment struct {
-	// Seats are the StatefulSet's own ordinals, lowest first.
-	Seats []Seat
+	// Replicas are the StatefulSet's own ordinals, lowest first.
+	Replicas []Replica
 	// External are the voters without a pod in our ordinals: members elsewhere, ghosts of an
 	// old scale-in, and members whose pods are being scaled away. They always count as voters,
 	// and never as survivors, because somebody else may take them at any time without asking
@@ -32,7 +32,7 @@ type Assessment struct {
 	// Inconsistent names the first fact that contradicts another, empty if none.
 	Inconsistent string
 
-	// survivors is how many serving voters nobody is known to take: of our own seats, and the
+	// survivors is how many serving voters nobody is known to take: of our own replicas, and the
 	// trusted ones elsewhere. Every rule that asks how many stay asks here.
 	survivors int
 	// trusted are the voters elsewhere that serve and may be relied on; on untrusted, which
@@ -44,6 +44,16 @@ type Assessment struct {
 	// unmatched counts our pods in range that no member could be matched to, and strangers the voters elsewhere that
 	// may run in one of them all the same: no pod out of range is theirs, and no ordinal of ours has left them behind.
 	unmatched, strangers int
+	// onlyMember: exactly one voter and one replica.
+	onlyMember bool
+	// servingForSure is how many voters serve, but for a suspect.
+	servingForSure int
+	// noSpace is true while some member says that there is an alarm NOSPACE.
+	noSpace bool
+	// goingAway are those of scaledAway that went lately, and taken is how many members others take, or may be about
+	// to take.
+	goingAway []*Pod
+	taken     int
 	// ownNode is the node of the coordinator's own pod, empty if it has none.
 	ownNode string
 	// readTerm is the highest raft term among the answers to linearizable reads.
@@ -91,6 +101,7 @@ func join(s State, p Policy) *Assessment {
 	for i := range members {
 		if m := &members[i]; !m.Learner && a.serves(m) {
 			a.Serving++
+			a.servingForSure += btoi(!s.suspects(m))
 		}
 	}
 	if s.Etcd.Known {
@@ -104,30 +115,32 @@ func join(s State, p Policy) *Assessment {
 	a.begins = s.Begins()
 	a.Leader = a.leader()
 	a.Inconsistent = contradiction(&a.state)
+	a.noSpace = a.state.Etcd.told(func(st *Status) bool { return st.NoSpace })
 
 	if !s.Set.plausible() {
 		return a // It holds, and there are no ordinals to speak of.
 	}
 	var few [8]*Member // More than most clusters have; so they take no memory of their own.
 	taken := few[:0]
-	a.Seats = make([]Seat, 0, s.Set.Replicas)
+	a.Replicas = make([]Replica, 0, s.Set.Replicas)
 	for n := s.Set.Start; n < s.Set.Start+s.Set.Replicas; n++ {
-		seat := a.seat(n)
-		if seat.Member != nil {
+		replica := a.replica(n)
+		if replica.Member != nil {
 			// Counted twice, one serving member would make up for one that does not.
-			if i := slices.Index(taken, seat.Member); i >= 0 && a.Inconsistent == "" {
-				a.Inconsistent = "member " + strconv.FormatUint(seat.Member.ID, 16) + " matches more than one pod, " +
-					"by its name or its URLs: " + seat.Name + " is the second"
+			if i := slices.Index(taken, replica.Member); i >= 0 && a.Inconsistent == "" {
+				a.Inconsistent = "member " + strconv.FormatUint(replica.Member.ID, 16) + " matches more than one " +
+					"pod, by its name or its URLs: " + replica.Name + " is the second"
 			}
-			taken = append(taken, seat.Member)
+			taken = append(taken, replica.Member)
 		}
-		a.Seats = append(a.Seats, seat)
+		a.Replicas = append(a.Replicas, replica)
 	}
 	for i := range members {
 		if m := &members[i]; !m.Learner && !slices.Contains(taken, m) {
 			a.External = append(a.External, m)
 		}
 	}
+	a.onlyMember = a.Voters == 1 && len(a.Replicas) == 1
 	a.findGhosts(taken)
 	a.count()
 	return a
@@ -136,16 +149,21 @@ func join(s State, p Policy) *Assessment {
 // Etcd is what etcd's members have told.
 func (a *Assessment) Etcd() Membership { return a.state.Etcd }
 
-// count sums up the seats and the voters elsewhere.
+// count sums up the replicas and the voters elsewhere.
 func (a *Assessment) count() {
-	for i := range a.Seats {
-		s := &a.Seats[i]
-		if s.Unlisted {
+	for i := range a.Replicas {
+		r := &a.Replicas[i]
+		if r.Unlisted {
 			a.unmatched++
 		}
 	}
+	// While some pod of ours matches no member, any voter elsewhere may be the one that runs in it, whatever the
+	// operator says.
+	trusted := func(m *Member) bool {
+		return a.unmatched == 0 && m.Name != "" && slices.Contains(a.policy.TrustedMembers, m.Name)
+	}
 	for _, m := range a.External {
-		away := a.podOutOfRange(m)
+		away := a.state.podOutOfRange(m)
 		a.strangers += btoi(away == nil && a.ghost(m.ID) == nil)
 		// With OrderedReady the StatefulSet controller may wait for the other pods first.
 		if away != nil && (away.Terminating || !a.state.Set.OrderedReady) {
@@ -153,11 +171,11 @@ func (a *Assessment) count() {
 		}
 		switch {
 		case !a.serves(m):
-		case away == nil && a.trusts(m) && !a.suspects(m):
+		case away == nil && trusted(m) && !a.state.suspects(m):
 			a.trusted = append(a.trusted, m)
 		default:
 			a.untrusted++
-			a.terminating += btoi(away != nil && away.Terminating || a.suspects(m))
+			a.terminating += btoi(away != nil && away.Terminating || a.state.suspects(m))
 		}
 	}
 }
@@ -166,93 +184,118 @@ func (a *Assessment) count() {
 // have lasted, anew each time.
 func (a *Assessment) remember(m Memory) {
 	a.state.Memory, a.trial, a.survivors = m, trial{}, len(a.trusted)
-	a.differing = a.differences()
-	overridden := a.overridden(GuardOthersLeaving)
+	a.goingAway = slices.DeleteFunc(slices.Clone(a.scaledAway), func(p *Pod) bool {
+		return !a.lately(p.Name, AwaySeen)
+	})
+	a.taken = len(a.goingAway)
+	a.differing = a.state.differences()
 	for i := range a.Ghosts {
 		a.Ghosts[i].Silent = a.state.Ages[a.Ghosts[i].sighted(GhostSeen)]
 	}
-	for i := range a.Seats {
-		s := &a.Seats[i]
-		if s.Pod != nil {
-			a.rememberPod(s)
+	for i := range a.Replicas {
+		r := &a.Replicas[i]
+		if r.Pod != nil {
+			a.rememberPod(r)
 		}
-		s.taking = a.taking(s.Pod)
-		s.Leaving = a.leaves(s)
-		s.yields = s.Leaving && !overridden
-		a.survivors += btoi(s.survives())
+		a.rememberLeaving(r)
+		r.failing = a.fails(r)
+		r.deadFor = a.deadFor(r)
+		a.survivors += btoi(r.survives())
 		switch {
-		case s.Settled:
+		case r.Settled:
 			a.trial.settled++
-		case s.Going() || !s.Outdated:
+		case r.Going() || !r.Outdated:
 			// What is going comes back with the new revision, whoever has taken it.
 			a.trial.underWay++
-			if a.failing(s) {
-				a.trial.failing++
-			}
+			a.trial.failing += btoi(r.failing)
 		}
 	}
 }
 
-func (a *Assessment) rememberPod(s *Seat) {
-	pod := s.Pod
-	answers := s.joined == Down && s.Member != nil && s.Member.Probe.Status != nil
+func (a *Assessment) rememberPod(r *Replica) {
+	pod := r.Pod
+	answers := r.joined == Down && r.Member != nil && r.Member.Probe.Status != nil
+	r.heard = a.hears(r)
+	// Its words stay as they were when a kubelet's node is cut off, and the same cut takes our probe, so that one event
+	// would look like two witnesses while the member votes on the other side. So there has to be a sign that this very
+	// pod can be heard: it has no node yet, or it is on our own, or it is heard from here or through the API server.
+	r.believed = pod.Node == "" || pod.Node == a.ownNode || r.heard
 	liveness := livenessOf(pod, answers, a.Age(pod.UID, TerminatedSeen) >= a.policy.DeadAfter)
-	s.ContainerDead = liveness == Dead
-	s.Evidence, s.Liveness = s.joined, NotDown
+	r.ContainerDead = liveness == Dead
+	r.Evidence, r.Liveness = r.joined, NotDown
 	switch {
-	case s.joined != Down:
-	case liveness == Alive || pod.Terminating || a.believed(s):
-		s.Liveness = liveness
+	case r.joined != Down:
+	case liveness == Alive || pod.Terminating || r.believed:
+		r.Liveness = liveness
 	case a.Age(pod.UID, SilentSeen) >= a.policy.SettleTimeout:
-		s.Liveness = Alive // It may run for all that anybody knows, so it is spared like what runs.
+		r.Liveness = Alive // It may run for all that anybody knows, so it is spared like what runs.
 	default:
-		s.Evidence = Unknown
+		r.Evidence = Unknown
 	}
-	s.Settled, s.Settles, s.Unannounced = false, 0, false
-	if s.Outdated || pod.Terminating || !pod.Ready || !s.useful() {
+	r.Settled, r.Settles, r.Unannounced = false, 0, false
+	if r.Outdated || pod.Terminating || !pod.Ready || !r.useful() {
 		return
 	}
-	ready, probation := a.Age(pod.UID, ReadySeen), a.probation(pod)
-	if s.Settles = max(0, a.state.Set.MinReady-ready, probation-ready); s.Settles == 0 {
-		s.Settled = true
+	ready, probation := a.Age(pod.UID, ReadySeen), a.state.probation(pod)
+	if r.Settles = max(0, a.state.Set.MinReady-ready, probation-ready); r.Settles == 0 {
+		r.Settled = true
 	}
-	s.Unannounced = !s.Settled && probation == noticedAfter && ready >= a.state.Set.MinReady
+	r.Unannounced = !r.Settled && probation == noticedAfter && ready >= a.state.Set.MinReady
+}
+
+// hears is true where a connection to the pod's own address was refused in this look, or where its kubelet or its
+// node has said something new since the silence began. The node condition Ready is no such sign: it stays true for
+// most of a minute after a cut.
+func (a *Assessment) hears(r *Replica) bool {
+	if !r.silent {
+		return true
+	}
+	silence := a.Age(r.Pod.UID, SilentSeen)
+	newer := func(words string) bool {
+		age, seen := a.state.Ages[Sighting{words, SaidSeen}]
+		return seen && age < silence
+	}
+	return newer(r.Pod.word()) || r.Pod.Heartbeat != "" && newer(r.Pod.heartbeat())
+}
+
+// fails is true for an updated pod that will not settle by itself. One that has finished as a whole is about to be
+// replaced by the StatefulSet controller.
+func (a *Assessment) fails(r *Replica) bool {
+	if r.Going() || r.Outdated || r.Settled {
+		return false
+	}
+	return r.ContainerDead && !r.Pod.Finished || a.Age(r.Pod.UID, UnsettledSeen) >= a.policy.SettleTimeout
+}
+
+// deadFor says for how long no process of the replica's member has run. A crash loop runs for a moment between its
+// restarts, and backs off for at most as long as settleTimeout. So those moments do not count, or it would never be old
+// enough. A pod that is merely terminating may have a process. A member that answers has one, whatever its kubelet
+// says.
+func (a *Assessment) deadFor(r *Replica) time.Duration {
+	switch {
+	case r.Member != nil && (r.Member.Probe.Read == Answered || r.Member.Probe.Status != nil):
+		return 0
+	case r.Pod == nil:
+		return a.Age(r.Name, AwaySeen)
+	}
+	down := a.Age(r.Pod.UID, NotRunningSeen)
+	if r.ContainerDead && r.Pod.Etcd.State == ContainerWaiting {
+		down = max(down, a.Age(r.Pod.UID, RestartingSeen))
+	}
+	return down
 }
 
 // Settles is after how long some updated pod will have settled by time alone, and zero if there is none. Announced is
 // false where the word of a sidecar, that it is there, would settle one at once.
 func (a *Assessment) Settles() (after time.Duration, announced bool) {
 	announced = true
-	for i := range a.Seats {
-		if s := &a.Seats[i]; s.Settles > 0 && (after == 0 || s.Settles < after) {
-			after = s.Settles
+	for i := range a.Replicas {
+		if r := &a.Replicas[i]; r.Settles > 0 && (after == 0 || r.Settles < after) {
+			after = r.Settles
 		}
-		announced = announced && !a.Seats[i].Unannounced
+		announced = announced && !a.Replicas[i].Unannounced
 	}
 	return after, announced
-}
-
-// believed is true where a kubelet that says "dead" or "starting" is a witness. Its words stay as they were when its
-// node is cut off, and the same cut takes our probe, so that one event would look like two witnesses while the member
-// votes on the other side. So there has to be a sign that this very pod can be heard: it has no node yet, or it is on
-// our own, or it is heard from here or through the API server.
-func (a *Assessment) believed(s *Seat) bool {
-	return s.Pod.Node == "" || s.Pod.Node == a.ownNode || a.heard(s)
-}
-
-// heard is true where a connection to the pod's own address was refused in this look, or where its kubelet or its
-// node has said something new since the silence began. The node condition Ready is no such sign: it stays true for
-// most of a minute after a cut.
-func (a *Assessment) heard(s *Seat) bool {
-	if !s.silent {
-		return true
-	}
-	silence := a.Age(s.Pod.UID, SilentSeen)
-	newer := func(words string) bool {
-		age, seen := a.state.Ages[Sighting{words, SaidSeen}]
-		return seen && age < silence
-	}
-	return newer(s.Pod.word()) || s.Pod.Heartbeat != "" && newer(s.Pod.heartbeat())
 }
 
 // word and heartbeat are how the ages of what the kubelet and the node have said last are asked for.
@@ -272,13 +315,13 @@ func (s Sighting) Supersedes(old Sighting) bool {
 	return s.Condition == SaidSeen && old.Condition == SaidSeen && kind(s.UID) == kind(old.UID)
 }
 
-// silence is true for a seat from whose pod nothing has come in this observation: no answer of the member, not even a
-// refusal, and no refused connection. While there is no member list, no member was asked.
-func (s *Seat) silence() bool {
-	if s.Going() || s.Pod.Node == "" || s.Pod.Heard {
+// silence is true for a replica from whose pod nothing has come in this observation: no answer of the member, not even
+// a refusal, and no refused connection. While there is no member list, no member was asked.
+func (r *Replica) silence() bool {
+	if r.Going() || r.Pod.Node == "" || r.Pod.Heard {
 		return false
 	}
-	return s.Member == nil || !s.Member.speaks()
+	return r.Member == nil || !r.Member.speaks()
 }
 
 // speaks is true for a member from which anything has come in this observation: an answer, its status, or an error of
@@ -287,42 +330,12 @@ func (m *Member) speaks() bool {
 	return m.Probe.Read == Answered || m.Probe.Status != nil || m.Probe.Replied
 }
 
-// trusts is true for a voter elsewhere that the operator relies on. While some pod of ours
-// matches no member, any voter elsewhere may be the one that runs in it.
-func (a *Assessment) trusts(m *Member) bool {
-	return a.unmatched == 0 && m.Name != "" && slices.Contains(a.policy.TrustedMembers, m.Name)
-}
-
-// suspects is true for the member that an earlier removal of ours may still remove.
-func (a *Assessment) suspects(m *Member) bool { return a.state.Suspect.ID == m.ID && m.ID != 0 }
-
-// servingForSure counts the voters that serve, but for a suspect.
-func (a *Assessment) servingForSure() int {
-	n := a.Serving
-	if m := a.state.member(a.state.Suspect.ID); m != nil && a.state.Suspect.ID != 0 && !m.Learner {
-		n -= btoi(a.serves(m))
-	}
-	return n
-}
-
-// podOutOfRange returns the member's pod where that is ours and out of range: it is being scaled
-// away, whatever the operator says.
-func (a *Assessment) podOutOfRange(m *Member) *Pod {
-	for i := range a.state.Pods {
-		p := &a.state.Pods[i]
-		if p.Owned && !a.state.Set.has(p.Ordinal) && (m.named(p.MemberName) || m.livesAt(p.Name)) {
-			return p
-		}
-	}
-	return nil
-}
-
 // serves is true for a member that itself answered a read in this observation. Of a voter's,
 // which is linearizable, the term must be the highest among all such answers: a member that
 // was paused may answer one read from before the pause (etcd before 3.5.28 and 3.6.9,
 // etcd-io/etcd#20418). The highest itself always serves, so that a member behind never makes
 // quorum look lost. A term of zero is not known, and says nothing.
-func (a *Assessment) serves(m *Member) bool { return a.answers(m) && !a.stopped(m) }
+func (a *Assessment) serves(m *Member) bool { return a.answers(m) && !a.state.stopped(m) }
 
 // answers is true for such a member, whatever may still happen to it.
 func (a *Assessment) answers(m *Member) bool {
@@ -336,9 +349,9 @@ func (m *Member) deniesToVote() bool {
 	return !m.Learner && m.Probe.Status != nil && m.Probe.Status.Learner
 }
 
-func (a *Assessment) seat(ordinal int) Seat {
+func (a *Assessment) replica(ordinal int) Replica {
 	s := &a.state
-	seat := Seat{Ordinal: ordinal}
+	replica := Replica{Ordinal: ordinal}
 	var few [64]byte // Longer than most names; so it takes no memory of its own.
 	name := s.Set.appendPodName(few[:0], ordinal)
 	memberName := ""
@@ -347,45 +360,45 @@ func (a *Assessment) seat(ordinal int) Seat {
 		if pod.Name != string(name) {
 			continue
 		}
-		seat.Name, memberName = pod.Name, pod.MemberName
+		replica.Name, memberName = pod.Name, pod.MemberName
 		if pod.Owned {
-			seat.Pod = pod
+			replica.Pod = pod
 		}
 	}
-	if seat.Name == "" {
-		seat.Name = string(name)
-		memberName = seat.Name
+	if replica.Name == "" {
+		replica.Name = string(name)
+		memberName = replica.Name
 	}
 	if s.Etcd.Known {
 		var second *Member
-		seat.Member, second = memberOf(s.Etcd.Members, seat.Name, memberName)
+		replica.Member, second = memberOf(s.Etcd.Members, replica.Name, memberName)
 		if second != nil && a.Inconsistent == "" {
-			a.Inconsistent = "pod " + seat.Name + " matches more than one member by the first label of their URLs: " +
-				seat.Member.label() + " and " + second.label()
+			a.Inconsistent = "pod " + replica.Name + " matches more than one member by the first label of their " +
+				"URLs: " + replica.Member.label() + " and " + second.label()
 		}
 	}
-	others, serves := a.servingForSure(), false
-	if m := seat.Member; m != nil {
-		seat.Stopped = a.stopped(m)
-		seat.Voter = !m.Learner
-		seat.Leader = m.ID == a.Leader && a.Leader != 0
+	others, serves := a.servingForSure, false
+	if m := replica.Member; m != nil {
+		replica.Stopped = a.state.stopped(m)
+		replica.Voter = !m.Learner
+		replica.Leader = m.ID == a.Leader && a.Leader != 0
 		serves = a.serves(m)
-		seat.Suspect = a.suspects(m)
-		if seat.Voter && serves {
+		replica.Suspect = a.state.suspects(m)
+		if replica.Voter && serves {
 			others--
 		}
 		lag, known := a.lag(m)
-		seat.Lag, seat.CaughtUp = lag, known && lag < a.policy.MaxLag
+		replica.Lag, replica.CaughtUp = lag, known && lag < a.policy.MaxLag
 	}
-	seat.joined = evidenceOf(seat.Pod, seat.Member, s.Etcd.Known, serves, others, a.Quorum)
-	seat.Evidence, seat.silent = seat.joined, seat.silence()
-	seat.Unlisted = s.Etcd.Known && seat.Pod != nil && seat.Member == nil
-	seat.Self = seat.Name == s.Self
-	if pod := seat.Pod; pod != nil {
-		seat.Outdated = s.Set.Outdated(pod)
-		seat.SidecarSick = !pod.Sidecar.Ready
+	replica.joined = evidenceOf(replica.Pod, replica.Member, s.Etcd.Known, serves, others, a.Quorum)
+	replica.Evidence, replica.silent = replica.joined, replica.silence()
+	replica.Unlisted = s.Etcd.Known && replica.Pod != nil && replica.Member == nil
+	replica.Self = replica.Name == s.Self
+	if pod := replica.Pod; pod != nil {
+		replica.Outdated = s.Set.Outdated(pod)
+		replica.SidecarSick = !pod.Sidecar.Ready
 	}
-	return seat
+	return replica
 }
 
 // Age says how long a condition has been seen without a break.
@@ -401,11 +414,11 @@ func (a *Assessment) Sightings() []Sighting {
 	if a.Serving == 0 {
 		seen = append(seen, Sighting{Condition: QuorumLostSeen})
 	}
-	for i := range a.Seats {
-		seat := &a.Seats[i]
-		pod := seat.Pod
-		if seat.Going() {
-			seen = append(seen, Sighting{seat.Name, AwaySeen})
+	for i := range a.Replicas {
+		replica := &a.Replicas[i]
+		pod := replica.Pod
+		if replica.Going() {
+			seen = append(seen, Sighting{replica.Name, AwaySeen})
 		}
 		if pod == nil {
 			continue
@@ -418,7 +431,7 @@ func (a *Assessment) Sightings() []Sighting {
 			seen = append(seen, Sighting{pod.UID, CordonedSeen})
 		}
 		// While the member serves, its kubelet's bad news is old: two short restarts are not one long one.
-		serves := seat.joined == Serving
+		serves := replica.joined == Serving
 		if pod.Etcd.State == ContainerTerminated && !serves {
 			seen = append(seen, Sighting{pod.UID, TerminatedSeen})
 		}
@@ -428,7 +441,7 @@ func (a *Assessment) Sightings() []Sighting {
 		if pod.Etcd.Restarts > 0 && !pod.Etcd.Ready && !serves {
 			seen = append(seen, Sighting{pod.UID, RestartingSeen})
 		}
-		if seat.silent {
+		if replica.silent {
 			seen = append(seen, Sighting{pod.UID, SilentSeen})
 		}
 		if pod.Said != "" {
@@ -437,7 +450,7 @@ func (a *Assessment) Sightings() []Sighting {
 		if pod.Heartbeat != "" || pod.NodeSilent { // That it is silent is another word than the next heartbeat.
 			seen = append(seen, Sighting{pod.heartbeat(), SaidSeen})
 		}
-		if !seat.Outdated && !seat.Stopped && (!pod.Ready || !seat.useful()) {
+		if !replica.Outdated && !replica.Stopped && (!pod.Ready || !replica.useful()) {
 			seen = append(seen, Sighting{pod.UID, UnsettledSeen})
 		}
 	}
@@ -519,11 +532,8 @@ func (s *Set) appendPodName(b []byte, ordinal int) []byte {
 func contradiction(s *State) string {
 	set := &s.Set
 	if !set.plausible() {
-		return "the StatefulSet has " + strconv.Itoa(
-			set.Replicas,
-		) + " replicas from ordinal " + strconv.Itoa(
-			set.Start,
-		) + " on"
+		return "the StatefulSet has " + strconv.Itoa(set.Replicas) + " replicas from ordinal " +
+			strconv.Itoa(set.Start) + " on"
 	}
 	for i := range s.Pods {
 		switch pod := &s.Pods[i]; {
@@ -537,9 +547,8 @@ func contradiction(s *State) string {
 		}
 		for j := range i {
 			if s.Pods[i].Owned && s.Pods[j].Owned && s.Pods[i].Ordinal >= 0 && s.Pods[i].Ordinal == s.Pods[j].Ordinal {
-				return "two pods of ordinal " + strconv.Itoa(
-					s.Pods[i].Ordinal,
-				) + ": " + s.Pods[j].Name + " and " + s.Pods[i].Name
+				return "two pods of ordinal " + strconv.Itoa(s.Pods[i].Ordinal) + ": " + s.Pods[j].Name + " and " +
+					s.Pods[i].Name
 			}
 		}
 	}
@@ -559,10 +568,8 @@ func contradiction(s *State) string {
 			}
 			if a, b := m.Probe.Status, o.Probe.Status; a != nil && b != nil && a.Term == b.Term &&
 				a.Leader != 0 && b.Leader != 0 && a.Leader != b.Leader {
-				return "members " + o.Name + " and " + m.Name + " name different leaders at term " + strconv.FormatUint(
-					a.Term,
-					10,
-				)
+				return "members " + o.Name + " and " + m.Name + " name different leaders at term " +
+					strconv.FormatUint(a.Term, 10)
 			}
 		}
 	}
@@ -570,10 +577,7 @@ func contradiction(s *State) string {
 }
 
 // survivorsWithout counts the survivors that stay when c goes.
-func (a *Assessment) survivorsWithout(c *Seat) int { return a.survivors - btoi(c.survives()) }
-
-// singleMember: exactly one voter and one replica.
-func (a *Assessment) singleMember() bool { return a.Voters == 1 && len(a.Seats) == 1 }
+func (a *Assessment) survivorsWithout(c *Replica) int { return a.survivors - btoi(c.survives()) }
 
 func (a *Assessment) lag(m *Member) (entries uint64, known bool) {
 	if m.Probe.Status == nil {
@@ -582,10 +586,10 @@ func (a *Assessment) lag(m *Member) (entries uint64, known bool) {
 	return a.HighestIndex - min(a.HighestIndex, m.Probe.Status.Applied), true
 }
 
-func (a *Assessment) seatOf(pod string) *Seat {
-	for i := range a.Seats {
-		if a.Seats[i].Name == pod {
-			return &a.Seats[i]
+func (a *Assessment) replicaOf(pod string) *Replica {
+	for i := range a.Replicas {
+		if a.Replicas[i].Name == pod {
+			return &a.Replicas[i]
 		}
 	}
 	return nil

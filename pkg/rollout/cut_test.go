@@ -52,9 +52,9 @@ func TestAKubeletIsAWitnessOnlyWhileItCanBeHeard(t *testing.T) {
 		}), "Serving"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := &rollout.Assess(tc.world.state, tc.world.policy).Seats[4]
-			if got := strings.TrimSpace(s.Evidence.String() + " " + s.Liveness.String()); got != tc.want {
-				t.Errorf("got %s, want %s: %s", got, tc.want, s.Describe())
+			r := &rollout.Assess(tc.world.state, tc.world.policy).Replicas[4]
+			if got := strings.TrimSpace(r.Evidence.String() + " " + r.Liveness.String()); got != tc.want {
+				t.Errorf("got %s, want %s: %s", got, tc.want, r.Describe())
 			}
 		})
 	}

@@ -141,20 +141,20 @@ func (m *Member) exceeds(other *Member) bool {
 }
 
 // differences are those of this look, and those that were proven before and may show again at any moment.
-func (a *Assessment) differences() []Difference {
+func (s *State) differences() []Difference {
 	var all []Difference
-	a.state.Etcd.differences(func(more, less *Member) {
+	s.Etcd.differences(func(more, less *Member) {
 		d := Difference{More: more.ID, Less: less.ID, Looks: 1}
-		for _, was := range a.state.Differ {
+		for _, was := range s.Differ {
 			if was.More == d.More && was.Less == d.Less && was.Looks > d.Looks {
 				d = was
 			}
 		}
 		all = append(all, d)
 	})
-	for _, was := range a.state.Differ {
+	for _, was := range s.Differ {
 		same := func(d Difference) bool { return d.More == was.More && d.Less == was.Less }
-		if was.Proven() && a.state.Etcd.Known && a.state.Etcd.lists(pair{was.More, was.Less}) &&
+		if was.Proven() && s.Etcd.Known && s.Etcd.lists(pair{was.More, was.Less}) &&
 			!slices.ContainsFunc(all, same) {
 			all = append(all, was)
 		}
@@ -163,21 +163,22 @@ func (a *Assessment) differences() []Difference {
 }
 
 // agreeing are voters that say how far their data are, of which no two differ, with this one among them.
-func (a *Assessment) agreeing(with *Member) []*Member {
+func agreeing(a *Assessment, with *Member) []*Member {
 	if !with.tellsData() {
 		return nil
 	}
 	set := []*Member{with}
 	for i := range a.state.Etcd.Members {
 		m := &a.state.Etcd.Members[i]
-		if m.tellsData() && m != with && !slices.ContainsFunc(set, func(x *Member) bool { return a.differ(m, x) }) {
+		if m.tellsData() && m != with && !slices.ContainsFunc(set, func(x *Member) bool { return differ(a, m, x) }) {
 			set = append(set, m)
 		}
 	}
 	return set
 }
 
-func (a *Assessment) differ(x, y *Member) bool {
+// differ is true for two members between which a difference was found.
+func differ(a *Assessment, x, y *Member) bool {
 	return slices.ContainsFunc(a.differing, func(d Difference) bool { return d.between(x, y) })
 }
 
@@ -187,18 +188,18 @@ func (a *Assessment) mayLead(m *Member) bool {
 	if len(a.differing) == 0 {
 		return true
 	}
-	return a.inMajority(m) && !slices.ContainsFunc(a.state.Etcd.Members, func(x Member) bool {
-		return a.differ(m, &x) && a.inMajority(a.state.member(x.ID))
+	return inMajority(a, m) && !slices.ContainsFunc(a.state.Etcd.Members, func(x Member) bool {
+		return differ(a, m, &x) && inMajority(a, a.state.member(x.ID))
 	})
 }
 
-func (a *Assessment) inMajority(m *Member) bool { return len(a.agreeing(m)) >= a.Quorum }
+func inMajority(a *Assessment, m *Member) bool { return len(agreeing(a, m)) >= a.Quorum }
 
 // dataTold is true where there is something to say of the members' data: some differ, or a voter that serves does not
 // say how far its own are. A member that does not serve is healed all the same, unless that makes a step of etcd's
 // version begin.
-func dataTold(a *Assessment, c *Seat) bool {
-	if c.Evidence == Down && (a.Step().Unknown != "" || !a.changes(c)) {
+func dataTold(a *Assessment, c *Replica) bool {
+	if c.Evidence == Down && (a.Step().Unknown != "" || !changes(a, c)) {
 		return false
 	}
 	return a.Voters > 1 && (len(a.differing) > 0 || slices.ContainsFunc(a.state.Etcd.Members, func(m Member) bool {
@@ -208,14 +209,14 @@ func dataTold(a *Assessment, c *Seat) bool {
 
 // dataAgrees: if data differ, each removal may leave the member with the wrong ones to decide. What was found only now
 // is looked at again, which takes a moment.
-func dataAgrees(a *Assessment, _ *Seat) Verdict {
+func dataAgrees(a *Assessment, _ *Replica) Verdict {
 	if len(a.differing) == 0 {
 		told := 0
 		for i := range a.state.Etcd.Members {
 			told += btoi(a.state.Etcd.Members[i].tellsData())
 		}
 		v := passed("no data are known to differ; voters that say how far theirs are: %d of %d", told, a.Voters)
-		v.text = a.withoutStatus()
+		v.text = a.state.Etcd.withoutStatus()
 		return v
 	}
 	d := a.differing[0]
@@ -224,14 +225,14 @@ func dataAgrees(a *Assessment, _ *Seat) Verdict {
 			d = x
 		}
 	}
-	return Verdict{lasting: d.Proven(), text: a.describeDifference(d)}
+	return Verdict{lasting: d.Proven(), text: describeDifference(a, d)}
 }
 
-func (a *Assessment) describeDifference(d Difference) string {
+func describeDifference(a *Assessment, d Difference) string {
 	more, less := a.state.member(d.More), a.state.member(d.Less)
 	text := "the data of " + more.label() + " and " + less.label() + " differ: " + more.progress() + ", " +
 		less.progress() + ", and an entry raises the revision by at most one; "
-	most := a.mostAgreeing()
+	most := mostAgreeing(a)
 	if len(most) >= a.Quorum {
 		text += "a majority agrees (" + labels(most) + ")"
 		var rest []*Member
@@ -256,10 +257,10 @@ func (a *Assessment) describeDifference(d Difference) string {
 }
 
 // mostAgreeing are the most voters of which no two differ.
-func (a *Assessment) mostAgreeing() []*Member {
+func mostAgreeing(a *Assessment) []*Member {
 	var most []*Member
 	for i := range a.state.Etcd.Members {
-		if set := a.agreeing(&a.state.Etcd.Members[i]); len(set) > len(most) {
+		if set := agreeing(a, &a.state.Etcd.Members[i]); len(set) > len(most) {
 			most = set
 		}
 	}

@@ -8,7 +8,7 @@ func Decide(s State, p Policy) Decision { return join(s, p).Decide(s.Memory) }
 // assessment of an earlier decision changes with the memory.
 func (a *Assessment) Decide(m Memory) Decision {
 	a.remember(m)
-	d := a.choose()
+	d := choose(a)
 	d.Assessment = a
 	return d
 }

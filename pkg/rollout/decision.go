@@ -113,10 +113,10 @@ func (d *Decision) Reason() string {
 // Acts is true when the decision changes something.
 func (d *Decision) Acts() bool {
 	switch d.Action.(type) {
-	case MoveLeader, Remove, RemoveMember, Defragment, Disarm:
-		return true
+	case nil, Idle, Hold, Wait, Complete:
+		return false
 	}
-	return false
+	return true
 }
 
 // GoesAlone is true when the decision removes a pod while every voter serves, and MaxUnavailable is one pod. So no
@@ -124,7 +124,7 @@ func (d *Decision) Acts() bool {
 func (d *Decision) GoesAlone() bool {
 	_, removes := d.Action.(Remove)
 	a := d.Assessment
-	return removes && a.Serving == a.Voters && a.policy.MaxUnavailable.Of(len(a.Seats)) == 1
+	return removes && a.Serving == a.Voters && a.policy.MaxUnavailable.Of(len(a.Replicas)) == 1
 }
 
 // Beside is true if a duty beside the rollout acts, waits or holds. The rollout comes first in a decision when it
@@ -137,13 +137,18 @@ func (d *Decision) Beside() bool {
 // Target returns the pod that is removed, that hands leadership over, or whose member is defragmented; the zero
 // Target when the decision changes no pod or member of ours.
 func (d *Decision) Target() Target {
-	switch a := d.Action.(type) {
-	case Remove:
-		return a.Target
-	case MoveLeader:
-		return a.Target
-	case Defragment:
-		return a.Target
+	if d.Action == nil {
+		return Target{}
 	}
-	return Target{}
+	target, _ := d.Action.on()
+	return target
+}
+
+// About is the name of the pod or the member that the decision changes, empty if it changes nothing.
+func (d *Decision) About() string {
+	if d.Action == nil {
+		return ""
+	}
+	_, name := d.Action.on()
+	return name
 }

@@ -89,7 +89,7 @@ func noLock(w *world) { w.state.NoLock = true }
 // stopping: the record says that a defragmentation of this member may be under way.
 func stopping(ordinal int) change {
 	return func(w *world) {
-		w.state.UnderWay = &rollout.Passing{Operation: "defragment",
+		w.state.UnderWay = &rollout.Blocking{Operation: "defragment",
 			Member: rollout.MemberRef{ID: id(ordinal), Cluster: clusterID, Name: name(ordinal)}}
 	}
 }
@@ -157,6 +157,10 @@ func TestWhatTheDutyDefragmentDecides(t *testing.T) {
 			"etcd-0 to etcd-1"},
 		{"the former leader goes as a follower", tidy(holding(500*mib, 100*mib, 0), askedAll(), leads(1)),
 			"defragment etcd-0"},
+		{"one whose pod is gone already is waited for, even where AllServing is overridden",
+			tidy(full, askedAll(), overriding(rollout.GuardAllServing), func(w *world) {
+				w.state.Pods, w.state.Removed = w.state.Pods[:2], []string{name(2)}
+			}), "wait AllServing"},
 		{"a single member is defragmented in its place", cluster(1, allUpdated(), holding(500*mib, 100*mib, 0),
 			askedAll()),
 			"defragment etcd-0"},
@@ -424,8 +428,8 @@ func TestAMemberThatMayBeStoppedCountsAsNotServing(t *testing.T) {
 		t.Errorf("decided: %s", got)
 	}
 	a := rollout.Assess(w.state, w.policy)
-	if a.Serving != 2 || a.Seats[1].Evidence != rollout.Unknown || !a.Seats[1].Stopped {
-		t.Errorf("%d serve, etcd-1 is %s", a.Serving, a.Seats[1].Evidence)
+	if a.Serving != 2 || a.Replicas[1].Evidence != rollout.Unknown || !a.Replicas[1].Stopped {
+		t.Errorf("%d serve, etcd-1 is %s", a.Serving, a.Replicas[1].Evidence)
 	}
 	// Whatever the operator overrides, what the record's protocol keeps stays.
 	for i := range rollout.Guards {
@@ -436,7 +440,7 @@ func TestAMemberThatMayBeStoppedCountsAsNotServing(t *testing.T) {
 	}
 }
 
-func TestWhenAPassingOperationHasPassed(t *testing.T) {
+func TestWhenABlockingOperationIsOver(t *testing.T) {
 	ofAnother := func(w *world) { w.state.UnderWay.Member.Cluster = 9 }
 	for _, tc := range []struct {
 		name  string
@@ -486,7 +490,7 @@ func TestWhenAPassingOperationHasPassed(t *testing.T) {
 			cluster(1, stopping(0), inItsPod(0), alive(0), restarted(0), noMemberList()), true, "has ended"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := rollout.Assess(tc.world.state, tc.world.policy).Passed(); got != tc.want {
+			if got := rollout.Assess(tc.world.state, tc.world.policy).Unblocked(); got != tc.want {
 				t.Errorf("passed: %v", got)
 			}
 			d := tc.world.decide()

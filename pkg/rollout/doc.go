@@ -9,15 +9,17 @@
 //
 // # How a decision is made
 //
-// First the facts are joined ([Assess]): each ordinal of the StatefulSet becomes a seat
+// First the facts are joined ([Assess]): each ordinal of the StatefulSet becomes a replica
 // with its pod and its member, and each member gets its [Evidence] from two
 // witnesses: etcd itself, probed by the coordinator, and the kubelet, as seen in
 // the pod's status. A member is Serving when it answered a linearizable read
 // itself; it is Down only when both witnesses agree; everything else is Unknown.
 //
-// Then the duties are tried in order, a file each. Each has rules, which are tried from the top: the
-// first duty holds ([RuleNotOurs], [RuleHeld]), the second rolls ([RuleComplete],
-// [RuleNotServingFirst], [RuleUpdatedSettle], [RuleServing] and [RuleHandOverLeadership]).
+// Then the duties are tried in order, a file each, in which everything stands that only this duty asks. The first that
+// acts decides: [DutyHeld] ([RuleNotOurs], [RuleHeld]), [DutyMakeWay], [DutyRoll] ([RuleComplete],
+// [RuleNotServingFirst], [RuleUpdatedSettle], [RuleServing] and [RuleHandOverLeadership]), [DutyGhosts] and
+// [DutyDefragment]. What several of them ask is a fact of the [Assessment], or stands beside the duties: who leads next
+// in leadership.go, who leaves in leaving.go, and so on.
 //
 // A rule asks named guards. Each guard is a row of [Guards], which says what there is to know
 // of it; its function stands in one of the files guards_*.go. A guard's name is the word used for it

@@ -38,7 +38,7 @@ var duties = []duty{
 // choose asks the duties one after the other. The first that acts is the decision. If none acts, it is
 // the first that waits or holds: what comes after it may be done all the same. So no duty starves
 // another, but for what forbids any work.
-func (a *Assessment) choose() Decision {
+func choose(a *Assessment) Decision {
 	var few [4]Decision
 	all, best := few[:0], 0
 	for i := range duties {

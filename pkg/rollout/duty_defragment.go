@@ -31,10 +31,36 @@ const (
 	noSpace                // etcd takes no writes.
 )
 
+// defragmenting is what the duty that defragments members asks.
+type defragmenting struct {
+	*Assessment
+	// why is the best reason that there is to do it.
+	why cause
+	// alarmed are the IDs of the members that have raised the alarm NOSPACE, as all members tell it. First come those
+	// that have left etcd's list, because no database has to become smaller for them. These alone are gone.
+	alarmed, gone []uint64
+}
+
+func defragmentingOf(on *Assessment) defragmenting {
+	a := defragmenting{Assessment: on}
+	switch {
+	case a.noSpace:
+		a.why = noSpace
+	case a.asked():
+		a.why = requested
+	}
+	ids := a.state.Etcd.inAlarm(func(st *Status) []uint64 { return st.NoSpaceOf })
+	a.gone = a.state.gone(ids)
+	listed := slices.DeleteFunc(ids, func(id uint64) bool { return slices.Contains(a.gone, id) })
+	a.alarmed = slices.Concat(a.gone, listed)
+	return a
+}
+
 // defragment is the duty that defragments members, one at a time, and ends an alarm NOSPACE once that has helped.
 // It has nothing to say while nobody asks for it, by a request or by the policy, and there is no such alarm.
-func defragment(a *Assessment) Decision {
-	why := a.defragmentsFor()
+func defragment(on *Assessment) Decision {
+	a := defragmentingOf(on)
+	why := a.why
 	switch {
 	case why == unasked && (a.state.NoLock || !a.policy.DefragmentWhen.On()):
 		return a.notAsked()
@@ -42,13 +68,13 @@ func defragment(a *Assessment) Decision {
 		return saying(Wait{}, GuardVotersUnknown, "nobody knows whom to defragment: no member answers with a "+
 			"member list")
 	}
-	candidates := a.fragmented(why)
+	candidates := a.fragmented()
 	switch {
 	case why == noSpace && len(candidates) == 0:
 		return a.tellsGone(a.disarm())
 	case why == requested && len(candidates) == 0 && a.unsized() != nil:
-		s := a.unsized()
-		return saying(Wait{}, GuardAllServing, "how large the database of "+s.Name+" is, is not known: "+s.Describe())
+		r := a.unsized()
+		return saying(Wait{}, GuardAllServing, "how large the database of "+r.Name+" is, is not known: "+r.Describe())
 	case why == requested && len(candidates) == 0:
 		return saying(Complete{}, "", "no database has enough in it that a defragmentation frees: "+a.sizes())
 	case len(candidates) == 0:
@@ -60,7 +86,7 @@ func defragment(a *Assessment) Decision {
 		return a.tellsGone(saying(Hold{}, GuardNoSpace, "etcd takes no writes, and nothing is done about it unless "+
 			"somebody asks for it; a defragmentation would help: "+describe(candidates)))
 	}
-	d := a.tellsGone(a.nextFragmented(candidates))
+	d := a.tellsGone(a.next(candidates))
 	if why == unasked && !d.Acts() && len(a.state.Tries) == 0 {
 		d.Action = Idle{} // Nobody waits for it, so it is told, and no reason to stay awake.
 	}
@@ -69,189 +95,90 @@ func defragment(a *Assessment) Decision {
 
 // notAsked answers a request that is not about this cluster, or that has to wait for the lock, and has nothing to say
 // if there is none. Whoever asks does not know the cluster before that has been answered.
-func (a *Assessment) notAsked() Decision {
+func (a defragmenting) notAsked() Decision {
 	r := a.state.Request
 	switch {
 	case r == nil || r.Operation != RequestDefragment:
 		return Decision{}
-	case a.state.NoLock && a.bound(r):
+	case a.state.NoLock && a.state.bound(r):
 		return saying(Wait{}, "", "no member is defragmented"+withoutLock)
 	}
 	return saying(Idle{}, "", "a defragmentation is asked for, but not of this cluster, which is "+
 		strconv.FormatUint(a.state.Etcd.ClusterID, 16))
 }
 
-// defragmentsFor is the best reason that there is.
-func (a *Assessment) defragmentsFor() cause {
-	switch {
-	case a.noSpace():
-		return noSpace
-	case a.asked():
-		return requested
-	}
-	return unasked
-}
-
 // asked is true if an operator asks for a defragmentation. A request about another cluster may have come back from a
 // backup. Without the lock nobody sees who else is there.
-func (a *Assessment) asked() bool {
+func (a defragmenting) asked() bool {
 	r := a.state.Request
-	return r != nil && r.Operation == RequestDefragment && (!a.state.NoLock || a.noSpace()) && a.bound(r)
+	return r != nil && r.Operation == RequestDefragment && (!a.state.NoLock || a.noSpace) && a.state.bound(r)
 }
 
-// bound is true for a request that is about this cluster, as far as anybody knows which one it is.
-func (a *Assessment) bound(r *Request) bool {
-	return !a.state.Etcd.Known || r.Cluster == a.state.Etcd.ClusterID
-}
-
-// Quota is how large the database of a seat's member may become.
-func (a *Assessment) Quota(s *Seat) Quota {
-	q := Quota{Bytes: defaultQuota, From: "etcd's default, because nothing says otherwise"}
-	switch {
-	case s.Member != nil && s.Member.Probe.Status != nil && s.Member.Probe.Status.Quota != 0:
-		q = Quota{s.Member.Probe.Status.Quota, "the member's status"}
-	case s.Pod != nil && s.Pod.Quota.Bytes != 0:
-		q = s.Pod.Quota
-	case a.policy.QuotaBytes != 0:
-		q = Quota{a.policy.QuotaBytes, "Quorate's option quota-bytes"}
-	}
-	return q
-}
-
-// Database says how large a member's database is.
-type Database struct {
-	// Size is how many bytes it takes, and Free how many of them a defragmentation would give back.
-	Size, Free int64
-	Quota      Quota
-}
-
-// Database returns the numbers of a seat's database, or nil if they are not known.
-func (a *Assessment) Database(s *Seat) *Database {
-	if s.Member == nil || s.Member.Probe.Status == nil || s.Member.Probe.Status.Size == 0 {
-		return nil
-	}
-	st := s.Member.Probe.Status
-	return &Database{Size: st.Size, Free: max(st.Size-st.InUse, 0), Quota: a.Quota(s)}
-}
-
-// reaches is true for a database of at least so many percent of its quota.
-func (d *Database) reaches(percent int) bool {
-	return d.Quota.Bytes > 0 && d.Size >= d.Quota.Bytes/100*int64(percent)
-}
-
-// gains is true if so many percent of the database are free, and that is worth a defragmentation.
-func (d *Database) gains(percent int) bool {
-	return d.Free >= leastFree && d.Free >= d.Size/100*int64(percent)
-}
-
-// String says it for people.
-func (d *Database) String() string {
-	if d == nil {
-		return "unknown"
-	}
-	text := SizeText(d.Size)
-	if d.Quota.Bytes > 0 {
-		text += " of " + SizeText(d.Quota.Bytes)
-	}
-	return text + ", " + SizeText(d.Free) + " free in it"
-}
-
-// Fullest is the largest part of its quota that the database of a member of ours takes, 0 if none is known. With it
-// comes whether there is an alarm NOSPACE.
-func (a *Assessment) Fullest() (part float64, alarm bool) {
-	for i := range a.Seats {
-		if d := a.Database(&a.Seats[i]); d != nil && d.Quota.Bytes > 0 {
-			part = max(part, float64(d.Size)/float64(d.Quota.Bytes))
-		}
-	}
-	return part, a.noSpace()
-}
-
-// fragmented are the seats whose members are to be defragmented, in the order in which they go: followers before the
+// fragmented are the replicas whose members are to be defragmented, in the order in which they go: followers before the
 // leader, within that our own member last, because our lock may live there, and then the higher ordinal first.
-func (a *Assessment) fragmented(why cause) []*Seat {
-	var seats []*Seat
-	alarmed := a.alarmed()
-	for i := range a.Seats {
-		s := &a.Seats[i]
-		d := a.Database(s)
+func (a defragmenting) fragmented() []*Replica {
+	var replicas []*Replica
+	for i := range a.Replicas {
+		r := &a.Replicas[i]
+		d := a.Database(r)
 		if d == nil {
 			continue
 		}
-		if t := a.state.Tries[s.Member.ID]; t.Done && (why == requested || d.Free < t.Left+max(leastFree, d.Size/20)) {
+		t := a.state.Tries[r.Member.ID]
+		if t.Done && (a.why == requested || d.Free < t.Left+max(leastFree, d.Size/20)) {
 			continue // Once is enough for a request, and else until there is something new to free.
 		}
 		// With NOSPACE each coordinator has a full database rewritten once in any case: etcd tells what is free only
 		// after the next write.
-		wanted := why == noSpace && (d.reaches(fullAt) || slices.Contains(alarmed, s.Member.ID) && d.gains(leastGain))
-		if r := a.state.Request; a.asked() {
-			wanted = wanted || (r.Member == 0 || r.Member == s.Member.ID) && d.gains(leastGain)
+		wanted := a.why == noSpace &&
+			(d.reaches(fullAt) || slices.Contains(a.alarmed, r.Member.ID) && d.gains(leastGain))
+		if request := a.state.Request; a.asked() {
+			wanted = wanted || (request.Member == 0 || request.Member == r.Member.ID) && d.gains(leastGain)
 		}
-		if w := a.policy.DefragmentWhen; why == unasked {
+		if w := a.policy.DefragmentWhen; a.why == unasked {
 			wanted = d.Free >= w.Bytes && (d.gains(w.Percent) || d.reaches(w.OfQuota))
 		}
 		if wanted {
-			seats = append(seats, s)
+			replicas = append(replicas, r)
 		}
 	}
-	slices.SortFunc(seats, func(x, y *Seat) int {
+	slices.SortFunc(replicas, func(x, y *Replica) int {
 		return cmp.Or(cmp.Compare(btoi(x.Leader), btoi(y.Leader)), cmp.Compare(btoi(x.Self), btoi(y.Self)),
 			cmp.Compare(y.Ordinal, x.Ordinal))
 	})
-	return seats
+	return replicas
 }
 
-// nextFragmented defragments the first of these whose guards pass, or says what keeps the first one.
-func (a *Assessment) nextFragmented(seats []*Seat) Decision {
-	all := make([]Candidate, 0, len(seats))
-	for _, s := range seats {
-		c := Candidate{Pod: s.Name, Rule: RuleDefragment}
-		for _, r := range defragmentGuards {
-			if r.asked != nil && !r.asked(a, s) {
-				continue
-			}
-			var v Verdict
-			a.ask(r, s, &v)
-			c.Verdicts = append(c.Verdicts, v)
-		}
-		all = append(all, c)
-	}
+// next defragments the first of these whose guards pass, or says what keeps the first one.
+func (a defragmenting) next(replicas []*Replica) Decision {
+	all := a.consider(RuleDefragment, replicas, defragmentGuards)
 	c := firstPassing(all)
 	if c == nil {
 		c = &all[0]
-		v := c.failed()
-		d := Decision{Action: RowOf(v.Guard).keeps(v), Rule: RuleDefragment, Guard: v.Guard, Candidates: all}
-		d.reason = func() string { return "defragment " + c.Pod + ": " + v.Detail() }
-		return d
+		return keptBack(c, all, func() string { return "defragment " + c.Pod + ": " + c.failed().Detail() })
 	}
-	seat := a.seatOf(c.Pod)
-	if seat.Leader && !a.singleMember() {
-		if t, ok := a.transfer(seat); ok {
-			d := Decision{Action: MoveLeader{Target: targetOf(seat), Transfer: t}, Rule: RuleDefragment,
-				Candidates: all}
-			d.reason = func() string {
-				return t.FromName + " leads and is next to be defragmented; " + t.ToName + " takes over first, " +
-					"so that writes go on"
-			}
-			return d
+	replica := a.replicaOf(c.Pod)
+	if replica.Pod == nil { // AllServing is overridden. But there is no process that anything could be asked of.
+		return saying(Wait{}, GuardAllServing, "defragment "+c.Pod+": "+replica.Describe())
+	}
+	if replica.Leader && !a.onlyMember {
+		if t, ok := a.transfer(replica); ok {
+			return moveLeader(RuleDefragment, replica, t, all, " and is next to be defragmented",
+				"first, so that writes go on")
 		}
 	}
 	d := Decision{
-		Action: Defragment{Target: targetOf(seat), Member: a.refOf(seat.Member.ID, seat.Name),
-			Process: processOf(seat), Within: a.callOf(seat.Member.Probe.Status.Size)},
+		Action: Defragment{Target: targetOf(replica), Member: a.state.refOf(replica.Member.ID, replica.Name),
+			Process: processOf(replica), Within: a.callOf(replica.Member.Probe.Status.Size)},
 		Rule: RuleDefragment, Candidates: all,
 	}
-	d.reason = func() string { return c.Pod + " is defragmented: " + a.Database(seat).String() }
+	d.reason = func() string { return c.Pod + " is defragmented: " + a.Database(replica).String() }
 	return d
-}
-
-func (a *Assessment) refOf(id uint64, name string) MemberRef {
-	return MemberRef{ID: id, Cluster: a.state.Etcd.ClusterID, Name: name}
 }
 
 // callOf is how long the call may take: half a minute, and a second for every 16 MiB, which a slow disk writes. It is
 // no longer than it has to be, because a call of which nobody knows the end is waited out.
-func (a *Assessment) callOf(size int64) time.Duration {
+func (a defragmenting) callOf(size int64) time.Duration {
 	return min(a.policy.DefragmentTimeout, 30*time.Second+time.Duration(size>>24)*time.Second)
 }
 
@@ -261,18 +188,19 @@ const disarmWithin = 5 * time.Second
 // disarm ends an alarm NOSPACE, one member's at a time, when no database is full any more. Where nobody on etcd's list
 // has raised it, a member that does not answer is not waited for: it has not found its database full either. Should it
 // be, its next write raises the alarm again, in its own name.
-func (a *Assessment) disarm() Decision {
-	ids, ofGone := a.alarmed(), a.ofGone()
-	for i := range a.Seats {
-		s := &a.Seats[i]
-		switch d := a.Database(s); {
-		case s.Member == nil && s.Pod == nil, d == nil && ofGone:
+func (a defragmenting) disarm() Decision {
+	ids := a.alarmed
+	ofGone := len(ids) > 0 && len(a.gone) == len(ids) // Nobody on etcd's list has raised it.
+	for i := range a.Replicas {
+		r := &a.Replicas[i]
+		switch d := a.Database(r); {
+		case r.Member == nil && r.Pod == nil, d == nil && ofGone:
 		case d == nil:
-			return saying(Wait{}, GuardAllServing, "etcd takes no writes, and how large the database of "+s.Name+
-				" is, is not known: "+s.Describe())
+			return saying(Wait{}, GuardAllServing, "etcd takes no writes, and how large the database of "+r.Name+
+				" is, is not known: "+r.Describe())
 		case d.reaches(fullAt):
 			return saying(Hold{}, GuardNoSpace, "etcd takes no writes, and a defragmentation does not "+
-				"help: "+s.Name+" has "+d.String()+" (the quota is "+d.Quota.From+")")
+				"help: "+r.Name+" has "+d.String()+" (the quota is "+d.Quota.From+")")
 		}
 	}
 	for _, m := range a.External {
@@ -299,14 +227,14 @@ func (a *Assessment) disarm() Decision {
 	case !a.state.Etcd.Linearizable || a.Serving < a.Quorum:
 		return saying(Wait{}, GuardAllServing, "etcd takes no writes, and no quorum answers")
 	}
-	ref := a.refOf(ids[0], Label("", ids[0]))
+	ref := a.state.refOf(ids[0], Label("", ids[0]))
 	if m := a.state.member(ref.ID); m != nil {
 		ref.Name = m.label()
 	}
 	action := Disarm{Member: ref, Within: disarmWithin}
-	for i := range a.Seats {
-		if s := &a.Seats[i]; s.Member != nil && s.Member.ID == ref.ID {
-			action.Process = processOf(s)
+	for i := range a.Replicas {
+		if r := &a.Replicas[i]; r.Member != nil && r.Member.ID == ref.ID {
+			action.Process = processOf(r)
 		}
 	}
 	d := Decision{Action: action, Rule: RuleDefragment}
@@ -320,34 +248,43 @@ func (a *Assessment) disarm() Decision {
 	return d
 }
 
-// unsized is a seat that has a member, and does not say how large its database is; nil if there is none.
-func (a *Assessment) unsized() *Seat {
-	for i := range a.Seats {
-		if s := &a.Seats[i]; s.Member != nil && a.Database(s) == nil {
-			return s
+// tellsGone adds to what keeps the alarm NOSPACE that members which are gone have a part in it.
+func (a defragmenting) tellsGone(d Decision) Decision {
+	if len(a.gone) > 0 && !d.Acts() {
+		reason := d.reason
+		d.reason = func() string { return reason() + "; the alarm has been raised by " + a.whose(a.gone) }
+	}
+	return d
+}
+
+// unsized is a replica that has a member, and does not say how large its database is; nil if there is none.
+func (a defragmenting) unsized() *Replica {
+	for i := range a.Replicas {
+		if r := &a.Replicas[i]; r.Member != nil && a.Database(r) == nil {
+			return r
 		}
 	}
 	return nil
 }
 
 // sizes are those of all databases.
-func (a *Assessment) sizes() string {
+func (a defragmenting) sizes() string {
 	text := ""
-	for i := range a.Seats {
-		s := &a.Seats[i]
+	for i := range a.Replicas {
+		r := &a.Replicas[i]
 		if text != "" {
 			text += "; "
 		}
-		text += s.Name + " " + a.Database(s).String()
+		text += r.Name + " " + a.Database(r).String()
 	}
 	return text
 }
 
-// describe names some seats.
-func describe(seats []*Seat) string {
-	text := seats[0].Name
-	for _, s := range seats[1:] {
-		text += ", " + s.Name
+// describe names some replicas.
+func describe(replicas []*Replica) string {
+	text := replicas[0].Name
+	for _, r := range replicas[1:] {
+		text += ", " + r.Name
 	}
 	return text
 }

@@ -3,7 +3,7 @@ package rollout
 // makeWay is the duty that moves leadership away from a member that others are about to take. It does nothing without
 // the lock: whoever stands in without it is there to bring quorum back.
 func makeWay(a *Assessment) Decision {
-	target, why, waited := a.leadsAndLeaves()
+	target, why, waited := leadsAndLeaves(a)
 	if a.state.NoLock || target.Pod == "" || a.transfersFail(a.Leader) {
 		return Decision{}
 	}
@@ -11,8 +11,8 @@ func makeWay(a *Assessment) Decision {
 	// defragmented, would be the next to hand over, and might have nobody else to hand over to.
 	next := defragment(a)
 	defragmented := next.Target().Pod
-	to := a.heir(nil, func(s *Seat) bool {
-		return !s.Leader && !s.goesLast() && (waited || !s.Outdated && s.Name != defragmented)
+	to := a.heir(nil, func(r *Replica) bool {
+		return !r.Leader && !r.goesLast() && (waited || !r.Outdated && r.Name != defragmented)
 	})
 	if to == nil {
 		return Decision{}
@@ -28,15 +28,15 @@ func makeWay(a *Assessment) Decision {
 
 // leadsAndLeaves returns the leader's pod if others are about to take it, or if its node is cordoned, with the
 // reason. waited is true while the rollout waits for them.
-func (a *Assessment) leadsAndLeaves() (pod Target, why func() string, waited bool) {
-	for i := range a.Seats {
-		s := &a.Seats[i]
-		if s.Leader && s.Pod != nil && s.Evidence == Serving && (s.Leaving || s.goesLast() && !s.Going()) {
-			return targetOf(s), func() string { return a.leaver(s) }, s.yields
+func leadsAndLeaves(a *Assessment) (pod Target, why func() string, waited bool) {
+	for i := range a.Replicas {
+		r := &a.Replicas[i]
+		if r.Leader && r.Pod != nil && r.Evidence == Serving && (r.Leaving || r.goesLast() && !r.Going()) {
+			return targetOf(r), func() string { return a.leaver(r) }, r.yields
 		}
 	}
 	for _, m := range a.External {
-		if p := a.podOutOfRange(m); p != nil && m.ID == a.Leader && a.serves(m) {
+		if p := a.state.podOutOfRange(m); p != nil && m.ID == a.Leader && a.serves(m) {
 			target := Target{Pod: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion, Ordinal: p.Ordinal}
 			return target, func() string { return "it is being scaled away" }, true
 		}

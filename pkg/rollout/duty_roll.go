@@ -6,10 +6,14 @@ import (
 	"slices"
 )
 
+// rolling is what the duty that replaces outdated pods asks.
+type rolling struct{ *Assessment }
+
 // roll is the duty that replaces outdated pods: the rules [RuleComplete], [RuleNotServingFirst],
 // [RuleUpdatedSettle], [RuleServing] and [RuleHandOverLeadership], in this order. It always
 // has something to say.
-func roll(a *Assessment) Decision {
+func roll(on *Assessment) Decision {
+	a := rolling{on}
 	if a.done() {
 		return a.complete()
 	}
@@ -17,8 +21,8 @@ func roll(a *Assessment) Decision {
 	if c := firstPassing(down); c != nil {
 		return a.remove(c, down)
 	}
-	if s, r := a.unsettled(failingGuards); s != nil {
-		return a.failed(s, r, down)
+	if r, row := a.unsettled(failingGuards); r != nil {
+		return a.failed(r, row, down)
 	}
 	serving := a.candidates(RuleServing, servingGuards)
 	all := slices.Concat(down, serving)
@@ -26,13 +30,14 @@ func roll(a *Assessment) Decision {
 	if c == nil {
 		return a.waits(all)
 	}
-	if seat := a.seatOf(c.Pod); seat.Leader {
-		if t, ok := a.transfer(seat); ok {
-			return moveLeader(seat, t, all, " and is next", "first, so that no election is needed")
+	if replica := a.replicaOf(c.Pod); replica.Leader {
+		if t, ok := a.transfer(replica); ok {
+			return moveLeader(RuleHandOverLeadership, replica, t, all, " and is next",
+				"first, so that no election is needed")
 		}
 	} else if leader, heir := a.beforeSeveralGo(); heir != nil {
-		return moveLeader(leader, handOver(leader, heir), all, ", and several pods may go at once from here on",
-			"before that, while every voter serves")
+		return moveLeader(RuleHandOverLeadership, leader, handOver(leader, heir), all,
+			", and several pods may go at once from here on", "before that, while every voter serves")
 	}
 	return a.remove(c, all)
 }
@@ -44,54 +49,54 @@ func roll(a *Assessment) Decision {
 //
 // It also spares a rollout some seconds. A member that has just started opens connections to the leader over which it
 // says nothing for four seconds, and etcd does not end before they do (rafthttp's proberInterval; cmux).
-func (a *Assessment) beforeSeveralGo() (leader, heir *Seat) {
-	spare := min(a.policy.MaxUnavailable.Of(len(a.Seats)), a.survivors-a.Quorum)
+func (a rolling) beforeSeveralGo() (leader, heir *Replica) {
+	spare := min(a.policy.MaxUnavailable.Of(len(a.Replicas)), a.survivors-a.Quorum)
 	if spare < 2 || a.Serving < a.Voters {
 		return nil, nil
 	}
-	for i := range a.Seats {
-		s := &a.Seats[i]
-		if a.unavailable(s) {
+	for i := range a.Replicas {
+		r := &a.Replicas[i]
+		if r.unavailable() {
 			return nil, nil
 		}
-		if s.Leader {
-			leader = s
+		if r.Leader {
+			leader = r
 		}
 	}
 	if leader == nil || !leader.candidate() || leader.Ordinal < a.policy.Partition ||
 		a.state.FailedTransfers[leader.Member.ID] > 0 {
 		return nil, nil
 	}
-	return leader, a.heir(leader, func(s *Seat) bool { return s.Settled && !s.goesLast() })
+	return leader, a.heir(leader, func(r *Replica) bool { return r.Settled && !r.goesLast() })
 }
 
 // done is true when no pod at or above the partition is outdated, missing or unsettled.
-func (a *Assessment) done() bool {
-	for i := range a.Seats {
-		if s := &a.Seats[i]; s.Ordinal >= a.policy.Partition && !s.Settled {
+func (a rolling) done() bool {
+	for i := range a.Replicas {
+		if r := &a.Replicas[i]; r.Ordinal >= a.policy.Partition && !r.Settled {
 			return false
 		}
 	}
 	return true
 }
 
-func (a *Assessment) complete() Decision {
+func (a rolling) complete() Decision {
 	settled := a.trial.settled
 	if a.policy.Partition > 0 {
 		return simple(Complete{}, RuleComplete,
 			"%d of %d pods are up to date and settled, those below partition %d may stay behind",
-			settled, len(a.Seats), a.policy.Partition)
+			settled, len(a.Replicas), a.policy.Partition)
 	}
-	return simple(Complete{}, RuleComplete, "%d of %d pods are up to date and settled", settled, len(a.Seats))
+	return simple(Complete{}, RuleComplete, "%d of %d pods are up to date and settled", settled, len(a.Replicas))
 }
 
-// unsettled returns the first seat that does not pass one of the guards, with that guard.
-func (a *Assessment) unsettled(guards []*Row) (*Seat, *Row) {
+// unsettled returns the first replica that does not pass one of the guards, with that guard.
+func (a rolling) unsettled(guards []*Row) (*Replica, *Row) {
 	var v Verdict
-	for i := range a.Seats {
+	for i := range a.Replicas {
 		for _, r := range guards {
-			if !a.ask(r, &a.Seats[i], &v) {
-				return &a.Seats[i], r
+			if !a.ask(r, &a.Replicas[i], &v) {
+				return &a.Replicas[i], r
 			}
 		}
 	}
@@ -101,8 +106,8 @@ func (a *Assessment) unsettled(guards []*Row) (*Seat, *Row) {
 // failed holds the rest of the rollout for an updated pod that is failing. So a broken revision
 // stops after one pod. Its fix makes that pod outdated again, and [RuleNotServingFirst] replaces it
 // first (kubernetes#67250).
-func (a *Assessment) failed(s *Seat, r *Row, down []Candidate) Decision {
-	d := Decision{Action: r.keeps(nil), Rule: RuleUpdatedSettle, Guard: r.Name, Candidates: down}
+func (a rolling) failed(r *Replica, row *Row, down []Candidate) Decision {
+	d := Decision{Action: row.keeps(nil), Rule: RuleUpdatedSettle, Guard: row.Name, Candidates: down}
 	d.reason = func() string {
 		what := "fix the template, and it is replaced first"
 		if a.Serving == 0 && len(down) > 0 {
@@ -111,11 +116,11 @@ func (a *Assessment) failed(s *Seat, r *Row, down []Candidate) Decision {
 			what = fmt.Sprintf("without quorum nothing settles; if the template is right, it is what keeps "+
 				"the next one that is in the way (%s, %s: %s); else %s", down[0].Pod, next.Guard, next.Detail(), what)
 		}
-		if s.unpromoted() {
+		if r.unpromoted() {
 			what = fmt.Sprintf("see why its host does not promote it, or promote it with `etcdctl member promote %x`",
-				s.Member.ID)
+				r.Member.ID)
 		}
-		return a.atRisk(down) + fmt.Sprintf("updated pod %s is failing: %s; %s", s.Name, s.Describe(), what) +
+		return a.atRisk(down) + fmt.Sprintf("updated pod %s is failing: %s; %s", r.Name, r.Describe(), what) +
 			a.notCreated()
 	}
 	return d
@@ -123,11 +128,12 @@ func (a *Assessment) failed(s *Seat, r *Row, down []Candidate) Decision {
 
 // waits names what the rollout waits for when nothing can be done: first what is under way by
 // itself, then the guard that keeps the best candidate.
-func (a *Assessment) waits(all []Candidate) Decision {
-	if s, r := a.unsettled(pendingGuards); s != nil {
-		d := Decision{Action: r.keeps(nil), Rule: RuleUpdatedSettle, Guard: r.Name, Candidates: all}
+func (a rolling) waits(all []Candidate) Decision {
+	if r, row := a.unsettled(pendingGuards); r != nil {
+		d := Decision{Action: row.keeps(nil), Rule: RuleUpdatedSettle, Guard: row.Name, Candidates: all}
 		d.reason = func() string {
-			return a.atRisk(all) + "waiting for " + s.Name + ": " + s.Describe() + a.noList() + a.notCreated()
+			return a.atRisk(all) + "waiting for " + r.Name + ": " + r.Describe() + a.state.Etcd.noList() +
+				a.notCreated()
 		}
 		return d
 	}
@@ -139,13 +145,11 @@ func (a *Assessment) waits(all []Candidate) Decision {
 	// A pod below the partition is the reason only when there is no other.
 	c := &all[max(0, slices.IndexFunc(all, func(c Candidate) bool { return c.failed().Guard != GuardPartition }))]
 	v := c.failed()
-	d := Decision{Action: RowOf(v.Guard).keeps(v), Rule: c.Rule, Guard: v.Guard, Candidates: all}
-	d.reason = func() string { return a.atRisk(all) + c.Pod + ": " + v.Detail() }
-	return d
+	return keptBack(c, all, func() string { return a.atRisk(all) + c.Pod + ": " + v.Detail() })
 }
 
 // atRisk says it where a member that does not serve is kept for the sake of those that do, and nothing otherwise.
-func (a *Assessment) atRisk(cs []Candidate) string {
+func (a rolling) atRisk(cs []Candidate) string {
 	kept := func(c Candidate) bool {
 		v := c.failed()
 		return c.Rule == RuleNotServingFirst && v != nil && RowOf(v.Guard).forOthers
@@ -156,57 +160,17 @@ func (a *Assessment) atRisk(cs []Candidate) string {
 	return fmt.Sprintf("AT RISK, %d of %d voters serve: ", a.Serving, a.Voters)
 }
 
-// noList says why members are Unknown if none of them could be asked, and nothing otherwise.
-func (a *Assessment) noList() string {
-	etcd := &a.state.Etcd
-	if etcd.Known {
-		return ""
-	}
-	text := "; no member answers with a member list"
-	if etcd.Detail != "" {
-		text += ": " + etcd.Detail
-	}
-	return text
-}
-
-// candidate is true for a pod that a rule may consider: it is outdated and still there.
-func (s *Seat) candidate() bool { return s.Outdated && !s.Going() }
-
-// candidates lists the outdated pods that a rule considers, best first, with the verdict of
-// each of that rule's guards.
-func (a *Assessment) candidates(rule Rule, guards []*Row) []Candidate {
-	var few [8]*Seat // More than most clusters have; so they take no memory of their own.
-	seats := few[:0]
-	for i := range a.Seats {
-		if s := &a.Seats[i]; s.candidate() && (s.Evidence == Down) == (rule == RuleNotServingFirst) {
-			seats = append(seats, s)
+// candidates lists the outdated pods that a rule considers, best first.
+func (a rolling) candidates(rule Rule, guards []*Row) []Candidate {
+	var few [8]*Replica // More than most clusters have; so they take no memory of their own.
+	replicas := few[:0]
+	for i := range a.Replicas {
+		if r := &a.Replicas[i]; r.candidate() && (r.Evidence == Down) == (rule == RuleNotServingFirst) {
+			replicas = append(replicas, r)
 		}
 	}
-	slices.SortFunc(seats, a.before)
-
-	out := make([]Candidate, 0, len(seats))
-	verdicts := make([]Verdict, len(seats)*len(guards))
-	for _, s := range seats {
-		n := 0
-		for _, r := range guards {
-			if r.asked == nil || r.asked(a, s) {
-				a.ask(r, s, &verdicts[n])
-				n++
-			}
-		}
-		out = append(out, Candidate{Pod: s.Name, Rule: rule, Verdicts: verdicts[:n:n]})
-		verdicts = verdicts[n:]
-	}
-	return out
-}
-
-func firstPassing(cs []Candidate) *Candidate {
-	for i := range cs {
-		if cs[i].Passes() {
-			return &cs[i]
-		}
-	}
-	return nil
+	slices.SortFunc(replicas, a.before)
+	return a.consider(rule, replicas, guards)
 }
 
 // before is the order in which candidates go. Members that do not serve: dead,
@@ -216,14 +180,14 @@ func firstPassing(cs []Candidate) *Candidate {
 // all the rest. Within that the coordinator's own pod last, then the higher ordinal first.
 // Of those that do not serve the lowest goes first where the StatefulSet controller recreates
 // them in that order ([GuardRecreation]).
-func (a *Assessment) before(x, y *Seat) int {
+func (a rolling) before(x, y *Replica) int {
 	higher := cmp.Compare(y.Ordinal, x.Ordinal)
 	if a.state.Set.OrderedReady && x.Liveness != NotDown {
 		higher = -higher
 	}
-	downLearner := func(s *Seat) int { return btoi(s.Evidence == Down && s.Member != nil && s.Member.Learner) }
-	self := func(s *Seat) int { return btoi(s.Self) }
-	others := func(s *Seat) int { return btoi(s.goesLast()) }
+	downLearner := func(r *Replica) int { return btoi(r.Evidence == Down && r.Member != nil && r.Member.Learner) }
+	self := func(r *Replica) int { return btoi(r.Self) }
+	others := func(r *Replica) int { return btoi(r.goesLast()) }
 	return cmp.Or(
 		cmp.Compare(downLearner(x), downLearner(y)),
 		cmp.Compare(x.Liveness, y.Liveness),
@@ -234,109 +198,38 @@ func (a *Assessment) before(x, y *Seat) int {
 	)
 }
 
-func preference(s *Seat) int {
+func preference(r *Replica) int {
 	switch {
-	case s.Evidence != Serving:
+	case r.Evidence != Serving:
 		return 4
-	case s.SidecarSick && !s.Leader:
+	case r.SidecarSick && !r.Leader:
 		return 0
-	case s.SidecarSick:
+	case r.SidecarSick:
 		return 1
-	case !s.Leader:
+	case !r.Leader:
 		return 2
 	}
 	return 3
 }
 
-// transfer picks the best voter to lead instead of the seat's member: one whose node is not
-// cordoned before one whose is, settled before outdated, healthy sidecar before sick, then the
-// most caught up. It reports false when no voter can take over or transfers failed too often.
-func (a *Assessment) transfer(from *Seat) (Transfer, bool) {
-	if a.transfersFail(from.Member.ID) {
-		return Transfer{}, false
-	}
-	if best := a.heir(from, func(*Seat) bool { return true }); best != nil {
-		return handOver(from, best), true
-	}
-	if i := slices.IndexFunc(a.trusted, a.mayLead); i >= 0 {
-		m := a.trusted[i]
-		return Transfer{From: from.Member.ID, FromName: from.Name, To: m.ID, ToName: m.Name}, true
-	}
-	return Transfer{}, false
-}
-
-func handOver(from, to *Seat) Transfer {
-	return Transfer{From: from.Member.ID, FromName: from.Name, To: to.Member.ID, ToName: to.Name}
-}
-
-// transfersFail is true when transfers away from a member failed too often.
-func (a *Assessment) transfersFail(member uint64) bool {
-	return a.state.FailedTransfers[member] >= MaxTransferFailures
-}
-
-// heir returns the best voter that fits and whose data are those of a majority, or nil.
-func (a *Assessment) heir(from *Seat, fits func(*Seat) bool) *Seat {
-	var best *Seat
-	for i := range a.Seats {
-		s := &a.Seats[i]
-		if s != from && s.survives() && a.mayLead(s.Member) && fits(s) && (best == nil || leadsBetter(s, best)) {
-			best = s
-		}
-	}
-	return best
-}
-
-func leadsBetter(x, y *Seat) bool {
-	return cmp.Or(
-		cmp.Compare(btoi(x.goesLast()), btoi(y.goesLast())),
-		cmp.Compare(btoi(!x.Settled), btoi(!y.Settled)),
-		cmp.Compare(btoi(x.SidecarSick), btoi(y.SidecarSick)),
-		cmp.Compare(x.Lag, y.Lag),
-	) < 0
-}
-
-// moveLeader says why leadership moves, and why now.
-func moveLeader(seat *Seat, t Transfer, all []Candidate, why, now string) Decision {
-	d := Decision{
-		Action:     MoveLeader{Target: targetOf(seat), Transfer: t},
-		Rule:       RuleHandOverLeadership,
-		Candidates: all,
-	}
-	d.reason = func() string {
-		return t.FromName + " leads" + why + "; " + t.ToName + " takes over " + now
-	}
-	return d
-}
-
-func (a *Assessment) remove(c *Candidate, all []Candidate) Decision {
-	seat := a.seatOf(c.Pod)
-	d := Decision{Action: Remove{Target: targetOf(seat), Method: a.method(seat)}, Rule: c.Rule, Candidates: all}
+func (a rolling) remove(c *Candidate, all []Candidate) Decision {
+	replica := a.replicaOf(c.Pod)
+	d := Decision{Action: Remove{Target: targetOf(replica), Method: a.method(replica)}, Rule: c.Rule, Candidates: all}
 	d.reason = func() string {
 		for _, v := range c.Verdicts {
 			if v.Guard == GuardQuorumFloor || v.Guard == GuardMayVote {
-				return seat.Describe() + "; " + v.Detail()
+				return replica.Describe() + "; " + v.Detail()
 			}
 		}
-		return seat.Describe()
+		return replica.Describe()
 	}
 	return d
 }
 
 // method is how a pod is removed.
-func (a *Assessment) method(s *Seat) Removal {
-	if s.available() && !a.overridden(GuardDisruptionBudget) && !a.mootBudget() {
+func (a rolling) method(r *Replica) Removal {
+	if r.available() && !a.state.Controls.overrides(GuardDisruptionBudget) && !mootBudget(a.Assessment) {
 		return a.policy.Removal
 	}
 	return RemoveByDelete
-}
-
-// available is true for what a PodDisruptionBudget counts as available: every Ready pod, also one
-// whose member does not answer us, because it may serve others. Its removal has to be charged to the
-// budget, or a drain takes another one at the same time. (The chaos tests found a member of unknown
-// health that was deleted beside the pod that a drain had just taken.) A pod that is not Ready may be
-// evicted only while enough others are, so its cure would have to wait for them.
-func (s *Seat) available() bool { return s.Evidence != Down && s.Pod.Ready }
-
-func targetOf(s *Seat) Target {
-	return Target{Pod: s.Name, UID: s.Pod.UID, ResourceVersion: s.Pod.ResourceVersion, Ordinal: s.Ordinal}
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/quorate/quorate/pkg/rollout"
 )
 
-func seatOf(w *world, ordinal int) rollout.Seat {
+func replicaOf(w *world, ordinal int) rollout.Replica {
 	a := rollout.Assess(w.state, w.policy)
-	i := slices.IndexFunc(a.Seats, func(s rollout.Seat) bool { return s.Ordinal == ordinal })
-	return a.Seats[i]
+	i := slices.IndexFunc(a.Replicas, func(r rollout.Replica) bool { return r.Ordinal == ordinal })
+	return a.Replicas[i]
 }
 
 // Two witnesses: etcd's answer and the kubelet's word on etcd-2 of three.
@@ -79,7 +79,7 @@ func TestEvidenceNeedsTwoWitnesses(t *testing.T) {
 				want = rollout.Down
 			}
 			// etcd's word last: some of the kubelet's changes touch nothing of it.
-			if got := seatOf(cluster(3, kubelet, etcd), 2).Evidence; got != want {
+			if got := replicaOf(cluster(3, kubelet, etcd), 2).Evidence; got != want {
 				t.Errorf("a member that %s, with the kubelet saying %q, is %v, want %v", answer, word, got, want)
 			}
 		}
@@ -116,7 +116,7 @@ func TestAReadProvesThatAMemberServesOnlyAtTheNewestTermThatAnyReadHas(t *testin
 		{"a member elsewhere counts", cluster(3, outsiders(1), answeredAt(term-1, 0, 1, 2)), 1, rollout.Unknown, 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := seatOf(tc.world, tc.ordinal).Evidence; got != tc.want {
+			if got := replicaOf(tc.world, tc.ordinal).Evidence; got != tc.want {
 				t.Errorf("got %v, want %v", got, tc.want)
 			}
 			if got := rollout.Assess(tc.world.state, tc.world.policy).Serving; got != tc.serving {
@@ -144,7 +144,7 @@ func TestALostNodeCountsOnlyWhileAQuorumOfOthersServes(t *testing.T) {
 		{"a learner is lost, and the voters serve", cluster(3, lost, learner(2)), rollout.Down},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := seatOf(tc.world, 2).Evidence; got != tc.want {
+			if got := replicaOf(tc.world, 2).Evidence; got != tc.want {
 				t.Errorf("got %v, want %v", got, tc.want)
 			}
 		})
@@ -190,7 +190,7 @@ func TestDownIsSplitByTheContainer(t *testing.T) {
 			func(w *world) { w.pod(2).Etcd.State = rollout.ContainerTerminated }, rollout.NotDown},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := seatOf(cluster(3, tc.change), 2).Liveness; got != tc.want {
+			if got := replicaOf(cluster(3, tc.change), 2).Liveness; got != tc.want {
 				t.Errorf("got %v, want %v", got, tc.want)
 			}
 		})
@@ -227,7 +227,7 @@ func TestAPodFindsItsMember(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got := uint64(0)
-			if m := seatOf(cluster(3, tc.change), 2).Member; m != nil {
+			if m := replicaOf(cluster(3, tc.change), 2).Member; m != nil {
 				got = m.ID
 			}
 			if got != tc.want {

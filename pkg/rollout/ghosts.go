@@ -30,6 +30,13 @@ func (a *Assessment) AfterRemoval(g *Ghost) (voters, quorum int) {
 	return voters, voters/2 + 1
 }
 
+// Fulfilled is true once the member whose removal is asked for is gone from the list of the same cluster.
+func (a *Assessment) Fulfilled() bool {
+	r, etcd := a.state.Request, &a.state.Etcd
+	return r != nil && r.Operation == RequestRemoveMember && etcd.Known && etcd.Linearizable &&
+		r.Cluster == etcd.ClusterID && a.state.member(r.Member) == nil
+}
+
 // ghostsGo names the ghosts that vote, and says how to be rid of them. It is empty where there is none. Without the
 // lock nobody carries out a request.
 func (a *Assessment) ghostsGo() string {
@@ -60,13 +67,13 @@ func (a *Assessment) ghost(id uint64) *Ghost {
 	return nil
 }
 
-// noGhost says why a member is no ghost, or returns the name that its pod had. Settled is false where that
+// whyNoGhost says why a member is no ghost, or returns the name that its pod had. Settled is false where that
 // may be over in a moment.
-func (a *Assessment) noGhost(m *Member) (pod, why string, settled bool) {
+func whyNoGhost(a *Assessment, m *Member) (pod, why string, settled bool) {
 	set := &a.state.Set
-	ordinal, known := a.ordinalOf(m)
+	ordinal, known := a.state.memberOrdinal(m)
 	switch {
-	case slices.ContainsFunc(a.Seats, func(s Seat) bool { return s.Member == m }), known && set.has(ordinal):
+	case slices.ContainsFunc(a.Replicas, func(r Replica) bool { return r.Member == m }), known && set.has(ordinal):
 		return "", "it belongs to one of the StatefulSet's ordinals", true
 	case !known && m.Name == "":
 		return "", "it has never started, and not all of its peer URLs are those of one of the StatefulSet's pods", true
@@ -82,7 +89,7 @@ func (a *Assessment) noGhost(m *Member) (pod, why string, settled bool) {
 		}
 	}
 	switch {
-	case !a.livesLikeOurs(m, pod):
+	case !livesLikeOurs(a, m, pod):
 		return "", "its peer URLs are not those that the pod " + pod + " would have", true
 	case m.Probe.Read == Answered:
 		return "", "it serves", true
@@ -92,20 +99,20 @@ func (a *Assessment) noGhost(m *Member) (pod, why string, settled bool) {
 	return pod, "", false
 }
 
-// ordinalOf returns the ordinal that a member's name gives it, or, of one that has never started, every
+// memberOrdinal returns the ordinal that a member's name gives it, or, of one that has never started, every
 // one of its peer URLs.
-func (a *Assessment) ordinalOf(m *Member) (ordinal int, known bool) {
+func (s *State) memberOrdinal(m *Member) (ordinal int, known bool) {
 	if m.Name != "" {
-		before, after, ok := a.naming()
+		before, after, ok := s.naming()
 		name, found := strings.CutPrefix(m.Name, before)
 		name, ends := strings.CutSuffix(name, after)
 		if !ok || !found || !ends {
 			return 0, false
 		}
-		return a.state.Set.ordinalOf(name)
+		return s.Set.ordinalOf(name)
 	}
 	for i, u := range m.PeerURLs {
-		n, ok := a.state.Set.ordinalOf(firstLabel(u))
+		n, ok := s.Set.ordinalOf(firstLabel(u))
 		if !ok || i > 0 && n != ordinal {
 			return 0, false
 		}
@@ -117,15 +124,15 @@ func (a *Assessment) ordinalOf(m *Member) (ordinal int, known bool) {
 // Names is true for a member that one of the StatefulSet's ordinals has or has had, as far as its name or its
 // peer URLs say.
 func Names(set Set, pods []Pod, m Member) bool {
-	_, known := (&Assessment{state: State{Set: set, Pods: pods}}).ordinalOf(&m)
+	_, known := (&State{Set: set, Pods: pods}).memberOrdinal(&m)
 	return known
 }
 
 // naming is what stands before and after a pod's name in its member's. Our pods show it, so that no
 // member is ours by its name where there are none.
-func (a *Assessment) naming() (before, after string, ok bool) {
-	for i := range a.state.Pods {
-		p := &a.state.Pods[i]
+func (s *State) naming() (before, after string, ok bool) {
+	for i := range s.Pods {
+		p := &s.Pods[i]
 		if !p.Owned {
 			continue
 		}
@@ -142,15 +149,15 @@ func (a *Assessment) naming() (before, after string, ok bool) {
 // our members have behind the pod's name. A StatefulSet of the same name may run in another namespace,
 // with other ordinals of the same cluster. Where ours are not called by their pods' names, that says
 // nothing about a member that has started, and one that has not cannot be told to be ours.
-func (a *Assessment) livesLikeOurs(m *Member, pod string) bool {
+func livesLikeOurs(a *Assessment, m *Member, pod string) bool {
 	var domains []string
-	for i := range a.Seats {
-		s := &a.Seats[i]
-		if s.Member == nil {
+	for i := range a.Replicas {
+		r := &a.Replicas[i]
+		if r.Member == nil {
 			continue
 		}
-		for _, u := range s.Member.PeerURLs {
-			if label, domain := splitHost(u); label == s.Name {
+		for _, u := range r.Member.PeerURLs {
+			if label, domain := splitHost(u); label == r.Name {
 				domains = append(domains, domain)
 			}
 		}
@@ -198,7 +205,7 @@ func (a *Assessment) findGhosts(taken []*Member) {
 		if m.Probe.Read != Failed || slices.Contains(taken, m) {
 			continue
 		}
-		if pod, why, _ := a.noGhost(m); why == "" {
+		if pod, why, _ := whyNoGhost(a, m); why == "" {
 			a.Ghosts = append(a.Ghosts, Ghost{Member: m, Pod: pod})
 		}
 	}

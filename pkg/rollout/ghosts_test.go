@@ -413,7 +413,7 @@ func TestASuspectIsNoWitnessOfALostNode(t *testing.T) {
 		{cluster(3, unknown(2), lost), rollout.Down},
 		{cluster(3, unknown(2), lost, suspecting(1)), rollout.Unknown},
 	} {
-		if got := rollout.Assess(tc.world.state, tc.world.policy).Seats[2].Evidence; got != tc.want {
+		if got := rollout.Assess(tc.world.state, tc.world.policy).Replicas[2].Evidence; got != tc.want {
 			t.Errorf("%s, want %s", got, tc.want)
 		}
 	}

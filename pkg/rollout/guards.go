@@ -14,13 +14,13 @@ type Row struct {
 	Name Guard
 	// rules are the rules that ask the guard. [RuleHeld] asks it once, of the cluster as a whole, and so does
 	// [RuleRemoveGhost];
-	// [RuleUpdatedSettle] asks it of every seat; the others ask it of each of their candidates.
+	// [RuleUpdatedSettle] asks it of every replica; the others ask it of each of their candidates.
 	rules []Rule
-	// judge is the guard itself. The seat is nil where the cluster as a whole is judged.
-	judge func(a *Assessment, s *Seat) Verdict
+	// judge is the guard itself. The replica is nil where the cluster as a whole is judged.
+	judge func(a *Assessment, s *Replica) Verdict
 	// asked, where it is set, says whether there is anything to ask about a candidate: a guard
 	// that is not asked does not appear in the plan.
-	asked func(a *Assessment, s *Seat) bool
+	asked func(a *Assessment, s *Replica) bool
 	// clears is true for a guard that clears by itself, when members recover or time passes:
 	// the rollout waits for it. For any other the rollout holds until somebody does something.
 	// A single verdict may be an exception; see Verdict.lasting.
@@ -86,19 +86,53 @@ func Overridable() []string {
 	return names
 }
 
-// overridden is true when the operator overrides this guard.
-func (a *Assessment) overridden(g Guard) bool { return slices.Contains(a.state.Controls.Override, g) }
+// overrides is true when the operator overrides this guard.
+func (c *Controls) overrides(g Guard) bool { return slices.Contains(c.Override, g) }
 
-// ask asks a guard about a seat, or about the cluster as a whole where the seat is nil, and writes
+// ask asks a guard about a replica, or about the cluster as a whole where the replica is nil, and writes
 // down its verdict. A guard that the operator overrides passes, and its verdict says so: an override
 // is never silent.
-func (a *Assessment) ask(r *Row, s *Seat, v *Verdict) (pass bool) {
-	*v = r.judge(a, s)
-	v.Guard = r.Name
-	if !v.Pass && r.overridable && a.overridden(r.Name) {
+func (a *Assessment) ask(row *Row, r *Replica, v *Verdict) (pass bool) {
+	*v = row.judge(a, r)
+	v.Guard = row.Name
+	if !v.Pass && row.overridable && a.state.Controls.overrides(row.Name) {
 		v.Pass, v.Overridden = true, true
 	}
 	return v.Pass
+}
+
+// consider asks the guards about each replica, and lists them as candidates in the same order.
+func (a *Assessment) consider(rule Rule, replicas []*Replica, guards []*Row) []Candidate {
+	all := make([]Candidate, 0, len(replicas))
+	verdicts := make([]Verdict, len(replicas)*len(guards))
+	for _, r := range replicas {
+		n := 0
+		for _, row := range guards {
+			if row.asked == nil || row.asked(a, r) {
+				a.ask(row, r, &verdicts[n])
+				n++
+			}
+		}
+		all = append(all, Candidate{Pod: r.Name, Rule: rule, Verdicts: verdicts[:n:n]})
+		verdicts = verdicts[n:]
+	}
+	return all
+}
+
+// firstPassing is the first candidate that every guard lets go, nil if there is none.
+func firstPassing(cs []Candidate) *Candidate {
+	for i := range cs {
+		if cs[i].Passes() {
+			return &cs[i]
+		}
+	}
+	return nil
+}
+
+// keptBack is the decision where a candidate does not pass a guard.
+func keptBack(c *Candidate, all []Candidate, reason func() string) Decision {
+	v := c.failed()
+	return Decision{Action: RowOf(v.Guard).keeps(v), Rule: c.Rule, Guard: v.Guard, Candidates: all, reason: reason}
 }
 
 func verdict(pass bool, format string, n ...int) Verdict {
@@ -115,9 +149,9 @@ func passed(format string, n ...int) Verdict { return verdict(true, format, n...
 // So nothing waits for it with an alarm NOSPACE. Every silent sidecar of another revision than ours counts as old, and
 // etcd takes nobody's word then. The update of those that really are old may wait for the cure, and the cure for the
 // removal of ghosts.
-func oldSidecars(a *Assessment, _ *Seat) Verdict {
+func oldSidecars(a *Assessment, _ *Replica) Verdict {
 	switch s := &a.state.Sidecars; {
-	case a.noSpace():
+	case a.noSpace:
 		return passed("etcd takes no writes, so a sidecar cannot say which version it is")
 	case !s.Known:
 		return Verdict{text: "it is not known which sidecars there are"}

@@ -1,9 +1,6 @@
 package rollout
 
-import (
-	"slices"
-	"time"
-)
+import "slices"
 
 // These guards are asked before a member gets another minor version of etcd, whether it serves or not, and whether
 // others have it already: a member that restarts for a moment would begin the step that is held otherwise, and so
@@ -17,7 +14,7 @@ import (
 
 // changes is true for a candidate that would get another minor version. Where nobody can tell, that is told
 // before the first pod of a rollout goes.
-func (a *Assessment) changes(c *Seat) bool {
+func changes(a *Assessment, c *Replica) bool {
 	s := a.Step()
 	if a.state.Set.Etcd.Image == "" || s.Same || c.Pod.EtcdImage == a.state.Set.Etcd.Image {
 		return false
@@ -25,66 +22,48 @@ func (a *Assessment) changes(c *Seat) bool {
 	if s.Unknown != "" {
 		return a.begins
 	}
-	own, said := a.versionOf(c)
-	return (!said || own.minor() != s.To.minor()) && !a.wayBack(c)
+	own, said := a.state.versionOf(c)
+	return (!said || own.minor() != s.To.minor()) && !a.state.wayBack(c)
 }
 
 // stepHarms is true where such a step may take others down, and some may be alive.
-func stepHarms(a *Assessment, c *Seat) bool {
+func stepHarms(a *Assessment, c *Replica) bool {
 	s := a.Step()
-	return a.changes(c) && (s.Unknown != "" || !s.down()) && !a.allDead(a.getsIt)
+	return changes(a, c) && (s.Unknown != "" || !s.down()) && !allDead(a, func(r *Replica) bool { return getsIt(a, r) })
 }
 
 // stepDown is true for a candidate that would get an older version.
-func stepDown(a *Assessment, c *Seat) bool {
+func stepDown(a *Assessment, c *Replica) bool {
 	s := a.Step()
-	if !a.changes(c) || s.Unknown != "" || a.longDead(c) {
+	if !changes(a, c) || s.Unknown != "" || longDead(a, c) {
 		return false
 	}
-	own, said := a.versionOf(c)
+	own, said := a.state.versionOf(c)
 	return said && s.To.less(own.minor()) || !said && s.down()
 }
 
 // newArguments is true for a candidate that would get the arguments of a version that nobody has tried them with: no
 // pod of the new revision has settled. Within a minor version that matters only where the new release knows less.
-func newArguments(a *Assessment, c *Seat) bool {
-	return a.Step().Unknown == "" && a.trial.settled == 0 && !a.longDead(c) && (a.changes(c) || a.loses(c))
-}
-
-// deadFor says for how long no process of the seat's member has run. A crash loop runs for a moment between its
-// restarts, and backs off for at most as long as settleTimeout. So those moments do not count, or it would never be old
-// enough. A pod that is merely terminating may have a process.
-// A member that answers has one, whatever its kubelet says.
-func (a *Assessment) deadFor(s *Seat) time.Duration {
-	switch {
-	case s.Member != nil && (s.Member.Probe.Read == Answered || s.Member.Probe.Status != nil):
-		return 0
-	case s.Pod == nil:
-		return a.Age(s.Name, AwaySeen)
-	}
-	down := a.Age(s.Pod.UID, NotRunningSeen)
-	if s.ContainerDead && s.Pod.Etcd.State == ContainerWaiting {
-		down = max(down, a.Age(s.Pod.UID, RestartingSeen))
-	}
-	return down
+func newArguments(a *Assessment, c *Replica) bool {
+	return a.Step().Unknown == "" && a.trial.settled == 0 && !longDead(a, c) && (changes(a, c) || loses(a, c))
 }
 
 // longDead is true for a member that has been dead for settleTimeout. It does not come back by itself.
-func (a *Assessment) longDead(s *Seat) bool { return a.deadFor(s) >= a.policy.SettleTimeout }
+func longDead(a *Assessment, r *Replica) bool { return r.deadFor >= a.policy.SettleTimeout }
 
 // getsIt is true for a pod that has the new revision, or comes back with it because we have removed it. The step
 // has been made there, and can hurt it no more: where all were dead, the second one must follow the first.
-func (a *Assessment) getsIt(s *Seat) bool {
-	return s.Pod != nil && !s.Outdated || s.Going() && slices.Contains(a.state.Removed, s.Name)
+func getsIt(a *Assessment, r *Replica) bool {
+	return r.Pod != nil && !r.Outdated || r.Going() && slices.Contains(a.state.Removed, r.Name)
 }
 
-func nobody(*Seat) bool { return false }
+func nobody(*Replica) bool { return false }
 
 // allDead is true where every voter has been dead for long, but for some. Of one without a pod of ours nobody knows,
 // unless it is a ghost. Where all are dead there is mostly no member list, and then every pod of ours counts.
-func (a *Assessment) allDead(but func(*Seat) bool) bool {
-	for i := range a.Seats {
-		if s := &a.Seats[i]; (s.Member == nil || s.Voter) && !a.longDead(s) && !but(s) {
+func allDead(a *Assessment, but func(*Replica) bool) bool {
+	for i := range a.Replicas {
+		if r := &a.Replicas[i]; (r.Member == nil || r.Voter) && !longDead(a, r) && !but(r) {
 			return false
 		}
 	}
@@ -95,8 +74,8 @@ func (a *Assessment) allDead(but func(*Seat) bool) bool {
 }
 
 // checked is a guard that asks its rows of [Checks].
-func checked(guard Guard) func(*Assessment, *Seat) Verdict {
-	return func(a *Assessment, c *Seat) Verdict {
+func checked(guard Guard) func(*Assessment, *Replica) Verdict {
+	return func(a *Assessment, c *Replica) Verdict {
 		s := a.Step()
 		if s.Unknown != "" {
 			return Verdict{Pass: true, text: "not checked: " + s.Unknown}
@@ -124,21 +103,23 @@ func checked(guard Guard) func(*Assessment, *Seat) Verdict {
 
 // listsTold is true before the first pod of a rollout goes, where a member that serves was asked for its own list. A
 // member that does not serve is healed whatever the lists say, unless that makes a step of etcd's version begin.
-func listsTold(a *Assessment, c *Seat) bool {
-	return a.begins && slices.ContainsFunc(a.state.Etcd.Members, func(m Member) bool { return a.lists(&m) }) &&
-		(c.Evidence != Down || a.Step().Unknown == "" && a.changes(c))
+func listsTold(a *Assessment, c *Replica) bool {
+	return a.begins && slices.ContainsFunc(a.state.Etcd.Members, func(m Member) bool { return ownListCounts(a, &m) }) &&
+		(c.Evidence != Down || a.Step().Unknown == "" && changes(a, c))
 }
 
-// lists is true for a voter whose own member list counts. One that does not serve may be behind.
-func (a *Assessment) lists(m *Member) bool { return !m.Learner && m.Probe.OwnList != "" && a.serves(m) }
+// ownListCounts is true for a voter whose own member list counts. One that does not serve may be behind.
+func ownListCounts(a *Assessment, m *Member) bool {
+	return !m.Learner && m.Probe.OwnList != "" && a.serves(m)
+}
 
 // listsAgree: quorum is counted by one list. Where members have different ones, nobody knows who votes.
-func listsAgree(a *Assessment, _ *Seat) Verdict {
+func listsAgree(a *Assessment, _ *Replica) Verdict {
 	var first *Member
 	same := 0
 	for i := range a.state.Etcd.Members {
 		switch m := &a.state.Etcd.Members[i]; {
-		case !a.lists(m):
+		case !ownListCounts(a, m):
 		case first == nil:
 			first, same = m, 1
 		case m.Probe.OwnList != first.Probe.OwnList:
@@ -153,23 +134,26 @@ func listsAgree(a *Assessment, _ *Seat) Verdict {
 
 // endsStep is true for a member that is the last one of an older minor version, where the operator wants
 // to be asked before it goes.
-func endsStep(a *Assessment, c *Seat) bool {
+func endsStep(a *Assessment, c *Replica) bool {
 	if !a.policy.HoldBeforeLast {
 		return false
 	}
-	to, known := a.newVersion()
+	to, known := newVersion(a)
 	// A member of which nothing is known may serve, and then this is only for a moment. One that does not
 	// answer, and whose image does not tell its version either, may need the update.
-	if own, told := a.versionOf(c); !known || told && !own.minor().less(to.minor()) || !told && c.Evidence != Serving ||
-		a.wayBack(c) || a.allDead(nobody) {
+	own, told := a.state.versionOf(c)
+	switch {
+	case !known, told && !own.minor().less(to.minor()), !told && c.Evidence != Serving:
+		return false
+	case a.state.wayBack(c), allDead(a, nobody):
 		return false
 	}
-	for i := range a.Seats {
-		s := &a.Seats[i]
-		if s == c || s.Going() || !s.Outdated {
+	for i := range a.Replicas {
+		r := &a.Replicas[i]
+		if r == c || r.Going() || !r.Outdated {
 			continue
 		}
-		if v, told := a.versionOf(s); !told || v.minor().less(to.minor()) {
+		if v, told := a.state.versionOf(r); !told || v.minor().less(to.minor()) {
 			return false
 		}
 	}
@@ -180,28 +164,18 @@ func endsStep(a *Assessment, c *Seat) bool {
 }
 
 // newVersion is the version that the new revision has: by its image, else by what its members tell.
-func (a *Assessment) newVersion() (v Version, known bool) {
+func newVersion(a *Assessment) (v Version, known bool) {
 	if v, known = versionIn(a.state.Set.Etcd.Image, a.state.Controls.EtcdVersions); known {
 		return v, true
 	}
-	for i := range a.Seats {
-		if s := &a.Seats[i]; s.Pod != nil && !s.Outdated && s.Member != nil {
-			if told, ok := s.Member.version(); ok && (!known || v.less(told)) {
+	for i := range a.Replicas {
+		if r := &a.Replicas[i]; r.Pod != nil && !r.Outdated && r.Member != nil {
+			if told, ok := r.Member.version(); ok && (!known || v.less(told)) {
 				v, known = told, true
 			}
 		}
 	}
 	return v, known
-}
-
-// versionOf is what the seat's member tells, else what its pod's image says.
-func (a *Assessment) versionOf(s *Seat) (Version, bool) {
-	if s.Member != nil {
-		if v, told := s.Member.version(); told {
-			return v, true
-		}
-	}
-	return versionIn(s.Pod.EtcdImage, a.state.Controls.EtcdVersions)
 }
 
 func (m *Member) version() (Version, bool) {
@@ -213,8 +187,8 @@ func (m *Member) version() (Version, bool) {
 
 // beforeLast: the version of the cluster rises when its last member runs the new one, and no member of the
 // old one can join any more.
-func beforeLast(a *Assessment, _ *Seat) Verdict {
-	to, _ := a.newVersion()
+func beforeLast(a *Assessment, _ *Replica) Verdict {
+	to, _ := newVersion(a)
 	allowance := a.state.Set.Allowance()
 	if a.state.Controls.AllowLast == allowance {
 		return Verdict{Pass: true, text: "the last member of an older version than " + to.InWords() +

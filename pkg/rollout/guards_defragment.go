@@ -10,13 +10,13 @@ import (
 // allServing: every voter serves and has caught up, no pod is missing or settling, and the voters without
 // this one are a quorum. It is asked anew before each member, so each is seen to serve and to have caught up before
 // the next one stops.
-func allServing(a *Assessment, c *Seat) Verdict {
-	for i := range a.Seats {
-		if s := &a.Seats[i]; a.unwell(s) {
-			return Verdict{text: s.Name + ": " + s.Describe()}
+func allServing(a *Assessment, c *Replica) Verdict {
+	for i := range a.Replicas {
+		if r := &a.Replicas[i]; unwell(a, r) {
+			return Verdict{text: r.Name + ": " + r.Describe()}
 		}
 	}
-	if p := a.beyond(); p != nil {
+	if p := a.state.beyond(); p != nil {
 		return Verdict{text: p.Name + " is being scaled away"}
 	}
 	left := a.survivorsWithout(c)
@@ -25,7 +25,7 @@ func allServing(a *Assessment, c *Seat) Verdict {
 		v := verdict(false, "%d of %d voters serve", a.Serving, a.Voters)
 		v.text = a.ghostsGo()
 		return v
-	case a.singleMember():
+	case a.onlyMember:
 		return passed("the only member: it answers nothing meanwhile, and nobody else could")
 	}
 	return verdict(left >= a.Quorum, "%d of %d voters serve, quorum %d, without this one %d", a.Serving, a.Voters,
@@ -33,23 +33,23 @@ func allServing(a *Assessment, c *Seat) Verdict {
 		left)
 }
 
-// unwell is true for a seat that is to be waited for. With NOSPACE a pod may be unready for that alone, so its member
-// counts there, once the pod is a while old.
-func (a *Assessment) unwell(s *Seat) bool {
+// unwell is true for a replica that is to be waited for. With NOSPACE a pod may be unready for that alone, so its
+// member counts there, once the pod is a while old.
+func unwell(a *Assessment, r *Replica) bool {
 	switch {
-	case s.Going(), !s.useful():
+	case r.Going(), !r.useful():
 		return true
-	case s.Outdated, s.Settled:
+	case r.Outdated, r.Settled:
 		return false
 	}
-	return !a.noSpace() || a.Age(s.Pod.UID, PodSeen) < time.Minute
+	return !a.noSpace || a.Age(r.Pod.UID, PodSeen) < time.Minute
 }
 
 // followersFirst: the leader goes last, after it has handed over to a member that has been defragmented or needs it
 // not. In its place it would keep every write from being agreed on.
-func followersFirst(a *Assessment, c *Seat) Verdict {
+func followersFirst(a *Assessment, c *Replica) Verdict {
 	switch {
-	case a.singleMember():
+	case a.onlyMember:
 		return passed("the only member")
 	case a.Leader == 0:
 		return verdict(false, "the members that answer agree on no leader, so this one may be it")
@@ -60,7 +60,7 @@ func followersFirst(a *Assessment, c *Seat) Verdict {
 		v.lasting = true
 		return v
 	}
-	if followers := len(a.fragmented(a.defragmentsFor())) - 1; followers > 0 {
+	if followers := len(defragmentingOf(a).fragmented()) - 1; followers > 0 {
 		return verdict(false, "leads, and goes after the followers (left: %d)", followers)
 	}
 	return passed("leads, and hands over first")
@@ -71,7 +71,7 @@ func followersFirst(a *Assessment, c *Seat) Verdict {
 // But the leader sends one only to a member that is behind by more entries than it keeps, 5000 by default, and a member
 // that applies one answers no linearizable read. So a member that has answered one, and is hardly behind, receives
 // none.
-func appliesSnapshots(_ *Assessment, c *Seat) Verdict {
+func appliesSnapshots(_ *Assessment, c *Replica) Verdict {
 	if c.Member.Learner {
 		return Verdict{text: "is a learner, and learners begin with a snapshot; etcd " + versionOf(c.Member) +
 			" must not be defragmented while it applies one"}
@@ -87,7 +87,7 @@ func appliesSnapshots(_ *Assessment, c *Seat) Verdict {
 const snapshotLag = 500
 
 // snapshotsUnsafe is true for a member whose version has that fault, or does not tell its version.
-func snapshotsUnsafe(_ *Assessment, c *Seat) bool {
+func snapshotsUnsafe(_ *Assessment, c *Replica) bool {
 	var major, minor, patch int
 	if _, err := fmt.Sscanf(versionOf(c.Member), "%d.%d.%d", &major, &minor, &patch); err != nil {
 		return true
@@ -112,18 +112,18 @@ func versionOf(m *Member) string {
 
 // hostDefragments: the host begins a defragmentation by its own clock, and asks nobody. With an alarm NOSPACE nobody
 // waits for it.
-func hostDefragments(a *Assessment, _ *Seat) Verdict {
-	if a.noSpace() {
+func hostDefragments(a *Assessment, _ *Replica) Verdict {
+	if a.noSpace {
 		return passed("etcd takes no writes, so the host's own schedule is not waited for")
 	}
 	return Verdict{text: "the host defragments all members by itself (" + a.policy.HostDefragments +
 		"), and two at a time could take the quorum"}
 }
 
-func hostHasSchedule(a *Assessment, _ *Seat) bool { return a.policy.HostDefragments != "" }
+func hostHasSchedule(a *Assessment, _ *Replica) bool { return a.policy.HostDefragments != "" }
 
 // ownURL: a member that answers only where others answer as well cannot be asked for what stops it.
-func ownURL(_ *Assessment, c *Seat) Verdict {
+func ownURL(_ *Assessment, c *Replica) Verdict {
 	p := &c.Member.Probe
 	v := Verdict{text: "it answers only at " + p.URL + ", which other members advertise too, so the request could " +
 		"reach another one"}
@@ -133,10 +133,10 @@ func ownURL(_ *Assessment, c *Seat) Verdict {
 	return v
 }
 
-func answersAtShared(_ *Assessment, c *Seat) bool { return c.Member.Probe.Shared }
+func answersAtShared(_ *Assessment, c *Replica) bool { return c.Member.Probe.Shared }
 
 // defragmentFails: what has failed again and again, or is forbidden, is not tried on. Any other try has to wait a bit.
-func defragmentFails(a *Assessment, c *Seat) Verdict {
+func defragmentFails(a *Assessment, c *Replica) Verdict {
 	try := a.state.Tries[c.Member.ID]
 	lasting := try.Lasting || try.Failed >= mostFailures
 	v := verdict(!lasting && !try.Resting, "defragmentations of it that have failed in a row: %d", try.Failed)
@@ -147,7 +147,7 @@ func defragmentFails(a *Assessment, c *Seat) Verdict {
 	return v
 }
 
-func hasTried(a *Assessment, c *Seat) bool {
+func hasTried(a *Assessment, c *Replica) bool {
 	try := a.state.Tries[c.Member.ID]
 	return try.Failed > 0 || try.Resting
 }

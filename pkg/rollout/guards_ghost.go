@@ -5,7 +5,7 @@ package rollout
 
 // requestBinding: a request is about one member of one cluster, as the operator saw them. A backup may
 // bring back the request, the member's ID or its name, but not all three at once in ten minutes.
-func requestBinding(a *Assessment, _ *Seat) Verdict {
+func requestBinding(a *Assessment, _ *Replica) Verdict {
 	r, etcd := a.state.Request, &a.state.Etcd
 	if !etcd.Known {
 		return verdict(false, "no member answers with a member list")
@@ -26,7 +26,7 @@ func requestBinding(a *Assessment, _ *Seat) Verdict {
 }
 
 // noGhost: what is removed has been a ghost for long. A member that serves is never removed.
-func noGhost(a *Assessment, _ *Seat) Verdict {
+func noGhost(a *Assessment, _ *Replica) Verdict {
 	m := a.state.member(a.state.Request.Member)
 	if m == nil {
 		return verdict(false, "the member list does not name it")
@@ -35,25 +35,25 @@ func noGhost(a *Assessment, _ *Seat) Verdict {
 		return verdict(a.Lasting(g), "it has been without a pod and has not answered for %d s, of at least %d s",
 			int(g.Silent.Seconds()), int(a.policy.GhostAfter.Seconds()))
 	}
-	_, why, lasting := a.noGhost(m)
+	_, why, lasting := whyNoGhost(a, m)
 	return Verdict{text: "it is no ghost: " + why, lasting: lasting}
 }
 
 // podsServe: the membership is changed only while nothing else is the matter.
-func podsServe(a *Assessment, _ *Seat) Verdict {
+func podsServe(a *Assessment, _ *Replica) Verdict {
 	well := 0
-	for i := range a.Seats {
-		s := &a.Seats[i]
-		well += btoi(s.survives() && s.Pod.Ready)
+	for i := range a.Replicas {
+		r := &a.Replicas[i]
+		well += btoi(r.survives() && r.Pod.Ready)
 	}
-	return verdict(well > 0 && well == len(a.Seats), "%d of %d pods are Ready, stay, and have a voter that serves",
-		well, len(a.Seats))
+	return verdict(well > 0 && well == len(a.Replicas), "%d of %d pods are Ready, stay, and have a voter that serves",
+		well, len(a.Replicas))
 }
 
 // membershipMoves: nobody else changes the membership or the number of pods: not the host, which adds a
 // learner and promotes it, and not whoever scales.
-func membershipMoves(a *Assessment, _ *Seat) Verdict {
-	if p := a.beyond(); p != nil {
+func membershipMoves(a *Assessment, _ *Replica) Verdict {
+	if p := a.state.beyond(); p != nil {
 		return Verdict{text: "the pod " + p.Name + " is being scaled away"}
 	}
 	for i := range a.state.Etcd.Members {
@@ -76,7 +76,7 @@ func membershipMoves(a *Assessment, _ *Seat) Verdict {
 
 // ghostQuorum: by a list that a quorum has agreed on, those that serve and stay are a quorum with the
 // ghost and without it.
-func ghostQuorum(a *Assessment, _ *Seat) Verdict {
+func ghostQuorum(a *Assessment, _ *Replica) Verdict {
 	if !a.state.Etcd.Linearizable {
 		return verdict(false, "the member list is not one that a quorum has agreed on")
 	}
@@ -91,7 +91,7 @@ func ghostQuorum(a *Assessment, _ *Seat) Verdict {
 }
 
 // suspectMember: the record has room for one removal that may still happen.
-func suspectMember(a *Assessment, _ *Seat) Verdict {
+func suspectMember(a *Assessment, _ *Replica) Verdict {
 	s := a.state.Suspect
 	if s.ID == 0 || s.ID == a.state.Request.Member {
 		return passed("no earlier removal of another member can still happen")

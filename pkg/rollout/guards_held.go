@@ -4,7 +4,7 @@ import "strings"
 
 // The guards of the rule Held forbid any decision. They judge the cluster as a whole.
 
-func badControl(a *Assessment, _ *Seat) Verdict {
+func badControl(a *Assessment, _ *Replica) Verdict {
 	bad := a.state.Controls.Bad
 	if len(bad) == 0 {
 		return Verdict{Pass: true}
@@ -12,14 +12,14 @@ func badControl(a *Assessment, _ *Seat) Verdict {
 	return Verdict{text: "a control cannot be read: " + strings.Join(bad, "; ")}
 }
 
-func paused(a *Assessment, _ *Seat) Verdict {
+func paused(a *Assessment, _ *Replica) Verdict {
 	if !a.state.Controls.Paused {
 		return Verdict{Pass: true}
 	}
 	return Verdict{text: "the rollout is paused by " + ControlPaused + " on the Lease quorate-" + a.state.Set.Name}
 }
 
-func staleRevision(a *Assessment, _ *Seat) Verdict {
+func staleRevision(a *Assessment, _ *Replica) Verdict {
 	switch set := &a.state.Set; {
 	case set.ObservedGeneration < set.Generation:
 		return verdict(false, "generation %d of the StatefulSet is not observed yet (%d), so updateRevision may be "+
@@ -31,29 +31,29 @@ func staleRevision(a *Assessment, _ *Seat) Verdict {
 	return Verdict{Pass: true}
 }
 
-func inconsistent(a *Assessment, _ *Seat) Verdict {
+func inconsistent(a *Assessment, _ *Replica) Verdict {
 	return Verdict{Pass: a.Inconsistent == "", text: a.Inconsistent}
 }
 
 // corrupt says about whom the alarm is. etcd names the members whose hashes are not those of a quorum. Where no hash is
 // that, and in 3.5 from 3.5.7 on, it names nobody. The alarm outlives its member, and may be a false one.
-func corrupt(a *Assessment, _ *Seat) Verdict {
-	if !a.told(func(st *Status) bool { return st.Corrupt }) {
+func corrupt(a *Assessment, _ *Replica) Verdict {
+	if !a.state.Etcd.told(func(st *Status) bool { return st.Corrupt }) {
 		return Verdict{Pass: true}
 	}
-	ids := a.inAlarm(func(st *Status) []uint64 { return st.CorruptOf })
+	ids := a.state.Etcd.inAlarm(func(st *Status) []uint64 { return st.CorruptOf })
 	text := "a CORRUPT alarm is raised, and etcd does not say about which member"
 	if len(ids) > 0 {
 		text = "a CORRUPT alarm is raised about " + a.whose(ids)
 	}
 	text += ": etcd's own check found that the members' data differ. No update cures that, and reads prove nothing. " +
 		"But the alarm may be false"
-	if versions := a.versionsTold(); len(versions) > 1 {
+	if versions := a.state.Etcd.versionsTold(); len(versions) > 1 {
 		text += ", as it may be during an upgrade (the members run " + strings.Join(versions, " and ") +
 			"; etcd-io/etcd#15919)"
 	}
 	text += ": first compare the members' hashes with `etcdctl endpoint hashkv --cluster --rev REVISION`"
-	if len(ids) > 0 && len(a.gone(ids)) == len(ids) {
+	if len(ids) > 0 && len(a.state.gone(ids)) == len(ids) {
 		text += ". If those that are left are equal, end the alarm with `etcdctl alarm disarm`"
 	}
 	return Verdict{text: text}
@@ -68,20 +68,20 @@ func corrupt(a *Assessment, _ *Seat) Verdict {
 // node, or is on our own node says nothing about a cut, one way or the other.
 //
 // Nodes without power look the same, and stay held. No update cures those.
-func cutOff(a *Assessment, _ *Seat) Verdict {
+func cutOff(a *Assessment, _ *Replica) Verdict {
 	silent, heard := 0, 0
-	for i := range a.Seats {
-		s := &a.Seats[i]
-		if s.Self || !s.Voter {
+	for i := range a.Replicas {
+		r := &a.Replicas[i]
+		if r.Self || !r.Voter {
 			continue
 		}
-		says := witnessOf(s.Pod)
+		says := witnessOf(r.Pod)
 		switch {
-		case s.Member.speaks():
+		case r.Member.speaks():
 			heard++
-		case s.Going() || s.Member.Probe.Read != Failed:
-		case says == kubeletSaysDown && (s.Pod.Node == "" || s.Pod.Node == a.ownNode):
-		case says == kubeletSaysDown && a.heard(s):
+		case r.Going() || r.Member.Probe.Read != Failed:
+		case says == kubeletSaysDown && (r.Pod.Node == "" || r.Pod.Node == a.ownNode):
+		case says == kubeletSaysDown && r.heard:
 			heard++
 		default:
 			silent++

@@ -11,30 +11,30 @@ package rollout
 // would go for one that may come. Nor is an Unknown member: its process may have ended or
 // hung, and its kubelet not have noticed yet. Nor is one that others are about to take: while its
 // pod is not Ready, no budget keeps it.
-func mayVote(a *Assessment, c *Seat) Verdict {
+func mayVote(a *Assessment, c *Replica) Verdict {
 	switch {
 	case a.Serving == 0:
 		return passed("no voter serves, so no quorum can be broken")
 	case c.Member != nil && !c.Voter, c.Member == nil && len(a.External) == 0:
 		return passed("the member does not vote")
 	case c.Liveness == Dead:
-		return a.noneVotesInSecret()
+		return noneVotesInSecret(a)
 	}
 	if left := a.survivorsWithout(c); left >= a.Quorum {
 		return passed("%d of %d voters serve, quorum %d is reached without this one", left, a.Voters, a.Quorum)
 	}
-	left := a.votingElsewhere(c)
-	for i := range a.Seats {
-		if s := &a.Seats[i]; s != c && (s.survives() || s.Voter && s.stays() && s.Evidence == Down && runs(s.Pod)) {
+	left := votingElsewhere(a, c)
+	for i := range a.Replicas {
+		if r := &a.Replicas[i]; r != c && (r.survives() || r.Voter && r.stays() && r.Evidence == Down && runs(r.Pod)) {
 			left++
 		}
 	}
 	v := verdict(left >= a.Quorum,
 		"%d of %d voters serve, quorum %d: without this process %d could still vote",
 		a.Serving, a.Voters, a.Quorum, left)
-	for i := range a.Seats {
-		if s := &a.Seats[i]; !v.Pass && s != c && s.yields && !s.Going() {
-			v.text += "; not counted on: " + a.leaver(s)
+	for i := range a.Replicas {
+		if r := &a.Replicas[i]; !v.Pass && r != c && r.yields && !r.Going() {
+			v.text += "; not counted on: " + a.leaver(r)
 		}
 	}
 	return v
@@ -42,11 +42,11 @@ func mayVote(a *Assessment, c *Seat) Verdict {
 
 // noneVotesInSecret: a member that serves proves that a quorum votes. Where fewer voters than that stay and are not
 // dead, one of those that are called dead may vote all the same, and nobody knows which.
-func (a *Assessment) noneVotesInSecret() Verdict {
+func noneVotesInSecret(a *Assessment) Verdict {
 	mayRun := a.Voters
-	for i := range a.Seats {
-		s := &a.Seats[i]
-		mayRun -= btoi(s.Voter && (s.Going() || s.ContainerDead && s.Evidence != Serving && a.believed(s)))
+	for i := range a.Replicas {
+		r := &a.Replicas[i]
+		mayRun -= btoi(r.Voter && (r.Going() || r.ContainerDead && r.Evidence != Serving && r.believed))
 	}
 	if mayRun < a.Quorum {
 		return verdict(false, "%d of %d voters serve, quorum %d, but only %d stay and are not dead: one that is "+
@@ -56,14 +56,14 @@ func (a *Assessment) noneVotesInSecret() Verdict {
 	return passed("the container is dead, no process votes")
 }
 
-// votingElsewhere counts the voters without a seat that serve, and so vote, when c goes:
+// votingElsewhere counts the voters without a replica that serve, and so vote, when c goes:
 // whether they may be relied on for longer is another question, unless their pods
 // terminate. c and every pod that terminates may run one of them where no member could be
 // matched to it. (A pod that is missing runs nothing.)
-func (a *Assessment) votingElsewhere(c *Seat) int {
+func votingElsewhere(a *Assessment, c *Replica) int {
 	voting := len(a.trusted) + a.untrusted - a.terminating
-	for i := range a.Seats {
-		if s := &a.Seats[i]; s.Member == nil && s.Pod != nil && (s == c || s.Pod.Terminating) {
+	for i := range a.Replicas {
+		if r := &a.Replicas[i]; r.Member == nil && r.Pod != nil && (r == c || r.Pod.Terminating) {
 			voting--
 		}
 	}
@@ -73,8 +73,8 @@ func (a *Assessment) votingElsewhere(c *Seat) int {
 // quorumPatience: with quorum lost, a live process rejoins the moment a peer
 // returns; restarting all at once turns a blip into an outage (DEP-07 does that).
 // One goes only when quorum has stayed lost and nothing else is under way.
-func quorumPatience(a *Assessment, c *Seat) Verdict {
-	if a.servingForSure() > 0 {
+func quorumPatience(a *Assessment, c *Replica) Verdict {
+	if a.servingForSure > 0 {
 		return passed("%d of %d voters serve", a.Serving, a.Voters)
 	}
 	if c.Liveness != Alive {
@@ -85,18 +85,18 @@ func quorumPatience(a *Assessment, c *Seat) Verdict {
 		return verdict(false, "quorum has been lost for %d s; a live process is left alone for %d s, it rejoins when "+
 			"a peer returns", int(lost.Seconds()), patience)
 	}
-	for i := range a.Seats {
-		s := &a.Seats[i]
+	for i := range a.Replicas {
+		r := &a.Replicas[i]
 		switch {
-		case s.Going():
-			return verdict(false, "quorum is lost and the pod of ordinal %d is still missing or terminating", s.Ordinal)
-		case s.Outdated:
-		case s.ContainerDead:
+		case r.Going():
+			return verdict(false, "quorum is lost and the pod of ordinal %d is still missing or terminating", r.Ordinal)
+		case r.Outdated:
+		case r.ContainerDead:
 			return verdict(false, "quorum is lost and the updated pod of ordinal %d is dead: the update does not "+
-				"cure it", s.Ordinal)
-		case a.Age(s.Pod.UID, PodSeen) < a.policy.SettleTimeout:
+				"cure it", r.Ordinal)
+		case a.Age(r.Pod.UID, PodSeen) < a.policy.SettleTimeout:
 			return verdict(false, "quorum is lost and the updated pod of ordinal %d gets %d s to come up",
-				s.Ordinal, patience)
+				r.Ordinal, patience)
 		}
 	}
 	return passed("quorum has been lost for more than %d s and nothing is coming up", patience)
@@ -109,7 +109,7 @@ func quorumPatience(a *Assessment, c *Seat) Verdict {
 // less than settleTimeout. A broken revision then costs at most one member that served or
 // would have come back. What a kubelet has tried to start and backs off from does not come
 // back by itself; it waits only while the revision fails. Nor does a pod that has finished as a whole.
-func revisionSuspect(a *Assessment, c *Seat) Verdict {
+func revisionSuspect(a *Assessment, c *Replica) Verdict {
 	t, backsOff := a.trial, c.Liveness == Dead && (c.Pod.Etcd.State == ContainerWaiting || c.Pod.Finished)
 	switch {
 	case t.underWay == 0 || t.settled > 0:
@@ -124,7 +124,7 @@ func revisionSuspect(a *Assessment, c *Seat) Verdict {
 		return verdict(false, "the new revision is suspect (updated pods failing: %d, settled: 0), and this process "+
 			"runs", t.failing)
 	}
-	down, patience := a.deadFor(c), int(a.policy.SettleTimeout.Seconds())
+	down, patience := c.deadFor, int(a.policy.SettleTimeout.Seconds())
 	if t.failing == 0 {
 		return verdict(down >= a.policy.SettleTimeout,
 			"no pod of the new revision has settled yet (under way: %d); this one may come back by itself, and has "+

@@ -8,9 +8,9 @@ import (
 
 // These guards are asked of every removal, whether the member serves or not.
 
-func partitioned(a *Assessment, _ *Seat) bool { return a.policy.Partition > 0 }
+func partitioned(a *Assessment, _ *Replica) bool { return a.policy.Partition > 0 }
 
-func partition(a *Assessment, c *Seat) Verdict {
+func partition(a *Assessment, c *Replica) Verdict {
 	return verdict(c.Ordinal >= a.policy.Partition, "ordinal %d, partition %d", c.Ordinal, a.policy.Partition)
 }
 
@@ -19,7 +19,7 @@ func partition(a *Assessment, c *Seat) Verdict {
 // keeps may be an old one: it is good enough for what is dead. While there is a quorum, a member
 // that serves, or that may vote, goes only when a quorum of the voters that it names have the
 // same: of more voters than it names, those that are left might be none.
-func votersKnown(a *Assessment, c *Seat) Verdict {
+func votersKnown(a *Assessment, c *Replica) Verdict {
 	etcd := &a.state.Etcd
 	switch {
 	case !etcd.Known:
@@ -41,7 +41,7 @@ func votersKnown(a *Assessment, c *Seat) Verdict {
 // never became ready may have come up empty: a fix of a broken update makes it outdated,
 // not full. What its own spec says counts as well: a template that has persistent volumes by
 // now does not save what an older pod keeps elsewhere.
-func dataSurvives(a *Assessment, c *Seat) Verdict {
+func dataSurvives(a *Assessment, c *Replica) Verdict {
 	if !a.state.Set.VolatileData && !c.Pod.VolatileData {
 		return passed("the data volume is persistent")
 	}
@@ -49,9 +49,9 @@ func dataSurvives(a *Assessment, c *Seat) Verdict {
 		return passed("the data volume is not persistent, which is allowed explicitly")
 	}
 	holding := 0
-	for i := range a.Seats {
-		s := &a.Seats[i]
-		if s.Voter && s != c && s.stays() && (s.Evidence == Serving || s.Outdated && !s.Pod.NeverReady) {
+	for i := range a.Replicas {
+		r := &a.Replicas[i]
+		if r.Voter && r != c && r.stays() && (r.Evidence == Serving || r.Outdated && !r.Pod.NeverReady) {
 			holding++
 		}
 	}
@@ -62,23 +62,23 @@ func dataSurvives(a *Assessment, c *Seat) Verdict {
 }
 
 // orderedReady is true where the guard Recreation has anything to say: with Parallel it has not.
-func orderedReady(a *Assessment, _ *Seat) bool { return a.state.Set.OrderedReady }
+func orderedReady(a *Assessment, _ *Replica) bool { return a.state.Set.OrderedReady }
 
 // recreation: with podManagementPolicy OrderedReady the StatefulSet controller creates a pod
 // only when every lower ordinal is Running, Ready, available and not terminating. Removed
 // before, a pod stays away for as long as a lower one is not. Where that is a live one, which
 // may well be unready only because quorum is lost, nothing of ours can end it: a live pod never
 // goes to open the way for another.
-func recreation(a *Assessment, c *Seat) Verdict {
-	var blocks *Seat
-	for i := range a.Seats {
-		s := &a.Seats[i]
-		switch below := s.Ordinal < c.Ordinal; {
-		case below && !a.available(s) && (blocks == nil || stuck(blocks)):
-			blocks = s // The first that is not stuck: that one comes back, or goes, by itself.
-		case !below && a.Serving == 0 && c.Liveness == Alive && s.Outdated && s.ContainerDead && !s.Going():
+func recreation(a *Assessment, c *Replica) Verdict {
+	var blocks *Replica
+	for i := range a.Replicas {
+		r := &a.Replicas[i]
+		switch below := r.Ordinal < c.Ordinal; {
+		case below && !letsHigherBeMade(a, r) && (blocks == nil || stuck(blocks)):
+			blocks = r // The first that is not stuck: that one comes back, or goes, by itself.
+		case !below && a.Serving == 0 && c.Liveness == Alive && r.Outdated && r.ContainerDead && !r.Going():
 			return remedy("it runs, and would be removed only so that the dead pod of ordinal %d can be recreated",
-				s.Ordinal)
+				r.Ordinal)
 		}
 	}
 	switch {
@@ -101,48 +101,52 @@ func remedy(format string, ordinal int) Verdict {
 	return v
 }
 
-// available is what the StatefulSet controller waits for, of a pod.
-func (a *Assessment) available(s *Seat) bool {
-	return !s.Going() && s.Pod.Ready && a.Age(s.Pod.UID, ReadySeen) >= a.state.Set.MinReady
+// letsHigherBeMade is true for a pod that the StatefulSet controller does not wait for before it creates a higher one.
+func letsHigherBeMade(a *Assessment, r *Replica) bool {
+	return !r.Going() && r.Pod.Ready && a.Age(r.Pod.UID, ReadySeen) >= a.state.Set.MinReady
 }
 
 // stuck is true for a pod whose etcd runs, and that is not Ready: nobody knows how long it
 // stays so.
-func stuck(s *Seat) bool { return !s.Going() && s.Pod.Etcd.State == ContainerRunning && !s.Pod.Ready }
+func stuck(r *Replica) bool {
+	return !r.Going() && r.Pod.Etcd.State == ContainerRunning && !r.Pod.Ready
+}
 
 // maxLabel is how long the value of a label may be. The name of its revision is one of every pod.
 const maxLabel = 63
 
 // mayNotReturn is true where the guard Returns has anything to say.
-func mayNotReturn(a *Assessment, _ *Seat) bool {
+func mayNotReturn(a *Assessment, _ *Replica) bool {
 	return len(a.state.Set.UpdateRevision) > maxLabel ||
-		slices.ContainsFunc(a.Seats, func(s Seat) bool { return s.blocksHigher() })
+		slices.ContainsFunc(a.Replicas, func(r Replica) bool { return r.blocksHigher() })
 }
 
 // blocksHigher is true for a pod at which the StatefulSet controller fails, and goes no further: the StatefulSet has a
 // claim template that the pod has no volume for, and the volumes of a pod cannot be changed (kubernetes#141876). One
 // that has finished is deleted before that is looked at.
-func (s *Seat) blocksHigher() bool { return !s.Going() && !s.Pod.Finished && len(s.Pod.Unclaimed) > 0 }
+func (r *Replica) blocksHigher() bool {
+	return !r.Going() && !r.Pod.Finished && len(r.Pod.Unclaimed) > 0
+}
 
 // returns: what is removed has to come back. The candidate itself gets every claim when it is created anew, so only the
 // pods below it count, and from the lowest ordinal upwards all can go.
-func returns(a *Assessment, c *Seat) Verdict {
-	if why := a.staysAway(c.Ordinal); why != "" {
+func returns(a *Assessment, c *Replica) Verdict {
+	if why := staysAway(a, c.Ordinal); why != "" {
 		return Verdict{text: "it would not come back: " + why}
 	}
 	return passed("every lower pod has the volumes of the StatefulSet's claim templates")
 }
 
 // staysAway says why a pod of this ordinal cannot be created, empty if nothing is known against it.
-func (a *Assessment) staysAway(ordinal int) string {
+func staysAway(a *Assessment, ordinal int) string {
 	if revision := a.state.Set.UpdateRevision; len(revision) > maxLabel {
 		return "the name of the new revision, " + revision + ", has " + strconv.Itoa(len(revision)) +
 			" characters; it is a label of every new pod, and a label has at most " + strconv.Itoa(maxLabel)
 	}
-	for i := range a.Seats {
-		if s := &a.Seats[i]; s.Ordinal < ordinal && s.blocksHigher() {
-			return "the StatefulSet controller fails at " + s.Name + ", which has no volume for the claim template " +
-				strings.Join(s.Pod.Unclaimed, ", ") + ", before it creates any pod above it"
+	for i := range a.Replicas {
+		if r := &a.Replicas[i]; r.Ordinal < ordinal && r.blocksHigher() {
+			return "the StatefulSet controller fails at " + r.Name + ", which has no volume for the claim template " +
+				strings.Join(r.Pod.Unclaimed, ", ") + ", before it creates any pod above it"
 		}
 	}
 	return ""
@@ -151,10 +155,10 @@ func (a *Assessment) staysAway(ordinal int) string {
 // notCreated says why a pod that is missing is not created, as far as that is known, and nothing otherwise.
 func (a *Assessment) notCreated() string {
 	text := ""
-	for i := range a.Seats {
-		if s := &a.Seats[i]; s.Pod == nil && text == "" {
-			if why := a.staysAway(s.Ordinal); why != "" {
-				text = "; " + s.Name + " is not created: " + why
+	for i := range a.Replicas {
+		if r := &a.Replicas[i]; r.Pod == nil && text == "" {
+			if why := staysAway(a, r.Ordinal); why != "" {
+				text = "; " + r.Name + " is not created: " + why
 			}
 		}
 	}

@@ -7,19 +7,19 @@ import "strings"
 // votesUnseen is true for a pod that was Ready once, is not on the member list, and runs as far as anybody knows: a
 // member that was removed, or that split off, may vote in a cluster of its own (etcd-io/etcd#15787). Nobody who is
 // counted here knows of its votes. One that has never been ready is on its way onto the list.
-func (s *Seat) votesUnseen() bool {
-	if !s.Unlisted || s.Pod.Terminating || s.Pod.NeverReady || s.ContainerDead {
+func (r *Replica) votesUnseen() bool {
+	if !r.Unlisted || r.Pod.Terminating || r.Pod.NeverReady || r.ContainerDead {
 		return false
 	}
-	return s.Pod.Etcd.State == ContainerRunning || s.Pod.Etcd.State == ContainerAbsent
+	return r.Pod.Etcd.State == ContainerRunning || r.Pod.Etcd.State == ContainerAbsent
 }
 
 // unseen counts the pods that may vote unseen. While as many voters elsewhere may run in pods that no member matches,
 // it is more likely that the mapping of names has failed, and [GuardQuorumFloor] says so.
-func (a *Assessment) unseen() int {
+func unseen(a *Assessment) int {
 	n := 0
-	for i := range a.Seats {
-		n += btoi(a.Seats[i].votesUnseen())
+	for i := range a.Replicas {
+		n += btoi(a.Replicas[i].votesUnseen())
 	}
 	if a.unmatched <= a.strangers {
 		return 0
@@ -28,18 +28,18 @@ func (a *Assessment) unseen() int {
 }
 
 // somePodsUnlisted is true where the guard PodsListed has anything to say.
-func somePodsUnlisted(a *Assessment, _ *Seat) bool { return a.unseen() > 0 }
+func somePodsUnlisted(a *Assessment, _ *Replica) bool { return unseen(a) > 0 }
 
 // podsListed: quorum is counted by a list that does not have everybody who may vote.
-func podsListed(a *Assessment, _ *Seat) Verdict {
-	n := a.unseen()
+func podsListed(a *Assessment, _ *Replica) Verdict {
+	n := unseen(a)
 	if n == 0 {
 		return passed("no pod of ours that was Ready once is missing on the member list")
 	}
 	var names []string
-	for i := range a.Seats {
-		if s := &a.Seats[i]; s.votesUnseen() {
-			names = append(names, s.Name)
+	for i := range a.Replicas {
+		if r := &a.Replicas[i]; r.votesUnseen() {
+			names = append(names, r.Name)
 		}
 	}
 	v := verdict(false, "pods that were Ready once, may run etcd, and are no member by etcd's list: %d (", n)
@@ -51,12 +51,12 @@ func podsListed(a *Assessment, _ *Seat) Verdict {
 // going must still be a quorum. The voters are etcd's, so ghosts and members elsewhere
 // count among them (OpenShift's quorum protection counts learners too: wrong); who stays is
 // only who is ours to keep, or trusted: a voter elsewhere may be taken at the same moment.
-func quorumFloor(a *Assessment, c *Seat) Verdict {
+func quorumFloor(a *Assessment, c *Replica) Verdict {
 	left := a.survivorsWithout(c)
 	switch {
 	case a.Quorum == 0:
 		return verdict(false, "the voters are unknown, so there is no quorum to be sure of")
-	case a.singleMember():
+	case a.onlyMember:
 		return passed("the only member: its removal is the only way to update it")
 	case a.Voters == 2 && c.Voter && c.Evidence == Serving:
 		return verdict(false, "2 voters need both: removing one leaves %d, quorum %d; add a third member or make it "+
@@ -75,17 +75,17 @@ func quorumFloor(a *Assessment, c *Seat) Verdict {
 	}
 	v := verdict(left >= a.Quorum, format, a.Serving, a.Voters, a.Quorum, left)
 	if !v.Pass {
-		v.text = a.unidentified()
+		v.text = unidentified(a)
 	}
 	return v
 }
 
 // unidentified says why the first member does not serve that cannot be told from others: it stays so until it
 // advertises a URL of its own.
-func (a *Assessment) unidentified() string {
-	for i := range a.Seats {
-		if s := &a.Seats[i]; s.Evidence == Unknown && s.Member != nil && s.Member.Probe.OnlyShared {
-			return "; " + s.Name + ": " + s.Member.Probe.Detail
+func unidentified(a *Assessment) string {
+	for i := range a.Replicas {
+		if r := &a.Replicas[i]; r.Evidence == Unknown && r.Member != nil && r.Member.Probe.OnlyShared {
+			return "; " + r.Name + ": " + r.Member.Probe.Detail
 		}
 	}
 	return ""
@@ -95,34 +95,35 @@ func (a *Assessment) unidentified() string {
 // are about to take, pods missing or terminating, and updated pods that have not settled, each
 // once, plus this one. An outdated pod that serves with a sick sidecar does not count, else
 // three sick sidecars would block their own cure (DEP-06, cluster-etcd-operator #994).
-func unavailableBudget(a *Assessment, c *Seat) Verdict {
-	unavailable, budget := 0, a.policy.MaxUnavailable.Of(len(a.Seats))
-	for i := range a.Seats {
-		if s := &a.Seats[i]; s != c && a.unavailable(s) {
+func unavailableBudget(a *Assessment, c *Replica) Verdict {
+	unavailable, budget := 0, a.policy.MaxUnavailable.Of(len(a.Replicas))
+	for i := range a.Replicas {
+		if r := &a.Replicas[i]; r != c && r.unavailable() {
 			unavailable++
 		}
 	}
 	if c.Member != nil && !c.Voter {
 		return verdict(unavailable <= budget,
-			"%d of %d members unavailable, a learner adds none, at most %d allowed", unavailable, len(a.Seats), budget)
+			"%d of %d members unavailable, a learner adds none, at most %d allowed",
+			unavailable, len(a.Replicas), budget)
 	}
 	return verdict(unavailable+1 <= budget,
 		"%d of %d members unavailable, %d with this one, at most %d allowed",
-		unavailable, len(a.Seats), unavailable+1, budget)
+		unavailable, len(a.Replicas), unavailable+1, budget)
 }
 
-// unavailable is true for a seat that counts against the budget. A learner only does while its pod is an updated one:
-// then it has not settled before it is promoted.
-func (a *Assessment) unavailable(s *Seat) bool {
-	if s.Member != nil && !s.Voter {
-		return !s.Outdated && !s.Going()
+// unavailable is true for a replica that counts against the budget. A learner only does while its pod is an updated
+// one: then it has not settled before it is promoted.
+func (r *Replica) unavailable() bool {
+	if r.Member != nil && !r.Voter {
+		return !r.Outdated && !r.Going()
 	}
-	return !s.stays() || s.Evidence != Serving || (!s.Outdated && !s.Settled)
+	return !r.stays() || r.Evidence != Serving || (!r.Outdated && !r.Settled)
 }
 
 // canary: the first pod of a revision goes alone, so that a broken revision costs
 // one member even where the budget would allow more.
-func canary(a *Assessment, _ *Seat) Verdict {
+func canary(a *Assessment, _ *Replica) Verdict {
 	switch t := a.trial; {
 	case t.settled > 0:
 		return passed("settled pods of the new revision: %d", t.settled)
@@ -137,28 +138,28 @@ func canary(a *Assessment, _ *Seat) Verdict {
 // endpointFloor: clients reach etcd through a Service that lists only Ready pods,
 // so removing a Ready one must leave a quorum of replicas Ready. A pod that is not
 // Ready costs no endpoint.
-func endpointFloor(a *Assessment, c *Seat) Verdict {
+func endpointFloor(a *Assessment, c *Replica) Verdict {
 	switch {
-	case len(a.Seats) == 1:
+	case len(a.Replicas) == 1:
 		return passed("the only member: no other endpoint could stay")
 	case !c.Pod.Ready:
 		return passed("the pod is not Ready, so no endpoint is lost")
 	}
 	ready := 0
-	for i := range a.Seats {
-		if s := &a.Seats[i]; s != c && s.stays() && s.Pod.Ready {
+	for i := range a.Replicas {
+		if r := &a.Replicas[i]; r != c && r.stays() && r.Pod.Ready {
 			ready++
 		}
 	}
-	floor := len(a.Seats)/2 + 1
+	floor := len(a.Replicas)/2 + 1
 	return verdict(ready >= floor,
-		"removing this one leaves %d of %d pods Ready, at least %d must stay", ready, len(a.Seats), floor)
+		"removing this one leaves %d of %d pods Ready, at least %d must stay", ready, len(a.Replicas), floor)
 }
 
 // caughtUp: a survivor that lags cannot serve in place of this one soon, so the
 // survivors that make up the floor must be close to the newest log index. That there
 // are too few of them altogether is for [GuardQuorumFloor] to say.
-func caughtUp(a *Assessment, c *Seat) Verdict {
+func caughtUp(a *Assessment, c *Replica) Verdict {
 	close, unknown, worst := 0, 0, uint64(0)
 	stays := func(m *Member) {
 		lag, known := a.lag(m)
@@ -169,9 +170,9 @@ func caughtUp(a *Assessment, c *Seat) Verdict {
 		close += btoi(lag < a.policy.MaxLag)
 		worst = max(worst, lag)
 	}
-	for i := range a.Seats {
-		if s := &a.Seats[i]; s != c && s.survives() {
-			stays(s.Member)
+	for i := range a.Replicas {
+		if r := &a.Replicas[i]; r != c && r.survives() {
+			stays(r.Member)
 		}
 	}
 	for _, m := range a.trusted {
@@ -185,7 +186,7 @@ func caughtUp(a *Assessment, c *Seat) Verdict {
 		v := verdict(pass, "%d of %d voters that would stay are known to be less than %d entries behind, quorum %d; "+
 			"no status of %d",
 			close, left, int(a.policy.MaxLag), a.Quorum, unknown)
-		v.text = a.withoutStatus()
+		v.text = a.state.Etcd.withoutStatus()
 		return v
 	default:
 		return verdict(pass, "%d of %d voters that would stay are less than %d entries behind, quorum %d; the "+
@@ -196,7 +197,7 @@ func caughtUp(a *Assessment, c *Seat) Verdict {
 
 // hostGates: the host's own checks (DEP-01: postpone disruption while the last
 // backup failed). By default they do not bind a pod whose sidecar is sick.
-func hostGates(a *Assessment, c *Seat) Verdict {
+func hostGates(a *Assessment, c *Replica) Verdict {
 	if len(a.state.Gates) == 0 {
 		return passed("the host has no gates")
 	}
@@ -219,10 +220,10 @@ func hostGates(a *Assessment, c *Seat) Verdict {
 // would go without handing over. A leader whose pod is not Ready, or that does not answer
 // us, is not in health: if it waited for followers that [GuardEndpointFloor] or
 // [GuardQuorumFloor] keep on its account, nobody would ever go.
-func leaderLast(a *Assessment, c *Seat) Verdict {
-	if a.Leader == 0 && c.Voter && !a.singleMember() {
+func leaderLast(a *Assessment, c *Replica) Verdict {
+	if a.Leader == 0 && c.Voter && !a.onlyMember {
 		v := verdict(false, "the members that answer agree on no leader, so this one may be it")
-		v.text = a.withoutStatus()
+		v.text = a.state.Etcd.withoutStatus()
 		return v
 	}
 	switch {
@@ -232,10 +233,10 @@ func leaderLast(a *Assessment, c *Seat) Verdict {
 		return passed("leads, and is not in health: followers do not come first")
 	}
 	followers := 0
-	for i := range a.Seats {
-		s := &a.Seats[i]
-		if s.candidate() && !s.Leader && s.Evidence == Serving && s.Ordinal >= a.policy.Partition &&
-			btoi(s.goesLast()) <= btoi(c.goesLast()) {
+	for i := range a.Replicas {
+		r := &a.Replicas[i]
+		if r.candidate() && !r.Leader && r.Evidence == Serving && r.Ordinal >= a.policy.Partition &&
+			btoi(r.goesLast()) <= btoi(c.goesLast()) {
 			followers++
 		}
 	}
@@ -245,29 +246,18 @@ func leaderLast(a *Assessment, c *Seat) Verdict {
 	return verdict(false, "leads, and goes after the followers (left: %d)", followers)
 }
 
-// withoutStatus says why the first member that serves has told nothing about itself: with an
-// etcd user who may not ask, that is how it stays.
-func (a *Assessment) withoutStatus() string {
-	for i := range a.state.Etcd.Members {
-		if m := &a.state.Etcd.Members[i]; m.Probe.Read == Answered && m.Probe.Status == nil && m.Probe.Detail != "" {
-			return "; " + m.Name + ": " + m.Probe.Detail
-		}
-	}
-	return ""
-}
-
 // evicted is true for a pod that goes through the eviction API.
-func evicted(a *Assessment, c *Seat) bool {
+func evicted(a *Assessment, c *Replica) bool {
 	return a.policy.Removal == RemoveByEviction && c.available()
 }
 
 // disruptionBudget: a PodDisruptionBudget has refused an eviction. One is asked for again
 // after a while, not in every cycle: a budget is not more likely to allow it for that.
-func disruptionBudget(a *Assessment, _ *Seat) Verdict {
+func disruptionBudget(a *Assessment, _ *Replica) Verdict {
 	switch r := a.state.RefusedEviction; {
-	case a.overridden(GuardDisruptionBudget):
+	case a.state.Controls.overrides(GuardDisruptionBudget):
 		return verdict(false, "no budget is asked: the pod is deleted")
-	case a.mootBudget():
+	case mootBudget(a):
 		return passed("the budget needs more pods than there are to be, so it protects nothing: the pod is deleted")
 	case r.Lasting:
 		return Verdict{
@@ -286,6 +276,6 @@ func disruptionBudget(a *Assessment, _ *Seat) Verdict {
 // budget is not a way to forbid evictions, as one is that needs the only pod there is. Etcd-druid
 // writes it when one member is to become three with TLS between peers. It creates the other two only
 // when the first has been replaced, so rollout and budget would wait for each other.
-func (a *Assessment) mootBudget() bool {
+func mootBudget(a *Assessment) bool {
 	return a.state.RefusedEviction.Moot && a.Voters == 1 && a.state.Set.Replicas == 1
 }

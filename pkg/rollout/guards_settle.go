@@ -1,18 +1,9 @@
 package rollout
 
-// The guards of the rule UpdatedSettle judge every seat.
+// The guards of the rule UpdatedSettle judge every replica.
 
-func updatedFailing(a *Assessment, s *Seat) Verdict { return Verdict{Pass: !a.failing(s)} }
+func updatedFailing(a *Assessment, r *Replica) Verdict { return Verdict{Pass: !r.failing} }
 
-func terminating(_ *Assessment, s *Seat) Verdict { return Verdict{Pass: !s.Going()} }
+func terminating(_ *Assessment, r *Replica) Verdict { return Verdict{Pass: !r.Going()} }
 
-func updatedPending(_ *Assessment, s *Seat) Verdict { return Verdict{Pass: s.Outdated || s.Settled} }
-
-// failing is true for an updated pod that will not settle by itself. One that has finished as a whole is about to be
-// replaced by the StatefulSet controller.
-func (a *Assessment) failing(s *Seat) bool {
-	if s.Going() || s.Outdated || s.Settled {
-		return false
-	}
-	return s.ContainerDead && !s.Pod.Finished || a.Age(s.Pod.UID, UnsettledSeen) >= a.policy.SettleTimeout
-}
+func updatedPending(_ *Assessment, r *Replica) Verdict { return Verdict{Pass: r.Outdated || r.Settled} }

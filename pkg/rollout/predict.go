@@ -35,39 +35,10 @@ func Settled(s State, d Decision) State {
 	if s.Ages == nil {
 		s.Ages = map[Sighting]time.Duration{}
 	}
-	seats := d.Assessment.Seats
-	switch action := d.Action.(type) {
-	case MoveLeader:
-		s.answer(d.Assessment, action.Transfer.To, 0)
-	case RemoveMember:
-		gone := func(m Member) bool { return m.ID == action.Member.ID }
-		s.Etcd.Members = slices.DeleteFunc(s.Etcd.Members, gone)
-		return s
-	case Remove:
-		i := slices.IndexFunc(seats, func(x Seat) bool { return x.Name == action.Target.Pod })
-		s.recreate(action.Target.UID)
-		if m := seats[i].Member; m != nil {
-			s.answer(d.Assessment, d.Assessment.Leader, m.ID)
-		}
-	case Defragment:
-		s.change(action.Member.ID, func(st *Status) { st.Size = st.InUse })
-		s.Tries = maps.Clone(s.Tries)
-		if s.Tries == nil {
-			s.Tries = map[uint64]Try{}
-		}
-		s.Tries[action.Member.ID] = Try{Done: true}
-	case Disarm:
-		for i := range s.Etcd.Members {
-			s.change(s.Etcd.Members[i].ID, func(st *Status) {
-				ended := func(id uint64) bool { return id == action.Member.ID }
-				st.NoSpaceOf = slices.DeleteFunc(slices.Clone(st.NoSpaceOf), ended)
-				st.NoSpace = len(st.NoSpaceOf) > 0
-			})
-		}
-	default:
-		return s
+	if d.Acts() {
+		d.Action.settle(&s, d.Assessment)
+		s.rejoin(d.Assessment)
 	}
-	s.rejoin(d.Assessment)
 	return s
 }
 
@@ -134,9 +105,9 @@ func (s *State) rejoin(a *Assessment) {
 			running++
 		}
 	}
-	var back []*Seat
-	for i := range a.Seats {
-		if x := &a.Seats[i]; x.Voter && x.Liveness == Alive && !x.Going() &&
+	var back []*Replica
+	for i := range a.Replicas {
+		if x := &a.Replicas[i]; x.Voter && x.Liveness == Alive && !x.Going() &&
 			s.member(x.Member.ID).Probe.Read != Answered {
 			back = append(back, x)
 		}
@@ -162,13 +133,4 @@ func (s *State) change(id uint64, f func(*Status)) {
 		f(&st)
 		m.Probe.Status = &st
 	}
-}
-
-func (s *State) member(id uint64) *Member {
-	for i := range s.Etcd.Members {
-		if s.Etcd.Members[i].ID == id {
-			return &s.Etcd.Members[i]
-		}
-	}
-	return nil
 }

@@ -137,12 +137,12 @@ func (s *State) Begins() bool {
 // every candidate asks for it, so it is put together once.
 func (a *Assessment) Step() *Step {
 	if a.step == nil {
-		a.step = a.newStep()
+		a.step = newStep(a)
 	}
 	return a.step
 }
 
-func (a *Assessment) newStep() *Step {
+func newStep(a *Assessment) *Step {
 	set, members := &a.state.Set, a.state.Etcd.Members
 	s := &Step{Program: set.Etcd}
 	var known bool
@@ -156,8 +156,8 @@ func (a *Assessment) newStep() *Step {
 			s.from(v)
 		}
 	}
-	for i := range a.Seats {
-		if v, said := a.silentVersion(&a.Seats[i]); said {
+	for i := range a.Replicas {
+		if v, said := a.state.silentVersion(&a.Replicas[i]); said {
 			s.from(v)
 		}
 	}
@@ -170,12 +170,14 @@ func (a *Assessment) newStep() *Step {
 	}
 	s.Same = known && len(s.From) > 0 &&
 		!slices.ContainsFunc(s.From, func(v Version) bool { return v.minor() != s.To.minor() }) ||
-		!slices.ContainsFunc(a.Seats, func(x Seat) bool { return x.Pod != nil && x.Pod.EtcdImage != set.Etcd.Image })
+		!slices.ContainsFunc(a.Replicas, func(r Replica) bool {
+			return r.Pod != nil && r.Pod.EtcdImage != set.Etcd.Image
+		})
 	switch {
 	case s.Same:
 		s.Unknown = ""
 	case len(s.From) == 0 && known:
-		s.Unknown = "no member tells its version, and no image of their pods says it" + a.withoutStatus()
+		s.Unknown = "no member tells its version, and no image of their pods says it" + a.state.Etcd.withoutStatus()
 	}
 	return s
 }
@@ -185,21 +187,6 @@ func (s *Step) from(v Version) {
 	if s.From = append(s.From, v); len(s.From) == 1 || v.minor().less(s.Cluster) {
 		s.Cluster = v.minor()
 	}
-}
-
-// silentVersion is what the image says of a member that does not tell its version. A pod that was never ready says
-// nothing: its etcd may never have started in this cluster. Nor does a pod of the new revision, because what
-// would become of that version is the question.
-func (a *Assessment) silentVersion(s *Seat) (Version, bool) {
-	if s.Pod == nil || !s.Outdated || s.Pod.NeverReady {
-		return Version{}, false
-	}
-	if s.Member != nil {
-		if _, told := s.Member.version(); told {
-			return Version{}, false
-		}
-	}
-	return versionIn(s.Pod.EtcdImage, a.state.Controls.EtcdVersions)
 }
 
 // Applies is true where the row is about this step, with the arguments of the new template that it is about.
@@ -219,45 +206,6 @@ func (c *Check) Applies(s *Step) (applies bool, arguments []string) {
 		}
 	}
 	return len(arguments) > 0, arguments
-}
-
-// wayBack is true where the new revision has been there before the candidate's: its oldest pod is older than the
-// oldest pod of that one. Under OnDelete every pod is made of the newest revision. So the candidate's revision was
-// the newest one after that, and the template has gone back since.
-//
-// It may have gone to and fro more than once, and then the oldest pod of the new revision may be what an accident
-// has left behind, beside pods that others have made anew meanwhile. The candidate's revision being
-// status.currentRevision says so: that is the one at which a rollout has ended. Before Kubernetes 1.37, it stays at the
-// first revision that the StatefulSet has ever had, under OnDelete. If that is the candidate's, it may say nothing. So
-// it counts only while fewer than half of the pods have the new revision: where most have it, the candidate is what
-// is left over.
-func (a *Assessment) wayBack(c *Seat) bool {
-	set := &a.state.Set
-	var to, from *Pod
-	owned, updated := 0, 0
-	older := func(p, than *Pod) *Pod {
-		if than == nil || p.Created.Before(than.Created) {
-			return p
-		}
-		return than
-	}
-	for i := range a.state.Pods {
-		p := &a.state.Pods[i]
-		switch {
-		case !p.Owned:
-			continue
-		case !set.Outdated(p):
-			to = older(p, to)
-			updated++
-		case p.Revision == c.Pod.Revision:
-			from = older(p, from)
-		}
-		owned++
-	}
-	if to == nil || from == nil || !to.Created.Before(from.Created) {
-		return false
-	}
-	return c.Pod.Revision != set.CurrentRevision || 2*updated > owned
 }
 
 // down is true for a step below the version of every member.

@@ -25,3 +25,12 @@ type Request struct {
 	// At is when it was made, by the clock of whoever made it.
 	At time.Time `json:"at"`
 }
+
+// label is [Label] of the member that a request is about.
+func (r *Request) label() string { return Label(r.Name, r.Member) }
+
+// withoutLock is what is told of what an operator asks for while the lock cannot be had.
+const withoutLock = " without the lock in etcd, which cannot be had now: nobody sees which sidecars there are"
+
+// bound is true for a request that is about this cluster, as far as anybody knows which one it is.
+func (s *State) bound(r *Request) bool { return !s.Etcd.Known || r.Cluster == s.Etcd.ClusterID }

@@ -34,7 +34,7 @@ type State struct {
 	// among the voters, and never among those that stay. The zero Suspect is none.
 	Suspect Suspect
 	// UnderWay is what the record says may still be stopping a member, nil if nothing.
-	UnderWay *Passing
+	UnderWay *Blocking
 	// Sidecars are what is known of the other sidecars.
 	Sidecars Sidecars
 	// InWindow is true at the time of day at which the policy lets a defragmentation begin that nobody asks

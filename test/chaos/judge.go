@@ -237,8 +237,8 @@ const (
 	byNobody     = "nobody known"
 )
 
-// seat is what the watch has told of the pods of one name so far.
-type seat struct {
+// replica is what the watch has told of the pods of one name so far.
+type replica struct {
 	uid     string
 	created time.Time
 	// terminates and gone are of that pod, since ended; ready is true if it ever was, and
@@ -258,13 +258,13 @@ type seat struct {
 }
 
 // leaves reports whether the pod goes, or has gone.
-func (s *seat) leaves() bool { return s != nil && (s.gone || s.terminates) }
+func (s *replica) leaves() bool { return s != nil && (s.gone || s.terminates) }
 
 // byUs reports whether the pod is away because we removed it.
-func (s *seat) byUs() bool { return s != nil && s.ours && (s.leaves() || !s.ready) }
+func (s *replica) byUs() bool { return s != nil && s.ours && (s.leaves() || !s.ready) }
 
 // learn takes a change of the same pod in.
-func (s *seat) learn(change PodChange) {
+func (s *replica) learn(change PodChange) {
 	if (change.Terminates || change.Gone) && !s.leaves() {
 		s.ended = change.At
 	}
@@ -295,9 +295,9 @@ func (e *Evidence) Judge() []Judgement {
 
 // judgeAll judges the removals of pods and the operations on members, in the order of their versions.
 func (e *Evidence) judgeAll() (judgements []Judgement, works []WorkJudgement) {
-	seats := map[string]*seat{}
-	remove := func(change PodChange, s *seat) {
-		j := e.judge(change, s, seats)
+	replicas := map[string]*replica{}
+	remove := func(change PodChange, s *replica) {
+		j := e.judge(change, s, replicas)
 		s.by, s.ours = j.By, j.Ours
 		s.charged = s.charged || s.readyNow && !change.Relisted && (j.Ours || j.By == byDrain)
 		judgements = append(judgements, j)
@@ -306,17 +306,17 @@ func (e *Evidence) judgeAll() (judgements []Judgement, works []WorkJudgement) {
 	until := func(version int64) {
 		for ; len(lease) > 0 && lease[0].Version < version; lease = lease[1:] {
 			if l := &lease[0]; l.Work != before && l.Work.Operation != "" {
-				works = append(works, e.judgeWork(l, seats))
+				works = append(works, e.judgeWork(l, replicas))
 			}
 			before = lease[0].Work
 		}
 	}
 	for _, change := range e.Pods {
 		until(change.Version)
-		s := seats[change.Pod]
+		s := replicas[change.Pod]
 		if s == nil {
-			s = &seat{}
-			seats[change.Pod] = s
+			s = &replica{}
+			replicas[change.Pod] = s
 		}
 		if s.uid != change.UID {
 			if s.uid != "" && !s.leaves() {
@@ -325,7 +325,7 @@ func (e *Evidence) judgeAll() (judgements []Judgement, works []WorkJudgement) {
 				ended.Relisted = true
 				remove(ended, s)
 			}
-			*s = seat{uid: change.UID, created: change.At, by: s.by, ours: s.ours, charged: s.charged}
+			*s = replica{uid: change.UID, created: change.At, by: s.by, ours: s.ours, charged: s.charged}
 		}
 		if (change.Terminates || change.Gone) && !s.leaves() {
 			remove(change, s)
@@ -343,12 +343,12 @@ type span struct{ asked, from, to time.Time }
 // may rest on evidence of that age, and the observer looks only now and then.
 func (e *Evidence) oldest(t span) time.Time { return t.asked.Add(-e.MaxEvidenceAge - certainty) }
 
-// judge judges one removal. The seats are as they were before it.
-func (e *Evidence) judge(change PodChange, target *seat, seats map[string]*seat) Judgement {
+// judge judges one removal. The replicas are as they were before it.
+func (e *Evidence) judge(change PodChange, target *replica, replicas map[string]*replica) Judgement {
 	j := Judgement{At: change.At, Pod: change.Pod, UID: target.uid}
 	request := e.attribute(&j)
 	if target.readyNow && !change.Relisted && (j.Ours || j.By == byDrain) {
-		e.checkTogether(&j, seats)
+		e.checkTogether(&j, replicas)
 	}
 	if request == nil {
 		return j
@@ -378,13 +378,13 @@ func (e *Evidence) judge(change PodChange, target *seat, seats map[string]*seat)
 		state := e.state(j.Pod, target, t)
 		j.Returns = state == Running || state != BacksOff && t.asked.Sub(target.down) < e.SettleTimeout-certainty
 		if state == Running {
-			e.checkVoting(&j, t, seats)
+			e.checkVoting(&j, t, replicas)
 		}
 		return j
 	}
 	j.Served = true
-	e.checkAway(&j, t, seats)
-	e.checkQuorum(&j, t, seats)
+	e.checkAway(&j, t, replicas)
+	e.checkQuorum(&j, t, replicas)
 	if len(j.Violations) == 0 {
 		e.checkSilent(&j, t)
 	}
@@ -396,14 +396,14 @@ const backUnheard = "(it came back unheard)"
 
 // toldDown reports whether the kubelet of a pod that is cut off could still be heard when the evidence was gathered,
 // and said that etcd did not run.
-func (e *Evidence) toldDown(pod string, s *seat, t span) bool {
+func (e *Evidence) toldDown(pod string, s *replica, t span) bool {
 	u := e.unheard(pod, t.from)
 	return u != nil && !s.down.IsZero() && !u.From.Before(e.oldest(t))
 }
 
 // state is what the container of the pod's member does, as its kubelet says. While that cannot be heard, it is what
 // the harness itself sees; what has begun to run since the evidence was gathered was down then.
-func (e *Evidence) state(pod string, s *seat, t span) Container {
+func (e *Evidence) state(pod string, s *replica, t span) Container {
 	u := e.unheard(pod, t.from)
 	if u == nil {
 		return s.etcd
@@ -560,10 +560,10 @@ func (e *Evidence) checkIntent(j *Judgement, change PodChange, request *Request)
 // checkTogether: with this Ready pod, sidecars and drains together have not taken more than a
 // PodDisruptionBudget allows that asks for a quorum: of three members one. It is said of a
 // drain's evictions, too: what a sidecar has taken without charging the budget lets them pass.
-func (e *Evidence) checkTogether(j *Judgement, seats map[string]*seat) {
+func (e *Evidence) checkTogether(j *Judgement, replicas map[string]*replica) {
 	var with []string
 	ours, drained := j.Ours, !j.Ours
-	for pod, s := range seats {
+	for pod, s := range replicas {
 		if pod != j.Pod && s.charged && !e.scaledAway(pod, j.At) {
 			with = append(with, pod+" by "+s.by)
 			ours, drained = ours || s.ours, drained || !s.ours
@@ -595,8 +595,8 @@ func (e *Evidence) replicas(at time.Time) int {
 // checkAway: no other pod that we removed was away, and none that anybody had removed when the
 // evidence was gathered. The order of events in the watch is the order in which they happened,
 // however late they come.
-func (e *Evidence) checkAway(j *Judgement, t span, seats map[string]*seat) {
-	for pod, s := range seats {
+func (e *Evidence) checkAway(j *Judgement, t span, replicas map[string]*replica) {
+	for pod, s := range replicas {
 		if pod == j.Pod || e.scaledAway(pod, t.to) {
 			continue
 		}
@@ -628,7 +628,7 @@ func (e *Evidence) checkSilent(j *Judgement, t span) {
 
 // checkQuorum: the voters that served besides the target were a quorum. A pod that is being
 // scaled away is no survivor, whatever it answers: its voter counts, and may go at any time.
-func (e *Evidence) checkQuorum(j *Judgement, t span, seats map[string]*seat) {
+func (e *Evidence) checkQuorum(j *Judgement, t span, replicas map[string]*replica) {
 	if j.Voters = e.voters(t.from, t.to); j.Voters == 0 {
 		j.violation("%s served and was removed, and nobody has seen how many voters there were", j.Pod)
 		return
@@ -637,7 +637,7 @@ func (e *Evidence) checkQuorum(j *Judgement, t span, seats map[string]*seat) {
 	for pod := range e.Readings {
 		switch {
 		case pod == j.Pod || e.learns(pod, t.from):
-		case seats[pod].leaves(), e.outOfRange(pod, t.from):
+		case replicas[pod].leaves(), e.outOfRange(pod, t.from):
 			silent = append(silent, pod) // It is going, whatever it has answered a moment ago.
 		case e.heard(pod, t.from.Add(-certainty), t.to.Add(certainty)):
 			j.Others++
@@ -652,7 +652,7 @@ func (e *Evidence) checkQuorum(j *Judgement, t span, seats map[string]*seat) {
 	slices.Sort(silent)
 	var fresh []string
 	for _, pod := range silent {
-		if e.fresh(pod, t, seats[pod]) {
+		if e.fresh(pod, t, replicas[pod]) {
 			fresh = append(fresh, pod)
 		}
 	}
@@ -679,7 +679,7 @@ func (e *Evidence) sufficed(voters int, t span) bool {
 
 // fresh is true for a voter that was a survivor when the evidence was gathered and no longer is
 // through the script: a fault, a drain or a change of the replicas. What we did is never fresh.
-func (e *Evidence) fresh(pod string, t span, s *seat) bool {
+func (e *Evidence) fresh(pod string, t span, s *replica) bool {
 	oldest := e.oldest(t)
 	last := e.lastAnswer(pod, t.from)
 	switch {
@@ -698,7 +698,7 @@ func (e *Evidence) fresh(pod string, t span, s *seat) bool {
 // there is a quorum, and it may need this one: the voters that serve, and those that may vote,
 // must be one without it. When none serves, a process that runs goes only after quorum has been
 // lost for SettleTimeout: it rejoins the moment that a peer returns.
-func (e *Evidence) checkVoting(j *Judgement, t span, seats map[string]*seat) {
+func (e *Evidence) checkVoting(j *Judgement, t span, replicas map[string]*replica) {
 	oldest := e.oldest(t)
 	if j.Voters = e.voters(t.from, t.to); j.Voters == 0 {
 		j.violation("%s ran and was removed, and nobody has seen how many voters there were", j.Pod)
@@ -715,7 +715,7 @@ func (e *Evidence) checkVoting(j *Judgement, t span, seats map[string]*seat) {
 		if answer := e.lastAnswer(pod, t.from); answer.After(last) {
 			last = answer
 		}
-		s := seats[pod]
+		s := replicas[pod]
 		switch serves := e.heard(pod, oldest, t.to.Add(certainty)); {
 		case s == nil || pod == j.Pod || e.learns(pod, t.from):
 		case !s.leaves() && (serves || s.etcd != BacksOff), !s.byUs() && !s.gone && serves:

@@ -61,8 +61,8 @@ func (e *Evidence) JudgeWork() []WorkJudgement {
 	return works
 }
 
-// judgeWork judges one. The seats are as they were when it was put on record.
-func (e *Evidence) judgeWork(l *LeaseChange, seats map[string]*seat) WorkJudgement {
+// judgeWork judges one. The replicas are as they were when it was put on record.
+func (e *Evidence) judgeWork(l *LeaseChange, replicas map[string]*replica) WorkJudgement {
 	w := WorkJudgement{At: l.At, Work: l.Work}
 	t := span{asked: l.At, from: l.At, to: l.At}
 	for i := range e.Requests {
@@ -74,13 +74,13 @@ func (e *Evidence) judgeWork(l *LeaseChange, seats map[string]*seat) WorkJudgeme
 	j := Judgement{Pod: l.Work.Member}
 	switch l.Work.Operation {
 	case defragments:
-		e.checkAway(&j, t, seats)
-		e.checkQuorum(&j, t, seats)
+		e.checkAway(&j, t, replicas)
+		e.checkQuorum(&j, t, replicas)
 		if len(j.Violations) == 0 {
 			e.checkSilent(&j, t)
 		}
 	case removesMember:
-		e.checkGhost(&j, t, seats)
+		e.checkGhost(&j, t, replicas)
 	case disarms: // It stops nobody, and its alarm may be that of a member that has gone.
 	}
 	w.Others, w.Residue = j.Others, j.Residue
@@ -92,12 +92,12 @@ func (e *Evidence) judgeWork(l *LeaseChange, seats map[string]*seat) WorkJudgeme
 
 // checkGhost: what is removed from the list was asked for, has no pod, and has not answered since the evidence was
 // gathered; and those that serve are a quorum with it and without it.
-func (e *Evidence) checkGhost(j *Judgement, t span, seats map[string]*seat) {
+func (e *Evidence) checkGhost(j *Judgement, t span, replicas map[string]*replica) {
 	if !slices.ContainsFunc(e.Asked, func(at time.Time) bool { return at.Before(t.asked) }) {
 		j.violation("the member %s is removed, and nobody has asked for it", j.Pod)
 	}
 	neverStarts := slices.Contains(e.Ghosts, j.Pod)
-	s := seats[j.Pod]
+	s := replicas[j.Pod]
 	switch {
 	case !neverStarts && !e.scaledAway(j.Pod, t.from):
 		j.violation("the member %s is removed, and its pod is not scaled away", j.Pod)
@@ -111,10 +111,10 @@ func (e *Evidence) checkGhost(j *Judgement, t span, seats map[string]*seat) {
 	var fresh []string
 	for pod := range e.Readings {
 		switch {
-		case pod == j.Pod || e.learns(pod, t.from) || seats[pod].leaves() || e.outOfRange(pod, t.from):
+		case pod == j.Pod || e.learns(pod, t.from) || replicas[pod].leaves() || e.outOfRange(pod, t.from):
 		case e.answered(pod, t.from.Add(-certainty), t.to.Add(certainty)):
 			j.Others++
-		case e.fresh(pod, t, seats[pod]):
+		case e.fresh(pod, t, replicas[pod]):
 			fresh = append(fresh, pod)
 		}
 	}

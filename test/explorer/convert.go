@@ -132,8 +132,8 @@ func intentOf(i record.Intent) intent {
 	return out
 }
 
-func (l *lease) to() record.Lease {
-	out := record.Lease{
+func (l *lease) to() record.Record {
+	out := record.Record{
 		ResourceVersion: version(l.rv), Schema: int(l.schema), Holder: identityNames[l.holder], Epoch: int(l.epoch),
 		Rolling: l.rolling, Intent: l.intent.to(),
 	}
@@ -146,7 +146,7 @@ func (l *lease) to() record.Lease {
 	return out
 }
 
-func leaseOf(l record.Lease) lease {
+func leaseOf(l record.Record) lease {
 	holder := uint8(0)
 	for i, name := range identityNames {
 		if name == l.Holder {
@@ -162,7 +162,7 @@ func leaseOf(l record.Lease) lease {
 
 func (s *state) to() record.State {
 	out := record.State{
-		Phase: record.Phase(s.phase), Right: record.Right(s.right), Lease: s.lease.to(), Epoch: int(s.epoch),
+		Phase: record.Phase(s.phase), Right: record.Right(s.right), Record: s.lease.to(), Epoch: int(s.epoch),
 		Seen: version(s.seenRV), SeenSince: now - record.Instant(s.seenAge)*tick,
 		Begun: now - record.Instant(s.begun)*tick, Renewed: now - record.Instant(s.renewed)*tick,
 		Doubted: now - (record.Instant(s.doubted)-callTicks)*tick,
@@ -181,7 +181,7 @@ func age(then record.Instant, most uint8) uint8 {
 
 func (m *Model) stateOf(s record.State) state {
 	out := state{
-		phase: uint8(s.Phase), right: uint8(s.Right), lease: leaseOf(s.Lease),
+		phase: uint8(s.Phase), right: uint8(s.Right), lease: leaseOf(s.Record),
 		epoch: uint8(s.Epoch), //nolint:gosec // Small.
 		begun: age(s.Begun, evidenceTicks), renewed: age(s.Renewed, renewTicks),
 		ending: uint8(s.Ending), stopping: s.Stopping, pausing: s.Pausing, //nolint:gosec // Small.
@@ -189,7 +189,7 @@ func (m *Model) stateOf(s record.State) state {
 	if m.Clocks { // Only a claim by the clock looks at these.
 		out.seenRV, out.seenAge = number(s.Seen), age(s.SeenSince, m.longest())
 	}
-	if m.Faults.Passing > 0 { // Only a passing operation looks at that.
+	if m.Faults.Blocking > 0 { // Only a blocking operation looks at that.
 		out.doubted = age(s.Doubted-callTicks*tick, settledTicks+callTicks)
 	}
 	for _, p := range s.Unfenced {
@@ -209,14 +209,14 @@ func (m *Model) mustKeep(s record.State, kept *state) {
 	if !m.Clocks {
 		back.Seen, back.SeenSince = s.Seen, s.SeenSince
 	}
-	if m.Faults.Passing == 0 {
+	if m.Faults.Blocking == 0 {
 		back.Doubted = s.Doubted
 	}
 	old := func(then record.Instant, most uint8) record.Instant {
 		return max(then, now-record.Instant(most)*tick)
 	}
 	s.Begun, s.Renewed = old(s.Begun, evidenceTicks), old(s.Renewed, renewTicks)
-	if m.Faults.Passing > 0 {
+	if m.Faults.Blocking > 0 {
 		s.Doubted = old(s.Doubted, settledTicks)
 	}
 	if m.Clocks {
@@ -269,7 +269,7 @@ func (m *Model) requestOf(by uint8, e record.Effect) request {
 	case record.CheckRight:
 		r.kind = checkRight
 	case record.WriteLease:
-		r.kind, r.lease = writeLease, leaseOf(e.Lease)
+		r.kind, r.lease = writeLease, leaseOf(e.Record)
 	case record.ListPods:
 		r.kind = listPods
 	case record.FencePod:

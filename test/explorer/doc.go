@@ -28,19 +28,19 @@
 //     anew late or never. They say before whom they are about to take, by a condition of the pod, a taint
 //     or a cordon of its node, and then they take it at any moment, with a budget or without one, or they
 //     do not (see leaving.go). OrderedReady, a container of another name, and a Status that is denied.
-//   - What the watches tell (see picture), as late as they like, of the pods and of the Lease in any order. Whatever
-//     leads to a removal is confirmed live, by what was read as early or as late as possible.
-//   - The coordinators' own loop (see loop.go), wherever it is asked whether a rollout ends: a
-//     claim begins when production's loop begins one, and at no other time. A gate may hang, a
-//     coordinator may abstain for good, and one that waits for the lock or abstains may stand in.
-//
-// An observation is not a moment: the Lease is read first, then the StatefulSet and the
-// pods, then etcd, and anything may happen in between.
-//
 //   - Operations on members (see kinds.go). An operator asks for the removal of one that a scale-in has left
 //     behind, and a scale-out brings it back. The host may remove it as well, the request may run out, the
 //     Lease may come back from a backup with the removal on it, and an operator may say that a suspect is
-//     none. The other one is the explorer's own, and stops a member for a while. Either may take effect late.
+//     none. The other operation is the explorer's own, and stops a member for a while. Either may take
+//     effect late.
+//   - What the watches tell (see cachedView), as late as they like, of the pods and of the Lease in any order. Whatever
+//     leads to a removal is confirmed live, by what was read as early or as late as possible.
+//   - The coordinators' own loop (see loop.go), wherever it is asked whether a rollout ends: a
+//     claim begins when production's loop begins one, and at no other time. A gate may hang, a
+//     coordinator may abstain for good, and one that waits for the lock or abstains may be the fallback coordinator.
+//
+// An observation is not a moment: the Lease is read first, then the StatefulSet and the
+// pods, then etcd, and anything may happen in between.
 //
 // # What is checked
 //

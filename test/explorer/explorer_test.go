@@ -173,10 +173,10 @@ func fieldWorlds() []Params {
 	}
 }
 
-// pictureWorlds are those in which looks go by what watches tell, however late.
-func pictureWorlds() []Params {
+// cachedWorlds are those in which looks go by what watches tell, however late.
+func cachedWorlds() []Params {
 	of := func(coordinators int, f Faults) Params {
-		return Params{Members: 3, Coordinators: coordinators, Picture: true, Faults: f}
+		return Params{Members: 3, Coordinators: coordinators, CachedView: true, Faults: f}
 	}
 	with := func(p Params, change func(*Params)) Params { change(&p); return p }
 	return []Params{
@@ -209,9 +209,9 @@ func kindWorlds() []Params {
 		presumedWorld(1, Faults{Starts: 2, Lost: 1, Templates: 1}),
 		presumedWorld(1, Faults{Starts: 2, Lost: 1, Forgets: 1}),
 		presumedWorld(1, Faults{Starts: 2, Restores: 1}),
-		passingWorld(2, Faults{Starts: 2, Lost: 1}),
-		passingWorld(2, Faults{Starts: 2, Crashes: 1}),
-		passingWorld(1, Faults{Starts: 2, Lost: 1, Stops: 1}),
+		blockingWorld(2, Faults{Starts: 2, Lost: 1}),
+		blockingWorld(2, Faults{Starts: 2, Crashes: 1}),
+		blockingWorld(1, Faults{Starts: 2, Lost: 1, Stops: 1}),
 		noSpaceWorld(2, Faults{Starts: 2, Templates: 1, Lost: 1}),
 		noSpaceWorld(1, Faults{Templates: 1, Starts: 2, Crashes: 1}),
 		noSpaceWorld(1, Faults{Templates: 1, Starts: 1, Lost: 1, Deletions: 1}),
@@ -220,7 +220,7 @@ func kindWorlds() []Params {
 
 // noSpaceWorld has a member whose database is full, and a rollout that may begin at any time.
 func noSpaceWorld(coordinators int, f Faults) Params {
-	p := passingWorld(coordinators, f)
+	p := blockingWorld(coordinators, f)
 	p.Duty = true
 	return p
 }
@@ -233,9 +233,9 @@ func presumedWorld(coordinators int, f Faults) Params {
 	return Params{Members: 3, Ordinals: 4, Left: 1, Ghosts: 1, Coordinators: coordinators, Faults: f}
 }
 
-// passingWorld has a member that is disturbed for a while, perhaps late.
-func passingWorld(coordinators int, f Faults) Params {
-	f.Passing = 1
+// blockingWorld has a member that is disturbed for a while, perhaps late.
+func blockingWorld(coordinators int, f Faults) Params {
+	f.Blocking = 1
 	return Params{Members: 3, Coordinators: coordinators, Faults: f}
 }
 
@@ -243,8 +243,8 @@ func TestNoInterleavingOfTheOtherKindsBreaksARule(t *testing.T) {
 	search(t, kindWorlds())
 }
 
-func TestNoInterleavingWithAPictureThatLagsBehindBreaksARule(t *testing.T) {
-	search(t, pictureWorlds())
+func TestNoInterleavingWithACachedViewThatLagsBehindBreaksARule(t *testing.T) {
+	search(t, cachedWorlds())
 }
 
 func TestNoInterleavingOfTheFieldBreaksARule(t *testing.T) {
@@ -279,7 +279,7 @@ func TestNoInterleavingBreaksARule(t *testing.T) {
 
 func TestTheExplorerKeepsAllThatTheProtocolKnows(t *testing.T) {
 	notInShort(t)
-	for _, p := range slices.Concat(worlds(), kindWorlds(), pictureWorlds()) {
+	for _, p := range slices.Concat(worlds(), kindWorlds(), cachedWorlds()) {
 		m := New(p)
 		m.verify = true
 		r := m.Search(t.Context(), 5_000)
@@ -332,9 +332,9 @@ func liveWorlds() []Params {
 		with(three(Faults{Signs: 1, Drains: 1, Crashes: 1}), func(p *Params) {
 			p.Coordinators, p.Evict, p.Budget = 1, true, true
 		}),
-		with(three(Faults{Deletions: 1, Lost: 1}), func(p *Params) { p.Coordinators, p.Picture = 1, true }),
+		with(three(Faults{Deletions: 1, Lost: 1}), func(p *Params) { p.Coordinators, p.CachedView = 1, true }),
 		// The other kinds of operations. A suspect may stay one.
-		with(three(Faults{Passing: 1, Lost: 1}), func(p *Params) { p.Coordinators = 1 }),
+		with(three(Faults{Blocking: 1, Lost: 1}), func(p *Params) { p.Coordinators = 1 }),
 		with(presumedWorld(1, Faults{Lost: 1}), func(p *Params) {
 			p.Ghosts, p.TrueLock, p.Loop = 0, true, true
 		}),

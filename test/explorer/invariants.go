@@ -158,7 +158,7 @@ func (m *Model) uncovered(w *World) string {
 		return ""
 	}
 	check := func(r *request) string {
-		if r.kind == actPresumed || r.kind == actPassing {
+		if r.kind == actPresumed || r.kind == actBlocking {
 			return m.open(w, r)
 		}
 		if r.kind != actFenced || !r.ref.current || !m.reaches(w, r) {

@@ -35,7 +35,7 @@ var operations = [...]struct {
 	fenceAll: {record.FenceAll, record.Fenced, nothing, "fence every pod"},
 	lead:     {record.MoveLeader, record.Light, actLight, "make the leader"},
 	expel:    {record.RemoveMember, record.Presumed, actPresumed, "remove from the list the member of"},
-	disturb:  {record.Defragment, record.Passing, actPassing, "defragment the member of"},
+	disturb:  {record.Defragment, record.Blocking, actBlocking, "defragment the member of"},
 }
 
 func operationOf(name record.Operation) uint8 {
@@ -67,7 +67,7 @@ var members, heirs = func() (members, heirs [maxMembers]*record.Member) {
 	return members, heirs
 }()
 
-// processes are the same members, each in the pod that was there when a passing operation was begun: in one that is
+// processes are the same members, each in the pod that was there when a blocking operation was begun: in one that is
 // gone, and in the one that is there.
 var processes = func() (in [maxMembers][2]*record.Member) {
 	for i := range in {
@@ -89,7 +89,7 @@ func placeOf(m *record.Member) uint8 {
 }
 
 const (
-	// callTicks is how long the call of a passing operation may take, and recoveryTicks for how long
+	// callTicks is how long the call of a blocking operation may take, and recoveryTicks for how long
 	// its member has to have answered then.
 	callTicks, recoveryTicks = 1, 1
 	// settledTicks are beyond both, for an observation that began a tick ago.
@@ -97,8 +97,8 @@ const (
 )
 
 // standsOn adds to a decision what was seen of an operation on the record that cannot be fenced, and of a
-// suspect. Whether to begin a passing one is the explorer's own decision.
-func (m *Model) standsOn(w *World, seen *request, q question, a answer) (answer, record.Standing) {
+// suspect. Whether to begin a blocking one is the explorer's own decision.
+func (m *Model) standsOn(w *World, seen *request, q question, a answer) (answer, record.Resolution) {
 	on := seen.lease.intent
 	switch {
 	case on.stands() || seen.lease.suspect > 0:
@@ -109,11 +109,11 @@ func (m *Model) standsOn(w *World, seen *request, q question, a answer) (answer,
 			i = intent{op: a.op, ref: ref{pod: a.target}}.to()
 		}
 		joined := rollout.Assess(m.observation(q), m.policy)
-		return a, record.StandingOf(&l, joined, m.forgets(w), a.next, i)
-	case w.left.Passing > 0 && m.Duty:
+		return a, record.ResolutionOf(&l, joined, m.forgets(w), a.next, i)
+	case w.left.Blocking > 0 && m.Duty:
 		q.full = true
 		return m.decide(q), record.Open
-	case w.left.Passing > 0 && seen.etcd.answering == seen.etcd.voters:
+	case w.left.Blocking > 0 && seen.etcd.answering == seen.etcd.voters:
 		// Whenever it could do no harm by itself. The shipped duty waits for much more.
 		return answer{next: record.NextAct, op: disturb}, record.Open // The member of the first place.
 	}
@@ -162,19 +162,19 @@ func (m *Model) mayStillExpel(w *World) bool {
 // rebornID is what a member's ID has on top of that of the one that had its place before.
 const rebornID = 64
 
-// canLand is true for the request of a presumed or passing operation that may still take effect. The
-// call of a passing one ends in time, or a little later.
+// canLand is true for the request of a presumed or blocking operation that may still take effect. The
+// call of a blocking one ends in time, or a little later.
 func (m *Model) canLand(w *World, r *request) bool {
 	switch r.kind {
 	case actPresumed:
 		return w.list.has(int(r.ref.pod)) && !w.expelled && r.stage == 0
-	case actPassing:
+	case actBlocking:
 		return r.age < callTicks+recoveryTicks && r.stage == 0
 	}
 	return false
 }
 
-// actUnfenced carries out a presumed or passing operation.
+// actUnfenced carries out a presumed or blocking operation.
 func (m *Model) actUnfenced(w *World, r *request) string {
 	if !m.canLand(w, r) {
 		return ""
@@ -194,8 +194,8 @@ func (m *Model) actUnfenced(w *World, r *request) string {
 		if p := &w.pods[place]; p.phase == up { // Its etcd ends, and the host lets it join anew.
 			p.phase, p.health = starting, healthy
 		}
-	case actPassing:
-		w.left.Passing = 0
+	case actBlocking:
+		w.left.Blocking = 0
 		if p := &w.pods[place]; p.phase == up && p.health == healthy {
 			p.health = hung
 		}
@@ -215,7 +215,7 @@ func (m *Model) actUnfenced(w *World, r *request) string {
 	return ""
 }
 
-// open returns the rule that is broken when a presumed or passing operation may still take effect, and
+// open returns the rule that is broken when a presumed or blocking operation may still take effect, and
 // the record does not say so.
 func (m *Model) open(w *World, r *request) string {
 	on := w.lease.intent
@@ -225,7 +225,7 @@ func (m *Model) open(w *World, r *request) string {
 	return fmt.Sprintf("it can still happen and is not on record (%s): %s", w.lease, r)
 }
 
-// waits is true while time makes a difference, where there is a passing operation.
+// waits is true while time makes a difference, where there is a blocking operation.
 func (m *Model) waits(w *World) bool {
 	for i := range m.Coordinators {
 		c := &w.coordinators[i]
@@ -234,10 +234,10 @@ func (m *Model) waits(w *World) bool {
 			return true
 		}
 	}
-	return slices.ContainsFunc(w.orphans[:], func(r request) bool { return r.kind == actPassing })
+	return slices.ContainsFunc(w.orphans[:], func(r request) bool { return r.kind == actBlocking })
 }
 
-// forgetDoubts where no passing operation stands on the record.
+// forgetDoubts where no blocking operation stands on the record.
 func (m *Model) forgetDoubts(w *World) {
 	for i := range m.Coordinators {
 		if c := &w.coordinators[i]; c.lease.intent.op != disturb {

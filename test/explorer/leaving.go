@@ -208,7 +208,7 @@ func (m *Model) strands(w *World, i uint8, q *question, a answer) string {
 	case a.op == lead && heir >= 0 && q.leave(int(a.target)):
 		return fmt.Sprintf("%s moves leadership to %s, which others are about to take, and %s could lead",
 			m.name(w, i), m.place(a.target), names[heir])
-	case q.noLock, q.transfers == 2: // Who stands in brings quorum back, and no more. Nor is what fails tried for ever.
+	case q.noLock, q.transfers == 2: // A fallback only brings quorum back. Nor is what fails tried for ever.
 	case a.op != lead && heir >= 0 && q.leave(leader) && q.answering&place != 0:
 		return fmt.Sprintf("%s lets %s lead, which others are about to take, and %s could lead", m.name(w, i),
 			names[leader], names[heir])

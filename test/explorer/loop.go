@@ -34,7 +34,7 @@ func (m *Model) movesOfLoop(w *World, i int, add func(what moveKind, who int, ho
 	if int(w.owner) == i+1 && c.awake {
 		add(look, i, int(record.ByLock))
 	}
-	if m.standsIn(w, i) {
+	if m.fallsBack(w, i) {
 		add(look, i, int(record.ByClock))
 	}
 	if c.abstains && !m.Stay {
@@ -42,15 +42,15 @@ func (m *Model) movesOfLoop(w *World, i int, add func(what moveKind, who int, ho
 	}
 }
 
-// standsIn is true for a coordinator that would act without a lock. While nobody can have the
+// fallsBack is true for a fallback coordinator, which acts without the lock. While nobody can have the
 // lock, that is all of them, also those that wait in the queue. A claim outlives the lock by
 // which it was made, and the lack of one: it ends when another takes the record over.
-func (m *Model) standsIn(w *World, i int) bool {
+func (m *Model) fallsBack(w *World, i int) bool {
 	switch {
 	case !m.Clocks || m.hasQuorum(w):
 		return false
 	case w.coordinators[i].abstains:
-		return !m.Weak.NoStandIn
+		return !m.Weak.NoFallback
 	}
 	return !m.Weak.Queues
 }

@@ -41,13 +41,13 @@ type Weakness struct {
 	NoSwap bool
 	// Cached: it decides on what the previous observation has seen.
 	Cached bool
-	// Unconfirmed: it acts on a picture that nobody has confirmed.
+	// Unconfirmed: it acts on a cached view that nobody has confirmed.
 	Unconfirmed bool
 	// Early: it decides on what was seen before the claim.
 	Early bool
-	// NoStandIn: a coordinator that abstains does not stand in. Queues: one that waits in the
-	// queue does not either. Wedges: a gate that does not answer stops the loop.
-	NoStandIn, Queues, Wedges bool
+	// NoFallback: a coordinator that abstains is no fallback coordinator. Queues: nor is one that waits in
+	// the queue. Wedges: a gate that does not answer stops the loop.
+	NoFallback, Queues, Wedges bool
 	// Trusting: whatever pod an intent on the Lease names is believed to be one of ours.
 	Trusting bool
 	// OneWorld: a suspect counts as if nothing could remove it any more.
@@ -237,7 +237,7 @@ func (m *Model) observation(q question) rollout.State {
 	}
 	s.Sidecars.Known, s.Suspect.ID = true, uint64(q.suspect)
 	if q.stopped > 0 {
-		s.UnderWay = &rollout.Passing{Member: rollout.MemberRef{ID: uint64(q.stopped), Cluster: 1},
+		s.UnderWay = &rollout.Blocking{Member: rollout.MemberRef{ID: uint64(q.stopped), Cluster: 1},
 			Process: rollout.Process{PodUID: names[q.stopped-1]}}
 		if q.ended {
 			s.UnderWay.Process.PodUID = uidGone

@@ -193,11 +193,11 @@ func (m *Model) movesOf(w *World, i int, add func(what moveKind, who int, how in
 	c := &w.coordinators[i]
 	if c.begun < evidenceTicks || c.renewed < renewTicks || m.Clocks &&
 		(c.seenAge < m.longest() || w.unchanged[i] < m.longest() || c.request.age < m.longest()) {
-		if m.Faults.Passing == 0 {
+		if m.Faults.Blocking == 0 {
 			add(ticks, i, 0)
 		}
 	}
-	if m.Faults.Passing > 0 && i == 0 && m.waits(w) { // A call ends in time by everybody's clock.
+	if m.Faults.Blocking > 0 && i == 0 && m.waits(w) { // A call ends in time by everybody's clock.
 		add(ticks, i, 0)
 	}
 	r := &c.request
@@ -250,11 +250,9 @@ func (m *Model) movesOf(w *World, i int, add func(what moveKind, who int, how in
 	switch r.kind {
 	case writeLease, fencePod, actFenced:
 		add(desert, i, 0)
-		if r.kind == actFenced {
-			add(desert, i, 1)
-		}
+		add(desert, i, 1)
 		add(repeat, i, 0)
-	case actPresumed, actPassing:
+	case actPresumed, actBlocking:
 		add(desert, i, 0)
 	case listPods:
 		add(desert, i, 0)
@@ -318,7 +316,7 @@ func (m *Model) apply(w *World, mv Move) string {
 		m.crash(w, mv.who, mv.how)
 	case ticks:
 		m.tick(w, mv.who)
-		for i := uint8(1); m.Faults.Passing > 0 && int(i) < m.Coordinators; i++ {
+		for i := uint8(1); m.Faults.Blocking > 0 && int(i) < m.Coordinators; i++ {
 			m.tick(w, i)
 		}
 	case kubelet:
@@ -507,7 +505,7 @@ func (m *Model) tick(w *World, i uint8) {
 	older(&c.begun, evidenceTicks)
 	older(&c.age, evidenceTicks)
 	older(&c.renewed, renewTicks)
-	if m.Faults.Passing > 0 {
+	if m.Faults.Blocking > 0 {
 		older(&c.doubted, settledTicks+callTicks)
 	}
 	m.older(&c.request)
@@ -527,7 +525,7 @@ func (m *Model) older(r *request) {
 	switch {
 	case r.kind == observe || r.kind == actFenced:
 		most = evidenceTicks
-	case r.kind == actPassing:
+	case r.kind == actBlocking:
 		most = callTicks + recoveryTicks
 	case r.kind == readLease && m.Clocks:
 		most = m.longest()

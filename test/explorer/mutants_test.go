@@ -88,19 +88,19 @@ func noSigns(s *rollout.State) {
 }
 
 // kindOf is the kind of the operation on the record.
-func kindOf(l record.Lease) record.Kind { return operations[operationOf(l.Intent.Operation)].kind }
+func kindOf(l record.Record) record.Kind { return operations[operationOf(l.Intent.Operation)].kind }
 
 // overwrites the operation that it finds on the record, if that is of this kind.
 func overwrites(kind record.Kind) func(*Model) {
 	return before(func(s *record.State, e *record.Event) {
 		switch answer := (*e).(type) {
 		case record.LeaseWritten:
-			if !s.Claimed() && answer.Outcome == record.Done && kindOf(s.Lease) == kind {
-				s.Lease.Intent = record.Intent{}
+			if !s.Claimed() && answer.Outcome == record.Done && kindOf(s.Record) == kind {
+				s.Record.Intent = record.Intent{}
 			}
 		case record.Observed:
-			if kindOf(answer.Lease) == kind {
-				answer.Lease.Intent = record.Intent{}
+			if kindOf(answer.Record) == kind {
+				answer.Record.Intent = record.Intent{}
 				*e = answer
 			}
 		}
@@ -110,8 +110,17 @@ func overwrites(kind record.Kind) func(*Model) {
 // unclearIsDone takes an operation of this kind whose answer is lost for done.
 func unclearIsDone(kind record.Kind) func(*Model) {
 	return before(func(s *record.State, e *record.Event) {
-		if acted, ok := (*e).(record.Acted); ok && acted.Outcome == record.Unclear && kindOf(s.Lease) == kind {
+		if acted, ok := (*e).(record.Acted); ok && acted.Outcome == record.Unclear && kindOf(s.Record) == kind {
 			*e = record.Acted{}
+		}
+	})
+}
+
+// writeIsDone takes a write of the record that ended so for done.
+func writeIsDone(outcome record.Outcome) func(*Model) {
+	return before(func(s *record.State, e *record.Event) {
+		if written, ok := (*e).(record.LeaseWritten); ok && s.Claimed() && written.Outcome == outcome {
+			*e = record.LeaseWritten{ResourceVersion: s.Record.ResourceVersion}
 		}
 	})
 }
@@ -178,8 +187,8 @@ func mutants() []mutant {
 			return nil
 		}), two(Faults{Starts: 2, Edits: 1}), notOnFile},
 		{"a Lease whose annotations were replaced is taken as it is", before(func(_ *record.State, e *record.Event) {
-			if read, ok := (*e).(record.LeaseRead); ok && read.Lease.Exists() {
-				read.Lease.Schema = record.Schema
+			if read, ok := (*e).(record.LeaseRead); ok && read.Record.Exists() {
+				read.Record.Schema = record.Schema
 				*e = read
 			}
 		}), two(Faults{Starts: 2, Edits: 1}), notOnFile},
@@ -190,7 +199,7 @@ func mutants() []mutant {
 		}), fresh(two(Faults{Starts: 2, Lost: 1, Edits: 1})), notOnFile},
 		{"another's claim goes unnoticed", before(func(s *record.State, e *record.Event) {
 			if seen, ok := (*e).(record.Observed); ok {
-				seen.Lease.Holder, seen.Lease.Epoch = s.Lease.Holder, s.Epoch
+				seen.Record.Holder, seen.Record.Epoch = s.Record.Holder, s.Epoch
 				*e = seen
 			}
 		}), two(Faults{Starts: 2}), ""},
@@ -198,8 +207,8 @@ func mutants() []mutant {
 		{"claim without a new epoch", after(func(_ record.Config, s *record.State, effect *record.Effect) {
 			if write, ok := (*effect).(record.WriteLease); ok && !s.Claimed() {
 				s.Epoch--
-				s.Lease.Epoch--
-				write.Lease.Epoch--
+				s.Record.Epoch--
+				write.Record.Epoch--
 				*effect = write
 			}
 		}), two(Faults{Starts: 2}), "writes to the record"},
@@ -208,7 +217,7 @@ func mutants() []mutant {
 		{"claim by the clock of a record that is renewed", before(func(s *record.State, e *record.Event) {
 			if _, ok := (*e).(record.LeaseRead); ok {
 				s.SeenSince = 0
-				s.Seen = (*e).(record.LeaseRead).Lease.ResourceVersion
+				s.Seen = (*e).(record.LeaseRead).Record.ResourceVersion
 			}
 		}), clocks(two(Faults{Starts: 2})), "renewed in time"},
 		{"a kubelet is believed that nobody can hear", sees(func(s *rollout.State) {
@@ -219,12 +228,12 @@ func mutants() []mutant {
 		}), with(one(Faults{CutOffs: 2}), func(p *Params) { p.Own, p.Zones = true, true }), "voters run then"},
 		{"decide on a cached snapshot", weak(func(w *Weakness) { w.Cached = true }), one(Faults{Failures: 1}),
 			"voters run then"},
-		{"act on a picture without confirming it ahead", weak(func(w *Weakness) { w.Unconfirmed = true }),
+		{"act on a cached view without confirming it ahead", weak(func(w *Weakness) { w.Unconfirmed = true }),
 			with(two(Faults{Starts: 3}), func(p *Params) {
-				p.Picture, p.Ahead, p.SlowStop, p.Own = true, true, true, true
+				p.CachedView, p.Ahead, p.SlowStop, p.Own = true, true, true, true
 			}), "in ignorance of another"},
-		{"act on a picture without confirming it", weak(func(w *Weakness) { w.Unconfirmed = true }),
-			with(two(Faults{Starts: 3}), func(p *Params) { p.Picture, p.SlowStop, p.Own = true, true, true }),
+		{"act on a cached view without confirming it", weak(func(w *Weakness) { w.Unconfirmed = true }),
+			with(two(Faults{Starts: 3}), func(p *Params) { p.CachedView, p.SlowStop, p.Own = true, true, true }),
 			"in ignorance of another"},
 		{"observe before the claim", weak(func(w *Weakness) { w.Early = true }), two(Faults{Starts: 2}), ""},
 		{"no evidence age after the CAS", before(func(s *record.State, e *record.Event) {
@@ -252,16 +261,12 @@ func mutants() []mutant {
 				*e = record.PodFenced{ResourceVersion: "255"}
 			}
 		}), two(Faults{Starts: 2, Crashes: 1, Lost: 1}), notOnFile},
-		{"a write of the intent whose answer is lost is taken for done", before(func(s *record.State, e *record.Event) {
-			if written, ok := (*e).(record.LeaseWritten); ok && s.Claimed() && written.Outcome == record.Unclear {
-				*e = record.LeaseWritten{ResourceVersion: s.Lease.ResourceVersion}
-			}
-		}), two(Faults{Starts: 1, Lost: 1}), notOnFile},
-		{"a write of the intent that is refused is taken for done", before(func(s *record.State, e *record.Event) {
-			if written, ok := (*e).(record.LeaseWritten); ok && s.Claimed() && written.Outcome == record.Refused {
-				*e = record.LeaseWritten{ResourceVersion: s.Lease.ResourceVersion}
-			}
-		}), two(Faults{Starts: 2}), notOnFile},
+		{"a write of the intent whose answer is lost is taken for done", writeIsDone(record.Unclear),
+			two(Faults{Starts: 1, Lost: 1}), notOnFile},
+		{"a write of the intent whose last attempt failed is taken for done", writeIsDone(record.Failed),
+			two(Faults{Starts: 1, Lost: 1}), notOnFile},
+		{"a write of the intent that is refused is taken for done", writeIsDone(record.Refused), two(Faults{Starts: 2}),
+			notOnFile},
 		{"removes another pod than the one decided on", before(func(_ *record.State, e *record.Event) {
 			if seen, ok := (*e).(record.Observed); ok && seen.Intent.Pod == names[2] {
 				seen.Intent.Pod = names[1]
@@ -399,7 +404,7 @@ func mutants() []mutant {
 		}), presumedWorld(1, Faults{Starts: 1}), "a member that serves"},
 		{"a suspect is forgotten", after(func(_ record.Config, s *record.State, effect *record.Effect) {
 			if write, ok := (*effect).(record.WriteLease); ok {
-				s.Lease.Suspect, write.Lease.Suspect = nil, nil
+				s.Record.Suspect, write.Record.Suspect = nil, nil
 				*effect = write
 			}
 		}), presumedWorld(1, Faults{Starts: 1, Lost: 1}), notOnFile},
@@ -408,29 +413,29 @@ func mutants() []mutant {
 		{"a presumed operation that is found is overwritten", overwrites(record.Presumed),
 			presumedWorld(2, Faults{Starts: 2}), ""},
 		{"a presumed operation that must not be repeated is settled", before(func(_ *record.State, e *record.Event) {
-			if seen, ok := (*e).(record.Observed); ok && seen.Standing == record.Refuted {
-				seen.Standing = record.Settled
+			if seen, ok := (*e).(record.Observed); ok && seen.Resolution == record.Refuted {
+				seen.Resolution = record.Settled
 				*e = seen
 			}
 		}), presumedWorld(1, Faults{Starts: 1, Lost: 1}), notOnFile},
-		{"a passing operation whose answer is lost is taken for done", unclearIsDone(record.Passing),
-			passingWorld(1, Faults{Starts: 1, Lost: 1}), notOnFile},
-		{"a passing operation that is found is overwritten", overwrites(record.Passing),
-			passingWorld(2, Faults{Starts: 2}),
+		{"a blocking operation whose answer is lost is taken for done", unclearIsDone(record.Blocking),
+			blockingWorld(1, Faults{Starts: 1, Lost: 1}), notOnFile},
+		{"a blocking operation that is found is overwritten", overwrites(record.Blocking),
+			blockingWorld(2, Faults{Starts: 2}),
 			""},
-		{"a passing operation that is found has begun long ago", before(func(s *record.State, e *record.Event) {
-			if seen, ok := (*e).(record.Observed); ok && seen.Lease.Intent.Epoch != s.Epoch {
+		{"a blocking operation that is found has begun long ago", before(func(s *record.State, e *record.Event) {
+			if seen, ok := (*e).(record.Observed); ok && seen.Record.Intent.Epoch != s.Epoch {
 				s.Doubted = 0
 			}
-		}), passingWorld(1, Faults{Starts: 2, Crashes: 1}), notOnFile},
-		{"the member of a passing operation need not recover", func(m *Model) {
+		}), blockingWorld(1, Faults{Starts: 2, Crashes: 1}), notOnFile},
+		{"the member of a blocking operation need not recover", func(m *Model) {
 			step := m.Step
 			m.Step = func(c record.Config, s record.State, e record.Event, now record.Instant) (record.State,
 				record.Effect) {
 				c.Recovery = 0
 				return step(c, s, e, now)
 			}
-		}, passingWorld(1, Faults{Starts: 1, Lost: 1}), notOnFile},
+		}, blockingWorld(1, Faults{Starts: 1, Lost: 1}), notOnFile},
 		{"an intent that names another's pod is believed", weak(func(w *Weakness) { w.Trusting = true }),
 			two(Faults{Starts: 2, Edits: 1}), ""},
 	}
@@ -448,7 +453,7 @@ func isHarm(broken string) bool {
 }
 
 // harmless are mutants that break the rules about the record or about who leads, and were not seen to do harm, in
-// worlds with a failure. What stands in for the guard that they lack:
+// worlds with a failure, and what takes the place of the guard that they lack.
 var harmless = map[string]string{
 	"another's claim goes unnoticed":                 "reading the Lease for its swap shows it the other's removal",
 	"claim without a new epoch":                      "every claim changes the resourceVersion of the Lease",
@@ -466,7 +471,8 @@ func (mu mutant) harm() Params {
 	switch mu.name {
 	case "a list of pods that failed is taken for empty":
 		p.Fresh = false
-	case "a write of the intent whose answer is lost is taken for done":
+	case "a write of the intent whose answer is lost is taken for done",
+		"a write of the intent whose last attempt failed is taken for done":
 		p.Faults.Starts = 2
 	}
 	p.Faults.Failures = 1
@@ -521,9 +527,9 @@ func TestAMutantThatGetsStuckIsCaught(t *testing.T) {
 		{name: "what is seen of the record while a claim may still land is the last word",
 			mutate: weak(func(w *Weakness) { w.NoLastLook = true }),
 			world:  with(func(p *Params) { p.Members, p.Coordinators, p.Faults.Crashes = 1, 2, 1 })},
-		{name: "who waits in the queue does not stand in", mutate: weak(func(w *Weakness) { w.Queues = true }),
+		{name: "who waits in the queue is no fallback coordinator", mutate: weak(func(w *Weakness) { w.Queues = true }),
 			world: with(func(p *Params) { p.Clocks, p.Stay, p.Faults = true, true, Faults{Failures: 2} })},
-		{name: "who abstains does not stand in", mutate: weak(func(w *Weakness) { w.NoStandIn = true }),
+		{name: "who abstains is no fallback coordinator", mutate: weak(func(w *Weakness) { w.NoFallback = true }),
 			world: with(func(p *Params) { p.Clocks, p.Stay, p.Faults = true, true, Faults{Failures: 2, Unfits: 1} })},
 		{name: "a gate that does not answer stops the loop", mutate: weak(func(w *Weakness) { w.Wedges = true }),
 			world: with(func(p *Params) { p.Stay, p.Faults = true, Faults{Failures: 1, Wedges: 1} })},
@@ -555,8 +561,8 @@ func TestAMutantThatGetsStuckIsCaught(t *testing.T) {
 		}, world: with(func(p *Params) { p.Stay, p.Faults = true, Faults{Signs: 2} })},
 		{name: "the record is not given back",
 			mutate: after(func(c record.Config, _ *record.State, effect *record.Effect) {
-				if write, ok := (*effect).(record.WriteLease); ok && write.Lease.Holder == "" {
-					write.Lease.Holder = c.Identity
+				if write, ok := (*effect).(record.WriteLease); ok && write.Record.Holder == "" {
+					write.Record.Holder = c.Identity
 					*effect = write
 				}
 			})},

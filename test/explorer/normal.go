@@ -18,7 +18,7 @@ func (m *Model) normalise(w *World) {
 			c.seen, c.age, c.begun, c.decided = knowledge{}, 0, evidenceTicks, intent{}
 		}
 	}
-	if m.Faults.Passing > 0 {
+	if m.Faults.Blocking > 0 {
 		m.forgetDoubts(w)
 	}
 	for i := range m.ordinals() {
@@ -118,7 +118,7 @@ func (m *Model) dropOrphans(w *World) {
 			idle = !r.ref.current || w.pods[r.ref.pod].fenced == r.value
 		case actFenced:
 			idle = !m.reaches(w, r) && !m.Weak.NoUID
-		case actPresumed, actPassing:
+		case actPresumed, actBlocking:
 			idle = !m.canLand(w, r)
 		}
 		if idle {

@@ -15,7 +15,7 @@ func (m *Model) trust(l lease, ours ordinals) lease {
 	return l
 }
 
-// stages of an observation, each a moment of its own. With a picture the first is when the watches told what the
+// stages of an observation, each a moment of its own. With a cached view the first is when the watches told what the
 // pods are like, which may be any time ago, and confirming is the last.
 const (
 	lookAtLease uint8 = iota
@@ -30,7 +30,7 @@ func (m *Model) decides(w *World, r *request) bool {
 	switch {
 	case r.stage == lookAtEtcd:
 		return true
-	case m.Fine, m.Picture:
+	case m.Fine, m.CachedView:
 		return false
 	}
 	return r.stage == lookAtPods || r.stage == lookAtSet && w.left.Templates == 0
@@ -48,7 +48,7 @@ func (m *Model) goOn(w *World, i, how uint8, twice bool) string {
 	case readLease:
 		m.note("%s reads the Lease: %s", m.name(w, i), w.lease)
 		read := m.trust(w.lease, w.ordinals)
-		return m.step(w, i, record.LeaseRead{Lease: read.to(), Begun: now - record.Instant(r.age)*tick})
+		return m.step(w, i, record.LeaseRead{Record: read.to(), Begun: now - record.Instant(r.age)*tick})
 	case checkRight:
 		held := how == 0
 		if m.TrueLock {
@@ -97,7 +97,7 @@ func (m *Model) goOn(w *World, i, how uint8, twice bool) string {
 			c.removed |= 1 << r.ref.pod
 		}
 		return m.step(w, i, record.Acted{Outcome: outcome})
-	case actPresumed, actPassing:
+	case actPresumed, actBlocking:
 		m.note("%s: %s", m.name(w, i), r)
 		if broken := m.actUnfenced(w, r); broken != "" {
 			return broken
@@ -131,11 +131,16 @@ func begun(done bool) string {
 	return ""
 }
 
-// desert lets a coordinator give up on the answer.
+// desert lets a coordinator give up on the answer. Or the last of several attempts has failed for good, and an earlier
+// one may still land.
 func (m *Model) desert(w *World, i, how uint8) string {
 	c := &w.coordinators[i]
 	r := c.request
-	m.note("%s gets no answer, and gives up on its request (%s)", m.name(w, i), r)
+	outcome := record.Unclear
+	if how == 1 {
+		outcome = record.Failed
+	}
+	m.note("%s gives up on its request (%s): %s", m.name(w, i), r, outcomes[outcome])
 	var e record.Event
 	switch r.kind {
 	case readLease:
@@ -145,16 +150,11 @@ func (m *Model) desert(w *World, i, how uint8) string {
 	case observe:
 		return m.step(w, i, record.Observed{Outcome: record.Failed})
 	case writeLease:
-		e = record.LeaseWritten{Outcome: record.Unclear}
+		e = record.LeaseWritten{Outcome: outcome}
 	case fencePod:
-		e = record.PodFenced{Outcome: record.Unclear}
-	case actFenced:
-		e = record.Acted{Outcome: record.Unclear}
-		if how == 1 { // The last of several attempts was refused for good, the first may land.
-			e = record.Acted{Outcome: record.Failed}
-		}
-	case actPresumed, actPassing:
-		e = record.Acted{Outcome: record.Unclear}
+		e = record.PodFenced{Outcome: outcome}
+	case actFenced, actPresumed, actBlocking:
+		e = record.Acted{Outcome: outcome}
 	default:
 		panic(fmt.Sprintf("nobody waits for an answer to %s", r))
 	}
@@ -177,7 +177,7 @@ func (m *Model) landLate(w *World, k uint8) string {
 		return broken
 	case fencePod:
 		m.note("a late change of %s by %s lands: %s", r.ref, who, outcomes[m.fence(w, &r).Outcome])
-	case actPresumed, actPassing:
+	case actPresumed, actBlocking:
 		m.note("late, by %s: %s", who, r)
 		return m.actUnfenced(w, &r)
 	case actFenced:
@@ -214,7 +214,7 @@ func (m *Model) step(w *World, i uint8, e record.Event) string {
 	}
 	c.request = m.requestOf(i, effect)
 	switch c.request.kind {
-	case actFenced, actPresumed, actPassing:
+	case actFenced, actPresumed, actBlocking:
 		if c.request.kind == actFenced {
 			c.request.knowledge, c.request.age = c.seen, c.age
 		}
@@ -312,8 +312,8 @@ func (m *Model) fence(w *World, r *request) record.PodFenced {
 func (m *Model) observe(w *World, i, how uint8) string {
 	c := &w.coordinators[i]
 	r := &c.request
-	if m.Picture && r.stage != lookAtEtcd {
-		return m.picture(w, i, how == 1)
+	if m.CachedView && r.stage != lookAtEtcd {
+		return m.cachedView(w, i, how == 1)
 	}
 	switch r.stage {
 	case lookAtLease:
@@ -334,7 +334,7 @@ func (m *Model) observe(w *World, i, how uint8) string {
 			return m.observe(w, i, how)
 		}
 	case lookAtEtcd:
-		if m.Picture && !m.Fine {
+		if m.CachedView && !m.Fine {
 			m.beginLook(w, i)
 		}
 		m.askEtcd(w, r)
@@ -352,10 +352,10 @@ func (m *Model) observe(w *World, i, how uint8) string {
 	return ""
 }
 
-// picture takes the moments of an observation that goes by what the watches tell. First they tell of the pods, or are
-// late, and what they have told before still stands. The look begins whenever it likes, with the Lease, of which
+// cachedView takes the moments of an observation that goes by what the watches tell. First they tell of the pods, or
+// are late, and what they have told before still stands. The look begins whenever it likes, with the Lease, of which
 // another watch tells. In the end, what leads to a removal is compared with what is read live.
-func (m *Model) picture(w *World, i uint8, late bool) string {
+func (m *Model) cachedView(w *World, i uint8, late bool) string {
 	c := &w.coordinators[i]
 	r := &c.request
 	live := m.live(w, i)
@@ -393,7 +393,7 @@ func (m *Model) same(w *World, i uint8) bool {
 	return same
 }
 
-// confirm goes on with what was decided on a picture, if that is as it was read live.
+// confirm goes on with what was decided on a cached view, if that is as it was read live.
 func (m *Model) confirm(w *World, i uint8, same bool) string {
 	c := &w.coordinators[i]
 	r := &c.request
@@ -402,11 +402,11 @@ func (m *Model) confirm(w *World, i uint8, same bool) string {
 		return ""
 	}
 	seen := m.trust(r.lease, r.ordinals)
-	return m.step(w, i, record.Observed{Begun: now - record.Instant(r.age)*tick, Lease: seen.to(),
+	return m.step(w, i, record.Observed{Begun: now - record.Instant(r.age)*tick, Record: seen.to(),
 		Next: record.NextAct, Intent: c.decided.to()})
 }
 
-// beginLook is when a look begins that goes by a picture.
+// beginLook is when a look begins that goes by a cached view.
 func (m *Model) beginLook(w *World, i uint8) {
 	r := &w.coordinators[i].request
 	r.lease, r.age = w.lease, 0
@@ -478,7 +478,7 @@ func (m *Model) movesOfLook(w *World, i int, add func(what moveKind, who int, ho
 	}
 	if !m.decides(w, &c.request) {
 		add(goOn, i, 0)
-		if m.Picture && c.request.stage == lookAtLease && c.cache.kind == observe {
+		if m.CachedView && c.request.stage == lookAtLease && c.cache.kind == observe {
 			add(goOn, i, 1)
 		}
 		return
@@ -604,15 +604,15 @@ func (m *Model) conclude(w *World, i uint8, seen *request, age uint8) string {
 		q.refused = true
 		a = m.decide(q)
 	}
-	standing := record.Open
-	if m.Faults.Presumed > 0 || m.Faults.Passing > 0 {
-		a, standing = m.standsOn(w, r, q, a)
+	resolution := record.Open
+	if m.Faults.Presumed > 0 || m.Faults.Blocking > 0 {
+		a, resolution = m.standsOn(w, r, q, a)
 	}
 	seenLease := m.trust(r.lease, r.ordinals)
-	e := record.Observed{Begun: now - record.Instant(r.age)*tick, Lease: seenLease.to(), Next: a.next,
-		Standing: standing}
+	e := record.Observed{Begun: now - record.Instant(r.age)*tick, Record: seenLease.to(), Next: a.next,
+		Resolution: resolution}
 	if m.Weak.Early {
-		e.Lease = w.lease.to()
+		e.Record = w.lease.to()
 	}
 	c.decided = intent{}
 	c.seen, c.age = r.knowledge, r.age
@@ -642,7 +642,7 @@ func (m *Model) conclude(w *World, i uint8, seen *request, age uint8) string {
 	if a.astray {
 		return fmt.Sprintf("%s asks the protocol for something else than it has decided", m.name(w, i))
 	}
-	if m.Picture && c.decided.fenced() { // Nothing is removed otherwise.
+	if m.CachedView && c.decided.fenced() { // Nothing is removed otherwise.
 		if m.Ahead {
 			return m.confirm(w, i, r.confirmed)
 		}

@@ -56,7 +56,7 @@ func (r request) String() string {
 		return "observe"
 	case actFenced:
 		return "remove " + r.ref.String()
-	case actLight, actPresumed, actPassing:
+	case actLight, actPresumed, actBlocking:
 		return intent{op: r.op, ref: r.ref}.String()
 	case rest:
 		return "rest"

@@ -88,8 +88,8 @@ type Faults struct {
 	Drains, Signs, Wedges uint8
 	// Unfits are coordinators that give up and abstain.
 	Unfits uint8
-	// Presumed and Passing operations that are asked for, see kinds.go: at most one.
-	Presumed, Passing uint8
+	// Presumed and Blocking operations that are asked for, see kinds.go: at most one.
+	Presumed, Blocking uint8
 	// Restores of a Lease that names a presumed operation; Forgets are an operator's word that a suspect is
 	// none, once that is so.
 	Restores, Forgets uint8
@@ -202,7 +202,7 @@ const (
 	actFenced
 	actLight
 	actPresumed
-	actPassing
+	actBlocking
 	rest
 )
 
@@ -320,7 +320,7 @@ type coordinator struct {
 	failed uint8
 	// removed are the places whose pods it knows to have removed itself, until they are back.
 	removed uint8
-	// cache is what the watches have told. Without a picture it is only used by mutants that look at what they saw
+	// cache is what the watches have told. Without a cached view it is only used by mutants that look at what they saw
 	// earlier.
 	cache request
 }
@@ -361,10 +361,10 @@ type Params struct {
 	// are looked at in one moment, a pod is recreated when it is gone, and what is only
 	// read is always answered.
 	Fine bool
-	// Picture: looks go by what watches have told of Kubernetes, which may lag behind as far as it likes. What leads
+	// CachedView: looks go by what watches have told of Kubernetes, which may lag behind as far as it likes. What leads
 	// to a removal is confirmed live. Else everything is read live.
-	Picture bool
-	// Ahead: what confirms a picture is read when the look begins. Else it is read when the members have answered.
+	CachedView bool
+	// Ahead: what confirms a cached view is read when the look begins. Else it is read when the members have answered.
 	Ahead bool
 	// Stay: a member that failed does not come back by itself. The update is its cure. Nor does
 	// a gate that does not answer, or a coordinator that abstains.
@@ -421,7 +421,7 @@ func (p Params) String() string {
 		yes  bool
 		what string
 	}{{p.Evict, "evictions"}, {p.Clocks, "fallback"}, {p.TrueLock, "a true lock"}, {p.Fresh, "no Lease"},
-		{p.Fine, "fine"}, {p.Picture, "a picture"}, {p.Ahead, "confirmed ahead"}, {p.Stay, "no recovery"},
+		{p.Fine, "fine"}, {p.CachedView, "a cached view"}, {p.Ahead, "confirmed ahead"}, {p.Stay, "no recovery"},
 		{p.Loop, "loop"}, {p.Own, "own pods"}, {p.Zones, "zones"}, {p.SlowStop, "slow stops"}, {p.Trusted, "trusted"},
 		{p.Broken, "a broken revision"}, {p.Ordered, "OrderedReady"}, {p.Duty, "NOSPACE"},
 		{p.Nameless, "no etcd container"}, {p.Denied, "no status"}, {p.Budget, "a budget"},
@@ -446,7 +446,7 @@ func (f Faults) String() string {
 		{f.Joins, "joins"},
 		{f.CutOffs, "cut off"}, {f.OldLists, "old lists"}, {f.WrongIDs, "wrong IDs"}, {f.OldReads, "old reads"},
 		{f.Drains, "drains"}, {f.Signs, "signs"}, {f.Wedges, "wedges"}, {f.Unfits, "unfit"},
-		{f.Presumed, "presumed"}, {f.Passing, "passing"}, {f.Restores, "restores"}, {f.Forgets, "forgotten"},
+		{f.Presumed, "presumed"}, {f.Blocking, "blocking"}, {f.Restores, "restores"}, {f.Forgets, "forgotten"},
 	} {
 		if fault.n > 0 {
 			text = append(text, fmt.Sprintf("%s %d", fault.what, fault.n))
@@ -620,7 +620,7 @@ func (w *World) eachRef(visit func(*ref)) {
 			return
 		}
 		ofLease(&r.lease)
-		if r.kind == fencePod || r.kind == actFenced || r.kind == actPassing {
+		if r.kind == fencePod || r.kind == actFenced || r.kind == actBlocking {
 			visit(&r.ref)
 		}
 	}

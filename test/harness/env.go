@@ -123,6 +123,8 @@ type Options struct {
 	Resolver *kubelet.Resolver
 	// Hosts builds etcd-druid and the programs of its pods too. It needs Namespaces.
 	Hosts bool
+	// Binaries are programs that have been built. Then nothing is built, and of the others there are no images.
+	Binaries *build.Binaries
 	// Progress is told what is being done. Nil means silence.
 	Progress func(line string)
 }
@@ -185,16 +187,10 @@ func Start(ctx context.Context, o Options) (env *Env, err error) {
 		}
 	}()
 
-	if e.Binaries, err = build.All(ctx, say); err != nil {
+	if o.Binaries != nil {
+		e.Binaries, e.servers = *o.Binaries, servers(*o.Binaries)
+	} else if err := e.build(ctx, o.Hosts, say); err != nil {
 		return nil, fmt.Errorf("build the binaries: %w", err)
-	}
-	if e.servers, err = buildServers(ctx, say, e.Binaries); err != nil {
-		return nil, fmt.Errorf("build the binaries: %w", err)
-	}
-	if o.Hosts {
-		if err := e.buildHosts(ctx, say); err != nil {
-			return nil, fmt.Errorf("build the binaries: %w", err)
-		}
 	}
 	makeNetwork := e.makeNetwork
 	if o.RealNodes {
@@ -305,8 +301,13 @@ func (e *Env) images() map[string]node.Image {
 		Sidecar:     {Program: e.Binaries.Quorate, User: nonRoot},
 		SidecarNext: {Program: e.Binaries.Quorate, User: nonRoot},
 	}
+	have := func(image, program string, user int) {
+		if program != "" {
+			images[image] = node.Image{Program: program, User: user}
+		}
+	}
 	for image, program := range e.servers {
-		images[image] = node.Image{Program: program}
+		have(image, program, 0)
 	}
 	if e.Binaries.Druid != "" {
 		images[druid.Alpine] = node.Image{}
@@ -315,16 +316,35 @@ func (e *Env) images() map[string]node.Image {
 			druid.BackupRestore: e.Binaries.BackupRestore, druid.BackupRestoreNext: e.Binaries.BackupRestoreNext,
 			DropIn: e.Binaries.DropIn,
 		} {
-			images[name] = node.Image{Program: program, User: nonRoot}
+			have(name, program, nonRoot)
 		}
 	}
 	return images
 }
 
+// build builds everything.
+func (e *Env) build(ctx context.Context, hosts bool, say func(string)) (err error) {
+	if e.Binaries, err = build.All(ctx, say); err != nil {
+		return err
+	}
+	if e.servers, err = buildServers(ctx, say, e.Binaries); err != nil {
+		return err
+	}
+	if hosts {
+		return e.buildHosts(ctx, say)
+	}
+	return nil
+}
+
+// servers are the programs of etcd among the binaries, by their images.
+func servers(built build.Binaries) map[string]string {
+	return map[string]string{Etcd34: built.Etcd34, Etcd35: built.Etcd35, Etcd36: built.Etcd36}
+}
+
 // buildServers returns the programs of etcd by their images. It builds the releases that clusters begin with and are
 // upgraded to, unless they are among the binaries that have been built.
 func buildServers(ctx context.Context, say func(string), built build.Binaries) (map[string]string, error) {
-	servers := map[string]string{Etcd34: built.Etcd34, Etcd35: built.Etcd35, Etcd36: built.Etcd36}
+	servers := servers(built)
 	from, to := EtcdUpgrade()
 	for _, image := range []string{from, to} {
 		if servers[image] != "" {

@@ -8,78 +8,16 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
 
-	"github.com/quorate/quorate/internal/etcdtest"
 	"github.com/quorate/quorate/test/bench/result"
 )
-
-// enough bounds every wait of these tests; nothing is expected to take that long.
-const enough = time.Minute
-
-// story is what a kubelet did, in order.
-type story struct {
-	told chan string
-	// goes lets what runs in a pod end.
-	goes chan struct{}
-}
-
-func newStory() *story { return &story{told: make(chan string, 100), goes: make(chan struct{})} }
-
-func (s *story) run(context.Context, int, int) { s.told <- "run" }
-
-func (s *story) end(ctx context.Context, _, _ int) {
-	s.told <- "end"
-	select {
-	case <-s.goes:
-	case <-ctx.Done():
-	}
-}
-
-// write notes the kubelet's writes and lets them happen.
-func (s *story) write(a k8stesting.Action) (bool, runtime.Object, error) {
-	switch a.GetVerb() {
-	case "patch":
-		s.told <- "report"
-	case "delete":
-		s.told <- "remove"
-	}
-	return false, nil, nil
-}
-
-func (s *story) expect(t *testing.T, want ...string) {
-	t.Helper()
-	for _, w := range want {
-		select {
-		case got := <-s.told:
-			require.Equal(t, w, got)
-		case <-time.After(enough):
-			t.Fatalf("no %q happens", w)
-		}
-	}
-	require.Empty(t, s.told, "more happened than was expected")
-}
-
-// startKubelet starts a kubelet for one cluster of three pods.
-func startKubelet(t *testing.T, s *story, down time.Duration) (*fake.Clientset, *kubelet) {
-	client := fake.NewClientset()
-	client.PrependReactor("*", "pods", s.write)
-	k := &kubelet{client: client, pods: s, ledgers: map[string]*ledger{namespace(0): newLedger(0, 3)}}
-	k.down.Store(int64(down))
-	ctx, cancel := context.WithCancel(t.Context())
-	t.Cleanup(func() { cancel(); k.wait() })
-	require.NoError(t, k.watch(ctx))
-	return client, k
-}
 
 func newPod(ordinal int, uid, revision string) *corev1.Pod {
 	template := statefulSet(3).Spec.Template
@@ -95,58 +33,6 @@ func newPod(ordinal int, uid, revision string) *corev1.Pod {
 		},
 		Spec: template.Spec,
 	}
-}
-
-func TestANewPodRunsHalfWayAndIsReadyAtTheEnd(t *testing.T) {
-	s := newStory()
-	client, k := startKubelet(t, s, 10*time.Millisecond)
-	l := k.ledgers[namespace(0)]
-	_, err := client.CoreV1().Pods(namespace(0)).Create(t.Context(), newPod(0, "a", "new"), metav1.CreateOptions{})
-	require.NoError(t, err)
-	require.Eventually(t, func() bool { l.mu.Lock(); defer l.mu.Unlock(); return l.up[0] }, enough, time.Millisecond)
-	s.expect(t, "report", "run", "report", "report")
-	pod, err := client.CoreV1().Pods(namespace(0)).Get(t.Context(), podName(0), metav1.GetOptions{})
-	require.NoError(t, err)
-	require.True(t, ready(pod) && participates(pod))
-	require.False(t, l.settled(), "two of three are missing")
-}
-
-func TestATerminatingPodGoesWhenWhatRanInItHasEndedAndNotBefore(t *testing.T) {
-	s := newStory()
-	client, k := startKubelet(t, s, 0)
-	l := k.ledgers[namespace(0)]
-	pods := client.CoreV1().Pods(namespace(0))
-	_, err := pods.Create(t.Context(), newPod(0, "a", "old"), metav1.CreateOptions{})
-	require.NoError(t, err)
-	require.Eventually(t, func() bool { l.mu.Lock(); defer l.mu.Unlock(); return l.up[0] }, enough, time.Millisecond)
-	s.expect(t, "report", "run", "report", "report")
-	pod, err := pods.Get(t.Context(), podName(0), metav1.GetOptions{})
-	require.NoError(t, err)
-	now := metav1.Now()
-	pod.DeletionTimestamp = &now
-	_, err = pods.Update(t.Context(), pod, metav1.UpdateOptions{})
-	require.NoError(t, err)
-	require.Eventually(t, func() bool { return len(s.told) > 0 }, enough, time.Millisecond)
-	s.expect(t, "end")
-	close(s.goes)
-	s.expect(t, "remove")
-}
-
-func TestAPodThatIsRemovedWhileItStartsIsNeverReady(t *testing.T) {
-	s := newStory()
-	close(s.goes)
-	client, k := startKubelet(t, s, time.Hour)
-	pods := client.CoreV1().Pods(namespace(0))
-	pod, err := pods.Create(t.Context(), newPod(0, "a", "old"), metav1.CreateOptions{})
-	require.NoError(t, err)
-	require.Eventually(t, func() bool { return len(s.told) > 0 }, enough, time.Millisecond)
-	now := metav1.Now()
-	pod.DeletionTimestamp = &now
-	k.down.Store(0) // It goes at once.
-	_, err = pods.Update(t.Context(), pod, metav1.UpdateOptions{})
-	require.NoError(t, err)
-	s.expect(t, "report", "end", "remove")
-	require.False(t, k.ledgers[namespace(0)].up[0])
 }
 
 func TestTheLedgerFindsWhatBreaksTheRuleOfOnePodAtATime(t *testing.T) {
@@ -187,48 +73,6 @@ func TestTheLedgerFindsWhatBreaksTheRuleOfOnePodAtATime(t *testing.T) {
 			require.Equal(t, tc.done, l.complete())
 		})
 	}
-}
-
-func TestEachMemberAnswersAtItsOwnAddressWhileItIsUp(t *testing.T) {
-	m, err := listenForMembers()
-	require.NoError(t, err)
-	defer m.close()
-	var stops []func()
-	clusters := make([]*etcdtest.Cluster, 2)
-	for i := range clusters {
-		clusters[i] = etcdtest.New(uint64(i)+1, clientURL(i, 0, m.port), clientURL(i, 1, m.port))
-		for n := range 2 {
-			stops = append(stops, clusters[i].Serve(n, m.listen(address(i, n))))
-		}
-	}
-	defer func() {
-		for _, stop := range stops {
-			stop()
-		}
-	}()
-	ask := func(i, n int) (*clientv3.StatusResponse, error) {
-		url := clientURL(i, n, m.port)
-		client, err := clientv3.New(clientv3.Config{Endpoints: []string{url}, Logger: zap.NewNop()})
-		require.NoError(t, err)
-		defer client.Close()
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-		defer cancel()
-		return client.Status(ctx, url)
-	}
-	for i := range clusters {
-		for n := range 2 {
-			st, err := ask(i, n)
-			require.NoError(t, err)
-			require.Equal(t, uint64(i)+1, st.Header.ClusterId)
-			require.Equal(t, clusters[i].ID(n), st.Header.MemberId)
-		}
-	}
-	stops[1]()
-	_, err = ask(0, 1)
-	require.Error(t, err)
-	stops[1] = clusters[0].Serve(1, m.listen(address(0, 1)))
-	_, err = ask(0, 1)
-	require.NoError(t, err)
 }
 
 func TestNoTwoMembersOfTheLargestFleetShareAnAddress(t *testing.T) {

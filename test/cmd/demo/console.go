@@ -5,7 +5,6 @@ import (
 	"io"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/quorate/quorate/internal/report"
 )
@@ -22,21 +21,14 @@ const (
 	yellow style = "33"
 )
 
-// progressEvery is how often a progress is repeated in which only the number at its end
-// changed, so that a long build says that it is alive and does not fill a log.
-const progressEvery = 15 * time.Second
-
 // console prints lines. While the product's own status has the terminal, it keeps them.
 type console struct {
 	w      io.Writer
-	now    func() time.Time
 	colour bool
 
-	mu       sync.Mutex
-	lent     bool
-	kept     strings.Builder
-	progress string
-	told     time.Time
+	mu   sync.Mutex
+	lent bool
+	kept strings.Builder
 }
 
 // Say prints a line. What processes have logged cannot steer the terminal.
@@ -56,16 +48,7 @@ func (c *console) Say(how style, text string) {
 
 // Progress says what is being done before there is a timeline.
 func (c *console) Progress(text string) {
-	words, now := strings.TrimRight(text, "0123456789"), c.now()
-	c.mu.Lock()
-	again := words == c.progress && now.Sub(c.told) < progressEvery
-	if !again {
-		c.progress, c.told = words, now
-	}
-	c.mu.Unlock()
-	if !again {
-		c.Say(normal, fmt.Sprintf("%9s  %-9s %s", "", "demo", text))
-	}
+	c.Say(normal, fmt.Sprintf("%9s  %-9s %s", "", "demo", text))
 }
 
 // Lend leaves the terminal to another program until TakeBack, which prints what was said

@@ -3,15 +3,13 @@ package main
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
 func TestTheConsole(t *testing.T) {
-	now := time.Unix(1000, 0)
 	var out strings.Builder
-	c := &console{w: &out, now: func() time.Time { return now }}
+	c := &console{w: &out}
 	took := func() string {
 		defer out.Reset()
 		return out.String()
@@ -30,17 +28,9 @@ func TestTheConsole(t *testing.T) {
 		c.TakeBack()
 		require.Equal(t, "\nMeanwhile, by the timeline:\nsecond\nthird\n", took())
 	})
-	t.Run("repeats a progress in which only the number at its end changes now and then", func(t *testing.T) {
-		c.Progress("kube: packages compiled: 10")
-		require.Contains(t, took(), "packages compiled: 10")
-		c.Progress("kube: packages compiled: 20")
-		require.Empty(t, took())
-		now = now.Add(progressEvery)
-		c.Progress("kube: packages compiled: 30")
-		require.Contains(t, took(), "packages compiled: 30")
-		c.Progress("etcd-3.5: up to date")
-		c.Progress("etcd-3.6: up to date")
-		require.Equal(t, 2, strings.Count(took(), "up to date"))
+	t.Run("says what is being done before there is a timeline, where the timeline will be", func(t *testing.T) {
+		c.Progress("starting")
+		require.Equal(t, "           demo      starting\n", took())
 	})
 	t.Run("does not let a log steer the terminal", func(t *testing.T) {
 		c.Say(normal, "evil \x1b[2J\r\nline")

@@ -17,12 +17,12 @@ import (
 // cluster that has it as a member.
 const formLimit = 6 * time.Minute
 
-// hosts are what the scenario druid needs besides the rest. People look at an Etcd with kubectl.
-var hosts = append([]build.Target{build.Kubectl}, build.Hosts...)
+// patientlyEvery is how often it is said that something which takes minutes is still under way.
+const patientlyEvery = 15 * time.Second
 
 // withoutHosts says which host's sources are not to be had, long before one would be built.
 func withoutHosts(ctx context.Context, source func(context.Context, build.Target) (string, error)) error {
-	for _, host := range build.Hosts {
+	for _, host := range hosts {
 		if _, err := source(ctx, host); err != nil {
 			return fmt.Errorf("--scenario %q: %w", etcdDruid, err)
 		}
@@ -33,11 +33,6 @@ func withoutHosts(ctx context.Context, source func(context.Context, build.Target
 // createEtcd starts etcd-druid, and has it make a cluster of today's versions.
 func (d *demo) createEtcd(ctx context.Context) (err error) {
 	began := time.Now()
-	kubectl, err := build.Some(ctx, nil, build.Kubectl)
-	if err != nil {
-		return err
-	}
-	d.kubectl = kubectl.Kubectl
 	d.say("etcd-druid 0.37.1 starts as its chart installs it, with the webhook that protects what it owns")
 	if d.druid, err = d.env.StartDruid(ctx); err != nil {
 		return err
@@ -91,7 +86,7 @@ func allIsWell(etcd *unstructured.Unstructured) bool {
 func (d *demo) patiently(ctx context.Context, wait func(context.Context) error) error {
 	began, ended := time.Now(), make(chan error, 1)
 	go func() { ended <- wait(ctx) }()
-	ticker := time.NewTicker(progressEvery)
+	ticker := time.NewTicker(patientlyEvery)
 	defer ticker.Stop()
 	for {
 		select {
@@ -161,7 +156,7 @@ func (d *demo) handToSidecars(ctx context.Context) error {
 func (d *demo) getEtcd(ctx context.Context) error {
 	const shown = "kubectl get etcd " + clusterName
 	d.env.Timeline.Note("operator", shown)
-	cmd := exec.CommandContext(ctx, d.kubectl, "get", "etcd", clusterName,
+	cmd := exec.CommandContext(ctx, d.env.Binaries.Kubectl, "get", "etcd", clusterName,
 		"--kubeconfig="+d.env.Plane.KubeconfigPath(), "--cache-dir="+filepath.Join(d.dir, "kubectl"))
 	lines := &noting{note: func(line string) { d.env.Timeline.Note("kubectl", "%s", line) }}
 	cmd.Stdout, cmd.Stderr = lines, lines

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -25,24 +24,17 @@ func TestWhatTheScenarioDruidLacksIsSaidInOneLineWithWhatToDo(t *testing.T) {
 	var asked []build.Target
 	has := func(_ context.Context, target build.Target) (string, error) {
 		asked = append(asked, target)
-		if target == build.Wrapper35 && len(asked) > len(build.Hosts) {
+		if target == build.Wrapper35 && len(asked) > len(hosts) {
 			return "", build.ErrNoHosts
 		}
 		return "", nil
 	}
 	require.NoError(t, withoutHosts(t.Context(), has))
-	require.Equal(t, build.Hosts, asked, "every host is looked for")
+	require.Equal(t, hosts, asked, "every host is looked for")
 	err := withoutHosts(t.Context(), has)
 	require.ErrorIs(t, err, build.ErrNoHosts)
 	require.ErrorContains(t, err, `--scenario "druid": `)
 	require.NotContains(t, err.Error(), "\n")
-}
-
-func TestTheTimeOfBuildingOutsideCounts(t *testing.T) {
-	now := time.Now()
-	began := now.Add(-10 * time.Minute)
-	require.Equal(t, now, beginning(func(string) string { return "" }, now))
-	require.True(t, began.Equal(beginning(func(string) string { return began.Format(time.RFC3339Nano) }, now)))
 }
 
 func TestAllIsWellWhenEveryColumnOfTheEtcdSaysSo(t *testing.T) {
@@ -88,5 +80,4 @@ func TestTheScenarioDruidSaysItsOwnVersionsAndWeighsNoHost(t *testing.T) {
 		require.NotContains(t, l.text, "memory")
 	}
 	require.Contains(t, introduction(o.options), "from etcd 3.4.34 to 3.5.27")
-	require.True(t, isBuildLine("druid-0.37.1: packages compiled: 12"))
 }

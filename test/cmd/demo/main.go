@@ -9,9 +9,10 @@
 // What is shown is the harness's timeline, and of a rollout by Quorate the product's own
 // `quorate status --watch`, which has the terminal meanwhile.
 //
-// The files: options (flags, and what the pods run on), run (the course of the demo), druid (what is different with the
-// real etcd-druid), status (the product's own), monitor (what happens in etcd), console (what
-// is printed), signals, outcome (what was measured, and the verdict), summary.
+// The files: options (flags, and what the pods run on), programs (what is built), run (the course of the demo), druid
+// (what is different with the real etcd-druid), status (the product's own), monitor (what happens in etcd), console
+// (what is printed), signals, outcome (what was measured, and the verdict), summary. The folder prepare has the
+// program that builds this one.
 package main
 
 import (
@@ -28,7 +29,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/term"
 	"k8s.io/klog/v2"
 
 	"github.com/quorate/quorate/test/harness"
@@ -56,17 +56,6 @@ func main() {
 	os.Exit(start(prepare(o)))
 }
 
-// beganVariable tells the program inside its namespaces when it began outside, where it builds.
-const beganVariable = "QUORATE_DEMO_BEGAN"
-
-// beginning is when the program began.
-func beginning(getenv func(string) string, now time.Time) time.Time {
-	if began, err := time.Parse(time.RFC3339Nano, getenv(beganVariable)); err == nil {
-		return began
-	}
-	return now
-}
-
 // withoutNamespaces says what to do if there are none and the flags need them.
 func withoutNamespaces(o options, err error) error {
 	switch {
@@ -80,48 +69,61 @@ func withoutNamespaces(o options, err error) error {
 	return nil
 }
 
-// prepare decides what is still open, and moves the program into namespaces of its own if they are wanted. In that
-// case the program outside only decides and builds, and does not return.
-func prepare(o options) options {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	out := newConsole(os.Stdout)
+// prepare decides what is still open, builds what the scenario needs, and moves the program into namespaces of its own
+// if they are wanted. In that case the program outside does not return.
+func prepare(o options) (options, built) {
 	if network.InNamespace() {
-		harness.Enter(ctx, out.Progress)
+		b, err := builtOutside(os.Getenv)
+		if err == nil {
+			err = network.ReexecInNamespace()
+		}
+		if err != nil {
+			refuse(err)
+		}
 		o.nodes, o.network = os.Getenv(harness.NodesVariable), string(harness.Namespaces)
-		return o
+		return o, b
 	}
-	set := func(name, value string) { _ = os.Setenv(name, value) } // It only fails for a bad name.
-	set(beganVariable, time.Now().Format(time.RFC3339Nano))
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	line := build.NewLine(os.Stdout, terminal(o))
+	out := newConsole(line)
+	b := built{Began: time.Now()}
 	out.Say(bold, introduction(o))
 	if err := withoutNamespaces(o, harness.NamespacesAvailable()); err != nil {
 		refuse(err)
 	}
 	real := func() error { return harness.RealNodesAvailable(ctx, out.Progress) }
 	o, err := o.settled(real, out.Progress)
-	if ctx.Err() != nil {
-		stop()
-		out.Say(normal, "Interrupted.")
-		os.Exit(exitSignal + int(syscall.SIGINT)) //nolint:gocritic // What was deferred is done.
+	if err == nil && o.scenario == etcdDruid {
+		out.Progress("looking for the sources of etcd-druid and of the programs in its pods")
+		err = withoutHosts(ctx, build.Source)
 	}
-	if err != nil {
+	if err != nil && ctx.Err() == nil {
 		refuse(err)
 	}
-	set(harness.NodesVariable, o.nodes)
-	if o.network != string(harness.Namespaces) {
-		return o
+	if err == nil {
+		err = b.build(ctx, line, programs(o.scenario))
 	}
-	var others []build.Target
-	if o.scenario == etcdDruid {
-		out.Progress("looking for the sources of etcd-druid and of the programs in its pods")
-		if err := withoutHosts(ctx, build.Source); err != nil {
-			refuse(err)
+	if err != nil {
+		code := exitFailure
+		if ctx.Err() != nil {
+			code = exitSignal + int(syscall.SIGINT)
+			out.Say(normal, "Interrupted. What has been downloaded and compiled is kept.")
+		} else {
+			fail("%v", err)
 		}
-		others = hosts
+		stop()
+		os.Exit(code) //nolint:gocritic // What was deferred is done.
 	}
-	warnOfBuild(o, out.Progress)
-	harness.Enter(ctx, out.Progress, others...)
-	return o
+	if o.network != string(harness.Namespaces) {
+		return o, b
+	}
+	err = errors.Join(os.Setenv(harness.NodesVariable, o.nodes), b.handInside(os.Setenv))
+	if err == nil {
+		err = network.ReexecInNamespace()
+	}
+	refuse(fmt.Errorf("enter namespaces: %w", err))
+	return o, b
 }
 
 // refuse ends the program because what its flags need is not here.
@@ -138,7 +140,7 @@ func fail(format string, args ...any) {
 
 // start runs the demo between a fresh directory and its removal, and returns the
 // exit code.
-func start(o options) int {
+func start(o options, b built) int {
 	signals := takeSignals()
 	dir, temporary, err := directory(o.dir)
 	if err != nil {
@@ -160,8 +162,7 @@ func start(o options) int {
 			_ = harness.Discard(dir) // What still runs may write again.
 		}
 	})
-	d := &demo{options: o, console: out, onTerminal: onTerminal() && !o.plain, dir: dir,
-		begin: beginning(os.Getenv, time.Now())}
+	d := &demo{options: o, console: out, onTerminal: terminal(o) != nil, dir: dir, built: b}
 	result, err := d.run(ctx)
 	code := conclude(out, result, err, d.notStopped, signals.first())
 
@@ -218,13 +219,17 @@ func hasLogs(dir string) bool {
 	return err != nil || len(entries) > 1
 }
 
-func onTerminal() bool {
-	return term.IsTerminal(int(os.Stdout.Fd())) && os.Getenv("TERM") != "dumb"
+// terminal is the width of the terminal, or nil if there is none, or if lines are asked for instead of what changes.
+func terminal(o options) func() int {
+	if o.plain {
+		return nil
+	}
+	return build.Width(os.Stdout)
 }
 
 // useColour follows https://no-color.org.
-func useColour() bool { return onTerminal() && os.Getenv("NO_COLOR") == "" }
+func useColour() bool { return build.Width(os.Stdout) != nil && os.Getenv("NO_COLOR") == "" }
 
 func newConsole(w io.Writer) *console {
-	return &console{w: w, now: time.Now, colour: useColour()}
+	return &console{w: w, colour: useColour()}
 }

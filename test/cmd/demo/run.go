@@ -13,17 +13,14 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 
 	"github.com/quorate/quorate/test/harness"
-	"github.com/quorate/quorate/test/harness/build"
 	"github.com/quorate/quorate/test/harness/druid"
-	"github.com/quorate/quorate/test/harness/network"
 	"github.com/quorate/quorate/test/harness/traffic"
 )
 
 // Limits of the steps. They are far beyond what a slow machine needs, and only keep
 // the demo from waiting for what will never happen.
 const (
-	// startLimit covers the first build, four minutes on two cores.
-	startLimit = 45 * time.Minute
+	startLimit = 10 * time.Minute
 	readyLimit = 3 * time.Minute
 	faultLimit = time.Minute
 	// rolloutLimit bounds a rollout. Three members take less than a minute.
@@ -56,12 +53,11 @@ type demo struct {
 	// onTerminal: quorate status can have the terminal.
 	onTerminal bool
 	dir        string
-	begin      time.Time
+	built      built
 
 	env *harness.Env
-	// druid is the operator and kubectl a program. Only the scenario etcdDruid has them.
+	// druid is the operator, which only the scenario etcdDruid has.
 	druid    *druid.Operator
-	kubectl  string
 	cluster  *harness.Cluster
 	journal  *harness.Journal
 	ledger   *harness.Ledger
@@ -83,7 +79,7 @@ func (d *demo) run(ctx context.Context) (_ *outcome, err error) {
 		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupLimit)
 		defer cancel()
 		d.notStopped = d.close(stopping)
-		d.outcome.total = time.Since(d.begin)
+		d.outcome.total = time.Since(d.built.Began)
 	}()
 	if err := d.bringUp(ctx); err != nil {
 		return nil, err
@@ -123,34 +119,19 @@ func (d *demo) run(ctx context.Context) (_ *outcome, err error) {
 // and gets a summary.
 func interrupted(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }
 
-// bringUp builds and starts what the cluster runs on.
+// bringUp starts what the cluster runs on.
 func (d *demo) bringUp(ctx context.Context) (err error) {
-	late := fmt.Errorf("building and starting took more than %v", startLimit)
-	ctx, cancel := context.WithTimeoutCause(ctx, startLimit, late)
+	ctx, cancel := context.WithTimeoutCause(ctx, startLimit, fmt.Errorf("starting took more than %v", startLimit))
 	defer cancel()
-	warnOfBuild(d.options, d.console.Progress)
-	if network.InNamespace() {
-		d.console.Progress("looking once more whether everything is built, now in namespaces of its own")
-	}
-	built := d.begin
+	began := time.Now()
 	d.env, err = harness.Start(ctx, harness.Options{
-		Dir: d.dir, Network: harness.Mode(d.network), Nodes: d.replicas, Hosts: d.scenario == etcdDruid,
-		RealNodes: d.nodes == nodesKubelet,
-		Progress: func(line string) {
-			// Whatever comes after the last word of the build is starting.
-			if isBuildLine(line) {
-				built = time.Now()
-				if network.InNamespace() {
-					return // It was said outside, where it was built.
-				}
-			}
-			d.console.Progress(line)
-		},
+		Dir: d.dir, Network: harness.Mode(d.network), Nodes: d.replicas, Binaries: &d.built.Binaries,
+		RealNodes: d.nodes == nodesKubelet, Progress: d.console.Progress,
 	})
 	if err != nil {
 		return err
 	}
-	d.outcome.building, d.outcome.starting = built.Sub(d.begin), time.Since(built)
+	d.outcome.building, d.outcome.starting = d.built.Took, time.Since(began)
 	d.env.Timeline.Follow(func(who, what, line string) {
 		if how, ok := shown(who, what); ok {
 			d.console.Say(how, line)
@@ -378,33 +359,4 @@ func (d *demo) say(format string, args ...any) {
 		return
 	}
 	d.env.Timeline.Note("demo", format, args...)
-}
-
-// warnOfBuild says what takes long, if something has to be built that does.
-func warnOfBuild(o options, progress func(string)) {
-	root, err := build.Root()
-	if err != nil {
-		return // The build says so.
-	}
-	first := func(target build.Target) bool {
-		_, err := os.Stat(filepath.Join(root, ".build", "bin", string(target)))
-		return err != nil
-	}
-	switch {
-	case o.scenario == etcdDruid && first(build.Druid):
-		progress(firstBuildOfHosts)
-	case first(build.Kube):
-		progress(firstBuild)
-	}
-}
-
-// isBuildLine tells the build's progress, which begins with a target, from others.
-func isBuildLine(line string) bool {
-	for _, target := range slices.Concat(hosts, []build.Target{
-		build.Quorate, build.Etcd34, build.Etcd35, build.Etcd36, build.Kube}) {
-		if len(line) > len(target) && line[:len(target)+1] == string(target)+":" {
-			return true
-		}
-	}
-	return false
 }

@@ -129,13 +129,5 @@ func introduction(o options) string {
 	return what + " " + who
 }
 
-// firstBuild warns of the only thing that takes long.
-const firstBuild = "the first build compiles parts of Kubernetes and three versions of etcd, " +
-	"which takes some minutes; later ones take seconds"
-
-// firstBuildOfHosts is that warning for the scenario druid.
-const firstBuildOfHosts = "the first build compiles parts of Kubernetes, three versions of etcd, etcd-druid and all " +
-	"programs of its pods, which takes ten minutes or more; later ones take seconds"
-
 // inSeconds is a duration in seconds, so that times can be compared at a glance.
 func inSeconds(d time.Duration) string { return fmt.Sprintf("%.1fs", d.Seconds()) }

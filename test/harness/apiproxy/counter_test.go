@@ -16,8 +16,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/quorate/quorate/test/harness/pki"
 )
 
 func startCounter(t *testing.T, s *apiServer, certificate *tls.Certificate) *Counter {
@@ -113,32 +111,6 @@ func TestEachConnectionOfAClientHasOneOfItsOwnToTheAPIServerWhichEndsWithIt(t *t
 	require.Equal(t, 3, connections())
 	clients[0].CloseIdleConnections()
 	require.Eventually(t, func() bool { return connections() == 2 }, 30*time.Second, time.Millisecond)
-}
-
-func TestACounterVouchesForItsClientsByItsOwnCertificate(t *testing.T) {
-	known := make(chan string, 1)
-	s := newAPIServer(t, func(server *httptest.Server) {
-		server.TLS = &tls.Config{ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12}
-		handler := server.Config.Handler
-		server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			known <- r.TLS.PeerCertificates[0].Subject.CommonName
-			handler.ServeHTTP(w, r)
-		})
-	})
-	ca, err := pki.NewCA("clients")
-	require.NoError(t, err)
-	cert, key, err := ca.Issue(pki.Request{CommonName: "admin", Client: true})
-	require.NoError(t, err)
-	pair, err := tls.X509KeyPair(cert, key)
-	require.NoError(t, err)
-	c := startCounter(t, s, &pair)
-	require.NoError(t, ask(t, t.Context(), clientOf(t, c), "GET", c.URL()+"/version", "").Body.Close())
-	require.Equal(t, "admin", <-known)
-}
-
-func TestACountersConfigIsCheckedAsAProxysIs(t *testing.T) {
-	_, err := StartCounter(Config{Upstream: "http://127.0.0.1"}, nil, (*Request).Kind)
-	require.ErrorContains(t, err, `Config.Upstream "http://127.0.0.1" is not an https URL`)
 }
 
 func trusting(t *testing.T, ca []byte) *tls.Config {

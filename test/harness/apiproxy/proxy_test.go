@@ -130,23 +130,6 @@ func removePod(ctx context.Context, client kubernetes.Interface, name string) er
 		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}})
 }
 
-func TestARequestIsPassedOnWithItsTokenAndWrittenDownWithItsPod(t *testing.T) {
-	ctx, s, p := start(t)
-	require.NoError(t, getLease(ctx, sidecar(t, p, "main-1")))
-
-	require.Equal(t, []string{"GET /apis/coordination.k8s.io/v1/namespaces/default/leases/quorate-main Bearer " +
-		token("main-1", "uid-of-main-1")}, s.requests())
-	records := p.Records(nil)
-	require.Len(t, records, 1)
-	r := records[0]
-	require.Equal(t, "main-1 asks to get leases quorate-main: 200", r.String())
-	require.Equal(t, types.UID("uid-of-main-1"), r.UID)
-	require.Equal(t, "main", r.ServiceAccount)
-	require.Empty(t, p.Records(func(r *Request) bool { return r.Pod == "main-0" }))
-	require.Equal(t, map[string]int{"get leases": 1}, Count(records))
-	require.Empty(t, Since(records, time.Now()))
-}
-
 // inBackground runs one call of a client and hands over its error.
 func inBackground(call func() error) <-chan error {
 	done := make(chan error, 1)
@@ -264,28 +247,6 @@ func TestRequestsAreRefusedUntilTheRuleIsLifted(t *testing.T) {
 	}
 }
 
-func TestRequestsAreLateUntilTheRuleIsLifted(t *testing.T) {
-	const delay = 300 * time.Millisecond
-	ctx, s, p := start(t)
-	client := sidecar(t, p, "main-1")
-	lift := p.Delay(removes, delay)
-	require.NoError(t, getLease(ctx, client), "it does not match")
-	require.NoError(t, removePod(ctx, client, "main-2"))
-	late := p.Records(removes)[0]
-	require.GreaterOrEqual(t, late.Forwarded.Sub(late.At), delay)
-
-	hasty, cancel := context.WithTimeout(ctx, delay/10)
-	defer cancel()
-	require.ErrorIs(t, removePod(hasty, client, "main-2"), context.DeadlineExceeded)
-	require.Eventually(t, func() bool { return len(s.requests()) == 3 }, 10*time.Second, time.Millisecond,
-		"it arrives all the same")
-
-	lift()
-	require.NoError(t, removePod(ctx, client, "main-2"))
-	prompt := p.Records(removes)[2]
-	require.Less(t, prompt.Forwarded.Sub(prompt.At), delay)
-}
-
 func TestAWatchIsPassedOnEventByEventAndIsOpenUntilItEnds(t *testing.T) {
 	ctx, s, p := start(t)
 	w, err := sidecar(t, p, "main-1").CoordinationV1().Leases("default").Watch(ctx, metav1.ListOptions{})
@@ -309,43 +270,6 @@ func TestAWatchIsPassedOnEventByEventAndIsOpenUntilItEnds(t *testing.T) {
 	_, open := <-w.ResultChan()
 	require.False(t, open)
 	require.Eventually(t, func() bool { return !p.Records(nil)[0].Open() }, 10*time.Second, time.Millisecond)
-}
-
-func TestAnAPIServerThatIsGoneBreaksTheConnection(t *testing.T) {
-	ctx, s, p := start(t)
-	s.Close()
-	require.ErrorContains(t, removePod(ctx, sidecar(t, p, "main-1"), "main-2"), "stream error")
-	require.Zero(t, p.Records(nil)[0].Status)
-}
-
-func TestAProxyTellsOfEveryAnswer(t *testing.T) {
-	told := make(chan Record, 1)
-	ctx, s, _ := start(t)
-	p, err := Start(Config{
-		BindAddress: "127.0.0.1", Upstream: s.URL, OnAnswer: func(r Record) { told <- r },
-		UpstreamCA: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}),
-	})
-	require.NoError(t, err)
-	require.NoError(t, getLease(ctx, sidecar(t, p, "main-1")))
-	require.Equal(t, 200, (<-told).Status)
-	require.NoError(t, p.Close(ctx))
-	require.NoError(t, p.Close(ctx), "closing twice does nothing")
-}
-
-func TestAWrongConfigurationIsNamed(t *testing.T) {
-	for want, config := range map[string]Config{
-		"Config.Upstream ":   {Upstream: "http://127.0.0.1:1"},
-		"Config.UpstreamCA":  {Upstream: "https://127.0.0.1:1", UpstreamCA: []byte("no")},
-		"Config.BindAddress": {Upstream: "https://127.0.0.1:1", UpstreamCA: certificate(t)},
-	} {
-		_, err := Start(config)
-		require.ErrorContains(t, err, want)
-	}
-}
-
-func certificate(t *testing.T) []byte {
-	s := newAPIServer(t)
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
 }
 
 func TestWhatIsAskedIsUnderstood(t *testing.T) {

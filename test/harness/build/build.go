@@ -4,7 +4,8 @@
 //
 // Go's build cache decides what is rebuilt: when nothing has changed, a call takes
 // seconds and links nothing. The first build of the control plane compiles
-// Kubernetes and takes some minutes.
+// Kubernetes and takes some minutes. While one program is compiled, the modules of the next
+// ones are downloaded. Whoever watches a build is told how far it is, see [Watcher].
 //
 // Programs end up in .build/bin at the root of the repository. Several test processes may build
 // at once: they take turns through a lock file, and a program is replaced by a rename, so that
@@ -16,17 +17,14 @@
 package build
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -43,14 +41,9 @@ const (
 
 	raceSuffix = "-race"
 
-	// progressEvery keeps a long build from flooding a log: a count of compiled
-	// packages is reported at most this often.
-	progressEvery = 2 * time.Second
 	// lockPoll is how often a waiting builder tries the lock file. flock cannot be
 	// waited for with a deadline.
 	lockPoll = 100 * time.Millisecond
-	// errorLines is how much of the compiler's output an error carries.
-	errorLines = 40
 )
 
 // Target names one program.
@@ -73,12 +66,14 @@ const (
 	Etcdutl Target = "etcdutl"
 	// Host is a program that embeds the library.
 	Host Target = "host"
+	// Demo is what shows all this.
+	Demo Target = "demo"
 )
 
 // Binaries are absolute paths of programs. A program that was not asked for has an
 // empty path.
 type Binaries struct {
-	Kube, Etcd34, Etcd35, Etcd36, Quorate, Kubectl, Etcdctl, Etcdutl, Host string
+	Kube, Etcd34, Etcd35, Etcd36, Quorate, Kubectl, Etcdctl, Etcdutl, Host, Demo string
 	// Those of the hosts.
 	Druid, Wrapper34, Wrapper35, BackupRestore, BackupRestoreNext, DropIn string
 }
@@ -109,6 +104,7 @@ var recipes = map[Target]recipe{
 	Etcdutl: {dir: "test/etcd/v35", pkg: "go.etcd.io/etcd/etcdutl/v3",
 		path: func(b *Binaries) *string { return &b.Etcdutl }},
 	Host: {dir: "test", pkg: "./cmd/host", path: func(b *Binaries) *string { return &b.Host }},
+	Demo: {dir: "test", pkg: "./cmd/demo", path: func(b *Binaries) *string { return &b.Demo }},
 
 	Druid: hostRecipe(Druid, "etcd-druid/cmd", "internal/version.gitVersion",
 		func(b *Binaries) *string { return &b.Druid }),
@@ -130,41 +126,74 @@ func All(ctx context.Context, progress func(line string)) (Binaries, error) {
 	return Some(ctx, progress, Quorate, Etcd34, Etcd35, Etcd36, Kube)
 }
 
-// Some builds the targets in the order given and returns where they are. It tells
-// progress, which may be nil, what it is doing; calls come one at a time.
+// Some builds the targets as [Watch] does. It tells progress, which may be nil, what it is doing; calls come one at a
+// time.
+func Some(ctx context.Context, progress func(line string), targets ...Target) (Binaries, error) {
+	return Watch(ctx, lines(progress), targets)
+}
+
+// Watch builds the targets in the order given and returns where they are. The modules of those that have not been
+// built yet are downloaded meanwhile, in the same order, and then those of what is ahead: targets that somebody is
+// going to build next.
 //
 // The working directory must be inside a checkout of the repository, as it is in every
-// test. Errors name the target and carry the end of the compiler's output; when ctx
+// test. Errors name the target, carry the end of the go command's output and say what to do; when ctx
 // ends, the compiler is killed and the error is ctx's.
-func Some(ctx context.Context, progress func(line string), targets ...Target) (Binaries, error) {
-	return withBuilder(ctx, progress, func(b *builder) (binaries Binaries, err error) {
-		for _, target := range targets {
+func Watch(ctx context.Context, watcher Watcher, targets []Target, ahead ...Target) (Binaries, error) {
+	return withBuilder(ctx, watcher, func(b *builder) (binaries Binaries, err error) {
+		var all []*builder
+		for _, target := range slices.Concat(targets, ahead) {
 			how, known := recipes[target]
 			if !known {
 				return Binaries{}, fmt.Errorf("build %q: no such target; use one of the constants of this package",
 					target)
 			}
-			b.target, b.recipe, b.env = target, how, nil
-			build := b.build
-			if version := os.Getenv(KubernetesVariable); target == Kube && version != "" {
-				build = func(ctx context.Context) (string, error) { return b.kubernetes(ctx, version) }
+			one := *b
+			one.target, one.recipe, one.fetched = target, how, make(chan error, 1)
+			all = append(all, &one)
+		}
+		stop := fetchAll(ctx, all)
+		defer stop()
+		for i, one := range all[:len(targets)] {
+			b.meter.begin(one.target, i+1, len(targets))
+			if err := one.make(ctx); err != nil {
+				return Binaries{}, fmt.Errorf("build %s: %w", targets[i], err)
 			}
-			path, err := build(ctx)
-			if err != nil {
-				return Binaries{}, fmt.Errorf("build %s: %w", target, err)
-			}
-			*how.path(&binaries) = path
+			*recipes[targets[i]].path(&binaries) = one.binary
 		}
 		return binaries, nil
 	})
 }
 
-// withBuilder hands a builder to do, alone of all processes.
-func withBuilder[T any](ctx context.Context, progress func(line string),
-	do func(b *builder) (T, error)) (none T, err error) {
-	if progress == nil {
-		progress = func(string) {}
+// make builds the target when its modules are there.
+func (b *builder) make(ctx context.Context) (err error) {
+	select {
+	case err = <-b.fetched:
+	case <-ctx.Done():
+		err = ctx.Err()
 	}
+	if err != nil {
+		return err
+	}
+	if version := b.otherKubernetes(); version != "" {
+		b.binary, err = b.kubernetes(ctx, version)
+	} else {
+		b.binary, err = b.build(ctx)
+	}
+	return err
+}
+
+// otherKubernetes is the release that is built in place of that of test/go.mod, "" for none.
+func (b *builder) otherKubernetes() string {
+	if b.target != Kube {
+		return ""
+	}
+	return os.Getenv(KubernetesVariable)
+}
+
+// withBuilder hands a builder to do, alone of all processes.
+func withBuilder[T any](ctx context.Context, watcher Watcher,
+	do func(b *builder) (T, error)) (none T, err error) {
 	root, err := Root()
 	if err != nil {
 		return none, err
@@ -176,16 +205,17 @@ func withBuilder[T any](ctx context.Context, progress func(line string),
 	if err := os.MkdirAll(binDir(root), 0o755); err != nil {
 		return none, fmt.Errorf("make the build directory: %w", err)
 	}
-	unlock, err := lock(ctx, filepath.Join(root, ".build", "lock"), progress)
+	unlock, err := lock(ctx, filepath.Join(root, ".build", "lock"), watcher.Told)
 	if err != nil {
 		return none, err
 	}
 	defer unlock()
-	// A compiler that was killed has left its files behind.
+	// A compiler that is killed leaves its files behind, and so did one whose builder was killed too.
 	if err := errors.Join(os.RemoveAll(tempDir(root)), os.Mkdir(tempDir(root), 0o755)); err != nil {
 		return none, fmt.Errorf("make the build directory: %w", err)
 	}
-	return do(&builder{goTool: goTool, root: root, progress: progress})
+	defer os.RemoveAll(tempDir(root))
+	return do(&builder{goTool: goTool, root: root, meter: &meter{watcher: watcher}})
 }
 
 // Root returns the root directory of the repository: the nearest directory, from the
@@ -226,9 +256,13 @@ type builder struct {
 	goTool, root string
 	target       Target
 	recipe       recipe
-	progress     func(string)
+	meter        *meter
 	// env is added to the environment of the go command.
 	env []string
+	// fetched says that the modules are there, or why not.
+	fetched chan error
+	// binary is what was built.
+	binary string
 }
 
 func (b *builder) build(ctx context.Context) (string, error) {
@@ -242,19 +276,14 @@ func (b *builder) build(ctx context.Context) (string, error) {
 		}
 	}
 	bin := filepath.Join(binDir(b.root), name)
-	if b.recipe.host != "" {
-		if _, err := b.fetchHost(ctx); err != nil {
-			return "", err
-		}
-	}
-
 	// -buildvcs=false: stamping the commit would relink everything at every commit.
 	// -v names the packages as they are compiled, for the progress.
 	args := append([]string{"build", "-v", "-trimpath", "-buildvcs=false", "-ldflags=-s -w" + b.recipe.ldflags,
 		"-o", bin}, flags...)
 	started := time.Now()
 	before, _ := os.Stat(bin)
-	if err := b.run(ctx, "build "+name, cgo, append(args, b.recipe.pkg)...); err != nil {
+	err := b.run(ctx, b.meter.compiling(b.target), "build "+name, cgo, append(args, b.recipe.pkg)...)
+	if err != nil {
 		return "", err
 	}
 	after, err := os.Stat(bin)
@@ -262,18 +291,17 @@ func (b *builder) build(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if before != nil && os.SameFile(before, after) {
-		b.report("up to date")
+		b.meter.finished(b.target, upToDate)
 	} else {
-		b.report("built in %s", time.Since(started).Round(100*time.Millisecond))
+		b.meter.finished(b.target, fmt.Sprintf("built in %s", time.Since(started).Round(100*time.Millisecond)))
 	}
 	return bin, nil
 }
 
-// run runs the go command in the module of the recipe.
-func (b *builder) run(ctx context.Context, name, cgo string, args ...string) error {
+// run runs the go command in the module of the recipe, and tells output what it prints.
+func (b *builder) run(ctx context.Context, output *output, name, cgo string, args ...string) error {
 	dir := filepath.Join(b.root, b.recipe.dir)
-	output := &output{report: func(packages int) { b.report("packages compiled: %d", packages) }}
-	compiler, err := process.Start(process.Spec{
+	command, err := process.Start(process.Spec{
 		Name: "go " + name, Path: b.goTool, Args: args, Dir: dir, Log: output,
 		// Each module is built with its own go.mod, whatever workspace surrounds it. The go command
 		// puts a program in its place by a rename if it has linked it on the same file system.
@@ -284,20 +312,21 @@ func (b *builder) run(ctx context.Context, name, cgo string, args ...string) err
 		return err
 	}
 	select {
-	case <-compiler.Done():
+	case <-command.Done():
 	case <-ctx.Done():
 		// The whole process group goes, compilers included; half a result is left
-		// nowhere, because the go command writes its cache atomically.
-		return errors.Join(ctx.Err(), compiler.Stop(ctx, 0))
+		// nowhere, because the go command writes its caches atomically, or cleans up at its next start.
+		return errors.Join(ctx.Err(), command.Stop(ctx, 0))
 	}
-	if code := compiler.ExitCode(); code != 0 {
-		return fmt.Errorf("go %s in %s: exit code %d\n%s", strings.Join(args, " "), dir, code, output.tail())
+	if code := command.ExitCode(); code != 0 {
+		said := output.tail()
+		return fmt.Errorf("go %s in %s: exit code %d\n%s\n%s", strings.Join(args, " "), dir, code, said, advice(said))
 	}
 	return nil
 }
 
 func (b *builder) report(format string, args ...any) {
-	b.progress(string(b.target) + ": " + fmt.Sprintf(format, args...))
+	b.meter.told(string(b.target) + ": " + fmt.Sprintf(format, args...))
 }
 
 // cCompiler returns the C compiler that cgo would use and whether it is there.
@@ -339,60 +368,4 @@ func lock(ctx context.Context, path string, progress func(string)) (unlock func(
 			return nil, fmt.Errorf("wait for another build to release %s: %w", path, ctx.Err())
 		}
 	}
-}
-
-// output reads what "go build -v" prints: names of packages, which it counts, and
-// everything else, of which it keeps the end.
-type output struct {
-	report func(packages int)
-
-	mu       sync.Mutex
-	partial  []byte
-	packages int
-	reported time.Time
-	lines    []string
-}
-
-var _ io.Writer = (*output)(nil)
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.partial = append(o.partial, p...)
-	for {
-		advance, line, _ := bufio.ScanLines(o.partial, false)
-		if advance == 0 {
-			return len(p), nil
-		}
-		text := string(line)
-		o.partial = o.partial[advance:]
-		o.take(text)
-	}
-}
-
-func (o *output) take(line string) {
-	if !isPackage(line) {
-		o.lines = append(o.lines, line)
-		if len(o.lines) > errorLines {
-			o.lines = o.lines[1:]
-		}
-		return
-	}
-	o.packages++
-	if time.Since(o.reported) >= progressEvery {
-		o.reported = time.Now()
-		o.report(o.packages)
-	}
-}
-
-// isPackage tells the import path of a compiled package from a message: messages have
-// spaces or name a place in a file.
-func isPackage(line string) bool {
-	return line != "" && !strings.ContainsAny(line, " \t:")
-}
-
-func (o *output) tail() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return strings.Join(append(o.lines, string(o.partial)), "\n")
 }

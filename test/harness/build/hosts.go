@@ -113,7 +113,7 @@ func oneLine(text string) string { return strings.Join(strings.Fields(text), " "
 
 // Source is the folder in the module cache with the sources of a host, for what else is in there.
 func Source(ctx context.Context, target Target) (string, error) {
-	return withBuilder(ctx, nil, func(b *builder) (string, error) {
+	return withBuilder(ctx, lines(nil), func(b *builder) (string, error) {
 		b.target, b.recipe = target, recipes[target]
 		if b.recipe.host == "" {
 			return "", fmt.Errorf("sources of %s: it is not one of the hosts", target)

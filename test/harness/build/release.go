@@ -42,7 +42,8 @@ const (
 // Etcd builds a release and returns where it is. See [Some], which this may follow but not
 // run at the same time as.
 func Etcd(ctx context.Context, progress func(line string), r Release) (string, error) {
-	return withBuilder(ctx, progress, func(b *builder) (string, error) {
+	return withBuilder(ctx, lines(progress), func(b *builder) (string, error) {
+		b.meter.begin(Target("etcd-"+r.Version), 1, 1)
 		text := "module etcd\n\ngo 1.26.0\n\nrequire go.etcd.io/etcd/server/v3 v" + r.Version + "\n"
 		for _, module := range slices.Sorted(maps.Keys(r.Instead)) {
 			path := "go.etcd.io/etcd/" + module
@@ -94,7 +95,7 @@ func (b *builder) release(ctx context.Context, name, version, source, goMod, ldf
 	if err := b.writeModule(source, goMod); err != nil {
 		return "", err
 	}
-	if err := b.run(ctx, "tidy "+version, "0", "mod", "tidy"); err != nil {
+	if err := b.run(ctx, b.meter.downloading(b.target), "tidy "+version, "0", "mod", "tidy"); err != nil {
 		return "", err
 	}
 	return b.build(ctx)

@@ -19,7 +19,7 @@ var ErrNoRuntime = errors.New("the packages of a container runtime are not to be
 
 // Runtime returns the folder with what runtimePackages hold. They are downloaded once, and unpacked, not installed.
 func Runtime(ctx context.Context, progress func(line string)) (string, error) {
-	return withBuilder(ctx, progress, func(b *builder) (string, error) {
+	return withBuilder(ctx, lines(progress), func(b *builder) (string, error) {
 		b.target = "runtime"
 		dir := filepath.Join(b.root, ".build", "runtime")
 		if _, err := os.Stat(dir); err == nil {

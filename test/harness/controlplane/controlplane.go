@@ -19,8 +19,7 @@
 // priority and fairness (a queue for overloaded servers), and the etcd behind the API
 // server does not wait for the disk, because nothing here outlives the machine.
 //
-// Processes die with the harness. Their logs stay in the directory of the control plane:
-// see [ControlPlane.Logs].
+// Processes die with the harness. Their logs stay in the directory of the control plane.
 package controlplane
 
 import (
@@ -57,8 +56,6 @@ const (
 	readyPoll = 50 * time.Millisecond
 	// probeTimeout bounds one such question.
 	probeTimeout = 5 * time.Second
-	// stopGrace is what the controllers have between SIGTERM and SIGKILL.
-	stopGrace = 10 * time.Second
 
 	// issuer is the issuer of ServiceAccount tokens and their audience, as kubeadm
 	// names it.
@@ -84,8 +81,8 @@ type Config struct {
 	// Kubernetes' defaults.
 	FeatureGates map[string]bool
 	// Controllers are those that run, by the names that kube-controller-manager's
-	// --controllers takes; statefulset has to be one of them. Empty means
-	// [DefaultControllers].
+	// --controllers takes; statefulset has to be one of them. Empty means those that a
+	// StatefulSet and its pods need.
 	Controllers []string
 	// NodeMonitorGracePeriod is how long after the last heartbeat nodelifecycle takes
 	// a node for lost. 0 means 50 s, Kubernetes' default.
@@ -94,9 +91,9 @@ type Config struct {
 	RealNodes bool
 }
 
-// DefaultControllers are what a StatefulSet and its pods need. "nodelifecycle" is not among
-// them: without node heartbeats (Leases in kube-node-lease) it takes every node for lost.
-var DefaultControllers = []string{
+// setControllers are what a StatefulSet and its pods need. "nodelifecycle" is not among them: without node heartbeats
+// (Leases in kube-node-lease) it takes every node for lost.
+var setControllers = []string{
 	"statefulset", "job", "disruption", "garbagecollector", "serviceaccount", "root-ca-cert-publisher", "namespace",
 	"pvc-protection", "endpointslice",
 }
@@ -252,7 +249,7 @@ func (cp *ControlPlane) prepare() error {
 
 	controllers := cp.config.Controllers
 	if len(controllers) == 0 {
-		controllers = DefaultControllers
+		controllers = setControllers
 	}
 	if cp.config.RealNodes {
 		controllers = slices.Concat(controllers, nodeControllers)
@@ -421,16 +418,6 @@ func (cp *ControlPlane) TokenConfig(token string) *rest.Config {
 // from outside while a test runs.
 func (cp *ControlPlane) KubeconfigPath() string { return cp.path("admin.kubeconfig") }
 
-// Logs returns the paths of the processes' logs. A process that has been started again
-// appends to its log.
-func (cp *ControlPlane) Logs() []string {
-	var logs []string
-	for _, c := range cp.components() {
-		logs = append(logs, c.log)
-	}
-	return logs
-}
-
 // PIDs returns the process IDs of the running processes by name (kube-etcd,
 // kube-apiserver, kube-controllers), e.g. to look at their memory.
 func (cp *ControlPlane) PIDs() map[string]int {
@@ -449,7 +436,7 @@ func (cp *ControlPlane) PIDs() map[string]int {
 // There is no orderly end to choose from: after SIGTERM an API server waits for a minute
 // for the watches of its clients.
 func (cp *ControlPlane) StopAPIServer(ctx context.Context) error {
-	return cp.apiServer.stop(ctx, 0)
+	return cp.apiServer.stop(ctx)
 }
 
 // StartAPIServer starts the API server again, on its old port with its old objects, and
@@ -463,16 +450,6 @@ func (cp *ControlPlane) PauseAPIServer() error { return cp.apiServer.signal(sysc
 
 // ResumeAPIServer lets a paused API server go on where it was.
 func (cp *ControlPlane) ResumeAPIServer() error { return cp.apiServer.signal(syscall.SIGCONT) }
-
-// StopControllers ends all controllers: what is deleted stays deleted. Stopping them
-// again does nothing.
-func (cp *ControlPlane) StopControllers(ctx context.Context) error {
-	return cp.controllers.stop(ctx, stopGrace)
-}
-
-// StartControllers starts the controllers again and returns when they begin to fill their caches.
-// Starting running ones does nothing.
-func (cp *ControlPlane) StartControllers(ctx context.Context) error { return cp.controllers.start(ctx) }
 
 // PauseControllers stops all controllers with SIGSTOP, the disruption controller among them:
 // what is deleted is not recreated, and no PodDisruptionBudget's status follows. The error says
@@ -509,10 +486,10 @@ func (cp *ControlPlane) fail(err error) {
 // nothing.
 func (cp *ControlPlane) Close(ctx context.Context) error {
 	return errors.Join(
-		cp.scheduler.stop(ctx, 0),
-		cp.controllers.stop(ctx, 0),
-		cp.apiServer.stop(ctx, 0),
-		cp.etcd.stop(ctx, 0),
+		cp.scheduler.stop(ctx),
+		cp.controllers.stop(ctx),
+		cp.apiServer.stop(ctx),
+		cp.etcd.stop(ctx),
 	)
 }
 
@@ -644,7 +621,7 @@ func (c *component) ended(p *process.Process) error {
 	return fmt.Errorf("%s ended by itself with exit code %d%s", c.name, p.ExitCode(), logTail(c.log))
 }
 
-func (c *component) stop(ctx context.Context, grace time.Duration) error {
+func (c *component) stop(ctx context.Context) error {
 	if c == nil {
 		return nil
 	}
@@ -661,7 +638,7 @@ func (c *component) stop(ctx context.Context, grace time.Duration) error {
 	c.mu.Lock()
 	p, c.running = c.running, nil // It may have been started again until then.
 	c.mu.Unlock()
-	return p.Stop(ctx, grace)
+	return p.Stop(ctx, 0)
 }
 
 // current returns the process if it runs.

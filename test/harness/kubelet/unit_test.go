@@ -1,143 +1,15 @@
 package kubelet
 
 import (
-	"archive/tar"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
-	"io"
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/net/dns/dnsmessage"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/quorate/quorate/test/harness/node"
 )
-
-func TestNamesLeadToWhatIsThereAtTheMoment(t *testing.T) {
-	t.Parallel()
-	n := newNames()
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "main-0", UID: "a"},
-		Spec: corev1.PodSpec{Hostname: "main-0", Subdomain: "main-peer"}}
-	const name = "main-0.main-peer.default.svc"
-	asked := func(name string, kind dnsmessage.Type) (code dnsmessage.RCode, addresses []string) {
-		query := dnsmessage.Message{Questions: []dnsmessage.Question{
-			{Name: dnsmessage.MustNewName(name + "."), Type: kind, Class: dnsmessage.ClassINET}}}
-		packed, err := query.Pack()
-		require.NoError(t, err)
-		packed, err = answer(packed, n.find)
-		require.NoError(t, err)
-		var reply dnsmessage.Message
-		require.NoError(t, reply.Unpack(packed))
-		for _, a := range reply.Answers {
-			require.Zero(t, a.Header.TTL, "nobody remembers it")
-			addresses = append(addresses, netip.AddrFrom4(a.Body.(*dnsmessage.AResource).A).String())
-		}
-		return reply.RCode, addresses
-	}
-	is := func(name string, want ...string) {
-		t.Helper()
-		code, found := asked(name, dnsmessage.TypeA)
-		require.Equal(t, want, found)
-		require.Equal(t, len(want) == 0, code == dnsmessage.RCodeNameError)
-	}
-	full := name + "." + clusterDomain
-
-	is(full)
-	n.set(pod, netip.MustParseAddr("10.64.1.10"))
-	is(full, "10.64.1.10")
-	is(strings.ToUpper(full), "10.64.1.10")
-	is(name) // As in a cluster, the resolver adds the domain.
-	code, found := asked(full, dnsmessage.TypeAAAA)
-	require.Equal(t, dnsmessage.RCodeSuccess, code, "it is known, and has no such address")
-	require.Empty(t, found)
-
-	require.NoError(t, n.redirect(name, "10.64.2.10"))
-	is(full, "10.64.2.10")
-	require.NoError(t, n.redirect(name, ""))
-	is(full, "10.64.1.10")
-
-	next := pod.DeepCopy()
-	next.UID = "b"
-	n.set(next, netip.MustParseAddr("10.64.1.11"))
-	n.set(pod, netip.Addr{})
-	is(full, "10.64.1.11")
-
-	require.NoError(t, n.setService("default", "main-client", []string{"10.64.1.11", "10.64.2.10"}))
-	is("main-client.default.svc."+clusterDomain, "10.64.1.11", "10.64.2.10")
-	require.NoError(t, n.setService("default", "main-client", nil))
-	is("main-client.default.svc." + clusterDomain)
-}
-
-func TestImagesHaveTheirNamesProgramsAndUsers(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	program, shell := filepath.Join(dir, "etcd"), filepath.Join(dir, "busybox")
-	require.NoError(t, os.WriteFile(program, []byte("a program"), 0o755))
-	require.NoError(t, os.WriteFile(shell, []byte("a shell"), 0o755))
-	path := filepath.Join(dir, "images.tar")
-	require.NoError(t, writeImages(path, shell, map[string]node.Image{
-		"etcd:3.5.35": {Program: program}, "registry.example/etcdbrctl:1": {Program: program, User: 65532},
-		"alpine:3": {},
-	}))
-
-	file, err := os.Open(path)
-	require.NoError(t, err)
-	defer file.Close()
-	files := map[string][]byte{}
-	for archive := tar.NewReader(file); ; {
-		h, err := archive.Next()
-		if err == io.EOF {
-			break
-		}
-		require.NoError(t, err)
-		require.NotContains(t, files, h.Name, "each blob is there once")
-		files[h.Name], err = io.ReadAll(archive)
-		require.NoError(t, err)
-	}
-	blob := func(digest string) []byte {
-		content := files["blobs/"+strings.Replace(digest, ":", "/", 1)]
-		sum := sha256.Sum256(content)
-		require.Equal(t, digest, "sha256:"+hex.EncodeToString(sum[:]))
-		return content
-	}
-	var index struct{ Manifests []descriptor }
-	require.NoError(t, json.Unmarshal(files["index.json"], &index))
-	entrypoints, users := map[string]string{}, map[string]string{}
-	for _, m := range index.Manifests {
-		var manifest struct {
-			Config descriptor
-			Layers []descriptor
-		}
-		require.NoError(t, json.Unmarshal(blob(m.Digest), &manifest))
-		var image struct {
-			Config imageConfig
-			Rootfs struct {
-				Layers []string `json:"diff_ids"`
-			}
-		}
-		require.NoError(t, json.Unmarshal(blob(manifest.Config.Digest), &image))
-		require.Len(t, image.Rootfs.Layers, len(manifest.Layers))
-		for i, layer := range manifest.Layers {
-			require.Equal(t, image.Rootfs.Layers[i], layer.Digest)
-			blob(layer.Digest)
-		}
-		name := m.Annotations["io.containerd.image.name"]
-		entrypoints[name], users[name] = strings.Join(image.Config.Entrypoint, " "), image.Config.User
-	}
-	require.Equal(t, map[string]string{
-		"docker.io/library/etcd:3.5.35": "/etcd", "registry.example/etcdbrctl:1": "/etcd",
-		"docker.io/library/alpine:3": "", "docker.io/library/pause:1": "/bin/sleep 2147483647",
-	}, entrypoints)
-	require.Equal(t, "65532:65532", users["registry.example/etcdbrctl:1"])
-	require.Equal(t, "0:0", users["docker.io/library/etcd:3.5.35"])
-}
 
 func TestLogsAreCopiedWithoutWhatTheRuntimeAdds(t *testing.T) {
 	t.Parallel()

@@ -21,10 +21,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 	"go.uber.org/goleak"
-	"golang.org/x/sys/unix"
 
 	"github.com/quorate/quorate/test/harness/process"
 	"github.com/quorate/quorate/test/harness/rootfs"
@@ -264,106 +261,8 @@ func (p *testPod) ask(path string, values ...string) string {
 	return string(body)
 }
 
-func (p *testPod) peerName() string { return p.pod.Name + ".etcd-peer.ns.svc" }
-
 // short is a deadline that must pass; nothing is asserted about how fast the rest is.
 const short = "300ms"
-
-func TestNamesInPods(t *testing.T) {
-	n := newNamespaces(t)
-	n.SetHosts("ns", "etcd-0", map[string]string{"etcd-local": "127.0.0.1"})
-	a := startPod(t, n, 0, "a")
-	t.Run("an unknown name does not exist", func(t *testing.T) {
-		require.Equal(t, "not found", a.ask("/resolve", "name", "etcd-9.etcd-peer.ns.svc"))
-	})
-	b := startPod(t, n, 1, "b")
-	t.Run("a pod sees those that were there before it", func(t *testing.T) {
-		require.Equal(t, a.attachment.IP, b.ask("/resolve", "name", a.peerName()))
-		require.Equal(t, a.attachment.IP, b.ask("/resolve", "name", a.peerName()+".cluster.local"))
-	})
-	t.Run("a running pod sees those that come later", func(t *testing.T) {
-		require.Eventually(t, func() bool {
-			return a.ask("/resolve", "name", b.peerName()) == b.attachment.IP
-		}, time.Minute, 50*time.Millisecond)
-	})
-	t.Run("pods reach each other by name", func(t *testing.T) {
-		require.Equal(t, "ok", b.ask("/open", "to", a.peerName()))
-		require.Equal(t, "ok", b.ask("/echo", "to", a.peerName(), "text", "hello"))
-	})
-	t.Run("a host alias is known to its own pod only", func(t *testing.T) {
-		require.Equal(t, "127.0.0.1", a.ask("/resolve", "name", "etcd-local"))
-		require.Equal(t, "not found", b.ask("/resolve", "name", "etcd-local"))
-	})
-	t.Run("a redirected name leads astray everywhere, also after its pod is attached again, until it is undone",
-		func(t *testing.T) {
-			require.NoError(t, n.Redirect(b.peerName(), a.attachment.IP))
-			n.SetHosts("ns", "etcd-1", nil) // what the node agent does for every new pod
-			for _, pod := range []*testPod{a, b} {
-				require.Eventually(t, func() bool {
-					return pod.ask("/resolve", "name", b.peerName()) == a.attachment.IP
-				}, time.Minute, 50*time.Millisecond)
-			}
-			require.NoError(t, n.Redirect(b.peerName(), ""))
-			require.Eventually(t, func() bool {
-				return a.ask("/resolve", "name", b.peerName()) == b.attachment.IP
-			}, time.Minute, 50*time.Millisecond)
-		})
-	t.Run("the host's own hosts file is untouched", func(t *testing.T) {
-		content, err := os.ReadFile("/etc/hosts")
-		require.NoError(t, err)
-		require.NotContains(t, string(content), "etcd-peer")
-	})
-	t.Run("the name of a pod that has gone does not exist", func(t *testing.T) {
-		require.NoError(t, b.process.Stop(context.Background(), 0))
-		require.NoError(t, n.Detach(context.Background(), b.pod))
-		require.Equal(t, "not found", a.ask("/resolve", "name", b.peerName()))
-	})
-	t.Run("a successor has a new address, and is reached at once by the name, and from the hub", func(t *testing.T) {
-		successor := startPod(t, n, 1, "b2")
-		require.NotEqual(t, b.attachment.IP, successor.attachment.IP)
-		require.Equal(t, successor.attachment.IP, a.ask("/resolve", "name", successor.peerName()))
-		require.Equal(t, "ok", a.ask("/open", "to", successor.peerName()))
-		require.Equal(t, "timeout", a.ask("/open", "to", b.attachment.IP, "timeout", short), "nobody has the old one")
-		conn, err := net.DialTimeout("tcp", net.JoinHostPort(n.AddressOf("ns", "etcd-1"), echoPort), time.Minute)
-		require.NoError(t, err)
-		conn.Close()
-	})
-}
-
-func TestTheSuccessorOfAPodThatIsStillThereHasItsName(t *testing.T) {
-	n := newNamespaces(t)
-	a, old := startPod(t, n, 0, "a"), startPod(t, n, 1, "b")
-	fromHub := func() string {
-		conn, err := net.DialTimeout("tcp", net.JoinHostPort(n.AddressOf("ns", "etcd-1"), echoPort), time.Minute)
-		require.NoError(t, err)
-		defer conn.Close()
-		require.NoError(t, old.process.Signal(syscall.SIGSTOP))
-		defer func() { require.NoError(t, old.process.Signal(syscall.SIGCONT)) }()
-		_, err = fmt.Fprintln(conn, "hello")
-		require.NoError(t, err)
-		require.NoError(t, conn.SetDeadline(time.Now().Add(time.Second)))
-		if _, err = bufio.NewReader(conn).ReadString('\n'); timedOut(err) {
-			return "the old one"
-		}
-		require.NoError(t, err)
-		return "the new one"
-	}
-	require.Equal(t, "the old one", fromHub())
-	require.Equal(t, "ok", old.ask("/open", "to", a.attachment.IP))
-	successor := startPod(t, n, 1, "b2")
-	require.Equal(t, "the new one", fromHub())
-	require.Equal(t, successor.attachment.IP, a.ask("/resolve", "name", successor.peerName()))
-	require.Equal(t, "ok", old.ask("/echo", "to", a.attachment.IP, "text", "it still talks"))
-	require.NoError(t, n.Isolate("etcd-1"))
-	for _, to := range []*testPod{old, successor} {
-		require.Equal(t, "timeout", a.ask("/open", "to", to.attachment.IP, "timeout", short), "both are cut off")
-	}
-	require.NoError(t, n.Rejoin("etcd-1"))
-	require.NoError(t, old.process.Stop(context.Background(), 0))
-	require.NoError(t, n.Detach(context.Background(), old.pod))
-	require.Equal(t, successor.attachment.IP, a.ask("/resolve", "name", successor.peerName()))
-	require.NoError(t, n.Detach(context.Background(), old.pod), "there is nothing to do")
-}
 
 func TestCut(t *testing.T) {
 	whole := t // a pod started in one subtest serves the next ones too
@@ -455,74 +354,6 @@ func TestCut(t *testing.T) {
 		n.AddressOf("other", "etcd-0")
 		require.ErrorContains(t, n.Isolate("etcd-0"), "ambiguous")
 	})
-}
-
-func TestNothingIsLeftBehind(t *testing.T) {
-	needNamespaces(t)
-	links := func(handle *netlink.Handle) []string {
-		list, err := handle.LinkList()
-		require.NoError(t, err)
-		var names []string
-		for _, link := range list {
-			names = append(names, link.Attrs().Name)
-		}
-		return names
-	}
-	outside, err := netns.GetFromPid(os.Getppid())
-	require.NoError(t, err)
-	defer outside.Close()
-	hostHandle, err := netlink.NewHandleAt(outside, unix.NETLINK_ROUTE)
-	require.NoError(t, err)
-	defer hostHandle.Close()
-	ownHandle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
-	require.NoError(t, err)
-	defer ownHandle.Close()
-
-	before := links(ownHandle)
-	dir := filepath.Join(t.TempDir(), "network")
-	n, err := NewNamespaces(dir)
-	require.NoError(t, err)
-	second, err := NewNamespaces(filepath.Join(t.TempDir(), "network"))
-	require.NoError(t, err, "several networks can exist at a time")
-	require.NotEqual(t, n.HubAddress(), second.HubAddress())
-	require.NoError(t, second.Close())
-	p := startPod(t, n, 0, "a")
-	require.NoError(t, n.Isolate("etcd-0"))
-
-	bridge := n.hub.link.Attrs().Name
-	require.Contains(t, links(ownHandle), bridge)
-	for _, name := range links(hostHandle) {
-		require.NotEqual(t, bridge, name, "the host's network was touched")
-		require.NotEqual(t, "q0p10", name, "the host's network was touched")
-	}
-	require.NoError(t, p.process.Stop(context.Background(), 0))
-	require.NoError(t, n.Close())
-	require.NoError(t, n.Close(), "closing twice is no error")
-	require.Equal(t, before, links(ownHandle))
-	_, err = os.Stat(dir)
-	require.ErrorIs(t, err, os.ErrNotExist)
-
-	descriptors, err := os.ReadDir("/proc/self/fd")
-	require.NoError(t, err)
-	for _, d := range descriptors {
-		target, _ := os.Readlink("/proc/self/fd/" + d.Name())
-		if strings.HasPrefix(target, "net:[") {
-			require.Equal(t, strconv.Itoa(int(outside)), d.Name(), "a pod's namespace is still open")
-		}
-	}
-
-	_, err = n.Attach(context.Background(), p.pod)
-	require.ErrorContains(t, err, "closed")
-	require.ErrorContains(t, n.Isolate("etcd-0"), "closed")
-}
-
-func TestPodsOfTwoSetsMayHaveTheSameOrdinal(t *testing.T) {
-	n := newNamespaces(t)
-	for _, name := range []string{"etcd-0", "other-0", "without-one"} {
-		_, err := n.Attach(t.Context(), Pod{Namespace: "ns", Name: name, UID: name})
-		require.NoError(t, err)
-	}
-	require.NoError(t, n.Isolate("etcd-0"), "the links of all of them are there")
 }
 
 // outside returns a command that runs the test binary as a harness that is not yet in

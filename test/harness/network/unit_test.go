@@ -113,26 +113,6 @@ func TestLoopback(t *testing.T) {
 		t.Cleanup(func() { l.Close() })
 		return l
 	}
-	t.Run("every pod can listen on the same port at its own address", func(t *testing.T) {
-		l := newLoopback(t)
-		hub, err := net.Listen("tcp", net.JoinHostPort(l.HubAddress(), "0"))
-		require.NoError(t, err)
-		defer hub.Close()
-		_, port, _ := net.SplitHostPort(hub.Addr().String())
-		for i := range 3 {
-			name := fmt.Sprintf("etcd-%d", i)
-			attachment, err := l.Attach(context.Background(), Pod{Namespace: "ns", Name: name, UID: name})
-			require.NoError(t, err)
-			require.Equal(t, l.AddressOf("ns", name), attachment.IP)
-			require.Empty(t, attachment.Launcher)
-			listener, err := net.Listen("tcp", net.JoinHostPort(attachment.IP, port))
-			require.NoError(t, err)
-			defer listener.Close()
-			conn, err := attachment.Dial(context.Background(), "tcp", listener.Addr().String())
-			require.NoError(t, err)
-			conn.Close()
-		}
-	})
 	t.Run("two harnesses never have the same range", func(t *testing.T) {
 		l := newLoopback(t)
 		base := l.addresses.base

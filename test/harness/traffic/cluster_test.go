@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
 
 	"github.com/quorate/quorate/test/harness/process"
@@ -131,8 +130,6 @@ func (c *testCluster) endpoints() []string {
 	return all
 }
 
-func (c *testCluster) index(endpoint string) int { return slices.Index(c.endpoints(), endpoint) }
-
 func (c *testCluster) start(i int) {
 	c.t.Helper()
 	var initial []string
@@ -162,22 +159,6 @@ func (c *testCluster) start(i int) {
 func (c *testCluster) signal(i int, sig syscall.Signal) {
 	c.t.Helper()
 	require.NoError(c.t, c.members[i].Signal(sig))
-}
-
-// leader returns the number and the ID of the member that leads.
-func (c *testCluster) leader(observer *traffic.Observer) (index int, id uint64) {
-	c.t.Helper()
-	index = -1
-	eventually(c.t, "a leader", func() bool {
-		latest := observer.Latest()
-		for _, probe := range latest.Probes {
-			if latest.Leader != 0 && probe.MemberID == latest.Leader {
-				index, id = c.index(probe.Endpoint), latest.Leader
-			}
-		}
-		return index >= 0
-	})
-	return index, id
 }
 
 func deadline(t *testing.T, d time.Duration) context.Context {
@@ -248,178 +229,6 @@ func finish(t *testing.T, client *traffic.Client, observer *traffic.Observer) (*
 	require.Zero(t, figures.Traffic.UnverifiedWrites)
 	require.Equal(t, len(figures.Cluster.Outages) > 0, figures.Cluster.WithoutQuorumSeconds > 0)
 	return history, observation, figures
-}
-
-func TestAHealthyClusterKeepsItsWord(t *testing.T) {
-	c := startCluster(t, 3)
-	// On a busy machine a healthy member may take longer than the defaults allow.
-	client := startTraffic(t, traffic.Config{Endpoints: c.endpoints, RequestTimeout: 10 * time.Second})
-	observer := startObserver(t, traffic.ObserverConfig{Endpoints: c.endpoints, Timeout: 10 * time.Second})
-	serving(t, observer, 3)
-	writes(t, client, 150)
-	history, observation, figures := finish(t, client, observer)
-
-	require.Zero(t, figures.Traffic.Writes.Failed)
-	require.Zero(t, figures.Cluster.WithoutQuorumSeconds)
-	require.Equal(t, 3, figures.Cluster.FewestServing)
-	require.Equal(t, 3, figures.Cluster.FewestServingAt.Voters)
-	require.NotEmpty(t, figures.Cluster.Leaders)
-	require.Contains(t, []string{"m0", "m1", "m2"}, figures.Cluster.Leaders[0].Name)
-	require.NotZero(t, figures.Traffic.Reads.Answered)
-	require.NotZero(t, figures.Traffic.SerializableReads.Answered)
-
-	t.Run("all members are used for everything", func(t *testing.T) {
-		type use struct {
-			member string
-			kind   traffic.Kind
-		}
-		used := map[use]int{}
-		for _, op := range history.Operations {
-			if op.Kind != traffic.Txn || op.Swapped {
-				used[use{op.Member, op.Kind}]++
-			}
-		}
-		for _, member := range c.endpoints() {
-			for _, kind := range []traffic.Kind{traffic.Put, traffic.Txn, traffic.Get, traffic.SerializableGet} {
-				require.NotZero(t, used[use{member, kind}], "%s at %s", kind, member)
-			}
-		}
-	})
-	t.Run("every watch delivers every acknowledged write once and in order", func(t *testing.T) {
-		require.Len(t, history.Logs, 3)
-		for _, log := range history.Logs {
-			require.True(t, log.Complete, log.Member)
-			at := map[string]int64{}
-			for _, event := range log.Events {
-				at[event.Key+event.Value] = event.Revision
-			}
-			for _, op := range history.Operations {
-				if op.Wrote() {
-					require.Equal(t, op.Revision, at[op.Key+op.Value], "%+v", op)
-				}
-			}
-		}
-	})
-	t.Run("a write that is taken out of the history's evidence is found missing", func(t *testing.T) {
-		for i := range history.Logs {
-			log := &history.Logs[i]
-			log.Events = slices.Delete(log.Events, 10, 11)
-		}
-		require.NotEmpty(t, history.Check().Violations)
-	})
-	t.Run("every sample has the whole member list", func(t *testing.T) {
-		for _, sample := range observation.Samples {
-			require.Equal(t, 3, sample.Members)
-			require.Equal(t, 3, sample.Voters)
-		}
-	})
-}
-
-func TestWatchesThatComeLateAreToldEverythingAllTheSame(t *testing.T) {
-	c := startCluster(t, 3)
-	client := startTraffic(t, traffic.Config{Endpoints: c.endpoints, RequestTimeout: 10 * time.Second,
-		LateWatches: true})
-	observer := startObserver(t, traffic.ObserverConfig{Endpoints: c.endpoints, Timeout: 10 * time.Second})
-	writes(t, client, 150)
-	history, _, figures := finish(t, client, observer)
-
-	require.True(t, figures.Traffic.Verified)
-	require.Zero(t, figures.Traffic.UnverifiedWrites)
-	require.Len(t, history.Logs, 3)
-	for _, log := range history.Logs {
-		require.True(t, log.Complete, log.Member)
-		require.GreaterOrEqual(t, len(log.Events), figures.Traffic.AcknowledgedWrites)
-	}
-}
-
-func TestALeaderThatIsKilledIsReplacedAndNothingIsLost(t *testing.T) {
-	c := startCluster(t, 3)
-	client := startTraffic(t, traffic.Config{Endpoints: c.endpoints})
-	observer := startObserver(t, traffic.ObserverConfig{Endpoints: c.endpoints})
-	serving(t, observer, 3)
-	writes(t, client, 50)
-
-	leader, id := c.leader(observer)
-	c.signal(leader, syscall.SIGKILL)
-	<-c.members[leader].Done()
-	eventually(t, "another leader", func() bool {
-		latest := observer.Latest()
-		return latest.Leader != 0 && latest.Leader != id
-	})
-	writes(t, client, 50)
-	c.start(leader)
-	serving(t, observer, 3)
-	writes(t, client, 50)
-	history, _, figures := finish(t, client, observer)
-	for _, log := range history.Logs {
-		require.True(t, log.Complete, "the watch at %s is resumed, also at the member that was killed", log.Member)
-	}
-
-	require.GreaterOrEqual(t, figures.Cluster.LeaderChanges, 1)
-	require.Greater(t, figures.Cluster.LastTerm, figures.Cluster.FirstTerm)
-	require.LessOrEqual(t, figures.Cluster.FewestServing, 2)
-	require.NotZero(t, figures.Traffic.Writes.FailedAttempts, "the killed member was asked in its turn")
-	require.NotZero(t, figures.Traffic.Writes.Retried)
-	// No follower stands for election before the election timeout since it last heard
-	// of the leader, a heartbeat or two before its end.
-	require.Greater(t, figures.Traffic.LongestWriteOutage.Seconds, electionTimeout.Seconds()/2)
-	require.GreaterOrEqual(t, figures.Traffic.LongestWriteStall.Seconds, figures.Traffic.LongestWriteOutage.Seconds)
-}
-
-// An etcd that ends waits for watches for as long as a request may take.
-func TestAMemberThatEndsNeedNotWaitForTheWatches(t *testing.T) {
-	c := startCluster(t, 3)
-	client := startTraffic(t, traffic.Config{Endpoints: c.endpoints})
-	observer := startObserver(t, traffic.ObserverConfig{Endpoints: c.endpoints})
-	serving(t, observer, 3)
-	writes(t, client, 50)
-	for i := range c.members {
-		began := time.Now()
-		c.signal(i, syscall.SIGTERM)
-		<-c.members[i].Done()
-		t.Logf("member %d has ended after %v", i, time.Since(began))
-		require.Less(t, time.Since(began), 4*time.Second)
-		c.start(i)
-		serving(t, observer, 3)
-		writes(t, client, 50)
-	}
-	history, _, _ := finish(t, client, observer)
-	for _, log := range history.Logs {
-		require.True(t, log.Complete, "the watch at %s is resumed", log.Member)
-	}
-}
-
-func TestAHandoverOfTheLeadershipIsCountedAndIsNoOutage(t *testing.T) {
-	const handovers = 5
-	c := startCluster(t, 3)
-	// The timeouts decide nothing here, and a busy machine needs them long.
-	client := startTraffic(t, traffic.Config{Endpoints: c.endpoints})
-	observer := startObserver(t, traffic.ObserverConfig{Endpoints: c.endpoints, Period: 20 * time.Millisecond,
-		Timeout: 10 * time.Second})
-	serving(t, observer, 3)
-	writes(t, client, 20)
-	for range handovers {
-		leader, id := c.leader(observer)
-		var successor uint64
-		for _, probe := range observer.Latest().Probes {
-			if probe.MemberID != id {
-				successor = probe.MemberID
-			}
-		}
-		etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{c.client(leader)}})
-		require.NoError(t, err)
-		_, err = etcd.MoveLeader(deadline(t, patience), successor)
-		require.NoError(t, err)
-		etcd.Close()
-		eventually(t, "the handover is seen", func() bool { return observer.Latest().Leader == successor })
-		writes(t, client, 20)
-	}
-	_, _, figures := finish(t, client, observer)
-
-	require.GreaterOrEqual(t, figures.Cluster.LeaderChanges, handovers)
-	require.GreaterOrEqual(t, figures.Cluster.LastTerm-figures.Cluster.FirstTerm, uint64(handovers))
-	require.Equal(t, 3, figures.Cluster.FewestServing)
-	require.Zero(t, figures.Cluster.WithoutQuorumSeconds)
 }
 
 func TestTwoOfThreeMembersThatHangAreAnOutageInWhichNothingIsLost(t *testing.T) {
@@ -501,93 +310,6 @@ func TestAClusterWithoutQuorumCannotBeVerified(t *testing.T) {
 	again, errAgain := client.Stop(t.Context())
 	require.Same(t, history, again)
 	require.Equal(t, err, errAgain)
-}
-
-func TestMembersMayComeAndGoAndNeedALogin(t *testing.T) {
-	c := startCluster(t, 1)
-	admin, err := clientv3.New(clientv3.Config{Endpoints: c.endpoints()})
-	require.NoError(t, err)
-	defer admin.Close()
-	ctx := deadline(t, patience)
-	_, err = admin.UserAdd(ctx, "root", "secret")
-	require.NoError(t, err)
-	_, err = admin.UserGrantRole(ctx, "root", "root")
-	require.NoError(t, err)
-	_, err = admin.AuthEnable(ctx)
-	require.NoError(t, err)
-
-	// The second address has no member behind it, and is named only later.
-	var mu sync.Mutex
-	endpoints := c.endpoints()
-	current := func() []string {
-		mu.Lock()
-		defer mu.Unlock()
-		return slices.Clone(endpoints)
-	}
-	client := startTraffic(t, traffic.Config{Endpoints: current, Username: "root", Password: "secret",
-		RequestTimeout: 10 * time.Second})
-	observer := startObserver(t, traffic.ObserverConfig{Endpoints: current, Username: "root", Password: "secret",
-		Timeout: 10 * time.Second})
-	writes(t, client, 20)
-	mu.Lock()
-	endpoints = append(endpoints, "http://"+c.subnet+".2:2379")
-	mu.Unlock()
-	failed := client.Progress().FailedAttempts
-	eventually(t, "attempts at the new endpoint", func() bool { return client.Progress().FailedAttempts >= failed+5 })
-	writes(t, client, 20)
-	_, _, figures := finish(t, client, observer)
-
-	require.Zero(t, figures.Traffic.Writes.Failed)
-	require.Zero(t, figures.Traffic.Writes.Unknown, "what was never sent is known to have failed")
-	require.Equal(t, 1, figures.Cluster.FewestServing)
-
-	t.Run("without a login nobody starts", func(t *testing.T) {
-		_, err := traffic.Start(deadline(t, time.Second), traffic.Config{Endpoints: c.endpoints})
-		require.ErrorContains(t, err, "user name is empty")
-		require.ErrorContains(t, err, c.client(0))
-	})
-}
-
-func TestTheTimeUntilTheClusterIsUpDoesNotCount(t *testing.T) {
-	c := newCluster(t, 1)
-	asked := make(chan struct{}, 1000)
-	endpoints := func() []string {
-		select {
-		case asked <- struct{}{}:
-		default:
-		}
-		return c.endpoints()
-	}
-	type started struct {
-		client   *traffic.Client
-		observer *traffic.Observer
-		err      error
-	}
-	result := make(chan started, 1)
-	ctx := deadline(t, patience)
-	go func() {
-		var s started
-		if s.client, s.err = traffic.Start(ctx,
-			traffic.Config{Endpoints: endpoints, RequestTimeout: 10 * time.Second}); s.err == nil {
-			s.observer, s.err = traffic.StartObserver(ctx,
-				traffic.ObserverConfig{Endpoints: endpoints, Timeout: 10 * time.Second})
-		}
-		result <- s
-	}()
-	for range 3 {
-		<-asked // and was not answered
-	}
-	up := time.Now()
-	c.start(0)
-	s := <-result
-	require.NoError(t, s.err)
-	t.Cleanup(func() { s.observer.Stop() })
-	writes(t, s.client, 10)
-	history, observation, figures := finish(t, s.client, s.observer)
-	require.True(t, history.Start.After(up))
-	require.True(t, observation.Start.After(up))
-	require.Zero(t, figures.Traffic.Writes.FailedAttempts)
-	require.Zero(t, figures.Cluster.WithoutQuorumSeconds)
 }
 
 func TestStartRefusesAClusterThatItCannotUse(t *testing.T) {
