@@ -162,8 +162,8 @@ func TestWhatAKubeletSaysInTheSilenceIsBelieved(t *testing.T) {
 	}
 }
 
-// A watch hangs for as long as a cached view lasts, while a member restarts shortly at its beginning and at its end. That
-// is no member that has been down all the time, so a revision that fails takes no second one.
+// A watch hangs for as long as a cached view lasts, while a member restarts shortly at its beginning and at its end.
+// That is no member that has been down all the time, so a revision that fails takes no second one.
 func TestTwoShortRestartsAreNotOneLongOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newWatchedStage(t)

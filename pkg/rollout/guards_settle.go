@@ -2,7 +2,7 @@ package rollout
 
 // The guards of the rule UpdatedSettle judge every replica.
 
-func updatedFailing(a *Assessment, r *Replica) Verdict { return Verdict{Pass: !r.failing} }
+func updatedFailing(_ *Assessment, r *Replica) Verdict { return Verdict{Pass: !r.failing} }
 
 func terminating(_ *Assessment, r *Replica) Verdict { return Verdict{Pass: !r.Going()} }
 
