@@ -1922,9 +1922,9 @@ func TestTheCureComesInTimeWheneverQuorumWasLost(t *testing.T) {
 	}
 }
 
-// A sidecar that could not go on stands in as well when quorum is lost, but only after the
+// A sidecar that could not go on is the fallback coordinator as well when quorum is lost, but only after the
 // record has been free for one duration longer. So those that can go on come first.
-func TestWhoAbstainsStandsInAsTheLast(t *testing.T) {
+func TestWhoAbstainsIsTheLastFallback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 3)
 		defer run(t, s.config(as("etcd-0")))()
@@ -1941,9 +1941,9 @@ func TestWhoAbstainsStandsInAsTheLast(t *testing.T) {
 	})
 }
 
-// With quorum lost, a live process is left alone for long, and the next stand-in would begin to
+// With quorum lost, a live process is left alone for long, and the next fallback coordinator would begin to
 // count anew. So a member that cannot be seen is then no reason to let another sidecar look.
-func TestAStandInIsPatientBesideAMemberThatItCannotSee(t *testing.T) {
+func TestAFallbackIsPatientBesideAMemberThatItCannotSee(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 3)
 		defer run(t, s.config(as("etcd-1")))()
@@ -1966,8 +1966,8 @@ func TestAStandInIsPatientBesideAMemberThatItCannotSee(t *testing.T) {
 	})
 }
 
-// A stand-in that sees only its own member is cut off, and lets another one look.
-func TestAStandInThatIsCutOffGivesTheRecordBack(t *testing.T) {
+// A fallback coordinator that sees only its own member is cut off, and lets another one look.
+func TestAFallbackThatIsCutOffGivesTheRecordBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 3)
 		defer run(t, s.config(as("etcd-1")))()
@@ -1987,8 +1987,8 @@ func TestAStandInThatIsCutOffGivesTheRecordBack(t *testing.T) {
 	})
 }
 
-// A stand-in that cannot go on gives the record back, for another to try, and pauses.
-func TestAStandInThatFailsGivesTheRecordBack(t *testing.T) {
+// A fallback coordinator that cannot go on gives the record back, for another to try, and pauses.
+func TestAFallbackThatFailsGivesTheRecordBack(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		err  error

@@ -1,7 +1,7 @@
 package rollout
 
 // makeWay is the duty that moves leadership away from a member that others are about to take. It does nothing without
-// the lock: whoever stands in without it is there to bring quorum back.
+// the lock: a fallback coordinator is there to bring quorum back.
 func makeWay(a *Assessment) Decision {
 	target, why, waited := leadsAndLeaves(a)
 	if a.state.NoLock || target.Pod == "" || a.transfersFail(a.Leader) {

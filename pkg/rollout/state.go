@@ -16,8 +16,8 @@ type State struct {
 	// Self is the name of the coordinator's own pod, empty when it runs outside a
 	// member's pod. Its own pod goes last among equals.
 	Self string
-	// NoLock is true where the coordinator stands in without the lock. It then does only what may
-	// bring quorum back.
+	// NoLock is true for a fallback coordinator, which has no lock. It does only what may bring
+	// quorum back.
 	NoLock bool
 
 	// Memory is what only time teaches.

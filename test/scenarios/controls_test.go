@@ -213,7 +213,7 @@ func TestAnIdleClusterCostsNothing(t *testing.T) {
 		}
 	}
 	// Every sidecar keeps its lease alive every second (60 a minute): twice in the time after which
-	// silence makes it stand in for the lock. As soon as the owner of the lock could have been silent for a
+	// silence makes it turn to the fallback. As soon as the owner of the lock could have been silent for a
 	// TTL since it was last asked about, the others read who that is and ask about it again: after eight to
 	// nine seconds (at most 8 a minute). The owner reads who is here and asks about both others. Once a minute it
 	// also asks for the member list, and each member for its status and a read.

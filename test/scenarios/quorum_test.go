@@ -179,9 +179,9 @@ func TestLostQuorumTogetherWithWhoHadTheLock(t *testing.T) {
 		t.Logf("the first removal, of %s, came %v after the change", first.Pod, took)
 		// The lost members refuse connections, and the record is free. A second more is for a busy machine.
 		require.LessOrEqual(t, took, coordinator.DefaultFallbackAfter+2*time.Second)
-		standIn := s.says(ctx, "who stands in", func(e harness.LogEntry) bool { return e.Message == coordinatesNow })
-		require.Equal(t, "fallback", standIn.By)
-		require.NotEqual(t, owner, standIn.Pod)
+		fallback := s.says(ctx, "who is the fallback coordinator", func(e harness.LogEntry) bool { return e.Message == coordinatesNow })
+		require.Equal(t, "fallback", fallback.By)
+		require.NotEqual(t, owner, fallback.Pod)
 		s.complete(ctx)
 
 		// What is due when quorum is back does not wait for the lock.

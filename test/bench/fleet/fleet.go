@@ -97,7 +97,7 @@ func Run(ctx context.Context, o Options) (results []result.Fleet, err error) {
 		return nil, fmt.Errorf("fleet: %w", err)
 	}
 	// This program plays the members. While it collects garbage on a few cores, they may not answer for a second. With
-	// the sidecar's own patience every coordinator would then take etcd for silent and begin to stand in, and with a
+	// the sidecar's own patience every coordinator would then take etcd for silent and turn to the fallback, and with a
 	// thousand clusters that keeps those cores busy for good.
 	defer harness.CollectRarely()()
 	f, err := start(ctx, o)
