@@ -112,7 +112,7 @@ func TestAHostEmbedsTheLibraryForTwoClustersInOneProcess(t *testing.T) {
 		// There is one event for each time that this revision was completed. That can be more than once, because
 		// a pod that stops being Ready for a moment begins a rollout, which completes as soon as it is Ready again.
 		require.Positive(t, completed, "%+v", history)
-		// The fallback coordinator may see a single member's rollout complete just when the new sidecar takes over and sees it too.
+		// The fallback may see a single member's rollout complete just when the new sidecar takes over and sees it too.
 		most := completed
 		if len(s.Pods()) == 1 {
 			most += 2

@@ -157,8 +157,8 @@ func (h *host) Control(workers int, _ *struct{}) error {
 
 // A sidecar has its own member confirm its session twice within --fallback-after, over loopback. Here all of them share
 // a few cores with all members, and by default a thousand clusters have 3,000 keep-alives a second. When the cores are
-// busy for one to two seconds, every sidecar would take etcd for silent and turn to the fallback. So a coordinator of this
-// fleet is more patient. That changes nothing that it asks of the API server while etcd answers.
+// busy for one to two seconds, every sidecar would take etcd for silent and turn to the fallback. So a coordinator of
+// this fleet is more patient. That changes nothing that it asks of the API server while etcd answers.
 const (
 	patience = 10 * time.Second
 	lockTTL  = 3 * patience
