@@ -179,7 +179,9 @@ func TestLostQuorumTogetherWithWhoHadTheLock(t *testing.T) {
 		t.Logf("the first removal, of %s, came %v after the change", first.Pod, took)
 		// The lost members refuse connections, and the record is free. A second more is for a busy machine.
 		require.LessOrEqual(t, took, coordinator.DefaultFallbackAfter+2*time.Second)
-		fallback := s.says(ctx, "who is the fallback", func(e harness.LogEntry) bool { return e.Message == coordinatesNow })
+		fallback := s.says(ctx, "who is the fallback", func(e harness.LogEntry) bool {
+			return e.Message == coordinatesNow
+		})
 		require.Equal(t, "fallback", fallback.By)
 		require.NotEqual(t, owner, fallback.Pod)
 		s.complete(ctx)
