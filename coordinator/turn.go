@@ -204,9 +204,6 @@ func (t *turn) look(ctx context.Context) error {
 		if v == nil {
 			break
 		}
-		if t.foresees(v) {
-			defer v.read(ctx, t.c)()
-		}
 		if sure, err := t.lookBy(ctx, v); err != nil || sure {
 			return err
 		}
@@ -219,7 +216,11 @@ func (t *turn) look(ctx context.Context) error {
 // adds it, and it is decided anew. It returns false if the cached view was not true any more when something was to be
 // done.
 func (t *turn) lookBy(ctx context.Context, v *cachedView) (sure bool, err error) {
-	o, err := t.observer.observe(ctx, v)
+	began := t.observer.starts(v == nil)
+	if v != nil && t.foresees(v) {
+		defer v.read(ctx, t.c)()
+	}
+	o, err := t.observer.observe(ctx, v, began)
 	if err != nil {
 		return false, err
 	}
