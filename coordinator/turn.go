@@ -234,9 +234,7 @@ func (t *turn) lookBy(ctx context.Context, v *cachedView) (sure bool, err error)
 	m.memory = t.tracker.note(m.now, &o, joined)
 	d := decide(&o, joined, &m)
 	for d.lacks != nothing {
-		if o, err = t.observer.add(ctx, o, &d); err != nil {
-			return false, err
-		}
+		o, err = t.observer.add(ctx, o, &d)
 		m.now = time.Now()
 		if refusal := o.budget.refusal; refusal != nil {
 			m.memory.RefusedEviction, o.budget.refusal = *refusal, nil
@@ -244,6 +242,9 @@ func (t *turn) lookBy(ctx context.Context, v *cachedView) (sure bool, err error)
 				t.c.tellBlocked(&d)
 				m.memory.RefusedEviction = t.tracker.refuse(m.now, *refusal)
 			}
+		}
+		if err != nil {
+			return false, err
 		}
 		t.seen = o
 		if o.changed != nil {
