@@ -475,3 +475,28 @@ func TestAMissingPermissionToEvictIsNamedBeforeAnythingStandsOnRecord(t *testing
 		within(t, 5*time.Minute, "the rollout", func() bool { return s.settled("rev-2") })
 	})
 }
+
+// The budget is asked while the pods are read. What it has said counts although they could not be read.
+func TestARefusalIsRememberedAlthoughTheLookFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newWatchedStage(t)
+		s.setBudget(refusing(needsTwo))
+		s.annotate(rollout.ControlPartition, "3")
+		s.update("rev-2")
+		defer run(t, s.config(evicting, neverDue))()
+		<-time.After(time.Minute)
+		s.begin()
+		s.answering(func(_ context.Context, request string, send func() error) error {
+			if request == listPods && len(s.at(listPods)) == 1 {
+				return errRefused
+			}
+			return send()
+		})
+		s.annotate(rollout.ControlPartition, "0")
+		<-time.After(10 * time.Second)
+		asked := s.at(asksBudget)
+		if len(s.at(listPods)) == 0 || len(asked) < 2 || asked[1]-asked[0] < evictAgain {
+			t.Errorf("the budget was asked at %v, and the pods were read at %v", asked, s.at(listPods))
+		}
+	})
+}

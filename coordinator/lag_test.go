@@ -140,6 +140,50 @@ func TestNobodyIsUnfitBecauseOfAStaleView(t *testing.T) {
 	})
 }
 
+// A member that does not answer may be one whose pod is gone, and a watch may not have told of that. So everything is
+// read live at once, and whoever really does not see a member does not wait for the next time that it is due.
+func TestWhoDoesNotSeeAMemberReadsLiveAndLetsAnotherTry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newWatchedStage(t)
+		s.annotate(rollout.ControlPaused, "true")
+		s.update("rev-2")
+		defer run(t, s.config(as("etcd-2"), neverDue))()
+		<-time.After(time.Minute)
+		s.waits(fit("etcd-0"))
+		<-time.After(10 * time.Second)
+		s.begin()
+		s.unreachable(1, true)
+		<-time.After(2 * time.Minute)
+		aside := s.at("says unfit: etcd-1 has been Unknown")
+		if len(aside) != 1 || aside[0] < unknownPatience || aside[0] > unknownPatience+3*held {
+			t.Errorf("it stepped aside at %v, and had read the pods at %v", aside, s.at(listPods))
+		}
+	})
+}
+
+// Watches that hang tell nothing. What the next live look finds may have happened a moment ago, and a container that is
+// restarted at once may leave the pod as Ready as it was.
+func TestALiveLookDoesNotBelieveForHowLongTheWatchesHaveToldTheSame(t *testing.T) {
+	const minReady = 30 * time.Second
+	synctest.Test(t, func(t *testing.T) {
+		s := newWatchedStage(t)
+		s.change(func() { s.set.Spec.MinReadySeconds = int32(minReady.Seconds()) })
+		s.annotate(rollout.ControlPartition, "2")
+		s.update("rev-2")
+		defer run(t, s.config(neverDue))()
+		<-time.After(3 * time.Minute)
+		s.begin()
+		defer s.hold()()
+		s.change(func() { s.pods[2].Status.ContainerStatuses[0].RestartCount++ })
+		s.annotate(rollout.ControlPartition, "0")
+		<-time.After(10 * time.Minute)
+		read, removed := s.at(listPods), s.at("delete etcd-1")
+		if len(removed) != 1 || removed[0]-read[0] < minReady || removed[0]-read[0] > minReady+2*held {
+			t.Errorf("etcd-1 was removed at %v, and the pods were read live at %v", removed, read)
+		}
+	})
+}
+
 // A pod that was unready until a moment ago has not been Ready for minReadySeconds, in whatever burst the watch tells.
 func TestABurstOfLateEventsMakesNoPodSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -19,11 +19,7 @@ import (
 // observation is what one look has seen. It is a value: what is added to it later, because a decision lacks it, makes
 // another one.
 type observation struct {
-	// begun is when it began. BegunAt is the same by the wall clock, and read is the same on the monotonic clock in a
-	// look that reads the pods live.
-	begun   record.Instant
-	begunAt time.Time
-	read    time.Time
+	moment
 	// view is what the look goes by in place of what Kubernetes says live, nil if it is live.
 	view *cachedView
 	// etcdTook is how long etcd's members took to answer.
@@ -49,6 +45,23 @@ type observation struct {
 	changed   *workload.Observation
 	// faults are what failed without keeping the look from its end.
 	faults []fault
+}
+
+// moment is when a look began. Nothing that is read for it is older. BegunAt is the same by the wall clock, and read is
+// the same on the monotonic clock in a look that reads the pods live.
+type moment struct {
+	begun   record.Instant
+	begunAt time.Time
+	read    time.Time
+}
+
+// starts returns when a look begins, that is now.
+func (o *observer) starts(live bool) moment {
+	m := moment{begun: o.c.now(), begunAt: o.c.cfg.wall().Round(0)}
+	if live {
+		m.read = time.Now()
+	}
+	return m
 }
 
 // budget is what is known of the PodDisruptionBudget.
@@ -79,11 +92,7 @@ type observer struct {
 
 // observe looks at everything, and follows what belongs to it from here on. With a view, only etcd is asked, and no
 // gate. The other sidecars are asked at the same time, so that a hanging member does not age the evidence twice.
-func (o *observer) observe(ctx context.Context, v *cachedView) (observation, error) {
-	begun, begunAt, read := o.c.now(), o.c.cfg.wall().Round(0), time.Time{}
-	if v == nil {
-		read = time.Now()
-	}
+func (o *observer) observe(ctx context.Context, v *cachedView, began moment) (observation, error) {
 	var asked sync.WaitGroup
 	var others peers
 	asking, enough := context.WithCancel(ctx)
@@ -97,7 +106,7 @@ func (o *observer) observe(ctx context.Context, v *cachedView) (observation, err
 	if err != nil {
 		return observation{}, err
 	}
-	seen.begun, seen.begunAt, seen.read, seen.view = begun, begunAt, read, v
+	seen.moment, seen.view = began, v
 	o.know(&seen, others)
 	seen.budget.allows, seen.budget.known = o.c.workload.BudgetAllows()
 	o.c.workload.Follow(seen.workload)

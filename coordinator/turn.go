@@ -204,9 +204,6 @@ func (t *turn) look(ctx context.Context) error {
 		if v == nil {
 			break
 		}
-		if t.foresees(v) {
-			defer v.read(ctx, t.c)()
-		}
 		if sure, err := t.lookBy(ctx, v); err != nil || sure {
 			return err
 		}
@@ -219,7 +216,11 @@ func (t *turn) look(ctx context.Context) error {
 // adds it, and it is decided anew. It returns false if the cached view was not true any more when something was to be
 // done.
 func (t *turn) lookBy(ctx context.Context, v *cachedView) (sure bool, err error) {
-	o, err := t.observer.observe(ctx, v)
+	began := t.observer.starts(v == nil)
+	if v != nil && t.foresees(v) {
+		defer v.read(ctx, t.c)()
+	}
+	o, err := t.observer.observe(ctx, v, began)
 	if err != nil {
 		return false, err
 	}
@@ -233,9 +234,7 @@ func (t *turn) lookBy(ctx context.Context, v *cachedView) (sure bool, err error)
 	m.memory = t.tracker.note(m.now, &o, joined)
 	d := decide(&o, joined, &m)
 	for d.lacks != nothing {
-		if o, err = t.observer.add(ctx, o, &d); err != nil {
-			return false, err
-		}
+		o, err = t.observer.add(ctx, o, &d)
 		m.now = time.Now()
 		if refusal := o.budget.refusal; refusal != nil {
 			m.memory.RefusedEviction, o.budget.refusal = *refusal, nil
@@ -243,6 +242,9 @@ func (t *turn) lookBy(ctx context.Context, v *cachedView) (sure bool, err error)
 				t.c.tellBlocked(&d)
 				m.memory.RefusedEviction = t.tracker.refuse(m.now, *refusal)
 			}
+		}
+		if err != nil {
+			return false, err
 		}
 		t.seen = o
 		if o.changed != nil {
