@@ -136,15 +136,17 @@ func (d *decision) choose(o *observation, m *remembered) {
 	default:
 		d.unfit = unfit{why: unknown + " has been Unknown to this sidecar for too long", least: unfitFor}
 	}
-	if alone {
-		return // Without a lock there is nothing to hand over.
-	}
 	var waited time.Duration
 	if selfupdate.OwnPodNext(d.Decision) {
 		d.ownNextSince = since(m.tracker.ownNextSince, m.now)
 		waited = m.now.Sub(d.ownNextSince)
 	}
-	d.choice = selfupdate.Choose(d.Decision, o.peers.all, waited)
+	if !alone { // Without a lock there is nothing to hand over.
+		d.choice = selfupdate.Choose(d.Decision, o.peers.all, waited)
+	}
+	if d.choice == (selfupdate.Choice{}) && !o.peers.known {
+		d.choice = selfupdate.Alone(d.Decision, waited)
+	}
 }
 
 // evidence is what is still to be found out. An eviction needs the budget's word. A change of leadership is between the

@@ -1987,6 +1987,25 @@ func TestAFallbackThatIsCutOffGivesTheRecordBack(t *testing.T) {
 	})
 }
 
+// A sidecar whose own member crashes loses the lock, and becomes the fallback coordinator a moment before another one
+// has the lock. Its own pod is then the first to go. It leaves that to the other one, but not for ever.
+func TestAFallbackWhoseOwnPodIsNextWaitsForTheLockOfAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 3)
+		defer run(t, s.config(as("etcd-1")))()
+		<-time.After(time.Minute)
+		s.unreachable(1, true)
+		s.refuse(1)
+		s.crashes(1)
+		s.begin()
+		s.update("rev-2")
+		within(t, time.Minute, "that the first pod goes", func() bool { return len(s.at("delete ")) > 0 })
+		if waited := s.at("delete etcd-1")[0] - s.at(claims)[0]; waited < selfupdate.LineUp {
+			t.Errorf("it removed its own pod %v after its claim", waited)
+		}
+	})
+}
+
 // A fallback coordinator that cannot go on gives the record back, for another to try, and pauses.
 func TestAFallbackThatFailsGivesTheRecordBack(t *testing.T) {
 	for _, tc := range []struct {

@@ -33,9 +33,9 @@ type Peer struct {
 	Queued int64
 }
 
-// LineUp is how long the sidecar of an updated, settled pod may take to join the queue for the lock.
-// Until then, the coordinator does not remove its own pod. A pod is Ready a moment before its sidecar
-// has found the others.
+// LineUp is how long the sidecar of an updated, settled pod may take to join the queue for the lock, and how long a
+// sidecar whose member serves may take to get the lock that ours has lost. Until then, the coordinator does not remove
+// its own pod. A pod is Ready a moment before its sidecar has found the others.
 const LineUp = 5 * time.Second
 
 // Sidecars says what a decision may know of the sidecars: whether it is known who is there, who is, and which of the
@@ -101,6 +101,23 @@ func Choose(d rollout.Decision, peers []Peer, waited time.Duration) Choice {
 		}
 		if p := best(d.Assessment, peers, able); p != nil {
 			return Choice{To: p, Reason: fmt.Sprintf("%s is next, and %s can replace it", own.Name, p.Pod)}
+		}
+	}
+	return Choice{}
+}
+
+// Alone decides the same where it is not known who else is here: for a fallback coordinator, which has no lock to hand
+// over, and for one to which etcd has just fallen silent. Mostly it is only the own member that is silent. Where that of
+// another pod serves, the sidecar of that pod can have the lock in a moment, and removes the own pod in place of us.
+// Where quorum is lost nobody serves, and nothing waits.
+func Alone(d rollout.Decision, waited time.Duration) Choice {
+	if waited >= LineUp || !OwnPodNext(d) {
+		return Choice{}
+	}
+	for i := range d.Assessment.Replicas {
+		if r := &d.Assessment.Replicas[i]; !r.Self && !r.Going() && able(r) {
+			return Choice{Await: r.Name, Reason: fmt.Sprintf("%s is next, and %s serves, whose sidecar can have the lock",
+				d.Target().Pod, r.Name)}
 		}
 	}
 	return Choice{}

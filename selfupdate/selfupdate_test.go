@@ -240,6 +240,35 @@ func TestBeforeTheOwnPodGoesTheSidecarOfAnUpdatedPodMayLineUp(t *testing.T) {
 	}
 }
 
+func TestAFallbackCoordinatorLetsTheSidecarOfAMemberThatServesReplaceItsOwnPod(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		scene func(*scene)
+		await string
+	}{
+		{"whoever that is, and whether or not it is known", func(s *scene) { s.peers = nil }, "etcd-1"},
+		{"not for ever", func(s *scene) { s.waited = selfupdate.LineUp }, ""},
+		{"not when another pod is next", func(s *scene) { s.act(rollout.ActionRemove, 1) }, ""},
+		{"not one that is on its way out", func(s *scene) { s.replicas[1].Pod.Terminating = true }, "etcd-2"},
+		{"not one whose sidecar is sick", func(s *scene) { s.replicas[1].SidecarSick = true }, "etcd-2"},
+		{"not where quorum is lost, so that no member serves", func(s *scene) {
+			s.replicas[1].Evidence, s.replicas[2].Evidence = rollout.Down, rollout.Unknown
+		}, ""},
+		{"not where there is no other member", func(s *scene) { s.replicas = s.replicas[:1] }, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newScene()
+			s.waited = selfupdate.LineUp - 1
+			s.act(rollout.ActionRemove, 0)
+			tc.scene(s)
+			s.decision.Assessment = &rollout.Assessment{Replicas: s.replicas}
+			if c := selfupdate.Alone(s.decision, s.waited); c.Await != tc.await || c.To != nil {
+				t.Errorf("awaits %q, want %q: %s", c.Await, tc.await, c.Reason)
+			}
+		})
+	}
+}
+
 func TestTheOwnPodIsNextWhenItIsToBeRemoved(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
