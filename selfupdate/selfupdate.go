@@ -107,8 +107,8 @@ func Choose(d rollout.Decision, peers []Peer, waited time.Duration) Choice {
 }
 
 // Alone decides the same where it is not known who else is here: for a fallback coordinator, which has no lock to hand
-// over, and for one to which etcd has just fallen silent. Mostly it is only the own member that is silent. Where that of
-// another pod serves, the sidecar of that pod can have the lock in a moment, and removes the own pod in place of us.
+// over, and for one to which etcd has just fallen silent. Mostly it is only the own member that is silent. Where that
+// of another pod serves, the sidecar of that pod can have the lock in a moment, and removes the own pod in place of us.
 // Where quorum is lost nobody serves, and nothing waits.
 func Alone(d rollout.Decision, waited time.Duration) Choice {
 	if waited >= LineUp || !OwnPodNext(d) {
@@ -116,8 +116,8 @@ func Alone(d rollout.Decision, waited time.Duration) Choice {
 	}
 	for i := range d.Assessment.Replicas {
 		if r := &d.Assessment.Replicas[i]; !r.Self && !r.Going() && able(r) {
-			return Choice{Await: r.Name, Reason: fmt.Sprintf("%s is next, and %s serves, whose sidecar can have the lock",
-				d.Target().Pod, r.Name)}
+			return Choice{Await: r.Name, Reason: fmt.Sprintf("%s is next, and the sidecar of %s, which serves, "+
+				"can have the lock", d.Target().Pod, r.Name)}
 		}
 	}
 	return Choice{}
