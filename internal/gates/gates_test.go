@@ -109,9 +109,9 @@ func TestAGate(t *testing.T) {
 		}},
 		{"that hangs is asked again, and what it says when its time is over does not count",
 			func(t *testing.T, ctx context.Context) {
-				calls := 0
+				var calls atomic.Int32
 				g, late := one(func(ctx context.Context) (bool, string) {
-					calls++
+					calls.Add(1)
 					<-ctx.Done()
 					return true, "it was in time"
 				})
@@ -119,8 +119,8 @@ func TestAGate(t *testing.T) {
 				if said.Pass || !strings.HasPrefix(said.Detail, "the host has not answered for 10m") || *late > 0 {
 					t.Errorf("it says %+v, and %d looks were asked for", said, *late)
 				}
-				if calls < 19 || calls > 21 {
-					t.Errorf("asked %d times in ten minutes", calls)
+				if n := calls.Load(); n < 19 || n > 21 {
+					t.Errorf("asked %d times in ten minutes", n)
 				}
 			}},
 		{"that passed counts for 30 s after it has answered last", func(t *testing.T, ctx context.Context) {
