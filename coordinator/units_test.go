@@ -9,6 +9,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -261,14 +263,14 @@ func (w refusedWatch) Watch(context.Context, metav1.ListOptions) (watch.Interfac
 
 func TestARefusedWatchIsLoggedOnceAMinuteAndAnOutageNotAtAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var out bytes.Buffer
+		var out lockedBuffer
 		logger := logrus.New()
 		logger.SetOutput(&out)
 		forbidden := apierrors.NewForbidden(schema.GroupResource{Group: "apps", Resource: "statefulsets"}, "",
 			errors.New("x"))
-		asked := 0
+		var asked atomic.Int64
 		c := &Coordinator{log: logrus.NewEntry(logger), cfg: Config{StatefulSets: refusedWatch{answer: func() error {
-			if asked++; asked%2 == 1 { // One attempt a second.
+			if asked.Add(1)%2 == 1 { // One attempt a second.
 				return forbidden
 			}
 			return fmt.Errorf("stream error %v", time.Now())
@@ -277,14 +279,32 @@ func TestARefusedWatchIsLoggedOnceAMinuteAndAnOutageNotAtAll(t *testing.T) {
 		<-time.After(time.Minute - time.Millisecond)
 		text := out.String()
 		if strings.Count(text, "\n") != 1 || !strings.Contains(text, "the StatefulSet cannot be watched; retrying") ||
-			!strings.Contains(text, "see deploy/base/role.yaml") || asked != 60 {
-			t.Errorf("log of a minute and %d attempts: %s", asked, text)
+			!strings.Contains(text, "see deploy/base/role.yaml") || asked.Load() != 60 {
+			t.Errorf("log of a minute and %d attempts: %s", asked.Load(), text)
 		}
 		<-time.After(2 * time.Millisecond)
 		if n := strings.Count(out.String(), "\n"); n != 2 {
 			t.Errorf("%d lines after a minute, want 2", n)
 		}
 	})
+}
+
+// lockedBuffer takes what several goroutines log.
+type lockedBuffer struct {
+	mu  sync.Mutex
+	all bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.all.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.all.String()
 }
 
 func TestErrorsOfKubernetesSayWhatToDo(t *testing.T) {
