@@ -12,6 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/quorate/quorate/test/harness/dns"
 )
 
 // runtimeText is the configuration of containerd 1.6, which later releases read too. restrict_oom_score_adj is for
@@ -77,7 +79,7 @@ const quickRestarts = "crashLoopBackOff: {maxContainerRestartPeriod: 4s}\n"
 func (n *Nodes) install(o *one) error {
 	net := n.config.Network
 	plugins := filepath.Join(n.config.Runtime, "usr", "lib", "cni")
-	kubelet := fmt.Sprintf(kubeletText, n.group(o), runtimeSocket, net.HubAddress(), clusterDomain,
+	kubelet := fmt.Sprintf(kubeletText, n.group(o), runtimeSocket, net.HubAddress(), dns.ClusterDomain,
 		filepath.Join(o.dir, resolvConfig))
 	if !n.config.Patient {
 		kubelet += quickRestarts

@@ -8,40 +8,19 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 
-	"golang.org/x/net/dns/dnsmessage"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/quorate/quorate/test/harness/dns"
 )
 
-// clusterDomain is the usual domain of a cluster.
-const clusterDomain = "cluster.local"
-
-// names is the DNS of the cluster: a name leads to what is known at the moment, for no time at all. Pods behind a
-// headless Service are known by their names as soon as they have an address, ready or not. Every name outside of the
-// cluster is unknown.
+// names are the cluster's DNS, which is served to its pods.
 type names struct {
+	*dns.Names
 	conn   net.PacketConn
 	served sync.WaitGroup
-
-	mu         sync.Mutex
-	pods       map[types.UID]host
-	services   map[string][]netip.Addr
-	redirected map[string]netip.Addr
-}
-
-// host is a pod that has a name.
-type host struct {
-	name    string
-	address netip.Addr
-}
-
-func newNames() *names {
-	return &names{pods: map[types.UID]host{}, services: map[string][]netip.Addr{},
-		redirected: map[string]netip.Addr{}}
 }
 
 func serveNames(address string) (*names, error) {
@@ -49,9 +28,8 @@ func serveNames(address string) (*names, error) {
 	if err != nil {
 		return nil, fmt.Errorf("serve DNS: %w", err)
 	}
-	n := newNames()
-	n.conn = conn
-	n.served.Go(func() { serve(conn, n.find) })
+	n := &names{Names: dns.New(), conn: conn}
+	n.served.Go(func() { dns.Serve(conn, n.Find) })
 	return n, nil
 }
 
@@ -62,99 +40,8 @@ func (n *names) close() {
 
 // set is told of a pod's address. It is invalid for a pod that has none any more.
 func (n *names) set(p *corev1.Pod, address netip.Addr) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if !address.IsValid() || p.Spec.Hostname == "" || p.Spec.Subdomain == "" {
-		delete(n.pods, p.UID)
-		return
-	}
-	n.pods[p.UID] = host{address: address,
-		name: strings.Join([]string{p.Spec.Hostname, p.Spec.Subdomain, p.Namespace, "svc", clusterDomain}, ".")}
-}
-
-func (n *names) setService(namespace, name string, addresses []string) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	full := strings.Join([]string{name, namespace, "svc", clusterDomain}, ".")
-	n.services[full] = nil
-	for _, text := range addresses {
-		address, err := netip.ParseAddr(text)
-		if err != nil {
-			return fmt.Errorf("address of the Service %s: %w", name, err)
-		}
-		n.services[full] = append(n.services[full], address)
-	}
-	return nil
-}
-
-func (n *names) redirect(name, to string) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	full := strings.TrimSuffix(name, "."+clusterDomain) + "." + clusterDomain
-	delete(n.redirected, full)
-	if to == "" {
-		return nil
-	}
-	address, err := netip.ParseAddr(to)
-	n.redirected[full] = address
-	return err
-}
-
-// find returns where a name leads.
-func (n *names) find(name string) []netip.Addr {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if address, is := n.redirected[name]; is {
-		return []netip.Addr{address}
-	}
-	found := slices.Clone(n.services[name])
-	for _, h := range n.pods {
-		if h.name == name {
-			found = append(found, h.address)
-		}
-	}
-	return found
-}
-
-// serve answers questions by what find says.
-func serve(conn net.PacketConn, find func(name string) []netip.Addr) {
-	buffer := make([]byte, 4096)
-	for {
-		size, from, err := conn.ReadFrom(buffer)
-		if err != nil {
-			return // It was closed.
-		}
-		if reply, err := answer(buffer[:size], find); err == nil {
-			_, _ = conn.WriteTo(reply, from) // Whoever gets no answer asks again.
-		}
-	}
-}
-
-func answer(message []byte, find func(name string) []netip.Addr) ([]byte, error) {
-	var parser dnsmessage.Parser
-	header, err := parser.Start(message)
-	if err != nil {
-		return nil, err
-	}
-	question, err := parser.Question()
-	if err != nil {
-		return nil, err
-	}
-	found := find(strings.ToLower(strings.TrimSuffix(question.Name.String(), ".")))
-	header.Response, header.Authoritative, header.RecursionAvailable = true, true, true
-	if len(found) == 0 {
-		header.RCode = dnsmessage.RCodeNameError
-	}
-	reply := dnsmessage.Message{Header: header, Questions: []dnsmessage.Question{question}}
-	for _, address := range found {
-		if question.Type == dnsmessage.TypeA {
-			reply.Answers = append(reply.Answers, dnsmessage.Resource{
-				Header: dnsmessage.ResourceHeader{Name: question.Name, Type: question.Type, Class: question.Class},
-				Body:   &dnsmessage.AResource{A: address.As4()},
-			})
-		}
-	}
-	return reply.Pack()
+	n.Set(dns.Pod{UID: string(p.UID), Namespace: p.Namespace, Hostname: p.Spec.Hostname, Subdomain: p.Spec.Subdomain},
+		address)
 }
 
 // Resolver lets the harness itself resolve the names of pods, in its own mount namespace. Networks that are there at
@@ -177,10 +64,10 @@ func NewResolver(dir string) (*Resolver, error) {
 		return nil, fmt.Errorf("serve DNS: %w", err)
 	}
 	r := &Resolver{conn: conn}
-	r.served.Go(func() { serve(conn, r.find) })
+	r.served.Go(func() { dns.Serve(conn, r.find) })
 	file := filepath.Join(dir, "resolv.conf")
 	// As in a pod, "svc" may be left out: etcd-druid asks for main-client.default.
-	text := "nameserver " + resolverAddress + "\nsearch svc." + clusterDomain + " " + clusterDomain +
+	text := "nameserver " + resolverAddress + "\nsearch svc." + dns.ClusterDomain + " " + dns.ClusterDomain +
 		"\noptions ndots:5 timeout:1\n"
 	err = errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(file, []byte(text), 0o644))
 	if err == nil {
@@ -215,7 +102,7 @@ func (r *Resolver) find(name string) (found []netip.Addr) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, n := range r.known {
-		found = append(found, n.find(name)...)
+		found = append(found, n.Find(name)...)
 	}
 	return found
 }

@@ -233,11 +233,11 @@ func (n *Network) forget(p *corev1.Pod) {
 
 // SetService makes the name of a Service lead to the addresses behind it. With none it is unknown.
 func (n *Network) SetService(namespace, name string, addresses ...string) error {
-	return n.names.setService(namespace, name, addresses)
+	return n.names.SetService(namespace, name, addresses)
 }
 
 // Redirect makes a name lead to an address, as stale DNS does. An empty address undoes it.
-func (n *Network) Redirect(name, address string) error { return n.names.redirect(name, address) }
+func (n *Network) Redirect(name, address string) error { return n.names.Redirect(name, address) }
 
 // Cut silently drops everything between two ends, in both directions, until Heal. An end is the Hub, a node as
 // nodes/name, or a pod as namespace/name, and then a cut holds for its successors too.

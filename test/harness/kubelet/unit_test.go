@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/quorate/quorate/test/harness/dns"
 )
 
 func TestLogsAreCopiedWithoutWhatTheRuntimeAdds(t *testing.T) {
@@ -44,7 +46,7 @@ func TestLogsAreCopiedWithoutWhatTheRuntimeAdds(t *testing.T) {
 
 func TestAPodThatHasEndedHasNoAddress(t *testing.T) {
 	t.Parallel()
-	n := &Network{names: newNames(), stations: map[string]station{}}
+	n := &Network{names: &names{Names: dns.New()}, stations: map[string]station{}}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "main-0", UID: "a"},
 		Status: corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.64.1.10"}}
 	require.NoError(t, n.learn(pod))
@@ -58,9 +60,9 @@ func TestAPodThatHasEndedHasNoAddress(t *testing.T) {
 func TestTheHarnessFindsThePodsOfAllNetworks(t *testing.T) {
 	t.Parallel()
 	r := &Resolver{}
-	const suffix = ".peer.default.svc." + clusterDomain
+	const suffix = ".peer.default.svc." + dns.ClusterDomain
 	for i, name := range []string{"one", "other"} {
-		n := newNames()
+		n := &names{Names: dns.New()}
 		n.set(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", UID: "a"},
 			Spec: corev1.PodSpec{Hostname: name, Subdomain: "peer"}}, netip.AddrFrom4([4]byte{10, byte(64 + i), 1, 10}))
 		r.add(n)

@@ -6,14 +6,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/quorate/quorate/test/harness/dns"
 )
 
-const (
-	// clusterDomain is the usual DNS domain of a cluster.
-	clusterDomain = "cluster.local"
-	// resolverAddress is where every pod has its DNS.
-	resolverAddress = "127.0.0.1"
-)
+// resolverAddress is where every pod has its DNS.
+const resolverAddress = "127.0.0.1"
 
 // hostsOf returns a pod's hosts file: localhost, the pod's own hostname, and its aliases.
 func hostsOf(self Pod, address string, aliases map[string]string) string {
@@ -32,7 +30,7 @@ func hostsOf(self Pod, address string, aliases map[string]string) string {
 // resolvConf has the search list of a cluster.
 func resolvConf(namespace string) string {
 	return fmt.Sprintf("nameserver %s\nsearch %s.svc.%s svc.%[3]s %[3]s\noptions ndots:5 timeout:1\n", resolverAddress,
-		namespace, clusterDomain)
+		namespace, dns.ClusterDomain)
 }
 
 // podFiles are the files that a pod sees instead of the host's.

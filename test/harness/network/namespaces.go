@@ -417,12 +417,12 @@ func (n *Namespaces) SetHosts(namespace, podName string, aliases map[string]stri
 // SetService makes the name of a Service lead to the addresses behind it, in all pods; with none the
 // name is unknown. (In a cluster the name leads to one address, and that to any of those.)
 func (n *Namespaces) SetService(namespace, name string, addresses ...string) error {
-	return n.names.setService(namespace, name, addresses)
+	return n.names.SetService(namespace, name, addresses)
 }
 
 // Redirect makes a name lead to an address, in all pods and in place of its own address,
 // as stale DNS does; an empty address undoes it. Programs keep the connections that they have.
-func (n *Namespaces) Redirect(name, address string) error { return n.names.redirect(name, address) }
+func (n *Namespaces) Redirect(name, address string) error { return n.names.Redirect(name, address) }
 
 // Close implements [Network]. Closing twice is no error.
 func (n *Namespaces) Close() error {

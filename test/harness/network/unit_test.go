@@ -81,8 +81,8 @@ func TestNames(t *testing.T) {
 	n.set(peer, netip.MustParseAddr("10.0.0.11"))
 	n.set(foreign, netip.MustParseAddr("10.0.0.12"))
 	n.set(Pod{Namespace: "ns", Name: "job", UID: "4"}, netip.MustParseAddr("10.0.0.13"))
-	require.NoError(t, n.setService("ns", "etcd-client", []string{"10.0.0.10", "10.0.0.11"}))
-	require.NoError(t, n.redirect("etcd-1.etcd-peer.ns.svc", "10.0.0.10"))
+	require.NoError(t, n.SetService("ns", "etcd-client", []string{"10.0.0.10", "10.0.0.11"}))
+	require.NoError(t, n.Redirect("etcd-1.etcd-peer.ns.svc", "10.0.0.10"))
 	for name, want := range map[string]string{
 		"etcd-1.etcd-peer.ns.svc.cluster.local":    "[10.0.0.10]", // redirected
 		"etcd-0.etcd-peer.other.svc.cluster.local": "[10.0.0.12]",
@@ -92,17 +92,17 @@ func TestNames(t *testing.T) {
 		"quorate.dev":                              "[]",
 	} {
 		t.Run(fmt.Sprintf("%s resolves to %s", name, want), func(t *testing.T) {
-			require.Equal(t, want, fmt.Sprint(n.find(name)))
+			require.Equal(t, want, fmt.Sprint(n.Find(name)))
 		})
 	}
 	t.Run("what is withdrawn is unknown", func(t *testing.T) {
 		n.set(self, netip.Addr{})
-		require.Empty(t, n.find("etcd-0.etcd-peer.ns.svc.cluster.local"))
-		require.NoError(t, n.setService("ns", "etcd-client", nil))
-		require.Empty(t, n.find("etcd-client.ns.svc.cluster.local"))
-		require.NoError(t, n.redirect("etcd-1.etcd-peer.ns.svc", ""))
-		require.Equal(t, "[10.0.0.11]", fmt.Sprint(n.find("etcd-1.etcd-peer.ns.svc.cluster.local")))
-		require.Error(t, n.redirect("etcd-1.etcd-peer.ns.svc", "nonsense"))
+		require.Empty(t, n.Find("etcd-0.etcd-peer.ns.svc.cluster.local"))
+		require.NoError(t, n.SetService("ns", "etcd-client", nil))
+		require.Empty(t, n.Find("etcd-client.ns.svc.cluster.local"))
+		require.NoError(t, n.Redirect("etcd-1.etcd-peer.ns.svc", ""))
+		require.Equal(t, "[10.0.0.11]", fmt.Sprint(n.Find("etcd-1.etcd-peer.ns.svc.cluster.local")))
+		require.Error(t, n.Redirect("etcd-1.etcd-peer.ns.svc", "nonsense"))
 	})
 }
 
