@@ -32,7 +32,7 @@ func electionKeys(namespace, statefulSet string) string {
 // newCandidate returns what takes part in the election for us. It needs to know who we are.
 func (c *Coordinator) newCandidate() *election.Candidate {
 	return election.New(election.Config{
-		Dial: c.cfg.Dial, Prefix: electionKeys(c.cfg.Namespace, c.cfg.StatefulSet), Self: election.Presence(c.self),
+		Dial: c.cfg.Dial, Prefix: electionKeys(c.cfg.Namespace, c.cfg.StatefulSet), Self: c.self,
 		AtHome: c.member != "", Where: c.sessionEndpoints, Members: c.addresses,
 		TTL: c.cfg.LockTTL, KeepAlive: min(c.cfg.LockTTL/3, c.cfg.FallbackAfter/2), Timeout: c.cfg.ProbeTimeout,
 		Changed: c.trigger,
@@ -67,7 +67,7 @@ func (h *heirs) expected() time.Duration {
 }
 
 // expects notes that the lock may be handed over to us, if its owner has another revision when we come.
-func (c *Coordinator) expects(owner election.Presence) {
+func (c *Coordinator) expects(owner selfupdate.Presence) {
 	if c.self.Pod != "" && owner.Revision != "" && owner.Revision != c.self.Revision && owner.Pod != c.self.Pod {
 		c.heir.expect(time.Now().Add(c.cfg.Policy.SettleTimeout))
 	}
@@ -91,15 +91,10 @@ func (c *Coordinator) peers(ctx context.Context) (peers []selfupdate.Peer, known
 	if t == nil {
 		return nil, false
 	}
-	found, err := t.Peers(ctx)
+	peers, err := t.Peers(ctx)
 	if err != nil {
 		c.log.WithError(err).Debug("nobody to hand over to")
 		return nil, false
-	}
-	for _, p := range found {
-		peers = append(peers, selfupdate.Peer{
-			Presence: selfupdate.Presence(p.Presence), Waiting: p.Waiting, Key: p.Key, Queued: p.Queued,
-		})
 	}
 	return peers, true
 }

@@ -214,7 +214,7 @@ func (c *Coordinator) after(ctx context.Context, l *loop) {
 	if !l.leave.over && ctx.Err() == nil {
 		return
 	}
-	resigns := election.Resignation{Unfit: l.leave.why, Over: ctx.Err() != nil}
+	resigns := election.Resignation{Heir: l.leave.heir, Unfit: l.leave.why, Over: ctx.Err() != nil}
 	switch {
 	case l.leave.why != "":
 		if !c.owned() {
@@ -227,9 +227,6 @@ func (c *Coordinator) after(ctx context.Context, l *loop) {
 		resigns.Until = time.Now().Add(c.unfit)
 	case l.leave.leaving:
 		resigns.Until = time.Now().Add(ownPodGoes)
-	}
-	if h := l.leave.heir; h != nil {
-		resigns.Heir = &election.Peer{Presence: election.Presence(h.Presence), Key: h.Key, Queued: h.Queued}
 	}
 	had, err := c.election.Resign(ctx, resigns)
 	switch {

@@ -10,35 +10,12 @@ import (
 
 	"github.com/sirupsen/logrus"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quorate/quorate/selfupdate"
 )
 
 // Dial opens an etcd client for these endpoints. Whoever calls it closes the client.
 type Dial = func(endpoints []string) (*clientv3.Client, error)
-
-// Presence is what a candidate says about itself in etcd while its session lives.
-type Presence struct {
-	// Pod and UID name the pod that it runs in. Both are empty outside of a member's pod.
-	Pod string `json:"pod,omitempty"`
-	UID string `json:"uid,omitempty"`
-	// Revision is the pod's controller-revision-hash.
-	Revision string `json:"revision,omitempty"`
-	// Version is the program's own.
-	Version string `json:"version,omitempty"`
-	// Schema is the newest version of the record that it understands; 0 is the first.
-	Schema int `json:"schema,omitempty"`
-	// Unfit says why it does not want the lock for now. It is empty if it does want it.
-	Unfit string `json:"unfit,omitempty"`
-}
-
-// Peer is another candidate that is present.
-type Peer struct {
-	Presence
-	// Waiting is true when it is in the queue for the lock. Key is its place there.
-	Waiting bool
-	Key     string
-	// Queued is the revision of etcd's store at which it joined the queue. A lower one is earlier.
-	Queued int64
-}
 
 // Config is what a candidate needs. Fields that are not said to be optional are required.
 type Config struct {
@@ -47,7 +24,7 @@ type Config struct {
 	// Prefix is where the election's keys live, such as /quorate/namespace/statefulset.
 	Prefix string
 	// Self is what the others are told.
-	Self Presence
+	Self selfupdate.Presence
 	// AtHome is true if this process has a member of its own that Where leads to: the one in its own pod. A process
 	// without one (a Job, a laptop) leaves no stream open at any member.
 	AtHome bool
@@ -71,7 +48,7 @@ type Config struct {
 	Failed func(what string, err error) (pause time.Duration)
 	Works  func()
 	// Joined is told when this process has its first session, and what the owner of the lock says then.
-	Joined func(owner Presence)
+	Joined func(owner selfupdate.Presence)
 	// Abstains is told when this process begins to stay away because it is unfit, and when that is over.
 	Abstains func(bool)
 	// Beside runs beside each session until ctx ends, and may send requests over its client.
@@ -92,7 +69,7 @@ func (c Config) complete() Config {
 		c.Works = none
 	}
 	if c.Joined == nil {
-		c.Joined = func(Presence) {}
+		c.Joined = func(selfupdate.Presence) {}
 	}
 	if c.Abstains == nil {
 		c.Abstains = func(bool) {}
@@ -166,7 +143,7 @@ func (c *Candidate) Away() (until time.Time, unfit string) { return c.state.stay
 type Resignation struct {
 	// Heir is who gets the lock, if it still waits for it, however many wait before it. Without one, the next in the
 	// queue gets it.
-	Heir *Peer
+	Heir *selfupdate.Peer
 	// Unfit says why this process does not want the lock until Until, for the others to read. If it is empty, this
 	// process just stays away until then.
 	Unfit string
@@ -191,7 +168,7 @@ func (c *Candidate) Resign(ctx context.Context, r Resignation) (had bool, err er
 }
 
 // begin returns a session as soon as one can be had, and nil when ctx has ended.
-func (c *Candidate) begin(ctx context.Context, self Presence) *session {
+func (c *Candidate) begin(ctx context.Context, self selfupdate.Presence) *session {
 	for ctx.Err() == nil {
 		s, err := c.join(ctx, self)
 		if err == nil {
@@ -212,7 +189,7 @@ func (c *Candidate) begin(ctx context.Context, self Presence) *session {
 }
 
 // join opens a session and announces who we are.
-func (c *Candidate) join(ctx context.Context, self Presence) (*session, error) {
+func (c *Candidate) join(ctx context.Context, self selfupdate.Presence) (*session, error) {
 	endpoints, doubt := c.cfg.Where(ctx)
 	if len(endpoints) == 0 {
 		return nil, doubt

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/quorate/quorate/coordinator/election"
+	"github.com/quorate/quorate/selfupdate"
 )
 
 // A sidecar takes part until it is told to stop. This one is alone, so it gets the lock.
@@ -22,7 +23,7 @@ func Example() {
 			return clientv3.New(clientv3.Config{Endpoints: endpoints, Logger: zap.NewNop()})
 		},
 		Prefix: "/quorate/default/etcd-main",
-		Self:   election.Presence{Pod: "etcd-main-0", UID: "0c4f"},
+		Self:   selfupdate.Presence{Pod: "etcd-main-0", UID: "0c4f"},
 
 		AtHome:  true,
 		Where:   func(context.Context) ([]string, error) { return []string{url}, nil },

@@ -9,6 +9,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quorate/quorate/selfupdate"
 )
 
 // askAgain is the pause between two questions about a lease that may be overdue any moment: etcd counts what is left in
@@ -131,14 +133,14 @@ func (s *session) evict(ctx context.Context, kv *mvccpb.KeyValue) error {
 // begins, that is also true of keys with our pod's name and another UID, because the pod has then been replaced. Later
 // on, we may be the one that has been replaced without knowing it, and two processes that end each other's sessions
 // would never stop.
-func (s *session) tidy(ctx context.Context, self Presence, begins bool) error {
+func (s *session) tidy(ctx context.Context, self selfupdate.Presence, begins bool) error {
 	resp, err := s.client.Get(ctx, s.keys.root+"/", clientv3.WithPrefix())
 	if err != nil {
 		return fmt.Errorf("read who else is here: %w", err)
 	}
 	s.owner = s.keys.owner(resp.Kvs)
 	for _, kv := range resp.Kvs {
-		var p Presence
+		var p selfupdate.Presence
 		if kv.Lease == int64(s.Lease()) || self.Pod == "" || json.Unmarshal(kv.Value, &p) != nil || p.Pod != self.Pod {
 			continue
 		}
@@ -153,7 +155,7 @@ func (s *session) tidy(ctx context.Context, self Presence, begins bool) error {
 }
 
 // owner is what the sidecar says that has the lock. It says nothing if there is none.
-func (k keys) owner(found []*mvccpb.KeyValue) (p Presence) {
+func (k keys) owner(found []*mvccpb.KeyValue) (p selfupdate.Presence) {
 	var first *mvccpb.KeyValue
 	for _, kv := range found {
 		if path.Dir(string(kv.Key)) == k.lock && (first == nil || kv.CreateRevision < first.CreateRevision) {

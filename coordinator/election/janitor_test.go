@@ -9,6 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quorate/quorate/internal/etcdtest"
+	"github.com/quorate/quorate/selfupdate"
 )
 
 // A waiting sidecar finds the owner gone within a quarter of a second after it has been silent
@@ -89,7 +90,7 @@ func TestOnlyTheOwnerOfTheLockLooksAfterThoseWhoDoNotWait(t *testing.T) {
 				if tc.handOver {
 					c.Grant(sessionTTL*10, map[string]string{lock + "heir": ""}) // etcd itself ends such a lease.
 					at := kv(t, first.s, lock+"heir")
-					heir := Peer{Key: lock + "heir", Queued: at.CreateRevision}
+					heir := selfupdate.Peer{Key: lock + "heir", Queued: at.CreateRevision}
 					if err := first.handOver(t.Context(), heir); err != nil {
 						t.Fatal(err)
 					}

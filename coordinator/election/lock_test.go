@@ -14,6 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quorate/quorate/internal/etcdtest"
+	"github.com/quorate/quorate/selfupdate"
 )
 
 // API servers compact every five minutes, and a quiet watch resumes at the revision at which it began.
@@ -21,7 +22,7 @@ func TestWhoeverWaitsWaitsOnWhenEtcdHasCompactedWhatItsWatchHasSeen(t *testing.T
 	c := etcdtest.Start(t, 1)
 	first, s := owner(t, c, c.URL(0)), opened(t, c, c.URL(0))
 	defer first.s.close(t.Context())
-	if err := s.begin(t.Context(), Presence{Pod: "etcd-1"}, true); err != nil {
+	if err := s.begin(t.Context(), selfupdate.Presence{Pod: "etcd-1"}, true); err != nil {
 		t.Fatal(err)
 	}
 	owns := make(chan *Tenure, 1)
@@ -199,7 +200,7 @@ func TestAKeyThatWasDeletedAndWrittenAnewHasBeenDeleted(t *testing.T) {
 // alone runs a candidate whose own member is the one at i. Where is told when a session is to begin.
 func alone(t *testing.T, c *etcdtest.Cluster, i int, serves *atomic.Bool) *Candidate {
 	cfg := config(c, c.URL(i))
-	cfg.Self = Presence{Pod: "etcd-0", UID: "u"}
+	cfg.Self = selfupdate.Presence{Pod: "etcd-0", UID: "u"}
 	cfg.Where = func(context.Context) ([]string, error) {
 		if !serves.Load() {
 			return nil, errors.New("it does not serve")

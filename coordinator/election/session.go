@@ -18,6 +18,8 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/quorate/quorate/selfupdate"
 )
 
 // reserve is what the lease of a session is granted for on top of its TTL. etcd ends the lease only when both have
@@ -47,7 +49,7 @@ type session struct {
 	// presence is what was announced, as it was written.
 	presence string
 	// owner is what the owner of the lock said of itself when the session began.
-	owner Presence
+	owner selfupdate.Presence
 	// owns wakes up the janitor when the lock has become ours, and when it is not any more.
 	owns chan bool
 	// beside is what runs beside the session; it ends with the client.
@@ -133,7 +135,7 @@ func (s *session) announce(ctx context.Context) error {
 }
 
 // begin announces who we are, and removes what has been left behind by others. See tidy.
-func (s *session) begin(ctx context.Context, self Presence, first bool) error {
+func (s *session) begin(ctx context.Context, self selfupdate.Presence, first bool) error {
 	text, err := json.Marshal(self)
 	if err != nil {
 		return fmt.Errorf("encode the presence of %s: %w", self.Pod, err)

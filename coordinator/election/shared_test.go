@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/quorate/quorate/internal/etcdtest"
+	"github.com/quorate/quorate/selfupdate"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -78,7 +79,7 @@ func owner(t *testing.T, c *etcdtest.Cluster, endpoints ...string) *Tenure {
 
 // said is what a sidecar announces about itself.
 func said(pod, uid string) string {
-	text, err := json.Marshal(Presence{Pod: pod, UID: uid})
+	text, err := json.Marshal(selfupdate.Presence{Pod: pod, UID: uid})
 	if err != nil {
 		panic(err)
 	}

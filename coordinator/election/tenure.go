@@ -9,6 +9,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
+
+	"github.com/quorate/quorate/selfupdate"
 )
 
 var (
@@ -56,7 +58,7 @@ func (t *Tenure) Owns(ctx context.Context) error {
 }
 
 // Peers returns the other sidecars that are present and says which of them wait for the lock.
-func (t *Tenure) Peers(ctx context.Context) ([]Peer, error) {
+func (t *Tenure) Peers(ctx context.Context) ([]selfupdate.Peer, error) {
 	s := t.s
 	resp, err := s.client.Txn(ctx).Then(
 		clientv3.OpGet(s.keys.presence+"/", clientv3.WithPrefix()),
@@ -69,10 +71,10 @@ func (t *Tenure) Peers(ctx context.Context) ([]Peer, error) {
 	for _, kv := range resp.Responses[1].GetResponseRange().Kvs {
 		queued[path.Base(string(kv.Key))] = kv.CreateRevision
 	}
-	var peers []Peer
+	var peers []selfupdate.Peer
 	for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
 		name := path.Base(string(kv.Key))
-		p := Peer{Key: s.keys.lock + "/" + name}
+		p := selfupdate.Peer{Key: s.keys.lock + "/" + name}
 		if string(kv.Key) == s.key(s.keys.presence) || json.Unmarshal(kv.Value, &p.Presence) != nil {
 			continue // A sidecar whose key cannot be read is not handed over to.
 		}
@@ -100,7 +102,7 @@ func (t *Tenure) releaseOver(ctx context.Context, client *clientv3.Client) error
 //
 // The session lasts, unless ctx has ended. A new one would cost all members some work, just when the peer is about to
 // remove a pod.
-func (t *Tenure) handOver(ctx context.Context, to Peer) error {
+func (t *Tenure) handOver(ctx context.Context, to selfupdate.Peer) error {
 	resp, err := t.s.client.Get(ctx, t.s.keys.lock+"/", clientv3.WithPrefix())
 	if err != nil {
 		return errors.Join(fmt.Errorf("read the queue for the lock: %w", err), t.release(ctx))

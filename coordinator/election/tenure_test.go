@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/quorate/quorate/internal/etcdtest"
+	"github.com/quorate/quorate/selfupdate"
 )
 
 // New connections to all members are made only where the session's own does not answer.
@@ -51,7 +52,7 @@ func TestAWaiterThatStopsRemovesItsKeysAlthoughItsOwnMemberHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := etcdtest.StartInMemory(t, 3)
 		s := opened(t, c, c.URL(1))
-		if err := s.begin(t.Context(), Presence{Pod: "etcd-1"}, true); err != nil {
+		if err := s.begin(t.Context(), selfupdate.Presence{Pod: "etcd-1"}, true); err != nil {
 			t.Fatal(err)
 		}
 		c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[1].Hung = true })
@@ -132,7 +133,7 @@ func TestWhoeverIsPassedOverLinesUpAgainLaterAndInTheSameSession(t *testing.T) {
 	passed, heir := waiting[0], waiting[1]
 	place := kv(t, first.s, heir.key(heir.keys.lock))
 	begin := time.Now()
-	if err := first.handOver(ctx, Peer{Key: string(place.Key), Queued: place.CreateRevision}); err != nil {
+	if err := first.handOver(ctx, selfupdate.Peer{Key: string(place.Key), Queued: place.CreateRevision}); err != nil {
 		t.Fatal(err)
 	}
 	next := <-owns[1]
@@ -158,7 +159,7 @@ func TestWhoeverWaitsIsThereAgainAfterAllKeysWereDeleted(t *testing.T) {
 	c := etcdtest.Start(t, 1)
 	first, s := owner(t, c, c.URL(0)), opened(t, c, c.URL(0))
 	defer first.s.close(t.Context())
-	if err := s.begin(t.Context(), Presence{Pod: "etcd-1"}, true); err != nil {
+	if err := s.begin(t.Context(), selfupdate.Presence{Pod: "etcd-1"}, true); err != nil {
 		t.Fatal(err)
 	}
 	owns := make(chan *Tenure, 1)
