@@ -23,7 +23,6 @@ type remembered struct {
 	// memory is what the tracker knows after it has taken note of the observation.
 	memory rollout.Memory
 	now    time.Time
-	policy *rollout.Policy
 	// interval is the pace of observations.
 	interval time.Duration
 	// self is our own pod, empty outside a member's pod.

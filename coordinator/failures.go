@@ -6,9 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
 	"github.com/quorate/quorate/internal/report"
+	"github.com/quorate/quorate/internal/workload"
 )
 
 const (
@@ -61,8 +60,8 @@ func (f *failures) pause() time.Duration { return max(f.faults.pause, f.aged.pau
 
 // letAnotherTry says so when something has failed so often that another sidecar should try, and there is one.
 func (f *failures) letAnotherTry(ctx context.Context, what string, err error, row int, ours bool) unfit {
-	forbidden := apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)
-	if !forbidden && row < unfitAfter {
+	denied := workload.Denied(err)
+	if !denied && row < unfitAfter {
 		return unfit{}
 	}
 	// Without the lock the other sidecars are unknown, so the holder of the record just gives it
@@ -70,7 +69,7 @@ func (f *failures) letAnotherTry(ctx context.Context, what string, err error, ro
 	if alone := !f.c.owned(); alone && !ours || !alone && !f.c.anybody(ctx) {
 		return unfit{}
 	}
-	if forbidden {
+	if denied {
 		return unfit{why: fmt.Sprintf("%s: %v", what, err), least: forbiddenFor}
 	}
 	return unfit{why: fmt.Sprintf("%s, %d times in a row: %v", what, row, err), least: unfitFor}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/internal/workload"
@@ -137,13 +136,11 @@ func (o *observer) gather(ctx context.Context, v *cachedView) (observation, erro
 			return observation{}, err
 		}
 	}
-	unread := o.unread
 	if live {
 		o.readLive()
-		unread = false
 	}
 	seen := o.c.join(v.seen, v.lease, rollout.Membership{})
-	seen.unread, seen.gatesAsked = unread, live
+	seen.unread, seen.gatesAsked = o.unread, live
 	var nodesRead sync.WaitGroup
 	if live {
 		nodesRead.Go(func() { o.c.workload.ReadNodes(reading, &seen.workload) })
@@ -271,7 +268,7 @@ func (o *observer) askBudget(ctx context.Context, seen *observation, d *decision
 		said.answered, said.refusal = true, &refusal
 		return said, faults, nil
 	}
-	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+	if workload.Denied(err) {
 		return said, faults, evictionForbidden{err}
 	}
 	return said, faults, nil

@@ -270,7 +270,7 @@ func (t *turn) lookBy(ctx context.Context, v *cachedView) (sure bool, err error)
 // remembered is what a decision goes by beside the observation.
 func (t *turn) remembered() remembered {
 	return remembered{
-		tracker: t.tracker, now: time.Now(), policy: &t.c.cfg.Policy, interval: t.c.cfg.Interval,
+		tracker: t.tracker, now: time.Now(), interval: t.c.cfg.Interval,
 		self: t.c.self.Pod, gates: t.c.gates.Any(), brief: t.brief,
 	}
 }

@@ -1,8 +1,6 @@
 package coordinator
 
 import (
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
 	"github.com/sirupsen/logrus"
 
 	"github.com/quorate/quorate/internal/report"
@@ -49,7 +47,7 @@ func (c *Coordinator) viewFaults(source workload.Source) workload.Faults {
 
 // Fails is part of [workload.Faults].
 func (f *viewFaults) Fails(err error) {
-	if f.source == workload.ReadingOfNodes && (apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)) {
+	if f.source == workload.ReadingOfNodes && workload.Denied(err) {
 		f.note(f.log, "nodes cannot be read, so a drain shows only when it evicts", explainFor(err, nodesRole))
 		return
 	}

@@ -216,7 +216,7 @@ func readNodes(ctx context.Context, nodes coordinator.Nodes, dump *workload.Dump
 		read[name] = true
 		node, err := nodes.Get(ctx, name, metav1.GetOptions{})
 		switch {
-		case apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err):
+		case workload.Denied(err):
 			return nil
 		case err == nil:
 			dump.Nodes = append(dump.Nodes, *node)

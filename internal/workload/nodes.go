@@ -45,7 +45,7 @@ func (o *Observation) ReadNodes(ctx context.Context, nodes Nodes, drainTaints []
 	}
 	reading.Wait()
 	for _, err := range errs {
-		if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+		if Denied(err) {
 			return err
 		}
 	}

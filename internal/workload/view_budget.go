@@ -17,7 +17,7 @@ func (v *View) FollowBudget() {
 		changed, failed, ended := v.calls(WatchOnBudget)
 		defer ended()
 		v.watchBudget(ctx, changed, func(err error) {
-			if failed(err); denied(err) {
+			if failed(err); Denied(err) {
 				unwatch()
 			}
 		})

@@ -52,7 +52,7 @@ func (v *View) ReadNodes(ctx context.Context, o *Observation) {
 
 // nodesForbidden returns true, and tells it once, if that is why the nodes cannot be read or watched.
 func (v *View) nodesForbidden(err error) bool {
-	if !denied(err) {
+	if !Denied(err) {
 		return false
 	}
 	v.reading.mu.Lock()
@@ -65,8 +65,8 @@ func (v *View) nodesForbidden(err error) bool {
 	return true
 }
 
-// denied is true where a permission is missing.
-func denied(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) }
+// Denied is true where a permission is missing. That does not go away by itself.
+func Denied(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) }
 
 // mirroring reads nodes, and tells the mirrors of those that are watched. Otherwise a cordon of which no watch tells
 // would seem to begin at every live reading, and to end with every look that goes by the mirrors.
