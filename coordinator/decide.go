@@ -140,12 +140,7 @@ func (d *decision) choose(o *observation, m *remembered) {
 		d.ownNextSince = since(m.tracker.ownNextSince, m.now)
 		waited = m.now.Sub(d.ownNextSince)
 	}
-	if !alone { // Without a lock there is nothing to hand over.
-		d.choice = selfupdate.Choose(d.Decision, o.peers.all, waited)
-	}
-	if d.choice == (selfupdate.Choice{}) && !o.peers.known {
-		d.choice = selfupdate.Alone(d.Decision, waited)
-	}
+	d.choice = selfupdate.Choose(d.Decision, o.peers.all, o.peers.known, waited)
 }
 
 // evidence is what is still to be found out. An eviction needs the budget's word. A change of leadership is between the

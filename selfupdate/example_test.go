@@ -23,7 +23,7 @@ func Example() {
 		Presence: selfupdate.Presence{Pod: "etcd-main-2", UID: "uid-etcd-main-2", Revision: "new"},
 		Waiting:  true, Queued: 17,
 	}}
-	choice := selfupdate.Choose(decision, peers, time.Duration(0))
+	choice := selfupdate.Choose(decision, peers, true, time.Duration(0))
 	fmt.Println(choice.Reason)
 	// Output:
 	// etcd-main-2 runs the updated code, has settled and waits for the lock

@@ -78,8 +78,9 @@ type Choice struct {
 }
 
 // Choose decides who coordinates after a decision. The decision names its own pod in State.Self. Waited
-// is for how long that pod has been next.
-func Choose(d rollout.Decision, peers []Peer, waited time.Duration) Choice {
+// is for how long that pod has been next. The peers are not known to a fallback coordinator, which has no lock to hand
+// over, and to one to which etcd has just fallen silent.
+func Choose(d rollout.Decision, peers []Peer, known bool, waited time.Duration) Choice {
 	switch d.Action.(type) {
 	case rollout.Idle, rollout.Complete:
 		return Choice{} // There is nothing left to hand over.
@@ -95,29 +96,16 @@ func Choose(d rollout.Decision, peers []Peer, waited time.Duration) Choice {
 		}
 	}
 	if OwnPodNext(d) {
-		if late := latecomer(d.Assessment, peers); late != "" && waited < LineUp {
+		late := latecomer(d.Assessment, peers)
+		if !known {
+			late = another(d.Assessment)
+		}
+		if late != "" && waited < LineUp {
 			return Choice{Await: late, Reason: fmt.Sprintf("%s is next, and the sidecar of %s has yet to line up",
 				own.Name, late)}
 		}
 		if p := best(d.Assessment, peers, able); p != nil {
 			return Choice{To: p, Reason: fmt.Sprintf("%s is next, and %s can replace it", own.Name, p.Pod)}
-		}
-	}
-	return Choice{}
-}
-
-// Alone decides the same where it is not known who else is here: for a fallback coordinator, which has no lock to hand
-// over, and for one to which etcd has just fallen silent. Mostly it is only the own member that is silent. Where that
-// of another pod serves, the sidecar of that pod can have the lock in a moment, and removes the own pod in place of us.
-// Where quorum is lost nobody serves, and nothing waits.
-func Alone(d rollout.Decision, waited time.Duration) Choice {
-	if waited >= LineUp || !OwnPodNext(d) {
-		return Choice{}
-	}
-	for i := range d.Assessment.Replicas {
-		if r := &d.Assessment.Replicas[i]; !r.Self && !r.Going() && able(r) {
-			return Choice{Await: r.Name, Reason: fmt.Sprintf("%s is next, and the sidecar of %s, which serves, "+
-				"can have the lock", d.Target().Pod, r.Name)}
 		}
 	}
 	return Choice{}
@@ -144,6 +132,18 @@ func latecomer(a *rollout.Assessment, peers []Peer) string {
 		}
 		here := func(p Peer) bool { return p.UID == r.Pod.UID && (p.Waiting || p.Unfit != "") }
 		if !slices.ContainsFunc(peers, here) {
+			return r.Name
+		}
+	}
+	return ""
+}
+
+// another returns a pod whose member serves, and whose sidecar can have the lock in a moment and remove the own pod. If
+// it is not known who is here, it is mostly the own member alone that is silent. Where quorum is lost no member serves,
+// and nothing waits.
+func another(a *rollout.Assessment) string {
+	for i := range a.Replicas {
+		if r := &a.Replicas[i]; !r.Self && !r.Going() && able(r) {
 			return r.Name
 		}
 	}

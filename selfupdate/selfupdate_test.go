@@ -42,7 +42,7 @@ func newScene() *scene {
 
 func (s *scene) choose() selfupdate.Choice {
 	s.decision.Assessment = &rollout.Assessment{Replicas: s.replicas}
-	return selfupdate.Choose(s.decision, s.peers, s.waited)
+	return selfupdate.Choose(s.decision, s.peers, true, s.waited)
 }
 
 // act is a decision about the pod of an ordinal.
@@ -262,7 +262,7 @@ func TestAFallbackCoordinatorLetsTheSidecarOfAMemberThatServesReplaceItsOwnPod(t
 			s.act(rollout.ActionRemove, 0)
 			tc.scene(s)
 			s.decision.Assessment = &rollout.Assessment{Replicas: s.replicas}
-			if c := selfupdate.Alone(s.decision, s.waited); c.Await != tc.await || c.To != nil {
+			if c := selfupdate.Choose(s.decision, nil, false, s.waited); c.Await != tc.await || c.To != nil {
 				t.Errorf("awaits %q, want %q: %s", c.Await, tc.await, c.Reason)
 			}
 		})
@@ -300,7 +300,7 @@ func TestTheOwnPodIsNextWhenItIsToBeRemoved(t *testing.T) {
 }
 
 func TestWithoutAnAssessmentNobodyIsChosen(t *testing.T) {
-	if c := selfupdate.Choose(rollout.Decision{Action: rollout.Hold{}}, newScene().peers, 0); c.To != nil ||
+	if c := selfupdate.Choose(rollout.Decision{Action: rollout.Hold{}}, newScene().peers, true, 0); c.To != nil ||
 		c.Await != "" {
 		t.Errorf("%+v", c)
 	}
