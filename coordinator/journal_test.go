@@ -94,6 +94,18 @@ func (k *kube) toldOf(words ...string) bool {
 	})
 }
 
+// toldTimes is how many events of a guard there were.
+func (k *kube) toldTimes(guard string) (n int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, e := range k.told {
+		if strings.Contains(e, " "+guard+" ") {
+			n++
+		}
+	}
+	return n
+}
+
 func TestARolloutIsToldInEveryWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 3)
@@ -201,13 +213,7 @@ func TestAHoldIsToldToTheLeasesReadersWithinSecondsAndBecomesAnEventWhenItLasts(
 		r, _ := s.published(t)
 		since := r.Since
 		<-time.After(10 * time.Minute)
-		n := 0
-		for _, e := range s.told {
-			if strings.Contains(e, " Paused ") {
-				n++
-			}
-		}
-		if n != 1 {
+		if n := s.toldTimes("Paused"); n != 1 {
 			t.Errorf("%d events of one hold in ten minutes", n)
 		}
 		if r, _ := s.published(t); !r.Since.Equal(since) || r.At.Sub(r.Since) < 10*time.Minute || !r.Rolling() {
@@ -243,13 +249,7 @@ func TestWhatIsToldGoesOnAcrossAChangeOfTheCoordinator(t *testing.T) {
 		}
 		defer run(t, s.config(telling(s.kube, prometheus.NewRegistry()), func(c *Config) { c.PodName = "etcd-1" }))()
 		<-time.After(time.Minute)
-		held := 0
-		for _, e := range s.told {
-			if strings.Contains(e, " Paused ") {
-				held++
-			}
-		}
-		if held != 1 {
+		if held := s.toldTimes("Paused"); held != 1 {
 			t.Errorf("%d events of one hold, by two coordinators", held)
 		}
 		second, h := s.published(t)

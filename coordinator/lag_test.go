@@ -119,17 +119,25 @@ func TestARestoredAPIServerDoesNotEndAllRollouts(t *testing.T) {
 	}
 }
 
+// pausedBesideAnotherThatIsFit is a rollout that is paused, with looks that go by a cached view, under the sidecar of
+// etcd-2. That of etcd-0 could take over.
+func pausedBesideAnotherThatIsFit(t *testing.T) (s *stage, end func()) {
+	s = newWatchedStage(t)
+	s.annotate(rollout.ControlPaused, "true")
+	s.update("rev-2")
+	end = run(t, s.config(as("etcd-2"), neverDue))
+	<-time.After(time.Minute)
+	s.waits(fit("etcd-0"))
+	<-time.After(10 * time.Second)
+	s.begin()
+	return s, end
+}
+
 // A member whose pod is gone is Down, not Unknown. Only a cached view that lags behind shows its pod as well.
 func TestNobodyIsUnfitBecauseOfAStaleView(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newWatchedStage(t)
-		s.annotate(rollout.ControlPaused, "true")
-		s.update("rev-2")
-		defer run(t, s.config(as("etcd-2"), neverDue))()
-		<-time.After(time.Minute)
-		s.waits(fit("etcd-0"))
-		<-time.After(10 * time.Second)
-		s.begin()
+		s, end := pausedBesideAnotherThatIsFit(t)
+		defer end()
 		defer s.hold()()
 		s.unreachable(1, true)
 		s.change(func() { s.setReady(s.pods[1], false) }) // As its kubelet says, live.
@@ -144,14 +152,8 @@ func TestNobodyIsUnfitBecauseOfAStaleView(t *testing.T) {
 // read live at once, and whoever really does not see a member does not wait for the next time that it is due.
 func TestWhoDoesNotSeeAMemberReadsLiveAndLetsAnotherTry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newWatchedStage(t)
-		s.annotate(rollout.ControlPaused, "true")
-		s.update("rev-2")
-		defer run(t, s.config(as("etcd-2"), neverDue))()
-		<-time.After(time.Minute)
-		s.waits(fit("etcd-0"))
-		<-time.After(10 * time.Second)
-		s.begin()
+		s, end := pausedBesideAnotherThatIsFit(t)
+		defer end()
 		s.unreachable(1, true)
 		<-time.After(2 * time.Minute)
 		aside := s.at("says unfit: etcd-1 has been Unknown")
