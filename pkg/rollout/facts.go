@@ -118,7 +118,7 @@ func (s *State) refOf(id uint64, name string) MemberRef {
 func (m *Membership) versionsTold() []string {
 	var told []Version
 	for i := range m.Members {
-		if v, ok := ParseVersion(versionOf(&m.Members[i])); ok {
+		if v, ok := m.Members[i].version(); ok {
 			told = append(told, v)
 		}
 	}

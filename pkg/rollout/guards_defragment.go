@@ -1,9 +1,6 @@
 package rollout
 
-import (
-	"fmt"
-	"time"
-)
+import "time"
 
 // These guards are asked before a member is defragmented, which keeps it from answering for a while.
 
@@ -73,7 +70,7 @@ func followersFirst(a *Assessment, c *Replica) Verdict {
 // none.
 func appliesSnapshots(_ *Assessment, c *Replica) Verdict {
 	if c.Member.Learner {
-		return Verdict{text: "is a learner, and learners begin with a snapshot; etcd " + versionOf(c.Member) +
+		return Verdict{text: "is a learner, and learners begin with a snapshot; etcd " + versionText(c.Member) +
 			" must not be defragmented while it applies one"}
 	}
 	return verdict(c.Member.Probe.Status != nil && c.Lag <= snapshotLag,
@@ -88,22 +85,22 @@ const snapshotLag = 500
 
 // snapshotsUnsafe is true for a member whose version has that fault, or does not tell its version.
 func snapshotsUnsafe(_ *Assessment, c *Replica) bool {
-	var major, minor, patch int
-	if _, err := fmt.Sscanf(versionOf(c.Member), "%d.%d.%d", &major, &minor, &patch); err != nil {
-		return true
-	}
+	v, told := c.Member.version()
 	switch {
-	case major > 3 || minor > 6:
+	case !told:
+		return true
+	case v.Major > 3 || v.Minor > 6:
 		return false
-	case minor == 6:
-		return patch < 5
-	case minor == 5:
-		return patch < 23
+	case v.Minor == 6:
+		return v.Patch < 5
+	case v.Minor == 5:
+		return v.Patch < 23
 	}
 	return true
 }
 
-func versionOf(m *Member) string {
+// versionText is the version of a member in its own words.
+func versionText(m *Member) string {
 	if m.Probe.Status == nil {
 		return ""
 	}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -228,12 +229,7 @@ func (o *output) tail() string {
 func advice(said string) string {
 	const kept = " What has been downloaded and compiled is kept, and the next run goes on from there."
 	has := func(words ...string) bool {
-		for _, w := range words {
-			if strings.Contains(said, w) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(said, w) })
 	}
 	switch {
 	case has("no space left on device"):
