@@ -138,8 +138,8 @@ endif
 .PHONY: test-race
 test-race:
 	$(GO) test $(RACE) -timeout 20m $$(go list ./... | grep -v -e /pkg/rollout$$ -e /coordinator$$)
-	@# The coordinator's tests begin over a million goroutines. With all of them in one process, the race detector itself
-	@# has crashed.
+	@# The coordinator's tests start over a million goroutines. With all of them in one process, the race detector
+	@# itself has crashed.
 	$(GO) test $(RACE) -timeout 20m -run '^Test(A|E|F|I|L)' ./coordinator
 	$(GO) test $(RACE) -timeout 20m -skip '^Test(A|E|F|I|L)' ./coordinator
 

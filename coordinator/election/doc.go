@@ -14,7 +14,8 @@
 // # What is in etcd
 //
 // Under Config.Prefix, each candidate has two keys on one lease: PREFIX/lock/LEASE is its place in the queue (see
-// Mutex), and PREFIX/presence/LEASE has its [selfupdate.Presence], which says who it is. Whoever is unfit has only the second one.
+// Mutex), and PREFIX/presence/LEASE has its [selfupdate.Presence], which says who it is. Whoever is unfit has only the
+// second one.
 //
 // The lease is granted for a day more than Config.TTL, and is kept alive all the time. Whoever finds that less than a
 // day is left of it knows that its owner has been silent for a TTL. So no lease of ours expires in an etcd that runs
