@@ -244,10 +244,11 @@ func TestLeadershipMakesWayBetweenRollouts(t *testing.T) {
 				k.tellLease()
 			})
 			before, writes := moves(k.etcd), k.writes
-			for i := range 3 {
-				k.pods[i].Spec.NodeName = fmt.Sprint("node-", i)
-			}
-			k.change(func() {})
+			k.change(func() {
+				for i := range 3 {
+					k.pods[i].Spec.NodeName = fmt.Sprint("node-", i)
+				}
+			})
 			<-time.After(time.Second)
 			n.cordon(fmt.Sprint("node-", k.etcd.Leader()-k.etcd.ID(0)))
 			<-time.After(time.Minute)
