@@ -76,6 +76,9 @@ type kube struct {
 	watchErr     error
 	// refusing are the ordinals whose pods refuse connections although requests to their members hang.
 	refusing map[int]bool
+	// done is what history, the Lease's annotation, says was done to members.
+	history string
+	done    []string
 	// strips is true while an admission policy takes from pods what a patch would add, and stripped counts them.
 	strips   bool
 	stripped []string
