@@ -162,7 +162,7 @@ func look(o Outside) Status {
 	}
 	fromKubernetes := s
 	fromKubernetes.Word, fromKubernetes.Report = KubernetesWord, mine
-	fromKubernetes.forget(o)
+	fromKubernetes.forget(sight.Decision.Assessment)
 	if !certain {
 		fromKubernetes.fromKubernetes(o, fresh)
 	}
@@ -220,26 +220,14 @@ func (s *Status) tells(newer *Report) {
 }
 
 // forget takes out what only etcd could know. Whether a pod has settled is judged by what Kubernetes
-// says alone, as if every member were well.
-func (s *Status) forget(o Outside) {
-	state := o.State
-	state.Etcd = rollout.Membership{Known: true, Linearizable: true}
-	for i := range state.Pods {
-		id := uint64(i + 1) //nolint:gosec // A handful.
-		state.Etcd.Members = append(
-			state.Etcd.Members,
-			rollout.Member{ID: id, Name: state.Pods[i].MemberName, Probe: rollout.Probe{
-				Read: rollout.Answered, Status: &rollout.Status{Leader: 1, Term: 1, Index: 1, Applied: 1},
-			}},
-		)
-	}
-	a := rollout.Assess(state, o.Policy)
+// says alone.
+func (s *Status) forget(a *rollout.Assessment) {
 	s.Voters, s.Quorum, s.Serving, s.Candidates = 0, 0, 0, nil
 	s.Progress.Settled = 0
 	for i := range s.Members {
 		m, replica := &s.Members[i], &a.Replicas[i]
 		m.Member, m.ID, m.Role, m.Evidence, m.Voter, m.Lag, m.Since = "", "", "", "", false, nil, time.Time{}
-		m.Settled = replica.Settled
+		m.Settled = replica.PodSettled
 		switch {
 		case replica.Pod == nil:
 			m.Detail = "its pod is missing"
@@ -249,7 +237,7 @@ func (s *Status) forget(o Outside) {
 			m.Detail = "its etcd container does not run (" + replica.Pod.Etcd.Reason + ")"
 		case !replica.Pod.Ready:
 			m.Detail = "its pod is not Ready"
-		case !replica.Outdated && !replica.Settled:
+		case !replica.Outdated && !replica.PodSettled:
 			m.Detail = "its pod has not been Ready for long enough"
 		default:
 			m.Detail = "its pod is Ready"

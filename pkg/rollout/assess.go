@@ -232,14 +232,16 @@ func (a *Assessment) rememberPod(r *Replica) {
 	default:
 		r.Evidence = Unknown
 	}
-	r.Settled, r.Settles, r.Unannounced = false, 0, false
-	if r.Outdated || pod.Terminating || !pod.Ready || !r.useful() {
+	r.PodSettled, r.Settled, r.Settles, r.Unannounced = false, false, 0, false
+	if r.Outdated || pod.Terminating || !pod.Ready {
 		return
 	}
 	ready, probation := a.Age(pod.UID, ReadySeen), a.state.probation(pod)
-	if r.Settles = max(0, a.state.Set.MinReady-ready, probation-ready); r.Settles == 0 {
-		r.Settled = true
+	left := max(0, a.state.Set.MinReady-ready, probation-ready)
+	if r.PodSettled = left == 0; !r.useful() {
+		return
 	}
+	r.Settled, r.Settles = r.PodSettled, left
 	r.Unannounced = !r.Settled && probation == noticedAfter && ready >= a.state.Set.MinReady
 }
 

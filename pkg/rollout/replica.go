@@ -36,9 +36,12 @@ type Replica struct {
 	// CaughtUp is true when that is known to be less than the policy's MaxLag.
 	Lag      uint64
 	CaughtUp bool
-	// Settled: up to date, Pod Ready for minReadySeconds (and for a while longer if one of its containers has
-	// restarted, or if its sidecar has not said yet that it is there), and its member a voter that serves and has
-	// caught up. A learner is not before its host has promoted it.
+	// PodSettled: what can be said of Settled without etcd. The pod is up to date, and has been Ready for
+	// minReadySeconds, and for a while longer if one of its containers has restarted, or if its sidecar has not said
+	// yet that it is there.
+	PodSettled bool
+	// Settled: PodSettled, and its member is a voter that serves and has caught up. A learner is not before its host
+	// has promoted it.
 	Settled bool
 	// Settles is after how long it will have settled, if it stays as it is, and zero if time alone does not settle
 	// it. Unannounced is true where the word of its sidecar, that it is there, would settle it at once.
