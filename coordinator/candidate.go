@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/quorate/quorate/coordinator/election"
@@ -14,15 +13,6 @@ const releaseTimeout = election.ReleaseTimeout
 
 // releaseRetry is the pause between two attempts to give the record back.
 const releaseRetry = releaseTimeout / 10
-
-// elections is what the loop uses of the election, see [election.Candidate].
-type elections interface {
-	Tenure() *election.Tenure
-	Confirmed() time.Time
-	Silent(patience time.Duration) time.Duration
-	Away() (until time.Time, unfit string)
-	Resign(ctx context.Context, r election.Resignation) (had bool, err error)
-}
 
 // electionKeys is where the election of a StatefulSet lives in the etcd that it serves.
 func electionKeys(namespace, statefulSet string) string {
@@ -47,34 +37,12 @@ func (c *Coordinator) newCandidate() *election.Candidate {
 	})
 }
 
-// heirs says until when the lock may be handed over to us.
-type heirs struct {
-	mu    sync.Mutex
-	until time.Time
-}
-
-func (h *heirs) expect(until time.Time) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.until = until
-}
-
-// expected is for how long the lock may still be handed over to us. It is not positive if that is not to be expected.
-func (h *heirs) expected() time.Duration {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return time.Until(h.until)
-}
-
 // expects notes that the lock may be handed over to us, if its owner has another revision when we come.
 func (c *Coordinator) expects(owner selfupdate.Presence) {
 	if c.self.Pod != "" && owner.Revision != "" && owner.Revision != c.self.Revision && owner.Pod != c.self.Pod {
 		c.heir.expect(time.Now().Add(c.cfg.Policy.SettleTimeout))
 	}
 }
-
-// owned is true while the lock is ours, as far as we know.
-func (c *Coordinator) owned() bool { return c.election.Tenure() != nil }
 
 // anybody is true if a fit peer waits for the lock. Outside a member's pod there is no need to hand over.
 func (c *Coordinator) anybody(ctx context.Context) bool {

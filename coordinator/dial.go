@@ -1,6 +1,8 @@
 package coordinator
 
 import (
+	"context"
+	"net"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -36,4 +38,13 @@ func silenced(dial Dial) Dial {
 		client.Maintenance = clientv3.NewMaintenance(client)
 		return client, nil
 	}
+}
+
+// connect opens a plain TCP connection, and closes it. What is refused is an answer as well.
+func connect(ctx context.Context, address string) error {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return err
 }

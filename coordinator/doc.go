@@ -18,13 +18,17 @@
 // A cycle begins with an effect of the record's protocol (package record) and goes one way. Every step is a file of its
 // own, gets what it needs as arguments, and returns a value. None of them knows the step before or after it.
 //
-//	loop     waits until a rollout or another duty is due     loop.go, idle.go
-//	turn     claims the record, and runs the steps            turn.go, effects.go
-//	observe  → observation   etcd, Kubernetes, the others     observe.go, view.go, knock.go, validate.go
-//	decide   → decision      pure: no I/O and no clock        decide.go
-//	act      → outcome       one operation, fenced            act.go
-//	tell     log, journal, metrics and events                 outcome.go
-//	tracker  what only time teaches, for the next decision    tracker.go
+//	run      takes part in the election, and says whose turn it is    run.go, candidate.go
+//	loop     waits until a rollout or another duty is due             loop.go, idle.go
+//	turn     claims the record, and runs the steps                    turn.go, keeper.go
+//	observe  → observation   etcd, Kubernetes, the others             observe.go, view.go, knock.go
+//	decide   → decision      pure: no I/O and no clock                decide.go
+//	act      → outcome       one operation, fenced                    act.go
+//	tell     log, journal, metrics and events                         tell.go
+//	tracker  what only time teaches, for the next decision            tracker.go
+//
+// The values have files of their own: observation.go, decision.go and outcome.go. What all steps share is in
+// coordinator.go. No two files need each other, so they can be read from the lowest to the highest.
 //
 // The observation is all that one look has seen: the workload, the members, the record as far as it is believed, the
 // other sidecars, and when it began. Looking writes nothing. The decision is all that follows from it: what the record

@@ -10,27 +10,8 @@ import (
 	"github.com/quorate/quorate/internal/workload"
 )
 
-const (
-	// unfitAfter is after how many failures in a row a coordinator lets another try.
-	unfitAfter = 5
-	// unfitFor is how long it then stays away, the first time; it doubles each time. A missing
-	// permission does not come back by itself.
-	unfitFor, forbiddenFor, longestUnfit = 10 * time.Second, 5 * time.Minute, 30 * time.Minute
-)
-
-// unfit says why another sidecar is to try, and how long we then stay away at least. The zero value says nothing.
-type unfit struct {
-	why   string
-	least time.Duration
-}
-
-// fault is something that has failed.
-type fault struct {
-	what string
-	err  error
-	// counts is true where another sidecar may succeed.
-	counts bool
-}
+// unfitAfter is after how many failures in a row a coordinator lets another try.
+const unfitAfter = 5
 
 // failures counts what fails, and says when another sidecar should try.
 type failures struct {

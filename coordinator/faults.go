@@ -22,6 +22,24 @@ const (
 	repeatEvery = time.Minute
 )
 
+// unfitFor is how long a coordinator that lets another try then stays away, the first time; it doubles each time. A
+// missing permission does not come back by itself.
+const unfitFor, forbiddenFor, longestUnfit = 10 * time.Second, 5 * time.Minute, 30 * time.Minute
+
+// unfit says why another sidecar is to try, and how long we then stay away at least. The zero value says nothing.
+type unfit struct {
+	why   string
+	least time.Duration
+}
+
+// fault is something that has failed.
+type fault struct {
+	what string
+	err  error
+	// counts is true where another sidecar may succeed.
+	counts bool
+}
+
 // faults logs each fault when it first occurs and then once a minute, and lets the
 // pauses between retries grow.
 type faults struct {
@@ -34,9 +52,6 @@ type faults struct {
 	journal *report.Journal
 	at      string
 }
-
-// faultsAt counts failures at one of the journal's constants.
-func (c *Coordinator) faultsAt(at string) faults { return faults{journal: &c.journal, at: at} }
 
 func (f *faults) note(log *logrus.Entry, what string, err error) time.Duration {
 	f.row++

@@ -6,58 +6,107 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/quorate/quorate/internal/record"
+	"github.com/quorate/quorate/internal/workload"
 	"github.com/quorate/quorate/pkg/rollout"
 )
 
+// lateWrites is how long a claim may still be written after its sender has given up on it or
+// has ended. It is twice as long as an API server lets a request take.
+const lateWrites = 2 * time.Minute
+
+// lastWord is open until the loop has seen that nothing is to be done, and again when it could not
+// finish what was. The record may say that a rollout is under way although the pods no longer show
+// one. A claim that nobody knows of, our own or an earlier coordinator's, may still be written until
+// then. What is seen before that is not the last word, and no watch covers the Lease.
+type lastWord struct {
+	open  bool
+	until time.Time
+}
+
+// idler waits while nothing is due. It looks at etcd now and then, because another duty may be.
+type idler struct {
+	c *Coordinator
+	// looked is what is remembered of those looks. Of pods, that shares no more than the cordons with turns, because
+	// the looks see the pods as they last were.
+	looked *tracker
+	// untransferred are the transfers of leadership that had failed at the end of the last turn.
+	untransferred rollout.Failures
+	// leavers are the pods that were about to go at the last reading, and why. judged are those for which etcd
+	// has been asked whether one of them leads.
+	leavers, judged string
+	// looking are the looks that have not ended yet.
+	looking sync.WaitGroup
+}
+
+// known is what is known of a cluster that idles: the workload as it was last read, the suspect that the record names,
+// and whether the last word on the record is open.
+type known struct {
+	workload workload.Observation
+	suspect  *record.Member
+	word     lastWord
+}
+
+// found is what has been found since the last turn.
+type found struct {
+	// duty is true when a duty is due, or an operator asks for one.
+	duty bool
+	// untold is true when the Lease does not tell what was seen.
+	untold bool
+}
+
 // idle waits for news of a rollout, or of another duty, for as long as it may be ours. News of a claim on
-// the Lease is none, so while one may still land late, it waits no longer than that.
-func (l *loop) idle(ctx context.Context) {
-	check := time.NewTicker(l.c.cfg.FallbackAfter)
+// the Lease is none, so while one may still land late, it waits no longer than that. It returns what has been found
+// until now, with what a look has found.
+func (i *idler) idle(ctx context.Context, k *known, until found) found {
+	check := time.NewTicker(i.c.cfg.FallbackAfter)
 	defer check.Stop()
-	unlocked := time.NewTimer(time.Until(l.nextLook()))
+	unlocked := time.NewTimer(time.Until(i.nextLook()))
 	defer unlocked.Stop()
-	l.c.idling.Store(true)
-	defer l.c.idling.Store(false)
+	i.c.idling.Store(true)
+	defer i.c.idling.Store(false)
 	looking, stop := context.WithCancel(ctx)
 	defer stop() // Whoever hangs must not keep us from a rollout.
 	answers := make(chan rollout.Membership, 1)
-	for l.ours() {
+	for i.c.ours() {
 		select {
 		case <-ctx.Done():
-			return
-		case <-l.c.changed:
-			return
-		case <-l.c.looks:
-			l.looking.Go(func() { l.look(looking, answers) })
+			return until
+		case <-i.c.changed:
+			return until
+		case <-i.c.looks:
+			i.looking.Go(func() { i.look(looking, answers) })
 		case <-unlocked.C:
 			unlocked.Reset(addressesEvery)
-			if !l.c.owned() {
-				l.looking.Go(func() { l.look(looking, answers) })
+			if !i.c.owned() {
+				i.looking.Go(func() { i.look(looking, answers) })
 			}
 		case etcd := <-answers:
-			l.c.looked = time.Now()
-			blind := l.c.workload.Blind()
+			i.c.looked = time.Now()
+			blind := i.c.workload.Blind()
 			if blind { // What an operator asks for is then seen only by reading the Lease.
-				l.c.requested.Store(true)
+				i.c.requested.Store(true)
 			}
-			if l.found, l.untold = l.duty(etcd); l.found || l.untold || blind {
-				return
+			if until = i.duty(etcd, k); until.duty || until.untold || blind {
+				return until
 			}
 		case <-check.C: // Keep-alives may be answered again.
-			if l.word.open && !time.Now().Before(l.word.until) {
-				return // Look at the record once more, for a last word.
+			if k.word.open && !time.Now().Before(k.word.until) {
+				return until // Look at the record once more, for a last word.
 			}
 		}
 	}
+	return until
 }
 
 // nextLook is when a sidecar without the lock looks at an idle cluster next. Without a session nobody else keeps up
 // with the members, and the alarm NOSPACE may be why there is none. But when etcd has only been silent for a moment, as
 // in an election, all sidecars would connect to all members at once. So the first look waits until the session is lost.
-func (l *loop) nextLook() time.Time {
-	lost, next := l.c.election.Confirmed().Add(l.c.cfg.LockTTL), l.c.looked.Add(addressesEvery)
+func (i *idler) nextLook() time.Time {
+	lost, next := i.c.election.Confirmed().Add(i.c.cfg.LockTTL), i.c.looked.Add(addressesEvery)
 	if lost.After(next) {
 		return lost
 	}
@@ -65,14 +114,14 @@ func (l *loop) nextLook() time.Time {
 }
 
 // look asks etcd how its members are, for a cluster that idles. It never takes longer than two probes.
-func (l *loop) look(ctx context.Context, answers chan<- rollout.Membership) {
-	members := l.c.members()
+func (i *idler) look(ctx context.Context, answers chan<- rollout.Membership) {
+	members := i.c.members()
 	defer members.Close()
 	etcd, err := members.Observe(ctx)
 	if err != nil {
-		l.c.log.WithError(err).Debug("no member list")
+		i.c.log.WithError(err).Debug("no member list")
 	}
-	l.c.remember(members.MemberURLs())
+	i.c.remember(members.MemberURLs())
 	select {
 	case answers <- etcd:
 	default: // Nobody has looked at the last answer yet.
@@ -83,66 +132,53 @@ func (l *loop) look(ctx context.Context, answers chan<- rollout.Membership) {
 // more, so that a turn has to tell it. Kubernetes is asked nothing: the pods are those of the last reading,
 // and a watch on the StatefulSet follows what becomes of them. Nothing is done on this, because a turn reads
 // everything live.
-func (l *loop) duty(etcd rollout.Membership) (due, untold bool) {
-	seen := l.seen
-	state := l.c.join(seen, nil, etcd).state
+func (i *idler) duty(etcd rollout.Membership, k *known) found {
+	state := i.c.join(k.workload, nil, etcd).state
 	state.Sidecars = rollout.Sidecars{Known: true} // The turn finds out who else is there.
 	if etcd.Known {
-		l.judged = l.leavers
+		i.judged = i.leavers
 	}
-	joined := rollout.Assess(state, l.c.cfg.Policy)
-	l.c.journal.Metrics.Databases(joined.Fullest())
+	joined := rollout.Assess(state, i.c.cfg.Policy)
+	i.c.journal.Metrics.Databases(joined.Fullest())
 	// What the last turn could not do is left alone for as long as that member leads.
-	maps.DeleteFunc(l.untransferred, func(id uint64, _ int) bool { return id != joined.Leader })
-	l.looked.failedTransfers = l.untransferred
+	maps.DeleteFunc(i.untransferred, func(id uint64, _ int) bool { return id != joined.Leader })
+	i.looked.failedTransfers = i.untransferred
 	sightings := joined.Sightings()
 	if state.NoLock { // Then no watch follows the pods, and a cordon may have ended and begun anew.
 		sightings = slices.DeleteFunc(sightings, func(s rollout.Sighting) bool {
 			return s.Condition == rollout.CordonedSeen
 		})
 	}
-	remembered := l.looked.recall(time.Now(), time.Time{}, sightings, seen.Pods)
+	remembered := i.looked.recall(time.Now(), time.Time{}, sightings, k.workload.Pods)
 	for s := range remembered.Ages {
 		if s.Condition == rollout.ReadySeen {
 			remembered.Ages[s] = math.MaxInt64 // Nobody has looked for a minute. The turn sees for how long, and waits.
 		}
 	}
 	d := joined.Decide(remembered)
-	told := l.c.journal.Ghosts(joined)
+	told := i.c.journal.Ghosts(joined)
 	if d.Duty == rollout.DutyHeld {
-		return false, false
+		return found{}
 	}
 	// What keeps a rollout would keep the turn as well, for what is only told. It does not keep another duty, but
 	// the operator's controls do. A turn reads them live; here they only save the reading.
-	return d.Beside() && !l.c.workload.Held(),
-		d.Duty == rollout.DutyRoll && d.Action == rollout.Complete{} &&
-			(!told || l.suspect != nil && l.suspect.Gone(etcd))
-}
-
-// follow watches the pods and their nodes between rollouts, which only the lock's owner does. Where the StatefulSet
-// controller rolls the pods, we do nothing beside it, and there is nothing to watch for.
-func (l *loop) follow() {
-	if !l.c.owned() {
-		return
+	return found{
+		duty: d.Beside() && !i.c.workload.Held(),
+		untold: d.Duty == rollout.DutyRoll && d.Action == rollout.Complete{} &&
+			(!told || k.suspect != nil && k.suspect.Gone(etcd)),
 	}
-	if !l.seen.Set.OnDelete {
-		l.c.workload.FollowLease()
-		l.c.workload.Unfollow()
-		return
-	}
-	l.c.workload.Follow(l.seen)
 }
 
 // noteLeavers asks for a look at etcd when somebody new is about to go: it may be the leader.
-func (l *loop) noteLeavers(pods []rollout.Pod) {
+func (i *idler) noteLeavers(pods []rollout.Pod) {
 	var leavers []string
-	for i := range pods {
-		if p := &pods[i]; p.Owned && (p.Leaving != "" || p.Cordoned) {
+	for n := range pods {
+		if p := &pods[n]; p.Owned && (p.Leaving != "" || p.Cordoned) {
 			leavers = append(leavers, p.UID+p.Leaving)
 		}
 	}
-	if l.leavers = strings.Join(leavers, " "); l.leavers == "" || l.leavers == l.judged || !l.c.owned() {
+	if i.leavers = strings.Join(leavers, " "); i.leavers == "" || i.leavers == i.judged || !i.c.owned() {
 		return
 	}
-	wake(l.c.looks)
+	wake(i.c.looks)
 }

@@ -13,15 +13,6 @@ import (
 	"github.com/quorate/quorate/pkg/rollout"
 )
 
-// connect opens a plain TCP connection, and closes it. What is refused is an answer as well.
-func connect(ctx context.Context, address string) error {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
-	if err == nil {
-		_ = conn.Close()
-	}
-	return err
-}
-
 // knock finds out which pods can be heard whose kubelets say that etcd does not run or is not ready. It connects to
 // their own addresses while the members are asked, so that both belong to the same look. A connection that is refused
 // comes from the pod's own network or from its node: no Service and no proxy has a part in it. So the kubelet's word
@@ -29,16 +20,16 @@ func connect(ctx context.Context, address string) error {
 // word is not to be relied on either.
 //
 // It needs no member list. The ports are those of etcd's URLs, as far as they are known.
-func (o *observer) knock(ctx context.Context, seen workload.Observation) (heard func() []string) {
-	ctx, cancel := context.WithTimeout(ctx, o.c.cfg.ProbeTimeout)
-	ports := portsOf(slices.Concat(o.members.MemberURLs(), o.c.addresses()))
+func (c *Coordinator) knock(ctx context.Context, seen workload.Observation, urls []string) (heard func() []string) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.ProbeTimeout)
+	ports := portsOf(slices.Concat(urls, c.addresses()))
 	var knocking sync.WaitGroup
 	var mu sync.Mutex
 	var refused, accepted []string
 	try := func(uid, host string, own bool) {
 		for _, port := range ports {
 			knocking.Go(func() {
-				err := o.c.cfg.connect(ctx, net.JoinHostPort(host, port))
+				err := c.cfg.connect(ctx, net.JoinHostPort(host, port))
 				mu.Lock()
 				defer mu.Unlock()
 				switch {

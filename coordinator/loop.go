@@ -3,19 +3,13 @@ package coordinator
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/quorate/quorate/coordinator/election"
 	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/internal/report"
-	"github.com/quorate/quorate/internal/workload"
 	"github.com/quorate/quorate/pkg/rollout"
 )
-
-// lateWrites is how long a claim may still be written after its sender has given up on it or
-// has ended. It is twice as long as an API server lets a request take.
-const lateWrites = 2 * time.Minute
 
 // loop waits for rollouts and takes a turn for each, for as long as this sidecar may. Each turn
 // decides anew by what right it claims the record. A turn needs neither the lock nor a session
@@ -27,52 +21,33 @@ type loop struct {
 	lock       ownership
 	failures   failures
 	validation validator
+	idler      idler
 
-	word lastWord
 	// since is when an outdated pod was first seen.
 	since time.Time
-	// seen is the workload as it was last read, and suspect the one that the record names, as last read or written.
-	seen    workload.Observation
-	suspect *record.Member
-	// ages are those that outlive a turn, and looked is what is remembered of the looks at an idle cluster. Of pods,
-	// that shares no more than the cordons with turns, because looks see the pods as they last were.
-	ages   *lastingAges
-	looked *tracker
-	// untransferred are the transfers of leadership that had failed at the end of the last turn.
-	untransferred rollout.Failures
-	// leavers are the pods that were about to go at the last reading, and why. judged are those for which etcd
-	// has been asked whether one of them leads.
-	leavers, judged string
-	// found is true from when a look at an idle cluster has found that a duty is due, or an operator asks for one,
-	// to the next turn. untold is true when the look has found something that the Lease does not tell.
-	found, untold bool
+	// known is what the last turn and the last reading have left behind, and found is what was found since that turn.
+	known
+	found found
+	// ages are those that outlive a turn.
+	ages *lastingAges
 	// looksOn: the StatefulSet controller rolls the pods, and the log has said so.
 	looksOn bool
-	// looking are the looks at an idle cluster that have not ended yet.
-	looking sync.WaitGroup
 	// leave says why the loop ends, and coordinated is true once a turn has claimed the record.
 	leave       leave
 	coordinated bool
 }
 
-// lastWord is open until the loop has seen that nothing is to be done, and again when it could not
-// finish what was. The record may say that a rollout is under way although the pods no longer show
-// one. A claim that nobody knows of, our own or an earlier coordinator's, may still be written until
-// then. What is seen before that is not the last word, and no watch covers the Lease.
-type lastWord struct {
-	open  bool
-	until time.Time
-}
-
 func (c *Coordinator) newLoop() *loop {
 	ages := &lastingAges{}
 	return &loop{
-		c:          c,
-		observer:   &observer{c: c, members: c.members()},
+		c: c,
+		observer: &observer{c: c, members: c.members(),
+			fresh: freshness{lasts: viewLasts(c.cfg.Policy.SettleTimeout)}},
 		lock:       ownership{c: c},
 		failures:   failures{c: c, faults: c.faultsAt(report.AtRollout), aged: c.faultsAt(report.AtEvidence)},
 		validation: validator{c: c},
-		ages:       ages, looked: newTracker(ages), untransferred: rollout.Failures{},
+		idler:      idler{c: c, looked: newTracker(ages), untransferred: rollout.Failures{}},
+		ages:       ages,
 	}
 }
 
@@ -80,9 +55,9 @@ func (c *Coordinator) newLoop() *loop {
 // been seen without a break. A turn that is not begun for a rollout is brief.
 func (l *loop) newTurn(right record.Right, brief bool) *turn {
 	return &turn{
-		c: l.c, observer: l.observer, actor: actor{c: l.c, members: l.observer.members}, lock: &l.lock,
+		c: l.c, observer: l.observer, keeper: keeper{c: l.c}, actor: actor{c: l.c, members: l.observer.members}, lock: &l.lock,
 		failures: &l.failures, validation: &l.validation, tracker: newTracker(l.ages),
-		right: right, brief: brief, seen: observation{workload: l.seen}, suspect: l.suspect,
+		right: right, brief: brief, seen: observation{workload: l.workload}, suspect: l.suspect,
 	}
 }
 
@@ -91,7 +66,7 @@ func (l *loop) take(ctx, ending context.Context, right record.Right, brief bool)
 	t := l.newTurn(right, brief)
 	end, ended := t.take(ctx, ending)
 	l.observer.rest()
-	l.seen, l.suspect, l.untransferred = t.seen.workload, t.suspect, t.tracker.failedTransfers
+	l.workload, l.suspect, l.idler.untransferred = t.seen.workload, t.suspect, t.tracker.failedTransfers
 	l.leave, l.coordinated = t.leave, l.coordinated || t.coordinated
 	if ended {
 		l.ended(ctx, end, right)
@@ -105,7 +80,7 @@ func (l *loop) run(ctx context.Context, rested time.Time) {
 	defer end()
 	defer context.AfterFunc(ctx, func() { wait(ending, releaseTimeout/4, nil); end() })()
 	ctx, cancel := context.WithCancel(ctx)
-	defer l.looking.Wait()
+	defer l.idler.looking.Wait()
 	defer cancel()
 	defer l.c.workload.Open(ctx)()
 	defer l.observer.rest()
@@ -120,7 +95,7 @@ func (l *loop) run(ctx context.Context, rested time.Time) {
 	defer l.failures.faults.clear() // Whoever coordinates next counts its own.
 	defer l.failures.aged.clear()
 	defer l.validation.settle()
-	for first := true; ctx.Err() == nil && !l.leave.over && l.ours(); {
+	for first := true; ctx.Err() == nil && !l.leave.over && l.c.ours(); {
 		due, brief, err := l.due(ctx)
 		switch {
 		case err != nil && ctx.Err() == nil:
@@ -132,7 +107,7 @@ func (l *loop) run(ctx context.Context, rested time.Time) {
 			l.since, first = time.Time{}, false
 			l.c.workload.UnfollowBudget()
 			l.follow()
-			l.idle(ctx)
+			l.found = l.idler.idle(ctx, &l.known, l.found)
 		default:
 			if l.since.IsZero() {
 				l.since = time.Now()
@@ -141,7 +116,7 @@ func (l *loop) run(ctx context.Context, rested time.Time) {
 					// lock from before etcd fell silent has had its time.
 					l.since = l.c.silentSince(l.since)
 				}
-				l.observer.begins()
+				l.observer.fresh.begins()
 			}
 			first = false
 			l.follow() // So that the first look of the turn finds what it needs.
@@ -151,7 +126,7 @@ func (l *loop) run(ctx context.Context, rested time.Time) {
 				wait(ctx, left, l.c.changed)
 				continue
 			}
-			l.found, l.untold = false, false
+			l.found = found{}
 			l.take(ctx, ending, right, brief)
 		}
 	}
@@ -191,19 +166,14 @@ func (l *loop) prepare(ctx context.Context) bool {
 	if !o.Set.Due(o.Pods) || l.c.self.Revision != o.Set.UpdateRevision {
 		return false
 	}
-	l.seen = o
-	l.observer.readLive()
+	l.workload = o
+	l.observer.fresh.readLive()
 	l.c.workload.Follow(o)
 	l.c.workload.FollowBudget()
 	if _, err := l.observer.members.Observe(ctx); err != nil {
 		l.c.log.WithError(err).Debug("no member list yet")
 	}
 	return true
-}
-
-// ours is true if the lock is ours or etcd does not say whose it is.
-func (l *loop) ours() bool {
-	return l.c.owned() || l.c.election.Silent(l.c.cfg.FallbackAfter) <= 0
 }
 
 // due says whether a rollout or another duty is due or under way, and whether only the latter is. It asks only
@@ -215,21 +185,21 @@ func (l *loop) due(ctx context.Context) (due, brief bool, err error) {
 	o := cached.Seen
 	// A rollout that begins needs no live reading yet, because its turn reads live before it removes a pod or
 	// calls the rollout complete.
-	if !cached.Watched || l.observer.stale() && !o.Set.Due(o.Pods) {
+	if !cached.Watched || l.observer.fresh.stale() && !o.Set.Due(o.Pods) {
 		if o, err = l.c.workload.Observe(ctx); err != nil {
 			return false, false, err
 		}
 		l.c.workload.ReadNodes(ctx, &o)
-		l.observer.readLive()
+		l.observer.fresh.readLive()
 	}
 	l.c.journal.Events.About(l.c.cfg.Namespace, o.Set.Name, o.Set.UID)
-	l.seen = o
-	l.looked.lasting.uncordoned(o.Pods)
-	l.noteLeavers(o.Pods)
+	l.workload = o
+	l.ages.uncordoned(o.Pods)
+	l.idler.noteLeavers(o.Pods)
 	l.sayWhoRolls(o.Set.OnDelete)
 	rolling := o.Set.Due(o.Pods) || l.c.promotable(o.Set)
 	due = rolling
-	if asked := l.c.requested.Swap(false); !due && (l.word.open || asked || l.found || l.untold) && o.Set.OnDelete {
+	if asked := l.c.requested.Swap(false); !due && (l.word.open || asked || l.found != (found{})) && o.Set.OnDelete {
 		lease, err := l.c.workload.ReadLease(ctx)
 		if err != nil {
 			if asked { // The watch does not tell the same twice.
@@ -245,9 +215,9 @@ func (l *loop) due(ctx context.Context) (due, brief bool, err error) {
 		}
 		request, _ := record.RequestOf(lease, time.Now()) // The turn says what is wrong with it.
 		// What is found is left alone while the operator's controls hold everything.
-		l.found = l.found && !record.Controls(lease).HoldAll() || request != nil
+		l.found.duty = l.found.duty && !record.Controls(lease).HoldAll() || request != nil
 		rolling = r.Rolling || r.Holder != "" || r.Intent.Operation != record.None
-		due = rolling || l.found || l.untold
+		due = rolling || l.found != (found{})
 	}
 	if !due {
 		l.word.open = time.Now().Before(l.word.until)
@@ -287,7 +257,7 @@ func (l *loop) ended(ctx context.Context, end record.End, right record.Right) {
 		l.failures.faults.clear()
 		l.validation.settle()
 		l.c.unfit = 0
-		l.idle(ctx)
+		l.found = l.idler.idle(ctx, &l.known, l.found)
 	case record.HandedOver, record.Stopped:
 		l.leave.over = true
 	case record.Lost:
@@ -298,7 +268,7 @@ func (l *loop) ended(ctx context.Context, end record.End, right record.Right) {
 		case right == record.ByClock:
 			l.c.log.Debug(end.Detail)
 			l.c.pause(ctx, l.c.cfg.Interval)
-			if !l.seen.Set.Due(l.seen.Pods) { // No rollout waits for us, and the holder may have its reason for long.
+			if !l.workload.Set.Due(l.workload.Pods) { // No rollout waits for us, and the holder may have its reason for long.
 				wait(ctx, l.c.cfg.RecordDuration, l.c.changed)
 			}
 		case errors.Is(l.lock.denied, election.ErrNotOwner):
@@ -322,4 +292,18 @@ func (l *loop) ended(ctx context.Context, end record.End, right record.Right) {
 		l.failures.faults.note(l.c.log, "the record is not ours to write", errors.New(end.Detail))
 		l.c.pause(ctx, longestPause)
 	}
+}
+
+// follow watches the pods and their nodes between rollouts, which only the lock's owner does. Where the StatefulSet
+// controller rolls the pods, we do nothing beside it, and there is nothing to watch for.
+func (l *loop) follow() {
+	if !l.c.owned() {
+		return
+	}
+	if !l.workload.Set.OnDelete {
+		l.c.workload.FollowLease()
+		l.c.workload.Unfollow()
+		return
+	}
+	l.c.workload.Follow(l.workload)
 }

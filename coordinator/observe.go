@@ -1,12 +1,11 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
 	"time"
-
-	coordinationv1 "k8s.io/api/coordination/v1"
 
 	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/internal/workload"
@@ -14,45 +13,6 @@ import (
 	"github.com/quorate/quorate/pkg/rollout"
 	"github.com/quorate/quorate/selfupdate"
 )
-
-// observation is what one look has seen. It is a value: what is added to it later, because a decision lacks it, makes
-// another one.
-type observation struct {
-	moment
-	// view is what the look goes by in place of what Kubernetes says live, nil if it is live.
-	view *cachedView
-	// etcdTook is how long etcd's members took to answer.
-	etcdTook time.Duration
-	workload workload.Observation
-	// record is what is believed of the Lease, and odd is what makes no sense there.
-	record record.Record
-	odd    []string
-	// state is what the decision rests on, but for what is remembered.
-	state rollout.State
-	// peers are the other sidecars.
-	peers peers
-	// promotable is true where the StatefulSet's status.currentRevision is behind, and we are to set it.
-	promotable bool
-	// unread is true where nothing has been read live since the rollout began.
-	unread bool
-
-	// gatesAsked is true once state has the answers of the host's gates.
-	gatesAsked bool
-	budget     budget
-	// confirmed is true once a live reading has shown that the view is true. Otherwise changed is what it has shown.
-	confirmed bool
-	changed   *workload.Observation
-	// faults are what failed without keeping the look from its end.
-	faults []fault
-}
-
-// moment is when a look began. Nothing that is read for it is older. BegunAt is the same by the wall clock, and read is
-// the same on the monotonic clock in a look that reads the pods live.
-type moment struct {
-	begun   record.Instant
-	begunAt time.Time
-	read    time.Time
-}
 
 // starts returns when a look begins, that is now.
 func (o *observer) starts(live bool) moment {
@@ -63,30 +23,12 @@ func (o *observer) starts(live bool) moment {
 	return m
 }
 
-// budget is what is known of the PodDisruptionBudget.
-type budget struct {
-	// allows is what the watch tells, if known.
-	known, allows bool
-	// asked is true once nothing more is to be found out about it, and answered if the API server has said so.
-	asked, answered bool
-	refusal         *rollout.Refusal
-}
-
-// peers are the other sidecars that take part in the election, if that is known.
-type peers struct {
-	all   []selfupdate.Peer
-	known bool
-}
-
 // observer looks at Kubernetes, at etcd, and at the other sidecars, and writes nothing. Most looks go by what the
 // watches tell, and ask etcd alone.
 type observer struct {
 	c       *Coordinator
 	members *membership.Observer
-	// fresh is until when looks may go by what the watches tell. Then everything is read live again. unread is true
-	// from when that was put off because a rollout begins, to the next live reading.
-	fresh  time.Time
-	unread bool
+	fresh   freshness
 }
 
 // observe looks at everything, and follows what belongs to it from here on. With a view, only etcd is asked, and no
@@ -113,6 +55,20 @@ func (o *observer) observe(ctx context.Context, v *cachedView, began moment) (ob
 	return seen, nil
 }
 
+// cached returns nil if there is no view of everything: something is not being watched, nothing was read live for long,
+// or there is more to do than to roll.
+func (o *observer) cached() *cachedView {
+	cached := o.c.workload.Cached()
+	if !cached.Complete() || o.fresh.stale() {
+		return nil
+	}
+	r := record.Parse(cached.Lease)
+	if r.Intent.Operation != record.None || r.Suspect != nil || record.Requested(cached.Lease) != "" {
+		return nil
+	}
+	return &cachedView{lease: cached.Lease, seen: cached.Seen}
+}
+
 // gather reads everything live: the record, the workload, etcd, one after the other. The record
 // comes first: a removal that it no longer names has had its effect by then, and the pods
 // show it. The members are asked only when the pods are known, although that takes longer: a pod
@@ -137,10 +93,10 @@ func (o *observer) gather(ctx context.Context, v *cachedView) (observation, erro
 		}
 	}
 	if live {
-		o.readLive()
+		o.fresh.readLive()
 	}
 	seen := o.c.join(v.seen, v.lease, rollout.Membership{})
-	seen.unread, seen.gatesAsked = o.unread, live
+	seen.unread, seen.gatesAsked = o.fresh.unread, live
 	var nodesRead sync.WaitGroup
 	if live {
 		nodesRead.Go(func() { o.c.workload.ReadNodes(reading, &seen.workload) })
@@ -152,7 +108,7 @@ func (o *observer) gather(ctx context.Context, v *cachedView) (observation, erro
 			ask = o.members.ObserveWithLists
 		}
 		began := o.c.now()
-		heard := o.knock(ctx, v.seen)
+		heard := o.c.knock(ctx, v.seen, o.members.MemberURLs())
 		var err error
 		if seen.state.Etcd, err = ask(ctx); err != nil {
 			o.c.log.WithError(err).Debug("no member list")
@@ -172,27 +128,11 @@ func (o *observer) gather(ctx context.Context, v *cachedView) (observation, erro
 	return seen, nil
 }
 
-// join puts together what was read. It is the one place where a coordinator makes the state that a decision rests on.
-func (c *Coordinator) join(w workload.Observation, lease *coordinationv1.Lease, etcd rollout.Membership) observation {
-	o := observation{workload: w}
-	o.record, o.odd = validate(lease, w.Set, w.Pods, c.cfg.RecordDuration)
-	o.state, _ = record.StateOf(w.Set, w.Pods, etcd, lease, o.record, time.Now()) // What is wrong with it is told.
-	o.state.Self, o.state.NoLock = c.self.Pod, !c.owned()
-	o.state.InWindow = c.cfg.Policy.DefragmentWindow.Contains(time.Now())
-	o.promotable = c.promotable(w.Set)
-	return o
-}
-
 // know adds who else is there.
 func (o *observer) know(seen *observation, others peers) {
 	seen.peers = others
 	seen.state.Sidecars = selfupdate.Sidecars(others.all, others.known || seen.state.NoLock, record.Newest,
 		seen.state.Set, seen.state.Pods, o.c.self.UID)
-}
-
-// promotable is true when status.currentRevision is behind, and we are to set it.
-func (c *Coordinator) promotable(set rollout.Set) bool {
-	return c.cfg.PromoteCurrentRevision && set.Unpromoted() && c.notPromoted != set.UpdateRevision
 }
 
 // add finds out what a decision lacks, and returns the observation with that.
@@ -215,6 +155,40 @@ func (o *observer) add(ctx context.Context, seen observation, d *decision) (obse
 		return o.confirm(ctx, seen, d)
 	case nothing:
 	}
+	return seen, nil
+}
+
+// confirm reads live what was decided on by a cached view, and meanwhile asks for the eviction. If anything has
+// changed, it returns what is there now.
+//
+// If nothing has, the evidence is as good as that of a live look, which reads the pods before it asks the members. No
+// resourceVersion ever comes back, so the pods were as they were told and read when the members were asked. It does not
+// matter whether the reading was over before the members had answered. The record needs no reading, because whatever is
+// done begins with a swap, which fails if the Lease has changed.
+func (o *observer) confirm(ctx context.Context, seen observation, d *decision) (observation, error) {
+	reading, cancel := context.WithTimeout(ctx, o.c.cfg.RequestTimeout)
+	defer cancel()
+	var asking sync.WaitGroup
+	var berr error
+	said, faults := seen.budget, seen.faults
+	if d.lacks == confirmationAndBudget {
+		asking.Go(func() { said, faults, berr = o.askBudget(ctx, &seen, d) })
+	}
+	defer seen.view.read(ctx, o.c)()
+	now, err := seen.view.live.Wait()
+	if err == nil {
+		o.c.workload.ReadNodes(reading, &now)
+	}
+	asking.Wait()
+	if seen.budget, seen.faults = said, faults; cmp.Or(err, berr) != nil {
+		return seen, cmp.Or(err, berr)
+	}
+	if !now.Same(seen.view.seen) {
+		seen.changed = &now
+		return seen, nil
+	}
+	o.fresh.readLive()
+	seen.workload, seen.confirmed, seen.unread = now, true, false
 	return seen, nil
 }
 

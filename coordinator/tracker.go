@@ -308,6 +308,10 @@ func (m *tracker) lastReady() time.Time {
 	return last
 }
 
+// unknownPatience is how long a coordinator observes a member that it cannot reach,
+// although its kubelet finds it well, before it lets another try.
+const unknownPatience = 30 * time.Second
+
 // unknown returns the pod that has been Unknown for longer than the patience, if any, and since when each one has
 // been. A member that an operation on the record may keep from answering counts while it does not answer, and the
 // patience with it is longer by the time that the call may take.

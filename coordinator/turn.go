@@ -20,6 +20,7 @@ import (
 type turn struct {
 	c          *Coordinator
 	observer   *observer
+	keeper     keeper
 	actor      actor
 	lock       *ownership
 	failures   *failures
@@ -45,8 +46,6 @@ type turn struct {
 	suspect *record.Member
 	// unclear means that nobody knows how our last removal ended.
 	unclear bool
-	// fenced are the answers for pods that were changed together with the last one that was asked for.
-	fenced []fenced
 	// coordinated is true once the record has been claimed.
 	coordinated bool
 	// stopping is true while the record is given back because we were told to stop.
@@ -142,13 +141,19 @@ func (t *turn) take(ctx, ending context.Context) (end record.End, ended bool) {
 func (t *turn) do(ctx context.Context, state *record.State, effect record.Effect) record.Event {
 	switch e := effect.(type) {
 	case record.ReadLease:
-		return t.readLease(ctx)
+		free := !t.hold.ours && t.right == record.ByLock
+		read, odd, failed := t.keeper.read(ctx, free, t.seen.workload)
+		t.fails(ctx, failed)
+		t.validation.tell(odd)
+		return read
 	case record.CheckRight:
 		return record.RightChecked{Held: t.lock.owns(ctx)}
 	case record.WriteLease:
 		return t.write(ctx, e.Record)
 	case record.ListPods:
-		return t.listPods(ctx)
+		listed, failed := t.keeper.list(ctx)
+		t.fails(ctx, failed)
+		return listed
 	case record.FencePod:
 		return t.fence(ctx, e, state.Fences())
 	case record.Observe:
@@ -160,6 +165,30 @@ func (t *turn) do(ctx context.Context, state *record.State, effect record.Effect
 		return record.Woken{}
 	}
 	panic(fmt.Sprintf("the record's protocol asks for %T, which nobody knows", effect))
+}
+
+// write writes the record.
+func (t *turn) write(ctx context.Context, r record.Record) record.LeaseWritten {
+	written, failed := t.keeper.write(ctx, r)
+	if failed != nil && t.stopping {
+		t.c.log.WithError(explain(failed.err)).Warn("the record could not be given back; " +
+			"whoever has the lock does not wait for that, without a lock another may claim it after its duration")
+		return written
+	}
+	t.fails(ctx, failed)
+	return written
+}
+
+// fence rules out that an earlier removal of a pod can still have an effect.
+func (t *turn) fence(ctx context.Context, e record.FencePod, all []record.FencePod) record.PodFenced {
+	fenced, failed := t.keeper.fence(ctx, e, all)
+	t.fails(ctx, failed)
+	if failed == nil {
+		t.tracker.resolved(time.Now(), t.hold.intent, e.Pod)
+		earlier := t.hold.intent.Epoch != t.hold.epoch
+		t.c.tellFenced(e.Pod, fenced.Outcome, t.hold.intent, earlier || t.unclear)
+	}
+	return fenced
 }
 
 // observe looks and decides, carries out what comes beside the record, and tells of it all. It returns what the
@@ -262,7 +291,7 @@ func (t *turn) lookBy(ctx context.Context, v *cachedView) (sure bool, err error)
 	}
 	t.seen, t.decided = o, d
 	if d.reread {
-		t.observer.expire()
+		t.observer.fresh.expire()
 	}
 	return true, nil
 }

@@ -396,9 +396,9 @@ func TestWhoeverHasNoLockLooksAtAnIdleClusterWhenItsSessionIsLost(t *testing.T) 
 		{"nor sooner than usual after the last look", now.Add(-time.Hour), now, now.Add(addressesEvery)},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			l := &loop{c: &Coordinator{cfg: Config{LockTTL: ttl}, looked: tc.looked,
+			i := &idler{c: &Coordinator{cfg: Config{LockTTL: ttl}, looked: tc.looked,
 				election: confirmedAt{at: tc.confirmed}}}
-			if got := l.nextLook(); !got.Equal(tc.want) {
+			if got := i.nextLook(); !got.Equal(tc.want) {
 				t.Errorf("got %v, want %v", got, tc.want)
 			}
 		})

@@ -395,19 +395,19 @@ func TestAMemberThatFailsIsNoticedBetweenEvents(t *testing.T) {
 }
 
 func TestNoRolloutEndsBeforeSomethingIsReadLive(t *testing.T) {
-	o := &observer{c: &Coordinator{cfg: Config{Policy: DefaultPolicy()}}}
+	f := freshness{lasts: time.Minute}
 	complete := decision{next: record.NextFinish, Decision: rollout.Decision{Action: rollout.Complete{}}}
 	for _, step := range []struct {
 		name     string
 		happens  func()
 		confirms bool
 	}{
-		{"it begins after the cached view has become stale", o.begins, true},
-		{"everything is read live", o.readLive, false},
-		{"another begins soon", o.begins, false},
+		{"it begins after the cached view has become stale", f.begins, true},
+		{"everything is read live", f.readLive, false},
+		{"another begins soon", f.begins, false},
 	} {
 		step.happens()
-		seen := observation{view: &cachedView{}, unread: o.unread}
+		seen := observation{view: &cachedView{}, unread: f.unread}
 		m := remembered{tracker: newTracker(&lastingAges{})}
 		if got := complete.evidence(&seen, &m) == confirmation; got != step.confirms {
 			t.Errorf("%s: an end is confirmed: %v", step.name, got)

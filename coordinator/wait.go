@@ -3,8 +3,6 @@ package coordinator
 import (
 	"context"
 	"time"
-
-	"github.com/quorate/quorate/internal/record"
 )
 
 const (
@@ -25,15 +23,6 @@ const (
 	// slowdown is for what waits for an operator: a hold, or a partition.
 	slowdown = 5
 )
-
-// now is an instant on our own monotonic clock.
-func (c *Coordinator) now() record.Instant { return time.Since(c.started) }
-
-// pause waits for d or until ctx ends.
-func (c *Coordinator) pause(ctx context.Context, d time.Duration) { wait(ctx, d, nil) }
-
-// trigger announces news.
-func (c *Coordinator) trigger() { wake(c.changed) }
 
 // wake puts a token into a channel that has room for one. It never waits: a token that is there already
 // does as well.
