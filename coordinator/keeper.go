@@ -90,7 +90,8 @@ func (k *keeper) write(ctx context.Context, r record.Record) (record.LeaseWritte
 		k.c.log.WithError(err).Debug("somebody else has written the record")
 		return record.LeaseWritten{Outcome: outcome}, nil
 	default:
-		return record.LeaseWritten{Outcome: outcome}, &fault{what: "the record cannot be written", err: err, counts: true}
+		return record.LeaseWritten{Outcome: outcome},
+			&fault{what: "the record cannot be written", err: err, counts: true}
 	}
 }
 
@@ -109,7 +110,8 @@ func (k *keeper) fence(ctx context.Context, e record.FencePod, all []record.Fenc
 	if outcome == record.Done || outcome == record.Refused {
 		return done, nil
 	}
-	return done, &fault{what: "an earlier removal of pod " + e.Pod.Name + " cannot be ruled out", err: err, counts: true}
+	return done, &fault{what: "an earlier removal of pod " + e.Pod.Name + " cannot be ruled out", err: err,
+		counts: true}
 }
 
 func (k *keeper) changeAll(ctx context.Context, all []record.FencePod) []fenced {

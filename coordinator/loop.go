@@ -55,8 +55,8 @@ func (c *Coordinator) newLoop() *loop {
 // been seen without a break. A turn that is not begun for a rollout is brief.
 func (l *loop) newTurn(right record.Right, brief bool) *turn {
 	return &turn{
-		c: l.c, observer: l.observer, keeper: keeper{c: l.c}, actor: actor{c: l.c, members: l.observer.members}, lock: &l.lock,
-		failures: &l.failures, validation: &l.validation, tracker: newTracker(l.ages),
+		c: l.c, observer: l.observer, keeper: keeper{c: l.c}, actor: actor{c: l.c, members: l.observer.members},
+		lock: &l.lock, failures: &l.failures, validation: &l.validation, tracker: newTracker(l.ages),
 		right: right, brief: brief, seen: observation{workload: l.workload}, suspect: l.suspect,
 	}
 }
@@ -268,7 +268,8 @@ func (l *loop) ended(ctx context.Context, end record.End, right record.Right) {
 		case right == record.ByClock:
 			l.c.log.Debug(end.Detail)
 			l.c.pause(ctx, l.c.cfg.Interval)
-			if !l.workload.Set.Due(l.workload.Pods) { // No rollout waits for us, and the holder may have its reason for long.
+			// If no rollout waits for us, the holder may have its reason for long.
+			if !l.workload.Set.Due(l.workload.Pods) {
 				wait(ctx, l.c.cfg.RecordDuration, l.c.changed)
 			}
 		case errors.Is(l.lock.denied, election.ErrNotOwner):
