@@ -42,26 +42,26 @@ type idler struct {
 	looking sync.WaitGroup
 }
 
-// known is what is known of a cluster that idles: the workload as it was last read, the suspect that the record names,
-// and whether the last word on the record is open.
+// known is what is known between turns: the workload as it was last read, the suspect that the record names, as last
+// read or written, and whether the last word on the record is open.
 type known struct {
 	workload workload.Observation
 	suspect  *record.Member
 	word     lastWord
 }
 
-// found is what has been found since the last turn.
+// found is what the last look since the last turn has found.
 type found struct {
 	// duty is true when a duty is due, or an operator asks for one.
 	duty bool
-	// untold is true when the Lease does not tell what was seen.
+	// untold is true when the look has found something that the Lease does not tell.
 	untold bool
 }
 
 // idle waits for news of a rollout, or of another duty, for as long as it may be ours. News of a claim on
-// the Lease is none, so while one may still land late, it waits no longer than that. It returns what has been found
-// until now, with what a look has found.
-func (i *idler) idle(ctx context.Context, k *known, until found) found {
+// the Lease is none, so while one may still land late, it waits no longer than that. It returns what the last
+// look has found, or else what had been found before.
+func (i *idler) idle(ctx context.Context, k *known, last found) found {
 	check := time.NewTicker(i.c.cfg.FallbackAfter)
 	defer check.Stop()
 	unlocked := time.NewTimer(time.Until(i.nextLook()))
@@ -74,9 +74,9 @@ func (i *idler) idle(ctx context.Context, k *known, until found) found {
 	for i.c.ours() {
 		select {
 		case <-ctx.Done():
-			return until
+			return last
 		case <-i.c.changed:
-			return until
+			return last
 		case <-i.c.looks:
 			i.looking.Go(func() { i.look(looking, answers) })
 		case <-unlocked.C:
@@ -90,16 +90,16 @@ func (i *idler) idle(ctx context.Context, k *known, until found) found {
 			if blind { // What an operator asks for is then seen only by reading the Lease.
 				i.c.requested.Store(true)
 			}
-			if until = i.duty(etcd, k); until.duty || until.untold || blind {
-				return until
+			if last = i.duty(etcd, k); last.duty || last.untold || blind {
+				return last
 			}
 		case <-check.C: // Keep-alives may be answered again.
 			if k.word.open && !time.Now().Before(k.word.until) {
-				return until // Look at the record once more, for a last word.
+				return last // Look at the record once more, for a last word.
 			}
 		}
 	}
-	return until
+	return last
 }
 
 // nextLook is when a sidecar without the lock looks at an idle cluster next. Without a session nobody else keeps up

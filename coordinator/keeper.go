@@ -31,8 +31,8 @@ type keeper struct {
 	fenced []fenced
 }
 
-// read reads the record. Where it is free by the lock, it may be what a watch tells. By the clock, it counts when the
-// Lease was read. What makes no sense there is returned in words.
+// read reads the record. With free, that is before a claim by the lock, it may be what a watch tells if nobody holds
+// it. By the clock, it counts when the Lease was read. What makes no sense there is returned in words.
 func (k *keeper) read(ctx context.Context, free bool, seen workload.Observation) (record.LeaseRead, []string, *fault) {
 	begun := k.c.now()
 	reading, cancel := context.WithTimeout(ctx, k.c.cfg.RequestTimeout)
@@ -46,7 +46,7 @@ func (k *keeper) read(ctx context.Context, free bool, seen workload.Observation)
 		k.c.journal.Recall(lease.Annotations, record.Parse(lease).Epoch)
 	}
 	believed, odd := validate(lease, seen.Set, seen.Pods, k.c.cfg.RecordDuration)
-	outcome, failed := unread("the record cannot be read", err)
+	outcome, failed := wasRead("the record cannot be read", err)
 	return record.LeaseRead{Outcome: outcome, Record: believed, Begun: begun}, odd, failed
 }
 
@@ -58,12 +58,12 @@ func (k *keeper) list(ctx context.Context) (record.PodsListed, *fault) {
 	reading, cancel := context.WithTimeout(ctx, k.c.cfg.RequestTimeout)
 	defer cancel()
 	pods, err := k.c.workload.Fenceable(reading)
-	outcome, failed := unread("the pods cannot be listed", err)
+	outcome, failed := wasRead("the pods cannot be listed", err)
 	return record.PodsListed{Outcome: outcome, Pods: pods}, failed
 }
 
-// unread is what has become of a reading.
-func unread(what string, err error) (record.Outcome, *fault) {
+// wasRead is what has become of a reading.
+func wasRead(what string, err error) (record.Outcome, *fault) {
 	if err == nil {
 		return record.Done, nil
 	}

@@ -25,7 +25,7 @@ type loop struct {
 
 	// since is when an outdated pod was first seen.
 	since time.Time
-	// known is what the last turn and the last reading have left behind, and found is what was found since that turn.
+	// found is what the last look since the last turn has found, or an operator asks for.
 	known
 	found found
 	// ages are those that outlive a turn.
