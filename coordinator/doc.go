@@ -16,8 +16,8 @@
 // # One way through it
 //
 // A cycle begins with an effect of the record's protocol (package record) and goes one way. Every step from observe to
-// tracker is a file of its own, gets what it needs as arguments, and returns a value. None of them knows the step before
-// or after it.
+// tracker is a file of its own, gets what it needs as arguments, and returns a value. None of them knows the step
+// before or after it.
 //
 //	run      takes part in the election, and says whose turn it is    run.go, candidate.go
 //	loop     waits until a rollout or another duty is due             loop.go, idle.go
@@ -29,7 +29,8 @@
 //	tracker  what only time teaches, for the next decision            tracker.go
 //
 // The values have files of their own: observation.go, decision.go and outcome.go. What all steps share is in
-// coordinator.go, and what is believed of the Lease in validate.go. No two files need each other, so they can be read from the lowest to the highest.
+// coordinator.go, and what is believed of the Lease in validate.go. No two files need each other, so they can be read
+// from the lowest to the highest.
 //
 // The observation is all that one look has seen: the workload, the members, the record as far as it is believed, the
 // other sidecars, and when it began. Looking writes nothing. The decision is all that follows from it: what the record
