@@ -104,7 +104,7 @@ test-image: ## Build the images and check what is in them, or say that buildah d
 TEST := test-unit test-explorer test-first
 CI := versions api licences vuln lint test-image test-newest test test-etcdbrctl test-tools test-monitoring \
 	test-harness test-nodes test-scenarios test-chaos test-bench test-demo
-NIGHTLY := test-rig test-walks test-druid test-bench-short
+NIGHTLY := test-rig test-decision test-walks test-druid test-bench-short
 
 define in_order
 	@spent=; for t in $(1); do \
@@ -124,6 +124,7 @@ ci: ## Run all that has to pass before a change lands (fifty minutes with cold c
 	$(call in_order,$(CI))
 
 .PHONY: nightly
+nightly: export PARTS := 8
 nightly: ## Run what CI leaves out: the rig, longer walks, etcd-druid, the benchmarks once (two hours)
 	$(call in_order,$(NIGHTLY))
 
@@ -132,21 +133,25 @@ test-unit: ## Run the library's tests (FULL=1: with the race detector, and for e
 ifeq ($(FULL),)
 	go test -short ./...
 else
-	@$(MAKE) --no-print-directory -j 2 -O test-race test-decision
+	@$(GO) test $(RACE) -run '^$$' ./coordinator # So that two of those below do not compile it at the same time.
+	@$(MAKE) --no-print-directory -j 2 -O test-race-a test-race-b test-race test-decision
 endif
 
-.PHONY: test-race
+.PHONY: test-race test-race-a test-race-b
 test-race:
 	$(GO) test $(RACE) -timeout 20m $$(go list ./... | grep -v -e /pkg/rollout$$ -e /coordinator$$)
-	@# The coordinator's tests start over a million goroutines. With all of them in one process, the race detector
-	@# itself has crashed.
+
+# The coordinator's tests start over a million goroutines. With all of them in one process, the race detector itself has
+# crashed.
+test-race-a:
 	$(GO) test $(RACE) -timeout 20m -run '^Test(A|E|F|I|L)' ./coordinator
+test-race-b:
 	$(GO) test $(RACE) -timeout 20m -skip '^Test(A|E|F|I|L)' ./coordinator
 
 # With every combination of members. The race detector has nothing to find in a pure function.
 .PHONY: test-decision
-test-decision:
-	go test -timeout 20m ./pkg/rollout
+test-decision: ## Decide for every combination of members (PARTS=8: more of those of five)
+	go test -timeout 40m ./pkg/rollout $(if $(PARTS),-parts $(PARTS))
 
 .PHONY: test-etcdbrctl
 test-etcdbrctl: ## Test etcd-backup-restore with Quorate inside, beside the host alone (minutes the first time)
