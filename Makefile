@@ -266,8 +266,9 @@ CORE := AHealthyClusterIsUpgradedByTheNewCode|PodsAreReachedByTheirNamesInNamesp
 
 .PHONY: test-core
 test-core: ## Run the core of the scenarios against other releases: KUBERNETES=1.35.4, ETCD=3.7.3 or both
-	@# From 1.37 on nobody else has to promote the current revision.
-	cd test && QUORATE_KUBERNETES=$(KUBERNETES) QUORATE_ETCD=$(ETCD) go test -timeout 40m -v ./scenarios \
+	@# On real nodes where they can be had. From 1.37 on nobody else has to promote the current revision.
+	cd test && QUORATE_NODES=$${QUORATE_NODES:-auto} QUORATE_KUBERNETES=$(KUBERNETES) QUORATE_ETCD=$(ETCD) \
+		go test -timeout 40m -v ./scenarios \
 		-run '^Test($(CORE))$$' \
 		$(if $(filter-out 1.35.% 1.36.%,$(KUBERNETES)),-skip '/without_patch_statefulsets/status')
 
