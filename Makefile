@@ -104,7 +104,7 @@ test-image: ## Build the images and check what is in them, or say that buildah d
 TEST := test-unit test-explorer test-first
 CI := versions api licences vuln lint test-image test-newest test test-etcdbrctl test-tools test-monitoring \
 	test-harness test-nodes test-scenarios test-chaos test-bench test-demo
-NIGHTLY := test-rig test-decision test-walks test-druid test-bench-short
+NIGHTLY := test-rig test-decision test-worlds test-walks test-druid test-bench-short
 
 define in_order
 	@spent=; for t in $(1); do \
@@ -187,7 +187,7 @@ test-monitoring: ## Test every expression of the alerts and the dashboard agains
 	cd test && $(GO) test $(RACE) -count=1 ./monitoring $(UPDATE)
 
 .PHONY: test-explorer
-test-explorer: ## Walk every interleaving of short worlds (FULL=1: of all), and kill every mutant
+test-explorer: ## Walk every interleaving of short worlds (FULL=1: a million states of each), and kill every mutant
 ifeq ($(FULL),)
 	cd test && go test -short ./explorer
 	cd test && go test ./explorer -run Mutant
@@ -195,10 +195,14 @@ else
 	# The race detector sees a part of them. All of them would take far too long with it.
 	cd test && $(GO) test $(RACE) -short ./explorer
 	# The random walks are the same each time, so that a change is judged by what it changes.
-	cd test && go test -timeout 30m -v ./explorer -rapid.checks=5000 -rapid.seed=1
+	cd test && go test -timeout 30m -v ./explorer -most 1000000 -rapid.checks=5000 -rapid.seed=1
 endif
 	# The mutants of the decision, and what catches each of them.
 	go test -run EveryMutant ./pkg/rollout
+
+.PHONY: test-worlds
+test-worlds: ## Walk every interleaving of all worlds, whole
+	cd test && go test -timeout 40m -v ./explorer -run Interleaving
 
 .PHONY: test-walks
 test-walks: ## Walk at random through bigger clusters, from SEED on
