@@ -20,8 +20,8 @@ type said struct {
 }
 
 var (
-	message = regexp.MustCompile(`level=(\f+) msg="((?:[^"\\]|\\.)*)"(?: actor=(\S+))?`)
-	varies  = regexp.MustCompile(`/tmp/\S*|home\d+|[-+]?\d[-+.:\f]*`)
+	message = regexp.MustCompile(`level=(\w+) msg="((?:[^"\\]|\\.)*)"(?: actor=(\S+))?`)
+	varies  = regexp.MustCompile(`/tmp/\S*|home\d+|[-+]?\d[-+.:\w]*`)
 	metric  = regexp.MustCompile(`(?m)^# TYPE (\S+) (\S+)`)
 )
 
