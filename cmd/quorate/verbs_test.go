@@ -398,8 +398,11 @@ func beforeLast(revision string) string {
 
 func TestControls(t *testing.T) {
 	none := quiet(second)
-	const overrides = `{"metadata":{"annotations":{"quorate.dev/override-guards":"QuorumFloor,Canary"}}}`
-	const unset = `{"metadata":{"annotations":{"quorate.dev/override-guards":null}}}`
+	const overrides = `{"metadata":{"annotations":{"quorate.dev/override-by":"alice",` +
+		`"quorate.dev/override-guards":"UpdatedFailing","quorate.dev/override-reason":"drill",` +
+		`"quorate.dev/override-rollout":"etcd-main-7c9f4b6d58@7","quorate.dev/override-until":null}}}`
+	const unset = `{"metadata":{"annotations":{"quorate.dev/override-by":null,"quorate.dev/override-guards":null,` +
+		`"quorate.dev/override-reason":null,"quorate.dev/override-rollout":null,"quorate.dev/override-until":null}}}`
 	for _, tc := range []struct {
 		name   string
 		make   func(*testing.T) *world
@@ -497,15 +500,47 @@ func TestControls(t *testing.T) {
 			"resume of what is not paused", none, "resume", 0, []string{}, []string{"was not paused"},
 			func(c rollout.Controls) bool { return !c.Paused },
 		},
-		{"override warns of what is lost", telling(second), "override etcd-main QuorumFloor,Canary --yes", 0,
-			[]string{overrides}, []string{
-				"WARNING", "QuorumFloor protects this: The serving voters that stay", "Canary protects this: The first pod",
-				"OVERRIDDEN QuorumFloor,Canary", "quorate override -n garden etcd-main --clear",
-			}, func(c rollout.Controls) bool { return len(c.Override) == 2 }},
+		{"override for one rollout warns of what is lost, and says who and why", telling(broken),
+			"override etcd-main UpdatedFailing --for=rollout --yes --reason=drill", 0, []string{overrides}, []string{
+				"WARNING", "UpdatedFailing protects this: ", "OVERRIDDEN UpdatedFailing (before: none)", "It ends with this rollout, or with: quorate override -n garden etcd-main --clear",
+			}, func(c rollout.Controls) bool {
+				return len(c.Override) == 1 && c.Terms == rollout.Terms{By: "alice", Reason: "drill",
+					Rollout: "etcd-main-7c9f4b6d58@7"}
+			}},
+		{
+			"override ends after an hour", telling(broken), "override UpdatedFailing -y --reason=drill", 0, nil,
+			[]string{"It ends at "}, func(c rollout.Controls) bool {
+				left := time.Until(c.Terms.Until)
+				return len(c.Override) == 1 && left > 55*time.Minute && left <= time.Hour && c.Terms.Rollout == ""
+			},
+		},
 		{
 			"override replaces what was overridden", quiet(setting("quorate.dev/override-guards", "CaughtUp")),
-			"override QuorumFloor Canary -y", 0, []string{overrides}, []string{"(before: CaughtUp)"},
-			func(c rollout.Controls) bool { return len(c.Override) == 2 },
+			"override UpdatedFailing -y --for=rollout --force --reason=drill", 0, []string{overrides},
+			[]string{"(before: CaughtUp)"}, func(c rollout.Controls) bool { return len(c.Override) == 1 },
+		},
+		{
+			"override of what does not hold", telling(broken), "override DisruptionBudget -y --reason=drill", 1, []string{},
+			[]string{`DisruptionBudget does not hold garden/etcd-main: its coordinator says "Hold: UpdatedFailing`,
+				"To override another guard only takes a protection away. To do that all the same, give --force"}, nil,
+		},
+		{
+			"override of what does not hold, all the same", telling(broken),
+			"override DisruptionBudget -y --force --reason=drill", 0, nil, []string{"OVERRIDDEN DisruptionBudget"},
+			func(c rollout.Controls) bool { return len(c.Override) == 1 },
+		},
+		{
+			"override while nobody coordinates", none, "override QuorumFloor -y --reason=drill", 1, []string{},
+			[]string{"nobody coordinates garden/etcd-main now, so no guard is known to hold it; see quorate status " +
+				"-n garden etcd-main. To override QuorumFloor for whoever coordinates next, give --force"}, nil,
+		},
+		{
+			"override without a reason", none, "override QuorumFloor --yes", 2, []string{},
+			[]string{"--reason: is required: say in a few words why"}, nil,
+		},
+		{
+			"override for no time", none, "override QuorumFloor --yes --reason=drill --for=5s", 2, []string{},
+			[]string{`--for: "5s": use a time of at least 1m, such as 30m, or "rollout"`}, nil,
 		},
 		{
 			"override --clear", quiet(setting("quorate.dev/override-guards", "CaughtUp")), "override --clear", 0,
@@ -513,7 +548,7 @@ func TestControls(t *testing.T) {
 			func(c rollout.Controls) bool { return len(c.Override) == 0 },
 		},
 		{
-			"override asks", none, "override QuorumFloor", 2, []string{},
+			"override asks", none, "override QuorumFloor --force --reason=drill", 2, []string{},
 			[]string{"--yes: is required, because there is no terminal to ask on"}, nil,
 		},
 		{
@@ -655,6 +690,13 @@ func TestHistory(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestHistoryOfAStatefulSetThatIsNotThere(t *testing.T) {
+	stdout, stderr, code := invoke(t, "quorate", apiServer(t, newWorld(3)), "history", "etcd-mian")
+	if code != 2 || !strings.Contains(stderr, "there is no StatefulSet etcd-mian in namespace garden") || stdout != "" {
+		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
 	}
 }
 

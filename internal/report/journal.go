@@ -148,7 +148,7 @@ func (j *Journal) Decided(s Sight) {
 		j.mu.Unlock()
 	}
 	if began := now.Rolling() && !last.Rolling(); began || !slices.Equal(now.Overrides, last.Overrides) {
-		j.Events.Override(now.Overrides)
+		j.Events.Override(&now)
 	}
 	for _, g := range now.Ghosts {
 		if !slices.ContainsFunc(last.Ghosts, func(told Ghost) bool { return told.ID == g.ID }) {

@@ -41,10 +41,12 @@ type Report struct {
 	Progress       Progress `json:"progress"`
 	// Overrides are the guards that the operator keeps from holding. Paused, Partition and
 	// MaxUnavailable are the other controls, as far as they are set.
-	Overrides      []string `json:"overrides,omitempty"`
-	Paused         bool     `json:"paused,omitempty"`
-	Partition      *int     `json:"partition,omitempty"`
-	MaxUnavailable string   `json:"maxUnavailable,omitempty"`
+	Overrides []string `json:"overrides,omitempty"`
+	// OverrideTerms say for how long that is, by whose will, and why; nil where nobody has said any of it.
+	OverrideTerms  *OverrideTerms `json:"overrideTerms,omitempty"`
+	Paused         bool           `json:"paused,omitempty"`
+	Partition      *int           `json:"partition,omitempty"`
+	MaxUnavailable string         `json:"maxUnavailable,omitempty"`
 	// Asked is the request of an operator that was seen; nil without one.
 	Asked *rollout.Request `json:"asked,omitempty"`
 	// Backup is what the host says of its backups, by a gate of the name [GateBackup]; nil when it
@@ -58,6 +60,43 @@ type Report struct {
 	Suspect string `json:"suspect,omitempty"`
 
 	Plan
+}
+
+// OverrideTerms are those of an override.
+type OverrideTerms struct {
+	// Until is when it ends. OneRollout is true where it ends with the rollout. Neither: it lasts until it is cleared.
+	Until      time.Time `json:"until,omitzero"`
+	OneRollout bool      `json:"oneRollout,omitempty"`
+	// By is who has set it, and Reason is why, in that person's words.
+	By     string `json:"by,omitempty"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// OverrideWords says which guards are overridden, for how long, by whom, and why. It is empty if none is.
+func (r *Report) OverrideWords() string {
+	if len(r.Overrides) == 0 {
+		return ""
+	}
+	t := r.OverrideTerms
+	if t == nil {
+		t = &OverrideTerms{}
+	}
+	text := strings.Join(slices.Sorted(slices.Values(r.Overrides)), ", ")
+	switch {
+	case !t.Until.IsZero():
+		text += " will not hold anything until " + t.Until.UTC().Format("2006-01-02 15:04:05 UTC")
+	case t.OneRollout:
+		text += " will not hold this rollout"
+	default:
+		text += " will not hold this rollout, nor any later one, until cleared"
+	}
+	if t.By != "" {
+		text += "; set by " + t.By
+	}
+	if t.Reason != "" {
+		text += ", because: " + t.Reason
+	}
+	return text
 }
 
 // Answers is true for a report that knows of this request, and of no other.
@@ -153,6 +192,9 @@ func New(s Sight, last Report) Report {
 	for _, g := range s.State.Controls.Override {
 		r.Overrides = append(r.Overrides, string(g))
 	}
+	if t := s.State.Controls.Terms; len(r.Overrides) > 0 && t != (rollout.Terms{}) {
+		r.OverrideTerms = &OverrideTerms{Until: t.Until, OneRollout: t.Rollout != "", By: t.By, Reason: t.Reason}
+	}
 	for _, g := range s.State.Gates {
 		if g.Name == GateBackup {
 			r.Backup = &Backup{Ready: g.Pass, Detail: g.Detail}
@@ -183,6 +225,16 @@ func (p *Plan) rolls() rollout.ActionName {
 // HeldBy is true where the guard holds one of the duties.
 func (r Report) HeldBy(g rollout.Guard) bool {
 	return r.Guard == g || slices.ContainsFunc(r.Others, func(w Work) bool { return w.Guard == g })
+}
+
+// Names is true where the guard holds one of the duties, or stands in the way of one of its candidates.
+func (r Report) Names(g rollout.Guard) bool {
+	work := func(w Work) bool {
+		return slices.ContainsFunc(w.Candidates, func(c Candidate) bool {
+			return slices.ContainsFunc(c.Guards, func(v Guard) bool { return v.Name == g && (!v.Pass || v.Overridden) })
+		})
+	}
+	return r.HeldBy(g) || work(r.Work) || slices.ContainsFunc(r.Others, work)
 }
 
 // Rolling is true while a rollout is under way, whatever keeps it.

@@ -173,7 +173,7 @@ func look(o Outside) Status {
 		return fromKubernetes
 	case fresh && believed:
 		s.Word, s.Report = CoordinatorsWord, o.Last
-		s.Overrides, s.Paused = mine.Overrides, mine.Paused
+		s.Overrides, s.OverrideTerms, s.Paused = mine.Overrides, mine.OverrideTerms, mine.Paused
 		s.Partition, s.MaxUnavailable = mine.Partition, mine.MaxUnavailable
 		if certain && mine.Key() != o.Last.Key() {
 			s.tells(&mine)
@@ -530,18 +530,8 @@ func (s Status) Table(w io.Writer, paint Paint) error {
 	for _, bad := range s.Bad {
 		head("BAD CONTROL", "%s", paint.as(alarm, bad))
 	}
-	if len(s.Overrides) > 0 {
-		head(
-			"OVERRIDDEN",
-			"%s",
-			paint.as(
-				alarm,
-				strings.Join(
-					slices.Sorted(slices.Values(s.Overrides)),
-					", ",
-				)+" will not hold this rollout, nor any later one, until cleared",
-			),
-		)
+	if words := s.OverrideWords(); words != "" {
+		head("OVERRIDDEN", "%s", paint.as(alarm, words))
 	}
 
 	printf(&b, "\n%s", paint.as(s.colour(), s.Headline()))
