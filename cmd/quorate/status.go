@@ -141,6 +141,12 @@ func (f *statusFlags) look(ctx context.Context, o *options.Client, cfg coordinat
 	if without, all := withoutQuorate(dump, o.Kubernetes.Names()); !all {
 		s.Without = without
 	}
+	down, words, all := crashed(dump, o.Kubernetes.Names())
+	s.Crashed(down)
+	if all && !s.Current && s.Action != rollout.ActionIdle {
+		s.Nobody = words
+		return s, errors.Join(noEtcd, unreadable), nil
+	}
 	if s.Unattended() {
 		rc, err := o.Kubernetes.RESTConfig("quorate/" + version())
 		if err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -67,6 +68,59 @@ func misled(c *corev1.Container, set *appsv1.StatefulSet) string {
 		}
 	}
 	return ""
+}
+
+// crashed says what is wrong with the container that runs Quorate, whatever its name, for each pod of the StatefulSet
+// where it does not run. All is true if it runs in no pod that has it.
+func crashed(dump *workload.Dump, names workload.Names) (down map[string]string, words string, all bool) {
+	set := &dump.StatefulSets[0]
+	facts, there := workload.SetFacts(set, names), 0
+	down = map[string]string{}
+	var list []string
+	logs := ""
+	for i := range dump.Pods {
+		p := &dump.Pods[i]
+		c := quorateIn(&p.Spec)
+		if c == nil || !workload.PodFacts(p, facts, names).Owned {
+			continue
+		}
+		there++
+		why, last := notRunning(p, c.Name)
+		if why == "" {
+			continue
+		}
+		down[p.Name] = why
+		list = append(list, p.Name+" ("+why+last+")")
+		if logs == "" || last != "" {
+			logs = fmt.Sprintf("kubectl logs -n %s %s -c %s", p.Namespace, p.Name, c.Name)
+			if last != "" {
+				logs += " --previous"
+			}
+		}
+	}
+	slices.Sort(list)
+	return down, "Quorate does not run in " + strings.Join(list, ", ") + ". See why: " + logs, there > 0 && len(down) == there
+}
+
+// notRunning says why a container does not run, and how it ended last. It is empty for one that runs, and for one of
+// which nothing is known.
+func notRunning(p *corev1.Pod, name string) (why, last string) {
+	for i := range p.Status.ContainerStatuses {
+		s := &p.Status.ContainerStatuses[i]
+		if s.Name != name {
+			continue
+		}
+		if t := s.LastTerminationState.Terminated; t != nil {
+			last = fmt.Sprintf(", last exit code %d", t.ExitCode)
+		}
+		switch {
+		case s.State.Terminated != nil:
+			return cmp.Or(s.State.Terminated.Reason, "Terminated"), fmt.Sprintf(", exit code %d", s.State.Terminated.ExitCode)
+		case s.State.Waiting != nil:
+			return cmp.Or(s.State.Waiting.Reason, "Waiting"), last
+		}
+	}
+	return "", ""
 }
 
 // withoutQuorate are the pods of the StatefulSet whose sidecar has no Quorate, while others have it.

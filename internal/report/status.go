@@ -83,6 +83,17 @@ type Status struct {
 	Bad     []string
 	// Without are the pods whose sidecar has no Quorate, while that of others has.
 	Without []string
+	// Nobody says why nobody coordinates, where Kubernetes shows that: Quorate runs in no pod.
+	Nobody string
+}
+
+// Crashed notes the pods in which Quorate does not run, and why.
+func (s *Status) Crashed(down map[string]string) {
+	for i := range s.Members {
+		if why := down[s.Members[i].Pod]; why != "" {
+			s.Members[i].Sidecar = why
+		}
+	}
 }
 
 // Pod is what Kubernetes says of one.
@@ -493,6 +504,9 @@ func (s Status) Table(w io.Writer, paint Paint) error {
 		printf(&b, "%-12s ", key)
 		printf(&b, format+"\n", args...)
 	}
+	if s.Nobody != "" {
+		printf(&b, "%s\n", paint.as(alarm, "NOBODY COORDINATES: "+s.Nobody))
+	}
 	head("StatefulSet", "%s/%s", s.Namespace, s.StatefulSet)
 	if s.UpdateRevision != "" {
 		head("Revision", "%s", s.UpdateRevision)
@@ -607,6 +621,9 @@ func podOf(identity string) string {
 // Line is the status in one line, for a log.
 func (s *Status) Line() string {
 	text := fmt.Sprintf("%s  %s  %s: %s", s.Now.UTC().Format(time.RFC3339), s.Progress, s.Headline(), s.Reason)
+	if s.Nobody != "" {
+		text += "  NOBODY COORDINATES: " + s.Nobody
+	}
 	if len(s.Overrides) > 0 {
 		text += "  OVERRIDDEN: " + strings.Join(s.Overrides, ", ")
 	}
