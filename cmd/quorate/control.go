@@ -162,6 +162,8 @@ type found struct {
 	// last member of an older version, and allowance is what lets that go.
 	beforeLast bool
 	allowance  string
+	// revision is the StatefulSet's update revision.
+	revision string
 }
 
 // existing returns what is there. It refuses to set a control for a StatefulSet that does not exist,
@@ -185,9 +187,9 @@ func existing(ctx context.Context, cfg coordinator.Config) (found, error) {
 	// A report that cannot be read says nothing about a hold. Status says that it cannot be read.
 	last, _, _ := report.FromLease(lease)
 	there := found{
-		Controls: record.Controls(lease).At(&facts, time.Now()), strategy: set.Spec.UpdateStrategy.Type,
+		Controls: record.Controls(lease).At(facts.UpdateRevision, time.Now()), strategy: set.Spec.UpdateStrategy.Type,
 		beforeLast: last.UpdateRevision == facts.UpdateRevision && last.HeldBy(rollout.GuardBeforeLast),
-		allowance:  facts.Allowance(),
+		allowance:  facts.Allowance(), revision: facts.UpdateRevision,
 	}
 	if last.Fresh(time.Now(), record.Parse(lease)) {
 		there.told = &last

@@ -32,14 +32,16 @@ on the Lease quorate-STATEFULSET (annotation %s).`, report.HistoryLength, report
 			if err != nil {
 				return err
 			}
-			if _, err := existing(cmd.Context(), cfg); err != nil {
-				return err
-			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), cfg.RequestTimeout)
 			defer cancel()
 			lease, err := record.Read(ctx, cfg.Leases, cfg.StatefulSet)
 			if err != nil {
 				return err
+			}
+			if lease == nil {
+				if _, err := existing(ctx, cfg); err != nil {
+					return err
+				}
 			}
 			_, h, err := report.FromLease(lease)
 			if err != nil {

@@ -18,6 +18,7 @@ import (
 	authenticationv1 "k8s.io/client-go/kubernetes/typed/authentication/v1"
 
 	"github.com/quorate/quorate/coordinator"
+	"github.com/quorate/quorate/internal/report"
 	"github.com/quorate/quorate/pkg/options"
 	"github.com/quorate/quorate/pkg/rollout"
 )
@@ -29,14 +30,16 @@ func override() *cobra.Command {
 	cmd := control(o, &cobra.Command{
 		Use:   "override [STATEFULSET] {GUARD[,GUARD…] --reason=TEXT | --clear}",
 		Short: "Keep guards from holding a rollout: the escape hatch, at your own risk",
-		Long: `Keeps the named guards from holding anything, for an hour, or for as long as --for says. It
-applies to these guards only: one that was overridden before and is not named now holds again.
+		Long: `Keeps the named guards from holding this rollout, for an hour, or for as long as --for says. It
+ends earlier if the template changes. It applies to these guards only: one that was overridden
+before and is not named now holds again.
 Everything that an overridden guard protects is then in your hands. Status, events and metrics
 show the override for as long as it lasts, with your name and your reason.
 
 A guard that the coordinator does not name is not what holds the rollout, and to override it only
-takes a protection away. So it is refused, and so is any guard while nobody coordinates. With
---force it is overridden all the same.
+takes a protection away. So it is refused, and so is any guard while no coordinator reports. With
+--force it is overridden all the same, for this rollout and the next ones, until its time is over.
+The time is by this machine's clock.
 
 Exit codes:
   0  the guards are overridden, or with --clear none is any more
@@ -82,20 +85,21 @@ Guards that can be overridden (docs/reference.md says what each of them protects
 // overrideFlags are what override is asked for, beside the guards.
 type overrideFlags struct {
 	clear, yes, force bool
-	reason, lasts     string
-	// until is for how long it lasts, zero for one rollout.
-	until time.Duration
+	reason            string
+	lasts             time.Duration
 }
 
-// oneRollout is the value of --for that ends an override with the rollout.
-const oneRollout = "rollout"
+const (
+	longestOverride = 7 * 24 * time.Hour
+	longestReason   = 256
+)
 
 func (f *overrideFlags) add(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.clear, "clear", false, "end every override")
 	fs.BoolVarP(&f.yes, "yes", "y", false, "do it without asking")
 	fs.BoolVar(&f.force, "force", false, "override guards that the coordinator does not name, or while nobody coordinates")
 	fs.StringVar(&f.reason, "reason", "", "why, for whoever reads quorate status next; required")
-	fs.StringVar(&f.lasts, "for", "1h", "when it ends by itself: after a time such as 30m, or with the "+oneRollout)
+	fs.DurationVar(&f.lasts, "for", time.Hour, "after what time it ends by itself, from 1m to 168h")
 }
 
 func (f *overrideFlags) check() error {
@@ -105,12 +109,11 @@ func (f *overrideFlags) check() error {
 	if f.reason = strings.TrimSpace(f.reason); f.reason == "" {
 		return badInput{errors.New("--reason: is required: say in a few words why, for whoever reads quorate status next")}
 	}
-	if f.lasts == oneRollout {
-		return nil
-	}
-	var err error
-	if f.until, err = time.ParseDuration(f.lasts); err != nil || f.until < time.Minute {
-		return badInput{fmt.Errorf("--for: %q: use a time of at least 1m, such as 30m, or %q", f.lasts, oneRollout)}
+	switch {
+	case len(f.reason) > longestReason:
+		return badInput{fmt.Errorf("--reason: has %d bytes, and may have %d", len(f.reason), longestReason)}
+	case f.lasts < time.Minute || f.lasts > longestOverride:
+		return badInput{fmt.Errorf("--for: %v: must be from 1m to 168h", f.lasts)}
 	}
 	return nil
 }
@@ -118,7 +121,7 @@ func (f *overrideFlags) check() error {
 func (f *overrideFlags) run(cmd *cobra.Command, o *options.Client, cfg coordinator.Config, before found,
 	guards []string) error {
 	controls := map[string]*string{rollout.ControlOverrideGuards: nil, rollout.ControlOverrideUntil: nil,
-		rollout.ControlOverrideRollout: nil, rollout.ControlOverrideBy: nil, rollout.ControlOverrideReason: nil}
+		rollout.ControlOverrideRevision: nil, rollout.ControlOverrideBy: nil, rollout.ControlOverrideReason: nil}
 	if f.clear {
 		lease, err := annotateAll(cmd.Context(), cfg, controls)
 		if err != nil {
@@ -131,15 +134,7 @@ func (f *overrideFlags) run(cmd *cobra.Command, o *options.Client, cfg coordinat
 		if err := named(cfg, before, guards); err != nil {
 			return err
 		}
-	}
-	ends := "with this rollout"
-	if f.lasts == oneRollout {
-		controls[rollout.ControlOverrideRollout] = &before.allowance
-	} else {
-		until := time.Now().Add(f.until).UTC().Truncate(time.Second)
-		ends = "at " + until.Format("15:04:05 UTC")
-		text := until.Format(time.RFC3339)
-		controls[rollout.ControlOverrideUntil] = &text
+		controls[rollout.ControlOverrideRevision] = &before.revision
 	}
 	warn(cmd.ErrOrStderr(), cfg, guards)
 	if !f.yes {
@@ -147,26 +142,30 @@ func (f *overrideFlags) run(cmd *cobra.Command, o *options.Client, cfg coordinat
 			return err
 		}
 	}
-	list, by := strings.Join(guards, ","), person(cmd.Context(), o)
+	until := time.Now().Add(f.lasts).UTC().Truncate(time.Second)
+	list, by, text := strings.Join(guards, ","), person(cmd.Context(), o), until.Format(time.RFC3339)
+	controls[rollout.ControlOverrideUntil] = &text
 	controls[rollout.ControlOverrideGuards], controls[rollout.ControlOverrideBy] = &list, &by
 	controls[rollout.ControlOverrideReason] = &f.reason
 	lease, err := annotateAll(cmd.Context(), cfg, controls)
 	if err != nil {
 		return err
 	}
-	return say(cmd, lease, "%s/%s: OVERRIDDEN %s (before: %s). It ends %s, or with: %s override%s --clear",
-		cfg.Namespace, cfg.StatefulSet, list, listOf(before.Override), ends, name(cmd), arguments(cfg))
+	return say(cmd, lease, "%s/%s: OVERRIDDEN %s (before: %s). It ends at %s, or with: %s override%s --clear",
+		cfg.Namespace, cfg.StatefulSet, list, listOf(before.Override), until.Format("2006-01-02 15:04:05 UTC"), name(cmd),
+		arguments(cfg))
 }
 
 // named returns an error if the coordinator does not name every one of the guards: it is not what holds the rollout.
 func named(cfg coordinator.Config, before found, guards []string) error {
 	set := cfg.Namespace + "/" + cfg.StatefulSet
 	if before.told == nil {
-		return fmt.Errorf("nobody coordinates %s now, so no guard is known to hold it; see quorate status%s. To override "+
-			"%s for whoever coordinates next, give --force", set, arguments(cfg), strings.Join(guards, ","))
+		return fmt.Errorf("no coordinator has reported on %s in the last %v, so no guard is known to hold it; see quorate "+
+			"status%s. To override %s for whoever coordinates next, give --force", set, report.FreshFor, arguments(cfg),
+			strings.Join(guards, ","))
 	}
 	for _, guard := range guards {
-		if !before.told.Names(rollout.Guard(guard)) {
+		if !before.told.Names(rollout.Guard(guard)) && !slices.Contains(before.Override, rollout.Guard(guard)) {
 			return fmt.Errorf("%s does not hold %s: its coordinator says %q. To override another guard only takes a "+
 				"protection away. To do that all the same, give --force", guard, set, before.told.Headline())
 		}

@@ -29,7 +29,7 @@ func removeMember() *cobra.Command {
 	o.Etcd.Endpoints, o.Etcd.Optional = nil, true
 	var f removeFlags
 	cmd := &cobra.Command{
-		Use:   "remove-member STATEFULSET {MEMBER… | --all-ghosts | --forget MEMBER}",
+		Use:   "remove-member [STATEFULSET] {MEMBER… | --all-ghosts | --forget MEMBER}",
 		Short: "Have ghosts removed from etcd's member list",
 		Long: `Has ghosts removed from etcd's member list. A ghost is a member that an ordinal of the
 StatefulSet has left behind, for example after a scale-in that nobody finished: its ordinal is
@@ -44,8 +44,9 @@ serve are a quorum before and after. A member that serves is never removed. The 
 what the coordinator waits for, and ends when the members are gone, when the coordinator
 refuses, or after ten minutes, when the request has run out. It needs no access to etcd.
 
-MEMBER is a name or an ID. With --statefulset, every argument is a MEMBER. Do not remove a ghost whose pod is to come back. If its volume is still
-there, it comes back as the same member, with its data, once you scale out again.
+MEMBER is a name or an ID. The StatefulSet comes first. With --statefulset, every argument is a
+MEMBER. Do not remove a ghost whose pod is to come back. If its volume is still there, it comes
+back as the same member, with its data, once you scale out again.
 
 If nobody can tell whether a removal has happened, and it may not be repeated, its member stands
 on the Lease as a suspect: it counts as a voter, and nobody relies on it. Ask for its removal
@@ -66,6 +67,7 @@ Exit codes:
 			set, members := split(o, args)
 			return f.run(cmd, o, set, members)
 		},
+		ValidArgsFunction: completeStatefulSet(o),
 	}
 	cmd.SetUsageFunc(usage)
 	fs := cmd.Flags()
@@ -80,7 +82,7 @@ Exit codes:
 
 // split takes the StatefulSet from the members. It comes first, as in every command, unless the flag names it.
 func split(o *options.Client, args []string) (set, members []string) {
-	if o.Kubernetes.StatefulSet != "" || len(args) == 0 {
+	if named := o.Kubernetes.StatefulSet; len(args) == 0 || named != "" && named != args[0] {
 		return nil, args
 	}
 	return args[:1], args[1:]
@@ -113,7 +115,7 @@ func (f *removeFlags) run(cmd *cobra.Command, o *options.Client, set, args []str
 	}
 	before, err := existing(cmd.Context(), cfg)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w (the StatefulSet comes before its members)", err)
 	}
 	if err := coordinated(cfg, before); err != nil {
 		return err

@@ -141,9 +141,9 @@ func (f *statusFlags) look(ctx context.Context, o *options.Client, cfg coordinat
 	if without, all := withoutQuorate(dump, o.Kubernetes.Names()); !all {
 		s.Without = without
 	}
-	down, words, all := crashed(dump, o.Kubernetes.Names())
+	down, words := crashed(dump, o.Kubernetes.Names())
 	s.Crashed(down)
-	if all && !s.Current && s.Action != rollout.ActionIdle {
+	if words != "" && !s.Current && !s.Claimed && s.Action != rollout.ActionIdle {
 		s.Nobody = words
 		return s, errors.Join(noEtcd, unreadable), nil
 	}
@@ -255,7 +255,7 @@ func draw(w io.Writer, s report.Status, said *string) (bool, error) {
 		_, err := screen.WriteTo(w)
 		return true, err
 	}
-	key := s.Key() + s.Progress.String()
+	key := s.Key() + s.Progress.String() + s.Nobody
 	if key == *said {
 		return false, nil
 	}

@@ -176,6 +176,66 @@ func TestNobodyCoordinatesWhereQuorateCrashes(t *testing.T) {
 			t.Errorf("%d of 3 rows say that the sidecar crashes:\n%s", n, out)
 		}
 	})
+	for _, tc := range []struct {
+		name   string
+		change func(w *world)
+		says   string // The end of the first line, or nothing where somebody may coordinate.
+	}{
+		{"in all that have started", func(w *world) {
+			crash(w, 0)
+			crash(w, 1)
+			w.pods[2].Spec.Containers = append(w.pods[2].Spec.Containers, corev1.Container{Name: "q", Args: []string{"sidecar"}})
+		}, "in etcd-main-0 (CrashLoopBackOff, last exit code 2), etcd-main-1 (CrashLoopBackOff, last exit code 2). " +
+			"See why: kubectl logs -n garden etcd-main-1 -c q --previous"},
+		{"between two crashes", func(w *world) {
+			for i := range w.pods {
+				crash(w, i)
+				now := &w.pods[i].Status.ContainerStatuses[2]
+				now.State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
+			}
+		}, "etcd-main-2 (crashes, last exit code 2). See why: kubectl logs -n garden etcd-main-2 -c q --previous"},
+		{"after its first crash, which is in the log of now", func(w *world) {
+			for i := range w.pods {
+				crash(w, i)
+				now := &w.pods[i].Status.ContainerStatuses[2]
+				now.State, now.LastTerminationState = now.LastTerminationState, corev1.ContainerState{}
+			}
+		}, "etcd-main-2 (Terminated, exit code 2). See why: kubectl logs -n garden etcd-main-2 -c q"},
+		{"for want of its image, of which there is no log", func(w *world) {
+			for i := range w.pods {
+				crash(w, i)
+				now := &w.pods[i].Status.ContainerStatuses[2]
+				now.State.Waiting.Reason, now.LastTerminationState = "ImagePullBackOff", corev1.ContainerState{}
+			}
+		}, "etcd-main-2 (ImagePullBackOff). See why: kubectl describe pod -n garden etcd-main-0"},
+		{"but not while it is created", func(w *world) {
+			for i := range w.pods {
+				crash(w, i)
+				now := &w.pods[i].Status.ContainerStatuses[2]
+				now.State.Waiting.Reason, now.LastTerminationState = "ContainerCreating", corev1.ContainerState{}
+			}
+		}, ""},
+		{"but not for a proxy's sidecar", func(w *world) {
+			for i := range w.pods {
+				crash(w, i)
+				w.pods[i].Spec.Containers[2].Args = []string{"proxy", "sidecar"}
+			}
+		}, ""},
+		{"but not where the StatefulSet controller rolls", func(w *world) {
+			for i := range w.pods {
+				crash(w, i)
+			}
+			foreign(w)
+		}, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			out, _, _ := invoke(t, "quorate", apiServer(t, with(3, tc.change)), "status")
+			first, _, _ := strings.Cut(out, "\n")
+			if said := strings.HasPrefix(first, "NOBODY COORDINATES"); said != (tc.says != "") || !strings.HasSuffix(first, tc.says) {
+				t.Errorf("the first line is\n%s", first)
+			}
+		})
+	}
 	t.Run("not in one of three, which is only told", func(t *testing.T) {
 		w := with(3, func(w *world) { crash(w, 1); runs(w, 0); runs(w, 2) })
 		out, _, _ := invoke(t, "quorate", apiServer(t, w), "status")

@@ -398,11 +398,12 @@ func beforeLast(revision string) string {
 
 func TestControls(t *testing.T) {
 	none := quiet(second)
-	const overrides = `{"metadata":{"annotations":{"quorate.dev/override-by":"alice",` +
-		`"quorate.dev/override-guards":"UpdatedFailing","quorate.dev/override-reason":"drill",` +
-		`"quorate.dev/override-rollout":"etcd-main-7c9f4b6d58@7","quorate.dev/override-until":null}}}`
 	const unset = `{"metadata":{"annotations":{"quorate.dev/override-by":null,"quorate.dev/override-guards":null,` +
-		`"quorate.dev/override-reason":null,"quorate.dev/override-rollout":null,"quorate.dev/override-until":null}}}`
+		`"quorate.dev/override-reason":null,"quorate.dev/override-revision":null,"quorate.dev/override-until":null}}}`
+	lasts := func(c rollout.Controls, d time.Duration) bool {
+		left := time.Until(c.Terms.Until)
+		return left > d-5*time.Minute && left <= d && c.Terms.By == "alice" && c.Terms.Reason == "drill"
+	}
 	for _, tc := range []struct {
 		name   string
 		make   func(*testing.T) *world
@@ -500,24 +501,33 @@ func TestControls(t *testing.T) {
 			"resume of what is not paused", none, "resume", 0, []string{}, []string{"was not paused"},
 			func(c rollout.Controls) bool { return !c.Paused },
 		},
-		{"override for one rollout warns of what is lost, and says who and why", telling(broken),
-			"override etcd-main UpdatedFailing --for=rollout --yes --reason=drill", 0, []string{overrides}, []string{
-				"WARNING", "UpdatedFailing protects this: ", "OVERRIDDEN UpdatedFailing (before: none)", "It ends with this rollout, or with: quorate override -n garden etcd-main --clear",
+		{"override of what holds is for this rollout, and warns of what is lost", telling(broken),
+			"override etcd-main UpdatedFailing --yes --reason=drill", 0, nil, []string{
+				"WARNING", "UpdatedFailing protects this: ", "OVERRIDDEN UpdatedFailing (before: none). It ends at 20",
+				"UTC, or with: quorate override -n garden etcd-main --clear",
 			}, func(c rollout.Controls) bool {
-				return len(c.Override) == 1 && c.Terms == rollout.Terms{By: "alice", Reason: "drill",
-					Rollout: "etcd-main-7c9f4b6d58@7"}
+				return len(c.Override) == 1 && lasts(c, time.Hour) && c.Terms.Revision == newRevision
 			}},
 		{
-			"override ends after an hour", telling(broken), "override UpdatedFailing -y --reason=drill", 0, nil,
-			[]string{"It ends at "}, func(c rollout.Controls) bool {
-				left := time.Until(c.Terms.Until)
-				return len(c.Override) == 1 && left > 55*time.Minute && left <= time.Hour && c.Terms.Rollout == ""
-			},
+			"override for longer, also of what would hold the next pod", telling(second),
+			"override UpdatedPending,UnavailableBudget -y --for=48h --reason=drill", 2, []string{},
+			[]string{`"UpdatedPending" is not a guard that can be overridden`}, nil,
 		},
 		{
-			"override replaces what was overridden", quiet(setting("quorate.dev/override-guards", "CaughtUp")),
-			"override UpdatedFailing -y --for=rollout --force --reason=drill", 0, []string{overrides},
-			[]string{"(before: CaughtUp)"}, func(c rollout.Controls) bool { return len(c.Override) == 1 },
+			"override once more of what is overridden, and of another", telling(func(w *world) {
+				broken(w)
+				w.control("quorate.dev/override-guards", "UpdatedFailing,CaughtUp")
+			}), "override UpdatedFailing CaughtUp -y --for=48h --reason=drill", 0, nil,
+			[]string{"(before: UpdatedFailing,CaughtUp)"},
+			func(c rollout.Controls) bool { return len(c.Override) == 2 && lasts(c, 48*time.Hour) },
+		},
+		{
+			"override by force replaces what was overridden, and is for no rollout in particular",
+			quiet(setting("quorate.dev/override-guards", "CaughtUp")),
+			"override UpdatedFailing Canary -y --force --reason=drill", 0, nil, []string{"(before: CaughtUp)"},
+			func(c rollout.Controls) bool {
+				return len(c.Override) == 2 && lasts(c, time.Hour) && c.Terms.Revision == ""
+			},
 		},
 		{
 			"override of what does not hold", telling(broken), "override DisruptionBudget -y --reason=drill", 1, []string{},
@@ -531,8 +541,8 @@ func TestControls(t *testing.T) {
 		},
 		{
 			"override while nobody coordinates", none, "override QuorumFloor -y --reason=drill", 1, []string{},
-			[]string{"nobody coordinates garden/etcd-main now, so no guard is known to hold it; see quorate status " +
-				"-n garden etcd-main. To override QuorumFloor for whoever coordinates next, give --force"}, nil,
+			[]string{"no coordinator has reported on garden/etcd-main in the last 30s, so no guard is known to hold it; see " +
+				"quorate status -n garden etcd-main. To override QuorumFloor for whoever coordinates next, give --force"}, nil,
 		},
 		{
 			"override without a reason", none, "override QuorumFloor --yes", 2, []string{},
@@ -540,7 +550,7 @@ func TestControls(t *testing.T) {
 		},
 		{
 			"override for no time", none, "override QuorumFloor --yes --reason=drill --for=5s", 2, []string{},
-			[]string{`--for: "5s": use a time of at least 1m, such as 30m, or "rollout"`}, nil,
+			[]string{"--for: 5s: must be from 1m to 168h"}, nil,
 		},
 		{
 			"override --clear", quiet(setting("quorate.dev/override-guards", "CaughtUp")), "override --clear", 0,

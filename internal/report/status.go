@@ -184,7 +184,8 @@ func look(o Outside) Status {
 		return fromKubernetes
 	case fresh && believed:
 		s.Word, s.Report = CoordinatorsWord, o.Last
-		s.Overrides, s.OverrideTerms, s.Paused = mine.Overrides, mine.OverrideTerms, mine.Paused
+		s.Overrides, s.EndedOverrides, s.OverrideTerms = mine.Overrides, mine.EndedOverrides, mine.OverrideTerms
+		s.Paused = mine.Paused
 		s.Partition, s.MaxUnavailable = mine.Partition, mine.MaxUnavailable
 		if certain && mine.Key() != o.Last.Key() {
 			s.tells(&mine)
@@ -547,6 +548,9 @@ func (s Status) Table(w io.Writer, paint Paint) error {
 	if words := s.OverrideWords(); words != "" {
 		head("OVERRIDDEN", "%s", paint.as(alarm, words))
 	}
+	if words := s.EndedWords(); words != "" {
+		head("Override", "%s", paint.as(waiting, words))
+	}
 
 	printf(&b, "\n%s", paint.as(s.colour(), s.Headline()))
 	if !s.Since.IsZero() && s.Since.Before(s.Now) {
@@ -624,8 +628,8 @@ func (s *Status) Line() string {
 	if s.Nobody != "" {
 		text += "  NOBODY COORDINATES: " + s.Nobody
 	}
-	if len(s.Overrides) > 0 {
-		text += "  OVERRIDDEN: " + strings.Join(s.Overrides, ", ")
+	if words := s.OverrideWords(); words != "" {
+		text += "  OVERRIDDEN: " + words
 	}
 	if len(s.Ghosts) > 0 {
 		text += "  GHOSTS: " + GhostNames(s.Ghosts)

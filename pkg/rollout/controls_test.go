@@ -10,7 +10,6 @@ import (
 
 func TestAnOverrideEnds(t *testing.T) {
 	now := time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
-	set := rollout.Set{UpdateRevision: "rev-2", Generation: 7}
 	for _, tc := range []struct {
 		name       string
 		key, value string
@@ -20,28 +19,38 @@ func TestAnOverrideEnds(t *testing.T) {
 		{"not before its time", rollout.ControlOverrideUntil, "2026-01-02T15:04:06Z", false},
 		{"at its time", rollout.ControlOverrideUntil, "2026-01-02T15:04:05Z", true},
 		{"at its time, in another zone", rollout.ControlOverrideUntil, "2026-01-02T16:04:05+01:00", true},
-		{"not during its rollout", rollout.ControlOverrideRollout, "rev-2@7", false},
-		{"with its rollout", rollout.ControlOverrideRollout, "rev-1@6", true},
-		{"with its rollout, although a later one has the same revision", rollout.ControlOverrideRollout, "rev-2@6", true},
+		{"not as long as the template stays the same", rollout.ControlOverrideRevision, "rev-2", false},
+		{"with the next template", rollout.ControlOverrideRevision, "rev-1", true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := rollout.ParseControls(map[string]string{rollout.ControlOverrideGuards: "Canary", tc.key: tc.value})
 			if len(c.Bad) > 0 || len(c.Override) != 1 {
 				t.Fatalf("controls %+v", c)
 			}
-			if got := len(c.At(&set, now).Override) == 0; got != tc.holds {
-				t.Errorf("the guard holds again: %v", got)
+			c = c.At("rev-2", now)
+			if got := len(c.Override) == 0; got != tc.holds || got != (len(c.Ended) == 1) {
+				t.Errorf("the guard holds again: %v, and ended are %v", got, c.Ended)
 			}
 		})
 	}
 }
 
 func TestAnOverrideWhoseEndCannotBeReadHoldsEverything(t *testing.T) {
-	c := rollout.ParseControls(map[string]string{rollout.ControlOverrideGuards: "Canary",
-		rollout.ControlOverrideUntil: "tomorrow"})
-	if len(c.Bad) != 1 || c.Bad[0] !=
-		`quorate.dev/override-until: "tomorrow": use a time such as 2026-01-02T15:04:05Z` {
-		t.Errorf("%q", c.Bad)
+	for _, tc := range []struct{ key, value, says string }{
+		{rollout.ControlOverrideUntil, "tomorrow", `: "tomorrow": use a time such as 2026-01-02T15:04:05Z`},
+		{rollout.ControlOverrideUntil, "0001-01-01T00:00:00Z", ": use a time such as 2026-01-02T15:04:05Z"},
+		{rollout.ControlOverrideUntil, "", `: "": use a time such as 2026-01-02T15:04:05Z`},
+		{rollout.ControlOverrideRevision, "", `: "": use the name of an update revision`},
+		{"quorate.dev/override-untill", "2026-01-02T15:04:05Z", "is not a control; use "},
+		{"quorate.dev/override-expires", "2026-01-02T15:04:05Z", "is not a control; use "},
+		{"quorate.dev/overrides", "Canary", "is not a control; use "},
+	} {
+		t.Run(tc.key+"="+tc.value, func(t *testing.T) {
+			c := rollout.ParseControls(map[string]string{rollout.ControlOverrideGuards: "Canary", tc.key: tc.value})
+			if len(c.Bad) != 1 || !strings.HasPrefix(c.Bad[0], tc.key+": ") || !strings.Contains(c.Bad[0], tc.says) {
+				t.Errorf("%q", c.Bad)
+			}
+		})
 	}
 }
 

@@ -240,7 +240,7 @@ var Guards = []Row{
 		Do: "Let the template name the version that the verdict says, and go on from there: it brings back whoever " +
 			"has the new one already, which works while a member of the old one is left. If a member does not come " +
 			"back on the old version, this is its way out too. May be overridden, by someone who knows better: " +
-			"`quorate override NAME UpgradePath`.",
+			"`quorate override NAME UpgradePath --reason=TEXT`.",
 	},
 	{
 		Name: GuardDowngrade, rules: []Rule{RuleNotServingFirst, RuleServing}, judge: checked(GuardDowngrade),
@@ -554,7 +554,7 @@ var Guards = []Row{
 			"the record alone.",
 		Looks: "`Wait`: the reason names its pod.",
 		Do: "Finish the update of the sidecars first. If it cannot go on because of ghosts (QuorumFloor), " +
-			"override this guard, `quorate override STATEFULSET OldSidecars`, ask again, and end that with " +
+			"override this guard, `quorate override NAME OldSidecars --reason=TEXT`, ask again, and end that with " +
 			"`--clear`. Where no sidecar knows the request, it runs out, and nobody is named here: remove the " +
 			"ghost with `etcdctl member remove ID`, by the ID that `etcdctl member list` shows, while every " +
 			"other member serves. May be overridden.",
