@@ -302,6 +302,31 @@ func TestAnOverrideIsLoud(t *testing.T) {
 	})
 }
 
+func TestAnOverrideEndsByItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 3)
+		defer run(t, s.config(telling(s.kube, prometheus.NewRegistry()), func(c *Config) {
+			c.Gates = []Gate{{Name: "backup", Ask: func(context.Context) (bool, string) { return false, "no upload" }}}
+		}))()
+		s.update("rev-2")
+		<-time.After(time.Minute)
+		s.expect(t)
+		s.annotate(rollout.ControlOverrideBy, "alice")
+		s.annotate(rollout.ControlOverrideUntil, time.Now().Add(2*time.Second).UTC().Format(time.RFC3339))
+		s.annotate(rollout.ControlOverrideGuards, "HostGates")
+		within(t, time.Minute, "a removal", func() bool { return s.story() != "" })
+		if r, _ := s.published(t); r.OverrideTerms == nil || r.OverrideTerms.By != "alice" {
+			t.Errorf("the Lease tells %+v", r.OverrideTerms)
+		}
+		<-time.After(10 * time.Minute)
+		s.expect(t, "deleted etcd-2")
+		if r, _ := s.published(t); r.Guard != rollout.GuardHostGates || len(r.Overrides) > 0 ||
+			!strings.HasPrefix(r.EndedWords(), "HostGates: the override is over, its time was 2000-01-01 00:01:0") {
+			t.Errorf("the Lease tells %s, %v, %s", r.Guard, r.Overrides, r.EndedWords())
+		}
+	})
+}
+
 func TestTheCurrentRevisionIsPromotedWhenARolloutIsOver(t *testing.T) {
 	for _, tc := range []struct {
 		name    string

@@ -137,6 +137,9 @@ func (a *api) answer(t *testing.T, r *http.Request) (answer any, code int) {
 		a.lease.APIVersion, a.lease.Kind = "coordination.k8s.io/v1", "Lease"
 		a.writes = append(a.writes, "create")
 		return a.lease, http.StatusCreated
+	case strings.HasSuffix(path, "/selfsubjectreviews"):
+		return map[string]any{"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview",
+			"status": map[string]any{"userInfo": map[string]any{"username": "alice"}}}, http.StatusCreated
 	case a.reviewed && strings.HasSuffix(path, "/namespaces/garden/localsubjectaccessreviews"):
 		var review authorizationv1.LocalSubjectAccessReview
 		if _, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, &review); err != nil {

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
@@ -130,78 +129,6 @@ resume ends the pause first, and has to be given again when it holds.` +
 	})
 }
 
-func override() *cobra.Command {
-	o := options.NewClient()
-	var guards []string
-	var clearAll, yes bool
-	cmd := control(o, &cobra.Command{
-		Use:   "override [STATEFULSET] {GUARD[,GUARD…] | --clear}",
-		Short: "Keep guards from holding a rollout: the escape hatch, at your own risk",
-		Long: `Keeps the named guards from holding this rollout and every later one until they are
-cleared. It applies to these guards only: one that was overridden before and is not named now
-holds again. Everything that an overridden guard protects is then in your hands. Status, events
-and metrics show the override for as long as it lasts. The end of the rollout does not end it,
-so undo it with --clear as soon as the rollout is over.
-
-Guards that can be overridden (docs/reference.md says what each of them protects):
-
-  ` + strings.Join(rollout.Overridable(), "\n  ") +
-			fmt.Sprintf(controlsLong, rollout.ControlOverrideGuards+"=GUARD,GUARD"),
-		Args: func(_ *cobra.Command, args []string) error {
-			// A StatefulSet has no capital letter in its name, and every guard has one.
-			var err error
-			guards, err = guardsOf(args)
-			if err != nil {
-				return err
-			}
-			switch {
-			case clearAll && len(guards) > 0:
-				return badInput{errors.New("--clear: ends every override, so name no guard")}
-			case !clearAll && len(guards) == 0:
-				return badInput{fmt.Errorf("name at least one guard (%s), or give --clear",
-					strings.Join(rollout.Overridable(), ", "))}
-			case len(args)-countGuards(args) > 1:
-				return badInput{fmt.Errorf("one StatefulSet at most, not %q", args)}
-			}
-			return nil
-		},
-	}, func(cmd *cobra.Command, cfg coordinator.Config, before found) error {
-		if clearAll {
-			lease, err := annotate(cmd.Context(), cfg, rollout.ControlOverrideGuards, nil)
-			if err != nil {
-				return err
-			}
-			return say(cmd, lease, "%s/%s: no guard is overridden any more (before: %s)", cfg.Namespace,
-				cfg.StatefulSet, listOf(before.Override))
-		}
-		warn(cmd.ErrOrStderr(), cfg, guards)
-		if !yes {
-			if err := confirm(cmd.Context(), cmd.InOrStdin(), cmd.ErrOrStderr(), cfg.StatefulSet); err != nil {
-				return err
-			}
-		}
-		list := strings.Join(guards, ",")
-		lease, err := annotate(cmd.Context(), cfg, rollout.ControlOverrideGuards, &list)
-		if err != nil {
-			return err
-		}
-		return say(cmd, lease,
-			"%s/%s: OVERRIDDEN %s (before: %s), for every later rollout as well; undo it as soon as this one is "+
-				"over: %s override%s --clear", cfg.Namespace, cfg.StatefulSet, list, listOf(before.Override), name(cmd),
-			arguments(cfg))
-	})
-	cmd.Flags().BoolVar(&clearAll, "clear", false, "end every override")
-	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do it without asking")
-	statefulSets := cmd.ValidArgsFunction
-	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
-		if begun != "" && unicode.IsUpper(rune(begun[0])) || len(args) > 0 {
-			return rollout.Overridable(), cobra.ShellCompDirectiveNoFileComp
-		}
-		return statefulSets(cmd, args, begun)
-	}
-	return cmd
-}
-
 // control completes a command that sets controls.
 func control(o *options.Client, cmd *cobra.Command,
 	run func(*cobra.Command, coordinator.Config, found) error) *cobra.Command {
@@ -229,10 +156,14 @@ func control(o *options.Client, cmd *cobra.Command,
 type found struct {
 	rollout.Controls
 	strategy appsv1.StatefulSetUpdateStrategyType
+	// told is what the coordinator reports now, nil if none does.
+	told *report.Report
 	// beforeLast is true where the coordinator's last report says that this very rollout holds before the
 	// last member of an older version, and allowance is what lets that go.
 	beforeLast bool
 	allowance  string
+	// revision is the StatefulSet's update revision.
+	revision string
 }
 
 // existing returns what is there. It refuses to set a control for a StatefulSet that does not exist,
@@ -255,11 +186,15 @@ func existing(ctx context.Context, cfg coordinator.Config) (found, error) {
 	facts := workload.SetFacts(set, cfg.Names)
 	// A report that cannot be read says nothing about a hold. Status says that it cannot be read.
 	last, _, _ := report.FromLease(lease)
-	return found{
-		Controls: record.Controls(lease), strategy: set.Spec.UpdateStrategy.Type,
+	there := found{
+		Controls: record.Controls(lease).At(facts.UpdateRevision, time.Now()), strategy: set.Spec.UpdateStrategy.Type,
 		beforeLast: last.UpdateRevision == facts.UpdateRevision && last.HeldBy(rollout.GuardBeforeLast),
-		allowance:  facts.Allowance(),
-	}, nil
+		allowance:  facts.Allowance(), revision: facts.UpdateRevision,
+	}
+	if last.Fresh(time.Now(), record.Parse(lease)) {
+		there.told = &last
+	}
+	return there, nil
 }
 
 func annotate(ctx context.Context, cfg coordinator.Config, key string, value *string) (*coordinationv1.Lease, error) {
@@ -287,64 +222,6 @@ func say(cmd *cobra.Command, lease *coordinationv1.Lease, format string, args ..
 
 // arguments name this StatefulSet again.
 func arguments(cfg coordinator.Config) string { return " -n " + cfg.Namespace + " " + cfg.StatefulSet }
-
-func isGuard(arg string) bool { return strings.ContainsFunc(arg, unicode.IsUpper) }
-
-func countGuards(args []string) int {
-	n := 0
-	for _, arg := range args {
-		if isGuard(arg) {
-			n++
-		}
-	}
-	return n
-}
-
-// guardsOf takes the guards out of the arguments. If one cannot be overridden, the error names those
-// that can.
-func guardsOf(args []string) ([]string, error) {
-	var guards []string
-	for _, arg := range args {
-		if !isGuard(arg) {
-			continue
-		}
-		for guard := range strings.SplitSeq(arg, ",") {
-			switch guard = strings.TrimSpace(guard); {
-			case guard == "" || slices.Contains(guards, guard):
-			case !slices.Contains(rollout.Overridable(), guard):
-				return nil, badInput{fmt.Errorf("%q is not a guard that can be overridden; use %s", guard,
-					strings.Join(rollout.Overridable(), ", "))}
-			default:
-				guards = append(guards, guard)
-			}
-		}
-	}
-	return guards, nil
-}
-
-func listOf(guards []rollout.Guard) string {
-	if len(guards) == 0 {
-		return "none"
-	}
-	names := make([]string, len(guards))
-	for i, g := range guards {
-		names[i] = string(g)
-	}
-	return strings.Join(names, ",")
-}
-
-// warn says what each guard protects.
-func warn(w io.Writer, cfg coordinator.Config, guards []string) {
-	fmt.Fprintf(w,
-		"WARNING: these guards will not hold this or any later rollout of %s/%s until they are cleared, and data or "+
-			"quorum may be lost:\n", cfg.Namespace, cfg.StatefulSet)
-	for _, guard := range guards {
-		if row := rollout.RowOf(rollout.Guard(guard)); row != nil {
-			fmt.Fprintf(w, "\n  %s protects this: %s\n", guard, row.Protects)
-		}
-	}
-	fmt.Fprintln(w)
-}
 
 // confirm asks for the StatefulSet's name. If there is no terminal, --yes is needed.
 func confirm(ctx context.Context, in io.Reader, out io.Writer, statefulSet string) error {

@@ -38,6 +38,11 @@ on the Lease quorate-STATEFULSET (annotation %s).`, report.HistoryLength, report
 			if err != nil {
 				return err
 			}
+			if lease == nil {
+				if _, err := existing(ctx, cfg); err != nil {
+					return err
+				}
+			}
 			_, h, err := report.FromLease(lease)
 			if err != nil {
 				return err

@@ -29,7 +29,7 @@ func removeMember() *cobra.Command {
 	o.Etcd.Endpoints, o.Etcd.Optional = nil, true
 	var f removeFlags
 	cmd := &cobra.Command{
-		Use:   "remove-member {MEMBER… | --all-ghosts | --forget MEMBER}",
+		Use:   "remove-member [STATEFULSET] {MEMBER… | --all-ghosts | --forget MEMBER}",
 		Short: "Have ghosts removed from etcd's member list",
 		Long: `Has ghosts removed from etcd's member list. A ghost is a member that an ordinal of the
 StatefulSet has left behind, for example after a scale-in that nobody finished: its ordinal is
@@ -44,8 +44,9 @@ serve are a quorum before and after. A member that serves is never removed. The 
 what the coordinator waits for, and ends when the members are gone, when the coordinator
 refuses, or after ten minutes, when the request has run out. It needs no access to etcd.
 
-MEMBER is a name or an ID. Do not remove a ghost whose pod is to come back. If its volume is still
-there, it comes back as the same member, with its data, once you scale out again.
+MEMBER is a name or an ID. The StatefulSet comes first. With --statefulset, every argument is a
+MEMBER. Do not remove a ghost whose pod is to come back. If its volume is still there, it comes
+back as the same member, with its data, once you scale out again.
 
 If nobody can tell whether a removal has happened, and it may not be repeated, its member stands
 on the Lease as a suspect: it counts as a voter, and nobody relies on it. Ask for its removal
@@ -57,12 +58,16 @@ Exit codes:
   1  failure: refused, not done in ten minutes, interrupted, or no such ghost is known
   2  bad input`,
 		Example: `  # Two of five members were scaled away, and the rollout holds with QuorumFloor:
-  quorate remove-member -n garden --statefulset etcd-main --all-ghosts
+  quorate remove-member -n garden etcd-main --all-ghosts
 
   # One of them:
-  quorate remove-member -n garden --statefulset etcd-main etcd-main-4`,
-		Args: func(_ *cobra.Command, args []string) error { return f.check(args) },
-		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, o, args) },
+  quorate remove-member -n garden etcd-main etcd-main-4`,
+		Args: func(_ *cobra.Command, args []string) error { return f.check(o, args) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			set, members := split(o, args)
+			return f.run(cmd, o, set, members)
+		},
+		ValidArgsFunction: completeStatefulSet(o),
 	}
 	cmd.SetUsageFunc(usage)
 	fs := cmd.Flags()
@@ -75,9 +80,18 @@ Exit codes:
 	return cmd
 }
 
-func (f *removeFlags) check(args []string) error {
+// split takes the StatefulSet from the members. It comes first, as in every command, unless the flag names it.
+func split(o *options.Client, args []string) (set, members []string) {
+	if named := o.Kubernetes.StatefulSet; len(args) == 0 || named != "" && named != args[0] {
+		return nil, args
+	}
+	return args[:1], args[1:]
+}
+
+func (f *removeFlags) check(o *options.Client, args []string) error {
+	set, members := split(o, args)
 	ways := 0
-	for _, given := range []bool{len(args) > 0, f.all, f.forget != ""} {
+	for _, given := range []bool{len(members) > 0, f.all, f.forget != ""} {
 		if given {
 			ways++
 		}
@@ -85,20 +99,23 @@ func (f *removeFlags) check(args []string) error {
 	switch {
 	case f.every < time.Second/10:
 		return badInput{fmt.Errorf("--every: %v: must be at least 100ms", f.every)}
+	case ways == 0 && len(set) > 0:
+		return badInput{fmt.Errorf("name the members of the StatefulSet %s, or give --all-ghosts, or --forget; if %s "+
+			"is a member, put its StatefulSet first", set[0], set[0])}
 	case ways != 1:
-		return badInput{errors.New("name the members, or give --all-ghosts, or --forget; one of them")}
+		return badInput{errors.New("name the StatefulSet and its members, or give --all-ghosts, or --forget; one of them")}
 	}
 	return nil
 }
 
-func (f *removeFlags) run(cmd *cobra.Command, o *options.Client, args []string) error {
-	cfg, err := reach(cmd.Context(), o, nil)
+func (f *removeFlags) run(cmd *cobra.Command, o *options.Client, set, args []string) error {
+	cfg, err := reach(cmd.Context(), o, set)
 	if err != nil {
 		return err
 	}
 	before, err := existing(cmd.Context(), cfg)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w (the StatefulSet comes before its members)", err)
 	}
 	if err := coordinated(cfg, before); err != nil {
 		return err

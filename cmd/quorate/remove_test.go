@@ -22,7 +22,7 @@ func haunted(t *testing.T, ghosts ...string) *world {
 	for i, name := range ghosts {
 		r.Ghosts = append(r.Ghosts, report.Ghost{Member: name, ID: hexOf(memberID(3 + i)), Cluster: "c1", Pod: name,
 			Since: time.Now().Add(-20 * time.Minute), Costs: "5 voters need a quorum of 3, and without it 4 need 3",
-			Do: "If it is not to come back: `quorate remove-member " + name + "`."})
+			Do: "If it is not to come back: `quorate remove-member etcd-main " + name + "`."})
 	}
 	for key, value := range report.Notes(r, h) {
 		w.control(key, value)
@@ -148,7 +148,7 @@ func TestRemoveMember(t *testing.T) {
 			if tc.answer != nil {
 				a.patched = coordinates(t, tc.answer)
 			}
-			args := append([]string{"remove-member", "--statefulset=etcd-main", "--every=100ms"}, tc.args...)
+			args := append([]string{"remove-member", "--every=100ms", "etcd-main"}, tc.args...)
 			out, errs, code := invoke(t, "quorate", answering(t, a), args...)
 			for _, says := range tc.says {
 				if !strings.Contains(out+errs, says) {
@@ -162,10 +162,18 @@ func TestRemoveMember(t *testing.T) {
 	}
 }
 
+func TestTheStatefulSetComesBeforeItsMembers(t *testing.T) {
+	out, errs, code := invoke(t, "quorate", apiServer(t, haunted(t, "etcd-main-3")), "remove-member", "etcd-main-3")
+	if code != 2 || !strings.Contains(errs, "name the members of the StatefulSet etcd-main-3, or give --all-ghosts, or "+
+		"--forget; if etcd-main-3 is a member, put its StatefulSet first") {
+		t.Errorf("%d\n%s%s", code, out, errs)
+	}
+}
+
 func TestTheStatusTellsOfGhostsFromTheLease(t *testing.T) {
 	out, _, code := invoke(t, "quorate", apiServer(t, haunted(t, "etcd-main-3")), "status", "etcd-main")
 	if code != 0 || !strings.Contains(out, "GHOST        etcd-main-3 has no pod and has not answered for 20m; 5 voters need a "+
-		"quorum of 3, and without it 4 need 3. If it is not to come back: `quorate remove-member etcd-main-3`.") {
+		"quorum of 3, and without it 4 need 3. If it is not to come back: `quorate remove-member etcd-main etcd-main-3`.") {
 		t.Errorf("%d\n%s", code, out)
 	}
 }

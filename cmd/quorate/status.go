@@ -141,6 +141,12 @@ func (f *statusFlags) look(ctx context.Context, o *options.Client, cfg coordinat
 	if without, all := withoutQuorate(dump, o.Kubernetes.Names()); !all {
 		s.Without = without
 	}
+	down, words := crashed(dump, o.Kubernetes.Names())
+	s.Crashed(down)
+	if words != "" && !s.Current && !s.Claimed && s.Action != rollout.ActionIdle {
+		s.Nobody = words
+		return s, errors.Join(noEtcd, unreadable), nil
+	}
 	if s.Unattended() {
 		rc, err := o.Kubernetes.RESTConfig("quorate/" + version())
 		if err != nil {
@@ -249,7 +255,7 @@ func draw(w io.Writer, s report.Status, said *string) (bool, error) {
 		_, err := screen.WriteTo(w)
 		return true, err
 	}
-	key := s.Key() + s.Progress.String()
+	key := s.Key() + s.Progress.String() + s.Nobody
 	if key == *said {
 		return false, nil
 	}

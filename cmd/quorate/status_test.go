@@ -213,6 +213,9 @@ var statusSituations = []struct {
 			w.sick(2)
 			w.control("quorate.dev/max-unavailable", "2")
 			w.control("quorate.dev/override-guards", "UpdatedFailing,UnavailableBudget,Canary,EndpointFloor")
+			w.control("quorate.dev/override-until", "2026-01-02T15:34:05Z")
+			w.control("quorate.dev/override-by", "alice")
+			w.control("quorate.dev/override-reason", "the volume of etcd-main-2 is lost")
 		},
 		ago: justNow,
 	},

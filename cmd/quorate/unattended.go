@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,9 +30,10 @@ const (
 func quorateIn(spec *corev1.PodSpec) *corev1.Container {
 	for i := range spec.Containers {
 		c := &spec.Containers[i]
-		for n, arg := range slices.Concat(c.Command, c.Args) {
+		line := slices.Concat(c.Command, c.Args)
+		for n, arg := range line {
 			switch name, value, given := strings.Cut(arg, "="); {
-			case arg == "sidecar" && n <= 1: // Before it there may be the program.
+			case arg == "sidecar" && (n == 0 || n == 1 && path.Base(line[0]) == "quorate"):
 				return c
 			case name == toggle:
 				if on, err := strconv.ParseBool(value); !given || on || err != nil {
@@ -67,6 +70,80 @@ func misled(c *corev1.Container, set *appsv1.StatefulSet) string {
 		}
 	}
 	return ""
+}
+
+// crashed says what is wrong with the container that runs Quorate, whatever its name, for each pod of the StatefulSet
+// where it does not run. The words are empty if it runs in one.
+func crashed(dump *workload.Dump, names workload.Names) (down map[string]string, words string) {
+	facts := workload.SetFacts(&dump.StatefulSets[0], names)
+	down = map[string]string{}
+	var list []string
+	running, look := false, ""
+	for i := range dump.Pods {
+		p := &dump.Pods[i]
+		c := quorateIn(&p.Spec)
+		if c == nil || !workload.PodFacts(p, facts, names).Owned {
+			continue
+		}
+		s := statusOf(p, c.Name)
+		if s == nil {
+			continue // Its pod has not started yet.
+		}
+		why, last := notRunning(s)
+		if why == "" {
+			running = running || s.State.Running != nil
+			continue
+		}
+		down[p.Name] = why
+		list = append(list, p.Name+" ("+why+last+")")
+		if look == "" || last != "" {
+			look = howToSee(p, s)
+		}
+	}
+	if running || len(list) == 0 {
+		return down, ""
+	}
+	slices.Sort(list)
+	return down, "Quorate does not run in " + strings.Join(list, ", ") + ". See why: " + look
+}
+
+func statusOf(p *corev1.Pod, container string) *corev1.ContainerStatus {
+	for i := range p.Status.ContainerStatuses {
+		if s := &p.Status.ContainerStatuses[i]; s.Name == container {
+			return s
+		}
+	}
+	return nil
+}
+
+// notRunning says why a container does not run, and how it ended last. One that has ended before and is not ready is
+// between two crashes. It is empty for one that runs, and for one that is being created.
+func notRunning(s *corev1.ContainerStatus) (why, last string) {
+	ended := s.LastTerminationState.Terminated
+	if ended != nil {
+		last = fmt.Sprintf(", last exit code %d", ended.ExitCode)
+	}
+	switch waiting := s.State.Waiting; {
+	case s.State.Terminated != nil:
+		return cmp.Or(s.State.Terminated.Reason, "Terminated"), fmt.Sprintf(", exit code %d", s.State.Terminated.ExitCode)
+	case s.State.Running != nil && !s.Ready && ended != nil && ended.ExitCode != 0:
+		return "crashes", last
+	case waiting != nil && (ended != nil || waiting.Reason != "ContainerCreating" && waiting.Reason != "PodInitializing"):
+		return cmp.Or(waiting.Reason, "Waiting"), last
+	}
+	return "", ""
+}
+
+// howToSee is the command that shows why a container does not run. One that has never run has no log.
+func howToSee(p *corev1.Pod, s *corev1.ContainerStatus) string {
+	logs := fmt.Sprintf("kubectl logs -n %s %s -c %s", p.Namespace, p.Name, s.Name)
+	switch {
+	case s.State.Terminated != nil:
+		return logs
+	case s.LastTerminationState.Terminated != nil:
+		return logs + " --previous"
+	}
+	return fmt.Sprintf("kubectl describe pod -n %s %s", p.Namespace, p.Name)
 }
 
 // withoutQuorate are the pods of the StatefulSet whose sidecar has no Quorate, while others have it.

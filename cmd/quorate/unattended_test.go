@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -141,4 +142,105 @@ func TestTheRoleGrantsWhateverStatusMisses(t *testing.T) {
 			t.Errorf("the Role does not grant %s", inWords(p))
 		}
 	}
+}
+
+func TestNobodyCoordinatesWhereQuorateCrashes(t *testing.T) {
+	crash := func(w *world, i int) {
+		p := w.pods[i]
+		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "q", Args: []string{"sidecar"}})
+		unready(p, time.Minute)
+		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{Name: "q", RestartCount: 5,
+			State:                corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
+			LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 2}}})
+	}
+	runs := func(w *world, i int) {
+		p := w.pods[i]
+		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "q", Args: []string{"sidecar"}})
+		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{Name: "q", Ready: true,
+			State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}})
+	}
+	t.Run("in all pods", func(t *testing.T) {
+		w := with(3, func(w *world) {
+			for i := range w.pods {
+				crash(w, i)
+			}
+		})
+		out, _, code := invoke(t, "quorate", apiServer(t, w), "status")
+		first, _, _ := strings.Cut(out, "\n")
+		if want := "NOBODY COORDINATES: Quorate does not run in etcd-main-0 (CrashLoopBackOff, last exit code 2), " +
+			"etcd-main-1 (CrashLoopBackOff, last exit code 2), etcd-main-2 (CrashLoopBackOff, last exit code 2). " +
+			"See why: kubectl logs -n garden etcd-main-2 -c q --previous"; first != want || code != 3 {
+			t.Errorf("exit code %d, and the first line is\n%s, want\n%s", code, first, want)
+		}
+		if n := strings.Count(out, "  CrashLoopBackOff  no "); n != 3 {
+			t.Errorf("%d of 3 rows say that the sidecar crashes:\n%s", n, out)
+		}
+	})
+	for _, tc := range []struct {
+		name   string
+		change func(w *world)
+		says   string // The end of the first line, or nothing where somebody may coordinate.
+	}{
+		{"in all that have started", func(w *world) {
+			crash(w, 0)
+			crash(w, 1)
+			w.pods[2].Spec.Containers = append(w.pods[2].Spec.Containers, corev1.Container{Name: "q", Args: []string{"sidecar"}})
+		}, "in etcd-main-0 (CrashLoopBackOff, last exit code 2), etcd-main-1 (CrashLoopBackOff, last exit code 2). " +
+			"See why: kubectl logs -n garden etcd-main-1 -c q --previous"},
+		{"between two crashes", func(w *world) {
+			for i := range w.pods {
+				crash(w, i)
+				now := &w.pods[i].Status.ContainerStatuses[2]
+				now.State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
+			}
+		}, "etcd-main-2 (crashes, last exit code 2). See why: kubectl logs -n garden etcd-main-2 -c q --previous"},
+		{"after its first crash, which is in the log of now", func(w *world) {
+			for i := range w.pods {
+				crash(w, i)
+				now := &w.pods[i].Status.ContainerStatuses[2]
+				now.State, now.LastTerminationState = now.LastTerminationState, corev1.ContainerState{}
+			}
+		}, "etcd-main-2 (Terminated, exit code 2). See why: kubectl logs -n garden etcd-main-2 -c q"},
+		{"for want of its image, of which there is no log", func(w *world) {
+			for i := range w.pods {
+				crash(w, i)
+				now := &w.pods[i].Status.ContainerStatuses[2]
+				now.State.Waiting.Reason, now.LastTerminationState = "ImagePullBackOff", corev1.ContainerState{}
+			}
+		}, "etcd-main-2 (ImagePullBackOff). See why: kubectl describe pod -n garden etcd-main-0"},
+		{"but not while it is created", func(w *world) {
+			for i := range w.pods {
+				crash(w, i)
+				now := &w.pods[i].Status.ContainerStatuses[2]
+				now.State.Waiting.Reason, now.LastTerminationState = "ContainerCreating", corev1.ContainerState{}
+			}
+		}, ""},
+		{"but not for a proxy's sidecar", func(w *world) {
+			for i := range w.pods {
+				crash(w, i)
+				w.pods[i].Spec.Containers[2].Args = []string{"proxy", "sidecar"}
+			}
+		}, ""},
+		{"but not where the StatefulSet controller rolls", func(w *world) {
+			for i := range w.pods {
+				crash(w, i)
+			}
+			foreign(w)
+		}, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			out, _, _ := invoke(t, "quorate", apiServer(t, with(3, tc.change)), "status")
+			first, _, _ := strings.Cut(out, "\n")
+			if said := strings.HasPrefix(first, "NOBODY COORDINATES"); said != (tc.says != "") || !strings.HasSuffix(first, tc.says) {
+				t.Errorf("the first line is\n%s", first)
+			}
+		})
+	}
+	t.Run("not in one of three, which is only told", func(t *testing.T) {
+		w := with(3, func(w *world) { crash(w, 1); runs(w, 0); runs(w, 2) })
+		out, _, _ := invoke(t, "quorate", apiServer(t, w), "status")
+		if strings.Contains(out, "NOBODY") || strings.Count(out, "  CrashLoopBackOff  no ") != 1 {
+			t.Errorf("it says\n%s", out)
+		}
+	})
 }

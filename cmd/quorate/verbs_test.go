@@ -398,8 +398,12 @@ func beforeLast(revision string) string {
 
 func TestControls(t *testing.T) {
 	none := quiet(second)
-	const overrides = `{"metadata":{"annotations":{"quorate.dev/override-guards":"QuorumFloor,Canary"}}}`
-	const unset = `{"metadata":{"annotations":{"quorate.dev/override-guards":null}}}`
+	const unset = `{"metadata":{"annotations":{"quorate.dev/override-by":null,"quorate.dev/override-guards":null,` +
+		`"quorate.dev/override-reason":null,"quorate.dev/override-revision":null,"quorate.dev/override-until":null}}}`
+	lasts := func(c rollout.Controls, d time.Duration) bool {
+		left := time.Until(c.Terms.Until)
+		return left > d-5*time.Minute && left <= d && c.Terms.By == "alice" && c.Terms.Reason == "drill"
+	}
 	for _, tc := range []struct {
 		name   string
 		make   func(*testing.T) *world
@@ -497,15 +501,56 @@ func TestControls(t *testing.T) {
 			"resume of what is not paused", none, "resume", 0, []string{}, []string{"was not paused"},
 			func(c rollout.Controls) bool { return !c.Paused },
 		},
-		{"override warns of what is lost", telling(second), "override etcd-main QuorumFloor,Canary --yes", 0,
-			[]string{overrides}, []string{
-				"WARNING", "QuorumFloor protects this: The serving voters that stay", "Canary protects this: The first pod",
-				"OVERRIDDEN QuorumFloor,Canary", "quorate override -n garden etcd-main --clear",
-			}, func(c rollout.Controls) bool { return len(c.Override) == 2 }},
+		{"override of what holds is for this rollout, and warns of what is lost", telling(broken),
+			"override etcd-main UpdatedFailing --yes --reason=drill", 0, nil, []string{
+				"WARNING", "UpdatedFailing protects this: ", "OVERRIDDEN UpdatedFailing (before: none). It ends at 20",
+				"UTC, or with: quorate override -n garden etcd-main --clear",
+			}, func(c rollout.Controls) bool {
+				return len(c.Override) == 1 && lasts(c, time.Hour) && c.Terms.Revision == newRevision
+			}},
 		{
-			"override replaces what was overridden", quiet(setting("quorate.dev/override-guards", "CaughtUp")),
-			"override QuorumFloor Canary -y", 0, []string{overrides}, []string{"(before: CaughtUp)"},
-			func(c rollout.Controls) bool { return len(c.Override) == 2 },
+			"override for longer, also of what would hold the next pod", telling(second),
+			"override UpdatedPending,UnavailableBudget -y --for=48h --reason=drill", 2, []string{},
+			[]string{`"UpdatedPending" is not a guard that can be overridden`}, nil,
+		},
+		{
+			"override once more of what is overridden, and of another", telling(func(w *world) {
+				broken(w)
+				w.control("quorate.dev/override-guards", "UpdatedFailing,CaughtUp")
+			}), "override UpdatedFailing CaughtUp -y --for=48h --reason=drill", 0, nil,
+			[]string{"(before: UpdatedFailing,CaughtUp)"},
+			func(c rollout.Controls) bool { return len(c.Override) == 2 && lasts(c, 48*time.Hour) },
+		},
+		{
+			"override by force replaces what was overridden, and is for no rollout in particular",
+			quiet(setting("quorate.dev/override-guards", "CaughtUp")),
+			"override UpdatedFailing Canary -y --force --reason=drill", 0, nil, []string{"(before: CaughtUp)"},
+			func(c rollout.Controls) bool {
+				return len(c.Override) == 2 && lasts(c, time.Hour) && c.Terms.Revision == ""
+			},
+		},
+		{
+			"override of what does not hold", telling(broken), "override DisruptionBudget -y --reason=drill", 1, []string{},
+			[]string{`DisruptionBudget does not hold garden/etcd-main: its coordinator says "Hold: UpdatedFailing`,
+				"To override another guard only takes a protection away. To do that all the same, give --force"}, nil,
+		},
+		{
+			"override of what does not hold, all the same", telling(broken),
+			"override DisruptionBudget -y --force --reason=drill", 0, nil, []string{"OVERRIDDEN DisruptionBudget"},
+			func(c rollout.Controls) bool { return len(c.Override) == 1 },
+		},
+		{
+			"override while nobody coordinates", none, "override QuorumFloor -y --reason=drill", 1, []string{},
+			[]string{"no coordinator has reported on garden/etcd-main in the last 30s, so no guard is known to hold it; see " +
+				"quorate status -n garden etcd-main. To override QuorumFloor for whoever coordinates next, give --force"}, nil,
+		},
+		{
+			"override without a reason", none, "override QuorumFloor --yes", 2, []string{},
+			[]string{"--reason: is required: say in a few words why"}, nil,
+		},
+		{
+			"override for no time", none, "override QuorumFloor --yes --reason=drill --for=5s", 2, []string{},
+			[]string{"--for: 5s: must be from 1m to 168h"}, nil,
 		},
 		{
 			"override --clear", quiet(setting("quorate.dev/override-guards", "CaughtUp")), "override --clear", 0,
@@ -513,7 +558,7 @@ func TestControls(t *testing.T) {
 			func(c rollout.Controls) bool { return len(c.Override) == 0 },
 		},
 		{
-			"override asks", none, "override QuorumFloor", 2, []string{},
+			"override asks", none, "override QuorumFloor --force --reason=drill", 2, []string{},
 			[]string{"--yes: is required, because there is no terminal to ask on"}, nil,
 		},
 		{
@@ -655,6 +700,13 @@ func TestHistory(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestHistoryOfAStatefulSetThatIsNotThere(t *testing.T) {
+	stdout, stderr, code := invoke(t, "quorate", apiServer(t, newWorld(3)), "history", "etcd-mian")
+	if code != 2 || !strings.Contains(stderr, "there is no StatefulSet etcd-mian in namespace garden") || stdout != "" {
+		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
 	}
 }
 

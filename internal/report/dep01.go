@@ -22,6 +22,8 @@ type EtcdStatus struct {
 	// Rollout is the whole report, and Word whose it is.
 	Rollout Report `json:"rollout"`
 	Word    Word   `json:"word"`
+	// Nobody says why nobody coordinates, where Kubernetes shows that: Quorate runs in no pod.
+	Nobody string `json:"nobody,omitempty"`
 }
 
 // EtcdCondition is one of Ready, AllMembersReady, BackupReady (when the host says
@@ -86,7 +88,7 @@ const (
 // Etcd gives a status DEP-01's shape.
 func (s Status) Etcd() EtcdStatus {
 	e := EtcdStatus{Replicas: s.Progress.Pods, ClusterSize: s.Progress.Pods, Members: []MemberStatus{},
-		Rollout: s.Report, Word: s.Word}
+		Rollout: s.Report, Word: s.Word, Nobody: s.Nobody}
 	e.Rollout.Memory = nil
 	listed := 0
 	for i := range s.Members {

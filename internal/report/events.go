@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -199,14 +198,11 @@ func (r *Recorder) Warn(reason, message string) {
 }
 
 // Override says which guards the operator keeps from holding.
-func (r *Recorder) Override(guards []string) {
-	if r == nil || len(guards) == 0 {
-		return
+func (r *Recorder) Override(now *Report) {
+	if words := now.OverrideWords(); r != nil && words != "" {
+		r.add(r.set, corev1.EventTypeWarning, "GuardsOverridden",
+			words+". What to do: quorate override --clear, as soon as it is not needed any more.")
 	}
-	list := strings.Join(slices.Sorted(slices.Values(guards)), ", ")
-	r.add(r.set, corev1.EventTypeWarning, "GuardsOverridden",
-		fmt.Sprintf("%s will not hold this rollout, nor any later one, by %s on the Lease. What to do: quorate "+
-			"override --clear when it is over.", list, rollout.ControlOverrideGuards))
 }
 
 // add queues an event, and returns true if it did.

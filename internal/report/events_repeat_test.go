@@ -66,8 +66,8 @@ func TestAnEventThatRepeatsIsCountedUp(t *testing.T) {
 					func(err error) { failed = append(failed, err) },
 				)
 				r.About("garden", "etcd-main", "uid")
-				r.Override([]string{"Canary"})
-				r.Override([]string{"Canary"})
+				r.Override(&report.Report{Overrides: []string{"Canary"}})
+				r.Override(&report.Report{Overrides: []string{"Canary"}})
 				ended := make(chan struct{})
 				go func() {
 					defer close(ended)

@@ -147,8 +147,11 @@ func (j *Journal) Decided(s Sight) {
 		j.last.LastEvent = now.At
 		j.mu.Unlock()
 	}
-	if began := now.Rolling() && !last.Rolling(); began || !slices.Equal(now.Overrides, last.Overrides) {
-		j.Events.Override(now.Overrides)
+	if began := now.Rolling() && !last.Rolling(); began || now.OverrideWords() != last.OverrideWords() {
+		j.Events.Override(&now)
+	}
+	if words := now.EndedWords(); words != "" && words != last.EndedWords() {
+		j.Log.Warn(words)
 	}
 	for _, g := range now.Ghosts {
 		if !slices.ContainsFunc(last.Ghosts, func(told Ghost) bool { return told.ID == g.ID }) {

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -41,10 +42,16 @@ type Report struct {
 	Progress       Progress `json:"progress"`
 	// Overrides are the guards that the operator keeps from holding. Paused, Partition and
 	// MaxUnavailable are the other controls, as far as they are set.
-	Overrides      []string `json:"overrides,omitempty"`
-	Paused         bool     `json:"paused,omitempty"`
-	Partition      *int     `json:"partition,omitempty"`
-	MaxUnavailable string   `json:"maxUnavailable,omitempty"`
+	Overrides []string `json:"overrides,omitempty"`
+	// Guards are those that stand in the way of a candidate, or would if they were not overridden.
+	Guards []rollout.Guard `json:"guards,omitempty"`
+	// EndedOverrides are the guards of an override that is over, and whose annotations are still there.
+	EndedOverrides []string `json:"endedOverrides,omitempty"`
+	// OverrideTerms say for how long that is, by whose will, and why; nil where nobody has said any of it.
+	OverrideTerms  *OverrideTerms `json:"overrideTerms,omitempty"`
+	Paused         bool           `json:"paused,omitempty"`
+	Partition      *int           `json:"partition,omitempty"`
+	MaxUnavailable string         `json:"maxUnavailable,omitempty"`
 	// Asked is the request of an operator that was seen; nil without one.
 	Asked *rollout.Request `json:"asked,omitempty"`
 	// Backup is what the host says of its backups, by a gate of the name [GateBackup]; nil when it
@@ -58,6 +65,66 @@ type Report struct {
 	Suspect string `json:"suspect,omitempty"`
 
 	Plan
+}
+
+// OverrideTerms are those of an override.
+type OverrideTerms struct {
+	// Until is when it ends, and Revision is the update revision with which it ends. Neither: it lasts until it is
+	// cleared.
+	Until    time.Time `json:"until,omitzero"`
+	Revision string    `json:"revision,omitempty"`
+	// By is who has set it, and Reason is why, in that person's words.
+	By     string `json:"by,omitempty"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// OverrideWords says which guards are overridden, for how long, by whom, and why. It is empty if none is.
+func (r *Report) OverrideWords() string {
+	if len(r.Overrides) == 0 {
+		return ""
+	}
+	t := r.terms()
+	text := strings.Join(slices.Sorted(slices.Values(r.Overrides)), ", ") + " will not hold "
+	switch until := t.Until.UTC().Format("2006-01-02 15:04:05 UTC"); {
+	case !t.Until.IsZero() && t.Revision != "":
+		text += "this rollout until " + until
+	case !t.Until.IsZero():
+		text += "anything until " + until
+	case t.Revision != "":
+		text += "this rollout"
+	default:
+		text += "this rollout, nor any later one, until cleared"
+	}
+	return text + t.who()
+}
+
+// EndedWords says which guards hold again because their override is over. It is empty if there is none.
+func (r *Report) EndedWords() string {
+	if len(r.EndedOverrides) == 0 {
+		return ""
+	}
+	text := strings.Join(slices.Sorted(slices.Values(r.EndedOverrides)), ", ") + ": the override is over"
+	if t := r.terms(); !t.Until.IsZero() {
+		text += ", its time was " + t.Until.UTC().Format("2006-01-02 15:04:05 UTC")
+	}
+	return text + r.terms().who() + ". quorate override --clear removes what is left of it."
+}
+
+func (r *Report) terms() *OverrideTerms {
+	if r.OverrideTerms == nil {
+		return &OverrideTerms{}
+	}
+	return r.OverrideTerms
+}
+
+func (t *OverrideTerms) who() (text string) {
+	if t.By != "" {
+		text = "; set by " + t.By
+	}
+	if t.Reason != "" {
+		text += ", because: " + t.Reason
+	}
+	return text
 }
 
 // Answers is true for a report that knows of this request, and of no other.
@@ -123,6 +190,7 @@ func New(s Sight, last Report) Report {
 	if r.Key() == last.Key() && last.Since.Before(r.Since) && !last.Since.IsZero() {
 		r.Since, r.LastEvent = last.Since, last.LastEvent
 	}
+	r.Guards = r.guards()
 	r.Progress.Pods = s.State.Set.Replicas
 	for i := range r.Members {
 		m := &r.Members[i]
@@ -152,6 +220,12 @@ func New(s Sight, last Report) Report {
 	}
 	for _, g := range s.State.Controls.Override {
 		r.Overrides = append(r.Overrides, string(g))
+	}
+	for _, g := range s.State.Controls.Ended {
+		r.EndedOverrides = append(r.EndedOverrides, string(g))
+	}
+	if t := s.State.Controls.Terms; len(r.Overrides)+len(r.EndedOverrides) > 0 && t != (rollout.Terms{}) {
+		r.OverrideTerms = &OverrideTerms{Until: t.Until, Revision: t.Revision, By: t.By, Reason: t.Reason}
 	}
 	for _, g := range s.State.Gates {
 		if g.Name == GateBackup {
@@ -183,6 +257,27 @@ func (p *Plan) rolls() rollout.ActionName {
 // HeldBy is true where the guard holds one of the duties.
 func (r Report) HeldBy(g rollout.Guard) bool {
 	return r.Guard == g || slices.ContainsFunc(r.Others, func(w Work) bool { return w.Guard == g })
+}
+
+// Names is true where the guard holds one of the duties, stands in the way of one of its candidates, or would if it were
+// not overridden.
+func (r Report) Names(g rollout.Guard) bool {
+	return r.HeldBy(g) || slices.Contains(r.Guards, g) || slices.Contains(r.Overrides, string(g))
+}
+
+// guards are those that stand in the way of a candidate, or would if they were not overridden.
+func (r *Report) guards() []rollout.Guard {
+	names := map[rollout.Guard]bool{}
+	for _, w := range append(slices.Clone(r.Others), r.Work) {
+		for _, c := range w.Candidates {
+			for _, v := range c.Guards {
+				if !v.Pass || v.Overridden {
+					names[v.Name] = true
+				}
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
 }
 
 // Rolling is true while a rollout is under way, whatever keeps it.

@@ -83,6 +83,17 @@ type Status struct {
 	Bad     []string
 	// Without are the pods whose sidecar has no Quorate, while that of others has.
 	Without []string
+	// Nobody says why nobody coordinates, where Kubernetes shows that: Quorate runs in no pod.
+	Nobody string
+}
+
+// Crashed notes the pods in which Quorate does not run, and why.
+func (s *Status) Crashed(down map[string]string) {
+	for i := range s.Members {
+		if why := down[s.Members[i].Pod]; why != "" {
+			s.Members[i].Sidecar = why
+		}
+	}
 }
 
 // Pod is what Kubernetes says of one.
@@ -173,7 +184,8 @@ func look(o Outside) Status {
 		return fromKubernetes
 	case fresh && believed:
 		s.Word, s.Report = CoordinatorsWord, o.Last
-		s.Overrides, s.Paused = mine.Overrides, mine.Paused
+		s.Overrides, s.EndedOverrides, s.OverrideTerms = mine.Overrides, mine.EndedOverrides, mine.OverrideTerms
+		s.Paused = mine.Paused
 		s.Partition, s.MaxUnavailable = mine.Partition, mine.MaxUnavailable
 		if certain && mine.Key() != o.Last.Key() {
 			s.tells(&mine)
@@ -493,6 +505,9 @@ func (s Status) Table(w io.Writer, paint Paint) error {
 		printf(&b, "%-12s ", key)
 		printf(&b, format+"\n", args...)
 	}
+	if s.Nobody != "" {
+		printf(&b, "%s\n", paint.as(alarm, "NOBODY COORDINATES: "+s.Nobody))
+	}
 	head("StatefulSet", "%s/%s", s.Namespace, s.StatefulSet)
 	if s.UpdateRevision != "" {
 		head("Revision", "%s", s.UpdateRevision)
@@ -530,18 +545,11 @@ func (s Status) Table(w io.Writer, paint Paint) error {
 	for _, bad := range s.Bad {
 		head("BAD CONTROL", "%s", paint.as(alarm, bad))
 	}
-	if len(s.Overrides) > 0 {
-		head(
-			"OVERRIDDEN",
-			"%s",
-			paint.as(
-				alarm,
-				strings.Join(
-					slices.Sorted(slices.Values(s.Overrides)),
-					", ",
-				)+" will not hold this rollout, nor any later one, until cleared",
-			),
-		)
+	if words := s.OverrideWords(); words != "" {
+		head("OVERRIDDEN", "%s", paint.as(alarm, words))
+	}
+	if words := s.EndedWords(); words != "" {
+		head("Override", "%s", paint.as(waiting, words))
 	}
 
 	printf(&b, "\n%s", paint.as(s.colour(), s.Headline()))
@@ -617,8 +625,11 @@ func podOf(identity string) string {
 // Line is the status in one line, for a log.
 func (s *Status) Line() string {
 	text := fmt.Sprintf("%s  %s  %s: %s", s.Now.UTC().Format(time.RFC3339), s.Progress, s.Headline(), s.Reason)
-	if len(s.Overrides) > 0 {
-		text += "  OVERRIDDEN: " + strings.Join(s.Overrides, ", ")
+	if s.Nobody != "" {
+		text += "  NOBODY COORDINATES: " + s.Nobody
+	}
+	if words := s.OverrideWords(); words != "" {
+		text += "  OVERRIDDEN: " + words
 	}
 	if len(s.Ghosts) > 0 {
 		text += "  GHOSTS: " + GhostNames(s.Ghosts)

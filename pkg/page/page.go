@@ -180,6 +180,9 @@ type event struct {
 func (p *pages) view(a answer, now time.Time) view {
 	v := view{Config: p.Config, Report: a.report, Version: p.Version, Tone: "idle", Refresh: refreshIdle,
 		Metrics: p.Gatherer != nil, Now: now.UTC().Format(time.RFC3339)}
+	if t := v.OverrideTerms; t != nil && !t.Until.IsZero() && !now.Before(t.Until) {
+		v.Overrides = nil // The last report may be of long ago.
+	}
 	if a.err != nil {
 		v.Error = a.err.Error()
 		return v

@@ -161,7 +161,7 @@ var situations = []struct {
 	}(), []string{
 		"Hold: UpdatedFailing since 3m", "fix the template, and it is replaced first",
 		"What to do: See why the pod fails",
-		"OVERRIDDEN. These guards hold neither this rollout nor any later one until they are cleared: Canary, EndpointFloor",
+		"OVERRIDDEN: Canary, EndpointFloor will not hold this rollout, nor any later one, until cleared",
 		"partition 2, max-unavailable 40%", "not ready: the last full snapshot failed at 11:50",
 		"The coordinator etcd-main-1",
 	}, nil, "2"},

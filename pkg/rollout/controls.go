@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
+	"unicode"
 )
 
 // The annotations by which an operator controls a rollout. They stand on the
@@ -22,6 +24,13 @@ const (
 	// ControlOverrideGuards names guards that are not to hold a removal, separated by
 	// commas: the escape hatch of an operator who knows better.
 	ControlOverrideGuards = "quorate.dev/override-guards"
+	// ControlOverrideUntil (a time in RFC 3339) ends the override at that time, and ControlOverrideRevision as soon
+	// as the StatefulSet has another update revision than its value. Without them it lasts until it is cleared.
+	// ControlOverrideBy and ControlOverrideReason say who has set it, and why.
+	ControlOverrideUntil    = "quorate.dev/override-until"
+	ControlOverrideRevision = "quorate.dev/override-revision"
+	ControlOverrideBy       = "quorate.dev/override-by"
+	ControlOverrideReason   = "quorate.dev/override-reason"
 	// ControlEtcdVersions says which version of etcd is in an image whose tag does not say it, as
 	// IMAGE=VERSION, separated by commas. IMAGE is the end of the image's name with its tag or digest.
 	ControlEtcdVersions = "quorate.dev/etcd-versions"
@@ -36,8 +45,11 @@ type Controls struct {
 	// Partition and MaxUnavailable replace the policy's; nil when not set.
 	Partition      *int
 	MaxUnavailable *Amount
-	// Override are the guards that do not hold.
+	// Override are the guards that do not hold, and Terms say for how long, by whose will, and why.
 	Override []Guard
+	Terms    Terms
+	// Ended are the guards of an override that is over: they hold again, and its annotations are still there.
+	Ended []Guard
 	// EtcdVersions say which version of etcd is in an image.
 	EtcdVersions []ImageVersion
 	// AllowLast is the [Set.Allowance] of the rollout that may end; empty for none.
@@ -45,6 +57,24 @@ type Controls struct {
 	// Bad names every control that cannot be read, with its value and what is
 	// allowed. A bad control holds the rollout: it is never guessed at.
 	Bad []string
+}
+
+// Terms are those of an override.
+type Terms struct {
+	// Until is when it ends, zero if no time ends it. Revision is the only update revision that it is for, empty if
+	// it is for all of them.
+	Until    time.Time
+	Revision string
+	// By is who has set it, and Reason is why, in that person's words.
+	By, Reason string
+}
+
+// At returns the controls as they are at a time and a revision: an override may have ended by then.
+func (c Controls) At(revision string, now time.Time) Controls {
+	if t := &c.Terms; !t.Until.IsZero() && !now.Before(t.Until) || t.Revision != "" && t.Revision != revision {
+		c.Override, c.Ended = nil, c.Override
+	}
+	return c
 }
 
 // HoldAll is true if the controls hold everything that a coordinator could do.
@@ -129,6 +159,23 @@ func ParseControls(annotations map[string]string) Controls {
 			c.MaxUnavailable = &a
 		case ControlOverrideGuards:
 			c.Override = overrides(value, bad)
+		case ControlOverrideUntil:
+			until, err := time.Parse(time.RFC3339, value)
+			if err != nil || until.IsZero() {
+				bad("use a time such as 2026-01-02T15:04:05Z")
+				continue
+			}
+			c.Terms.Until = until
+		case ControlOverrideRevision:
+			if value == "" {
+				bad("use the name of an update revision")
+				continue
+			}
+			c.Terms.Revision = value
+		case ControlOverrideBy:
+			c.Terms.By = oneLine(value)
+		case ControlOverrideReason:
+			c.Terms.Reason = oneLine(value)
 		case ControlEtcdVersions:
 			c.EtcdVersions = etcdVersions(value, bad)
 		case ControlAllowLast:
@@ -151,14 +198,30 @@ func quoted(value string) string {
 	return strconv.Quote(strings.ToValidUTF8(value[:longest], "")) + "…"
 }
 
+// oneLine is a person's word as it is told: it may be of any length, and contain anything.
+func oneLine(value string) string {
+	const longest = 256
+	if len(value) > longest {
+		value = strings.ToValidUTF8(value[:longest], "") + "…"
+	}
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, value)
+}
+
 var controlNames = []string{ControlPaused, ControlPartition, ControlMaxUnavailable, ControlOverrideGuards,
-	ControlEtcdVersions, ControlAllowLast}
+	ControlOverrideUntil, ControlOverrideRevision, ControlOverrideBy, ControlOverrideReason, ControlEtcdVersions,
+	ControlAllowLast}
 
 // misspelt is true for a key that differs from a control only in letter case, dashes
-// or a final "d" or "s". Other keys under quorate.dev/ are the record's own.
+// or a final "d" or "s", and for every other one that begins like an override: what was to end it would have no effect.
+// Other keys under quorate.dev/ are the record's own.
 func misspelt(key string) bool {
 	key = plain(key)
-	return slices.ContainsFunc(controlNames, func(name string) bool { return key == plain(name) })
+	return strings.HasPrefix(key, plain("quorate.dev/override")) || slices.ContainsFunc(controlNames, func(name string) bool { return key == plain(name) })
 }
 
 // separators is made once: every observation reads the controls, and to make it takes more

@@ -10,7 +10,7 @@ import (
 // never taken for a value.
 func FuzzParseControls(f *testing.F) {
 	for _, key := range []string{rollout.ControlPaused, rollout.ControlPartition, rollout.ControlMaxUnavailable,
-		rollout.ControlOverrideGuards, "quorate.dev/pause", "quorate.dev/intent"} {
+		rollout.ControlOverrideGuards, rollout.ControlOverrideUntil, "quorate.dev/pause", "quorate.dev/intent"} {
 		for _, value := range []string{"", "true", "false", "1", "-1", "40%", "101%", "99999999999999999999",
 			"QuorumFloor, Canary", "Inconsistent", "ja"} {
 			f.Add(key, value)

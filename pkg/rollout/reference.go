@@ -134,8 +134,12 @@ Options have the names that they have in the configuration file. As flags they a
 	fmt.Fprintf(&b, "## Overriding\n\n"+
 		"The annotation `%s` on the Lease `quorate-<statefulset>` names guards, separated by\n"+
 		"commas, that are not to hold: %s. "+
-		"The others make the facts themselves unusable, or have a control of their own.\n",
-		ControlOverrideGuards, strings.Join(Overridable(), ", "))
+		"The others make the facts themselves unusable, or have a control of their own.\n\n"+
+		"`%s` ends that at a time (RFC 3339), and `%s` as soon as\n"+
+		"the StatefulSet has another update revision. Without them it lasts until the annotation is removed.\n"+
+		"`%s` and `%s` say who has set it, and why. `quorate override` writes all of them.\n",
+		ControlOverrideGuards, strings.Join(Overridable(), ", "), ControlOverrideUntil, ControlOverrideRevision,
+		ControlOverrideBy, ControlOverrideReason)
 	return b.String()
 }
 

@@ -240,7 +240,7 @@ var Guards = []Row{
 		Do: "Let the template name the version that the verdict says, and go on from there: it brings back whoever " +
 			"has the new one already, which works while a member of the old one is left. If a member does not come " +
 			"back on the old version, this is its way out too. May be overridden, by someone who knows better: " +
-			"`quorate override NAME UpgradePath`.",
+			"`quorate override NAME UpgradePath --reason=TEXT`.",
 	},
 	{
 		Name: GuardDowngrade, rules: []Rule{RuleNotServingFirst, RuleServing}, judge: checked(GuardDowngrade),
@@ -324,7 +324,7 @@ var Guards = []Row{
 			"Quorate; `trusted-members` names those elsewhere that may be relied on. One voter with one " +
 			"replica is exempt; two voters always hold.",
 		Looks: "`Hold`: \"2 of 3 voters serve, quorum 2, removing this one leaves 1\".",
-		Do: "Bring members back. Remove ghosts with `quorate remove-member --all-ghosts`; `quorate status` " +
+		Do: "Bring members back. Remove ghosts with `quorate remove-member NAME --all-ghosts`; `quorate status` " +
 			"names them. Where the sidecars are too old for that, or only some of them are new, see OldSidecars, " +
 			"and where a pod is not Ready, see PodsServe. Remove other members that are to go with `etcdctl member " +
 			"remove ID`. Make two voters three or one; see [one etcd cluster in several " +
@@ -540,7 +540,7 @@ var Guards = []Row{
 			"has room for one such member. It counts among the voters, and never among those that stay.",
 		Looks: "`Hold`: the reason names the member.",
 		Do: "Ask for the removal of that very member again. If it is to stay, and the removal was asked for " +
-			"longer ago than any request may take: `quorate remove-member --forget NAME`.",
+			"longer ago than any request may take: `quorate remove-member NAME --forget MEMBER`.",
 	},
 	{
 		Name: GuardOldSidecars, rules: []Rule{RuleRemoveGhost, RuleDefragment}, judge: oldSidecars,
@@ -554,7 +554,7 @@ var Guards = []Row{
 			"the record alone.",
 		Looks: "`Wait`: the reason names its pod.",
 		Do: "Finish the update of the sidecars first. If it cannot go on because of ghosts (QuorumFloor), " +
-			"override this guard, `quorate override STATEFULSET OldSidecars`, ask again, and end that with " +
+			"override this guard, `quorate override NAME OldSidecars --reason=TEXT`, ask again, and end that with " +
 			"`--clear`. Where no sidecar knows the request, it runs out, and nobody is named here: remove the " +
 			"ghost with `etcdctl member remove ID`, by the ID that `etcdctl member list` shows, while every " +
 			"other member serves. May be overridden.",

@@ -93,7 +93,7 @@ func (l *life) removeGhosts() {
 			return err == nil, err
 		}
 		l.audit.ghostAsked()
-		return false, l.quorate(ctx, "remove-member", "--statefulset="+clusterName, "--all-ghosts")
+		return false, l.quorate(ctx, "remove-member", clusterName, "--all-ghosts")
 	})
 }
 

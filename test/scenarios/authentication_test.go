@@ -53,7 +53,7 @@ func TestDutiesWithAuthentication(t *testing.T) {
 		}, 90*time.Second, time.Second, "the status names it; the owner of the lock looks once a minute")
 		asking, cancel := context.WithTimeout(ctx, 20*time.Second)
 		defer cancel()
-		said, code = s.quorate(asking, "remove-member", "--statefulset="+s.Spec.Name, "--all-ghosts")
+		said, code = s.quorate(asking, "remove-member", s.Spec.Name, "--all-ghosts")
 		t.Log(said)
 		require.NotZero(t, code)
 		refused := "etcd refuses to remove a member (permission denied): " + grant
@@ -67,7 +67,7 @@ func TestDutiesWithAuthentication(t *testing.T) {
 		s := s.in(t)
 		require.NoError(t, s.GrantRoot(ctx))
 		began := time.Now()
-		said, code := s.quorate(ctx, "remove-member", "--statefulset="+s.Spec.Name, "--all-ghosts")
+		said, code := s.quorate(ctx, "remove-member", s.Spec.Name, "--all-ghosts")
 		t.Log(said)
 		require.Zero(t, code)
 		members, err := s.Members(ctx)

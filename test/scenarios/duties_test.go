@@ -39,7 +39,7 @@ func TestAllDutiesDueAtOnce(t *testing.T) {
 		require.NoError(t, s.Scale(ctx, 5, nil))
 		for _, ghost := range away {
 			require.Eventually(t, func() bool {
-				return strings.Contains(s.statusNow(ctx), "`quorate remove-member "+ghost+"`")
+				return strings.Contains(s.statusNow(ctx), "`quorate remove-member "+s.Spec.Name+" "+ghost+"`")
 			}, 30*time.Second, time.Second, "the status names it")
 		}
 		leader = s.leader(ctx)
@@ -47,7 +47,7 @@ func TestAllDutiesDueAtOnce(t *testing.T) {
 		require.ElementsMatch(t, away, l.Order(), "who is paused takes nobody")
 		due = time.Now()
 		require.NoError(t, s.Annotate(ctx, harness.PausedAnnotation, ""))
-		said, code := s.quorate(ctx, "remove-member", "--statefulset="+s.Spec.Name, "--all-ghosts")
+		said, code := s.quorate(ctx, "remove-member", s.Spec.Name, "--all-ghosts")
 		t.Logf("after %v:\n%s", time.Since(due), said)
 		require.Zero(t, code)
 		require.Eventually(t, func() bool { return len(s.defragmented(ctx, due)) == len(s.Pods()) }, 90*time.Second,

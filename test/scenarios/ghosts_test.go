@@ -61,14 +61,14 @@ func ghostsOfAScaleIn(t *testing.T, name, etcd string) {
 
 		require.Eventually(t, func() bool {
 			said, _ := asks("status", name)
-			return strings.Contains(said, "`quorate remove-member "+away[1]+"`")
+			return strings.Contains(said, "`quorate remove-member "+name+" "+away[1]+"`")
 		}, 20*time.Second, time.Second, "the status names it")
-		said, code := asks("remove-member", "--statefulset="+name, s.Pods()[0])
+		said, code := asks("remove-member", name, s.Pods()[0])
 		require.Equal(t, 1, code, said)
 		require.Contains(t, said, "is not known to be a ghost")
 
 		require.NoError(t, s.SetMinAvailable(ctx, 2)) // Else no budget of five would let one of three go.
-		said, code = asks("remove-member", "--statefulset="+name, "--all-ghosts")
+		said, code = asks("remove-member", name, "--all-ghosts")
 		require.Zero(t, code, said)
 		for _, ghost := range away {
 			require.Contains(t, said, ghost+": removed from etcd's member list")
