@@ -97,7 +97,8 @@ const (
 func (f *overrideFlags) add(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.clear, "clear", false, "end every override")
 	fs.BoolVarP(&f.yes, "yes", "y", false, "do it without asking")
-	fs.BoolVar(&f.force, "force", false, "override guards that the coordinator does not name, or while nobody coordinates")
+	fs.BoolVar(&f.force, "force", false,
+		"override guards that the coordinator does not name, or while no coordinator reports")
 	fs.StringVar(&f.reason, "reason", "", "why, for whoever reads quorate status next; required")
 	fs.DurationVar(&f.lasts, "for", time.Hour, "after what time it ends by itself, from 1m to 168h")
 }
@@ -107,7 +108,8 @@ func (f *overrideFlags) check() error {
 		return nil
 	}
 	if f.reason = strings.TrimSpace(f.reason); f.reason == "" {
-		return badInput{errors.New("--reason: is required: say in a few words why, for whoever reads quorate status next")}
+		return badInput{errors.New(
+			"--reason: is required: say in a few words why, for whoever reads quorate status next")}
 	}
 	switch {
 	case len(f.reason) > longestReason:
@@ -152,16 +154,16 @@ func (f *overrideFlags) run(cmd *cobra.Command, o *options.Client, cfg coordinat
 		return err
 	}
 	return say(cmd, lease, "%s/%s: OVERRIDDEN %s (before: %s). It ends at %s, or with: %s override%s --clear",
-		cfg.Namespace, cfg.StatefulSet, list, listOf(before.Override), until.Format("2006-01-02 15:04:05 UTC"), name(cmd),
-		arguments(cfg))
+		cfg.Namespace, cfg.StatefulSet, list, listOf(before.Override), until.Format("2006-01-02 15:04:05 UTC"),
+		name(cmd), arguments(cfg))
 }
 
 // named returns an error if the coordinator does not name every one of the guards: it is not what holds the rollout.
 func named(cfg coordinator.Config, before found, guards []string) error {
 	set := cfg.Namespace + "/" + cfg.StatefulSet
 	if before.told == nil {
-		return fmt.Errorf("no coordinator has reported on %s in the last %v, so no guard is known to hold it; see quorate "+
-			"status%s. To override %s for whoever coordinates next, give --force", set, report.FreshFor, arguments(cfg),
+		return fmt.Errorf("no coordinator has reported on %s in the last %v, so no guard is known to hold it; "+
+			"see quorate status%s. To override %s for whoever coordinates next, give --force", set, report.FreshFor, arguments(cfg),
 			strings.Join(guards, ","))
 	}
 	for _, guard := range guards {
@@ -238,7 +240,8 @@ func listOf(guards []rollout.Guard) string {
 
 // warn says what each guard protects.
 func warn(w io.Writer, cfg coordinator.Config, guards []string) {
-	fmt.Fprintf(w, "WARNING: these guards will not hold %s/%s while they are overridden, and data or quorum may be lost:\n",
+	fmt.Fprintf(w,
+		"WARNING: these guards will not hold %s/%s while they are overridden, and data or quorum may be lost:\n",
 		cfg.Namespace, cfg.StatefulSet)
 	for _, guard := range guards {
 		if row := rollout.RowOf(rollout.Guard(guard)); row != nil {

@@ -103,7 +103,8 @@ func (f *removeFlags) check(o *options.Client, args []string) error {
 		return badInput{fmt.Errorf("name the members of the StatefulSet %s, or give --all-ghosts, or --forget; if %s "+
 			"is a member, put its StatefulSet first", set[0], set[0])}
 	case ways != 1:
-		return badInput{errors.New("name the StatefulSet and its members, or give --all-ghosts, or --forget; one of them")}
+		return badInput{errors.New(
+			"name the StatefulSet and its members, or give --all-ghosts, or --forget; one of them")}
 	}
 	return nil
 }

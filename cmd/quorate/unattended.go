@@ -123,12 +123,14 @@ func notRunning(s *corev1.ContainerStatus) (why, last string) {
 	if ended != nil {
 		last = fmt.Sprintf(", last exit code %d", ended.ExitCode)
 	}
-	switch waiting := s.State.Waiting; {
-	case s.State.Terminated != nil:
-		return cmp.Or(s.State.Terminated.Reason, "Terminated"), fmt.Sprintf(", exit code %d", s.State.Terminated.ExitCode)
+	switch now, waiting := s.State.Terminated, s.State.Waiting; {
+	case now != nil:
+		return cmp.Or(now.Reason, "Terminated"), fmt.Sprintf(", exit code %d", now.ExitCode)
 	case s.State.Running != nil && !s.Ready && ended != nil && ended.ExitCode != 0:
 		return "crashes", last
-	case waiting != nil && (ended != nil || waiting.Reason != "ContainerCreating" && waiting.Reason != "PodInitializing"):
+	case waiting != nil && ended == nil &&
+		(waiting.Reason == "ContainerCreating" || waiting.Reason == "PodInitializing"):
+	case waiting != nil:
 		return cmp.Or(waiting.Reason, "Waiting"), last
 	}
 	return "", ""

@@ -111,7 +111,8 @@ func StateOf(set rollout.Set, pods []rollout.Pod, etcd rollout.Membership, lease
 	request, err := RequestOf(lease, now)
 	return rollout.State{
 		Set: set, Pods: pods, Etcd: etcd,
-		Controls: Controls(lease).At(set.UpdateRevision, now), Request: request, UnderWay: r.UnderWay(), Suspect: r.Suspected(),
+		Controls: Controls(lease).At(set.UpdateRevision, now), Request: request,
+		UnderWay: r.UnderWay(), Suspect: r.Suspected(),
 	}, err
 }
 

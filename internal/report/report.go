@@ -259,8 +259,8 @@ func (r Report) HeldBy(g rollout.Guard) bool {
 	return r.Guard == g || slices.ContainsFunc(r.Others, func(w Work) bool { return w.Guard == g })
 }
 
-// Names is true where the guard holds one of the duties, stands in the way of one of its candidates, or would if it were
-// not overridden.
+// Names is true where the guard holds one of the duties, stands in the way of one of its candidates, or would if it
+// were not overridden.
 func (r Report) Names(g rollout.Guard) bool {
 	return r.HeldBy(g) || slices.Contains(r.Guards, g) || slices.Contains(r.Overrides, string(g))
 }

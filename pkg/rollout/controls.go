@@ -221,12 +221,15 @@ var controlNames = []string{ControlPaused, ControlPartition, ControlMaxUnavailab
 // Other keys under quorate.dev/ are the record's own.
 func misspelt(key string) bool {
 	key = plain(key)
-	return strings.HasPrefix(key, plain("quorate.dev/override")) || slices.ContainsFunc(controlNames, func(name string) bool { return key == plain(name) })
+	return strings.HasPrefix(key, overrideBegins) ||
+		slices.ContainsFunc(controlNames, func(name string) bool { return key == plain(name) })
 }
 
 // separators is made once: every observation reads the controls, and to make it takes more
 // memory than all else in a decision.
 var separators = strings.NewReplacer("-", "", "_", "", ".", "")
+
+var overrideBegins = plain("quorate.dev/override")
 
 func plain(key string) string {
 	key = strings.ToLower(separators.Replace(key))

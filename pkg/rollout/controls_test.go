@@ -41,7 +41,7 @@ func TestAnOverrideWhoseEndCannotBeReadHoldsEverything(t *testing.T) {
 		{rollout.ControlOverrideUntil, "0001-01-01T00:00:00Z", ": use a time such as 2026-01-02T15:04:05Z"},
 		{rollout.ControlOverrideUntil, "", `: "": use a time such as 2026-01-02T15:04:05Z`},
 		{rollout.ControlOverrideRevision, "", `: "": use the name of an update revision`},
-		{"quorate.dev/override-untill", "2026-01-02T15:04:05Z", "is not a control; use "},
+		{"quorate.dev/override-til", "2026-01-02T15:04:05Z", "is not a control; use "},
 		{"quorate.dev/override-expires", "2026-01-02T15:04:05Z", "is not a control; use "},
 		{"quorate.dev/overrides", "Canary", "is not a control; use "},
 	} {
@@ -55,8 +55,8 @@ func TestAnOverrideWhoseEndCannotBeReadHoldsEverything(t *testing.T) {
 }
 
 func TestAReasonIsOneLineOfBoundedLength(t *testing.T) {
-	c := rollout.ParseControls(map[string]string{
-		rollout.ControlOverrideReason: "a\nb\x1b[31m" + strings.Repeat("c", 5000), rollout.ControlOverrideBy: "al\tice"})
+	c := rollout.ParseControls(map[string]string{rollout.ControlOverrideBy: "al\tice",
+		rollout.ControlOverrideReason: "a\nb\x1b[31m" + strings.Repeat("c", 5000)})
 	if got := c.Terms.Reason; !strings.HasPrefix(got, "a b [31mccc") || len(got) > 300 || c.Terms.By != "al ice" {
 		t.Errorf("%q, by %q", got, c.Terms.By)
 	}
