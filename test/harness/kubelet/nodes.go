@@ -277,7 +277,7 @@ func (n *Nodes) enlist(ctx context.Context, o *one) error {
 // boot lets a node that has no power start, and waits until it is Ready.
 func (n *Nodes) boot(ctx context.Context, o *one) error {
 	began := time.Now()
-	if err := makeGroups(n.group(o)); err != nil {
+	if err := errors.Join(makeGroups(n.group(o)), favour(n.group(o))); err != nil {
 		return err
 	}
 	m, err := json.Marshal(n.machine(o))
