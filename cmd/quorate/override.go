@@ -163,8 +163,8 @@ func named(cfg coordinator.Config, before found, guards []string) error {
 	set := cfg.Namespace + "/" + cfg.StatefulSet
 	if before.told == nil {
 		return fmt.Errorf("no coordinator has reported on %s in the last %v, so no guard is known to hold it; "+
-			"see quorate status%s. To override %s for whoever coordinates next, give --force", set, report.FreshFor, arguments(cfg),
-			strings.Join(guards, ","))
+			"see quorate status%s. To override %s for whoever coordinates next, give --force", set, report.FreshFor,
+			arguments(cfg), strings.Join(guards, ","))
 	}
 	for _, guard := range guards {
 		if !before.told.Names(rollout.Guard(guard)) && !slices.Contains(before.Override, rollout.Guard(guard)) {
