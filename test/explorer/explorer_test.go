@@ -12,7 +12,7 @@ import (
 var (
 	larger  = flag.Bool("larger", false, "search the larger worlds instead: half an hour and 3 GiB")
 	stories = flag.Bool("stories", false, "tell how each mutant is caught")
-	most    = flag.Int("most", 0, "cut the search of a world, but not of a mutant, short after so many states (0 is never)")
+	most    = flag.Int("most", 0, "cut the search of a world, not of a mutant, after so many states (0 is never)")
 )
 
 // limit is how many states of a world are visited.
