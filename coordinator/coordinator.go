@@ -93,9 +93,7 @@ func (c *Coordinator) name() string {
 func (c *Coordinator) owned() bool { return c.election.Tenure() != nil }
 
 // ours is true if it is our turn: the lock is ours, or etcd does not say whose it is.
-func (c *Coordinator) ours() bool {
-	return c.owned() || c.election.Silent(c.cfg.FallbackAfter) <= 0
-}
+func (c *Coordinator) ours() bool { return c.left(time.Time{}) <= 0 }
 
 // left is for how long it is not our turn yet, if nothing changes: without the lock, as long as etcd is not silent for
 // too long, or until we have rested.

@@ -42,16 +42,16 @@ type idler struct {
 	looking sync.WaitGroup
 }
 
-// known is what is known between turns: the workload as it was last read, the suspect that the record names, as last
-// read or written, and whether the last word on the record is open.
-type known struct {
+// carried is what the loop carries from turn to turn: the workload as it was last read, the suspect that the record
+// names, as last read or written, and whether the last word on the record is open.
+type carried struct {
 	workload workload.Observation
 	suspect  *record.Member
 	word     lastWord
 }
 
-// found is what the last look since the last turn has found.
-type found struct {
+// findings are those of the last look since the last turn.
+type findings struct {
 	// duty is true when a duty is due, or an operator asks for one.
 	duty bool
 	// untold is true when the look has found something that the Lease does not tell.
@@ -61,7 +61,7 @@ type found struct {
 // idle waits for news of a rollout, or of another duty, for as long as it may be ours. News of a claim on
 // the Lease is none, so while one may still land late, it waits no longer than that. It returns what the last
 // look has found, or else what had been found before.
-func (i *idler) idle(ctx context.Context, k *known, last found) found {
+func (i *idler) idle(ctx context.Context, k *carried, last findings) findings {
 	check := time.NewTicker(i.c.cfg.FallbackAfter)
 	defer check.Stop()
 	unlocked := time.NewTimer(time.Until(i.nextLook()))
@@ -132,7 +132,7 @@ func (i *idler) look(ctx context.Context, answers chan<- rollout.Membership) {
 // more, so that a turn has to tell it. Kubernetes is asked nothing: the pods are those of the last reading,
 // and a watch on the StatefulSet follows what becomes of them. Nothing is done on this, because a turn reads
 // everything live.
-func (i *idler) duty(etcd rollout.Membership, k *known) found {
+func (i *idler) duty(etcd rollout.Membership, k *carried) findings {
 	state := i.c.join(k.workload, nil, etcd).state
 	state.Sidecars = rollout.Sidecars{Known: true} // The turn finds out who else is there.
 	if etcd.Known {
@@ -158,11 +158,11 @@ func (i *idler) duty(etcd rollout.Membership, k *known) found {
 	d := joined.Decide(remembered)
 	told := i.c.journal.Ghosts(joined)
 	if d.Duty == rollout.DutyHeld {
-		return found{}
+		return findings{}
 	}
 	// What keeps a rollout would keep the turn as well, for what is only told. It does not keep another duty, but
 	// the operator's controls do. A turn reads them live; here they only save the reading.
-	return found{
+	return findings{
 		duty: d.Beside() && !i.c.workload.Held(),
 		untold: d.Duty == rollout.DutyRoll && d.Action == rollout.Complete{} &&
 			(!told || k.suspect != nil && k.suspect.Gone(etcd)),

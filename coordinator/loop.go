@@ -25,9 +25,9 @@ type loop struct {
 
 	// since is when an outdated pod was first seen.
 	since time.Time
-	// found is what the last look since the last turn has found, or an operator asks for.
-	known
-	found found
+	// findings are those of the last look since the last turn, and what an operator asks for.
+	carried
+	findings findings
 	// ages are those that outlive a turn.
 	ages *lastingAges
 	// looksOn: the StatefulSet controller rolls the pods, and the log has said so.
@@ -107,7 +107,7 @@ func (l *loop) run(ctx context.Context, rested time.Time) {
 			l.since, first = time.Time{}, false
 			l.c.workload.UnfollowBudget()
 			l.follow()
-			l.found = l.idler.idle(ctx, &l.known, l.found)
+			l.findings = l.idler.idle(ctx, &l.carried, l.findings)
 		default:
 			if l.since.IsZero() {
 				l.since = time.Now()
@@ -126,7 +126,7 @@ func (l *loop) run(ctx context.Context, rested time.Time) {
 				wait(ctx, left, l.c.changed)
 				continue
 			}
-			l.found = found{}
+			l.findings = findings{}
 			l.take(ctx, ending, right, brief)
 		}
 	}
@@ -199,7 +199,8 @@ func (l *loop) due(ctx context.Context) (due, brief bool, err error) {
 	l.sayWhoRolls(o.Set.OnDelete)
 	rolling := o.Set.Due(o.Pods) || l.c.promotable(o.Set)
 	due = rolling
-	if asked := l.c.requested.Swap(false); !due && (l.word.open || asked || l.found != (found{})) && o.Set.OnDelete {
+	asked := l.c.requested.Swap(false)
+	if !due && (l.word.open || asked || l.findings != (findings{})) && o.Set.OnDelete {
 		lease, err := l.c.workload.ReadLease(ctx)
 		if err != nil {
 			if asked { // The watch does not tell the same twice.
@@ -215,9 +216,9 @@ func (l *loop) due(ctx context.Context) (due, brief bool, err error) {
 		}
 		request, _ := record.RequestOf(lease, time.Now()) // The turn says what is wrong with it.
 		// What is found is left alone while the operator's controls hold everything.
-		l.found.duty = l.found.duty && !record.Controls(lease).HoldAll() || request != nil
+		l.findings.duty = l.findings.duty && !record.Controls(lease).HoldAll() || request != nil
 		rolling = r.Rolling || r.Holder != "" || r.Intent.Operation != record.None
-		due = rolling || l.found != (found{})
+		due = rolling || l.findings != (findings{})
 	}
 	if !due {
 		l.word.open = time.Now().Before(l.word.until)
@@ -257,7 +258,7 @@ func (l *loop) ended(ctx context.Context, end record.End, right record.Right) {
 		l.failures.faults.clear()
 		l.validation.settle()
 		l.c.unfit = 0
-		l.found = l.idler.idle(ctx, &l.known, l.found)
+		l.findings = l.idler.idle(ctx, &l.carried, l.findings)
 	case record.HandedOver, record.Stopped:
 		l.leave.over = true
 	case record.Lost:

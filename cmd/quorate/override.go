@@ -32,9 +32,9 @@ func override() *cobra.Command {
 		Short: "Keep guards from holding a rollout: the escape hatch, at your own risk",
 		Long: `Keeps the named guards from holding this rollout, for an hour, or for as long as --for says. It
 ends earlier if the template changes. It applies to these guards only: one that was overridden
-before and is not named now holds again.
-Everything that an overridden guard protects is then in your hands. Status, events and metrics
-show the override for as long as it lasts, with your name and your reason.
+before and is not named now holds again. Everything that an overridden guard protects is then in
+your hands. Status, events and metrics show the override for as long as it lasts, with your name
+and your reason.
 
 A guard that the coordinator does not name is not what holds the rollout, and to override it only
 takes a protection away. So it is refused, and so is any guard while no coordinator reports. With
@@ -49,7 +49,8 @@ Exit codes:
 Guards that can be overridden (docs/reference.md says what each of them protects):
 
   ` + strings.Join(rollout.Overridable(), "\n  ") +
-			fmt.Sprintf(controlsLong, rollout.ControlOverrideGuards+"=GUARD,GUARD"),
+			fmt.Sprintf(controlsLong, rollout.ControlOverrideGuards+"=GUARD,GUARD \\\n    "+
+				rollout.ControlOverrideUntil+"=2026-01-02T15:04:05Z"),
 		Args: func(_ *cobra.Command, args []string) error {
 			// A StatefulSet has no capital letter in its name, and every guard has one.
 			var err error
@@ -154,8 +155,8 @@ func (f *overrideFlags) run(cmd *cobra.Command, o *options.Client, cfg coordinat
 		return err
 	}
 	return say(cmd, lease, "%s/%s: OVERRIDDEN %s (before: %s). It ends at %s, or with: %s override%s --clear",
-		cfg.Namespace, cfg.StatefulSet, list, listOf(before.Override), until.Format("2006-01-02 15:04:05 UTC"),
-		name(cmd), arguments(cfg))
+		cfg.Namespace, cfg.StatefulSet, list, listOf(before.Override), report.Clock(until), name(cmd),
+		arguments(cfg))
 }
 
 // named returns an error if the coordinator does not name every one of the guards: it is not what holds the rollout.

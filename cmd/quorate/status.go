@@ -145,9 +145,7 @@ func (f *statusFlags) look(ctx context.Context, o *options.Client, cfg coordinat
 	s.Crashed(down)
 	if words != "" && !s.Current && !s.Claimed && s.Action != rollout.ActionIdle {
 		s.Nobody = words
-		return s, errors.Join(noEtcd, unreadable), nil
-	}
-	if s.Unattended() {
+	} else if s.Unattended() {
 		rc, err := o.Kubernetes.RESTConfig("quorate/" + version())
 		if err != nil {
 			return s, nil, badInput{err}

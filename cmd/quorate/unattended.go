@@ -85,7 +85,7 @@ func crashed(dump *workload.Dump, names workload.Names) (down map[string]string,
 		if c == nil || !workload.PodFacts(p, facts, names).Owned {
 			continue
 		}
-		s := statusOf(p, c.Name)
+		s := workload.StatusOf(p, c.Name)
 		if s == nil {
 			continue // Its pod has not started yet.
 		}
@@ -105,15 +105,6 @@ func crashed(dump *workload.Dump, names workload.Names) (down map[string]string,
 	}
 	slices.Sort(list)
 	return down, "Quorate does not run in " + strings.Join(list, ", ") + ". See why: " + look
-}
-
-func statusOf(p *corev1.Pod, container string) *corev1.ContainerStatus {
-	for i := range p.Status.ContainerStatuses {
-		if s := &p.Status.ContainerStatuses[i]; s.Name == container {
-			return s
-		}
-	}
-	return nil
 }
 
 // notRunning says why a container does not run, and how it ended last. One that has ended before and is not ready is

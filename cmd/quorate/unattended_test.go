@@ -145,26 +145,35 @@ func TestTheRoleGrantsWhateverStatusMisses(t *testing.T) {
 }
 
 func TestNobodyCoordinatesWhereQuorateCrashes(t *testing.T) {
-	crash := func(w *world, i int) {
+	// has gives a pod Quorate in a container q, which is as it is said to be.
+	has := func(w *world, i int, is ...corev1.ContainerStatus) *corev1.Pod {
 		p := w.pods[i]
 		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "q", Args: []string{"sidecar"}})
-		unready(p, time.Minute)
-		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{Name: "q", RestartCount: 5,
-			State:                corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
-			LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 2}}})
+		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, is...)
+		return p
+	}
+	crash := func(w *world, i int) {
+		now := corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}
+		last := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 2}}
+		unready(has(w, i, corev1.ContainerStatus{Name: "q", RestartCount: 5, State: now, LastTerminationState: last}),
+			time.Minute)
 	}
 	runs := func(w *world, i int) {
-		p := w.pods[i]
-		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "q", Args: []string{"sidecar"}})
-		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{Name: "q", Ready: true,
+		has(w, i, corev1.ContainerStatus{Name: "q", Ready: true,
 			State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}})
 	}
-	t.Run("in all pods", func(t *testing.T) {
-		w := with(3, func(w *world) {
+	// all crash in every pod, and what is told of each container is changed then.
+	all := func(change func(now *corev1.ContainerStatus)) func(w *world) {
+		return func(w *world) {
 			for i := range w.pods {
 				crash(w, i)
+				change(&w.pods[i].Status.ContainerStatuses[2])
 			}
-		})
+		}
+	}
+	asTheyAre := func(*corev1.ContainerStatus) {}
+	t.Run("in all pods", func(t *testing.T) {
+		w := with(3, all(asTheyAre))
 		out, _, code := invoke(t, "quorate", apiServer(t, w), "status")
 		first, _, _ := strings.Cut(out, "\n")
 		if want := "NOBODY COORDINATES: Quorate does not run in etcd-main-0 (CrashLoopBackOff, last exit code 2), " +
@@ -184,54 +193,37 @@ func TestNobodyCoordinatesWhereQuorateCrashes(t *testing.T) {
 		{"in all that have started", func(w *world) {
 			crash(w, 0)
 			crash(w, 1)
-			w.pods[2].Spec.Containers = append(w.pods[2].Spec.Containers, corev1.Container{Name: "q", Args: []string{"sidecar"}})
+			has(w, 2)
 		}, "in etcd-main-0 (CrashLoopBackOff, last exit code 2), etcd-main-1 (CrashLoopBackOff, last exit code 2). " +
 			"See why: kubectl logs -n garden etcd-main-1 -c q --previous"},
-		{"between two crashes", func(w *world) {
-			for i := range w.pods {
-				crash(w, i)
-				now := &w.pods[i].Status.ContainerStatuses[2]
-				now.State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
-			}
-		}, "etcd-main-2 (crashes, last exit code 2). See why: kubectl logs -n garden etcd-main-2 -c q --previous"},
-		{"after its first crash, which is in the log of now", func(w *world) {
-			for i := range w.pods {
-				crash(w, i)
-				now := &w.pods[i].Status.ContainerStatuses[2]
-				now.State, now.LastTerminationState = now.LastTerminationState, corev1.ContainerState{}
-			}
-		}, "etcd-main-2 (Terminated, exit code 2). See why: kubectl logs -n garden etcd-main-2 -c q"},
-		{"for want of its image, of which there is no log", func(w *world) {
-			for i := range w.pods {
-				crash(w, i)
-				now := &w.pods[i].Status.ContainerStatuses[2]
-				now.State.Waiting.Reason, now.LastTerminationState = "ImagePullBackOff", corev1.ContainerState{}
-			}
-		}, "etcd-main-2 (ImagePullBackOff). See why: kubectl describe pod -n garden etcd-main-0"},
-		{"but not while it is created", func(w *world) {
-			for i := range w.pods {
-				crash(w, i)
-				now := &w.pods[i].Status.ContainerStatuses[2]
-				now.State.Waiting.Reason, now.LastTerminationState = "ContainerCreating", corev1.ContainerState{}
-			}
-		}, ""},
+		{"between two crashes", all(func(now *corev1.ContainerStatus) {
+			now.State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
+		}), "etcd-main-2 (crashes, last exit code 2). See why: kubectl logs -n garden etcd-main-2 -c q --previous"},
+		{"after its first crash, which is in the log of now", all(func(now *corev1.ContainerStatus) {
+			now.State, now.LastTerminationState = now.LastTerminationState, corev1.ContainerState{}
+		}), "etcd-main-2 (Terminated, exit code 2). See why: kubectl logs -n garden etcd-main-2 -c q"},
+		{"for want of its image, of which there is no log", all(func(now *corev1.ContainerStatus) {
+			now.State.Waiting.Reason, now.LastTerminationState = "ImagePullBackOff", corev1.ContainerState{}
+		}), "etcd-main-2 (ImagePullBackOff). See why: kubectl describe pod -n garden etcd-main-0"},
+		{"but not while it is created", all(func(now *corev1.ContainerStatus) {
+			now.State.Waiting.Reason, now.LastTerminationState = "ContainerCreating", corev1.ContainerState{}
+		}), ""},
 		{"but not for a proxy's sidecar", func(w *world) {
+			all(asTheyAre)(w)
 			for i := range w.pods {
-				crash(w, i)
 				w.pods[i].Spec.Containers[2].Args = []string{"proxy", "sidecar"}
 			}
 		}, ""},
 		{"but not where the StatefulSet controller rolls", func(w *world) {
-			for i := range w.pods {
-				crash(w, i)
-			}
+			all(asTheyAre)(w)
 			foreign(w)
 		}, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			out, _, _ := invoke(t, "quorate", apiServer(t, with(3, tc.change)), "status")
 			first, _, _ := strings.Cut(out, "\n")
-			if said := strings.HasPrefix(first, "NOBODY COORDINATES"); said != (tc.says != "") || !strings.HasSuffix(first, tc.says) {
+			said := strings.HasPrefix(first, "NOBODY COORDINATES")
+			if said != (tc.says != "") || !strings.HasSuffix(first, tc.says) {
 				t.Errorf("the first line is\n%s", first)
 			}
 		})

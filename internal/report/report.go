@@ -40,18 +40,18 @@ type Report struct {
 	// UpdateRevision is the revision that the pods should have.
 	UpdateRevision string   `json:"updateRevision,omitempty"`
 	Progress       Progress `json:"progress"`
-	// Overrides are the guards that the operator keeps from holding. Paused, Partition and
-	// MaxUnavailable are the other controls, as far as they are set.
-	Overrides []string `json:"overrides,omitempty"`
+	// Overrides are the guards that the operator keeps from holding, and OverrideTerms say for how long, by whose will,
+	// and why; nil where nobody has said any of it. EndedOverrides are the guards of an override that is over, and
+	// whose annotations are still there.
+	Overrides      []string       `json:"overrides,omitempty"`
+	EndedOverrides []string       `json:"endedOverrides,omitempty"`
+	OverrideTerms  *rollout.Terms `json:"overrideTerms,omitempty"`
 	// Guards are those that stand in the way of a candidate, or would if they were not overridden.
 	Guards []rollout.Guard `json:"guards,omitempty"`
-	// EndedOverrides are the guards of an override that is over, and whose annotations are still there.
-	EndedOverrides []string `json:"endedOverrides,omitempty"`
-	// OverrideTerms say for how long that is, by whose will, and why; nil where nobody has said any of it.
-	OverrideTerms  *OverrideTerms `json:"overrideTerms,omitempty"`
-	Paused         bool           `json:"paused,omitempty"`
-	Partition      *int           `json:"partition,omitempty"`
-	MaxUnavailable string         `json:"maxUnavailable,omitempty"`
+	// Paused, Partition and MaxUnavailable are the other controls, as far as they are set.
+	Paused         bool   `json:"paused,omitempty"`
+	Partition      *int   `json:"partition,omitempty"`
+	MaxUnavailable string `json:"maxUnavailable,omitempty"`
 	// Asked is the request of an operator that was seen; nil without one.
 	Asked *rollout.Request `json:"asked,omitempty"`
 	// Backup is what the host says of its backups, by a gate of the name [GateBackup]; nil when it
@@ -67,35 +67,24 @@ type Report struct {
 	Plan
 }
 
-// OverrideTerms are those of an override.
-type OverrideTerms struct {
-	// Until is when it ends, and Revision is the update revision with which it ends. Neither: it lasts until it is
-	// cleared.
-	Until    time.Time `json:"until,omitzero"`
-	Revision string    `json:"revision,omitempty"`
-	// By is who has set it, and Reason is why, in that person's words.
-	By     string `json:"by,omitempty"`
-	Reason string `json:"reason,omitempty"`
-}
-
 // OverrideWords says which guards are overridden, for how long, by whom, and why. It is empty if none is.
 func (r *Report) OverrideWords() string {
 	if len(r.Overrides) == 0 {
 		return ""
 	}
 	t := r.terms()
-	text := strings.Join(slices.Sorted(slices.Values(r.Overrides)), ", ") + " will not hold "
-	switch until := t.Until.UTC().Format("2006-01-02 15:04:05 UTC"); {
+	text := sorted(r.Overrides) + " will not hold "
+	switch {
 	case !t.Until.IsZero() && t.Revision != "":
-		text += "this rollout until " + until
+		text += "this rollout until " + Clock(t.Until)
 	case !t.Until.IsZero():
-		text += "anything until " + until
+		text += "anything until " + Clock(t.Until)
 	case t.Revision != "":
 		text += "this rollout"
 	default:
 		text += "this rollout, nor any later one, until cleared"
 	}
-	return text + t.who()
+	return text + who(t)
 }
 
 // EndedWords says which guards hold again because their override is over. It is empty if there is none.
@@ -103,21 +92,25 @@ func (r *Report) EndedWords() string {
 	if len(r.EndedOverrides) == 0 {
 		return ""
 	}
-	text := strings.Join(slices.Sorted(slices.Values(r.EndedOverrides)), ", ") + ": the override is over"
-	if t := r.terms(); !t.Until.IsZero() {
-		text += ", its time was " + t.Until.UTC().Format("2006-01-02 15:04:05 UTC")
+	t := r.terms()
+	text := sorted(r.EndedOverrides) + ": the override is over, "
+	if t.Revision != "" && t.Revision != r.UpdateRevision {
+		text += "because the template has changed"
+	} else {
+		text += "its time was " + Clock(t.Until)
 	}
-	return text + r.terms().who() + ". quorate override --clear removes what is left of it."
+	return text + who(t) + ". quorate override --clear removes what is left of it."
 }
 
-func (r *Report) terms() *OverrideTerms {
+// terms are those of the override, zero where nobody has said any.
+func (r *Report) terms() rollout.Terms {
 	if r.OverrideTerms == nil {
-		return &OverrideTerms{}
+		return rollout.Terms{}
 	}
-	return r.OverrideTerms
+	return *r.OverrideTerms
 }
 
-func (t *OverrideTerms) who() (text string) {
+func who(t rollout.Terms) (text string) {
 	if t.By != "" {
 		text = "; set by " + t.By
 	}
@@ -126,6 +119,11 @@ func (t *OverrideTerms) who() (text string) {
 	}
 	return text
 }
+
+func sorted(guards []string) string { return strings.Join(slices.Sorted(slices.Values(guards)), ", ") }
+
+// Clock is a time as people read it, to the second.
+func Clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
 
 // Answers is true for a report that knows of this request, and of no other.
 func (r *Report) Answers(q *rollout.Request) bool {
@@ -225,7 +223,7 @@ func New(s Sight, last Report) Report {
 		r.EndedOverrides = append(r.EndedOverrides, string(g))
 	}
 	if t := s.State.Controls.Terms; len(r.Overrides)+len(r.EndedOverrides) > 0 && t != (rollout.Terms{}) {
-		r.OverrideTerms = &OverrideTerms{Until: t.Until, Revision: t.Revision, By: t.By, Reason: t.Reason}
+		r.OverrideTerms = &t
 	}
 	for _, g := range s.State.Gates {
 		if g.Name == GateBackup {

@@ -176,3 +176,42 @@ func TestTheLeaseTellsAllButTheVerdicts(t *testing.T) {
 		t.Errorf("of nothing: %+v, %v, %v", got, history, err)
 	}
 }
+
+func TestAnOverrideIsToldInOneSentence(t *testing.T) {
+	const (
+		both, at = "Canary, CaughtUp", "2026-01-01 12:00:00 UTC"
+		over     = both + ": the override is over, "
+		who      = "; set by alice, because: a drill"
+		left     = who + ". quorate override --clear removes what is left of it."
+	)
+	terms := rollout.Terms{By: "alice", Reason: "a drill"}
+	with := func(until time.Time, revision string) *rollout.Terms {
+		t := terms
+		t.Until, t.Revision = until, revision
+		return &t
+	}
+	for _, tc := range []struct {
+		name        string
+		terms       *rollout.Terms
+		lasts, ends string
+	}{
+		{"without terms", nil, both + " will not hold this rollout, nor any later one, until cleared", ""},
+		{"for a time", with(noon, ""), both + " will not hold anything until " + at + who,
+			over + "its time was " + at + left},
+		{"for a rollout and a time", with(noon, "rev-2"), both + " will not hold this rollout until " + at + who,
+			over + "its time was " + at + left},
+		{"for the rollout before", with(noon, "rev-1"), "", over + "because the template has changed" + left},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			guards := []string{"CaughtUp", "Canary"}
+			lasts := report.Report{UpdateRevision: "rev-2", Overrides: guards, OverrideTerms: tc.terms}
+			ended := report.Report{UpdateRevision: "rev-2", EndedOverrides: guards, OverrideTerms: tc.terms}
+			if got := lasts.OverrideWords(); tc.lasts != "" && got != tc.lasts {
+				t.Errorf("while it lasts: %s", got)
+			}
+			if got := ended.EndedWords(); tc.ends != "" && got != tc.ends {
+				t.Errorf("when it is over: %s", got)
+			}
+		})
+	}
+}

@@ -300,7 +300,7 @@ func condition(p *corev1.Pod, t corev1.PodConditionType) (since time.Time, holds
 
 // stoppedSince is when the container's process last ended, or zero if it runs or never ran.
 func stoppedSince(p *corev1.Pod, container string) time.Time {
-	s := statusOf(p, container)
+	s := StatusOf(p, container)
 	if s == nil {
 		return time.Time{}
 	}

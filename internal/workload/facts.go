@@ -140,7 +140,7 @@ func restartsToResize(p *corev1.Pod, c *corev1.Container) bool {
 	if _, underWay := condition(p, corev1.PodResizeInProgress); !underWay || c == nil {
 		return false
 	}
-	s := statusOf(p, c.Name)
+	s := StatusOf(p, c.Name)
 	for _, policy := range c.ResizePolicy {
 		if policy.RestartPolicy == corev1.RestartContainer &&
 			(s == nil || s.Resources == nil || differ(c.Resources, *s.Resources, policy.ResourceName)) {
@@ -206,7 +206,7 @@ func container(p *corev1.Pod, name string) rollout.Container {
 		reason := cmp.Or(p.Status.Reason, string(p.Status.Phase))
 		return rollout.Container{State: rollout.ContainerTerminated, Reason: reason}
 	}
-	s := statusOf(p, name)
+	s := StatusOf(p, name)
 	if s == nil {
 		return rollout.Container{Reason: unscheduled(p)}
 	}
@@ -240,7 +240,7 @@ func said(p *corev1.Pod, container string) string {
 	if p.Spec.NodeName == "" {
 		return ""
 	}
-	words, err := json.Marshal(statusOf(p, container))
+	words, err := json.Marshal(StatusOf(p, container))
 	if err != nil { // It came as JSON.
 		return "?"
 	}
@@ -265,14 +265,14 @@ func addressesOf(p *corev1.Pod) (a Addresses) {
 func unbrokenOf(p *corev1.Pod, etcd string) unbroken {
 	var u unbroken
 	u.ready, _ = condition(p, corev1.PodReady)
-	if s := statusOf(p, etcd); s != nil {
+	if s := StatusOf(p, etcd); s != nil {
 		u.etcd, u.restarts = s.State, s.RestartCount
 	}
 	return u
 }
 
-// statusOf returns the status of the container or init container of that name, or nil.
-func statusOf(p *corev1.Pod, name string) *corev1.ContainerStatus {
+// StatusOf returns the status of the container or init container of that name, or nil.
+func StatusOf(p *corev1.Pod, name string) *corev1.ContainerStatus {
 	for _, statuses := range [][]corev1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses} {
 		for i := range statuses {
 			if statuses[i].Name == name {

@@ -63,10 +63,11 @@ type Controls struct {
 type Terms struct {
 	// Until is when it ends, zero if no time ends it. Revision is the only update revision that it is for, empty if
 	// it is for all of them.
-	Until    time.Time
-	Revision string
+	Until    time.Time `json:"until,omitzero"`
+	Revision string    `json:"revision,omitempty"`
 	// By is who has set it, and Reason is why, in that person's words.
-	By, Reason string
+	By     string `json:"by,omitempty"`
+	Reason string `json:"reason,omitempty"`
 }
 
 // At returns the controls as they are at a time and a revision: an override may have ended by then.

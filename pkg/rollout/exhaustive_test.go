@@ -41,7 +41,7 @@ var (
 	seed = flag.Int(
 		"seed",
 		1,
-		"which one it is, from 0",
+		"which of the -parts is checked, from 0",
 	)
 )
 
@@ -998,7 +998,7 @@ func TestNoCombinationOfMembersLeadsToAnUnsafeDecision(t *testing.T) {
 			var take func(members []int) bool
 			if r.n == 5 && len(r.classes) > len(voters) && !*exhaustive {
 				t.Logf("part %d of %d, chosen by -seed", *seed, *parts)
-				take = partly
+				take = inPart
 			}
 			c := newCatalogue(r.classes, r.n)
 			sweep(t, len(r.classes), r.n, r.arrangements, take, func() (func([]int) string, *int) {
@@ -1109,8 +1109,8 @@ func essence(d rollout.Decision) string {
 	return string(b)
 }
 
-// partly takes one of the parts of all combinations, by the seed.
-func partly(members []int) bool {
+// inPart is true for a combination of the part that is checked.
+func inPart(members []int) bool {
 	hash := *seed
 	for _, k := range members {
 		hash = 31*hash + k
