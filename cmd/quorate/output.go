@@ -54,7 +54,13 @@ func isTerminal(w any) bool {
 	return ok && term.IsTerminal(int(file.Fd())) //nolint:gosec // File descriptors are small.
 }
 
-// paint allows colours on terminals only, and not if NO_COLOR is set (no-color.org).
-func paint(w io.Writer) report.Paint {
-	return report.Paint(isTerminal(w) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb")
+// screen is what the output is shown on. It has colours on terminals only, and not if NO_COLOR is set (no-color.org).
+func screen(w io.Writer) report.Screen {
+	if !isTerminal(w) {
+		return report.Screen{}
+	}
+	s := report.Screen{Paint: report.Paint(os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb")}
+	// Where the terminal does not say how wide it is, lines are as long as they are.
+	s.Width, _, _ = term.GetSize(int(w.(*os.File).Fd())) //nolint:gosec // File descriptors are small.
+	return s
 }

@@ -173,7 +173,7 @@ func TestTheStatefulSetComesBeforeItsMembers(t *testing.T) {
 func TestTheStatusTellsOfGhostsFromTheLease(t *testing.T) {
 	out, _, code := invoke(t, "quorate", apiServer(t, haunted(t, "etcd-main-3")), "status", "etcd-main")
 	if code != 0 || !strings.Contains(out, "GHOST        etcd-main-3 has no pod and has not answered for 20m; 5 voters need a "+
-		"quorum of 3, and without it 4 need 3. If it is not to come back: `quorate remove-member etcd-main etcd-main-3`.") {
+		"quorum of 3, and without it 4 need 3. If it is not to come back: 'quorate remove-member etcd-main etcd-main-3'.") {
 		t.Errorf("%d\n%s", code, out)
 	}
 }

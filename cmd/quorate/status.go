@@ -166,7 +166,7 @@ func (f *statusFlags) look(ctx context.Context, o *options.Client, cfg coordinat
 
 func (f *statusFlags) show(w io.Writer, s report.Status) error {
 	if f.output == "table" {
-		return s.Table(w, paint(w))
+		return s.Table(w, screen(w))
 	}
 	return encode(w, f.output, s.Etcd())
 }
@@ -245,12 +245,12 @@ const clearScreen = "\x1b[H\x1b[2J"
 // draw shows a status. It returns false if it would repeat what it said last.
 func draw(w io.Writer, s report.Status, said *string) (bool, error) {
 	if isTerminal(w) {
-		var screen bytes.Buffer
-		screen.WriteString(clearScreen)
-		if err := s.Table(&screen, paint(w)); err != nil {
+		var text bytes.Buffer
+		text.WriteString(clearScreen)
+		if err := s.Table(&text, screen(w)); err != nil {
 			return false, err
 		}
-		_, err := screen.WriteTo(w)
+		_, err := text.WriteTo(w)
 		return true, err
 	}
 	key := s.Key() + s.Progress.String() + s.Nobody

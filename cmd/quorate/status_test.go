@@ -360,7 +360,7 @@ func TestStatusOfEverySituation(t *testing.T) {
 				t.Errorf("says %q, want %q", got, tc.want)
 			}
 			var table, dep01 bytes.Buffer
-			if err := s.Table(&table, false); err != nil {
+			if err := s.Table(&table, report.Screen{}); err != nil {
 				t.Fatal(err)
 			}
 			// Modules permit no apostrophe in a file's name.

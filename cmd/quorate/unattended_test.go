@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quorate/quorate/internal/report"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
@@ -175,11 +176,11 @@ func TestNobodyCoordinatesWhereQuorateCrashes(t *testing.T) {
 	t.Run("in all pods", func(t *testing.T) {
 		w := with(3, all(asTheyAre))
 		out, _, code := invoke(t, "quorate", apiServer(t, w), "status")
-		first, _, _ := strings.Cut(out, "\n")
+		first := after(t, out)
 		if want := "NOBODY COORDINATES: Quorate does not run in etcd-main-0 (CrashLoopBackOff, last exit code 2), " +
 			"etcd-main-1 (CrashLoopBackOff, last exit code 2), etcd-main-2 (CrashLoopBackOff, last exit code 2). " +
 			"See why: kubectl logs -n garden etcd-main-2 -c q --previous"; first != want || code != 3 {
-			t.Errorf("exit code %d, and the first line is\n%s, want\n%s", code, first, want)
+			t.Errorf("exit code %d, and the line after the verdict is\n%s, want\n%s", code, first, want)
 		}
 		if n := strings.Count(out, "  CrashLoopBackOff  no "); n != 3 {
 			t.Errorf("%d of 3 rows say that the sidecar crashes:\n%s", n, out)
@@ -188,7 +189,7 @@ func TestNobodyCoordinatesWhereQuorateCrashes(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		change func(w *world)
-		says   string // The end of the first line, or nothing where somebody may coordinate.
+		says   string // The end of the line after the verdict, or nothing where somebody may coordinate.
 	}{
 		{"in all that have started", func(w *world) {
 			crash(w, 0)
@@ -220,11 +221,11 @@ func TestNobodyCoordinatesWhereQuorateCrashes(t *testing.T) {
 		}, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			out, _, _ := invoke(t, "quorate", apiServer(t, with(3, tc.change)), "status")
-			first, _, _ := strings.Cut(out, "\n")
+			out, _, _ := invoke(t, "quorate", apiServer(t, with(3, tc.change)), "status", "etcd-main")
+			first := after(t, out)
 			said := strings.HasPrefix(first, "NOBODY COORDINATES")
 			if said != (tc.says != "") || !strings.HasSuffix(first, tc.says) {
-				t.Errorf("the first line is\n%s", first)
+				t.Errorf("the line after the verdict is\n%s", first)
 			}
 		})
 	}
@@ -235,4 +236,14 @@ func TestNobodyCoordinatesWhereQuorateCrashes(t *testing.T) {
 			t.Errorf("it says\n%s", out)
 		}
 	})
+}
+
+// after returns the line after the verdict, and fails where the first line is none.
+func after(t *testing.T, out string) string {
+	t.Helper()
+	lines := strings.SplitN(out, "\n", 3)
+	if len(lines) < 3 || !strings.HasPrefix(lines[0], string(report.Safe)+": etcd is ready in 3/3 pods") {
+		t.Fatalf("it begins without a verdict:\n%s", out)
+	}
+	return lines[1]
 }

@@ -19,6 +19,8 @@ type EtcdStatus struct {
 	ClusterSize int            `json:"clusterSize"`
 	Replicas    int            `json:"replicas"`
 	Members     []MemberStatus `json:"members"`
+	// Verdict says whether the cluster is safe.
+	Verdict Verdict `json:"verdict"`
 	// Rollout is the whole report, and Word whose it is.
 	Rollout Report `json:"rollout"`
 	Word    Word   `json:"word"`
@@ -88,7 +90,7 @@ const (
 // Etcd gives a status DEP-01's shape.
 func (s Status) Etcd() EtcdStatus {
 	e := EtcdStatus{Replicas: s.Progress.Pods, ClusterSize: s.Progress.Pods, Members: []MemberStatus{},
-		Rollout: s.Report, Word: s.Word, Nobody: s.Nobody}
+		Verdict: s.Verdict(), Rollout: s.Report, Word: s.Word, Nobody: s.Nobody}
 	e.Rollout.Memory = nil
 	listed := 0
 	for i := range s.Members {

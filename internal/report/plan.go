@@ -48,6 +48,8 @@ type Work struct {
 	To string `json:"to,omitempty"`
 	// Method is how the target is removed: delete or evict.
 	Method string `json:"method,omitempty"`
+	// Pod is the pod that is waited for, or kept; empty where the cluster as a whole is.
+	Pod string `json:"pod,omitempty"`
 	// Rule chose the action; Guard is the guard that holds the work, if one does.
 	Rule   rollout.Rule  `json:"rule"`
 	Guard  rollout.Guard `json:"guard,omitempty"`
@@ -148,8 +150,8 @@ func NewPlan(d rollout.Decision) Plan {
 
 func workOf(d rollout.Decision) Work {
 	w := Work{
-		Duty: d.Duty, Action: d.Action.Name(), Rule: d.Rule, Guard: d.Guard, Reason: d.Reason(),
-		Target: d.About(), Do: whatToDo(d.Guard), Candidates: []Candidate{},
+		Duty: d.Duty, Action: d.Action.Name(), Rule: d.Rule, Guard: d.Guard, Reason: plain(d.Reason()),
+		Target: d.About(), Pod: d.Pod, Do: whatToDo(d.Guard), Candidates: []Candidate{},
 	}
 	switch action := d.Action.(type) {
 	case rollout.MoveLeader:
@@ -160,7 +162,7 @@ func workOf(d rollout.Decision) Work {
 	for i := range d.Candidates {
 		c := Candidate{Pod: d.Candidates[i].Pod, Guards: []Guard{}}
 		for _, v := range d.Candidates[i].Verdicts {
-			c.Guards = append(c.Guards, Guard{Name: v.Guard, Pass: v.Pass, Detail: v.Detail(),
+			c.Guards = append(c.Guards, Guard{Name: v.Guard, Pass: v.Pass, Detail: plain(v.Detail()),
 				Overridden: v.Overridden})
 		}
 		w.Candidates = append(w.Candidates, c)
@@ -295,7 +297,7 @@ func (w Work) guards(b *strings.Builder) error {
 // whatToDo is what the reference page advises about a guard.
 func whatToDo(guard rollout.Guard) string {
 	if row := rollout.RowOf(guard); row != nil {
-		return row.Do
+		return plain(row.Do)
 	}
 	return ""
 }

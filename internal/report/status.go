@@ -99,6 +99,9 @@ func (s *Status) Crashed(down map[string]string) {
 // Pod is what Kubernetes says of one.
 type Pod struct {
 	Ready bool
+	// Etcd is true while its etcd container is ready and it does not terminate. The pod itself is not Ready while any
+	// other container is not, and its member may serve all the same.
+	Etcd bool
 	// Age is since when it exists; zero if that is not known.
 	Age time.Duration
 }
@@ -136,8 +139,8 @@ func look(o Outside) Status {
 	for i := range o.State.Pods {
 		if p := &o.State.Pods[i]; p.Owned {
 			s.Pods[p.Name] = Pod{
-				Ready: p.Ready,
-				Age:   o.State.Ages[rollout.Sighting{UID: p.UID, Condition: rollout.PodSeen}],
+				Ready: p.Ready, Etcd: p.Etcd.Ready && !p.Terminating,
+				Age: o.State.Ages[rollout.Sighting{UID: p.UID, Condition: rollout.PodSeen}],
 			}
 		}
 	}
@@ -497,16 +500,85 @@ func (p Plan) colour() string {
 // each member is as long as the others.
 const barWidth = 30
 
-// Table writes the status for a person: how far the rollout is, what happens and why, since when, what
-// to do, who says so, and the members.
-func (s Status) Table(w io.Writer, paint Paint) error {
+// Screen is what a text is shown on. The zero Screen is a file: it has no colours and lines of any length.
+type Screen struct {
+	Paint
+	// Width is the number of columns, 0 where lines may have any length.
+	Width int
+}
+
+// Table writes the status for a person. It answers first whether the cluster is safe, then what the rollout waits for,
+// since when, what happens if nobody does anything, and what to do. Who says so and the members come after that.
+func (s Status) Table(w io.Writer, screen Screen) error {
 	var b strings.Builder
-	head := func(key, format string, args ...any) {
-		printf(&b, "%-12s ", key)
-		printf(&b, format+"\n", args...)
+	s.answers(&b, screen)
+	b.WriteString("\n")
+	s.circumstances(&b, screen)
+	b.WriteString("\n")
+
+	t := newTable(&b, "POD", "MEMBER", "ROLE", "REVISION", "EVIDENCE", "SINCE", "LAG", "SIDECAR", "READY", "AGE")
+	for _, r := range s.Rows(s.Pods, s.Now) {
+		t.row(r.Pod, r.Member, r.Role, r.Revision, r.Evidence, r.Since, r.Lag, r.Sidecar, r.Ready, r.Age)
 	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// answers says what somebody who was woken up asks.
+func (s *Status) answers(b *strings.Builder, screen Screen) {
+	say := func(indent, text string) { screen.wrap(b, indent, text) }
+	verdict := s.Verdict()
+	printf(b, "%s\n", screen.as(verdict.Safety.colour(), verdict.String()))
 	if s.Nobody != "" {
-		printf(&b, "%s\n", paint.as(alarm, "NOBODY COORDINATES: "+s.Nobody))
+		printf(b, "%s\n", screen.as(alarm, "NOBODY COORDINATES: "+s.Nobody))
+	}
+	printf(b, "%s", screen.as(s.colour(), s.Headline()))
+	if !s.Since.IsZero() && s.Since.Before(s.Now) {
+		printf(b, ", since %s", Ago(s.Now, s.Since))
+	}
+	b.WriteString("\n")
+	if s.nobodyActs() {
+		say("  ", "nobody coordinates: this is what a coordinator would do next")
+	}
+	say("  ", s.Reason)
+	if text := s.Otherwise(); text != "" {
+		say("  ", "If nobody does anything: "+text)
+	}
+	if s.Do != "" && (s.Waits() || s.Action == rollout.ActionIdle) {
+		say("  ", "What to do: "+s.Do)
+	}
+	for _, command := range s.Commands() {
+		printf(b, "    %s\n", command) // It is not wrapped, so that it can be copied.
+	}
+	if link := Link(s.Guard); link != "" {
+		printf(b, "  More: %s\n", link)
+	}
+	if s.Rule != "" {
+		printf(b, "  rule %s", s.Rule)
+		if s.Voters > 0 {
+			b.WriteString("; " + s.votersInWords())
+		}
+		b.WriteString("\n")
+	}
+	for _, o := range s.Others {
+		say("  ", "beside that, "+o.Headline()+": "+o.Reason)
+		if o.Do != "" {
+			say("    ", "What to do: "+o.Do)
+		}
+	}
+	if s.Backup != nil {
+		say("  ", fmt.Sprintf("backup ready: %s (%s)", yes(s.Backup.Ready), s.Backup.Detail))
+	}
+}
+
+// circumstances says how far the rollout is, who coordinates, and what else there is to know.
+func (s *Status) circumstances(b *strings.Builder, screen Screen) {
+	head := func(key, format string, args ...any) {
+		printf(b, "%-12s ", key)
+		printf(b, format+"\n", args...)
 	}
 	head("StatefulSet", "%s/%s", s.Namespace, s.StatefulSet)
 	if s.UpdateRevision != "" {
@@ -520,76 +592,37 @@ func (s Status) Table(w io.Writer, paint Paint) error {
 		case !s.Ended.IsZero():
 			text += ", ended " + Ago(s.Now, s.Ended) + " ago"
 		}
-		head("Progress", "%s %s", paint.as(good, s.Progress.Bar(barWidth)), text)
+		head("Progress", "%s %s", screen.as(good, s.Progress.Bar(barWidth)), text)
 	}
 	head("Coordinator", "%s", s.who())
 	if len(s.Without) > 0 {
 		head("Sidecars", "%s", strings.Join(s.Without, ", ")+": without Quorate")
 	}
 	for _, who := range s.Leaving {
-		head("Leaving", "%s", paint.as(waiting, who))
+		head("Leaving", "%s", screen.as(waiting, who))
 	}
 	for i := range s.Ghosts {
-		head("GHOST", "%s", paint.as(waiting, s.Ghosts[i].Tell(s.Now)))
+		head("GHOST", "%s", screen.as(waiting, s.Ghosts[i].Tell(s.Now)))
 	}
 	if s.Suspect != "" {
-		head("SUSPECT", "%s", paint.as(waiting,
+		head("SUSPECT", "%s", screen.as(waiting,
 			s.Suspect+" may still be removed from etcd's list, and is not relied on"))
 	}
 	for _, fault := range s.Faults {
-		head("FAULT", "%s", paint.as(alarm, fault))
+		head("FAULT", "%s", screen.as(alarm, fault))
 	}
 	if sets := s.Sets(); len(sets) > 0 {
-		head("Controls", "%s", paint.as(waiting, strings.Join(sets, ", ")))
+		head("Controls", "%s", screen.as(waiting, strings.Join(sets, ", ")))
 	}
 	for _, bad := range s.Bad {
-		head("BAD CONTROL", "%s", paint.as(alarm, bad))
+		head("BAD CONTROL", "%s", screen.as(alarm, bad))
 	}
 	if words := s.OverrideWords(); words != "" {
-		head("OVERRIDDEN", "%s", paint.as(alarm, words))
+		head("OVERRIDDEN", "%s", screen.as(alarm, words))
 	}
 	if words := s.EndedWords(); words != "" {
-		head("Override", "%s", paint.as(waiting, words))
+		head("Override", "%s", screen.as(waiting, words))
 	}
-
-	printf(&b, "\n%s", paint.as(s.colour(), s.Headline()))
-	if !s.Since.IsZero() && s.Since.Before(s.Now) {
-		printf(&b, ", since %s", Ago(s.Now, s.Since))
-	}
-	if s.nobodyActs() {
-		b.WriteString("\n  nobody coordinates: this is what a coordinator would do next")
-	}
-	printf(&b, "\n  %s\n", s.Reason)
-	if s.Do != "" && (s.Waits() || s.Action == rollout.ActionIdle) {
-		printf(&b, "  what to do: %s\n", s.Do)
-	}
-	if s.Rule != "" {
-		printf(&b, "  rule %s", s.Rule)
-		if s.Voters > 0 {
-			b.WriteString("; " + s.votersInWords())
-		}
-		b.WriteString("\n")
-	}
-	for _, o := range s.Others {
-		printf(&b, "  beside that, %s: %s\n", o.Headline(), o.Reason)
-		if o.Do != "" {
-			printf(&b, "    what to do: %s\n", o.Do)
-		}
-	}
-	if s.Backup != nil {
-		printf(&b, "  backup ready: %s (%s)\n", yes(s.Backup.Ready), s.Backup.Detail)
-	}
-	b.WriteString("\n")
-
-	t := newTable(&b, "POD", "MEMBER", "ROLE", "REVISION", "EVIDENCE", "SINCE", "LAG", "SIDECAR", "READY", "AGE")
-	for _, r := range s.Rows(s.Pods, s.Now) {
-		t.row(r.Pod, r.Member, r.Role, r.Revision, r.Evidence, r.Since, r.Lag, r.Sidecar, r.Ready, r.Age)
-	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
 }
 
 // who says who coordinates, and for how long nothing has been heard from it.
@@ -624,7 +657,8 @@ func podOf(identity string) string {
 
 // Line is the status in one line, for a log.
 func (s *Status) Line() string {
-	text := fmt.Sprintf("%s  %s  %s: %s", s.Now.UTC().Format(time.RFC3339), s.Progress, s.Headline(), s.Reason)
+	text := fmt.Sprintf("%s  %s  %s  %s: %s", s.Now.UTC().Format(time.RFC3339), s.Verdict(), s.Progress, s.Headline(),
+		s.Reason)
 	if s.Nobody != "" {
 		text += "  NOBODY COORDINATES: " + s.Nobody
 	}

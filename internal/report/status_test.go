@@ -283,9 +283,11 @@ func TestNobodyElseWritesToTheTerminal(t *testing.T) {
 		),
 		report.Report{},
 	)
+	harmless.Guard = "Nobody's" // A real guard has commands and a page.
 	for name, render := range map[string]func(report.Report, *bytes.Buffer) error{
 		"status": func(r report.Report, b *bytes.Buffer) error {
-			return report.Status{Report: r, Last: r, Now: noon, Current: true, Bad: []string{r.Do}}.Table(b, false)
+			s := report.Status{Report: r, Last: r, Now: noon, Current: true, Bad: []string{r.Do}}
+			return s.Table(b, report.Screen{})
 		},
 		"plan":  func(r report.Report, b *bytes.Buffer) error { return r.Table(b) },
 		"order": func(r report.Report, b *bytes.Buffer) error { return report.Order(b, []report.Plan{r.Plan}) },
@@ -310,7 +312,7 @@ func TestNobodyElseWritesToTheTerminal(t *testing.T) {
 		}
 	}
 	var painted bytes.Buffer
-	if err := (report.Status{Report: r, Now: noon}).Table(&painted, true); err != nil {
+	if err := (report.Status{Report: r, Now: noon}).Table(&painted, report.Screen{Paint: true}); err != nil {
 		t.Fatal(err)
 	}
 	if strings.Contains(painted.String(), "\x1b]") || strings.Contains(painted.String(), "\x1b[2J") ||

@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"regexp"
 	"strings"
 	"text/tabwriter"
 	"unicode"
+	"unicode/utf8"
 )
 
 // clean makes a text one line of printable characters. Others wrote much of what is shown: members
@@ -14,8 +16,11 @@ import (
 // terminal, or begin a line of their own.
 func clean(text string) string {
 	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
+		switch {
+		case !unicode.IsPrint(r):
 			return ' '
+		case r == '`': // A terminal does not show Markdown.
+			return '\''
 		}
 		return r
 	}, text)
@@ -39,6 +44,41 @@ func printf(b *strings.Builder, format string, args ...any) {
 		}
 	}
 	fmt.Fprintf(b, format, args...)
+}
+
+// wrap writes a text in lines that fit on the screen, each after the indent.
+func (s Screen) wrap(b *strings.Builder, indent, text string) {
+	words := strings.Fields(clean(text))
+	if s.Width <= len(indent) {
+		words = []string{strings.Join(words, " ")}
+	}
+	column := 0
+	for _, word := range words {
+		n := utf8.RuneCountInString(word)
+		switch {
+		case column == 0:
+			b.WriteString(indent)
+			column = len(indent)
+		case column+1+n > s.Width:
+			b.WriteString("\n" + indent)
+			column = len(indent)
+		default:
+			b.WriteString(" ")
+			column++
+		}
+		b.WriteString(word)
+		column += n
+	}
+	b.WriteString("\n")
+}
+
+// markdownLink is a link of the reference page's.
+var markdownLink = regexp.MustCompile(`\[([^]]+)\]\(([^)]+)\)`)
+
+// plain is a text of the reference page's, or a reason, without Markdown. What is code there has quotation marks.
+func plain(text string) string {
+	text = markdownLink.ReplaceAllString(text, "$1 (docs/$2)")
+	return strings.ReplaceAll(text, "`", "'")
 }
 
 // table aligns clean cells.

@@ -92,6 +92,8 @@ type Decision struct {
 	Rule   Rule
 	// Guard is the guard that holds the rollout, empty when none does.
 	Guard Guard
+	// Pod is the one that is waited for, or that the guard keeps; empty where the cluster as a whole is judged.
+	Pod string
 	// Candidates are all pods that were considered, best first.
 	Candidates []Candidate
 	// Others are what the other duties have decided, as far as they have something to say, in their order.

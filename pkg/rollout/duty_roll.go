@@ -107,7 +107,7 @@ func (a rolling) unsettled(guards []*Row) (*Replica, *Row) {
 // stops after one pod. Its fix makes that pod outdated again, and [RuleNotServingFirst] replaces it
 // first (kubernetes#67250).
 func (a rolling) failed(r *Replica, row *Row, down []Candidate) Decision {
-	d := Decision{Action: row.keeps(nil), Rule: RuleUpdatedSettle, Guard: row.Name, Candidates: down}
+	d := Decision{Action: row.keeps(nil), Rule: RuleUpdatedSettle, Guard: row.Name, Pod: r.Name, Candidates: down}
 	d.reason = func() string {
 		what := "fix the template, and it is replaced first"
 		if a.Serving == 0 && len(down) > 0 {
@@ -130,7 +130,7 @@ func (a rolling) failed(r *Replica, row *Row, down []Candidate) Decision {
 // itself, then the guard that keeps the best candidate.
 func (a rolling) waits(all []Candidate) Decision {
 	if r, row := a.unsettled(pendingGuards); r != nil {
-		d := Decision{Action: row.keeps(nil), Rule: RuleUpdatedSettle, Guard: row.Name, Candidates: all}
+		d := Decision{Action: row.keeps(nil), Rule: RuleUpdatedSettle, Guard: row.Name, Pod: r.Name, Candidates: all}
 		d.reason = func() string {
 			return a.atRisk(all) + "waiting for " + r.Name + ": " + r.Describe() + a.state.Etcd.noList() +
 				a.notCreated()

@@ -38,6 +38,9 @@ type Row struct {
 	Looks string
 	// Do says what an operator does about it.
 	Do string
+	// Commands are what an operator types first, to see more or to let the rollout go on. None of them takes a
+	// protection away. NAMESPACE and NAME stand for the StatefulSet's, and POD for the pod that the guard is about.
+	Commands []string
 }
 
 // RowOf returns the guard's row, or nil when there is no guard of that name: the name may come from
@@ -132,7 +135,11 @@ func firstPassing(cs []Candidate) *Candidate {
 // keptBack is the decision where a candidate does not pass a guard.
 func keptBack(c *Candidate, all []Candidate, reason func() string) Decision {
 	v := c.failed()
-	return Decision{Action: RowOf(v.Guard).keeps(v), Rule: c.Rule, Guard: v.Guard, Candidates: all, reason: reason}
+	d := Decision{Action: RowOf(v.Guard).keeps(v), Rule: c.Rule, Guard: v.Guard, Candidates: all, reason: reason}
+	if c.Rule != RuleRemoveGhost { // Its candidates are members, which have no pod.
+		d.Pod = c.Pod
+	}
+	return d
 }
 
 func verdict(pass bool, format string, n ...int) Verdict {

@@ -129,7 +129,7 @@ Options have the names that they have in the configuration file. As flags they a
 	b.WriteString("## Guards\n\n")
 	for i := range Guards {
 		e := &Guards[i]
-		section(&b, string(e.Name), e.Protects, e.Looks, e.Do)
+		section(&b, string(e.Name), e.Protects, e.Looks, e.Do, e.Commands...)
 	}
 	fmt.Fprintf(&b, "## Overriding\n\n"+
 		"The annotation `%s` on the Lease `quorate-<statefulset>` names guards, separated by\n"+
@@ -143,10 +143,14 @@ Options have the names that they have in the configuration file. As flags they a
 	return b.String()
 }
 
-func section(b *strings.Builder, name, protects, looks, do string) {
+func section(b *strings.Builder, name, protects, looks, do string, commands ...string) {
 	fmt.Fprintf(b, "### %s\n\n%s\n\n", name, protects)
 	if looks != "" {
 		fmt.Fprintf(b, "- **Looks like:** %s\n", looks)
 	}
-	fmt.Fprintf(b, "- **What to do:** %s\n\n", do)
+	fmt.Fprintf(b, "- **What to do:** %s\n", do)
+	for _, c := range commands {
+		fmt.Fprintf(b, "  - `%s`\n", c)
+	}
+	b.WriteString("\n")
 }

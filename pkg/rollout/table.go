@@ -56,19 +56,22 @@ const (
 var Guards = []Row{
 	{
 		Name: GuardBadControl, rules: []Rule{RuleHeld}, judge: badControl,
+		Commands: []string{"kubectl get lease -n NAMESPACE quorate-NAME -o yaml"},
 		Protects: "A control that cannot be read is never guessed at.",
 		Looks:    "`Hold`: the reason names the annotation, its value and what is allowed.",
 		Do:       "Correct the annotation on the Lease.",
 	},
 	{
 		Name: GuardPaused, rules: []Rule{RuleHeld}, judge: paused,
+		Commands: []string{"quorate resume -n NAMESPACE NAME"},
 		Protects: "The operator's word.",
 		Looks:    "`Hold`: the Lease `quorate-<statefulset>` has quorate.dev/paused: \"true\".",
 		Do:       "Remove the annotation, or set it to \"false\".",
 	},
 	{
 		Name: GuardStaleRevision, rules: []Rule{RuleHeld}, judge: staleRevision,
-		clears: true,
+		Commands: []string{"kubectl describe statefulset -n NAMESPACE NAME"},
+		clears:   true,
 		Protects: "While the StatefulSet controller has not observed the newest template, " +
 			"`status.updateRevision` describes an older one, and up-to-date pods would be taken for " +
 			"outdated or the reverse.",
@@ -77,6 +80,7 @@ var Guards = []Row{
 	},
 	{
 		Name: GuardInconsistent, rules: []Rule{RuleHeld}, judge: inconsistent,
+		Commands: []string{"quorate plan -n NAMESPACE NAME", "kubectl get pods -n NAMESPACE -o wide"},
 		Protects: "Two facts contradict each other, or one tells nothing: two pods of one ordinal, two members " +
 			"of one name or under one pod, two leaders at one term, a member of another cluster, a pod " +
 			"without the container that etcd is expected to run in.",
@@ -88,6 +92,7 @@ var Guards = []Row{
 	},
 	{
 		Name: GuardCorrupt, rules: []Rule{RuleHeld}, judge: corrupt,
+		Commands:    []string{"quorate plan -n NAMESPACE NAME"},
 		overridable: true,
 		Protects: "etcd raises a CORRUPT alarm when a check by its leader finds that members' data differ. No update " +
 			"cures that, and a read that succeeds proves nothing. The alarm is about the members whose hash is not " +
@@ -107,6 +112,7 @@ var Guards = []Row{
 	},
 	{
 		Name: GuardCutOff, rules: []Rule{RuleHeld}, judge: cutOff,
+		Commands:    []string{"kubectl get pods -n NAMESPACE -o wide", "kubectl get nodes"},
 		overridable: true,
 		Protects: "Nothing comes from other members that may run: no answer, no refused connection, and nothing new " +
 			"from their kubelets or nodes. Where that is so of all of them, or of enough to be a quorum while no " +
@@ -120,7 +126,8 @@ var Guards = []Row{
 	},
 	{
 		Name: GuardUnderWay, rules: []Rule{RuleHeld}, judge: underWay,
-		clears: true,
+		Commands: []string{"quorate history -n NAMESPACE NAME"},
+		clears:   true,
 		Protects: "The record names an operation that stops a member for a while, a defragmentation or the end of an " +
 			"alarm, and nobody knows how its call ended. It may still arrive, so its member counts as not " +
 			"serving, and " +
@@ -135,7 +142,8 @@ var Guards = []Row{
 	},
 	{
 		Name: GuardPartition, rules: []Rule{RuleNotServingFirst, RuleServing}, judge: partition,
-		asked: partitioned,
+		Commands: []string{"kubectl get lease -n NAMESPACE quorate-NAME -o yaml"},
+		asked:    partitioned,
 		Protects: "Ordinals below the partition stay as they are. It cannot bind a crash: under OnDelete every " +
 			"recreated pod gets the new revision.",
 		Looks: "`Complete` or `Hold`, with outdated pods below the partition.",
@@ -143,6 +151,10 @@ var Guards = []Row{
 	},
 	{
 		Name: GuardVotersUnknown, rules: []Rule{RuleNotServingFirst, RuleServing, RuleDefragment}, judge: votersKnown,
+		Commands: []string{
+			"kubectl get pods -n NAMESPACE -o wide",
+			"kubectl logs -n NAMESPACE POD --all-containers --tail=50",
+		},
 		overridable: true,
 		Protects: "Without a member list nobody knows who votes. Quorum counts as lost, and only pods whose " +
 			"container is dead may go. Where no list could be read through consensus, one member's own is " +
@@ -153,6 +165,7 @@ var Guards = []Row{
 	},
 	{
 		Name: GuardMayVote, rules: []Rule{RuleNotServingFirst}, judge: mayVote,
+		Commands:    []string{"kubectl describe pod -n NAMESPACE POD", "quorate plan -n NAMESPACE NAME"},
 		overridable: true,
 		Protects: "\"Down\" is not \"not voting\": readiness is false on every pod when quorum is lost, and a " +
 			"broken client listener makes a voting member look dead to both witnesses. While some member " +
@@ -166,7 +179,8 @@ var Guards = []Row{
 	},
 	{
 		Name: GuardQuorumPatience, rules: []Rule{RuleNotServingFirst}, judge: quorumPatience,
-		clears: true, overridable: true,
+		Commands: []string{"kubectl get pods -n NAMESPACE -o wide"},
+		clears:   true, overridable: true,
 		Protects: "With quorum lost, a live process rejoins the moment a peer returns; restarting all at once " +
 			"turns a blip into an outage (DEP-07 does that). It is left alone for `settle-timeout`, and " +
 			"as long as anything else is still coming up.",
@@ -175,6 +189,10 @@ var Guards = []Row{
 	},
 	{
 		Name: GuardRevisionSuspect, rules: []Rule{RuleNotServingFirst}, judge: revisionSuspect,
+		Commands: []string{
+			"kubectl describe pod -n NAMESPACE POD",
+			"kubectl logs -n NAMESPACE POD --all-containers --tail=50",
+		},
 		overridable: true,
 		Protects: "Until one pod of the new revision has settled, nothing is known in its favour, and a member " +
 			"whose node merely rebooted comes back by itself on the old one. So while a pod of the new " +
@@ -190,6 +208,10 @@ var Guards = []Row{
 	},
 	{
 		Name: GuardUpdatedFailing, rules: []Rule{RuleUpdatedSettle}, judge: updatedFailing,
+		Commands: []string{
+			"kubectl describe pod -n NAMESPACE POD",
+			"kubectl logs -n NAMESPACE POD --all-containers --tail=50",
+		},
 		overridable: true,
 		Protects:    "A revision that fails on one pod must not reach the next.",
 		Looks:       "`Hold`: the updated pod is dead, or has not settled within `settle-timeout`.",
@@ -202,7 +224,8 @@ var Guards = []Row{
 	},
 	{
 		Name: GuardOthersLeaving, rules: []Rule{RuleServing, RuleDefragment}, judge: othersLeaving,
-		asked: someLeave, clears: true, overridable: true,
+		Commands: []string{"kubectl get nodes"},
+		asked:    someLeave, clears: true, overridable: true,
 		Protects: "What takes etcd clusters down is often a drain beside something else. While others take one " +
 			"member, Quorate takes none that serves, nor defragments one, and counts on the others alone. A " +
 			"member is leaving when its pod has the condition `DisruptionTarget`, terminates or is missing by " +
@@ -223,7 +246,8 @@ var Guards = []Row{
 	},
 	{
 		Name: GuardUpgradePath, rules: []Rule{RuleNotServingFirst, RuleServing}, judge: checked(GuardUpgradePath),
-		asked: stepHarms, overridable: true, forOthers: true,
+		Commands: []string{"quorate plan -n NAMESPACE NAME --all"},
+		asked:    stepHarms, overridable: true, forOthers: true,
 		Protects: "A change of etcd's version that is known to fail, or to lose quorum, does not begin. `quorate " +
 			"plan --all` shows every row of what is known, with its source. The members' versions are what they " +
 			"tell, else the tags of their pods' images. The new one is the tag of the image in the new template: " +
@@ -244,7 +268,8 @@ var Guards = []Row{
 	},
 	{
 		Name: GuardDowngrade, rules: []Rule{RuleNotServingFirst, RuleServing}, judge: checked(GuardDowngrade),
-		asked: stepDown, overridable: true,
+		Commands: []string{"quorate plan -n NAMESPACE NAME --all"},
+		asked:    stepDown, overridable: true,
 		Protects: "No member is replaced by one of a minor version below the cluster's, which would not start, " +
 			"unless etcd was told of the downgrade. Members tell that from 3.6 on. The cluster's version is the " +
 			"lowest minor version of its members. It is not asked about a member that has been dead for " +
@@ -256,7 +281,8 @@ var Guards = []Row{
 	},
 	{
 		Name: GuardKnownArguments, rules: []Rule{RuleNotServingFirst, RuleServing}, judge: knownArguments,
-		asked: newArguments, overridable: true,
+		Commands: []string{"quorate plan -n NAMESPACE NAME --all"},
+		asked:    newArguments, overridable: true,
 		Protects: "Before a member gets another version, up or down: that version knows the arguments that the " +
 			"template gives to etcd, and their values. etcd does not start with others. It ignores a variable that " +
 			"it does not know, and the verdict names that. But it refuses a value that it does not know, from the " +
@@ -273,6 +299,7 @@ var Guards = []Row{
 	},
 	{
 		Name: GuardListsAgree, rules: []Rule{RuleNotServingFirst, RuleServing}, judge: listsAgree, asked: listsTold,
+		Commands:    []string{"quorate plan -n NAMESPACE NAME"},
 		overridable: true,
 		Protects: "Before the first pod of a rollout goes: the voters that serve have the same member list, each by " +
 			"itself. Quorum is counted by one of these lists, and a restarted member believes its own " +
@@ -284,6 +311,7 @@ var Guards = []Row{
 	},
 	{
 		Name: GuardPodsListed, rules: []Rule{RuleServing}, judge: podsListed, asked: somePodsUnlisted,
+		Commands:    []string{"quorate plan -n NAMESPACE NAME"},
 		overridable: true,
 		Protects: "Quorum is counted by etcd's member list. A pod that was Ready once and is not on it may run a " +
 			"member that was removed, or that split off, and vote in a cluster of its own (etcd-io/etcd#15787). " +
@@ -298,7 +326,8 @@ var Guards = []Row{
 	},
 	{
 		Name: GuardDataAgrees, rules: []Rule{RuleNotServingFirst, RuleServing}, judge: dataAgrees, asked: dataTold,
-		clears: true, overridable: true,
+		Commands: []string{"quorate plan -n NAMESPACE NAME"},
+		clears:   true, overridable: true,
 		Protects: "The voters have the same data, as far as they say: how many entries of the log each has applied, " +
 			"and the revision of its data, which an entry raises by at most one. Data may differ without any alarm " +
 			"(etcd-io/etcd#13766, etcd-io/etcd#14211), and each removal beside such a member brings it closer to " +
@@ -316,6 +345,7 @@ var Guards = []Row{
 	},
 	{
 		Name: GuardQuorumFloor, rules: []Rule{RuleServing}, judge: quorumFloor,
+		Commands:    []string{"kubectl get pods -n NAMESPACE -o wide", "quorate plan -n NAMESPACE NAME"},
 		overridable: true,
 		Protects: "The serving voters that stay, without the one removed and without everything already going, " +
 			"are at least a quorum of the voters in etcd's member list. Voters without a pod in the " +
@@ -336,7 +366,8 @@ var Guards = []Row{
 	},
 	{
 		Name: GuardUnavailableBudget, rules: []Rule{RuleServing}, judge: unavailableBudget,
-		clears: true, overridable: true,
+		Commands: []string{"kubectl get pods -n NAMESPACE -o wide"},
+		clears:   true, overridable: true,
 		Protects: "At most `max-unavailable` members of ours (a number, or a percentage of the replicas, " +
 			"rounded down and at least 1: KEP-961) are unavailable at once: not serving, missing, " +
 			"terminating, leaving, or updated and not settled. An outdated pod that serves with a sick sidecar " +
@@ -354,7 +385,8 @@ var Guards = []Row{
 	},
 	{
 		Name: GuardEndpointFloor, rules: []Rule{RuleServing}, judge: endpointFloor,
-		clears: true, overridable: true,
+		Commands: []string{"kubectl get pods -n NAMESPACE -o wide"},
+		clears:   true, overridable: true,
 		Protects: "Clients reach etcd through a Service that lists only Ready pods: removing a Ready pod leaves " +
 			"a quorum of replicas Ready. A pod that is not Ready costs no endpoint.",
 		Looks: "`Wait`: the verdict counts Ready pods.",
@@ -362,7 +394,8 @@ var Guards = []Row{
 	},
 	{
 		Name: GuardCaughtUp, rules: []Rule{RuleServing}, judge: caughtUp,
-		clears: true, overridable: true,
+		Commands: []string{"quorate plan -n NAMESPACE NAME"},
+		clears:   true, overridable: true,
 		Protects: "A survivor that lags cannot stand in soon, so only those less than `max-lag` entries " +
 			"behind count towards the floor.",
 		Looks: "`Wait`: the verdict names the lag.",
@@ -371,6 +404,7 @@ var Guards = []Row{
 	},
 	{
 		Name: GuardDataSurvives, rules: []Rule{RuleNotServingFirst, RuleServing}, judge: dataSurvives,
+		Commands:    []string{"quorate plan -n NAMESPACE NAME"},
 		overridable: true,
 		Protects: "Where the data dies with the pod (no persistent volume), a removal must leave a quorum of " +
 			"voters that hold data: they serve, or their outdated pod has been ready once. The volume " +
@@ -387,6 +421,7 @@ var Guards = []Row{
 	},
 	{
 		Name: GuardHostGates, rules: []Rule{RuleServing}, judge: hostGates,
+		Commands:    []string{"quorate plan -n NAMESPACE NAME"},
 		overridable: true,
 		Protects: "The host's own checks, such as that the last backup succeeded (DEP-01). A pod whose sidecar " +
 			"is sick is not bound by them unless the gate says so: it would block its own cure.",
@@ -395,7 +430,8 @@ var Guards = []Row{
 	},
 	{
 		Name: GuardRecreation, rules: []Rule{RuleNotServingFirst, RuleServing}, judge: recreation,
-		asked: orderedReady, clears: true, overridable: true,
+		Commands: []string{"kubectl get pods -n NAMESPACE -o wide", "kubectl describe statefulset -n NAMESPACE NAME"},
+		asked:    orderedReady, clears: true, overridable: true,
 		Protects: "With `podManagementPolicy: OrderedReady`, the API's default, the StatefulSet controller " +
 			"creates a pod only when every lower ordinal is Running, Ready, available and not " +
 			"terminating. A pod that is removed before stays away. So the lowest goes first of those that " +
@@ -409,6 +445,7 @@ var Guards = []Row{
 	},
 	{
 		Name: GuardReturns, rules: []Rule{RuleNotServingFirst, RuleServing}, judge: returns, asked: mayNotReturn,
+		Commands:    []string{"kubectl describe statefulset -n NAMESPACE NAME"},
 		overridable: true,
 		Protects: "A pod that is removed comes back. The StatefulSet controller goes through its pods from the " +
 			"lowest ordinal, and fails at one that lacks the volume of a claim template, before it creates a higher " +
@@ -424,7 +461,8 @@ var Guards = []Row{
 	},
 	{
 		Name: GuardLeaderLast, rules: []Rule{RuleServing}, judge: leaderLast,
-		clears: true, overridable: true,
+		Commands: []string{"quorate plan -n NAMESPACE NAME"},
+		clears:   true, overridable: true,
 		Protects: "A healthy leader never goes before a follower that is a candidate, whatever keeps the " +
 			"follower. While the members that answer agree on no leader, as during an election, every " +
 			"voter may be it, and none goes.",
@@ -434,6 +472,7 @@ var Guards = []Row{
 	},
 	{
 		Name: GuardBeforeLast, rules: []Rule{RuleNotServingFirst, RuleServing}, judge: beforeLast, asked: endsStep,
+		Commands:    []string{"quorate resume -n NAMESPACE NAME"},
 		overridable: true, forOthers: true,
 		Protects: "With `hold-before-last`, off by default: a rollout to another minor version of etcd stops before " +
 			"the last member of the old one goes. Until then a template of the old version brings everybody back. " +
@@ -448,7 +487,8 @@ var Guards = []Row{
 	},
 	{
 		Name: GuardDisruptionBudget, rules: []Rule{RuleServing}, judge: disruptionBudget,
-		asked: evicted, clears: true, overridable: true,
+		Commands: []string{"kubectl describe poddisruptionbudget -n NAMESPACE", "kubectl get pods -n NAMESPACE -o wide"},
+		asked:    evicted, clears: true, overridable: true,
 		Protects: "A Ready pod goes through the eviction API, unless `removal: delete` says otherwise: a " +
 			"PodDisruptionBudget is the only arbiter between Quorate and a drain, and a DELETE does not " +
 			"charge it. It may refuse (HTTP 429 means: not now). A watch tells when it allows an eviction. " +
@@ -468,6 +508,7 @@ var Guards = []Row{
 	},
 	{
 		Name: GuardTerminating, rules: []Rule{RuleUpdatedSettle}, judge: terminating,
+		Commands: []string{"kubectl describe statefulset -n NAMESPACE NAME", "kubectl get nodes"},
 		clears:   true,
 		Protects: "A pod that is missing or terminating counts as unavailable; its processes may still run.",
 		Looks:    "`Wait`, for as long as the grace period and the recreation take.",
@@ -477,7 +518,8 @@ var Guards = []Row{
 	},
 	{
 		Name: GuardUpdatedPending, rules: []Rule{RuleUpdatedSettle}, judge: updatedPending,
-		clears: true,
+		Commands: []string{"kubectl describe pod -n NAMESPACE POD"},
+		clears:   true,
 		Protects: "An updated pod that is still coming up counts as unavailable. One of which a container has " +
 			"restarted has to stay Ready for ten seconds first: a crash loop without a readiness probe is " +
 			"Ready for a moment at every start. At the first start two seconds are enough, within which a kubelet " +
@@ -561,7 +603,8 @@ var Guards = []Row{
 	},
 	{
 		Name: GuardAllServing, rules: []Rule{RuleDefragment}, judge: allServing,
-		clears: true, overridable: true,
+		Commands: []string{"kubectl get pods -n NAMESPACE -o wide"},
+		clears:   true, overridable: true,
 		Protects: "A member that is defragmented answers nothing, for seconds or minutes. So every voter serves " +
 			"and has " +
 			"caught up before, no pod is missing, or new and not settled, and the voters without this " +

@@ -167,7 +167,7 @@ func TestStatusNamesWhatASidecarWithoutARoleMayNotDo(t *testing.T) {
 	require.NoError(t, s.RevokeAll(ctx))
 	s.touch(ctx, "roleless")
 	said := s.status(ctx)
-	require.Contains(t, said, "what to do: The sidecars lack permissions: their ServiceAccount roleless may not get "+
+	require.Contains(t, said, "What to do: The sidecars lack permissions: their ServiceAccount roleless may not get "+
 		"statefulsets roleless, watch statefulsets roleless, list pods, ")
 	require.Contains(t, said, "create leases. Apply deploy/base, or for an Etcd of etcd-druid deploy/druid/access.")
 
