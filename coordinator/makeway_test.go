@@ -341,7 +341,7 @@ func TestANodeThatCannotBeReadKeepsNoCure(t *testing.T) {
 		s.expect(t, "deleted etcd-1")
 		r, _ := s.published(t)
 		said := s.said() + strings.Join(r.Faults, "\n")
-		for _, want := range []string{"nodes cannot be read, so for a while none but", "get node node-2",
+		for _, want := range []string{"nodes cannot be read, so for a while only", "get node node-2",
 			"says OthersLeaving"} {
 			if !strings.Contains(said, want) {
 				t.Errorf("it does not say %q:\n%s", want, said)

@@ -39,7 +39,7 @@ func (c *Coordinator) viewFaults(source workload.Source) workload.Faults {
 		workload.WatchOnNodes:       {report.AtWatchNodes, "the nodes cannot be watched"},
 		workload.WatchOnBudget:      {report.AtWatchBudget, "the PodDisruptionBudget cannot be watched"},
 		workload.WatchOnLease:       {report.AtWatchLease, "the Lease cannot be watched"},
-		workload.ReadingOfNodes: {report.AtNodes, "nodes cannot be read, so for a while none but the members that " +
+		workload.ReadingOfNodes: {report.AtNodes, "nodes cannot be read, so for a while only members that " +
 			"do not serve are removed"},
 	}[source]
 	return &viewFaults{faults: c.faultsAt(row.at), log: c.log, source: source, what: row.what}

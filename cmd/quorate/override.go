@@ -100,7 +100,7 @@ func (f *overrideFlags) add(fs *pflag.FlagSet) {
 	fs.BoolVarP(&f.yes, "yes", "y", false, "do it without asking")
 	fs.BoolVar(&f.force, "force", false,
 		"override guards that the coordinator does not name, or while no coordinator reports")
-	fs.StringVar(&f.reason, "reason", "", "why, for whoever reads quorate status next; required")
+	fs.StringVar(&f.reason, "reason", "", "why you override it; required, and shown by quorate status")
 	fs.DurationVar(&f.lasts, "for", time.Hour, "after what time it ends by itself, from 1m to 168h")
 }
 
@@ -110,7 +110,7 @@ func (f *overrideFlags) check() error {
 	}
 	if f.reason = strings.TrimSpace(f.reason); f.reason == "" {
 		return badInput{errors.New(
-			"--reason: is required: say in a few words why, for whoever reads quorate status next")}
+			"--reason: is required: say in a few words why you override it; quorate status shows it to the next reader")}
 	}
 	switch {
 	case len(f.reason) > longestReason:
@@ -164,13 +164,13 @@ func named(cfg coordinator.Config, before found, guards []string) error {
 	set := cfg.Namespace + "/" + cfg.StatefulSet
 	if before.told == nil {
 		return fmt.Errorf("no coordinator has reported on %s in the last %v, so no guard is known to hold it; "+
-			"see quorate status%s. To override %s for whoever coordinates next, give --force", set, report.FreshFor,
+			"see quorate status%s. To override %s anyway, give --force", set, report.FreshFor,
 			arguments(cfg), strings.Join(guards, ","))
 	}
 	for _, guard := range guards {
 		if !before.told.Names(rollout.Guard(guard)) && !slices.Contains(before.Override, rollout.Guard(guard)) {
-			return fmt.Errorf("%s does not hold %s: its coordinator says %q. To override another guard only takes a "+
-				"protection away. To do that all the same, give --force", guard, set, before.told.Headline())
+			return fmt.Errorf("%s does not hold %s: its coordinator says %q. Overriding another guard only removes a "+
+				"protection. To do it anyway, give --force", guard, set, before.told.Headline())
 		}
 	}
 	return nil

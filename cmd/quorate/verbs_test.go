@@ -77,7 +77,7 @@ func TestExitCodesOfStatus(t *testing.T) {
 		{"idle", quiet(foreign), nil, 0, "Idle"},
 		{"holding", telling(broken), nil, 3, "Hold: UpdatedFailing, since 3m"},
 		{"waiting", telling(second), nil, 3, "Wait: UpdatedPending, since 3m"},
-		{"waiting for a coordinator", quiet(healthy), nil, 3, "no coordinator has taken that up yet"},
+		{"waiting for a coordinator", quiet(healthy), nil, 3, "no coordinator has begun to roll them yet"},
 		{
 			"the StatefulSet need not be named when there is one only", quiet(complete), []string{"status"}, 0,
 			"garden/etcd-main",

@@ -133,7 +133,7 @@ func (t *Tenure) handOver(ctx context.Context, to selfupdate.Peer) error {
 func (t *Tenure) gone(ctx context.Context, err error) error {
 	t.s.end(ctx, ReleaseTimeout/4)
 	if err != nil {
-		return fmt.Errorf("release the lock (it expires by itself): %w", err)
+		return fmt.Errorf("release the lock (it ends with its session): %w", err)
 	}
 	return nil
 }

@@ -165,7 +165,7 @@ func memberStatus(m *Member) MemberStatus {
 // ready says whether the voters that serve are a quorum.
 func (s *Status) ready() EtcdCondition {
 	c := EtcdCondition{Type: ConditionReady, Status: metav1.ConditionUnknown, Reason: ReasonVotersUnknown,
-		Message: "no member has told who the voters are"}
+		Message: "no member has said who the voters are"}
 	var serving, others []time.Time
 	for _, m := range s.Members {
 		switch {

@@ -282,7 +282,7 @@ func (s *Status) fromKubernetes(o Outside, fresh bool) {
 	}
 	finished := o.Last.Action == rollout.ActionComplete && o.Last.UpdateRevision == o.State.Set.UpdateRevision
 	s.Work, s.Others = Work{Duty: rollout.DutyRoll, Action: rollout.ActionWait, Candidates: s.Candidates}, nil
-	s.Do = "If it lasts: see whether the sidecars run, and what they log. With --endpoints you learn what etcd says."
+	s.Do = "If this lasts, look at the logs of the sidecars, and ask etcd with --endpoints."
 	s.Since, s.Ended = s.At, time.Time{}
 	switch {
 	case outdated > 0:
@@ -295,7 +295,7 @@ func (s *Status) fromKubernetes(o Outside, fresh bool) {
 		}
 		s.Reason, s.Do = "waiting for "+m.Pod+": "+m.Detail, whatToDo(s.Guard)
 	case o.Lease.Rolling && !finished:
-		s.Reason = "every pod is up to date and Ready, but no coordinator has said yet that its member serves"
+		s.Reason = "every pod is up to date and Ready, but no coordinator has confirmed yet that their members serve"
 	default:
 		s.Action, s.Rule, s.Do = rollout.ActionComplete, rollout.RuleComplete, ""
 		s.Reason = fmt.Sprintf("%d of %d pods are up to date and Ready", s.Progress.Settled, s.Progress.Pods)
@@ -309,20 +309,20 @@ func (s *Status) fromKubernetes(o Outside, fresh bool) {
 	}
 	switch {
 	case fresh && o.Last.UpdateRevision != o.State.Set.UpdateRevision:
-		s.Reason += "; " + o.Last.Coordinator + " coordinates, and has not told of this revision yet"
+		s.Reason += "; " + o.Last.Coordinator + " coordinates, and has not reported on this revision yet"
 	case fresh:
-		s.Reason += "; " + o.Last.Coordinator + " coordinates, and has not told of this yet"
+		s.Reason += "; " + o.Last.Coordinator + " coordinates, and has not reported this yet"
 	case s.Claimed:
 		s.Reason += "; " + podOf(s.Holder) + " has claimed the record, and has reported nothing yet"
 	case o.Lease.Rolling && !o.Last.At.IsZero():
 		s.Reason += fmt.Sprintf(
-			"; nobody coordinates: %s was the last to tell, %s ago (%s)",
+			"; nobody coordinates: %s was the last to report, %s ago (%s)",
 			o.Last.Coordinator,
 			Ago(s.Now, o.Last.At),
 			o.Last.Headline(),
 		)
 	case outdated > 0:
-		s.Reason += ", and no coordinator has taken that up yet"
+		s.Reason += ", and no coordinator has begun to roll them yet"
 	}
 }
 
@@ -396,7 +396,7 @@ func (p Progress) String() string {
 func (r *Report) Coordinators() string {
 	text := fmt.Sprintf("%s, epoch %d", r.Coordinator, r.Epoch)
 	if r.Fallback {
-		text += ", in the fallback: without the lock, because etcd cannot hand one out"
+		text += ", in fallback mode: without the lock, because etcd cannot grant one"
 	}
 	return text
 }
@@ -541,7 +541,7 @@ func (s *Status) answers(b *strings.Builder, screen Screen) {
 	}
 	b.WriteString("\n")
 	if s.nobodyActs() {
-		say("  ", "nobody coordinates: this is what a coordinator would do next")
+		say("  ", "Nobody coordinates. This is what a coordinator would do next.")
 	}
 	say("  ", s.Reason)
 	if text := s.Otherwise(); text != "" {
@@ -564,7 +564,7 @@ func (s *Status) answers(b *strings.Builder, screen Screen) {
 		b.WriteString("\n")
 	}
 	for _, o := range s.Others {
-		say("  ", "beside that, "+o.Headline()+": "+o.Reason)
+		say("  ", "Also: "+o.Headline()+": "+o.Reason)
 		if o.Do != "" {
 			say("    ", "What to do: "+o.Do)
 		}
@@ -627,24 +627,24 @@ func (s *Status) circumstances(b *strings.Builder, screen Screen) {
 
 // who says who coordinates, and for how long nothing has been heard from it.
 func (s *Status) who() string {
-	told := ", told " + Ago(s.Now, s.Last.At) + " ago"
+	reported := ", reported " + Ago(s.Now, s.Last.At) + " ago"
 	switch {
 	case s.Current && s.Holder == "":
-		return s.Last.Coordinators() + told + ", and lets another one go on"
+		return s.Last.Coordinators() + reported + ", and has made way for another one"
 	case s.Current:
-		return s.Last.Coordinators() + told
+		return s.Last.Coordinators() + reported
 	case s.Claimed:
 		return fmt.Sprintf("%s holds the record (epoch %d), and has reported nothing yet", podOf(s.Holder), s.Claims)
 	case s.Holder != "":
 		text := fmt.Sprintf("SILENT: %s holds the record (epoch %d)", podOf(s.Holder), s.Claims)
 		if !s.Last.At.IsZero() {
-			text += told
+			text += reported
 		}
 		return text
 	case s.Last.Coordinator != "":
-		return "none now; the last was " + s.Last.Coordinators() + told
+		return "none now; the last was " + s.Last.Coordinators() + reported
 	}
-	return "no coordinator has reported anything yet"
+	return "none has reported yet"
 }
 
 // podOf is the pod of an identity on the record, where it has one.
