@@ -84,7 +84,7 @@ func TestStatusSaysWhyNobodyCarriesOutARollout(t *testing.T) {
 		{name: "who may not ask learns what there is to learn without asking", change: turnedOn(toggle),
 			refused: []string{"create leases"}, unasked: true, want: noJob},
 		{name: "all is there, and nobody coordinates yet", change: turnedOn(toggle, 0, 1, 2),
-			want: "If it lasts: see whether the sidecars run"},
+			want: "If this lasts, look at the logs of the sidecars"},
 		{name: "no namespace", change: told("POD_NAMESPACE", ""),
 			want: "The container backup-restore of the pod template has no POD_NAMESPACE, so Quorate does not know"},
 		{name: "a namespace by flag", change: told("POD_NAMESPACE", "--namespace=garden"), not: "The container"},

@@ -532,7 +532,7 @@ func TestControls(t *testing.T) {
 		{
 			"override of what does not hold", telling(broken), "override DisruptionBudget -y --reason=drill", 1, []string{},
 			[]string{`DisruptionBudget does not hold garden/etcd-main: its coordinator says "Hold: UpdatedFailing`,
-				"To override another guard only takes a protection away. To do that all the same, give --force"}, nil,
+				"Overriding another guard only removes a protection. To do it anyway, give --force"}, nil,
 		},
 		{
 			"override of what does not hold, all the same", telling(broken),
@@ -542,7 +542,7 @@ func TestControls(t *testing.T) {
 		{
 			"override while nobody coordinates", none, "override QuorumFloor -y --reason=drill", 1, []string{},
 			[]string{"no coordinator has reported on garden/etcd-main in the last 30s, so no guard is known to hold it; see " +
-				"quorate status -n garden etcd-main. To override QuorumFloor for whoever coordinates next, give --force"}, nil,
+				"quorate status -n garden etcd-main. To override QuorumFloor anyway, give --force"}, nil,
 		},
 		{
 			"override without a reason", none, "override QuorumFloor --yes", 2, []string{},
