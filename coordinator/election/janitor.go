@@ -136,7 +136,7 @@ func (s *session) evict(ctx context.Context, kv *mvccpb.KeyValue) error {
 func (s *session) tidy(ctx context.Context, self selfupdate.Presence, begins bool) error {
 	resp, err := s.client.Get(ctx, s.keys.root+"/", clientv3.WithPrefix())
 	if err != nil {
-		return fmt.Errorf("read who else is here: %w", err)
+		return fmt.Errorf("list the sidecars that are present: %w", err)
 	}
 	s.owner = s.keys.owner(resp.Kvs)
 	for _, kv := range resp.Kvs {

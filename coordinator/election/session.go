@@ -129,7 +129,7 @@ func (s *session) key(prefix string) string { return fmt.Sprintf("%s/%x", prefix
 // announce writes who we are, for as long as the session lives.
 func (s *session) announce(ctx context.Context) error {
 	if _, err := s.client.Put(ctx, s.key(s.keys.presence), s.presence, clientv3.WithLease(s.Lease())); err != nil {
-		return fmt.Errorf("say that this sidecar is here: %w", err)
+		return fmt.Errorf("announce this sidecar: %w", err)
 	}
 	return nil
 }

@@ -65,7 +65,7 @@ func (t *Tenure) Peers(ctx context.Context) ([]selfupdate.Peer, error) {
 		clientv3.OpGet(s.keys.lock+"/", clientv3.WithPrefix()),
 	).Commit()
 	if err != nil {
-		return nil, fmt.Errorf("read who else is here: %w", err)
+		return nil, fmt.Errorf("list the sidecars that are present: %w", err)
 	}
 	queued := map[string]int64{}
 	for _, kv := range resp.Responses[1].GetResponseRange().Kvs {

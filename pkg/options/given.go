@@ -194,7 +194,7 @@ func setValue(flag *pflag.Flag, value any) error {
 			err = list.Replace(texts)
 		}
 		if err != nil {
-			return fmt.Errorf("%s: must be a text, or a list of them", shown)
+			return fmt.Errorf("%s: must be a string, or a list of strings", shown)
 		}
 		return nil
 	}
@@ -208,7 +208,7 @@ func setValue(flag *pflag.Flag, value any) error {
 		}
 		if flag.Value.Type() == "string" {
 			// YAML has changed it already: it reads 0123 as 83, and no as false.
-			return fmt.Errorf("%s: must be a text; put it in quotes", shown)
+			return fmt.Errorf("%s: must be a string; put it in quotes", shown)
 		}
 	}
 	err := flag.Value.Set(text)
@@ -249,7 +249,7 @@ func textsOf(value any) ([]string, error) {
 		for i, v := range value {
 			text, ok := v.(string)
 			if !ok {
-				return nil, errors.New("not a text")
+				return nil, errors.New("not a string")
 			}
 			texts[i] = text
 		}
