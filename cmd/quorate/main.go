@@ -40,6 +40,9 @@ func main() {
 	if errors.Is(err, errWaiting) {
 		os.Exit(exitWaiting)
 	}
+	if errors.Is(err, errNotAsked) {
+		os.Exit(exitFailure)
+	}
 	complain(cmd, err)
 	var bad badInput
 	if errors.As(err, &bad) {

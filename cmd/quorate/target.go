@@ -147,16 +147,25 @@ func look(ctx context.Context, cfg coordinator.Config, ask bool) (dump *workload
 		return nil, etcd, nil, err
 	}
 	if ask {
-		members := membership.NewObserver(cfg.Dial, cfg.Endpoints, cfg.ProbeTimeout)
-		defer members.Close()
-		observe := members.Observe
-		facts := dump.Facts(&dump.StatefulSets[0], cfg.Names)
-		if before := (&rollout.State{Set: facts.Set, Pods: facts.Pods}); before.Begins() {
-			observe = members.ObserveWithLists
-		}
-		etcd, complaint = observe(ctx)
+		etcd, complaint = askEtcd(ctx, cfg, dump)
 	}
 	return dump, etcd, complaint, nil
+}
+
+// askEtcd asks every member that can be found from the endpoints. Outside of the members' pods, an endpoint on this
+// machine is taken for the near end of a port-forward.
+func askEtcd(ctx context.Context, cfg coordinator.Config, dump *workload.Dump) (rollout.Membership, error) {
+	set := &dump.StatefulSets[0]
+	members := membership.NewObserver(cfg.Dial, cfg.Endpoints, cfg.ProbeTimeout)
+	defer members.Close()
+	if ownPod(cfg, podsOf(dump, set, cfg.Names)) == nil {
+		members.Relays = nearEnds(cfg.Endpoints)
+	}
+	facts := dump.Facts(set, cfg.Names)
+	if before := (&rollout.State{Set: facts.Set, Pods: facts.Pods}); before.Begins() {
+		return members.ObserveWithLists(ctx)
+	}
+	return members.Observe(ctx)
 }
 
 // readLive fills the dump as kubectl would.
