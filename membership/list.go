@@ -111,11 +111,15 @@ type NoListError struct {
 	// Asked are the URLs that were asked. Why has what came from each of them instead of a list, in the order in which
 	// it came.
 	Asked, Why []string
-	errs       []error
+	// Replied is true if a member answered with an error of etcd's own: then it is there, whatever it refuses.
+	Replied bool
+	errs    []error
 }
 
 func (e *NoListError) silent(a listAnswer) {
-	e.Why = append(e.Why, a.url+": "+refusal(a.err, listDenied))
+	why := strings.TrimPrefix(refusal(a.err, listDenied), "etcd client for ")
+	e.Why = append(e.Why, a.url+": "+strings.TrimPrefix(why, a.url+": "))
+	e.Replied = e.Replied || replied(a.err)
 	e.errs = append(e.errs, a.err)
 }
 

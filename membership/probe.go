@@ -152,7 +152,9 @@ func (p *probes) of(ctx context.Context, m rollout.Membership, i int) *probing {
 	own := p.o.ownURL(member, others)
 	asking := ctx
 	ctx, giveUp := context.WithCancel(ctx)
-	relays := slices.DeleteFunc(slices.Clone(p.o.Relays), func(url string) bool { return hasURL(member.ClientURLs, url) })
+	relays := slices.DeleteFunc(slices.Clone(p.o.Relays), func(url string) bool {
+		return hasURL(member.ClientURLs, url)
+	})
 	b := &probing{cluster: m.ClusterID, member: member, list: p.list, shared: others, relays: relays,
 		deadline: time.Now().Add(p.o.timeout), giveUp: giveUp, done: make(chan struct{})}
 	p.begun = append(p.begun, b)

@@ -71,9 +71,12 @@ func sidecarsEndpoints(p *corev1.Pod) []string {
 	return nil
 }
 
-// nearEnds are the endpoints on this machine.
-func nearEnds(endpoints []string) (near []string) {
-	for _, text := range endpoints {
+// relays are the endpoints on this machine. Outside of the members' pods they are the near ends of port-forwards.
+func relays(cfg coordinator.Config, pods []*corev1.Pod) (near []string) {
+	if ownPod(cfg, pods) != nil {
+		return nil
+	}
+	for _, text := range cfg.Endpoints {
 		if u, err := url.Parse(text); err == nil && workload.Inside(u.Hostname()) {
 			near = append(near, text)
 		}
@@ -81,44 +84,52 @@ func nearEnds(endpoints []string) (near []string) {
 	return near
 }
 
-// answered is true if any member has said anything.
-func answered(m rollout.Membership) bool {
-	return slices.ContainsFunc(m.Members, func(x rollout.Member) bool {
-		p := &x.Probe
-		return p.Status != nil || p.Replied || p.Read != rollout.NotAsked && p.Read != rollout.Failed
-	})
+// silentOf are the members that have said nothing.
+func silentOf(m rollout.Membership) (silent []rollout.Member) {
+	for _, x := range m.Members {
+		if p := &x.Probe; p.Status == nil && !p.Replied && (p.Read == rollout.NotAsked || p.Read == rollout.Failed) {
+			silent = append(silent, x)
+		}
+	}
+	return silent
 }
 
-// silent says why no member of etcd has answered, or returns nil if one has.
-func silent(o *options.Client, cfg coordinator.Config, pods []*corev1.Pod, etcd rollout.Membership,
+// unheard says why too little came from etcd for a decision, or returns nil: no member has answered, or only those that
+// a port-forward leads to, and not every member has one. A member that could have been asked and is silent is a fact.
+// The command is called so.
+func unheard(called string, o *options.Client, cfg coordinator.Config, pods []*corev1.Pod, etcd rollout.Membership,
 	failure error) *report.NotAsked {
-	if answered(etcd) {
-		return nil
-	}
-	n := &report.NotAsked{Why: "no member of etcd answered, so this is no decision"}
+	n := &report.NotAsked{}
+	silent := silentOf(etcd)
 	var none *membership.NoListError
-	switch {
+	switch near := relays(cfg, pods); {
 	case errors.As(failure, &none):
-		n.Details = none.Why
-	case failure != nil:
-		n.Details = strings.Split(failure.Error(), "\n")
-	default:
+		n.Why = "no member of etcd answered, so this is no decision"
+		if n.Details = none.Why; none.Replied {
+			n.Why = "etcd refuses to say who its members are, so this is no decision"
+		}
+	case len(silent) == len(etcd.Members):
 		n.Why = "etcd's member list is known, but no member answered at the address that it advertises, so this is " +
 			"no decision"
-		for _, m := range etcd.Members {
-			n.Details = append(n.Details, cmp.Or(m.Name, fmt.Sprintf("%x", m.ID))+" ("+strings.Join(m.ClientURLs, ", ")+
-				"): "+m.Probe.Detail)
-		}
+	case len(silent) > 0 && len(near) > 0 && len(near) < len(etcd.Members):
+		n.Why = fmt.Sprintf("%d of %d members answered, and there is no port-forward to each, so this is no decision",
+			len(etcd.Members)-len(silent), len(etcd.Members))
+	default:
+		return nil
+	}
+	for _, m := range silent {
+		n.Details = append(n.Details, cmp.Or(m.Name, fmt.Sprintf("%x", m.ID))+" ("+strings.Join(m.ClientURLs, ", ")+
+			"): "+m.Probe.Detail)
 	}
 	for i := range n.Details { // What gRPC says before the reason.
 		n.Details[i] = strings.Replace(n.Details[i], "transport: Error while dialing: ", "", 1)
 	}
-	n.How = waysToAsk(o, cfg, pods)
+	n.How = waysToAsk(called, o, cfg, pods)
 	return n
 }
 
 // waysToAsk are the commands by which this plan can ask etcd.
-func waysToAsk(o *options.Client, cfg coordinator.Config, pods []*corev1.Pod) (ways []report.Way) {
+func waysToAsk(called string, o *options.Client, cfg coordinator.Config, pods []*corev1.Pod) (ways []report.Way) {
 	if own := ownPod(cfg, pods); own != nil {
 		if c := quorateIn(&own.Spec); c != nil && binary(c) != "" {
 			ways = append(ways, report.Way{Say: "To ask as the sidecar in this pod does",
@@ -130,12 +141,12 @@ func waysToAsk(o *options.Client, cfg coordinator.Config, pods []*corev1.Pod) (w
 				Run: []string{fmt.Sprintf("kubectl exec -n %s %s -c %s -- %s", p.Namespace, p.Name, c.Name,
 					asSidecar(cfg, p, c))}})
 		}
-		if way := forwarded(o, cfg, pods); len(way.Run) > 1 {
+		if way := forwarded(called, o, cfg, pods); len(way.Run) > 1 {
 			ways = append(ways, way)
 		}
 	}
 	return append(ways, report.Way{Say: "To see what Kubernetes and the last report say",
-		Run: []string{"quorate status" + arguments(cfg)}})
+		Run: []string{called + " status" + arguments(cfg)}})
 }
 
 // reachable is a pod in which a container runs that has the quorate command, with that container.
@@ -189,7 +200,7 @@ func asSidecar(cfg coordinator.Config, p *corev1.Pod, c *corev1.Container) strin
 const firstLocalPort = 23790
 
 // forwarded is a plan through a port-forward to each pod.
-func forwarded(o *options.Client, cfg coordinator.Config, pods []*corev1.Pod) report.Way {
+func forwarded(called string, o *options.Client, cfg coordinator.Config, pods []*corev1.Pod) report.Way {
 	way := report.Way{Say: "To ask from here, through a port-forward to each pod"}
 	var near []string
 	encrypted := false
@@ -212,7 +223,7 @@ func forwarded(o *options.Client, cfg coordinator.Config, pods []*corev1.Pod) re
 	if len(near) == 0 {
 		return way
 	}
-	command := "quorate plan" + arguments(cfg) + " --endpoints=" + strings.Join(near, ",")
+	command := called + " plan" + arguments(cfg) + " --endpoints=" + strings.Join(near, ",")
 	if encrypted {
 		way.Say += " (add --insecure-skip-tls-verify if the certificates do not name 127.0.0.1)"
 		command += " --cacert=" + cmp.Or(o.Etcd.CACert, "CA.crt") + " --cert=" + cmp.Or(o.Etcd.Cert, "CLIENT.crt") +
@@ -231,7 +242,8 @@ func missing(d *membership.Dump, endpoints []string, again string) *report.NotAs
 	}
 	n := &report.NotAsked{Partly: true}
 	var flags []string
-	way := report.Way{Say: "To get it, from where etcdctl reaches etcd (with --cacert, --cert and --key as there), and plan again"}
+	way := report.Way{Say: "To get it (where etcdctl reaches etcd, with --cacert, --cert and --key as there) and to plan " +
+		"again"}
 	lacks := func(detail, asks, flag, file string) {
 		n.Details = append(n.Details, detail)
 		way.Run = append(way.Run, etcdctl+asks+" -w json > "+file)
@@ -242,14 +254,14 @@ func missing(d *membership.Dump, endpoints []string, again string) *report.NotAs
 	if d.MemberList == nil {
 		detail := "without --member-list nobody knows who the members are"
 		if n.Partly = rows > 0 && healthy == 0; n.Partly {
-			detail += "; etcd without quorum does not tell etcdctl, but a plan without --filename asks each member for " +
-				"the list that it has itself"
+			detail += "; etcd without quorum does not tell etcdctl, but a plan without --filename asks each member " +
+				"for the list that it has itself"
 		}
 		lacks(detail, "member list", "--member-list", "members.json")
 	}
 	if d.EndpointStatus == nil {
-		lacks("without --endpoint-status nobody knows who leads, how far each member is behind, which version it has, "+
-			"and whether etcd raises an alarm", "endpoint status --cluster", "--endpoint-status", "status.json")
+		lacks("without --endpoint-status nobody knows who leads, how far each member is behind, which version it "+
+			"has, and whether etcd raises an alarm", "endpoint status --cluster", "--endpoint-status", "status.json")
 	}
 	if rows == 0 {
 		n.Partly = false

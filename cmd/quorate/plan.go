@@ -41,8 +41,8 @@ type basis struct {
 	// told are the ghosts that the coordinator has told of, and at is the time of the plan.
 	told []report.Ghost
 	at   time.Time
-	// reported is the coordinator's word, nil without a fresh one. notAsked is why there is no decision, nil if there is
-	// one.
+	// reported is the coordinator's word, nil without a fresh one. notAsked is why there is no decision, nil if there
+	// is one.
 	reported *report.Reported
 	notAsked *report.NotAsked
 }
@@ -186,7 +186,7 @@ func (f *planFlags) read(cmd *cobra.Command, o *options.Client, args []string) (
 		if len(args) > 0 {
 			o.Kubernetes.StatefulSet = args[0]
 		}
-		l, err := f.offline(o)
+		l, err := f.offline(name(cmd), o)
 		if err != nil {
 			return looked{}, badInput{err}
 		}
@@ -215,13 +215,15 @@ func (f *planFlags) read(cmd *cobra.Command, o *options.Client, args []string) (
 		cfg.Endpoints = []string{defaultEndpoint}
 	}
 	l.etcd, l.complaint = askEtcd(cmd.Context(), cfg, l.dump)
-	l.notAsked = func(*appsv1.StatefulSet) *report.NotAsked { return silent(o, cfg, pods, l.etcd, l.complaint) }
+	l.notAsked = func(*appsv1.StatefulSet) *report.NotAsked {
+		return unheard(name(cmd), o, cfg, pods, l.etcd, l.complaint)
+	}
 	return l, nil
 }
 
-func (f *planFlags) offline(o *options.Client) (looked, error) {
+func (f *planFlags) offline(called string, o *options.Client) (looked, error) {
 	l := looked{dump: &workload.Dump{DrainTaints: o.DrainTaints}}
-	again := "quorate plan"
+	again := called + " plan"
 	for _, name := range f.files {
 		again += " -f " + name
 		if err := readObjects(name, l.dump); err != nil {

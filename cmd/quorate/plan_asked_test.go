@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/quorate/quorate/internal/etcdtest"
@@ -65,7 +67,8 @@ func inHost(w *world) {
 func steady(text string) string {
 	text = regexp.MustCompile(`-f /\S+/objects.yaml`).ReplaceAllString(text, "-f objects.yaml")
 	text = regexp.MustCompile(`=/\S+/(\S+\.json)`).ReplaceAllString(text, "=$1")
-	return regexp.MustCompile(`reported \d+s ago: (.*), for 3m\d*s?`).ReplaceAllString(text, "reported 4s ago: $1, for 3m")
+	ages := regexp.MustCompile(`reported \d+s ago: (.*), for 3m\d*s?`)
+	return ages.ReplaceAllString(text, "reported 4s ago: $1, for 3m")
 }
 
 func TestAPlanWithoutAFileOfEtcdsIsNoDecision(t *testing.T) {
@@ -329,10 +332,17 @@ func TestAPlanThroughPortForwards(t *testing.T) {
 	if code != 0 || !strings.HasPrefix(out, "Remove etcd-main-2") {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
+	// The others may be as well as can be.
+	out, code = live(t, kubeconfig, "", "-e", etcd.URL(1), "--probe-timeout=2s")
+	if code != exitFailure || !strings.HasPrefix(out, "not asked: 1 of 3 members answered, and there is no port-f") ||
+		!strings.Contains(out, "  etcd-main-2 (http://etcd-main-2.invalid:2379): ") ||
+		strings.Contains(out, "etcd-main-1 (") {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
 	// In a member's own pod an address on this machine is the member's, and what the coordinator cannot reach is not
 	// to be reached here either.
 	out, code = live(t, kubeconfig, "etcd-main-1", "-e", strings.Join(etcd.URLs(), ","), "--probe-timeout=2s")
-	if code != exitFailure || !strings.HasPrefix(out, "not asked: etcd's member list is known, but no member answered") ||
+	if code != exitFailure || !strings.HasPrefix(out, "not asked: etcd's member list is known, but no ") ||
 		!strings.Contains(out, "  etcd-main-2 (http://etcd-main-2.invalid:2379): ") {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
@@ -345,5 +355,29 @@ func TestAReportIsPrintedHarmlessly(t *testing.T) {
 	out, _ := live(t, apiServer(t, w), "", "-e", "http://127.0.0.1:1")
 	if strings.Contains(out, "\x1b") || !strings.HasPrefix(out, "etcd [2Jmain (coordinator") {
 		t.Errorf("%q", out)
+	}
+}
+
+// etcd may be there and say nothing, and then to look for it elsewhere helps nobody.
+func TestEtcdThatRefusesIsNotTakenForSilent(t *testing.T) {
+	etcd := membersOf(t, 3)
+	etcd.Set(func(_ *etcdtest.Cluster, members []*etcdtest.Member) {
+		for _, m := range members {
+			m.ListErr = grpcstatus.Error(codes.InvalidArgument, "etcdserver: user name is empty")
+		}
+	})
+	out, code := live(t, apiServer(t, newWorld(3)), "", "-e", etcd.URL(0))
+	if code != exitFailure || !strings.HasPrefix(out, "not asked: etcd refuses to say who its members are") ||
+		!strings.Contains(out, etcd.URL(0)+": etcdserver: user name is empty") {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+}
+
+// A plugin advises what its user types.
+func TestThePluginIsCalledByItsName(t *testing.T) {
+	stdout, _, _ := invoke(t, plugin, apiServer(t, newWorld(3)), "plan", "-e", "http://127.0.0.1:1", "etcd-main")
+	if !strings.Contains(stdout, "\n  kubectl quorate plan -n garden etcd-main --endpoints=") ||
+		!strings.Contains(stdout, "\n  kubectl quorate status -n garden etcd-main\n") {
+		t.Errorf("%s", stdout)
 	}
 }

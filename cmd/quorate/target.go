@@ -152,15 +152,12 @@ func look(ctx context.Context, cfg coordinator.Config, ask bool) (dump *workload
 	return dump, etcd, complaint, nil
 }
 
-// askEtcd asks every member that can be found from the endpoints. Outside of the members' pods, an endpoint on this
-// machine is taken for the near end of a port-forward.
+// askEtcd asks every member that can be found from the endpoints.
 func askEtcd(ctx context.Context, cfg coordinator.Config, dump *workload.Dump) (rollout.Membership, error) {
 	set := &dump.StatefulSets[0]
 	members := membership.NewObserver(cfg.Dial, cfg.Endpoints, cfg.ProbeTimeout)
 	defer members.Close()
-	if ownPod(cfg, podsOf(dump, set, cfg.Names)) == nil {
-		members.Relays = nearEnds(cfg.Endpoints)
-	}
+	members.Relays = relays(cfg, podsOf(dump, set, cfg.Names))
 	facts := dump.Facts(set, cfg.Names)
 	if before := (&rollout.State{Set: facts.Set, Pods: facts.Pods}); before.Begins() {
 		return members.ObserveWithLists(ctx)

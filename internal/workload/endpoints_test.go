@@ -69,9 +69,10 @@ func TestAPodsSpecTellsWhereItsEtcdIsReached(t *testing.T) {
 			args: []string{"--listen-client-urls=https://[::]:2379,http://127.0.0.1:2381"}, want: own,
 		},
 		{
-			name:    "a script's own variable is not known, and what it listens on is",
-			command: []string{"sh", "-c", "etcd --advertise-client-urls=https://$(hostname):1 --listen-client-urls=https://0.0.0.0:2379"},
-			want:    own,
+			name: "a script's own variable is not known, and what it listens on is",
+			command: []string{"sh", "-c", "etcd --advertise-client-urls=https://$(hostname):1 " +
+				"--listen-client-urls=https://0.0.0.0:2379"},
+			want: own,
 		},
 		{
 			name: "nothing but another container's address of it", near: []string{"https://etcd-main-local:2379"},
@@ -84,7 +85,8 @@ func TestAPodsSpecTellsWhereItsEtcdIsReached(t *testing.T) {
 		},
 		{
 			name: "a pod without a name of its own has an address", near: []string{"https://etcd-main-local:2379"},
-			change: func(p *corev1.Pod) { p.Spec.Subdomain, p.Status.PodIP = "", "fd00::7" }, want: "https://[fd00::7]:2379",
+			change: func(p *corev1.Pod) { p.Spec.Subdomain, p.Status.PodIP = "", "fd00::7" },
+			want:   "https://[fd00::7]:2379",
 		},
 		{
 			name: "one without either", near: []string{"https://etcd-main-local:2379"},
