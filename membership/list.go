@@ -28,6 +28,7 @@ const headStart = 100 * time.Millisecond
 
 // listAnswer is one member's answer to a request for the member list.
 type listAnswer struct {
+	url          string // where it was asked
 	members      []*pb.Member
 	cluster      uint64
 	member       uint64 // whose answer it is
@@ -55,21 +56,25 @@ func (o *Observer) memberList(ctx context.Context, early func(rollout.Membership
 	defer cancel()
 	ask := func(some []string) int {
 		for _, url := range some {
-			wg.Go(func() { answers <- o.listFrom(ctx, url) })
+			wg.Go(func() {
+				a := o.listFrom(ctx, url)
+				a.url = url
+				answers <- a
+			})
 		}
 		return len(some)
 	}
 	late := time.NewTimer(headStart)
 	defer late.Stop()
 	var heard []listAnswer
-	var errs []error
+	none := &NoListError{Asked: addresses}
 	for awaited := ask(addresses[:best]); awaited > 0; {
 		select {
 		case a := <-answers:
 			awaited--
 			switch {
 			case a.err != nil:
-				errs = append(errs, a.err)
+				none.silent(a)
 			case a.linearizable:
 				return known(a), a.term, nil
 			default:
@@ -84,15 +89,11 @@ func (o *Observer) memberList(ctx context.Context, early func(rollout.Membership
 	if len(heard) == 0 {
 		o.last = rollout.Membership{} // All of them may have moved.
 		o.clients.dropAll()           // Dial anew next time, because names may resolve to new addresses.
-		if len(addresses) == 0 {
-			errs = []error{errors.New("no endpoint")}
-		}
 		var m rollout.Membership
-		if slices.ContainsFunc(errs, denied) {
+		if slices.ContainsFunc(none.errs, denied) {
 			m.Detail = listDenied
 		}
-		return m, 0, fmt.Errorf("no member answered with a member list (asked %s): %w",
-			strings.Join(addresses, ", "), errors.Join(errs...))
+		return m, 0, none
 	}
 	furthest := heard[0]
 	for _, a := range heard[1:] {
@@ -104,6 +105,35 @@ func (o *Observer) memberList(ctx context.Context, early func(rollout.Membership
 	m.Agreeing = agreeing(furthest, heard)
 	return m, furthest.term, nil
 }
+
+// NoListError is why an observation has no member list.
+type NoListError struct {
+	// Asked are the URLs that were asked. Why has what came from each of them instead of a list, in the order in which
+	// it came.
+	Asked, Why []string
+	// Replied is true if a member answered with an error of etcd's own: then it is there, whatever it refuses.
+	Replied bool
+	errs    []error
+}
+
+func (e *NoListError) silent(a listAnswer) {
+	why := strings.TrimPrefix(refusal(a.err, listDenied), "etcd client for ")
+	e.Why = append(e.Why, a.url+": "+strings.TrimPrefix(why, a.url+": "))
+	e.Replied = e.Replied || replied(a.err)
+	e.errs = append(e.errs, a.err)
+}
+
+// Error has the causes in full, a line each.
+func (e *NoListError) Error() string {
+	causes := errors.Join(e.errs...)
+	if len(e.Asked) == 0 {
+		causes = errors.New("no endpoint")
+	}
+	return fmt.Sprintf("no member answered with a member list (asked %s): %v", strings.Join(e.Asked, ", "), causes)
+}
+
+// Unwrap returns the causes.
+func (e *NoListError) Unwrap() []error { return e.errs }
 
 func (o *Observer) listFrom(ctx context.Context, url string) listAnswer {
 	client, err := o.clients.get(ctx, url)

@@ -11,8 +11,11 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/quorate/quorate/internal/etcdtest"
+	"github.com/quorate/quorate/membership"
 	"github.com/quorate/quorate/pkg/rollout"
 )
 
@@ -106,6 +109,10 @@ func TestWithNobodyAnsweringTheVotersAreUnknown(t *testing.T) {
 			t.Errorf("the error does not say %q: %v", want, err)
 		}
 	}
+	var none *membership.NoListError
+	if !errors.As(err, &none) || none.Replied || len(none.Why) != 2 || !slices.Equal(none.Asked, c.URLs()) {
+		t.Errorf("got %+v", none)
+	}
 	if _, err := o.Observe(t.Context()); err == nil {
 		t.Error("no error the second time")
 	}
@@ -150,5 +157,18 @@ func TestConfiguredEndpointsAreAskedWhenAllKnownOnesFail(t *testing.T) {
 	c.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[0].List = nil })
 	if got := reads(observe(t, o)); !slices.Equal(got, []rollout.ReadResult{rollout.Answered}) {
 		t.Errorf("reads %v, want the endpoint that was configured", got)
+	}
+}
+
+func TestAMemberThatRefusesItsListIsThere(t *testing.T) {
+	c := etcdtest.Start(t, 1)
+	c.Set(func(_ *etcdtest.Cluster, members []*etcdtest.Member) {
+		members[0].ListErr = status.Error(codes.InvalidArgument, "etcdserver: user name is empty")
+	})
+	_, err := newObserver(t, c, generous).Observe(t.Context())
+	var none *membership.NoListError
+	if !errors.As(err, &none) || !none.Replied ||
+		!slices.Equal(none.Why, []string{c.URL(0) + ": etcdserver: user name is empty"}) {
+		t.Errorf("replied %v, %q", none.Replied, none.Why)
 	}
 }

@@ -25,6 +25,9 @@ type Observer struct {
 	// Probed, if not nil, is told how long each member took to answer a probe, and whether it answered.
 	// It is called for several members at once.
 	Probed func(took time.Duration, answered bool)
+	// Relays are URLs under which a member may be asked that advertises others, such as the near ends of port-forwards.
+	// An answer counts for the member whose ID it carries, and a failure says nothing about any member.
+	Relays []string
 
 	endpoints []string
 	timeout   time.Duration

@@ -41,8 +41,9 @@ type probing struct {
 	cluster uint64
 	member  rollout.Member
 	list    int
-	// shared are those of its URLs under which others may answer as well.
+	// shared are those of its URLs under which others may answer as well, and relays are not among its URLs.
 	shared   []string
+	relays   []string
 	deadline time.Time
 	giveUp   context.CancelFunc
 	done     chan struct{}
@@ -151,7 +152,10 @@ func (p *probes) of(ctx context.Context, m rollout.Membership, i int) *probing {
 	own := p.o.ownURL(member, others)
 	asking := ctx
 	ctx, giveUp := context.WithCancel(ctx)
-	b := &probing{cluster: m.ClusterID, member: member, list: p.list, shared: others,
+	relays := slices.DeleteFunc(slices.Clone(p.o.Relays), func(url string) bool {
+		return hasURL(member.ClientURLs, url)
+	})
+	b := &probing{cluster: m.ClusterID, member: member, list: p.list, shared: others, relays: relays,
 		deadline: time.Now().Add(p.o.timeout), giveUp: giveUp, done: make(chan struct{})}
 	p.begun = append(p.begun, b)
 	go func() {
@@ -199,7 +203,7 @@ func (p *probes) probe(ctx, asking context.Context, b *probing, own string) roll
 // An answer from a URL that others advertise too waits a moment for one from a URL that is the member's own: that is
 // the better one to remember, and to ask for anything else.
 func (p *probes) search(ctx, asking context.Context, b *probing, own string) rollout.Probe {
-	first, rest := distinct(b.member.ClientURLs...), []string(nil)
+	first, rest := distinct(slices.Concat(b.member.ClientURLs, b.relays)...), []string(nil)
 	if own != "" {
 		first, rest = []string{own}, slices.DeleteFunc(first, func(url string) bool { return key(url) == key(own) })
 	}
@@ -260,12 +264,17 @@ const (
 	answeredAsOwn
 )
 
+// others is true for a URL under which others may answer as well.
+func (b *probing) others(url string) bool {
+	return slices.Contains(b.shared, url) || slices.Contains(b.relays, url)
+}
+
 // rank says how much the answer under one URL says of the member. An answer of another member says nothing against this
 // one, and neither does a failure under a URL that others answer as well, as long as the member has one of its own. So
 // the member is down if its own URL fails. It may be down as well if one of two URLs could not be asked, but that is
 // not known.
 func (b *probing) rank(p rollout.Probe, url string) int {
-	others := slices.Contains(b.shared, url)
+	others := b.others(url)
 	switch {
 	case p.Read == rollout.Answered && others:
 		return answeredAsShared
@@ -273,7 +282,7 @@ func (b *probing) rank(p rollout.Probe, url string) int {
 		return answeredAsOwn
 	case p.Status != nil:
 		return identified
-	case others && len(b.shared) < len(b.member.ClientURLs):
+	case others && len(b.shared) < len(b.member.ClientURLs), slices.Contains(b.relays, url):
 		return saysNothing
 	case p.Read == rollout.WrongMember:
 		return another
@@ -386,7 +395,7 @@ func (o *Observer) hear(ctx context.Context, client *clientv3.Client, learner bo
 // judge says what the answer under one of its URLs says of the member. Where others may answer as well, nothing is
 // taken for the member's that does not carry its ID.
 func (b *probing) judge(h *heard, url string) (p rollout.Probe) {
-	alone := !slices.Contains(b.shared, url)
+	alone := !b.others(url)
 	cluster, member := b.cluster, b.member.ID
 	if h.fault != nil {
 		p = *h.fault

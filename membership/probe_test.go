@@ -2,6 +2,7 @@ package membership_test
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -261,5 +262,54 @@ func TestAMemberThatHasNeverStartedHasNoAddress(t *testing.T) {
 	if x := m.Members[2]; x.Name != "" || x.Probe.Read != rollout.Failed ||
 		x.Probe.Detail != "the member has never started" {
 		t.Errorf("got %+v", x)
+	}
+}
+
+// From a laptop the members' own names lead nowhere, and a port-forward leads to one member each.
+func TestAMemberAnswersThroughARelay(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		// relays are the members that the relays lead to.
+		relays []int
+		want   []rollout.ReadResult
+	}{
+		{"none", nil, []rollout.ReadResult{rollout.Failed, rollout.Failed, rollout.Failed}},
+		{"to one of them", []int{1}, []rollout.ReadResult{rollout.Failed, rollout.Answered, rollout.Failed}},
+		{"to each of them", []int{2, 0, 1}, []rollout.ReadResult{rollout.Answered, rollout.Answered, rollout.Answered}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := etcdtest.Start(t, 3)
+			c.Set(func(_ *etcdtest.Cluster, members []*etcdtest.Member) {
+				for i, m := range members {
+					m.Advertised = []string{fmt.Sprintf("http://127.0.0.1:%d", i+1)} // Nobody listens there.
+				}
+			})
+			o := newObserver(t, c, generous)
+			for _, i := range tc.relays {
+				o.Relays = append(o.Relays, c.URL(i))
+			}
+			m := observe(t, o)
+			if got := reads(m); !slices.Equal(got, tc.want) {
+				t.Errorf("%v, want %v", got, tc.want)
+			}
+			for i, x := range m.Members {
+				if x.Probe.Read == rollout.Answered && (x.Probe.Status == nil || x.Probe.URL != c.URL(i)) {
+					t.Errorf("member %d: %+v", i, x.Probe)
+				}
+				if x.Probe.Read == rollout.Failed && !strings.Contains(x.Probe.Detail, "connection refused") {
+					t.Errorf("member %d is said to fail by another's answer: %q", i, x.Probe.Detail)
+				}
+			}
+		})
+	}
+}
+
+// A relay that leads nowhere says nothing against a member that answers under its own URL.
+func TestABrokenRelaySaysNothing(t *testing.T) {
+	c := etcdtest.Start(t, 1)
+	o := newObserver(t, c, generous)
+	o.Relays = []string{"http://127.0.0.1:1"}
+	if m := observe(t, o); m.Members[0].Probe.Read != rollout.Answered || m.Members[0].Probe.Shared {
+		t.Errorf("%+v", m.Members[0].Probe)
 	}
 }

@@ -40,6 +40,9 @@ func main() {
 	if errors.Is(err, errWaiting) {
 		os.Exit(exitWaiting)
 	}
+	if errors.Is(err, errNotAsked) {
+		os.Exit(exitFailure)
+	}
 	complain(cmd, err)
 	var bad badInput
 	if errors.As(err, &bad) {
@@ -77,8 +80,8 @@ must be OnDelete. With any other strategy Quorate does nothing.
 
 If the binary is in the PATH as kubectl-quorate, it is a plugin: kubectl quorate status.
 
-Exit codes: 0 done or asked to stop, 1 failure, 2 bad input, 3 a plan or status
-that holds or waits.`,
+Exit codes: 0 done or asked to stop, 1 failure, or a plan that has not asked etcd,
+2 bad input, 3 a plan or status that holds or waits.`,
 		Version:       version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,

@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
 
+	"github.com/quorate/quorate/coordinator"
 	"github.com/quorate/quorate/internal/report"
 	"github.com/quorate/quorate/internal/workload"
 	"github.com/quorate/quorate/membership"
@@ -22,18 +24,41 @@ const exitWaiting = 3
 // errWaiting ends the command with exitWaiting. Everything has been printed already.
 var errWaiting = errors.New("the rollout holds or waits")
 
+// errNotAsked ends the command with exitFailure. Everything has been printed already.
+var errNotAsked = errors.New("etcd was not asked")
+
 type planFlags struct {
 	self, output, now                          string
 	files                                      []string
 	memberList, endpointStatus, endpointHealth string
 	all                                        bool
+}
+
+// basis is what a plan rests on.
+type basis struct {
+	state  rollout.State
+	policy rollout.Policy
 	// told are the ghosts that the coordinator has told of, and at is the time of the plan.
 	told []report.Ghost
 	at   time.Time
+	// reported is the coordinator's word, nil without a fresh one. notAsked is why there is no decision, nil if there
+	// is one.
+	reported *report.Reported
+	notAsked *report.NotAsked
+}
+
+// looked is what was read, of Kubernetes and of etcd.
+type looked struct {
+	dump *workload.Dump
+	etcd rollout.Membership
+	// notAsked is nil if etcd has answered. complaint is what it has not answered.
+	notAsked  func(*appsv1.StatefulSet) *report.NotAsked
+	complaint error
 }
 
 func plan() *cobra.Command {
 	o := options.NewClient()
+	o.Etcd.Endpoints, o.Etcd.Optional = nil, true // The pods' specs tell them.
 	var f planFlags
 	cmd := &cobra.Command{
 		Use:   "plan [STATEFULSET]",
@@ -43,9 +68,18 @@ is known about it, and every guard's verdict for every candidate. It changes not
 
 Live, it reads the StatefulSet, its pods, their nodes (if you may) and the record's Lease, and
 asks every etcd member. It runs on a laptop, with kubectl's flags and context, or in a pod.
-While a coordinator reports on the Lease, plan uses that coordinator's policy and memory
-(since when a pod fails, which eviction was refused), so that it names the same guard. Give a
-policy flag to see what another policy would do.
+While a coordinator reports on the Lease, plan shows its word first, and uses its policy and
+memory (since when a pod fails, which eviction was refused), so that it names the same guard.
+Give a policy flag to see what another policy would do.
+
+Without --endpoints it asks where the pods' specs say that etcd is: in a member's pod as its
+sidecar does, then the client URLs that the members advertise. If the specs do not say it, it
+asks http://127.0.0.1:2379. Outside of the members' pods, endpoints on this machine are taken
+for port-forwards: each answer counts for the member whose ID it carries.
+
+If no member answers, or a file with an answer of etcd's is missing, plan has not asked, and
+decides nothing: it says "not asked", why, and how to ask. Only what Kubernetes alone decides
+(idle, paused, a template that was not observed yet) is decided all the same.
 
 Offline, it reads the output of standard tools:
 
@@ -56,8 +90,7 @@ Offline, it reads the output of standard tools:
   quorate plan -f objects.yaml --member-list members.json \
     --endpoint-status status.json --endpoint-health health.json
 
-If a file is not given, that witness is missing. Ages come from the objects' timestamps, and
---now makes them reproducible.
+Ages come from the objects' timestamps, and --now makes them reproducible.
 
 With --all it shows every step of the rollout from here, assuming that every replaced pod
 settles and nothing else happens. It also shows everything that is known to go wrong when
@@ -65,20 +98,22 @@ etcd's version changes, with its source, and whether it is about this rollout.
 
 Exit codes:
   0  something to do, complete, or not Quorate's to roll (idle)
-  1  failure: the Kubernetes API cannot be read
+  1  failure: the Kubernetes API cannot be read, or etcd was not asked. With -o json or yaml
+     there is nothing on standard output then, but for one case: the files say which members
+     serve, or that none does. The plan that these files come to has the field notAsked
   2  bad input: a flag, a file, or what is in it
-  3  holding or waiting: the first line says for what (with --all: the first step)`,
+  3  holding or waiting, and it says for what (with --all: the first step)`,
 		Args:              oneStatefulSet,
 		ValidArgsFunction: completeStatefulSet(o),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkOutput(f.output, "table", "json", "yaml"); err != nil {
 				return err
 			}
-			state, policy, err := f.state(cmd, o, args)
+			b, err := f.basis(cmd, o, args)
 			if err != nil {
 				return err
 			}
-			return f.show(cmd.OutOrStdout(), state, policy)
+			return f.show(cmd.OutOrStdout(), b)
 		},
 	}
 	cmd.SetUsageFunc(usage)
@@ -105,75 +140,94 @@ Exit codes:
 	return cmd
 }
 
-// state reads one observation, from files or live, and the policy to decide it with.
-func (f *planFlags) state(cmd *cobra.Command, o *options.Client, args []string) (rollout.State, rollout.Policy, error) {
-	fail := func(err error) (rollout.State, rollout.Policy, error) { return rollout.State{}, rollout.Policy{}, err }
-	now := time.Now()
+// basis reads one observation, from files or live, and the policy to decide it with.
+func (f *planFlags) basis(cmd *cobra.Command, o *options.Client, args []string) (basis, error) {
+	b := basis{at: time.Now()}
 	if f.now != "" {
 		var err error
-		if now, err = time.Parse(time.RFC3339, f.now); err != nil {
-			return fail(badInput{fmt.Errorf("--now: %q is not a time such as 2026-01-02T15:04:05Z", f.now)})
+		if b.at, err = time.Parse(time.RFC3339, f.now); err != nil {
+			return b, badInput{fmt.Errorf("--now: %q is not a time such as 2026-01-02T15:04:05Z", f.now)}
 		}
 	}
-	dump, etcd, err := f.read(cmd, o, args)
+	l, err := f.read(cmd, o, args)
 	if err != nil {
-		return fail(err)
+		return b, err
 	}
-	set, err := dump.Select(o.Kubernetes.Namespace, o.Kubernetes.StatefulSet)
+	set, err := l.dump.Select(o.Kubernetes.Namespace, o.Kubernetes.StatefulSet)
 	if err != nil {
-		return fail(badInput{fmt.Errorf("--filename: %w", err)})
+		return b, badInput{fmt.Errorf("--filename: %w", err)}
 	}
-	seen, complaint := outside(dump, set, o.Kubernetes.Names(), etcd, now)
+	seen, complaint := outside(l.dump, set, o.Kubernetes.Names(), l.etcd, b.at)
 	complain(cmd, complaint)
-	state := seen.State
-	state.Self = f.self
-	if seen.Last.Fresh(now, seen.Lease) && seen.Last.Memory.Recall(&state) && f.self == "" {
-		state.Self = seen.Last.Coordinator
+	b.state = seen.State
+	b.state.Self = f.self
+	if seen.Last.Fresh(b.at, seen.Lease) && seen.Last.Memory.Recall(&b.state) && f.self == "" {
+		b.state.Self = seen.Last.Coordinator
 	}
-	f.told, f.at = seen.Last.Ghosts, now
-	policy := policy(o, &seen)
-	state.InWindow = policy.DefragmentWindow.Contains(now)
-	return state, policy, nil
+	b.told = seen.Last.Ghosts
+	b.policy = policy(o, &seen)
+	b.state.InWindow = b.policy.DefragmentWindow.Contains(b.at)
+	b.reported = report.ReportedTo(b.at, &seen.Last, seen.Lease, seen.State.Set.UpdateRevision)
+	if _, certain := report.Certain(b.state, b.policy); !certain {
+		b.notAsked = l.notAsked(set)
+	}
+	if b.notAsked == nil {
+		complain(cmd, l.complaint)
+	}
+	return b, nil
 }
 
 // read reads the objects and what etcd says.
-func (f *planFlags) read(cmd *cobra.Command, o *options.Client, args []string) (*workload.Dump, rollout.Membership,
-	error) {
+func (f *planFlags) read(cmd *cobra.Command, o *options.Client, args []string) (looked, error) {
 	if len(f.files) > 0 {
 		if err := errors.Join(o.Load(), o.ValidateRollout()); err != nil {
-			return nil, rollout.Membership{}, badInput{err}
+			return looked{}, badInput{err}
 		}
 		if len(args) > 0 {
 			o.Kubernetes.StatefulSet = args[0]
 		}
-		dump := &workload.Dump{DrainTaints: o.DrainTaints}
-		etcd, err := f.offline(dump)
+		l, err := f.offline(name(cmd), o)
 		if err != nil {
-			return nil, rollout.Membership{}, badInput{err}
+			return looked{}, badInput{err}
 		}
-		return dump, etcd, nil
+		return l, nil
 	}
 	if f.memberList+f.endpointStatus+f.endpointHealth != "" {
-		return nil, rollout.Membership{},
-			badInput{errors.New("--member-list, --endpoint-status and --endpoint-health go with --filename: give " +
-				"the objects as well")}
+		return looked{}, badInput{errors.New("--member-list, --endpoint-status and --endpoint-health go with " +
+			"--filename: give the objects as well")}
 	}
 	cfg, err := reach(cmd.Context(), o, args)
 	if err != nil {
-		return nil, rollout.Membership{}, err
+		return looked{}, err
 	}
 	if f.self == "" {
 		f.self = cfg.PodName
 	}
-	dump, etcd, complaint, err := look(cmd.Context(), cfg, true)
-	complain(cmd, complaint)
-	return dump, etcd, err
+	l := looked{}
+	if l.dump, _, _, err = look(cmd.Context(), cfg, false); err != nil {
+		return looked{}, err
+	}
+	pods := podsOf(l.dump, &l.dump.StatefulSets[0], cfg.Names)
+	if len(cfg.Endpoints) == 0 {
+		cfg.Endpoints = endpointsOf(cfg, pods)
+	}
+	if len(cfg.Endpoints) == 0 {
+		cfg.Endpoints = []string{defaultEndpoint}
+	}
+	l.etcd, l.complaint = askEtcd(cmd.Context(), cfg, l.dump)
+	l.notAsked = func(*appsv1.StatefulSet) *report.NotAsked {
+		return unheard(name(cmd), o, cfg, pods, l.etcd, l.complaint)
+	}
+	return l, nil
 }
 
-func (f *planFlags) offline(dump *workload.Dump) (rollout.Membership, error) {
+func (f *planFlags) offline(called string, o *options.Client) (looked, error) {
+	l := looked{dump: &workload.Dump{DrainTaints: o.DrainTaints}}
+	again := called + " plan"
 	for _, name := range f.files {
-		if err := readObjects(name, dump); err != nil {
-			return rollout.Membership{}, fmt.Errorf("--filename: %q: %w", name, err)
+		again += " -f " + name
+		if err := readObjects(name, l.dump); err != nil {
+			return l, fmt.Errorf("--filename: %q: %w", name, err)
 		}
 	}
 	var d membership.Dump
@@ -188,13 +242,20 @@ func (f *planFlags) offline(dump *workload.Dump) (rollout.Membership, error) {
 		if part.name == "" {
 			continue
 		}
+		again += " " + part.flag + "=" + part.name
 		data, err := os.ReadFile(part.name)
 		if err != nil {
-			return rollout.Membership{}, fmt.Errorf("%s: %w", part.flag, err)
+			return l, fmt.Errorf("%s: %w", part.flag, err)
 		}
 		*part.into = data
 	}
-	return d.Membership()
+	l.notAsked = func(set *appsv1.StatefulSet) *report.NotAsked {
+		names := o.Kubernetes.Names()
+		return missing(&d, endpointsOf(coordinator.Config{Names: names}, podsOf(l.dump, set, names)), again)
+	}
+	var err error
+	l.etcd, err = d.Membership()
+	return l, err
 }
 
 func readObjects(name string, dump *workload.Dump) error {
@@ -209,26 +270,47 @@ func readObjects(name string, dump *workload.Dump) error {
 	return dump.Read(file)
 }
 
-func (f *planFlags) show(w io.Writer, state rollout.State, policy rollout.Policy) error {
-	decisions := []rollout.Decision{rollout.Decide(state, policy)}
-	if f.all {
-		decisions = rollout.Predict(state, policy)
+func (f *planFlags) show(w io.Writer, b basis) error {
+	decisions := []rollout.Decision{rollout.Decide(b.state, b.policy)}
+	decided := b.notAsked == nil
+	if f.all && decided {
+		decisions = rollout.Predict(b.state, b.policy)
 	}
 	plans := make([]report.Plan, len(decisions))
 	for i, d := range decisions {
 		plans[i] = report.NewPlan(d)
 	}
-	if f.all {
-		plans[0].Preflight = report.NewPreflight(decisions[0])
+	first := &plans[0]
+	if f.all && decided {
+		first.Preflight = report.NewPreflight(decisions[0])
 	}
-	plans[0].Ghosts = report.GhostsOf(decisions[0].Assessment, f.told, f.at)
+	first.Ghosts = report.GhostsOf(decisions[0].Assessment, b.told, b.at)
+	first.Reported = b.reported
+	if !decided {
+		return f.showNotAsked(w, b.notAsked, plans)
+	}
 	if err := render(w, f.output, f.all, plans); err != nil {
 		return err
 	}
-	if plans[0].Waits() {
+	if first.Waits() {
 		return errWaiting
 	}
 	return nil
+}
+
+// showNotAsked shows a plan that is no decision. Programs get one only where it is known who serves, because they may
+// not look at anything but the action.
+func (f *planFlags) showNotAsked(w io.Writer, n *report.NotAsked, plans []report.Plan) error {
+	plans[0].Undecided(n)
+	if f.output == "table" || n.Partly {
+		if err := render(w, f.output, f.all, plans); err != nil {
+			return err
+		}
+	}
+	if f.output == "table" {
+		return errNotAsked
+	}
+	return errors.New(n.String())
 }
 
 func render(w io.Writer, output string, all bool, plans []report.Plan) error {
@@ -237,8 +319,8 @@ func render(w io.Writer, output string, all bool, plans []report.Plan) error {
 		return encode(w, output, plans)
 	case output != "table":
 		return encode(w, output, plans[0])
-	case all:
-		return errors.Join(report.Order(w, plans), plans[0].Preflight.Table(w))
+	case !all, plans[0].NotAsked != nil:
+		return plans[0].Table(w)
 	}
-	return plans[0].Table(w)
+	return errors.Join(plans[0].Reported.Write(w, false), report.Order(w, plans), plans[0].Preflight.Table(w))
 }

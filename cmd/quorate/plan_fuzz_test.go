@@ -23,7 +23,7 @@ func FuzzPlan(f *testing.F) {
 	seed := func(files map[string][]byte) {
 		f.Add(files["objects.yaml"], files["member-list.json"], files["endpoint-status.json"], files["endpoint-health.json"])
 	}
-	for _, s := range situations {
+	for _, s := range slices.Concat(situations, unasked) {
 		seed(s.make().files(f))
 	}
 	recorded, err := filepath.Glob(filepath.Join("testdata", "recorded", "*.txtar"))

@@ -275,14 +275,6 @@ var situations = []situation{
 		w.quorumLost(15 * time.Second)
 		w.stopped(1, 15*time.Second, "PodInitializing")
 	}},
-	{"member-list-missing", "Hold - VotersUnknown Serving", "", 3, func(w *world) { w.noList = true }},
-	{"member-list-missing-dead-pod", "Remove etcd-main-1 - NotServingFirst", "", 3, func(w *world) {
-		w.quorumLost(20 * time.Minute)
-		w.stopped(1, 20*time.Minute, "CrashLoopBackOff")
-		w.noList = true
-	}},
-	{"health-missing", "Hold - QuorumFloor Serving", "", 3, func(w *world) { w.noHealth = true }},
-	{"status-missing", "Wait - CaughtUp Serving", "", 3, func(w *world) { w.noStatus = true }},
 	{"scale-out-from-1-to-3", "Wait - UpdatedPending UpdatedSettle", "", 3, func(w *world) {
 		w.updated(1, time.Minute)
 		w.updated(2, time.Minute)

@@ -147,16 +147,22 @@ func look(ctx context.Context, cfg coordinator.Config, ask bool) (dump *workload
 		return nil, etcd, nil, err
 	}
 	if ask {
-		members := membership.NewObserver(cfg.Dial, cfg.Endpoints, cfg.ProbeTimeout)
-		defer members.Close()
-		observe := members.Observe
-		facts := dump.Facts(&dump.StatefulSets[0], cfg.Names)
-		if before := (&rollout.State{Set: facts.Set, Pods: facts.Pods}); before.Begins() {
-			observe = members.ObserveWithLists
-		}
-		etcd, complaint = observe(ctx)
+		etcd, complaint = askEtcd(ctx, cfg, dump)
 	}
 	return dump, etcd, complaint, nil
+}
+
+// askEtcd asks every member that can be found from the endpoints.
+func askEtcd(ctx context.Context, cfg coordinator.Config, dump *workload.Dump) (rollout.Membership, error) {
+	set := &dump.StatefulSets[0]
+	members := membership.NewObserver(cfg.Dial, cfg.Endpoints, cfg.ProbeTimeout)
+	defer members.Close()
+	members.Relays = relays(cfg, podsOf(dump, set, cfg.Names))
+	facts := dump.Facts(set, cfg.Names)
+	if before := (&rollout.State{Set: facts.Set, Pods: facts.Pods}); before.Begins() {
+		return members.ObserveWithLists(ctx)
+	}
+	return members.Observe(ctx)
 }
 
 // readLive fills the dump as kubectl would.

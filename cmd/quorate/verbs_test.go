@@ -324,8 +324,10 @@ func TestTheArgumentWinsOverTheFile(t *testing.T) {
 		says string
 	}{
 		{"status", []string{"status", "etcd-main", config}, 0, "garden/etcd-main"},
-		{"plan", []string{"plan", "etcd-main", config, "-e", "http://127.0.0.1:1", "--probe-timeout=300ms"}, 3, "Wait"},
-		{"plan from files", []string{"plan", "etcd-main", config, "-f", filepath.Join(dir, "objects.yaml")}, 3, "Wait"},
+		{"plan", []string{"plan", "etcd-main", config, "-e", "http://127.0.0.1:1", "--probe-timeout=300ms"}, 1,
+			"quorate status -n garden etcd-main"},
+		{"plan from files", []string{"plan", "etcd-main", config, "-f", filepath.Join(dir, "objects.yaml")}, 1,
+			"etcd-main-2"},
 		{"without an argument the file is good", []string{"status", config}, 1, "etcd-events"},
 		{"and the flag wins as well", []string{"status", "--statefulset=etcd-main", config}, 0, "garden/etcd-main"},
 	} {

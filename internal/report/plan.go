@@ -34,6 +34,10 @@ type Plan struct {
 	Cluster string `json:"cluster,omitempty"`
 	// NoSpace is true while etcd takes no writes, because of an alarm NOSPACE.
 	NoSpace bool `json:"noSpace,omitempty"`
+	// Reported is what the coordinator has reported, beside a plan of somebody else's. NotAsked is set where that plan
+	// is no decision.
+	Reported *Reported `json:"reported,omitempty"`
+	NotAsked *NotAsked `json:"notAsked,omitempty"`
 }
 
 // Work is what one duty has decided.
@@ -234,26 +238,32 @@ func (w Work) Headline() string {
 // then, for every candidate, what the guards say.
 func (p Plan) Table(w io.Writer) error {
 	var b strings.Builder
-	printf(&b, "%s\n  %s\n  rule %s", p.Headline(), p.Reason, p.Rule)
-	if p.Voters > 0 {
-		b.WriteString("; " + p.votersInWords())
+	if err := p.Reported.Write(&b, p.NotAsked != nil); err != nil {
+		return err
 	}
-	if p.Do != "" {
-		printf(&b, "\n  what to do: %s", p.Do)
+	switch {
+	case p.NotAsked != nil && p.NotAsked.Partly:
+		p.NotAsked.write(&b)
+		printf(&b, "\nThe other files alone say %s. That is no decision.\n  %s\n", p.Headline(), p.Reason)
+	case p.NotAsked != nil:
+		p.NotAsked.write(&b)
+	default:
+		if p.Reported != nil {
+			b.WriteString("This plan says:\n")
+		}
+		p.head(&b)
 	}
-	for _, who := range p.Leaving {
-		printf(&b, "\n  leaving: %s", who)
-	}
-	for i := range p.Ghosts {
-		printf(&b, "\n  ghost: %s", p.Ghosts[i].Tell(time.Time{}))
-	}
-	b.WriteString("\n\n")
+	b.WriteString("\n")
 
 	t := newTable(&b, "POD", "MEMBER", "ID", "ROLE", "EVIDENCE", "REVISION", "SETTLED", "DETAIL")
 	for _, m := range p.Members {
 		t.row(dash(m.Pod), dash(m.Member), dash(m.ID), dash(m.Role), m.Evidence, m.revision(), yes(m.Settled), m.Detail)
 	}
 	if err := t.Flush(); err != nil {
+		return err
+	}
+	if p.NotAsked != nil { // The guards judge what nobody has seen.
+		_, err := io.WriteString(w, b.String())
 		return err
 	}
 	if err := p.guards(&b); err != nil {
@@ -270,6 +280,24 @@ func (p Plan) Table(w io.Writer) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// head says what happens and why.
+func (p Plan) head(b *strings.Builder) {
+	printf(b, "%s\n  %s\n  rule %s", p.Headline(), p.Reason, p.Rule)
+	if p.Voters > 0 {
+		b.WriteString("; " + p.votersInWords())
+	}
+	if p.Do != "" {
+		printf(b, "\n  what to do: %s", p.Do)
+	}
+	for _, who := range p.Leaving {
+		printf(b, "\n  leaving: %s", who)
+	}
+	for i := range p.Ghosts {
+		printf(b, "\n  ghost: %s", p.Ghosts[i].Tell(time.Time{}))
+	}
+	b.WriteString("\n")
 }
 
 // guards writes what the guards say of every candidate.

@@ -165,10 +165,9 @@ func look(o Outside) Status {
 		s.onlyKnownTimes()
 		return s
 	}
-	// These two rules need no member list.
+	var certain bool
 	sight.State.Etcd = rollout.Membership{}
-	sight.Decision = rollout.Decide(sight.State, o.Policy)
-	certain := sight.Decision.Rule == rollout.RuleNotOurs || sight.Decision.Rule == rollout.RuleHeld
+	sight.Decision, certain = Certain(sight.State, o.Policy)
 	mine := New(sight, last)
 	believed := same && (certain || o.Last.obeys(&mine))
 	if len(o.Last.Leaving) == 0 {
