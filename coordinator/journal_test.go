@@ -110,7 +110,7 @@ func TestARolloutIsToldInEveryWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 3)
 		registry := prometheus.NewRegistry()
-		stop := run(t, s.config(telling(s.kube, registry)))
+		stop := run(t, s.config(telling(s.kube, registry), func(c *Config) { c.Version = "v1.2.3" }))
 		<-time.After(time.Minute)
 		s.update("rev-2")
 		within(t, 20*time.Second, "a rollout in the metrics", func() bool {
@@ -166,10 +166,13 @@ func TestARolloutIsToldInEveryWay(t *testing.T) {
 			{"quorate_rollout_state", []string{"Complete"}, 1},
 			{"quorate_rollout_state", nil, 1},
 			{"quorate_record_epoch", nil, float64(r.Epoch)},
-			{"quorate_failures_in_a_row", nil, 0},
+			{"quorate_consecutive_failures", nil, 0},
 			{"quorate_coordinator", nil, 0},
 			{"quorate_voters", nil, 0},
 			{"quorate_stale_removals_refused_total", nil, 0},
+			{"quorate_rollouts_completed_total", nil, 1},
+			{"quorate_rollout_duration_seconds", nil, 1},
+			{"quorate_build_info", []string{"v1.2.3"}, 1},
 		} {
 			if got := metric(t, registry, m.name, m.labels...); got != m.want {
 				t.Errorf("%s%q: %v, want %v", m.name, m.labels, got, m.want)
@@ -259,6 +262,50 @@ func TestWhatIsToldGoesOnAcrossAChangeOfTheCoordinator(t *testing.T) {
 		}
 		if len(h) != 1 || h[0].Pod != "etcd-2" || h[0].Epoch != first.Epoch {
 			t.Errorf("history %+v", h)
+		}
+	})
+}
+
+func TestARolloutThatTwoCoordinatorsCarryOutIsCountedByOneAndLastsFromWhereTheFirstBegan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 3)
+		first, second := prometheus.NewRegistry(), prometheus.NewRegistry()
+		stop := run(t, s.config(telling(s.kube, first)))
+		<-time.After(time.Minute)
+		begun := time.Now()
+		s.update("rev-2")
+		within(t, 30*time.Second, "a first removal", func() bool { return strings.Contains(s.story(), "etcd-2") })
+		s.annotate(rollout.ControlPaused, "true")
+		<-time.After(10 * time.Minute)
+		if n := metric(t, first, "quorate_rollouts_completed_total"); n != 0 {
+			t.Errorf("%v are counted before the end", n)
+		}
+		stop()
+		defer run(t, s.config(telling(s.kube, second), func(c *Config) { c.PodName = "etcd-1" }))()
+		s.annotate(rollout.ControlPaused, "false")
+		within(t, 5*time.Minute, "the rollout", func() bool { return s.settled("rev-2") })
+		within(t, time.Minute, "that it is counted", func() bool {
+			return metric(t, second, "quorate_rollouts_completed_total") == 1
+		})
+		_, h := s.published(t)
+		end := h[len(h)-1]
+		last := metric(t, second, "quorate_rollout_last_completion_timestamp_seconds")
+		if end.What != report.Completed || last != float64(end.At.UnixMilli())/1000 {
+			t.Errorf("the last completion was at %v, and the history tells %+v", last, end)
+		}
+		families, _ := second.Gather()
+		for _, f := range families {
+			if f.GetName() != "quorate_rollout_duration_seconds" {
+				continue
+			}
+			took, want := f.GetMetric()[0].GetHistogram().GetSampleSum(), end.At.Sub(begun).Seconds()
+			if took > want || took < want-10 {
+				t.Errorf("it took %v s, and the template changed %v s before the end", took, want)
+			}
+		}
+		<-time.After(10 * time.Minute)
+		if n := metric(t, second, "quorate_rollouts_completed_total"); n != 1 {
+			t.Errorf("counted %v times", n)
 		}
 	})
 }

@@ -20,11 +20,13 @@ import (
 // eventAPI notes what is asked, and answers a patch with an error of choice.
 type eventAPI struct {
 	asked []string
+	told  []string
 	patch error
 }
 
 func (a *eventAPI) Create(_ context.Context, e *corev1.Event, _ metav1.CreateOptions) (*corev1.Event, error) {
 	a.asked = append(a.asked, "create")
+	a.told = append(a.told, e.Type+" "+e.Reason+" "+e.Message)
 	return e, nil
 }
 

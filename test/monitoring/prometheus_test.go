@@ -93,7 +93,7 @@ var sidecars = []sidecar{
 func export(t *testing.T, s sidecar) http.Handler {
 	t.Helper()
 	registry := prometheus.NewRegistry()
-	m, err := report.NewMetrics(registry, "ns", s.set)
+	m, err := report.NewMetrics(registry, "ns", s.set, "v1.2.3")
 	require.NoError(t, err)
 	pages := promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -106,7 +106,7 @@ func export(t *testing.T, s sidecar) http.Handler {
 func exported(t *testing.T) ([]string, error) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
-	m, err := report.NewMetrics(registry, "ns", "etcd")
+	m, err := report.NewMetrics(registry, "ns", "etcd", "v1.2.3")
 	require.NoError(t, err)
 	for range 2 { // What holds is counted from the second look on.
 		sidecars[0].goes(m, time.Now())
