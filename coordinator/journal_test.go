@@ -144,9 +144,10 @@ func TestARolloutIsToldInEveryWay(t *testing.T) {
 			t.Errorf("the history tells %q, want %q", happened, want)
 		}
 		for _, words := range [][]string{
-			{"Normal etcd Serving Removed etcd-2 for revision rev-2", "3 of 3 voters serve, quorum 2"},
-			{"Normal etcd HandOverLeadership Moved etcd's leadership from etcd-0 to etcd-1"},
-			{"Normal etcd Complete The rollout of revision rev-2 is complete: 3 of 3"},
+			{"Normal etcd PodRemoved Removed etcd-2 for revision rev-2, by the rule Serving: ",
+				"3 of 3 voters serve, quorum 2"},
+			{"Normal etcd LeaderMoved Moved etcd's leadership from etcd-0 to etcd-1, by the rule HandOverLeadership"},
+			{"Normal etcd RolloutCompleted The rollout of revision rev-2 is complete: 3 of 3"},
 		} {
 			if !s.toldOf(words...) {
 				t.Errorf("no event tells %q:\n%s", words, strings.Join(s.told, "\n"))
@@ -208,7 +209,8 @@ func TestAHoldIsToldToTheLeasesReadersWithinSecondsAndBecomesAnEventWhenItLasts(
 			t.Errorf("an event at once: %q", s.told)
 		}
 		within(t, time.Minute, "an event", func() bool {
-			return s.toldOf("Warning etcd Paused Hold for 3", rollout.ControlPaused, "What to do: ")
+			return s.toldOf("Warning etcd RolloutHeld Paused has held the rollout for 3", rollout.ControlPaused,
+				"What to do: ")
 		})
 		if took := time.Since(begin); took < report.HoldLasts {
 			t.Errorf("an event after %v", took)
@@ -331,7 +333,7 @@ func TestAnOverrideIsLoud(t *testing.T) {
 		within(t, time.Minute, "a removal", func() bool { return s.story() != "" })
 		<-time.After(5 * time.Second)
 		if !s.toldOf("Warning etcd GuardsOverridden HostGates") ||
-			!s.toldOf("Warning etcd HostGates HostGates would have held this", "Removed etcd-2") {
+			!s.toldOf("Warning etcd GuardsOverridden HostGates would have held this", "Removed etcd-2") {
 			t.Errorf("events:\n%s", strings.Join(s.told, "\n"))
 		}
 		if got := metric(t, registry, "quorate_override", "HostGates"); got != 1 {

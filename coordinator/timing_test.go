@@ -1420,7 +1420,7 @@ func TestEvidenceThatIsAlwaysTooOld(t *testing.T) {
 					if r, _ := s.published(t); len(r.Faults) != 1 || !strings.HasPrefix(r.Faults[0], called) {
 						t.Errorf("status: %q", r.Faults)
 					}
-					if !s.toldOf("Warning etcd EvidenceTooOld") {
+					if !s.toldOf("Warning etcd DecisionDropped") {
 						t.Errorf("events:\n%s", strings.Join(s.told, "\n"))
 					}
 				}

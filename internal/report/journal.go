@@ -236,8 +236,8 @@ func (j *Journal) Done(o Outcome) {
 	}
 }
 
-// enter adds an entry to the history, and tells of it in an event. The UID is that of a pod whose own events are to tell
-// of it as well.
+// enter adds an entry to the history, and tells of it in an event. The UID is that of a pod whose own events are to
+// tell of it as well.
 func (j *Journal) enter(e Entry, podUID string) { j.Events.Tell(j.add(e), podUID) }
 
 // add adds an entry to the history. The rest of the entry comes from the last report.

@@ -129,6 +129,13 @@ func TestWhatHasBecomeOfAnOperationIsToldAndCounted(t *testing.T) {
 			if what != tc.what || reason != tc.reason || (tc.what == "") != (len(h) == 0) {
 				t.Errorf("the history tells %+v", h)
 			}
+			result := ""
+			if r := tc.outcome.Result; r == report.OutcomeFailed || r == report.OutcomeUnclear {
+				result = r
+			}
+			if len(h) == 1 && h[0].Result != result {
+				t.Errorf("its result is %q, want %q", h[0].Result, result)
+			}
 			if j.HasNews() != (tc.what != "") {
 				t.Errorf("news for the Lease: %v", j.HasNews())
 			}
@@ -139,8 +146,8 @@ func TestWhatHasBecomeOfAnOperationIsToldAndCounted(t *testing.T) {
 	}
 }
 
-// A coordinator tells the Lease that its rollout is complete with the write that gives the record back. Another may have
-// claimed the record just then, or nobody knows whether the write has landed.
+// A coordinator tells the Lease that its rollout is complete with the write that gives the record back. Another may
+// have claimed the record just then, or nobody knows whether the write has landed.
 func TestACompletedRolloutIsCountedOnceByTheSidecarWhoseWordTheLeaseHas(t *testing.T) {
 	type sidecar struct {
 		*report.Journal
