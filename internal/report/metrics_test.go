@@ -38,8 +38,8 @@ What is marked *coordinator only* is there at the sidecar that coordinates and v
 another one takes over: aggregate it, for example with
 ` + "`max by (namespace, statefulset, guard) (…)`" + `. Guards and rules are those of [reference.md](reference.md).
 
-The alerts, the dashboard and how to install them are in [deploy/monitoring](../deploy/monitoring);
-what to do about an alert is in [operations.md](operations.md#alerts).
+The alerts, the dashboard, a PodMonitor that scrapes the standalone sidecars, and how to install them are
+in [deploy/monitoring](../deploy/monitoring); what to do about an alert is in [operations.md](operations.md#alerts).
 
 | Metric | Type | Labels | Meaning |
 |---|---|---|---|
