@@ -132,13 +132,15 @@ type kept struct{ reason, words string }
 // keptOf is what a duty does. Whatever is not about anything else is about the rollout.
 func keptOf(d rollout.DutyName) kept {
 	switch d {
+	case rollout.DutyHeld:
+		return kept{"Rollout", "everything"}
 	case rollout.DutyMakeWay:
 		return kept{"LeaderMove", "the change of etcd's leader"}
 	case rollout.DutyGhosts:
 		return kept{"MemberRemoval", "the removal of a member"}
 	case rollout.DutyDefragment:
 		return kept{"Defragmentation", "the defragmentation"}
-	case rollout.DutyHeld, rollout.DutyRoll:
+	case rollout.DutyRoll:
 	}
 	return kept{"Rollout", "the rollout"}
 }
