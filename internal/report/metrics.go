@@ -71,8 +71,8 @@ func NewMetrics(registerer prometheus.Registerer, namespace, statefulSet, versio
 		info = &debug.BuildInfo{}
 	}
 	b := buildOf(info, version)
-	gauges("quorate_build_info", "1, with the version and the commit of the Quorate that this sidecar runs, where they "+
-		"are known, and the version of Go.", "version", "revision", "goversion").
+	gauges("quorate_build_info", "1, with the version and the commit of the Quorate that this sidecar runs, where "+
+		"they are known, and the version of Go.", "version", "revision", "goversion").
 		WithLabelValues(b.version, b.revision, cmp.Or(b.goVersion, runtime.Version())).Set(1)
 	m.coordinator = gauge("quorate_coordinator",
 		"1 while this sidecar coordinates a rollout, with the lock or in the fallback.")
