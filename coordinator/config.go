@@ -103,7 +103,8 @@ type Config struct {
 	// coordinator without a lock may claim it; whole seconds, at least three. A holder whose lock etcd
 	// confirms writes three times as much. So if it dies together with the quorum, another waits that long.
 	RecordDuration time.Duration
-	// Version is what the host calls its own version; the sidecars tell each other.
+	// Version is what the host calls its own version; the sidecars tell each other. The metric quorate_build_info
+	// has it where the linker does not know that of Quorate's module.
 	Version string
 
 	// Events is the Kubernetes API for events in Namespace, where every removal, change of

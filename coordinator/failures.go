@@ -64,7 +64,7 @@ func (f *failures) tooOld(ctx context.Context, o *observation, ours bool) unfit 
 	err := agedError{age: age, etcd: o.etcdTook, most: f.c.cfg.MaxEvidenceAge}
 	f.aged.note(f.c.log, what, err)
 	if f.aged.row == unfitAfter {
-		f.c.journal.Events.Warn(report.EvidenceTooOld, what+": "+err.Error())
+		f.c.journal.Events.Warn(report.ReasonDecisionDropped, what+": "+err.Error())
 	}
 	if age-o.etcdTook > o.etcdTook {
 		return f.letAnotherTry(ctx, what, err, f.aged.row, ours)

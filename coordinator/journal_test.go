@@ -110,7 +110,7 @@ func TestARolloutIsToldInEveryWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 3)
 		registry := prometheus.NewRegistry()
-		stop := run(t, s.config(telling(s.kube, registry)))
+		stop := run(t, s.config(telling(s.kube, registry), func(c *Config) { c.Version = "v1.2.3" }))
 		<-time.After(time.Minute)
 		s.update("rev-2")
 		within(t, 20*time.Second, "a rollout in the metrics", func() bool {
@@ -144,9 +144,10 @@ func TestARolloutIsToldInEveryWay(t *testing.T) {
 			t.Errorf("the history tells %q, want %q", happened, want)
 		}
 		for _, words := range [][]string{
-			{"Normal etcd Serving Removed etcd-2 for revision rev-2", "3 of 3 voters serve, quorum 2"},
-			{"Normal etcd HandOverLeadership Moved etcd's leadership from etcd-0 to etcd-1"},
-			{"Normal etcd Complete The rollout of revision rev-2 is complete: 3 of 3"},
+			{"Normal etcd PodRemoved Removed etcd-2 for revision rev-2, by the rule Serving: ",
+				"3 of 3 voters serve, quorum 2"},
+			{"Normal etcd LeaderMoved Moved etcd's leadership from etcd-0 to etcd-1, by the rule HandOverLeadership"},
+			{"Normal etcd RolloutCompleted The rollout of revision rev-2 is complete: 3 of 3"},
 		} {
 			if !s.toldOf(words...) {
 				t.Errorf("no event tells %q:\n%s", words, strings.Join(s.told, "\n"))
@@ -166,10 +167,13 @@ func TestARolloutIsToldInEveryWay(t *testing.T) {
 			{"quorate_rollout_state", []string{"Complete"}, 1},
 			{"quorate_rollout_state", nil, 1},
 			{"quorate_record_epoch", nil, float64(r.Epoch)},
-			{"quorate_failures_in_a_row", nil, 0},
+			{"quorate_consecutive_failures", nil, 0},
 			{"quorate_coordinator", nil, 0},
 			{"quorate_voters", nil, 0},
 			{"quorate_stale_removals_refused_total", nil, 0},
+			{"quorate_rollouts_completed_total", nil, 1},
+			{"quorate_rollout_duration_seconds", nil, 1},
+			{"quorate_build_info", []string{"v1.2.3"}, 1},
 		} {
 			if got := metric(t, registry, m.name, m.labels...); got != m.want {
 				t.Errorf("%s%q: %v, want %v", m.name, m.labels, got, m.want)
@@ -205,7 +209,8 @@ func TestAHoldIsToldToTheLeasesReadersWithinSecondsAndBecomesAnEventWhenItLasts(
 			t.Errorf("an event at once: %q", s.told)
 		}
 		within(t, time.Minute, "an event", func() bool {
-			return s.toldOf("Warning etcd Paused Hold for 3", rollout.ControlPaused, "What to do: ")
+			return s.toldOf("Warning etcd RolloutHeld Paused has held everything for 3", rollout.ControlPaused,
+				"What to do: ")
 		})
 		if took := time.Since(begin); took < report.HoldLasts {
 			t.Errorf("an event after %v", took)
@@ -263,6 +268,50 @@ func TestWhatIsToldGoesOnAcrossAChangeOfTheCoordinator(t *testing.T) {
 	})
 }
 
+func TestARolloutThatTwoCoordinatorsCarryOutIsCountedByOneAndLastsFromWhereTheFirstBegan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 3)
+		first, second := prometheus.NewRegistry(), prometheus.NewRegistry()
+		stop := run(t, s.config(telling(s.kube, first)))
+		<-time.After(time.Minute)
+		begun := time.Now()
+		s.update("rev-2")
+		within(t, 30*time.Second, "a first removal", func() bool { return strings.Contains(s.story(), "etcd-2") })
+		s.annotate(rollout.ControlPaused, "true")
+		<-time.After(10 * time.Minute)
+		if n := metric(t, first, "quorate_rollouts_completed_total"); n != 0 {
+			t.Errorf("%v are counted before the end", n)
+		}
+		stop()
+		defer run(t, s.config(telling(s.kube, second), func(c *Config) { c.PodName = "etcd-1" }))()
+		s.annotate(rollout.ControlPaused, "false")
+		within(t, 5*time.Minute, "the rollout", func() bool { return s.settled("rev-2") })
+		within(t, time.Minute, "that it is counted", func() bool {
+			return metric(t, second, "quorate_rollouts_completed_total") == 1
+		})
+		_, h := s.published(t)
+		end := h[len(h)-1]
+		last := metric(t, second, "quorate_rollout_last_completion_timestamp_seconds")
+		if end.What != report.Completed || last != float64(end.At.UnixMilli())/1000 {
+			t.Errorf("the last completion was at %v, and the history tells %+v", last, end)
+		}
+		families, _ := second.Gather()
+		for _, f := range families {
+			if f.GetName() != "quorate_rollout_duration_seconds" {
+				continue
+			}
+			took, want := f.GetMetric()[0].GetHistogram().GetSampleSum(), end.At.Sub(begun).Seconds()
+			if took > want || took < want-10 {
+				t.Errorf("it took %v s, and the template changed %v s before the end", took, want)
+			}
+		}
+		<-time.After(10 * time.Minute)
+		if n := metric(t, second, "quorate_rollouts_completed_total"); n != 1 {
+			t.Errorf("counted %v times", n)
+		}
+	})
+}
+
 func TestAnOverrideIsLoud(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 3)
@@ -284,7 +333,7 @@ func TestAnOverrideIsLoud(t *testing.T) {
 		within(t, time.Minute, "a removal", func() bool { return s.story() != "" })
 		<-time.After(5 * time.Second)
 		if !s.toldOf("Warning etcd GuardsOverridden HostGates") ||
-			!s.toldOf("Warning etcd HostGates HostGates would have held this", "Removed etcd-2") {
+			!s.toldOf("Warning etcd GuardsOverridden HostGates would have held this", "Removed etcd-2") {
 			t.Errorf("events:\n%s", strings.Join(s.told, "\n"))
 		}
 		if got := metric(t, registry, "quorate_override", "HostGates"); got != 1 {

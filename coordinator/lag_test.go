@@ -358,7 +358,7 @@ func TestAWatchThatWorksAgainIsNoFault(t *testing.T) {
 		<-time.After(time.Minute)
 		allowed.Store(true)
 		<-time.After(10 * time.Minute)
-		if n := metric(t, registry, "quorate_failures_in_a_row", report.AtWatchPods); n != 0 {
+		if n := metric(t, registry, "quorate_consecutive_failures", report.AtWatchPods); n != 0 {
 			t.Errorf("%v failures in a row after it worked", n)
 		}
 	})

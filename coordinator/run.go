@@ -38,7 +38,8 @@ func New(cfg Config) (*Coordinator, error) {
 	c.journal.Log = c.log
 	c.workload = c.newView()
 	if cfg.Metrics != nil {
-		if c.journal.Metrics, err = report.NewMetrics(cfg.Metrics, cfg.Namespace, cfg.StatefulSet); err != nil {
+		if c.journal.Metrics, err = report.NewMetrics(cfg.Metrics, cfg.Namespace, cfg.StatefulSet,
+			cfg.Version); err != nil {
 			return nil, fmt.Errorf("coordinator: Metrics: %w", err)
 		}
 	}

@@ -546,7 +546,7 @@ func TestACoordinatorThatFailsStepsAside(t *testing.T) {
 				expectMetrics := func(unfit, failures float64) {
 					t.Helper()
 					if is, row := metric(t, registry, "quorate_unfit"),
-						metric(t, registry, "quorate_failures_in_a_row", report.AtRollout); is != unfit ||
+						metric(t, registry, "quorate_consecutive_failures", report.AtRollout); is != unfit ||
 						row != failures {
 						t.Errorf("quorate_unfit %v and %v failures in a row, want %v and %v", is, row, unfit, failures)
 					}
@@ -1414,13 +1414,13 @@ func TestEvidenceThatIsAlwaysTooOld(t *testing.T) {
 					if at := s.at("says unfit"); len(at) > 0 {
 						t.Errorf("it stepped aside at %v", at)
 					}
-					if n := metric(t, registry, "quorate_failures_in_a_row", report.AtEvidence); n < unfitAfter {
+					if n := metric(t, registry, "quorate_consecutive_failures", report.AtEvidence); n < unfitAfter {
 						t.Errorf("%v failures in a row", n)
 					}
 					if r, _ := s.published(t); len(r.Faults) != 1 || !strings.HasPrefix(r.Faults[0], called) {
 						t.Errorf("status: %q", r.Faults)
 					}
-					if !s.toldOf("Warning etcd EvidenceTooOld") {
+					if !s.toldOf("Warning etcd DecisionDropped") {
 						t.Errorf("events:\n%s", strings.Join(s.told, "\n"))
 					}
 				}
@@ -1433,7 +1433,7 @@ func TestEvidenceThatIsAlwaysTooOld(t *testing.T) {
 				s.etcd.Delete(lock + peer)
 				within(t, 10*time.Minute, "the rollout", func() bool { return s.settled("rev-2") })
 				<-time.After(time.Minute)
-				if n := metric(t, registry, "quorate_failures_in_a_row", report.AtEvidence); n != 0 {
+				if n := metric(t, registry, "quorate_consecutive_failures", report.AtEvidence); n != 0 {
 					t.Errorf("%v failures in a row after it worked", n)
 				}
 			})
@@ -1563,7 +1563,7 @@ func TestAWatchThatIsRefusedIsTold(t *testing.T) {
 			!strings.HasPrefix(r.Faults[0], "the pods cannot be watched: ") {
 			t.Errorf("status: %q", r.Faults)
 		}
-		if n := metric(t, registry, "quorate_failures_in_a_row", report.AtWatchPods); n < 30 {
+		if n := metric(t, registry, "quorate_consecutive_failures", report.AtWatchPods); n < 30 {
 			t.Errorf("%v failures in a row", n)
 		}
 		allowed.Store(true)
@@ -1571,7 +1571,7 @@ func TestAWatchThatIsRefusedIsTold(t *testing.T) {
 		if r, _ := s.published(t); len(r.Faults) != 0 {
 			t.Errorf("status after it worked: %q", r.Faults)
 		}
-		if n := metric(t, registry, "quorate_failures_in_a_row", report.AtWatchPods); n != 0 {
+		if n := metric(t, registry, "quorate_consecutive_failures", report.AtWatchPods); n != 0 {
 			t.Errorf("%v failures in a row after it worked", n)
 		}
 	})

@@ -78,7 +78,7 @@ func (v *validator) tell(odd []string) {
 	const what = "the Lease says what makes no sense"
 	v.c.log.Warnf("%s: %s", what, text)
 	v.c.journal.Fails(report.AtRecord, what, errors.New(text), len(odd))
-	v.c.journal.Events.Warn(report.OddRecord, what+": "+text)
+	v.c.journal.Events.Warn(report.ReasonRecordIgnored, what+": "+text)
 }
 
 // settle forgets what made no sense on the Lease, because it no longer matters.

@@ -49,7 +49,7 @@ func BenchmarkNotes(b *testing.B) {
 }
 
 func BenchmarkMetrics(b *testing.B) {
-	m, err := report.NewMetrics(prometheus.NewRegistry(), "garden", "etcd")
+	m, err := report.NewMetrics(prometheus.NewRegistry(), "garden", "etcd", "")
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -99,7 +99,53 @@ func (r *Recorder) Run(ctx context.Context) {
 	}
 }
 
-// Show writes an event when one guard has kept the rollout for long: which guard, with its numbers
+// Reasons of events are what happened. Which rule or guard is behind it is in the message.
+const (
+	ReasonPodRemoved       = "PodRemoved"
+	ReasonLeaderMoved      = "LeaderMoved"
+	ReasonHandedOver       = "HandedOver"
+	ReasonRolloutCompleted = "RolloutCompleted"
+	ReasonMemberRemoved    = "MemberRemoved"
+	// ReasonMemberRemovalGivenUp: it may still happen.
+	ReasonMemberRemovalGivenUp = "MemberRemovalGivenUp"
+	ReasonGhostFound           = "GhostFound"
+	ReasonDefragmented         = "Defragmented"
+	// ReasonDefragmentationFailed, or nobody knows how it ended.
+	ReasonDefragmentationFailed = "DefragmentationFailed"
+	ReasonAlarmDisarmed         = "AlarmDisarmed"
+	// ReasonAlarmNotDisarmed, or nobody knows.
+	ReasonAlarmNotDisarmed = "AlarmNotDisarmed"
+	// ReasonGuardsOverridden: an operator keeps a guard from holding. There is one at the beginning of a rollout, and
+	// whenever that changes, and one for everything that was done although a guard would have held it.
+	ReasonGuardsOverridden = "GuardsOverridden"
+	// ReasonCoordinatorUnfit: this sidecar lets another one coordinate, because it failed.
+	ReasonCoordinatorUnfit = "CoordinatorUnfit"
+	// ReasonDecisionDropped and ReasonRecordIgnored are faults with which a coordinator goes on: evidence had grown too
+	// old, and something on the Lease makes no sense.
+	ReasonDecisionDropped = "DecisionDropped"
+	ReasonRecordIgnored   = "RecordIgnored"
+)
+
+// kept is what a guard may keep: the beginning of two reasons, which end with Held and Waiting, and in words.
+type kept struct{ reason, words string }
+
+// keptOf is what a duty does. Whatever is not about anything else is about the rollout.
+func keptOf(d rollout.DutyName) kept {
+	switch d {
+	case rollout.DutyHeld:
+		return kept{"Rollout", "everything"}
+	case rollout.DutyMakeWay:
+		return kept{"LeaderMove", "the change of etcd's leader"}
+	case rollout.DutyGhosts:
+		return kept{"MemberRemoval", "the removal of a member"}
+	case rollout.DutyDefragment:
+		return kept{"Defragmentation", "the defragmentation"}
+	case rollout.DutyRoll:
+	}
+	return kept{"Rollout", "the rollout"}
+}
+
+// Show writes an event when one guard has kept the rollout, or another duty, for long: which guard, with its numbers
 // and what to do. It returns true if it did. No two goroutines may call Show and the methods below at
 // the same time.
 func (r *Recorder) Show(report Report) bool {
@@ -110,50 +156,34 @@ func (r *Recorder) Show(report Report) bool {
 	if ago := report.At.Sub(report.LastEvent); ago >= 0 && ago < HoldAgain {
 		return false
 	}
-	kind := corev1.EventTypeNormal
+	k := keptOf(report.Duty)
+	kind, reason, verb := corev1.EventTypeNormal, k.reason+"Waiting", "kept "+k.words+" waiting"
 	if report.Action == rollout.ActionHold {
-		kind = corev1.EventTypeWarning
+		kind, reason, verb = corev1.EventTypeWarning, k.reason+"Held", "held "+k.words
 	}
-	message := fmt.Sprintf("%s for %s: %s", report.Action, report.At.Sub(report.Since).Round(time.Second),
-		report.Reason)
+	message := fmt.Sprintf("%s has %s for %s: %s", report.Guard, verb,
+		report.At.Sub(report.Since).Round(time.Second), sentence(report.Reason))
 	if report.Do != "" {
 		message += " What to do: " + report.Do
 	}
-	return r.add(r.set, kind, string(report.Guard), message)
+	return r.add(r.set, kind, reason, message)
 }
 
-// Tell says what was done. pod is the UID of the pod that the entry is about, if any.
+// sentence ends a text with a full stop, unless it ends with one already.
+func sentence(text string) string { return strings.TrimSuffix(text, ".") + "." }
+
+// Tell says what was done. podUID is the UID of the pod that the entry is about, if its own events are to tell of it.
 func (r *Recorder) Tell(e Entry, podUID string) {
 	if r == nil {
 		return
 	}
-	reason := e.Rule
-	var message string
-	switch e.What {
-	case Removed:
-		message = fmt.Sprintf("Removed %s for revision %s: %s", e.Pod, e.Revision, e.Reason)
-		if reason == "" {
-			reason = Removed
-		}
-	case LeaderMoved:
-		message = fmt.Sprintf("Moved etcd's leadership from %s to %s: %s", e.Pod, e.To, e.Reason)
-	case HandedOver:
-		reason, message = HandedOver, fmt.Sprintf("%s lets %s coordinate: %s", e.Pod, e.To, e.Reason)
-	case Completed:
-		message = fmt.Sprintf("The rollout of revision %s is complete: %s", e.Revision, e.Reason)
-	case MemberRemoved:
-		message = fmt.Sprintf("Removed the member %s from etcd's list: %s", e.Pod, e.Reason)
-		if reason == "" {
-			reason = MemberRemoved
-		}
-	case MemberSuspected:
-		reason, message = MemberSuspected, fmt.Sprintf("The member %s: %s", e.Pod, e.Reason)
-	case Defragmented:
-		reason, message = Defragmented, fmt.Sprintf("Defragmented the member of %s: %s", e.Pod, e.Reason)
-	case Disarmed:
-		reason, message = Disarmed, fmt.Sprintf("Disarmed the alarm NOSPACE of %s: %s", e.Pod, e.Reason)
-	default:
+	reason, message := e.event()
+	if reason == "" {
 		return
+	}
+	kind := corev1.EventTypeNormal
+	if e.Result != "" {
+		kind = corev1.EventTypeWarning
 	}
 	about := []corev1.ObjectReference{r.set}
 	if podUID != "" {
@@ -161,36 +191,61 @@ func (r *Recorder) Tell(e Entry, podUID string) {
 			Name: e.Pod, UID: types.UID(podUID)})
 	}
 	for _, object := range about {
-		r.add(object, corev1.EventTypeNormal, reason, message)
+		r.add(object, kind, reason, message)
 		for _, guard := range e.Overridden {
-			r.add(object, corev1.EventTypeWarning, guard,
+			r.add(object, corev1.EventTypeWarning, ReasonGuardsOverridden,
 				fmt.Sprintf("%s would have held this, and is overridden by %s on the Lease: %s", guard,
 					rollout.ControlOverrideGuards, message))
 		}
 	}
 }
 
+// event is what an event tells of an entry: the reason, which is empty for what nobody knows, and the message.
+func (e *Entry) event() (reason, message string) {
+	by := ""
+	if e.Rule != "" {
+		by = ", by the rule " + e.Rule
+	}
+	switch e.What {
+	case Removed:
+		return ReasonPodRemoved, fmt.Sprintf("Removed %s for revision %s%s: %s", e.Pod, e.Revision, by, e.Reason)
+	case LeaderMoved:
+		return ReasonLeaderMoved, fmt.Sprintf("Moved etcd's leadership from %s to %s%s: %s", e.Pod, e.To, by,
+			e.Reason)
+	case HandedOver:
+		return ReasonHandedOver, fmt.Sprintf("%s lets %s coordinate: %s", e.Pod, e.To, e.Reason)
+	case Completed:
+		return ReasonRolloutCompleted, fmt.Sprintf("The rollout of revision %s is complete: %s", e.Revision,
+			e.Reason)
+	case MemberRemoved:
+		return ReasonMemberRemoved, fmt.Sprintf("Removed the member %s from etcd's list: %s", e.Pod, e.Reason)
+	case MemberSuspected:
+		return ReasonMemberRemovalGivenUp, fmt.Sprintf("The member %s: %s", e.Pod, e.Reason)
+	case Defragmented:
+		if e.Result != "" {
+			return ReasonDefragmentationFailed, fmt.Sprintf("Defragmenting the member of %s: %s", e.Pod, e.Reason)
+		}
+		return ReasonDefragmented, fmt.Sprintf("Defragmented the member of %s: %s", e.Pod, e.Reason)
+	case Disarmed:
+		if e.Result != "" {
+			return ReasonAlarmNotDisarmed, fmt.Sprintf("%s: %s", e.Pod, e.Reason)
+		}
+		return ReasonAlarmDisarmed, fmt.Sprintf("Disarmed the alarm NOSPACE of %s: %s", e.Pod, e.Reason)
+	}
+	return "", ""
+}
+
 // Ghost tells of a ghost.
 func (r *Recorder) Ghost(g Ghost, now time.Time) {
 	if r != nil {
-		r.add(r.set, corev1.EventTypeWarning, "Ghost", g.Tell(now))
+		r.add(r.set, corev1.EventTypeWarning, ReasonGhostFound, g.Tell(now))
 	}
 }
 
 // Fault says that this sidecar cannot go on.
-func (r *Recorder) Fault(message string) {
-	if r != nil {
-		r.add(r.set, corev1.EventTypeWarning, "CoordinatorUnfit", r.source.Host+": "+message)
-	}
-}
+func (r *Recorder) Fault(message string) { r.Warn(ReasonCoordinatorUnfit, message) }
 
-// Reasons of events about faults with which a coordinator goes on.
-const (
-	EvidenceTooOld = "EvidenceTooOld"
-	OddRecord      = "OddRecord"
-)
-
-// Warn tells of a fault with which this sidecar goes on.
+// Warn tells of a fault of this sidecar.
 func (r *Recorder) Warn(reason, message string) {
 	if r != nil {
 		r.add(r.set, corev1.EventTypeWarning, reason, r.source.Host+": "+message)
@@ -200,8 +255,8 @@ func (r *Recorder) Warn(reason, message string) {
 // Override says which guards the operator keeps from holding.
 func (r *Recorder) Override(now *Report) {
 	if words := now.OverrideWords(); r != nil && words != "" {
-		r.add(r.set, corev1.EventTypeWarning, "GuardsOverridden",
-			words+". What to do: quorate override --clear, as soon as it is not needed any more.")
+		r.add(r.set, corev1.EventTypeWarning, ReasonGuardsOverridden, fmt.Sprintf("%s. What to do: as soon as it is "+
+			"not needed any more, quorate override %s --clear --namespace %s", words, r.set.Name, r.set.Namespace))
 	}
 }
 

@@ -46,6 +46,8 @@ type Entry struct {
 	// held it.
 	Reason     string   `json:"reason,omitempty"`
 	Overridden []string `json:"overridden,omitempty"`
+	// Result is failed, or unclear where nobody knows. It is empty where it was done.
+	Result string `json:"result,omitempty"`
 }
 
 // What an entry is about.
@@ -64,7 +66,7 @@ const (
 	MemberSuspected = "MemberSuspected"
 	// Defragmented: a member's database was rewritten, or that failed, or nobody knows.
 	Defragmented = "Defragmented"
-	// Disarmed: a member's alarm NOSPACE was ended.
+	// Disarmed: a member's alarm NOSPACE was ended, or that failed, or nobody knows.
 	Disarmed = "Disarmed"
 )
 

@@ -32,8 +32,24 @@ type Journal struct {
 	// does not have it yet.
 	logged string
 	news   bool
+	// completion is the end of a rollout that the Lease may not tell of yet; nil if there is none.
+	completion *completion
 	// failing holds what this sidecar fails at now, by the name of what it was doing.
 	failing map[string]failure
+}
+
+// completion is the end of a rollout. If the coordinator changes just then, both have seen it. The one whose write the
+// Lease has counts it and tells of it.
+type completion struct {
+	entry Entry
+	took  time.Duration
+}
+
+// in is true where the history has this very completion.
+func (c *completion) in(h History) bool {
+	return slices.ContainsFunc(h, func(e Entry) bool {
+		return e.What == Completed && e.By == c.entry.By && e.Epoch == c.entry.Epoch && e.At.Equal(c.entry.At)
+	})
 }
 
 // failure is what fails, and the words that report it.
@@ -96,9 +112,22 @@ func (j *Journal) Recall(annotations map[string]string, epoch int) {
 		j.Log.WithError(err).Debug("what the last coordinator told cannot be read")
 	}
 	j.mu.Lock()
-	defer j.mu.Unlock()
+	done := j.completion
+	if done != nil && done.in(history) {
+		j.completion = nil // The answer to our write was lost.
+	} else {
+		done = nil
+	}
 	if !j.coordinating || epoch != j.epoch {
-		j.last, j.history = last, history
+		j.last, j.history, j.completion = last, history, nil
+	}
+	j.mu.Unlock()
+	j.completed(done)
+	for _, e := range slices.Backward(history) {
+		if e.What == Completed {
+			j.Metrics.LastCompletion(e.At)
+			break
+		}
 	}
 }
 
@@ -163,8 +192,22 @@ func (j *Journal) Decided(s Sight) {
 		j.line(now)
 	}
 	if last.Rolling() && !now.Rolling() && !now.Ended.IsZero() {
-		j.enter(Entry{What: Completed, Rule: string(now.Rule), Revision: now.UpdateRevision, Reason: now.Reason}, "")
+		e := j.add(Entry{What: Completed, Rule: string(now.Rule), Revision: now.UpdateRevision, Reason: now.Reason})
+		j.mu.Lock()
+		// Another coordinator's clock may have been ahead.
+		j.completion = &completion{entry: e, took: max(now.Ended.Sub(last.Started), 0)}
+		j.mu.Unlock()
 	}
+}
+
+// completed counts a completion that the Lease tells of, and tells of it. Nil is none.
+func (j *Journal) completed(c *completion) {
+	if c == nil {
+		return
+	}
+	j.Metrics.Completed(c.took)
+	j.Metrics.LastCompletion(c.entry.At)
+	j.Events.Tell(c.entry, "")
 }
 
 // line is the log's renderer of a report.
@@ -193,18 +236,21 @@ func (j *Journal) Done(o Outcome) {
 	}
 }
 
-// enter adds an entry to the history, and tells of it in an event. The rest of the entry comes from the last
-// report. The UID is that of a pod whose own events are to tell of it as well.
-func (j *Journal) enter(e Entry, podUID string) {
+// enter adds an entry to the history, and tells of it in an event. The UID is that of a pod whose own events are to
+// tell of it as well.
+func (j *Journal) enter(e Entry, podUID string) { j.Events.Tell(j.add(e), podUID) }
+
+// add adds an entry to the history. The rest of the entry comes from the last report.
+func (j *Journal) add(e Entry) Entry {
 	j.mu.Lock()
+	defer j.mu.Unlock()
 	e.At, e.By, e.Epoch = time.Now().UTC().Truncate(time.Millisecond), j.name, j.epoch
 	if e.Revision == "" {
 		e.Revision = j.last.UpdateRevision
 	}
 	j.history = j.history.Add(e)
 	j.news = true
-	j.mu.Unlock()
-	j.Events.Tell(e, podUID)
+	return e
 }
 
 // Ghosts reports what a look at an idle cluster shows, and returns true if that has been told already.
@@ -236,8 +282,10 @@ func (j *Journal) Notes() map[string]string {
 // Written notes that the Lease has it now.
 func (j *Journal) Written() {
 	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.news = false
+	done := j.completion
+	j.news, j.completion = false, nil
+	j.mu.Unlock()
+	j.completed(done)
 }
 
 // HasNews is true while the Lease does not yet have the latest news.

@@ -1,15 +1,18 @@
 package report_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/sirupsen/logrus"
 
 	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/internal/report"
@@ -110,7 +113,7 @@ func TestWhatHasBecomeOfAnOperationIsToldAndCounted(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			registry := prometheus.NewRegistry()
-			metrics, err := report.NewMetrics(registry, "ns", "etcd")
+			metrics, err := report.NewMetrics(registry, "ns", "etcd", "v1.2.3")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -126,6 +129,13 @@ func TestWhatHasBecomeOfAnOperationIsToldAndCounted(t *testing.T) {
 			if what != tc.what || reason != tc.reason || (tc.what == "") != (len(h) == 0) {
 				t.Errorf("the history tells %+v", h)
 			}
+			result := ""
+			if r := tc.outcome.Result; r == report.OutcomeFailed || r == report.OutcomeUnclear {
+				result = r
+			}
+			if len(h) == 1 && h[0].Result != result {
+				t.Errorf("its result is %q, want %q", h[0].Result, result)
+			}
 			if j.HasNews() != (tc.what != "") {
 				t.Errorf("news for the Lease: %v", j.HasNews())
 			}
@@ -133,6 +143,142 @@ func TestWhatHasBecomeOfAnOperationIsToldAndCounted(t *testing.T) {
 				t.Errorf("counted %v, want %v", got, tc.counted)
 			}
 		})
+	}
+}
+
+// A coordinator tells the Lease that its rollout is complete with the write that gives the record back. Another may
+// have claimed the record just then, or nobody knows whether the write has landed.
+func TestACompletedRolloutIsCountedOnceByTheSidecarWhoseWordTheLeaseHas(t *testing.T) {
+	type sidecar struct {
+		*report.Journal
+		registry *prometheus.Registry
+		events   *eventAPI
+	}
+	begin := func(t *testing.T, name string) sidecar {
+		s := sidecar{registry: prometheus.NewRegistry(), events: &eventAPI{}}
+		metrics, err := report.NewMetrics(s.registry, "ns", "etcd", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		log := logrus.New()
+		log.SetOutput(io.Discard)
+		recorder := report.NewRecorder(s.events, name, time.Second, func(err error) { t.Error(err) })
+		recorder.About("garden", "etcd", "uid")
+		s.Journal = &report.Journal{Log: logrus.NewEntry(log), Metrics: metrics, Events: recorder}
+		return s
+	}
+	complete := sight(45)
+	type steps struct {
+		first, second sidecar
+		lease         map[string]string
+	}
+	for _, tc := range []struct {
+		name          string
+		then          func(s *steps)
+		first, second int
+	}{
+		{"no write was answered", func(*steps) {}, 0, 0},
+		{"the write was answered", func(s *steps) { s.first.Written() }, 1, 0},
+		{"it is written again, and read", func(s *steps) {
+			s.first.Written()
+			s.lease = s.first.Notes()
+			s.first.Written()
+			s.first.Recall(s.lease, 5)
+		}, 1, 0},
+		{"the answer was lost, and the Lease shows that the write has landed", func(s *steps) {
+			s.lease = s.first.Notes()
+			s.first.Recall(s.lease, 5)
+			s.first.Recall(s.lease, 5)
+		}, 1, 0},
+		{"the answer was lost, and another coordinates by the time that this is seen", func(s *steps) {
+			s.lease = s.first.Notes()
+			s.second.Recall(s.lease, 5)
+			s.second.Coordinates("etcd-1", 6)
+			s.second.Decided(complete)
+			s.second.Written()
+			s.first.Recall(s.second.Notes(), 6)
+		}, 1, 0},
+		{"another has claimed the record before the write, and sees the end too", func(s *steps) {
+			s.second.Recall(s.lease, 5)
+			s.second.Coordinates("etcd-1", 6)
+			s.second.Decided(complete)
+			s.second.Written()
+			s.first.Recall(s.second.Notes(), 6)
+			s.first.Coordinates("etcd-0", 7)
+			s.first.Written()
+		}, 0, 1},
+		{"the first ends, and the second finds the Lease as it was", func(s *steps) {
+			s.first.Rests()
+			s.second.Recall(s.lease, 5)
+			s.second.Coordinates("etcd-1", 6)
+			s.second.Decided(complete)
+			s.second.Written()
+		}, 0, 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := &steps{first: begin(t, "etcd-0"), second: begin(t, "etcd-1")}
+			s.first.Coordinates("etcd-0", 5)
+			s.first.Decided(sight(0, outdated(1)))
+			s.lease = s.first.Notes()
+			s.first.Written()
+			s.first.Decided(complete)
+			tc.then(s)
+			for _, who := range []struct {
+				sidecar
+				want int
+			}{{s.first, tc.first}, {s.second, tc.second}} {
+				ctx, cancel := context.WithCancel(t.Context())
+				cancel()
+				who.Events.Run(ctx)
+				n := counted(t, who.registry)["completed"]
+				seconds, last := durations(t, who.registry)
+				told := strings.Count(strings.Join(who.events.told, "\n"), "is complete")
+				if n != float64(who.want) || told != who.want || seconds != 45*n || n > 0 && !last {
+					t.Errorf("%v counted, %v s, the last one known: %t, %d events; want %d", n, seconds, last, told,
+						who.want)
+				}
+			}
+		})
+	}
+}
+
+// durations is the sum of what the rollouts took, and whether the end of the last one is known.
+func durations(t *testing.T, g prometheus.Gatherer) (sum float64, known bool) {
+	t.Helper()
+	families, err := g.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		switch f.GetName() {
+		case "quorate_rollout_duration_seconds":
+			sum = f.GetMetric()[0].GetHistogram().GetSampleSum()
+		case "quorate_rollout_last_completion_timestamp_seconds":
+			at := time.UnixMilli(int64(f.GetMetric()[0].GetGauge().GetValue() * 1000))
+			known = time.Since(at).Abs() < time.Minute
+		}
+	}
+	return sum, known
+}
+
+func TestWhoTakesTheLockKnowsWhenTheLastRolloutWasComplete(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	metrics, err := report.NewMetrics(registry, "ns", "etcd", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := report.Journal{Metrics: metrics}
+	j.Recall(report.Notes(report.Report{At: noon}, report.History{{What: report.Completed, At: noon},
+		{What: report.Completed, At: time.Now()}, {What: report.LeaderMoved, At: noon}}), 4)
+	if _, known := durations(t, registry); !known {
+		t.Error("it does not know")
+	}
+	if n := counted(t, registry)["completed"]; n != 0 {
+		t.Errorf("it counts %v that others have seen", n)
+	}
+	j.Rests()
+	if _, known := durations(t, registry); !known {
+		t.Error("it knows no more when it rests")
 	}
 }
 
@@ -144,7 +290,8 @@ func counted(t *testing.T, g prometheus.Gatherer) map[string]float64 {
 		t.Fatal(err)
 	}
 	names := map[string]string{"quorate_removals_total": "removals", "quorate_leader_moves_total": "moves",
-		"quorate_defragmentations_total": "defragmentations", "quorate_stale_removals_refused_total": "stale"}
+		"quorate_defragmentations_total": "defragmentations", "quorate_stale_removals_refused_total": "stale",
+		"quorate_rollouts_completed_total": "completed"}
 	counts := map[string]float64{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {

@@ -1,6 +1,9 @@
 package report
 
 import (
+	"cmp"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -25,6 +28,9 @@ type Metrics struct {
 	defragmentations               *prometheus.CounterVec
 	fullest, noSpace               *prometheus.GaugeVec
 	probes                         *prometheus.HistogramVec
+	completed                      prometheus.Counter
+	durations                      prometheus.Histogram
+	lastCompletion                 *prometheus.GaugeVec
 
 	registerer prometheus.Registerer
 	all        []prometheus.Collector
@@ -36,10 +42,15 @@ type Metrics struct {
 // probeBuckets reach from a healthy member in the same zone to the probe timeout.
 var probeBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5}
 
+// rolloutBuckets double, or nearly so. A rollout that finds nothing to remove, because somebody else has replaced the
+// pods, ends within ten seconds. One of three members whose pods come back at once takes half a minute, and one of five
+// that load gigabytes or catch up for long takes hours. Two hours is where the alert on a slow one begins.
+var rolloutBuckets = []float64{10, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 4 * 3600, 8 * 3600}
+
 // NewMetrics registers the metrics of one StatefulSet, which the constant labels namespace and
-// statefulset tell apart. An error means that the registerer has them already, or others of the same
-// names.
-func NewMetrics(registerer prometheus.Registerer, namespace, statefulSet string) (*Metrics, error) {
+// statefulset tell apart. Version is what the host calls its own, see [buildOf]. An error means that the registerer has
+// them already, or others of the same names.
+func NewMetrics(registerer prometheus.Registerer, namespace, statefulSet, version string) (*Metrics, error) {
 	m := &Metrics{registerer: prometheus.WrapRegistererWith(prometheus.Labels{"namespace": namespace,
 		"statefulset": statefulSet}, registerer)}
 	gauge := func(name, help string) prometheus.Gauge {
@@ -55,6 +66,14 @@ func NewMetrics(registerer prometheus.Registerer, namespace, statefulSet string)
 		return keep(m, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels))
 	}
 
+	info, known := debug.ReadBuildInfo()
+	if !known {
+		info = &debug.BuildInfo{}
+	}
+	b := buildOf(info, version)
+	gauges("quorate_build_info", "1, with the version and the commit of the Quorate that this sidecar runs, where "+
+		"they are known, and the version of Go.", "version", "revision", "goversion").
+		WithLabelValues(b.version, b.revision, cmp.Or(b.goVersion, runtime.Version())).Set(1)
 	m.coordinator = gauge("quorate_coordinator",
 		"1 while this sidecar coordinates a rollout, with the lock or in the fallback.")
 	m.epoch = gauge("quorate_record_epoch",
@@ -81,11 +100,22 @@ func NewMetrics(registerer prometheus.Registerer, namespace, statefulSet string)
 			"only.", "action", "rule", "guard")
 	m.override = gauges("quorate_override", "1 for every guard that the operator keeps from holding; coordinator only.",
 		"guard")
-	m.failures = gauges("quorate_failures_in_a_row",
+	m.failures = gauges("quorate_consecutive_failures",
 		"How many times in a row this sidecar has failed, by what it did: election, rollout, evidence (a decision "+
 			"was dropped because its evidence had become too old), record (how much on the Lease makes no sense), "+
 			"nodes (they cannot be read), or watch-statefulset, watch-pods, watch-lease, watch-nodes and "+
 			"watch-budget (the API server refuses the watch).", "at")
+	m.completed = counter("quorate_rollouts_completed_total",
+		"Rollouts that this sidecar has seen complete, each counted by one sidecar, once the Lease says so.")
+	m.durations = keep(m, prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "quorate_rollout_duration_seconds",
+		Help: "How long the rollouts took that quorate_rollouts_completed_total counts, from the first outdated pod " +
+			"that a coordinator saw until all were settled. Pauses count, and changes of the coordinator.",
+		Buckets: rolloutBuckets,
+	}))
+	m.lastCompletion = gauges("quorate_rollout_last_completion_timestamp_seconds",
+		"When the last rollout of which this sidecar knows was complete, by the clock of its coordinator; at sidecars "+
+			"that have had the lock. Take the maximum.")
 	m.held = counters("quorate_hold_seconds_total",
 		"Seconds for which a rollout held or waited, by the guard that kept it.", "guard")
 	m.removals = counters("quorate_removals_total",
@@ -150,7 +180,7 @@ func (m *Metrics) Unregister() {
 	}
 }
 
-// What a sidecar can fail at, as the label at of quorate_failures_in_a_row.
+// What a sidecar can fail at, as the label at of quorate_consecutive_failures.
 const (
 	AtElection = "election"
 	AtRollout  = "rollout"
@@ -275,6 +305,21 @@ func (m *Metrics) Count(o Outcome) {
 		m.moves.WithLabelValues(o.Result).Inc()
 	case o.Operation == record.Defragment:
 		m.defragmentations.WithLabelValues(o.Result).Inc()
+	}
+}
+
+// Completed counts a rollout that is complete.
+func (m *Metrics) Completed(took time.Duration) {
+	if m != nil {
+		m.completed.Inc()
+		m.durations.Observe(took.Seconds())
+	}
+}
+
+// LastCompletion says when the last rollout was complete. It stays true, so it also stays when another coordinates.
+func (m *Metrics) LastCompletion(at time.Time) {
+	if m != nil {
+		m.lastCompletion.WithLabelValues().Set(seconds(at))
 	}
 }
 

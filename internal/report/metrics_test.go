@@ -38,8 +38,8 @@ What is marked *coordinator only* is there at the sidecar that coordinates and v
 another one takes over: aggregate it, for example with
 ` + "`max by (namespace, statefulset, guard) (…)`" + `. Guards and rules are those of [reference.md](reference.md).
 
-The alerts, the dashboard and how to install them are in [deploy/monitoring](../deploy/monitoring);
-what to do about an alert is in [operations.md](operations.md#alerts).
+The alerts, the dashboard, a PodMonitor that scrapes the standalone sidecars, and how to install them are
+in [deploy/monitoring](../deploy/monitoring); what to do about an alert is in [operations.md](operations.md#alerts).
 
 | Metric | Type | Labels | Meaning |
 |---|---|---|---|
@@ -86,7 +86,7 @@ func page(t *testing.T, registry *prometheus.Registry) string {
 func filled(t *testing.T) *prometheus.Registry {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
-	m, err := report.NewMetrics(registry, "ns", "etcd")
+	m, err := report.NewMetrics(registry, "ns", "etcd", "v1.2.3")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,6 +103,8 @@ func filled(t *testing.T) *prometheus.Registry {
 	m.Show(r)
 	m.Probe(time.Second, true)
 	m.Databases(0.5, true)
+	m.Completed(time.Minute)
+	m.LastCompletion(now)
 	return registry
 }
 
@@ -125,12 +127,13 @@ func TestTheMetricsPageIsWhatIsRegistered(t *testing.T) {
 
 func TestTheMetricsFollowTheConventions(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	m, err := report.NewMetrics(registry, "ns", "etcd")
+	m, err := report.NewMetrics(registry, "ns", "etcd", "v1.2.3")
 	if err != nil {
 		t.Fatal(err)
 	}
 	m.Show(report.Report{At: time.Now(), Overrides: []string{"Canary"}})
 	m.Probe(time.Second, true)
+	m.LastCompletion(time.Now())
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -139,10 +142,10 @@ func TestTheMetricsFollowTheConventions(t *testing.T) {
 	if err != nil || len(problems) > 0 {
 		t.Errorf("%v, %+v", err, problems)
 	}
-	if _, err := report.NewMetrics(registry, "ns", "etcd"); err == nil {
+	if _, err := report.NewMetrics(registry, "ns", "etcd", "v1.2.3"); err == nil {
 		t.Error("registered twice for one StatefulSet")
 	}
-	if _, err := report.NewMetrics(registry, "ns", "events"); err != nil {
+	if _, err := report.NewMetrics(registry, "ns", "events", ""); err != nil {
 		t.Errorf("two StatefulSets in one process: %v", err)
 	}
 }

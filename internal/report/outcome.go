@@ -82,8 +82,9 @@ func (o *Outcome) entry() (_ Entry, told bool) {
 		}
 	case record.Defragment:
 		e.What, e.Overridden, e.Reason, told = Defragmented, overridden(o.Decision), o.defragmented(), true
+		e.Result = o.ended()
 	case record.Disarm:
-		e.What, told = Disarmed, true
+		e.What, e.Result, told = Disarmed, o.ended(), true
 		if o.Err != nil {
 			e.Reason = "the alarm NOSPACE was not disarmed, or nobody knows: " + o.Err.Error()
 		}
@@ -91,6 +92,14 @@ func (o *Outcome) entry() (_ Entry, told bool) {
 		return e, false // Nothing has to be told of it.
 	}
 	return e, told
+}
+
+// ended is the result that an entry names: none where it was done.
+func (o *Outcome) ended() string {
+	if o.Result == OutcomeDone {
+		return ""
+	}
+	return o.Result
 }
 
 // found says how it was found out that an operation on the record is over.

@@ -2,22 +2,29 @@ package harness
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 	admissionregistrationv1beta1 "k8s.io/api/admissionregistration/v1beta1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"sigs.k8s.io/kustomize/kyaml/resid"
 	"sigs.k8s.io/yaml"
 
 	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/pkg/options"
+	"github.com/quorate/quorate/pkg/page"
 )
 
 func TestWhatIsShippedCanBeBuiltAndIsOfOneName(t *testing.T) {
@@ -111,15 +118,13 @@ func TestOperatorsCannotTouchPodsAndOnlyOneLease(t *testing.T) {
 	}, lines(operator.Rules))
 }
 
-func TestTheSidecarOfThePatchKnowsItsFlagsAndJoinsThePod(t *testing.T) {
+// patched is the shipped patch, and a StatefulSet like etcd-druid's, as those of the harness are, with it.
+func patched(t *testing.T) (patch, patched appsv1.StatefulSet) {
+	t.Helper()
 	documents, err := documentsOf("sidecar-patch.yaml")
 	require.NoError(t, err)
 	require.Len(t, documents, 1)
-	var patch appsv1.StatefulSet
 	require.NoError(t, yaml.UnmarshalStrict([]byte(documents[0]), &patch))
-	require.Equal(t, "etcd-main", patch.Name)
-
-	// The StatefulSet of a cluster of the harness is like etcd-druid's.
 	original, err := yaml.Marshal((&Env{mode: Namespaces, ports: druidPorts}).statefulSet(
 		Spec{Name: "etcd-main", PlainText: true, Replicas: 1}.complete()))
 	require.NoError(t, err)
@@ -129,10 +134,60 @@ func TestTheSidecarOfThePatchKnowsItsFlagsAndJoinsThePod(t *testing.T) {
 	require.NoError(t, err)
 	after, err := strategicpatch.StrategicMergePatch(before, change, appsv1.StatefulSet{})
 	require.NoError(t, err)
-	var patched appsv1.StatefulSet
 	require.NoError(t, yaml.UnmarshalStrict(after, &patched))
+	return patch, patched
+}
+
+func TestTheShippedMonitorScrapesTheSidecarOfThePatch(t *testing.T) {
+	built, err := manifests("monitoring")
+	require.NoError(t, err)
+	found := built.GetMatchingResourcesByAnyId(func(id resid.ResId) bool { return id.Kind == "PodMonitor" })
+	require.Len(t, found, 1)
+	text, err := found[0].AsYAML()
+	require.NoError(t, err)
+	// Strict, so that a name that is spelled otherwise is found.
+	var monitor struct {
+		metav1.TypeMeta   `json:",inline"`
+		metav1.ObjectMeta `json:"metadata"`
+		Spec              struct {
+			Selector            *metav1.LabelSelector `json:"selector"`
+			PodMetricsEndpoints []struct {
+				Port              string              `json:"port"`
+				Path              string              `json:"path"`
+				MetricRelabelings []map[string]string `json:"metricRelabelings"`
+			} `json:"podMetricsEndpoints"`
+		} `json:"spec"`
+	}
+	require.NoError(t, yaml.UnmarshalStrict(text, &monitor))
+	require.Equal(t, "monitoring.coreos.com/v1", monitor.APIVersion)
+	// It is about its own namespace, which is the operator's to choose.
+	require.Empty(t, monitor.Namespace)
+	selector, err := metav1.LabelSelectorAsSelector(monitor.Spec.Selector)
+	require.NoError(t, err)
+	_, set := patched(t)
+	require.True(t, selector.Matches(labels.Set(set.Spec.Template.Labels)), "%s", selector)
+	require.Len(t, monitor.Spec.PodMetricsEndpoints, 1)
+	scraped := monitor.Spec.PodMetricsEndpoints[0]
+	var ports []string
+	for _, c := range set.Spec.Template.Spec.Containers {
+		for _, p := range c.Ports {
+			if p.Name == scraped.Port {
+				ports = append(ports, c.Name)
+			}
+		}
+	}
+	require.Equal(t, []string{"quorate"}, ports, "which container has the port")
+	answer := httptest.NewRecorder()
+	page.Handler(page.Config{Gatherer: prometheus.NewRegistry()}).
+		ServeHTTP(answer, httptest.NewRequest(http.MethodGet, scraped.Path, nil))
+	require.Equal(t, http.StatusOK, answer.Code, scraped.Path)
+}
+
+func TestTheSidecarOfThePatchKnowsItsFlagsAndJoinsThePod(t *testing.T) {
+	patch, set := patched(t)
+	require.Equal(t, "etcd-main", patch.Name)
 	var names []string
-	for _, c := range patched.Spec.Template.Spec.Containers {
+	for _, c := range set.Spec.Template.Spec.Containers {
 		names = append(names, c.Name)
 	}
 	require.ElementsMatch(t, []string{"etcd", "backup-restore", "quorate"}, names)

@@ -59,21 +59,57 @@ func alerts(t *testing.T) ruleFile {
 
 // dashboard is what is needed of dashboard.json.
 type dashboard struct {
-	Panels []struct {
-		Type    string `json:"type"`
-		Title   string `json:"title"`
-		GridPos struct{ X, Y, W, H int }
-		Targets []struct {
-			Expr         string `json:"expr"`
-			LegendFormat string `json:"legendFormat"`
-		} `json:"targets"`
-	} `json:"panels"`
+	Panels     []panel `json:"panels"`
 	Templating struct {
 		List []struct {
 			Name  string `json:"name"`
 			Query any    `json:"query"`
 		} `json:"list"`
 	} `json:"templating"`
+}
+
+type panel struct {
+	Type    string `json:"type"`
+	Title   string `json:"title"`
+	GridPos struct{ X, Y, W, H int }
+	Targets []struct {
+		RefID        string `json:"refId"`
+		Expr         string `json:"expr"`
+		LegendFormat string `json:"legendFormat"`
+	} `json:"targets"`
+	FieldConfig struct {
+		Overrides []struct {
+			Matcher struct {
+				Options string `json:"options"`
+			} `json:"matcher"`
+		} `json:"overrides"`
+	} `json:"fieldConfig"`
+	Options struct {
+		SortBy []struct {
+			DisplayName string `json:"displayName"`
+		} `json:"sortBy"`
+	} `json:"options"`
+	Transformations []struct {
+		ID      string  `json:"id"`
+		Options columns `json:"options"`
+	} `json:"transformations"`
+}
+
+// columns is how a table's columns are arranged.
+type columns struct {
+	ExcludeByName map[string]bool   `json:"excludeByName"`
+	IndexByName   map[string]int    `json:"indexByName"`
+	RenameByName  map[string]string `json:"renameByName"`
+}
+
+// organized is how the columns of a table are arranged that merges its queries.
+func (p panel) organized(t *testing.T) columns {
+	t.Helper()
+	require.Equal(t, "table", p.Type, p.Title)
+	require.Len(t, p.Transformations, 2)
+	require.Equal(t, "merge", p.Transformations[0].ID)
+	require.Equal(t, "organize", p.Transformations[1].ID)
+	return p.Transformations[1].Options
 }
 
 func board(t *testing.T) dashboard {
@@ -142,7 +178,7 @@ spec:
 	require.Equal(t, alerts(t), manifest.Spec)
 }
 
-func TestTheKustomizationHasTheRulesAndTheDashboard(t *testing.T) {
+func TestTheKustomizationHasTheRulesTheMonitorAndTheDashboard(t *testing.T) {
 	made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), shipped)
 	require.NoError(t, err)
 	var got []string
@@ -154,7 +190,7 @@ func TestTheKustomizationHasTheRulesAndTheDashboard(t *testing.T) {
 		}
 	}
 	slices.Sort(got)
-	require.Equal(t, []string{"ConfigMap/quorate-dashboard", "PrometheusRule/quorate"}, got)
+	require.Equal(t, []string{"ConfigMap/quorate-dashboard", "PodMonitor/quorate", "PrometheusRule/quorate"}, got)
 }
 
 // With each release Grafana publishes the types that its frontend reads dashboards by; so the
@@ -169,6 +205,30 @@ func TestGrafanaKnowsEverythingInTheDashboard(t *testing.T) {
 	check.Dir = schema
 	out, err := check.CombinedOutput()
 	require.NoError(t, err, "the dashboard, in .build/monitoring/schema/dashboard.ts:\n%s", out)
+}
+
+func TestTheDashboardLeadsWithTheTableOfClusters(t *testing.T) {
+	d := board(t)
+	require.Equal(t, "row", d.Panels[0].Type)
+	require.Equal(t, "Clusters", d.Panels[1].Title)
+	d.Panels[1].organized(t)
+	for _, p := range d.Panels[2:] {
+		require.GreaterOrEqual(t, p.GridPos.Y, d.Panels[1].GridPos.Y+d.Panels[1].GridPos.H, "%s is above it", p.Title)
+	}
+}
+
+func TestNothingPagesForARolloutThatWaitsOrHolds(t *testing.T) {
+	var critical []string
+	for _, g := range alerts(t).Groups {
+		for _, r := range g.Rules {
+			require.Contains(t, []string{"warning", "critical"}, r.Labels["severity"], r.Alert)
+			if r.Labels["severity"] == "critical" {
+				critical = append(critical, r.Alert)
+			}
+		}
+	}
+	// These are the two in which etcd takes no writes. A member that catches up or receives a snapshot is neither.
+	require.ElementsMatch(t, []string{"QuorateQuorumLost", "QuorateNoSpace"}, critical)
 }
 
 func TestPanelsDoNotOverlap(t *testing.T) {

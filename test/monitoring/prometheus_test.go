@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -13,6 +14,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -42,7 +45,7 @@ type sidecar struct {
 }
 
 // shows makes a coordinator show that it has done something for long.
-func shows(epoch int, action rollout.ActionName, rule rollout.Rule, guard rollout.Guard, since,
+func shows(epoch, serving int, action rollout.ActionName, rule rollout.Rule, guard rollout.Guard, since,
 	started time.Duration) func(*report.Metrics, time.Time) {
 	return func(m *report.Metrics, now time.Time) {
 		m.Coordinates(epoch)
@@ -50,7 +53,7 @@ func shows(epoch int, action rollout.ActionName, rule rollout.Rule, guard rollou
 			At: now, Since: now.Add(-since), Started: now.Add(-started),
 			Progress: report.Progress{Pods: 3, Outdated: 2, Settled: 1},
 			Plan: report.Plan{Work: report.Work{Action: action, Rule: rule, Guard: guard},
-				Voters: 3, Serving: 3, Quorum: 2},
+				Voters: 3, Serving: serving, Quorum: min(serving, 2)},
 		})
 	}
 }
@@ -77,15 +80,29 @@ var sidecars = []sidecar{
 		m.HandOver()
 		m.Count(report.Outcome{Intent: removal, Result: report.OutcomeRuledOut})
 		m.Databases(0.97, true)
+		m.Completed(2 * time.Hour)
+		m.LastCompletion(now.Add(-24 * time.Hour))
 		m.Probe(3*time.Millisecond, true)
 		m.Probe(time.Second, false)
 	}},
 	{"etcd-1", "etcd", func(m *report.Metrics, _ time.Time) { m.Failures(report.AtElection, 7) }},
 	{"etcd-2", "etcd", func(m *report.Metrics, _ time.Time) { m.Unfit(true) }},
-	{"waits-0", "waits", shows(1, rollout.ActionWait, rollout.RuleServing, rollout.GuardDisruptionBudget,
+	{"waits-0", "waits", shows(1, 3, rollout.ActionWait, rollout.RuleServing, rollout.GuardDisruptionBudget,
 		time.Hour, time.Hour)},
-	{"paused-0", "paused", shows(1, rollout.ActionHold, rollout.RuleHeld, rollout.GuardPaused,
+	{"paused-0", "paused", shows(1, 2, rollout.ActionHold, rollout.RuleHeld, rollout.GuardPaused,
 		5*time.Hour, 5*time.Hour)},
+	// Nobody knows who votes.
+	{"unknown-0", "unknown", shows(1, 0, rollout.ActionHold, rollout.RuleHeld, rollout.GuardVotersUnknown,
+		time.Minute, 3*time.Hour)},
+	{"done-0", "done", func(m *report.Metrics, now time.Time) {
+		m.Show(report.Report{At: now, Since: now.Add(-time.Minute), Ended: now.Add(-time.Minute),
+			Progress: report.Progress{Pods: 3, Settled: 3},
+			Plan: report.Plan{Work: report.Work{Action: rollout.ActionComplete, Rule: rollout.RuleComplete},
+				Voters: 3, Serving: 3, Quorum: 2}})
+		m.Idles()
+		m.Completed(40 * time.Second)
+		m.LastCompletion(now.Add(-time.Minute))
+	}},
 	{"left-0", "left", func(m *report.Metrics, _ time.Time) { m.Rests() }},
 }
 
@@ -93,7 +110,7 @@ var sidecars = []sidecar{
 func export(t *testing.T, s sidecar) http.Handler {
 	t.Helper()
 	registry := prometheus.NewRegistry()
-	m, err := report.NewMetrics(registry, "ns", s.set)
+	m, err := report.NewMetrics(registry, "ns", s.set, "v1.2.3")
 	require.NoError(t, err)
 	pages := promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -106,7 +123,7 @@ func export(t *testing.T, s sidecar) http.Handler {
 func exported(t *testing.T) ([]string, error) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
-	m, err := report.NewMetrics(registry, "ns", "etcd")
+	m, err := report.NewMetrics(registry, "ns", "etcd", "v1.2.3")
 	require.NoError(t, err)
 	for range 2 { // What holds is counted from the second look on.
 		sidecars[0].goes(m, time.Now())
@@ -280,12 +297,14 @@ func TestEveryExpressionWorksOnTheRealMetrics(t *testing.T) {
 					require.NotEqual(t, "NaN", s.Value[1], "%s: %s", panel.Title, target.Expr)
 				}
 				for _, label := range legendLabels.FindAllStringSubmatch(target.LegendFormat, -1) {
-					require.Contains(t, seen[0].Metric, label[1], "%s: its legend %s, of %s", panel.Title,
-						target.LegendFormat, target.Expr)
+					// A guard is there only where one keeps something.
+					require.True(t, slices.ContainsFunc(seen, func(s sample) bool { return s.Metric[label[1]] != "" }),
+						"%s: its legend %s, of %s", panel.Title, target.LegendFormat, target.Expr)
 				}
 			}
 		}
 	})
+	t.Run("the table of clusters", func(t *testing.T) { showsEachCluster(t, p) })
 	t.Run("variables", func(t *testing.T) {
 		for name, query := range board(t).variables() {
 			parts := labelValues.FindStringSubmatch(query)
@@ -319,7 +338,100 @@ func TestEveryExpressionWorksOnTheRealMetrics(t *testing.T) {
 				tellsWhatToDo(t, name, a)
 			}
 		}
+		// The alerts on a rollout begin with what is left before quorum is lost, by the newest numbers.
+		for of, safe := range map[string]string{
+			"QuorateRolloutHeld etcd":     "Safe? QUORUM LOST: writes fail. ",
+			"QuorateRolloutWaiting waits": "Safe? SAFE: 1 may fail. ",
+			"QuorateRolloutPaused paused": "Safe? AT RISK: none may fail. ",
+			"QuorateRolloutSlow unknown":  "Safe? UNKNOWN: ",
+		} {
+			name, set, _ := strings.Cut(of, " ")
+			i := slices.IndexFunc(firing[name], func(a alert) bool { return a.Labels["statefulset"] == set })
+			require.GreaterOrEqual(t, i, 0, "%s of %s", name, set)
+			require.True(t, strings.HasPrefix(firing[name][i].Annotations["description"], safe), "%s: %s", name,
+				firing[name][i].Annotations["description"])
+		}
 	})
+}
+
+// showsEachCluster does with the dashboard's table what Grafana does with it: it merges the answers by what all of them
+// have, here a StatefulSet, and renames the columns.
+func showsEachCluster(t *testing.T, p *server) {
+	t.Helper()
+	panel := board(t).Panels[1]
+	columns, answers := panel.organized(t), map[string][]map[string]string{}
+	known := map[string]bool{"Time": true}
+	for _, target := range panel.Targets {
+		seen, err := p.query(t.Context(), fill.Replace(target.Expr))
+		require.NoError(t, err, target.Expr)
+		for _, s := range seen {
+			cells := map[string]string{"Value #" + target.RefID: fmt.Sprint(s.Value[1])}
+			maps.Copy(cells, s.Metric)
+			for name := range cells {
+				known[name] = true
+			}
+			set := s.Metric["namespace"] + "/" + s.Metric["statefulset"]
+			answers[set] = append(answers[set], cells)
+		}
+	}
+	rows := map[string]map[string]string{}
+	for set, all := range answers {
+		rows[set] = map[string]string{}
+		for _, cells := range all {
+			for name, value := range cells {
+				title, named := columns.RenameByName[name]
+				require.True(t, named || columns.ExcludeByName[name], "the column %s has no title", name)
+				if columns.ExcludeByName[name] {
+					continue
+				}
+				require.Contains(t, []string{"", value}, rows[set][title], "%s has several rows, by %s", set, title)
+				rows[set][title] = value
+			}
+		}
+		// Times go on while we ask.
+		for _, name := range []string{"In this state for", "Last completion"} {
+			if value, err := strconv.ParseFloat(rows[set][name], 64); err == nil {
+				rows[set][name] = time.Duration(value * float64(time.Second)).Round(time.Hour).String()
+				if name == "Last completion" {
+					rows[set][name] = time.Since(time.UnixMilli(int64(value))).Round(time.Hour).String()
+				}
+			}
+		}
+	}
+	want := map[string]map[string]string{}
+	for _, cells := range [][]string{
+		{"etcd", "1", "Hold", "QuorumFloor", "1", "2", "-1", "1h0m0s", "1", "24h0m0s"},
+		{"waits", "1", "Wait", "DisruptionBudget", "3", "2", "1", "1h0m0s", "0", ""},
+		{"paused", "1", "Hold", "Paused", "2", "2", "0", "5h0m0s", "0", ""},
+		{"unknown", "1", "Hold", "VotersUnknown", "0", "0", "-1", "0s", "0", ""},
+		{"done", "0", "Complete", "", "", "", "", "", "0", "0s"},
+		{"left", "0", "", "", "", "", "", "", "0", ""},
+	} {
+		set := "ns/" + cells[0]
+		want[set] = map[string]string{"Namespace": "ns"}
+		for i, title := range []string{"StatefulSet", "Rollout", "Action", "Guard", "Serving", "Quorum", "May fail",
+			"In this state for", "Overridden guards", "Last completion"} {
+			if cells[i] != "" {
+				want[set][title] = cells[i]
+			}
+		}
+	}
+	require.Equal(t, want, rows)
+
+	titles := slices.Collect(maps.Values(columns.RenameByName))
+	for _, o := range panel.FieldConfig.Overrides {
+		require.Contains(t, titles, o.Matcher.Options, "there is no such column to change")
+	}
+	for _, by := range panel.Options.SortBy {
+		require.Contains(t, titles, by.DisplayName, "there is no such column to sort by")
+	}
+	for name := range columns.RenameByName {
+		require.True(t, known[name], "no query has the column %s", name)
+		require.Contains(t, columns.IndexByName, name, "it has no place")
+	}
+	for name := range columns.ExcludeByName {
+		require.True(t, known[name], "no query has the column %s", name)
+	}
 }
 
 // tellsWhatToDo checks what a person gets of an alert.
@@ -333,6 +445,8 @@ func tellsWhatToDo(t *testing.T, name string, a alert) {
 		require.NotRegexp(t, `<error|<no value>|%!`, a.Annotations[part], "%s: its %s cannot be rendered", name, part)
 	}
 	require.Contains(t, a.Annotations["summary"], a.Labels["namespace"]+"/"+a.Labels["statefulset"], name)
+	require.Regexp(t, `\ASafe\? .+\nWaits for: .+\nWhat to do: .+\nIf nothing is done: .+\z`,
+		a.Annotations["description"], name)
 
 	page, anchor, found := strings.Cut(a.Annotations["runbook_url"], "#")
 	page, ours := strings.CutPrefix(page, "https://github.com/quorate/quorate/blob/main/docs/")

@@ -121,7 +121,8 @@ func TestAHostEmbedsTheLibraryForTwoClustersInOneProcess(t *testing.T) {
 		events := 0
 		require.Eventually(t, func() bool {
 			list, err := s.env.Client.CoreV1().Events(harness.Namespace).
-				List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + s.Spec.Name + ",reason=Complete"})
+				List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + s.Spec.Name + ",reason=" +
+					report.ReasonRolloutCompleted})
 			if err != nil {
 				return false
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorate/quorate/internal/report"
 	"github.com/quorate/quorate/test/harness"
 )
 
@@ -55,7 +56,7 @@ func ghostsOfAScaleIn(t *testing.T, name, etcd string) {
 		held := s.holds(ctx, "QuorumFloor")
 		require.Equal(t, []int{5, 3}, []int{held.Voters, held.Quorum})
 		for _, ghost := range away {
-			require.NoError(t, s.WaitEvent(ctx, "Ghost", ghost+" has no pod and has not answered"))
+			require.NoError(t, s.WaitEvent(ctx, report.ReasonGhostFound, ghost+" has no pod and has not answered"))
 		}
 		require.ElementsMatch(t, away, l.Order(), "three of five voters serve, and nobody may go")
 

@@ -23,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/quorate/quorate/internal/report"
 	"github.com/quorate/quorate/test/harness"
 )
 
@@ -215,7 +216,7 @@ func (s *scene) tellOverrides(ctx context.Context) {
 	s.holds(ctx, "Paused")
 	for _, guard := range []string{"Canary", "CaughtUp"} {
 		require.NoError(s.t, s.Annotate(ctx, harness.OverrideAnnotation, guard))
-		require.NoError(s.t, s.WaitEvent(ctx, "GuardsOverridden",
+		require.NoError(s.t, s.WaitEvent(ctx, report.ReasonGuardsOverridden,
 			guard+" will not hold this rollout, nor any later one"))
 	}
 }

@@ -111,7 +111,9 @@ func TestAStuckRolloutSaysTheSameEverywhere(t *testing.T) {
 			do := wayOut(t, tc.guard)
 
 			// The event comes when it lasts.
-			require.NoError(t, s.WaitEvent(ctx, tc.guard, "What to do: "+do[:min(len(do), 60)]))
+			reason := map[string]string{"Hold": "RolloutHeld", "Wait": "RolloutWaiting"}[tc.action]
+			require.NoError(t, s.WaitEvent(ctx, reason, tc.guard+" has "))
+			require.NoError(t, s.WaitEvent(ctx, reason, "What to do: "+do[:min(len(do), 60)]))
 
 			code, printed := op.quorate(ctx, "status", s.Spec.Name)
 			require.Equal(t, 3, code, "%s", printed)
