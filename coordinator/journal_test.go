@@ -209,7 +209,7 @@ func TestAHoldIsToldToTheLeasesReadersWithinSecondsAndBecomesAnEventWhenItLasts(
 			t.Errorf("an event at once: %q", s.told)
 		}
 		within(t, time.Minute, "an event", func() bool {
-			return s.toldOf("Warning etcd RolloutHeld Paused has held everything for 3", rollout.ControlPaused,
+			return s.toldOf("Warning etcd RolloutHeld ", "Paused has held everything for 3", rollout.ControlPaused,
 				"What to do: ")
 		})
 		if took := time.Since(begin); took < report.HoldLasts {

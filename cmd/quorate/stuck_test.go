@@ -88,7 +88,7 @@ var stuckSituations = []struct {
 	{
 		name: "somebody has paused it", change: func(w *world) { w.control("quorate.dev/paused", "true") },
 		safe: "SAFE: quorum 3/3, one may fail", waits: "the rollout is paused", do: "quorate resume -n garden etcd-main",
-		otherwise: "nothing more is rolled",
+		otherwise: "nothing more is done",
 	},
 	{
 		name: "quorum is lost, and all processes run", change: func(w *world) { w.quorumLost(2 * time.Minute) },
@@ -123,7 +123,7 @@ var stuckSituations = []struct {
 	{
 		name: "a control cannot be read", change: func(w *world) { w.control("quorate.dev/partition", "one") },
 		safe: "SAFE: quorum 3/3, one may fail", waits: `quorate.dev/partition: "one"`,
-		do: "kubectl get lease -n garden quorate-etcd-main -o yaml", otherwise: "nothing more is rolled",
+		do: "kubectl get lease -n garden quorate-etcd-main -o yaml", otherwise: "nothing more is done",
 	},
 }
 

@@ -161,8 +161,8 @@ func (r *Recorder) Show(report Report) bool {
 	if report.Action == rollout.ActionHold {
 		kind, reason, verb = corev1.EventTypeWarning, k.reason+"Held", "held "+k.words
 	}
-	message := fmt.Sprintf("%s has %s for %s: %s", report.Guard, verb,
-		report.At.Sub(report.Since).Round(time.Second), sentence(report.Reason))
+	message := fmt.Sprintf("%s %s has %s for %s: %s If nobody does anything: %s", sentence(report.Verdict().String()),
+		report.Guard, verb, report.At.Sub(report.Since).Round(time.Second), sentence(report.Reason), report.Otherwise())
 	if report.Do != "" {
 		message += " What to do: " + report.Do
 	}

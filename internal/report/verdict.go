@@ -158,14 +158,20 @@ func (s *Status) Otherwise() string {
 func (r *Report) Otherwise() string { return r.otherwise(r.Verdict()) }
 
 func (r *Report) otherwise(v Verdict) string {
-	switch r.Action {
-	case rollout.ActionHold:
-		return "nothing more is rolled until the cause is gone. " + v.meanwhile
-	case rollout.ActionWait:
-		return "the rollout goes on by itself when that is over. " + v.meanwhile
-	default:
+	what := keptOf(r.Duty).words
+	switch {
+	case r.Action == rollout.ActionWait && r.Duty == rollout.DutyHeld:
+		return "it goes on by itself when that is over. " + v.meanwhile
+	case r.Action == rollout.ActionWait:
+		return what + " goes on by itself when that is over. " + v.meanwhile
+	case r.Action != rollout.ActionHold:
 		return ""
+	case r.Duty == rollout.DutyHeld:
+		return "nothing more is done until the cause is gone. " + v.meanwhile
+	case keptOf(r.Duty) != keptOf(rollout.DutyRoll):
+		return what + " is not done until the cause is gone. " + v.meanwhile
 	}
+	return "nothing more is rolled until the cause is gone. " + v.meanwhile
 }
 
 // Commands are what an operator types first about the guard that keeps the rollout, with the real names.

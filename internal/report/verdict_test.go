@@ -55,11 +55,11 @@ func TestItSaysWhatHappensIfNobodyDoesAnything(t *testing.T) {
 		{"complete", sight(0), ""},
 		{"a pod is being removed", sight(0, outdated(0, 1, 2)), ""},
 		{"paused, and all serve", sight(0, outdated(0, 1, 2), paused),
-			"nothing more is rolled until the cause is gone. etcd goes on serving."},
-		{"paused, and one is down", sight(0, outdated(0, 1, 2), silent(2), paused), "nothing more is rolled until the " +
+			"nothing more is done until the cause is gone. etcd goes on serving."},
+		{"paused, and one is down", sight(0, outdated(0, 1, 2), silent(2), paused), "nothing more is done until the " +
 			"cause is gone. etcd serves, but takes no writes if one more member fails."},
 		{"paused, and quorum is lost", sight(0, outdated(0, 1, 2), silent(1), silent(2), paused),
-			"nothing more is rolled until the cause is gone. etcd takes no writes meanwhile."},
+			"nothing more is done until the cause is gone. etcd takes no writes meanwhile."},
 		{"an updated pod comes up", sight(0, silent(2)), "the rollout goes on by itself when that is over. etcd serves, " +
 			"but takes no writes if one more member fails."},
 	} {
