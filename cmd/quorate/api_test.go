@@ -32,8 +32,8 @@ type api struct {
 	// leases".
 	reviewed bool
 	refused  []string
-	// forbidden: the StatefulSet may not be read.
-	forbidden bool
+	// forbids are what the user alice may not do, such as "get statefulsets".
+	forbids []string
 	// coordinates, if not nil, plays the coordinator: it is told of every request that is made on the Lease.
 	coordinates func(w *world, r rollout.Request)
 	// writes are the requests that changed something.
@@ -91,6 +91,24 @@ clusters: [{name: c, cluster: {server: "` + url + `"}}]}`)})
 	return filepath.Join(dir, "kubeconfig")
 }
 
+// asked is what an API server's authorizer makes of a request.
+func asked(r *http.Request) (verb, resource, group, namespace, name string) {
+	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	if parts = parts[1:]; strings.HasPrefix(r.URL.Path, "/apis/") {
+		group, parts = parts[0], parts[1:]
+	}
+	if parts = parts[1:]; len(parts) > 1 && parts[0] == "namespaces" {
+		namespace, parts = parts[1], parts[2:]
+	}
+	parts = append(parts, "", "")
+	resource, name = parts[0], parts[1]
+	verb = map[string]string{http.MethodPost: "create", http.MethodPatch: "patch", http.MethodGet: "get"}[r.Method]
+	if verb == "get" && name == "" {
+		verb = "list"
+	}
+	return verb, resource, group, namespace, name
+}
+
 func (a *api) answer(t *testing.T, r *http.Request) (answer any, code int) {
 	failure := func(reason, message string, code int) (any, int) {
 		return map[string]any{
@@ -99,6 +117,16 @@ func (a *api) answer(t *testing.T, r *http.Request) (answer any, code int) {
 		}, code
 	}
 	missing := func() (any, int) { return failure("NotFound", "not found", http.StatusNotFound) }
+	if verb, resource, group, namespace, name := asked(r); slices.Contains(a.forbids, verb+" "+resource) {
+		text := resource + ` "` + name + `" is forbidden: User "alice" cannot ` + verb + ` resource "` + resource +
+			`" in API group "` + group + `"`
+		where := ` at the cluster scope`
+		if namespace != "" {
+			where = ` in the namespace "` + namespace + `"`
+		}
+		text += where
+		return failure("Forbidden", text, http.StatusForbidden)
+	}
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		t.Error(err)
@@ -107,9 +135,6 @@ func (a *api) answer(t *testing.T, r *http.Request) (answer any, code int) {
 	case strings.HasSuffix(path, "/namespaces/garden/statefulsets/etcd-main"):
 		if a.reads++; a.reads == 4 {
 			close(a.asked)
-		}
-		if a.forbidden {
-			return failure("Forbidden", "forbidden", http.StatusForbidden)
 		}
 		if a.set == nil {
 			return missing()
@@ -122,6 +147,8 @@ func (a *api) answer(t *testing.T, r *http.Request) (answer any, code int) {
 			list.Items = append([]appsv1.StatefulSet{*a.set}, a.others...)
 		}
 		return list, http.StatusOK
+	case strings.HasSuffix(path, "/statefulsets"):
+		return appsv1.StatefulSetList{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSetList"}}, http.StatusOK
 	case strings.HasSuffix(path, "/namespaces/garden/pods"):
 		list := corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}}
 		for _, p := range a.pods {

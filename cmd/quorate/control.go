@@ -39,8 +39,9 @@ func pause() *cobra.Command {
 	var still bool
 	var timeout time.Duration
 	cmd := control(options.NewClient(), &cobra.Command{
-		Use:   "pause [STATEFULSET]",
-		Short: "Hold a rollout",
+		Use:        "pause [STATEFULSET]",
+		SuggestFor: []string{"stop", "hold"},
+		Short:      "Hold a rollout",
 		Long: `Holds a rollout: no pod is removed and no leader is moved until quorate resume. A removal
 that was already sent still takes effect. A pod that crashes, or that somebody else deletes,
 still comes back with the new revision, because that is how OnDelete works. With another
@@ -100,8 +101,9 @@ func pauseIt(cmd *cobra.Command, cfg coordinator.Config, before found) error {
 
 func resume() *cobra.Command {
 	return control(options.NewClient(), &cobra.Command{
-		Use:   "resume [STATEFULSET]",
-		Short: "Let a paused rollout go on, or one that holds before the last member of an older version",
+		Use:        "resume [STATEFULSET]",
+		SuggestFor: []string{"unpause", "continue", "start"},
+		Short:      "Let a paused rollout go on, or one that holds before the last member of an older version",
 		Long: `Lets a paused rollout go on. Other controls stay as they are.
 
 It also lets the last member of an older minor version go, if that is what the rollout holds for
@@ -136,7 +138,6 @@ func control(o *options.Client, cmd *cobra.Command,
 		cmd.Args = oneStatefulSet
 	}
 	cmd.ValidArgsFunction = completeStatefulSet(o)
-	cmd.SetUsageFunc(usage)
 	o.AddFlags(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		cfg, err := reach(cmd.Context(), o, slices.DeleteFunc(slices.Clone(args), isGuard))
@@ -174,8 +175,7 @@ func existing(ctx context.Context, cfg coordinator.Config) (found, error) {
 	set, err := cfg.StatefulSets.Get(ctx, cfg.StatefulSet, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return found{}, badInput{fmt.Errorf("there is no StatefulSet %s in namespace %s", cfg.StatefulSet,
-			cfg.Namespace)}
+		return found{}, noSuch(ctx, cfg, err)
 	case err != nil:
 		return found{}, fmt.Errorf("get StatefulSet %s: %w", cfg.StatefulSet, err)
 	}

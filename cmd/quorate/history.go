@@ -16,8 +16,9 @@ func history() *cobra.Command {
 	o := options.NewClient()
 	var output string
 	cmd := &cobra.Command{
-		Use:   "history [STATEFULSET]",
-		Short: "Show the last removals, leader moves, defragmentations, hand-overs and completions",
+		Use:        "history [STATEFULSET]",
+		SuggestFor: []string{"log", "logs", "events"},
+		Short:      "Show the last removals, leader moves, defragmentations, hand-overs and completions",
 		Long: fmt.Sprintf(`Shows what coordinators have done last, oldest first: pods removed, leadership moved, members
 defragmented (how long each was away, and what that freed), the rollout handed over to another
 sidecar, rollouts completed. The last %d entries are kept,
@@ -61,7 +62,6 @@ on the Lease quorate-STATEFULSET (annotation %s).`, report.HistoryLength, report
 			return h.Table(cmd.OutOrStdout(), time.Now())
 		},
 	}
-	cmd.SetUsageFunc(usage)
 	o.AddFlags(cmd.Flags())
 	cmd.Flags().StringVarP(&output, "output", "o", "table", "table, json or yaml")
 	completeOutput(cmd, "table", "json", "yaml")

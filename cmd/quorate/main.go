@@ -25,6 +25,8 @@ const (
 // badInput is an error of the command line, not of the world.
 type badInput struct{ error }
 
+func (b badInput) Unwrap() error { return b.error }
+
 func main() {
 	// client-go logs through klog, in a format of its own, about things that come back as errors
 	// anyway.
@@ -85,15 +87,18 @@ that holds or waits.`,
 		// Without these, an unknown command would not count as bad input.
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return badInput{fmt.Errorf("unknown command %q; see %s --help", args[0], cmd.CommandPath())}
+				return unknownCommand(cmd, args[0])
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return badInput{err} })
-	cmd.AddCommand(status(), plan(), history(), pause(), resume(), override(), removeMember(), defragment(), sidecar(),
-		versionCommand())
+	cmd.SetFlagErrorFunc(badFlag)
+	for _, verb := range []*cobra.Command{status(), plan(), history(), pause(), resume(), override(), removeMember(),
+		defragment(), sidecar(), versionCommand()} {
+		finish(verb)
+		cmd.AddCommand(verb)
+	}
 	// Cobra's own commands count a superfluous word as a failure.
 	cmd.InitDefaultCompletionCmd()
 	for _, c := range cmd.Commands() {
@@ -106,6 +111,27 @@ that holds or waits.`,
 	return cmd
 }
 
+// finish gives a verb what all of them have in common: arguments such as sts/etcd-main, and errors that say who grants
+// what was forbidden.
+func finish(verb *cobra.Command) {
+	check, run := verb.Args, verb.RunE
+	verb.Args = func(cmd *cobra.Command, args []string) error {
+		names, err := allBare(args)
+		if err != nil {
+			return err
+		}
+		return check(cmd, names)
+	}
+	verb.RunE = func(cmd *cobra.Command, args []string) error {
+		names, err := allBare(args)
+		if err != nil {
+			return err
+		}
+		return explain(run(cmd, names))
+	}
+	verb.SetUsageFunc(usage)
+}
+
 // completeOutput offers the values of --output to the shell.
 func completeOutput(cmd *cobra.Command, values ...string) {
 	// It fails only for a flag that does not exist.
@@ -113,8 +139,9 @@ func completeOutput(cmd *cobra.Command, values ...string) {
 }
 
 func noArgs(cmd *cobra.Command, args []string) error {
-	if err := cobra.NoArgs(cmd, args); err != nil {
-		return badInput{err}
+	if len(args) > 0 {
+		return badInput{fmt.Errorf("%s takes no argument, and got %q; see %s --help", cmd.CommandPath(), args[0],
+			cmd.CommandPath())}
 	}
 	return nil
 }

@@ -65,7 +65,7 @@ Guards that can be overridden (docs/reference.md says what each of them protects
 				return badInput{fmt.Errorf("name at least one guard (%s), or give --clear",
 					strings.Join(rollout.Overridable(), ", "))}
 			case len(args)-countGuards(args) > 1:
-				return badInput{fmt.Errorf("one StatefulSet at most, not %q", args)}
+				return tooMany(args)
 			}
 			return f.check()
 		},
@@ -206,26 +206,53 @@ func countGuards(args []string) int {
 	return n
 }
 
+// tooMany says that more than one StatefulSet is named.
+func tooMany(args []string) error {
+	var sets []string
+	for _, arg := range args {
+		if !isGuard(arg) {
+			sets = append(sets, arg)
+		}
+	}
+	return badInput{fmt.Errorf("name one StatefulSet, not %s; guards have capital letters", strings.Join(sets, ", "))}
+}
+
 // guardsOf takes the guards out of the arguments. If one cannot be overridden, the error names those
 // that can.
 func guardsOf(args []string) ([]string, error) {
 	var guards []string
 	for _, arg := range args {
 		if !isGuard(arg) {
+			for _, guard := range rollout.Overridable() {
+				if strings.EqualFold(arg, guard) {
+					return nil, badInput{fmt.Errorf("%q: did you mean the guard %s?", arg, guard)}
+				}
+			}
 			continue
 		}
 		for guard := range strings.SplitSeq(arg, ",") {
 			switch guard = strings.TrimSpace(guard); {
 			case guard == "" || slices.Contains(guards, guard):
 			case !slices.Contains(rollout.Overridable(), guard):
-				return nil, badInput{fmt.Errorf("%q is not a guard that can be overridden; use %s", guard,
-					strings.Join(rollout.Overridable(), ", "))}
+				return nil, badInput{notOverridable(guard)}
 			default:
 				guards = append(guards, guard)
 			}
 		}
 	}
 	return guards, nil
+}
+
+// notOverridable says why a word does not name a guard that can be overridden.
+func notOverridable(word string) error {
+	can := rollout.Overridable()
+	if row := rollout.RowOf(rollout.Guard(word)); row != nil {
+		return fmt.Errorf("%s cannot be overridden. What to do about it: %s", word, row.Do)
+	}
+	if meant := nearest(word, can); meant != "" {
+		return fmt.Errorf("%q is not a guard; did you mean %s?", word, meant)
+	}
+	return fmt.Errorf("%q is not a guard; use %s", word, strings.Join(can, ", "))
 }
 
 func listOf(guards []rollout.Guard) string {

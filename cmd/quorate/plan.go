@@ -36,8 +36,9 @@ func plan() *cobra.Command {
 	o := options.NewClient()
 	var f planFlags
 	cmd := &cobra.Command{
-		Use:   "plan [STATEFULSET]",
-		Short: "Show what would happen next, and why, with every guard's numbers",
+		Use:        "plan [STATEFULSET]",
+		SuggestFor: []string{"diff", "preview", "explain"},
+		Short:      "Show what would happen next, and why, with every guard's numbers",
 		Long: `Shows what Quorate would do next and why: the rule that decides, every member with what
 is known about it, and every guard's verdict for every candidate. It changes nothing.
 
@@ -81,7 +82,6 @@ Exit codes:
 			return f.show(cmd.OutOrStdout(), state, policy)
 		},
 	}
-	cmd.SetUsageFunc(usage)
 	fs := cmd.Flags()
 	o.AddFlags(fs)
 	o.AddEtcdFlags(fs)

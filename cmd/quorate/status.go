@@ -31,8 +31,9 @@ func status() *cobra.Command {
 	o.Etcd.Endpoints, o.Etcd.Optional = nil, true
 	var f statusFlags
 	cmd := &cobra.Command{
-		Use:   "status [STATEFULSET]",
-		Short: "Show how far a rollout is, what it waits for, since when, and what to do",
+		Use:        "status [STATEFULSET]",
+		SuggestFor: []string{"get", "describe", "show", "ps"},
+		Short:      "Show how far a rollout is, what it waits for, since when, and what to do",
 		Long: `Shows how far a rollout is, what happens or what keeps it, since when, what to do about
 it, who coordinates, which controls are set, and every pod with its member. It changes
 nothing.
@@ -61,7 +62,7 @@ Exit codes:
   1  failure: the Kubernetes API cannot be read; with --watch also: --timeout, an interrupt,
      or a StatefulSet that is not Quorate's to roll, or that was deleted or may no longer be
      read (any other failure to read is retried)
-  2  bad input: a flag, its value, or a StatefulSet that is not named
+  2  bad input: a flag, its value, or no such StatefulSet
   3  holding or waiting (without --watch)`,
 		Example: `  # What is going on? (from a laptop, by kubectl's context)
   quorate status -n garden etcd-main
@@ -96,7 +97,6 @@ Exit codes:
 			return nil
 		},
 	}
-	cmd.SetUsageFunc(usage)
 	fs := cmd.Flags()
 	o.AddFlags(fs)
 	o.AddEtcdFlags(fs)
@@ -129,10 +129,7 @@ func (f *statusFlags) look(ctx context.Context, o *options.Client, cfg coordinat
 	s report.Status, complaint, err error) {
 	ask := len(cfg.Endpoints) > 0
 	dump, etcd, noEtcd, err := look(ctx, cfg, ask)
-	switch {
-	case apierrors.IsNotFound(err):
-		return s, nil, fmt.Errorf("namespace %s: %w", cfg.Namespace, err)
-	case err != nil:
+	if err != nil {
 		return s, nil, err
 	}
 	seen, unreadable := outside(dump, &dump.StatefulSets[0], o.Kubernetes.Names(), etcd, time.Now())
@@ -191,8 +188,11 @@ func (f *statusFlags) follow(ctx context.Context, cmd *cobra.Command,
 			return f.ended(ctx, last, failed)
 		case err != nil && first:
 			return err
-		case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
-			// No amount of waiting repairs that.
+		// No amount of waiting repairs these two.
+		case apierrors.IsNotFound(err):
+			return fmt.Errorf("there is nothing to wait for any more: the StatefulSet %s/%s is gone", last.Namespace,
+				last.StatefulSet)
+		case apierrors.IsForbidden(err):
 			return fmt.Errorf("there is nothing to wait for any more: %w", err)
 		case err != nil:
 			if failed != err.Error() {

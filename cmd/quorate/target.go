@@ -39,6 +39,10 @@ func reach(ctx context.Context, o *options.Client, args []string) (coordinator.C
 	if len(args) > 0 {
 		o.Kubernetes.StatefulSet = args[0]
 	}
+	var err error
+	if o.Kubernetes.StatefulSet, err = bare(o.Kubernetes.StatefulSet); err != nil {
+		return coordinator.Config{}, err
+	}
 	if o.Kubernetes.StatefulSet == "" {
 		names, err := candidates(ctx, o)
 		var bad badInput
@@ -49,11 +53,11 @@ func reach(ctx context.Context, o *options.Client, args []string) (coordinator.C
 			return coordinator.Config{}, fmt.Errorf("no StatefulSet is named, and they cannot be listed: %w", err)
 		case len(names) == 0:
 			return coordinator.Config{},
-				badInput{fmt.Errorf("--statefulset: is required: in namespace %q no StatefulSet has the update "+
-					"strategy OnDelete and an etcd container", o.Kubernetes.Namespace)}
+				badInput{fmt.Errorf("name the StatefulSet, and its namespace with -n: in namespace %s none has the "+
+					"update strategy OnDelete and a container %s", o.Kubernetes.Namespace, o.Kubernetes.EtcdContainer)}
 		case len(names) > 1:
-			return coordinator.Config{}, badInput{fmt.Errorf("--statefulset: is required: in namespace %q there are %s",
-				o.Kubernetes.Namespace, strings.Join(names, ", "))}
+			return coordinator.Config{}, badInput{fmt.Errorf("name one of them: in namespace %s there are %s",
+				o.Kubernetes.Namespace, someOf(names))}
 		}
 		o.Kubernetes.StatefulSet = names[0]
 	}
@@ -108,7 +112,7 @@ func ours(s *appsv1.StatefulSet, etcdContainer string) bool {
 // oneStatefulSet permits one argument.
 func oneStatefulSet(cmd *cobra.Command, args []string) error {
 	if len(args) > 1 {
-		return badInput{fmt.Errorf("%s takes one StatefulSet, not %q", cmd.CommandPath(), args)}
+		return badInput{fmt.Errorf("%s takes one StatefulSet, and got %s", cmd.CommandPath(), strings.Join(args, ", "))}
 	}
 	return nil
 }
@@ -168,7 +172,10 @@ func readLive(ctx context.Context, cfg coordinator.Config, dump *workload.Dump) 
 	// The pods come after the record. So what an intent that is gone by now has done to them shows.
 	set, pods, err := workload.New(workload.Config{StatefulSet: cfg.StatefulSet, Names: cfg.Names,
 		StatefulSets: cfg.StatefulSets, Pods: cfg.Pods}).Read(ctx)
-	if err != nil {
+	switch {
+	case apierrors.IsNotFound(err):
+		return noSuch(ctx, cfg, err)
+	case err != nil:
 		return err
 	}
 	dump.DrainTaints = cfg.DrainTaints

@@ -92,10 +92,10 @@ func TestExitCodesOfStatus(t *testing.T) {
 			w.control(report.StatusAnnotation, "{")
 			return w
 		}, nil, 3, "annotation quorate.dev/status"},
-		{"another StatefulSet is a failure", quiet(healthy), []string{"status", "etcd-other"}, 1, "etcd-other"},
+		{"another StatefulSet is bad input", quiet(healthy), []string{"status", "etcd-other"}, 2, "etcd-other"},
 		{
 			"two of them are bad input", quiet(healthy), []string{"status", "a", "b"}, 2,
-			`quorate status takes one StatefulSet, not ["a" "b"]`,
+			`quorate status takes one StatefulSet, and got a, b`,
 		},
 		{
 			"two names are bad input", quiet(healthy), []string{"status", "a", "--statefulset=b"}, 2,
@@ -235,11 +235,15 @@ func TestWatchEndsWithWhatItWatches(t *testing.T) {
 	}{
 		{
 			"deleted", func(a *api) { a.set = nil },
-			"quorate: there is nothing to wait for any more: namespace garden: get StatefulSet etcd-main: not found\n",
+			"quorate: there is nothing to wait for any more: the StatefulSet garden/etcd-main is gone\n",
 		},
 		{
-			"forbidden", func(a *api) { a.forbidden = true },
-			"quorate: there is nothing to wait for any more: get StatefulSet etcd-main: forbidden\n",
+			"forbidden", func(a *api) { a.forbids = []string{"get statefulsets"} },
+			"quorate: there is nothing to wait for any more: get StatefulSet etcd-main: statefulsets \"etcd-main\" is " +
+				"forbidden: User \"alice\" cannot get resource \"statefulsets\" in API group \"apps\" in the namespace " +
+				"\"garden\"\nquorate: deploy/operator.yaml has the role to get statefulsets. Have it applied, " +
+				"and bound to you: kubectl create rolebinding quorate-viewer -n garden --clusterrole=quorate-viewer " +
+				"--user=alice\n",
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -326,7 +330,7 @@ func TestTheArgumentWinsOverTheFile(t *testing.T) {
 		{"status", []string{"status", "etcd-main", config}, 0, "garden/etcd-main"},
 		{"plan", []string{"plan", "etcd-main", config, "-e", "http://127.0.0.1:1", "--probe-timeout=300ms"}, 3, "Wait"},
 		{"plan from files", []string{"plan", "etcd-main", config, "-f", filepath.Join(dir, "objects.yaml")}, 3, "Wait"},
-		{"without an argument the file is good", []string{"status", config}, 1, "etcd-events"},
+		{"without an argument the file is good", []string{"status", config}, 2, "etcd-events"},
 		{"and the flag wins as well", []string{"status", "--statefulset=etcd-main", config}, 0, "garden/etcd-main"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -367,12 +371,12 @@ func TestWithoutANameTheOnlyStatefulSetIsMeant(t *testing.T) {
 		},
 		{
 			"of two none", true, []appsv1.StatefulSet{another("etcd-events", func(*appsv1.StatefulSet) {})}, 2,
-			`--statefulset: is required: in namespace "garden" there are etcd-events, etcd-main`,
+			"name one of them: in namespace garden there are etcd-events, etcd-main",
 		},
 		{
 			"there is none", false, nil, 2,
-			`--statefulset: is required: in namespace "garden" no StatefulSet has the update strategy OnDelete ` +
-				"and an etcd container",
+			"name the StatefulSet, and its namespace with -n: in namespace garden none has the update strategy OnDelete " +
+				"and a container etcd",
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -511,7 +515,7 @@ func TestControls(t *testing.T) {
 		{
 			"override for longer, also of what would hold the next pod", telling(second),
 			"override UpdatedPending,UnavailableBudget -y --for=48h --reason=drill", 2, []string{},
-			[]string{`"UpdatedPending" is not a guard that can be overridden`}, nil,
+			[]string{"UpdatedPending cannot be overridden. What to do about it: "}, nil,
 		},
 		{
 			"override once more of what is overridden, and of another", telling(func(w *world) {
@@ -563,11 +567,11 @@ func TestControls(t *testing.T) {
 		},
 		{
 			"override of what cannot be", none, "override Paused --yes", 2, []string{},
-			[]string{`"Paused" is not a guard that can be overridden; use AllServing, AppliesSnapshots, BeforeLast, `}, nil,
+			[]string{"Paused cannot be overridden. What to do about it: Remove the annotation"}, nil,
 		},
 		{
 			"override of a misspelt guard", none, "override QuorumFlor --yes", 2, []string{},
-			[]string{`"QuorumFlor" is not a guard`}, nil,
+			[]string{`"QuorumFlor" is not a guard; did you mean QuorumFloor?`}, nil,
 		},
 		{
 			"override of nothing", none, "override etcd-main --yes", 2, []string{},
@@ -579,7 +583,7 @@ func TestControls(t *testing.T) {
 		},
 		{
 			"override of two StatefulSets", none, "override a b QuorumFloor", 2, []string{},
-			[]string{`one StatefulSet at most, not ["a" "b" "QuorumFloor"]`}, nil,
+			[]string{"name one StatefulSet, not a, b; guards have capital letters"}, nil,
 		},
 		{
 			"a StatefulSet that is not there gets no Lease", none, "pause etcd-mian", 2, []string{},
@@ -738,7 +742,7 @@ func TestAsAPluginOfKubectl(t *testing.T) {
 	}
 	cmd, _, errs := command(t, nil, "--loud")
 	cmd.Path, cmd.Args[0] = plugin, plugin
-	if code := exitCode(t, cmd.Run()); code != exitBadInput || errs.String() != "kubectl quorate: unknown flag: --loud\n" {
+	if code := exitCode(t, cmd.Run()); code != exitBadInput || errs.String() != "kubectl quorate: unknown flag: --loud; see kubectl quorate --help\n" {
 		t.Errorf("exit code %d: %s", code, errs)
 	}
 }

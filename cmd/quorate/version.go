@@ -60,7 +60,6 @@ func versionCommand() *cobra.Command {
 			return err
 		},
 	}
-	cmd.SetUsageFunc(usage)
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "text, json or yaml")
 	completeOutput(cmd, "text", "json", "yaml")
 	return cmd

@@ -115,7 +115,7 @@ func TestAPersonsBadInputIsNamed(t *testing.T) {
 	}{
 		{"no StatefulSet", nil, "--statefulset: is required"},
 		{"a context that does not exist", []string{"--statefulset=s", "--context=mars"}, `--kubeconfig: "` + path +
-			`": context "mars" does not exist`},
+			`": context "mars" does not exist; its contexts are here, there`},
 		{"a kubeconfig that does not exist", []string{"--statefulset=s", "--kubeconfig=/nowhere"},
 			`--kubeconfig: "/nowhere": no such file or directory`},
 		{"no endpoint", []string{"--statefulset=s", "--endpoints="},

@@ -3,9 +3,11 @@ package options
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -217,6 +219,15 @@ func (o *Kubernetes) badKubeconfig(err error) error {
 	return fmt.Errorf("--kubeconfig: %q: %w", o.Kubeconfig, err)
 }
 
+// contexts says which ones the kubeconfig has. It is empty if it has none.
+func (o *Kubernetes) contexts() string {
+	raw, err := o.loader().RawConfig()
+	if err != nil || len(raw.Contexts) == 0 {
+		return ""
+	}
+	return "; its contexts are " + strings.Join(slices.Sorted(maps.Keys(raw.Contexts)), ", ")
+}
+
 // RESTConfig returns how to reach the API. Call it after Complete. It reads files and sends no request.
 func (o *Kubernetes) RESTConfig(userAgent string) (*rest.Config, error) {
 	var cfg *rest.Config
@@ -235,6 +246,8 @@ func (o *Kubernetes) RESTConfig(userAgent string) (*rest.Config, error) {
 			err = errors.New("names no cluster: it is empty or missing")
 		case strings.Contains(err.Error(), "couldn't get version/kind"):
 			err = errors.New("is not a kubeconfig") // client-go's own words are about its types.
+		case o.person != nil && strings.HasSuffix(err.Error(), "does not exist"):
+			err = fmt.Errorf("%w%s", err, o.contexts())
 		}
 		return nil, o.badKubeconfig(err)
 	}
