@@ -2,7 +2,9 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -10,12 +12,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/quorate/quorate/internal/record"
@@ -28,6 +32,10 @@ type api struct {
 	*world
 	// others are StatefulSets beside the world's own.
 	others []appsv1.StatefulSet
+	// leases are Leases beside the world's own.
+	leases []coordinationv1.Lease
+	// lists counts how often Leases have been read.
+	lists counter
 	// reviewed: anybody may ask what the sidecars may do. They may not do what is refused, such as "create
 	// leases".
 	reviewed bool
@@ -43,6 +51,43 @@ type api struct {
 	asked chan struct{}
 	// patched, if not nil, is called after each change of the Lease.
 	patched func(w *world, annotations map[string]*string)
+}
+
+// counter counts, and lets others wait.
+type counter struct {
+	mu     sync.Mutex
+	n      int
+	waited chan struct{}
+	until  int
+}
+
+func (c *counter) count() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.n++; c.waited != nil && c.n >= c.until {
+		close(c.waited)
+		c.waited = nil
+	}
+}
+
+// wait waits until it has counted so many more.
+func (c *counter) wait(t *testing.T, more int) {
+	t.Helper()
+	c.mu.Lock()
+	reached := make(chan struct{})
+	c.waited, c.until = reached, c.n+more
+	c.mu.Unlock()
+	select {
+	case <-reached:
+	case <-time.After(30 * time.Second):
+		t.Fatalf("not %d more in 30 s", more)
+	}
+}
+
+// labelled is true for what has the labels that are asked for, in the namespace if one is asked for.
+func labelled(r *http.Request, o metav1.ObjectMeta, namespace string) bool {
+	selector, err := labels.Parse(r.URL.Query().Get("labelSelector"))
+	return err == nil && selector.Matches(labels.Set(o.Labels)) && (namespace == "" || namespace == o.Namespace)
 }
 
 // change changes the world between two requests.
@@ -73,7 +118,8 @@ func answering(t *testing.T, a *api) (kubeconfig string) {
 		answer, code := a.answer(t, r)
 		rw.Header().Set("Content-Type", "application/json")
 		rw.WriteHeader(code)
-		if err := json.NewEncoder(rw).Encode(answer); err != nil {
+		var gone *net.OpError // Whoever asked has ended.
+		if err := json.NewEncoder(rw).Encode(answer); err != nil && !errors.As(err, &gone) {
 			t.Error(err)
 		}
 	}))
@@ -117,7 +163,8 @@ func (a *api) answer(t *testing.T, r *http.Request) (answer any, code int) {
 		}, code
 	}
 	missing := func() (any, int) { return failure("NotFound", "not found", http.StatusNotFound) }
-	if verb, resource, group, namespace, name := asked(r); slices.Contains(a.forbids, verb+" "+resource) {
+	verb, resource, group, namespace, name := asked(r)
+	if slices.Contains(a.forbids, verb+" "+resource) {
 		text := resource + ` "` + name + `" is forbidden: User "alice" cannot ` + verb + ` resource "` + resource +
 			`" in API group "` + group + `"`
 		where := ` at the cluster scope`
@@ -140,15 +187,39 @@ func (a *api) answer(t *testing.T, r *http.Request) (answer any, code int) {
 			return missing()
 		}
 		return a.set, http.StatusOK
-	case strings.HasSuffix(path, "/namespaces/garden/statefulsets"):
-		kind := metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSetList"}
-		list := appsv1.StatefulSetList{TypeMeta: kind, Items: a.others}
+	case strings.HasSuffix(path, "/statefulsets"):
+		list := appsv1.StatefulSetList{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSetList"}}
+		all := a.others
 		if a.set != nil {
-			list.Items = append([]appsv1.StatefulSet{*a.set}, a.others...)
+			all = append([]appsv1.StatefulSet{*a.set}, a.others...)
+		}
+		for i := range all {
+			if labelled(r, all[i].ObjectMeta, namespace) {
+				list.Items = append(list.Items, all[i])
+			}
 		}
 		return list, http.StatusOK
-	case strings.HasSuffix(path, "/statefulsets"):
-		return appsv1.StatefulSetList{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSetList"}}, http.StatusOK
+	case resource == "statefulsets" && r.Method == http.MethodGet && name != "":
+		for i := range a.others {
+			if a.others[i].Namespace == namespace && a.others[i].Name == name {
+				return a.others[i], http.StatusOK
+			}
+		}
+		return missing()
+	case resource == "leases" && r.Method == http.MethodGet && name == "":
+		a.lists.count()
+		list := coordinationv1.LeaseList{
+			TypeMeta: metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "LeaseList"}}
+		all := a.leases
+		if a.lease != nil {
+			all = append([]coordinationv1.Lease{*a.lease}, a.leases...)
+		}
+		for i := range all {
+			if labelled(r, all[i].ObjectMeta, namespace) {
+				list.Items = append(list.Items, all[i])
+			}
+		}
+		return list, http.StatusOK
 	case strings.HasSuffix(path, "/namespaces/garden/pods"):
 		list := corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}}
 		for _, p := range a.pods {
@@ -177,6 +248,7 @@ func (a *api) answer(t *testing.T, r *http.Request) (answer any, code int) {
 			!slices.Contains(a.refused, inWords(*review.Spec.ResourceAttributes))
 		return review, http.StatusCreated
 	case a.lease != nil && strings.HasSuffix(path, "/namespaces/garden/leases/quorate-etcd-main"):
+		a.lists.count()
 		if r.Method == http.MethodPatch {
 			a.writes = append(a.writes, string(body))
 			var patch struct {

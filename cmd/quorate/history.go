@@ -52,7 +52,7 @@ on the Lease quorate-STATEFULSET (annotation %s).`, report.HistoryLength, report
 				h = report.History{} // An empty list, not null.
 			}
 			if output != "table" {
-				return encode(cmd.OutOrStdout(), output, h)
+				return encode(cmd.OutOrStdout(), output, "HistoryEntry", h)
 			}
 			if len(h) == 0 {
 				fmt.Fprintf(cmd.ErrOrStderr(), "%s: nothing has been done to %s/%s yet\n", name(cmd), cfg.Namespace,

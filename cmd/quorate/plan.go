@@ -234,9 +234,9 @@ func (f *planFlags) show(w io.Writer, state rollout.State, policy rollout.Policy
 func render(w io.Writer, output string, all bool, plans []report.Plan) error {
 	switch {
 	case output != "table" && all:
-		return encode(w, output, plans)
+		return encode(w, output, "Plan", plans)
 	case output != "table":
-		return encode(w, output, plans[0])
+		return encode(w, output, "Plan", plans[0])
 	case all:
 		return errors.Join(report.Order(w, plans), plans[0].Preflight.Table(w))
 	}

@@ -56,8 +56,7 @@ func reach(ctx context.Context, o *options.Client, args []string) (coordinator.C
 				badInput{fmt.Errorf("name the StatefulSet, and its namespace with -n: in namespace %s none has the "+
 					"update strategy OnDelete and a container %s", o.Kubernetes.Namespace, o.Kubernetes.EtcdContainer)}
 		case len(names) > 1:
-			return coordinator.Config{}, badInput{fmt.Errorf("name one of them: in namespace %s there are %s",
-				o.Kubernetes.Namespace, someOf(names))}
+			return coordinator.Config{}, badInput{ambiguous{o.Kubernetes.Namespace, names}}
 		}
 		o.Kubernetes.StatefulSet = names[0]
 	}
@@ -69,6 +68,16 @@ func reach(ctx context.Context, o *options.Client, args []string) (coordinator.C
 		return coordinator.Config{}, badInput{err}
 	}
 	return cfg, nil
+}
+
+// ambiguous is the error that several StatefulSets could be meant.
+type ambiguous struct {
+	namespace string
+	names     []string
+}
+
+func (e ambiguous) Error() string {
+	return fmt.Sprintf("name one of them: in namespace %s there are %s", e.namespace, someOf(e.names))
 }
 
 // candidates are the names of the StatefulSets in the namespace that Quorate may roll.
@@ -117,16 +126,28 @@ func oneStatefulSet(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// completeStatefulSet offers the names to the shell.
+// completeStatefulSet offers the names to the shell, for one argument.
 func completeStatefulSet(o *options.Client) cobra.CompletionFunc {
+	several := completeStatefulSets(o)
+	return func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return several(cmd, args, begun)
+	}
+}
+
+// completeStatefulSets does so for any number of them.
+func completeStatefulSets(o *options.Client) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		if len(args) > 0 || o.Complete(os.Getenv) != nil {
+		if o.Complete(os.Getenv) != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		names, err := candidates(cmd.Context(), o)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveError
 		}
+		names = slices.DeleteFunc(names, func(name string) bool { return slices.Contains(args, name) })
 		return names, cobra.ShellCompDirectiveNoFileComp
 	}
 }

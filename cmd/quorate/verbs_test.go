@@ -94,8 +94,8 @@ func TestExitCodesOfStatus(t *testing.T) {
 		}, nil, 3, "annotation quorate.dev/status"},
 		{"another StatefulSet is bad input", quiet(healthy), []string{"status", "etcd-other"}, 2, "etcd-other"},
 		{
-			"two of them are bad input", quiet(healthy), []string{"status", "a", "b"}, 2,
-			`quorate status takes one StatefulSet, and got a, b`,
+			"another one among several is bad input", quiet(healthy), []string{"status", "etcd-main", "etcd-mian"}, 2,
+			"there is no StatefulSet etcd-mian in namespace garden; did you mean etcd-main?",
 		},
 		{
 			"two names are bad input", quiet(healthy), []string{"status", "a", "--statefulset=b"}, 2,
@@ -103,7 +103,7 @@ func TestExitCodesOfStatus(t *testing.T) {
 		},
 		{
 			"an output that is none is bad input", quiet(healthy), []string{"status", "-o", "xml"}, 2,
-			`--output: "xml": use table, json or yaml`,
+			`--output: "xml": use table, wide, json, yaml, name or jsonpath=TEMPLATE`,
 		},
 		{
 			"a timeout needs --watch", quiet(healthy), []string{"status", "--timeout=1m"}, 2,
@@ -370,8 +370,8 @@ func TestWithoutANameTheOnlyStatefulSetIsMeant(t *testing.T) {
 			0, "garden/etcd-main",
 		},
 		{
-			"of two none", true, []appsv1.StatefulSet{another("etcd-events", func(*appsv1.StatefulSet) {})}, 2,
-			"name one of them: in namespace garden there are etcd-events, etcd-main",
+			"of two each is shown", true, []appsv1.StatefulSet{another("etcd-events", func(*appsv1.StatefulSet) {})}, 0,
+			"garden     etcd-events  UNKNOWN",
 		},
 		{
 			"there is none", false, nil, 2,
@@ -729,7 +729,7 @@ func TestVersion(t *testing.T) {
 // kubectl finds a plugin by its name, and its users call it kubectl quorate.
 func TestAsAPluginOfKubectl(t *testing.T) {
 	stdout, _, _ := invoke(t, "/usr/local/bin/kubectl-quorate", "", "status", "--help")
-	if !strings.Contains(stdout, "kubectl quorate status [STATEFULSET] [flags]") {
+	if !strings.Contains(stdout, "kubectl quorate status [STATEFULSET… | -A | -l LABELS] [flags]") {
 		t.Errorf("usage:\n%s", stdout)
 	}
 	_, stderr, code := invoke(t, "kubectl-quorate", "", "sidekick")
@@ -759,7 +759,7 @@ func TestShellCompletion(t *testing.T) {
 		{[]string{"override", ""}, "etcd-main\n:4"},
 		{[]string{"override", "etcd-main", ""}, "AllServing\nAppliesSnapshots\nBeforeLast\n"},
 		{[]string{"override", "Q"}, "AllServing\nAppliesSnapshots\nBeforeLast\n"},
-		{[]string{"status", "-o", ""}, "table\njson\nyaml\n:4"},
+		{[]string{"status", "-o", ""}, "table\nwide\njson\nyaml\nname\njsonpath=\n:4"},
 		{[]string{"version", "-o", ""}, "text\njson\nyaml\n:4"},
 	} {
 		stdout, stderr, code := invoke(t, "quorate", kubeconfig, append([]string{"__complete"}, tc.args...)...)

@@ -54,7 +54,7 @@ func versionCommand() *cobra.Command {
 			}
 			b := newBuild()
 			if output != "text" {
-				return encode(cmd.OutOrStdout(), output, b)
+				return encode(cmd.OutOrStdout(), output, "Version", b)
 			}
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "quorate %s (%s, %s)\n", b.Version, b.Go, b.Platform)
 			return err

@@ -27,6 +27,9 @@ type Kubernetes struct {
 	// EtcdContainer, SidecarContainer and EtcdDataDir are those of [coordinator.Names].
 	EtcdContainer, SidecarContainer, EtcdDataDir string
 
+	// Many permits that no StatefulSet is named, for a command about many of them.
+	Many bool
+
 	// fromEnvironment is true if $KUBECONFIG names the kubeconfig, and not a flag.
 	fromEnvironment bool
 	// person has the values of kubectl's flags. If it is nil, this is a sidecar's.
@@ -142,7 +145,7 @@ func (o *Kubernetes) validate(name namer) error {
 		}
 	}
 	switch {
-	case o.StatefulSet != "":
+	case o.StatefulSet != "" || o.Many:
 	case o.person != nil:
 		errs = append(errs, fmt.Errorf("%s: is required", name("statefulset")))
 	default:
