@@ -34,6 +34,8 @@ type api struct {
 	others []appsv1.StatefulSet
 	// leases are Leases beside the world's own.
 	leases []coordinationv1.Lease
+	// refuses is a Lease that the user may not change.
+	refuses string
 	// lists counts how often Leases have been read.
 	lists counter
 	// reviewed: anybody may ask what the sidecars may do. They may not do what is refused, such as "create
@@ -88,6 +90,27 @@ func (c *counter) wait(t *testing.T, more int) {
 func labelled(r *http.Request, o metav1.ObjectMeta, namespace string) bool {
 	selector, err := labels.Parse(r.URL.Query().Get("labelSelector"))
 	return err == nil && selector.Matches(labels.Set(o.Labels)) && (namespace == "" || namespace == o.Namespace)
+}
+
+// allLeases are the world's own and the others.
+func (a *api) allLeases() []coordinationv1.Lease {
+	if a.lease == nil {
+		return a.leases
+	}
+	return append([]coordinationv1.Lease{*a.lease}, a.leases...)
+}
+
+// leaseOf is one of them, nil if there is none.
+func (a *api) leaseOf(namespace, name string) *coordinationv1.Lease {
+	if a.lease != nil && a.lease.Namespace == namespace && a.lease.Name == name {
+		return a.lease
+	}
+	for i := range a.leases {
+		if a.leases[i].Namespace == namespace && a.leases[i].Name == name {
+			return &a.leases[i]
+		}
+	}
+	return nil
 }
 
 // change changes the world between two requests.
@@ -164,7 +187,7 @@ func (a *api) answer(t *testing.T, r *http.Request) (answer any, code int) {
 	}
 	missing := func() (any, int) { return failure("NotFound", "not found", http.StatusNotFound) }
 	verb, resource, group, namespace, name := asked(r)
-	if slices.Contains(a.forbids, verb+" "+resource) {
+	if slices.Contains(a.forbids, verb+" "+resource) || verb == "patch" && name == a.refuses {
 		text := resource + ` "` + name + `" is forbidden: User "alice" cannot ` + verb + ` resource "` + resource +
 			`" in API group "` + group + `"`
 		where := ` at the cluster scope`
@@ -210,11 +233,7 @@ func (a *api) answer(t *testing.T, r *http.Request) (answer any, code int) {
 		a.lists.count()
 		list := coordinationv1.LeaseList{
 			TypeMeta: metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "LeaseList"}}
-		all := a.leases
-		if a.lease != nil {
-			all = append([]coordinationv1.Lease{*a.lease}, a.leases...)
-		}
-		for i := range all {
+		for i, all := 0, a.allLeases(); i < len(all); i++ {
 			if labelled(r, all[i].ObjectMeta, namespace) {
 				list.Items = append(list.Items, all[i])
 			}
@@ -226,6 +245,32 @@ func (a *api) answer(t *testing.T, r *http.Request) (answer any, code int) {
 			list.Items = append(list.Items, *p)
 		}
 		return list, http.StatusOK
+	case resource == "leases" && namespace != "" && len(a.leases) > 0 && r.Method == http.MethodPatch &&
+		(namespace != "garden" || name != record.Name("etcd-main")):
+		lease := a.leaseOf(namespace, name)
+		if lease == nil {
+			return missing()
+		}
+		var patch metav1.PartialObjectMetadata
+		if err := json.Unmarshal(body, &patch); err != nil {
+			t.Error(err)
+		}
+		delete(lease.Annotations, rollout.ControlPaused)
+		for key, value := range patch.Annotations {
+			if value != "" { // null
+				lease.Annotations[key] = value
+			}
+		}
+		return lease, http.StatusOK
+	case r.Method == http.MethodPost && resource == "leases" && namespace != "garden":
+		object, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
+		if err != nil {
+			t.Error(err)
+		}
+		lease := object.(*coordinationv1.Lease)
+		lease.Namespace = namespace
+		a.leases = append(a.leases, *lease)
+		return lease, http.StatusCreated
 	case r.Method == http.MethodPost && strings.HasSuffix(path, "/namespaces/garden/leases"):
 		object, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
 		if err != nil {

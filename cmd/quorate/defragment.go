@@ -115,7 +115,7 @@ func (f *defragmentFlags) run(cmd *cobra.Command, cfg coordinator.Config, before
 	}
 	if !f.yes {
 		fmt.Fprintln(cmd.ErrOrStderr(), "Each member in turn answers nothing while it is defragmented.")
-		if err := confirm(ctx, cmd.InOrStdin(), cmd.ErrOrStderr(), cfg.StatefulSet); err != nil {
+		if err := confirm(ctx, cmd.InOrStdin(), cmd.ErrOrStderr(), theName, cfg.StatefulSet); err != nil {
 			return err
 		}
 	}

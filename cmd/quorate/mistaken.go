@@ -118,7 +118,8 @@ func otherFlag(cmd *cobra.Command, unknown *pflag.NotExistError) string {
 	}
 	switch {
 	case len(have) > 0 && len(have) < 4:
-		return cmd.Root().DisplayName() + " " + strings.Join(have, ", ") + " has it"
+		verb := map[bool]string{true: "has", false: "have"}[len(have) == 1]
+		return cmd.Root().DisplayName() + " " + strings.Join(have, ", ") + " " + verb + " it"
 	case short:
 		return "see " + cmd.CommandPath() + " --help"
 	}
@@ -240,11 +241,14 @@ func explain(err error) error {
 	if !plain.MatchString(user) {
 		user = "'" + strings.ReplaceAll(user, "'", `'\''`) + "'"
 	}
-	called, role := "quorate-viewer", "--clusterrole=quorate-viewer"
-	if changes := verb == "patch" || verb == "create" || verb == "update"; changes && resource == "leases" {
-		called, role = "quorate-operator", "--clusterrole=quorate-fleet-operator"
-		if of := ofLease.FindStringSubmatch(err.Error()); of != nil {
-			role = "--role=" + of[1] + "-quorate-operator"
+	called, role, file := "quorate-viewer", "--clusterrole=quorate-viewer", "operator.yaml"
+	var many ofFleet
+	if of := ofLease.FindStringSubmatch(err.Error()); resource == "leases" && (verb == "patch" || verb == "create") {
+		called, role, file = "quorate-fleet-operator", "--clusterrole=quorate-fleet-operator", "fleet-operator.yaml"
+		if of != nil && !errors.As(err, &many) {
+			called, role, file = "quorate-operator", "--role="+of[1]+"-quorate-operator", "operator.yaml"
+		} else {
+			namespace = "" // One namespace after the other would be forbidden.
 		}
 	} else if resource != "leases" && resource != "statefulsets" && resource != "pods" {
 		return err // No role of ours is about that.
@@ -253,6 +257,6 @@ func explain(err error) error {
 	if namespace != "" {
 		binding = "rolebinding " + called + " -n " + namespace
 	}
-	return fmt.Errorf("%w\ndeploy/operator.yaml has the role to %s %s. Have it applied, and bound to you: "+
-		"kubectl create %s %s --user=%s", err, verb, resource, binding, role, user)
+	return fmt.Errorf("%w\ndeploy/%s has the role to %s %s. Have it applied, and bound to you: "+
+		"kubectl create %s %s --user=%s", err, file, verb, resource, binding, role, user)
 }

@@ -141,7 +141,7 @@ func (f *overrideFlags) run(cmd *cobra.Command, o *options.Client, cfg coordinat
 	}
 	warn(cmd.ErrOrStderr(), cfg, guards)
 	if !f.yes {
-		if err := confirm(cmd.Context(), cmd.InOrStdin(), cmd.ErrOrStderr(), cfg.StatefulSet); err != nil {
+		if err := confirm(cmd.Context(), cmd.InOrStdin(), cmd.ErrOrStderr(), theName, cfg.StatefulSet); err != nil {
 			return err
 		}
 	}

@@ -649,7 +649,7 @@ func TestOverrideAsksForTheName(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var out bytes.Buffer
-			err := ask(t.Context(), strings.NewReader(tc.answer), &out, "etcd-main")
+			err := ask(t.Context(), strings.NewReader(tc.answer), &out, theName, "etcd-main")
 			if err == nil {
 				err = errors.New("")
 			}
@@ -663,7 +663,7 @@ func TestOverrideAsksForTheName(t *testing.T) {
 		defer typing.Close()
 		ctx, interrupt := context.WithCancel(t.Context())
 		interrupt()
-		if err := ask(ctx, in, io.Discard, "etcd-main"); err == nil || err.Error() != "interrupted; nothing was changed" {
+		if err := ask(ctx, in, io.Discard, theName, "etcd-main"); err == nil || err.Error() != "interrupted; nothing was changed" {
 			t.Error(err)
 		}
 	})
