@@ -119,6 +119,11 @@ is an annotation that names the rollout, so it does not bind the next one. If th
 resume ends the pause first, and has to be given again when it holds.` + fleetLong + `
 Of many, only pauses are ended.` +
 			fmt.Sprintf(controlsLong, rollout.ControlPaused+"-"),
+		Example: `  # Let one rollout go on:
+  quorate resume -n garden etcd-main
+
+  # End all pauses of this cluster:
+  quorate resume -A`,
 	}, func(cmd *cobra.Command, cfg coordinator.Config, before found) error {
 		controls := map[string]*string{rollout.ControlPaused: nil}
 		was := "goes on"

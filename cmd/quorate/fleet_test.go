@@ -129,8 +129,8 @@ func clusters(t *testing.T) *api {
 	return a
 }
 
-// seconds are what a slow machine adds to an age.
-var seconds = regexp.MustCompile(`(\b[0-9]+s ago|[0-9]+s\b)`)
+// ages differ by what a slow machine needs.
+var ages = regexp.MustCompile(`(\b[0-9]+s ago|[0-9]+s\b)`)
 
 func TestTheStatusOfAFleet(t *testing.T) {
 	for _, tc := range []struct {
@@ -173,7 +173,7 @@ func TestTheStatusOfAFleet(t *testing.T) {
 			stdout, stderr, code := invoke(t, "quorate", answering(t, clusters(t)), strings.Fields(tc.args)...)
 			var rows []string
 			for line := range strings.Lines(stdout) {
-				rows = append(rows, seconds.ReplaceAllString(strings.Join(strings.Fields(line), " "), ""))
+				rows = append(rows, ages.ReplaceAllString(strings.Join(strings.Fields(line), " "), ""))
 			}
 			if len(rows) > 0 {
 				rows = rows[1:]
@@ -252,8 +252,8 @@ func TestAWatchEndsOnAHoldIfItIsToldTo(t *testing.T) {
 	for _, args := range []string{"status etcd-main", "status -A"} {
 		a := &api{world: told(t, second)}
 		kubeconfig := answering(t, a)
-		cmd, stdout, stderr := command(t, nil, append(strings.Fields(args), "--watch", "--every=100ms", "--fail-on-hold",
-			"--kubeconfig", kubeconfig)...)
+		cmd, stdout, stderr := command(t, nil, append(strings.Fields(args), "--watch", "--every=100ms",
+			"--fail-on-hold", "--kubeconfig", kubeconfig)...)
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -264,7 +264,8 @@ func TestAWatchEndsOnAHoldIfItIsToldTo(t *testing.T) {
 			w.lease = lease
 			w.tells(t, time.Now())
 		})
-		if code := exitCode(t, cmd.Wait()); code != exitWaiting || !strings.Contains(stdout.String(), "UpdatedFailing") {
+		code := exitCode(t, cmd.Wait())
+		if code != exitWaiting || !strings.Contains(stdout.String(), "UpdatedFailing") {
 			t.Errorf("%s: exit code %d\n%s%s", args, code, stdout, stderr)
 		}
 	}

@@ -23,6 +23,8 @@ func history() *cobra.Command {
 defragmented (how long each was away, and what that freed), the rollout handed over to another
 sidecar, rollouts completed. The last %d entries are kept,
 on the Lease quorate-STATEFULSET (annotation %s).`, report.HistoryLength, report.HistoryAnnotation),
+		Example: `  # What was done last, and by whom?
+  quorate history -n garden etcd-main`,
 		Args:              oneStatefulSet,
 		ValidArgsFunction: completeStatefulSet(o),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 
@@ -50,15 +51,30 @@ func main() {
 	os.Exit(exitFailure)
 }
 
+// asPlugin writes commands as those type them who call the plugin.
+func asPlugin(text string) string {
+	return commandLine.ReplaceAllString(text, "${1}kubectl quorate ${2}")
+}
+
+// commandLine is one of the commands that people type, in a text. A sidecar is never called as a plugin.
+var commandLine = regexp.MustCompile(`(^|[^-\w/])(?:kubectl )?\bquorate (` +
+	`status|plan|history|pause|resume|override|remove-member|defragment|version)\b`)
+
 // plugin is the name under which kubectl finds the command as a plugin.
 const plugin = "kubectl-quorate"
+
+// kubectlQuorate is what its users call it.
+const kubectlQuorate = "kubectl quorate"
 
 // rootOf returns the command under the name that it was called by. Someone who calls the plugin sees it
 // as "kubectl quorate".
 func rootOf(called string) *cobra.Command {
 	cmd := root()
 	if strings.TrimSuffix(filepath.Base(called), ".exe") == plugin {
-		cmd.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl quorate"}
+		cmd.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: kubectlQuorate}
+		for _, c := range cmd.Commands() {
+			c.Long, c.Example = asPlugin(c.Long), asPlugin(c.Example)
+		}
 	}
 	return cmd
 }
@@ -78,6 +94,7 @@ leads, and replaces outdated pods in a safe order. The StatefulSet's update stra
 must be OnDelete. With any other strategy Quorate does nothing.
 
 If the binary is in the PATH as kubectl-quorate, it is a plugin: kubectl quorate status.
+With deploy/kubectl_complete-quorate in the PATH as well, kubectl completes its words.
 
 Exit codes: 0 done or asked to stop, 1 failure, 2 bad input, 3 a plan or status
 that holds or waits.`,
@@ -130,6 +147,10 @@ func finish(verb *cobra.Command) {
 		return explain(run(cmd, names))
 	}
 	verb.SetUsageFunc(usage)
+	verb.Flags().SortFlags = false // The order of need.
+	if addHelpAll(verb); verb.Name() != "sidecar" {
+		takeSeconds(verb.Flags())
+	}
 }
 
 // completeOutput offers the values of --output to the shell.

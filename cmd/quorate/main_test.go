@@ -104,7 +104,7 @@ func TestExitCodes(t *testing.T) {
 			"a plan reads its file as well", nil, []string{"plan", "-f", "-", "--config=/nowhere"}, 2, "",
 			`quorate: --config: "/nowhere": no such file or directory`,
 		},
-		{"help has headings", nil, []string{"sidecar", "--help"}, 0, "\n\nTiming flags:\n", ""},
+		{"help has headings", nil, []string{"sidecar", "--help-all"}, 0, "\n\nTiming flags:\n", ""},
 		{
 			"a missing name is bad input", []string{"POD_NAMESPACE=garden"}, []string{"sidecar"}, 2, "",
 			`quorate: --statefulset: is required (or set --pod-name or POD_NAME to a name that ends in an ordinal, ` +

@@ -51,6 +51,8 @@ Guards that can be overridden (docs/reference.md says what each of them protects
   ` + strings.Join(rollout.Overridable(), "\n  ") +
 			fmt.Sprintf(controlsLong, rollout.ControlOverrideGuards+"=GUARD,GUARD \\\n    "+
 				rollout.ControlOverrideUntil+"=2026-01-02T15:04:05Z"),
+		Example: `  # One voter is gone for good, and the other two serve:
+  quorate override -n garden etcd-main QuorumFloor --reason="etcd-main-2 has lost its disk"`,
 		Args: func(_ *cobra.Command, args []string) error {
 			// A StatefulSet has no capital letter in its name, and every guard has one.
 			var err error

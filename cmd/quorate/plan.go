@@ -69,6 +69,8 @@ Exit codes:
   1  failure: the Kubernetes API cannot be read
   2  bad input: a flag, a file, or what is in it
   3  holding or waiting: the first line says for what (with --all: the first step)`,
+		Example: `  # What would be done next, and which guard holds it? (where etcd can be reached)
+  quorate plan -n garden etcd-main -e https://127.0.0.1:2379 --cacert=ca.crt --cert=tls.crt --key=tls.key`,
 		Args:              oneStatefulSet,
 		ValidArgsFunction: completeStatefulSet(o),
 		RunE: func(cmd *cobra.Command, args []string) error {

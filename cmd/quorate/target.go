@@ -156,8 +156,11 @@ func completeStatefulSets(o *options.Client) cobra.CompletionFunc {
 // not end the command.
 func complain(cmd *cobra.Command, err error) {
 	if err != nil {
-		prefix := name(cmd) + ": "
-		fmt.Fprintln(cmd.ErrOrStderr(), prefix+strings.ReplaceAll(text(err), "\n", "\n"+prefix))
+		prefix, words := name(cmd)+": ", text(err)
+		if name(cmd) == kubectlQuorate {
+			words = asPlugin(words)
+		}
+		fmt.Fprintln(cmd.ErrOrStderr(), prefix+strings.ReplaceAll(words, "\n", "\n"+prefix))
 	}
 }
 

@@ -79,11 +79,10 @@ func (o *Kubernetes) addFlags(fs *pflag.FlagSet) {
 		"namespace of the StatefulSet (default: $POD_NAMESPACE in a pod, else that of the kubeconfig's context)")
 	names := clientcmd.RecommendedConfigOverrideFlags("")
 	names.ClusterOverrideFlags.APIServer.ShortName = "s" // As in kubectl.
-	// We have flags for namespace and timeout already. The last one is etcd's by that name, and a
-	// kubeconfig can say the same about its cluster. API servers no longer accept passwords.
+	// We have flags for namespace and timeout already. API servers no longer accept passwords.
 	for _, taken := range []*clientcmd.FlagInfo{
-		&names.ContextOverrideFlags.Namespace, &names.Timeout, &names.ClusterOverrideFlags.InsecureSkipTLSVerify,
-		&names.AuthOverrideFlags.Username, &names.AuthOverrideFlags.Password,
+		&names.ContextOverrideFlags.Namespace, &names.Timeout, &names.AuthOverrideFlags.Username,
+		&names.AuthOverrideFlags.Password,
 	} {
 		taken.LongName = ""
 	}
