@@ -2,7 +2,9 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -10,12 +12,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/quorate/quorate/internal/record"
@@ -28,12 +32,18 @@ type api struct {
 	*world
 	// others are StatefulSets beside the world's own.
 	others []appsv1.StatefulSet
+	// leases are Leases beside the world's own.
+	leases []coordinationv1.Lease
+	// refuses is a Lease that the user may not change.
+	refuses string
+	// lists counts how often Leases have been read.
+	lists counter
 	// reviewed: anybody may ask what the sidecars may do. They may not do what is refused, such as "create
 	// leases".
 	reviewed bool
 	refused  []string
-	// forbidden: the StatefulSet may not be read.
-	forbidden bool
+	// forbids are what the user alice may not do, such as "get statefulsets".
+	forbids []string
 	// coordinates, if not nil, plays the coordinator: it is told of every request that is made on the Lease.
 	coordinates func(w *world, r rollout.Request)
 	// writes are the requests that changed something.
@@ -43,6 +53,64 @@ type api struct {
 	asked chan struct{}
 	// patched, if not nil, is called after each change of the Lease.
 	patched func(w *world, annotations map[string]*string)
+}
+
+// counter counts, and lets others wait.
+type counter struct {
+	mu     sync.Mutex
+	n      int
+	waited chan struct{}
+	until  int
+}
+
+func (c *counter) count() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.n++; c.waited != nil && c.n >= c.until {
+		close(c.waited)
+		c.waited = nil
+	}
+}
+
+// wait waits until it has counted so many more.
+func (c *counter) wait(t *testing.T, more int) {
+	t.Helper()
+	c.mu.Lock()
+	reached := make(chan struct{})
+	c.waited, c.until = reached, c.n+more
+	c.mu.Unlock()
+	select {
+	case <-reached:
+	case <-time.After(30 * time.Second):
+		t.Fatalf("not %d more in 30 s", more)
+	}
+}
+
+// labelled is true for what has the labels that are asked for, in the namespace if one is asked for.
+func labelled(r *http.Request, o metav1.ObjectMeta, namespace string) bool {
+	selector, err := labels.Parse(r.URL.Query().Get("labelSelector"))
+	return err == nil && selector.Matches(labels.Set(o.Labels)) && (namespace == "" || namespace == o.Namespace)
+}
+
+// allLeases are the world's own and the others.
+func (a *api) allLeases() []coordinationv1.Lease {
+	if a.lease == nil {
+		return a.leases
+	}
+	return append([]coordinationv1.Lease{*a.lease}, a.leases...)
+}
+
+// leaseOf is one of them, nil if there is none.
+func (a *api) leaseOf(namespace, name string) *coordinationv1.Lease {
+	if a.lease != nil && a.lease.Namespace == namespace && a.lease.Name == name {
+		return a.lease
+	}
+	for i := range a.leases {
+		if a.leases[i].Namespace == namespace && a.leases[i].Name == name {
+			return &a.leases[i]
+		}
+	}
+	return nil
 }
 
 // change changes the world between two requests.
@@ -73,7 +141,8 @@ func answering(t *testing.T, a *api) (kubeconfig string) {
 		answer, code := a.answer(t, r)
 		rw.Header().Set("Content-Type", "application/json")
 		rw.WriteHeader(code)
-		if err := json.NewEncoder(rw).Encode(answer); err != nil {
+		var gone *net.OpError // Whoever asked has ended.
+		if err := json.NewEncoder(rw).Encode(answer); err != nil && !errors.As(err, &gone) {
 			t.Error(err)
 		}
 	}))
@@ -91,6 +160,24 @@ clusters: [{name: c, cluster: {server: "` + url + `"}}]}`)})
 	return filepath.Join(dir, "kubeconfig")
 }
 
+// asked is what an API server's authorizer makes of a request.
+func asked(r *http.Request) (verb, resource, group, namespace, name string) {
+	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	if parts = parts[1:]; strings.HasPrefix(r.URL.Path, "/apis/") {
+		group, parts = parts[0], parts[1:]
+	}
+	if parts = parts[1:]; len(parts) > 1 && parts[0] == "namespaces" {
+		namespace, parts = parts[1], parts[2:]
+	}
+	parts = append(parts, "", "")
+	resource, name = parts[0], parts[1]
+	verb = map[string]string{http.MethodPost: "create", http.MethodPatch: "patch", http.MethodGet: "get"}[r.Method]
+	if verb == "get" && name == "" {
+		verb = "list"
+	}
+	return verb, resource, group, namespace, name
+}
+
 func (a *api) answer(t *testing.T, r *http.Request) (answer any, code int) {
 	failure := func(reason, message string, code int) (any, int) {
 		return map[string]any{
@@ -99,6 +186,17 @@ func (a *api) answer(t *testing.T, r *http.Request) (answer any, code int) {
 		}, code
 	}
 	missing := func() (any, int) { return failure("NotFound", "not found", http.StatusNotFound) }
+	verb, resource, group, namespace, name := asked(r)
+	if slices.Contains(a.forbids, verb+" "+resource) || verb == "patch" && name == a.refuses {
+		text := resource + ` "` + name + `" is forbidden: User "alice" cannot ` + verb + ` resource "` + resource +
+			`" in API group "` + group + `"`
+		where := ` at the cluster scope`
+		if namespace != "" {
+			where = ` in the namespace "` + namespace + `"`
+		}
+		text += where
+		return failure("Forbidden", text, http.StatusForbidden)
+	}
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		t.Error(err)
@@ -108,18 +206,37 @@ func (a *api) answer(t *testing.T, r *http.Request) (answer any, code int) {
 		if a.reads++; a.reads == 4 {
 			close(a.asked)
 		}
-		if a.forbidden {
-			return failure("Forbidden", "forbidden", http.StatusForbidden)
-		}
 		if a.set == nil {
 			return missing()
 		}
 		return a.set, http.StatusOK
-	case strings.HasSuffix(path, "/namespaces/garden/statefulsets"):
-		kind := metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSetList"}
-		list := appsv1.StatefulSetList{TypeMeta: kind, Items: a.others}
+	case strings.HasSuffix(path, "/statefulsets"):
+		list := appsv1.StatefulSetList{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSetList"}}
+		all := a.others
 		if a.set != nil {
-			list.Items = append([]appsv1.StatefulSet{*a.set}, a.others...)
+			all = append([]appsv1.StatefulSet{*a.set}, a.others...)
+		}
+		for i := range all {
+			if labelled(r, all[i].ObjectMeta, namespace) {
+				list.Items = append(list.Items, all[i])
+			}
+		}
+		return list, http.StatusOK
+	case resource == "statefulsets" && r.Method == http.MethodGet && name != "":
+		for i := range a.others {
+			if a.others[i].Namespace == namespace && a.others[i].Name == name {
+				return a.others[i], http.StatusOK
+			}
+		}
+		return missing()
+	case resource == "leases" && r.Method == http.MethodGet && name == "":
+		a.lists.count()
+		list := coordinationv1.LeaseList{
+			TypeMeta: metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "LeaseList"}}
+		for i, all := 0, a.allLeases(); i < len(all); i++ {
+			if labelled(r, all[i].ObjectMeta, namespace) {
+				list.Items = append(list.Items, all[i])
+			}
 		}
 		return list, http.StatusOK
 	case strings.HasSuffix(path, "/namespaces/garden/pods"):
@@ -128,6 +245,32 @@ func (a *api) answer(t *testing.T, r *http.Request) (answer any, code int) {
 			list.Items = append(list.Items, *p)
 		}
 		return list, http.StatusOK
+	case resource == "leases" && namespace != "" && len(a.leases) > 0 && r.Method == http.MethodPatch &&
+		(namespace != "garden" || name != record.Name("etcd-main")):
+		lease := a.leaseOf(namespace, name)
+		if lease == nil {
+			return missing()
+		}
+		var patch metav1.PartialObjectMetadata
+		if err := json.Unmarshal(body, &patch); err != nil {
+			t.Error(err)
+		}
+		delete(lease.Annotations, rollout.ControlPaused)
+		for key, value := range patch.Annotations {
+			if value != "" { // null
+				lease.Annotations[key] = value
+			}
+		}
+		return lease, http.StatusOK
+	case r.Method == http.MethodPost && resource == "leases" && namespace != "garden":
+		object, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
+		if err != nil {
+			t.Error(err)
+		}
+		lease := object.(*coordinationv1.Lease)
+		lease.Namespace = namespace
+		a.leases = append(a.leases, *lease)
+		return lease, http.StatusCreated
 	case r.Method == http.MethodPost && strings.HasSuffix(path, "/namespaces/garden/leases"):
 		object, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
 		if err != nil {
@@ -150,6 +293,7 @@ func (a *api) answer(t *testing.T, r *http.Request) (answer any, code int) {
 			!slices.Contains(a.refused, inWords(*review.Spec.ResourceAttributes))
 		return review, http.StatusCreated
 	case a.lease != nil && strings.HasSuffix(path, "/namespaces/garden/leases/quorate-etcd-main"):
+		a.lists.count()
 		if r.Method == http.MethodPatch {
 			a.writes = append(a.writes, string(body))
 			var patch struct {

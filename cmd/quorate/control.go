@@ -38,9 +38,11 @@ quorate.dev/max-unavailable (a number or a percentage) are set in the same way.`
 func pause() *cobra.Command {
 	var still bool
 	var timeout time.Duration
-	cmd := control(options.NewClient(), &cobra.Command{
-		Use:   "pause [STATEFULSET]",
-		Short: "Hold a rollout",
+	o := options.NewClient()
+	cmd := control(o, &cobra.Command{
+		Use:        "pause [STATEFULSET… | -A | -l LABELS]",
+		SuggestFor: []string{"stop", "hold"},
+		Short:      "Hold a rollout",
 		Long: `Holds a rollout: no pod is removed and no leader is moved until quorate resume. A removal
 that was already sent still takes effect. A pod that crashes, or that somebody else deletes,
 still comes back with the new revision, because that is how OnDelete works. With another
@@ -49,8 +51,13 @@ update strategy the StatefulSet controller rolls the pods, and a pause cannot ho
 With --wait it also waits until nothing is under way any more: the record has no intent, and
 every pod is there and Ready. After that somebody else may take pods, for instance the
 StatefulSet controller once the update strategy is RollingUpdate again. If the wait ends with
---timeout or an interrupt, the exit code is 1, and the pause stays.` +
+--timeout or an interrupt, the exit code is 1, and the pause stays.` + fleetLong +
 			fmt.Sprintf(controlsLong, rollout.ControlPaused+"=true"),
+		Example: `  # Hold one rollout, and wait until nothing is under way any more:
+  quorate pause -n garden etcd-main --wait
+
+  # Hold all rollouts of this cluster:
+  quorate pause -A`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case timeout < 0:
@@ -73,7 +80,7 @@ StatefulSet controller once the update strategy is RollingUpdate again. If the w
 	})
 	cmd.Flags().BoolVar(&still, "wait", false, "wait until nothing is under way any more")
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "with --wait: end with exit code 1 after this time (0: never)")
-	return cmd
+	return withFleet(cmd, o, pauseAll)
 }
 
 func pauseIt(cmd *cobra.Command, cfg coordinator.Config, before found) error {
@@ -99,16 +106,24 @@ func pauseIt(cmd *cobra.Command, cfg coordinator.Config, before found) error {
 }
 
 func resume() *cobra.Command {
-	return control(options.NewClient(), &cobra.Command{
-		Use:   "resume [STATEFULSET]",
-		Short: "Let a paused rollout go on, or one that holds before the last member of an older version",
+	o := options.NewClient()
+	cmd := control(o, &cobra.Command{
+		Use:        "resume [STATEFULSET… | -A | -l LABELS]",
+		SuggestFor: []string{"unpause", "continue", "start"},
+		Short:      "Let a paused rollout go on, or one that holds before the last member of an older version",
 		Long: `Lets a paused rollout go on. Other controls stay as they are.
 
 It also lets the last member of an older minor version go, if that is what the rollout holds for
 (--hold-before-last): the coordinator has to have reported it for this revision. The permission
 is an annotation that names the rollout, so it does not bind the next one. If the rollout is paused,
-resume ends the pause first, and has to be given again when it holds.` +
+resume ends the pause first, and has to be given again when it holds.` + fleetLong + `
+Of many, only pauses are ended.` +
 			fmt.Sprintf(controlsLong, rollout.ControlPaused+"-"),
+		Example: `  # Let one rollout go on:
+  quorate resume -n garden etcd-main
+
+  # End all pauses of this cluster:
+  quorate resume -A`,
 	}, func(cmd *cobra.Command, cfg coordinator.Config, before found) error {
 		controls := map[string]*string{rollout.ControlPaused: nil}
 		was := "goes on"
@@ -127,6 +142,7 @@ resume ends the pause first, and has to be given again when it holds.` +
 		return say(cmd, lease, "%s/%s %s; to hold it again: %s pause%s", cfg.Namespace, cfg.StatefulSet, was, name(cmd),
 			arguments(cfg))
 	})
+	return withFleet(cmd, o, resumeAll)
 }
 
 // control completes a command that sets controls.
@@ -136,7 +152,6 @@ func control(o *options.Client, cmd *cobra.Command,
 		cmd.Args = oneStatefulSet
 	}
 	cmd.ValidArgsFunction = completeStatefulSet(o)
-	cmd.SetUsageFunc(usage)
 	o.AddFlags(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		cfg, err := reach(cmd.Context(), o, slices.DeleteFunc(slices.Clone(args), isGuard))
@@ -174,8 +189,7 @@ func existing(ctx context.Context, cfg coordinator.Config) (found, error) {
 	set, err := cfg.StatefulSets.Get(ctx, cfg.StatefulSet, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return found{}, badInput{fmt.Errorf("there is no StatefulSet %s in namespace %s", cfg.StatefulSet,
-			cfg.Namespace)}
+		return found{}, noSuch(ctx, cfg, err)
 	case err != nil:
 		return found{}, fmt.Errorf("get StatefulSet %s: %w", cfg.StatefulSet, err)
 	}
@@ -223,17 +237,21 @@ func say(cmd *cobra.Command, lease *coordinationv1.Lease, format string, args ..
 // arguments name this StatefulSet again.
 func arguments(cfg coordinator.Config) string { return " -n " + cfg.Namespace + " " + cfg.StatefulSet }
 
-// confirm asks for the StatefulSet's name. If there is no terminal, --yes is needed.
-func confirm(ctx context.Context, in io.Reader, out io.Writer, statefulSet string) error {
+// theName is what an order about one StatefulSet asks for.
+const theName = "the name of the StatefulSet"
+
+// confirm asks for something that only somebody knows who has read what is to be done. If there is no terminal, --yes
+// is needed.
+func confirm(ctx context.Context, in io.Reader, out io.Writer, what, answer string) error {
 	if !isTerminal(in) {
 		return badInput{errors.New("--yes: is required, because there is no terminal to ask on")}
 	}
-	return ask(ctx, in, out, statefulSet)
+	return ask(ctx, in, out, what, answer)
 }
 
-// ask waits for the StatefulSet's name, or an interrupt.
-func ask(ctx context.Context, in io.Reader, out io.Writer, statefulSet string) error {
-	fmt.Fprintf(out, "Type the name of the StatefulSet (%s) to go on: ", statefulSet)
+// ask waits for the answer, or an interrupt.
+func ask(ctx context.Context, in io.Reader, out io.Writer, what, wanted string) error {
+	fmt.Fprintf(out, "Type %s (%s) to go on: ", what, wanted)
 	type line struct {
 		text string
 		err  error
@@ -253,7 +271,7 @@ func ask(ctx context.Context, in io.Reader, out io.Writer, statefulSet string) e
 		switch {
 		case answer.err != nil && !errors.Is(answer.err, io.EOF):
 			return answer.err
-		case ctx.Err() != nil || strings.TrimSpace(answer.text) != statefulSet:
+		case ctx.Err() != nil || strings.TrimSpace(answer.text) != wanted:
 			return errors.New("nothing was changed")
 		}
 		return nil

@@ -36,8 +36,9 @@ func defragment() *cobra.Command {
 	o := options.NewClient()
 	var f defragmentFlags
 	cmd := &cobra.Command{
-		Use:   "defragment [STATEFULSET]",
-		Short: "Have the members defragmented, one at a time",
+		Use:        "defragment [STATEFULSET]",
+		SuggestFor: []string{"defrag", "compact"},
+		Short:      "Have the members defragmented, one at a time",
 		Long: `Has etcd's members defragmented, one at a time. etcd never gives back the space of what was
 deleted and compacted. A defragmentation rewrites a member's database without it. The member
 answers nothing meanwhile: some seconds for a gigabyte on a fast disk, minutes on a slow one.
@@ -114,7 +115,7 @@ func (f *defragmentFlags) run(cmd *cobra.Command, cfg coordinator.Config, before
 	}
 	if !f.yes {
 		fmt.Fprintln(cmd.ErrOrStderr(), "Each member in turn answers nothing while it is defragmented.")
-		if err := confirm(ctx, cmd.InOrStdin(), cmd.ErrOrStderr(), cfg.StatefulSet); err != nil {
+		if err := confirm(ctx, cmd.InOrStdin(), cmd.ErrOrStderr(), theName, cfg.StatefulSet); err != nil {
 			return err
 		}
 	}

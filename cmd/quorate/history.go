@@ -16,12 +16,15 @@ func history() *cobra.Command {
 	o := options.NewClient()
 	var output string
 	cmd := &cobra.Command{
-		Use:   "history [STATEFULSET]",
-		Short: "Show the last removals, leader moves, defragmentations, hand-overs and completions",
+		Use:        "history [STATEFULSET]",
+		SuggestFor: []string{"log", "logs", "events"},
+		Short:      "Show the last removals, leader moves, defragmentations, hand-overs and completions",
 		Long: fmt.Sprintf(`Shows what coordinators have done last, oldest first: pods removed, leadership moved, members
 defragmented (how long each was away, and what that freed), the rollout handed over to another
 sidecar, rollouts completed. The last %d entries are kept,
 on the Lease quorate-STATEFULSET (annotation %s).`, report.HistoryLength, report.HistoryAnnotation),
+		Example: `  # What was done last, and by whom?
+  quorate history -n garden etcd-main`,
 		Args:              oneStatefulSet,
 		ValidArgsFunction: completeStatefulSet(o),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -51,7 +54,7 @@ on the Lease quorate-STATEFULSET (annotation %s).`, report.HistoryLength, report
 				h = report.History{} // An empty list, not null.
 			}
 			if output != "table" {
-				return encode(cmd.OutOrStdout(), output, h)
+				return encode(cmd.OutOrStdout(), output, "HistoryEntry", h)
 			}
 			if len(h) == 0 {
 				fmt.Fprintf(cmd.ErrOrStderr(), "%s: nothing has been done to %s/%s yet\n", name(cmd), cfg.Namespace,
@@ -61,7 +64,6 @@ on the Lease quorate-STATEFULSET (annotation %s).`, report.HistoryLength, report
 			return h.Table(cmd.OutOrStdout(), time.Now())
 		},
 	}
-	cmd.SetUsageFunc(usage)
 	o.AddFlags(cmd.Flags())
 	cmd.Flags().StringVarP(&output, "output", "o", "table", "table, json or yaml")
 	completeOutput(cmd, "table", "json", "yaml")

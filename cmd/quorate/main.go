@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 
@@ -24,6 +25,8 @@ const (
 
 // badInput is an error of the command line, not of the world.
 type badInput struct{ error }
+
+func (b badInput) Unwrap() error { return b.error }
 
 func main() {
 	// client-go logs through klog, in a format of its own, about things that come back as errors
@@ -51,15 +54,30 @@ func main() {
 	os.Exit(exitFailure)
 }
 
+// asPlugin writes commands as those type them who call the plugin.
+func asPlugin(text string) string {
+	return commandLine.ReplaceAllString(text, "${1}kubectl quorate ${2}")
+}
+
+// commandLine is one of the commands that people type, in a text. A sidecar is never called as a plugin.
+var commandLine = regexp.MustCompile(`(^|[^-\w/])(?:kubectl )?\bquorate (` +
+	`status|plan|history|pause|resume|override|remove-member|defragment|version)\b`)
+
 // plugin is the name under which kubectl finds the command as a plugin.
 const plugin = "kubectl-quorate"
+
+// kubectlQuorate is what its users call it.
+const kubectlQuorate = "kubectl quorate"
 
 // rootOf returns the command under the name that it was called by. Someone who calls the plugin sees it
 // as "kubectl quorate".
 func rootOf(called string) *cobra.Command {
 	cmd := root()
 	if strings.TrimSuffix(filepath.Base(called), ".exe") == plugin {
-		cmd.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl quorate"}
+		cmd.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: kubectlQuorate}
+		for _, c := range cmd.Commands() {
+			c.Long, c.Example = asPlugin(c.Long), asPlugin(c.Example)
+		}
 	}
 	return cmd
 }
@@ -79,6 +97,7 @@ leads, and replaces outdated pods in a safe order. The StatefulSet's update stra
 must be OnDelete. With any other strategy Quorate does nothing.
 
 If the binary is in the PATH as kubectl-quorate, it is a plugin: kubectl quorate status.
+With deploy/kubectl_complete-quorate in the PATH as well, kubectl completes its words.
 
 Exit codes: 0 done or asked to stop, 1 failure, or a plan that has not asked etcd,
 2 bad input, 3 a plan or status that holds or waits.`,
@@ -88,15 +107,18 @@ Exit codes: 0 done or asked to stop, 1 failure, or a plan that has not asked etc
 		// Without these, an unknown command would not count as bad input.
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return badInput{fmt.Errorf("unknown command %q; see %s --help", args[0], cmd.CommandPath())}
+				return unknownCommand(cmd, args[0])
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return badInput{err} })
-	cmd.AddCommand(status(), plan(), history(), pause(), resume(), override(), removeMember(), defragment(), sidecar(),
-		versionCommand())
+	cmd.SetFlagErrorFunc(badFlag)
+	for _, verb := range []*cobra.Command{status(), plan(), history(), pause(), resume(), override(), removeMember(),
+		defragment(), sidecar(), versionCommand()} {
+		finish(verb)
+		cmd.AddCommand(verb)
+	}
 	// Cobra's own commands count a superfluous word as a failure.
 	cmd.InitDefaultCompletionCmd()
 	for _, c := range cmd.Commands() {
@@ -109,6 +131,31 @@ Exit codes: 0 done or asked to stop, 1 failure, or a plan that has not asked etc
 	return cmd
 }
 
+// finish gives a verb what all of them have in common: arguments such as sts/etcd-main, and errors that say who grants
+// what was forbidden.
+func finish(verb *cobra.Command) {
+	check, run := verb.Args, verb.RunE
+	verb.Args = func(cmd *cobra.Command, args []string) error {
+		names, err := allBare(args)
+		if err != nil {
+			return err
+		}
+		return check(cmd, names)
+	}
+	verb.RunE = func(cmd *cobra.Command, args []string) error {
+		names, err := allBare(args)
+		if err != nil {
+			return err
+		}
+		return explain(run(cmd, names))
+	}
+	verb.SetUsageFunc(usage)
+	verb.Flags().SortFlags = false // The order of need.
+	if addHelpAll(verb); verb.Name() != "sidecar" {
+		takeSeconds(verb.Flags())
+	}
+}
+
 // completeOutput offers the values of --output to the shell.
 func completeOutput(cmd *cobra.Command, values ...string) {
 	// It fails only for a flag that does not exist.
@@ -116,8 +163,9 @@ func completeOutput(cmd *cobra.Command, values ...string) {
 }
 
 func noArgs(cmd *cobra.Command, args []string) error {
-	if err := cobra.NoArgs(cmd, args); err != nil {
-		return badInput{err}
+	if len(args) > 0 {
+		return badInput{fmt.Errorf("%s takes no argument, and got %q; see %s --help", cmd.CommandPath(), args[0],
+			cmd.CommandPath())}
 	}
 	return nil
 }

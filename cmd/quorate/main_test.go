@@ -70,24 +70,23 @@ func TestExitCodes(t *testing.T) {
 			"an unknown command is bad input", nil, []string{"sidekick"}, 2, "",
 			`quorate: unknown command "sidekick"; see quorate --help`,
 		},
-		{"an unknown flag is bad input", nil, []string{"sidecar", "--loud"}, 2, "", "quorate: unknown flag: --loud"},
+		{"an unknown flag is bad input", nil, []string{"sidecar", "--loud"}, 2, "", "quorate: unknown flag: --loud; see quorate sidecar --help"},
 		{
 			"an unknown flag before any command is bad input", nil, []string{"--loud"}, 2, "",
-			"quorate: unknown flag: --loud",
+			"quorate: unknown flag: --loud; see quorate --help",
 		},
 		{
 			"an argument too many for a shell's completion is bad input", nil,
 			[]string{"completion", "bash", "extra"}, 2, "",
-			`quorate: unknown command "extra" for "quorate completion bash"`,
+			`quorate: quorate completion bash takes no argument, and got "extra"; see quorate completion bash --help`,
 		},
 		{
 			"an argument too many is bad input", pod, []string{"sidecar", "etcd-main"}, 2, "",
-			`quorate: unknown command "etcd-main" for "quorate sidecar"`,
+			`quorate: quorate sidecar takes no argument, and got "etcd-main"; see quorate sidecar --help`,
 		},
 		{
 			"a value of the wrong kind is bad input", pod, []string{"sidecar", "--max-unavailable=many"}, 2, "",
-			`quorate: invalid argument "many" for "--max-unavailable" flag: ` +
-				`"many" is neither a number nor a percentage such as 40%`,
+			`quorate: --max-unavailable: "many" is neither a number nor a percentage such as 40%`,
 		},
 		{
 			"a bad value is bad input", pod, []string{"sidecar", "-e", "etcd"}, 2, "",
@@ -105,7 +104,7 @@ func TestExitCodes(t *testing.T) {
 			"a plan reads its file as well", nil, []string{"plan", "-f", "-", "--config=/nowhere"}, 2, "",
 			`quorate: --config: "/nowhere": no such file or directory`,
 		},
-		{"help has headings", nil, []string{"sidecar", "--help"}, 0, "\n\nTiming flags:\n", ""},
+		{"help has headings", nil, []string{"sidecar", "--help-all"}, 0, "\n\nTiming flags:\n", ""},
 		{
 			"a missing name is bad input", []string{"POD_NAMESPACE=garden"}, []string{"sidecar"}, 2, "",
 			`quorate: --statefulset: is required (or set --pod-name or POD_NAME to a name that ends in an ordinal, ` +

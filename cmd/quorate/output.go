@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -9,33 +10,97 @@ import (
 	"strings"
 
 	"golang.org/x/term"
+	"k8s.io/client-go/util/jsonpath"
 	"sigs.k8s.io/yaml"
 
 	"github.com/quorate/quorate/internal/report"
 )
 
+// Outputs that are neither a table nor a whole object.
+const (
+	outputWide     = "wide"
+	outputName     = "name"
+	outputJSONPath = "jsonpath="
+)
+
 // checkOutput checks the value of --output.
 func checkOutput(value string, allowed ...string) error {
-	if slices.Contains(allowed, value) {
+	if slices.Contains(allowed, value) && value != outputJSONPath {
+		return nil
+	}
+	if template, is := strings.CutPrefix(value, outputJSONPath); is && slices.Contains(allowed, outputJSONPath) {
+		if err := jsonpath.New("").Parse(template); err != nil || template == "" {
+			return badInput{fmt.Errorf("--output: %q: is not a template such as jsonpath={.items[*].name}", value)}
+		}
 		return nil
 	}
 	last := len(allowed) - 1
+	if allowed = slices.Clone(allowed); allowed[last] == outputJSONPath {
+		allowed[last] += "TEMPLATE"
+	}
 	return badInput{fmt.Errorf("--output: %q: use %s or %s", value, strings.Join(allowed[:last], ", "), allowed[last])}
 }
 
-// encode writes a value for programs.
-func encode(w io.Writer, output string, value any) error {
+// apiVersion is that of everything that is written for programs. Fields are added to it, and none changes its meaning.
+const apiVersion = "quorate.dev/v1alpha1"
+
+// encode writes a value for programs, with its apiVersion and kind. Of a list, each part has them.
+func encode(w io.Writer, output, kind string, value any) error {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	if text, err = typed(text, kind); err != nil {
+		return err
+	}
+	if template, is := strings.CutPrefix(output, outputJSONPath); is {
+		var object any
+		if err := json.Unmarshal(text, &object); err != nil {
+			return err
+		}
+		path := jsonpath.New("output").AllowMissingKeys(true)
+		if err := path.Parse(template); err != nil {
+			return badInput{err}
+		}
+		return path.Execute(w, object)
+	}
 	if output == "yaml" {
-		text, err := yaml.Marshal(value)
-		if err != nil {
+		if text, err = yaml.JSONToYAML(text); err != nil {
 			return err
 		}
 		_, err = w.Write(text)
 		return err
 	}
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(value)
+	var indented bytes.Buffer
+	if err := json.Indent(&indented, text, "", "  "); err != nil {
+		return err
+	}
+	indented.WriteByte('\n')
+	_, err = indented.WriteTo(w)
+	return err
+}
+
+// typed puts apiVersion and kind before the fields of an object, or of every object in a list.
+func typed(text []byte, kind string) ([]byte, error) {
+	if bytes.HasPrefix(text, []byte("[")) {
+		var parts []json.RawMessage
+		if err := json.Unmarshal(text, &parts); err != nil {
+			return nil, err
+		}
+		for i := range parts {
+			var err error
+			if parts[i], err = typed(parts[i], kind); err != nil {
+				return nil, err
+			}
+		}
+		return json.Marshal(parts)
+	}
+	fields := bytes.TrimPrefix(text, []byte("{"))
+	head := fmt.Sprintf(`{"apiVersion":%q,"kind":%q`, apiVersion, kind)
+	if !bytes.HasPrefix(fields, []byte("}")) {
+		head += ","
+	}
+	return append([]byte(head), fields...), nil
 }
 
 // text is an error in a form that is safe to print. It may have several lines, and may repeat what

@@ -51,6 +51,8 @@ Guards that can be overridden (docs/reference.md says what each of them protects
   ` + strings.Join(rollout.Overridable(), "\n  ") +
 			fmt.Sprintf(controlsLong, rollout.ControlOverrideGuards+"=GUARD,GUARD \\\n    "+
 				rollout.ControlOverrideUntil+"=2026-01-02T15:04:05Z"),
+		Example: `  # One voter is gone for good, and the other two serve:
+  quorate override -n garden etcd-main QuorumFloor --reason="etcd-main-2 has lost its disk"`,
 		Args: func(_ *cobra.Command, args []string) error {
 			// A StatefulSet has no capital letter in its name, and every guard has one.
 			var err error
@@ -65,7 +67,7 @@ Guards that can be overridden (docs/reference.md says what each of them protects
 				return badInput{fmt.Errorf("name at least one guard (%s), or give --clear",
 					strings.Join(rollout.Overridable(), ", "))}
 			case len(args)-countGuards(args) > 1:
-				return badInput{fmt.Errorf("one StatefulSet at most, not %q", args)}
+				return tooMany(args)
 			}
 			return f.check()
 		},
@@ -141,7 +143,7 @@ func (f *overrideFlags) run(cmd *cobra.Command, o *options.Client, cfg coordinat
 	}
 	warn(cmd.ErrOrStderr(), cfg, guards)
 	if !f.yes {
-		if err := confirm(cmd.Context(), cmd.InOrStdin(), cmd.ErrOrStderr(), cfg.StatefulSet); err != nil {
+		if err := confirm(cmd.Context(), cmd.InOrStdin(), cmd.ErrOrStderr(), theName, cfg.StatefulSet); err != nil {
 			return err
 		}
 	}
@@ -206,26 +208,53 @@ func countGuards(args []string) int {
 	return n
 }
 
+// tooMany says that more than one StatefulSet is named.
+func tooMany(args []string) error {
+	var sets []string
+	for _, arg := range args {
+		if !isGuard(arg) {
+			sets = append(sets, arg)
+		}
+	}
+	return badInput{fmt.Errorf("name one StatefulSet, not %s; guards have capital letters", strings.Join(sets, ", "))}
+}
+
 // guardsOf takes the guards out of the arguments. If one cannot be overridden, the error names those
 // that can.
 func guardsOf(args []string) ([]string, error) {
 	var guards []string
 	for _, arg := range args {
 		if !isGuard(arg) {
+			for _, guard := range rollout.Overridable() {
+				if strings.EqualFold(arg, guard) {
+					return nil, badInput{fmt.Errorf("%q: did you mean the guard %s?", arg, guard)}
+				}
+			}
 			continue
 		}
 		for guard := range strings.SplitSeq(arg, ",") {
 			switch guard = strings.TrimSpace(guard); {
 			case guard == "" || slices.Contains(guards, guard):
 			case !slices.Contains(rollout.Overridable(), guard):
-				return nil, badInput{fmt.Errorf("%q is not a guard that can be overridden; use %s", guard,
-					strings.Join(rollout.Overridable(), ", "))}
+				return nil, badInput{notOverridable(guard)}
 			default:
 				guards = append(guards, guard)
 			}
 		}
 	}
 	return guards, nil
+}
+
+// notOverridable says why a word does not name a guard that can be overridden.
+func notOverridable(word string) error {
+	can := rollout.Overridable()
+	if row := rollout.RowOf(rollout.Guard(word)); row != nil {
+		return fmt.Errorf("%s cannot be overridden. What to do about it: %s", word, row.Do)
+	}
+	if meant := nearest(word, can); meant != "" {
+		return fmt.Errorf("%q is not a guard; did you mean %s?", word, meant)
+	}
+	return fmt.Errorf("%q is not a guard; use %s", word, strings.Join(can, ", "))
 }
 
 func listOf(guards []rollout.Guard) string {

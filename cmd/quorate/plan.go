@@ -61,8 +61,9 @@ func plan() *cobra.Command {
 	o.Etcd.Endpoints, o.Etcd.Optional = nil, true // The pods' specs tell them.
 	var f planFlags
 	cmd := &cobra.Command{
-		Use:   "plan [STATEFULSET]",
-		Short: "Show what would happen next, and why, with every guard's numbers",
+		Use:        "plan [STATEFULSET]",
+		SuggestFor: []string{"diff", "preview", "explain"},
+		Short:      "Show what would happen next, and why, with every guard's numbers",
 		Long: `Shows what Quorate would do next and why: the rule that decides, every member with what
 is known about it, and every guard's verdict for every candidate. It changes nothing.
 
@@ -103,6 +104,8 @@ Exit codes:
      serve, or that none does. The plan that these files come to has the field notAsked
   2  bad input: a flag, a file, or what is in it
   3  holding or waiting, and it says for what (with --all: the first step)`,
+		Example: `  # What would be done next, and which guard holds it? (where etcd can be reached)
+  quorate plan -n garden etcd-main -e https://127.0.0.1:2379 --cacert=ca.crt --cert=tls.crt --key=tls.key`,
 		Args:              oneStatefulSet,
 		ValidArgsFunction: completeStatefulSet(o),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -116,7 +119,6 @@ Exit codes:
 			return f.show(cmd.OutOrStdout(), b)
 		},
 	}
-	cmd.SetUsageFunc(usage)
 	fs := cmd.Flags()
 	o.AddFlags(fs)
 	o.AddEtcdFlags(fs)
@@ -316,9 +318,9 @@ func (f *planFlags) showNotAsked(w io.Writer, n *report.NotAsked, plans []report
 func render(w io.Writer, output string, all bool, plans []report.Plan) error {
 	switch {
 	case output != "table" && all:
-		return encode(w, output, plans)
+		return encode(w, output, "Plan", plans)
 	case output != "table":
-		return encode(w, output, plans[0])
+		return encode(w, output, "Plan", plans[0])
 	case !all, plans[0].NotAsked != nil:
 		return plans[0].Table(w)
 	}

@@ -29,8 +29,9 @@ func removeMember() *cobra.Command {
 	o.Etcd.Endpoints, o.Etcd.Optional = nil, true
 	var f removeFlags
 	cmd := &cobra.Command{
-		Use:   "remove-member [STATEFULSET] {MEMBER… | --all-ghosts | --forget MEMBER}",
-		Short: "Have ghosts removed from etcd's member list",
+		Use:        "remove-member [STATEFULSET] {MEMBER… | --all-ghosts | --forget MEMBER}",
+		SuggestFor: []string{"remove", "rm", "delete"},
+		Short:      "Have ghosts removed from etcd's member list",
 		Long: `Has ghosts removed from etcd's member list. A ghost is a member that an ordinal of the
 StatefulSet has left behind, for example after a scale-in that nobody finished: its ordinal is
 out of range, it has no pod, and it has not answered for ghost-after (10 minutes). It still
@@ -69,7 +70,6 @@ Exit codes:
 		},
 		ValidArgsFunction: completeStatefulSet(o),
 	}
-	cmd.SetUsageFunc(usage)
 	fs := cmd.Flags()
 	o.AddFlags(fs)
 	o.AddEtcdFlags(fs)

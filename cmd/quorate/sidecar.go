@@ -77,6 +77,5 @@ ends with exit code 1. On SIGTERM it releases its lock and ends with exit code 0
 		},
 	}
 	o.AddFlags(cmd.Flags())
-	cmd.SetUsageFunc(usage)
 	return cmd
 }

@@ -19,11 +19,19 @@ import (
 )
 
 type statusFlags struct {
-	output  string
-	watch   bool
-	timeout time.Duration
-	every   time.Duration
+	fleetFlags
+	output     string
+	watch      bool
+	failOnHold bool
+	timeout    time.Duration
+	every      time.Duration
 }
+
+// statusOutputs are the values of --output.
+var statusOutputs = []string{"table", outputWide, "json", "yaml", outputName, outputJSONPath}
+
+// table is true if a person reads the output.
+func (f *statusFlags) table() bool { return f.output == "table" || f.output == outputWide }
 
 func status() *cobra.Command {
 	o := options.NewClient()
@@ -31,8 +39,9 @@ func status() *cobra.Command {
 	o.Etcd.Endpoints, o.Etcd.Optional = nil, true
 	var f statusFlags
 	cmd := &cobra.Command{
-		Use:   "status [STATEFULSET]",
-		Short: "Show how far a rollout is, what it waits for, since when, and what to do",
+		Use:        "status [STATEFULSET… | -A | -l LABELS]",
+		SuggestFor: []string{"get", "describe", "show", "ps"},
+		Short:      "Show how far a rollout is, what it waits for, since when, and what to do",
 		Long: `Shows how far a rollout is, what happens or what keeps it, since when, what to do about
 it, who coordinates, which controls are set, and every pod with its member. It changes
 nothing.
@@ -55,28 +64,56 @@ something about backups) and Updated. The whole report is under rollout.
 Without STATEFULSET it takes the only one in the namespace with update strategy OnDelete
 and an etcd container.
 
+Several names, a namespace with several of them, -A (all namespaces) or -l (labels of the
+StatefulSets) show a line for each. It comes from the Leases alone, so that a thousand clusters
+are one request. A StatefulSet that never had a coordinator has no Lease, and -A shows it only
+together with -l. VERDICT is UNKNOWN unless somebody reports now. REPORTED says how old the
+report is: SILENT in the middle of a rollout, or idle since a rollout was complete, when nobody
+asks etcd any more. Look at that one alone to see what Kubernetes says of it. -o wide shows the
+controls and the reasons. With --watch it goes on until it is stopped.
+
 Exit codes:
   0  something is being done, complete, or not Quorate's to roll (idle); with --watch:
-     complete
+     complete, or of several asked to stop
   1  failure: the Kubernetes API cannot be read; with --watch also: --timeout, an interrupt,
      or a StatefulSet that is not Quorate's to roll, or that was deleted or may no longer be
      read (any other failure to read is retried)
-  2  bad input: a flag, its value, or a StatefulSet that is not named
-  3  holding or waiting (without --watch)`,
+  2  bad input: a flag, its value, or no such StatefulSet
+  3  holding, waiting or silent, of several any of them; with --watch only by --fail-on-hold,
+     when the rollout holds`,
 		Example: `  # What is going on? (from a laptop, by kubectl's context)
   quorate status -n garden etcd-main
 
   # Wait for the end of a rollout, for half an hour at most:
-  quorate status -n garden etcd-main --watch --timeout=30m`,
-		Args:              oneStatefulSet,
-		ValidArgsFunction: completeStatefulSet(o),
+  quorate status -n garden etcd-main --watch --timeout=30m
+
+  # Which clusters are at risk, of all there are?
+  quorate status -A -o jsonpath='{range .items[?(@.verdict!="SAFE")]}{.namespace}/{.name}{"\n"}{end}'`,
+		Args:              func(cmd *cobra.Command, args []string) error { return f.fleetFlags.check(cmd, o, args) },
+		ValidArgsFunction: completeStatefulSets(o),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := errors.Join(checkOutput(f.output, "table", "json", "yaml"), f.check()); err != nil {
+			if err := errors.Join(checkOutput(f.output, statusOutputs...), f.check(args)); err != nil {
 				return badInput{err}
 			}
-			cfg, err := reach(cmd.Context(), o, args)
-			if err != nil {
-				return err
+			names := args
+			var cfg coordinator.Config
+			if !f.fleetFlags.many(args) {
+				var err error
+				var several ambiguous
+				cfg, err = reach(cmd.Context(), o, args)
+				switch {
+				case errors.As(err, &several) && len(o.Etcd.Endpoints) == 0 && f.timeout == 0:
+					names = several.names
+				case err != nil:
+					return err
+				}
+			}
+			if f.fleetFlags.many(names) {
+				fl, err := reachFleet(o, f.fleetFlags, names)
+				if err != nil {
+					return err
+				}
+				return f.many(cmd, fl)
 			}
 			look := func(ctx context.Context) (report.Status, error, error) { return f.look(ctx, o, cfg) }
 			if f.watch {
@@ -96,29 +133,38 @@ Exit codes:
 			return nil
 		},
 	}
-	cmd.SetUsageFunc(usage)
 	fs := cmd.Flags()
 	o.AddFlags(fs)
 	o.AddEtcdFlags(fs)
 	o.AddRolloutFlags(fs)
-	fs.StringVarP(&f.output, "output", "o", "table", "table, json or yaml")
+	f.fleetFlags.add(fs)
+	fs.StringVarP(&f.output, "output", "o", "table", "table, wide, json, yaml, name or jsonpath=TEMPLATE")
 	fs.BoolVarP(&f.watch, "watch", "w", false, "show every change until the rollout is complete")
 	fs.DurationVar(&f.timeout, "timeout", 0,
 		"with --watch: end with exit code 1 if the rollout is not complete after this time (0: never)")
-	fs.DurationVar(&f.every, "every", 2*time.Second, "with --watch: how often to look (a rollout's steps take seconds)")
-	completeOutput(cmd, "table", "json", "yaml")
+	fs.DurationVar(&f.every, "every", 2*time.Second,
+		"with --watch: how often to look (a rollout's steps take seconds; without this flag a fleet is looked at "+
+			"every 10s)")
+	fs.BoolVar(&f.failOnHold, "fail-on-hold", false,
+		"with --watch: end with exit code 3 as soon as a rollout holds: it waits for somebody to do something")
+	completeOutput(cmd, statusOutputs...)
 	return cmd
 }
 
-func (f *statusFlags) check() error {
+func (f *statusFlags) check(args []string) error {
 	switch {
+	case f.failOnHold && !f.watch:
+		return errors.New("--fail-on-hold: goes with --watch; without it, the exit code is 3 anyway")
+	case f.timeout > 0 && f.fleetFlags.many(args):
+		return fmt.Errorf("--timeout: %v: goes with one StatefulSet; a watch of several goes on until it is stopped",
+			f.timeout)
 	case f.timeout < 0:
 		return fmt.Errorf("--timeout: %v: must not be negative", f.timeout)
 	case f.timeout > 0 && !f.watch:
 		return fmt.Errorf("--timeout: %v: goes with --watch", f.timeout)
 	case f.every < time.Second/10:
 		return fmt.Errorf("--every: %v: must be at least 100ms", f.every)
-	case f.watch && f.output != "table":
+	case f.watch && !f.table():
 		return fmt.Errorf("--output: %q: --watch shows a table", f.output)
 	}
 	return nil
@@ -129,10 +175,7 @@ func (f *statusFlags) look(ctx context.Context, o *options.Client, cfg coordinat
 	s report.Status, complaint, err error) {
 	ask := len(cfg.Endpoints) > 0
 	dump, etcd, noEtcd, err := look(ctx, cfg, ask)
-	switch {
-	case apierrors.IsNotFound(err):
-		return s, nil, fmt.Errorf("namespace %s: %w", cfg.Namespace, err)
-	case err != nil:
+	if err != nil {
 		return s, nil, err
 	}
 	seen, unreadable := outside(dump, &dump.StatefulSets[0], o.Kubernetes.Names(), etcd, time.Now())
@@ -165,10 +208,14 @@ func (f *statusFlags) look(ctx context.Context, o *options.Client, cfg coordinat
 }
 
 func (f *statusFlags) show(w io.Writer, s report.Status) error {
-	if f.output == "table" {
+	switch {
+	case f.table():
 		return s.Table(w, screen(w))
+	case f.output == outputName:
+		_, err := fmt.Fprintln(w, objectName(s.StatefulSet))
+		return err
 	}
-	return encode(w, f.output, s.Etcd())
+	return encode(w, f.output, "EtcdStatus", s.Etcd())
 }
 
 // follow shows every change until the rollout is complete. It redraws a terminal, and writes a line per
@@ -191,8 +238,11 @@ func (f *statusFlags) follow(ctx context.Context, cmd *cobra.Command,
 			return f.ended(ctx, last, failed)
 		case err != nil && first:
 			return err
-		case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
-			// No amount of waiting repairs that.
+		// No amount of waiting repairs these two.
+		case apierrors.IsNotFound(err):
+			return fmt.Errorf("there is nothing to wait for any more: the StatefulSet %s/%s is gone", last.Namespace,
+				last.StatefulSet)
+		case apierrors.IsForbidden(err):
 			return fmt.Errorf("there is nothing to wait for any more: %w", err)
 		case err != nil:
 			if failed != err.Error() {
@@ -211,6 +261,10 @@ func (f *statusFlags) follow(ctx context.Context, cmd *cobra.Command,
 			switch s.Action {
 			case rollout.ActionComplete:
 				return nil
+			case rollout.ActionHold:
+				if f.failOnHold {
+					return errWaiting
+				}
 			case rollout.ActionIdle:
 				return fmt.Errorf("there is nothing to wait for: %s", report.Clean(s.Reason))
 			default: // There is more to wait for.

@@ -370,7 +370,7 @@ func TestStatusOfEverySituation(t *testing.T) {
 				return
 			}
 			expect(t, stem+".txt", table.String())
-			if err := encode(&dep01, "yaml", s.Etcd()); err != nil {
+			if err := encode(&dep01, "yaml", "EtcdStatus", s.Etcd()); err != nil {
 				t.Fatal(err)
 			}
 			expect(t, stem+".yaml", dep01.String())

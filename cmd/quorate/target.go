@@ -39,6 +39,10 @@ func reach(ctx context.Context, o *options.Client, args []string) (coordinator.C
 	if len(args) > 0 {
 		o.Kubernetes.StatefulSet = args[0]
 	}
+	var err error
+	if o.Kubernetes.StatefulSet, err = bare(o.Kubernetes.StatefulSet); err != nil {
+		return coordinator.Config{}, err
+	}
 	if o.Kubernetes.StatefulSet == "" {
 		names, err := candidates(ctx, o)
 		var bad badInput
@@ -49,11 +53,10 @@ func reach(ctx context.Context, o *options.Client, args []string) (coordinator.C
 			return coordinator.Config{}, fmt.Errorf("no StatefulSet is named, and they cannot be listed: %w", err)
 		case len(names) == 0:
 			return coordinator.Config{},
-				badInput{fmt.Errorf("--statefulset: is required: in namespace %q no StatefulSet has the update "+
-					"strategy OnDelete and an etcd container", o.Kubernetes.Namespace)}
+				badInput{fmt.Errorf("name the StatefulSet, and its namespace with -n: in namespace %s none has the "+
+					"update strategy OnDelete and a container %s", o.Kubernetes.Namespace, o.Kubernetes.EtcdContainer)}
 		case len(names) > 1:
-			return coordinator.Config{}, badInput{fmt.Errorf("--statefulset: is required: in namespace %q there are %s",
-				o.Kubernetes.Namespace, strings.Join(names, ", "))}
+			return coordinator.Config{}, badInput{ambiguous{o.Kubernetes.Namespace, names}}
 		}
 		o.Kubernetes.StatefulSet = names[0]
 	}
@@ -65,6 +68,16 @@ func reach(ctx context.Context, o *options.Client, args []string) (coordinator.C
 		return coordinator.Config{}, badInput{err}
 	}
 	return cfg, nil
+}
+
+// ambiguous is the error that several StatefulSets could be meant.
+type ambiguous struct {
+	namespace string
+	names     []string
+}
+
+func (e ambiguous) Error() string {
+	return fmt.Sprintf("name one of them: in namespace %s there are %s", e.namespace, someOf(e.names))
 }
 
 // candidates are the names of the StatefulSets in the namespace that Quorate may roll.
@@ -108,21 +121,33 @@ func ours(s *appsv1.StatefulSet, etcdContainer string) bool {
 // oneStatefulSet permits one argument.
 func oneStatefulSet(cmd *cobra.Command, args []string) error {
 	if len(args) > 1 {
-		return badInput{fmt.Errorf("%s takes one StatefulSet, not %q", cmd.CommandPath(), args)}
+		return badInput{fmt.Errorf("%s takes one StatefulSet, and got %s", cmd.CommandPath(), strings.Join(args, ", "))}
 	}
 	return nil
 }
 
-// completeStatefulSet offers the names to the shell.
+// completeStatefulSet offers the names to the shell, for one argument.
 func completeStatefulSet(o *options.Client) cobra.CompletionFunc {
+	several := completeStatefulSets(o)
+	return func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return several(cmd, args, begun)
+	}
+}
+
+// completeStatefulSets does so for any number of them.
+func completeStatefulSets(o *options.Client) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		if len(args) > 0 || o.Complete(os.Getenv) != nil {
+		if o.Complete(os.Getenv) != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		names, err := candidates(cmd.Context(), o)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveError
 		}
+		names = slices.DeleteFunc(names, func(name string) bool { return slices.Contains(args, name) })
 		return names, cobra.ShellCompDirectiveNoFileComp
 	}
 }
@@ -131,8 +156,11 @@ func completeStatefulSet(o *options.Client) cobra.CompletionFunc {
 // not end the command.
 func complain(cmd *cobra.Command, err error) {
 	if err != nil {
-		prefix := name(cmd) + ": "
-		fmt.Fprintln(cmd.ErrOrStderr(), prefix+strings.ReplaceAll(text(err), "\n", "\n"+prefix))
+		prefix, words := name(cmd)+": ", text(err)
+		if name(cmd) == kubectlQuorate {
+			words = asPlugin(words)
+		}
+		fmt.Fprintln(cmd.ErrOrStderr(), prefix+strings.ReplaceAll(words, "\n", "\n"+prefix))
 	}
 }
 
@@ -174,7 +202,10 @@ func readLive(ctx context.Context, cfg coordinator.Config, dump *workload.Dump) 
 	// The pods come after the record. So what an intent that is gone by now has done to them shows.
 	set, pods, err := workload.New(workload.Config{StatefulSet: cfg.StatefulSet, Names: cfg.Names,
 		StatefulSets: cfg.StatefulSets, Pods: cfg.Pods}).Read(ctx)
-	if err != nil {
+	switch {
+	case apierrors.IsNotFound(err):
+		return noSuch(ctx, cfg, err)
+	case err != nil:
 		return err
 	}
 	dump.DrainTaints = cfg.DrainTaints

@@ -92,10 +92,10 @@ func TestExitCodesOfStatus(t *testing.T) {
 			w.control(report.StatusAnnotation, "{")
 			return w
 		}, nil, 3, "annotation quorate.dev/status"},
-		{"another StatefulSet is a failure", quiet(healthy), []string{"status", "etcd-other"}, 1, "etcd-other"},
+		{"another StatefulSet is bad input", quiet(healthy), []string{"status", "etcd-other"}, 2, "etcd-other"},
 		{
-			"two of them are bad input", quiet(healthy), []string{"status", "a", "b"}, 2,
-			`quorate status takes one StatefulSet, not ["a" "b"]`,
+			"another one among several is bad input", quiet(healthy), []string{"status", "etcd-main", "etcd-mian"}, 2,
+			"there is no StatefulSet etcd-mian in namespace garden; did you mean etcd-main?",
 		},
 		{
 			"two names are bad input", quiet(healthy), []string{"status", "a", "--statefulset=b"}, 2,
@@ -103,7 +103,7 @@ func TestExitCodesOfStatus(t *testing.T) {
 		},
 		{
 			"an output that is none is bad input", quiet(healthy), []string{"status", "-o", "xml"}, 2,
-			`--output: "xml": use table, json or yaml`,
+			`--output: "xml": use table, wide, json, yaml, name or jsonpath=TEMPLATE`,
 		},
 		{
 			"a timeout needs --watch", quiet(healthy), []string{"status", "--timeout=1m"}, 2,
@@ -235,11 +235,15 @@ func TestWatchEndsWithWhatItWatches(t *testing.T) {
 	}{
 		{
 			"deleted", func(a *api) { a.set = nil },
-			"quorate: there is nothing to wait for any more: namespace garden: get StatefulSet etcd-main: not found\n",
+			"quorate: there is nothing to wait for any more: the StatefulSet garden/etcd-main is gone\n",
 		},
 		{
-			"forbidden", func(a *api) { a.forbidden = true },
-			"quorate: there is nothing to wait for any more: get StatefulSet etcd-main: forbidden\n",
+			"forbidden", func(a *api) { a.forbids = []string{"get statefulsets"} },
+			"quorate: there is nothing to wait for any more: get StatefulSet etcd-main: statefulsets \"etcd-main\" is " +
+				"forbidden: User \"alice\" cannot get resource \"statefulsets\" in API group \"apps\" in the namespace " +
+				"\"garden\"\nquorate: deploy/operator.yaml has the role to get statefulsets. Have it applied, " +
+				"and bound to you: kubectl create rolebinding quorate-viewer -n garden --clusterrole=quorate-viewer " +
+				"--user=alice\n",
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -328,7 +332,7 @@ func TestTheArgumentWinsOverTheFile(t *testing.T) {
 			"quorate status -n garden etcd-main"},
 		{"plan from files", []string{"plan", "etcd-main", config, "-f", filepath.Join(dir, "objects.yaml")}, 1,
 			"etcd-main-2"},
-		{"without an argument the file is good", []string{"status", config}, 1, "etcd-events"},
+		{"without an argument the file is good", []string{"status", config}, 2, "etcd-events"},
 		{"and the flag wins as well", []string{"status", "--statefulset=etcd-main", config}, 0, "garden/etcd-main"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -368,13 +372,13 @@ func TestWithoutANameTheOnlyStatefulSetIsMeant(t *testing.T) {
 			0, "garden/etcd-main",
 		},
 		{
-			"of two none", true, []appsv1.StatefulSet{another("etcd-events", func(*appsv1.StatefulSet) {})}, 2,
-			`--statefulset: is required: in namespace "garden" there are etcd-events, etcd-main`,
+			"of two each is shown", true, []appsv1.StatefulSet{another("etcd-events", func(*appsv1.StatefulSet) {})}, 0,
+			"garden     etcd-events  UNKNOWN",
 		},
 		{
 			"there is none", false, nil, 2,
-			`--statefulset: is required: in namespace "garden" no StatefulSet has the update strategy OnDelete ` +
-				"and an etcd container",
+			"name the StatefulSet, and its namespace with -n: in namespace garden none has the update strategy OnDelete " +
+				"and a container etcd",
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -513,7 +517,7 @@ func TestControls(t *testing.T) {
 		{
 			"override for longer, also of what would hold the next pod", telling(second),
 			"override UpdatedPending,UnavailableBudget -y --for=48h --reason=drill", 2, []string{},
-			[]string{`"UpdatedPending" is not a guard that can be overridden`}, nil,
+			[]string{"UpdatedPending cannot be overridden. What to do about it: "}, nil,
 		},
 		{
 			"override once more of what is overridden, and of another", telling(func(w *world) {
@@ -565,11 +569,11 @@ func TestControls(t *testing.T) {
 		},
 		{
 			"override of what cannot be", none, "override Paused --yes", 2, []string{},
-			[]string{`"Paused" is not a guard that can be overridden; use AllServing, AppliesSnapshots, BeforeLast, `}, nil,
+			[]string{"Paused cannot be overridden. What to do about it: Remove the annotation"}, nil,
 		},
 		{
 			"override of a misspelt guard", none, "override QuorumFlor --yes", 2, []string{},
-			[]string{`"QuorumFlor" is not a guard`}, nil,
+			[]string{`"QuorumFlor" is not a guard; did you mean QuorumFloor?`}, nil,
 		},
 		{
 			"override of nothing", none, "override etcd-main --yes", 2, []string{},
@@ -581,7 +585,7 @@ func TestControls(t *testing.T) {
 		},
 		{
 			"override of two StatefulSets", none, "override a b QuorumFloor", 2, []string{},
-			[]string{`one StatefulSet at most, not ["a" "b" "QuorumFloor"]`}, nil,
+			[]string{"name one StatefulSet, not a, b; guards have capital letters"}, nil,
 		},
 		{
 			"a StatefulSet that is not there gets no Lease", none, "pause etcd-mian", 2, []string{},
@@ -647,7 +651,7 @@ func TestOverrideAsksForTheName(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var out bytes.Buffer
-			err := ask(t.Context(), strings.NewReader(tc.answer), &out, "etcd-main")
+			err := ask(t.Context(), strings.NewReader(tc.answer), &out, theName, "etcd-main")
 			if err == nil {
 				err = errors.New("")
 			}
@@ -661,7 +665,7 @@ func TestOverrideAsksForTheName(t *testing.T) {
 		defer typing.Close()
 		ctx, interrupt := context.WithCancel(t.Context())
 		interrupt()
-		if err := ask(ctx, in, io.Discard, "etcd-main"); err == nil || err.Error() != "interrupted; nothing was changed" {
+		if err := ask(ctx, in, io.Discard, theName, "etcd-main"); err == nil || err.Error() != "interrupted; nothing was changed" {
 			t.Error(err)
 		}
 	})
@@ -727,7 +731,7 @@ func TestVersion(t *testing.T) {
 // kubectl finds a plugin by its name, and its users call it kubectl quorate.
 func TestAsAPluginOfKubectl(t *testing.T) {
 	stdout, _, _ := invoke(t, "/usr/local/bin/kubectl-quorate", "", "status", "--help")
-	if !strings.Contains(stdout, "kubectl quorate status [STATEFULSET] [flags]") {
+	if !strings.Contains(stdout, "kubectl quorate status [STATEFULSET… | -A | -l LABELS] [flags]") {
 		t.Errorf("usage:\n%s", stdout)
 	}
 	_, stderr, code := invoke(t, "kubectl-quorate", "", "sidekick")
@@ -740,7 +744,7 @@ func TestAsAPluginOfKubectl(t *testing.T) {
 	}
 	cmd, _, errs := command(t, nil, "--loud")
 	cmd.Path, cmd.Args[0] = plugin, plugin
-	if code := exitCode(t, cmd.Run()); code != exitBadInput || errs.String() != "kubectl quorate: unknown flag: --loud\n" {
+	if code := exitCode(t, cmd.Run()); code != exitBadInput || errs.String() != "kubectl quorate: unknown flag: --loud; see kubectl quorate --help\n" {
 		t.Errorf("exit code %d: %s", code, errs)
 	}
 }
@@ -757,7 +761,7 @@ func TestShellCompletion(t *testing.T) {
 		{[]string{"override", ""}, "etcd-main\n:4"},
 		{[]string{"override", "etcd-main", ""}, "AllServing\nAppliesSnapshots\nBeforeLast\n"},
 		{[]string{"override", "Q"}, "AllServing\nAppliesSnapshots\nBeforeLast\n"},
-		{[]string{"status", "-o", ""}, "table\njson\nyaml\n:4"},
+		{[]string{"status", "-o", ""}, "table\nwide\njson\nyaml\nname\njsonpath=\n:4"},
 		{[]string{"version", "-o", ""}, "text\njson\nyaml\n:4"},
 	} {
 		stdout, stderr, code := invoke(t, "quorate", kubeconfig, append([]string{"__complete"}, tc.args...)...)

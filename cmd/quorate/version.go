@@ -54,13 +54,12 @@ func versionCommand() *cobra.Command {
 			}
 			b := newBuild()
 			if output != "text" {
-				return encode(cmd.OutOrStdout(), output, b)
+				return encode(cmd.OutOrStdout(), output, "Version", b)
 			}
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "quorate %s (%s, %s)\n", b.Version, b.Go, b.Platform)
 			return err
 		},
 	}
-	cmd.SetUsageFunc(usage)
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "text, json or yaml")
 	completeOutput(cmd, "text", "json", "yaml")
 	return cmd

@@ -39,6 +39,7 @@ func (o *Client) AddFlags(fs *pflag.FlagSet) {
 // sidecar's.
 func (o *Client) AddEtcdFlags(fs *pflag.FlagSet) {
 	o.given.add(fs, titleEtcd, o.Etcd.addFlags)
+	o.given.flags[insecure] = o.given.flags[insecureEtcd] // The file may be a sidecar's.
 	o.given.addSettings(fs, o.one("probe-timeout", titleEtcd))
 }
 

@@ -115,7 +115,7 @@ func TestAPersonsBadInputIsNamed(t *testing.T) {
 	}{
 		{"no StatefulSet", nil, "--statefulset: is required"},
 		{"a context that does not exist", []string{"--statefulset=s", "--context=mars"}, `--kubeconfig: "` + path +
-			`": context "mars" does not exist`},
+			`": context "mars" does not exist; its contexts are here, there`},
 		{"a kubeconfig that does not exist", []string{"--statefulset=s", "--kubeconfig=/nowhere"},
 			`--kubeconfig: "/nowhere": no such file or directory`},
 		{"no endpoint", []string{"--statefulset=s", "--endpoints="},
@@ -186,6 +186,51 @@ func TestAPersonMayUseASidecarsFile(t *testing.T) {
 		case tc.want != "" && (err == nil || !strings.HasPrefix(err.Error(), tc.want)):
 			t.Errorf("got %v, want %s", err, tc.want)
 		}
+	}
+}
+
+// kubectl's flag of that name is about the API server, and a file may be a sidecar's.
+func TestInsecureIsAboutTheAPIServerAsInKubectl(t *testing.T) {
+	atHome(t, twoContexts)
+	path := filepath.Join(t.TempDir(), "quorate.yaml")
+	if err := os.WriteFile(path, []byte("insecure-skip-tls-verify: true\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		arg       string
+		api, etcd bool
+	}{
+		{"--insecure-skip-tls-verify", true, false},
+		{"--etcd-insecure-skip-tls-verify", false, true},
+		{"--config=" + path, false, true},
+	} {
+		o, err := person(t, nil, "--statefulset=s", tc.arg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg, err := o.Kubernetes.RESTConfig("")
+		if err != nil || cfg.Insecure != tc.api || o.Etcd.InsecureSkipVerify != tc.etcd {
+			t.Errorf("%s: the API server %v, etcd %v (%v)", tc.arg, cfg.Insecure, o.Etcd.InsecureSkipVerify, err)
+		}
+	}
+}
+
+func TestHelpShowsFirstWhatMostPeopleNeed(t *testing.T) {
+	fs := pflag.NewFlagSet("plan", pflag.ContinueOnError)
+	fs.SortFlags = false
+	o := NewClient()
+	o.AddFlags(fs)
+	o.AddEtcdFlags(fs)
+	o.AddRolloutFlags(fs)
+	fs.Bool("watch", false, "the command's own")
+	fs.Bool("all", false, "another")
+	var names []string
+	for _, g := range Groups(fs) {
+		g.Needed().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	}
+	want := "watch all config namespace statefulset context kubeconfig endpoints cacert cert key"
+	if got := strings.Join(names, " "); got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 }
 

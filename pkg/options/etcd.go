@@ -34,6 +34,19 @@ func newEtcd() Etcd {
 	return Etcd{Endpoints: []string{"http://127.0.0.1:2379"}}
 }
 
+const (
+	insecureEtcd = "etcd-insecure-skip-tls-verify"
+	// insecure is kubectl's name for the same about the API server. A sidecar has no such flag, so there it is the
+	// earlier name for etcd's, and in a file it is so everywhere.
+	insecure = "insecure-skip-tls-verify"
+)
+
+// addEarlier registers earlier names of a sidecar's flags.
+func (o *Etcd) addEarlier(fs *pflag.FlagSet) {
+	fs.BoolVar(&o.InsecureSkipVerify, insecure, o.InsecureSkipVerify, "do not verify etcd's server certificates")
+	_ = fs.MarkDeprecated(insecure, "use --"+insecureEtcd) // It fails only for a flag that does not exist.
+}
+
 func (o *Etcd) addFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVarP(&o.Endpoints, "endpoints", "e", o.Endpoints,
 		"comma-separated client URLs of any members of the etcd cluster; the others are found through the member list")
@@ -42,8 +55,7 @@ func (o *Etcd) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.Cert, "cert", o.Cert,
 		"file with the client certificate for etcd (PEM); it is read for every connection, so that it can be rotated")
 	fs.StringVar(&o.Key, "key", o.Key, "file with the key of the client certificate (PEM)")
-	fs.BoolVar(&o.InsecureSkipVerify, "insecure-skip-tls-verify", o.InsecureSkipVerify,
-		"do not verify etcd's server certificates")
+	fs.BoolVar(&o.InsecureSkipVerify, insecureEtcd, o.InsecureSkipVerify, "do not verify etcd's server certificates")
 	fs.StringVar(&o.Username, "etcd-username", o.Username, "user for etcd's authentication")
 	fs.StringVar(&o.Password, "etcd-password", o.Password,
 		"password for etcd's authentication; put it into a file, because others can see a command line")

@@ -47,7 +47,9 @@ func (s *given) add(to *pflag.FlagSet, title string, register func(*pflag.FlagSe
 	}
 	plain.VisitAll(func(f *pflag.Flag) {
 		s.flags[f.Name] = f
-		setGroup(f, title)
+		if setGroup(f, title); title != noTitle {
+			setRare(f)
+		}
 		f.Name = s.prefix + f.Name
 		to.AddFlag(f)
 	})

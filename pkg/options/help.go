@@ -1,6 +1,8 @@
 package options
 
 import (
+	"slices"
+
 	"github.com/spf13/pflag"
 
 	"github.com/quorate/quorate/internal/settings"
@@ -35,6 +37,44 @@ func setGroup(f *pflag.Flag, title string) {
 type Group struct {
 	Title string
 	Flags *pflag.FlagSet
+}
+
+// needed are the flags that most people need at some time, in the order of need. A command's own flags are all needed,
+// and of a sidecar's settings those whose right value depends on the cluster, as in the help of a host.
+var needed = []string{
+	"config", "namespace", "statefulset", "pod-name", "context", "kubeconfig", "endpoints", "cacert", "cert", "key",
+	"listen-address", "log-level",
+}
+
+// rare annotates the other flags.
+const rare = "quorate.dev/rare"
+
+func setRare(f *pflag.Flag) {
+	if !slices.Contains(needed, f.Name) {
+		f.Annotations[rare] = []string{"true"}
+	}
+}
+
+// Needed returns the flags of the group that most people need: a command's own, in the order in which it has registered
+// them, and the others in the order of need. Those that are left out work all the same.
+func (g Group) Needed() *pflag.FlagSet {
+	var flags []*pflag.Flag
+	g.Flags.SortFlags = false
+	g.Flags.VisitAll(func(f *pflag.Flag) {
+		if _, is := f.Annotations[rare]; !is {
+			flags = append(flags, f)
+		}
+	})
+	g.Flags.SortFlags = true
+	slices.SortStableFunc(flags, func(a, b *pflag.Flag) int {
+		return slices.Index(needed, a.Name) - slices.Index(needed, b.Name)
+	})
+	some := pflag.NewFlagSet(g.Title, pflag.ContinueOnError)
+	some.SortFlags = false
+	for _, f := range flags {
+		some.AddFlag(f)
+	}
+	return some
 }
 
 // Groups splits a command's flags for its help. The command's own come first.

@@ -3,9 +3,11 @@ package options
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -24,6 +26,9 @@ type Kubernetes struct {
 
 	// EtcdContainer, SidecarContainer and EtcdDataDir are those of [coordinator.Names].
 	EtcdContainer, SidecarContainer, EtcdDataDir string
+
+	// Many permits that no StatefulSet is named, for a command about many of them.
+	Many bool
 
 	// fromEnvironment is true if $KUBECONFIG names the kubeconfig, and not a flag.
 	fromEnvironment bool
@@ -74,11 +79,10 @@ func (o *Kubernetes) addFlags(fs *pflag.FlagSet) {
 		"namespace of the StatefulSet (default: $POD_NAMESPACE in a pod, else that of the kubeconfig's context)")
 	names := clientcmd.RecommendedConfigOverrideFlags("")
 	names.ClusterOverrideFlags.APIServer.ShortName = "s" // As in kubectl.
-	// We have flags for namespace and timeout already. The last one is etcd's by that name, and a
-	// kubeconfig can say the same about its cluster. API servers no longer accept passwords.
+	// We have flags for namespace and timeout already. API servers no longer accept passwords.
 	for _, taken := range []*clientcmd.FlagInfo{
-		&names.ContextOverrideFlags.Namespace, &names.Timeout, &names.ClusterOverrideFlags.InsecureSkipTLSVerify,
-		&names.AuthOverrideFlags.Username, &names.AuthOverrideFlags.Password,
+		&names.ContextOverrideFlags.Namespace, &names.Timeout, &names.AuthOverrideFlags.Username,
+		&names.AuthOverrideFlags.Password,
 	} {
 		taken.LongName = ""
 	}
@@ -140,7 +144,7 @@ func (o *Kubernetes) validate(name namer) error {
 		}
 	}
 	switch {
-	case o.StatefulSet != "":
+	case o.StatefulSet != "" || o.Many:
 	case o.person != nil:
 		errs = append(errs, fmt.Errorf("%s: is required", name("statefulset")))
 	default:
@@ -217,6 +221,15 @@ func (o *Kubernetes) badKubeconfig(err error) error {
 	return fmt.Errorf("--kubeconfig: %q: %w", o.Kubeconfig, err)
 }
 
+// contexts says which ones the kubeconfig has. It is empty if it has none.
+func (o *Kubernetes) contexts() string {
+	raw, err := o.loader().RawConfig()
+	if err != nil || len(raw.Contexts) == 0 {
+		return ""
+	}
+	return "; its contexts are " + strings.Join(slices.Sorted(maps.Keys(raw.Contexts)), ", ")
+}
+
 // RESTConfig returns how to reach the API. Call it after Complete. It reads files and sends no request.
 func (o *Kubernetes) RESTConfig(userAgent string) (*rest.Config, error) {
 	var cfg *rest.Config
@@ -235,6 +248,8 @@ func (o *Kubernetes) RESTConfig(userAgent string) (*rest.Config, error) {
 			err = errors.New("names no cluster: it is empty or missing")
 		case strings.Contains(err.Error(), "couldn't get version/kind"):
 			err = errors.New("is not a kubeconfig") // client-go's own words are about its types.
+		case o.person != nil && strings.HasSuffix(err.Error(), "does not exist"):
+			err = fmt.Errorf("%w%s", err, o.contexts())
 		}
 		return nil, o.badKubeconfig(err)
 	}

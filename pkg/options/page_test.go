@@ -52,7 +52,11 @@ func page() string {
 			title = "General"
 		}
 		fmt.Fprintf(&b, "\n## %s\n", title)
-		g.Flags.VisitAll(func(f *pflag.Flag) { entry(&b, f, rows[f.Name]) })
+		g.Flags.VisitAll(func(f *pflag.Flag) {
+			if f.Deprecated == "" {
+				entry(&b, f, rows[f.Name])
+			}
+		})
 	}
 	return b.String()
 }

@@ -38,7 +38,13 @@ func NewSidecar() *Sidecar {
 func (o *Sidecar) AddFlags(fs *pflag.FlagSet) {
 	o.given.add(fs, titleKubernetes, o.Kubernetes.addFlags)
 	o.given.add(fs, titleEtcd, o.Etcd.addFlags)
+	o.given.add(fs, titleEtcd, o.Etcd.addEarlier)
 	o.given.addSettings(fs, o.table())
+	for _, row := range o.table() {
+		if row.Host != "" {
+			delete(o.given.flags[row.Name].Annotations, rare)
+		}
+	}
 	o.given.add(fs, titleReporting, o.Log.addFlags)
 	o.given.add(fs, titleReporting, func(fs *pflag.FlagSet) {
 		fs.StringVar(&o.ListenAddress, "listen-address", o.ListenAddress,

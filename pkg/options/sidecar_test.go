@@ -68,8 +68,8 @@ func TestEveryFlagHasHelpAndTheNameThatEtcdBackupRestoreGivesIt(t *testing.T) {
 			t.Errorf("--%s has changed before it was given", f.Name)
 		}
 	})
-	for _, name := range []string{"endpoints", "cacert", "cert", "key", "insecure-skip-tls-verify", "etcd-username",
-		"etcd-password", "kubeconfig", "namespace", "statefulset", "pod-name"} {
+	for _, name := range []string{"endpoints", "cacert", "cert", "key", "etcd-insecure-skip-tls-verify",
+		"etcd-username", "etcd-password", "kubeconfig", "namespace", "statefulset", "pod-name"} {
 		if fs.Lookup(name) == nil {
 			t.Errorf("there is no --%s", name)
 		}

@@ -694,7 +694,7 @@ func TestFragmentationsWindowsAndSizesAreRead(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]int64{"200MB": 200e6, "8GiB": 8 * gib, "2147483648": 2 * gib, "-1": -1,
-		"10 KiB": 10240} {
+		"10 KiB": 10240, "8Gi": 8 * gib, "512Mi": gib / 2, "8G": 8e9, "1k": 1000} {
 		if n, err := rollout.ParseSize(text); err != nil || n != want {
 			t.Errorf("%q: %d, %v", text, n, err)
 		}

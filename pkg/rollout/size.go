@@ -24,10 +24,11 @@ var units = []struct {
 	name  string
 	bytes int64
 }{
+	{"k", 1e3}, {"M", 1e6}, {"G", 1e9}, {"Ki", 1 << 10}, {"Mi", 1 << 20}, {"Gi", 1 << 30}, // As Kubernetes writes them.
 	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"B", 1}, {"", 1},
 }
 
-// ParseSize reads a number of bytes, such as 200MB, 8GiB or 2147483648.
+// ParseSize reads a number of bytes, such as 200MB, 8GiB, 8Gi or 2147483648.
 func ParseSize(s string) (int64, error) {
 	for _, u := range units {
 		digits, ok := strings.CutSuffix(s, u.name)
@@ -40,7 +41,7 @@ func ParseSize(s string) (int64, error) {
 		}
 		return n * u.bytes, nil
 	}
-	return 0, fmt.Errorf("%q is not a number of bytes; write it like 200MB, 8GiB or 2147483648", s)
+	return 0, fmt.Errorf("%q is not a number of bytes; write it like 200MB, 8GiB, 8Gi or 2147483648", s)
 }
 
 // SizeText is a number of bytes as people read it.
