@@ -30,7 +30,8 @@
     const s = getSelection(), { anchorNode: a, anchorOffset: i, focusNode: f, focusOffset: j } = s;
     const length = (node) => (node.data ?? node.childNodes).length;
     change();
-    if (a && f && a.isConnected && f.isConnected && (s.anchorNode !== a || s.anchorOffset !== i || s.focusOffset !== j)) {
+    const lost = s.anchorNode !== a || s.anchorOffset !== i || s.focusNode !== f || s.focusOffset !== j;
+    if (lost && a?.isConnected && f?.isConnected) {
       s.setBaseAndExtent(a, Math.min(i, length(a)), f, Math.min(j, length(f)));
     }
   }
