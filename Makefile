@@ -103,7 +103,7 @@ test-image: ## Build the images and check what is in them, or say that buildah d
 # parts of `make test` go further: see FULL below.
 TEST := test-unit test-explorer test-first
 CI := versions api licences vuln lint test-image test-newest test test-etcdbrctl test-tools test-monitoring \
-	test-harness test-nodes test-scenarios test-chaos test-bench test-demo
+	test-page test-harness test-nodes test-scenarios test-chaos test-bench test-demo
 NIGHTLY := test-rig test-versions test-decision test-worlds test-walks test-druid test-bench-short
 
 define in_order
@@ -185,6 +185,11 @@ test-monitoring: ## Test every expression of the alerts and the dashboard agains
 	test/monitoring/tools .build/monitoring
 	cd test && $(GO) test $(RACE) ./monitoring/fetched
 	cd test && $(GO) test $(RACE) -count=1 ./monitoring $(UPDATE)
+
+.PHONY: test-page
+test-page: ## Look at the status page in a real browser (QUORATE_SCREENSHOTS=FOLDER keeps what it looks like)
+	cd test && $(if $(QUORATE_SCREENSHOTS),QUORATE_SCREENSHOTS=$(abspath $(QUORATE_SCREENSHOTS))) \
+		go test -count=1 ./page
 
 .PHONY: test-explorer
 test-explorer: ## Walk every interleaving of short worlds (FULL=1: half a million states of each), and kill every mutant

@@ -249,8 +249,9 @@ func TestWhatIsToldGoesOnAcrossAChangeOfTheCoordinator(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r, h, err := outside.Report(t.Context()); err != nil || r.Guard != "Paused" || len(h) != 1 {
-			t.Errorf("who does not coordinate tells %+v, %v, %v", r, h, err)
+		if s, err := outside.Report(t.Context()); err != nil || s.Guard != "Paused" || len(s.History) != 1 ||
+			s.Word != report.CoordinatorsWord {
+			t.Errorf("who does not coordinate tells %+v, %v", s, err)
 		}
 		defer run(t, s.config(telling(s.kube, prometheus.NewRegistry()), func(c *Config) { c.PodName = "etcd-1" }))()
 		<-time.After(time.Minute)

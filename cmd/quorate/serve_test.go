@@ -72,7 +72,9 @@ func TestASidecarServesItsPage(t *testing.T) {
 		"/healthz": "ok\n",
 		"/metrics": "(?s)go_goroutines .*process_start_time_seconds " +
 			`.*quorate_coordinator\{namespace="garden",statefulset="etcd-main"\}`,
-		"/": `(?s)garden/etcd-main.*Hold: UpdatedFailing.*etcd-main-1, epoch 4`,
+		"/": `(?s)garden/etcd-main.*<h1>.*AT RISK</b>: quorum 2/3.*Hold: ` +
+			`<a href="[^"]*#updatedfailing">UpdatedFailing</a>.*etcd-main-1, epoch 4`,
+		"/status.json": `(?s)"safety": "AT RISK".*"word": "coordinator"`,
 	} {
 		code, body, err := fetch(t, "http://"+address+path)
 		if err != nil || code != http.StatusOK || !regexp.MustCompile(want).MatchString(body) {

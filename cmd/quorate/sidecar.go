@@ -31,8 +31,9 @@ its reason and retried: etcd or the Kubernetes API out of reach, a missing permi
 StatefulSet that does not exist yet. A sidecar that gave up would only make its pod unready.
 
 With --listen-address it serves /healthz for a liveness probe, which never fails because of
-etcd or Kubernetes, /metrics for Prometheus, and a status page at /. If the port is taken, it
-ends with exit code 1. On SIGTERM it releases its lock and ends with exit code 0.`,
+etcd or Kubernetes, /metrics for Prometheus, a status page at /, and the same in JSON at
+/status.json. If the port is taken, it ends with exit code 1. On SIGTERM it releases its lock
+and ends with exit code 0.`,
 		Example: `  # As a container of an etcd-druid pod (POD_NAME and POD_NAMESPACE are set there):
   quorate sidecar --endpoints=https://etcd-main-local:2379 \
     --cacert=/var/etcd/ssl/ca/bundle.crt --cert=/var/etcd/ssl/client/tls.crt --key=/var/etcd/ssl/client/tls.key

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/quorate/quorate/internal/report"
+	"github.com/quorate/quorate/internal/reporttest"
 	"github.com/quorate/quorate/pkg/page"
 )
 
@@ -155,7 +156,7 @@ func TestAStuckRolloutIsExplainedInFourAnswers(t *testing.T) {
 				t.Errorf("the first line does not say %q", tc.safe)
 			}
 			if !tc.silent {
-				shows(t, "the page", pageOf(t, s), tc.waits, tc.do, tc.otherwise)
+				shows(t, "the page", pageOf(t, s), tc.safe, tc.waits, tc.do, tc.otherwise)
 			}
 		})
 	}
@@ -174,14 +175,13 @@ func shows(t *testing.T, what, text string, answers ...string) {
 // pageOf is the text of the page that the coordinator of this moment serves.
 func pageOf(t *testing.T, s report.Status) string {
 	t.Helper()
-	s.Last.At = time.Now()
 	w := httptest.NewRecorder()
-	page.Handler(page.Config{Source: said{s.Last}, Namespace: "garden", StatefulSet: "etcd-main"}).ServeHTTP(w,
-		httptest.NewRequest(http.MethodGet, "/", nil))
+	page.Handler(page.Config{Source: said{reporttest.Recorded(s.Last, nil, now)}, Namespace: "garden",
+		StatefulSet: "etcd-main"}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
 	return html.UnescapeString(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(w.Body.String(), " "))
 }
 
-type said struct{ last report.Report }
+type said struct{ status report.Status }
 
-func (s said) Report(context.Context) (report.Report, report.History, error) { return s.last, nil, nil }
-func (said) Running() bool                                                   { return true }
+func (s said) Report(context.Context) (report.Status, error) { return s.status, nil }
+func (said) Running() bool                                   { return true }

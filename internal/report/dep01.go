@@ -111,6 +111,9 @@ func (s Status) Etcd() EtcdStatus {
 	for i := range e.Conditions {
 		e.Conditions[i].LastHeartbeatTime = s.At
 	}
+	if s.Word == OldWord {
+		e.silent(e.Verdict.Detail)
+	}
 	return e
 }
 

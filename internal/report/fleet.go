@@ -34,8 +34,8 @@ const (
 type FleetRow struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// Verdict is whether the cluster can lose a member. It is UNKNOWN unless somebody reports now.
-	Verdict string `json:"verdict"`
+	// Verdict says whether the cluster is safe. It is UNKNOWN unless somebody reports now.
+	Verdict Verdict `json:"verdict"`
 	// Action, Guard and Since are those of the report. Where it is silent there is no action. A control that holds
 	// everything shows at once, whether its coordinator has seen it or not.
 	Action rollout.ActionName `json:"action,omitempty"`
@@ -104,7 +104,9 @@ func NewFleetRow(namespace, name string, lease *coordinationv1.Lease, now time.T
 		row.Reason = fmt.Sprintf("%s was the last to report, %s ago (%s)", last.Coordinator, Ago(now, last.At),
 			last.Headline())
 	}
-	row.Verdict = fleetVerdict(&last, row.Heard)
+	if row.Verdict = last.Verdict(); row.Heard != HeardNow {
+		row.Verdict = (&Status{Report: last, Now: now}).silence()
+	}
 	row.hold(controls)
 	return row
 }
@@ -122,19 +124,6 @@ func (row *FleetRow) hold(c rollout.Controls) {
 	if row.Reason = "paused by its operator"; guard == rollout.GuardBadControl {
 		row.Reason = strings.Join(c.Bad, "; ")
 	}
-}
-
-// fleetVerdict says whether the cluster can lose a member, by what a coordinator reports now.
-func fleetVerdict(r *Report, heard Heard) string {
-	switch {
-	case heard != HeardNow, r.Voters == 0, r.Quorum == 0:
-		return "UNKNOWN"
-	case r.Serving < r.Quorum:
-		return "QUORUM LOST"
-	case r.Serving == r.Quorum:
-		return "AT RISK"
-	}
-	return "SAFE"
 }
 
 // versions are those of etcd, each once.
@@ -156,7 +145,7 @@ func (row *FleetRow) Waits() bool {
 
 // Key is equal for two rows that say the same but for times and words.
 func (row *FleetRow) Key() string {
-	key := fmt.Sprint(row.Verdict, row.Action, row.Guard, row.Serving, row.Quorum, row.Heard, row.Paused, row.Overrides)
+	key := fmt.Sprint(row.Verdict.Safety, row.Action, row.Guard, row.Serving, row.Quorum, row.Heard, row.Paused, row.Overrides)
 	if row.Progress != nil {
 		key += row.Progress.String()
 	}
@@ -165,7 +154,7 @@ func (row *FleetRow) Key() string {
 
 // Line is the row for a log.
 func (row *FleetRow) Line(now time.Time) string {
-	text := fmt.Sprintf("%s  %s/%s  %s", now.UTC().Format(time.RFC3339), row.Namespace, row.Name, row.Verdict)
+	text := fmt.Sprintf("%s  %s/%s  %s", now.UTC().Format(time.RFC3339), row.Namespace, row.Name, row.Verdict.Safety)
 	for _, more := range []string{string(row.Action), string(row.Guard), row.heard(now)} {
 		if more != "" {
 			text += "  " + more
@@ -242,7 +231,7 @@ func (f Fleet) Table(w io.Writer, now time.Time, wide bool) error {
 		if row.Progress != nil {
 			settled = fmt.Sprintf("%d/%d", row.Progress.Settled, row.Progress.Pods)
 		}
-		cells := []string{row.Namespace, row.Name, row.Verdict, dash(string(row.Action)), dash(string(row.Guard)),
+		cells := []string{row.Namespace, row.Name, string(row.Verdict.Safety), dash(string(row.Action)), dash(string(row.Guard)),
 			since, serving, dash(strings.Join(row.Versions, ",")), row.heard(now)}
 		if wide {
 			cells = append(cells, settled, row.controls(), dash(row.Coordinator), row.Reason)

@@ -75,12 +75,12 @@ func TestARowOfTheFleetBelievesOnlyWhatIsReportedNow(t *testing.T) {
 				lease.Annotations[key] = value
 			}
 			row := NewFleetRow("garden", "etcd-main", lease, now)
-			got := fmt.Sprint(row.Verdict, " ", dash(string(row.Action)), " ", dash(string(row.Guard)), " ", row.Heard, " ",
+			got := fmt.Sprint(row.Verdict.Safety, " ", dash(string(row.Action)), " ", dash(string(row.Guard)), " ", row.Heard, " ",
 				row.Waits())
 			if got != tc.want {
 				t.Errorf("got %s, want %s", got, tc.want)
 			}
-			if row.Heard != HeardNow && (row.Serving > 0 || row.Quorum > 0 || row.Verdict != "UNKNOWN") {
+			if row.Heard != HeardNow && (row.Serving > 0 || row.Quorum > 0 || row.Verdict.Safety != NotKnown) {
 				t.Errorf("an old report is believed: %+v", row)
 			}
 		})

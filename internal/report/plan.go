@@ -3,8 +3,8 @@
 // proposes for an Etcd, events, metrics, and the annotations of the Lease. Package pkg/page serves it over HTTP.
 //
 // A coordinator keeps a [Journal] of what it decides and does. It makes a report of every decision ([New]), and an
-// entry of the [History] of an [Outcome]. An observer from outside makes a [Status] of what can be seen ([Look]), which
-// never takes an old report for a new one.
+// entry of the [History] of an [Outcome]. An observer from outside makes a [Status] of what can be seen ([Look]), and a
+// reader of the Lease one of what was written there ([Heard]). Neither takes an old report for a new one.
 package report
 
 import (

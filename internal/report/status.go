@@ -26,6 +26,8 @@ const (
 	CoordinatorsWord Word = "coordinator"
 	// KubernetesWord is what Kubernetes alone says: nothing is known of etcd.
 	KubernetesWord Word = "kubernetes"
+	// OldWord is what a coordinator wrote too long ago to be believed, or nothing at all.
+	OldWord Word = "old"
 )
 
 // FreshFor is for how long a coordinator's word is believed at least during a rollout: it is

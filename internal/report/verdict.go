@@ -105,7 +105,11 @@ func spare(counts string, serving, voters int) Verdict {
 // Verdict is by the evidence of the members, where somebody who is to be believed has asked them. Else it is by the pods
 // as they are now, with the ghosts that are known: an old report proves nothing.
 func (s *Status) Verdict() Verdict {
-	if s.Word != KubernetesWord {
+	switch s.Word {
+	case KubernetesWord:
+	case OldWord:
+		return s.silence()
+	default:
 		return s.Report.Verdict()
 	}
 	pods, ready := 0, 0
@@ -146,9 +150,9 @@ func (s *Status) Verdict() Verdict {
 // Otherwise says what happens if nobody does anything. It is empty where there is nothing to be done.
 func (s *Status) Otherwise() string {
 	switch {
-	case s.Action == rollout.ActionComplete, s.Action == rollout.ActionIdle:
+	case s.Action == rollout.ActionComplete, s.Action == rollout.ActionIdle, s.Word == OldWord && !s.Rolling():
 		return ""
-	case s.Nobody != "", s.nobodyActs(), s.Waits() && s.Unattended() && !s.Claimed:
+	case s.Word == OldWord, s.Nobody != "", s.nobodyActs(), s.Waits() && s.Unattended() && !s.Claimed:
 		return "nothing is rolled until a sidecar coordinates. " + s.Verdict().meanwhile
 	}
 	return s.Report.otherwise(s.Verdict())
