@@ -291,7 +291,8 @@ func (l *loop) ended(ctx context.Context, end record.End, right record.Right) {
 			l.leave.giveUp(unfit{why: end.Detail, least: forbiddenFor})
 			return
 		}
-		l.failures.faults.note(l.c.log, "the record was written by a newer version of Quorate, and is left alone", errors.New(end.Detail))
+		l.failures.faults.note(l.c.log, "the record was written by a newer version of Quorate, and is left alone",
+			errors.New(end.Detail))
 		l.c.pause(ctx, longestPause)
 	}
 }

@@ -242,8 +242,8 @@ func missing(d *membership.Dump, endpoints []string, again string) *report.NotAs
 	}
 	n := &report.NotAsked{Partly: true}
 	var flags []string
-	way := report.Way{Say: "To get it (where etcdctl reaches etcd, with --cacert, --cert and --key as there) and to plan " +
-		"again"}
+	way := report.Way{Say: "To get it (where etcdctl reaches etcd, with --cacert, --cert and --key as there) and to " +
+		"plan again"}
 	lacks := func(detail, asks, flag, file string) {
 		n.Details = append(n.Details, detail)
 		way.Run = append(way.Run, etcdctl+asks+" -w json > "+file)

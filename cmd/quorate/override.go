@@ -112,7 +112,8 @@ func (f *overrideFlags) check() error {
 	}
 	if f.reason = strings.TrimSpace(f.reason); f.reason == "" {
 		return badInput{errors.New(
-			"--reason: is required: say in a few words why you override it; quorate status shows it to the next reader")}
+			"--reason: is required: say in a few words why you override it; quorate status shows it to the next " +
+				"reader")}
 	}
 	switch {
 	case len(f.reason) > longestReason:

@@ -137,7 +137,7 @@ Exit codes:
 	o.AddFlags(fs)
 	o.AddEtcdFlags(fs)
 	o.AddRolloutFlags(fs)
-	f.fleetFlags.add(fs)
+	f.add(fs)
 	fs.StringVarP(&f.output, "output", "o", "table", "table, wide, json, yaml, name or jsonpath=TEMPLATE")
 	fs.BoolVarP(&f.watch, "watch", "w", false, "show every change until the rollout is complete")
 	fs.DurationVar(&f.timeout, "timeout", 0,

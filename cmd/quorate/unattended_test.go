@@ -7,10 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorate/quorate/internal/report"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/quorate/quorate/internal/report"
 )
 
 // turnedOn has Quorate in the pod template, and in the pods of these ordinals.

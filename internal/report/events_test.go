@@ -116,29 +116,30 @@ func TestAnEventsReasonIsWhatHappenedAndItsMessageSaysWhy(t *testing.T) {
 
 		{"a hold", keeps(2, report.Work{Duty: rolls, Action: hold, Rule: "Serving", Guard: "QuorumFloor",
 			Reason: "2 of 3 voters serve", Do: "Bring members back."}),
-			[]string{"Warning RolloutHeld " + safe + "QuorumFloor has held the rollout for 2m0s: 2 of 3 voters serve. If " +
-				"nobody does anything: nothing more is rolled until the cause is gone. etcd goes on serving. " +
-				"What to do: Bring members back."}},
+			[]string{"Warning RolloutHeld " + safe + "QuorumFloor has held the rollout for 2m0s: 2 of 3 voters " +
+				"serve. If nobody does anything: nothing more is rolled until the cause is gone. etcd goes on " +
+				"serving. What to do: Bring members back."}},
 		{"a wait is no warning", keeps(2, report.Work{Duty: rolls, Action: wait, Rule: "Serving", Guard: "CaughtUp",
 			Reason: "etcd-main-1 is 900 entries behind."}),
-			[]string{"Normal RolloutWaiting " + safe + "CaughtUp has kept the rollout waiting for 2m0s: etcd-main-1 is " +
-				"900 entries behind. If nobody does anything: the rollout goes on by itself when that is over. etcd " +
-				"goes on serving."}},
+			[]string{"Normal RolloutWaiting " + safe + "CaughtUp has kept the rollout waiting for 2m0s: etcd-main-1 " +
+				"is 900 entries behind. If nobody does anything: the rollout goes on by itself when that is over. " +
+				"etcd goes on serving."}},
 		{"a short wait", keeps(0, report.Work{Duty: rolls, Action: wait, Guard: "CaughtUp"}), nil},
 		{"what holds everything", keeps(2, report.Work{Duty: rollout.DutyHeld, Action: hold, Guard: "Paused",
-			Reason: "r"}), []string{"Warning RolloutHeld " + safe + "Paused has held everything for 2m0s: r. If nobody does " +
-			"anything: nothing more is done until the cause is gone. etcd goes on serving."}},
+			Reason: "r"}), []string{"Warning RolloutHeld " + safe + "Paused has held everything for 2m0s: r. If " +
+			"nobody does anything: nothing more is done until the cause is gone. etcd goes on serving."}},
 		{"a wait of the ghosts", keeps(2, report.Work{Duty: ghosts, Action: wait, Guard: "PodsServe", Reason: "r"}),
 			[]string{"Normal MemberRemovalWaiting " + safe + "PodsServe has kept the removal of a member waiting for " +
 				"2m0s: r. If nobody does anything: the removal of a member goes on by itself when that is over. etcd " +
 				"goes on serving."}},
 		{"a hold of the leader", keeps(2, report.Work{Duty: away, Action: hold, Guard: "DataAgrees", Reason: "r"}),
-			[]string{"Warning LeaderMoveHeld AT RISK: quorum 3/3, but the members' data differ. DataAgrees has held the " +
-				"change of etcd's leader for 2m0s: r. If nobody does anything: the change of etcd's leader is not done " +
-				"until the cause is gone. Clients may read different data from different members."}},
+			[]string{"Warning LeaderMoveHeld AT RISK: quorum 3/3, but the members' data differ. DataAgrees has held " +
+				"the change of etcd's leader for 2m0s: r. If nobody does anything: the change of etcd's leader is " +
+				"not done until the cause is gone. Clients may read different data from different members."}},
 		{"a hold of a database", keeps(2, report.Work{Duty: rollout.DutyDefragment, Action: hold, Guard: "OwnURL",
-			Reason: "r"}), []string{"Warning DefragmentationHeld " + safe + "OwnURL has held the defragmentation for 2m0s: r. If " +
-			"nobody does anything: the defragmentation is not done until the cause is gone. etcd goes on serving."}},
+			Reason: "r"}), []string{"Warning DefragmentationHeld " + safe + "OwnURL has held the defragmentation for " +
+			"2m0s: r. If nobody does anything: the defragmentation is not done until the cause is gone. etcd goes on " +
+			"serving."}},
 
 		{"an override", func(r *report.Recorder) { r.Override(&report.Report{Overrides: []string{"Canary"}}) },
 			[]string{"Warning GuardsOverridden Canary will not hold this rollout, nor any later one, until cleared. " +

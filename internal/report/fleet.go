@@ -145,7 +145,8 @@ func (row *FleetRow) Waits() bool {
 
 // Key is equal for two rows that say the same but for times and words.
 func (row *FleetRow) Key() string {
-	key := fmt.Sprint(row.Verdict.Safety, row.Action, row.Guard, row.Serving, row.Quorum, row.Heard, row.Paused, row.Overrides)
+	key := fmt.Sprint(row.Verdict.Safety, row.Action, row.Guard, row.Serving, row.Quorum, row.Heard, row.Paused,
+		row.Overrides)
 	if row.Progress != nil {
 		key += row.Progress.String()
 	}
@@ -172,6 +173,7 @@ func (row *FleetRow) heard(now time.Time) string {
 		return "idle " + Ago(now, row.Reported)
 	case HeardSilent:
 		return "SILENT " + Ago(now, row.Reported)
+	case HeardNow:
 	}
 	return Ago(now, row.Reported) + " ago"
 }
@@ -231,7 +233,8 @@ func (f Fleet) Table(w io.Writer, now time.Time, wide bool) error {
 		if row.Progress != nil {
 			settled = fmt.Sprintf("%d/%d", row.Progress.Settled, row.Progress.Pods)
 		}
-		cells := []string{row.Namespace, row.Name, string(row.Verdict.Safety), dash(string(row.Action)), dash(string(row.Guard)),
+		cells := []string{row.Namespace, row.Name, string(row.Verdict.Safety), dash(string(row.Action)),
+			dash(string(row.Guard)),
 			since, serving, dash(strings.Join(row.Versions, ",")), row.heard(now)}
 		if wide {
 			cells = append(cells, settled, row.controls(), dash(row.Coordinator), row.Reason)

@@ -75,8 +75,8 @@ func TestARowOfTheFleetBelievesOnlyWhatIsReportedNow(t *testing.T) {
 				lease.Annotations[key] = value
 			}
 			row := NewFleetRow("garden", "etcd-main", lease, now)
-			got := fmt.Sprint(row.Verdict.Safety, " ", dash(string(row.Action)), " ", dash(string(row.Guard)), " ", row.Heard, " ",
-				row.Waits())
+			got := fmt.Sprint(row.Verdict.Safety, " ", dash(string(row.Action)), " ", dash(string(row.Guard)), " ",
+				row.Heard, " ", row.Waits())
 			if got != tc.want {
 				t.Errorf("got %s, want %s", got, tc.want)
 			}

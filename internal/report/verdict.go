@@ -11,13 +11,13 @@ import (
 type Safety string
 
 const (
-	// Safe: a quorum serves, and at least one more member may fail. A single member that serves is as safe as it can be.
+	// Safe means that a quorum serves, and at least one more member may fail. A single member that serves is as safe as it can be.
 	Safe Safety = "SAFE"
-	// AtRisk: a quorum serves, but none of its members may fail, or something else is wrong with the data.
+	// AtRisk means that a quorum serves, but none of its members may fail, or something else is wrong with the data.
 	AtRisk Safety = "AT RISK"
-	// QuorumLost: too few members serve, whoever else may be well. etcd takes no writes.
+	// QuorumLost means that too few members serve, whoever else may be well. etcd takes no writes.
 	QuorumLost Safety = "QUORUM LOST"
-	// NotKnown: nothing that is live tells it.
+	// NotKnown means that nothing that is live tells it.
 	NotKnown Safety = "UNKNOWN"
 )
 
@@ -102,8 +102,8 @@ func spare(counts string, serving, voters int) Verdict {
 	}
 }
 
-// Verdict is by the evidence of the members, where somebody who is to be believed has asked them. Else it is by the pods
-// as they are now, with the ghosts that are known: an old report proves nothing.
+// Verdict is by the evidence of the members, where somebody who is to be believed has asked them. Else it is by the
+// pods as they are now, with the ghosts that are known: an old report proves nothing.
 func (s *Status) Verdict() Verdict {
 	switch s.Word {
 	case KubernetesWord:
@@ -155,7 +155,7 @@ func (s *Status) Otherwise() string {
 	case s.Word == OldWord, s.Nobody != "", s.nobodyActs(), s.Waits() && s.Unattended() && !s.Claimed:
 		return "nothing is rolled until a sidecar coordinates. " + s.Verdict().meanwhile
 	}
-	return s.Report.otherwise(s.Verdict())
+	return s.otherwise(s.Verdict())
 }
 
 // Otherwise says what happens if nobody does anything, by a report that is fresh.

@@ -25,7 +25,8 @@ func TestTheFirstLineSaysWhetherTheClusterIsSafe(t *testing.T) {
 		{"all serve, and a rollout is under way", sight(0, outdated(0, 1)), "SAFE: quorum 3/3, one may fail"},
 		{"one is down", sight(0, silent(2)), "AT RISK: quorum 2/3, none may fail"},
 		{"one gives no sign", sight(0, unknown(2)), "AT RISK: quorum 2/3, none may fail"},
-		{"two are down", sight(0, silent(1), silent(2)), "QUORUM LOST: writes fail: 1/3 members serve, and 2 are needed"},
+		{"two are down", sight(0, silent(1), silent(2)), "QUORUM LOST: writes fail: 1/3 members serve, and 2 are " +
+			"needed"},
 		{"one is down, and one gives no sign", sight(0, silent(1), unknown(2)),
 			"UNKNOWN: 1/3 members are known to serve, 2 are needed, and one gives no sign"},
 		{"none gives a sign", sight(0, unknown(0), unknown(1), unknown(2)),
@@ -60,8 +61,8 @@ func TestItSaysWhatHappensIfNobodyDoesAnything(t *testing.T) {
 			"cause is gone. etcd serves, but takes no writes if one more member fails."},
 		{"paused, and quorum is lost", sight(0, outdated(0, 1, 2), silent(1), silent(2), paused),
 			"nothing more is done until the cause is gone. etcd takes no writes meanwhile."},
-		{"an updated pod comes up", sight(0, silent(2)), "the rollout goes on by itself when that is over. etcd serves, " +
-			"but takes no writes if one more member fails."},
+		{"an updated pod comes up", sight(0, silent(2)), "the rollout goes on by itself when that is over. etcd " +
+			"serves, but takes no writes if one more member fails."},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := report.New(tc.seen, report.Report{})

@@ -122,7 +122,7 @@ func (v *view) answered() answers {
 	verdict := s.Verdict()
 	a := answers{Safety: verdict.Safety, Detail: verdict.Detail, Otherwise: s.Otherwise()}
 	if !v.Old {
-		a.Doing, a.Why, a.Commands = s.Headline(), s.Reason, s.Report.Commands()
+		a.Doing, a.Why, a.Commands = s.Headline(), s.Reason, s.Commands()
 		if !s.Since.IsZero() {
 			a.Since = report.Ago(s.Now, s.Since)
 		}
@@ -132,20 +132,20 @@ func (v *view) answered() answers {
 		return a
 	}
 	const shows = "This shows how the cluster is now, and with --endpoints it asks etcd too:"
-	status := "quorate status -n " + v.Config.Namespace + " " + v.Config.StatefulSet
+	status := "quorate status -n " + v.Namespace + " " + v.StatefulSet
 	last := fmt.Sprintf("The last report said %s, and %s: %s.", s.Report.Verdict(), s.Headline(),
 		strings.TrimSuffix(s.Reason, "."))
 	switch {
 	case !v.Told:
 		a.Doing = "No rollout has been seen yet"
-		a.Why = "A coordinator reports on the Lease quorate-" + v.Config.StatefulSet + " as soon as a pod is outdated."
+		a.Why = "A coordinator reports on the Lease quorate-" + v.StatefulSet + " as soon as a pod is outdated."
 		a.Do = "Nothing. " + shows
 		a.Commands = []string{status}
 	case s.Rolling():
 		a.Doing = "Nobody coordinates"
 		a.Why = "A rollout was under way. " + last
 		a.Do = "See whether the sidecars run, and read their logs."
-		a.Commands = []string{status, "kubectl get pods -n " + v.Config.Namespace + " -o wide"}
+		a.Commands = []string{status, "kubectl get pods -n " + v.Namespace + " -o wide"}
 	default:
 		a.Doing = "No rollout was under way"
 		a.Why = last + " Nobody looks while there is nothing to do, so it may have changed."

@@ -487,7 +487,8 @@ var Guards = []Row{
 	},
 	{
 		Name: GuardDisruptionBudget, rules: []Rule{RuleServing}, judge: disruptionBudget,
-		Commands: []string{"kubectl describe poddisruptionbudget -n NAMESPACE", "kubectl get pods -n NAMESPACE -o wide"},
+		Commands: []string{"kubectl describe poddisruptionbudget -n NAMESPACE", "kubectl get pods -n NAMESPACE -o " +
+			"wide"},
 		asked:    evicted, clears: true, overridable: true,
 		Protects: "A Ready pod goes through the eviction API, unless `removal: delete` says otherwise: a " +
 			"PodDisruptionBudget is the only arbiter between Quorate and a drain, and a DELETE does not " +
