@@ -214,8 +214,8 @@ test-walks: ## Walk at random through bigger clusters, from SEED on
 	cd test && go test -timeout 30m -v ./explorer -run RandomWalk -rapid.checks=100000 -rapid.seed=$(SEED)
 
 .PHONY: test-harness
-test-harness: ## Test what judges the scenarios, and the demo
-	cd test && go test -p 1 -timeout 20m ./harness ./harness/apiproxy ./cmd/demo/... ./cmd/flags
+test-harness: ## Test what judges the scenarios, the demo, and the Helm chart
+	cd test && go test -p 1 -timeout 20m ./harness ./harness/apiproxy ./cmd/demo/... ./cmd/flags ./chart
 
 .PHONY: test-versions
 test-versions: ## Try the newest etcd of each minor version (test-etcd tries every release)
