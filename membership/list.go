@@ -91,6 +91,11 @@ func (o *Observer) memberList(ctx context.Context, early func(rollout.Membership
 		if slices.ContainsFunc(errs, denied) {
 			m.Detail = listDenied
 		}
+		for _, err := range errs {
+			if by := barredBy(err.Error()); by != 0 && m.Detail == "" {
+				m.Detail, m.Barred = brief(err), by
+			}
+		}
 		return m, 0, fmt.Errorf("no member answered with a member list (asked %s): %w",
 			strings.Join(addresses, ", "), errors.Join(errs...))
 	}

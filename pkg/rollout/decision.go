@@ -99,6 +99,8 @@ type Decision struct {
 	// Assessment is what the decision rests on.
 	Assessment *Assessment
 
+	// about is the replica that the guard is about, nil where it is about the cluster or a candidate.
+	about  *Replica
 	reason func() string
 }
 

@@ -32,6 +32,10 @@ type Row struct {
 	// serve. Then the cluster is at risk for as long as it is kept, and the reason says so.
 	forOthers bool
 
+	// asksWhoAnswers is true for a guard that counts the members that answer. What keeps their answers back is then the
+	// first thing to mend.
+	asksWhoAnswers bool
+
 	// Protects says what the guard is for, with the source of the rule.
 	Protects string
 	// Looks says what a rollout looks like while the guard does not pass.

@@ -107,7 +107,7 @@ var Guards = []Row{
 	},
 	{
 		Name: GuardCutOff, rules: []Rule{RuleHeld}, judge: cutOff,
-		overridable: true,
+		overridable: true, asksWhoAnswers: true,
 		Protects: "Nothing comes from other members that may run: no answer, no refused connection, and nothing new " +
 			"from their kubelets or nodes. Where that is so of all of them, or of enough to be a quorum while no " +
 			"member serves, this coordinator may be the one that is cut off, and what the kubelets said last may be " +
@@ -143,7 +143,7 @@ var Guards = []Row{
 	},
 	{
 		Name: GuardVotersUnknown, rules: []Rule{RuleNotServingFirst, RuleServing, RuleDefragment}, judge: votersKnown,
-		overridable: true,
+		overridable: true, asksWhoAnswers: true,
 		Protects: "Without a member list nobody knows who votes. Quorum counts as lost, and only pods whose " +
 			"container is dead may go. Where no list could be read through consensus, one member's own is " +
 			"used, which may be old: while some member serves, only pods whose container is dead go, and " +
@@ -153,7 +153,7 @@ var Guards = []Row{
 	},
 	{
 		Name: GuardMayVote, rules: []Rule{RuleNotServingFirst}, judge: mayVote,
-		overridable: true,
+		overridable: true, asksWhoAnswers: true,
 		Protects: "\"Down\" is not \"not voting\": readiness is false on every pod when quorum is lost, and a " +
 			"broken client listener makes a voting member look dead to both witnesses. While some member " +
 			"serves, a process goes only if the serving voters alone are a quorum or those left could " +
@@ -166,7 +166,7 @@ var Guards = []Row{
 	},
 	{
 		Name: GuardQuorumPatience, rules: []Rule{RuleNotServingFirst}, judge: quorumPatience,
-		clears: true, overridable: true,
+		clears: true, overridable: true, asksWhoAnswers: true,
 		Protects: "With quorum lost, a live process rejoins the moment a peer returns; restarting all at once " +
 			"turns a blip into an outage (DEP-07 does that). It is left alone for `settle-timeout`, and " +
 			"as long as anything else is still coming up.",
@@ -193,12 +193,8 @@ var Guards = []Row{
 		overridable: true,
 		Protects:    "A revision that fails on one pod must not reach the next.",
 		Looks:       "`Hold`: the updated pod is dead, or has not settled within `settle-timeout`.",
-		Do: "See why the pod fails (`kubectl describe pod`, its logs, those of its sidecar). Fix or roll " +
-			"back the template: the failing pod is replaced first. With quorum lost no pod can settle, " +
-			"however right the template is: then the reason names the guard that keeps the next pod " +
-			"(RevisionSuspect for a process that runs), and if the template is the cure, override that " +
-			"one. A learner that answers waits for its host to promote it: see the host's log, or `etcdctl member " +
-			"promote`. May be overridden.",
+		Do: "See why the pod fails (`kubectl describe pod`, its logs, those of its sidecar). If the template is to " +
+			"blame, fix it or roll it back: the failing pod is replaced first. " + withoutQuorum + " May be overridden.",
 	},
 	{
 		Name: GuardOthersLeaving, rules: []Rule{RuleServing, RuleDefragment}, judge: othersLeaving,
@@ -316,7 +312,7 @@ var Guards = []Row{
 	},
 	{
 		Name: GuardQuorumFloor, rules: []Rule{RuleServing}, judge: quorumFloor,
-		overridable: true,
+		overridable: true, asksWhoAnswers: true,
 		Protects: "The serving voters that stay, without the one removed and without everything already going, " +
 			"are at least a quorum of the voters in etcd's member list. Voters without a pod in the " +
 			"StatefulSet's ordinals (members elsewhere, ghosts, pods that are being scaled away) count as " +
@@ -483,7 +479,7 @@ var Guards = []Row{
 			"Ready for a moment at every start. At the first start two seconds are enough, within which a kubelet " +
 			"notices a crash, and none are needed where its sidecar has said in etcd that it is there. A learner " +
 			"has to be promoted first, which is for its host: until it votes, it proves nothing of the new revision.",
-		Looks: "`Wait`.",
+		Looks: "`Wait`. A member that catches up (see [below](#what-keeps-a-new-pod-from-settling)) is waited for however long that takes.",
 		Do:    "Nothing, until it turns into UpdatedFailing.",
 	},
 	{
@@ -561,7 +557,7 @@ var Guards = []Row{
 	},
 	{
 		Name: GuardAllServing, rules: []Rule{RuleDefragment}, judge: allServing,
-		clears: true, overridable: true,
+		clears: true, overridable: true, asksWhoAnswers: true,
 		Protects: "A member that is defragmented answers nothing, for seconds or minutes. So every voter serves " +
 			"and has " +
 			"caught up before, no pod is missing, or new and not settled, and the voters without this " +
