@@ -90,8 +90,8 @@ func (d Dump) Membership() (rollout.Membership, error) {
 		}
 		if err := json.Unmarshal(part.data, part.into); err != nil {
 			if inHex(err) {
-				return m, fmt.Errorf("the IDs in the output of 'etcdctl %s -w json' are in hexadecimal; leave out --hex, "+
-					"with which etcdctl does not tell who is a learner", part.name)
+				return m, fmt.Errorf("the IDs in the output of 'etcdctl %s -w json' are in hexadecimal; leave out "+
+					"--hex, with which etcdctl does not tell who is a learner", part.name)
 			}
 			return m, fmt.Errorf("not the output of 'etcdctl %s -w json': %w", part.name, err)
 		}

@@ -52,6 +52,7 @@ func SetFacts(s *appsv1.StatefulSet, names Names) rollout.Set {
 		CurrentRevision:    s.Status.CurrentRevision,
 		OrderedReady:       s.Spec.PodManagementPolicy != appsv1.ParallelPodManagement, // The API's default.
 		MinReady:           time.Duration(s.Spec.MinReadySeconds) * time.Second,
+		Sidecar:            names.SidecarContainer,
 	}
 	spec := &s.Spec.Template.Spec
 	etcd := containerOf(spec, names.EtcdContainer)
@@ -208,14 +209,14 @@ func container(p *corev1.Pod, name string) rollout.Container {
 	if finished(p) {
 		// It keeps its last container statuses, or has none at all.
 		reason := cmp.Or(p.Status.Reason, string(p.Status.Phase))
-		return rollout.Container{Name: name, State: rollout.ContainerTerminated, Reason: reason, Why: short(p.Status.Message)}
+		return rollout.Container{State: rollout.ContainerTerminated, Reason: reason, Why: short(p.Status.Message)}
 	}
 	s := StatusOf(p, name)
 	if s == nil {
 		reason, why := unscheduled(p)
-		return rollout.Container{Name: name, Reason: reason, Why: short(why)}
+		return rollout.Container{Reason: reason, Why: short(why)}
 	}
-	c := rollout.Container{Name: name, Ready: s.Ready, Restarts: int(s.RestartCount)}
+	c := rollout.Container{Ready: s.Ready, Restarts: int(s.RestartCount)}
 	switch {
 	case s.State.Running != nil:
 		c.State = rollout.ContainerRunning

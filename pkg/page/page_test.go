@@ -160,7 +160,7 @@ var situations = []struct {
 		return answer{report: told(s, noon.Add(-4*time.Second), "etcd-main-1"), history: past}
 	}(), []string{
 		"Hold: UpdatedFailing since 3m", "fix the template, and it is replaced first",
-		"What to do: See why the pod fails",
+		"What to do: See why it ends",
 		"OVERRIDDEN: Canary, EndpointFloor will not hold this rollout, nor any later one, until cleared",
 		"partition 2, max-unavailable 40%", "not ready: the last full snapshot failed at 11:50",
 		"The coordinator etcd-main-1",

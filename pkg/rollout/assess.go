@@ -278,9 +278,12 @@ func (a *Assessment) fails(r *Replica) bool {
 }
 
 // hasTime is true for a member that catches up, for however long: its revision does not fail for that. While it lasts,
-// it is not known whether the pod would settle. A container that has ended, and a sick sidecar, are reasons of their own
-// not to.
+// it is not known whether the pod would settle. A container that has ended, and a sick sidecar, are reasons of their
+// own not to.
 func (r *Replica) hasTime() bool { return r.catchesUp && r.Pod.Etcd.Restarts == 0 && !r.SidecarSick }
+
+// CatchesUp is true for a member that is far behind, and that follows the leader: it receives the log, or a snapshot.
+func (r *Replica) CatchesUp() bool { return r.catchesUp }
 
 // catchesUp is true for a member whose leader has still to give it much of the log, or a snapshot.
 func (a *Assessment) catchesUp(r *Replica) bool {

@@ -59,7 +59,8 @@ func TestWhatRealNodesWereSeenToSay(t *testing.T) {
 
 		// A pod is there, and has no node or no address yet.
 		{"an updated pod that no node has room for is waited for, and the scheduler's word is told",
-			cluster(3, unschedulable(2)), "wait UpdatedPending", "its pod is not scheduled (Unschedulable, 0/3 nodes are available)"},
+			cluster(3, unschedulable(2)), "wait UpdatedPending",
+			"its pod is not scheduled (Unschedulable, 0/3 nodes are available)"},
 		{"after its time it is said to fail", cluster(3, unschedulable(2), aged(rollout.UnsettledSeen, patience, 2)),
 			"hold UpdatedFailing", "its pod is not scheduled (Unschedulable, 0/3 nodes are available)"},
 		{"nothing that runs does", cluster(5, unschedulable(4)), "wait UpdatedPending", "etcd-4"},

@@ -25,55 +25,57 @@ type obstacle struct {
 var obstacles = []obstacle{
 	{
 		looks: "the StatefulSet controller says why it cannot create the pod",
-		do: "The API server refuses the new pod, in the words of the reason. Make room in the quota, mend the webhook, " +
-			"or create what is missing. The StatefulSet controller tries again by itself: `kubectl describe statefulset " +
-			"SET` shows when.",
+		do: "The API server refuses the new pod, in the words of the reason. Make room in the quota, mend the " +
+			"webhook, or create what is missing. The StatefulSet controller tries again by itself: `kubectl " +
+			"describe statefulset SET` shows when.",
 		is: func(a *Assessment, r *Replica) bool { return r.Pod == nil && a.state.Set.NotCreated != "" },
 	},
 	{
 		looks: "the pod terminates, and its grace period is not over",
-		do: "Nothing, if it may take that long. `kubectl logs POD --all-containers` shows what it still does. To give " +
-			"it 30 seconds from now on: `kubectl delete pod POD --grace-period=30`. Never use 0 or --force: its " +
-			"processes may run on.",
+		do: "Nothing, if it may take that long. `kubectl logs POD --all-containers` shows what it still does. To " +
+			"give it 30 seconds from now on: `kubectl delete pod POD --grace-period=30`. Never use 0 or --force: " +
+			"its processes may run on.",
 		is: func(_ *Assessment, r *Replica) bool { return r.graceLeft() > 0 },
 	},
 	{
 		looks: "the pod terminates, its grace period is over, and it has finalizers",
-		do: "Whoever has set the finalizers has to remove them: look at that controller. `kubectl get pod POD -o yaml` " +
-			"shows them.",
+		do: "Whoever has set the finalizers has to remove them: look at that controller. `kubectl get pod POD -o " +
+			"yaml` shows them.",
 		is: func(_ *Assessment, r *Replica) bool {
 			return r.Pod != nil && r.Pod.Terminating && r.Pod.Grace > 0 && len(r.Pod.Finalizers) > 0
 		},
 	},
 	{
 		looks: "the pod terminates, and its grace period is over",
-		do: "Its kubelet has not said that it has ended. See whether the node is lost: `kubectl get node NODE`. If the " +
-			"node is off for certain, `kubectl taint node NODE node.kubernetes.io/out-of-service=nodeshutdown:NoExecute` " +
-			"lets the pod go. While the node may still run, do not delete the pod with --force.",
+		do: "Its kubelet has not said that it has ended. See whether the node is lost: `kubectl get node NODE`. If " +
+			"the node is off for certain, `kubectl taint node NODE " +
+			"node.kubernetes.io/out-of-service=nodeshutdown:NoExecute` lets the pod go. While the node may still " +
+			"run, do not delete the pod with --force.",
 		is: func(_ *Assessment, r *Replica) bool {
 			return r.Pod != nil && r.Pod.Terminating && r.Pod.Grace > 0 && r.Pod.Node != ""
 		},
 	},
 	{
 		looks: "the pod has finished as a whole (Succeeded, Evicted, Failed)",
-		do: "Nothing: the StatefulSet controller deletes the pod and creates it anew. If that does not happen, look at " +
-			"kube-controller-manager.",
+		do: "Nothing: the StatefulSet controller deletes the pod and creates it anew. If that does not happen, " +
+			"look at kube-controller-manager.",
 		is: func(_ *Assessment, r *Replica) bool { return r.Pod != nil && !r.Going() && r.Pod.Finished },
 	},
 	{
 		looks: "no node takes the pod (Unschedulable)",
-		do: "No node takes the pod, and the reason has the scheduler's words. Make room, uncordon a node or add one, or " +
-			"bring back the node that its volume is bound to (`kubectl describe pod POD`, `kubectl get nodes`). Only if " +
-			"the new template asks for more than the old one did, or for another node, is it to blame.",
+		do: "No node takes the pod, and the reason has the scheduler's words. Make room, uncordon a node or add " +
+			"one, or bring back the node that its volume is bound to (`kubectl describe pod POD`, `kubectl get " +
+			"nodes`). Only if the new template asks for more than the old one did, or for another node, is it to " +
+			"blame.",
 		is: func(_ *Assessment, r *Replica) bool {
 			return r.unscheduled()
 		},
 	},
 	{
 		looks: "an image cannot be pulled (ImagePullBackOff, ErrImagePull, InvalidImageName)",
-		do: "See whether the image exists, and whether the node may pull it: `kubectl describe pod POD`. If its name is " +
-			"wrong, fix the template, or roll it back (`kubectl rollout undo statefulset/SET`): the pod is replaced " +
-			"first. A registry that is down is asked again by itself.",
+		do: "See whether the image exists, and whether the node may pull it: `kubectl describe pod POD`. If its " +
+			"name is wrong, fix the template, or roll it back (`kubectl rollout undo statefulset/SET`): the pod is " +
+			"replaced first. A registry that is down is asked again by itself.",
 		template: true,
 		is: stopped(func(c Container) bool {
 			return strings.Contains(c.Reason, "Image") || c.Reason == "RegistryUnavailable"
@@ -81,9 +83,9 @@ var obstacles = []obstacle{
 	},
 	{
 		looks: "a container cannot be created (CreateContainerConfigError, RunContainerError)",
-		do: "The kubelet cannot make the container CONTAINER, mostly because a Secret, a ConfigMap or a command that the " +
-			"template names does not exist: `kubectl describe pod POD`. Create what is missing, or fix the template: " +
-			"the pod is replaced first.",
+		do: "The kubelet cannot make the container CONTAINER, mostly because a Secret, a ConfigMap or a command " +
+			"that the template names does not exist: `kubectl describe pod POD`. Create what is missing, or fix " +
+			"the template: the pod is replaced first.",
 		template: true,
 		is: stopped(func(c Container) bool {
 			return strings.HasPrefix(c.Reason, "CreateContainer") || c.Reason == "RunContainerError"
@@ -91,8 +93,8 @@ var obstacles = []obstacle{
 	},
 	{
 		looks: "a container is killed because it has too little memory (OOMKilled)",
-		do: "The container CONTAINER needs more memory than the template lets it have. Fix the template's memory limit: " +
-			"the pod is replaced first.",
+		do: "The container CONTAINER needs more memory than the template lets it have. Fix the template's memory " +
+			"limit: the pod is replaced first.",
 		template: true,
 		is: stopped(func(c Container) bool {
 			return strings.Contains(c.Reason+" "+c.Why, "OOMKilled")
@@ -100,23 +102,23 @@ var obstacles = []obstacle{
 	},
 	{
 		looks: "etcd does not run, and etcd's list has no member for the pod",
-		do: "etcd's list has no such member, so this one cannot join. See in the log of the host's sidecar why it does " +
-			"not add it, and in etcd's own why it ends: `kubectl logs POD -c CONTAINER --previous`. Only if etcd ends " +
-			"for another reason, look at the template.",
+		do: "etcd's list has no such member, so this one cannot join. See in the log of the host's sidecar why it " +
+			"does not add it, and in etcd's own why it ends: `kubectl logs POD -c CONTAINER --previous`. Only if " +
+			"etcd ends for another reason, look at the template.",
 		is: func(_ *Assessment, r *Replica) bool { return r.ContainerDead && r.Unlisted && !r.Going() },
 	},
 	{
 		looks: "a container ends again and again (CrashLoopBackOff)",
-		do: "See why it ends: `kubectl logs POD -c CONTAINER --previous`. Fix the template, or roll it back (`kubectl " +
-			"rollout undo statefulset/SET`): the pod is replaced first.",
+		do: "See why it ends: `kubectl logs POD -c CONTAINER --previous`. Fix the template, or roll it back " +
+			"(`kubectl rollout undo statefulset/SET`): the pod is replaced first.",
 		template: true,
 		is:       stopped(func(Container) bool { return true }),
 	},
 	{
 		looks: "the node is still setting the pod up (ContainerCreating, PodInitializing)",
-		do: "Its node is still setting the pod up, and `kubectl describe pod POD` shows what it waits for: a volume " +
-			"that another node has not let go (Multi-Attach), a network, a Secret, or an init container. Mend that; a " +
-			"new template would wait for the same.",
+		do: "Its node is still setting the pod up, and `kubectl describe pod POD` shows what it waits for: a " +
+			"volume that another node has not let go (Multi-Attach), a network, a Secret, or an init container. " +
+			"Mend that; a new template would wait for the same.",
 		late: true,
 		is: func(_ *Assessment, r *Replica) bool {
 			return r.Liveness == Starting && !r.Going() && r.Pod.Etcd.State != ContainerTerminated
@@ -134,23 +136,23 @@ var obstacles = []obstacle{
 	},
 	{
 		looks: "the member catches up with the others, and its container has ended meanwhile",
-		do: "See why its last process ended: `kubectl logs POD -c CONTAINER --previous`. If it was killed for want of " +
-			"memory (OOMKilled), it needs a larger limit while it loads its data. Otherwise nothing: the member catches " +
-			"up.",
+		do: "See why its last process ended: `kubectl logs POD -c CONTAINER --previous`. If it was killed for want " +
+			"of memory (OOMKilled), it needs a larger limit while it loads its data. Otherwise nothing: the member " +
+			"catches up.",
 		is: func(_ *Assessment, r *Replica) bool { return r.catchesUp && r.Pod.Etcd.Restarts > 0 },
 	},
 	{
 		looks: "the member catches up with the others, from their log or by a snapshot",
-		do: "Nothing: the member catches up, and the rollout goes on when it has. Do not restart it or delete its pod, or " +
-			"it begins anew. While it receives a snapshot, no entry counts as applied. If the number does not change for " +
-			"longer than its database takes over the network, look at its disk and network: `kubectl logs POD -c " +
-			"CONTAINER`.",
+		do: "Nothing: the member catches up, and the rollout goes on when it has. Do not restart it or delete its " +
+			"pod, or it begins anew. While it receives a snapshot, no entry counts as applied. If the number does " +
+			"not change for longer than its database takes over the network, look at its disk and network: " +
+			"`kubectl logs POD -c CONTAINER`.",
 		is: func(_ *Assessment, r *Replica) bool { return r.catchesUp && !r.SidecarSick },
 	},
 	{
 		looks: "the member serves, and does not tell how far it is behind",
-		do: "Its member serves, and only does not tell how far it is behind. The reason says what keeps it from that: " +
-			"mostly etcd's user may not ask for the status.",
+		do: "Its member serves, and only does not tell how far it is behind. The reason says what keeps it from " +
+			"that: mostly etcd's user may not ask for the status.",
 		is: func(_ *Assessment, r *Replica) bool {
 			return r.Voter && r.Evidence == Serving && !r.Going() && r.Member.Probe.Status == nil
 		},
@@ -165,10 +167,10 @@ var obstacles = []obstacle{
 
 // What to do about what keeps answers back. The whole cluster may have that as well.
 const (
-	doCertificate = "Renew the certificate that the error is about, or give Quorate the authority that has signed it. " +
-		"etcd reads a renewed one by itself, as soon as it is in the pod. No update is needed for that."
-	doLogin = "Let Quorate sign in with a user that etcd knows (`--etcd-username`, `--etcd-password`; in a host, with " +
-		"what it dials etcd with). The members may serve all the same: nobody can tell before that."
+	doCertificate = "Renew the certificate that the error is about, or give Quorate the authority that has signed " +
+		"it. etcd reads a renewed one by itself, as soon as it is in the pod. No update is needed for that."
+	doLogin = "Let Quorate sign in with a user that etcd knows (`--etcd-username`, `--etcd-password`; in a host, " +
+		"with what it dials etcd with). The members may serve all the same: nobody can tell before that."
 )
 
 // stopped asks about the container that does not run: that of etcd, or the sidecar's.
@@ -209,8 +211,8 @@ func (a *Assessment) obstacleOf(r *Replica) *obstacle {
 	return &obstacles[i]
 }
 
-// Do is what an operator does about the guard that keeps the rollout: about the obstacle where that is known, or else all
-// that the guard's row says. It is empty where no guard keeps it.
+// Do is what an operator does about the guard that keeps the rollout: about the obstacle where that is known, or else
+// all that the guard's row says. It is empty where no guard keeps it.
 func (d *Decision) Do() string {
 	row := RowOf(d.Guard)
 	switch {
@@ -236,8 +238,8 @@ func (a *Assessment) Advice(guard Guard, r *Replica) string {
 		return RowOf(guard).Do
 	}
 	container, node := a.state.Set.Etcd.Container, ""
-	if s := r.stopped(); s != nil {
-		container = s.Name
+	if s := r.stopped(); s != nil && s == &r.Pod.Sidecar {
+		container = a.state.Set.Sidecar
 	}
 	if r.Pod != nil {
 		node = r.Pod.Node
@@ -254,9 +256,9 @@ func (a *Assessment) Advice(guard Guard, r *Replica) string {
 }
 
 // withoutQuorum is the advice for an updated pod that fails while quorum is lost.
-const withoutQuorum = "With quorum lost no pod can settle, however right the template is: then the reason names the " +
-	"guard that keeps the next pod (RevisionSuspect for a process that runs), and if the template is the cure, override " +
-	"that one."
+const withoutQuorum = "With quorum lost no pod can settle, however right the template is: then the reason names " +
+	"the guard that keeps the next pod (RevisionSuspect for a process that runs), and if the template is the cure, " +
+	"override that one."
 
 // barred is what keeps the first answer back that the member itself would have given, or the member list.
 func (a *Assessment) barred() Barred {

@@ -99,8 +99,9 @@ type Set struct {
 	// in the API server's own words. Empty where nobody has read it: a sidecar may not read events.
 	NotCreated string
 
-	// Etcd is what the template says of etcd.
-	Etcd Program
+	// Etcd is what the template says of etcd, and Sidecar is the name of the sidecar's container.
+	Etcd    Program
+	Sidecar string
 }
 
 // Program is what a pod template says of etcd. The zero value says nothing.
@@ -177,8 +178,8 @@ type Pod struct {
 	// will. The StatefulSet controller deletes such a pod, and creates it anew.
 	Finished bool
 
-	// Grace is how long the pod's containers may take to end, once it terminates, and GraceEnds is when that is over, by
-	// the API server's clock. Finalizers keep the pod for as long as they are there, whatever its containers do. All
+	// Grace is how long the pod's containers may take to end, once it terminates, and GraceEnds is when that is over,
+	// by the API server's clock. Finalizers keep the pod for as long as they are there, whatever its containers do. All
 	// three are only told, and zero where nothing is known.
 	Grace      time.Duration
 	GraceEnds  time.Time
@@ -237,8 +238,6 @@ const (
 
 // Container is the kubelet's word on one container.
 type Container struct {
-	// Name is the container's, empty where it is not known.
-	Name  string
 	State ContainerState
 	// Ready is the container's readiness.
 	Ready bool

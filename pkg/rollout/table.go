@@ -194,7 +194,8 @@ var Guards = []Row{
 		Protects:    "A revision that fails on one pod must not reach the next.",
 		Looks:       "`Hold`: the updated pod is dead, or has not settled within `settle-timeout`.",
 		Do: "See why the pod fails (`kubectl describe pod`, its logs, those of its sidecar). If the template is to " +
-			"blame, fix it or roll it back: the failing pod is replaced first. " + withoutQuorum + " May be overridden.",
+			"blame, fix it or roll it back: the failing pod is replaced first. " + withoutQuorum +
+			" May be overridden.",
 	},
 	{
 		Name: GuardOthersLeaving, rules: []Rule{RuleServing, RuleDefragment}, judge: othersLeaving,
@@ -374,12 +375,15 @@ var Guards = []Row{
 			"`etcd-data-dir`, else `--data-dir` or `ETCD_DATA_DIR` in the pod template, else " +
 			"/var/etcd/data; a log elsewhere (`--wal-dir`) counts like the data. So it is asked of the " +
 			"template and of the very pod, which may be of an older template with another volume. A " +
-			"directory that a configuration file of etcd's own names cannot be seen.",
+			"directory that a configuration file of etcd's own names cannot be seen. Nor does a pod go whose volume " +
+			"claim somebody has deleted, because claim and data go with it (kubernetes#89910). Only `quorate plan " +
+			"-f` knows that, where the claims are in the file: neither a sidecar nor a live `plan` reads them.",
 		Looks: "`Hold`: the verdict counts the voters with data.",
 		Do: "Use persistent volumes. Where the template has them by now and an old pod has not, its data " +
 			"does not move by itself: take a backup first. If the volumes are persistent, say where the " +
 			"data is with `etcd-data-dir`. For one member, or if the data may be lost, allow it " +
-			"explicitly or override.",
+			"explicitly or override. A claim that is being deleted cannot be saved: take a backup, or let the pod's " +
+			"member be replaced on purpose, while every other one serves.",
 	},
 	{
 		Name: GuardHostGates, rules: []Rule{RuleServing}, judge: hostGates,
@@ -479,7 +483,8 @@ var Guards = []Row{
 			"Ready for a moment at every start. At the first start two seconds are enough, within which a kubelet " +
 			"notices a crash, and none are needed where its sidecar has said in etcd that it is there. A learner " +
 			"has to be promoted first, which is for its host: until it votes, it proves nothing of the new revision.",
-		Looks: "`Wait`. A member that catches up (see [below](#what-keeps-a-new-pod-from-settling)) is waited for however long that takes.",
+		Looks: "`Wait`. A member that catches up (see [below](#what-keeps-a-new-pod-from-settling)) is waited for, " +
+			"however long that takes.",
 		Do:    "Nothing, until it turns into UpdatedFailing.",
 	},
 	{
