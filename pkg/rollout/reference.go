@@ -134,8 +134,8 @@ Options have the names that they have in the configuration file. As flags they a
 	b.WriteString(`## What keeps a new pod from settling
 
 Terminating, UpdatedPending and UpdatedFailing are each about one pod. Where it is known what keeps that pod, ` +
-		"`quorate\nstatus` and `quorate plan`" + ` give the advice that fits, with the real names. The first that applies
-counts.
+		"`quorate\nstatus` and `quorate plan`" + ` give the advice that fits, with the real names. The first that
+applies counts.
 
 `)
 	for i := range obstacles {

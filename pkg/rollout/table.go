@@ -485,7 +485,7 @@ var Guards = []Row{
 			"has to be promoted first, which is for its host: until it votes, it proves nothing of the new revision.",
 		Looks: "`Wait`. A member that catches up (see [below](#what-keeps-a-new-pod-from-settling)) is waited for, " +
 			"however long that takes.",
-		Do:    "Nothing, until it turns into UpdatedFailing.",
+		Do: "Nothing, until it turns into UpdatedFailing.",
 	},
 	{
 		Name: GuardRequestBinding, rules: []Rule{RuleRemoveGhost}, judge: requestBinding,
