@@ -44,7 +44,9 @@ type tracker struct {
 	tries, kept map[uint64]*try
 	disarmed    map[uint64]int
 	// compared is how the members' data compare, by the looks so far.
-	compared       rollout.Comparison
+	compared rollout.Comparison
+	// behind is how the members catch up that do, by their IDs.
+	behind         map[uint64]pace
 	asked, alarmed bool
 }
 
@@ -345,7 +347,47 @@ func (m *tracker) note(now time.Time, o *observation, joined *rollout.Assessment
 	m.causes(o.state.Request, alarm)
 	m.flapped(o.workload)
 	m.compared = m.compared.Look(now, o.state.Etcd)
-	return m.recall(now, o.read, joined.Sightings(), o.state.Pods)
+	memory := m.recall(now, o.read, joined.Sightings(), o.state.Pods)
+	memory.Paces = m.paces(now, joined)
+	return memory
+}
+
+// pace is how fast a member catches up.
+type pace struct {
+	// lag is how many entries it was behind at a time, and rate by how many a second it has come closer since then, or
+	// had before.
+	lag  uint64
+	at   time.Time
+	rate float64
+}
+
+// paceOver is over how long a pace is taken: long enough for single looks not to matter, and short enough to follow a
+// member that has loaded its snapshot, after which it is much closer.
+const paceOver = 30 * time.Second
+
+// paces takes note of how far the members are behind that catch up, and returns by how many entries a second each comes
+// closer. One that has just begun, or does not come closer, has none.
+func (m *tracker) paces(now time.Time, a *rollout.Assessment) map[uint64]float64 {
+	behind, rates := map[uint64]pace{}, map[uint64]float64{}
+	for i := range a.Replicas {
+		r := &a.Replicas[i]
+		if !r.CatchesUp() {
+			continue
+		}
+		p, seen := m.behind[r.Member.ID]
+		took := now.Sub(p.at)
+		switch {
+		case !seen:
+			p = pace{lag: r.Lag, at: now}
+		case took >= paceOver:
+			p = pace{lag: r.Lag, at: now, rate: max(0, float64(p.lag)-float64(r.Lag)) / took.Seconds()}
+		}
+		if behind[r.Member.ID] = p; p.rate > 0 {
+			rates[r.Member.ID] = p.rate
+		}
+	}
+	m.behind = behind
+	return rates
 }
 
 // decided takes note of a decision.

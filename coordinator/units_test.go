@@ -535,3 +535,38 @@ func TestWordsAreNewOnlyAfterOtherWords(t *testing.T) {
 		t.Errorf("what was said of a pod that is gone is kept: %v", m.since)
 	}
 }
+
+func TestAMemberThatCatchesUpHasAPaceAfterAWhile(t *testing.T) {
+	look := func(applied uint64) *rollout.Assessment {
+		st := rollout.State{
+			Set: rollout.Set{Name: "etcd", UID: "set", Replicas: 2, OnDelete: true, UpdateRevision: "new"},
+			Etcd: rollout.Membership{Known: true, Linearizable: true, Members: []rollout.Member{
+				{ID: 1, Name: "etcd-0", Probe: rollout.Probe{Read: rollout.Answered,
+					Status: &rollout.Status{Leader: 1, Term: 1, Index: 5_000_000, Applied: 5_000_000}}},
+				{ID: 2, Name: "etcd-1", Probe: rollout.Probe{Read: rollout.Failed,
+					Status: &rollout.Status{Leader: 1, Term: 1, Applied: applied}}},
+			}},
+		}
+		for i, name := range []string{"etcd-0", "etcd-1"} {
+			st.Pods = append(st.Pods, rollout.Pod{Name: name, UID: name, Ordinal: i, MemberName: name, Owned: true,
+				Revision: "new", Etcd: rollout.Container{State: rollout.ContainerRunning}})
+		}
+		return rollout.Assess(st, rollout.DefaultPolicy())
+	}
+	m, begun := newTracker(&lastingAges{}), time.Now()
+	for _, tc := range []struct {
+		after   time.Duration
+		applied uint64
+		want    float64
+	}{
+		{0, 1_000_000, 0}, {10 * time.Second, 1_100_000, 0}, {40 * time.Second, 1_400_000, 10_000},
+		{50 * time.Second, 1_500_000, 10_000}, // Until it is known anew.
+		{80 * time.Second, 1_400_000, 0},      // It does not come closer.
+		{81 * time.Second, 5_000_000, 0},      // It is there.
+		{82 * time.Second, 1_400_000, 0},      // And what was before counts no more.
+	} {
+		if got := m.paces(begun.Add(tc.after), look(tc.applied))[2]; got != tc.want {
+			t.Errorf("after %v: %v entries a second, want %v", tc.after, got, tc.want)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package membership
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -88,6 +89,10 @@ func (d Dump) Membership() (rollout.Membership, error) {
 			continue
 		}
 		if err := json.Unmarshal(part.data, part.into); err != nil {
+			if inHex(err) {
+				return m, fmt.Errorf("the IDs in the output of 'etcdctl %s -w json' are in hexadecimal; leave out "+
+					"--hex, with which etcdctl does not tell who is a learner", part.name)
+			}
 			return m, fmt.Errorf("not the output of 'etcdctl %s -w json': %w", part.name, err)
 		}
 	}
@@ -104,9 +109,23 @@ func (d Dump) Membership() (rollout.Membership, error) {
 		m.Members = append(m.Members, member)
 	}
 	for i := range m.Members {
-		m.Members[i].Probe = dumpProbe(m, i, status, health)
+		p := dumpProbe(m, i, status, health)
+		if p.Read != rollout.Answered {
+			p.Barred = barredBy(p.Detail)
+		}
+		m.Members[i].Probe = p
 	}
 	return m, nil
+}
+
+// inHex is true if there is a text where an ID should be a number, as etcdctl prints it with --hex.
+func inHex(err error) bool {
+	var wrong *json.UnmarshalTypeError
+	if !errors.As(err, &wrong) || wrong.Value != "string" {
+		return false
+	}
+	field := wrong.Field[strings.LastIndexByte(wrong.Field, '.')+1:]
+	return field == "ID" || field == "cluster_id" || field == "member_id" || field == "leader"
 }
 
 // dumpProbe joins what the endpoints of one member said. Each row says under which URL it was asked, but only a status

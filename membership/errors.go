@@ -12,6 +12,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 // notSentError is about a request that was never sent.
@@ -68,6 +70,21 @@ func codeOf(err error) codes.Code {
 		return known.Code()
 	}
 	return status.Code(err)
+}
+
+// barredBy is the sort of what keeps an answer back, by an error's text: a dump has nothing else, and TLS has no errors
+// of its own for what the other side says.
+func barredBy(text string) rollout.Barred {
+	has := func(words ...string) bool {
+		return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(text, w) })
+	}
+	switch {
+	case has("x509: "), has("tls: ") && has("certificate"):
+		return rollout.ByCertificate
+	case has(rpctypes.ErrUserEmpty.Error(), rpctypes.ErrAuthFailed.Error(), rpctypes.ErrInvalidAuthToken.Error()):
+		return rollout.ByLogin
+	}
+	return 0
 }
 
 // brief shortens gRPC's chain of errors to what an operator needs.

@@ -93,6 +93,11 @@ func (o *Observer) memberList(ctx context.Context, early func(rollout.Membership
 		if slices.ContainsFunc(none.errs, denied) {
 			m.Detail = listDenied
 		}
+		for _, err := range none.errs {
+			if by := barredBy(err.Error()); by != 0 && m.Detail == "" {
+				m.Detail, m.Barred = brief(err), by
+			}
+		}
 		return m, 0, none
 	}
 	furthest := heard[0]

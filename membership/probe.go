@@ -187,6 +187,9 @@ func (p *probes) probe(ctx, asking context.Context, b *probing, own string) roll
 	if p.o.Probed != nil && answer.Read != rollout.NotAsked && !errors.Is(ctx.Err(), context.Canceled) {
 		p.o.Probed(time.Since(begin), answer.Read == rollout.Answered)
 	}
+	if answer.Read != rollout.Answered {
+		answer.Barred = barredBy(answer.Detail)
+	}
 	if len(b.shared) == len(b.member.ClientURLs) {
 		answer.OnlyShared = true
 		if answer.Read != rollout.Answered {

@@ -87,7 +87,7 @@ func TestBadInputOfAPlan(t *testing.T) {
 		},
 		{
 			"a member list with hexadecimal IDs", append(slices.Clone(good), "--member-list", path("hex.json")), 2,
-			[]string{"etcdctl member list -w json", "cluster_id"},
+			[]string{"etcdctl member list -w json", "--hex"},
 		},
 		{
 			"a member list that is something else", append(slices.Clone(good), "--member-list", path("other.json")),

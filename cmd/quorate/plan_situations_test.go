@@ -340,6 +340,44 @@ var situations = []situation{
 		}
 		w.members[0].version = "3.5.35"
 	}},
+	{"updated-pod-receives-a-snapshot", "Wait - UpdatedPending UpdatedSettle", "", 3, func(w *world) {
+		w.updated(2, 9*time.Minute)
+		w.silent(2, 9*time.Minute)
+		w.members[2].noStatus = false
+		for i := range w.members[:2] {
+			w.members[i].index, w.members[i].applied = 5_000_000, 5_000_000
+		}
+		w.members[2].index, w.members[2].applied = 1_200_000, 1_200_000
+	}},
+	{"updated-pod-finds-no-node", "Wait - UpdatedPending UpdatedSettle", "", 3, func(w *world) {
+		w.updated(2, 12*time.Minute)
+		w.silent(2, 12*time.Minute)
+		p := w.pods[2]
+		p.Spec.NodeName = ""
+		p.Status = corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{
+			Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable,
+			Message: "0/5 nodes are available: 5 node(s) had volume node affinity conflict.",
+		}}}
+	}},
+	{"updated-pod-waits-for-its-volume", "Hold - UpdatedFailing UpdatedSettle", "", 3, func(w *world) {
+		w.updated(2, 7*time.Minute)
+		w.stopped(2, 7*time.Minute, "ContainerCreating")
+	}},
+	{"updated-pod-with-an-expired-certificate", "Hold - UpdatedFailing UpdatedSettle", "", 3, func(w *world) {
+		w.updated(2, 10*time.Minute)
+		w.silent(2, 10*time.Minute)
+		w.members[2].healthError = "x509: certificate has expired or is not yet valid"
+	}},
+	{"nobody-has-signed-in", "Hold - QuorumFloor Serving", "", 3, func(w *world) {
+		for _, m := range w.members {
+			m.unhealthy, m.healthError = true, "etcdserver: user name is empty"
+		}
+	}},
+	{"terminating-for-a-week", "Wait - Terminating UpdatedSettle", "", 3, func(w *world) {
+		week := 7 * day
+		at, grace := ago(40*time.Minute-week), int64(week.Seconds())
+		w.pods[1].DeletionTimestamp, w.pods[1].DeletionGracePeriodSeconds = &at, &grace
+	}},
 	{"prefixed-member-names", "Remove etcd-main-2 - Serving", "", 3, func(w *world) {
 		for _, m := range w.members {
 			m.name = "shoot--dev-" + m.name

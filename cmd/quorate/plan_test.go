@@ -101,6 +101,8 @@ var wholeJSON = []string{"leader-hands-over", "override", "pod-missing", "two-mi
 // wholeTables are the situations whose table is kept. Each guard that a situation has, with each of its outcomes, each
 // kind of member and each text is in one of these.
 var wholeTables = []string{
+	"updated-pod-receives-a-snapshot", "updated-pod-finds-no-node", "updated-pod-waits-for-its-volume",
+	"updated-pod-with-an-expired-certificate", "nobody-has-signed-in", "terminating-for-a-week",
 	"alarm-of-a-member-that-is-gone", "alive-member-may-vote", "an-argument-that-3.6-does-not-know",
 	"an-image-that-says-no-version", "an-image-whose-version-is-said", "bad-control", "corrupt-alarm", "cut-off",
 	"drain-of-the-leader", "duplicate-member-names", "emptydir-data-of-a-dead-member-kept",

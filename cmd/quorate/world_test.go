@@ -50,8 +50,9 @@ type worldMember struct {
 	name, host   string
 	learner      bool
 	unstarted    bool
-	noStatus     bool // it answers no status
-	unhealthy    bool // it answers no linearizable read
+	noStatus     bool   // it answers no status
+	unhealthy    bool   // it answers no linearizable read
+	healthError  string // why, where it is not for want of time
 	leader, term uint64
 	applied      uint64
 	behind       int64 // by so much its revision is lower than that of the others
@@ -431,7 +432,7 @@ func (w *world) etcd(t testing.TB) (memberList, status, health []byte) {
 		h := jsonHealth{Endpoint: endpoint, Health: !m.unhealthy, Took: "3.145ms"}
 		switch {
 		case m.unhealthy:
-			h.Took, h.Error = "5.000512s", "context deadline exceeded"
+			h.Took, h.Error = "5.000512s", cmp.Or(m.healthError, "context deadline exceeded")
 		case m.learner:
 			h.Health, h.Error = false, "etcdserver: rpc not supported for learner"
 		}

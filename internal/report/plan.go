@@ -155,7 +155,7 @@ func NewPlan(d rollout.Decision) Plan {
 func workOf(d rollout.Decision) Work {
 	w := Work{
 		Duty: d.Duty, Action: d.Action.Name(), Rule: d.Rule, Guard: d.Guard, Reason: plain(d.Reason()),
-		Target: d.About(), Pod: d.Pod, Do: whatToDo(d.Guard), Candidates: []Candidate{},
+		Target: d.About(), Pod: d.Pod(), Do: plain(d.Do()), Candidates: []Candidate{},
 	}
 	switch action := d.Action.(type) {
 	case rollout.MoveLeader:
@@ -320,14 +320,6 @@ func (w Work) guards(b *strings.Builder) error {
 		}
 	}
 	return nil
-}
-
-// whatToDo is what the reference page advises about a guard.
-func whatToDo(guard rollout.Guard) string {
-	if row := rollout.RowOf(guard); row != nil {
-		return plain(row.Do)
-	}
-	return ""
 }
 
 func dash(s string) string {

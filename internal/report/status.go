@@ -179,7 +179,7 @@ func look(o Outside) Status {
 	fromKubernetes.Word, fromKubernetes.Report = KubernetesWord, mine
 	fromKubernetes.forget(sight.Decision.Assessment)
 	if !certain {
-		fromKubernetes.fromKubernetes(o, fresh)
+		fromKubernetes.fromKubernetes(o, sight.Decision.Assessment, fresh)
 	}
 	fromKubernetes.onlyKnownTimes()
 	done := rollout.ActionComplete
@@ -244,20 +244,7 @@ func (s *Status) forget(a *rollout.Assessment) {
 		m, replica := &s.Members[i], &a.Replicas[i]
 		m.Member, m.ID, m.Role, m.Evidence, m.Voter, m.Lag, m.Since = "", "", "", "", false, nil, time.Time{}
 		m.Settled = replica.PodSettled
-		switch {
-		case replica.Pod == nil:
-			m.Detail = "its pod is missing"
-		case replica.Pod.Terminating:
-			m.Detail = "its pod is terminating"
-		case replica.ContainerDead:
-			m.Detail = "its etcd container does not run (" + replica.Pod.Etcd.Reason + ")"
-		case !replica.Pod.Ready:
-			m.Detail = "its pod is not Ready"
-		case !replica.Outdated && !replica.PodSettled:
-			m.Detail = "its pod has not been Ready for long enough"
-		default:
-			m.Detail = "its pod is Ready"
-		}
+		m.Detail = replica.DescribePod()
 		if m.Settled {
 			s.Progress.Settled++
 		}
@@ -266,7 +253,7 @@ func (s *Status) forget(a *rollout.Assessment) {
 
 // fromKubernetes says how far the rollout is by what Kubernetes alone knows. It is complete when the
 // pods are, unless a coordinator began the rollout and has not reported its end yet.
-func (s *Status) fromKubernetes(o Outside, fresh bool) {
+func (s *Status) fromKubernetes(o Outside, a *rollout.Assessment, fresh bool) {
 	partition := o.Policy.Partition
 	if s.Partition != nil {
 		partition = *s.Partition
@@ -294,7 +281,7 @@ func (s *Status) fromKubernetes(o Outside, fresh bool) {
 		if o.going(m.Pod) {
 			s.Guard = rollout.GuardTerminating
 		}
-		s.Reason, s.Do = "waiting for "+m.Pod+": "+m.Detail, whatToDo(s.Guard)
+		s.Reason, s.Do = "waiting for "+m.Pod+": "+m.Detail, a.Advice(s.Guard, &a.Replicas[waitsFor])
 	case o.Lease.Rolling && !finished:
 		s.Reason = "every pod is up to date and Ready, but no coordinator has confirmed yet that their members serve"
 	default:

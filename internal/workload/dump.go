@@ -28,6 +28,8 @@ type Dump struct {
 	Nodes []corev1.Node
 	// Events may be missing as well. Only those of the StatefulSet count.
 	Events []corev1.Event
+	// Claims are the pods' volume claims, and may be missing too.
+	Claims []corev1.PersistentVolumeClaim
 
 	// DrainTaints are the keys of the taints that announce a drain, beside those that are known. They are not read.
 	DrainTaints []string
@@ -87,6 +89,8 @@ func (d *Dump) add(object map[string]any) error {
 		return convert(object, &d.Leases)
 	case "Node":
 		return convert(object, &d.Nodes)
+	case "PersistentVolumeClaim":
+		return convert(object, &d.Claims)
 	case "Event":
 		if version, _ := object["apiVersion"].(string); version != "v1" {
 			return nil // Of another API group, with other fields.
@@ -164,11 +168,31 @@ func (d *Dump) Facts(s *appsv1.StatefulSet, names Names) Observation {
 			}
 			// Nobody connects to the pods of a dump. Their kubelets are believed, unless nobody hears them.
 			facts.Heard = !facts.NodeSilent
+			facts.ClaimsGoing = d.claimsGoing(p, o.Set.Claims)
 			o.Pods = append(o.Pods, facts)
 		}
 	}
 	o.Set.NotCreated = d.notCreated(s, o)
 	return o
+}
+
+// claimsGoing are the names of the pod's claims that somebody has deleted. They stay for as long as the pod uses them.
+// The StatefulSet controller names those of its templates after template and pod.
+func (d *Dump) claimsGoing(p *corev1.Pod, templates []string) []string {
+	var going []string
+	for i := range d.Claims {
+		c := &d.Claims[i]
+		if c.Namespace != p.Namespace || c.DeletionTimestamp == nil {
+			continue
+		}
+		made := slices.ContainsFunc(templates, func(t string) bool { return c.Name == t+"-"+p.Name })
+		if made || slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
+			return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == c.Name
+		}) {
+			going = append(going, c.Name)
+		}
+	}
+	return going
 }
 
 // notCreated is the last thing that the StatefulSet controller has said about a pod that is missing, if that is that it
@@ -242,6 +266,12 @@ func (d *Dump) Ages(s *appsv1.StatefulSet, names Names, now time.Time) map[rollo
 			}
 		}
 		note(rollout.PodSeen, p.CreationTimestamp.Time)
+		if grace := p.DeletionGracePeriodSeconds; grace != nil && p.DeletionTimestamp != nil {
+			began := p.DeletionTimestamp.Add(-time.Duration(*grace) * time.Second)
+			if now.After(began) { // What is away is known by its name.
+				ages[rollout.Sighting{UID: p.Name, Condition: rollout.AwaySeen}] = now.Sub(began)
+			}
+		}
 		note(rollout.CordonedSeen, cordonedSince(d.node(p.Spec.NodeName), d.DrainTaints))
 		if at, holds := condition(p, corev1.PodReady); holds {
 			note(rollout.ReadySeen, at)

@@ -52,6 +52,7 @@ func SetFacts(s *appsv1.StatefulSet, names Names) rollout.Set {
 		CurrentRevision:    s.Status.CurrentRevision,
 		OrderedReady:       s.Spec.PodManagementPolicy != appsv1.ParallelPodManagement, // The API's default.
 		MinReady:           time.Duration(s.Spec.MinReadySeconds) * time.Second,
+		Sidecar:            names.SidecarContainer,
 	}
 	spec := &s.Spec.Template.Spec
 	etcd := containerOf(spec, names.EtcdContainer)
@@ -85,6 +86,10 @@ func PodFacts(p *corev1.Pod, set rollout.Set, names Names) rollout.Pod {
 		Sidecar:        container(p, names.SidecarContainer),
 		Node:           p.Spec.NodeName,
 		Said:           said(p, names.EtcdContainer),
+		Finalizers:     p.Finalizers,
+	}
+	if d := p.DeletionGracePeriodSeconds; d != nil && p.DeletionTimestamp != nil {
+		pod.Grace, pod.GraceEnds = time.Duration(*d)*time.Second, p.DeletionTimestamp.Time
 	}
 	pod.Leaving, pod.Evicted = disrupted(p)
 	if (pod.Leaving == "" || pod.Evicted) && restartsToResize(p, containerOf(&p.Spec, names.EtcdContainer)) {
@@ -204,34 +209,93 @@ func container(p *corev1.Pod, name string) rollout.Container {
 	if finished(p) {
 		// It keeps its last container statuses, or has none at all.
 		reason := cmp.Or(p.Status.Reason, string(p.Status.Phase))
-		return rollout.Container{State: rollout.ContainerTerminated, Reason: reason}
+		return rollout.Container{State: rollout.ContainerTerminated, Reason: reason, Why: short(p.Status.Message)}
 	}
 	s := StatusOf(p, name)
 	if s == nil {
-		return rollout.Container{Reason: unscheduled(p)}
+		reason, why := unscheduled(p)
+		return rollout.Container{Reason: reason, Why: short(why)}
 	}
 	c := rollout.Container{Ready: s.Ready, Restarts: int(s.RestartCount)}
 	switch {
 	case s.State.Running != nil:
 		c.State = rollout.ContainerRunning
+		if last := s.LastTerminationState.Terminated; last != nil {
+			c.Why = lastEnd(last)
+		}
 	case s.State.Terminated != nil:
 		c.State, c.Reason = rollout.ContainerTerminated, s.State.Terminated.Reason
+		c.Why = exitOf(s.State.Terminated)
 	case s.State.Waiting != nil:
 		c.State, c.Reason = rollout.ContainerWaiting, s.State.Waiting.Reason
+		last := s.LastTerminationState.Terminated
+		switch init := held(p, name); {
+		case init != nil:
+			c.Why = "init container " + init.Name + ": " + init.State.Waiting.Reason
+		case c.Reason == crashLoop && last != nil: // The kubelet's message only says for how long it backs off.
+			c.Why = lastEnd(last)
+		default:
+			c.Why = short(s.State.Waiting.Message)
+		}
 	default:
 		c.State = rollout.ContainerWaiting // The API defines that an empty state means this.
 	}
 	return c
 }
 
-// unscheduled is the scheduler's reason for which a pod has no node yet, and empty if it has given none.
-func unscheduled(p *corev1.Pod) string {
-	for i := range p.Status.Conditions {
-		if c := &p.Status.Conditions[i]; c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-			return c.Reason
+// lastEnd says how the process before this one ended.
+func lastEnd(t *corev1.ContainerStateTerminated) string {
+	return "its last process ended with " + cmp.Or(t.Reason, "no reason") + ", " + exitOf(t)
+}
+
+// exitOf says how a process ended.
+func exitOf(t *corev1.ContainerStateTerminated) string {
+	text := "exit code " + strconv.Itoa(int(t.ExitCode))
+	if t.Message != "" {
+		text += ": " + short(t.Message)
+	}
+	return text
+}
+
+// crashLoop is the kubelet's reason for a container that it does not start again at once.
+const crashLoop = "CrashLoopBackOff"
+
+// held is the init container that the kubelet cannot start, or does not start again at once, and nil if there is none.
+// The container of that name, which waits for it, does not count.
+func held(p *corev1.Pod, name string) *corev1.ContainerStatus {
+	for i := range p.Status.InitContainerStatuses {
+		s := &p.Status.InitContainerStatuses[i]
+		if w := s.State.Waiting; w != nil && w.Reason != "" && w.Reason != podInitializing && s.Name != name {
+			return s
 		}
 	}
-	return ""
+	return nil
+}
+
+// podInitializing is the kubelet's reason for a container that waits for an init container.
+const podInitializing = "PodInitializing"
+
+// longest is how long the words of others may be: they are for people, and the Lease has room for little.
+const longest = 300
+
+// short puts somebody else's words on one line, which is not too long.
+func short(words string) string {
+	text := strings.Join(strings.Fields(words), " ")
+	if len(text) <= longest {
+		return text
+	}
+	return strings.ToValidUTF8(text[:longest], "") + "…"
+}
+
+// unscheduled is the scheduler's reason for which a pod has no node yet, with its words, and empty if it has given
+// none.
+func unscheduled(p *corev1.Pod) (reason, words string) {
+	for i := range p.Status.Conditions {
+		if c := &p.Status.Conditions[i]; c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return c.Reason, c.Message
+		}
+	}
+	return "", ""
 }
 
 // said stands for the kubelet's word on a container, and changes with it. The node controller, which takes only the

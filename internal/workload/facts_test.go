@@ -43,7 +43,8 @@ func statefulSet(changes ...func(*appsv1.StatefulSet)) *appsv1.StatefulSet {
 
 func TestFactsOfAStatefulSet(t *testing.T) {
 	base := rollout.Set{
-		Name: "etcd-main", UID: "set-uid", Replicas: 3, OnDelete: true,
+		Sidecar: "backup-restore",
+		Name:    "etcd-main", UID: "set-uid", Replicas: 3, OnDelete: true,
 		Generation: 4, ObservedGeneration: 3, UpdateRevision: "rev-2",
 		Etcd:   rollout.Program{Container: "etcd", Unseen: "the command is not etcd's own"},
 		Claims: []string{"data"},
@@ -378,8 +379,41 @@ func TestFactsOfAPod(t *testing.T) {
 		{"a container that has ended",
 			etcdIs(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "OOMKilled"}}),
 			func(f *rollout.Pod) {
-				f.Etcd = rollout.Container{State: rollout.ContainerTerminated, Reason: "OOMKilled"}
+				f.Etcd = rollout.Container{State: rollout.ContainerTerminated, Reason: "OOMKilled", Why: "exit code 0"}
 			}},
+		{"a container that its kubelet backs off from: how its last process ended says more than for how long",
+			func(p *corev1.Pod) {
+				etcdIs(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff",
+					Message: "back-off 5m0s restarting failed container"}})(p)
+				p.Status.ContainerStatuses[0].LastTerminationState.Terminated =
+					&corev1.ContainerStateTerminated{Reason: "Error", ExitCode: 2, Message: "bad\n  flag"}
+			}, func(f *rollout.Pod) {
+				f.Etcd = rollout.Container{State: rollout.ContainerWaiting, Reason: "CrashLoopBackOff",
+					Why: "its last process ended with Error, exit code 2: bad flag"}
+			}},
+		{"an image that cannot be pulled: the kubelet says which",
+			etcdIs(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff",
+				Message: `Back-off pulling image "etcd:v9"`}}),
+			func(f *rollout.Pod) {
+				f.Etcd = rollout.Container{State: rollout.ContainerWaiting, Reason: "ImagePullBackOff",
+					Why: `Back-off pulling image "etcd:v9"`}
+			}},
+		{"an init container that fails keeps the others waiting", func(p *corev1.Pod) {
+			etcdIs(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "PodInitializing"}})(p)
+			p.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "change-permissions",
+				State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}}}
+		}, func(f *rollout.Pod) {
+			f.Etcd = rollout.Container{State: rollout.ContainerWaiting, Reason: "PodInitializing",
+				Why: "init container change-permissions: CrashLoopBackOff"}
+		}},
+		{"a pod that terminates says until when it may", func(p *corev1.Pod) {
+			week := int64(7 * 24 * 3600)
+			p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &metav1.Time{Time: time.Unix(1, 0)}, &week
+			p.Finalizers = []string{"example.com/keep"}
+		}, func(f *rollout.Pod) {
+			f.Terminating, f.Grace, f.GraceEnds = true, 7*24*time.Hour, time.Unix(1, 0)
+			f.Finalizers = []string{"example.com/keep"}
+		}},
 		{"a container that runs but is not ready",
 			etcdIs(corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}),
 			func(f *rollout.Pod) { f.Etcd = rollout.Container{State: rollout.ContainerRunning} }},
@@ -389,10 +423,11 @@ func TestFactsOfAPod(t *testing.T) {
 			func(f *rollout.Pod) { f.Etcd, f.Sidecar = rollout.Container{}, rollout.Container{} }},
 		{"no node has room for it", func(p *corev1.Pod) {
 			p.Status.ContainerStatuses, p.Status.Conditions = nil, []corev1.PodCondition{{Type: corev1.PodScheduled,
-				Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}
+				Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable,
+				Message: "0/5 nodes are available"}}
 		}, func(f *rollout.Pod) {
 			f.Ready, f.ContainersReady, f.Initialized, f.NeverReady = false, false, false, true
-			f.Etcd = rollout.Container{Reason: "Unschedulable"} // No container waits: it is not there.
+			f.Etcd = rollout.Container{Reason: "Unschedulable", Why: "0/5 nodes are available"} // No container waits: it is not there.
 			f.Sidecar = f.Etcd
 		}},
 		{"it has a node, and no network yet", func(p *corev1.Pod) {

@@ -119,7 +119,7 @@ var situations = []struct {
 	}(), []string{
 		"! AT RISK : quorum 2/3, none may fail Hold: UpdatedFailing since 3m",
 		"fix the template, and it is replaced first",
-		"What to do: See why the pod fails", "kubectl describe pod -n garden etcd-main-2",
+		"What to do: See why it ends", "kubectl describe pod -n garden etcd-main-2",
 		"OVERRIDDEN: Canary , EndpointFloor will not hold this rollout, nor any later one, until cleared",
 		"partition 2, max-unavailable 40%", "not ready : the last full snapshot failed at 11:50",
 		"The coordinator etcd-main-1",

@@ -201,6 +201,10 @@ func (a *Assessment) remember(m Memory) {
 			a.rememberPod(r)
 		}
 		a.rememberLeaving(r)
+		r.awayFor = a.Age(r.Name, AwaySeen)
+		if r.Member != nil {
+			r.pace = m.Paces[r.Member.ID]
+		}
 		r.failing = a.fails(r)
 		r.deadFor = a.deadFor(r)
 		a.survivors += btoi(r.survives())
@@ -269,7 +273,24 @@ func (a *Assessment) fails(r *Replica) bool {
 	if r.Going() || r.Outdated || r.Settled {
 		return false
 	}
-	return r.ContainerDead && !r.Pod.Finished || a.Age(r.Pod.UID, UnsettledSeen) >= a.policy.SettleTimeout
+	return r.ContainerDead && !r.Pod.Finished ||
+		!r.hasTime() && a.Age(r.Pod.UID, UnsettledSeen) >= a.policy.SettleTimeout
+}
+
+// hasTime is true for a member that catches up, for however long: its revision does not fail for that. While it lasts,
+// it is not known whether the pod would settle. A container that has ended, and a sick sidecar, are reasons of their
+// own not to.
+func (r *Replica) hasTime() bool { return r.catchesUp && r.Pod.Etcd.Restarts == 0 && !r.SidecarSick }
+
+// CatchesUp is true for a member that is far behind, and that follows the leader: it receives the log, or a snapshot.
+func (r *Replica) CatchesUp() bool { return r.catchesUp }
+
+// catchesUp is true for a member whose leader has still to give it much of the log, or a snapshot.
+func (a *Assessment) catchesUp(r *Replica) bool {
+	if r.Going() || r.Member == nil || r.Member.Probe.Status == nil || r.CaughtUp || r.Member.deniesToVote() {
+		return false
+	}
+	return a.Leader != 0 && r.Member.Probe.Status.Leader == a.Leader && r.Pod.Etcd.State == ContainerRunning
 }
 
 // deadFor says for how long no process of the replica's member has run. A crash loop runs for a moment between its
@@ -403,6 +424,7 @@ func (a *Assessment) replica(ordinal int) Replica {
 		replica.Outdated = s.Set.Outdated(pod)
 		replica.SidecarSick = !pod.Sidecar.Ready
 	}
+	replica.catchesUp = a.catchesUp(&replica)
 	return replica
 }
 
@@ -455,7 +477,7 @@ func (a *Assessment) Sightings() []Sighting {
 		if pod.Heartbeat != "" || pod.NodeSilent { // That it is silent is another word than the next heartbeat.
 			seen = append(seen, Sighting{pod.heartbeat(), SaidSeen})
 		}
-		if !replica.Outdated && !replica.Stopped && (!pod.Ready || !replica.useful()) {
+		if !replica.Outdated && !replica.Stopped && !replica.hasTime() && (!pod.Ready || !replica.useful()) {
 			seen = append(seen, Sighting{pod.UID, UnsettledSeen})
 		}
 	}

@@ -106,8 +106,8 @@ func (c class) representative() class {
 		// One such pod holds everything, whatever it is like.
 		return class{pod: foreign}
 	}
-	if c.role != isVoter {
-		c.lags = false // Only the lag of voters is counted.
+	if c.role != isVoter && (c.outdated || !c.long) {
+		c.lags = false // Only the lag of voters is counted, but an updated learner that catches up does not fail.
 	}
 	switch {
 	case c.role == unlisted:
@@ -375,7 +375,12 @@ func announced(classes []class, ordinals int) (uids []string) {
 	return uids
 }
 
-// failing: an updated one that will not settle by itself.
+// catchesUp: its leader, if there is one, has still to give it much of the log.
+func (c class) catchesUp() bool {
+	return c.lags && c.answer == serves && runs(c) && !c.sick && c.role != unlisted
+}
+
+// failing: an updated one that will not settle by itself, unless it catches up.
 func (c class) failing() bool {
 	return !c.isGoing() && !c.outdated && !c.settled() && (c.hasNoProcess() || c.long)
 }

@@ -10,6 +10,9 @@ func (a *Assessment) Decide(m Memory) Decision {
 	a.remember(m)
 	d := choose(a)
 	d.Assessment = a
+	for i := range d.Others {
+		d.Others[i].Assessment = a
+	}
 	return d
 }
 

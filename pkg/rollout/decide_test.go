@@ -942,7 +942,8 @@ func TestReasonsCarryTheirNumbers(t *testing.T) {
 			"its member serves, alarm NOSPACE; 3 of 3 voters serve, quorum 2, removing this one leaves 2"},
 		{"down and alive",
 			cluster(5, alive(4)),
-			"its member is Down (alive); 4 of 5 voters serve, quorum 3 is reached without this one"},
+			"its member is Down (alive, no linearizable read: timed out); 4 of 5 voters serve, quorum 3 is " +
+				"reached without this one"},
 		{"hand-over",
 			cluster(3, updated(1, 2)),
 			"etcd-0 leads and is next; etcd-1 takes over first, so that no election is needed"},
@@ -986,20 +987,24 @@ func TestReasonsCarryTheirNumbers(t *testing.T) {
 		{"failing for want of quorum, the next one kept in order",
 			cluster(3, ordered(), updated(0), alive(0), dead(1, 2),
 				aged(rollout.UnsettledSeen, patience, 0), aged(rollout.NotRunningSeen, patience, 1, 2)),
-			"updated pod etcd-0 is failing: its member is Down (alive); without quorum nothing settles; if the " +
+			"updated pod etcd-0 is failing: its member is Down (alive, no linearizable read: timed out); without " +
+				"quorum nothing settles; if the " +
 				"template is right, " +
 				"it is what keeps the next one that is in the way (etcd-1, Recreation: it would not be recreated " +
 				"before the pod of ordinal 0 is Ready, " +
 				"which runs and is left alone: recreate the StatefulSet with podManagementPolicy Parallel (kubectl " +
 				"delete statefulset " +
-				"--cascade=orphan, which leaves its pods, then apply it again)); else fix the template, and it is " +
+				"--cascade=orphan, which leaves its pods, then apply it again)); else fix the template if that is " +
+				"to blame, and it is " +
 				"replaced first"},
 		{"failing for want of quorum, the others kept because they run", hung(),
-			"updated pod etcd-2 is failing: its member is Down (alive); without quorum nothing settles; if the " +
+			"updated pod etcd-2 is failing: its member is Down (alive, no linearizable read: timed out); without " +
+				"quorum nothing settles; if the " +
 				"template is right, " +
 				"it is what keeps the next one that is in the way (etcd-1, RevisionSuspect: the new revision is " +
 				"suspect " +
-				"(updated pods failing: 1, settled: 0), and this process runs); else fix the template, and it is " +
+				"(updated pods failing: 1, settled: 0), and this process runs); else fix the template if that is " +
+				"to blame, and it is " +
 				"replaced first"},
 		{"rolled back with quorum lost, the broken one kept because it runs",
 			hung().with(updated(0, 1), dead(0), func(w *world) { w.pod(2).Revision = "rev-broken" }),
@@ -1013,7 +1018,7 @@ func TestReasonsCarryTheirNumbers(t *testing.T) {
 				aged(rollout.UnsettledSeen, patience, 2)),
 			"updated pod etcd-2 is failing: its member serves, how far it is behind is not known (no status: grant " +
 				"its user the role root), " +
-				"the updated pod has not settled yet; fix the template, and it is replaced first"},
+				"the updated pod has not settled yet"},
 		{"a local list",
 			cluster(3, localList(1)),
 			"etcd-2: the member list is one member's own, and 1 of its 3 voters return the same voters, quorum 2"},
@@ -1042,7 +1047,7 @@ func TestReasonsCarryTheirNumbers(t *testing.T) {
 			"waiting for etcd-2: its member serves, its sidecar is not ready, the updated pod has not settled yet"},
 		{"catching up",
 			cluster(3, updated(2), behind(7000, 2)),
-			"waiting for etcd-2: its member serves, 7000 log entries behind, the updated pod has not settled yet"},
+			"waiting for etcd-2: its member serves, catches up: applied 3000 of 10000 log entries, 7000 behind"},
 		{"failing",
 			cluster(3, updated(2), dead(2)),
 			"updated pod etcd-2 is failing: its member is Down (dead, CrashLoopBackOff); fix the template, and it is " +

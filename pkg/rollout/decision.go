@@ -92,8 +92,6 @@ type Decision struct {
 	Rule   Rule
 	// Guard is the guard that holds the rollout, empty when none does.
 	Guard Guard
-	// Pod is the one that is waited for, or that the guard keeps; empty where the cluster as a whole is judged.
-	Pod string
 	// Candidates are all pods that were considered, best first.
 	Candidates []Candidate
 	// Others are what the other duties have decided, as far as they have something to say, in their order.
@@ -101,7 +99,23 @@ type Decision struct {
 	// Assessment is what the decision rests on.
 	Assessment *Assessment
 
+	// about is the replica that the guard is about, nil where it is about the cluster or a candidate.
+	about *Replica
+	// kept is the candidate that the guard keeps, nil where it keeps none.
+	kept   *Candidate
 	reason func() string
+}
+
+// Pod is the one that is waited for, or that the guard keeps. It is empty where the cluster as a whole is judged, or a
+// member that has no pod.
+func (d *Decision) Pod() string {
+	switch {
+	case d.about != nil:
+		return d.about.Name
+	case d.kept != nil && d.kept.Rule != RuleRemoveGhost:
+		return d.kept.Pod
+	}
+	return ""
 }
 
 // Reason says in one sentence why this is the decision, with numbers.

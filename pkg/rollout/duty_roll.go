@@ -107,9 +107,17 @@ func (a rolling) unsettled(guards []*Row) (*Replica, *Row) {
 // stops after one pod. Its fix makes that pod outdated again, and [RuleNotServingFirst] replaces it
 // first (kubernetes#67250).
 func (a rolling) failed(r *Replica, row *Row, down []Candidate) Decision {
-	d := Decision{Action: row.keeps(nil), Rule: RuleUpdatedSettle, Guard: row.Name, Pod: r.Name, Candidates: down}
+	d := Decision{Action: row.keeps(nil), Rule: RuleUpdatedSettle, Guard: row.Name, Candidates: down, about: r}
 	d.reason = func() string {
-		what := "fix the template, and it is replaced first"
+		what := "fix the template if that is to blame, and it is replaced first"
+		o := a.obstacleOf(r)
+		switch {
+		case o == nil:
+		case o.template:
+			what = "fix the template, and it is replaced first"
+		case a.Serving > 0:
+			what = "" // What to do about it says more.
+		}
 		if a.Serving == 0 && len(down) > 0 {
 			// However right the template is.
 			next := down[0].failed()
@@ -120,8 +128,10 @@ func (a rolling) failed(r *Replica, row *Row, down []Candidate) Decision {
 			what = fmt.Sprintf("see why its host does not promote it, or promote it with `etcdctl member promote %x`",
 				r.Member.ID)
 		}
-		return a.atRisk(down) + fmt.Sprintf("updated pod %s is failing: %s; %s", r.Name, r.Describe(), what) +
-			a.notCreated()
+		if what != "" {
+			what = "; " + what
+		}
+		return a.atRisk(down) + "updated pod " + r.Name + " is failing: " + r.Describe() + what + a.notCreated()
 	}
 	return d
 }
@@ -130,7 +140,7 @@ func (a rolling) failed(r *Replica, row *Row, down []Candidate) Decision {
 // itself, then the guard that keeps the best candidate.
 func (a rolling) waits(all []Candidate) Decision {
 	if r, row := a.unsettled(pendingGuards); r != nil {
-		d := Decision{Action: row.keeps(nil), Rule: RuleUpdatedSettle, Guard: row.Name, Pod: r.Name, Candidates: all}
+		d := Decision{Action: row.keeps(nil), Rule: RuleUpdatedSettle, Guard: row.Name, Candidates: all, about: r}
 		d.reason = func() string {
 			return a.atRisk(all) + "waiting for " + r.Name + ": " + r.Describe() + a.state.Etcd.noList() +
 				a.notCreated()

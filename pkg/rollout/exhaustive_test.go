@@ -324,13 +324,23 @@ type reckoning struct {
 	longLost bool
 
 	voters, quorum, serving, surviving, mayVote int
-	settled, failing, underWay, going           int
-	outdatedServing, unavailable, ready         int
+	settled, underWay, going                    int
+	// failing are those that have had their time, and catchingUp those of them that catch up if there is a leader.
+	failing, catchingUp                 int
+	outdatedServing, unavailable, ready int
 	// reliable are the voters elsewhere that count as survivors.
 	reliable     int
 	inconsistent bool
 	// taken are the voters that others have taken, or are about to.
 	taken int
+}
+
+// fail is how many updated ones fail.
+func (w *reckoning) fail() int {
+	if w.leader < w.n {
+		return w.failing - w.catchingUp
+	}
+	return w.failing
 }
 
 func newReckoning(s *scene, members []int) *reckoning {
@@ -355,6 +365,7 @@ func newReckoning(s *scene, members []int) *reckoning {
 		w.mayVote += btoi(c.votes())
 		w.settled += btoi(c.settled())
 		w.failing += btoi(c.failing())
+		w.catchingUp += btoi(c.failing() && c.catchesUp())
 		w.going += btoi(c.isGoing())
 		w.underWay += btoi(c.isGoing() || !c.outdated && !c.settled())
 		w.outdatedServing += btoi(c.outdated && c.answer == serves && !c.isGoing())
@@ -603,7 +614,7 @@ func (w *reckoning) unsafeWhenDown(t class, surviving, mayVote int) string {
 		return "a rollout begins that is known to fail"
 	case mightVote && w.serving > 0 && !t.hasNoProcess() && surviving < w.quorum && mayVote < w.quorum:
 		return fmt.Sprintf("a process that may vote goes, %d others could vote, quorum %d", mayVote, w.quorum)
-	case w.failing > 0 && w.settled == 0 && (!t.long || runs(t)):
+	case w.fail() > 0 && w.settled == 0 && (!t.long || runs(t)):
 		return "the new revision is suspect, and it gets what may come back by itself"
 	case w.underWay > 0 && w.settled == 0 && t.comesBack():
 		return "a broken revision may cost a second member that would have come back by itself"
@@ -645,7 +656,7 @@ func (w *reckoning) unsafeWhenServing(o, surviving int) string {
 		return "a member that serves goes beside a pod that may vote in a cluster of its own"
 	case !single && caughtUp < w.quorum:
 		return "the survivors lag"
-	case w.failing > 0:
+	case w.fail() > 0:
 		return "a serving member goes although an updated one is failing"
 	case w.unavailable-btoi(t.unavailable())+btoi(t.role != isLearner) > w.maxUnavailable:
 		return "the budget is exceeded"

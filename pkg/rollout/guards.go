@@ -32,6 +32,10 @@ type Row struct {
 	// serve. Then the cluster is at risk for as long as it is kept, and the reason says so.
 	forOthers bool
 
+	// asksWhoAnswers is true for a guard that counts the members that answer. What keeps their answers back is then the
+	// first thing to mend.
+	asksWhoAnswers bool
+
 	// Protects says what the guard is for, with the source of the rule.
 	Protects string
 	// Looks says what a rollout looks like while the guard does not pass.
@@ -135,11 +139,8 @@ func firstPassing(cs []Candidate) *Candidate {
 // keptBack is the decision where a candidate does not pass a guard.
 func keptBack(c *Candidate, all []Candidate, reason func() string) Decision {
 	v := c.failed()
-	d := Decision{Action: RowOf(v.Guard).keeps(v), Rule: c.Rule, Guard: v.Guard, Candidates: all, reason: reason}
-	if c.Rule != RuleRemoveGhost { // Its candidates are members, which have no pod.
-		d.Pod = c.Pod
-	}
-	return d
+	return Decision{Action: RowOf(v.Guard).keeps(v), Rule: c.Rule, Guard: v.Guard, Candidates: all, kept: c,
+		reason: reason}
 }
 
 func verdict(pass bool, format string, n ...int) Verdict {

@@ -93,6 +93,8 @@ func cutOff(a *Assessment, _ *Replica) Verdict {
 	if silent == 0 || heard > 0 && (a.Serving > 0 || silent < a.Quorum) {
 		return Verdict{Pass: true}
 	}
-	return verdict(false, "nothing comes from %d other members, nor from their pods or nodes, and %d are heard: this "+
+	v := verdict(false, "nothing comes from %d other members, nor from their pods or nodes, and %d are heard: this "+
 		"coordinator may be cut off from a quorum, or their nodes have no power, which no update cures", silent, heard)
+	v.text = a.unanswered()
+	return v
 }

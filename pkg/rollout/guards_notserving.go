@@ -32,6 +32,9 @@ func mayVote(a *Assessment, c *Replica) Verdict {
 	v := verdict(left >= a.Quorum,
 		"%d of %d voters serve, quorum %d: without this process %d could still vote",
 		a.Serving, a.Voters, a.Quorum, left)
+	if !v.Pass {
+		v.text = a.unanswered()
+	}
 	for i := range a.Replicas {
 		if r := &a.Replicas[i]; !v.Pass && r != c && r.yields && !r.Going() {
 			v.text += "; not counted on: " + a.leaver(r)
@@ -82,8 +85,10 @@ func quorumPatience(a *Assessment, c *Replica) Verdict {
 	}
 	patience := int(a.policy.SettleTimeout.Seconds())
 	if lost := a.Age("", QuorumLostSeen); lost < a.policy.SettleTimeout {
-		return verdict(false, "quorum has been lost for %d s; a live process is left alone for %d s, it rejoins when "+
+		v := verdict(false, "quorum has been lost for %d s; a live process is left alone for %d s, it rejoins when "+
 			"a peer returns", int(lost.Seconds()), patience)
+		v.text = a.unanswered()
+		return v
 	}
 	for i := range a.Replicas {
 		r := &a.Replicas[i]

@@ -42,6 +42,10 @@ func votersKnown(a *Assessment, c *Replica) Verdict {
 // not full. What its own spec says counts as well: a template that has persistent volumes by
 // now does not save what an older pod keeps elsewhere.
 func dataSurvives(a *Assessment, c *Replica) Verdict {
+	if claims := c.Pod.ClaimsGoing; len(claims) > 0 {
+		return Verdict{text: "somebody has deleted its volume claim " + strings.Join(claims, ", ") + ", which goes " +
+			"together with the pod: its data would be lost"}
+	}
 	if !a.state.Set.VolatileData && !c.Pod.VolatileData {
 		return passed("the data volume is persistent")
 	}

@@ -75,20 +75,9 @@ func quorumFloor(a *Assessment, c *Replica) Verdict {
 	}
 	v := verdict(left >= a.Quorum, format, a.Serving, a.Voters, a.Quorum, left)
 	if !v.Pass {
-		v.text = unidentified(a)
+		v.text = a.unanswered()
 	}
 	return v
-}
-
-// unidentified says why the first member does not serve that cannot be told from others: it stays so until it
-// advertises a URL of its own.
-func unidentified(a *Assessment) string {
-	for i := range a.Replicas {
-		if r := &a.Replicas[i]; r.Evidence == Unknown && r.Member != nil && r.Member.Probe.OnlyShared {
-			return "; " + r.Name + ": " + r.Member.Probe.Detail
-		}
-	}
-	return ""
 }
 
 // unavailableBudget counts our own ordinals only: members that do not serve, or that others

@@ -25,7 +25,7 @@ func TestWhatRealNodesWereSeenToSay(t *testing.T) {
 			w.with(replaced(o), noAnswer(o))
 			p := w.pod(o)
 			p.Node, p.Initialized = "", false
-			p.Etcd = rollout.Container{Reason: "Unschedulable"}
+			p.Etcd = rollout.Container{Reason: "Unschedulable", Why: "0/3 nodes are available"}
 			p.Sidecar = rollout.Container{}
 		}
 	}
@@ -41,7 +41,7 @@ func TestWhatRealNodesWereSeenToSay(t *testing.T) {
 		{"the successor waits for the data that the old process still has",
 			cluster(3, replaced(2), noAnswer(2), func(w *world) {
 				w.pod(2).Etcd = rollout.Container{State: rollout.ContainerRunning}
-			}), "wait UpdatedPending", "etcd-2: its member is Down (alive)"},
+			}), "wait UpdatedPending", "etcd-2: its member is Down (alive, no linearizable read: timed out)"},
 		{"a successor of the old revision that does is the next to go, and no member that serves is",
 			cluster(3, replaced(2), noAnswer(2), func(w *world) {
 				w.pod(2).Revision, w.pod(2).Etcd = oldRev, rollout.Container{State: rollout.ContainerRunning}
@@ -59,13 +59,14 @@ func TestWhatRealNodesWereSeenToSay(t *testing.T) {
 
 		// A pod is there, and has no node or no address yet.
 		{"an updated pod that no node has room for is waited for, and the scheduler's word is told",
-			cluster(3, unschedulable(2)), "wait UpdatedPending", "(starting, Unschedulable)"},
+			cluster(3, unschedulable(2)), "wait UpdatedPending",
+			"its pod is not scheduled (Unschedulable, 0/3 nodes are available)"},
 		{"after its time it is said to fail", cluster(3, unschedulable(2), aged(rollout.UnsettledSeen, patience, 2)),
-			"hold UpdatedFailing", "(starting, Unschedulable)"},
+			"hold UpdatedFailing", "its pod is not scheduled (Unschedulable, 0/3 nodes are available)"},
 		{"nothing that runs does", cluster(5, unschedulable(4)), "wait UpdatedPending", "etcd-4"},
 		{"an outdated pod that no node has room for goes at once: the new revision may fit",
 			cluster(3, unschedulable(2), func(w *world) { w.pod(2).Revision = oldRev }), "delete etcd-2",
-			"(starting, Unschedulable)"},
+			"its pod is not scheduled (Unschedulable, 0/3 nodes are available)"},
 
 		// Ready stays false for a while after a node was silent, although its kubelet finds all containers ready.
 		{"an updated pod whose node flapped is waited for", cluster(3, updated(2), func(w *world) {

@@ -32,6 +32,9 @@ type Memory struct {
 	Tries map[uint64]Try `json:"tries,omitempty"`
 	// Disarmed is how often each member's alarm NOSPACE was disarmed in this turn.
 	Disarmed map[uint64]int `json:"disarmed,omitempty"`
+	// Paces are by how many log entries a second the members that catch up come closer to the furthest one, by the
+	// member's ID. One of which nothing is known yet, or that does not come closer, is not among them.
+	Paces map[uint64]float64 `json:"paces,omitempty"`
 	// NotDisarmed are the members whose alarm could not be disarmed, or of which nobody knows.
 	NotDisarmed map[uint64]Try `json:"notDisarmed,omitempty"`
 }

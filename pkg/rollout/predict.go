@@ -56,6 +56,7 @@ func (s *State) recreate(uid string) {
 		pod.Finished, pod.Unclaimed = false, nil
 		pod.Node, pod.Cordoned, pod.Drained, pod.NodeUnknown = "", false, "", false
 		pod.Leaving, pod.Evicted = "", false
+		pod.Grace, pod.GraceEnds, pod.Finalizers, pod.ClaimsGoing = 0, time.Time{}, nil, nil
 		pod.Ready, pod.ContainersReady, pod.Initialized = true, true, true
 		pod.Etcd = Container{State: ContainerRunning, Ready: true}
 		pod.Sidecar = Container{State: ContainerRunning, Ready: true}

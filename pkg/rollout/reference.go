@@ -131,6 +131,18 @@ Options have the names that they have in the configuration file. As flags they a
 		e := &Guards[i]
 		section(&b, string(e.Name), e.Protects, e.Looks, e.Do, e.Commands...)
 	}
+	b.WriteString(`## What keeps a new pod from settling
+
+Terminating, UpdatedPending and UpdatedFailing are each about one pod. Where it is known what keeps that pod, ` +
+		"`quorate\nstatus` and `quorate plan`" + ` give the advice that fits, with the real names. The first that
+applies counts.
+
+`)
+	for i := range obstacles {
+		fmt.Fprintf(&b, "- **%s%s.** %s\n", strings.ToUpper(obstacles[i].looks[:1]), obstacles[i].looks[1:],
+			obstacles[i].do)
+	}
+	b.WriteString("\n")
 	fmt.Fprintf(&b, "## Overriding\n\n"+
 		"The annotation `%s` on the Lease `quorate-<statefulset>` names guards, separated by\n"+
 		"commas, that are not to hold: %s. "+

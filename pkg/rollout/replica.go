@@ -1,8 +1,10 @@
 package rollout
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -63,6 +65,12 @@ type Replica struct {
 	// heard: its pod can be heard, from here or through the API server. believed: so its kubelet is a witness when it
 	// says that the member is dead or starting.
 	heard, believed bool
+	// catchesUp: the leader has still to give its member much of the log. pace is by how many entries a second it comes
+	// closer, 0 where that is not known.
+	catchesUp bool
+	pace      float64
+	// awayFor is for how long the pod has been seen missing or terminating.
+	awayFor time.Duration
 	// failing: it is an updated pod that will not settle by itself.
 	failing bool
 	// deadFor is for how long no process of its member has run.
@@ -134,23 +142,124 @@ func (s *State) probation(p *Pod) time.Duration {
 	return noticedAfter
 }
 
+// DescribePod says in a few words what is known of the replica without etcd.
+func (r *Replica) DescribePod() string {
+	switch {
+	case r.Going():
+		return r.away()
+	case r.ContainerDead:
+		return "its etcd container does not run (" + r.Pod.Etcd.inWords() + ")"
+	case r.unscheduled():
+		return "its pod is not scheduled (" + r.Pod.Etcd.inWords() + ")"
+	case !r.Pod.Ready:
+		return "its pod is not Ready"
+	case !r.Outdated && !r.PodSettled:
+		return "its pod has not been Ready for long enough"
+	}
+	return "its pod is Ready"
+}
+
+// away says what is known of a pod that is missing or terminating.
+func (r *Replica) away() string {
+	if r.Pod == nil {
+		return "its pod is missing"
+	}
+	text := "its pod is terminating"
+	switch p := r.Pod; {
+	case p.Grace == 0:
+	case r.graceLeft() > 0:
+		text += fmt.Sprintf(", and may take until %s (grace period %s, at most %s left)",
+			p.GraceEnds.UTC().Format("2006-01-02 15:04:05 UTC"), inDays(p.Grace), inDays(r.graceLeft()))
+	default:
+		text += fmt.Sprintf(", although its grace period of %s is over", inDays(p.Grace))
+	}
+	if len(r.Pod.Finalizers) > 0 {
+		text += ", finalizers: " + strings.Join(r.Pod.Finalizers, ", ")
+	}
+	return text
+}
+
+// unscheduled is true for a pod that has no node, where the scheduler says why.
+func (r *Replica) unscheduled() bool {
+	return !r.Going() && r.Pod.Node == "" && r.Pod.Etcd.State == ContainerAbsent && r.Pod.Etcd.Reason != ""
+}
+
+// graceLeft is how much of its grace period a pod that terminates has left at most, as far as that is known: it may
+// have terminated for longer than anybody has seen it.
+func (r *Replica) graceLeft() time.Duration {
+	if r.Pod == nil || !r.Pod.Terminating {
+		return 0
+	}
+	return max(0, r.Pod.Grace-r.awayFor)
+}
+
+// inDays is a duration as people say it, to the second.
+func inDays(d time.Duration) string {
+	const day = 24 * time.Hour
+	d = d.Round(time.Second)
+	text := d.String()
+	if d%time.Minute == 0 {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if d%time.Hour == 0 {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	if days := d / day; days > 1 {
+		if text = strconv.Itoa(int(days)) + "d"; d%day != 0 {
+			text += inDays(d % day)
+		}
+	}
+	return text
+}
+
+// progress says how far a member that is behind has come, and when it will be there, as far as that is known.
+func (r *Replica) progress() string {
+	applied := r.Member.Probe.Status.Applied
+	all := applied + r.Lag
+	text := fmt.Sprintf("%d of %d log entries, %d behind", applied, all, r.Lag)
+	if all >= 1e6 {
+		const million = 1e6
+		text = fmt.Sprintf("%.1f of %.1f million log entries, %.1f million behind", float64(applied)/million,
+			float64(all)/million, float64(r.Lag)/million)
+		text = strings.Replace(text, "0.0 of", strconv.FormatUint(applied, 10)+" of", 1)
+	}
+	if r.pace > 0 {
+		left := time.Duration(float64(r.Lag)/r.pace) * time.Second
+		switch {
+		case left >= 2*time.Hour:
+			text += fmt.Sprintf(", about %d h to go", int(left.Hours()+0.5))
+		case left >= 90*time.Second:
+			text += fmt.Sprintf(", about %d min to go", int(left.Minutes()+0.5))
+		default:
+			text += ", about a minute to go"
+		}
+	}
+	return "applied " + text
+}
+
 // Describe says in a few words what is known of the replica.
 func (r *Replica) Describe() string {
-	switch {
-	case r.Pod == nil:
-		return "its pod is missing"
-	case r.Pod.Terminating:
-		return "its pod is terminating"
+	if r.Going() {
+		return r.away()
 	}
-	var text string
+	text, told := "", false // What it has applied is told.
+	detail := ""
+	if r.Member != nil {
+		detail = r.Member.Probe.Detail
+	}
 	switch {
+	case r.catchesUp && r.Evidence != Serving:
+		text, told = "its member catches up, and answers no reads before it has: "+r.progress(), true
+	case r.Evidence == Down && r.unscheduled():
+		text = "its pod is not scheduled (" + r.Pod.Etcd.inWords() + ")"
 	case r.Evidence == Down:
 		text = "its member is Down (" + r.Liveness.String()
 		if r.Pod.Etcd.Reason != "" {
-			text += ", " + r.Pod.Etcd.Reason
+			text += ", " + r.Pod.Etcd.inWords()
 		}
-		if n := r.Pod.Etcd.Restarts; n > 0 {
-			text += ", restarts: " + strconv.Itoa(n)
+		text += r.restarts()
+		if r.Liveness == Alive && detail != "" { // Nobody answers for what does not run.
+			text += ", " + detail
 		}
 		text += ")"
 	case r.Evidence == Unknown && r.joined == Down:
@@ -163,26 +272,31 @@ func (r *Replica) Describe() string {
 	case r.Evidence == Unknown && r.Member != nil && r.Member.Probe.Read == Answered:
 		text = "its member is Unknown (it answered a read of raft term " +
 			strconv.FormatUint(r.Member.Probe.ReadTerm, 10) + ", and another one of a later term)"
-	case r.Evidence == Unknown && r.Member != nil && r.Member.Probe.Detail != "":
-		text = "its member is Unknown (" + r.Member.Probe.Detail + ")"
+	case r.Evidence == Unknown && detail != "":
+		text = "its member is Unknown (" + detail + ")"
 	case r.Evidence == Unknown:
 		text = "its member is Unknown"
 	case r.Leader:
 		text = "its member serves and leads"
+	case !r.Voter && r.catchesUp:
+		text = "its member is a learner"
 	case !r.Voter:
 		text = "its member is a learner, waiting to be promoted"
 	default:
 		text = "its member serves"
 	}
 	switch {
-	case r.Evidence != Serving || r.useful() || r.unpromoted():
+	case told || r.useful() || r.unpromoted() && !r.catchesUp:
+	case r.catchesUp:
+		text += ", catches up: " + r.progress()
+	case r.Evidence != Serving:
 	case r.Member.Probe.Status == nil:
 		text += ", how far it is behind is not known"
-		if why := r.Member.Probe.Detail; why != "" {
-			text += " (" + why + ")"
+		if detail != "" {
+			text += " (" + detail + ")"
 		}
 	default:
-		text += ", " + strconv.FormatUint(r.Lag, 10) + " log entries behind"
+		text += ", " + r.progress()
 	}
 	if r.Unlisted {
 		text += ", etcd's list has no such member"
@@ -194,16 +308,36 @@ func (r *Replica) Describe() string {
 			text, between = text+between+strconv.FormatUint(id, 16), ", "
 		}
 	}
-	if r.SidecarSick {
+	if r.SidecarSick && !r.unscheduled() {
 		text += ", its sidecar is not ready"
+		if words := r.Pod.Sidecar.inWords(); r.Pod.Sidecar.Reason != "" && words != r.Pod.Etcd.inWords() {
+			text += " (" + words + ")"
+		}
 	}
 	switch {
-	case r.Outdated || r.Settled || r.Evidence != Serving:
+	case r.Outdated || r.Settled:
+	case r.catchesUp:
+		text += r.restarts()
+	case r.Evidence != Serving:
 	case r.Unannounced:
 		text += ", the updated pod has been Ready for less than " + noticedAfter.String() +
 			", and its sidecar has not said yet that it is there"
+	case !r.Pod.Ready && !r.SidecarSick:
+		text += ", the updated pod is not Ready"
 	default:
-		text += ", the updated pod has not settled yet"
+		text += ", the updated pod has not settled yet" + r.restarts()
 	}
 	return text
+}
+
+// restarts says how often etcd's container has restarted, if it has, and why the last time.
+func (r *Replica) restarts() string {
+	c := &r.Pod.Etcd
+	switch {
+	case c.Restarts == 0:
+		return ""
+	case c.State == ContainerRunning && c.Why != "":
+		return ", restarts: " + strconv.Itoa(c.Restarts) + ", " + c.Why
+	}
+	return ", restarts: " + strconv.Itoa(c.Restarts)
 }

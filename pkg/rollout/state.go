@@ -99,8 +99,9 @@ type Set struct {
 	// in the API server's own words. Empty where nobody has read it: a sidecar may not read events.
 	NotCreated string
 
-	// Etcd is what the template says of etcd.
-	Etcd Program
+	// Etcd is what the template says of etcd, and Sidecar is the name of the sidecar's container.
+	Etcd    Program
+	Sidecar string
 }
 
 // Program is what a pod template says of etcd. The zero value says nothing.
@@ -177,6 +178,16 @@ type Pod struct {
 	// will. The StatefulSet controller deletes such a pod, and creates it anew.
 	Finished bool
 
+	// Grace is how long the pod's containers may take to end, once it terminates, and GraceEnds is when that is over,
+	// by the API server's clock. Finalizers keep the pod for as long as they are there, whatever its containers do. All
+	// three are only told, and zero where nothing is known.
+	Grace      time.Duration
+	GraceEnds  time.Time
+	Finalizers []string
+	// ClaimsGoing are the names of the pod's own volume claims that somebody has deleted. They go, and their data with
+	// them, as soon as the pod does. Empty where nobody has read them: a sidecar may not.
+	ClaimsGoing []string
+
 	// Leaving says in words what is about to take the pod, by others' hand: a condition, or a taint
 	// of its node. Empty if nothing says so. A cordon is not enough. Evicted is true where that is no more
 	// than the mark of the eviction API, which an eviction that failed leaves behind for a while.
@@ -230,15 +241,21 @@ type Container struct {
 	State ContainerState
 	// Ready is the container's readiness.
 	Ready bool
-	// Reason is the waiting or terminated reason, such as CrashLoopBackOff.
+	// Reason is the waiting or terminated reason, such as CrashLoopBackOff, or Unschedulable.
 	Reason string
+	// Why is what is known beyond the reason, in the words of the kubelet or the scheduler: which image cannot be
+	// pulled, how the last process ended, or why no node takes the pod. It is only told.
+	Why string
 	// Restarts is the restart count, shown in explanations.
 	Restarts int
 }
 
-// inWords is what a kubelet says of a container that does not run.
+// inWords is what a kubelet, or the scheduler, says of a container that does not run.
 func (c Container) inWords() string {
-	if c.Reason != "" {
+	switch {
+	case c.Reason != "" && c.Why != "":
+		return c.Reason + ", " + c.Why
+	case c.Reason != "":
 		return c.Reason
 	}
 	return "that its container does not run"
@@ -255,8 +272,9 @@ type Membership struct {
 	// Agreeing is how many voters of the list returned the same voters when they were asked
 	// for their own list. It is counted where the list is not linearizable.
 	Agreeing int
-	// Detail says why there is no list, where somebody can mend it: a permission that is missing.
+	// Detail says why there is no list, where somebody can mend it: a permission that is missing, or what Barred says.
 	Detail    string
+	Barred    Barred
 	ClusterID uint64
 	Members   []Member
 }
@@ -295,6 +313,17 @@ const (
 	WrongCluster
 )
 
+// Barred says what keeps an answer back that the member itself would have given.
+type Barred uint8
+
+// The sorts of what keeps an answer back. The zero value is none that is known.
+const (
+	// ByCertificate: one side does not accept the other's certificate.
+	ByCertificate Barred = iota + 1
+	// ByLogin: etcd's authentication is on, and it does not know who asks.
+	ByLogin
+)
+
 // Probe is one member's answer.
 type Probe struct {
 	Read ReadResult
@@ -302,8 +331,10 @@ type Probe struct {
 	// A member that was paused may answer one read from before the pause (etcd before 3.5.28
 	// and 3.6.9, etcd-io/etcd#20418); its term shows it.
 	ReadTerm uint64
-	// Detail says why a read failed, or why there is no status, for explanations.
+	// Detail says why a read failed, or why there is no status, for explanations. Barred is the sort of that where it
+	// is not the member that is at fault.
 	Detail string
+	Barred Barred
 	// Replied is true when the member answered with an error of etcd's own: then it is there, whatever it refuses.
 	Replied bool
 	// URL is the client URL under which the member has identified itself, empty where it has not. Shared is true where

@@ -113,7 +113,7 @@ var Guards = []Row{
 	{
 		Name: GuardCutOff, rules: []Rule{RuleHeld}, judge: cutOff,
 		Commands:    []string{"kubectl get pods -n NAMESPACE -o wide", "kubectl get nodes"},
-		overridable: true,
+		overridable: true, asksWhoAnswers: true,
 		Protects: "Nothing comes from other members that may run: no answer, no refused connection, and nothing new " +
 			"from their kubelets or nodes. Where that is so of all of them, or of enough to be a quorum while no " +
 			"member serves, this coordinator may be the one that is cut off, and what the kubelets said last may be " +
@@ -155,7 +155,7 @@ var Guards = []Row{
 			"kubectl get pods -n NAMESPACE -o wide",
 			"kubectl logs -n NAMESPACE POD --all-containers --tail=50",
 		},
-		overridable: true,
+		overridable: true, asksWhoAnswers: true,
 		Protects: "Without a member list nobody knows who votes. Quorum counts as lost, and only pods whose " +
 			"container is dead may go. Where no list could be read through consensus, one member's own is " +
 			"used, which may be old: while some member serves, only pods whose container is dead go, and " +
@@ -166,7 +166,7 @@ var Guards = []Row{
 	{
 		Name: GuardMayVote, rules: []Rule{RuleNotServingFirst}, judge: mayVote,
 		Commands:    []string{"kubectl describe pod -n NAMESPACE POD", "quorate plan -n NAMESPACE NAME"},
-		overridable: true,
+		overridable: true, asksWhoAnswers: true,
 		Protects: "\"Down\" is not \"not voting\": readiness is false on every pod when quorum is lost, and a " +
 			"broken client listener makes a voting member look dead to both witnesses. While some member " +
 			"serves, a process goes only if the serving voters alone are a quorum or those left could " +
@@ -180,7 +180,7 @@ var Guards = []Row{
 	{
 		Name: GuardQuorumPatience, rules: []Rule{RuleNotServingFirst}, judge: quorumPatience,
 		Commands: []string{"kubectl get pods -n NAMESPACE -o wide"},
-		clears:   true, overridable: true,
+		clears:   true, overridable: true, asksWhoAnswers: true,
 		Protects: "With quorum lost, a live process rejoins the moment a peer returns; restarting all at once " +
 			"turns a blip into an outage (DEP-07 does that). It is left alone for `settle-timeout`, and " +
 			"as long as anything else is still coming up.",
@@ -215,12 +215,9 @@ var Guards = []Row{
 		overridable: true,
 		Protects:    "A revision that fails on one pod must not reach the next.",
 		Looks:       "`Hold`: the updated pod is dead, or has not settled within `settle-timeout`.",
-		Do: "See why the pod fails (`kubectl describe pod`, its logs, those of its sidecar). Fix or roll " +
-			"back the template: the failing pod is replaced first. With quorum lost no pod can settle, " +
-			"however right the template is: then the reason names the guard that keeps the next pod " +
-			"(RevisionSuspect for a process that runs), and if the template is the cure, override that " +
-			"one. A learner that answers waits for its host to promote it: see the host's log, or `etcdctl member " +
-			"promote`. May be overridden.",
+		Do: "See why the pod fails (`kubectl describe pod`, its logs, those of its sidecar). If the template is to " +
+			"blame, fix it or roll it back: the failing pod is replaced first. " + withoutQuorum +
+			" May be overridden.",
 	},
 	{
 		Name: GuardOthersLeaving, rules: []Rule{RuleServing, RuleDefragment}, judge: othersLeaving,
@@ -346,7 +343,7 @@ var Guards = []Row{
 	{
 		Name: GuardQuorumFloor, rules: []Rule{RuleServing}, judge: quorumFloor,
 		Commands:    []string{"kubectl get pods -n NAMESPACE -o wide", "quorate plan -n NAMESPACE NAME"},
-		overridable: true,
+		overridable: true, asksWhoAnswers: true,
 		Protects: "The serving voters that stay, without the one removed and without everything already going, " +
 			"are at least a quorum of the voters in etcd's member list. Voters without a pod in the " +
 			"StatefulSet's ordinals (members elsewhere, ghosts, pods that are being scaled away) count as " +
@@ -412,12 +409,15 @@ var Guards = []Row{
 			"`etcd-data-dir`, else `--data-dir` or `ETCD_DATA_DIR` in the pod template, else " +
 			"/var/etcd/data; a log elsewhere (`--wal-dir`) counts like the data. So it is asked of the " +
 			"template and of the very pod, which may be of an older template with another volume. A " +
-			"directory that a configuration file of etcd's own names cannot be seen.",
+			"directory that a configuration file of etcd's own names cannot be seen. Nor does a pod go whose volume " +
+			"claim somebody has deleted, because claim and data go with it (kubernetes#89910). Only `quorate plan " +
+			"-f` knows that, where the claims are in the file: neither a sidecar nor a live `plan` reads them.",
 		Looks: "`Hold`: the verdict counts the voters with data.",
 		Do: "Use persistent volumes. Where the template has them by now and an old pod has not, its data " +
 			"does not move by itself: take a backup first. If the volumes are persistent, say where the " +
 			"data is with `etcd-data-dir`. For one member, or if the data may be lost, allow it " +
-			"explicitly or override.",
+			"explicitly or override. A claim that is being deleted cannot be saved: take a backup, or let the pod's " +
+			"member be replaced on purpose, while every other one serves.",
 	},
 	{
 		Name: GuardHostGates, rules: []Rule{RuleServing}, judge: hostGates,
@@ -489,7 +489,7 @@ var Guards = []Row{
 		Name: GuardDisruptionBudget, rules: []Rule{RuleServing}, judge: disruptionBudget,
 		Commands: []string{"kubectl describe poddisruptionbudget -n NAMESPACE", "kubectl get pods -n NAMESPACE -o " +
 			"wide"},
-		asked:    evicted, clears: true, overridable: true,
+		asked: evicted, clears: true, overridable: true,
 		Protects: "A Ready pod goes through the eviction API, unless `removal: delete` says otherwise: a " +
 			"PodDisruptionBudget is the only arbiter between Quorate and a drain, and a DELETE does not " +
 			"charge it. It may refuse (HTTP 429 means: not now). A watch tells when it allows an eviction. " +
@@ -526,8 +526,9 @@ var Guards = []Row{
 			"Ready for a moment at every start. At the first start two seconds are enough, within which a kubelet " +
 			"notices a crash, and none are needed where its sidecar has said in etcd that it is there. A learner " +
 			"has to be promoted first, which is for its host: until it votes, it proves nothing of the new revision.",
-		Looks: "`Wait`.",
-		Do:    "Nothing, until it turns into UpdatedFailing.",
+		Looks: "`Wait`. A member that catches up (see [below](#what-keeps-a-new-pod-from-settling)) is waited for, " +
+			"however long that takes.",
+		Do: "Nothing, until it turns into UpdatedFailing.",
 	},
 	{
 		Name: GuardRequestBinding, rules: []Rule{RuleRemoveGhost}, judge: requestBinding,
@@ -605,7 +606,7 @@ var Guards = []Row{
 	{
 		Name: GuardAllServing, rules: []Rule{RuleDefragment}, judge: allServing,
 		Commands: []string{"kubectl get pods -n NAMESPACE -o wide"},
-		clears:   true, overridable: true,
+		clears:   true, overridable: true, asksWhoAnswers: true,
 		Protects: "A member that is defragmented answers nothing, for seconds or minutes. So every voter serves " +
 			"and has " +
 			"caught up before, no pod is missing, or new and not settled, and the voters without this " +

@@ -336,6 +336,11 @@ func behind(entries uint64, ordinals ...int) change {
 	return each(ordinals, func(w *world, o int) { w.member(o).Probe.Status.Applied = index - entries })
 }
 
+// follows: these members take that one, by its ID, for the leader.
+func follows(leader uint64, ordinals ...int) change {
+	return each(ordinals, func(w *world, o int) { w.member(o).Probe.Status.Leader = leader })
+}
+
 func leads(ordinal int) change {
 	return func(w *world) {
 		for i := range w.state.Etcd.Members {

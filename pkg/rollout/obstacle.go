@@ -1,0 +1,283 @@
+package rollout
+
+import (
+	"slices"
+	"strings"
+)
+
+// obstacle is one reason for which a pod that should settle does not, and what an operator does about it. A guard's row
+// has to advise for all of them at once. Where the reason is known, its advice replaces that.
+type obstacle struct {
+	// looks says how it shows.
+	looks string
+	// do is the advice. Capital words in it stand for names: POD, NODE, CONTAINER, SET.
+	do string
+	// template is true where the template is to blame, or what it refers to: only then the advice is to change it.
+	template bool
+	// late is true for what is in the normal course until the pod fails.
+	late bool
+	// is says whether that is the replica's reason.
+	is func(a *Assessment, r *Replica) bool
+}
+
+// obstacles are asked from the top, and the first that is one counts: what keeps a pod away, then what keeps its
+// containers from running, then what keeps its member from voting.
+var obstacles = []obstacle{
+	{
+		looks: "the StatefulSet controller says why it cannot create the pod",
+		do: "The API server refuses the new pod, in the words of the reason. Make room in the quota, mend the " +
+			"webhook, or create what is missing. The StatefulSet controller tries again by itself: `kubectl " +
+			"describe statefulset SET` shows when.",
+		is: func(a *Assessment, r *Replica) bool { return r.Pod == nil && a.state.Set.NotCreated != "" },
+	},
+	{
+		looks: "the pod terminates, and its grace period is not over",
+		do: "Nothing, if it may take that long. `kubectl logs POD --all-containers` shows what it still does. To " +
+			"give it 30 seconds from now on: `kubectl delete pod POD --grace-period=30`. Never use 0 or --force: " +
+			"its processes may run on.",
+		is: func(_ *Assessment, r *Replica) bool { return r.graceLeft() > 0 },
+	},
+	{
+		looks: "the pod terminates, its grace period is over, and it has finalizers",
+		do: "Whoever has set the finalizers has to remove them: look at that controller. `kubectl get pod POD -o " +
+			"yaml` shows them.",
+		is: func(_ *Assessment, r *Replica) bool {
+			return r.Pod != nil && r.Pod.Terminating && r.Pod.Grace > 0 && len(r.Pod.Finalizers) > 0
+		},
+	},
+	{
+		looks: "the pod terminates, and its grace period is over",
+		do: "Its kubelet has not said that it has ended. See whether the node is lost: `kubectl get node NODE`. If " +
+			"the node is off for certain, `kubectl taint node NODE " +
+			"node.kubernetes.io/out-of-service=nodeshutdown:NoExecute` lets the pod go. While the node may still " +
+			"run, do not delete the pod with --force.",
+		is: func(_ *Assessment, r *Replica) bool {
+			return r.Pod != nil && r.Pod.Terminating && r.Pod.Grace > 0 && r.Pod.Node != ""
+		},
+	},
+	{
+		looks: "the pod has finished as a whole (Succeeded, Evicted, Failed)",
+		do: "Nothing: the StatefulSet controller deletes the pod and creates it anew. If that does not happen, " +
+			"look at kube-controller-manager.",
+		is: func(_ *Assessment, r *Replica) bool { return r.Pod != nil && !r.Going() && r.Pod.Finished },
+	},
+	{
+		looks: "no node takes the pod (Unschedulable)",
+		do: "No node takes the pod, and the reason has the scheduler's words. Make room, uncordon a node or add " +
+			"one, or bring back the node that its volume is bound to (`kubectl describe pod POD`, `kubectl get " +
+			"nodes`). Only if the new template asks for more than the old one did, or for another node, is it to " +
+			"blame.",
+		is: func(_ *Assessment, r *Replica) bool {
+			return r.unscheduled()
+		},
+	},
+	{
+		looks: "an image cannot be pulled (ImagePullBackOff, ErrImagePull, InvalidImageName)",
+		do: "See whether the image exists, and whether the node may pull it: `kubectl describe pod POD`. If its " +
+			"name is wrong, fix the template, or roll it back (`kubectl rollout undo statefulset/SET`): the pod is " +
+			"replaced first. A registry that is down is asked again by itself.",
+		template: true,
+		is: stopped(func(c Container) bool {
+			return strings.Contains(c.Reason, "Image") || c.Reason == "RegistryUnavailable"
+		}),
+	},
+	{
+		looks: "a container cannot be created (CreateContainerConfigError, RunContainerError)",
+		do: "The kubelet cannot make the container CONTAINER, mostly because a Secret, a ConfigMap or a command " +
+			"that the template names does not exist: `kubectl describe pod POD`. Create what is missing, or fix " +
+			"the template: the pod is replaced first.",
+		template: true,
+		is: stopped(func(c Container) bool {
+			return strings.HasPrefix(c.Reason, "CreateContainer") || c.Reason == "RunContainerError"
+		}),
+	},
+	{
+		looks: "a container is killed because it has too little memory (OOMKilled)",
+		do: "The container CONTAINER needs more memory than the template lets it have. Fix the template's memory " +
+			"limit: the pod is replaced first.",
+		template: true,
+		is: stopped(func(c Container) bool {
+			return strings.Contains(c.Reason+" "+c.Why, "OOMKilled")
+		}),
+	},
+	{
+		looks: "etcd does not run, and etcd's list has no member for the pod",
+		do: "etcd's list has no such member, so this one cannot join. See in the log of the host's sidecar why it " +
+			"does not add it, and in etcd's own why it ends: `kubectl logs POD -c CONTAINER --previous`. Only if " +
+			"etcd ends for another reason, look at the template.",
+		is: func(_ *Assessment, r *Replica) bool { return r.ContainerDead && r.Unlisted && !r.Going() },
+	},
+	{
+		looks: "a container ends again and again (CrashLoopBackOff)",
+		do: "See why it ends: `kubectl logs POD -c CONTAINER --previous`. Fix the template, or roll it back " +
+			"(`kubectl rollout undo statefulset/SET`): the pod is replaced first.",
+		template: true,
+		is:       stopped(func(Container) bool { return true }),
+	},
+	{
+		looks: "the node is still setting the pod up (ContainerCreating, PodInitializing)",
+		do: "Its node is still setting the pod up, and `kubectl describe pod POD` shows what it waits for: a " +
+			"volume that another node has not let go (Multi-Attach), a network, a Secret, or an init container. " +
+			"Mend that; a new template would wait for the same.",
+		late: true,
+		is: func(_ *Assessment, r *Replica) bool {
+			return r.Liveness == Starting && !r.Going() && r.Pod.Etcd.State != ContainerTerminated
+		},
+	},
+	{
+		looks: "one side does not accept the other's certificate (x509)",
+		do:    doCertificate,
+		is:    func(_ *Assessment, r *Replica) bool { return r.barred() == ByCertificate },
+	},
+	{
+		looks: "etcd's authentication is on, and etcd does not know who asks",
+		do:    doLogin,
+		is:    func(_ *Assessment, r *Replica) bool { return r.barred() == ByLogin },
+	},
+	{
+		looks: "the member catches up with the others, and its container has ended meanwhile",
+		do: "See why its last process ended: `kubectl logs POD -c CONTAINER --previous`. If it was killed for want " +
+			"of memory (OOMKilled), it needs a larger limit while it loads its data. Otherwise nothing: the member " +
+			"catches up.",
+		is: func(_ *Assessment, r *Replica) bool { return r.catchesUp && r.Pod.Etcd.Restarts > 0 },
+	},
+	{
+		looks: "the member catches up with the others, from their log or by a snapshot",
+		do: "Nothing: the member catches up, and the rollout goes on when it has. Do not restart it or delete its " +
+			"pod, or it begins anew. While it receives a snapshot, no entry counts as applied. If the number does " +
+			"not change for longer than its database takes over the network, look at its disk and network: " +
+			"`kubectl logs POD -c CONTAINER`.",
+		is: func(_ *Assessment, r *Replica) bool { return r.catchesUp && !r.SidecarSick },
+	},
+	{
+		looks: "the member serves, and does not tell how far it is behind",
+		do: "Its member serves, and only does not tell how far it is behind. The reason says what keeps it from " +
+			"that: mostly etcd's user may not ask for the status.",
+		is: func(_ *Assessment, r *Replica) bool {
+			return r.Voter && r.Evidence == Serving && !r.Going() && r.Member.Probe.Status == nil
+		},
+	},
+	{
+		looks: "the member is a learner that answers",
+		do:    "The learner waits for its host to promote it: see the host's log, or use `etcdctl member promote`.",
+		late:  true,
+		is:    func(_ *Assessment, r *Replica) bool { return r.unpromoted() },
+	},
+}
+
+// What to do about what keeps answers back. The whole cluster may have that as well.
+const (
+	doCertificate = "Renew the certificate that the error is about, or give Quorate the authority that has signed " +
+		"it. etcd reads a renewed one by itself, as soon as it is in the pod. No update is needed for that."
+	doLogin = "Let Quorate sign in with a user that etcd knows (`--etcd-username`, `--etcd-password`; in a host, " +
+		"with what it dials etcd with). The members may serve all the same: nobody can tell before that."
+)
+
+// stopped asks about the container that does not run: that of etcd, or the sidecar's.
+func stopped(is func(Container) bool) func(*Assessment, *Replica) bool {
+	return func(_ *Assessment, r *Replica) bool {
+		c := r.stopped()
+		return c != nil && is(*c)
+	}
+}
+
+// stopped is the container that its kubelet has tried to start, and that does not run; nil if there is none. That of
+// etcd comes first.
+func (r *Replica) stopped() *Container {
+	switch {
+	case r.Pod == nil || r.Pod.Terminating || r.Pod.Finished:
+	case r.ContainerDead:
+		return &r.Pod.Etcd
+	case r.SidecarSick && r.Pod.Initialized && r.Pod.Sidecar.State == ContainerWaiting &&
+		!startingReasons[r.Pod.Sidecar.Reason]:
+		return &r.Pod.Sidecar
+	}
+	return nil
+}
+
+func (r *Replica) barred() Barred {
+	if r.Member == nil || r.Evidence == Serving {
+		return 0
+	}
+	return r.Member.Probe.Barred
+}
+
+// obstacleOf is why a replica does not settle, nil where that is not known.
+func (a *Assessment) obstacleOf(r *Replica) *obstacle {
+	i := slices.IndexFunc(obstacles, func(c obstacle) bool { return c.is(a, r) })
+	if i < 0 {
+		return nil
+	}
+	return &obstacles[i]
+}
+
+// Do is what an operator does about the guard that keeps the rollout: about the obstacle where that is known, or else
+// all that the guard's row says. It is empty where no guard keeps it.
+func (d *Decision) Do() string {
+	row := RowOf(d.Guard)
+	switch {
+	case row == nil:
+		return ""
+	case d.about != nil:
+		return d.Assessment.Advice(d.Guard, d.about)
+	case row.asksWhoAnswers:
+		switch d.Assessment.barred() {
+		case ByCertificate:
+			return doCertificate + " Otherwise: " + row.Do
+		case ByLogin:
+			return doLogin + " Otherwise: " + row.Do
+		}
+	}
+	return row.Do
+}
+
+// Advice is what an operator does about a replica that a guard waits for, or that fails.
+func (a *Assessment) Advice(guard Guard, r *Replica) string {
+	c := a.obstacleOf(r)
+	if c == nil || c.late && !r.failing {
+		return RowOf(guard).Do
+	}
+	container, node := a.state.Set.Etcd.Container, ""
+	if s := r.stopped(); s != nil && s == &r.Pod.Sidecar {
+		container = a.state.Set.Sidecar
+	}
+	if r.Pod != nil {
+		node = r.Pod.Node
+	}
+	if container == "" {
+		container = "etcd"
+	}
+	text := strings.NewReplacer("POD", r.Name, "NODE", node, "CONTAINER", container, "SET", a.state.Set.Name).
+		Replace(c.do)
+	if c.template && a.Serving == 0 {
+		text += " " + withoutQuorum
+	}
+	return text
+}
+
+// withoutQuorum is the advice for an updated pod that fails while quorum is lost.
+const withoutQuorum = "With quorum lost no pod can settle, however right the template is: then the reason names " +
+	"the guard that keeps the next pod (RevisionSuspect for a process that runs), and if the template is the cure, " +
+	"override that one."
+
+// barred is what keeps the first answer back that the member itself would have given, or the member list.
+func (a *Assessment) barred() Barred {
+	for i := range a.Replicas {
+		if by := a.Replicas[i].barred(); by != 0 {
+			return by
+		}
+	}
+	return a.state.Etcd.Barred
+}
+
+// unanswered says why the first member does not answer that may well serve, and nothing if there is none: nobody can
+// tell it from others, or there is no way to ask it.
+func (a *Assessment) unanswered() string {
+	for i := range a.Replicas {
+		r := &a.Replicas[i]
+		if r.barred() != 0 || r.Evidence == Unknown && r.Member != nil && r.Member.Probe.OnlyShared {
+			return "; " + r.Name + ": " + r.Member.Probe.Detail
+		}
+	}
+	return ""
+}
