@@ -11,7 +11,8 @@ import (
 type Safety string
 
 const (
-	// Safe means that a quorum serves, and at least one more member may fail. A single member that serves is as safe as it can be.
+	// Safe means that a quorum serves, and at least one more member may fail. A single member that serves is as safe as
+	// it can be.
 	Safe Safety = "SAFE"
 	// AtRisk means that a quorum serves, but none of its members may fail, or something else is wrong with the data.
 	AtRisk Safety = "AT RISK"

@@ -242,8 +242,8 @@ func (r *Replica) Describe() string {
 	if r.Going() {
 		return r.away()
 	}
-	text, told := "", false // What it has applied is told.
-	detail := ""
+	var text, detail string
+	told := false // What it has applied is told.
 	if r.Member != nil {
 		detail = r.Member.Probe.Detail
 	}
