@@ -105,7 +105,8 @@ func TestTheSchemaRefusesBadValues(t *testing.T) {
 		{"no member", "statefulSet: etcd-main\nmembers: 0", "members"},
 		{"a budget without labels", "statefulSet: etcd-main\npodDisruptionBudget: {create: true}",
 			"podDisruptionBudget.matchLabels"},
-		{"a policy without labels", "statefulSet: etcd-main\nnetworkPolicy: {create: true}", "networkPolicy.matchLabels"},
+		{"a policy without labels", "statefulSet: etcd-main\nnetworkPolicy: {create: true}",
+			"networkPolicy.matchLabels"},
 		{"a monitor without labels", "statefulSet: etcd-main\npodMonitor: {create: true}", "podMonitor.matchLabels"},
 		{"an interval without a unit", "statefulSet: etcd-main\npodMonitor: {interval: \"30\"}", "interval"},
 	} {

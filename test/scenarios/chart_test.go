@@ -16,8 +16,8 @@ import (
 	"github.com/quorate/quorate/test/harness/objects"
 )
 
-// What the Helm chart renders is kept by test/chart. A real API server takes it, and its authorizer grants what the chart
-// promises.
+// What the Helm chart renders is kept by test/chart. A real API server takes it, and its authorizer grants what the
+// chart promises.
 func TestARealAPIServerTakesTheChartsObjectsAndGrantsNoMore(t *testing.T) {
 	t.Parallel()
 	env := environment(t, harness.Loopback)
@@ -36,7 +36,8 @@ func TestARealAPIServerTakesTheChartsObjectsAndGrantsNoMore(t *testing.T) {
 	require.Len(t, all, 13)
 	require.NoError(t, objects.Create(ctx, env.Plane.AdminConfig(), harness.Namespace, all...))
 	defer func() {
-		require.NoError(t, objects.Delete(context.WithoutCancel(ctx), env.Plane.AdminConfig(), harness.Namespace, all...))
+		require.NoError(t, objects.Delete(context.WithoutCancel(ctx), env.Plane.AdminConfig(), harness.Namespace,
+			all...))
 	}()
 
 	sidecar := "system:serviceaccount:" + harness.Namespace + ":etcd-account"
