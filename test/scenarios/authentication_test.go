@@ -49,7 +49,7 @@ func TestDutiesWithAuthentication(t *testing.T) {
 
 		require.NoError(t, s.AddGhost(ctx, s.Spare()))
 		require.Eventually(t, func() bool {
-			return strings.Contains(s.statusNow(ctx), "`quorate remove-member ")
+			return strings.Contains(s.statusNow(ctx), "'quorate remove-member ")
 		}, 90*time.Second, time.Second, "the status names it; the owner of the lock looks once a minute")
 		asking, cancel := context.WithTimeout(ctx, 20*time.Second)
 		defer cancel()

@@ -108,10 +108,10 @@ func TestAStuckRolloutSaysTheSameEverywhere(t *testing.T) {
 		ok := t.Run(tc.name, func(t *testing.T) {
 			s, op := s.in(t), op.in(t)
 			tc.stick()
-			do := wayOut(t, tc.guard)
+			do := strings.ReplaceAll(wayOut(t, tc.guard), "`", "'") // No Markdown is told.
 			if tc.guard == "UpdatedFailing" { // What keeps the pod is known, and so is what to do about that.
-				do = "See whether the image exists, and whether the node may pull it: `kubectl describe pod " +
-					first + "`."
+				do = "See whether the image exists, and whether the node may pull it: 'kubectl describe pod " +
+					first + "'."
 			}
 
 			// The event comes when it lasts.
