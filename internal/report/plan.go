@@ -154,8 +154,8 @@ func NewPlan(d rollout.Decision) Plan {
 
 func workOf(d rollout.Decision) Work {
 	w := Work{
-		Duty: d.Duty, Action: d.Action.Name(), Rule: d.Rule, Guard: d.Guard, Reason: plain(d.Reason()),
-		Target: d.About(), Pod: d.Pod(), Do: plain(d.Do()), Candidates: []Candidate{},
+		Duty: d.Duty, Action: d.Action.Name(), Rule: d.Rule, Guard: d.Guard, Reason: Plain(d.Reason()),
+		Target: d.About(), Pod: d.Pod(), Do: Plain(d.Do()), Candidates: []Candidate{},
 	}
 	switch action := d.Action.(type) {
 	case rollout.MoveLeader:
@@ -166,7 +166,7 @@ func workOf(d rollout.Decision) Work {
 	for i := range d.Candidates {
 		c := Candidate{Pod: d.Candidates[i].Pod, Guards: []Guard{}}
 		for _, v := range d.Candidates[i].Verdicts {
-			c.Guards = append(c.Guards, Guard{Name: v.Guard, Pass: v.Pass, Detail: plain(v.Detail()),
+			c.Guards = append(c.Guards, Guard{Name: v.Guard, Pass: v.Pass, Detail: Plain(v.Detail()),
 				Overridden: v.Overridden})
 		}
 		w.Candidates = append(w.Candidates, c)

@@ -75,8 +75,8 @@ func (s Screen) wrap(b *strings.Builder, indent, text string) {
 // markdownLink is a link of the reference page's.
 var markdownLink = regexp.MustCompile(`\[([^]]+)\]\(([^)]+)\)`)
 
-// plain is a text of the reference page's, or a reason, without Markdown. What is code there has quotation marks.
-func plain(text string) string {
+// Plain is a text of the reference page's, or a reason, without Markdown. What is code there has quotation marks.
+func Plain(text string) string {
 	text = markdownLink.ReplaceAllString(text, "$1 (docs/$2)")
 	return strings.ReplaceAll(text, "`", "'")
 }

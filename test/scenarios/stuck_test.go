@@ -108,7 +108,7 @@ func TestAStuckRolloutSaysTheSameEverywhere(t *testing.T) {
 		ok := t.Run(tc.name, func(t *testing.T) {
 			s, op := s.in(t), op.in(t)
 			tc.stick()
-			do := strings.ReplaceAll(wayOut(t, tc.guard), "`", "'") // No Markdown is told.
+			do := wayOut(t, tc.guard)
 			if tc.guard == "UpdatedFailing" { // What keeps the pod is known, and so is what to do about that.
 				do = "See whether the image exists, and whether the node may pull it: 'kubectl describe pod " +
 					first + "'."
@@ -156,7 +156,7 @@ func wayOut(t *testing.T, guard string) string {
 	t.Helper()
 	row := rollout.RowOf(rollout.Guard(guard))
 	require.NotNil(t, row, "no such guard: %s", guard)
-	return row.Do
+	return report.Plain(row.Do)
 }
 
 // operator is a person with a laptop and kubectl's rights.
