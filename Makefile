@@ -192,7 +192,7 @@ test-page: ## Look at the status page in a real browser (QUORATE_SCREENSHOTS=FOL
 		go test -count=1 ./page
 
 .PHONY: test-explorer
-test-explorer: ## Walk every interleaving of short worlds (FULL=1: half a million states of each), and kill every mutant
+test-explorer: ## Walk every interleaving of short worlds (FULL=1: 200,000 states of each), and kill every mutant
 ifeq ($(FULL),)
 	cd test && go test -short ./explorer
 	cd test && go test ./explorer -run Mutant
@@ -200,7 +200,7 @@ else
 	# The race detector sees a part of them. All of them would take far too long with it.
 	cd test && $(GO) test $(RACE) -short ./explorer
 	# The random walks are the same each time, so that a change is judged by what it changes.
-	cd test && go test -timeout 30m -v ./explorer -most 500000 -rapid.checks=5000 -rapid.seed=1
+	cd test && go test -timeout 30m -v ./explorer -most 200000 -rapid.checks=5000 -rapid.seed=1
 endif
 	# The mutants of the decision, and what catches each of them.
 	go test -run EveryMutant ./pkg/rollout
