@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -321,6 +322,39 @@ func (f *fixture) pid(pod, container string) int {
 	f.t.Helper()
 	pid, ok := f.agent.PID(f.namespace+"/"+pod, container)
 	require.True(f.t, ok, "%s of %s does not run", container, pod)
+	return pid
+}
+
+// trapping returns the process of a container whose script has set its trap for SIGTERM. A pod without a readiness
+// probe is Ready as soon as its process exists, which first enters the namespaces and then becomes the shell. A
+// SIGTERM that comes before the trap ends it at once.
+func (f *fixture) trapping(pod, container string) int {
+	f.t.Helper()
+	pid := f.pid(pod, container)
+	f.await(fmt.Sprintf("the trap of %s of %s", container, pod), func(context.Context) error {
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if err != nil {
+			return err
+		}
+		fields := map[string]string{}
+		for line := range strings.Lines(string(status)) {
+			name, value, _ := strings.Cut(strings.TrimSpace(line), ":\t")
+			fields[name] = value
+		}
+		if fields["Name"] != "sh" {
+			return fmt.Errorf("it is still %s", fields["Name"])
+		}
+		for _, signals := range []string{"SigIgn", "SigCgt"} {
+			mask, err := strconv.ParseUint(fields[signals], 16, 64)
+			if err != nil {
+				return fmt.Errorf("%s: %w", signals, err)
+			}
+			if mask&(1<<(syscall.SIGTERM-1)) != 0 {
+				return nil
+			}
+		}
+		return errors.New("SIGTERM would still end it")
+	})
 	return pid
 }
 
@@ -717,7 +751,7 @@ func TestDeletion(t *testing.T) {
 		func(t *testing.T) {
 			f.create(shellPod("deaf-0", deaf))
 			f.awaitReady("deaf-0")
-			pid := f.pid("deaf-0", "main")
+			pid := f.trapping("deaf-0", "main")
 			told := f.watch("deaf-0")
 			begin := time.Now()
 			f.remove("deaf-0", 3)
@@ -735,7 +769,8 @@ func TestDeletion(t *testing.T) {
 				corev1.Container{Name: "quick", Image: shell, Args: []string{"-c", forever}})
 		}))
 		f.awaitReady("mixed-0")
-		pid := f.pid("mixed-0", "quick")
+		f.trapping("mixed-0", "main")
+		pid := f.trapping("mixed-0", "quick")
 		told := f.watch("mixed-0")
 		f.remove("mixed-0", int64(10*patience.Seconds()))
 		f.await("the end of the quick container", func(context.Context) error {
@@ -766,6 +801,7 @@ func TestDeletion(t *testing.T) {
 			corev1.Container{Name: "slow", Image: shell, Args: []string{"-c", deaf}})
 		f.create(pod)
 		f.awaitReady("probed-0")
+		f.trapping("probed-0", "slow")
 		f.remove("probed-0", int64(10*patience.Seconds()))
 		unready := f.awaitPod("probed-0", "is not ready", func(p *corev1.Pod) bool { return !ready(p) })
 		require.NotNil(t, unready.Status.ContainerStatuses[0].State.Running)
@@ -838,7 +874,7 @@ func (f *fixture) forced(t *testing.T, want []string) {
 	f.create(shellPod("force-0", deaf, with(claim("force"), "/data"),
 		func(p *corev1.Pod) { *p.Spec.TerminationGracePeriodSeconds = 3 }))
 	first := f.awaitReady("force-0")
-	pid := f.pid("force-0", "main")
+	pid := f.trapping("force-0", "main")
 	f.remove("force-0", 0)
 	f.awaitGone("force-0", first.UID)
 	require.True(t, alive(pid), "the object is gone, the process is not")
@@ -1205,7 +1241,7 @@ func TestCloseLeavesNoProcessAndTellsTheAPIServerNothing(t *testing.T) {
 	f := setUp(t)
 	f.create(shellPod("main-0", deaf))
 	pod := f.awaitReady("main-0")
-	pid := f.pid("main-0", "main")
+	pid := f.trapping("main-0", "main")
 	f.remove("main-0", 60)
 	require.NoError(t, f.agent.Close(t.Context()))
 	require.False(t, alive(pid))
