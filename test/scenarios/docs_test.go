@@ -227,7 +227,10 @@ func (o outcome) rolledByQuorate(t *testing.T, s *scene) {
 	require.Equal(t, o.order, granted, "who was removed, and whose removal sidecars have asked for")
 }
 
-// haveSidecars: every pod has the container quorate, or none has.
+// tokenPath is where programs look for the token of their ServiceAccount.
+const tokenPath = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+// haveSidecars: every pod has the container quorate, and no other has the token of the account. Or none has it.
 func (s *scene) haveSidecars(ctx context.Context, t *testing.T, want bool) {
 	t.Helper()
 	pods, err := s.ListPods(ctx)
@@ -238,6 +241,15 @@ func (s *scene) haveSidecars(ctx context.Context, t *testing.T, want bool) {
 			return c.Name == "quorate"
 		})
 		require.Equal(t, want, has, "%s has a container quorate", pods[i].Name)
+		var tokens []string
+		for _, c := range pods[i].Spec.Containers {
+			if slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == tokenPath }) {
+				tokens = append(tokens, c.Name)
+			}
+		}
+		if want {
+			require.Equal(t, []string{"quorate"}, tokens, "who has the account's token in %s", pods[i].Name)
+		}
 		require.Empty(t, pods[i].Annotations["quorate.dev/fenced"])
 	}
 }
