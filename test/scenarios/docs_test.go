@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -71,6 +72,37 @@ func TestOperationsTellsOfNoCommandThatIsNotRun(t *testing.T) {
 	told := lines("docs/operations.md", "console")
 	require.NotEmpty(t, told)
 	require.Subset(t, lines(gettingStarted, "sh"), told)
+}
+
+// Who reads why it is safe wants to see the tests that show it.
+func TestEveryTestThatSafetyNamesIsThere(t *testing.T) {
+	t.Parallel()
+	root, err := build.Root()
+	require.NoError(t, err)
+	page, err := os.ReadFile(filepath.Join(root, "docs", "safety.md"))
+	require.NoError(t, err)
+	there := map[string]bool{}
+	function := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && strings.HasPrefix(entry.Name(), ".") && path != root:
+			return fs.SkipDir
+		case !strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		for _, f := range function.FindAllStringSubmatch(string(text), -1) {
+			there[f[1]] = true
+		}
+		return err
+	}))
+	named := regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(string(page), -1)
+	require.NotEmpty(t, named)
+	for _, name := range named {
+		require.True(t, there[name[1]], "docs/safety.md names %s, which is no test", name[1])
+	}
 }
 
 // What people do by the page is done as it stands there, with the real kubectl and etcdctl,
