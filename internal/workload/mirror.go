@@ -81,6 +81,7 @@ func (w Watch) Keep(ctx context.Context) {
 				w.Into.ended(by)
 			}
 		case expired(err):
+			pause = reopening()
 			opts.ResourceVersion = ""
 		case ctx.Err() == nil:
 			w.Failed(err)
