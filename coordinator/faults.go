@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"sync"
 	"time"
 
@@ -85,12 +86,19 @@ func (f *sharedFaults) note(log *logrus.Entry, what string, err error) {
 	f.faults.note(log, what, err)
 }
 
+// admission is how a webhook and a ValidatingAdmissionPolicy say that they refuse what the Role allows. The API server
+// marks that in no other way.
+var admission = regexp.MustCompile(`denied (the )?request`)
+
 // explain adds to an error from Kubernetes what an operator can do about it.
 func explain(err error) error { return explainFor(err, "deploy/base/role.yaml") }
 
 // explainFor is explain for a permission that the named file grants.
 func explainFor(err error, grantedBy string) error {
 	switch {
+	case apierrors.IsForbidden(err) && admission.MatchString(err.Error()):
+		return fmt.Errorf("%w (the Role allows it, and the cluster's admission does not; if that is "+
+			"deploy/components/least-privilege, apply it again in the version of this sidecar)", err)
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("%w (grant it to the sidecar's ServiceAccount, see %s)", err, grantedBy)
 	case apierrors.IsUnauthorized(err):

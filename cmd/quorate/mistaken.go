@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,22 +62,19 @@ func didYouMean(word string, among []string) string {
 	return ""
 }
 
-// unknownCommand says which command somebody meant.
+// mostWrong is how many letters of a command's name may be wrong, as cobra has it.
+const mostWrong = 2
+
+// unknownCommand says which command somebody may have meant: one of nearly that name, one whose name begins so, or what
+// another tool calls by that word.
 func unknownCommand(cmd *cobra.Command, word string) error {
-	var names []string
-	meant := ""
-	for _, c := range cmd.Commands() {
-		if slices.Contains(c.SuggestFor, strings.ToLower(word)) { // Another tool's word for it.
-			meant = c.Name()
-		}
-		if c.IsAvailableCommand() {
-			names = append(names, c.Name())
-		}
-	}
-	if meant = cmp.Or(meant, nearest(word, names)); meant == "" {
+	cmd.SuggestionsMinimumDistance = mostWrong
+	meant := slices.Compact(cmd.SuggestionsFor(word))
+	if len(meant) == 0 {
 		return badInput{fmt.Errorf("unknown command %q; see %s --help", word, cmd.CommandPath())}
 	}
-	return badInput{fmt.Errorf("unknown command %q; did you mean %s %s?", word, cmd.CommandPath(), meant)}
+	return badInput{fmt.Errorf("unknown command %q; did you mean %s %s?", word, cmd.CommandPath(),
+		strings.Join(meant, " or "+cmd.CommandPath()+" "))}
 }
 
 // badFlag says what is wrong with a flag, in the words in which every other bad value is told.

@@ -22,6 +22,10 @@ var wrongUsages = []struct {
 }{
 	{name: "a verb near a real one", args: "staus etcd-main", code: 2, says: "did you mean quorate status?"},
 	{name: "a verb of kubectl", args: "get etcd-main", code: 2, says: "did you mean quorate status?"},
+	{name: "a verb that is not written to its end", args: "def etcd-main", code: 2,
+		says: "did you mean quorate defragment?"},
+	{name: "a verb near two", args: "re etcd-main", code: 2,
+		says: "did you mean quorate remove-member or quorate resume?"},
 	{name: "a verb near none", args: "frobnicate", code: 2, says: "see quorate --help"},
 	{name: "a flag near a real one", args: "status etcd-main --wacth", code: 2, says: "did you mean --watch?"},
 	{name: "a flag of another verb", args: "plan etcd-main --watch", code: 2, says: "quorate status has it"},

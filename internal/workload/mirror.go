@@ -3,6 +3,7 @@ package workload
 import (
 	"context"
 	"maps"
+	"math"
 	"sync"
 	"time"
 
@@ -10,12 +11,16 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// watchRetry is the pause before a watch that ended is opened again, so that a failing API server is
-// not flooded.
-const watchRetry = time.Second
+// reopening says how long a watch that ended waits before it is opened again: one to two seconds, and longer after every
+// failure, up to ten to twenty. When an API server ends, the watches of all clusters end in the same moment, so each
+// waits for a time of its own. The limit is low, because an idle sidecar notices a rollout by its watch alone.
+func reopening() wait.Backoff {
+	return wait.Backoff{Duration: time.Second, Factor: 2, Cap: 10 * time.Second, Jitter: 1, Steps: math.MaxInt}
+}
 
 // Watch is a watch that is kept open.
 type Watch struct {
@@ -54,6 +59,7 @@ func (w Watch) Keep(ctx context.Context) {
 	if w.Into != nil && ctx.Err() == nil {
 		by = w.Into.kept()
 	}
+	pause := reopening()
 	for again := false; ctx.Err() == nil; again = true {
 		if again && w.Into != nil && !w.Into.goesOn(by) {
 			opts.ResourceVersion = ""
@@ -61,6 +67,7 @@ func (w Watch) Keep(ctx context.Context) {
 		events, err := w.Open(ctx, opts)
 		switch {
 		case err == nil:
+			pause = reopening()
 			watching, end := context.WithCancel(ctx)
 			if w.Into != nil {
 				w.Into.opened(by, opts.ResourceVersion != "", end)
@@ -74,11 +81,12 @@ func (w Watch) Keep(ctx context.Context) {
 				w.Into.ended(by)
 			}
 		case expired(err):
+			pause = reopening()
 			opts.ResourceVersion = ""
 		case ctx.Err() == nil:
 			w.Failed(err)
 		}
-		retry := time.NewTimer(watchRetry)
+		retry := time.NewTimer(pause.Step())
 		select {
 		case <-ctx.Done():
 		case <-retry.C:

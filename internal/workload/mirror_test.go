@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +17,9 @@ import (
 
 	"github.com/quorate/quorate/internal/workload"
 )
+
+// reopened is after the longest pause before a watch that was open is opened again.
+const reopened = 2*time.Second + time.Millisecond
 
 // mirrored is a mirror whose watch is open, and the API that the watch is opened at.
 func mirrored(t *testing.T, single bool) (*workload.Mirror[*corev1.Pod], *api) {
@@ -213,7 +217,7 @@ func TestAWatchGoesOnWhereItEnded(t *testing.T) {
 				synctest.Wait()
 				opened[0].Stop()
 				shows(t, m, false, nil) // Nobody knows while it is not open.
-				<-time.After(time.Second)
+				<-time.After(reopened)
 				synctest.Wait()
 				if _, asked = a.watching(); len(asked) != 2 || asked[1].ResourceVersion != tc.at {
 					t.Fatalf("watches %+v, want one at %q", asked, tc.at)
@@ -378,7 +382,7 @@ func TestAWatchDoesNotGoOnWhereAnAPIServerThatCountsAnewIsYetToCome(t *testing.T
 		synctest.Wait()
 		m.Read(m.Begin(), "500")
 		m.Read(m.Begin(), "501")
-		<-time.After(time.Second)
+		<-time.After(reopened)
 		synctest.Wait()
 		if _, asked := a.watching(); len(asked) != 2 || asked[1].ResourceVersion != "" {
 			t.Errorf("watches %+v, want the second one to begin anew", asked)
@@ -408,6 +412,73 @@ func TestAWatchBeginsAnewIfTheAPIServerTurnsOutToCountAnewWhileItIsOpened(t *tes
 		if _, asked := a.watching(); len(asked) != 3 || asked[1].ResourceVersion != "1001" ||
 			asked[2].ResourceVersion != "" {
 			t.Errorf("watches %+v, want the third one to begin anew", asked)
+		}
+	})
+}
+
+// When an API server ends, all watches end in the same moment. If all came back in the same moment too, and again every
+// second, they would keep it from coming back.
+func TestAThousandWatchesDoNotComeBackInTheSameMoment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const watches, outage, longest = 1000, time.Minute, 20 * time.Second
+		var mu sync.Mutex
+		away, open := false, map[*watch.FakeWatcher]bool{}
+		began, attempts := time.Now(), map[time.Duration]int{} // For each hundredth of a second.
+		ctx, cancel := context.WithCancel(t.Context())
+		var keeping sync.WaitGroup
+		for range watches {
+			keeping.Go(func() {
+				workload.Watch{
+					Open: func(context.Context, metav1.ListOptions) (watch.Interface, error) {
+						mu.Lock()
+						defer mu.Unlock()
+						attempts[time.Since(began).Truncate(10*time.Millisecond)]++
+						if away {
+							return nil, errors.New("connection refused")
+						}
+						w := watch.NewFake()
+						open[w] = true
+						return w, nil
+					},
+					Told: func(watch.Event) {}, Failed: func(error) {},
+				}.Keep(ctx)
+			})
+		}
+		defer func() { cancel(); keeping.Wait() }()
+		synctest.Wait()
+		mu.Lock()
+		ended := open
+		away, open, attempts = true, map[*watch.FakeWatcher]bool{}, map[time.Duration]int{}
+		mu.Unlock()
+		if len(ended) != watches {
+			t.Fatalf("%d watches are open", len(ended))
+		}
+		for w := range ended {
+			w.Stop()
+		}
+		<-time.After(outage)
+		mu.Lock()
+		all := 0
+		for _, n := range attempts {
+			all += n
+		}
+		away = false
+		mu.Unlock()
+		<-time.After(longest)
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		if len(open) != watches {
+			t.Errorf("%d watches are open %s after the API server is back, want all", len(open), longest)
+		}
+		for at, n := range attempts {
+			if n > watches/20 { // Ten come on an average in the first second, and one or two later.
+				t.Errorf("%d watches are opened in the hundredth of a second after %s", n, at)
+			}
+		}
+		if each := float64(all) / watches; each < 4 || each > 9 {
+			t.Errorf("each is tried %.1f times while the API server is away for %s, want fewer from failure to failure",
+				each, outage)
 		}
 	})
 }

@@ -335,7 +335,7 @@ func TestAWatchOfANodeTellsOfCordonsAndTaintsOnly(t *testing.T) {
 			}
 		}
 		opened[0].Stop()
-		<-time.After(time.Second)
+		<-time.After(reopened)
 		synctest.Wait()
 		opened, _ = a.watching()
 		opened[1].Add(node())

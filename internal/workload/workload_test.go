@@ -195,7 +195,7 @@ func TestWatches(t *testing.T) {
 				if opened, _ = a.watching(); len(opened) != 1 {
 					t.Error("a watch that ended was opened again in less than a second")
 				}
-				<-time.After(time.Nanosecond)
+				<-time.After(reopened)
 				synctest.Wait()
 				if opened, _ = a.watching(); len(opened) != 2 {
 					t.Fatalf("%d watches were opened, want 2", len(opened))
@@ -301,16 +301,17 @@ func (b budgetsWatch) Watch(context.Context, metav1.ListOptions) (watch.Interfac
 func TestAWatchThatCannotBeOpenedIsReportedAndTriedAgainUntilItsContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &api{watchErr: errors.New("connection refused")}
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second+time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		var reported []error
 		newView(a).WatchSet(ctx, func() { t.Error("nothing was reported") },
 			func(err error) { reported = append(reported, err) })
-		if _, asked := a.watching(); len(asked) != 11 {
-			t.Errorf("%d attempts in ten seconds, want 11", len(asked))
+		_, asked := a.watching()
+		if len(asked) < 6 || len(asked) > 9 {
+			t.Errorf("%d attempts in a minute, want 6 to 9, fewer from failure to failure", len(asked))
 		}
-		if len(reported) != 11 || !errors.Is(reported[0], a.watchErr) {
-			t.Errorf("reported %v, want each of 11 attempts with %v", reported, a.watchErr)
+		if len(reported) != len(asked) || !errors.Is(reported[0], a.watchErr) {
+			t.Errorf("reported %v, want each of %d attempts with %v", reported, len(asked), a.watchErr)
 		}
 	})
 }

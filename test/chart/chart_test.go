@@ -41,6 +41,7 @@ var values = []struct {
 	{"least", "statefulSet: etcd-main"},
 	{"druid", "statefulSet: etcd-main\npromoteCurrentRevision: true"},
 	{"nodes", "statefulSet: etcd-main\nreadNodes: true"},
+	{"least-privilege", "statefulSet: etcd-main\nleastPrivilege: {enabled: true}"},
 	{"everything", `
 statefulSet: etcd-main
 members: 3
@@ -48,6 +49,7 @@ serviceAccount: {name: etcd-account, create: true}
 podDisruptionBudget: {create: true, matchLabels: {app: etcd-main}}
 readNodes: true
 promoteCurrentRevision: true
+leastPrivilege: {enabled: true}
 people: {create: true, viewers: [support], operators: [oncall]}
 networkPolicy:
   create: true
@@ -134,19 +136,24 @@ func TestTheChartGrantsWhatTheKustomizationDoes(t *testing.T) {
 		}
 		same(t, tc.folder, rightsIn(t, rendered(t, tc.values)), rightsIn(t, string(text)))
 	}
-	nodes, err := os.ReadFile(filepath.Join(deploy, "components", "nodes", "access.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	// What is for the whole cluster.
 	cluster := func(text string) (found []map[string]any) {
 		for _, o := range rightsIn(t, text) {
-			if strings.HasPrefix(o["kind"].(string), "Cluster") {
+			if kind := o["kind"].(string); strings.HasPrefix(kind, "Cluster") || strings.HasPrefix(kind, "Validating") {
 				found = append(found, o)
 			}
 		}
 		return found
 	}
-	same(t, "components/nodes", cluster(rendered(t, "nodes")), cluster(string(nodes)))
+	for _, tc := range []struct{ values, file string }{
+		{"nodes", "nodes/access.yaml"}, {"least-privilege", "least-privilege/policy.yaml"},
+	} {
+		text, err := os.ReadFile(filepath.Join(deploy, "components", tc.file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, "components/"+tc.file, cluster(rendered(t, tc.values)), cluster(string(text)))
+	}
 }
 
 // same compares objects without the labels that Helm wants.
@@ -170,7 +177,7 @@ func same(t *testing.T, what string, ours, theirs []map[string]any) {
 	}
 }
 
-// rightsIn are the objects that grant something.
+// rightsIn are the objects that grant something, or limit what is granted.
 func rightsIn(t *testing.T, text string) (found []map[string]any) {
 	t.Helper()
 	for doc := range strings.SplitSeq(text, "\n---\n") {
@@ -178,7 +185,8 @@ func rightsIn(t *testing.T, text string) (found []map[string]any) {
 		if err := yaml.Unmarshal([]byte(doc), &o); err != nil {
 			t.Fatal(err)
 		}
-		if version, _ := o["apiVersion"].(string); strings.HasPrefix(version, "rbac.") {
+		version, _ := o["apiVersion"].(string)
+		if strings.HasPrefix(version, "rbac.") || strings.HasPrefix(version, "admissionregistration.") {
 			found = append(found, o)
 		}
 	}

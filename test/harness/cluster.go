@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,10 +16,13 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
 
 	"github.com/quorate/quorate/test/harness/pki"
@@ -118,12 +122,39 @@ func (e *Env) grant(ctx context.Context, s Spec) error {
 	rbac, create := e.Client.RbacV1(), metav1.CreateOptions{}
 	_, rerr := rbac.Roles(Namespace).Create(ctx, shipped.role, create)
 	_, berr := rbac.RoleBindings(Namespace).Create(ctx, shipped.binding, create)
-	if shipped.clusterRole == nil {
-		return errors.Join(rerr, berr)
+	errs := []error{rerr, berr}
+	if shipped.clusterRole != nil {
+		_, rerr = rbac.ClusterRoles().Create(ctx, shipped.clusterRole, create)
+		_, berr = rbac.ClusterRoleBindings().Create(ctx, shipped.clusterBinding, create)
+		errs = append(errs, rerr, berr)
 	}
-	_, crerr := rbac.ClusterRoles().Create(ctx, shipped.clusterRole, create)
-	_, cberr := rbac.ClusterRoleBindings().Create(ctx, shipped.clusterBinding, create)
-	return errors.Join(rerr, berr, crerr, cberr)
+	if shipped.policy != nil {
+		errs = append(errs, e.limit(ctx, s, shipped))
+	}
+	return errors.Join(errs...)
+}
+
+// limit applies the policy that Quorate ships for the sidecars, and waits until it is in force.
+func (e *Env) limit(ctx context.Context, s Spec, shipped *rights) error {
+	admission := e.Client.AdmissionregistrationV1()
+	create := metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}
+	_, perr := admission.ValidatingAdmissionPolicies().Create(ctx, shipped.policy, create)
+	_, berr := admission.ValidatingAdmissionPolicyBindings().Create(ctx, shipped.policyBinding, create)
+	if err := errors.Join(perr, berr); err != nil {
+		return err
+	}
+	config := e.Plane.AdminConfig()
+	config.Impersonate = rest.ImpersonationConfig{UserName: serviceAccountUser(s.Name)}
+	sidecar, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	another := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "policy-probe"}}
+	return waitFor(ctx, "the policy "+shipped.policy.Name+" is in force", func(ctx context.Context) (bool, string) {
+		_, err := sidecar.CoordinationV1().Leases(Namespace).Create(ctx, another,
+			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err != nil && strings.Contains(err.Error(), shipped.policy.Name), fmt.Sprint(err)
+	})
 }
 
 func clientTLS(ca *pki.CA, secrets map[string][]byte) (*tls.Config, error) {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/api/resmap"
@@ -81,6 +82,9 @@ type rights struct {
 	binding        *rbacv1.RoleBinding
 	clusterRole    *rbacv1.ClusterRole
 	clusterBinding *rbacv1.ClusterRoleBinding
+	// policy and policyBinding are what more than RBAC limits them, nil without a component that has them.
+	policy        *admissionregistrationv1.ValidatingAdmissionPolicy
+	policyBinding *admissionregistrationv1.ValidatingAdmissionPolicyBinding
 }
 
 // rules are those of all Roles.
@@ -113,7 +117,8 @@ func access(name string, components ...string) (*rights, error) {
 func parseAccess(text string) (*rights, error) {
 	r := &rights{}
 	into := map[string]any{"Role": &r.role, "RoleBinding": &r.binding, "ClusterRole": &r.clusterRole,
-		"ClusterRoleBinding": &r.clusterBinding}
+		"ClusterRoleBinding": &r.clusterBinding, "ValidatingAdmissionPolicy": &r.policy,
+		"ValidatingAdmissionPolicyBinding": &r.policyBinding}
 	for _, document := range strings.Split(text, "\n---\n") {
 		var kind struct{ Kind string }
 		if err := yaml.Unmarshal([]byte(document), &kind); err != nil {
@@ -128,8 +133,10 @@ func parseAccess(text string) (*rights, error) {
 			return nil, fmt.Errorf("deploy/: %s: %w", kind.Kind, err)
 		}
 	}
-	if r.role == nil || r.binding == nil || (r.clusterRole == nil) != (r.clusterBinding == nil) {
-		return nil, errors.New("deploy/: expected a Role and a RoleBinding, and a ClusterRole only with a binding")
+	if r.role == nil || r.binding == nil || (r.clusterRole == nil) != (r.clusterBinding == nil) ||
+		(r.policy == nil) != (r.policyBinding == nil) {
+		return nil, errors.New("deploy/: expected a Role and a RoleBinding, and a ClusterRole or a policy only with a " +
+			"binding")
 	}
 	return r, nil
 }

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -19,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/kustomize/kyaml/resid"
 	"sigs.k8s.io/yaml"
 
@@ -43,6 +45,8 @@ func TestWhatIsShippedCanBeBuiltAndIsOfOneName(t *testing.T) {
 			[]string{promote}, promoting},
 		{"the base, reading nodes: one rule more, of the whole cluster", "etcd-main", "base", []string{"nodes"},
 			append(slices.Clone(base), "/nodes get,watch []")},
+		{"the base, with the policy that limits the account more: the same rules", "etcd-main", "base",
+			[]string{"least-privilege"}, base},
 		{"for etcd-druid: the same, promoting the revision", "etcd-main", "druid/access", nil, promoting},
 		{"the example for another StatefulSet: the base in every word, but for the name", "etcd-events",
 			"overlays/etcd-events", nil, renamed(base)},
@@ -224,6 +228,30 @@ func TestTheSidecarOfThePatchKnowsItsFlagsAndJoinsThePod(t *testing.T) {
 	}
 }
 
+// The account may remove the cluster's pods, so its token is for Quorate alone.
+func TestOnlyTheSidecarOfThePatchHasTheToken(t *testing.T) {
+	_, set := patched(t)
+	pod := set.Spec.Template.Spec
+	require.False(t, *cmp.Or(pod.AutomountServiceAccountToken, ptr.To(true)), "Kubernetes gives it to every container")
+	var volume *corev1.Volume
+	for i, v := range pod.Volumes {
+		if v.Name == "quorate-token" {
+			volume = &pod.Volumes[i]
+		}
+	}
+	require.NotNil(t, volume)
+	require.NotNil(t, volume.Projected)
+	have := map[string][]string{}
+	for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
+		for _, m := range c.VolumeMounts {
+			if m.Name == volume.Name {
+				have[c.Name] = append(have[c.Name], m.MountPath)
+			}
+		}
+	}
+	require.Equal(t, map[string][]string{"quorate": {"/var/run/secrets/kubernetes.io/serviceaccount"}}, have)
+}
+
 // granted are the rules of what is built, one a line, after everything else about it has
 // been checked against the StatefulSet's name.
 func granted(t *testing.T, set, folder string, components ...string) []string {
@@ -250,6 +278,11 @@ func granted(t *testing.T, set, folder string, components ...string) []string {
 			r.clusterBinding.RoleRef)
 		require.Equal(t, []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: set, Namespace: shippedNamespace}},
 			r.clusterBinding.Subjects)
+	}
+	if r.policy != nil {
+		const name = "garden-etcd-main-quorate"
+		require.Equal(t, []string{name, name, name},
+			[]string{r.policy.Name, r.policyBinding.Name, r.policyBinding.Spec.PolicyName})
 	}
 	return lines(r.rules())
 }

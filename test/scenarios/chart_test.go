@@ -33,7 +33,7 @@ func TestARealAPIServerTakesTheChartsObjectsAndGrantsNoMore(t *testing.T) {
 	all = slices.DeleteFunc(all, func(o *unstructured.Unstructured) bool {
 		return strings.HasPrefix(o.GetAPIVersion(), "monitoring.coreos.com/")
 	})
-	require.Len(t, all, 12)
+	require.Len(t, all, 14)
 	require.NoError(t, objects.Create(ctx, env.Plane.AdminConfig(), harness.Namespace, all...))
 	defer func() {
 		require.NoError(t, objects.Delete(context.WithoutCancel(ctx), env.Plane.AdminConfig(), harness.Namespace,

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -71,6 +72,37 @@ func TestOperationsTellsOfNoCommandThatIsNotRun(t *testing.T) {
 	told := lines("docs/operations.md", "console")
 	require.NotEmpty(t, told)
 	require.Subset(t, lines(gettingStarted, "sh"), told)
+}
+
+// Who reads why it is safe wants to see the tests that show it.
+func TestEveryTestThatSafetyNamesIsThere(t *testing.T) {
+	t.Parallel()
+	root, err := build.Root()
+	require.NoError(t, err)
+	page, err := os.ReadFile(filepath.Join(root, "docs", "safety.md"))
+	require.NoError(t, err)
+	there := map[string]bool{}
+	function := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && strings.HasPrefix(entry.Name(), ".") && path != root:
+			return fs.SkipDir
+		case !strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		for _, f := range function.FindAllStringSubmatch(string(text), -1) {
+			there[f[1]] = true
+		}
+		return err
+	}))
+	named := regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(string(page), -1)
+	require.NotEmpty(t, named)
+	for _, name := range named {
+		require.True(t, there[name[1]], "docs/safety.md names %s, which is no test", name[1])
+	}
 }
 
 // What people do by the page is done as it stands there, with the real kubectl and etcdctl,
@@ -227,7 +259,10 @@ func (o outcome) rolledByQuorate(t *testing.T, s *scene) {
 	require.Equal(t, o.order, granted, "who was removed, and whose removal sidecars have asked for")
 }
 
-// haveSidecars: every pod has the container quorate, or none has.
+// tokenPath is where programs look for the token of their ServiceAccount.
+const tokenPath = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+// haveSidecars: every pod has the container quorate, and no other has the token of the account. Or none has it.
 func (s *scene) haveSidecars(ctx context.Context, t *testing.T, want bool) {
 	t.Helper()
 	pods, err := s.ListPods(ctx)
@@ -238,6 +273,15 @@ func (s *scene) haveSidecars(ctx context.Context, t *testing.T, want bool) {
 			return c.Name == "quorate"
 		})
 		require.Equal(t, want, has, "%s has a container quorate", pods[i].Name)
+		var tokens []string
+		for _, c := range pods[i].Spec.Containers {
+			if slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == tokenPath }) {
+				tokens = append(tokens, c.Name)
+			}
+		}
+		if want {
+			require.Equal(t, []string{"quorate"}, tokens, "who has the account's token in %s", pods[i].Name)
+		}
 		require.Empty(t, pods[i].Annotations["quorate.dev/fenced"])
 	}
 }

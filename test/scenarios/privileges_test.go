@@ -356,6 +356,10 @@ func TestATokenOfASidecarReachesNothingButItsOwn(t *testing.T) {
 			_, err := sidecar.CoreV1().Secrets(harness.Namespace).Get(ctx, "own-tls", metav1.GetOptions{})
 			return err
 		}},
+		{"config maps cannot be read", false, func() error {
+			_, err := sidecar.CoreV1().ConfigMaps(harness.Namespace).Get(ctx, "own-kube", metav1.GetOptions{})
+			return err
+		}},
 		{"its Role cannot be widened", false, func() error {
 			_, err := sidecar.RbacV1().Roles(harness.Namespace).
 				Update(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "own-quorate"}}, metav1.UpdateOptions{})

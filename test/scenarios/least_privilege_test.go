@@ -1,0 +1,202 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/quorate/quorate/test/harness"
+)
+
+// Quorate does all that it does under the policy: it evicts, deletes, fences, hands over, makes its record anew, and
+// counts its events.
+func TestARolloutIsTheSameUnderThePolicyOfLeastPrivilege(t *testing.T) {
+	t.Parallel()
+	ctx, s := newCluster(t, harness.Loopback, harness.Spec{Name: "least", PlainText: true,
+		Components: []string{"least-privilege"}})
+	s.rollsOneAtATime(ctx)
+	s.forget(ctx) // All pods are fenced, and the Lease is created.
+	s.deleting(ctx)
+	s.touch(ctx, "by deletions")
+	s.complete(ctx)
+	s.evicting(ctx)
+	s.tellOverrides(ctx)
+	s.tellOverridesAgain(ctx)
+	s.letGo(ctx)
+	s.complete(ctx)
+	for _, e := range s.journal.Entries() {
+		require.NotContains(t, e.Error, "ValidatingAdmissionPolicy", "%s", e.Message)
+	}
+}
+
+// Asked of the API server itself, with a token that it has issued: what RBAC grants is refused by the policy, unless
+// Quorate needs it. Other accounts with the same Role are not affected.
+func TestATokenOfASidecarChangesNothingOfAPodButOneAnnotation(t *testing.T) {
+	t.Parallel()
+	ctx, s := newCluster(t, harness.Loopback, harness.Spec{Name: "limited", Replicas: 1, PlainText: true,
+		Components: []string{"least-privilege"}})
+	const pod, stray, foreign = "limited-0", "limited-1", "of-another-program"
+	s.touch(ctx, "so that there is an annotation, and a record")
+	s.complete(ctx)
+	pods := s.env.Client.CoreV1().Pods(harness.Namespace)
+	// Its name is on the Role, but no StatefulSet owns it.
+	_, err := pods.Create(ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: stray},
+		Spec: corev1.PodSpec{
+			NodeSelector: map[string]string{"no": "node"},
+			Containers:   []corev1.Container{{Name: "etcd", Image: harness.Etcd35}},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	defer func() {
+		require.NoError(t, pods.Delete(context.WithoutCancel(ctx), stray, metav1.DeleteOptions{}))
+	}()
+	events := s.env.Client.CoreV1().Events(harness.Namespace)
+	event := func(name, component string) *corev1.Event {
+		return &corev1.Event{
+			ObjectMeta:     metav1.ObjectMeta{Name: name, Namespace: harness.Namespace},
+			InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: pod, Namespace: harness.Namespace},
+			Source:         corev1.EventSource{Component: component},
+		}
+	}
+	for _, e := range []*corev1.Event{event(foreign, "kubelet"), event("limited-own", "quorate")} {
+		_, err = events.Create(ctx, e, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	// Whatever another Role may grant the account one day.
+	s.grantMore(ctx, "limited-more", rbacv1.PolicyRule{APIGroups: []string{""},
+		Resources: []string{"pods/status", "pods/ephemeralcontainers", "pods/resize"}, Verbs: []string{"patch"}})
+	require.NoError(t, s.CreateServiceAccount(ctx, "limited-host", "patch", "delete", "create"))
+
+	sidecar, err := s.As(ctx, "limited")
+	require.NoError(t, err)
+	host, err := s.As(ctx, "limited-host")
+	require.NoError(t, err)
+	dryRun := []string{metav1.DryRunAll}
+	patch := func(kind types.PatchType, text string, subresources ...string) func() error {
+		return func() error {
+			_, err := sidecar.CoreV1().Pods(harness.Namespace).Patch(ctx, pod, kind, []byte(text),
+				metav1.PatchOptions{DryRun: dryRun}, subresources...)
+			return err
+		}
+	}
+	remove := func(name string, grace int64) func() error {
+		return func() error {
+			return sidecar.CoreV1().Pods(harness.Namespace).Delete(ctx, name, metav1.DeleteOptions{DryRun: dryRun,
+				GracePeriodSeconds: &grace})
+		}
+	}
+	evict := func(grace int64) func() error {
+		return func() error {
+			return sidecar.PolicyV1().Evictions(harness.Namespace).Evict(ctx, eviction(pod,
+				&metav1.DeleteOptions{DryRun: dryRun, GracePeriodSeconds: &grace}))
+		}
+	}
+	count := func(name string) func() error {
+		return func() error {
+			_, err := sidecar.CoreV1().Events(harness.Namespace).Patch(ctx, name, types.MergePatchType,
+				[]byte(`{"count":2}`), metav1.PatchOptions{DryRun: dryRun})
+			return err
+		}
+	}
+	create := func(name string) func() error {
+		return func() error {
+			_, err := sidecar.CoordinationV1().Leases(harness.Namespace).Create(ctx,
+				&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{DryRun: dryRun})
+			return err
+		}
+	}
+	const merge, smart = types.MergePatchType, types.StrategicMergePatchType
+	const onlyFenced = "no annotation of a pod but quorate.dev/fenced"
+	for _, tc := range []struct {
+		name string
+		do   func() error
+		// refused are the policy's words, empty where it lets it pass.
+		refused string
+	}{
+		{"its annotation", patch(merge, `{"metadata":{"annotations":{"quorate.dev/fenced":"epoch 7"}}}`), ""},
+		{"nothing at all", patch(merge, `{}`), ""},
+		{"another annotation", patch(merge, `{"metadata":{"annotations":{"tried":"yes"}}}`), onlyFenced},
+		{"another annotation beside its own", patch(merge,
+			`{"metadata":{"annotations":{"quorate.dev/fenced":"epoch 7","tried":"yes"}}}`), onlyFenced},
+		{"another annotation is removed", patch(merge, `{"metadata":{"annotations":{"touched":null}}}`), onlyFenced},
+		{"another annotation is replaced", patch(merge, `{"metadata":{"annotations":{"touched":"by me"}}}`), onlyFenced},
+		{"all annotations are removed", patch(merge, `{"metadata":{"annotations":null}}`), onlyFenced},
+		{"a new label", patch(merge, `{"metadata":{"labels":{"tried":"yes"}}}`), "no labels, owners or finalizers"},
+		{"a label that the StatefulSet selects", patch(merge,
+			`{"metadata":{"labels":{"app.kubernetes.io/name":"another"}}}`), "no labels, owners or finalizers"},
+		{"a finalizer", patch(merge, `{"metadata":{"finalizers":["example.com/kept"]}}`),
+			"no labels, owners or finalizers"},
+		{"no owner", patch(merge, `{"metadata":{"ownerReferences":null}}`), "no labels, owners or finalizers"},
+		{"an image", patch(smart, `{"spec":{"containers":[{"name":"etcd","image":"evil"}]}}`),
+			"no pod's specification"},
+		{"a toleration", patch(smart, `{"spec":{"tolerations":[{"key":"tried","operator":"Exists"}]}}`),
+			"no pod's specification"},
+		{"a deadline", patch(merge, `{"spec":{"activeDeadlineSeconds":1}}`), "no pod's specification"},
+		{"the status", patch(merge, `{"status":{"message":"tried"}}`, "status"), "no pod's specification"},
+		{"an ephemeral container", patch(smart,
+			`{"spec":{"ephemeralContainers":[{"name":"tried","image":"evil"}]}}`, "ephemeralcontainers"),
+			"no pod's specification"},
+		{"its pod is deleted", remove(pod, 1), ""},
+		{"its pod is deleted by force", remove(pod, 0), "with a grace period of 0"},
+		{"its pod is evicted", evict(1), ""},
+		{"its pod is evicted by force", evict(0), "with a grace period of 0"},
+		{"a pod of nobody with such a name is deleted", remove(stray, 1), "that does not belong to the StatefulSet limited"},
+		{"its own event is counted", count("limited-own"), ""},
+		{"another one's event is counted", count(foreign), "no event of others"},
+		{"the record is created", create(s.RecordName()), ""},
+		{"another Lease is created", create(foreign), "no Lease but quorate-limited"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			err := tc.do()
+			switch {
+			case tc.refused != "":
+				require.True(t, apierrors.IsForbidden(err), "%v", err)
+				require.ErrorContains(t, err, "ValidatingAdmissionPolicy 'default-limited-quorate'")
+				require.ErrorContains(t, err, tc.refused)
+			case err != nil:
+				require.True(t, apierrors.IsAlreadyExists(err), "%v", err)
+			}
+		})
+	}
+	t.Run("whoever else has the Role is not limited", func(t *testing.T) {
+		_, err := host.CoreV1().Pods(harness.Namespace).Patch(ctx, pod, merge,
+			[]byte(`{"metadata":{"labels":{"tried":"yes"}}}`), metav1.PatchOptions{DryRun: dryRun})
+		require.NoError(t, err)
+	})
+	t.Run("the API server finds no fault with the policy itself", func(t *testing.T) {
+		policies := s.env.Client.AdmissionregistrationV1().ValidatingAdmissionPolicies()
+		policy, err := policies.Get(ctx, "default-limited-quorate", metav1.GetOptions{})
+		require.NoError(t, err)
+		if checked := policy.Status.TypeChecking; checked != nil {
+			var all []string
+			for _, w := range checked.ExpressionWarnings {
+				all = append(all, fmt.Sprintf("%s: %s", w.FieldRef, w.Warning))
+			}
+			require.Empty(t, all, strings.Join(all, "\n"))
+		}
+	})
+}
+
+// grantMore gives the sidecars' account one more Role.
+func (s *scene) grantMore(ctx context.Context, name string, rules ...rbacv1.PolicyRule) {
+	s.t.Helper()
+	meta := metav1.ObjectMeta{Name: name}
+	_, err := s.env.Client.RbacV1().Roles(harness.Namespace).Create(ctx, &rbacv1.Role{ObjectMeta: meta, Rules: rules},
+		metav1.CreateOptions{})
+	require.NoError(s.t, err)
+	_, err = s.env.Client.RbacV1().RoleBindings(harness.Namespace).Create(ctx, &rbacv1.RoleBinding{
+		ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: s.Spec.Name, Namespace: harness.Namespace}},
+	}, metav1.CreateOptions{})
+	require.NoError(s.t, err)
+}
