@@ -96,8 +96,8 @@ func silentOf(m rollout.Membership) (silent []rollout.Member) {
 
 // unheard says why too little came from etcd for a decision, or returns nil: no member has answered, or only those that
 // a port-forward leads to, and not every member has one. A member that could have been asked and is silent is a fact.
-// The command is called so.
-func unheard(called string, o *options.Client, cfg coordinator.Config, pods []*corev1.Pod, etcd rollout.Membership,
+// The program is called so, and verb is the command of it that asks, with its own flags.
+func unheard(called, verb string, o *options.Client, cfg coordinator.Config, pods []*corev1.Pod, etcd rollout.Membership,
 	failure error) *report.NotAsked {
 	n := &report.NotAsked{}
 	silent := silentOf(etcd)
@@ -124,24 +124,24 @@ func unheard(called string, o *options.Client, cfg coordinator.Config, pods []*c
 	for i := range n.Details { // What gRPC says before the reason.
 		n.Details[i] = strings.Replace(n.Details[i], "transport: Error while dialing: ", "", 1)
 	}
-	n.How = waysToAsk(called, o, cfg, pods)
+	n.How = waysToAsk(called, verb, o, cfg, pods)
 	return n
 }
 
-// waysToAsk are the commands by which this plan can ask etcd.
-func waysToAsk(called string, o *options.Client, cfg coordinator.Config, pods []*corev1.Pod) (ways []report.Way) {
+// waysToAsk are the commands by which this one can ask etcd.
+func waysToAsk(called, verb string, o *options.Client, cfg coordinator.Config, pods []*corev1.Pod) (ways []report.Way) {
 	if own := ownPod(cfg, pods); own != nil {
 		if c := quorateIn(&own.Spec); c != nil && binary(c) != "" {
 			ways = append(ways, report.Way{Say: "To ask as the sidecar in this pod does",
-				Run: []string{asSidecar(cfg, own, c)}})
+				Run: []string{asSidecar(verb, cfg, own, c)}})
 		}
 	} else {
 		if p, c := reachable(pods); p != nil {
 			ways = append(ways, report.Way{Say: "To ask in a pod, as its sidecar does",
 				Run: []string{fmt.Sprintf("kubectl exec -n %s %s -c %s -- %s", p.Namespace, p.Name, c.Name,
-					asSidecar(cfg, p, c))}})
+					asSidecar(verb, cfg, p, c))}})
 		}
-		if way := forwarded(called, o, cfg, pods); len(way.Run) > 1 {
+		if way := forwarded(called, verb, o, cfg, pods); len(way.Run) > 1 {
 			ways = append(ways, way)
 		}
 	}
@@ -176,10 +176,10 @@ func binary(c *corev1.Container) string {
 	return ""
 }
 
-// asSidecar is the plan in a sidecar's container that reaches etcd as the sidecar does. A password on its command line
-// is left out.
-func asSidecar(cfg coordinator.Config, p *corev1.Pod, c *corev1.Container) string {
-	command := binary(c) + " plan"
+// asSidecar is the command in a sidecar's container that reaches etcd as the sidecar does. A password on its command
+// line is left out.
+func asSidecar(verb string, cfg coordinator.Config, p *corev1.Pod, c *corev1.Container) string {
+	command := binary(c) + " " + verb
 	if !slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == "POD_NAME" }) {
 		command += arguments(cfg)
 	}
@@ -199,8 +199,8 @@ func asSidecar(cfg coordinator.Config, p *corev1.Pod, c *corev1.Container) strin
 // firstLocalPort is that of the first pod's port-forward. It is out of the way of an etcd on this machine.
 const firstLocalPort = 23790
 
-// forwarded is a plan through a port-forward to each pod.
-func forwarded(called string, o *options.Client, cfg coordinator.Config, pods []*corev1.Pod) report.Way {
+// forwarded is the command through a port-forward to each pod.
+func forwarded(called, verb string, o *options.Client, cfg coordinator.Config, pods []*corev1.Pod) report.Way {
 	way := report.Way{Say: "To ask from here, through a port-forward to each pod"}
 	var near []string
 	encrypted := false
@@ -223,7 +223,7 @@ func forwarded(called string, o *options.Client, cfg coordinator.Config, pods []
 	if len(near) == 0 {
 		return way
 	}
-	command := called + " plan" + arguments(cfg) + " --endpoints=" + strings.Join(near, ",")
+	command := called + " " + verb + arguments(cfg) + " --endpoints=" + strings.Join(near, ",")
 	if encrypted {
 		way.Say += " (add --insecure-skip-tls-verify if the certificates do not name 127.0.0.1)"
 		command += " --cacert=" + cmp.Or(o.Etcd.CACert, "CA.crt") + " --cert=" + cmp.Or(o.Etcd.Cert, "CLIENT.crt") +

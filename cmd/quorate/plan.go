@@ -31,7 +31,7 @@ type planFlags struct {
 	self, output, now                          string
 	files                                      []string
 	memberList, endpointStatus, endpointHealth string
-	all                                        bool
+	all, assumeOnDelete                        bool
 }
 
 // basis is what a plan rests on.
@@ -45,6 +45,8 @@ type basis struct {
 	// is one.
 	reported *report.Reported
 	notAsked *report.NotAsked
+	// assumed is what the state is taken to be although it is not so.
+	assumed []rollout.Assumption
 }
 
 // looked is what was read, of Kubernetes and of etcd.
@@ -97,6 +99,12 @@ With --all it shows every step of the rollout from here, assuming that every rep
 settles and nothing else happens. It also shows everything that is known to go wrong when
 etcd's version changes, with its source, and whether it is about this rollout.
 
+With --assume-on-delete it answers "what would it do to my cluster?" before anything is
+installed, live or from files. It takes the update strategy for OnDelete, every pod for one with
+a sidecar, and a pause for lifted. If no pod is outdated, it takes every pod for outdated, as
+after a change that keeps etcd's version. The first line says what it has assumed. With --all
+it shows the whole order.
+
 Exit codes:
   0  something to do, complete, or not Quorate's to roll (idle)
   1  failure: the Kubernetes API cannot be read, or etcd was not asked. With -o json or yaml
@@ -105,7 +113,11 @@ Exit codes:
   2  bad input: a flag, a file, or what is in it
   3  holding or waiting, and it says for what (with --all: the first step)`,
 		Example: `  # What would be done next, and which guard holds it? (where etcd can be reached)
-  quorate plan -n garden etcd-main -e https://127.0.0.1:2379 --cacert=ca.crt --cert=tls.crt --key=tls.key`,
+  quorate plan -n garden etcd-main -e https://127.0.0.1:2379 --cacert=ca.crt --cert=tls.crt --key=tls.key
+
+  # What would it do to a cluster that Kubernetes rolls today?
+  quorate plan -f objects.yaml --member-list members.json \
+    --endpoint-status status.json --endpoint-health health.json --assume-on-delete --all`,
 		Args:              oneStatefulSet,
 		ValidArgsFunction: completeStatefulSet(o),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -139,6 +151,9 @@ Exit codes:
 	fs.BoolVar(&f.all, "all", false,
 		"show the whole predicted order, assuming that every replaced pod settles, and what is known about the change "+
 			"of etcd's version")
+	fs.BoolVar(&f.assumeOnDelete, "assume-on-delete", false,
+		"show what Quorate would do if it were to roll the pods: as if the strategy were OnDelete, every pod had a "+
+			"sidecar, nothing were paused, and, if no pod is outdated, all were")
 	return cmd
 }
 
@@ -165,6 +180,12 @@ func (f *planFlags) basis(cmd *cobra.Command, o *options.Client, args []string) 
 	b.state.Self = f.self
 	if seen.Last.Fresh(b.at, seen.Lease) && seen.Last.Memory.Recall(&b.state) && f.self == "" {
 		b.state.Self = seen.Last.Coordinator
+	}
+	if f.assumeOnDelete {
+		b.state, b.assumed = rollout.Adopted(b.state)
+		if without, _ := withoutQuorate(l.dump, set, o.Kubernetes.Names()); len(without) > 0 {
+			b.assumed = append(b.assumed, rollout.AssumedSidecars)
+		}
 	}
 	b.told = seen.Last.Ghosts
 	b.policy = policy(o, &seen)
@@ -216,16 +237,24 @@ func (f *planFlags) read(cmd *cobra.Command, o *options.Client, args []string) (
 	if len(cfg.Endpoints) == 0 {
 		cfg.Endpoints = []string{defaultEndpoint}
 	}
-	l.etcd, l.complaint = askEtcd(cmd.Context(), cfg, l.dump)
+	l.etcd, l.complaint = askEtcd(cmd.Context(), cfg, l.dump, f.assumeOnDelete)
 	l.notAsked = func(*appsv1.StatefulSet) *report.NotAsked {
-		return unheard(name(cmd), o, cfg, pods, l.etcd, l.complaint)
+		return unheard(name(cmd), f.verb(), o, cfg, pods, l.etcd, l.complaint)
 	}
 	return l, nil
 }
 
+// verb is the command that asks the same.
+func (f *planFlags) verb() string {
+	if f.assumeOnDelete {
+		return "plan --assume-on-delete"
+	}
+	return "plan"
+}
+
 func (f *planFlags) offline(called string, o *options.Client) (looked, error) {
 	l := looked{dump: &workload.Dump{DrainTaints: o.DrainTaints}}
-	again := called + " plan"
+	again := called + " " + f.verb()
 	for _, name := range f.files {
 		again += " -f " + name
 		if err := readObjects(name, l.dump); err != nil {
@@ -288,6 +317,10 @@ func (f *planFlags) show(w io.Writer, b basis) error {
 	}
 	first.Ghosts = report.GhostsOf(decisions[0].Assessment, b.told, b.at)
 	first.Reported = b.reported
+	first.Assumed = b.assumed
+	if set := &b.state.Set; !set.OnDelete && !set.Deleting {
+		first.Do = toAssume
+	}
 	if !decided {
 		return f.showNotAsked(w, b.notAsked, plans)
 	}
@@ -299,6 +332,9 @@ func (f *planFlags) show(w io.Writer, b basis) error {
 	}
 	return nil
 }
+
+// toAssume is what somebody does who wants to see what Quorate would do to a StatefulSet that is not its own yet.
+const toAssume = "To see what Quorate would do, add --assume-on-delete to this command, and --all for the whole order."
 
 // showNotAsked shows a plan that is no decision. Programs get one only where it is known who serves, because they may
 // not look at anything but the action.
@@ -324,5 +360,6 @@ func render(w io.Writer, output string, all bool, plans []report.Plan) error {
 	case !all, plans[0].NotAsked != nil:
 		return plans[0].Table(w)
 	}
-	return errors.Join(plans[0].Reported.Write(w, false), report.Order(w, plans), plans[0].Preflight.Table(w))
+	_, err := io.WriteString(w, report.AssumedInWords(plans[0].Assumed))
+	return errors.Join(err, plans[0].Reported.Write(w, false), report.Order(w, plans), plans[0].Preflight.Table(w))
 }

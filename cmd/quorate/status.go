@@ -181,7 +181,7 @@ func (f *statusFlags) look(ctx context.Context, o *options.Client, cfg coordinat
 	seen, unreadable := outside(dump, &dump.StatefulSets[0], o.Kubernetes.Names(), etcd, time.Now())
 	seen.Asked, seen.Policy, seen.State.Self = ask, policy(o, &seen), cfg.PodName
 	s = report.Look(seen)
-	if without, all := withoutQuorate(dump, o.Kubernetes.Names()); !all {
+	if without, all := withoutQuorate(dump, &dump.StatefulSets[0], o.Kubernetes.Names()); !all {
 		s.Without = without
 	}
 	down, words := crashed(dump, o.Kubernetes.Names())

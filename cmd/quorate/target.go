@@ -175,19 +175,20 @@ func look(ctx context.Context, cfg coordinator.Config, ask bool) (dump *workload
 		return nil, etcd, nil, err
 	}
 	if ask {
-		etcd, complaint = askEtcd(ctx, cfg, dump)
+		etcd, complaint = askEtcd(ctx, cfg, dump, false)
 	}
 	return dump, etcd, complaint, nil
 }
 
-// askEtcd asks every member that can be found from the endpoints.
-func askEtcd(ctx context.Context, cfg coordinator.Config, dump *workload.Dump) (rollout.Membership, error) {
+// askEtcd asks every member that can be found from the endpoints, as before a rollout if one is to begin.
+func askEtcd(ctx context.Context, cfg coordinator.Config, dump *workload.Dump, begins bool) (rollout.Membership,
+	error) {
 	set := &dump.StatefulSets[0]
 	members := membership.NewObserver(cfg.Dial, cfg.Endpoints, cfg.ProbeTimeout)
 	defer members.Close()
 	members.Relays = relays(cfg, podsOf(dump, set, cfg.Names))
 	facts := dump.Facts(set, cfg.Names)
-	if before := (&rollout.State{Set: facts.Set, Pods: facts.Pods}); before.Begins() {
+	if before := (&rollout.State{Set: facts.Set, Pods: facts.Pods}); begins || before.Begins() {
 		return members.ObserveWithLists(ctx)
 	}
 	return members.Observe(ctx)

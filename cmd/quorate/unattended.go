@@ -140,8 +140,7 @@ func howToSee(p *corev1.Pod, s *corev1.ContainerStatus) string {
 }
 
 // withoutQuorate are the pods of the StatefulSet whose sidecar has no Quorate, while others have it.
-func withoutQuorate(dump *workload.Dump, names workload.Names) (without []string, all bool) {
-	set := &dump.StatefulSets[0]
+func withoutQuorate(dump *workload.Dump, set *appsv1.StatefulSet, names workload.Names) (without []string, all bool) {
 	facts, running := workload.SetFacts(set, names), 0
 	for i := range dump.Pods {
 		p := &dump.Pods[i]
@@ -201,7 +200,7 @@ func unattended(ctx context.Context, dump *workload.Dump, names workload.Names, 
 		return fmt.Sprintf("The sidecars lack permissions: their ServiceAccount %s may not %s. Apply deploy/base, "+
 			"or for an Etcd of etcd-druid deploy/druid/access.", account, strings.Join(missing, ", "))
 	}
-	_, none := withoutQuorate(dump, names)
+	_, none := withoutQuorate(dump, set, names)
 	switch {
 	case !none:
 		return ""
