@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes/scheme"
 
+	"github.com/quorate/quorate/internal/adoption"
 	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/pkg/rollout"
 )
@@ -290,7 +291,7 @@ func (a *api) answer(t *testing.T, r *http.Request) (answer any, code int) {
 		}
 		review.APIVersion, review.Kind = "authorization.k8s.io/v1", "LocalSubjectAccessReview"
 		review.Status.Allowed = review.Spec.User == "system:serviceaccount:garden:etcd-main" &&
-			!slices.Contains(a.refused, inWords(*review.Spec.ResourceAttributes))
+			!slices.Contains(a.refused, adoption.Need{ResourceAttributes: *review.Spec.ResourceAttributes}.String())
 		return review, http.StatusCreated
 	case a.lease != nil && strings.HasSuffix(path, "/namespaces/garden/leases/quorate-etcd-main"):
 		a.lists.count()

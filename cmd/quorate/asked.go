@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/quorate/quorate/coordinator"
+	"github.com/quorate/quorate/internal/adoption"
 	"github.com/quorate/quorate/internal/report"
 	"github.com/quorate/quorate/internal/workload"
 	"github.com/quorate/quorate/membership"
@@ -61,7 +62,7 @@ func ownPod(cfg coordinator.Config, pods []*corev1.Pod) *corev1.Pod {
 
 // sidecarsEndpoints is how the container that runs Quorate reaches etcd.
 func sidecarsEndpoints(p *corev1.Pod) []string {
-	c := quorateIn(&p.Spec)
+	c := adoption.QuorateIn(&p.Spec)
 	if c == nil {
 		return nil
 	}
@@ -131,7 +132,7 @@ func unheard(called, verb string, o *options.Client, cfg coordinator.Config, pod
 // waysToAsk are the commands by which this one can ask etcd.
 func waysToAsk(called, verb string, o *options.Client, cfg coordinator.Config, pods []*corev1.Pod) (ways []report.Way) {
 	if own := ownPod(cfg, pods); own != nil {
-		if c := quorateIn(&own.Spec); c != nil && binary(c) != "" {
+		if c := adoption.QuorateIn(&own.Spec); c != nil && binary(c) != "" {
 			ways = append(ways, report.Way{Say: "To ask as the sidecar in this pod does",
 				Run: []string{asSidecar(verb, cfg, own, c)}})
 		}
@@ -152,7 +153,7 @@ func waysToAsk(called, verb string, o *options.Client, cfg coordinator.Config, p
 // reachable is a pod in which a container runs that has the quorate command, with that container.
 func reachable(pods []*corev1.Pod) (*corev1.Pod, *corev1.Container) {
 	for _, p := range pods {
-		c := quorateIn(&p.Spec)
+		c := adoption.QuorateIn(&p.Spec)
 		if c == nil || binary(c) == "" || p.DeletionTimestamp != nil {
 			continue
 		}

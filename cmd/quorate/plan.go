@@ -11,6 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 
 	"github.com/quorate/quorate/coordinator"
+	"github.com/quorate/quorate/internal/adoption"
 	"github.com/quorate/quorate/internal/report"
 	"github.com/quorate/quorate/internal/workload"
 	"github.com/quorate/quorate/membership"
@@ -183,7 +184,7 @@ func (f *planFlags) basis(cmd *cobra.Command, o *options.Client, args []string) 
 	}
 	if f.assumeOnDelete {
 		b.state, b.assumed = rollout.Adopted(b.state)
-		if without, _ := withoutQuorate(l.dump, set, o.Kubernetes.Names()); len(without) > 0 {
+		if without, _ := adoption.Without(l.dump, set, o.Kubernetes.Names()); len(without) > 0 {
 			b.assumed = append(b.assumed, rollout.AssumedSidecars)
 		}
 	}
