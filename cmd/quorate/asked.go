@@ -95,26 +95,29 @@ func silentOf(m rollout.Membership) (silent []rollout.Member) {
 	return silent
 }
 
+// noDecision is what follows for a plan.
+const noDecision = ", so this is no decision"
+
 // unheard says why too little came from etcd for a decision, or returns nil: no member has answered, or only those that
 // a port-forward leads to, and not every member has one. A member that could have been asked and is silent is a fact.
 // The program is called so, and verb is the command of it that asks, with its own flags.
-func unheard(called, verb string, o *options.Client, cfg coordinator.Config, pods []*corev1.Pod, etcd rollout.Membership,
+func unheard(called, verb string, o *options.Client, cfg coordinator.Config, pods []*corev1.Pod,
+	etcd rollout.Membership,
 	failure error) *report.NotAsked {
 	n := &report.NotAsked{}
 	silent := silentOf(etcd)
 	var none *membership.NoListError
 	switch near := relays(cfg, pods); {
 	case errors.As(failure, &none):
-		n.Why = "no member of etcd answered, so this is no decision"
+		n.Why = "no member of etcd answered" + noDecision
 		if n.Details = none.Why; none.Replied {
-			n.Why = "etcd refuses to say who its members are, so this is no decision"
+			n.Why = "etcd refuses to say who its members are" + noDecision
 		}
 	case len(silent) == len(etcd.Members):
-		n.Why = "etcd's member list is known, but no member answered at the address that it advertises, so this is " +
-			"no decision"
+		n.Why = "etcd's member list is known, but no member answered at the address that it advertises" + noDecision
 	case len(silent) > 0 && len(near) > 0 && len(near) < len(etcd.Members):
-		n.Why = fmt.Sprintf("%d of %d members answered, and there is no port-forward to each, so this is no decision",
-			len(etcd.Members)-len(silent), len(etcd.Members))
+		n.Why = fmt.Sprintf("%d of %d members answered, and there is no port-forward to each",
+			len(etcd.Members)-len(silent), len(etcd.Members)) + noDecision
 	default:
 		return nil
 	}
@@ -276,9 +279,9 @@ func missing(d *membership.Dump, endpoints []string, again string) *report.NotAs
 	case 0:
 		return nil
 	case 1:
-		n.Why = flags[0] + " is missing, so this is no decision"
+		n.Why = flags[0] + " is missing" + noDecision
 	default:
-		n.Why = strings.Join(flags, ", ") + " are missing, so this is no decision"
+		n.Why = strings.Join(flags, ", ") + " are missing" + noDecision
 	}
 	way.Run = append(way.Run, again)
 	n.How = []report.Way{way}

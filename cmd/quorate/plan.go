@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -8,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	appsv1 "k8s.io/api/apps/v1"
 
 	"github.com/quorate/quorate/coordinator"
@@ -33,6 +36,12 @@ type planFlags struct {
 	files                                      []string
 	memberList, endpointStatus, endpointHealth string
 	all, assumeOnDelete                        bool
+
+	// called is the command that reads, plan if it is empty. beside reads what else it needs of Kubernetes, before the
+	// objects are judged, and ask what else it asks of etcd. Both may be nil, and both are for a live cluster.
+	called string
+	beside func(context.Context, coordinator.Config, *workload.Dump) error
+	ask    func(context.Context, *membership.Observer, rollout.Membership)
 }
 
 // basis is what a plan rests on.
@@ -48,6 +57,11 @@ type basis struct {
 	notAsked *report.NotAsked
 	// assumed is what the state is taken to be although it is not so.
 	assumed []rollout.Assumption
+
+	dump *workload.Dump
+	set  *appsv1.StatefulSet
+	// unheard is why nothing is known from etcd, whether or not a decision needs it.
+	unheard *report.NotAsked
 }
 
 // looked is what was read, of Kubernetes and of etcd.
@@ -120,7 +134,7 @@ Exit codes:
   quorate plan -f objects.yaml --member-list members.json \
     --endpoint-status status.json --endpoint-health health.json --assume-on-delete --all`,
 		Args:              oneStatefulSet,
-		ValidArgsFunction: completeStatefulSet(o),
+		ValidArgsFunction: completeStatefulSet(o, anybodys),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkOutput(f.output, "table", "json", "yaml"); err != nil {
 				return err
@@ -136,13 +150,7 @@ Exit codes:
 	o.AddFlags(fs)
 	o.AddEtcdFlags(fs)
 	o.AddRolloutFlags(fs)
-	fs.StringSliceVarP(&f.files, "filename", "f", nil,
-		"file with the StatefulSet, its pods, the record's Lease if there is one, and the nodes and events if they "+
-			"are to count, from kubectl get -o yaml or -o json; "+
-			"- is standard input; may be repeated")
-	fs.StringVar(&f.memberList, "member-list", "", "file with the output of etcdctl member list -w json")
-	fs.StringVar(&f.endpointStatus, "endpoint-status", "", "file with the output of etcdctl endpoint status -w json")
-	fs.StringVar(&f.endpointHealth, "endpoint-health", "", "file with the output of etcdctl endpoint health -w json")
+	f.addFiles(fs)
 	fs.StringVar(&f.self, "self", "",
 		"the coordinator's own pod, which goes last among equals (default: $POD_NAME when live, else the "+
 			"coordinator's while it reports, else none)")
@@ -156,6 +164,17 @@ Exit codes:
 		"show what Quorate would do if it were to roll the pods: as if the strategy were OnDelete, every pod had a "+
 			"sidecar, nothing were paused, and, if no pod is outdated, all were")
 	return cmd
+}
+
+// addFiles registers the flags of a command that reads files instead of a live cluster.
+func (f *planFlags) addFiles(fs *pflag.FlagSet) {
+	fs.StringSliceVarP(&f.files, "filename", "f", nil,
+		"file with the StatefulSet, its pods, the record's Lease if there is one, and the nodes and events if they "+
+			"are to count, from kubectl get -o yaml or -o json; "+
+			"- is standard input; may be repeated")
+	fs.StringVar(&f.memberList, "member-list", "", "file with the output of etcdctl member list -w json")
+	fs.StringVar(&f.endpointStatus, "endpoint-status", "", "file with the output of etcdctl endpoint status -w json")
+	fs.StringVar(&f.endpointHealth, "endpoint-health", "", "file with the output of etcdctl endpoint health -w json")
 }
 
 // basis reads one observation, from files or live, and the policy to decide it with.
@@ -175,6 +194,7 @@ func (f *planFlags) basis(cmd *cobra.Command, o *options.Client, args []string) 
 	if err != nil {
 		return b, badInput{fmt.Errorf("--filename: %w", err)}
 	}
+	b.dump, b.set = l.dump, set
 	seen, complaint := outside(l.dump, set, o.Kubernetes.Names(), l.etcd, b.at)
 	complain(cmd, complaint)
 	b.state = seen.State
@@ -192,8 +212,9 @@ func (f *planFlags) basis(cmd *cobra.Command, o *options.Client, args []string) 
 	b.policy = policy(o, &seen)
 	b.state.InWindow = b.policy.DefragmentWindow.Contains(b.at)
 	b.reported = report.ReportedTo(b.at, &seen.Last, seen.Lease, seen.State.Set.UpdateRevision)
+	b.unheard = l.notAsked(set)
 	if _, certain := report.Certain(b.state, b.policy); !certain {
-		b.notAsked = l.notAsked(set)
+		b.notAsked = b.unheard
 	}
 	if b.notAsked == nil {
 		complain(cmd, l.complaint)
@@ -220,7 +241,11 @@ func (f *planFlags) read(cmd *cobra.Command, o *options.Client, args []string) (
 		return looked{}, badInput{errors.New("--member-list, --endpoint-status and --endpoint-health go with " +
 			"--filename: give the objects as well")}
 	}
-	cfg, err := reach(cmd.Context(), o, args)
+	meant := ours
+	if f.assumeOnDelete {
+		meant = anybodys
+	}
+	cfg, err := reachAny(cmd.Context(), o, args, meant)
 	if err != nil {
 		return looked{}, err
 	}
@@ -231,6 +256,11 @@ func (f *planFlags) read(cmd *cobra.Command, o *options.Client, args []string) (
 	if l.dump, _, _, err = look(cmd.Context(), cfg, false); err != nil {
 		return looked{}, err
 	}
+	if f.beside != nil {
+		if err := f.beside(cmd.Context(), cfg, l.dump); err != nil {
+			return looked{}, err
+		}
+	}
 	pods := podsOf(l.dump, &l.dump.StatefulSets[0], cfg.Names)
 	if len(cfg.Endpoints) == 0 {
 		cfg.Endpoints = endpointsOf(cfg, pods)
@@ -238,7 +268,7 @@ func (f *planFlags) read(cmd *cobra.Command, o *options.Client, args []string) (
 	if len(cfg.Endpoints) == 0 {
 		cfg.Endpoints = []string{defaultEndpoint}
 	}
-	l.etcd, l.complaint = askEtcd(cmd.Context(), cfg, l.dump, f.assumeOnDelete)
+	l.etcd, l.complaint = askEtcd(cmd.Context(), cfg, l.dump, f.assumeOnDelete, f.ask)
 	l.notAsked = func(*appsv1.StatefulSet) *report.NotAsked {
 		return unheard(name(cmd), f.verb(), o, cfg, pods, l.etcd, l.complaint)
 	}
@@ -247,10 +277,10 @@ func (f *planFlags) read(cmd *cobra.Command, o *options.Client, args []string) (
 
 // verb is the command that asks the same.
 func (f *planFlags) verb() string {
-	if f.assumeOnDelete {
+	if f.called == "" && f.assumeOnDelete {
 		return "plan --assume-on-delete"
 	}
-	return "plan"
+	return cmp.Or(f.called, "plan")
 }
 
 func (f *planFlags) offline(called string, o *options.Client) (looked, error) {

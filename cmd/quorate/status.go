@@ -91,7 +91,7 @@ Exit codes:
   # Which clusters are at risk, of all there are?
   quorate status -A -o jsonpath='{range .items[?(@.verdict!="SAFE")]}{.namespace}/{.name}{"\n"}{end}'`,
 		Args:              func(cmd *cobra.Command, args []string) error { return f.fleetFlags.check(cmd, o, args) },
-		ValidArgsFunction: completeStatefulSets(o),
+		ValidArgsFunction: completeStatefulSets(o, ours),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := errors.Join(checkOutput(f.output, statusOutputs...), f.check(args)); err != nil {
 				return badInput{err}

@@ -1,6 +1,7 @@
 package adoption
 
 import (
+	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 
@@ -68,6 +69,16 @@ func AccountOf(spec *corev1.PodSpec) string {
 		return "default"
 	}
 	return spec.ServiceAccountName
+}
+
+// AccountFor is the account as which the sidecars of a StatefulSet run, or are going to: that of the pod template.
+// While that has no Quorate and names none, it is the one that deploy/sidecar-patch.yaml names, which is called like
+// the StatefulSet.
+func AccountFor(set *appsv1.StatefulSet) string {
+	if spec := &set.Spec.Template.Spec; QuorateIn(spec) != nil || AccountOf(spec) != "default" {
+		return AccountOf(spec)
+	}
+	return set.Name
 }
 
 // Access is what the API server's authorizer says of that account.
