@@ -458,6 +458,23 @@ func TestAWarningIsReady(t *testing.T) {
 	}
 }
 
+// The commands that ask are checks as well, with --data if that was asked for.
+func TestACheckThatCannotAskSaysHow(t *testing.T) {
+	p := adopted(t)
+	p.endpoints = []string{"http://127.0.0.1:1"}
+	out, _, code := p.check(t, "--data")
+	if code != exitFailure || !strings.HasPrefix(out, "NOT KNOWN: none of 16 checks fails, and ") {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+	for _, says := range []string{"\nnot asked: no member of etcd answered\n",
+		"\n  quorate check --data -n garden etcd-main ",
+		"\n  kubectl exec -n garden etcd-main-0 -c quorate -- /quorate check --data --endpoints="} {
+		if !strings.Contains(out, says) {
+			t.Errorf("it lacks %q\n%s", says, out)
+		}
+	}
+}
+
 func TestTheWholeOutputOfACheck(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
