@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io"
@@ -18,10 +19,12 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes/scheme"
 
+	"github.com/quorate/quorate/internal/adoption"
 	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/pkg/rollout"
 )
@@ -42,6 +45,14 @@ type api struct {
 	// leases".
 	reviewed bool
 	refused  []string
+	// user is who asks, alice if it is empty. impersonates says that they may act as somebody else.
+	user         string
+	impersonates bool
+	// claims, budgets and accounts are those of the namespace garden, and kubernetes is the API server's version.
+	claims     []corev1.PersistentVolumeClaim
+	budgets    []policyv1.PodDisruptionBudget
+	accounts   []string
+	kubernetes string
 	// forbids are what the user alice may not do, such as "get statefulsets".
 	forbids []string
 	// coordinates, if not nil, plays the coordinator: it is told of every request that is made on the Lease.
@@ -186,6 +197,12 @@ func (a *api) answer(t *testing.T, r *http.Request) (answer any, code int) {
 		}, code
 	}
 	missing := func() (any, int) { return failure("NotFound", "not found", http.StatusNotFound) }
+	if r.URL.Path == "/version" {
+		if a.kubernetes == "" {
+			return missing()
+		}
+		return map[string]string{"major": "1", "gitVersion": a.kubernetes}, http.StatusOK
+	}
 	verb, resource, group, namespace, name := asked(r)
 	if slices.Contains(a.forbids, verb+" "+resource) || verb == "patch" && name == a.refuses {
 		text := resource + ` "` + name + `" is forbidden: User "alice" cannot ` + verb + ` resource "` + resource +
@@ -201,7 +218,32 @@ func (a *api) answer(t *testing.T, r *http.Request) (answer any, code int) {
 	if err != nil {
 		t.Error(err)
 	}
+	user := cmp.Or(a.user, "alice")
+	if as := r.Header.Get("Impersonate-User"); as != "" {
+		if user = as; !a.impersonates {
+			return failure("Forbidden", `User "alice" cannot impersonate resource "users"`, http.StatusForbidden)
+		}
+	}
+	const account = "system:serviceaccount:garden:etcd-main"
 	switch path := r.URL.Path; {
+	case strings.HasSuffix(path, "/namespaces/garden/persistentvolumeclaims"):
+		return corev1.PersistentVolumeClaimList{TypeMeta: metav1.TypeMeta{APIVersion: "v1",
+			Kind: "PersistentVolumeClaimList"}, Items: a.claims}, http.StatusOK
+	case strings.HasSuffix(path, "/namespaces/garden/poddisruptionbudgets"):
+		return policyv1.PodDisruptionBudgetList{TypeMeta: metav1.TypeMeta{APIVersion: "policy/v1",
+			Kind: "PodDisruptionBudgetList"}, Items: a.budgets}, http.StatusOK
+	case resource == "serviceaccounts" && slices.Contains(a.accounts, name):
+		return corev1.ServiceAccount{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"},
+			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}}, http.StatusOK
+	case strings.HasSuffix(path, "/selfsubjectaccessreviews"):
+		var review authorizationv1.SelfSubjectAccessReview
+		if _, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, &review); err != nil {
+			t.Error(err)
+		}
+		review.APIVersion, review.Kind = "authorization.k8s.io/v1", "SelfSubjectAccessReview"
+		review.Status.Allowed = user == account && !slices.Contains(a.refused,
+			adoption.Need{ResourceAttributes: *review.Spec.ResourceAttributes}.String())
+		return review, http.StatusCreated
 	case strings.HasSuffix(path, "/namespaces/garden/statefulsets/etcd-main"):
 		if a.reads++; a.reads == 4 {
 			close(a.asked)
@@ -282,15 +324,15 @@ func (a *api) answer(t *testing.T, r *http.Request) (answer any, code int) {
 		return a.lease, http.StatusCreated
 	case strings.HasSuffix(path, "/selfsubjectreviews"):
 		return map[string]any{"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview",
-			"status": map[string]any{"userInfo": map[string]any{"username": "alice"}}}, http.StatusCreated
+			"status": map[string]any{"userInfo": map[string]any{"username": user}}}, http.StatusCreated
 	case a.reviewed && strings.HasSuffix(path, "/namespaces/garden/localsubjectaccessreviews"):
 		var review authorizationv1.LocalSubjectAccessReview
 		if _, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, &review); err != nil {
 			t.Error(err)
 		}
 		review.APIVersion, review.Kind = "authorization.k8s.io/v1", "LocalSubjectAccessReview"
-		review.Status.Allowed = review.Spec.User == "system:serviceaccount:garden:etcd-main" &&
-			!slices.Contains(a.refused, inWords(*review.Spec.ResourceAttributes))
+		review.Status.Allowed = review.Spec.User == account &&
+			!slices.Contains(a.refused, adoption.Need{ResourceAttributes: *review.Spec.ResourceAttributes}.String())
 		return review, http.StatusCreated
 	case a.lease != nil && strings.HasSuffix(path, "/namespaces/garden/leases/quorate-etcd-main"):
 		a.lists.count()

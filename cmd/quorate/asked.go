@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/quorate/quorate/coordinator"
+	"github.com/quorate/quorate/internal/adoption"
 	"github.com/quorate/quorate/internal/report"
 	"github.com/quorate/quorate/internal/workload"
 	"github.com/quorate/quorate/membership"
@@ -61,7 +62,7 @@ func ownPod(cfg coordinator.Config, pods []*corev1.Pod) *corev1.Pod {
 
 // sidecarsEndpoints is how the container that runs Quorate reaches etcd.
 func sidecarsEndpoints(p *corev1.Pod) []string {
-	c := quorateIn(&p.Spec)
+	c := adoption.QuorateIn(&p.Spec)
 	if c == nil {
 		return nil
 	}
@@ -94,26 +95,29 @@ func silentOf(m rollout.Membership) (silent []rollout.Member) {
 	return silent
 }
 
+// noDecision is what follows for a plan.
+const noDecision = ", so this is no decision"
+
 // unheard says why too little came from etcd for a decision, or returns nil: no member has answered, or only those that
 // a port-forward leads to, and not every member has one. A member that could have been asked and is silent is a fact.
-// The command is called so.
-func unheard(called string, o *options.Client, cfg coordinator.Config, pods []*corev1.Pod, etcd rollout.Membership,
+// The program is called so, and verb is the command of it that asks, with its own flags.
+func unheard(called, verb string, o *options.Client, cfg coordinator.Config, pods []*corev1.Pod,
+	etcd rollout.Membership,
 	failure error) *report.NotAsked {
 	n := &report.NotAsked{}
 	silent := silentOf(etcd)
 	var none *membership.NoListError
 	switch near := relays(cfg, pods); {
 	case errors.As(failure, &none):
-		n.Why = "no member of etcd answered, so this is no decision"
+		n.Why = "no member of etcd answered" + noDecision
 		if n.Details = none.Why; none.Replied {
-			n.Why = "etcd refuses to say who its members are, so this is no decision"
+			n.Why = "etcd refuses to say who its members are" + noDecision
 		}
 	case len(silent) == len(etcd.Members):
-		n.Why = "etcd's member list is known, but no member answered at the address that it advertises, so this is " +
-			"no decision"
+		n.Why = "etcd's member list is known, but no member answered at the address that it advertises" + noDecision
 	case len(silent) > 0 && len(near) > 0 && len(near) < len(etcd.Members):
-		n.Why = fmt.Sprintf("%d of %d members answered, and there is no port-forward to each, so this is no decision",
-			len(etcd.Members)-len(silent), len(etcd.Members))
+		n.Why = fmt.Sprintf("%d of %d members answered, and there is no port-forward to each",
+			len(etcd.Members)-len(silent), len(etcd.Members)) + noDecision
 	default:
 		return nil
 	}
@@ -124,24 +128,24 @@ func unheard(called string, o *options.Client, cfg coordinator.Config, pods []*c
 	for i := range n.Details { // What gRPC says before the reason.
 		n.Details[i] = strings.Replace(n.Details[i], "transport: Error while dialing: ", "", 1)
 	}
-	n.How = waysToAsk(called, o, cfg, pods)
+	n.How = waysToAsk(called, verb, o, cfg, pods)
 	return n
 }
 
-// waysToAsk are the commands by which this plan can ask etcd.
-func waysToAsk(called string, o *options.Client, cfg coordinator.Config, pods []*corev1.Pod) (ways []report.Way) {
+// waysToAsk are the commands by which this one can ask etcd.
+func waysToAsk(called, verb string, o *options.Client, cfg coordinator.Config, pods []*corev1.Pod) (ways []report.Way) {
 	if own := ownPod(cfg, pods); own != nil {
-		if c := quorateIn(&own.Spec); c != nil && binary(c) != "" {
+		if c := adoption.QuorateIn(&own.Spec); c != nil && binary(c) != "" {
 			ways = append(ways, report.Way{Say: "To ask as the sidecar in this pod does",
-				Run: []string{asSidecar(cfg, own, c)}})
+				Run: []string{asSidecar(verb, cfg, own, c)}})
 		}
 	} else {
 		if p, c := reachable(pods); p != nil {
 			ways = append(ways, report.Way{Say: "To ask in a pod, as its sidecar does",
 				Run: []string{fmt.Sprintf("kubectl exec -n %s %s -c %s -- %s", p.Namespace, p.Name, c.Name,
-					asSidecar(cfg, p, c))}})
+					asSidecar(verb, cfg, p, c))}})
 		}
-		if way := forwarded(called, o, cfg, pods); len(way.Run) > 1 {
+		if way := forwarded(called, verb, o, cfg, pods); len(way.Run) > 1 {
 			ways = append(ways, way)
 		}
 	}
@@ -152,7 +156,7 @@ func waysToAsk(called string, o *options.Client, cfg coordinator.Config, pods []
 // reachable is a pod in which a container runs that has the quorate command, with that container.
 func reachable(pods []*corev1.Pod) (*corev1.Pod, *corev1.Container) {
 	for _, p := range pods {
-		c := quorateIn(&p.Spec)
+		c := adoption.QuorateIn(&p.Spec)
 		if c == nil || binary(c) == "" || p.DeletionTimestamp != nil {
 			continue
 		}
@@ -176,10 +180,10 @@ func binary(c *corev1.Container) string {
 	return ""
 }
 
-// asSidecar is the plan in a sidecar's container that reaches etcd as the sidecar does. A password on its command line
-// is left out.
-func asSidecar(cfg coordinator.Config, p *corev1.Pod, c *corev1.Container) string {
-	command := binary(c) + " plan"
+// asSidecar is the command in a sidecar's container that reaches etcd as the sidecar does. A password on its command
+// line is left out.
+func asSidecar(verb string, cfg coordinator.Config, p *corev1.Pod, c *corev1.Container) string {
+	command := binary(c) + " " + verb
 	if !slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == "POD_NAME" }) {
 		command += arguments(cfg)
 	}
@@ -199,8 +203,8 @@ func asSidecar(cfg coordinator.Config, p *corev1.Pod, c *corev1.Container) strin
 // firstLocalPort is that of the first pod's port-forward. It is out of the way of an etcd on this machine.
 const firstLocalPort = 23790
 
-// forwarded is a plan through a port-forward to each pod.
-func forwarded(called string, o *options.Client, cfg coordinator.Config, pods []*corev1.Pod) report.Way {
+// forwarded is the command through a port-forward to each pod.
+func forwarded(called, verb string, o *options.Client, cfg coordinator.Config, pods []*corev1.Pod) report.Way {
 	way := report.Way{Say: "To ask from here, through a port-forward to each pod"}
 	var near []string
 	encrypted := false
@@ -223,7 +227,7 @@ func forwarded(called string, o *options.Client, cfg coordinator.Config, pods []
 	if len(near) == 0 {
 		return way
 	}
-	command := called + " plan" + arguments(cfg) + " --endpoints=" + strings.Join(near, ",")
+	command := called + " " + verb + arguments(cfg) + " --endpoints=" + strings.Join(near, ",")
 	if encrypted {
 		way.Say += " (add --insecure-skip-tls-verify if the certificates do not name 127.0.0.1)"
 		command += " --cacert=" + cmp.Or(o.Etcd.CACert, "CA.crt") + " --cert=" + cmp.Or(o.Etcd.Cert, "CLIENT.crt") +
@@ -275,9 +279,9 @@ func missing(d *membership.Dump, endpoints []string, again string) *report.NotAs
 	case 0:
 		return nil
 	case 1:
-		n.Why = flags[0] + " is missing, so this is no decision"
+		n.Why = flags[0] + " is missing" + noDecision
 	default:
-		n.Why = strings.Join(flags, ", ") + " are missing, so this is no decision"
+		n.Why = strings.Join(flags, ", ") + " are missing" + noDecision
 	}
 	way.Run = append(way.Run, again)
 	n.How = []report.Way{way}

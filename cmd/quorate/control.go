@@ -151,7 +151,7 @@ func control(o *options.Client, cmd *cobra.Command,
 	if cmd.Args == nil {
 		cmd.Args = oneStatefulSet
 	}
-	cmd.ValidArgsFunction = completeStatefulSet(o)
+	cmd.ValidArgsFunction = completeStatefulSet(o, ours)
 	o.AddFlags(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		cfg, err := reach(cmd.Context(), o, slices.DeleteFunc(slices.Clone(args), isGuard))

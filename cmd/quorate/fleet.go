@@ -199,7 +199,7 @@ func (f *fleet) rows(ctx context.Context) (report.Fleet, error) {
 			return report.Fleet{}, err
 		}
 		for key, set := range sets {
-			meant[key] = leases[key] != nil || ours(set, f.o.Kubernetes.EtcdContainer)
+			meant[key] = leases[key] != nil || ours.is(set, f.o.Kubernetes.EtcdContainer)
 		}
 	case len(f.names) > 0:
 		for _, name := range f.names {

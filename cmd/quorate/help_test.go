@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	appsv1 "k8s.io/api/apps/v1"
 )
 
 // longestHelp is how many lines of flags somebody reads.
@@ -85,9 +86,16 @@ func TestKubectlCompletesTheWordsOfThePlugin(t *testing.T) {
 	if err := os.Symlink(os.Args[0], filepath.Join(dir, "kubectl-quorate")); err != nil {
 		t.Fatal(err)
 	}
-	kubeconfig := apiServer(t, newWorld(3))
+	// What Quorate may come to roll is completed where that is asked about.
+	kubernetes := newWorld(3).set
+	foreign(&world{set: kubernetes})
+	kubernetes.Name = "etcd-today"
+	kubeconfig := answering(t, &api{world: newWorld(3), others: []appsv1.StatefulSet{*kubernetes}})
 	for args, want := range map[string]string{
-		"status ":             "etcd-main\n",
+		"status ":             "etcd-main\n:",
+		"check ":              "etcd-main\netcd-today\n:",
+		"plan ":               "etcd-main\netcd-today\n:",
+		"check etcd-main -o ": "table\n",
 		"override etcd-main ": "AllServing\n",
 		"status -o ":          "table\n",
 		"def":                 "defragment\t",

@@ -26,7 +26,7 @@ on the Lease quorate-STATEFULSET (annotation %s).`, report.HistoryLength, report
 		Example: `  # What was done last, and by whom?
   quorate history -n garden etcd-main`,
 		Args:              oneStatefulSet,
-		ValidArgsFunction: completeStatefulSet(o),
+		ValidArgsFunction: completeStatefulSet(o, ours),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkOutput(output, "table", "json", "yaml"); err != nil {
 				return err

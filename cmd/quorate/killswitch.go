@@ -64,7 +64,7 @@ func withFleet(cmd *cobra.Command, o *options.Client, s killSwitch) *cobra.Comma
 		}
 		return s.run(cmd, f, yes)
 	}
-	cmd.ValidArgsFunction = completeStatefulSets(o)
+	cmd.ValidArgsFunction = completeStatefulSets(o, ours)
 	return cmd
 }
 
@@ -159,7 +159,7 @@ func (s killSwitch) choose(ctx context.Context, f *fleet) (meant []objectKey, al
 			return nil, 0, err
 		}
 		for key, set := range sets {
-			if !s.pauses || ours(set, f.o.Kubernetes.EtcdContainer) {
+			if !s.pauses || ours.is(set, f.o.Kubernetes.EtcdContainer) {
 				among[key] = true
 			}
 		}

@@ -40,10 +40,10 @@ func main() {
 	if err == nil {
 		return
 	}
-	if errors.Is(err, errWaiting) {
+	switch {
+	case errors.Is(err, errWaiting), errors.Is(err, errNotReady):
 		os.Exit(exitWaiting)
-	}
-	if errors.Is(err, errNotAsked) {
+	case errors.Is(err, errNotAsked), errors.Is(err, errNotKnown):
 		os.Exit(exitFailure)
 	}
 	complain(cmd, err)
@@ -61,7 +61,7 @@ func asPlugin(text string) string {
 
 // commandLine is one of the commands that people type, in a text. A sidecar is never called as a plugin.
 var commandLine = regexp.MustCompile(`(^|[^-\w/])(?:kubectl )?\bquorate (` +
-	`status|plan|history|pause|resume|override|remove-member|defragment|version)\b`)
+	`check|status|plan|history|pause|resume|override|remove-member|defragment|version)\b`)
 
 // plugin is the name under which kubectl finds the command as a plugin.
 const plugin = "kubectl-quorate"
@@ -99,8 +99,8 @@ must be OnDelete. With any other strategy Quorate does nothing.
 If the binary is in the PATH as kubectl-quorate, it is a plugin: kubectl quorate status.
 With deploy/kubectl_complete-quorate in the PATH as well, kubectl completes its words.
 
-Exit codes: 0 done or asked to stop, 1 failure, or a plan that has not asked etcd,
-2 bad input, 3 a plan or status that holds or waits.`,
+Exit codes: 0 done or asked to stop, 1 failure, or a plan or check that could not ask,
+2 bad input, 3 a plan or status that holds or waits, or a check that fails.`,
 		Version:       version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -114,7 +114,8 @@ Exit codes: 0 done or asked to stop, 1 failure, or a plan that has not asked etc
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.SetFlagErrorFunc(badFlag)
-	for _, verb := range []*cobra.Command{status(), plan(), history(), pause(), resume(), override(), removeMember(),
+	for _, verb := range []*cobra.Command{check(), status(), plan(), history(), pause(), resume(), override(),
+		removeMember(),
 		defragment(), sidecar(), versionCommand()} {
 		finish(verb)
 		cmd.AddCommand(verb)

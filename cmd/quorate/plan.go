@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -8,9 +10,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	appsv1 "k8s.io/api/apps/v1"
 
 	"github.com/quorate/quorate/coordinator"
+	"github.com/quorate/quorate/internal/adoption"
 	"github.com/quorate/quorate/internal/report"
 	"github.com/quorate/quorate/internal/workload"
 	"github.com/quorate/quorate/membership"
@@ -31,7 +35,13 @@ type planFlags struct {
 	self, output, now                          string
 	files                                      []string
 	memberList, endpointStatus, endpointHealth string
-	all                                        bool
+	all, assumeOnDelete                        bool
+
+	// called is the command that reads, plan if it is empty. beside reads what else it needs of Kubernetes, before the
+	// objects are judged, and ask what else it asks of etcd. Both may be nil, and both are for a live cluster.
+	called string
+	beside func(context.Context, coordinator.Config, *workload.Dump) error
+	ask    func(context.Context, *membership.Observer, rollout.Membership)
 }
 
 // basis is what a plan rests on.
@@ -45,6 +55,13 @@ type basis struct {
 	// is one.
 	reported *report.Reported
 	notAsked *report.NotAsked
+	// assumed is what the state is taken to be although it is not so.
+	assumed []rollout.Assumption
+
+	dump *workload.Dump
+	set  *appsv1.StatefulSet
+	// unheard is why nothing is known from etcd, whether or not a decision needs it.
+	unheard *report.NotAsked
 }
 
 // looked is what was read, of Kubernetes and of etcd.
@@ -97,6 +114,12 @@ With --all it shows every step of the rollout from here, assuming that every rep
 settles and nothing else happens. It also shows everything that is known to go wrong when
 etcd's version changes, with its source, and whether it is about this rollout.
 
+With --assume-on-delete it answers "what would it do to my cluster?" before anything is
+installed, live or from files. It takes the update strategy for OnDelete, every pod for one with
+a sidecar, and a pause for lifted. If no pod is outdated, it takes every pod for outdated, as
+after a change that keeps etcd's version. The first line says what it has assumed. With --all
+it shows the whole order.
+
 Exit codes:
   0  something to do, complete, or not Quorate's to roll (idle)
   1  failure: the Kubernetes API cannot be read, or etcd was not asked. With -o json or yaml
@@ -105,9 +128,13 @@ Exit codes:
   2  bad input: a flag, a file, or what is in it
   3  holding or waiting, and it says for what (with --all: the first step)`,
 		Example: `  # What would be done next, and which guard holds it? (where etcd can be reached)
-  quorate plan -n garden etcd-main -e https://127.0.0.1:2379 --cacert=ca.crt --cert=tls.crt --key=tls.key`,
+  quorate plan -n garden etcd-main -e https://127.0.0.1:2379 --cacert=ca.crt --cert=tls.crt --key=tls.key
+
+  # What would it do to a cluster that Kubernetes rolls today?
+  quorate plan -f objects.yaml --member-list members.json \
+    --endpoint-status status.json --endpoint-health health.json --assume-on-delete --all`,
 		Args:              oneStatefulSet,
-		ValidArgsFunction: completeStatefulSet(o),
+		ValidArgsFunction: completeStatefulSet(o, anybodys),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkOutput(f.output, "table", "json", "yaml"); err != nil {
 				return err
@@ -123,13 +150,7 @@ Exit codes:
 	o.AddFlags(fs)
 	o.AddEtcdFlags(fs)
 	o.AddRolloutFlags(fs)
-	fs.StringSliceVarP(&f.files, "filename", "f", nil,
-		"file with the StatefulSet, its pods, the record's Lease if there is one, and the nodes and events if they "+
-			"are to count, from kubectl get -o yaml or -o json; "+
-			"- is standard input; may be repeated")
-	fs.StringVar(&f.memberList, "member-list", "", "file with the output of etcdctl member list -w json")
-	fs.StringVar(&f.endpointStatus, "endpoint-status", "", "file with the output of etcdctl endpoint status -w json")
-	fs.StringVar(&f.endpointHealth, "endpoint-health", "", "file with the output of etcdctl endpoint health -w json")
+	f.addFiles(fs)
 	fs.StringVar(&f.self, "self", "",
 		"the coordinator's own pod, which goes last among equals (default: $POD_NAME when live, else the "+
 			"coordinator's while it reports, else none)")
@@ -139,7 +160,21 @@ Exit codes:
 	fs.BoolVar(&f.all, "all", false,
 		"show the whole predicted order, assuming that every replaced pod settles, and what is known about the change "+
 			"of etcd's version")
+	fs.BoolVar(&f.assumeOnDelete, "assume-on-delete", false,
+		"show what Quorate would do if it were to roll the pods: as if the strategy were OnDelete, every pod had a "+
+			"sidecar, nothing were paused, and, if no pod is outdated, all were")
 	return cmd
+}
+
+// addFiles registers the flags of a command that reads files instead of a live cluster.
+func (f *planFlags) addFiles(fs *pflag.FlagSet) {
+	fs.StringSliceVarP(&f.files, "filename", "f", nil,
+		"file with the StatefulSet, its pods, the record's Lease if there is one, and the nodes and events if they "+
+			"are to count, from kubectl get -o yaml or -o json; "+
+			"- is standard input; may be repeated")
+	fs.StringVar(&f.memberList, "member-list", "", "file with the output of etcdctl member list -w json")
+	fs.StringVar(&f.endpointStatus, "endpoint-status", "", "file with the output of etcdctl endpoint status -w json")
+	fs.StringVar(&f.endpointHealth, "endpoint-health", "", "file with the output of etcdctl endpoint health -w json")
 }
 
 // basis reads one observation, from files or live, and the policy to decide it with.
@@ -159,6 +194,7 @@ func (f *planFlags) basis(cmd *cobra.Command, o *options.Client, args []string) 
 	if err != nil {
 		return b, badInput{fmt.Errorf("--filename: %w", err)}
 	}
+	b.dump, b.set = l.dump, set
 	seen, complaint := outside(l.dump, set, o.Kubernetes.Names(), l.etcd, b.at)
 	complain(cmd, complaint)
 	b.state = seen.State
@@ -166,12 +202,19 @@ func (f *planFlags) basis(cmd *cobra.Command, o *options.Client, args []string) 
 	if seen.Last.Fresh(b.at, seen.Lease) && seen.Last.Memory.Recall(&b.state) && f.self == "" {
 		b.state.Self = seen.Last.Coordinator
 	}
+	if f.assumeOnDelete {
+		b.state, b.assumed = rollout.Adopted(b.state)
+		if without, _ := adoption.Without(l.dump, set, o.Kubernetes.Names()); len(without) > 0 {
+			b.assumed = append(b.assumed, rollout.AssumedSidecars)
+		}
+	}
 	b.told = seen.Last.Ghosts
 	b.policy = policy(o, &seen)
 	b.state.InWindow = b.policy.DefragmentWindow.Contains(b.at)
 	b.reported = report.ReportedTo(b.at, &seen.Last, seen.Lease, seen.State.Set.UpdateRevision)
+	b.unheard = l.notAsked(set)
 	if _, certain := report.Certain(b.state, b.policy); !certain {
-		b.notAsked = l.notAsked(set)
+		b.notAsked = b.unheard
 	}
 	if b.notAsked == nil {
 		complain(cmd, l.complaint)
@@ -198,7 +241,11 @@ func (f *planFlags) read(cmd *cobra.Command, o *options.Client, args []string) (
 		return looked{}, badInput{errors.New("--member-list, --endpoint-status and --endpoint-health go with " +
 			"--filename: give the objects as well")}
 	}
-	cfg, err := reach(cmd.Context(), o, args)
+	meant := ours
+	if f.assumeOnDelete {
+		meant = anybodys
+	}
+	cfg, err := reachAny(cmd.Context(), o, args, meant)
 	if err != nil {
 		return looked{}, err
 	}
@@ -209,6 +256,11 @@ func (f *planFlags) read(cmd *cobra.Command, o *options.Client, args []string) (
 	if l.dump, _, _, err = look(cmd.Context(), cfg, false); err != nil {
 		return looked{}, err
 	}
+	if f.beside != nil {
+		if err := f.beside(cmd.Context(), cfg, l.dump); err != nil {
+			return looked{}, err
+		}
+	}
 	pods := podsOf(l.dump, &l.dump.StatefulSets[0], cfg.Names)
 	if len(cfg.Endpoints) == 0 {
 		cfg.Endpoints = endpointsOf(cfg, pods)
@@ -216,16 +268,24 @@ func (f *planFlags) read(cmd *cobra.Command, o *options.Client, args []string) (
 	if len(cfg.Endpoints) == 0 {
 		cfg.Endpoints = []string{defaultEndpoint}
 	}
-	l.etcd, l.complaint = askEtcd(cmd.Context(), cfg, l.dump)
+	l.etcd, l.complaint = askEtcd(cmd.Context(), cfg, l.dump, f.assumeOnDelete, f.ask)
 	l.notAsked = func(*appsv1.StatefulSet) *report.NotAsked {
-		return unheard(name(cmd), o, cfg, pods, l.etcd, l.complaint)
+		return unheard(name(cmd), f.verb(), o, cfg, pods, l.etcd, l.complaint)
 	}
 	return l, nil
 }
 
+// verb is the command that asks the same.
+func (f *planFlags) verb() string {
+	if f.called == "" && f.assumeOnDelete {
+		return "plan --assume-on-delete"
+	}
+	return cmp.Or(f.called, "plan")
+}
+
 func (f *planFlags) offline(called string, o *options.Client) (looked, error) {
 	l := looked{dump: &workload.Dump{DrainTaints: o.DrainTaints}}
-	again := called + " plan"
+	again := called + " " + f.verb()
 	for _, name := range f.files {
 		again += " -f " + name
 		if err := readObjects(name, l.dump); err != nil {
@@ -288,6 +348,10 @@ func (f *planFlags) show(w io.Writer, b basis) error {
 	}
 	first.Ghosts = report.GhostsOf(decisions[0].Assessment, b.told, b.at)
 	first.Reported = b.reported
+	first.Assumed = b.assumed
+	if set := &b.state.Set; !set.OnDelete && !set.Deleting {
+		first.Do = toAssume
+	}
 	if !decided {
 		return f.showNotAsked(w, b.notAsked, plans)
 	}
@@ -299,6 +363,9 @@ func (f *planFlags) show(w io.Writer, b basis) error {
 	}
 	return nil
 }
+
+// toAssume is what somebody does who wants to see what Quorate would do to a StatefulSet that is not its own yet.
+const toAssume = "To see what Quorate would do, add --assume-on-delete to this command, and --all for the whole order."
 
 // showNotAsked shows a plan that is no decision. Programs get one only where it is known who serves, because they may
 // not look at anything but the action.
@@ -324,5 +391,6 @@ func render(w io.Writer, output string, all bool, plans []report.Plan) error {
 	case !all, plans[0].NotAsked != nil:
 		return plans[0].Table(w)
 	}
-	return errors.Join(plans[0].Reported.Write(w, false), report.Order(w, plans), plans[0].Preflight.Table(w))
+	_, err := io.WriteString(w, report.AssumedInWords(plans[0].Assumed))
+	return errors.Join(err, plans[0].Reported.Write(w, false), report.Order(w, plans), plans[0].Preflight.Table(w))
 }

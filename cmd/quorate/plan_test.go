@@ -39,7 +39,7 @@ func codeOf(err error) int {
 	switch {
 	case err == nil:
 		return 0
-	case errors.Is(err, errWaiting):
+	case errors.Is(err, errWaiting), errors.Is(err, errNotReady):
 		return exitWaiting
 	case errors.As(err, &bad):
 		return exitBadInput

@@ -68,7 +68,7 @@ Exit codes:
 			set, members := split(o, args)
 			return f.run(cmd, o, set, members)
 		},
-		ValidArgsFunction: completeStatefulSet(o),
+		ValidArgsFunction: completeStatefulSet(o, ours),
 	}
 	fs := cmd.Flags()
 	o.AddFlags(fs)

@@ -13,6 +13,7 @@ import (
 	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
 
 	"github.com/quorate/quorate/coordinator"
+	"github.com/quorate/quorate/internal/adoption"
 	"github.com/quorate/quorate/internal/report"
 	"github.com/quorate/quorate/pkg/options"
 	"github.com/quorate/quorate/pkg/rollout"
@@ -90,7 +91,7 @@ Exit codes:
   # Which clusters are at risk, of all there are?
   quorate status -A -o jsonpath='{range .items[?(@.verdict!="SAFE")]}{.namespace}/{.name}{"\n"}{end}'`,
 		Args:              func(cmd *cobra.Command, args []string) error { return f.fleetFlags.check(cmd, o, args) },
-		ValidArgsFunction: completeStatefulSets(o),
+		ValidArgsFunction: completeStatefulSets(o, ours),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := errors.Join(checkOutput(f.output, statusOutputs...), f.check(args)); err != nil {
 				return badInput{err}
@@ -181,10 +182,10 @@ func (f *statusFlags) look(ctx context.Context, o *options.Client, cfg coordinat
 	seen, unreadable := outside(dump, &dump.StatefulSets[0], o.Kubernetes.Names(), etcd, time.Now())
 	seen.Asked, seen.Policy, seen.State.Self = ask, policy(o, &seen), cfg.PodName
 	s = report.Look(seen)
-	if without, all := withoutQuorate(dump, o.Kubernetes.Names()); !all {
+	if without, all := adoption.Without(dump, &dump.StatefulSets[0], o.Kubernetes.Names()); !all {
 		s.Without = without
 	}
-	down, words := crashed(dump, o.Kubernetes.Names())
+	down, words := adoption.Crashed(dump, &dump.StatefulSets[0], o.Kubernetes.Names())
 	s.Crashed(down)
 	if words != "" && !s.Current && !s.Claimed && s.Action != rollout.ActionIdle {
 		s.Nobody = words

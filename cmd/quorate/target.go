@@ -29,6 +29,11 @@ import (
 // The StatefulSet is the argument, else that of the flag, the file or the pod, else the only one in the
 // namespace.
 func reach(ctx context.Context, o *options.Client, args []string) (coordinator.Config, error) {
+	return reachAny(ctx, o, args, ours)
+}
+
+// reachAny does so for the only one that may be meant.
+func reachAny(ctx context.Context, o *options.Client, args []string, meant meant) (coordinator.Config, error) {
 	if named := o.Kubernetes.StatefulSet; len(args) > 0 && named != "" && named != args[0] {
 		return coordinator.Config{}, badInput{fmt.Errorf("--statefulset: %q: the argument names %q; give one of them",
 			named, args[0])}
@@ -44,7 +49,7 @@ func reach(ctx context.Context, o *options.Client, args []string) (coordinator.C
 		return coordinator.Config{}, err
 	}
 	if o.Kubernetes.StatefulSet == "" {
-		names, err := candidates(ctx, o)
+		names, err := candidates(ctx, o, meant)
 		var bad badInput
 		switch {
 		case errors.As(err, &bad):
@@ -53,8 +58,8 @@ func reach(ctx context.Context, o *options.Client, args []string) (coordinator.C
 			return coordinator.Config{}, fmt.Errorf("no StatefulSet is named, and they cannot be listed: %w", err)
 		case len(names) == 0:
 			return coordinator.Config{},
-				badInput{fmt.Errorf("name the StatefulSet, and its namespace with -n: in namespace %s none has the "+
-					"update strategy OnDelete and a container %s", o.Kubernetes.Namespace, o.Kubernetes.EtcdContainer)}
+				badInput{fmt.Errorf("name the StatefulSet, and its namespace with -n: in namespace %s none has %s",
+					o.Kubernetes.Namespace, fmt.Sprintf(meant.has, o.Kubernetes.EtcdContainer))}
 		case len(names) > 1:
 			return coordinator.Config{}, badInput{ambiguous{o.Kubernetes.Namespace, names}}
 		}
@@ -80,8 +85,8 @@ func (e ambiguous) Error() string {
 	return fmt.Sprintf("name one of them: in namespace %s there are %s", e.namespace, someOf(e.names))
 }
 
-// candidates are the names of the StatefulSets in the namespace that Quorate may roll.
-func candidates(ctx context.Context, o *options.Client) ([]string, error) {
+// candidates are the names of the StatefulSets in the namespace that may be meant.
+func candidates(ctx context.Context, o *options.Client, meant meant) ([]string, error) {
 	rc, err := o.Kubernetes.RESTConfig("quorate/" + version())
 	if err != nil {
 		return nil, badInput{err}
@@ -98,7 +103,7 @@ func candidates(ctx context.Context, o *options.Client) ([]string, error) {
 	}
 	var names []string
 	for i := range list.Items {
-		if ours(&list.Items[i], o.Kubernetes.EtcdContainer) {
+		if meant.is(&list.Items[i], o.Kubernetes.EtcdContainer) {
 			names = append(names, list.Items[i].Name)
 		}
 	}
@@ -106,16 +111,24 @@ func candidates(ctx context.Context, o *options.Client) ([]string, error) {
 	return names, nil
 }
 
-func ours(s *appsv1.StatefulSet, etcdContainer string) bool {
-	if s.Spec.UpdateStrategy.Type != appsv1.OnDeleteStatefulSetStrategyType {
-		return false
-	}
-	for _, c := range s.Spec.Template.Spec.Containers {
-		if c.Name == etcdContainer {
-			return true
-		}
-	}
-	return false
+// meant says which StatefulSets a command may be about, and in words what they have, with the name of etcd's container.
+type meant struct {
+	is  func(s *appsv1.StatefulSet, etcdContainer string) bool
+	has string
+}
+
+// ours are those that Quorate rolls, and anybodys those that it could.
+var (
+	ours = meant{func(s *appsv1.StatefulSet, etcdContainer string) bool {
+		return s.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType && hasEtcd(s, etcdContainer)
+	}, "the update strategy OnDelete and a container %s"}
+	anybodys = meant{hasEtcd, "a container %s"}
+)
+
+func hasEtcd(s *appsv1.StatefulSet, etcdContainer string) bool {
+	return slices.ContainsFunc(s.Spec.Template.Spec.Containers, func(c corev1.Container) bool {
+		return c.Name == etcdContainer
+	})
 }
 
 // oneStatefulSet permits one argument.
@@ -127,8 +140,8 @@ func oneStatefulSet(cmd *cobra.Command, args []string) error {
 }
 
 // completeStatefulSet offers the names to the shell, for one argument.
-func completeStatefulSet(o *options.Client) cobra.CompletionFunc {
-	several := completeStatefulSets(o)
+func completeStatefulSet(o *options.Client, meant meant) cobra.CompletionFunc {
+	several := completeStatefulSets(o, meant)
 	return func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
@@ -138,12 +151,12 @@ func completeStatefulSet(o *options.Client) cobra.CompletionFunc {
 }
 
 // completeStatefulSets does so for any number of them.
-func completeStatefulSets(o *options.Client) cobra.CompletionFunc {
+func completeStatefulSets(o *options.Client, meant meant) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if o.Complete(os.Getenv) != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		names, err := candidates(cmd.Context(), o)
+		names, err := candidates(cmd.Context(), o, meant)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveError
 		}
@@ -175,22 +188,29 @@ func look(ctx context.Context, cfg coordinator.Config, ask bool) (dump *workload
 		return nil, etcd, nil, err
 	}
 	if ask {
-		etcd, complaint = askEtcd(ctx, cfg, dump)
+		etcd, complaint = askEtcd(ctx, cfg, dump, false, nil)
 	}
 	return dump, etcd, complaint, nil
 }
 
-// askEtcd asks every member that can be found from the endpoints.
-func askEtcd(ctx context.Context, cfg coordinator.Config, dump *workload.Dump) (rollout.Membership, error) {
+// askEtcd asks every member that can be found from the endpoints, as before a rollout if one is to begin. Then it lets
+// more ask, unless that is nil.
+func askEtcd(ctx context.Context, cfg coordinator.Config, dump *workload.Dump, begins bool,
+	more func(context.Context, *membership.Observer, rollout.Membership)) (rollout.Membership, error) {
 	set := &dump.StatefulSets[0]
 	members := membership.NewObserver(cfg.Dial, cfg.Endpoints, cfg.ProbeTimeout)
 	defer members.Close()
 	members.Relays = relays(cfg, podsOf(dump, set, cfg.Names))
 	facts := dump.Facts(set, cfg.Names)
-	if before := (&rollout.State{Set: facts.Set, Pods: facts.Pods}); before.Begins() {
-		return members.ObserveWithLists(ctx)
+	observe := members.Observe
+	if before := (&rollout.State{Set: facts.Set, Pods: facts.Pods}); begins || before.Begins() {
+		observe = members.ObserveWithLists
 	}
-	return members.Observe(ctx)
+	m, err := observe(ctx)
+	if m.Known && more != nil {
+		more(ctx, members, m)
+	}
+	return m, err
 }
 
 // readLive fills the dump as kubectl would.

@@ -1,16 +1,14 @@
 package main
 
 import (
-	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/util/yaml"
 
+	"github.com/quorate/quorate/internal/adoption"
 	"github.com/quorate/quorate/internal/report"
 )
 
@@ -38,7 +36,7 @@ func TestStatusSaysWhyNobodyCarriesOutARollout(t *testing.T) {
 			}
 		}
 	}
-	optedIn := func(w *world) { w.set.Spec.Template.Annotations = map[string]string{optIn: "true"} }
+	optedIn := func(w *world) { w.set.Spec.Template.Annotations = map[string]string{adoption.OptIn: "true"} }
 	ownSidecar := func(w *world) {
 		for _, spec := range []*corev1.PodSpec{&w.set.Spec.Template.Spec, &w.pods[0].Spec} {
 			spec.Containers = append(spec.Containers,
@@ -47,7 +45,7 @@ func TestStatusSaysWhyNobodyCarriesOutARollout(t *testing.T) {
 	}
 	told := func(env, arg string) func(*world) {
 		return func(w *world) {
-			turnedOn(toggle, 0, 1, 2)(w)
+			turnedOn(adoption.Toggle, 0, 1, 2)(w)
 			c := &w.set.Spec.Template.Spec.Containers[1]
 			c.Env = slices.DeleteFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == env })
 			c.Args = append(c.Args, arg)
@@ -66,25 +64,25 @@ func TestStatusSaysWhyNobodyCarriesOutARollout(t *testing.T) {
 		{name: "the StatefulSet controller rolls, and there is no Quorate: nothing is to be done", change: foreign,
 			want: "Idle", not: "what to do"},
 		{name: "the Role without the policy: the strategy is RollingUpdate, and Quorate looks on",
-			change: both(foreign, turnedOn(toggle, 0, 1, 2)),
+			change: both(foreign, turnedOn(adoption.Toggle, 0, 1, 2)),
 			want:   "Quorate is in the pod template, and only looks on. For it to roll the pods, set updateStrategy"},
 		{name: "the Etcd opts in, and there is no policy", change: both(foreign, optedIn),
 			want: "The Etcd opts in to Quorate, and nobody has acted on that. Apply deploy/druid"},
-		{name: "no pod has Quorate yet", change: turnedOn(toggle + "=true"), want: noJob},
+		{name: "no pod has Quorate yet", change: turnedOn(adoption.Toggle + "=true"), want: noJob},
 		{name: "neither has the template", change: func(*world) {},
 			want: "Neither the pod template nor a running pod has Quorate", refused: nil, unasked: true},
-		{name: "the flag is there, and is off", change: turnedOn(toggle+"=false", 0, 1, 2), unasked: true,
+		{name: "the flag is there, and is off", change: turnedOn(adoption.Toggle+"=false", 0, 1, 2), unasked: true,
 			want: "Neither the pod template nor a running pod has Quorate"},
-		{name: "the policy without the Role", change: turnedOn(toggle, 0, 1, 2),
+		{name: "the policy without the Role", change: turnedOn(adoption.Toggle, 0, 1, 2),
 			refused: []string{"delete pods etcd-main-0", "create pods/eviction etcd-main-0", "create leases"},
 			want: "The sidecars lack permissions: their ServiceAccount etcd-main may not delete pods etcd-main-0, " +
 				"create pods/eviction etcd-main-0, create leases. Apply deploy/base, or for an Etcd of etcd-druid " +
 				"deploy/druid/access."},
-		{name: "the Role comes before the Job, which needs it too", change: turnedOn(toggle),
+		{name: "the Role comes before the Job, which needs it too", change: turnedOn(adoption.Toggle),
 			refused: []string{"create leases"}, want: "may not create leases.", not: "Job"},
-		{name: "who may not ask learns what there is to learn without asking", change: turnedOn(toggle),
+		{name: "who may not ask learns what there is to learn without asking", change: turnedOn(adoption.Toggle),
 			refused: []string{"create leases"}, unasked: true, want: noJob},
-		{name: "all is there, and nobody coordinates yet", change: turnedOn(toggle, 0, 1, 2),
+		{name: "all is there, and nobody coordinates yet", change: turnedOn(adoption.Toggle, 0, 1, 2),
 			want: "If this lasts, look at the logs of the sidecars"},
 		{name: "no namespace", change: told("POD_NAMESPACE", ""),
 			want: "The container backup-restore of the pod template has no POD_NAMESPACE, so Quorate does not know"},
@@ -95,7 +93,7 @@ func TestStatusSaysWhyNobodyCarriesOutARollout(t *testing.T) {
 		{name: "another StatefulSet", change: told("", "--statefulset=etcd-mian"),
 			want: "has --statefulset=etcd-mian, and this is garden/etcd-main. Correct the flag."},
 		{name: "a StatefulSet from a variable", change: told("", "--statefulset=$(NAME)"), not: "Correct the flag"},
-		{name: "old sidecars beside new ones", change: turnedOn(toggle, 1),
+		{name: "old sidecars beside new ones", change: turnedOn(adoption.Toggle, 1),
 			want: "Sidecars     etcd-main-0, etcd-main-2: without Quorate\n"},
 		{name: "a sidecar of its own is Quorate, too", change: both(turnedOn("--other"), ownSidecar),
 			want: "Sidecars     etcd-main-1, etcd-main-2: without Quorate\n"},
@@ -118,31 +116,6 @@ func TestAGuardSaysBetterWhyARolloutWaits(t *testing.T) {
 	if stdout, _, _ := invoke(t, "quorate", answering(t, a), "status"); strings.Contains(stdout, "lack permissions") ||
 		!strings.Contains(stdout, "Hold: Paused") {
 		t.Error(stdout)
-	}
-}
-
-// What is asked for is what the Role grants, so that nobody is told to apply it in vain.
-func TestTheRoleGrantsWhateverStatusMisses(t *testing.T) {
-	data, err := os.ReadFile("../../deploy/base/role.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var role rbacv1.Role
-	if err := yaml.Unmarshal(data, &role); err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range permissions("etcd-main") {
-		resource := p.Resource
-		if p.Subresource != "" {
-			resource += "/" + p.Subresource
-		}
-		if !slices.ContainsFunc(role.Rules, func(r rbacv1.PolicyRule) bool {
-			return slices.Contains(r.APIGroups, p.Group) && slices.Contains(r.Resources, resource) &&
-				slices.Contains(r.Verbs, p.Verb) && (p.Name == "") == (len(r.ResourceNames) == 0) &&
-				(p.Name == "" || slices.Contains(r.ResourceNames, p.Name))
-		}) {
-			t.Errorf("the Role does not grant %s", inWords(p))
-		}
 	}
 }
 

@@ -116,6 +116,13 @@ type Member struct {
 	DefragmentErr   error
 	// AlarmErr is its answer to whoever ends an alarm.
 	AlarmErr error
+	// AuthErr is its answer to whoever asks whether authentication is on, and AuthOn what it answers otherwise.
+	AuthErr error
+	AuthOn  bool
+	// Hash and Compacted are those of its data, at whatever revision, and HashErr refuses them.
+	Hash      uint32
+	Compacted int64
+	HashErr   error
 	// List is the member list that it knows by itself, unless it is nil.
 	List []*pb.Member
 
@@ -185,6 +192,7 @@ func (c *Cluster) Serve(i int, listener net.Listener) (stop func()) {
 	pb.RegisterKVServer(server, &kvService{service: s})
 	pb.RegisterClusterServer(server, &clusterService{service: s})
 	pb.RegisterMaintenanceServer(server, &maintenanceService{service: s})
+	pb.RegisterAuthServer(server, &authService{service: s})
 	pb.RegisterLeaseServer(server, &leaseService{service: s})
 	pb.RegisterWatchServer(server, &watchService{service: s})
 	m.server = server
@@ -543,6 +551,31 @@ func (s maintenanceService) Status(context.Context, *pb.StatusRequest) (*pb.Stat
 		return withDowngrade(resp, s.member.DowngradeTo)
 	}
 	return resp, nil
+}
+
+// HashKV answers with the hash that the member was given.
+func (s maintenanceService) HashKV(context.Context, *pb.HashKVRequest) (*pb.HashKVResponse, error) {
+	s.cluster.mu.Lock()
+	defer s.cluster.mu.Unlock()
+	if s.member.HashErr != nil {
+		return nil, s.member.HashErr
+	}
+	return &pb.HashKVResponse{Header: s.header(), Hash: s.member.Hash, CompactRevision: s.member.Compacted}, nil
+}
+
+type authService struct {
+	pb.UnimplementedAuthServer
+	*service
+}
+
+// AuthStatus answers as etcd 3.5 does.
+func (s authService) AuthStatus(context.Context, *pb.AuthStatusRequest) (*pb.AuthStatusResponse, error) {
+	s.cluster.mu.Lock()
+	defer s.cluster.mu.Unlock()
+	if s.member.AuthErr != nil {
+		return nil, s.member.AuthErr
+	}
+	return &pb.AuthStatusResponse{Header: s.header(), Enabled: s.member.AuthOn}, nil
 }
 
 // withDowngrade adds a field that the clients of 3.5 have no name for: 13, with enabled (1) and targetVersion (2)

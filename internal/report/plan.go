@@ -38,6 +38,8 @@ type Plan struct {
 	// is no decision.
 	Reported *Reported `json:"reported,omitempty"`
 	NotAsked *NotAsked `json:"notAsked,omitempty"`
+	// Assumed is what the plan takes for granted although it is not so, because somebody asks what would be.
+	Assumed []rollout.Assumption `json:"assumed,omitempty"`
 }
 
 // Work is what one duty has decided.
@@ -238,6 +240,7 @@ func (w Work) Headline() string {
 // then, for every candidate, what the guards say.
 func (p Plan) Table(w io.Writer) error {
 	var b strings.Builder
+	b.WriteString(AssumedInWords(p.Assumed))
 	if err := p.Reported.Write(&b, p.NotAsked != nil); err != nil {
 		return err
 	}
@@ -280,6 +283,31 @@ func (p Plan) Table(w io.Writer) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// AssumedInWords says what a plan takes for granted, in a line. It is empty where that is nothing.
+func AssumedInWords(assumed []rollout.Assumption) string {
+	words := map[rollout.Assumption]string{
+		rollout.AssumedOnDelete: "the update strategy is OnDelete", rollout.AssumedSidecars: "every pod has a sidecar",
+		rollout.AssumedResumed: "nothing is paused", rollout.AssumedOutdated: "every pod is outdated",
+	}
+	var is []string
+	for _, a := range assumed {
+		is = append(is, words[a])
+	}
+	if len(is) == 0 {
+		return ""
+	}
+	return "Assuming that " + inOne(is) + ":\n"
+}
+
+// inOne joins parts of a sentence.
+func inOne(parts []string) string {
+	last := len(parts) - 1
+	if last < 1 {
+		return strings.Join(parts, "")
+	}
+	return strings.Join(parts[:last], ", ") + " and " + parts[last]
 }
 
 // head says what happens and why.

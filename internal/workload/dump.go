@@ -12,6 +12,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
@@ -28,8 +29,11 @@ type Dump struct {
 	Nodes []corev1.Node
 	// Events may be missing as well. Only those of the StatefulSet count.
 	Events []corev1.Event
-	// Claims are the pods' volume claims, and may be missing too.
-	Claims []corev1.PersistentVolumeClaim
+	// Claims are the pods' volume claims, and may be missing too. So may budgets and ServiceAccounts. No decision rests
+	// on these two.
+	Claims   []corev1.PersistentVolumeClaim
+	Budgets  []policyv1.PodDisruptionBudget
+	Accounts []corev1.ServiceAccount
 
 	// DrainTaints are the keys of the taints that announce a drain, beside those that are known. They are not read.
 	DrainTaints []string
@@ -91,6 +95,10 @@ func (d *Dump) add(object map[string]any) error {
 		return convert(object, &d.Nodes)
 	case "PersistentVolumeClaim":
 		return convert(object, &d.Claims)
+	case "PodDisruptionBudget":
+		return convert(object, &d.Budgets)
+	case "ServiceAccount":
+		return convert(object, &d.Accounts)
 	case "Event":
 		if version, _ := object["apiVersion"].(string); version != "v1" {
 			return nil // Of another API group, with other fields.

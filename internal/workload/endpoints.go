@@ -104,3 +104,9 @@ func hostOf(p *corev1.Pod) string {
 	}
 	return p.Status.PodIP
 }
+
+// InsideURL is true for a URL whose host is such a one.
+func InsideURL(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && Inside(u.Hostname())
+}

@@ -451,10 +451,7 @@ func (o Observation) Moot(ctx context.Context, budgets Budgets, r rollout.Refusa
 	if err != nil {
 		return false, fmt.Errorf("the StatefulSet's selector %q: %w", o.Selector, err)
 	}
-	// A budget that matches other pods too protects this one for their sake, above all while they are missing.
-	alone := b.Spec.Selector != nil && ours.Matches(labels.Set(b.Spec.Selector.MatchLabels))
-	current := b.Status.ObservedGeneration >= b.Generation
-	return alone && current && b.Status.ExpectedPods == 1 && b.Status.DesiredHealthy > 1, nil
+	return moot(b, ours), nil
 }
 
 // neverAllows is true if the budget needs as many healthy pods as there can be. If it has more pods

@@ -119,6 +119,9 @@ func TestGettingStartedCanBeFollowedWordForWord(t *testing.T) {
 	sh.follow(ctx, gettingStarted, "Getting started", []part{
 		{heading: "Install the plugin", check: func(t *testing.T, _ outcome, said string) {
 			require.Contains(t, said, "go1.", "the version names the toolchain")
+			require.Contains(t, said, "NOT READY: ")
+			require.Regexp(t, `(?m)^fail +Sidecars `, said)
+			require.Equal(t, "exit code 3", lastLine(said))
 		}},
 		{heading: "Grant the permissions", check: func(t *testing.T, _ outcome, said string) {
 			require.Equal(t, "yes", lastLine(said))
@@ -147,6 +150,8 @@ func TestGettingStartedCanBeFollowedWordForWord(t *testing.T) {
 			require.Empty(t, o.order)
 			require.Equal(t, 3, strings.Count(said, "is healthy"))
 			require.Contains(t, said, "Complete")
+			require.Contains(t, said, "READY: ", "check")
+			require.NotRegexp(t, `(?m)^(fail|unknown) `, said, "check")
 			var err error
 			leader, err = main.Leader(ctx)
 			require.NoError(t, err)

@@ -2,8 +2,6 @@ package scenarios
 
 import (
 	"context"
-	"errors"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -33,17 +31,7 @@ func ghostsOfAScaleIn(t *testing.T, name, etcd string) {
 	require.NoError(t, s.CreateOperator(ctx, name+"-operator"))
 	kubeconfig, err := s.KubeconfigAs(ctx, name+"-operator", t.TempDir())
 	require.NoError(t, err)
-	asks := func(args ...string) (string, int) {
-		t.Helper()
-		quorate := exec.CommandContext(ctx, s.env.Binaries.Quorate, append(args, "-n", harness.Namespace,
-			"--kubeconfig="+kubeconfig)...)
-		output, err := quorate.CombinedOutput()
-		var exit *exec.ExitError
-		if !errors.As(err, &exit) {
-			require.NoError(t, err, "%s", output)
-		}
-		return string(output), quorate.ProcessState.ExitCode()
-	}
+	asks := func(args ...string) (string, int) { return s.quorateAs(ctx, kubeconfig, args...) }
 	away := s.Pods()[3:]
 	leader, err := s.Leader(ctx)
 	require.NoError(t, err)

@@ -172,9 +172,21 @@ func TestStatusNamesWhatASidecarWithoutARoleMayNotDo(t *testing.T) {
 		"statefulsets roleless, watch statefulsets roleless, list pods, ")
 	require.Contains(t, said, "create leases. Apply deploy/base, or for an Etcd of etcd-druid deploy/druid/access.")
 
+	// An operator is told the same by a check, and may read everything that it looks at.
+	require.NoError(t, s.CreateOperator(ctx, "roleless-operator"))
+	kubeconfig, err := s.KubeconfigAs(ctx, "roleless-operator", t.TempDir())
+	require.NoError(t, err)
+	checked, code := s.quorateAs(ctx, kubeconfig, "check", s.Spec.Name)
+	require.Equal(t, 3, code, "%s", checked)
+	require.Regexp(t, `(?m)^fail +Permissions +the ServiceAccount roleless may not get and watch statefulsets `+
+		`roleless; list pods; delete and patch pods roleless-0; create pods/eviction roleless-0; `, checked)
+	require.NotContains(t, checked, "you may n", "what the operator may not ask")
+
 	// One that is missing is named alone.
 	require.NoError(t, s.Restore(ctx))
 	s.complete(ctx)
+	checked, _ = s.quorateAs(ctx, kubeconfig, "check", s.Spec.Name)
+	require.Regexp(t, `(?m)^pass +Permissions `, checked)
 	s.forget(ctx)
 	i := slices.IndexFunc(shipped, func(p harness.Permission) bool { return p.String() == "create leases" })
 	require.NoError(t, s.Revoke(ctx, shipped[i]))
@@ -197,8 +209,14 @@ func (s *scene) status(ctx context.Context) string {
 // quorate is what an administrator is told by a command, and its exit code.
 func (s *scene) quorate(ctx context.Context, args ...string) (said string, code int) {
 	s.t.Helper()
+	return s.quorateAs(ctx, s.env.Plane.KubeconfigPath(), args...)
+}
+
+// quorateAs is what somebody is told by it.
+func (s *scene) quorateAs(ctx context.Context, kubeconfig string, args ...string) (said string, code int) {
+	s.t.Helper()
 	quorate := exec.CommandContext(ctx, s.env.Binaries.Quorate, append(args, "-n", harness.Namespace,
-		"--kubeconfig="+s.env.Plane.KubeconfigPath())...)
+		"--kubeconfig="+kubeconfig)...)
 	output, err := quorate.CombinedOutput()
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
