@@ -43,7 +43,7 @@ type Cluster struct {
 	login atomic.Pointer[login]
 }
 
-// CreateCluster creates the StatefulSet and everything that belongs to it: the ServiceAccount with the
+// CreateCluster creates the StatefulSet and everything that belongs to it: the ServiceAccount and the
 // Role that Quorate ships (except with [Spec.Bare]), certificates, services and a PodDisruptionBudget.
 // It does not wait for the pods.
 func (e *Env) CreateCluster(ctx context.Context, s Spec) (*Cluster, error) {
@@ -75,8 +75,6 @@ func (e *Env) CreateCluster(ctx context.Context, s Spec) (*Cluster, error) {
 	var errs []error
 	try := func(err error) { errs = append(errs, err) }
 
-	_, err = core.ServiceAccounts(Namespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: meta("")}, create)
-	try(err)
 	given := []*corev1.Secret{{ObjectMeta: meta("-tls"), Data: secrets}}
 	if s.Bare {
 		given = append(given, s.clientSecrets(secrets)...)
@@ -108,7 +106,7 @@ func (e *Env) CreateCluster(ctx context.Context, s Spec) (*Cluster, error) {
 	return c, nil
 }
 
-// grant applies exactly the Roles and bindings that Quorate ships, renamed for the
+// grant applies exactly the ServiceAccount, Roles and bindings that Quorate ships, renamed for the
 // cluster.
 func (e *Env) grant(ctx context.Context, s Spec) error {
 	shipped, err := access(s.Name, s.Components...)
@@ -116,6 +114,9 @@ func (e *Env) grant(ctx context.Context, s Spec) error {
 		return err
 	}
 	rbac, create := e.Client.RbacV1(), metav1.CreateOptions{}
+	if _, err := e.Client.CoreV1().ServiceAccounts(Namespace).Create(ctx, shipped.account, create); err != nil {
+		return err
+	}
 	_, rerr := rbac.Roles(Namespace).Create(ctx, shipped.role, create)
 	_, berr := rbac.RoleBindings(Namespace).Create(ctx, shipped.binding, create)
 	if shipped.clusterRole == nil {

@@ -51,8 +51,8 @@ type Spec struct {
 	// StopDelay is how long etcd goes on serving once its pod terminates, by a preStop hook. It is in
 	// whole seconds, and 0 by default.
 	StopDelay time.Duration
-	// Bare leaves Quorate out, as in a cluster of etcd-druid's that has no Quorate yet. There is no
-	// Role, and the container backup-restore does not run it. What deploy/sidecar-patch.yaml builds
+	// Bare leaves Quorate out, as in a cluster that has no Quorate yet. There is no Role and no
+	// ServiceAccount, and the container backup-restore does not run it. What deploy/sidecar-patch.yaml builds
 	// upon is there: the volumes etcd-ca and etcd-client-tls, and an etcd that also listens on the
 	// pod's loopback address. It needs Namespaces and TLS.
 	Bare bool
@@ -253,6 +253,7 @@ func (e *Env) statefulSet(s Spec) *appsv1.StatefulSet {
 		set.Spec.UpdateStrategy.RollingUpdate = &appsv1.RollingUpdateStatefulSetStrategy{MaxUnavailable: &most}
 	}
 	if s.Bare {
+		set.Spec.Template.Spec.ServiceAccountName = ""
 		set.Spec.Template.Spec.Volumes = append(set.Spec.Template.Spec.Volumes, s.clientVolumes()...)
 	}
 	return set
