@@ -17,10 +17,12 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/util/retry"
 
+	"github.com/quorate/quorate/test/harness/objects"
 	"github.com/quorate/quorate/test/harness/pki"
 	"github.com/quorate/quorate/test/harness/traffic"
 )
@@ -67,6 +69,9 @@ func (e *Env) CreateCluster(ctx context.Context, s Spec) (*Cluster, error) {
 			return nil, err
 		}
 	}
+	if s.Manifest != "" {
+		return c, e.createManifest(ctx, c)
+	}
 	core := e.Client.CoreV1()
 	meta := func(suffix string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Name: s.Name + suffix, Namespace: Namespace}
@@ -106,6 +111,30 @@ func (e *Env) CreateCluster(ctx context.Context, s Spec) (*Cluster, error) {
 	return c, nil
 }
 
+// createManifest creates a cluster from its manifest.
+func (e *Env) createManifest(ctx context.Context, c *Cluster) error {
+	all, err := objects.Decode([]byte(c.Spec.Manifest))
+	if err != nil {
+		return fmt.Errorf("the manifest of %s: %w", c.Spec.Name, err)
+	}
+	for _, o := range all {
+		if o.GetKind() == "StatefulSet" && o.GetName() == c.Spec.Name {
+			c.Spec.selector, _, err = unstructured.NestedStringMap(o.Object, "spec", "selector", "matchLabels")
+		}
+	}
+	if len(c.Spec.selector) == 0 {
+		return fmt.Errorf("the manifest has no StatefulSet %s that selects its pods by labels: %w", c.Spec.Name, err)
+	}
+	if err := e.grant(ctx, c.Spec); err != nil {
+		return fmt.Errorf("create cluster %s: %w", c.Spec.Name, err)
+	}
+	if err := objects.Create(ctx, e.Plane.AdminConfig(), Namespace, all...); err != nil {
+		return fmt.Errorf("create cluster %s: %w", c.Spec.Name, err)
+	}
+	e.Timeline.Note("harness", "created the manifest of StatefulSet %s: %d replicas", c.Spec.Name, c.Spec.Replicas)
+	return nil
+}
+
 // grant applies exactly the ServiceAccount, Roles and bindings that Quorate ships, renamed for the
 // cluster.
 func (e *Env) grant(ctx context.Context, s Spec) error {
@@ -114,8 +143,10 @@ func (e *Env) grant(ctx context.Context, s Spec) error {
 		return err
 	}
 	rbac, create := e.Client.RbacV1(), metav1.CreateOptions{}
-	if _, err := e.Client.CoreV1().ServiceAccounts(Namespace).Create(ctx, shipped.account, create); err != nil {
-		return err
+	if shipped.account != nil {
+		if _, err := e.Client.CoreV1().ServiceAccounts(Namespace).Create(ctx, shipped.account, create); err != nil {
+			return err
+		}
 	}
 	_, rerr := rbac.Roles(Namespace).Create(ctx, shipped.role, create)
 	_, berr := rbac.RoleBindings(Namespace).Create(ctx, shipped.binding, create)
