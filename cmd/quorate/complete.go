@@ -2,11 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/quorate/quorate/coordinator"
 	"github.com/quorate/quorate/internal/report"
@@ -21,40 +17,36 @@ const completeEvery = 2 * time.Second
 // it does not matter who has completed it, or whether that was before we began. By then the coordinator has no
 // more to do, and ends as on SIGTERM: it gives the record and its lock back, and a sidecar goes on.
 //
-// It returns an error if no amount of waiting completes the rollout here. What the coordinator itself would retry, such
-// as a Role that is not there yet, is waited for. The coordinator logs that.
+// Everything else is waited for, as every sidecar does: a Role or a StatefulSet that is not there yet, an update
+// strategy that leaves the coordinator nothing to do, a pause. The coordinator logs that.
 func untilComplete(ctx context.Context, cfg coordinator.Config, run func(context.Context) error) error {
 	running, end := context.WithCancel(ctx)
 	defer end()
 	ended := make(chan error, 1)
 	go func() { ended <- run(running) }()
-	why := awaitComplete(running, cfg)
+	awaitComplete(running, cfg)
 	end()
-	return errors.Join(why, <-ended)
+	return <-ended
 }
 
-// awaitComplete returns nil when the rollout is complete, and when ctx ends.
-func awaitComplete(ctx context.Context, cfg coordinator.Config) error {
+// awaitComplete waits until the rollout is complete, or until ctx ends.
+func awaitComplete(ctx context.Context, cfg coordinator.Config) {
 	cfg.Events, cfg.Nodes = nil, nil // What only explains a delay needs rights that a sidecar may not have.
 	ticks := time.NewTicker(completeEvery)
 	defer ticks.Stop()
 	for {
 		switch s, err := lookFromHere(ctx, cfg); {
 		case ctx.Err() != nil:
-			return nil
-		case apierrors.IsNotFound(err):
-			return fmt.Errorf("--until-complete: there is nothing to wait for: %w", err)
+			return
 		case err != nil:
 			cfg.Log.WithError(err).Debug("nobody knows yet whether the rollout is complete")
 		case s.Action == rollout.ActionComplete:
 			cfg.Log.Infof("the rollout is complete (%s): this process ends, and the sidecars go on", s.Reason)
-			return nil
-		case s.Action == rollout.ActionIdle:
-			return fmt.Errorf("--until-complete: there is nothing to wait for: %s", report.Clean(s.Reason))
+			return
 		}
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-ticks.C:
 		}
 	}

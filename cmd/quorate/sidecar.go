@@ -37,8 +37,8 @@ and ends with exit code 0.
 
 With --until-complete it ends like that when the rollout is complete, as quorate status --watch
 judges that, whoever completed it and whenever. That is for a Job which rolls pods that have no
-sidecar yet. While the rollout is held or paused, the Job waits. It ends with exit code 1 if the
-StatefulSet's strategy is not OnDelete, and with 2 if there is no such StatefulSet.`,
+sidecar yet. While the rollout holds or is paused, the Job waits, and so it does while the update
+strategy is not OnDelete.`,
 		Example: `  # As a container of an etcd-druid pod (POD_NAME and POD_NAMESPACE are set there):
   quorate sidecar --endpoints=https://etcd-main-local:2379 \
     --cacert=/var/etcd/ssl/ca/bundle.crt --cert=/var/etcd/ssl/client/tls.crt --key=/var/etcd/ssl/client/tls.key
