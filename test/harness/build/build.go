@@ -180,10 +180,30 @@ func (b *builder) make(ctx context.Context) (err error) {
 	}
 	if version := b.otherKubernetes(); version != "" {
 		b.binary, err = b.kubernetes(ctx, version)
-	} else {
-		b.binary, err = b.build(ctx)
+		return err
 	}
+	if b.target == Kube {
+		if b.recipe.ldflags, err = b.kubernetesRequired(); err != nil {
+			return err
+		}
+	}
+	b.binary, err = b.build(ctx)
 	return err
+}
+
+// kubernetesRequired are the flags that let Kubernetes say of which release it is: of the one that test/go.mod
+// requires.
+func (b *builder) kubernetesRequired() (string, error) {
+	content, err := os.ReadFile(filepath.Join(b.root, b.recipe.dir, "go.mod"))
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(string(content)) {
+		if fields := strings.Fields(line); len(fields) == 2 && fields[0] == kubernetesModule {
+			return kubernetesIs(fields[1]), nil
+		}
+	}
+	return "", nil
 }
 
 // otherKubernetes is the release that is built in place of that of test/go.mod, "" for none.
