@@ -33,13 +33,18 @@ StatefulSet that does not exist yet. A sidecar that gave up would only make its 
 With --listen-address it serves /healthz for a liveness probe, which never fails because of
 etcd or Kubernetes, /metrics for Prometheus, a status page at /, and the same in JSON at
 /status.json. If the port is taken, it ends with exit code 1. On SIGTERM it releases its lock
-and ends with exit code 0.`,
+and ends with exit code 0.
+
+With --until-complete it ends like that when the rollout is complete, as quorate status --watch
+judges that, whoever completed it and whenever. That is for a Job which rolls pods that have no
+sidecar yet. While the rollout holds or is paused, the Job waits, and so it does while the update
+strategy is not OnDelete.`,
 		Example: `  # As a container of an etcd-druid pod (POD_NAME and POD_NAMESPACE are set there):
   quorate sidecar --endpoints=https://etcd-main-local:2379 \
     --cacert=/var/etcd/ssl/ca/bundle.crt --cert=/var/etcd/ssl/client/tls.crt --key=/var/etcd/ssl/client/tls.key
 
-  # From anywhere that reaches the members and the API, for instance as a Job:
-  quorate sidecar -e http://etcd-main-client:2379 --namespace=garden --statefulset=etcd-main`,
+  # From anywhere that reaches the members and the API, as a Job that ends with the rollout:
+  quorate sidecar -e http://etcd-main-client:2379 --namespace=garden --statefulset=etcd-main --until-complete`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.Complete(os.Getenv); err != nil {
@@ -53,12 +58,18 @@ and ends with exit code 0.`,
 			if err != nil {
 				return badInput{err}
 			}
+			run := func(c *coordinator.Coordinator) error {
+				if o.UntilComplete {
+					return untilComplete(cmd.Context(), cfg, c.Run)
+				}
+				return c.Run(cmd.Context())
+			}
 			if o.ListenAddress == "" {
 				c, err := coordinator.New(cfg)
 				if err != nil {
 					return badInput{err}
 				}
-				return c.Run(cmd.Context())
+				return run(c)
 			}
 			registry := newRegistry()
 			cfg.Metrics = registry
@@ -74,7 +85,7 @@ and ends with exit code 0.`,
 				Source: c, Gatherer: registry, Namespace: cfg.Namespace, StatefulSet: cfg.StatefulSet,
 				PodName: cfg.PodName, Version: version(),
 			}), log.WithField("actor", "quorate"))()
-			return c.Run(cmd.Context())
+			return run(c)
 		},
 	}
 	o.AddFlags(cmd.Flags())

@@ -267,7 +267,7 @@ func readNodes(ctx context.Context, nodes coordinator.Nodes, dump *workload.Dump
 	read := map[string]bool{"": true}
 	for i := range dump.Pods {
 		name := dump.Pods[i].Spec.NodeName
-		if read[name] {
+		if read[name] || nodes == nil {
 			continue
 		}
 		read[name] = true

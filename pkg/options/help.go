@@ -43,7 +43,7 @@ type Group struct {
 // and of a sidecar's settings those whose right value depends on the cluster, as in the help of a host.
 var needed = []string{
 	"config", "namespace", "statefulset", "pod-name", "context", "kubeconfig", "endpoints", "cacert", "cert", "key",
-	"listen-address", "log-level",
+	"until-complete", "listen-address", "log-level",
 }
 
 // rare annotates the other flags.

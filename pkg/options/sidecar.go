@@ -24,6 +24,9 @@ type Sidecar struct {
 	// ListenAddress is where /healthz, /metrics and the status page are served, as host:port. The
 	// default is empty and serves nothing, because they ask for no password.
 	ListenAddress string
+	// UntilComplete says that the process is to end when the rollout is complete. It is off by default, and refused in
+	// a member's pod, where the kubelet would start the sidecar again. A host has no such flag for the same reason.
+	UntilComplete bool
 
 	given given
 }
@@ -45,6 +48,11 @@ func (o *Sidecar) AddFlags(fs *pflag.FlagSet) {
 			delete(o.given.flags[row.Name].Annotations, rare)
 		}
 	}
+	o.given.add(fs, titlePolicy, func(fs *pflag.FlagSet) {
+		fs.BoolVar(&o.UntilComplete, "until-complete", o.UntilComplete,
+			"end with exit code 0 when the rollout is complete, whoever completed it; for a Job outside the members' "+
+				"pods (off, because a sidecar waits for the next rollout)")
+	})
 	o.given.add(fs, titleReporting, o.Log.addFlags)
 	o.given.add(fs, titleReporting, func(fs *pflag.FlagSet) {
 		fs.StringVar(&o.ListenAddress, "listen-address", o.ListenAddress,
@@ -75,6 +83,11 @@ func (o *Sidecar) Validate() error {
 	}
 	if err := validListenAddress(o.ListenAddress); err != nil {
 		errs = append(errs, fmt.Errorf("%s: %q: %w", name("listen-address"), o.ListenAddress, err))
+	}
+	if pod := o.Kubernetes.PodName; o.UntilComplete && pod != "" && StatefulSetOf(pod) == o.Kubernetes.StatefulSet {
+		errs = append(errs, fmt.Errorf("%s: %t: is for a Job outside the members' pods, and %s is one of them "+
+			"(%s, or $POD_NAME): its sidecar would be started again after each end", name("until-complete"),
+			o.UntilComplete, pod, name("pod-name")))
 	}
 	return errors.Join(append(errs, o.Log.validate(name))...)
 }

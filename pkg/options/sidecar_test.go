@@ -343,6 +343,9 @@ func TestBadInputNamesTheFlagAndItsValueInOneLine(t *testing.T) {
 				"and --interval)"}},
 		{"patience that ends before a member is dead", []string{"--settle-timeout=10s"},
 			[]string{"--dead-after: 10s: must be below --settle-timeout (10s)"}},
+		{"an end, in a member's pod", []string{"--until-complete"},
+			[]string{`--until-complete: true: is for a Job outside the members' pods, and etcd-main-1 is one of them ` +
+				`(--pod-name, or $POD_NAME)`}},
 		{"an address without a port", []string{"--listen-address=127.0.0.1"},
 			[]string{`--listen-address: "127.0.0.1": needs a host and a port, such as 127.0.0.1:8090`}},
 		{"an address with too many colons", []string{"--listen-address=::1:8090"},
@@ -403,6 +406,7 @@ func TestGoodInputIsAccepted(t *testing.T) {
 		{"--kubeconfig", f.missing + string(os.PathListSeparator) + f.empty}, // A list is client-go's to judge.
 		{"--listen-address=:8090"}, {"--listen-address=[::1]:8090"}, {"--listen-address=localhost:1"},
 		{"--listen-address=0.0.0.0:65535"},
+		{"--until-complete", "--pod-name=etcd-main-quorate-bootstrap-x7k2p", "--statefulset=etcd-main"},
 		{"--lock-ttl=3s", "--record-duration=8s", "--dead-after=0s", "--max-evidence-age=6s"},
 	} {
 		if err := parse(t, inAPod, args...).Validate(); err != nil {

@@ -19,12 +19,14 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
 
+	"github.com/quorate/quorate/test/harness/objects"
 	"github.com/quorate/quorate/test/harness/pki"
 	"github.com/quorate/quorate/test/harness/traffic"
 )
@@ -47,7 +49,7 @@ type Cluster struct {
 	login atomic.Pointer[login]
 }
 
-// CreateCluster creates the StatefulSet and everything that belongs to it: the ServiceAccount with the
+// CreateCluster creates the StatefulSet and everything that belongs to it: the ServiceAccount and the
 // Role that Quorate ships (except with [Spec.Bare]), certificates, services and a PodDisruptionBudget.
 // It does not wait for the pods.
 func (e *Env) CreateCluster(ctx context.Context, s Spec) (*Cluster, error) {
@@ -71,6 +73,9 @@ func (e *Env) CreateCluster(ctx context.Context, s Spec) (*Cluster, error) {
 			return nil, err
 		}
 	}
+	if s.Manifest != "" {
+		return c, e.createManifest(ctx, c)
+	}
 	core := e.Client.CoreV1()
 	meta := func(suffix string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Name: s.Name + suffix, Namespace: Namespace}
@@ -79,8 +84,6 @@ func (e *Env) CreateCluster(ctx context.Context, s Spec) (*Cluster, error) {
 	var errs []error
 	try := func(err error) { errs = append(errs, err) }
 
-	_, err = core.ServiceAccounts(Namespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: meta("")}, create)
-	try(err)
 	given := []*corev1.Secret{{ObjectMeta: meta("-tls"), Data: secrets}}
 	if s.Bare {
 		given = append(given, s.clientSecrets(secrets)...)
@@ -112,7 +115,31 @@ func (e *Env) CreateCluster(ctx context.Context, s Spec) (*Cluster, error) {
 	return c, nil
 }
 
-// grant applies exactly the Roles and bindings that Quorate ships, renamed for the
+// createManifest creates a cluster from its manifest.
+func (e *Env) createManifest(ctx context.Context, c *Cluster) error {
+	all, err := objects.Decode([]byte(c.Spec.Manifest))
+	if err != nil {
+		return fmt.Errorf("the manifest of %s: %w", c.Spec.Name, err)
+	}
+	for _, o := range all {
+		if o.GetKind() == "StatefulSet" && o.GetName() == c.Spec.Name {
+			c.Spec.selector, _, err = unstructured.NestedStringMap(o.Object, "spec", "selector", "matchLabels")
+		}
+	}
+	if len(c.Spec.selector) == 0 {
+		return fmt.Errorf("the manifest has no StatefulSet %s that selects its pods by labels: %w", c.Spec.Name, err)
+	}
+	if err := e.grant(ctx, c.Spec); err != nil {
+		return fmt.Errorf("create cluster %s: %w", c.Spec.Name, err)
+	}
+	if err := objects.Create(ctx, e.Plane.AdminConfig(), Namespace, all...); err != nil {
+		return fmt.Errorf("create cluster %s: %w", c.Spec.Name, err)
+	}
+	e.Timeline.Note("harness", "created the manifest of StatefulSet %s: %d replicas", c.Spec.Name, c.Spec.Replicas)
+	return nil
+}
+
+// grant applies exactly the ServiceAccount, Roles and bindings that Quorate ships, renamed for the
 // cluster.
 func (e *Env) grant(ctx context.Context, s Spec) error {
 	shipped, err := access(s.Name, s.Components...)
@@ -120,6 +147,11 @@ func (e *Env) grant(ctx context.Context, s Spec) error {
 		return err
 	}
 	rbac, create := e.Client.RbacV1(), metav1.CreateOptions{}
+	if shipped.account != nil {
+		if _, err := e.Client.CoreV1().ServiceAccounts(Namespace).Create(ctx, shipped.account, create); err != nil {
+			return err
+		}
+	}
 	_, rerr := rbac.Roles(Namespace).Create(ctx, shipped.role, create)
 	_, berr := rbac.RoleBindings(Namespace).Create(ctx, shipped.binding, create)
 	errs := []error{rerr, berr}

@@ -130,7 +130,7 @@ func (c *Cluster) sidecarLogs() map[string]string {
 	logs := map[string]string{job: filepath.Join(c.env.Nodes.LogDir(job+"-*"), "*.log")}
 	for n := range maxReplicas {
 		pod := c.Spec.podName(n)
-		logs[pod] = filepath.Join(c.env.Nodes.LogDir(pod), "*-"+sidecarContainer+"-*.log")
+		logs[pod] = filepath.Join(c.env.Nodes.LogDir(pod), "*-"+c.Spec.sidecar()+"-*.log")
 	}
 	for _, pod := range c.beside {
 		logs[pod] = filepath.Join(c.env.Nodes.LogDir(pod), "*.log")

@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/api/resmap"
@@ -76,8 +77,9 @@ func copied(deploy string) (filesys.FileSystem, error) {
 var built sync.Map
 
 // rights are what Quorate ships for the sidecars. Those of the whole cluster are nil without a component that
-// has them.
+// has them, and the account is with one that leaves it to others.
 type rights struct {
+	account        *corev1.ServiceAccount
 	role           *rbacv1.Role
 	binding        *rbacv1.RoleBinding
 	clusterRole    *rbacv1.ClusterRole
@@ -116,8 +118,8 @@ func access(name string, components ...string) (*rights, error) {
 
 func parseAccess(text string) (*rights, error) {
 	r := &rights{}
-	into := map[string]any{"Role": &r.role, "RoleBinding": &r.binding, "ClusterRole": &r.clusterRole,
-		"ClusterRoleBinding": &r.clusterBinding, "ValidatingAdmissionPolicy": &r.policy,
+	into := map[string]any{"ServiceAccount": &r.account, "Role": &r.role, "RoleBinding": &r.binding,
+		"ClusterRole": &r.clusterRole, "ClusterRoleBinding": &r.clusterBinding, "ValidatingAdmissionPolicy": &r.policy,
 		"ValidatingAdmissionPolicyBinding": &r.policyBinding}
 	for _, document := range strings.Split(text, "\n---\n") {
 		var kind struct{ Kind string }

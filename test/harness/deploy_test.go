@@ -268,6 +268,10 @@ func granted(t *testing.T, set, folder string, components ...string) []string {
 	require.Equal(t, rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name}, binding.RoleRef)
 	require.Equal(t, []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: set}}, binding.Subjects)
 	require.Empty(t, role.Namespace+binding.Namespace, "the namespace is the operator's to choose")
+	if r.account != nil {
+		require.Equal(t, set, r.account.Name)
+	}
+	require.Equal(t, folder == "druid/access", r.account == nil, "druid makes the account, and nobody else does")
 	if set != shippedName {
 		require.NotContains(t, string(text), shippedName)
 	}

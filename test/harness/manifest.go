@@ -51,11 +51,18 @@ type Spec struct {
 	// StopDelay is how long etcd goes on serving once its pod terminates, by a preStop hook. It is in
 	// whole seconds, and 0 by default.
 	StopDelay time.Duration
-	// Bare leaves Quorate out, as in a cluster of etcd-druid's that has no Quorate yet. There is no
-	// Role, and the container backup-restore does not run it. What deploy/sidecar-patch.yaml builds
+	// Bare leaves Quorate out, as in a cluster that has no Quorate yet. There is no Role and no
+	// ServiceAccount, and the container backup-restore does not run it. What deploy/sidecar-patch.yaml builds
 	// upon is there: the volumes etcd-ca and etcd-client-tls, and an etcd that also listens on the
 	// pod's loopback address. It needs Namespaces and TLS.
 	Bare bool
+	// Manifest has what somebody else's chart renders: the StatefulSet with the cluster's name, the Service
+	// NAME-headless that governs it, and all that belongs to them but Quorate's Role. It takes the place of what
+	// etcd-druid would choose, and Quorate's container is called quorate. Of the rest of the spec, only Replicas,
+	// PlainText and Components count. It needs Namespaces.
+	Manifest string
+	// selector are the labels by which its StatefulSet finds its pods.
+	selector map[string]string
 	// OwnNodes gives the cluster its own nodes, one for each ordinal, so that one can be lost without
 	// another cluster's pods on it.
 	OwnNodes bool
@@ -94,6 +101,9 @@ func (s Spec) scheme() string {
 func (s Spec) podName(ordinal int) string { return fmt.Sprintf("%s-%d", s.Name, ordinal) }
 
 func (s Spec) labels() map[string]string {
+	if s.Manifest != "" {
+		return s.selector
+	}
 	return map[string]string{
 		"app.kubernetes.io/name":       s.Name,
 		"app.kubernetes.io/component":  "etcd-statefulset",
@@ -102,10 +112,26 @@ func (s Spec) labels() map[string]string {
 	}
 }
 
+// governing is the Service that gives the pods their names.
+func (s Spec) governing() string {
+	if s.Manifest != "" {
+		return s.Name + "-headless"
+	}
+	return s.Name + "-peer"
+}
+
+// sidecar is the name of the container that runs Quorate.
+func (s Spec) sidecar() string {
+	if s.Manifest != "" {
+		return "quorate"
+	}
+	return sidecarContainer
+}
+
 // host is how a pod is addressed: by its DNS name where names resolve.
 func (e *Env) host(s Spec, pod string) string {
 	if e.mode == Namespaces {
-		return fmt.Sprintf("%s.%s-peer.%s.svc", pod, s.Name, Namespace)
+		return fmt.Sprintf("%s.%s.%s.svc", pod, s.governing(), Namespace)
 	}
 	return e.Network.AddressOf(Namespace, pod)
 }
@@ -253,6 +279,7 @@ func (e *Env) statefulSet(s Spec) *appsv1.StatefulSet {
 		set.Spec.UpdateStrategy.RollingUpdate = &appsv1.RollingUpdateStatefulSetStrategy{MaxUnavailable: &most}
 	}
 	if s.Bare {
+		set.Spec.Template.Spec.ServiceAccountName = ""
 		set.Spec.Template.Spec.Volumes = append(set.Spec.Template.Spec.Volumes, s.clientVolumes()...)
 	}
 	return set

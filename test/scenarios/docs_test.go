@@ -28,7 +28,7 @@ import (
 
 // typed are the programs, beside those of every machine and Go, that the documentation tells
 // people to type.
-var typed = []build.Target{build.Kubectl, build.Etcdctl}
+var typed = []build.Target{build.Kubectl, build.Helm, build.Etcdctl}
 
 // gettingStarted is the page that is followed below.
 const gettingStarted = "docs/getting-started.md"
@@ -109,14 +109,27 @@ func TestEveryTestThatSafetyNamesIsThere(t *testing.T) {
 // and after every part the cluster is as the page says.
 func TestGettingStartedCanBeFollowedWordForWord(t *testing.T) {
 	t.Parallel()
-	ctx, main := newCluster(t, harness.Namespaces,
+	gettingStartedWith(t, environment(t, harness.Namespaces), "kustomize")
+}
+
+// The same with the real Helm, in an API server of its own, because the names are the same.
+func TestGettingStartedCanBeFollowedWordForWordWithHelm(t *testing.T) {
+	t.Parallel()
+	gettingStartedWith(t, ownEnvironment(t, "helm", harness.Namespaces), "helm")
+}
+
+// gettingStartedWith begins with two clusters, and with nothing of Quorate's: not even the ServiceAccount.
+func gettingStartedWith(t *testing.T, env *harness.Env, way string) {
+	t.Helper()
+	ctx, main := newClusterIn(t, env,
 		harness.Spec{Name: "etcd-main", Bare: true, Strategy: appsv1.RollingUpdateStatefulSetStrategyType})
-	_, events := newCluster(t, harness.Namespaces, harness.Spec{Name: "etcd-events", Bare: true})
+	_, events := newClusterIn(t, env, harness.Spec{Name: "etcd-events", Bare: true})
 	before := main.traces(ctx)
+	require.Empty(t, before.objects, "the namespace has nothing of Quorate's")
 	sh := newShell(t, ctx, main.env, "IMAGE="+harness.Sidecar, "OPERATORS=etcd-operators")
 	leader := ""
 
-	sh.follow(ctx, gettingStarted, "Getting started", []part{
+	sh.follow(ctx, gettingStarted, "Getting started", way, []part{
 		{heading: "Install the plugin", check: func(t *testing.T, _ outcome, said string) {
 			require.Contains(t, said, "go1.", "the version names the toolchain")
 			require.Contains(t, said, "NOT READY: ")
@@ -191,7 +204,7 @@ func TestGettingStartedWithEtcdDruidCanBeFollowedWordForWord(t *testing.T) {
 	main := newEtcd(t, ctx, env, harness.Spec{Name: "etcd-main"})
 	before := main.traces(ctx)
 	sh := newShell(t, ctx, env, "IMAGE="+harness.Sidecar, "SIDECAR="+harness.DropIn)
-	sh.follow(ctx, gettingStarted, "Getting started with etcd-druid", []part{
+	sh.follow(ctx, gettingStarted, "Getting started with etcd-druid", "", []part{
 		{heading: "Install the plugin, the policies and the Role", on: main,
 			check: func(t *testing.T, o outcome, _ string) { require.Empty(t, o.order) }},
 		{heading: "Opt in", on: main, check: func(t *testing.T, o outcome, said string) {
@@ -309,6 +322,13 @@ func (s *scene) traces(ctx context.Context) traces {
 		"Job": func() (runtime.Object, error) {
 			return client.BatchV1().Jobs(harness.Namespace).List(ctx, list)
 		},
+		"ServiceAccount": func() (runtime.Object, error) {
+			return client.CoreV1().ServiceAccounts(harness.Namespace).List(ctx, list)
+		},
+		"release of Helm's": func() (runtime.Object, error) {
+			return client.CoreV1().Secrets(harness.Namespace).List(ctx,
+				metav1.ListOptions{LabelSelector: "owner=helm,name=quorate"})
+		},
 		"Role": func() (runtime.Object, error) {
 			return client.RbacV1().Roles(harness.Namespace).List(ctx, list)
 		},
@@ -321,7 +341,7 @@ func (s *scene) traces(ctx context.Context) traces {
 		require.NoError(s.t, err)
 		require.NoError(s.t, meta.EachListItem(objects, func(o runtime.Object) error {
 			object, err := meta.Accessor(o)
-			if err == nil && (strings.Contains(object.GetName(), s.Spec.Name) ||
+			if err == nil && (strings.Contains(object.GetName(), s.Spec.Name) || kind == "release of Helm's" ||
 				strings.HasPrefix(object.GetName(), "quorate-viewer")) {
 				found.objects = append(found.objects, kind+" "+object.GetName())
 			}
@@ -350,15 +370,16 @@ type part struct {
 	check func(t *testing.T, o outcome, said string)
 }
 
-// block is a sequence of commands on a page, below a heading of a chapter.
+// block is a sequence of commands on a page, below a heading of a chapter. The way is empty where it is for all
+// readers.
 type block struct {
-	chapter, heading, text string
+	chapter, heading, way, text string
 	// line is where it begins.
 	line int
 }
 
-// blocks are the commands of a page: its blocks of code that are marked sh. What is marked
-// otherwise (text, console, yaml) is not for typing.
+// blocks are the commands of a page: its blocks of code that are marked sh, and may have the way after
+// that which a reader has chosen. What is marked otherwise (text, console, yaml) is not for typing.
 func blocks(page, mark string) []block {
 	var all []block
 	chapter, heading, inside := "", "", ""
@@ -368,9 +389,10 @@ func blocks(page, mark string) []block {
 		case isFence && inside != "":
 			inside = ""
 		case isFence:
-			inside = "```" + fence
-			if fence == mark {
-				all = append(all, block{chapter: chapter, heading: heading, line: n + 2})
+			language, way, _ := strings.Cut(fence, " ")
+			inside = "```" + language
+			if language == mark {
+				all = append(all, block{chapter: chapter, heading: heading, way: way, line: n + 2})
 			}
 		case inside == "```"+mark:
 			all[len(all)-1].text += line + "\n"
@@ -417,6 +439,7 @@ func newShell(t *testing.T, ctx context.Context, env *harness.Env, variables ...
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(home, ".kube", "config"), kubeconfig, 0o600))
 	require.NoError(t, os.Symlink(binaries.Kubectl, filepath.Join(programs, "kubectl")))
+	require.NoError(t, os.Symlink(binaries.Helm, filepath.Join(programs, "helm")))
 	require.NoError(t, os.Symlink(binaries.Etcdctl, filepath.Join(programs, "etcdctl")))
 	s.env = append(variables, "HOME="+home, "PATH="+
 		strings.Join([]string{filepath.Join(home, ".local", "bin"), programs, os.Getenv("PATH")}, ":"))
@@ -474,13 +497,19 @@ func copyCheckout(root, to string) error {
 	})
 }
 
-// follow types all commands of a chapter of a page in their order, and checks every part of it. Each part
-// with commands needs its check, and each check its part.
-func (s *shell) follow(ctx context.Context, page, chapter string, parts []part) {
+// follow types all commands of a chapter of a page in their order, but those of another way, and checks every
+// part of it. Each part with commands needs its check, and each check its part.
+func (s *shell) follow(ctx context.Context, page, chapter, way string, parts []part) {
 	s.t.Helper()
 	text, err := os.ReadFile(filepath.Join(s.checkout, page))
 	require.NoError(s.t, err)
-	commands := slices.DeleteFunc(blocks(string(text), "sh"), func(b block) bool { return b.chapter != chapter })
+	commands := slices.DeleteFunc(blocks(string(text), "sh"), func(b block) bool {
+		return b.chapter != chapter || b.way != "" && b.way != way
+	})
+	if way != "" {
+		require.True(s.t, slices.ContainsFunc(commands, func(b block) bool { return b.way == way }),
+			"%s has no commands for %s", page, way)
+	}
 	var headings, checked []string
 	for _, b := range commands {
 		if !slices.Contains(headings, b.heading) {

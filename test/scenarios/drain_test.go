@@ -55,7 +55,7 @@ func (s *scene) owns(r *apiproxy.Request) bool {
 // down.
 func TestARolloutAndADrainNeverTakeTwoMembersTogether(t *testing.T) {
 	t.Parallel()
-	env := ownEnvironment(t, "drained")
+	env := ownEnvironment(t, "drained", harness.Loopback)
 	ctx, s := newClusterIn(t, env, harness.Spec{Name: "drained", PlainText: true})
 	for _, m := range moments {
 		t.Run(m.name, func(t *testing.T) {
@@ -88,7 +88,7 @@ func TestARolloutAndADrainNeverTakeTwoMembersTogether(t *testing.T) {
 // second member.
 func TestWhoDeletesIsNotAloneWithADrain(t *testing.T) {
 	t.Parallel()
-	env := ownEnvironment(t, "deleting")
+	env := ownEnvironment(t, "deleting", harness.Loopback)
 	ctx, s := newClusterIn(t, env, harness.Spec{Name: "deleting", PlainText: true,
 		SidecarArgs: []string{"--removal=delete"}})
 	most := 0

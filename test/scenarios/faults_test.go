@@ -12,7 +12,8 @@ import (
 
 func TestTheAPIServerIsGoneForHalfAMinute(t *testing.T) {
 	t.Parallel()
-	ctx, s := newClusterIn(t, ownEnvironment(t, "outage"), harness.Spec{Name: "outage", PlainText: true})
+	env := ownEnvironment(t, "outage", harness.Loopback)
+	ctx, s := newClusterIn(t, env, harness.Spec{Name: "outage", PlainText: true})
 	o := s.during(ctx, func(l *harness.Ledger) {
 		s.touch(ctx, "outage")
 		require.NoError(t, l.WaitRemovals(ctx, 1))

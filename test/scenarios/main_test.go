@@ -185,7 +185,8 @@ func (y *tally) String() string {
 
 func say(line string) { fmt.Fprintln(os.Stderr, line) }
 
-func environment(t *testing.T, mode harness.Mode) *harness.Env {
+// needs skips a test where there can be no environment of this mode.
+func needs(t *testing.T, mode harness.Mode) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("real clusters are not for -short")
@@ -197,6 +198,11 @@ func environment(t *testing.T, mode harness.Mode) *harness.Env {
 			t.Skipf("needs network namespaces: %v", err)
 		}
 	}
+}
+
+func environment(t *testing.T, mode harness.Mode) *harness.Env {
+	t.Helper()
+	needs(t, mode)
 	if onRealNodes {
 		mode = realNodes
 	}
@@ -215,13 +221,10 @@ func startEnv(name string, mode harness.Mode) (*harness.Env, error) {
 		Progress: say})
 }
 
-// ownEnvironment starts an environment for a test that breaks what all clusters share.
-func ownEnvironment(t *testing.T, name string) *harness.Env {
+// ownEnvironment starts an environment for a test that breaks what all clusters share, or needs their names.
+func ownEnvironment(t *testing.T, name string, mode harness.Mode) *harness.Env {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("real clusters are not for -short")
-	}
-	mode := harness.Loopback
+	needs(t, mode)
 	if onRealNodes {
 		mode = realNodes
 	}

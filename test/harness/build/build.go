@@ -59,8 +59,9 @@ const (
 	Etcd36 Target = "etcd-3.6"
 	// Kube is the Kubernetes control plane.
 	Kube Target = "kube"
-	// Kubectl and Etcdctl are what people type.
+	// Kubectl, Helm and Etcdctl are what people type.
 	Kubectl Target = "kubectl"
+	Helm    Target = "helm"
 	Etcdctl Target = "etcdctl"
 	// Etcdutl restores snapshots, for etcd 3.5.
 	Etcdutl Target = "etcdutl"
@@ -73,7 +74,7 @@ const (
 // Binaries are absolute paths of programs. A program that was not asked for has an
 // empty path.
 type Binaries struct {
-	Kube, Etcd34, Etcd35, Etcd36, Quorate, Kubectl, Etcdctl, Etcdutl, Host, Demo string
+	Kube, Etcd34, Etcd35, Etcd36, Quorate, Kubectl, Helm, Etcdctl, Etcdutl, Host, Demo string
 	// Those of the hosts.
 	Druid, Wrapper34, Wrapper35, BackupRestore, BackupRestoreNext, DropIn string
 }
@@ -99,6 +100,8 @@ var recipes = map[Target]recipe{
 	Etcd36:  {dir: "test/etcd/v36", pkg: ".", path: func(b *Binaries) *string { return &b.Etcd36 }},
 	Kube:    {dir: "test", pkg: "./cmd/kube", path: func(b *Binaries) *string { return &b.Kube }},
 	Kubectl: {dir: "test/kubectl", pkg: ".", path: func(b *Binaries) *string { return &b.Kubectl }},
+	Helm: {dir: "test/helm", pkg: "helm.sh/helm/v4/cmd/helm",
+		path: func(b *Binaries) *string { return &b.Helm }},
 	Etcdctl: {dir: "test/etcd/v36", pkg: "go.etcd.io/etcd/etcdctl/v3",
 		path: func(b *Binaries) *string { return &b.Etcdctl }},
 	Etcdutl: {dir: "test/etcd/v35", pkg: "go.etcd.io/etcd/etcdutl/v3",
@@ -177,10 +180,30 @@ func (b *builder) make(ctx context.Context) (err error) {
 	}
 	if version := b.otherKubernetes(); version != "" {
 		b.binary, err = b.kubernetes(ctx, version)
-	} else {
-		b.binary, err = b.build(ctx)
+		return err
 	}
+	if b.target == Kube {
+		if b.recipe.ldflags, err = b.kubernetesRequired(); err != nil {
+			return err
+		}
+	}
+	b.binary, err = b.build(ctx)
 	return err
+}
+
+// kubernetesRequired are the flags that let Kubernetes say of which release it is: of the one that test/go.mod
+// requires.
+func (b *builder) kubernetesRequired() (string, error) {
+	content, err := os.ReadFile(filepath.Join(b.root, b.recipe.dir, "go.mod"))
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(string(content)) {
+		if fields := strings.Fields(line); len(fields) == 2 && fields[0] == kubernetesModule {
+			return kubernetesIs(fields[1]), nil
+		}
+	}
+	return "", nil
 }
 
 // otherKubernetes is the release that is built in place of that of test/go.mod, "" for none.

@@ -61,31 +61,36 @@ func Etcd(ctx context.Context, progress func(line string), r Release) (string, e
 
 // kubernetes builds the control plane of a release of Kubernetes, with the staging modules that belong to it.
 func (b *builder) kubernetes(ctx context.Context, version string) (string, error) {
-	const module = "k8s.io/kubernetes"
 	minor, found := strings.CutPrefix(version, "1.")
 	if !found {
 		return "", fmt.Errorf("%s=%q is no release of Kubernetes; give one such as 1.36.3", KubernetesVariable, version)
 	}
-	download := exec.CommandContext(ctx, b.goTool, "mod", "download", "-json", module+"@v"+version)
+	download := exec.CommandContext(ctx, b.goTool, "mod", "download", "-json", kubernetesModule+"@v"+version)
 	download.Dir = b.root
 	out, err := download.Output()
 	var answer struct{ GoMod, Error string }
 	if jsonErr := json.Unmarshal(out, &answer); jsonErr != nil || answer.GoMod == "" {
-		return "", fmt.Errorf("download %s v%s: %w", module, version, cmp.Or(err, jsonErr, errors.New(answer.Error)))
+		return "", fmt.Errorf("download %s v%s: %w", kubernetesModule, version, cmp.Or(err, jsonErr, errors.New(answer.Error)))
 	}
 	goMod, err := os.ReadFile(answer.GoMod)
 	if err != nil {
 		return "", err
 	}
-	text := "module kube\n\ngo 1.26.0\n\nrequire " + module + " v" + version + "\n\nreplace (\n"
+	text := "module kube\n\ngo 1.26.0\n\nrequire " + kubernetesModule + " v" + version + "\n\nreplace (\n"
 	for line := range strings.Lines(string(goMod)) {
 		if path, target, is := strings.Cut(line, "=>"); is && strings.Contains(target, "./staging/src/") {
 			path = strings.TrimPrefix(strings.TrimSpace(path), "replace ")
 			text += fmt.Sprintf("\t%s => %s v0.%s\n", path, path, minor)
 		}
 	}
-	return b.release(ctx, "kube", version, kubeSource, text+")\n",
-		" -X k8s.io/component-base/version.gitVersion=v"+version)
+	return b.release(ctx, "kube", version, kubeSource, text+")\n", kubernetesIs("v"+version))
+}
+
+const kubernetesModule = "k8s.io/kubernetes"
+
+// kubernetesIs lets the programs say of which release they are. Helm refuses a chart for another one.
+func kubernetesIs(version string) string {
+	return " -X k8s.io/component-base/version.gitVersion=" + version
 }
 
 // release builds one release of a program, from a module that is written for it.
