@@ -197,7 +197,13 @@ func TestTheFleetForPrograms(t *testing.T) {
 			t.Errorf("%s: %q, want %q: %s", tc.output, stdout, tc.want, stderr)
 		}
 	}
-	stdout, _, _ := invoke(t, "quorate", answering(t, clusters(t)), "status", "-A", "-o", "json")
+	_, template, _ := strings.Cut(status().Example, "jsonpath='")
+	stdout, stderr, _ := invoke(t, "quorate", answering(t, clusters(t)), "status", "-A", "-o",
+		"jsonpath="+strings.TrimSuffix(template, "'"))
+	if want := "garden/etcd-events\ngarden/etcd-main\nshoot/etcd-main\n"; stdout != want {
+		t.Errorf("the example of the help: %q, want %q: %s", stdout, want, stderr)
+	}
+	stdout, _, _ = invoke(t, "quorate", answering(t, clusters(t)), "status", "-A", "-o", "json")
 	var f report.Fleet
 	if err := json.Unmarshal([]byte(stdout), &f); err != nil || len(f.Items) != 3 ||
 		f.Items[1].Guard != rollout.GuardUpdatedFailing || f.Items[0].Action != "" {

@@ -88,8 +88,8 @@ Exit codes:
   # Wait for the end of a rollout, for half an hour at most:
   quorate status -n garden etcd-main --watch --timeout=30m
 
-  # Which clusters are at risk, of all there are?
-  quorate status -A -o jsonpath='{range .items[?(@.verdict!="SAFE")]}{.namespace}/{.name}{"\n"}{end}'`,
+  # Which clusters are not known to be safe, of all there are?
+  quorate status -A -o jsonpath='{range .items[?(@.verdict.safety!="SAFE")]}{.namespace}/{.name}{"\n"}{end}'`,
 		Args:              func(cmd *cobra.Command, args []string) error { return f.fleetFlags.check(cmd, o, args) },
 		ValidArgsFunction: completeStatefulSets(o, ours),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -42,7 +42,7 @@ func DefaultNames() Names {
 // SetFacts returns what matters about a StatefulSet.
 func SetFacts(s *appsv1.StatefulSet, names Names) rollout.Set {
 	set := rollout.Set{
-		Name: s.Name, UID: string(s.UID),
+		Namespace: s.Namespace, Name: s.Name, UID: string(s.UID),
 		Replicas:           1, // The API server's default. A dump may lack it.
 		OnDelete:           s.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType,
 		Deleting:           s.DeletionTimestamp != nil,

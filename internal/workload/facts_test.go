@@ -43,8 +43,8 @@ func statefulSet(changes ...func(*appsv1.StatefulSet)) *appsv1.StatefulSet {
 
 func TestFactsOfAStatefulSet(t *testing.T) {
 	base := rollout.Set{
-		Sidecar: "backup-restore",
-		Name:    "etcd-main", UID: "set-uid", Replicas: 3, OnDelete: true,
+		Sidecar:   "backup-restore",
+		Namespace: "ns", Name: "etcd-main", UID: "set-uid", Replicas: 3, OnDelete: true,
 		Generation: 4, ObservedGeneration: 3, UpdateRevision: "rev-2",
 		Etcd:   rollout.Program{Container: "etcd", Unseen: "the command is not etcd's own"},
 		Claims: []string{"data"},

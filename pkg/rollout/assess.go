@@ -146,9 +146,6 @@ func join(s State, p Policy) *Assessment {
 	return a
 }
 
-// StatefulSet is the name of the one that is rolled.
-func (a *Assessment) StatefulSet() string { return a.state.Set.Name }
-
 // Etcd is what etcd's members have told.
 func (a *Assessment) Etcd() Membership { return a.state.Etcd }
 

@@ -88,8 +88,8 @@ func checked(guard Guard) func(*Assessment, *Replica) Verdict {
 			if applies, _ := row.Applies(s); applies {
 				text := s.describe() + ": " + row.Why + "; " + row.Do
 				if guard == GuardUpgradePath && c.Evidence == Down {
-					text += "; if only the new version can bring this member back: quorate override " +
-						a.state.Set.Name + " " + string(guard)
+					text += a.Named("; if only the new version can bring this member back: quorate override " +
+						"-n NAMESPACE NAME " + string(guard) + " --reason=TEXT")
 				}
 				return Verdict{text: text}
 			}
@@ -195,6 +195,6 @@ func beforeLast(a *Assessment, _ *Replica) Verdict {
 			", and somebody has let it go (" + ControlAllowLast + ")"}
 	}
 	return Verdict{text: "when this one has gone, every member runs etcd " + to.InWords() + ", and there is no way " +
-		"back; to let it go: quorate resume " + a.state.Set.Name + ", or " + ControlAllowLast + "=" + allowance +
-		" on the Lease"}
+		"back; to let it go: " + a.Named("quorate resume -n NAMESPACE NAME") + ", or " + ControlAllowLast + "=" +
+		allowance + " on the Lease"}
 }

@@ -10,7 +10,8 @@ import (
 type obstacle struct {
 	// looks says how it shows.
 	looks string
-	// do is the advice. Capital words in it stand for names: POD, NODE, CONTAINER, SET.
+	// do is the advice. Capital words in it stand for names: POD, NODE, CONTAINER, and NAME and NAMESPACE of the
+	// StatefulSet.
 	do string
 	// template is true where the template is to blame, or what it refers to: only then the advice is to change it.
 	template bool
@@ -27,20 +28,20 @@ var obstacles = []obstacle{
 		looks: "the StatefulSet controller says why it cannot create the pod",
 		do: "The API server refuses the new pod, in the words of the reason. Make room in the quota, mend the " +
 			"webhook, or create what is missing. The StatefulSet controller tries again by itself: `kubectl " +
-			"describe statefulset SET` shows when.",
+			"describe statefulset -n NAMESPACE NAME` shows when.",
 		is: func(a *Assessment, r *Replica) bool { return r.Pod == nil && a.state.Set.NotCreated != "" },
 	},
 	{
 		looks: "the pod terminates, and its grace period is not over",
-		do: "Nothing, if it may take that long. `kubectl logs POD --all-containers` shows what it still does. To " +
-			"give it 30 seconds from now on: `kubectl delete pod POD --grace-period=30`. Never use 0 or --force: " +
-			"its processes may run on.",
+		do: "Nothing, if it may take that long. `kubectl logs -n NAMESPACE POD --all-containers` shows what it still " +
+			"does. To give it 30 seconds from now on: `kubectl delete pod -n NAMESPACE POD --grace-period=30`. Never " +
+			"use 0 or --force: its processes may run on.",
 		is: func(_ *Assessment, r *Replica) bool { return r.graceLeft() > 0 },
 	},
 	{
 		looks: "the pod terminates, its grace period is over, and it has finalizers",
-		do: "Whoever has set the finalizers has to remove them: look at that controller. `kubectl get pod POD -o " +
-			"yaml` shows them.",
+		do: "Whoever has set the finalizers has to remove them: look at that controller. `kubectl get pod -n " +
+			"NAMESPACE POD -o yaml` shows them.",
 		is: func(_ *Assessment, r *Replica) bool {
 			return r.Pod != nil && r.Pod.Terminating && r.Pod.Grace > 0 && len(r.Pod.Finalizers) > 0
 		},
@@ -64,18 +65,18 @@ var obstacles = []obstacle{
 	{
 		looks: "no node takes the pod (Unschedulable)",
 		do: "No node takes the pod, and the reason has the scheduler's words. Make room, uncordon a node or add " +
-			"one, or bring back the node that its volume is bound to (`kubectl describe pod POD`, `kubectl get " +
-			"nodes`). Only if the new template asks for more than the old one did, or for another node, is it to " +
-			"blame.",
+			"one, or bring back the node that its volume is bound to (`kubectl describe pod -n NAMESPACE POD`, " +
+			"`kubectl get nodes`). Only if the new template asks for more than the old one did, or for another node, " +
+			"is it to blame.",
 		is: func(_ *Assessment, r *Replica) bool {
 			return r.unscheduled()
 		},
 	},
 	{
 		looks: "an image cannot be pulled (ImagePullBackOff, ErrImagePull, InvalidImageName)",
-		do: "See whether the image exists, and whether the node may pull it: `kubectl describe pod POD`. If its " +
-			"name is wrong, fix the template, or roll it back (`kubectl rollout undo statefulset/SET`): the pod is " +
-			"replaced first. A registry that is down is asked again by itself.",
+		do: "See whether the image exists, and whether the node may pull it: `kubectl describe pod -n NAMESPACE " +
+			"POD`. If its name is wrong, fix the template, or roll it back (`kubectl rollout undo -n NAMESPACE " +
+			"statefulset/NAME`): the pod is replaced first. A registry that is down is asked again by itself.",
 		template: true,
 		is: stopped(func(c Container) bool {
 			return strings.Contains(c.Reason, "Image") || c.Reason == "RegistryUnavailable"
@@ -84,8 +85,8 @@ var obstacles = []obstacle{
 	{
 		looks: "a container cannot be created (CreateContainerConfigError, RunContainerError)",
 		do: "The kubelet cannot make the container CONTAINER, mostly because a Secret, a ConfigMap or a command " +
-			"that the template names does not exist: `kubectl describe pod POD`. Create what is missing, or fix " +
-			"the template: the pod is replaced first.",
+			"that the template names does not exist: `kubectl describe pod -n NAMESPACE POD`. Create what is " +
+			"missing, or fix the template: the pod is replaced first.",
 		template: true,
 		is: stopped(func(c Container) bool {
 			return strings.HasPrefix(c.Reason, "CreateContainer") || c.Reason == "RunContainerError"
@@ -103,22 +104,22 @@ var obstacles = []obstacle{
 	{
 		looks: "etcd does not run, and etcd's list has no member for the pod",
 		do: "etcd's list has no such member, so this one cannot join. See in the log of the host's sidecar why it " +
-			"does not add it, and in etcd's own why it ends: `kubectl logs POD -c CONTAINER --previous`. Only if " +
-			"etcd ends for another reason, look at the template.",
+			"does not add it, and in etcd's own why it ends: `kubectl logs -n NAMESPACE POD -c CONTAINER " +
+			"--previous`. Only if etcd ends for another reason, look at the template.",
 		is: func(_ *Assessment, r *Replica) bool { return r.ContainerDead && r.Unlisted && !r.Going() },
 	},
 	{
 		looks: "a container ends again and again (CrashLoopBackOff)",
-		do: "See why it ends: `kubectl logs POD -c CONTAINER --previous`. Fix the template, or roll it back " +
-			"(`kubectl rollout undo statefulset/SET`): the pod is replaced first.",
+		do: "See why it ends: `kubectl logs -n NAMESPACE POD -c CONTAINER --previous`. Fix the template, or roll it " +
+			"back (`kubectl rollout undo -n NAMESPACE statefulset/NAME`): the pod is replaced first.",
 		template: true,
 		is:       stopped(func(Container) bool { return true }),
 	},
 	{
 		looks: "the node is still setting the pod up (ContainerCreating, PodInitializing)",
-		do: "Its node is still setting the pod up, and `kubectl describe pod POD` shows what it waits for: a " +
-			"volume that another node has not let go (Multi-Attach), a network, a Secret, or an init container. " +
-			"Mend that; a new template would wait for the same.",
+		do: "Its node is still setting the pod up, and `kubectl describe pod -n NAMESPACE POD` shows what it waits " +
+			"for: a volume that another node has not let go (Multi-Attach), a network, a Secret, or an init " +
+			"container. Mend that; a new template would wait for the same.",
 		late: true,
 		is: func(_ *Assessment, r *Replica) bool {
 			return r.Liveness == Starting && !r.Going() && r.Pod.Etcd.State != ContainerTerminated
@@ -136,9 +137,9 @@ var obstacles = []obstacle{
 	},
 	{
 		looks: "the member catches up with the others, and its container has ended meanwhile",
-		do: "See why its last process ended: `kubectl logs POD -c CONTAINER --previous`. If it was killed for want " +
-			"of memory (OOMKilled), it needs a larger limit while it loads its data. Otherwise nothing: the member " +
-			"catches up.",
+		do: "See why its last process ended: `kubectl logs -n NAMESPACE POD -c CONTAINER --previous`. If it was " +
+			"killed for want of memory (OOMKilled), it needs a larger limit while it loads its data. Otherwise " +
+			"nothing: the member catches up.",
 		is: func(_ *Assessment, r *Replica) bool { return r.catchesUp && r.Pod.Etcd.Restarts > 0 },
 	},
 	{
@@ -146,7 +147,7 @@ var obstacles = []obstacle{
 		do: "Nothing: the member catches up, and the rollout goes on when it has. Do not restart it or delete its " +
 			"pod, or it begins anew. While it receives a snapshot, no entry counts as applied. If the number does " +
 			"not change for longer than its database takes over the network, look at its disk and network: " +
-			"`kubectl logs POD -c CONTAINER`.",
+			"`kubectl logs -n NAMESPACE POD -c CONTAINER`.",
 		is: func(_ *Assessment, r *Replica) bool { return r.catchesUp && !r.SidecarSick },
 	},
 	{
@@ -223,19 +224,29 @@ func (d *Decision) Do() string {
 	case row.asksWhoAnswers:
 		switch d.Assessment.barred() {
 		case ByCertificate:
-			return doCertificate + " Otherwise: " + row.Do
+			return doCertificate + " Otherwise: " + d.Assessment.Named(row.Do)
 		case ByLogin:
-			return doLogin + " Otherwise: " + row.Do
+			return doLogin + " Otherwise: " + d.Assessment.Named(row.Do)
 		}
 	}
-	return row.Do
+	return d.Assessment.Named(row.Do)
+}
+
+// Named puts the real names into a text, in which NAMESPACE and NAME stand for those of the StatefulSet, and more pairs
+// may be given. A command without its namespace would be about whatever has the same name in the reader's own.
+func (a *Assessment) Named(text string, more ...string) string {
+	set := &a.state.Set
+	if set.Namespace == "" {
+		more = append(more, "-n NAMESPACE ", "") // The embedder has not said which it is.
+	}
+	return strings.NewReplacer(append(more, "NAMESPACE", set.Namespace, "NAME", set.Name)...).Replace(text)
 }
 
 // Advice is what an operator does about a replica that a guard waits for, or that fails.
 func (a *Assessment) Advice(guard Guard, r *Replica) string {
 	c := a.obstacleOf(r)
 	if c == nil || c.late && !r.failing {
-		return RowOf(guard).Do
+		return a.Named(RowOf(guard).Do)
 	}
 	container, node := a.state.Set.Etcd.Container, ""
 	if s := r.stopped(); s != nil && s == &r.Pod.Sidecar {
@@ -247,8 +258,7 @@ func (a *Assessment) Advice(guard Guard, r *Replica) string {
 	if container == "" {
 		container = "etcd"
 	}
-	text := strings.NewReplacer("POD", r.Name, "NODE", node, "CONTAINER", container, "SET", a.state.Set.Name).
-		Replace(c.do)
+	text := a.Named(c.do, "POD", r.Name, "NODE", node, "CONTAINER", container)
 	if c.template && a.Serving == 0 {
 		text += " " + withoutQuorum
 	}

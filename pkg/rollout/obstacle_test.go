@@ -1,6 +1,7 @@
 package rollout_test
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -134,8 +135,37 @@ func TestTheAdviceFitsWhatKeepsThePod(t *testing.T) {
 			if changes := strings.Contains(strings.ToLower(all), "fix the template"); changes && !tc.template {
 				t.Errorf("the template is not to blame: %s", all)
 			}
-			if strings.Contains(d.Do(), "POD") || strings.Contains(d.Do(), "CONTAINER") {
+			if regexp.MustCompile("POD|CONTAINER|NODE|NAME").MatchString(d.Do()) {
 				t.Errorf("names are missing: %s", d.Do())
+			}
+		})
+	}
+}
+
+// Where every namespace has a StatefulSet of that name, a command without -n would change another cluster.
+func TestEveryCommandThatIsAdvisedNamesItsNamespace(t *testing.T) {
+	quoted := regexp.MustCompile("`((?:kubectl|quorate) [^`]*)`")
+	ofNoNamespace := regexp.MustCompile("kubectl (get|taint) node")
+	for _, tc := range []struct {
+		name string
+		w    *world
+		want string
+	}{
+		{"a crash", cluster(3, updated(2), dead(2)), "kubectl rollout undo -n garden statefulset/etcd"},
+		{"a grace period", cluster(3, updated(2), alive(2), ends(time.Hour, time.Minute, 2)),
+			"kubectl delete pod -n garden etcd-2 --grace-period=30"},
+		{"no node", cluster(3, updated(2), unscheduled(2)), "kubectl describe pod -n garden etcd-2"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tc.w.state.Set.Namespace = "garden"
+			d := tc.w.decide()
+			if do := d.Do(); !strings.Contains(do, tc.want) {
+				t.Errorf("it does not advise %q: %s", tc.want, do)
+			}
+			for _, command := range quoted.FindAllStringSubmatch(d.Do(), -1) {
+				if !ofNoNamespace.MatchString(command[1]) && !strings.Contains(command[1], " -n garden ") {
+					t.Errorf("no namespace: %s", command[1])
+				}
 			}
 		})
 	}
@@ -163,7 +193,7 @@ func TestWhatKeepsAnswersBackIsTheFirstThingToMend(t *testing.T) {
 				t.Errorf("%s: %s", got, d.Reason())
 			}
 			if row := rollout.RowOf(d.Guard); !strings.HasPrefix(d.Do(), tc.do) && !strings.Contains(d.Do(), tc.do) ||
-				!strings.HasSuffix(d.Do(), row.Do) {
+				!strings.HasSuffix(d.Do(), d.Assessment.Named(row.Do)) {
 				t.Errorf("it advises: %s", d.Do())
 			}
 		})

@@ -60,7 +60,8 @@ type Sidecars struct {
 
 // Set is what matters of the StatefulSet.
 type Set struct {
-	Name, UID string
+	// Namespace is only for the commands that are advised. They do without it where it is empty.
+	Namespace, Name, UID string
 
 	// Replicas is spec.replicas; Start is spec.ordinals.start.
 	Replicas, Start int

@@ -261,7 +261,7 @@ var Guards = []Row{
 		Do: "Let the template name the version that the verdict says, and go on from there: it brings back whoever " +
 			"has the new one already, which works while a member of the old one is left. If a member does not come " +
 			"back on the old version, this is its way out too. May be overridden, by someone who knows better: " +
-			"`quorate override NAME UpgradePath --reason=TEXT`.",
+			"`quorate override -n NAMESPACE NAME UpgradePath --reason=TEXT`.",
 	},
 	{
 		Name: GuardDowngrade, rules: []Rule{RuleNotServingFirst, RuleServing}, judge: checked(GuardDowngrade),
@@ -351,10 +351,10 @@ var Guards = []Row{
 			"Quorate; `trusted-members` names those elsewhere that may be relied on. One voter with one " +
 			"replica is exempt; two voters always hold.",
 		Looks: "`Hold`: \"2 of 3 voters serve, quorum 2, removing this one leaves 1\".",
-		Do: "Bring members back. Remove ghosts with `quorate remove-member NAME --all-ghosts`; `quorate status` " +
-			"names them. Where the sidecars are too old for that, or only some of them are new, see OldSidecars, " +
-			"and where a pod is not Ready, see PodsServe. Remove other members that are to go with `etcdctl member " +
-			"remove ID`. Make two voters three or one; see [one etcd cluster in several " +
+		Do: "Bring members back. Remove ghosts with `quorate remove-member -n NAMESPACE NAME --all-ghosts`; `quorate " +
+			"status` names them. Where the sidecars are too old for that, or only some of them are new, see " +
+			"OldSidecars, and where a pod is not Ready, see PodsServe. Remove other members that are to go with " +
+			"`etcdctl member remove ID`. Make two voters three or one; see [one etcd cluster in several " +
 			"StatefulSets](operations.md#one-etcd-cluster-in-several-statefulsets). If the mapping has failed: " +
 			"name the members like their pods, or let their peer URLs begin with the pod's name. If members " +
 			"advertise only addresses that several of them answer (a Service, 0.0.0.0, localhost), nobody can tell " +
@@ -439,8 +439,8 @@ var Guards = []Row{
 			"it is not asked.",
 		Looks: "`Wait` while a lower pod comes up; `Hold` while a live one below is not Ready.",
 		Do: "Bring the lower pod back. Where it is not Ready because quorum is lost, and the dead ones " +
-			"above cannot be recreated before: `kubectl delete statefulset NAME --cascade=orphan`, which " +
-			"leaves its pods, and apply it again with `podManagementPolicy: Parallel`. May be overridden: " +
+			"above cannot be recreated before: `kubectl delete statefulset -n NAMESPACE NAME --cascade=orphan`, " +
+			"which leaves its pods, and apply it again with `podManagementPolicy: Parallel`. May be overridden: " +
 			"the pod then stays away until the lower ones are Ready.",
 	},
 	{
@@ -455,9 +455,9 @@ var Guards = []Row{
 			"where there is such a pod or such a name.",
 		Looks: "`Hold`: the verdict names the pod and the claim, or the name of the revision.",
 		Do: "For a claim: make the StatefulSet anew with its former claim templates (`kubectl delete statefulset " +
-			"NAME --cascade=orphan`, which leaves its pods, and apply it again). For a name: only a StatefulSet with " +
-			"a shorter name helps, which is another StatefulSet. May be overridden, at the price of a pod that stays " +
-			"away.",
+			"-n NAMESPACE NAME --cascade=orphan`, which leaves its pods, and apply it again). For a name: only a " +
+			"StatefulSet with a shorter name helps, which is another StatefulSet. May be overridden, at the price of " +
+			"a pod that stays away.",
 	},
 	{
 		Name: GuardLeaderLast, rules: []Rule{RuleServing}, judge: leaderLast,
@@ -584,7 +584,7 @@ var Guards = []Row{
 			"has room for one such member. It counts among the voters, and never among those that stay.",
 		Looks: "`Hold`: the reason names the member.",
 		Do: "Ask for the removal of that very member again. If it is to stay, and the removal was asked for " +
-			"longer ago than any request may take: `quorate remove-member NAME --forget MEMBER`.",
+			"longer ago than any request may take: `quorate remove-member -n NAMESPACE NAME --forget MEMBER`.",
 	},
 	{
 		Name: GuardOldSidecars, rules: []Rule{RuleRemoveGhost, RuleDefragment}, judge: oldSidecars,
@@ -598,10 +598,10 @@ var Guards = []Row{
 			"the record alone.",
 		Looks: "`Wait`: the reason names its pod.",
 		Do: "Finish the update of the sidecars first. If it cannot go on because of ghosts (QuorumFloor), " +
-			"override this guard, `quorate override NAME OldSidecars --reason=TEXT`, ask again, and end that with " +
-			"`--clear`. Where no sidecar knows the request, it runs out, and nobody is named here: remove the " +
-			"ghost with `etcdctl member remove ID`, by the ID that `etcdctl member list` shows, while every " +
-			"other member serves. May be overridden.",
+			"override this guard, `quorate override -n NAMESPACE NAME OldSidecars --reason=TEXT`, ask again, and " +
+			"end that with `--clear`. Where no sidecar knows the request, it runs out, and nobody is named here: " +
+			"remove the ghost with `etcdctl member remove ID`, by the ID that `etcdctl member list` shows, while " +
+			"every other member serves. May be overridden.",
 	},
 	{
 		Name: GuardAllServing, rules: []Rule{RuleDefragment}, judge: allServing,

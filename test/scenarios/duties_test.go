@@ -39,7 +39,8 @@ func TestAllDutiesDueAtOnce(t *testing.T) {
 		require.NoError(t, s.Scale(ctx, 5, nil))
 		for _, ghost := range away {
 			require.Eventually(t, func() bool {
-				return strings.Contains(s.statusNow(ctx), "'quorate remove-member "+s.Spec.Name+" "+ghost+"'")
+				return strings.Contains(s.statusNow(ctx),
+					"'quorate remove-member -n "+harness.Namespace+" "+s.Spec.Name+" "+ghost+"'")
 			}, 30*time.Second, time.Second, "the status names it")
 		}
 		leader = s.leader(ctx)

@@ -50,7 +50,7 @@ func ghostsOfAScaleIn(t *testing.T, name, etcd string) {
 
 		require.Eventually(t, func() bool {
 			said, _ := asks("status", name)
-			return strings.Contains(said, "'quorate remove-member "+name+" "+away[1]+"'")
+			return strings.Contains(said, "'quorate remove-member -n "+harness.Namespace+" "+name+" "+away[1]+"'")
 		}, 20*time.Second, time.Second, "the status names it")
 		said, code := asks("remove-member", name, s.Pods()[0])
 		require.Equal(t, 1, code, said)

@@ -108,10 +108,10 @@ func TestAStuckRolloutSaysTheSameEverywhere(t *testing.T) {
 		ok := t.Run(tc.name, func(t *testing.T) {
 			s, op := s.in(t), op.in(t)
 			tc.stick()
-			do := wayOut(t, tc.guard)
+			do := wayOut(t, tc.guard, s.Spec.Name)
 			if tc.guard == "UpdatedFailing" { // What keeps the pod is known, and so is what to do about that.
-				do = "See whether the image exists, and whether the node may pull it: 'kubectl describe pod " +
-					first + "'."
+				do = "See whether the image exists, and whether the node may pull it: 'kubectl describe pod -n " +
+					harness.Namespace + " " + first + "'."
 			}
 
 			// The event comes when it lasts.
@@ -152,11 +152,11 @@ func TestAStuckRolloutSaysTheSameEverywhere(t *testing.T) {
 }
 
 // wayOut is what the reference page says about a guard.
-func wayOut(t *testing.T, guard string) string {
+func wayOut(t *testing.T, guard, name string) string {
 	t.Helper()
 	row := rollout.RowOf(rollout.Guard(guard))
 	require.NotNil(t, row, "no such guard: %s", guard)
-	return report.Plain(row.Do)
+	return report.Plain(strings.NewReplacer("NAMESPACE", harness.Namespace, "NAME", name).Replace(row.Do))
 }
 
 // operator is a person with a laptop and kubectl's rights.
