@@ -250,7 +250,7 @@ func guardsOf(args []string) ([]string, error) {
 func notOverridable(word string) error {
 	can := rollout.Overridable()
 	if row := rollout.RowOf(rollout.Guard(word)); row != nil {
-		return fmt.Errorf("%s cannot be overridden. What to do about it: %s", word, row.Do)
+		return fmt.Errorf("%s cannot be overridden. What to do about it: %s", word, report.Plain(row.Do))
 	}
 	if meant := nearest(word, can); meant != "" {
 		return fmt.Errorf("%q is not a guard; did you mean %s?", word, meant)
@@ -276,7 +276,7 @@ func warn(w io.Writer, cfg coordinator.Config, guards []string) {
 		cfg.Namespace, cfg.StatefulSet)
 	for _, guard := range guards {
 		if row := rollout.RowOf(rollout.Guard(guard)); row != nil {
-			fmt.Fprintf(w, "\n  %s protects this: %s\n", guard, row.Protects)
+			fmt.Fprintf(w, "\n  %s protects this: %s\n", guard, report.Plain(row.Protects))
 		}
 	}
 	fmt.Fprintln(w)

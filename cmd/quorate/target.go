@@ -157,9 +157,6 @@ func completeStatefulSets(o *options.Client) cobra.CompletionFunc {
 func complain(cmd *cobra.Command, err error) {
 	if err != nil {
 		prefix, words := name(cmd)+": ", text(err)
-		if name(cmd) == kubectlQuorate {
-			words = asPlugin(words)
-		}
 		fmt.Fprintln(cmd.ErrOrStderr(), prefix+strings.ReplaceAll(words, "\n", "\n"+prefix))
 	}
 }
