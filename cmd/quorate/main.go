@@ -124,7 +124,7 @@ must be OnDelete. With any other strategy Quorate does nothing.
 If the binary is in the PATH as kubectl-quorate, it is a plugin: kubectl quorate status.
 With deploy/kubectl_complete-quorate in the PATH as well, kubectl completes its words.
 
-Exit codes: 0 done or asked to stop, 1 failure, or a plan that has not asked etcd,
+Exit codes: 0 done or asked to stop, 1 failure, or a plan that could not ask etcd,
 2 bad input, 3 a plan or status that holds or waits.`,
 		Version:       version(),
 		SilenceUsage:  true,

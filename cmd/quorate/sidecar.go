@@ -26,9 +26,9 @@ The file that --config names may set every flag except --config, without its das
   lock-ttl: 20s
   endpoints: [https://etcd-main-local:2379]
 
-Wrong flags end it with exit code 2. Whatever can be repaired while it runs is logged with
-its reason and retried: etcd or the Kubernetes API out of reach, a missing permission, a
-StatefulSet that does not exist yet. A sidecar that gave up would only make its pod unready.
+With wrong flags it ends with exit code 2. Whatever can be repaired while it runs is logged with
+its reason and retried: etcd or the Kubernetes API cannot be reached, a permission is missing, or
+the StatefulSet does not exist yet. A sidecar that gave up would only make its pod unready.
 
 With --listen-address it serves /healthz for a liveness probe, which never fails because of
 etcd or Kubernetes, /metrics for Prometheus, a status page at /, and the same in JSON at
@@ -38,7 +38,7 @@ and ends with exit code 0.`,
   quorate sidecar --endpoints=https://etcd-main-local:2379 \
     --cacert=/var/etcd/ssl/ca/bundle.crt --cert=/var/etcd/ssl/client/tls.crt --key=/var/etcd/ssl/client/tls.key
 
-  # From anywhere that reaches the members and the API, for instance as a Job:
+  # From anywhere that reaches the members and the API, for example as a Job:
   quorate sidecar -e http://etcd-main-client:2379 --namespace=garden --statefulset=etcd-main`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

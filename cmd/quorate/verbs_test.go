@@ -568,7 +568,7 @@ func TestControls(t *testing.T) {
 		},
 		{
 			"override of what cannot be", none, "override Paused --yes", 2, []string{},
-			[]string{"Paused cannot be overridden. What to do about it: Remove the annotation"}, nil,
+			[]string{"Paused cannot be overridden. What to do about it: When the rollout may go on, run 'quorate resume"}, nil,
 		},
 		{
 			"override of a misspelt guard", none, "override QuorumFlor --yes", 2, []string{},

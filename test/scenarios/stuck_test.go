@@ -110,7 +110,7 @@ func TestAStuckRolloutSaysTheSameEverywhere(t *testing.T) {
 			tc.stick()
 			do := wayOut(t, tc.guard)
 			if tc.guard == "UpdatedFailing" { // What keeps the pod is known, and so is what to do about that.
-				do = "See whether the image exists, and whether the node may pull it: 'kubectl describe pod " +
+				do = "Check that the image exists, and that the node may pull it: 'kubectl describe pod " +
 					first + "'."
 			}
 
